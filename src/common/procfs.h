@@ -1,0 +1,48 @@
+/* What /proc tells about processes: identity that survives pid reuse, parents, owner, names.
+ * Reads only; every function copes with a process that disappears half-way (-ESRCH). */
+#ifndef CEDE_COMMON_PROCFS_H
+#define CEDE_COMMON_PROCFS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A pid may be reused; a pid with its start time (clock ticks since boot, field 22 of
+ * /proc/PID/stat) names one process for the life of the machine. */
+struct proc_id {
+    int32_t pid;
+    uint64_t start_ticks;
+};
+
+struct proc_stat {
+    struct proc_id id;
+    pid_t ppid;
+    char state;     /* 'R', 'S', 'T', 'Z', ... */
+    char comm[32];  /* truncated by the kernel to 15 bytes */
+    uint32_t threads;
+};
+
+/* 0, -ESRCH (no such process, or a zombie's /proc entry just went), -EIO (unparsable). */
+int proc_stat_read(pid_t pid, struct proc_stat *out);
+
+/* Effective owner of the process. */
+int proc_owner(pid_t pid, uid_t *uid);
+
+/* True while exactly this process exists and is not a zombie. */
+bool proc_alive(struct proc_id id);
+
+/* pidfd for exactly this process: -ESRCH if the pid is gone or was reused. The caller closes it. */
+int proc_pidfd(struct proc_id id);
+
+/* /proc/PID/exe's target and the (v2 or first) cgroup path. 0 or -errno; always terminated. */
+int proc_exe(pid_t pid, char *buf, size_t size);
+int proc_cgroup(pid_t pid, char *buf, size_t size);
+
+/* Command line with blanks between arguments, for people to read; comm in brackets if empty. */
+int proc_cmdline(pid_t pid, char *buf, size_t size);
+
+/* All pids now. *pids is malloc'd. 0 or -errno. */
+int proc_list(pid_t **pids, size_t *n);
+
+#endif

@@ -1,0 +1,112 @@
+/* The scheduler: which job may use which GPU now, and with what timeslice.
+ *
+ * A deterministic function of events and of a clock value that is passed in. No system calls, no
+ * clock, no allocation after core_new(), no knowledge of drivers or processes. The same code runs in
+ * the daemon, in tests on a mock GPU and in the simulator in virtual time.
+ *
+ * Terms: a *job* is what the user names (a process tree). A *group* is what the hardware schedules
+ * (a channel group, on one device). A *member* is a job on a device: its groups there, treated alike.
+ * Job, group and device numbers are slots that the caller chooses, below the limits given at set-up.
+ *
+ * Not thread-safe. Times are nanoseconds of any monotonic clock; timeslices are microseconds.
+ */
+#ifndef CEDE_CORE_CORE_H
+#define CEDE_CORE_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum job_class { CLASS_LATENCY, CLASS_NORMAL, CLASS_BATCH, CLASS_COUNT };
+
+#define WEIGHT_MIN     1U
+#define WEIGHT_MAX     10000U
+#define WEIGHT_DEFAULT 100U
+
+#define CORE_NONE UINT32_MAX /* no job, group or device */
+#define CORE_NEVER UINT64_MAX
+
+const char *job_class_name(enum job_class c);
+/* 0 or -EINVAL. */
+int job_class_parse(const char *name, enum job_class *out);
+
+struct core_limits {
+    uint32_t devices, jobs, groups;
+};
+
+/* What the policies may be told; defaults in core_params_default(), reasons beside them. */
+struct core_params {
+    uint32_t timeslice_min_us;     /* a batch group beside a latency job */
+    uint32_t timeslice_latency_us; /* each of several latency jobs */
+    uint32_t timeslice_alone_us;   /* the only job of the top class beside lower ones */
+    uint32_t timeslice_share_us;   /* the lightest of jobs that share by weight */
+    uint32_t timeslice_max_us;
+    uint32_t rotation_us;          /* turn of one best-effort job */
+    uint32_t probe_us;             /* turn of a job not seen working lately */
+    uint32_t timeslice_floor_us;   /* a lower class's slice when floor > 0 */
+    double floor;                  /* share kept for lower classes when upper ones saturate, 0..0.5 */
+};
+void core_params_default(struct core_params *p);
+/* 0, or -EINVAL with *what naming the first field that is out of range. */
+int core_params_check(const struct core_params *p, const char **what);
+
+enum core_event_type {
+    EV_JOB_ADD,      /* job, class, weight */
+    EV_JOB_CHANGE,   /* job, class, weight */
+    EV_JOB_REMOVE,   /* job; its groups are removed with it */
+    EV_JOB_PAUSE,    /* job, on: true pauses, false resumes */
+    EV_GROUP_ADD,    /* group, job, device */
+    EV_GROUP_REMOVE, /* group */
+    EV_DEMAND,       /* job, device, on: whether the job was seen working there lately */
+};
+
+struct core_event {
+    enum core_event_type type;
+    uint32_t job, group, device;
+    enum job_class class;
+    uint32_t weight;
+    bool on;
+};
+
+/* What one group shall have. */
+struct core_setting {
+    uint32_t group;
+    uint32_t timeslice_us; /* 0: whatever it had before we came */
+    bool runnable;
+};
+
+/* What one device shall look like, and when to decide again at the latest. Groups to suspend come
+ * before groups to resume, so that a caller who applies it in order never has two best-effort jobs
+ * runnable at once. */
+struct core_plan {
+    const struct core_setting *settings;
+    size_t n;
+    uint64_t wake_ns; /* CORE_NEVER: only an event changes anything */
+};
+
+struct core;
+
+/* 0, -ENOMEM or -EINVAL (limits of zero, parameters out of range). Policy is "priority" at first. */
+int core_new(const struct core_limits *limits, const struct core_params *params,
+             struct core **out);
+void core_free(struct core *c);
+
+/* 0 or -EINVAL (unknown name or parameters out of range): then nothing changes. */
+int core_set_policy(struct core *c, const char *name);
+const char *core_policy(const struct core *c);
+int core_set_params(struct core *c, const struct core_params *params);
+/* Names and one-line summaries of the policies; false when i is past the last. */
+bool core_policy_at(unsigned i, const char **name, const char **summary);
+
+/* 0; -EINVAL (slot out of range, weight or class out of range, unknown job or group), -EEXIST (slot
+ * in use). A refused event changes nothing. */
+int core_event(struct core *c, const struct core_event *ev);
+
+/* The plan for one device at this moment. Points into the core: valid until the next call. */
+int core_decide(struct core *c, uint32_t device, uint64_t now_ns, struct core_plan *plan);
+
+/* What is decided for a job on a device: for showing. false if it has no groups there. */
+bool core_member_state(const struct core *c, uint32_t job, uint32_t device, bool *runnable,
+                       uint32_t *timeslice_us);
+
+#endif

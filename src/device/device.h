@@ -1,0 +1,146 @@
+/* The driver interface: what a kind of GPU lets us do to running programs from outside.
+ *
+ * A *driver* covers all GPUs of one kind on this machine. It finds the channel groups of a process,
+ * sets their timeslices and suspends or resumes them. A driver never decides anything, keeps no
+ * promise beyond the call, and works only on the groups it is given. Callers above see nothing of a
+ * device but this file.
+ *
+ * All functions return 0 or -errno and fill `err` (which may be NULL) on failure. Common errors:
+ *   -ESRCH   the process is gone (or its pid was reused); nothing was changed
+ *   -EPERM   no right to steer this process; err says which right is missing
+ *   -ENODEV  the driver's devices are gone, or there are none
+ *   -EIO     the device's control answered an error; err carries the control and its status
+ *   -ENOTSUP this driver cannot do it (see gpu_info.caps)
+ * Not thread-safe: one thread per driver instance. Calls block for as long as the control takes
+ * (facts: 0.15-0.6 ms on an H200), never for long.
+ */
+#ifndef CEDE_DEVICE_DEVICE_H
+#define CEDE_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/procfs.h"
+#include "common/util.h"
+
+enum gpu_caps {
+    GPU_CAP_TIMESLICE = 1 << 0,
+    GPU_CAP_SUSPEND = 1 << 1,
+    GPU_CAP_USAGE = 1 << 2, /* usage() tells GPU time per process */
+};
+
+#define DEVICE_GPUS_MAX 16 /* GPUs of one driver */
+
+struct gpu_info {
+    char name[64];
+    char uuid[48];
+    char bus_id[20]; /* "0000:1b:00.0", or "" */
+    uint32_t caps;   /* enum gpu_caps */
+    uint64_t memory_bytes;
+    uint64_t timeslice_min_us;
+    uint64_t timeslice_max_us;
+    uint64_t timeslice_default_us; /* what the vendor's library gives a new group */
+};
+
+enum group_kind { GROUP_COMPUTE, GROUP_COPY, GROUP_OTHER };
+
+/* What the hardware schedules. Plain data without pointers: it is written to the journal as it is,
+ * and a fresh driver instance in another process can undo with nothing else in hand. */
+#define GROUP_CHANNELS_MAX 128
+struct device_group {
+    uint64_t key;          /* unique in this driver while the group exists */
+    struct proc_id proc;   /* owner */
+    uint32_t gpu;          /* index: 0 .. ngpus-1 */
+    uint32_t kind;         /* enum group_kind */
+    uint64_t timeslice_us; /* what was set when the group was first seen: what restoring sets */
+    uint32_t handles[4];   /* the driver's own: client, device, subdevice, group */
+    int32_t source;        /* the driver's own: descriptor number in the owner */
+    uint32_t nchannels;
+    uint32_t channels[GROUP_CHANNELS_MAX];
+};
+
+/* Grown by scan(); the caller owns `v` (group_list_free). */
+struct group_list {
+    struct device_group *v;
+    size_t n, cap;
+};
+int group_list_push(struct group_list *l, const struct device_group *g);
+void group_list_free(struct group_list *l);
+
+struct gpu_usage {
+    int32_t pid;
+    uint32_t gpu;
+    double busy;           /* share of GPU time since the last call that asked, 0..1; < 0: unknown */
+    uint64_t memory_bytes; /* 0: unknown */
+};
+struct usage_list {
+    struct gpu_usage *v;
+    size_t n, cap;
+};
+int usage_list_push(struct usage_list *l, const struct gpu_usage *u);
+void usage_list_free(struct usage_list *l);
+
+struct pid_list {
+    pid_t *v;
+    size_t n, cap;
+};
+int pid_list_push(struct pid_list *l, pid_t pid);
+void pid_list_free(struct pid_list *l);
+
+struct device_driver; /* an open instance */
+
+struct device_ops {
+    const char *name; /* "nvidia", "soft" */
+    const char *summary;
+
+    /* Opens the driver. `where` is driver-specific (soft: socket path) or NULL for the default.
+     * -ENODEV if this machine has no such device. */
+    int (*open)(const char *where, struct device_driver **out, struct error *err);
+    void (*close)(struct device_driver *d);
+
+    unsigned (*gpus)(struct device_driver *d);
+    int (*info)(struct device_driver *d, unsigned gpu, struct gpu_info *out);
+
+    /* Processes that hold this driver's devices open, whoever owns them. Cheap enough for once a
+     * second on a machine with thousands of processes. */
+    int (*processes)(struct device_driver *d, struct pid_list *out, struct error *err);
+
+    /* All channel groups of one process, now. Repeatable; the driver remembers what it has seen of a
+     * known process, so that a repeated scan is cheap (< 5 ms). An empty list is a success: no
+     * context yet. Holds no descriptor of the process after it returns. */
+    int (*scan)(struct device_driver *d, struct proc_id proc, struct group_list *out,
+                struct error *err);
+    /* Drops what is remembered of a process; call it when the process is gone. */
+    void (*forget)(struct device_driver *d, pid_t pid);
+
+    int (*set_timeslice)(struct device_driver *d, const struct device_group *g, uint64_t us,
+                         struct error *err);
+    /* Several groups of ONE process at once: the hardware's control takes up to 64 channels, and one
+     * call for a whole context costs as much as one for a single group. All groups are tried; the
+     * first error is returned. Idempotent. */
+    int (*suspend)(struct device_driver *d, const struct device_group *const *g, size_t n,
+                   struct error *err);
+    int (*resume)(struct device_driver *d, const struct device_group *const *g, size_t n,
+                  struct error *err);
+
+    /* GPU time and memory per process (may be NULL: see GPU_CAP_USAGE). */
+    int (*usage)(struct device_driver *d, struct usage_list *out, struct error *err);
+};
+
+/* Every driver starts with this. */
+struct device_driver {
+    const struct device_ops *ops;
+};
+
+extern const struct device_ops device_nvidia;
+extern const struct device_ops device_soft;
+
+/* By name ("nvidia", "soft"); "auto": nvidia where its device files exist, else soft where its
+ * server answers. -ENODEV with what was looked for and what to do. */
+int device_open(const char *name, const char *where, struct device_driver **out,
+                struct error *err);
+void device_close(struct device_driver *d);
+
+#endif

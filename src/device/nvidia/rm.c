@@ -1,0 +1,1 @@
+typedef int stub_rm;

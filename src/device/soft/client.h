@@ -1,0 +1,44 @@
+/* A client program's side of the software GPU: submit kernels, wait for completions.
+ * This is to the software GPU what the vendor's compute library is to a real one; cede-load's soft
+ * back end is written on it. Not thread-safe. Functions return 0 or -errno. */
+#ifndef CEDE_DEVICE_SOFT_CLIENT_H
+#define CEDE_DEVICE_SOFT_CLIENT_H
+
+#include <stdint.h>
+
+struct soft_client;
+
+struct soft_kernel {
+    uint32_t stream;      /* kernels of one stream run in order */
+    uint32_t duration_ns; /* on an idle GPU */
+    float sm_fraction;    /* of the SMs it occupies, (0..1] */
+    uint64_t cookie;      /* comes back in the completion */
+};
+
+/* Times are the device's clock in ns (CLOCK_MONOTONIC of the server, exact event times: not
+ * disturbed by when the server's process happened to be scheduled). */
+struct soft_completion {
+    uint64_t cookie;
+    uint64_t submit_ns; /* accepted by the GPU */
+    uint64_t start_ns;  /* first ran */
+    uint64_t end_ns;    /* ran to its end */
+};
+
+/* path: the server's socket, or NULL for soft_default_path(). Creates one context (one compute and
+ * three copy groups). -ENOENT / -ECONNREFUSED: no server. */
+int soft_client_open(const char *path, unsigned gpu, struct soft_client **out);
+void soft_client_close(struct soft_client *c);
+
+/* -EAGAIN when too many kernels (1024) are outstanding. */
+int soft_client_submit(struct soft_client *c, const struct soft_kernel *k);
+
+/* Next completion; timeout_ms as in poll(2). -ETIMEDOUT, -EPIPE (the server has gone). */
+int soft_client_wait(struct soft_client *c, int timeout_ms, struct soft_completion *out);
+
+/* For poll(2): readable when a completion is there. */
+int soft_client_fd(const struct soft_client *c);
+
+/* $CEDE_SOFT_SOCKET, or $XDG_RUNTIME_DIR/cede-softgpu, or /tmp/cede-softgpu-UID/socket. */
+int soft_default_path(char *buf, unsigned long size);
+
+#endif
