@@ -18,8 +18,8 @@ struct proc_id {
 struct proc_stat {
     struct proc_id id;
     pid_t ppid;
-    char state;     /* 'R', 'S', 'T', 'Z', ... */
-    char comm[32];  /* truncated by the kernel to 15 bytes */
+    char state;    /* 'R', 'S', 'T', 'Z', ... */
+    char comm[32]; /* truncated by the kernel to 15 bytes */
     uint32_t threads;
 };
 

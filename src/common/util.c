@@ -27,7 +27,8 @@ int error_prefix(struct error *err, int code, const char *fmt, ...)
         int n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
         va_end(ap);
         if (n >= 0 && (size_t)n < sizeof(err->text))
-            snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %s", old.text);
+            snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %.*s",
+                     (int)(sizeof(err->text) - (size_t)n), old.text);
     }
     return code;
 }

@@ -1,12 +1,13 @@
 /* The scheduler: which job may use which GPU now, and with what timeslice.
  *
  * A deterministic function of events and of a clock value that is passed in. No system calls, no
- * clock, no allocation after core_new(), no knowledge of drivers or processes. The same code runs in
- * the daemon, in tests on a mock GPU and in the simulator in virtual time.
+ * clock, no allocation after core_new(), no knowledge of drivers or processes. The same code runs
+ * in the daemon, in tests on a mock GPU and in the simulator in virtual time.
  *
  * Terms: a *job* is what the user names (a process tree). A *group* is what the hardware schedules
- * (a channel group, on one device). A *member* is a job on a device: its groups there, treated alike.
- * Job, group and device numbers are slots that the caller chooses, below the limits given at set-up.
+ * (a channel group, on one device). A *member* is a job on a device: its groups there, treated
+ * alike. Job, group and device numbers are slots that the caller chooses, below the limits given at
+ * set-up.
  *
  * Not thread-safe. Times are nanoseconds of any monotonic clock; timeslices are microseconds.
  */
@@ -23,7 +24,7 @@ enum job_class { CLASS_LATENCY, CLASS_NORMAL, CLASS_BATCH, CLASS_COUNT };
 #define WEIGHT_MAX     10000U
 #define WEIGHT_DEFAULT 100U
 
-#define CORE_NONE UINT32_MAX /* no job, group or device */
+#define CORE_NONE  UINT32_MAX /* no job, group or device */
 #define CORE_NEVER UINT64_MAX
 
 const char *job_class_name(enum job_class c);
@@ -41,10 +42,10 @@ struct core_params {
     uint32_t timeslice_alone_us;   /* the only job of the top class beside lower ones */
     uint32_t timeslice_share_us;   /* the lightest of jobs that share by weight */
     uint32_t timeslice_max_us;
-    uint32_t rotation_us;          /* turn of one best-effort job */
-    uint32_t probe_us;             /* turn of a job not seen working lately */
-    uint32_t timeslice_floor_us;   /* a lower class's slice when floor > 0 */
-    double floor;                  /* share kept for lower classes when upper ones saturate, 0..0.5 */
+    uint32_t rotation_us;        /* turn of one best-effort job */
+    uint32_t probe_us;           /* turn of a job not seen working lately */
+    uint32_t timeslice_floor_us; /* a lower class's slice when floor > 0 */
+    double floor;                /* share kept for lower classes when upper ones saturate, 0..0.5 */
 };
 void core_params_default(struct core_params *p);
 /* 0, or -EINVAL with *what naming the first field that is out of range. */
@@ -86,9 +87,9 @@ struct core_plan {
 
 struct core;
 
-/* 0, -ENOMEM or -EINVAL (limits of zero, parameters out of range). Policy is "priority" at first. */
-int core_new(const struct core_limits *limits, const struct core_params *params,
-             struct core **out);
+/* 0, -ENOMEM or -EINVAL (limits of zero, parameters out of range). Policy is "priority" at first.
+ */
+int core_new(const struct core_limits *limits, const struct core_params *params, struct core **out);
 void core_free(struct core *c);
 
 /* 0 or -EINVAL (unknown name or parameters out of range): then nothing changes. */

@@ -32,9 +32,9 @@ struct policy_device {
     uint32_t first, last;
     uint32_t count;
 
-    /* rotation: who has the turn, since and until when; CORE_NONE: nobody */
+    /* rotation: who has the turn, and since when; CORE_NONE: nobody */
     uint32_t holder;
-    uint64_t turn_start_ns, turn_end_ns;
+    uint64_t turn_start_ns;
     uint64_t vtime_floor; /* vtime a newcomer starts with */
     uint64_t class_vtime[CLASS_COUNT];
 
@@ -54,8 +54,10 @@ extern const struct policy policy_priority, policy_shares, policy_static;
     for (struct member *m = (dev)->first == CORE_NONE ? NULL : &(dev)->members[(dev)->first]; m;   \
          m = m->next == CORE_NONE ? NULL : &(dev)->members[m->next])
 
-/* Timeslices in proportion to weight for the members `pick` selects; see core/policy/shares.c. */
-void policy_share_slices(const struct core_params *p, struct policy_device *dev,
-                         bool (*pick)(const struct member *m));
+/* Makes the members that `pick` selects runnable, with timeslices in proportion to their weights:
+ * base_us for the lightest. */
+void policy_share_slices(const struct core_params *p, struct policy_device *dev, uint32_t base_us,
+                         bool (*pick)(const struct member *m, enum job_class class),
+                         enum job_class class);
 
 #endif

@@ -72,7 +72,7 @@ void group_list_free(struct group_list *l);
 struct gpu_usage {
     int32_t pid;
     uint32_t gpu;
-    double busy;           /* share of GPU time since the last call that asked, 0..1; < 0: unknown */
+    double busy; /* share of GPU time since the last call that asked, 0..1; < 0: unknown */
     uint64_t memory_bytes; /* 0: unknown */
 };
 struct usage_list {
@@ -107,8 +107,8 @@ struct device_ops {
      * second on a machine with thousands of processes. */
     int (*processes)(struct device_driver *d, struct pid_list *out, struct error *err);
 
-    /* All channel groups of one process, now. Repeatable; the driver remembers what it has seen of a
-     * known process, so that a repeated scan is cheap (< 5 ms). An empty list is a success: no
+    /* All channel groups of one process, now. Repeatable; the driver remembers what it has seen of
+     * a known process, so that a repeated scan is cheap (< 5 ms). An empty list is a success: no
      * context yet. Holds no descriptor of the process after it returns. */
     int (*scan)(struct device_driver *d, struct proc_id proc, struct group_list *out,
                 struct error *err);
@@ -117,9 +117,9 @@ struct device_ops {
 
     int (*set_timeslice)(struct device_driver *d, const struct device_group *g, uint64_t us,
                          struct error *err);
-    /* Several groups of ONE process at once: the hardware's control takes up to 64 channels, and one
-     * call for a whole context costs as much as one for a single group. All groups are tried; the
-     * first error is returned. Idempotent. */
+    /* Several groups of ONE process at once: the hardware's control takes up to 64 channels, and
+     * one call for a whole context costs as much as one for a single group. All groups are tried;
+     * the first error is returned. Idempotent. */
     int (*suspend)(struct device_driver *d, const struct device_group *const *g, size_t n,
                    struct error *err);
     int (*resume)(struct device_driver *d, const struct device_group *const *g, size_t n,
@@ -139,8 +139,7 @@ extern const struct device_ops device_soft;
 
 /* By name ("nvidia", "soft"); "auto": nvidia where its device files exist, else soft where its
  * server answers. -ENODEV with what was looked for and what to do. */
-int device_open(const char *name, const char *where, struct device_driver **out,
-                struct error *err);
+int device_open(const char *name, const char *where, struct device_driver **out, struct error *err);
 void device_close(struct device_driver *d);
 
 #endif

@@ -1,1 +1,164 @@
-typedef int stub_priority;
+/* Policy "priority" (the default): strict order latency > normal > batch.
+ *
+ * The highest class present (the top) gets long timeslices and always runs. Of the classes below
+ * exactly one job is runnable at a time, at the smallest timeslice, so that work of the top class
+ * gets the GPU after one switch; the others are suspended and take turns. When only one class is
+ * present its jobs share by weight through timeslices, which costs less than turns.
+ *
+ * Turns are fair by weight: each job's vtime grows by the time of its turns over its weight, and
+ * the smallest vtime is next (start-time fair queueing). A job that was not seen working gets short
+ * turns, and is charged a long one for each, so that probing it costs the others about 1 %.
+ *
+ * Below the top the order is strict too: batch jobs get turns only while no normal job wants the
+ * GPU. `floor` > 0 keeps a share for lower classes: between two classes that take turns by class
+ * vtime, and against a top class that saturates the GPU by timeslices (floor_us for the lower job,
+ * floor_us * (1 - floor) / floor for the top), which lets a request of the top class wait for up to
+ * floor_us longer.
+ *
+ * Not good for several latency jobs that saturate the GPU together: they share by weight and no
+ * deadline is known here. */
+#include "core/policy.h"
+
+#define PROBE_CHARGE 10U /* in turns: an idle job is looked at every PROBE_CHARGE turns or so */
+
+static bool of_class(const struct member *m, enum job_class class)
+{
+    return !m->paused && m->class == class;
+}
+
+/* May have the turn: see the strict order above. last: lowest class that takes part. */
+static bool takes_turns(const struct member *m, enum job_class top, enum job_class last)
+{
+    return !m->paused && m->class > top && m->class <= last;
+}
+
+static uint64_t turn_ns(const struct core_params *p, const struct member *m)
+{
+    return (m->idle ? p->probe_us : p->rotation_us) * 1000ULL;
+}
+
+static void end_turn(const struct core_params *p, struct policy_device *dev, uint64_t now_ns)
+{
+    if (dev->holder == CORE_NONE)
+        return;
+    struct member *m = &dev->members[dev->holder];
+    dev->holder = CORE_NONE;
+    /* What it had beyond its turn nobody else wanted: not charged. */
+    uint64_t turn = p->rotation_us * 1000ULL;
+    uint64_t ns = now_ns > dev->turn_start_ns ? now_ns - dev->turn_start_ns : 0;
+    ns = ns < turn ? ns : turn;
+    dev->class_vtime[m->class] += ns;
+    m->vtime += (m->idle ? turn * PROBE_CHARGE : ns) * WEIGHT_DEFAULT / m->weight;
+}
+
+/* The class that is owed turns most when a floor is kept: vtime over the class's share. */
+static enum job_class owed_class(const struct core_params *p, const struct policy_device *dev,
+                                 enum job_class upper, enum job_class lower)
+{
+    double u = (double)dev->class_vtime[upper] / (1.0 - p->floor);
+    double l = (double)dev->class_vtime[lower] / p->floor;
+    return l < u ? lower : upper;
+}
+
+static void pick_next(const struct core_params *p, struct policy_device *dev, enum job_class top,
+                      enum job_class last, uint64_t now_ns)
+{
+    enum job_class above = top; /* classes at or above it do not take part */
+    if (p->floor > 0.0 && top == CLASS_LATENCY) {
+        uint32_t busy[CLASS_COUNT] = {0};
+        for_each_member (dev, m)
+            busy[m->class] += !m->paused && !m->idle;
+        if (busy[CLASS_NORMAL] && busy[CLASS_BATCH]) {
+            last = owed_class(p, dev, CLASS_NORMAL, CLASS_BATCH);
+            above = (enum job_class)(last - 1);
+        } else {
+            /* Nobody saves up turns while the other class is away. */
+            dev->class_vtime[CLASS_NORMAL] = dev->class_vtime[CLASS_BATCH] = 0;
+        }
+    }
+    struct member *best = NULL;
+    for_each_member (dev, m) {
+        if (takes_turns(m, above, last) && (!best || m->vtime < best->vtime))
+            best = m;
+    }
+    if (!best)
+        return;
+    dev->holder = best->job;
+    dev->turn_start_ns = now_ns;
+    if (!best->idle && best->vtime > dev->vtime_floor)
+        dev->vtime_floor = best->vtime;
+}
+
+/* Who of the lower classes runs now. last: see takes_turns(). */
+static void rotate(const struct core_params *p, struct policy_device *dev, enum job_class top,
+                   enum job_class last, uint64_t now_ns)
+{
+    uint32_t n = 0;
+    for_each_member (dev, m)
+        n += takes_turns(m, top, last);
+
+    const struct member *h = dev->holder == CORE_NONE ? NULL : &dev->members[dev->holder];
+    if (h &&
+        (!takes_turns(h, top, last) || (n > 1 && now_ns >= dev->turn_start_ns + turn_ns(p, h))))
+        end_turn(p, dev, now_ns);
+    if (dev->holder == CORE_NONE)
+        pick_next(p, dev, top, last, now_ns);
+    if (n > 1 && dev->holder != CORE_NONE)
+        dev->wake_ns = dev->turn_start_ns + turn_ns(p, &dev->members[dev->holder]);
+}
+
+static void decide(const struct core_params *p, struct policy_device *dev, uint64_t now_ns)
+{
+    uint32_t n[CLASS_COUNT] = {0}, busy[CLASS_COUNT] = {0};
+    for_each_member (dev, m) {
+        n[m->class] += !m->paused;
+        busy[m->class] += !m->paused && !m->idle;
+    }
+    enum job_class top = n[CLASS_LATENCY]  ? CLASS_LATENCY
+                         : n[CLASS_NORMAL] ? CLASS_NORMAL
+                                           : CLASS_BATCH;
+    uint32_t lower = 0;
+    for (unsigned c = top + 1U; c < CLASS_COUNT; c++)
+        lower += n[c];
+
+    policy_share_slices(p, dev,
+                        top == CLASS_LATENCY ? p->timeslice_latency_us : p->timeslice_share_us,
+                        of_class, top);
+    uint32_t lower_us = p->timeslice_min_us;
+    if (n[top] == 1 && (lower || top == CLASS_LATENCY)) {
+        for_each_member (dev, m)
+            m->timeslice_us = of_class(m, top) ? p->timeslice_alone_us : m->timeslice_us;
+    } else if (n[top] == 1) {
+        for_each_member (dev, m)
+            m->timeslice_us = of_class(m, top) ? 0 : m->timeslice_us;
+    }
+    if (!lower) {
+        end_turn(p, dev, now_ns);
+        return;
+    }
+    if (p->floor > 0.0) {
+        lower_us = p->timeslice_floor_us;
+        double most = (double)lower_us * (1.0 - p->floor) / p->floor / n[top];
+        for_each_member (dev, m) {
+            if (of_class(m, top) && m->timeslice_us > most)
+                m->timeslice_us = (uint32_t)most;
+        }
+    }
+
+    /* Normal jobs beside a latency job keep batch jobs waiting, but only while one of them works.
+     */
+    bool batch_waits = top == CLASS_LATENCY && busy[CLASS_NORMAL] && p->floor == 0.0;
+    rotate(p, dev, top, batch_waits ? CLASS_NORMAL : CLASS_BATCH, now_ns);
+    for_each_member (dev, m) {
+        if (m->paused || m->class <= top)
+            continue;
+        m->timeslice_us = lower_us;
+        m->runnable = m->job == dev->holder;
+    }
+}
+
+const struct policy policy_priority = {
+    .name = "priority",
+    .summary = "latency before normal before batch; best-effort jobs take turns",
+    .decide = decide,
+};

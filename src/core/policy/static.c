@@ -1,1 +1,33 @@
-typedef int stub_static;
+/* Policy "static": what can be done once, without a timer and with nobody left to undo it. The
+ * direct forms of `cede set` and `cede pause` use it.
+ *
+ * Nothing is suspended but paused jobs. A lone batch job gets the smallest timeslice; several would
+ * thrash each other there (two at 1 us made no progress, H200), and taking turns needs a daemon, so
+ * they keep the driver's default. */
+#include "core/policy.h"
+
+static void decide(const struct core_params *p, struct policy_device *dev, uint64_t now_ns)
+{
+    (void)now_ns;
+    dev->holder = CORE_NONE;
+    uint32_t batch = 0;
+    for_each_member (dev, m)
+        batch += !m->paused && m->class == CLASS_BATCH;
+    for_each_member (dev, m) {
+        if (m->paused)
+            continue;
+        m->runnable = true;
+        if (m->class == CLASS_LATENCY)
+            m->timeslice_us = p->timeslice_latency_us;
+        else if (m->class == CLASS_BATCH && batch == 1)
+            m->timeslice_us = p->timeslice_min_us;
+        else
+            m->timeslice_us = 0;
+    }
+}
+
+const struct policy policy_static = {
+    .name = "static",
+    .summary = "fixed timeslices by class, nothing suspended; what works without a daemon",
+    .decide = decide,
+};

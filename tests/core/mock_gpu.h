@@ -1,0 +1,42 @@
+/* A fake GPU for testing policies without hardware: jobs with simple demands share it the way the
+ * hardware's round-robin does, in proportion to the timeslices of those that are runnable and have
+ * work. No switching costs, no kernels: for those see the software GPU's engine. */
+#ifndef TESTS_CORE_MOCK_GPU_H
+#define TESTS_CORE_MOCK_GPU_H
+
+#include "core/core.h"
+
+#define MOCK_JOBS 64
+
+struct mock_job {
+    enum job_class class;
+    uint32_t weight;                 /* 0: default */
+    double need;                     /* of the GPU while it is there: 1 = saturates */
+    double from_s, to_s;             /* lives in [from, to); to 0: to the end */
+    double works_from_s, works_to_s; /* has work only then; to 0: always */
+    double pause_s, resume_s;        /* paused in [pause, resume); 0: never */
+    double lo, hi;                   /* expected share of the GPU over the measured time */
+};
+
+struct mock_scenario {
+    const char *name;
+    const char *policy;
+    double floor;
+    double seconds;
+    double measure_from_s; /* shares are counted from here on */
+    bool usage;            /* the driver tells who works (EV_DEMAND every 0.5 s) */
+    bool saturated;        /* somebody can always run: no time may be lost */
+    struct mock_job jobs[8];
+};
+
+struct mock_result {
+    double share[MOCK_JOBS];
+    double lost;       /* share of time the GPU idled although some job had work */
+    uint64_t overlaps; /* ms with two jobs below the top class runnable beside it */
+    uint64_t turns;    /* changes of the runnable set */
+    uint64_t decisions;
+};
+
+void mock_run(const struct mock_scenario *s, struct mock_result *r);
+
+#endif

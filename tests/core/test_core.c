@@ -1,0 +1,240 @@
+/* The core's tables: slots, refusals, random event sequences that must keep its promises. */
+#include "core/core.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct core *new_core(uint32_t devices, uint32_t jobs, uint32_t groups)
+{
+    struct core_params p;
+    struct core *c;
+    core_params_default(&p);
+    assert_int_equal(core_new(&(struct core_limits){devices, jobs, groups}, &p, &c), 0);
+    return c;
+}
+
+static int ev(struct core *c, struct core_event e)
+{
+    return core_event(c, &e);
+}
+
+static struct core_event add(uint32_t job, enum job_class class, uint32_t weight)
+{
+    return (struct core_event){.type = EV_JOB_ADD, .job = job, .class = class, .weight = weight};
+}
+
+static struct core_event group(uint32_t g, uint32_t job, uint32_t device)
+{
+    return (struct core_event){.type = EV_GROUP_ADD, .group = g, .job = job, .device = device};
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct core *c = new_core(2, 4, 4);
+    assert_int_equal(ev(c, add(4, CLASS_BATCH, 100)), -EINVAL);
+    assert_int_equal(ev(c, add(0, CLASS_BATCH, 0)), -EINVAL);
+    assert_int_equal(ev(c, add(0, CLASS_BATCH, 10001)), -EINVAL);
+    assert_int_equal(ev(c, add(0, CLASS_COUNT, 100)), -EINVAL);
+    assert_int_equal(ev(c, group(0, 0, 0)), -EINVAL);
+    assert_int_equal(ev(c, add(0, CLASS_BATCH, 100)), 0);
+    assert_int_equal(ev(c, add(0, CLASS_BATCH, 100)), -EEXIST);
+    assert_int_equal(ev(c, group(4, 0, 0)), -EINVAL);
+    assert_int_equal(ev(c, group(0, 0, 2)), -EINVAL);
+    assert_int_equal(ev(c, group(0, 0, 1)), 0);
+    assert_int_equal(ev(c, group(0, 0, 0)), -EEXIST);
+    assert_int_equal(ev(c, (struct core_event){.type = EV_GROUP_REMOVE, .group = 1}), -EINVAL);
+    assert_int_equal(ev(c, (struct core_event){.type = EV_JOB_PAUSE, .job = 1}), -EINVAL);
+    assert_int_equal(ev(c, (struct core_event){.type = EV_DEMAND, .job = 0, .device = 2}), -EINVAL);
+    assert_int_equal(ev(c, (struct core_event){.type = (enum core_event_type)99}), -EINVAL);
+    assert_int_equal(core_set_policy(c, "nonsense"), -EINVAL);
+    assert_string_equal(core_policy(c), "priority");
+
+    struct core_plan plan;
+    assert_int_equal(core_decide(c, 2, 0, &plan), -EINVAL);
+    assert_int_equal(core_decide(c, 0, 0, &plan), 0);
+    assert_int_equal(plan.n, 0);
+    assert_int_equal(core_decide(c, 1, 0, &plan), 0);
+    assert_int_equal(plan.n, 1);
+    assert_int_equal(plan.wake_ns, CORE_NEVER);
+    core_free(c);
+}
+
+static void test_params(void **state)
+{
+    (void)state;
+    struct core *c = new_core(1, 1, 1);
+    struct core_params p;
+    const char *what = NULL;
+    core_params_default(&p);
+    assert_int_equal(core_params_check(&p, &what), 0);
+    p.floor = 0.6;
+    assert_int_equal(core_params_check(&p, &what), -EINVAL);
+    assert_string_equal(what, "floor");
+    p.floor = NAN;
+    assert_int_equal(core_set_params(c, &p), -EINVAL);
+    core_params_default(&p);
+    p.timeslice_min_us = 0;
+    assert_int_equal(core_params_check(&p, &what), -EINVAL);
+    assert_string_equal(what, "timeslice_min_us");
+    core_params_default(&p);
+    p.probe_us = p.rotation_us + 1;
+    assert_int_equal(core_params_check(&p, &what), -EINVAL);
+    assert_string_equal(what, "probe_us");
+    struct core *none;
+    core_params_default(&p);
+    assert_int_equal(core_new(&(struct core_limits){0, 1, 1}, &p, &none), -EINVAL);
+    core_free(c);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    enum job_class k;
+    assert_int_equal(job_class_parse("batch", &k), 0);
+    assert_int_equal(k, CLASS_BATCH);
+    assert_int_equal(job_class_parse("Batch", &k), -EINVAL);
+    assert_int_equal(job_class_parse("", &k), -EINVAL);
+    for (unsigned i = 0; i < CLASS_COUNT; i++) {
+        assert_int_equal(job_class_parse(job_class_name((enum job_class)i), &k), 0);
+        assert_int_equal(k, i);
+    }
+    const char *name, *summary;
+    unsigned n = 0;
+    while (core_policy_at(n, &name, &summary))
+        n++;
+    assert_int_equal(n, 3);
+}
+
+static uint32_t rng(uint64_t *s)
+{
+    *s = *s * 6364136223846793005ULL + 1442695040888963407ULL;
+    return (uint32_t)(*s >> 33);
+}
+
+/* Any sequence of events, under any policy: the plan holds each living group of the device once,
+ * paused jobs never run, somebody runs if anybody may, best-effort jobs never run two at a time
+ * beside a better class, and the timer lies ahead. */
+static void test_random_events(void **state)
+{
+    (void)state;
+    enum { DEVICES = 3, JOBS = 12, GROUPS = 40, STEPS = 20000 };
+    static const char *const names[] = {"priority", "shares", "static"};
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        uint64_t s = seed, now = 0;
+        struct core *c = new_core(DEVICES, JOBS, GROUPS);
+        struct core_params p;
+        core_params_default(&p);
+        bool job[JOBS] = {0}, paused[JOBS] = {0};
+        enum job_class class[JOBS] = {0};
+        uint32_t gjob[GROUPS], gdev[GROUPS];
+        for (uint32_t i = 0; i < GROUPS; i++)
+            gjob[i] = CORE_NONE;
+
+        for (int step = 0; step < STEPS; step++) {
+            struct core_event e = {.type = (enum core_event_type)(rng(&s) % 7),
+                                   .job = rng(&s) % JOBS,
+                                   .group = rng(&s) % GROUPS,
+                                   .device = rng(&s) % DEVICES,
+                                   .class = (enum job_class)(rng(&s) % CLASS_COUNT),
+                                   .weight = 1 + rng(&s) % 10000,
+                                   .on = rng(&s) % 2};
+            int r = core_event(c, &e);
+            bool jlive = job[e.job], glive = gjob[e.group] != CORE_NONE;
+            switch (e.type) {
+            case EV_JOB_ADD:
+                assert_int_equal(r, jlive ? -EEXIST : 0);
+                if (!jlive) {
+                    job[e.job] = true;
+                    paused[e.job] = false;
+                    class[e.job] = e.class;
+                }
+                break;
+            case EV_JOB_CHANGE:
+                assert_int_equal(r, jlive ? 0 : -EINVAL);
+                if (jlive)
+                    class[e.job] = e.class;
+                break;
+            case EV_JOB_REMOVE:
+                assert_int_equal(r, jlive ? 0 : -EINVAL);
+                job[e.job] = false;
+                for (uint32_t g = 0; g < GROUPS; g++)
+                    gjob[g] = gjob[g] == e.job ? CORE_NONE : gjob[g];
+                break;
+            case EV_JOB_PAUSE:
+                assert_int_equal(r, jlive ? 0 : -EINVAL);
+                if (jlive)
+                    paused[e.job] = e.on;
+                break;
+            case EV_GROUP_ADD:
+                assert_int_equal(r, !jlive ? -EINVAL : glive ? -EEXIST : 0);
+                if (r == 0) {
+                    gjob[e.group] = e.job;
+                    gdev[e.group] = e.device;
+                }
+                break;
+            case EV_GROUP_REMOVE:
+                assert_int_equal(r, glive ? 0 : -EINVAL);
+                gjob[e.group] = CORE_NONE;
+                break;
+            case EV_DEMAND:
+                assert_int_equal(r, jlive ? 0 : -EINVAL);
+                break;
+            }
+            if (rng(&s) % 50 == 0)
+                assert_int_equal(core_set_policy(c, names[rng(&s) % 3]), 0);
+            if (rng(&s) % 100 == 0) {
+                p.floor = (rng(&s) % 3) * 0.1;
+                assert_int_equal(core_set_params(c, &p), 0);
+            }
+            now += rng(&s) % 100000000;
+
+            uint32_t d = rng(&s) % DEVICES;
+            struct core_plan plan;
+            assert_int_equal(core_decide(c, d, now, &plan), 0);
+            assert_true(plan.wake_ns > now);
+            bool seen[GROUPS] = {0}, jruns[JOBS] = {0};
+            enum job_class top = CLASS_COUNT;
+            for (size_t k = 0; k < plan.n; k++) {
+                uint32_t g = plan.settings[k].group;
+                assert_true(g < GROUPS && gjob[g] != CORE_NONE && gdev[g] == d && !seen[g]);
+                seen[g] = true;
+                uint32_t j = gjob[g];
+                assert_false(plan.settings[k].runnable && paused[j]);
+                assert_true(plan.settings[k].timeslice_us <= p.timeslice_max_us);
+                jruns[j] |= plan.settings[k].runnable;
+                if (!paused[j] && class[j] < top)
+                    top = class[j];
+            }
+            uint32_t lower = 0, running = 0;
+            for (uint32_t g = 0; g < GROUPS; g++)
+                assert_true(seen[g] == (gjob[g] != CORE_NONE && gdev[g] == d));
+            for (uint32_t j = 0; j < JOBS; j++) {
+                running += jruns[j];
+                lower += jruns[j] && class[j] > top;
+            }
+            assert_true(running > 0 || top == CLASS_COUNT);
+            if (strcmp(core_policy(c), "priority") == 0)
+                assert_true(lower <= 1);
+        }
+        core_free(c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_params),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_random_events),
+    };
+    return cmocka_run_group_tests_name("core", tests, NULL, NULL);
+}
