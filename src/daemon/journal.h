@@ -1,0 +1,94 @@
+/* The journal: which jobs are ours and what was changed in them, in a memory-mapped file of fixed
+ * records. A record is written before the change it speaks of is applied, and stays in the page
+ * cache when the writer is killed at any instruction, so whoever comes next (the restorer, a
+ * restarted daemon, a direct `cede resume`) can take over or undo.
+ *
+ * One holder at a time: flock(2) on the open file, shared with the restorer that inherits it.
+ * Nothing here touches a device. Not thread-safe. */
+#ifndef CEDE_DAEMON_JOURNAL_H
+#define CEDE_DAEMON_JOURNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/util.h"
+#include "core/core.h"
+#include "device/device.h"
+
+#define JOURNAL_JOBS   4096U
+#define JOURNAL_GROUPS 16384U
+#define JOB_NAME_MAX   64
+
+enum job_source { JOB_RUN, JOB_PID, JOB_RULE };
+
+struct journal_job {
+    struct proc_id root; /* pid 0: free record */
+    uint32_t class;      /* enum job_class */
+    uint32_t weight;
+    uint32_t uid;       /* owner of the job's processes */
+    uint32_t source;    /* enum job_source */
+    uint32_t paused;    /* by a person */
+    uint32_t paused_by; /* that person's uid */
+    uint64_t number;    /* what `cede ps` shows; never reused while the machine is up */
+    char name[JOB_NAME_MAX];
+};
+
+enum journal_group_flags {
+    JG_SUSPENDED = 1 << 0, /* its channels are disabled, or were about to be */
+    JG_TIMESLICE = 1 << 1, /* its timeslice is not group.timeslice_us, or was about to be */
+};
+
+struct journal_group {
+    _Atomic uint32_t flags; /* 0: free record */
+    struct device_group group;
+};
+
+/* What the holders tell each other. */
+struct journal_shared {
+    _Atomic uint64_t heartbeat_ns; /* CLOCK_MONOTONIC of the daemon's last turn; 0: no daemon */
+    _Atomic uint64_t restored;     /* counts the times that somebody undid everything */
+    _Atomic uint64_t next_number;
+    char driver[16];
+    char where[256];
+};
+
+struct journal;
+
+/* dir is created (0755; its parent must exist) when missing; the file is dir/journal, 0644 (a job's
+ * name and class are no secret, and `cede ps` reads them). wait_ms: how long to wait for another
+ * holder. -EBUSY with the holder's pid in err; -ENOSPC; a damaged, foreign or older file (another
+ * boot, another version) is set aside as journal.bad if it holds records, and a new one is begun.
+ */
+int journal_open(const char *dir, int wait_ms, struct journal **out, struct error *err);
+/* For showing: shared mapping, no lock, no writing. -ENOENT. */
+int journal_open_readonly(const char *dir, struct journal **out, struct error *err);
+/* Takes over an inherited, locked descriptor (the restorer). */
+int journal_from_fd(int fd, struct journal **out, struct error *err);
+void journal_close(struct journal *j);
+
+int journal_fd(const struct journal *j);
+struct journal_shared *journal_shared(struct journal *j);
+
+/* Slots are the caller's. job NULL frees the record. */
+void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job *job);
+const struct journal_job *journal_job(const struct journal *j, uint32_t slot);
+
+/* Sets the record; flags 0 frees it. -ENOSPC when the file cannot grow: then do not touch the
+ * device. A change of flags alone does not rewrite the group. */
+int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
+                      const struct device_group *g);
+/* NULL where free. */
+const struct device_group *journal_group(const struct journal *j, uint32_t slot, uint32_t *flags);
+
+/* Slots below these may hold records (grows with use). */
+uint32_t journal_jobs_end(const struct journal *j);
+uint32_t journal_groups_end(const struct journal *j);
+
+/* Resumes every suspended group and gives every group its old timeslice back, for the records that
+ * `want` accepts (NULL: all), suspended ones first. Frees each record that was undone or whose
+ * process is gone. Returns how many could not be undone. */
+unsigned journal_undo(struct journal *j, struct device_driver *d,
+                      bool (*want)(const struct device_group *g, void *arg), void *arg);
+
+#endif

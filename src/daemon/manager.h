@@ -1,0 +1,95 @@
+/* Jobs <-> processes <-> channel groups <-> core <-> driver: finds what the jobs' processes have on
+ * the GPUs, feeds the core, and applies the difference between its plan and what is.
+ *
+ * Has no event loop and no clock of its own: whoever runs it calls manager_tick() with the time
+ * when its descriptor is readable or its wake-up time has come. The daemon does so for ever; a
+ * direct `cede set` does so once. Not thread-safe.
+ *
+ * Errors are returned as text about one job; a job that cannot be steered never hurts another. */
+#ifndef CEDE_DAEMON_MANAGER_H
+#define CEDE_DAEMON_MANAGER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/util.h"
+#include "core/core.h"
+#include "daemon/journal.h"
+#include "device/device.h"
+
+struct manager;
+
+/* What a GPU process that belongs to no job shall be (rules of the configuration). */
+struct job_spec {
+    enum job_class class;
+    uint32_t weight;
+    enum job_source source;
+    uid_t uid;
+    char name[JOB_NAME_MAX];
+};
+typedef bool (*manager_rule_fn)(void *arg, pid_t pid, struct job_spec *spec);
+
+struct manager_options {
+    struct core_params params;
+    const char *policy;
+    manager_rule_fn rule; /* NULL: none */
+    void *rule_arg;
+};
+
+/* Takes back the jobs of the journal. The driver and the journal stay the caller's. */
+int manager_new(struct device_driver *driver, struct journal *journal,
+                const struct manager_options *options, struct manager **out, struct error *err);
+
+/* restore: undo everything that was changed (how a daemon leaves). Without it, what is set stays
+ * and stays in the journal (how a direct command leaves). Returns how many groups could not be
+ * undone. */
+unsigned manager_free(struct manager *m, bool restore);
+
+/* Readable when a process of a job has ended. */
+int manager_fd(const struct manager *m);
+
+/* Everything that is due: exits, discovery, scans, usage, decisions. Returns when to call again. */
+uint64_t manager_tick(struct manager *m, uint64_t now_ns);
+
+/* Job slots; MANAGER_NONE: none. */
+#define MANAGER_NONE UINT32_MAX
+
+/* The job that this process belongs to, by what is known or by its ancestors now. */
+uint32_t manager_job_of(struct manager *m, pid_t pid);
+uint32_t manager_job_by_number(const struct manager *m, uint64_t number);
+
+/* Adopts a process and its descendants. -ESRCH, -EEXIST (already in a job: *job says which),
+ * -ENOSPC (too many jobs). */
+int manager_add(struct manager *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
+                struct error *err);
+int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32_t weight);
+int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by);
+/* Lets go of a job: its groups get back what they had. */
+void manager_release(struct manager *m, uint32_t job);
+
+/* Changes are applied at the next tick; this makes that tick look at the job's processes first, and
+ * tells what went wrong with this job lately (0 if nothing, -ENODEV if none of its processes uses a
+ * GPU yet). */
+int manager_job_status(const struct manager *m, uint32_t job, struct error *err);
+
+struct job_view {
+    uint64_t number;
+    struct journal_job job; /* name, class, weight, ... */
+    uint32_t processes;     /* that use a GPU */
+    uint32_t gpus;          /* bit mask of GPU indices */
+    uint32_t groups;
+    uint32_t runnable_groups;
+    uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
+    double busy;           /* share of GPU time lately, summed over GPUs; < 0: unknown */
+    uint64_t memory_bytes;
+    char error[160]; /* what went wrong lately, or "" */
+};
+/* Next job at or after slot *cursor, in slot order; false at the end. Advances *cursor. */
+bool manager_next_job(struct manager *m, uint32_t *cursor, struct job_view *out);
+
+int manager_set_policy(struct manager *m, const char *name);
+int manager_set_params(struct manager *m, const struct core_params *params);
+const char *manager_policy(const struct manager *m);
+struct device_driver *manager_driver(const struct manager *m);
+
+#endif

@@ -1,0 +1,65 @@
+/* What cede and ceded say to each other: one JSON object a message on a SEQPACKET Unix socket.
+ *
+ * Request:  {"v":1, "op":OP, ...}
+ *   add     {"pid":N, "class":C?, "weight":W?, "name":S?, "run":true?}   adopt a process tree
+ *   set     {"target":T, "class":C?, "weight":W?}    class "none" lets go of the job;
+ *                                                    a pid in no job is adopted
+ *   pause   {"target":T}      resume  {"target":T}
+ *   ps      {"after":N?}      jobs with numbers above N, as many as fit
+ *   policy  {"name":S?}       show, or change
+ * T is a pid, or a job's number written "#12", or its name.
+ * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"text for a person"}
+ *   add, set, pause, resume: {"job":{...}, "note":S?}
+ *   ps: {"jobs":[...], "more":bool, "policy":S, "device":S, "gpus":[{"index":,"name":,"uuid":}],
+ * "pid":N} policy: {"policy":S, "policies":[{"name":,"summary":}]} A job: {"number":, "name":,
+ * "class":, "weight":, "pid":, "uid":, "source":"run|pid|rule",
+ *   "state":"running|waiting|paused|starting", "processes":, "gpus":[..], "timeslice_us":,
+ *   "busy":x|null, "memory_bytes":, "error":S?}
+ *
+ * Parsing never trusts: length, depth, types, ranges and unknown fields are checked here, and
+ * nowhere else. No I/O in this file. */
+#ifndef CEDE_DAEMON_PROTO_H
+#define CEDE_DAEMON_PROTO_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/util.h"
+#include "core/core.h"
+#include "daemon/journal.h"
+#include "daemon/manager.h"
+
+#define PROTO_VERSION     1
+#define PROTO_MESSAGE_MAX 65536 /* bytes; a longer message is refused */
+
+enum proto_op { OP_ADD, OP_SET, OP_PAUSE, OP_RESUME, OP_PS, OP_POLICY };
+
+struct request {
+    enum proto_op op;
+    bool has_class, has_weight, release, run;
+    enum job_class class;
+    uint32_t weight;
+    pid_t pid;               /* of add, or of target when it is a pid; 0: none */
+    uint64_t number;         /* of target "#12", or of "after" */
+    char name[JOB_NAME_MAX]; /* of add, target or policy; "" none */
+};
+
+/* 0, or -EINVAL / -EMSGSIZE / -EPROTO (other version) with what is wrong and where. */
+int proto_parse(const char *text, size_t n, struct request *out, struct error *err);
+
+/* "1234", "#12" or a name, as a person types it. -EINVAL. */
+int proto_target(const char *text, struct request *out, struct error *err);
+
+/* Names: 1..63 bytes of printable UTF-8 without control characters; not starting with '#', not all
+ * digits. */
+bool proto_name_ok(const char *name);
+
+/* malloc'd JSON text of a request, for the client. NULL: no memory. */
+char *proto_format(const struct request *r);
+
+json_t *proto_job(const struct job_view *v);
+json_t *proto_error(int code, const struct error *err);
+
+#endif
