@@ -24,18 +24,11 @@
 #define SEC       1000000000ULL
 #define TOLERANCE 0.15
 
-#define REQUESTS(per_s)                                                                            \
-    {                                                                                              \
-        .period_ns = SEC / (per_s), .kernel_ns = 100 * US                                          \
-    }
-#define LEAD(per_s, lo, hi)                                                                        \
-    {                                                                                              \
-        SEC / (per_s), 100 * US, (lo)*US, (hi)*US                                                  \
-    }
-#define BATCH(slice_us)                                                                            \
-    {                                                                                              \
-        500 * US, 1, slice_us, false                                                               \
-    }
+#define REQUESTS(per_s)     ((struct latency_program){SEC / (per_s), 100 * US, 0, 0})
+#define LEAD(per_s, lo, hi) ((struct latency_program){SEC / (per_s), 100 * US, (lo)*US, (hi)*US})
+/* 0.5 ms, but no whole part of a timeslice: kernels that always ended with the turn would never
+ * have to be saved. */
+#define BATCH(slice_us) ((struct batch_program){503 * US, 1, slice_us, false})
 
 /* Values of 0 were not measured or are not modelled. */
 static const struct row {
