@@ -1,1 +1,269 @@
-typedef int stub_load;
+/* cede-load's face: options, choice of the back end, signals, exit status. Must not know how a
+ * kernel is run or a latency is counted. */
+#include "load/load.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "load/ops.h"
+
+#define ANY   (LOAD_LATENCY | LOAD_BATCH | LOAD_CALIBRATE)
+#define LOADS (LOAD_LATENCY | LOAD_BATCH)
+
+enum option_type { FLAG, NUMBER, REAL, TEXT };
+
+/* Where an option's value goes and what it may be. */
+static const struct option {
+    const char *name;
+    unsigned roles;
+    enum option_type type;
+    size_t offset;
+    double lo, hi;
+    const char *help;
+} options[] = {
+#define AT(field) offsetof(struct load_options, field)
+    {"device", ANY, TEXT, AT(device), 0, 0, "soft, nvidia or auto (default auto)"},
+    {"gpu", ANY, NUMBER, AT(gpu), 0, 1023, "which GPU, from 0"},
+    {"socket", ANY, TEXT, AT(socket), 0, 0, "the software GPU's socket"},
+    {"contexts", ANY, NUMBER, AT(contexts), 1, 64, "contexts to open; the last is used"},
+    {"name", ANY, TEXT, AT(name), 0, 0, "shown in ps and in the final object"},
+    {"sm-fraction", ANY, REAL, AT(sm_fraction), 1e-6, 1, "part of the GPU a kernel fills"},
+    {"kernel-us", LOADS, REAL, AT(kernel_us), 1, 1e6,
+     "a kernel's time alone (default: latency 100, batch 500)"},
+    {"iterations-per-us", LOADS, REAL, AT(iterations_per_us), 1e-3, 1e6,
+     "from cede-load calibrate with the same --sm-fraction; default: measure at start"},
+    {"seconds", LOADS, REAL, AT(seconds), 1e-3, 1e8, "time to run (default: until SIGTERM)"},
+    {"report", LOADS, NUMBER, AT(report_ms), 1, 3600000, "ms between live lines"},
+    {"verify", LOADS, FLAG, AT(verify), 0, 0, "check at the end that every kernel did its work"},
+    {"requests", LOAD_LATENCY, NUMBER, AT(requests), 1, 1e9, "number of requests"},
+    {"period-us", LOAD_LATENCY, NUMBER, AT(period_us), 1, 1e9, "a request every (default 10000)"},
+    {"kernels", LOAD_LATENCY, NUMBER, AT(kernels), 1, LOAD_DEPTH_MAX, "kernels a request"},
+    {"gap-us", LOAD_LATENCY, NUMBER, AT(gap_us), 0, 1e9,
+     "host time between them (default 0: all launched at once)"},
+    {"copy-bytes", LOAD_LATENCY, NUMBER, AT(copy_bytes), 1, 1ULL << 32,
+     "copied to the GPU before and back after (nvidia)"},
+    {"depth", LOAD_BATCH, NUMBER, AT(depth), 1, LOAD_DEPTH_MAX, "kernels in flight"},
+#undef AT
+    {"json", ANY, FLAG, SIZE_MAX, 0, 0, "accepted for symmetry: the output is always JSON"},
+};
+
+static const struct {
+    const char *name, *help;
+    enum load_role role;
+} roles[] = {
+    {"latency", "a request every period; prints percentiles", LOAD_LATENCY},
+    {"batch", "as many kernels as the GPU takes; prints throughput", LOAD_BATCH},
+    {"calibrate", "prints the GPU's speed, for --iterations-per-us", LOAD_CALIBRATE},
+};
+
+static void usage(FILE *f)
+{
+    fprintf(f, "Usage: cede-load ROLE [options]\n"
+               "A program that works a GPU and measures what it gets. Prints one JSON object on\n"
+               "the last line of its output; stops on SIGTERM or SIGINT.\n\nRoles:\n");
+    for (size_t i = 0; i < ARRAY_SIZE(roles); i++)
+        fprintf(f, "  %-20s %s\n", roles[i].name, roles[i].help);
+    for (size_t r = 0; r < ARRAY_SIZE(roles); r++) {
+        fprintf(f, "\nOptions of %s:\n", roles[r].name);
+        for (size_t i = 0; i < ARRAY_SIZE(options); i++)
+            if (options[i].roles & roles[r].role)
+                fprintf(f, "  --%-18s %s\n", options[i].name, options[i].help);
+    }
+}
+
+static int set_option(const struct option *opt, const char *value, struct load_options *o,
+                      struct error *err)
+{
+    char *at = (char *)o + opt->offset;
+    int r = 0;
+    if (opt->type == TEXT)
+        *(const char **)(void *)at = value;
+    else if (opt->type == NUMBER)
+        r = parse_u64(value, (uint64_t)opt->lo, (uint64_t)opt->hi, (uint64_t *)(void *)at);
+    else
+        r = parse_double(value, opt->lo, opt->hi, (double *)(void *)at);
+    if (r)
+        error_set(err, r, "--%s %s: must be a %snumber from %.10g to %.10g", opt->name, value,
+                  opt->type == NUMBER ? "whole " : "", opt->lo, opt->hi);
+    return r;
+}
+
+/* 0, -EINVAL or -ERANGE; *help when asked for. */
+static int parse(int argc, char **argv, struct load_options *o, bool *help, struct error *err)
+{
+    const char *role = argc > 1 ? argv[1] : "";
+    for (int i = 1; i < argc; i++)
+        *help |= strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
+    if (*help)
+        return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(roles); i++)
+        if (strcmp(role, roles[i].name) == 0)
+            o->role = roles[i].role;
+    if (!o->role)
+        return error_set(err, -EINVAL,
+                         "%s%s: the first argument must be latency, batch or calibrate",
+                         *role ? "unknown role " : "no role", role);
+    if (o->role == LOAD_LATENCY)
+        o->kernel_us = 100;
+
+    for (int i = 2; i < argc; i++) {
+        const struct option *opt = NULL;
+        size_t length = strcspn(argv[i], "=");
+        for (size_t j = 0; j < ARRAY_SIZE(options) && strncmp(argv[i], "--", 2) == 0; j++)
+            if (strlen(options[j].name) == length - 2 &&
+                strncmp(argv[i] + 2, options[j].name, length - 2) == 0)
+                opt = &options[j];
+        if (!opt)
+            return error_set(err, -EINVAL, "unknown argument %s: see cede-load --help", argv[i]);
+        if (!(opt->roles & o->role))
+            return error_set(err, -EINVAL, "--%s does not go with %s", opt->name, role);
+        const char *value = argv[i][length] ? argv[i] + length + 1 : NULL;
+        if (opt->type == FLAG) {
+            if (value)
+                return error_set(err, -EINVAL, "--%s takes no value", opt->name);
+            if (opt->offset != SIZE_MAX)
+                *((bool *)o + opt->offset) = true;
+            continue;
+        }
+        if (!value && i + 1 < argc)
+            value = argv[++i];
+        if (!value)
+            return error_set(err, -EINVAL, "--%s needs a value: %s", opt->name, opt->help);
+        int r = set_option(opt, value, o, err);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+/* The signals are blocked and looked for, instead of being handled: no global state, and a sleep
+ * that ends when one comes. Sticky, as the look takes the signal away. */
+struct signals {
+    sigset_t set, old;
+    bool stop;
+};
+
+static void look(struct signals *s, uint64_t ns)
+{
+    struct timespec ts = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
+    if (!s->stop)
+        s->stop = sigtimedwait(&s->set, NULL, &ts) > 0;
+}
+
+static bool real_stopped(void *arg)
+{
+    struct signals *s = arg;
+    look(s, 0);
+    return s->stop;
+}
+
+static uint64_t real_now(void *arg)
+{
+    return monotonic_ns();
+}
+
+/* The kernel wakes a sleeper some 50 us late: the last stretch is spun, so that a request is issued
+ * when it is due. */
+static void real_sleep(void *arg, uint64_t until_ns)
+{
+    const uint64_t spin_ns = 60 * NSEC_PER_USEC;
+    struct signals *s = arg;
+    uint64_t now = monotonic_ns();
+    if (now + spin_ns < until_ns)
+        look(s, until_ns - now - spin_ns);
+    while (!s->stop && monotonic_ns() < until_ns)
+        ;
+}
+
+static const struct load_ops *choose(const char *device, struct error *err)
+{
+    if (strcmp(device, "auto") == 0)
+        return access("/dev/nvidiactl", F_OK) == 0 ? &load_cuda : &load_soft;
+    if (strcmp(device, load_cuda.name) == 0)
+        return &load_cuda;
+    if (strcmp(device, load_soft.name) == 0)
+        return &load_soft;
+    error_set(err, -EINVAL, "--device %s: must be soft, nvidia or auto", device);
+    return NULL;
+}
+
+static int print_calibration(const struct load_gpu *gpu)
+{
+    json_t *line = json_pack("{s:s,s:s,s:f,s:f}", "role", "calibrate", "device", gpu->ops->name,
+                             "iterations_per_us", gpu->iterations_per_us, "host_overhead_us",
+                             gpu->host_overhead_us);
+    int r = line ? json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) : -1;
+    json_decref(line);
+    return r || putchar('\n') == EOF || fflush(stdout) ? -EIO : 0;
+}
+
+static int run(const struct load_options *o, const struct load_ops *ops, struct signals *signals,
+               bool *abandoned, struct error *err)
+{
+    const struct load_env env = {real_now, real_sleep, real_stopped, signals, stdout};
+    struct load_run run = {.o = o, .env = &env};
+    int r = ops->open(o, &run.gpu, err);
+    if (r)
+        return r;
+    if (o->role == LOAD_CALIBRATE) {
+        r = print_calibration(run.gpu);
+        if (r)
+            error_set(err, r, "cannot write to standard output");
+    } else {
+        r = o->role == LOAD_LATENCY ? load_run_latency(&run, err) : load_run_batch(&run, err);
+        if (run.summary[0] && isatty(STDERR_FILENO))
+            fprintf(stderr, "%s%s\n", run.summary,
+                    run.abandoned ? "; the GPU did not finish within 2 s: suspended?" : "");
+    }
+    *abandoned = run.abandoned;
+    if (!run.abandoned)
+        ops->close(run.gpu);
+    return r;
+}
+
+int load_main(int argc, char **argv)
+{
+    struct load_options o = {.device = "auto",
+                             .contexts = 1,
+                             .kernel_us = 500,
+                             .sm_fraction = 1,
+                             .period_us = 10000,
+                             .kernels = 1};
+    struct error err = {""};
+    bool help = false, abandoned = false;
+    const struct load_ops *ops = NULL;
+    int r = parse(argc, argv, &o, &help, &err);
+    if (help) {
+        usage(stdout);
+        return 0;
+    }
+    if (!r)
+        ops = choose(o.device, &err);
+    if (!ops) {
+        fprintf(stderr, "cede-load: %s\n", err.text);
+        return 2;
+    }
+    if (o.name)
+        prctl(PR_SET_NAME, o.name);
+
+    /* Before any library makes a thread, so that no thread takes the signal. */
+    struct signals signals = {.stop = false};
+    sigemptyset(&signals.set);
+    sigaddset(&signals.set, SIGTERM);
+    sigaddset(&signals.set, SIGINT);
+    sigprocmask(SIG_BLOCK, &signals.set, &signals.old);
+    r = run(&o, ops, &signals, &abandoned, &err);
+    if (r)
+        fprintf(stderr, "cede-load: %s\n", err.text);
+    if (abandoned) {
+        /* Exit handlers of the vendor's library would wait for a GPU that does not answer. */
+        fflush(NULL);
+        _exit(r ? 1 : 0);
+    }
+    sigprocmask(SIG_SETMASK, &signals.old, NULL);
+    return r ? 1 : 0;
+}

@@ -1,1 +1,508 @@
-typedef int stub_load_cuda;
+/* cede-load on NVIDIA GPUs: an ordinary program on the documented driver API, opened at run time so
+ * that nothing of the vendor is needed to build. It is what cede schedules: it must not know of
+ * cede, nor touch its own scheduling. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "load/ops.h"
+#include "load/ptx.h"
+
+/* A calibration or warm-up kernel takes ms; this long means suspended or hung. */
+#define SETUP_NS   (30 * NSEC_PER_SEC)
+#define SETUP_HINT "is this program suspended, or the GPU hung (nvidia-smi)?"
+
+/* From the driver API's reference; the suffixes are the names under which libcuda exports the
+ * present versions of these calls. */
+typedef int cu_result, cu_device;
+typedef unsigned long long cu_pointer;
+typedef struct cu_ctx *cu_context;
+typedef struct cu_mod *cu_module;
+typedef struct cu_func *cu_function;
+typedef struct cu_str *cu_stream;
+typedef struct cu_ev *cu_event;
+
+enum { CU_OUT_OF_MEMORY = 2, CU_NOT_READY = 600 };
+enum { CU_CTX_SCHED_SPIN = 1, CU_CTX_SCHED_BLOCKING_SYNC = 4 };
+enum { CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2 };
+enum { CU_STREAM_NON_BLOCKING = 1 };
+enum { CU_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16 };
+
+#define CUDA_CALLS(X)                                                                              \
+    X(init, "cuInit", (unsigned flags))                                                            \
+    X(error_name, "cuGetErrorName", (cu_result r, const char **s))                                 \
+    X(error_text, "cuGetErrorString", (cu_result r, const char **s))                               \
+    X(device_get, "cuDeviceGet", (cu_device * d, int ordinal))                                     \
+    X(device_attribute, "cuDeviceGetAttribute", (int *v, int attribute, cu_device d))              \
+    X(ctx_create, "cuCtxCreate_v2", (cu_context * c, unsigned flags, cu_device d))                 \
+    X(ctx_destroy, "cuCtxDestroy_v2", (cu_context c))                                              \
+    X(module_load, "cuModuleLoadData", (cu_module * m, const void *image))                         \
+    X(module_function, "cuModuleGetFunction", (cu_function * f, cu_module m, const char *name))    \
+    X(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                                    \
+      (int *blocks, cu_function f, int threads, size_t shared_bytes))                              \
+    X(mem_alloc, "cuMemAlloc_v2", (cu_pointer * p, size_t bytes))                                  \
+    X(mem_alloc_host, "cuMemAllocHost_v2", (void **p, size_t bytes))                               \
+    X(copy_out, "cuMemcpyDtoH_v2", (void *dst, cu_pointer src, size_t bytes))                      \
+    X(copy_in_async, "cuMemcpyHtoDAsync_v2",                                                       \
+      (cu_pointer dst, const void *src, size_t bytes, cu_stream s))                                \
+    X(copy_out_async, "cuMemcpyDtoHAsync_v2",                                                      \
+      (void *dst, cu_pointer src, size_t bytes, cu_stream s))                                      \
+    X(stream_create, "cuStreamCreate", (cu_stream * s, unsigned flags))                            \
+    X(stream_query, "cuStreamQuery", (cu_stream s))                                                \
+    X(event_create, "cuEventCreate", (cu_event * e, unsigned flags))                               \
+    X(event_record, "cuEventRecord", (cu_event e, cu_stream s))                                    \
+    X(event_query, "cuEventQuery", (cu_event e))                                                   \
+    X(launch, "cuLaunchKernel",                                                                    \
+      (cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,             \
+       unsigned bz, unsigned shared_bytes, cu_stream s, void **params, void **extra))
+
+struct cuda_calls {
+#define X(field, symbol, args) cu_result(*field) args;
+    CUDA_CALLS(X)
+#undef X
+};
+
+struct cuda {
+    struct load_gpu base;
+    struct cuda_calls cu;
+    cu_context *contexts; /* the last is used; each owns what was made in it */
+    uint64_t ncontexts;
+    cu_function function;
+    cu_stream stream;
+    unsigned blocks;
+    cu_pointer state;    /* a word a thread */
+    uint64_t steps;      /* of the generator that the state must have made */
+    uint32_t iterations; /* of one kernel */
+    bool spin, verify;
+
+    cu_pointer copy;
+    unsigned char *copy_in, *copy_out; /* pinned */
+    size_t copy_bytes;
+    unsigned char pattern;
+    bool copying_out, copy_wrong;
+
+    /* Pieces in flight, as counters into the rings. */
+    uint64_t head, tail, slots;
+    uint64_t *submit_ns;
+    cu_event *events; /* batch only */
+    uint64_t poll_ns;
+};
+
+static const struct {
+    cu_result code;
+    const char *text;
+} advice[] = {
+    {CU_OUT_OF_MEMORY, "the GPU's memory is taken: see nvidia-smi for by whom"},
+    {34, "this libcuda.so.1 is the toolkit's stub: take its folder out of LD_LIBRARY_PATH"},
+    {46, "the GPU is taken: see the compute mode in nvidia-smi -q -d COMPUTE"},
+    {100, "no GPU is visible: check nvidia-smi, CUDA_VISIBLE_DEVICES and, in a container, that it "
+          "was given the GPU"},
+    {101, "no such GPU: nvidia-smi -L lists them, --gpu counts the visible ones from 0"},
+    {209, "the driver has no code generator for this GPU: update the driver"},
+    {218, "the driver refused the kernel's PTX: update the driver"},
+    {221, "install the driver's PTX compiler (libnvidia-ptxjitcompiler.so.1)"},
+    {222, "the driver is too old for the kernel's PTX: update the driver"},
+    {304, "the operating system refused a call: check rights on /dev/nvidia*, limits and dmesg"},
+    {700, "a kernel touched bad memory: see dmesg | grep NVRM"},
+    {719, "a kernel died, by itself or because its channel was stopped: see dmesg | grep NVRM"},
+    {802, "the system is not ready: is nvidia-fabricmanager running?"},
+    {803, "libcuda and the kernel module are of different versions: reboot, or install matching "
+          "ones"},
+    {805, "no connection to the MPS daemon: check it, or unset CUDA_MPS_PIPE_DIRECTORY"},
+    {807, "the MPS server is not ready: try again, or stop MPS"},
+    {999, "check that /dev/nvidia0, /dev/nvidiactl and /dev/nvidia-uvm exist and may be opened "
+          "(nvidia-modprobe -u -c 0 makes them)"},
+};
+
+/* 0, or a negative errno with "cannot WHAT: NAME (text): advice". */
+static int check(const struct cuda *g, cu_result r, const char *what, struct error *err)
+{
+    if (r == 0)
+        return 0;
+    const char *name = NULL, *text = NULL, *hint = "see dmesg | grep NVRM";
+    g->cu.error_name(r, &name);
+    g->cu.error_text(r, &text);
+    for (size_t i = 0; i < ARRAY_SIZE(advice); i++)
+        if (advice[i].code == r)
+            hint = advice[i].text;
+    int code = r == CU_OUT_OF_MEMORY ? -ENOMEM : r == 100 || r == 101 ? -ENODEV : -EIO;
+    return error_set(err, code, "cannot %s: %s, %d (%s): %s", what, name ? name : "unknown error",
+                     r, text ? text : "no text", hint);
+}
+
+static int load_library(struct cuda *g, struct error *err)
+{
+    /* Never closed: the library leaves threads and exit handlers behind. */
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!lib)
+        return error_set(err, -ENODEV,
+                         "cannot open the NVIDIA driver's library: %s: install the driver, or use "
+                         "--device soft",
+                         dlerror());
+    static const struct {
+        const char *symbol;
+        size_t offset;
+    } calls[] = {
+#define X(field, symbol, args) {symbol, offsetof(struct cuda_calls, field)},
+        CUDA_CALLS(X)
+#undef X
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+        void *p = dlsym(lib, calls[i].symbol);
+        if (!p) {
+            dlclose(lib);
+            return error_set(err, -ENOTSUP, "libcuda.so.1 has no %s: the driver is too old",
+                             calls[i].symbol);
+        }
+        memcpy((char *)&g->cu + calls[i].offset, &p, sizeof(p));
+    }
+    return 0;
+}
+
+static int launch(struct cuda *g, uint32_t iterations, struct error *err)
+{
+    void *params[] = {&g->state, &iterations};
+    int r = check(
+        g,
+        g->cu.launch(g->function, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, g->stream, params, NULL),
+        "launch a kernel", err);
+    if (!r)
+        g->steps += iterations;
+    return r;
+}
+
+/* Polls the stream without giving up the CPU: what a latency is measured with. */
+static int spin_until_idle(struct cuda *g, uint64_t limit_ns, uint64_t *end_ns, struct error *err)
+{
+    uint64_t deadline = monotonic_ns() + limit_ns;
+    for (;;) {
+        cu_result r = g->cu.stream_query(g->stream);
+        *end_ns = monotonic_ns();
+        if (r != CU_NOT_READY)
+            return check(g, r, "wait for a kernel", err);
+        if (*end_ns >= deadline)
+            return -ETIMEDOUT;
+    }
+}
+
+/* One kernel from launch to end, for the host. */
+static int timed(struct cuda *g, uint32_t iterations, double *us, struct error *err)
+{
+    uint64_t start = monotonic_ns(), end;
+    int r = launch(g, iterations, err);
+    if (!r)
+        r = spin_until_idle(g, SETUP_NS, &end, err);
+    if (r == -ETIMEDOUT)
+        return error_set(err, r, "a kernel of about 1 ms did not end in 30 s: " SETUP_HINT);
+    if (!r)
+        *us = (double)(end - start) / (double)NSEC_PER_USEC;
+    return r;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+enum { CALIBRATION_RUNS = 24 };
+
+/* Median of the better half: a stray interruption only ever makes a run longer. */
+static double typical(double *v)
+{
+    qsort(v, CALIBRATION_RUNS, sizeof(*v), compare);
+    return v[CALIBRATION_RUNS / 4];
+}
+
+/* The loop's speed is the slope between a short and a long kernel, which leaves out what launching
+ * and synchronising cost; that is the intercept. */
+static int calibrate(struct cuda *g, struct error *err)
+{
+    double us = 0, rough = 1, shorts[CALIBRATION_RUNS], longs[CALIBRATION_RUNS];
+    uint64_t warm_ns = monotonic_ns() + 250 * NSEC_PER_MSEC; /* clocks ramp up from idle */
+    for (uint32_t n = 20000; monotonic_ns() < warm_ns;) {
+        int r = timed(g, n, &us, err);
+        if (r)
+            return r;
+        rough = (double)n / us;
+        if (us < 500 && n < UINT32_MAX / 2) /* long enough to tell from the overhead */
+            n *= 2;
+    }
+    uint32_t n1 = (uint32_t)fmin(fmax(rough * 200, 100), 1e9);
+    uint32_t n2 = (uint32_t)fmin(fmax(rough * 1200, 1000), 4e9);
+    for (int i = 0; i < CALIBRATION_RUNS; i++) {
+        int r = timed(g, n1, &shorts[i], err);
+        if (!r)
+            r = timed(g, n2, &longs[i], err);
+        if (r)
+            return r;
+    }
+    double t1 = typical(shorts), t2 = typical(longs);
+    if (t2 <= t1)
+        return error_set(err, -EIO,
+                         "calibration failed: %u iterations took %.1f us, %u took %.1f us: keep "
+                         "other work off the GPU meanwhile, or give --iterations-per-us",
+                         n1, t1, n2, t2);
+    g->base.iterations_per_us = (double)(n2 - n1) / (t2 - t1);
+    g->base.host_overhead_us = fmax(0, t1 - (double)n1 / g->base.iterations_per_us);
+    return 0;
+}
+
+static uint32_t seed(uint32_t thread)
+{
+    return thread * 2654435761U + 1; /* scattered, so that no two threads look alike */
+}
+
+/* Kernel, stream and state in the current context. */
+static int set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, struct error *err)
+{
+    cu_module module;
+    int sms = 0, per_sm = 0;
+    int r = check(g, g->cu.module_load(&module, SPIN_PTX), "load the kernel", err);
+    if (!r)
+        r = check(g, g->cu.module_function(&g->function, module, SPIN_ENTRY), "find the kernel",
+                  err);
+    if (!r)
+        r = check(g, g->cu.device_attribute(&sms, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
+                  "ask for the number of SMs", err);
+    if (!r)
+        r = check(g, g->cu.occupancy(&per_sm, g->function, (int)SPIN_THREADS, 0),
+                  "ask for the kernel's occupancy", err);
+    if (!r && (sms < 1 || per_sm < 1))
+        r = error_set(err, -EIO, "the driver reports %d SMs and %d blocks each", sms, per_sm);
+    if (!r)
+        r = check(g, g->cu.stream_create(&g->stream, CU_STREAM_NON_BLOCKING), "create a stream",
+                  err);
+    if (r)
+        return r;
+    g->blocks = (unsigned)fmax(1, round(sm_fraction * sms * per_sm));
+    uint32_t threads = g->blocks * SPIN_THREADS;
+    size_t bytes = threads * sizeof(uint32_t);
+    _cleanup_free_ uint32_t *seeds = malloc(bytes);
+    if (!seeds)
+        return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
+    for (uint32_t i = 0; i < threads; i++)
+        seeds[i] = seed(i);
+    r = check(g, g->cu.mem_alloc(&g->state, bytes), "allocate GPU memory for the state", err);
+    if (!r) /* on the kernels' stream: the plain copy may still be on its way when it returns */
+        r = check(g, g->cu.copy_in_async(g->state, seeds, bytes, g->stream), "copy the state in",
+                  err);
+    uint64_t end;
+    if (!r)
+        r = spin_until_idle(g, SETUP_NS, &end, err);
+    if (r == -ETIMEDOUT)
+        error_set(err, r, "a copy did not end in 30 s: " SETUP_HINT);
+    return r;
+}
+
+static int set_up_copies(struct cuda *g, size_t bytes, struct error *err)
+{
+    void *in = NULL, *out = NULL;
+    int r = check(g, g->cu.mem_alloc(&g->copy, bytes), "allocate GPU memory for --copy-bytes", err);
+    if (!r)
+        r = check(g, g->cu.mem_alloc_host(&in, bytes), "pin host memory for --copy-bytes", err);
+    if (!r)
+        r = check(g, g->cu.mem_alloc_host(&out, bytes), "pin host memory for --copy-bytes", err);
+    if (r)
+        return r;
+    g->copy_in = in;
+    g->copy_out = out;
+    g->copy_bytes = bytes;
+    return 0;
+}
+
+static void cuda_close(struct load_gpu *base)
+{
+    struct cuda *g = (struct cuda *)base;
+    while (g->ncontexts)
+        g->cu.ctx_destroy(g->contexts[--g->ncontexts]);
+    free(g->contexts);
+    free(g->submit_ns);
+    free(g->events);
+    free(g);
+}
+
+static int set_up(struct cuda *g, const struct load_options *o, struct error *err)
+{
+    /* So that --gpu counts as nvidia-smi does; a user's own setting wins. */
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+    int r = load_library(g, err);
+    if (r)
+        return r;
+    cu_device device;
+    r = check(g, g->cu.init(0), "initialise the NVIDIA driver (cuInit)", err);
+    if (!r)
+        r = check(g, g->cu.device_get(&device, (int)o->gpu), "find the GPU asked for with --gpu",
+                  err);
+    if (r)
+        return r;
+
+    g->contexts = calloc(o->contexts, sizeof(cu_context));
+    if (!g->contexts)
+        return error_set(err, -ENOMEM, "no memory for the contexts");
+    unsigned flags = g->spin ? CU_CTX_SCHED_SPIN : CU_CTX_SCHED_BLOCKING_SYNC;
+    for (; g->ncontexts < o->contexts; g->ncontexts++) {
+        r = check(g, g->cu.ctx_create(&g->contexts[g->ncontexts], flags, device),
+                  "create a context", err);
+        if (r)
+            return r;
+    }
+    r = set_up_kernel(g, device, o->sm_fraction, err);
+    if (!r && o->copy_bytes)
+        r = set_up_copies(g, o->copy_bytes, err);
+    if (r)
+        return r;
+
+    if (o->iterations_per_us > 0) {
+        double us;
+        g->base.iterations_per_us = o->iterations_per_us;
+        g->base.host_overhead_us = -1;
+        for (int i = 0; !r && i < 3; i++) /* the first launches load code */
+            r = timed(g, 1000, &us, err);
+    } else {
+        r = calibrate(g, err);
+    }
+    if (r)
+        return r;
+    double n = fmax(1, round(o->kernel_us * g->base.iterations_per_us));
+    if (n > UINT32_MAX)
+        return error_set(err, -ERANGE,
+                         "a kernel of %g us would be %g iterations, more than 2^32: ask for less",
+                         o->kernel_us, n);
+    g->iterations = (uint32_t)n;
+
+    /* 2 ms of work bridge the host's delays, 256 launches never fill a channel's ring. */
+    g->base.depth = clamp_u64((uint64_t)ceil(2000 / o->kernel_us), 8, 256);
+    g->slots = g->spin ? 1 : o->depth ? o->depth : g->base.depth;
+    g->submit_ns = calloc(g->slots, sizeof(*g->submit_ns));
+    g->events = calloc(g->slots, sizeof(cu_event));
+    if (!g->submit_ns || !g->events)
+        return error_set(err, -ENOMEM, "no memory for %llu kernels in flight",
+                         (unsigned long long)g->slots);
+    for (uint64_t i = 0; !g->spin && i < g->slots; i++) {
+        r = check(
+            g, g->cu.event_create(&g->events[i], CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING),
+            "create an event", err);
+        if (r)
+            return r;
+    }
+    /* Often enough that the queue never runs dry, seldom enough to cost no CPU. */
+    double queue_ns = o->kernel_us * (double)g->slots * (double)NSEC_PER_USEC;
+    g->poll_ns = clamp_u64((uint64_t)(queue_ns / 8), 20 * NSEC_PER_USEC, 500 * NSEC_PER_USEC);
+    return 0;
+}
+
+static int cuda_open(const struct load_options *o, struct load_gpu **out, struct error *err)
+{
+    struct cuda *g = calloc(1, sizeof(*g));
+    if (!g)
+        return error_set(err, -ENOMEM, "no memory");
+    g->base.ops = &load_cuda;
+    g->spin = o->role != LOAD_BATCH;
+    g->verify = o->verify;
+    int r = set_up(g, o, err);
+    if (r) {
+        cuda_close(&g->base);
+        return r;
+    }
+    *out = &g->base;
+    return 0;
+}
+
+static int cuda_submit(struct load_gpu *base, const struct load_piece *p, struct error *err)
+{
+    struct cuda *g = (struct cuda *)base;
+    uint64_t slot = g->tail % g->slots;
+    int r = 0;
+    if (g->tail - g->head >= g->slots)
+        return error_set(err, -EAGAIN, "%llu pieces are in flight already",
+                         (unsigned long long)g->slots);
+    if (p->copy_in && g->verify) /* other bytes each time, before the clock starts */
+        memset(g->copy_in, ++g->pattern, g->copy_bytes);
+    g->copying_out = p->copy_out;
+
+    g->submit_ns[slot] = monotonic_ns();
+    if (p->copy_in)
+        r = check(g, g->cu.copy_in_async(g->copy, g->copy_in, g->copy_bytes, g->stream),
+                  "copy to the GPU", err);
+    for (uint32_t i = 0; !r && i < p->kernels; i++)
+        r = launch(g, g->iterations, err);
+    if (!r && p->copy_out)
+        r = check(g, g->cu.copy_out_async(g->copy_out, g->copy, g->copy_bytes, g->stream),
+                  "copy from the GPU", err);
+    if (!r && !g->spin)
+        r = check(g, g->cu.event_record(g->events[slot], g->stream), "record an event", err);
+    g->tail += !r;
+    return r;
+}
+
+static int cuda_wait(struct load_gpu *base, unsigned timeout_ms, struct load_done *out,
+                     struct error *err)
+{
+    struct cuda *g = (struct cuda *)base;
+    uint64_t slot = g->head % g->slots, limit_ns = timeout_ms * NSEC_PER_MSEC;
+    int r;
+    if (g->spin) {
+        r = spin_until_idle(g, limit_ns, &out->end_ns, err);
+        if (r)
+            return r;
+        if (g->copying_out && g->verify)
+            g->copy_wrong |= memcmp(g->copy_in, g->copy_out, g->copy_bytes) != 0;
+    } else {
+        /* Not cuEventSynchronize: that cannot be given up when the program is suspended. */
+        uint64_t deadline = monotonic_ns() + limit_ns;
+        cu_result q;
+        while ((q = g->cu.event_query(g->events[slot])) == CU_NOT_READY) {
+            if (monotonic_ns() >= deadline)
+                return -ETIMEDOUT;
+            nanosleep(&(struct timespec){.tv_nsec = (long)g->poll_ns}, NULL);
+        }
+        out->end_ns = monotonic_ns();
+        r = check(g, q, "wait for a kernel", err);
+        if (r)
+            return r;
+    }
+    out->submit_ns = g->submit_ns[slot];
+    g->head++;
+    return 0;
+}
+
+static int cuda_verify(struct load_gpu *base, struct error *err)
+{
+    struct cuda *g = (struct cuda *)base;
+    uint32_t threads = g->blocks * SPIN_THREADS, wrong = 0, first = 0;
+    size_t bytes = threads * sizeof(uint32_t);
+    _cleanup_free_ uint32_t *state = malloc(bytes);
+    if (!state)
+        return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
+    int r = check(g, g->cu.copy_out(state, g->state, bytes), "copy the state out", err);
+    if (r)
+        return r;
+    struct load_map m = load_chain(g->steps);
+    for (uint32_t i = threads; i-- > 0;) {
+        if (state[i] != seed(i) * m.mul + m.add) {
+            wrong++;
+            first = i;
+        }
+    }
+    if (wrong)
+        return error_set(err, -EBADMSG,
+                         "%u of %u threads did not do exactly their work (thread %u has %08x "
+                         "instead of %08x)",
+                         wrong, threads, first, state[first], seed(first) * m.mul + m.add);
+    if (g->copy_wrong)
+        return error_set(err, -EBADMSG, "a copy came back with other bytes than went in");
+    return 0;
+}
+
+const struct load_ops load_cuda = {
+    .name = "nvidia",
+    .open = cuda_open,
+    .close = cuda_close,
+    .submit = cuda_submit,
+    .wait = cuda_wait,
+    .verify = cuda_verify,
+};

@@ -1,0 +1,99 @@
+/* Inside cede-load: what the roles and the back ends tell each other. The roles (roles.c) know no
+ * GPU and no clock of their own; a back end knows no schedule, no statistics and no output.
+ * Functions return 0 or -errno and fill err. One thread. */
+#ifndef CEDE_LOAD_OPS_H
+#define CEDE_LOAD_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/util.h"
+
+/* Kernels in flight at most: what the software GPU takes, and about what a real channel takes
+ * before a launch blocks the host. */
+#define LOAD_DEPTH_MAX 1024U
+
+enum load_role { LOAD_LATENCY = 1, LOAD_BATCH = 2, LOAD_CALIBRATE = 4 };
+
+struct load_options {
+    enum load_role role;
+    const char *device, *socket, *name; /* socket and name may be NULL */
+    uint64_t gpu, contexts;
+    double kernel_us, sm_fraction;
+    double iterations_per_us; /* 0: measure */
+    double seconds;           /* 0: no limit */
+    uint64_t report_ms;       /* 0: no live lines */
+    bool verify;
+    uint64_t period_us, kernels, gap_us, copy_bytes, requests; /* latency; 0 requests: no limit */
+    uint64_t depth; /* batch; 0: the back end's default */
+};
+
+/* What is handed to the GPU at once: kernels one after the other on one stream. */
+struct load_piece {
+    uint32_t kernels;
+    bool copy_in, copy_out; /* option copy_bytes before and after */
+};
+
+/* On the device's clock, which is CLOCK_MONOTONIC. end_ns is when the program could know of it. */
+struct load_done {
+    uint64_t submit_ns, end_ns;
+};
+
+struct load_ops;
+
+/* An open back end; each back end's own struct starts with this. */
+struct load_gpu {
+    const struct load_ops *ops;
+    double iterations_per_us; /* speed of the kernel's loop */
+    double host_overhead_us;  /* of one launch and synchronisation; < 0: not measured */
+    uint64_t depth;           /* default for this kernel time */
+};
+
+struct load_ops {
+    const char *name;
+    int (*open)(const struct load_options *o, struct load_gpu **out, struct error *err);
+    /* Waits for what is in flight: do not call after a wait that was given up. */
+    void (*close)(struct load_gpu *g);
+    int (*submit)(struct load_gpu *g, const struct load_piece *p, struct error *err);
+    /* The oldest piece in flight. -ETIMEDOUT (err untouched) if it does not end in time. */
+    int (*wait)(struct load_gpu *g, unsigned timeout_ms, struct load_done *out, struct error *err);
+    /* With nothing in flight: 0, or -EBADMSG when some kernel did not do exactly its work. */
+    int (*verify)(struct load_gpu *g, struct error *err);
+};
+
+extern const struct load_ops load_soft, load_cuda;
+
+/* Clock and stop request: the tests put virtual time here. */
+struct load_env {
+    uint64_t (*now_ns)(void *arg);
+    void (*sleep_until)(void *arg, uint64_t ns); /* comes back early once stopped() */
+    bool (*stopped)(void *arg);                  /* SIGTERM or SIGINT came */
+    void *arg;
+    FILE *out; /* JSON lines */
+};
+
+struct load_run {
+    const struct load_options *o;
+    struct load_gpu *gpu;
+    const struct load_env *env;
+    char summary[160]; /* out: a line for people */
+    bool abandoned;    /* out: the GPU did not finish in time after a stop request */
+};
+
+/* Run to the end and print the final object. -EBADMSG: everything ran, a result was wrong. */
+int load_run_latency(struct load_run *run, struct error *err);
+int load_run_batch(struct load_run *run, struct error *err);
+
+/* Nearest rank: the smallest of the n sorted values that at least permille/1000 of them do not
+ * exceed. n > 0, permille 1..1000. */
+uint64_t load_percentile(const uint64_t *sorted, size_t n, unsigned permille);
+
+/* The affine map that n steps of the kernels' generator make: x -> mul * x + add (mod 2^32). */
+struct load_map {
+    uint32_t mul, add;
+};
+struct load_map load_chain(uint64_t n);
+
+#endif

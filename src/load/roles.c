@@ -1,0 +1,340 @@
+/* The two workloads and their statistics: a latency program (closed loop, one request a period) and
+ * a batch program (the queue never empty). Runs on any back end and any clock: what is measured
+ * comes from the back end's times, so that the same code runs in virtual time. Must not read the
+ * clock or sleep by itself. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "load/ops.h"
+#include "load/ptx.h"
+
+/* After a stop request the GPU has this long to finish: it may be suspended for good. */
+#define DRAIN_NS (2 * NSEC_PER_SEC)
+/* Longest wait without a look at the clock and at the stop request. Also how late a completion may
+ * be heard of and still count in the live line of its time: the soft GPU's messages are delayed
+ * when its server is not scheduled, while their times are exact. */
+#define SLICE_MS 50U
+
+uint64_t load_percentile(const uint64_t *sorted, size_t n, unsigned permille)
+{
+    size_t rank = (n * permille + 999) / 1000;
+    return sorted[rank - 1];
+}
+
+struct load_map load_chain(uint64_t n)
+{
+    struct load_map all = {1, 0}, power = {SPIN_MUL, SPIN_ADD};
+    for (; n; n >>= 1) {
+        if (n & 1)
+            all = (struct load_map){all.mul * power.mul, all.add * power.mul + power.add};
+        power = (struct load_map){power.mul * power.mul, power.add * power.mul + power.add};
+    }
+    return all;
+}
+
+static double us(uint64_t ns)
+{
+    return (double)ns / (double)NSEC_PER_USEC;
+}
+
+static double sec(uint64_t ns)
+{
+    return (double)ns / (double)NSEC_PER_SEC;
+}
+
+static uint64_t now(const struct load_run *run)
+{
+    return run->env->now_ns(run->env->arg);
+}
+
+static bool stopped(const struct load_run *run)
+{
+    return run->env->stopped(run->env->arg);
+}
+
+/* When --seconds end; UINT64_MAX without. */
+static uint64_t end_of_run(const struct load_run *run, uint64_t start_ns)
+{
+    double s = run->o->seconds;
+    return s > 0 ? start_ns + (uint64_t)(s * (double)NSEC_PER_SEC) : UINT64_MAX;
+}
+
+/* Takes line, which may be NULL when memory ran out while it was made. */
+static int print_line(const struct load_run *run, json_t *line, struct error *err)
+{
+    if (!line)
+        return error_set(err, -ENOMEM, "no memory for a line of output");
+    /* 15 digits: microseconds of uptime survive, and 0.1 stays 0.1. */
+    int r = json_dumpf(line, run->env->out, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    json_decref(line);
+    if (r || fputc('\n', run->env->out) == EOF || fflush(run->env->out))
+        return error_set(err, -EIO, "cannot write to standard output: %s", strerror(errno));
+    return 0;
+}
+
+/* Prints the final object, with what both roles say; verified is null where it was not asked for
+ * or the work was abandoned. Returns -EBADMSG when a result was wrong. */
+static int print_final(struct load_run *run, json_t *line, struct error *err)
+{
+    json_t *verified = json_null();
+    int wrong = 0;
+    if (run->o->verify && !run->abandoned) {
+        wrong = run->gpu->ops->verify(run->gpu, err);
+        if (wrong && wrong != -EBADMSG) {
+            json_decref(line);
+            return wrong;
+        }
+        verified = json_boolean(!wrong);
+    }
+    if (line && run->o->name)
+        json_object_set_new(line, "name", json_string(run->o->name));
+    if (line)
+        json_object_set_new(line, "verified", verified);
+    int r = print_line(run, line, err);
+    return r ? r : wrong;
+}
+
+/* ---- latency ---- */
+
+struct samples {
+    uint64_t *v; /* ns */
+    size_t n, cap;
+    size_t reported; /* of them, in live lines already */
+};
+
+static int push(struct samples *s, uint64_t ns)
+{
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 1024;
+        uint64_t *v = reallocarray(s->v, cap, sizeof(*v));
+        if (!v)
+            return -ENOMEM;
+        s->v = v;
+        s->cap = cap;
+    }
+    s->v[s->n++] = ns;
+    return 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int latency_line(const struct load_run *run, struct samples *s, struct error *err)
+{
+    json_t *list = json_array();
+    for (; s->reported < s->n; s->reported++)
+        json_array_append_new(list, json_real(us(s->v[s->reported])));
+    return print_line(run,
+                      json_pack("{s:f,s:I,s:o}", "t", sec(now(run)), "requests", (json_int_t)s->n,
+                                "latencies_us", list),
+                      err);
+}
+
+static int latency_final(struct load_run *run, struct samples *s, uint64_t late, uint64_t span_ns,
+                         struct error *err)
+{
+    static const struct {
+        const char *key;
+        unsigned permille;
+    } points[] = {
+        {"p50_us", 500}, {"p90_us", 900}, {"p99_us", 990}, {"p999_us", 999}, {"max_us", 1000},
+    };
+    json_t *line = json_pack("{s:s,s:s,s:I,s:I}", "role", "latency", "device", run->gpu->ops->name,
+                             "requests", (json_int_t)s->n, "late", (json_int_t)late);
+    double sum = 0;
+    for (size_t i = 0; i < s->n; i++)
+        sum += us(s->v[i]);
+    if (s->n)
+        qsort(s->v, s->n, sizeof(*s->v), compare);
+    for (size_t i = 0; line && i < ARRAY_SIZE(points); i++)
+        json_object_set_new(line, points[i].key,
+                            s->n ? json_real(us(load_percentile(s->v, s->n, points[i].permille)))
+                                 : json_null());
+    if (line) {
+        json_object_set_new(line, "mean_us", s->n ? json_real(sum / (double)s->n) : json_null());
+        json_object_set_new(line, "seconds", json_real(sec(span_ns)));
+    }
+    if (s->n)
+        snprintf(run->summary, sizeof(run->summary),
+                 "latency on %s: %zu requests, p50 %.1f us, p99 %.1f us, max %.1f us; %llu late",
+                 run->gpu->ops->name, s->n, us(load_percentile(s->v, s->n, 500)),
+                 us(load_percentile(s->v, s->n, 990)), us(s->v[s->n - 1]),
+                 (unsigned long long)late);
+    else
+        snprintf(run->summary, sizeof(run->summary), "latency on %s: no request completed",
+                 run->gpu->ops->name);
+    return print_final(run, line, err);
+}
+
+/* -ECANCELED: stopped, and the GPU did not finish. */
+static int wait_done(struct load_run *run, struct load_done *done, struct error *err)
+{
+    uint64_t deadline = UINT64_MAX;
+    for (;;) {
+        int r = run->gpu->ops->wait(run->gpu, SLICE_MS, done, err);
+        if (r != -ETIMEDOUT)
+            return r;
+        if (deadline == UINT64_MAX && stopped(run))
+            deadline = now(run) + DRAIN_NS;
+        if (now(run) >= deadline) {
+            run->abandoned = true;
+            return -ECANCELED;
+        }
+    }
+}
+
+/* One request: all kernels queued at once, or one at a time with the host at work in between. The
+ * latency is the sum of what each piece took and of the gaps as asked for: the host's waking up
+ * late from a gap is not the GPU's doing. */
+static int request(struct load_run *run, uint64_t *latency_ns, uint64_t *done_ns, struct error *err)
+{
+    const struct load_options *o = run->o;
+    uint64_t pieces = o->gap_us ? o->kernels : 1;
+    struct load_done done = {0, 0};
+    *latency_ns = (pieces - 1) * o->gap_us * NSEC_PER_USEC;
+    for (uint64_t i = 0; i < pieces; i++) {
+        if (i)
+            run->env->sleep_until(run->env->arg, done.end_ns + o->gap_us * NSEC_PER_USEC);
+        struct load_piece piece = {
+            .kernels = (uint32_t)(o->kernels / pieces),
+            .copy_in = o->copy_bytes && i == 0,
+            .copy_out = o->copy_bytes && i == pieces - 1,
+        };
+        int r = run->gpu->ops->submit(run->gpu, &piece, err);
+        if (!r)
+            r = wait_done(run, &done, err);
+        if (r)
+            return r;
+        *latency_ns += done.end_ns - done.submit_ns;
+    }
+    *done_ns = done.end_ns;
+    return 0;
+}
+
+int load_run_latency(struct load_run *run, struct error *err)
+{
+    const struct load_options *o = run->o;
+    struct samples s = {NULL, 0, 0, 0};
+    uint64_t start = now(run), end = end_of_run(run, start), done_ns = start, late = 0;
+    uint64_t report_ns = o->report_ms * NSEC_PER_MSEC;
+    uint64_t next_line = report_ns ? start + report_ns : UINT64_MAX;
+    int r = 0;
+    for (uint64_t i = 0; !o->requests || i < o->requests; i++) {
+        uint64_t due = start + i * o->period_us * NSEC_PER_USEC, latency_ns;
+        for (;;) {
+            uint64_t t = now(run);
+            if (t >= next_line) {
+                r = latency_line(run, &s, err);
+                if (r)
+                    goto out;
+                next_line += ((t - next_line) / report_ns + 1) * report_ns;
+            } else if (t >= due || t >= end || stopped(run)) {
+                break;
+            } else {
+                run->env->sleep_until(run->env->arg, min_u64(min_u64(due, end), next_line));
+            }
+        }
+        if (stopped(run) || now(run) >= end)
+            break;
+        uint64_t before = done_ns;
+        r = request(run, &latency_ns, &done_ns, err);
+        if (r == -ECANCELED)
+            break;
+        if (!r && push(&s, latency_ns))
+            r = error_set(err, -ENOMEM, "no memory for the latencies after %zu requests", s.n);
+        if (r)
+            goto out;
+        late += before > due;
+    }
+    r = latency_final(run, &s, late, done_ns - start, err);
+out:
+    free(s.v);
+    return r;
+}
+
+/* ---- batch ---- */
+
+struct batch_count {
+    uint64_t kernels;
+    uint64_t first_ns, last_ns; /* first submitted, last ended */
+};
+
+static int batch_line(const struct load_run *run, const struct batch_count *c, uint64_t t_ns,
+                      struct error *err)
+{
+    return print_line(run,
+                      json_pack("{s:f,s:I,s:f}", "t", sec(t_ns), "kernels", (json_int_t)c->kernels,
+                                "work_us", (double)c->kernels * run->o->kernel_us),
+                      err);
+}
+
+static int batch_final(struct load_run *run, const struct batch_count *c, struct error *err)
+{
+    /* Work is kernels times what one takes alone, so time spent preempted is no progress. */
+    double work_us = (double)c->kernels * run->o->kernel_us;
+    double seconds = sec(c->last_ns - c->first_ns);
+    double rate = seconds > 0 ? work_us / 1e6 / seconds : 0;
+    snprintf(run->summary, sizeof(run->summary),
+             "batch on %s: %llu kernels, %.3f s of work in %.3f s: rate %.3f", run->gpu->ops->name,
+             (unsigned long long)c->kernels, work_us / 1e6, seconds, rate);
+    return print_final(run,
+                       json_pack("{s:s,s:s,s:I,s:f,s:f,s:f}", "role", "batch", "device",
+                                 run->gpu->ops->name, "kernels", (json_int_t)c->kernels, "work_us",
+                                 work_us, "seconds", seconds, "rate", rate),
+                       err);
+}
+
+int load_run_batch(struct load_run *run, struct error *err)
+{
+    const struct load_options *o = run->o;
+    const struct load_ops *ops = run->gpu->ops;
+    uint64_t depth = o->depth ? o->depth : run->gpu->depth, in_flight = 0;
+    uint64_t start = now(run), end = end_of_run(run, start), deadline = UINT64_MAX;
+    uint64_t report_ns = o->report_ms * NSEC_PER_MSEC;
+    uint64_t next_line = report_ns ? start + report_ns : UINT64_MAX;
+    struct batch_count c = {0, start, start};
+    int r;
+    for (bool any = false;;) {
+        if (deadline == UINT64_MAX && (stopped(run) || now(run) >= end))
+            deadline = now(run) + DRAIN_NS;
+        for (; deadline == UINT64_MAX && in_flight < depth; in_flight++) {
+            r = ops->submit(run->gpu, &(struct load_piece){.kernels = 1}, err);
+            if (r == -EAGAIN && in_flight)
+                break;
+            if (r)
+                return r;
+        }
+        if (!in_flight)
+            break;
+        struct load_done done;
+        r = ops->wait(run->gpu, SLICE_MS, &done, err);
+        if (r && r != -ETIMEDOUT)
+            return r;
+        /* A line's count is exact: it holds what had ended by its t, told when a later completion
+         * proves that nothing earlier is missing, or when none came for long enough. */
+        uint64_t known_ns = r ? now(run) - SLICE_MS * NSEC_PER_MSEC : done.end_ns - 1;
+        for (; next_line <= known_ns; next_line += report_ns) {
+            int failed = batch_line(run, &c, next_line, err);
+            if (failed)
+                return failed;
+        }
+        if (!r) {
+            if (!any)
+                c.first_ns = done.submit_ns;
+            any = true;
+            c.kernels++;
+            c.last_ns = done.end_ns;
+            in_flight--;
+        } else if (now(run) >= deadline) {
+            run->abandoned = true;
+            c.last_ns = now(run);
+            break;
+        }
+    }
+    return batch_final(run, &c, err);
+}
