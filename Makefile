@@ -2,9 +2,13 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 DEMO_ARGS ?=
-BUILD := build
 
-.PHONY: help demo check build test format static install clean
+# $(call configure,DIR,OPTIONS): once; what meson says is shown only when it fails.
+configure = [ -e $(1)/build.ninja ] || { log=$$(mktemp) && \
+    { meson setup $(1) --prefix=$(PREFIX) $(2) >$$log 2>&1 || { cat $$log; rm -f $$log; exit 1; }; } \
+    && rm -f $$log; }
+
+.PHONY: help demo check build test static install format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,15 +21,11 @@ help:
 	@echo "make format    clang-format the tree in place"
 	@echo "make clean     remove what was built"
 
-$(BUILD)/build.ninja:
-	@meson setup $(BUILD) --prefix=$(PREFIX) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-	@rm -f $(BUILD).log
-
 demo:
 	@scripts/deps demo
-	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
-	@ninja -C $(BUILD) --quiet src/cli/cede
-	@$(BUILD)/src/cli/cede demo $(DEMO_ARGS)
+	@$(call configure,build)
+	@ninja -C build --quiet src/cli/cede
+	@build/src/cli/cede demo $(DEMO_ARGS)
 
 check:
 	@scripts/deps check
@@ -33,27 +33,28 @@ check:
 
 build:
 	@scripts/deps demo
-	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
-	@ninja -C $(BUILD)
+	@$(call configure,build)
+	@ninja -C build --quiet
 
-test: build
-	@meson test -C $(BUILD) --no-rebuild --print-errorlogs
+test:
+	@scripts/deps check
+	@$(MAKE) --no-print-directory build
+	@meson test -C build --no-rebuild --print-errorlogs
 
 static:
 	@scripts/deps demo
-	@[ -e build-static/build.ninja ] || meson setup build-static -Dstatic_deps=true \
-	    -Dbuildtype=release --prefix=$(PREFIX)
-	@ninja -C build-static src/cli/cede
+	@$(call configure,build-static,-Dstatic_deps=true -Dbuildtype=release)
+	@ninja -C build-static --quiet src/cli/cede
 	@scripts/only-libc build-static/src/cli/cede
 	@ls -l build-static/src/cli/cede
 
 install: build
-	@meson configure $(BUILD) --prefix=$(PREFIX)
-	@ninja -C $(BUILD)
-	@DESTDIR=$(DESTDIR) meson install -C $(BUILD) --no-rebuild
+	@meson configure build -Dprefix=$(PREFIX)
+	@ninja -C build --quiet >/dev/null
+	@DESTDIR=$(DESTDIR) meson install -C build --no-rebuild
 
 format:
-	@find src include tests bench -name '*.[ch]' -exec clang-format -i {} +
+	@find src tests bench -name '*.[ch]' -exec clang-format -i {} +
 
 clean:
 	rm -rf build build-static build-check
