@@ -89,6 +89,6 @@ uint32_t journal_groups_end(const struct journal *j);
  * `want` accepts (NULL: all), suspended ones first. Frees each record that was undone or whose
  * process is gone. Returns how many could not be undone. */
 unsigned journal_undo(struct journal *j, struct device_driver *d,
-                      bool (*want)(const struct device_group *g, void *arg), void *arg);
+                      bool (*want)(uint32_t slot, void *arg), void *arg);
 
 #endif

@@ -1,0 +1,403 @@
+/* See journal.h. Layout: one page of header, the jobs, the groups. The space for groups is reserved
+ * chunk by chunk with fallocate(2), so that a full file system is an error to report and never a
+ * SIGBUS in the middle of a change. */
+#include "daemon/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "daemon/paths.h"
+
+#define MAGIC        0x4e524a4544454301ULL /* bytes: 01 C E D E J R N */
+#define HEADER_SIZE  4096U
+#define GROUPS_CHUNK 256U
+
+struct header {
+    uint64_t magic;
+    uint32_t job_size, group_size, jobs, groups; /* an older layout shows here */
+    char boot_id[40];
+    _Atomic int32_t holder;
+    struct journal_shared shared;
+};
+_Static_assert(sizeof(struct header) <= HEADER_SIZE, "header must fit its page");
+
+struct journal {
+    int fd;
+    bool readonly;
+    char *map;
+    size_t map_size;
+    uint32_t groups_reserved; /* records that the file has room for */
+    uint32_t jobs_end, groups_end;
+};
+
+#define GROUPS_OFFSET (HEADER_SIZE + sizeof(struct journal_job) * JOURNAL_JOBS)
+#define MAP_SIZE      (GROUPS_OFFSET + sizeof(struct journal_group) * JOURNAL_GROUPS)
+
+static struct header *header(const struct journal *j)
+{
+    return (struct header *)(void *)j->map;
+}
+
+static struct journal_job *job_at(const struct journal *j, uint32_t slot)
+{
+    return (struct journal_job *)(void *)(j->map + HEADER_SIZE) + slot;
+}
+
+static struct journal_group *group_at(const struct journal *j, uint32_t slot)
+{
+    return (struct journal_group *)(void *)(j->map + GROUPS_OFFSET) + slot;
+}
+
+static void boot_id(char buf[40])
+{
+    memset(buf, 0, 40);
+    _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && read(fd, buf, 36) < 0)
+        buf[0] = '\0';
+}
+
+static bool header_ok(const struct header *h)
+{
+    char id[40];
+    boot_id(id);
+    return h->magic == MAGIC && h->job_size == sizeof(struct journal_job) &&
+           h->group_size == sizeof(struct journal_group) && h->jobs == JOURNAL_JOBS &&
+           h->groups == JOURNAL_GROUPS && memcmp(h->boot_id, id, sizeof(id)) == 0;
+}
+
+static bool job_ok(const struct journal_job *r)
+{
+    return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN &&
+           r->weight <= WEIGHT_MAX && memchr(r->name, '\0', sizeof(r->name));
+}
+
+static bool group_ok(const struct journal_group *r)
+{
+    return r->group.proc.pid > 0 && r->group.nchannels <= GROUP_CHANNELS_MAX &&
+           r->group.gpu < DEVICE_GPUS_MAX;
+}
+
+/* Maps the open file and counts its records; a record that makes no sense is dropped. */
+static int map_file(struct journal *j, struct error *err)
+{
+    struct stat st;
+    if (fstat(j->fd, &st) < 0)
+        return error_set(err, -errno, "cannot look at the journal: %s", strerror(errno));
+    if ((size_t)st.st_size < GROUPS_OFFSET)
+        return error_set(err, -EIO, "the journal is cut short");
+    j->map_size = MAP_SIZE;
+    int prot = j->readonly ? PROT_READ : PROT_READ | PROT_WRITE;
+    j->map = mmap(NULL, j->map_size, prot, MAP_SHARED, j->fd, 0);
+    if (j->map == MAP_FAILED) {
+        j->map = NULL;
+        return error_set(err, -errno, "cannot map the journal: %s", strerror(errno));
+    }
+    size_t room = ((size_t)st.st_size - GROUPS_OFFSET) / sizeof(struct journal_group);
+    j->groups_reserved = (uint32_t)min_u64(room, JOURNAL_GROUPS);
+    for (uint32_t i = 0; i < JOURNAL_JOBS; i++) {
+        if (job_ok(job_at(j, i)))
+            j->jobs_end = i + 1;
+        else if (!j->readonly && job_at(j, i)->root.pid)
+            journal_put_job(j, i, NULL);
+    }
+    for (uint32_t i = 0; i < j->groups_reserved; i++) {
+        if (group_ok(group_at(j, i)))
+            j->groups_end = group_at(j, i)->flags ? i + 1 : j->groups_end;
+        else if (!j->readonly)
+            group_at(j, i)->flags = 0;
+    }
+    return 0;
+}
+
+static struct journal *new_journal(int fd, bool readonly)
+{
+    struct journal *j = calloc(1, sizeof(*j));
+    if (j) {
+        j->fd = fd;
+        j->readonly = readonly;
+    } else {
+        close(fd);
+    }
+    return j;
+}
+
+static int lock(int fd, int wait_ms)
+{
+    for (;;) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return 0;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -errno;
+        if (wait_ms <= 0)
+            return -EBUSY;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        wait_ms -= 10;
+    }
+}
+
+/* The lock holder begins a file anew. */
+static int format_file(int fd, struct error *err)
+{
+    struct header h = {
+        .magic = MAGIC,
+        .job_size = sizeof(struct journal_job),
+        .group_size = sizeof(struct journal_group),
+        .jobs = JOURNAL_JOBS,
+        .groups = JOURNAL_GROUPS,
+        .shared.next_number = 1,
+    };
+    boot_id(h.boot_id);
+    int r = -posix_fallocate(fd, 0, (off_t)GROUPS_OFFSET);
+    if (r == 0 && pwrite(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h))
+        r = errno ? -errno : -EIO;
+    return r < 0 ? error_set(err, r, "cannot write the journal: %s", strerror(-r)) : 0;
+}
+
+static int open_checked(const char *path, int flags, struct error *err)
+{
+    int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0)
+        return error_set(err, -errno, "cannot open %s: %s", path, strerror(errno));
+    struct stat st;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        (st.st_uid != geteuid() && (flags & O_ACCMODE) != O_RDONLY) || (st.st_mode & 022)) {
+        close(fd);
+        return error_set(err, -EPERM,
+                         "%s is not a plain file of this user that others cannot write to; remove "
+                         "it",
+                         path);
+    }
+    return fd;
+}
+
+int journal_open(const char *dir, int wait_ms, struct journal **out, struct error *err)
+{
+    int r = cede_dir_make(dir, err);
+    if (r < 0)
+        return r;
+    char path[512], bad[520];
+    snprintf(path, sizeof(path), "%s/journal", dir);
+    snprintf(bad, sizeof(bad), "%s.bad", path);
+
+    for (;;) {
+        int fd = open_checked(path, O_RDWR | O_CREAT, err);
+        if (fd < 0)
+            return fd;
+        r = lock(fd, wait_ms);
+        struct header h = {0};
+        ssize_t n = pread(fd, &h, sizeof(h), 0);
+        if (r < 0) {
+            close(fd);
+            if (r != -EBUSY)
+                return error_set(err, r, "cannot lock %s: %s", path, strerror(-r));
+            return error_set(err, r,
+                             "another cede (pid %d) is scheduling here and holds %s; use its "
+                             "socket, or stop it",
+                             (int)h.holder, path);
+        }
+        /* Between open and lock another holder may have set the file aside. */
+        struct stat a, b;
+        if (fstat(fd, &a) < 0 || stat(path, &b) < 0 || a.st_ino != b.st_ino) {
+            close(fd);
+            continue;
+        }
+        if (n == (ssize_t)sizeof(h) && !header_ok(&h)) {
+            rename(path, bad);
+            close(fd);
+            continue;
+        }
+        if (n != (ssize_t)sizeof(h) && (r = ftruncate(fd, 0) < 0 ? -errno : format_file(fd, err))) {
+            close(fd);
+            return r;
+        }
+        struct journal *j = new_journal(fd, false);
+        r = j ? map_file(j, err) : -ENOMEM;
+        if (r < 0) {
+            journal_close(j);
+            return r;
+        }
+        header(j)->holder = (int32_t)getpid();
+        *out = j;
+        return 0;
+    }
+}
+
+int journal_open_readonly(const char *dir, struct journal **out, struct error *err)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/journal", dir);
+    int fd = open_checked(path, O_RDONLY, err);
+    if (fd < 0)
+        return fd;
+    struct journal *j = new_journal(fd, true);
+    int r = j ? map_file(j, err) : -ENOMEM;
+    if (r == 0 && !header_ok(header(j)))
+        r = error_set(err, -ENOENT, "%s is from another boot or version", path);
+    if (r < 0) {
+        journal_close(j);
+        return r;
+    }
+    *out = j;
+    return 0;
+}
+
+int journal_from_fd(int fd, struct journal **out, struct error *err)
+{
+    struct journal *j = new_journal(fd, false);
+    int r = j ? map_file(j, err) : -ENOMEM;
+    if (r == 0 && !header_ok(header(j)))
+        r = error_set(err, -EINVAL, "descriptor %d is no journal", fd);
+    if (r < 0) {
+        journal_close(j);
+        return r;
+    }
+    *out = j;
+    return 0;
+}
+
+void journal_close(struct journal *j)
+{
+    if (!j)
+        return;
+    if (j->map)
+        munmap(j->map, j->map_size);
+    close(j->fd);
+    free(j);
+}
+
+int journal_fd(const struct journal *j)
+{
+    return j->fd;
+}
+
+struct journal_shared *journal_shared(struct journal *j)
+{
+    return &header(j)->shared;
+}
+
+void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job *job)
+{
+    struct journal_job *r = job_at(j, slot);
+    /* The pid says whether the record counts: it goes first and comes last. */
+    r->root.pid = 0;
+    atomic_signal_fence(memory_order_seq_cst);
+    if (!job)
+        return;
+    struct journal_job copy = *job;
+    copy.root.pid = 0;
+    *r = copy;
+    atomic_signal_fence(memory_order_seq_cst);
+    r->root.pid = job->root.pid;
+    if (slot >= j->jobs_end)
+        j->jobs_end = slot + 1;
+}
+
+const struct journal_job *journal_job(const struct journal *j, uint32_t slot)
+{
+    return slot < JOURNAL_JOBS && job_ok(job_at(j, slot)) ? job_at(j, slot) : NULL;
+}
+
+int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
+                      const struct device_group *g)
+{
+    if (slot >= JOURNAL_GROUPS)
+        return -EINVAL;
+    if (slot >= j->groups_reserved) {
+        if (!flags)
+            return 0;
+        uint32_t want = (uint32_t)min_u64((slot / GROUPS_CHUNK + 1) * GROUPS_CHUNK, JOURNAL_GROUPS);
+        int r = -posix_fallocate(j->fd, 0,
+                                 (off_t)(GROUPS_OFFSET + want * sizeof(struct journal_group)));
+        if (r < 0)
+            return r;
+        j->groups_reserved = want;
+    }
+    struct journal_group *r = group_at(j, slot);
+    if (flags && !r->flags) {
+        r->group = *g;
+        atomic_signal_fence(memory_order_seq_cst);
+    }
+    r->flags = flags;
+    if (flags && slot >= j->groups_end)
+        j->groups_end = slot + 1;
+    return 0;
+}
+
+const struct device_group *journal_group(const struct journal *j, uint32_t slot, uint32_t *flags)
+{
+    if (slot >= j->groups_reserved)
+        return NULL;
+    const struct journal_group *r = group_at(j, slot);
+    *flags = r->flags;
+    return *flags && group_ok(r) ? &r->group : NULL;
+}
+
+uint32_t journal_jobs_end(const struct journal *j)
+{
+    return j->jobs_end;
+}
+
+uint32_t journal_groups_end(const struct journal *j)
+{
+    return j->groups_end;
+}
+
+/* All suspended records of one process in one call: that is what the hardware's control is for. */
+static void undo_suspend(struct journal *j, struct device_driver *d, uint32_t from,
+                         bool (*want)(uint32_t slot, void *arg), void *arg)
+{
+    enum { BATCH = 64 };
+    const struct device_group *first = &group_at(j, from)->group;
+    struct proc_id proc = first->proc;
+    uint32_t slots[BATCH];
+    const struct device_group *list[BATCH];
+    size_t n = 0;
+    for (uint32_t i = from; i < j->groups_end && n < BATCH; i++) {
+        uint32_t flags;
+        const struct device_group *g = journal_group(j, i, &flags);
+        if (g && (flags & JG_SUSPENDED) && g->proc.pid == proc.pid &&
+            g->proc.start_ticks == proc.start_ticks && g->gpu == first->gpu &&
+            (!want || want(i, arg))) {
+            slots[n] = i;
+            list[n++] = g;
+        }
+    }
+    int r = d->ops->resume(d, list, n, NULL);
+    for (size_t k = 0; k < n && (r == 0 || r == -ESRCH); k++)
+        group_at(j, slots[k])->flags &= r == 0 ? ~(uint32_t)JG_SUSPENDED : 0;
+}
+
+unsigned journal_undo(struct journal *j, struct device_driver *d,
+                      bool (*want)(uint32_t slot, void *arg), void *arg)
+{
+    unsigned failed = 0;
+    /* Everybody runs again before anybody waits for a timeslice. */
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < j->groups_end; i++) {
+            uint32_t flags;
+            const struct device_group *g = journal_group(j, i, &flags);
+            if (!g || (want && !want(i, arg)))
+                continue;
+            if (!proc_alive(g->proc)) {
+                group_at(j, i)->flags = 0;
+            } else if (pass == 0 && (flags & JG_SUSPENDED)) {
+                undo_suspend(j, d, i, want, arg);
+            } else if (pass == 1) {
+                if (flags & JG_TIMESLICE) {
+                    int r = d->ops->set_timeslice(d, g, g->timeslice_us, NULL);
+                    if (r == 0 || r == -ESRCH)
+                        group_at(j, i)->flags &= r == 0 ? ~(uint32_t)JG_TIMESLICE : 0;
+                }
+                failed += group_at(j, i)->flags != 0;
+            }
+        }
+    }
+    return failed;
+}
