@@ -84,14 +84,26 @@ static bool group_ok(const struct journal_group *r)
            r->group.gpu < DEVICE_GPUS_MAX;
 }
 
-/* Maps the open file and counts its records; a record that makes no sense is dropped. */
-static int map_file(struct journal *j, struct error *err)
+/* The file is mapped to its greatest size; what counts is how much of it is there. */
+int journal_refresh(struct journal *j)
 {
     struct stat st;
     if (fstat(j->fd, &st) < 0)
-        return error_set(err, -errno, "cannot look at the journal: %s", strerror(errno));
+        return -errno;
     if ((size_t)st.st_size < GROUPS_OFFSET)
-        return error_set(err, -EIO, "the journal is cut short");
+        return -EIO;
+    size_t room = ((size_t)st.st_size - GROUPS_OFFSET) / sizeof(struct journal_group);
+    j->groups_reserved = (uint32_t)min_u64(room, JOURNAL_GROUPS);
+    j->groups_end = j->groups_reserved;
+    j->jobs_end = JOURNAL_JOBS;
+    return 0;
+}
+
+static int map_file(struct journal *j, struct error *err)
+{
+    int r = journal_refresh(j);
+    if (r < 0)
+        return error_set(err, r, "the journal is cut short");
     j->map_size = MAP_SIZE;
     int prot = j->readonly ? PROT_READ : PROT_READ | PROT_WRITE;
     j->map = mmap(NULL, j->map_size, prot, MAP_SHARED, j->fd, 0);
@@ -99,21 +111,26 @@ static int map_file(struct journal *j, struct error *err)
         j->map = NULL;
         return error_set(err, -errno, "cannot map the journal: %s", strerror(errno));
     }
-    size_t room = ((size_t)st.st_size - GROUPS_OFFSET) / sizeof(struct journal_group);
-    j->groups_reserved = (uint32_t)min_u64(room, JOURNAL_GROUPS);
+    return 0;
+}
+
+/* The one holder that writes drops records that make no sense, and learns where they end. */
+static void tidy(struct journal *j)
+{
+    j->jobs_end = j->groups_end = 0;
     for (uint32_t i = 0; i < JOURNAL_JOBS; i++) {
         if (job_ok(job_at(j, i)))
             j->jobs_end = i + 1;
-        else if (!j->readonly && job_at(j, i)->root.pid)
+        else if (job_at(j, i)->root.pid)
             journal_put_job(j, i, NULL);
     }
     for (uint32_t i = 0; i < j->groups_reserved; i++) {
-        if (group_ok(group_at(j, i)))
-            j->groups_end = group_at(j, i)->flags ? i + 1 : j->groups_end;
-        else if (!j->readonly)
-            group_at(j, i)->flags = 0;
+        struct journal_group *g = group_at(j, i);
+        if (g->flags && !group_ok(g))
+            g->flags = 0;
+        if (g->flags)
+            j->groups_end = i + 1;
     }
-    return 0;
 }
 
 static struct journal *new_journal(int fd, bool readonly)
@@ -223,6 +240,7 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
             journal_close(j);
             return r;
         }
+        tidy(j);
         header(j)->holder = (int32_t)getpid();
         *out = j;
         return 0;
@@ -357,7 +375,7 @@ static void undo_suspend(struct journal *j, struct device_driver *d, uint32_t fr
     const struct device_group *first = &group_at(j, from)->group;
     struct proc_id proc = first->proc;
     uint32_t slots[BATCH];
-    const struct device_group *list[BATCH];
+    const struct device_group *list[BATCH] = {0};
     size_t n = 0;
     for (uint32_t i = from; i < j->groups_end && n < BATCH; i++) {
         uint32_t flags;

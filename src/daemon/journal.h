@@ -81,6 +81,9 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
 /* NULL where free. */
 const struct device_group *journal_group(const struct journal *j, uint32_t slot, uint32_t *flags);
 
+/* For a second holder of the same file: takes notice of records that were added since. */
+int journal_refresh(struct journal *j);
+
 /* Slots below these may hold records (grows with use). */
 uint32_t journal_jobs_end(const struct journal *j);
 uint32_t journal_groups_end(const struct journal *j);

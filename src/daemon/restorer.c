@@ -62,38 +62,27 @@ static bool anything_suspended(const struct journal *j)
     return false;
 }
 
-/* The file may have grown since it was mapped: look at it anew. */
-static unsigned undo(int fd, struct device_driver **driver)
+static unsigned undo(struct journal *j, struct device_driver **driver)
 {
-    struct journal *j = NULL;
     struct error err = {""};
-    int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (dup_fd < 0 || journal_from_fd(dup_fd, &j, &err) < 0) {
+    struct journal_shared *s = journal_shared(j);
+    journal_refresh(j);
+    if (!*driver && device_open(s->driver, s->where[0] ? s->where : NULL, driver, &err) < 0) {
         fprintf(stderr, "cede-restore: %s\n", err.text);
         return 1;
     }
-    struct journal_shared *s = journal_shared(j);
-    unsigned failed = 1;
-    if (!*driver && device_open(s->driver, s->where[0] ? s->where : NULL, driver, &err) < 0)
-        fprintf(stderr, "cede-restore: %s\n", err.text);
-    else
-        failed = journal_undo(j, *driver, NULL, NULL);
+    unsigned failed = journal_undo(j, *driver, NULL, NULL);
     atomic_fetch_add(&s->restored, 1);
-    journal_close(j);
     return failed;
 }
 
-static bool daemon_hangs(int fd)
+static bool daemon_hangs(struct journal *j)
 {
-    struct journal *j = NULL;
-    int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (dup_fd < 0 || journal_from_fd(dup_fd, &j, NULL) < 0)
-        return false;
     uint64_t beat = journal_shared(j)->heartbeat_ns, now = monotonic_ns();
-    bool hangs = beat && now > beat && now - beat > RESTORER_HANG_MS * NSEC_PER_MSEC &&
-                 anything_suspended(j);
-    journal_close(j);
-    return hangs;
+    if (!beat || now < beat || now - beat < RESTORER_HANG_MS * NSEC_PER_MSEC)
+        return false;
+    journal_refresh(j);
+    return anything_suspended(j);
 }
 
 int restore_main(int argc, char **argv)
@@ -111,28 +100,27 @@ int restore_main(int argc, char **argv)
     if (chdir("/") < 0)
         return 1;
 
-    struct journal *j = NULL;
+    struct journal *j;
     struct error err = {""};
-    int dup_fd = fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
-    if (dup_fd < 0 || journal_from_fd(dup_fd, &j, &err) < 0) {
+    if (journal_from_fd((int)fd, &j, &err) < 0) {
         fprintf(stderr, "cede-restore: %s\n", err.text);
         return 1;
     }
+    /* Opened now, because later there is a second to lose. */
     struct device_driver *driver = NULL;
     const struct journal_shared *s = journal_shared(j);
     if (device_open(s->driver, s->where[0] ? s->where : NULL, &driver, &err) < 0)
         fprintf(stderr, "cede-restore: %s (will try again when needed)\n", err.text);
-    journal_close(j);
 
     bool undone_for_hang = false;
     for (;;) {
         struct pollfd p = {.fd = (int)pipe_fd, .events = POLLIN};
         int n = poll(&p, 1, 500);
         if (n == 0) {
-            bool hangs = daemon_hangs((int)fd);
+            bool hangs = daemon_hangs(j);
             if (hangs && !undone_for_hang) {
                 fprintf(stderr, "cede-restore: ceded does not answer; its jobs run again\n");
-                undo((int)fd, &driver);
+                undo(j, &driver);
             }
             undone_for_hang = hangs;
             continue;
@@ -145,10 +133,11 @@ int restore_main(int argc, char **argv)
             break;
         if (got > 0)
             continue;
-        for (int i = 0; i < 20 && undo((int)fd, &driver) > 0; i++)
+        for (int i = 0; i < 20 && undo(j, &driver) > 0; i++)
             nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
         break;
     }
     device_close(driver);
+    journal_close(j);
     return 0;
 }
