@@ -13,25 +13,15 @@ struct soft {
     struct soft_client **clients; /* one a context; the last is used */
     uint64_t nclients;
     struct soft_kernel kernel;
-    bool latency;        /* completions are known to the host only after its overhead */
     char where[128];     /* for error texts */
     uint64_t submitted;  /* kernels; also the next cookie */
     uint64_t completed;  /* kernels */
-    uint64_t waited;     /* pieces */
     uint64_t first_ns;   /* submission of the oldest piece in flight, once its first kernel ended */
     uint64_t last_ns;    /* end of the newest completion */
     char fault[160];     /* first completion that was not as it has to be, or "" */
     uint64_t head, tail; /* pieces in flight, as counters into the ring */
     uint32_t pieces[LOAD_DEPTH_MAX]; /* kernels of each that have not ended */
 };
-
-/* What launching and synchronising cost the host: the same model for all who ask for a latency on
- * the software GPU. 25 us, and up to 8 us on top by a fixed pattern: alone, a kernel of 100 us is
- * seen after 125 us (median) to 133 us (99th percentile), as on an H200. */
-static uint64_t host_overhead_ns(uint64_t request)
-{
-    return 25 * NSEC_PER_USEC + (request % 50 == 49 ? 8 * NSEC_PER_USEC : 0);
-}
 
 static void soft_close(struct load_gpu *base)
 {
@@ -40,50 +30,6 @@ static void soft_close(struct load_gpu *base)
         soft_client_close(s->clients[i]);
     free(s->clients);
     free(s);
-}
-
-static int soft_open(const struct load_options *o, struct load_gpu **out, struct error *err)
-{
-    if (o->copy_bytes)
-        return error_set(err, -ENOTSUP,
-                         "the software GPU does not model copies: leave out --copy-bytes");
-    struct soft *s = calloc(1, sizeof(*s));
-    struct soft_client **clients = calloc(o->contexts, sizeof(struct soft_client *));
-    if (!s || !clients) {
-        free(s);
-        free(clients);
-        return error_set(err, -ENOMEM, "no memory for %llu contexts",
-                         (unsigned long long)o->contexts);
-    }
-    s->clients = clients;
-    s->base.ops = &load_soft;
-    s->base.iterations_per_us = 1000; /* its kernels are given in ns */
-    s->base.host_overhead_us = (double)host_overhead_ns(0) / (double)NSEC_PER_USEC;
-    /* Deep enough that the queue stays filled while this process or the server waits for a CPU. */
-    s->base.depth = clamp_u64((uint64_t)ceil(32000 / o->kernel_us), 2, LOAD_DEPTH_MAX);
-    s->latency = o->role == LOAD_LATENCY;
-    s->kernel.duration_ns = (uint32_t)llround(o->kernel_us * (double)NSEC_PER_USEC);
-    s->kernel.sm_fraction = (float)o->sm_fraction;
-    if (o->socket)
-        snprintf(s->where, sizeof(s->where), "%s", o->socket);
-    else if (soft_default_path(s->where, sizeof(s->where)))
-        snprintf(s->where, sizeof(s->where), "the default socket");
-
-    for (; s->nclients < o->contexts; s->nclients++) {
-        int r = soft_client_open(o->socket, (unsigned)o->gpu, &s->clients[s->nclients]);
-        if (!r)
-            continue;
-        if (r == -ENOENT || r == -ECONNREFUSED)
-            error_set(err, r, "no software GPU answers at %s: start one with cede-softgpu",
-                      s->where);
-        else
-            error_set(err, r, "cannot open a context on GPU %llu of the software GPU at %s: %s",
-                      (unsigned long long)o->gpu, s->where, strerror(-r));
-        soft_close(&s->base);
-        return r;
-    }
-    *out = &s->base;
-    return 0;
 }
 
 static struct soft_client *client(struct soft *s)
@@ -150,10 +96,32 @@ static int soft_wait(struct load_gpu *base, unsigned timeout_ms, struct load_don
         --*left;
     }
     out->submit_ns = s->first_ns;
-    out->end_ns = s->last_ns + (s->latency ? host_overhead_ns(s->waited) : 0);
+    out->end_ns = s->last_ns;
     s->first_ns = 0;
-    s->waited++;
     s->head++;
+    return 0;
+}
+
+/* The median over some kernels: the device's times hold what launching and synchronising cost. */
+static int measure_overhead(struct soft *s, struct error *err)
+{
+    uint64_t v[21];
+    for (size_t i = 0; i < ARRAY_SIZE(v); i++) {
+        struct load_done done;
+        int r = soft_submit(&s->base, &(struct load_piece){.kernels = 1}, err);
+        if (!r)
+            r = soft_wait(&s->base, 30000, &done, err);
+        if (r == -ETIMEDOUT)
+            return error_set(err, r, "a kernel did not end in 30 s: is this program suspended?");
+        if (r)
+            return r;
+        uint64_t ns = done.end_ns - done.submit_ns, j = i;
+        for (; j && v[j - 1] > ns; j--)
+            v[j] = v[j - 1];
+        v[j] = ns;
+    }
+    s->base.host_overhead_us =
+        (double)v[ARRAY_SIZE(v) / 2] / (double)NSEC_PER_USEC - (double)s->kernel.duration_ns / 1e3;
     return 0;
 }
 
@@ -167,6 +135,53 @@ static int soft_verify(struct load_gpu *base, struct error *err)
                          (unsigned long long)(s->submitted - s->completed),
                          (unsigned long long)s->submitted);
     return 0;
+}
+
+static int soft_open(const struct load_options *o, struct load_gpu **out, struct error *err)
+{
+    if (o->copy_bytes)
+        return error_set(err, -ENOTSUP,
+                         "the software GPU does not model copies: leave out --copy-bytes");
+    struct soft *s = calloc(1, sizeof(*s));
+    struct soft_client **clients = calloc(o->contexts, sizeof(struct soft_client *));
+    if (!s || !clients) {
+        free(s);
+        free(clients);
+        return error_set(err, -ENOMEM, "no memory for %llu contexts",
+                         (unsigned long long)o->contexts);
+    }
+    s->clients = clients;
+    s->base.ops = &load_soft;
+    s->base.iterations_per_us = 1000; /* its kernels are given in ns */
+    s->base.host_overhead_us = -1;
+    /* Deep enough that the queue stays filled while this process or the server waits for a CPU. */
+    s->base.depth = clamp_u64((uint64_t)ceil(32000 / o->kernel_us), 2, LOAD_DEPTH_MAX);
+    s->kernel.duration_ns = (uint32_t)llround(o->kernel_us * (double)NSEC_PER_USEC);
+    s->kernel.sm_fraction = (float)o->sm_fraction;
+    if (o->socket)
+        snprintf(s->where, sizeof(s->where), "%s", o->socket);
+    else if (soft_default_path(s->where, sizeof(s->where)))
+        snprintf(s->where, sizeof(s->where), "the default socket");
+
+    for (; s->nclients < o->contexts; s->nclients++) {
+        int r = soft_client_open(o->socket, (unsigned)o->gpu, &s->clients[s->nclients]);
+        if (!r)
+            continue;
+        if (r == -ENOENT || r == -ECONNREFUSED)
+            error_set(err, r, "no software GPU answers at %s: start one with cede-softgpu",
+                      s->where);
+        else
+            error_set(err, r, "cannot open a context on GPU %llu of the software GPU at %s: %s",
+                      (unsigned long long)o->gpu, s->where, strerror(-r));
+        soft_close(&s->base);
+        return r;
+    }
+    int r = o->role == LOAD_CALIBRATE ? measure_overhead(s, err) : 0;
+    if (r)
+        soft_close(&s->base);
+    else
+        *out = &s->base;
+    return r;
 }
 
 const struct load_ops load_soft = {
