@@ -1,0 +1,51 @@
+/* See cli.h. Only text for people and the parsing of single options. */
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static void say(const char *fmt, va_list ap)
+{
+    char text[1024];
+    vsnprintf(text, sizeof(text), fmt, ap);
+    fprintf(stderr, "cede: %s\n", text);
+}
+
+void cli_error(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say(fmt, ap);
+    va_end(ap);
+}
+
+int cli_usage(const char *verb, const char *fmt, ...)
+{
+    if (fmt) {
+        va_list ap;
+        va_start(ap, fmt);
+        say(fmt, ap);
+        va_end(ap);
+    }
+    fprintf(stderr, "try `cede %s --help`\n", verb);
+    return CLI_USAGE;
+}
+
+int cli_class(const char *verb, const char *arg, struct request *r)
+{
+    if (job_class_parse(arg, &r->class) < 0)
+        return cli_usage(verb, "unknown class '%s': use latency, normal or batch", arg);
+    r->has_class = true;
+    return CLI_OK;
+}
+
+int cli_weight(const char *verb, const char *arg, struct request *r)
+{
+    uint64_t w;
+    if (parse_u64(arg, WEIGHT_MIN, WEIGHT_MAX, &w) < 0)
+        return cli_usage(verb, "bad weight '%s': use a number from %u to %u", arg, WEIGHT_MIN,
+                         WEIGHT_MAX);
+    r->weight = (uint32_t)w;
+    r->has_weight = true;
+    return CLI_OK;
+}

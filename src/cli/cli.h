@@ -1,0 +1,35 @@
+/* What the verbs of `cede` share: their entry points, exit statuses and how they speak to a person.
+ * No verb includes another verb's code; what two need is here, in client.h or in targets.h. */
+#ifndef CEDE_CLI_CLI_H
+#define CEDE_CLI_CLI_H
+
+#include <stdbool.h>
+
+#include "common/util.h"
+#include "daemon/proto.h"
+
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* argv[0] is "cede" whatever the verb, for getopt's messages; the return value is the exit status.
+ * main() flushes standard output afterwards and reports what could not be written. */
+int run_main(int argc, char **argv);
+int set_main(int argc, char **argv);
+int pause_main(int argc, char **argv);
+int resume_main(int argc, char **argv);
+int ps_main(int argc, char **argv);
+int policy_main(int argc, char **argv);
+int demo_main(int argc, char **argv);
+int doctor_main(int argc, char **argv);
+
+/* "cede: ...\n" on standard error, in one write. */
+void cli_error(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
+/* The same, and where to find the usage; fmt NULL: only that (getopt has spoken already).
+ * Returns CLI_USAGE. */
+int cli_usage(const char *verb, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* Options -c and -w into a request. CLI_OK, or CLI_USAGE with the message printed. */
+int cli_class(const char *verb, const char *arg, struct request *r);
+int cli_weight(const char *verb, const char *arg, struct request *r);
+
+#endif

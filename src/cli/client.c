@@ -1,0 +1,143 @@
+/* See client.h. */
+#include "cli/client.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#include "daemon/paths.h"
+
+static int connect_to(const char *path, struct client *c, struct error *err)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof(sa.sun_path))
+        return error_set(err, -ENAMETOOLONG, "socket path %s is longer than %zu bytes", path,
+                         sizeof(sa.sun_path) - 1);
+    strcpy(sa.sun_path, path);
+
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return error_set(err, -errno, "cannot make a socket: %s", strerror(errno));
+    const struct timeval tv = {.tv_sec = CLIENT_TIMEOUT_MS / 1000,
+                               .tv_usec = CLIENT_TIMEOUT_MS % 1000 * 1000};
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+    if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
+        int e = errno;
+        if (e == ENOENT || e == ECONNREFUSED || e == ENOTDIR)
+            return error_set(err, -ENOENT, "no daemon is running");
+        if (e == EAGAIN)
+            return error_set(err, -ETIMEDOUT, "the daemon at %s takes no connection", path);
+        return error_set(err, -e, "cannot connect to %s: %s", path, strerror(e));
+    }
+    struct ucred peer;
+    socklen_t n = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
+        return error_set(err, -errno, "cannot tell who listens at %s: %s", path, strerror(errno));
+    if (peer.uid != 0 && peer.uid != geteuid())
+        return error_set(err, -EPERM,
+                         "not trusting the daemon at %s: it runs as user %u, neither root nor you",
+                         path, (unsigned)peer.uid);
+    *c = (struct client){.fd = TAKE_FD(fd), .daemon_pid = peer.pid, .daemon_uid = peer.uid};
+    return 0;
+}
+
+int client_open(struct client *c, struct error *err)
+{
+    char path[512];
+    struct error first = {""};
+    int result = -ENOENT;
+    c->fd = -1;
+    for (unsigned i = 0;; i++) {
+        int more = cede_socket_at(i, path, sizeof(path));
+        if (!more)
+            break;
+        struct error e = {""};
+        int r = more < 0 ? error_set(&e, more, "cannot tell where the daemon's socket is")
+                         : connect_to(path, c, &e);
+        if (r == 0)
+            return 0;
+        /* A daemon that is there and cannot be used is worth more words than one that is not. */
+        if (result == -ENOENT) {
+            result = r;
+            first = e;
+        }
+        if (more < 0)
+            break;
+    }
+    return error_set(err, result, "%s", first.text[0] ? first.text : "no daemon is running");
+}
+
+void client_close(struct client *c)
+{
+    close_p(&c->fd);
+    c->fd = -1;
+}
+
+static int receive(struct client *c, json_t **out, struct error *err)
+{
+    _cleanup_free_ char *buf = malloc(PROTO_MESSAGE_MAX);
+    if (!buf)
+        return error_set(err, -ENOMEM, "out of memory");
+    ssize_t n;
+    do
+        n = recv(c->fd, buf, PROTO_MESSAGE_MAX, MSG_TRUNC);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == EAGAIN)
+        return error_set(err, -ETIMEDOUT, "the daemon (pid %d) gave no answer within %d s",
+                         (int)c->daemon_pid, CLIENT_TIMEOUT_MS / 1000);
+    if (n == 0 || (n < 0 && errno == ECONNRESET))
+        return error_set(err, -EPIPE, "the daemon (pid %d) closed the connection without an answer",
+                         (int)c->daemon_pid);
+    if (n < 0)
+        return error_set(err, -errno, "cannot receive the daemon's answer: %s", strerror(errno));
+    if (n > PROTO_MESSAGE_MAX)
+        return error_set(err, -EMSGSIZE, "the daemon's answer of %zd bytes is above the limit", n);
+    json_error_t je;
+    *out = json_loadb(buf, (size_t)n, JSON_REJECT_DUPLICATES, &je);
+    if (!json_is_object(*out)) {
+        json_decref(*out);
+        *out = NULL;
+        return error_set(err, -EPROTO, "the daemon's answer is not an object in JSON");
+    }
+    return 0;
+}
+
+int client_call(struct client *c, const struct request *r, json_t **reply, struct error *err)
+{
+    *reply = NULL;
+    _cleanup_free_ char *text = proto_format(r);
+    if (!text)
+        return error_set(err, -ENOMEM, "out of memory");
+    ssize_t n;
+    do
+        n = send(c->fd, text, strlen(text), MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        int e = errno == ECONNRESET ? EPIPE : errno == EAGAIN ? ETIMEDOUT : errno;
+        return error_set(err, -e, "cannot send to the daemon (pid %d): %s", (int)c->daemon_pid,
+                         strerror(e));
+    }
+    json_t *got;
+    int code = receive(c, &got, err);
+    if (code < 0)
+        return code;
+    const json_t *version = json_object_get(got, "v"), *ok = json_object_get(got, "ok");
+    if (json_integer_value(version) != PROTO_VERSION || !json_is_boolean(ok))
+        code = error_set(err, -EPROTO,
+                         "the daemon (pid %d) speaks another version: restart it after an update",
+                         (int)c->daemon_pid);
+    else if (!json_is_true(ok)) {
+        json_int_t e = json_integer_value(json_object_get(got, "errno"));
+        const char *why = json_string_value(json_object_get(got, "error"));
+        code = error_set(err, e > 0 && e < 4096 ? -(int)e : -EPROTO, "%s",
+                         why ? why : "the daemon refused and gave no reason");
+    }
+    if (code < 0)
+        json_decref(got);
+    else
+        *reply = got;
+    return code;
+}

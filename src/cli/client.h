@@ -1,0 +1,32 @@
+/* The verbs' side of the control socket: one request, one reply. Never starts a daemon and knows
+ * nothing of what the messages mean beyond ok and error. */
+#ifndef CEDE_CLI_CLIENT_H
+#define CEDE_CLI_CLIENT_H
+
+#include <jansson.h>
+#include <sys/types.h>
+
+#include "common/util.h"
+#include "daemon/proto.h"
+
+#define CLIENT_TIMEOUT_MS 5000 /* for connecting, sending and the reply, each */
+
+struct client {
+    int fd; /* close-on-exec; < 0: closed */
+    pid_t daemon_pid;
+    uid_t daemon_uid;
+};
+
+/* Connects to the first socket of cede_socket_at() that a daemon answers on. A daemon that is
+ * neither root's nor the caller's is not trusted (-EPERM): what it says about other people's
+ * programs, and what it is told, would be in a stranger's hands.
+ * -ENOENT: no daemon is running. */
+int client_open(struct client *c, struct error *err);
+void client_close(struct client *c);
+
+/* 0: *reply (the caller's reference) is the daemon's ok. The daemon's own refusal is returned as its
+ * -errno with its text; any broken or late reply as -EPROTO, -EMSGSIZE, -ETIMEDOUT; -EPIPE: the
+ * daemon went away without a reply. Several calls may follow each other. */
+int client_call(struct client *c, const struct request *r, json_t **reply, struct error *err);
+
+#endif
