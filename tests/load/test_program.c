@@ -1,0 +1,281 @@
+/* cede-load as a program: arguments, exit status, messages, signals, both back ends on stand-ins
+ * for what they talk to. Each run is a process of its own. */
+#include <jansson.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "common/util.h"
+#include "load/load.h"
+
+struct result {
+    int status;
+    char out[65536], err[4096];
+};
+
+static struct result result; /* of the last run */
+
+static size_t slurp(int fd, char *buf, size_t size)
+{
+    ssize_t n = pread(fd, buf, size - 1, 0);
+    buf[n > 0 ? n : 0] = '\0';
+    return strlen(buf);
+}
+
+/* Runs cede-load on the words of a line. kill_after: SIGTERM once there is some output. */
+static void run_killed(const char *line, bool kill_after)
+{
+    FILE *out = tmpfile(), *err = tmpfile();
+    assert_true(out && err);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        char words[512], *argv[40] = {NULL}, *save = NULL;
+        int argc = 0;
+        snprintf(words, sizeof(words), "cede-load %s", line);
+        for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
+            argv[argc++] = w;
+        dup2(fileno(out), STDOUT_FILENO);
+        dup2(fileno(err), STDERR_FILENO);
+        int status = load_main(argc, argv);
+        fflush(NULL);
+        _exit(status);
+    }
+    if (kill_after) {
+        while (!slurp(fileno(out), result.out, sizeof(result.out)) &&
+               waitpid(pid, NULL, WNOHANG) == 0)
+            usleep(1000);
+        kill(pid, SIGTERM);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    result.status = WEXITSTATUS(status);
+    slurp(fileno(out), result.out, sizeof(result.out));
+    slurp(fileno(err), result.err, sizeof(result.err));
+    fclose(out);
+    fclose(err);
+}
+
+static void run(const char *line)
+{
+    run_killed(line, false);
+}
+
+/* The final object of a run that went well. */
+static json_t * final(void)
+{
+    if (result.status != 0)
+        print_error("%s", result.err);
+    assert_int_equal(result.status, 0);
+    assert_string_equal(result.err, ""); /* for people only, and this is no terminal */
+    size_t n = strlen(result.out);
+    assert_true(n > 1 && result.out[n - 1] == '\n');
+    result.out[n - 1] = '\0';
+    char *start = strrchr(result.out, '\n');
+    json_t *line = json_loads(start ? start + 1 : result.out, 0, NULL);
+    assert_non_null(line);
+    return line;
+}
+
+static double number(const json_t *line, const char *key)
+{
+    const json_t *v = json_object_get(line, key);
+    assert_true(json_is_number(v));
+    return json_number_value(v);
+}
+
+static void fails(const char *line, int status, const char *text)
+{
+    run(line);
+    if (!strstr(result.err, text))
+        fail_msg("'%s' said: %s", line, result.err);
+    assert_int_equal(result.status, status);
+    assert_string_equal(result.out, "");
+    assert_ptr_equal(strchr(result.err, '\n'), result.err + strlen(result.err) - 1); /* one line */
+}
+
+static void usage_errors(void **state)
+{
+    fails("", 2, "first argument must be latency, batch or calibrate");
+    fails("lateny", 2, "unknown role lateny");
+    fails("batch --sekonds 3", 2, "unknown argument --sekonds");
+    fails("batch -- --seconds 3", 2, "unknown argument --:");
+    fails("batch 3", 2, "unknown argument 3");
+    fails("batch --period-us 3", 2, "--period-us does not go with batch");
+    fails("latency --depth 3", 2, "--depth does not go with latency");
+    fails("calibrate --verify", 2, "--verify does not go with calibrate");
+    fails("latency --requests", 2, "--requests needs a value");
+    fails("latency --requests ten", 2, "--requests ten: must be a whole number");
+    fails("latency --requests=0", 2, "from 1 to 1000000000");
+    fails("latency --requests 1.5", 2, "--requests 1.5: must be a whole number");
+    fails("batch --kernel-us nan", 2, "--kernel-us nan: must be a number");
+    fails("batch --kernel-us 2e6", 2, "from 1 to 1000000");
+    fails("batch --sm-fraction 1.01", 2, "to 1");
+    fails("batch --depth 1025", 2, "from 1 to 1024");
+    fails("latency --verify=yes", 2, "--verify takes no value");
+    fails("batch --device amd", 2, "--device amd: must be soft, nvidia or auto");
+}
+
+static void help(void **state)
+{
+    run("batch --help");
+    assert_int_equal(result.status, 0);
+    assert_non_null(strstr(result.out, "--period-us"));
+    assert_non_null(strstr(result.out, "calibrate"));
+}
+
+static void soft(void **state)
+{
+    run("latency --device soft --period-us 100 --requests 50 --verify --contexts 3 --json");
+    json_t *l = final();
+    assert_string_equal(json_string_value(json_object_get(l, "device")), "soft");
+    assert_int_equal(number(l, "requests"), 50);
+    assert_true(number(l, "p50_us") == 125 && number(l, "max_us") == 125);
+    assert_true(json_is_true(json_object_get(l, "verified")));
+    json_decref(l);
+
+    run("latency --device=soft --period-us=100 --requests=5 --kernels=4");
+    l = final();
+    assert_true(number(l, "p50_us") == 4 * 125); /* the stand-in has no pipeline */
+    json_decref(l);
+
+    run("batch --device soft --kernel-us 75 --seconds 0.01 --verify");
+    l = final();
+    assert_true(number(l, "rate") > 0.74 && number(l, "rate") < 0.76);
+    assert_true(number(l, "work_us") == 75 * number(l, "kernels"));
+    json_decref(l);
+
+    run("calibrate --device soft");
+    l = final();
+    assert_true(number(l, "host_overhead_us") == 25);
+    assert_true(number(l, "iterations_per_us") > 0);
+    json_decref(l);
+}
+
+static void soft_faults(void **state)
+{
+    const char *short_run = "latency --device soft --period-us 100 --requests 20 --verify";
+    fails("batch --device soft --gpu 7 --seconds 1", 1, "GPU 7 of the software GPU");
+    fails("latency --device soft --copy-bytes 10 --requests 1", 1, "leave out --copy-bytes");
+    setenv("FAKE_SOFT", "absent", 1);
+    fails(short_run, 1, "no software GPU answers at /made-up/socket: start one with cede-softgpu");
+    fails("batch --device soft --socket /x/y", 1, "at /x/y");
+    setenv("FAKE_SOFT", "gone", 1);
+    fails(short_run, 1, "its server has gone");
+    static const struct {
+        const char *fault, *text;
+    } harm[] = {{"twice", "kernel 6 came out of order"}, {"short", "kernel 6 ended before"}};
+    for (size_t i = 0; i < ARRAY_SIZE(harm); i++) {
+        setenv("FAKE_SOFT", harm[i].fault, 1);
+        run(short_run);
+        assert_int_equal(result.status, 1);
+        assert_non_null(strstr(result.err, harm[i].text));
+        assert_non_null(strstr(result.out, "\"verified\":false"));
+    }
+    unsetenv("FAKE_SOFT");
+}
+
+static void nvidia(void **state)
+{
+    run("latency --device nvidia --requests 20 --period-us 1000 --kernels 2 --gap-us 100 "
+        "--copy-bytes 5000 --verify --contexts 2 --iterations-per-us 20");
+    json_t *l = final();
+    assert_string_equal(json_string_value(json_object_get(l, "device")), "nvidia");
+    assert_int_equal(number(l, "requests"), 20);
+    assert_true(number(l, "p50_us") >= 300); /* what two kernels and a gap take at least */
+    assert_true(number(l, "p50_us") <= number(l, "p99_us"));
+    assert_true(json_is_true(json_object_get(l, "verified")));
+    json_decref(l);
+
+    run("batch --device nvidia --seconds 0.2 --kernel-us 100 --depth 30 --verify "
+        "--iterations-per-us 20 --sm-fraction 0.5 --report 50");
+    assert_non_null(strstr(result.out, "{\"t\":"));
+    l = final();
+    assert_true(number(l, "kernels") > 0);
+    assert_true(number(l, "rate") > 0 && number(l, "rate") < 1.01); /* exact speed was given */
+    assert_true(json_is_true(json_object_get(l, "verified")));
+    json_decref(l);
+
+    run("calibrate --device nvidia");
+    l = final();
+    assert_true(number(l, "iterations_per_us") > 0);
+    assert_true(number(l, "host_overhead_us") >= 0);
+    json_decref(l);
+}
+
+static void nvidia_faults(void **state)
+{
+    const char *line = "latency --device nvidia --period-us 100 --requests 20 --verify "
+                       "--iterations-per-us 20";
+    static const struct {
+        const char *fault, *text;
+    } t[] = {
+        {"no-gpu", "cannot initialise the NVIDIA driver (cuInit): CUDA_ERROR_NO_DEVICE, 100"},
+        {"memory", "memory is taken: see nvidia-smi"},
+        {"dead", "cannot wait for a kernel: unknown error, 719 (no text): a kernel died"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+        setenv("FAKE_CUDA", t[i].fault, 1);
+        fails(line, 1, t[i].text);
+    }
+    unsetenv("FAKE_CUDA");
+    fails("latency --device nvidia --gpu 1", 1, "--gpu counts the visible ones from 0");
+    fails("batch --device nvidia --kernel-us 1e6 --iterations-per-us 1e5", 1, "more than 2^32");
+    setenv("FAKE_CUDA", "second-context", 1);
+    fails("batch --device nvidia --contexts 2", 1, "cannot create a context");
+
+    setenv("FAKE_CUDA", "skip", 1);
+    run(line);
+    assert_int_equal(result.status, 1);
+    assert_non_null(strstr(result.err, "1024 of 1024 threads did not do exactly their work"));
+    assert_non_null(strstr(result.out, "\"verified\":false"));
+    setenv("FAKE_CUDA", "copy", 1);
+    run("latency --device nvidia --period-us 100 --requests 2 --copy-bytes 64 --verify "
+        "--iterations-per-us 20");
+    assert_int_equal(result.status, 1);
+    assert_non_null(strstr(result.err, "a copy came back with other bytes"));
+    unsetenv("FAKE_CUDA");
+}
+
+/* SIGTERM ends a run without a limit, with the final object and status 0; also when the GPU does
+ * not answer any more. */
+static void stops_when_told(void **state)
+{
+    run_killed("batch --device nvidia --iterations-per-us 20 --report 10 --verify", true);
+    json_t *l = final();
+    assert_string_equal(json_string_value(json_object_get(l, "role")), "batch");
+    assert_true(json_is_true(json_object_get(l, "verified")));
+    json_decref(l);
+
+    setenv("FAKE_CUDA", "hang", 1);
+    run_killed("batch --device nvidia --iterations-per-us 20 --report 10 --verify", true);
+    l = final();
+    assert_int_equal(number(l, "kernels"), 7); /* 3 of the 10 that ran were for warming up */
+    assert_true(json_is_null(json_object_get(l, "verified")));
+    json_decref(l);
+    unsetenv("FAKE_CUDA");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(usage_errors),
+        cmocka_unit_test(help),
+        cmocka_unit_test(soft),
+        cmocka_unit_test(soft_faults),
+        cmocka_unit_test(nvidia),
+        cmocka_unit_test(nvidia_faults),
+        cmocka_unit_test(stops_when_told),
+    };
+    unsetenv("FAKE_CUDA");
+    unsetenv("FAKE_SOFT");
+    return cmocka_run_group_tests_name("load_program", tests, NULL, NULL);
+}
