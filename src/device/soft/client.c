@@ -1,1 +1,178 @@
-typedef int stub_client;
+/* See client.h and proto.h: a program's connection to the software GPU's server, and what the
+ * driver shares of it. Keeps nothing but the socket and a count. */
+#include "device/soft/client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "device/soft/engine.h"
+#include "device/soft/proto.h"
+
+#define PATIENCE_S 5 /* with a server that does not read or answer */
+
+struct soft_client {
+    int fd;
+    unsigned outstanding;
+};
+
+int soft_default_path(char *buf, unsigned long size)
+{
+    const char *path = getenv("CEDE_SOFT_SOCKET"), *dir = getenv("XDG_RUNTIME_DIR");
+    int n;
+    if (path && *path)
+        n = snprintf(buf, size, "%s", path);
+    else if (dir && *dir)
+        n = snprintf(buf, size, "%s/cede-softgpu", dir);
+    else
+        n = snprintf(buf, size, "/tmp/cede-softgpu-%u/socket", (unsigned)geteuid());
+    return n >= 0 && (unsigned long)n < size ? 0 : -ENAMETOOLONG;
+}
+
+/* A server that went away is told as EPIPE, however the kernel found out. */
+static int connection_error(int e)
+{
+    return e == EAGAIN ? -ETIMEDOUT : e == ECONNRESET || e == ENOTCONN ? -EPIPE : -e;
+}
+
+static int send_msg(int fd, struct soft_msg *m)
+{
+    m->version = SOFT_VERSION;
+    while (send(fd, m, soft_msg_size(m->type), MSG_NOSIGNAL) < 0) {
+        if (errno != EINTR)
+            return connection_error(errno);
+    }
+    return 0;
+}
+
+/* -EAGAIN with MSG_DONTWAIT and nothing there. */
+static int recv_msg(int fd, struct soft_msg *m, uint32_t want, int flags)
+{
+    ssize_t n;
+    while ((n = recv(fd, m, sizeof(*m), flags)) < 0 && errno == EINTR)
+        ;
+    if (n < 0)
+        return errno == EAGAIN && (flags & MSG_DONTWAIT) ? -EAGAIN : connection_error(errno);
+    if (n == 0)
+        return -EPIPE;
+    if ((size_t)n < offsetof(struct soft_msg, u) || m->version != SOFT_VERSION || m->type != want ||
+        (size_t)n != soft_msg_size(want))
+        return -EPROTO;
+    return 0;
+}
+
+int soft_transact(int fd, struct soft_msg *m, uint32_t want)
+{
+    int r = send_msg(fd, m);
+    return r < 0 ? r : recv_msg(fd, m, want, 0);
+}
+
+int soft_connect(const char *path, struct soft_msg *m, int *out)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    char buf[sizeof(addr.sun_path)];
+    int r;
+    if (!path) {
+        r = soft_default_path(buf, sizeof(buf));
+        if (r < 0)
+            return r;
+        path = buf;
+    }
+    if (strlen(path) >= sizeof(addr.sun_path))
+        return -ENAMETOOLONG;
+    memcpy(addr.sun_path, path, strlen(path));
+
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    struct timeval tv = {.tv_sec = PATIENCE_S};
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) < 0)
+        return -errno;
+    while (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
+        if (errno != EINTR)
+            return errno == EAGAIN ? -ETIMEDOUT : -errno;
+    }
+    r = soft_transact(fd, m, SOFT_REPLY);
+    if (r == 0)
+        r = m->u.reply.result;
+    if (r == 0)
+        *out = TAKE_FD(fd);
+    return r;
+}
+
+int soft_client_open(const char *path, unsigned gpu, struct soft_client **out)
+{
+    struct soft_client *c = calloc(1, sizeof(*c));
+    if (!c)
+        return -ENOMEM;
+    struct soft_msg m = {.type = SOFT_OPEN_CONTEXT, .u.open = {.gpu = gpu}};
+    int r = soft_connect(path, &m, &c->fd);
+    if (r < 0)
+        free(c);
+    else
+        *out = c;
+    return r;
+}
+
+void soft_client_close(struct soft_client *c)
+{
+    if (!c)
+        return;
+    close(c->fd);
+    free(c);
+}
+
+int soft_client_submit(struct soft_client *c, const struct soft_kernel *k)
+{
+    /* The server closes the connection on what it cannot accept: refuse it here. */
+    if (k->stream >= ENGINE_STREAMS || k->duration_ns == 0 || !(k->sm_fraction > 0) ||
+        !(k->sm_fraction <= 1))
+        return -EINVAL;
+    if (c->outstanding >= SOFT_OUTSTANDING_MAX)
+        return -EAGAIN;
+    struct soft_msg m = {.type = SOFT_SUBMIT,
+                         .u.submit = {.cookie = k->cookie,
+                                      .stream = k->stream,
+                                      .duration_ns = k->duration_ns,
+                                      .sm_fraction = k->sm_fraction}};
+    int r = send_msg(c->fd, &m);
+    if (r == 0)
+        c->outstanding++;
+    return r;
+}
+
+int soft_client_wait(struct soft_client *c, int timeout_ms, struct soft_completion *out)
+{
+    struct soft_msg m;
+    int r = recv_msg(c->fd, &m, SOFT_COMPLETION, MSG_DONTWAIT);
+    if (r == -EAGAIN) {
+        struct pollfd p = {.fd = c->fd, .events = POLLIN};
+        int n = poll(&p, 1, timeout_ms);
+        if (n <= 0)
+            return n == 0 ? -ETIMEDOUT : -errno;
+        r = recv_msg(c->fd, &m, SOFT_COMPLETION, MSG_DONTWAIT);
+        if (r == -EAGAIN)
+            return -ETIMEDOUT;
+    }
+    if (r < 0)
+        return r;
+    c->outstanding--;
+    *out = (struct soft_completion){
+        .cookie = m.u.completion.cookie,
+        .submit_ns = m.u.completion.submit_ns,
+        .start_ns = m.u.completion.start_ns,
+        .end_ns = m.u.completion.end_ns,
+    };
+    return 0;
+}
+
+int soft_client_fd(const struct soft_client *c)
+{
+    return c->fd;
+}

@@ -1,1 +1,381 @@
-typedef int stub_driver;
+/* The driver for the software GPU: the device_ops on a control connection to its server.
+ *
+ * One request at a time, each waited for. If the server goes, calls fail with -ENODEV, and each
+ * later call tries once to reach a new one. Must not be used from several threads. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/device.h"
+#include "device/soft/client.h"
+#include "device/soft/engine.h"
+#include "device/soft/proto.h"
+
+#define COMPUTE_CHANNELS 8 /* as libcuda makes them */
+#define COPY_CHANNELS    4
+
+/* The timeslice that a group had when it was first seen. */
+struct seen {
+    uint64_t key;
+    uint32_t timeslice_us;
+    int32_t pid;
+};
+
+struct soft_driver {
+    struct device_driver base;
+    int fd; /* -1: no server */
+    unsigned gpus;
+    char path[112];
+    struct seen *seen;
+    size_t seen_n, seen_cap;
+    struct soft_group *busy; /* compute groups at the last usage() */
+    size_t busy_n;
+    uint64_t busy_ns;
+};
+
+static struct soft_driver *soft(struct device_driver *d)
+{
+    return (struct soft_driver *)d;
+}
+
+static int no_server(struct soft_driver *d, int code, struct error *err)
+{
+    if (d->fd >= 0)
+        close(d->fd);
+    d->fd = -1;
+    if (code == -EACCES || code == -EPERM)
+        return error_set(err, -EPERM, "no right to use the software GPU at %s: it serves one user",
+                         d->path);
+    return error_set(err, -ENODEV, "no software GPU at %s (%s): start `cede-softgpu`", d->path,
+                     strerror(-code));
+}
+
+static int reach(struct soft_driver *d, struct error *err)
+{
+    if (d->fd >= 0)
+        return 0;
+    struct soft_msg m = {.type = SOFT_OPEN_CONTROL};
+    int r = soft_connect(d->path, &m, &d->fd);
+    if (r < 0)
+        return no_server(d, r, err);
+    d->gpus = (unsigned)min_u64(m.u.reply.gpus, DEVICE_GPUS_MAX);
+    d->seen_n = d->busy_n = 0; /* another server, other groups */
+    d->busy_ns = 0;
+    return 0;
+}
+
+static int transact(struct soft_driver *d, struct soft_msg *m, uint32_t want, struct error *err)
+{
+    int r = reach(d, err);
+    if (r < 0)
+        return r;
+    r = soft_transact(d->fd, m, want);
+    return r < 0 ? no_server(d, r, err) : 0;
+}
+
+/* All groups, or those of one process (pid 0: all). *v is malloc'd; *now_ns is the last page's. */
+static int list(struct soft_driver *d, struct proc_id proc, bool compute_only,
+                struct soft_group **out, size_t *n, uint64_t *now_ns, struct error *err)
+{
+    _cleanup_free_ struct soft_group *v = NULL;
+    uint64_t after = 0;
+    struct soft_msg m;
+    *n = 0;
+    do {
+        m = (struct soft_msg){.type = SOFT_LIST,
+                              .u.list = {after, proc.start_ticks, proc.pid, compute_only}};
+        int r = transact(d, &m, SOFT_GROUPS, err);
+        if (r < 0)
+            return r;
+        size_t more = min_u64(m.u.groups.n, ARRAY_SIZE(m.u.groups.v));
+        struct soft_group *p = reallocarray(v, *n + more + 1, sizeof(*v));
+        if (!p)
+            return error_set(err, -ENOMEM, "no memory for the list of groups");
+        v = p;
+        memcpy(v + *n, m.u.groups.v, more * sizeof(*v));
+        *n += more;
+        if (more)
+            after = v[*n - 1].key;
+    } while (m.u.groups.more && m.u.groups.n);
+    *now_ns = m.u.groups.now_ns;
+    *out = v;
+    v = NULL;
+    return 0;
+}
+
+/* Takes the measure that the next usage() counts from. */
+static int sample(struct soft_driver *d, struct soft_group **before, size_t *before_n,
+                  uint64_t *before_ns, struct error *err)
+{
+    struct soft_group *v;
+    size_t n;
+    uint64_t now_ns;
+    int r = list(d, (struct proc_id){0, 0}, true, &v, &n, &now_ns, err);
+    if (r < 0)
+        return r;
+    *before = d->busy;
+    *before_n = d->busy_n;
+    *before_ns = d->busy_ns;
+    d->busy = v;
+    d->busy_n = n;
+    d->busy_ns = now_ns;
+    return 0;
+}
+
+static void soft_close(struct device_driver *base)
+{
+    struct soft_driver *d = soft(base);
+    if (d->fd >= 0)
+        close(d->fd);
+    free(d->seen);
+    free(d->busy);
+    free(d);
+}
+
+static int soft_open(const char *where, struct device_driver **out, struct error *err)
+{
+    struct soft_driver *d = calloc(1, sizeof(*d));
+    if (!d)
+        return error_set(err, -ENOMEM, "no memory for the software GPU's driver");
+    d->base.ops = &device_soft;
+    d->fd = -1;
+    int n = where ? snprintf(d->path, sizeof(d->path), "%s", where) : 0, r = 0;
+    if (!where)
+        r = soft_default_path(d->path, sizeof(d->path));
+    else if (n < 0 || (size_t)n >= sizeof(d->path))
+        r = -ENAMETOOLONG;
+    if (r < 0) {
+        error_set(err, r, "the software GPU's socket path is too long: %s", where ? where : "");
+    } else {
+        struct soft_group *before = NULL;
+        size_t before_n;
+        uint64_t before_ns;
+        r = sample(d, &before, &before_n, &before_ns, err);
+    }
+    if (r < 0)
+        soft_close(&d->base);
+    else
+        *out = &d->base;
+    return r;
+}
+
+static unsigned soft_gpus(struct device_driver *base)
+{
+    return soft(base)->gpus;
+}
+
+static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
+{
+    struct engine_params p;
+    if (gpu >= soft(base)->gpus)
+        return -ENODEV;
+    engine_params_h200(&p);
+    *out = (struct gpu_info){
+        .name = "cede software GPU (H200 timing)",
+        .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE,
+        .timeslice_min_us = ENGINE_TIMESLICE_MIN_US,
+        .timeslice_max_us = ENGINE_TIMESLICE_MAX_US,
+        .timeslice_default_us = p.timeslice_us,
+    };
+    snprintf(out->uuid, sizeof(out->uuid), "SOFT-%u", gpu);
+    return 0;
+}
+
+static int soft_processes(struct device_driver *base, struct pid_list *out, struct error *err)
+{
+    struct soft_group *v;
+    size_t n;
+    uint64_t now_ns;
+    int r = list(soft(base), (struct proc_id){0, 0}, true, &v, &n, &now_ns, err);
+    if (r < 0)
+        return r;
+    size_t first = out->n;
+    for (size_t i = 0; i < n && r == 0; i++) {
+        size_t j = first;
+        while (j < out->n && out->v[j] != v[i].pid)
+            j++;
+        if (j == out->n)
+            r = pid_list_push(out, v[i].pid);
+    }
+    free(v);
+    return r;
+}
+
+/* What it had when it was first seen; `us`, and remembered, if that is now. */
+static int first_timeslice(struct soft_driver *d, const struct soft_group *g, uint32_t *us)
+{
+    for (size_t i = 0; i < d->seen_n; i++) {
+        if (d->seen[i].key == g->key) {
+            *us = d->seen[i].timeslice_us;
+            return 0;
+        }
+    }
+    if (d->seen_n == d->seen_cap) {
+        size_t cap = d->seen_cap ? d->seen_cap * 2 : 64;
+        struct seen *p = reallocarray(d->seen, cap, sizeof(*p));
+        if (!p)
+            return -ENOMEM;
+        d->seen = p;
+        d->seen_cap = cap;
+    }
+    d->seen[d->seen_n++] = (struct seen){g->key, g->timeslice_us, g->pid};
+    *us = g->timeslice_us;
+    return 0;
+}
+
+static int soft_scan(struct device_driver *base, struct proc_id proc, struct group_list *out,
+                     struct error *err)
+{
+    struct soft_group *v = NULL;
+    size_t n;
+    uint64_t now_ns;
+    int r = list(soft(base), proc, false, &v, &n, &now_ns, err);
+    if (r < 0)
+        return r;
+    if (n == 0 && !proc_alive(proc))
+        r = error_set(err, -ESRCH, "process %d has ended", proc.pid);
+    for (size_t i = 0; i < n && r == 0; i++) {
+        uint32_t us;
+        r = first_timeslice(soft(base), &v[i], &us);
+        if (r < 0)
+            break;
+        struct device_group g = {
+            .key = v[i].key,
+            .proc = proc,
+            .gpu = v[i].gpu,
+            .kind = v[i].copy ? GROUP_COPY : GROUP_COMPUTE,
+            .timeslice_us = us,
+            .source = -1,
+            .nchannels = v[i].copy ? COPY_CHANNELS : COMPUTE_CHANNELS,
+        };
+        for (uint32_t c = 0; c < g.nchannels; c++)
+            g.channels[c] = (uint32_t)v[i].key * COMPUTE_CHANNELS + c;
+        r = group_list_push(out, &g);
+    }
+    free(v);
+    return r;
+}
+
+static void soft_forget(struct device_driver *base, pid_t pid)
+{
+    struct soft_driver *d = soft(base);
+    size_t n = 0;
+    for (size_t i = 0; i < d->seen_n; i++) {
+        if (d->seen[i].pid != pid)
+            d->seen[n++] = d->seen[i];
+    }
+    d->seen_n = n;
+}
+
+static int call(struct soft_driver *d, struct soft_msg *m, const char *what, int32_t pid,
+                struct error *err)
+{
+    int r = transact(d, m, SOFT_REPLY, err);
+    if (r < 0)
+        return r;
+    switch (m->u.reply.result) {
+    case 0:
+        return 0;
+    case -ESRCH:
+        return error_set(err, -ESRCH, "cannot %s of process %d: they are gone", what, pid);
+    case -EPERM:
+        return error_set(err, -EPERM, "cannot %s of process %d: it is another user's; try as root",
+                         what, pid);
+    case -EINVAL:
+        return error_set(err, -EINVAL, "cannot %s of process %d: timeslices are %u to %u us", what,
+                         pid, ENGINE_TIMESLICE_MIN_US, ENGINE_TIMESLICE_MAX_US);
+    default:
+        return error_set(err, -EIO, "cannot %s of process %d: the software GPU answered: %s", what,
+                         pid, strerror(-m->u.reply.result));
+    }
+}
+
+static int soft_set_timeslice(struct device_driver *base, const struct device_group *g, uint64_t us,
+                              struct error *err)
+{
+    struct soft_msg m = {
+        .type = SOFT_TIMESLICE,
+        .u.control = {.n = 1, .timeslice_us = (uint32_t)min_u64(us, UINT32_MAX), .keys = {g->key}}};
+    return call(soft(base), &m, "set the timeslice of groups", g->proc.pid, err);
+}
+
+static int for_groups(struct device_driver *base, uint32_t type, const char *what,
+                      const struct device_group *const *g, size_t n, struct error *err)
+{
+    int first = 0;
+    for (size_t i = 0; i < n;) {
+        struct soft_msg m = {.type = type};
+        int32_t pid = g[i]->proc.pid;
+        while (i < n && m.u.control.n < ARRAY_SIZE(m.u.control.keys))
+            m.u.control.keys[m.u.control.n++] = g[i++]->key;
+        int r = call(soft(base), &m, what, pid, first == 0 ? err : NULL);
+        if (r < 0 && first == 0)
+            first = r;
+    }
+    return first;
+}
+
+static int soft_suspend(struct device_driver *base, const struct device_group *const *g, size_t n,
+                        struct error *err)
+{
+    return for_groups(base, SOFT_SUSPEND, "suspend the groups", g, n, err);
+}
+
+static int soft_resume(struct device_driver *base, const struct device_group *const *g, size_t n,
+                       struct error *err)
+{
+    return for_groups(base, SOFT_RESUME, "resume the groups", g, n, err);
+}
+
+/* What a compute group had done by the last call: nothing if it did not exist. Both lists are in
+ * the order of the keys. */
+static uint64_t busy_before(const struct soft_group *v, size_t n, uint64_t key, size_t *at)
+{
+    while (*at < n && v[*at].key < key)
+        ++*at;
+    return *at < n && v[*at].key == key ? v[*at].busy_ns : 0;
+}
+
+static int soft_usage(struct device_driver *base, struct usage_list *out, struct error *err)
+{
+    struct soft_driver *d = soft(base);
+    _cleanup_free_ struct soft_group *before = NULL;
+    size_t before_n, at = 0, first = out->n;
+    uint64_t before_ns;
+    int r = sample(d, &before, &before_n, &before_ns, err);
+    if (r < 0)
+        return r;
+    double span = (double)(d->busy_ns - before_ns);
+    for (size_t i = 0; i < d->busy_n && r == 0; i++) {
+        const struct soft_group *g = &d->busy[i];
+        uint64_t ns = g->busy_ns - busy_before(before, before_n, g->key, &at);
+        /* After a reconnection nothing is known of the time before. */
+        double busy = before_ns == 0 ? -1 : span > 0 ? (double)ns / span : 0;
+        size_t j = first;
+        while (j < out->n && (out->v[j].pid != g->pid || out->v[j].gpu != g->gpu))
+            j++;
+        if (j < out->n)
+            out->v[j].busy = busy < 0 ? -1 : out->v[j].busy + busy;
+        else
+            r = usage_list_push(out, &(struct gpu_usage){g->pid, g->gpu, busy, 0});
+    }
+    return r;
+}
+
+const struct device_ops device_soft = {
+    .name = "soft",
+    .summary = "a software GPU with an H200's timing, for demonstrations and tests",
+    .open = soft_open,
+    .close = soft_close,
+    .gpus = soft_gpus,
+    .info = soft_info,
+    .processes = soft_processes,
+    .scan = soft_scan,
+    .forget = soft_forget,
+    .set_timeslice = soft_set_timeslice,
+    .suspend = soft_suspend,
+    .resume = soft_resume,
+    .usage = soft_usage,
+};

@@ -61,8 +61,8 @@ struct engine {
     uint32_t kernels_cap, free_kernel;
     struct fifo done;
 
-    struct event *events; /* binary heap */
-    uint32_t events_cap, events_n;
+    struct event *events;       /* binary heap */
+    uint32_t events_n, calls_n; /* calls_n: of those, not arrivals */
 
     uint32_t cur;  /* has the GPU, or gets it when the switch is over */
     uint32_t turn; /* where on the runlist: number of the last group that had the GPU */
@@ -152,7 +152,7 @@ static void sift_down(struct engine *e, uint32_t i)
     e->events[i] = v;
 }
 
-/* The caller has seen to it that there is room. */
+/* There is room: an arrival for every kernel, and control() counts. */
 static void event_push(struct engine *e, uint64_t at_ns, enum event_type type, uint32_t group,
                        uint32_t arg)
 {
@@ -366,6 +366,8 @@ static void end_kernels(struct engine *e)
 static void handle(struct engine *e, const struct event *ev)
 {
     struct group *g = &e->groups[ev->group];
+    if (ev->type != EVENT_ARRIVAL)
+        e->calls_n--;
     switch (ev->type) {
     case EVENT_ARRIVAL:
         fifo_push(e, &g->streams[e->kernels[ev->arg].stream], ev->arg);
@@ -465,7 +467,6 @@ int engine_reserve(struct engine *e, uint32_t groups, uint32_t kernels)
 
     memset(e->groups + e->groups_cap, 0, (groups - e->groups_cap) * sizeof(*e->groups));
     memset(e->ready + e->groups_cap / 64, 0, (groups - e->groups_cap) / 64 * sizeof(*e->ready));
-    e->events_cap = events;
     e->groups_cap = groups;
     while (e->kernels_cap < kernels)
         kernel_free(e, e->kernels_cap++);
@@ -556,6 +557,8 @@ int engine_group_remove(struct engine *e, uint32_t group, uint64_t at_ns)
             e->events[n++] = e->events[i];
         else if (e->events[i].type == EVENT_ARRIVAL)
             kernel_free(e, e->events[i].arg);
+        else
+            e->calls_n--;
     }
     e->events_n = n;
     for (uint32_t i = n / 2; i-- > 0;)
@@ -604,7 +607,7 @@ int engine_submit(struct engine *e, uint32_t group, const struct engine_kernel *
         k->duration_ns > 31536000ULL * 1000000000 || !(k->sm_fraction > 0) ||
         !(k->sm_fraction <= 1))
         return -EINVAL;
-    if (e->free_kernel == ENGINE_NONE || e->events_n == e->events_cap)
+    if (e->free_kernel == ENGINE_NONE)
         return -ENOSPC;
     engine_advance(e, at_ns);
 
@@ -636,7 +639,7 @@ static int control(struct engine *e, uint32_t group, enum event_type type, uint3
 {
     if (!valid(e, group))
         return -EINVAL;
-    if (e->events_n == e->events_cap)
+    if (e->calls_n == e->groups_cap * CALLS_IN_GROUP)
         return -ENOSPC;
     engine_advance(e, at_ns);
     uint64_t cost = type == EVENT_SUSPEND          ? e->p.suspend_call_ns
@@ -644,6 +647,7 @@ static int control(struct engine *e, uint32_t group, enum event_type type, uint3
                     : e->switching || executing(e) ? e->p.timeslice_call_busy_ns
                                                    : e->p.timeslice_call_idle_ns;
     *done_ns = e->now_ns + cost;
+    e->calls_n++;
     event_push(e, *done_ns, type, group, arg);
     return 0;
 }

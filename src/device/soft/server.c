@@ -1,1 +1,664 @@
-typedef int stub_server;
+/* cede-softgpu: runs one engine for each software GPU in real time, for client processes.
+ *
+ * One thread, one epoll loop. Time on the GPUs is CLOCK_MONOTONIC; what happens inside them happens
+ * at its exact time, however late this process was scheduled: it only learns and tells of it later.
+ * What clients send is stamped when it is received.
+ *
+ * A connection is a context (one compute and three copy groups, gone with the connection) or a
+ * control connection; what was set through one of those stays when it closes, as on a real GPU.
+ * Nobody can hold the server up: it never waits for a client, keeps at most SOFT_OUTSTANDING_MAX
+ * completions for one that does not read, and closes the connection of whoever breaks proto.h.
+ * It must not decide anything about scheduling. */
+#include "device/soft/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/procfs.h"
+#include "common/util.h"
+#include "device/device.h"
+#include "device/soft/client.h"
+#include "device/soft/engine.h"
+#include "device/soft/proto.h"
+
+#define READS_A_TURN 64 /* messages of one connection before the others get their turn */
+
+enum conn_kind { CONN_NEW, CONN_CONTEXT, CONN_CONTROL, CONN_DEAD };
+
+struct conn {
+    struct conn *prev, *next; /* in the order of their keys, for contexts */
+    enum conn_kind kind;
+    int fd;
+    struct proc_id proc;
+    uid_t uid;
+
+    /* control */
+    uint64_t reply_ns; /* ENGINE_NEVER: no call under way */
+    int32_t result;
+
+    /* context */
+    uint32_t gpu;
+    uint64_t key; /* of the first group; the others' follow */
+    uint32_t groups[SOFT_CONTEXT_GROUPS];
+    uint32_t outstanding;            /* kernels whose completion was not sent */
+    uint32_t unsent_first, unsent_n; /* ring: the socket was full */
+    struct engine_completion unsent[SOFT_OUTSTANDING_MAX];
+};
+
+struct gpu {
+    struct engine *engine;
+    struct conn **owners; /* by group number */
+    uint32_t owners_cap, contexts;
+};
+
+struct server {
+    int epoll, listener, timer, signals;
+    bool accepting;
+    struct gpu gpus[DEVICE_GPUS_MAX];
+    unsigned ngpus;
+    struct conn conns; /* head of the list */
+    uint64_t next_key;
+    struct sockaddr_un addr;
+    ino_t inode; /* of the socket file: unlink no other */
+};
+
+/* ---- connections ---- */
+
+static int watch(struct server *s, int op, int fd, uint32_t events, void *ptr)
+{
+    struct epoll_event ev = {.events = events, .data.ptr = ptr};
+    return epoll_ctl(s->epoll, op, fd, &ev) < 0 ? -errno : 0;
+}
+
+/* Ends a connection at once; the struct goes when no event of this round can point to it. */
+static void conn_end(struct server *s, struct conn *c, const char *why)
+{
+    if (c->kind == CONN_DEAD)
+        return;
+    if (why)
+        fprintf(stderr, "cede-softgpu: closed the connection of process %d: %s\n", c->proc.pid,
+                why);
+    if (c->kind == CONN_CONTEXT) {
+        struct gpu *g = &s->gpus[c->gpu];
+        for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
+            engine_group_remove(g->engine, c->groups[i], monotonic_ns());
+            g->owners[c->groups[i]] = NULL;
+        }
+        g->contexts--;
+    }
+    c->kind = CONN_DEAD;
+    close(c->fd);
+    if (!s->accepting)
+        s->accepting = watch(s, EPOLL_CTL_MOD, s->listener, EPOLLIN, &s->listener) == 0;
+}
+
+static void conns_bury(struct server *s)
+{
+    for (struct conn *c = s->conns.next, *next; c != &s->conns; c = next) {
+        next = c->next;
+        if (c->kind != CONN_DEAD)
+            continue;
+        c->prev->next = c->next;
+        c->next->prev = c->prev;
+        free(c);
+    }
+}
+
+static void conn_append(struct server *s, struct conn *c)
+{
+    c->prev = s->conns.prev;
+    c->next = &s->conns;
+    c->prev->next = c;
+    s->conns.prev = c;
+}
+
+static void accept_conn(struct server *s)
+{
+    _cleanup_close_ int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        /* No descriptors left: waiting connections would wake us for ever. */
+        if ((errno == EMFILE || errno == ENFILE) &&
+            watch(s, EPOLL_CTL_MOD, s->listener, 0, &s->listener) == 0)
+            s->accepting = false;
+        return;
+    }
+    struct ucred cred;
+    socklen_t len = sizeof(cred);
+    struct proc_stat st;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 ||
+        proc_stat_read(cred.pid, &st) < 0)
+        return;
+    /* Not calloc: most of it is the ring. */
+    struct conn *c = malloc(sizeof(*c));
+    if (!c)
+        return;
+    memset(c, 0, offsetof(struct conn, unsent));
+    c->kind = CONN_NEW;
+    c->proc = st.id;
+    c->uid = cred.uid;
+    c->reply_ns = ENGINE_NEVER;
+    if (watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, c) < 0) {
+        free(c);
+        return;
+    }
+    c->fd = TAKE_FD(fd);
+    conn_append(s, c);
+}
+
+/* 0, -EAGAIN (socket full) or another error, after which the connection has ended. */
+static int conn_send(struct server *s, struct conn *c, struct soft_msg *m)
+{
+    m->version = SOFT_VERSION;
+    if (send(c->fd, m, soft_msg_size(m->type), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+        return 0;
+    int e = errno;
+    if (e == EAGAIN)
+        return -EAGAIN;
+    conn_end(s, c, NULL);
+    return -e;
+}
+
+/* Answers to whoever asks one thing at a time always fit, or it does not read. */
+static void answer(struct server *s, struct conn *c, struct soft_msg *m)
+{
+    if (conn_send(s, c, m) == -EAGAIN)
+        conn_end(s, c, "it does not read its answers");
+}
+
+static void answer_result(struct server *s, struct conn *c, int result)
+{
+    struct soft_msg m = {.type = SOFT_REPLY, .u.reply = {result, s->ngpus}};
+    answer(s, c, &m);
+}
+
+/* ---- contexts ---- */
+
+static int open_context(struct server *s, struct conn *c, uint32_t gpu)
+{
+    if (gpu >= s->ngpus)
+        return -ENODEV;
+    struct gpu *g = &s->gpus[gpu];
+    uint64_t now = monotonic_ns();
+    if (g->contexts * SOFT_CONTEXT_GROUPS + SOFT_CONTEXT_GROUPS > g->owners_cap) {
+        /* Doubled, so that growing costs little in the long run. The engine rounds its groups up:
+         * group numbers are the lowest free ones, so they stay below what was asked for. */
+        uint32_t n = (g->contexts + 1) * 2;
+        int r = engine_reserve(g->engine, n * SOFT_CONTEXT_GROUPS, n * SOFT_OUTSTANDING_MAX);
+        struct conn **p =
+            r == 0 ? reallocarray(g->owners, n * SOFT_CONTEXT_GROUPS, sizeof(struct conn *)) : NULL;
+        if (!p)
+            return -ENOMEM;
+        g->owners = p;
+        g->owners_cap = n * SOFT_CONTEXT_GROUPS;
+    }
+    for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
+        int r = engine_group_add(g->engine, now, &c->groups[i]);
+        while (r < 0 && i-- > 0)
+            engine_group_remove(g->engine, c->groups[i], now);
+        if (r < 0)
+            return r;
+        g->owners[c->groups[i]] = c;
+    }
+    g->contexts++;
+    c->kind = CONN_CONTEXT;
+    c->gpu = gpu;
+    c->key = s->next_key;
+    s->next_key += SOFT_CONTEXT_GROUPS;
+    /* To the end of the list: that keeps it in the order of the keys. */
+    c->prev->next = c->next;
+    c->next->prev = c->prev;
+    conn_append(s, c);
+    return 0;
+}
+
+static int send_completion(struct server *s, struct conn *c, const struct engine_completion *k)
+{
+    struct soft_msg m = {
+        .type = SOFT_COMPLETION,
+        .u.completion = {k->cookie, k->submit_ns, k->start_ns, k->end_ns},
+    };
+    int r = conn_send(s, c, &m);
+    if (r == 0)
+        c->outstanding--;
+    return r;
+}
+
+static void deliver(struct server *s, struct conn *c, const struct engine_completion *k)
+{
+    if (c->unsent_n == 0 && send_completion(s, c, k) != -EAGAIN)
+        return;
+    /* Room is certain: the ring holds as many as may be outstanding. */
+    c->unsent[(c->unsent_first + c->unsent_n++) % SOFT_OUTSTANDING_MAX] = *k;
+    if (c->unsent_n == 1)
+        watch(s, EPOLL_CTL_MOD, c->fd, EPOLLIN | EPOLLOUT, c);
+}
+
+static void deliver_unsent(struct server *s, struct conn *c)
+{
+    while (c->unsent_n > 0) {
+        int r = send_completion(s, c, &c->unsent[c->unsent_first]);
+        if (r < 0)
+            return;
+        c->unsent_first = (c->unsent_first + 1) % SOFT_OUTSTANDING_MAX;
+        c->unsent_n--;
+    }
+    watch(s, EPOLL_CTL_MOD, c->fd, EPOLLIN, c);
+}
+
+/* False: against the rules. */
+static bool submit(struct server *s, struct conn *c, const struct soft_msg *m)
+{
+    struct engine_kernel k = {m->u.submit.stream, m->u.submit.duration_ns, m->u.submit.sm_fraction,
+                              m->u.submit.cookie};
+    /* Also whoever does not read its completions ends here. */
+    if (c->outstanding >= SOFT_OUTSTANDING_MAX || m->u.submit.zero != 0)
+        return false;
+    if (engine_submit(s->gpus[c->gpu].engine, c->groups[0], &k, monotonic_ns()) < 0)
+        return false;
+    c->outstanding++;
+    return true;
+}
+
+/* ---- controls ---- */
+
+static bool list(struct server *s, struct conn *c, const struct soft_msg *m)
+{
+    if (m->u.list.compute_only > 1)
+        return false;
+    struct soft_msg out = {.type = SOFT_GROUPS, .u.groups.now_ns = monotonic_ns()};
+    for (struct conn *o = s->conns.next; o != &s->conns && !out.u.groups.more; o = o->next) {
+        if (o->kind != CONN_CONTEXT || o->key + SOFT_CONTEXT_GROUPS <= m->u.list.after)
+            continue;
+        if (m->u.list.pid != 0 &&
+            (o->proc.pid != m->u.list.pid || o->proc.start_ticks != m->u.list.start_ticks))
+            continue;
+        engine_advance(s->gpus[o->gpu].engine, out.u.groups.now_ns);
+        for (unsigned i = 0; i < (m->u.list.compute_only ? 1 : SOFT_CONTEXT_GROUPS); i++) {
+            struct engine_group_info info;
+            if (o->key + i <= m->u.list.after ||
+                engine_group_info(s->gpus[o->gpu].engine, o->groups[i], &info) < 0)
+                continue;
+            if (out.u.groups.n == ARRAY_SIZE(out.u.groups.v)) {
+                out.u.groups.more = 1;
+                break;
+            }
+            out.u.groups.v[out.u.groups.n++] = (struct soft_group){
+                .key = o->key + i,
+                .start_ticks = o->proc.start_ticks,
+                .busy_ns = info.busy_ns,
+                .pid = o->proc.pid,
+                .gpu = o->gpu,
+                .copy = i > 0,
+                .timeslice_us = info.timeslice_us,
+            };
+        }
+    }
+    answer(s, c, &out);
+    return true;
+}
+
+static struct conn *find_context(struct server *s, uint64_t key)
+{
+    for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
+        if (c->kind == CONN_CONTEXT && key - c->key < SOFT_CONTEXT_GROUPS)
+            return c;
+    }
+    return NULL;
+}
+
+static int control_one(struct server *s, const struct conn *c, const struct soft_msg *m,
+                       uint64_t key, uint64_t now, uint64_t *done_ns)
+{
+    const struct conn *o = find_context(s, key);
+    if (!o)
+        return -ESRCH;
+    if (c->uid != 0 && c->uid != o->uid)
+        return -EPERM;
+    struct engine *e = s->gpus[o->gpu].engine;
+    uint32_t g = o->groups[key - o->key];
+    int r = m->type == SOFT_TIMESLICE
+                ? engine_set_timeslice(e, g, m->u.control.timeslice_us, now, done_ns)
+            : m->type == SOFT_SUSPEND ? engine_suspend(e, g, now, done_ns)
+                                      : engine_resume(e, g, now, done_ns);
+    return r == -ENOSPC ? -EAGAIN : r;
+}
+
+/* All groups are tried, at the same time; the answer, when the last one is done, is the first
+ * error. */
+static bool control(struct server *s, struct conn *c, const struct soft_msg *m)
+{
+    uint64_t now = monotonic_ns(), done_ns = now;
+    if (m->u.control.n == 0 || m->u.control.n > ARRAY_SIZE(m->u.control.keys))
+        return false;
+    c->result = 0;
+    for (uint32_t i = 0; i < m->u.control.n; i++) {
+        uint64_t t = now;
+        int r = control_one(s, c, m, m->u.control.keys[i], now, &t);
+        if (r < 0 && c->result == 0)
+            c->result = r;
+        done_ns = max_u64(done_ns, t);
+    }
+    c->reply_ns = done_ns;
+    return true;
+}
+
+/* ---- messages, time ---- */
+
+/* False: against the rules. */
+static bool handle(struct server *s, struct conn *c, const struct soft_msg *m, size_t n)
+{
+    if (n < offsetof(struct soft_msg, u) || m->version != SOFT_VERSION ||
+        n != soft_msg_size(m->type))
+        return false;
+    switch (c->kind) {
+    case CONN_NEW:
+        if (m->type == SOFT_OPEN_CONTEXT) {
+            answer_result(s, c, open_context(s, c, m->u.open.gpu));
+        } else if (m->type == SOFT_OPEN_CONTROL) {
+            c->kind = CONN_CONTROL;
+            answer_result(s, c, 0);
+        } else {
+            return false;
+        }
+        return true;
+    case CONN_CONTEXT:
+        return m->type == SOFT_SUBMIT && submit(s, c, m);
+    case CONN_CONTROL:
+        if (c->reply_ns != ENGINE_NEVER)
+            return false; /* one at a time */
+        if (m->type == SOFT_LIST)
+            return list(s, c, m);
+        return (m->type == SOFT_TIMESLICE || m->type == SOFT_SUSPEND || m->type == SOFT_RESUME) &&
+               control(s, c, m);
+    case CONN_DEAD:
+        break;
+    }
+    return true;
+}
+
+static void conn_read(struct server *s, struct conn *c)
+{
+    for (int i = 0; i < READS_A_TURN && c->kind != CONN_DEAD; i++) {
+        struct soft_msg m;
+        /* MSG_TRUNC: the real length, also of one that is too long. */
+        ssize_t n = recv(c->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n <= 0)
+            conn_end(s, c, NULL);
+        else if (!handle(s, c, &m, (size_t)n))
+            conn_end(s, c, "a message against the protocol, or too many kernels outstanding");
+    }
+}
+
+static void catch_up(struct server *s)
+{
+    uint64_t now = monotonic_ns();
+    for (unsigned i = 0; i < s->ngpus; i++) {
+        struct gpu *g = &s->gpus[i];
+        struct engine_completion k;
+        engine_advance(g->engine, now);
+        while (engine_pop_completion(g->engine, &k)) {
+            /* Ending a connection removes its groups, and with them its completions: whoever comes
+             * out here has an owner. */
+            deliver(s, g->owners[k.group], &k);
+        }
+    }
+    for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
+        if (c->kind == CONN_CONTROL && c->reply_ns <= now) {
+            c->reply_ns = ENGINE_NEVER;
+            answer_result(s, c, c->result);
+        }
+    }
+}
+
+static void set_timer(struct server *s)
+{
+    uint64_t t = ENGINE_NEVER;
+    for (unsigned i = 0; i < s->ngpus; i++)
+        t = min_u64(t, engine_next_event_ns(s->gpus[i].engine));
+    for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
+        if (c->kind == CONN_CONTROL)
+            t = min_u64(t, c->reply_ns);
+    }
+    struct itimerspec when = {{0, 0}, {0, 0}}; /* off */
+    if (t != ENGINE_NEVER) {
+        when.it_value.tv_sec = (time_t)(t / NSEC_PER_SEC);
+        when.it_value.tv_nsec = (long)(t % NSEC_PER_SEC);
+    }
+    timerfd_settime(s->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+static int serve(struct server *s)
+{
+    for (;;) {
+        struct epoll_event ev[64];
+        catch_up(s);
+        conns_bury(s);
+        set_timer(s);
+        int n = epoll_wait(s->epoll, ev, (int)ARRAY_SIZE(ev), -1);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        for (int i = 0; i < n; i++) {
+            struct conn *c = ev[i].data.ptr;
+            if (ev[i].data.ptr == &s->signals)
+                return 0;
+            if (ev[i].data.ptr == &s->timer) {
+                uint64_t times;
+                (void)!read(s->timer, &times, sizeof(times));
+            } else if (ev[i].data.ptr == &s->listener) {
+                accept_conn(s);
+            } else {
+                if (c->kind != CONN_DEAD && (ev[i].events & EPOLLOUT))
+                    deliver_unsent(s, c);
+                if (c->kind != CONN_DEAD && (ev[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+                    conn_read(s, c);
+            }
+        }
+    }
+}
+
+/* ---- set-up ---- */
+
+/* The socket's directory: made for this user only, or, if it is there, one in which nobody else can
+ * put a socket in our place. Returned open, to be locked while the socket is made. */
+static int open_dir(const char *path, struct error *err)
+{
+    char dir[sizeof(((struct sockaddr_un *)0)->sun_path)] = ".";
+    const char *slash = strrchr(path, '/');
+    if (slash)
+        snprintf(dir, sizeof(dir), "%.*s", (int)(slash == path ? 1 : slash - path), path);
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+        return error_set(err, -errno, "cannot make the directory %s: %s", dir, strerror(errno));
+    _cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return error_set(err, -errno, "cannot open the directory %s: %s", dir, strerror(errno));
+    bool mine = st.st_uid == geteuid() || st.st_uid == 0;
+    if (!mine || ((st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX)))
+        return error_set(err, -EPERM, "others can write in %s: choose another --socket", dir);
+    return TAKE_FD(fd);
+}
+
+static int make_socket(struct server *s, const char *path, struct error *err)
+{
+    struct stat st;
+    if (strlen(path) >= sizeof(s->addr.sun_path))
+        return error_set(err, -ENAMETOOLONG, "the socket's path is longer than %zu bytes: %s",
+                         sizeof(s->addr.sun_path) - 1, path);
+    s->addr.sun_family = AF_UNIX;
+    memcpy(s->addr.sun_path, path, strlen(path) + 1);
+
+    /* Locked: two servers that start at once must not both find the same stale socket. */
+    _cleanup_close_ int dir = open_dir(path, err);
+    if (dir < 0)
+        return dir;
+    if (flock(dir, LOCK_EX) < 0)
+        return error_set(err, -errno, "cannot lock the directory of %s: %s", path, strerror(errno));
+
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    _cleanup_close_ int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || probe < 0)
+        return error_set(err, -errno, "cannot make a socket: %s", strerror(errno));
+    if (lstat(path, &st) == 0) {
+        if (!S_ISSOCK(st.st_mode))
+            return error_set(err, -EEXIST, "%s is there and no socket: choose another --socket",
+                             path);
+        if (connect(probe, (struct sockaddr *)&s->addr, sizeof(s->addr)) == 0 ||
+            errno != ECONNREFUSED)
+            return error_set(err, -EADDRINUSE,
+                             "a server has %s already: stop it or choose another --socket", path);
+        if (unlink(path) < 0)
+            return error_set(err, -errno, "cannot remove the stale socket %s: %s", path,
+                             strerror(errno));
+    }
+    /* The mode before bind() is the file's from the first moment. */
+    if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&s->addr, sizeof(s->addr)) < 0 ||
+        lstat(path, &st) < 0 || listen(fd, SOMAXCONN) < 0)
+        return error_set(err, -errno, "cannot listen on %s: %s", path, strerror(errno));
+    s->inode = st.st_ino;
+    s->listener = TAKE_FD(fd);
+    return 0;
+}
+
+static int server_open(struct server *s, const char *path, unsigned ngpus, struct error *err)
+{
+    struct engine_params p;
+    sigset_t set;
+    int r = 0;
+    /* Keys of an earlier server must not mean anything to this one: start from the time, in steps
+     * of 4 ms, each good for four million groups. */
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    s->next_key = ((uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec) >> 22 << 22;
+
+    engine_params_h200(&p);
+    for (; s->ngpus < ngpus; s->ngpus++) {
+        p.seed = s->ngpus + 1;
+        r = engine_new(&p, SOFT_CONTEXT_GROUPS, SOFT_OUTSTANDING_MAX, &s->gpus[s->ngpus].engine);
+        if (r < 0)
+            return error_set(err, r, "cannot set up GPU %u: %s", s->ngpus, strerror(-r));
+    }
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    s->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (s->signals < 0 || s->timer < 0 || s->epoll < 0)
+        return error_set(err, -errno, "cannot set up the event loop: %s", strerror(errno));
+    r = make_socket(s, path, err);
+    if (r < 0)
+        return r;
+    if ((r = watch(s, EPOLL_CTL_ADD, s->signals, EPOLLIN, &s->signals)) < 0 ||
+        (r = watch(s, EPOLL_CTL_ADD, s->timer, EPOLLIN, &s->timer)) < 0 ||
+        (r = watch(s, EPOLL_CTL_ADD, s->listener, EPOLLIN, &s->listener)) < 0)
+        return error_set(err, r, "cannot set up the event loop: %s", strerror(-r));
+    s->accepting = true;
+
+    struct rlimit lim;
+    if (getrlimit(RLIMIT_NOFILE, &lim) == 0) {
+        lim.rlim_cur = lim.rlim_max; /* a descriptor for each client; failing, there are fewer */
+        setrlimit(RLIMIT_NOFILE, &lim);
+    }
+    return 0;
+}
+
+static void server_close(struct server *s)
+{
+    struct stat st;
+    if (s->listener >= 0 && lstat(s->addr.sun_path, &st) == 0 && st.st_ino == s->inode)
+        unlink(s->addr.sun_path);
+    for (struct conn *c = s->conns.next; c != &s->conns; c = c->next)
+        conn_end(s, c, NULL);
+    conns_bury(s);
+    for (unsigned i = 0; i < s->ngpus; i++) {
+        engine_free(s->gpus[i].engine);
+        free(s->gpus[i].owners);
+    }
+    close_p(&s->epoll);
+    close_p(&s->listener);
+    close_p(&s->timer);
+    close_p(&s->signals);
+}
+
+static const char usage[] =
+    "Usage: cede-softgpu [--socket PATH] [--gpus N]\n"
+    "A software GPU with an H200's timing, for programs of this user: cede's demo and tests.\n"
+    "\n"
+    "  --socket PATH  where to listen (default: $CEDE_SOFT_SOCKET, else\n"
+    "                 $XDG_RUNTIME_DIR/cede-softgpu, else /tmp/cede-softgpu-UID/socket)\n"
+    "  --gpus N       how many GPUs (1..16, default 1)\n";
+
+int soft_server_main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"socket", required_argument, NULL, 's'},
+        {"gpus", required_argument, NULL, 'g'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct server s = {.epoll = -1, .listener = -1, .timer = -1, .signals = -1};
+    char path[sizeof(s.addr.sun_path)];
+    const char *where = NULL;
+    uint64_t ngpus = 1;
+    s.conns.prev = s.conns.next = &s.conns;
+    optind = 1;
+    for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (o == 's') {
+            where = optarg;
+        } else if (o == 'g') {
+            if (parse_u64(optarg, 1, DEVICE_GPUS_MAX, &ngpus) < 0) {
+                fprintf(stderr, "cede-softgpu: --gpus takes 1 to %d, not '%s'\n", DEVICE_GPUS_MAX,
+                        optarg);
+                return 2;
+            }
+        } else {
+            fputs(usage, o == 'h' ? stdout : stderr);
+            return o == 'h' ? 0 : 2;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "cede-softgpu: unexpected argument '%s'\n%s", argv[optind], usage);
+        return 2;
+    }
+
+    struct error err = {""};
+    int r = 0;
+    if (!where) {
+        r = soft_default_path(path, sizeof(path));
+        if (r < 0)
+            error_set(&err, r, "the default socket path is too long: use --socket");
+        where = path;
+    }
+    if (r == 0)
+        r = server_open(&s, where, (unsigned)ngpus, &err);
+    if (r == 0) {
+        printf("listening on %s\n", where);
+        fflush(stdout);
+        r = serve(&s);
+        if (r < 0)
+            error_set(&err, r, "the event loop failed: %s", strerror(-r));
+    }
+    server_close(&s);
+    if (r < 0)
+        fprintf(stderr, "cede-softgpu: %s\n", err.text);
+    return r < 0 ? 1 : 0;
+}

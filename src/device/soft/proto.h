@@ -1,0 +1,118 @@
+/* The messages between the software GPU's server and its clients: programs (contexts) and the
+ * driver (controls). Both ends run on one machine and are built together, so they are plain
+ * structs, one a SEQPACKET message, each exactly as long as its type says. Private to
+ * src/device/soft.
+ *
+ *   program:  OPEN_CONTEXT -> REPLY, then SUBMIT ... -> COMPLETION ...
+ *   driver:   OPEN_CONTROL -> REPLY, then one request at a time: LIST -> GROUPS,
+ *             TIMESLICE | SUSPEND | RESUME -> REPLY when the call is done
+ * Anything else closes the connection. */
+#ifndef CEDE_DEVICE_SOFT_PROTO_H
+#define CEDE_DEVICE_SOFT_PROTO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SOFT_VERSION         0x73670001U /* "sg", and a number for each incompatible change */
+#define SOFT_OUTSTANDING_MAX 1024U       /* kernels of a context; also completions not read */
+#define SOFT_COPY_GROUPS     3U          /* of a context, after its compute group */
+#define SOFT_CONTEXT_GROUPS  (1U + SOFT_COPY_GROUPS)
+
+enum soft_type {
+    SOFT_OPEN_CONTEXT = 1,
+    SOFT_OPEN_CONTROL,
+    SOFT_REPLY,
+    SOFT_SUBMIT,
+    SOFT_COMPLETION,
+    SOFT_LIST,
+    SOFT_GROUPS,
+    SOFT_TIMESLICE,
+    SOFT_SUSPEND,
+    SOFT_RESUME,
+};
+
+struct soft_group {
+    uint64_t key;
+    uint64_t start_ticks; /* with pid: whose it is */
+    uint64_t busy_ns;
+    int32_t pid;
+    uint32_t gpu;
+    uint32_t copy; /* 0: compute, 1: copy */
+    uint32_t timeslice_us;
+};
+
+struct soft_msg {
+    uint32_t version, type;
+    union {
+        struct {
+            uint32_t gpu;
+        } open;
+        struct {
+            int32_t result; /* 0 or -errno */
+            uint32_t gpus;
+        } reply;
+        struct {
+            uint64_t cookie;
+            uint32_t stream, duration_ns;
+            float sm_fraction;
+            uint32_t zero;
+        } submit;
+        struct {
+            uint64_t cookie, submit_ns, start_ns, end_ns;
+        } completion;
+        /* Groups with larger keys than `after`, in the order of the keys. */
+        struct {
+            uint64_t after;
+            uint64_t start_ticks;
+            int32_t pid; /* 0: of all processes */
+            uint32_t compute_only;
+        } list;
+        struct {
+            uint64_t now_ns;
+            uint32_t n;
+            uint32_t more; /* ask again, after the last of these */
+            struct soft_group v[8];
+        } groups;
+        struct {
+            uint32_t n;
+            uint32_t timeslice_us;
+            uint64_t keys[16];
+        } control;
+    } u;
+};
+
+#define SOFT_SIZE(member) (offsetof(struct soft_msg, u) + sizeof(((struct soft_msg *)0)->u.member))
+
+/* Bytes of a message; 0 for an unknown type. */
+static inline size_t soft_msg_size(uint32_t type)
+{
+    switch (type) {
+    case SOFT_OPEN_CONTEXT:
+    case SOFT_OPEN_CONTROL:
+        return SOFT_SIZE(open);
+    case SOFT_REPLY:
+        return SOFT_SIZE(reply);
+    case SOFT_SUBMIT:
+        return SOFT_SIZE(submit);
+    case SOFT_COMPLETION:
+        return SOFT_SIZE(completion);
+    case SOFT_LIST:
+        return SOFT_SIZE(list);
+    case SOFT_GROUPS:
+        return SOFT_SIZE(groups);
+    case SOFT_TIMESLICE:
+    case SOFT_SUSPEND:
+    case SOFT_RESUME:
+        return SOFT_SIZE(control);
+    default:
+        return 0;
+    }
+}
+
+/* client.c, for the driver too. Connects and opens; the reply is in *m. 0 or -errno. */
+int soft_connect(const char *path, struct soft_msg *m, int *fd);
+/* One message each way; the other end has 5 s for it. m->type is the request's, then `want`.
+ * -ETIMEDOUT, -EPIPE (the server has gone), -EPROTO: the connection is of no use any more. */
+int soft_transact(int fd, struct soft_msg *m, uint32_t want);
+
+#endif
