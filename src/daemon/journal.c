@@ -341,6 +341,11 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
     if (flags && !r->flags) {
         r->group = *g;
         atomic_signal_fence(memory_order_seq_cst);
+    } else if (flags && r->group.nchannels != g->nchannels) {
+        /* A living group whose channels changed: the list first, its length last. */
+        memcpy(r->group.channels, g->channels, sizeof(r->group.channels));
+        atomic_signal_fence(memory_order_seq_cst);
+        r->group.nchannels = g->nchannels;
     }
     r->flags = flags;
     if (flags && slot >= j->groups_end)
@@ -387,9 +392,13 @@ static void undo_suspend(struct journal *j, struct device_driver *d, uint32_t fr
             list[n++] = g;
         }
     }
-    int r = d->ops->resume(d, list, n, NULL);
-    for (size_t k = 0; k < n && (r == 0 || r == -ESRCH); k++)
-        group_at(j, slots[k])->flags &= r == 0 ? ~(uint32_t)JG_SUSPENDED : 0;
+    bool all = d->ops->resume(d, list, n, NULL) == 0;
+    for (size_t k = 0; k < n; k++) {
+        /* One group that is no more must not keep the others suspended. */
+        int r = all ? 0 : d->ops->resume(d, &list[k], 1, NULL);
+        if (r == 0 || r == -ESRCH)
+            group_at(j, slots[k])->flags &= r == 0 ? ~(uint32_t)JG_SUSPENDED : 0;
+    }
 }
 
 unsigned journal_undo(struct journal *j, struct device_driver *d,

@@ -1,0 +1,457 @@
+/* See manager.h. A turn (manager_tick) does what is due, in this order: processes that ended,
+ * discovery of processes, scans of known processes, usage, decisions. */
+#include "daemon/manager.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "daemon/manager_impl.h"
+
+void mgr_all_dirty(struct manager *m)
+{
+    for (unsigned d = 0; d < m->ngpus; d++)
+        m->dirty[d] = true;
+}
+
+void mgr_job_failed(struct manager *m, uint32_t job, int code, const struct error *err)
+{
+    m->jobs[job].error_code = code;
+    m->jobs[job].error_until = m->now + ERROR_SHOWN_NS;
+    m->jobs[job].error = *err;
+}
+
+void mgr_core(struct manager *m, struct core_event ev)
+{
+    core_event(m->core, &ev);
+}
+
+static uint32_t job_by_root(const struct manager *m, pid_t pid)
+{
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        if (m->jobs[i].j.root.pid == pid && m->jobs[i].root_pidfd >= 0)
+            return i;
+    }
+    return NONE;
+}
+
+static void job_save(struct manager *m, uint32_t job)
+{
+    journal_put_job(m->journal, job, &m->jobs[job].j);
+}
+
+static void job_drop(struct manager *m, uint32_t job)
+{
+    struct mjob *j = &m->jobs[job];
+    if (j->root_pidfd >= 0)
+        close(j->root_pidfd);
+    mgr_core(m, (struct core_event){.type = EV_JOB_REMOVE, .job = job});
+    journal_put_job(m->journal, job, NULL);
+    j->j.root.pid = 0;
+}
+
+void mgr_job_drop_if_over(struct manager *m, uint32_t job)
+{
+    const struct mjob *j = &m->jobs[job];
+    if (j->j.root.pid && j->root_pidfd < 0 && !j->processes)
+        job_drop(m, job);
+}
+
+static int job_enter(struct manager *m, uint32_t slot, const struct journal_job *rec)
+{
+    int fd = mgr_open_watched(m, rec->root, true, slot);
+    if (fd < 0)
+        return fd;
+    m->jobs[slot] = (struct mjob){.j = *rec, .root_pidfd = fd, .added_ns = m->now, .busy = -1};
+    m->jobs_end = slot >= m->jobs_end ? slot + 1 : m->jobs_end;
+    mgr_core(m, (struct core_event){.type = EV_JOB_ADD,
+                                    .job = slot,
+                                    .class = (enum job_class)rec->class,
+                                    .weight = rec->weight});
+    if (rec->paused)
+        mgr_core(m, (struct core_event){.type = EV_JOB_PAUSE, .job = slot, .on = true});
+    /* The root may use the GPU itself; if it does not, its scans grow rare. */
+    mgr_process_add(m, rec->root, slot);
+    m->noutsiders = 0;
+    m->discover_at = m->now;
+    return 0;
+}
+
+uint32_t manager_job_of(struct manager *m, pid_t pid)
+{
+    for (int depth = 0; pid > 1 && depth < 128; depth++) {
+        uint32_t p = mgr_process_find(m, pid);
+        if (p != NONE && proc_alive(m->processes[p].id))
+            return m->processes[p].job;
+        uint32_t job = job_by_root(m, pid);
+        if (job != NONE && proc_alive(m->jobs[job].j.root))
+            return job;
+        struct proc_stat st;
+        if (proc_stat_read(pid, &st) < 0)
+            break;
+        pid = st.ppid;
+    }
+    return NONE;
+}
+
+uint32_t manager_job_by_number(const struct manager *m, uint64_t number)
+{
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        if (m->jobs[i].j.root.pid && m->jobs[i].j.number == number)
+            return i;
+    }
+    return NONE;
+}
+
+int manager_add(struct manager *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
+                struct error *err)
+{
+    uint32_t known = job_by_root(m, root.pid);
+    if (known != NONE && m->jobs[known].j.root.start_ticks == root.start_ticks) {
+        *job = known;
+        return error_set(err, -EEXIST, "process %d is already job #%llu", root.pid,
+                         (unsigned long long)m->jobs[known].j.number);
+    }
+    uint32_t slot = 0;
+    while (slot < JOURNAL_JOBS && m->jobs[slot].j.root.pid)
+        slot++;
+    if (slot == JOURNAL_JOBS)
+        return error_set(err, -ENOSPC, "too many jobs (%u)", JOURNAL_JOBS);
+    struct journal_job rec = {
+        .root = root,
+        .class = spec->class,
+        .weight = spec->weight,
+        .uid = spec->uid,
+        .source = spec->source,
+        .number = atomic_fetch_add(&journal_shared(m->journal)->next_number, 1),
+    };
+    snprintf(rec.name, sizeof(rec.name), "%s", spec->name);
+    /* A process that is known as part of another job becomes the root of its own. */
+    uint32_t p = mgr_process_find(m, root.pid);
+    if (p != NONE) {
+        uint32_t old = m->processes[p].job;
+        mgr_process_remove(m, p, true);
+        mgr_job_drop_if_over(m, old);
+    }
+    int r = job_enter(m, slot, &rec);
+    if (r < 0)
+        return error_set(err, r, "%d: %s", root.pid,
+                         r == -ESRCH ? "no such process" : strerror(-r));
+    job_save(m, slot);
+    *job = slot;
+    return 0;
+}
+
+int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32_t weight)
+{
+    struct core_event ev = {.type = EV_JOB_CHANGE, .job = job, .class = class, .weight = weight};
+    int r = core_event(m->core, &ev);
+    if (r < 0)
+        return r;
+    m->jobs[job].j.class = class;
+    m->jobs[job].j.weight = weight;
+    job_save(m, job);
+    mgr_all_dirty(m);
+    return 0;
+}
+
+int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by)
+{
+    struct core_event ev = {.type = EV_JOB_PAUSE, .job = job, .on = paused};
+    int r = core_event(m->core, &ev);
+    if (r < 0)
+        return r;
+    m->jobs[job].j.paused = paused;
+    m->jobs[job].j.paused_by = paused ? by : 0;
+    job_save(m, job);
+    mgr_all_dirty(m);
+    return 0;
+}
+
+int manager_job_status(const struct manager *m, uint32_t job, struct error *err)
+{
+    const struct mjob *j = &m->jobs[job];
+    if (j->error_code && m->now < j->error_until)
+        return error_set(err, j->error_code, "%s", j->error.text);
+    if (!j->groups)
+        return error_set(err, -ENODEV,
+                         "no GPU context yet: it will be scheduled as soon as it opens one");
+    return 0;
+}
+
+void manager_release(struct manager *m, uint32_t job)
+{
+    for (uint32_t p = 0; p < m->processes_end; p++) {
+        if (!m->processes[p].id.pid || m->processes[p].job != job)
+            continue;
+        for (uint32_t g = m->processes[p].first_group; g != NONE; g = m->groups[g].next) {
+            m->groups[g].want_runnable = true;
+            m->groups[g].want_us = m->groups[g].dg.timeslice_us;
+            m->groups[g].retry_at = 0;
+            if (m->groups[g].suspended)
+                mgr_apply_runnable(m, g);
+            mgr_apply_timeslice(m, g);
+        }
+        mgr_process_remove(m, p, true); /* what could not be undone is tried again */
+    }
+    job_drop(m, job);
+    mgr_all_dirty(m);
+}
+
+static void reap(struct manager *m)
+{
+    struct epoll_event ev[64];
+    int n;
+    while ((n = epoll_wait(m->epoll_fd, ev, 64, 0)) > 0) {
+        for (int i = 0; i < n; i++) {
+            uint32_t slot = (uint32_t)ev[i].data.u64;
+            if (ev[i].data.u64 >> 32) {
+                close(m->jobs[slot].root_pidfd);
+                m->jobs[slot].root_pidfd = -1;
+                mgr_job_drop_if_over(m, slot);
+            } else {
+                uint32_t job = m->processes[slot].job;
+                mgr_process_remove(m, slot, false);
+                mgr_job_drop_if_over(m, job);
+            }
+        }
+    }
+}
+
+/* Whether who works matters now: somebody looks, or jobs take turns. */
+static bool usage_wanted(const struct manager *m)
+{
+    bool turns = false;
+    for (unsigned d = 0; d < m->ngpus; d++)
+        turns |= m->wake[d] != CORE_NEVER;
+    return m->driver->ops->usage && (turns || m->now < m->watched_until);
+}
+
+static void usage(struct manager *m)
+{
+    struct usage_list list = {0};
+    m->usage_at = m->now + USAGE_NS;
+    if (m->driver->ops->usage(m->driver, &list, NULL) < 0) {
+        usage_list_free(&list);
+        return;
+    }
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        m->jobs[i].busy = -1;
+        m->jobs[i].memory_bytes = 0;
+    }
+    double(*busy)[DEVICE_GPUS_MAX] = calloc(m->jobs_end + 1, sizeof(*busy));
+    bool(*known)[DEVICE_GPUS_MAX] = calloc(m->jobs_end + 1, sizeof(*known));
+    for (size_t k = 0; k < list.n && busy && known; k++) {
+        uint32_t p = mgr_process_find(m, list.v[k].pid);
+        if (p == NONE || list.v[k].gpu >= m->ngpus)
+            continue;
+        uint32_t job = m->processes[p].job;
+        m->jobs[job].memory_bytes += list.v[k].memory_bytes;
+        if (list.v[k].busy >= 0) {
+            busy[job][list.v[k].gpu] += list.v[k].busy;
+            known[job][list.v[k].gpu] = true;
+        }
+    }
+    for (uint32_t i = 0; i < m->jobs_end && busy && known; i++) {
+        struct mjob *j = &m->jobs[i];
+        for (unsigned d = 0; d < m->ngpus && j->j.root.pid; d++) {
+            if (!known[i][d])
+                continue;
+            j->busy = (j->busy < 0 ? 0 : j->busy) + busy[i][d];
+            bool works = busy[i][d] > 0;
+            /* No work in a window in which it was not allowed to work says nothing. */
+            if (works)
+                j->on[d].idle_windows = 0;
+            else if (j->on[d].ran && j->on[d].idle_windows < IDLE_WINDOWS)
+                j->on[d].idle_windows++;
+            bool runnable;
+            uint32_t us;
+            j->on[d].ran = core_member_state(m->core, i, d, &runnable, &us) ? runnable : false;
+            mgr_core(m, (struct core_event){.type = EV_DEMAND,
+                                            .job = i,
+                                            .device = d,
+                                            .on = j->on[d].idle_windows < IDLE_WINDOWS});
+        }
+    }
+    free(busy);
+    free(known);
+    usage_list_free(&list);
+    /* Only where jobs take turns does it change anything. */
+    for (unsigned d = 0; d < m->ngpus; d++)
+        m->dirty[d] |= m->wake[d] != CORE_NEVER;
+}
+
+uint64_t manager_tick(struct manager *m, uint64_t now_ns)
+{
+    m->now = now_ns;
+    uint64_t restored = journal_shared(m->journal)->restored;
+    if (restored != m->restored_seen) {
+        m->restored_seen = restored;
+        mgr_restored_by_others(m);
+    }
+    reap(m);
+    if (now_ns >= m->discover_at)
+        mgr_discover(m);
+    uint64_t next = min_u64(m->discover_at, mgr_scan_due(m));
+    if (m->nunclaimed && now_ns >= m->claim_until)
+        mgr_undo_unclaimed(m);
+    if (usage_wanted(m)) {
+        if (now_ns >= m->usage_at)
+            usage(m);
+        next = min_u64(next, m->usage_at);
+    }
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        if (m->dirty[d] || now_ns >= m->wake[d])
+            mgr_decide(m, d);
+        next = min_u64(next, m->wake[d]);
+    }
+    return m->nunclaimed ? min_u64(next, m->claim_until) : next;
+}
+
+bool manager_next_job(struct manager *m, uint32_t *cursor, struct job_view *out)
+{
+    m->watched_until = m->now + USAGE_WATCHED_NS;
+    while (*cursor < m->jobs_end && !m->jobs[*cursor].j.root.pid)
+        ++*cursor;
+    if (*cursor >= m->jobs_end)
+        return false;
+    const struct mjob *j = &m->jobs[*cursor];
+    *out = (struct job_view){
+        .number = j->j.number,
+        .job = j->j,
+        .groups = j->groups,
+        .busy = j->busy,
+        .memory_bytes = j->memory_bytes,
+    };
+    for (uint32_t p = 0; p < m->processes_end; p++) {
+        if (!m->processes[p].id.pid || m->processes[p].job != *cursor)
+            continue;
+        out->processes += m->processes[p].first_group != NONE;
+        for (uint32_t g = m->processes[p].first_group; g != NONE; g = m->groups[g].next) {
+            const struct mgroup *x = &m->groups[g];
+            out->gpus |= 1U << x->dg.gpu;
+            out->runnable_groups += !x->suspended;
+            if (x->dg.kind == GROUP_COMPUTE)
+                out->timeslice_us = (uint32_t)x->timeslice_us;
+        }
+    }
+    if (j->error_code && m->now < j->error_until)
+        snprintf(out->error, sizeof(out->error), "%.*s", (int)sizeof(out->error) - 1,
+                 j->error.text);
+    ++*cursor;
+    return true;
+}
+
+int manager_set_policy(struct manager *m, const char *name)
+{
+    mgr_all_dirty(m);
+    return core_set_policy(m->core, name);
+}
+
+int manager_set_params(struct manager *m, const struct core_params *params)
+{
+    m->noutsiders = 0; /* the rules may have changed too */
+    mgr_all_dirty(m);
+    return core_set_params(m->core, params);
+}
+
+const char *manager_policy(const struct manager *m)
+{
+    return core_policy(m->core);
+}
+
+struct device_driver *manager_driver(const struct manager *m)
+{
+    return m->driver;
+}
+
+int manager_fd(const struct manager *m)
+{
+    return m->epoll_fd;
+}
+
+static void take_back(struct manager *m)
+{
+    uint32_t flags;
+    for (uint32_t i = 0; i < journal_groups_end(m->journal); i++) {
+        m->unclaimed[i] = journal_group(m->journal, i, &flags) != NULL;
+        m->nunclaimed += m->unclaimed[i];
+    }
+    for (uint32_t i = 0; i < journal_jobs_end(m->journal); i++) {
+        const struct journal_job *rec = journal_job(m->journal, i);
+        /* A job whose root has ended may have descendants; they cannot be told from strangers. */
+        if (rec && job_enter(m, i, rec) < 0)
+            journal_put_job(m->journal, i, NULL);
+    }
+    m->claim_until = m->now + CLAIM_NS;
+}
+
+int manager_new(struct device_driver *driver, struct journal *journal,
+                const struct manager_options *options, struct manager **out, struct error *err)
+{
+    struct manager *m = calloc(1, sizeof(*m));
+    if (!m)
+        return error_set(err, -ENOMEM, "out of memory");
+    m->driver = driver;
+    m->journal = journal;
+    m->options = *options;
+    m->now = monotonic_ns();
+    m->restored_seen = journal_shared(journal)->restored;
+    m->jobs = calloc(JOURNAL_JOBS, sizeof(*m->jobs));
+    m->processes = calloc(PROCESSES_MAX, sizeof(*m->processes));
+    m->groups = calloc(JOURNAL_GROUPS, sizeof(*m->groups));
+    m->unclaimed = calloc(JOURNAL_GROUPS, sizeof(*m->unclaimed));
+    m->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    for (uint32_t i = 0; i < BUCKETS; i++)
+        m->buckets[i] = NONE;
+    m->ngpus = driver->ops->gpus(driver);
+    m->ngpus = m->ngpus < DEVICE_GPUS_MAX ? m->ngpus : DEVICE_GPUS_MAX;
+
+    struct core_limits limits = {m->ngpus, JOURNAL_JOBS, JOURNAL_GROUPS};
+    int r = -ENOMEM;
+    if (m->jobs && m->processes && m->groups && m->unclaimed && m->epoll_fd >= 0)
+        r = core_new(&limits, &options->params, &m->core);
+    if (r == 0)
+        r = core_set_policy(m->core, options->policy ? options->policy : "priority");
+    for (unsigned d = 0; r == 0 && d < m->ngpus; d++) {
+        m->wake[d] = CORE_NEVER;
+        r = driver->ops->info(driver, d, &m->gpus[d]);
+    }
+    if (r < 0) {
+        m->jobs_end = m->processes_end = 0;
+        manager_free(m, false);
+        return error_set(err, r, "cannot set up the scheduler: %s", strerror(-r));
+    }
+    take_back(m);
+    *out = m;
+    return 0;
+}
+
+unsigned manager_free(struct manager *m, bool restore)
+{
+    unsigned failed = 0;
+    /* What is in the journal is what was changed. The jobs stay there, for whoever comes next. */
+    if (restore)
+        failed = journal_undo(m->journal, m->driver, NULL, NULL);
+    for (uint32_t i = 0; i < m->processes_end; i++) {
+        if (m->processes[i].id.pid) {
+            m->driver->ops->forget(m->driver, m->processes[i].id.pid);
+            close(m->processes[i].pidfd);
+        }
+    }
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        if (m->jobs[i].j.root.pid && m->jobs[i].root_pidfd >= 0)
+            close(m->jobs[i].root_pidfd);
+    }
+    if (m->epoll_fd >= 0)
+        close(m->epoll_fd);
+    core_free(m->core);
+    free(m->jobs);
+    free(m->processes);
+    free(m->groups);
+    free(m->unclaimed);
+    free(m->outsiders);
+    free(m);
+    return failed;
+}

@@ -1,0 +1,125 @@
+/* Inside the manager: its tables, and what its files offer each other.
+ *   manager.c    jobs, turns, beginning and ending
+ *   processes.c  finding processes and their channel groups
+ *   apply.c      from the core's plan to the device */
+#ifndef CEDE_DAEMON_MANAGER_IMPL_H
+#define CEDE_DAEMON_MANAGER_IMPL_H
+
+#include "daemon/manager.h"
+
+#define NONE MANAGER_NONE
+
+#define PROCESSES_MAX 8192U
+#define BUCKETS       1024U
+
+/* How often to look. A context appears once in a program's life, so a process that shows nothing
+ * new is looked at less and less; a new job is looked for closely, because until it is found it
+ * runs with the driver's default. */
+#define DISCOVER_FAST_NS  (100 * NSEC_PER_MSEC)
+#define DISCOVER_SLOW_NS  (500 * NSEC_PER_MSEC)
+#define DISCOVER_YOUNG_NS (60 * NSEC_PER_SEC)
+#define SCAN_FAST_NS      (20 * NSEC_PER_MSEC)
+#define SCAN_SLOW_NS      (2 * NSEC_PER_SEC)
+#define SCAN_BUDGET_NS    (5 * NSEC_PER_MSEC) /* of one turn */
+#define USAGE_NS          (500 * NSEC_PER_MSEC)
+#define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
+#define RETRY_NS          NSEC_PER_SEC
+#define CLAIM_NS          (2 * NSEC_PER_SEC) /* journal records that nobody claims by then are undone */
+#define ERROR_SHOWN_NS (5 * NSEC_PER_SEC)
+#define IDLE_WINDOWS      3                  /* windows without work before a job counts as idle */
+
+struct mprocess {
+    struct proc_id id; /* pid 0: free */
+    uint32_t job;
+    uint32_t hash_next, first_group;
+    int pidfd;
+    uint64_t scan_at, scan_every;
+};
+
+struct mgroup {
+    struct device_group dg; /* dg.proc.pid 0: free */
+    uint32_t process, next; /* next group of the process */
+    bool suspended;         /* is, or may be */
+    bool timeslice_unknown;
+    bool want_runnable;
+    uint64_t timeslice_us; /* what it has */
+    uint64_t want_us;
+    uint64_t retry_at;
+};
+
+struct mjob {
+    struct journal_job j; /* root.pid 0: free */
+    int root_pidfd;       /* -1: the root has ended */
+    uint32_t processes, groups;
+    uint64_t added_ns;
+    int error_code; /* shown until error_until */
+    uint64_t error_until;
+    struct error error;
+    double busy;
+    uint64_t memory_bytes;
+    struct {
+        uint8_t idle_windows;
+        bool ran;
+    } on[DEVICE_GPUS_MAX];
+};
+
+/* A GPU process that belongs to no job: looked at once. */
+struct outsider {
+    struct proc_id id;
+    bool seen;
+};
+
+struct manager {
+    struct device_driver *driver;
+    struct journal *journal;
+    struct core *core;
+    struct manager_options options;
+    int epoll_fd;
+    unsigned ngpus;
+    struct gpu_info gpus[DEVICE_GPUS_MAX];
+
+    struct mjob *jobs;
+    struct mprocess *processes;
+    struct mgroup *groups;
+    uint32_t jobs_end, processes_end, groups_end; /* slots below may be in use */
+    uint32_t buckets[BUCKETS];
+    struct outsider *outsiders;
+    size_t noutsiders, outsiders_cap;
+
+    /* Journal records of an earlier holder, until their groups turn up again. */
+    bool *unclaimed;
+    uint32_t nunclaimed;
+    uint64_t claim_until;
+
+    uint64_t now, discover_at, usage_at, watched_until, restored_seen;
+    bool dirty[DEVICE_GPUS_MAX];
+    uint64_t wake[DEVICE_GPUS_MAX];
+};
+
+/* manager.c */
+void mgr_all_dirty(struct manager *m);
+void mgr_job_failed(struct manager *m, uint32_t job, int code, const struct error *err);
+void mgr_core(struct manager *m, struct core_event ev);
+void mgr_job_drop_if_over(struct manager *m, uint32_t job);
+
+/* processes.c */
+uint32_t mgr_process_find(const struct manager *m, pid_t pid);
+/* A pidfd in the manager's epoll set, tagged with whose end it tells. -ESRCH, ... */
+int mgr_open_watched(struct manager *m, struct proc_id id, bool root, uint32_t slot);
+int mgr_process_add(struct manager *m, struct proc_id id, uint32_t job);
+/* keep: the process lives on; journal records of what could not be undone stay. */
+void mgr_process_remove(struct manager *m, uint32_t slot, bool keep);
+void mgr_discover(struct manager *m);
+/* Scans what is due; returns when the next is. */
+uint64_t mgr_scan_due(struct manager *m);
+
+/* apply.c */
+uint32_t mgr_journal_flags(const struct mgroup *g);
+/* All groups of that group's process and device that want the same, in one call. */
+void mgr_apply_runnable(struct manager *m, uint32_t slot);
+void mgr_apply_timeslice(struct manager *m, uint32_t slot);
+void mgr_decide(struct manager *m, uint32_t device);
+void mgr_undo_unclaimed(struct manager *m);
+void mgr_restored_by_others(struct manager *m);
+
+#endif

@@ -1,0 +1,300 @@
+/* Which processes the jobs have, and which channel groups those have: discovery, scans, and the
+ * tables of both. Decides nothing and changes nothing on a device. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "daemon/manager_impl.h"
+
+static uint32_t bucket(pid_t pid)
+{
+    return (uint32_t)pid * 2654435761U % BUCKETS;
+}
+
+uint32_t mgr_process_find(const struct manager *m, pid_t pid)
+{
+    uint32_t i = m->buckets[bucket(pid)];
+    while (i != NONE && m->processes[i].id.pid != pid)
+        i = m->processes[i].hash_next;
+    return i;
+}
+
+/* pidfds in one epoll set; the tag says whose it is. */
+static int watch(struct manager *m, int pidfd, bool root, uint32_t slot)
+{
+    struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)root << 32 | slot};
+    return epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, pidfd, &e) < 0 ? -errno : 0;
+}
+
+int mgr_open_watched(struct manager *m, struct proc_id id, bool root, uint32_t slot)
+{
+    int fd = proc_pidfd(id);
+    if (fd < 0)
+        return fd;
+    int r = watch(m, fd, root, slot);
+    if (r < 0) {
+        close(fd);
+        return r;
+    }
+    return fd;
+}
+
+static uint32_t group_slot(struct manager *m, const struct device_group *dg, bool *claimed)
+{
+    uint32_t flags;
+    *claimed = false;
+    for (uint32_t i = 0; m->nunclaimed && i < journal_groups_end(m->journal); i++) {
+        const struct device_group *old =
+            m->unclaimed[i] ? journal_group(m->journal, i, &flags) : NULL;
+        if (old && old->key == dg->key && old->proc.pid == dg->proc.pid &&
+            old->proc.start_ticks == dg->proc.start_ticks) {
+            m->unclaimed[i] = false;
+            m->nunclaimed--;
+            *claimed = true;
+            return i;
+        }
+    }
+    for (uint32_t i = 0; i < JOURNAL_GROUPS; i++) {
+        if (!m->groups[i].dg.proc.pid && !m->unclaimed[i])
+            return i;
+    }
+    return NONE;
+}
+
+static void group_add(struct manager *m, uint32_t process, const struct device_group *dg)
+{
+    struct mprocess *p = &m->processes[process];
+    bool claimed;
+    uint32_t slot = group_slot(m, dg, &claimed);
+    if (slot == NONE || dg->gpu >= m->ngpus) {
+        struct error e;
+        error_set(&e, -ENOSPC, "too many channel groups on this machine (%u): not scheduled",
+                  JOURNAL_GROUPS);
+        mgr_job_failed(m, p->job, -ENOSPC, &e);
+        return;
+    }
+    struct mgroup *g = &m->groups[slot];
+    *g = (struct mgroup){
+        .dg = *dg, .process = process, .next = p->first_group, .timeslice_us = dg->timeslice_us};
+    if (claimed) {
+        /* What it had before any of us came is in the journal, not in the device. */
+        uint32_t flags;
+        const struct device_group *old = journal_group(m->journal, slot, &flags);
+        if (old) {
+            g->dg.timeslice_us = old->timeslice_us;
+            g->suspended = flags & JG_SUSPENDED;
+            g->timeslice_unknown = true;
+        }
+    }
+    p->first_group = slot;
+    m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;
+    m->jobs[p->job].groups++;
+    mgr_core(m, (struct core_event){
+                    .type = EV_GROUP_ADD, .group = slot, .job = p->job, .device = dg->gpu});
+    m->dirty[dg->gpu] = true;
+}
+
+/* Channels come and go in a living group. A new one of a suspended group runs: suspend it again. */
+static bool group_update(struct manager *m, uint32_t slot, const struct device_group *found)
+{
+    struct mgroup *g = &m->groups[slot];
+    bool changed = g->dg.nchannels != found->nchannels;
+    uint64_t original = g->dg.timeslice_us;
+    g->dg = *found;
+    g->dg.timeslice_us = original;
+    if (changed && g->suspended) {
+        journal_put_group(m->journal, slot, mgr_journal_flags(g), &g->dg);
+        g->suspended = false;
+        m->dirty[g->dg.gpu] = true;
+    }
+    return changed;
+}
+
+/* keep: the group lives on with what was changed in it, so its journal record stays. */
+static void group_remove(struct manager *m, uint32_t slot, bool keep)
+{
+    struct mgroup *g = &m->groups[slot];
+    struct mprocess *p = &m->processes[g->process];
+    uint32_t *link = &p->first_group;
+    while (*link != slot)
+        link = &m->groups[*link].next;
+    *link = g->next;
+    if (keep && mgr_journal_flags(g)) {
+        m->unclaimed[slot] = true;
+        m->nunclaimed++;
+        m->claim_until = m->now + CLAIM_NS;
+    } else {
+        journal_put_group(m->journal, slot, 0, NULL);
+    }
+    mgr_core(m, (struct core_event){.type = EV_GROUP_REMOVE, .group = slot});
+    m->jobs[p->job].groups--;
+    m->dirty[g->dg.gpu] = true;
+    g->dg.proc.pid = 0;
+}
+
+int mgr_process_add(struct manager *m, struct proc_id id, uint32_t job)
+{
+    uint32_t slot = 0;
+    while (slot < PROCESSES_MAX && m->processes[slot].id.pid)
+        slot++;
+    if (slot == PROCESSES_MAX) {
+        struct error e;
+        error_set(&e, -ENOSPC, "too many GPU processes (%u): process %d is not scheduled",
+                  PROCESSES_MAX, id.pid);
+        mgr_job_failed(m, job, -ENOSPC, &e);
+        return -ENOSPC;
+    }
+    int fd = mgr_open_watched(m, id, false, slot);
+    if (fd < 0)
+        return fd;
+    uint32_t b = bucket(id.pid);
+    m->processes[slot] = (struct mprocess){
+        .id = id,
+        .job = job,
+        .hash_next = m->buckets[b],
+        .first_group = NONE,
+        .pidfd = fd,
+        .scan_at = m->now,
+        .scan_every = SCAN_FAST_NS,
+    };
+    m->buckets[b] = slot;
+    m->processes_end = slot >= m->processes_end ? slot + 1 : m->processes_end;
+    m->jobs[job].processes++;
+    return 0;
+}
+
+void mgr_process_remove(struct manager *m, uint32_t slot, bool keep)
+{
+    struct mprocess *p = &m->processes[slot];
+    while (p->first_group != NONE)
+        group_remove(m, p->first_group, keep);
+    m->driver->ops->forget(m->driver, p->id.pid);
+    uint32_t *link = &m->buckets[bucket(p->id.pid)];
+    while (*link != slot)
+        link = &m->processes[*link].hash_next;
+    *link = p->hash_next;
+    close(p->pidfd);
+    m->jobs[p->job].processes--;
+    p->id.pid = 0;
+}
+
+static void process_scan(struct manager *m, uint32_t slot)
+{
+    struct mprocess *p = &m->processes[slot];
+    struct group_list found = {0};
+    struct error err = {""};
+    int r = m->driver->ops->scan(m->driver, p->id, &found, &err);
+    bool changed = false;
+    if (r == 0) {
+        for (uint32_t g = p->first_group, next; g != NONE; g = next) {
+            next = m->groups[g].next;
+            size_t k = 0;
+            while (k < found.n && found.v[k].key != m->groups[g].dg.key)
+                k++;
+            if (k == found.n) {
+                group_remove(m, g, false);
+                changed = true;
+            } else {
+                changed |= group_update(m, g, &found.v[k]);
+                found.v[k].key = 0;
+            }
+        }
+        for (size_t k = 0; k < found.n; k++) {
+            if (found.v[k].key) {
+                group_add(m, slot, &found.v[k]);
+                changed = true;
+            }
+        }
+    } else if (r != -ESRCH) {
+        mgr_job_failed(m, p->job, r, &err);
+    }
+    group_list_free(&found);
+    p->scan_every = changed ? SCAN_FAST_NS : min_u64(p->scan_every * 3 / 2, SCAN_SLOW_NS);
+    p->scan_at = m->now + p->scan_every;
+    if (r == -ESRCH && !proc_alive(p->id))
+        mgr_process_remove(m, slot, false);
+}
+
+static bool outsider_known(struct manager *m, struct proc_id id)
+{
+    for (size_t i = 0; i < m->noutsiders; i++) {
+        if (m->outsiders[i].id.pid == id.pid && m->outsiders[i].id.start_ticks == id.start_ticks) {
+            m->outsiders[i].seen = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void outsider_add(struct manager *m, struct proc_id id)
+{
+    if (m->noutsiders == m->outsiders_cap) {
+        size_t cap = m->outsiders_cap ? m->outsiders_cap * 2 : 64;
+        struct outsider *v = reallocarray(m->outsiders, cap, sizeof(*v));
+        if (!v)
+            return; /* looked at again next time */
+        m->outsiders = v;
+        m->outsiders_cap = cap;
+    }
+    m->outsiders[m->noutsiders++] = (struct outsider){.id = id, .seen = true};
+}
+
+void mgr_discover(struct manager *m)
+{
+    bool young = false;
+    for (uint32_t i = 0; i < m->jobs_end; i++)
+        young |= m->jobs[i].j.root.pid && !m->jobs[i].groups &&
+                 m->now - m->jobs[i].added_ns < DISCOVER_YOUNG_NS;
+    m->discover_at = m->now + (young ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
+
+    struct pid_list pids = {0};
+    if (m->driver->ops->processes(m->driver, &pids, NULL) < 0) {
+        pid_list_free(&pids);
+        return;
+    }
+    for (size_t i = 0; i < m->noutsiders; i++)
+        m->outsiders[i].seen = false;
+    for (size_t i = 0; i < pids.n; i++) {
+        struct proc_stat st;
+        if (mgr_process_find(m, pids.v[i]) != NONE || proc_stat_read(pids.v[i], &st) < 0 ||
+            outsider_known(m, st.id))
+            continue;
+        uint32_t job = manager_job_of(m, pids.v[i]);
+        struct job_spec spec = {.weight = WEIGHT_DEFAULT};
+        if (job != NONE) {
+            mgr_process_add(m, st.id, job);
+        } else if (m->options.rule && m->options.rule(m->options.rule_arg, pids.v[i], &spec)) {
+            struct error err;
+            if (manager_add(m, st.id, &spec, &job, &err) < 0)
+                fprintf(stderr, "cede: %s\n", err.text);
+        } else {
+            outsider_add(m, st.id);
+        }
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < m->noutsiders; i++) {
+        if (m->outsiders[i].seen)
+            m->outsiders[kept++] = m->outsiders[i];
+    }
+    m->noutsiders = kept;
+    pid_list_free(&pids);
+}
+
+uint64_t mgr_scan_due(struct manager *m)
+{
+    uint64_t next = CORE_NEVER, started = monotonic_ns();
+    for (uint32_t i = 0; i < m->processes_end; i++) {
+        if (!m->processes[i].id.pid)
+            continue;
+        /* What does not fit in this turn comes first in one of the next: it stays due. */
+        if (m->processes[i].scan_at <= m->now && monotonic_ns() - started < SCAN_BUDGET_NS) {
+            uint32_t job = m->processes[i].job;
+            process_scan(m, i);
+            mgr_job_drop_if_over(m, job);
+        }
+        if (m->processes[i].id.pid)
+            next = min_u64(next, m->processes[i].scan_at);
+    }
+    return next;
+}
