@@ -1,95 +1,36 @@
 /* cede-load as a program: arguments, exit status, messages, signals, both back ends on stand-ins
  * for what they talk to. Each run is a process of its own. */
-#include <jansson.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include <cmocka.h>
 
+#include "child.h"
 #include "common/util.h"
 #include "load/load.h"
 
-struct result {
-    int status;
-    char out[65536], err[4096];
-};
-
-static struct result result; /* of the last run */
-
-static size_t slurp(int fd, char *buf, size_t size)
-{
-    ssize_t n = pread(fd, buf, size - 1, 0);
-    buf[n > 0 ? n : 0] = '\0';
-    return strlen(buf);
-}
+static struct child result; /* the last run */
 
 /* Runs cede-load on the words of a line. kill_after: SIGTERM once there is some output. */
 static void run_killed(const char *line, bool kill_after)
 {
-    FILE *out = tmpfile(), *err = tmpfile();
-    assert_true(out && err);
-    fflush(NULL);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        char words[512], *argv[40] = {NULL}, *save = NULL;
-        int argc = 0;
-        snprintf(words, sizeof(words), "cede-load %s", line);
-        for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
-            argv[argc++] = w;
-        dup2(fileno(out), STDOUT_FILENO);
-        dup2(fileno(err), STDERR_FILENO);
-        int status = load_main(argc, argv);
-        fflush(NULL);
-        _exit(status);
-    }
+    char whole[512];
+    snprintf(whole, sizeof(whole), "cede-load %s", line);
+    child_start(&result, load_main, whole);
     if (kill_after) {
-        while (!slurp(fileno(out), result.out, sizeof(result.out)) &&
-               waitpid(pid, NULL, WNOHANG) == 0)
-            usleep(1000);
-        kill(pid, SIGTERM);
+        child_await_output(&result);
+        kill(result.pid, SIGTERM);
     }
-    int status;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    result.status = WEXITSTATUS(status);
-    slurp(fileno(out), result.out, sizeof(result.out));
-    slurp(fileno(err), result.err, sizeof(result.err));
-    fclose(out);
-    fclose(err);
+    child_end(&result);
 }
 
 static void run(const char *line)
 {
     run_killed(line, false);
-}
-
-/* The final object of a run that went well. */
-static json_t * final(void)
-{
-    if (result.status != 0)
-        print_error("%s", result.err);
-    assert_int_equal(result.status, 0);
-    assert_string_equal(result.err, ""); /* for people only, and this is no terminal */
-    size_t n = strlen(result.out);
-    assert_true(n > 1 && result.out[n - 1] == '\n');
-    result.out[n - 1] = '\0';
-    char *start = strrchr(result.out, '\n');
-    json_t *line = json_loads(start ? start + 1 : result.out, 0, NULL);
-    assert_non_null(line);
-    return line;
-}
-
-static double number(const json_t *line, const char *key)
-{
-    const json_t *v = json_object_get(line, key);
-    assert_true(json_is_number(v));
-    return json_number_value(v);
 }
 
 static void fails(const char *line, int status, const char *text)
@@ -135,28 +76,28 @@ static void help(void **state)
 static void soft(void **state)
 {
     run("latency --device soft --period-us 100 --requests 50 --verify --contexts 3 --json");
-    json_t *l = final();
+    json_t *l = child_final(&result);
     assert_string_equal(json_string_value(json_object_get(l, "device")), "soft");
-    assert_int_equal(number(l, "requests"), 50);
-    assert_true(number(l, "p50_us") == 125 && number(l, "max_us") == 125);
+    assert_int_equal(json_number(l, "requests"), 50);
+    assert_true(json_number(l, "p50_us") == 125 && json_number(l, "max_us") == 125);
     assert_true(json_is_true(json_object_get(l, "verified")));
     json_decref(l);
 
     run("latency --device=soft --period-us=100 --requests=5 --kernels=4");
-    l = final();
-    assert_true(number(l, "p50_us") == 4 * 125); /* the stand-in has no pipeline */
+    l = child_final(&result);
+    assert_true(json_number(l, "p50_us") == 4 * 125); /* the stand-in has no pipeline */
     json_decref(l);
 
     run("batch --device soft --kernel-us 75 --seconds 0.01 --verify");
-    l = final();
-    assert_true(number(l, "rate") > 0.74 && number(l, "rate") < 0.76);
-    assert_true(number(l, "work_us") == 75 * number(l, "kernels"));
+    l = child_final(&result);
+    assert_true(json_number(l, "rate") > 0.74 && json_number(l, "rate") < 0.76);
+    assert_true(json_number(l, "work_us") == 75 * json_number(l, "kernels"));
     json_decref(l);
 
     run("calibrate --device soft");
-    l = final();
-    assert_true(number(l, "host_overhead_us") == 25);
-    assert_true(number(l, "iterations_per_us") > 0);
+    l = child_final(&result);
+    assert_true(json_number(l, "host_overhead_us") == 25);
+    assert_true(json_number(l, "iterations_per_us") > 0);
     json_decref(l);
 }
 
@@ -187,27 +128,28 @@ static void nvidia(void **state)
 {
     run("latency --device nvidia --requests 20 --period-us 1000 --kernels 2 --gap-us 100 "
         "--copy-bytes 5000 --verify --contexts 2 --iterations-per-us 20");
-    json_t *l = final();
+    json_t *l = child_final(&result);
     assert_string_equal(json_string_value(json_object_get(l, "device")), "nvidia");
-    assert_int_equal(number(l, "requests"), 20);
-    assert_true(number(l, "p50_us") >= 300); /* what two kernels and a gap take at least */
-    assert_true(number(l, "p50_us") <= number(l, "p99_us"));
+    assert_int_equal(json_number(l, "requests"), 20);
+    assert_true(json_number(l, "p50_us") >= 300); /* what two kernels and a gap take at least */
+    assert_true(json_number(l, "p50_us") <= json_number(l, "p99_us"));
     assert_true(json_is_true(json_object_get(l, "verified")));
     json_decref(l);
 
     run("batch --device nvidia --seconds 0.2 --kernel-us 100 --depth 30 --verify "
         "--iterations-per-us 20 --sm-fraction 0.5 --report 50");
     assert_non_null(strstr(result.out, "{\"t\":"));
-    l = final();
-    assert_true(number(l, "kernels") > 0);
-    assert_true(number(l, "rate") > 0 && number(l, "rate") < 1.01); /* exact speed was given */
+    l = child_final(&result);
+    assert_true(json_number(l, "kernels") > 0);
+    assert_true(json_number(l, "rate") > 0 &&
+                json_number(l, "rate") < 1.01); /* exact speed was given */
     assert_true(json_is_true(json_object_get(l, "verified")));
     json_decref(l);
 
     run("calibrate --device nvidia");
-    l = final();
-    assert_true(number(l, "iterations_per_us") > 0);
-    assert_true(number(l, "host_overhead_us") >= 0);
+    l = child_final(&result);
+    assert_true(json_number(l, "iterations_per_us") > 0);
+    assert_true(json_number(l, "host_overhead_us") >= 0);
     json_decref(l);
 }
 
@@ -250,15 +192,15 @@ static void nvidia_faults(void **state)
 static void stops_when_told(void **state)
 {
     run_killed("batch --device nvidia --iterations-per-us 20 --report 10 --verify", true);
-    json_t *l = final();
+    json_t *l = child_final(&result);
     assert_string_equal(json_string_value(json_object_get(l, "role")), "batch");
     assert_true(json_is_true(json_object_get(l, "verified")));
     json_decref(l);
 
     setenv("FAKE_CUDA", "hang", 1);
     run_killed("batch --device nvidia --iterations-per-us 20 --report 10 --verify", true);
-    l = final();
-    assert_int_equal(number(l, "kernels"), 7); /* 3 of the 10 that ran were for warming up */
+    l = child_final(&result);
+    assert_int_equal(json_number(l, "kernels"), 7); /* 3 of the 10 that ran were for warming up */
     assert_true(json_is_null(json_object_get(l, "verified")));
     json_decref(l);
     unsetenv("FAKE_CUDA");

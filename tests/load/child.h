@@ -1,0 +1,28 @@
+/* Running a program's main function in a process of its own, with its output kept. For cmocka
+ * tests: what goes wrong here fails the test. */
+#ifndef CEDE_TESTS_LOAD_CHILD_H
+#define CEDE_TESTS_LOAD_CHILD_H
+
+#include <jansson.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+struct child {
+    pid_t pid;
+    FILE *files[2]; /* standard output and error */
+    int status;     /* exit status, once ended */
+    char out[65536], err[4096];
+};
+
+/* Starts it on the words of a line, the program's name first. */
+void child_start(struct child *c, int (*program)(int argc, char **argv), const char *line);
+/* Returns once the program has written to standard output, or has ended. */
+void child_await_output(struct child *c);
+/* Fills in status, out and err. A program that a signal ended fails the test. */
+void child_end(struct child *c);
+
+/* The object on the last line of a program that went well and said nothing to people. */
+json_t *child_final(const struct child *c);
+double json_number(const json_t *object, const char *key);
+
+#endif

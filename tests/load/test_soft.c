@@ -1,0 +1,119 @@
+/* cede-load on the software GPU's real server, all in processes of their own. Nothing here depends
+ * on how fast this machine is: the device's own times are compared, and orders. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "child.h"
+#include "common/util.h"
+#include "device/soft/server.h"
+#include "load/load.h"
+
+static struct child server, latency, batch;
+static char dir[] = "/tmp/cede-load-XXXXXX", socket_path[64];
+
+static void start_load(struct child *c, const char *line)
+{
+    char whole[512];
+    snprintf(whole, sizeof(whole), "cede-load %s --device soft --socket %s --verify", line,
+             socket_path);
+    child_start(c, load_main, whole);
+}
+
+static int set_up(void **state)
+{
+    char line[128];
+    if (!mkdtemp(strcpy(dir, "/tmp/cede-load-XXXXXX")))
+        return -1;
+    snprintf(socket_path, sizeof(socket_path), "%s/gpu", dir);
+    snprintf(line, sizeof(line), "cede-softgpu --socket %s", socket_path);
+    child_start(&server, soft_server_main, line);
+    for (int i = 0; access(socket_path, F_OK) && i < 10000; i++)
+        usleep(1000);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    if (server.pid) {
+        kill(server.pid, SIGTERM);
+        child_end(&server);
+    }
+    unlink(socket_path);
+    return rmdir(dir);
+}
+
+static json_t *run_latency(void)
+{
+    start_load(&latency, "latency --period-us 5000 --requests 60");
+    child_end(&latency);
+    json_t *l = child_final(&latency);
+    assert_int_equal(json_number(l, "requests"), 60);
+    assert_true(json_is_true(json_object_get(l, "verified")));
+    static const char *const rising[] = {"p50_us", "p90_us", "p99_us", "p999_us", "max_us"};
+    assert_true(json_number(l, rising[0]) >= 100); /* the kernel alone */
+    for (size_t i = 1; i < ARRAY_SIZE(rising); i++)
+        assert_true(json_number(l, rising[i]) >= json_number(l, rising[i - 1]));
+    return l;
+}
+
+static void alone_and_beside(void **state)
+{
+    json_t *alone = run_latency();
+    start_load(&batch, "batch --report 20");
+    child_await_output(&batch);
+    json_t *beside = run_latency();
+    kill(batch.pid, SIGTERM);
+    child_end(&batch);
+    json_t *b = child_final(&batch);
+
+    assert_true(json_number(beside, "p50_us") > json_number(alone, "max_us"));
+    assert_true(json_is_true(json_object_get(b, "verified")));
+    assert_true(json_number(b, "kernels") > 0);
+    assert_true(json_number(b, "work_us") == 500 * json_number(b, "kernels"));
+    assert_true(json_number(b, "rate") > 0 && json_number(b, "rate") <= 1);
+
+    /* Live lines: counts rise with time, at most by the work that fits in between. */
+    double t0 = 0, k0 = 0, lines = 0;
+    for (const char *s = batch.out; strncmp(s, "{\"t\":", 5) == 0; s = strchr(s, '\n') + 1) {
+        json_t *l = json_loads(s, JSON_DISABLE_EOF_CHECK, NULL);
+        assert_non_null(l);
+        double t = json_number(l, "t"), k = json_number(l, "kernels");
+        assert_true(t > t0 && k >= k0);
+        if (lines++ > 0)
+            assert_true((k - k0) * 500e-6 <= t - t0 + 500e-6);
+        t0 = t;
+        k0 = k;
+        json_decref(l);
+    }
+    assert_true(lines >= 1 && k0 <= json_number(b, "kernels"));
+    json_decref(alone);
+    json_decref(beside);
+    json_decref(b);
+}
+
+static void server_goes(void **state)
+{
+    start_load(&batch, "batch --report 20");
+    child_await_output(&batch);
+    kill(server.pid, SIGTERM);
+    child_end(&server);
+    server.pid = 0;
+    child_end(&batch);
+    assert_int_equal(batch.status, 1);
+    assert_non_null(strstr(batch.err, "its server has gone"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(alone_and_beside, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(server_goes, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("load_soft", tests, NULL, NULL);
+}
