@@ -1,1 +1,446 @@
-typedef int stub_nvidia;
+/* The driver for NVIDIA GPUs: steers the channel groups of running, unmodified programs with the
+ * controls that the stock driver offers to whoever holds the program's /dev/nvidiactl.
+ *
+ * The descriptor is borrowed for each call (pidfd_getfd) and closed before it returns: one kept
+ * open would keep a dead process's GPU memory and channels alive. Never issues a control that is
+ * not in rm.h's table, and never touches clocks, power, MIG or compute modes. */
+#include "device/nvidia/nvidia.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <strings.h>
+
+#define PROC_GPUS "/proc/driver/nvidia/gpus"
+#define RECHECK   16U /* every so many rounds a process's descriptors are listed in any case */
+
+static struct nv_driver *nv(struct device_driver *d)
+{
+    return (struct nv_driver *)d;
+}
+
+/* ---- GPUs ---- */
+
+static void gpu_defaults(struct gpu_info *g)
+{
+    g->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND;
+    g->timeslice_min_us = NV_TIMESLICE_MIN_US;
+    g->timeslice_max_us = NV_TIMESLICE_MAX_US;
+    g->timeslice_default_us = NV_TIMESLICE_DEFAULT_US;
+}
+
+static int by_bus_id(const void *a, const void *b)
+{
+    return strcasecmp(((const struct gpu_info *)a)->bus_id, ((const struct gpu_info *)b)->bus_id);
+}
+
+/* "Model: \t\t NVIDIA H200" */
+static void information_line(const char *line, const char *key, char *out, size_t size)
+{
+    size_t n = strlen(key);
+    if (strncmp(line, key, n) != 0 || line[n] != ':')
+        return;
+    line += n + 1;
+    line += strspn(line, " \t");
+    snprintf(out, size, "%.*s", (int)strcspn(line, "\n"), line);
+}
+
+static void gpus_from_proc(struct nv_gpus *gpus)
+{
+    DIR *d = opendir(PROC_GPUS);
+    if (!d)
+        return;
+    for (struct dirent *e; (e = readdir(d)) && gpus->n < DEVICE_GPUS_MAX;) {
+        char path[sizeof(PROC_GPUS) + 288], line[256];
+        snprintf(path, sizeof(path), PROC_GPUS "/%s/information", e->d_name);
+        _cleanup_fclose_ FILE *f = e->d_name[0] == '.' ? NULL : fopen(path, "re");
+        if (!f)
+            continue;
+        struct gpu_info *g = &gpus->v[gpus->n++];
+        *g = (struct gpu_info){.name = "NVIDIA GPU"};
+        while (fgets(line, sizeof(line), f)) {
+            information_line(line, "Model", g->name, sizeof(g->name));
+            information_line(line, "GPU UUID", g->uuid, sizeof(g->uuid));
+            information_line(line, "Bus Location", g->bus_id, sizeof(g->bus_id));
+        }
+        if (strchr(g->uuid, '?')) /* not initialised yet: the bus id has to do */
+            g->uuid[0] = '\0';
+    }
+    closedir(d);
+    qsort(gpus->v, gpus->n, sizeof(gpus->v[0]), by_bus_id);
+}
+
+/* The library takes its time to start, so only when something is asked that it alone can tell. */
+static struct nvml *nvml_get(struct nv_driver *d)
+{
+    if (!d->nvml_tried) {
+        d->nvml_tried = true;
+        if (nvml_open(&d->nvml) < 0)
+            d->nvml = NULL;
+    }
+    return d->nvml;
+}
+
+/* ---- open, close, info ---- */
+
+int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml,
+                   struct device_driver **out, struct error *err)
+{
+    struct nv_driver *d = calloc(1, sizeof(*d));
+    if (!d)
+        return error_set(err, -ENOMEM, "out of memory");
+    d->base.ops = &device_nvidia;
+    d->io = *io;
+    d->gpus = *gpus;
+    d->nvml_tried = !nvml;
+    d->ctl_fd = io->open_ctl(io->ctx);
+    int r = d->ctl_fd;
+    if (r == -EACCES || r == -EPERM)
+        r = error_set(err, -EPERM, "no right to open " RM_CTL_PATH ": run as root");
+    else if (r < 0)
+        r = error_set(err, -ENODEV, "no NVIDIA driver: " RM_CTL_PATH ": %s", strerror(-r));
+    if (r >= 0)
+        r = nv_scanner_init(&d->scanner, io, d->ctl_fd, &d->gpus, err);
+    if (r >= 0 && d->gpus.n == 0 && nvml_get(d)) {
+        nvml_gpus(d->nvml, &d->gpus);
+        qsort(d->gpus.v, d->gpus.n, sizeof(d->gpus.v[0]), by_bus_id);
+    }
+    if (r >= 0 && d->gpus.n == 0)
+        r = error_set(err, -ENODEV,
+                      "the NVIDIA driver is loaded but shows no GPU in " PROC_GPUS
+                      " and through libnvidia-ml.so.1");
+    if (r < 0) {
+        device_nvidia.close(&d->base);
+        return r;
+    }
+    *out = &d->base;
+    return 0;
+}
+
+static int nvidia_open(const char *where, struct device_driver **out, struct error *err)
+{
+    struct nv_gpus gpus = {.n = 0};
+    gpus_from_proc(&gpus);
+    return nv_driver_open(&rm_io_system, &gpus, true, out, err);
+}
+
+static void nvidia_close(struct device_driver *base)
+{
+    struct nv_driver *d = nv(base);
+    nv_scanner_free(&d->scanner);
+    nvml_close(d->nvml);
+    if (d->ctl_fd >= 0)
+        d->io.close(d->io.ctx, d->ctl_fd);
+    free(d->holders);
+    free(d);
+}
+
+static unsigned nvidia_gpus(struct device_driver *base)
+{
+    return nv(base)->gpus.n;
+}
+
+static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
+{
+    struct nv_driver *d = nv(base);
+    if (gpu >= d->gpus.n)
+        return -EINVAL;
+    if (!d->nvml_told && nvml_get(d)) {
+        nvml_gpus(d->nvml, &d->gpus);
+        d->nvml_told = true;
+    }
+    *out = d->gpus.v[gpu];
+    gpu_defaults(out);
+    return 0;
+}
+
+/* ---- processes ---- */
+
+static int by_pid(const void *a, const void *b)
+{
+    pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Both lists are sorted by pid. Only processes that are new or whose number of descriptors changed
+ * are looked at closely. */
+static int processes_from_proc(struct nv_driver *d, struct pid_list *out)
+{
+    _cleanup_free_ pid_t *pids = NULL;
+    size_t n = 0, old = 0;
+    int r = d->io.pids(d->io.ctx, &pids, &n);
+    if (r < 0)
+        return r;
+    struct nv_holder *v = calloc(n ? n : 1, sizeof(*v));
+    if (!v)
+        return -ENOMEM;
+    qsort(pids, n, sizeof(pids[0]), by_pid);
+    d->rounds++;
+    for (size_t i = 0; i < n; i++) {
+        v[i].pid = pids[i];
+        while (old < d->nholders && d->holders[old].pid < pids[i])
+            old++;
+        const struct nv_holder *h =
+            old < d->nholders && d->holders[old].pid == pids[i] ? &d->holders[old] : NULL;
+        if (pids[i] == getpid() || d->io.fd_count(d->io.ctx, pids[i], &v[i].fd_count) < 0)
+            continue;
+        bool again = ((unsigned)pids[i] + d->rounds) % RECHECK == 0; /* pids are reused */
+        if (h && h->seen && h->fd_count == v[i].fd_count && v[i].fd_count && !again) {
+            v[i] = *h;
+        } else {
+            struct rm_fds fds;
+            v[i].seen = d->io.fds(d->io.ctx, pids[i], &fds) == 0;
+            v[i].holds = v[i].seen && fds.nctl;
+        }
+        if (v[i].holds && r == 0)
+            r = pid_list_push(out, pids[i]);
+    }
+    free(d->holders);
+    d->holders = v;
+    d->nholders = n;
+    return r;
+}
+
+static int nvidia_processes(struct device_driver *base, struct pid_list *out, struct error *err)
+{
+    struct nv_driver *d = nv(base);
+    int r = -ENOTSUP;
+    if (nvml_get(d)) {
+        struct usage_list running = {0};
+        r = nvml_running(d->nvml, &d->gpus, &running);
+        for (size_t i = 0; i < running.n && r == 0; i++) {
+            bool known = running.v[i].pid == getpid();
+            for (size_t k = 0; k < i; k++)
+                known |= running.v[k].pid == running.v[i].pid;
+            if (!known)
+                r = pid_list_push(out, running.v[i].pid);
+        }
+        usage_list_free(&running);
+    }
+    if (r == -ENOTSUP)
+        r = processes_from_proc(d, out);
+    return r < 0 ? error_set(err, r, "listing GPU processes: %s", strerror(-r)) : 0;
+}
+
+static int nvidia_scan(struct device_driver *base, struct proc_id proc, struct group_list *out,
+                       struct error *err)
+{
+    return nv_scan(&nv(base)->scanner, proc, out, err);
+}
+
+static void nvidia_forget(struct device_driver *base, pid_t pid)
+{
+    nv_forget(&nv(base)->scanner, pid);
+}
+
+/* ---- controls ---- */
+
+struct borrowed {
+    struct nv_driver *d;
+    struct proc_id proc;
+    int pidfd, fd;
+};
+
+static void borrowed_release(struct borrowed *b)
+{
+    if (b->fd >= 0)
+        b->d->io.close(b->d->io.ctx, b->fd);
+    if (b->pidfd >= 0)
+        b->d->io.close(b->d->io.ctx, b->pidfd);
+}
+
+/* True if the descriptor was got and owns this client. */
+static bool borrow_fd(struct borrowed *b, int number, uint32_t client, int *r)
+{
+    const struct rm_io *io = &b->d->io;
+    uint32_t class;
+    int fd = io->getfd(io->ctx, b->pidfd, number);
+    if (fd < 0) {
+        *r = fd;
+        return false;
+    }
+    *r = rm_info(io, fd, client, client, RM_INFO_CLASS, &class);
+    if (*r < 0) {
+        io->close(io->ctx, fd);
+        return false;
+    }
+    b->fd = fd;
+    return true;
+}
+
+/* The owner's descriptor for this group: where it was seen, or else wherever it is now. */
+static int borrow(struct borrowed *b, const struct device_group *g, struct error *err)
+{
+    const struct rm_io *io = &b->d->io;
+    b->pidfd = io->pidfd(io->ctx, g->proc);
+    if (b->pidfd < 0)
+        return rm_borrow_error(err, b->pidfd, g->proc.pid);
+    int r;
+    if (borrow_fd(b, g->source, g->handles[0], &r))
+        return 0;
+    if (r != -EBADF && r != -ENOENT)
+        return rm_borrow_error(err, r, g->proc.pid);
+    struct rm_fds fds;
+    r = io->fds(io->ctx, g->proc.pid, &fds);
+    if (r < 0)
+        return rm_borrow_error(err, r, g->proc.pid);
+    for (uint32_t i = 0; i < fds.nctl; i++) {
+        if (borrow_fd(b, fds.ctl[i], g->handles[0], &r))
+            return 0;
+    }
+    nv_distrust(&b->d->scanner, g->proc.pid);
+    return error_set(err, -ENOENT,
+                     "process %d no longer has the GPU context that was found in it (client 0x%x)",
+                     (int)g->proc.pid, g->handles[0]);
+}
+
+/* After a control failed: says whose group it was, and what usually is the matter. */
+static int control_failed(struct nv_driver *d, struct proc_id proc, int code, struct error *err)
+{
+    nv_distrust(&d->scanner, proc.pid);
+    if (!d->io.alive(d->io.ctx, proc))
+        return error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);
+    struct proc_stat st;
+    if (proc_stat_read(proc.pid, &st) == 0 && strncmp(st.comm, "nvidia-cuda-mps", 15) == 0)
+        error_prefix(err, code,
+                     "process %d is an MPS server, which runs the work of several "
+                     "programs in one group: stop MPS to schedule them one by one",
+                     (int)proc.pid);
+    else
+        error_prefix(err, code, "process %d", (int)proc.pid);
+    return code;
+}
+
+static int nvidia_set_timeslice(struct device_driver *base, const struct device_group *g,
+                                uint64_t us, struct error *err)
+{
+    struct nv_driver *d = nv(base);
+    if (us < NV_TIMESLICE_MIN_US || us > NV_TIMESLICE_MAX_US)
+        return error_set(err, -EINVAL, "timeslice of %llu us: must be %u..%u us",
+                         (unsigned long long)us, NV_TIMESLICE_MIN_US, NV_TIMESLICE_MAX_US);
+    _cleanup_(borrowed_release) struct borrowed b = {.d = d, .pidfd = -1, .fd = -1};
+    int r = borrow(&b, g, err);
+    if (r < 0)
+        return r;
+    struct rm_timeslice t = {.us = us};
+    r = rm_control(&d->io, b.fd, g->handles[0], g->handles[3], RM_SET_TIMESLICE, &t, err);
+    return r < 0 ? control_failed(d, g->proc, r, err) : 0;
+}
+
+/* The control takes 64 channels, and costs the same for one as for all. */
+struct batch {
+    struct nv_driver *d;
+    int fd;
+    uint32_t client, subdevice;
+    struct rm_disable_channels params;
+    int result; /* the first error */
+    struct error *err;
+};
+
+static void batch_flush(struct batch *b)
+{
+    struct error e = {""};
+    int r = b->params.count ? rm_control(&b->d->io, b->fd, b->client, b->subdevice,
+                                         RM_DISABLE_CHANNELS, &b->params, &e)
+                            : 0;
+    b->params.count = 0;
+    if (r < 0 && b->result == 0) {
+        b->result = r;
+        *b->err = e;
+    }
+}
+
+static void batch_add(struct batch *b, const struct device_group *g)
+{
+    for (uint32_t i = 0; i < g->nchannels && i < GROUP_CHANNELS_MAX; i++) {
+        b->params.client[b->params.count] = b->client;
+        b->params.channel[b->params.count++] = g->channels[i];
+        if (b->params.count == RM_DISABLE_MAX)
+            batch_flush(b);
+    }
+}
+
+static bool same_subdevice(const struct device_group *a, const struct device_group *b)
+{
+    return a->handles[0] == b->handles[0] && a->handles[2] == b->handles[2];
+}
+
+/* Groups i and later that share group i's client and subdevice. */
+static int disable_batch(struct nv_driver *d, const struct device_group *const *g, size_t n,
+                         size_t i, bool disable, struct error *err)
+{
+    if (g[i]->handles[2] == 0)
+        return error_set(err, -ENOTSUP,
+                         "process %d: no subdevice was found for its GPU context, so it cannot be "
+                         "suspended",
+                         (int)g[i]->proc.pid);
+    _cleanup_(borrowed_release) struct borrowed b = {.d = d, .pidfd = -1, .fd = -1};
+    int r = borrow(&b, g[i], err);
+    if (r < 0)
+        return r;
+    struct batch batch = {.d = d, .fd = b.fd, .client = g[i]->handles[0], .err = err};
+    batch.subdevice = g[i]->handles[2];
+    batch.params.disable = disable;
+    for (size_t k = i; k < n; k++) {
+        if (same_subdevice(g[k], g[i]))
+            batch_add(&batch, g[k]);
+    }
+    batch_flush(&batch);
+    return batch.result < 0 ? control_failed(d, g[i]->proc, batch.result, err) : 0;
+}
+
+static int set_disabled(struct nv_driver *d, const struct device_group *const *g, size_t n,
+                        bool disable, struct error *err)
+{
+    int result = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool done = false;
+        for (size_t k = 0; k < i; k++)
+            done |= same_subdevice(g[k], g[i]);
+        struct error e = {""};
+        int r = done ? 0 : disable_batch(d, g, n, i, disable, &e);
+        if (r < 0 && result == 0)
+            result = error_set(err, r, "%s", e.text);
+    }
+    return result;
+}
+
+static int nvidia_suspend(struct device_driver *base, const struct device_group *const *g, size_t n,
+                          struct error *err)
+{
+    return set_disabled(nv(base), g, n, true, err);
+}
+
+static int nvidia_resume(struct device_driver *base, const struct device_group *const *g, size_t n,
+                         struct error *err)
+{
+    return set_disabled(nv(base), g, n, false, err);
+}
+
+static int nvidia_usage(struct device_driver *base, struct usage_list *out, struct error *err)
+{
+    struct nv_driver *d = nv(base);
+    if (!nvml_get(d))
+        return error_set(err, -ENOTSUP, "GPU time per process needs libnvidia-ml.so.1");
+    int r = nvml_running(d->nvml, &d->gpus, out);
+    if (r == 0)
+        nvml_busy(d->nvml, &d->gpus, out); /* memory is worth having without it */
+    return r < 0 ? error_set(err, r, "asking NVML for GPU processes: %s", strerror(-r)) : 0;
+}
+
+const struct device_ops device_nvidia = {
+    .name = "nvidia",
+    .summary = "NVIDIA GPUs, stock driver",
+    .open = nvidia_open,
+    .close = nvidia_close,
+    .gpus = nvidia_gpus,
+    .info = nvidia_info,
+    .processes = nvidia_processes,
+    .scan = nvidia_scan,
+    .forget = nvidia_forget,
+    .set_timeslice = nvidia_set_timeslice,
+    .suspend = nvidia_suspend,
+    .resume = nvidia_resume,
+    .usage = nvidia_usage,
+};

@@ -1,1 +1,243 @@
-typedef int stub_nvml;
+/* See nvml.h. Layouts and codes: the library's documented ABI (nvml.h of any CUDA toolkit). */
+#include "device/nvidia/nvml.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+typedef void *nvml_device;
+
+struct nvml_pci_info {
+    char bus_id_legacy[16];
+    uint32_t domain, bus, device, pci_device_id, pci_subsystem_id;
+    char bus_id[32];
+};
+_Static_assert(sizeof(struct nvml_pci_info) == 68, "nvmlPciInfo_t");
+
+struct nvml_memory {
+    uint64_t total, free, used;
+};
+
+struct nvml_process_info { /* since _v2 */
+    uint32_t pid;
+    uint64_t used_bytes; /* UINT64_MAX: not known */
+    uint32_t gpu_instance, compute_instance;
+};
+_Static_assert(sizeof(struct nvml_process_info) == 24, "nvmlProcessInfo_t");
+
+struct nvml_sample {
+    uint32_t pid;
+    uint64_t time_us; /* since 1970 */
+    uint32_t sm_percent, mem_percent, enc_percent, dec_percent;
+};
+_Static_assert(sizeof(struct nvml_sample) == 32, "nvmlProcessUtilizationSample_t");
+
+#define NVML_SUCCESS           0
+#define NVML_NOT_FOUND         6
+#define NVML_INSUFFICIENT_SIZE 7
+
+/* Samples older than this say nothing about now; they come every 0.17-1 s. */
+#define SAMPLE_MAX_AGE_US 2000000ULL
+
+struct nvml {
+    void *lib;
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*count)(unsigned *n);
+    int (*by_index)(unsigned i, nvml_device *d);
+    int (*name)(nvml_device d, char *buf, unsigned size);
+    int (*uuid)(nvml_device d, char *buf, unsigned size);
+    int (*pci)(nvml_device d, struct nvml_pci_info *out);
+    int (*memory)(nvml_device d, struct nvml_memory *out);
+    int (*running)(nvml_device d, unsigned *n, struct nvml_process_info *out);
+    int (*samples)(nvml_device d, struct nvml_sample *out, unsigned *n, unsigned long long since);
+};
+
+int nvml_open(struct nvml **out)
+{
+    struct nvml *n = calloc(1, sizeof(*n));
+    if (!n)
+        return -ENOMEM;
+    n->lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!n->lib) {
+        free(n);
+        return -ENOENT;
+    }
+    const struct {
+        void *slot;
+        const char *name;
+        bool needed;
+    } symbols[] = {
+        {&n->init, "nvmlInit_v2", true},
+        {&n->shutdown, "nvmlShutdown", true},
+        {&n->count, "nvmlDeviceGetCount_v2", true},
+        {&n->by_index, "nvmlDeviceGetHandleByIndex_v2", true},
+        {&n->name, "nvmlDeviceGetName", true},
+        {&n->uuid, "nvmlDeviceGetUUID", true},
+        {&n->pci, "nvmlDeviceGetPciInfo_v3", true},
+        {&n->memory, "nvmlDeviceGetMemoryInfo", true},
+        {&n->running, "nvmlDeviceGetComputeRunningProcesses_v3", false},
+        {&n->samples, "nvmlDeviceGetProcessUtilization", false},
+    };
+    bool ok = true;
+    for (size_t i = 0; i < ARRAY_SIZE(symbols); i++) {
+        void *p = dlsym(n->lib, symbols[i].name);
+        memcpy(symbols[i].slot, &p, sizeof(p));
+        ok &= p || !symbols[i].needed;
+    }
+    if (!n->running) {
+        void *p = dlsym(n->lib, "nvmlDeviceGetComputeRunningProcesses_v2");
+        memcpy(&n->running, &p, sizeof(p));
+    }
+    if (!ok || n->init() != NVML_SUCCESS) {
+        dlclose(n->lib);
+        free(n);
+        return -EIO;
+    }
+    *out = n;
+    return 0;
+}
+
+void nvml_close(struct nvml *n)
+{
+    if (!n)
+        return;
+    n->shutdown();
+    dlclose(n->lib);
+    free(n);
+}
+
+/* Our index of the library's i-th device, or -ENOENT. */
+static int device_at(struct nvml *n, unsigned i, struct nv_gpus *gpus, nvml_device *d)
+{
+    char uuid[96] = "", bus[20] = "";
+    struct nvml_pci_info pci;
+    if (n->by_index(i, d) != NVML_SUCCESS)
+        return -ENOENT;
+    if (n->uuid(*d, uuid, sizeof(uuid)) != NVML_SUCCESS)
+        uuid[0] = '\0';
+    if (n->pci(*d, &pci) == NVML_SUCCESS)
+        snprintf(bus, sizeof(bus), "%04x:%02x:%02x.0", pci.domain, pci.bus & 0xFF,
+                 pci.device & 0xFF);
+    return nv_gpu_index(gpus, uuid, bus);
+}
+
+static unsigned device_count(struct nvml *n)
+{
+    unsigned count = 0;
+    return n->count(&count) == NVML_SUCCESS ? count : 0;
+}
+
+int nvml_gpus(struct nvml *n, struct nv_gpus *gpus)
+{
+    for (unsigned i = 0; i < device_count(n); i++) {
+        nvml_device d;
+        int index = device_at(n, i, gpus, &d);
+        if (index < 0)
+            continue;
+        struct gpu_info *g = &gpus->v[index];
+        char name[96];
+        if (n->name(d, name, sizeof(name)) == NVML_SUCCESS)
+            snprintf(g->name, sizeof(g->name), "%.*s", (int)sizeof(g->name) - 1, name);
+        struct nvml_memory m;
+        if (n->memory(d, &m) == NVML_SUCCESS)
+            g->memory_bytes = m.total;
+        unsigned none = 0;
+        int r = n->samples ? n->samples(d, NULL, &none, 0) : -1;
+        if (r == NVML_SUCCESS || r == NVML_INSUFFICIENT_SIZE || r == NVML_NOT_FOUND)
+            g->caps |= GPU_CAP_USAGE;
+    }
+    return 0;
+}
+
+static bool pid_exists(uint32_t pid)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/%u", pid);
+    return access(path, F_OK) == 0;
+}
+
+int nvml_running(struct nvml *n, struct nv_gpus *gpus, struct usage_list *out)
+{
+    if (!n->running)
+        return -ENOTSUP;
+    unsigned cap = 64;
+    _cleanup_free_ struct nvml_process_info *v = NULL;
+    for (unsigned i = 0; i < device_count(n); i++) {
+        nvml_device d;
+        int gpu = device_at(n, i, gpus, &d);
+        unsigned got = 0;
+        for (int r = NVML_INSUFFICIENT_SIZE; gpu >= 0 && r == NVML_INSUFFICIENT_SIZE;) {
+            cap = (unsigned)max_u64(cap, got + 16U); /* says how many there are */
+            void *p = reallocarray(v, cap, sizeof(*v));
+            if (!p)
+                return -ENOMEM;
+            v = p;
+            got = cap;
+            r = n->running(d, &got, v);
+            if (r != NVML_SUCCESS && r != NVML_INSUFFICIENT_SIZE)
+                got = 0;
+        }
+        for (unsigned k = 0; k < got; k++) {
+            struct gpu_usage u = {
+                .pid = (int32_t)v[k].pid,
+                .gpu = (uint32_t)gpu,
+                .busy = -1,
+                .memory_bytes = v[k].used_bytes == UINT64_MAX ? 0 : v[k].used_bytes,
+            };
+            if (!v[k].pid || !pid_exists(v[k].pid))
+                continue;
+            int r = usage_list_push(out, &u);
+            if (r < 0)
+                return r;
+        }
+    }
+    return 0;
+}
+
+int nvml_busy(struct nvml *n, struct nv_gpus *gpus, struct usage_list *list)
+{
+    bool any = false;
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    uint64_t now_us = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+    _cleanup_free_ struct nvml_sample *v = NULL;
+    for (unsigned i = 0; n->samples && i < device_count(n); i++) {
+        nvml_device d;
+        int gpu = device_at(n, i, gpus, &d);
+        if (gpu < 0)
+            continue;
+        unsigned cap = 0;
+        int r = n->samples(d, NULL, &cap, now_us - SAMPLE_MAX_AGE_US);
+        if (r != NVML_SUCCESS && r != NVML_INSUFFICIENT_SIZE && r != NVML_NOT_FOUND)
+            continue;
+        any = true;
+        for (size_t k = 0; k < list->n; k++) {
+            if (list->v[k].gpu == (uint32_t)gpu)
+                list->v[k].busy = 0; /* no sample: did nothing lately */
+        }
+        if (r != NVML_INSUFFICIENT_SIZE || !cap)
+            continue;
+        cap += 16;
+        void *p = reallocarray(v, cap, sizeof(*v));
+        if (!p)
+            return -ENOMEM;
+        v = p;
+        if (n->samples(d, v, &cap, now_us - SAMPLE_MAX_AGE_US) != NVML_SUCCESS)
+            continue;
+        for (size_t k = 0; k < list->n; k++) {
+            double sum = 0;
+            unsigned samples = 0;
+            for (unsigned j = 0; j < cap; j++) {
+                if ((int32_t)v[j].pid != list->v[k].pid || list->v[k].gpu != (uint32_t)gpu)
+                    continue;
+                sum += (double)min_u64(v[j].sm_percent, 100) / 100;
+                samples++;
+            }
+            if (samples)
+                list->v[k].busy = sum / samples;
+        }
+    }
+    return any ? 0 : -ENOTSUP;
+}

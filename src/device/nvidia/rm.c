@@ -1,1 +1,301 @@
-typedef int stub_rm;
+/* See rm.h: the wire format, and the system calls behind struct rm_io.
+ * Must not remember anything of any process. */
+#include "device/nvidia/rm.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+
+#define X(name, cmd, type, bytes) _Static_assert(sizeof(type) == (bytes), #name);
+RM_CONTROLS(X)
+#undef X
+_Static_assert(offsetof(struct rm_disable_channels, count) == 4, "count");
+_Static_assert(offsetof(struct rm_disable_channels, only_scheduling) == 8, "only_scheduling");
+_Static_assert(offsetof(struct rm_disable_channels, rewind_put) == 9, "rewind_put");
+_Static_assert(offsetof(struct rm_disable_channels, preempt_event) == 16, "preempt_event");
+_Static_assert(offsetof(struct rm_disable_channels, client) == 24, "client");
+_Static_assert(offsetof(struct rm_disable_channels, channel) == 280, "channel");
+_Static_assert(sizeof(struct rm_ioctl_control) == 32, "NVOS54");
+_Static_assert(sizeof(struct rm_ioctl_alloc) == 32, "NVOS21");
+_Static_assert(sizeof(struct rm_ioctl_free) == 16, "NVOS00");
+_Static_assert(RM_IOCTL_FREE == 0xC0104629UL, "free");
+_Static_assert(RM_IOCTL_CONTROL == 0xC020462AUL, "control");
+_Static_assert(RM_IOCTL_ALLOC == 0xC020462BUL, "alloc");
+
+static const struct {
+    const char *name;
+    uint32_t cmd, size;
+} controls[] = {
+#define X(name, cmd, type, bytes) {&#name[3], cmd, bytes},
+    RM_CONTROLS(X)
+#undef X
+};
+_Static_assert(ARRAY_SIZE(controls) == RM_CONTROL_COUNT, "one line a control");
+
+const char *rm_status_text(uint32_t status)
+{
+    static const struct {
+        uint32_t status;
+        const char *text;
+    } texts[] = {
+        {0x03, "busy, retry"},
+        {0x0F, "the GPU is lost"},
+        {0x10, "the GPU is in reset"},
+        {0x1A, "out of resources"},
+        {RM_STATUS_INSUFFICIENT_PERMISSIONS, "insufficient permissions"},
+        {0x1F, "invalid argument"},
+        {RM_STATUS_INVALID_CHANNEL, "invalid channel"},
+        {RM_STATUS_INVALID_CLIENT, "invalid client"},
+        {0x24, "invalid command"},
+        {0x26, "invalid device"},
+        {RM_STATUS_INVALID_OBJECT, "invalid object"},
+        {RM_STATUS_INVALID_OBJECT_HANDLE, "invalid object handle"},
+        {0x3A, "invalid parameter structure"},
+        {0x3B, "invalid parameter"},
+        {0x40, "invalid state"},
+        {0x51, "out of memory"},
+        {0x55, "not ready"},
+        {0x56, "not supported"},
+        {RM_STATUS_OBJECT_NOT_FOUND, "object not found"},
+        {0x62, "the GPU needs a reset"},
+        {0x63, "state in use"},
+        {0x65, "timed out"},
+        {0x6C, "the GPU is in debug mode"},
+        {0xFFFF, "generic error"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        if (texts[i].status == status)
+            return texts[i].text;
+    }
+    return NULL;
+}
+
+static int status_errno(uint32_t status)
+{
+    switch (status) {
+    case 0:
+        return 0;
+    case RM_STATUS_INSUFFICIENT_PERMISSIONS:
+        return -EPERM;
+    case RM_STATUS_INVALID_CHANNEL:
+    case RM_STATUS_INVALID_CLIENT:
+    case RM_STATUS_INVALID_OBJECT:
+    case RM_STATUS_INVALID_OBJECT_HANDLE:
+    case RM_STATUS_OBJECT_NOT_FOUND:
+        return -ENOENT;
+    default:
+        return -EIO;
+    }
+}
+
+int rm_control(const struct rm_io *io, int fd, uint32_t client, uint32_t object,
+               enum rm_control_id id, void *params, struct error *err)
+{
+    struct rm_ioctl_control c = {
+        .client = client,
+        .object = object,
+        .cmd = controls[id].cmd,
+        .params = (uintptr_t)params,
+        .size = controls[id].size,
+        .status = UINT32_MAX, /* a kernel that does not answer is not a success */
+    };
+    int r = io->ioctl(io->ctx, fd, RM_IOCTL_CONTROL, &c);
+    if (r < 0)
+        return error_set(err, r, "control %s (0x%08x) on object 0x%x: ioctl: %s", controls[id].name,
+                         c.cmd, object, strerror(-r));
+    r = status_errno(c.status);
+    if (r < 0 && err) {
+        const char *text = rm_status_text(c.status);
+        error_set(err, r, "control %s (0x%08x) on object 0x%x of client 0x%x: status 0x%x%s%s%s",
+                  controls[id].name, c.cmd, object, client, c.status, text ? " (" : "",
+                  text ? text : "", text ? ")" : "");
+    }
+    return r;
+}
+
+int rm_info(const struct rm_io *io, int fd, uint32_t client, uint32_t object, uint32_t index,
+            uint32_t *out)
+{
+    struct rm_handle_info info = {.object = object, .index = index};
+    int r = rm_control(io, fd, client, client, RM_HANDLE_INFO, &info, NULL);
+    *out = r == 0 ? (uint32_t)info.result : 0;
+    return r;
+}
+
+int rm_client_counter(const struct rm_io *io, int ctl_fd, uint32_t *index, struct error *err)
+{
+    struct rm_ioctl_alloc a = {.class = RM_CLASS_ROOT, .status = UINT32_MAX};
+    int r = io->ioctl(io->ctx, ctl_fd, RM_IOCTL_ALLOC, &a);
+    if (r < 0)
+        return error_set(err, r, "allocating an RM client on " RM_CTL_PATH ": %s", strerror(-r));
+    if (a.status != 0)
+        return error_set(err, -EIO, "allocating an RM client on " RM_CTL_PATH ": status 0x%x",
+                         a.status);
+    *index = (a.object - RM_CLIENT_BASE) % RM_CLIENT_RANGE;
+    struct rm_ioctl_free f = {.root = a.object, .object = a.object};
+    r = io->ioctl(io->ctx, ctl_fd, RM_IOCTL_FREE, &f);
+    return r < 0 ? error_set(err, r, "freeing an RM client: %s", strerror(-r)) : 0;
+}
+
+int rm_borrow_error(struct error *err, int code, pid_t pid)
+{
+    switch (code) {
+    case -ESRCH:
+        return error_set(err, code, "process %d is gone", (int)pid);
+    case -EPERM:
+    case -EACCES:
+        return error_set(err, -EPERM,
+                         "no right to borrow " RM_CTL_PATH " of process %d: run as root or with "
+                         "CAP_SYS_PTRACE, or, with kernel.yama.ptrace_scope=1, as its ancestor "
+                         "and the same user",
+                         (int)pid);
+    case -ENOSYS:
+        return error_set(err, -ENOTSUP,
+                         "this kernel has no pidfd_getfd: Linux 5.6 or newer is needed");
+    case -EMFILE:
+    case -ENFILE:
+        return error_set(err, code,
+                         "no free descriptor to borrow one of process %d: raise "
+                         "the limit on open files (ulimit -n)",
+                         (int)pid);
+    default:
+        return error_set(err, code, "borrowing " RM_CTL_PATH " of process %d: %s", (int)pid,
+                         strerror(-code));
+    }
+}
+
+/* ---- the real system ---- */
+
+static bool is_ctl(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && major(st.st_rdev) == RM_MAJOR &&
+           minor(st.st_rdev) == RM_CTL_MINOR;
+}
+
+static int sys_open_ctl(void *ctx)
+{
+    int fd = open(RM_CTL_PATH, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (!is_ctl(fd)) {
+        close(fd);
+        return -ENODEV;
+    }
+    return fd;
+}
+
+static void sys_close(void *ctx, int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+static int sys_ioctl(void *ctx, int fd, unsigned long request, void *arg)
+{
+    int r;
+    do
+        r = ioctl(fd, request, arg);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+
+static int sys_pidfd(void *ctx, struct proc_id proc)
+{
+    return proc_pidfd(proc);
+}
+
+static int sys_getfd(void *ctx, int pidfd, int fd)
+{
+    int got = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+    if (got < 0)
+        return -errno;
+    /* The owner may have closed it since we looked, and the number may be anything now. */
+    if (!is_ctl(got)) {
+        close(got);
+        return -EBADF;
+    }
+    return got;
+}
+
+static int sys_fd_count(void *ctx, pid_t pid, uint64_t *out)
+{
+    char path[32];
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    if (stat(path, &st) < 0)
+        return errno == ENOENT ? -ESRCH : -errno;
+    *out = (uint64_t)st.st_size;
+    return 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int sys_fds(void *ctx, pid_t pid, struct rm_fds *out)
+{
+    memset(out, 0, sizeof(*out));
+    int r = sys_fd_count(ctx, pid, &out->fd_count);
+    if (r < 0)
+        return r;
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *d = opendir(path);
+    if (!d)
+        return errno == ENOENT ? -ESRCH : -errno;
+    for (struct dirent *e; (e = readdir(d));) {
+        struct statx st;
+        uint64_t n;
+        /* By device number: in a container the node may have any path. Without asking a file server
+         * that may not answer: other descriptors of the process lead anywhere. */
+        if (parse_u64(e->d_name, 0, INT32_MAX, &n) < 0 ||
+            statx(dirfd(d), e->d_name, AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0 ||
+            !S_ISCHR(st.stx_mode) || st.stx_rdev_major != RM_MAJOR)
+            continue;
+        if (st.stx_rdev_minor != RM_CTL_MINOR)
+            out->ngpu++;
+        else if (out->nctl < RM_CTL_FDS_MAX)
+            out->ctl[out->nctl++] = (int32_t)n;
+    }
+    closedir(d);
+    qsort(out->ctl, out->nctl, sizeof(out->ctl[0]), by_number);
+    return 0;
+}
+
+static bool sys_alive(void *ctx, struct proc_id proc)
+{
+    return proc_alive(proc);
+}
+
+static int sys_pids(void *ctx, pid_t **pids, size_t *n)
+{
+    return proc_list(pids, n);
+}
+
+static uint64_t sys_now_ns(void *ctx)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_BOOTTIME, &ts);
+    return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+}
+
+const struct rm_io rm_io_system = {
+    .open_ctl = sys_open_ctl,
+    .close = sys_close,
+    .ioctl = sys_ioctl,
+    .pidfd = sys_pidfd,
+    .getfd = sys_getfd,
+    .fds = sys_fds,
+    .fd_count = sys_fd_count,
+    .alive = sys_alive,
+    .pids = sys_pids,
+    .now_ns = sys_now_ns,
+};

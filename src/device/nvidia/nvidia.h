@@ -1,0 +1,37 @@
+/* The nvidia driver's own state, for its files and its tests; nobody else includes this. */
+#ifndef CEDE_DEVICE_NVIDIA_NVIDIA_H
+#define CEDE_DEVICE_NVIDIA_NVIDIA_H
+
+#include "device/device.h"
+#include "device/nvidia/nvml.h"
+#include "device/nvidia/rm.h"
+#include "device/nvidia/scan.h"
+
+#define NV_TIMESLICE_MIN_US     1U
+#define NV_TIMESLICE_MAX_US     1000000U /* the longest that was tried */
+#define NV_TIMESLICE_DEFAULT_US 2048U    /* what libcuda sets */
+
+struct nv_holder { /* a process, when /proc has to tell who uses the driver */
+    pid_t pid;
+    bool holds, seen;
+    uint64_t fd_count;
+};
+
+struct nv_driver {
+    struct device_driver base;
+    struct rm_io io;
+    int ctl_fd;
+    struct nv_gpus gpus;
+    struct nv_scanner scanner;
+    struct nvml *nvml;
+    bool nvml_tried, nvml_told;
+    struct nv_holder *holders;
+    size_t nholders;
+    unsigned rounds;
+};
+
+/* Opens the driver on this system, with these GPUs to begin with. `nvml`: may use the library. */
+int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml,
+                   struct device_driver **out, struct error *err);
+
+#endif

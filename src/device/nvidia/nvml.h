@@ -1,0 +1,27 @@
+/* What the vendor's management library knows: names and memory of GPUs, who uses them, how much.
+ * Opened at run time; types are declared here, so that no SDK is needed. Everything is optional:
+ * the driver works without it. Changes nothing on any GPU. */
+#ifndef CEDE_DEVICE_NVIDIA_NVML_H
+#define CEDE_DEVICE_NVIDIA_NVML_H
+
+#include "device/device.h"
+#include "device/nvidia/scan.h"
+
+struct nvml;
+
+/* -ENOENT: no library; -EIO: it does not start (no driver, versions that do not match). */
+int nvml_open(struct nvml **out);
+void nvml_close(struct nvml *n);
+
+/* Fills in names, memory and capabilities; adds GPUs that were not known. */
+int nvml_gpus(struct nvml *n, struct nv_gpus *gpus);
+
+/* One entry for each process and GPU with a context; busy < 0. Pids as this pid namespace has them;
+ * those that it cannot see are left out. */
+int nvml_running(struct nvml *n, struct nv_gpus *gpus, struct usage_list *out);
+
+/* Fills in `busy` of those entries from the samples of the last seconds. -ENOTSUP if no GPU tells.
+ */
+int nvml_busy(struct nvml *n, struct nv_gpus *gpus, struct usage_list *list);
+
+#endif

@@ -1,0 +1,178 @@
+/* The driver's resource manager (RM) as user space may talk to it: the controls cede uses, their
+ * parameter blocks, and the one way to issue them.
+ *
+ * The table RM_CONTROLS is the complete list. None needs privilege beyond holding the open file
+ * that owns the client. Never to be added: controls that stop a channel for good, restart a
+ * runlist, make a group real-time, change the runlist's policy or a preemption mode, switch a
+ * group's scheduling off, or are marked privileged: they reach beyond the one program or can break
+ * it.
+ *
+ * Layouts and numbers: open kernel modules, tags 580.x, sdk/nvidia/inc (nvos.h, ctrl/...). */
+#ifndef CEDE_DEVICE_NVIDIA_RM_H
+#define CEDE_DEVICE_NVIDIA_RM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+#include "common/procfs.h"
+#include "common/util.h"
+
+#define RM_CTL_PATH  "/dev/nvidiactl"
+#define RM_MAJOR     195U
+#define RM_CTL_MINOR 255U
+
+/* Handles. Clients: a counter that all processes share, modulo 2^20. Objects that RM names itself
+ * (for one: a graphics context under every channel group) come from a counter of the client.
+ * Objects that the compute library names: seen on 580.159.04, not promised. */
+#define RM_CLIENT_BASE  0xC1D00000U
+#define RM_CLIENT_RANGE 0x100000U
+#define RM_OWN_BASE     0xCAF00000U
+#define RM_OWN_RANGE    0x80000U
+#define RM_LIBRARY_BASE 0x5C000000U
+
+enum rm_class {
+    RM_CLASS_ROOT = 0x41, /* NV01_ROOT_CLIENT */
+    RM_CLASS_DEVICE = 0x80,
+    RM_CLASS_SUBDEVICE = 0x2080,
+    RM_CLASS_GROUP = 0xA06C,         /* KEPLER_CHANNEL_GROUP_A: a TSG */
+    RM_CLASS_CONTEXT = 0x90,         /* KERNEL_GRAPHICS_CONTEXT, child of a TSG */
+    RM_CLASS_CONTEXT_SHARE = 0x9067, /* FERMI_CONTEXT_SHARE_A, child of a TSG */
+};
+/* Generations differ in the upper byte: 0xC86F is Hopper's channel. */
+#define RM_IS_CHANNEL(class) (((class) & 0xFFU) == 0x6F && (class) > 0x6F)
+#define RM_IS_COMPUTE(class) (((class) & 0xFFU) == 0xC0 && (class) > 0xFF)
+#define RM_IS_COPY(class)    (((class) & 0xFFU) == 0xB5 && (class) > 0xFF)
+
+struct rm_handle_info {
+    uint32_t object;
+    uint32_t index; /* RM_INFO_* */
+    uint64_t result;
+};
+#define RM_INFO_PARENT 1U
+#define RM_INFO_CLASS  2U
+
+struct rm_timeslice {
+    uint64_t us;
+};
+
+#define RM_DISABLE_MAX 64
+struct rm_disable_channels {
+    uint8_t disable;
+    uint32_t count;
+    uint8_t only_scheduling; /* 0: also preempt what runs */
+    uint8_t rewind_put;      /* 0: keep the work that is queued */
+    uint64_t preempt_event;  /* kernel clients only: 0 */
+    uint32_t client[RM_DISABLE_MAX];
+    uint32_t channel[RM_DISABLE_MAX];
+};
+
+struct rm_gid_info {
+    uint32_t index;
+    uint32_t flags; /* 0: text */
+    uint32_t length;
+    uint8_t data[256];
+};
+
+struct rm_gpu_id {
+    uint32_t id;
+};
+
+struct rm_pci_info {
+    uint32_t id;
+    uint32_t domain;
+    uint16_t bus, slot;
+};
+
+/*   name                 control      parameters                 bytes   on, what for */
+#define RM_CONTROLS(X)                                                                             \
+    X(RM_SET_TIMESLICE, 0xA06C0103U, struct rm_timeslice, 8)             /* TSG */                 \
+    X(RM_GET_TIMESLICE, 0xA06C0104U, struct rm_timeslice, 8)             /* TSG */                 \
+    X(RM_DISABLE_CHANNELS, 0x2080110BU, struct rm_disable_channels, 536) /* subdevice: suspend */  \
+    X(RM_HANDLE_INFO, 0x00000D02U, struct rm_handle_info, 16) /* client: class, parent */          \
+    X(RM_GPU_UUID, 0x2080014AU, struct rm_gid_info, 268)      /* subdevice: which GPU */           \
+    X(RM_GPU_ID, 0x20800142U, struct rm_gpu_id, 4)            /* subdevice */                      \
+    X(RM_GPU_PCI, 0x0000021BU, struct rm_pci_info, 12)        /* client: place of an id */
+
+enum rm_control_id {
+#define X(name, cmd, type, bytes) name,
+    RM_CONTROLS(X)
+#undef X
+        RM_CONTROL_COUNT
+};
+
+/* ioctl blocks */
+struct rm_ioctl_control { /* NVOS54 */
+    uint32_t client, object, cmd, flags;
+    uint64_t params;
+    uint32_t size, status;
+};
+struct rm_ioctl_alloc { /* NVOS21 */
+    uint32_t root, parent, object, class;
+    uint64_t params;
+    uint32_t size, status;
+};
+struct rm_ioctl_free { /* NVOS00 */
+    uint32_t root, parent, object, status;
+};
+#define RM_IOCTL_FREE    _IOWR('F', 0x29, struct rm_ioctl_free)
+#define RM_IOCTL_CONTROL _IOWR('F', 0x2A, struct rm_ioctl_control)
+#define RM_IOCTL_ALLOC   _IOWR('F', 0x2B, struct rm_ioctl_alloc)
+
+#define RM_STATUS_INSUFFICIENT_PERMISSIONS 0x1BU
+#define RM_STATUS_INVALID_CHANNEL          0x21U
+#define RM_STATUS_INVALID_CLIENT           0x23U
+#define RM_STATUS_INVALID_OBJECT           0x31U
+#define RM_STATUS_INVALID_OBJECT_HANDLE    0x33U
+#define RM_STATUS_OBJECT_NOT_FOUND         0x57U
+
+/* What a process holds of the driver's device files. */
+#define RM_CTL_FDS_MAX 32
+struct rm_fds {
+    int32_t ctl[RM_CTL_FDS_MAX]; /* numbers of its /dev/nvidiactl descriptors, rising */
+    uint32_t nctl;
+    uint32_t ngpu;     /* descriptors of /dev/nvidiaN: rises with every context */
+    uint64_t fd_count; /* all its descriptors; 0 where the kernel (< 6.2) does not say */
+};
+
+/* The system as the driver sees it; the tests put a machine of their own behind it. All return 0
+ * (or a descriptor) or -errno. */
+struct rm_io {
+    void *ctx;
+    int (*open_ctl)(void *ctx);
+    void (*close)(void *ctx, int fd);
+    int (*ioctl)(void *ctx, int fd, unsigned long request, void *arg);
+    /* pidfd of exactly this process, and a copy of one of its descriptors, which is checked to be
+     * /dev/nvidiactl (-EBADF if it is something else by now). */
+    int (*pidfd)(void *ctx, struct proc_id proc);
+    int (*getfd)(void *ctx, int pidfd, int fd);
+    int (*fds)(void *ctx, pid_t pid, struct rm_fds *out);
+    int (*fd_count)(void *ctx, pid_t pid, uint64_t *out);
+    bool (*alive)(void *ctx, struct proc_id proc);
+    int (*pids)(void *ctx, pid_t **pids, size_t *n); /* as proc_list() */
+    uint64_t (*now_ns)(void *ctx); /* CLOCK_BOOTTIME: comparable with proc_id.start_ticks */
+};
+extern const struct rm_io rm_io_system;
+
+/* Issues one control; the table gives its number and size. 0; -ENOENT: the client, object or
+ * channel is not there (or not this descriptor's); -EPERM; -EIO: any other status; or ioctl's own
+ * -errno. */
+int rm_control(const struct rm_io *io, int fd, uint32_t client, uint32_t object,
+               enum rm_control_id id, void *params, struct error *err);
+
+/* Class or parent of an object. */
+int rm_info(const struct rm_io *io, int fd, uint32_t client, uint32_t object, uint32_t index,
+            uint32_t *out);
+
+/* Number of the client that would be allocated now, by allocating and freeing one on an own
+ * /dev/nvidiactl. */
+int rm_client_counter(const struct rm_io *io, int ctl_fd, uint32_t *index, struct error *err);
+
+/* "invalid client" for 0x23; NULL if it is not one we have words for. */
+const char *rm_status_text(uint32_t status);
+
+/* Text for a failed borrow, with the right that is missing. Returns code. */
+int rm_borrow_error(struct error *err, int code, pid_t pid);
+
+#endif

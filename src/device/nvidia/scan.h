@@ -1,0 +1,81 @@
+/* Finds the channel groups of a process through its own /dev/nvidiactl descriptors, and remembers
+ * what it found, so that looking again is cheap. Reads only: nothing of a process is changed here,
+ * and no descriptor of it outlives a call. */
+#ifndef CEDE_DEVICE_NVIDIA_SCAN_H
+#define CEDE_DEVICE_NVIDIA_SCAN_H
+
+#include "device/device.h"
+#include "device/nvidia/rm.h"
+
+/* The GPUs, in the order of their bus ids. */
+struct nv_gpus {
+    struct gpu_info v[DEVICE_GPUS_MAX];
+    unsigned n;
+};
+/* Index of the GPU with this uuid, or else this bus id ("" matches nothing). A GPU that was not
+ * known is added at the end: inside a container the libraries may show fewer than programs use.
+ * -ENOENT if it has neither or the table is full. */
+int nv_gpu_index(struct nv_gpus *gpus, const char *uuid, const char *bus_id);
+
+struct nv_device {
+    uint32_t device, subdevice; /* handles; subdevice 0: none found */
+    int gpu;                    /* index, or < 0 */
+};
+
+struct nv_client {
+    uint32_t handle;
+    int32_t fd;        /* descriptor number in the process */
+    bool elsewhere;    /* the descriptor is inherited: the groups are told with another process */
+    uint32_t own_next; /* one past the last handle seen in the range that RM names itself */
+    uint64_t discovered_ns;
+    struct nv_device devices[DEVICE_GPUS_MAX];
+    uint32_t ndevices;
+    struct group_list groups;
+};
+
+struct nv_fd {
+    int32_t number;
+    bool resolved;     /* its clients were looked for */
+    uint64_t searched; /* among those allocated before this position of the counter */
+};
+
+struct nv_process {
+    struct proc_id id;
+    struct rm_fds fds;
+    uint64_t listed_ns;
+    bool dirty; /* a control failed: look at everything again */
+    struct nv_fd fd[RM_CTL_FDS_MAX];
+    uint32_t nfd;
+    struct nv_client *clients;
+    size_t nclients;
+};
+
+#define NV_MARKS 32
+struct nv_scanner {
+    struct rm_io io;
+    int ctl_fd; /* our own /dev/nvidiactl; not owned here */
+    struct nv_gpus *gpus;
+    struct nv_process *procs;
+    size_t nprocs, cap;
+    /* The clients' counter, with its wraps counted, now and at some moments past: a process cannot
+     * own a client that is older than itself (unless it inherited the descriptor). */
+    uint64_t position;
+    struct {
+        uint64_t ns, position;
+    } marks[NV_MARKS];
+    unsigned nmarks;
+    uint64_t ticks_per_s;
+};
+
+int nv_scanner_init(struct nv_scanner *s, const struct rm_io *io, int ctl_fd, struct nv_gpus *gpus,
+                    struct error *err);
+void nv_scanner_free(struct nv_scanner *s);
+
+/* Appends the groups of the process. See device_ops.scan. */
+int nv_scan(struct nv_scanner *s, struct proc_id proc, struct group_list *out, struct error *err);
+void nv_forget(struct nv_scanner *s, pid_t pid);
+
+/* Something that was found is no longer so: the next scan looks at everything of this process. */
+void nv_distrust(struct nv_scanner *s, pid_t pid);
+
+#endif

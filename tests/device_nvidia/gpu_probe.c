@@ -1,0 +1,238 @@
+/* Shows what the nvidia driver finds and does on this machine's GPUs, with the times it takes:
+ *   nvidia_probe                        GPUs and every process with its groups; changes nothing
+ *   nvidia_probe PID...                 the same for these processes
+ *   nvidia_probe --slice US PID...      sets all their groups' timeslices, and leaves them so
+ *   nvidia_probe --suspend|--resume PID...
+ *   nvidia_probe --time PID...          sets, suspends, resumes, 20 times, and puts all back
+ *   nvidia_probe --no-nvml [PID...]     without the management library
+ * Exits 77 where there is no such GPU. Must not leave a program suspended except on --suspend. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "device/nvidia/nvidia.h"
+
+#define ROUNDS 20
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+}
+
+static double us_since(uint64_t then)
+{
+    return (double)(monotonic_ns() - then) / 1000;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void report(const char *what, double *us)
+{
+    qsort(us, ROUNDS, sizeof(us[0]), compare);
+    printf("  %-20s min %.0f  median %.0f  max %.0f us\n", what, us[0], us[ROUNDS / 2],
+           us[ROUNDS - 1]);
+}
+
+static int scan(struct device_driver *d, struct proc_id id, struct group_list *l, bool show)
+{
+    struct error err = {""};
+    l->n = 0;
+    uint64_t t = monotonic_ns(), c = cpu_ns();
+    int r = d->ops->scan(d, id, l, &err);
+    if (show || r < 0)
+        printf("scan of %d: %zu groups, %.0f us, CPU %.0f us%s%s\n", (int)id.pid, l->n, us_since(t),
+               (double)(cpu_ns() - c) / 1000, r < 0 ? ": " : "", err.text);
+    return r;
+}
+
+/* What the driver says is set now, by a descriptor borrowed here. */
+static uint64_t get_timeslice(const struct device_group *g)
+{
+    const struct rm_io *io = &rm_io_system;
+    struct rm_timeslice t = {0};
+    int pidfd = io->pidfd(NULL, g->proc);
+    int fd = pidfd < 0 ? -1 : io->getfd(NULL, pidfd, g->source);
+    if (fd >= 0)
+        rm_control(io, fd, g->handles[0], g->handles[3], RM_GET_TIMESLICE, &t, NULL);
+    io->close(NULL, fd);
+    io->close(NULL, pidfd);
+    return t.us;
+}
+
+static void show_groups(const struct group_list *l)
+{
+    static const char *const kinds[] = {"compute", "copy", "other"};
+    for (size_t i = 0; i < l->n; i++) {
+        const struct device_group *g = &l->v[i];
+        printf("  gpu %u %-7s client %x device %x subdevice %x group %x, %u channels, "
+               "first seen %llu us, now %llu us\n",
+               g->gpu, kinds[g->kind], g->handles[0], g->handles[1], g->handles[2], g->handles[3],
+               g->nchannels, (unsigned long long)g->timeslice_us,
+               (unsigned long long)get_timeslice(g));
+    }
+}
+
+static int set_all(struct device_driver *d, const struct group_list *l, uint64_t us)
+{
+    struct error err = {""};
+    for (size_t i = 0; i < l->n; i++) {
+        int r = d->ops->set_timeslice(d, &l->v[i], us ? us : l->v[i].timeslice_us, &err);
+        if (r < 0) {
+            printf("set_timeslice: %s\n", err.text);
+            return r;
+        }
+        if (us && get_timeslice(&l->v[i]) != us) {
+            printf("set %llu us, but the driver says %llu us\n", (unsigned long long)us,
+                   (unsigned long long)get_timeslice(&l->v[i]));
+            return -EIO;
+        }
+    }
+    return 0;
+}
+
+static int disable_all(struct device_driver *d, const struct group_list *l, bool disable)
+{
+    struct error err = {""};
+    const struct device_group *v[256];
+    size_t n = 0;
+    for (; n < l->n && n < ARRAY_SIZE(v); n++)
+        v[n] = &l->v[n];
+    int r = disable ? d->ops->suspend(d, v, n, &err) : d->ops->resume(d, v, n, &err);
+    if (r < 0)
+        printf("%s: %s\n", disable ? "suspend" : "resume", err.text);
+    return r;
+}
+
+static int time_controls(struct device_driver *d, const struct group_list *l)
+{
+    double set[ROUNDS], off[ROUNDS], on[ROUNDS];
+    struct error err = {""};
+    int r = 0;
+    for (int i = 0; i < ROUNDS && l->n && r == 0; i++) {
+        uint64_t t = monotonic_ns();
+        r = d->ops->set_timeslice(d, &l->v[0], 1000 + (uint64_t)i, &err);
+        set[i] = us_since(t);
+        t = monotonic_ns();
+        r = r ? r : disable_all(d, l, true);
+        off[i] = us_since(t);
+        t = monotonic_ns();
+        int r2 = disable_all(d, l, false);
+        on[i] = us_since(t);
+        r = r ? r : r2;
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+    }
+    if (r < 0 || !l->n)
+        return r < 0 ? r : -ENOENT;
+    report("set_timeslice", set);
+    report("suspend (process)", off);
+    report("resume (process)", on);
+    return set_all(d, l, 0);
+}
+
+static int visit(struct device_driver *d, pid_t pid, const char *verb, uint64_t us)
+{
+    struct proc_stat st;
+    struct group_list l = {0};
+    double again[ROUNDS];
+    int r = proc_stat_read(pid, &st);
+    r = r < 0 ? r : scan(d, st.id, &l, true);
+    uint64_t c = cpu_ns();
+    for (int i = 0; i < ROUNDS && r == 0; i++) {
+        uint64_t t = monotonic_ns();
+        r = scan(d, st.id, &l, false);
+        again[i] = us_since(t);
+    }
+    if (r == 0) {
+        c = cpu_ns() - c;
+        report("scan again", again);
+        printf("  %-20s %.1f us\n", "CPU a scan", (double)c / ROUNDS / 1000);
+        show_groups(&l);
+        if (strcmp(verb, "--slice") == 0)
+            r = set_all(d, &l, us);
+        else if (strcmp(verb, "--suspend") == 0 || strcmp(verb, "--resume") == 0)
+            r = disable_all(d, &l, verb[2] == 's');
+        else if (strcmp(verb, "--time") == 0)
+            r = time_controls(d, &l);
+    }
+    group_list_free(&l);
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    struct error err = {""};
+    struct device_driver *d;
+    uint64_t t = monotonic_ns();
+    int r = device_nvidia.open(NULL, &d, &err);
+    if (r == -ENODEV) {
+        printf("no NVIDIA GPU: %s\n", err.text);
+        return 77;
+    }
+    if (r < 0) {
+        printf("open: %s\n", err.text);
+        return 1;
+    }
+    printf("opened in %.0f us\n", us_since(t));
+
+    int at = 1;
+    const char *verb = "";
+    uint64_t us = 0;
+    if (at < argc && argv[at][0] == '-')
+        verb = argv[at++];
+    if (strcmp(verb, "--slice") == 0 && (at == argc || parse_u64(argv[at++], 1, UINT32_MAX, &us)))
+        return 2;
+
+    if (strcmp(verb, "--no-nvml") == 0) {
+        struct nv_gpus gpus = ((struct nv_driver *)d)->gpus;
+        device_close(d);
+        r = nv_driver_open(&rm_io_system, &gpus, false, &d, &err);
+        if (r < 0)
+            return 1;
+    }
+    struct pid_list pids = {0};
+    for (; at < argc; at++) {
+        uint64_t pid;
+        if (parse_u64(argv[at], 1, INT32_MAX, &pid) < 0)
+            return 2;
+        r = pid_list_push(&pids, (pid_t)pid);
+    }
+    if (!pids.n) {
+        for (unsigned i = 0; i < d->ops->gpus(d); i++) {
+            struct gpu_info g;
+            t = monotonic_ns();
+            d->ops->info(d, i, &g);
+            printf("gpu %u: %s, %s, %s, %llu MiB, caps %x (told in %.0f us)\n", i, g.name, g.uuid,
+                   g.bus_id, (unsigned long long)(g.memory_bytes >> 20), g.caps, us_since(t));
+        }
+        for (int i = 0; i < 2; i++) {
+            pids.n = 0;
+            t = monotonic_ns();
+            uint64_t c = cpu_ns();
+            r = d->ops->processes(d, &pids, &err);
+            printf("%zu processes in %.0f us, CPU %.0f us%s%s\n", pids.n, us_since(t),
+                   (double)(cpu_ns() - c) / 1000, r < 0 ? ": " : "", err.text);
+        }
+        struct usage_list u = {0};
+        t = monotonic_ns();
+        int r2 = d->ops->usage(d, &u, &err);
+        printf("usage in %.0f us%s%s\n", us_since(t), r2 < 0 ? ": " : "", r2 < 0 ? err.text : "");
+        for (size_t i = 0; i < u.n; i++)
+            printf("  pid %d gpu %u busy %.2f memory %llu MiB\n", u.v[i].pid, u.v[i].gpu,
+                   u.v[i].busy, (unsigned long long)(u.v[i].memory_bytes >> 20));
+        usage_list_free(&u);
+    }
+    int result = r;
+    for (size_t i = 0; i < pids.n; i++) {
+        r = visit(d, pids.v[i], verb, us);
+        result = result ? result : r;
+    }
+    pid_list_free(&pids);
+    device_close(d);
+    return result < 0;
+}
