@@ -67,10 +67,17 @@ static void usage(FILE *f)
                "the last line of its output; stops on SIGTERM or SIGINT.\n\nRoles:\n");
     for (size_t i = 0; i < ARRAY_SIZE(roles); i++)
         fprintf(f, "  %-20s %s\n", roles[i].name, roles[i].help);
-    for (size_t r = 0; r < ARRAY_SIZE(roles); r++) {
-        fprintf(f, "\nOptions of %s:\n", roles[r].name);
+    static const struct {
+        unsigned roles;
+        const char *title;
+    } parts[] = {{ANY, "Options"},
+                 {LOADS, "Options of latency and batch"},
+                 {LOAD_LATENCY, "Options of latency"},
+                 {LOAD_BATCH, "Options of batch"}};
+    for (size_t p = 0; p < ARRAY_SIZE(parts); p++) {
+        fprintf(f, "\n%s:\n", parts[p].title);
         for (size_t i = 0; i < ARRAY_SIZE(options); i++)
-            if (options[i].roles & roles[r].role)
+            if (options[i].roles == parts[p].roles)
                 fprintf(f, "  --%-18s %s\n", options[i].name, options[i].help);
     }
 }

@@ -137,11 +137,13 @@ static int load_library(struct cuda *g, struct error *err)
 {
     /* Never closed: the library leaves threads and exit handlers behind. */
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        return error_set(err, -ENODEV,
-                         "cannot open the NVIDIA driver's library: %s: install the driver, or use "
-                         "--device soft",
-                         dlerror());
+    if (!lib) {
+        error_set(err, -ENODEV,
+                  "cannot open the NVIDIA driver's library: %s: install the driver, or use "
+                  "--device soft",
+                  dlerror());
+        return -ENODEV;
+    }
     static const struct {
         const char *symbol;
         size_t offset;
@@ -154,8 +156,9 @@ static int load_library(struct cuda *g, struct error *err)
         void *p = dlsym(lib, calls[i].symbol);
         if (!p) {
             dlclose(lib);
-            return error_set(err, -ENOTSUP, "libcuda.so.1 has no %s: the driver is too old",
-                             calls[i].symbol);
+            error_set(err, -ENOTSUP, "libcuda.so.1 has no %s: the driver is too old",
+                      calls[i].symbol);
+            return -ENOTSUP;
         }
         memcpy((char *)&g->cu + calls[i].offset, &p, sizeof(p));
     }
@@ -281,7 +284,7 @@ static int set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, s
     g->blocks = (unsigned)fmax(1, round(sm_fraction * sms * per_sm));
     uint32_t threads = g->blocks * SPIN_THREADS;
     size_t bytes = threads * sizeof(uint32_t);
-    _cleanup_free_ uint32_t *seeds = malloc(bytes);
+    uint32_t *seeds = malloc(bytes);
     if (!seeds)
         return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
     for (uint32_t i = 0; i < threads; i++)
@@ -295,6 +298,7 @@ static int set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, s
         r = spin_until_idle(g, SETUP_NS, &end, err);
     if (r == -ETIMEDOUT)
         error_set(err, r, "a copy did not end in 30 s: " SETUP_HINT);
+    free(seeds);
     return r;
 }
 

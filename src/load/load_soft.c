@@ -107,7 +107,7 @@ static int measure_overhead(struct soft *s, struct error *err)
 {
     uint64_t v[21];
     for (size_t i = 0; i < ARRAY_SIZE(v); i++) {
-        struct load_done done;
+        struct load_done done = {0, 0};
         int r = soft_submit(&s->base, &(struct load_piece){.kernels = 1}, err);
         if (!r)
             r = soft_wait(&s->base, 30000, &done, err);
@@ -120,8 +120,9 @@ static int measure_overhead(struct soft *s, struct error *err)
             v[j] = v[j - 1];
         v[j] = ns;
     }
+    uint64_t median_ns = v[ARRAY_SIZE(v) / 2];
     s->base.host_overhead_us =
-        (double)v[ARRAY_SIZE(v) / 2] / (double)NSEC_PER_USEC - (double)s->kernel.duration_ns / 1e3;
+        ((double)median_ns - (double)s->kernel.duration_ns) / (double)NSEC_PER_USEC;
     return 0;
 }
 

@@ -228,7 +228,7 @@ int load_run_latency(struct load_run *run, struct error *err)
         uint64_t due = start + i * o->period_us * NSEC_PER_USEC, latency_ns;
         for (;;) {
             uint64_t t = now(run);
-            if (t >= next_line) {
+            if (report_ns && t >= next_line) {
                 r = latency_line(run, &s, err);
                 if (r)
                     goto out;
