@@ -25,7 +25,8 @@ struct event {
 };
 
 struct kernel {
-    uint64_t submit_ns, arrival_ns, start_ns, end_ns;
+    uint64_t submit_ns, start_ns, end_ns;
+    uint64_t order; /* of arrival */
     uint64_t duration_ns;
     uint64_t end_busy_ns; /* ends when the group has run for so long in all */
     uint64_t cookie;
@@ -44,14 +45,14 @@ struct group {
     uint32_t running;  /* streams whose first kernel has begun */
     uint32_t occupied; /* sum of the fractions of those */
     uint32_t timeslice_us, kernels;
-    uint64_t busy_ns, last_end_ns;
+    uint64_t busy_ns, last_end_ns, last_call_ns;
     struct fifo streams[ENGINE_STREAMS];
     uint64_t last_arrival_ns[ENGINE_STREAMS];
 };
 
 struct engine {
     struct engine_params p;
-    uint64_t now_ns, seq, random;
+    uint64_t now_ns, seq, arrivals, random;
 
     struct group *groups;
     uint64_t *ready; /* bit map: runnable groups with work */
@@ -269,7 +270,7 @@ static void start_kernels(struct engine *e)
         uint32_t best = ENGINE_NONE;
         for (uint32_t m = g->work & g->seen & ~g->running; m; m &= m - 1) {
             uint32_t k = g->streams[__builtin_ctz(m)].head;
-            if (best == ENGINE_NONE || e->kernels[k].arrival_ns < e->kernels[best].arrival_ns)
+            if (best == ENGINE_NONE || e->kernels[k].order < e->kernels[best].order)
                 best = k;
         }
         if (best == ENGINE_NONE || g->occupied + e->kernels[best].fraction > ONE)
@@ -370,6 +371,7 @@ static void handle(struct engine *e, const struct event *ev)
         e->calls_n--;
     switch (ev->type) {
     case EVENT_ARRIVAL:
+        e->kernels[ev->arg].order = e->arrivals++;
         fifo_push(e, &g->streams[e->kernels[ev->arg].stream], ev->arg);
         g->work |= 1U << e->kernels[ev->arg].stream;
         break;
@@ -408,8 +410,10 @@ void engine_advance(struct engine *e, uint64_t to_ns)
             e->switching = false;
             if (e->cur != ENGINE_NONE && is_ready(e, e->cur))
                 begin_turn(e);
+            else if (e->cur != ENGINE_NONE)
+                e->cur = ENGINE_NONE; /* suspended meanwhile: another switch */
             else
-                e->cur = ENGINE_NONE; /* suspended or removed meanwhile */
+                e->idle = true;
         }
         while (e->events_n > 0 && e->events[0].at_ns <= t) {
             struct event ev = event_pop(e);
@@ -622,7 +626,6 @@ int engine_submit(struct engine *e, uint32_t group, const struct engine_kernel *
     e->free_kernel = e->kernels[i].next;
     e->kernels[i] = (struct kernel){
         .submit_ns = e->now_ns,
-        .arrival_ns = arrival_ns,
         .duration_ns = k->duration_ns,
         .cookie = k->cookie,
         .group = group,
@@ -646,7 +649,9 @@ static int control(struct engine *e, uint32_t group, enum event_type type, uint3
                     : type == EVENT_RESUME         ? e->p.resume_call_ns
                     : e->switching || executing(e) ? e->p.timeslice_call_busy_ns
                                                    : e->p.timeslice_call_idle_ns;
-    *done_ns = e->now_ns + cost;
+    /* Calls for one group take effect in the order in which they were made. */
+    *done_ns = max_ns(e->now_ns + cost, e->groups[group].last_call_ns);
+    e->groups[group].last_call_ns = *done_ns;
     e->calls_n++;
     event_push(e, *done_ns, type, group, arg);
     return 0;

@@ -542,11 +542,11 @@ static int server_open(struct server *s, const char *path, unsigned ngpus, struc
     struct engine_params p;
     sigset_t set;
     int r = 0;
-    /* Keys of an earlier server must not mean anything to this one: start from the time, in steps
-     * of 4 ms, each good for four million groups. */
+    /* Keys of an earlier server must not mean anything to this one: count from the time. No server
+     * makes groups faster than one a nanosecond. */
     struct timespec ts;
     clock_gettime(CLOCK_REALTIME, &ts);
-    s->next_key = ((uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec) >> 22 << 22;
+    s->next_key = (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 
     engine_params_h200(&p);
     for (; s->ngpus < ngpus; s->ngpus++) {

@@ -1,0 +1,494 @@
+/* The rules of the software GPU's engine, one test each, in virtual time. */
+#include "device/soft/engine.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define US 1000ULL
+#define MS 1000000ULL
+
+#define BASE    (100 * US)
+#define SAVE    (20 * US)
+#define RESTORE (10 * US)
+
+/* Round numbers, no host overhead: every time below can be worked out by hand. */
+static const struct engine_params plain = {
+    .switch_ns = BASE,
+    .save_ns = SAVE,
+    .restore_ns = RESTORE,
+    .timeslice_us = 1000,
+    .timeslice_call_idle_ns = 100 * US,
+    .timeslice_call_busy_ns = 300 * US,
+    .suspend_call_ns = 600 * US,
+    .resume_call_ns = 300 * US,
+};
+
+static struct engine *engine(uint32_t groups)
+{
+    struct engine *e = NULL;
+    uint32_t g;
+    assert_int_equal(engine_new(&plain, groups, 4096, &e), 0);
+    for (uint32_t i = 0; i < groups; i++) {
+        assert_int_equal(engine_group_add(e, 0, &g), 0);
+        assert_int_equal(g, i);
+    }
+    return e;
+}
+
+static void submit(struct engine *e, uint32_t group, uint32_t stream, uint64_t duration_ns,
+                   float fraction, uint64_t at_ns)
+{
+    struct engine_kernel k = {stream, duration_ns, fraction, 0};
+    assert_int_equal(engine_submit(e, group, &k, at_ns), 0);
+}
+
+/* The next completion, advancing as far as needed. */
+static struct engine_completion next(struct engine *e)
+{
+    struct engine_completion c;
+    while (!engine_pop_completion(e, &c)) {
+        uint64_t t = engine_next_event_ns(e);
+        assert_true(t != ENGINE_NEVER);
+        engine_advance(e, t);
+    }
+    return c;
+}
+
+#define expect(e, grp, start, end)                                                                 \
+    do {                                                                                           \
+        struct engine_completion c_ = next(e);                                                     \
+        assert_int_equal(c_.group, grp);                                                           \
+        assert_int_equal(c_.start_ns, start);                                                      \
+        assert_int_equal(c_.end_ns, end);                                                          \
+    } while (0)
+
+static uint64_t busy_ns(struct engine *e, uint32_t g)
+{
+    struct engine_group_info info;
+    assert_int_equal(engine_group_info(e, g, &info), 0);
+    return info.busy_ns;
+}
+
+static void test_alone(void **state)
+{
+    struct engine *e = engine(2);
+    submit(e, 0, 0, 5 * MS, 1, 0); /* longer than its slice: nobody else, no switch */
+    submit(e, 0, 0, 1 * MS, 1, 0);
+    expect(e, 0, 0, 5 * MS);
+    expect(e, 0, 5 * MS, 6 * MS);
+    submit(e, 1, 0, 1 * MS, 1, 7 * MS); /* idle GPU: at once */
+    expect(e, 1, 7 * MS, 8 * MS);
+    assert_int_equal(busy_ns(e, 0), 6 * MS);
+    assert_int_equal(engine_next_event_ns(e), ENGINE_NEVER);
+    engine_free(e);
+}
+
+static void test_switch_when_idle(void **state)
+{
+    struct engine *e = engine(2);
+    submit(e, 0, 0, 200 * US, 1, 0);
+    submit(e, 1, 0, 100 * US, 1, 0);
+    expect(e, 0, 0, 200 * US); /* its slice is not over, its work is */
+    expect(e, 1, 200 * US + BASE, 300 * US + BASE);
+    engine_free(e);
+}
+
+static void test_preemption(void **state)
+{
+    struct engine *e = engine(2);
+    submit(e, 0, 0, 3 * MS, 0.5f, 0);
+    /* The slices of group 0 renewed unseen; the one that runs ends at 2 ms. */
+    submit(e, 1, 0, 400 * US, 1, 1500 * US);
+    uint64_t in = 2 * MS + BASE + SAVE / 2;
+    expect(e, 1, in, in + 400 * US);
+    expect(e, 0, 0, in + 400 * US + BASE + RESTORE / 2 + 1 * MS);
+    assert_int_equal(busy_ns(e, 0), 3 * MS);
+    assert_int_equal(busy_ns(e, 1), 400 * US);
+    engine_free(e);
+}
+
+static void test_turns(void **state)
+{
+    struct engine *e = engine(3);
+    for (uint32_t g = 0; g < 3; g++)
+        submit(e, g, 0, 1 * MS, 1, 0);
+    /* In the order of the runlist; each ends exactly with its slice. */
+    uint64_t t = 0;
+    for (uint32_t g = 0; g < 3; g++) {
+        expect(e, g, t, t + 1 * MS);
+        t += 1 * MS + BASE;
+    }
+    engine_free(e);
+}
+
+/* A request issued right after the last one ended finds the GPU on its way to the other group, and
+ * waits for the whole of that one's slice. */
+static void test_switch_completes(void **state)
+{
+    struct engine *e = engine(2);
+    submit(e, 0, 0, 50 * MS, 1, 0);
+    submit(e, 1, 0, 100 * US, 1, 0);
+    struct engine_completion c = next(e);
+    assert_int_equal(c.group, 1);
+    submit(e, 1, 0, 100 * US, 1, c.end_ns + 1 * US);
+    uint64_t back = c.end_ns + BASE + RESTORE;
+    expect(e, 1, back + 1 * MS + BASE + SAVE, back + 1 * MS + BASE + SAVE + 100 * US);
+    engine_free(e);
+}
+
+static void test_streams(void **state)
+{
+    struct engine *e = engine(1);
+    submit(e, 0, 0, 400 * US, 0.5f, 0);
+    submit(e, 0, 1, 300 * US, 0.5f, 0);  /* at the same time */
+    submit(e, 0, 2, 100 * US, 1, 0);     /* does not fit */
+    submit(e, 0, 3, 100 * US, 0.25f, 0); /* would fit, but came later */
+    submit(e, 0, 0, 100 * US, 0.1f, 0);  /* behind the first one of its stream */
+    expect(e, 0, 0, 300 * US);
+    expect(e, 0, 0, 400 * US);
+    expect(e, 0, 400 * US, 500 * US);
+    expect(e, 0, 500 * US, 600 * US); /* streams 3 and 0 together */
+    expect(e, 0, 500 * US, 600 * US);
+    assert_int_equal(busy_ns(e, 0), 600 * US);
+    engine_free(e);
+}
+
+/* "A spinning hold kernel on a second stream does not work while another group waits." */
+static void test_other_streams_wait(void **state)
+{
+    struct engine *e = engine(2);
+    submit(e, 0, 0, 600 * US, 0.1f, 0);
+    submit(e, 1, 0, 100 * US, 1, 10 * US);
+    submit(e, 0, 1, 50 * US, 0.1f, 20 * US); /* a stream that was empty: next turn */
+    submit(e, 0, 0, 50 * US, 0.1f, 20 * US); /* same stream: this turn */
+    expect(e, 0, 0, 600 * US);
+    expect(e, 0, 600 * US, 650 * US);
+    expect(e, 1, 650 * US + BASE, 750 * US + BASE);
+    expect(e, 0, 750 * US + 2 * BASE, 800 * US + 2 * BASE);
+    engine_free(e);
+}
+
+static void test_timeslice(void **state)
+{
+    struct engine *e = engine(2);
+    uint64_t done;
+    assert_int_equal(engine_set_timeslice(e, 0, 40000, 0, &done), 0);
+    assert_int_equal(done, 100 * US); /* idle GPU */
+    submit(e, 0, 0, 20 * MS, 1, 1 * MS);
+    submit(e, 1, 0, 100 * US, 1, 1 * MS);
+    /* On running work: it takes effect at the end of the call, the slice is over by then. */
+    assert_int_equal(engine_set_timeslice(e, 0, 1, 2 * MS, &done), 0);
+    assert_int_equal(done, 2 * MS + 300 * US);
+    expect(e, 1, done + BASE + SAVE, done + BASE + SAVE + 100 * US);
+
+    assert_int_equal(engine_set_timeslice(e, 0, 0, 3 * MS, &done), -EINVAL);
+    assert_int_equal(engine_set_timeslice(e, 0, ENGINE_TIMESLICE_MAX_US + 1, 3 * MS, &done),
+                     -EINVAL);
+    assert_int_equal(engine_set_timeslice(e, 2, 1, 3 * MS, &done), -EINVAL);
+    engine_free(e);
+}
+
+static void test_suspend(void **state)
+{
+    struct engine *e = engine(2);
+    uint64_t done;
+    struct engine_completion c;
+    submit(e, 0, 0, 2 * MS, 1, 0);
+    assert_int_equal(engine_suspend(e, 0, 0, &done), 0);
+    assert_int_equal(done, 600 * US);
+    submit(e, 0, 0, 1 * MS, 1, 500 * US);
+    /* While the switch-out lasts nobody gets the GPU. */
+    submit(e, 1, 0, 100 * US, 1, 650 * US);
+    expect(e, 1, 600 * US + BASE + SAVE, 700 * US + BASE + SAVE);
+    engine_advance(e, 100 * MS);
+    assert_false(engine_pop_completion(e, &c));
+    assert_int_equal(busy_ns(e, 0), 600 * US);
+    assert_int_equal(engine_next_event_ns(e), ENGINE_NEVER);
+
+    assert_int_equal(engine_suspend(e, 0, 100 * MS, &done), 0); /* twice is once */
+    assert_int_equal(engine_resume(e, 0, 101 * MS, &done), 0);
+    uint64_t end = done + BASE + RESTORE + 1400 * US;
+    expect(e, 0, 0, end);
+    expect(e, 0, end, end + 1 * MS);
+    engine_free(e);
+}
+
+/* Suspended while the GPU is being switched to it: the switch completes, it does not run. */
+static void test_suspend_in_switch(void **state)
+{
+    struct engine *e = engine(3);
+    uint64_t done;
+    submit(e, 0, 0, 600 * US - 10 * US, 1, 0);
+    submit(e, 1, 0, 100 * US, 1, 0);
+    assert_int_equal(engine_suspend(e, 1, 0, &done), 0);
+    submit(e, 2, 0, 100 * US, 1, 0);
+    expect(e, 0, 0, 590 * US);
+    expect(e, 2, 590 * US + 2 * BASE, 690 * US + 2 * BASE);
+    assert_int_equal(engine_resume(e, 1, 2 * MS, &done), 0);
+    expect(e, 1, done, done + 100 * US);
+    engine_free(e);
+}
+
+static void test_remove(void **state)
+{
+    struct engine *e = engine(3);
+    struct engine_completion c;
+    uint64_t done;
+    uint32_t g;
+    submit(e, 0, 0, 100 * US, 1, 0);
+    submit(e, 0, 0, 10 * MS, 1, 0);
+    submit(e, 1, 0, 100 * US, 1, 500 * US);
+    assert_int_equal(engine_suspend(e, 0, 500 * US, &done), 0);
+    assert_int_equal(engine_group_remove(e, 0, 600 * US), 0);
+    expect(e, 1, 600 * US + BASE, 700 * US + BASE); /* nothing to save, and no completion of 0 */
+    assert_int_equal(engine_group_remove(e, 0, 0), -EINVAL);
+
+    /* The number is used again, without anything of its former owner's. */
+    assert_int_equal(engine_group_add(e, 1 * MS, &g), 0);
+    assert_int_equal(g, 0);
+    submit(e, 0, 0, 100 * US, 1, 2 * MS);
+    expect(e, 0, 2 * MS, 2 * MS + 100 * US);
+
+    /* Target of a switch under way. */
+    submit(e, 0, 0, 100 * US, 1, 5 * MS);
+    submit(e, 1, 0, 100 * US, 1, 5 * MS);
+    submit(e, 2, 0, 100 * US, 1, 5 * MS);
+    assert_int_equal(engine_group_remove(e, 1, 5 * MS + 150 * US), 0);
+    expect(e, 0, 5 * MS, 5 * MS + 100 * US);
+    expect(e, 2, 5 * MS + 100 * US + BASE, 5 * MS + 200 * US + BASE);
+    assert_false(engine_pop_completion(e, &c));
+    engine_free(e);
+}
+
+static void test_host_overhead(void **state)
+{
+    struct engine *e;
+    struct engine_params p = plain;
+    uint32_t g;
+    p.launch_ns = 25 * US;
+    p.launch_warm_ns = 10 * US;
+    p.warm_ns = 1 * MS;
+    assert_int_equal(engine_new(&p, 1, 4, &e), 0);
+    assert_int_equal(engine_group_add(e, 0, &g), 0);
+    submit(e, 0, 0, 100 * US, 1, 0);
+    expect(e, 0, 25 * US, 125 * US);
+    submit(e, 0, 0, 100 * US, 1, 500 * US);
+    expect(e, 0, 510 * US, 610 * US);
+    submit(e, 0, 0, 100 * US, 1, 2 * MS);
+    submit(e, 0, 0, 100 * US, 1, 2 * MS); /* warm, but a stream keeps its order */
+    expect(e, 0, 2025 * US, 2125 * US);
+    expect(e, 0, 2125 * US, 2225 * US);
+    engine_free(e);
+}
+
+static void test_limits(void **state)
+{
+    struct engine *e;
+    uint32_t g;
+    uint64_t done;
+    static const struct engine_kernel bad[] = {
+        {ENGINE_STREAMS, 1000, 1, 0},
+        {0, 0, 1, 0},
+        {0, UINT64_MAX, 1, 0},
+        {0, 1000, 0, 0},
+        {0, 1000, -1, 0},
+        {0, 1000, 1.01f, 0},
+        {0, 1000, __builtin_nanf(""), 0},
+    };
+    assert_int_equal(engine_new(&plain, 0, 1, &e), -EINVAL);
+    assert_int_equal(engine_new(&plain, 1, 0, &e), -EINVAL);
+    assert_int_equal(engine_new(&plain, 1, 2, &e), 0);
+    assert_int_equal(engine_group_add(e, 0, &g), 0);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(engine_submit(e, g, &bad[i], 0), -EINVAL);
+    struct engine_kernel k = {0, 1000, 1, 7};
+    assert_int_equal(engine_submit(e, g + 1, &k, 0), -EINVAL);
+    assert_int_equal(engine_submit(e, g, &k, 0), 0);
+    assert_int_equal(engine_submit(e, g, &k, 0), 0);
+    assert_int_equal(engine_submit(e, g, &k, 0), -ENOSPC);
+    /* Growing in the middle of things changes nothing else. */
+    assert_int_equal(engine_reserve(e, 200, 3), 0);
+    assert_int_equal(engine_submit(e, g, &k, 0), 0);
+    for (uint64_t i = 0; i < 3; i++) {
+        struct engine_completion c = next(e);
+        assert_int_equal(c.cookie, 7);
+        assert_int_equal(c.end_ns, (i + 1) * 1000);
+    }
+    for (uint32_t i = 1; i < 256; i++)
+        assert_int_equal(engine_group_add(e, 0, &g), 0);
+    assert_int_equal(engine_group_add(e, 0, &g), -ENOSPC);
+
+    /* Pending controls are bounded and do not take the room of kernels. */
+    int r = 0, n = 0;
+    while ((r = engine_suspend(e, 5, 0, &done)) == 0)
+        n++;
+    assert_int_equal(r, -ENOSPC);
+    assert_true(n >= 256);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(engine_submit(e, 0, &k, 0), 0);
+    engine_free(e);
+}
+
+/* ---- random operation against what must hold always ---- */
+
+#define GROUPS 70 /* more than a word of the ready map */
+
+static uint64_t rnd(uint64_t *s)
+{
+    *s = *s * 6364136223846793005ULL + 1442695040888963407ULL;
+    return *s >> 33;
+}
+
+struct account {
+    uint64_t submitted, completed, work_ns;
+    bool present;
+    uint64_t next_cookie[ENGINE_STREAMS], seen_cookie[ENGINE_STREAMS];
+};
+
+static void collect(struct engine *e, struct account *acc)
+{
+    struct engine_completion c;
+    while (engine_pop_completion(e, &c)) {
+        struct account *a = &acc[c.group];
+        assert_true(a->present);
+        /* In order within a stream, each once. */
+        assert_int_equal(c.cookie, a->seen_cookie[c.stream]++);
+        assert_true(c.submit_ns <= c.start_ns && c.start_ns < c.end_ns);
+        assert_true(c.end_ns <= engine_now_ns(e));
+        a->completed++;
+    }
+}
+
+static uint64_t random_run(uint64_t seed)
+{
+    static struct account acc[GROUPS];
+    struct engine *e;
+    struct engine_params p;
+    uint64_t s = seed, now = 0, done, busy_gone = 0, digest = 0;
+    uint32_t g;
+    for (size_t i = 0; i < GROUPS; i++)
+        acc[i] = (struct account){0};
+    engine_params_h200(&p);
+    p.seed = seed;
+    assert_int_equal(engine_new(&p, GROUPS, 20000, &e), 0);
+
+    for (int i = 0; i < 5000; i++) {
+        now += rnd(&s) % (300 * US);
+        g = (uint32_t)(rnd(&s) % GROUPS);
+        switch (rnd(&s) % 16) {
+        case 0:
+            if (engine_group_add(e, now, &g) == 0 && g < GROUPS) {
+                acc[g] = (struct account){.present = true};
+            }
+            break;
+        case 1:
+            if (rnd(&s) % 4 == 0 && acc[g].present) {
+                engine_advance(e, now);
+                collect(e, acc);
+                busy_gone += busy_ns(e, g);
+                assert_int_equal(engine_group_remove(e, g, now), 0);
+                acc[g].present = false;
+            }
+            break;
+        case 2:
+            engine_suspend(e, g, now, &done);
+            break;
+        case 3:
+        case 4:
+            engine_resume(e, g, now, &done);
+            break;
+        case 5:
+            engine_set_timeslice(e, g, (uint32_t)(1 + rnd(&s) % 3000), now, &done);
+            break;
+        default:
+            if (acc[g].present) {
+                uint32_t st = (uint32_t)(rnd(&s) % 4);
+                struct engine_kernel k = {st, 1 + rnd(&s) % (400 * US),
+                                          (float)(1 + rnd(&s) % 100) / 100, acc[g].next_cookie[st]};
+                if (engine_submit(e, g, &k, now) == 0) {
+                    acc[g].next_cookie[st]++;
+                    acc[g].submitted++;
+                    acc[g].work_ns += k.duration_ns;
+                }
+            }
+        }
+        collect(e, acc);
+    }
+    /* With everybody runnable all of it completes, and in the end the GPU is idle. */
+    for (g = 0; g < GROUPS; g++)
+        engine_resume(e, g, now, &done);
+    while (engine_next_event_ns(e) != ENGINE_NEVER) {
+        engine_advance(e, engine_next_event_ns(e));
+        collect(e, acc);
+    }
+    uint64_t busy = busy_gone;
+    for (g = 0; g < GROUPS; g++) {
+        if (!acc[g].present)
+            continue;
+        assert_int_equal(acc[g].submitted, acc[g].completed);
+        assert_true(busy_ns(e, g) <= acc[g].work_ns);
+        busy += busy_ns(e, g);
+        digest = digest * 31 + busy_ns(e, g);
+    }
+    assert_true(busy > 0 && busy <= engine_now_ns(e)); /* one group at a time */
+    digest = digest * 31 + engine_now_ns(e);
+    engine_free(e);
+    return digest;
+}
+
+static void test_random(void **state)
+{
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        assert_int_equal(random_run(seed), random_run(seed));
+    assert_int_not_equal(random_run(1), random_run(2));
+}
+
+/* 1,000 groups with work all the time take turns fairly. */
+static void test_many_groups(void **state)
+{
+    enum { N = 1000 };
+    struct engine *e = engine(N);
+    struct engine_completion c;
+    for (uint32_t g = 0; g < N; g++) {
+        submit(e, g, 0, 300 * US, 1, 0);
+        submit(e, g, 0, 300 * US, 1, 0);
+    }
+    /* A turn of everybody takes 1.12 s. */
+    for (uint64_t t; (t = engine_next_event_ns(e)) < 23 * 1000 * MS;) {
+        engine_advance(e, t);
+        while (engine_pop_completion(e, &c))
+            submit(e, c.group, 0, 300 * US, 1, t);
+    }
+    for (uint32_t g = 0; g < N; g++) {
+        assert_true(busy_ns(e, g) >= 20 * MS);
+        assert_true(busy_ns(e, g) <= 21 * MS);
+    }
+    engine_free(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_switch_when_idle),
+        cmocka_unit_test(test_preemption),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_switch_completes),
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_other_streams_wait),
+        cmocka_unit_test(test_timeslice),
+        cmocka_unit_test(test_suspend),
+        cmocka_unit_test(test_suspend_in_switch),
+        cmocka_unit_test(test_remove),
+        cmocka_unit_test(test_host_overhead),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_many_groups),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
