@@ -1,0 +1,357 @@
+/* Messages between cede and ceded, as proto.h describes them. Everything that a stranger may send
+ * is checked here; no I/O. */
+#include "daemon/proto.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+/* Fields of requests besides v and op. */
+enum {
+    F_PID = 1 << 0,
+    F_TARGET = 1 << 1,
+    F_CLASS = 1 << 2,
+    F_WEIGHT = 1 << 3,
+    F_NAME = 1 << 4,
+    F_RUN = 1 << 5,
+    F_AFTER = 1 << 6,
+};
+
+static const struct {
+    const char *name;
+    unsigned allowed, needed;
+    const char *fields; /* for people */
+} ops[] = {
+    [OP_ADD] = {"add", F_PID | F_CLASS | F_WEIGHT | F_NAME | F_RUN, F_PID,
+                "pid, class, weight, name, run"},
+    [OP_SET] = {"set", F_TARGET | F_CLASS | F_WEIGHT, F_TARGET, "target, class, weight"},
+    [OP_PAUSE] = {"pause", F_TARGET, F_TARGET, "target"},
+    [OP_RESUME] = {"resume", F_TARGET, F_TARGET, "target"},
+    [OP_PS] = {"ps", F_AFTER, 0, "after"},
+    [OP_POLICY] = {"policy", F_NAME, 0, "name"},
+};
+
+/* One code point of UTF-8 at *s; advances. -1: not UTF-8 (overlong, surrogate, cut, too large). */
+static int32_t utf8_next(const unsigned char **s)
+{
+    const unsigned char *p = *s;
+    if (p[0] < 0x80) {
+        *s = p + 1;
+        return p[0];
+    }
+    unsigned more = p[0] >= 0xf0 ? 3 : p[0] >= 0xe0 ? 2 : 1;
+    static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
+    if (p[0] < 0xc2 || p[0] > 0xf4)
+        return -1;
+    int32_t c = p[0] & (0x3f >> more);
+    for (unsigned i = 1; i <= more; i++) {
+        if ((p[i] & 0xc0) != 0x80) /* also ends at the terminator */
+            return -1;
+        c = (c << 6) | (p[i] & 0x3f);
+    }
+    if (c < least[more] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
+        return -1;
+    *s = p + 1 + more;
+    return c;
+}
+
+bool proto_name_ok(const char *name)
+{
+    size_t n = strnlen(name, JOB_NAME_MAX);
+    if (n == 0 || n == JOB_NAME_MAX || name[0] == '#' || strspn(name, "0123456789") == n)
+        return false;
+    for (const unsigned char *s = (const unsigned char *)name; *s;) {
+        int32_t c = utf8_next(&s);
+        /* Controls, and those that change the direction or end the line of what follows: names are
+         * shown in tables. */
+        if (c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x2028 && c <= 0x202e) ||
+            (c >= 0x2066 && c <= 0x2069))
+            return false;
+    }
+    return true;
+}
+
+static int bad_name(struct error *err, const char *field)
+{
+    return error_set(err, -EINVAL,
+                     "%s: a name has 1 to %d bytes of printable UTF-8, does not start with # and "
+                     "is not a number",
+                     field, JOB_NAME_MAX - 1);
+}
+
+int proto_target(const char *text, struct request *out, struct error *err)
+{
+    out->pid = 0;
+    out->number = 0;
+    out->name[0] = '\0';
+    uint64_t v;
+    if (text[0] == '#') {
+        if (parse_u64(text + 1, 1, INT64_MAX, &v) < 0)
+            return error_set(err, -EINVAL, "target: after # a job's number is needed, as in #12");
+        out->number = v;
+        return 0;
+    }
+    if (*text && strspn(text, "0123456789") == strlen(text)) {
+        if (parse_u64(text, 1, INT32_MAX, &v) < 0)
+            return error_set(err, -EINVAL, "target: a pid is 1 to %d", INT32_MAX);
+        out->pid = (pid_t)v;
+        return 0;
+    }
+    if (!proto_name_ok(text))
+        return error_set(err, -EINVAL,
+                         "target: a pid, a job's number as in #12, or its name of 1 to %d bytes",
+                         JOB_NAME_MAX - 1);
+    snprintf(out->name, sizeof(out->name), "%s", text);
+    return 0;
+}
+
+static int get_int(const json_t *v, const char *field, int64_t lo, int64_t hi, int64_t *out,
+                   struct error *err)
+{
+    json_int_t i = json_integer_value(v);
+    if (!json_is_integer(v) || i < lo || i > hi)
+        return error_set(err, -EINVAL, "%s: a whole number from %lld to %lld is needed", field,
+                         (long long)lo, (long long)hi);
+    *out = i;
+    return 0;
+}
+
+static int get_class(const json_t *v, struct request *out, struct error *err)
+{
+    const char *s = json_string_value(v);
+    if (s && strcmp(s, "none") == 0 && out->op == OP_SET) {
+        out->release = true;
+        return 0;
+    }
+    if (!s || job_class_parse(s, &out->class) < 0)
+        return error_set(err, -EINVAL, "class: latency, normal or batch is needed%s",
+                         out->op == OP_SET ? ", or none to let go of the job" : "");
+    out->has_class = true;
+    return 0;
+}
+
+static int get_field(unsigned field, const char *name, const json_t *v, struct request *out,
+                     struct error *err)
+{
+    int64_t i = 0;
+    int r = 0;
+    switch (field) {
+    case F_PID:
+        r = get_int(v, name, 1, INT32_MAX, &i, err);
+        if (r == 0)
+            out->pid = (pid_t)i;
+        return r;
+    case F_TARGET:
+        if (json_is_string(v))
+            return proto_target(json_string_value(v), out, err);
+        if (!json_is_integer(v))
+            return error_set(err, -EINVAL,
+                             "target: a pid, a job's number as in \"#12\", or its name is needed");
+        r = get_int(v, name, 1, INT32_MAX, &i, err);
+        if (r == 0)
+            out->pid = (pid_t)i;
+        return r;
+    case F_CLASS:
+        return get_class(v, out, err);
+    case F_WEIGHT:
+        r = get_int(v, name, WEIGHT_MIN, WEIGHT_MAX, &i, err);
+        if (r == 0) {
+            out->weight = (uint32_t)i;
+            out->has_weight = true;
+        }
+        return r;
+    case F_NAME:
+        if (!json_is_string(v) || !proto_name_ok(json_string_value(v)))
+            return bad_name(err, name);
+        snprintf(out->name, sizeof(out->name), "%s", json_string_value(v));
+        return 0;
+    case F_RUN:
+        if (!json_is_boolean(v))
+            return error_set(err, -EINVAL, "run: true or false is needed");
+        out->run = json_is_true(v);
+        return 0;
+    case F_AFTER:
+        r = get_int(v, name, 0, INT64_MAX, &i, err);
+        if (r == 0)
+            out->number = (uint64_t)i;
+        return r;
+    default:
+        return error_set(err, -EINVAL, "unknown field");
+    }
+}
+
+static const struct {
+    const char *name;
+    unsigned field;
+} fields[] = {
+    {"pid", F_PID},   {"target", F_TARGET}, {"class", F_CLASS}, {"weight", F_WEIGHT},
+    {"name", F_NAME}, {"run", F_RUN},       {"after", F_AFTER},
+};
+
+/* Text of others in an error: short, and without what a terminal would obey. */
+static void quote(char buf[static 40], const char *s)
+{
+    size_t n = 0;
+    for (; s[n] && n < 32; n++)
+        buf[n] = isgraph((unsigned char)s[n]) ? s[n] : '?';
+    snprintf(buf + n, 40 - n, "%s", s[n] ? "..." : "");
+}
+
+static int parse_object(const json_t *o, struct request *out, struct error *err)
+{
+    char q[40];
+    json_t *v = json_object_get(o, "v");
+    if (!v)
+        return error_set(err, -EPROTO, "field v is missing: this side speaks version %d",
+                         PROTO_VERSION);
+    if (!json_is_integer(v) || json_integer_value(v) != PROTO_VERSION)
+        return error_set(err, -EPROTO,
+                         "other version of the protocol: this side speaks version %d; use cede "
+                         "and ceded of the same release",
+                         PROTO_VERSION);
+    const char *op = json_string_value(json_object_get(o, "op"));
+    size_t k = 0;
+    while (op && k < ARRAY_SIZE(ops) && strcmp(op, ops[k].name) != 0)
+        k++;
+    if (!op || k == ARRAY_SIZE(ops)) {
+        quote(q, op ? op : "");
+        return error_set(err, -EINVAL, "op: '%s' is not one of add, set, pause, resume, ps, policy",
+                         q);
+    }
+    out->op = (enum proto_op)k;
+
+    unsigned seen = 0;
+    const char *key;
+    json_object_foreach((json_t *)o, key, v)
+    {
+        if (strcmp(key, "v") == 0 || strcmp(key, "op") == 0)
+            continue;
+        size_t f = 0;
+        while (f < ARRAY_SIZE(fields) && strcmp(key, fields[f].name) != 0)
+            f++;
+        if (f == ARRAY_SIZE(fields) || !(ops[k].allowed & fields[f].field)) {
+            quote(q, key);
+            return error_set(err, -EINVAL, "unknown field '%s': %s takes %s", q, ops[k].name,
+                             ops[k].fields);
+        }
+        int r = get_field(fields[f].field, key, v, out, err);
+        if (r < 0)
+            return r;
+        seen |= fields[f].field;
+    }
+    if (ops[k].needed & ~seen)
+        return error_set(err, -EINVAL, "%s: field %s is missing", ops[k].name,
+                         ops[k].needed & F_PID ? "pid" : "target");
+    if (out->op == OP_SET && !(seen & (F_CLASS | F_WEIGHT)))
+        return error_set(err, -EINVAL, "set: class or weight is missing");
+    if (out->release && out->has_weight)
+        return error_set(err, -EINVAL, "set: class none takes no weight");
+    return 0;
+}
+
+int proto_parse(const char *text, size_t n, struct request *out, struct error *err)
+{
+    memset(out, 0, sizeof(*out));
+    if (n > PROTO_MESSAGE_MAX)
+        return error_set(err, -EMSGSIZE, "message of more than %d bytes", PROTO_MESSAGE_MAX);
+    json_error_t e;
+    json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    if (!o) {
+        char q[sizeof(e.text)];
+        size_t i = 0;
+        for (; e.text[i]; i++)
+            q[i] = isprint((unsigned char)e.text[i]) ? e.text[i] : '?';
+        q[i] = '\0';
+        return error_set(err, -EINVAL, "not JSON at byte %d: %s", e.position, q);
+    }
+    int r = json_is_object(o) ? parse_object(o, out, err)
+                              : error_set(err, -EINVAL, "a message is a JSON object");
+    json_decref(o);
+    if (r < 0)
+        memset(out, 0, sizeof(*out));
+    return r;
+}
+
+/* A string for JSON, whatever bytes it holds; only what is not UTF-8 is altered. */
+static json_t *json_text(const char *s)
+{
+    json_t *j = json_string(s);
+    if (j)
+        return j;
+    char buf[sizeof(struct error)];
+    size_t n = 0;
+    for (; s[n] && n < sizeof(buf) - 1; n++)
+        buf[n] = (unsigned char)s[n] < 0x80 ? s[n] : '?';
+    buf[n] = '\0';
+    return json_string(buf);
+}
+
+char *proto_format(const struct request *r)
+{
+    json_t *o = json_pack("{s:i, s:s}", "v", PROTO_VERSION, "op", ops[r->op].name);
+    if (!o)
+        return NULL;
+    unsigned allowed = ops[r->op].allowed;
+    int bad = 0;
+    if (allowed & F_PID)
+        bad |= json_object_set_new(o, "pid", json_integer(r->pid));
+    if (allowed & F_TARGET) {
+        char number[24];
+        snprintf(number, sizeof(number), "#%llu", (unsigned long long)r->number);
+        bad |= json_object_set_new(o, "target",
+                                   r->pid      ? json_integer(r->pid)
+                                   : r->number ? json_string(number)
+                                               : json_text(r->name));
+    }
+    if ((allowed & F_CLASS) && (r->has_class || r->release))
+        bad |= json_object_set_new(o, "class",
+                                   json_string(r->release ? "none" : job_class_name(r->class)));
+    if ((allowed & F_WEIGHT) && r->has_weight)
+        bad |= json_object_set_new(o, "weight", json_integer(r->weight));
+    if ((allowed & F_NAME) && r->name[0])
+        bad |= json_object_set_new(o, "name", json_text(r->name));
+    if ((allowed & F_RUN) && r->run)
+        bad |= json_object_set_new(o, "run", json_true());
+    if ((allowed & F_AFTER) && r->number)
+        bad |= json_object_set_new(o, "after", json_integer((json_int_t)r->number));
+    char *text = bad ? NULL : json_dumps(o, JSON_COMPACT);
+    json_decref(o);
+    return text;
+}
+
+static const char *job_state(const struct job_view *v)
+{
+    if (v->job.paused)
+        return "paused";
+    if (v->groups == 0)
+        return "starting";
+    return v->runnable_groups ? "running" : "waiting";
+}
+
+json_t *proto_job(const struct job_view *v)
+{
+    static const char *const sources[] = {
+        [JOB_RUN] = "run", [JOB_PID] = "pid", [JOB_RULE] = "rule"};
+    json_t *gpus = json_array();
+    for (uint32_t i = 0; i < 32; i++) {
+        if (v->gpus & (1U << i))
+            json_array_append_new(gpus, json_integer(i));
+    }
+    /* o steals; a NULL among the values makes the whole NULL. */
+    return json_pack(
+        "{s:I, s:o, s:s, s:I, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*}", "number",
+        (json_int_t)v->number, "name", json_text(v->job.name), "class",
+        job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight, "pid",
+        (json_int_t)v->job.root.pid, "uid", (json_int_t)v->job.uid, "source",
+        v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state", job_state(v),
+        "processes", (json_int_t)v->processes, "gpus", gpus, "timeslice_us",
+        (json_int_t)v->timeslice_us, "busy", v->busy >= 0 ? json_real(v->busy) : json_null(),
+        "memory_bytes", (json_int_t)v->memory_bytes, "error",
+        v->error[0] ? json_text(v->error) : NULL);
+}
+
+json_t *proto_error(int code, const struct error *err)
+{
+    return json_pack("{s:i, s:b, s:i, s:o}", "v", PROTO_VERSION, "ok", 0, "errno", -code, "error",
+                     json_text(err->text[0] ? err->text : strerror(-code)));
+}

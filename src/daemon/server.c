@@ -1,0 +1,285 @@
+/* See server.h. Must not block: every socket call here is MSG_DONTWAIT, and one request is taken
+ * from each client a turn, so that none starves the others. */
+#include "daemon/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "daemon/config.h"
+
+#define BACKLOG          128
+#define ACCEPTS_PER_TURN 32
+
+struct client {
+    uv_poll_t poll;
+    struct server *server;
+    int fd;
+    struct ucred cred; /* of whoever called connect() */
+    bool reserved;     /* came as administrator */
+    struct client *prev, *next;
+};
+
+struct server {
+    uv_poll_t poll; /* the listening socket */
+    const struct verbs *verbs;
+    gid_t admin_gid;
+    int fd;
+    int spare_fd; /* given up to accept and refuse a client when no descriptor is left */
+    bool stopping;
+    unsigned closing; /* handles whose closing callback is to come */
+    struct client *clients;
+    unsigned nclients;
+    char path[108];
+    char buf[PROTO_MESSAGE_MAX + 1];
+};
+
+static void free_when_closed(struct server *s)
+{
+    if (s->stopping && s->closing == 0)
+        free(s);
+}
+
+static void on_client_closed(uv_handle_t *h)
+{
+    struct client *c = h->data;
+    struct server *s = c->server;
+    close(c->fd);
+    free(c);
+    s->closing--;
+    free_when_closed(s);
+}
+
+static void disconnect(struct client *c)
+{
+    struct server *s = c->server;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        s->clients = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    s->nclients--;
+    s->closing++;
+    uv_close((uv_handle_t *)&c->poll, on_client_closed);
+}
+
+/* Supplementary groups come from the kernel and are those of the moment of connecting. Looking them
+ * up by name could block on a directory service, and with it every job on the machine. */
+static bool is_admin(const struct server *s, int fd, const struct ucred *cred)
+{
+    if (rights_admin(cred->uid, geteuid(), s->admin_gid, cred->gid, NULL, 0))
+        return true;
+    if (s->admin_gid == CONFIG_NO_GROUP)
+        return false;
+    gid_t few[64];
+    _cleanup_free_ gid_t *many = NULL;
+    gid_t *groups = few;
+    socklen_t len = sizeof(few);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) < 0) {
+        if (errno != ERANGE || !(groups = many = malloc(len)) ||
+            getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) < 0)
+            return false;
+    }
+    return rights_admin(cred->uid, geteuid(), s->admin_gid, cred->gid, groups,
+                        len / sizeof(*groups));
+}
+
+/* False: the client does not read, or is gone. */
+static bool reply(int fd, const char *text)
+{
+    if (!text)
+        return false;
+    size_t n = strlen(text);
+    return send(fd, text, n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR) == (ssize_t)n;
+}
+
+static void refuse(int fd, int code, const char *why)
+{
+    struct error err;
+    error_set(&err, code, "%s", why);
+    _cleanup_free_ char *text = verbs_refusal(code, &err);
+    (void)reply(fd, text);
+}
+
+static void on_request(uv_poll_t *h, int status, int events)
+{
+    struct client *c = h->data;
+    struct server *s = c->server;
+    /* MSG_TRUNC: the true length of a message that does not fit. */
+    ssize_t n = recv(c->fd, s->buf, sizeof(s->buf), MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR) && status == 0)
+        return;
+    if (n <= 0) { /* gone, or an empty message, which looks the same */
+        disconnect(c);
+        return;
+    }
+    if (n > PROTO_MESSAGE_MAX) {
+        struct error err;
+        error_set(&err, -EMSGSIZE, "message of more than %d bytes", PROTO_MESSAGE_MAX);
+        refuse(c->fd, -EMSGSIZE, err.text);
+        disconnect(c);
+        return;
+    }
+    struct caller who = {
+        .uid = c->cred.uid, .pid = c->cred.pid, .admin = is_admin(s, c->fd, &c->cred)};
+    _cleanup_free_ char *text = verbs_answer(s->verbs, &who, s->buf, (size_t)n);
+    if (!reply(c->fd, text))
+        disconnect(c);
+}
+
+/* NULL: room for this one. */
+static const char *no_room(const struct server *s, const struct ucred *cred, bool admin)
+{
+    if (s->nclients >= SERVER_CLIENTS_MAX)
+        return "too many connections; try again later";
+    unsigned others = 0, same = 0;
+    for (const struct client *c = s->clients; c && !admin; c = c->next) {
+        others += !c->reserved;
+        same += !c->reserved && c->cred.uid == cred->uid;
+    }
+    if (same >= SERVER_CLIENTS_PER_USER)
+        return "you have too many connections already; close some";
+    if (others >= SERVER_CLIENTS_MAX - SERVER_CLIENTS_RESERVED)
+        return "too many connections; try again later";
+    return NULL;
+}
+
+/* Takes fd over. */
+static void admit(struct server *s, int fd)
+{
+    struct ucred cred;
+    socklen_t len = sizeof(cred);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
+        close(fd);
+        return;
+    }
+    bool admin = is_admin(s, fd, &cred);
+    const char *why = no_room(s, &cred, admin);
+    if (why) {
+        refuse(fd, -EUSERS, why);
+        close(fd);
+        return;
+    }
+    struct client *c = calloc(1, sizeof(*c));
+    if (!c || uv_poll_init(s->poll.loop, &c->poll, fd) < 0) {
+        free(c);
+        close(fd);
+        return;
+    }
+    c->poll.data = c;
+    c->server = s;
+    c->fd = fd;
+    c->cred = cred;
+    c->reserved = admin;
+    c->next = s->clients;
+    if (c->next)
+        c->next->prev = c;
+    s->clients = c;
+    s->nclients++;
+    if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
+        disconnect(c);
+}
+
+static void on_connect(uv_poll_t *h, int status, int events)
+{
+    struct server *s = h->data;
+    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            admit(s, fd);
+            continue;
+        }
+        if ((errno == EMFILE || errno == ENFILE) && s->spare_fd >= 0) {
+            /* Left alone, the waiting connection would wake the loop again and again. */
+            close(s->spare_fd);
+            fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+            if (fd >= 0) {
+                refuse(fd, -EMFILE, "the daemon has no descriptors left; try again later");
+                close(fd);
+            }
+            s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+            continue;
+        }
+        if (errno != EINTR && errno != ECONNABORTED)
+            return;
+    }
+}
+
+static int remove_stale(const char *path, struct error *err)
+{
+    struct stat st;
+    if (lstat(path, &st) < 0)
+        return errno == ENOENT ? 0 : error_set(err, -errno, "%s: %s", path, strerror(errno));
+    if (!S_ISSOCK(st.st_mode))
+        return error_set(err, -EEXIST, "%s is there and is not a socket: remove it", path);
+    if (unlink(path) < 0 && errno != ENOENT)
+        return error_set(err, -errno, "cannot remove the old socket %s: %s", path, strerror(errno));
+    return 0;
+}
+
+int server_start(uv_loop_t *loop, const char *path, const struct verbs *verbs, gid_t admin_gid,
+                 struct server **out, struct error *err)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof(a.sun_path))
+        return error_set(err, -ENAMETOOLONG, "socket path %s has more than %zu bytes", path,
+                         sizeof(a.sun_path) - 1);
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    int r = remove_stale(path, err);
+    if (r < 0)
+        return r;
+    _cleanup_free_ struct server *s = calloc(1, sizeof(*s));
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (!s || fd < 0)
+        return error_set(err, s ? -errno : -ENOMEM, "cannot make the control socket: %s",
+                         strerror(s ? errno : ENOMEM));
+    /* Connecting takes the right to write, and everyone may connect: SO_PEERCRED tells who it is,
+     * and rights.c what that user may do. */
+    if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(path, 0666) < 0 ||
+        listen(fd, BACKLOG) < 0)
+        return error_set(err, -errno, "cannot listen on %s: %s", path, strerror(errno));
+    r = uv_poll_init(loop, &s->poll, fd);
+    if (r < 0) {
+        unlink(path);
+        return error_set(err, r, "cannot watch %s: %s", path, uv_strerror(r));
+    }
+    snprintf(s->path, sizeof(s->path), "%s", path);
+    s->poll.data = s;
+    s->verbs = verbs;
+    s->admin_gid = admin_gid;
+    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    s->fd = TAKE_FD(fd);
+    *out = s;
+    uv_poll_start(&s->poll, UV_READABLE, on_connect);
+    s = NULL;
+    return 0;
+}
+
+void server_set_group(struct server *s, gid_t admin_gid)
+{
+    s->admin_gid = admin_gid;
+}
+
+static void on_server_closed(uv_handle_t *h)
+{
+    struct server *s = h->data;
+    s->closing--;
+    free_when_closed(s);
+}
+
+void server_stop(struct server *s)
+{
+    s->stopping = true;
+    unlink(s->path);
+    while (s->clients)
+        disconnect(s->clients);
+    s->closing++;
+    uv_close((uv_handle_t *)&s->poll, on_server_closed);
+    close(s->fd);
+    if (s->spare_fd >= 0)
+        close(s->spare_fd);
+}

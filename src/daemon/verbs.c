@@ -1,0 +1,338 @@
+/* See verbs.h. */
+#include "daemon/verbs.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "common/procfs.h"
+#include "daemon/rules.h"
+
+/* What a request is about: a job, or a process in none. */
+struct target {
+    uint32_t slot; /* MANAGER_NONE: no job yet */
+    struct job_view view;
+    struct proc_id proc; /* of a request that names a pid */
+    uid_t proc_uid;
+    char comm[32];
+};
+
+static bool view_of(struct manager *m, uint32_t slot, struct job_view *out)
+{
+    uint32_t cursor = slot;
+    return manager_next_job(m, &cursor, out) && cursor == slot + 1;
+}
+
+/* Who owned exactly this process: the same start time before and after. */
+static int identify(pid_t pid, struct target *t, struct error *err)
+{
+    struct proc_stat before, after;
+    int r = proc_stat_read(pid, &before);
+    if (r == 0)
+        r = proc_owner(pid, &t->proc_uid);
+    if (r == 0)
+        r = proc_stat_read(pid, &after);
+    if (r == 0 && (before.id.start_ticks != after.id.start_ticks || after.state == 'Z'))
+        r = -ESRCH;
+    if (r < 0)
+        return error_set(
+            err, r, r == -ESRCH ? "there is no process %d" : "cannot look at process %d", (int)pid);
+    t->proc = after.id;
+    snprintf(t->comm, sizeof(t->comm), "%s", after.comm);
+    return 0;
+}
+
+static int find_by_name(struct manager *m, const char *name, uint32_t *slot, struct error *err)
+{
+    struct job_view v;
+    char numbers[128] = "";
+    unsigned found = 0;
+    for (uint32_t cursor = 0; manager_next_job(m, &cursor, &v);) {
+        if (strcmp(v.job.name, name) != 0)
+            continue;
+        *slot = cursor - 1;
+        size_t n = strlen(numbers);
+        if (found++ < 5)
+            snprintf(numbers + n, sizeof(numbers) - n, "%s#%llu", n ? ", " : "",
+                     (unsigned long long)v.number);
+    }
+    if (found > 1)
+        return error_set(err, -ENOTUNIQ, "%u jobs are named %s: name one by its number (%s%s)",
+                         found, name, numbers, found > 5 ? ", ..." : "");
+    if (!found)
+        return error_set(err, -ESRCH, "there is no job named %s; `cede ps` lists them", name);
+    return 0;
+}
+
+static int find_target(struct manager *m, const struct request *r, struct target *t,
+                       struct error *err)
+{
+    *t = (struct target){.slot = MANAGER_NONE};
+    if (r->pid) {
+        int e = identify(r->pid, t, err);
+        if (e < 0)
+            return e;
+        t->slot = manager_job_of(m, r->pid);
+    } else if (r->number) {
+        t->slot = manager_job_by_number(m, r->number);
+        if (t->slot == MANAGER_NONE)
+            return error_set(err, -ESRCH, "there is no job #%llu; `cede ps` lists them",
+                             (unsigned long long)r->number);
+    } else {
+        int e = find_by_name(m, r->name, &t->slot, err);
+        if (e < 0)
+            return e;
+    }
+    if (t->slot != MANAGER_NONE && !view_of(m, t->slot, &t->view))
+        return error_set(err, -ESRCH, "the job has just ended");
+    return 0;
+}
+
+/* So that one user cannot take all JOURNAL_JOBS. */
+#define USER_JOBS_MAX 1024
+
+static int adopt(struct manager *m, const struct request *r, const struct caller *who,
+                 struct target *t, struct error *err)
+{
+    struct job_view v;
+    unsigned own = 0;
+    for (uint32_t cursor = 0; !who->admin && manager_next_job(m, &cursor, &v);)
+        own += v.job.uid == who->uid;
+    if (own >= USER_JOBS_MAX)
+        return error_set(err, -ENOSPC, "you have %u jobs, and a user may have %d", own,
+                         USER_JOBS_MAX);
+    struct job_spec spec = {
+        .class = r->has_class ? r->class : CLASS_NORMAL,
+        .weight = r->has_weight ? r->weight : WEIGHT_DEFAULT,
+        .source = r->run ? JOB_RUN : JOB_PID,
+        .uid = t->proc_uid,
+    };
+    if (r->op == OP_ADD && r->name[0])
+        snprintf(spec.name, sizeof(spec.name), "%s", r->name);
+    else
+        rules_job_name(spec.name, t->comm, t->proc.pid);
+    return manager_add(m, t->proc, &spec, &t->slot, err);
+}
+
+static int change(struct manager *m, const struct request *r, const struct caller *who,
+                  const struct target *t)
+{
+    if (r->op == OP_SET)
+        return manager_change(m, t->slot,
+                              r->has_class ? r->class : (enum job_class)t->view.job.class,
+                              r->has_weight ? r->weight : t->view.job.weight);
+    /* Who paused it first keeps the say, so that pausing again does not become the right to resume;
+     * an administrator takes it over. */
+    if (r->op == OP_PAUSE && t->view.job.paused && !who->admin)
+        return 0;
+    return manager_pause(m, t->slot, r->op == OP_PAUSE, who->uid);
+}
+
+static json_t *job_reply(const struct job_view *v, const char *note)
+{
+    return json_pack("{s:i, s:b, s:o, s:s*}", "v", PROTO_VERSION, "ok", 1, "job", proto_job(v),
+                     "note", note);
+}
+
+static void log_done(const struct verbs *v, const struct caller *who, const char *what,
+                     const struct job_view *j)
+{
+    logger_say(v->log, LOG_INFO, "uid %u (pid %d): %s #%llu %s: class %s, weight %u%s", who->uid,
+               (int)who->pid, what, (unsigned long long)j->number, j->job.name,
+               job_class_name((enum job_class)j->job.class), j->job.weight,
+               j->job.paused ? ", paused" : "");
+}
+
+static int steer(const struct verbs *v, const struct caller *who, const struct request *r,
+                 json_t **reply, struct error *err)
+{
+    static const char *const done[] = {
+        [OP_ADD] = "added", [OP_SET] = "set", [OP_PAUSE] = "paused", [OP_RESUME] = "resumed"};
+    struct manager *m = v->manager;
+    struct target t;
+    int e = find_target(m, r, &t, err);
+    if (e < 0)
+        return e;
+    bool managed = t.slot != MANAGER_NONE;
+    struct subject s = {
+        /* A process is added for its own sake, even out of somebody's job. */
+        .owner = managed && r->op != OP_ADD ? t.view.job.uid : t.proc_uid,
+        .managed = managed,
+        .class = (enum job_class)t.view.job.class,
+        .weight = t.view.job.weight,
+        .paused = t.view.job.paused,
+        .paused_by = t.view.job.paused_by,
+    };
+    e = rights_check(who, r, &s, err);
+    if (e < 0)
+        return e;
+    if (!managed && (r->op == OP_RESUME || r->release))
+        return error_set(err, -ESRCH, "process %d is in no job, so there is nothing to %s",
+                         (int)r->pid, r->release ? "let go of" : "resume");
+    if (r->release) {
+        manager_release(m, t.slot);
+        v->apply(v->arg);
+        log_done(v, who, "released", &t.view);
+        *reply = job_reply(&t.view, NULL);
+        return 0;
+    }
+
+    if (r->op == OP_ADD || !managed) {
+        e = adopt(m, r, who, &t, err);
+        if (e < 0)
+            return e;
+        if (!view_of(m, t.slot, &t.view))
+            return error_set(err, -ESRCH, "process %d has just ended", (int)r->pid);
+    }
+    if (r->op == OP_PAUSE || (r->op != OP_ADD && managed)) {
+        e = change(m, r, who, &t);
+        if (e < 0)
+            return error_set(err, e, "cannot change job #%llu: %s",
+                             (unsigned long long)t.view.number, strerror(-e));
+    }
+
+    v->apply(v->arg); /* slots may have changed hands after this */
+    uint32_t slot = manager_job_by_number(m, t.view.number);
+    if (slot == MANAGER_NONE || !view_of(m, slot, &t.view))
+        return error_set(err, -ESRCH, "job #%llu has just ended",
+                         (unsigned long long)t.view.number);
+    struct error note = {""};
+    int status = manager_job_status(m, slot, &note);
+    if (status < 0 && !note.text[0])
+        snprintf(note.text, sizeof(note.text), "%s", strerror(-status));
+    log_done(v, who, done[r->op], &t.view);
+    *reply = job_reply(&t.view, status < 0 ? note.text : NULL);
+    return 0;
+}
+
+static json_t *gpus_of(struct device_driver *d)
+{
+    json_t *a = json_array();
+    for (unsigned i = 0; i < d->ops->gpus(d); i++) {
+        struct gpu_info g;
+        if (d->ops->info(d, i, &g) == 0)
+            json_array_append_new(
+                a, json_pack("{s:i, s:s, s:s}", "index", (int)i, "name", g.name, "uuid", g.uuid));
+    }
+    return a;
+}
+
+struct numbered {
+    uint64_t number;
+    uint32_t slot;
+};
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = ((const struct numbered *)a)->number, y = ((const struct numbered *)b)->number;
+    return x < y ? -1 : x > y;
+}
+
+/* Slots are reused and numbers are not, so pages go by number: a job that comes or goes between two
+ * pages neither hides another nor shows it twice. */
+static int ps(const struct verbs *v, const struct request *r, json_t **reply, struct error *err)
+{
+    struct manager *m = v->manager;
+    struct device_driver *d = manager_driver(m);
+    _cleanup_free_ struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
+    json_t *jobs = json_array();
+    json_t *o = json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:O}", "v", PROTO_VERSION, "ok", 1,
+                          "more", 0, "policy", manager_policy(m), "device", d->ops->name, "gpus",
+                          gpus_of(d), "pid", (int)getpid(), "jobs", jobs);
+    json_decref(jobs); /* o holds it */
+    if (!all || !o) {
+        json_decref(o);
+        return error_set(err, -ENOMEM, "no memory for the list of jobs");
+    }
+    size_t n = 0;
+    struct job_view view;
+    for (uint32_t cursor = 0; n < JOURNAL_JOBS && manager_next_job(m, &cursor, &view);) {
+        if (view.number > r->number)
+            all[n++] = (struct numbered){view.number, cursor - 1};
+    }
+    qsort(all, n, sizeof(*all), by_number);
+
+    size_t used = json_dumpb(o, NULL, 0, JSON_COMPACT) + 1; /* "more":true is shorter than false */
+    for (size_t i = 0; i < n; i++) {
+        if (!view_of(m, all[i].slot, &view))
+            continue;
+        json_t *job = proto_job(&view);
+        size_t size = json_dumpb(job, NULL, 0, JSON_COMPACT) + 1; /* comma */
+        if (used + size > PROTO_MESSAGE_MAX) {
+            json_decref(job);
+            json_object_set_new(o, "more", json_true());
+            break;
+        }
+        used += size;
+        json_array_append_new(jobs, job);
+    }
+    *reply = o;
+    return 0;
+}
+
+static int policy(const struct verbs *v, const struct caller *who, const struct request *r,
+                  json_t **reply, struct error *err)
+{
+    int e = rights_check(who, r, NULL, err);
+    if (e < 0)
+        return e;
+    json_t *list = json_array();
+    char known[128] = "";
+    const char *name, *summary;
+    for (unsigned i = 0; core_policy_at(i, &name, &summary); i++) {
+        json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "summary", summary));
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", name);
+    }
+    if (r->name[0]) {
+        if (manager_set_policy(v->manager, r->name) < 0) {
+            json_decref(list);
+            return error_set(err, -EINVAL, "there is no policy %s; there are %s", r->name, known);
+        }
+        v->apply(v->arg);
+        logger_say(v->log, LOG_INFO, "uid %u (pid %d): policy %s", who->uid, (int)who->pid,
+                   r->name);
+    }
+    *reply = json_pack("{s:i, s:b, s:s, s:o}", "v", PROTO_VERSION, "ok", 1, "policy",
+                       manager_policy(v->manager), "policies", list);
+    return 0;
+}
+
+char *verbs_refusal(int code, const struct error *err)
+{
+    json_t *o = proto_error(code, err);
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    return text;
+}
+
+char *verbs_answer(const struct verbs *v, const struct caller *who, const char *text, size_t n)
+{
+    struct request r;
+    struct error err = {""};
+    json_t *reply = NULL;
+    int e = proto_parse(text, n, &r, &err);
+    if (e == 0) {
+        switch (r.op) {
+        case OP_ADD:
+        case OP_SET:
+        case OP_PAUSE:
+        case OP_RESUME:
+            e = steer(v, who, &r, &reply, &err);
+            break;
+        case OP_PS:
+            e = ps(v, &r, &reply, &err);
+            break;
+        case OP_POLICY:
+            e = policy(v, who, &r, &reply, &err);
+            break;
+        }
+    }
+    if (e < 0) {
+        logger_say(v->log, LOG_DEBUG, "uid %u (pid %d): refused: %s", who->uid, (int)who->pid,
+                   err.text);
+        return verbs_refusal(e, &err);
+    }
+    char *out = reply ? json_dumps(reply, JSON_COMPACT) : NULL;
+    json_decref(reply);
+    return out;
+}

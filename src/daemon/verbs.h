@@ -1,0 +1,24 @@
+/* The verbs of the control socket as calls to the manager: one request in, one reply out. Knows
+ * nothing of sockets; who asks is told to it. */
+#ifndef CEDE_DAEMON_VERBS_H
+#define CEDE_DAEMON_VERBS_H
+
+#include "daemon/manager.h"
+#include "daemon/notify.h"
+#include "daemon/rights.h"
+
+struct verbs {
+    struct manager *manager;
+    const struct logger *log;
+    /* Applies what is due in the manager now, so that it has happened when the reply is sent. */
+    void (*apply)(void *arg);
+    void *arg;
+};
+
+/* malloc'd JSON of at most PROTO_MESSAGE_MAX bytes. NULL: no memory. */
+char *verbs_answer(const struct verbs *v, const struct caller *who, const char *text, size_t n);
+
+/* A refusal that has nothing to do with a verb. */
+char *verbs_refusal(int code, const struct error *err);
+
+#endif
