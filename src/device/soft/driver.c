@@ -82,7 +82,9 @@ static int list(struct soft_driver *d, struct proc_id proc, bool compute_only,
     _cleanup_free_ struct soft_group *v = NULL;
     uint64_t after = 0;
     struct soft_msg m;
+    *out = NULL;
     *n = 0;
+    *now_ns = 0;
     do {
         m = (struct soft_msg){.type = SOFT_LIST,
                               .u.list = {after, proc.start_ticks, proc.pid, compute_only}};
@@ -91,8 +93,10 @@ static int list(struct soft_driver *d, struct proc_id proc, bool compute_only,
             return r;
         size_t more = min_u64(m.u.groups.n, ARRAY_SIZE(m.u.groups.v));
         struct soft_group *p = reallocarray(v, *n + more + 1, sizeof(*v));
-        if (!p)
-            return error_set(err, -ENOMEM, "no memory for the list of groups");
+        if (!p) {
+            error_set(err, -ENOMEM, "no memory for the list of groups");
+            return -ENOMEM;
+        }
         v = p;
         memcpy(v + *n, m.u.groups.v, more * sizeof(*v));
         *n += more;

@@ -1,0 +1,144 @@
+/* See fixture.h. */
+#include "fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "device/soft/proto.h"
+#include "device/soft/server.h"
+
+pid_t start_server(const char *path, uid_t uid, int *status)
+{
+    int p[2];
+    char line[256] = "";
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        char name[] = "cede-softgpu", socket_opt[] = "--socket", gpus_opt[] = "--gpus", two[] = "2";
+        char *argv[] = {name, socket_opt, strdup(path), gpus_opt, two, NULL};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(p[1], STDOUT_FILENO);
+        if (uid != geteuid() && setuid(uid) < 0)
+            _exit(99);
+        int null = open("/dev/null", O_WRONLY); /* complaints about clients are expected */
+        dup2(null, STDERR_FILENO);
+        int r = soft_server_main(5, argv);
+        free(argv[2]);
+        exit(r);
+    }
+    close(p[1]);
+    FILE *f = fdopen(p[0], "r");
+    assert_non_null(f);
+    bool listens = fgets(line, sizeof(line), f) != NULL;
+    fclose(f);
+    if (!listens) {
+        int st;
+        assert_int_equal(waitpid(pid, &st, 0), pid);
+        assert_non_null(status);
+        *status = WIFEXITED(st) ? WEXITSTATUS(st) : -1;
+        return -1;
+    }
+    assert_int_equal(strncmp(line, "listening on ", 13), 0);
+    assert_int_equal(strncmp(line + 13, path, strlen(path)), 0);
+    return pid;
+}
+
+void stop_server(pid_t pid)
+{
+    int st;
+    assert_int_equal(kill(pid, SIGTERM), 0);
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_true(WIFEXITED(st));
+    assert_int_equal(WEXITSTATUS(st), 0);
+}
+
+int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    strcpy(f->dir, "/tmp/cede-test-XXXXXX");
+    if (!mkdtemp(f->dir))
+        return -1;
+    snprintf(f->path, sizeof(f->path), "%s/made/socket", f->dir);
+    f->server = start_server(f->path, geteuid(), NULL);
+    *state = f;
+    return 0;
+}
+
+int teardown(void **state)
+{
+    struct fixture *f = *state;
+    char made[80];
+    struct stat st;
+    if (f->server > 0)
+        stop_server(f->server);
+    snprintf(made, sizeof(made), "%s/made", f->dir);
+    bool clean = lstat(f->path, &st) < 0 && errno == ENOENT;
+    unlink(f->path);
+    rmdir(made);
+    rmdir(f->dir);
+    free(f);
+    return clean ? 0 : -1;
+}
+
+struct soft_client *client(const struct fixture *f, unsigned gpu)
+{
+    struct soft_client *c = NULL;
+    assert_int_equal(soft_client_open(f->path, gpu, &c), 0);
+    return c;
+}
+
+struct device_driver *driver(const struct fixture *f)
+{
+    struct device_driver *d = NULL;
+    struct error err = {""};
+    if (device_soft.open(f->path, &d, &err) < 0)
+        fail_msg("%s", err.text);
+    return d;
+}
+
+void submit(struct soft_client *c, uint32_t duration_ns, unsigned times)
+{
+    struct soft_kernel k = {.duration_ns = duration_ns, .sm_fraction = 1, .cookie = 42};
+    while (times-- > 0)
+        assert_int_equal(soft_client_submit(c, &k), 0);
+}
+
+struct soft_completion wait_for(struct soft_client *c)
+{
+    struct soft_completion out;
+    assert_int_equal(soft_client_wait(c, PATIENCE, &out), 0);
+    assert_int_equal(out.cookie, 42);
+    return out;
+}
+
+struct proc_id id_of(pid_t pid)
+{
+    struct proc_stat st;
+    assert_int_equal(proc_stat_read(pid, &st), 0);
+    return st.id;
+}
+
+struct group_list scan(struct device_driver *d, pid_t pid)
+{
+    struct group_list l = {0};
+    assert_int_equal(d->ops->scan(d, id_of(pid), &l, NULL), 0);
+    return l;
+}
+
+int switch_groups(struct device_driver *d, const struct group_list *l, size_t n, bool suspend)
+{
+    const struct device_group *g[2 * SOFT_CONTEXT_GROUPS];
+    for (size_t i = 0; i < n; i++)
+        g[i] = &l->v[i];
+    return (suspend ? d->ops->suspend : d->ops->resume)(d, g, n, NULL);
+}
