@@ -52,6 +52,7 @@ static void test_client_killed(void **state)
     int r;
     for (int i = 0; (r = d->ops->scan(d, id, &gone, NULL)) == 0 && i < PATIENCE / 10; i++)
         usleep(10000);
+    group_list_free(&gone);
     assert_int_equal(r, -ESRCH);
     assert_int_equal(d->ops->set_timeslice(d, &l.v[0], 5, NULL), -ESRCH);
     submit(mine, 1 * MS, 1);
