@@ -1,0 +1,69 @@
+/* The private place in which `cede demo` and `cede doctor` work: a temporary directory, the
+ * programs started in it (cede-load, cede-softgpu, ceded: this executable under other names) and
+ * what they say. Whatever happens, nothing of it is left behind: children die with us, orphans of
+ * theirs come to us, and stage_close() waits for all of them.
+ *
+ * Nothing here knows what is measured. One stage in a process at a time: it sets CEDE_DIR and
+ * CEDE_SOFT_SOCKET in the environment, the signal mask, and takes every child that ends. */
+#ifndef CEDE_CLI_CHILDREN_H
+#define CEDE_CLI_CHILDREN_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "cli/client.h"
+#include "cli/series.h"
+#include "common/util.h"
+
+#define STAGE_CHILDREN 8
+#define STAGE_ARGS     24
+
+enum child_kind { CHILD_LOAD, CHILD_SOFTGPU, CHILD_DAEMON };
+
+struct child {
+    pid_t pid; /* 0: none, or it has ended and was waited for */
+    int pidfd, out;
+    enum child_kind kind;
+    bool ending; /* told to end: an end is no accident */
+    bool spoke;  /* a line has come */
+    int status;  /* as of waitpid, once it has ended */
+    char name[24];
+    struct series series; /* of a load */
+    char line[65536];
+    size_t nline;
+};
+
+struct stage {
+    char dir[64];
+    sigset_t old_mask;
+    int signal_fd;
+    int signal; /* that asked us to end; 0: none */
+    struct child *children[STAGE_CHILDREN];
+};
+
+/* soft: with a software GPU of its own. stage_close() is due after failure too. */
+int stage_open(struct stage *s, bool soft, struct error *err);
+void stage_close(struct stage *s);
+
+/* Starts cede-load with these arguments (NULL-terminated); its lines go into (*out)->series. The
+ * child belongs to the stage. */
+int stage_load(struct stage *s, const char *name, const char *const *args, struct child **out,
+               struct error *err);
+
+/* Starts a daemon that knows no configuration but the given device, and connects to it. */
+int stage_daemon(struct stage *s, const char *device, struct client *c, struct error *err);
+
+/* Takes what the children say until the time or the first news, whichever comes first. -EINTR: a
+ * signal asks us to end. -ECHILD: a child ended that nobody told to; -EPROTO: a load says nonsense.
+ */
+int stage_turn(struct stage *s, uint64_t until_ns, struct error *err);
+
+/* The same until the time. */
+int stage_sleep(struct stage *s, uint64_t until_ns, struct error *err);
+
+/* Tells children to end and waits for them and their last words; kills what does not end in time.
+ * -ETIME: one had to be killed. Their series stay until the stage is closed. */
+int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *err);
+
+#endif

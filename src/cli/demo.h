@@ -1,0 +1,32 @@
+/* What `cede demo` found out, and how it is shown. */
+#ifndef CEDE_CLI_DEMO_H
+#define CEDE_CLI_DEMO_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "cli/series.h"
+
+struct demo_result {
+    const char *device; /* "soft" or "nvidia" */
+    char gpu[64], driver[32];
+    double seconds;
+    uint64_t batch_kernel_us, rate;
+    /* Shares are fractions of what one batch program does alone. */
+    struct demo_row {
+        struct percentiles latency;
+        double batch_share;
+    } alone, normal, cede, multi; /* normal: the driver's default */
+    double asked[2], got[2];
+    bool stopped, resumed;
+    double suspend_us, resume_us; /* the whole call, through the daemon */
+    bool verified;                /* every program's results were right */
+};
+
+json_t *demo_json(const struct demo_result *r);
+
+/* A table and a picture of at most 80 columns; without utf8 in ASCII alone. */
+void demo_print(FILE *f, const struct demo_result *r, bool utf8);
+
+#endif

@@ -1,0 +1,97 @@
+/* See demo.h: results for programs (JSON) and for people. Measures nothing. */
+#include <math.h>
+#include <string.h>
+
+#include "cli/demo.h"
+
+/* Fields that were not measured are null in JSON. */
+static json_t *number(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static json_t *row(const struct demo_row *r)
+{
+    return json_pack("{s:o, s:o, s:I, s:o}", "p50_us", number(r->latency.p50_us), "p99_us",
+                     number(r->latency.p99_us), "requests", (json_int_t)r->latency.n, "batch_share",
+                     number(r->batch_share));
+}
+
+json_t *demo_json(const struct demo_result *r)
+{
+    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:o, s:o, s:o, s:o, s:{s:[f,f], s:[o,o], s:o},"
+                     " s:{s:b, s:b, s:o, s:o}, s:b}",
+                     "device", r->device, "gpu", r->gpu, "driver", r->driver, "seconds", r->seconds,
+                     "batch_kernel_us", (json_int_t)r->batch_kernel_us, "rate", (json_int_t)r->rate,
+                     "alone", row(&r->alone), "default", row(&r->normal), "cede", row(&r->cede),
+                     "multi", row(&r->multi), "shares", "asked", r->asked[0], r->asked[1], "got",
+                     number(r->got[0]), number(r->got[1]), "sum", number(r->got[0] + r->got[1]),
+                     "pause", "stopped", r->stopped, "resumed", r->resumed, "suspend_us",
+                     number(r->suspend_us), "resume_us", number(r->resume_us), "verified",
+                     r->verified);
+}
+
+/* n cells of a bar; eighths of a cell where the terminal has them. */
+static void bar(FILE *f, double part, unsigned cells, bool utf8)
+{
+    static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    double length = fmin(fmax(part, 0), 1) * cells;
+    unsigned n = (unsigned)length, rest = (unsigned)((length - n) * 8);
+    if (!utf8)
+        n = (unsigned)lround(length);
+    for (unsigned i = 0; i < n; i++)
+        fputs(utf8 ? "█" : "#", f);
+    if (utf8)
+        fputs(eighths[rest], f);
+    if (n == 0 && (!utf8 || rest == 0))
+        fputs(utf8 ? "▏" : "|", f);
+}
+
+void demo_print(FILE *f, const struct demo_result *r, bool utf8)
+{
+    const struct {
+        const char *name, *meaning;
+        const struct demo_row *row;
+    } rows[] = {
+        {"alone", "each has the GPU for itself", &r->alone},
+        {"driver default", "both; requests wait for slices", &r->normal},
+        {"cede", "both; batch gives way at once", &r->cede},
+        {"cede, 3 batch jobs", "three take turns in one share", &r->multi},
+    };
+    fprintf(f, "%s (%s)\n", r->gpu, r->device);
+    if (strcmp(r->device, "soft") == 0)
+        fputs("A timing model of an H200 in software: says nothing about this machine.\n", f);
+    fprintf(f,
+            "A latency program (%llu requests/s of 0.1 ms) and batch programs (kernels of\n"
+            "%g ms without pause), unmodified, adopted by pid while they ran.\n\n",
+            (unsigned long long)r->rate, (double)r->batch_kernel_us / 1e3);
+
+    fprintf(f, "%-18s %8s %8s %6s   %s\n", "", "p50 us", "p99 us", "batch", "");
+    double worst = 1;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        const struct demo_row *w = rows[i].row;
+        worst = fmax(worst, w->latency.p99_us);
+        fprintf(f, "%-18s %8.0f %8.0f %6.3f   %s\n", rows[i].name, w->latency.p50_us,
+                w->latency.p99_us, w->batch_share, rows[i].meaning);
+    }
+    fputs("\nLatency p99 (shorter is better)\n", f);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        fprintf(f, "%-18s ", rows[i].name);
+        bar(f, rows[i].row->latency.p99_us / worst, 48, utf8);
+        fprintf(f, " %.0f us\n", rows[i].row->latency.p99_us);
+    }
+    fputs("\nBatch work, as a part of what it does alone (longer is better)\n", f);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        fprintf(f, "%-18s ", rows[i].name);
+        bar(f, rows[i].row->batch_share, 48, utf8);
+        fprintf(f, " %.3f\n", rows[i].row->batch_share);
+    }
+    fprintf(f, "\nshares  asked %.2f : %.2f, got %.3f + %.3f = %.3f of one alone\n", r->asked[0],
+            r->asked[1], r->got[0], r->got[1], r->got[0] + r->got[1]);
+    fprintf(f, "pause   %s in %.2f ms, %s in %.2f ms\n",
+            r->stopped ? "stopped the batch program" : "DID NOT STOP the batch program",
+            r->suspend_us / 1e3, r->resumed ? "resumed" : "DID NOT RESUME", r->resume_us / 1e3);
+    fprintf(f, "results %s\n",
+            r->verified ? "of every kernel of every program are right"
+                        : "could not be verified for every program");
+}

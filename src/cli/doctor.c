@@ -1,0 +1,375 @@
+/* `cede doctor`: what this machine can do, what is missing and the mend. Looks, then measures with
+ * two programs of its own; changes nothing that outlasts it. */
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "cli/cli.h"
+#include "cli/doctor.h"
+#include "cli/machine.h"
+#include "device/device.h"
+
+#define DRIVER_TESTED "580." /* releases that the controls were measured on */
+
+enum level { OK, WARN, FAIL };
+static const char *const levels[] = {"ok", "warn", "fail"};
+
+struct doctor {
+    const char *device;
+    bool json, soft, failed;
+    json_t *checks;
+};
+
+/* One line of the report. mend "" where there is nothing to do. */
+static void report(struct doctor *d, enum level level, const char *name, const char *mend,
+                   const char *fmt, ...) PRINTF_LIKE(5, 6);
+static void report(struct doctor *d, enum level level, const char *name, const char *mend,
+                   const char *fmt, ...)
+{
+    char found[600];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(found, sizeof(found), fmt, ap);
+    va_end(ap);
+    if (level == FAIL)
+        d->failed = true;
+    json_array_append_new(d->checks, json_pack("{s:s, s:s, s:s, s:s}", "name", name, "status",
+                                               levels[level], "found", found, "mend", mend));
+    if (d->json)
+        return;
+    printf("%-5s %-12s %s\n", levels[level], name, found);
+    if (mend[0])
+        printf("%-5s %-12s -> %s\n", "", "", mend);
+    fflush(stdout);
+}
+
+/* ---- looking ---- */
+
+static void check_kernel(struct doctor *d)
+{
+    struct utsname u;
+    uname(&u);
+    int r = machine_pidfd_getfd();
+    if (r == 0)
+        report(d, OK, "kernel", "", "Linux %s: pidfd_getfd works", u.release);
+    else if (r == -ENOSYS)
+        report(d, FAIL, "kernel", "use Linux 5.6 or newer", "Linux %s has no pidfd_getfd",
+               u.release);
+    else
+        report(d, FAIL, "kernel",
+               "run cede on the host, or allow pidfd_getfd in the seccomp filter",
+               "Linux %s: pidfd_getfd is forbidden (%s)", u.release, strerror(-r));
+}
+
+static void check_rights(struct doctor *d)
+{
+    int scope = machine_yama_scope();
+    if (scope == 3)
+        report(d, FAIL, "ptrace_scope",
+               "sysctl kernel.yama.ptrace_scope cannot be lowered from 3: "
+               "change it in /etc/sysctl.d and reboot",
+               "kernel.yama.ptrace_scope is 3: nobody may reach into another program");
+    else if (machine_can_ptrace_all())
+        report(d, OK, "rights", "", "CAP_SYS_PTRACE: may steer every user's programs");
+    else if (scope == 2)
+        report(d, FAIL, "rights", "run as root, or set kernel.yama.ptrace_scope to 0 or 1",
+               "no CAP_SYS_PTRACE, and kernel.yama.ptrace_scope is 2");
+    else if (scope == 1)
+        report(
+            d, WARN, "rights", "for programs that run already: be root, or set ptrace_scope to 0",
+            "no CAP_SYS_PTRACE, kernel.yama.ptrace_scope is 1: may steer what `cede run` starts");
+    else
+        report(d, WARN, "rights", "to steer other users' programs: be root",
+               "no CAP_SYS_PTRACE: may steer your own programs");
+}
+
+static void check_container(struct doctor *d)
+{
+    if (machine_sees_all_pids())
+        report(d, OK, "container", "", "none: sees all processes of this machine");
+    else
+        report(d, WARN, "container", "run cede on the host to steer programs of all containers",
+               "in a pid namespace of its own: steers only programs inside it");
+}
+
+static void check_files(struct doctor *d)
+{
+    static const char *const files[] = {"/dev/nvidiactl", "/dev/nvidia-uvm"};
+    char missing[80] = "", closed[80] = "";
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        if (access(files[i], F_OK) < 0)
+            snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), " %s", files[i]);
+        else if (access(files[i], R_OK | W_OK) < 0)
+            snprintf(closed + strlen(closed), sizeof(closed) - strlen(closed), " %s", files[i]);
+    }
+    if (missing[0])
+        report(d, FAIL, "devices",
+               "load the NVIDIA driver (modprobe nvidia, nvidia-modprobe -u); in a container, pass "
+               "the GPUs in",
+               "missing:%s", missing);
+    else if (closed[0])
+        report(d, FAIL, "devices", "be root, or in the group that owns them",
+               "no right to read and write:%s", closed);
+    else
+        report(d, OK, "devices", "", "%s and %s are there and open to you", files[0], files[1]);
+}
+
+static void check_driver(struct doctor *d)
+{
+    char version[32];
+    int r = machine_driver_version(version, sizeof(version));
+    if (r == -ENOENT)
+        report(d, FAIL, "driver", "install an NVIDIA driver of the 580 series", "none is loaded");
+    else if (r < 0)
+        report(d, WARN, "driver", "", "cannot read /proc/driver/nvidia/version: %s", strerror(-r));
+    else if (strncmp(version, DRIVER_TESTED, strlen(DRIVER_TESTED)) != 0)
+        report(d, WARN, "driver", "the measurement below tells whether the controls work here",
+               "%s; cede was tested with %sx", version, DRIVER_TESTED);
+    else
+        report(d, OK, "driver", "", "%s", version);
+}
+
+static void check_nvml(struct doctor *d)
+{
+    struct machine_nvml n;
+    machine_ask_nvml(&n);
+    if (!n.found) {
+        report(d, WARN, "nvml", "install libnvidia-ml.so.1, of the driver's package",
+               "not found: names of GPUs and their use stay unknown; steering works without");
+        return;
+    }
+    report(d, OK, "nvml", "", "works, %u GPU%s", n.gpus, n.gpus == 1 ? "" : "s");
+    if (n.mig)
+        report(d, WARN, "mig", "cede shares one GPU instance at a time; nvidia-smi -mig 0 ends MIG",
+               "on, for %u GPU%s: not tested", n.mig, n.mig == 1 ? "" : "s");
+    else
+        report(d, OK, "mig", "", "off");
+    if (n.exclusive)
+        report(d, FAIL, "compute mode", "nvidia-smi -c DEFAULT",
+               "%u GPU%s let only one program in: nothing to share", n.exclusive,
+               n.exclusive == 1 ? "" : "s");
+}
+
+static void check_mps(struct doctor *d)
+{
+    /* The kernel cuts names to 15 bytes: server and control daemon look the same. */
+    pid_t pid = machine_find_process("nvidia-cuda-mps");
+    if (pid)
+        report(d, WARN, "mps",
+               "end it to steer programs one by one (echo quit | "
+               "nvidia-cuda-mps-control)",
+               "running (pid %d): programs under MPS share its contexts and cannot be told apart",
+               pid);
+    else
+        report(d, OK, "mps", "", "not running");
+}
+
+static bool check_gpus(struct doctor *d)
+{
+    struct device_driver *driver;
+    struct error err = {""};
+    int r = device_open(d->device, NULL, &driver, &err);
+    if (r < 0) {
+        report(d, FAIL, "gpus",
+               r == -ENODEV ? "see above; without a GPU: cede doctor --device soft" : "", "%s",
+               err.text);
+        return false;
+    }
+    unsigned n = driver->ops->gpus(driver);
+    for (unsigned i = 0; i < n; i++) {
+        struct gpu_info g;
+        if (driver->ops->info(driver, i, &g) < 0)
+            continue;
+        report(d, OK, "gpu", "", "%u: %s %s%s%s", i, g.name[0] ? g.name : "(name unknown)", g.uuid,
+               g.bus_id[0] ? " at " : "", g.bus_id);
+    }
+    device_close(driver);
+    if (n == 0)
+        report(d, FAIL, "gpus", "is the GPU passed in?", "the driver is there, but no GPU");
+    return n > 0;
+}
+
+static void check_daemon(struct doctor *d)
+{
+    struct client c;
+    struct error err = {""};
+    int r = client_open(&c, &err);
+    if (r == 0) {
+        report(d, OK, "daemon", "", "ceded runs (pid %d, uid %u)", (int)c.daemon_pid,
+               (unsigned)c.daemon_uid);
+        client_close(&c);
+    } else if (r == -ENOENT) {
+        report(d, OK, "daemon", "", "none runs: verbs act directly, `cede run` brings its own");
+    } else {
+        report(d, WARN, "daemon", "", "%s", err.text);
+    }
+    pid_t pid = machine_find_process("ceded");
+    uid_t uid;
+    if (pid && r == -ENOENT && proc_owner(pid, &uid) == 0)
+        report(
+            d, uid == geteuid() ? OK : WARN, "daemon", "",
+            "another ceded runs (pid %d, uid %u): two that steer the same GPU disturb each other",
+            (int)pid, (unsigned)uid);
+}
+
+/* ---- measuring ---- */
+
+static json_t *number(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static json_t *measured_json(const struct measured *m)
+{
+    json_t *o = json_object();
+    if (m->timeslices.done)
+        json_object_set_new(o, "timeslices",
+                            json_pack("{s:b, s:f, s:o, s:f, s:f, s:f, s:f}", "effective",
+                                      m->timeslices.effective, "asked_ratio", m->timeslices.asked,
+                                      "got_ratio", number(m->timeslices.got), "rate_alone",
+                                      m->timeslices.alone, "rate_a", m->timeslices.a, "rate_b",
+                                      m->timeslices.b, "call_us", m->timeslices.call_us));
+    if (m->suspend.done)
+        json_object_set_new(o, "suspend",
+                            json_pack("{s:b, s:b, s:b, s:f, s:f, s:f, s:f}", "effective",
+                                      m->suspend.stops && m->suspend.resumes, "stops",
+                                      m->suspend.stops, "resumes", m->suspend.resumes, "suspend_us",
+                                      m->suspend.suspend_us, "resume_us", m->suspend.resume_us,
+                                      "work_while_suspended_us", m->suspend.work_us, "rate_after",
+                                      m->suspend.rate_after));
+    if (m->latency.done)
+        json_object_set_new(o, "latency",
+                            json_pack("{s:b, s:f, s:f}", "effective", m->latency.effective,
+                                      "default_p99_us", m->latency.default_p99_us,
+                                      "smallest_p99_us", m->latency.smallest_p99_us));
+    return o;
+}
+
+static void report_measured(struct doctor *d, const struct measured *m)
+{
+    const char *mend =
+        "this driver takes the control and does not act on it: please report it with "
+        "the output of cede doctor --json";
+    if (m->timeslices.done)
+        report(d, m->timeslices.effective ? OK : FAIL, "timeslices",
+               m->timeslices.effective ? "" : mend,
+               "%s: 30 ms : 10 ms gave %.3f : %.3f (ratio %.2f); a call takes %.0f us",
+               m->timeslices.effective ? "effective" : "no effect", m->timeslices.a,
+               m->timeslices.b, m->timeslices.got, m->timeslices.call_us);
+    if (m->suspend.done)
+        report(d, m->suspend.stops && m->suspend.resumes ? OK : FAIL, "suspend",
+               m->suspend.stops && m->suspend.resumes ? "" : mend,
+               "%s: %s in %.0f us, %s in %.0f us",
+               m->suspend.stops && m->suspend.resumes ? "effective" : "no effect",
+               m->suspend.stops ? "stopped" : "DID NOT STOP", m->suspend.suspend_us,
+               m->suspend.resumes ? "resumed" : "DID NOT RESUME", m->suspend.resume_us);
+    if (m->latency.done)
+        report(d, m->latency.effective ? OK : FAIL, "latency", m->latency.effective ? "" : mend,
+               "%s: p99 %.0f us beside a batch program by default, %.0f us at its smallest slice",
+               m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
+               m->latency.smallest_p99_us);
+}
+
+/* 0, or the signal that ended it. */
+static int examine(struct doctor *d, json_t **measured)
+{
+    struct stage stage;
+    struct error err = {""};
+    struct measured m;
+    int r = 0;
+    *measured = NULL;
+
+    check_kernel(d);
+    check_container(d);
+    if (!d->soft) {
+        check_rights(d);
+        check_files(d);
+        check_driver(d);
+        check_nvml(d);
+        check_mps(d);
+    }
+    check_daemon(d);
+
+    r = stage_open(&stage, d->soft, &err);
+    if (r == 0 && check_gpus(d)) {
+        r = measure_effects(&stage, d->device, &m, &err);
+        report_measured(d, &m);
+        *measured = measured_json(&m);
+    }
+    if (r < 0)
+        report(d, FAIL, "measurement", "", "%s", err.text);
+    stage_close(&stage);
+    return stage.signal;
+}
+
+static const char *const usage =
+    "usage: cede doctor [OPTION...]\n"
+    "\n"
+    "Looks what this machine allows cede to do, names what is missing and the mend, and measures\n"
+    "with two small programs of its own (under 10 s) whether timeslices and suspension take "
+    "effect.\n"
+    "\n"
+    "  --device DEVICE   auto (default), nvidia, or soft: a software GPU of its own\n"
+    "  --json            one object with all checks and measurements\n"
+    "\n"
+    "Exit status: 0 if all that is needed is there and takes effect, else 1.\n";
+
+/* -1: go on; else the exit status. */
+static int parse(int argc, char **argv, struct doctor *d)
+{
+    enum { DEVICE = 1, JSON, HELP };
+    static const struct option options[] = {
+        {"device", required_argument, NULL, DEVICE},
+        {"json", no_argument, NULL, JSON},
+        {"help", no_argument, NULL, HELP},
+        {NULL, 0, NULL, 0},
+    };
+    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (c == HELP) {
+            fputs(usage, stdout);
+            return CLI_OK;
+        }
+        if (c == DEVICE)
+            d->device = optarg;
+        else if (c == JSON)
+            d->json = true;
+        else
+            return cli_usage("doctor", NULL);
+    }
+    if (optind < argc)
+        return cli_usage("doctor", "unexpected argument '%s'", argv[optind]);
+    if (strcmp(d->device, "auto") == 0)
+        d->device = "nvidia";
+    if (strcmp(d->device, "nvidia") != 0 && strcmp(d->device, "soft") != 0)
+        return cli_usage("doctor", "unknown device '%s': use auto, nvidia or soft", d->device);
+    d->soft = strcmp(d->device, "soft") == 0;
+    return -1;
+}
+
+int doctor_main(int argc, char **argv)
+{
+    struct doctor d = {.device = "auto"};
+    int status = parse(argc, argv, &d);
+    if (status >= 0)
+        return status;
+    d.checks = json_array();
+    json_t *measured;
+    int sig = examine(&d, &measured);
+    if (d.json) {
+        json_t *o = json_pack("{s:b, s:s, s:o, s:o}", "ok", !d.failed, "device", d.device, "checks",
+                              d.checks, "measured", measured ? measured : json_object());
+        if (!o || json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6)) < 0)
+            cli_error("doctor: cannot print the result");
+        putchar('\n');
+        json_decref(o);
+    } else {
+        if (d.soft)
+            puts("The software GPU is a timing model: this says nothing about a real one.");
+        json_decref(d.checks);
+        json_decref(measured);
+    }
+    return sig ? 128 + sig : d.failed ? CLI_FAILED : CLI_OK;
+}

@@ -1,0 +1,35 @@
+/* Between the two halves of `cede doctor`: what is looked at (doctor.c) and what is measured
+ * (measure.c). */
+#ifndef CEDE_CLI_DOCTOR_H
+#define CEDE_CLI_DOCTOR_H
+
+#include <stdbool.h>
+
+#include "cli/children.h"
+
+/* Fields are of use only where the measurement got as far (done). */
+struct measured {
+    struct {
+        bool done, effective;
+        double asked, got;  /* ratio of the two programs' rates */
+        double call_us;     /* of setting one timeslice on the busy GPU */
+        double alone, a, b; /* rates of work */
+    } timeslices;
+    struct {
+        bool done, stops, resumes;
+        double suspend_us, resume_us; /* the calls */
+        double work_us;               /* done while suspended */
+        double rate_after;            /* of the one that was resumed, both running again */
+    } suspend;
+    struct {
+        bool done, effective;
+        double default_p99_us, smallest_p99_us;
+    } latency;
+};
+
+/* Two batch programs, then a latency and a batch program, steered directly through the driver,
+ * under 10 s. Returns an error when it could not be measured; that a control has no effect is a
+ * result. */
+int measure_effects(struct stage *s, const char *device, struct measured *out, struct error *err);
+
+#endif

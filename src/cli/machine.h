@@ -1,0 +1,31 @@
+/* What this machine is and allows, as far as steering NVIDIA GPUs from outside goes: reads /proc
+ * and asks NVML, changes nothing. */
+#ifndef CEDE_CLI_MACHINE_H
+#define CEDE_CLI_MACHINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/* The kernel driver's version, e.g. "580.159.04". -ENOENT: none is loaded; -EPROTO. */
+int machine_driver_version(char *buf, size_t size);
+/* The same from the text of /proc/driver/nvidia/version. */
+int machine_parse_version(const char *text, char *buf, size_t size);
+
+/* 0 if pidfd_getfd(2) is there; -ENOSYS: kernel before 5.6; -EPERM: a filter forbids it. */
+int machine_pidfd_getfd(void);
+
+bool machine_can_ptrace_all(void);            /* CAP_SYS_PTRACE, as root has */
+int machine_yama_scope(void);                 /* kernel.yama.ptrace_scope; -1: not there */
+bool machine_sees_all_pids(void);             /* not in a pid namespace below the first */
+pid_t machine_find_process(const char *comm); /* 0: none */
+
+struct machine_nvml {
+    bool found;
+    unsigned gpus;
+    unsigned mig;       /* GPUs with MIG on */
+    unsigned exclusive; /* GPUs whose compute mode lets only one process in, or none */
+};
+void machine_ask_nvml(struct machine_nvml *out);
+
+#endif

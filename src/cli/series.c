@@ -1,0 +1,156 @@
+/* See series.h. */
+#include "cli/series.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "load/ops.h"
+
+void series_free(struct series *s)
+{
+    free(s->points);
+    free(s->latencies);
+    memset(s, 0, sizeof(*s));
+}
+
+static int reserve(void **v, size_t *cap, size_t n, size_t size)
+{
+    if (n <= *cap)
+        return 0;
+    size_t more = n > 2 * *cap ? n + 256 : 2 * *cap;
+    void *p = reallocarray(*v, more, size);
+    if (!p)
+        return -ENOMEM;
+    *v = p;
+    *cap = more;
+    return 0;
+}
+
+static int take_point(struct series *s, double t, const json_t *work)
+{
+    double us = json_number_value(work);
+    if (!json_is_number(work) || us < 0 || (s->npoints && us < s->points[s->npoints - 1].work_us))
+        return -EPROTO;
+    int r = reserve((void **)&s->points, &s->points_cap, s->npoints + 1, sizeof(*s->points));
+    if (r == 0)
+        s->points[s->npoints++] = (struct series_point){t, us};
+    return r;
+}
+
+static int take_latencies(struct series *s, double t, const json_t *list)
+{
+    size_t n = json_array_size(list);
+    int r = reserve((void **)&s->latencies, &s->latencies_cap, s->nlatencies + n,
+                    sizeof(*s->latencies));
+    for (size_t i = 0; i < n && r == 0; i++) {
+        const json_t *us = json_array_get(list, i);
+        if (!json_is_number(us) || json_number_value(us) < 0)
+            return -EPROTO;
+        s->latencies[s->nlatencies++] =
+            (struct series_latency){s->last_t, t, json_number_value(us)};
+    }
+    return r;
+}
+
+static int take(struct series *s, const json_t *o)
+{
+    const json_t *t = json_object_get(o, "t");
+    if (json_is_string(json_object_get(o, "role"))) {
+        const json_t *verified = json_object_get(o, "verified");
+        s->final = true;
+        s->harmed = json_is_false(verified);
+        s->verified = json_is_true(verified);
+        s->iterations_per_us = json_number_value(json_object_get(o, "iterations_per_us"));
+        return 0;
+    }
+    double at = json_number_value(t);
+    if (!json_is_number(t) || at <= s->last_t)
+        return -EPROTO;
+    const json_t *work = json_object_get(o, "work_us"), *list = json_object_get(o, "latencies_us");
+    int r = work                  ? take_point(s, at, work)
+            : json_is_array(list) ? take_latencies(s, at, list)
+                                  : -EPROTO;
+    if (r == 0)
+        s->last_t = at;
+    return r;
+}
+
+int series_line(struct series *s, const char *line, size_t n, struct error *err)
+{
+    json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
+    int r = json_is_object(o) ? take(s, o) : -EPROTO;
+    json_decref(o);
+    if (r == -EPROTO)
+        return error_set(err, r, "unexpected line '%.*s%s'", (int)min_u64(n, 60), line,
+                         n > 60 ? "..." : "");
+    return r < 0 ? error_set(err, r, "out of memory") : 0;
+}
+
+static int work_at(const struct series *s, double t, double *us)
+{
+    size_t lo = 0, hi = s->npoints; /* the first point at or after t is in lo..hi */
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (s->points[mid].t < t)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo == s->npoints || (lo == 0 && s->points[0].t > t))
+        return -ENODATA;
+    const struct series_point *p = &s->points[lo];
+    *us = p->work_us;
+    if (p->t > t)
+        *us -= (p->work_us - p[-1].work_us) * (p->t - t) / (p->t - p[-1].t);
+    return 0;
+}
+
+int series_rate(const struct series *s, double a, double b, double *rate)
+{
+    double wa, wb;
+    if (b <= a || work_at(s, a, &wa) < 0 || work_at(s, b, &wb) < 0)
+        return -ENODATA;
+    *rate = (wb - wa) / 1e6 / (b - a);
+    return 0;
+}
+
+int series_work_inside(const struct series *s, double a, double b, double *work_us)
+{
+    const struct series_point *first = NULL, *last = NULL;
+    for (size_t i = 0; i < s->npoints; i++) {
+        if (s->points[i].t < a || s->points[i].t > b)
+            continue;
+        if (!first)
+            first = &s->points[i];
+        last = &s->points[i];
+    }
+    if (first == last)
+        return -ENODATA;
+    *work_us = last->work_us - first->work_us;
+    return 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int series_percentiles(const struct series *s, double a, double b, struct percentiles *out)
+{
+    _cleanup_free_ uint64_t *ns = calloc(s->nlatencies + 1, sizeof(*ns));
+    if (!ns)
+        return -ENOMEM;
+    size_t n = 0;
+    for (size_t i = 0; i < s->nlatencies; i++) {
+        if (s->latencies[i].from >= a && s->latencies[i].to <= b)
+            ns[n++] = (uint64_t)(s->latencies[i].us * (double)NSEC_PER_USEC);
+    }
+    if (n == 0)
+        return -ENODATA;
+    qsort(ns, n, sizeof(*ns), compare);
+    *out = (struct percentiles){(double)load_percentile(ns, n, 500) / (double)NSEC_PER_USEC,
+                                (double)load_percentile(ns, n, 990) / (double)NSEC_PER_USEC, n};
+    return 0;
+}

@@ -1,0 +1,50 @@
+/* What a cede-load program says while it runs, and what follows from it: rates and percentiles of a
+ * window of time. Pure: no processes, no clock, no output. */
+#ifndef CEDE_CLI_SERIES_H
+#define CEDE_CLI_SERIES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/util.h"
+
+/* Times are seconds of CLOCK_MONOTONIC, as in the lines. Start from all zero. */
+struct series {
+    struct series_point {
+        double t, work_us; /* work done by then */
+    } * points;
+    size_t npoints, points_cap;
+    struct series_latency {
+        double from, to; /* told in the line of `to`, the line before was of `from` */
+        double us;
+    } * latencies;
+    size_t nlatencies, latencies_cap;
+    double last_t; /* of the newest live line; 0: none yet */
+
+    bool final;               /* the last object has come */
+    bool harmed;              /* it says that a result was wrong */
+    bool verified;            /* it says that all results were right */
+    double iterations_per_us; /* of a calibration; 0: none */
+};
+void series_free(struct series *s);
+
+/* Takes one line of output. -EPROTO: not what cede-load prints; -ENOMEM. */
+int series_line(struct series *s, const char *line, size_t n, struct error *err);
+
+/* Seconds of work a second between a and b; work is taken to be even between two lines.
+ * -ENODATA when the lines do not cover both. */
+int series_rate(const struct series *s, double a, double b, double *rate);
+
+/* Work in the lines of a..b alone, without the pieces before the first and after the last of them:
+ * 0 exactly if nothing ended there. -ENODATA with fewer than two lines. */
+int series_work_inside(const struct series *s, double a, double b, double *work_us);
+
+/* Nearest-rank percentiles of the requests that began and ended in lines between a and b.
+ * -ENODATA when there was none. */
+struct percentiles {
+    double p50_us, p99_us;
+    size_t n;
+};
+int series_percentiles(const struct series *s, double a, double b, struct percentiles *out);
+
+#endif
