@@ -24,8 +24,8 @@ struct client {
 int client_open(struct client *c, struct error *err);
 void client_close(struct client *c);
 
-/* 0: *reply (the caller's reference) is the daemon's ok. The daemon's own refusal is returned as its
- * -errno with its text; any broken or late reply as -EPROTO, -EMSGSIZE, -ETIMEDOUT; -EPIPE: the
+/* 0: *reply (the caller's reference) is the daemon's ok. The daemon's own refusal is returned as
+ * its -errno with its text; any broken or late reply as -EPROTO, -EMSGSIZE, -ETIMEDOUT; -EPIPE: the
  * daemon went away without a reply. Several calls may follow each other. */
 int client_call(struct client *c, const struct request *r, json_t **reply, struct error *err);
 

@@ -1,28 +1,129 @@
-/* One program under several names: picks what to be from argv[0] or the first argument. */
+/* One program under several names: picks what to be from argv[0] or from the first argument, and
+ * sees to it that what a verb printed has been written. Does nothing else. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/cli.h"
+#include "daemon/ceded.h"
+#include "daemon/restorer.h"
 #include "device/soft/server.h"
 #include "load/load.h"
+
+/* By name of the program, or as `cede VERB`. */
+static const struct {
+    const char *name, *verb;
+    int (*main)(int argc, char **argv);
+    const char *help;
+} programs[] = {
+    {"ceded", "daemon", ceded_main, "run the daemon"},
+    {"cede-load", "load", load_main, "run a GPU load and measure it"},
+    {"cede-softgpu", "softgpu", soft_server_main, "run the software GPU"},
+    {"cede-restore", NULL, restore_main, NULL},
+};
 
 static const struct {
     const char *name;
     int (*main)(int argc, char **argv);
-} programs[] = {
-    {"cede-load", load_main},
-    {"cede-softgpu", soft_server_main},
+    const char *help;
+} verbs[] = {
+    {"run", run_main, "run a command as a job"},
+    {"set", set_main, "set class and weight of what runs already"},
+    {"pause", pause_main, "take jobs off the GPU"},
+    {"resume", resume_main, "let paused jobs run again"},
+    {"ps", ps_main, "show the jobs"},
+    {"policy", policy_main, "show or change the scheduling policy"},
+    {"doctor", doctor_main, "tell what this machine allows, and measure it"},
+    {"demo", demo_main, "show what cede does, on this GPU or a software one"},
 };
+
+static int usage(FILE *f)
+{
+    fputs("usage: cede VERB [OPTION...]\n"
+          "\n"
+          "nice, renice, kill -STOP and ps for GPUs, on unmodified programs.\n"
+          "\n",
+          f);
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+        fprintf(f, "  %-10s %s\n", verbs[i].name, verbs[i].help);
+    for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
+        if (programs[i].verb)
+            fprintf(f, "  %-10s %s\n", programs[i].verb, programs[i].help);
+    }
+    fputs("\n"
+          "`cede help VERB` says more about one; cede(1) says it all.\n"
+          "\n"
+          "  sudo cede run -c latency -- python3 serve.py\n"
+          "  sudo cede run -c batch -- python3 train.py\n",
+          f);
+    return f == stdout ? CLI_OK : CLI_USAGE;
+}
+
+/* Missing standard descriptors would be taken by the next open(); these fail when used. */
+static void fill_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0)
+            open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+    }
+}
+
+static int flush(int status)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    cli_error("cannot write standard output: %s", errno ? strerror(errno) : "write error");
+    return status ? status : CLI_FAILED;
+}
+
+static int verb(int argc, char **argv)
+{
+    char self[] = "cede"; /* for getopt's messages, whatever the verb */
+    const char *name = argv[0];
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
+        if (strcmp(name, verbs[i].name) != 0)
+            continue;
+        argv[0] = self;
+        /* The program that `run` starts gets all of this as it was. */
+        if (verbs[i].main != run_main) {
+            fill_descriptors();
+            signal(SIGPIPE, SIG_IGN);
+        }
+        return flush(verbs[i].main(argc, argv));
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
+        if (programs[i].verb && strcmp(name, programs[i].verb) == 0)
+            return programs[i].main(argc, argv);
+    }
+    cli_error("unknown command '%s'", name);
+    fputs("try `cede --help`\n", stderr);
+    return CLI_USAGE;
+}
 
 int main(int argc, char **argv)
 {
-    const char *base = strrchr(argv[0], '/');
-    base = base ? base + 1 : argv[0];
-    for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
+    const char *base = argc > 0 ? strrchr(argv[0], '/') : NULL;
+    base = base ? base + 1 : argc > 0 ? argv[0] : "cede";
+    for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
         if (strcmp(base, programs[i].name) == 0)
             return programs[i].main(argc, argv);
-        if (argc > 1 && strcmp(argv[1], programs[i].name + 5) == 0)
-            return programs[i].main(argc - 1, argv + 1);
     }
-    fprintf(stderr, "cede: unknown command\n");
-    return 2;
+    if (argc < 2)
+        return usage(stderr);
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        puts("cede " CEDE_VERSION);
+        return flush(CLI_OK);
+    }
+    bool help = strcmp(argv[1], "help") == 0;
+    if ((help && argc == 2) || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return flush(usage(stdout));
+    if (help) {
+        char option[] = "--help";
+        char *args[] = {argv[2], option, NULL};
+        return verb(2, args);
+    }
+    return verb(argc - 1, argv + 1);
 }

@@ -1,0 +1,24 @@
+/* What the daemon does for `set`, `pause` and `resume`, done once by the verb itself where no
+ * daemon runs. What is set stays, and stays in the journal. Nobody follows the processes
+ * afterwards: a context that is opened later is not touched, and nothing can take turns. */
+#ifndef CEDE_CLI_DIRECT_H
+#define CEDE_CLI_DIRECT_H
+
+#include <jansson.h>
+
+#include "common/util.h"
+#include "daemon/proto.h"
+
+struct direct;
+
+/* -EBUSY: another cede is at work; -ENODEV: no GPU; -EPERM and others of journal and driver. */
+int direct_open(struct direct **out, struct error *err);
+
+/* OP_SET, OP_PAUSE or OP_RESUME. 0: done on the device, and *reply is what the daemon's would be.
+ * -ESRCH: no such process or job; -ENODEV: uses no GPU; -EPERM: another user's; driver errors. */
+int direct_do(struct direct *d, const struct request *r, json_t **reply, struct error *err);
+
+/* Leaves everything as set, and says on standard error what takes a daemon to work. */
+void direct_close(struct direct *d);
+
+#endif

@@ -1,0 +1,50 @@
+/* `cede pause` and `cede resume`: off the GPU and back, memory and state untouched. */
+#include <getopt.h>
+
+#include "cli/cli.h"
+#include "cli/targets.h"
+
+static int pause_or_resume(int argc, char **argv, const char *verb, const char *help,
+                           enum proto_op op)
+{
+    static const struct option longs[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
+        if (c != 'h')
+            return cli_usage(verb, NULL);
+        fputs(help, stdout);
+        return CLI_OK;
+    }
+    if (optind == argc)
+        return cli_usage(verb, "%s: no target given", verb);
+    const struct request r = {.op = op};
+    return targets_do(verb, &r, argv + optind, argc - optind);
+}
+
+int pause_main(int argc, char **argv)
+{
+    static const char help[] =
+        "usage: cede pause TARGET...\n"
+        "\n"
+        "Takes jobs off the GPU, in the middle of a kernel if need be. Their GPU memory stays\n"
+        "where it is; their processes run on until they wait for the GPU. TARGET is a pid, a\n"
+        "job's number ('#12' or %12) or a job's name; a process in no job becomes one.\n"
+        "All targets are tried; the exit status is 1 if any failed.\n"
+        "\n"
+        "  -h, --help  this text\n"
+        "\n"
+        "  sudo cede pause 4711 train\n"
+        "  sudo cede resume 4711 train\n";
+    return pause_or_resume(argc, argv, "pause", help, OP_PAUSE);
+}
+
+int resume_main(int argc, char **argv)
+{
+    static const char help[] =
+        "usage: cede resume TARGET...\n"
+        "\n"
+        "Lets paused jobs run again. TARGET is a pid, a job's number ('#12' or %12) or a job's\n"
+        "name. All targets are tried; the exit status is 1 if any failed.\n"
+        "\n"
+        "  -h, --help  this text\n";
+    return pause_or_resume(argc, argv, "resume", help, OP_RESUME);
+}

@@ -1,0 +1,102 @@
+/* `cede policy`: how the daemon decides. */
+#include <errno.h>
+#include <getopt.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "core/core.h"
+
+static const char help[] =
+    "usage: cede policy [NAME] [--json]\n"
+    "\n"
+    "Lists the policies, the current one marked, or makes NAME the current one.\n"
+    "\n"
+    "      --json  one object: {\"policy\": ..., \"policies\": [...]}\n"
+    "  -h, --help  this text\n"
+    "\n"
+    "  cede policy\n"
+    "  sudo cede policy shares\n";
+
+/* What there would be to choose from, when there is no daemon to ask. */
+static json_t *without_daemon(void)
+{
+    const char *name, *summary;
+    json_t *list = json_array();
+    for (unsigned i = 0; core_policy_at(i, &name, &summary); i++)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "summary", summary));
+    return json_pack("{s:n, s:o}", "policy", "policies", list);
+}
+
+static void print_list(const json_t *reply)
+{
+    const char *current = json_string_value(json_object_get(reply, "policy"));
+    const json_t *list = json_object_get(reply, "policies"), *p;
+    size_t i;
+    json_array_foreach(list, i, p)
+    {
+        const char *name = json_string_value(json_object_get(p, "name"));
+        const char *summary = json_string_value(json_object_get(p, "summary"));
+        if (name)
+            printf("%c %-10s %s\n", current && strcmp(current, name) == 0 ? '*' : ' ', name,
+                   summary ? summary : "");
+    }
+}
+
+int policy_main(int argc, char **argv)
+{
+    enum { OPT_JSON = 256 };
+    static const struct option longs[] = {{"json", no_argument, NULL, OPT_JSON},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    bool json = false;
+    for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
+        if (c == 'h') {
+            fputs(help, stdout);
+            return CLI_OK;
+        }
+        if (c != OPT_JSON)
+            return cli_usage("policy", NULL);
+        json = true;
+    }
+    if (argc - optind > 1)
+        return cli_usage("policy", "policy: one name at most");
+    struct request r = {.op = OP_POLICY};
+    const char *name = optind < argc ? argv[optind] : NULL;
+    if (name && !proto_name_ok(name))
+        return cli_usage("policy", "bad policy name '%s'", name);
+    if (name)
+        snprintf(r.name, sizeof(r.name), "%s", name);
+
+    struct client c;
+    struct error err = {""};
+    json_t *reply = NULL;
+    int code = client_open(&c, &err);
+    if (code == 0) {
+        code = client_call(&c, &r, &reply, &err);
+        client_close(&c);
+    } else if (code == -ENOENT && !name) {
+        cli_error("no daemon is running; without one, `set` and `pause` work as policy static");
+        reply = without_daemon();
+        code = reply ? 0 : error_set(&err, -ENOMEM, "out of memory");
+    } else if (code == -ENOENT) {
+        error_set(&err, code, "no daemon is running, so there is no policy to change: start ceded");
+    }
+    if (code < 0) {
+        cli_error("%s", err.text);
+        return CLI_FAILED;
+    }
+    json_object_del(reply, "v");
+    json_object_del(reply, "ok");
+    const char *current = json_string_value(json_object_get(reply, "policy"));
+    if (json) {
+        if (json_dumpf(reply, stdout, JSON_INDENT(2)) == 0)
+            putchar('\n');
+    } else if (name) {
+        printf("policy: %s\n", current ? current : name);
+    } else {
+        print_list(reply);
+    }
+    json_decref(reply);
+    return CLI_OK;
+}

@@ -1,0 +1,361 @@
+/* `cede ps`: the jobs, from the daemon or, where none runs, from what the last one wrote down.
+ * Changes nothing and takes no lock. */
+#include <errno.h>
+#include <getopt.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/targets.h"
+#include "common/procfs.h"
+#include "daemon/journal.h"
+#include "daemon/paths.h"
+
+static const char help[] =
+    "usage: cede ps [--json] [TARGET...]\n"
+    "\n"
+    "Shows the jobs, or those that TARGETs (pid, job's number '#12' or %12, name) belong to.\n"
+    "\n"
+    "      --json  one object: {\"jobs\": [...], \"daemon\": true, ...}\n"
+    "  -h, --help  this text\n"
+    "\n"
+    "STATE is running, waiting (for its turn), paused (by a person) or starting (no GPU context\n"
+    "yet). SLICE is the timeslice, - the driver's own. BUSY is GPU time lately, 100% a GPU.\n";
+
+/* ---- where the jobs come from ---------------------------------------------------------------- */
+
+/* All pages of the daemon's answer in the first one's object. */
+static int from_daemon(struct client *c, json_t **out, struct error *err)
+{
+    struct request r = {.op = OP_PS};
+    json_t *all = NULL;
+    for (bool more = true; more;) {
+        json_t *page;
+        int code = client_call(c, &r, &page, err);
+        if (code < 0) {
+            json_decref(all);
+            return code;
+        }
+        json_t *jobs = json_object_get(page, "jobs");
+        size_t n = json_array_size(jobs);
+        json_int_t last =
+            json_integer_value(json_object_get(json_array_get(jobs, n ? n - 1 : 0), "number"));
+        /* Only ever upwards, whatever the answer says. */
+        more = json_is_true(json_object_get(page, "more")) && last > (json_int_t)r.number;
+        r.number = last > 0 ? (uint64_t)last : 0;
+        if (!all) {
+            all = json_incref(page);
+            if (!json_is_array(jobs))
+                json_object_set_new(all, "jobs", json_array());
+        } else {
+            json_array_extend(json_object_get(all, "jobs"), jobs);
+        }
+        json_decref(page);
+    }
+    json_object_del(all, "v");
+    json_object_del(all, "ok");
+    json_object_del(all, "more");
+    json_object_set_new(all, "daemon", json_true());
+    *out = all;
+    return 0;
+}
+
+static bool is_descendant(pid_t pid, pid_t root)
+{
+    struct proc_stat st;
+    for (int depth = 0; pid > 1 && depth < 128; depth++) {
+        if (pid == root)
+            return true;
+        if (proc_stat_read(pid, &st) < 0)
+            break;
+        pid = st.ppid;
+    }
+    return false;
+}
+
+/* The journal holds only what was changed, so a group that it does not show runs as it always did.
+ * A job counts as paused if something of it is still suspended: a restorer may have been there. */
+static json_t *from_journal_job(const struct journal *j, const struct journal_job *rec)
+{
+    struct job_view v = {.number = rec->number, .job = *rec, .busy = -1};
+    for (uint32_t i = 0; i < journal_groups_end(j); i++) {
+        uint32_t flags;
+        const struct device_group *g = journal_group(j, i, &flags);
+        if (!g || !proc_alive(g->proc) || !is_descendant(g->proc.pid, rec->root.pid))
+            continue;
+        v.groups++;
+        v.gpus |= g->gpu < 32 ? 1U << g->gpu : 0;
+        v.runnable_groups += !(flags & JG_SUSPENDED);
+    }
+    v.job.paused = v.groups > v.runnable_groups;
+    json_t *job = proto_job(&v);
+    if (job && !v.job.paused)
+        json_object_set_new(job, "state", json_string("running"));
+    return job;
+}
+
+static int from_journal(json_t **out, struct error *err)
+{
+    json_t *jobs = json_array();
+    char dir[512];
+    for (unsigned i = 0; cede_socket_at(i, dir, sizeof(dir)); i++) {
+        char *slash = strrchr(dir, '/');
+        if (slash)
+            *slash = '\0';
+        struct journal *j;
+        int r = journal_open_readonly(dir, &j, err);
+        if (r == -ENOENT)
+            continue;
+        if (r < 0) {
+            json_decref(jobs);
+            return r;
+        }
+        for (uint32_t k = 0; k < journal_jobs_end(j); k++) {
+            const struct journal_job *rec = journal_job(j, k);
+            if (rec && proc_alive(rec->root))
+                json_array_append_new(jobs, from_journal_job(j, rec));
+        }
+        journal_close(j);
+    }
+    *out = json_pack("{s:o, s:b}", "jobs", jobs, "daemon", 0);
+    return *out ? 0 : error_set(err, -ENOMEM, "out of memory");
+}
+
+/* ---- choosing -------------------------------------------------------------------------------- */
+
+static bool wanted(const json_t *job, const struct request *t)
+{
+    const char *name = json_string_value(json_object_get(job, "name"));
+    if (t->number)
+        return (uint64_t)json_integer_value(json_object_get(job, "number")) == t->number;
+    if (t->pid)
+        return is_descendant(t->pid, (pid_t)json_integer_value(json_object_get(job, "pid")));
+    return name && strcmp(name, t->name) == 0;
+}
+
+/* Keeps the jobs that are named; each once, in their order. CLI_FAILED if a target names none. */
+static int choose(json_t *all, char *const *targets, int n)
+{
+    json_t *jobs = json_object_get(all, "jobs"), *chosen = json_array(), *job;
+    size_t k;
+    int status = CLI_OK;
+    bool *keep = calloc(json_array_size(jobs) + 1, sizeof(*keep));
+    for (int i = 0; i < n && keep; i++) {
+        struct request t = {.op = OP_PS};
+        bool any = false;
+        status = target_parse("ps", targets[i], &t) == CLI_OK ? status : CLI_USAGE;
+        json_array_foreach(jobs, k, job)
+        {
+            bool w = wanted(job, &t);
+            any |= w;
+            keep[k] |= w;
+        }
+        if (!any && status != CLI_USAGE) {
+            cli_error("%s: no such job", targets[i]);
+            status = CLI_FAILED;
+        }
+    }
+    json_array_foreach(jobs, k, job)
+    {
+        if (keep && keep[k])
+            json_array_append(chosen, job);
+    }
+    free(keep);
+    json_object_set_new(all, "jobs", chosen);
+    return status;
+}
+
+/* ---- table ----------------------------------------------------------------------------------- */
+
+enum { JOB, PID, CLASS, WEIGHT, STATE, GPU, SLICE, BUSY, MEM, NAME, COLUMNS };
+#define CELL 160
+
+static const struct {
+    const char *title;
+    bool right;
+} columns[COLUMNS] = {
+    [JOB] = {"JOB", true},       [PID] = {"PID", true},      [CLASS] = {"CLASS", false},
+    [WEIGHT] = {"WEIGHT", true}, [STATE] = {"STATE", false}, [GPU] = {"GPU", false},
+    [SLICE] = {"SLICE", true},   [BUSY] = {"BUSY", true},    [MEM] = {"MEM", true},
+    [NAME] = {"NAME", false},
+};
+
+static void slice_text(char *buf, json_int_t us)
+{
+    if (us <= 0)
+        strcpy(buf, "-");
+    else if (us < 1000)
+        snprintf(buf, CELL, "%lldus", (long long)us);
+    else if (us < 1000000)
+        snprintf(buf, CELL, "%.3gms", (double)us / 1e3);
+    else
+        snprintf(buf, CELL, "%.3gs", (double)us / 1e6);
+}
+
+static void bytes_text(char *buf, json_int_t bytes)
+{
+    static const char units[] = "BKMGT";
+    double v = (double)bytes;
+    size_t u = 0;
+    for (; v >= 1000 && u + 2 < sizeof(units); u++)
+        v /= 1024;
+    if (bytes <= 0)
+        strcpy(buf, "-");
+    else
+        snprintf(buf, CELL, v < 10 && u ? "%.1f%c" : "%.0f%c", v, units[u]);
+}
+
+/* A process's own name may hold anything, and the reader has a terminal. */
+static void name_text(char *buf, const char *name)
+{
+    snprintf(buf, CELL, "%s", name ? name : "?");
+    bool digits = buf[0] && strspn(buf, "0123456789") == strlen(buf);
+    if (digits || buf[0] == '#' || proto_name_ok(buf))
+        return;
+    for (char *p = buf; *p; p++)
+        *p = *p < ' ' || *p > '~' ? '?' : *p;
+}
+
+static void row(const json_t *job, char cell[COLUMNS][CELL])
+{
+#define INT(key) ((long long)json_integer_value(json_object_get(job, key)))
+#define STR(key)                                                                                   \
+    (json_is_string(json_object_get(job, key)) ? json_string_value(json_object_get(job, key)) : "?")
+    snprintf(cell[JOB], CELL, "#%lld", INT("number"));
+    snprintf(cell[PID], CELL, "%lld", INT("pid"));
+    snprintf(cell[CLASS], CELL, "%.16s", STR("class"));
+    snprintf(cell[WEIGHT], CELL, "%lld", INT("weight"));
+    snprintf(cell[STATE], CELL, "%.16s", STR("state"));
+    slice_text(cell[SLICE], INT("timeslice_us"));
+    bytes_text(cell[MEM], INT("memory_bytes"));
+    name_text(cell[NAME], json_string_value(json_object_get(job, "name")));
+    const json_t *busy = json_object_get(job, "busy"), *gpu;
+    strcpy(cell[BUSY], "-");
+    if (json_is_number(busy))
+        snprintf(cell[BUSY], CELL, "%.0f%%", json_number_value(busy) * 100);
+    size_t i, n = 0;
+    strcpy(cell[GPU], "-");
+    json_array_foreach(json_object_get(job, "gpus"), i, gpu)
+    {
+        int w = snprintf(cell[GPU] + n, CELL - n, "%s%lld", i ? "," : "",
+                         (long long)json_integer_value(gpu));
+        n = min_u64(n + (size_t)(w > 0 ? w : 0), CELL - 1);
+    }
+#undef INT
+#undef STR
+}
+
+/* Columns of a terminal; 0: not one, so nothing is cut. */
+static unsigned terminal_width(void)
+{
+    struct winsize w;
+    return isatty(1) && ioctl(1, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+}
+
+/* Bytes of s that fill at most `width` columns, one for a character. */
+static int cut(const char *s, size_t width)
+{
+    size_t n = 0;
+    for (size_t w = 0; s[n]; n++) {
+        if (((unsigned char)s[n] & 0xc0) != 0x80 && w++ == width)
+            break;
+    }
+    return (int)n;
+}
+
+static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], unsigned terminal)
+{
+    size_t used = 0;
+    for (size_t c = 0; c < NAME; c++) {
+        printf(columns[c].right ? "%*s  " : "%-*s  ", (int)width[c], cell[c]);
+        used += width[c] + 2;
+    }
+    size_t room = terminal == 0 ? CELL : terminal > used + 8 ? terminal - used : 8;
+    printf("%.*s\n", cut(cell[NAME], room), cell[NAME]);
+}
+
+static int print_table(const json_t *jobs)
+{
+    size_t n = json_array_size(jobs), width[COLUMNS], k;
+    char(*cells)[COLUMNS][CELL] = calloc(n + 1, sizeof(*cells));
+    if (!cells) {
+        cli_error("out of memory");
+        return CLI_FAILED;
+    }
+    for (size_t c = 0; c < COLUMNS; c++) {
+        strcpy(cells[0][c], columns[c].title);
+        width[c] = strlen(columns[c].title);
+    }
+    const json_t *job;
+    json_array_foreach(jobs, k, job)
+    {
+        row(job, cells[k + 1]);
+        for (size_t c = 0; c < COLUMNS; c++)
+            width[c] = max_u64(width[c], strlen(cells[k + 1][c]));
+    }
+    unsigned terminal = terminal_width();
+    for (k = 0; k <= n; k++)
+        print_row(cells[k], width, terminal);
+    free(cells);
+    fflush(stdout);
+    json_array_foreach(jobs, k, job)
+    {
+        const char *e = json_string_value(json_object_get(job, "error"));
+        if (e)
+            cli_error("#%lld: %s", (long long)json_integer_value(json_object_get(job, "number")),
+                      e);
+    }
+    return CLI_OK;
+}
+
+int ps_main(int argc, char **argv)
+{
+    enum { OPT_JSON = 256 };
+    static const struct option longs[] = {{"json", no_argument, NULL, OPT_JSON},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    bool json = false;
+    for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
+        if (c == 'h') {
+            fputs(help, stdout);
+            return CLI_OK;
+        }
+        if (c != OPT_JSON)
+            return cli_usage("ps", NULL);
+        json = true;
+    }
+    struct client c;
+    struct error err = {""};
+    json_t *all = NULL;
+    int r = client_open(&c, &err);
+    if (r == 0) {
+        r = from_daemon(&c, &all, &err);
+        client_close(&c);
+    } else if (r == -ENOENT) {
+        r = from_journal(&all, &err);
+        if (r == 0)
+            cli_error("no daemon is running%s", json_array_size(json_object_get(all, "jobs"))
+                                                    ? "; these are the jobs on record"
+                                                    : "");
+    }
+    if (r < 0) {
+        cli_error("%s", err.text);
+        return CLI_FAILED;
+    }
+    int status = optind < argc ? choose(all, argv + optind, argc - optind) : CLI_OK;
+    const json_t *jobs = json_object_get(all, "jobs");
+    if (status == CLI_USAGE)
+        ;
+    else if (json) {
+        if (json_dumpf(all, stdout, JSON_INDENT(2)) == 0)
+            putchar('\n');
+    } else if (json_array_size(jobs)) {
+        int printed = print_table(jobs);
+        status = printed == CLI_OK ? status : printed;
+    } else if (status == CLI_OK) {
+        puts("no jobs");
+    }
+    json_decref(all);
+    return status;
+}

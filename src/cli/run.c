@@ -1,0 +1,292 @@
+/* `cede run`: a program as a job. It behaves as the program alone would: terminal, signals, exit
+ * status, descriptors and environment are the program's own affair.
+ *
+ * The job's root is this process, not the program, and this process is the program's subreaper, so
+ * that whatever the program starts stays in the tree that the daemon looks at. Nothing here may
+ * make the program depend on cede: no death signal, no descriptor kept open, no variable set. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/transient.h"
+#include "common/procfs.h"
+
+static const char help[] =
+    "usage: cede run [-c CLASS] [-w WEIGHT] [-n NAME] [--strict] [--] COMMAND [ARGUMENT...]\n"
+    "\n"
+    "Runs COMMAND as a job on the GPU. All that it starts belongs to the job.\n"
+    "\n"
+    "  -c, --class CLASS    latency, normal (default) or batch\n"
+    "  -w, --weight WEIGHT  share within its class, 1 to 10000 (default 100)\n"
+    "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
+    "      --strict         do not run it when it cannot be scheduled\n"
+    "      --gpu-device D   auto, nvidia or soft, for the scheduler that is started if none runs\n"
+    "  -h, --help           this text\n"
+    "\n"
+    "The exit status is the command's; 1 if cede refused, 2 for wrong usage, 126 and 127 if the\n"
+    "command cannot be executed or found. Without a scheduler the command runs all the same, and "
+    "a\n"
+    "line on standard error says why.\n"
+    "\n"
+    "  sudo cede run -c latency -n serve -- python3 serve.py\n"
+    "  cede run -c batch -- python3 train.py --epochs 90\n";
+
+struct options {
+    struct request request;
+    const char *device;
+    bool strict;
+};
+
+/* The command's last path component, made into a valid name. */
+static void default_name(const char *command, char name[JOB_NAME_MAX])
+{
+    const char *base = strrchr(command, '/');
+    snprintf(name, JOB_NAME_MAX, "%s", base && base[1] ? base + 1 : command);
+    if (proto_name_ok(name))
+        return;
+    for (char *p = name; *p; p++) {
+        if (*p < '!' || *p > '~')
+            *p = '_';
+    }
+    if (!proto_name_ok(name)) {
+        memmove(name + 1, name, JOB_NAME_MAX - 2);
+        name[0] = '_';
+        name[JOB_NAME_MAX - 1] = '\0';
+    }
+}
+
+/* -1: go on; else the exit status. */
+static int parse(int argc, char **argv, struct options *o)
+{
+    enum { OPT_STRICT = 256, OPT_DEVICE };
+    static const struct option longs[] = {
+        {"class", required_argument, NULL, 'c'},
+        {"weight", required_argument, NULL, 'w'},
+        {"name", required_argument, NULL, 'n'},
+        {"strict", no_argument, NULL, OPT_STRICT},
+        {"gpu-device", required_argument, NULL, OPT_DEVICE},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct request *r = &o->request;
+    *r = (struct request){.op = OP_ADD, .run = true, .pid = getpid(), .has_class = true};
+    r->class = CLASS_NORMAL;
+    for (int c; (c = getopt_long(argc, argv, "+c:w:n:h", longs, NULL)) != -1;) {
+        int status = -1;
+        switch (c) {
+        case 'c':
+            status = cli_class("run", optarg, r);
+            break;
+        case 'w':
+            status = cli_weight("run", optarg, r);
+            break;
+        case 'n':
+            if (!proto_name_ok(optarg))
+                return cli_usage("run",
+                                 "bad name '%s': use 1 to %d printable bytes that are no number "
+                                 "and do not begin with #",
+                                 optarg, JOB_NAME_MAX - 1);
+            snprintf(r->name, sizeof(r->name), "%s", optarg);
+            break;
+        case OPT_STRICT:
+            o->strict = true;
+            break;
+        case OPT_DEVICE:
+            if (strcmp(optarg, "auto") != 0 && strcmp(optarg, "nvidia") != 0 &&
+                strcmp(optarg, "soft") != 0)
+                return cli_usage("run", "unknown device '%s': use auto, nvidia or soft", optarg);
+            o->device = optarg;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return CLI_OK;
+        default:
+            return cli_usage("run", NULL);
+        }
+        if (status > 0)
+            return status;
+    }
+    if (optind == argc || !argv[optind][0])
+        return cli_usage("run", "run: no command given");
+    if (!r->name[0])
+        default_name(argv[optind], r->name);
+    return -1;
+}
+
+/* Makes this process a job. *refused: a scheduler is there and does not allow it. */
+static int enroll(const struct options *o, struct client *peer, bool *refused, struct error *err)
+{
+    struct transient t = TRANSIENT_NONE;
+    int r = 0;
+    for (int i = 0; i < 3; i++) {
+        r = transient_connect(&t, o->device, peer, err);
+        if (r < 0)
+            break;
+        json_t *reply;
+        r = client_call(peer, &o->request, &reply, err);
+        json_decref(reply);
+        client_close(peer);
+        *refused = r == -EPERM || r == -EACCES;
+        /* A transient daemon may be on its way out, its last job gone, while we come in. */
+        if (r != -EPIPE)
+            break;
+    }
+    transient_close(&t);
+    return r;
+}
+
+/* All that may be forwarded: not what cannot be caught, nor what a fault of our own raises. */
+static void forwarded_set(sigset_t *set)
+{
+    static const int not [] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+    sigfillset(set);
+    for (size_t i = 0; i < ARRAY_SIZE(not ); i++)
+        sigdelset(set, not [i]);
+}
+
+/* Whether a process is one of the job's: what it sent to its process group has reached the program
+ * already. */
+static bool is_inside(pid_t pid)
+{
+    struct proc_stat st;
+    for (int depth = 0; pid > 1 && depth < 128; depth++) {
+        if (pid == getpid())
+            return true;
+        if (proc_stat_read(pid, &st) < 0)
+            break;
+        pid = st.ppid;
+    }
+    return false;
+}
+
+static bool should_forward(const siginfo_t *si)
+{
+    if (si->si_code <= 0) /* kill, sigqueue, tgkill, timer of a process */
+        return !is_inside(si->si_pid);
+    switch (si->si_signo) {
+    case SIGINT:
+    case SIGQUIT:
+    case SIGTSTP:
+    case SIGTTIN:
+    case SIGTTOU:
+    case SIGWINCH:
+    case SIGCONT:
+        return false; /* the terminal's, and sent to the whole process group */
+    case SIGHUP:
+        return getsid(0) == getpid(); /* a hangup goes to the session's leader alone */
+    default:
+        return true; /* such as SIGALRM from an alarm that was set before us */
+    }
+}
+
+/* Reaps all there is. True when the program has ended, with its wait status. */
+static bool reap(pid_t child, int *status)
+{
+    bool ended = false;
+    int st;
+    for (pid_t pid; (pid = waitpid(-1, &st, WNOHANG | WUNTRACED)) > 0;) {
+        if (pid != child)
+            continue;
+        if (!WIFSTOPPED(st)) {
+            *status = st;
+            ended = true;
+            continue;
+        }
+        /* The shell that waits for us has to see a stopped job. Not if it runs again already:
+         * nobody would continue us then. */
+        struct proc_stat now;
+        if (proc_stat_read(child, &now) == 0 && now.state == 'T')
+            kill(getpid(), SIGSTOP);
+    }
+    return ended;
+}
+
+static int wait_and_forward(pid_t child, const sigset_t *set)
+{
+    int status = 0;
+    siginfo_t si;
+    for (;;) {
+        if (sigwaitinfo(set, &si) < 0)
+            continue; /* EINTR: stopped and continued */
+        if (si.si_signo == SIGCHLD) {
+            if (reap(child, &status))
+                return status;
+        } else if (should_forward(&si)) {
+            kill(child, si.si_signo);
+        }
+    }
+}
+
+/* Ends as the program ended. Returns the exit status if a signal did not end this process too. */
+static int end_like(int status, const sigset_t *set)
+{
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    int sig = WTERMSIG(status);
+    const struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    prctl(PR_SET_DUMPABLE, 0); /* a core of ours would hide the program's */
+    signal(sig, SIG_DFL);
+    raise(sig);
+    sigprocmask(SIG_UNBLOCK, set, NULL);
+    return 128 + sig;
+}
+
+static int run(char **command, const struct client *peer)
+{
+    sigset_t set, before;
+    struct sigaction child_before;
+    const struct sigaction dfl = {.sa_handler = SIG_DFL};
+    forwarded_set(&set);
+    sigprocmask(SIG_BLOCK, &set, &before);
+    sigaction(SIGCHLD, &dfl, &child_before); /* ignored, it would take the exit status away */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+
+    pid_t child = fork();
+    if (child < 0) {
+        cli_error("cannot start '%s': %s", command[0], strerror(errno));
+        return CLI_FAILED;
+    }
+    if (child == 0) {
+        sigaction(SIGCHLD, &child_before, NULL);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        /* Where Yama restricts ptrace, a user's own daemon needs leave to look into the program.
+         * It lasts over the exec, but is not inherited by what the program starts. */
+        if (peer->daemon_pid > 0 && peer->daemon_uid != 0)
+            prctl(PR_SET_PTRACER, (unsigned long)peer->daemon_pid);
+        execvp(command[0], command);
+        int e = errno;
+        cli_error("cannot run '%s': %s", command[0], strerror(e));
+        _exit(e == ENOENT ? 127 : 126);
+    }
+    return end_like(wait_and_forward(child, &set), &set);
+}
+
+int run_main(int argc, char **argv)
+{
+    struct options o = {.strict = false};
+    int status = parse(argc, argv, &o);
+    if (status >= 0)
+        return status;
+    char **command = argv + optind;
+
+    struct client peer = {.fd = -1};
+    struct error err = {""};
+    bool refused = false;
+    int r = enroll(&o, &peer, &refused, &err);
+    if (refused || (r < 0 && o.strict)) {
+        cli_error("'%s' was not run: %s", command[0], err.text);
+        return CLI_FAILED;
+    }
+    if (r < 0) {
+        cli_error("'%s' runs unscheduled: %s", command[0], err.text);
+        peer.daemon_pid = 0;
+    }
+    return run(command, &peer);
+}

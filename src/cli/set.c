@@ -1,0 +1,62 @@
+/* `cede set`: class and weight of what runs already. */
+#include <getopt.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/targets.h"
+
+static const char help[] =
+    "usage: cede set TARGET... [-c CLASS] [-w WEIGHT]\n"
+    "\n"
+    "Makes running programs jobs, or changes what jobs are. TARGET is a pid, a job's number\n"
+    "('#12' or %12) or a job's name.\n"
+    "\n"
+    "  -c, --class CLASS    latency, normal, batch, or none: let go, and undo what was set\n"
+    "  -w, --weight WEIGHT  share within its class, 1 to 10000\n"
+    "  -h, --help           this text\n"
+    "\n"
+    "All targets are tried; the exit status is 1 if any failed. Without a daemon it is done once,\n"
+    "directly, and stays until it is changed or let go.\n"
+    "\n"
+    "  sudo cede set 4711 -c batch\n"
+    "  sudo cede set train -w 300\n";
+
+int set_main(int argc, char **argv)
+{
+    static const struct option longs[] = {
+        {"class", required_argument, NULL, 'c'},
+        {"weight", required_argument, NULL, 'w'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct request r = {.op = OP_SET};
+    for (int c; (c = getopt_long(argc, argv, "c:w:h", longs, NULL)) != -1;) {
+        int status = CLI_OK;
+        switch (c) {
+        case 'c':
+            r.release = strcmp(optarg, "none") == 0;
+            if (r.release)
+                r.has_class = false;
+            else
+                status = cli_class("set", optarg, &r);
+            break;
+        case 'w':
+            status = cli_weight("set", optarg, &r);
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return CLI_OK;
+        default:
+            return cli_usage("set", NULL);
+        }
+        if (status != CLI_OK)
+            return status;
+    }
+    if (optind == argc)
+        return cli_usage("set", "set: no target given");
+    if (!r.has_class && !r.has_weight && !r.release)
+        return cli_usage("set", "set: nothing to set; give -c, -w or both");
+    if (r.release && r.has_weight)
+        return cli_usage("set", "set: class none takes no weight");
+    return targets_do("set", &r, argv + optind, argc - optind);
+}

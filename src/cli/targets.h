@@ -1,0 +1,16 @@
+/* One request for several targets: `set`, `pause` and `resume`. Chooses between the daemon and the
+ * direct way, and says what became of each target. */
+#ifndef CEDE_CLI_TARGETS_H
+#define CEDE_CLI_TARGETS_H
+
+#include "daemon/proto.h"
+
+/* A target as a person types it into a request: what proto_target() takes, and %12 for #12, which a
+ * shell takes for a comment. CLI_OK, or CLI_USAGE with the message printed. */
+int target_parse(const char *verb, const char *text, struct request *r);
+
+/* All targets are tried. Returns the exit status: CLI_FAILED if any failed, CLI_USAGE, before
+ * anything is done, if one cannot be a target. */
+int targets_do(const char *verb, const struct request *what, char *const *targets, int n);
+
+#endif
