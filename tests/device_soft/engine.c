@@ -88,6 +88,19 @@ static void test_alone(void **state)
     engine_free(e);
 }
 
+/* Work that comes to an idle GPU has a whole slice before it, also if the group had the GPU before.
+ */
+static void test_fresh_slice(void **state)
+{
+    struct engine *e = engine(2);
+    submit(e, 0, 0, 100 * US, 1, 0);
+    expect(e, 0, 0, 100 * US);
+    submit(e, 0, 0, 3 * MS, 1, 1500 * US);
+    submit(e, 1, 0, 100 * US, 1, 1600 * US);
+    expect(e, 1, 2500 * US + BASE + SAVE, 2600 * US + BASE + SAVE);
+    engine_free(e);
+}
+
 static void test_switch_when_idle(void **state)
 {
     struct engine *e = engine(2);
@@ -231,6 +244,15 @@ static void test_suspend_in_switch(void **state)
     expect(e, 2, 590 * US + 2 * BASE, 690 * US + 2 * BASE);
     assert_int_equal(engine_resume(e, 1, 2 * MS, &done), 0);
     expect(e, 1, done, done + 100 * US);
+
+    /* What was preempted still has to be restored then. */
+    submit(e, 0, 0, 2 * MS, 1, 10 * MS);
+    submit(e, 1, 0, 100 * US, 1, 10 * MS);
+    uint64_t back = 11 * MS + BASE + SAVE + 100 * US;
+    assert_int_equal(engine_suspend(e, 0, back + 10 * US - plain.suspend_call_ns, &done), 0);
+    expect(e, 1, back - 100 * US, back);
+    assert_int_equal(engine_resume(e, 0, 20 * MS, &done), 0);
+    expect(e, 0, 10 * MS, done + BASE + RESTORE + 1 * MS);
     engine_free(e);
 }
 
@@ -283,6 +305,10 @@ static void test_host_overhead(void **state)
     submit(e, 0, 0, 100 * US, 1, 2 * MS); /* warm, but a stream keeps its order */
     expect(e, 0, 2025 * US, 2125 * US);
     expect(e, 0, 2125 * US, 2225 * US);
+    submit(e, 0, 0, 100 * US, 0.5f, 4 * MS);
+    submit(e, 0, 1, 100 * US, 0.5f, 4 * MS); /* other streams do not wait for it */
+    expect(e, 0, 4010 * US, 4110 * US);
+    expect(e, 0, 4025 * US, 4125 * US);
     engine_free(e);
 }
 
@@ -331,6 +357,8 @@ static void test_limits(void **state)
     assert_true(n >= 256);
     for (int i = 0; i < 3; i++)
         assert_int_equal(engine_submit(e, 0, &k, 0), 0);
+    assert_int_equal(engine_group_remove(e, 5, 0), 0);
+    assert_int_equal(engine_suspend(e, 6, 0, &done), 0);
     engine_free(e);
 }
 
@@ -475,6 +503,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_fresh_slice),
         cmocka_unit_test(test_switch_when_idle),
         cmocka_unit_test(test_preemption),
         cmocka_unit_test(test_turns),
