@@ -245,12 +245,14 @@ static void test_suspend_in_switch(void **state)
     assert_int_equal(engine_resume(e, 1, 2 * MS, &done), 0);
     expect(e, 1, done, done + 100 * US);
 
-    /* What was preempted still has to be restored then. */
+    /* What was preempted still has to be restored when it may run again. */
     submit(e, 0, 0, 2 * MS, 1, 10 * MS);
     submit(e, 1, 0, 100 * US, 1, 10 * MS);
     uint64_t back = 11 * MS + BASE + SAVE + 100 * US;
     assert_int_equal(engine_suspend(e, 0, back + 10 * US - plain.suspend_call_ns, &done), 0);
     expect(e, 1, back - 100 * US, back);
+    submit(e, 2, 0, 100 * US, 1, back + 20 * US); /* and has not been saved a second time */
+    expect(e, 2, back + 2 * BASE + RESTORE, back + 2 * BASE + RESTORE + 100 * US);
     assert_int_equal(engine_resume(e, 0, 20 * MS, &done), 0);
     expect(e, 0, 10 * MS, done + BASE + RESTORE + 1 * MS);
     engine_free(e);
