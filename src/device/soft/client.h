@@ -32,7 +32,8 @@ void soft_client_close(struct soft_client *c);
 /* -EAGAIN when too many kernels (1024) are outstanding. */
 int soft_client_submit(struct soft_client *c, const struct soft_kernel *k);
 
-/* Next completion; timeout_ms as in poll(2). -ETIMEDOUT, -EPIPE (the server has gone). */
+/* Next completion; timeout_ms as in poll(2). -ETIMEDOUT, -EPIPE (the server has gone), -EINTR (a
+ * signal came while it waited). */
 int soft_client_wait(struct soft_client *c, int timeout_ms, struct soft_completion *out);
 
 /* For poll(2): readable when a completion is there. */
