@@ -67,6 +67,17 @@ struct nv_scanner {
     uint64_t ticks_per_s;
 };
 
+struct nv_look { /* one client through its borrowed descriptor */
+    struct nv_scanner *s;
+    struct nv_process *p;
+    struct nv_client *c;
+    int fd;
+};
+/* Finds all groups of the client anew. `deep`: its process's use of GPUs changed. 0 or -ENOMEM. */
+int nv_client_discover(const struct nv_look *l, bool deep);
+/* True if all known groups of the client are there and RM named nothing new. */
+bool nv_client_unchanged(const struct nv_look *l);
+
 int nv_scanner_init(struct nv_scanner *s, const struct rm_io *io, int ctl_fd, struct nv_gpus *gpus,
                     struct error *err);
 void nv_scanner_free(struct nv_scanner *s);

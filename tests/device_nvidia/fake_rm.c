@@ -1,0 +1,456 @@
+/* See fake_rm.h. */
+#include "fake_rm.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+static void *grow(void *v, size_t n, size_t size)
+{
+    /* Powers of two. */
+    if (n & (n - 1))
+        return v;
+    v = reallocarray(v, n ? n * 2 : 1, size);
+    assert(v);
+    return v;
+}
+
+struct fake_client *fake_client_at(struct fake_rm *rm, uint32_t handle)
+{
+    for (size_t i = 0; i < rm->nclients; i++) {
+        if (rm->clients[i].handle == handle)
+            return &rm->clients[i];
+    }
+    return NULL;
+}
+
+struct fake_object *fake_object_at(struct fake_rm *rm, uint32_t client, uint32_t handle)
+{
+    struct fake_client *c = fake_client_at(rm, client);
+    for (size_t i = 0; c && i < c->nobjects; i++) {
+        if (c->objects[i].handle == handle)
+            return &c->objects[i];
+    }
+    return NULL;
+}
+
+static uint32_t object_new(struct fake_client *c, uint32_t handle, uint32_t class, uint32_t parent)
+{
+    c->objects = grow(c->objects, c->nobjects, sizeof(c->objects[0]));
+    c->objects[c->nobjects++] =
+        (struct fake_object){.handle = handle, .class = class, .parent = parent};
+    return handle;
+}
+
+static uint32_t library_new(struct fake_client *c, uint32_t class, uint32_t parent)
+{
+    return object_new(c, RM_LIBRARY_BASE + c->next_library++, class, parent);
+}
+
+static void own_new(struct fake_rm *rm, struct fake_client *c, uint32_t class, uint32_t parent)
+{
+    uint32_t handle = RM_OWN_BASE + c->next_own++;
+    if (!rm->no_own_names)
+        object_new(c, handle, class, parent);
+}
+
+/* ---- what the driver calls ---- */
+
+static int open_add(struct fake_rm *rm, int file, bool is_ctl)
+{
+    assert(rm->nopen < ARRAY_SIZE(rm->open));
+    rm->open[rm->nopen].fd = rm->next_fd;
+    rm->open[rm->nopen].file = file;
+    rm->open[rm->nopen++].is_ctl = is_ctl;
+    return rm->next_fd++;
+}
+
+static int file_of(struct fake_rm *rm, int fd)
+{
+    for (size_t i = 0; i < rm->nopen; i++) {
+        if (rm->open[i].fd == fd)
+            return rm->open[i].file;
+    }
+    assert(!"an open descriptor");
+    return 0;
+}
+
+static int io_open_ctl(void *ctx)
+{
+    struct fake_rm *rm = ctx;
+    return open_add(rm, rm->next_file++, true);
+}
+
+static void io_close(void *ctx, int fd)
+{
+    struct fake_rm *rm = ctx;
+    file_of(rm, fd);
+    for (size_t i = 0; i < rm->nopen; i++) {
+        if (rm->open[i].fd == fd)
+            rm->open[i] = rm->open[--rm->nopen];
+    }
+}
+
+static struct fake_process *process_at(struct fake_rm *rm, pid_t pid)
+{
+    for (size_t i = 0; i < rm->nprocs; i++) {
+        if (rm->procs[i].id.pid == pid && rm->procs[i].alive)
+            return &rm->procs[i];
+    }
+    return NULL;
+}
+
+static int io_pidfd(void *ctx, struct proc_id id)
+{
+    struct fake_rm *rm = ctx;
+    struct fake_process *p = process_at(rm, id.pid);
+    if (!p || p->id.start_ticks != id.start_ticks)
+        return -ESRCH;
+    return open_add(rm, -1 - (int)(p - rm->procs), false);
+}
+
+static int io_getfd(void *ctx, int pidfd, int number)
+{
+    struct fake_rm *rm = ctx;
+    struct fake_process *p = &rm->procs[-file_of(rm, pidfd) - 1];
+    if (!p->alive)
+        return -ESRCH;
+    if (p->forbidden)
+        return -EPERM;
+    for (size_t i = 0; i < p->nfds; i++) {
+        if (p->fds[i].number == number)
+            return p->fds[i].file < 0 ? -EBADF : open_add(rm, p->fds[i].file, true);
+    }
+    return -EBADF;
+}
+
+static int io_fds(void *ctx, pid_t pid, struct rm_fds *out)
+{
+    struct fake_rm *rm = ctx;
+    struct fake_process *p = process_at(rm, pid);
+    memset(out, 0, sizeof(*out));
+    if (!p || p->forbidden)
+        return p ? -EACCES : -ESRCH;
+    for (size_t i = 0; i < p->nfds; i++) {
+        if (p->fds[i].file >= 0)
+            out->ctl[out->nctl++] = p->fds[i].number;
+    }
+    out->ngpu = p->ngpu;
+    out->fd_count = rm->old_kernel ? 0 : p->nfds + p->ngpu;
+    return 0;
+}
+
+static int io_fd_count(void *ctx, pid_t pid, uint64_t *out)
+{
+    struct rm_fds fds;
+    int r = io_fds(ctx, pid, &fds);
+    *out = fds.fd_count;
+    return r;
+}
+
+static bool io_alive(void *ctx, struct proc_id id)
+{
+    struct fake_process *p = process_at(ctx, id.pid);
+    return p && p->id.start_ticks == id.start_ticks;
+}
+
+static int io_pids(void *ctx, pid_t **pids, size_t *n)
+{
+    struct fake_rm *rm = ctx;
+    *pids = calloc(rm->nprocs + 1, sizeof(**pids));
+    *n = 0;
+    for (size_t i = rm->nprocs; i-- > 0;) {
+        if (rm->procs[i].alive)
+            (*pids)[(*n)++] = rm->procs[i].id.pid;
+    }
+    return *pids ? 0 : -ENOMEM;
+}
+
+static uint64_t io_now(void *ctx)
+{
+    return ((struct fake_rm *)ctx)->now_ns;
+}
+
+static uint32_t disable_channels(struct fake_rm *rm, const struct fake_object *sub,
+                                 const struct rm_disable_channels *p)
+{
+    rm->disables++;
+    rm->max_disabled = (unsigned)max_u64(rm->max_disabled, p->count);
+    if (!sub || sub->class != RM_CLASS_SUBDEVICE || p->count > RM_DISABLE_MAX || p->preempt_event)
+        return 0x1F;
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct fake_object *channel = fake_object_at(rm, p->client[i], p->channel[i]);
+        if (!channel || !RM_IS_CHANNEL(channel->class))
+            return RM_STATUS_INVALID_CHANNEL;
+        struct fake_object *group = fake_object_at(rm, p->client[i], channel->parent);
+        /* A channel of another GPU is not this subdevice's. */
+        if (group->parent != sub->parent)
+            return RM_STATUS_INVALID_CHANNEL;
+        channel->disabled = p->disable;
+    }
+    return 0;
+}
+
+static uint32_t control(struct fake_rm *rm, int file, const struct rm_ioctl_control *a)
+{
+    void *params;
+    memcpy(&params, &a->params, sizeof(params));
+    struct fake_client *c = fake_client_at(rm, a->client);
+    if (!c || c->file != file)
+        return RM_STATUS_INVALID_CLIENT;
+    struct fake_object *o = fake_object_at(rm, a->client, a->object);
+    if (!o && a->object != a->client)
+        return RM_STATUS_INVALID_OBJECT_HANDLE;
+    if (a->cmd == rm->fail_cmd)
+        return rm->fail_status;
+    if (a->cmd == 0xD02) {
+        struct rm_handle_info *h = params;
+        struct fake_object *x = fake_object_at(rm, a->client, h->object);
+        if (!x && h->object != a->client)
+            return RM_STATUS_OBJECT_NOT_FOUND;
+        if (h->index == RM_INFO_CLASS)
+            h->result = x ? x->class : RM_CLASS_ROOT;
+        else
+            h->result = x ? x->parent : 0;
+        return 0;
+    }
+    if (a->cmd == 0xA06C0103 || a->cmd == 0xA06C0104) {
+        struct rm_timeslice *t = params;
+        if (!o || o->class != RM_CLASS_GROUP)
+            return RM_STATUS_INVALID_OBJECT;
+        if (a->cmd == 0xA06C0103)
+            o->timeslice_us = t->us;
+        else
+            t->us = o->timeslice_us;
+        return 0;
+    }
+    if (a->cmd == 0x2080110B)
+        return disable_channels(rm, o, params);
+    if (a->cmd == 0x2080014A && o) {
+        struct rm_gid_info *g = params;
+        g->length = 1 + (uint32_t)snprintf((char *)g->data, sizeof(g->data), "GPU-%08u", o->gpu);
+        return 0;
+    }
+    return 0x56;
+}
+
+static int io_ioctl(void *ctx, int fd, unsigned long request, void *arg)
+{
+    struct fake_rm *rm = ctx;
+    int file = file_of(rm, fd);
+    rm->ioctls++;
+    if (rm->die_after > 0 && --rm->die_after == 0)
+        fake_exit(rm, &rm->procs[rm->die_who]);
+    if (request == RM_IOCTL_ALLOC) {
+        struct rm_ioctl_alloc *a = arg;
+        rm->allocs++;
+        a->object = RM_CLIENT_BASE + rm->counter++ % RM_CLIENT_RANGE;
+        a->status = 0;
+    } else if (request == RM_IOCTL_FREE) {
+        ((struct rm_ioctl_free *)arg)->status = 0;
+    } else {
+        assert(request == RM_IOCTL_CONTROL);
+        struct rm_ioctl_control *a = arg;
+        a->status = control(rm, file, a);
+    }
+    return 0;
+}
+
+struct rm_io fake_io(struct fake_rm *rm)
+{
+    return (struct rm_io){
+        .ctx = rm,
+        .open_ctl = io_open_ctl,
+        .close = io_close,
+        .ioctl = io_ioctl,
+        .pidfd = io_pidfd,
+        .getfd = io_getfd,
+        .fds = io_fds,
+        .fd_count = io_fd_count,
+        .alive = io_alive,
+        .pids = io_pids,
+        .now_ns = io_now,
+    };
+}
+
+/* ---- what the programs do ---- */
+
+void fake_init(struct fake_rm *rm, unsigned gpus)
+{
+    *rm = (struct fake_rm){.now_ns = 1000 * NSEC_PER_SEC, .gpus = gpus, .next_fd = 1000};
+}
+
+void fake_free(struct fake_rm *rm)
+{
+    for (size_t i = 0; i < rm->nclients; i++)
+        free(rm->clients[i].objects);
+    free(rm->clients);
+}
+
+struct device_driver *fake_driver(struct fake_rm *rm, unsigned known)
+{
+    struct nv_gpus gpus = {.n = known};
+    for (unsigned i = 0; i < known; i++)
+        snprintf(gpus.v[i].uuid, sizeof(gpus.v[i].uuid), "gpu-%08u", i);
+    struct rm_io io = fake_io(rm);
+    struct device_driver *d = NULL;
+    struct error err;
+    int r = nv_driver_open(&io, &gpus, false, &d, &err);
+    assert(r == 0);
+    return d;
+}
+
+struct fake_process *fake_process(struct fake_rm *rm)
+{
+    assert(rm->nprocs < ARRAY_SIZE(rm->procs));
+    struct fake_process *p = &rm->procs[rm->nprocs++];
+    *p = (struct fake_process){
+        .id = {.pid = 1000000 + (int32_t)rm->nprocs, .start_ticks = rm->now_ns / 10000000},
+        .alive = true,
+    };
+    return p;
+}
+
+uint32_t fake_client(struct fake_rm *rm, struct fake_process *p)
+{
+    rm->clients = grow(rm->clients, rm->nclients, sizeof(rm->clients[0]));
+    struct fake_client *c = &rm->clients[rm->nclients++];
+    *c = (struct fake_client){
+        .handle = RM_CLIENT_BASE + rm->counter++ % RM_CLIENT_RANGE,
+        .file = rm->next_file++,
+        .next_library = 1,
+    };
+    assert(p->nfds < ARRAY_SIZE(p->fds));
+    p->fds[p->nfds].number = 3 + (int)p->nfds;
+    p->fds[p->nfds++].file = c->file;
+    return c->handle;
+}
+
+uint32_t fake_device(struct fake_rm *rm, uint32_t client, unsigned gpu)
+{
+    struct fake_client *c = fake_client_at(rm, client);
+    library_new(c, 0xCB33, client);
+    uint32_t device = library_new(c, RM_CLASS_DEVICE, client);
+    c->objects[c->nobjects - 1].gpu = gpu;
+    library_new(c, RM_CLASS_SUBDEVICE, device);
+    c->objects[c->nobjects - 1].gpu = gpu;
+    library_new(c, 0x2081, device);
+    return device;
+}
+
+static uint32_t group_new(struct fake_rm *rm, struct fake_client *c, uint32_t device, bool compute)
+{
+    uint32_t group = library_new(c, RM_CLASS_GROUP, device);
+    c->objects[c->nobjects - 1].timeslice_us = compute ? 2048 : 1024;
+    own_new(rm, c, RM_CLASS_CONTEXT, group);
+    for (int i = 0; i < (compute ? 0 : 2); i++)
+        own_new(rm, c, RM_CLASS_CONTEXT_SHARE, group);
+    for (int i = 0; i < (compute ? 8 : 4); i++) {
+        library_new(c, 0x3E, device);
+        uint32_t channel = library_new(c, 0xC86F, group);
+        if (compute)
+            library_new(c, 0xCBC0, channel);
+        library_new(c, 0xC8B5, channel);
+    }
+    return group;
+}
+
+uint32_t fake_context(struct fake_rm *rm, struct fake_process *p, uint32_t client, uint32_t device)
+{
+    struct fake_client *c = fake_client_at(rm, client);
+    for (int i = 0; i < 40; i++)
+        library_new(c, 0x40, device);
+    uint32_t group = group_new(rm, c, device, true);
+    for (int i = 0; i < 3; i++)
+        group_new(rm, c, device, false);
+    p->ngpu += p->ngpu ? 16 : 20;
+    return group;
+}
+
+void fake_context_free(struct fake_rm *rm, struct fake_process *p, uint32_t client, uint32_t group)
+{
+    struct fake_client *c = fake_client_at(rm, client);
+    size_t n = 0;
+    uint32_t first = group, last = group;
+    /* The context's names end with its third copy group's last engine. */
+    unsigned groups = 0;
+    for (size_t i = 0; i < c->nobjects; i++) {
+        const struct fake_object *o = &c->objects[i];
+        if (o->handle < first || o->handle >= RM_OWN_BASE || o->class == 0x40)
+            continue;
+        groups += o->class == RM_CLASS_GROUP;
+        if (groups > 4)
+            break;
+        last = o->handle;
+    }
+    for (size_t i = 0; i < c->nobjects; i++) {
+        const struct fake_object o = c->objects[i];
+        bool mine = (o.handle >= first && o.handle <= last) ||
+                    (o.handle >= RM_OWN_BASE && o.parent >= first && o.parent <= last);
+        if (!mine)
+            c->objects[n++] = o;
+    }
+    /* Keeps the capacity that grow() expects. */
+    while (n < c->nobjects)
+        c->objects[--c->nobjects] = (struct fake_object){0};
+    struct fake_object *copy = NULL;
+    size_t cap = 1;
+    while (cap < n + 1)
+        cap *= 2;
+    copy = reallocarray(c->objects, cap, sizeof(*copy));
+    assert(copy);
+    c->objects = copy;
+    p->ngpu -= 16;
+}
+
+void fake_malloc(struct fake_rm *rm, uint32_t client, uint32_t device, unsigned n, unsigned keep)
+{
+    struct fake_client *c = fake_client_at(rm, client);
+    c->next_library += n - keep;
+    for (unsigned i = 0; i < keep; i++)
+        library_new(c, 0x40, device);
+}
+
+struct fake_process *fake_fork(struct fake_rm *rm, const struct fake_process *parent)
+{
+    struct fake_process *p = fake_process(rm);
+    struct proc_id id = p->id;
+    *p = *parent;
+    p->id = id;
+    return p;
+}
+
+static void file_put(struct fake_rm *rm, int file)
+{
+    for (size_t i = 0; i < rm->nprocs; i++) {
+        for (size_t k = 0; rm->procs[i].alive && k < rm->procs[i].nfds; k++) {
+            if (rm->procs[i].fds[k].file == file)
+                return;
+        }
+    }
+    for (size_t i = 0; i < rm->nclients; i++) {
+        if (rm->clients[i].file == file) {
+            free(rm->clients[i].objects);
+            rm->clients[i] = (struct fake_client){.file = -1};
+        }
+    }
+}
+
+void fake_close(struct fake_rm *rm, struct fake_process *p, int number)
+{
+    for (size_t i = 0; i < p->nfds; i++) {
+        if (p->fds[i].number != number)
+            continue;
+        int file = p->fds[i].file;
+        p->fds[i] = p->fds[--p->nfds];
+        file_put(rm, file);
+        return;
+    }
+}
+
+void fake_exit(struct fake_rm *rm, struct fake_process *p)
+{
+    p->alive = false;
+    for (size_t i = 0; i < p->nfds; i++)
+        file_put(rm, p->fds[i].file);
+}

@@ -1,0 +1,85 @@
+/* A resource manager in memory, with processes, for tests of the nvidia driver without a GPU. It
+ * answers as an H200 with driver 580.159.04 was seen to answer, and counts what it is asked.
+ * Programming errors of a test abort; nothing here touches the real system. */
+#ifndef CEDE_TESTS_FAKE_RM_H
+#define CEDE_TESTS_FAKE_RM_H
+
+#include "device/nvidia/nvidia.h"
+
+struct fake_object {
+    uint32_t handle, class, parent;
+    uint64_t timeslice_us; /* of groups */
+    unsigned gpu;          /* of devices and subdevices */
+    bool disabled;         /* of channels */
+};
+
+struct fake_client {
+    uint32_t handle;
+    int file; /* the open file it answers on */
+    uint32_t next_library, next_own;
+    struct fake_object *objects;
+    size_t nobjects;
+};
+
+struct fake_process {
+    struct proc_id id;
+    bool alive;
+    struct {
+        int number, file; /* file < 0: not the driver's */
+    } fds[64];
+    size_t nfds;
+    uint32_t ngpu;
+    bool forbidden;
+};
+
+struct fake_rm {
+    uint64_t now_ns;
+    uint32_t counter; /* clients ever allocated */
+    int next_file, next_fd;
+    struct fake_client *clients;
+    size_t nclients;
+    struct fake_process procs[64];
+    size_t nprocs;
+    struct {          /* our own descriptors */
+        int fd, file; /* file < 0: pidfd of procs[-file - 1] */
+        bool is_ctl;
+    } open[32];
+    size_t nopen;
+    unsigned gpus;
+    bool no_own_names; /* an RM that names nothing itself */
+    bool old_kernel;   /* does not tell the number of descriptors */
+
+    /* Faults. */
+    uint32_t fail_cmd, fail_status; /* this control answers so */
+    int die_after;                  /* > 0: after so many ioctls procs[die_who] is gone */
+    size_t die_who;
+
+    /* What was asked. */
+    unsigned ioctls, disables, max_disabled, allocs;
+};
+
+void fake_init(struct fake_rm *rm, unsigned gpus);
+void fake_free(struct fake_rm *rm);
+struct rm_io fake_io(struct fake_rm *rm);
+/* The driver on it; `known` of its GPUs are told beforehand. */
+struct device_driver *fake_driver(struct fake_rm *rm, unsigned known);
+
+struct fake_process *fake_process(struct fake_rm *rm);
+/* A new open /dev/nvidiactl with a client; returns the client's handle. */
+uint32_t fake_client(struct fake_rm *rm, struct fake_process *p);
+/* Devices and subdevice of a GPU, as cuInit makes them; returns the device's handle. */
+uint32_t fake_device(struct fake_rm *rm, uint32_t client, unsigned gpu);
+/* A context: 1 compute group of 8 channels and 3 copy groups of 4. Returns its compute group. */
+uint32_t fake_context(struct fake_rm *rm, struct fake_process *p, uint32_t client, uint32_t device);
+void fake_context_free(struct fake_rm *rm, struct fake_process *p, uint32_t client, uint32_t group);
+/* `n` allocations, the last `keep` of which stay. */
+void fake_malloc(struct fake_rm *rm, uint32_t client, uint32_t device, unsigned n, unsigned keep);
+struct fake_process *fake_fork(struct fake_rm *rm, const struct fake_process *parent);
+/* Process gone; its clients too, unless another process has the file open. */
+void fake_exit(struct fake_rm *rm, struct fake_process *p);
+void fake_close(struct fake_rm *rm, struct fake_process *p, int number);
+
+struct fake_client *fake_client_at(struct fake_rm *rm, uint32_t handle);
+struct fake_object *fake_object_at(struct fake_rm *rm, uint32_t client, uint32_t handle);
+
+#endif

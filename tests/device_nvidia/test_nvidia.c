@@ -1,0 +1,618 @@
+/* The nvidia driver against a resource manager in memory: what it finds, how much it asks, what it
+ * changes, and that it neither keeps a descriptor nor touches a program it should not. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+// cmocka wants the four above
+#include <cmocka.h>
+
+#include "fake_rm.h"
+
+struct rig {
+    struct fake_rm rm;
+    struct device_driver *d;
+    struct group_list l;
+    struct error err;
+};
+
+static void rig_up(struct rig *t, unsigned gpus)
+{
+    memset(t, 0, sizeof(*t));
+    fake_init(&t->rm, gpus);
+    t->d = fake_driver(&t->rm, gpus);
+}
+
+static void rig_down(struct rig *t)
+{
+    assert_int_equal(t->rm.nopen, 1); /* our own */
+    device_close(t->d);
+    assert_int_equal(t->rm.nopen, 0);
+    group_list_free(&t->l);
+    fake_free(&t->rm);
+}
+
+/* Number of groups, or -errno. Never leaves a descriptor open. */
+static int scan(struct rig *t, const struct fake_process *p)
+{
+    t->l.n = 0;
+    t->rm.ioctls = 0;
+    t->err.text[0] = '\0';
+    int r = t->d->ops->scan(t->d, p->id, &t->l, &t->err);
+    assert_int_equal(t->rm.nopen, 1);
+    assert_true((r < 0) == (t->err.text[0] != '\0'));
+    return r < 0 ? r : (int)t->l.n;
+}
+
+static const struct device_group *find(const struct rig *t, uint32_t client, uint32_t group)
+{
+    for (size_t i = 0; i < t->l.n; i++) {
+        if (t->l.v[i].key == ((uint64_t)client << 32 | group))
+            return &t->l.v[i];
+    }
+    fail_msg("group %x of client %x not found", group, client);
+    return NULL;
+}
+
+static int disable(struct rig *t, bool off)
+{
+    const struct device_group *v[256];
+    assert_true(t->l.n <= ARRAY_SIZE(v));
+    for (size_t i = 0; i < t->l.n; i++)
+        v[i] = &t->l.v[i];
+    t->rm.disables = t->rm.max_disabled = 0;
+    int r = off ? t->d->ops->suspend(t->d, v, t->l.n, &t->err)
+                : t->d->ops->resume(t->d, v, t->l.n, &t->err);
+    assert_int_equal(t->rm.nopen, 1);
+    return r;
+}
+
+static unsigned disabled(struct rig *t)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < t->rm.nclients; i++) {
+        for (size_t k = 0; k < t->rm.clients[i].nobjects; k++)
+            n += t->rm.clients[i].objects[k].disabled;
+    }
+    return n;
+}
+
+static void test_one_context(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    assert_int_equal(scan(&t, p), 0); /* no descriptor yet */
+    uint32_t c = fake_client(&t.rm, p);
+    assert_int_equal(scan(&t, p), 0);
+    uint32_t d = fake_device(&t.rm, c, 0);
+    uint32_t g = fake_context(&t.rm, p, c, d);
+    assert_int_equal(scan(&t, p), 4);
+    const struct device_group *x = find(&t, c, g);
+    assert_int_equal(x->kind, GROUP_COMPUTE);
+    assert_int_equal(x->nchannels, 8);
+    assert_int_equal(x->timeslice_us, 2048);
+    assert_int_equal(x->handles[1], d);
+    assert_int_equal(x->handles[2], d + 1);
+    assert_int_equal(x->proc.pid, p->id.pid);
+    assert_int_equal(x->proc.start_ticks, p->id.start_ticks);
+    for (size_t i = 0; i < t.l.n; i++) {
+        assert_int_equal(t.l.v[i].gpu, 0);
+        if (&t.l.v[i] == x)
+            continue;
+        assert_int_equal(t.l.v[i].kind, GROUP_COPY);
+        assert_int_equal(t.l.v[i].nchannels, 4);
+        assert_int_equal(t.l.v[i].timeslice_us, 1024);
+    }
+    /* A first look at a fresh process, and one at a known process. */
+    assert_true(t.rm.ioctls < 2000);
+    assert_int_equal(scan(&t, p), 4);
+    assert_true(t.rm.ioctls <= 8);
+    rig_down(&t);
+}
+
+static void test_context_later_and_away(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, p), d = fake_device(&t.rm, c, 0);
+    uint32_t first = fake_context(&t.rm, p, c, d);
+    assert_int_equal(scan(&t, p), 4);
+    assert_int_equal(t.d->ops->set_timeslice(t.d, find(&t, c, first), 7, &t.err), 0);
+    assert_int_equal(fake_object_at(&t.rm, c, first)->timeslice_us, 7);
+
+    /* Far away in the library's names, and with live memory right behind the first. */
+    fake_malloc(&t.rm, c, d, 3000, 300);
+    fake_malloc(&t.rm, c, d, 1000000, 0);
+    uint32_t second = fake_context(&t.rm, p, c, d);
+    assert_int_equal(scan(&t, p), 8);
+    assert_int_equal(find(&t, c, first)->timeslice_us, 2048); /* as it was before us */
+    assert_int_equal(find(&t, c, second)->timeslice_us, 2048);
+    assert_int_equal(find(&t, c, second)->nchannels, 8);
+
+    /* A second driver sees the same, with our 7 as what is set. */
+    struct device_driver *mine = t.d;
+    t.d = fake_driver(&t.rm, 1);
+    t.l.n = 0;
+    assert_int_equal(t.d->ops->scan(t.d, p->id, &t.l, NULL), 0);
+    assert_int_equal(t.l.n, 8);
+    assert_int_equal(find(&t, c, first)->timeslice_us, 7);
+    device_close(t.d);
+    t.d = mine;
+
+    fake_context_free(&t.rm, p, c, first);
+    assert_int_equal(scan(&t, p), 4);
+    find(&t, c, second);
+    fake_context_free(&t.rm, p, c, second);
+    assert_int_equal(scan(&t, p), 0);
+    rig_down(&t);
+}
+
+static void test_many_contexts_gone(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, p), d = fake_device(&t.rm, c, 0), g = 0;
+    uint32_t keep = fake_context(&t.rm, p, c, d);
+    for (int i = 0; i < 500; i++) {
+        g = fake_context(&t.rm, p, c, d);
+        if (i < 499)
+            fake_context_free(&t.rm, p, c, g);
+    }
+    /* By a driver that was not there to see them go. */
+    assert_int_equal(scan(&t, p), 8);
+    find(&t, c, keep);
+    find(&t, c, g);
+    rig_down(&t);
+}
+
+static void test_unnamed_by_rm(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    t.rm.no_own_names = true;
+    t.rm.old_kernel = true;
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, p), d = fake_device(&t.rm, c, 0);
+    assert_int_equal(scan(&t, p), 0);
+    uint32_t g = fake_context(&t.rm, p, c, d);
+    assert_int_equal(scan(&t, p), 4);
+    assert_int_equal(find(&t, c, g)->nchannels, 8);
+    rig_down(&t);
+}
+
+static void test_gpus_and_descriptors(void **state)
+{
+    struct rig t;
+    rig_up(&t, 2);
+    struct fake_process *p = fake_process(&t.rm);
+    fake_client(&t.rm, p); /* the management library's: no objects */
+    uint32_t a = fake_client(&t.rm, p), b = fake_client(&t.rm, p);
+    uint32_t a0 = fake_device(&t.rm, a, 0), a1 = fake_device(&t.rm, a, 1);
+    uint32_t b2 = fake_device(&t.rm, b, 2); /* one that was not shown to us */
+    uint32_t g0 = fake_context(&t.rm, p, a, a0), g1 = fake_context(&t.rm, p, a, a1);
+    uint32_t g2 = fake_context(&t.rm, p, b, b2);
+    assert_int_equal(scan(&t, p), 12);
+    assert_int_equal(find(&t, a, g0)->gpu, 0);
+    assert_int_equal(find(&t, a, g1)->gpu, 1);
+    assert_int_equal(find(&t, b, g2)->gpu, 2);
+    assert_int_equal(t.d->ops->gpus(t.d), 3);
+    struct gpu_info info;
+    assert_int_equal(t.d->ops->info(t.d, 2, &info), 0);
+    assert_string_equal(info.uuid, "GPU-00000002");
+    assert_true(info.caps & GPU_CAP_TIMESLICE);
+    assert_int_equal(t.d->ops->info(t.d, 3, &info), -EINVAL);
+
+    /* 60 channels on three subdevices: a call each, every channel on its own. */
+    assert_int_equal(disable(&t, true), 0);
+    assert_int_equal(t.rm.disables, 3);
+    assert_int_equal(disabled(&t), 60);
+    assert_int_equal(disable(&t, true), 0);
+    assert_int_equal(disable(&t, false), 0);
+    assert_int_equal(disabled(&t), 0);
+
+    fake_close(&t.rm, p, p->fds[1].number); /* client a's */
+    assert_int_equal(scan(&t, p), 4);
+    find(&t, b, g2);
+    rig_down(&t);
+}
+
+static void test_more_than_64_channels(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, p), d = fake_device(&t.rm, c, 0);
+    for (int i = 0; i < 7; i++)
+        fake_context(&t.rm, p, c, d);
+    assert_int_equal(scan(&t, p), 28);
+    assert_int_equal(disable(&t, true), 0);
+    assert_int_equal(disabled(&t), 140);
+    assert_int_equal(t.rm.disables, 3);
+    assert_int_equal(t.rm.max_disabled, 64);
+    assert_int_equal(disable(&t, false), 0);
+    assert_int_equal(disabled(&t), 0);
+    rig_down(&t);
+}
+
+static void test_client_counter(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *old = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, old);
+    fake_context(&t.rm, old, c, fake_device(&t.rm, c, 0));
+    t.rm.counter = 300000;
+    t.rm.now_ns += 100 * NSEC_PER_SEC;
+    /* From before our time: the whole range, once. */
+    assert_int_equal(scan(&t, old), 4);
+    assert_in_range(t.rm.ioctls, 300000, 303000);
+    assert_int_equal(scan(&t, old), 4);
+    assert_true(t.rm.ioctls <= 8);
+
+    /* Born after we looked at the counter: few are possible. */
+    t.rm.now_ns += NSEC_PER_SEC;
+    struct fake_process *young = fake_process(&t.rm);
+    uint32_t y = fake_client(&t.rm, young);
+    t.rm.counter += 500;
+    assert_int_equal(scan(&t, young), 0);
+    assert_true(t.rm.ioctls < 1500);
+    fake_context(&t.rm, young, y, fake_device(&t.rm, y, 0));
+    assert_int_equal(scan(&t, young), 4);
+    assert_true(t.rm.ioctls < 2000);
+
+    /* The counter starts over; what is older than that is still found, by a fresh driver too. */
+    t.rm.counter = RM_CLIENT_RANGE + 10;
+    t.rm.now_ns += NSEC_PER_SEC;
+    struct fake_process *newest = fake_process(&t.rm);
+    uint32_t n = fake_client(&t.rm, newest);
+    assert_int_equal(n, RM_CLIENT_BASE + 10);
+    fake_context(&t.rm, newest, n, fake_device(&t.rm, n, 0));
+    assert_int_equal(scan(&t, newest), 4);
+    device_close(t.d);
+    t.d = fake_driver(&t.rm, 1);
+    assert_int_equal(scan(&t, old), 4);
+    assert_int_equal(scan(&t, young), 4);
+    assert_int_equal(scan(&t, newest), 4);
+    rig_down(&t);
+}
+
+static void test_fork(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, p), g = fake_context(&t.rm, p, c, fake_device(&t.rm, c, 0));
+    t.rm.now_ns += 50 * NSEC_PER_SEC;
+    assert_int_equal(scan(&t, p), 4);
+    struct fake_process *child = fake_fork(&t.rm, p);
+    t.rm.counter = 100000;
+    assert_int_equal(scan(&t, child), 0); /* told once, with the parent */
+    assert_true(t.rm.ioctls < 100);
+    assert_int_equal(scan(&t, child), 0);
+    assert_int_equal(scan(&t, p), 4);
+
+    fake_exit(&t.rm, p);
+    assert_int_equal(scan(&t, p), -ESRCH);
+    assert_non_null(strstr(t.err.text, "is gone"));
+    assert_int_equal(scan(&t, child), 4);
+    assert_int_equal(find(&t, c, g)->proc.pid, child->id.pid);
+    assert_int_equal(disable(&t, true), 0);
+    assert_int_equal(disabled(&t), 20);
+    assert_int_equal(disable(&t, false), 0);
+    fake_exit(&t.rm, child);
+    t.d->ops->forget(t.d, child->id.pid);
+    rig_down(&t);
+}
+
+static void test_descriptor_reused(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, p);
+    uint32_t g = fake_context(&t.rm, p, c, fake_device(&t.rm, c, 0));
+    assert_int_equal(scan(&t, p), 4);
+    struct device_group stale = *find(&t, c, g);
+
+    /* Closed, and the number is another file's: nothing may be asked of it. */
+    int number = p->fds[0].number;
+    fake_close(&t.rm, p, number);
+    p->fds[p->nfds].number = number;
+    p->fds[p->nfds++].file = -1;
+    p->ngpu = 20;
+    t.rm.ioctls = 0;
+    assert_int_equal(t.d->ops->set_timeslice(t.d, &stale, 5, &t.err), -ENOENT);
+    assert_int_equal(t.rm.ioctls, 0);
+    assert_int_equal(scan(&t, p), 0);
+
+    /* The number is a new client's. */
+    p->nfds = 0;
+    uint32_t c2 = fake_client(&t.rm, p);
+    assert_int_equal(p->fds[0].number, number);
+    p->ngpu = 0;
+    uint32_t g2 = fake_context(&t.rm, p, c2, fake_device(&t.rm, c2, 0));
+    assert_int_equal(t.d->ops->set_timeslice(t.d, &stale, 5, &t.err), -ENOENT);
+    assert_int_equal(scan(&t, p), 4);
+    assert_int_equal(fake_object_at(&t.rm, c2, g2)->timeslice_us, 2048);
+    assert_int_equal(t.d->ops->set_timeslice(t.d, find(&t, c2, g2), 5, &t.err), 0);
+
+    /* Moved to another number: found again, also for what was seen before. */
+    struct device_group moved = *find(&t, c2, g2);
+    p->fds[0].number = 40;
+    assert_int_equal(t.d->ops->set_timeslice(t.d, &moved, 6, &t.err), 0);
+    assert_int_equal(fake_object_at(&t.rm, c2, g2)->timeslice_us, 6);
+    rig_down(&t);
+}
+
+/* The same number of descriptors as before, and yet other contexts. */
+static void test_unnoticed_by_count(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, p), d = fake_device(&t.rm, c, 0);
+    uint32_t g = fake_context(&t.rm, p, c, d);
+    for (int i = 0; i < 16; i++) { /* a server's connections */
+        p->fds[p->nfds].number = 20 + i;
+        p->fds[p->nfds++].file = -1;
+    }
+    assert_int_equal(scan(&t, p), 4);
+    fake_context_free(&t.rm, p, c, g);
+    uint32_t g2 = fake_context(&t.rm, p, c, d);
+    assert_int_equal(scan(&t, p), 4);
+    find(&t, c, g2);
+    p->nfds -= 16; /* they hang up */
+    uint32_t g3 = fake_context(&t.rm, p, c, d);
+    assert_int_equal(scan(&t, p), 8);
+    find(&t, c, g3);
+
+    /* Closed and opened anew under the same number. */
+    fake_close(&t.rm, p, p->fds[0].number);
+    uint32_t c2 = fake_client(&t.rm, p);
+    fake_device(&t.rm, c2, 0);
+    assert_int_equal(scan(&t, p), 0);
+    assert_int_equal(fake_client_at(&t.rm, c2)->nobjects, 4);
+    uint32_t g4 = fake_context(&t.rm, p, c2, RM_LIBRARY_BASE + 2);
+    assert_int_equal(scan(&t, p), 4);
+    find(&t, c2, g4);
+    rig_down(&t);
+}
+
+static void test_errors(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, p);
+    uint32_t g = fake_context(&t.rm, p, c, fake_device(&t.rm, c, 0));
+    assert_int_equal(scan(&t, p), 4);
+    struct device_group x = *find(&t, c, g);
+    const struct device_ops *ops = t.d->ops;
+
+    assert_int_equal(ops->set_timeslice(t.d, &x, 0, &t.err), -EINVAL);
+    assert_int_equal(ops->set_timeslice(t.d, &x, 1000001, &t.err), -EINVAL);
+    assert_int_equal(ops->set_timeslice(t.d, &x, 1000000, NULL), 0);
+
+    p->forbidden = true;
+    assert_int_equal(ops->set_timeslice(t.d, &x, 5, &t.err), -EPERM);
+    assert_non_null(strstr(t.err.text, "CAP_SYS_PTRACE"));
+    assert_int_equal(scan(&t, p), -EPERM);
+    assert_int_equal(disable(&t, true), 0); /* no groups: nothing to do */
+    p->forbidden = false;
+    assert_int_equal(scan(&t, p), 4);
+
+    t.rm.fail_cmd = 0xA06C0103;
+    t.rm.fail_status = 0x65;
+    assert_int_equal(ops->set_timeslice(t.d, &x, 5, &t.err), -EIO);
+    assert_non_null(strstr(t.err.text, "SET_TIMESLICE"));
+    assert_non_null(strstr(t.err.text, "0x65 (timed out)"));
+    t.rm.fail_cmd = 0x2080110B;
+    t.rm.fail_status = RM_STATUS_INSUFFICIENT_PERMISSIONS;
+    assert_int_equal(disable(&t, true), -EPERM);
+    assert_non_null(strstr(t.err.text, "DISABLE_CHANNELS"));
+    t.rm.fail_cmd = 0;
+
+    /* One of two contexts is gone: the rest is done, the error is told. */
+    x = *find(&t, c, g);
+    x.handles[3] = 0x5C999999;
+    assert_int_equal(ops->set_timeslice(t.d, &x, 5, &t.err), -ENOENT);
+    x = *find(&t, c, g);
+    x.handles[2] = 0;
+    const struct device_group *two[] = {&x, find(&t, c, g)};
+    assert_int_equal(ops->suspend(t.d, two, 2, &t.err), -ENOTSUP);
+    assert_int_equal(disabled(&t), 8);
+    assert_int_equal(scan(&t, p), 4);
+
+    x = *find(&t, c, g);
+    x.proc.start_ticks++; /* the pid was reused */
+    assert_int_equal(ops->set_timeslice(t.d, &x, 5, &t.err), -ESRCH);
+    rig_down(&t);
+}
+
+/* The process goes away at every possible moment of each call. */
+static void test_dies_between(void **state)
+{
+    for (int what = 0; what < 3; what++) {
+        for (int at = 1; at < 1000; at++) {
+            struct rig t;
+            rig_up(&t, 1);
+            struct fake_process *p = fake_process(&t.rm);
+            uint32_t c = fake_client(&t.rm, p);
+            fake_context(&t.rm, p, c, fake_device(&t.rm, c, 0));
+            if (what)
+                assert_int_equal(scan(&t, p), 4);
+            t.rm.die_after = at;
+            int r = what == 0   ? scan(&t, p)
+                    : what == 1 ? t.d->ops->set_timeslice(t.d, &t.l.v[0], 5, &t.err)
+                                : disable(&t, true);
+            bool died = t.rm.die_after == 0;
+            t.rm.die_after = 0;
+            assert_int_equal(t.rm.nopen, 1);
+            if (died && what)
+                assert_true(r == -ESRCH || r == -ENOENT);
+            if (died)
+                assert_int_equal(scan(&t, p), -ESRCH);
+            rig_down(&t);
+            if (!died) {
+                assert_true(r >= 0);
+                break;
+            }
+            assert_true(at < 999);
+        }
+    }
+}
+
+static void test_processes(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *a = fake_process(&t.rm), *b = fake_process(&t.rm);
+    struct fake_process *c = fake_process(&t.rm);
+    fake_client(&t.rm, c);
+    fake_client(&t.rm, a);
+    for (int i = 0; i < 40; i++) {
+        struct pid_list l = {0};
+        assert_int_equal(t.d->ops->processes(t.d, &l, &t.err), 0);
+        if (i == 20)
+            fake_client(&t.rm, b);
+        if (i == 30)
+            fake_exit(&t.rm, a);
+        assert_int_equal(l.n, i <= 20 ? 2 : i <= 30 ? 3 : 2);
+        assert_int_equal(l.v[l.n - 1], c->id.pid);
+        pid_list_free(&l);
+    }
+    rig_down(&t);
+}
+
+static uint64_t random_next(uint64_t *s)
+{
+    *s ^= *s << 13;
+    *s ^= *s >> 7;
+    *s ^= *s << 17;
+    return *s;
+}
+
+/* Programs that start, fork, allocate, make and destroy contexts on two GPUs and exit at random;
+ * each scan must tell exactly the groups that are there, each once, with all their channels. */
+static void test_random(void **state)
+{
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct rig t;
+        rig_up(&t, 2);
+        uint64_t s = seed * 0x9E3779B97F4A7C15ULL;
+        struct {
+            struct fake_process *p; /* who scans should tell it of */
+            uint32_t client, device[2], group[12];
+            size_t n;
+        } w[16] = {0};
+        size_t n = 0;
+        for (int step = 0; step < 150; step++) {
+            size_t i = n ? (size_t)(random_next(&s) % n) : 0;
+            unsigned what = (unsigned)(random_next(&s) % 10);
+            t.rm.now_ns += random_next(&s) % (3 * NSEC_PER_SEC);
+            t.rm.counter += (uint32_t)(random_next(&s) % 100);
+            t.rm.old_kernel = seed % 4 == 0;
+            if (what == 0 && n < ARRAY_SIZE(w)) {
+                w[n].p = fake_process(&t.rm);
+                w[n].client = fake_client(&t.rm, w[n].p);
+                for (unsigned k = 0; k < 2; k++)
+                    w[n].device[k] = fake_device(&t.rm, w[n].client, k);
+                n++;
+            } else if (n && w[i].p && what <= 3 && w[i].n < ARRAY_SIZE(w[i].group)) {
+                w[i].group[w[i].n++] =
+                    fake_context(&t.rm, w[i].p, w[i].client, w[i].device[random_next(&s) % 2]);
+            } else if (n && w[i].p && what == 4 && w[i].n) {
+                size_t k = (size_t)(random_next(&s) % w[i].n);
+                fake_context_free(&t.rm, w[i].p, w[i].client, w[i].group[k]);
+                w[i].group[k] = w[i].group[--w[i].n];
+            } else if (n && w[i].p && what == 5) {
+                unsigned mallocs = (unsigned)(random_next(&s) % 5000);
+                fake_malloc(&t.rm, w[i].client, w[i].device[0], mallocs, mallocs % 50);
+            } else if (n && w[i].p && what == 6 && step % 3 == 0) {
+                fake_exit(&t.rm, w[i].p);
+                t.d->ops->forget(t.d, w[i].p->id.pid);
+                w[i].p = NULL;
+                w[i].n = 0;
+            } else if (n && w[i].p && what == 7 && t.rm.nprocs < 40) {
+                assert_int_equal(scan(&t, w[i].p), w[i].n * 4);
+                struct fake_process *child = fake_fork(&t.rm, w[i].p);
+                assert_int_equal(scan(&t, child), 0);
+                fake_exit(&t.rm, child);
+            }
+            for (size_t k = 0; k < n; k++) {
+                if (!w[k].p || (k != i && random_next(&s) % 4))
+                    continue;
+                assert_int_equal(scan(&t, w[k].p), w[k].n * 4);
+                for (size_t j = 0; j < w[k].n; j++) {
+                    const struct device_group *g = find(&t, w[k].client, w[k].group[j]);
+                    assert_int_equal(g->nchannels, 8);
+                    assert_int_equal(g->kind, GROUP_COMPUTE);
+                    const struct fake_object *o = fake_object_at(&t.rm, w[k].client, g->handles[2]);
+                    assert_int_equal(g->gpu, o->gpu);
+                }
+                assert_int_equal(disable(&t, true), 0);
+                assert_int_equal(disabled(&t), w[k].n * 20);
+                assert_int_equal(disable(&t, false), 0);
+                assert_int_equal(disabled(&t), 0);
+            }
+        }
+        rig_down(&t);
+    }
+}
+
+/* What can be asked of the real system where there is no GPU. */
+static void test_system(void **state)
+{
+    const struct rm_io *io = &rm_io_system;
+    struct proc_stat st;
+    assert_int_equal(proc_stat_read(getpid(), &st), 0);
+    struct rm_fds fds;
+    assert_int_equal(io->fds(NULL, getpid(), &fds), 0);
+    assert_int_equal(fds.nctl, 0);
+    assert_int_equal(io->fds(NULL, 0x3FFFFFFF, &fds), -ESRCH);
+    uint64_t count;
+    assert_int_equal(io->fd_count(NULL, 0x3FFFFFFF, &count), -ESRCH);
+    int pidfd = io->pidfd(NULL, st.id);
+    assert_true(pidfd >= 0);
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    /* Not the driver's file: refused before anything is asked of it. */
+    int r = io->getfd(NULL, pidfd, pipes[0]);
+    assert_true(r == -EBADF || r == -ENOSYS || r == -EPERM);
+    close(pipes[0]);
+    close(pipes[1]);
+    io->close(NULL, pidfd);
+    st.id.start_ticks++;
+    assert_int_equal(io->pidfd(NULL, st.id), -ESRCH);
+    struct device_driver *d;
+    struct error err = {""};
+    if (access(RM_CTL_PATH, F_OK) < 0) {
+        assert_int_equal(device_nvidia.open(NULL, &d, &err), -ENODEV);
+        assert_non_null(strstr(err.text, RM_CTL_PATH));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_context),
+        cmocka_unit_test(test_context_later_and_away),
+        cmocka_unit_test(test_many_contexts_gone),
+        cmocka_unit_test(test_unnamed_by_rm),
+        cmocka_unit_test(test_gpus_and_descriptors),
+        cmocka_unit_test(test_more_than_64_channels),
+        cmocka_unit_test(test_client_counter),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_descriptor_reused),
+        cmocka_unit_test(test_unnoticed_by_count),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_dies_between),
+        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_system),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
