@@ -341,7 +341,7 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
     if (flags && !r->flags) {
         r->group = *g;
         atomic_signal_fence(memory_order_seq_cst);
-    } else if (flags && r->group.nchannels != g->nchannels) {
+    } else if (flags && memcmp(r->group.channels, g->channels, sizeof(g->channels)) != 0) {
         /* A living group whose channels changed: the list first, its length last. */
         memcpy(r->group.channels, g->channels, sizeof(r->group.channels));
         atomic_signal_fence(memory_order_seq_cst);

@@ -45,7 +45,7 @@ static void job_drop(struct manager *m, uint32_t job)
 {
     struct mjob *j = &m->jobs[job];
     if (j->root_pidfd >= 0)
-        close(j->root_pidfd);
+        mgr_unwatch(m, j->root_pidfd);
     mgr_core(m, (struct core_event){.type = EV_JOB_REMOVE, .job = job});
     journal_put_job(m->journal, job, NULL);
     j->j.root.pid = 0;
@@ -60,7 +60,7 @@ void mgr_job_drop_if_over(struct manager *m, uint32_t job)
 
 static int job_enter(struct manager *m, uint32_t slot, const struct journal_job *rec)
 {
-    int fd = mgr_open_watched(m, rec->root, true, slot);
+    int fd = mgr_watch(m, rec->root, true, slot);
     if (fd < 0)
         return fd;
     m->jobs[slot] = (struct mjob){.j = *rec, .root_pidfd = fd, .added_ns = m->now, .busy = -1};
@@ -207,7 +207,7 @@ static void reap(struct manager *m)
         for (int i = 0; i < n; i++) {
             uint32_t slot = (uint32_t)ev[i].data.u64;
             if (ev[i].data.u64 >> 32) {
-                close(m->jobs[slot].root_pidfd);
+                mgr_unwatch(m, m->jobs[slot].root_pidfd);
                 m->jobs[slot].root_pidfd = -1;
                 mgr_job_drop_if_over(m, slot);
             } else {

@@ -105,7 +105,8 @@ void mgr_job_drop_if_over(struct manager *m, uint32_t job);
 /* processes.c */
 uint32_t mgr_process_find(const struct manager *m, pid_t pid);
 /* A pidfd in the manager's epoll set, tagged with whose end it tells. -ESRCH, ... */
-int mgr_open_watched(struct manager *m, struct proc_id id, bool root, uint32_t slot);
+int mgr_watch(struct manager *m, struct proc_id id, bool root, uint32_t slot);
+void mgr_unwatch(struct manager *m, int pidfd);
 int mgr_process_add(struct manager *m, struct proc_id id, uint32_t job);
 /* keep: the process lives on; journal records of what could not be undone stay. */
 void mgr_process_remove(struct manager *m, uint32_t slot, bool keep);

@@ -20,24 +20,25 @@ uint32_t mgr_process_find(const struct manager *m, pid_t pid)
     return i;
 }
 
-/* pidfds in one epoll set; the tag says whose it is. */
-static int watch(struct manager *m, int pidfd, bool root, uint32_t slot)
-{
-    struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)root << 32 | slot};
-    return epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, pidfd, &e) < 0 ? -errno : 0;
-}
-
-int mgr_open_watched(struct manager *m, struct proc_id id, bool root, uint32_t slot)
+int mgr_watch(struct manager *m, struct proc_id id, bool root, uint32_t slot)
 {
     int fd = proc_pidfd(id);
     if (fd < 0)
         return fd;
-    int r = watch(m, fd, root, slot);
-    if (r < 0) {
+    struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)root << 32 | slot};
+    if (epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0) {
+        int r = -errno;
         close(fd);
         return r;
     }
     return fd;
+}
+
+void mgr_unwatch(struct manager *m, int pidfd)
+{
+    /* Closing is not enough while a child that was just forked still has a copy. */
+    epoll_ctl(m->epoll_fd, EPOLL_CTL_DEL, pidfd, NULL);
+    close(pidfd);
 }
 
 static uint32_t group_slot(struct manager *m, const struct device_group *dg, bool *claimed)
@@ -99,7 +100,7 @@ static void group_add(struct manager *m, uint32_t process, const struct device_g
 static bool group_update(struct manager *m, uint32_t slot, const struct device_group *found)
 {
     struct mgroup *g = &m->groups[slot];
-    bool changed = g->dg.nchannels != found->nchannels;
+    bool changed = memcmp(g->dg.channels, found->channels, sizeof(found->channels)) != 0;
     uint64_t original = g->dg.timeslice_us;
     g->dg = *found;
     g->dg.timeslice_us = original;
@@ -145,7 +146,7 @@ int mgr_process_add(struct manager *m, struct proc_id id, uint32_t job)
         mgr_job_failed(m, job, -ENOSPC, &e);
         return -ENOSPC;
     }
-    int fd = mgr_open_watched(m, id, false, slot);
+    int fd = mgr_watch(m, id, false, slot);
     if (fd < 0)
         return fd;
     uint32_t b = bucket(id.pid);
@@ -174,7 +175,7 @@ void mgr_process_remove(struct manager *m, uint32_t slot, bool keep)
     while (*link != slot)
         link = &m->processes[*link].hash_next;
     *link = p->hash_next;
-    close(p->pidfd);
+    mgr_unwatch(m, p->pidfd);
     m->jobs[p->job].processes--;
     p->id.pid = 0;
 }

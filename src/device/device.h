@@ -58,7 +58,7 @@ struct device_group {
     uint32_t handles[4];   /* the driver's own: client, device, subdevice, group */
     int32_t source;        /* the driver's own: descriptor number in the owner */
     uint32_t nchannels;
-    uint32_t channels[GROUP_CHANNELS_MAX];
+    uint32_t channels[GROUP_CHANNELS_MAX]; /* zero beyond nchannels */
 };
 
 /* Grown by scan(); the caller owns `v` (group_list_free). */

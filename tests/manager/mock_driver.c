@@ -1,0 +1,207 @@
+/* See mock_driver.h. */
+#include "mock_driver.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct mock_driver *self(struct device_driver *d)
+{
+    return (struct mock_driver *)(void *)d;
+}
+
+static unsigned gpus(struct device_driver *d)
+{
+    return self(d)->ngpus;
+}
+
+static int info(struct device_driver *d, unsigned gpu, struct gpu_info *out)
+{
+    (void)d;
+    *out = (struct gpu_info){.name = "mock",
+                             .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND,
+                             .timeslice_min_us = 1,
+                             .timeslice_max_us = 1000000,
+                             .timeslice_default_us = 2048};
+    snprintf(out->uuid, sizeof(out->uuid), "MOCK-%u", gpu);
+    return 0;
+}
+
+static int processes(struct device_driver *d, struct pid_list *out, struct error *err)
+{
+    (void)err;
+    for (size_t i = 0; i < MOCK_GROUPS; i++) {
+        pid_t pid = self(d)->g[i].dg.proc.pid;
+        bool known = !pid;
+        for (size_t k = 0; k < out->n; k++)
+            known |= out->v[k] == pid;
+        if (!known)
+            pid_list_push(out, pid);
+    }
+    return 0;
+}
+
+static int scan(struct device_driver *d, struct proc_id proc, struct group_list *out,
+                struct error *err)
+{
+    struct mock_driver *m = self(d);
+    m->scans++;
+    if (m->fail_scan)
+        return error_set(err, -m->fail_scan, "mock scan of %d", proc.pid);
+    if (!proc_alive(proc))
+        return -ESRCH;
+    for (size_t i = 0; i < MOCK_GROUPS; i++) {
+        if (m->g[i].dg.proc.pid != proc.pid)
+            continue;
+        struct device_group g = m->g[i].dg;
+        g.timeslice_us = m->g[i].timeslice_us; /* as hardware: what it has now */
+        group_list_push(out, &g);
+    }
+    return 0;
+}
+
+static void forget(struct device_driver *d, pid_t pid)
+{
+    (void)d;
+    (void)pid;
+}
+
+static struct mock_group *find(struct mock_driver *m, const struct device_group *g)
+{
+    for (size_t i = 0; i < MOCK_GROUPS; i++) {
+        if (m->g[i].dg.proc.pid && m->g[i].dg.key == g->key)
+            return &m->g[i];
+    }
+    return NULL;
+}
+
+static int set_timeslice(struct device_driver *d, const struct device_group *g, uint64_t us,
+                         struct error *err)
+{
+    struct mock_driver *m = self(d);
+    m->timeslice_calls++;
+    assert_in_range(us, 1, 1000000);
+    if (m->fail_timeslice)
+        return error_set(err, -m->fail_timeslice, "mock timeslice");
+    struct mock_group *x = find(m, g);
+    if (!x)
+        return -ESRCH;
+    x->timeslice_us = us;
+    return 0;
+}
+
+static int runnable(struct mock_driver *m, const struct device_group *const *g, size_t n, bool on,
+                    int fail, struct error *err)
+{
+    int r = 0;
+    assert_true(n > 0);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(g[i]->proc.pid, g[0]->proc.pid); /* one process a call */
+        struct mock_group *x = find(m, g[i]);
+        if (!x)
+            r = r ? r : -ESRCH;
+        else if (!fail || (m->partial && i == 0))
+            x->suspended = !on;
+    }
+    return fail ? error_set(err, -fail, "mock %s", on ? "resume" : "suspend") : r;
+}
+
+static int suspend(struct device_driver *d, const struct device_group *const *g, size_t n,
+                   struct error *err)
+{
+    self(d)->suspend_calls++;
+    return runnable(self(d), g, n, false, self(d)->fail_suspend, err);
+}
+
+static int resume(struct device_driver *d, const struct device_group *const *g, size_t n,
+                  struct error *err)
+{
+    self(d)->resume_calls++;
+    return runnable(self(d), g, n, true, self(d)->fail_resume, err);
+}
+
+static int usage(struct device_driver *d, struct usage_list *out, struct error *err)
+{
+    struct mock_driver *m = self(d);
+    if (!m->has_usage)
+        return error_set(err, -ENOTSUP, "mock usage");
+    for (size_t i = 0; i < MOCK_GROUPS; i++) {
+        if (m->g[i].dg.proc.pid && m->g[i].dg.kind == GROUP_COMPUTE)
+            usage_list_push(out, &(struct gpu_usage){.pid = m->g[i].dg.proc.pid,
+                                                     .gpu = m->g[i].dg.gpu,
+                                                     .busy = m->g[i].busy,
+                                                     .memory_bytes = 1 << 20});
+    }
+    return 0;
+}
+
+static void close_driver(struct device_driver *d)
+{
+    (void)d;
+}
+
+void mock_init(struct mock_driver *d, unsigned ngpus)
+{
+    static const struct device_ops ops = {
+        .name = "mock",
+        .close = close_driver,
+        .gpus = gpus,
+        .info = info,
+        .processes = processes,
+        .scan = scan,
+        .forget = forget,
+        .set_timeslice = set_timeslice,
+        .suspend = suspend,
+        .resume = resume,
+        .usage = usage,
+    };
+    memset(d, 0, sizeof(*d));
+    d->base.ops = &ops;
+    d->ngpus = ngpus;
+}
+
+unsigned mock_context(struct mock_driver *d, pid_t pid, unsigned gpu, unsigned ncopy)
+{
+    static uint64_t key = 1;
+    struct proc_stat st;
+    assert_int_equal(proc_stat_read(pid, &st), 0);
+    unsigned compute = MOCK_GROUPS;
+    for (unsigned i = 0, made = 0; i < MOCK_GROUPS && made <= ncopy; i++) {
+        if (d->g[i].dg.proc.pid)
+            continue;
+        if (made == 0)
+            compute = i;
+        d->g[i] = (struct mock_group){
+            .dg = {.key = key++,
+                   .proc = st.id,
+                   .gpu = gpu,
+                   .kind = made++ ? GROUP_COPY : GROUP_COMPUTE,
+                   .nchannels = 2,
+                   .channels = {(uint32_t)key * 2, (uint32_t)key * 2 + 1}},
+            .timeslice_us = 2048,
+            .busy = 1,
+        };
+    }
+    return compute;
+}
+
+void mock_exit(struct mock_driver *d, pid_t pid)
+{
+    for (size_t i = 0; i < MOCK_GROUPS; i++) {
+        if (d->g[i].dg.proc.pid == pid)
+            d->g[i].dg.proc.pid = 0;
+    }
+}
+
+struct mock_group *mock_compute(struct mock_driver *d, pid_t pid, unsigned gpu)
+{
+    for (size_t i = 0; i < MOCK_GROUPS; i++) {
+        if (d->g[i].dg.proc.pid == pid && d->g[i].dg.gpu == gpu && d->g[i].dg.kind == GROUP_COMPUTE)
+            return &d->g[i];
+    }
+    fail_msg("process %d has no context on GPU %u", (int)pid, gpu);
+    return NULL;
+}

@@ -1,0 +1,33 @@
+/* A driver without a device: groups in memory for processes that the test forks. Keeps a log of
+ * what it was told, can be made to fail, and complains of what must never happen. */
+#ifndef TESTS_MANAGER_MOCK_DRIVER_H
+#define TESTS_MANAGER_MOCK_DRIVER_H
+
+#include "device/device.h"
+
+#define MOCK_GROUPS 512
+
+struct mock_group {
+    struct device_group dg; /* proc.pid 0: free */
+    uint64_t timeslice_us;
+    bool suspended;
+    double busy; /* what usage() tells of its process */
+};
+
+struct mock_driver {
+    struct device_driver base;
+    struct mock_group g[MOCK_GROUPS];
+    unsigned ngpus;
+    int fail_timeslice, fail_suspend, fail_resume, fail_scan; /* errno to answer, 0: work */
+    bool partial; /* a failing suspend has suspended the first group nevertheless */
+    unsigned timeslice_calls, suspend_calls, resume_calls, scans;
+    bool has_usage;
+};
+
+void mock_init(struct mock_driver *d, unsigned ngpus);
+/* A context: one compute group and ncopy copy groups. Returns the index of the compute group. */
+unsigned mock_context(struct mock_driver *d, pid_t pid, unsigned gpu, unsigned ncopy);
+void mock_exit(struct mock_driver *d, pid_t pid);
+struct mock_group *mock_compute(struct mock_driver *d, pid_t pid, unsigned gpu);
+
+#endif

@@ -1,0 +1,618 @@
+/* The manager and its journal on a driver without a device: what is set, in which order of events,
+ * what stays in the journal, and that whatever fails, nobody stays suspended. */
+#include "daemon/manager.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "mock_driver.h"
+
+struct fixture {
+    char dir[64];
+    struct mock_driver d;
+    struct journal *j;
+    struct manager *m;
+    uint64_t now;
+    pid_t children[64];
+    unsigned n;
+};
+
+static bool rule(void *arg, pid_t pid, struct job_spec *spec)
+{
+    const pid_t *match = arg;
+    if (pid != *match)
+        return false;
+    *spec = (struct job_spec){.class = CLASS_BATCH, .weight = 50, .source = JOB_RULE, .name = "r"};
+    return true;
+}
+
+static void start(struct fixture *f, const char *policy, pid_t *rule_pid)
+{
+    struct error err = {""};
+    struct manager_options o = {
+        .policy = policy, .rule = rule_pid ? rule : NULL, .rule_arg = rule_pid};
+    core_params_default(&o.params);
+    if (journal_open(f->dir, 0, &f->j, &err) < 0)
+        fail_msg("%s", err.text);
+    if (manager_new(&f->d.base, f->j, &o, &f->m, &err) < 0)
+        fail_msg("%s", err.text);
+    f->now = max_u64(f->now, monotonic_ns());
+}
+
+static void stop(struct fixture *f, bool restore)
+{
+    assert_int_equal(manager_free(f->m, restore), 0);
+    journal_close(f->j);
+    f->m = NULL;
+}
+
+/* As after kill -9: the memory is gone, the files and the device stay. */
+static void crash(struct fixture *f)
+{
+    manager_free(f->m, false);
+    journal_close(f->j);
+    f->m = NULL;
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    snprintf(f->dir, sizeof(f->dir), "/tmp/cede-test-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    mock_init(&f->d, 2);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    char cmd[128];
+    if (f->m)
+        crash(f);
+    for (unsigned i = 0; i < f->n; i++) {
+        kill(f->children[i], SIGKILL);
+        waitpid(f->children[i], NULL, 0);
+    }
+    snprintf(cmd, sizeof(cmd), "rm -rf %s", f->dir);
+    assert_int_equal(system(cmd), 0);
+    free(f);
+    return 0;
+}
+
+static void wait_to_die(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;)
+        pause();
+}
+
+static pid_t child(struct fixture *f)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        wait_to_die();
+    return f->children[f->n++] = pid;
+}
+
+static void end(struct fixture *f, pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    for (unsigned i = 0; i < f->n; i++) {
+        if (f->children[i] == pid)
+            f->children[i] = f->children[--f->n];
+    }
+    mock_exit(&f->d, pid);
+}
+
+static void ticks(struct fixture *f, uint64_t ms)
+{
+    uint64_t until = f->now + ms * NSEC_PER_MSEC;
+    while (f->now < until) {
+        uint64_t next = manager_tick(f->m, f->now);
+        f->now = max_u64(min_u64(next, until), f->now + NSEC_PER_MSEC);
+    }
+    manager_tick(f->m, f->now);
+}
+
+static uint32_t add(struct fixture *f, pid_t pid, enum job_class class)
+{
+    struct proc_stat st;
+    struct error err = {""};
+    uint32_t job = MANAGER_NONE;
+    assert_int_equal(proc_stat_read(pid, &st), 0);
+    struct job_spec spec = {.class = class, .weight = WEIGHT_DEFAULT, .source = JOB_PID};
+    if (manager_add(f->m, st.id, &spec, &job, &err) < 0)
+        fail_msg("%s", err.text);
+    return job;
+}
+
+static struct mock_group *on(struct fixture *f, pid_t pid)
+{
+    return mock_compute(&f->d, pid, 0);
+}
+
+static unsigned suspended_groups(const struct fixture *f)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < MOCK_GROUPS; i++)
+        n += f->d.g[i].dg.proc.pid && f->d.g[i].suspended;
+    return n;
+}
+
+static unsigned changed_groups(const struct fixture *f)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < MOCK_GROUPS; i++)
+        n += f->d.g[i].dg.proc.pid && (f->d.g[i].suspended || f->d.g[i].timeslice_us != 2048);
+    return n;
+}
+
+static void test_classes_become_timeslices(void **state)
+{
+    struct fixture *f = *state;
+    pid_t a = child(f), b = child(f);
+    mock_context(&f->d, a, 0, 3);
+    mock_context(&f->d, b, 0, 3);
+    start(f, "priority", NULL);
+    uint32_t ja = add(f, a, CLASS_LATENCY), jb = add(f, b, CLASS_BATCH);
+    ticks(f, 1000);
+    assert_int_equal(on(f, a)->timeslice_us, 1000000);
+    assert_int_equal(on(f, b)->timeslice_us, 1);
+    assert_int_equal(changed_groups(f), 8); /* copy groups too */
+    assert_int_equal(suspended_groups(f), 0);
+
+    /* Nothing changes: nothing is done. */
+    unsigned calls = f->d.timeslice_calls;
+    ticks(f, 10000);
+    assert_int_equal(f->d.timeslice_calls, calls);
+
+    assert_int_equal(manager_change(f->m, ja, CLASS_NORMAL, 300), 0);
+    assert_int_equal(manager_change(f->m, jb, CLASS_NORMAL, 100), 0);
+    ticks(f, 1);
+    assert_int_equal(on(f, a)->timeslice_us, 30000);
+    assert_int_equal(on(f, b)->timeslice_us, 10000);
+
+    manager_release(f->m, jb);
+    assert_int_equal(on(f, b)->timeslice_us, 2048);
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+static void test_batch_jobs_take_turns(void **state)
+{
+    struct fixture *f = *state;
+    pid_t lat = child(f), b[3];
+    mock_context(&f->d, lat, 0, 3);
+    start(f, "priority", NULL);
+    add(f, lat, CLASS_LATENCY);
+    for (int i = 0; i < 3; i++) {
+        b[i] = child(f);
+        mock_context(&f->d, b[i], 0, 3);
+        add(f, b[i], CLASS_BATCH);
+    }
+    ticks(f, 500);
+    unsigned ran[3] = {0};
+    for (int t = 0; t < 600; t++) {
+        ticks(f, 10);
+        unsigned runs = 0;
+        for (int i = 0; i < 3; i++) {
+            runs += !on(f, b[i])->suspended;
+            ran[i] += !on(f, b[i])->suspended;
+        }
+        assert_int_equal(runs, 1);
+        assert_false(on(f, lat)->suspended);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_in_range(ran[i], 180, 220);
+    /* The one whose turn it is ends: another has it at once. */
+    for (int i = 0; i < 3; i++) {
+        if (!on(f, b[i])->suspended) {
+            end(f, b[i]);
+            break;
+        }
+    }
+    ticks(f, 1);
+    assert_int_equal(suspended_groups(f), 4);
+    end(f, lat);
+    ticks(f, 1);
+    assert_int_equal(suspended_groups(f), 0);
+}
+
+static void test_pause(void **state)
+{
+    struct fixture *f = *state;
+    pid_t a = child(f);
+    mock_context(&f->d, a, 0, 3);
+    mock_context(&f->d, a, 1, 3); /* two GPUs */
+    mock_context(&f->d, a, 0, 3); /* a second context */
+    start(f, "priority", NULL);
+    uint32_t j = add(f, a, CLASS_NORMAL);
+    ticks(f, 100);
+    assert_int_equal(manager_pause(f->m, j, true, 0), 0);
+    ticks(f, 1);
+    assert_int_equal(suspended_groups(f), 12);
+    assert_int_equal(f->d.suspend_calls, 2); /* one call a GPU */
+    /* A context that appears in a paused job is suspended too, and so is a new channel. */
+    mock_context(&f->d, a, 1, 0);
+    ticks(f, 3000);
+    assert_int_equal(suspended_groups(f), 13);
+    struct mock_group *g = on(f, a);
+    g->dg.channels[g->dg.nchannels++] = 77;
+    g->suspended = false; /* the new channel runs */
+    ticks(f, 3000);
+    assert_int_equal(suspended_groups(f), 13);
+    assert_int_equal(manager_pause(f->m, j, false, 0), 0);
+    ticks(f, 1);
+    assert_int_equal(suspended_groups(f), 0);
+}
+
+static void test_follows_processes(void **state)
+{
+    struct fixture *f = *state;
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    pid_t root = fork();
+    if (root == 0) {
+        /* Two generations below; the one between ends. */
+        pid_t mid = fork();
+        if (mid == 0) {
+            pid_t leaf = fork();
+            if (leaf == 0)
+                for (;;)
+                    pause();
+            (void)!write(fds[1], &leaf, sizeof(leaf));
+        }
+        wait_to_die();
+    }
+    f->children[f->n++] = root;
+    pid_t leaf;
+    assert_int_equal(read(fds[0], &leaf, sizeof(leaf)), sizeof(leaf));
+    close(fds[0]);
+    close(fds[1]);
+    start(f, "priority", NULL);
+    uint32_t j = add(f, root, CLASS_BATCH);
+    pid_t lat = child(f);
+    mock_context(&f->d, lat, 0, 0);
+    add(f, lat, CLASS_LATENCY);
+    struct error err = {""};
+    assert_int_equal(manager_job_status(f->m, j, &err), -ENODEV);
+    ticks(f, 500);
+    mock_context(&f->d, leaf, 0, 3);
+    ticks(f, 200); /* a young job is looked for closely */
+    assert_int_equal(on(f, leaf)->timeslice_us, 1);
+    assert_int_equal(manager_job_of(f->m, leaf), j);
+    assert_int_equal(manager_job_of(f->m, getpid()), MANAGER_NONE);
+    assert_int_equal(manager_job_status(f->m, j, &err), 0);
+    /* The root goes, the job stays while a process of it works, and ends with it. */
+    end(f, root);
+    ticks(f, 100);
+    struct job_view v;
+    uint32_t cursor = j;
+    assert_true(manager_next_job(f->m, &cursor, &v));
+    assert_int_equal(v.processes, 1);
+    kill(leaf, SIGKILL);
+    for (int i = 0; i < 1000 && kill(leaf, 0) == 0 &&
+                    proc_alive((struct proc_id){leaf, on(f, leaf)->dg.proc.start_ticks});
+         i++)
+        usleep(1000);
+    mock_exit(&f->d, leaf);
+    ticks(f, 100);
+    assert_int_equal(manager_job_by_number(f->m, v.number), MANAGER_NONE);
+}
+
+static void test_rules(void **state)
+{
+    struct fixture *f = *state;
+    pid_t a = child(f), b = child(f);
+    mock_context(&f->d, a, 0, 0);
+    mock_context(&f->d, b, 0, 0);
+    start(f, "priority", &b);
+    ticks(f, 600);
+    assert_int_equal(manager_job_of(f->m, a), MANAGER_NONE);
+    uint32_t j = manager_job_of(f->m, b), cursor = 0;
+    assert_int_not_equal(j, MANAGER_NONE);
+    struct job_view v;
+    assert_true(manager_next_job(f->m, &cursor, &v));
+    assert_int_equal(v.job.weight, 50);
+    assert_int_equal(v.job.source, JOB_RULE);
+    assert_false(manager_next_job(f->m, &cursor, &v));
+}
+
+/* One latency job, two batch jobs: one of them is suspended. */
+static void three_jobs(struct fixture *f, pid_t p[3])
+{
+    for (int i = 0; i < 3; i++) {
+        p[i] = child(f);
+        mock_context(&f->d, p[i], 0, 3);
+    }
+    start(f, "priority", NULL);
+    add(f, p[0], CLASS_LATENCY);
+    add(f, p[1], CLASS_BATCH);
+    add(f, p[2], CLASS_BATCH);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+}
+
+static void test_crash_and_undo(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    three_jobs(f, p);
+    crash(f);
+    assert_int_equal(suspended_groups(f), 4);
+    /* What the restorer does. */
+    struct journal *j;
+    assert_int_equal(journal_open(f->dir, 0, &j, NULL), 0);
+    assert_int_equal(journal_undo(j, &f->d.base, NULL, NULL), 0);
+    assert_int_equal(changed_groups(f), 0);
+    for (uint32_t i = 0; i < journal_groups_end(j); i++) {
+        uint32_t flags;
+        assert_null(journal_group(j, i, &flags));
+    }
+    journal_close(j);
+    /* A restarted daemon takes its jobs back. */
+    start(f, "priority", NULL);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+    assert_int_equal(on(f, p[0])->timeslice_us, 1000000);
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+static void test_crash_and_take_over(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    three_jobs(f, p);
+    crash(f);
+    /* Nobody undid anything; meanwhile the suspended job's owner may be gone or not. */
+    start(f, "priority", NULL);
+    ticks(f, 5000);
+    assert_int_equal(suspended_groups(f), 4);
+    /* What it had before the first of us came is not forgotten. */
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+static void test_orphaned_records_are_undone(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    three_jobs(f, p);
+    crash(f);
+    struct journal *j;
+    assert_int_equal(journal_open(f->dir, 0, &j, NULL), 0);
+    for (uint32_t i = 0; i < JOURNAL_JOBS; i++)
+        journal_put_job(j, i, NULL);
+    journal_close(j);
+    start(f, "priority", NULL);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+    ticks(f, 3000);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+static void test_pause_survives(void **state)
+{
+    struct fixture *f = *state;
+    pid_t a = child(f);
+    mock_context(&f->d, a, 0, 1);
+    start(f, "static", NULL);
+    uint32_t j = add(f, a, CLASS_NORMAL);
+    manager_pause(f->m, j, true, 1234);
+    ticks(f, 1);
+    stop(f, false); /* how `cede pause` without a daemon ends */
+    assert_int_equal(suspended_groups(f), 2);
+    start(f, "static", NULL);
+    ticks(f, 5000);
+    assert_int_equal(suspended_groups(f), 2);
+    struct job_view v;
+    uint32_t cursor = 0;
+    assert_true(manager_next_job(f->m, &cursor, &v));
+    assert_true(v.job.paused);
+    assert_int_equal(v.job.paused_by, 1234);
+    manager_pause(f->m, manager_job_of(f->m, a), false, 0);
+    ticks(f, 1);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+static void test_failing_driver(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    f->d.fail_suspend = EIO;
+    f->d.partial = true;
+    for (int i = 0; i < 3; i++) {
+        p[i] = child(f);
+        mock_context(&f->d, p[i], 0, 3);
+    }
+    start(f, "priority", NULL);
+    add(f, p[0], CLASS_LATENCY);
+    add(f, p[1], CLASS_BATCH);
+    uint32_t j = add(f, p[2], CLASS_BATCH);
+    ticks(f, 50);
+    struct error err = {""};
+    int a = manager_job_status(f->m, j, &err);
+    if (a == 0)
+        a = manager_job_status(f->m, manager_job_of(f->m, p[1]), &err);
+    assert_int_equal(a, -EIO);
+    assert_string_equal(err.text, "mock suspend");
+    /* A half-suspended job is in the journal and is resumed by whoever undoes. */
+    assert_int_equal(suspended_groups(f), 1);
+    f->d.fail_suspend = 0;
+    assert_int_equal(manager_free(f->m, true), 0);
+    journal_close(f->j);
+    f->m = NULL;
+    assert_int_equal(changed_groups(f), 0);
+
+    /* A resume that fails is tried again until it works. */
+    start(f, "priority", NULL);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+    f->d.partial = false;
+    f->d.fail_resume = EIO;
+    end(f, p[0]);
+    ticks(f, 500);
+    assert_int_equal(suspended_groups(f), 4);
+    f->d.fail_resume = 0;
+    ticks(f, 1500);
+    assert_int_equal(suspended_groups(f), 0);
+
+    /* No rights, failing scans: text, no harm. */
+    f->d.fail_scan = EPERM;
+    ticks(f, 3000);
+    assert_int_equal(manager_job_status(f->m, manager_job_of(f->m, p[1]), &err), -EPERM);
+    f->d.fail_scan = 0;
+    f->d.fail_timeslice = EIO;
+    pid_t lat = child(f);
+    mock_context(&f->d, lat, 0, 0);
+    add(f, lat, CLASS_LATENCY);
+    ticks(f, 500);
+    assert_int_equal(on(f, lat)->timeslice_us, 2048);
+    f->d.fail_timeslice = 0;
+    ticks(f, 2500);
+    assert_int_equal(on(f, lat)->timeslice_us, 1000000);
+}
+
+static void test_idle_jobs_yield_turns(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    f->d.has_usage = true;
+    three_jobs(f, p);
+    on(f, p[1])->busy = 0;
+    ticks(f, 5000);
+    unsigned ran[3] = {0};
+    for (int t = 0; t < 2000; t++) {
+        ticks(f, 10);
+        ran[1] += !on(f, p[1])->suspended;
+        ran[2] += !on(f, p[2])->suspended;
+    }
+    assert_true(ran[1] > 0); /* it is looked at */
+    assert_true(ran[2] > 30 * ran[1]);
+    on(f, p[1])->busy = 1;
+    ticks(f, 5000);
+    ran[1] = ran[2] = 0;
+    for (int t = 0; t < 2000; t++) {
+        ticks(f, 10);
+        ran[1] += !on(f, p[1])->suspended;
+        ran[2] += !on(f, p[2])->suspended;
+    }
+    assert_in_range(ran[1], 900, 1100);
+}
+
+static void test_hung_daemon(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    three_jobs(f, p);
+    /* The restorer undoes while this daemon hangs; when it wakes up it starts over. */
+    journal_undo(f->j, &f->d.base, NULL, NULL);
+    atomic_fetch_add(&journal_shared(f->j)->restored, 1);
+    assert_int_equal(changed_groups(f), 0);
+    ticks(f, 1);
+    assert_int_equal(suspended_groups(f), 4);
+    assert_int_equal(on(f, p[0])->timeslice_us, 1000000);
+}
+
+static void test_nested_job(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    three_jobs(f, p);
+    /* Adopting a process again is refused and tells the job. */
+    struct proc_stat st;
+    struct error err = {""};
+    uint32_t job = 0;
+    proc_stat_read(p[1], &st);
+    struct job_spec spec = {.class = CLASS_BATCH, .weight = 100};
+    assert_int_equal(manager_add(f->m, st.id, &spec, &job, &err), -EEXIST);
+    assert_int_equal(job, manager_job_of(f->m, p[1]));
+    st.id.start_ticks++;
+    assert_int_equal(manager_add(f->m, st.id, &spec, &job, &err), -ESRCH);
+    assert_non_null(strstr(err.text, "no such process"));
+}
+
+static void test_journal_files(void **state)
+{
+    struct fixture *f = *state;
+    struct journal *j, *second;
+    struct error err = {""};
+    char path[128], bad[136];
+    snprintf(path, sizeof(path), "%s/journal", f->dir);
+    snprintf(bad, sizeof(bad), "%s.bad", path);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    assert_int_equal(journal_open(f->dir, 20, &second, &err), -EBUSY);
+    assert_non_null(strstr(err.text, "another cede"));
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0644);
+    journal_close(j);
+
+    /* Another version or boot: set aside. Cut short: begun anew. Nonsense records: dropped. */
+    int fd = open(path, O_RDWR);
+    assert_int_equal(pwrite(fd, "nonsense", 8, 0), 8);
+    close(fd);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    assert_int_equal(stat(bad, &st), 0);
+    journal_close(j);
+    assert_int_equal(truncate(path, 10), 0);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    struct device_group g = {.proc = {getpid(), 1}, .key = 1};
+    assert_int_equal(journal_put_group(j, 3, JG_SUSPENDED, &g), 0);
+    g.gpu = 9999;
+    assert_int_equal(journal_put_group(j, 700, JG_SUSPENDED, &g), 0);
+    assert_int_equal(journal_put_group(j, JOURNAL_GROUPS, JG_SUSPENDED, &g), -EINVAL);
+    journal_put_job(j, 5, &(struct journal_job){.root = {7, 7}, .class = 99, .weight = 100});
+    assert_null(journal_job(j, 5));
+    journal_close(j);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    uint32_t flags;
+    assert_non_null(journal_group(j, 3, &flags));
+    assert_int_equal(flags, JG_SUSPENDED);
+    assert_null(journal_group(j, 700, &flags));
+    assert_int_equal(journal_groups_end(j), 4);
+    journal_close(j);
+
+    /* A link or a file that others may write to is refused. */
+    assert_int_equal(chmod(path, 0666), 0);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), -EPERM);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("/etc/passwd", path), 0);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), -ELOOP);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        T(test_classes_become_timeslices),
+        T(test_batch_jobs_take_turns),
+        T(test_pause),
+        T(test_follows_processes),
+        T(test_rules),
+        T(test_crash_and_undo),
+        T(test_crash_and_take_over),
+        T(test_orphaned_records_are_undone),
+        T(test_pause_survives),
+        T(test_failing_driver),
+        T(test_idle_jobs_yield_turns),
+        T(test_hung_daemon),
+        T(test_nested_job),
+        T(test_journal_files),
+    };
+    return cmocka_run_group_tests_name("manager", tests, NULL, NULL);
+}
