@@ -4,8 +4,10 @@
  *   nvidia_probe --slice US PID...      sets all their groups' timeslices, and leaves them so
  *   nvidia_probe --suspend|--resume PID...
  *   nvidia_probe --time PID...          sets, suspends, resumes, 20 times, and puts all back
- *   nvidia_probe --no-nvml [PID...]     without the management library
- * Exits 77 where there is no such GPU. Must not leave a program suspended except on --suspend. */
+ *   nvidia_probe --pace PID...          scans all ten times a second for two seconds: CPU time of
+ * each nvidia_probe --watch PID            scans without a pause for eight seconds and tells each
+ * change nvidia_probe --no-nvml [PID...]     without the management library Exits 77 where there is
+ * no such GPU. Must not leave a program suspended except on --suspend. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -164,6 +166,47 @@ static int visit(struct device_driver *d, pid_t pid, const char *verb, uint64_t 
     return r;
 }
 
+static void pace(struct device_driver *d, const struct pid_list *pids)
+{
+    struct group_list l = {0};
+    uint64_t sum = 0, wall = 0;
+    for (int i = 0; i < ROUNDS + 1; i++) {
+        uint64_t c = cpu_ns(), t = monotonic_ns();
+        for (size_t k = 0; k < pids->n; k++) {
+            struct proc_stat st;
+            if (proc_stat_read(pids->v[k], &st) == 0)
+                scan(d, st.id, &l, false);
+        }
+        sum += i ? cpu_ns() - c : 0;
+        wall += i ? monotonic_ns() - t : 0;
+        nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
+    }
+    double n = (double)ROUNDS * (double)pids->n * 1000;
+    printf("paced: %.1f us CPU, %.1f us a scan\n", (double)sum / n, (double)wall / n);
+    group_list_free(&l);
+}
+
+static void watch(struct device_driver *d, pid_t pid)
+{
+    struct group_list l = {0};
+    struct proc_stat st;
+    char before[512] = "?";
+    uint64_t start = monotonic_ns();
+    for (uint64_t n = 0; monotonic_ns() - start < 8 * NSEC_PER_SEC; n++) {
+        if (proc_stat_read(pid, &st) < 0 || scan(d, st.id, &l, false) < 0)
+            break;
+        char now[512] = "";
+        size_t at = 0;
+        for (size_t i = 0; i < l.n && at < sizeof(now) - 32; i++)
+            at += (size_t)snprintf(now + at, sizeof(now) - at, " %x:%u@%llu", l.v[i].handles[3],
+                                   l.v[i].nchannels, (unsigned long long)get_timeslice(&l.v[i]));
+        if (strcmp(now, before) != 0)
+            printf("  %8.0f us, scan %llu:%s\n", us_since(start), (unsigned long long)n, now);
+        memcpy(before, now, sizeof(now));
+    }
+    group_list_free(&l);
+}
+
 int main(int argc, char **argv)
 {
     struct error err = {""};
@@ -228,6 +271,12 @@ int main(int argc, char **argv)
         usage_list_free(&u);
     }
     int result = r;
+    if (strcmp(verb, "--pace") == 0)
+        pace(d, &pids);
+    if (strcmp(verb, "--watch") == 0 && pids.n) {
+        watch(d, pids.v[0]);
+        pids.n = 0;
+    }
     for (size_t i = 0; i < pids.n; i++) {
         r = visit(d, pids.v[i], verb, us);
         result = result ? result : r;
