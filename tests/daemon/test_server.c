@@ -1,0 +1,558 @@
+/* The real control socket with a made-up manager behind it: verbs, paging, credentials, and clients
+ * that misbehave. Server and client take turns in one thread, so nothing here waits for time; only
+ * what needs another user is in a child process. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "daemon/config.h"
+#include "daemon/server.h"
+#include "fake_manager.h"
+
+#define NOBODY 65534
+#define TURNS  200 /* of the loop, within which a reply has to be there */
+
+struct env {
+    char dir[64], path[80];
+    uv_loop_t loop;
+    struct manager *m;
+    struct logger log;
+    struct verbs v;
+    struct server *s;
+};
+
+static int set_up(void **state)
+{
+    struct env *e = calloc(1, sizeof(*e));
+    struct error err = {""};
+    assert_non_null(e);
+    snprintf(e->dir, sizeof(e->dir), "/tmp/cede-test-server-XXXXXX");
+    assert_non_null(mkdtemp(e->dir));
+    assert_int_equal(chmod(e->dir, 0755), 0);
+    snprintf(e->path, sizeof(e->path), "%s/socket", e->dir);
+    e->m = fake_manager_new();
+    assert_non_null(e->m);
+    e->log.level = LOG_EMERG;
+    e->v = (struct verbs){e->m, &e->log, fake_manager_apply, e->m};
+    assert_int_equal(uv_loop_init(&e->loop), 0);
+    if (server_start(&e->loop, e->path, &e->v, CONFIG_NO_GROUP, &e->s, &err) < 0)
+        fail_msg("%s", err.text);
+    *state = e;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct env *e = *state;
+    server_stop(e->s);
+    uv_run(&e->loop, UV_RUN_DEFAULT);
+    int left = uv_loop_close(&e->loop);
+    int gone = access(e->path, F_OK);
+    rmdir(e->dir);
+    free(e->m);
+    free(e);
+    return left == 0 && gone < 0 ? 0 : -1;
+}
+
+static void turns(struct env *e, int n)
+{
+    while (n--)
+        uv_run(&e->loop, UV_RUN_NOWAIT);
+}
+
+static int dial(const char *path)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Bytes, 0 at the end, -1 if nothing came. */
+static ssize_t take(struct env *e, int fd, char *buf, size_t size)
+{
+    ssize_t n = -1;
+    for (int i = 0; i < TURNS && n < 0; i++) {
+        turns(e, 1);
+        n = recv(fd, buf, size, MSG_DONTWAIT);
+        if (n < 0 && errno != EAGAIN)
+            return 0;
+    }
+    return n;
+}
+
+static json_t *reply(struct env *e, int fd)
+{
+    static char buf[PROTO_MESSAGE_MAX + 1];
+    ssize_t n = take(e, fd, buf, sizeof(buf));
+    assert_true(n > 0 && n <= PROTO_MESSAGE_MAX);
+    json_t *o = json_loadb(buf, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(o);
+    assert_int_equal(json_integer_value(json_object_get(o, "v")), 1);
+    assert_true(json_is_boolean(json_object_get(o, "ok")));
+    return o;
+}
+
+static json_t *ask(struct env *e, int fd, const char *fmt, ...) PRINTF_LIKE(3, 4);
+static json_t *ask(struct env *e, int fd, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    assert_int_equal(send(fd, text, (size_t)n, MSG_NOSIGNAL), n);
+    return reply(e, fd);
+}
+
+/* The errno of the reply, 0 for ok; drops the reply. */
+static int code(json_t *o)
+{
+    int c = json_is_true(json_object_get(o, "ok"))
+                ? 0
+                : (int)json_integer_value(json_object_get(o, "errno"));
+    if (c)
+        assert_true(json_string_length(json_object_get(o, "error")) > 0);
+    json_decref(o);
+    return c;
+}
+
+static void assert_served(struct env *e)
+{
+    int fd = dial(e->path);
+    assert_true(fd >= 0);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"ps\"}")), 0);
+    close(fd);
+}
+
+static void assert_hung_up(struct env *e, int fd)
+{
+    char c;
+    assert_int_equal(take(e, fd, &c, 1), 0);
+    close(fd);
+}
+
+static void verbs(void **state)
+{
+    struct env *e = *state;
+    int fd = dial(e->path), self = (int)getpid();
+    json_t *o = ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"batch\"}", self);
+    json_t *job = json_object_get(o, "job");
+    assert_string_equal(json_string_value(json_object_get(job, "name")), "test_server");
+    assert_string_equal(json_string_value(json_object_get(job, "class")), "batch");
+    assert_string_equal(json_string_value(json_object_get(job, "source")), "pid");
+    assert_int_equal(json_integer_value(json_object_get(job, "uid")), geteuid());
+    assert_int_equal(json_integer_value(json_object_get(job, "pid")), self);
+    assert_null(json_object_get(o, "note"));
+    json_decref(o);
+    assert_true(e->m->jobs[0].job.root.start_ticks > 0);
+
+    /* What was asked has been applied when the reply is there. */
+    unsigned before = e->m->applied;
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"#1\"}")), 0);
+    assert_int_equal(e->m->applied, before + 1);
+    assert_int_equal(e->m->applied_paused, 1);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"resume\",\"target\":\"test_server\"}")), 0);
+    assert_int_equal(e->m->applied_paused, 0);
+
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d}", self)), EEXIST);
+    e->m->status = -ENODEV;
+    o = ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":\"#1\",\"weight\":7}");
+    assert_string_equal(json_string_value(json_object_get(o, "note")), "made-up trouble");
+    assert_int_equal(code(o), 0);
+    assert_int_equal(e->m->jobs[0].job.weight, 7);
+    assert_int_equal(e->m->jobs[0].job.class, CLASS_BATCH);
+    e->m->status = 0;
+
+    assert_int_equal(
+        code(ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"none\"}", self)), 0);
+    assert_int_equal(e->m->jobs[0].number, 0);
+    assert_int_equal(
+        code(ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"none\"}", self)), ESRCH);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"resume\",\"target\":%d}", self)), ESRCH);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"#1\"}")), ESRCH);
+
+    /* Pausing what is in no job adopts it. */
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", self)), 0);
+    assert_int_equal(e->m->jobs[0].job.paused, 1);
+    assert_int_equal(e->m->jobs[0].job.class, CLASS_NORMAL);
+    e->m->ends_when_applied = true;
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", self)), ESRCH);
+    e->m->ends_when_applied = false;
+
+    o = ask(e, fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d,\"run\":true,\"name\":\"mine\"}", self);
+    job = json_object_get(o, "job");
+    assert_string_equal(json_string_value(json_object_get(job, "source")), "run");
+    assert_string_equal(json_string_value(json_object_get(job, "name")), "mine");
+    assert_int_equal(code(o), 0);
+
+    /* A name that two jobs have: the reply names both. */
+    fake_manager_put(e->m, 2, 0, CLASS_BATCH, 1, "twin");
+    fake_manager_put(e->m, 3, 0, CLASS_BATCH, 1, "twin");
+    o = ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"twin\"}");
+    assert_non_null(strstr(json_string_value(json_object_get(o, "error")), "#4, #5"));
+    assert_int_equal(code(o), ENOTUNIQ);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"nobody's\"}")), ESRCH);
+    close(fd);
+}
+
+static void a_process_that_is_gone(void **state)
+{
+    struct env *e = *state;
+    int fd = dial(e->path);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0); /* a zombie now */
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d}", (int)pid)), ESRCH);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d}", (int)pid)), ESRCH);
+    assert_int_equal(e->m->end, 0);
+    close(fd);
+}
+
+static void policies(void **state)
+{
+    struct env *e = *state;
+    int fd = dial(e->path);
+    json_t *o = ask(e, fd, "{\"v\":1,\"op\":\"policy\"}");
+    assert_string_equal(json_string_value(json_object_get(o, "policy")), "priority");
+    assert_true(json_array_size(json_object_get(o, "policies")) >= 2);
+    json_decref(o);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}")), 0);
+    assert_string_equal(e->m->policy, "shares");
+    o = ask(e, fd, "{\"v\":1,\"op\":\"policy\",\"name\":\"best\"}");
+    assert_non_null(strstr(json_string_value(json_object_get(o, "error")), "priority"));
+    assert_int_equal(code(o), EINVAL);
+    assert_string_equal(e->m->policy, "shares");
+    close(fd);
+}
+
+static void pages(void **state)
+{
+    struct env *e = *state;
+    enum { JOBS = 2000 };
+    char name[JOB_NAME_MAX];
+    for (int i = 0; i < JOBS; i++) {
+        snprintf(name, sizeof(name), "\"%0*d\"", 1 + i % 60, i);
+        fake_manager_put(e->m, 10 + i, 0, CLASS_BATCH, 100, name);
+    }
+    int fd = dial(e->path), n = 0, count = 0;
+    json_int_t last = 0;
+    for (bool more = true; more; n++) {
+        json_t *o = ask(e, fd, "{\"v\":1,\"op\":\"ps\",\"after\":%lld}", (long long)last);
+        assert_int_equal(json_array_size(json_object_get(o, "gpus")), 2);
+        json_t *jobs = json_object_get(o, "jobs"), *job;
+        size_t i;
+        assert_true(json_array_size(jobs) > 0);
+        json_array_foreach(jobs, i, job)
+        {
+            json_int_t number = json_integer_value(json_object_get(job, "number"));
+            assert_true(number > last);
+            last = number;
+            count++;
+        }
+        more = json_is_true(json_object_get(o, "more"));
+        json_decref(o);
+        if (n == 0) {
+            /* Slot 0 ends and is used again: the new job comes last, and nothing is missed. */
+            e->m->jobs[0].number = 0;
+            assert_int_equal(fake_manager_put(e->m, 5, 0, CLASS_BATCH, 100, "late"), 0);
+        }
+    }
+    assert_int_equal(last, JOBS + 1);
+    assert_int_equal(count, JOBS + 1);
+    assert_true(n > 2);
+    close(fd);
+}
+
+static void malformed(void **state)
+{
+    struct env *e = *state;
+    int fd = dial(e->path);
+    assert_int_equal(code(ask(e, fd, "{")), EINVAL);
+    assert_int_equal(code(ask(e, fd, "{\"v\":9,\"op\":\"ps\"}")), EPROTO);
+    /* Such a mistake costs the sender nothing but the reply. */
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"ps\"}")), 0);
+
+    uint32_t x = 12345;
+    for (int i = 0; i < 500; i++) {
+        unsigned char buf[300];
+        for (size_t k = 0; k < sizeof(buf); k++)
+            buf[k] = (unsigned char)((x = x * 1664525U + 1013904223U) >> 24);
+        size_t n = 1 + x % sizeof(buf);
+        assert_int_equal(send(fd, buf, n, MSG_NOSIGNAL), n);
+        assert_int_equal(code(reply(e, fd)), EINVAL);
+    }
+    close(fd);
+    assert_served(e);
+}
+
+static void too_long(void **state)
+{
+    struct env *e = *state;
+    static const size_t sizes[] = {PROTO_MESSAGE_MAX + 1, 100000, 1 << 20, 10 << 20};
+    char *text = malloc(10 << 20);
+    assert_non_null(text);
+    memset(text, ' ', 10 << 20);
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        int fd = dial(e->path), room = 32 << 20;
+        /* The kernel may refuse 10 MB in one message, and 1 MB from anyone but root. */
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
+        if (send(fd, text, sizes[i], MSG_NOSIGNAL) < 0) {
+            assert_true(errno == EMSGSIZE || errno == ENOBUFS);
+            assert_true(sizes[i] > 100000);
+            close(fd);
+            continue;
+        }
+        assert_int_equal(code(reply(e, fd)), EMSGSIZE);
+        assert_hung_up(e, fd);
+    }
+    free(text);
+    assert_served(e);
+}
+
+static void half_open(void **state)
+{
+    struct env *e = *state;
+    int a = dial(e->path), b = dial(e->path), c = dial(e->path), d = dial(e->path);
+    turns(e, 2);
+    close(a);
+    shutdown(b, SHUT_WR);
+    assert_hung_up(e, b);
+    assert_int_equal(send(c, "", 0, MSG_NOSIGNAL), 0);
+    assert_hung_up(e, c);
+    /* Asks, and is gone before the answer. */
+    assert_int_equal(send(d, "{\"v\":1,\"op\":\"ps\"}", 17, MSG_NOSIGNAL), 17);
+    close(d);
+    close(dial(e->path)); /* gone before it was accepted */
+    turns(e, 5);
+    assert_served(e);
+}
+
+static void many_clients(void **state)
+{
+    struct env *e = *state;
+    int fds[300], refused = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        fds[i] = dial(e->path);
+        assert_true(fds[i] >= 0);
+        turns(e, 2);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        char buf[256];
+        ssize_t n = recv(fds[i], buf, sizeof(buf), MSG_DONTWAIT);
+        if (n > 0) {
+            json_t *o = json_loadb(buf, (size_t)n, 0, NULL);
+            assert_int_equal(code(o), EUSERS);
+            assert_int_equal(recv(fds[i], buf, sizeof(buf), MSG_DONTWAIT), 0);
+            refused++;
+        } else {
+            assert_int_equal(n, -1);
+            assert_int_equal(code(ask(e, fds[i], "{\"v\":1,\"op\":\"ps\"}")), 0);
+        }
+    }
+    assert_int_equal(refused, 300 - SERVER_CLIENTS_MAX);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        close(fds[i]);
+    turns(e, 5);
+    assert_served(e);
+}
+
+static void never_reads(void **state)
+{
+    struct env *e = *state;
+    for (int i = 0; i < 400; i++)
+        fake_manager_put(e->m, 10 + i, 0, CLASS_BATCH, 100, "one of many");
+    int fd = dial(e->path), sent = 0;
+    while (sent < 100 &&
+           send(fd, "{\"v\":1,\"op\":\"ps\"}", 17, MSG_NOSIGNAL | MSG_DONTWAIT) == 17) {
+        sent++;
+        turns(e, 2);
+    }
+    assert_true(sent < 100); /* it was disconnected, and the replies it got are few */
+    static char buf[PROTO_MESSAGE_MAX];
+    int got = 0;
+    while (recv(fd, buf, sizeof(buf), MSG_DONTWAIT) > 0)
+        got++;
+    assert_true(got > 0 && got < sent);
+    assert_hung_up(e, fd);
+    assert_served(e);
+}
+
+static void old_sockets(void **state)
+{
+    struct env *e = *state;
+    struct error err = {""};
+    struct server *s;
+    char path[96];
+    snprintf(path, sizeof(path), "%s/other", e->dir);
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    close(fd);
+    assert_int_equal(server_start(&e->loop, path, &e->v, CONFIG_NO_GROUP, &s, &err), -EEXIST);
+    assert_int_equal(access(path, F_OK), 0); /* not ours to remove */
+    unlink(path);
+
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    close(fd); /* its name stays, as after kill -9 */
+    assert_int_equal(dial(path), -1);
+    assert_int_equal(server_start(&e->loop, path, &e->v, CONFIG_NO_GROUP, &s, &err), 0);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0666);
+    fd = dial(path);
+    assert_true(fd >= 0);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"ps\"}")), 0);
+    server_stop(s);
+    assert_hung_up(e, fd);
+}
+
+/* In a child of another user: blocking, and no cmocka. */
+
+static int child_ask(int fd, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static int child_ask(int fd, const char *fmt, ...)
+{
+    char buf[8192];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(buf, sizeof(buf), fmt, ap);
+    va_end(ap);
+    if (send(fd, buf, (size_t)n, MSG_NOSIGNAL) != n)
+        return -1;
+    ssize_t got = recv(fd, buf, sizeof(buf), 0);
+    json_t *o = got > 0 ? json_loadb(buf, (size_t)got, 0, NULL) : NULL;
+    int c = json_is_true(json_object_get(o, "ok"))
+                ? 0
+                : (int)json_integer_value(json_object_get(o, "errno"));
+    json_decref(o);
+    return got > 0 ? c : -1;
+}
+
+/* The number of the first step that went wrong. */
+#define STEP(cond)                                                                                 \
+    do {                                                                                           \
+        step++;                                                                                    \
+        if (!(cond))                                                                               \
+            return step;                                                                           \
+    } while (0)
+
+static int as_a_user(const char *path, pid_t parent)
+{
+    int step = 0, self = (int)getpid(), fd = dial(path);
+    STEP(fd >= 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"ps\"}") == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\"}") == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", (int)parent) == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"roots\"}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"latency\"}", self) ==
+         EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"weight\":50}", self) == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"weight\":51}", self) == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"batch\"}", self) == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"normal\"}", self) ==
+         EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"none\"}", self) == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", self) == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"resume\",\"target\":%d}", self) == 0);
+    /* Root's pause stays root's, also when the user pauses on top of it. */
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"held\"}") == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"resume\",\"target\":\"held\"}") == EPERM);
+
+    /* One user cannot take every connection. */
+    int fds[SERVER_CLIENTS_PER_USER];
+    for (int i = 0; i < SERVER_CLIENTS_PER_USER - 1; i++) {
+        fds[i] = dial(path);
+        STEP(child_ask(fds[i], "{\"v\":1,\"op\":\"policy\"}") == 0);
+    }
+    int more = dial(path);
+    STEP(more >= 0);
+    char buf[256];
+    ssize_t n = recv(more, buf, sizeof(buf), 0);
+    STEP(n > 0 && memmem(buf, (size_t)n, "too many connections already", 28));
+    return 0;
+}
+
+static int as_an_administrator(const char *path, pid_t parent)
+{
+    int step = 0, fd = dial(path);
+    STEP(fd >= 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}") == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"latency\"}",
+                   (int)parent) == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"resume\",\"target\":\"held\"}") == 0);
+    return 0;
+}
+
+static int as_nobody(struct env *e, gid_t extra_group, int (*what)(const char *path, pid_t parent))
+{
+    pid_t parent = getpid(), pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (setgroups(1, &extra_group) < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
+            _exit(99);
+        _exit(what(e->path, parent));
+    }
+    int status;
+    pid_t ended;
+    while ((ended = waitpid(pid, &status, WNOHANG)) == 0) {
+        turns(e, 1);
+        usleep(200);
+    }
+    assert_int_equal(ended, pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void other_users(void **state)
+{
+    struct env *e = *state;
+    if (geteuid() != 0)
+        skip();
+    fake_manager_put(e->m, 1, 0, CLASS_BATCH, 100, "roots");
+    uint32_t held = fake_manager_put(e->m, 2, NOBODY, CLASS_BATCH, 100, "held");
+    e->m->jobs[held].job.paused = 1;
+    assert_int_equal(as_nobody(e, NOBODY, as_a_user), 0);
+    assert_string_equal(e->m->policy, "priority");
+    assert_int_equal(e->m->jobs[held].job.paused, 1);
+    assert_int_equal(e->m->jobs[held].job.paused_by, 0);
+
+    server_set_group(e->s, 12345);
+    assert_int_equal(as_nobody(e, 12344, as_an_administrator), 2);
+    assert_int_equal(as_nobody(e, 12345, as_an_administrator), 0);
+    assert_string_equal(e->m->policy, "shares");
+    assert_int_equal(e->m->jobs[held].job.paused, 0);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(verbs),       TEST(a_process_that_is_gone),
+        TEST(policies),    TEST(pages),
+        TEST(malformed),   TEST(too_long),
+        TEST(half_open),   TEST(many_clients),
+        TEST(never_reads), TEST(old_sockets),
+        TEST(other_users),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
