@@ -29,12 +29,12 @@ static const struct {
     const char *name;
     double end;
 } phases[PHASES] = {
-    [ALONE_LATENCY] = {"latency program alone", 0.12},
-    [ALONE_BATCH] = {"batch program alone", 0.22},
-    [NORMAL] = {"both, driver default", 0.40},
-    [CEDE] = {"both, cede", 0.58},
-    [MULTI] = {"cede, 3 batch jobs", 0.76},
-    [SHARES] = {"cede, shares 75:25", 0.89},
+    [ALONE_LATENCY] = {"latency program alone", 0.11},
+    [ALONE_BATCH] = {"batch program alone", 0.20},
+    [NORMAL] = {"both, driver default", 0.37},
+    [CEDE] = {"both, cede", 0.54},
+    [MULTI] = {"cede, 3 batch jobs", 0.71},
+    [SHARES] = {"cede, shares 75:25", 0.85},
     [PAUSE] = {"cede, pause and resume", 1.00},
 };
 
