@@ -1,0 +1,330 @@
+/* The verbs as a person meets them: exit statuses, messages, tables, what they ask the daemon for
+ * and what they make of its answers. No GPU and no real daemon. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+static struct result r;
+
+#define OK "{\"v\":1,\"ok\":true"
+#define JOB                                                                                        \
+    OK ",\"job\":{\"number\":12,\"name\":\"train\",\"class\":\"batch\",\"weight\":300,\"pid\":"    \
+       "4711}"
+
+static void statuses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args[6];
+        int status;
+        const char *out, *err; /* parts that must occur; "" nothing at all */
+    } t[] = {
+        {{NULL}, 2, "", "usage: cede VERB"},
+        {{"--help"}, 0, "usage: cede VERB", ""},
+        {{"-h"}, 0, "usage: cede VERB", ""},
+        {{"help"}, 0, "policy", ""},
+        {{"--version"}, 0, "cede 0", ""},
+        {{"help", "run"}, 0, "usage: cede run", ""},
+        {{"help", "nonsense"}, 2, "", "cede: unknown command 'nonsense'"},
+        {{"nonsense"}, 2, "", "cede: unknown command 'nonsense'"},
+        {{""}, 2, "", "cede: unknown command ''"},
+        {{"run", "--help"}, 0, "usage: cede run", ""},
+        {{"run"}, 2, "", "cede: run: no command"},
+        {{"run", "--"}, 2, "", "cede: run: no command"},
+        {{"run", "-c"}, 2, "", "cede: option requires an argument"},
+        {{"run", "-c", "best", "true"}, 2, "", "unknown class 'best'"},
+        {{"run", "-c", "none", "true"}, 2, "", "unknown class 'none'"},
+        {{"run", "-w", "0", "true"}, 2, "", "bad weight '0'"},
+        {{"run", "-w", "10001", "true"}, 2, "", "bad weight '10001'"},
+        {{"run", "-w", "1x", "true"}, 2, "", "bad weight '1x'"},
+        {{"run", "-w", "-5", "true"}, 2, "", "bad weight '-5'"},
+        {{"run", "-n", "12", "true"}, 2, "", "bad name '12'"},
+        {{"run", "-n", "#12", "true"}, 2, "", "bad name '#12'"},
+        {{"run", "-n", "", "true"}, 2, "", "bad name ''"},
+        {{"run", "--gpu-device", "x", "true"}, 2, "", "unknown device 'x'"},
+        {{"run", "--nonsense"}, 2, "", "cede: unrecognized option"},
+        {{"set", "--help"}, 0, "usage: cede set", ""},
+        {{"set"}, 2, "", "cede: set: no target"},
+        {{"set", "-c", "batch"}, 2, "", "cede: set: no target"},
+        {{"set", "4711"}, 2, "", "nothing to set"},
+        {{"set", "4711", "-c", "x"}, 2, "", "unknown class 'x'"},
+        {{"set", "4711", "-w", "0"}, 2, "", "bad weight"},
+        {{"set", "4711", "-c", "none", "-w2"}, 2, "", "takes no weight"},
+        {{"set", "0", "-c", "batch"}, 2, "", "cede: '0'"},
+        {{"set", "#x", "-c", "batch"}, 2, "", "cede: '#x'"},
+        {{"set", "", "-c", "batch"}, 2, "", "cede: ''"},
+        {{"set", "4711", "-q"}, 2, "", "cede: invalid option"},
+        {{"set", "nosuchjob", "-c", "batch"}, 1, "", "cede: "},
+        {{"set", "2147483647", "-c", "batch"}, 1, "", "cede: "},
+        {{"pause", "--help"}, 0, "usage: cede pause", ""},
+        {{"pause"}, 2, "", "cede: pause: no target"},
+        {{"pause", "-c", "batch"}, 2, "", "cede: invalid option"},
+        {{"pause", "nosuchjob"}, 1, "", "cede: "},
+        {{"resume", "--help"}, 0, "usage: cede resume", ""},
+        {{"resume"}, 2, "", "cede: resume: no target"},
+        {{"resume", "2147483647"}, 1, "", "cede: "},
+        {{"ps", "--help"}, 0, "usage: cede ps", ""},
+        {{"ps"}, 0, "no jobs\n", "no daemon"},
+        {{"ps", "--json"}, 0, "\"jobs\": []", "no daemon"},
+        {{"ps", "-x"}, 2, "", "cede: invalid option"},
+        {{"ps", "train"}, 1, "", "cede: train: no such job"},
+        {{"ps", "#"}, 2, "", "cede: '#'"},
+        {{"policy", "--help"}, 0, "usage: cede policy", ""},
+        {{"policy"}, 0, "priority", "no daemon"},
+        {{"policy", "shares"}, 1, "", "no daemon"},
+        {{"policy", "a", "b"}, 2, "", "one name at most"},
+        {{"policy", ""}, 2, "", "bad policy name"},
+    };
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        const char *argv[8] = {"cede"};
+        memcpy(argv + 1, t[i].args, sizeof(t[i].args));
+        run_program(&r, NULL, argv);
+        if (status_of(r.status) != t[i].status || !strstr(r.out, t[i].out) ||
+            !strstr(r.err, t[i].err) || (!*t[i].out && *r.out) || (!*t[i].err && *r.err))
+            fail_msg("cede %s %s %s: status %d (%d)\n%s%s", argv[1] ? argv[1] : "",
+                     argv[1] && argv[2] ? argv[2] : "",
+                     argv[1] && argv[2] && argv[3] ? argv[3] : "", status_of(r.status), t[i].status,
+                     r.out, r.err);
+    }
+}
+
+static void output_that_cannot_be_written(void **state)
+{
+    (void)state;
+    RUN(&r, "sh", "-c", "\"$CEDE_EXE\" policy >/dev/full");
+    assert_int_equal(status_of(r.status), 1);
+    assert_non_null(strstr(r.err, "cede: cannot write standard output: No space left"));
+    RUN(&r, "sh", "-c", "\"$CEDE_EXE\" policy >&-");
+    assert_int_equal(status_of(r.status), 1);
+    assert_non_null(strstr(r.err, "cede: cannot write standard output"));
+    /* The reader has gone before anything is written. */
+    RUN(&r, "sh", "-c", "{ sleep 0.2; \"$CEDE_EXE\" ps; echo $? >&2; } | true");
+    assert_non_null(strstr(r.err, "cede: cannot write standard output: Broken pipe"));
+    assert_non_null(strstr(r.err, "\n1\n"));
+}
+
+/* What a verb sends, what it says to the answer, and the exit status. */
+static void talk(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args[6], *replies[4];
+        const char *asked;
+        int status;
+        const char *out, *err;
+    } t[] = {
+        {{"set", "4711", "-c", "batch", "-w", "300"},
+         {JOB "}"},
+         "{\"v\":1,\"op\":\"set\",\"target\":4711,\"class\":\"batch\",\"weight\":300}\n",
+         0,
+         "#12 train: batch, weight 300\n",
+         ""},
+        {{"set", "-w300", "train"},
+         {JOB ",\"note\":\"no GPU context yet\"}"},
+         "{\"v\":1,\"op\":\"set\",\"target\":\"train\",\"weight\":300}\n",
+         0,
+         "#12 train: batch, weight 300\n",
+         "cede: #12 train: no GPU context yet\n"},
+        {{"set", "-c", "none", "%12"},
+         {JOB "}"},
+         "{\"v\":1,\"op\":\"set\",\"target\":\"#12\",\"class\":\"none\"}\n",
+         0,
+         "#12 train: let go\n",
+         ""},
+        {{"pause", "#12"},
+         {JOB "}"},
+         "{\"v\":1,\"op\":\"pause\",\"target\":\"#12\"}\n",
+         0,
+         "#12 train: paused\n",
+         ""},
+        {{"resume", "4711"},
+         {JOB "}"},
+         "{\"v\":1,\"op\":\"resume\",\"target\":4711}\n",
+         0,
+         "#12 train: resumed\n",
+         ""},
+        /* The others are tried, and one failure is a failure. */
+        {{"pause", "1", "2", "3"},
+         {"{\"v\":1,\"ok\":false,\"errno\":3,\"error\":\"1: no such process\"}",
+          "{\"v\":1,\"ok\":false,\"errno\":1,\"error\":\"not yours\"}", JOB "}"},
+         "{\"v\":1,\"op\":\"pause\",\"target\":1}\n{\"v\":1,\"op\":\"pause\",\"target\":2}\n"
+         "{\"v\":1,\"op\":\"pause\",\"target\":3}\n",
+         1,
+         "#12 train: paused\n",
+         "cede: 1: no such process\ncede: 2: not yours\n"},
+        {{"pause", "7"}, {"{"}, NULL, 1, "", "not an object in JSON"},
+        {{"pause", "7"}, {"[]"}, NULL, 1, "", "not an object in JSON"},
+        {{"pause", "7"}, {"{\"v\":2,\"ok\":true}"}, NULL, 1, "", "another version"},
+        {{"pause", "7"}, {"{\"v\":1}"}, NULL, 1, "", "another version"},
+        {{"pause", "7"}, {"{\"v\":1,\"ok\":false}"}, NULL, 1, "", "gave no reason"},
+        {{"pause", "7"}, {NULL}, NULL, 1, "", "closed the connection"},
+        {{"pause", "7"}, {OK "}"}, NULL, 0, "7: paused\n", ""},
+        {{"policy"},
+         {OK ",\"policy\":\"shares\",\"policies\":[{\"name\":\"priority\",\"summary\":\"p\"},"
+             "{\"name\":\"shares\",\"summary\":\"s\"}]}"},
+         "{\"v\":1,\"op\":\"policy\"}\n",
+         0,
+         "  priority   p\n* shares     s\n",
+         ""},
+        {{"policy", "shares"},
+         {OK ",\"policy\":\"shares\",\"policies\":[]}"},
+         "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}\n",
+         0,
+         "policy: shares\n",
+         ""},
+        {{"policy", "none"},
+         {"{\"v\":1,\"ok\":false,\"errno\":22,\"error\":\"no such policy\"}"},
+         NULL,
+         1,
+         "",
+         "cede: no such policy\n"},
+        {{"ps"},
+         {OK ",\"jobs\":[],\"more\":false}"},
+         "{\"v\":1,\"op\":\"ps\"}\n",
+         0,
+         "no jobs\n",
+         ""},
+        {{"ps"}, {OK "}"}, NULL, 0, "no jobs\n", ""},
+    };
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        const char *argv[8] = {"cede"};
+        memcpy(argv + 1, t[i].args, sizeof(t[i].args));
+        pid_t daemon = fake_daemon((uid_t)-1, t[i].replies);
+        run_program(&r, NULL, argv);
+        char *asked = fake_daemon_end(daemon);
+        if (t[i].asked)
+            assert_string_equal(asked, t[i].asked);
+        free(asked);
+        assert_string_equal(r.out, t[i].out);
+        if (!strstr(r.err, t[i].err) || (!*t[i].err && *r.err))
+            fail_msg("%s: said '%s', not '%s'", argv[1], r.err, t[i].err);
+        assert_int_equal(status_of(r.status), t[i].status);
+    }
+}
+
+static void too_long_an_answer(void **state)
+{
+    (void)state;
+    char *big = malloc(68000);
+    assert_non_null(big);
+    memset(big, ' ', 68000);
+    memcpy(big, OK "}", strlen(OK "}"));
+    big[67999] = '\0';
+    pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){big, NULL});
+    RUN(&r, "cede", "pause", "7");
+    free(fake_daemon_end(daemon));
+    free(big);
+    assert_int_equal(status_of(r.status), 1);
+    assert_non_null(strstr(r.err, "above the limit"));
+}
+
+/* A socket that somebody else put there must not be told anything. */
+static void stranger(void **state)
+{
+    (void)state;
+    if (getuid() != 0)
+        skip();
+    pid_t daemon = fake_daemon(65534, (const char *const[]){JOB "}", NULL});
+    RUN(&r, "cede", "pause", "7");
+    char *asked = fake_daemon_end(daemon);
+    assert_string_equal(asked, "");
+    free(asked);
+    assert_int_equal(status_of(r.status), 1);
+    assert_non_null(strstr(r.err, "not trusting the daemon"));
+}
+
+#define PAGE1                                                                                      \
+    OK ",\"more\":true,\"policy\":\"priority\",\"jobs\":["                                         \
+       "{\"number\":3,\"name\":\"serve\",\"class\":\"latency\",\"weight\":100,\"pid\":10,"         \
+       "\"state\":\"running\",\"gpus\":[0],\"timeslice_us\":1000000,\"busy\":0.25,"                \
+       "\"memory_bytes\":13207024435},"                                                            \
+       "{\"number\":4,\"name\":\"a\\u001b[31m\",\"class\":\"normal\",\"weight\":1,\"pid\":11,"     \
+       "\"state\":\"starting\",\"gpus\":[],\"timeslice_us\":0,\"busy\":null,"                      \
+       "\"memory_bytes\":0}]}"
+#define PAGE2                                                                                      \
+    OK ",\"more\":false,\"policy\":\"priority\",\"jobs\":["                                        \
+       "{\"number\":120,\"name\":\"train\",\"class\":\"batch\",\"weight\":10000,\"pid\":4194304,"  \
+       "\"state\":\"waiting\",\"gpus\":[0,1,7],\"timeslice_us\":1,\"busy\":1.5,"                   \
+       "\"memory_bytes\":2048,\"error\":\"the control answered 0x1b\"}]}"
+
+static void table(void **state)
+{
+    (void)state;
+    pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){PAGE1, PAGE2, NULL});
+    RUN(&r, "cede", "ps");
+    char *asked = fake_daemon_end(daemon);
+    assert_string_equal(asked, "{\"v\":1,\"op\":\"ps\"}\n{\"v\":1,\"op\":\"ps\",\"after\":4}\n");
+    free(asked);
+    assert_int_equal(status_of(r.status), 0);
+    assert_string_equal(
+        r.out, " JOB      PID  CLASS    WEIGHT  STATE     GPU    SLICE  BUSY   MEM  NAME\n"
+               "  #3       10  latency     100  running   0         1s   25%   12G  serve\n"
+               "  #4       11  normal        1  starting  -          -     -     -  a?[31m\n"
+               "#120  4194304  batch     10000  waiting   0,1,7    1us  150%  2.0K  train\n");
+    assert_string_equal(r.err, "cede: #120: the control answered 0x1b\n");
+}
+
+static void chosen(void **state)
+{
+    (void)state;
+    pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){PAGE1, PAGE2, NULL});
+    RUN(&r, "cede", "ps", "--json", "%120", "serve", "serve", "nosuch");
+    free(fake_daemon_end(daemon));
+    assert_int_equal(status_of(r.status), 1);
+    assert_string_equal(r.err, "cede: nosuch: no such job\n");
+    json_t *o = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *jobs = json_object_get(o, "jobs");
+    assert_int_equal(json_array_size(jobs), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(jobs, 0), "name")),
+                        "serve");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(jobs, 1), "number")), 120);
+    assert_true(json_is_true(json_object_get(o, "daemon")));
+    assert_string_equal(json_string_value(json_object_get(o, "policy")), "priority");
+    assert_null(json_object_get(o, "ok"));
+    json_decref(o);
+}
+
+/* A pid is in the job of its ancestor. */
+static void chosen_by_pid(void **state)
+{
+    (void)state;
+    char page[256], pid[16];
+    snprintf(page, sizeof(page),
+             OK ",\"more\":false,\"jobs\":[{\"number\":1,\"name\":\"x\",\"pid\":%d}]}",
+             (int)getpid());
+    pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){page, NULL});
+    snprintf(pid, sizeof(pid), "%d", (int)daemon); /* a child of this process */
+    RUN(&r, "cede", "ps", pid);
+    assert_int_equal(status_of(r.status), 0);
+    assert_non_null(strstr(r.out, "#1 "));
+    RUN(&r, "cede", "ps", "1");
+    assert_int_equal(status_of(r.status), 1);
+    free(fake_daemon_end(daemon));
+}
+
+/* "more" for ever, with the same jobs. */
+static void endless_pages(void **state)
+{
+    (void)state;
+    pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){PAGE1, NULL});
+    RUN(&r, "cede", "ps");
+    char *asked = fake_daemon_end(daemon);
+    assert_int_equal(status_of(r.status), 0);
+    assert_string_equal(asked, "{\"v\":1,\"op\":\"ps\"}\n{\"v\":1,\"op\":\"ps\",\"after\":4}\n");
+    free(asked);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(statuses),      cmocka_unit_test(output_that_cannot_be_written),
+        cmocka_unit_test(talk),          cmocka_unit_test(too_long_an_answer),
+        cmocka_unit_test(stranger),      cmocka_unit_test(table),
+        cmocka_unit_test(chosen),        cmocka_unit_test(chosen_by_pid),
+        cmocka_unit_test(endless_pages),
+    };
+    return cmocka_run_group_tests(tests, harness_begin, harness_end);
+}
