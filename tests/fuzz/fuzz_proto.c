@@ -1,0 +1,41 @@
+/* Fuzz target for messages: what is accepted is within the documented ranges, and says the same
+ * when it is written out and read again; what is refused comes with a reason. No I/O. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/proto.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool ok)
+{
+    if (!ok)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct request a, b;
+    struct error err = {""};
+    if (proto_parse((const char *)data, size, &a, &err) < 0) {
+        require(err.text[0] != '\0');
+        for (const char *p = err.text; *p; p++)
+            require((unsigned char)*p >= ' ' && (unsigned char)*p < 0x7f);
+        return 0;
+    }
+    require(a.pid >= 0 && a.number <= INT64_MAX);
+    require(!a.has_weight || (a.weight >= WEIGHT_MIN && a.weight <= WEIGHT_MAX));
+    require(!a.has_class || (unsigned)a.class < CLASS_COUNT);
+    require(!a.name[0] || proto_name_ok(a.name));
+    if (a.op != OP_PS && a.op != OP_POLICY)
+        require(a.pid || a.number || a.name[0]);
+
+    char *text = proto_format(&a);
+    require(text && proto_parse(text, strlen(text), &b, NULL) == 0);
+    require(a.op == b.op && a.pid == b.pid && a.number == b.number && strcmp(a.name, b.name) == 0 &&
+            a.has_class == b.has_class && a.class == b.class && a.has_weight == b.has_weight &&
+            a.weight == b.weight && a.release == b.release && a.run == b.run);
+    free(text);
+    return 0;
+}
