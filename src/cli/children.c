@@ -136,13 +136,13 @@ int stage_load(struct stage *s, const char *name, const char *const *args, struc
 static int start_softgpu(struct stage *s, struct error *err)
 {
     char path[128];
-    struct child *c;
+    struct child *c = NULL;
     stage_path(s, "gpu", "", path, sizeof(path));
     setenv("CEDE_SOFT_SOCKET", path, 1);
     int r =
         start(s, CHILD_SOFTGPU, "cede-softgpu", (const char *[]){"--socket", path, NULL}, &c, err);
     uint64_t deadline = monotonic_ns() + START_NS;
-    while (r == 0 && !c->spoke) {
+    while (r == 0 && c && !c->spoke) {
         if (monotonic_ns() >= deadline)
             return error_set(err, -ETIMEDOUT, "cede-softgpu does not start");
         r = stage_turn(s, deadline, err);
@@ -153,7 +153,6 @@ static int start_softgpu(struct stage *s, struct error *err)
 int stage_daemon(struct stage *s, const char *device, struct client *out, struct error *err)
 {
     char config[128];
-    struct child *c;
     /* Empty: the machine's rules are not for a demonstration to carry out. */
     stage_path(s, "cede.conf", "", config, sizeof(config));
     int fd = open(config, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -162,7 +161,7 @@ int stage_daemon(struct stage *s, const char *device, struct client *out, struct
     close(fd);
     int r = start(s, CHILD_DAEMON, "ceded",
                   (const char *[]){"--dir", s->dir, "--device", device, "--config", config, NULL},
-                  &c, err);
+                  &s->daemon, err);
     uint64_t deadline = monotonic_ns() + START_NS;
     while (r == 0) {
         struct error e = {""};
@@ -226,10 +225,8 @@ static int take_end(struct stage *s, struct child *c, struct error *err)
     c->pidfd = c->out = -1;
     pid_t pid = c->pid;
     c->pid = 0;
-    if (r < 0 || c->ending)
+    if (r < 0 || (c->status == 0 && (c->ending || c->series.final)))
         return r;
-    if (c->kind == CHILD_LOAD && c->series.final && c->status == 0)
-        return 0;
     char words[400];
     last_words(s, c, words, sizeof(words));
     if (WIFSIGNALED(c->status))

@@ -40,6 +40,7 @@ struct stage {
     int signal_fd;
     int signal; /* that asked us to end; 0: none */
     struct child *children[STAGE_CHILDREN];
+    struct child *daemon; /* one of them, once stage_daemon() has started it */
 };
 
 /* soft: with a software GPU of its own. stage_close() is due after failure too. */
@@ -63,7 +64,8 @@ int stage_turn(struct stage *s, uint64_t until_ns, struct error *err);
 int stage_sleep(struct stage *s, uint64_t until_ns, struct error *err);
 
 /* Tells children to end and waits for them and their last words; kills what does not end in time.
- * -ETIME: one had to be killed. Their series stay until the stage is closed. */
+ * -ETIME: one had to be killed; -ECHILD: one ended with an error. Their series stay until the stage
+ * is closed. */
 int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *err);
 
 #endif

@@ -181,7 +181,7 @@ static int calibrate(struct demo *d, struct error *err)
 {
     if (strcmp(d->device, "soft") == 0)
         return 0;
-    struct child *c;
+    struct child *c = NULL;
     int r = stage_load(&d->stage, "calibrate",
                        (const char *[]){"calibrate", "--device", d->device, NULL}, &c, err);
     while (r == 0 && c->pid)
@@ -342,7 +342,7 @@ static int run_shares(struct demo *d, struct error *err)
 static int run_pause(struct demo *d, struct error *err)
 {
     struct request q = {.op = OP_PAUSE, .pid = d->batch[0]->pid};
-    double a, b, work, rate = 0;
+    double a, b, work = 0, rate = 0;
     begin(d, PAUSE);
     int r = stop(d, &d->batch[1], 1, err);
     if (r == 0)
@@ -371,7 +371,10 @@ static int run_pause(struct demo *d, struct error *err)
     if (r == 0)
         r = series_rate(&d->batch[0]->series, a, b, &rate);
     d->result.resumed = rate >= 0.9 * d->alone_rate;
-    return r < 0 ? r : stop(d, &d->batch[0], 1, err);
+    if (r == 0)
+        r = stop(d, &d->batch[0], 1, err);
+    /* Last, as it tells whether it left everything as it was. */
+    return r < 0 ? r : stage_stop(&d->stage, &d->stage.daemon, 1, err);
 }
 
 static int describe(struct demo *d, struct error *err)

@@ -47,16 +47,17 @@ int machine_parse_version(const char *text, char *buf, size_t size)
 
 static int read_text(const char *path, char *buf, size_t size)
 {
-    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    FILE *f = fopen(path, "re");
     if (!f)
         return -errno;
     buf[fread(buf, 1, size - 1, f)] = '\0';
+    fclose(f);
     return 0;
 }
 
 int machine_driver_version(char *buf, size_t size)
 {
-    char text[512];
+    char text[512] = "";
     int r = read_text("/proc/driver/nvidia/version", text, sizeof(text));
     return r < 0 ? r : machine_parse_version(text, buf, size);
 }

@@ -76,7 +76,7 @@ static int load(struct subject *x, const char *name, const char *role, struct ch
 
 static int calibrate(struct subject *x, struct error *err)
 {
-    struct child *c;
+    struct child *c = NULL;
     if (strcmp(x->device, "soft") == 0)
         return 0;
     int r = stage_load(x->stage, "calibrate",
@@ -156,7 +156,7 @@ static int rates(struct subject *x, double seconds, struct child *const *v, size
 static int timeslices(struct subject *x, struct child *const *ab, struct measured *m,
                       struct error *err)
 {
-    double rate[2];
+    double rate[2] = {0, 0};
     int r = set_timeslice(x, ab[0], SLICE_A_US, &m->timeslices.call_us, err);
     if (r == 0)
         r = set_timeslice(x, ab[1], SLICE_B_US, NULL, err);
@@ -176,7 +176,7 @@ static int timeslices(struct subject *x, struct child *const *ab, struct measure
 static int suspension(struct subject *x, struct child *const *ab, struct measured *m,
                       struct error *err)
 {
-    double rate[2];
+    double rate[2] = {0, 0};
     int r = set_running(x, ab[1], false, &m->suspend.suspend_us, err);
     if (r < 0)
         return r;
@@ -204,7 +204,7 @@ static int latency(struct subject *x, struct child *batch, uint64_t default_us,
                    uint64_t smallest_us, struct measured *m, struct error *err)
 {
     struct child *v[] = {NULL, batch};
-    struct percentiles p[2];
+    struct percentiles p[2] = {0};
     int r = set_timeslice(x, batch, default_us, NULL, err);
     if (r == 0)
         r = load(x, "latency", "latency", &v[0], err);
@@ -230,7 +230,7 @@ static int latency(struct subject *x, struct child *batch, uint64_t default_us,
 
 static int measure(struct subject *x, struct measured *m, struct error *err)
 {
-    struct child *ab[2];
+    struct child *ab[2] = {NULL, NULL};
     struct gpu_info info;
     int r = x->driver->ops->info(x->driver, 0, &info);
     if (r < 0)

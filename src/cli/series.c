@@ -139,7 +139,7 @@ static int compare(const void *a, const void *b)
 
 int series_percentiles(const struct series *s, double a, double b, struct percentiles *out)
 {
-    _cleanup_free_ uint64_t *ns = calloc(s->nlatencies + 1, sizeof(*ns));
+    uint64_t *ns = calloc(s->nlatencies + 1, sizeof(*ns));
     if (!ns)
         return -ENOMEM;
     size_t n = 0;
@@ -147,10 +147,13 @@ int series_percentiles(const struct series *s, double a, double b, struct percen
         if (s->latencies[i].from >= a && s->latencies[i].to <= b)
             ns[n++] = (uint64_t)(s->latencies[i].us * (double)NSEC_PER_USEC);
     }
-    if (n == 0)
+    if (n == 0) {
+        free(ns);
         return -ENODATA;
+    }
     qsort(ns, n, sizeof(*ns), compare);
     *out = (struct percentiles){(double)load_percentile(ns, n, 500) / (double)NSEC_PER_USEC,
                                 (double)load_percentile(ns, n, 990) / (double)NSEC_PER_USEC, n};
+    free(ns);
     return 0;
 }
