@@ -29,6 +29,7 @@
 #define HEARTBEAT_NS         (500 * NSEC_PER_MSEC)
 #define TRANSIENT_WAIT_NS    (5 * NSEC_PER_SEC) /* for the first job */
 #define RESTORER_INTERVAL_NS NSEC_PER_SEC       /* between starts, should it keep dying */
+#define RESTORER_LEAVE_MS    500                /* it has only to read the farewell */
 #define NOFILE_MAX           65536 /* a descriptor per process of a job and per client, and spare */
 
 struct options {
@@ -379,6 +380,12 @@ static int leave(struct daemon *d)
             restorer_dismiss(d->restorer_pipe);
         else
             close(d->restorer_pipe); /* without a farewell: it tries once more */
+        /* Gone means gone: the journal is free for the next one, and nothing is left to reap. */
+        for (int i = 0; i < RESTORER_LEAVE_MS && failed == 0; i++) {
+            if (waitpid(d->restorer, NULL, WNOHANG) != 0)
+                break;
+            usleep(1000);
+        }
     }
     if (failed)
         logger_say(&d->log, LOG_ERR,

@@ -192,7 +192,7 @@ static const struct {
 static void quote(char buf[static 40], const char *s)
 {
     size_t n = 0;
-    for (; s[n] && n < 32; n++)
+    for (; n < 32 && s[n]; n++)
         buf[n] = isgraph((unsigned char)s[n]) ? s[n] : '?';
     snprintf(buf + n, 40 - n, "%s", s[n] ? "..." : "");
 }
@@ -280,7 +280,7 @@ static json_t *json_text(const char *s)
         return j;
     char buf[sizeof(struct error)];
     size_t n = 0;
-    for (; s[n] && n < sizeof(buf) - 1; n++)
+    for (; n < sizeof(buf) - 1 && s[n]; n++)
         buf[n] = (unsigned char)s[n] < 0x80 ? s[n] : '?';
     buf[n] = '\0';
     return json_string(buf);

@@ -76,16 +76,15 @@ static bool is_admin(const struct server *s, int fd, const struct ucred *cred)
     if (s->admin_gid == CONFIG_NO_GROUP)
         return false;
     gid_t few[64];
-    _cleanup_free_ gid_t *many = NULL;
-    gid_t *groups = few;
     socklen_t len = sizeof(few);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) < 0) {
-        if (errno != ERANGE || !(groups = many = malloc(len)) ||
-            getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) < 0)
-            return false;
-    }
-    return rights_admin(cred->uid, geteuid(), s->admin_gid, cred->gid, groups,
-                        len / sizeof(*groups));
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, few, &len) == 0)
+        return rights_admin(cred->uid, geteuid(), s->admin_gid, cred->gid, few, len / sizeof(*few));
+    gid_t *many = errno == ERANGE ? malloc(len) : NULL;
+    bool admin =
+        many && getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, many, &len) == 0 &&
+        rights_admin(cred->uid, geteuid(), s->admin_gid, cred->gid, many, len / sizeof(*many));
+    free(many);
+    return admin;
 }
 
 /* False: the client does not read, or is gone. */
@@ -221,8 +220,7 @@ static int remove_stale(const char *path, struct error *err)
     return 0;
 }
 
-int server_start(uv_loop_t *loop, const char *path, const struct verbs *verbs, gid_t admin_gid,
-                 struct server **out, struct error *err)
+static int listen_on(const char *path, struct error *err)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(a.sun_path))
@@ -232,30 +230,37 @@ int server_start(uv_loop_t *loop, const char *path, const struct verbs *verbs, g
     int r = remove_stale(path, err);
     if (r < 0)
         return r;
-    _cleanup_free_ struct server *s = calloc(1, sizeof(*s));
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (!s || fd < 0)
-        return error_set(err, s ? -errno : -ENOMEM, "cannot make the control socket: %s",
-                         strerror(s ? errno : ENOMEM));
     /* Connecting takes the right to write, and everyone may connect: SO_PEERCRED tells who it is,
      * and rights.c what that user may do. */
-    if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(path, 0666) < 0 ||
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(path, 0666) < 0 ||
         listen(fd, BACKLOG) < 0)
         return error_set(err, -errno, "cannot listen on %s: %s", path, strerror(errno));
-    r = uv_poll_init(loop, &s->poll, fd);
+    return TAKE_FD(fd);
+}
+
+int server_start(uv_loop_t *loop, const char *path, const struct verbs *verbs, gid_t admin_gid,
+                 struct server **out, struct error *err)
+{
+    int fd = listen_on(path, err);
+    if (fd < 0)
+        return fd;
+    struct server *s = calloc(1, sizeof(*s));
+    int r = s ? uv_poll_init(loop, &s->poll, fd) : -ENOMEM;
     if (r < 0) {
+        free(s);
+        close(fd);
         unlink(path);
-        return error_set(err, r, "cannot watch %s: %s", path, uv_strerror(r));
+        return error_set(err, r, "cannot watch %s: %s", path, strerror(-r));
     }
     snprintf(s->path, sizeof(s->path), "%s", path);
     s->poll.data = s;
     s->verbs = verbs;
     s->admin_gid = admin_gid;
+    s->fd = fd;
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    s->fd = TAKE_FD(fd);
-    *out = s;
     uv_poll_start(&s->poll, UV_READABLE, on_connect);
-    s = NULL;
+    *out = s;
     return 0;
 }
 

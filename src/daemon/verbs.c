@@ -233,7 +233,7 @@ static int ps(const struct verbs *v, const struct request *r, json_t **reply, st
 {
     struct manager *m = v->manager;
     struct device_driver *d = manager_driver(m);
-    _cleanup_free_ struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
+    struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
     json_t *jobs = json_array();
     json_t *o = json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:O}", "v", PROTO_VERSION, "ok", 1,
                           "more", 0, "policy", manager_policy(m), "device", d->ops->name, "gpus",
@@ -241,6 +241,7 @@ static int ps(const struct verbs *v, const struct request *r, json_t **reply, st
     json_decref(jobs); /* o holds it */
     if (!all || !o) {
         json_decref(o);
+        free(all);
         return error_set(err, -ENOMEM, "no memory for the list of jobs");
     }
     size_t n = 0;
@@ -265,6 +266,7 @@ static int ps(const struct verbs *v, const struct request *r, json_t **reply, st
         used += size;
         json_array_append_new(jobs, job);
     }
+    free(all);
     *reply = o;
     return 0;
 }
