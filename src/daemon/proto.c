@@ -191,10 +191,10 @@ static const struct {
 /* Text of others in an error: short, and without what a terminal would obey. */
 static void quote(char buf[static 40], const char *s)
 {
-    size_t n = 0;
-    for (; n < 32 && s[n]; n++)
-        buf[n] = isgraph((unsigned char)s[n]) ? s[n] : '?';
-    snprintf(buf + n, 40 - n, "%s", s[n] ? "..." : "");
+    size_t len = strlen(s), n = min_u64(len, 32);
+    for (size_t i = 0; i < n; i++)
+        buf[i] = isgraph((unsigned char)s[i]) ? s[i] : '?';
+    snprintf(buf + n, 40 - n, "%s", n < len ? "..." : "");
 }
 
 static int parse_object(const json_t *o, struct request *out, struct error *err)
