@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -374,6 +375,24 @@ static void many_clients(void **state)
     assert_served(e);
 }
 
+static void no_descriptors_left(void **state)
+{
+    struct env *e = *state;
+    struct rlimit old, now;
+    int fd = dial(e->path), lowest = dup(fd);
+    assert_true(fd >= 0 && lowest >= 0);
+    close(lowest);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    now = old;
+    now.rlim_cur = (rlim_t)lowest;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+    json_t *o = reply(e, fd); /* refused, rather than left waiting in the queue */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(code(o), EMFILE);
+    assert_hung_up(e, fd);
+    assert_served(e);
+}
+
 static void never_reads(void **state)
 {
     struct env *e = *state;
@@ -547,11 +566,17 @@ static void other_users(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(verbs),       TEST(a_process_that_is_gone),
-        TEST(policies),    TEST(pages),
-        TEST(malformed),   TEST(too_long),
-        TEST(half_open),   TEST(many_clients),
-        TEST(never_reads), TEST(old_sockets),
+        TEST(verbs),
+        TEST(a_process_that_is_gone),
+        TEST(policies),
+        TEST(pages),
+        TEST(malformed),
+        TEST(too_long),
+        TEST(half_open),
+        TEST(many_clients),
+        TEST(no_descriptors_left),
+        TEST(never_reads),
+        TEST(old_sockets),
         TEST(other_users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
