@@ -58,7 +58,7 @@ void demo_print(FILE *f, const struct demo_result *r, bool utf8)
         {"cede", "both; batch gives way at once", &r->cede},
         {"cede, 3 batch jobs", "three take turns in one share", &r->multi},
     };
-    fprintf(f, "%s (%s)\n", r->gpu, r->device);
+    fprintf(f, "%s, driver %s\n", r->gpu, r->driver);
     if (strcmp(r->device, "soft") == 0)
         fputs("A timing model of an H200 in software: says nothing about this machine.\n", f);
     fprintf(f,

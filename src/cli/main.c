@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "cli/cli.h"
 #include "daemon/ceded.h"
@@ -108,8 +109,11 @@ int main(int argc, char **argv)
     const char *base = argc > 0 ? strrchr(argv[0], '/') : NULL;
     base = base ? base + 1 : argc > 0 ? argv[0] : "cede";
     for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
-        if (strcmp(base, programs[i].name) == 0)
+        if (strcmp(base, programs[i].name) == 0) {
+            /* Started as /proc/self/exe it would be "exe" in ps and to `cede doctor`. */
+            prctl(PR_SET_NAME, programs[i].name);
             return programs[i].main(argc, argv);
+        }
     }
     if (argc < 2)
         return usage(stderr);
