@@ -165,8 +165,17 @@ static bool is_inside(pid_t pid)
     return false;
 }
 
-static bool should_forward(const siginfo_t *si)
+static bool is_stopped(pid_t pid)
 {
+    struct proc_stat st;
+    return proc_stat_read(pid, &st) == 0 && st.state == 'T';
+}
+
+static bool should_forward(const siginfo_t *si, pid_t child)
+{
+    /* A shell's `fg` continues the whole process group. */
+    if (si->si_signo == SIGCONT)
+        return is_stopped(child);
     if (si->si_code <= 0) /* kill, sigqueue, tgkill, timer of a process */
         return !is_inside(si->si_pid);
     switch (si->si_signo) {
@@ -176,7 +185,6 @@ static bool should_forward(const siginfo_t *si)
     case SIGTTIN:
     case SIGTTOU:
     case SIGWINCH:
-    case SIGCONT:
         return false; /* the terminal's, and sent to the whole process group */
     case SIGHUP:
         return getsid(0) == getpid(); /* a hangup goes to the session's leader alone */
@@ -200,8 +208,7 @@ static bool reap(pid_t child, int *status)
         }
         /* The shell that waits for us has to see a stopped job. Not if it runs again already:
          * nobody would continue us then. */
-        struct proc_stat now;
-        if (proc_stat_read(child, &now) == 0 && now.state == 'T')
+        if (is_stopped(child))
             kill(getpid(), SIGSTOP);
     }
     return ended;
@@ -217,7 +224,7 @@ static int wait_and_forward(pid_t child, const sigset_t *set)
         if (si.si_signo == SIGCHLD) {
             if (reap(child, &status))
                 return status;
-        } else if (should_forward(&si)) {
+        } else if (should_forward(&si, child)) {
             kill(child, si.si_signo);
         }
     }
