@@ -7,16 +7,18 @@
 
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/others.h"
 #include "cli/targets.h"
 #include "common/procfs.h"
 #include "daemon/journal.h"
 #include "daemon/paths.h"
 
 static const char help[] =
-    "usage: cede ps [--json] [TARGET...]\n"
+    "usage: cede ps [-a] [--json] [TARGET...]\n"
     "\n"
     "Shows the jobs, or those that TARGETs (pid, job's number '#12' or %12, name) belong to.\n"
     "\n"
+    "  -a, --all   also the processes that use a GPU and belong to no job\n"
     "      --json  one object: {\"jobs\": [...], \"daemon\": true, ...}\n"
     "  -h, --help  this text\n"
     "\n"
@@ -59,19 +61,6 @@ static int from_daemon(struct client *c, json_t **out, struct error *err)
     json_object_set_new(all, "daemon", json_true());
     *out = all;
     return 0;
-}
-
-static bool is_descendant(pid_t pid, pid_t root)
-{
-    struct proc_stat st;
-    for (int depth = 0; pid > 1 && depth < 128; depth++) {
-        if (pid == root)
-            return true;
-        if (proc_stat_read(pid, &st) < 0)
-            break;
-        pid = st.ppid;
-    }
-    return false;
 }
 
 /* The journal holds only what was changed, so a group that it does not show runs as it always did.
@@ -219,13 +208,14 @@ static void name_text(char *buf, const char *name)
 
 static void row(const json_t *job, char cell[COLUMNS][CELL])
 {
+/* What a process in no job does not have is shown as -. */
 #define INT(key) ((long long)json_integer_value(json_object_get(job, key)))
 #define STR(key)                                                                                   \
-    (json_is_string(json_object_get(job, key)) ? json_string_value(json_object_get(job, key)) : "?")
-    snprintf(cell[JOB], CELL, "#%lld", INT("number"));
+    (json_is_string(json_object_get(job, key)) ? json_string_value(json_object_get(job, key)) : "-")
+    snprintf(cell[JOB], CELL, INT("number") ? "#%lld" : "-", INT("number"));
     snprintf(cell[PID], CELL, "%lld", INT("pid"));
     snprintf(cell[CLASS], CELL, "%.16s", STR("class"));
-    snprintf(cell[WEIGHT], CELL, "%lld", INT("weight"));
+    snprintf(cell[WEIGHT], CELL, INT("weight") ? "%lld" : "-", INT("weight"));
     snprintf(cell[STATE], CELL, "%.16s", STR("state"));
     slice_text(cell[SLICE], INT("timeslice_us"));
     bytes_text(cell[MEM], INT("memory_bytes"));
@@ -275,9 +265,9 @@ static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], uns
     printf("%.*s\n", cut(cell[NAME], room), cell[NAME]);
 }
 
-static int print_table(const json_t *jobs)
+static int print_table(const json_t *rows)
 {
-    size_t n = json_array_size(jobs), width[COLUMNS], k;
+    size_t n = json_array_size(rows), width[COLUMNS], k;
     char(*cells)[COLUMNS][CELL] = calloc(n + 1, sizeof(*cells));
     if (!cells) {
         cli_error("out of memory");
@@ -288,7 +278,7 @@ static int print_table(const json_t *jobs)
         width[c] = strlen(columns[c].title);
     }
     const json_t *job;
-    json_array_foreach(jobs, k, job)
+    json_array_foreach(rows, k, job)
     {
         row(job, cells[k + 1]);
         for (size_t c = 0; c < COLUMNS; c++)
@@ -299,7 +289,7 @@ static int print_table(const json_t *jobs)
         print_row(cells[k], width, terminal);
     free(cells);
     fflush(stdout);
-    json_array_foreach(jobs, k, job)
+    json_array_foreach(rows, k, job)
     {
         const char *e = json_string_value(json_object_get(job, "error"));
         if (e)
@@ -309,53 +299,80 @@ static int print_table(const json_t *jobs)
     return CLI_OK;
 }
 
-int ps_main(int argc, char **argv)
+/* ---- the verb -------------------------------------------------------------------------------- */
+
+static int get(json_t **all, bool others, struct error *err)
 {
-    enum { OPT_JSON = 256 };
-    static const struct option longs[] = {{"json", no_argument, NULL, OPT_JSON},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    bool json = false;
-    for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            return CLI_OK;
-        }
-        if (c != OPT_JSON)
-            return cli_usage("ps", NULL);
-        json = true;
-    }
     struct client c;
-    struct error err = {""};
-    json_t *all = NULL;
-    int r = client_open(&c, &err);
+    int r = client_open(&c, err);
     if (r == 0) {
-        r = from_daemon(&c, &all, &err);
+        r = from_daemon(&c, all, err);
         client_close(&c);
     } else if (r == -ENOENT) {
-        r = from_journal(&all, &err);
+        r = from_journal(all, err);
         if (r == 0)
-            cli_error("no daemon is running%s", json_array_size(json_object_get(all, "jobs"))
+            cli_error("no daemon is running%s", json_array_size(json_object_get(*all, "jobs"))
                                                     ? "; these are the jobs on record"
                                                     : "");
     }
-    if (r < 0) {
+    return r == 0 && others ? others_add(*all, err) : r;
+}
+
+static int print(const json_t *all, bool json)
+{
+    if (json) {
+        if (json_dumpf(all, stdout, JSON_INDENT(2)) == 0)
+            putchar('\n');
+        return CLI_OK;
+    }
+    json_t *rows = json_copy(json_object_get(all, "jobs"));
+    json_array_extend(rows, json_object_get(all, "others"));
+    int status = CLI_OK;
+    if (json_array_size(rows))
+        status = print_table(rows);
+    else
+        puts(json_object_get(all, "others") ? "no jobs, and no GPU processes" : "no jobs");
+    json_decref(rows);
+    return status;
+}
+
+int ps_main(int argc, char **argv)
+{
+    enum { OPT_JSON = 256 };
+    static const struct option longs[] = {{"all", no_argument, NULL, 'a'},
+                                          {"json", no_argument, NULL, OPT_JSON},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    bool json = false, others = false;
+    for (int c; (c = getopt_long(argc, argv, "ah", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'a':
+            others = true;
+            break;
+        case OPT_JSON:
+            json = true;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return CLI_OK;
+        default:
+            return cli_usage("ps", NULL);
+        }
+    }
+    if (others && optind < argc)
+        return cli_usage("ps", "ps: -a takes no target");
+    struct error err = {""};
+    json_t *all = NULL;
+    if (get(&all, others, &err) < 0) {
         cli_error("%s", err.text);
+        json_decref(all);
         return CLI_FAILED;
     }
     int status = optind < argc ? choose(all, argv + optind, argc - optind) : CLI_OK;
-    const json_t *jobs = json_object_get(all, "jobs");
-    if (status == CLI_USAGE)
-        ;
-    else if (json) {
-        if (json_dumpf(all, stdout, JSON_INDENT(2)) == 0)
-            putchar('\n');
-    } else if (json_array_size(jobs)) {
-        int printed = print_table(jobs);
-        status = printed == CLI_OK ? status : printed;
-    } else if (status == CLI_OK) {
-        puts("no jobs");
-    }
+    /* Targets that were not found have been named already. */
+    bool nothing = status == CLI_FAILED && !json && !json_array_size(json_object_get(all, "jobs"));
+    if (status != CLI_USAGE && !nothing && print(all, json) != CLI_OK)
+        status = CLI_FAILED;
     json_decref(all);
     return status;
 }

@@ -71,6 +71,7 @@ static void statuses(void **state)
         {{"ps", "--json"}, 0, "\"jobs\": []", "no daemon"},
         {{"ps", "-x"}, 2, "", "cede: invalid option"},
         {{"ps", "train"}, 1, "", "cede: train: no such job"},
+        {{"ps", "-a", "train"}, 2, "", "-a takes no target"},
         {{"ps", "#"}, 2, "", "cede: '#'"},
         {{"policy", "--help"}, 0, "usage: cede policy", ""},
         {{"policy"}, 0, "priority", "no daemon"},

@@ -1,0 +1,230 @@
+/* The verbs with a real daemon, or none, on the software GPU. Only what becomes of jobs is looked
+ * at; how well they are scheduled is shown elsewhere. */
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+static struct result r;
+
+#define RUN_OK(...)                                                                                \
+    do {                                                                                           \
+        RUN(&r, __VA_ARGS__);                                                                      \
+        if (r.status)                                                                              \
+            fail_msg("status %d: %s%s", status_of(r.status), r.out, r.err);                        \
+    } while (0)
+
+static pid_t gpu;
+
+static int begin(void **state)
+{
+    char line[128];
+    int out;
+    if (harness_begin(state) < 0)
+        return -1;
+    gpu = start_program(&out, (const char *const[]){"cede", "softgpu", NULL});
+    read_line(out, line, sizeof(line)); /* it listens */
+    return 0;
+}
+
+static int end(void **state)
+{
+    kill(gpu, SIGTERM);
+    return harness_end(state);
+}
+
+/* The jobs as `cede ps --json` has them; the caller's reference. */
+static json_t *jobs(void)
+{
+    RUN_OK("cede", "ps", "--json");
+    json_t *all = json_loads(r.out, 0, NULL), *list = json_object_get(all, "jobs");
+    assert_true(json_is_array(list));
+    json_incref(list);
+    json_decref(all);
+    return list;
+}
+
+static bool is(const char *name, const char *key, const char *value)
+{
+    json_t *list = jobs();
+    const json_t *job;
+    size_t i;
+    bool yes = false;
+    json_array_foreach(list, i, job)
+    {
+        const char *n = json_string_value(json_object_get(job, "name"));
+        const char *v = json_string_value(json_object_get(job, key));
+        yes |= n && strcmp(n, name) == 0 && v && strcmp(v, value) == 0;
+    }
+    json_decref(list);
+    return yes;
+}
+
+static void await(const char *name, const char *key, const char *value)
+{
+    for (int i = 0; i < 400; i++) {
+        if (is(name, key, value))
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 25000000}, NULL);
+    }
+    fail_msg("%s: %s did not become %s:\n%s", name, key, value, r.out);
+}
+
+static pid_t daemon_pid(void)
+{
+    RUN_OK("cede", "ps", "--json");
+    json_t *all = json_loads(r.out, 0, NULL);
+    pid_t pid = (pid_t)json_integer_value(json_object_get(all, "pid"));
+    json_decref(all);
+    return pid;
+}
+
+static pid_t start_job(const char *name, const char *class)
+{
+    int out; /* stays open: the program's output has to go somewhere */
+    return start_program(&out,
+                         (const char *const[]){"cede", "run", "--strict", "--gpu-device", "soft",
+                                               "-c", class, "-n", name, "--", harness_exe(), "load",
+                                               "batch", "--device", "soft", NULL});
+}
+
+static void end_job(pid_t runner)
+{
+    int st;
+    kill(runner, SIGTERM);
+    assert_int_equal(waitpid(runner, &st, 0), runner);
+    assert_int_equal(status_of(st), 0); /* cede-load ends well on SIGTERM */
+}
+
+/* The harness takes in what has no parent, so a transient daemon's status can be had. */
+static void await_end(pid_t daemon)
+{
+    int st;
+    assert_int_equal(waitpid(daemon, &st, 0), daemon);
+    assert_int_equal(status_of(st), 0);
+}
+
+/* Several at once start one daemon; it goes with the last of them. */
+static void transient_daemon(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    static const char *const names[N] = {"a", "b", "c", "d"};
+    pid_t runners[N];
+    for (int i = 0; i < N; i++)
+        runners[i] = start_job(names[i], i ? "batch" : "latency");
+    for (int i = 0; i < N; i++)
+        await(names[i], "class", i ? "batch" : "latency");
+    await("a", "state", "running");
+    pid_t daemon = daemon_pid();
+    assert_true(daemon > 1);
+    assert_int_not_equal(process_parent(daemon), runners[0]);
+
+    await("b", "source", "run");
+    RUN_OK("cede", "pause", "b");
+    assert_string_equal(strchr(r.out, ' '), " b: paused\n");
+    assert_true(is("b", "state", "paused"));
+    RUN_OK("cede", "set", "b", "-c", "latency", "-w", "7");
+    assert_true(is("b", "class", "latency"));
+    assert_true(is("b", "state", "paused"));
+    RUN_OK("cede", "resume", "b");
+    await("b", "state", "running");
+    RUN_OK("cede", "policy", "shares");
+    for (int i = 1; i < N; i++)
+        await(names[i], "state", "running");
+    RUN(&r, "cede", "policy", "nonsense");
+    assert_int_equal(status_of(r.status), 1);
+
+    for (int i = 0; i < N; i++)
+        end_job(runners[i]);
+    await_end(daemon);
+    RUN_OK("cede", "ps");
+    assert_string_equal(r.out, "no jobs\n");
+}
+
+/* A killed runner's program stays a job until somebody lets go of it. */
+static void survives(void **state)
+{
+    (void)state;
+    pid_t runner = start_job("left", "batch");
+    await("left", "state", "running");
+    json_t *list = jobs();
+    pid_t root = (pid_t)json_integer_value(json_object_get(json_array_get(list, 0), "pid"));
+    json_decref(list);
+    assert_int_equal(root, runner);
+    kill(runner, SIGKILL);
+    assert_int_equal(waitpid(runner, NULL, 0), runner);
+    pid_t other = start_job("other", "batch");
+    await("other", "class", "batch");
+    assert_true(is("left", "class", "batch"));
+    pid_t daemon = daemon_pid();
+    RUN_OK("cede", "set", "left", "-c", "none");
+    assert_false(is("left", "class", "batch"));
+    end_job(other);
+    await_end(daemon);
+}
+
+static void direct(void **state)
+{
+    (void)state;
+    int out;
+    char pid[16], other[16];
+    const char *const load[] = {"cede", "load", "batch", "--device", "soft", NULL};
+    pid_t program = start_program(&out, load), second = start_program(&out, load);
+    snprintf(pid, sizeof(pid), "%d", (int)program);
+    snprintf(other, sizeof(other), "%d", (int)second);
+    for (int i = 0; i < 400; i++) {
+        RUN_OK("cede", "ps", "-a");
+        if (strstr(r.out, pid) && strstr(r.out, other))
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 25000000}, NULL);
+    }
+    assert_non_null(strstr(r.out, pid));
+
+    RUN_OK("cede", "set", "-c", "batch", pid);
+    assert_non_null(strstr(r.out, ": batch, weight 100\n"));
+    assert_string_equal(r.err, "");
+    RUN_OK("cede", "pause", pid, other);
+    RUN_OK("cede", "ps", pid);
+    assert_non_null(strstr(r.out, "paused"));
+    /* All are tried. */
+    RUN(&r, "cede", "resume", "2147483647", "%999", pid);
+    assert_int_equal(status_of(r.status), 1);
+    assert_string_equal(r.err, "cede: 2147483647: no such process\ncede: %999: no such job\n");
+    RUN_OK("cede", "ps", pid);
+    assert_non_null(strstr(r.out, "running"));
+    RUN_OK("cede", "set", other, "-c", "batch", "-w", "5");
+    RUN_OK("cede", "resume", other);
+    assert_non_null(strstr(r.err, "2 batch jobs"));
+    /* A program that uses no GPU. */
+    snprintf(pid, sizeof(pid), "%d", (int)gpu);
+    RUN(&r, "cede", "set", pid, "-c", "batch");
+    assert_int_equal(status_of(r.status), 1);
+    assert_non_null(strstr(r.err, "uses no GPU"));
+    snprintf(pid, sizeof(pid), "%d", (int)program);
+    RUN_OK("cede", "set", pid, other, "-c", "none");
+    RUN_OK("cede", "ps");
+    assert_string_equal(r.out, "no jobs\n");
+    RUN(&r, "cede", "set", pid, "-c", "none");
+    assert_int_equal(status_of(r.status), 1);
+    assert_non_null(strstr(r.err, "belongs to no job"));
+    kill(program, SIGTERM);
+    kill(second, SIGTERM);
+    waitpid(program, NULL, 0);
+    waitpid(second, NULL, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transient_daemon),
+        cmocka_unit_test(survives),
+        cmocka_unit_test(direct),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
