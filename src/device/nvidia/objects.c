@@ -21,6 +21,7 @@
 #define FALLBACK_MAX     2048U /* library names asked where RM named nothing */
 #define FDS_A_CONTEXT    16U   /* descriptors of /dev/nvidiaN a context keeps, and about */
 #define FDS_BASE         10U   /* those of a process without one */
+#define SETTLE_NS        (200 * NSEC_PER_MSEC)
 #define DEFAULT_SLICE_US 2048U
 
 int nv_gpu_index(struct nv_gpus *gpus, const char *uuid, const char *bus_id)
@@ -122,6 +123,17 @@ static int groups_from_contexts(const struct nv_look *l, uint32_t *next, uint32_
     return 0;
 }
 
+static int groups_known(const struct nv_look *l, const struct group_list *known,
+                        struct handles *groups)
+{
+    int r = 0;
+    for (size_t i = 0; i < known->n && r == 0; i++) {
+        if (class_of(l, known->v[i].handles[3]) == RM_CLASS_GROUP)
+            r = handles_add(groups, known->v[i].handles[3]);
+    }
+    return r;
+}
+
 /* A machine whose RM names things differently: look through the library's first names. */
 static int groups_from_library(const struct nv_look *l, struct handles *groups)
 {
@@ -136,7 +148,7 @@ static int groups_from_library(const struct nv_look *l, struct handles *groups)
     return 0;
 }
 
-static struct device_group *group_of(struct group_list *groups, uint32_t handle)
+static struct device_group *group_of(const struct group_list *groups, uint32_t handle)
 {
     for (size_t i = 0; i < groups->n; i++) {
         if (groups->v[i].handles[3] == handle)
@@ -235,7 +247,7 @@ static int region_scan(const struct nv_look *l, uint32_t from, const struct grou
         } else if (RM_IS_CHANNEL(class)) {
             gap = 0;
             g = group_of(groups, parent_of(l, h));
-            if (g && g->nchannels < GROUP_CHANNELS_MAX)
+            if (g && g->nchannels < GROUP_CHANNELS_MAX && !group_with_channel(groups, h))
                 g->channels[g->nchannels++] = h;
         } else if (RM_IS_COMPUTE(class) || RM_IS_COPY(class)) {
             gap = 0;
@@ -249,30 +261,68 @@ static int region_scan(const struct nv_look *l, uint32_t from, const struct grou
     return 0;
 }
 
-static uint32_t compute_groups(const struct nv_process *p)
+static uint32_t compute_groups(const struct group_list *l)
 {
     uint32_t n = 0;
-    for (size_t i = 0; i < p->nclients; i++) {
-        for (size_t k = 0; k < p->clients[i].groups.n; k++)
-            n += p->clients[i].groups.v[k].kind == GROUP_COMPUTE;
-    }
+    for (size_t i = 0; i < l->n; i++)
+        n += l->v[i].kind == GROUP_COMPUTE;
     return n;
 }
 
-int nv_client_discover(const struct nv_look *l, bool deep)
+/* True if the process keeps more descriptors of GPUs than the contexts explain that were found. */
+static bool must_be_more(const struct nv_look *l)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < l->p->nclients; i++) {
+        const struct nv_client *c = &l->p->clients[i];
+        n += compute_groups(&c->groups) + (c == l->c ? 0 : compute_groups(&c->fresh));
+    }
+    return l->p->fds.ngpu > FDS_BASE + FDS_A_CONTEXT * n;
+}
+
+/* A context is built over a tenth of a second, and the library sets its timeslices last. So groups
+ * that are not in `told` wait until they have looked the same for a while: what is read earlier is
+ * not what to restore, and what is set earlier does not last. */
+static int settle(struct nv_client *c, const struct group_list *told, uint64_t now)
+{
+    struct group_list all = c->groups, fresh = {0};
+    c->groups = (struct group_list){0};
+    int r = 0;
+    for (size_t i = 0; i < all.n && r == 0; i++) {
+        bool known = group_of(told, all.v[i].handles[3]);
+        r = group_list_push(known ? &c->groups : &fresh, &all.v[i]);
+    }
+    bool same = fresh.n && fresh.n == c->fresh.n &&
+                memcmp(fresh.v, c->fresh.v, fresh.n * sizeof(fresh.v[0])) == 0;
+    if (!same)
+        c->fresh_ns = now;
+    group_list_free(&c->fresh);
+    if (r == 0 && same && now - c->fresh_ns >= SETTLE_NS) {
+        group_list_free(&fresh);
+        group_list_free(&c->groups);
+        c->groups = all;
+        return 0;
+    }
+    c->fresh = fresh;
+    group_list_free(&all);
+    return r;
+}
+
+int nv_client_discover(const struct nv_look *l, bool deep, bool wait)
 {
     struct nv_client *c = l->c;
     _cleanup_(handles_free) struct handles found = {0};
     struct group_list before = c->groups;
     c->groups = (struct group_list){0};
     c->ndevices = 0;
-    c->own_next = 0;
     c->discovered_ns = l->s->io.now_ns(l->s->io.ctx);
 
-    int r = 0;
-    for (uint32_t limit = 0;; limit = DEEP_LIMIT) {
+    /* RM's names only rise: what is known, and what was named since. */
+    int r = groups_known(l, &before, &found);
+    r = r < 0 ? r : groups_known(l, &c->fresh, &found);
+    for (uint32_t limit = 0; r == 0; limit = DEEP_LIMIT) {
         r = groups_from_contexts(l, &c->own_next, limit, &found);
-        if (r == 0 && found.n == 0 && c->own_next == 0 && deep)
+        if (r == 0 && c->own_next == 0 && deep)
             r = groups_from_library(l, &found);
         if (found.n)
             qsort(found.v, found.n, sizeof(found.v[0]), by_value);
@@ -282,10 +332,13 @@ int nv_client_discover(const struct nv_look *l, bool deep)
                 r = region_scan(l, found.v[i], &before, &end);
         }
         /* Many contexts came and went before the ones that are there now. */
-        bool more = l->p->fds.ngpu > FDS_BASE + FDS_A_CONTEXT * compute_groups(l->p);
-        if (r < 0 || limit || !deep || !more || class_of(l, RM_LIBRARY_BASE + 1) == 0)
+        if (r < 0 || limit || !deep || !must_be_more(l) || class_of(l, RM_LIBRARY_BASE + 1) == 0)
             break;
     }
+    if (r == 0 && wait)
+        r = settle(c, &before, c->discovered_ns);
+    else
+        group_list_free(&c->fresh);
     group_list_free(&before);
     return r;
 }

@@ -66,6 +66,7 @@ static uint32_t client_handle(uint64_t position)
 static void client_free(struct nv_client *c)
 {
     group_list_free(&c->groups);
+    group_list_free(&c->fresh);
 }
 
 static void process_clear(struct nv_process *p)
@@ -242,7 +243,7 @@ static int clients_find(struct nv_scanner *s, struct nv_process *p, int fd, stru
     /* Near the process's other clients, which saves the long way on a machine that is long up. */
     for (size_t i = 0; i < p->nclients && !found; i++) {
         uint64_t at = top - (top - p->clients[i].handle + RM_CLIENT_BASE) % RM_CLIENT_RANGE;
-        r = clients_probe(s, p, fd, state->number, max_u64(at - NEIGHBOURS, low),
+        r = clients_probe(s, p, fd, state->number, max_u64(at, low + NEIGHBOURS) - NEIGHBOURS,
                           min_u64(at + NEIGHBOURS, top), 0);
         if (r < 0)
             return r;
@@ -267,6 +268,7 @@ struct plan {
     bool relist;     /* list the descriptors and look for new clients */
     bool rediscover; /* look at all objects */
     bool deep;
+    bool first; /* never looked at before: what is there counts as finished */
 };
 
 static int scan_fd(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *state,
@@ -288,21 +290,19 @@ static int scan_fd(struct nv_scanner *s, struct nv_process *p, int fd, struct nv
         struct nv_look l = {.s = s, .p = p, .c = &p->clients[i], .fd = fd};
         if (l.c->fd != state->number)
             continue;
-        if (plan->relist) {
-            bool was = l.c->elsewhere;
+        bool inherited = l.c->elsewhere;
+        if (plan->relist)
             l.c->elsewhere = owned_elsewhere(s, p, l.c->handle);
-            if (was && !l.c->elsewhere)
-                l.c->discovered_ns = 0;
-        }
         if (l.c->elsewhere) {
             group_list_free(&l.c->groups);
             continue;
         }
         uint64_t age = s->io.now_ns(s->io.ctx) - l.c->discovered_ns;
-        if (plan->rediscover || l.c->discovered_ns == 0 || age > REDISCOVER_NS)
-            r = nv_client_discover(&l, plan->deep || l.c->discovered_ns == 0);
+        bool whole = plan->first || inherited, anew = inherited || l.c->discovered_ns == 0;
+        if (plan->rediscover || anew || l.c->fresh.n || age > REDISCOVER_NS)
+            r = nv_client_discover(&l, plan->deep || anew, !whole);
         else if (!nv_client_unchanged(&l))
-            r = client_answers(s, fd, l.c->handle) ? nv_client_discover(&l, false) : -ESTALE;
+            r = client_answers(s, fd, l.c->handle) ? nv_client_discover(&l, false, true) : -ESTALE;
     }
     return r;
 }
@@ -312,7 +312,7 @@ static bool fd_idle(const struct nv_process *p, const struct nv_fd *state)
 {
     for (size_t i = 0; i < p->nclients; i++) {
         const struct nv_client *c = &p->clients[i];
-        if (c->fd == state->number && !c->elsewhere && (c->groups.n || c->own_next))
+        if (c->fd == state->number && !c->elsewhere && (c->groups.n || c->fresh.n || c->own_next))
             return false;
     }
     return true;
@@ -325,7 +325,8 @@ static int scan_process(struct nv_scanner *s, struct nv_process *p, int pidfd, b
     uint64_t now = io->now_ns(io->ctx), count = 0;
     struct plan plan = {.relist = force || p->dirty || p->listed_ns == 0 ||
                                   now - p->listed_ns > RELIST_NS,
-                        .rediscover = force || p->dirty};
+                        .rediscover = force || p->dirty,
+                        .first = p->listed_ns == 0};
     if (!plan.relist) {
         int r = io->fd_count(io->ctx, p->id.pid, &count);
         if (r < 0)

@@ -31,6 +31,8 @@ struct nv_client {
     struct nv_device devices[DEVICE_GPUS_MAX];
     uint32_t ndevices;
     struct group_list groups;
+    struct group_list fresh; /* found lately, not told yet: see settle() in objects.c */
+    uint64_t fresh_ns;       /* how long they have been as they are */
 };
 
 struct nv_fd {
@@ -73,8 +75,9 @@ struct nv_look { /* one client through its borrowed descriptor */
     struct nv_client *c;
     int fd;
 };
-/* Finds all groups of the client anew. `deep`: its process's use of GPUs changed. 0 or -ENOMEM. */
-int nv_client_discover(const struct nv_look *l, bool deep);
+/* Finds all groups of the client anew. `deep`: its process's use of GPUs changed; `wait`: groups
+ * that were not told yet may be half built. 0 or -ENOMEM. */
+int nv_client_discover(const struct nv_look *l, bool deep, bool wait);
 /* True if all known groups of the client are there and RM named nothing new. */
 bool nv_client_unchanged(const struct nv_look *l);
 
