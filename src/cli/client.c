@@ -15,7 +15,7 @@ static int connect_to(const char *path, struct client *c, struct error *err)
     if (strlen(path) >= sizeof(sa.sun_path))
         return error_set(err, -ENAMETOOLONG, "socket path %s is longer than %zu bytes", path,
                          sizeof(sa.sun_path) - 1);
-    strcpy(sa.sun_path, path);
+    memcpy(sa.sun_path, path, strlen(path) + 1);
 
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -78,6 +78,7 @@ void client_close(struct client *c)
 
 static int receive(struct client *c, json_t **out, struct error *err)
 {
+    *out = NULL;
     _cleanup_free_ char *buf = malloc(PROTO_MESSAGE_MAX);
     if (!buf)
         return error_set(err, -ENOMEM, "out of memory");

@@ -96,6 +96,7 @@ static int find(struct direct *d, const struct request *r, uint32_t *job, bool *
                 struct error *err)
 {
     *adopted = false;
+    *job = MANAGER_NONE;
     if (!r->pid && !r->number)
         return find_name(d, r->name, job, err);
     if (r->number) {

@@ -173,7 +173,7 @@ static const struct {
 static void slice_text(char *buf, json_int_t us)
 {
     if (us <= 0)
-        strcpy(buf, "-");
+        snprintf(buf, CELL, "-");
     else if (us < 1000)
         snprintf(buf, CELL, "%lldus", (long long)us);
     else if (us < 1000000)
@@ -190,7 +190,7 @@ static void bytes_text(char *buf, json_int_t bytes)
     for (; v >= 1000 && u + 2 < sizeof(units); u++)
         v /= 1024;
     if (bytes <= 0)
-        strcpy(buf, "-");
+        snprintf(buf, CELL, "-");
     else
         snprintf(buf, CELL, v < 10 && u ? "%.1f%c" : "%.0f%c", v, units[u]);
 }
@@ -221,11 +221,11 @@ static void row(const json_t *job, char cell[COLUMNS][CELL])
     bytes_text(cell[MEM], INT("memory_bytes"));
     name_text(cell[NAME], json_string_value(json_object_get(job, "name")));
     const json_t *busy = json_object_get(job, "busy"), *gpu;
-    strcpy(cell[BUSY], "-");
+    snprintf(cell[BUSY], CELL, "-");
     if (json_is_number(busy))
         snprintf(cell[BUSY], CELL, "%.0f%%", json_number_value(busy) * 100);
     size_t i, n = 0;
-    strcpy(cell[GPU], "-");
+    snprintf(cell[GPU], CELL, "-");
     json_array_foreach(json_object_get(job, "gpus"), i, gpu)
     {
         int w = snprintf(cell[GPU] + n, CELL - n, "%s%lld", i ? "," : "",
@@ -274,7 +274,7 @@ static int print_table(const json_t *rows)
         return CLI_FAILED;
     }
     for (size_t c = 0; c < COLUMNS; c++) {
-        strcpy(cells[0][c], columns[c].title);
+        snprintf(cells[0][c], CELL, "%s", columns[c].title);
         width[c] = strlen(columns[c].title);
     }
     const json_t *job;

@@ -129,6 +129,7 @@ pid_t start_program(int *out, const char *const argv[])
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     pid_t pid = fork();
     if (pid == 0) {
+        setpgid(0, 0); /* as a shell does; a group without a parent in the session cannot stop */
         dup2(fds[1], 1);
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
         dup2(null, 2);
