@@ -16,8 +16,8 @@ static void apply_failed(struct manager *m, struct mgroup *g, int r, const struc
 {
     struct mprocess *p = &m->processes[g->process];
     g->retry_at = m->now + RETRY_NS;
-    if (r == -ESRCH)
-        p->scan_at = m->now; /* gone, or a group that went: the scan finds out */
+    if (r == -ESRCH || r == -ENOENT)
+        p->scan_at = m->now; /* process or group gone: the scan finds out */
     else
         mgr_job_failed(m, p->job, r, err);
 }

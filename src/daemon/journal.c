@@ -372,6 +372,15 @@ uint32_t journal_groups_end(const struct journal *j)
     return j->groups_end;
 }
 
+/* Of a group that is no more there is nothing left to undo. */
+static void undone(struct journal_group *g, int r, uint32_t flag)
+{
+    if (r == 0)
+        g->flags &= ~flag;
+    else if (r == -ESRCH || r == -ENOENT)
+        g->flags = 0;
+}
+
 /* All suspended records of one process in one call: that is what the hardware's control is for. */
 static void undo_suspend(struct journal *j, struct device_driver *d, uint32_t from,
                          bool (*want)(uint32_t slot, void *arg), void *arg)
@@ -396,8 +405,7 @@ static void undo_suspend(struct journal *j, struct device_driver *d, uint32_t fr
     for (size_t k = 0; k < n; k++) {
         /* One group that is no more must not keep the others suspended. */
         int r = all ? 0 : d->ops->resume(d, &list[k], 1, NULL);
-        if (r == 0 || r == -ESRCH)
-            group_at(j, slots[k])->flags &= r == 0 ? ~(uint32_t)JG_SUSPENDED : 0;
+        undone(group_at(j, slots[k]), r, JG_SUSPENDED);
     }
 }
 
@@ -419,8 +427,7 @@ unsigned journal_undo(struct journal *j, struct device_driver *d,
             } else if (pass == 1) {
                 if (flags & JG_TIMESLICE) {
                     int r = d->ops->set_timeslice(d, g, g->timeslice_us, NULL);
-                    if (r == 0 || r == -ESRCH)
-                        group_at(j, i)->flags &= r == 0 ? ~(uint32_t)JG_TIMESLICE : 0;
+                    undone(group_at(j, i), r, JG_TIMESLICE);
                 }
                 failed += group_at(j, i)->flags != 0;
             }

@@ -282,6 +282,17 @@ static void usage(struct manager *m)
         m->dirty[d] |= m->wake[d] != CORE_NEVER;
 }
 
+static uint64_t decide_due(struct manager *m)
+{
+    uint64_t next = CORE_NEVER;
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        if (m->dirty[d] || m->now >= m->wake[d])
+            mgr_decide(m, d);
+        next = min_u64(next, m->wake[d]);
+    }
+    return next;
+}
+
 uint64_t manager_tick(struct manager *m, uint64_t now_ns)
 {
     m->now = now_ns;
@@ -291,6 +302,7 @@ uint64_t manager_tick(struct manager *m, uint64_t now_ns)
         mgr_restored_by_others(m);
     }
     reap(m);
+    decide_due(m); /* what a person asked for comes before looking around */
     if (now_ns >= m->discover_at)
         mgr_discover(m);
     uint64_t next = min_u64(m->discover_at, mgr_scan_due(m));
@@ -301,17 +313,17 @@ uint64_t manager_tick(struct manager *m, uint64_t now_ns)
             usage(m);
         next = min_u64(next, m->usage_at);
     }
-    for (unsigned d = 0; d < m->ngpus; d++) {
-        if (m->dirty[d] || now_ns >= m->wake[d])
-            mgr_decide(m, d);
-        next = min_u64(next, m->wake[d]);
-    }
+    next = min_u64(next, decide_due(m));
     return m->nunclaimed ? min_u64(next, m->claim_until) : next;
 }
 
-bool manager_next_job(struct manager *m, uint32_t *cursor, struct job_view *out)
+void manager_watch(struct manager *m)
 {
     m->watched_until = m->now + USAGE_WATCHED_NS;
+}
+
+bool manager_next_job(const struct manager *m, uint32_t *cursor, struct job_view *out)
+{
     while (*cursor < m->jobs_end && !m->jobs[*cursor].j.root.pid)
         ++*cursor;
     if (*cursor >= m->jobs_end)

@@ -85,7 +85,9 @@ struct job_view {
     char error[160]; /* what went wrong lately, or "" */
 };
 /* Next job at or after slot *cursor, in slot order; false at the end. Advances *cursor. */
-bool manager_next_job(struct manager *m, uint32_t *cursor, struct job_view *out);
+bool manager_next_job(const struct manager *m, uint32_t *cursor, struct job_view *out);
+/* Somebody looks: keeps busy and memory_bytes up to date for the next seconds. */
+void manager_watch(struct manager *m);
 
 int manager_set_policy(struct manager *m, const char *name);
 int manager_set_params(struct manager *m, const struct core_params *params);

@@ -25,14 +25,15 @@
 #define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
 #define RETRY_NS          NSEC_PER_SEC
 #define CLAIM_NS          (2 * NSEC_PER_SEC) /* journal records that nobody claims by then are undone */
-#define ERROR_SHOWN_NS (5 * NSEC_PER_SEC)
-#define IDLE_WINDOWS      3                  /* windows without work before a job counts as idle */
+#define ERROR_SHOWN_NS    (5 * NSEC_PER_SEC)
+#define IDLE_WINDOWS      3 /* windows without work before a job counts as idle */
 
 struct mprocess {
     struct proc_id id; /* pid 0: free */
     uint32_t job;
     uint32_t hash_next, first_group;
     int pidfd;
+    bool listed; /* by the driver, as one that uses it */
     uint64_t scan_at, scan_every;
 };
 

@@ -241,6 +241,18 @@ static void outsider_add(struct manager *m, struct proc_id id)
     m->outsiders[m->noutsiders++] = (struct outsider){.id = id, .seen = true};
 }
 
+/* The driver lists a process once it has a context: time to look closely, however rare its scans
+ * have become. */
+static void listed(struct manager *m, uint32_t slot)
+{
+    struct mprocess *p = &m->processes[slot];
+    if (p->first_group == NONE && !p->listed) {
+        p->scan_at = m->now;
+        p->scan_every = SCAN_FAST_NS;
+    }
+    p->listed = true;
+}
+
 void mgr_discover(struct manager *m)
 {
     bool young = false;
@@ -258,8 +270,12 @@ void mgr_discover(struct manager *m)
         m->outsiders[i].seen = false;
     for (size_t i = 0; i < pids.n; i++) {
         struct proc_stat st;
-        if (mgr_process_find(m, pids.v[i]) != NONE || proc_stat_read(pids.v[i], &st) < 0 ||
-            outsider_known(m, st.id))
+        uint32_t known = mgr_process_find(m, pids.v[i]);
+        if (known != NONE) {
+            listed(m, known);
+            continue;
+        }
+        if (proc_stat_read(pids.v[i], &st) < 0 || outsider_known(m, st.id))
             continue;
         uint32_t job = manager_job_of(m, pids.v[i]);
         struct job_spec spec = {.weight = WEIGHT_DEFAULT};

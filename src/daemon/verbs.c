@@ -26,6 +26,8 @@ static bool view_of(struct manager *m, uint32_t slot, struct job_view *out)
 static int identify(pid_t pid, struct target *t, struct error *err)
 {
     struct proc_stat before, after;
+    if (pid == 1)
+        return error_set(err, -EINVAL, "process 1 is everybody's ancestor, and no job");
     int r = proc_stat_read(pid, &before);
     if (r == 0)
         r = proc_owner(pid, &t->proc_uid);
@@ -246,6 +248,7 @@ static int ps(const struct verbs *v, const struct request *r, json_t **reply, st
     }
     size_t n = 0;
     struct job_view view;
+    manager_watch(m);
     for (uint32_t cursor = 0; n < JOURNAL_JOBS && manager_next_job(m, &cursor, &view);) {
         if (view.number > r->number)
             all[n++] = (struct numbered){view.number, cursor - 1};

@@ -7,6 +7,7 @@
  *
  * All functions return 0 or -errno and fill `err` (which may be NULL) on failure. Common errors:
  *   -ESRCH   the process is gone (or its pid was reused); nothing was changed
+ *   -ENOENT  the group is gone, the process is not: scan it again
  *   -EPERM   no right to steer this process; err says which right is missing
  *   -ENODEV  the driver's devices are gone, or there are none
  *   -EIO     the device's control answered an error; err carries the control and its status

@@ -182,8 +182,8 @@ static void test_classes_become_timeslices(void **state)
     assert_int_equal(manager_change(f->m, ja, CLASS_NORMAL, 300), 0);
     assert_int_equal(manager_change(f->m, jb, CLASS_NORMAL, 100), 0);
     ticks(f, 1);
-    assert_int_equal(on(f, a)->timeslice_us, 30000);
-    assert_int_equal(on(f, b)->timeslice_us, 10000);
+    assert_int_equal(on(f, a)->timeslice_us, 60000);
+    assert_int_equal(on(f, b)->timeslice_us, 20000);
 
     manager_release(f->m, jb);
     assert_int_equal(on(f, b)->timeslice_us, 2048);

@@ -1,0 +1,528 @@
+#!/usr/bin/env python3
+"""Measures on a real GPU what cede promises, in one call, and writes one JSON file a section.
+
+    bench/gpu.py --cede build-static/src/cli/cede --out DIR [SECTION...]
+
+Needs root (or CAP_SYS_PTRACE), python3; the torch sections need PyTorch with torchvision, the launch
+section gcc. Every program is started here, under a time limit, and only these are touched. All ratios
+are of figures from the same run. Prints a table last.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+SETTLE = 0.5  # s: programs that just changed their setting
+
+
+def percentile(values, p):
+    """Nearest rank."""
+    v = sorted(values)
+    return v[max(0, -(-len(v) * p // 100) - 1)] if v else None
+
+
+class Program:
+    """A child whose output lines are JSON; kept with the time they came."""
+
+    def __init__(self, argv, limit, env=None, stdin=None):
+        self.lines = []
+        self.argv = argv
+        self.p = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  stdin=stdin, env=env)
+        self.errors = []
+        self.timer = threading.Timer(limit, self.p.kill)
+        self.timer.start()
+        self.readers = [threading.Thread(target=self.read), threading.Thread(target=self.read_err)]
+        for r in self.readers:
+            r.start()
+
+    def read(self):
+        for line in self.p.stdout:
+            try:
+                self.lines.append(json.loads(line))
+            except ValueError:
+                self.errors.append(line.rstrip())
+
+    def read_err(self):
+        for line in self.p.stderr:
+            self.errors.append(line.rstrip())
+
+    @property
+    def pid(self):
+        return self.p.pid
+
+    def wait_lines(self, n, limit=120):
+        end = time.monotonic() + limit
+        while len(self.lines) < n:
+            if self.p.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"{self.argv}: no output; {self.errors[-3:]}")
+            time.sleep(0.01)
+
+    def finish(self, sig=None, limit=60):
+        if sig is not None and self.p.poll() is None:
+            self.p.send_signal(sig)
+        try:
+            self.p.wait(limit)
+        except subprocess.TimeoutExpired:
+            self.p.kill()
+            self.p.wait()
+        for r in self.readers:
+            r.join(5)
+        self.timer.cancel()
+        if self.p.returncode:
+            raise RuntimeError(f"{self.argv}: status {self.p.returncode}; {self.errors[-3:]}")
+        return self.lines[-1] if self.lines else None
+
+
+class Bench:
+    def __init__(self, cede, out):
+        self.cede = str(pathlib.Path(cede).resolve())
+        self.out = pathlib.Path(out)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.tmp = tempfile.mkdtemp(prefix="cede-bench-")
+        self.env = dict(os.environ, CEDE_DIR=self.tmp)
+        self.daemon = None
+        self.rate = None
+        self.programs = []
+
+    # -- programs ---------------------------------------------------------------------------------
+    def load(self, role, limit=120, **options):
+        argv = [self.cede, "load", role, "--device", "nvidia"]
+        if self.rate:
+            argv += ["--iterations-per-us", str(self.rate)]
+        for k, v in options.items():
+            argv += ["--" + k.replace("_", "-")] + ([] if v is True else [str(v)])
+        p = Program(argv, limit)
+        self.programs.append(p)
+        return p
+
+    def batch(self, kernel_us=500, **options):
+        p = self.load("batch", kernel_us=kernel_us, report=20, verify=True, **options)
+        p.wait_lines(3)
+        return p
+
+    def latency(self, seconds, **options):
+        return self.load("latency", seconds=seconds, report=50, verify=True, **options)
+
+    def torch(self, name, *args, limit=300):
+        p = Program([sys.executable, str(HERE / "programs" / name), *map(str, args)], limit)
+        self.programs.append(p)
+        return p
+
+    def calibrate(self):
+        r = subprocess.run([self.cede, "load", "calibrate", "--device", "nvidia"], timeout=60,
+                           capture_output=True, text=True)
+        if r.returncode:
+            raise RuntimeError(r.stderr)
+        self.rate = json.loads(r.stdout.splitlines()[-1])["iterations_per_us"]
+
+    # -- the scheduler ----------------------------------------------------------------------------
+    def start_daemon(self):
+        conf = os.path.join(self.tmp, "empty.conf")
+        open(conf, "a").close()
+        self.daemon = subprocess.Popen([self.cede, "daemon", "--dir", self.tmp, "--device",
+                                        "nvidia", "--config", conf],
+                                       stderr=open(self.out / "ceded.log", "a"))
+        for _ in range(200):
+            if os.path.exists(os.path.join(self.tmp, "socket")):
+                r = subprocess.run([self.cede, "ps"], env=self.env, capture_output=True, timeout=10)
+                if r.returncode == 0:
+                    return
+            time.sleep(0.02)
+        raise RuntimeError("ceded does not answer")
+
+    def stop_daemon(self):
+        if self.daemon:
+            self.daemon.terminate()
+            self.daemon.wait(10)
+            self.daemon = None
+
+    def verb(self, *args, check=True):
+        t0 = time.monotonic()
+        r = subprocess.run([self.cede, *map(str, args)], env=self.env, capture_output=True,
+                           text=True, timeout=20)
+        if check and r.returncode:
+            raise RuntimeError(f"cede {args}: {r.stderr}")
+        return (time.monotonic() - t0) * 1e6
+
+    def close(self):
+        try:
+            self.stop_daemon()
+        finally:
+            for p in self.programs:
+                if p.p.poll() is None:
+                    p.p.kill()
+                    p.p.wait()
+                p.timer.cancel()
+            shutil.rmtree(self.tmp, ignore_errors=True)
+
+
+def rate(batch, t0, t1):
+    """Work done per second of wall clock in [t0, t1], from the live lines around it."""
+    lines = [l for l in batch.lines if "work_us" in l and "t" in l and "role" not in l]
+
+    def at(t):
+        before = [l for l in lines if l["t"] <= t]
+        after = [l for l in lines if l["t"] > t]
+        a, b = before[-1], after[0]
+        return a["work_us"] + (b["work_us"] - a["work_us"]) * (t - a["t"]) / (b["t"] - a["t"])
+
+    return (at(t1) - at(t0)) / (t1 - t0) / 1e6
+
+
+def latencies(p, t0, t1):
+    return [x for l in p.lines if t0 <= l.get("t", -1) <= t1 for x in l.get("latencies_us", [])]
+
+
+def alone(b, kernel_us, seconds):
+    p = b.batch(kernel_us)
+    time.sleep(SETTLE)
+    t0 = time.monotonic()
+    time.sleep(seconds)
+    t1 = time.monotonic()
+    time.sleep(0.1)
+    r = rate(p, t0, t1)
+    p.finish(signal.SIGTERM)
+    return r
+
+
+def beside(b, batches, seconds, **options):
+    """A latency program beside batch programs that run already; every figure while all run."""
+    lat = b.latency(seconds + 2 * SETTLE, **options)
+    lat.wait_lines(2)
+    return lat
+
+
+def measure(b, batches, lat, base, seconds):
+    time.sleep(SETTLE)
+    t0 = time.monotonic()
+    time.sleep(seconds)
+    t1 = time.monotonic()
+    time.sleep(0.15)
+    values = latencies(lat, t0 + 0.06, t1)
+    shares = [rate(x, t0, t1) / base for x in batches]
+    return {"requests": len(values), "p50_us": percentile(values, 50),
+            "p99_us": percentile(values, 99), "max_us": max(values, default=None),
+            "batch_shares": shares, "batch_share": sum(shares),
+            "lost_ms_per_request": (1 - sum(shares)) * (t1 - t0) * 1e3 / max(1, len(values))}
+
+
+# -- sections -------------------------------------------------------------------------------------
+def doctor(b):
+    r = subprocess.run([b.cede, "doctor", "--json", "--device", "nvidia"], timeout=60,
+                       capture_output=True, text=True)
+    return {"status": r.returncode, **json.loads(r.stdout)}
+
+
+def demo(b):
+    r = subprocess.run([b.cede, "demo", "--json", "--device", "nvidia", "--seconds", "40"],
+                       timeout=100, capture_output=True, text=True)
+    if r.returncode:
+        raise RuntimeError(r.stderr)
+    return json.loads(r.stdout)
+
+
+def preemption(b, seconds=6):
+    """N2, N2b, N4: latency and what it costs, against kernel length and number of batch jobs."""
+    b.calibrate()
+    rows = []
+    lat = b.latency(seconds)
+    final = lat.finish()
+    base_lat = {"p50_us": final["p50_us"], "p99_us": final["p99_us"]}
+    base = {k: alone(b, k, 3) for k in (500, 10000)}
+    for kernel_us in (500, 10000):
+        batches = [b.batch(kernel_us)]
+        lat = beside(b, batches, seconds)
+        rows.append({"config": "default", "kernel_us": kernel_us, "jobs": 1,
+                     **measure(b, batches, lat, base[kernel_us], seconds)})
+        lat.finish()
+        b.start_daemon()
+        b.verb("set", batches[0].pid, "-c", "batch")
+        for jobs in (1, 2, 4) if kernel_us == 500 else (1, 2):
+            while len(batches) < jobs:
+                batches.append(b.batch(kernel_us))
+                b.verb("set", batches[-1].pid, "-c", "batch")
+            length = seconds if jobs == 1 else 2 * seconds
+            lat = beside(b, batches, length)
+            b.verb("set", lat.pid, "-c", "latency")
+            rows.append({"config": "cede", "kernel_us": kernel_us, "jobs": jobs,
+                         **measure(b, batches, lat, base[kernel_us], length)})
+            lat.finish()
+        b.stop_daemon()
+        for x in batches:
+            x.finish(signal.SIGTERM)
+    return {"alone": base_lat, "base_rate": base, "rows": rows}
+
+
+def shares(b, seconds=8):
+    """N3."""
+    b.calibrate()
+    base = alone(b, 500, 3)
+    two = [b.batch(500), b.batch(500)]
+    b.start_daemon()
+    b.verb("policy", "shares")
+    rows = []
+    for w in ((300, 100), (100, 100), (900, 100)):
+        for x, weight in zip(two, w):
+            b.verb("set", x.pid, "-c", "normal", "-w", weight)
+        time.sleep(SETTLE)
+        t0 = time.monotonic()
+        time.sleep(seconds)
+        t1 = time.monotonic()
+        time.sleep(0.3)
+        got = [rate(x, t0, t1) / base for x in two]
+        rows.append({"asked": [w[0] / sum(w), w[1] / sum(w)], "got": got, "sum": sum(got)})
+    b.stop_daemon()
+    for x in two:
+        x.finish(signal.SIGTERM)
+    return {"rows": rows}
+
+
+def iterations(p, t0, t1):
+    ts = [l["t"] for l in p.lines if "n" in l and "t" in l and t0 <= l["t"] <= t1]
+    return (len(ts) - 1) / (ts[-1] - ts[0]) if len(ts) > 2 else 0.0
+
+
+def torch_adopt(b, n=400):
+    """Unmodified PyTorch jobs, adopted while running, by pid, to their end; bit by bit the same."""
+    ref = b.torch("train.py", "--iterations", n, "--deterministic").finish(limit=200)
+    inf = b.torch("infer.py", "--requests", 150)
+    inf_final = inf.finish(limit=120)
+    alone_ms = [l["ms"] for l in inf.lines if "ms" in l]
+    train = b.torch("train.py", "--iterations", n, "--deterministic")
+    train.wait_lines(20)
+    inf = b.torch("infer.py", "--requests", 450)
+    inf.wait_lines(150)
+    b.start_daemon()
+    t_adopt = time.monotonic()
+    b.verb("set", train.pid, "-c", "batch")
+    b.verb("set", inf.pid, "-c", "latency")
+    end = inf.finish(limit=120)
+    managed = [l["ms"] for l in inf.lines if "ms" in l and l["t"] > t_adopt + SETTLE]
+    default = [l["ms"] for l in inf.lines if "ms" in l and l["t"] < t_adopt][20:]
+    pauses = []
+    for _ in range(5):
+        before = len(train.lines)
+        s = b.verb("pause", train.pid)
+        time.sleep(0.05)
+        at = len(train.lines)
+        time.sleep(0.4)
+        stood = len(train.lines) - at
+        r = b.verb("resume", train.pid)
+        time.sleep(0.4)
+        pauses.append({"pause_verb_us": s, "resume_verb_us": r, "iterations_while_paused": stood,
+                       "iterations_after": len(train.lines) - at, "before": before})
+    final = train.finish(limit=200)
+    b.stop_daemon()
+    q = lambda v: {"p50_ms": percentile(v, 50), "p99_ms": percentile(v, 99), "n": len(v)}
+    return {"alone": q(alone_ms), "default": q(default), "cede": q(managed),
+            "inference_same": end["same"] and inf_final["same"],
+            "training_digest_alone": ref["digest"], "training_digest_managed": final["digest"],
+            "training_unharmed": ref["digest"] == final["digest"], "pauses": pauses}
+
+
+def harvest(b, seconds=12):
+    """A production training job keeps its speed beside an opportunistic one."""
+    prod = b.torch("train.py")
+    prod.wait_lines(40)
+    rows = []
+    opp = None
+    b.start_daemon()
+    for repeat in range(3):
+        time.sleep(SETTLE)
+        t0 = time.monotonic()
+        time.sleep(seconds)
+        rows.append({"config": "alone", "prod": iterations(prod, t0, time.monotonic())})
+        opp = b.torch("train.py")
+        opp.wait_lines(20)
+        t0 = time.monotonic()
+        time.sleep(seconds)
+        t1 = time.monotonic()
+        rows.append({"config": "default", "prod": iterations(prod, t0, t1),
+                     "opp": iterations(opp, t0, t1)})
+        b.verb("set", prod.pid, "-c", "latency")
+        b.verb("set", opp.pid, "-c", "batch")
+        time.sleep(SETTLE)
+        t0 = time.monotonic()
+        time.sleep(seconds)
+        t1 = time.monotonic()
+        rows.append({"config": "cede", "prod": iterations(prod, t0, t1),
+                     "opp": iterations(opp, t0, t1)})
+        b.verb("set", opp.pid, "-c", "none")
+        b.verb("set", prod.pid, "-c", "none")
+        opp.finish(signal.SIGTERM)
+    b.stop_daemon()
+    prod.finish(signal.SIGTERM)
+    med = lambda c, k: statistics.median(r[k] for r in rows if r["config"] == c)
+    a = med("alone", "prod")
+    return {"alone_it_s": a, "rows": rows,
+            "default": [med("default", "prod") / a, med("default", "opp") / a],
+            "cede": [med("cede", "prod") / a, med("cede", "opp") / a]}
+
+
+def kill9(b, times=20):
+    """ceded killed at random moments beside a latency and three batch jobs that take turns."""
+    b.calibrate()
+    rng = random.Random(9)
+    batches = [b.batch(500) for _ in range(3)]
+    lat = b.latency(300)
+    lat.wait_lines(2)
+    back, worst = [], 0.0
+    for i in range(times):
+        b.start_daemon()
+        for x in batches:
+            b.verb("set", x.pid, "-c", "batch")
+        b.verb("set", lat.pid, "-c", "latency")
+        time.sleep(rng.uniform(0.02, 0.7))
+        b.daemon.kill()
+        b.daemon.wait()
+        b.daemon = None
+        t0 = time.monotonic()
+        marks = [x.lines[-1]["kernels"] for x in batches]
+        # Everybody advances again: look for each one's next kernel after the kill.
+        left = set(range(3))
+        while left and time.monotonic() < t0 + 5:
+            left -= {k for k in left if batches[k].lines[-1]["kernels"] > marks[k] + 4}
+            time.sleep(0.005)
+        took = time.monotonic() - t0
+        back.append({"all_run_again": not left, "seconds": took})
+        worst = max(worst, took)
+    # What is left at the end is the driver's default.
+    t0 = time.monotonic()
+    time.sleep(2)
+    t1 = time.monotonic()
+    time.sleep(0.3)
+    equal = [rate(x, t0, t1) for x in batches]
+    finals = [x.finish(signal.SIGTERM) for x in batches] + [lat.finish(signal.SIGTERM)]
+    return {"times": times, "all_run_again": all(x["all_run_again"] for x in back),
+            "worst_s": worst, "each": back, "rates_after": equal,
+            "results_right": [f["verified"] for f in finals]}
+
+
+def overhead(b, seconds=5):
+    """Managed against unmanaged, alone on the GPU: throughput, launches, and the daemon's CPU."""
+    b.calibrate()
+    p = b.batch(50)
+    b.start_daemon()
+    rows = {"unmanaged": [], "managed": []}
+    for _ in range(4):
+        for config in rows:
+            b.verb("set", p.pid, "-c", "batch" if config == "managed" else "none", check=False)
+            time.sleep(SETTLE)
+            t0 = time.monotonic()
+            time.sleep(seconds)
+            t1 = time.monotonic()
+            time.sleep(0.1)
+            rows[config].append(rate(p, t0, t1))
+    p.finish(signal.SIGTERM)
+    b.stop_daemon()
+    m = {k: statistics.median(v) for k, v in rows.items()}
+    return {"rates": rows, "ratio": m["managed"] / m["unmanaged"],
+            "spread": [max(v) / min(v) - 1 for v in rows.values()]}
+
+
+def launch(b):
+    """Instructions of one cuLaunchKernel, and the executable mappings, unmanaged and managed."""
+    exe = os.path.join(b.tmp, "launch_path")
+    subprocess.run(["gcc", "-O2", "-D_GNU_SOURCE", "-o", exe,
+                    str(HERE / "programs" / "launch_path.c"), "-ldl"], check=True, timeout=60)
+    out = {}
+    b.start_daemon()
+    for config in ("unmanaged", "managed"):
+        p = Program([exe, "50"], 120, stdin=subprocess.PIPE)
+        b.programs.append(p)
+        p.wait_lines(1)
+        if config == "managed":
+            b.verb("set", p.lines[0]["pid"], "-c", "batch")
+            out["ps"] = json.loads(subprocess.run([b.cede, "ps", "--json"], env=b.env, timeout=20,
+                                                  capture_output=True, text=True).stdout)["jobs"]
+        p.p.stdin.write("go\n")
+        p.p.stdin.flush()
+        out[config] = p.finish()
+    b.stop_daemon()
+    out["same"] = out["unmanaged"] == out["managed"]
+    return out
+
+
+def many(b, n=50, seconds=20):
+    """CPU time of ceded with many GPU processes."""
+    procs = [b.load("latency", seconds=seconds + 60, period_us=500000, kernel_us=10, limit=150,
+                    iterations_per_us=1000) for _ in range(n)]
+    time.sleep(25)
+    b.start_daemon()
+    for i, p in enumerate(procs):
+        b.verb("set", p.pid, "-c", ("latency", "normal", "batch")[i % 3])
+    time.sleep(8)  # scans grow rare
+
+    def cpu():
+        f = open(f"/proc/{b.daemon.pid}/stat").read().rsplit(")", 1)[1].split()
+        return (int(f[11]) + int(f[12])) / os.sysconf("SC_CLK_TCK")
+
+    c0, t0 = cpu(), time.monotonic()
+    time.sleep(seconds)
+    share = (cpu() - c0) / (time.monotonic() - t0)
+    jobs = json.loads(subprocess.run([b.cede, "ps", "--json"], env=b.env, timeout=20,
+                                     capture_output=True, text=True).stdout)["jobs"]
+    b.stop_daemon()
+    for p in procs:
+        p.finish(signal.SIGTERM)
+    return {"processes": n, "with_groups": sum(1 for j in jobs if j.get("processes")),
+            "cpu_share": share, "states": sorted({j["state"] for j in jobs})}
+
+
+SECTIONS = {f.__name__: f for f in (doctor, demo, preemption, shares, torch_adopt, harvest, kill9,
+                                    overhead, launch, many)}
+
+
+def machine():
+    q = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                       capture_output=True, text=True, timeout=30).stdout.strip().splitlines()
+    name, driver = [x.strip() for x in q[0].split(",")] if q else ("?", "?")
+    return {"chip": name, "gpus": len(q), "driver": driver, "kernel": os.uname().release,
+            "date": datetime.date.today().isoformat()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--cede", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=" ".join(SECTIONS))
+    args = parser.parse_args()
+    unknown = [s for s in args.sections if s not in SECTIONS]
+    if unknown:
+        parser.error(f"unknown section {unknown[0]}: choose from {', '.join(SECTIONS)}")
+    about = machine()
+    failed = 0
+    table = []
+    for name in args.sections or SECTIONS:
+        b = Bench(args.cede, args.out)
+        print(f"-- {name}", file=sys.stderr, flush=True)
+        t0 = time.monotonic()
+        try:
+            result = SECTIONS[name](b)
+        except Exception as e:  # shown as failed, never dropped
+            result = {"failed": f"{type(e).__name__}: {e}"}
+            failed += 1
+        finally:
+            b.close()
+        result = {"section": name, **about, "took_s": round(time.monotonic() - t0, 1), **result}
+        (b.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        brief = {k: v for k, v in result.items() if k not in about and k not in ("section", "each")}
+        table.append(f"{name}: {json.dumps(brief)[:1500]}")
+    print("\n".join(table))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
