@@ -15,6 +15,7 @@ import pathlib
 import random
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -156,6 +157,20 @@ class Bench:
             raise RuntimeError(f"cede {args}: {r.stderr}")
         return (time.monotonic() - t0) * 1e6
 
+    def request(self, op, target):
+        """What a verb costs without starting a program: one message there and back, in us."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            s.connect(os.path.join(self.tmp, "socket"))
+            s.settimeout(10)
+            message = json.dumps({"v": 1, "op": op, "target": str(target)}).encode()
+            t0 = time.monotonic()
+            s.send(message)
+            reply = json.loads(s.recv(65536))
+            took = (time.monotonic() - t0) * 1e6
+        if not reply["ok"]:
+            raise RuntimeError(f"{op} {target}: {reply['error']}")
+        return took
+
     def close(self):
         try:
             self.stop_daemon()
@@ -294,7 +309,7 @@ def iterations(p, t0, t1):
     return (len(ts) - 1) / (ts[-1] - ts[0]) if len(ts) > 2 else 0.0
 
 
-def torch_adopt(b, n=400):
+def torch_adopt(b, n=900):
     """Unmodified PyTorch jobs, adopted while running, by pid, to their end; bit by bit the same."""
     ref = b.torch("train.py", "--iterations", n, "--deterministic").finish(limit=200)
     inf = b.torch("infer.py", "--requests", 150)
@@ -312,17 +327,16 @@ def torch_adopt(b, n=400):
     managed = [l["ms"] for l in inf.lines if "ms" in l and l["t"] > t_adopt + SETTLE]
     default = [l["ms"] for l in inf.lines if "ms" in l and l["t"] < t_adopt][20:]
     pauses = []
-    for _ in range(5):
-        before = len(train.lines)
-        s = b.verb("pause", train.pid)
+    for _ in range(10):
+        s = b.request("pause", train.pid)
         time.sleep(0.05)
         at = len(train.lines)
-        time.sleep(0.4)
+        time.sleep(0.3)
         stood = len(train.lines) - at
-        r = b.verb("resume", train.pid)
-        time.sleep(0.4)
-        pauses.append({"pause_verb_us": s, "resume_verb_us": r, "iterations_while_paused": stood,
-                       "iterations_after": len(train.lines) - at, "before": before})
+        r = b.request("resume", train.pid)
+        time.sleep(0.3)
+        pauses.append({"pause_us": s, "resume_us": r, "iterations_while_paused": stood,
+                       "iterations_after": len(train.lines) - at})
     final = train.finish(limit=200)
     b.stop_daemon()
     q = lambda v: {"p50_ms": percentile(v, 50), "p99_ms": percentile(v, 99), "n": len(v)}
@@ -444,7 +458,7 @@ def launch(b):
         b.programs.append(p)
         p.wait_lines(1)
         if config == "managed":
-            b.verb("set", p.lines[0]["pid"], "-c", "batch")
+            b.verb("set", p.lines[0]["pid"], "-c", "latency")
             out["ps"] = json.loads(subprocess.run([b.cede, "ps", "--json"], env=b.env, timeout=20,
                                                   capture_output=True, text=True).stdout)["jobs"]
         p.p.stdin.write("go\n")
@@ -455,30 +469,37 @@ def launch(b):
     return out
 
 
-def many(b, n=50, seconds=20):
-    """CPU time of ceded with many GPU processes."""
-    procs = [b.load("latency", seconds=seconds + 60, period_us=500000, kernel_us=10, limit=150,
+def many(b, n=50, seconds=12):
+    """CPU time of ceded with many GPU processes: when nothing changes, and when jobs take turns."""
+    procs = [b.load("latency", seconds=300, period_us=500000, kernel_us=10, limit=200,
                     iterations_per_us=1000) for _ in range(n)]
     time.sleep(25)
     b.start_daemon()
-    for i, p in enumerate(procs):
-        b.verb("set", p.pid, "-c", ("latency", "normal", "batch")[i % 3])
-    time.sleep(8)  # scans grow rare
 
     def cpu():
         f = open(f"/proc/{b.daemon.pid}/stat").read().rsplit(")", 1)[1].split()
-        return (int(f[11]) + int(f[12])) / os.sysconf("SC_CLK_TCK")
+        return [int(x) / os.sysconf("SC_CLK_TCK") for x in f[11:13]]
 
-    c0, t0 = cpu(), time.monotonic()
-    time.sleep(seconds)
-    share = (cpu() - c0) / (time.monotonic() - t0)
-    jobs = json.loads(subprocess.run([b.cede, "ps", "--json"], env=b.env, timeout=20,
-                                     capture_output=True, text=True).stdout)["jobs"]
+    def share(classes):
+        for i, p in enumerate(procs):
+            b.verb("set", p.pid, "-c", classes[i % len(classes)])
+        time.sleep(14)  # scans grow rare, and nobody looks any more
+        c0, t0 = cpu(), time.monotonic()
+        time.sleep(seconds)
+        c1, t = cpu(), time.monotonic() - t0
+        jobs = json.loads(subprocess.run([b.cede, "ps", "--json"], env=b.env, timeout=20,
+                                         capture_output=True, text=True).stdout)["jobs"]
+        return {"cpu_share": sum(c1) / t - sum(c0) / t, "user": (c1[0] - c0[0]) / t,
+                "system": (c1[1] - c0[1]) / t,
+                "with_groups": sum(1 for j in jobs if j.get("processes")),
+                "states": sorted({j["state"] for j in jobs})}
+
+    out = {"processes": n, "steady": share(["normal"]),
+           "latency_and_normal": share(["latency", "normal"])}
     b.stop_daemon()
     for p in procs:
         p.finish(signal.SIGTERM)
-    return {"processes": n, "with_groups": sum(1 for j in jobs if j.get("processes")),
-            "cpu_share": share, "states": sorted({j["state"] for j in jobs})}
+    return out
 
 
 SECTIONS = {f.__name__: f for f in (doctor, demo, preemption, shares, torch_adopt, harvest, kill9,

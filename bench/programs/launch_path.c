@@ -5,7 +5,7 @@
  *                                  prints {"instructions":[min, median, max], "maps":"digest"}
  *
  * The parent traces its child; the child marks each launch with int3. The digest is over the
- * executable mappings, so that an injected library would show as well. Needs libcuda; x86-64. */
+ * libraries mapped executable, so that an injected library would show as well. Needs libcuda; x86-64. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
@@ -69,7 +69,7 @@ static void child(int launches)
     _exit(0);
 }
 
-/* FNV-1a over the lines of executable mappings, without addresses (they are randomised). */
+/* FNV-1a over the names of the libraries mapped executable. */
 static uint64_t maps_digest(pid_t pid)
 {
     char path[64], line[4096];
@@ -78,7 +78,7 @@ static uint64_t maps_digest(pid_t pid)
     uint64_t h = 1469598103934665603ULL;
     while (f && fgets(line, sizeof(line), f)) {
         char *file = strchr(line, '/');
-        if (!file || !strstr(line, " r-xp "))
+        if (!file || !strstr(line, " r-xp ") || !strstr(file, ".so"))
             continue;
         for (; *file && *file != '\n'; file++)
             h = (h ^ (unsigned char)*file) * 1099511628211ULL;

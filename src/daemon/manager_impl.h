@@ -16,12 +16,12 @@
  * new is looked at less and less; a new job is looked for closely, because until it is found it
  * runs with the driver's default. */
 #define DISCOVER_FAST_NS  (100 * NSEC_PER_MSEC)
-#define DISCOVER_SLOW_NS  (500 * NSEC_PER_MSEC)
+#define DISCOVER_SLOW_NS  NSEC_PER_SEC
 #define DISCOVER_YOUNG_NS (60 * NSEC_PER_SEC)
 #define SCAN_FAST_NS      (20 * NSEC_PER_MSEC)
 #define SCAN_SLOW_NS      (2 * NSEC_PER_SEC)
 #define SCAN_BUDGET_NS    (5 * NSEC_PER_MSEC) /* of one turn */
-#define USAGE_NS          (500 * NSEC_PER_MSEC)
+#define USAGE_NS          NSEC_PER_SEC
 #define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
 #define RETRY_NS          NSEC_PER_SEC
 #define CLAIM_NS          (2 * NSEC_PER_SEC) /* journal records that nobody claims by then are undone */

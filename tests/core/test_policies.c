@@ -137,6 +137,21 @@ static void test_behaviours(void **state)
     assert_int_equal(bad, 0);
 }
 
+static void test_idle_jobs_cost_few_turns(void **state)
+{
+    (void)state;
+    /* Nobody below the top works: no reason to hurry from one to the next. */
+    struct mock_scenario s = {"", "priority", .seconds = 60, .usage = true,
+                              .jobs = {{.class = L, .need = 0.1},
+                                       {.class = B, .need = 1, .works_to_s = 0.001},
+                                       {.class = B, .need = 1, .works_to_s = 0.001},
+                                       {.class = B, .need = 1, .works_to_s = 0.001},
+                                       {.class = B, .need = 1, .works_to_s = 0.001}}};
+    struct mock_result r;
+    mock_run(&s, &r);
+    assert_true(r.turns / 2 <= 6 * 60);
+}
+
 static void test_turns_are_few(void **state)
 {
     (void)state;
@@ -159,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_behaviours),
+        cmocka_unit_test(test_idle_jobs_cost_few_turns),
         cmocka_unit_test(test_turns_are_few),
     };
     return cmocka_run_group_tests_name("policies", tests, NULL, NULL);

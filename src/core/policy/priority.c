@@ -32,9 +32,10 @@ static bool takes_turns(const struct member *m, enum job_class top, enum job_cla
     return !m->paused && m->class > top && m->class <= last;
 }
 
-static uint64_t turn_ns(const struct core_params *p, const struct member *m)
+/* A job that does not work is only looked at, unless none of them works: then there is no hurry. */
+static uint64_t turn_ns(const struct core_params *p, const struct member *m, uint32_t busy)
 {
-    return (m->idle ? p->probe_us : p->rotation_us) * 1000ULL;
+    return (m->idle && busy ? p->probe_us : p->rotation_us) * 1000ULL;
 }
 
 static void end_turn(const struct core_params *p, struct policy_device *dev, uint64_t now_ns)
@@ -93,18 +94,19 @@ static void pick_next(const struct core_params *p, struct policy_device *dev, en
 static void rotate(const struct core_params *p, struct policy_device *dev, enum job_class top,
                    enum job_class last, uint64_t now_ns)
 {
-    uint32_t n = 0;
-    for_each_member (dev, m)
+    uint32_t n = 0, busy = 0;
+    for_each_member (dev, m) {
         n += takes_turns(m, top, last);
-
+        busy += takes_turns(m, top, last) && !m->idle;
+    }
     const struct member *h = dev->holder == CORE_NONE ? NULL : &dev->members[dev->holder];
-    if (h &&
-        (!takes_turns(h, top, last) || (n > 1 && now_ns >= dev->turn_start_ns + turn_ns(p, h))))
+    if (h && (!takes_turns(h, top, last) ||
+              (n > 1 && now_ns >= dev->turn_start_ns + turn_ns(p, h, busy))))
         end_turn(p, dev, now_ns);
     if (dev->holder == CORE_NONE)
         pick_next(p, dev, top, last, now_ns);
     if (n > 1 && dev->holder != CORE_NONE)
-        dev->wake_ns = dev->turn_start_ns + turn_ns(p, &dev->members[dev->holder]);
+        dev->wake_ns = dev->turn_start_ns + turn_ns(p, &dev->members[dev->holder], busy);
 }
 
 static void decide(const struct core_params *p, struct policy_device *dev, uint64_t now_ns)
