@@ -341,9 +341,11 @@ def torch_adopt(b, n=900):
     b.stop_daemon()
     q = lambda v: {"p50_ms": percentile(v, 50), "p99_ms": percentile(v, 99), "n": len(v)}
     return {"alone": q(alone_ms), "default": q(default), "cede": q(managed),
-            "inference_same": end["same"] and inf_final["same"],
+            "inference_same_alone": inf_final["same"], "inference_same_managed": end["same"],
             "training_digest_alone": ref["digest"], "training_digest_managed": final["digest"],
-            "training_unharmed": ref["digest"] == final["digest"], "pauses": pauses}
+            "training_unharmed": ref["digest"] == final["digest"],
+            "pause_us": percentile([x["pause_us"] for x in pauses], 50),
+            "resume_us": percentile([x["resume_us"] for x in pauses], 50), "pauses": pauses}
 
 
 def harvest(b, seconds=12):
@@ -465,6 +467,9 @@ def launch(b):
         p.p.stdin.flush()
         out[config] = p.finish()
     b.stop_daemon()
+    # Libraries land at random addresses: compare them as sets.
+    for config in ("unmanaged", "managed"):
+        out[config]["libraries"].sort()
     out["same"] = out["unmanaged"] == out["managed"]
     return out
 
@@ -502,8 +507,41 @@ def many(b, n=50, seconds=12):
     return out
 
 
+def runs(b, seconds=6):
+    """`cede run` twice, without a daemon: the second joins what the first started."""
+    b.calibrate()
+    out = {}
+    for config in ("default", "cede"):
+        def argv(cls, role, *options):
+            head = [b.cede, "run", "--strict", "-c", cls, "--"] if config == "cede" else []
+            return head + [b.cede, "load", role, "--device", "nvidia", "--verify",
+                           "--iterations-per-us", str(b.rate), *options]
+
+        batch = Program(argv("batch", "batch", "--seconds", str(seconds + 4)), 60, env=b.env)
+        b.programs.append(batch)
+        time.sleep(2)
+        lat = Program(argv("latency", "latency", "--report", "50", "--seconds", str(seconds)), 60,
+                      env=b.env)
+        b.programs.append(lat)
+        lat.wait_lines(1)
+        t0 = time.monotonic()
+        final = lat.finish()
+        # From one second on: by then both have been found.
+        first = [x for l in lat.lines if "t" in l and l["t"] < t0 + 1
+                 for x in l.get("latencies_us", [])]
+        later = [x for l in lat.lines if l.get("t", 0) > t0 + 1 for x in l.get("latencies_us", [])]
+        out[config] = {"first_second_p99_us": percentile(first, 99),
+                       "p50_us": percentile(later, 50), "p99_us": percentile(later, 99),
+                       "verified": [final["verified"], batch.finish()["verified"]]}
+    end = time.monotonic() + 10  # the transient daemon ends with the last job
+    while os.path.exists(os.path.join(b.tmp, "socket")) and time.monotonic() < end:
+        time.sleep(0.05)
+    out["daemon_gone"] = not os.path.exists(os.path.join(b.tmp, "socket"))
+    return out
+
+
 SECTIONS = {f.__name__: f for f in (doctor, demo, preemption, shares, torch_adopt, harvest, kill9,
-                                    overhead, launch, many)}
+                                    overhead, launch, many, runs)}
 
 
 def machine():

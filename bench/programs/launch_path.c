@@ -1,11 +1,12 @@
-/* Counts the instructions of one kernel launch, by single-stepping a process through cuLaunchKernel:
- * what a scheduler adds to the launch path shows here to the instruction, without any clock.
+/* Counts the instructions of one kernel launch, by single-stepping a process through
+ * cuLaunchKernel: what a scheduler adds to the launch path shows here to the instruction, without
+ * any clock.
  *
  *   launch_path LAUNCHES           prints {"pid":..} when ready, waits for a line on stdin, then
- *                                  prints {"instructions":[min, median, max], "maps":"digest"}
+ *                                  prints {"libraries":[..], "instructions":[min, median, max]}
  *
- * The parent traces its child; the child marks each launch with int3. The digest is over the
- * libraries mapped executable, so that an injected library would show as well. Needs libcuda; x86-64. */
+ * The parent traces its child; the child marks each launch with int3. The libraries are those
+ * mapped executable, so that an injected one would show as well. Needs libcuda; x86-64. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
@@ -69,23 +70,23 @@ static void child(int launches)
     _exit(0);
 }
 
-/* FNV-1a over the names of the libraries mapped executable. */
-static uint64_t maps_digest(pid_t pid)
+/* The libraries that are mapped executable, as JSON strings, in address order without repeats. */
+static void print_libraries(pid_t pid)
 {
-    char path[64], line[4096];
+    char path[64], line[4096], last[4096] = "";
     snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
     FILE *f = fopen(path, "re");
-    uint64_t h = 1469598103934665603ULL;
     while (f && fgets(line, sizeof(line), f)) {
-        char *file = strchr(line, '/');
-        if (!file || !strstr(line, " r-xp ") || !strstr(file, ".so"))
+        char *name = strrchr(line, '/');
+        if (!name || !strstr(line, " r-xp ") || !strstr(name, ".so"))
             continue;
-        for (; *file && *file != '\n'; file++)
-            h = (h ^ (unsigned char)*file) * 1099511628211ULL;
+        name[strcspn(name, "\n")] = '\0';
+        if (strcmp(name, last) != 0)
+            printf("%s\"%s\"", last[0] ? "," : "", name + 1);
+        snprintf(last, sizeof(last), "%s", name);
     }
     if (f)
         fclose(f);
-    return h;
 }
 
 static int compare(const void *a, const void *b)
@@ -108,7 +109,6 @@ int main(int argc, char **argv)
         ptrace(PTRACE_TRACEME, 0, NULL, NULL);
         child(launches);
     }
-    uint64_t digest = 0;
     while (waitpid(pid, &status, 0) == pid && WIFSTOPPED(status)) {
         if (WSTOPSIG(status) != SIGTRAP) {
             ptrace(PTRACE_CONT, pid, NULL, (void *)(uintptr_t)WSTOPSIG(status));
@@ -118,7 +118,11 @@ int main(int argc, char **argv)
             break;
         /* At the first mark: step to the second one, which is the same byte (0xcc). */
         long steps = 0;
-        digest = maps_digest(pid);
+        if (n == 0) {
+            printf("{\"libraries\":[");
+            print_libraries(pid);
+            printf("]");
+        }
         do {
             if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0)
                 break;
@@ -137,8 +141,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "launch_path: the traced program did not finish\n");
         return 1;
     }
-    printf("{\"instructions\":[%ld,%ld,%ld],\"maps\":\"%016llx\"}\n", count[0], count[n / 2],
-           count[n - 1], (unsigned long long)digest);
+    printf(",\"instructions\":[%ld,%ld,%ld]}\n", count[0], count[n / 2], count[n - 1]);
     free(count);
     return 0;
 }
