@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/others.h"
 #include "daemon/journal.h"
 #include "daemon/manager.h"
 #include "daemon/paths.h"
@@ -67,8 +68,54 @@ int direct_open(struct direct **out, struct error *err)
         return r;
     }
     settle(d->manager);
+    manager_undo_leftovers(d->manager);
     *out = d;
     return 0;
+}
+
+/* Not of a process that a person has paused. */
+static bool is_abandoned(uint32_t slot, void *arg)
+{
+    const struct journal *j = arg;
+    uint32_t flags;
+    const struct device_group *g = journal_group(j, slot, &flags);
+    for (uint32_t i = 0; g && i < journal_jobs_end(j); i++) {
+        const struct journal_job *job = journal_job(j, i);
+        if (job && job->paused && is_descendant(g->proc.pid, job->root.pid))
+            return false;
+    }
+    return g != NULL;
+}
+
+bool direct_abandoned(const struct journal *j)
+{
+    for (uint32_t i = 0; i < journal_groups_end(j); i++) {
+        uint32_t flags;
+        const struct device_group *g = journal_group(j, i, &flags);
+        if (g && (flags & JG_SUSPENDED) && proc_alive(g->proc) && is_abandoned(i, (void *)j))
+            return true;
+    }
+    return false;
+}
+
+int direct_mend(const char *dir, struct error *err)
+{
+    struct journal *j;
+    struct device_driver *driver;
+    int r = journal_open(dir, 0, &j, err);
+    if (r < 0)
+        return r;
+    const struct journal_shared *s = journal_shared(j);
+    r = device_open(s->driver[0] ? s->driver : "auto", s->where[0] ? s->where : NULL, &driver, err);
+    if (r == 0) {
+        unsigned failed = journal_undo(j, driver, is_abandoned, j);
+        if (failed)
+            r = error_set(err, -EIO, "%u channel groups could not be given back what they had",
+                          failed);
+        device_close(driver);
+    }
+    journal_close(j);
+    return r;
 }
 
 static bool view(struct direct *d, uint32_t job, struct job_view *out)

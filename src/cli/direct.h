@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "common/util.h"
+#include "daemon/journal.h"
 #include "daemon/proto.h"
 
 struct direct;
@@ -17,6 +18,13 @@ int direct_open(struct direct **out, struct error *err);
 /* OP_SET, OP_PAUSE or OP_RESUME. 0: done on the device, and *reply is what the daemon's would be.
  * -ESRCH: no such process or job; -ENODEV: uses no GPU; -EPERM: another user's; driver errors. */
 int direct_do(struct direct *d, const struct request *r, json_t **reply, struct error *err);
+
+/* For a journal that nobody watches over: does it tell of processes that are suspended and that no
+ * person paused? Their scheduler was killed, and its restorer with it. direct_mend() does what the
+ * restorer would have done, for these. -EBUSY: somebody has the journal after all; others: as from
+ * direct_open(), or -EIO: some could not be resumed. */
+bool direct_abandoned(const struct journal *j);
+int direct_mend(const char *dir, struct error *err);
 
 /* Leaves everything as set, and says on standard error what takes a daemon to work. */
 void direct_close(struct direct *d);

@@ -1,5 +1,5 @@
 /* `cede ps`: the jobs, from the daemon or, where none runs, from what the last one wrote down.
- * Changes nothing and takes no lock. */
+ * Changes nothing, but that programs which a killed scheduler left suspended run again. */
 #include <errno.h>
 #include <getopt.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/direct.h"
 #include "cli/others.h"
 #include "cli/targets.h"
 #include "common/procfs.h"
@@ -84,6 +85,18 @@ static json_t *from_journal_job(const struct journal *j, const struct journal_jo
     return job;
 }
 
+static void mend(const char *dir)
+{
+    struct error err = {""};
+    int r = direct_mend(dir, &err);
+    if (r == 0)
+        cli_error("programs that a killed scheduler had left suspended run again");
+    else if (r != -EBUSY) /* else somebody is at it */
+        cli_error("programs stay suspended since their scheduler was killed: %s; start ceded, or "
+                  "`cede resume` them",
+                  err.text);
+}
+
 static int from_journal(json_t **out, struct error *err)
 {
     json_t *jobs = json_array();
@@ -94,6 +107,11 @@ static int from_journal(json_t **out, struct error *err)
             *slash = '\0';
         struct journal *j;
         int r = journal_open_readonly(dir, &j, err);
+        if (r == 0 && direct_abandoned(j)) {
+            journal_close(j);
+            mend(dir);
+            r = journal_open_readonly(dir, &j, err);
+        }
         if (r == -ENOENT)
             continue;
         if (r < 0) {

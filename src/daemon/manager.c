@@ -317,6 +317,12 @@ uint64_t manager_tick(struct manager *m, uint64_t now_ns)
     return m->nunclaimed ? min_u64(next, m->claim_until) : next;
 }
 
+void manager_undo_leftovers(struct manager *m)
+{
+    if (m->nunclaimed)
+        mgr_undo_unclaimed(m);
+}
+
 void manager_watch(struct manager *m)
 {
     m->watched_until = m->now + USAGE_WATCHED_NS;

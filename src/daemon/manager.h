@@ -67,6 +67,10 @@ int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by);
 /* Lets go of a job: its groups get back what they had. */
 void manager_release(struct manager *m, uint32_t job);
 
+/* Undoes what the journal tells of processes that are in no job any more. A manager that goes on
+ * does so by itself after 2 s; one that is used once has to be told. */
+void manager_undo_leftovers(struct manager *m);
+
 /* Changes are applied at the next tick; this makes that tick look at the job's processes first, and
  * tells what went wrong with this job lately (0 if nothing, -ENODEV if none of its processes uses a
  * GPU yet). */
