@@ -137,6 +137,32 @@ void mgr_undo_unclaimed(struct manager *m)
     m->claim_until = m->now + CLAIM_NS;
 }
 
+/* After damage to the journal nothing tells whom it was about: every GPU process there is gets what
+ * a new one has. Best effort: those that this user may not steer nobody of this user's has changed.
+ */
+void mgr_undo_all(struct manager *m)
+{
+    const struct device_ops *ops = m->driver->ops;
+    struct pid_list pids = {0};
+    journal_undo(m->journal, m->driver, NULL, NULL);
+    ops->processes(m->driver, &pids, NULL);
+    for (size_t i = 0; i < pids.n; i++) {
+        struct proc_stat st;
+        struct group_list found = {0};
+        if (proc_stat_read(pids.v[i], &st) == 0)
+            ops->scan(m->driver, st.id, &found, NULL);
+        for (size_t k = 0; k < found.n; k++) {
+            const struct device_group *g = &found.v[k];
+            ops->resume(m->driver, &g, 1, NULL);
+            if (g->gpu < m->ngpus && g->timeslice_us != m->gpus[g->gpu].timeslice_default_us)
+                ops->set_timeslice(m->driver, g, m->gpus[g->gpu].timeslice_default_us, NULL);
+        }
+        group_list_free(&found);
+        ops->forget(m->driver, pids.v[i]); /* what it saw here is not what restoring sets */
+    }
+    pid_list_free(&pids);
+}
+
 /* The restorer took us for hung and undid everything: nothing is known of the groups any more. */
 void mgr_restored_by_others(struct manager *m)
 {

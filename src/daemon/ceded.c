@@ -337,6 +337,11 @@ static int set_up(struct daemon *d, struct error *err)
         r = journal_open(d->dir, JOURNAL_WAIT_MS, &d->journal, err);
     if (r < 0)
         return r;
+    if (journal_damaged(d->journal))
+        logger_say(&d->log, LOG_WARNING,
+                   "the journal in %s is damaged, or of another boot or version: all GPU programs "
+                   "are given back the driver's defaults, and some jobs may be forgotten",
+                   d->dir);
 
     const char *device = d->opt.device ? d->opt.device : d->config.device;
     const char *where = d->opt.soft_socket         ? d->opt.soft_socket

@@ -18,6 +18,11 @@
 #define MAGIC        0x4e524a4544454301ULL /* bytes: 01 C E D E J R N */
 #define HEADER_SIZE  4096U
 #define GROUPS_CHUNK 256U
+#define NUMBER_MAX   (1ULL << 53) /* job numbers travel as JSON numbers */
+
+/* Its group is being written over: it counts, its sum does not. */
+#define JG_MOVING (1U << 2)
+#define FLAGS_ALL (JG_SUSPENDED | JG_TIMESLICE | JG_MOVING)
 
 struct header {
     uint64_t magic;
@@ -30,7 +35,7 @@ _Static_assert(sizeof(struct header) <= HEADER_SIZE, "header must fit its page")
 
 struct journal {
     int fd;
-    bool readonly;
+    bool readonly, damaged;
     char *map;
     size_t map_size;
     uint32_t groups_reserved; /* records that the file has room for */
@@ -75,13 +80,36 @@ static bool header_ok(const struct header *h)
 static bool job_ok(const struct journal_job *r)
 {
     return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN &&
-           r->weight <= WEIGHT_MAX && memchr(r->name, '\0', sizeof(r->name));
+           r->weight <= WEIGHT_MAX && r->paused <= 1 && r->number <= NUMBER_MAX &&
+           memchr(r->name, '\0', sizeof(r->name));
 }
 
 static bool group_ok(const struct journal_group *r)
 {
     return r->group.proc.pid > 0 && r->group.nchannels <= GROUP_CHANNELS_MAX &&
            r->group.gpu < DEVICE_GPUS_MAX;
+}
+
+/* One store, so that a writer may be killed before or after it. */
+static void set_flags(struct journal_group *r, uint32_t flags)
+{
+    r->state = flags ? flags | ~flags << 16 : 0;
+}
+
+static uint32_t flags_of(const struct journal_group *r)
+{
+    uint32_t state = r->state, flags = state & FLAGS_ALL;
+    return state == (flags | ~flags << 16) ? flags : 0;
+}
+
+/* FNV-1a. */
+static uint32_t sum_of(const struct device_group *g)
+{
+    const unsigned char *p = (const unsigned char *)g;
+    uint32_t h = 2166136261U;
+    for (size_t i = 0; i < sizeof(*g); i++)
+        h = (h ^ p[i]) * 16777619U;
+    return h;
 }
 
 /* The file is mapped to its greatest size; what counts is how much of it is there. */
@@ -117,19 +145,32 @@ static int map_file(struct journal *j, struct error *err)
 /* The one holder that writes drops records that make no sense, and learns where they end. */
 static void tidy(struct journal *j)
 {
+    struct journal_shared *shared = &header(j)->shared;
+    uint64_t next = shared->next_number;
+    next = next >= 1 && next <= NUMBER_MAX ? next : 1;
     j->jobs_end = j->groups_end = 0;
     for (uint32_t i = 0; i < JOURNAL_JOBS; i++) {
-        if (job_ok(job_at(j, i)))
+        const struct journal_job *job = job_at(j, i);
+        if (!job->root.pid)
+            continue;
+        if (job_ok(job)) {
             j->jobs_end = i + 1;
-        else if (job_at(j, i)->root.pid)
+            next = max_u64(next, job->number + 1);
+        } else {
+            j->damaged = true;
             journal_put_job(j, i, NULL);
+        }
     }
+    shared->next_number = next;
     for (uint32_t i = 0; i < j->groups_reserved; i++) {
         struct journal_group *g = group_at(j, i);
-        if (g->flags && !group_ok(g))
-            g->flags = 0;
-        if (g->flags)
+        uint32_t flags = flags_of(g);
+        if (flags && group_ok(g) && ((flags & JG_MOVING) || g->sum == sum_of(&g->group))) {
             j->groups_end = i + 1;
+        } else if (g->state) {
+            j->damaged = true;
+            set_flags(g, 0);
+        }
     }
 }
 
@@ -160,7 +201,7 @@ static int lock(int fd, int wait_ms)
 }
 
 /* The lock holder begins a file anew. */
-static int format_file(int fd, struct error *err)
+static int format_file(int fd, const char *path, struct error *err)
 {
     struct header h = {
         .magic = MAGIC,
@@ -174,7 +215,9 @@ static int format_file(int fd, struct error *err)
     int r = -posix_fallocate(fd, 0, (off_t)GROUPS_OFFSET);
     if (r == 0 && pwrite(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h))
         r = errno ? -errno : -EIO;
-    return r < 0 ? error_set(err, r, "cannot write the journal: %s", strerror(-r)) : 0;
+    return r < 0 ? error_set(err, r, "cannot write %s: %s%s", path, strerror(-r),
+                             r == -ENOSPC ? " (make room there, or set CEDE_DIR)" : "")
+                 : 0;
 }
 
 static int open_checked(const char *path, int flags, struct error *err)
@@ -202,6 +245,7 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
     char path[512], bad[520];
     snprintf(path, sizeof(path), "%s/journal", dir);
     snprintf(bad, sizeof(bad), "%s.bad", path);
+    bool set_aside = false;
 
     for (;;) {
         int fd = open_checked(path, O_RDWR | O_CREAT, err);
@@ -225,12 +269,14 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
             close(fd);
             continue;
         }
-        if (n == (ssize_t)sizeof(h) && !header_ok(&h)) {
+        if (n == (ssize_t)sizeof(h) && (!header_ok(&h) || a.st_size < (off_t)GROUPS_OFFSET)) {
+            set_aside = true;
             rename(path, bad);
             close(fd);
             continue;
         }
-        if (n != (ssize_t)sizeof(h) && (r = ftruncate(fd, 0) < 0 ? -errno : format_file(fd, err))) {
+        if (n != (ssize_t)sizeof(h) &&
+            (r = ftruncate(fd, 0) < 0 ? -errno : format_file(fd, path, err))) {
             close(fd);
             return r;
         }
@@ -240,6 +286,7 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
             journal_close(j);
             return r;
         }
+        j->damaged = set_aside || (n > 0 && n < (ssize_t)sizeof(h));
         tidy(j);
         header(j)->holder = (int32_t)getpid();
         *out = j;
@@ -338,16 +385,20 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
         j->groups_reserved = want;
     }
     struct journal_group *r = group_at(j, slot);
-    if (flags && !r->flags) {
+    if (flags && !r->state) {
         r->group = *g;
+        r->sum = sum_of(&r->group); /* with whatever is between its members */
         atomic_signal_fence(memory_order_seq_cst);
     } else if (flags && memcmp(r->group.channels, g->channels, sizeof(g->channels)) != 0) {
         /* A living group whose channels changed: the list first, its length last. */
+        set_flags(r, flags | JG_MOVING);
         memcpy(r->group.channels, g->channels, sizeof(r->group.channels));
         atomic_signal_fence(memory_order_seq_cst);
         r->group.nchannels = g->nchannels;
+        r->sum = sum_of(&r->group);
+        atomic_signal_fence(memory_order_seq_cst);
     }
-    r->flags = flags;
+    set_flags(r, flags);
     if (flags && slot >= j->groups_end)
         j->groups_end = slot + 1;
     return 0;
@@ -358,8 +409,13 @@ const struct device_group *journal_group(const struct journal *j, uint32_t slot,
     if (slot >= j->groups_reserved)
         return NULL;
     const struct journal_group *r = group_at(j, slot);
-    *flags = r->flags;
+    *flags = flags_of(r) & ~JG_MOVING;
     return *flags && group_ok(r) ? &r->group : NULL;
+}
+
+bool journal_damaged(const struct journal *j)
+{
+    return j->damaged;
 }
 
 uint32_t journal_jobs_end(const struct journal *j)
@@ -375,10 +431,11 @@ uint32_t journal_groups_end(const struct journal *j)
 /* Of a group that is no more there is nothing left to undo. */
 static void undone(struct journal_group *g, int r, uint32_t flag)
 {
+    uint32_t left = flags_of(g) & ~flag;
     if (r == 0)
-        g->flags &= ~flag;
+        set_flags(g, left & ~JG_MOVING ? left : 0);
     else if (r == -ESRCH || r == -ENOENT)
-        g->flags = 0;
+        set_flags(g, 0);
 }
 
 /* All suspended records of one process in one call: that is what the hardware's control is for. */
@@ -421,7 +478,7 @@ unsigned journal_undo(struct journal *j, struct device_driver *d,
             if (!g || (want && !want(i, arg)))
                 continue;
             if (!proc_alive(g->proc)) {
-                group_at(j, i)->flags = 0;
+                set_flags(group_at(j, i), 0);
             } else if (pass == 0 && (flags & JG_SUSPENDED)) {
                 undo_suspend(j, d, i, want, arg);
             } else if (pass == 1) {
@@ -429,7 +486,7 @@ unsigned journal_undo(struct journal *j, struct device_driver *d,
                     int r = d->ops->set_timeslice(d, g, g->timeslice_us, NULL);
                     undone(group_at(j, i), r, JG_TIMESLICE);
                 }
-                failed += group_at(j, i)->flags != 0;
+                failed += group_at(j, i)->state != 0;
             }
         }
     }

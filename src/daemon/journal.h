@@ -40,7 +40,8 @@ enum journal_group_flags {
 };
 
 struct journal_group {
-    _Atomic uint32_t flags; /* 0: free record */
+    _Atomic uint32_t state; /* flags, and above them their complement; 0: free record */
+    uint32_t sum;           /* of group */
     struct device_group group;
 };
 
@@ -59,7 +60,7 @@ struct journal;
  * name and class are no secret, and `cede ps` reads them). wait_ms: how long to wait for another
  * holder. -EBUSY with the holder's pid in err; -ENOSPC; a damaged, foreign or older file (another
  * boot, another version) is set aside as journal.bad if it holds records, and a new one is begun.
- */
+ * Damaged records in a file that is otherwise whole are dropped. */
 int journal_open(const char *dir, int wait_ms, struct journal **out, struct error *err);
 /* For showing: shared mapping, no lock, no writing. -ENOENT. */
 int journal_open_readonly(const char *dir, struct journal **out, struct error *err);
@@ -80,6 +81,9 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
                       const struct device_group *g);
 /* NULL where free. */
 const struct device_group *journal_group(const struct journal *j, uint32_t slot, uint32_t *flags);
+
+/* journal_open() found something that nobody writes so: not all that was changed is on record. */
+bool journal_damaged(const struct journal *j);
 
 /* For a second holder of the same file: takes notice of records that were added since. */
 int journal_refresh(struct journal *j);

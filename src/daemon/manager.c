@@ -392,6 +392,8 @@ int manager_fd(const struct manager *m)
 static void take_back(struct manager *m)
 {
     uint32_t flags;
+    if (journal_damaged(m->journal))
+        mgr_undo_all(m);
     for (uint32_t i = 0; i < journal_groups_end(m->journal); i++) {
         m->unclaimed[i] = journal_group(m->journal, i, &flags) != NULL;
         m->nunclaimed += m->unclaimed[i];

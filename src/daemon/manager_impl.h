@@ -123,5 +123,6 @@ void mgr_apply_timeslice(struct manager *m, uint32_t slot);
 void mgr_decide(struct manager *m, uint32_t device);
 void mgr_undo_unclaimed(struct manager *m);
 void mgr_restored_by_others(struct manager *m);
+void mgr_undo_all(struct manager *m);
 
 #endif
