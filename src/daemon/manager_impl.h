@@ -93,6 +93,7 @@ struct manager {
     uint64_t claim_until;
 
     uint64_t now, discover_at, usage_at, watched_until, restored_seen;
+    bool device_lost; /* told once, not every second */
     bool dirty[DEVICE_GPUS_MAX];
     uint64_t wake[DEVICE_GPUS_MAX];
 };

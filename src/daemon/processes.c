@@ -262,7 +262,12 @@ void mgr_discover(struct manager *m)
     m->discover_at = m->now + (young ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
 
     struct pid_list pids = {0};
-    if (m->driver->ops->processes(m->driver, &pids, NULL) < 0) {
+    struct error gone = {""};
+    int r = m->driver->ops->processes(m->driver, &pids, &gone);
+    if ((r < 0) != m->device_lost)
+        fprintf(stderr, "cede: %s\n", r < 0 ? gone.text : "the GPU is there again");
+    m->device_lost = r < 0;
+    if (r < 0) {
         pid_list_free(&pids);
         return;
     }
