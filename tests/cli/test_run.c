@@ -172,7 +172,8 @@ static void ignored_sigchld(void **state)
         "SigIgn", "/proc/self/status");
     RUN(&without, "env", "--ignore-signal=CHLD", "grep", "SigIgn", "/proc/self/status");
     assert_same();
-    assert_string_equal(with.out, "SigIgn:\t0000000000010000\n");
+    /* Others may be ignored already where the tests run. */
+    assert_true(strtoull(with.out + strlen("SigIgn:\t"), NULL, 16) & 1ULL << (SIGCHLD - 1));
 }
 
 static void forwards_signals(void **state)

@@ -71,7 +71,7 @@ static int file_of(struct fake_rm *rm, int fd)
         if (rm->open[i].fd == fd)
             return rm->open[i].file;
     }
-    assert(!"an open descriptor");
+    assert(0 && "the descriptor is open");
     return 0;
 }
 

@@ -3,6 +3,8 @@
  * All groups stay runnable; the hardware's round-robin over timeslices does the sharing, and gives
  * what a job leaves unused to the others at once. Not good for latency: a request waits for the
  * slices of all the others. */
+#include <assert.h>
+
 #include "core/policy.h"
 
 /* Shorter slices than this lose more than a fifth to switching (about 0.2 ms each on an H200). */
@@ -19,6 +21,7 @@ void policy_share_slices(const struct core_params *p, struct policy_device *dev,
         lightest = m->weight < lightest ? m->weight : lightest;
         heaviest = m->weight > heaviest ? m->weight : heaviest;
     }
+    assert(lightest >= WEIGHT_MIN);
     /* The lightest gets the base slice, unless the heaviest would get more than the longest. */
     bool too_long = (uint64_t)base_us * heaviest > (uint64_t)p->timeslice_max_us * lightest;
     for_each_member (dev, m) {
