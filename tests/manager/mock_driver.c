@@ -174,8 +174,9 @@ unsigned mock_context(struct mock_driver *d, pid_t pid, unsigned gpu, unsigned n
             continue;
         if (made == 0)
             compute = i;
+        key++;
         d->g[i] = (struct mock_group){
-            .dg = {.key = key++,
+            .dg = {.key = key,
                    .proc = st.id,
                    .gpu = gpu,
                    .kind = made++ ? GROUP_COPY : GROUP_COMPUTE,
