@@ -165,7 +165,6 @@ static void fork_bomb(void **state)
 {
     (void)state;
     struct scene s = begin();
-    /* Told once a second: a process of the job, a context, an end. */
     assert_true(EVENTUALLY(job_int("b1", "processes") == 1));
     size_t before = descriptors(s.d.pid);
     pid_t bomb =
@@ -179,7 +178,7 @@ static void fork_bomb(void **state)
     assert_non_null(strstr(contents("bomb.out"), "all\n"));
     assert_string_equal(contents("bomb.err"), "");
     assert_true(EVENTUALLY(job_gone("bomb")));
-    assert_true(EVENTUALLY(descriptors(s.d.pid) == before));
+    assert_true(EVENTUALLY(descriptors(s.d.pid) <= before));
     unsigned count = 0;
     assert_true(EVENTUALLY((count = records(NULL)) <= N * 4));
 

@@ -1,0 +1,255 @@
+/* What people do with it: a latency program beside a batch program without a daemon, pausing,
+ * letting go, shares; and that clients that misbehave disturb none of it. Latencies and shares are
+ * times of the device. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fixture.h"
+
+/* ---- a latency program beside a batch program ---- */
+
+static size_t lines_of(const char *file)
+{
+    size_t n = 0;
+    for (const char *p = contents(file); (p = strchr(p, '\n')); p++)
+        n++;
+    return n;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of the requests in the live lines after the first `skip` lines. */
+static double p99_us(const char *file, size_t skip)
+{
+    double v[4096];
+    size_t n = 0, i;
+    const char *line = contents(file);
+    for (const char *end; (end = strchr(line, '\n')); line = end + 1) {
+        json_t *o = json_loadb(line, (size_t)(end - line), 0, NULL), *x;
+        assert_non_null(o);
+        if (skip)
+            skip--;
+        else
+            json_array_foreach(json_object_get(o, "latencies_us"), i, x)
+            {
+                assert_true(n < ARRAY_SIZE(v));
+                v[n++] = json_real_value(x);
+            }
+        json_decref(o);
+    }
+    assert_true(n >= 100);
+    qsort(v, n, sizeof(v[0]), compare);
+    return v[(n * 99 + 99) / 100 - 1];
+}
+
+static void latency_beside_batch(void **state)
+{
+    (void)state;
+    pid_t pids[2] = {LOAD("batch0", "batch", "--kernel-us", "500"),
+                     LOAD("lat0", "latency", "--report", "50", "--requests", "200")};
+    assert_int_equal(await_child(pids[1]), 0);
+    json_decref(load_end("batch0", pids[0]));
+    double without = p99_us("lat0.out", 0);
+
+    pids[0] = SPAWN("batch", "cede", "run", "--gpu-device", "soft", "-c", "batch", "-n", "batch",
+                    "--", harness_exe(), "load", "batch", "--device", "soft", "--verify");
+    pids[1] =
+        SPAWN("lat", "cede", "run", "--gpu-device", "soft", "-c", "latency", "-n", "lat", "--",
+              harness_exe(), "load", "latency", "--device", "soft", "--verify", "--report", "50");
+    assert_true(EVENTUALLY(job_int("batch", "timeslice_us") == 1));
+    assert_true(EVENTUALLY(job_int("lat", "timeslice_us") > SLICE_DEFAULT_US));
+    pid_t daemon;
+    json_t *all = ask("{\"v\":1,\"op\":\"ps\"}");
+    daemon = (pid_t)json_integer_value(json_object_get(all, "pid"));
+    json_decref(all);
+    /* One line may hold requests of before. */
+    size_t skip = lines_of("lat.out") + 1;
+    assert_true(EVENTUALLY(lines_of("lat.out") >= skip + 40));
+    json_decref(load_end("lat", pids[1]));
+    json_decref(load_end("batch", pids[0]));
+    double with = p99_us("lat.out", skip);
+    if (!(with * 3 <= without))
+        fail_msg("p99 %.0f us with cede, %.0f us without", with, without);
+
+    assert_int_equal(await_child(daemon), 0);
+    assert_int_equal(records(NULL), 0);
+    RUN(&result, "cede", "run", "--gpu-device", "soft", "-c", "batch", "--", "sh", "-c", "exit 3");
+    assert_int_equal(status_of(result.status), 3);
+    RUN(&result, "cede", "run", "--gpu-device", "soft", "--", "sh", "-c", "kill -9 $$");
+    assert_int_equal(status_of(result.status), 1000 + SIGKILL);
+}
+
+/* ---- pausing, letting go, shares ---- */
+
+enum { A, B, N };
+
+static void assert_stands(pid_t pid, bool stands)
+{
+    double busy;
+    if (!stands) {
+        await_progress(&pid, 1);
+        return;
+    }
+    measure(&pid, 1, 100, &busy);
+    assert_true(busy == 0);
+}
+
+static void steer(const pid_t pids[N])
+{
+    char number[24];
+    for (int i = 0; i < N; i++)
+        CEDE("set", pid_text(pids[i]), "-w", i == A ? "300" : "100");
+    snprintf(number, sizeof(number), "#%lld", job_int("b", "number"));
+    const char *const targets[] = {pid_text(pids[B]), "b", number};
+    for (size_t i = 0; i < 3; i++) {
+        CEDE("pause", targets[i]);
+        assert_true(job_is("b", "state", "paused"));
+        assert_stands(pids[B], true);
+        assert_stands(pids[A], false);
+        CEDE("resume", targets[i]);
+        assert_stands(pids[B], false);
+    }
+
+    CEDE("policy", "shares");
+    double busy[N];
+    nap_ms(200); /* queues fill, and the round that was under way ends */
+    measure(pids, N, 2400, busy);
+    double ratio = busy[A] / busy[B];
+    if (!(ratio > 2.7 && ratio < 3.3))
+        fail_msg("300:100 gives %.3f:%.3f", busy[A], busy[B]);
+
+    CEDE("set", "b", "-c", "none");
+    assert_true(all_slices_default(&pids[B], 1));
+    json_t *job = job_named("b");
+    assert_null(job);
+    CEDE("policy", "priority");
+}
+
+static void begin(pid_t pids[N], struct ceded *d)
+{
+    /* Enough in the queue for a slice of 60 ms, however late the program is woken. */
+    pids[A] = LOAD("a", "batch", "--depth", "100");
+    pids[B] = LOAD("b", "batch", "--depth", "100");
+    assert_true(EVENTUALLY(all_have_contexts(pids, N)));
+    *d = ceded_start();
+}
+
+static void end(const pid_t pids[N], struct ceded *d)
+{
+    ceded_stop(d);
+    assert_true(all_slices_default(pids, N));
+    assert_int_equal(records(NULL), 0);
+    json_decref(load_end("a", pids[A]));
+    json_decref(load_end("b", pids[B]));
+}
+
+static void pause_release_shares(void **state)
+{
+    (void)state;
+    pid_t pids[N];
+    struct ceded d;
+    begin(pids, &d);
+    steer(pids);
+    end(pids, &d);
+}
+
+/* ---- clients that misbehave ---- */
+
+static int connect_raw(void)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/socket", cede_home());
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Asks and asks and never takes an answer. */
+static void never_read(void)
+{
+    static const char ps[] = "{\"v\":1,\"op\":\"ps\"}";
+    int fd[4] = {-1, -1, -1, -1};
+    for (unsigned i = 0;; i++) {
+        int *f = &fd[i % 4];
+        if (*f < 0)
+            *f = connect_raw();
+        else if (send(*f, ps, sizeof(ps) - 1, MSG_NOSIGNAL) < 0 && i % 64 == 0) {
+            close(*f);
+            *f = -1;
+        }
+        usleep(200);
+    }
+}
+
+static void send_garbage(void)
+{
+    static char bytes[100000];
+    struct rng rng = {42};
+    for (int fd = -1;; usleep(500)) {
+        if (fd < 0 && (fd = connect_raw()) < 0)
+            continue;
+        size_t n = 1 + rng_below(&rng, rng_below(&rng, 4) ? 200 : sizeof(bytes));
+        for (size_t i = 0; i < n; i++)
+            bytes[i] = (char)rng_below(&rng, 256);
+        if (rng_below(&rng, 3) == 0) /* something like a request */
+            snprintf(bytes, sizeof(bytes), "{\"v\":1,\"op\":\"pause\",\"target\":%llu}",
+                     (unsigned long long)rng_below(&rng, 1U << 31) << rng_below(&rng, 32));
+        if (send(fd, bytes, n, MSG_NOSIGNAL) < 0 || rng_below(&rng, 8) == 0) {
+            close(fd);
+            fd = -1;
+        }
+    }
+}
+
+static pid_t in_a_child(void (*what)(void))
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        what();
+    }
+    return pid;
+}
+
+static void clients_that_misbehave(void **state)
+{
+    (void)state;
+    pid_t pids[N];
+    struct ceded d;
+    begin(pids, &d);
+    size_t before = descriptors(d.pid);
+    pid_t bad[2] = {in_a_child(never_read), in_a_child(send_garbage)};
+    nap_ms(200);
+    steer(pids);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kill(bad[i], SIGKILL), 0);
+        assert_int_equal(await_child(bad[i]), 1000 + SIGKILL); /* it was at it to the end */
+    }
+    CEDE("set", "a", "-c", "none"); /* a job's processes have descriptors too */
+    assert_true(EVENTUALLY(descriptors(d.pid) <= before));
+    end(pids, &d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        e2e(latency_beside_batch),
+        e2e(pause_release_shares),
+        e2e(clients_that_misbehave),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
