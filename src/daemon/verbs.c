@@ -192,7 +192,9 @@ static int steer(const struct verbs *v, const struct caller *who, const struct r
                              (unsigned long long)t.view.number, strerror(-e));
     }
 
+    uint64_t started = monotonic_ns();
     v->apply(v->arg); /* slots may have changed hands after this */
+    uint64_t took_us = (monotonic_ns() - started) / NSEC_PER_USEC;
     uint32_t slot = manager_job_by_number(m, t.view.number);
     if (slot == MANAGER_NONE || !view_of(m, slot, &t.view))
         return error_set(err, -ESRCH, "job #%llu has just ended",
@@ -202,6 +204,7 @@ static int steer(const struct verbs *v, const struct caller *who, const struct r
     if (status < 0 && !note.text[0])
         snprintf(note.text, sizeof(note.text), "%s", strerror(-status));
     log_done(v, who, done[r->op], &t.view);
+    logger_say(v->log, LOG_DEBUG, "applied in %llu us", (unsigned long long)took_us);
     *reply = job_reply(&t.view, status < 0 ? note.text : NULL);
     return 0;
 }
