@@ -137,9 +137,9 @@ void mgr_undo_unclaimed(struct manager *m)
     m->claim_until = m->now + CLAIM_NS;
 }
 
-/* After damage to the journal nothing tells whom it was about: every GPU process there is gets what
- * a new one has. Best effort: those that this user may not steer nobody of this user's has changed.
- */
+/* After damage to the journal nothing tells whom it was about: every GPU process is resumed, and a
+ * timeslice that nobody but a cede sets (the smallest, or longer than the default) becomes the
+ * default. Best effort: those that this user may not steer nobody of this user's has changed. */
 void mgr_undo_all(struct manager *m)
 {
     const struct device_ops *ops = m->driver->ops;
@@ -154,8 +154,10 @@ void mgr_undo_all(struct manager *m)
         for (size_t k = 0; k < found.n; k++) {
             const struct device_group *g = &found.v[k];
             ops->resume(m->driver, &g, 1, NULL);
-            if (g->gpu < m->ngpus && g->timeslice_us != m->gpus[g->gpu].timeslice_default_us)
-                ops->set_timeslice(m->driver, g, m->gpus[g->gpu].timeslice_default_us, NULL);
+            const struct gpu_info *gpu = &m->gpus[g->gpu];
+            if (g->gpu < m->ngpus && (g->timeslice_us <= gpu->timeslice_min_us ||
+                                      g->timeslice_us > gpu->timeslice_default_us))
+                ops->set_timeslice(m->driver, g, gpu->timeslice_default_us, NULL);
         }
         group_list_free(&found);
         ops->forget(m->driver, pids.v[i]); /* what it saw here is not what restoring sets */
