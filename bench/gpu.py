@@ -547,8 +547,42 @@ def runs(b, seconds=6):
     return out
 
 
+def namespaces(b):
+    """A program in a pid namespace of its own, as in a container: adopted and paused from outside; and
+    a job whose GPU work is done by a grandchild."""
+    b.calibrate()
+    out = {}
+    inner = [b.cede, "load", "batch", "--device", "nvidia", "--report", "20", "--verify",
+             "--iterations-per-us", str(b.rate), "--seconds", "12"]
+    b.start_daemon()
+    for name, argv in (("container", ["unshare", "--pid", "--fork", "--mount-proc", *inner]),
+                       ("grandchild", [b.cede, "run", "-c", "batch", "--strict", "--", "sh", "-c",
+                                       '"$@" & wait', "sh", *inner])):
+        p = Program(argv, 60, env=b.env)
+        b.programs.append(p)
+        p.wait_lines(10)
+        if name == "container":
+            b.verb("set", p.pid, "-c", "batch")
+        time.sleep(1)
+        jobs = json.loads(subprocess.run([b.cede, "ps", "--json"], env=b.env, timeout=20,
+                                         capture_output=True, text=True).stdout)["jobs"]
+        b.verb("pause", p.pid)
+        time.sleep(0.1)
+        at = p.lines[-1]["kernels"]
+        time.sleep(0.5)
+        stood = p.lines[-1]["kernels"] - at
+        b.verb("resume", p.pid)
+        time.sleep(0.5)
+        ran = p.lines[-1]["kernels"] - at
+        out[name] = {"found": [(j["processes"], j["state"]) for j in jobs],
+                     "kernels_while_paused": stood, "kernels_after": ran,
+                     "verified": p.finish()["verified"]}
+    b.stop_daemon()
+    return out
+
+
 SECTIONS = {f.__name__: f for f in (doctor, demo, preemption, shares, torch_adopt, harvest, kill9,
-                                    overhead, launch, many, runs)}
+                                    overhead, launch, many, namespaces, runs)}
 
 
 def machine():
