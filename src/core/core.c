@@ -18,6 +18,7 @@ struct job {
 struct group {
     uint32_t job, device; /* CORE_NONE: slot free */
     uint32_t prev, next;  /* among the groups of its member */
+    bool computes;
 };
 
 struct core {
@@ -204,6 +205,8 @@ static void member_link(struct core *c, uint32_t device, uint32_t job)
         .weight = j->weight,
         .paused = j->paused,
         .runnable = !j->paused,
+        .turn_group = CORE_NONE,
+        .last_group = CORE_NONE,
         .vtime = dev->vtime_floor,
         .prev = dev->last,
         .next = CORE_NONE,
@@ -246,11 +249,16 @@ static int group_add(struct core *c, const struct core_event *ev)
     if (!m->used)
         member_link(c, ev->device, ev->job);
     uint32_t *head = group_head(c, ev->device, ev->job);
-    *g = (struct group){.job = ev->job, .device = ev->device, .prev = CORE_NONE, .next = *head};
+    *g = (struct group){.job = ev->job,
+                        .device = ev->device,
+                        .prev = CORE_NONE,
+                        .next = *head,
+                        .computes = ev->computes};
     if (*head != CORE_NONE)
         c->groups[*head].prev = ev->group;
     *head = ev->group;
     m->ngroups++;
+    m->ncompute += ev->computes;
     return 0;
 }
 
@@ -264,6 +272,9 @@ static void group_remove(struct core *c, uint32_t group)
     if (g->next != CORE_NONE)
         c->groups[g->next].prev = g->prev;
     struct member *m = &c->devices[g->device].members[g->job];
+    m->ncompute -= g->computes;
+    m->turn_group = m->turn_group == group ? CORE_NONE : m->turn_group;
+    m->last_group = m->last_group == group ? CORE_NONE : m->last_group;
     if (--m->ngroups == 0)
         member_unlink(c, g->device, g->job);
     g->job = CORE_NONE;
@@ -350,12 +361,32 @@ int core_event(struct core *c, const struct core_event *ev)
     return -EINVAL;
 }
 
+/* Whose turn it is among the computing groups of one member: round and round. */
+static void pick_turn_group(const struct core *c, struct member *m, uint32_t head)
+{
+    if (m->turn_group != CORE_NONE)
+        return;
+    uint32_t first = CORE_NONE;
+    bool passed = false;
+    for (uint32_t g = head; g != CORE_NONE && m->turn_group == CORE_NONE; g = c->groups[g].next) {
+        if (!c->groups[g].computes)
+            continue;
+        first = first == CORE_NONE ? g : first;
+        m->turn_group = passed ? g : CORE_NONE;
+        passed |= g == m->last_group;
+    }
+    m->turn_group = m->turn_group == CORE_NONE ? first : m->turn_group;
+    m->last_group = m->turn_group;
+}
+
 int core_decide(struct core *c, uint32_t device, uint64_t now_ns, struct core_plan *plan)
 {
     if (device >= c->limits.devices)
         return -EINVAL;
     struct policy_device *dev = &c->devices[device];
     dev->wake_ns = CORE_NEVER;
+    for_each_member (dev, m)
+        m->one_by_one = false;
     c->policy->decide(&c->params, dev, now_ns);
 
     /* Groups that stop from the front, groups that run from the back of the same array: one pass.
@@ -367,12 +398,14 @@ int core_decide(struct core *c, uint32_t device, uint64_t now_ns, struct core_pl
     for_each_member (dev, m) {
         if (m->paused)
             m->runnable = false;
-        for (uint32_t g = *group_head(c, device, m->job); g != CORE_NONE; g = c->groups[g].next) {
-            c->settings[m->runnable ? --back : front++] = (struct core_setting){
-                .group = g,
-                .timeslice_us = m->timeslice_us,
-                .runnable = m->runnable,
-            };
+        uint32_t head = *group_head(c, device, m->job);
+        if (m->one_by_one)
+            pick_turn_group(c, m, head);
+        for (uint32_t g = head; g != CORE_NONE; g = c->groups[g].next) {
+            bool waits = m->one_by_one && c->groups[g].computes && g != m->turn_group;
+            bool runs = m->runnable && !waits;
+            c->settings[runs ? --back : front++] = (struct core_setting){
+                .group = g, .timeslice_us = m->timeslice_us, .runnable = runs};
         }
     }
     *plan = (struct core_plan){.settings = c->settings, .n = total, .wake_ns = dev->wake_ns};

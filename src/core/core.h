@@ -56,7 +56,7 @@ enum core_event_type {
     EV_JOB_CHANGE,   /* job, class, weight */
     EV_JOB_REMOVE,   /* job; its groups are removed with it */
     EV_JOB_PAUSE,    /* job, on: true pauses, false resumes */
-    EV_GROUP_ADD,    /* group, job, device */
+    EV_GROUP_ADD,    /* group, job, device, computes */
     EV_GROUP_REMOVE, /* group */
     EV_DEMAND,       /* job, device, on: whether the job was seen working there lately */
 };
@@ -67,6 +67,7 @@ struct core_event {
     enum job_class class;
     uint32_t weight;
     bool on;
+    bool computes; /* runs kernels: competes with the other such groups of its own job too */
 };
 
 /* What one group shall have. */

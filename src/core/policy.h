@@ -10,6 +10,7 @@
 struct member {
     uint32_t job;
     uint32_t ngroups;
+    uint32_t ncompute; /* of them run kernels, and compete with each other */
     enum job_class class;
     uint32_t weight;
     bool paused;
@@ -17,6 +18,9 @@ struct member {
 
     /* decision */
     bool runnable;
+    bool one_by_one;     /* of its computing groups only one runs, the others are suspended */
+    uint32_t turn_group; /* that one; CORE_NONE: the core picks, the next after the last */
+    uint32_t last_group;
     uint32_t timeslice_us;
 
     /* rotation: turns had so far, in ns divided by weight (times WEIGHT_DEFAULT) */
@@ -54,8 +58,14 @@ extern const struct policy policy_priority, policy_shares, policy_static;
     for (struct member *m = (dev)->first == CORE_NONE ? NULL : &(dev)->members[(dev)->first]; m;   \
          m = m->next == CORE_NONE ? NULL : &(dev)->members[m->next])
 
+/* How many compete for the GPU on a member's behalf: one for each of its contexts. */
+static inline uint32_t member_width(const struct member *m)
+{
+    return m->ncompute > 1 ? m->ncompute : 1;
+}
+
 /* Makes the members that `pick` selects runnable, with timeslices in proportion to their weights:
- * base_us for the lightest. */
+ * base_us for the lightest, divided among a member's contexts. */
 void policy_share_slices(const struct core_params *p, struct policy_device *dev, uint32_t base_us,
                          bool (*pick)(const struct member *m, enum job_class class),
                          enum job_class class);

@@ -91,8 +91,11 @@ static void group_add(struct manager *m, uint32_t process, const struct device_g
     p->first_group = slot;
     m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;
     m->jobs[p->job].groups++;
-    mgr_core(m, (struct core_event){
-                    .type = EV_GROUP_ADD, .group = slot, .job = p->job, .device = dg->gpu});
+    mgr_core(m, (struct core_event){.type = EV_GROUP_ADD,
+                                    .group = slot,
+                                    .job = p->job,
+                                    .device = dg->gpu,
+                                    .computes = dg->kind == GROUP_COMPUTE});
     m->dirty[dg->gpu] = true;
 }
 

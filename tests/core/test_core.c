@@ -135,6 +135,7 @@ static void test_random_events(void **state)
         bool job[JOBS] = {0}, paused[JOBS] = {0};
         enum job_class class[JOBS] = {0};
         uint32_t gjob[GROUPS], gdev[GROUPS];
+        bool gcomputes[GROUPS] = {0};
         for (uint32_t i = 0; i < GROUPS; i++)
             gjob[i] = CORE_NONE;
 
@@ -145,7 +146,8 @@ static void test_random_events(void **state)
                                    .device = rng(&s) % DEVICES,
                                    .class = (enum job_class)(rng(&s) % CLASS_COUNT),
                                    .weight = 1 + rng(&s) % 10000,
-                                   .on = rng(&s) % 2};
+                                   .on = rng(&s) % 2,
+                                   .computes = rng(&s) % 2};
             int r = core_event(c, &e);
             bool jlive = job[e.job], glive = gjob[e.group] != CORE_NONE;
             switch (e.type) {
@@ -178,6 +180,7 @@ static void test_random_events(void **state)
                 if (r == 0) {
                     gjob[e.group] = e.job;
                     gdev[e.group] = e.device;
+                    gcomputes[e.group] = e.computes;
                 }
                 break;
             case EV_GROUP_REMOVE:
@@ -213,7 +216,12 @@ static void test_random_events(void **state)
                 if (!paused[j] && class[j] < top)
                     top = class[j];
             }
-            uint32_t lower = 0, running = 0;
+            uint32_t lower = 0, running = 0, lower_computing = 0;
+            for (size_t k = 0; k < plan.n; k++) {
+                uint32_t g = plan.settings[k].group;
+                lower_computing +=
+                    plan.settings[k].runnable && gcomputes[g] && class[gjob[g]] > top;
+            }
             for (uint32_t g = 0; g < GROUPS; g++)
                 assert_true(seen[g] == (gjob[g] != CORE_NONE && gdev[g] == d));
             for (uint32_t j = 0; j < JOBS; j++) {
@@ -222,7 +230,7 @@ static void test_random_events(void **state)
             }
             assert_true(running > 0 || top == CLASS_COUNT);
             if (strcmp(core_policy(c), "priority") == 0)
-                assert_true(lower <= 1);
+                assert_true(lower <= 1 && lower_computing <= 1);
         }
         core_free(c);
     }

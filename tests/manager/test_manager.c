@@ -231,6 +231,36 @@ static void test_batch_jobs_take_turns(void **state)
     assert_int_equal(suspended_groups(f), 0);
 }
 
+static void test_contexts_of_one_job_take_turns(void **state)
+{
+    struct fixture *f = *state;
+    pid_t lat = child(f), a = child(f);
+    mock_context(&f->d, lat, 0, 3);
+    struct mock_group *one = &f->d.g[mock_context(&f->d, a, 0, 1)];
+    struct mock_group *two = &f->d.g[mock_context(&f->d, a, 0, 1)];
+    start(f, "priority", NULL);
+    add(f, lat, CLASS_LATENCY);
+    uint32_t j = add(f, a, CLASS_BATCH);
+    ticks(f, 100);
+    unsigned ran = 0;
+    for (int t = 0; t < 400; t++) {
+        ticks(f, 10);
+        assert_int_equal(suspended_groups(f), 1); /* never both, and copies are left alone */
+        ran += two->suspended;
+    }
+    assert_in_range(ran, 180, 220);
+    /* Two contexts count as one job, and need not yield to each other where nothing is better. */
+    assert_int_equal(manager_change(f->m, j, CLASS_LATENCY, 100), 0);
+    ticks(f, 1);
+    assert_int_equal(suspended_groups(f), 0);
+    assert_int_equal(one->timeslice_us, 2000);
+    assert_int_equal(on(f, lat)->timeslice_us, 4000);
+    assert_int_equal(manager_set_policy(f->m, "shares"), 0);
+    ticks(f, 1);
+    assert_int_equal(two->timeslice_us, 10000);
+    assert_int_equal(on(f, lat)->timeslice_us, 20000);
+}
+
 static void test_pause(void **state)
 {
     struct fixture *f = *state;
@@ -601,6 +631,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         T(test_classes_become_timeslices),
         T(test_batch_jobs_take_turns),
+        T(test_contexts_of_one_job_take_turns),
         T(test_pause),
         T(test_follows_processes),
         T(test_rules),

@@ -85,6 +85,7 @@ static void pick_next(const struct core_params *p, struct policy_device *dev, en
     if (!best)
         return;
     dev->holder = best->job;
+    best->turn_group = CORE_NONE; /* of several contexts the next */
     dev->turn_start_ns = now_ns;
     if (!best->idle && best->vtime > dev->vtime_floor)
         dev->vtime_floor = best->vtime;
@@ -96,7 +97,7 @@ static void rotate(const struct core_params *p, struct policy_device *dev, enum 
 {
     uint32_t n = 0, busy = 0;
     for_each_member (dev, m) {
-        n += takes_turns(m, top, last);
+        n += takes_turns(m, top, last) ? member_width(m) : 0;
         busy += takes_turns(m, top, last) && !m->idle;
     }
     const struct member *h = dev->holder == CORE_NONE ? NULL : &dev->members[dev->holder];
@@ -119,7 +120,9 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
     enum job_class top = n[CLASS_LATENCY]  ? CLASS_LATENCY
                          : n[CLASS_NORMAL] ? CLASS_NORMAL
                                            : CLASS_BATCH;
-    uint32_t lower = 0;
+    uint32_t lower = 0, width = 0;
+    for_each_member (dev, m)
+        width += of_class(m, top) ? member_width(m) : 0;
     for (unsigned c = top + 1U; c < CLASS_COUNT; c++)
         lower += n[c];
 
@@ -127,10 +130,10 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
                         top == CLASS_LATENCY ? p->timeslice_latency_us : p->timeslice_share_us,
                         of_class, top);
     uint32_t lower_us = p->timeslice_min_us;
-    if (n[top] == 1 && (lower || top == CLASS_LATENCY)) {
+    if (width == 1 && (lower || top == CLASS_LATENCY)) {
         for_each_member (dev, m)
             m->timeslice_us = of_class(m, top) ? p->timeslice_alone_us : m->timeslice_us;
-    } else if (n[top] == 1) {
+    } else if (n[top] == 1 && top != CLASS_LATENCY && !lower) {
         for_each_member (dev, m)
             m->timeslice_us = of_class(m, top) ? 0 : m->timeslice_us;
     }
@@ -140,7 +143,7 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
     }
     if (p->floor > 0.0) {
         lower_us = p->timeslice_floor_us;
-        double most = (double)lower_us * (1.0 - p->floor) / p->floor / n[top];
+        double most = (double)lower_us * (1.0 - p->floor) / p->floor / width;
         for_each_member (dev, m) {
             if (of_class(m, top) && m->timeslice_us > most)
                 m->timeslice_us = (uint32_t)most;
@@ -156,6 +159,7 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
             continue;
         m->timeslice_us = lower_us;
         m->runnable = m->job == dev->holder;
+        m->one_by_one = true;
     }
 }
 

@@ -29,6 +29,7 @@ void policy_share_slices(const struct core_params *p, struct policy_device *dev,
             continue;
         uint64_t us = too_long ? (uint64_t)p->timeslice_max_us * m->weight / heaviest
                                : (uint64_t)base_us * m->weight / lightest;
+        us /= member_width(m);
         m->timeslice_us = (uint32_t)(us < SLICE_FLOOR_US ? SLICE_FLOOR_US : us);
         m->runnable = true;
     }

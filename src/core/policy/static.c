@@ -12,7 +12,7 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
     dev->holder = CORE_NONE;
     uint32_t batch = 0;
     for_each_member (dev, m)
-        batch += !m->paused && m->class == CLASS_BATCH;
+        batch += !m->paused && m->class == CLASS_BATCH ? member_width(m) : 0;
     for_each_member (dev, m) {
         if (m->paused)
             continue;
