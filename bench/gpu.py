@@ -581,8 +581,33 @@ def namespaces(b):
     return out
 
 
+def contexts(b, seconds=8):
+    """One batch job of two processes on one GPU, beside a latency program."""
+    b.calibrate()
+    base = alone(b, 500, 3)
+    b.start_daemon()
+    inner = " ".join([b.cede, "load", "batch", "--device", "nvidia", "--verify",
+                      "--iterations-per-us", str(b.rate), "--seconds", str(seconds)])
+    two = Program([b.cede, "run", "-c", "batch", "--strict", "--", "sh", "-c",
+                   f"{inner} & {inner} & wait"], 60, env=b.env)
+    b.programs.append(two)
+    time.sleep(2)
+    lat = b.latency(seconds - 3)
+    b.verb("set", lat.pid, "-c", "latency")
+    lat.wait_lines(1)
+    t0 = time.monotonic()
+    final = lat.finish()
+    values = latencies(lat, t0 + SETTLE, t0 + seconds)
+    two.finish()
+    b.stop_daemon()
+    ends = [l for l in two.lines if l.get("role") == "batch"]
+    return {"p50_us": percentile(values, 50), "p99_us": percentile(values, 99),
+            "shares": [l["rate"] / base for l in ends],
+            "verified": [l["verified"] for l in ends] + [final["verified"]]}
+
+
 SECTIONS = {f.__name__: f for f in (doctor, demo, preemption, shares, torch_adopt, harvest, kill9,
-                                    overhead, launch, many, namespaces, runs)}
+                                    overhead, launch, many, namespaces, contexts, runs)}
 
 
 def machine():
