@@ -1,0 +1,43 @@
+/* The core and the software GPU's engine together in virtual time: what a policy does to jobs of
+ * known behaviour on one GPU, with the time that switches and control calls take. Plans are applied
+ * as the daemon does it: suspend, set timeslices, resume, one call after the other. Pure: no clock,
+ * no system call. */
+#ifndef CEDE_SIM_SIM_H
+#define CEDE_SIM_SIM_H
+
+#include "core/core.h"
+#include "device/soft/engine.h"
+
+#define SIM_JOBS_MAX 64
+
+struct sim_job {
+    enum job_class class;
+    uint32_t weight;              /* 0: default */
+    uint64_t kernel_ns;           /* 0: no job here, and none behind */
+    uint64_t period_ns;           /* a request every (closed loop); 0: kernels back to back */
+    uint64_t pause_ns, resume_ns; /* paused between them; pause_ns 0: never */
+    uint64_t leave_ns;            /* 0: stays */
+};
+
+struct sim_scenario {
+    const char *policy; /* NULL: nobody schedules, the driver's default */
+    double floor;
+    uint64_t duration_ns, settle_ns; /* what happens before settle_ns is not counted */
+    struct sim_job jobs[SIM_JOBS_MAX];
+};
+
+struct sim_result {
+    struct {
+        double p50_us, p99_us; /* of requests submitted after settle_ns */
+        uint32_t requests;
+        double share; /* of the time, what its kernels ran */
+        double paused_share;
+    } job[SIM_JOBS_MAX];
+    uint64_t calls; /* control calls made */
+};
+
+/* 0, -ENOMEM, -EINVAL (no job, unknown policy). */
+int sim_run(const struct engine_params *engine, const struct sim_scenario *s,
+            struct sim_result *out);
+
+#endif

@@ -1,0 +1,191 @@
+/* What cede promises, in virtual time on the software GPU: the core's decisions with the price of
+ * switches and control calls in the result. Every figure is a ratio or a time of one simulated run.
+ */
+#include "sim/sim.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define US  1000ULL
+#define MS  1000000ULL
+#define SEC 1000000000ULL
+#define LATENCY                                                                                    \
+    {                                                                                              \
+        .class = CLASS_LATENCY, .kernel_ns = 100 * US, .period_ns = 10 * MS                        \
+    }
+
+static struct sim_result simulate(struct sim_scenario s)
+{
+    struct engine_params p;
+    struct sim_result r;
+    engine_params_h200(&p);
+    s.duration_ns = s.duration_ns ? s.duration_ns : 10 * SEC;
+    s.settle_ns = s.settle_ns ? s.settle_ns : SEC / 2;
+    assert_int_equal(sim_run(&p, &s, &r), 0);
+    return r;
+}
+
+/* A latency job beside so many batch jobs. */
+static struct sim_result beside(const char *policy, unsigned jobs, uint64_t kernel_ns)
+{
+    struct sim_scenario s = {.policy = policy, .jobs = {LATENCY}};
+    for (unsigned i = 1; i <= jobs; i++)
+        s.jobs[i] = (struct sim_job){.class = CLASS_BATCH, .kernel_ns = kernel_ns};
+    return simulate(s);
+}
+
+static double batch_alone(uint64_t kernel_ns)
+{
+    struct sim_scenario s = {.jobs = {{.class = CLASS_BATCH, .kernel_ns = kernel_ns}}};
+    return simulate(s).job[0].share;
+}
+
+static void test_preemption(void **state)
+{
+    (void)state;
+    static const uint64_t kernels[] = {10 * US, 100 * US, 500 * US, MS, 2 * MS, 10 * MS, 100 * MS};
+    struct sim_result alone =
+        simulate((struct sim_scenario){.policy = "priority", .jobs = {LATENCY}});
+    double least = INFINITY, most = 0;
+    for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++) {
+        struct sim_result none = beside(NULL, 1, kernels[i]),
+                          cede = beside("priority", 1, kernels[i]);
+        double p99 = cede.job[0].p99_us, base = batch_alone(kernels[i]);
+        double lost = (base - cede.job[1].share) / base * 10; /* ms a request */
+        printf("kernels of %6.2f ms: default p99 %6.0f us, cede %4.0f us, batch share %.3f\n",
+               (double)kernels[i] / 1e6, none.job[0].p99_us, p99, cede.job[1].share);
+        assert_true(cede.job[0].requests > 900);
+        assert_true(p99 <= alone.job[0].p99_us + 220);
+        assert_true(kernels[i] < 500 * US || none.job[0].p99_us / p99 >= 4);
+        assert_true(lost <= 0.5);
+        least = fmin(least, p99);
+        most = fmax(most, p99);
+    }
+    assert_true(most / least <= 1.3);
+}
+
+static void test_several_batch_jobs(void **state)
+{
+    (void)state;
+    struct sim_result one = beside("priority", 1, 500 * US);
+    static const unsigned jobs[] = {2, 3, 4, 8, 50};
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        struct sim_scenario s = {.policy = "priority", .jobs = {LATENCY}};
+        unsigned n = jobs[i];
+        s.duration_ns = n > 8 ? 60 * SEC : 20 * SEC;
+        for (unsigned j = 1; j <= n; j++)
+            s.jobs[j] = (struct sim_job){.class = CLASS_BATCH, .kernel_ns = 500 * US};
+        struct sim_result r = simulate(s);
+        double sum = 0;
+        for (unsigned j = 1; j <= n; j++) {
+            sum += r.job[j].share;
+            assert_true(fabs(r.job[j].share - one.job[1].share / n) <= 0.02);
+        }
+        printf("%2u batch jobs: p99 %.0f us, together %.3f (one: %.0f us, %.3f), %llu calls\n", n,
+               r.job[0].p99_us, sum, one.job[0].p99_us, one.job[1].share,
+               (unsigned long long)r.calls);
+        assert_true(r.job[0].p99_us <= 1.3 * one.job[0].p99_us);
+        assert_true(fabs(sum - one.job[1].share) <= 0.02);
+    }
+    struct sim_result w = simulate((struct sim_scenario){
+        .policy = "priority",
+        .duration_ns = 40 * SEC,
+        .jobs = {LATENCY,
+                 {.class = CLASS_BATCH, .weight = 300, .kernel_ns = 500 * US},
+                 {.class = CLASS_BATCH, .weight = 100, .kernel_ns = 500 * US}}});
+    assert_true(fabs(w.job[1].share / (w.job[1].share + w.job[2].share) - 0.75) <= 0.02);
+}
+
+static void test_shares(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t a, b;
+        double least_sum;
+    } t[] = {{300, 100, 0.985}, {100, 100, 0.985}, {900, 100, 0.985}, {10000, 100, 0.985}};
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        struct sim_result r = simulate((struct sim_scenario){
+            .policy = "shares",
+            .duration_ns = 40 * SEC,
+            .jobs = {{.class = CLASS_NORMAL, .weight = t[i].a, .kernel_ns = 500 * US},
+                     {.class = CLASS_BATCH, .weight = t[i].b, .kernel_ns = 500 * US}}});
+        double sum = r.job[0].share + r.job[1].share, want = t[i].a / (double)(t[i].a + t[i].b);
+        printf("shares %u:%u: %.3f + %.3f = %.3f\n", t[i].a, t[i].b, r.job[0].share, r.job[1].share,
+               sum);
+        assert_true(fabs(r.job[0].share / sum - want) <= 0.01);
+        assert_true(sum >= t[i].least_sum);
+    }
+}
+
+static void test_order_and_floor(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {
+        .policy = "priority",
+        .jobs = {{.class = CLASS_LATENCY, .kernel_ns = 500 * US}, /* saturates */
+                 {.class = CLASS_BATCH, .kernel_ns = 500 * US}}};
+    struct sim_result r = simulate(s);
+    assert_true(r.job[1].share < 0.01);
+    s.floor = 0.1;
+    r = simulate(s);
+    printf("floor 0.1 under a saturating latency job: %.3f + %.3f\n", r.job[0].share,
+           r.job[1].share);
+    assert_true(fabs(r.job[1].share - 0.1) <= 0.02);
+    s.floor = 0;
+    s.jobs[0].class = CLASS_NORMAL;
+    r = simulate(s);
+    assert_true(r.job[1].share < 0.01);
+
+    /* Two latency jobs keep their latency beside batch work. */
+    r = simulate((struct sim_scenario){
+        .policy = "priority",
+        .jobs = {LATENCY,
+                 {.class = CLASS_LATENCY, .kernel_ns = 100 * US, .period_ns = 13 * MS},
+                 {.class = CLASS_BATCH, .kernel_ns = 10 * MS}}});
+    printf("two latency jobs: p99 %.0f and %.0f us, batch %.3f\n", r.job[0].p99_us, r.job[1].p99_us,
+           r.job[2].share);
+    /* Where their requests collide one waits for the other and for two more switches. */
+    assert_true(r.job[0].p99_us < 900 && r.job[1].p99_us < 900);
+    assert_true(r.job[2].share > 0.9);
+}
+
+static void test_pause_and_leave(void **state)
+{
+    (void)state;
+    struct sim_result r =
+        simulate((struct sim_scenario){.policy = "priority",
+                                       .duration_ns = 6 * SEC,
+                                       .jobs = {{.class = CLASS_NORMAL,
+                                                 .kernel_ns = 500 * US,
+                                                 .pause_ns = 2 * SEC,
+                                                 .resume_ns = 4 * SEC},
+                                                {.class = CLASS_NORMAL, .kernel_ns = 500 * US}}});
+    assert_true(r.job[0].paused_share < 1e-9); /* not a microsecond, from 1 ms after the request */
+    assert_true(r.job[0].share > 0.25 && r.job[1].share > 0.6);
+    /* When the latency job leaves, the batch jobs share without turns. */
+    r = simulate((struct sim_scenario){.policy = "priority",
+                                       .duration_ns = 10 * SEC,
+                                       .settle_ns = 5 * SEC,
+                                       .jobs = {{.class = CLASS_LATENCY,
+                                                 .kernel_ns = 100 * US,
+                                                 .period_ns = 10 * MS,
+                                                 .leave_ns = 4 * SEC},
+                                                {.class = CLASS_BATCH, .kernel_ns = 500 * US},
+                                                {.class = CLASS_BATCH, .kernel_ns = 500 * US}}});
+    assert_true(fabs(r.job[1].share - 0.495) < 0.01 && fabs(r.job[2].share - 0.495) < 0.01);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_preemption),      cmocka_unit_test(test_several_batch_jobs),
+        cmocka_unit_test(test_shares),          cmocka_unit_test(test_order_and_floor),
+        cmocka_unit_test(test_pause_and_leave),
+    };
+    return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
+}
