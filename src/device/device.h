@@ -29,7 +29,8 @@
 enum gpu_caps {
     GPU_CAP_TIMESLICE = 1 << 0,
     GPU_CAP_SUSPEND = 1 << 1,
-    GPU_CAP_USAGE = 1 << 2, /* usage() tells GPU time per process */
+    GPU_CAP_USAGE = 1 << 2,    /* usage() tells GPU time per process */
+    GPU_CAP_ACTIVITY = 1 << 3, /* activity() tells when processes got the compute engine */
 };
 
 #define DEVICE_GPUS_MAX 16 /* GPUs of one driver */
@@ -83,6 +84,22 @@ struct usage_list {
 int usage_list_push(struct usage_list *l, const struct gpu_usage *u);
 void usage_list_free(struct usage_list *l);
 
+/* bursts: times the process got the engine (a request, as long as another process has work too).
+ * busy_ns: time it had the engine; a process alone on it may keep it while it has no work. */
+struct gpu_activity {
+    int32_t pid;
+    uint32_t gpu;
+    uint32_t bursts;
+    uint64_t busy_ns;
+};
+struct activity_list {
+    struct gpu_activity *v;
+    size_t n, cap;
+    uint64_t lost; /* switches nobody saw: what is told is too little */
+};
+int activity_list_push(struct activity_list *l, const struct gpu_activity *a);
+void activity_list_free(struct activity_list *l);
+
 struct pid_list {
     pid_t *v;
     size_t n, cap;
@@ -128,6 +145,11 @@ struct device_ops {
 
     /* GPU time and memory per process (may be NULL: see GPU_CAP_USAGE). */
     int (*usage)(struct device_driver *d, struct usage_list *out, struct error *err);
+
+    /* What processes got of the compute engine since the last call, for about ten calls a second
+     * (may be NULL: see GPU_CAP_ACTIVITY). Processes that are not listed never had it. The first
+     * call starts looking; costs nothing as long as nobody asks. */
+    int (*activity)(struct device_driver *d, struct activity_list *out, struct error *err);
 };
 
 /* Every driver starts with this. */

@@ -21,6 +21,19 @@ struct fake_client {
     size_t nobjects;
 };
 
+/* Context-switch trace of one reader: its client's objects, by handle, and its memory. */
+struct fake_trace {
+    uint32_t client; /* 0: free */
+    unsigned gpu;
+    uint32_t device, subdevice, memory[2], buffer;
+    size_t bytes[2];
+    void *pages[2];
+    bool mapped[2];
+    uint32_t count;
+    bool bound, enabled;
+    uint16_t seqno;
+};
+
 struct fake_process {
     struct proc_id id;
     bool alive;
@@ -46,11 +59,19 @@ struct fake_rm {
     } open[32];
     size_t nopen;
     unsigned gpus;
+    struct fake_trace traces[4];
+    struct { /* file prepared for mapping */
+        int file;
+        void *pages;
+    } maps[4];
+    bool other_pids; /* we are in a pid namespace */
+    unsigned gpus_open;
     bool no_own_names; /* an RM that names nothing itself */
     bool old_kernel;   /* does not tell the number of descriptors */
 
     /* Faults. */
     uint32_t fail_cmd, fail_status; /* this control answers so */
+    uint32_t fail_class;            /* this class cannot be allocated */
     int die_after;                  /* > 0: after so many ioctls procs[die_who] is gone */
     size_t die_who;
 
@@ -78,6 +99,10 @@ struct fake_process *fake_fork(struct fake_rm *rm, const struct fake_process *pa
 /* Process gone; its clients too, unless another process has the file open. */
 void fake_exit(struct fake_rm *rm, struct fake_process *p);
 void fake_close(struct fake_rm *rm, struct fake_process *p, int number);
+
+/* The engine's switch as every reader of that GPU's trace is told it. */
+void fake_switch(struct fake_rm *rm, unsigned gpu, uint8_t tag, uint32_t pid, uint64_t ns);
+unsigned fake_traces(const struct fake_rm *rm); /* bound and enabled */
 
 struct fake_client *fake_client_at(struct fake_rm *rm, uint32_t handle);
 struct fake_object *fake_object_at(struct fake_rm *rm, uint32_t client, uint32_t handle);

@@ -95,6 +95,7 @@ int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml
     d->gpus = *gpus;
     d->nvml_tried = !nvml;
     d->ctl_fd = io->open_ctl(io->ctx);
+    d->trace = (struct nv_trace){.io = &d->io, .ctl_fd = d->ctl_fd};
     int r = d->ctl_fd;
     if (r == -EACCES || r == -EPERM)
         r = error_set(err, -EPERM, "no right to open " RM_CTL_PATH ": run as root");
@@ -128,6 +129,7 @@ static int nvidia_open(const char *where, struct device_driver **out, struct err
 static void nvidia_close(struct device_driver *base)
 {
     struct nv_driver *d = nv(base);
+    nv_trace_free(&d->trace);
     nv_scanner_free(&d->scanner);
     nvml_close(d->nvml);
     if (d->ctl_fd >= 0)
@@ -152,6 +154,8 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
     }
     *out = d->gpus.v[gpu];
     gpu_defaults(out);
+    if (d->io.same_pids(d->io.ctx))
+        out->caps |= GPU_CAP_ACTIVITY;
     return 0;
 }
 
@@ -429,6 +433,40 @@ static int nvidia_usage(struct device_driver *base, struct usage_list *out, stru
     return r < 0 ? error_set(err, r, "asking NVML for GPU processes: %s", strerror(-r)) : 0;
 }
 
+/* Only GPUs on which something was found are traced: the others may be switched off. */
+static int trace_used_gpus(struct nv_driver *d, struct error *err)
+{
+    int result = 0;
+    bool used[DEVICE_GPUS_MAX] = {false};
+    for (size_t i = 0; i < d->scanner.nprocs; i++) {
+        const struct nv_process *p = &d->scanner.procs[i];
+        for (size_t k = 0; k < p->nclients; k++) {
+            for (size_t g = 0; g < p->clients[k].groups.n; g++)
+                used[p->clients[k].groups.v[g].gpu % DEVICE_GPUS_MAX] = true;
+        }
+    }
+    for (unsigned i = 0; i < d->gpus.n; i++) {
+        int r = used[i] ? nv_trace_start(&d->trace, &d->gpus, i, result ? NULL : err) : 0;
+        result = result < 0 ? result : r;
+    }
+    return result;
+}
+
+static int nvidia_activity(struct device_driver *base, struct activity_list *out, struct error *err)
+{
+    struct nv_driver *d = nv(base);
+    if (!d->io.same_pids(d->io.ctx))
+        return error_set(err, -ENOTSUP,
+                         "the driver's trace of context switches has the process numbers of the "
+                         "first pid namespace, and this is another");
+    int r = trace_used_gpus(d, err);
+    int read = nv_trace_read(&d->trace, out);
+    if (read < 0)
+        return error_set(err, read, "reading the driver's trace of context switches: %s",
+                         strerror(-read));
+    return r;
+}
+
 const struct device_ops device_nvidia = {
     .name = "nvidia",
     .summary = "NVIDIA GPUs, stock driver",
@@ -443,4 +481,5 @@ const struct device_ops device_nvidia = {
     .suspend = nvidia_suspend,
     .resume = nvidia_resume,
     .usage = nvidia_usage,
+    .activity = nvidia_activity,
 };

@@ -6,6 +6,7 @@
 #include "device/nvidia/nvml.h"
 #include "device/nvidia/rm.h"
 #include "device/nvidia/scan.h"
+#include "device/nvidia/trace.h"
 
 #define NV_TIMESLICE_MIN_US     1U
 #define NV_TIMESLICE_MAX_US     1000000U /* the longest that was tried */
@@ -23,6 +24,7 @@ struct nv_driver {
     int ctl_fd;
     struct nv_gpus gpus;
     struct nv_scanner scanner;
+    struct nv_trace trace;
     struct nvml *nvml;
     bool nvml_tried, nvml_told;
     struct nv_holder *holders;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -23,6 +24,14 @@ _Static_assert(offsetof(struct rm_disable_channels, channel) == 280, "channel");
 _Static_assert(sizeof(struct rm_ioctl_control) == 32, "NVOS54");
 _Static_assert(sizeof(struct rm_ioctl_alloc) == 32, "NVOS21");
 _Static_assert(sizeof(struct rm_ioctl_free) == 16, "NVOS00");
+_Static_assert(sizeof(struct rm_device_params) == 56, "NV0080");
+_Static_assert(sizeof(struct rm_memory_params) == 128, "NV_MEMORY");
+_Static_assert(sizeof(struct rm_event_buffer_params) == 72, "NV_EVENT_BUFFER");
+_Static_assert(sizeof(struct rm_event_header) == 32, "event buffer header");
+_Static_assert(sizeof(struct rm_switch_record) == 32, "record header and FECS_RECORD_V2");
+_Static_assert(offsetof(struct rm_switch_record, ns) == 24, "ns");
+_Static_assert(offsetof(struct rm_ioctl_map, fd) == 48, "NVOS33");
+_Static_assert(RM_IOCTL_MAP == 0xC038464EUL, "map");
 _Static_assert(RM_IOCTL_FREE == 0xC0104629UL, "free");
 _Static_assert(RM_IOCTL_CONTROL == 0xC020462AUL, "control");
 _Static_assert(RM_IOCTL_ALLOC == 0xC020462BUL, "alloc");
@@ -127,18 +136,44 @@ int rm_info(const struct rm_io *io, int fd, uint32_t client, uint32_t object, ui
     return r;
 }
 
+int rm_alloc(const struct rm_io *io, int fd, uint32_t *client, uint32_t parent, uint32_t object,
+             uint32_t class, void *params, uint32_t size, struct error *err)
+{
+    struct rm_ioctl_alloc a = {
+        .root = *client,
+        .parent = parent,
+        .object = object,
+        .class = class,
+        .params = (uintptr_t)params,
+        .size = size,
+        .status = UINT32_MAX,
+    };
+    int r = io->ioctl(io->ctx, fd, RM_IOCTL_ALLOC, &a);
+    if (r < 0)
+        return error_set(err, r, "allocating class 0x%x on " RM_CTL_PATH ": %s", class,
+                         strerror(-r));
+    if (a.status != 0)
+        return error_set(err, -EIO, "allocating class 0x%x on " RM_CTL_PATH ": status 0x%x", class,
+                         a.status);
+    if (class == RM_CLASS_ROOT)
+        *client = a.object;
+    return 0;
+}
+
+int rm_free(const struct rm_io *io, int fd, uint32_t client, uint32_t object)
+{
+    struct rm_ioctl_free f = {.root = client, .parent = client, .object = object};
+    return io->ioctl(io->ctx, fd, RM_IOCTL_FREE, &f);
+}
+
 int rm_client_counter(const struct rm_io *io, int ctl_fd, uint32_t *index, struct error *err)
 {
-    struct rm_ioctl_alloc a = {.class = RM_CLASS_ROOT, .status = UINT32_MAX};
-    int r = io->ioctl(io->ctx, ctl_fd, RM_IOCTL_ALLOC, &a);
+    uint32_t client = 0;
+    int r = rm_alloc(io, ctl_fd, &client, 0, 0, RM_CLASS_ROOT, NULL, 0, err);
     if (r < 0)
-        return error_set(err, r, "allocating an RM client on " RM_CTL_PATH ": %s", strerror(-r));
-    if (a.status != 0)
-        return error_set(err, -EIO, "allocating an RM client on " RM_CTL_PATH ": status 0x%x",
-                         a.status);
-    *index = (a.object - RM_CLIENT_BASE) % RM_CLIENT_RANGE;
-    struct rm_ioctl_free f = {.root = a.object, .object = a.object};
-    r = io->ioctl(io->ctx, ctl_fd, RM_IOCTL_FREE, &f);
+        return r;
+    *index = (client - RM_CLIENT_BASE) % RM_CLIENT_RANGE;
+    r = rm_free(io, ctl_fd, client, client);
     return r < 0 ? error_set(err, r, "freeing an RM client: %s", strerror(-r)) : 0;
 }
 
@@ -270,6 +305,42 @@ static int sys_fds(void *ctx, pid_t pid, struct rm_fds *out)
     return 0;
 }
 
+static int sys_open_gpu(void *ctx, const char *bus_id)
+{
+    char path[128], line[256];
+    snprintf(path, sizeof(path), "/proc/driver/nvidia/gpus/%.20s/information", bus_id);
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    if (!f)
+        return -errno;
+    unsigned number;
+    while (fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "Device Minor: %u", &number) != 1 || number >= RM_CTL_MINOR)
+            continue;
+        snprintf(path, sizeof(path), "/dev/nvidia%u", number);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        return fd < 0 ? -errno : fd;
+    }
+    return -ENODEV;
+}
+
+static int sys_map(void *ctx, int fd, size_t size, const void **out)
+{
+    void *p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    *out = p == MAP_FAILED ? NULL : p;
+    return p == MAP_FAILED ? -errno : 0;
+}
+
+static void sys_unmap(void *ctx, const void *p, size_t size)
+{
+    munmap((void *)(uintptr_t)p, size);
+}
+
+static bool sys_same_pids(void *ctx)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == 0xEFFFFFFCU; /* PROC_PID_INIT_INO */
+}
+
 static bool sys_alive(void *ctx, struct proc_id proc)
 {
     return proc_alive(proc);
@@ -295,6 +366,10 @@ const struct rm_io rm_io_system = {
     .getfd = sys_getfd,
     .fds = sys_fds,
     .fd_count = sys_fd_count,
+    .open_gpu = sys_open_gpu,
+    .map = sys_map,
+    .unmap = sys_unmap,
+    .same_pids = sys_same_pids,
     .alive = sys_alive,
     .pids = sys_pids,
     .now_ns = sys_now_ns,

@@ -2,10 +2,10 @@
  * parameter blocks, and the one way to issue them.
  *
  * The table RM_CONTROLS is the complete list. None needs privilege beyond holding the open file
- * that owns the client. Never to be added: controls that stop a channel for good, restart a
- * runlist, make a group real-time, change the runlist's policy or a preemption mode, switch a
- * group's scheduling off, or are marked privileged: they reach beyond the one program or can break
- * it.
+ * that owns the client (of other users' switches the trace tells only root whose they are). Never
+ * to be added: controls that stop a channel for good, restart a runlist, make a group real-time,
+ * change the runlist's policy or a preemption mode, switch a group's scheduling off, or are marked
+ * privileged: they reach beyond the one program or can break it.
  *
  * Layouts and numbers: open kernel modules, tags 580.x, sdk/nvidia/inc (nvos.h, ctrl/...). */
 #ifndef CEDE_DEVICE_NVIDIA_RM_H
@@ -35,6 +35,8 @@
 enum rm_class {
     RM_CLASS_ROOT = 0x41, /* NV01_ROOT_CLIENT */
     RM_CLASS_DEVICE = 0x80,
+    RM_CLASS_MEMORY_DEVICELESS = 0x90CE, /* system memory that the GPU does not see */
+    RM_CLASS_EVENT_BUFFER = 0x90CD,
     RM_CLASS_SUBDEVICE = 0x2080,
     RM_CLASS_GROUP = 0xA06C,         /* KEPLER_CHANNEL_GROUP_A: a TSG */
     RM_CLASS_CONTEXT = 0x90,         /* KERNEL_GRAPHICS_CONTEXT, child of a TSG */
@@ -85,6 +87,63 @@ struct rm_pci_info {
     uint16_t bus, slot;
 };
 
+/* Parameters of an object to allocate: NV0080, NV_MEMORY, NV_EVENT_BUFFER. Zero: default. */
+struct rm_device_params {
+    uint32_t instance, share, target_client, target_device, flags;
+    uint64_t va_size, va_start, va_limit;
+    uint32_t va_mode;
+};
+#define RM_MEMORY_CACHED         (1U << 29) /* attr */
+#define RM_MEMORY_USER_READ_ONLY (1U << 22) /* attr2 */
+struct rm_memory_params {
+    uint32_t owner, type, flags, width, height, pitch, attr, attr2, format, compression, zcull;
+    uint64_t range_low, range_high, size, alignment, offset, limit, address;
+    uint32_t tags, vaspace, internal, tag, node;
+};
+struct rm_event_buffer_params {
+    uint64_t header_address, record_address;
+    uint32_t record_size, record_count;
+    uint64_t vardata_address;
+    uint32_t vardata_size, records_threshold;
+    uint64_t notification; /* 0: none, the reader looks by itself */
+    uint32_t vardata_threshold, subdevice, flags;
+    uint32_t header_memory, record_memory, vardata_memory;
+};
+/* The memory of an event buffer: the kernel writes `put` and the records, user space only reads. */
+struct rm_event_header {
+    uint32_t get, put; /* equal: empty */
+    uint64_t count, dropped, vardata_dropped;
+};
+struct rm_switch_record {
+    uint16_t type, subtype; /* RM_RECORD_SWITCH */
+    uint32_t vardata;
+    uint8_t tag, vmid; /* RM_SWITCH_* */
+    uint16_t seqno;    /* counts records that were dropped too */
+    uint32_t context;  /* number of a channel of the group */
+    uint32_t pid;      /* 0: another user's; UINT32_MAX: the kernel's */
+    uint16_t reserved;
+    uint8_t gpu_instance, compute_instance;
+    uint64_t ns; /* the GPU's clock */
+};
+#define RM_RECORD_SWITCH 2U
+#define RM_SWITCH_START  6U /* it has the engine */
+#define RM_SWITCH_END    7U /* its state is saved: it has lost the engine */
+
+struct rm_bind_switches {
+    uint32_t buffer, record_size;
+    uint32_t detail, filter; /* for kernel clients */
+    uint8_t all_users;
+    uint32_t reason; /* out: why not */
+};
+struct rm_enable_events {
+    uint8_t enable;
+    uint32_t flags; /* RM_EVENTS_* */
+};
+#define RM_EVENTS_KEEP_OLDEST 1U /* when full */
+struct rm_update_get {
+    uint32_t records, vardata;
+};
+
 /*   name                 control      parameters                 bytes   on, what for */
 #define RM_CONTROLS(X)                                                                             \
     X(RM_SET_TIMESLICE, 0xA06C0103U, struct rm_timeslice, 8)             /* TSG */                 \
@@ -93,7 +152,11 @@ struct rm_pci_info {
     X(RM_HANDLE_INFO, 0x00000D02U, struct rm_handle_info, 16) /* client: class, parent */          \
     X(RM_GPU_UUID, 0x2080014AU, struct rm_gid_info, 268)      /* subdevice: which GPU */           \
     X(RM_GPU_ID, 0x20800142U, struct rm_gpu_id, 4)            /* subdevice */                      \
-    X(RM_GPU_PCI, 0x0000021BU, struct rm_pci_info, 12)        /* client: place of an id */
+    X(RM_GPU_PCI, 0x0000021BU, struct rm_pci_info, 12)        /* client: place of an id */         \
+    /* On objects of our own client: the trace of context switches. */                             \
+    X(RM_BIND_SWITCHES, 0x20801238U, struct rm_bind_switches, 24) /* subdevice */                  \
+    X(RM_ENABLE_EVENTS, 0x90CD0101U, struct rm_enable_events, 8)  /* event buffer */               \
+    X(RM_UPDATE_GET, 0x90CD0102U, struct rm_update_get, 8)        /* event buffer */
 
 enum rm_control_id {
 #define X(name, cmd, type, bytes) name,
@@ -116,6 +179,14 @@ struct rm_ioctl_alloc { /* NVOS21 */
 struct rm_ioctl_free { /* NVOS00 */
     uint32_t root, parent, object, status;
 };
+struct rm_ioctl_map { /* NVOS33, and the descriptor that is to be mapped */
+    uint32_t client, device, memory;
+    uint64_t offset, length, address;
+    uint32_t status, flags;
+    int32_t fd;
+};
+#define RM_MAP_READ_ONLY 1U
+#define RM_IOCTL_MAP     _IOWR('F', 0x4E, struct rm_ioctl_map)
 #define RM_IOCTL_FREE    _IOWR('F', 0x29, struct rm_ioctl_free)
 #define RM_IOCTL_CONTROL _IOWR('F', 0x2A, struct rm_ioctl_control)
 #define RM_IOCTL_ALLOC   _IOWR('F', 0x2B, struct rm_ioctl_alloc)
@@ -149,6 +220,13 @@ struct rm_io {
     int (*getfd)(void *ctx, int pidfd, int fd);
     int (*fds)(void *ctx, pid_t pid, struct rm_fds *out);
     int (*fd_count)(void *ctx, pid_t pid, uint64_t *out);
+    /* A descriptor that keeps a GPU from being shut down, by its place on the bus. */
+    int (*open_gpu)(void *ctx, const char *bus_id);
+    /* What an RM_IOCTL_MAP has prepared this descriptor for, read-only. */
+    int (*map)(void *ctx, int fd, size_t size, const void **out);
+    void (*unmap)(void *ctx, const void *p, size_t size);
+    /* Whether the kernel's process numbers are ours: no pid namespace between. */
+    bool (*same_pids)(void *ctx);
     bool (*alive)(void *ctx, struct proc_id proc);
     int (*pids)(void *ctx, pid_t **pids, size_t *n); /* as proc_list() */
     uint64_t (*now_ns)(void *ctx); /* CLOCK_BOOTTIME: comparable with proc_id.start_ticks */
@@ -160,6 +238,12 @@ extern const struct rm_io rm_io_system;
  * -errno. */
 int rm_control(const struct rm_io *io, int fd, uint32_t client, uint32_t object,
                enum rm_control_id id, void *params, struct error *err);
+
+/* Allocates an object of our own client: *client 0 and class RM_CLASS_ROOT make the client. 0,
+ * -EIO or ioctl's own -errno. Freeing the client frees all, and so does closing its file. */
+int rm_alloc(const struct rm_io *io, int fd, uint32_t *client, uint32_t parent, uint32_t object,
+             uint32_t class, void *params, uint32_t size, struct error *err);
+int rm_free(const struct rm_io *io, int fd, uint32_t client, uint32_t object);
 
 /* Class or parent of an object. */
 int rm_info(const struct rm_io *io, int fd, uint32_t client, uint32_t object, uint32_t index,

@@ -1,0 +1,301 @@
+/* See trace.h. The buffer is the kernel's to write: every number in it is checked before it is
+ * used, and a record that makes no sense counts as lost. */
+#include "device/nvidia/trace.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+#define HEADER_BYTES  4096U
+#define DEVICES_TRIED 32U
+#define USERS_MAX     4096U
+
+/* ---- what the records mean ---- */
+
+static struct nv_engine_user *user(struct nv_engine *e, uint32_t pid)
+{
+    for (size_t i = 0; i < e->nusers; i++) {
+        if (e->users[i].pid == pid)
+            return &e->users[i];
+    }
+    if (e->nusers == e->cap) {
+        size_t cap = e->cap ? e->cap * 2 : 16;
+        struct nv_engine_user *v = cap > USERS_MAX ? NULL : reallocarray(e->users, cap, sizeof(*v));
+        if (!v)
+            return NULL;
+        e->users = v;
+        e->cap = cap;
+    }
+    e->users[e->nusers] = (struct nv_engine_user){.pid = pid};
+    return &e->users[e->nusers++];
+}
+
+static int charge(struct nv_engine *e, uint64_t ns)
+{
+    struct nv_engine_user *u = e->resident ? user(e, e->resident) : NULL;
+    if (u)
+        u->busy_ns += ns;
+    return u || !e->resident ? 0 : -ENOMEM;
+}
+
+/* The burst of whoever has the engine ends at this time. */
+static int leave(struct nv_engine *e, uint64_t ns)
+{
+    uint64_t had = ns > e->since_ns ? ns - e->since_ns : 0;
+    int r = charge(e, had > e->told_ns ? had - e->told_ns : 0);
+    e->resident = 0;
+    return r;
+}
+
+static void lose(struct nv_engine *e, uint64_t records)
+{
+    e->lost += records;
+    e->resident = 0;
+}
+
+int nv_engine_take(struct nv_engine *e, const struct rm_switch_record *r)
+{
+    if (r->type != RM_RECORD_SWITCH) {
+        lose(e, 1);
+        return 0;
+    }
+    uint16_t missing = (uint16_t)(r->seqno - e->next_seqno);
+    if (e->started && missing)
+        lose(e, missing);
+    e->started = true;
+    e->next_seqno = (uint16_t)(r->seqno + 1);
+    /* Another user's or the kernel's: nobody we could name, but it has the engine. */
+    bool named = r->pid && r->pid <= INT32_MAX;
+    if (r->tag == RM_SWITCH_END)
+        return e->resident == r->pid ? leave(e, r->ns) : 0;
+    if (r->tag != RM_SWITCH_START)
+        return 0;
+    int status = leave(e, r->ns); /* its end was not told */
+    if (!named)
+        return status;
+    struct nv_engine_user *u = user(e, r->pid);
+    if (!u)
+        return -ENOMEM;
+    u->bursts++;
+    e->resident = r->pid;
+    e->since_ns = r->ns;
+    e->told_ns = 0;
+    return status;
+}
+
+int nv_engine_quiet(struct nv_engine *e, uint64_t ns)
+{
+    e->told_ns += ns;
+    return charge(e, ns);
+}
+
+int nv_engine_tell(struct nv_engine *e, unsigned gpu, struct activity_list *out)
+{
+    int r = 0;
+    for (size_t i = 0; i < e->nusers && r == 0; i++) {
+        const struct nv_engine_user *u = &e->users[i];
+        struct gpu_activity a = {(int32_t)u->pid, gpu, u->bursts, u->busy_ns};
+        r = activity_list_push(out, &a);
+    }
+    out->lost += e->lost;
+    e->nusers = 0;
+    e->lost = 0;
+    return r;
+}
+
+void nv_engine_free(struct nv_engine *e)
+{
+    free(e->users);
+    *e = (struct nv_engine){0};
+}
+
+/* ---- the buffer ---- */
+
+enum { DEVICE = 0xCEDE0001, SUBDEVICE, HEADER, RECORDS, BUFFER }; /* in a client of its own */
+
+static int alloc(const struct nv_trace *t, struct nv_trace_gpu *g, uint32_t parent, uint32_t object,
+                 uint32_t class, void *params, uint32_t size, struct error *err)
+{
+    return rm_alloc(t->io, t->ctl_fd, &g->client, parent, object, class, params, size, err);
+}
+
+static int control(const struct nv_trace *t, const struct nv_trace_gpu *g, uint32_t object,
+                   enum rm_control_id id, void *params, struct error *err)
+{
+    return rm_control(t->io, t->ctl_fd, g->client, object, id, params, err);
+}
+
+/* Device instances follow no order that we know: by UUID. */
+static int find_device(const struct nv_trace *t, struct nv_trace_gpu *g, const char *uuid,
+                       struct error *err)
+{
+    for (uint32_t i = 0; i < DEVICES_TRIED; i++) {
+        struct rm_device_params p = {.instance = i};
+        uint32_t sub = 0;
+        struct rm_gid_info gid = {0};
+        if (alloc(t, g, g->client, DEVICE, RM_CLASS_DEVICE, &p, sizeof(p), NULL) < 0)
+            continue;
+        if (alloc(t, g, DEVICE, SUBDEVICE, RM_CLASS_SUBDEVICE, &sub, sizeof(sub), NULL) == 0 &&
+            control(t, g, SUBDEVICE, RM_GPU_UUID, &gid, NULL) == 0 &&
+            strncasecmp((const char *)gid.data, uuid, sizeof(gid.data)) == 0)
+            return 0;
+        rm_free(t->io, t->ctl_fd, g->client, DEVICE);
+    }
+    return error_set(err, -ENODEV, "the driver has no device with the UUID \"%s\"", uuid);
+}
+
+/* Read-only for user space: the driver takes no other for this. */
+static int memory(const struct nv_trace *t, struct nv_trace_gpu *g, uint32_t object, size_t size,
+                  const void **out, struct error *err)
+{
+    const struct rm_io *io = t->io;
+    struct rm_memory_params p = {
+        .attr = RM_MEMORY_CACHED, .attr2 = RM_MEMORY_USER_READ_ONLY, .size = size};
+    int r = alloc(t, g, g->client, object, RM_CLASS_MEMORY_DEVICELESS, &p, sizeof(p), err);
+    if (r < 0)
+        return r;
+    int fd = io->open_ctl(io->ctx);
+    if (fd < 0)
+        return error_set(err, fd, "opening " RM_CTL_PATH ": %s", strerror(-fd));
+    struct rm_ioctl_map m = {
+        .client = g->client,
+        .device = g->client,
+        .memory = object,
+        .length = size,
+        .status = UINT32_MAX,
+        .flags = RM_MAP_READ_ONLY,
+        .fd = fd,
+    };
+    r = io->ioctl(io->ctx, t->ctl_fd, RM_IOCTL_MAP, &m);
+    if (r == 0)
+        r = m.status ? -EIO : io->map(io->ctx, fd, size, out);
+    io->close(io->ctx, fd);
+    return r < 0 ? error_set(err, r, "mapping the trace's memory: %s (status 0x%x)", strerror(-r),
+                             m.status)
+                 : 0;
+}
+
+#define RECORD_BYTES (NV_TRACE_RECORDS * sizeof(struct rm_switch_record))
+
+static int start(const struct nv_trace *t, struct nv_trace_gpu *g, const struct gpu_info *gpu,
+                 struct error *err)
+{
+    const struct rm_io *io = t->io;
+    /* Held open: a GPU that nobody has open is shut down under our objects. */
+    g->gpu_fd = io->open_gpu(io->ctx, gpu->bus_id);
+    if (g->gpu_fd < 0)
+        return error_set(err, g->gpu_fd, "opening the device file of GPU %s: %s", gpu->bus_id,
+                         strerror(-g->gpu_fd));
+    const void *header = NULL, *records = NULL;
+    int r = alloc(t, g, 0, 0, RM_CLASS_ROOT, NULL, 0, err);
+    if (r == 0)
+        r = find_device(t, g, gpu->uuid, err);
+    if (r == 0 && (r = memory(t, g, HEADER, HEADER_BYTES, &header, err)) == 0)
+        g->header = header;
+    if (r == 0 && (r = memory(t, g, RECORDS, RECORD_BYTES, &records, err)) == 0)
+        g->records = records;
+    struct rm_event_buffer_params b = {
+        .record_size = sizeof(struct rm_switch_record),
+        .record_count = NV_TRACE_RECORDS,
+        .subdevice = SUBDEVICE,
+        .header_memory = HEADER,
+        .record_memory = RECORDS,
+    };
+    if (r == 0)
+        r = alloc(t, g, g->client, BUFFER, RM_CLASS_EVENT_BUFFER, &b, sizeof(b), err);
+    struct rm_bind_switches bind = {
+        .buffer = BUFFER,
+        .record_size = sizeof(struct rm_switch_record) - offsetof(struct rm_switch_record, tag),
+        .all_users = 1,
+    };
+    if (r == 0)
+        r = control(t, g, SUBDEVICE, RM_BIND_SWITCHES, &bind, err);
+    struct rm_enable_events enable = {.enable = 1, .flags = RM_EVENTS_KEEP_OLDEST};
+    if (r == 0)
+        r = control(t, g, BUFFER, RM_ENABLE_EVENTS, &enable, err);
+    g->read_ns = io->now_ns(io->ctx);
+    return r;
+}
+
+static void stop(const struct nv_trace *t, struct nv_trace_gpu *g)
+{
+    const struct rm_io *io = t->io;
+    if (g->records)
+        io->unmap(io->ctx, (const void *)(uintptr_t)g->records, RECORD_BYTES);
+    if (g->header)
+        io->unmap(io->ctx, (const void *)(uintptr_t)g->header, HEADER_BYTES);
+    if (g->client)
+        rm_free(io, t->ctl_fd, g->client, g->client);
+    if (g->gpu_fd >= 0)
+        io->close(io->ctx, g->gpu_fd);
+    nv_engine_free(&g->engine);
+    *g = (struct nv_trace_gpu){.retry_at = io->now_ns(io->ctx) + NV_TRACE_RETRY_NS};
+}
+
+int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu, struct error *err)
+{
+    if (gpu >= gpus->n)
+        return -EINVAL;
+    struct nv_trace_gpu *g = &t->gpu[gpu];
+    if (g->client)
+        return 0;
+    if (t->io->now_ns(t->io->ctx) < g->retry_at)
+        return -EAGAIN;
+    int r = start(t, g, &gpus->v[gpu], err);
+    if (r < 0)
+        stop(t, g);
+    return r;
+}
+
+/* 0; -EIO: the driver no longer knows the buffer (the GPU was reset); -ENOMEM. */
+static int take_new(const struct nv_trace *t, struct nv_trace_gpu *g)
+{
+    uint32_t put = __atomic_load_n(&g->header->put, __ATOMIC_ACQUIRE);
+    uint64_t now = t->io->now_ns(t->io->ctx);
+    int r = 0;
+    if (put >= NV_TRACE_RECORDS)
+        return -EIO;
+    if (put == g->get) {
+        /* What happened in the last moments may not be here yet. */
+        if (now > g->read_ns + NV_TRACE_LAG_NS) {
+            r = nv_engine_quiet(&g->engine, now - NV_TRACE_LAG_NS - g->read_ns);
+            g->read_ns = now - NV_TRACE_LAG_NS;
+        }
+        return r;
+    }
+    for (; g->get != put && r == 0; g->get = (g->get + 1) % NV_TRACE_RECORDS) {
+        struct rm_switch_record record;
+        memcpy(&record, (const void *)(uintptr_t)&g->records[g->get], sizeof(record));
+        r = nv_engine_take(&g->engine, &record);
+    }
+    g->read_ns = now;
+    struct rm_update_get update = {.records = put};
+    if (r == 0)
+        r = control(t, g, BUFFER, RM_UPDATE_GET, &update, NULL);
+    return r;
+}
+
+int nv_trace_read(struct nv_trace *t, struct activity_list *out)
+{
+    int result = 0;
+    for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
+        struct nv_trace_gpu *g = &t->gpu[i];
+        int r = g->client ? take_new(t, g) : 0;
+        if (r == 0) {
+            r = nv_engine_tell(&g->engine, i, out);
+        } else {
+            stop(t, g);
+            out->lost++;
+        }
+        result = result < 0 ? result : r;
+    }
+    return result;
+}
+
+void nv_trace_free(struct nv_trace *t)
+{
+    for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
+        if (t->gpu[i].client)
+            stop(t, &t->gpu[i]);
+    }
+}

@@ -1,0 +1,63 @@
+/* When processes get the compute engine: reads the driver's trace of context switches, the one that
+ * profilers use. All objects are those of an own client, so no program's are touched; the kernel
+ * frees them when our file is closed, however we end. Several readers do not disturb each other.
+ *
+ * The driver moves records from the engine's buffer to ours about every 33 ms: what happened since
+ * is not seen yet. Decides nothing; must not wait. */
+#ifndef CEDE_DEVICE_NVIDIA_TRACE_H
+#define CEDE_DEVICE_NVIDIA_TRACE_H
+
+#include "device/nvidia/scan.h"
+
+/* One engine: who has it, and what was counted since it was last asked. */
+struct nv_engine_user {
+    uint32_t pid, bursts;
+    uint64_t busy_ns;
+};
+struct nv_engine {
+    uint32_t resident; /* has it; 0: nobody, or not known */
+    uint64_t since_ns; /* by the GPU's clock */
+    uint64_t told_ns;  /* of its present burst that was counted already */
+    bool started;      /* `next_seqno` is valid */
+    uint16_t next_seqno;
+    uint64_t lost; /* records */
+    struct nv_engine_user *users;
+    size_t nusers, cap;
+};
+/* 0 or -ENOMEM. */
+int nv_engine_take(struct nv_engine *e, const struct rm_switch_record *r);
+/* No switch for so long: whoever has the engine had it all the time. */
+int nv_engine_quiet(struct nv_engine *e, uint64_t ns);
+/* Appends what was counted, and counts anew. */
+int nv_engine_tell(struct nv_engine *e, unsigned gpu, struct activity_list *out);
+void nv_engine_free(struct nv_engine *e);
+
+/* 8192 records: 2 s at 2000 switches/s. Read about ten times a second. */
+#define NV_TRACE_RECORDS  8192U
+#define NV_TRACE_LAG_NS   (50 * NSEC_PER_MSEC) /* see above, and some more */
+#define NV_TRACE_RETRY_NS (10 * NSEC_PER_SEC)
+
+struct nv_trace_gpu {
+    uint32_t client; /* 0: not started; owns the objects below */
+    uint64_t retry_at;
+    int gpu_fd;
+    const volatile struct rm_event_header *header;
+    const volatile struct rm_switch_record *records;
+    uint32_t get;
+    uint64_t read_ns; /* counted up to here */
+    struct nv_engine engine;
+};
+
+struct nv_trace {
+    const struct rm_io *io;
+    int ctl_fd; /* not owned here */
+    struct nv_trace_gpu gpu[DEVICE_GPUS_MAX];
+};
+
+/* Starts for this GPU if it has not, or tries again after a while. */
+int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu, struct error *err);
+/* What happened since the last call. */
+int nv_trace_read(struct nv_trace *t, struct activity_list *out);
+void nv_trace_free(struct nv_trace *t);
+
+#endif

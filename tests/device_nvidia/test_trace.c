@@ -1,0 +1,403 @@
+/* The trace of context switches: what is counted, lost records, and a buffer, a driver and a GPU
+ * that misbehave. Times are the fake GPU's. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fake_rm.h"
+
+#define MS NSEC_PER_MSEC
+
+static struct rm_switch_record record(uint16_t seqno, uint8_t tag, uint32_t pid, uint64_t ns)
+{
+    return (struct rm_switch_record){
+        .type = RM_RECORD_SWITCH, .tag = tag, .seqno = seqno, .pid = pid, .ns = ns};
+}
+
+static void take(struct nv_engine *e, uint8_t tag, uint32_t pid, uint64_t ns)
+{
+    struct rm_switch_record r = record(e->next_seqno, tag, pid, ns);
+    assert_int_equal(nv_engine_take(e, &r), 0);
+}
+
+static struct gpu_activity of(const struct activity_list *l, int32_t pid)
+{
+    struct gpu_activity sum = {.pid = pid};
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->v[i].pid == pid) {
+            assert_int_equal(sum.bursts | sum.busy_ns, 0); /* once each */
+            sum = l->v[i];
+        }
+    }
+    return sum;
+}
+
+#define expect(l, pid, b, ns)                                                                      \
+    do {                                                                                           \
+        assert_int_equal(of(l, pid).bursts, b);                                                    \
+        assert_int_equal(of(l, pid).busy_ns, ns);                                                  \
+    } while (0)
+
+static void tell(struct nv_engine *e, struct activity_list *l)
+{
+    activity_list_free(l);
+    assert_int_equal(nv_engine_tell(e, 0, l), 0);
+}
+
+static void test_counting(void **state)
+{
+    struct nv_engine e = {0};
+    struct activity_list l = {0};
+    take(&e, RM_SWITCH_END, 10, 500); /* its start was before we looked */
+    take(&e, RM_SWITCH_START, 20, 1000);
+    take(&e, RM_SWITCH_END, 20, 1100);
+    take(&e, RM_SWITCH_START, 10, 1300);
+    take(&e, RM_SWITCH_END, 10, 3300);
+    take(&e, RM_SWITCH_START, 20, 3500);
+    take(&e, RM_SWITCH_END, 20, 3600);
+    take(&e, RM_SWITCH_START, 10, 3800);
+    tell(&e, &l);
+    expect(&l, 20, 2, 200);
+    expect(&l, 10, 2, 2000);
+    assert_int_equal(l.lost, 0);
+    /* Nothing new: nobody is listed, though 10 has the engine. */
+    tell(&e, &l);
+    assert_int_equal(l.n, 0);
+    /* A start without the end of the one before; time that goes backwards counts for nothing. */
+    take(&e, RM_SWITCH_START, 30, 4800);
+    take(&e, RM_SWITCH_END, 30, 4000);
+    take(&e, RM_SWITCH_START, 10, 5000);
+    take(&e, 0xFE, 10, 5100); /* other tags mean nothing */
+    /* Another user's and the kernel's take the engine away. */
+    take(&e, RM_SWITCH_START, 0, 5500);
+    take(&e, RM_SWITCH_END, 10, 9000);
+    take(&e, RM_SWITCH_START, UINT32_MAX, 9500);
+    tell(&e, &l);
+    expect(&l, 10, 1, 1500);
+    expect(&l, 30, 1, 0);
+    assert_int_equal(l.n, 2);
+    activity_list_free(&l);
+    nv_engine_free(&e);
+}
+
+static void test_quiet(void **state)
+{
+    struct nv_engine e = {0};
+    struct activity_list l = {0};
+    assert_int_equal(nv_engine_quiet(&e, 100), 0); /* nobody has it */
+    take(&e, RM_SWITCH_START, 10, 1000);
+    assert_int_equal(nv_engine_quiet(&e, 5000), 0);
+    tell(&e, &l);
+    expect(&l, 10, 1, 5000);
+    assert_int_equal(nv_engine_quiet(&e, 5000), 0);
+    tell(&e, &l);
+    expect(&l, 10, 0, 5000);
+    /* In all 12000: what was told already is not told again. */
+    take(&e, RM_SWITCH_END, 10, 13000);
+    tell(&e, &l);
+    expect(&l, 10, 0, 2000);
+    /* Told too much is not taken back. */
+    take(&e, RM_SWITCH_START, 10, 20000);
+    assert_int_equal(nv_engine_quiet(&e, 5000), 0);
+    take(&e, RM_SWITCH_END, 10, 20100);
+    tell(&e, &l);
+    expect(&l, 10, 1, 5000);
+    activity_list_free(&l);
+    nv_engine_free(&e);
+}
+
+static void test_lost(void **state)
+{
+    struct nv_engine e = {0};
+    struct activity_list l = {0};
+    struct rm_switch_record r = record(65534, RM_SWITCH_START, 10, 100);
+    assert_int_equal(nv_engine_take(&e, &r), 0);
+    r = record(65535, RM_SWITCH_END, 10, 200);
+    assert_int_equal(nv_engine_take(&e, &r), 0);
+    r = record(0, RM_SWITCH_START, 10, 300); /* wraps: nothing is missing */
+    assert_int_equal(nv_engine_take(&e, &r), 0);
+    r = record(4, RM_SWITCH_END, 10, 900); /* three are, so it may be another burst's end */
+    assert_int_equal(nv_engine_take(&e, &r), 0);
+    r = (struct rm_switch_record){.type = 77, .seqno = 5, .pid = 10};
+    assert_int_equal(nv_engine_take(&e, &r), 0);
+    tell(&e, &l);
+    expect(&l, 10, 2, 100);
+    assert_int_equal(l.lost, 4);
+    tell(&e, &l);
+    assert_int_equal(l.lost, 0);
+    activity_list_free(&l);
+    nv_engine_free(&e);
+}
+
+/* More processes than anyone has cost memory up to a bound, and then an error. */
+static void test_many(void **state)
+{
+    struct nv_engine e = {0};
+    int r = 0;
+    uint32_t pid = 0;
+    while (r == 0 && pid < 100000) {
+        pid++;
+        struct rm_switch_record x = record(e.next_seqno, RM_SWITCH_START, pid, pid);
+        r = nv_engine_take(&e, &x);
+    }
+    assert_int_equal(r, -ENOMEM);
+    assert_true(pid > 1000 && pid < 10000);
+    nv_engine_free(&e);
+}
+
+static void test_garbage(void **state)
+{
+    struct nv_engine e = {0};
+    struct activity_list l = {0};
+    uint32_t x = 1;
+    for (int i = 0; i < 200000; i++) {
+        uint8_t bytes[sizeof(struct rm_switch_record)];
+        for (size_t k = 0; k < sizeof(bytes); k++) {
+            x = x * 1664525 + 1013904223;
+            bytes[k] = (uint8_t)(x >> 24);
+        }
+        struct rm_switch_record r;
+        memcpy(&r, bytes, sizeof(r));
+        r.type = x & 1 ? RM_RECORD_SWITCH : r.type;
+        r.tag = x & 2 ? r.tag % 9 : r.tag;
+        r.pid = x & 4 ? r.pid % 9 : r.pid;
+        if (nv_engine_take(&e, &r) < 0 || i % 1000 == 0) {
+            activity_list_free(&l);
+            assert_int_equal(nv_engine_tell(&e, 0, &l), 0);
+        }
+        for (size_t k = 0; k < l.n; k++)
+            assert_true(l.v[k].pid > 0);
+    }
+    activity_list_free(&l);
+    nv_engine_free(&e);
+}
+
+/* ---- through the driver ---- */
+
+struct machine {
+    struct fake_rm rm;
+    struct device_driver *d;
+    struct fake_process *a, *b;
+};
+
+static void begin(struct machine *m, unsigned gpus, unsigned gpu)
+{
+    fake_init(&m->rm, gpus);
+    m->d = fake_driver(&m->rm, gpus);
+    m->a = fake_process(&m->rm);
+    m->b = fake_process(&m->rm);
+    struct group_list l = {0};
+    struct fake_process *both[] = {m->a, m->b};
+    for (int i = 0; i < 2; i++) {
+        uint32_t client = fake_client(&m->rm, both[i]);
+        fake_context(&m->rm, both[i], client, fake_device(&m->rm, client, gpu));
+        assert_int_equal(m->d->ops->scan(m->d, both[i]->id, &l, NULL), 0);
+    }
+    group_list_free(&l);
+}
+
+static void end(struct machine *m)
+{
+    device_close(m->d);
+    assert_int_equal(m->rm.nopen, 0);
+    assert_int_equal(fake_traces(&m->rm), 0);
+    fake_free(&m->rm);
+}
+
+static int ask(struct machine *m, struct activity_list *l, struct error *err)
+{
+    activity_list_free(l);
+    return m->d->ops->activity(m->d, l, err);
+}
+
+static void test_driver(void **state)
+{
+    struct machine m;
+    struct activity_list l = {0};
+    begin(&m, 3, 1);
+    uint32_t a = (uint32_t)m.a->id.pid, b = (uint32_t)m.b->id.pid;
+    assert_int_equal(m.rm.gpus_open, 0); /* nothing is opened before somebody asks */
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    assert_int_equal(l.n, 0);
+    assert_int_equal(m.rm.gpus_open, 1); /* only the GPU that is used */
+    assert_int_equal(fake_traces(&m.rm), 1);
+    /* Many rounds of the ring. */
+    uint64_t ns = 1000;
+    for (int round = 0; round < 100; round++) {
+        m.rm.now_ns += 100 * MS;
+        fake_switch(&m.rm, 0, RM_SWITCH_START, b, ns); /* another GPU's */
+        for (int i = 0; i < 300; i++) {
+            fake_switch(&m.rm, 1, RM_SWITCH_START, a, ns += 10);
+            fake_switch(&m.rm, 1, RM_SWITCH_END, a, ns += 100);
+        }
+        fake_switch(&m.rm, 1, RM_SWITCH_START, b, ns += 10);
+        fake_switch(&m.rm, 1, RM_SWITCH_END, b, ns += 2000);
+        unsigned before = m.rm.ioctls;
+        assert_int_equal(ask(&m, &l, NULL), 0);
+        assert_int_equal(m.rm.ioctls - before, 1);
+        expect(&l, (int32_t)a, 300, 300 * 100);
+        expect(&l, (int32_t)b, 1, 2000);
+        assert_int_equal(of(&l, (int32_t)a).gpu, 1);
+        assert_int_equal(l.lost, 0);
+    }
+    unsigned before = m.rm.ioctls;
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    assert_int_equal(l.n, 0);
+    assert_int_equal(m.rm.ioctls, before); /* no news: not even a call */
+    /* Alone on the engine: had it all the time, less what may still be on its way. */
+    fake_switch(&m.rm, 1, RM_SWITCH_START, a, ns);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    expect(&l, (int32_t)a, 1, 0);
+    m.rm.now_ns += 500 * MS;
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    expect(&l, (int32_t)a, 0, 500 * MS - NV_TRACE_LAG_NS);
+    m.rm.now_ns += 500 * MS;
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    expect(&l, (int32_t)a, 0, 500 * MS);
+    activity_list_free(&l);
+    end(&m);
+}
+
+static void test_slow_reader(void **state)
+{
+    struct machine m;
+    struct activity_list l = {0};
+    begin(&m, 1, 0);
+    uint32_t a = (uint32_t)m.a->id.pid;
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    for (uint32_t i = 0; i < NV_TRACE_RECORDS; i++) {
+        fake_switch(&m.rm, 0, RM_SWITCH_START, a, 100 * i);
+        fake_switch(&m.rm, 0, RM_SWITCH_END, a, 100 * i + 50);
+    }
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    assert_int_equal(of(&l, (int32_t)a).bursts, NV_TRACE_RECORDS / 2);
+    fake_switch(&m.rm, 0, RM_SWITCH_END, a, 1000000000); /* not of the burst it had last */
+    fake_switch(&m.rm, 0, RM_SWITCH_START, a, 1000000000);
+    fake_switch(&m.rm, 0, RM_SWITCH_END, a, 1000000070);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    expect(&l, (int32_t)a, 1, 70);
+    assert_int_equal(l.lost, NV_TRACE_RECORDS + 1);
+    activity_list_free(&l);
+    end(&m);
+}
+
+/* After a reset of the GPU the buffer is nobody's: it is let go of, and made anew later. */
+static void test_gone(void **state)
+{
+    struct machine m;
+    struct activity_list l = {0};
+    struct error err;
+    begin(&m, 1, 0);
+    uint32_t a = (uint32_t)m.a->id.pid;
+    for (int fault = 0; fault < 2; fault++) {
+        assert_int_equal(ask(&m, &l, NULL), 0);
+        fake_switch(&m.rm, 0, RM_SWITCH_START, a, 100);
+        if (fault)
+            ((struct rm_event_header *)m.rm.traces[0].pages[0])->put = NV_TRACE_RECORDS;
+        else
+            m.rm.fail_cmd = 0x90CD0102, m.rm.fail_status = 0x0F;
+        assert_int_equal(ask(&m, &l, &err), -EIO);
+        assert_true(l.lost > 0);
+        assert_int_equal(fake_traces(&m.rm), 0);
+        m.rm.fail_cmd = 0;
+        assert_int_equal(ask(&m, &l, NULL), -EAGAIN);
+        m.rm.now_ns += NV_TRACE_RETRY_NS;
+        assert_int_equal(ask(&m, &l, NULL), 0);
+        assert_int_equal(fake_traces(&m.rm), 1);
+    }
+    activity_list_free(&l);
+    end(&m);
+}
+
+/* Whatever the driver refuses: an error that says what, nothing is left, and not again at once. */
+static void test_refused(void **state)
+{
+    const struct {
+        uint32_t class, cmd;
+    } steps[] = {
+        {RM_CLASS_ROOT, 0},
+        {RM_CLASS_DEVICE, 0},
+        {RM_CLASS_SUBDEVICE, 0},
+        {RM_CLASS_MEMORY_DEVICELESS, 0},
+        {RM_CLASS_EVENT_BUFFER, 0},
+        {0, 0x20801238},
+        {0, 0x90CD0101},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+        struct machine m;
+        struct activity_list l = {0};
+        struct error err = {""};
+        begin(&m, 2, 0);
+        size_t open = m.rm.nopen;
+        m.rm.fail_class = steps[i].class;
+        m.rm.fail_cmd = steps[i].cmd;
+        m.rm.fail_status = 0x56;
+        assert_true(ask(&m, &l, &err) < 0);
+        assert_true(err.text[0]);
+        assert_int_equal(m.rm.nopen, open);
+        unsigned before = m.rm.ioctls;
+        assert_int_equal(ask(&m, &l, NULL), -EAGAIN);
+        assert_int_equal(m.rm.ioctls, before);
+        end(&m);
+    }
+}
+
+static void test_namespace(void **state)
+{
+    struct machine m;
+    struct activity_list l = {0};
+    struct gpu_info info;
+    begin(&m, 1, 0);
+    assert_int_equal(m.d->ops->info(m.d, 0, &info), 0);
+    assert_true(info.caps & GPU_CAP_ACTIVITY);
+    m.rm.other_pids = true;
+    assert_int_equal(m.d->ops->info(m.d, 0, &info), 0);
+    assert_false(info.caps & GPU_CAP_ACTIVITY);
+    assert_int_equal(ask(&m, &l, NULL), -ENOTSUP);
+    assert_int_equal(m.rm.gpus_open, 0);
+    end(&m);
+}
+
+static void test_two_readers(void **state)
+{
+    struct machine m;
+    struct activity_list l = {0}, l2 = {0};
+    begin(&m, 1, 0);
+    uint32_t a = (uint32_t)m.a->id.pid;
+    struct device_driver *second = fake_driver(&m.rm, 1);
+    struct group_list groups = {0};
+    assert_int_equal(second->ops->scan(second, m.a->id, &groups, NULL), 0);
+    group_list_free(&groups);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    assert_int_equal(second->ops->activity(second, &l2, NULL), 0);
+    fake_switch(&m.rm, 0, RM_SWITCH_START, a, 100);
+    fake_switch(&m.rm, 0, RM_SWITCH_END, a, 150);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    expect(&l, (int32_t)a, 1, 50);
+    assert_int_equal(second->ops->activity(second, &l2, NULL), 0);
+    expect(&l2, (int32_t)a, 1, 50);
+    device_close(second);
+    fake_switch(&m.rm, 0, RM_SWITCH_START, a, 200);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    expect(&l, (int32_t)a, 1, 0);
+    activity_list_free(&l);
+    activity_list_free(&l2);
+    end(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counting),    cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_lost),        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_garbage),     cmocka_unit_test(test_driver),
+        cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_namespace),
+        cmocka_unit_test(test_two_readers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
