@@ -18,6 +18,7 @@ int pause_main(int argc, char **argv);
 int resume_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
 int policy_main(int argc, char **argv);
+int bench_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 

@@ -8,10 +8,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/children.h"
+#include "bench/children.h"
+#include "bench/machine.h"
 #include "cli/cli.h"
+#include "cli/client.h"
 #include "cli/demo.h"
-#include "cli/machine.h"
 #include "device/device.h"
 
 #define SETTLE_S  0.3 /* of each phase, not counted */
@@ -296,7 +297,9 @@ static int run_together(struct demo *d, struct error *err)
         return r;
 
     begin(d, CEDE);
-    r = stage_daemon(&d->stage, d->device, &d->client, err);
+    r = stage_daemon(&d->stage, d->device, "", err);
+    if (r == 0)
+        r = client_open(&d->client, err);
     if (r == 0)
         r = adopt(d, d->latency, CLASS_LATENCY, err);
     if (r == 0)
@@ -377,28 +380,10 @@ static int run_pause(struct demo *d, struct error *err)
     return r < 0 ? r : stage_stop(&d->stage, &d->stage.daemon, 1, err);
 }
 
-static int describe(struct demo *d, struct error *err)
-{
-    struct device_driver *driver;
-    struct gpu_info info;
-    int r = device_open(d->device, NULL, &driver, err);
-    if (r < 0)
-        return r;
-    r = driver->ops->info(driver, 0, &info);
-    device_close(driver);
-    if (r < 0)
-        return error_set(err, r, "cannot tell what GPU 0 is: %s", strerror(-r));
-    snprintf(d->result.gpu, sizeof(d->result.gpu), "%s", info.name);
-    if (strcmp(d->device, "soft") == 0 ||
-        machine_driver_version(d->result.driver, sizeof(d->result.driver)) < 0)
-        snprintf(d->result.driver, sizeof(d->result.driver), "%s",
-                 strcmp(d->device, "soft") == 0 ? "cede " CEDE_VERSION : "unknown");
-    return 0;
-}
-
 static int run_phases(struct demo *d, struct error *err)
 {
-    int r = describe(d, err);
+    int r = machine_describe(d->device, d->result.gpu, sizeof(d->result.gpu), d->result.driver,
+                             sizeof(d->result.driver), err);
     if (r == 0)
         r = calibrate(d, err);
     if (r == 0)

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "cli/series.h"
+#include "bench/series.h"
 
 struct demo_result {
     const char *device; /* "soft" or "nvidia" */

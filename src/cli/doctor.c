@@ -7,9 +7,10 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "bench/machine.h"
 #include "cli/cli.h"
+#include "cli/client.h"
 #include "cli/doctor.h"
-#include "cli/machine.h"
 #include "device/device.h"
 
 #define DRIVER_TESTED "580." /* releases that the controls were measured on */

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "cli/children.h"
+#include "bench/children.h"
 
 /* Fields are of use only where the measurement got as far (done). */
 struct measured {

@@ -37,6 +37,7 @@ static const struct {
     {"ps", ps_main, "show the jobs"},
     {"policy", policy_main, "show or change the scheduling policy"},
     {"doctor", doctor_main, "tell what this machine allows, and measure it"},
+    {"bench", bench_main, "measure scenarios on this GPU, and report them"},
     {"demo", demo_main, "show what cede does, on this GPU or a software one"},
 };
 

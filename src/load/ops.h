@@ -26,6 +26,7 @@ struct load_options {
     double seconds;           /* 0: no limit */
     uint64_t report_ms;       /* 0: no live lines */
     bool verify;
+    bool open; /* latency: counted from the time a request was due */
     uint64_t period_us, kernels, gap_us, copy_bytes, requests; /* latency; 0 requests: no limit */
     uint64_t depth; /* batch; 0: the back end's default */
 };

@@ -1,4 +1,4 @@
-/* The two workloads and their statistics: a latency program (closed loop, one request a period) and
+/* The two workloads and their statistics: a latency program (one request a period, one at a time) and
  * a batch program (the queue never empty). Runs on any back end and any clock: what is measured
  * comes from the back end's times, so that the same code runs in virtual time. Must not read the
  * clock or sleep by itself. */
@@ -245,6 +245,8 @@ int load_run_latency(struct load_run *run, struct error *err)
         r = request(run, &latency_ns, &done_ns, err);
         if (r == -ECANCELED)
             break;
+        if (o->open)
+            latency_ns = done_ns > due ? done_ns - due : 0;
         if (!r && push(&s, latency_ns))
             r = error_set(err, -ENOMEM, "no memory for the latencies after %zu requests", s.n);
         if (r)

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "cli/demo.h"
-#include "cli/machine.h"
-#include "cli/series.h"
+#include "bench/machine.h"
+#include "bench/series.h"
 
 static int feed(struct series *s, const char *line)
 {

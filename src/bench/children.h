@@ -1,25 +1,24 @@
-/* The private place in which `cede demo` and `cede doctor` work: a temporary directory, the
- * programs started in it (cede-load, cede-softgpu, ceded: this executable under other names) and
- * what they say. Whatever happens, nothing of it is left behind: children die with us, orphans of
- * theirs come to us, and stage_close() waits for all of them.
+/* The private place in which `cede demo`, `cede doctor` and `cede bench` work: a temporary
+ * directory, the programs started in it (cede-load, cede-softgpu, ceded: this executable under
+ * other names) and what they say. Whatever happens, nothing of it is left behind: children die with
+ * us, orphans of theirs come to us, and stage_close() waits for all of them.
  *
  * Nothing here knows what is measured. One stage in a process at a time: it sets CEDE_DIR and
  * CEDE_SOFT_SOCKET in the environment, the signal mask, and takes every child that ends. */
-#ifndef CEDE_CLI_CHILDREN_H
-#define CEDE_CLI_CHILDREN_H
+#ifndef CEDE_BENCH_CHILDREN_H
+#define CEDE_BENCH_CHILDREN_H
 
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "cli/client.h"
-#include "cli/series.h"
+#include "bench/series.h"
 #include "common/util.h"
 
-#define STAGE_CHILDREN 8
-#define STAGE_ARGS     24
+#define STAGE_CHILDREN 72 /* 50 programs, and what serves them */
+#define STAGE_ARGS     48
 
-enum child_kind { CHILD_LOAD, CHILD_SOFTGPU, CHILD_DAEMON };
+enum child_kind { CHILD_LOAD, CHILD_SOFTGPU, CHILD_DAEMON, CHILD_HELPER };
 
 struct child {
     pid_t pid; /* 0: none, or it has ended and was waited for */
@@ -52,8 +51,24 @@ void stage_close(struct stage *s);
 int stage_load(struct stage *s, const char *name, const char *const *args, struct child **out,
                struct error *err);
 
-/* Starts a daemon that knows no configuration but the given device, and connects to it. */
-int stage_daemon(struct stage *s, const char *device, struct client *c, struct error *err);
+/* Starts any program whose lines are those of cede-load ("cede...": this executable by that name).
+ * env: pairs of name and value, ended by NULL; NULL: none. A helper's lines are not looked at, and
+ * its end is no accident. */
+int stage_program(struct stage *s, enum child_kind kind, const char *name, const char *const *argv,
+                  const char *const *env, struct child **out, struct error *err);
+
+/* Starts a daemon that knows no configuration but the given device and settings (the text of a
+ * cede.conf, "" for none); back when it listens. */
+int stage_daemon(struct stage *s, const char *device, const char *settings, struct error *err);
+
+/* One message to that daemon and its answer; *us is the time that took. -EPROTO: it refused. */
+int stage_request(const struct stage *s, const char *text, double *us, struct error *err);
+
+/* Releases a child that has ended, to make room. */
+void stage_forget(struct stage *s, struct child *c);
+
+/* The end of what a child wrote to its standard error; "" if nothing. */
+void stage_words(const struct stage *s, const struct child *c, char *buf, size_t size);
 
 /* Takes what the children say until the time or the first news, whichever comes first. -EINTR: a
  * signal asks us to end. -ECHILD: a child ended that nobody told to; -EPROTO: a load says nonsense.

@@ -1,5 +1,5 @@
 /* See machine.h. */
-#include "cli/machine.h"
+#include "bench/machine.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
@@ -13,6 +13,7 @@
 
 #include "common/procfs.h"
 #include "common/util.h"
+#include "device/device.h"
 
 #define CAP_SYS_PTRACE_BIT 19          /* linux/capability.h */
 #define FIRST_PID_NS       0xEFFFFFFCU /* inode of the first pid namespace, fixed in the kernel */
@@ -60,6 +61,25 @@ int machine_driver_version(char *buf, size_t size)
     char text[512] = "";
     int r = read_text("/proc/driver/nvidia/version", text, sizeof(text));
     return r < 0 ? r : machine_parse_version(text, buf, size);
+}
+
+int machine_describe(const char *device, char *gpu, size_t gpu_size, char *version, size_t size,
+                     struct error *err)
+{
+    struct device_driver *driver;
+    struct gpu_info info;
+    bool soft = strcmp(device, "soft") == 0;
+    int r = device_open(device, NULL, &driver, err);
+    if (r < 0)
+        return r;
+    r = driver->ops->info(driver, 0, &info);
+    device_close(driver);
+    if (r < 0)
+        return error_set(err, r, "cannot tell what GPU 0 is: %s", strerror(-r));
+    snprintf(gpu, gpu_size, "%s", info.name);
+    if (soft || machine_driver_version(version, size) < 0)
+        snprintf(version, size, "%s", soft ? "cede " CEDE_VERSION : "unknown");
+    return 0;
 }
 
 int machine_pidfd_getfd(void)

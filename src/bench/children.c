@@ -1,5 +1,5 @@
 /* See children.h. */
-#include "cli/children.h"
+#include "bench/children.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,8 +9,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 /* How long each kind may take to end: a load drains for up to 2 s, a daemon undoes its changes. */
@@ -25,6 +28,7 @@ static const struct {
     [CHILD_SOFTGPU] = {"cede-softgpu", SIGTERM},
     [CHILD_DAEMON] = {"ceded", SIGTERM},
     [CHILD_LOAD] = {"cede-load", SIGKILL},
+    [CHILD_HELPER] = {"helper", SIGTERM},
 };
 
 static void stage_path(const struct stage *s, const char *name, const char *suffix, char *buf,
@@ -47,11 +51,26 @@ static void last_words(const struct stage *s, const struct child *c, char *buf, 
     }
 }
 
+void stage_words(const struct stage *s, const struct child *c, char *buf, size_t size)
+{
+    char path[128];
+    stage_path(s, c->name, ".log", path, sizeof(path));
+    buf[0] = '\0';
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    if (!f)
+        return;
+    if (fseek(f, 0, SEEK_END) == 0 && ftell(f) >= (long)size)
+        fseek(f, -(long)size + 1, SEEK_END);
+    else
+        rewind(f);
+    buf[fread(buf, 1, size - 1, f)] = '\0';
+}
+
 /* ---- starting ---- */
 
 /* In the new process: never returns. */
-static void become(const struct stage *s, enum child_kind kind, char *const *argv, pid_t parent,
-                   int out, int log)
+static void become(const struct stage *s, enum child_kind kind, const char *file, char *const *argv,
+                   const char *const *env, pid_t parent, int out, int log)
 {
     int null = open("/dev/null", O_RDONLY);
     /* A group of its own: ^C is for us to answer, in order. */
@@ -62,24 +81,21 @@ static void become(const struct stage *s, enum child_kind kind, char *const *arg
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
+    for (; env && env[0]; env += 2)
+        setenv(env[0], env[1], 1);
     if (getppid() == parent && null >= 0 && dup2(null, STDIN_FILENO) >= 0 &&
         dup2(out, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0) {
-        execv("/proc/self/exe", argv);
-        dprintf(STDERR_FILENO, "cannot execute /proc/self/exe: %s\n", strerror(errno));
+        execvp(file, argv);
+        dprintf(STDERR_FILENO, "cannot execute %s: %s\n", file, strerror(errno));
     }
     _exit(127);
 }
 
-static int start(struct stage *s, enum child_kind kind, const char *name, const char *const *args,
-                 struct child **out, struct error *err)
+static int launch(struct stage *s, enum child_kind kind, const char *name, const char *file,
+                  const char *const *argv, const char *const *env, struct child **out,
+                  struct error *err)
 {
-    const char *argv[STAGE_ARGS + 2] = {kinds[kind].program};
-    size_t slot = 0, n = 0;
-    for (; args[n]; n++) {
-        if (n == STAGE_ARGS)
-            return error_set(err, -E2BIG, "too many arguments for %s", name);
-        argv[n + 1] = args[n];
-    }
+    size_t slot = 0;
     while (slot < STAGE_CHILDREN && s->children[slot])
         slot++;
     if (slot == STAGE_CHILDREN)
@@ -105,7 +121,9 @@ static int start(struct stage *s, enum child_kind kind, const char *name, const 
     pid_t parent = getpid();
     c->pid = fork();
     if (c->pid == 0)
-        become(s, kind, (char *const *)argv, parent, pipes[1], log);
+        become(s, kind, file, (char *const *)(uintptr_t)argv, env, parent, pipes[1], log);
+    if (c->pid > 0)
+        setpgid(c->pid, c->pid); /* whoever of the two comes first */
     int r = c->pid < 0 ? -errno : 0;
     close(pipes[1]);
     c->out = pipes[0];
@@ -127,10 +145,30 @@ static int start(struct stage *s, enum child_kind kind, const char *name, const 
     return 0;
 }
 
+/* This executable, under the name that its kind goes by. */
+static int start(struct stage *s, enum child_kind kind, const char *name, const char *const *args,
+                 struct child **out, struct error *err)
+{
+    const char *argv[STAGE_ARGS + 2] = {kinds[kind].program};
+    for (size_t n = 0; args[n]; n++) {
+        if (n == STAGE_ARGS)
+            return error_set(err, -E2BIG, "too many arguments for %s", name);
+        argv[n + 1] = args[n];
+    }
+    return launch(s, kind, name, "/proc/self/exe", argv, NULL, out, err);
+}
+
 int stage_load(struct stage *s, const char *name, const char *const *args, struct child **out,
                struct error *err)
 {
     return start(s, CHILD_LOAD, name, args, out, err);
+}
+
+int stage_program(struct stage *s, enum child_kind kind, const char *name, const char *const *argv,
+                  const char *const *env, struct child **out, struct error *err)
+{
+    const char *file = strncmp(argv[0], "cede", 4) == 0 ? "/proc/self/exe" : argv[0];
+    return launch(s, kind, name, file, argv, env, out, err);
 }
 
 static int start_softgpu(struct stage *s, struct error *err)
@@ -150,24 +188,61 @@ static int start_softgpu(struct stage *s, struct error *err)
     return r;
 }
 
-int stage_daemon(struct stage *s, const char *device, struct client *out, struct error *err)
+/* -ENOENT: nobody listens there yet. */
+static int connect_daemon(const struct stage *s, int *fd)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/socket", s->dir);
+    *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (*fd < 0)
+        return -errno;
+    if (connect(*fd, (struct sockaddr *)&sa, sizeof(sa)) == 0)
+        return 0;
+    int r = errno == ECONNREFUSED ? -ENOENT : -errno;
+    close(*fd);
+    *fd = -1;
+    return r;
+}
+
+int stage_request(const struct stage *s, const char *text, double *us, struct error *err)
+{
+    char reply[8192];
+    const struct timeval patience = {.tv_sec = END_NS / NSEC_PER_SEC};
+    _cleanup_close_ int fd = -1;
+    int r = connect_daemon(s, &fd);
+    if (r < 0)
+        return error_set(err, r, "cannot connect to ceded in %s: %s", s->dir, strerror(-r));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    uint64_t start = monotonic_ns();
+    ssize_t n = send(fd, text, strlen(text), MSG_NOSIGNAL);
+    if (n > 0)
+        n = recv(fd, reply, sizeof(reply) - 1, 0);
+    *us = (double)(monotonic_ns() - start) / (double)NSEC_PER_USEC;
+    if (n <= 0)
+        return error_set(err, -EIO, "ceded gave no answer: %s", n ? strerror(errno) : "it ended");
+    reply[n] = '\0';
+    return strstr(reply, "\"ok\":true") || strstr(reply, "\"ok\": true")
+               ? 0
+               : error_set(err, -EPROTO, "ceded: %.300s", reply);
+}
+
+int stage_daemon(struct stage *s, const char *device, const char *settings, struct error *err)
 {
     char config[128];
-    /* Empty: the machine's rules are not for a demonstration to carry out. */
+    /* Nothing of the machine's: its rules are not for a measurement to carry out. */
     stage_path(s, "cede.conf", "", config, sizeof(config));
-    int fd = open(config, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return error_set(err, -errno, "cannot create %s: %s", config, strerror(errno));
-    close(fd);
+    _cleanup_close_ int fd = open(config, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || write_full(fd, settings, strlen(settings)) < 0)
+        return error_set(err, -errno, "cannot write %s: %s", config, strerror(errno));
     int r = start(s, CHILD_DAEMON, "ceded",
                   (const char *[]){"--dir", s->dir, "--device", device, "--config", config, NULL},
                   &s->daemon, err);
     uint64_t deadline = monotonic_ns() + START_NS;
     while (r == 0) {
-        struct error e = {""};
-        r = client_open(out, &e);
+        _cleanup_close_ int socket = -1;
+        r = connect_daemon(s, &socket);
         if (r != -ENOENT)
-            return r < 0 ? error_set(err, r, "%s", e.text) : 0;
+            return r < 0 ? error_set(err, r, "cannot connect to ceded: %s", strerror(-r)) : 0;
         r = monotonic_ns() >= deadline
                 ? error_set(err, -ETIMEDOUT, "ceded does not answer in %s", s->dir)
                 : stage_sleep(s, monotonic_ns() + 20 * NSEC_PER_MSEC, err);
@@ -225,7 +300,7 @@ static int take_end(struct stage *s, struct child *c, struct error *err)
     c->pidfd = c->out = -1;
     pid_t pid = c->pid;
     c->pid = 0;
-    if (r < 0 || (c->status == 0 && (c->ending || c->series.final)))
+    if (r < 0 || c->kind == CHILD_HELPER || (c->status == 0 && (c->ending || c->series.final)))
         return r;
     char words[400];
     last_words(s, c, words, sizeof(words));
@@ -304,7 +379,7 @@ int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *
             if (r < 0 && result == 0)
                 result = r;
             if (v[i]->pid && (r == -EINTR || monotonic_ns() >= deadline)) {
-                kill(v[i]->pid, SIGKILL);
+                kill(-v[i]->pid, SIGKILL);
                 deadline = monotonic_ns() + END_NS;
                 if (result == 0)
                     result = error_set(err, -ETIME, "%s did not end within %llu s", v[i]->name,
@@ -313,6 +388,20 @@ int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *
         }
     }
     return result;
+}
+
+void stage_forget(struct stage *s, struct child *c)
+{
+    char log_path[128];
+    stage_path(s, c->name, ".log", log_path, sizeof(log_path));
+    for (size_t i = 0; i < STAGE_CHILDREN; i++) {
+        if (s->children[i] == c && c->pid == 0) {
+            unlink(log_path);
+            series_free(&c->series);
+            free(c);
+            s->children[i] = NULL;
+        }
+    }
 }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
@@ -329,6 +418,13 @@ static void await_orphans(void)
         if (pid == 0)
             poll(NULL, 0, 10);
     }
+    if (pid < 0)
+        return;
+    _cleanup_fclose_ FILE *f = fopen("/proc/thread-self/children", "re");
+    while (f && fscanf(f, "%d", &pid) == 1)
+        kill(pid, SIGKILL);
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
 }
 
 int stage_open(struct stage *s, bool soft, struct error *err)
@@ -357,7 +453,7 @@ int stage_open(struct stage *s, bool soft, struct error *err)
 void stage_close(struct stage *s)
 {
     /* The daemon first: what it has suspended could not end. The GPU last. */
-    static const enum child_kind order[] = {CHILD_DAEMON, CHILD_LOAD, CHILD_SOFTGPU};
+    static const enum child_kind order[] = {CHILD_DAEMON, CHILD_LOAD, CHILD_HELPER, CHILD_SOFTGPU};
     for (size_t k = 0; k < ARRAY_SIZE(order); k++) {
         struct child *v[STAGE_CHILDREN];
         size_t n = 0;
@@ -368,7 +464,7 @@ void stage_close(struct stage *s)
         /* What a load would still say nobody wants. */
         for (size_t i = 0; i < n && order[k] == CHILD_LOAD; i++) {
             if (v[i]->pid)
-                kill(v[i]->pid, SIGKILL);
+                kill(-v[i]->pid, SIGKILL);
         }
         stage_stop(s, v, n, NULL);
     }

@@ -1,5 +1,5 @@
 /* See series.h. */
-#include "cli/series.h"
+#include "bench/series.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -156,4 +156,29 @@ int series_percentiles(const struct series *s, double a, double b, struct percen
                                 (double)load_percentile(ns, n, 990) / (double)NSEC_PER_USEC, n};
     free(ns);
     return 0;
+}
+
+int series_values(const struct series *s, double a, double b, double **v, size_t *n)
+{
+    double *more = reallocarray(*v, *n + s->nlatencies + 1, sizeof(**v));
+    if (!more)
+        return -ENOMEM;
+    *v = more;
+    for (size_t i = 0; i < s->nlatencies; i++) {
+        if (s->latencies[i].from >= a && s->latencies[i].to <= b)
+            more[(*n)++] = s->latencies[i].us;
+    }
+    return 0;
+}
+
+int series_hold(struct series *s, double t)
+{
+    if (s->npoints == 0 || s->points[s->npoints - 1].t >= t)
+        return 0;
+    int r = reserve((void **)&s->points, &s->points_cap, s->npoints + 1, sizeof(*s->points));
+    if (r == 0) {
+        s->points[s->npoints] = (struct series_point){t, s->points[s->npoints - 1].work_us};
+        s->npoints++;
+    }
+    return r;
 }

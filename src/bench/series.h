@@ -1,7 +1,7 @@
 /* What a cede-load program says while it runs, and what follows from it: rates and percentiles of a
  * window of time. Pure: no processes, no clock, no output. */
-#ifndef CEDE_CLI_SERIES_H
-#define CEDE_CLI_SERIES_H
+#ifndef CEDE_BENCH_SERIES_H
+#define CEDE_BENCH_SERIES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +46,12 @@ struct percentiles {
     size_t n;
 };
 int series_percentiles(const struct series *s, double a, double b, struct percentiles *out);
+
+/* Appends the latencies, us, of the same requests to *v (*n of them, malloc'd). -ENOMEM. */
+int series_values(const struct series *s, double a, double b, double **v, size_t *n);
+
+/* Nothing was told after the last line, up to t: then nothing was done in between. For a program
+ * that prints only when it gets something done. */
+int series_hold(struct series *s, double t);
 
 #endif

@@ -1,16 +1,22 @@
 /* What this machine is and allows, as far as steering NVIDIA GPUs from outside goes: reads /proc
  * and asks NVML, changes nothing. */
-#ifndef CEDE_CLI_MACHINE_H
-#define CEDE_CLI_MACHINE_H
+#ifndef CEDE_BENCH_MACHINE_H
+#define CEDE_BENCH_MACHINE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "common/util.h"
+
 /* The kernel driver's version, e.g. "580.159.04". -ENOENT: none is loaded; -EPROTO. */
 int machine_driver_version(char *buf, size_t size);
 /* The same from the text of /proc/driver/nvidia/version. */
 int machine_parse_version(const char *text, char *buf, size_t size);
+
+/* GPU 0 of a device ("nvidia", "soft"): its name, and its driver's version. */
+int machine_describe(const char *device, char *gpu, size_t gpu_size, char *version, size_t size,
+                     struct error *err);
 
 /* 0 if pidfd_getfd(2) is there; -ENOSYS: kernel before 5.6; -EPERM: a filter forbids it. */
 int machine_pidfd_getfd(void);

@@ -1,0 +1,501 @@
+/* See bench.h. The order of things: all files are read and checked, then repeat by repeat and point
+ * by point the roles alone and every configuration, so that what is compared was measured close
+ * together. */
+#include "bench/bench.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+#include "bench/cell.h"
+#include "bench/machine.h"
+#include "bench/result.h"
+
+struct item {
+    struct scenario *s;
+    struct result result;
+    bool begun;
+    const char *skipped; /* why */
+    double started, took;
+};
+
+struct job {
+    const struct bench_options *o;
+    struct bench b;
+    struct item items[BENCH_SCENARIOS];
+    size_t n;
+    char gpu[64], driver[64];
+    double start, planned, done; /* seconds: planned work, and how much of it is over */
+    size_t session, sessions;
+    bool terminal;
+};
+
+static double now_s(void)
+{
+    return (double)monotonic_ns() / (double)NSEC_PER_SEC;
+}
+
+/* ---- scenarios ---- */
+
+static int self_path(char *buf, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", buf, size - 1);
+    if (n < 0)
+        return -errno;
+    buf[n] = '\0';
+    return 0;
+}
+
+int bench_find_scenarios(char *buf, size_t size, struct error *err)
+{
+    char exe[256] = "", beside[320];
+    const char *env = getenv("CEDE_SCENARIOS");
+    if (self_path(exe, sizeof(exe)) == 0 && strrchr(exe, '/'))
+        *strrchr(exe, '/') = '\0';
+    snprintf(beside, sizeof(beside), "%s/../share/cede/scenarios", exe);
+    const char *const places[] = {env, beside, CEDE_DATADIR "/cede/scenarios", "bench/scenarios"};
+    for (size_t i = env ? 0 : 1; i < ARRAY_SIZE(places); i++) {
+        struct stat st;
+        if (stat(places[i], &st) == 0 && S_ISDIR(st.st_mode)) {
+            snprintf(buf, size, "%s", places[i]);
+            return 0;
+        }
+        if (i == 0)
+            break;
+    }
+    return error_set(err, -ENOENT, "no scenario files in %s: set CEDE_SCENARIOS to their directory",
+                     env ? env : "$PREFIX/share/cede/scenarios or bench/scenarios");
+}
+
+static int compare_items(const void *a, const void *b)
+{
+    return strcmp(((const struct item *)a)->s->name, ((const struct item *)b)->s->name);
+}
+
+static int load_one(struct job *j, const char *path, struct error *err)
+{
+    struct scenario_how how = {j->o->quick, j->b.soft};
+    if (j->n == BENCH_SCENARIOS)
+        return error_set(err, -E2BIG, "more than %d scenarios", BENCH_SCENARIOS);
+    int r = scenario_load(path, how, &j->items[j->n].s, err);
+    if (r == 0)
+        j->n++;
+    return r;
+}
+
+static int load_all(struct job *j, struct error *err)
+{
+    DIR *d = opendir(j->o->dir);
+    if (!d)
+        return error_set(err, -errno, "cannot read %s: %s", j->o->dir, strerror(errno));
+    int r = 0;
+    for (const struct dirent *e; r == 0 && (e = readdir(d));) {
+        char path[600];
+        size_t n = strlen(e->d_name);
+        if (n < 5 || strcmp(e->d_name + n - 4, ".ini") != 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", j->o->dir, e->d_name);
+        r = load_one(j, path, err);
+    }
+    closedir(d);
+    qsort(j->items, j->n, sizeof(j->items[0]), compare_items);
+    return r;
+}
+
+static int load(struct job *j, struct error *err)
+{
+    int r = 0;
+    for (size_t i = 0; i < j->o->nnames && r == 0; i++) {
+        const char *name = j->o->names[i];
+        char path[600];
+        if (strcmp(name, "all") == 0) {
+            r = load_all(j, err);
+            continue;
+        }
+        if (strchr(name, '/'))
+            snprintf(path, sizeof(path), "%s", name);
+        else
+            snprintf(path, sizeof(path), "%s/%s.ini", j->o->dir, name);
+        if (access(path, F_OK) < 0)
+            return error_set(err, -ENOENT, "there is no scenario '%s': see `cede bench list`",
+                             name);
+        r = load_one(j, path, err);
+    }
+    return r;
+}
+
+static void unload(struct job *j)
+{
+    for (size_t i = 0; i < j->n; i++) {
+        free(j->items[i].s);
+        if (j->items[i].begun)
+            result_free(&j->items[i].result);
+    }
+}
+
+static bool on_path(const char *program)
+{
+    char list[4096], path[4200], *save = NULL;
+    snprintf(list, sizeof(list), "%s", getenv("PATH") ? getenv("PATH") : "");
+    for (char *d = strtok_r(list, ":", &save); d; d = strtok_r(NULL, ":", &save)) {
+        snprintf(path, sizeof(path), "%s/%s", d, program);
+        if (access(path, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int job_init(struct job *j, const struct bench_options *o)
+{
+    memset(j, 0, sizeof(*j));
+    j->o = o;
+    j->b.device = o->device;
+    j->b.soft = strcmp(o->device, "soft") == 0;
+    j->b.mps = !j->b.soft && on_path("nvidia-cuda-mps-control");
+    snprintf(j->b.programs, sizeof(j->b.programs), "%s/../programs", o->dir);
+    return self_path(j->b.exe, sizeof(j->b.exe));
+}
+
+/* ---- the plan ---- */
+
+/* Called for every session of an item in the order they are to be run. */
+typedef int (*session_fn)(struct job *j, struct item *it, const struct session *x, size_t repeat,
+                          size_t slot, struct error *err);
+
+static bool wanted(const struct job *j, const char *config)
+{
+    return !j->o->only || strcmp(j->o->only, config) == 0;
+}
+
+static size_t repeats(const struct job *j, const struct item *it)
+{
+    size_t n = j->o->repeat ? j->o->repeat : (size_t)it->s->repeat;
+    return n < RESULT_REPEATS ? n : RESULT_REPEATS;
+}
+
+static int each_session(struct job *j, struct item *it, session_fn f, struct error *err)
+{
+    const struct scenario *s = it->s;
+    size_t points = scenario_points(s), alone = s->nphases ? s->nphases : s->nconfigs;
+    int r = 0;
+    for (size_t k = 0; k < repeats(j, it); k++) {
+        for (size_t p = 0; p < points && r == 0; p++) {
+            struct session x = {.s = s, .point = p};
+            if (s->nphases) {
+                r = f(j, it, &x, k, 0, err);
+                continue;
+            }
+            for (size_t i = 0; i < s->nroles && r == 0; i++) {
+                x.alone = &s->roles[i];
+                if (strcmp(s->roles[i].alone, "no") != 0)
+                    r = f(j, it, &x, k, alone + i, err);
+            }
+            x.alone = NULL;
+            for (size_t i = 0; i < s->nconfigs && r == 0; i++) {
+                x.config = &s->configs[i];
+                if (wanted(j, x.config->name))
+                    r = f(j, it, &x, k, i, err);
+            }
+        }
+    }
+    return r;
+}
+
+/* Seconds, roughly: opening a GPU takes a second, Python with its libraries a dozen. */
+static double estimate(const struct job *j, const struct session *x)
+{
+    const struct scenario *s = x->s;
+    double t = 0.5, load = j->b.soft ? 0.1 : 1.2, count;
+    if (x->config && x->config->base == BASE_MPS)
+        t += j->b.mps ? 3 : -0.5;
+    if (x->config && x->config->base == BASE_MPS && !j->b.mps)
+        return t;
+    for (size_t i = 0; i < s->nroles; i++) {
+        const struct role *role = &s->roles[i];
+        if (x->alone && x->alone != role)
+            continue;
+        if (x->alone || scenario_number(s, x->point, role->count, 1, &count, NULL) < 0)
+            count = 1;
+        t += role->program[0] ? 12 * count : load * (1 + 0.1 * count);
+    }
+    for (size_t i = 0; i < s->nphases; i++)
+        t += s->settle +
+             (s->phases[i].seconds > 0 ? fmin(s->phases[i].seconds, s->seconds) : s->seconds);
+    return s->nphases ? t : t + s->settle + s->seconds;
+}
+
+/* The first point at which the session would be the very same. */
+static size_t same_point(const struct session *x)
+{
+    struct session other = *x;
+    _cleanup_free_ char *key = session_key(x, NULL);
+    for (other.point = 0; key && other.point < x->point; other.point++) {
+        _cleanup_free_ char *k = session_key(&other, NULL);
+        if (k && strcmp(k, key) == 0)
+            break;
+    }
+    return other.point;
+}
+
+static int plan(struct job *j, struct item *it, const struct session *x, size_t repeat, size_t slot,
+                struct error *err)
+{
+    _cleanup_free_ char *key = session_key(x, err);
+    if (!key)
+        return error_prefix(err, -EINVAL, "%s", x->s->name);
+    if (x->s->nphases == 0 && same_point(x) != x->point)
+        return 0;
+    j->sessions++;
+    j->planned += estimate(j, x);
+    return 0;
+}
+
+int bench_list(const struct bench_options *o, json_t **out, struct error *err)
+{
+    struct job *j = calloc(1, sizeof(*j));
+    if (!j)
+        return error_set(err, -ENOMEM, "out of memory");
+    int r = job_init(j, o);
+    if (r == 0)
+        r = load(j, err);
+    *out = json_array();
+    for (size_t i = 0; i < j->n && r == 0; i++) {
+        const struct scenario *s = j->items[i].s;
+        j->sessions = 0;
+        j->planned = 0;
+        r = each_session(j, &j->items[i], plan, err);
+        json_array_append_new(*out,
+                              json_pack("{s:s, s:s, s:s, s:s, s:I, s:f}", "name", s->name, "id",
+                                        s->id, "title", s->title, "needs", s->needs, "sessions",
+                                        (json_int_t)j->sessions, "seconds", j->planned));
+    }
+    unload(j);
+    free(j);
+    return r;
+}
+
+/* ---- running ---- */
+
+/* The software GPU has a server of its own in every cell, so what it is is asked in one. */
+static int describe(struct job *j, struct error *err)
+{
+    int r = stage_open(&j->b.stage, j->b.soft, err);
+    if (r == 0)
+        r = machine_describe(j->o->device, j->gpu, sizeof(j->gpu), j->driver, sizeof(j->driver),
+                             err);
+    j->b.signal = j->b.stage.signal;
+    stage_close(&j->b.stage);
+    return r;
+}
+
+static void progress(struct job *j, const struct session *x, size_t repeat, size_t of)
+{
+    char point[128] = "", left[32] = "";
+    if (!j->o->progress)
+        return;
+    for (size_t i = 0; i < x->s->naxes; i++) {
+        size_t n = strlen(point);
+        snprintf(point + n, sizeof(point) - n, " %s=%.6g", x->s->axes[i].name,
+                 scenario_at(x->s, x->point, i));
+    }
+    double elapsed = now_s() - j->start, speed = j->done > 5 ? elapsed / j->done : 1;
+    double seconds = (j->planned - j->done) * speed;
+    if (seconds >= 90)
+        snprintf(left, sizeof(left), "%.0f min left", seconds / 60);
+    else
+        snprintf(left, sizeof(left), "%.0f s left", fmax(seconds, 0));
+    fprintf(stderr, "%s[%zu/%zu] %s%s %s%s%s, repeat %zu/%zu, %s%s", j->terminal ? "\r" : "",
+            j->session, j->sessions, x->s->name, point, session_name(x), x->alone ? " " : "",
+            x->alone ? x->alone->name : "", repeat + 1, of, left, j->terminal ? "\033[K" : "\n");
+    fflush(stderr);
+}
+
+static json_t *item_json(const struct job *j, const struct item *it)
+{
+    char date[32] = "";
+    struct utsname u;
+    struct tm tm;
+    time_t t = time(NULL);
+    uname(&u);
+    if (localtime_r(&t, &tm))
+        strftime(date, sizeof(date), "%Y-%m-%d", &tm);
+    const struct scenario *s = it->s;
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "test_id", s->id,
+                          "test_name", s->title, "scenario", s->name, "reference", s->reference,
+                          "date", date, "hardware", j->gpu, "driver_version", j->driver, "kernel",
+                          u.release, "cede_version", CEDE_VERSION, "device", j->o->device);
+    json_object_set_new(o, "quick", json_boolean(j->o->quick));
+    json_object_set_new(o, "shows", json_string(s->shows));
+    json_object_set_new(o, "figures", json_string(s->figures));
+    json_object_set_new(o, "took_s", json_real(it->took));
+    if (it->skipped) {
+        json_object_set_new(o, "skipped", json_string(it->skipped));
+        json_object_set_new(o, "pass", json_null());
+        json_object_set_new(o, "notes", json_string(s->note));
+        return o;
+    }
+    json_t *r = result_json(&it->result);
+    json_object_update(o, r);
+    json_decref(r);
+    char words[200];
+    snprintf(words, sizeof(words), "%lld cells failed, %lld targets missed.%s",
+             (long long)json_integer_value(json_object_get(o, "failed_cells")),
+             (long long)json_integer_value(json_object_get(o, "missed")), s->note[0] ? " " : "");
+    char notes[SCENARIO_TEXT + 200];
+    snprintf(notes, sizeof(notes), "%s%s", words, s->note);
+    json_object_set_new(o, "notes", json_string(notes));
+    json_object_set(o, "cells", it->result.cells);
+    return o;
+}
+
+/* Whole or not at all: a run that is killed keeps what was there. */
+static int write_item(const struct job *j, const struct item *it, struct error *err)
+{
+    char path[600], tmp[620];
+    if (!j->o->out)
+        return 0;
+    snprintf(path, sizeof(path), "%s/%s.json", j->o->out, it->s->name);
+    snprintf(tmp, sizeof(tmp), "%s.tmp", path);
+    json_t *o = item_json(j, it);
+    int r = json_dump_file(o, tmp, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    json_decref(o);
+    if (r < 0 || rename(tmp, path) < 0)
+        return error_set(err, -EIO, "cannot write %s: %s", path, strerror(errno));
+    return 0;
+}
+
+/* Cells to their places: one, or with phases one each. */
+static void put_cells(struct item *it, json_t *cells, size_t repeat, size_t slot, size_t point)
+{
+    json_t *c;
+    size_t i;
+    json_array_foreach(cells, i, c)
+    {
+        json_object_set_new(c, "repeat", json_integer((json_int_t)repeat + 1));
+        result_put(&it->result, repeat, slot + i, point, c);
+        json_array_append(it->result.cells, c);
+    }
+}
+
+static int run_one(struct job *j, struct item *it, const struct session *x, size_t repeat,
+                   size_t slot, struct error *err)
+{
+    if (x->s->nphases == 0) {
+        size_t same = same_point(x);
+        json_t *there = same < x->point ? result_at(&it->result, repeat, slot, same) : NULL;
+        if (there) {
+            result_put(&it->result, repeat, slot, x->point, there);
+            return 0;
+        }
+    }
+    json_t *cells = json_array();
+    j->session++;
+    progress(j, x, repeat, it->result.repeats);
+    int r = session_run(&j->b, x, cells, err);
+    j->done += estimate(j, x);
+    it->took = now_s() - it->started;
+    put_cells(it, cells, repeat, slot, x->point);
+    json_decref(cells);
+    return r == 0 ? write_item(j, it, err) : r;
+}
+
+static const char *lacking(struct job *j, const struct scenario *s, int *torch)
+{
+    if (strstr(s->needs, "nvidia") && j->b.soft)
+        return "needs an NVIDIA GPU";
+    if (strstr(s->needs, "torch")) {
+        if (*torch < 0)
+            *torch = bench_has_torch(&j->b);
+        if (!*torch)
+            return "needs python3 with PyTorch and torchvision";
+    }
+    return NULL;
+}
+
+static json_t *summary(const struct job *j, size_t upto)
+{
+    json_t *list = json_array();
+    json_int_t failed = 0, missed = 0;
+    for (size_t i = 0; i < upto; i++) {
+        json_t *o = item_json(j, &j->items[i]);
+        static const char *const unwanted[] = {"cells", "rows", "shows", "figures"};
+        for (size_t k = 0; k < ARRAY_SIZE(unwanted); k++)
+            json_object_del(o, unwanted[k]);
+        failed += json_integer_value(json_object_get(o, "failed_cells"));
+        missed += json_integer_value(json_object_get(o, "missed"));
+        json_array_append_new(list, o);
+    }
+    return json_pack("{s:s, s:s, s:o, s:I, s:I, s:b, s:f}", "hardware", j->gpu, "driver_version",
+                     j->driver, "scenarios", list, "failed_cells", failed, "missed", missed, "pass",
+                     failed == 0 && missed == 0, "took_s", now_s() - j->start);
+}
+
+static int run_items(struct job *j, size_t *upto, struct error *err)
+{
+    int r = 0;
+    for (*upto = 0; *upto < j->n && r == 0; (*upto)++) {
+        struct item *it = &j->items[*upto];
+        it->started = now_s();
+        if (it->skipped)
+            r = write_item(j, it, err);
+        else
+            r = each_session(j, it, run_one, err);
+        if (r == 0)
+            r = write_item(j, it, err);
+    }
+    return r;
+}
+
+static int prepare(struct job *j, struct error *err)
+{
+    int torch = -1, r = job_init(j, j->o);
+    if (r == 0)
+        r = load(j, err);
+    if (r == 0 && j->o->out && mkdir(j->o->out, 0777) < 0 && errno != EEXIST)
+        r = error_set(err, -errno, "cannot make %s: %s", j->o->out, strerror(errno));
+    for (size_t i = 0; i < j->n && r == 0; i++) {
+        struct item *it = &j->items[i];
+        r = result_init(&it->result, it->s, repeats(j, it), j->b.soft);
+        it->begun = true;
+        it->skipped = r == 0 ? lacking(j, it->s, &torch) : NULL;
+        if (j->b.signal)
+            return error_set(err, -EINTR, "interrupted");
+        if (r == 0 && !it->skipped)
+            r = each_session(j, it, plan, err);
+    }
+    return r;
+}
+
+int bench_run(const struct bench_options *o, json_t **out, int *signal, struct error *err)
+{
+    size_t upto = 0;
+    struct job *j = calloc(1, sizeof(*j));
+    *out = NULL;
+    if (!j)
+        return error_set(err, -ENOMEM, "out of memory");
+    j->o = o;
+    j->terminal = isatty(STDERR_FILENO);
+    int r = prepare(j, err);
+    if (r == 0)
+        r = describe(j, err);
+    j->start = now_s();
+    if (r == 0)
+        r = bench_calibrate(&j->b, err);
+    if (r == 0)
+        r = run_items(j, &upto, err);
+    if (j->terminal && o->progress)
+        fputs("\r\033[K", stderr);
+    *signal = j->b.signal;
+    if (r == 0 || (r == -EINTR && upto))
+        *out = summary(j, upto);
+    if (r < 0)
+        json_object_set_new(*out, "pass", json_false());
+    unload(j);
+    free(j);
+    return r;
+}

@@ -1,0 +1,39 @@
+/* `cede bench`: runs scenarios and writes what they came to. See cede-bench(1). */
+#ifndef CEDE_BENCH_BENCH_H
+#define CEDE_BENCH_BENCH_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/util.h"
+
+#define BENCH_SCENARIOS 64
+
+struct bench_options {
+    const char *device; /* "nvidia" or "soft" */
+    const char *out;    /* directory for results; NULL: none are kept */
+    const char *dir;    /* of scenario files */
+    const char *const *names;
+    size_t nnames;
+    const char *only; /* configuration; NULL: all */
+    size_t repeat;    /* 0: as the scenario says */
+    bool quick, progress;
+};
+
+/* Where scenario files are: $CEDE_SCENARIOS, beside the installed program, or bench/scenarios below
+ * the working directory. -ENOENT. */
+int bench_find_scenarios(char *buf, size_t size, struct error *err);
+
+/* One object a scenario: {"name", "id", "title", "needs", "cells", "seconds"}. */
+int bench_list(const struct bench_options *o, json_t **out, struct error *err);
+
+/* Runs all that are named. *out: {"scenarios": [...], "pass", "failed_cells", "missed"}; there even
+ * when it was interrupted (-EINTR, *signal tells by what). -ENOENT: no such scenario. */
+int bench_run(const struct bench_options *o, json_t **out, int *signal, struct error *err);
+
+/* Writes DIR/report.md from the JSON files in DIR, and with `figures` SVG and PNG figures. *missing
+ * is true when those could not be drawn because gnuplot is not installed. */
+int bench_report(const char *dir, bool figures, bool *missing, struct error *err);
+
+#endif

@@ -1,0 +1,342 @@
+/* See cell.h. */
+#include "bench/cell.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "bench/cell_impl.h"
+#include "bench/stats.h"
+
+#define COVER_S 2.0 /* how late a line about the end of a window may come */
+#define GRACE_S 0.1 /* after a pause: what had ended before may still be told */
+
+/* ---- measuring ---- */
+
+static double cpu_seconds(pid_t pid)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    if (!f)
+        return NAN;
+    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+    const char *at = strrchr(text, ')');
+    unsigned long long user = 0, system = 0;
+    /* after the name: state is field 3, utime and stime are 14 and 15, in ticks */
+    if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
+                      &system) != 2)
+        return NAN;
+    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static json_t *number(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static json_t *role_metrics(struct run *run, const struct role *role, double a, double b)
+{
+    json_t *o = json_object();
+    double *latencies = NULL, sum = 0, least = NAN, most = NAN, work = 0, cpu = 0;
+    size_t nlatencies = 0, count = 0;
+    bool requests = false, done = false, covered = true;
+    for (size_t i = 0; i < run->n; i++) {
+        if (run->v[i].role != role)
+            continue;
+        struct series *s = &run->v[i].child->series;
+        double rate = 0, w = 0;
+        count++;
+        cpu += run->v[i].child->pid ? cpu_seconds(run->v[i].child->pid) - run->v[i].cpu : NAN;
+        if (s->npoints) {
+            done = true;
+            covered &= series_hold(s, b) == 0 && series_rate(s, a, b, &rate) == 0;
+            if (series_work_inside(s, a + GRACE_S, b, &w) == 0)
+                work += w;
+        } else {
+            size_t before = nlatencies;
+            requests = true;
+            if (series_values(s, a, b, &latencies, &nlatencies) < 0)
+                covered = false;
+            rate = (double)(nlatencies - before) / (b - a);
+        }
+        sum += rate;
+        least = fmin(least, rate);
+        most = fmax(most, rate);
+    }
+    json_object_set_new(o, "count", json_integer((json_int_t)count));
+    json_object_set_new(o, "rate", covered ? number(sum) : json_null());
+    json_object_set_new(o, "rate_min", covered ? number(least) : json_null());
+    json_object_set_new(o, "rate_max", covered ? number(most) : json_null());
+    json_object_set_new(o, "cpu", number(cpu / (b - a)));
+    if (done)
+        json_object_set_new(o, "work_us", number(work));
+    if (requests)
+        stats_latencies(o, latencies, nlatencies);
+    free(latencies);
+    return o;
+}
+
+/* All programs have been working since before `settle`; waits, and says what they got. */
+static int window(struct run *run, double seconds, json_t **roles, struct error *err)
+{
+    struct stage *stage = &run->b->stage;
+    pid_t daemon = stage->daemon ? stage->daemon->pid : 0;
+    double a = now_s() + run->s->settle, b = a + seconds;
+    int r = stage_sleep(stage, to_ns(a), err);
+    for (size_t i = 0; i < run->n && r == 0; i++)
+        run->v[i].cpu = cpu_seconds(run->v[i].child->pid);
+    double cpu = daemon ? cpu_seconds(daemon) : 0;
+    if (r == 0)
+        r = stage_sleep(stage, to_ns(b), err);
+    if (r < 0)
+        return r;
+    cpu = daemon ? (cpu_seconds(daemon) - cpu) / seconds : 0;
+    for (size_t i = 0; i < run->n && r == 0; i++) {
+        while (r == 0 && run->v[i].child->series.last_t < b && now_s() < b + COVER_S)
+            r = stage_turn(stage, to_ns(b + COVER_S), err);
+    }
+    if (r < 0)
+        return r;
+    *roles = json_object();
+    for (size_t i = 0; i < run->s->nroles; i++) {
+        bool there = false;
+        for (size_t k = 0; k < run->n; k++)
+            there |= run->v[k].role == &run->s->roles[i];
+        if (there)
+            json_object_set_new(*roles, run->s->roles[i].name,
+                                role_metrics(run, &run->s->roles[i], a, b));
+    }
+    if (daemon)
+        json_object_set_new(*roles, "ceded", json_pack("{s:o}", "cpu", number(cpu)));
+    if (json_object_size(run->verbs))
+        json_object_set(*roles, "verb", run->verbs);
+    return 0;
+}
+
+/* ---- a session ---- */
+
+json_t *point_json(const struct scenario *s, size_t point)
+{
+    json_t *o = json_object();
+    for (size_t i = 0; i < s->naxes; i++)
+        json_object_set_new(o, s->axes[i].name, json_real(scenario_at(s, point, i)));
+    return o;
+}
+
+const char *session_name(const struct session *x)
+{
+    return x->config ? x->config->name : x->alone ? "alone" : "phases";
+}
+
+char *session_key(const struct session *x, struct error *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    int r = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) {
+        error_set(err, -ENOMEM, "out of memory");
+        return NULL;
+    }
+    fprintf(f, "%s", session_name(x));
+    for (size_t i = 0; i < x->s->nroles && r == 0; i++) {
+        const struct role *role = &x->s->roles[i];
+        char buf[SCENARIO_TEXT] = "", set[SCENARIO_TEXT] = "";
+        double count;
+        if (x->alone && x->alone != role)
+            continue;
+        r = scenario_expand(x->s, x->point, role->program[0] ? role->program : role->load, buf,
+                            sizeof(buf), err);
+        if (r == 0)
+            r = scenario_number(x->s, x->point, x->alone ? "" : role->count, 1, &count, err);
+        if (r == 0 && x->config && x->config->base == BASE_CEDE)
+            r = steer_set_text(x, role, set, sizeof(set), err);
+        if (r == 0)
+            fprintf(f, "|%s: %g %s %s", role->name, count, buf, set);
+    }
+    if (r == 0 && x->config && x->config->base == BASE_CEDE) {
+        char conf[2 * SCENARIO_TEXT] = "";
+        r = steer_conf_text(x, conf, sizeof(conf), err);
+        fprintf(f, "|%s", conf);
+    }
+    if (fclose(f) != 0 || r < 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static void add_cell(const struct session *x, const char *name, const char *status, json_t *roles,
+                     double seconds, const char *error, const char *words, json_t *cells)
+{
+    json_t *o = json_pack("{s:s, s:o, s:s, s:f}", "config", name, "point",
+                          point_json(x->s, x->point), "status", status, "window_s", seconds);
+    if (x->alone)
+        json_object_set_new(o, "alone", json_string(x->alone->name));
+    if (error)
+        json_object_set_new(o, "error", json_string(error));
+    if (words && words[0])
+        json_object_set_new(o, "stderr", json_stringn_nocheck(words, strlen(words)));
+    if (roles)
+        json_object_set_new(o, "roles", roles);
+    json_array_append_new(cells, o);
+}
+
+static int begin(struct run *run, struct error *err)
+{
+    const struct config *c = run->x->config;
+    char conf[2 * SCENARIO_TEXT] = "";
+    int r = stage_open(&run->b->stage, run->b->soft, err);
+    if (r == 0 && run->base == BASE_MPS)
+        r = steer_start_mps(run, err);
+    if (r == 0 && c && c->start[0])
+        r = steer_shell(run, "start", c->start, err);
+    if (r == 0 && c && c->run[0]) {
+        const char *argv[] = {"sh", "-c", c->run, NULL};
+        r = stage_program(&run->b->stage, CHILD_HELPER, "run", argv, NULL, &run->helper, err);
+    }
+    if (r == 0 && run->base == BASE_CEDE)
+        r = steer_conf_text(run->x, conf, sizeof(conf), err);
+    if (r == 0 && run->base == BASE_CEDE)
+        r = stage_daemon(&run->b->stage, run->b->device, conf, err);
+    for (size_t i = 0; i < run->s->nroles && r == 0; i++) {
+        const struct role *role = &run->s->roles[i];
+        if ((!run->x->alone || run->x->alone == role) && strcmp(role->start, "later") != 0)
+            r = steer_start(run, role, err);
+    }
+    return r;
+}
+
+static int phases(struct run *run, json_t *cells, struct error *err)
+{
+    char line[SCENARIO_TEXT];
+    int r = 0;
+    for (size_t i = 0; i < run->s->nphases && r == 0; i++) {
+        const struct phase *p = &run->s->phases[i];
+        double seconds = p->seconds > 0 ? fmin(p->seconds, run->s->seconds) : run->s->seconds;
+        json_t *roles = NULL;
+        json_decref(run->verbs);
+        run->verbs = json_object();
+        for (const char *at = NULL;
+             r == 0 && (at = scenario_line(p->steps, at, line, sizeof(line)));)
+            r = steer_step(run, line, err);
+        if (r == 0)
+            r = window(run, seconds, &roles, err);
+        if (r == 0)
+            add_cell(run->x, p->name, "ok", roles, seconds, NULL, NULL, cells);
+        else
+            error_prefix(err, r, "phase %s", p->name);
+    }
+    return r;
+}
+
+/* The last lines of whoever ended with an error, else of the daemon. */
+static void words_of_failed(struct run *run, char *buf, size_t size)
+{
+    const struct stage *s = &run->b->stage;
+    buf[0] = '\0';
+    for (size_t i = 0; i < STAGE_CHILDREN && !buf[0]; i++) {
+        const struct child *c = s->children[i];
+        if (c && c->pid == 0 && c->status && c->kind != CHILD_HELPER)
+            stage_words(s, c, buf, size);
+    }
+    if (!buf[0] && s->daemon)
+        stage_words(s, s->daemon, buf, size);
+}
+
+int session_run(struct bench *b, const struct session *x, json_t *cells, struct error *err)
+{
+    struct run run = {.b = b, .x = x, .s = x->s, .verbs = json_object()};
+    struct error e = {""};
+    char words[1500];
+    run.base = x->config ? x->config->base : x->alone ? BASE_ALONE : BASE_CEDE;
+    if (run.base == BASE_MPS && !b->mps) {
+        add_cell(x, session_name(x), "unavailable", NULL, 0,
+                 b->soft ? "there is no MPS on a software GPU"
+                         : "nvidia-cuda-mps-control is not installed",
+                 NULL, cells);
+        json_decref(run.verbs);
+        return 0;
+    }
+    json_t *roles = NULL, *fresh = json_array();
+    int r = begin(&run, &e);
+    if (r == 0 && !x->config && !x->alone) {
+        r = phases(&run, fresh, &e);
+    } else {
+        if (r == 0 && run.base == BASE_CEDE)
+            r = steer_adopt(&run, &e);
+        if (r == 0)
+            r = window(&run, x->s->seconds, &roles, &e);
+        if (r == 0)
+            add_cell(x, session_name(x), "ok", roles, x->s->seconds, NULL, NULL, fresh);
+    }
+    /* The daemon first: a program that it has suspended could not end. */
+    if (r == 0 && b->stage.daemon)
+        r = stage_stop(&b->stage, &b->stage.daemon, 1, &e);
+    if (r == 0)
+        r = steer_stop(&run, NULL, &e);
+    words_of_failed(&run, words, sizeof(words));
+    if (r != -EINTR) {
+        if (run.base == BASE_MPS)
+            steer_stop_mps(&run);
+        if (x->config && x->config->stop[0])
+            steer_shell(&run, "stop", x->config->stop, NULL);
+    }
+    b->signal = b->stage.signal;
+    stage_close(&b->stage);
+    json_decref(run.verbs);
+    if (r == -EINTR || r == -ENOMEM || b->signal) {
+        json_decref(fresh);
+        return error_set(err, r < 0 ? r : -EINTR, "%s", e.text[0] ? e.text : "interrupted");
+    }
+    if (r < 0) {
+        /* What a program did before it failed proves nothing: none of it counts. */
+        json_array_clear(fresh);
+        if (!x->config && !x->alone) {
+            for (size_t i = 0; i < x->s->nphases; i++)
+                add_cell(x, x->s->phases[i].name, "failed", NULL, 0, e.text, words, fresh);
+        } else {
+            add_cell(x, session_name(x), "failed", NULL, 0, e.text, words, fresh);
+        }
+    }
+    json_array_extend(cells, fresh);
+    json_decref(fresh);
+    return 0;
+}
+
+bool bench_has_torch(struct bench *b)
+{
+    struct run run = {.b = b};
+    const char *argv[] = {"python3", "-c", "import torch, torchvision", NULL};
+    int r = stage_open(&b->stage, false, NULL);
+    if (r == 0)
+        r = steer_helper(&run, "python3", argv, NULL, 120 * NSEC_PER_SEC, NULL, NULL);
+    b->signal = b->stage.signal;
+    stage_close(&b->stage);
+    return r == 0;
+}
+
+int bench_calibrate(struct bench *b, struct error *err)
+{
+    const char *args[] = {"calibrate", "--device", b->device, NULL};
+    struct child *c = NULL;
+    if (b->soft)
+        return 0;
+    int r = stage_open(&b->stage, false, err);
+    uint64_t deadline = monotonic_ns() + 60 * NSEC_PER_SEC;
+    if (r == 0)
+        r = stage_load(&b->stage, "calibrate", args, &c, err);
+    while (r == 0 && c->pid) {
+        if (monotonic_ns() >= deadline)
+            r = error_set(err, -ETIMEDOUT, "cede-load calibrate does not end");
+        else
+            r = stage_turn(&b->stage, deadline, err);
+    }
+    if (r == 0)
+        snprintf(b->rate_option, sizeof(b->rate_option), "--iterations-per-us=%.9g",
+                 c->series.iterations_per_us);
+    b->signal = b->stage.signal;
+    stage_close(&b->stage);
+    return r;
+}

@@ -1,0 +1,52 @@
+/* One cell of a scenario: programs started together under one configuration, watched for a window
+ * of time in which all of them work, and ended. Knows nothing of repeats, statistics over them,
+ * targets or files. Everything runs in a stage of its own (children.h), so a cell leaves nothing
+ * behind, and a cell that fails takes no other with it. */
+#ifndef CEDE_BENCH_CELL_H
+#define CEDE_BENCH_CELL_H
+
+#include <jansson.h>
+
+#include "bench/children.h"
+#include "bench/scenario.h"
+
+struct bench {
+    const char *device; /* "nvidia" or "soft" */
+    bool soft;
+    bool mps;             /* its control program is installed */
+    char exe[256];        /* this program */
+    char programs[256];   /* directory of "@/..." */
+    char rate_option[48]; /* --iterations-per-us=..., or "" */
+    struct stage stage;
+    int signal; /* that asked us to end; 0: none */
+};
+
+struct session {
+    const struct scenario *s;
+    const struct config *config; /* NULL: alone, or all phases */
+    const struct role *alone;    /* NULL: all roles */
+    size_t point;
+};
+
+/* What the session is called in results: "alone", or the configuration's name. */
+const char *session_name(const struct session *x);
+
+/* All that decides what the session measures: sessions with the same key need running once.
+ * malloc'd; NULL with err. */
+char *session_key(const struct session *x, struct error *err);
+
+/* Runs it and appends to cells: {"config", "point", "status": "ok|failed|unavailable", "error",
+ * "stderr", "window_s", "roles": {ROLE: {metrics}}}, one for each phase. Returns -EINTR when a
+ * signal asks us to end (no cell then), -ENOMEM; every other failure is a cell. */
+int session_run(struct bench *b, const struct session *x, json_t *cells, struct error *err);
+
+/* Speed of the GPU for --iterations-per-us; nothing to do on the software GPU. */
+int bench_calibrate(struct bench *b, struct error *err);
+
+/* Python is here, with PyTorch and torchvision. */
+bool bench_has_torch(struct bench *b);
+
+/* {axis: value} of a point. */
+json_t *point_json(const struct scenario *s, size_t point);
+
+#endif

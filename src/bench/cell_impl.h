@@ -1,0 +1,58 @@
+/* Inside a cell: what measuring (cell.c) and steering (steer.c) share. */
+#ifndef CEDE_BENCH_CELL_IMPL_H
+#define CEDE_BENCH_CELL_IMPL_H
+
+#include "bench/cell.h"
+
+#define INSTANCES 64
+
+struct instance {
+    const struct role *role;
+    struct child *child;
+    double cpu; /* seconds of CPU time when the window began */
+};
+
+struct run {
+    struct bench *b;
+    const struct session *x;
+    const struct scenario *s;
+    enum scenario_base base;
+    struct instance v[INSTANCES];
+    size_t n;
+    struct child *helper;           /* MPS control, or what a configuration keeps running */
+    char pipe_dir[96], log_dir[96]; /* of MPS */
+    json_t *verbs;                  /* what the verbs of this phase took */
+};
+
+static inline double now_s(void)
+{
+    return (double)monotonic_ns() / (double)NSEC_PER_SEC;
+}
+
+static inline uint64_t to_ns(double s)
+{
+    return (uint64_t)(s * (double)NSEC_PER_SEC);
+}
+
+/* Runs a program to its end; -ECHILD with what it said if its status is not 0. us may be NULL. */
+int steer_helper(struct run *run, const char *name, const char *const *argv, const char *const *env,
+                 uint64_t limit_ns, double *us, struct error *err);
+int steer_shell(struct run *run, const char *name, const char *command, struct error *err);
+int steer_start_mps(struct run *run, struct error *err);
+void steer_stop_mps(struct run *run);
+
+/* Starts a role's programs and waits until all of them work. */
+int steer_start(struct run *run, const struct role *role, struct error *err);
+/* Ends a role's programs, or all (NULL). -EBADMSG: a result was wrong. */
+int steer_stop(struct run *run, const struct role *role, struct error *err);
+/* `cede set` for every program, as its role and the configuration say. */
+int steer_adopt(struct run *run, struct error *err);
+/* One line of a phase. */
+int steer_step(struct run *run, const char *line, struct error *err);
+
+/* What `cede set` gets for a role, and the text of the configuration file. */
+int steer_set_text(const struct session *x, const struct role *role, char *buf, size_t size,
+                   struct error *err);
+int steer_conf_text(const struct session *x, char *buf, size_t size, struct error *err);
+
+#endif

@@ -1,0 +1,299 @@
+/* See result.h. Every expression is evaluated within one repeat and the median taken afterwards, so
+ * that a ratio never mixes two moments of the machine. */
+#include "bench/result.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "bench/cell.h"
+#include "bench/stats.h"
+
+int result_init(struct result *r, const struct scenario *s, size_t repeats, bool soft)
+{
+    *r = (struct result){
+        .s = s,
+        .soft = soft,
+        .repeats = repeats,
+        .slots = (s->nphases ? s->nphases : s->nconfigs) + s->nroles,
+        .points = scenario_points(s),
+    };
+    r->at = calloc(r->repeats * r->slots * r->points, sizeof(json_t *));
+    r->cells = json_array();
+    return r->at && r->cells ? 0 : -ENOMEM;
+}
+
+void result_free(struct result *r)
+{
+    free(r->at);
+    json_decref(r->cells);
+    r->at = NULL;
+    r->cells = NULL;
+}
+
+size_t result_slot_alone(const struct result *r, const struct role *role)
+{
+    return r->slots - r->s->nroles + (size_t)(role - r->s->roles);
+}
+
+static json_t **place(const struct result *r, size_t repeat, size_t slot, size_t point)
+{
+    return &r->at[(repeat * r->slots + slot) * r->points + point];
+}
+
+json_t *result_at(const struct result *r, size_t repeat, size_t slot, size_t point)
+{
+    return *place(r, repeat, slot, point);
+}
+
+static double metric(const json_t *cell, const char *role, const char *name)
+{
+    char with_unit[64];
+    const json_t *m = json_object_get(json_object_get(cell, "roles"), role), *v;
+    snprintf(with_unit, sizeof(with_unit), "%s_us", name);
+    v = json_object_get(m, name);
+    if (!v)
+        v = json_object_get(m, with_unit);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+void result_put(struct result *r, size_t repeat, size_t slot, size_t point, json_t *cell)
+{
+    static const char *const names[][2] = {
+        {"rate", "share"}, {"rate_min", "share_min"}, {"rate_max", "share_max"}};
+    *place(r, repeat, slot, point) = cell;
+    for (size_t i = 0; i < r->s->nroles; i++) {
+        const struct role *role = &r->s->roles[i];
+        const json_t *alone = *place(r, repeat, result_slot_alone(r, role), point);
+        json_t *m = json_object_get(json_object_get(cell, "roles"), role->name);
+        double base = metric(alone, role->name, "rate");
+        for (size_t k = 0; k < ARRAY_SIZE(names) && m && base > 0; k++) {
+            double v = metric(cell, role->name, names[k][0]);
+            if (!isnan(v) && !json_object_get(m, names[k][1]))
+                json_object_set_new(m, names[k][1], json_real(v / base));
+        }
+    }
+}
+
+/* ---- expressions ---- */
+
+struct where {
+    const struct result *r;
+    size_t repeat, point;
+};
+
+static const char *slot_name(const struct result *r, size_t slot)
+{
+    if (slot >= r->slots - r->s->nroles)
+        return "alone";
+    return r->s->nphases ? r->s->phases[slot].name : r->s->configs[slot].name;
+}
+
+static int value(void *arg, const char *name, double *out)
+{
+    const struct where *w = arg;
+    const struct scenario *s = w->r->s;
+    char text[96], *save = NULL;
+    for (size_t i = 0; i < s->naxes; i++) {
+        if (strcmp(name, s->axes[i].name) == 0) {
+            *out = scenario_at(s, w->point, i);
+            return 0;
+        }
+    }
+    snprintf(text, sizeof(text), "%s", name);
+    const char *config = strtok_r(text, ".", &save), *role = strtok_r(NULL, ".", &save);
+    const char *what = strtok_r(NULL, ".", &save);
+    if (!config || !role || !what)
+        return -ENOENT;
+    size_t slot = 0;
+    while (slot < w->r->slots && strcmp(slot_name(w->r, slot), config) != 0)
+        slot++;
+    if (slot == w->r->slots)
+        return -ENOENT;
+    const struct role *known = scenario_role(s, role);
+    if (strcmp(config, "alone") == 0 && known && !s->nphases)
+        slot = result_slot_alone(w->r, known);
+    *out = metric(*place(w->r, w->repeat, slot, w->point), role, what);
+    return 0;
+}
+
+static void select_point(void *arg, size_t i)
+{
+    ((struct where *)arg)->point = i;
+}
+
+/* Left and right sides' medians over repeats, at one point. */
+static int sides(const struct result *r, const char *text, size_t point, json_t **left,
+                 json_t **right, enum expr_op *op)
+{
+    double l[RESULT_REPEATS], q[RESULT_REPEATS];
+    for (size_t i = 0; i < r->repeats; i++) {
+        struct where w = {r, i, point};
+        struct expr_env env = {value, select_point, r->points, point, &w};
+        struct expr_result e;
+        int code = expr_eval(text, &env, &e, NULL);
+        if (code < 0)
+            return code;
+        l[i] = e.left;
+        q[i] = isnan(e.left) ? NAN : e.right;
+        if (e.op != EXPR_NONE && isnan(e.right))
+            l[i] = NAN;
+        *op = e.op;
+    }
+    *left = stats_summary(l, r->repeats);
+    *right = stats_summary(q, r->repeats);
+    return 0;
+}
+
+static double median(const json_t *summary)
+{
+    const json_t *v = json_object_get(summary, "median");
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static bool over_points(const char *text)
+{
+    return strstr(text, "max(") || strstr(text, "min(") || strstr(text, "mean(");
+}
+
+/* The first word of a check says whose cells it needs: cells that failed miss the target, cells
+ * that could not be there leave it open. */
+static json_t *target_json(const struct result *r, const struct target *t)
+{
+    json_t *points = json_array();
+    bool any = false, missed = false;
+    for (size_t p = 0; p < (over_points(t->check) ? 1 : r->points); p++) {
+        json_t *left = NULL, *right = NULL;
+        enum expr_op op = EXPR_NONE;
+        struct where w = {r, 0, p};
+        struct expr_env env = {value, select_point, r->points, p, &w};
+        struct expr_result e;
+        if (t->when[0] && (expr_eval(t->when, &env, &e, NULL) < 0 ||
+                           !expr_holds(e.op, e.left, e.op == EXPR_NONE ? 0 : e.right)))
+            continue;
+        if (sides(r, t->check, p, &left, &right, &op) < 0)
+            continue;
+        json_t *o = json_pack("{s:o, s:o, s:o}", "point",
+                              over_points(t->check) ? json_object() : point_json(r->s, p), "value",
+                              left, "limit", right);
+        if (json_is_null(left)) {
+            json_object_set_new(o, "pass", json_null());
+        } else {
+            bool holds = expr_holds(op, median(left), median(right));
+            any = true;
+            missed |= op != EXPR_NONE && !holds;
+            json_object_set_new(o, "pass", op == EXPR_NONE ? json_null() : json_boolean(holds));
+        }
+        json_array_append_new(points, o);
+    }
+    return json_pack("{s:s, s:s, s:o, s:o}", "name", t->name, "check", t->check, "points", points,
+                     "pass", any ? json_boolean(!missed) : json_null());
+}
+
+/* ---- tables ---- */
+
+/* The summary over repeats of every number of every role, as the first cell that is ok has them. */
+static json_t *row(const struct result *r, size_t slot, size_t point)
+{
+    const json_t *model = NULL;
+    size_t failed = 0, there = 0;
+    const char *error = NULL;
+    for (size_t i = 0; i < r->repeats; i++) {
+        const json_t *c = *place(r, i, slot, point);
+        const char *status = json_string_value(json_object_get(c, "status"));
+        there += c != NULL;
+        if (status && strcmp(status, "ok") == 0) {
+            model = model ? model : c;
+        } else if (status) {
+            failed += strcmp(status, "failed") == 0;
+            error = json_string_value(json_object_get(c, "error"));
+        }
+    }
+    if (!there)
+        return NULL;
+    json_t *o = json_pack("{s:s, s:o, s:s, s:I, s:I}", "config", slot_name(r, slot), "point",
+                          point_json(r->s, point), "status",
+                          failed  ? "failed"
+                          : model ? "ok"
+                                  : "unavailable",
+                          "repeats", (json_int_t)there, "failed", (json_int_t)failed);
+    if (error)
+        json_object_set_new(o, "error", json_string(error));
+    json_t *roles = json_object(), *metrics, *v;
+    const char *role, *name;
+    json_object_foreach(json_object_get(model, "roles"), role, metrics)
+    {
+        json_t *m = json_object();
+        json_object_foreach(metrics, name, v)
+        {
+            double values[RESULT_REPEATS];
+            if (!json_is_number(v) && !json_is_null(v))
+                continue;
+            for (size_t i = 0; i < r->repeats; i++)
+                values[i] = metric(*place(r, i, slot, point), role, name);
+            json_object_set_new(m, name, stats_summary(values, r->repeats));
+        }
+        json_object_set_new(roles, role, m);
+    }
+    json_object_set_new(o, "roles", roles);
+    return o;
+}
+
+static void flat_results(json_t *results, const json_t *row)
+{
+    static const char *const names[] = {"p50_us", "p99_us", "share",    "rate",
+                                        "cpu",    "us",     "pause_us", "resume_us"};
+    char at[96] = "", key[256];
+    const char *config = json_string_value(json_object_get(row, "config")), *axis, *role;
+    json_t *v, *metrics;
+    json_object_foreach(json_object_get(row, "point"), axis, v)
+    {
+        size_t n = strlen(at);
+        snprintf(at + n, sizeof(at) - n, "%s%s=%.10g", n ? "," : "[", axis, json_number_value(v));
+    }
+    json_object_foreach(json_object_get(row, "roles"), role, metrics)
+    {
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+            double m = median(json_object_get(metrics, names[i]));
+            if (isnan(m))
+                continue;
+            snprintf(key, sizeof(key), "%s.%s.%s%s%s", config, role, names[i], at,
+                     at[0] ? "]" : "");
+            json_object_set_new(results, key, json_real(m));
+        }
+    }
+}
+
+json_t *result_json(const struct result *r)
+{
+    json_t *rows = json_array(), *results = json_object(), *targets = json_array();
+    json_int_t failed = 0, missed = 0, unavailable = 0;
+    const json_t *cell;
+    size_t i;
+    for (size_t k = 0; k < r->slots; k++) {
+        size_t slot = (k + r->slots - r->s->nroles) % r->slots; /* alone first */
+        for (size_t p = 0; p < r->points; p++) {
+            json_t *o = row(r, slot, p);
+            if (!o)
+                continue;
+            flat_results(results, o);
+            json_array_append_new(rows, o);
+        }
+    }
+    json_array_foreach(r->cells, i, cell)
+    {
+        const char *status = json_string_value(json_object_get(cell, "status"));
+        failed += strcmp(status, "failed") == 0;
+        unavailable += strcmp(status, "unavailable") == 0;
+    }
+    for (size_t t = 0; t < r->s->ntargets; t++) {
+        if (r->soft && strcmp(r->s->targets[t].only, "nvidia") == 0)
+            continue;
+        json_t *o = target_json(r, &r->s->targets[t]);
+        missed += json_is_false(json_object_get(o, "pass"));
+        json_array_append_new(targets, o);
+    }
+    return json_pack("{s:o, s:o, s:o, s:b, s:I, s:I, s:I}", "results", results, "rows", rows,
+                     "targets", targets, "pass", failed == 0 && missed == 0, "failed_cells", failed,
+                     "missed", missed, "unavailable_cells", unavailable);
+}

@@ -1,0 +1,73 @@
+/* See stats.h. */
+#include "bench/stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/util.h"
+
+#define BOUND 1.02 /* between two bounds of the histogram */
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Nearest rank, as cede-load has it. */
+static double rank(const double *sorted, size_t n, unsigned permille)
+{
+    return sorted[(n * permille + 999) / 1000 - 1];
+}
+
+static json_t *histogram(const double *sorted, size_t n)
+{
+    json_t *h = json_array();
+    for (size_t i = 0; i < n;) {
+        double bucket = floor(log(fmax(sorted[i], 0.001)) / log(BOUND));
+        double bound = exp((bucket + 1) * log(BOUND));
+        size_t first = i++;
+        while (i < n && sorted[i] < bound)
+            i++;
+        json_array_append_new(
+            h, json_pack("[f,I]", round(bound * 100) / 100, (json_int_t)(i - first)));
+    }
+    return h;
+}
+
+void stats_latencies(json_t *o, double *v, size_t n)
+{
+    static const struct {
+        const char *key;
+        unsigned permille;
+    } points[] = {
+        {"p50_us", 500}, {"p90_us", 900}, {"p99_us", 990}, {"p999_us", 999}, {"max_us", 1000},
+    };
+    double sum = 0;
+    json_object_set_new(o, "requests", json_integer((json_int_t)n));
+    if (n)
+        qsort(v, n, sizeof(*v), compare);
+    for (size_t i = 0; i < n; i++)
+        sum += v[i];
+    for (size_t i = 0; i < ARRAY_SIZE(points); i++)
+        json_object_set_new(o, points[i].key,
+                            n ? json_real(rank(v, n, points[i].permille)) : json_null());
+    json_object_set_new(o, "mean_us", n ? json_real(sum / (double)n) : json_null());
+    json_object_set_new(o, "histogram", histogram(v, n));
+}
+
+json_t *stats_summary(const double *v, size_t n)
+{
+    _cleanup_free_ double *s = calloc(n + 1, sizeof(*s));
+    size_t k = 0;
+    for (size_t i = 0; s && i < n; i++) {
+        if (!isnan(v[i]))
+            s[k++] = v[i];
+    }
+    if (k == 0)
+        return json_null();
+    qsort(s, k, sizeof(*s), compare);
+    double median = k % 2 ? s[k / 2] : (s[k / 2 - 1] + s[k / 2]) / 2;
+    return json_pack("{s:f,s:f,s:f,s:I}", "median", median, "min", s[0], "max", s[k - 1], "n",
+                     (json_int_t)k);
+}
