@@ -76,8 +76,12 @@ static void group_add(struct manager *m, uint32_t process, const struct device_g
         return;
     }
     struct mgroup *g = &m->groups[slot];
-    *g = (struct mgroup){
-        .dg = *dg, .process = process, .next = p->first_group, .timeslice_us = dg->timeslice_us};
+    *g = (struct mgroup){.dg = *dg,
+                         .process = process,
+                         .next = p->first_group,
+                         .timeslice_us = dg->timeslice_us,
+                         .timeslice_unknown =
+                             dg->timeslice_now_us && dg->timeslice_now_us != dg->timeslice_us};
     if (claimed) {
         /* What it had before any of us came is in the journal, not in the device. */
         uint32_t flags;
@@ -99,7 +103,9 @@ static void group_add(struct manager *m, uint32_t process, const struct device_g
     m->dirty[dg->gpu] = true;
 }
 
-/* Channels come and go in a living group. A new one of a suspended group runs: suspend it again. */
+/* Channels come and go in a living group. A new one of a suspended group runs: suspend it again.
+ * And the program's own library may set the timeslice anew, over ours: that is what to restore from
+ * now on, and ours is set again. */
 static bool group_update(struct manager *m, uint32_t slot, const struct device_group *found)
 {
     struct mgroup *g = &m->groups[slot];
@@ -107,12 +113,22 @@ static bool group_update(struct manager *m, uint32_t slot, const struct device_g
     uint64_t original = g->dg.timeslice_us;
     g->dg = *found;
     g->dg.timeslice_us = original;
+    uint64_t now_us = found->timeslice_now_us;
+    bool reset = now_us && now_us != g->timeslice_us && !g->timeslice_unknown;
+    if (reset) {
+        g->timeslice_us = now_us;
+        if (now_us != g->want_us) /* else ours, by a control that seemed to fail */
+            g->dg.timeslice_us = now_us;
+        m->dirty[g->dg.gpu] = true;
+    }
     if (changed && g->suspended) {
         journal_put_group(m->journal, slot, mgr_journal_flags(g), &g->dg);
         g->suspended = false;
         m->dirty[g->dg.gpu] = true;
+    } else if (reset) {
+        journal_put_group(m->journal, slot, mgr_journal_flags(g), &g->dg);
     }
-    return changed;
+    return changed || reset;
 }
 
 /* keep: the group lives on with what was changed in it, so its journal record stays. */

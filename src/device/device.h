@@ -52,13 +52,14 @@ enum group_kind { GROUP_COMPUTE, GROUP_COPY, GROUP_OTHER };
  * and a fresh driver instance in another process can undo with nothing else in hand. */
 #define GROUP_CHANNELS_MAX 128
 struct device_group {
-    uint64_t key;          /* unique in this driver while the group exists */
-    struct proc_id proc;   /* owner */
-    uint32_t gpu;          /* index: 0 .. ngpus-1 */
-    uint32_t kind;         /* enum group_kind */
-    uint64_t timeslice_us; /* what was set when the group was first seen: what restoring sets */
-    uint32_t handles[4];   /* the driver's own: client, device, subdevice, group */
-    int32_t source;        /* the driver's own: descriptor number in the owner */
+    uint64_t key;              /* unique in this driver while the group exists */
+    struct proc_id proc;       /* owner */
+    uint32_t gpu;              /* index: 0 .. ngpus-1 */
+    uint32_t kind;             /* enum group_kind */
+    uint64_t timeslice_us;     /* what was set when the group was first seen: what restoring sets */
+    uint64_t timeslice_now_us; /* what is set now, as a scan read it; 0: not known */
+    uint32_t handles[4];       /* the driver's own: client, device, subdevice, group */
+    int32_t source;            /* the driver's own: descriptor number in the owner */
     uint32_t nchannels;
     uint32_t channels[GROUP_CHANNELS_MAX]; /* zero beyond nchannels */
 };

@@ -153,8 +153,15 @@ static void test_context_half_built(void **state)
     t.rm.now_ns += 20 * NSEC_PER_MSEC;
     assert_int_equal(look(&t, p), 8);
     assert_int_equal(find(&t, c, g)->timeslice_us, 2048);
+    assert_int_equal(find(&t, c, g)->timeslice_now_us, 2048);
+    assert_int_equal(t.d->ops->set_timeslice(t.d, find(&t, c, g), 1000000, &t.err), 0);
+    fake_object_at(&t.rm, c, first)->timeslice_us = 3072; /* the program itself, late */
     assert_int_equal(look(&t, p), 8);
     assert_true(t.rm.ioctls <= 12);
+    assert_int_equal(find(&t, c, g)->timeslice_us, 2048);
+    assert_int_equal(find(&t, c, g)->timeslice_now_us, 1000000);
+    assert_int_equal(find(&t, c, first)->timeslice_us, 2048);
+    assert_int_equal(find(&t, c, first)->timeslice_now_us, 3072);
     rig_down(&t);
 }
 

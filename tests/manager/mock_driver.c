@@ -57,7 +57,7 @@ static int scan(struct device_driver *d, struct proc_id proc, struct group_list 
         if (m->g[i].dg.proc.pid != proc.pid)
             continue;
         struct device_group g = m->g[i].dg;
-        g.timeslice_us = m->g[i].timeslice_us; /* as hardware: what it has now */
+        g.timeslice_us = g.timeslice_now_us = m->g[i].timeslice_us; /* as hardware: what it has */
         group_list_push(out, &g);
     }
     return 0;

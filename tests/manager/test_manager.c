@@ -191,6 +191,26 @@ static void test_classes_become_timeslices(void **state)
     assert_int_equal(changed_groups(f), 0);
 }
 
+/* A library that sets its timeslice late writes over ours: ours is set again, its is restored. */
+static void test_program_sets_its_timeslice(void **state)
+{
+    struct fixture *f = *state;
+    pid_t a = child(f), b = child(f);
+    mock_context(&f->d, a, 0, 1);
+    mock_context(&f->d, b, 0, 1);
+    start(f, "priority", NULL);
+    add(f, a, CLASS_LATENCY);
+    add(f, b, CLASS_BATCH);
+    ticks(f, 20000); /* by now it is looked at rarely */
+    on(f, a)->timeslice_us = 3072;
+    ticks(f, 2500);
+    assert_int_equal(on(f, a)->timeslice_us, 1000000);
+    assert_int_equal(on(f, b)->timeslice_us, 1);
+    stop(f, true);
+    assert_int_equal(on(f, a)->timeslice_us, 3072);
+    assert_int_equal(on(f, b)->timeslice_us, 2048);
+}
+
 static void test_batch_jobs_take_turns(void **state)
 {
     struct fixture *f = *state;
@@ -630,6 +650,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         T(test_classes_become_timeslices),
+        T(test_program_sets_its_timeslice),
         T(test_batch_jobs_take_turns),
         T(test_contexts_of_one_job_take_turns),
         T(test_pause),

@@ -221,11 +221,10 @@ static int group_add(const struct nv_look *l, uint32_t handle, const struct grou
             known = &before->v[i];
     }
     struct rm_timeslice t = {0};
+    if (rm_control(&l->s->io, l->fd, l->c->handle, handle, RM_GET_TIMESLICE, &t, NULL) == 0 && t.us)
+        g.timeslice_now_us = g.timeslice_us = t.us;
     if (known) /* by now it may be ours that is set */
         g.timeslice_us = known->timeslice_us;
-    else if (rm_control(&l->s->io, l->fd, l->c->handle, handle, RM_GET_TIMESLICE, &t, NULL) == 0 &&
-             t.us)
-        g.timeslice_us = t.us;
     return group_list_push(&l->c->groups, &g);
 }
 
@@ -282,7 +281,8 @@ static bool must_be_more(const struct nv_look *l)
 
 /* A context is built over a tenth of a second, and the library sets its timeslices last. So groups
  * that are not in `told` wait until they have looked the same for a while: what is read earlier is
- * not what to restore, and what is set earlier does not last. */
+ * not what to restore, and what is set earlier does not last. It is no promise: a PyTorch program
+ * was seen to have its timeslice set later still, which timeslice_now_us tells. */
 static int settle(struct nv_client *c, const struct group_list *told, uint64_t now)
 {
     struct group_list all = c->groups, fresh = {0};
@@ -346,8 +346,12 @@ int nv_client_discover(const struct nv_look *l, bool deep, bool wait)
 bool nv_client_unchanged(const struct nv_look *l)
 {
     for (size_t i = 0; i < l->c->groups.n; i++) {
-        if (class_of(l, l->c->groups.v[i].handles[3]) != RM_CLASS_GROUP)
+        /* Only a channel group answers this. */
+        struct device_group *g = &l->c->groups.v[i];
+        struct rm_timeslice t = {0};
+        if (rm_control(&l->s->io, l->fd, l->c->handle, g->handles[3], RM_GET_TIMESLICE, &t, NULL))
             return false;
+        g->timeslice_now_us = t.us;
     }
     for (uint32_t i = 0; i < AHEAD; i++) {
         if (class_of(l, RM_OWN_BASE + l->c->own_next + i * STRIDE))

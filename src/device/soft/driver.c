@@ -251,6 +251,7 @@ static int soft_scan(struct device_driver *base, struct proc_id proc, struct gro
             .gpu = v[i].gpu,
             .kind = v[i].copy ? GROUP_COPY : GROUP_COMPUTE,
             .timeslice_us = us,
+            .timeslice_now_us = v[i].timeslice_us,
             .source = -1,
             .nchannels = v[i].copy ? COPY_CHANNELS : COMPUTE_CHANNELS,
         };
