@@ -96,7 +96,9 @@ struct gpu_activity {
 struct activity_list {
     struct gpu_activity *v;
     size_t n, cap;
-    uint64_t lost; /* switches nobody saw: what is told is too little */
+    /* Bit for each GPU of which not everything is known: switches were lost, or who has had the
+     * engine since before anybody looked. There, not to be listed says nothing. */
+    uint32_t incomplete;
 };
 int activity_list_push(struct activity_list *l, const struct gpu_activity *a);
 void activity_list_free(struct activity_list *l);

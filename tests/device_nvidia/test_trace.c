@@ -45,14 +45,19 @@ static struct gpu_activity of(const struct activity_list *l, int32_t pid)
 static void tell(struct nv_engine *e, struct activity_list *l)
 {
     activity_list_free(l);
-    assert_int_equal(nv_engine_tell(e, 0, l), 0);
+    assert_int_equal(nv_engine_tell(e, 2, l), 0);
 }
 
 static void test_counting(void **state)
 {
     struct nv_engine e = {0};
     struct activity_list l = {0};
-    take(&e, RM_SWITCH_END, 10, 500); /* its start was before we looked */
+    tell(&e, &l);
+    assert_int_equal(l.incomplete, 1 << 2); /* who has had it since before is not known */
+    take(&e, RM_SWITCH_END, 10, 500);
+    tell(&e, &l);
+    assert_int_equal(l.incomplete, 1 << 2); /* now it is, but was not all the time */
+    assert_int_equal(l.n, 0);
     take(&e, RM_SWITCH_START, 20, 1000);
     take(&e, RM_SWITCH_END, 20, 1100);
     take(&e, RM_SWITCH_START, 10, 1300);
@@ -63,7 +68,7 @@ static void test_counting(void **state)
     tell(&e, &l);
     expect(&l, 20, 2, 200);
     expect(&l, 10, 2, 2000);
-    assert_int_equal(l.lost, 0);
+    assert_int_equal(l.incomplete, 0);
     /* Nothing new: nobody is listed, though 10 has the engine. */
     tell(&e, &l);
     assert_int_equal(l.n, 0);
@@ -120,15 +125,21 @@ static void test_lost(void **state)
     assert_int_equal(nv_engine_take(&e, &r), 0);
     r = record(0, RM_SWITCH_START, 10, 300); /* wraps: nothing is missing */
     assert_int_equal(nv_engine_take(&e, &r), 0);
+    assert_true(e.known);
     r = record(4, RM_SWITCH_END, 10, 900); /* three are, so it may be another burst's end */
     assert_int_equal(nv_engine_take(&e, &r), 0);
     r = (struct rm_switch_record){.type = 77, .seqno = 5, .pid = 10};
     assert_int_equal(nv_engine_take(&e, &r), 0);
+    assert_false(e.known);
     tell(&e, &l);
     expect(&l, 10, 2, 100);
-    assert_int_equal(l.lost, 4);
+    assert_int_equal(l.incomplete, 1 << 2);
+    r = record(6, RM_SWITCH_START, 10, 1000);
+    assert_int_equal(nv_engine_take(&e, &r), 0);
     tell(&e, &l);
-    assert_int_equal(l.lost, 0);
+    assert_int_equal(l.incomplete, 1 << 2);
+    tell(&e, &l);
+    assert_int_equal(l.incomplete, 0);
     activity_list_free(&l);
     nv_engine_free(&e);
 }
@@ -242,7 +253,8 @@ static void test_driver(void **state)
         expect(&l, (int32_t)a, 300, 300 * 100);
         expect(&l, (int32_t)b, 1, 2000);
         assert_int_equal(of(&l, (int32_t)a).gpu, 1);
-        assert_int_equal(l.lost, 0);
+        assert_int_equal(l.incomplete & 1 << 1, round ? 0 : 1 << 1);
+        assert_true(l.incomplete & 1 << 0); /* not looked at */
     }
     unsigned before = m.rm.ioctls;
     assert_int_equal(ask(&m, &l, NULL), 0);
@@ -258,6 +270,29 @@ static void test_driver(void **state)
     m.rm.now_ns += 500 * MS;
     assert_int_equal(ask(&m, &l, NULL), 0);
     expect(&l, (int32_t)a, 0, 500 * MS);
+    activity_list_free(&l);
+    end(&m);
+}
+
+/* Nobody asks any more: it stops, and starts again with the next call. */
+static void test_rest(void **state)
+{
+    struct machine m;
+    struct activity_list l = {0};
+    struct pid_list pids = {0};
+    begin(&m, 1, 0);
+    size_t open = m.rm.nopen;
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    m.rm.now_ns += NV_TRACE_REST_NS / 2;
+    assert_int_equal(m.d->ops->processes(m.d, &pids, NULL), 0);
+    assert_int_equal(fake_traces(&m.rm), 1);
+    m.rm.now_ns += NV_TRACE_REST_NS;
+    assert_int_equal(m.d->ops->processes(m.d, &pids, NULL), 0);
+    assert_int_equal(fake_traces(&m.rm), 0);
+    assert_int_equal(m.rm.nopen, open);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    assert_int_equal(fake_traces(&m.rm), 1);
+    pid_list_free(&pids);
     activity_list_free(&l);
     end(&m);
 }
@@ -280,7 +315,9 @@ static void test_slow_reader(void **state)
     fake_switch(&m.rm, 0, RM_SWITCH_END, a, 1000000070);
     assert_int_equal(ask(&m, &l, NULL), 0);
     expect(&l, (int32_t)a, 1, 70);
-    assert_int_equal(l.lost, NV_TRACE_RECORDS + 1);
+    assert_int_equal(l.incomplete & 1, 1);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    assert_int_equal(l.incomplete & 1, 0);
     activity_list_free(&l);
     end(&m);
 }
@@ -301,7 +338,7 @@ static void test_gone(void **state)
         else
             m.rm.fail_cmd = 0x90CD0102, m.rm.fail_status = 0x0F;
         assert_int_equal(ask(&m, &l, &err), -EIO);
-        assert_true(l.lost > 0);
+        assert_true(l.incomplete & 1);
         assert_int_equal(fake_traces(&m.rm), 0);
         m.rm.fail_cmd = 0;
         assert_int_equal(ask(&m, &l, NULL), -EAGAIN);
@@ -392,12 +429,12 @@ static void test_two_readers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counting),    cmocka_unit_test(test_quiet),
-        cmocka_unit_test(test_lost),        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_garbage),     cmocka_unit_test(test_driver),
-        cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_gone),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_namespace),
-        cmocka_unit_test(test_two_readers),
+        cmocka_unit_test(test_counting),  cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_lost),      cmocka_unit_test(test_many),
+        cmocka_unit_test(test_garbage),   cmocka_unit_test(test_driver),
+        cmocka_unit_test(test_rest),      cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_gone),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_namespace), cmocka_unit_test(test_two_readers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,6 +210,7 @@ static int nvidia_processes(struct device_driver *base, struct pid_list *out, st
 {
     struct nv_driver *d = nv(base);
     int r = -ENOTSUP;
+    nv_trace_rest(&d->trace);
     if (nvml_get(d)) {
         struct usage_list running = {0};
         r = nvml_running(d->nvml, &d->gpus, &running);

@@ -47,29 +47,31 @@ static int leave(struct nv_engine *e, uint64_t ns)
     return r;
 }
 
-static void lose(struct nv_engine *e, uint64_t records)
+static void lose(struct nv_engine *e)
 {
-    e->lost += records;
+    e->incomplete = true;
+    e->known = false;
     e->resident = 0;
 }
 
 int nv_engine_take(struct nv_engine *e, const struct rm_switch_record *r)
 {
     if (r->type != RM_RECORD_SWITCH) {
-        lose(e, 1);
+        lose(e);
         return 0;
     }
-    uint16_t missing = (uint16_t)(r->seqno - e->next_seqno);
-    if (e->started && missing)
-        lose(e, missing);
+    if (e->started && r->seqno != e->next_seqno)
+        lose(e);
     e->started = true;
     e->next_seqno = (uint16_t)(r->seqno + 1);
     /* Another user's or the kernel's: nobody we could name, but it has the engine. */
     bool named = r->pid && r->pid <= INT32_MAX;
+    if (r->tag != RM_SWITCH_START && r->tag != RM_SWITCH_END)
+        return 0;
+    e->incomplete |= !e->known;
+    e->known = true;
     if (r->tag == RM_SWITCH_END)
         return e->resident == r->pid ? leave(e, r->ns) : 0;
-    if (r->tag != RM_SWITCH_START)
-        return 0;
     int status = leave(e, r->ns); /* its end was not told */
     if (!named)
         return status;
@@ -97,9 +99,10 @@ int nv_engine_tell(struct nv_engine *e, unsigned gpu, struct activity_list *out)
         struct gpu_activity a = {(int32_t)u->pid, gpu, u->bursts, u->busy_ns};
         r = activity_list_push(out, &a);
     }
-    out->lost += e->lost;
+    if (e->incomplete || !e->known)
+        out->incomplete |= 1U << gpu;
     e->nusers = 0;
-    e->lost = 0;
+    e->incomplete = false;
     return r;
 }
 
@@ -213,7 +216,7 @@ static int start(const struct nv_trace *t, struct nv_trace_gpu *g, const struct 
     struct rm_enable_events enable = {.enable = 1, .flags = RM_EVENTS_KEEP_OLDEST};
     if (r == 0)
         r = control(t, g, BUFFER, RM_ENABLE_EVENTS, &enable, err);
-    g->read_ns = io->now_ns(io->ctx);
+    g->read_ns = g->asked_ns = io->now_ns(io->ctx);
     return r;
 }
 
@@ -281,15 +284,28 @@ int nv_trace_read(struct nv_trace *t, struct activity_list *out)
     for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
         struct nv_trace_gpu *g = &t->gpu[i];
         int r = g->client ? take_new(t, g) : 0;
-        if (r == 0) {
-            r = nv_engine_tell(&g->engine, i, out);
-        } else {
+        if (r < 0)
             stop(t, g);
-            out->lost++;
-        }
+        else
+            r = nv_engine_tell(&g->engine, i, out);
+        g->asked_ns = g->read_ns;
+        if (!g->client)
+            out->incomplete |= 1U << i;
         result = result < 0 ? result : r;
     }
     return result;
+}
+
+void nv_trace_rest(struct nv_trace *t)
+{
+    uint64_t now = t->io->now_ns(t->io->ctx);
+    for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
+        struct nv_trace_gpu *g = &t->gpu[i];
+        if (!g->client || now < g->asked_ns + NV_TRACE_REST_NS)
+            continue;
+        stop(t, g);
+        g->retry_at = 0;
+    }
 }
 
 void nv_trace_free(struct nv_trace *t)

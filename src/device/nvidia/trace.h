@@ -20,7 +20,8 @@ struct nv_engine {
     uint64_t told_ns;  /* of its present burst that was counted already */
     bool started;      /* `next_seqno` is valid */
     uint16_t next_seqno;
-    uint64_t lost; /* records */
+    bool known;      /* resident is right, nobody included */
+    bool incomplete; /* since it was last asked it was not, or records were lost */
     struct nv_engine_user *users;
     size_t nusers, cap;
 };
@@ -35,11 +36,12 @@ void nv_engine_free(struct nv_engine *e);
 /* 8192 records: 2 s at 2000 switches/s. Read about ten times a second. */
 #define NV_TRACE_RECORDS  8192U
 #define NV_TRACE_LAG_NS   (50 * NSEC_PER_MSEC) /* see above, and some more */
+#define NV_TRACE_REST_NS  (5 * NSEC_PER_SEC)
 #define NV_TRACE_RETRY_NS (10 * NSEC_PER_SEC)
 
 struct nv_trace_gpu {
     uint32_t client; /* 0: not started; owns the objects below */
-    uint64_t retry_at;
+    uint64_t retry_at, asked_ns;
     int gpu_fd;
     const volatile struct rm_event_header *header;
     const volatile struct rm_switch_record *records;
@@ -54,6 +56,8 @@ struct nv_trace {
     struct nv_trace_gpu gpu[DEVICE_GPUS_MAX];
 };
 
+/* Stops where nobody has read for NV_TRACE_REST_NS: each switch takes some 2 us more with it. */
+void nv_trace_rest(struct nv_trace *t);
 /* Starts for this GPU if it has not, or tries again after a while. */
 int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu, struct error *err);
 /* What happened since the last call. */
