@@ -330,6 +330,10 @@ int scenario_load(const char *path, struct scenario_how how, struct scenario **o
         s->seconds = s->quick_seconds > 0 ? s->quick_seconds : s->seconds / 3;
         s->repeat = s->quick_repeat;
     }
+    if (how.quick && how.soft) { /* its times are exact: windows may be short */
+        s->seconds = fmin(s->seconds, 0.8);
+        s->settle = fmin(s->settle, 0.3);
+    }
     *out = s;
     return 0;
 }

@@ -382,6 +382,8 @@ int steer_step(struct run *run, const char *line, struct error *err)
     char with_pids[2 * SCENARIO_TEXT], text[2 * SCENARIO_TEXT], word[24] = "", name[24] = "";
     sscanf(line, "%23s %23s", word, name);
     const struct role *role = scenario_role(run->s, name);
+    if (strcmp(word, "wait") == 0)
+        return 0;
     if (role && strcmp(word, "start") == 0)
         return steer_start(run, role, err);
     if (role && strcmp(word, "stop") == 0)
