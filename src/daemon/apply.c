@@ -111,6 +111,7 @@ void mgr_decide(struct manager *m, uint32_t device)
         if (plan.settings[i].runnable && m->groups[plan.settings[i].group].suspended)
             mgr_apply_runnable(m, plan.settings[i].group);
     }
+    mgr_demand_decided(m, device);
     for (size_t i = 0; i < plan.n; i++) {
         uint64_t retry = m->groups[plan.settings[i].group].retry_at;
         if (retry > m->now)

@@ -1,5 +1,5 @@
 /* See manager.h. A turn (manager_tick) does what is due, in this order: processes that ended,
- * discovery of processes, scans of known processes, usage, decisions. */
+ * discovery of processes, scans of known processes, who works, decisions. */
 #include "daemon/manager.h"
 
 #include <errno.h>
@@ -64,6 +64,8 @@ static int job_enter(struct manager *m, uint32_t slot, const struct journal_job 
     if (fd < 0)
         return fd;
     m->jobs[slot] = (struct mjob){.j = *rec, .root_pidfd = fd, .added_ns = m->now, .busy = -1};
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++)
+        m->jobs[slot].on[d].busy = -1;
     m->jobs_end = slot >= m->jobs_end ? slot + 1 : m->jobs_end;
     mgr_core(m, (struct core_event){.type = EV_JOB_ADD,
                                     .job = slot,
@@ -219,69 +221,6 @@ static void reap(struct manager *m)
     }
 }
 
-/* Whether who works matters now: somebody looks, or jobs take turns. */
-static bool usage_wanted(const struct manager *m)
-{
-    bool turns = false;
-    for (unsigned d = 0; d < m->ngpus; d++)
-        turns |= m->wake[d] != CORE_NEVER;
-    return m->driver->ops->usage && (turns || m->now < m->watched_until);
-}
-
-static void usage(struct manager *m)
-{
-    struct usage_list list = {0};
-    m->usage_at = m->now + USAGE_NS;
-    if (m->driver->ops->usage(m->driver, &list, NULL) < 0) {
-        usage_list_free(&list);
-        return;
-    }
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        m->jobs[i].busy = -1;
-        m->jobs[i].memory_bytes = 0;
-    }
-    double(*busy)[DEVICE_GPUS_MAX] = calloc(m->jobs_end + 1, sizeof(*busy));
-    bool(*known)[DEVICE_GPUS_MAX] = calloc(m->jobs_end + 1, sizeof(*known));
-    for (size_t k = 0; k < list.n && busy && known; k++) {
-        uint32_t p = mgr_process_find(m, list.v[k].pid);
-        if (p == NONE || list.v[k].gpu >= m->ngpus)
-            continue;
-        uint32_t job = m->processes[p].job;
-        m->jobs[job].memory_bytes += list.v[k].memory_bytes;
-        if (list.v[k].busy >= 0) {
-            busy[job][list.v[k].gpu] += list.v[k].busy;
-            known[job][list.v[k].gpu] = true;
-        }
-    }
-    for (uint32_t i = 0; i < m->jobs_end && busy && known; i++) {
-        struct mjob *j = &m->jobs[i];
-        for (unsigned d = 0; d < m->ngpus && j->j.root.pid; d++) {
-            if (!known[i][d])
-                continue;
-            j->busy = (j->busy < 0 ? 0 : j->busy) + busy[i][d];
-            bool works = busy[i][d] > 0;
-            /* No work in a window in which it was not allowed to work says nothing. */
-            if (works)
-                j->on[d].idle_windows = 0;
-            else if (j->on[d].ran && j->on[d].idle_windows < IDLE_WINDOWS)
-                j->on[d].idle_windows++;
-            bool runnable;
-            uint32_t us;
-            j->on[d].ran = core_member_state(m->core, i, d, &runnable, &us) ? runnable : false;
-            mgr_core(m, (struct core_event){.type = EV_DEMAND,
-                                            .job = i,
-                                            .device = d,
-                                            .on = j->on[d].idle_windows < IDLE_WINDOWS});
-        }
-    }
-    free(busy);
-    free(known);
-    usage_list_free(&list);
-    /* Only where jobs take turns does it change anything. */
-    for (unsigned d = 0; d < m->ngpus; d++)
-        m->dirty[d] |= m->wake[d] != CORE_NEVER;
-}
-
 static uint64_t decide_due(struct manager *m)
 {
     uint64_t next = CORE_NEVER;
@@ -308,11 +247,7 @@ uint64_t manager_tick(struct manager *m, uint64_t now_ns)
     uint64_t next = min_u64(m->discover_at, mgr_scan_due(m));
     if (m->nunclaimed && now_ns >= m->claim_until)
         mgr_undo_unclaimed(m);
-    if (usage_wanted(m)) {
-        if (now_ns >= m->usage_at)
-            usage(m);
-        next = min_u64(next, m->usage_at);
-    }
+    next = min_u64(next, mgr_demand_due(m));
     next = min_u64(next, decide_due(m));
     return m->nunclaimed ? min_u64(next, m->claim_until) : next;
 }

@@ -1,6 +1,7 @@
 /* Inside the manager: its tables, and what its files offer each other.
  *   manager.c    jobs, turns, beginning and ending
  *   processes.c  finding processes and their channel groups
+ *   demand.c     who works
  *   apply.c      from the core's plan to the device */
 #ifndef CEDE_DAEMON_MANAGER_IMPL_H
 #define CEDE_DAEMON_MANAGER_IMPL_H
@@ -27,6 +28,12 @@
 #define CLAIM_NS          (2 * NSEC_PER_SEC) /* journal records that nobody claims by then are undone */
 #define ERROR_SHOWN_NS    (5 * NSEC_PER_SEC)
 #define IDLE_WINDOWS      3 /* windows without work before a job counts as idle */
+#define ACTIVITY_NS       (100 * NSEC_PER_MSEC)
+#define ACTIVITY_RETRY_NS (10 * NSEC_PER_SEC)
+#define ACTIVITY_VALID_NS (5 * NSEC_PER_SEC) /* what it told last counts for more than usage() */
+/* Time of its own turns without work before a job counts as idle: with turns of 200 ms, a gap of
+ * half a second or more. Shorter ones are not worth the time until it is looked at again. */
+#define IDLE_QUIET_NS (300 * NSEC_PER_MSEC)
 
 struct mprocess {
     struct proc_id id; /* pid 0: free */
@@ -48,6 +55,20 @@ struct mgroup {
     uint64_t retry_at;
 };
 
+/* A job on a device: see demand.c. */
+struct mjob_on {
+    bool idle;   /* as the core was told */
+    double busy; /* by usage(); < 0: unknown */
+    uint8_t idle_windows;
+    bool ran;      /* was runnable some time since usage() was asked */
+    bool runnable; /* since since_ns; else it was until until_ns */
+    uint64_t since_ns, until_ns;
+    uint32_t bursts; /* in the last window of activity() */
+    uint64_t busy_ns;
+    uint64_t quiet_ns; /* runnable and not on the engine, since it was last */
+    uint64_t seen_ns;  /* when activity() last told whether it works; 0: never */
+};
+
 struct mjob {
     struct journal_job j; /* root.pid 0: free */
     int root_pidfd;       /* -1: the root has ended */
@@ -58,10 +79,7 @@ struct mjob {
     struct error error;
     double busy;
     uint64_t memory_bytes;
-    struct {
-        uint8_t idle_windows;
-        bool ran;
-    } on[DEVICE_GPUS_MAX];
+    struct mjob_on on[DEVICE_GPUS_MAX];
 };
 
 /* A GPU process that belongs to no job: looked at once. */
@@ -93,7 +111,9 @@ struct manager {
     uint64_t claim_until;
 
     uint64_t now, discover_at, usage_at, watched_until, restored_seen;
-    bool device_lost; /* told once, not every second */
+    uint64_t activity_at, activity_ns;    /* ns: known up to here; 0: nobody looked */
+    double outside_busy[DEVICE_GPUS_MAX]; /* of processes in no job, by usage() */
+    bool device_lost;                     /* told once, not every second */
     bool dirty[DEVICE_GPUS_MAX];
     uint64_t wake[DEVICE_GPUS_MAX];
 };
@@ -115,6 +135,12 @@ void mgr_process_remove(struct manager *m, uint32_t slot, bool keep);
 void mgr_discover(struct manager *m);
 /* Scans what is due; returns when the next is. */
 uint64_t mgr_scan_due(struct manager *m);
+
+/* demand.c */
+/* After each decision: who may run now. */
+void mgr_demand_decided(struct manager *m, unsigned device);
+/* Asks the driver what is due; returns when the next is. */
+uint64_t mgr_demand_due(struct manager *m);
 
 /* apply.c */
 uint32_t mgr_journal_flags(const struct mgroup *g);

@@ -93,6 +93,7 @@ struct gpu_activity {
     uint32_t bursts;
     uint64_t busy_ns;
 };
+#define ACTIVITY_LAG_NS (50 * NSEC_PER_MSEC) /* what happened since may be told next time */
 struct activity_list {
     struct gpu_activity *v;
     size_t n, cap;

@@ -266,7 +266,7 @@ static void test_driver(void **state)
     expect(&l, (int32_t)a, 1, 0);
     m.rm.now_ns += 500 * MS;
     assert_int_equal(ask(&m, &l, NULL), 0);
-    expect(&l, (int32_t)a, 0, 500 * MS - NV_TRACE_LAG_NS);
+    expect(&l, (int32_t)a, 0, 500 * MS - ACTIVITY_LAG_NS);
     m.rm.now_ns += 500 * MS;
     assert_int_equal(ask(&m, &l, NULL), 0);
     expect(&l, (int32_t)a, 0, 500 * MS);

@@ -104,7 +104,7 @@ static int runnable(struct mock_driver *m, const struct device_group *const *g, 
         if (!x)
             r = r ? r : -ESRCH;
         else if (!fail || (m->partial && i == 0))
-            x->suspended = !on;
+            x->suspended = !on, x->ran |= on;
     }
     return fail ? error_set(err, -fail, "mock %s", on ? "resume" : "suspend") : r;
 }
@@ -138,6 +138,26 @@ static int usage(struct device_driver *d, struct usage_list *out, struct error *
     return 0;
 }
 
+static int activity(struct device_driver *d, struct activity_list *out, struct error *err)
+{
+    struct mock_driver *m = self(d);
+    m->activity_calls++;
+    if (!m->has_activity)
+        return error_set(err, -ENOTSUP, "mock activity");
+    for (size_t i = 0; i < MOCK_GROUPS; i++) {
+        struct mock_group *g = &m->g[i];
+        if (g->dg.proc.pid && g->dg.kind == GROUP_COMPUTE && (g->ran || !g->suspended) &&
+            (g->bursts || g->busy_ns))
+            activity_list_push(out, &(struct gpu_activity){.pid = g->dg.proc.pid,
+                                                           .gpu = g->dg.gpu,
+                                                           .bursts = g->bursts,
+                                                           .busy_ns = g->busy_ns});
+        g->ran = !g->suspended;
+    }
+    out->incomplete = m->incomplete ? UINT32_MAX : 0;
+    return 0;
+}
+
 static void close_driver(struct device_driver *d)
 {
     (void)d;
@@ -157,6 +177,7 @@ void mock_init(struct mock_driver *d, unsigned ngpus)
         .suspend = suspend,
         .resume = resume,
         .usage = usage,
+        .activity = activity,
     };
     memset(d, 0, sizeof(*d));
     d->base.ops = &ops;

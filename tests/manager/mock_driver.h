@@ -11,7 +11,10 @@ struct mock_group {
     struct device_group dg; /* proc.pid 0: free */
     uint64_t timeslice_us;
     bool suspended;
-    double busy; /* what usage() tells of its process */
+    double busy;     /* what usage() tells of its process */
+    uint32_t bursts; /* what activity() tells each time, unless it is suspended all the time */
+    uint64_t busy_ns;
+    bool ran;
 };
 
 struct mock_driver {
@@ -21,7 +24,8 @@ struct mock_driver {
     int fail_timeslice, fail_suspend, fail_resume, fail_scan; /* errno to answer, 0: work */
     bool partial; /* a failing suspend has suspended the first group nevertheless */
     unsigned timeslice_calls, suspend_calls, resume_calls, scans;
-    bool has_usage;
+    bool has_usage, has_activity, incomplete;
+    unsigned activity_calls;
 };
 
 void mock_init(struct mock_driver *d, unsigned ngpus);

@@ -15,150 +15,7 @@
 
 #include <cmocka.h>
 
-#include "mock_driver.h"
-
-struct fixture {
-    char dir[64];
-    struct mock_driver d;
-    struct journal *j;
-    struct manager *m;
-    uint64_t now;
-    pid_t children[64];
-    unsigned n;
-};
-
-static bool rule(void *arg, pid_t pid, struct job_spec *spec)
-{
-    const pid_t *match = arg;
-    if (pid != *match)
-        return false;
-    *spec = (struct job_spec){.class = CLASS_BATCH, .weight = 50, .source = JOB_RULE, .name = "r"};
-    return true;
-}
-
-static void start(struct fixture *f, const char *policy, pid_t *rule_pid)
-{
-    struct error err = {""};
-    struct manager_options o = {
-        .policy = policy, .rule = rule_pid ? rule : NULL, .rule_arg = rule_pid};
-    core_params_default(&o.params);
-    if (journal_open(f->dir, 0, &f->j, &err) < 0)
-        fail_msg("%s", err.text);
-    if (manager_new(&f->d.base, f->j, &o, &f->m, &err) < 0)
-        fail_msg("%s", err.text);
-    f->now = max_u64(f->now, monotonic_ns());
-}
-
-static void stop(struct fixture *f, bool restore)
-{
-    assert_int_equal(manager_free(f->m, restore), 0);
-    journal_close(f->j);
-    f->m = NULL;
-}
-
-/* As after kill -9: the memory is gone, the files and the device stay. */
-static void crash(struct fixture *f)
-{
-    manager_free(f->m, false);
-    journal_close(f->j);
-    f->m = NULL;
-}
-
-static int setup(void **state)
-{
-    struct fixture *f = calloc(1, sizeof(*f));
-    snprintf(f->dir, sizeof(f->dir), "/tmp/cede-test-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
-    mock_init(&f->d, 2);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-    char cmd[128];
-    if (f->m)
-        crash(f);
-    for (unsigned i = 0; i < f->n; i++) {
-        kill(f->children[i], SIGKILL);
-        waitpid(f->children[i], NULL, 0);
-    }
-    snprintf(cmd, sizeof(cmd), "rm -rf %s", f->dir);
-    assert_int_equal(system(cmd), 0);
-    free(f);
-    return 0;
-}
-
-static void wait_to_die(void)
-{
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (;;)
-        pause();
-}
-
-static pid_t child(struct fixture *f)
-{
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        wait_to_die();
-    return f->children[f->n++] = pid;
-}
-
-static void end(struct fixture *f, pid_t pid)
-{
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-    for (unsigned i = 0; i < f->n; i++) {
-        if (f->children[i] == pid)
-            f->children[i] = f->children[--f->n];
-    }
-    mock_exit(&f->d, pid);
-}
-
-static void ticks(struct fixture *f, uint64_t ms)
-{
-    uint64_t until = f->now + ms * NSEC_PER_MSEC;
-    while (f->now < until) {
-        uint64_t next = manager_tick(f->m, f->now);
-        f->now = max_u64(min_u64(next, until), f->now + NSEC_PER_MSEC);
-    }
-    manager_tick(f->m, f->now);
-}
-
-static uint32_t add(struct fixture *f, pid_t pid, enum job_class class)
-{
-    struct proc_stat st;
-    struct error err = {""};
-    uint32_t job = MANAGER_NONE;
-    assert_int_equal(proc_stat_read(pid, &st), 0);
-    struct job_spec spec = {.class = class, .weight = WEIGHT_DEFAULT, .source = JOB_PID};
-    if (manager_add(f->m, st.id, &spec, &job, &err) < 0)
-        fail_msg("%s", err.text);
-    return job;
-}
-
-static struct mock_group *on(struct fixture *f, pid_t pid)
-{
-    return mock_compute(&f->d, pid, 0);
-}
-
-static unsigned suspended_groups(const struct fixture *f)
-{
-    unsigned n = 0;
-    for (size_t i = 0; i < MOCK_GROUPS; i++)
-        n += f->d.g[i].dg.proc.pid && f->d.g[i].suspended;
-    return n;
-}
-
-static unsigned changed_groups(const struct fixture *f)
-{
-    unsigned n = 0;
-    for (size_t i = 0; i < MOCK_GROUPS; i++)
-        n += f->d.g[i].dg.proc.pid && (f->d.g[i].suspended || f->d.g[i].timeslice_us != 2048);
-    return n;
-}
+#include "fixture.h"
 
 static void test_classes_become_timeslices(void **state)
 {
@@ -382,20 +239,6 @@ static void test_rules(void **state)
 }
 
 /* One latency job, two batch jobs: one of them is suspended. */
-static void three_jobs(struct fixture *f, pid_t p[3])
-{
-    for (int i = 0; i < 3; i++) {
-        p[i] = child(f);
-        mock_context(&f->d, p[i], 0, 3);
-    }
-    start(f, "priority", NULL);
-    add(f, p[0], CLASS_LATENCY);
-    add(f, p[1], CLASS_BATCH);
-    add(f, p[2], CLASS_BATCH);
-    ticks(f, 100);
-    assert_int_equal(suspended_groups(f), 4);
-}
-
 static void test_crash_and_undo(void **state)
 {
     struct fixture *f = *state;
@@ -537,33 +380,6 @@ static void test_failing_driver(void **state)
     assert_int_equal(on(f, lat)->timeslice_us, 1000000);
 }
 
-static void test_idle_jobs_yield_turns(void **state)
-{
-    struct fixture *f = *state;
-    pid_t p[3];
-    f->d.has_usage = true;
-    three_jobs(f, p);
-    on(f, p[1])->busy = 0;
-    ticks(f, 5000);
-    unsigned ran[3] = {0};
-    for (int t = 0; t < 2000; t++) {
-        ticks(f, 10);
-        ran[1] += !on(f, p[1])->suspended;
-        ran[2] += !on(f, p[2])->suspended;
-    }
-    assert_true(ran[1] > 0); /* it is looked at */
-    assert_true(ran[2] > 30 * ran[1]);
-    on(f, p[1])->busy = 1;
-    ticks(f, 5000);
-    ran[1] = ran[2] = 0;
-    for (int t = 0; t < 2000; t++) {
-        ticks(f, 10);
-        ran[1] += !on(f, p[1])->suspended;
-        ran[2] += !on(f, p[2])->suspended;
-    }
-    assert_in_range(ran[1], 900, 1100);
-}
-
 static void test_hung_daemon(void **state)
 {
     struct fixture *f = *state;
@@ -648,7 +464,6 @@ static void test_journal_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         T(test_classes_become_timeslices),
         T(test_program_sets_its_timeslice),
         T(test_batch_jobs_take_turns),
@@ -661,7 +476,6 @@ int main(void)
         T(test_orphaned_records_are_undone),
         T(test_pause_survives),
         T(test_failing_driver),
-        T(test_idle_jobs_yield_turns),
         T(test_hung_daemon),
         T(test_nested_job),
         T(test_journal_files),

@@ -260,9 +260,9 @@ static int take_new(const struct nv_trace *t, struct nv_trace_gpu *g)
         return -EIO;
     if (put == g->get) {
         /* What happened in the last moments may not be here yet. */
-        if (now > g->read_ns + NV_TRACE_LAG_NS) {
-            r = nv_engine_quiet(&g->engine, now - NV_TRACE_LAG_NS - g->read_ns);
-            g->read_ns = now - NV_TRACE_LAG_NS;
+        if (now > g->read_ns + ACTIVITY_LAG_NS) {
+            r = nv_engine_quiet(&g->engine, now - ACTIVITY_LAG_NS - g->read_ns);
+            g->read_ns = now - ACTIVITY_LAG_NS;
         }
         return r;
     }

@@ -3,7 +3,7 @@
  * frees them when our file is closed, however we end. Several readers do not disturb each other.
  *
  * The driver moves records from the engine's buffer to ours about every 33 ms: what happened since
- * is not seen yet. Decides nothing; must not wait. */
+ * is not seen yet (ACTIVITY_LAG_NS). Decides nothing; must not wait. */
 #ifndef CEDE_DEVICE_NVIDIA_TRACE_H
 #define CEDE_DEVICE_NVIDIA_TRACE_H
 
@@ -35,7 +35,6 @@ void nv_engine_free(struct nv_engine *e);
 
 /* 8192 records: 2 s at 2000 switches/s. Read about ten times a second. */
 #define NV_TRACE_RECORDS  8192U
-#define NV_TRACE_LAG_NS   (50 * NSEC_PER_MSEC) /* see above, and some more */
 #define NV_TRACE_REST_NS  (5 * NSEC_PER_SEC)
 #define NV_TRACE_RETRY_NS (10 * NSEC_PER_SEC)
 

@@ -1,0 +1,194 @@
+/* Who works: what the driver tells of GPU time, as demand for the core. Two sources, both asked
+ * only while somebody takes turns (or looks):
+ *   usage()     everybody's share of time, once a second, of the last second or more. Slow, and
+ *               says nothing of a job that was suspended most of the time.
+ *   activity()  who got the engine, ten times a second. A job that got it works. A job that could
+ *               have had it and did not is idle, but only if nobody above it may have kept it
+ *               away; and a job that has the engine and is not asked to leave may have stopped
+ *               working: then activity() says nothing, and usage() counts.
+ * Decides nothing. */
+#include "daemon/manager_impl.h"
+
+#define OTHERS_BUSY 0.9 /* share of time above which others may keep a job off the engine */
+
+static bool turns_taken(const struct manager *m)
+{
+    bool turns = false;
+    for (unsigned d = 0; d < m->ngpus; d++)
+        turns |= m->wake[d] != CORE_NEVER;
+    return turns;
+}
+
+static void tell(struct manager *m, uint32_t job, unsigned d, bool works)
+{
+    struct mjob_on *on = &m->jobs[job].on[d];
+    mgr_core(m, (struct core_event){.type = EV_DEMAND, .job = job, .device = d, .on = works});
+    /* Only where jobs take turns does it change anything. */
+    m->dirty[d] |= on->idle == works && m->wake[d] != CORE_NEVER;
+    on->idle = !works;
+}
+
+/* ---- usage ---- */
+
+static void usage_demand(struct manager *m, uint32_t job, unsigned d)
+{
+    struct mjob_on *on = &m->jobs[job].on[d];
+    /* No work in a window in which it was not allowed to work says nothing. */
+    if (on->busy > 0)
+        on->idle_windows = 0;
+    else if (on->ran && on->idle_windows < IDLE_WINDOWS)
+        on->idle_windows++;
+    bool runnable;
+    uint32_t us;
+    on->ran = core_member_state(m->core, job, d, &runnable, &us) ? runnable : false;
+    if (!on->seen_ns || m->now - on->seen_ns > ACTIVITY_VALID_NS)
+        tell(m, job, d, on->idle_windows < IDLE_WINDOWS);
+}
+
+static void usage(struct manager *m)
+{
+    struct usage_list list = {0};
+    m->usage_at = m->now + USAGE_NS;
+    if (m->driver->ops->usage(m->driver, &list, NULL) < 0) {
+        usage_list_free(&list);
+        return;
+    }
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        m->jobs[i].busy = -1;
+        m->jobs[i].memory_bytes = 0;
+        for (unsigned d = 0; d < m->ngpus; d++)
+            m->jobs[i].on[d].busy = -1;
+    }
+    for (unsigned d = 0; d < m->ngpus; d++)
+        m->outside_busy[d] = 0;
+    for (size_t k = 0; k < list.n; k++) {
+        const struct gpu_usage *u = &list.v[k];
+        uint32_t p = mgr_process_find(m, u->pid);
+        if (u->gpu >= m->ngpus)
+            continue;
+        double *busy =
+            p == NONE ? &m->outside_busy[u->gpu] : &m->jobs[m->processes[p].job].on[u->gpu].busy;
+        if (u->busy >= 0)
+            *busy = (*busy < 0 ? 0 : *busy) + u->busy;
+        if (p != NONE)
+            m->jobs[m->processes[p].job].memory_bytes += u->memory_bytes;
+    }
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        struct mjob *j = &m->jobs[i];
+        for (unsigned d = 0; d < m->ngpus && j->j.root.pid; d++) {
+            if (j->on[d].busy < 0)
+                continue;
+            j->busy = (j->busy < 0 ? 0 : j->busy) + j->on[d].busy;
+            usage_demand(m, i, d);
+        }
+    }
+    usage_list_free(&list);
+}
+
+/* ---- activity ---- */
+
+void mgr_demand_decided(struct manager *m, unsigned device)
+{
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        struct mjob_on *on = &m->jobs[i].on[device];
+        bool runnable;
+        uint32_t us;
+        if (!m->jobs[i].j.root.pid || !core_member_state(m->core, i, device, &runnable, &us))
+            runnable = false;
+        if (runnable && !on->runnable)
+            on->since_ns = m->now;
+        on->until_ns = runnable ? UINT64_MAX : on->runnable ? m->now : on->until_ns;
+        on->runnable = runnable;
+    }
+}
+
+/* Whether those who may run at the same time leave the engine to this job now and then. */
+static bool others_leave_room(const struct manager *m, uint32_t job, unsigned d)
+{
+    double sum = m->outside_busy[d];
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        const struct mjob_on *on = &m->jobs[i].on[d];
+        if (i == job || !m->jobs[i].j.root.pid || !on->runnable)
+            continue;
+        if (on->busy < 0)
+            return false; /* not known */
+        sum += on->busy;
+    }
+    return sum < OTHERS_BUSY;
+}
+
+static void activity_demand(struct manager *m, uint32_t job, unsigned d, uint64_t from, uint64_t to)
+{
+    struct mjob_on *on = &m->jobs[job].on[d];
+    if (on->bursts) {
+        on->quiet_ns = 0;
+        on->seen_ns = m->now;
+        tell(m, job, d, true);
+        return;
+    }
+    from = max_u64(from, on->since_ns);
+    to = min_u64(to, on->until_ns);
+    if (on->busy_ns || from >= to || !others_leave_room(m, job, d))
+        return;
+    on->quiet_ns = min_u64(on->quiet_ns + (to - from), IDLE_QUIET_NS);
+    if (on->quiet_ns < IDLE_QUIET_NS)
+        return;
+    on->seen_ns = m->now;
+    tell(m, job, d, false);
+}
+
+static void activity(struct manager *m)
+{
+    struct activity_list list = {0};
+    uint64_t from = m->activity_ns;
+    m->activity_at = m->now + ACTIVITY_NS;
+    if (m->driver->ops->activity(m->driver, &list, NULL) < 0) {
+        m->activity_at = m->now + ACTIVITY_RETRY_NS;
+        m->activity_ns = 0;
+        activity_list_free(&list);
+        return;
+    }
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        for (unsigned d = 0; d < m->ngpus; d++)
+            m->jobs[i].on[d].bursts = 0, m->jobs[i].on[d].busy_ns = 0;
+    }
+    for (size_t k = 0; k < list.n; k++) {
+        const struct gpu_activity *a = &list.v[k];
+        uint32_t p = mgr_process_find(m, a->pid);
+        if (p == NONE || a->gpu >= m->ngpus)
+            continue;
+        struct mjob_on *on = &m->jobs[m->processes[p].job].on[a->gpu];
+        on->bursts += a->bursts;
+        on->busy_ns += a->busy_ns;
+    }
+    /* What the driver told is of the time until ACTIVITY_LAG_NS ago, or later. After a pause the
+     * window begins anew: nobody looked. */
+    uint64_t to = m->now - ACTIVITY_LAG_NS;
+    m->activity_ns = to;
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        for (unsigned d = 0; d < m->ngpus && m->jobs[i].j.root.pid; d++) {
+            bool all_known = from && !(list.incomplete & 1U << d);
+            activity_demand(m, i, d, all_known ? from : to, to);
+        }
+    }
+    activity_list_free(&list);
+}
+
+uint64_t mgr_demand_due(struct manager *m)
+{
+    uint64_t next = CORE_NEVER;
+    bool turns = turns_taken(m);
+    if (m->driver->ops->usage && (turns || m->now < m->watched_until)) {
+        if (m->now >= m->usage_at)
+            usage(m);
+        next = min_u64(next, m->usage_at);
+    }
+    if (m->driver->ops->activity && turns) {
+        if (m->now >= m->activity_at)
+            activity(m);
+        next = min_u64(next, m->activity_at);
+    } else {
+        m->activity_ns = 0;
+    }
+    return next;
+}

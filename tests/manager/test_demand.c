@@ -1,0 +1,131 @@
+/* Who works, by what the driver tells of GPU time and of the engine, and who gets turns by that. */
+#include "fixture.h"
+
+static void test_idle_jobs_yield_turns(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    f->d.has_usage = true;
+    three_jobs(f, p);
+    on(f, p[1])->busy = 0;
+    ticks(f, 5000);
+    unsigned ran[3] = {0};
+    for (int t = 0; t < 2000; t++) {
+        ticks(f, 10);
+        ran[1] += !on(f, p[1])->suspended;
+        ran[2] += !on(f, p[2])->suspended;
+    }
+    assert_true(ran[1] > 0); /* it is looked at */
+    assert_true(ran[2] > 30 * ran[1]);
+    on(f, p[1])->busy = 1;
+    ticks(f, 5000);
+    ran[1] = ran[2] = 0;
+    for (int t = 0; t < 2000; t++) {
+        ticks(f, 10);
+        ran[1] += !on(f, p[1])->suspended;
+        ran[2] += !on(f, p[2])->suspended;
+    }
+    assert_in_range(ran[1], 900, 1100);
+}
+
+static void count_turns(struct fixture *f, const pid_t p[3], unsigned ms, unsigned ran[3])
+{
+    memset(ran, 0, 3 * sizeof(ran[0]));
+    for (unsigned t = 0; t < ms; t += 10) {
+        ticks(f, 10);
+        for (int i = 0; i < 3; i++)
+            ran[i] += !on(f, p[i])->suspended;
+    }
+}
+
+/* Three jobs of which usage() says that all work, as it does for seconds after one has stopped, and
+ * the latency job needs little. */
+static void three_active_jobs(struct fixture *f, pid_t p[3])
+{
+    f->d.has_usage = f->d.has_activity = true;
+    three_jobs(f, p);
+    for (int i = 0; i < 3; i++)
+        on(f, p[i])->bursts = 20, on(f, p[i])->busy_ns = 10 * NSEC_PER_MSEC;
+    on(f, p[0])->busy = 0.1;
+    ticks(f, 2000);
+}
+
+static void test_activity_tells_idle_jobs(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    unsigned ran[3];
+    three_active_jobs(f, p);
+    count_turns(f, p, 4000, ran);
+    assert_in_range(ran[1], 180, 220);
+    on(f, p[1])->bursts = 0;
+    on(f, p[1])->busy_ns = 0;
+    ticks(f, 1200); /* three of its turns: more than 0.3 s */
+    count_turns(f, p, 10000, ran);
+    assert_true(ran[1] > 0); /* it is looked at */
+    assert_true(ran[2] > 20 * ran[1]);
+    /* It works again: seen when it is looked at. */
+    on(f, p[1])->bursts = 1;
+    ticks(f, 3000);
+    count_turns(f, p, 4000, ran);
+    assert_in_range(ran[1], 180, 220);
+}
+
+static void test_activity_that_says_nothing(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    unsigned ran[3];
+    three_active_jobs(f, p);
+    on(f, p[1])->bursts = 0;
+    /* It has the engine, and may be working or not. */
+    ticks(f, 2000);
+    count_turns(f, p, 4000, ran);
+    assert_in_range(ran[1], 180, 220);
+    /* Not everything was seen. */
+    on(f, p[1])->busy_ns = 0;
+    f->d.incomplete = true;
+    ticks(f, 2000);
+    count_turns(f, p, 4000, ran);
+    assert_in_range(ran[1], 180, 220);
+    /* The latency job may keep it away. */
+    f->d.incomplete = false;
+    on(f, p[0])->busy = 0.95;
+    ticks(f, 2000);
+    count_turns(f, p, 4000, ran);
+    assert_in_range(ran[1], 180, 220);
+    /* Nothing from the driver: usage() is what counts, and activity() is not asked all the time. */
+    on(f, p[0])->busy = 0.1;
+    f->d.has_activity = false;
+    f->d.activity_calls = 0;
+    on(f, p[1])->busy = 0;
+    ticks(f, 12000);
+    assert_in_range(f->d.activity_calls, 1, 2);
+    count_turns(f, p, 10000, ran);
+    assert_true(ran[2] > 20 * ran[1]);
+}
+
+/* One batch job beside a latency job takes no turns: then nobody looks. */
+static void test_activity_not_asked(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    three_active_jobs(f, p);
+    assert_true(f->d.activity_calls >= 20);
+    end(f, p[2]);
+    ticks(f, 1000);
+    f->d.activity_calls = 0;
+    ticks(f, 5000);
+    assert_int_equal(f->d.activity_calls, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_idle_jobs_yield_turns),
+        T(test_activity_tells_idle_jobs),
+        T(test_activity_that_says_nothing),
+        T(test_activity_not_asked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
