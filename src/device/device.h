@@ -31,6 +31,7 @@ enum gpu_caps {
     GPU_CAP_SUSPEND = 1 << 1,
     GPU_CAP_USAGE = 1 << 2,    /* usage() tells GPU time per process */
     GPU_CAP_ACTIVITY = 1 << 3, /* activity() tells when processes got the compute engine */
+    GPU_CAP_SWAP = 1 << 4,     /* swap_out() may work: each process's context decides */
 };
 
 #define DEVICE_GPUS_MAX 16 /* GPUs of one driver */
@@ -111,6 +112,14 @@ struct pid_list {
 int pid_list_push(struct pid_list *l, pid_t pid);
 void pid_list_free(struct pid_list *l);
 
+/* Where a process's GPU memory and context are. */
+enum swap_state {
+    SWAP_RUNNING, /* on the GPU */
+    SWAP_LOCKED,  /* on the GPU; its calls wait: half-way out or half-way in */
+    SWAP_OUT,     /* in host memory */
+    SWAP_FAILED,  /* broken by a failure half-way: only its end is left */
+};
+
 struct device_driver; /* an open instance */
 
 struct device_ops {
@@ -154,6 +163,28 @@ struct device_ops {
      * (may be NULL: see GPU_CAP_ACTIVITY). Processes that are not listed never had it. The first
      * call starts looking; costs nothing as long as nobody asks. */
     int (*activity)(struct device_driver *d, struct activity_list *out, struct error *err);
+
+    /* Memory of one GPU that nobody has taken (may be NULL). */
+    int (*memory_free)(struct device_driver *d, unsigned gpu, uint64_t *bytes, struct error *err);
+
+    /* Swapping (may be NULL: see GPU_CAP_SWAP): a process's GPU memory and context to host memory
+     * and back; its GPU calls wait meanwhile. The exception to "never for long": these take
+     * seconds to minutes and may load the vendor's library, so call them in a process of their own
+     * (daemon/swapper.h). The processes' groups must not be suspended; they are others afterwards.
+     *
+     * swap_out: all of the processes or none; what was begun is taken back after a failure.
+     *   -ETIMEDOUT their GPU work did not end within lock_ms, -ENOTSUP the driver cannot do it, or
+     *   not with what this process uses, -EIO.
+     * swap_in: from wherever a process is, also half-way (a swapper was killed); one that is there
+     *   already is a success. All are tried; the first error is returned. -ENOMEM: no room on the
+     *   GPU: look for it with memory_free() before, because the vendor's driver may not be able to
+     *   try a second time. */
+    int (*swap_out)(struct device_driver *d, const struct proc_id *procs, size_t n,
+                    unsigned lock_ms, struct error *err);
+    int (*swap_in)(struct device_driver *d, const struct proc_id *procs, size_t n,
+                   struct error *err);
+    int (*swap_state)(struct device_driver *d, struct proc_id proc, enum swap_state *state,
+                      struct error *err);
 };
 
 /* Every driver starts with this. */

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "device/nvidia/checkpoint.h"
+
 #define PROC_GPUS "/proc/driver/nvidia/gpus"
 #define RECHECK   16U /* every so many rounds a process's descriptors are listed in any case */
 
@@ -24,7 +26,7 @@ static struct nv_driver *nv(struct device_driver *d)
 
 static void gpu_defaults(struct gpu_info *g)
 {
-    g->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND;
+    g->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_SWAP;
     g->timeslice_min_us = NV_TIMESLICE_MIN_US;
     g->timeslice_max_us = NV_TIMESLICE_MAX_US;
     g->timeslice_default_us = NV_TIMESLICE_DEFAULT_US;
@@ -468,6 +470,14 @@ static int nvidia_activity(struct device_driver *base, struct activity_list *out
     return r;
 }
 
+static int nvidia_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
+                              struct error *err)
+{
+    struct nv_driver *d = nv(base);
+    int r = nvml_get(d) ? nvml_memory_free(d->nvml, &d->gpus, gpu, bytes) : -ENOTSUP;
+    return r < 0 ? error_set(err, r, "how much GPU memory is free takes libnvidia-ml.so.1") : 0;
+}
+
 const struct device_ops device_nvidia = {
     .name = "nvidia",
     .summary = "NVIDIA GPUs, stock driver",
@@ -483,4 +493,8 @@ const struct device_ops device_nvidia = {
     .resume = nvidia_resume,
     .usage = nvidia_usage,
     .activity = nvidia_activity,
+    .memory_free = nvidia_memory_free,
+    .swap_out = nv_swap_out,
+    .swap_in = nv_swap_in,
+    .swap_state = nv_swap_state,
 };

@@ -151,6 +151,22 @@ int nvml_gpus(struct nvml *n, struct nv_gpus *gpus)
     return 0;
 }
 
+int nvml_memory_free(struct nvml *n, struct nv_gpus *gpus, unsigned gpu, uint64_t *bytes)
+{
+    for (unsigned i = 0; i < device_count(n); i++) {
+        nvml_device d;
+        struct nvml_memory m;
+        if (device_at(n, i, gpus, &d) != (int)gpu)
+            continue;
+        if (n->memory(d, &m) != NVML_SUCCESS)
+            return -EIO;
+        gpus->v[gpu].memory_bytes = m.total;
+        *bytes = m.free;
+        return 0;
+    }
+    return -ENOENT;
+}
+
 static bool pid_exists(uint32_t pid)
 {
     char path[32];

@@ -24,4 +24,7 @@ int nvml_running(struct nvml *n, struct nv_gpus *gpus, struct usage_list *out);
  */
 int nvml_busy(struct nvml *n, struct nv_gpus *gpus, struct usage_list *list);
 
+/* What nobody has taken of a GPU's memory; brings its memory_bytes up to date too. */
+int nvml_memory_free(struct nvml *n, struct nv_gpus *gpus, unsigned gpu, uint64_t *bytes);
+
 #endif

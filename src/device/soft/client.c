@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/util.h"
@@ -21,6 +22,7 @@
 struct soft_client {
     int fd;
     unsigned outstanding;
+    uint64_t memory_bytes;
 };
 
 int soft_default_path(char *buf, unsigned long size)
@@ -170,6 +172,24 @@ int soft_client_wait(struct soft_client *c, int timeout_ms, struct soft_completi
         .end_ns = m.u.completion.end_ns,
     };
     return 0;
+}
+
+int soft_client_alloc(struct soft_client *c, int64_t bytes)
+{
+    if (c->outstanding)
+        return -EBUSY;
+    if (bytes < 0 && (uint64_t) - (bytes + 1) + 1 > c->memory_bytes)
+        return -EINVAL;
+    for (;;) {
+        struct soft_msg m = {.type = SOFT_ALLOC, .u.alloc.bytes = bytes};
+        int r = soft_transact(c->fd, &m, SOFT_REPLY);
+        r = r == 0 ? m.u.reply.result : r;
+        if (r == 0)
+            c->memory_bytes += (uint64_t)bytes;
+        if (r != -EAGAIN)
+            return r;
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
 }
 
 int soft_client_fd(const struct soft_client *c)

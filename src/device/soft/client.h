@@ -36,6 +36,11 @@ int soft_client_submit(struct soft_client *c, const struct soft_kernel *k);
  * signal came while it waited). */
 int soft_client_wait(struct soft_client *c, int timeout_ms, struct soft_completion *out);
 
+/* Takes so much more of the GPU's memory, or gives it back (bytes < 0). Waits for its turn while
+ * the process is swapped out. -ENOMEM: no room; -EBUSY: completions are outstanding; -EINVAL: more
+ * than it has. */
+int soft_client_alloc(struct soft_client *c, int64_t bytes);
+
 /* For poll(2): readable when a completion is there. */
 int soft_client_fd(const struct soft_client *c);
 

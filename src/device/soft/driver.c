@@ -6,12 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "device/device.h"
 #include "device/soft/client.h"
 #include "device/soft/engine.h"
 #include "device/soft/proto.h"
+#include "device/soft/swap.h"
 
 #define COMPUTE_CHANNELS 8 /* as libcuda makes them */
 #define COPY_CHANNELS    4
@@ -178,12 +181,15 @@ static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *
     engine_params_h200(&p);
     *out = (struct gpu_info){
         .name = "cede software GPU (H200 timing)",
-        .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE,
+        .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE | GPU_CAP_SWAP,
         .timeslice_min_us = ENGINE_TIMESLICE_MIN_US,
         .timeslice_max_us = ENGINE_TIMESLICE_MAX_US,
         .timeslice_default_us = p.timeslice_us,
     };
     snprintf(out->uuid, sizeof(out->uuid), "SOFT-%u", gpu);
+    struct soft_msg m = {.type = SOFT_MEMORY, .u.memory.gpu = gpu};
+    if (transact(soft(base), &m, SOFT_MEMORY, NULL) == 0)
+        out->memory_bytes = m.u.memory.total_bytes;
     return 0;
 }
 
@@ -361,12 +367,36 @@ static int soft_usage(struct device_driver *base, struct usage_list *out, struct
         size_t j = first;
         while (j < out->n && (out->v[j].pid != g->pid || out->v[j].gpu != g->gpu))
             j++;
-        if (j < out->n)
+        if (j < out->n) {
             out->v[j].busy = busy < 0 ? -1 : out->v[j].busy + busy;
-        else
-            r = usage_list_push(out, &(struct gpu_usage){g->pid, g->gpu, busy, 0});
+            out->v[j].memory_bytes += g->memory_bytes;
+        } else {
+            r = usage_list_push(out, &(struct gpu_usage){g->pid, g->gpu, busy, g->memory_bytes});
+        }
     }
     return r;
+}
+
+static int soft_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
+                            struct error *err)
+{
+    if (gpu >= soft(base)->gpus)
+        return error_set(err, -ENODEV, "there is no GPU %u", gpu);
+    struct soft_msg m = {.type = SOFT_MEMORY, .u.memory.gpu = gpu};
+    int r = transact(soft(base), &m, SOFT_MEMORY, err);
+    *bytes = r == 0 ? m.u.memory.free_bytes : 0;
+    return r;
+}
+
+int soft_driver_call(struct device_driver *base, struct soft_msg *m, struct error *err)
+{
+    struct soft_driver *d = soft(base);
+    int r = reach(d, err);
+    /* Moving memory takes its time; a server that goes ends the wait. */
+    if (r == 0 && setsockopt(d->fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0},
+                             sizeof(struct timeval)) < 0)
+        r = -errno;
+    return r < 0 ? r : transact(d, m, SOFT_REPLY, err);
 }
 
 const struct device_ops device_soft = {
@@ -383,4 +413,8 @@ const struct device_ops device_soft = {
     .suspend = soft_suspend,
     .resume = soft_resume,
     .usage = soft_usage,
+    .memory_free = soft_memory_free,
+    .swap_out = soft_swap_out,
+    .swap_in = soft_swap_in,
+    .swap_state = soft_swap_state,
 };

@@ -38,7 +38,7 @@ struct fifo {
 };
 
 struct group {
-    bool used, suspended;
+    bool used, suspended, held;
     bool preempted;    /* in mid-kernel and switched out: has to be restored */
     uint32_t work;     /* streams with kernels that arrived */
     uint32_t seen;     /* streams that are looked at in this turn */
@@ -179,7 +179,7 @@ static void update_ready(struct engine *e, uint32_t g)
 {
     const struct group *grp = &e->groups[g];
     uint64_t bit = 1ULL << (g % 64), *word = &e->ready[g / 64];
-    bool ready = grp->used && !grp->suspended && grp->work != 0;
+    bool ready = grp->used && !grp->suspended && !grp->held && grp->work != 0;
     if (ready == ((*word & bit) != 0))
         return;
     *word ^= bit;
@@ -306,7 +306,7 @@ static void settle(struct engine *e)
         start_kernels(e);
     } else if (others) {
         switch_to(e, next_ready(e, e->turn), e->idle);
-    } else if (g && g->suspended && executing(e)) {
+    } else if (g && (g->suspended || g->held) && executing(e)) {
         switch_to(e, ENGINE_NONE, false);
     } else {
         e->idle = true;
@@ -572,6 +572,17 @@ int engine_group_remove(struct engine *e, uint32_t group, uint64_t at_ns)
     update_ready(e, group);
     if (e->cur == group)
         e->cur = ENGINE_NONE; /* a switch to it still takes its time */
+    settle(e);
+    return 0;
+}
+
+int engine_hold(struct engine *e, uint32_t group, bool on, uint64_t at_ns)
+{
+    if (!valid(e, group))
+        return -EINVAL;
+    engine_advance(e, at_ns);
+    e->groups[group].held = on;
+    update_ready(e, group);
     settle(e);
     return 0;
 }

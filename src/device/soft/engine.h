@@ -84,6 +84,10 @@ int engine_reserve(struct engine *e, uint32_t groups, uint32_t kernels);
 int engine_group_add(struct engine *e, uint64_t at_ns, uint32_t *group);
 /* At once: its kernels, completions that were not popped and pending controls are dropped. */
 int engine_group_remove(struct engine *e, uint32_t group, uint64_t at_ns);
+/* At once, and whatever suspend and resume say: a held group's work waits (its memory is
+ * elsewhere).
+ */
+int engine_hold(struct engine *e, uint32_t group, bool on, uint64_t at_ns);
 /* -EINVAL if there is no such group. The time is the engine's now. */
 int engine_group_info(const struct engine *e, uint32_t group, struct engine_group_info *out);
 

@@ -3,9 +3,11 @@
  * structs, one a SEQPACKET message, each exactly as long as its type says. Private to
  * src/device/soft.
  *
- *   program:  OPEN_CONTEXT -> REPLY, then SUBMIT ... -> COMPLETION ...
+ *   program:  OPEN_CONTEXT -> REPLY, then SUBMIT ... -> COMPLETION ..., and with no kernel
+ *             outstanding ALLOC -> REPLY
  *   driver:   OPEN_CONTROL -> REPLY, then one request at a time: LIST -> GROUPS,
- *             TIMESLICE | SUSPEND | RESUME -> REPLY when the call is done
+ *             TIMESLICE | SUSPEND | RESUME | SWAP -> REPLY when the call is done,
+ *             MEMORY -> MEMORY
  * Anything else closes the connection. */
 #ifndef CEDE_DEVICE_SOFT_PROTO_H
 #define CEDE_DEVICE_SOFT_PROTO_H
@@ -13,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SOFT_VERSION         0x73670001U /* "sg", and a number for each incompatible change */
+#define SOFT_VERSION         0x73670002U /* "sg", and a number for each incompatible change */
 #define SOFT_OUTSTANDING_MAX 1024U       /* kernels of a context; also completions not read */
 #define SOFT_COPY_GROUPS     3U          /* of a context, after its compute group */
 #define SOFT_CONTEXT_GROUPS  (1U + SOFT_COPY_GROUPS)
@@ -29,12 +31,20 @@ enum soft_type {
     SOFT_TIMESLICE,
     SOFT_SUSPEND,
     SOFT_RESUME,
+    SOFT_ALLOC,
+    SOFT_MEMORY,
+    SOFT_SWAP,
 };
+
+/* The steps of swapping a process, as the vendor's driver has them, each from one state to the
+ * next: RUNNING, LOCK, LOCKED, MOVE_OUT, OUT, MOVE_IN, LOCKED, UNLOCK, RUNNING. */
+enum soft_swap { SOFT_SWAP_STATE, SOFT_LOCK, SOFT_MOVE_OUT, SOFT_MOVE_IN, SOFT_UNLOCK };
 
 struct soft_group {
     uint64_t key;
     uint64_t start_ticks; /* with pid: whose it is */
     uint64_t busy_ns;
+    uint64_t memory_bytes; /* of its context, told with the compute group */
     int32_t pid;
     uint32_t gpu;
     uint32_t copy; /* 0: compute, 1: copy */
@@ -78,6 +88,20 @@ struct soft_msg {
             uint32_t timeslice_us;
             uint64_t keys[16];
         } control;
+        struct {
+            int64_t bytes; /* more, or < 0: less */
+        } alloc;
+        struct {
+            uint32_t gpu, zero;
+            uint64_t total_bytes, free_bytes; /* in the answer */
+        } memory;
+        struct {
+            uint64_t start_ticks;
+            int32_t pid;
+            uint32_t step;    /* enum soft_swap; of STATE the result is an enum swap_state */
+            uint32_t lock_ms; /* of LOCK */
+            uint32_t zero;
+        } swap;
     } u;
 };
 
@@ -104,6 +128,12 @@ static inline size_t soft_msg_size(uint32_t type)
     case SOFT_SUSPEND:
     case SOFT_RESUME:
         return SOFT_SIZE(control);
+    case SOFT_ALLOC:
+        return SOFT_SIZE(alloc);
+    case SOFT_MEMORY:
+        return SOFT_SIZE(memory);
+    case SOFT_SWAP:
+        return SOFT_SIZE(swap);
     default:
         return 0;
     }

@@ -36,47 +36,9 @@
 #include "device/soft/client.h"
 #include "device/soft/engine.h"
 #include "device/soft/proto.h"
+#include "device/soft/server_impl.h"
 
 #define READS_A_TURN 64 /* messages of one connection before the others get their turn */
-
-enum conn_kind { CONN_NEW, CONN_CONTEXT, CONN_CONTROL, CONN_DEAD };
-
-struct conn {
-    struct conn *prev, *next; /* in the order of their keys, for contexts */
-    enum conn_kind kind;
-    int fd;
-    struct proc_id proc;
-    uid_t uid;
-
-    /* control */
-    uint64_t reply_ns; /* ENGINE_NEVER: no call under way */
-    int32_t result;
-
-    /* context */
-    uint32_t gpu;
-    uint64_t key; /* of the first group; the others' follow */
-    uint32_t groups[SOFT_CONTEXT_GROUPS];
-    uint32_t outstanding;            /* kernels whose completion was not sent */
-    uint32_t unsent_first, unsent_n; /* ring: the socket was full */
-    struct engine_completion unsent[SOFT_OUTSTANDING_MAX];
-};
-
-struct gpu {
-    struct engine *engine;
-    struct conn **owners; /* by group number */
-    uint32_t owners_cap, contexts;
-};
-
-struct server {
-    int epoll, listener, timer, signals;
-    bool accepting;
-    struct gpu gpus[DEVICE_GPUS_MAX];
-    unsigned ngpus;
-    struct conn conns; /* head of the list */
-    uint64_t next_key;
-    struct sockaddr_un addr;
-    ino_t inode; /* of the socket file: unlink no other */
-};
 
 /* ---- connections ---- */
 
@@ -101,6 +63,7 @@ static void conn_end(struct server *s, struct conn *c, const char *why)
             g->owners[c->groups[i]] = NULL;
         }
         g->contexts--;
+        soft_memory_end(s, c);
     }
     c->kind = CONN_DEAD;
     close(c->fd);
@@ -175,16 +138,16 @@ static int conn_send(struct server *s, struct conn *c, struct soft_msg *m)
 }
 
 /* Answers to whoever asks one thing at a time always fit, or it does not read. */
-static void answer(struct server *s, struct conn *c, struct soft_msg *m)
+void soft_answer(struct server *s, struct conn *c, struct soft_msg *m)
 {
     if (conn_send(s, c, m) == -EAGAIN)
         conn_end(s, c, "it does not read its answers");
 }
 
-static void answer_result(struct server *s, struct conn *c, int result)
+void soft_answer_result(struct server *s, struct conn *c, int result)
 {
     struct soft_msg m = {.type = SOFT_REPLY, .u.reply = {result, s->ngpus}};
-    answer(s, c, &m);
+    soft_answer(s, c, &m);
 }
 
 /* ---- contexts ---- */
@@ -217,6 +180,8 @@ static int open_context(struct server *s, struct conn *c, uint32_t gpu)
     }
     g->contexts++;
     c->kind = CONN_CONTEXT;
+    c->memory_bytes = 0;
+    c->swap_at_ns = ENGINE_NEVER;
     c->gpu = gpu;
     c->key = s->next_key;
     s->next_key += SOFT_CONTEXT_GROUPS;
@@ -275,89 +240,6 @@ static bool submit(struct server *s, struct conn *c, const struct soft_msg *m)
     return true;
 }
 
-/* ---- controls ---- */
-
-static bool list(struct server *s, struct conn *c, const struct soft_msg *m)
-{
-    if (m->u.list.compute_only > 1)
-        return false;
-    struct soft_msg out = {.type = SOFT_GROUPS, .u.groups.now_ns = monotonic_ns()};
-    for (struct conn *o = s->conns.next; o != &s->conns && !out.u.groups.more; o = o->next) {
-        if (o->kind != CONN_CONTEXT || o->key + SOFT_CONTEXT_GROUPS <= m->u.list.after)
-            continue;
-        if (m->u.list.pid != 0 &&
-            (o->proc.pid != m->u.list.pid || o->proc.start_ticks != m->u.list.start_ticks))
-            continue;
-        engine_advance(s->gpus[o->gpu].engine, out.u.groups.now_ns);
-        for (unsigned i = 0; i < (m->u.list.compute_only ? 1 : SOFT_CONTEXT_GROUPS); i++) {
-            struct engine_group_info info;
-            if (o->key + i <= m->u.list.after ||
-                engine_group_info(s->gpus[o->gpu].engine, o->groups[i], &info) < 0)
-                continue;
-            if (out.u.groups.n == ARRAY_SIZE(out.u.groups.v)) {
-                out.u.groups.more = 1;
-                break;
-            }
-            out.u.groups.v[out.u.groups.n++] = (struct soft_group){
-                .key = o->key + i,
-                .start_ticks = o->proc.start_ticks,
-                .busy_ns = info.busy_ns,
-                .pid = o->proc.pid,
-                .gpu = o->gpu,
-                .copy = i > 0,
-                .timeslice_us = info.timeslice_us,
-            };
-        }
-    }
-    answer(s, c, &out);
-    return true;
-}
-
-static struct conn *find_context(struct server *s, uint64_t key)
-{
-    for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
-        if (c->kind == CONN_CONTEXT && key - c->key < SOFT_CONTEXT_GROUPS)
-            return c;
-    }
-    return NULL;
-}
-
-static int control_one(struct server *s, const struct conn *c, const struct soft_msg *m,
-                       uint64_t key, uint64_t now, uint64_t *done_ns)
-{
-    const struct conn *o = find_context(s, key);
-    if (!o)
-        return -ESRCH;
-    if (c->uid != 0 && c->uid != o->uid)
-        return -EPERM;
-    struct engine *e = s->gpus[o->gpu].engine;
-    uint32_t g = o->groups[key - o->key];
-    int r = m->type == SOFT_TIMESLICE
-                ? engine_set_timeslice(e, g, m->u.control.timeslice_us, now, done_ns)
-            : m->type == SOFT_SUSPEND ? engine_suspend(e, g, now, done_ns)
-                                      : engine_resume(e, g, now, done_ns);
-    return r == -ENOSPC ? -EAGAIN : r;
-}
-
-/* All groups are tried, at the same time; the answer, when the last one is done, is the first
- * error. */
-static bool control(struct server *s, struct conn *c, const struct soft_msg *m)
-{
-    uint64_t now = monotonic_ns(), done_ns = now;
-    if (m->u.control.n == 0 || m->u.control.n > ARRAY_SIZE(m->u.control.keys))
-        return false;
-    c->result = 0;
-    for (uint32_t i = 0; i < m->u.control.n; i++) {
-        uint64_t t = now;
-        int r = control_one(s, c, m, m->u.control.keys[i], now, &t);
-        if (r < 0 && c->result == 0)
-            c->result = r;
-        done_ns = max_u64(done_ns, t);
-    }
-    c->reply_ns = done_ns;
-    return true;
-}
-
 /* ---- messages, time ---- */
 
 /* False: against the rules. */
@@ -369,23 +251,29 @@ static bool handle(struct server *s, struct conn *c, const struct soft_msg *m, s
     switch (c->kind) {
     case CONN_NEW:
         if (m->type == SOFT_OPEN_CONTEXT) {
-            answer_result(s, c, open_context(s, c, m->u.open.gpu));
+            soft_answer_result(s, c, open_context(s, c, m->u.open.gpu));
         } else if (m->type == SOFT_OPEN_CONTROL) {
             c->kind = CONN_CONTROL;
-            answer_result(s, c, 0);
+            soft_answer_result(s, c, 0);
         } else {
             return false;
         }
         return true;
     case CONN_CONTEXT:
+        if (m->type == SOFT_ALLOC)
+            return soft_alloc(s, c, m);
         return m->type == SOFT_SUBMIT && submit(s, c, m);
     case CONN_CONTROL:
         if (c->reply_ns != ENGINE_NEVER)
             return false; /* one at a time */
         if (m->type == SOFT_LIST)
-            return list(s, c, m);
+            return soft_list(s, c, m);
+        if (m->type == SOFT_MEMORY)
+            return soft_memory(s, c, m);
+        if (m->type == SOFT_SWAP)
+            return soft_swap_step(s, c, m);
         return (m->type == SOFT_TIMESLICE || m->type == SOFT_SUSPEND || m->type == SOFT_RESUME) &&
-               control(s, c, m);
+               soft_control(s, c, m);
     case CONN_DEAD:
         break;
     }
@@ -420,10 +308,11 @@ static void catch_up(struct server *s)
             deliver(s, g->owners[k.group], &k);
         }
     }
+    soft_swap_due(s, now);
     for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
         if (c->kind == CONN_CONTROL && c->reply_ns <= now) {
             c->reply_ns = ENGINE_NEVER;
-            answer_result(s, c, c->result);
+            soft_answer_result(s, c, c->result);
         }
     }
 }
@@ -434,8 +323,8 @@ static void set_timer(struct server *s)
     for (unsigned i = 0; i < s->ngpus; i++)
         t = min_u64(t, engine_next_event_ns(s->gpus[i].engine));
     for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
-        if (c->kind == CONN_CONTROL)
-            t = min_u64(t, c->reply_ns);
+        if (c->kind == CONN_CONTROL || c->kind == CONN_CONTEXT)
+            t = min_u64(t, c->kind == CONN_CONTROL ? c->reply_ns : c->swap_at_ns);
     }
     struct itimerspec when = {{0, 0}, {0, 0}}; /* off */
     if (t != ENGINE_NEVER) {
@@ -600,25 +489,27 @@ static void server_close(struct server *s)
 }
 
 static const char usage[] =
-    "Usage: cede-softgpu [--socket PATH] [--gpus N]\n"
+    "Usage: cede-softgpu [--socket PATH] [--gpus N] [--memory BYTES]\n"
     "A software GPU with an H200's timing, for programs of this user: cede's demo and tests.\n"
     "\n"
     "  --socket PATH  where to listen (default: $CEDE_SOFT_SOCKET, else\n"
     "                 $XDG_RUNTIME_DIR/cede-softgpu, else /tmp/cede-softgpu-UID/socket)\n"
-    "  --gpus N       how many GPUs (1..16, default 1)\n";
+    "  --gpus N       how many GPUs (1..16, default 1)\n"
+    "  --memory BYTES of each (default 141 GB); there is nothing behind it\n";
 
 int soft_server_main(int argc, char **argv)
 {
     static const struct option options[] = {
         {"socket", required_argument, NULL, 's'},
         {"gpus", required_argument, NULL, 'g'},
+        {"memory", required_argument, NULL, 'm'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     struct server s = {.epoll = -1, .listener = -1, .timer = -1, .signals = -1};
     char path[sizeof(s.addr.sun_path)];
     const char *where = NULL;
-    uint64_t ngpus = 1;
+    uint64_t ngpus = 1, memory_bytes = SOFT_MEMORY_BYTES;
     s.conns.prev = s.conns.next = &s.conns;
     optind = 1;
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -627,6 +518,12 @@ int soft_server_main(int argc, char **argv)
         } else if (o == 'g') {
             if (parse_u64(optarg, 1, DEVICE_GPUS_MAX, &ngpus) < 0) {
                 fprintf(stderr, "cede-softgpu: --gpus takes 1 to %d, not '%s'\n", DEVICE_GPUS_MAX,
+                        optarg);
+                return 2;
+            }
+        } else if (o == 'm') {
+            if (parse_u64(optarg, 1, 1ULL << 50, &memory_bytes) < 0) {
+                fprintf(stderr, "cede-softgpu: --memory takes bytes, up to 2^50, not '%s'\n",
                         optarg);
                 return 2;
             }
@@ -648,6 +545,8 @@ int soft_server_main(int argc, char **argv)
             error_set(&err, r, "the default socket path is too long: use --socket");
         where = path;
     }
+    for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++)
+        s.gpus[i].memory_bytes = memory_bytes;
     if (r == 0)
         r = server_open(&s, where, (unsigned)ngpus, &err);
     if (r == 0) {

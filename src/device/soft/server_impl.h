@@ -1,0 +1,76 @@
+/* Inside the software GPU's server: its connections and GPUs, and what its files offer each other.
+ *   server.c   the loop, connections, contexts and their kernels
+ *   control.c  what a driver asks: lists, controls, memory and swapping */
+#ifndef CEDE_DEVICE_SOFT_SERVER_IMPL_H
+#define CEDE_DEVICE_SOFT_SERVER_IMPL_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+#include "common/procfs.h"
+#include "device/device.h"
+#include "device/soft/engine.h"
+#include "device/soft/proto.h"
+
+#define SOFT_MEMORY_BYTES 141000000000ULL /* an H200's */
+
+enum conn_kind { CONN_NEW, CONN_CONTEXT, CONN_CONTROL, CONN_DEAD };
+
+struct conn {
+    struct conn *prev, *next; /* in the order of their keys, for contexts */
+    enum conn_kind kind;
+    int fd;
+    struct proc_id proc;
+    uid_t uid;
+
+    /* control */
+    uint64_t reply_ns; /* ENGINE_NEVER: no call under way */
+    int32_t result;
+
+    /* context */
+    uint64_t memory_bytes; /* allocated */
+    enum swap_state swap, swap_to;
+    uint64_t swap_at_ns; /* when it is in swap_to; ENGINE_NEVER: no step under way */
+    uint32_t gpu;
+    uint64_t key; /* of the first group; the others' follow */
+    uint32_t groups[SOFT_CONTEXT_GROUPS];
+    uint32_t outstanding;            /* kernels whose completion was not sent */
+    uint32_t unsent_first, unsent_n; /* ring: the socket was full */
+    struct engine_completion unsent[SOFT_OUTSTANDING_MAX];
+};
+
+struct gpu {
+    struct engine *engine;
+    struct conn **owners; /* by group number */
+    uint32_t owners_cap, contexts;
+    uint64_t memory_bytes, used_bytes;
+};
+
+struct server {
+    int epoll, listener, timer, signals;
+    bool accepting;
+    struct gpu gpus[DEVICE_GPUS_MAX];
+    unsigned ngpus;
+    struct conn conns; /* head of the list */
+    uint64_t next_key;
+    struct sockaddr_un addr;
+    ino_t inode; /* of the socket file: unlink no other */
+};
+
+/* server.c. Answers to whoever asks one thing at a time always fit, or it does not read. */
+void soft_answer(struct server *s, struct conn *c, struct soft_msg *m);
+void soft_answer_result(struct server *s, struct conn *c, int result);
+
+/* control.c. False: the message is against the rules. */
+bool soft_list(struct server *s, struct conn *c, const struct soft_msg *m);
+bool soft_control(struct server *s, struct conn *c, const struct soft_msg *m);
+bool soft_alloc(struct server *s, struct conn *c, const struct soft_msg *m);
+bool soft_memory(struct server *s, struct conn *c, const struct soft_msg *m);
+bool soft_swap_step(struct server *s, struct conn *c, const struct soft_msg *m);
+/* Ends the steps that are due. */
+void soft_swap_due(struct server *s, uint64_t now_ns);
+/* A context goes, and its memory with it. */
+void soft_memory_end(struct server *s, struct conn *c);
+
+#endif

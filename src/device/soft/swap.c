@@ -1,0 +1,100 @@
+/* See swap.h. Takes the same steps in the same order as the NVIDIA driver's checkpoint.c, so that
+ * being killed between two of them is the same. */
+#include "device/soft/swap.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+/* The answer's result, or an error. */
+static int step(struct device_driver *d, struct proc_id proc, uint32_t what, unsigned lock_ms,
+                struct error *err)
+{
+    static const char *const names[] = {[SOFT_SWAP_STATE] = "ask for the state of",
+                                        [SOFT_LOCK] = "stop",
+                                        [SOFT_MOVE_OUT] = "move to host memory",
+                                        [SOFT_MOVE_IN] = "bring back",
+                                        [SOFT_UNLOCK] = "let go on"};
+    struct soft_msg m = {.type = SOFT_SWAP,
+                         .u.swap = {proc.start_ticks, proc.pid, what, lock_ms, 0}};
+    int r = soft_driver_call(d, &m, err);
+    if (r < 0 || m.u.reply.result >= 0)
+        return r < 0 ? r : m.u.reply.result;
+    r = m.u.reply.result;
+    if (r == -ESRCH)
+        return error_set(err, r, "process %d is gone, or uses no GPU", (int)proc.pid);
+    if (r == -ETIMEDOUT)
+        return error_set(err, r, "process %d did not come to rest within %u ms; it runs on",
+                         (int)proc.pid, lock_ms);
+    return error_set(err, r, "cannot %s process %d: %s%s", names[what], (int)proc.pid, strerror(-r),
+                     r == -ENOMEM ? " on the GPU" : "");
+}
+
+/* A step that a swapper began before it was killed goes on to its end. */
+static int patient_step(struct device_driver *d, struct proc_id proc, uint32_t what,
+                        unsigned lock_ms, struct error *err)
+{
+    int r;
+    while ((r = step(d, proc, what, lock_ms, err)) == -EBUSY)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    return r;
+}
+
+static int bring_in(struct device_driver *d, const struct proc_id *procs, size_t n,
+                    struct error *err)
+{
+    int first = 0;
+    for (size_t i = 0; i < 2 * n; i++) {
+        struct error e = {""};
+        int s = step(d, procs[i % n], SOFT_SWAP_STATE, 0, &e), r = s < 0 ? s : 0;
+        /* What is under way may yet change the state. */
+        if (i < n && s == SWAP_LOCKED) {
+            r = patient_step(d, procs[i], SOFT_MOVE_IN, 0, &e);
+            r = r == -EINVAL ? 0 : r;
+        } else if (i < n && s == SWAP_OUT) {
+            r = patient_step(d, procs[i], SOFT_MOVE_IN, 0, &e);
+        } else if (i < n && s == SWAP_RUNNING) {
+            r = patient_step(d, procs[i], SOFT_UNLOCK, 0, &e); /* or about to be locked */
+            r = r == -EINVAL ? 0 : r;
+        } else if (s == SWAP_LOCKED) {
+            r = patient_step(d, procs[i - n], SOFT_UNLOCK, 0, &e);
+        }
+        if (r < 0 && first == 0)
+            first = error_set(err, r, "%s", e.text);
+    }
+    return first;
+}
+
+int soft_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, unsigned lock_ms,
+                  struct error *err)
+{
+    size_t begun = 0;
+    int r = 0;
+    for (; begun < n && r >= 0; begun++) {
+        r = step(d, procs[begun], SOFT_SWAP_STATE, 0, err);
+        if (r == SWAP_RUNNING)
+            r = patient_step(d, procs[begun], SOFT_LOCK, lock_ms, err);
+    }
+    for (size_t i = 0; i < n && r >= 0; i++) {
+        r = step(d, procs[i], SOFT_SWAP_STATE, 0, err);
+        if (r == SWAP_LOCKED)
+            r = patient_step(d, procs[i], SOFT_MOVE_OUT, 0, err);
+    }
+    if (r < 0 && begun)
+        bring_in(d, procs, begun, NULL);
+    return r < 0 ? r : 0;
+}
+
+int soft_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n, struct error *err)
+{
+    return bring_in(d, procs, n, err);
+}
+
+int soft_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
+                    struct error *err)
+{
+    int r = step(d, proc, SOFT_SWAP_STATE, 0, err);
+    if (r >= 0)
+        *state = (enum swap_state)r;
+    return r < 0 ? r : 0;
+}
