@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "daemon/ceded.h"
 #include "daemon/restorer.h"
+#include "daemon/swapper.h"
 #include "device/soft/server.h"
 #include "load/load.h"
 
@@ -23,6 +24,7 @@ static const struct {
     {"cede-load", "load", load_main, "run a GPU load and measure it"},
     {"cede-softgpu", "softgpu", soft_server_main, "run the software GPU"},
     {"cede-restore", NULL, restore_main, NULL},
+    {"cede-swap", NULL, swap_main, NULL},
 };
 
 static const struct {

@@ -1,6 +1,6 @@
-/* See journal.h. Layout: one page of header, the jobs, the groups. The space for groups is reserved
- * chunk by chunk with fallocate(2), so that a full file system is an error to report and never a
- * SIGBUS in the middle of a change. */
+/* See journal.h. Layout: one page of header, the jobs, the swaps, the groups. The space for groups
+ * is reserved chunk by chunk with fallocate(2), so that a full file system is an error to report
+ * and never a SIGBUS in the middle of a change. */
 #include "daemon/journal.h"
 
 #include <errno.h>
@@ -27,6 +27,7 @@
 struct header {
     uint64_t magic;
     uint32_t job_size, group_size, jobs, groups; /* an older layout shows here */
+    uint32_t swap_size, swaps;
     char boot_id[40];
     _Atomic int32_t holder;
     struct journal_shared shared;
@@ -42,7 +43,8 @@ struct journal {
     uint32_t jobs_end, groups_end;
 };
 
-#define GROUPS_OFFSET (HEADER_SIZE + sizeof(struct journal_job) * JOURNAL_JOBS)
+#define SWAPS_OFFSET  (HEADER_SIZE + sizeof(struct journal_job) * JOURNAL_JOBS)
+#define GROUPS_OFFSET (SWAPS_OFFSET + sizeof(struct journal_swap) * JOURNAL_SWAPS)
 #define MAP_SIZE      (GROUPS_OFFSET + sizeof(struct journal_group) * JOURNAL_GROUPS)
 
 static struct header *header(const struct journal *j)
@@ -60,6 +62,11 @@ static struct journal_group *group_at(const struct journal *j, uint32_t slot)
     return (struct journal_group *)(void *)(j->map + GROUPS_OFFSET) + slot;
 }
 
+static struct journal_swap *swap_at(const struct journal *j, uint32_t slot)
+{
+    return (struct journal_swap *)(void *)(j->map + SWAPS_OFFSET) + slot;
+}
+
 static void boot_id(char buf[40])
 {
     memset(buf, 0, 40);
@@ -74,6 +81,7 @@ static bool header_ok(const struct header *h)
     boot_id(id);
     return h->magic == MAGIC && h->job_size == sizeof(struct journal_job) &&
            h->group_size == sizeof(struct journal_group) && h->jobs == JOURNAL_JOBS &&
+           h->swap_size == sizeof(struct journal_swap) && h->swaps == JOURNAL_SWAPS &&
            h->groups == JOURNAL_GROUPS && memcmp(h->boot_id, id, sizeof(id)) == 0;
 }
 
@@ -82,6 +90,11 @@ static bool job_ok(const struct journal_job *r)
     return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN &&
            r->weight <= WEIGHT_MAX && r->paused <= 1 && r->number <= NUMBER_MAX &&
            memchr(r->name, '\0', sizeof(r->name));
+}
+
+static bool swap_ok(const struct journal_swap *r)
+{
+    return r->proc.pid > 0 && r->arrived <= 1 && r->by_user <= 1 && r->swapper.pid >= 0;
 }
 
 static bool group_ok(const struct journal_group *r)
@@ -162,6 +175,12 @@ static void tidy(struct journal *j)
         }
     }
     shared->next_number = next;
+    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
+        if (swap_at(j, i)->proc.pid && !swap_ok(swap_at(j, i))) {
+            j->damaged = true;
+            journal_put_swap(j, i, NULL);
+        }
+    }
     for (uint32_t i = 0; i < j->groups_reserved; i++) {
         struct journal_group *g = group_at(j, i);
         uint32_t flags = flags_of(g);
@@ -209,6 +228,8 @@ static int format_file(int fd, const char *path, struct error *err)
         .group_size = sizeof(struct journal_group),
         .jobs = JOURNAL_JOBS,
         .groups = JOURNAL_GROUPS,
+        .swap_size = sizeof(struct journal_swap),
+        .swaps = JOURNAL_SWAPS,
         .shared.next_number = 1,
     };
     boot_id(h.boot_id);
@@ -367,6 +388,29 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
 const struct journal_job *journal_job(const struct journal *j, uint32_t slot)
 {
     return slot < JOURNAL_JOBS && job_ok(job_at(j, slot)) ? job_at(j, slot) : NULL;
+}
+
+void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swap *swap)
+{
+    struct journal_swap *r = swap_at(j, slot);
+    /* As for jobs, but a record that is in use never stops counting while it is changed: what it
+     * says before and after leads to the same, asking the process where it is. */
+    if (!swap || r->proc.pid != swap->proc.pid || r->proc.start_ticks != swap->proc.start_ticks) {
+        r->proc.pid = 0;
+        atomic_signal_fence(memory_order_seq_cst);
+    }
+    if (!swap)
+        return;
+    struct journal_swap copy = *swap;
+    copy.proc.pid = r->proc.pid;
+    *r = copy;
+    atomic_signal_fence(memory_order_seq_cst);
+    r->proc.pid = swap->proc.pid;
+}
+
+const struct journal_swap *journal_swap(const struct journal *j, uint32_t slot)
+{
+    return slot < JOURNAL_SWAPS && swap_ok(swap_at(j, slot)) ? swap_at(j, slot) : NULL;
 }
 
 int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,

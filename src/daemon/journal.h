@@ -18,6 +18,7 @@
 
 #define JOURNAL_JOBS   4096U
 #define JOURNAL_GROUPS 16384U
+#define JOURNAL_SWAPS  256U
 #define JOB_NAME_MAX   64
 
 enum job_source { JOB_RUN, JOB_PID, JOB_RULE };
@@ -43,6 +44,19 @@ struct journal_group {
     _Atomic uint32_t state; /* flags, and above them their complement; 0: free record */
     uint32_t sum;           /* of group */
     struct device_group group;
+};
+
+/* A process that is not on the GPU, or is on its way: written before the first step, and freed when
+ * it is known to be back. */
+struct journal_swap {
+    struct proc_id proc;    /* pid 0: free record */
+    struct proc_id swapper; /* who moves it; pid 0: nobody yet */
+    uint32_t arrived;       /* out, as far as is known; 0: on its way, out or in */
+    uint32_t by_user;       /* asked for, so nobody brings it back unasked; else: automatic */
+    uint32_t uid;           /* of who asked */
+    uint32_t job;           /* slot; processes of one job go and come together */
+    uint64_t host_bytes;    /* its own host memory before it went: what is more came from the GPU */
+    uint64_t bytes[DEVICE_GPUS_MAX]; /* what it had on each GPU */
 };
 
 /* What the holders tell each other. */
@@ -81,6 +95,11 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
                       const struct device_group *g);
 /* NULL where free. */
 const struct device_group *journal_group(const struct journal *j, uint32_t slot, uint32_t *flags);
+
+/* swap NULL frees the record; an identical pid is changed in place. Slots are the caller's. */
+void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swap *swap);
+/* NULL where free. */
+const struct journal_swap *journal_swap(const struct journal *j, uint32_t slot);
 
 /* journal_open() found something that nobody writes so: not all that was changed is on record. */
 bool journal_damaged(const struct journal *j);

@@ -11,6 +11,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "daemon/swapper.h"
+
 #define GOOD_BYE 'Q'
 
 int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *err)
@@ -135,6 +137,10 @@ int restore_main(int argc, char **argv)
             continue;
         for (int i = 0; i < 20 && undo(j, &driver) > 0; i++)
             nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        /* What takes longer comes last. */
+        if (swapper_undo(j, &err) > 0)
+            fprintf(stderr, "cede-restore: a job stays swapped out until the next ceded: %s\n",
+                    err.text);
         break;
     }
     device_close(driver);
