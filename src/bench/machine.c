@@ -15,8 +15,7 @@
 #include "common/util.h"
 #include "device/device.h"
 
-#define CAP_SYS_PTRACE_BIT 19          /* linux/capability.h */
-#define FIRST_PID_NS       0xEFFFFFFCU /* inode of the first pid namespace, fixed in the kernel */
+#define CAP_SYS_PTRACE_BIT 19 /* linux/capability.h */
 
 /* A word of digits with one or two points in it. */
 static bool is_version(const char *s, size_t n)
@@ -106,12 +105,6 @@ int machine_yama_scope(void)
         return -1;
     text[strcspn(text, "\n")] = '\0';
     return parse_u64(text, 0, 3, &v) == 0 ? (int)v : -1;
-}
-
-bool machine_sees_all_pids(void)
-{
-    struct stat st;
-    return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == FIRST_PID_NS;
 }
 
 pid_t machine_find_process(const char *comm)

@@ -23,7 +23,6 @@ int machine_pidfd_getfd(void);
 
 bool machine_can_ptrace_all(void);            /* CAP_SYS_PTRACE, as root has */
 int machine_yama_scope(void);                 /* kernel.yama.ptrace_scope; -1: not there */
-bool machine_sees_all_pids(void);             /* not in a pid namespace below the first */
 pid_t machine_find_process(const char *comm); /* 0: none */
 
 struct machine_nvml {

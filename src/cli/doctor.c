@@ -89,7 +89,7 @@ static void check_rights(struct doctor *d)
 
 static void check_container(struct doctor *d)
 {
-    if (machine_sees_all_pids())
+    if (proc_sees_all())
         report(d, OK, "container", "", "none: sees all processes of this machine");
     else
         report(d, WARN, "container", "run cede on the host to steer programs of all containers",
@@ -246,6 +246,11 @@ static json_t *measured_json(const struct measured *m)
                             json_pack("{s:b, s:f, s:f}", "effective", m->latency.effective,
                                       "default_p99_us", m->latency.default_p99_us,
                                       "smallest_p99_us", m->latency.smallest_p99_us));
+    if (m->activity.done)
+        json_object_set_new(o, "activity",
+                            json_pack("{s:b, s:f, s:f, s:s}", "effective", m->activity.effective,
+                                      "sent_per_s", m->activity.sent, "seen_per_s",
+                                      m->activity.seen, "error", m->activity.error.text));
     return o;
 }
 
@@ -272,6 +277,13 @@ static void report_measured(struct doctor *d, const struct measured *m)
                "%s: p99 %.0f us beside a batch program by default, %.0f us at its smallest slice",
                m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
                m->latency.smallest_p99_us);
+    const char *late = "none is needed: that a job stops working is noticed seconds later";
+    if (m->activity.done && m->activity.error.text[0])
+        report(d, WARN, "activity", late, "%s", m->activity.error.text);
+    else if (m->activity.done)
+        report(d, m->activity.effective ? OK : WARN, "activity", m->activity.effective ? "" : late,
+               "the driver's trace shows %.0f of %.0f requests/s", m->activity.seen,
+               m->activity.sent);
 }
 
 /* 0, or the signal that ended it. */

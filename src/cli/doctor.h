@@ -25,6 +25,11 @@ struct measured {
         bool done, effective;
         double default_p99_us, smallest_p99_us;
     } latency;
+    struct {
+        bool done, effective;
+        double sent, seen; /* requests/s of the latency program, as the driver's trace tells */
+        struct error error;
+    } activity;
 };
 
 /* Two batch programs, then a latency and a batch program, steered directly through the driver,

@@ -20,6 +20,10 @@
 #define P99_FACTOR 2.0
 #define RESUMED    0.7 /* of what it had before */
 
+#define REQUESTS_PER_S 200.0
+#define PERIOD_OPTION  "--period-us=5000"
+#define SEEN_ALL       0.1 /* as much of them may be missing or too many */
+
 struct subject {
     struct stage *stage;
     const char *device;
@@ -61,7 +65,7 @@ static int load(struct subject *x, const char *name, const char *role, struct ch
     if (x->rate_option[0])
         args[n++] = x->rate_option;
     if (strcmp(role, "latency") == 0)
-        args[n++] = "--period-us=5000";
+        args[n++] = PERIOD_OPTION;
     else if (strcmp(x->device, "soft") == 0)
         args[n++] = "--depth=400"; /* outlasts a busy CPU */
     int r = stage_load(x->stage, name, args, out, err);
@@ -200,11 +204,29 @@ static int suspension(struct subject *x, struct child *const *ab, struct measure
     return 0;
 }
 
+/* What was traced since the last call, of one program. Failing is a result. */
+static void activity(struct subject *x, const struct child *c, double seconds, struct measured *m)
+{
+    struct activity_list l = {0};
+    if (!x->driver->ops->activity)
+        return;
+    int r = x->driver->ops->activity(x->driver, &l, &m->activity.error);
+    uint64_t bursts = 0;
+    for (size_t i = 0; i < l.n && r == 0; i++)
+        bursts += l.v[i].pid == c->pid ? l.v[i].bursts : 0;
+    activity_list_free(&l);
+    m->activity.done = true;
+    m->activity.sent = REQUESTS_PER_S;
+    m->activity.seen = seconds > 0 ? (double)bursts / seconds : 0;
+    m->activity.effective = r == 0 && fabs(m->activity.seen / m->activity.sent - 1) <= SEEN_ALL;
+}
+
 static int latency(struct subject *x, struct child *batch, uint64_t default_us,
                    uint64_t smallest_us, struct measured *m, struct error *err)
 {
     struct child *v[] = {NULL, batch};
     struct percentiles p[2] = {0};
+    double began = 0;
     int r = set_timeslice(x, batch, default_us, NULL, err);
     if (r == 0)
         r = load(x, "latency", "latency", &v[0], err);
@@ -212,8 +234,14 @@ static int latency(struct subject *x, struct child *batch, uint64_t default_us,
         if (i == 1)
             r = set_timeslice(x, batch, smallest_us, NULL, err);
         double a = now_s() + SETTLE_S, b = a + 0.9;
+        if (r == 0 && i == 1) {
+            activity(x, v[0], 0, m);
+            began = now_s();
+        }
         if (r == 0)
             r = window(x, b, v, 2, err);
+        if (r == 0 && i == 1)
+            activity(x, v[0], now_s() - began, m);
         if (r == 0)
             r = series_percentiles(&v[0]->series, a, b, &p[i]);
         if (r == -ENODATA)

@@ -178,3 +178,9 @@ int proc_list(pid_t **pids, size_t *n)
     closedir(d);
     return r;
 }
+
+bool proc_sees_all(void)
+{
+    struct stat st; /* the first one's inode is fixed in the kernel */
+    return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == 0xEFFFFFFCU;
+}

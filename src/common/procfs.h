@@ -42,6 +42,10 @@ int proc_cgroup(pid_t pid, char *buf, size_t size);
 /* Command line with blanks between arguments, for people to read; comm in brackets if empty. */
 int proc_cmdline(pid_t pid, char *buf, size_t size);
 
+/* True unless we are in a pid namespace below the first: then there are processes we do not see,
+ * and what the kernel tells outside /proc has other numbers. */
+bool proc_sees_all(void);
+
 /* All pids now. *pids is malloc'd. 0 or -errno. */
 int proc_list(pid_t **pids, size_t *n);
 

@@ -243,7 +243,7 @@ int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu,
     if (g->client)
         return 0;
     if (t->io->now_ns(t->io->ctx) < g->retry_at)
-        return -EAGAIN;
+        return error_set(err, -EAGAIN, "tracing GPU %u failed and is tried again later", gpu);
     int r = start(t, g, &gpus->v[gpu], err);
     if (r < 0)
         stop(t, g);
