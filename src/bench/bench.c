@@ -336,7 +336,7 @@ static json_t *item_json(const struct job *j, const struct item *it)
     if (it->skipped) {
         json_object_set_new(o, "skipped", json_string(it->skipped));
         json_object_set_new(o, "pass", json_null());
-        json_object_set_new(o, "notes", json_string(s->note));
+        json_object_set_new(o, "notes", json_sprintf("Skipped: it %s. %s", it->skipped, s->note));
         return o;
     }
     json_t *r = result_json(&it->result);

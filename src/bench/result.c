@@ -270,13 +270,25 @@ json_t *result_json(const struct result *r)
     json_int_t failed = 0, missed = 0, unavailable = 0;
     const json_t *cell;
     size_t i;
-    for (size_t k = 0; k < r->slots; k++) {
-        size_t slot = (k + r->slots - r->s->nroles) % r->slots; /* alone first */
-        for (size_t p = 0; p < r->points; p++) {
+    size_t ways = r->slots - r->s->nroles;
+    for (size_t p = 0; p < r->points; p++) {
+        json_t *alone = NULL;
+        for (size_t k = 0; k < r->slots; k++) {
+            size_t slot = (k + ways) % r->slots; /* alone first */
             json_t *o = row(r, slot, p);
             if (!o)
                 continue;
             flat_results(results, o);
+            if (alone && slot >= ways) { /* all roles alone share a row */
+                json_object_update(json_object_get(alone, "roles"), json_object_get(o, "roles"));
+                if (strcmp(json_string_value(json_object_get(o, "status")), "ok") != 0) {
+                    json_object_set(alone, "status", json_object_get(o, "status"));
+                    json_object_set(alone, "error", json_object_get(o, "error"));
+                }
+                json_decref(o);
+                continue;
+            }
+            alone = slot >= ways ? o : alone;
             json_array_append_new(rows, o);
         }
     }

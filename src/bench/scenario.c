@@ -255,10 +255,18 @@ static int complete(struct parser *p, struct scenario_how how)
     char list[SCENARIO_TEXT], *save = NULL;
     static const struct section *config_section = &sections[2];
     snprintf(list, sizeof(list), "%s", s->configs_text);
+    size_t place = 0;
     for (char *w = strtok_r(list, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        if (!entry(p, config_section, w))
-            return complain(p, "bad name, or too many configurations:", w);
+        struct config *c = entry(p, config_section, w);
+        if (!c || c < s->configs + place)
+            return complain(p, "bad name, named twice, or too many configurations:", w);
+        struct config found = *c; /* in the order of the list */
+        memmove(s->configs + place + 1, s->configs + place,
+                (size_t)(c - s->configs - (ptrdiff_t)place) * sizeof(found));
+        s->configs[place++] = found;
     }
+    if (place < s->nconfigs)
+        return complain(p, "not among the configs:", s->configs[place].name);
     if (!s->title[0] || !s->id[0] || s->nroles == 0)
         return complain(p, "title, id and a role are needed in", s->name);
     if ((s->nconfigs == 0) == (s->nphases == 0))

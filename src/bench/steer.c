@@ -286,6 +286,7 @@ int steer_adopt(struct run *run, struct error *err)
             r = verb(run, &a, err);
         args_free(&a);
     }
+    json_object_clear(run->verbs); /* as many as programs: no figure of its own */
     return r;
 }
 

@@ -157,7 +157,7 @@ static int report(const char *dir, bool figures)
     }
     printf("%s/report.md\n", dir);
     if (missing)
-        cli_error("bench: no figures: gnuplot is not installed, or it failed");
+        cli_error("bench: no figures, as gnuplot is not installed");
     return missing ? CLI_FAILED : CLI_OK;
 }
 

@@ -1,0 +1,178 @@
+/* Scenario files: those that are shipped, and mistakes in others. argv[1]: their directory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/cell.h"
+#include "bench/scenario.h"
+
+static const char *shipped_dir;
+
+#define HEAD "[scenario]\ntitle = t\nid = 1\n"
+#define ROLE "[role r]\nload = batch --kernel-us {k}\n"
+#define AXIS "[axis k]\nvalues = 1 20 300\nquick = 20\nsoft = 4\n"
+
+static int load(const char *text, struct scenario_how how, struct scenario **s, struct error *err)
+{
+    char path[] = "/tmp/cede-scenario-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write_full(fd, text, strlen(text)), 0);
+    close(fd);
+    *s = NULL;
+    int r = scenario_load(path, how, s, err);
+    unlink(path);
+    return r;
+}
+
+/* Each of them, in each way, and every session's arguments. */
+static void shipped(void **state)
+{
+    (void)state;
+    DIR *d = opendir(shipped_dir);
+    assert_non_null(d);
+    unsigned n = 0;
+    for (const struct dirent *e; (e = readdir(d));) {
+        if (!strstr(e->d_name, ".ini"))
+            continue;
+        n++;
+        for (int i = 0; i < 4; i++) {
+            char path[600];
+            struct scenario *s = NULL;
+            struct error err = {""};
+            snprintf(path, sizeof(path), "%s/%s", shipped_dir, e->d_name);
+            if (scenario_load(path, (struct scenario_how){i & 1, i & 2}, &s, &err) < 0)
+                fail_msg("%s", err.text);
+            assert_true(s->title[0] && s->reference[0] && s->shows[0] && s->ntargets);
+            for (size_t p = 0; p < scenario_points(s); p++) {
+                for (size_t c = 0; c < s->nconfigs; c++) {
+                    struct session x = {.s = s, .config = &s->configs[c], .point = p};
+                    _cleanup_free_ char *key = session_key(&x, &err);
+                    if (!key)
+                        fail_msg("%s: %s", path, err.text);
+                }
+            }
+            free(s);
+        }
+    }
+    closedir(d);
+    assert_true(n >= 15);
+}
+
+static void axes(void **state)
+{
+    (void)state;
+    static const char two[] = HEAD "configs = cede default\n" AXIS "[axis m]\nvalues = 5 6\n" ROLE;
+    struct scenario *s;
+    struct error err = {""};
+    char text[64];
+    double v;
+    assert_int_equal(load(two, (struct scenario_how){false, false}, &s, &err), 0);
+    assert_int_equal(scenario_points(s), 6);
+    assert_true(scenario_at(s, 3, 0) > 19 && scenario_at(s, 3, 0) < 21);
+    assert_true(scenario_at(s, 3, 1) > 5.5); /* the last axis runs fastest */
+    assert_string_equal(s->configs[0].name, "cede");
+    assert_int_equal(s->configs[1].base, BASE_DEFAULT);
+    assert_int_equal(scenario_expand(s, 4, "a {k * m} {1e6 / 3ms} b", text, sizeof(text), &err), 0);
+    assert_string_equal(text, "a 1500 333.3333333 b");
+    assert_int_equal(scenario_number(s, 0, "", 7, &v, &err), 0);
+    assert_true(v > 6.9 && v < 7.1);
+    assert_int_equal(scenario_expand(s, 0, "{nothing}", text, sizeof(text), &err), -EINVAL);
+    assert_int_equal(scenario_expand(s, 0, "{k", text, sizeof(text), &err), -EINVAL);
+    assert_int_equal(scenario_expand(s, 0, "0123456789", text, 5, &err), -E2BIG);
+    free(s);
+    assert_int_equal(load(two, (struct scenario_how){true, false}, &s, &err), 0);
+    assert_int_equal(s->axes[0].n, 1);
+    assert_true(s->axes[0].v[0] > 19);
+    free(s);
+    assert_int_equal(load(two, (struct scenario_how){true, true}, &s, &err), 0);
+    assert_true(s->axes[0].v[0] < 5);
+    free(s);
+}
+
+/* Sessions that differ in nothing that is measured have one key; those that do, have two. */
+static void keys(void **state)
+{
+    (void)state;
+    struct scenario *s;
+    struct error err = {""};
+    assert_int_equal(load(HEAD "configs = default cede\n[config cede]\nconf = a = {k}\n"
+                               "[axis k]\nvalues = 1 2\n[role r]\nload = batch\nweight = k\n",
+                          (struct scenario_how){false, false}, &s, &err),
+                     0);
+    for (size_t c = 0; c < 2; c++) {
+        struct session a = {.s = s, .config = &s->configs[c], .point = 0}, b = a;
+        b.point = 1;
+        _cleanup_free_ char *x = session_key(&a, &err), *y = session_key(&b, &err);
+        assert_non_null(x);
+        assert_non_null(y);
+        assert_int_equal(strcmp(x, y) == 0, c == 0);
+    }
+    free(s);
+}
+
+static void mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } table[] = {
+        {"", "title, id and a role"},
+        {HEAD "configs = cede\n", "a role"},
+        {HEAD AXIS ROLE, "configs or phases"},
+        {HEAD "configs = cede\n[phase p]\ndo = wait\n" AXIS ROLE, "configs or phases"},
+        {HEAD "configs = nobody\n" AXIS ROLE, "base has to be"},
+        {HEAD "configs = cede cede\n" AXIS ROLE, "named twice"},
+        {HEAD "configs = cede\n[config mps]\npolicy = p\n" AXIS ROLE, "not among"},
+        {HEAD "configs = cede\ntitle = again\n" AXIS ROLE, ":5: given twice"},
+        {HEAD "color = red\nconfigs = cede\n" AXIS ROLE, ":4: unknown key"},
+        {HEAD "configs = cede\n[thing x]\na = b\n", "unknown section"},
+        {HEAD "configs = cede\nseconds = -1\n", "out of range"},
+        {HEAD "configs = cede\n[axis k]\nvalues = 1 x\n" ROLE, "no number"},
+        {HEAD "configs = cede\n[axis k]\nquick = 1\n" ROLE, "no values"},
+        {HEAD "configs = cede\n" AXIS "[role R]\nload = batch\n", "bad name"},
+        {HEAD "configs = cede\n" AXIS "[role r]\nclass = batch\n", "load or program"},
+        {HEAD "configs = cede\n" AXIS ROLE "[target t]\ncheck = cede.nobody.p99 < 1\n",
+         "no such name"},
+        {HEAD "configs = cede\n" AXIS ROLE "[target t]\ncheck = mps.r.p99 < 1\n", "no such name"},
+        {HEAD "configs = cede\n" AXIS ROLE "[target t]\nwhen = k >\ncheck = 1 < 2\n", "missing"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+        struct scenario *s;
+        struct error err = {""};
+        if (load(table[i].text, (struct scenario_how){false, false}, &s, &err) != -EINVAL)
+            fail_msg("accepted: %s", table[i].text);
+        if (!strstr(err.text, table[i].says))
+            fail_msg("%s, not %s", err.text, table[i].says);
+    }
+    char line[400];
+    struct scenario *s;
+    struct error err = {""};
+    snprintf(line, sizeof(line), "%s%0*d\n", HEAD "shows = ", 300, 1);
+    assert_int_equal(load(line, (struct scenario_how){false, false}, &s, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "line too long"));
+    assert_int_equal(
+        scenario_load("/nonexistent.ini", (struct scenario_how){false, false}, &s, &err), -ENOENT);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shipped),
+        cmocka_unit_test(axes),
+        cmocka_unit_test(keys),
+        cmocka_unit_test(mistakes),
+    };
+    if (argc != 2)
+        return 2;
+    shipped_dir = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
