@@ -41,7 +41,7 @@ DEFINE_LIST(pid_list, pid_t)
 
 int device_open(const char *name, const char *where, struct device_driver **out, struct error *err)
 {
-    static const struct device_ops *const drivers[] = {&device_nvidia, &device_soft};
+    static const struct device_ops *const drivers[] = {&device_nvidia, &device_amd, &device_soft};
     bool any = strcmp(name, "auto") == 0;
     struct error first = {""};
     for (size_t i = 0; i < ARRAY_SIZE(drivers); i++) {
@@ -59,7 +59,7 @@ int device_open(const char *name, const char *where, struct device_driver **out,
             first = e;
     }
     if (!any)
-        return error_set(err, -EINVAL, "unknown device '%s': use auto, nvidia or soft", name);
+        return error_set(err, -EINVAL, "unknown device '%s': use auto, nvidia, amd or soft", name);
     return error_set(err, -ENODEV,
                      "no GPU that can be scheduled: %s; for a software GPU start `cede-softgpu` "
                      "or try `cede demo --device soft`",

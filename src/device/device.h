@@ -123,7 +123,7 @@ enum swap_state {
 struct device_driver; /* an open instance */
 
 struct device_ops {
-    const char *name; /* "nvidia", "soft" */
+    const char *name; /* "nvidia", "amd", "soft" */
     const char *summary;
 
     /* Opens the driver. `where` is driver-specific (soft: socket path) or NULL for the default.
@@ -193,10 +193,11 @@ struct device_driver {
 };
 
 extern const struct device_ops device_nvidia;
+extern const struct device_ops device_amd;
 extern const struct device_ops device_soft;
 
-/* By name ("nvidia", "soft"); "auto": nvidia where its device files exist, else soft where its
- * server answers. -ENODEV with what was looked for and what to do. */
+/* By name ("nvidia", "amd", "soft"); "auto": nvidia or amd where its device files exist, else soft
+ * where its server answers. -ENODEV with what was looked for and what to do. */
 int device_open(const char *name, const char *where, struct device_driver **out, struct error *err);
 void device_close(struct device_driver *d);
 

@@ -1,0 +1,144 @@
+/* AMD's compute driver (KFD) as its user space interface defines it: the few ioctls that this
+ * driver issues, the process and topology trees in sysfs, and the system calls behind struct
+ * kfd_io, so that tests can stand in for the kernel. Source: include/uapi/linux/kfd_ioctl.h and
+ * kfd_sysfs.h, drivers/gpu/drm/amd/amdkfd. Declared here because distributions' headers are older
+ * than the debug interface (1.13); tests/device_amd compares with the header where it can.
+ *
+ * No other ioctl is ever issued. There is none upstream that preempts a queue of another process
+ * but the debug trap. */
+#ifndef CEDE_DEVICE_AMD_KFD_H
+#define CEDE_DEVICE_AMD_KFD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+#include "common/procfs.h"
+#include "common/util.h"
+#include "device/device.h"
+
+#define KFD_PATH  "/dev/kfd"
+#define KFD_SYSFS "/sys/class/kfd/kfd"
+
+struct kfd_version {
+    uint32_t major, minor;
+};
+#define KFD_DEBUG_MINOR 13U /* of major 1: the first with the debug trap */
+
+enum kfd_trap_op {
+    KFD_TRAP_ENABLE = 0,
+    KFD_TRAP_DISABLE = 1, /* resumes all queues; the caller need not be the tracer */
+    KFD_TRAP_SUSPEND_QUEUES = 6,
+    KFD_TRAP_RESUME_QUEUES = 7,
+    KFD_TRAP_QUEUE_SNAPSHOT = 13,
+};
+
+struct kfd_trap {
+    uint32_t pid, op;
+    union {
+        struct {
+            uint64_t exceptions; /* none: faults go to the program's runtime, as ever */
+            uint64_t runtime;    /* struct kfd_runtime * */
+            uint32_t runtime_size, event_fd;
+        } enable;
+        struct {
+            uint64_t clear, queues; /* exceptions to clear; uint32_t * */
+            uint32_t count, grace;  /* grace: 1000 GPU clocks */
+        } suspend;
+        struct {
+            uint64_t queues;
+            uint32_t count, pad;
+        } resume;
+        struct {
+            uint64_t clear, entries; /* struct kfd_queue_entry * */
+            uint32_t count, entry_size;
+        } snapshot;
+    };
+};
+
+struct kfd_runtime {
+    uint64_t r_debug;
+    uint32_t state, ttmp;
+};
+enum kfd_runtime_state {
+    KFD_RUNTIME_DISABLED = 0, /* the program's runtime has not announced itself */
+    KFD_RUNTIME_ENABLED = 1,
+    KFD_RUNTIME_BUSY = 2, /* this GPU debugs one process at a time, and does already */
+    KFD_RUNTIME_ERROR = 3,
+};
+
+/* What the kernel ors into a queue's number where it was not suspended or resumed. */
+#define KFD_QUEUE_ERROR   (1U << 30)
+#define KFD_QUEUE_INVALID (1U << 31) /* gone, going, or new (KFD_EXCEPTION_NEW not cleared) */
+#define KFD_QUEUE_NUMBER  (~(KFD_QUEUE_ERROR | KFD_QUEUE_INVALID))
+
+#define KFD_EXCEPTION_NEW (1ULL << 30) /* code 31, EC_QUEUE_NEW */
+
+struct kfd_queue_entry {
+    uint64_t exceptions, ring, write_pointer, read_pointer, save_area;
+    uint32_t number, gpu_id, ring_size, type, save_area_size, reserved;
+};
+
+#define KFD_IOC_VERSION _IOR('K', 0x01, struct kfd_version)
+#define KFD_IOC_TRAP    _IOWR('K', 0x26, struct kfd_trap)
+
+/* From inside a process, for its own queues: 0 % takes a queue off the hardware. */
+struct kfd_update_queue {
+    uint64_t ring;
+    uint32_t number, ring_size, percentage, priority;
+};
+#define KFD_IOC_UPDATE_QUEUE _IOW('K', 0x07, struct kfd_update_queue)
+
+/* "capability" of a node */
+#define KFD_CAP_TRAP_DEBUG     0x00008000U
+#define KFD_CAP_DEBUG_FIRMWARE 0x20000000U
+
+/* "type" of a queue in sysfs: the kernel's own numbers, not those of the ioctl */
+enum kfd_queue_type { KFD_COMPUTE = 0, KFD_SDMA = 1, KFD_HIQ = 2, KFD_DIQ = 3, KFD_SDMA_XGMI = 4 };
+
+struct kfd_io {
+    void *ctx;
+    const char *sysfs;                                             /* KFD_SYSFS */
+    int (*open)(void *ctx);                                        /* descriptor, or -errno */
+    int (*ioctl)(void *ctx, int fd, unsigned long cmd, void *arg); /* >= 0, or -errno */
+    void (*close)(void *ctx, int fd);
+    /* Calls fn while the caller traces the process's first thread, without stopping it, and
+     * answers what fn did. -EPERM: no right, or somebody else traces it; -ESRCH. */
+    int (*traced)(void *ctx, struct proc_id proc, int (*fn)(void *arg), void *arg);
+    bool (*alive)(void *ctx, struct proc_id proc);
+};
+extern const struct kfd_io kfd_io_system;
+
+/* Who traces the process, 0: nobody or not known. */
+pid_t kfd_tracer(pid_t pid);
+
+/* ---- sysfs.c ---- */
+
+struct kfd_gpu {
+    struct gpu_info info; /* caps: what the topology alone can tell */
+    uint32_t gpu_id;
+};
+struct kfd_gpus {
+    unsigned n;
+    struct kfd_gpu v[DEVICE_GPUS_MAX];
+};
+
+/* "key value\n" lines of a node; unknown keys and malformed lines are passed over. */
+void kfd_parse_node(const char *text, struct kfd_gpu *out);
+/* One decimal number and nothing else but a newline: 0 or -EINVAL. */
+int kfd_parse_number(const char *text, uint64_t *out);
+
+void kfd_gpus_read(const char *sysfs, struct kfd_gpus *out);
+/* Processes that have at least one queue. 0 or -errno. */
+int kfd_processes(const char *sysfs, struct pid_list *out);
+/* Queues of a process, ascending. A process without is an empty list. */
+int kfd_queues(const char *sysfs, const struct kfd_gpus *gpus, struct proc_id proc,
+               struct group_list *out);
+uint64_t kfd_memory(const char *sysfs, pid_t pid, uint32_t gpu_id);
+
+/* ---- amd.c ---- */
+
+int kfd_driver_open(const struct kfd_io *io, struct device_driver **out, struct error *err);
+
+#endif

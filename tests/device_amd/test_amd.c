@@ -1,0 +1,429 @@
+/* The AMD driver against a stand-in for the kernel: discovery, suspension, and everything that can
+ * come in between. It proves nothing about hardware. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// cmocka wants the four above
+#include <cmocka.h>
+
+#include <errno.h>
+#include <linux/kfd_ioctl.h>
+#include <string.h>
+
+#include "fake_kfd.h"
+
+/* The declarations in kfd.h are the header's. */
+#define SAME(a, b)             _Static_assert((a) == (b), #b)
+#define SAME_SIZE(a, b)        _Static_assert(sizeof(struct a) == sizeof(struct b), #b)
+#define SAME_PLACE(a, x, b, y) _Static_assert(offsetof(struct a, x) == offsetof(struct b, y), #y)
+SAME(KFD_IOC_VERSION, AMDKFD_IOC_GET_VERSION);
+SAME_SIZE(kfd_version, kfd_ioctl_get_version_args);
+SAME(KFD_IOC_UPDATE_QUEUE, AMDKFD_IOC_UPDATE_QUEUE);
+SAME_SIZE(kfd_update_queue, kfd_ioctl_update_queue_args);
+SAME_PLACE(kfd_update_queue, ring, kfd_ioctl_update_queue_args, ring_base_address);
+SAME_PLACE(kfd_update_queue, number, kfd_ioctl_update_queue_args, queue_id);
+SAME_PLACE(kfd_update_queue, ring_size, kfd_ioctl_update_queue_args, ring_size);
+SAME_PLACE(kfd_update_queue, percentage, kfd_ioctl_update_queue_args, queue_percentage);
+SAME_PLACE(kfd_update_queue, priority, kfd_ioctl_update_queue_args, queue_priority);
+SAME(KFD_IOCTL_MAJOR_VERSION, 1);
+#ifdef AMDKFD_IOC_DBG_TRAP /* 1.13 */
+SAME(KFD_IOC_TRAP, AMDKFD_IOC_DBG_TRAP);
+SAME_SIZE(kfd_trap, kfd_ioctl_dbg_trap_args);
+SAME_SIZE(kfd_runtime, kfd_runtime_info);
+SAME_SIZE(kfd_queue_entry, kfd_queue_snapshot_entry);
+SAME_PLACE(kfd_trap, enable, kfd_ioctl_dbg_trap_args, enable);
+SAME_PLACE(kfd_trap, enable.runtime, kfd_ioctl_dbg_trap_args, enable.rinfo_ptr);
+SAME_PLACE(kfd_trap, enable.runtime_size, kfd_ioctl_dbg_trap_args, enable.rinfo_size);
+SAME_PLACE(kfd_trap, enable.event_fd, kfd_ioctl_dbg_trap_args, enable.dbg_fd);
+SAME_PLACE(kfd_trap, suspend.queues, kfd_ioctl_dbg_trap_args, suspend_queues.queue_array_ptr);
+SAME_PLACE(kfd_trap, suspend.count, kfd_ioctl_dbg_trap_args, suspend_queues.num_queues);
+SAME_PLACE(kfd_trap, suspend.grace, kfd_ioctl_dbg_trap_args, suspend_queues.grace_period);
+SAME_PLACE(kfd_trap, resume.queues, kfd_ioctl_dbg_trap_args, resume_queues.queue_array_ptr);
+SAME_PLACE(kfd_trap, resume.count, kfd_ioctl_dbg_trap_args, resume_queues.num_queues);
+SAME_PLACE(kfd_trap, snapshot.entries, kfd_ioctl_dbg_trap_args, queue_snapshot.snapshot_buf_ptr);
+SAME_PLACE(kfd_trap, snapshot.count, kfd_ioctl_dbg_trap_args, queue_snapshot.num_queues);
+SAME_PLACE(kfd_queue_entry, number, kfd_queue_snapshot_entry, queue_id);
+SAME_PLACE(kfd_runtime, state, kfd_runtime_info, runtime_state);
+SAME(KFD_TRAP_ENABLE, KFD_IOC_DBG_TRAP_ENABLE);
+SAME(KFD_TRAP_DISABLE, KFD_IOC_DBG_TRAP_DISABLE);
+SAME(KFD_TRAP_SUSPEND_QUEUES, KFD_IOC_DBG_TRAP_SUSPEND_QUEUES);
+SAME(KFD_TRAP_RESUME_QUEUES, KFD_IOC_DBG_TRAP_RESUME_QUEUES);
+SAME(KFD_TRAP_QUEUE_SNAPSHOT, KFD_IOC_DBG_TRAP_GET_QUEUE_SNAPSHOT);
+SAME(KFD_RUNTIME_ENABLED, DEBUG_RUNTIME_STATE_ENABLED);
+SAME(KFD_RUNTIME_BUSY, DEBUG_RUNTIME_STATE_ENABLED_BUSY);
+SAME(KFD_QUEUE_ERROR, KFD_DBG_QUEUE_ERROR_MASK);
+SAME(KFD_QUEUE_INVALID, KFD_DBG_QUEUE_INVALID_MASK);
+SAME(KFD_EXCEPTION_NEW, KFD_EC_MASK(EC_QUEUE_NEW));
+#endif
+
+struct world {
+    struct fake_kfd k;
+    struct device_driver *d;
+    struct fake_process *p;
+    struct fake_queue *a, *b, *copy;
+    struct group_list groups;
+    const struct device_group *all[8];
+    struct error err;
+};
+
+static void rescan(struct world *w)
+{
+    w->groups.n = 0;
+    assert_int_equal(w->d->ops->scan(w->d, w->p->id, &w->groups, &w->err), 0);
+    for (size_t i = 0; i < w->groups.n; i++)
+        w->all[i] = &w->groups.v[i];
+}
+
+static int set_up(void **state)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    fake_kfd_init(&w->k);
+    w->p = fake_process(&w->k, 0, 700, 7);
+    w->a = fake_queue(&w->k, w->p, 3, 0x1111, KFD_COMPUTE);
+    w->b = fake_queue(&w->k, w->p, 11, 0x1111, KFD_COMPUTE);
+    w->copy = fake_queue(&w->k, w->p, 0, 0x1111, KFD_SDMA);
+    assert_int_equal(kfd_driver_open(&w->k.io, &w->d, &w->err), 0);
+    rescan(w);
+    *state = w;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct world *w = *state;
+    device_close(w->d);
+    group_list_free(&w->groups);
+    fake_kfd_free(&w->k);
+    free(w);
+    return 0;
+}
+
+static int suspend(struct world *w, size_t n)
+{
+    w->err.text[0] = '\0';
+    return w->d->ops->suspend(w->d, w->all, n, &w->err);
+}
+
+static int resume(struct world *w, size_t n)
+{
+    return w->d->ops->resume(w->d, w->all, n, &w->err);
+}
+
+static void test_gpus(void **state)
+{
+    struct world *w = *state;
+    struct gpu_info a, b;
+    assert_int_equal(w->d->ops->gpus(w->d), 2);
+    assert_int_equal(w->d->ops->info(w->d, 0, &a), 0);
+    assert_int_equal(w->d->ops->info(w->d, 1, &b), 0);
+    assert_int_equal(w->d->ops->info(w->d, 2, &b), -EINVAL);
+    assert_string_equal(a.bus_id, "0000:23:00.0");
+    assert_string_equal(a.name, "AMD gfx90a");
+    assert_string_equal(a.uuid, "GPU-1122334455667788");
+    assert_true(a.memory_bytes == 68702699520ULL);
+    assert_int_equal(a.caps, GPU_CAP_SUSPEND);
+    assert_string_equal(b.bus_id, "0001:03:00.0");
+    assert_string_equal(b.name, "AMD gfx1100");
+    assert_int_equal(b.caps, 0); /* its firmware cannot */
+}
+
+static void test_scan(void **state)
+{
+    struct world *w = *state;
+    fake_queue(&w->k, w->p, 5, 0x2222, KFD_SDMA_XGMI);
+    fake_queue(&w->k, w->p, 6, 0x1111, KFD_HIQ);     /* the kernel's own */
+    fake_queue(&w->k, w->p, 7, 0x9999, KFD_COMPUTE); /* a GPU that is kept from us */
+    fake_write(&w->k, "nonsense\n", "proc/700/queues/8/gpuid");
+    fake_write(&w->k, "4369\n", "proc/700/queues/9x/gpuid");
+    rescan(w);
+    static const struct {
+        uint32_t number, gpu, kind;
+    } want[] = {
+        {0, 0, GROUP_COPY}, {3, 0, GROUP_COMPUTE}, {5, 1, GROUP_COPY}, {11, 0, GROUP_COMPUTE}};
+    assert_int_equal(w->groups.n, ARRAY_SIZE(want));
+    for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
+        assert_int_equal(w->groups.v[i].channels[0], want[i].number);
+        assert_int_equal(w->groups.v[i].gpu, want[i].gpu);
+        assert_int_equal(w->groups.v[i].kind, want[i].kind);
+    }
+    struct proc_id earlier = {.pid = 700, .start_ticks = 6}, none = {.pid = 701, .start_ticks = 1};
+    assert_int_equal(w->d->ops->scan(w->d, earlier, &w->groups, &w->err), -ESRCH);
+    assert_int_equal(w->d->ops->scan(w->d, none, &w->groups, &w->err), -ESRCH);
+    assert_int_equal(w->groups.n, ARRAY_SIZE(want));
+}
+
+static void test_processes_and_memory(void **state)
+{
+    struct world *w = *state;
+    struct pid_list pids = {0};
+    struct usage_list usage = {0};
+    fake_process(&w->k, 1, 800, 8); /* has opened the device and no more */
+    fake_write(&w->k, "4096\n", "proc/700/vram_4369");
+    fake_write(&w->k, "0\n", "proc/700/vram_8738");
+    assert_int_equal(w->d->ops->processes(w->d, &pids, &w->err), 0);
+    assert_int_equal(pids.n, 1);
+    assert_int_equal(pids.v[0], 700);
+    assert_int_equal(w->d->ops->usage(w->d, &usage, &w->err), 0);
+    assert_int_equal(usage.n, 1);
+    assert_int_equal(usage.v[0].memory_bytes, 4096);
+    assert_int_equal(usage.v[0].gpu, 0);
+    assert_true(usage.v[0].busy < 0);
+    pid_list_free(&pids);
+    usage_list_free(&usage);
+}
+
+static void test_suspend_resume(void **state)
+{
+    struct world *w = *state;
+    struct fake_process *other = fake_process(&w->k, 1, 800, 8);
+    struct fake_queue *theirs = fake_queue(&w->k, other, 3, 0x1111, KFD_COMPUTE);
+    assert_int_equal(suspend(w, 3), 0);
+    assert_true(w->a->suspended && w->b->suspended && w->copy->suspended);
+    assert_false(theirs->suspended);
+    assert_int_equal(suspend(w, 3), 0); /* idempotent */
+    assert_int_equal(w->k.enables, 1);
+    assert_int_equal(resume(w, 1), 0); /* the first is the copy queue */
+    assert_true(w->a->suspended && w->b->suspended && !w->copy->suspended);
+    assert_true(w->p->debugged);
+    assert_int_equal(resume(w, 3), 0);
+    assert_false(w->a->suspended || w->b->suspended);
+    assert_false(w->p->debugged); /* nothing is left behind */
+    unsigned traps = w->k.traps;
+    assert_int_equal(resume(w, 3), 0);
+    assert_int_equal(w->k.traps, traps);
+}
+
+static void test_timeslice(void **state)
+{
+    struct world *w = *state;
+    assert_int_equal(w->d->ops->set_timeslice(w->d, w->all[0], 1000, &w->err), -ENOTSUP);
+    assert_int_equal(w->k.traps, 0);
+}
+
+static void test_old_kernel(void **state)
+{
+    struct world *w = *state;
+    struct gpu_info info;
+    device_close(w->d);
+    w->k.minor = KFD_DEBUG_MINOR - 1;
+    assert_int_equal(kfd_driver_open(&w->k.io, &w->d, &w->err), 0);
+    assert_int_equal(w->d->ops->info(w->d, 0, &info), 0);
+    assert_int_equal(info.caps, 0);
+    assert_int_equal(suspend(w, 3), -ENOTSUP);
+    assert_int_equal(w->k.traps, 0);
+}
+
+static void test_refusals(void **state)
+{
+    struct world *w = *state;
+    w->p->foreign_tracer = true;
+    assert_int_equal(suspend(w, 3), -EPERM);
+    assert_int_equal(w->k.traps, 0); /* the debugger's session is not touched */
+    w->p->foreign_tracer = false;
+
+    w->p->debugged = true; /* it debugs itself */
+    assert_int_equal(suspend(w, 3), -EPERM);
+    assert_non_null(strstr(w->err.text, "debugger"));
+    assert_true(w->p->debugged);
+    w->p->debugged = false;
+
+    static const struct {
+        uint32_t state;
+        const char *text;
+    } states[] = {{KFD_RUNTIME_DISABLED, "announced"},
+                  {KFD_RUNTIME_BUSY, "one process at a time"},
+                  {KFD_RUNTIME_ERROR, "set up"},
+                  {99, "unknown"}};
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+        w->p->runtime_state = states[i].state;
+        assert_int_equal(suspend(w, 3), -EPERM);
+        assert_non_null(strstr(w->err.text, states[i].text));
+        assert_false(w->p->debugged);
+    }
+    w->p->runtime_state = KFD_RUNTIME_ENABLED;
+    assert_int_equal(suspend(w, 3), 0);
+}
+
+/* A debugger came after we suspended: what was asked runs, and so does the rest. */
+static void test_debugger_comes_later(void **state)
+{
+    struct world *w = *state;
+    assert_int_equal(suspend(w, 3), 0);
+    w->p->foreign_tracer = true;
+    assert_int_equal(resume(w, 1), 0);
+    assert_false(w->a->suspended || w->b->suspended || w->copy->suspended);
+    assert_false(w->p->debugged);
+}
+
+static void destroy_b(struct fake_kfd *k)
+{
+    struct fake_process *p = &k->processes[0];
+    for (size_t i = 0; i < ARRAY_SIZE(p->queues); i++) {
+        if (p->queues[i].there && p->queues[i].number == 11)
+            fake_queue_destroy(k, p, &p->queues[i]);
+    }
+}
+
+static void replace_b(struct fake_kfd *k)
+{
+    destroy_b(k);
+    fake_queue(k, &k->processes[0], 11, 0x1111, KFD_COMPUTE);
+}
+
+static void create_another(struct fake_kfd *k)
+{
+    fake_queue(k, &k->processes[0], 12, 0x1111, KFD_COMPUTE);
+}
+
+static void test_races(void **state)
+{
+    struct world *w = *state;
+    /* A queue goes between list and suspend: the others are suspended, and we are told. */
+    w->k.race = destroy_b;
+    assert_int_equal(suspend(w, 3), -ENOENT);
+    assert_true(w->a->suspended && w->copy->suspended);
+    rescan(w);
+    assert_int_equal(w->groups.n, 2);
+    assert_int_equal(resume(w, 2), 0);
+    assert_false(w->p->debugged);
+
+    /* Its number is used again, by a queue that the kernel calls new. */
+    w->b = fake_queue(&w->k, w->p, 11, 0x1111, KFD_COMPUTE);
+    rescan(w);
+    w->k.race = replace_b;
+    assert_int_equal(suspend(w, 3), 0);
+    assert_true(w->b->suspended);
+    assert_int_equal(resume(w, 3), 0);
+
+    /* One comes: it runs until the next scan finds it, and is then suspended beside the others. */
+    w->k.race = create_another;
+    assert_int_equal(suspend(w, 3), 0);
+    rescan(w);
+    assert_int_equal(w->groups.n, 4);
+    assert_int_equal(suspend(w, 4), 0);
+    for (size_t i = 0; i < 4; i++)
+        assert_true(w->p->queues[i].suspended);
+    assert_int_equal(w->k.enables, 3);
+    assert_int_equal(resume(w, 4), 0);
+    assert_false(w->p->debugged);
+}
+
+static void test_hardware_error(void **state)
+{
+    struct world *w = *state;
+    w->a->stuck = w->b->stuck = w->copy->stuck = true;
+    assert_int_equal(suspend(w, 3), -EIO);
+    assert_false(w->p->debugged);
+    w->a->stuck = w->copy->stuck = false;
+    assert_int_equal(suspend(w, 3), -EIO);
+    assert_non_null(strstr(w->err.text, "queue 11"));
+    assert_true(w->a->suspended && w->copy->suspended && !w->b->suspended);
+    assert_int_equal(resume(w, 3), 0);
+    assert_false(w->a->suspended || w->copy->suspended || w->p->debugged);
+}
+
+static void test_target_dies(void **state)
+{
+    struct world *w = *state;
+    assert_int_equal(suspend(w, 3), 0);
+    fake_exit(&w->k, w->p);
+    unsigned traps = w->k.traps;
+    assert_int_equal(suspend(w, 3), -ESRCH);
+    /* Somebody else gets the pid, and is debugged by somebody: not our affair. */
+    struct fake_process *q = fake_process(&w->k, 1, 700, 99);
+    q->debugged = true;
+    assert_int_equal(resume(w, 3), 0);
+    w->d->ops->forget(w->d, 700);
+    assert_int_equal(w->k.traps, traps);
+    assert_true(q->debugged);
+    w->p = &w->k.processes[0];
+}
+
+static void exit_700(struct fake_kfd *k)
+{
+    fake_exit(k, &k->processes[0]);
+}
+
+static void test_target_dies_meanwhile(void **state)
+{
+    struct world *w = *state;
+    w->k.race = exit_700;
+    assert_true(suspend(w, 3) < 0);
+    assert_int_equal(suspend(w, 3), -ESRCH);
+    assert_int_equal(resume(w, 3), 0);
+}
+
+/* The program replaced itself: queues and debug mode are new. */
+static void test_exec(void **state)
+{
+    struct world *w = *state;
+    assert_int_equal(suspend(w, 3), 0);
+    w->p->debugged = false;
+    for (size_t i = 0; i < 3; i++)
+        w->p->queues[i].suspended = false;
+    assert_int_equal(suspend(w, 3), 0);
+    assert_true(w->a->suspended && w->b->suspended && w->p->debugged);
+    w->p->debugged = false;
+    assert_int_equal(resume(w, 1), 0);
+}
+
+/* kill -9 of the daemon: the kernel undoes; a restorer's driver finds nothing to do. */
+static void test_we_die(void **state)
+{
+    struct world *w = *state;
+    struct device_driver *restorer;
+    assert_int_equal(suspend(w, 3), 0);
+    fake_we_die(&w->k);
+    assert_false(w->a->suspended);
+    assert_int_equal(kfd_driver_open(&w->k.io, &restorer, &w->err), 0);
+    unsigned traps = w->k.traps;
+    assert_int_equal(restorer->ops->resume(restorer, w->all, 3, &w->err), 0);
+    assert_int_equal(w->k.traps, traps);
+    device_close(restorer);
+}
+
+static void test_close_and_forget(void **state)
+{
+    struct world *w = *state;
+    assert_int_equal(suspend(w, 2), 0);
+    w->d->ops->forget(w->d, 700);
+    assert_false(w->p->debugged || w->a->suspended);
+    assert_int_equal(suspend(w, 3), 0);
+    device_close(w->d);
+    assert_false(w->p->debugged || w->a->suspended || w->b->suspended);
+    assert_int_equal(kfd_driver_open(&w->k.io, &w->d, &w->err), 0);
+}
+
+static void test_no_gpu(void **state)
+{
+    struct world *w = *state;
+    struct device_driver *d;
+    struct kfd_io io = w->k.io;
+    io.sysfs = "/nowhere";
+    assert_int_equal(kfd_driver_open(&io, &d, &w->err), -ENODEV);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        T(test_gpus),
+        T(test_scan),
+        T(test_processes_and_memory),
+        T(test_suspend_resume),
+        T(test_timeslice),
+        T(test_old_kernel),
+        T(test_refusals),
+        T(test_debugger_comes_later),
+        T(test_races),
+        T(test_hardware_error),
+        T(test_target_dies),
+        T(test_target_dies_meanwhile),
+        T(test_exec),
+        T(test_we_die),
+        T(test_close_and_forget),
+        T(test_no_gpu),
+    };
+    return cmocka_run_group_tests_name("device_amd", tests, NULL, NULL);
+}
