@@ -39,6 +39,16 @@ int cli_class(const char *verb, const char *arg, struct request *r)
     return CLI_OK;
 }
 
+int cli_budget(const char *verb, const char *arg, struct request *r)
+{
+    uint64_t us;
+    if (parse_duration_us(arg, BUDGET_MAX_US, &us) < 0)
+        return cli_usage(verb, "bad budget '%s': use a time up to 1s, such as 500us or 2ms", arg);
+    r->budget_us = (uint32_t)us;
+    r->has_budget = true;
+    return CLI_OK;
+}
+
 int cli_weight(const char *verb, const char *arg, struct request *r)
 {
     uint64_t w;

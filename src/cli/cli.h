@@ -32,5 +32,6 @@ int cli_usage(const char *verb, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Options -c and -w into a request. CLI_OK, or CLI_USAGE with the message printed. */
 int cli_class(const char *verb, const char *arg, struct request *r);
 int cli_weight(const char *verb, const char *arg, struct request *r);
+int cli_budget(const char *verb, const char *arg, struct request *r);
 
 #endif

@@ -175,11 +175,17 @@ static int change(struct direct *d, const struct request *r, uint32_t job, struc
     int code = 0;
     if (!view(d, job, &v))
         return error_set(err, -ESRCH, "no such process");
-    if (r->op == OP_SET)
-        code = manager_change(d->manager, job, r->has_class ? r->class : v.job.class,
-                              r->has_weight ? r->weight : v.job.weight);
-    else
+    if (r->op == OP_SET) {
+        enum job_class class = r->has_class ? r->class : (enum job_class)v.job.class;
+        uint32_t budget_us;
+        code = request_budget(r, class, v.job.budget_us, &budget_us, err);
+        if (code < 0)
+            return code;
+        code = manager_change(d->manager, job, class, r->has_weight ? r->weight : v.job.weight,
+                              budget_us);
+    } else {
         code = manager_pause(d->manager, job, r->op == OP_PAUSE, getuid());
+    }
     return code < 0 ? error_set(err, code, "cannot be changed: %s", strerror(-code)) : 0;
 }
 

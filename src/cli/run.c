@@ -18,12 +18,15 @@
 #include "common/procfs.h"
 
 static const char help[] =
-    "usage: cede run [-c CLASS] [-w WEIGHT] [-n NAME] [--strict] [--] COMMAND [ARGUMENT...]\n"
+    "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [-n NAME] [--strict] [--] COMMAND "
+    "[ARGUMENT...]\n"
     "\n"
     "Runs COMMAND as a job on the GPU. All that it starts belongs to the job.\n"
     "\n"
     "  -c, --class CLASS    latency, normal (default) or batch\n"
     "  -w, --weight WEIGHT  share within its class, 1 to 10000 (default 100)\n"
+    "      --budget TIME    what requests of a latency job may take longer than alone, such as\n"
+    "                       2ms, so that batch jobs lose less to switching (default 0)\n"
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
     "      --strict         do not run it when it cannot be scheduled\n"
     "      --gpu-device D   auto, nvidia or soft, for the scheduler that is started if none runs\n"
@@ -64,11 +67,12 @@ static void default_name(const char *command, char name[JOB_NAME_MAX])
 /* -1: go on; else the exit status. */
 static int parse(int argc, char **argv, struct options *o)
 {
-    enum { OPT_STRICT = 256, OPT_DEVICE };
+    enum { OPT_STRICT = 256, OPT_DEVICE, OPT_BUDGET };
     static const struct option longs[] = {
         {"class", required_argument, NULL, 'c'},
         {"weight", required_argument, NULL, 'w'},
         {"name", required_argument, NULL, 'n'},
+        {"budget", required_argument, NULL, OPT_BUDGET},
         {"strict", no_argument, NULL, OPT_STRICT},
         {"gpu-device", required_argument, NULL, OPT_DEVICE},
         {"help", no_argument, NULL, 'h'},
@@ -94,6 +98,9 @@ static int parse(int argc, char **argv, struct options *o)
                                  optarg, JOB_NAME_MAX - 1);
             snprintf(r->name, sizeof(r->name), "%s", optarg);
             break;
+        case OPT_BUDGET:
+            status = cli_budget("run", optarg, r);
+            break;
         case OPT_STRICT:
             o->strict = true;
             break;
@@ -114,6 +121,10 @@ static int parse(int argc, char **argv, struct options *o)
     }
     if (optind == argc || !argv[optind][0])
         return cli_usage("run", "run: no command given");
+    struct error err;
+    uint32_t budget_us;
+    if (request_budget(r, r->class, 0, &budget_us, &err) < 0)
+        return cli_usage("run", "run: %s", err.text);
     if (!r->name[0])
         default_name(argv[optind], r->name);
     return -1;

@@ -6,13 +6,15 @@
 #include "cli/targets.h"
 
 static const char help[] =
-    "usage: cede set TARGET... [-c CLASS] [-w WEIGHT]\n"
+    "usage: cede set TARGET... [-c CLASS] [-w WEIGHT] [--budget TIME]\n"
     "\n"
     "Makes running programs jobs, or changes what jobs are. TARGET is a pid, a job's number\n"
     "('#12' or %12) or a job's name.\n"
     "\n"
     "  -c, --class CLASS    latency, normal, batch, or none: let go, and undo what was set\n"
     "  -w, --weight WEIGHT  share within its class, 1 to 10000\n"
+    "      --budget TIME    what requests of a latency job may take longer than alone, such as\n"
+    "                       2ms, so that batch jobs lose less to switching (default 0)\n"
     "  -h, --help           this text\n"
     "\n"
     "All targets are tried; the exit status is 1 if any failed. Without a daemon it is done once,\n"
@@ -23,9 +25,11 @@ static const char help[] =
 
 int set_main(int argc, char **argv)
 {
+    enum { OPT_BUDGET = 256 };
     static const struct option longs[] = {
         {"class", required_argument, NULL, 'c'},
         {"weight", required_argument, NULL, 'w'},
+        {"budget", required_argument, NULL, OPT_BUDGET},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
@@ -43,6 +47,9 @@ int set_main(int argc, char **argv)
         case 'w':
             status = cli_weight("set", optarg, &r);
             break;
+        case OPT_BUDGET:
+            status = cli_budget("set", optarg, &r);
+            break;
         case 'h':
             fputs(help, stdout);
             return CLI_OK;
@@ -54,9 +61,9 @@ int set_main(int argc, char **argv)
     }
     if (optind == argc)
         return cli_usage("set", "set: no target given");
-    if (!r.has_class && !r.has_weight && !r.release)
-        return cli_usage("set", "set: nothing to set; give -c, -w or both");
-    if (r.release && r.has_weight)
-        return cli_usage("set", "set: class none takes no weight");
+    if (!r.has_class && !r.has_weight && !r.has_budget && !r.release)
+        return cli_usage("set", "set: nothing to set; give -c, -w or --budget");
+    if (r.release && (r.has_weight || r.has_budget))
+        return cli_usage("set", "set: class none takes no weight and no budget");
     return targets_do("set", &r, argv + optind, argc - optind);
 }

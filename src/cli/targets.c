@@ -33,14 +33,19 @@ static void say_done(const struct request *r, const char *target, const json_t *
     else
         snprintf(who, sizeof(who), "%s", target);
     const char *class = json_string_value(json_object_get(job, "class"));
-    if (r->op == OP_SET && !r->release)
-        printf("%s: %s, weight %lld\n", who, class ? class : "?",
+    if (r->op == OP_SET && !r->release) {
+        printf("%s: %s, weight %lld", who, class ? class : "?",
                (long long)json_integer_value(json_object_get(job, "weight")));
-    else
+        json_int_t budget = json_integer_value(json_object_get(job, "budget_us"));
+        if (budget)
+            printf(", budget %lld us", (long long)budget);
+        putchar('\n');
+    } else {
         printf("%s: %s\n", who,
                r->op == OP_PAUSE    ? "paused"
                : r->op == OP_RESUME ? "resumed"
                                     : "let go");
+    }
     const char *note = json_string_value(json_object_get(reply, "note"));
     if (note)
         cli_error("%s: %s", who, note);

@@ -70,6 +70,32 @@ int parse_double(const char *s, double lo, double hi, double *out)
     return 0;
 }
 
+int parse_duration_us(const char *s, uint64_t max_us, uint64_t *out)
+{
+    static const struct {
+        const char *name;
+        double us;
+    } units[] = {{"us", 1}, {"ms", 1e3}, {"s", 1e6}, {"", 1}};
+    char number[32];
+    double v;
+    size_t n = s ? strspn(s, "0123456789.") : 0, k = 0;
+    if (!n || n >= sizeof(number))
+        return -EINVAL;
+    memcpy(number, s, n);
+    number[n] = '\0';
+    while (k < ARRAY_SIZE(units) && strcmp(s + n, units[k].name) != 0)
+        k++;
+    int r = k < ARRAY_SIZE(units) ? parse_double(number, 0, 1e15, &v) : -EINVAL;
+    if (r < 0)
+        return r;
+    if (!units[k].name[0] && v > 0)
+        return -EINVAL;
+    if (v * units[k].us > (double)max_us)
+        return -ERANGE;
+    *out = (uint64_t)(v * units[k].us + 0.5);
+    return 0;
+}
+
 int write_full(int fd, const void *buf, size_t n)
 {
     const char *p = buf;

@@ -83,6 +83,9 @@ uint64_t monotonic_ns(void);
 /* Strict decimal parse of the whole string. 0, or -EINVAL / -ERANGE. */
 int parse_u64(const char *s, uint64_t lo, uint64_t hi, uint64_t *out);
 int parse_double(const char *s, double lo, double hi, double *out);
+/* A time such as "2ms", "500us", "0.01s" or "0", rounded to whole microseconds. 0, -EINVAL (what is
+ * no time, or has no unit) or -ERANGE. */
+int parse_duration_us(const char *s, uint64_t max_us, uint64_t *out);
 
 /* Whole-buffer I/O that survives EINTR and short transfers. 0 or -errno (-EPIPE on early end). */
 int write_full(int fd, const void *buf, size_t n);

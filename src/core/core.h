@@ -45,29 +45,41 @@ struct core_params {
     uint32_t rotation_us;        /* turn of one best-effort job */
     uint32_t probe_us;           /* turn of a job not seen working lately */
     uint32_t timeslice_floor_us; /* a lower class's slice when floor > 0 */
-    double floor;                /* share kept for lower classes when upper ones saturate, 0..0.5 */
+    uint32_t switch_us;          /* what switching once between two jobs takes: see budget.h */
+    uint32_t
+        copies_apart;   /* 1: copy groups of jobs that wait or have short slices are left alone */
+    double switch_loss; /* share of a batch job's time that may go into switching while a budget
+                           allows longer slices, 0.001..0.5 */
+    double floor;       /* share kept for lower classes when upper ones saturate, 0..0.5 */
 };
 void core_params_default(struct core_params *p);
 /* 0, or -EINVAL with *what naming the first field that is out of range. */
 int core_params_check(const struct core_params *p, const char **what);
 
 enum core_event_type {
-    EV_JOB_ADD,      /* job, class, weight */
-    EV_JOB_CHANGE,   /* job, class, weight */
+    EV_JOB_ADD,      /* job, class, weight, budget_us */
+    EV_JOB_CHANGE,   /* job, class, weight, budget_us */
     EV_JOB_REMOVE,   /* job; its groups are removed with it */
     EV_JOB_PAUSE,    /* job, on: true pauses, false resumes */
     EV_GROUP_ADD,    /* group, job, device, computes */
     EV_GROUP_REMOVE, /* group */
     EV_DEMAND,       /* job, device, on: whether the job was seen working there lately */
+    EV_ACTIVITY, /* device, window_ns, returns, busy_ns: what was seen since the last of these */
 };
+
+#define BUDGET_MAX_US 1000000U /* of added latency */
 
 struct core_event {
     enum core_event_type type;
     uint32_t job, group, device;
     enum job_class class;
     uint32_t weight;
+    uint32_t budget_us; /* how much longer requests of a latency job may take; 0: no longer */
     bool on;
-    bool computes; /* runs kernels: competes with the other such groups of its own job too */
+    bool computes;      /* runs kernels: competes with the other such groups of its own job too */
+    uint32_t returns;   /* how often a lower job got the GPU back while a latency job was there */
+    uint64_t busy_ns;   /* for how long latency jobs had it */
+    uint64_t window_ns; /* during so long; at most 1 s */
 };
 
 /* What one group shall have. */
@@ -100,12 +112,16 @@ int core_set_params(struct core *c, const struct core_params *params);
 /* Names and one-line summaries of the policies; false when i is past the last. */
 bool core_policy_at(unsigned i, const char **name, const char **summary);
 
-/* 0; -EINVAL (slot out of range, weight or class out of range, unknown job or group), -EEXIST (slot
- * in use). A refused event changes nothing. */
+/* 0; -EINVAL (slot out of range, weight, class or budget out of range, unknown job or group),
+ * -EEXIST (slot in use). A refused event changes nothing. */
 int core_event(struct core *c, const struct core_event *ev);
 
 /* The plan for one device at this moment. Points into the core: valid until the next call. */
 int core_decide(struct core *c, uint32_t device, uint64_t now_ns, struct core_plan *plan);
+
+/* Whether EV_ACTIVITY would change anything on this device: a latency job with a budget is there
+ * beside lower ones. */
+bool core_wants_activity(const struct core *c, uint32_t device);
 
 /* What is decided for a job on a device: for showing. false if it has no groups there. */
 bool core_member_state(const struct core *c, uint32_t job, uint32_t device, bool *runnable,

@@ -13,6 +13,7 @@ struct member {
     uint32_t ncompute; /* of them run kernels, and compete with each other */
     enum job_class class;
     uint32_t weight;
+    uint32_t budget_us;
     bool paused;
     bool idle; /* not seen working lately */
 
@@ -42,6 +43,11 @@ struct policy_device {
     uint64_t vtime_floor; /* vtime a newcomer starts with */
     uint64_t class_vtime[CLASS_COUNT];
 
+    /* a latency budget: the lower jobs' slice now (0: not chosen yet), and what was seen since it
+     * was set, older things counting less */
+    uint32_t budget_slice_us;
+    double seen_s, seen_returns, seen_busy_s;
+
     uint64_t wake_ns; /* out */
 };
 
@@ -62,6 +68,17 @@ extern const struct policy policy_priority, policy_shares, policy_static;
 static inline uint32_t member_width(const struct member *m)
 {
     return m->ncompute > 1 ? m->ncompute : 1;
+}
+
+/* What the least patient of the latency jobs can bear; 0 where there is none. */
+static inline uint32_t policy_budget(const struct policy_device *dev)
+{
+    uint32_t least = UINT32_MAX;
+    for_each_member (dev, m) {
+        if (m->class == CLASS_LATENCY && !m->paused && m->budget_us < least)
+            least = m->budget_us;
+    }
+    return least == UINT32_MAX ? 0 : least;
 }
 
 /* Makes the members that `pick` selects runnable, with timeslices in proportion to their weights:

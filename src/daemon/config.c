@@ -109,9 +109,11 @@ static const struct {
 } param_keys[] = {
     PARAM(timeslice_min_us),   PARAM(timeslice_latency_us), PARAM(timeslice_alone_us),
     PARAM(timeslice_share_us), PARAM(timeslice_max_us),     PARAM(rotation_us),
-    PARAM(probe_us),           PARAM(timeslice_floor_us),
+    PARAM(probe_us),           PARAM(timeslice_floor_us),   PARAM(switch_us),
+    PARAM(copies_apart),
 };
 #define FLOOR_LINE ARRAY_SIZE(param_keys)
+#define LOSS_LINE  (FLOOR_LINE + 1)
 
 static int policy_key(struct parser *p, const char *key, const char *value)
 {
@@ -125,6 +127,12 @@ static int policy_key(struct parser *p, const char *key, const char *value)
             snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", name);
         }
         return complain(p, "name: there is no policy '%.64s'; there are %s", value, known);
+    }
+    if (strcmp(key, "switch_loss") == 0) {
+        p->param_line[LOSS_LINE] = p->line;
+        if (parse_double(value, 0.001, 0.5, &p->c.params.switch_loss) < 0)
+            return complain(p, "switch_loss: '%.64s' is not a number from 0.001 to 0.5", value);
+        return 1;
     }
     if (strcmp(key, "floor") == 0) {
         p->param_line[FLOOR_LINE] = p->line;
@@ -155,6 +163,8 @@ static void check_params(struct parser *p)
         "1000 to 10000000 are allowed",
         "1 to timeslice_max_us are allowed",
         "0 to 0.5 is allowed",
+        "1 to 100000 are allowed",
+        "0 or 1 is allowed",
     };
     const char *what = "";
     if (p->r < 0 || core_params_check(&p->c.params, &what) == 0)
@@ -170,6 +180,10 @@ static void check_params(struct parser *p)
         range = allowed[4];
     else if (strcmp(what, "floor") == 0)
         range = allowed[5];
+    else if (strcmp(what, "switch_us") == 0)
+        range = allowed[6];
+    else if (strcmp(what, "copies_apart") == 0)
+        range = allowed[7];
     /* A default that no longer fits is told at the last line that moved its bounds. */
     int line = 0;
     for (size_t i = 0; i < ARRAY_SIZE(param_keys); i++) {
@@ -230,6 +244,14 @@ static int rule_key(struct parser *p, const char *key, const char *value)
         r->weight = (uint32_t)v;
         return 1;
     }
+    if (strcmp(key, "budget") == 0) {
+        uint64_t us;
+        if (parse_duration_us(value, BUDGET_MAX_US, &us) < 0)
+            return complain(p, "budget: '%.64s' is not a time up to 1s, such as 500us or 2ms",
+                            value);
+        r->budget_us = (uint32_t)us;
+        return 1;
+    }
     if (!proto_name_ok(value))
         return complain(p, "name: 1 to %d bytes, not a number, not starting with #",
                         JOB_NAME_MAX - 1);
@@ -247,10 +269,11 @@ static const struct {
     [S_POLICY] = {(const char *const[]){"name", "floor", "timeslice_min_us", "timeslice_latency_us",
                                         "timeslice_alone_us", "timeslice_share_us",
                                         "timeslice_max_us", "timeslice_floor_us", "rotation_us",
-                                        "probe_us", NULL},
+                                        "probe_us", "switch_us", "switch_loss", "copies_apart",
+                                        NULL},
                   policy_key},
     [S_RULE] = {(const char *const[]){"uid", "exe", "cgroup", "container", "class", "weight",
-                                      "name", NULL},
+                                      "budget", "name", NULL},
                 rule_key},
 };
 
@@ -285,7 +308,10 @@ static void end_section(struct parser *p)
     if (p->section != S_RULE || p->r < 0)
         return;
     const struct rule *r = &p->c.rules[p->c.nrules - 1];
-    if (!r->has_uid && !r->exe[0] && !r->cgroup[0] && !r->container[0])
+    if (r->budget_us && p->rule_has_class && r->class != CLASS_LATENCY)
+        complain_at(p, p->section_line, -EINVAL, "rule %s has a budget: that takes class latency",
+                    r->title);
+    else if (!r->has_uid && !r->exe[0] && !r->cgroup[0] && !r->container[0])
         complain_at(p, p->section_line, -EINVAL,
                     "rule %s matches nothing: give it uid, exe, cgroup or container", r->title);
     else if (!p->rule_has_class)

@@ -6,7 +6,7 @@
  *               have had it and did not is idle, but only if nobody above it may have kept it
  *               away; and a job that has the engine and is not asked to leave may have stopped
  *               working: then activity() says nothing, and usage() counts.
- * Decides nothing. */
+ * activity() also tells the core what a latency budget buys. Decides nothing. */
 #include "daemon/manager_impl.h"
 
 #define OTHERS_BUSY 0.9 /* share of time above which others may keep a job off the engine */
@@ -137,6 +137,24 @@ static void activity_demand(struct manager *m, uint32_t job, unsigned d, uint64_
     tell(m, job, d, false);
 }
 
+/* For latency budgets: how often jobs below the latency class got the GPU, and how long those had
+ * it. */
+static void activity_tell(struct manager *m, unsigned d, uint64_t window_ns)
+{
+    struct core_event ev = {.type = EV_ACTIVITY, .device = d, .window_ns = window_ns};
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        if (!m->jobs[i].j.root.pid)
+            continue;
+        if (m->jobs[i].j.class == CLASS_LATENCY)
+            ev.busy_ns += m->jobs[i].on[d].busy_ns;
+        else
+            ev.returns += m->jobs[i].on[d].bursts;
+    }
+    ev.busy_ns = min_u64(ev.busy_ns, window_ns);
+    mgr_core(m, ev);
+    m->dirty[d] = true;
+}
+
 static void activity(struct manager *m)
 {
     struct activity_list list = {0};
@@ -171,6 +189,10 @@ static void activity(struct manager *m)
             activity_demand(m, i, d, all_known ? from : to, to);
         }
     }
+    for (unsigned d = 0; d < m->ngpus && from && from < to; d++) {
+        if (core_wants_activity(m->core, d) && !(list.incomplete & 1U << d))
+            activity_tell(m, d, min_u64(to - from, NSEC_PER_SEC));
+    }
     activity_list_free(&list);
 }
 
@@ -183,7 +205,10 @@ uint64_t mgr_demand_due(struct manager *m)
             usage(m);
         next = min_u64(next, m->usage_at);
     }
-    if (m->driver->ops->activity && turns) {
+    bool budgets = false;
+    for (unsigned d = 0; d < m->ngpus; d++)
+        budgets |= core_wants_activity(m->core, d);
+    if (m->driver->ops->activity && (turns || budgets)) {
         if (m->now >= m->activity_at)
             activity(m);
         next = min_u64(next, m->activity_at);

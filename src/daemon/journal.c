@@ -88,8 +88,8 @@ static bool header_ok(const struct header *h)
 static bool job_ok(const struct journal_job *r)
 {
     return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN &&
-           r->weight <= WEIGHT_MAX && r->paused <= 1 && r->number <= NUMBER_MAX &&
-           memchr(r->name, '\0', sizeof(r->name));
+           r->weight <= WEIGHT_MAX && r->budget_us <= BUDGET_MAX_US && r->paused <= 1 &&
+           r->number <= NUMBER_MAX && memchr(r->name, '\0', sizeof(r->name));
 }
 
 static bool swap_ok(const struct journal_swap *r)

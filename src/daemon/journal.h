@@ -27,6 +27,7 @@ struct journal_job {
     struct proc_id root; /* pid 0: free record */
     uint32_t class;      /* enum job_class */
     uint32_t weight;
+    uint32_t budget_us; /* of added latency; 0: none */
     uint32_t uid;       /* owner of the job's processes */
     uint32_t source;    /* enum job_source */
     uint32_t paused;    /* by a person */

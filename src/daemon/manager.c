@@ -70,7 +70,8 @@ static int job_enter(struct manager *m, uint32_t slot, const struct journal_job 
     mgr_core(m, (struct core_event){.type = EV_JOB_ADD,
                                     .job = slot,
                                     .class = (enum job_class)rec->class,
-                                    .weight = rec->weight});
+                                    .weight = rec->weight,
+                                    .budget_us = rec->budget_us});
     if (rec->paused)
         mgr_core(m, (struct core_event){.type = EV_JOB_PAUSE, .job = slot, .on = true});
     /* The root may use the GPU itself; if it does not, its scans grow rare. */
@@ -124,6 +125,7 @@ int manager_add(struct manager *m, struct proc_id root, const struct job_spec *s
         .root = root,
         .class = spec->class,
         .weight = spec->weight,
+        .budget_us = spec->budget_us,
         .uid = spec->uid,
         .source = spec->source,
         .number = atomic_fetch_add(&journal_shared(m->journal)->next_number, 1),
@@ -145,14 +147,20 @@ int manager_add(struct manager *m, struct proc_id root, const struct job_spec *s
     return 0;
 }
 
-int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32_t weight)
+int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32_t weight,
+                   uint32_t budget_us)
 {
-    struct core_event ev = {.type = EV_JOB_CHANGE, .job = job, .class = class, .weight = weight};
+    struct core_event ev = {.type = EV_JOB_CHANGE,
+                            .job = job,
+                            .class = class,
+                            .weight = weight,
+                            .budget_us = budget_us};
     int r = core_event(m->core, &ev);
     if (r < 0)
         return r;
     m->jobs[job].j.class = class;
     m->jobs[job].j.weight = weight;
+    m->jobs[job].j.budget_us = budget_us;
     job_save(m, job);
     mgr_all_dirty(m);
     return 0;

@@ -23,6 +23,7 @@ struct manager;
 struct job_spec {
     enum job_class class;
     uint32_t weight;
+    uint32_t budget_us; /* of added latency, for a latency job; 0: none */
     enum job_source source;
     uid_t uid;
     char name[JOB_NAME_MAX];
@@ -62,7 +63,8 @@ uint32_t manager_job_by_number(const struct manager *m, uint64_t number);
  * -ENOSPC (too many jobs). */
 int manager_add(struct manager *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
                 struct error *err);
-int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32_t weight);
+int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32_t weight,
+                   uint32_t budget_us);
 int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by);
 /* Lets go of a job: its groups get back what they had. */
 void manager_release(struct manager *m, uint32_t job);

@@ -15,6 +15,7 @@ enum {
     F_NAME = 1 << 4,
     F_RUN = 1 << 5,
     F_AFTER = 1 << 6,
+    F_BUDGET = 1 << 7,
 };
 
 static const struct {
@@ -22,9 +23,10 @@ static const struct {
     unsigned allowed, needed;
     const char *fields; /* for people */
 } ops[] = {
-    [OP_ADD] = {"add", F_PID | F_CLASS | F_WEIGHT | F_NAME | F_RUN, F_PID,
-                "pid, class, weight, name, run"},
-    [OP_SET] = {"set", F_TARGET | F_CLASS | F_WEIGHT, F_TARGET, "target, class, weight"},
+    [OP_ADD] = {"add", F_PID | F_CLASS | F_WEIGHT | F_BUDGET | F_NAME | F_RUN, F_PID,
+                "pid, class, weight, budget_us, name, run"},
+    [OP_SET] = {"set", F_TARGET | F_CLASS | F_WEIGHT | F_BUDGET, F_TARGET,
+                "target, class, weight, budget_us"},
     [OP_PAUSE] = {"pause", F_TARGET, F_TARGET, "target"},
     [OP_RESUME] = {"resume", F_TARGET, F_TARGET, "target"},
     [OP_PS] = {"ps", F_AFTER, 0, "after"},
@@ -160,6 +162,13 @@ static int get_field(unsigned field, const char *name, const json_t *v, struct r
             out->has_weight = true;
         }
         return r;
+    case F_BUDGET:
+        r = get_int(v, name, 0, BUDGET_MAX_US, &i, err);
+        if (r == 0) {
+            out->budget_us = (uint32_t)i;
+            out->has_budget = true;
+        }
+        return r;
     case F_NAME:
         if (!json_is_string(v) || !proto_name_ok(json_string_value(v)))
             return bad_name(err, name);
@@ -185,7 +194,7 @@ static const struct {
     unsigned field;
 } fields[] = {
     {"pid", F_PID},   {"target", F_TARGET}, {"class", F_CLASS}, {"weight", F_WEIGHT},
-    {"name", F_NAME}, {"run", F_RUN},       {"after", F_AFTER},
+    {"name", F_NAME}, {"run", F_RUN},       {"after", F_AFTER}, {"budget_us", F_BUDGET},
 };
 
 /* Text of others in an error: short, and without what a terminal would obey. */
@@ -242,10 +251,10 @@ static int parse_object(const json_t *o, struct request *out, struct error *err)
     if (ops[k].needed & ~seen)
         return error_set(err, -EINVAL, "%s: field %s is missing", ops[k].name,
                          ops[k].needed & F_PID ? "pid" : "target");
-    if (out->op == OP_SET && !(seen & (F_CLASS | F_WEIGHT)))
-        return error_set(err, -EINVAL, "set: class or weight is missing");
-    if (out->release && out->has_weight)
-        return error_set(err, -EINVAL, "set: class none takes no weight");
+    if (out->op == OP_SET && !(seen & (F_CLASS | F_WEIGHT | F_BUDGET)))
+        return error_set(err, -EINVAL, "set: class, weight or budget_us is missing");
+    if (out->release && (out->has_weight || out->has_budget))
+        return error_set(err, -EINVAL, "set: class none takes no weight and no budget");
     return 0;
 }
 
@@ -308,6 +317,8 @@ char *proto_format(const struct request *r)
                                    json_string(r->release ? "none" : job_class_name(r->class)));
     if ((allowed & F_WEIGHT) && r->has_weight)
         bad |= json_object_set_new(o, "weight", json_integer(r->weight));
+    if ((allowed & F_BUDGET) && r->has_budget)
+        bad |= json_object_set_new(o, "budget_us", json_integer(r->budget_us));
     if ((allowed & F_NAME) && r->name[0])
         bad |= json_object_set_new(o, "name", json_text(r->name));
     if ((allowed & F_RUN) && r->run)
@@ -317,6 +328,18 @@ char *proto_format(const struct request *r)
     char *text = bad ? NULL : json_dumps(o, JSON_COMPACT);
     json_decref(o);
     return text;
+}
+
+int request_budget(const struct request *r, enum job_class class, uint32_t now_us, uint32_t *out,
+                   struct error *err)
+{
+    if (r->has_budget && r->budget_us && class != CLASS_LATENCY)
+        return error_set(err, -EINVAL,
+                         "a budget is what a latency job can bear, and this is a %s job: give it "
+                         "class latency too",
+                         job_class_name(class));
+    *out = r->has_budget ? r->budget_us : class == CLASS_LATENCY ? now_us : 0;
+    return 0;
 }
 
 static const char *job_state(const struct job_view *v)
@@ -338,16 +361,17 @@ json_t *proto_job(const struct job_view *v)
             json_array_append_new(gpus, json_integer(i));
     }
     /* o steals; a NULL among the values makes the whole NULL. */
-    return json_pack(
-        "{s:I, s:o, s:s, s:I, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*}", "number",
-        (json_int_t)v->number, "name", json_text(v->job.name), "class",
-        job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight, "pid",
-        (json_int_t)v->job.root.pid, "uid", (json_int_t)v->job.uid, "source",
-        v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state", job_state(v),
-        "processes", (json_int_t)v->processes, "gpus", gpus, "timeslice_us",
-        (json_int_t)v->timeslice_us, "busy", v->busy >= 0 ? json_real(v->busy) : json_null(),
-        "memory_bytes", (json_int_t)v->memory_bytes, "error",
-        v->error[0] ? json_text(v->error) : NULL);
+    return json_pack("{s:I, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*}",
+                     "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
+                     job_class_name((enum job_class)v->job.class), "weight",
+                     (json_int_t)v->job.weight, "budget_us", (json_int_t)v->job.budget_us, "pid",
+                     (json_int_t)v->job.root.pid, "uid", (json_int_t)v->job.uid, "source",
+                     v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state",
+                     job_state(v), "processes", (json_int_t)v->processes, "gpus", gpus,
+                     "timeslice_us", (json_int_t)v->timeslice_us, "busy",
+                     v->busy >= 0 ? json_real(v->busy) : json_null(), "memory_bytes",
+                     (json_int_t)v->memory_bytes, "error",
+                     v->error[0] ? json_text(v->error) : NULL);
 }
 
 json_t *proto_error(int code, const struct error *err)

@@ -1,8 +1,10 @@
 /* What cede and ceded say to each other: one JSON object a message on a SEQPACKET Unix socket.
  *
  * Request:  {"v":1, "op":OP, ...}
- *   add     {"pid":N, "class":C?, "weight":W?, "name":S?, "run":true?}   adopt a process tree
- *   set     {"target":T, "class":C?, "weight":W?}    class "none" lets go of the job;
+ *   add     {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?}
+ *                                                    adopt a process tree
+ *   set     {"target":T, "class":C?, "weight":W?, "budget_us":B?}
+ *                                                    class "none" lets go of the job;
  *                                                    a pid in no job is adopted
  *   pause   {"target":T}      resume  {"target":T}
  *   ps      {"after":N?}      jobs with numbers above N, as many as fit
@@ -12,7 +14,7 @@
  *   add, set, pause, resume: {"job":{...}, "note":S?}
  *   ps: {"jobs":[...], "more":bool, "policy":S, "device":S, "gpus":[{"index":,"name":,"uuid":}],
  * "pid":N} policy: {"policy":S, "policies":[{"name":,"summary":}]} A job: {"number":, "name":,
- * "class":, "weight":, "pid":, "uid":, "source":"run|pid|rule",
+ * "class":, "weight":, "budget_us":, "pid":, "uid":, "source":"run|pid|rule",
  *   "state":"running|waiting|paused|starting", "processes":, "gpus":[..], "timeslice_us":,
  *   "busy":x|null, "memory_bytes":, "error":S?}
  *
@@ -38,9 +40,9 @@ enum proto_op { OP_ADD, OP_SET, OP_PAUSE, OP_RESUME, OP_PS, OP_POLICY };
 
 struct request {
     enum proto_op op;
-    bool has_class, has_weight, release, run;
+    bool has_class, has_weight, has_budget, release, run;
     enum job_class class;
-    uint32_t weight;
+    uint32_t weight, budget_us;
     pid_t pid;               /* of add, or of target when it is a pid; 0: none */
     uint64_t number;         /* of target "#12", or of "after" */
     char name[JOB_NAME_MAX]; /* of add, target or policy; "" none */
@@ -58,6 +60,11 @@ bool proto_name_ok(const char *name);
 
 /* malloc'd JSON text of a request, for the client. NULL: no memory. */
 char *proto_format(const struct request *r);
+
+/* The budget of a job that is to be of that class and has now_us now (a new one: 0). -EINVAL: only
+ * latency jobs have one. */
+int request_budget(const struct request *r, enum job_class class, uint32_t now_us, uint32_t *out,
+                   struct error *err);
 
 json_t *proto_job(const struct job_view *v);
 json_t *proto_error(int code, const struct error *err);

@@ -60,5 +60,10 @@ int rights_check(const struct caller *who, const struct request *want,
                          "its weight is %u now, and you may only lower it; raising to %u takes "
                          "root or the administrators' group",
                          weight, to_weight);
+    if (!fresh && want->has_budget && want->budget_us < subject->budget_us)
+        return error_set(err, -EPERM,
+                         "its latency budget is %u us now, and you may only make it larger; a "
+                         "smaller one takes root or the administrators' group",
+                         subject->budget_us);
     return 0;
 }

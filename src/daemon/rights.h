@@ -24,6 +24,7 @@ struct subject {
     uint32_t weight;
     bool paused;
     uid_t paused_by;
+    uint32_t budget_us;
 };
 
 /* Root, the daemon's own user, and members of the group (CONFIG_NO_GROUP: none). */

@@ -101,8 +101,11 @@ bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
     const struct rule *r = rules_find(l, &f);
     if (!r)
         return false;
-    *spec =
-        (struct job_spec){.class = r->class, .weight = r->weight, .source = JOB_RULE, .uid = f.uid};
+    *spec = (struct job_spec){.class = r->class,
+                              .weight = r->weight,
+                              .budget_us = r->budget_us,
+                              .source = JOB_RULE,
+                              .uid = f.uid};
     if (r->name[0])
         snprintf(spec->name, sizeof(spec->name), "%s", r->name);
     else

@@ -108,6 +108,9 @@ static int adopt(struct manager *m, const struct request *r, const struct caller
         .source = r->run ? JOB_RUN : JOB_PID,
         .uid = t->proc_uid,
     };
+    int e = request_budget(r, spec.class, 0, &spec.budget_us, err);
+    if (e < 0)
+        return e;
     if (r->op == OP_ADD && r->name[0])
         snprintf(spec.name, sizeof(spec.name), "%s", r->name);
     else
@@ -116,15 +119,20 @@ static int adopt(struct manager *m, const struct request *r, const struct caller
 }
 
 static int change(struct manager *m, const struct request *r, const struct caller *who,
-                  const struct target *t)
+                  const struct target *t, struct error *err)
 {
-    if (r->op == OP_SET)
-        return manager_change(m, t->slot,
-                              r->has_class ? r->class : (enum job_class)t->view.job.class,
-                              r->has_weight ? r->weight : t->view.job.weight);
+    const struct journal_job *job = &t->view.job;
+    if (r->op == OP_SET) {
+        enum job_class class = r->has_class ? r->class : (enum job_class)job->class;
+        uint32_t budget_us;
+        int e = request_budget(r, class, job->budget_us, &budget_us, err);
+        return e < 0 ? e
+                     : manager_change(m, t->slot, class, r->has_weight ? r->weight : job->weight,
+                                      budget_us);
+    }
     /* Who paused it first keeps the say, so that pausing again does not become the right to resume;
      * an administrator takes it over. */
-    if (r->op == OP_PAUSE && t->view.job.paused && !who->admin)
+    if (r->op == OP_PAUSE && job->paused && !who->admin)
         return 0;
     return manager_pause(m, t->slot, r->op == OP_PAUSE, who->uid);
 }
@@ -161,6 +169,7 @@ static int steer(const struct verbs *v, const struct caller *who, const struct r
         .managed = managed,
         .class = (enum job_class)t.view.job.class,
         .weight = t.view.job.weight,
+        .budget_us = t.view.job.budget_us,
         .paused = t.view.job.paused,
         .paused_by = t.view.job.paused_by,
     };
@@ -186,10 +195,12 @@ static int steer(const struct verbs *v, const struct caller *who, const struct r
             return error_set(err, -ESRCH, "process %d has just ended", (int)r->pid);
     }
     if (r->op == OP_PAUSE || (r->op != OP_ADD && managed)) {
-        e = change(m, r, who, &t);
+        struct error why = {""};
+        e = change(m, r, who, &t, &why);
         if (e < 0)
             return error_set(err, e, "cannot change job #%llu: %s",
-                             (unsigned long long)t.view.number, strerror(-e));
+                             (unsigned long long)t.view.number,
+                             why.text[0] ? why.text : strerror(-e));
     }
 
     uint64_t started = monotonic_ns();

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define SAMPLES_MAX 65536U
+#define LOOK_NS     100000000U
 #define QUEUED      2U /* kernels a saturating job keeps in the queue */
 
 enum call { CALL_SUSPEND, CALL_TIMESLICE, CALL_RESUME };
@@ -13,8 +14,8 @@ enum call { CALL_SUSPEND, CALL_TIMESLICE, CALL_RESUME };
 struct state {
     bool present, paused, suspended;
     uint32_t group, timeslice_us;
-    uint64_t due_ns, issued_ns;
-    bool waits; /* a request is on its way */
+    uint64_t due_ns, issued_ns, bursts, seen_ns; /* bursts, seen_ns: told to the core so far */
+    bool waits;                                  /* a request is on its way */
     uint64_t busy_at_settle, busy_at_pause;
     double *samples;
 };
@@ -27,6 +28,7 @@ struct sim {
     struct state st[SIM_JOBS_MAX];
     uint32_t n;
     uint64_t now, wake, call_at; /* call_at: the daemon is in a call until then */
+    uint64_t look_at;            /* when it asks next who got the GPU */
     struct {
         enum call call;
         uint32_t job, us;
@@ -81,10 +83,10 @@ static uint64_t lives(struct sim *m)
             st->paused = pause;
             event(m, (struct core_event){.type = EV_JOB_PAUSE, .job = j, .on = pause});
         }
-        if (job->period_ns && !st->waits && m->now >= st->due_ns) {
-            st->waits = true;
+        while (job->period_ns && !st->waits && m->now >= st->due_ns) {
+            st->waits = !job->open_loop;
             st->issued_ns = m->now;
-            st->due_ns += job->period_ns;
+            st->due_ns += job->period_ns * (job->slow_ns && m->now >= job->slow_ns ? 100 : 1);
             submit(m, j);
         }
         uint64_t at[] = {job->leave_ns, job->pause_ns, job->resume_ns,
@@ -106,9 +108,31 @@ static void completions(struct sim *m)
             continue;
         }
         st->waits = false;
-        if (st->issued_ns >= m->s->settle_ns && m->out->job[j].requests < SAMPLES_MAX)
+        if (done.submit_ns >= m->s->settle_ns && m->out->job[j].requests < SAMPLES_MAX)
             st->samples[m->out->job[j].requests++] = (double)(done.end_ns - done.submit_ns) / 1e3;
     }
+}
+
+/* What the daemon tells the core ten times a second, from the driver's activity(). */
+static void look(struct sim *m)
+{
+    struct core_event ev = {.type = EV_ACTIVITY, .window_ns = LOOK_NS};
+    for (uint32_t j = 0; j < m->n; j++) {
+        struct state *st = &m->st[j];
+        struct engine_group_info info;
+        if (!st->present || engine_group_info(m->e, st->group, &info) < 0)
+            continue;
+        if (m->s->jobs[j].class == CLASS_LATENCY)
+            ev.busy_ns += info.busy_ns - st->seen_ns;
+        else
+            ev.returns += (uint32_t)(info.bursts - st->bursts);
+        st->seen_ns = info.busy_ns;
+        st->bursts = info.bursts;
+    }
+    m->look_at = m->now + LOOK_NS;
+    ev.busy_ns = ev.busy_ns < LOOK_NS ? ev.busy_ns : LOOK_NS;
+    if (!m->s->blind)
+        event(m, ev);
 }
 
 static void add_call(struct sim *m, enum call call, uint32_t job, uint32_t us)
@@ -169,7 +193,8 @@ static void begin(struct sim *m)
         event(m, (struct core_event){.type = EV_JOB_ADD,
                                      .job = j,
                                      .class = job->class,
-                                     .weight = job->weight ? job->weight : WEIGHT_DEFAULT});
+                                     .weight = job->weight ? job->weight : WEIGHT_DEFAULT,
+                                     .budget_us = job->budget_us});
         event(m, (struct core_event){.type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
         for (uint32_t k = 0; !job->period_ns && k < QUEUED; k++)
             submit(m, j);
@@ -209,12 +234,14 @@ static void run(struct sim *m, const struct engine_params *p)
             make_call(m, p);
             continue;
         }
+        if (m->now >= m->look_at)
+            look(m);
         if (!calling && m->now >= m->call_at && (m->dirty || m->now >= m->wake)) {
             decide(m);
             continue;
         }
         uint64_t at[] = {engine_next_event_ns(m->e), m->now < m->call_at ? m->call_at : m->wake,
-                         m->s->settle_ns, m->s->duration_ns};
+                         m->look_at, m->s->settle_ns, m->s->duration_ns};
         for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
             next = at[i] > m->now && at[i] < next ? at[i] : next;
         for (uint32_t j = 0; j < m->n; j++) {
@@ -246,7 +273,7 @@ int sim_run(const struct engine_params *engine, const struct sim_scenario *s,
     params.floor = s->floor;
     int r = m->n ? 0 : -EINVAL;
     if (r == 0)
-        r = samples ? engine_new(engine, SIM_JOBS_MAX, SIM_JOBS_MAX * 4, &m->e) : -ENOMEM;
+        r = samples ? engine_new(engine, SIM_JOBS_MAX, SIM_JOBS_MAX * 64, &m->e) : -ENOMEM;
     if (r == 0)
         r = core_new(&(struct core_limits){1, SIM_JOBS_MAX, SIM_JOBS_MAX}, &params, &m->c);
     if (r == 0 && s->policy)
@@ -258,6 +285,7 @@ int sim_run(const struct engine_params *engine, const struct sim_scenario *s,
     }
     for (uint32_t j = 0; r == 0 && j < m->n; j++) {
         uint32_t n = out->job[j].requests;
+        out->job[j].timeslice_us = m->st[j].timeslice_us;
         if (!n)
             continue;
         qsort(m->st[j].samples, n, sizeof(double), compare);

@@ -13,8 +13,11 @@
 struct sim_job {
     enum job_class class;
     uint32_t weight;              /* 0: default */
+    uint32_t budget_us;           /* of a latency job */
     uint64_t kernel_ns;           /* 0: no job here, and none behind */
     uint64_t period_ns;           /* a request every (closed loop); 0: kernels back to back */
+    bool open_loop;               /* requests come when they are due, whatever still waits */
+    uint64_t slow_ns;             /* from then on a request every 100 periods; 0: never */
     uint64_t pause_ns, resume_ns; /* paused between them; pause_ns 0: never */
     uint64_t leave_ns;            /* 0: stays */
 };
@@ -22,6 +25,7 @@ struct sim_job {
 struct sim_scenario {
     const char *policy; /* NULL: nobody schedules, the driver's default */
     double floor;
+    bool blind;                      /* nobody tells the core who got the GPU how often */
     uint64_t duration_ns, settle_ns; /* what happens before settle_ns is not counted */
     struct sim_job jobs[SIM_JOBS_MAX];
 };
@@ -30,7 +34,8 @@ struct sim_result {
     struct {
         double p50_us, p99_us; /* of requests submitted after settle_ns */
         uint32_t requests;
-        double share; /* of the time, what its kernels ran */
+        uint32_t timeslice_us; /* at the end; 0: the driver's default */
+        double share;          /* of the time, what its kernels ran */
         double paused_share;
     } job[SIM_JOBS_MAX];
     uint64_t calls; /* control calls made */

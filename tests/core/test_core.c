@@ -140,14 +140,18 @@ static void test_random_events(void **state)
             gjob[i] = CORE_NONE;
 
         for (int step = 0; step < STEPS; step++) {
-            struct core_event e = {.type = (enum core_event_type)(rng(&s) % 7),
+            struct core_event e = {.type = (enum core_event_type)(rng(&s) % 8),
                                    .job = rng(&s) % JOBS,
                                    .group = rng(&s) % GROUPS,
                                    .device = rng(&s) % DEVICES,
                                    .class = (enum job_class)(rng(&s) % CLASS_COUNT),
                                    .weight = 1 + rng(&s) % 10000,
                                    .on = rng(&s) % 2,
-                                   .computes = rng(&s) % 2};
+                                   .computes = rng(&s) % 2,
+                                   .budget_us = rng(&s) % 4 ? 0 : rng(&s) % 100000,
+                                   .returns = rng(&s) % 1000,
+                                   .busy_ns = rng(&s) % 100000000,
+                                   .window_ns = 100000000};
             int r = core_event(c, &e);
             bool jlive = job[e.job], glive = gjob[e.group] != CORE_NONE;
             switch (e.type) {
@@ -189,6 +193,9 @@ static void test_random_events(void **state)
                 break;
             case EV_DEMAND:
                 assert_int_equal(r, jlive ? 0 : -EINVAL);
+                break;
+            case EV_ACTIVITY:
+                assert_int_equal(r, 0);
                 break;
             }
             if (rng(&s) % 50 == 0)

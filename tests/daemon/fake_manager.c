@@ -91,8 +91,10 @@ int manager_add(struct manager *m, struct proc_id root, const struct job_spec *s
     return 0;
 }
 
-int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32_t weight)
+int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32_t weight,
+                   uint32_t budget_us)
 {
+    m->jobs[job].job.budget_us = budget_us;
     m->jobs[job].job.class = class;
     m->jobs[job].job.weight = weight;
     return 0;

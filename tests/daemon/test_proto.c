@@ -80,7 +80,11 @@ static const struct {
     {"{\"v\":1,\"op\":\"pause\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field 'weight'"},
     {"{\"v\":1,\"op\":\"add\"}", -EINVAL, "pid is missing"},
     {"{\"v\":1,\"op\":\"pause\"}", -EINVAL, "target is missing"},
-    {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL, "class or weight"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL, "class, weight or budget_us"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"budget_us\":1000001}", -EINVAL, "budget_us"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"budget_us\":5}", -EINVAL,
+     "no budget"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":1,\"budget_us\":5}", -EINVAL, "unknown field"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"weight\":5}", -EINVAL, "no weight"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"none\"}", -EINVAL, "class:"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":0}", -EINVAL, "pid: a whole number from 1"},
@@ -174,6 +178,7 @@ static void what_is_written_can_be_read(void **state)
     static const struct request all[] = {
         {.op = OP_ADD, .pid = 5, .has_class = true, .class = CLASS_BATCH, .run = true, .name = "x"},
         {.op = OP_ADD, .pid = INT32_MAX},
+        {.op = OP_SET, .pid = 5, .has_budget = true, .budget_us = 1000000},
         {.op = OP_SET, .pid = 5, .has_weight = true, .weight = 10000},
         {.op = OP_SET, .number = 12, .release = true},
         {.op = OP_PAUSE, .name = "a \"b\" \\"},
@@ -196,6 +201,8 @@ static void what_is_written_can_be_read(void **state)
         assert_int_equal(r.has_class, all[i].has_class);
         assert_int_equal(r.class, all[i].class);
         assert_int_equal(r.weight, all[i].weight);
+        assert_int_equal(r.has_budget, all[i].has_budget);
+        assert_int_equal(r.budget_us, all[i].budget_us);
         assert_int_equal(r.release, all[i].release);
         assert_int_equal(r.run, all[i].run);
         free(text);
@@ -233,11 +240,11 @@ static void shows_a_job(void **state)
     }
     json_t *o = proto_job(&v);
     char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
-    assert_string_equal(text,
-                        "{\"busy\":0.5,\"class\":\"batch\",\"error\":\"no ? right\","
-                        "\"gpus\":[0,2],\"memory_bytes\":0,\"name\":\"bad ? byte\","
-                        "\"number\":3,\"pid\":9,\"processes\":0,\"source\":\"rule\","
-                        "\"state\":\"paused\",\"timeslice_us\":0,\"uid\":1000,\"weight\":50}");
+    assert_string_equal(
+        text, "{\"budget_us\":0,\"busy\":0.5,\"class\":\"batch\",\"error\":\"no ? right\","
+              "\"gpus\":[0,2],\"memory_bytes\":0,\"name\":\"bad ? byte\","
+              "\"number\":3,\"pid\":9,\"processes\":0,\"source\":\"rule\","
+              "\"state\":\"paused\",\"timeslice_us\":0,\"uid\":1000,\"weight\":50}");
     free(text);
     json_decref(o);
 

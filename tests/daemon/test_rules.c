@@ -137,11 +137,11 @@ static void administrators(void **state)
     }
 #define JOB(c, w)                                                                                  \
     {                                                                                              \
-        ME, true, (c), (w), false, 0                                                               \
+        ME, true, (c), (w), false, 0, 0                                                            \
     }
 #define PAUSED(c, w, who)                                                                          \
     {                                                                                              \
-        ME, true, (c), (w), true, (who)                                                            \
+        ME, true, (c), (w), true, (who), 0                                                         \
     }
 #define NO_JOB                                                                                     \
     {                                                                                              \
@@ -197,6 +197,14 @@ static const struct {
     {{.op = OP_SET, .release = true}, JOB(CLASS_NORMAL, 99), false},
     {{.op = OP_SET, .release = true}, PAUSED(CLASS_NORMAL, 100, 0), false},
     {{.op = OP_SET, .release = true}, PAUSED(CLASS_NORMAL, 100, ME), true},
+
+    /* A larger budget asks for less. */
+    {{.op = OP_SET, .has_budget = true, .budget_us = 2000},
+     {ME, true, CLASS_LATENCY, 100, false, 0, 1000},
+     true},
+    {{.op = OP_SET, .has_budget = true, .budget_us = 999},
+     {ME, true, CLASS_LATENCY, 100, false, 0, 1000},
+     false},
 
     {{.op = OP_PAUSE}, NO_JOB, true},
     {{.op = OP_PAUSE}, JOB(CLASS_BATCH, 1), true},

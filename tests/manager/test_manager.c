@@ -36,8 +36,8 @@ static void test_classes_become_timeslices(void **state)
     ticks(f, 10000);
     assert_int_equal(f->d.timeslice_calls, calls);
 
-    assert_int_equal(manager_change(f->m, ja, CLASS_NORMAL, 300), 0);
-    assert_int_equal(manager_change(f->m, jb, CLASS_NORMAL, 100), 0);
+    assert_int_equal(manager_change(f->m, ja, CLASS_NORMAL, 300, 0), 0);
+    assert_int_equal(manager_change(f->m, jb, CLASS_NORMAL, 100, 0), 0);
     ticks(f, 1);
     assert_int_equal(on(f, a)->timeslice_us, 60000);
     assert_int_equal(on(f, b)->timeslice_us, 20000);
@@ -127,7 +127,7 @@ static void test_contexts_of_one_job_take_turns(void **state)
     }
     assert_in_range(ran, 180, 220);
     /* Two contexts count as one job, and need not yield to each other where nothing is better. */
-    assert_int_equal(manager_change(f->m, j, CLASS_LATENCY, 100), 0);
+    assert_int_equal(manager_change(f->m, j, CLASS_LATENCY, 100, 0), 0);
     ticks(f, 1);
     assert_int_equal(suspended_groups(f), 0);
     assert_int_equal(one->timeslice_us, 2000);

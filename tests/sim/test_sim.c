@@ -180,12 +180,88 @@ static void test_pause_and_leave(void **state)
     assert_true(fabs(r.job[1].share - 0.495) < 0.01 && fabs(r.job[2].share - 0.495) < 0.01);
 }
 
+static struct sim_result at_rate(const char *policy, double hz, uint32_t budget_us, bool blind)
+{
+    return simulate((struct sim_scenario){.policy = policy,
+                                          .blind = blind,
+                                          .duration_ns = 20 * SEC,
+                                          .settle_ns = 2 * SEC,
+                                          .jobs = {{.class = CLASS_LATENCY,
+                                                    .kernel_ns = 100 * US,
+                                                    .period_ns = (uint64_t)(1e9 / hz),
+                                                    .open_loop = true,
+                                                    .budget_us = budget_us},
+                                                   {.class = CLASS_BATCH, .kernel_ns = 500 * US}}});
+}
+
+/* A budget is kept, buys the batch job what the driver's default would, and is left alone where it
+ * would buy nothing. */
+static void test_budget(void **state)
+{
+    (void)state;
+    static const double rates[] = {10, 100, 500, 1000, 2000};
+    static const uint32_t budgets[] = {600, 1000, 2500, 5000};
+    double alone =
+        simulate((struct sim_scenario){.policy = "priority", .jobs = {LATENCY}}).job[0].p99_us;
+    for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+        struct sim_result def = at_rate(NULL, rates[i], 0, false),
+                          none = at_rate("priority", rates[i], 0, false);
+        printf("%5.0f requests/s: default %5.0f us %.3f; no budget %4.0f us %.3f", rates[i],
+               def.job[0].p99_us, def.job[1].share, none.job[0].p99_us, none.job[1].share);
+        double before = none.job[1].share;
+        for (size_t k = 0; k < sizeof(budgets) / sizeof(budgets[0]); k++) {
+            struct sim_result r = at_rate("priority", rates[i], budgets[k], false);
+            double p99 = r.job[0].p99_us, share = r.job[1].share;
+            printf("; %.1f ms: %4.0f us %.3f", budgets[k] / 1e3, p99, share);
+            assert_true(p99 - alone <= budgets[k]);
+            assert_true(share >= before - 0.005); /* more budget, no less for the batch job */
+            before = share;
+            /* Where switching costs little the latency stays what it is without a budget. */
+            assert_true(rates[i] > 100 || p99 <= none.job[0].p99_us * 1.05);
+            /* Never dominated by the default: better at the one or at the other. */
+            assert_true(p99 < def.job[0].p99_us || share > def.job[1].share);
+            assert_true(budgets[k] < 2500 || share >= def.job[1].share - 0.01);
+        }
+        printf("\n");
+    }
+    /* Nobody tells the rate: all of the budget is used. */
+    struct sim_result blind = at_rate("priority", 10, 2500, true);
+    assert_int_equal(blind.job[1].timeslice_us, 2140);
+    assert_true(blind.job[0].p99_us - alone <= 2500);
+}
+
+/* The slice follows the rate: 2000 requests/s, then 20. */
+static void test_budget_follows(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {.policy = "priority",
+                             .duration_ns = 10 * SEC,
+                             .jobs = {{.class = CLASS_LATENCY,
+                                       .kernel_ns = 100 * US,
+                                       .period_ns = 500 * US,
+                                       .open_loop = true,
+                                       .budget_us = 2500},
+                                      {.class = CLASS_BATCH, .kernel_ns = 500 * US}}};
+    struct sim_result rush = simulate(s);
+    assert_int_equal(rush.job[1].timeslice_us, 2140);
+    assert_true(rush.calls < 20); /* it finds its slice and stays there */
+    s.jobs[0].slow_ns = 5 * SEC;
+    struct sim_result calm = simulate(s);
+    assert_int_equal(calm.job[1].timeslice_us, 1);
+    assert_true(calm.calls < 30);
+    /* The least patient of several latency jobs counts. */
+    s.jobs[2] = s.jobs[1];
+    s.jobs[1] = (struct sim_job)LATENCY;
+    assert_int_equal(simulate(s).job[2].timeslice_us, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_preemption),      cmocka_unit_test(test_several_batch_jobs),
         cmocka_unit_test(test_shares),          cmocka_unit_test(test_order_and_floor),
-        cmocka_unit_test(test_pause_and_leave),
+        cmocka_unit_test(test_pause_and_leave), cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_budget_follows),
     };
     return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }

@@ -15,8 +15,12 @@
  * floor_us * (1 - floor) / floor for the top), which lets a request of the top class wait for up to
  * floor_us longer.
  *
+ * A latency job with a budget lets the slice below it grow (budget.h), as far as the smallest
+ * budget of the latency jobs goes; one without a budget keeps it small.
+ *
  * Not good for several latency jobs that saturate the GPU together: they share by weight and no
  * deadline is known here. */
+#include "core/budget.h"
 #include "core/policy.h"
 
 #define PROBE_CHARGE 10U /* in turns: an idle job is looked at every PROBE_CHARGE turns or so */
@@ -110,6 +114,40 @@ static void rotate(const struct core_params *p, struct policy_device *dev, enum 
         dev->wake_ns = dev->turn_start_ns + turn_ns(p, &dev->members[dev->holder], busy);
 }
 
+/* Enough was seen at the present slice to judge it. */
+static bool seen_enough(const struct policy_device *dev)
+{
+    return dev->seen_s >= 0.2 && (dev->seen_returns >= 8 || dev->seen_s >= 0.4);
+}
+
+/* A fifth more or less than what it is, or it stays: a change is a control call, and what was seen
+ * is forgotten with it. Down it goes only when that would not make it grow again at once. */
+static uint32_t budget_slice(const struct core_params *p, struct policy_device *dev)
+{
+    uint32_t budget = policy_budget(dev);
+    if (!budget) {
+        dev->budget_slice_us = 0;
+        return p->timeslice_min_us;
+    }
+    /* Nothing seen yet: as long as the budget allows. */
+    uint32_t most = budget_slice_us(p, budget, NULL), now = dev->budget_slice_us;
+    uint32_t next = now >= p->timeslice_min_us && now <= most ? now : most;
+    if (next == now && seen_enough(dev)) {
+        struct budget_seen seen = {.returns_hz = dev->seen_returns / dev->seen_s,
+                                   .busy = dev->seen_busy_s / dev->seen_s,
+                                   .slice_us = now};
+        struct core_params strict = *p;
+        strict.switch_loss *= 0.8;
+        uint32_t up = budget_slice_us(p, budget, &seen),
+                 down = budget_slice_us(&strict, budget, &seen);
+        if (up > now + now / 5 || down < now - now / 5)
+            next = up > now ? up : down;
+    }
+    if (next != now)
+        dev->seen_s = dev->seen_returns = dev->seen_busy_s = 0;
+    return dev->budget_slice_us = next;
+}
+
 static void decide(const struct core_params *p, struct policy_device *dev, uint64_t now_ns)
 {
     uint32_t n[CLASS_COUNT] = {0}, busy[CLASS_COUNT] = {0};
@@ -129,7 +167,7 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
     policy_share_slices(p, dev,
                         top == CLASS_LATENCY ? p->timeslice_latency_us : p->timeslice_share_us,
                         of_class, top);
-    uint32_t lower_us = p->timeslice_min_us;
+    uint32_t lower_us = top == CLASS_LATENCY && lower ? budget_slice(p, dev) : p->timeslice_min_us;
     if (width == 1 && (lower || top == CLASS_LATENCY)) {
         for_each_member (dev, m)
             m->timeslice_us = of_class(m, top) ? p->timeslice_alone_us : m->timeslice_us;

@@ -36,6 +36,7 @@ bool soft_list(struct server *s, struct conn *c, const struct soft_msg *m)
                 .key = o->key + i,
                 .start_ticks = o->proc.start_ticks,
                 .busy_ns = info.busy_ns,
+                .bursts = info.bursts,
                 .memory_bytes = i > 0 ? 0 : o->memory_bytes,
                 .pid = o->proc.pid,
                 .gpu = o->gpu,

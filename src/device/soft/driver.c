@@ -16,7 +16,8 @@
 #include "device/soft/proto.h"
 #include "device/soft/swap.h"
 
-#define COMPUTE_CHANNELS 8 /* as libcuda makes them */
+#define ACTIVITY_REST_NS (5 * NSEC_PER_SEC) /* nobody asked for so long: as with no sample */
+#define COMPUTE_CHANNELS 8                  /* as libcuda makes them */
 #define COPY_CHANNELS    4
 
 /* The timeslice that a group had when it was first seen. */
@@ -26,6 +27,13 @@ struct seen {
     int32_t pid;
 };
 
+/* All compute groups at some moment; ns 0: never taken. */
+struct sample {
+    struct soft_group *v;
+    size_t n;
+    uint64_t ns;
+};
+
 struct soft_driver {
     struct device_driver base;
     int fd; /* -1: no server */
@@ -33,9 +41,7 @@ struct soft_driver {
     char path[112];
     struct seen *seen;
     size_t seen_n, seen_cap;
-    struct soft_group *busy; /* compute groups at the last usage() */
-    size_t busy_n;
-    uint64_t busy_ns;
+    struct sample usage, activity; /* at the last call of each */
 };
 
 static struct soft_driver *soft(struct device_driver *d)
@@ -64,8 +70,8 @@ static int reach(struct soft_driver *d, struct error *err)
     if (r < 0)
         return no_server(d, r, err);
     d->gpus = (unsigned)min_u64(m.u.reply.gpus, DEVICE_GPUS_MAX);
-    d->seen_n = d->busy_n = 0; /* another server, other groups */
-    d->busy_ns = 0;
+    d->seen_n = d->usage.n = d->activity.n = 0; /* another server, other groups */
+    d->usage.ns = d->activity.ns = 0;
     return 0;
 }
 
@@ -112,22 +118,21 @@ static int list(struct soft_driver *d, struct proc_id proc, bool compute_only,
     return 0;
 }
 
-/* Takes the measure that the next usage() counts from. */
-static int sample(struct soft_driver *d, struct soft_group **before, size_t *before_n,
-                  uint64_t *before_ns, struct error *err)
+static void sample_free(struct sample *s)
 {
-    struct soft_group *v;
-    size_t n;
-    uint64_t now_ns;
-    int r = list(d, (struct proc_id){0, 0}, true, &v, &n, &now_ns, err);
+    free(s->v);
+}
+
+/* Takes the measure that the next call counts from; *before is the caller's to free. */
+static int sample(struct soft_driver *d, struct sample *last, struct sample *before,
+                  struct error *err)
+{
+    struct sample now;
+    int r = list(d, (struct proc_id){0, 0}, true, &now.v, &now.n, &now.ns, err);
     if (r < 0)
         return r;
-    *before = d->busy;
-    *before_n = d->busy_n;
-    *before_ns = d->busy_ns;
-    d->busy = v;
-    d->busy_n = n;
-    d->busy_ns = now_ns;
+    *before = *last;
+    *last = now;
     return 0;
 }
 
@@ -137,7 +142,8 @@ static void soft_close(struct device_driver *base)
     if (d->fd >= 0)
         close(d->fd);
     free(d->seen);
-    free(d->busy);
+    sample_free(&d->usage);
+    sample_free(&d->activity);
     free(d);
 }
 
@@ -156,10 +162,8 @@ static int soft_open(const char *where, struct device_driver **out, struct error
     if (r < 0) {
         error_set(err, r, "the software GPU's socket path is too long: %s", where ? where : "");
     } else {
-        struct soft_group *before = NULL;
-        size_t before_n;
-        uint64_t before_ns;
-        r = sample(d, &before, &before_n, &before_ns, err);
+        struct sample none;
+        r = sample(d, &d->usage, &none, err);
     }
     if (r < 0)
         soft_close(&d->base);
@@ -181,7 +185,8 @@ static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *
     engine_params_h200(&p);
     *out = (struct gpu_info){
         .name = "cede software GPU (H200 timing)",
-        .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE | GPU_CAP_SWAP,
+        .caps =
+            GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE | GPU_CAP_SWAP | GPU_CAP_ACTIVITY,
         .timeslice_min_us = ENGINE_TIMESLICE_MIN_US,
         .timeslice_max_us = ENGINE_TIMESLICE_MAX_US,
         .timeslice_default_us = p.timeslice_us,
@@ -340,30 +345,33 @@ static int soft_resume(struct device_driver *base, const struct device_group *co
     return for_groups(base, SOFT_RESUME, "resume the groups", g, n, err);
 }
 
-/* What a compute group had done by the last call: nothing if it did not exist. Both lists are in
- * the order of the keys. */
-static uint64_t busy_before(const struct soft_group *v, size_t n, uint64_t key, size_t *at)
+/* What a compute group did since: all of it if it did not exist. Both samples are in the order of
+ * the keys. */
+static void done_since(const struct sample *before, size_t *at, const struct soft_group *g,
+                       uint64_t *busy_ns, uint64_t *bursts)
 {
-    while (*at < n && v[*at].key < key)
+    while (*at < before->n && before->v[*at].key < g->key)
         ++*at;
-    return *at < n && v[*at].key == key ? v[*at].busy_ns : 0;
+    bool known = *at < before->n && before->v[*at].key == g->key;
+    *busy_ns = g->busy_ns - (known ? before->v[*at].busy_ns : 0);
+    *bursts = g->bursts - (known ? before->v[*at].bursts : 0);
 }
 
 static int soft_usage(struct device_driver *base, struct usage_list *out, struct error *err)
 {
     struct soft_driver *d = soft(base);
-    _cleanup_free_ struct soft_group *before = NULL;
-    size_t before_n, at = 0, first = out->n;
-    uint64_t before_ns;
-    int r = sample(d, &before, &before_n, &before_ns, err);
+    _cleanup_(sample_free) struct sample before = {0};
+    size_t at = 0, first = out->n;
+    int r = sample(d, &d->usage, &before, err);
     if (r < 0)
         return r;
-    double span = (double)(d->busy_ns - before_ns);
-    for (size_t i = 0; i < d->busy_n && r == 0; i++) {
-        const struct soft_group *g = &d->busy[i];
-        uint64_t ns = g->busy_ns - busy_before(before, before_n, g->key, &at);
+    double span = (double)(d->usage.ns - before.ns);
+    for (size_t i = 0; i < d->usage.n && r == 0; i++) {
+        const struct soft_group *g = &d->usage.v[i];
+        uint64_t ns, bursts;
+        done_since(&before, &at, g, &ns, &bursts);
         /* After a reconnection nothing is known of the time before. */
-        double busy = before_ns == 0 ? -1 : span > 0 ? (double)ns / span : 0;
+        double busy = before.ns == 0 ? -1 : span > 0 ? (double)ns / span : 0;
         size_t j = first;
         while (j < out->n && (out->v[j].pid != g->pid || out->v[j].gpu != g->gpu))
             j++;
@@ -399,6 +407,32 @@ int soft_driver_call(struct device_driver *base, struct soft_msg *m, struct erro
     return r < 0 ? r : transact(d, m, SOFT_REPLY, err);
 }
 
+static int soft_activity(struct device_driver *base, struct activity_list *out, struct error *err)
+{
+    struct soft_driver *d = soft(base);
+    _cleanup_(sample_free) struct sample before = {0};
+    size_t at = 0, first = out->n;
+    int r = sample(d, &d->activity, &before, err);
+    bool known = before.ns && d->activity.ns - before.ns < ACTIVITY_REST_NS;
+    if (r == 0 && !known)
+        out->incomplete = UINT32_MAX;
+    for (size_t i = 0; r == 0 && known && i < d->activity.n; i++) {
+        const struct soft_group *g = &d->activity.v[i];
+        uint64_t ns, bursts;
+        done_since(&before, &at, g, &ns, &bursts);
+        size_t j = first;
+        while (j < out->n && (out->v[j].pid != g->pid || out->v[j].gpu != g->gpu))
+            j++;
+        if (j == out->n && (ns || bursts))
+            r = activity_list_push(out, &(struct gpu_activity){.pid = g->pid, .gpu = g->gpu});
+        if (j < out->n) {
+            out->v[j].busy_ns += ns;
+            out->v[j].bursts += (uint32_t)bursts;
+        }
+    }
+    return r;
+}
+
 const struct device_ops device_soft = {
     .name = "soft",
     .summary = "a software GPU with an H200's timing, for demonstrations and tests",
@@ -417,4 +451,5 @@ const struct device_ops device_soft = {
     .swap_out = soft_swap_out,
     .swap_in = soft_swap_in,
     .swap_state = soft_swap_state,
+    .activity = soft_activity,
 };

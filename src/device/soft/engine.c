@@ -45,7 +45,7 @@ struct group {
     uint32_t running;  /* streams whose first kernel has begun */
     uint32_t occupied; /* sum of the fractions of those */
     uint32_t timeslice_us, kernels;
-    uint64_t busy_ns, last_end_ns, last_call_ns;
+    uint64_t busy_ns, bursts, last_end_ns, last_call_ns;
     struct fifo streams[ENGINE_STREAMS];
     uint64_t last_arrival_ns[ENGINE_STREAMS];
 };
@@ -252,6 +252,8 @@ static void switch_to(struct engine *e, uint32_t to, bool free)
         cost += (uint64_t)e->p.restore_ns * e->groups[to].occupied / ONE;
         free = false;
     }
+    if (to != ENGINE_NONE && to != e->cur)
+        e->groups[to].bursts++;
     e->cur = to;
     if (free) {
         begin_turn(e);
@@ -594,6 +596,7 @@ int engine_group_info(const struct engine *e, uint32_t group, struct engine_grou
     const struct group *g = &e->groups[group];
     *out = (struct engine_group_info){
         .busy_ns = g->busy_ns,
+        .bursts = g->bursts,
         .timeslice_us = g->timeslice_us,
         .kernels = g->kernels,
         .suspended = g->suspended,

@@ -65,6 +65,7 @@ struct engine_completion {
 
 struct engine_group_info {
     uint64_t busy_ns; /* its kernels ran for so long, switches not counted */
+    uint64_t bursts;  /* times it got the GPU, from another group or from nobody */
     uint32_t timeslice_us;
     uint32_t kernels; /* submitted and not completed */
     bool suspended;

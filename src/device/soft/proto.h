@@ -43,7 +43,7 @@ enum soft_swap { SOFT_SWAP_STATE, SOFT_LOCK, SOFT_MOVE_OUT, SOFT_MOVE_IN, SOFT_U
 struct soft_group {
     uint64_t key;
     uint64_t start_ticks; /* with pid: whose it is */
-    uint64_t busy_ns;
+    uint64_t busy_ns, bursts;
     uint64_t memory_bytes; /* of its context, told with the compute group */
     int32_t pid;
     uint32_t gpu;
