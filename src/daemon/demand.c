@@ -102,13 +102,14 @@ void mgr_demand_decided(struct manager *m, unsigned device)
     }
 }
 
-/* Whether those who may run at the same time leave the engine to this job now and then. */
-static bool others_leave_room(const struct manager *m, uint32_t job, unsigned d)
+/* Whether those who could run at that time leave the engine to this job now and then. */
+static bool others_leave_room(const struct manager *m, uint32_t job, unsigned d, uint64_t from,
+                              uint64_t to)
 {
     double sum = m->outside_busy[d];
     for (uint32_t i = 0; i < m->jobs_end; i++) {
         const struct mjob_on *on = &m->jobs[i].on[d];
-        if (i == job || !m->jobs[i].j.root.pid || !on->runnable)
+        if (i == job || !m->jobs[i].j.root.pid || on->since_ns >= to || on->until_ns <= from)
             continue;
         if (on->busy < 0)
             return false; /* not known */
@@ -128,7 +129,7 @@ static void activity_demand(struct manager *m, uint32_t job, unsigned d, uint64_
     }
     from = max_u64(from, on->since_ns);
     to = min_u64(to, on->until_ns);
-    if (on->busy_ns || from >= to || !others_leave_room(m, job, d))
+    if (on->busy_ns || from >= to || !others_leave_room(m, job, d, from, to))
         return;
     on->quiet_ns = min_u64(on->quiet_ns + (to - from), IDLE_QUIET_NS);
     if (on->quiet_ns < IDLE_QUIET_NS)

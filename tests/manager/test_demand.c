@@ -60,7 +60,7 @@ static void test_activity_tells_idle_jobs(void **state)
     assert_in_range(ran[1], 180, 220);
     on(f, p[1])->bursts = 0;
     on(f, p[1])->busy_ns = 0;
-    ticks(f, 1200); /* three of its turns: more than 0.3 s */
+    ticks(f, 850); /* two of its turns: more than 0.3 s */
     count_turns(f, p, 10000, ran);
     assert_true(ran[1] > 0); /* it is looked at */
     assert_true(ran[2] > 20 * ran[1]);
@@ -89,8 +89,9 @@ static void test_activity_that_says_nothing(void **state)
     count_turns(f, p, 4000, ran);
     assert_in_range(ran[1], 180, 220);
     /* The latency job may keep it away. */
-    f->d.incomplete = false;
     on(f, p[0])->busy = 0.95;
+    ticks(f, 1100); /* usage() has told */
+    f->d.incomplete = false;
     ticks(f, 2000);
     count_turns(f, p, 4000, ran);
     assert_in_range(ran[1], 180, 220);
