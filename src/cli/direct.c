@@ -169,12 +169,22 @@ static int find(struct direct *d, const struct request *r, uint32_t *job, bool *
     return manager_add(d->manager, st.id, &spec, job, err);
 }
 
+static bool fleeting(struct device_driver *d)
+{
+    struct gpu_info g;
+    return d->ops->info(d, 0, &g) == 0 && (g.caps & GPU_CAP_FLEETING);
+}
+
 static int change(struct direct *d, const struct request *r, uint32_t job, struct error *err)
 {
     struct job_view v;
     int code = 0;
     if (!view(d, job, &v))
         return error_set(err, -ESRCH, "no such process");
+    if (r->op == OP_PAUSE && fleeting(d->driver))
+        return error_set(err, -ENOTSUP,
+                         "on this GPU a pause lasts as long as the process that makes it, and this "
+                         "one ends now: start ceded");
     if (r->op == OP_SET) {
         enum job_class class = r->has_class ? r->class : (enum job_class)v.job.class;
         uint32_t budget_us;

@@ -20,7 +20,7 @@ static const char *const levels[] = {"ok", "warn", "fail"};
 
 struct doctor {
     const char *device;
-    bool json, soft, failed;
+    bool json, soft, amd, failed;
     json_t *checks;
 };
 
@@ -286,6 +286,27 @@ static void report_measured(struct doctor *d, const struct measured *m)
                m->activity.sent);
 }
 
+/* Nothing is measured: there is no program for AMD GPUs to measure with. */
+static void check_amd(struct doctor *d)
+{
+    struct device_driver *driver;
+    struct error err = {""};
+    report(d, WARN, "amd", "please report what this prints, and what pause and resume do",
+           "cede's AMD driver has never run on AMD hardware: written from the kernel's source");
+    if (check_gpus(d) && device_open("amd", NULL, &driver, &err) == 0) {
+        struct gpu_info g;
+        for (unsigned i = 0; driver->ops->info(driver, i, &g) == 0; i++) {
+            bool can = g.caps & GPU_CAP_SUSPEND;
+            report(d, can ? OK : FAIL, "suspend",
+                   can ? "" : "Linux 6.5 or newer and current firmware (amdgpu) are needed",
+                   "GPU %u: the kernel %s its queues be suspended; not measured", i,
+                   can ? "lets" : "does not let");
+        }
+        device_close(driver);
+    }
+    check_daemon(d);
+}
+
 /* 0, or the signal that ended it. */
 static int examine(struct doctor *d, json_t **measured)
 {
@@ -297,6 +318,10 @@ static int examine(struct doctor *d, json_t **measured)
 
     check_kernel(d);
     check_container(d);
+    if (d->amd) {
+        check_amd(d);
+        return 0;
+    }
     if (!d->soft) {
         check_rights(d);
         check_files(d);
@@ -325,7 +350,8 @@ static const char *const usage =
     "with two small programs of its own (under 10 s) whether timeslices and suspension take "
     "effect.\n"
     "\n"
-    "  --device DEVICE   auto (default), nvidia, or soft: a software GPU of its own\n"
+    "  --device DEVICE   auto (default), nvidia, amd (looks only), or soft: a software GPU of\n"
+    "                    its own\n"
     "  --json            one object with all checks and measurements\n"
     "\n"
     "Exit status: 0 if all that is needed is there and takes effect, else 1.\n";
@@ -355,9 +381,12 @@ static int parse(int argc, char **argv, struct doctor *d)
     if (optind < argc)
         return cli_usage("doctor", "unexpected argument '%s'", argv[optind]);
     if (strcmp(d->device, "auto") == 0)
-        d->device = "nvidia";
-    if (strcmp(d->device, "nvidia") != 0 && strcmp(d->device, "soft") != 0)
-        return cli_usage("doctor", "unknown device '%s': use auto, nvidia or soft", d->device);
+        d->device =
+            access("/dev/nvidiactl", F_OK) < 0 && access("/dev/kfd", F_OK) == 0 ? "amd" : "nvidia";
+    if (strcmp(d->device, "nvidia") != 0 && strcmp(d->device, "amd") != 0 &&
+        strcmp(d->device, "soft") != 0)
+        return cli_usage("doctor", "unknown device '%s': use auto, nvidia, amd or soft", d->device);
+    d->amd = strcmp(d->device, "amd") == 0;
     d->soft = strcmp(d->device, "soft") == 0;
     return -1;
 }

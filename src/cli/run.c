@@ -29,7 +29,8 @@ static const char help[] =
     "                       2ms, so that batch jobs lose less to switching (default 0)\n"
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
     "      --strict         do not run it when it cannot be scheduled\n"
-    "      --gpu-device D   auto, nvidia or soft, for the scheduler that is started if none runs\n"
+    "      --gpu-device D   auto, nvidia, amd or soft, for the scheduler that is started if none\n"
+    "                       runs\n"
     "  -h, --help           this text\n"
     "\n"
     "The exit status is the command's; 1 if cede refused, 2 for wrong usage, 126 and 127 if the\n"
@@ -106,8 +107,9 @@ static int parse(int argc, char **argv, struct options *o)
             break;
         case OPT_DEVICE:
             if (strcmp(optarg, "auto") != 0 && strcmp(optarg, "nvidia") != 0 &&
-                strcmp(optarg, "soft") != 0)
-                return cli_usage("run", "unknown device '%s': use auto, nvidia or soft", optarg);
+                strcmp(optarg, "amd") != 0 && strcmp(optarg, "soft") != 0)
+                return cli_usage("run", "unknown device '%s': use auto, nvidia, amd or soft",
+                                 optarg);
             o->device = optarg;
             break;
         case 'h':

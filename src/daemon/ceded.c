@@ -439,7 +439,7 @@ static const char usage[] =
     "\n"
     "  --config FILE       configuration (default " CONFIG_FILE ", which may be missing)\n"
     "  --dir DIR           directory of the socket and the journal (default /run/cede for root)\n"
-    "  --device D          auto, nvidia or soft (default: as configured)\n"
+    "  --device D          auto, nvidia, amd or soft (default: as configured)\n"
     "  --socket-soft PATH  where the software GPU listens\n"
     "  --transient         end with the last job, or after 5 s without a first one\n"
     "  --foreground        do not detach; ceded never does\n"

@@ -79,8 +79,8 @@ static int daemon_key(struct parser *p, const char *key, const char *value)
     }
     if (strcmp(key, "device") == 0) {
         if (strcmp(value, "auto") != 0 && strcmp(value, "nvidia") != 0 &&
-            strcmp(value, "soft") != 0)
-            return complain(p, "device: '%.64s' is not auto, nvidia or soft", value);
+            strcmp(value, "amd") != 0 && strcmp(value, "soft") != 0)
+            return complain(p, "device: '%.64s' is not auto, nvidia, amd or soft", value);
         return put_text(p, key, value, p->c.device, sizeof(p->c.device));
     }
     if (strcmp(key, "soft_socket") == 0) {

@@ -32,6 +32,8 @@ enum gpu_caps {
     GPU_CAP_USAGE = 1 << 2,    /* usage() tells GPU time per process */
     GPU_CAP_ACTIVITY = 1 << 3, /* activity() tells when processes got the compute engine */
     GPU_CAP_SWAP = 1 << 4,     /* swap_out() may work: each process's context decides */
+    /* What is suspended runs again when the process that suspended it ends, however it ends. */
+    GPU_CAP_FLEETING = 1 << 8,
 };
 
 #define DEVICE_GPUS_MAX 16 /* GPUs of one driver */

@@ -122,7 +122,7 @@ static void test_gpus(void **state)
     assert_string_equal(a.name, "AMD gfx90a");
     assert_string_equal(a.uuid, "GPU-1122334455667788");
     assert_true(a.memory_bytes == 68702699520ULL);
-    assert_int_equal(a.caps, GPU_CAP_SUSPEND);
+    assert_int_equal(a.caps, GPU_CAP_SUSPEND | GPU_CAP_FLEETING);
     assert_string_equal(b.bus_id, "0001:03:00.0");
     assert_string_equal(b.name, "AMD gfx1100");
     assert_int_equal(b.caps, 0); /* its firmware cannot */

@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     kfd_parse_node(text, &g);
     unsigned domain, bus, slot, function;
     if (sscanf(g.info.bus_id, "%4x:%2x:%2x.%1x", &domain, &bus, &slot, &function) != 4 ||
-        strlen(g.info.bus_id) != 12 || (g.info.caps & ~(uint32_t)GPU_CAP_SUSPEND))
+        strlen(g.info.bus_id) != 12 ||
+        (g.info.caps & ~(uint32_t)(GPU_CAP_SUSPEND | GPU_CAP_FLEETING)))
         abort();
     uint64_t number;
     if (kfd_parse_number(text, &number) == 0 && strspn(text, "0123456789\n") != strlen(text))

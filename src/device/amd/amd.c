@@ -215,7 +215,7 @@ static int amd_info(struct device_driver *base, unsigned gpu, struct gpu_info *o
         return -EINVAL;
     *out = d->gpus.v[gpu].info;
     if (!can_suspend(d))
-        out->caps &= ~(uint32_t)GPU_CAP_SUSPEND;
+        out->caps = 0;
     return 0;
 }
 

@@ -54,7 +54,7 @@ static void node_value(struct kfd_gpu *g, const char *key, uint64_t value, uint6
 {
     if (strcmp(key, "capability") == 0) {
         const uint64_t need = KFD_CAP_TRAP_DEBUG | KFD_CAP_DEBUG_FIRMWARE;
-        g->info.caps = (value & need) == need ? GPU_CAP_SUSPEND : 0;
+        g->info.caps = (value & need) == need ? GPU_CAP_SUSPEND | GPU_CAP_FLEETING : 0;
     } else if (strcmp(key, "gfx_target_version") == 0 && value && value <= 999999) {
         unsigned v = (unsigned)value; /* 90010: gfx90a */
         snprintf(g->info.name, sizeof(g->info.name), "AMD gfx%u%x%x", v / 10000, v / 100 % 100,
