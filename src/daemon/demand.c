@@ -121,13 +121,16 @@ static bool others_leave_room(const struct manager *m, uint32_t job, unsigned d,
 static void activity_demand(struct manager *m, uint32_t job, unsigned d, uint64_t from, uint64_t to)
 {
     struct mjob_on *on = &m->jobs[job].on[d];
+    if (on->bursts || on->busy_ns)
+        on->active_ns = m->now;
     if (on->bursts) {
         on->quiet_ns = 0;
         on->seen_ns = m->now;
         tell(m, job, d, true);
         return;
     }
-    from = max_u64(from, on->since_ns);
+    /* What it did until active_ns may have been told then. */
+    from = max_u64(from, max_u64(on->since_ns, on->active_ns));
     to = min_u64(to, on->until_ns);
     if (on->busy_ns || from >= to || !others_leave_room(m, job, d, from, to))
         return;

@@ -65,8 +65,9 @@ struct mjob_on {
     uint64_t since_ns, until_ns;
     uint32_t bursts; /* in the last window of activity() */
     uint64_t busy_ns;
-    uint64_t quiet_ns; /* runnable and not on the engine, since it was last */
-    uint64_t seen_ns;  /* when activity() last told whether it works; 0: never */
+    uint64_t active_ns; /* when activity() last told of any */
+    uint64_t quiet_ns;  /* runnable and not on the engine, since it was last */
+    uint64_t seen_ns;   /* when activity() last told whether it works; 0: never */
 };
 
 struct mjob {
