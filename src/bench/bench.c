@@ -404,15 +404,27 @@ static int run_one(struct job *j, struct item *it, const struct session *x, size
     return r == 0 ? write_item(j, it, err) : r;
 }
 
+/* What is missing for a scenario, or NULL. "set:--budget=1ms" needs an option of a verb. */
 static const char *lacking(struct job *j, const struct scenario *s, int *torch)
 {
-    if (strstr(s->needs, "nvidia") && j->b.soft)
-        return "needs an NVIDIA GPU";
-    if (strstr(s->needs, "torch")) {
-        if (*torch < 0)
-            *torch = bench_has_torch(&j->b);
-        if (!*torch)
-            return "needs python3 with PyTorch and torchvision";
+    static const char *const import[] = {"python3", "-c", "import torch, torchvision", NULL};
+    char list[SCENARIO_TEXT], *save = NULL;
+    snprintf(list, sizeof(list), "%s", s->needs);
+    for (char *w = strtok_r(list, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        char *option = strchr(w, ':');
+        if (strcmp(w, "nvidia") == 0 && j->b.soft)
+            return "needs an NVIDIA GPU";
+        if (strcmp(w, "torch") == 0) {
+            *torch = *torch < 0 ? bench_succeeds(&j->b, import) : *torch;
+            if (!*torch)
+                return "needs python3 with PyTorch and torchvision";
+        }
+        if (option) {
+            *option++ = '\0';
+            const char *const argv[] = {"cede", w, *option ? option : "--help", "--help", NULL};
+            if (!bench_succeeds(&j->b, argv))
+                return "needs an option that this cede does not have";
+        }
     }
     return NULL;
 }

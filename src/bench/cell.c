@@ -8,8 +8,9 @@
 #include "bench/cell_impl.h"
 #include "bench/stats.h"
 
-#define COVER_S 2.0 /* how late a line about the end of a window may come */
-#define GRACE_S 0.1 /* after a pause: what had ended before may still be told */
+#define COVER_S 2.0                 /* how late a line about the end of a window may come */
+#define END_NS  (20 * NSEC_PER_SEC) /* a Python program with its libraries takes seconds */
+#define GRACE_S 0.1                 /* after a pause: what had ended before may still be told */
 
 /* ---- measuring ---- */
 
@@ -188,6 +189,7 @@ static int begin(struct run *run, struct error *err)
     const struct config *c = run->x->config;
     char conf[2 * SCENARIO_TEXT] = "";
     int r = stage_open(&run->b->stage, run->b->soft, err);
+    run->b->stage.end_ns = END_NS;
     if (r == 0 && run->base == BASE_MPS)
         r = steer_start_mps(run, err);
     if (r == 0 && c && c->start[0])
@@ -305,13 +307,12 @@ int session_run(struct bench *b, const struct session *x, json_t *cells, struct 
     return 0;
 }
 
-bool bench_has_torch(struct bench *b)
+bool bench_succeeds(struct bench *b, const char *const *argv)
 {
     struct run run = {.b = b};
-    const char *argv[] = {"python3", "-c", "import torch, torchvision", NULL};
     int r = stage_open(&b->stage, false, NULL);
     if (r == 0)
-        r = steer_helper(&run, "python3", argv, NULL, 120 * NSEC_PER_SEC, NULL, NULL);
+        r = steer_helper(&run, "check", argv, NULL, 120 * NSEC_PER_SEC, NULL, NULL);
     b->signal = b->stage.signal;
     stage_close(&b->stage);
     return r == 0;

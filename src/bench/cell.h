@@ -43,8 +43,8 @@ int session_run(struct bench *b, const struct session *x, json_t *cells, struct 
 /* Speed of the GPU for --iterations-per-us; nothing to do on the software GPU. */
 int bench_calibrate(struct bench *b, struct error *err);
 
-/* Python is here, with PyTorch and torchvision. */
-bool bench_has_torch(struct bench *b);
+/* Whether a command ends with status 0 ("cede...": this executable by that name). */
+bool bench_succeeds(struct bench *b, const char *const *argv);
 
 /* {axis: value} of a point. */
 json_t *point_json(const struct scenario *s, size_t point);

@@ -366,7 +366,7 @@ int stage_sleep(struct stage *s, uint64_t until_ns, struct error *err)
 
 int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *err)
 {
-    uint64_t deadline = monotonic_ns() + END_NS;
+    uint64_t deadline = monotonic_ns() + s->end_ns;
     int result = 0;
     for (size_t i = 0; i < n; i++) {
         v[i]->ending = true;
@@ -380,10 +380,10 @@ int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *
                 result = r;
             if (v[i]->pid && (r == -EINTR || monotonic_ns() >= deadline)) {
                 kill(-v[i]->pid, SIGKILL);
-                deadline = monotonic_ns() + END_NS;
+                deadline = monotonic_ns() + s->end_ns;
                 if (result == 0)
                     result = error_set(err, -ETIME, "%s did not end within %llu s", v[i]->name,
-                                       END_NS / NSEC_PER_SEC);
+                                       (unsigned long long)(s->end_ns / NSEC_PER_SEC));
             }
         }
     }
@@ -430,6 +430,7 @@ static void await_orphans(void)
 int stage_open(struct stage *s, bool soft, struct error *err)
 {
     memset(s, 0, sizeof(*s));
+    s->end_ns = END_NS;
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);

@@ -37,7 +37,8 @@ struct stage {
     char dir[64];
     sigset_t old_mask;
     int signal_fd;
-    int signal; /* that asked us to end; 0: none */
+    int signal;      /* that asked us to end; 0: none */
+    uint64_t end_ns; /* how long a child may take to end; what stage_open() sets may be changed */
     struct child *children[STAGE_CHILDREN];
     struct child *daemon; /* one of them, once stage_daemon() has started it */
 };

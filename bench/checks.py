@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures on a real GPU what cede promises, in one call, and writes one JSON file a section.
+"""What `cede bench` has no scenario for, on a real GPU: a scheduler that is killed, results that have to
+be the same bit by bit, namespaces, the launch path instruction by instruction. One JSON file a section.
 
-    bench/gpu.py --cede build-static/src/cli/cede --out DIR [SECTION...]
+    bench/checks.py --cede build-static/src/cli/cede --out DIR [SECTION...]
 
-Needs root (or CAP_SYS_PTRACE), python3; the torch sections need PyTorch with torchvision, the launch
-section gcc. Every program is started here, under a time limit, and only these are touched. All ratios
-are of figures from the same run. Prints a table last.
+Needs root (or CAP_SYS_PTRACE) and python3; section harmless needs PyTorch with torchvision, launch gcc.
+Every program is started here, under a time limit, and only these are touched. Prints a table last.
 """
 import argparse
 import datetime
@@ -15,8 +15,6 @@ import pathlib
 import random
 import shutil
 import signal
-import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -158,20 +156,6 @@ class Bench:
             raise RuntimeError(f"cede {args}: {r.stderr}")
         return (time.monotonic() - t0) * 1e6
 
-    def request(self, op, target):
-        """What a verb costs without starting a program: one message there and back, in us."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-            s.connect(os.path.join(self.tmp, "socket"))
-            s.settimeout(10)
-            message = json.dumps({"v": 1, "op": op, "target": str(target)}).encode()
-            t0 = time.monotonic()
-            s.send(message)
-            reply = json.loads(s.recv(65536))
-            took = (time.monotonic() - t0) * 1e6
-        if not reply["ok"]:
-            raise RuntimeError(f"{op} {target}: {reply['error']}")
-        return took
-
     def close(self):
         try:
             self.stop_daemon()
@@ -213,184 +197,30 @@ def alone(b, kernel_us, seconds):
     return r
 
 
-def beside(b, batches, seconds, **options):
-    """A latency program beside batch programs that run already; every figure while all run."""
-    lat = b.latency(seconds + 2 * SETTLE, **options)
-    lat.wait_lines(2)
-    return lat
-
-
-def measure(b, batches, lat, base, seconds):
-    time.sleep(SETTLE)
-    t0 = time.monotonic()
-    time.sleep(seconds)
-    t1 = time.monotonic()
-    time.sleep(0.15)
-    values = latencies(lat, t0 + 0.06, t1)
-    shares = [rate(x, t0, t1) / base for x in batches]
-    return {"requests": len(values), "p50_us": percentile(values, 50),
-            "p99_us": percentile(values, 99), "max_us": max(values, default=None),
-            "batch_shares": shares, "batch_share": sum(shares),
-            "lost_ms_per_request": (1 - sum(shares)) * (t1 - t0) * 1e3 / max(1, len(values))}
-
-
 # -- sections -------------------------------------------------------------------------------------
-def doctor(b):
-    r = subprocess.run([b.cede, "doctor", "--json", "--device", "nvidia"], timeout=60,
-                       capture_output=True, text=True)
-    return {"status": r.returncode, **json.loads(r.stdout)}
-
-
-def demo(b):
-    r = subprocess.run([b.cede, "demo", "--json", "--device", "nvidia", "--seconds", "40"],
-                       timeout=100, capture_output=True, text=True)
-    if r.returncode:
-        raise RuntimeError(r.stderr)
-    return json.loads(r.stdout)
-
-
-def preemption(b, seconds=6):
-    """N2, N2b, N4: latency and what it costs, against kernel length and number of batch jobs."""
-    b.calibrate()
-    rows = []
-    lat = b.latency(seconds)
-    final = lat.finish()
-    base_lat = {"p50_us": final["p50_us"], "p99_us": final["p99_us"]}
-    base = {k: alone(b, k, 3) for k in (500, 10000)}
-    for kernel_us in (500, 10000):
-        batches = [b.batch(kernel_us)]
-        lat = beside(b, batches, seconds)
-        rows.append({"config": "default", "kernel_us": kernel_us, "jobs": 1,
-                     **measure(b, batches, lat, base[kernel_us], seconds)})
-        lat.finish()
-        b.start_daemon()
-        b.verb("set", batches[0].pid, "-c", "batch")
-        for jobs in (1, 2, 4) if kernel_us == 500 else (1, 2):
-            while len(batches) < jobs:
-                batches.append(b.batch(kernel_us))
-                b.verb("set", batches[-1].pid, "-c", "batch")
-            length = seconds if jobs == 1 else 2 * seconds
-            lat = beside(b, batches, length)
-            b.verb("set", lat.pid, "-c", "latency")
-            rows.append({"config": "cede", "kernel_us": kernel_us, "jobs": jobs,
-                         **measure(b, batches, lat, base[kernel_us], length)})
-            lat.finish()
-        b.stop_daemon()
-        for x in batches:
-            x.finish(signal.SIGTERM)
-    return {"alone": base_lat, "base_rate": base, "rows": rows}
-
-
-def shares(b, seconds=8):
-    """N3."""
-    b.calibrate()
-    base = alone(b, 500, 3)
-    two = [b.batch(500), b.batch(500)]
-    b.start_daemon()
-    b.verb("policy", "shares")
-    rows = []
-    for w in ((300, 100), (100, 100), (900, 100)):
-        for x, weight in zip(two, w):
-            b.verb("set", x.pid, "-c", "normal", "-w", weight)
-        time.sleep(SETTLE)
-        t0 = time.monotonic()
-        time.sleep(seconds)
-        t1 = time.monotonic()
-        time.sleep(0.3)
-        got = [rate(x, t0, t1) / base for x in two]
-        rows.append({"asked": [w[0] / sum(w), w[1] / sum(w)], "got": got, "sum": sum(got)})
-    b.stop_daemon()
-    for x in two:
-        x.finish(signal.SIGTERM)
-    return {"rows": rows}
-
-
-def iterations(p, t0, t1):
-    ts = [l["t"] for l in p.lines if "n" in l and "t" in l and t0 <= l["t"] <= t1]
-    return (len(ts) - 1) / (ts[-1] - ts[0]) if len(ts) > 2 else 0.0
-
-
-def torch_adopt(b, n=900):
-    """Unmodified PyTorch jobs, adopted while running, by pid, to their end; bit by bit the same."""
-    ref = b.torch("train.py", "--iterations", n, "--deterministic").finish(limit=200)
-    inf = b.torch("infer.py", "--requests", 150)
-    inf_final = inf.finish(limit=120)
-    alone_ms = [l["ms"] for l in inf.lines if "ms" in l]
-    train = b.torch("train.py", "--iterations", n, "--deterministic")
+def harmless(b, n=600):
+    """An unmodified PyTorch training job, adopted while running and paused ten times: its weights at the
+    end are those of an undisturbed run, bit by bit."""
+    args = ("train.py", "--iterations", n, "--deterministic")
+    ref = b.torch(*args).finish(limit=200)
+    train = b.torch(*args)
     train.wait_lines(20)
-    inf = b.torch("infer.py", "--requests", 450)
-    inf.wait_lines(150)
     b.start_daemon()
-    t_adopt = time.monotonic()
     b.verb("set", train.pid, "-c", "batch")
-    b.verb("set", inf.pid, "-c", "latency")
-    end = inf.finish(limit=120)
-    managed = [l["ms"] for l in inf.lines if "ms" in l and l["t"] > t_adopt + SETTLE]
-    default = [l["ms"] for l in inf.lines if "ms" in l and l["t"] < t_adopt][20:]
     pauses = []
     for _ in range(10):
-        s = b.request("pause", train.pid)
+        b.verb("pause", train.pid)
         time.sleep(0.05)
         at = len(train.lines)
         time.sleep(0.3)
         stood = len(train.lines) - at
-        r = b.request("resume", train.pid)
+        b.verb("resume", train.pid)
         time.sleep(0.3)
-        pauses.append({"pause_us": s, "resume_us": r, "iterations_while_paused": stood,
-                       "iterations_after": len(train.lines) - at})
+        pauses.append({"iterations_while_paused": stood, "iterations_after": len(train.lines) - at})
     final = train.finish(limit=200)
     b.stop_daemon()
-    applied = [int(l.split()[-2]) for l in (b.out / "ceded.log").read_text().splitlines()
-               if "applied in" in l][-20:]
-    q = lambda v: {"p50_ms": percentile(v, 50), "p99_ms": percentile(v, 99), "n": len(v)}
-    return {"alone": q(alone_ms), "default": q(default), "cede": q(managed),
-            "inference_same_alone": inf_final["same"], "inference_same_managed": end["same"],
-            "training_digest_alone": ref["digest"], "training_digest_managed": final["digest"],
-            "training_unharmed": ref["digest"] == final["digest"],
-            "pause_applied_us": percentile(applied[0::2], 50),
-            "resume_applied_us": percentile(applied[1::2], 50),
-            "pause_request_us": percentile([x["pause_us"] for x in pauses], 50),
-            "resume_request_us": percentile([x["resume_us"] for x in pauses], 50),
-            "pauses": pauses}
-
-
-def harvest(b, seconds=12):
-    """A production training job keeps its speed beside an opportunistic one."""
-    prod = b.torch("train.py")
-    prod.wait_lines(40)
-    rows = []
-    opp = None
-    b.start_daemon()
-    for repeat in range(3):
-        time.sleep(SETTLE)
-        t0 = time.monotonic()
-        time.sleep(seconds)
-        rows.append({"config": "alone", "prod": iterations(prod, t0, time.monotonic())})
-        opp = b.torch("train.py")
-        opp.wait_lines(20)
-        t0 = time.monotonic()
-        time.sleep(seconds)
-        t1 = time.monotonic()
-        rows.append({"config": "default", "prod": iterations(prod, t0, t1),
-                     "opp": iterations(opp, t0, t1)})
-        b.verb("set", prod.pid, "-c", "latency")
-        b.verb("set", opp.pid, "-c", "batch")
-        time.sleep(SETTLE)
-        t0 = time.monotonic()
-        time.sleep(seconds)
-        t1 = time.monotonic()
-        rows.append({"config": "cede", "prod": iterations(prod, t0, t1),
-                     "opp": iterations(opp, t0, t1)})
-        b.verb("set", opp.pid, "-c", "none")
-        b.verb("set", prod.pid, "-c", "none")
-        opp.finish(signal.SIGTERM)
-    b.stop_daemon()
-    prod.finish(signal.SIGTERM)
-    med = lambda c, k: statistics.median(r[k] for r in rows if r["config"] == c)
-    a = med("alone", "prod")
-    return {"alone_it_s": a, "rows": rows,
-            "default": [med("default", "prod") / a, med("default", "opp") / a],
-            "cede": [med("cede", "prod") / a, med("cede", "opp") / a]}
+    return {"digest_alone": ref["digest"], "digest_managed": final["digest"], "pauses": pauses,
+            "unharmed": ref["digest"] == final["digest"]}
 
 
 def kill9(b, times=20):
@@ -432,27 +262,6 @@ def kill9(b, times=20):
             "results_right": [f["verified"] for f in finals]}
 
 
-def overhead(b, seconds=5):
-    """Managed against unmanaged, alone on the GPU: throughput, launches, and the daemon's CPU."""
-    b.calibrate()
-    p = b.batch(50)
-    b.start_daemon()
-    rows = {"unmanaged": [], "managed": []}
-    for _ in range(4):
-        for config in rows:
-            b.verb("set", p.pid, "-c", "batch" if config == "managed" else "none", check=False)
-            time.sleep(SETTLE)
-            t0 = time.monotonic()
-            time.sleep(seconds)
-            t1 = time.monotonic()
-            time.sleep(0.1)
-            rows[config].append(rate(p, t0, t1))
-    p.finish(signal.SIGTERM)
-    b.stop_daemon()
-    m = {k: statistics.median(v) for k, v in rows.items()}
-    return {"rates": rows, "ratio": m["managed"] / m["unmanaged"],
-            "spread": [max(v) / min(v) - 1 for v in rows.values()]}
-
 
 def launch(b):
     """Instructions of one cuLaunchKernel, and the executable mappings, unmanaged and managed."""
@@ -480,38 +289,6 @@ def launch(b):
     out["same"] = out["unmanaged"] == out["managed"]
     return out
 
-
-def many(b, n=50, seconds=12):
-    """CPU time of ceded with many GPU processes: when nothing changes, and when jobs take turns."""
-    procs = [b.load("latency", seconds=300, period_us=500000, kernel_us=10, limit=200,
-                    iterations_per_us=1000) for _ in range(n)]
-    time.sleep(25)
-    b.start_daemon()
-
-    def cpu():
-        f = open(f"/proc/{b.daemon.pid}/stat").read().rsplit(")", 1)[1].split()
-        return [int(x) / os.sysconf("SC_CLK_TCK") for x in f[11:13]]
-
-    def share(classes):
-        for i, p in enumerate(procs):
-            b.verb("set", p.pid, "-c", classes[i % len(classes)])
-        time.sleep(14)  # scans grow rare, and nobody looks any more
-        c0, t0 = cpu(), time.monotonic()
-        time.sleep(seconds)
-        c1, t = cpu(), time.monotonic() - t0
-        jobs = json.loads(subprocess.run([b.cede, "ps", "--json"], env=b.env, timeout=20,
-                                         capture_output=True, text=True).stdout)["jobs"]
-        return {"cpu_share": sum(c1) / t - sum(c0) / t, "user": (c1[0] - c0[0]) / t,
-                "system": (c1[1] - c0[1]) / t,
-                "with_groups": sum(1 for j in jobs if j.get("processes")),
-                "states": sorted({j["state"] for j in jobs})}
-
-    out = {"processes": n, "steady": share(["normal"]),
-           "latency_and_normal": share(["latency", "normal"])}
-    b.stop_daemon()
-    for p in procs:
-        p.finish(signal.SIGTERM)
-    return out
 
 
 def runs(b, seconds=6):
@@ -606,8 +383,7 @@ def contexts(b, seconds=8):
             "verified": [l["verified"] for l in ends] + [final["verified"]]}
 
 
-SECTIONS = {f.__name__: f for f in (doctor, demo, preemption, shares, torch_adopt, harvest, kill9,
-                                    overhead, launch, many, namespaces, contexts, runs)}
+SECTIONS = {f.__name__: f for f in (harmless, kill9, launch, namespaces, contexts, runs)}
 
 
 def machine():
