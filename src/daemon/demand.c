@@ -132,7 +132,7 @@ static void activity_demand(struct manager *m, uint32_t job, unsigned d, uint64_
     /* What it did until active_ns may have been told then. */
     from = max_u64(from, max_u64(on->since_ns, on->active_ns));
     to = min_u64(to, on->until_ns);
-    if (on->busy_ns || from >= to || !others_leave_room(m, job, d, from, to))
+    if (from >= to || !others_leave_room(m, job, d, from, to))
         return;
     on->quiet_ns = min_u64(on->quiet_ns + (to - from), IDLE_QUIET_NS);
     if (on->quiet_ns < IDLE_QUIET_NS)
