@@ -18,10 +18,11 @@ static double cpu_seconds(pid_t pid)
 {
     char path[64], text[1024];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    FILE *f = fopen(path, "re");
     if (!f)
         return NAN;
     text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+    fclose(f);
     const char *at = strrchr(text, ')');
     unsigned long long user = 0, system = 0;
     /* after the name: state is field 3, utime and stime are 14 and 15, in ticks */

@@ -56,7 +56,7 @@ void stage_words(const struct stage *s, const struct child *c, char *buf, size_t
     char path[128];
     stage_path(s, c->name, ".log", path, sizeof(path));
     buf[0] = '\0';
-    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    FILE *f = fopen(path, "re");
     if (!f)
         return;
     if (fseek(f, 0, SEEK_END) == 0 && ftell(f) >= (long)size)
@@ -64,6 +64,7 @@ void stage_words(const struct stage *s, const struct child *c, char *buf, size_t
     else
         rewind(f);
     buf[fread(buf, 1, size - 1, f)] = '\0';
+    fclose(f);
 }
 
 /* ---- starting ---- */
@@ -400,6 +401,7 @@ void stage_forget(struct stage *s, struct child *c)
             series_free(&c->series);
             free(c);
             s->children[i] = NULL;
+            return;
         }
     }
 }
@@ -456,7 +458,7 @@ void stage_close(struct stage *s)
     /* The daemon first: what it has suspended could not end. The GPU last. */
     static const enum child_kind order[] = {CHILD_DAEMON, CHILD_LOAD, CHILD_HELPER, CHILD_SOFTGPU};
     for (size_t k = 0; k < ARRAY_SIZE(order); k++) {
-        struct child *v[STAGE_CHILDREN];
+        struct child *v[STAGE_CHILDREN] = {NULL};
         size_t n = 0;
         for (size_t i = 0; i < STAGE_CHILDREN; i++) {
             if (s->children[i] && s->children[i]->kind == order[k])

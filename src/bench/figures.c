@@ -176,7 +176,7 @@ static int lines(struct figure *g)
                 strcmp(v[i].config, "alone") == 0 ? " dt 2" : "");
     fputc('\n', g->f);
     free(v);
-    return n ? 0 : -ENODATA;
+    return xhi > xlo ? 0 : -ENODATA; /* one point is no line */
 }
 
 static int scatter(struct figure *g)
@@ -187,8 +187,10 @@ static int scatter(struct figure *g)
     json_t *value;
     double lo = INFINITY, hi = 0;
     /* Along the scenario's last axis. */
-    json_object_foreach(json_object_get(json_array_get(g->rows, 0), "point"), axis, value) last =
-        axis;
+    json_object_foreach(json_object_get(json_array_get(g->rows, 0), "point"), axis, value)
+    {
+        last = axis;
+    }
     size_t n = v ? curves(g, last, x, v) : 0, drawn = 0;
     for (size_t i = 0; i < n; i++) {
         fprintf(g->f, "$d%zu << EOD\n", i);
@@ -237,7 +239,9 @@ static int bars(struct figure *g)
             continue;
         fprintf(g->f, "\"%s", config_of(row));
         json_object_foreach(json_object_get(row, "point"), axis, value)
+        {
             fprintf(g->f, "\\n%s %.6g", axis, json_number_value(value));
+        }
         fputc('"', g->f);
         for (size_t k = 0; k < g->nwords; k++) {
             double m = part(metric(row, g->words[k]), "median");

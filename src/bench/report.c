@@ -38,7 +38,7 @@ static double part(const json_t *summary, const char *which)
 static void put_number(FILE *f, double v, const char *metric)
 {
     size_t n = strlen(metric);
-    if (n > 2 && strcmp(metric + n - 2, "us") == 0)
+    if (n > 1 && metric[n - 2] == 'u' && metric[n - 1] == 's')
         fprintf(f, v >= 100 || v <= -100 ? "%.0f" : "%.1f", v);
     else if (strncmp(metric, "share", 5) == 0)
         fprintf(f, "%.3f", v);
@@ -97,10 +97,27 @@ static bool worth(const json_t *rows, const struct column *c)
     return any && !keeps_up;
 }
 
+/* The columns that a role's numbers are worth. */
+static size_t role_columns(const json_t *rows, const char *role, const json_t *metrics,
+                           struct column *v, size_t n)
+{
+    static const char *const wanted[] = {"p50_us", "p99_us",   "share",     "rate",
+                                         "us",     "pause_us", "resume_us", "cpu"};
+    for (size_t k = 0; k < ARRAY_SIZE(wanted) && n < COLUMNS; k++) {
+        struct column c = {role, wanted[k]};
+        /* A rate is for where there is nothing better, CPU time for the daemon alone. */
+        bool rate = strcmp(c.metric, "rate") == 0, cpu = strcmp(c.metric, "cpu") == 0;
+        if (!json_object_get(metrics, c.metric) || (cpu && strcmp(role, "ceded") != 0) ||
+            (rate && (json_object_get(metrics, "share") || json_object_get(metrics, "p99_us"))) ||
+            !worth(rows, &c))
+            continue;
+        v[n++] = c;
+    }
+    return n;
+}
+
 static size_t columns(const json_t *rows, struct column *v)
 {
-    static const char *const wanted[] = {"p50_us", "p99_us",   "share",
-                                         "us",     "pause_us", "resume_us"};
     const json_t *row;
     const char *role;
     json_t *metrics;
@@ -109,19 +126,11 @@ static size_t columns(const json_t *rows, struct column *v)
     {
         json_object_foreach(json_object_get(row, "roles"), role, metrics)
         {
-            bool known = false, shares = json_object_get(metrics, "share") != NULL;
+            bool known = false;
             for (size_t k = 0; k < n; k++)
                 known |= strcmp(v[k].role, role) == 0;
-            /* A role's columns come once, from the first row that has it. */
-            for (size_t k = 0; k < ARRAY_SIZE(wanted) && !known && n < COLUMNS; k++) {
-                v[n] = (struct column){role, wanted[k]};
-                n += json_object_get(metrics, wanted[k]) && worth(rows, &v[n]);
-            }
-            v[n < COLUMNS ? n : 0] = (struct column){role, "rate"};
-            n += !known && !shares && n < COLUMNS && !json_object_get(metrics, "p99_us") &&
-                 worth(rows, &v[n]);
-            if (strcmp(role, "ceded") == 0 && !known && n < COLUMNS)
-                v[n++] = (struct column){role, "cpu"};
+            if (!known)
+                n = role_columns(rows, role, metrics, v, n);
         }
     }
     return n;
@@ -129,7 +138,7 @@ static size_t columns(const json_t *rows, struct column *v)
 
 static void put_rows(FILE *f, const json_t *result)
 {
-    struct column v[COLUMNS + 1];
+    struct column v[COLUMNS];
     const json_t *rows = json_object_get(result, "rows"), *row;
     size_t i, n = columns(rows, v);
     bool points = json_object_size(json_object_get(json_array_get(rows, 0), "point")) > 0;
@@ -284,7 +293,7 @@ static int read_results(struct report *r, struct error *err)
     closedir(d);
     if (r->n == 0)
         return error_set(err, -ENOENT, "no results of `cede bench run --out` in %s", r->dir);
-    qsort(r->results, r->n, sizeof(r->results[0]), by_id);
+    qsort(r->results, r->n, sizeof(void *), by_id);
     return 0;
 }
 

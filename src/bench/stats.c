@@ -58,16 +58,20 @@ void stats_latencies(json_t *o, double *v, size_t n)
 
 json_t *stats_summary(const double *v, size_t n)
 {
-    _cleanup_free_ double *s = calloc(n + 1, sizeof(*s));
+    double *s = calloc(n + 1, sizeof(*s));
     size_t k = 0;
     for (size_t i = 0; s && i < n; i++) {
         if (!isnan(v[i]))
             s[k++] = v[i];
     }
-    if (k == 0)
+    if (k == 0) {
+        free(s);
         return json_null();
+    }
     qsort(s, k, sizeof(*s), compare);
     double median = k % 2 ? s[k / 2] : (s[k / 2 - 1] + s[k / 2]) / 2;
-    return json_pack("{s:f,s:f,s:f,s:I}", "median", median, "min", s[0], "max", s[k - 1], "n",
-                     (json_int_t)k);
+    json_t *o = json_pack("{s:f,s:f,s:f,s:I}", "median", median, "min", s[0], "max", s[k - 1], "n",
+                          (json_int_t)k);
+    free(s);
+    return o;
 }

@@ -35,7 +35,9 @@ static void print_point(const json_t *point)
     const char *axis;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)point, axis, v)
+    {
         printf(" %s=%.6g", axis, json_number_value(v));
+    }
 }
 
 static void print_target(const char *name, const json_t *t)
@@ -76,7 +78,10 @@ static void print_summary(const json_t *summary)
         const char *skipped = json_string_value(json_object_get(s, "skipped"));
         if (skipped)
             printf("%-5s %s: skipped: %s\n", "", name, skipped);
-        json_array_foreach(json_object_get(s, "targets"), k, t) print_target(name, t);
+        json_array_foreach(json_object_get(s, "targets"), k, t)
+        {
+            print_target(name, t);
+        }
         if (json_integer_value(json_object_get(s, "failed_cells")))
             printf("%-5s %s: %lld cells failed\n", "FAIL", name,
                    (long long)json_integer_value(json_object_get(s, "failed_cells")));
