@@ -206,13 +206,13 @@ static int each_session(struct job *j, struct item *it, session_fn f, struct err
     return r;
 }
 
-/* Seconds, roughly: opening a GPU takes a second, Python with its libraries a dozen. */
+/* Seconds, roughly, as they were on an H200: Python with PyTorch takes six to begin. */
 static double estimate(const struct job *j, const struct session *x)
 {
     const struct scenario *s = x->s;
-    double t = 0.5, load = j->b.soft ? 0.1 : 1.2, count;
+    double t = 0.2, load = j->b.soft ? 0.1 : 0.2, count;
     if (x->config && x->config->base == BASE_MPS)
-        t += j->b.mps ? 3 : -0.5;
+        t += j->b.mps ? 1 : -0.2;
     if (x->config && x->config->base == BASE_MPS && !j->b.mps)
         return t;
     for (size_t i = 0; i < s->nroles; i++) {
@@ -221,7 +221,7 @@ static double estimate(const struct job *j, const struct session *x)
             continue;
         if (x->alone || scenario_number(s, x->point, role->count, 1, &count, NULL) < 0)
             count = 1;
-        t += role->program[0] ? 12 * count : load * (1 + 0.1 * count);
+        t += role->program[0] ? 6 * count : load * (1 + 0.1 * count);
     }
     for (size_t i = 0; i < s->nphases; i++)
         t += s->settle +

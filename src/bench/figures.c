@@ -167,9 +167,18 @@ static int lines(struct figure *g)
     label(y, text, sizeof(text));
     fprintf(g->f, "set ylabel \"%s\"\n", text);
     label(axis, text, sizeof(text));
-    fprintf(g->f, "set xlabel \"%s\"\n%s%s", text, wide(xlo, xhi) ? "set logscale x\n" : "",
-            wide(ylo, yhi) ? "set logscale y\n" : "set yrange [0:]\n");
-    fputs("set offsets graph 0.02, graph 0.02, graph 0.05, 0\nplot ", g->f);
+    double margin = wide(xlo, xhi) ? 0 : 0.05 * (xhi - xlo);
+    fprintf(g->f, "set xlabel \"%s\"\n%sset xrange [%.6g:%.6g]\n", text,
+            wide(xlo, xhi) ? "set logscale x\n" : "", margin > 0 ? xlo - margin : xlo / 1.3,
+            margin > 0 ? xhi + margin : xhi * 1.3);
+    if (wide(ylo, yhi))
+        fprintf(g->f, "set logscale y\nset yrange [%.6g:%.6g]\n", ylo / 1.5, yhi * 1.5);
+    else
+        fputs("set yrange [0:]\n", g->f);
+    fputs("set xtics (", g->f);
+    for (size_t k = 0; n && k < v[0].n; k++)
+        fprintf(g->f, "%s%.6g", k ? ", " : "", at(v[0].rows[k], axis));
+    fputs(")\nplot ", g->f);
     for (size_t i = 0; i < n; i++)
         fprintf(g->f, "%s$d%zu with yerrorlines title \"%s\" lc rgb '%s' lw 2 pt %zu ps 0.8%s",
                 i ? ", \\\n  " : "", i, v[i].title, color(v[i].config, i), 5 + i % 9,
@@ -256,11 +265,12 @@ static int bars(struct figure *g)
     head(g, "");
     char text[96];
     label(g->words[0], text, sizeof(text));
-    fprintf(g->f,
-            "set style data histograms\nset style histogram clustered gap 1\n"
-            "set boxwidth 0.9\nset xtics scale 0 noenhanced\n%sset ylabel \"%s\"\nplot ",
-            wide(lo, hi) && strstr(g->words[0], "_us") ? "set logscale y\n" : "set yrange [0:]\n",
-            g->nwords == 1 ? text : strrchr(g->words[0], '.') + 1);
+    fprintf(
+        g->f,
+        "set style data histograms\nset style histogram clustered gap 1\n"
+        "set boxwidth 0.9\nset bmargin 4\nset xtics scale 0 noenhanced\n%sset ylabel \"%s\"\nplot ",
+        wide(lo, hi) && strstr(g->words[0], "_us") ? "set logscale y\n" : "set yrange [0:]\n",
+        g->nwords == 1 ? text : strrchr(g->words[0], '.') + 1);
     static const char *const fill[] = {"#4c72b0", "#dd8452", "#55a868", "#c44e52"};
     for (size_t k = 0; k < g->nwords; k++) {
         label(g->words[k], text, sizeof(text));

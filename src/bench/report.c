@@ -37,8 +37,7 @@ static double part(const json_t *summary, const char *which)
 
 static void put_number(FILE *f, double v, const char *metric)
 {
-    size_t n = strlen(metric);
-    if (n > 1 && metric[n - 2] == 'u' && metric[n - 1] == 's')
+    if (strstr(metric, "us"))
         fprintf(f, v >= 100 || v <= -100 ? "%.0f" : "%.1f", v);
     else if (strncmp(metric, "share", 5) == 0)
         fprintf(f, "%.3f", v);
