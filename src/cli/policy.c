@@ -8,15 +8,17 @@
 #include "core/core.h"
 
 static const char help[] =
-    "usage: cede policy [NAME] [--json]\n"
+    "usage: cede policy [NAME] [KEY=VALUE]... [--json]\n"
     "\n"
-    "Lists the policies, the current one marked, or makes NAME the current one.\n"
+    "Lists the policies, the current one marked, and their parameters; or makes NAME the current\n"
+    "one and sets parameters (cede.conf(5)) until ceded reads its configuration again or ends.\n"
     "\n"
-    "      --json  one object: {\"policy\": ..., \"policies\": [...]}\n"
+    "      --json  one object: {\"policy\": ..., \"policies\": [...], \"params\": {...}}\n"
     "  -h, --help  this text\n"
     "\n"
     "  cede policy\n"
-    "  sudo cede policy shares\n";
+    "  sudo cede policy shares\n"
+    "  sudo cede policy priority rotation_us=500000\n";
 
 /* What there would be to choose from, when there is no daemon to ask. */
 static json_t *without_daemon(void)
@@ -41,6 +43,32 @@ static void print_list(const json_t *reply)
             printf("%c %-10s %s\n", current && strcmp(current, name) == 0 ? '*' : ' ', name,
                    summary ? summary : "");
     }
+    const char *key;
+    json_object_foreach(json_object_get(reply, "params"), key, p)
+        printf("  %s=%.10g\n", key, json_number_value(p));
+}
+
+/* NAME or KEY=VALUE into the request. CLI_OK, or CLI_USAGE with the message printed. */
+static int argument(const char *arg, struct request *r)
+{
+    const char *value = strchr(arg, '=');
+    if (!value) {
+        if (r->name[0])
+            return cli_usage("policy", "policy: one name at most");
+        if (!proto_name_ok(arg))
+            return cli_usage("policy", "bad policy name '%s'", arg);
+        snprintf(r->name, sizeof(r->name), "%s", arg);
+        return CLI_OK;
+    }
+    char key[64];
+    double v;
+    struct error err = {""};
+    snprintf(key, sizeof(key), "%.*s", (int)min_u64((uint64_t)(value - arg), sizeof(key) - 1), arg);
+    if (parse_double(value + 1, 0, UINT32_MAX, &v) < 0)
+        return cli_usage("policy", "%s: '%s' is not a number that it could be", key, value + 1);
+    if (request_param(r, key, v, &err) < 0)
+        return cli_usage("policy", "%s", err.text);
+    return CLI_OK;
 }
 
 int policy_main(int argc, char **argv)
@@ -59,14 +87,13 @@ int policy_main(int argc, char **argv)
             return cli_usage("policy", NULL);
         json = true;
     }
-    if (argc - optind > 1)
-        return cli_usage("policy", "policy: one name at most");
     struct request r = {.op = OP_POLICY};
-    const char *name = optind < argc ? argv[optind] : NULL;
-    if (name && !proto_name_ok(name))
-        return cli_usage("policy", "bad policy name '%s'", name);
-    if (name)
-        snprintf(r.name, sizeof(r.name), "%s", name);
+    for (; optind < argc; optind++) {
+        int status = argument(argv[optind], &r);
+        if (status != CLI_OK)
+            return status;
+    }
+    bool changes = r.name[0] || r.params;
 
     struct client c;
     struct error err = {""};
@@ -75,7 +102,7 @@ int policy_main(int argc, char **argv)
     if (code == 0) {
         code = client_call(&c, &r, &reply, &err);
         client_close(&c);
-    } else if (code == -ENOENT && !name) {
+    } else if (code == -ENOENT && !changes) {
         cli_error("no daemon is running; without one, `set` and `pause` work as policy static");
         reply = without_daemon();
         code = reply ? 0 : error_set(&err, -ENOMEM, "out of memory");
@@ -84,7 +111,7 @@ int policy_main(int argc, char **argv)
     }
     if (code < 0) {
         cli_error("%s", err.text);
-        return CLI_FAILED;
+        return code == -EINVAL && r.params ? CLI_USAGE : CLI_FAILED;
     }
     json_object_del(reply, "v");
     json_object_del(reply, "ok");
@@ -92,8 +119,8 @@ int policy_main(int argc, char **argv)
     if (json) {
         if (json_dumpf(reply, stdout, JSON_INDENT(2)) == 0)
             putchar('\n');
-    } else if (name) {
-        printf("policy: %s\n", current ? current : name);
+    } else if (changes) {
+        printf("policy: %s\n", current ? current : r.name);
     } else {
         print_list(reply);
     }

@@ -52,68 +52,9 @@ int job_class_parse(const char *name, enum job_class *out)
     return -EINVAL;
 }
 
-void core_params_default(struct core_params *p)
-{
-    *p = (struct core_params){
-        /* The hardware's smallest. One switch costs about 170 us whatever the slice (H200), so
-         * nothing is lost by it as long as one batch job at a time has it. */
-        .timeslice_min_us = 1,
-        .timeslice_latency_us = 4000,
-        .timeslice_alone_us = 1000000,
-        /* Measured on H200: 30:10 ms 0.743 + 0.247, 10:10 ms 0.490 + 0.490. Each slice loses one
-         * switch of 0.2 ms: twice as long a slice halves that, and a round of two stays short. */
-        .timeslice_share_us = 20000,
-        .timeslice_max_us = 1000000,
-        /* A turn costs one suspend and one resume, about 0.9 ms: 0.5 % of it. */
-        .rotation_us = 200000,
-        .probe_us = 20000,
-        .timeslice_floor_us = 2000,
-        /* Measured on H200: a request of 0.1 ms costs the batch side 0.45 ms. */
-        .switch_us = 180,
-        /* Reached at 150 requests/s. Below that a slice of a few ms would save nothing: the batch
-         * job runs until the next request anyway. */
-        .switch_loss = 0.05,
-        .floor = 0.0,
-    };
-}
-
-int core_params_check(const struct core_params *p, const char **what)
-{
-    const struct {
-        const char *name;
-        uint64_t v, lo, hi;
-    } f[] = {
-        {"timeslice_max_us", p->timeslice_max_us, 1000, 10000000},
-        {"timeslice_min_us", p->timeslice_min_us, 1, p->timeslice_max_us},
-        {"timeslice_latency_us", p->timeslice_latency_us, p->timeslice_min_us, p->timeslice_max_us},
-        {"timeslice_alone_us", p->timeslice_alone_us, p->timeslice_min_us, p->timeslice_max_us},
-        {"timeslice_share_us", p->timeslice_share_us, p->timeslice_min_us, p->timeslice_max_us},
-        {"timeslice_floor_us", p->timeslice_floor_us, p->timeslice_min_us, p->timeslice_max_us},
-        {"rotation_us", p->rotation_us, 10000, 60000000},
-        {"probe_us", p->probe_us, 1000, p->rotation_us},
-        {"switch_us", p->switch_us, 1, 100000},
-        {"copies_apart", p->copies_apart, 0, 1},
-    };
-    for (size_t i = 0; i < sizeof(f) / sizeof(f[0]); i++) {
-        if (f[i].v < f[i].lo || f[i].v > f[i].hi) {
-            *what = f[i].name;
-            return -EINVAL;
-        }
-    }
-    if (!(p->floor >= 0.0 && p->floor <= 0.5)) {
-        *what = "floor";
-        return -EINVAL;
-    }
-    if (!(p->switch_loss >= 0.001 && p->switch_loss <= 0.5)) {
-        *what = "switch_loss";
-        return -EINVAL;
-    }
-    return 0;
-}
-
 int core_new(const struct core_limits *limits, const struct core_params *params, struct core **out)
 {
-    const char *what;
+    const struct core_param *what;
     if (!limits->devices || !limits->jobs || !limits->groups || limits->jobs == CORE_NONE ||
         limits->groups == CORE_NONE || core_params_check(params, &what) < 0)
         return -EINVAL;
@@ -193,11 +134,16 @@ bool core_policy_at(unsigned i, const char **name, const char **summary)
 
 int core_set_params(struct core *c, const struct core_params *params)
 {
-    const char *what;
+    const struct core_param *what;
     int r = core_params_check(params, &what);
     if (r == 0)
         c->params = *params;
     return r;
+}
+
+const struct core_params *core_current_params(const struct core *c)
+{
+    return &c->params;
 }
 
 static uint32_t *group_head(struct core *c, uint32_t device, uint32_t job)

@@ -53,8 +53,22 @@ struct core_params {
     double floor;       /* share kept for lower classes when upper ones saturate, 0..0.5 */
 };
 void core_params_default(struct core_params *p);
-/* 0, or -EINVAL with *what naming the first field that is out of range. */
-int core_params_check(const struct core_params *p, const char **what);
+
+/* One of them, by its name in cede.conf and in `cede policy`. */
+struct core_param {
+    const char *name;
+    size_t offset;
+    bool real; /* a double; else a uint32_t */
+    const char *allowed;
+};
+#define CORE_PARAMS 12
+const struct core_param *core_param_at(unsigned i);         /* NULL: past the last */
+const struct core_param *core_param_find(const char *name); /* NULL: none */
+double core_param_get(const struct core_params *p, const struct core_param *f);
+/* -EINVAL: not a whole number, where one is needed. Bounds are core_params_check()'s. */
+int core_param_set(struct core_params *p, const struct core_param *f, double value);
+/* 0, or -EINVAL with *what being the first that is out of range. */
+int core_params_check(const struct core_params *p, const struct core_param **what);
 
 enum core_event_type {
     EV_JOB_ADD,      /* job, class, weight, budget_us */
@@ -109,6 +123,7 @@ void core_free(struct core *c);
 int core_set_policy(struct core *c, const char *name);
 const char *core_policy(const struct core *c);
 int core_set_params(struct core *c, const struct core_params *params);
+const struct core_params *core_current_params(const struct core *c);
 /* Names and one-line summaries of the policies; false when i is past the last. */
 bool core_policy_at(unsigned i, const char **name, const char **summary);
 

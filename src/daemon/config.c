@@ -25,9 +25,9 @@ struct parser {
     enum section section;
     int line, section_line;
     int rule_line[CONFIG_RULES_MAX];
-    int param_line[16]; /* where each of param_keys was set */
-    uint32_t keys;      /* given in this section */
-    bool seen[S_RULE];  /* sections that may be there once */
+    int param_line[CORE_PARAMS]; /* where each was set; 0: nowhere */
+    uint32_t keys;               /* given in this section */
+    bool seen[S_RULE];           /* sections that may be there once */
     bool rule_has_class;
     int r; /* first error */
     struct error *err;
@@ -99,22 +99,6 @@ static int daemon_key(struct parser *p, const char *key, const char *value)
 
 /* [policy] */
 
-#define PARAM(f)                                                                                   \
-    {                                                                                              \
-#f, offsetof(struct core_params, f)                                                        \
-    }
-static const struct {
-    const char *name;
-    size_t offset;
-} param_keys[] = {
-    PARAM(timeslice_min_us),   PARAM(timeslice_latency_us), PARAM(timeslice_alone_us),
-    PARAM(timeslice_share_us), PARAM(timeslice_max_us),     PARAM(rotation_us),
-    PARAM(probe_us),           PARAM(timeslice_floor_us),   PARAM(switch_us),
-    PARAM(copies_apart),
-};
-#define FLOOR_LINE ARRAY_SIZE(param_keys)
-#define LOSS_LINE  (FLOOR_LINE + 1)
-
 static int policy_key(struct parser *p, const char *key, const char *value)
 {
     if (strcmp(key, "name") == 0) {
@@ -128,74 +112,31 @@ static int policy_key(struct parser *p, const char *key, const char *value)
         }
         return complain(p, "name: there is no policy '%.64s'; there are %s", value, known);
     }
-    if (strcmp(key, "switch_loss") == 0) {
-        p->param_line[LOSS_LINE] = p->line;
-        if (parse_double(value, 0.001, 0.5, &p->c.params.switch_loss) < 0)
-            return complain(p, "switch_loss: '%.64s' is not a number from 0.001 to 0.5", value);
-        return 1;
-    }
-    if (strcmp(key, "floor") == 0) {
-        p->param_line[FLOOR_LINE] = p->line;
-        if (parse_double(value, 0.0, 0.5, &p->c.params.floor) < 0)
-            return complain(p, "floor: '%.64s' is not a number from 0 to 0.5", value);
-        return 1;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(param_keys); i++) {
-        if (strcmp(key, param_keys[i].name) != 0)
-            continue;
-        uint64_t v;
-        if (parse_u64(value, 1, UINT32_MAX, &v) < 0)
-            return complain(p, "%s: '%.64s' is not a whole number of microseconds", key, value);
-        *(uint32_t *)((char *)&p->c.params + param_keys[i].offset) = (uint32_t)v;
-        p->param_line[i] = p->line;
-        return 1;
-    }
-    return 0;
+    const struct core_param *f = core_param_find(key);
+    uint64_t whole = 0;
+    double v = 0;
+    if (f->real ? parse_double(value, 0, UINT32_MAX, &v) < 0
+                : parse_u64(value, 0, UINT32_MAX, &whole) < 0)
+        return complain(p, "%s: '%.64s' is not a %s: %s", key, value,
+                        f->real ? "number" : "whole number", f->allowed);
+    core_param_set(&p->c.params, f, f->real ? v : (double)whole);
+    p->param_line[f - core_param_at(0)] = p->line;
+    return 1;
 }
 
 /* The fields depend on each other, so they are checked when all are there. */
 static void check_params(struct parser *p)
 {
-    static const char *const allowed[] = {
-        "timeslice_min_us to timeslice_max_us are allowed",
-        "10000 to 60000000 are allowed",
-        "1000 to rotation_us are allowed",
-        "1000 to 10000000 are allowed",
-        "1 to timeslice_max_us are allowed",
-        "0 to 0.5 is allowed",
-        "1 to 100000 are allowed",
-        "0 or 1 is allowed",
-    };
-    const char *what = "";
+    const struct core_param *what;
     if (p->r < 0 || core_params_check(&p->c.params, &what) == 0)
         return;
-    const char *range = allowed[0];
-    if (strcmp(what, "rotation_us") == 0)
-        range = allowed[1];
-    else if (strcmp(what, "probe_us") == 0)
-        range = allowed[2];
-    else if (strcmp(what, "timeslice_max_us") == 0)
-        range = allowed[3];
-    else if (strcmp(what, "timeslice_min_us") == 0)
-        range = allowed[4];
-    else if (strcmp(what, "floor") == 0)
-        range = allowed[5];
-    else if (strcmp(what, "switch_us") == 0)
-        range = allowed[6];
-    else if (strcmp(what, "copies_apart") == 0)
-        range = allowed[7];
     /* A default that no longer fits is told at the last line that moved its bounds. */
-    int line = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(param_keys); i++) {
-        if (strcmp(what, param_keys[i].name) == 0 && p->param_line[i]) {
-            line = p->param_line[i];
-            break;
-        }
-        line = p->param_line[i] > line ? p->param_line[i] : line;
+    int line = p->param_line[what - core_param_at(0)];
+    if (!line) {
+        for (unsigned i = 0; i < CORE_PARAMS; i++)
+            line = p->param_line[i] > line ? p->param_line[i] : line;
     }
-    if (strcmp(what, "floor") == 0)
-        line = p->param_line[FLOOR_LINE];
-    complain_at(p, line, -EINVAL, "%s is out of range: %s", what, range);
+    complain_at(p, line, -EINVAL, "%s is out of range: %s", what->name, what->allowed);
 }
 
 /* [rule NAME] */

@@ -317,6 +317,11 @@ int manager_set_params(struct manager *m, const struct core_params *params)
     return core_set_params(m->core, params);
 }
 
+const struct core_params *manager_params(const struct manager *m)
+{
+    return core_current_params(m->core);
+}
+
 const char *manager_policy(const struct manager *m)
 {
     return core_policy(m->core);

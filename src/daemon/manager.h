@@ -97,6 +97,7 @@ void manager_watch(struct manager *m);
 
 int manager_set_policy(struct manager *m, const char *name);
 int manager_set_params(struct manager *m, const struct core_params *params);
+const struct core_params *manager_params(const struct manager *m);
 const char *manager_policy(const struct manager *m);
 struct device_driver *manager_driver(const struct manager *m);
 

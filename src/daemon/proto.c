@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 /* Fields of requests besides v and op. */
@@ -16,6 +17,7 @@ enum {
     F_RUN = 1 << 5,
     F_AFTER = 1 << 6,
     F_BUDGET = 1 << 7,
+    F_PARAMS = 1 << 8,
 };
 
 static const struct {
@@ -30,7 +32,7 @@ static const struct {
     [OP_PAUSE] = {"pause", F_TARGET, F_TARGET, "target"},
     [OP_RESUME] = {"resume", F_TARGET, F_TARGET, "target"},
     [OP_PS] = {"ps", F_AFTER, 0, "after"},
-    [OP_POLICY] = {"policy", F_NAME, 0, "name"},
+    [OP_POLICY] = {"policy", F_NAME | F_PARAMS, 0, "name, params"},
 };
 
 /* One code point of UTF-8 at *s; advances. -1: not UTF-8 (overlong, surrogate, cut, too large). */
@@ -132,6 +134,52 @@ static int get_class(const json_t *v, struct request *out, struct error *err)
     return 0;
 }
 
+/* Text of others in an error: short, and without what a terminal would obey. */
+static void quote(char buf[static 40], const char *s)
+{
+    size_t len = strlen(s), n = min_u64(len, 32);
+    for (size_t i = 0; i < n; i++)
+        buf[i] = isgraph((unsigned char)s[i]) ? s[i] : '?';
+    snprintf(buf + n, 40 - n, "%s", n < len ? "..." : "");
+}
+
+int request_param(struct request *r, const char *name, double value, struct error *err)
+{
+    const struct core_param *f = core_param_find(name);
+    if (!f) {
+        char q[40], known[400] = "";
+        quote(q, name);
+        for (unsigned i = 0; core_param_at(i); i++) {
+            size_t n = strlen(known);
+            snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", core_param_at(i)->name);
+        }
+        return error_set(err, -EINVAL, "there is no parameter %s; there are %s", q, known);
+    }
+    struct core_params scratch;
+    if (core_param_set(&scratch, f, value) < 0)
+        return error_set(err, -EINVAL, "%s: a whole number is needed: %s", name, f->allowed);
+    ptrdiff_t i = f - core_param_at(0);
+    r->params |= 1U << i;
+    r->param[i] = value;
+    return 0;
+}
+
+static int get_params(const json_t *v, struct request *out, struct error *err)
+{
+    if (!json_is_object(v))
+        return error_set(err, -EINVAL, "params: an object of parameters and numbers is needed");
+    const char *key;
+    json_t *x;
+    json_object_foreach((json_t *)v, key, x)
+    {
+        /* What is no number is NaN here, and no parameter takes that. */
+        int r = request_param(out, key, json_is_number(x) ? json_number_value(x) : NAN, err);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 static int get_field(unsigned field, const char *name, const json_t *v, struct request *out,
                      struct error *err)
 {
@@ -184,6 +232,8 @@ static int get_field(unsigned field, const char *name, const json_t *v, struct r
         if (r == 0)
             out->number = (uint64_t)i;
         return r;
+    case F_PARAMS:
+        return get_params(v, out, err);
     default:
         return error_set(err, -EINVAL, "unknown field");
     }
@@ -193,18 +243,10 @@ static const struct {
     const char *name;
     unsigned field;
 } fields[] = {
-    {"pid", F_PID},   {"target", F_TARGET}, {"class", F_CLASS}, {"weight", F_WEIGHT},
-    {"name", F_NAME}, {"run", F_RUN},       {"after", F_AFTER}, {"budget_us", F_BUDGET},
+    {"pid", F_PID},       {"target", F_TARGET},    {"class", F_CLASS},
+    {"weight", F_WEIGHT}, {"name", F_NAME},        {"run", F_RUN},
+    {"after", F_AFTER},   {"budget_us", F_BUDGET}, {"params", F_PARAMS},
 };
-
-/* Text of others in an error: short, and without what a terminal would obey. */
-static void quote(char buf[static 40], const char *s)
-{
-    size_t len = strlen(s), n = min_u64(len, 32);
-    for (size_t i = 0; i < n; i++)
-        buf[i] = isgraph((unsigned char)s[i]) ? s[i] : '?';
-    snprintf(buf + n, 40 - n, "%s", n < len ? "..." : "");
-}
 
 static int parse_object(const json_t *o, struct request *out, struct error *err)
 {
@@ -295,6 +337,11 @@ static json_t *json_text(const char *s)
     return json_string(buf);
 }
 
+static json_t *param_json(unsigned i, double v)
+{
+    return core_param_at(i)->real ? json_real(v) : json_integer((json_int_t)v);
+}
+
 char *proto_format(const struct request *r)
 {
     json_t *o = json_pack("{s:i, s:s}", "v", PROTO_VERSION, "op", ops[r->op].name);
@@ -325,9 +372,26 @@ char *proto_format(const struct request *r)
         bad |= json_object_set_new(o, "run", json_true());
     if ((allowed & F_AFTER) && r->number)
         bad |= json_object_set_new(o, "after", json_integer((json_int_t)r->number));
+    json_t *params = (allowed & F_PARAMS) && r->params ? json_object() : NULL;
+    for (unsigned i = 0; params && i < CORE_PARAMS; i++) {
+        if (r->params & 1U << i)
+            bad |= json_object_set_new(params, core_param_at(i)->name, param_json(i, r->param[i]));
+    }
+    if (params)
+        bad |= json_object_set_new(o, "params", params);
     char *text = bad ? NULL : json_dumps(o, JSON_COMPACT);
     json_decref(o);
     return text;
+}
+
+json_t *proto_params(const struct core_params *p)
+{
+    json_t *o = json_object();
+    for (unsigned i = 0; i < CORE_PARAMS; i++) {
+        const struct core_param *f = core_param_at(i);
+        json_object_set_new(o, f->name, param_json(i, core_param_get(p, f)));
+    }
+    return o;
 }
 
 int request_budget(const struct request *r, enum job_class class, uint32_t now_us, uint32_t *out,

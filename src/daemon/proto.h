@@ -8,13 +8,17 @@
  *                                                    a pid in no job is adopted
  *   pause   {"target":T}      resume  {"target":T}
  *   ps      {"after":N?}      jobs with numbers above N, as many as fit
- *   policy  {"name":S?}       show, or change
+ *   policy  {"name":S?, "params":{KEY:X, ...}?}
+ *                                                    show, or change; keys as in [policy] of
+ *                                                    cede.conf. All of it is done, or nothing
  * T is a pid, or a job's number written "#12", or its name.
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"text for a person"}
  *   add, set, pause, resume: {"job":{...}, "note":S?}
- *   ps: {"jobs":[...], "more":bool, "policy":S, "device":S, "gpus":[{"index":,"name":,"uuid":}],
- * "pid":N} policy: {"policy":S, "policies":[{"name":,"summary":}]} A job: {"number":, "name":,
- * "class":, "weight":, "budget_us":, "pid":, "uid":, "source":"run|pid|rule",
+ *   ps: {"jobs":[...], "more":bool, "policy":S, "device":S,
+ *        "gpus":[{"index":,"name":,"uuid":}], "pid":N}
+ *   policy: {"policy":S, "policies":[{"name":,"summary":}], "params":{KEY:X, ...}}
+ * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "pid":, "uid":,
+ *   "source":"run|pid|rule",
  *   "state":"running|waiting|paused|starting", "processes":, "gpus":[..], "timeslice_us":,
  *   "busy":x|null, "memory_bytes":, "error":S?}
  *
@@ -46,6 +50,8 @@ struct request {
     pid_t pid;               /* of add, or of target when it is a pid; 0: none */
     uint64_t number;         /* of target "#12", or of "after" */
     char name[JOB_NAME_MAX]; /* of add, target or policy; "" none */
+    uint32_t params;         /* of policy: bit i says that core_param_at(i) shall be param[i] */
+    double param[CORE_PARAMS];
 };
 
 /* 0, or -EINVAL / -EMSGSIZE / -EPROTO (other version) with what is wrong and where. */
@@ -66,7 +72,12 @@ char *proto_format(const struct request *r);
 int request_budget(const struct request *r, enum job_class class, uint32_t now_us, uint32_t *out,
                    struct error *err);
 
+/* One more parameter into a request. -EINVAL: no such parameter, or not a whole number where one is
+ * needed. Ranges depend on the others and are checked where those are known. */
+int request_param(struct request *r, const char *name, double value, struct error *err);
+
 json_t *proto_job(const struct job_view *v);
+json_t *proto_params(const struct core_params *p);
 json_t *proto_error(int code, const struct error *err);
 
 #endif

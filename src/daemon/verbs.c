@@ -288,6 +288,24 @@ static int ps(const struct verbs *v, const struct request *r, json_t **reply, st
     return 0;
 }
 
+/* Both or neither: a policy that is there with parameters that are fit. */
+static int set_policy(struct manager *m, const struct request *r, const char *known,
+                      struct error *err)
+{
+    struct core_params params = *manager_params(m);
+    const struct core_param *what;
+    for (unsigned i = 0; i < CORE_PARAMS; i++) {
+        if (r->params & 1U << i)
+            core_param_set(&params, core_param_at(i), r->param[i]);
+    }
+    if (core_params_check(&params, &what) < 0)
+        return error_set(err, -EINVAL, "%s would be %.10g: %s", what->name,
+                         core_param_get(&params, what), what->allowed);
+    if (r->name[0] && manager_set_policy(m, r->name) < 0)
+        return error_set(err, -EINVAL, "there is no policy %s; there are %s", r->name, known);
+    return r->params ? manager_set_params(m, &params) : 0;
+}
+
 static int policy(const struct verbs *v, const struct caller *who, const struct request *r,
                   json_t **reply, struct error *err)
 {
@@ -302,17 +320,19 @@ static int policy(const struct verbs *v, const struct caller *who, const struct 
         size_t n = strlen(known);
         snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", name);
     }
-    if (r->name[0]) {
-        if (manager_set_policy(v->manager, r->name) < 0) {
+    if (r->name[0] || r->params) {
+        e = set_policy(v->manager, r, known, err);
+        if (e < 0) {
             json_decref(list);
-            return error_set(err, -EINVAL, "there is no policy %s; there are %s", r->name, known);
+            return e;
         }
         v->apply(v->arg);
-        logger_say(v->log, LOG_INFO, "uid %u (pid %d): policy %s", who->uid, (int)who->pid,
-                   r->name);
+        logger_say(v->log, LOG_INFO, "uid %u (pid %d): policy %s%s", who->uid, (int)who->pid,
+                   manager_policy(v->manager), r->params ? ", other parameters" : "");
     }
-    *reply = json_pack("{s:i, s:b, s:s, s:o}", "v", PROTO_VERSION, "ok", 1, "policy",
-                       manager_policy(v->manager), "policies", list);
+    *reply = json_pack("{s:i, s:b, s:s, s:o, s:o}", "v", PROTO_VERSION, "ok", 1, "policy",
+                       manager_policy(v->manager), "policies", list, "params",
+                       proto_params(manager_params(v->manager)));
     return 0;
 }
 

@@ -139,6 +139,11 @@ static void transient_daemon(void **state)
         await(names[i], "state", "running");
     RUN(&r, "cede", "policy", "nonsense");
     assert_int_equal(status_of(r.status), 1);
+    RUN_OK("cede", "policy", "timeslice_share_us=5000");
+    RUN_OK("cede", "policy");
+    assert_non_null(strstr(r.out, "timeslice_share_us=5000\n"));
+    RUN(&r, "cede", "policy", "timeslice_share_us=0");
+    assert_int_equal(status_of(r.status), 2);
 
     for (int i = 0; i < N; i++)
         end_job(runners[i]);

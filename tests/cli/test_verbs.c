@@ -83,6 +83,13 @@ static void statuses(void **state)
         {{"policy", "shares"}, 1, "", "no daemon"},
         {{"policy", "a", "b"}, 2, "", "one name at most"},
         {{"policy", ""}, 2, "", "bad policy name"},
+        {{"policy", "floor=0.1"}, 1, "", "no daemon"},
+        {{"policy", "x=1"}, 2, "", "no parameter x; there are"},
+        {{"policy", "=1"}, 2, "", "no parameter"},
+        {{"policy", "probe_us="}, 2, "", "probe_us: ''"},
+        {{"policy", "probe_us=2ms"}, 2, "", "probe_us: '2ms'"},
+        {{"policy", "probe_us=-1"}, 2, "", "probe_us: '-1'"},
+        {{"policy", "probe_us=1.5"}, 2, "", "probe_us: a whole number"},
     };
     for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
         const char *argv[8] = {"cede"};
@@ -181,6 +188,19 @@ static void talk(void **state)
          0,
          "policy: shares\n",
          ""},
+        {{"policy", "floor=0.25", "shares", "probe_us=7000"},
+         {OK ",\"policy\":\"shares\",\"policies\":[],\"params\":{\"floor\":0.25}}"},
+         "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\","
+         "\"params\":{\"probe_us\":7000,\"floor\":0.25}}\n",
+         0,
+         "policy: shares\n",
+         ""},
+        {{"policy", "floor=0.9"},
+         {"{\"v\":1,\"ok\":false,\"errno\":22,\"error\":\"floor would be 0.9\"}"},
+         NULL,
+         2,
+         "",
+         "cede: floor would be 0.9\n"},
         {{"policy", "none"},
          {"{\"v\":1,\"ok\":false,\"errno\":22,\"error\":\"no such policy\"}"},
          NULL,

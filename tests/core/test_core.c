@@ -67,27 +67,90 @@ static void test_refusals(void **state)
     core_free(c);
 }
 
+static struct core_setting setting(const struct core_plan *plan, uint32_t g)
+{
+    for (size_t i = 0; i < plan->n; i++) {
+        if (plan->settings[i].group == g)
+            return plan->settings[i];
+    }
+    fail_msg("no group %u in the plan", g);
+    return (struct core_setting){0};
+}
+
+/* Job 0 is a latency job, 1 and 2 are batch jobs; group 10 + j computes, 20 + j copies. */
+static void test_copies(void **state)
+{
+    (void)state;
+    for (uint32_t apart = 0; apart < 2; apart++) {
+        struct core *c = new_core(1, 3, 32);
+        struct core_params p = *core_current_params(c);
+        struct core_plan plan;
+        p.copies_apart = apart;
+        assert_int_equal(core_set_params(c, &p), 0);
+        for (uint32_t j = 0; j < 3; j++) {
+            assert_int_equal(ev(c, add(j, j ? CLASS_BATCH : CLASS_LATENCY, 100)), 0);
+            struct core_event compute = group(10 + j, j, 0), copy = group(20 + j, j, 0);
+            compute.computes = true;
+            assert_int_equal(ev(c, compute), 0);
+            assert_int_equal(ev(c, copy), 0);
+        }
+        assert_int_equal(core_decide(c, 0, 0, &plan), 0);
+        uint32_t holder = setting(&plan, 11).runnable ? 1 : 2, waits = 3 - holder;
+        assert_false(setting(&plan, 10 + waits).runnable);
+        assert_int_equal(setting(&plan, 10 + holder).timeslice_us, p.timeslice_min_us);
+        assert_int_equal(setting(&plan, 20 + waits).runnable, apart);
+        assert_true(setting(&plan, 20 + holder).runnable);
+        assert_int_equal(setting(&plan, 20 + holder).timeslice_us, apart ? 0 : p.timeslice_min_us);
+        assert_int_equal(setting(&plan, 20).timeslice_us, setting(&plan, 10).timeslice_us);
+
+        /* Paused is paused, all of it. */
+        assert_int_equal(ev(c, (struct core_event){.type = EV_JOB_PAUSE, .job = 1, .on = true}), 0);
+        assert_int_equal(core_decide(c, 0, 0, &plan), 0);
+        assert_false(setting(&plan, 11).runnable || setting(&plan, 21).runnable);
+        assert_true(setting(&plan, 12).runnable && setting(&plan, 22).runnable);
+        core_free(c);
+    }
+}
+
 static void test_params(void **state)
 {
     (void)state;
     struct core *c = new_core(1, 1, 1);
     struct core_params p;
-    const char *what = NULL;
+    const struct core_param *what = NULL;
     core_params_default(&p);
     assert_int_equal(core_params_check(&p, &what), 0);
     p.floor = 0.6;
     assert_int_equal(core_params_check(&p, &what), -EINVAL);
-    assert_string_equal(what, "floor");
+    assert_string_equal(what->name, "floor");
     p.floor = NAN;
     assert_int_equal(core_set_params(c, &p), -EINVAL);
     core_params_default(&p);
     p.timeslice_min_us = 0;
     assert_int_equal(core_params_check(&p, &what), -EINVAL);
-    assert_string_equal(what, "timeslice_min_us");
+    assert_string_equal(what->name, "timeslice_min_us");
     core_params_default(&p);
     p.probe_us = p.rotation_us + 1;
     assert_int_equal(core_params_check(&p, &what), -EINVAL);
-    assert_string_equal(what, "probe_us");
+    assert_string_equal(what->name, "probe_us");
+    /* Each by its name: what is put there is there, and nothing else changes. */
+    for (unsigned i = 0; core_param_at(i); i++) {
+        const struct core_param *f = core_param_at(i);
+        assert_ptr_equal(core_param_find(f->name), f);
+        core_params_default(&p);
+        struct core_params before = p;
+        double was = core_param_get(&p, f);
+        assert_int_equal(core_param_set(&p, f, was + 1), 0);
+        assert_true(core_param_get(&p, f) == was + 1);
+        for (unsigned k = 0; core_param_at(k); k++)
+            assert_true(k == i || core_param_get(&p, core_param_at(k)) ==
+                                      core_param_get(&before, core_param_at(k)));
+        assert_int_equal(core_param_set(&p, f, -1), f->real ? 0 : -EINVAL);
+        assert_int_equal(core_param_set(&p, f, 1.5), f->real ? 0 : -EINVAL);
+        assert_int_equal(core_param_set(&p, f, 1e10), f->real ? 0 : -EINVAL);
+    }
+    assert_null(core_param_find("timeslice"));
+    assert_null(core_param_at(CORE_PARAMS));
     struct core *none;
     core_params_default(&p);
     assert_int_equal(core_new(&(struct core_limits){0, 1, 1}, &p, &none), -EINVAL);
@@ -246,9 +309,8 @@ static void test_random_events(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_params),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_params),        cmocka_unit_test(test_names),
         cmocka_unit_test(test_random_events),
     };
     return cmocka_run_group_tests_name("core", tests, NULL, NULL);

@@ -26,6 +26,7 @@ struct manager *fake_manager_new(void)
     if (m) {
         m->next_number = 1;
         snprintf(m->policy, sizeof(m->policy), "priority");
+        core_params_default(&m->params);
     }
     return m;
 }
@@ -137,6 +138,17 @@ int manager_set_policy(struct manager *m, const char *name)
         return -EINVAL;
     snprintf(m->policy, sizeof(m->policy), "%s", name);
     return 0;
+}
+
+int manager_set_params(struct manager *m, const struct core_params *params)
+{
+    m->params = *params;
+    return 0;
+}
+
+const struct core_params *manager_params(const struct manager *m)
+{
+    return &m->params;
 }
 
 const char *manager_policy(const struct manager *m)

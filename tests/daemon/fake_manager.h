@@ -12,6 +12,7 @@ struct manager {
     uint32_t end;
     uint64_t next_number;
     char policy[32];
+    struct core_params params;
     int status; /* what manager_job_status() answers */
     unsigned applied;
     unsigned applied_paused; /* jobs that were paused when changes were applied last */

@@ -54,6 +54,16 @@ static void accepts_each_operation(void **state)
     assert_int_equal(parse("{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}", &r, &err), 0);
     assert_int_equal(r.op, OP_POLICY);
     assert_string_equal(r.name, "shares");
+    assert_int_equal(r.params, 0);
+    assert_int_equal(
+        parse("{\"v\":1,\"op\":\"policy\",\"params\":{\"floor\":0.25,\"probe_us\":7}}", &r, &err),
+        0);
+    for (unsigned i = 0; i < CORE_PARAMS; i++) {
+        const char *name = core_param_at(i)->name;
+        bool floor = strcmp(name, "floor") == 0, probe = strcmp(name, "probe_us") == 0;
+        assert_int_equal(r.params >> i & 1, floor || probe);
+        assert_true(r.param[i] == (floor ? 0.25 : probe ? 7 : 0));
+    }
 }
 
 /* Each with a word that the text must hold, so that it is refused for the right reason. */
@@ -103,6 +113,12 @@ static const struct {
     {"{\"v\":1,\"op\":\"pause\",\"target\":true}", -EINVAL, "target:"},
     {"{\"v\":1,\"op\":\"pause\",\"target\":\"#0\"}", -EINVAL, "job's number"},
     {"{\"v\":1,\"op\":\"pause\",\"target\":\"0\"}", -EINVAL, "a pid is"},
+    {"{\"v\":1,\"op\":\"policy\",\"params\":7}", -EINVAL, "an object"},
+    {"{\"v\":1,\"op\":\"policy\",\"params\":{\"x\":7}}", -EINVAL, "no parameter x; there are"},
+    {"{\"v\":1,\"op\":\"policy\",\"params\":{\"probe_us\":0.5}}", -EINVAL, "probe_us: a whole"},
+    {"{\"v\":1,\"op\":\"policy\",\"params\":{\"probe_us\":\"7\"}}", -EINVAL, "probe_us: a whole"},
+    {"{\"v\":1,\"op\":\"policy\",\"params\":{\"probe_us\":-7}}", -EINVAL, "probe_us: a whole"},
+    {"{\"v\":1,\"op\":\"ps\",\"params\":{}}", -EINVAL, "unknown field 'params'"},
     {"{\"v\":1,\"op\":\"ps\",\"after\":-1}", -EINVAL, "after:"},
 };
 

@@ -241,6 +241,27 @@ static void policies(void **state)
     assert_non_null(strstr(json_string_value(json_object_get(o, "error")), "priority"));
     assert_int_equal(code(o), EINVAL);
     assert_string_equal(e->m->policy, "shares");
+
+#define POLICY(rest) "{\"v\":1,\"op\":\"policy\"," rest "}"
+    o = ask(e, fd, POLICY("\"params\":{\"rotation_us\":500000,\"floor\":0.25}"));
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(o, "params"), "rotation_us")), 500000);
+    assert_int_equal(code(o), 0);
+    assert_int_equal(e->m->params.rotation_us, 500000);
+    assert_true(e->m->params.floor == 0.25);
+    /* What is refused changes nothing: neither the one nor the other. */
+    static const char *const bad[] = {
+        POLICY("\"params\":{\"floor\":0.1,\"rotation_us\":1}"),
+        POLICY("\"params\":{\"floor\":null}"),
+        POLICY("\"params\":{\"floor\":0.1},\"name\":\"best\""),
+        POLICY("\"params\":{\"floor\":0.7},\"name\":\"priority\""),
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        assert_int_equal(code(ask(e, fd, bad[i])), EINVAL);
+        assert_int_equal(e->m->params.rotation_us, 500000);
+        assert_true(e->m->params.floor == 0.25);
+        assert_string_equal(e->m->policy, "shares");
+    }
     close(fd);
 }
 
@@ -480,6 +501,7 @@ static int as_a_user(const char *path, pid_t parent)
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"ps\"}") == 0);
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\"}") == 0);
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\",\"params\":{\"floor\":0.1}}") == EPERM);
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", (int)parent) == EPERM);
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"roots\"}") == EPERM);
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"latency\"}", self) ==

@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(c.nrules == 7777);
         return 0;
     }
-    const char *what;
+    const struct core_param *what;
     require(core_params_check(&c.params, &what) == 0);
     require(c.nrules <= CONFIG_RULES_MAX && c.device[0] && c.policy[0]);
     for (size_t i = 0; i < c.nrules; i++) {
