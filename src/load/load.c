@@ -45,7 +45,7 @@ static const struct option {
     {"gap-us", LOAD_LATENCY, NUMBER, AT(gap_us), 0, 1e9,
      "host time between them (default 0: all launched at once)"},
     {"open", LOAD_LATENCY, FLAG, AT(open), 0, 0,
-     "count latency from when a request was due, not from its launch"},
+     "send requests when due, whatever still runs, and count from then"},
     {"copy-bytes", LOAD_LATENCY, NUMBER, AT(copy_bytes), 1, 1ULL << 32,
      "copied to the GPU before and back after (nvidia)"},
     {"depth", LOAD_BATCH, NUMBER, AT(depth), 1, LOAD_DEPTH_MAX, "kernels in flight"},

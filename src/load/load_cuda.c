@@ -381,6 +381,10 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
     /* 2 ms of work bridge the host's delays, 256 launches never fill a channel's ring. */
     g->base.depth = clamp_u64((uint64_t)ceil(2000 / o->kernel_us), 8, 256);
     g->slots = g->spin ? 1 : o->depth ? o->depth : g->base.depth;
+    if (o->role == LOAD_LATENCY) {
+        g->slots = g->spin ? 1 : LOAD_QUEUE_MAX;
+        g->base.wake_ns = 400 * NSEC_PER_USEC; /* a sleep was seen to end up to 0.3 ms late */
+    }
     g->submit_ns = calloc(g->slots, sizeof(*g->submit_ns));
     g->events = calloc(g->slots, sizeof(cu_event));
     if (!g->submit_ns || !g->events)
@@ -395,7 +399,8 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
     }
     /* Often enough that the queue never runs dry, seldom enough to cost no CPU. */
     double queue_ns = o->kernel_us * (double)g->slots * (double)NSEC_PER_USEC;
-    g->poll_ns = clamp_u64((uint64_t)(queue_ns / 8), 20 * NSEC_PER_USEC, 500 * NSEC_PER_USEC);
+    if (o->role == LOAD_BATCH) /* who measures latency does not sleep while something runs */
+        g->poll_ns = clamp_u64((uint64_t)(queue_ns / 8), 20 * NSEC_PER_USEC, 500 * NSEC_PER_USEC);
     return 0;
 }
 
@@ -405,7 +410,8 @@ static int cuda_open(const struct load_options *o, struct load_gpu **out, struct
     if (!g)
         return error_set(err, -ENOMEM, "no memory");
     g->base.ops = &load_cuda;
-    g->spin = o->role != LOAD_BATCH;
+    bool queue = o->open && !o->gap_us && !o->copy_bytes;
+    g->spin = o->role != LOAD_BATCH && !queue;
     g->verify = o->verify;
     int r = set_up(g, o, err);
     if (r) {
@@ -443,26 +449,27 @@ static int cuda_submit(struct load_gpu *base, const struct load_piece *p, struct
     return r;
 }
 
-static int cuda_wait(struct load_gpu *base, unsigned timeout_ms, struct load_done *out,
+static int cuda_wait(struct load_gpu *base, uint64_t timeout_ns, struct load_done *out,
                      struct error *err)
 {
     struct cuda *g = (struct cuda *)base;
-    uint64_t slot = g->head % g->slots, limit_ns = timeout_ms * NSEC_PER_MSEC;
+    uint64_t slot = g->head % g->slots;
     int r;
     if (g->spin) {
-        r = spin_until_idle(g, limit_ns, &out->end_ns, err);
+        r = spin_until_idle(g, timeout_ns, &out->end_ns, err);
         if (r)
             return r;
         if (g->copying_out && g->verify)
             g->copy_wrong |= memcmp(g->copy_in, g->copy_out, g->copy_bytes) != 0;
     } else {
         /* Not cuEventSynchronize: that cannot be given up when the program is suspended. */
-        uint64_t deadline = monotonic_ns() + limit_ns;
+        uint64_t deadline = monotonic_ns() + timeout_ns;
         cu_result q;
         while ((q = g->cu.event_query(g->events[slot])) == CU_NOT_READY) {
             if (monotonic_ns() >= deadline)
                 return -ETIMEDOUT;
-            nanosleep(&(struct timespec){.tv_nsec = (long)g->poll_ns}, NULL);
+            if (g->poll_ns)
+                nanosleep(&(struct timespec){.tv_nsec = (long)g->poll_ns}, NULL);
         }
         out->end_ns = monotonic_ns();
         r = check(g, q, "wait for a kernel", err);

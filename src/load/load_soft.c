@@ -76,14 +76,14 @@ static void check(struct soft *s, const struct soft_completion *c)
                  what);
 }
 
-static int soft_wait(struct load_gpu *base, unsigned timeout_ms, struct load_done *out,
+static int soft_wait(struct load_gpu *base, uint64_t timeout_ns, struct load_done *out,
                      struct error *err)
 {
     struct soft *s = (struct soft *)base;
     uint32_t *left = &s->pieces[s->head % LOAD_DEPTH_MAX];
     while (*left) {
         struct soft_completion c;
-        int r = soft_client_wait(client(s), (int)timeout_ms, &c);
+        int r = soft_client_wait(client(s), timeout_ns, &c);
         if (r == -ETIMEDOUT)
             return r;
         if (r)

@@ -14,6 +14,7 @@
 /* Kernels in flight at most: what the software GPU takes, and about what a real channel takes
  * before a launch blocks the host. */
 #define LOAD_DEPTH_MAX 1024U
+#define LOAD_QUEUE_MAX 256U /* requests in flight with --open */
 
 enum load_role { LOAD_LATENCY = 1, LOAD_BATCH = 2, LOAD_CALIBRATE = 4 };
 
@@ -26,7 +27,7 @@ struct load_options {
     double seconds;           /* 0: no limit */
     uint64_t report_ms;       /* 0: no live lines */
     bool verify;
-    bool open; /* latency: counted from the time a request was due */
+    bool open; /* latency: requests are sent when due and counted from then, whatever still runs */
     uint64_t period_us, kernels, gap_us, copy_bytes, requests; /* latency; 0 requests: no limit */
     uint64_t depth; /* batch; 0: the back end's default */
 };
@@ -50,6 +51,7 @@ struct load_gpu {
     double iterations_per_us; /* speed of the kernel's loop */
     double host_overhead_us;  /* of one launch and synchronisation; < 0: not measured */
     uint64_t depth;           /* default for this kernel time */
+    uint64_t wake_ns;         /* sleep so much shorter before a request is due, and spin */
 };
 
 struct load_ops {
@@ -59,7 +61,7 @@ struct load_ops {
     void (*close)(struct load_gpu *g);
     int (*submit)(struct load_gpu *g, const struct load_piece *p, struct error *err);
     /* The oldest piece in flight. -ETIMEDOUT (err untouched) if it does not end in time. */
-    int (*wait)(struct load_gpu *g, unsigned timeout_ms, struct load_done *out, struct error *err);
+    int (*wait)(struct load_gpu *g, uint64_t timeout_ns, struct load_done *out, struct error *err);
     /* With nothing in flight: 0, or -EBADMSG when some kernel did not do exactly its work. */
     int (*verify)(struct load_gpu *g, struct error *err);
 };

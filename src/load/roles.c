@@ -1,4 +1,4 @@
-/* The two workloads and their statistics: a latency program (one request a period, one at a time) and
+/* The two workloads and their statistics: a latency program (a request a period) and
  * a batch program (the queue never empty). Runs on any back end and any clock: what is measured
  * comes from the back end's times, so that the same code runs in virtual time. Must not read the
  * clock or sleep by itself. */
@@ -15,7 +15,7 @@
 /* Longest wait without a look at the clock and at the stop request. Also how late a completion may
  * be heard of and still count in the live line of its time: the soft GPU's messages are delayed
  * when its server is not scheduled, while their times are exact. */
-#define SLICE_MS 50U
+#define SLICE_NS (50 * NSEC_PER_MSEC)
 
 uint64_t load_percentile(const uint64_t *sorted, size_t n, unsigned permille)
 {
@@ -176,7 +176,7 @@ static int wait_done(struct load_run *run, struct load_done *done, struct error 
 {
     uint64_t deadline = UINT64_MAX;
     for (;;) {
-        int r = run->gpu->ops->wait(run->gpu, SLICE_MS, done, err);
+        int r = run->gpu->ops->wait(run->gpu, SLICE_NS, done, err);
         if (r != -ETIMEDOUT)
             return r;
         if (deadline == UINT64_MAX && stopped(run))
@@ -216,46 +216,121 @@ static int request(struct load_run *run, uint64_t *latency_ns, uint64_t *done_ns
     return 0;
 }
 
+/* What a run of the latency role knows so far. */
+struct requests {
+    struct samples s;
+    uint64_t start, end, period_ns, next_line, report_ns;
+    uint64_t sent, done, late, last_ns;
+};
+
+static int due_lines(const struct load_run *run, struct requests *q, uint64_t t, struct error *err)
+{
+    if (t < q->next_line)
+        return 0;
+    q->next_line += ((t - q->next_line) / q->report_ns + 1) * q->report_ns;
+    return latency_line(run, &q->s, err);
+}
+
+static uint64_t due_ns(const struct requests *q, uint64_t i)
+{
+    return q->start + i * q->period_ns;
+}
+
+static int count(struct requests *q, uint64_t latency_ns, struct error *err)
+{
+    q->done++;
+    return push(&q->s, latency_ns)
+               ? error_set(err, -ENOMEM, "no memory for the latencies after %zu requests", q->s.n)
+               : 0;
+}
+
+/* One at a time; a request that is due while the one before runs is sent when that is done. */
+static int one_by_one(struct load_run *run, struct requests *q, struct error *err)
+{
+    const struct load_options *o = run->o;
+    for (; !o->requests || q->sent < o->requests; q->sent++) {
+        uint64_t due = due_ns(q, q->sent), latency_ns, t;
+        while ((t = now(run)) < due && t < q->end && !stopped(run)) {
+            int r = due_lines(run, q, t, err);
+            if (r)
+                return r;
+            run->env->sleep_until(run->env->arg, min_u64(min_u64(due, q->end), q->next_line));
+        }
+        int r = due_lines(run, q, t, err);
+        if (r || stopped(run) || now(run) >= q->end)
+            return r;
+        q->late += q->last_ns > due;
+        r = request(run, &latency_ns, &q->last_ns, err);
+        if (r)
+            return r == -ECANCELED ? 0 : r;
+        if (o->open)
+            latency_ns = q->last_ns > due ? q->last_ns - due : 0;
+        r = count(q, latency_ns, err);
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+/* All that are due, whatever still runs: what a server's clients do. */
+static int as_due(struct load_run *run, struct requests *q, struct error *err)
+{
+    const struct load_options *o = run->o;
+    uint64_t deadline = UINT64_MAX;
+    for (;;) {
+        uint64_t t = now(run), due = due_ns(q, q->sent), in_flight = q->sent - q->done;
+        bool over = stopped(run) || due >= q->end || (o->requests && q->sent == o->requests);
+        int r = due_lines(run, q, t, err);
+        if (r)
+            return r;
+        if (!over && t >= due && in_flight < LOAD_QUEUE_MAX) {
+            q->late += in_flight > 0 || t - due > q->period_ns;
+            q->sent++;
+            r = run->gpu->ops->submit(run->gpu,
+                                      &(struct load_piece){.kernels = (uint32_t)o->kernels}, err);
+            if (r)
+                return r;
+        } else if (in_flight) {
+            struct load_done done;
+            uint64_t until = over || in_flight == LOAD_QUEUE_MAX ? UINT64_MAX : due;
+            until = min_u64(min_u64(until, q->next_line), t + SLICE_NS);
+            r = run->gpu->ops->wait(run->gpu, until > t ? until - t : 0, &done, err);
+            if (deadline == UINT64_MAX && stopped(run))
+                deadline = t + DRAIN_NS;
+            if (r == -ETIMEDOUT && t >= deadline) {
+                run->abandoned = true;
+                return 0;
+            }
+            if (r && r != -ETIMEDOUT)
+                return r;
+            if (!r) {
+                q->last_ns = done.end_ns;
+                r = count(q, done.end_ns - due_ns(q, q->done), err);
+            }
+            if (r && r != -ETIMEDOUT)
+                return r;
+        } else if (over) {
+            return 0;
+        } else if (t + run->gpu->wake_ns < due) {
+            run->env->sleep_until(run->env->arg, min_u64(due - run->gpu->wake_ns, q->next_line));
+        }
+    }
+}
+
 int load_run_latency(struct load_run *run, struct error *err)
 {
     const struct load_options *o = run->o;
-    struct samples s = {NULL, 0, 0, 0};
-    uint64_t start = now(run), end = end_of_run(run, start), done_ns = start, late = 0;
-    uint64_t report_ns = o->report_ms * NSEC_PER_MSEC;
-    uint64_t next_line = report_ns ? start + report_ns : UINT64_MAX;
-    int r = 0;
-    for (uint64_t i = 0; !o->requests || i < o->requests; i++) {
-        uint64_t due = start + i * o->period_us * NSEC_PER_USEC, latency_ns;
-        for (;;) {
-            uint64_t t = now(run);
-            if (report_ns && t >= next_line) {
-                r = latency_line(run, &s, err);
-                if (r)
-                    goto out;
-                next_line += ((t - next_line) / report_ns + 1) * report_ns;
-            } else if (t >= due || t >= end || stopped(run)) {
-                break;
-            } else {
-                run->env->sleep_until(run->env->arg, min_u64(min_u64(due, end), next_line));
-            }
-        }
-        if (stopped(run) || now(run) >= end)
-            break;
-        uint64_t before = done_ns;
-        r = request(run, &latency_ns, &done_ns, err);
-        if (r == -ECANCELED)
-            break;
-        if (o->open)
-            latency_ns = done_ns > due ? done_ns - due : 0;
-        if (!r && push(&s, latency_ns))
-            r = error_set(err, -ENOMEM, "no memory for the latencies after %zu requests", s.n);
-        if (r)
-            goto out;
-        late += before > due;
-    }
-    r = latency_final(run, &s, late, done_ns - start, err);
-out:
-    free(s.v);
+    struct requests q = {.start = now(run),
+                         .period_ns = o->period_us * NSEC_PER_USEC,
+                         .report_ns = o->report_ms * NSEC_PER_MSEC};
+    q.end = end_of_run(run, q.start);
+    q.last_ns = q.start;
+    q.next_line = q.report_ns ? q.start + q.report_ns : UINT64_MAX;
+    bool queue = o->open && !o->gap_us && !o->copy_bytes;
+    int r = queue ? as_due(run, &q, err) : one_by_one(run, &q, err);
+    if (!r)
+        r = latency_final(run, &q.s, q.late, q.last_ns - q.start, err);
+    free(q.s.v);
     return r;
 }
 
@@ -314,12 +389,12 @@ int load_run_batch(struct load_run *run, struct error *err)
         if (!in_flight)
             break;
         struct load_done done;
-        r = ops->wait(run->gpu, SLICE_MS, &done, err);
+        r = ops->wait(run->gpu, SLICE_NS, &done, err);
         if (r && r != -ETIMEDOUT)
             return r;
         /* A line's count is exact: it holds what had ended by its t, told when a later completion
          * proves that nothing earlier is missing, or when none came for long enough. */
-        uint64_t known_ns = r ? now(run) - SLICE_MS * NSEC_PER_MSEC : done.end_ns - 1;
+        uint64_t known_ns = r ? now(run) - SLICE_NS : done.end_ns - 1;
         for (; next_line <= known_ns; next_line += report_ns) {
             int failed = batch_line(run, &c, next_line, err);
             if (failed)

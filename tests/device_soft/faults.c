@@ -78,7 +78,7 @@ static void test_server_killed(void **state)
     kill(f->server, SIGKILL);
     waitpid(f->server, NULL, 0);
 
-    assert_int_equal(soft_client_wait(c, PATIENCE, &out), -EPIPE);
+    assert_int_equal(soft_client_wait(c, PATIENCE * NSEC_PER_MSEC, &out), -EPIPE);
     struct soft_kernel k = {.duration_ns = US, .sm_fraction = 1};
     assert_int_equal(soft_client_submit(c, &k), -EPIPE);
     assert_int_equal(soft_client_open(f->path, 0, &(struct soft_client *){NULL}), -ECONNREFUSED);

@@ -116,7 +116,7 @@ void submit(struct soft_client *c, uint32_t duration_ns, unsigned times)
 struct soft_completion wait_for(struct soft_client *c)
 {
     struct soft_completion out;
-    assert_int_equal(soft_client_wait(c, PATIENCE, &out), 0);
+    assert_int_equal(soft_client_wait(c, PATIENCE * NSEC_PER_MSEC, &out), 0);
     assert_int_equal(out.cookie, 42);
     return out;
 }

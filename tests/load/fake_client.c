@@ -46,7 +46,7 @@ int soft_client_submit(struct soft_client *c, const struct soft_kernel *k)
     return 0;
 }
 
-int soft_client_wait(struct soft_client *c, int timeout_ms, struct soft_completion *out)
+int soft_client_wait(struct soft_client *c, uint64_t timeout_ns, struct soft_completion *out)
 {
     if (fault("gone") && c->completed == 5)
         return -EPIPE;

@@ -50,12 +50,12 @@ static int fake_submit(struct load_gpu *g, const struct load_piece *p, struct er
     return 0;
 }
 
-static int fake_wait(struct load_gpu *g, unsigned timeout_ms, struct load_done *out,
+static int fake_wait(struct load_gpu *g, uint64_t timeout_ns, struct load_done *out,
                      struct error *err)
 {
     struct fake *f = (struct fake *)g;
     assert_true(f->head < f->n);
-    uint64_t limit = f->now_ns + timeout_ms * MS;
+    uint64_t limit = f->now_ns + timeout_ns;
     if (f->end_ns[f->head] > limit) {
         f->now_ns = limit;
         return -ETIMEDOUT;
@@ -157,6 +157,30 @@ static struct load_options latency_options(void)
                                  .period_us = 1000,
                                  .kernels = 1,
                                  .requests = 10};
+}
+
+/* One request takes 5 ms, and those that were due meanwhile queue up behind it. */
+static void open_loop_keeps_the_schedule(void **state)
+{
+    struct fake *f = new_fake();
+    struct load_options o = latency_options();
+    o.open = true;
+    o.requests = 20;
+    f->slow_piece = 3;
+    f->slow_ns = 5 * MS;
+    json_t *lines = run(f, &o, 0, NULL);
+    assert_int_equal(f->n, 20);
+    for (uint64_t i = 0; i < f->n; i++)
+        assert_int_equal(f->submit_ns[i], T0 + i * MS);
+    assert_int_equal(f->most_in_flight, 5);
+    /* 5000, and behind it 4100, 3200, 2300, 1400, 500; the rest 100. */
+    assert_true(near(number(last(lines), "max_us"), 5000));
+    assert_true(near(number(last(lines), "p50_us"), 100));
+    assert_true(near(number(last(lines), "mean_us"),
+                     (5000 + 4100 + 3200 + 2300 + 1400 + 500 + 1400) / 20.0));
+    assert_true(near(number(last(lines), "late"), 5));
+    json_decref(lines);
+    free(f);
 }
 
 static struct load_options batch_options(void)
@@ -452,6 +476,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(percentiles),
+        cmocka_unit_test(open_loop_keeps_the_schedule),
         cmocka_unit_test(chain_is_the_loop),
         cmocka_unit_test(ptx_is_what_is_checked),
         cmocka_unit_test(one_request_a_period),

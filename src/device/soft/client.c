@@ -149,13 +149,15 @@ int soft_client_submit(struct soft_client *c, const struct soft_kernel *k)
     return r;
 }
 
-int soft_client_wait(struct soft_client *c, int timeout_ms, struct soft_completion *out)
+int soft_client_wait(struct soft_client *c, uint64_t timeout_ns, struct soft_completion *out)
 {
     struct soft_msg m;
     int r = recv_msg(c->fd, &m, SOFT_COMPLETION, MSG_DONTWAIT);
     if (r == -EAGAIN) {
         struct pollfd p = {.fd = c->fd, .events = POLLIN};
-        int n = poll(&p, 1, timeout_ms);
+        struct timespec t = {.tv_sec = (time_t)(timeout_ns / NSEC_PER_SEC),
+                             .tv_nsec = (long)(timeout_ns % NSEC_PER_SEC)};
+        int n = ppoll(&p, 1, &t, NULL);
         if (n <= 0)
             return n == 0 ? -ETIMEDOUT : -errno;
         r = recv_msg(c->fd, &m, SOFT_COMPLETION, MSG_DONTWAIT);

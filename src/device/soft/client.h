@@ -32,9 +32,9 @@ void soft_client_close(struct soft_client *c);
 /* -EAGAIN when too many kernels (1024) are outstanding. */
 int soft_client_submit(struct soft_client *c, const struct soft_kernel *k);
 
-/* Next completion; timeout_ms as in poll(2). -ETIMEDOUT, -EPIPE (the server has gone), -EINTR (a
+/* Next completion; timeout_ns 0: do not wait. -ETIMEDOUT, -EPIPE (the server has gone), -EINTR (a
  * signal came while it waited). */
-int soft_client_wait(struct soft_client *c, int timeout_ms, struct soft_completion *out);
+int soft_client_wait(struct soft_client *c, uint64_t timeout_ns, struct soft_completion *out);
 
 /* Takes so much more of the GPU's memory, or gives it back (bytes < 0). Waits for its turn while
  * the process is swapped out. -ENOMEM: no room; -EBUSY: completions are outstanding; -EINVAL: more
