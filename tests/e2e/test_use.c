@@ -163,6 +163,47 @@ static void pause_release_shares(void **state)
     end(pids, &d);
 }
 
+/* ---- latency budgets ---- */
+
+static bool slice_within(const char *job, long long lo, long long hi)
+{
+    long long us = job_int(job, "timeslice_us");
+    return us >= lo && us <= hi;
+}
+
+/* The batch job's slice is small for rare requests and grows for many, as far as the least patient
+ * job allows. */
+static void budgets(void **state)
+{
+    (void)state;
+    configure(200, "");
+    struct ceded d = ceded_start();
+    pid_t batch = LOAD("batch", "batch", "--kernel-us", "500"),
+          rare = LOAD("rare", "latency", "--period-us", "50000"), many;
+    CEDE("set", pid_text(batch), "-c", "batch");
+    CEDE("set", pid_text(rare), "-c", "latency", "--budget", "2.5ms");
+    assert_int_equal(job_int("rare", "budget_us"), 2500);
+    assert_true(EVENTUALLY(slice_within("batch", 1, 1)));
+
+    many = LOAD("many", "latency", "--period-us", "500");
+    CEDE("set", pid_text(many), "-c", "latency", "--budget", "2ms");
+    assert_true(EVENTUALLY(slice_within("batch", 1000, 1640)));
+    /* The parameters count at once. */
+    CEDE("policy", "switch_us=800");
+    assert_true(EVENTUALLY(slice_within("batch", 400, 400)));
+    CEDE("policy", "switch_us=180");
+    CEDE("set", "many", "--budget", "0");
+    assert_true(EVENTUALLY(slice_within("batch", 1, 1)));
+    RUN(&result, "cede", "set", "batch", "--budget", "2ms");
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "class latency"));
+
+    json_decref(load_end("many", many));
+    json_decref(load_end("rare", rare));
+    json_decref(load_end("batch", batch));
+    ceded_stop(&d);
+}
+
 /* ---- clients that misbehave ---- */
 
 static int connect_raw(void)
@@ -249,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         e2e(latency_beside_batch),
         e2e(pause_release_shares),
+        e2e(budgets),
         e2e(clients_that_misbehave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
