@@ -175,20 +175,20 @@ static int choose(json_t *all, char *const *targets, int n)
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
-enum { JOB, PID, CLASS, WEIGHT, STATE, GPU, SLICE, BUSY, MEM, NAME, COLUMNS };
+enum { JOB, PID, CLASS, WEIGHT, BUDGET, STATE, GPU, SLICE, BUSY, MEM, NAME, COLUMNS };
 #define CELL 160
 
 static const struct {
     const char *title;
     bool right;
 } columns[COLUMNS] = {
-    [JOB] = {"JOB", true},       [PID] = {"PID", true},      [CLASS] = {"CLASS", false},
-    [WEIGHT] = {"WEIGHT", true}, [STATE] = {"STATE", false}, [GPU] = {"GPU", false},
-    [SLICE] = {"SLICE", true},   [BUSY] = {"BUSY", true},    [MEM] = {"MEM", true},
-    [NAME] = {"NAME", false},
+    [JOB] = {"JOB", true},       [PID] = {"PID", true},       [CLASS] = {"CLASS", false},
+    [WEIGHT] = {"WEIGHT", true}, [BUDGET] = {"BUDGET", true}, [STATE] = {"STATE", false},
+    [GPU] = {"GPU", false},      [SLICE] = {"SLICE", true},   [BUSY] = {"BUSY", true},
+    [MEM] = {"MEM", true},       [NAME] = {"NAME", false},
 };
 
-static void slice_text(char *buf, json_int_t us)
+static void time_text(char *buf, json_int_t us)
 {
     if (us <= 0)
         snprintf(buf, CELL, "-");
@@ -235,7 +235,8 @@ static void row(const json_t *job, char cell[COLUMNS][CELL])
     snprintf(cell[CLASS], CELL, "%.16s", STR("class"));
     snprintf(cell[WEIGHT], CELL, INT("weight") ? "%lld" : "-", INT("weight"));
     snprintf(cell[STATE], CELL, "%.16s", STR("state"));
-    slice_text(cell[SLICE], INT("timeslice_us"));
+    time_text(cell[BUDGET], INT("budget_us"));
+    time_text(cell[SLICE], INT("timeslice_us"));
     bytes_text(cell[MEM], INT("memory_bytes"));
     name_text(cell[NAME], json_string_value(json_object_get(job, "name")));
     const json_t *busy = json_object_get(job, "busy"), *gpu;
@@ -276,6 +277,8 @@ static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], uns
 {
     size_t used = 0;
     for (size_t c = 0; c < NAME; c++) {
+        if (!width[c])
+            continue;
         printf(columns[c].right ? "%*s  " : "%-*s  ", (int)width[c], cell[c]);
         used += width[c] + 2;
     }
@@ -296,12 +299,16 @@ static int print_table(const json_t *rows)
         width[c] = strlen(columns[c].title);
     }
     const json_t *job;
+    bool budgets = false;
     json_array_foreach(rows, k, job)
     {
         row(job, cells[k + 1]);
+        budgets |= json_integer_value(json_object_get(job, "budget_us")) > 0;
         for (size_t c = 0; c < COLUMNS; c++)
             width[c] = max_u64(width[c], strlen(cells[k + 1][c]));
     }
+    if (!budgets)
+        width[BUDGET] = 0; /* most have none: no column */
     unsigned terminal = terminal_width();
     for (k = 0; k <= n; k++)
         print_row(cells[k], width, terminal);

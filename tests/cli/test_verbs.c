@@ -291,6 +291,22 @@ static void table(void **state)
                "  #4       11  normal        1  starting  -          -     -     -  a?[31m\n"
                "#120  4194304  batch     10000  waiting   0,1,7    1us  150%  2.0K  train\n");
     assert_string_equal(r.err, "cede: #120: the control answered 0x1b\n");
+
+    /* A column more when somebody has a budget. */
+    daemon = fake_daemon((uid_t)-1,
+                         (const char *const[]){
+                             OK ",\"more\":false,\"policy\":\"priority\",\"jobs\":["
+                                "{\"number\":3,\"name\":\"serve\",\"class\":\"latency\",\"pid\":10,"
+                                "\"weight\":100,\"budget_us\":2500,\"state\":\"running\"},"
+                                "{\"number\":4,\"name\":\"train\",\"class\":\"batch\",\"pid\":11,"
+                                "\"weight\":100,\"budget_us\":0,\"state\":\"running\"}]}",
+                             NULL});
+    RUN(&r, "cede", "ps");
+    free(fake_daemon_end(daemon));
+    assert_string_equal(
+        r.out, "JOB  PID  CLASS    WEIGHT  BUDGET  STATE    GPU  SLICE  BUSY  MEM  NAME\n"
+               " #3   10  latency     100   2.5ms  running  -        -     -    -  serve\n"
+               " #4   11  batch       100       -  running  -        -     -    -  train\n");
 }
 
 static void chosen(void **state)
