@@ -339,8 +339,8 @@ int scenario_load(const char *path, struct scenario_how how, struct scenario **o
         s->repeat = s->quick_repeat;
     }
     if (how.quick && how.soft) { /* its times are exact: windows may be short */
-        s->seconds = fmin(s->seconds, 0.8);
-        s->settle = fmin(s->settle, 0.3);
+        s->seconds = fmin(s->seconds, 0.6);
+        s->settle = fmin(s->settle, 0.25);
     }
     *out = s;
     return 0;

@@ -123,7 +123,8 @@ static void all(void **state)
     assert_non_null(strstr(result.out, "| kernel_us 500 | cede | "));
     assert_non_null(strstr(result.out, "| pass |"));
     assert_non_null(strstr(result.out, "skipped: needs an NVIDIA GPU"));
-    static const char *const figures[] = {"preemption-1", "preemption-2", "priority-2", "jobs-1"};
+    static const char *const figures[] = {"preemption-1", "preemption-2", "priority-2",
+                                          "priority-1"};
     for (i = 0; gnuplot && i < ARRAY_SIZE(figures); i++) {
         struct stat st;
         snprintf(path, sizeof(path), "%s/figures/%s.svg", harness_dir(), figures[i]);
