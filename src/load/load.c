@@ -46,6 +46,9 @@ static const struct option {
      "host time between them (default 0: all launched at once)"},
     {"open", LOAD_LATENCY, FLAG, AT(open), 0, 0,
      "send requests when due, whatever still runs, and count from then"},
+    {"arrivals", LOAD_LATENCY, TEXT, AT(arrivals), 0, 0,
+     "periodic (default), or poisson: random, as of many clients; goes with --open"},
+    {"seed", LOAD_LATENCY, NUMBER, AT(seed), 0, 1e15, "of --arrivals poisson (default 0)"},
     {"copy-bytes", LOAD_LATENCY, NUMBER, AT(copy_bytes), 1, 1ULL << 32,
      "copied to the GPU before and back after (nvidia)"},
     {"depth", LOAD_BATCH, NUMBER, AT(depth), 1, LOAD_DEPTH_MAX, "kernels in flight"},
@@ -146,6 +149,12 @@ static int parse(int argc, char **argv, struct load_options *o, bool *help, stru
         if (r)
             return r;
     }
+    o->poisson = o->arrivals && strcmp(o->arrivals, "poisson") == 0;
+    if (o->arrivals && !o->poisson && strcmp(o->arrivals, "periodic") != 0)
+        return error_set(err, -EINVAL, "--arrivals %s: must be periodic or poisson", o->arrivals);
+    /* One at a time would bend the schedule to what the GPU does. */
+    if (o->poisson && !o->open)
+        return error_set(err, -EINVAL, "--arrivals poisson goes with --open alone: add it");
     return 0;
 }
 

@@ -20,7 +20,7 @@ enum load_role { LOAD_LATENCY = 1, LOAD_BATCH = 2, LOAD_CALIBRATE = 4 };
 
 struct load_options {
     enum load_role role;
-    const char *device, *socket, *name; /* socket and name may be NULL */
+    const char *device, *socket, *name, *arrivals; /* all but device may be NULL */
     uint64_t gpu, contexts;
     double kernel_us, sm_fraction;
     double iterations_per_us; /* 0: measure */
@@ -28,6 +28,8 @@ struct load_options {
     uint64_t report_ms;       /* 0: no live lines */
     bool verify;
     bool open; /* latency: requests are sent when due and counted from then, whatever still runs */
+    bool poisson; /* latency: random times between requests, period_us on average; goes with open */
+    uint64_t seed;
     uint64_t period_us, kernels, gap_us, copy_bytes, requests; /* latency; 0 requests: no limit */
     uint64_t depth; /* batch; 0: the back end's default */
 };

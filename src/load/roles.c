@@ -4,6 +4,7 @@
  * clock or sleep by itself. */
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,6 +136,23 @@ static int latency_line(const struct load_run *run, struct samples *s, struct er
                       err);
 }
 
+/* [[from_us, count], ...] of the sorted samples, without empty buckets: those below 16 ns by
+ * themselves, then sixteen to a doubling, so that a bucket is at most 1/16 of its lower end wide.
+ */
+static json_t *histogram(const struct samples *s)
+{
+    json_t *list = json_array();
+    for (size_t i = 0, n; i < s->n; i += n) {
+        unsigned bits = 64 - (unsigned)__builtin_clzll(s->v[i] | 1);
+        unsigned shift = bits > 5 ? bits - 5 : 0;
+        for (n = 1; i + n < s->n && s->v[i + n] >> shift == s->v[i] >> shift; n++)
+            ;
+        json_array_append_new(list,
+                              json_pack("[f,I]", us(s->v[i] >> shift << shift), (json_int_t)n));
+    }
+    return list;
+}
+
 static int latency_final(struct load_run *run, struct samples *s, uint64_t late, uint64_t span_ns,
                          struct error *err)
 {
@@ -158,6 +176,7 @@ static int latency_final(struct load_run *run, struct samples *s, uint64_t late,
     if (line) {
         json_object_set_new(line, "mean_us", s->n ? json_real(sum / (double)s->n) : json_null());
         json_object_set_new(line, "seconds", json_real(sec(span_ns)));
+        json_object_set_new(line, "histogram", histogram(s));
     }
     if (s->n)
         snprintf(run->summary, sizeof(run->summary),
@@ -216,11 +235,17 @@ static int request(struct load_run *run, uint64_t *latency_ns, uint64_t *done_ns
     return 0;
 }
 
+/* A place in the schedule, which depends on the options alone: several can walk along it. */
+struct arrival {
+    uint64_t n, due_ns, random;
+};
+
 /* What a run of the latency role knows so far. */
 struct requests {
     struct samples s;
+    struct arrival next, oldest; /* to be sent; in flight */
     uint64_t start, end, period_ns, next_line, report_ns;
-    uint64_t sent, done, late, last_ns;
+    uint64_t late, last_ns;
 };
 
 static int due_lines(const struct load_run *run, struct requests *q, uint64_t t, struct error *err)
@@ -231,14 +256,37 @@ static int due_lines(const struct load_run *run, struct requests *q, uint64_t t,
     return latency_line(run, &q->s, err);
 }
 
-static uint64_t due_ns(const struct requests *q, uint64_t i)
+/* SplitMix64 (Steele, Lea, Flood 2014): any seed is as good as another. In [0, 1). */
+static double uniform(uint64_t *state)
 {
-    return q->start + i * q->period_ns;
+    uint64_t x = *state += 0x9e3779b97f4a7c15U;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9U;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebU;
+    return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
+}
+
+/* The time from one request of a Poisson process to the next. */
+static uint64_t random_gap(const struct requests *q, struct arrival *a)
+{
+    return (uint64_t)(-log1p(-uniform(&a->random)) * (double)q->period_ns);
+}
+
+static struct arrival first_arrival(const struct load_options *o, const struct requests *q)
+{
+    struct arrival a = {.due_ns = q->start, .random = o->seed};
+    if (o->poisson)
+        a.due_ns += random_gap(q, &a);
+    return a;
+}
+
+static void go_on(const struct load_options *o, const struct requests *q, struct arrival *a)
+{
+    a->n++;
+    a->due_ns = o->poisson ? a->due_ns + random_gap(q, a) : q->start + a->n * q->period_ns;
 }
 
 static int count(struct requests *q, uint64_t latency_ns, struct error *err)
 {
-    q->done++;
     return push(&q->s, latency_ns)
                ? error_set(err, -ENOMEM, "no memory for the latencies after %zu requests", q->s.n)
                : 0;
@@ -248,8 +296,8 @@ static int count(struct requests *q, uint64_t latency_ns, struct error *err)
 static int one_by_one(struct load_run *run, struct requests *q, struct error *err)
 {
     const struct load_options *o = run->o;
-    for (; !o->requests || q->sent < o->requests; q->sent++) {
-        uint64_t due = due_ns(q, q->sent), latency_ns, t;
+    for (; !o->requests || q->next.n < o->requests; go_on(o, q, &q->next)) {
+        uint64_t due = q->next.due_ns, latency_ns, t;
         while ((t = now(run)) < due && t < q->end && !stopped(run)) {
             int r = due_lines(run, q, t, err);
             if (r)
@@ -278,14 +326,14 @@ static int as_due(struct load_run *run, struct requests *q, struct error *err)
     const struct load_options *o = run->o;
     uint64_t deadline = UINT64_MAX;
     for (;;) {
-        uint64_t t = now(run), due = due_ns(q, q->sent), in_flight = q->sent - q->done;
-        bool over = stopped(run) || due >= q->end || (o->requests && q->sent == o->requests);
+        uint64_t t = now(run), due = q->next.due_ns, in_flight = q->next.n - q->oldest.n;
+        bool over = stopped(run) || due >= q->end || (o->requests && q->next.n == o->requests);
         int r = due_lines(run, q, t, err);
         if (r)
             return r;
         if (!over && t >= due && in_flight < LOAD_QUEUE_MAX) {
             q->late += in_flight > 0 || t - due > q->period_ns;
-            q->sent++;
+            go_on(o, q, &q->next);
             r = run->gpu->ops->submit(run->gpu,
                                       &(struct load_piece){.kernels = (uint32_t)o->kernels}, err);
             if (r)
@@ -305,7 +353,8 @@ static int as_due(struct load_run *run, struct requests *q, struct error *err)
                 return r;
             if (!r) {
                 q->last_ns = done.end_ns;
-                r = count(q, done.end_ns - due_ns(q, q->done), err);
+                r = count(q, done.end_ns - q->oldest.due_ns, err);
+                go_on(o, q, &q->oldest);
             }
             if (r && r != -ETIMEDOUT)
                 return r;
@@ -325,6 +374,7 @@ int load_run_latency(struct load_run *run, struct error *err)
                          .report_ns = o->report_ms * NSEC_PER_MSEC};
     q.end = end_of_run(run, q.start);
     q.last_ns = q.start;
+    q.next = q.oldest = first_arrival(o, &q);
     q.next_line = q.report_ns ? q.start + q.report_ns : UINT64_MAX;
     bool queue = o->open && !o->gap_us && !o->copy_bytes;
     int r = queue ? as_due(run, &q, err) : one_by_one(run, &q, err);

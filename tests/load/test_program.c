@@ -61,6 +61,8 @@ static void usage_errors(void **state)
     fails("batch --kernel-us 2e6", 2, "from 1 to 1000000");
     fails("batch --sm-fraction 1.01", 2, "to 1");
     fails("batch --depth 1025", 2, "from 1 to 1024");
+    fails("latency --arrivals often", 2, "must be periodic or poisson");
+    fails("latency --arrivals poisson", 2, "goes with --open alone");
     fails("latency --verify=yes", 2, "--verify takes no value");
     fails("batch --device amd", 2, "--device amd: must be soft, nvidia or auto");
 }

@@ -183,6 +183,64 @@ static void open_loop_keeps_the_schedule(void **state)
     free(f);
 }
 
+/* The schedule is the seed's alone: a GPU that answers late changes when nothing is due. */
+static void poisson_arrivals(void **state)
+{
+    enum { N = 4000 };
+    static uint64_t first[N];
+    struct load_options o = latency_options();
+    o.open = o.poisson = true;
+    o.requests = N;
+    for (int i = 0; i < 3; i++) {
+        struct fake *f = new_fake();
+        f->kernel_ns = i == 1 ? 500 * US : 1 * US;
+        f->base.wake_ns = 0;
+        o.seed = i == 2;
+        json_t *lines = run(f, &o, 0, NULL);
+        assert_int_equal(f->n, N);
+        double sum = 0, squares = 0;
+        for (uint64_t j = 1; j < N; j++) {
+            double gap = (double)(f->submit_ns[j] - f->submit_ns[j - 1]) / (double)MS;
+            sum += gap;
+            squares += gap * gap;
+        }
+        /* An exponential distribution: mean 1 ms, mean square 2. */
+        assert_true(fabs(sum / N - 1) < 0.08 && fabs(squares / N - 2) < 0.4);
+        for (uint64_t j = 0; j < N; j++) {
+            if (i == 0)
+                first[j] = f->submit_ns[j];
+            else if (i == 1)
+                assert_int_equal(first[j], f->submit_ns[j]);
+        }
+        assert_true((f->submit_ns[N - 1] == first[N - 1]) == (i != 2));
+        /* Of a queue at half load (M/D/1): 500 us of service and 250 of waiting on average. */
+        if (i == 1)
+            assert_true(fabs(number(last(lines), "mean_us") - 750) < 75);
+        json_decref(lines);
+        free(f);
+    }
+}
+
+static void histogram_holds_every_request(void **state)
+{
+    struct fake *f = new_fake();
+    struct load_options o = latency_options();
+    o.requests = 50;
+    f->slow_piece = 30;
+    f->slow_ns = 900 * US;
+    json_t *lines = run(f, &o, 0, NULL);
+    const json_t *h = json_object_get(last(lines), "histogram");
+    assert_int_equal(json_array_size(h), 2);
+    for (size_t i = 0; i < 2; i++) {
+        double from = json_number_value(json_array_get(json_array_get(h, i), 0));
+        assert_int_equal(json_integer_value(json_array_get(json_array_get(h, i), 1)), i ? 1 : 49);
+        double value = i ? 900 : 100;
+        assert_true(from <= value && value < from * 17 / 16);
+    }
+    json_decref(lines);
+    free(f);
+}
+
 static struct load_options batch_options(void)
 {
     return (struct load_options){
@@ -477,6 +535,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(percentiles),
         cmocka_unit_test(open_loop_keeps_the_schedule),
+        cmocka_unit_test(poisson_arrivals),
+        cmocka_unit_test(histogram_holds_every_request),
         cmocka_unit_test(chain_is_the_loop),
         cmocka_unit_test(ptx_is_what_is_checked),
         cmocka_unit_test(one_request_a_period),
