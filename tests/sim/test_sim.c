@@ -253,6 +253,57 @@ static void test_budget_follows(void **state)
     s.jobs[2] = s.jobs[1];
     s.jobs[1] = (struct sim_job)LATENCY;
     assert_int_equal(simulate(s).job[2].timeslice_us, 1);
+
+    /* A rush hour begins after five seconds. */
+    s = (struct sim_scenario){.policy = "priority",
+                              .duration_ns = 5 * SEC,
+                              .jobs = {{.class = CLASS_LATENCY,
+                                        .kernel_ns = 100 * US,
+                                        .period_ns = 50000 * US,
+                                        .budget_us = 2500},
+                                       {.class = CLASS_LATENCY,
+                                        .kernel_ns = 100 * US,
+                                        .period_ns = 500 * US,
+                                        .budget_us = 2500,
+                                        .pause_ns = 1,
+                                        .resume_ns = 5 * SEC},
+                                       {.class = CLASS_BATCH, .kernel_ns = 500 * US}}};
+    assert_int_equal(simulate(s).job[2].timeslice_us, 1);
+    s.duration_ns = 8 * SEC;
+    assert_int_equal(simulate(s).job[2].timeslice_us, 2140);
+}
+
+/* Whoever is below: several batch jobs in turns, or a normal job. */
+static void test_budget_of_turns(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {.policy = "priority",
+                             .duration_ns = 20 * SEC,
+                             .settle_ns = 2 * SEC,
+                             .jobs = {{.class = CLASS_LATENCY,
+                                       .kernel_ns = 100 * US,
+                                       .period_ns = 500 * US,
+                                       .open_loop = true,
+                                       .budget_us = 2500},
+                                      {.class = CLASS_BATCH, .kernel_ns = 500 * US}}};
+    struct sim_result one = simulate(s);
+    s.jobs[1].class = CLASS_NORMAL;
+    struct sim_result normal = simulate(s);
+    assert_int_equal(normal.job[1].timeslice_us, 2140);
+    assert_true(fabs(normal.job[1].share - one.job[1].share) < 0.005);
+
+    s.jobs[1].class = CLASS_BATCH;
+    s.jobs[2] = s.jobs[3] = s.jobs[1];
+    struct sim_result three = simulate(s);
+    double together = 0;
+    for (uint32_t j = 1; j < 4; j++) {
+        assert_true(fabs(three.job[j].share - one.job[1].share / 3) < 0.02);
+        together += three.job[j].share;
+    }
+    printf("three batch jobs under a budget: p99 %.0f us, together %.3f (one: %.0f us, %.3f)\n",
+           three.job[0].p99_us, together, one.job[0].p99_us, one.job[1].share);
+    assert_true(together > one.job[1].share - 0.02);
+    assert_true(three.job[0].p99_us <= 100 + 2500);
 }
 
 int main(void)
@@ -261,7 +312,7 @@ int main(void)
         cmocka_unit_test(test_preemption),      cmocka_unit_test(test_several_batch_jobs),
         cmocka_unit_test(test_shares),          cmocka_unit_test(test_order_and_floor),
         cmocka_unit_test(test_pause_and_leave), cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_budget_follows),
+        cmocka_unit_test(test_budget_follows),  cmocka_unit_test(test_budget_of_turns),
     };
     return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }
