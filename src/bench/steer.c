@@ -189,6 +189,9 @@ int steer_start(struct run *run, const struct role *role, struct error *err)
         scenario_number(run->s, run->x->point, run->x->alone ? "" : role->count, 1, &count, err);
     if (r < 0)
         return r;
+    if (!(count >= 1 && count <= INSTANCES))
+        return error_set(err, -ERANGE, "count of %s is %g: 1 to %d are allowed", role->name, count,
+                         INSTANCES);
     size_t first = run->n;
     for (unsigned i = 0; i < (unsigned)count && r == 0; i++) {
         struct args args = {.n = 0};
