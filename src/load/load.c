@@ -38,6 +38,8 @@ static const struct option {
      "from cede-load calibrate with the same --sm-fraction; default: measure at start"},
     {"seconds", LOADS, REAL, AT(seconds), 1e-3, 1e8, "time to run (default: until SIGTERM)"},
     {"report", LOADS, NUMBER, AT(report_ms), 1, 3600000, "ms between live lines"},
+    {"memory", LOADS, NUMBER, AT(memory), 4, 1ULL << 40,
+     "bytes to hold and fill besides; with --verify looked through at the end (nvidia)"},
     {"verify", LOADS, FLAG, AT(verify), 0, 0, "check at the end that every kernel did its work"},
     {"requests", LOAD_LATENCY, NUMBER, AT(requests), 1, 1e9, "number of requests"},
     {"period-us", LOAD_LATENCY, NUMBER, AT(period_us), 1, 1e9, "a request every (default 10000)"},

@@ -78,6 +78,10 @@ struct cuda {
     uint32_t iterations; /* of one kernel */
     bool spin, verify;
 
+    cu_function hold_fill, hold_check;
+    cu_pointer hold, hold_wrong; /* --memory, and a count of its words that are not as filled */
+    uint64_t hold_words;
+
     cu_pointer copy;
     unsigned char *copy_in, *copy_out; /* pinned */
     size_t copy_bytes;
@@ -318,6 +322,58 @@ static int set_up_copies(struct cuda *g, size_t bytes, struct error *err)
     return 0;
 }
 
+/* On the kernels' stream, and waited for. */
+static int run_hold(struct cuda *g, cu_function f, struct error *err)
+{
+    void *params[] = {&g->hold, &g->hold_words, &g->hold_wrong};
+    uint64_t end;
+    int r =
+        check(g, g->cu.launch(f, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, g->stream, params, NULL),
+              "launch a kernel over --memory", err);
+    if (!r)
+        r = spin_until_idle(g, SETUP_NS, &end, err);
+    return r == -ETIMEDOUT
+               ? error_set(err, r, "a kernel over --memory did not end in 30 s: " SETUP_HINT)
+               : r;
+}
+
+static int set_up_hold(struct cuda *g, uint64_t bytes, struct error *err)
+{
+    static const uint32_t zero = 0;
+    cu_module module;
+    uint64_t end;
+    g->hold_words = bytes / sizeof(uint32_t);
+    int r = check(g, g->cu.module_load(&module, HOLD_PTX), "load the kernels of --memory", err);
+    if (!r)
+        r = check(g, g->cu.module_function(&g->hold_fill, module, HOLD_FILL), "find a kernel", err);
+    if (!r)
+        r = check(g, g->cu.module_function(&g->hold_check, module, HOLD_CHECK), "find a kernel",
+                  err);
+    if (!r)
+        r = check(g, g->cu.mem_alloc(&g->hold, bytes), "allocate GPU memory for --memory", err);
+    if (!r)
+        r = check(g, g->cu.mem_alloc(&g->hold_wrong, sizeof(zero)),
+                  "allocate GPU memory for --memory", err);
+    if (!r)
+        r = check(g, g->cu.copy_in_async(g->hold_wrong, &zero, sizeof(zero), g->stream),
+                  "copy a word to the GPU", err);
+    if (!r)
+        r = spin_until_idle(g, SETUP_NS, &end, err);
+    return r ? r : run_hold(g, g->hold_fill, err);
+}
+
+static int verify_hold(struct cuda *g, struct error *err)
+{
+    uint32_t wrong = 0;
+    int r = run_hold(g, g->hold_check, err);
+    if (!r)
+        r = check(g, g->cu.copy_out(&wrong, g->hold_wrong, sizeof(wrong)), "copy a word out", err);
+    if (!r && wrong)
+        r = error_set(err, -EBADMSG, "%u of %llu words of --memory are not as they were filled",
+                      wrong, (unsigned long long)g->hold_words);
+    return r;
+}
+
 static void cuda_close(struct load_gpu *base)
 {
     struct cuda *g = (struct cuda *)base;
@@ -357,6 +413,8 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
     r = set_up_kernel(g, device, o->sm_fraction, err);
     if (!r && o->copy_bytes)
         r = set_up_copies(g, o->copy_bytes, err);
+    if (!r && o->memory)
+        r = set_up_hold(g, o->memory, err);
     if (r)
         return r;
 
@@ -506,7 +564,7 @@ static int cuda_verify(struct load_gpu *base, struct error *err)
                          wrong, threads, first, state[first], seed(first) * m.mul + m.add);
     if (g->copy_wrong)
         return error_set(err, -EBADMSG, "a copy came back with other bytes than went in");
-    return 0;
+    return g->hold_words ? verify_hold(g, err) : 0;
 }
 
 const struct load_ops load_cuda = {

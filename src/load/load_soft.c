@@ -143,6 +143,8 @@ static int soft_open(const struct load_options *o, struct load_gpu **out, struct
     if (o->copy_bytes)
         return error_set(err, -ENOTSUP,
                          "the software GPU does not model copies: leave out --copy-bytes");
+    if (o->memory)
+        return error_set(err, -ENOTSUP, "the software GPU has no memory: leave out --memory");
     struct soft *s = calloc(1, sizeof(*s));
     struct soft_client **clients = calloc(o->contexts, sizeof(struct soft_client *));
     if (!s || !clients) {

@@ -28,6 +28,7 @@ struct load_options {
     uint64_t report_ms;       /* 0: no live lines */
     bool verify;
     bool open; /* latency: requests are sent when due and counted from then, whatever still runs */
+    uint64_t memory; /* bytes held beside what the work needs; 0: none */
     bool poisson; /* latency: random times between requests, period_us on average; goes with open */
     uint64_t seed;
     uint64_t period_us, kernels, gap_us, copy_bytes, requests; /* latency; 0 requests: no limit */

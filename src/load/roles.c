@@ -250,7 +250,7 @@ struct requests {
 
 static int due_lines(const struct load_run *run, struct requests *q, uint64_t t, struct error *err)
 {
-    if (t < q->next_line)
+    if (!q->report_ns || t < q->next_line)
         return 0;
     q->next_line += ((t - q->next_line) / q->report_ns + 1) * q->report_ns;
     return latency_line(run, &q->s, err);

@@ -108,6 +108,7 @@ static void soft_faults(void **state)
     const char *short_run = "latency --device soft --period-us 100 --requests 20 --verify";
     fails("batch --device soft --gpu 7 --seconds 1", 1, "GPU 7 of the software GPU");
     fails("latency --device soft --copy-bytes 10 --requests 1", 1, "leave out --copy-bytes");
+    fails("batch --device soft --memory 10 --seconds 1", 1, "leave out --memory");
     setenv("FAKE_SOFT", "absent", 1);
     fails(short_run, 1, "no software GPU answers at /made-up/socket: start one with cede-softgpu");
     fails("batch --device soft --socket /x/y", 1, "at /x/y");
@@ -129,7 +130,7 @@ static void soft_faults(void **state)
 static void nvidia(void **state)
 {
     run("latency --device nvidia --requests 20 --period-us 1000 --kernels 2 --gap-us 100 "
-        "--copy-bytes 5000 --verify --contexts 2 --iterations-per-us 20");
+        "--copy-bytes 5000 --memory 100001 --verify --contexts 2 --iterations-per-us 20");
     json_t *l = child_final(&result);
     assert_string_equal(json_string_value(json_object_get(l, "device")), "nvidia");
     assert_int_equal(json_number(l, "requests"), 20);
@@ -181,6 +182,11 @@ static void nvidia_faults(void **state)
     assert_int_equal(result.status, 1);
     assert_non_null(strstr(result.err, "1024 of 1024 threads did not do exactly their work"));
     assert_non_null(strstr(result.out, "\"verified\":false"));
+    setenv("FAKE_CUDA", "forget", 1);
+    run("latency --device nvidia --period-us 100 --requests 2 --memory 4000 --verify "
+        "--iterations-per-us 20");
+    assert_int_equal(result.status, 1);
+    assert_non_null(strstr(result.err, "3 of 1000 words of --memory are not as they were filled"));
     setenv("FAKE_CUDA", "copy", 1);
     run("latency --device nvidia --period-us 100 --requests 2 --copy-bytes 64 --verify "
         "--iterations-per-us 20");
