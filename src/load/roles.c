@@ -136,8 +136,9 @@ static int latency_line(const struct load_run *run, struct samples *s, struct er
                       err);
 }
 
-/* [[from_us, count], ...] of the sorted samples, without empty buckets: those below 16 ns by
- * themselves, then sixteen to a doubling, so that a bucket is at most 1/16 of its lower end wide.
+/* [[upper bound in us, count], ...] of the sorted samples, without empty buckets: those below 16 ns
+ * by themselves, then sixteen to a doubling, so that a bucket is at most 1/16 of its lower end
+ * wide.
  */
 static json_t *histogram(const struct samples *s)
 {
@@ -147,8 +148,8 @@ static json_t *histogram(const struct samples *s)
         unsigned shift = bits > 5 ? bits - 5 : 0;
         for (n = 1; i + n < s->n && s->v[i + n] >> shift == s->v[i] >> shift; n++)
             ;
-        json_array_append_new(list,
-                              json_pack("[f,I]", us(s->v[i] >> shift << shift), (json_int_t)n));
+        json_array_append_new(
+            list, json_pack("[f,I]", us(((s->v[i] >> shift) + 1) << shift), (json_int_t)n));
     }
     return list;
 }
