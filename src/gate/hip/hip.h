@@ -1,0 +1,79 @@
+/* The part of HIP's binary interface that the gate uses, declared here so that no ROCm is needed to
+ * build (source: hip_runtime_api.h of 5.2; all are C symbols of libamdhip64), and what the gate's
+ * files share. */
+#ifndef CEDE_GATE_HIP_HIP_H
+#define CEDE_GATE_HIP_HIP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int hipError_t;
+typedef struct ihipStream_t *hipStream_t;
+typedef struct ihipEvent_t *hipEvent_t;
+typedef void *hipDeviceptr_t;
+typedef struct {
+    uint32_t x, y, z;
+} dim3;
+typedef struct {
+    size_t width, height, depth;
+} hipExtent;
+typedef struct {
+    void *ptr;
+    size_t pitch, xsize, ysize;
+} hipPitchedPtr;
+
+enum {
+    HIP_OK = 0,
+    HIP_NOT_READY = 600,
+    HIP_NOT_SUPPORTED = 801,
+    HIP_CAPTURE_NONE = 0,
+};
+#define HIP_STREAM_PER_THREAD ((hipStream_t)2)
+
+/* ---- real.c: the library's own functions ---- */
+
+/* The real function behind a name, or NULL. Remembered in *slot. */
+void *hip_real(const char *name, void **slot);
+
+/* What the gate itself calls. hip_calls() is NULL if the library lacks one of them. */
+struct hip_calls {
+    hipError_t (*event_create)(hipEvent_t *event, unsigned flags);
+    hipError_t (*event_record)(hipEvent_t event, hipStream_t stream);
+    hipError_t (*event_query)(hipEvent_t event);
+    hipError_t (*event_elapsed)(float *ms, hipEvent_t start, hipEvent_t stop);
+    hipError_t (*is_capturing)(hipStream_t stream, int *status);
+    hipError_t (*peek_error)(void);
+    hipError_t (*get_error)(void);
+    hipError_t (*get_device)(int *device);
+};
+const struct hip_calls *hip_calls(void);
+
+/* What dlsym() should answer instead of the truth, or NULL; the true dlsym. For the entry in real.c
+ * only. */
+void *cede_hip_lookup(void *handle, const char *name);
+void *cede_hip_dlsym(void);
+
+/* The wrapper of that name in calls.c, or NULL. */
+void *hip_wrapper(const char *name);
+
+/* ---- track.c ---- */
+
+/* One submission, from before the real call until after it. */
+struct ticket {
+    void *stream; /* NULL: not tracked */
+    uint64_t key, cost_ns;
+};
+/* key: the same for work that takes the same time. guess_ns: until it was measured. */
+void track_enter(struct ticket *t, hipStream_t stream, uint64_t key, uint64_t guess_ns);
+void track_leave(struct ticket *t, hipError_t result);
+/* The host has waited for a stream, or for everything. */
+void track_drained(hipStream_t stream, bool all);
+void track_capture(int change); /* a stream began (1) or ended (-1) to capture */
+/* The calling thread runs a callback of a stream, which that stream waits for. */
+void track_callback(bool inside);
+void track_forget(hipStream_t stream); /* it is being destroyed */
+
+uint64_t track_key(uint64_t a, uint64_t b, uint64_t c);
+
+#endif

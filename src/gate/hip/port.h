@@ -1,0 +1,18 @@
+/* What the HIP gate asks of the process's gate: may this program submit now, and how much may be
+ * under way. Knows nothing of HIP. Every function answers "go ahead" when nobody schedules. */
+#ifndef CEDE_GATE_HIP_PORT_H
+#define CEDE_GATE_HIP_PORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Somebody else is on the device. False: nothing below is called. One relaxed load. */
+bool port_active(void);
+/* Returns when this program may submit. */
+void port_pass(void);
+/* Work of this process that may be queued and not finished; 0: any. */
+uint64_t port_limit_ns(void);
+/* What is queued and not finished now, by estimate. */
+void port_inflight(uint64_t ns);
+
+#endif

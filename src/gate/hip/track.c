@@ -1,0 +1,329 @@
+/* When a HIP submission is held, and how much of a program's work is under way.
+ *
+ * Rules, so that holding never deadlocks a program and is never seen by it:
+ *  1. Only a submission that the device has not got yet is held, in the thread that makes it.
+ *     Synchronisations, queries and event records never are. Streams keep their order because a
+ *     thread's calls do.
+ *  2. Nothing is held that is recorded rather than run (a stream that captures), nor in a callback
+ *     of a stream, which the stream waits for.
+ *  3. Holding for the limit ends after HOLD_MAX_NS whatever is under way: that work may itself wait
+ *     for what this thread does next (a flag in memory). Holding because it is not this program's
+ *     turn ends when the turn comes or the scheduler goes (port.h).
+ *  4. The gate's own calls leave the program's last error as it was: none is made while one is
+ *     pending or after a call that failed, and what they raise is taken back.
+ *
+ * Durations: submissions to a stream are bundled into stretches with an event before and one after.
+ * A stretch that is finished corrects the estimates of what was in it. An event costs the device a
+ * few microseconds, so a stretch is as long as the limit allows. */
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "gate/hip/hip.h"
+#include "gate/hip/port.h"
+
+#define HOLD_MAX_NS    100000000ULL
+#define STRETCH_CALLS  16
+#define STRETCH_SHARE  4 /* of the limit */
+#define ESTIMATE_FLOOR 1000ULL
+#define ESTIMATE_CEIL  10000000000ULL
+
+enum { STREAMS = 128, STRETCHES = 16, ESTIMATES = 2048, SHARES = 4 };
+
+struct share {
+    uint64_t key, cost_ns;
+};
+struct stretch {
+    hipEvent_t start, stop;
+    unsigned calls, nshares;
+    uint64_t cost_ns;
+    struct share shares[SHARES];
+};
+struct stream {
+    hipStream_t handle;
+    uintptr_t thread; /* whose, of a per-thread stream */
+    int device;
+    bool used, broken, open; /* open: ring[first + n] has begun */
+    unsigned first, n;       /* finished being filled */
+    struct stretch ring[STRETCHES];
+};
+struct estimate {
+    uint64_t key, ns;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stream streams[STREAMS];
+static struct estimate estimates[ESTIMATES];
+static uint64_t closed_ns; /* estimated cost of all full stretches that are not finished */
+static int captures;
+static __thread bool in_callback, in_gate;
+static __thread char thread_mark;
+
+uint64_t track_key(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t h = 0x9e3779b97f4a7c15ULL;
+    const uint64_t v[] = {a, b, c};
+    for (unsigned i = 0; i < 3; i++) {
+        h = (h ^ v[i]) * 0xff51afd7ed558ccdULL;
+        h ^= h >> 32;
+    }
+    return h ? h : 1;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
+}
+
+/* A full bucket loses its first entry: it will be learnt again. */
+static struct estimate *estimate_at(uint64_t key, uint64_t guess_ns)
+{
+    enum { PROBES = 8 };
+    struct estimate *first = NULL;
+    for (unsigned i = 0; i < PROBES; i++) {
+        struct estimate *e = &estimates[(key + i) % ESTIMATES];
+        if (e->key == key)
+            return e;
+        if (!e->key) {
+            first = e;
+            break;
+        }
+        first = first ? first : e;
+    }
+    *first = (struct estimate){.key = key, .ns = guess_ns};
+    return first;
+}
+
+static struct stream *stream_at(const struct hip_calls *c, hipStream_t handle)
+{
+    struct stream *spare = NULL;
+    uintptr_t thread = handle == HIP_STREAM_PER_THREAD ? (uintptr_t)&thread_mark : 0;
+    int device = 0;
+    if (c->get_device(&device) != HIP_OK)
+        return NULL;
+    for (unsigned i = 0; i < STREAMS; i++) {
+        struct stream *s = &streams[i];
+        if (s->used && s->handle == handle && s->thread == thread && s->device == device)
+            return s;
+        if (!s->used && !spare)
+            spare = s;
+    }
+    if (spare) {
+        if (spare->device != device || spare->broken) /* its events are no good here: rare */
+            memset(spare->ring, 0, sizeof(spare->ring));
+        spare->handle = handle;
+        spare->thread = thread;
+        spare->device = device;
+        spare->used = true;
+        spare->open = spare->broken = false;
+        spare->first = spare->n = 0;
+    }
+    return spare;
+}
+
+/* Events are made once a place in the ring and used again. */
+static bool record(const struct hip_calls *c, struct stream *s, hipEvent_t *event)
+{
+    if (!*event && c->event_create(event, 0) != HIP_OK)
+        *event = NULL;
+    if (*event && c->event_record(*event, s->handle) == HIP_OK)
+        return true;
+    c->get_error();
+    s->broken = true; /* of another device than the current one, or being destroyed: left alone */
+    return false;
+}
+
+static struct stretch *stretch_open(struct stream *s)
+{
+    return &s->ring[(s->first + s->n) % STRETCHES];
+}
+
+static void stretch_close(const struct hip_calls *c, struct stream *s)
+{
+    struct stretch *x = stretch_open(s);
+    s->open = false;
+    if (!x->calls || !record(c, s, &x->stop))
+        return;
+    s->n++;
+    closed_ns += x->cost_ns;
+}
+
+static void learn(const struct stretch *x, double ns)
+{
+    double ratio = x->cost_ns ? ns / (double)x->cost_ns : 1;
+    for (unsigned i = 0; i < x->nshares; i++) {
+        struct estimate *e = estimate_at(x->shares[i].key, 0);
+        if (!e->ns)
+            continue;
+        /* Quickly for what makes up the stretch, hardly for what is lost in it. */
+        double weight = 0.5 * (double)x->shares[i].cost_ns / (double)x->cost_ns;
+        double to = (double)e->ns * (1 + weight * (ratio - 1));
+        e->ns = to < ESTIMATE_FLOOR  ? ESTIMATE_FLOOR
+                : to > ESTIMATE_CEIL ? ESTIMATE_CEIL
+                                     : (uint64_t)to;
+    }
+}
+
+static void drop_first(struct stream *s)
+{
+    struct stretch *x = &s->ring[s->first];
+    closed_ns -= x->cost_ns < closed_ns ? x->cost_ns : closed_ns;
+    s->first = (s->first + 1) % STRETCHES;
+    s->n--;
+}
+
+static void harvest(const struct hip_calls *c)
+{
+    for (unsigned i = 0; i < STREAMS; i++) {
+        struct stream *s = &streams[i];
+        while (s->used && s->n) {
+            struct stretch *x = &s->ring[s->first];
+            hipError_t r = c->event_query(x->stop);
+            float ms;
+            if (r == HIP_OK && c->event_elapsed(&ms, x->start, x->stop) == HIP_OK)
+                learn(x, (double)ms * 1e6);
+            if (r != HIP_OK)
+                c->get_error();
+            if (r == HIP_NOT_READY)
+                break;
+            drop_first(s);
+        }
+    }
+}
+
+/* Called and left with the lock held. */
+static void hold_for_limit(const struct hip_calls *c, struct stream *s, uint64_t limit_ns)
+{
+    uint64_t own_ns = s->open ? stretch_open(s)->cost_ns : 0, begun = 0, pause_us = 20;
+    while (closed_ns + own_ns > limit_ns || s->n >= STRETCHES - 1) {
+        if (s->open)
+            stretch_close(c, s);
+        own_ns = 0;
+        uint64_t now = now_ns();
+        begun = begun ? begun : now;
+        if (s->broken || now - begun > HOLD_MAX_NS)
+            break;
+        pthread_mutex_unlock(&lock);
+        usleep((useconds_t)pause_us);
+        pause_us = pause_us < 500 ? pause_us * 2 : pause_us;
+        pthread_mutex_lock(&lock);
+        if (__atomic_load_n(&captures, __ATOMIC_RELAXED))
+            break;
+        harvest(c);
+    }
+}
+
+static bool captures_now(const struct hip_calls *c, hipStream_t stream)
+{
+    int status = HIP_CAPTURE_NONE;
+    if (c->is_capturing(stream, &status) == HIP_OK)
+        return status != HIP_CAPTURE_NONE;
+    c->get_error(); /* the default stream, while others capture */
+    return true;
+}
+
+void track_enter(struct ticket *t, hipStream_t stream, uint64_t key, uint64_t guess_ns)
+{
+    t->stream = NULL;
+    if (!port_active() || in_callback || in_gate)
+        return;
+    const struct hip_calls *c = hip_calls();
+    bool silent = c && c->peek_error() == HIP_OK; /* may call without being seen */
+    if (__atomic_load_n(&captures, __ATOMIC_RELAXED) && (!silent || captures_now(c, stream)))
+        return;
+    port_pass();
+    if (!silent || __atomic_load_n(&captures, __ATOMIC_RELAXED) || captures_now(c, stream))
+        return;
+    uint64_t limit_ns = port_limit_ns();
+    in_gate = true;
+    pthread_mutex_lock(&lock);
+    struct stream *s = stream_at(c, stream);
+    if (s && !s->broken) {
+        harvest(c);
+        if (limit_ns)
+            hold_for_limit(c, s, limit_ns);
+        if (!s->broken && !s->open && s->n < STRETCHES - 1) {
+            struct stretch *x = stretch_open(s);
+            x->calls = x->nshares = 0;
+            x->cost_ns = 0;
+            s->open = record(c, s, &x->start);
+        }
+        if (s->open)
+            *t =
+                (struct ticket){.stream = s, .key = key, .cost_ns = estimate_at(key, guess_ns)->ns};
+    }
+    pthread_mutex_unlock(&lock);
+    in_gate = false;
+}
+
+void track_leave(struct ticket *t, hipError_t result)
+{
+    if (!t->stream || result != HIP_OK)
+        return;
+    struct stream *s = t->stream;
+    uint64_t limit_ns = port_limit_ns();
+    pthread_mutex_lock(&lock);
+    if (s->used && s->open) {
+        struct stretch *x = stretch_open(s);
+        unsigned i = 0;
+        while (i < x->nshares && x->shares[i].key != t->key)
+            i++;
+        if (i == x->nshares && i < SHARES)
+            x->shares[x->nshares++] = (struct share){.key = t->key};
+        if (i < SHARES)
+            x->shares[i].cost_ns += t->cost_ns;
+        x->calls++;
+        x->cost_ns += t->cost_ns;
+        if (x->calls >= STRETCH_CALLS || (limit_ns && x->cost_ns >= limit_ns / STRETCH_SHARE))
+            stretch_close(hip_calls(), s);
+    }
+    port_inflight(closed_ns);
+    pthread_mutex_unlock(&lock);
+}
+
+void track_drained(hipStream_t stream, bool all)
+{
+    if (!port_active() || __atomic_load_n(&captures, __ATOMIC_RELAXED))
+        return;
+    uintptr_t thread = stream == HIP_STREAM_PER_THREAD ? (uintptr_t)&thread_mark : 0;
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < STREAMS; i++) {
+        struct stream *s = &streams[i];
+        if (s->used && (all || (s->handle == stream && s->thread == thread)))
+            s->open = false; /* its start stands for nothing that is still to come */
+    }
+    const struct hip_calls *c = hip_calls();
+    if (c && c->peek_error() == HIP_OK)
+        harvest(c);
+    port_inflight(closed_ns);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Its events stay in the place, for the next stream of this device that gets it. */
+void track_forget(hipStream_t stream)
+{
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < STREAMS; i++) {
+        struct stream *s = &streams[i];
+        if (!s->used || s->handle != stream)
+            continue;
+        while (s->n)
+            drop_first(s);
+        s->used = s->open = false;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void track_capture(int change)
+{
+    if (__atomic_add_fetch(&captures, change, __ATOMIC_RELAXED) < 0)
+        __atomic_store_n(&captures, 0, __ATOMIC_RELAXED); /* it began before we were there */
+}
+
+void track_callback(bool inside)
+{
+    in_callback = inside;
+}

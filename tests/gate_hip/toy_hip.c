@@ -1,0 +1,471 @@
+/* A stand-in for libamdhip64: HIP's symbols and versions, streams that take virtual time, no GPU.
+ *
+ * The clock is the toy's own: a call takes 1 us, a query 20 us (somebody who polls makes time
+ * pass), a synchronisation as long as it takes. A kernel's first two parameters are its number and
+ * its duration in ns. What runs is written to the file in TOY_LOG at the end, one line each: WHAT
+ * STREAM NUMBER | SUBMITTED START END INFLIGHT and "violation ..." for what no gate may do. Events
+ * that were made by hipEventCreateWithFlags are taken for the gate's and not written; programs use
+ * hipEventCreate. TOY_ERRORS=old: every call sets the last error, as HIP did before 6; else only
+ * failures do. */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int hipError_t;
+typedef struct {
+    uint32_t x, y, z;
+} dim3;
+
+enum { OK = 0, INVALID = 1, NOT_READY = 600, CAPTURE_IMPLICIT = 906, UNSUPPORTED = 900 };
+enum { MAX_STREAMS = 64, MAX_OPS = 100000, GRAPH_OPS = 64 };
+
+struct op {
+    const char *what;
+    int stream;
+    uint64_t number, ns, submitted, start, end, inflight;
+};
+struct ihipStream_t {
+    int index;
+    bool used, blocking, capturing;
+    uint64_t busy_until;
+    struct graph *graph;
+};
+struct ihipEvent_t {
+    bool gates, recorded;
+    uint64_t time;
+};
+struct graph {
+    unsigned n;
+    struct op ops[GRAPH_OPS];
+};
+typedef struct ihipStream_t *hipStream_t;
+typedef struct ihipEvent_t *hipEvent_t;
+
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static struct ihipStream_t streams[MAX_STREAMS] = {{.used = true}}; /* 0: the default stream */
+static struct op ops[MAX_OPS];
+static unsigned nops, ngate_calls, violations;
+static uint64_t now;
+static int ncapturing;
+static __thread hipError_t last_error;
+static __thread struct ihipStream_t *thread_stream;
+
+#define API __attribute__((visibility("default")))
+#define FN(name, ...)                                                                              \
+    API hipError_t name(__VA_ARGS__);                                                              \
+    hipError_t name(__VA_ARGS__)
+
+static hipError_t done(hipError_t r)
+{
+    const char *e = getenv("TOY_ERRORS");
+    if (r != OK || (e && strcmp(e, "old") == 0))
+        last_error = r;
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+static void enter(uint64_t ns)
+{
+    pthread_mutex_lock(&lock);
+    now += ns;
+}
+
+static void put(struct op o)
+{
+    if (nops < MAX_OPS)
+        ops[nops++] = o;
+}
+
+static void violation(const char *what)
+{
+    violations++;
+    put((struct op){.what = what, .stream = -1});
+}
+
+static struct ihipStream_t *new_stream(bool blocking)
+{
+    for (int i = 1; i < MAX_STREAMS; i++) {
+        if (!streams[i].used) {
+            streams[i] = (struct ihipStream_t){.index = i, .used = true, .blocking = blocking};
+            return &streams[i];
+        }
+    }
+    return NULL;
+}
+
+static struct ihipStream_t *stream_of(hipStream_t s, bool spt)
+{
+    if (s == (hipStream_t)2 || (!s && spt)) {
+        if (!thread_stream)
+            thread_stream = new_stream(true);
+        return thread_stream;
+    }
+    return s ? s : &streams[0];
+}
+
+static uint64_t max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t inflight(void)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < MAX_STREAMS; i++)
+        sum += streams[i].used && streams[i].busy_until > now ? streams[i].busy_until - now : 0;
+    return sum;
+}
+
+static hipError_t submit(struct ihipStream_t *s, struct op o)
+{
+    if (s->capturing) {
+        if (s->graph->n < GRAPH_OPS)
+            s->graph->ops[s->graph->n++] = o;
+        return OK;
+    }
+    o.stream = s->index;
+    o.submitted = now;
+    o.inflight = inflight();
+    o.start = max(now, s->busy_until);
+    for (int i = 0; i < MAX_STREAMS; i++) {
+        struct ihipStream_t *x = &streams[i];
+        bool legacy = (s == &streams[0] && x->blocking) || (x == &streams[0] && s->blocking);
+        if (x->used && legacy)
+            o.start = max(o.start, x->busy_until);
+    }
+    o.end = s->busy_until = o.start + o.ns;
+    put(o);
+    return OK;
+}
+
+static hipError_t launch(struct ihipStream_t *s, const char *what, void **args)
+{
+    if (!args)
+        return INVALID;
+    return submit(
+        s, (struct op){.what = what, .number = *(uint64_t *)args[0], .ns = *(uint64_t *)args[1]});
+}
+
+#define LAUNCH(name, spt, ...)                                                                     \
+    FN(name, const void *f, dim3 g, dim3 b, void **args, size_t m, hipStream_t s __VA_ARGS__)      \
+    {                                                                                              \
+        enter(1000);                                                                               \
+        return done(launch(stream_of(s, spt), "kernel", args));                                    \
+    }
+LAUNCH(hipLaunchKernel, false)
+LAUNCH(hipLaunchKernel_spt, true)
+LAUNCH(hipExtLaunchKernel, false, , hipEvent_t e0, hipEvent_t e1, int flags)
+
+FN(hipModuleLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+   unsigned bz, unsigned m, hipStream_t s, void **args, void **extra)
+{
+    enter(1000);
+    return done(launch(stream_of(s, false), "kernel", args));
+}
+
+static hipError_t copy(hipStream_t s, bool spt, const char *what, size_t n, bool wait)
+{
+    enter(1000);
+    struct ihipStream_t *x = stream_of(s, spt);
+    hipError_t r = submit(x, (struct op){.what = what, .number = n, .ns = 5000 + n / 50});
+    if (wait)
+        now = max(now, x->busy_until);
+    return done(r);
+}
+
+FN(hipMemcpy, void *d, const void *s, size_t n, int k)
+{
+    return copy(NULL, false, "copy", n, true);
+}
+FN(hipMemcpy_spt, void *d, const void *s, size_t n, int k)
+{
+    return copy(NULL, true, "copy", n, true);
+}
+FN(hipMemcpyAsync, void *d, const void *s, size_t n, int k, hipStream_t t)
+{
+    return copy(t, false, "copy", n, false);
+}
+FN(hipMemsetAsync, void *d, int v, size_t n, hipStream_t t)
+{
+    return copy(t, false, "fill", n, false);
+}
+
+/* What is only looked at for being held. */
+#define STUB(name)                                                                                 \
+    FN(name, void)                                                                                 \
+    {                                                                                              \
+        enter(1000);                                                                               \
+        put((struct op){.what = #name});                                                           \
+        return done(OK);                                                                           \
+    }
+#include "toy_stubs.h"
+
+/* ---- streams ---- */
+
+FN(hipStreamCreateWithFlags, hipStream_t *s, unsigned flags)
+{
+    enter(1000);
+    *s = new_stream(!(flags & 1));
+    return done(*s ? OK : INVALID);
+}
+FN(hipStreamCreate, hipStream_t *s)
+{
+    return hipStreamCreateWithFlags(s, 0);
+}
+
+FN(hipStreamDestroy, hipStream_t s)
+{
+    enter(1000);
+    now = max(now, s->busy_until);
+    s->used = false;
+    return done(OK);
+}
+
+static hipError_t synchronize(hipStream_t s, bool spt)
+{
+    enter(1000);
+    struct ihipStream_t *x = stream_of(s, spt);
+    if (x->capturing)
+        return done(UNSUPPORTED);
+    now = max(now, x->busy_until);
+    return done(OK);
+}
+FN(hipStreamSynchronize, hipStream_t s)
+{
+    return synchronize(s, false);
+}
+FN(hipStreamSynchronize_spt, hipStream_t s)
+{
+    return synchronize(s, true);
+}
+
+FN(hipStreamQuery, hipStream_t s)
+{
+    enter(20000);
+    return done(stream_of(s, false)->busy_until <= now ? OK : NOT_READY);
+}
+
+FN(hipDeviceSynchronize, void)
+{
+    enter(1000);
+    for (int i = 0; i < MAX_STREAMS; i++)
+        now = streams[i].used ? max(now, streams[i].busy_until) : now;
+    return done(OK);
+}
+
+FN(hipStreamAddCallback, hipStream_t s, void (*f)(hipStream_t, hipError_t, void *), void *data,
+   unsigned flags)
+{
+    enter(1000);
+    struct ihipStream_t *x = stream_of(s, false);
+    now = max(now, x->busy_until);
+    put((struct op){.what = "callback", .stream = x->index});
+    pthread_mutex_unlock(&lock);
+    f(s, OK, data);
+    pthread_mutex_lock(&lock);
+    return done(OK);
+}
+
+/* ---- events ---- */
+
+static hipError_t event_new(hipEvent_t *e, bool gates)
+{
+    enter(1000);
+    *e = calloc(1, sizeof(**e));
+    (*e)->gates = gates;
+    ngate_calls += gates;
+    return done(OK);
+}
+FN(hipEventCreate, hipEvent_t *e)
+{
+    return event_new(e, false);
+}
+FN(hipEventCreateWithFlags, hipEvent_t *e, unsigned flags)
+{
+    return event_new(e, true);
+}
+
+FN(hipEventRecord, hipEvent_t e, hipStream_t s)
+{
+    enter(1000);
+    struct ihipStream_t *x = stream_of(s, false);
+    if (x->capturing && e->gates)
+        violation("event recorded in a capture");
+    ngate_calls += e->gates;
+    e->recorded = true;
+    e->time = x->busy_until;
+    if (!e->gates && !x->capturing)
+        put((struct op){.what = "record", .stream = x->index});
+    return done(OK);
+}
+FN(hipEventQuery, hipEvent_t e)
+{
+    enter(20000);
+    ngate_calls += e->gates;
+    if (ncapturing && e->gates)
+        violation("event queried while a stream captures");
+    return done(e->time <= now ? OK : NOT_READY);
+}
+FN(hipEventSynchronize, hipEvent_t e)
+{
+    enter(1000);
+    now = max(now, e->time);
+    return done(OK);
+}
+FN(hipEventElapsedTime, float *ms, hipEvent_t a, hipEvent_t b)
+{
+    enter(1000);
+    if (b->time > now)
+        return done(NOT_READY);
+    *ms = (float)((double)(b->time - a->time) / 1e6);
+    return done(OK);
+}
+FN(hipEventDestroy, hipEvent_t e)
+{
+    enter(1000);
+    free(e);
+    return done(OK);
+}
+FN(hipStreamWaitEvent, hipStream_t s, hipEvent_t e, unsigned flags)
+{
+    enter(1000);
+    struct ihipStream_t *x = stream_of(s, false);
+    put((struct op){.what = "wait", .stream = x->index});
+    x->busy_until = max(x->busy_until, e->time);
+    return done(OK);
+}
+
+/* ---- graphs ---- */
+
+FN(hipStreamBeginCapture, hipStream_t s, int mode)
+{
+    enter(1000);
+    if (!s || s->capturing)
+        return done(UNSUPPORTED);
+    s->capturing = true;
+    s->graph = calloc(1, sizeof(*s->graph));
+    ncapturing++;
+    return done(OK);
+}
+FN(hipStreamEndCapture, hipStream_t s, void **graph)
+{
+    enter(1000);
+    if (!s || !s->capturing)
+        return done(UNSUPPORTED);
+    s->capturing = false;
+    ncapturing--;
+    *graph = s->graph;
+    return done(OK);
+}
+FN(hipStreamIsCapturing, hipStream_t s, int *status)
+{
+    enter(0);
+    if (!s && ncapturing)
+        return done(CAPTURE_IMPLICIT);
+    *status = stream_of(s, false)->capturing;
+    return done(OK);
+}
+FN(hipGraphInstantiate, void **exec, void *graph, void *node, char *text, size_t size)
+{
+    enter(1000);
+    *exec = graph;
+    return done(OK);
+}
+FN(hipGraphLaunch, void *exec, hipStream_t s)
+{
+    enter(1000);
+    struct graph *g = exec;
+    for (unsigned i = 0; g && i < g->n; i++)
+        submit(stream_of(s, false), g->ops[i]);
+    return done(OK);
+}
+
+/* ---- errors, devices, memory ---- */
+
+FN(hipPeekAtLastError, void)
+{
+    return last_error;
+}
+FN(hipGetLastError, void)
+{
+    hipError_t r = last_error;
+    last_error = OK;
+    return r;
+}
+FN(hipGetDevice, int *d)
+{
+    enter(0);
+    *d = 0;
+    return done(OK);
+}
+FN(hipMalloc, void **p, size_t n)
+{
+    enter(1000);
+    *p = malloc(n);
+    return done(OK);
+}
+FN(hipFree, void *p)
+{
+    enter(1000);
+    free(p);
+    return done(OK);
+}
+
+/* ---- what the compiler's start-up code and launch syntax call ---- */
+
+struct configuration {
+    dim3 g, b;
+    size_t m;
+    hipStream_t s;
+};
+static __thread struct configuration configuration;
+
+API void **__hipRegisterFatBinary(const void *data);
+API void __hipRegisterFunction(void);
+API void __hipRegisterVar(void);
+API void __hipUnregisterFatBinary(void **modules);
+void **__hipRegisterFatBinary(const void *data)
+{
+    static void *module;
+    return &module;
+}
+void __hipRegisterFunction(void)
+{
+}
+void __hipRegisterVar(void)
+{
+}
+void __hipUnregisterFatBinary(void **modules)
+{
+}
+FN(__hipPushCallConfiguration, dim3 g, dim3 b, size_t m, hipStream_t s)
+{
+    configuration = (struct configuration){g, b, m, s};
+    return OK;
+}
+FN(__hipPopCallConfiguration, dim3 *g, dim3 *b, size_t *m, hipStream_t *s)
+{
+    *g = configuration.g;
+    *b = configuration.b;
+    *m = configuration.m;
+    *s = configuration.s;
+    return OK;
+}
+
+__attribute__((destructor)) static void write_log(void)
+{
+    const char *path = getenv("TOY_LOG");
+    FILE *f = path ? fopen(path, "we") : NULL;
+    for (unsigned i = 0; f && i < nops; i++)
+        fprintf(f, "%s %d %llu | %llu %llu %llu %llu\n", ops[i].what, ops[i].stream,
+                (unsigned long long)ops[i].number, (unsigned long long)ops[i].submitted,
+                (unsigned long long)ops[i].start, (unsigned long long)ops[i].end,
+                (unsigned long long)ops[i].inflight);
+    if (f)
+        fprintf(f, "end %u %u | %llu 0 0 0\n", ngate_calls, violations, (unsigned long long)now);
+    if (f)
+        fclose(f);
+}
