@@ -206,7 +206,7 @@ static int each_session(struct job *j, struct item *it, session_fn f, struct err
     return r;
 }
 
-/* Seconds, roughly, as they were on an H200: Python with PyTorch takes six to begin. */
+/* Seconds, roughly, as they were on an H200: Python with PyTorch takes seven to begin. */
 static double estimate(const struct job *j, const struct session *x)
 {
     const struct scenario *s = x->s;
@@ -221,7 +221,7 @@ static double estimate(const struct job *j, const struct session *x)
             continue;
         if (x->alone || scenario_number(s, x->point, role->count, 1, &count, NULL) < 0)
             count = 1;
-        t += role->program[0] ? 6 * count : load * (1 + 0.1 * count);
+        t += role->program[0] ? 7 * count : load * (1 + 0.1 * count);
     }
     for (size_t i = 0; i < s->nphases; i++)
         t += s->settle +

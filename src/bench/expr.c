@@ -18,6 +18,8 @@ struct parser {
     const struct expr_env *env;
     struct error *err;
     int depth;
+    int aggregates; /* open ones */
+    bool pointwise;
     int r; /* the first error; after it everything is NAN */
 };
 
@@ -73,6 +75,7 @@ static double over_points(struct parser *p, char kind)
     const char *start = p->at;
     double result = NAN;
     size_t n = env->select ? env->npoints : 1;
+    p->aggregates++;
     for (size_t i = 0; i < n && p->r == 0; i++) {
         if (env->select)
             env->select(env->arg, i);
@@ -86,9 +89,41 @@ static double over_points(struct parser *p, char kind)
         else
             result = (kind == 'a') == (v > result) ? v : result;
     }
+    p->aggregates--;
     if (env->select)
         env->select(env->arg, env->current);
     return kind == 'e' ? result / (double)n : result;
+}
+
+/* Whether two arguments follow; the bracket is open. */
+static bool has_comma(const struct parser *p)
+{
+    int open = 0;
+    for (const char *c = p->at; *c && open >= 0; c++) {
+        open += (*c == '(') - (*c == ')');
+        if (*c == ',' && open == 0)
+            return true;
+    }
+    return false;
+}
+
+static double call(struct parser *p, const char *function)
+{
+    double v, w;
+    if (strcmp(function, "abs") == 0) {
+        v = fabs(sum(p));
+    } else if (strcmp(function, "min") != 0 && strcmp(function, "max") != 0 &&
+               strcmp(function, "mean") != 0) {
+        return fail(p, "no such function");
+    } else if (function[1] != 'e' && has_comma(p)) {
+        v = sum(p);
+        w = accept(p, ',') ? sum(p) : fail(p, "',' is missing");
+        /* as above: no value from a half */
+        v = isnan(v) || isnan(w) ? NAN : function[1] == 'i' ? fmin(v, w) : fmax(v, w);
+    } else {
+        v = over_points(p, function[1]); /* i, a or e */
+    }
+    return accept(p, ')') ? v : fail(p, "')' is missing");
 }
 
 static double name(struct parser *p)
@@ -103,16 +138,10 @@ static double name(struct parser *p)
     word[n] = '\0';
     double v = NAN;
     if (p->at[n] == '(') {
-        bool absolute = strcmp(word, "abs") == 0;
-        if (!absolute && strcmp(word, "min") != 0 && strcmp(word, "max") != 0 &&
-            strcmp(word, "mean") != 0)
-            return fail(p, "no such function");
         p->at += n + 1;
-        v = absolute ? fabs(sum(p)) : over_points(p, word[1]); /* i, a or e */
-        if (!accept(p, ')'))
-            return fail(p, "')' is missing");
-        return v;
+        return call(p, word);
     }
+    p->pointwise |= p->aggregates == 0;
     if (p->env->value(p->env->arg, word, &v) < 0)
         return fail(p, "no such name");
     p->at += n;
@@ -184,6 +213,7 @@ int expr_eval(const char *text, const struct expr_env *env, struct expr_result *
         out->right = sum(&p);
         blanks(&p);
     }
+    out->pointwise = p.pointwise;
     if (p.r == 0 && *p.at)
         fail(&p, "not understood");
     return p.r;

@@ -26,6 +26,8 @@ extern const char *const expr_ops[];
 struct expr_result {
     double left, right; /* right is of use with a comparison only */
     enum expr_op op;
+    bool pointwise; /* a name stands outside of all that goes over points: another point, another
+                       value */
 };
 
 /* 0, or -EINVAL with what is wrong and where. */

@@ -219,11 +219,24 @@ static int scatter(struct figure *g)
     label(y, text, sizeof(text));
     fprintf(g->f, "set ylabel \"%s\"\n", text);
     label(x, text, sizeof(text));
-    fprintf(g->f, "set xlabel \"%s\"\n%splot ", text,
+    fprintf(g->f, "set xlabel \"%s\"\nset format y '%%g'\n%splot ", text,
             wide(lo, hi) ? "set logscale y\n" : "set yrange [0:]\n");
-    for (size_t i = 0; i < n; i++)
-        fprintf(g->f, "%s$d%zu with linespoints title \"%s\" lc rgb '%s' lw 1.5 pt %zu",
-                i ? ", \\\n  " : "", i, v[i].title, color(v[i].config, i), 5 + i % 9);
+    bool first = true;
+    for (size_t i = 0; i < n; i++) {
+        /* The same mark for the same point of the other axis, whatever the configuration. */
+        const char *point = strchr(v[i].title, ',');
+        size_t mark = 0;
+        while (point && mark < i &&
+               (!strchr(v[mark].title, ',') || strcmp(strchr(v[mark].title, ','), point) != 0))
+            mark++;
+        if (strcmp(v[i].config, "alone") == 0)
+            continue;
+        fprintf(g->f,
+                "%s$d%zu with linespoints title \"%s\" lc rgb '%s' lw 1.5 pt %zu ps 1.2 dt %zu",
+                first ? "" : ", \\\n  ", i, v[i].title, color(v[i].config, i), 5 + 2 * (mark % 5),
+                1 + mark % 5);
+        first = false;
+    }
     fputc('\n', g->f);
     free(v);
     return drawn ? 0 : -ENODATA;

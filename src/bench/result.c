@@ -151,9 +151,13 @@ static double median(const json_t *summary)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-static bool over_points(const char *text)
+/* One value for all points together. */
+static bool over_points(const struct result *r, const char *text)
 {
-    return strstr(text, "max(") || strstr(text, "min(") || strstr(text, "mean(");
+    struct where w = {r, 0, 0};
+    struct expr_env env = {value, select_point, r->points, 0, &w};
+    struct expr_result e;
+    return r->points > 1 && expr_eval(text, &env, &e, NULL) == 0 && !e.pointwise;
 }
 
 /* The first word of a check says whose cells it needs: cells that failed miss the target, cells
@@ -161,8 +165,8 @@ static bool over_points(const char *text)
 static json_t *target_json(const struct result *r, const struct target *t)
 {
     json_t *points = json_array();
-    bool any = false, missed = false;
-    for (size_t p = 0; p < (over_points(t->check) ? 1 : r->points); p++) {
+    bool any = false, missed = false, once = over_points(r, t->check);
+    for (size_t p = 0; p < (once ? 1 : r->points); p++) {
         json_t *left = NULL, *right = NULL;
         enum expr_op op = EXPR_NONE;
         struct where w = {r, 0, p};
@@ -173,9 +177,9 @@ static json_t *target_json(const struct result *r, const struct target *t)
             continue;
         if (sides(r, t->check, p, &left, &right, &op) < 0)
             continue;
-        json_t *o = json_pack("{s:o, s:o, s:o}", "point",
-                              over_points(t->check) ? json_object() : point_json(r->s, p), "value",
-                              left, "limit", right);
+        json_t *o =
+            json_pack("{s:o, s:o, s:o}", "point", once ? json_object() : point_json(r->s, p),
+                      "value", left, "limit", right);
         if (json_is_null(left)) {
             json_object_set_new(o, "pass", json_null());
         } else {

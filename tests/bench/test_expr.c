@@ -64,11 +64,34 @@ static void arithmetic(void **state)
         {"max(x - 5) - min(x)", 25},
         {"max(abs(x - 15))", 15},
         {"1e6 / x", 5e4},
+        {"min(x, 3)", 3},
+        {"max(x, min(x))", 20},
+        {"min(max(x), 2 * (x + 1))", 30},
     };
     for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
         double v = left(table[i].text);
         if (fabs(v - table[i].v) > 1e-9)
             fail_msg("%s is %g, not %g", table[i].text, v, table[i].v);
+    }
+}
+
+/* Whether an expression has a value of its own at every point. */
+static void pointwise(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool pointwise;
+    } table[] = {
+        {"x", true},          {"1 + 2", false},           {"max(x) / min(x) <= 1", false},
+        {"x / max(x)", true}, {"min(x, 3) < 1", true},    {"max(min(x, 3))", false},
+        {"1 < x", true},      {"max(x) < min(x)", false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+        struct expr_result r;
+        assert_int_equal(expr_eval(table[i].text, &env, &r, NULL), 0);
+        if (r.pointwise != table[i].pointwise)
+            fail_msg("%s", table[i].text);
     }
 }
 
@@ -99,6 +122,7 @@ static void missing(void **state)
     assert_true(isnan(left("max(a.hole.us)")));
     assert_true(isnan(left("min(a.hole.us)")));
     assert_true(isnan(left("mean(a.hole.us)")));
+    assert_true(isnan(left("min(1, max(a.hole.us))")));
     for (int op = EXPR_NONE; op <= EXPR_EQ; op++) {
         assert_false(expr_holds((enum expr_op)op, NAN, NAN));
         assert_false(op != EXPR_NONE && expr_holds((enum expr_op)op, 1, NAN));
@@ -108,9 +132,10 @@ static void missing(void **state)
 static void mistakes(void **state)
 {
     (void)state;
-    static const char *const table[] = {"",      "1 +",     "(1",    "1 2",      "y",
-                                        "f(1)",  "max(x",   "1 <= ", "1 <= 2 3", "1 <= 2 <= 3",
-                                        "1 & 2", "2 ** 3x", "1 = 1"};
+    static const char *const table[] = {
+        "",           "1 +",       "(1",       "1 2",         "y",     "f(1)",
+        "max(x",      "1 <= ",     "1 <= 2 3", "1 <= 2 <= 3", "1 & 2", "min(1, 2, 3)",
+        "mean(1, 2)", "abs(1, 2)", "min(1,",   "2 ** 3x",     "1 = 1"};
     char deep[200];
     for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
         struct expr_result r;
@@ -128,10 +153,8 @@ static void mistakes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arithmetic),
-        cmocka_unit_test(comparisons),
-        cmocka_unit_test(missing),
-        cmocka_unit_test(mistakes),
+        cmocka_unit_test(arithmetic), cmocka_unit_test(pointwise), cmocka_unit_test(comparisons),
+        cmocka_unit_test(missing),    cmocka_unit_test(mistakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
