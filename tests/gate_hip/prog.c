@@ -1,10 +1,12 @@
 /* An ordinary HIP program, linked with libamdhip64 (the stand-in), that knows nothing of any gate.
  *     prog mix SEED     everything at once, in an order that the seed gives; prints what it sees
+ *     prog threads      four threads, each on its own stream and on its default stream
  *     prog each         every call that gives work, one after another; a byte on fd 4 after each,
  *                       the next when a byte comes on fd 3
  *     prog never        calls that must never be held; a byte on fd 4
  *     prog lookup       like each, for functions found by dlsym() in a library it opened itself */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -154,6 +156,37 @@ static int mix(uint64_t seed)
     return 0;
 }
 
+enum { THREADS = 4, LAUNCHES = 300 };
+
+static void *one_thread(void *arg)
+{
+    uint64_t base = (uintptr_t)arg * 100000;
+    hipStream_t own;
+    hipStreamCreateWithFlags(&own, 1);
+    for (uint64_t i = 0; i < LAUNCHES; i++) {
+        uint64_t number = base + i, ns = 20000;
+        void *args[] = {&number, &ns};
+        if (i % 3)
+            launch(own, number, ns);
+        else
+            hipLaunchKernel_spt(&kernel_a, one, one, args, 0, NULL);
+        if (i % 50 == 49)
+            hipStreamSynchronize(own);
+    }
+    return NULL;
+}
+
+static int threads(void)
+{
+    pthread_t t[THREADS];
+    for (uintptr_t i = 0; i < THREADS; i++)
+        pthread_create(&t[i], NULL, one_thread, (void *)(i + 1));
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(t[i], NULL);
+    hipDeviceSynchronize();
+    return 0;
+}
+
 static int never(void)
 {
     hipStream_t s;
@@ -232,6 +265,8 @@ int main(int argc, char **argv)
 #ifndef NO_LINK
     if (strcmp(what, "mix") == 0)
         return mix(strtoull(argv[2], NULL, 10));
+    if (strcmp(what, "threads") == 0)
+        return threads();
     if (strcmp(what, "each") == 0)
         return each(RTLD_DEFAULT);
     if (strcmp(what, "never") == 0)

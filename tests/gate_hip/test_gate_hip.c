@@ -218,6 +218,29 @@ static void test_limit(void **state)
     unsetenv("TOY_ERRORS");
 }
 
+/* Nothing lost, each thread's work in its order, and the limit kept over all of them. */
+static void test_threads(void **state)
+{
+    struct world *w = *state;
+    enum { THREADS = 4, LAUNCHES = 300 };
+    unsigned next[THREADS + 1] = {0}, lines = 0;
+    char *save = NULL;
+    w->page->active = 1;
+    w->page->limit_ns = 500000;
+    start(w, "b", prog(), "threads", NULL);
+    assert_int_equal(finish(w), 0);
+    struct summary b = summarize(w, "log.b");
+    for (char *l = strtok_r(b.order, "\n", &save); l; l = strtok_r(NULL, "\n", &save), lines++) {
+        unsigned number;
+        assert_int_equal(sscanf(l, "kernel %*d %u", &number), 1);
+        assert_in_range(number / 100000, 1, THREADS);
+        assert_int_equal(number % 100000, next[number / 100000]++);
+    }
+    assert_int_equal(lines, THREADS * LAUNCHES);
+    assert_in_range(b.inflight, 1, 2 * 500000 + THREADS * 16 * 20000);
+    free(b.order);
+}
+
 static void hold_each(struct world *w, const char *program, const char *what)
 {
     unsigned n = 0;
@@ -311,7 +334,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_no_scheduler), T(test_limit),      T(test_each_is_held),
         T(test_lookups),      T(test_never_held), T(test_killed_while_held),
-        T(test_compiled),
+        T(test_compiled),     T(test_threads),
     };
     if (!getenv("GATE") || !prog() || !getenv("PROG_LOOKUP"))
         return 77; /* `meson test` says where they are */

@@ -108,16 +108,15 @@ static int hold_release(struct kfd_driver *d, struct kfd_hold *h)
 
 static struct kfd_hold *hold_add(struct kfd_driver *d, struct proc_id proc)
 {
-    struct kfd_hold *h = calloc(1, sizeof(*h));
     struct kfd_hold **v = reallocarray(d->holds, d->nholds + 1, sizeof(struct kfd_hold *));
-    if (v)
-        d->holds = v;
-    if (!h || !v) {
-        free(h);
+    if (!v)
         return NULL;
-    }
-    h->proc = proc;
-    return d->holds[d->nholds++] = h;
+    d->holds = v;
+    v[d->nholds] = calloc(1, sizeof(**v));
+    if (!v[d->nholds])
+        return NULL;
+    v[d->nholds]->proc = proc;
+    return v[d->nholds++];
 }
 
 static bool hold_has(const struct kfd_hold *h, uint32_t queue)
@@ -289,7 +288,7 @@ struct call {
     struct kfd_hold *hold;
     bool suspend, enabled; /* enabled: into debug mode by this call */
     uint32_t n, queues[HOLD_QUEUES_MAX];
-    struct error *err;
+    struct error err;
 };
 
 static int enable(struct call *c)
@@ -301,14 +300,14 @@ static int enable(struct call *c)
                                     .event_fd = (uint32_t)c->d->event_fd}};
     int r = trap(c->d, pid, KFD_TRAP_ENABLE, &t);
     if (r == -EALREADY)
-        return error_set(c->err, -EPERM,
+        return error_set(&c->err, -EPERM,
                          "a debugger holds the GPU work of process %d: end it to schedule the "
                          "process",
                          (int)pid);
     if (r == -ESRCH)
-        return gone(c->hold->proc, c->err);
+        return gone(c->hold->proc, &c->err);
     if (r < 0)
-        return error_set(c->err, r == -EPERM ? -EPERM : -EIO,
+        return error_set(&c->err, r == -EPERM ? -EPERM : -EIO,
                          "process %d: KFD debug trap, enable: %s", (int)pid, strerror(-r));
     c->enabled = true;
     if (runtime.state == KFD_RUNTIME_ENABLED)
@@ -319,7 +318,7 @@ static int enable(struct call *c)
         [KFD_RUNTIME_BUSY] = "this GPU debugs one process at a time, and does already",
         [KFD_RUNTIME_ERROR] = "the GPU's debug mode could not be set up",
     };
-    return error_set(c->err, -EPERM, "process %d cannot be suspended: %s", (int)pid,
+    return error_set(&c->err, -EPERM, "process %d cannot be suspended: %s", (int)pid,
                      runtime.state < ARRAY_SIZE(reasons) ? reasons[runtime.state]
                                                          : "unknown state");
 }
@@ -353,7 +352,7 @@ static int settle(struct call *c, const uint32_t *queues)
         if (!flags || result < 0 || (!c->suspend && !(flags & KFD_QUEUE_ERROR)))
             continue;
         bool hardware = flags & KFD_QUEUE_ERROR;
-        result = error_set(c->err, hardware ? -EIO : -ENOENT, "process %d, queue %u: %s",
+        result = error_set(&c->err, hardware ? -EIO : -ENOENT, "process %d, queue %u: %s",
                            (int)c->hold->proc.pid, number,
                            hardware ? "the GPU did not take it off or on" : "it is gone");
     }
@@ -390,9 +389,9 @@ static int call_traced(void *arg)
         r = issue(c, queues);
     }
     if (r == -ESRCH)
-        return gone(c->hold->proc, c->err);
+        return gone(c->hold->proc, &c->err);
     if (r < 0)
-        return error_set(c->err, r == -EPERM ? -EPERM : -EIO,
+        return error_set(&c->err, r == -EPERM ? -EPERM : -EIO,
                          "process %d: KFD debug trap, %s queues: %s", (int)c->hold->proc.pid,
                          c->suspend ? "suspend" : "resume", strerror(-r));
     return settle(c, queues);
@@ -416,12 +415,10 @@ static int perform(struct call *c, struct error *err)
 {
     struct kfd_driver *d = c->d;
     struct proc_id proc = c->hold->proc;
-    struct error e = {""};
-    c->err = &e;
     int r = d->io.traced(d->io.ctx, proc, call_traced, c);
-    if (r < 0 && !e.text[0])
+    if (r < 0 && !c->err.text[0])
         return not_traced(d, proc, r, err);
-    return r < 0 ? error_set(err, r, "%s", e.text) : 0;
+    return r < 0 ? error_set(err, r, "%s", c->err.text) : 0;
 }
 
 static int amd_suspend(struct device_driver *base, const struct device_group *const *g, size_t n,
