@@ -288,13 +288,13 @@ static void bad_usage(void **state)
         {"demo", "--seconds", "9"},
         {"demo", "--seconds", "601"},
         {"demo", "--seconds", "x"},
-        {"demo", "--device", "amd"},
+        {"demo", "--device", "tpu"},
         {"demo", "--rate", "0"},
         {"demo", "now"},
         {"demo", "--batch-kernel-us", "0"},
         {"demo", "--nonsense"},
         {"doctor", "now"},
-        {"doctor", "--device", "amd"},
+        {"doctor", "--device", "tpu"},
         {"doctor", "--nonsense"},
     };
     struct run *r = *state;
