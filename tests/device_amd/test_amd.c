@@ -99,15 +99,20 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int suspend(struct world *w, size_t n)
+static int suspend(struct world *w)
 {
     w->err.text[0] = '\0';
-    return w->d->ops->suspend(w->d, w->all, n, &w->err);
+    return w->d->ops->suspend(w->d, w->all, w->groups.n, &w->err);
 }
 
-static int resume(struct world *w, size_t n)
+static int resume_first(struct world *w, size_t n)
 {
     return w->d->ops->resume(w->d, w->all, n, &w->err);
+}
+
+static int resume(struct world *w)
+{
+    return resume_first(w, w->groups.n);
 }
 
 static void test_gpus(void **state)
@@ -137,20 +142,22 @@ static void test_scan(void **state)
     fake_write(&w->k, "nonsense\n", "proc/700/queues/8/gpuid");
     fake_write(&w->k, "4369\n", "proc/700/queues/9x/gpuid");
     rescan(w);
-    static const struct {
-        uint32_t number, gpu, kind;
-    } want[] = {
-        {0, 0, GROUP_COPY}, {3, 0, GROUP_COMPUTE}, {5, 1, GROUP_COPY}, {11, 0, GROUP_COMPUTE}};
-    assert_int_equal(w->groups.n, ARRAY_SIZE(want));
-    for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
-        assert_int_equal(w->groups.v[i].channels[0], want[i].number);
-        assert_int_equal(w->groups.v[i].gpu, want[i].gpu);
-        assert_int_equal(w->groups.v[i].kind, want[i].kind);
-    }
+    assert_int_equal(w->groups.n, 1); /* on the other GPU there is a copy queue only */
+    assert_int_equal(w->groups.v[0].kind, GROUP_COMPUTE);
+    assert_int_equal(w->groups.v[0].gpu, 0);
+    static const uint32_t numbers[] = {0, 3, 11};
+    assert_int_equal(w->groups.v[0].nchannels, 3);
+    assert_memory_equal(w->groups.v[0].channels, numbers, sizeof(numbers));
+    fake_queue(&w->k, w->p, 2, 0x2222, KFD_COMPUTE);
+    rescan(w);
+    assert_int_equal(w->groups.n, 2);
+    assert_int_equal(w->groups.v[1].gpu, 1);
+    assert_int_equal(w->groups.v[1].nchannels, 2);
+    assert_true(w->groups.v[0].key != w->groups.v[1].key);
     struct proc_id earlier = {.pid = 700, .start_ticks = 6}, none = {.pid = 701, .start_ticks = 1};
     assert_int_equal(w->d->ops->scan(w->d, earlier, &w->groups, &w->err), -ESRCH);
     assert_int_equal(w->d->ops->scan(w->d, none, &w->groups, &w->err), -ESRCH);
-    assert_int_equal(w->groups.n, ARRAY_SIZE(want));
+    assert_int_equal(w->groups.n, 2);
 }
 
 static void test_processes_and_memory(void **state)
@@ -178,19 +185,24 @@ static void test_suspend_resume(void **state)
     struct world *w = *state;
     struct fake_process *other = fake_process(&w->k, 1, 800, 8);
     struct fake_queue *theirs = fake_queue(&w->k, other, 3, 0x1111, KFD_COMPUTE);
-    assert_int_equal(suspend(w, 3), 0);
-    assert_true(w->a->suspended && w->b->suspended && w->copy->suspended);
+    struct fake_queue *second = fake_queue(&w->k, w->p, 21, 0x2222, KFD_COMPUTE);
+    rescan(w);
+    assert_int_equal(w->groups.n, 2);
+    assert_int_equal(suspend(w), 0);
+    assert_true(w->a->suspended && w->b->suspended && w->copy->suspended && second->suspended);
     assert_false(theirs->suspended);
-    assert_int_equal(suspend(w, 3), 0); /* idempotent */
+    assert_int_equal(suspend(w), 0); /* idempotent */
     assert_int_equal(w->k.enables, 1);
-    assert_int_equal(resume(w, 1), 0); /* the first is the copy queue */
-    assert_true(w->a->suspended && w->b->suspended && !w->copy->suspended);
-    assert_true(w->p->debugged);
-    assert_int_equal(resume(w, 3), 0);
-    assert_false(w->a->suspended || w->b->suspended);
+    assert_int_equal(resume_first(w, 1), 0);
+    assert_false(w->a->suspended || w->b->suspended || w->copy->suspended);
+    assert_true(second->suspended && w->p->debugged);
+    rescan(w);
+    assert_false(w->a->suspended); /* a scan keeps what is suspended, and only that */
+    assert_int_equal(resume(w), 0);
+    assert_false(second->suspended);
     assert_false(w->p->debugged); /* nothing is left behind */
     unsigned traps = w->k.traps;
-    assert_int_equal(resume(w, 3), 0);
+    assert_int_equal(resume(w), 0);
     assert_int_equal(w->k.traps, traps);
 }
 
@@ -210,7 +222,7 @@ static void test_old_kernel(void **state)
     assert_int_equal(kfd_driver_open(&w->k.io, &w->d, &w->err), 0);
     assert_int_equal(w->d->ops->info(w->d, 0, &info), 0);
     assert_int_equal(info.caps, 0);
-    assert_int_equal(suspend(w, 3), -ENOTSUP);
+    assert_int_equal(suspend(w), -ENOTSUP);
     assert_int_equal(w->k.traps, 0);
 }
 
@@ -218,12 +230,12 @@ static void test_refusals(void **state)
 {
     struct world *w = *state;
     w->p->foreign_tracer = true;
-    assert_int_equal(suspend(w, 3), -EPERM);
+    assert_int_equal(suspend(w), -EPERM);
     assert_int_equal(w->k.traps, 0); /* the debugger's session is not touched */
     w->p->foreign_tracer = false;
 
     w->p->debugged = true; /* it debugs itself */
-    assert_int_equal(suspend(w, 3), -EPERM);
+    assert_int_equal(suspend(w), -EPERM);
     assert_non_null(strstr(w->err.text, "debugger"));
     assert_true(w->p->debugged);
     w->p->debugged = false;
@@ -237,21 +249,23 @@ static void test_refusals(void **state)
                   {99, "unknown"}};
     for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
         w->p->runtime_state = states[i].state;
-        assert_int_equal(suspend(w, 3), -EPERM);
+        assert_int_equal(suspend(w), -EPERM);
         assert_non_null(strstr(w->err.text, states[i].text));
         assert_false(w->p->debugged);
     }
     w->p->runtime_state = KFD_RUNTIME_ENABLED;
-    assert_int_equal(suspend(w, 3), 0);
+    assert_int_equal(suspend(w), 0);
 }
 
 /* A debugger came after we suspended: what was asked runs, and so does the rest. */
 static void test_debugger_comes_later(void **state)
 {
     struct world *w = *state;
-    assert_int_equal(suspend(w, 3), 0);
+    fake_queue(&w->k, w->p, 21, 0x2222, KFD_COMPUTE);
+    rescan(w);
+    assert_int_equal(suspend(w), 0);
     w->p->foreign_tracer = true;
-    assert_int_equal(resume(w, 1), 0);
+    assert_int_equal(resume_first(w, 1), 0);
     assert_false(w->a->suspended || w->b->suspended || w->copy->suspended);
     assert_false(w->p->debugged);
 }
@@ -279,61 +293,76 @@ static void create_another(struct fake_kfd *k)
 static void test_races(void **state)
 {
     struct world *w = *state;
-    /* A queue goes between list and suspend: the others are suspended, and we are told. */
+    /* A queue goes between list and suspend: the others are suspended. */
     w->k.race = destroy_b;
-    assert_int_equal(suspend(w, 3), -ENOENT);
+    assert_int_equal(suspend(w), 0);
     assert_true(w->a->suspended && w->copy->suspended);
     rescan(w);
-    assert_int_equal(w->groups.n, 2);
-    assert_int_equal(resume(w, 2), 0);
+    assert_int_equal(w->groups.v[0].nchannels, 2);
+    assert_int_equal(resume(w), 0);
     assert_false(w->p->debugged);
 
     /* Its number is used again, by a queue that the kernel calls new. */
     w->b = fake_queue(&w->k, w->p, 11, 0x1111, KFD_COMPUTE);
-    rescan(w);
     w->k.race = replace_b;
-    assert_int_equal(suspend(w, 3), 0);
+    assert_int_equal(suspend(w), 0);
     assert_true(w->b->suspended);
-    assert_int_equal(resume(w, 3), 0);
+    assert_int_equal(resume(w), 0);
 
-    /* One comes: it runs until the next scan finds it, and is then suspended beside the others. */
+    /* One comes: it is suspended in the same call. */
     w->k.race = create_another;
-    assert_int_equal(suspend(w, 3), 0);
-    rescan(w);
-    assert_int_equal(w->groups.n, 4);
-    assert_int_equal(suspend(w, 4), 0);
+    assert_int_equal(suspend(w), 0);
     for (size_t i = 0; i < 4; i++)
-        assert_true(w->p->queues[i].suspended);
+        assert_true(w->p->queues[i].there && w->p->queues[i].suspended);
+
+    /* One comes later: the next scan suspends it. */
+    struct fake_queue *late = fake_queue(&w->k, w->p, 13, 0x1111, KFD_COMPUTE);
+    struct fake_queue *elsewhere = fake_queue(&w->k, w->p, 14, 0x2222, KFD_COMPUTE);
+    rescan(w);
+    assert_true(late->suspended);
+    assert_false(elsewhere->suspended);
     assert_int_equal(w->k.enables, 3);
-    assert_int_equal(resume(w, 4), 0);
+    assert_int_equal(resume(w), 0);
+    assert_false(w->p->debugged || late->suspended);
+}
+
+/* Everything is gone before the first look. */
+static void test_no_queues(void **state)
+{
+    struct world *w = *state;
+    fake_queue_destroy(&w->k, w->p, w->a);
+    fake_queue_destroy(&w->k, w->p, w->b);
+    fake_queue_destroy(&w->k, w->p, w->copy);
+    assert_int_equal(suspend(w), -ENOENT);
     assert_false(w->p->debugged);
+    assert_int_equal(resume(w), 0);
 }
 
 static void test_hardware_error(void **state)
 {
     struct world *w = *state;
     w->a->stuck = w->b->stuck = w->copy->stuck = true;
-    assert_int_equal(suspend(w, 3), -EIO);
+    assert_int_equal(suspend(w), -EIO);
     assert_false(w->p->debugged);
     w->a->stuck = w->copy->stuck = false;
-    assert_int_equal(suspend(w, 3), -EIO);
+    assert_int_equal(suspend(w), -EIO);
     assert_non_null(strstr(w->err.text, "queue 11"));
     assert_true(w->a->suspended && w->copy->suspended && !w->b->suspended);
-    assert_int_equal(resume(w, 3), 0);
+    assert_int_equal(resume(w), 0);
     assert_false(w->a->suspended || w->copy->suspended || w->p->debugged);
 }
 
 static void test_target_dies(void **state)
 {
     struct world *w = *state;
-    assert_int_equal(suspend(w, 3), 0);
+    assert_int_equal(suspend(w), 0);
     fake_exit(&w->k, w->p);
     unsigned traps = w->k.traps;
-    assert_int_equal(suspend(w, 3), -ESRCH);
+    assert_int_equal(suspend(w), -ESRCH);
     /* Somebody else gets the pid, and is debugged by somebody: not our affair. */
     struct fake_process *q = fake_process(&w->k, 1, 700, 99);
     q->debugged = true;
-    assert_int_equal(resume(w, 3), 0);
+    assert_int_equal(resume(w), 0);
     w->d->ops->forget(w->d, 700);
     assert_int_equal(w->k.traps, traps);
     assert_true(q->debugged);
@@ -349,23 +378,23 @@ static void test_target_dies_meanwhile(void **state)
 {
     struct world *w = *state;
     w->k.race = exit_700;
-    assert_true(suspend(w, 3) < 0);
-    assert_int_equal(suspend(w, 3), -ESRCH);
-    assert_int_equal(resume(w, 3), 0);
+    assert_true(suspend(w) < 0);
+    assert_int_equal(suspend(w), -ESRCH);
+    assert_int_equal(resume(w), 0);
 }
 
 /* The program replaced itself: queues and debug mode are new. */
 static void test_exec(void **state)
 {
     struct world *w = *state;
-    assert_int_equal(suspend(w, 3), 0);
+    assert_int_equal(suspend(w), 0);
     w->p->debugged = false;
     for (size_t i = 0; i < 3; i++)
         w->p->queues[i].suspended = false;
-    assert_int_equal(suspend(w, 3), 0);
+    assert_int_equal(suspend(w), 0);
     assert_true(w->a->suspended && w->b->suspended && w->p->debugged);
     w->p->debugged = false;
-    assert_int_equal(resume(w, 1), 0);
+    assert_int_equal(resume_first(w, 1), 0);
 }
 
 /* kill -9 of the daemon: the kernel undoes; a restorer's driver finds nothing to do. */
@@ -373,12 +402,12 @@ static void test_we_die(void **state)
 {
     struct world *w = *state;
     struct device_driver *restorer;
-    assert_int_equal(suspend(w, 3), 0);
+    assert_int_equal(suspend(w), 0);
     fake_we_die(&w->k);
     assert_false(w->a->suspended);
     assert_int_equal(kfd_driver_open(&w->k.io, &restorer, &w->err), 0);
     unsigned traps = w->k.traps;
-    assert_int_equal(restorer->ops->resume(restorer, w->all, 3, &w->err), 0);
+    assert_int_equal(restorer->ops->resume(restorer, w->all, w->groups.n, &w->err), 0);
     assert_int_equal(w->k.traps, traps);
     device_close(restorer);
 }
@@ -386,10 +415,10 @@ static void test_we_die(void **state)
 static void test_close_and_forget(void **state)
 {
     struct world *w = *state;
-    assert_int_equal(suspend(w, 2), 0);
+    assert_int_equal(suspend(w), 0);
     w->d->ops->forget(w->d, 700);
     assert_false(w->p->debugged || w->a->suspended);
-    assert_int_equal(suspend(w, 3), 0);
+    assert_int_equal(suspend(w), 0);
     device_close(w->d);
     assert_false(w->p->debugged || w->a->suspended || w->b->suspended);
     assert_int_equal(kfd_driver_open(&w->k.io, &w->d, &w->err), 0);
@@ -417,6 +446,7 @@ int main(void)
         T(test_refusals),
         T(test_debugger_comes_later),
         T(test_races),
+        T(test_no_queues),
         T(test_hardware_error),
         T(test_target_dies),
         T(test_target_dies_meanwhile),

@@ -12,7 +12,11 @@
  *  - A process that a debugger traces is refused before anything is asked of KFD, because a second
  *    ENABLE would take the debugger's name off the target.
  *  - Debug mode costs the target something (some chips mask compute units, some debug one process
- *    at a time), so it is left as soon as nothing of the process is suspended. */
+ *    at a time), so it is left as soon as nothing of the process is suspended.
+ *
+ * A group is all queues of a process on one GPU: a program's streams are spread over several queues
+ * that wait for each other. Suspending one means the queues it has then; those it makes while it is
+ * suspended are found by the next scan, which suspends them too. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -23,8 +27,10 @@
 
 struct kfd_hold { /* a process in debug mode through us */
     struct proc_id proc;
+    uint32_t gpus; /* bits: suspended there */
     uint32_t n;
     uint32_t queues[HOLD_QUEUES_MAX]; /* suspended */
+    uint32_t gpu[HOLD_QUEUES_MAX];    /* of each */
 };
 
 struct kfd_driver {
@@ -133,6 +139,7 @@ static void hold_remove(struct kfd_hold *h, uint32_t queue)
     for (uint32_t i = 0; i < h->n; i++) {
         if (h->queues[i] == queue) {
             h->queues[i] = h->queues[--h->n];
+            h->gpu[i] = h->gpu[h->n];
             return;
         }
     }
@@ -231,19 +238,57 @@ static int gone(struct proc_id proc, struct error *err)
     return error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);
 }
 
+static int list_queues(struct kfd_driver *d, struct proc_id proc, struct group_list *queues,
+                       struct error *err)
+{
+    int r = kfd_queues(d->io.sysfs, &d->gpus, proc, queues);
+    if (r == 0 && !d->io.alive(d->io.ctx, proc)) /* they may be a later process's */
+        return gone(proc, err);
+    return r < 0 ? error_set(err, r, "listing the queues of process %d in %s: %s", (int)proc.pid,
+                             d->io.sysfs, strerror(-r))
+                 : 0;
+}
+
+static int suspend_on(struct kfd_driver *d, struct proc_id proc, uint32_t gpus, struct error *err);
+
+/* A process without compute queues on a GPU has nothing to schedule there yet. */
+static int add_group(const struct kfd_driver *d, const struct group_list *queues, uint32_t gpu,
+                     struct group_list *out)
+{
+    struct device_group g = {.kind = GROUP_COPY};
+    for (size_t i = 0; i < queues->n; i++) {
+        const struct device_group *q = &queues->v[i];
+        if (q->gpu != gpu)
+            continue;
+        g.proc = q->proc;
+        g.kind = q->kind == GROUP_COMPUTE ? GROUP_COMPUTE : g.kind;
+        if (g.nchannels < GROUP_CHANNELS_MAX) /* told, not relied on */
+            g.channels[g.nchannels++] = q->channels[0];
+    }
+    if (g.kind != GROUP_COMPUTE)
+        return 0;
+    g.gpu = gpu;
+    g.handles[0] = d->gpus.v[gpu].gpu_id;
+    g.key = (uint64_t)(uint32_t)g.proc.pid << 32 | g.handles[0];
+    return group_list_push(out, &g);
+}
+
 static int amd_scan(struct device_driver *base, struct proc_id proc, struct group_list *out,
                     struct error *err)
 {
     struct kfd_driver *d = kfd(base);
-    size_t before = out->n;
-    int r = kfd_queues(d->io.sysfs, &d->gpus, proc, out);
-    if (r == 0 && !d->io.alive(d->io.ctx, proc)) {
-        out->n = before; /* they may be a later process's */
-        return gone(proc, err);
-    }
-    return r < 0 ? error_set(err, r, "listing the queues of process %d in %s: %s", (int)proc.pid,
-                             d->io.sysfs, strerror(-r))
-                 : 0;
+    struct group_list queues = {0};
+    const struct kfd_hold *h = hold_find(d, proc);
+    bool more = false;
+    int r = list_queues(d, proc, &queues, err);
+    for (uint32_t gpu = 0; gpu < d->gpus.n && r == 0; gpu++)
+        r = add_group(d, &queues, gpu, out);
+    for (size_t i = 0; h && i < queues.n; i++)
+        more |= (h->gpus >> queues.v[i].gpu & 1) && !hold_has(h, queues.v[i].channels[0]);
+    group_list_free(&queues);
+    if (r == 0 && more)
+        suspend_on(d, proc, h->gpus, NULL); /* the next scan tries again */
+    return r;
 }
 
 static void amd_forget(struct device_driver *base, pid_t pid)
@@ -287,7 +332,7 @@ struct call {
     struct kfd_driver *d;
     struct kfd_hold *hold;
     bool suspend, enabled; /* enabled: into debug mode by this call */
-    uint32_t n, queues[HOLD_QUEUES_MAX];
+    uint32_t n, queues[HOLD_QUEUES_MAX], gpu[HOLD_QUEUES_MAX];
     struct error err;
 };
 
@@ -347,8 +392,10 @@ static int settle(struct call *c, const uint32_t *queues)
         bool known = hold_has(c->hold, number);
         if (!c->suspend && !(flags & KFD_QUEUE_ERROR))
             hold_remove(c->hold, number);
-        else if (c->suspend && !flags && !known && c->hold->n < HOLD_QUEUES_MAX)
+        else if (c->suspend && !flags && !known && c->hold->n < HOLD_QUEUES_MAX) {
+            c->hold->gpu[c->hold->n] = c->gpu[i];
             c->hold->queues[c->hold->n++] = number;
+        }
         if (!flags || result < 0 || (!c->suspend && !(flags & KFD_QUEUE_ERROR)))
             continue;
         bool hardware = flags & KFD_QUEUE_ERROR;
@@ -421,10 +468,55 @@ static int perform(struct call *c, struct error *err)
     return r < 0 ? error_set(err, r, "%s", c->err.text) : 0;
 }
 
+/* The queues that the process has on these GPUs now, new ones and those held already alike.
+ * -ENOENT: one went meanwhile. */
+static int suspend_queues(struct kfd_driver *d, struct kfd_hold *h, uint32_t gpus, bool first,
+                          bool *more, struct error *err)
+{
+    struct call c = {.d = d, .suspend = true, .hold = h};
+    struct group_list queues = {0};
+    int r = list_queues(d, h->proc, &queues, err);
+    for (size_t i = 0; i < queues.n && c.n < HOLD_QUEUES_MAX; i++) {
+        if (!(gpus >> queues.v[i].gpu & 1))
+            continue;
+        c.gpu[c.n] = queues.v[i].gpu;
+        c.queues[c.n++] = queues.v[i].channels[0];
+    }
+    *more = false;
+    for (uint32_t i = 0; i < c.n; i++)
+        *more |= !hold_has(h, c.queues[i]);
+    group_list_free(&queues);
+    if (r == 0 && c.n && (first || *more)) /* each call rebuilds the run list */
+        r = perform(&c, err);
+    if (c.enabled && h->n == 0) /* leave no debug mode behind that holds nothing */
+        trap_disable(d, h->proc.pid);
+    return r;
+}
+
+static int suspend_on(struct kfd_driver *d, struct proc_id proc, uint32_t gpus, struct error *err)
+{
+    enum { TRIES = 8 }; /* a program that makes queues all the time is caught by later scans */
+    struct kfd_hold *h = hold_find(d, proc);
+    if (!h && !(h = hold_add(d, proc)))
+        return error_set(err, -ENOMEM, "out of memory");
+    struct error e = {""};
+    bool more = true;
+    int r = 0;
+    for (int i = 0; i < TRIES && more && (r == 0 || r == -ENOENT); i++)
+        r = suspend_queues(d, h, gpus, i == 0, &more, &e);
+    if (r == 0 && h->n == 0)
+        r = error_set(&e, -ENOENT, "process %d has no queues left", (int)proc.pid);
+    h->gpus |= gpus;
+    if (h->n == 0)
+        hold_drop(d, h);
+    return r < 0 ? error_set(err, r, "%s", e.text) : 0;
+}
+
 static int amd_suspend(struct device_driver *base, const struct device_group *const *g, size_t n,
                        struct error *err)
 {
     struct kfd_driver *d = kfd(base);
+    uint32_t gpus = 0;
     if (n == 0)
         return 0;
     if (!can_suspend(d))
@@ -432,22 +524,9 @@ static int amd_suspend(struct device_driver *base, const struct device_group *co
                          "this kernel's KFD (interface %u.%u) cannot suspend queues: 1.%u is "
                          "needed (Linux 6.5)",
                          d->version.major, d->version.minor, KFD_DEBUG_MINOR);
-    if (n > HOLD_QUEUES_MAX)
-        return error_set(err, -EINVAL, "%zu queues at once", n);
-    if (!d->io.alive(d->io.ctx, g[0]->proc))
-        return gone(g[0]->proc, err);
-    struct call c = {.d = d, .suspend = true, .hold = hold_find(d, g[0]->proc)};
-    if (!c.hold && !(c.hold = hold_add(d, g[0]->proc)))
-        return error_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < n; i++)
-        c.queues[c.n++] = g[i]->channels[0];
-    int r = perform(&c, err);
-    if (c.hold->n == 0) { /* leave no debug mode behind that holds nothing */
-        if (c.enabled)
-            trap_disable(d, c.hold->proc.pid);
-        hold_drop(d, c.hold);
-    }
-    return r;
+        gpus |= g[i]->gpu < d->gpus.n ? 1U << g[i]->gpu : 0;
+    return suspend_on(d, g[0]->proc, gpus, err);
 }
 
 /* What no instance in this process suspended is not suspended: the kernel saw to it. */
@@ -458,9 +537,11 @@ static int amd_resume(struct device_driver *base, const struct device_group *con
     struct call c = {.d = d, .hold = n ? hold_find(d, g[0]->proc) : NULL};
     if (!c.hold)
         return 0;
-    for (size_t i = 0; i < n && c.n < HOLD_QUEUES_MAX; i++) {
-        if (hold_has(c.hold, g[i]->channels[0]))
-            c.queues[c.n++] = g[i]->channels[0];
+    for (size_t i = 0; i < n; i++)
+        c.hold->gpus &= g[i]->gpu < d->gpus.n ? ~(1U << g[i]->gpu) : ~0U;
+    for (uint32_t i = 0; i < c.hold->n; i++) {
+        if (!(c.hold->gpus >> c.hold->gpu[i] & 1))
+            c.queues[c.n++] = c.hold->queues[i];
     }
     if (c.n == 0)
         return 0;
