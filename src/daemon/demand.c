@@ -141,19 +141,21 @@ static void activity_demand(struct manager *m, uint32_t job, unsigned d, uint64_
     tell(m, job, d, false);
 }
 
-/* For latency budgets: how often jobs below the latency class got the GPU, and how long those had
- * it. */
+/* For latency budgets: how long latency jobs had the GPU, and how often jobs below got it back from
+ * them. A batch job that leaves gaps of its own starts more often than that, and so may a latency
+ * job that finds the GPU idle: the rarer of both is closer. */
 static void activity_tell(struct manager *m, unsigned d, uint64_t window_ns)
 {
     struct core_event ev = {.type = EV_ACTIVITY, .device = d, .window_ns = window_ns};
+    uint64_t upper = 0, lower = 0;
     for (uint32_t i = 0; i < m->jobs_end; i++) {
         if (!m->jobs[i].j.root.pid)
             continue;
-        if (m->jobs[i].j.class == CLASS_LATENCY)
-            ev.busy_ns += m->jobs[i].on[d].busy_ns;
-        else
-            ev.returns += m->jobs[i].on[d].bursts;
+        bool latency = m->jobs[i].j.class == CLASS_LATENCY;
+        *(latency ? &upper : &lower) += m->jobs[i].on[d].bursts;
+        ev.busy_ns += latency ? m->jobs[i].on[d].busy_ns : 0;
     }
+    ev.returns = (uint32_t)min_u64(upper, lower);
     ev.busy_ns = min_u64(ev.busy_ns, window_ns);
     mgr_core(m, ev);
     m->dirty[d] = true;

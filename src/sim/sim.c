@@ -117,20 +117,21 @@ static void completions(struct sim *m)
 static void look(struct sim *m)
 {
     struct core_event ev = {.type = EV_ACTIVITY, .window_ns = LOOK_NS};
+    uint64_t upper = 0, lower = 0;
     for (uint32_t j = 0; j < m->n; j++) {
         struct state *st = &m->st[j];
         struct engine_group_info info;
         if (!st->present || engine_group_info(m->e, st->group, &info) < 0)
             continue;
-        if (m->s->jobs[j].class == CLASS_LATENCY)
-            ev.busy_ns += info.busy_ns - st->seen_ns;
-        else
-            ev.returns += (uint32_t)(info.bursts - st->bursts);
+        bool latency = m->s->jobs[j].class == CLASS_LATENCY;
+        *(latency ? &upper : &lower) += info.bursts - st->bursts;
+        ev.busy_ns += latency ? info.busy_ns - st->seen_ns : 0;
         st->seen_ns = info.busy_ns;
         st->bursts = info.bursts;
     }
     m->look_at = m->now + LOOK_NS;
     ev.busy_ns = ev.busy_ns < LOOK_NS ? ev.busy_ns : LOOK_NS;
+    ev.returns = (uint32_t)(upper < lower ? upper : lower);
     if (!m->s->blind)
         event(m, ev);
 }
