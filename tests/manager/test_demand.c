@@ -120,13 +120,47 @@ static void test_activity_not_asked(void **state)
     assert_int_equal(f->d.activity_calls, 0);
 }
 
+/* Bursts are told ten times a second. */
+static void test_budget_by_activity(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    three_active_jobs(f, p);
+    end(f, p[2]);
+    uint32_t job = manager_job_of(f->m, p[0]);
+    assert_int_equal(manager_change(f->m, job, CLASS_LATENCY, WEIGHT_DEFAULT, 2500), 0);
+    on(f, p[0])->bursts = on(f, p[1])->bursts = 100; /* 1000 requests/s */
+    f->d.activity_calls = 0;
+    ticks(f, 3000);
+    assert_in_range(f->d.activity_calls, 25, 35);
+    assert_in_range(on(f, p[1])->timeslice_us, 1000, 2140);
+    /* Few requests, and a batch job with gaps of its own; then the other way round. */
+    on(f, p[0])->bursts = 1;
+    ticks(f, 3000);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
+    on(f, p[0])->bursts = 100;
+    on(f, p[1])->bursts = 1;
+    ticks(f, 3000);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
+    /* The driver does not see everything: what it had stays. */
+    on(f, p[1])->bursts = 100;
+    f->d.incomplete = true;
+    ticks(f, 3000);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
+    f->d.incomplete = false;
+    ticks(f, 3000);
+    assert_in_range(on(f, p[1])->timeslice_us, 1000, 2140);
+    assert_int_equal(manager_change(f->m, job, CLASS_LATENCY, WEIGHT_DEFAULT, 0), 0);
+    ticks(f, 100);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_idle_jobs_yield_turns),
-        T(test_activity_tells_idle_jobs),
-        T(test_activity_that_says_nothing),
-        T(test_activity_not_asked),
+        T(test_idle_jobs_yield_turns),      T(test_activity_tells_idle_jobs),
+        T(test_activity_that_says_nothing), T(test_activity_not_asked),
+        T(test_budget_by_activity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
