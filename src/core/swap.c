@@ -47,7 +47,6 @@ static uint32_t leaver(const struct swap_job *jobs, uint32_t n, uint64_t shortag
             return CORE_NONE; /* everybody's leaving would not help */
     }
     uint64_t surplus = sum - shortage;
-    sum = 0;
     for (uint32_t i = next_to_leave(jobs, n, CORE_NONE); i != CORE_NONE;
          i = next_to_leave(jobs, n, i)) {
         if (jobs[i].bytes > surplus)
@@ -94,7 +93,7 @@ bool swap_room(const struct swap_device *d, const struct swap_job *jobs, uint32_
 {
     uint64_t before = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (jobs[i].class < jobs[job].class || (jobs[i].class == jobs[job].class && i < job))
+        if (jobs[i].class < jobs[job].class || (i < job && jobs[i].class == jobs[job].class))
             before += jobs[i].need_bytes;
     }
     return before + jobs[job].need_bytes <= d->free_bytes;

@@ -305,15 +305,15 @@ static int check_gpus(struct device_driver *d, const struct swap_order *o, struc
             need[g] += (uint64_t)((double)p->bytes[g] * factor);
     }
     for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++) {
-        uint64_t spare = 0;
+        uint64_t spare = 0, all = need[g] + GPU_MARGIN(need[g]);
         int r = need[g] ? d->ops->memory_free(d, g, &spare, err) : 0;
         if (r < 0)
             return r;
-        if (need[g] && need[g] + GPU_MARGIN(need[g]) > spare)
+        if (need[g] && all > spare)
             return error_set(err, -ENOMEM,
                              "no room on GPU %u: %.1f GiB are needed and %.1f GiB are free; it "
                              "stays in host memory",
-                             g, GIB(need[g] + GPU_MARGIN(need[g])), GIB(spare));
+                             g, GIB(all), GIB(spare));
     }
     return 0;
 }
@@ -327,11 +327,12 @@ static int carry_out(const struct swap_order *o, struct error *err)
         return r;
     for (uint32_t i = 0; i < o->n; i++)
         procs[i] = o->v[i].proc;
-    if (!d->ops->swap_out || !d->ops->swap_in || !d->ops->swap_state || !d->ops->memory_free)
+    bool can = d->ops->swap_out && d->ops->swap_in && d->ops->swap_state && d->ops->memory_free;
+    if (!can)
         r = error_set(err, -ENOTSUP, "the driver for %s GPUs cannot swap", d->ops->name);
     if (r == 0)
         r = o->out ? check_host(o, err) : check_gpus(d, o, err);
-    if (r == 0)
+    if (r == 0 && can)
         r = o->out ? d->ops->swap_out(d, procs, o->n, o->lock_ms, err)
                    : d->ops->swap_in(d, procs, o->n, err);
     device_close(d);

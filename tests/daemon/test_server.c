@@ -257,7 +257,7 @@ static void policies(void **state)
         POLICY("\"params\":{\"floor\":0.7},\"name\":\"priority\""),
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-        assert_int_equal(code(ask(e, fd, bad[i])), EINVAL);
+        assert_int_equal(code(ask(e, fd, "%s", bad[i])), EINVAL);
         assert_int_equal(e->m->params.rotation_us, 500000);
         assert_true(e->m->params.floor == 0.25);
         assert_string_equal(e->m->policy, "shares");

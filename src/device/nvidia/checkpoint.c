@@ -135,7 +135,7 @@ static int bring_in(const struct cuda *c, const struct proc_id *procs, size_t n,
 {
     struct cu_other_args args = {{0}};
     int first = 0;
-    for (size_t i = 0; i < 2 * n; i++) {
+    for (size_t i = 0; n && i < 2 * n; i++) {
         struct proc_id proc = procs[i % n];
         enum swap_state s = SWAP_RUNNING;
         struct error e = {""};
@@ -164,7 +164,7 @@ int nv_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, 
                 struct error *err)
 {
     (void)d;
-    struct cuda c;
+    struct cuda c = {0};
     int r = cuda_open(&c, err);
     if (r < 0)
         return r;
@@ -202,7 +202,7 @@ int nv_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, 
 int nv_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n, struct error *err)
 {
     (void)d;
-    struct cuda c;
+    struct cuda c = {0};
     int r = cuda_open(&c, err);
     return r < 0 ? r : bring_in(&c, procs, n, err);
 }
@@ -211,7 +211,7 @@ int nv_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state 
                   struct error *err)
 {
     (void)d;
-    struct cuda c;
+    struct cuda c = {0};
     int r = cuda_open(&c, err);
     if (r == 0 && !proc_alive(proc))
         r = error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);

@@ -44,7 +44,7 @@ static int bring_in(struct device_driver *d, const struct proc_id *procs, size_t
                     struct error *err)
 {
     int first = 0;
-    for (size_t i = 0; i < 2 * n; i++) {
+    for (size_t i = 0; n && i < 2 * n; i++) {
         struct error e = {""};
         int s = step(d, procs[i % n], SOFT_SWAP_STATE, 0, &e), r = s < 0 ? s : 0;
         /* What is under way may yet change the state. */
