@@ -85,11 +85,25 @@ static bool header_ok(const struct header *h)
            h->groups == JOURNAL_GROUPS && memcmp(h->boot_id, id, sizeof(id)) == 0;
 }
 
+/* FNV-1a. */
+static uint32_t sum_of(const void *data, size_t size)
+{
+    const unsigned char *p = data;
+    uint32_t h = 2166136261U;
+    for (size_t i = 0; i < size; i++)
+        h = (h ^ p[i]) * 16777619U;
+    return h;
+}
+
+#define JOB_SUM(r)   sum_of((r), offsetof(struct journal_job, sum))
+#define GROUP_SUM(r) sum_of(&(r)->group, sizeof((r)->group))
+
 static bool job_ok(const struct journal_job *r)
 {
     return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN &&
            r->weight <= WEIGHT_MAX && r->budget_us <= BUDGET_MAX_US && r->paused <= 1 &&
-           r->number <= NUMBER_MAX && memchr(r->name, '\0', sizeof(r->name));
+           r->number <= NUMBER_MAX && memchr(r->name, '\0', sizeof(r->name)) &&
+           r->sum == JOB_SUM(r);
 }
 
 static bool swap_ok(const struct journal_swap *r)
@@ -113,16 +127,6 @@ static uint32_t flags_of(const struct journal_group *r)
 {
     uint32_t state = r->state, flags = state & FLAGS_ALL;
     return state == (flags | ~flags << 16) ? flags : 0;
-}
-
-/* FNV-1a. */
-static uint32_t sum_of(const struct device_group *g)
-{
-    const unsigned char *p = (const unsigned char *)g;
-    uint32_t h = 2166136261U;
-    for (size_t i = 0; i < sizeof(*g); i++)
-        h = (h ^ p[i]) * 16777619U;
-    return h;
 }
 
 /* The file is mapped to its greatest size; what counts is how much of it is there. */
@@ -184,7 +188,7 @@ static void tidy(struct journal *j)
     for (uint32_t i = 0; i < j->groups_reserved; i++) {
         struct journal_group *g = group_at(j, i);
         uint32_t flags = flags_of(g);
-        if (flags && group_ok(g) && ((flags & JG_MOVING) || g->sum == sum_of(&g->group))) {
+        if (flags && group_ok(g) && ((flags & JG_MOVING) || g->sum == GROUP_SUM(g))) {
             j->groups_end = i + 1;
         } else if (g->state) {
             j->damaged = true;
@@ -376,9 +380,11 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
     atomic_signal_fence(memory_order_seq_cst);
     if (!job)
         return;
-    struct journal_job copy = *job;
+    struct journal_job copy;
+    memcpy(&copy, job, sizeof(copy)); /* what is between the members is summed too */
+    copy.sum = JOB_SUM(&copy);
     copy.root.pid = 0;
-    *r = copy;
+    memcpy(r, &copy, sizeof(*r));
     atomic_signal_fence(memory_order_seq_cst);
     r->root.pid = job->root.pid;
     if (slot >= j->jobs_end)
@@ -431,7 +437,7 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
     struct journal_group *r = group_at(j, slot);
     if (flags && !r->state) {
         r->group = *g;
-        r->sum = sum_of(&r->group); /* with whatever is between its members */
+        r->sum = GROUP_SUM(r); /* with whatever is between its members */
         atomic_signal_fence(memory_order_seq_cst);
     } else if (flags && memcmp(r->group.channels, g->channels, sizeof(g->channels)) != 0) {
         /* A living group whose channels changed: the list first, its length last. */
@@ -439,7 +445,7 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
         memcpy(r->group.channels, g->channels, sizeof(r->group.channels));
         atomic_signal_fence(memory_order_seq_cst);
         r->group.nchannels = g->nchannels;
-        r->sum = sum_of(&r->group);
+        r->sum = GROUP_SUM(r);
         atomic_signal_fence(memory_order_seq_cst);
     }
     set_flags(r, flags);

@@ -34,6 +34,7 @@ struct journal_job {
     uint32_t paused_by; /* that person's uid */
     uint64_t number;    /* what `cede ps` shows; never reused while the machine is up */
     char name[JOB_NAME_MAX];
+    uint32_t sum; /* of all above: journal_put_job() fills it in */
 };
 
 enum journal_group_flags {
