@@ -1,0 +1,99 @@
+/* Swapping on the software GPU, through the driver: memory is freed and taken again, a swapped
+ * program's work waits and is done afterwards, and every half-way state leads back. */
+#include "fixture.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MIB (1 << 20)
+
+static uint64_t room(struct device_driver *d)
+{
+    uint64_t bytes = 0;
+    assert_int_equal(d->ops->memory_free(d, 0, &bytes, NULL), 0);
+    return bytes;
+}
+
+static enum swap_state state_of(struct device_driver *d)
+{
+    enum swap_state s = SWAP_FAILED;
+    assert_int_equal(d->ops->swap_state(d, id_of(getpid()), &s, NULL), 0);
+    return s;
+}
+
+static void test_out_and_in(void **state)
+{
+    struct fixture *f = *state;
+    struct device_driver *d = driver(f);
+    struct soft_client *c = client(f, 0);
+    struct proc_id me = id_of(getpid());
+    struct soft_completion k;
+    uint64_t before = room(d);
+    assert_int_equal(soft_client_alloc(c, 64 * MIB), 0);
+    assert_int_equal(room(d), before - 64 * MIB);
+
+    assert_int_equal(d->ops->swap_out(d, &me, 1, 1000, NULL), 0);
+    assert_int_equal(state_of(d), SWAP_OUT);
+    assert_int_equal(room(d), before);
+    struct group_list l = scan(d, getpid());
+    assert_int_equal(l.n, 0); /* it has nothing on the GPU */
+    group_list_free(&l);
+    submit(c, 1 * MS, 1);
+    assert_int_equal(soft_client_wait(c, 50, &k), -ETIMEDOUT);
+
+    assert_int_equal(d->ops->swap_in(d, &me, 1, NULL), 0);
+    assert_int_equal(state_of(d), SWAP_RUNNING);
+    assert_int_equal(room(d), before - 64 * MIB);
+    wait_for(c);
+    l = scan(d, getpid());
+    assert_true(l.n > 0);
+    group_list_free(&l);
+    assert_int_equal(d->ops->swap_in(d, &me, 1, NULL), 0); /* is there already */
+    soft_client_close(c);
+    device_close(d);
+}
+
+static void test_suspended_is_refused_and_runs_on(void **state)
+{
+    struct fixture *f = *state;
+    struct device_driver *d = driver(f);
+    struct soft_client *c = client(f, 0);
+    struct proc_id me = id_of(getpid());
+    struct group_list l = scan(d, getpid());
+    assert_int_equal(switch_groups(d, &l, 1, true), 0);
+    submit(c, 1 * MS, 1);
+    assert_int_equal(d->ops->swap_out(d, &me, 1, 20, NULL), -ETIMEDOUT);
+    assert_int_equal(state_of(d), SWAP_RUNNING);
+    assert_int_equal(switch_groups(d, &l, 1, false), 0);
+    wait_for(c);
+    group_list_free(&l);
+    soft_client_close(c);
+    device_close(d);
+}
+
+static void test_no_room(void **state)
+{
+    struct fixture *f = *state;
+    struct device_driver *d = driver(f);
+    struct soft_client *c = client(f, 0);
+    int64_t all = (int64_t)room(d);
+    assert_int_equal(soft_client_alloc(c, all + 1), -ENOMEM);
+    assert_int_equal(soft_client_alloc(c, all), 0);
+    assert_int_equal(room(d), 0);
+    assert_int_equal(soft_client_alloc(c, -all), 0);
+    assert_int_equal(room(d), all);
+    assert_int_equal(soft_client_alloc(c, -1), -EINVAL);
+    soft_client_close(c);
+    device_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        end_to_end(test_out_and_in),
+        end_to_end(test_suspended_is_refused_and_runs_on),
+        end_to_end(test_no_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
