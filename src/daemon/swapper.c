@@ -303,6 +303,8 @@ static int check_gpus(struct device_driver *d, const struct swap_order *o, struc
         double factor = had && grown > (double)had ? grown / (double)had : 1;
         for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++)
             need[g] += (uint64_t)((double)p->bytes[g] * factor);
+        if (!had) /* not on record: at most all of its memory */
+            need[0] += now;
     }
     for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++) {
         uint64_t spare = 0, all = need[g] + GPU_MARGIN(need[g]);
