@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "load/ops.h"
+#include "load/works.h"
 
 #define ANY   (LOAD_LATENCY | LOAD_BATCH | LOAD_CALIBRATE)
 #define LOADS (LOAD_LATENCY | LOAD_BATCH)
@@ -41,7 +42,9 @@ static const struct option {
     {"memory", LOADS, NUMBER, AT(memory), 4, 1ULL << 40,
      "bytes to hold and fill besides; with --verify looked through at the end (nvidia)"},
     {"verify", LOADS, FLAG, AT(verify), 0, 0, "check at the end that every kernel did its work"},
-    {"requests", LOAD_LATENCY, NUMBER, AT(requests), 1, 1e9, "number of requests"},
+    {"requests", LOADS, NUMBER, AT(requests), 1, 1e9, "end after so many requests, or kernels"},
+    {"work", LOADS, TEXT, AT(work), 0, 0,
+     "what a kernel does: spin (default), blackscholes or euler"},
     {"period-us", LOAD_LATENCY, NUMBER, AT(period_us), 1, 1e9, "a request every (default 10000)"},
     {"kernels", LOAD_LATENCY, NUMBER, AT(kernels), 1, LOAD_DEPTH_MAX, "kernels a request"},
     {"gap-us", LOAD_LATENCY, NUMBER, AT(gap_us), 0, 1e9,
@@ -121,8 +124,6 @@ static int parse(int argc, char **argv, struct load_options *o, bool *help, stru
         return error_set(err, -EINVAL,
                          "%s%s: the first argument must be latency, batch or calibrate",
                          *role ? "unknown role " : "no role", role);
-    if (o->role == LOAD_LATENCY)
-        o->kernel_us = 100;
 
     for (int i = 2; i < argc; i++) {
         const struct option *opt = NULL;
@@ -151,6 +152,13 @@ static int parse(int argc, char **argv, struct load_options *o, bool *help, stru
         if (r)
             return r;
     }
+    if (o->work && strcmp(o->work, "spin") == 0)
+        o->work = NULL;
+    const struct load_work *work = o->work ? load_work(o->work) : NULL;
+    if (o->work && !work)
+        return error_set(err, -EINVAL, "--work %s: must be spin, blackscholes or euler", o->work);
+    if (o->kernel_us == 0)
+        o->kernel_us = work ? work->kernel_us : o->role == LOAD_LATENCY ? 100 : 500;
     o->poisson = o->arrivals && strcmp(o->arrivals, "poisson") == 0;
     if (o->arrivals && !o->poisson && strcmp(o->arrivals, "periodic") != 0)
         return error_set(err, -EINVAL, "--arrivals %s: must be periodic or poisson", o->arrivals);
@@ -250,12 +258,8 @@ static int run(const struct load_options *o, const struct load_ops *ops, struct 
 
 int load_main(int argc, char **argv)
 {
-    struct load_options o = {.device = "auto",
-                             .contexts = 1,
-                             .kernel_us = 500,
-                             .sm_fraction = 1,
-                             .period_us = 10000,
-                             .kernels = 1};
+    struct load_options o = {
+        .device = "auto", .contexts = 1, .sm_fraction = 1, .period_us = 10000, .kernels = 1};
     struct error err = {""};
     bool help = false, abandoned = false;
     const struct load_ops *ops = NULL;

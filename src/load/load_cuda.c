@@ -8,92 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "load/ops.h"
+#include "load/cuda.h"
 #include "load/ptx.h"
-
-/* A calibration or warm-up kernel takes ms; this long means suspended or hung. */
-#define SETUP_NS   (30 * NSEC_PER_SEC)
-#define SETUP_HINT "is this program suspended, or the GPU hung (nvidia-smi)?"
-
-/* From the driver API's reference; the suffixes are the names under which libcuda exports the
- * present versions of these calls. */
-typedef int cu_result, cu_device;
-typedef unsigned long long cu_pointer;
-typedef struct cu_ctx *cu_context;
-typedef struct cu_mod *cu_module;
-typedef struct cu_func *cu_function;
-typedef struct cu_str *cu_stream;
-typedef struct cu_ev *cu_event;
-
-enum { CU_OUT_OF_MEMORY = 2, CU_NOT_READY = 600 };
-enum { CU_CTX_SCHED_SPIN = 1, CU_CTX_SCHED_BLOCKING_SYNC = 4 };
-enum { CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2 };
-enum { CU_STREAM_NON_BLOCKING = 1 };
-enum { CU_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16 };
-
-#define CUDA_CALLS(X)                                                                              \
-    X(init, "cuInit", (unsigned flags))                                                            \
-    X(error_name, "cuGetErrorName", (cu_result r, const char **s))                                 \
-    X(error_text, "cuGetErrorString", (cu_result r, const char **s))                               \
-    X(device_get, "cuDeviceGet", (cu_device * d, int ordinal))                                     \
-    X(device_attribute, "cuDeviceGetAttribute", (int *v, int attribute, cu_device d))              \
-    X(ctx_create, "cuCtxCreate_v2", (cu_context * c, unsigned flags, cu_device d))                 \
-    X(ctx_destroy, "cuCtxDestroy_v2", (cu_context c))                                              \
-    X(module_load, "cuModuleLoadData", (cu_module * m, const void *image))                         \
-    X(module_function, "cuModuleGetFunction", (cu_function * f, cu_module m, const char *name))    \
-    X(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                                    \
-      (int *blocks, cu_function f, int threads, size_t shared_bytes))                              \
-    X(mem_alloc, "cuMemAlloc_v2", (cu_pointer * p, size_t bytes))                                  \
-    X(mem_alloc_host, "cuMemAllocHost_v2", (void **p, size_t bytes))                               \
-    X(copy_out, "cuMemcpyDtoH_v2", (void *dst, cu_pointer src, size_t bytes))                      \
-    X(copy_in_async, "cuMemcpyHtoDAsync_v2",                                                       \
-      (cu_pointer dst, const void *src, size_t bytes, cu_stream s))                                \
-    X(copy_out_async, "cuMemcpyDtoHAsync_v2",                                                      \
-      (void *dst, cu_pointer src, size_t bytes, cu_stream s))                                      \
-    X(stream_create, "cuStreamCreate", (cu_stream * s, unsigned flags))                            \
-    X(stream_query, "cuStreamQuery", (cu_stream s))                                                \
-    X(event_create, "cuEventCreate", (cu_event * e, unsigned flags))                               \
-    X(event_record, "cuEventRecord", (cu_event e, cu_stream s))                                    \
-    X(event_query, "cuEventQuery", (cu_event e))                                                   \
-    X(launch, "cuLaunchKernel",                                                                    \
-      (cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,             \
-       unsigned bz, unsigned shared_bytes, cu_stream s, void **params, void **extra))
-
-struct cuda_calls {
-#define X(field, symbol, args) cu_result(*field) args;
-    CUDA_CALLS(X)
-#undef X
-};
-
-struct cuda {
-    struct load_gpu base;
-    struct cuda_calls cu;
-    cu_context *contexts; /* the last is used; each owns what was made in it */
-    uint64_t ncontexts;
-    cu_function function;
-    cu_stream stream;
-    unsigned blocks;
-    cu_pointer state;    /* a word a thread */
-    uint64_t steps;      /* of the generator that the state must have made */
-    uint32_t iterations; /* of one kernel */
-    bool spin, verify;
-
-    cu_function hold_fill, hold_check;
-    cu_pointer hold, hold_wrong; /* --memory, and a count of its words that are not as filled */
-    uint64_t hold_words;
-
-    cu_pointer copy;
-    unsigned char *copy_in, *copy_out; /* pinned */
-    size_t copy_bytes;
-    unsigned char pattern;
-    bool copying_out, copy_wrong;
-
-    /* Pieces in flight, as counters into the rings. */
-    uint64_t head, tail, slots;
-    uint64_t *submit_ns;
-    cu_event *events; /* batch only */
-    uint64_t poll_ns;
-};
 
 static const struct {
     cu_result code;
@@ -121,8 +37,7 @@ static const struct {
           "(nvidia-modprobe -u -c 0 makes them)"},
 };
 
-/* 0, or a negative errno with "cannot WHAT: NAME (text): advice". */
-static int check(const struct cuda *g, cu_result r, const char *what, struct error *err)
+int cuda_check(const struct cuda *g, cu_result r, const char *what, struct error *err)
 {
     if (r == 0)
         return 0;
@@ -172,7 +87,7 @@ static int load_library(struct cuda *g, struct error *err)
 static int launch(struct cuda *g, uint32_t iterations, struct error *err)
 {
     void *params[] = {&g->state, &iterations};
-    int r = check(
+    int r = cuda_check(
         g,
         g->cu.launch(g->function, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, g->stream, params, NULL),
         "launch a kernel", err);
@@ -181,15 +96,14 @@ static int launch(struct cuda *g, uint32_t iterations, struct error *err)
     return r;
 }
 
-/* Polls the stream without giving up the CPU: what a latency is measured with. */
-static int spin_until_idle(struct cuda *g, uint64_t limit_ns, uint64_t *end_ns, struct error *err)
+int cuda_spin_until_idle(struct cuda *g, uint64_t limit_ns, uint64_t *end_ns, struct error *err)
 {
     uint64_t deadline = monotonic_ns() + limit_ns;
     for (;;) {
         cu_result r = g->cu.stream_query(g->stream);
         *end_ns = monotonic_ns();
         if (r != CU_NOT_READY)
-            return check(g, r, "wait for a kernel", err);
+            return cuda_check(g, r, "wait for a kernel", err);
         if (*end_ns >= deadline)
             return -ETIMEDOUT;
     }
@@ -201,7 +115,7 @@ static int timed(struct cuda *g, uint32_t iterations, double *us, struct error *
     uint64_t start = monotonic_ns(), end;
     int r = launch(g, iterations, err);
     if (!r)
-        r = spin_until_idle(g, SETUP_NS, &end, err);
+        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
     if (r == -ETIMEDOUT)
         return error_set(err, r, "a kernel of about 1 ms did not end in 30 s: " SETUP_HINT);
     if (!r)
@@ -268,21 +182,21 @@ static int set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, s
 {
     cu_module module;
     int sms = 0, per_sm = 0;
-    int r = check(g, g->cu.module_load(&module, SPIN_PTX), "load the kernel", err);
+    int r = cuda_check(g, g->cu.module_load(&module, SPIN_PTX), "load the kernel", err);
     if (!r)
-        r = check(g, g->cu.module_function(&g->function, module, SPIN_ENTRY), "find the kernel",
-                  err);
+        r = cuda_check(g, g->cu.module_function(&g->function, module, SPIN_ENTRY),
+                       "find the kernel", err);
     if (!r)
-        r = check(g, g->cu.device_attribute(&sms, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
-                  "ask for the number of SMs", err);
+        r = cuda_check(g, g->cu.device_attribute(&sms, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
+                       "ask for the number of SMs", err);
     if (!r)
-        r = check(g, g->cu.occupancy(&per_sm, g->function, (int)SPIN_THREADS, 0),
-                  "ask for the kernel's occupancy", err);
+        r = cuda_check(g, g->cu.occupancy(&per_sm, g->function, (int)SPIN_THREADS, 0),
+                       "ask for the kernel's occupancy", err);
     if (!r && (sms < 1 || per_sm < 1))
         r = error_set(err, -EIO, "the driver reports %d SMs and %d blocks each", sms, per_sm);
     if (!r)
-        r = check(g, g->cu.stream_create(&g->stream, CU_STREAM_NON_BLOCKING), "create a stream",
-                  err);
+        r = cuda_check(g, g->cu.stream_create(&g->stream, CU_STREAM_NON_BLOCKING),
+                       "create a stream", err);
     if (r)
         return r;
     g->blocks = (unsigned)fmax(1, round(sm_fraction * sms * per_sm));
@@ -293,13 +207,13 @@ static int set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, s
         return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
     for (uint32_t i = 0; i < threads; i++)
         seeds[i] = seed(i);
-    r = check(g, g->cu.mem_alloc(&g->state, bytes), "allocate GPU memory for the state", err);
+    r = cuda_check(g, g->cu.mem_alloc(&g->state, bytes), "allocate GPU memory for the state", err);
     if (!r) /* on the kernels' stream: the plain copy may still be on its way when it returns */
-        r = check(g, g->cu.copy_in_async(g->state, seeds, bytes, g->stream), "copy the state in",
-                  err);
+        r = cuda_check(g, g->cu.copy_in_async(g->state, seeds, bytes, g->stream),
+                       "copy the state in", err);
     uint64_t end;
     if (!r)
-        r = spin_until_idle(g, SETUP_NS, &end, err);
+        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
     if (r == -ETIMEDOUT)
         error_set(err, r, "a copy did not end in 30 s: " SETUP_HINT);
     free(seeds);
@@ -309,11 +223,14 @@ static int set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, s
 static int set_up_copies(struct cuda *g, size_t bytes, struct error *err)
 {
     void *in = NULL, *out = NULL;
-    int r = check(g, g->cu.mem_alloc(&g->copy, bytes), "allocate GPU memory for --copy-bytes", err);
+    int r = cuda_check(g, g->cu.mem_alloc(&g->copy, bytes), "allocate GPU memory for --copy-bytes",
+                       err);
     if (!r)
-        r = check(g, g->cu.mem_alloc_host(&in, bytes), "pin host memory for --copy-bytes", err);
+        r = cuda_check(g, g->cu.mem_alloc_host(&in, bytes), "pin host memory for --copy-bytes",
+                       err);
     if (!r)
-        r = check(g, g->cu.mem_alloc_host(&out, bytes), "pin host memory for --copy-bytes", err);
+        r = cuda_check(g, g->cu.mem_alloc_host(&out, bytes), "pin host memory for --copy-bytes",
+                       err);
     if (r)
         return r;
     g->copy_in = in;
@@ -327,11 +244,11 @@ static int run_hold(struct cuda *g, cu_function f, struct error *err)
 {
     void *params[] = {&g->hold, &g->hold_words, &g->hold_wrong};
     uint64_t end;
-    int r =
-        check(g, g->cu.launch(f, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, g->stream, params, NULL),
-              "launch a kernel over --memory", err);
+    int r = cuda_check(
+        g, g->cu.launch(f, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, g->stream, params, NULL),
+        "launch a kernel over --memory", err);
     if (!r)
-        r = spin_until_idle(g, SETUP_NS, &end, err);
+        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
     return r == -ETIMEDOUT
                ? error_set(err, r, "a kernel over --memory did not end in 30 s: " SETUP_HINT)
                : r;
@@ -343,22 +260,25 @@ static int set_up_hold(struct cuda *g, uint64_t bytes, struct error *err)
     cu_module module;
     uint64_t end;
     g->hold_words = bytes / sizeof(uint32_t);
-    int r = check(g, g->cu.module_load(&module, HOLD_PTX), "load the kernels of --memory", err);
+    int r =
+        cuda_check(g, g->cu.module_load(&module, HOLD_PTX), "load the kernels of --memory", err);
     if (!r)
-        r = check(g, g->cu.module_function(&g->hold_fill, module, HOLD_FILL), "find a kernel", err);
+        r = cuda_check(g, g->cu.module_function(&g->hold_fill, module, HOLD_FILL), "find a kernel",
+                       err);
     if (!r)
-        r = check(g, g->cu.module_function(&g->hold_check, module, HOLD_CHECK), "find a kernel",
-                  err);
+        r = cuda_check(g, g->cu.module_function(&g->hold_check, module, HOLD_CHECK),
+                       "find a kernel", err);
     if (!r)
-        r = check(g, g->cu.mem_alloc(&g->hold, bytes), "allocate GPU memory for --memory", err);
+        r = cuda_check(g, g->cu.mem_alloc(&g->hold, bytes), "allocate GPU memory for --memory",
+                       err);
     if (!r)
-        r = check(g, g->cu.mem_alloc(&g->hold_wrong, sizeof(zero)),
-                  "allocate GPU memory for --memory", err);
+        r = cuda_check(g, g->cu.mem_alloc(&g->hold_wrong, sizeof(zero)),
+                       "allocate GPU memory for --memory", err);
     if (!r)
-        r = check(g, g->cu.copy_in_async(g->hold_wrong, &zero, sizeof(zero), g->stream),
-                  "copy a word to the GPU", err);
+        r = cuda_check(g, g->cu.copy_in_async(g->hold_wrong, &zero, sizeof(zero), g->stream),
+                       "copy a word to the GPU", err);
     if (!r)
-        r = spin_until_idle(g, SETUP_NS, &end, err);
+        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
     return r ? r : run_hold(g, g->hold_fill, err);
 }
 
@@ -367,7 +287,8 @@ static int verify_hold(struct cuda *g, struct error *err)
     uint32_t wrong = 0;
     int r = run_hold(g, g->hold_check, err);
     if (!r)
-        r = check(g, g->cu.copy_out(&wrong, g->hold_wrong, sizeof(wrong)), "copy a word out", err);
+        r = cuda_check(g, g->cu.copy_out(&wrong, g->hold_wrong, sizeof(wrong)), "copy a word out",
+                       err);
     if (!r && wrong)
         r = error_set(err, -EBADMSG, "%u of %llu words of --memory are not as they were filled",
                       wrong, (unsigned long long)g->hold_words);
@@ -393,10 +314,10 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
     if (r)
         return r;
     cu_device device;
-    r = check(g, g->cu.init(0), "initialise the NVIDIA driver (cuInit)", err);
+    r = cuda_check(g, g->cu.init(0), "initialise the NVIDIA driver (cuInit)", err);
     if (!r)
-        r = check(g, g->cu.device_get(&device, (int)o->gpu), "find the GPU asked for with --gpu",
-                  err);
+        r = cuda_check(g, g->cu.device_get(&device, (int)o->gpu),
+                       "find the GPU asked for with --gpu", err);
     if (r)
         return r;
 
@@ -405,8 +326,8 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
         return error_set(err, -ENOMEM, "no memory for the contexts");
     unsigned flags = g->spin ? CU_CTX_SCHED_SPIN : CU_CTX_SCHED_BLOCKING_SYNC;
     for (; g->ncontexts < o->contexts; g->ncontexts++) {
-        r = check(g, g->cu.ctx_create(&g->contexts[g->ncontexts], flags, device),
-                  "create a context", err);
+        r = cuda_check(g, g->cu.ctx_create(&g->contexts[g->ncontexts], flags, device),
+                       "create a context", err);
         if (r)
             return r;
     }
@@ -415,12 +336,16 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
         r = set_up_copies(g, o->copy_bytes, err);
     if (!r && o->memory)
         r = set_up_hold(g, o->memory, err);
+    if (!r && o->work) {
+        g->work = load_work(o->work);
+        r = g->work->set_up(g, err);
+    }
     if (r)
         return r;
 
-    if (o->iterations_per_us > 0) {
+    if (o->iterations_per_us > 0 || o->work) {
         double us;
-        g->base.iterations_per_us = o->iterations_per_us;
+        g->base.iterations_per_us = o->work ? 1 : o->iterations_per_us;
         g->base.host_overhead_us = -1;
         for (int i = 0; !r && i < 3; i++) /* the first launches load code */
             r = timed(g, 1000, &us, err);
@@ -449,7 +374,7 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
         return error_set(err, -ENOMEM, "no memory for %llu kernels in flight",
                          (unsigned long long)g->slots);
     for (uint64_t i = 0; !g->spin && i < g->slots; i++) {
-        r = check(
+        r = cuda_check(
             g, g->cu.event_create(&g->events[i], CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING),
             "create an event", err);
         if (r)
@@ -494,15 +419,15 @@ static int cuda_submit(struct load_gpu *base, const struct load_piece *p, struct
 
     g->submit_ns[slot] = monotonic_ns();
     if (p->copy_in)
-        r = check(g, g->cu.copy_in_async(g->copy, g->copy_in, g->copy_bytes, g->stream),
-                  "copy to the GPU", err);
+        r = cuda_check(g, g->cu.copy_in_async(g->copy, g->copy_in, g->copy_bytes, g->stream),
+                       "copy to the GPU", err);
     for (uint32_t i = 0; !r && i < p->kernels; i++)
-        r = launch(g, g->iterations, err);
+        r = g->work ? g->work->launch(g, err) : launch(g, g->iterations, err);
     if (!r && p->copy_out)
-        r = check(g, g->cu.copy_out_async(g->copy_out, g->copy, g->copy_bytes, g->stream),
-                  "copy from the GPU", err);
+        r = cuda_check(g, g->cu.copy_out_async(g->copy_out, g->copy, g->copy_bytes, g->stream),
+                       "copy from the GPU", err);
     if (!r && !g->spin)
-        r = check(g, g->cu.event_record(g->events[slot], g->stream), "record an event", err);
+        r = cuda_check(g, g->cu.event_record(g->events[slot], g->stream), "record an event", err);
     g->tail += !r;
     return r;
 }
@@ -514,7 +439,7 @@ static int cuda_wait(struct load_gpu *base, uint64_t timeout_ns, struct load_don
     uint64_t slot = g->head % g->slots;
     int r;
     if (g->spin) {
-        r = spin_until_idle(g, timeout_ns, &out->end_ns, err);
+        r = cuda_spin_until_idle(g, timeout_ns, &out->end_ns, err);
         if (r)
             return r;
         if (g->copying_out && g->verify)
@@ -530,7 +455,7 @@ static int cuda_wait(struct load_gpu *base, uint64_t timeout_ns, struct load_don
                 nanosleep(&(struct timespec){.tv_nsec = (long)g->poll_ns}, NULL);
         }
         out->end_ns = monotonic_ns();
-        r = check(g, q, "wait for a kernel", err);
+        r = cuda_check(g, q, "wait for a kernel", err);
         if (r)
             return r;
     }
@@ -547,7 +472,7 @@ static int cuda_verify(struct load_gpu *base, struct error *err)
     _cleanup_free_ uint32_t *state = malloc(bytes);
     if (!state)
         return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
-    int r = check(g, g->cu.copy_out(state, g->state, bytes), "copy the state out", err);
+    int r = cuda_check(g, g->cu.copy_out(state, g->state, bytes), "copy the state out", err);
     if (r)
         return r;
     struct load_map m = load_chain(g->steps);
@@ -564,7 +489,15 @@ static int cuda_verify(struct load_gpu *base, struct error *err)
                          wrong, threads, first, state[first], seed(first) * m.mul + m.add);
     if (g->copy_wrong)
         return error_set(err, -EBADMSG, "a copy came back with other bytes than went in");
-    return g->hold_words ? verify_hold(g, err) : 0;
+    if (g->work)
+        r = g->work->verify(g, err);
+    return !r && g->hold_words ? verify_hold(g, err) : r;
+}
+
+static int cuda_digest(struct load_gpu *base, uint64_t *out, struct error *err)
+{
+    struct cuda *g = (struct cuda *)base;
+    return g->work ? g->work->digest(g, out, err) : -ENODATA;
 }
 
 const struct load_ops load_cuda = {
@@ -574,4 +507,5 @@ const struct load_ops load_cuda = {
     .submit = cuda_submit,
     .wait = cuda_wait,
     .verify = cuda_verify,
+    .digest = cuda_digest,
 };

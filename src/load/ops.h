@@ -21,6 +21,7 @@ enum load_role { LOAD_LATENCY = 1, LOAD_BATCH = 2, LOAD_CALIBRATE = 4 };
 struct load_options {
     enum load_role role;
     const char *device, *socket, *name, *arrivals; /* all but device may be NULL */
+    const char *work;                              /* NULL: spin; else the name of one of works.h */
     uint64_t gpu, contexts;
     double kernel_us, sm_fraction;
     double iterations_per_us; /* 0: measure */
@@ -31,8 +32,9 @@ struct load_options {
     uint64_t memory; /* bytes held beside what the work needs; 0: none */
     bool poisson; /* latency: random times between requests, period_us on average; goes with open */
     uint64_t seed;
-    uint64_t period_us, kernels, gap_us, copy_bytes, requests; /* latency; 0 requests: no limit */
-    uint64_t depth; /* batch; 0: the back end's default */
+    uint64_t period_us, kernels, gap_us, copy_bytes; /* latency */
+    uint64_t requests;                               /* or kernels of batch; 0: no limit */
+    uint64_t depth;                                  /* batch; 0: the back end's default */
 };
 
 /* What is handed to the GPU at once: kernels one after the other on one stream. */
@@ -67,6 +69,9 @@ struct load_ops {
     int (*wait)(struct load_gpu *g, uint64_t timeout_ns, struct load_done *out, struct error *err);
     /* With nothing in flight: 0, or -EBADMSG when some kernel did not do exactly its work. */
     int (*verify)(struct load_gpu *g, struct error *err);
+    /* With nothing in flight: one number of the result's bits; -ENODATA where that means nothing.
+     * May be NULL. */
+    int (*digest)(struct load_gpu *g, uint64_t *out, struct error *err);
 };
 
 extern const struct load_ops load_soft, load_cuda;

@@ -81,6 +81,14 @@ static int print_final(struct load_run *run, json_t *line, struct error *err)
 {
     json_t *verified = json_null();
     int wrong = 0;
+    char text[20], *digest = NULL;
+    uint64_t number;
+    /* Before verify, which may use the arrays for other things. */
+    if (run->o->verify && !run->abandoned && run->gpu->ops->digest &&
+        run->gpu->ops->digest(run->gpu, &number, err) == 0) {
+        snprintf(text, sizeof(text), "%016llx", (unsigned long long)number);
+        digest = text;
+    }
     if (run->o->verify && !run->abandoned) {
         wrong = run->gpu->ops->verify(run->gpu, err);
         if (wrong && wrong != -EBADMSG) {
@@ -89,6 +97,8 @@ static int print_final(struct load_run *run, json_t *line, struct error *err)
         }
         verified = json_boolean(!wrong);
     }
+    if (line && digest)
+        json_object_set_new(line, "digest", json_string(digest));
     if (line && run->o->name)
         json_object_set_new(line, "name", json_string(run->o->name));
     if (line)
@@ -421,7 +431,7 @@ int load_run_batch(struct load_run *run, struct error *err)
 {
     const struct load_options *o = run->o;
     const struct load_ops *ops = run->gpu->ops;
-    uint64_t depth = o->depth ? o->depth : run->gpu->depth, in_flight = 0;
+    uint64_t depth = o->depth ? o->depth : run->gpu->depth, in_flight = 0, sent = 0;
     uint64_t start = now(run), end = end_of_run(run, start), deadline = UINT64_MAX;
     uint64_t report_ns = o->report_ms * NSEC_PER_MSEC;
     uint64_t next_line = report_ns ? start + report_ns : UINT64_MAX;
@@ -430,12 +440,14 @@ int load_run_batch(struct load_run *run, struct error *err)
     for (bool any = false;;) {
         if (deadline == UINT64_MAX && (stopped(run) || now(run) >= end))
             deadline = now(run) + DRAIN_NS;
-        for (; deadline == UINT64_MAX && in_flight < depth; in_flight++) {
+        bool enough = o->requests && sent == o->requests;
+        for (; deadline == UINT64_MAX && !enough && in_flight < depth; in_flight++) {
             r = ops->submit(run->gpu, &(struct load_piece){.kernels = 1}, err);
             if (r == -EAGAIN && in_flight)
                 break;
             if (r)
                 return r;
+            enough = ++sent == o->requests;
         }
         if (!in_flight)
             break;

@@ -50,6 +50,7 @@ static void usage_errors(void **state)
     fails("batch --sekonds 3", 2, "unknown argument --sekonds");
     fails("batch -- --seconds 3", 2, "unknown argument --:");
     fails("batch 3", 2, "unknown argument 3");
+    fails("batch --work chess", 2, "--work chess: must be spin, blackscholes or euler");
     fails("batch --period-us 3", 2, "--period-us does not go with batch");
     fails("latency --depth 3", 2, "--depth does not go with latency");
     fails("calibrate --verify", 2, "--verify does not go with calibrate");
