@@ -193,7 +193,9 @@ static int bs_verify(struct cuda *g, struct error *err)
     uint64_t digest;
     int r = bs_digest(g, &digest, err);
     if (!r && digest != g->w.first_digest)
-        return error_set(err, -EBADMSG, "the same options got other prices the last time");
+        r = error_set(err, -EBADMSG, "the same options got other prices the last time");
+    if (r)
+        return r;
     _cleanup_free_ float *call = malloc(2 * OPTIONS * sizeof(float));
     if (!call)
         return error_set(err, -ENOMEM, "no memory for %u prices", OPTIONS);
