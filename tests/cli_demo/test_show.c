@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "cli/demo.h"
 #include "bench/machine.h"
 #include "bench/series.h"
+#include "cli/demo.h"
 
 static int feed(struct series *s, const char *line)
 {

@@ -62,5 +62,6 @@ STUB(hipExtLaunchMultiKernelMultiDevice)
 STUB(hipLaunchByPtr)
 STUB(hipCtxSynchronize)
 STUB(hipStreamQuery_spt)
-STUB(_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j)
+STUB(
+    _Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j)
 STUB(_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_)
