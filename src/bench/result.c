@@ -161,11 +161,11 @@ static bool over_points(const struct result *r, const char *text)
 }
 
 /* The first word of a check says whose cells it needs: cells that failed miss the target, cells
- * that could not be there leave it open. */
+ * that are not there leave it open. */
 static json_t *target_json(const struct result *r, const struct target *t)
 {
     json_t *points = json_array();
-    bool any = false, missed = false, once = over_points(r, t->check);
+    bool any = false, missed = false, open = false, once = over_points(r, t->check);
     for (size_t p = 0; p < (once ? 1 : r->points); p++) {
         json_t *left = NULL, *right = NULL;
         enum expr_op op = EXPR_NONE;
@@ -181,6 +181,7 @@ static json_t *target_json(const struct result *r, const struct target *t)
             json_pack("{s:o, s:o, s:o}", "point", once ? json_object() : point_json(r->s, p),
                       "value", left, "limit", right);
         if (json_is_null(left)) {
+            open = true;
             json_object_set_new(o, "pass", json_null());
         } else {
             bool holds = expr_holds(op, median(left), median(right));
@@ -191,7 +192,22 @@ static json_t *target_json(const struct result *r, const struct target *t)
         json_array_append_new(points, o);
     }
     return json_pack("{s:s, s:s, s:o, s:o}", "name", t->name, "check", t->check, "points", points,
-                     "pass", any ? json_boolean(!missed) : json_null());
+                     "pass",
+                     missed         ? json_false()
+                     : any && !open ? json_true()
+                                    : json_null());
+}
+
+/* Some of its points were measured, others were not: the run was cut off. */
+static bool cut_off(const json_t *target)
+{
+    const json_t *p;
+    size_t i, measured = 0, n = json_array_size(json_object_get(target, "points"));
+    json_array_foreach(json_object_get(target, "points"), i, p)
+    {
+        measured += !json_is_null(json_object_get(p, "value"));
+    }
+    return measured > 0 && measured < n;
 }
 
 /* ---- tables ---- */
@@ -272,6 +288,7 @@ json_t *result_json(const struct result *r)
 {
     json_t *rows = json_array(), *results = json_object(), *targets = json_array();
     json_int_t failed = 0, missed = 0, unavailable = 0;
+    bool partly = false;
     const json_t *cell;
     size_t i;
     size_t ways = r->slots - r->s->nroles;
@@ -307,9 +324,11 @@ json_t *result_json(const struct result *r)
             continue;
         json_t *o = target_json(r, &r->s->targets[t]);
         missed += json_is_false(json_object_get(o, "pass"));
+        partly |= cut_off(o);
         json_array_append_new(targets, o);
     }
-    return json_pack("{s:o, s:o, s:o, s:b, s:I, s:I, s:I}", "results", results, "rows", rows,
-                     "targets", targets, "pass", failed == 0 && missed == 0, "failed_cells", failed,
-                     "missed", missed, "unavailable_cells", unavailable);
+    json_t *pass = failed || missed ? json_false() : partly ? json_null() : json_true();
+    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:I}", "results", results, "rows", rows,
+                     "targets", targets, "pass", pass, "failed_cells", failed, "missed", missed,
+                     "unavailable_cells", unavailable);
 }

@@ -92,6 +92,27 @@ static void shares(void **state)
     free(s);
 }
 
+/* One of two points: nothing was missed, and nothing is proven. */
+static void cut_off_runs(void **state)
+{
+    (void)state;
+    struct scenario *s = scenario("[target each]\ncheck = cede.lat.p99 < 100\n");
+    struct result r;
+    assert_int_equal(result_init(&r, s, 1, false), 0);
+    put(&r, 0, 1, 0, "ok", "lat", "p99_us", 50);
+    json_t *o = result_json(&r);
+    assert_true(
+        json_is_null(json_object_get(json_array_get(json_object_get(o, "targets"), 0), "pass")));
+    assert_true(json_is_null(json_object_get(o, "pass")));
+    json_decref(o);
+    put(&r, 0, 1, 1, "ok", "lat", "p99_us", 60);
+    o = result_json(&r);
+    assert_true(json_is_true(json_object_get(o, "pass")));
+    json_decref(o);
+    result_free(&r);
+    free(s);
+}
+
 static void failures(void **state)
 {
     (void)state;
@@ -189,10 +210,8 @@ static void held(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares),
-        cmocka_unit_test(failures),
-        cmocka_unit_test(distribution),
-        cmocka_unit_test(held),
+        cmocka_unit_test(shares),       cmocka_unit_test(cut_off_runs), cmocka_unit_test(failures),
+        cmocka_unit_test(distribution), cmocka_unit_test(held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
