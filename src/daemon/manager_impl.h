@@ -29,7 +29,7 @@
 #define ERROR_SHOWN_NS    (5 * NSEC_PER_SEC)
 #define IDLE_WINDOWS      3 /* windows without work before a job counts as idle */
 #define ACTIVITY_NS       (100 * NSEC_PER_MSEC)
-#define ACTIVITY_RETRY_NS (10 * NSEC_PER_SEC)
+#define ACTIVITY_RETRY_NS NSEC_PER_SEC       /* the driver paces costlier attempts itself */
 #define ACTIVITY_VALID_NS (5 * NSEC_PER_SEC) /* what it told last counts for more than usage() */
 /* Time of its own turns without work before a job counts as idle: with turns of 200 ms, a gap of
  * half a second or more. Shorter ones are not worth the time until it is looked at again. */
