@@ -101,7 +101,7 @@ static void test_activity_that_says_nothing(void **state)
     f->d.activity_calls = 0;
     on(f, p[1])->busy = 0;
     ticks(f, 12000);
-    assert_in_range(f->d.activity_calls, 1, 2);
+    assert_in_range(f->d.activity_calls, 1, 13); /* of 120 while it tells */
     count_turns(f, p, 10000, ran);
     assert_true(ran[2] > 20 * ran[1]);
 }
