@@ -173,7 +173,7 @@ static void fork_bomb(void **state)
               " \"$0\" load batch --device soft --kernel-us 100 --depth 1 --seconds 0.3 &"
               " i=$((i+1)); done; wait; echo all",
               harness_exe());
-    assert_true(EVENTUALLY(job_int("bomb", "processes") > 20)); /* it is looked after */
+    assert_true(EVENTUALLY(job_int("bomb", "processes") > 1)); /* it is looked after */
     assert_int_equal(await_child(bomb), 0);
     assert_non_null(strstr(contents("bomb.out"), "all\n"));
     assert_string_equal(contents("bomb.err"), "");

@@ -180,6 +180,8 @@ static void budgets(void **state)
     struct ceded d = ceded_start();
     pid_t batch = LOAD("batch", "batch", "--kernel-us", "500"),
           rare = LOAD("rare", "latency", "--period-us", "500000"), many;
+    /* A job set by its process is named as the program is: not before there is one. */
+    assert_true(EVENTUALLY(all_have_contexts((pid_t[]){batch, rare}, 2)));
     /* So that 50 requests/s count as many: a busy machine gets those done too. */
     CEDE("policy", "switch_loss=0.01");
     CEDE("set", pid_text(batch), "-c", "batch");
@@ -188,6 +190,7 @@ static void budgets(void **state)
     assert_true(EVENTUALLY(slice_within("batch", 1, 1)));
 
     many = LOAD("many", "latency", "--period-us", "10000");
+    assert_true(EVENTUALLY(all_have_contexts(&many, 1)));
     CEDE("set", pid_text(many), "-c", "latency", "--budget", "15ms");
     assert_true(EVENTUALLY(slice_within("batch", 10000, 14640)));
     /* The parameters count at once. */
