@@ -35,6 +35,7 @@ static int grow(void **v, size_t *cap, size_t n, size_t size)
 DEFINE_LIST(group_list, const struct device_group *)
 DEFINE_LIST(usage_list, const struct gpu_usage *)
 DEFINE_LIST(activity_list, const struct gpu_activity *)
+DEFINE_LIST(demand_list, const struct gpu_demand *)
 #undef LIST_VALUE
 #define LIST_VALUE(x) (x)
 DEFINE_LIST(pid_list, pid_t)

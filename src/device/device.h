@@ -32,6 +32,9 @@ enum gpu_caps {
     GPU_CAP_USAGE = 1 << 2,    /* usage() tells GPU time per process */
     GPU_CAP_ACTIVITY = 1 << 3, /* activity() tells when processes got the compute engine */
     GPU_CAP_SWAP = 1 << 4,     /* swap_out() may work: each process's context decides */
+    /* Programs hold their own submissions: who is suspended finishes what is queued, a timeslice is
+     * the most that may be queued, and demand() tells at once who wants the device. */
+    GPU_CAP_GATE = 1 << 5,
     /* What is suspended runs again when the process that suspended it ends, however it ends. */
     GPU_CAP_FLEETING = 1 << 8,
 };
@@ -51,6 +54,13 @@ struct gpu_info {
 
 enum group_kind { GROUP_COMPUTE, GROUP_COPY, GROUP_OTHER };
 
+/* What waits when a job is suspended. */
+enum device_level {
+    LEVEL_GATE = 1,  /* new work; what is queued ends first */
+    LEVEL_SLICE = 2, /* as 1, with kernels cut into pieces */
+    LEVEL_QUEUE = 3, /* running work: the hardware preempts it */
+};
+
 /* What the hardware schedules. Plain data without pointers: it is written to the journal as it is,
  * and a fresh driver instance in another process can undo with nothing else in hand. */
 #define GROUP_CHANNELS_MAX 128
@@ -59,6 +69,7 @@ struct device_group {
     struct proc_id proc;       /* owner */
     uint32_t gpu;              /* index: 0 .. ngpus-1 */
     uint32_t kind;             /* enum group_kind */
+    uint32_t level;            /* how it is steered: enum device_level */
     uint64_t timeslice_us;     /* what was set when the group was first seen: what restoring sets */
     uint64_t timeslice_now_us; /* what is set now, as a scan read it; 0: not known */
     uint32_t handles[4];       /* the driver's own: client, device, subdevice, group */
@@ -106,6 +117,18 @@ struct activity_list {
 };
 int activity_list_push(struct activity_list *l, const struct gpu_activity *a);
 void activity_list_free(struct activity_list *l);
+
+struct gpu_demand {
+    int32_t pid;
+    uint32_t gpu;
+    bool wants; /* has work queued or waits to queue some */
+};
+struct demand_list {
+    struct gpu_demand *v;
+    size_t n, cap;
+};
+int demand_list_push(struct demand_list *l, const struct gpu_demand *x);
+void demand_list_free(struct demand_list *l);
 
 struct pid_list {
     pid_t *v;
@@ -165,6 +188,13 @@ struct device_ops {
      * (may be NULL: see GPU_CAP_ACTIVITY). Processes that are not listed never had it. The first
      * call starts looking; costs nothing as long as nobody asks. */
     int (*activity)(struct device_driver *d, struct activity_list *out, struct error *err);
+
+    /* Who began or ceased to want a device since the last call, in that order: one entry a process
+     * and device, the last state (may be NULL: see GPU_CAP_GATE). */
+    int (*demand)(struct device_driver *d, struct demand_list *out, struct error *err);
+
+    /* Readable when processes() or demand() has something new; stays the driver's (may be NULL). */
+    int (*event_fd)(struct device_driver *d);
 
     /* Memory of one GPU that nobody has taken (may be NULL). */
     int (*memory_free)(struct device_driver *d, unsigned gpu, uint64_t *bytes, struct error *err);

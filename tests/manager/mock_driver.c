@@ -201,6 +201,7 @@ unsigned mock_context(struct mock_driver *d, pid_t pid, unsigned gpu, unsigned n
                    .proc = st.id,
                    .gpu = gpu,
                    .kind = made++ ? GROUP_COPY : GROUP_COMPUTE,
+                   .level = LEVEL_QUEUE,
                    .nchannels = 2,
                    .channels = {(uint32_t)key * 2, (uint32_t)key * 2 + 1}},
             .timeslice_us = 2048,

@@ -255,7 +255,7 @@ static int suspend_on(struct kfd_driver *d, struct proc_id proc, uint32_t gpus, 
 static int add_group(const struct kfd_driver *d, const struct group_list *queues, uint32_t gpu,
                      struct group_list *out)
 {
-    struct device_group g = {.kind = GROUP_COPY};
+    struct device_group g = {.kind = GROUP_COPY, .level = LEVEL_QUEUE};
     for (size_t i = 0; i < queues->n; i++) {
         const struct device_group *q = &queues->v[i];
         if (q->gpu != gpu)

@@ -210,6 +210,7 @@ static int queue_read(const char *dir, const struct kfd_gpus *gpus, struct proc_
         .proc = proc,
         .gpu = gpu,
         .kind = copies ? GROUP_COPY : GROUP_COMPUTE,
+        .level = LEVEL_QUEUE,
         .handles = {(uint32_t)id, 0, 0, number},
         .nchannels = 1,
         .channels = {number},

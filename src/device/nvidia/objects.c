@@ -211,6 +211,7 @@ static int group_add(const struct nv_look *l, uint32_t handle, const struct grou
         .proc = l->p->id,
         .gpu = d->gpu < 0 ? 0 : (uint32_t)d->gpu,
         .kind = GROUP_OTHER,
+        .level = LEVEL_QUEUE,
         .timeslice_us = DEFAULT_SLICE_US,
         .handles = {l->c->handle, d->device, d->subdevice, handle},
         .source = l->c->fd,

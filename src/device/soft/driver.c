@@ -261,6 +261,7 @@ static int soft_scan(struct device_driver *base, struct proc_id proc, struct gro
             .proc = proc,
             .gpu = v[i].gpu,
             .kind = v[i].copy ? GROUP_COPY : GROUP_COMPUTE,
+            .level = LEVEL_QUEUE,
             .timeslice_us = us,
             .timeslice_now_us = v[i].timeslice_us,
             .source = -1,
