@@ -27,7 +27,7 @@ static const struct option {
     const char *help;
 } options[] = {
 #define AT(field) offsetof(struct load_options, field)
-    {"device", ANY, TEXT, AT(device), 0, 0, "soft, nvidia or auto (default auto)"},
+    {"device", ANY, TEXT, AT(device), 0, 0, "soft, nvidia, opencl or auto (default auto)"},
     {"gpu", ANY, NUMBER, AT(gpu), 0, 1023, "which GPU, from 0"},
     {"socket", ANY, TEXT, AT(socket), 0, 0, "the software GPU's socket"},
     {"contexts", ANY, NUMBER, AT(contexts), 1, 64, "contexts to open; the last is used"},
@@ -55,7 +55,7 @@ static const struct option {
      "periodic (default), or poisson: random, as of many clients; goes with --open"},
     {"seed", LOAD_LATENCY, NUMBER, AT(seed), 0, 1e15, "of --arrivals poisson (default 0)"},
     {"copy-bytes", LOAD_LATENCY, NUMBER, AT(copy_bytes), 1, 1ULL << 32,
-     "copied to the GPU before and back after (nvidia)"},
+     "copied to the GPU before and back after (nvidia, opencl)"},
     {"depth", LOAD_BATCH, NUMBER, AT(depth), 1, LOAD_DEPTH_MAX, "kernels in flight"},
 #undef AT
     {"json", ANY, FLAG, SIZE_MAX, 0, 0, "accepted for symmetry: the output is always JSON"},
@@ -218,7 +218,9 @@ static const struct load_ops *choose(const char *device, struct error *err)
         return &load_cuda;
     if (strcmp(device, load_soft.name) == 0)
         return &load_soft;
-    error_set(err, -EINVAL, "--device %s: must be soft, nvidia or auto", device);
+    if (strcmp(device, load_opencl.name) == 0)
+        return &load_opencl;
+    error_set(err, -EINVAL, "--device %s: must be soft, nvidia, opencl or auto", device);
     return NULL;
 }
 

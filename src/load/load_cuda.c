@@ -10,6 +10,7 @@
 
 #include "load/cuda.h"
 #include "load/ptx.h"
+#include "load/spin.h"
 
 static const struct {
     cu_result code;
@@ -110,8 +111,9 @@ int cuda_spin_until_idle(struct cuda *g, uint64_t limit_ns, uint64_t *end_ns, st
 }
 
 /* One kernel from launch to end, for the host. */
-static int timed(struct cuda *g, uint32_t iterations, double *us, struct error *err)
+static int timed(void *arg, uint32_t iterations, double *us, struct error *err)
 {
+    struct cuda *g = arg;
     uint64_t start = monotonic_ns(), end;
     int r = launch(g, iterations, err);
     if (!r)
@@ -121,60 +123,6 @@ static int timed(struct cuda *g, uint32_t iterations, double *us, struct error *
     if (!r)
         *us = (double)(end - start) / (double)NSEC_PER_USEC;
     return r;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-enum { CALIBRATION_RUNS = 24 };
-
-/* Median of the better half: a stray interruption only ever makes a run longer. */
-static double typical(double *v)
-{
-    qsort(v, CALIBRATION_RUNS, sizeof(*v), compare);
-    return v[CALIBRATION_RUNS / 4];
-}
-
-/* The loop's speed is the slope between a short and a long kernel, which leaves out what launching
- * and synchronising cost; that is the intercept. */
-static int calibrate(struct cuda *g, struct error *err)
-{
-    double us = 0, rough = 1, shorts[CALIBRATION_RUNS], longs[CALIBRATION_RUNS];
-    uint64_t warm_ns = monotonic_ns() + 250 * NSEC_PER_MSEC; /* clocks ramp up from idle */
-    for (uint32_t n = 20000; monotonic_ns() < warm_ns;) {
-        int r = timed(g, n, &us, err);
-        if (r)
-            return r;
-        rough = (double)n / us;
-        if (us < 500 && n < UINT32_MAX / 2) /* long enough to tell from the overhead */
-            n *= 2;
-    }
-    uint32_t n1 = (uint32_t)fmin(fmax(rough * 200, 100), 1e9);
-    uint32_t n2 = (uint32_t)fmin(fmax(rough * 1200, 1000), 4e9);
-    for (int i = 0; i < CALIBRATION_RUNS; i++) {
-        int r = timed(g, n1, &shorts[i], err);
-        if (!r)
-            r = timed(g, n2, &longs[i], err);
-        if (r)
-            return r;
-    }
-    double t1 = typical(shorts), t2 = typical(longs);
-    if (t2 <= t1)
-        return error_set(err, -EIO,
-                         "calibration failed: %u iterations took %.1f us, %u took %.1f us: keep "
-                         "other work off the GPU meanwhile, or give --iterations-per-us",
-                         n1, t1, n2, t2);
-    g->base.iterations_per_us = (double)(n2 - n1) / (t2 - t1);
-    g->base.host_overhead_us = fmax(0, t1 - (double)n1 / g->base.iterations_per_us);
-    return 0;
-}
-
-static uint32_t seed(uint32_t thread)
-{
-    return thread * 2654435761U + 1; /* scattered, so that no two threads look alike */
 }
 
 /* Kernel, stream and state in the current context. */
@@ -206,7 +154,7 @@ static int set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, s
     if (!seeds)
         return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
     for (uint32_t i = 0; i < threads; i++)
-        seeds[i] = seed(i);
+        seeds[i] = spin_seed(i);
     r = cuda_check(g, g->cu.mem_alloc(&g->state, bytes), "allocate GPU memory for the state", err);
     if (!r) /* on the kernels' stream: the plain copy may still be on its way when it returns */
         r = cuda_check(g, g->cu.copy_in_async(g->state, seeds, bytes, g->stream),
@@ -350,16 +298,12 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
         for (int i = 0; !r && i < 3; i++) /* the first launches load code */
             r = timed(g, 1000, &us, err);
     } else {
-        r = calibrate(g, err);
+        r = spin_calibrate(&g->base, timed, g, err);
     }
+    if (!r)
+        r = spin_iterations(&g->base, o->kernel_us, &g->iterations, err);
     if (r)
         return r;
-    double n = fmax(1, round(o->kernel_us * g->base.iterations_per_us));
-    if (n > UINT32_MAX)
-        return error_set(err, -ERANGE,
-                         "a kernel of %g us would be %g iterations, more than 2^32: ask for less",
-                         o->kernel_us, n);
-    g->iterations = (uint32_t)n;
 
     /* 2 ms of work bridge the host's delays, 256 launches never fill a channel's ring. */
     g->base.depth = clamp_u64((uint64_t)ceil(2000 / o->kernel_us), 8, 256);
@@ -467,7 +411,7 @@ static int cuda_wait(struct load_gpu *base, uint64_t timeout_ns, struct load_don
 static int cuda_verify(struct load_gpu *base, struct error *err)
 {
     struct cuda *g = (struct cuda *)base;
-    uint32_t threads = g->blocks * SPIN_THREADS, wrong = 0, first = 0;
+    uint32_t threads = g->blocks * SPIN_THREADS;
     size_t bytes = threads * sizeof(uint32_t);
     _cleanup_free_ uint32_t *state = malloc(bytes);
     if (!state)
@@ -475,18 +419,9 @@ static int cuda_verify(struct load_gpu *base, struct error *err)
     int r = cuda_check(g, g->cu.copy_out(state, g->state, bytes), "copy the state out", err);
     if (r)
         return r;
-    struct load_map m = load_chain(g->steps);
-    for (uint32_t i = threads; i-- > 0;) {
-        if (state[i] != seed(i) * m.mul + m.add) {
-            wrong++;
-            first = i;
-        }
-    }
-    if (wrong)
-        return error_set(err, -EBADMSG,
-                         "%u of %u threads did not do exactly their work (thread %u has %08x "
-                         "instead of %08x)",
-                         wrong, threads, first, state[first], seed(first) * m.mul + m.add);
+    r = spin_check(state, threads, g->steps, err);
+    if (r)
+        return r;
     if (g->copy_wrong)
         return error_set(err, -EBADMSG, "a copy came back with other bytes than went in");
     if (g->work)

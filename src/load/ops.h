@@ -74,7 +74,7 @@ struct load_ops {
     int (*digest)(struct load_gpu *g, uint64_t *out, struct error *err);
 };
 
-extern const struct load_ops load_soft, load_cuda;
+extern const struct load_ops load_soft, load_cuda, load_opencl;
 
 /* Clock and stop request: the tests put virtual time here. */
 struct load_env {

@@ -65,7 +65,7 @@ static void usage_errors(void **state)
     fails("latency --arrivals often", 2, "must be periodic or poisson");
     fails("latency --arrivals poisson", 2, "goes with --open alone");
     fails("latency --verify=yes", 2, "--verify takes no value");
-    fails("batch --device amd", 2, "--device amd: must be soft, nvidia or auto");
+    fails("batch --device amd", 2, "--device amd: must be soft, nvidia, opencl or auto");
 }
 
 static void help(void **state)
