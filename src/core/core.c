@@ -84,6 +84,7 @@ int core_new(const struct core_limits *limits, const struct core_params *params,
         struct policy_device *dev = &c->devices[i];
         dev->members = pool + (size_t)i * limits->jobs;
         dev->first = dev->last = dev->holder = CORE_NONE;
+        dev->idle_since_ns = CORE_NEVER;
     }
     for (uint32_t i = 0; i < limits->groups; i++)
         c->groups[i].job = CORE_NONE;
@@ -264,8 +265,8 @@ static void demand(struct core *c, const struct core_event *ev)
         return;
     /* A job that comes back gets no credit for the time it wanted nothing, and no debt for probes.
      */
-    if (m->idle && ev->on)
-        m->vtime = dev->vtime_floor;
+    if (m->idle && ev->on && (!dev->gated || m->vtime < dev->vtime_floor))
+        m->vtime = dev->vtime_floor; /* a gated device is never probed: there it is no debt */
     m->idle = !ev->on;
 }
 
@@ -282,6 +283,12 @@ static void activity(struct policy_device *dev, const struct core_event *ev)
 
 int core_event(struct core *c, const struct core_event *ev)
 {
+    if (ev->type == EV_DEVICE) {
+        if (ev->device >= c->limits.devices)
+            return -EINVAL;
+        c->devices[ev->device].gated = ev->on;
+        return 0;
+    }
     if (ev->type == EV_ACTIVITY) {
         if (ev->device >= c->limits.devices || !ev->window_ns || ev->window_ns > 1000000000U ||
             ev->busy_ns > ev->window_ns)
@@ -335,6 +342,7 @@ int core_event(struct core *c, const struct core_event *ev)
         demand(c, ev);
         return 0;
     case EV_GROUP_REMOVE:
+    case EV_DEVICE:
     case EV_ACTIVITY:
         break;
     }
@@ -367,7 +375,10 @@ int core_decide(struct core *c, uint32_t device, uint64_t now_ns, struct core_pl
     dev->wake_ns = CORE_NEVER;
     for_each_member (dev, m)
         m->one_by_one = false;
-    c->policy->decide(&c->params, dev, now_ns);
+    if (dev->gated && c->policy != &policy_static)
+        policy_gated(&c->params, dev, c->policy == &policy_priority, now_ns);
+    else
+        c->policy->decide(&c->params, dev, now_ns);
 
     /* Groups that stop from the front, groups that run from the back of the same array: one pass.
      */
@@ -398,6 +409,8 @@ bool core_wants_activity(const struct core *c, uint32_t device)
     if (device >= c->limits.devices)
         return false;
     bool budget = false, lower = false;
+    if (c->devices[device].gated)
+        return false; /* the budget is what may be queued there */
     for_each_member (&c->devices[device], m) {
         budget |= m->class == CLASS_LATENCY && m->budget_us && !m->paused;
         lower |= m->class != CLASS_LATENCY && !m->paused;

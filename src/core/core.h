@@ -78,6 +78,7 @@ enum core_event_type {
     EV_GROUP_ADD,    /* group, job, device, computes */
     EV_GROUP_REMOVE, /* group */
     EV_DEMAND,       /* job, device, on: whether the job was seen working there lately */
+    EV_DEVICE,       /* device, on: its programs hold their own submissions (policy/gated.c) */
     EV_ACTIVITY, /* device, window_ns, returns, busy_ns: what was seen since the last of these */
 };
 

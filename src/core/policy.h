@@ -36,11 +36,13 @@ struct policy_device {
     struct member *members; /* the pool: index with first, member.next */
     uint32_t first, last;
     uint32_t count;
+    bool gated;
 
     /* rotation: who has the turn, and since when; CORE_NONE: nobody */
     uint32_t holder;
     uint64_t turn_start_ns;
-    uint64_t vtime_floor; /* vtime a newcomer starts with */
+    uint64_t idle_since_ns; /* the holder, on a gated device; CORE_NEVER: it is not */
+    uint64_t vtime_floor;   /* vtime a newcomer starts with */
     uint64_t class_vtime[CLASS_COUNT];
 
     /* a latency budget: the lower jobs' slice now (0: not chosen yet), and what was seen since it
@@ -63,6 +65,10 @@ extern const struct policy policy_priority, policy_shares, policy_static;
 #define for_each_member(dev, m)                                                                    \
     for (struct member *m = (dev)->first == CORE_NONE ? NULL : &(dev)->members[(dev)->first]; m;   \
          m = m->next == CORE_NONE ? NULL : &(dev)->members[m->next])
+
+/* See policy/gated.c. strict: classes count, as in "priority". */
+void policy_gated(const struct core_params *p, struct policy_device *dev, bool strict,
+                  uint64_t now_ns);
 
 /* How many compete for the GPU on a member's behalf: one for each of its contexts. */
 static inline uint32_t member_width(const struct member *m)

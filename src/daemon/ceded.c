@@ -347,6 +347,10 @@ static int set_up(struct daemon *d, struct error *err)
     const char *where = d->opt.soft_socket         ? d->opt.soft_socket
                         : d->config.soft_socket[0] ? d->config.soft_socket
                                                    : NULL;
+    char gate_socket[112];
+    snprintf(gate_socket, sizeof(gate_socket), "%.100s/gate", d->dir);
+    if (strcmp(device, "gate") == 0)
+        where = gate_socket;
     r = device_open(device, where, &d->driver, err);
     if (r < 0)
         return r;

@@ -1,5 +1,6 @@
-/* Who works: what the driver tells of GPU time, as demand for the core. Two sources, both asked
- * only while somebody takes turns (or looks):
+/* Who works: what the driver tells of GPU time, as demand for the core. On gated devices programs say
+ * so themselves, and demand() tells it at once. Elsewhere there are two sources, both asked only
+ * while somebody takes turns (or looks):
  *   usage()     everybody's share of time, once a second, of the last second or more. Slow, and
  *               says nothing of a job that was suspended most of the time.
  *   activity()  who got the engine, ten times a second. A job that got it works. A job that could
@@ -41,6 +42,8 @@ static void usage_demand(struct manager *m, uint32_t job, unsigned d)
     bool runnable;
     uint32_t us;
     on->ran = core_member_state(m->core, job, d, &runnable, &us) ? runnable : false;
+    if (m->gpus[d].caps & GPU_CAP_GATE)
+        return;
     if (!on->seen_ns || m->now - on->seen_ns > ACTIVITY_VALID_NS)
         tell(m, job, d, on->idle_windows < IDLE_WINDOWS);
 }
@@ -83,6 +86,53 @@ static void usage(struct manager *m)
         }
     }
     usage_list_free(&list);
+}
+
+/* ---- gated devices ---- */
+
+static bool uses(const struct manager *m, const struct mprocess *p, unsigned d)
+{
+    uint32_t g = p->first_group;
+    while (g != NONE && m->groups[g].dg.gpu != d)
+        g = m->groups[g].next;
+    return g != NONE;
+}
+
+void mgr_demand_told(struct manager *m)
+{
+    struct demand_list list = {0};
+    if (m->driver->ops->demand)
+        m->driver->ops->demand(m->driver, &list, NULL); /* what it could not say it says later */
+    for (size_t k = 0; k < list.n; k++) {
+        uint32_t p = mgr_process_find(m, list.v[k].pid), bit = 1U << list.v[k].gpu;
+        if (list.v[k].gpu >= m->ngpus)
+            continue;
+        if (p == NONE) { /* told again after its scan */
+            m->discover_at = m->now;
+            continue;
+        }
+        struct mprocess *x = &m->processes[p];
+        x->wants = list.v[k].wants ? x->wants | bit : x->wants & ~bit;
+        if (!uses(m, x, list.v[k].gpu))
+            x->scan_at = m->now;
+    }
+    for (size_t k = 0; k < list.n; k++) {
+        uint32_t p = mgr_process_find(m, list.v[k].pid), d = list.v[k].gpu;
+        if (p != NONE && d < m->ngpus)
+            mgr_demand_of(m, m->processes[p].job, d);
+    }
+    demand_list_free(&list);
+}
+
+void mgr_demand_of(struct manager *m, uint32_t job, unsigned d)
+{
+    bool wants = false;
+    for (uint32_t p = 0; p < m->processes_end; p++)
+        wants |= m->processes[p].id.pid && m->processes[p].job == job &&
+                 m->processes[p].wants >> d & 1;
+    mgr_core(m, (struct core_event){.type = EV_DEMAND, .job = job, .device = d, .on = wants});
+    m->jobs[job].on[d].idle = !wants;
+    m->dirty[d] = true;
 }
 
 /* ---- activity ---- */
@@ -206,6 +256,7 @@ uint64_t mgr_demand_due(struct manager *m)
 {
     uint64_t next = CORE_NEVER;
     bool turns = turns_taken(m);
+    mgr_demand_told(m);
     if (m->driver->ops->usage && (turns || m->now < m->watched_until)) {
         if (m->now >= m->usage_at)
             usage(m);

@@ -209,6 +209,7 @@ void manager_release(struct manager *m, uint32_t job)
     mgr_all_dirty(m);
 }
 
+/* Processes that ended, and what the driver has to say. */
 static void reap(struct manager *m)
 {
     struct epoll_event ev[64];
@@ -216,7 +217,9 @@ static void reap(struct manager *m)
     while ((n = epoll_wait(m->epoll_fd, ev, 64, 0)) > 0) {
         for (int i = 0; i < n; i++) {
             uint32_t slot = (uint32_t)ev[i].data.u64;
-            if (ev[i].data.u64 >> 32) {
+            if (ev[i].data.u64 == DRIVER_EVENT) {
+                mgr_demand_told(m);
+            } else if (ev[i].data.u64 >> 32) {
                 mgr_unwatch(m, m->jobs[slot].root_pidfd);
                 m->jobs[slot].root_pidfd = -1;
                 mgr_job_drop_if_over(m, slot);
@@ -385,7 +388,14 @@ int manager_new(struct device_driver *driver, struct journal *journal,
     for (unsigned d = 0; r == 0 && d < m->ngpus; d++) {
         m->wake[d] = CORE_NEVER;
         r = driver->ops->info(driver, d, &m->gpus[d]);
+        mgr_core(m, (struct core_event){.type = EV_DEVICE,
+                                        .device = d,
+                                        .on = m->gpus[d].caps & GPU_CAP_GATE});
     }
+    int events = r == 0 && driver->ops->event_fd ? driver->ops->event_fd(driver) : -1;
+    struct epoll_event e = {.events = EPOLLIN, .data.u64 = DRIVER_EVENT};
+    if (events >= 0 && epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, events, &e) < 0)
+        r = -errno;
     if (r < 0) {
         m->jobs_end = m->processes_end = 0;
         manager_free(m, false);

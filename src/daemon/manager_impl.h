@@ -11,6 +11,7 @@
 #define NONE MANAGER_NONE
 
 #define PROCESSES_MAX 8192U
+#define DRIVER_EVENT  UINT64_MAX /* in the epoll set, beside the slots of those that may end */
 #define BUCKETS       1024U
 
 /* How often to look. A context appears once in a program's life, so a process that shows nothing
@@ -40,7 +41,8 @@ struct mprocess {
     uint32_t job;
     uint32_t hash_next, first_group;
     int pidfd;
-    bool listed; /* by the driver, as one that uses it */
+    bool listed;    /* by the driver, as one that uses it */
+    uint32_t wants; /* gated devices that it wants: bit mask */
     uint64_t scan_at, scan_every;
 };
 
@@ -142,6 +144,10 @@ uint64_t mgr_scan_due(struct manager *m);
 void mgr_demand_decided(struct manager *m, unsigned device);
 /* Asks the driver what is due; returns when the next is. */
 uint64_t mgr_demand_due(struct manager *m);
+/* What programs on gated devices say themselves. */
+void mgr_demand_told(struct manager *m);
+/* A gated device: what its processes said last. */
+void mgr_demand_of(struct manager *m, uint32_t job, unsigned device);
 
 /* apply.c */
 uint32_t mgr_journal_flags(const struct mgroup *g);

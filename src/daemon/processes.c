@@ -100,6 +100,8 @@ static void group_add(struct manager *m, uint32_t process, const struct device_g
                                     .job = p->job,
                                     .device = dg->gpu,
                                     .computes = dg->kind == GROUP_COMPUTE});
+    if (m->gpus[dg->gpu].caps & GPU_CAP_GATE)
+        mgr_demand_of(m, p->job, dg->gpu);
     m->dirty[dg->gpu] = true;
 }
 

@@ -42,11 +42,12 @@ DEFINE_LIST(pid_list, pid_t)
 
 int device_open(const char *name, const char *where, struct device_driver **out, struct error *err)
 {
-    static const struct device_ops *const drivers[] = {&device_nvidia, &device_amd, &device_soft};
+    static const struct device_ops *const drivers[] = {&device_nvidia, &device_amd, &device_soft,
+                                                       &device_gate};
     bool any = strcmp(name, "auto") == 0;
     struct error first = {""};
     for (size_t i = 0; i < ARRAY_SIZE(drivers); i++) {
-        if (!any && strcmp(name, drivers[i]->name) != 0)
+        if (any ? drivers[i] == &device_gate : strcmp(name, drivers[i]->name) != 0)
             continue;
         struct error e = {""};
         int r = drivers[i]->open(where, out, &e);

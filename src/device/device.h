@@ -226,6 +226,7 @@ struct device_driver {
 
 extern const struct device_ops device_nvidia;
 extern const struct device_ops device_amd;
+extern const struct device_ops device_gate;
 extern const struct device_ops device_soft;
 
 /* By name ("nvidia", "amd", "soft"); "auto": nvidia or amd where its device files exist, else soft

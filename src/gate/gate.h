@@ -1,0 +1,59 @@
+/* A program's own side of being scheduled, where nobody can do it from outside: holds submissions
+ * while it is not this program's turn, and keeps what is queued on a device short. Knows no API;
+ * the layers (opencl/, hip/) call it around each submission.
+ *
+ * Lives inside other people's programs: it never ends them, never prints, never touches errno,
+ * signals or locale, and lets everything pass when there is no daemon, or it dies, or hangs. All
+ * functions may be called by any thread. */
+#ifndef CEDE_GATE_GATE_H
+#define CEDE_GATE_GATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/gate_proto.h"
+
+/* The page that the daemon writes; all zero while there is none. */
+extern struct gate_control *gate_page;
+
+/* Somebody schedules. False: nothing below needs to be called for this submission. */
+static inline bool gate_active(void)
+{
+    return atomic_load_explicit(&gate_page->any, memory_order_relaxed) != 0;
+}
+
+/* This program uses a device: its number, or -1 if there are too many. Asks for the daemon, the
+ * first time for up to 0.1 s. id: the same in every program that uses this device; level:
+ * device_level. */
+int gate_device_add(const char *name, const char *id, unsigned level);
+
+/* Whether work on this device is counted and may have to wait. */
+bool gate_device_active(int device);
+
+/* Returns when it is this program's turn. */
+void gate_pass(int device);
+
+/* What may be queued by time; UINT64_MAX: any amount. */
+uint64_t gate_limit_ns(int device);
+
+enum gate_admit {
+    ADMIT_NOW = 1,    /* counts only: in a thread that the device itself needs */
+    ADMIT_BEHIND = 2, /* what is queued may itself wait for this thread: no limit */
+};
+/* Returns when this program may submit work of about est_ns, which then counts as queued.
+ * flush (may be NULL) hands to the device what was submitted and not flushed: called at most once,
+ * before waiting. */
+void gate_admit(int device, uint64_t est_ns, unsigned how, void (*flush)(void *), void *arg);
+/* That work has ended, or was never submitted (ns 0); it took ns. Never waits for the device. */
+void gate_done(int device, uint64_t est_ns, uint64_t ns);
+
+/* Layers that keep count themselves: this much is queued now. */
+void gate_queued(int device, uint64_t ns);
+
+/* Host events that queued work may wait for: +1 one more, -1 one less. Returns how many there are.
+ */
+int gate_host_waits(int change);
+/* Before one of them comes true: returns when it is this program's turn on every device. */
+void gate_pass_all(void);
+
+#endif

@@ -1,0 +1,311 @@
+/* Commands: held until it is their turn, counted until they end, timed by their own events.
+ *
+ * A counted command has an event, the program's or ours; its end is a callback on it. Queues
+ * measure time because objects.c asks for it. Markers and barriers are no work and pass. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "gate/estimate.h"
+#include "gate/gate.h"
+#include "gate/opencl/layer.h"
+#include "gate/opencl/table.h"
+
+static pthread_mutex_t estimates = PTHREAD_MUTEX_INITIALIZER;
+static struct table unflushed = TABLE(char); /* queues with commands that the device may not have */
+
+/* A counted command until its end. */
+struct pending {
+    int device;
+    bool timed;
+    uint64_t key, est_ns, begun_ns;
+    double part;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
+}
+
+static void flush_one(const void *handle, void *value)
+{
+    next->clFlush((cl_command_queue)handle);
+}
+
+/* What is queued elsewhere has to move too, or waiting for room would be in vain. */
+static void flush_all(void *unused)
+{
+    table_drain(&unflushed, flush_one);
+}
+
+uint64_t command_known(uint64_t key)
+{
+    pthread_mutex_lock(&estimates);
+    uint64_t ns = estimate_of(key);
+    pthread_mutex_unlock(&estimates);
+    return ns;
+}
+
+void command_begin(struct command *c, cl_event **event)
+{
+    c->counted = gate_active() && queue_get(c->queue, &c->q) && c->q.device >= 0 &&
+                 gate_device_active(c->q.device);
+    c->own = NULL;
+    if (!c->counted)
+        return;
+    uint64_t known = command_known(c->key);
+    c->est_ns = (uint64_t)((double)(known ? known : c->est_ns) * c->part);
+    gate_admit(c->q.device, c->est_ns, in_callback() ? ADMIT_NOW : 0, flush_all, NULL);
+    if (!*event)
+        *event = &c->own;
+}
+
+static void CL_CALLBACK ended(cl_event e, cl_int status, void *arg)
+{
+    struct pending *p = arg;
+    cl_ulong from = 0, to = 0;
+    uint64_t ns = 0;
+    if (p->timed &&
+        next->clGetEventProfilingInfo(e, CL_PROFILING_COMMAND_START, sizeof(from), &from, NULL) ==
+            CL_SUCCESS &&
+        next->clGetEventProfilingInfo(e, CL_PROFILING_COMMAND_END, sizeof(to), &to, NULL) ==
+            CL_SUCCESS &&
+        to > from)
+        ns = to - from;
+    else if (!p->timed)
+        ns = now_ns() - p->begun_ns;
+    if (ns && status >= 0) {
+        pthread_mutex_lock(&estimates);
+        estimate_learn(p->key, (uint64_t)((double)ns / p->part));
+        pthread_mutex_unlock(&estimates);
+    }
+    gate_done(p->device, p->est_ns, ns);
+    free(p);
+}
+
+cl_int command_end(struct command *c, cl_event *event, cl_int r)
+{
+    if (!c->counted)
+        return r;
+    struct pending *p = r == CL_SUCCESS ? malloc(sizeof(*p)) : NULL;
+    if (p) {
+        *p = (struct pending){c->q.device, c->q.timed, c->key, c->est_ns, now_ns(), c->part};
+        table_put(&unflushed, c->queue, &(char){0});
+        if (next->clSetEventCallback(*event, CL_COMPLETE, ended, p) != CL_SUCCESS) {
+            free(p);
+            p = NULL;
+        }
+    }
+    if (!p)
+        gate_done(c->q.device, c->est_ns, 0);
+    if (r == CL_SUCCESS && event == &c->own)
+        next->clReleaseEvent(c->own);
+    return r;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------- */
+
+/* Copies: bytes to the next power of two are one kind. 4 bytes a ns is what memory gives. */
+static struct command copy(cl_command_queue q, uint64_t kind, size_t bytes)
+{
+    unsigned bits = bytes ? 64U - (unsigned)__builtin_clzll(bytes) : 0;
+    return (struct command){
+        .queue = q, .key = estimate_key(kind, bits, 1), .est_ns = 10000 + bytes / 4, .part = 1};
+}
+
+static size_t volume(const size_t r[3])
+{
+    return r ? r[0] * r[1] * r[2] : 0;
+}
+
+/* NAME(parameters)(arguments): all of them before the wait list, which every one of them ends with.
+ */
+#define COMMAND(name, bytes, params, ...)                                                          \
+    static cl_int CL_API_CALL my_##name(cl_command_queue q, PARAMS params, cl_uint nwait,          \
+                                        const cl_event *wait, cl_event *event)                     \
+    {                                                                                              \
+        struct command c = copy(q, __COUNTER__, bytes);                                            \
+        command_begin(&c, &event);                                                                 \
+        return command_end(&c, event, next->name(q, __VA_ARGS__, nwait, wait, event));             \
+    }
+#define PARAMS(...) __VA_ARGS__
+
+COMMAND(clEnqueueReadBuffer, n, (cl_mem b, cl_bool block, size_t at, size_t n, void *to), b, block,
+        at, n, to)
+COMMAND(clEnqueueWriteBuffer, n, (cl_mem b, cl_bool block, size_t at, size_t n, const void *from),
+        b, block, at, n, from)
+COMMAND(clEnqueueReadBufferRect, volume(region),
+        (cl_mem b, cl_bool block, const size_t *at, const size_t *host_at, const size_t *region,
+         size_t row, size_t slice, size_t host_row, size_t host_slice, void *to),
+        b, block, at, host_at, region, row, slice, host_row, host_slice, to)
+COMMAND(clEnqueueWriteBufferRect, volume(region),
+        (cl_mem b, cl_bool block, const size_t *at, const size_t *host_at, const size_t *region,
+         size_t row, size_t slice, size_t host_row, size_t host_slice, const void *from),
+        b, block, at, host_at, region, row, slice, host_row, host_slice, from)
+COMMAND(clEnqueueCopyBuffer, n, (cl_mem a, cl_mem b, size_t from, size_t to, size_t n), a, b, from,
+        to, n)
+COMMAND(clEnqueueCopyBufferRect, volume(region),
+        (cl_mem a, cl_mem b, const size_t *from, const size_t *to, const size_t *region, size_t row,
+         size_t slice, size_t to_row, size_t to_slice),
+        a, b, from, to, region, row, slice, to_row, to_slice)
+COMMAND(clEnqueueFillBuffer, n, (cl_mem b, const void *what, size_t size, size_t at, size_t n), b,
+        what, size, at, n)
+COMMAND(clEnqueueReadImage, 4 * volume(region),
+        (cl_mem i, cl_bool block, const size_t *at, const size_t *region, size_t row, size_t slice,
+         void *to),
+        i, block, at, region, row, slice, to)
+COMMAND(clEnqueueWriteImage, 4 * volume(region),
+        (cl_mem i, cl_bool block, const size_t *at, const size_t *region, size_t row, size_t slice,
+         const void *from),
+        i, block, at, region, row, slice, from)
+COMMAND(clEnqueueCopyImage, 4 * volume(region),
+        (cl_mem a, cl_mem b, const size_t *from, const size_t *to, const size_t *region), a, b,
+        from, to, region)
+COMMAND(clEnqueueFillImage, 4 * volume(region),
+        (cl_mem i, const void *color, const size_t *at, const size_t *region), i, color, at, region)
+COMMAND(clEnqueueCopyImageToBuffer, 4 * volume(region),
+        (cl_mem a, cl_mem b, const size_t *from, const size_t *region, size_t to), a, b, from,
+        region, to)
+COMMAND(clEnqueueCopyBufferToImage, 4 * volume(region),
+        (cl_mem a, cl_mem b, size_t from, const size_t *to, const size_t *region), a, b, from, to,
+        region)
+COMMAND(clEnqueueUnmapMemObject, 0, (cl_mem b, void *p), b, p)
+COMMAND(clEnqueueMigrateMemObjects, 0, (cl_uint n, const cl_mem *v, cl_mem_migration_flags flags),
+        n, v, flags)
+COMMAND(clEnqueueNativeKernel, GUESS_NS,
+        (void(CL_CALLBACK * f)(void *), void *args, size_t size, cl_uint n, const cl_mem *v,
+         const void **at),
+        f, args, size, n, v, at)
+COMMAND(clEnqueueSVMMemcpy, n, (cl_bool block, void *to, const void *from, size_t n), block, to,
+        from, n)
+COMMAND(clEnqueueSVMMemFill, n, (void *to, const void *what, size_t size, size_t n), to, what, size,
+        n)
+COMMAND(clEnqueueSVMMap, n, (cl_bool block, cl_map_flags flags, void *p, size_t n), block, flags, p,
+        n)
+COMMAND(clEnqueueSVMUnmap, 0, (void *p), p)
+COMMAND(clEnqueueSVMMigrateMem, 0,
+        (cl_uint n, const void **v, const size_t *sizes, cl_mem_migration_flags flags), n, v, sizes,
+        flags)
+
+static void *CL_API_CALL my_clEnqueueMapBuffer(cl_command_queue q, cl_mem b, cl_bool block,
+                                               cl_map_flags flags, size_t at, size_t n,
+                                               cl_uint nwait, const cl_event *wait, cl_event *event,
+                                               cl_int *ret)
+{
+    cl_int r = CL_SUCCESS;
+    struct command c = copy(q, __COUNTER__, n);
+    command_begin(&c, &event);
+    void *p = next->clEnqueueMapBuffer(q, b, block, flags, at, n, nwait, wait, event, &r);
+    command_end(&c, event, r);
+    if (ret)
+        *ret = r;
+    return p;
+}
+
+static void *CL_API_CALL my_clEnqueueMapImage(cl_command_queue q, cl_mem i, cl_bool block,
+                                              cl_map_flags flags, const size_t *at,
+                                              const size_t *region, size_t *row, size_t *slice,
+                                              cl_uint nwait, const cl_event *wait, cl_event *event,
+                                              cl_int *ret)
+{
+    cl_int r = CL_SUCCESS;
+    struct command c = copy(q, __COUNTER__, 4 * volume(region));
+    command_begin(&c, &event);
+    void *p =
+        next->clEnqueueMapImage(q, i, block, flags, at, region, row, slice, nwait, wait, event, &r);
+    command_end(&c, event, r);
+    if (ret)
+        *ret = r;
+    return p;
+}
+
+/* ---- command buffers (cl_khr_command_buffer): recorded freely, held when they are submitted ----
+ */
+
+typedef cl_int(CL_API_CALL *command_buffer_fn)(cl_uint n, cl_command_queue *queues, void *buffer,
+                                               cl_uint nwait, const cl_event *wait,
+                                               cl_event *event);
+typedef cl_int(CL_API_CALL *buffer_info_fn)(void *buffer, cl_uint what, size_t size, void *value,
+                                            size_t *size_ret);
+static command_buffer_fn real_command_buffer;
+static buffer_info_fn real_buffer_info;
+#define BUFFER_QUEUES     0x1294 /* CL_COMMAND_BUFFER_QUEUES_KHR */
+#define BUFFER_QUEUES_MAX 8
+
+static cl_int CL_API_CALL my_clEnqueueCommandBufferKHR(cl_uint n, cl_command_queue *queues,
+                                                       void *buffer, cl_uint nwait,
+                                                       const cl_event *wait, cl_event *event)
+{
+    cl_command_queue own[BUFFER_QUEUES_MAX] = {NULL};
+    if (!n && real_buffer_info && gate_active())
+        real_buffer_info(buffer, BUFFER_QUEUES, sizeof(own), own, NULL);
+    struct command c = {.queue = n && queues ? queues[0] : own[0],
+                        .key = estimate_key((uintptr_t)buffer, n, 2),
+                        .est_ns = GUESS_NS,
+                        .part = 1};
+    command_begin(&c, &event);
+    return command_end(&c, event, real_command_buffer(n, queues, buffer, nwait, wait, event));
+}
+
+void *enqueue_extension(const char *name, void *real)
+{
+    if (!real || !name)
+        return NULL;
+    if (strcmp(name, "clGetCommandBufferInfoKHR") == 0)
+        real_buffer_info = (buffer_info_fn)real;
+    if (strcmp(name, "clEnqueueCommandBufferKHR") != 0)
+        return NULL;
+    real_command_buffer = (command_buffer_fn)real;
+    return (void *)my_clEnqueueCommandBufferKHR;
+}
+
+/* ---- flushing -------------------------------------------------------------------------------- */
+
+static cl_int CL_API_CALL my_clFlush(cl_command_queue q)
+{
+    table_remove(&unflushed, q, NULL);
+    return next->clFlush(q);
+}
+
+static cl_int CL_API_CALL my_clFinish(cl_command_queue q)
+{
+    table_remove(&unflushed, q, NULL);
+    return next->clFinish(q);
+}
+
+void enqueue_forget(cl_command_queue q)
+{
+    table_remove(&unflushed, q, NULL);
+}
+
+#define TAKE(name) d->name = d->name ? my_##name : NULL
+void enqueue_fill(cl_icd_dispatch *d)
+{
+    TAKE(clEnqueueReadBuffer);
+    TAKE(clEnqueueWriteBuffer);
+    TAKE(clEnqueueReadBufferRect);
+    TAKE(clEnqueueWriteBufferRect);
+    TAKE(clEnqueueCopyBuffer);
+    TAKE(clEnqueueCopyBufferRect);
+    TAKE(clEnqueueFillBuffer);
+    TAKE(clEnqueueReadImage);
+    TAKE(clEnqueueWriteImage);
+    TAKE(clEnqueueCopyImage);
+    TAKE(clEnqueueFillImage);
+    TAKE(clEnqueueCopyImageToBuffer);
+    TAKE(clEnqueueCopyBufferToImage);
+    TAKE(clEnqueueMapBuffer);
+    TAKE(clEnqueueMapImage);
+    TAKE(clEnqueueUnmapMemObject);
+    TAKE(clEnqueueMigrateMemObjects);
+    TAKE(clEnqueueNativeKernel);
+    TAKE(clEnqueueSVMMemcpy);
+    TAKE(clEnqueueSVMMemFill);
+    TAKE(clEnqueueSVMMap);
+    TAKE(clEnqueueSVMUnmap);
+    TAKE(clEnqueueSVMMigrateMem);
+    TAKE(clFlush);
+    TAKE(clFinish);
+}

@@ -1,0 +1,141 @@
+/* Kernels: submitted whole, or cut along their outermost dimension into pieces that are submitted
+ * one after another, each held like a command of its own. So a job that has to make room does so
+ * after one piece.
+ *
+ * Cut are only kernels that cannot tell (proof.h), in queues that keep order, and never where the
+ * program could see it: where it takes times from the kernel's event, or where the kernel may wait
+ * for the thread that submits it. The program's event is that of the last piece. */
+#include <stdlib.h>
+
+#include "gate/estimate.h"
+#include "gate/gate.h"
+#include "gate/opencl/layer.h"
+
+#define PIECE_MIN_NS  1000000ULL /* a piece costs some 20 us on its way */
+#define PIECES_MAX    4096U
+#define PIECES_UNSEEN 16U                /* of a kernel whose length is not known */
+#define LIMIT_NS      (500 * 1000000ULL) /* no job with so much room has to make way */
+#define ROWS          64U /* work items, where the implementation chooses the groups */
+
+struct range {
+    cl_uint dims;
+    const size_t *offset, *size, *local;
+};
+
+static bool cuts_allowed(void)
+{
+    static int allowed = -1;
+    int a = __atomic_load_n(&allowed, __ATOMIC_RELAXED);
+    if (a < 0) {
+        const char *no = secure_getenv("CEDE_GATE_SLICE");
+        a = !(no && no[0] == '0');
+        __atomic_store_n(&allowed, a, __ATOMIC_RELAXED);
+    }
+    return a;
+}
+
+/* Work items along the outermost dimension that is more than one unit long, in units of which
+ * pieces may consist; 0: cannot be cut. */
+static size_t unit_of(const struct range *r, cl_uint *dim)
+{
+    for (cl_uint d = r->dims; d-- > 0;) {
+        size_t unit = r->local ? r->local[d] : d ? 1 : ROWS;
+        if (unit && r->size[d] >= 2 * unit) {
+            *dim = d;
+            return unit;
+        }
+    }
+    return 0;
+}
+
+/* How many units a piece has; 0: not cut. */
+static size_t piece_of(const struct command *c, const struct kernel *k, const struct range *r,
+                       bool event_wanted, uint64_t est_ns, cl_uint *dim)
+{
+    uint64_t limit = gate_limit_ns(c->q.device);
+    uint64_t target = limit > PIECE_MIN_NS ? limit : PIECE_MIN_NS;
+    if (!cuts_allowed() || !k->sliceable || !r->size || !r->dims || r->dims > 3 ||
+        (k->needs_local_size && !r->local) || !c->q.in_order || in_callback() ||
+        (event_wanted && c->q.profiled) || limit >= LIMIT_NS || gate_host_waits(0))
+        return 0;
+    size_t unit = unit_of(r, dim), units = unit ? r->size[*dim] / unit : 0;
+    uint64_t pieces = est_ns ? est_ns / target : PIECES_UNSEEN;
+    pieces = pieces < PIECES_MAX ? pieces : PIECES_MAX;
+    if (units < 2 || pieces < 2)
+        return 0;
+    return pieces < units ? units / pieces : 1;
+}
+
+static cl_int cut(const struct command *whole, cl_kernel kernel, const struct range *r, cl_uint dim,
+                  size_t step, cl_uint nwait, const cl_event *wait, cl_event *event)
+{
+    size_t offset[3] = {0}, size[3] = {1, 1, 1};
+    for (cl_uint d = 0; d < r->dims; d++) {
+        offset[d] = r->offset ? r->offset[d] : 0;
+        size[d] = r->size[d];
+    }
+    cl_int result = CL_SUCCESS;
+    for (size_t done = 0; done < r->size[dim] && result == CL_SUCCESS; done += size[dim]) {
+        size_t left = r->size[dim] - done;
+        size[dim] = left < 2 * step ? left : step; /* no crumbs */
+        struct command c = *whole;
+        c.part = (double)size[dim] / (double)r->size[dim];
+        bool last = size[dim] == left;
+        cl_event *e = last ? event : NULL;
+        command_begin(&c, &e);
+        result = command_end(&c, e,
+                             next->clEnqueueNDRangeKernel(c.queue, kernel, r->dims, offset, size,
+                                                          r->local, done ? 0 : nwait,
+                                                          done ? NULL : wait, e));
+        offset[dim] += size[dim];
+    }
+    return result;
+}
+
+static cl_int CL_API_CALL my_clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel kernel,
+                                                    cl_uint dims, const size_t *offset,
+                                                    const size_t *size, const size_t *local,
+                                                    cl_uint nwait, const cl_event *wait,
+                                                    cl_event *event)
+{
+    if (!gate_active())
+        return next->clEnqueueNDRangeKernel(q, kernel, dims, offset, size, local, nwait, wait,
+                                            event);
+    struct range r = {dims, offset, size, local};
+    struct kernel k = {0};
+    uint64_t items = 1;
+    for (cl_uint d = 0; d < dims && d < 3 && size; d++)
+        items *= size[d];
+    kernel_get(kernel, &k);
+    struct command c = {
+        .queue = q, .key = estimate_key(k.name, items, 5), .est_ns = GUESS_NS, .part = 1};
+    cl_uint dim = 0;
+    if (queue_get(q, &c.q) && c.q.device >= 0 && gate_device_active(c.q.device)) {
+        size_t units = piece_of(&c, &k, &r, event, command_known(c.key), &dim);
+        if (units)
+            return cut(&c, kernel, &r, dim, units * unit_of(&r, &dim), nwait, wait, event);
+    }
+    command_begin(&c, &event);
+    return command_end(
+        &c, event,
+        next->clEnqueueNDRangeKernel(q, kernel, dims, offset, size, local, nwait, wait, event));
+}
+
+static cl_int CL_API_CALL my_clEnqueueTask(cl_command_queue q, cl_kernel kernel, cl_uint nwait,
+                                           const cl_event *wait, cl_event *event)
+{
+    struct kernel k = {0};
+    if (gate_active())
+        kernel_get(kernel, &k);
+    struct command c = {
+        .queue = q, .key = estimate_key(k.name, 1, 6), .est_ns = GUESS_NS, .part = 1};
+    command_begin(&c, &event);
+    return command_end(&c, event, next->clEnqueueTask(q, kernel, nwait, wait, event));
+}
+
+#define TAKE(name) d->name = d->name ? my_##name : NULL
+void slice_fill(cl_icd_dispatch *d)
+{
+    TAKE(clEnqueueNDRangeKernel);
+    TAKE(clEnqueueTask);
+}
