@@ -41,6 +41,7 @@ static int connect_to(const char *path, struct client *c, struct error *err)
                          "not trusting the daemon at %s: it runs as user %u, neither root nor you",
                          path, (unsigned)peer.uid);
     *c = (struct client){.fd = TAKE_FD(fd), .daemon_pid = peer.pid, .daemon_uid = peer.uid};
+    snprintf(c->socket, sizeof(c->socket), "%s", path);
     return 0;
 }
 

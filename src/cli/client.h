@@ -15,6 +15,7 @@ struct client {
     int fd; /* close-on-exec; < 0: closed */
     pid_t daemon_pid;
     uid_t daemon_uid;
+    char socket[108]; /* where it listens */
 };
 
 /* Connects to the first socket of cede_socket_at() that a daemon answers on. A daemon that is

@@ -3,8 +3,8 @@
  *
  * The job's root is this process, not the program, and this process is the program's subreaper, so
  * that whatever the program starts stays in the tree that the daemon looks at. Nothing here may
- * make the program depend on cede: no death signal, no descriptor kept open, no variable
- * set but LD_PRELOAD where a device needs a gate inside (preload.h). */
+ * make the program depend on cede: no death signal, no descriptor kept open, no variable set but
+ * those of devices that need a gate inside (gates.h). */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -15,11 +15,9 @@
 
 #include "cli/cli.h"
 #include "cli/client.h"
-#include "cli/preload.h"
+#include "cli/gates.h"
 #include "cli/transient.h"
 #include "common/procfs.h"
-
-#define KFD_DEVICE "/dev/kfd" /* AMD GPUs */
 
 static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [-n NAME] [--strict] [--] COMMAND "
@@ -284,8 +282,8 @@ static int run(char **command, const struct client *peer)
          * It lasts over the exec, but is not inherited by what the program starts. */
         if (peer->daemon_pid > 0 && peer->daemon_uid != 0)
             prctl(PR_SET_PTRACER, (unsigned long)peer->daemon_pid);
-        if (HIP_GATE[0])
-            preload_add(KFD_DEVICE, HIP_GATE);
+        if (peer->daemon_pid > 0)
+            gates_enter(peer->socket); /* without, it runs all the same */
         execvp(command[0], command);
         int e = errno;
         cli_error("cannot run '%s': %s", command[0], strerror(e));

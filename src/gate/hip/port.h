@@ -1,8 +1,7 @@
 /* What the HIP gate asks of the process's gate: may this program submit now, and how much may be
  * under way. Knows nothing of HIP. Every function answers "go ahead" when nobody schedules.
  * Called by any thread of the program; must not change errno's meaning, signals or locale, and must
- * come back by itself when the scheduler dies. port_open.c is the one that is built: nobody
- * schedules. */
+ * come back by itself when the scheduler dies. */
 #ifndef CEDE_GATE_HIP_PORT_H
 #define CEDE_GATE_HIP_PORT_H
 

@@ -1,9 +1,9 @@
 /* Entry of the OpenCL layer: the loader (OPENCL_LAYERS) hands us the table of calls, and uses the
  * one we hand back. Calls that we do not stand for go where they went before. */
+#include "gate/opencl/layer.h"
+
 #include <CL/cl_layer.h>
 #include <string.h>
-
-#include "gate/opencl/layer.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -1,0 +1,73 @@
+/* See gates.h. Must not touch programs on a machine without the device in question; the OpenCL
+ * loader reads its variable only in programs that use OpenCL. */
+#include "cli/gates.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "common/util.h"
+
+#define KFD_DEVICE "/dev/kfd" /* AMD GPUs */
+#define PATH_SIZE  4096
+
+static bool holds(const char *list, const char *separators, const char *library)
+{
+    size_t n = strlen(library);
+    for (const char *p = list + strspn(list, separators); *p; p += strspn(p, separators)) {
+        size_t k = strcspn(p, separators);
+        if (k == n && memcmp(p, library, n) == 0)
+            return true;
+        p += k;
+    }
+    return false;
+}
+
+int gates_list_add(const char *variable, const char *separators, const char *library)
+{
+    const char *before = getenv(variable);
+    if (access(library, R_OK) < 0 || strpbrk(library, separators))
+        return 0;
+    if (!before || !*before)
+        return setenv(variable, library, 1) < 0 ? -ENOMEM : 0;
+    if (holds(before, separators, library))
+        return 0;
+    _cleanup_free_ char *list = NULL;
+    if (asprintf(&list, "%s:%s", library, before) < 0) {
+        list = NULL;
+        return -ENOMEM;
+    }
+    return setenv(variable, list, 1) < 0 ? -ENOMEM : 0;
+}
+
+/* Beside this program where it was built, else where it was installed. */
+static bool library(const char *folder, const char *name, char path[static PATH_SIZE])
+{
+    char exe[PATH_SIZE - 64];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    exe[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(exe, '/');
+    if (slash) {
+        *slash = '\0';
+        snprintf(path, PATH_SIZE, "%s/../gate/%s/%s", exe, folder, name);
+        if (access(path, R_OK) == 0)
+            return true;
+    }
+    snprintf(path, PATH_SIZE, "%s/%s", GATE_DIR, name);
+    return access(path, R_OK) == 0;
+}
+
+int gates_enter(const char *socket)
+{
+    char gate[256], path[PATH_SIZE];
+    const char *slash = strrchr(socket, '/');
+    snprintf(gate, sizeof(gate), "%.*s/gate", slash ? (int)(slash - socket) : 0, socket);
+    if (!slash || access(gate, F_OK) < 0)
+        return 0;
+    int r = 0;
+    if (library("opencl", "libcede-opencl.so", path))
+        r = gates_list_add("OPENCL_LAYERS", ":", path);
+    if (r == 0 && access(KFD_DEVICE, F_OK) == 0 && library("hip", "libcede-hip.so", path))
+        r = gates_list_add("LD_PRELOAD", ": \t\n", path);
+    return r == 0 && setenv("CEDE_GATE", gate, 1) < 0 ? -ENOMEM : r;
+}
