@@ -1,8 +1,7 @@
-/* Who works: what the driver tells of GPU time, as demand for the core. On gated devices programs say
- * so themselves, and demand() tells it at once. Elsewhere there are two sources, both asked only
- * while somebody takes turns (or looks):
- *   usage()     everybody's share of time, once a second, of the last second or more. Slow, and
- *               says nothing of a job that was suspended most of the time.
+/* Who works: what the driver tells of GPU time, as demand for the core. On gated devices programs
+ * say so themselves, and demand() tells it at once. Elsewhere there are two sources, both asked
+ * only while somebody takes turns (or looks): usage()     everybody's share of time, once a second,
+ * of the last second or more. Slow, and says nothing of a job that was suspended most of the time.
  *   activity()  who got the engine, ten times a second. A job that got it works. A job that could
  *               have had it and did not is idle, but only if nobody above it may have kept it
  *               away; and a job that has the engine and is not asked to leave may have stopped
@@ -128,8 +127,8 @@ void mgr_demand_of(struct manager *m, uint32_t job, unsigned d)
 {
     bool wants = false;
     for (uint32_t p = 0; p < m->processes_end; p++)
-        wants |= m->processes[p].id.pid && m->processes[p].job == job &&
-                 m->processes[p].wants >> d & 1;
+        wants |=
+            m->processes[p].id.pid && m->processes[p].job == job && m->processes[p].wants >> d & 1;
     mgr_core(m, (struct core_event){.type = EV_DEMAND, .job = job, .device = d, .on = wants});
     m->jobs[job].on[d].idle = !wants;
     m->dirty[d] = true;

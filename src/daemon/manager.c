@@ -54,13 +54,13 @@ static void job_drop(struct manager *m, uint32_t job)
 void mgr_job_drop_if_over(struct manager *m, uint32_t job)
 {
     const struct mjob *j = &m->jobs[job];
-    if (j->j.root.pid && j->root_pidfd < 0 && !j->processes)
+    if (j->j.root.pid && j->root_pidfd < 0 && !j->processes && !j->swap.child.pid)
         job_drop(m, job);
 }
 
 static int job_enter(struct manager *m, uint32_t slot, const struct journal_job *rec)
 {
-    int fd = mgr_watch(m, rec->root, true, slot);
+    int fd = mgr_watch(m, rec->root, WATCH_ROOT, slot);
     if (fd < 0)
         return fd;
     m->jobs[slot] = (struct mjob){.j = *rec, .root_pidfd = fd, .added_ns = m->now, .busy = -1};
@@ -135,6 +135,9 @@ int manager_add(struct manager *m, struct proc_id root, const struct job_spec *s
     uint32_t p = mgr_process_find(m, root.pid);
     if (p != NONE) {
         uint32_t old = m->processes[p].job;
+        if (m->jobs[old].swap.state != JOB_ON_GPU)
+            return error_set(err, -EBUSY, "job #%llu, which it is part of, is swapped out",
+                             (unsigned long long)m->jobs[old].j.number);
         mgr_process_remove(m, p, true);
         mgr_job_drop_if_over(m, old);
     }
@@ -184,7 +187,7 @@ int manager_job_status(const struct manager *m, uint32_t job, struct error *err)
     const struct mjob *j = &m->jobs[job];
     if (j->error_code && m->now < j->error_until)
         return error_set(err, j->error_code, "%s", j->error.text);
-    if (!j->groups)
+    if (!j->groups && j->swap.state == JOB_ON_GPU)
         return error_set(err, -ENODEV,
                          "no GPU context yet: it will be scheduled as soon as it opens one");
     return 0;
@@ -195,14 +198,7 @@ void manager_release(struct manager *m, uint32_t job)
     for (uint32_t p = 0; p < m->processes_end; p++) {
         if (!m->processes[p].id.pid || m->processes[p].job != job)
             continue;
-        for (uint32_t g = m->processes[p].first_group; g != NONE; g = m->groups[g].next) {
-            m->groups[g].want_runnable = true;
-            m->groups[g].want_us = m->groups[g].dg.timeslice_us;
-            m->groups[g].retry_at = 0;
-            if (m->groups[g].suspended)
-                mgr_apply_runnable(m, g);
-            mgr_apply_timeslice(m, g);
-        }
+        mgr_process_let_go(m, p);
         mgr_process_remove(m, p, true); /* what could not be undone is tried again */
     }
     job_drop(m, job);
@@ -217,9 +213,12 @@ static void reap(struct manager *m)
     while ((n = epoll_wait(m->epoll_fd, ev, 64, 0)) > 0) {
         for (int i = 0; i < n; i++) {
             uint32_t slot = (uint32_t)ev[i].data.u64;
-            if (ev[i].data.u64 == DRIVER_EVENT) {
+            enum watch whose = (enum watch)(ev[i].data.u64 >> 32);
+            if (whose == WATCH_DRIVER) {
                 mgr_demand_told(m);
-            } else if (ev[i].data.u64 >> 32) {
+            } else if (whose == WATCH_SWAPPER) {
+                mgr_swapper_ended(m, slot);
+            } else if (whose == WATCH_ROOT) {
                 mgr_unwatch(m, m->jobs[slot].root_pidfd);
                 m->jobs[slot].root_pidfd = -1;
                 mgr_job_drop_if_over(m, slot);
@@ -252,10 +251,11 @@ uint64_t manager_tick(struct manager *m, uint64_t now_ns)
         mgr_restored_by_others(m);
     }
     reap(m);
+    uint64_t swaps = mgr_swap_due(m);
     decide_due(m); /* what a person asked for comes before looking around */
     if (now_ns >= m->discover_at)
         mgr_discover(m);
-    uint64_t next = min_u64(m->discover_at, mgr_scan_due(m));
+    uint64_t next = min_u64(min_u64(swaps, m->discover_at), mgr_scan_due(m));
     if (m->nunclaimed && now_ns >= m->claim_until)
         mgr_undo_unclaimed(m);
     next = min_u64(next, mgr_demand_due(m));
@@ -303,6 +303,7 @@ bool manager_next_job(const struct manager *m, uint32_t *cursor, struct job_view
     if (j->error_code && m->now < j->error_until)
         snprintf(out->error, sizeof(out->error), "%.*s", (int)sizeof(out->error) - 1,
                  j->error.text);
+    mgr_swap_view(m, *cursor, out);
     ++*cursor;
     return true;
 }
@@ -356,6 +357,7 @@ static void take_back(struct manager *m)
             journal_put_job(m->journal, i, NULL);
     }
     m->claim_until = m->now + CLAIM_NS;
+    mgr_swap_take_back(m);
 }
 
 int manager_new(struct device_driver *driver, struct journal *journal,
@@ -388,12 +390,11 @@ int manager_new(struct device_driver *driver, struct journal *journal,
     for (unsigned d = 0; r == 0 && d < m->ngpus; d++) {
         m->wake[d] = CORE_NEVER;
         r = driver->ops->info(driver, d, &m->gpus[d]);
-        mgr_core(m, (struct core_event){.type = EV_DEVICE,
-                                        .device = d,
-                                        .on = m->gpus[d].caps & GPU_CAP_GATE});
+        mgr_core(m, (struct core_event){
+                        .type = EV_DEVICE, .device = d, .on = m->gpus[d].caps & GPU_CAP_GATE});
     }
     int events = r == 0 && driver->ops->event_fd ? driver->ops->event_fd(driver) : -1;
-    struct epoll_event e = {.events = EPOLLIN, .data.u64 = DRIVER_EVENT};
+    struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)WATCH_DRIVER << 32};
     if (events >= 0 && epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, events, &e) < 0)
         r = -errno;
     if (r < 0) {
@@ -412,6 +413,7 @@ unsigned manager_free(struct manager *m, bool restore)
     /* What is in the journal is what was changed. The jobs stay there, for whoever comes next. */
     if (restore)
         failed = journal_undo(m->journal, m->driver, NULL, NULL);
+    mgr_swap_leave(m, restore);
     for (uint32_t i = 0; i < m->processes_end; i++) {
         if (m->processes[i].id.pid) {
             m->driver->ops->forget(m->driver, m->processes[i].id.pid);

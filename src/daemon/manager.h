@@ -66,7 +66,12 @@ int manager_add(struct manager *m, struct proc_id root, const struct job_spec *s
 int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32_t weight,
                    uint32_t budget_us);
 int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by);
-/* Lets go of a job: its groups get back what they had. */
+/* Off the GPU's memory and back, in the course of seconds to minutes: job_view.swap tells how far
+ * it is, and job_view.error why it did not go. A job that does not leave runs on; one that finds no
+ * room stays out. 0 if it is there already. -ENOTSUP, -EBUSY (another one moves), -ENODEV. */
+int manager_swap_out(struct manager *m, uint32_t job, uid_t by, struct error *err);
+int manager_swap_in(struct manager *m, uint32_t job);
+/* Lets go of a job that is not swapped: its groups get back what they had. */
 void manager_release(struct manager *m, uint32_t job);
 
 /* Undoes what the journal tells of processes that are in no job any more. A manager that goes on
@@ -88,6 +93,10 @@ struct job_view {
     uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
     double busy;           /* share of GPU time lately, summed over GPUs; < 0: unknown */
     uint64_t memory_bytes;
+    const char *swap; /* "", "swapping-out", "swapped" or "swapping-in" */
+    bool swap_by_user;
+    uid_t swap_uid; /* of who swapped it out, if it was a person */
+    uint64_t swapped_bytes;
     char error[160]; /* what went wrong lately, or "" */
 };
 /* Next job at or after slot *cursor, in slot order; false at the end. Advances *cursor. */

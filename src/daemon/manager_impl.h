@@ -2,16 +2,17 @@
  *   manager.c    jobs, turns, beginning and ending
  *   processes.c  finding processes and their channel groups
  *   demand.c     who works
- *   apply.c      from the core's plan to the device */
+ *   apply.c      from the core's plan to the device
+ *   swap.c       jobs that leave the GPU's memory and come back */
 #ifndef CEDE_DAEMON_MANAGER_IMPL_H
 #define CEDE_DAEMON_MANAGER_IMPL_H
 
 #include "daemon/manager.h"
+#include "daemon/swapper.h"
 
 #define NONE MANAGER_NONE
 
 #define PROCESSES_MAX 8192U
-#define DRIVER_EVENT  UINT64_MAX /* in the epoll set, beside the slots of those that may end */
 #define BUCKETS       1024U
 
 /* How often to look. A context appears once in a program's life, so a process that shows nothing
@@ -41,9 +42,10 @@ struct mprocess {
     uint32_t job;
     uint32_t hash_next, first_group;
     int pidfd;
-    bool listed;    /* by the driver, as one that uses it */
-    uint32_t wants; /* gated devices that it wants: bit mask */
-    uint64_t scan_at, scan_every;
+    bool listed;      /* by the driver, as one that uses it */
+    uint32_t wants;   /* gated devices that it wants: bit mask */
+    uint64_t scan_at; /* CORE_NEVER: let go of, for a while */
+    uint64_t scan_every;
 };
 
 struct mgroup {
@@ -72,6 +74,27 @@ struct mjob_on {
     uint64_t seen_ns;   /* when activity() last told whether it works; 0: never */
 };
 
+enum job_place { JOB_ON_GPU, JOB_LEAVING, JOB_OUT, JOB_COMING };
+
+/* Whether a job that is out, or leaving, is to come in: asked for, which may fail for want of room;
+ * or because it has to, since it may be half-way. */
+enum job_back { BACK_NOT, BACK_ASKED, BACK_MUST };
+
+/* See swap.c. */
+struct mjob_swap {
+    enum job_place state;
+    enum job_back back;
+    bool by_user; /* stays out until it is asked back */
+    uid_t uid;    /* of who asked */
+    struct swapper child;
+    uint64_t since_ns; /* when it last left or came */
+    uint64_t retry_at, retry_every;
+    uint64_t refused_until;
+    uint64_t bytes[DEVICE_GPUS_MAX]; /* what it had when it left */
+    int code;                        /* why it last did not move */
+    struct error error;
+};
+
 struct mjob {
     struct journal_job j; /* root.pid 0: free */
     int root_pidfd;       /* -1: the root has ended */
@@ -83,6 +106,7 @@ struct mjob {
     double busy;
     uint64_t memory_bytes;
     struct mjob_on on[DEVICE_GPUS_MAX];
+    struct mjob_swap swap;
 };
 
 /* A GPU process that belongs to no job: looked at once. */
@@ -115,6 +139,7 @@ struct manager {
 
     uint64_t now, discover_at, usage_at, watched_until, restored_seen;
     uint64_t activity_at, activity_ns;    /* ns: known up to here; 0: nobody looked */
+    uint64_t swap_at, swap_need_ns;       /* automatic swapping: next look; last want of room */
     double outside_busy[DEVICE_GPUS_MAX]; /* of processes in no job, by usage() */
     bool device_lost;                     /* told once, not every second */
     bool dirty[DEVICE_GPUS_MAX];
@@ -129,12 +154,20 @@ void mgr_job_drop_if_over(struct manager *m, uint32_t job);
 
 /* processes.c */
 uint32_t mgr_process_find(const struct manager *m, pid_t pid);
-/* A pidfd in the manager's epoll set, tagged with whose end it tells. -ESRCH, ... */
-int mgr_watch(struct manager *m, struct proc_id id, bool root, uint32_t slot);
+/* Descriptors in the manager's epoll set are tagged with whose end they tell, and its slot. */
+enum watch { WATCH_PROCESS, WATCH_ROOT, WATCH_SWAPPER, WATCH_DRIVER };
+/* A pidfd. -ESRCH, ... */
+int mgr_watch(struct manager *m, struct proc_id id, enum watch whose, uint32_t slot);
 void mgr_unwatch(struct manager *m, int pidfd);
 int mgr_process_add(struct manager *m, struct proc_id id, uint32_t job);
 /* keep: the process lives on; journal records of what could not be undone stay. */
 void mgr_process_remove(struct manager *m, uint32_t slot, bool keep);
+/* Its groups get back what they had and are forgotten, and it is not scanned. False: some may still
+ * be suspended. */
+bool mgr_process_let_go(struct manager *m, uint32_t slot);
+void mgr_process_scan(struct manager *m, uint32_t slot);
+/* Scans the job's processes as if they were new. */
+void mgr_job_scan(struct manager *m, uint32_t job);
 void mgr_discover(struct manager *m);
 /* Scans what is due; returns when the next is. */
 uint64_t mgr_scan_due(struct manager *m);
@@ -148,6 +181,20 @@ uint64_t mgr_demand_due(struct manager *m);
 void mgr_demand_told(struct manager *m);
 /* A gated device: what its processes said last. */
 void mgr_demand_of(struct manager *m, uint32_t job, unsigned device);
+
+/* swap.c */
+/* by_user: see struct mjob_swap. 0: it leaves; or why it stays, running. */
+int mgr_swap_out(struct manager *m, uint32_t job, bool by_user, uid_t uid, struct error *err);
+uint32_t mgr_swap_moving(const struct manager *m); /* NONE: nobody */
+void mgr_swapper_ended(struct manager *m, uint32_t job);
+void mgr_swap_process_gone(struct manager *m, struct proc_id id);
+/* Begins what is due; returns when to ask again. */
+uint64_t mgr_swap_due(struct manager *m);
+/* The records of an earlier holder. */
+void mgr_swap_take_back(struct manager *m);
+/* restore: brings back whoever is out, and waits for it. */
+void mgr_swap_leave(struct manager *m, bool restore);
+void mgr_swap_view(const struct manager *m, uint32_t job, struct job_view *out);
 
 /* apply.c */
 uint32_t mgr_journal_flags(const struct mgroup *g);

@@ -20,12 +20,12 @@ uint32_t mgr_process_find(const struct manager *m, pid_t pid)
     return i;
 }
 
-int mgr_watch(struct manager *m, struct proc_id id, bool root, uint32_t slot)
+int mgr_watch(struct manager *m, struct proc_id id, enum watch whose, uint32_t slot)
 {
     int fd = proc_pidfd(id);
     if (fd < 0)
         return fd;
-    struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)root << 32 | slot};
+    struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)whose << 32 | slot};
     if (epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0) {
         int r = -errno;
         close(fd);
@@ -167,7 +167,7 @@ int mgr_process_add(struct manager *m, struct proc_id id, uint32_t job)
         mgr_job_failed(m, job, -ENOSPC, &e);
         return -ENOSPC;
     }
-    int fd = mgr_watch(m, id, false, slot);
+    int fd = mgr_watch(m, id, WATCH_PROCESS, slot);
     if (fd < 0)
         return fd;
     uint32_t b = bucket(id.pid);
@@ -191,6 +191,8 @@ void mgr_process_remove(struct manager *m, uint32_t slot, bool keep)
     struct mprocess *p = &m->processes[slot];
     while (p->first_group != NONE)
         group_remove(m, p->first_group, keep);
+    if (!keep)
+        mgr_swap_process_gone(m, p->id);
     m->driver->ops->forget(m->driver, p->id.pid);
     uint32_t *link = &m->buckets[bucket(p->id.pid)];
     while (*link != slot)
@@ -201,7 +203,40 @@ void mgr_process_remove(struct manager *m, uint32_t slot, bool keep)
     p->id.pid = 0;
 }
 
-static void process_scan(struct manager *m, uint32_t slot)
+bool mgr_process_let_go(struct manager *m, uint32_t slot)
+{
+    struct mprocess *p = &m->processes[slot];
+    bool runs = true;
+    for (uint32_t i = p->first_group; i != NONE; i = m->groups[i].next) {
+        struct mgroup *g = &m->groups[i];
+        g->want_runnable = true;
+        g->want_us = g->dg.timeslice_us;
+        g->retry_at = 0;
+        if (g->suspended)
+            mgr_apply_runnable(m, i);
+        mgr_apply_timeslice(m, i);
+        runs &= !g->suspended;
+    }
+    while (p->first_group != NONE)
+        group_remove(m, p->first_group, true); /* what could not be undone is tried again */
+    m->driver->ops->forget(m->driver, p->id.pid);
+    p->scan_at = CORE_NEVER;
+    return runs;
+}
+
+void mgr_job_scan(struct manager *m, uint32_t job)
+{
+    for (uint32_t i = 0; i < m->processes_end; i++) {
+        struct mprocess *p = &m->processes[i];
+        if (!p->id.pid || p->job != job)
+            continue;
+        m->driver->ops->forget(m->driver, p->id.pid);
+        p->scan_at = m->now;
+        p->scan_every = SCAN_FAST_NS;
+    }
+}
+
+void mgr_process_scan(struct manager *m, uint32_t slot)
 {
     struct mprocess *p = &m->processes[slot];
     struct group_list found = {0};
@@ -267,7 +302,7 @@ static void outsider_add(struct manager *m, struct proc_id id)
 static void listed(struct manager *m, uint32_t slot)
 {
     struct mprocess *p = &m->processes[slot];
-    if (p->first_group == NONE && !p->listed) {
+    if (p->first_group == NONE && !p->listed && p->scan_at != CORE_NEVER) {
         p->scan_at = m->now;
         p->scan_every = SCAN_FAST_NS;
     }
@@ -333,7 +368,7 @@ uint64_t mgr_scan_due(struct manager *m)
         /* What does not fit in this turn comes first in one of the next: it stays due. */
         if (m->processes[i].scan_at <= m->now && monotonic_ns() - started < SCAN_BUDGET_NS) {
             uint32_t job = m->processes[i].job;
-            process_scan(m, i);
+            mgr_process_scan(m, i);
             mgr_job_drop_if_over(m, job);
         }
         if (m->processes[i].id.pid)

@@ -16,14 +16,6 @@
 /* A restore that fails for want of room loses the process (nvidia/checkpoint.c): be sure. */
 #define GPU_MARGIN(bytes) (64ULL * 1024 * 1024 + (bytes) / 32)
 
-#define ORDER_FD  3
-#define RESULT_FD 4
-
-struct result {
-    int32_t code;
-    struct error err;
-};
-
 /* ---- who starts one ---- */
 
 static void in_child(int order_fd, int result_fd)
@@ -33,11 +25,11 @@ static void in_child(int order_fd, int result_fd)
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
     /* Not through each other's number. */
-    int order = fcntl(order_fd, F_DUPFD, RESULT_FD + 1);
-    int result = fcntl(result_fd, F_DUPFD, RESULT_FD + 1);
-    if (dup2(order, ORDER_FD) < 0 || dup2(result, RESULT_FD) < 0)
+    int order = fcntl(order_fd, F_DUPFD, SWAP_RESULT_FD + 1);
+    int result = fcntl(result_fd, F_DUPFD, SWAP_RESULT_FD + 1);
+    if (dup2(order, SWAP_ORDER_FD) < 0 || dup2(result, SWAP_RESULT_FD) < 0)
         _exit(127);
-    close_range(RESULT_FD + 1, ~0U, 0); /* the journal's lock among them */
+    close_range(SWAP_RESULT_FD + 1, ~0U, 0); /* the journal's lock among them */
     execl("/proc/self/exe", "cede-swap", (char *)NULL);
     _exit(127);
 }
@@ -88,7 +80,7 @@ int swapper_begin(struct swapper *s, const struct swap_order *o, struct error *e
 
 int swapper_end(struct swapper *s, struct error *err)
 {
-    struct result res;
+    struct swap_result res;
     int r;
     close_p(&s->order_fd);
     while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
@@ -346,17 +338,17 @@ int swap_main(int argc, char **argv)
     (void)argv;
     static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
     static struct swap_order o;
-    struct result res = {.code = 0};
-    if (argc != 1 || fcntl(ORDER_FD, F_GETFD) < 0 || fcntl(RESULT_FD, F_GETFD) < 0) {
+    struct swap_result res = {.code = 0};
+    if (argc != 1 || fcntl(SWAP_ORDER_FD, F_GETFD) < 0 || fcntl(SWAP_RESULT_FD, F_GETFD) < 0) {
         fprintf(stderr, "cede-swap is started by ceded, not by hand: see `cede swap-out`\n");
         return 2;
     }
     for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
         signal(ignored[i], SIG_IGN);
     prctl(PR_SET_NAME, "cede-swap");
-    if (chdir("/") < 0 || read_full(ORDER_FD, &o, sizeof(o)) < 0 || o.n > SWAP_PROCESSES_MAX)
+    if (chdir("/") < 0 || read_full(SWAP_ORDER_FD, &o, sizeof(o)) < 0 || o.n > SWAP_PROCESSES_MAX)
         return 1; /* no order: the one who wanted to give it has died */
     res.code = carry_out(&o, &res.err);
-    (void)write_full(RESULT_FD, &res, sizeof(res)); /* the journal tells, if nobody listens */
+    (void)write_full(SWAP_RESULT_FD, &res, sizeof(res)); /* the journal tells, if nobody listens */
     return res.code < 0;
 }

@@ -27,6 +27,14 @@ struct swap_order {
     struct journal_swap v[SWAP_PROCESSES_MAX];
 };
 
+/* What the swapper is started with, and answers. */
+#define SWAP_ORDER_FD  3
+#define SWAP_RESULT_FD 4
+struct swap_result {
+    int32_t code;
+    struct error err;
+};
+
 struct swapper {
     pid_t pid; /* 0: none */
     int pidfd; /* readable when it has ended */

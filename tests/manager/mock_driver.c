@@ -133,7 +133,9 @@ static int usage(struct device_driver *d, struct usage_list *out, struct error *
             usage_list_push(out, &(struct gpu_usage){.pid = m->g[i].dg.proc.pid,
                                                      .gpu = m->g[i].dg.gpu,
                                                      .busy = m->g[i].busy,
-                                                     .memory_bytes = 1 << 20});
+                                                     .memory_bytes = m->g[i].memory_bytes
+                                                                         ? m->g[i].memory_bytes
+                                                                         : 1 << 20});
     }
     return 0;
 }
@@ -158,6 +160,20 @@ static int activity(struct device_driver *d, struct activity_list *out, struct e
     return 0;
 }
 
+static int memory_free(struct device_driver *d, unsigned gpu, uint64_t *bytes, struct error *err)
+{
+    *bytes = self(d)->free_bytes;
+    return 0;
+}
+
+/* A swapper's to call, and the tests have one of their own. */
+static int swap(struct device_driver *d, const struct proc_id *procs, size_t n, unsigned lock_ms,
+                struct error *err)
+{
+    fail_msg("the daemon has called swap_out");
+    return -ENOTSUP;
+}
+
 static void close_driver(struct device_driver *d)
 {
     (void)d;
@@ -178,6 +194,8 @@ void mock_init(struct mock_driver *d, unsigned ngpus)
         .resume = resume,
         .usage = usage,
         .activity = activity,
+        .memory_free = memory_free,
+        .swap_out = swap,
     };
     memset(d, 0, sizeof(*d));
     d->base.ops = &ops;

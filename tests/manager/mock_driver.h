@@ -15,6 +15,7 @@ struct mock_group {
     uint32_t bursts; /* what activity() tells each time, unless it is suspended all the time */
     uint64_t busy_ns;
     bool ran;
+    uint64_t memory_bytes; /* 0: 1 MiB */
 };
 
 struct mock_driver {
@@ -26,6 +27,7 @@ struct mock_driver {
     unsigned timeslice_calls, suspend_calls, resume_calls, scans;
     bool has_usage, has_activity, incomplete;
     unsigned activity_calls;
+    uint64_t free_bytes; /* what memory_free() tells */
 };
 
 void mock_init(struct mock_driver *d, unsigned ngpus);
