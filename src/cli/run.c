@@ -31,7 +31,8 @@ static const char help[] =
     "                       2ms, so that batch jobs lose less to switching (default 0)\n"
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
     "      --strict         do not run it when it cannot be scheduled\n"
-    "      --gpu-device D   auto, nvidia, amd or soft, for the scheduler that is started if none\n"
+    "      --gpu-device D   auto, nvidia, amd, soft, ..., for the scheduler that is started if "
+    "none\n"
     "                       runs\n"
     "  -h, --help           this text\n"
     "\n"
@@ -82,6 +83,7 @@ static int parse(int argc, char **argv, struct options *o)
         {NULL, 0, NULL, 0},
     };
     struct request *r = &o->request;
+    struct error err = {""};
     *r = (struct request){.op = OP_ADD, .run = true, .pid = getpid(), .has_class = true};
     r->class = CLASS_NORMAL;
     for (int c; (c = getopt_long(argc, argv, "+c:w:n:h", longs, NULL)) != -1;) {
@@ -108,10 +110,8 @@ static int parse(int argc, char **argv, struct options *o)
             o->strict = true;
             break;
         case OPT_DEVICE:
-            if (strcmp(optarg, "auto") != 0 && strcmp(optarg, "nvidia") != 0 &&
-                strcmp(optarg, "amd") != 0 && strcmp(optarg, "soft") != 0)
-                return cli_usage("run", "unknown device '%s': use auto, nvidia, amd or soft",
-                                 optarg);
+            if (device_list_check(optarg, &err) < 0)
+                return cli_usage("run", "%s", err.text);
             o->device = optarg;
             break;
         case 'h':
@@ -125,7 +125,6 @@ static int parse(int argc, char **argv, struct options *o)
     }
     if (optind == argc || !argv[optind][0])
         return cli_usage("run", "run: no command given");
-    struct error err;
     uint32_t budget_us;
     if (request_budget(r, r->class, 0, &budget_us, &err) < 0)
         return cli_usage("run", "run: %s", err.text);

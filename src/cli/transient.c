@@ -33,7 +33,7 @@ static void become_daemon(int log_fd, int alive_fd, const char *dir, const char 
     close_range(4, ~0U, 0);
 
     char name[] = "ceded", transient[] = "--transient", dir_opt[] = "--dir", dev_opt[] = "--device";
-    char dir_arg[512], device_arg[16];
+    char dir_arg[512], device_arg[256];
     snprintf(dir_arg, sizeof(dir_arg), "%s", dir);
     snprintf(device_arg, sizeof(device_arg), "%s", device ? device : "");
     char *argv[] = {name, transient, dir_opt, dir_arg, device ? dev_opt : NULL, device_arg, NULL};

@@ -76,7 +76,7 @@ static void tell_status(const struct daemon *d, const char *more)
 {
     char text[256];
     snprintf(text, sizeof(text), "%sSTATUS=%u job%s on %s, policy %s", more, d->jobs,
-             d->jobs == 1 ? "" : "s", d->driver->ops->name, manager_policy(d->manager));
+             d->jobs == 1 ? "" : "s", device_name(d->driver), manager_policy(d->manager));
     int r = notify_send(text);
     if (r < 0)
         logger_say(&d->log, LOG_DEBUG, "cannot reach the service manager: %s", strerror(-r));
@@ -344,20 +344,19 @@ static int set_up(struct daemon *d, struct error *err)
                    d->dir);
 
     const char *device = d->opt.device ? d->opt.device : d->config.device;
-    const char *where = d->opt.soft_socket         ? d->opt.soft_socket
-                        : d->config.soft_socket[0] ? d->config.soft_socket
-                                                   : NULL;
-    char gate_socket[112];
-    snprintf(gate_socket, sizeof(gate_socket), "%.100s/gate", d->dir);
-    if (strcmp(device, "gate") == 0)
-        where = gate_socket;
-    r = device_open(device, where, &d->driver, err);
+    const char *soft = d->opt.soft_socket         ? d->opt.soft_socket
+                       : d->config.soft_socket[0] ? d->config.soft_socket
+                                                  : NULL;
+    char gate[128];
+    snprintf(gate, sizeof(gate), "%s/gate", d->dir);
+    struct device_address address;
+    r = device_open_list(device, soft, gate, &d->driver, &address, err);
     if (r < 0)
         return r;
     /* What the restorer has to open, should it come to that. */
     struct journal_shared *s = journal_shared(d->journal);
-    snprintf(s->driver, sizeof(s->driver), "%s", d->driver->ops->name);
-    snprintf(s->where, sizeof(s->where), "%s", where ? where : "");
+    snprintf(s->driver, sizeof(s->driver), "%s", address.name);
+    snprintf(s->where, sizeof(s->where), "%s", address.where);
     beat(d);
     r = start_restorer(d, err);
     if (r < 0)
@@ -428,7 +427,7 @@ static int run(struct daemon *d)
     }
     d->start_ns = monotonic_ns();
     logger_say(&d->log, LOG_INFO, "cede %s: %s, policy %s, socket %s", CEDE_VERSION,
-               d->driver->ops->name, manager_policy(d->manager), d->socket);
+               device_name(d->driver), manager_policy(d->manager), d->socket);
     turn(d);
     if (!d->stopping)
         tell_status(d, "READY=1\n");
@@ -443,7 +442,8 @@ static const char usage[] =
     "\n"
     "  --config FILE       configuration (default " CONFIG_FILE ", which may be missing)\n"
     "  --dir DIR           directory of the socket and the journal (default /run/cede for root)\n"
-    "  --device D          auto, nvidia, amd or soft (default: as configured)\n"
+    "  --device LIST       auto, or some of nvidia, amd, soft, soft@PATH and gate, with commas\n"
+    "                      between (default: as configured)\n"
     "  --socket-soft PATH  where the software GPU listens\n"
     "  --transient         end with the last job, or after 5 s without a first one\n"
     "  --foreground        do not detach; ceded never does\n"
@@ -474,6 +474,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         {"version", no_argument, NULL, OPT_VERSION},
         {NULL, 0, NULL, 0},
     };
+    struct error err = {""};
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
         switch (c) {
@@ -484,6 +485,10 @@ static int parse_options(int argc, char **argv, struct options *o)
             o->dir = optarg;
             break;
         case OPT_DEVICE:
+            if (device_list_check(optarg, &err) < 0) {
+                fprintf(stderr, "ceded: %s\n", err.text);
+                return 3;
+            }
             o->device = optarg;
             break;
         case OPT_SOFT:

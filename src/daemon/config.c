@@ -14,6 +14,7 @@
 #include <syslog.h>
 
 #include "daemon/proto.h"
+#include "device/device.h"
 
 enum section { S_NONE, S_DAEMON, S_POLICY, S_RULE };
 
@@ -78,9 +79,9 @@ static int daemon_key(struct parser *p, const char *key, const char *value)
         return 1;
     }
     if (strcmp(key, "device") == 0) {
-        if (strcmp(value, "auto") != 0 && strcmp(value, "nvidia") != 0 &&
-            strcmp(value, "amd") != 0 && strcmp(value, "soft") != 0)
-            return complain(p, "device: '%.64s' is not auto, nvidia, amd or soft", value);
+        struct error e = {""};
+        if (device_list_check(value, &e) < 0)
+            return complain(p, "%s", e.text);
         return put_text(p, key, value, p->c.device, sizeof(p->c.device));
     }
     if (strcmp(key, "soft_socket") == 0) {

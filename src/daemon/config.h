@@ -19,7 +19,7 @@
 
 struct config {
     gid_t admin_gid; /* its members may do what root may; CONFIG_NO_GROUP: nobody */
-    char device[16];
+    char device[256]; /* of device_open_list() */
     char soft_socket[108]; /* "": the default */
     int log_level;         /* of syslog: LOG_ERR .. LOG_DEBUG */
     char policy[32];

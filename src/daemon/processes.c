@@ -48,7 +48,7 @@ static uint32_t group_slot(struct manager *m, const struct device_group *dg, boo
     for (uint32_t i = 0; m->nunclaimed && i < journal_groups_end(m->journal); i++) {
         const struct device_group *old =
             m->unclaimed[i] ? journal_group(m->journal, i, &flags) : NULL;
-        if (old && old->key == dg->key && old->proc.pid == dg->proc.pid &&
+        if (old && old->key == dg->key && old->gpu == dg->gpu && old->proc.pid == dg->proc.pid &&
             old->proc.start_ticks == dg->proc.start_ticks) {
             m->unclaimed[i] = false;
             m->nunclaimed--;
@@ -243,16 +243,17 @@ void mgr_process_scan(struct manager *m, uint32_t slot)
     struct error err = {""};
     int r = m->driver->ops->scan(m->driver, p->id, &found, &err);
     bool changed = false;
-    if (r == 0) {
+    if (r != -ESRCH) {
         for (uint32_t g = p->first_group, next; g != NONE; g = next) {
             next = m->groups[g].next;
             size_t k = 0;
-            while (k < found.n && found.v[k].key != m->groups[g].dg.key)
+            while (k < found.n &&
+                   (found.v[k].key != m->groups[g].dg.key || found.v[k].gpu != m->groups[g].dg.gpu))
                 k++;
-            if (k == found.n) {
+            if (k == found.n && r == 0) {
                 group_remove(m, g, false);
                 changed = true;
-            } else {
+            } else if (k < found.n) {
                 changed |= group_update(m, g, &found.v[k]);
                 found.v[k].key = 0;
             }
@@ -263,9 +264,9 @@ void mgr_process_scan(struct manager *m, uint32_t slot)
                 changed = true;
             }
         }
-    } else if (r != -ESRCH) {
-        mgr_job_failed(m, p->job, r, &err);
     }
+    if (r < 0 && r != -ESRCH)
+        mgr_job_failed(m, p->job, r, &err);
     group_list_free(&found);
     p->scan_every = changed ? SCAN_FAST_NS : min_u64(p->scan_every * 3 / 2, SCAN_SLOW_NS);
     p->scan_at = m->now + p->scan_every;
@@ -323,10 +324,6 @@ void mgr_discover(struct manager *m)
     if ((r < 0) != m->device_lost)
         fprintf(stderr, "cede: %s\n", r < 0 ? gone.text : "the GPU is there again");
     m->device_lost = r < 0;
-    if (r < 0) {
-        pid_list_free(&pids);
-        return;
-    }
     for (size_t i = 0; i < m->noutsiders; i++)
         m->outsiders[i].seen = false;
     for (size_t i = 0; i < pids.n; i++) {
@@ -352,7 +349,7 @@ void mgr_discover(struct manager *m)
     }
     size_t kept = 0;
     for (size_t i = 0; i < m->noutsiders; i++) {
-        if (m->outsiders[i].seen)
+        if (m->outsiders[i].seen || r < 0)
             m->outsiders[kept++] = m->outsiders[i];
     }
     m->noutsiders = kept;

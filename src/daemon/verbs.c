@@ -252,7 +252,7 @@ static int ps(const struct verbs *v, const struct request *r, json_t **reply, st
     struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
     json_t *jobs = json_array();
     json_t *o = json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:O}", "v", PROTO_VERSION, "ok", 1,
-                          "more", 0, "policy", manager_policy(m), "device", d->ops->name, "gpus",
+                          "more", 0, "policy", manager_policy(m), "device", device_name(d), "gpus",
                           gpus_of(d), "pid", (int)getpid(), "jobs", jobs);
     json_decref(jobs); /* o holds it */
     if (!all || !o) {

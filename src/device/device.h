@@ -39,12 +39,13 @@ enum gpu_caps {
     GPU_CAP_FLEETING = 1 << 8,
 };
 
-#define DEVICE_GPUS_MAX 16 /* GPUs of one driver */
+#define DEVICE_GPUS_MAX 16 /* GPUs of one driver, or of several together */
 
 struct gpu_info {
     char name[64];
     char uuid[48];
     char bus_id[20]; /* "0000:1b:00.0", or "" */
+    char label[16];  /* where there are several drivers: "nvidia0", "gate1"; else "" */
     uint32_t caps;   /* enum gpu_caps */
     uint64_t memory_bytes;
     uint64_t timeslice_min_us;
@@ -65,7 +66,7 @@ enum device_level {
  * and a fresh driver instance in another process can undo with nothing else in hand. */
 #define GROUP_CHANNELS_MAX 128
 struct device_group {
-    uint64_t key;              /* unique in this driver while the group exists */
+    uint64_t key;              /* unique on its GPU while the group exists */
     struct proc_id proc;       /* owner */
     uint32_t gpu;              /* index: 0 .. ngpus-1 */
     uint32_t kind;             /* enum group_kind */
@@ -160,12 +161,14 @@ struct device_ops {
     int (*info)(struct device_driver *d, unsigned gpu, struct gpu_info *out);
 
     /* Processes that hold this driver's devices open, whoever owns them. Cheap enough for once a
-     * second on a machine with thousands of processes. */
+     * second on a machine with thousands of processes. After an error, what is listed is true and
+     * not all. */
     int (*processes)(struct device_driver *d, struct pid_list *out, struct error *err);
 
     /* All channel groups of one process, now. Repeatable; the driver remembers what it has seen of
      * a known process, so that a repeated scan is cheap (< 5 ms). An empty list is a success: no
-     * context yet. Holds no descriptor of the process after it returns. */
+     * context yet. Holds no descriptor of the process after it returns. After an error, what is
+     * listed is true and not all. */
     int (*scan)(struct device_driver *d, struct proc_id proc, struct group_list *out,
                 struct error *err);
     /* Drops what is remembered of a process; call it when the process is gone. */
@@ -229,9 +232,25 @@ extern const struct device_ops device_amd;
 extern const struct device_ops device_gate;
 extern const struct device_ops device_soft;
 
-/* By name ("nvidia", "amd", "soft"); "auto": nvidia or amd where its device files exist, else soft
- * where its server answers. -ENODEV with what was looked for and what to do. */
+/* By name ("nvidia", "amd", "soft", "gate"); "auto": nvidia or amd where its device files exist,
+ * else soft where its server answers. -ENODEV with what was looked for and what to do. "multi":
+ * what device_open_list() opened in another process, its device_address.where as `where`; what is
+ * not there any more is left out, until it is. */
 int device_open(const char *name, const char *where, struct device_driver **out, struct error *err);
 void device_close(struct device_driver *d);
+
+/* What device_open() needs to open the same elsewhere. */
+struct device_address {
+    char name[16], where[256];
+};
+/* One driver, or several behind one: NAME[@PATH],... with a PATH (absolute, without commas) for
+ * "soft" alone. "auto" is all hardware that is there, else the software GPU where its server
+ * answers, and the gate. soft, gate: PATH where none is named; NULL: the default. */
+int device_open_list(const char *list, const char *soft, const char *gate,
+                     struct device_driver **out, struct device_address *address, struct error *err);
+/* 0, or -EINVAL with what is wrong in it. */
+int device_list_check(const char *list, struct error *err);
+/* Of whoever is behind it: "nvidia", or "nvidia,gate". */
+const char *device_name(const struct device_driver *d);
 
 #endif

@@ -106,7 +106,7 @@ static const struct {
     {"[daemon]\nnonsense\n", 2, {"key = value", ""}},
     {"[daemon]\n[policy]\n[daemon]\n", 3, {"there twice", ""}},
     {"[daemon]\ndevice = auto\ndevice = auto\n", 3, {"device is given twice", ""}},
-    {"[daemon]\ndevice = arc\n", 2, {"'arc'", "auto, nvidia, amd or soft"}},
+    {"[daemon]\ndevice = arc\n", 2, {"'arc'", "auto, nvidia, amd, soft or gate"}},
     {"[daemon]\ngroup = no-such-group-here\n", 2, {"no group", "groupadd"}},
     {"[daemon]\ngroup =\n", 2, {"no group", ""}},
     {"[daemon]\nsoft_socket = here\n", 2, {"absolute", ""}},
