@@ -1,15 +1,26 @@
-/* stub */
+/* Which kernels may be cut: may an ND-range be enqueued as several, each a part of it along its
+ * outermost dimensions, by global offset, one after the other? It may where no work item can tell
+ * which part it is in, and none waits for one of another work-group. Every such order of
+ * work-groups is one that the device could have chosen.
+ *
+ * Told from tokens alone. Sound for what OpenCL C and its known extensions have, not complete: what
+ * is not understood is refused. Pure: reads its arguments, allocates and frees a little, knows
+ * nothing of OpenCL's run time. Any thread; time linear in the text's length, whatever it holds. */
 #ifndef CEDE_GATE_OPENCL_PROOF_H
 #define CEDE_GATE_OPENCL_PROOF_H
+
 #include <stdbool.h>
+
 struct proof {
-    bool sliceable, needs_local_size;
+    bool sliceable;
+    /* Cut only at whole work-groups of a size that the program itself gives, and keep that size. */
+    bool needs_local_size;
+    char reason[120]; /* why not; "" if sliceable */
 };
-static inline void proof_of(const char *s, const char *o, const char *k, struct proof *p)
-{
-    (void)s;
-    (void)o;
-    (void)k;
-    *p = (struct proof){0};
-}
+
+/* The whole source of a program, the options it was built with (NULL: none), and the kernel's name.
+ * Where the text's parts can be told apart, only what this kernel can reach counts; else all of it.
+ */
+void proof_of(const char *source, const char *options, const char *kernel, struct proof *out);
+
 #endif
