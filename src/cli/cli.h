@@ -16,6 +16,8 @@ int run_main(int argc, char **argv);
 int set_main(int argc, char **argv);
 int pause_main(int argc, char **argv);
 int resume_main(int argc, char **argv);
+int swap_out_main(int argc, char **argv);
+int swap_in_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
 int policy_main(int argc, char **argv);
 int bench_main(int argc, char **argv);

@@ -36,6 +36,8 @@ static const struct {
     {"set", set_main, "set class and weight of what runs already"},
     {"pause", pause_main, "take jobs off the GPU"},
     {"resume", resume_main, "let paused jobs run again"},
+    {"swap-out", swap_out_main, "move jobs' GPU memory to host memory"},
+    {"swap-in", swap_in_main, "move it back"},
     {"ps", ps_main, "show the jobs"},
     {"policy", policy_main, "show or change the scheduling policy"},
     {"doctor", doctor_main, "tell what this machine allows, and measure it"},

@@ -23,8 +23,10 @@ static const char help[] =
     "      --json  one object: {\"jobs\": [...], \"daemon\": true, ...}\n"
     "  -h, --help  this text\n"
     "\n"
-    "STATE is running, waiting (for its turn), paused (by a person) or starting (no GPU context\n"
-    "yet). SLICE is the timeslice, - the driver's own. BUSY is GPU time lately, 100% a GPU.\n";
+    "STATE is running, waiting (for its turn), paused (by a person), starting (no GPU context "
+    "yet),\n"
+    "or swapped (in host memory), swapping-out and swapping-in on the way. SLICE is the timeslice, "
+    "- the driver's own. BUSY is GPU time lately, 100% a GPU.\n";
 
 /* ---- where the jobs come from ---------------------------------------------------------------- */
 
@@ -79,8 +81,13 @@ static json_t *from_journal_job(const struct journal *j, const struct journal_jo
         v.runnable_groups += !(flags & JG_SUSPENDED);
     }
     v.job.paused = v.groups > v.runnable_groups;
+    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
+        const struct journal_swap *s = journal_swap(j, i);
+        if (s && proc_alive(s->proc) && is_descendant(s->proc.pid, rec->root.pid))
+            v.swap = s->arrived ? "swapped" : "swapping-in";
+    }
     json_t *job = proto_job(&v);
-    if (job && !v.job.paused)
+    if (job && !v.job.paused && !v.swap)
         json_object_set_new(job, "state", json_string("running"));
     return job;
 }

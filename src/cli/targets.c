@@ -51,7 +51,7 @@ static void say_done(const struct request *r, const char *target, const json_t *
         cli_error("%s: %s", who, note);
 }
 
-static void say_error(const char *target, const struct error *err)
+void target_error(const char *target, const struct error *err)
 {
     size_t n = strlen(target);
     if (strncmp(err->text, target, n) == 0 && err->text[n] == ':')
@@ -91,7 +91,7 @@ int targets_do(const char *verb, const struct request *what, char *const *target
             json_decref(reply);
             continue;
         }
-        say_error(targets[i], &err);
+        target_error(targets[i], &err);
         status = CLI_FAILED;
         if (!d && (code == -EPIPE || code == -ETIMEDOUT))
             break; /* nobody is there for the others */

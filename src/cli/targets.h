@@ -9,6 +9,9 @@
  * shell takes for a comment. CLI_OK, or CLI_USAGE with the message printed. */
 int target_parse(const char *verb, const char *text, struct request *r);
 
+/* What went wrong with a target, on standard error. */
+void target_error(const char *target, const struct error *err);
+
 /* All targets are tried. Returns the exit status: CLI_FAILED if any failed, CLI_USAGE, before
  * anything is done, if one cannot be a target. */
 int targets_do(const char *verb, const struct request *what, char *const *targets, int n);

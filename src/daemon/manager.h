@@ -67,8 +67,9 @@ int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32
                    uint32_t budget_us);
 int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by);
 /* Off the GPU's memory and back, in the course of seconds to minutes: job_view.swap tells how far
- * it is, and job_view.error why it did not go. A job that does not leave runs on; one that finds no
- * room stays out. 0 if it is there already. -ENOTSUP, -EBUSY (another one moves), -ENODEV. */
+ * it is, and job_view.swap_error why it did not go. A job that does not leave runs on; one that
+ * finds no room stays out. 0 if it is there already. -ENOTSUP, -EBUSY (another one moves), -ENODEV.
+ */
 int manager_swap_out(struct manager *m, uint32_t job, uid_t by, struct error *err);
 int manager_swap_in(struct manager *m, uint32_t job);
 /* Lets go of a job that is not swapped: its groups get back what they had. */
@@ -97,7 +98,8 @@ struct job_view {
     bool swap_by_user;
     uid_t swap_uid; /* of who swapped it out, if it was a person */
     uint64_t swapped_bytes;
-    char error[160]; /* what went wrong lately, or "" */
+    char swap_error[160]; /* why it last did not go or come, or "" */
+    char error[160];      /* what went wrong lately, or "" */
 };
 /* Next job at or after slot *cursor, in slot order; false at the end. Advances *cursor. */
 bool manager_next_job(const struct manager *m, uint32_t *cursor, struct job_view *out);

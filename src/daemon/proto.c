@@ -33,6 +33,8 @@ static const struct {
     [OP_RESUME] = {"resume", F_TARGET, F_TARGET, "target"},
     [OP_PS] = {"ps", F_AFTER, 0, "after"},
     [OP_POLICY] = {"policy", F_NAME | F_PARAMS, 0, "name, params"},
+    [OP_SWAP_OUT] = {"swap-out", F_TARGET, F_TARGET, "target"},
+    [OP_SWAP_IN] = {"swap-in", F_TARGET, F_TARGET, "target"},
 };
 
 /* One code point of UTF-8 at *s; advances. -1: not UTF-8 (overlong, surrogate, cut, too large). */
@@ -266,8 +268,9 @@ static int parse_object(const json_t *o, struct request *out, struct error *err)
         k++;
     if (!op || k == ARRAY_SIZE(ops)) {
         quote(q, op ? op : "");
-        return error_set(err, -EINVAL, "op: '%s' is not one of add, set, pause, resume, ps, policy",
-                         q);
+        return error_set(
+            err, -EINVAL,
+            "op: '%s' is not one of add, set, pause, resume, ps, policy, swap-out, swap-in", q);
     }
     out->op = (enum proto_op)k;
 
@@ -408,6 +411,8 @@ int request_budget(const struct request *r, enum job_class class, uint32_t now_u
 
 static const char *job_state(const struct job_view *v)
 {
+    if (v->swap && v->swap[0])
+        return v->swap;
     if (v->job.paused)
         return "paused";
     if (v->groups == 0)
@@ -425,17 +430,21 @@ json_t *proto_job(const struct job_view *v)
             json_array_append_new(gpus, json_integer(i));
     }
     /* o steals; a NULL among the values makes the whole NULL. */
-    return json_pack("{s:I, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*}",
-                     "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
-                     job_class_name((enum job_class)v->job.class), "weight",
-                     (json_int_t)v->job.weight, "budget_us", (json_int_t)v->job.budget_us, "pid",
-                     (json_int_t)v->job.root.pid, "uid", (json_int_t)v->job.uid, "source",
-                     v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state",
-                     job_state(v), "processes", (json_int_t)v->processes, "gpus", gpus,
-                     "timeslice_us", (json_int_t)v->timeslice_us, "busy",
-                     v->busy >= 0 ? json_real(v->busy) : json_null(), "memory_bytes",
-                     (json_int_t)v->memory_bytes, "error",
-                     v->error[0] ? json_text(v->error) : NULL);
+    return json_pack(
+        "{s:I, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*, s:o*, s:o*}",
+        "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
+        job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
+        "budget_us", (json_int_t)v->job.budget_us, "pid", (json_int_t)v->job.root.pid, "uid",
+        (json_int_t)v->job.uid, "source",
+        v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state", job_state(v),
+        "processes", (json_int_t)v->processes, "gpus", gpus, "timeslice_us",
+        (json_int_t)v->timeslice_us, "busy", v->busy >= 0 ? json_real(v->busy) : json_null(),
+        "memory_bytes", (json_int_t)v->memory_bytes, "error",
+        v->error[0]        ? json_text(v->error)
+        : v->swap_error[0] ? json_text(v->swap_error)
+                           : NULL,
+        "swap_error", v->swap_error[0] ? json_text(v->swap_error) : NULL, "swapped_bytes",
+        v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL);
 }
 
 json_t *proto_error(int code, const struct error *err)

@@ -7,20 +7,22 @@
  *                                                    class "none" lets go of the job;
  *                                                    a pid in no job is adopted
  *   pause   {"target":T}      resume  {"target":T}
+ *   swap-out {"target":T}     swap-in {"target":T}    begin it; ps tells how far it is
  *   ps      {"after":N?}      jobs with numbers above N, as many as fit
  *   policy  {"name":S?, "params":{KEY:X, ...}?}
  *                                                    show, or change; keys as in [policy] of
  *                                                    cede.conf. All of it is done, or nothing
  * T is a pid, or a job's number written "#12", or its name.
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"text for a person"}
- *   add, set, pause, resume: {"job":{...}, "note":S?}
+ *   add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}
  *   ps: {"jobs":[...], "more":bool, "policy":S, "device":S,
  *        "gpus":[{"index":,"name":,"uuid":}], "pid":N}
  *   policy: {"policy":S, "policies":[{"name":,"summary":}], "params":{KEY:X, ...}}
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "pid":, "uid":,
  *   "source":"run|pid|rule",
- *   "state":"running|waiting|paused|starting", "processes":, "gpus":[..], "timeslice_us":,
- *   "busy":x|null, "memory_bytes":, "error":S?}
+ *   "state":"running|waiting|paused|starting|swapping-out|swapped|swapping-in", "processes":,
+ * "gpus":[..], "timeslice_us":, "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?,
+ * "swapped_bytes":?}
  *
  * Parsing never trusts: length, depth, types, ranges and unknown fields are checked here, and
  * nowhere else. No I/O in this file. */
@@ -40,7 +42,7 @@
 #define PROTO_VERSION     1
 #define PROTO_MESSAGE_MAX 65536 /* bytes; a longer message is refused */
 
-enum proto_op { OP_ADD, OP_SET, OP_PAUSE, OP_RESUME, OP_PS, OP_POLICY };
+enum proto_op { OP_ADD, OP_SET, OP_PAUSE, OP_RESUME, OP_PS, OP_POLICY, OP_SWAP_OUT, OP_SWAP_IN };
 
 struct request {
     enum proto_op op;

@@ -41,7 +41,20 @@ int rights_check(const struct caller *who, const struct request *want,
                          "paused by uid %u: only that user, root and the administrators' group "
                          "may let it run again",
                          subject->paused_by);
-    if (want->op == OP_PAUSE || want->op == OP_RESUME)
+    if (want->op == OP_SWAP_IN && subject->managed && subject->swapped) {
+        if (!subject->swapped_by_user)
+            return error_set(
+                err, -EPERM,
+                "swapped out for a latency job: it comes back when there is room; only "
+                "root and the administrators' group may bring it in before");
+        if (subject->swapped_by != who->uid)
+            return error_set(err, -EPERM,
+                             "swapped out by uid %u: only that user, root and the administrators' "
+                             "group may bring it in",
+                             subject->swapped_by);
+    }
+    if (want->op == OP_PAUSE || want->op == OP_RESUME || want->op == OP_SWAP_OUT ||
+        want->op == OP_SWAP_IN)
         return 0;
 
     /* Outside of a job a program is what a new job would be. */

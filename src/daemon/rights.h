@@ -25,6 +25,9 @@ struct subject {
     bool paused;
     uid_t paused_by;
     uint32_t budget_us;
+    bool swapped;
+    bool swapped_by_user; /* else for a latency job, which must not lose its room again */
+    uid_t swapped_by;
 };
 
 /* Root, the daemon's own user, and members of the group (CONFIG_NO_GROUP: none). */

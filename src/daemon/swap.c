@@ -209,7 +209,7 @@ static int send_out(struct manager *m, uint32_t job, bool by_user, uid_t uid, st
     return r;
 }
 
-/* It was out for a latency job; now it stays out until it is asked back. */
+/* Now it stays out until it is asked back by who may: as with pausing, the last who asked. */
 static void keep_out(struct manager *m, uint32_t job, uid_t uid)
 {
     uint32_t v[SWAP_PROCESSES_MAX], n = records_of(m, job, v);
@@ -235,7 +235,7 @@ int mgr_swap_out(struct manager *m, uint32_t job, bool by_user, uid_t uid, struc
         return error_set(err, -EBUSY, "it is being swapped in just now: try again later");
     if (s->state != JOB_ON_GPU) {
         s->back = BACK_NOT;
-        if (by_user && !s->by_user)
+        if (by_user)
             keep_out(m, job, uid);
         return 0;
     }
@@ -461,7 +461,7 @@ void mgr_swap_view(const struct manager *m, uint32_t job, struct job_view *out)
         out->swapped_bytes += s->bytes[g];
         out->gpus |= s->bytes[g] ? 1U << g : 0;
     }
-    if (s->code && !out->error[0])
-        snprintf(out->error, sizeof(out->error), "%.*s", (int)sizeof(out->error) - 1,
+    if (s->code)
+        snprintf(out->swap_error, sizeof(out->swap_error), "%.*s", (int)sizeof(out->swap_error) - 1,
                  s->error.text);
 }

@@ -130,6 +130,11 @@ static int change(struct manager *m, const struct request *r, const struct calle
                      : manager_change(m, t->slot, class, r->has_weight ? r->weight : job->weight,
                                       budget_us);
     }
+    bool out = t->view.swap && t->view.swap[0];
+    if (r->op == OP_SWAP_OUT) /* as with pausing, below */
+        return out && !who->admin ? 0 : manager_swap_out(m, t->slot, who->uid, err);
+    if (r->op == OP_SWAP_IN)
+        return manager_swap_in(m, t->slot);
     /* Who paused it first keeps the say, so that pausing again does not become the right to resume;
      * an administrator takes it over. */
     if (r->op == OP_PAUSE && job->paused && !who->admin)
@@ -155,8 +160,12 @@ static void log_done(const struct verbs *v, const struct caller *who, const char
 static int steer(const struct verbs *v, const struct caller *who, const struct request *r,
                  json_t **reply, struct error *err)
 {
-    static const char *const done[] = {
-        [OP_ADD] = "added", [OP_SET] = "set", [OP_PAUSE] = "paused", [OP_RESUME] = "resumed"};
+    static const char *const done[] = {[OP_ADD] = "added",
+                                       [OP_SET] = "set",
+                                       [OP_PAUSE] = "paused",
+                                       [OP_RESUME] = "resumed",
+                                       [OP_SWAP_OUT] = "is to swap out",
+                                       [OP_SWAP_IN] = "is to swap in"};
     struct manager *m = v->manager;
     struct target t;
     int e = find_target(m, r, &t, err);
@@ -172,13 +181,22 @@ static int steer(const struct verbs *v, const struct caller *who, const struct r
         .budget_us = t.view.job.budget_us,
         .paused = t.view.job.paused,
         .paused_by = t.view.job.paused_by,
+        .swapped = t.view.swap && t.view.swap[0],
+        .swapped_by_user = t.view.swap_by_user,
+        .swapped_by = t.view.swap_uid,
     };
     e = rights_check(who, r, &s, err);
     if (e < 0)
         return e;
-    if (!managed && (r->op == OP_RESUME || r->release))
+    if (!managed && (r->op == OP_RESUME || r->op == OP_SWAP_IN || r->release))
         return error_set(err, -ESRCH, "process %d is in no job, so there is nothing to %s",
-                         (int)r->pid, r->release ? "let go of" : "resume");
+                         (int)r->pid,
+                         r->release            ? "let go of"
+                         : r->op == OP_SWAP_IN ? "swap in"
+                                               : "resume");
+    if (r->release && s.swapped)
+        return error_set(err, -EBUSY, "job #%llu is swapped out: swap it in first",
+                         (unsigned long long)t.view.number);
     if (r->release) {
         manager_release(m, t.slot);
         v->apply(v->arg);
@@ -194,7 +212,7 @@ static int steer(const struct verbs *v, const struct caller *who, const struct r
         if (!view_of(m, t.slot, &t.view))
             return error_set(err, -ESRCH, "process %d has just ended", (int)r->pid);
     }
-    if (r->op == OP_PAUSE || (r->op != OP_ADD && managed)) {
+    if (r->op == OP_PAUSE || r->op == OP_SWAP_OUT || (r->op != OP_ADD && managed)) {
         struct error why = {""};
         e = change(m, r, who, &t, &why);
         if (e < 0)
@@ -356,6 +374,8 @@ char *verbs_answer(const struct verbs *v, const struct caller *who, const char *
         case OP_SET:
         case OP_PAUSE:
         case OP_RESUME:
+        case OP_SWAP_OUT:
+        case OP_SWAP_IN:
             e = steer(v, who, &r, &reply, &err);
             break;
         case OP_PS:

@@ -40,7 +40,8 @@ static const struct option {
     {"seconds", LOADS, REAL, AT(seconds), 1e-3, 1e8, "time to run (default: until SIGTERM)"},
     {"report", LOADS, NUMBER, AT(report_ms), 1, 3600000, "ms between live lines"},
     {"memory", LOADS, NUMBER, AT(memory), 4, 1ULL << 40,
-     "bytes to hold and fill besides; with --verify looked through at the end (nvidia)"},
+     "bytes to hold and fill besides; with --verify looked through at the end (the software GPU's "
+     "has no contents)"},
     {"verify", LOADS, FLAG, AT(verify), 0, 0, "check at the end that every kernel did its work"},
     {"requests", LOADS, NUMBER, AT(requests), 1, 1e9, "end after so many requests, or kernels"},
     {"work", LOADS, TEXT, AT(work), 0, 0,

@@ -143,8 +143,6 @@ static int soft_open(const struct load_options *o, struct load_gpu **out, struct
     if (o->copy_bytes)
         return error_set(err, -ENOTSUP,
                          "the software GPU does not model copies: leave out --copy-bytes");
-    if (o->memory)
-        return error_set(err, -ENOTSUP, "the software GPU has no memory: leave out --memory");
     struct soft *s = calloc(1, sizeof(*s));
     struct soft_client **clients = calloc(o->contexts, sizeof(struct soft_client *));
     if (!s || !clients) {
@@ -179,7 +177,13 @@ static int soft_open(const struct load_options *o, struct load_gpu **out, struct
         soft_close(&s->base);
         return r;
     }
-    int r = o->role == LOAD_CALIBRATE ? measure_overhead(s, err) : 0;
+    int r = o->memory ? soft_client_alloc(client(s), (int64_t)o->memory) : 0;
+    if (r == -ENOMEM)
+        error_set(err, r, "the software GPU has no room for --memory: leave it out, or take less");
+    else if (r)
+        lost(s, r, "take memory of", err);
+    if (r == 0)
+        r = o->role == LOAD_CALIBRATE ? measure_overhead(s, err) : 0;
     if (r)
         soft_close(&s->base);
     else

@@ -14,6 +14,10 @@ static struct result r;
     OK ",\"job\":{\"number\":12,\"name\":\"train\",\"class\":\"batch\",\"weight\":300,\"pid\":"    \
        "4711}"
 
+#define SWAP(state)                                                                                \
+    "{\"number\":12,\"name\":\"train\",\"state\":\"" state                                         \
+    "\",\"swap_error\":\"managed memory\",\"swapped_bytes\":1610612736}"
+
 static void statuses(void **state)
 {
     (void)state;
@@ -71,6 +75,14 @@ static void statuses(void **state)
         {{"resume", "--help"}, 0, "usage: cede resume", ""},
         {{"resume"}, 2, "", "cede: resume: no target"},
         {{"resume", "2147483647"}, 1, "", "cede: "},
+        {{"swap-out", "--help"}, 0, "usage: cede swap-out", ""},
+        {{"swap-out"}, 2, "", "cede: swap-out: no target"},
+        {{"swap-out", "-x"}, 2, "", "cede: invalid option"},
+        {{"swap-out", "#"}, 2, "", "cede: '#'"},
+        {{"swap-out", "4711"}, 1, "", "start ceded"},
+        {{"swap-in", "--help"}, 0, "usage: cede swap-in", ""},
+        {{"swap-in"}, 2, "", "cede: swap-in: no target"},
+        {{"swap-in", "4711"}, 1, "", "start ceded"},
         {{"ps", "--help"}, 0, "usage: cede ps", ""},
         {{"ps"}, 0, "no jobs\n", "no daemon"},
         {{"ps", "--json"}, 0, "\"jobs\": []", "no daemon"},
@@ -175,6 +187,42 @@ static void talk(void **state)
         {{"pause", "7"}, {"{\"v\":1,\"ok\":false}"}, NULL, 1, "", "gave no reason"},
         {{"pause", "7"}, {NULL}, NULL, 1, "", "closed the connection"},
         {{"pause", "7"}, {OK "}"}, NULL, 0, "7: paused\n", ""},
+        /* Waits until the job is where it is to be, or stays. */
+        {{"swap-out", "4711"},
+         {OK ",\"job\":" SWAP("swapping-out") "}", OK ",\"jobs\":[" SWAP("swapping-out") "]}",
+          OK ",\"jobs\":[" SWAP("swapped") "," SWAP("running") "]}"},
+         "{\"v\":1,\"op\":\"swap-out\",\"target\":4711}\n{\"v\":1,\"op\":\"ps\",\"after\":11}\n"
+         "{\"v\":1,\"op\":\"ps\",\"after\":11}\n",
+         0,
+         "#12 train: swapped out, 1.5 GiB\n",
+         ""},
+        {{"swap-out", "1", "%12"},
+         {"{\"v\":1,\"ok\":false,\"errno\":16,\"error\":\"another one moves\"}",
+          OK ",\"job\":" SWAP("swapping-out") "}", OK ",\"jobs\":[" SWAP("running") "]}"},
+         "{\"v\":1,\"op\":\"swap-out\",\"target\":1}\n"
+         "{\"v\":1,\"op\":\"swap-out\",\"target\":\"#12\"}\n{\"v\":1,\"op\":\"ps\",\"after\":11}\n",
+         1,
+         "",
+         "cede: 1: another one moves\ncede: %12: managed memory\n"},
+        {{"swap-in", "train"},
+         {OK ",\"job\":" SWAP("swapping-in") "}", OK ",\"jobs\":[" SWAP("running") "]}"},
+         "{\"v\":1,\"op\":\"swap-in\",\"target\":\"train\"}\n{\"v\":1,\"op\":\"ps\",\"after\":11}"
+         "\n",
+         0,
+         "#12 train: swapped in, 1.5 GiB\n",
+         ""},
+        {{"swap-in", "train"},
+         {OK ",\"job\":" SWAP("swapping-in") "}", OK ",\"jobs\":[" SWAP("swapped") "]}"},
+         NULL,
+         1,
+         "",
+         "cede: train: managed memory\n"},
+        {{"swap-in", "train"},
+         {OK ",\"job\":" SWAP("swapping-in") "}", OK ",\"jobs\":[]}"},
+         NULL,
+         1,
+         "",
+         "cede: train: the job has ended\n"},
         {{"policy"},
          {OK ",\"policy\":\"shares\",\"policies\":[{\"name\":\"priority\",\"summary\":\"p\"},"
              "{\"name\":\"shares\",\"summary\":\"s\"}]}"},

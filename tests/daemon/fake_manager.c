@@ -108,6 +108,22 @@ int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by)
     return 0;
 }
 
+int manager_swap_out(struct manager *m, uint32_t job, uid_t by, struct error *err)
+{
+    if (m->status)
+        return error_set(err, m->status, "made-up trouble");
+    m->jobs[job].swap = "swapping-out";
+    m->jobs[job].swap_by_user = true;
+    m->jobs[job].swap_uid = by;
+    return 0;
+}
+
+int manager_swap_in(struct manager *m, uint32_t job)
+{
+    m->jobs[job].swap = "swapping-in";
+    return 0;
+}
+
 void manager_release(struct manager *m, uint32_t job)
 {
     m->jobs[job].number = 0;

@@ -47,6 +47,13 @@ static void accepts_each_operation(void **state)
     assert_int_equal(r.op, OP_RESUME);
     assert_string_equal(r.name, "train");
 
+    assert_int_equal(parse("{\"v\":1,\"op\":\"swap-out\",\"target\":\"#7\"}", &r, &err), 0);
+    assert_int_equal(r.op, OP_SWAP_OUT);
+    assert_int_equal(r.number, 7);
+    assert_int_equal(parse("{\"v\":1,\"op\":\"swap-in\",\"target\":3}", &r, &err), 0);
+    assert_int_equal(r.op, OP_SWAP_IN);
+    assert_int_equal(r.pid, 3);
+
     assert_int_equal(parse("{\"v\":1,\"op\":\"ps\"}", &r, &err), 0);
     assert_int_equal(r.number, 0);
     assert_int_equal(parse("{\"v\":1,\"op\":\"ps\",\"after\":5}", &r, &err), 0);
@@ -90,6 +97,8 @@ static const struct {
     {"{\"v\":1,\"op\":\"pause\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field 'weight'"},
     {"{\"v\":1,\"op\":\"add\"}", -EINVAL, "pid is missing"},
     {"{\"v\":1,\"op\":\"pause\"}", -EINVAL, "target is missing"},
+    {"{\"v\":1,\"op\":\"swap-in\"}", -EINVAL, "target is missing"},
+    {"{\"v\":1,\"op\":\"swap-out\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL, "class, weight or budget_us"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"budget_us\":1000001}", -EINVAL, "budget_us"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"budget_us\":5}", -EINVAL,
@@ -269,6 +278,18 @@ static void shows_a_job(void **state)
     o = proto_job(&v);
     assert_true(json_is_null(json_object_get(o, "busy")));
     assert_null(json_object_get(o, "error"));
+    assert_null(json_object_get(o, "swap_error"));
+    assert_null(json_object_get(o, "swapped_bytes"));
+    json_decref(o);
+
+    v.swap = "swapped"; /* rather than paused */
+    v.swapped_bytes = 5;
+    snprintf(v.swap_error, sizeof(v.swap_error), "no room");
+    o = proto_job(&v);
+    assert_string_equal(json_string_value(json_object_get(o, "state")), "swapped");
+    assert_string_equal(json_string_value(json_object_get(o, "error")), "no room");
+    assert_string_equal(json_string_value(json_object_get(o, "swap_error")), "no room");
+    assert_int_equal(json_integer_value(json_object_get(o, "swapped_bytes")), 5);
     json_decref(o);
 }
 

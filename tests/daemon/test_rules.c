@@ -137,11 +137,21 @@ static void administrators(void **state)
     }
 #define JOB(c, w)                                                                                  \
     {                                                                                              \
-        ME, true, (c), (w), false, 0, 0                                                            \
+        .owner = ME, .managed = true, .class = (c), .weight = (w)                                  \
     }
 #define PAUSED(c, w, who)                                                                          \
     {                                                                                              \
-        ME, true, (c), (w), true, (who), 0                                                         \
+        .owner = ME, .managed = true, .class = (c), .weight = (w), .paused = true,                 \
+        .paused_by = (who)                                                                         \
+    }
+#define BUDGET(us)                                                                                 \
+    {                                                                                              \
+        .owner = ME, .managed = true, .class = CLASS_LATENCY, .weight = 100, .budget_us = (us)     \
+    }
+#define SWAPPED(by_user, who)                                                                      \
+    {                                                                                              \
+        .owner = ME, .managed = true, .weight = 100, .swapped = true,                              \
+        .swapped_by_user = (by_user), .swapped_by = (who)                                          \
     }
 #define NO_JOB                                                                                     \
     {                                                                                              \
@@ -199,12 +209,8 @@ static const struct {
     {{.op = OP_SET, .release = true}, PAUSED(CLASS_NORMAL, 100, ME), true},
 
     /* A larger budget asks for less. */
-    {{.op = OP_SET, .has_budget = true, .budget_us = 2000},
-     {ME, true, CLASS_LATENCY, 100, false, 0, 1000},
-     true},
-    {{.op = OP_SET, .has_budget = true, .budget_us = 999},
-     {ME, true, CLASS_LATENCY, 100, false, 0, 1000},
-     false},
+    {{.op = OP_SET, .has_budget = true, .budget_us = 2000}, BUDGET(1000), true},
+    {{.op = OP_SET, .has_budget = true, .budget_us = 999}, BUDGET(1000), false},
 
     {{.op = OP_PAUSE}, NO_JOB, true},
     {{.op = OP_PAUSE}, JOB(CLASS_BATCH, 1), true},
@@ -212,6 +218,15 @@ static const struct {
     {{.op = OP_RESUME}, PAUSED(CLASS_BATCH, 1, ME), true},
     {{.op = OP_RESUME}, PAUSED(CLASS_BATCH, 1, 0), false},
     {{.op = OP_RESUME}, PAUSED(CLASS_BATCH, 1, OTHER), false},
+
+    {{.op = OP_SWAP_OUT}, {.owner = OTHER}, false},
+    {{.op = OP_SWAP_OUT}, NO_JOB, true},
+    {{.op = OP_SWAP_OUT}, JOB(CLASS_LATENCY, 500), true},
+    {{.op = OP_SWAP_IN}, {.owner = OTHER, .managed = true}, false},
+    {{.op = OP_SWAP_IN}, JOB(CLASS_BATCH, 1), true}, /* is there: nothing to do */
+    {{.op = OP_SWAP_IN}, SWAPPED(true, ME), true},
+    {{.op = OP_SWAP_IN}, SWAPPED(true, 0), false},
+    {{.op = OP_SWAP_IN}, SWAPPED(false, ME), false}, /* for a latency job */
 };
 
 static void users(void **state)

@@ -170,6 +170,22 @@ static void verbs(void **state)
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"resume\",\"target\":\"test_server\"}")), 0);
     assert_int_equal(e->m->applied_paused, 0);
 
+    e->m->status = -EBUSY;
+    o = ask(e, fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":\"#1\"}");
+    assert_non_null(strstr(json_string_value(json_object_get(o, "error")), "made-up trouble"));
+    assert_int_equal(code(o), EBUSY);
+    e->m->status = 0;
+    o = ask(e, fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":\"#1\"}");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(o, "job"), "state")),
+                        "swapping-out");
+    assert_int_equal(code(o), 0);
+    assert_int_equal(e->m->jobs[0].swap_uid, geteuid());
+    assert_int_equal(
+        code(ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"none\"}", self)), EBUSY);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"swap-in\",\"target\":\"#1\"}")), 0);
+    assert_string_equal(e->m->jobs[0].swap, "swapping-in");
+    e->m->jobs[0].swap = "";
+
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d}", self)), EEXIST);
     e->m->status = -ENODEV;
     o = ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":\"#1\",\"weight\":7}");
@@ -185,6 +201,7 @@ static void verbs(void **state)
     assert_int_equal(
         code(ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"none\"}", self)), ESRCH);
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"resume\",\"target\":%d}", self)), ESRCH);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"swap-in\",\"target\":%d}", self)), ESRCH);
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"#1\"}")), ESRCH);
 
     /* Pausing what is in no job adopts it. */
@@ -517,6 +534,12 @@ static int as_a_user(const char *path, pid_t parent)
     /* Root's pause stays root's, also when the user pauses on top of it. */
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"held\"}") == 0);
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"resume\",\"target\":\"held\"}") == EPERM);
+    /* So does what root has swapped out. */
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":\"roots\"}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":\"held\"}") == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-in\",\"target\":\"held\"}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":%d}", self) == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-in\",\"target\":%d}", self) == 0);
 
     /* One user cannot take every connection. */
     int fds[SERVER_CLIENTS_PER_USER];
@@ -571,6 +594,8 @@ static void other_users(void **state)
     fake_manager_put(e->m, 1, 0, CLASS_BATCH, 100, "roots");
     uint32_t held = fake_manager_put(e->m, 2, NOBODY, CLASS_BATCH, 100, "held");
     e->m->jobs[held].job.paused = 1;
+    e->m->jobs[held].swap = "swapped";
+    e->m->jobs[held].swap_by_user = true;
     assert_int_equal(as_nobody(e, NOBODY, as_a_user), 0);
     assert_string_equal(e->m->policy, "priority");
     assert_int_equal(e->m->jobs[held].job.paused, 1);

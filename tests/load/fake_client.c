@@ -60,6 +60,11 @@ int soft_client_wait(struct soft_client *c, uint64_t timeout_ns, struct soft_com
     return 0;
 }
 
+int soft_client_alloc(struct soft_client *c, int64_t bytes)
+{
+    return bytes > 1000 ? -ENOMEM : 0;
+}
+
 int soft_default_path(char *buf, unsigned long size)
 {
     snprintf(buf, size, "/made-up/socket");

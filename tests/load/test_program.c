@@ -97,6 +97,7 @@ static void soft(void **state)
     assert_true(json_number(l, "work_us") == 75 * json_number(l, "kernels"));
     json_decref(l);
 
+    run("batch --device soft --memory 1000 --requests 5 --verify");
     run("calibrate --device soft");
     l = child_final(&result);
     assert_true(json_number(l, "host_overhead_us") == 25);
@@ -109,7 +110,7 @@ static void soft_faults(void **state)
     const char *short_run = "latency --device soft --period-us 100 --requests 20 --verify";
     fails("batch --device soft --gpu 7 --seconds 1", 1, "GPU 7 of the software GPU");
     fails("latency --device soft --copy-bytes 10 --requests 1", 1, "leave out --copy-bytes");
-    fails("batch --device soft --memory 10 --seconds 1", 1, "leave out --memory");
+    fails("batch --device soft --memory 1001 --seconds 1", 1, "no room for --memory");
     setenv("FAKE_SOFT", "absent", 1);
     fails(short_run, 1, "no software GPU answers at /made-up/socket: start one with cede-softgpu");
     fails("batch --device soft --socket /x/y", 1, "at /x/y");

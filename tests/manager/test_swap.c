@@ -169,7 +169,7 @@ static void test_out_and_in(void **state)
     ticks(f, 60000); /* nobody brings back what a person swapped out */
     assert_true(is(f, job, "swapped"));
     assert_int_equal(manager_swap_out(f->m, job, 8, &err), 0); /* is out already */
-    assert_int_equal(view(f, job).swap_uid, 7);
+    assert_int_equal(view(f, job).swap_uid, 8);
 
     /* Back it is what it was, in new groups: paused, then batch beside latency. */
     assert_int_equal(manager_swap_in(f->m, job), 0);
@@ -204,7 +204,7 @@ static void test_refused_runs_on(void **state)
     write_answer(f, 0);
     assert_true(EVENTUALLY(is(f, job, "")));
     assert_true(EVENTUALLY(on(f, a)->timeslice_us == 1));
-    assert_string_equal(view(f, job).error, "because the test says so");
+    assert_string_equal(view(f, job).swap_error, "because the test says so");
     assert_null(record(f));
 
     /* Refusals that need no swapper. */
@@ -269,12 +269,12 @@ static void test_no_room(void **state)
     assert_int_equal(manager_swap_out(f->m, other, 0, &err), -EBUSY); /* one at a time */
     write_answer(f, ENOMEM);
     assert_true(EVENTUALLY(is(f, job, "swapped")));
-    assert_string_equal(view(f, job).error, "because the test says so");
+    assert_string_equal(view(f, job).swap_error, "because the test says so");
     ticks(f, 60000);
     assert_false(ordered(f, "in", a)); /* not before it is asked again */
     assert_int_equal(manager_swap_in(f->m, job), 0);
     come(f, job, a);
-    assert_string_equal(view(f, job).error, "");
+    assert_string_equal(view(f, job).swap_error, "");
     stop(f, true);
 }
 
@@ -298,7 +298,7 @@ static void test_killed_swapper(void **state)
     assert_true(EVENTUALLY(ordered(f, "in", a)));
     write_answer(f, 0);
     assert_true(EVENTUALLY(is(f, job, "")));
-    assert_non_null(strstr(view(f, job).error, "was killed"));
+    assert_non_null(strstr(view(f, job).swap_error, "was killed"));
     assert_null(record(f));
     assert_true(EVENTUALLY(view(f, job).groups == 4));
     stop(f, true);
