@@ -223,14 +223,30 @@ static void keep_out(struct manager *m, uint32_t job, uid_t uid)
     }
 }
 
+/* False only if it is known that none of its GPUs can. */
+static bool may_swap(const struct manager *m, uint32_t job)
+{
+    bool any = false;
+    for (uint32_t g = 0; g < m->groups_end; g++) {
+        const struct mgroup *x = &m->groups[g];
+        if (!x->dg.proc.pid || m->processes[x->process].job != job)
+            continue;
+        any = true;
+        if (m->gpus[x->dg.gpu].caps & GPU_CAP_SWAP)
+            return true;
+    }
+    return !any;
+}
+
 int mgr_swap_out(struct manager *m, uint32_t job, bool by_user, uid_t uid, struct error *err)
 {
     struct mjob_swap *s = &m->jobs[job].swap;
     const struct device_ops *ops = m->driver->ops;
     struct error e = {""};
     uint32_t other = mgr_swap_moving(m);
-    if (!ops->swap_out || !ops->usage)
-        return error_set(err, -ENOTSUP, "the driver for %s GPUs cannot swap", ops->name);
+    if (!ops->swap_out || !ops->usage || !may_swap(m, job))
+        return error_set(err, -ENOTSUP, "what it has on its GPUs cannot be swapped (driver %s)",
+                         device_name(m->driver));
     if (s->state == JOB_COMING || (s->state == JOB_OUT && s->back != BACK_NOT))
         return error_set(err, -EBUSY, "it is being swapped in just now: try again later");
     if (s->state != JOB_ON_GPU) {

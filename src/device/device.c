@@ -78,7 +78,7 @@ static int name_parse(const char *text, size_t n, bool address, struct name *out
             return error_set(err, -EINVAL,
                              "device: '%s@%s': an absolute path of at most %zu bytes is needed",
                              item, rest, sizeof(out->where) - 1);
-        strcpy(out->where, rest);
+        memcpy(out->where, rest, strlen(rest) + 1);
     }
     char *count = address ? strchr(item, '*') : NULL;
     if (count) {
@@ -91,13 +91,14 @@ static int name_parse(const char *text, size_t n, bool address, struct name *out
         if (strcmp(item, drivers[i]->name) == 0)
             out->ops = drivers[i];
     }
-    if (!out->ops)
+    const struct device_ops *ops = out->ops;
+    if (!ops)
         return error_set(
             err, -EINVAL,
             "unknown device '%s': use auto, nvidia, amd, soft or gate, or several of the "
             "last four with commas between",
             item);
-    if (rest && out->ops != &device_soft)
+    if (rest && ops != &device_soft)
         return error_set(err, -EINVAL, "device: '%s' takes no @PATH: only soft does", item);
     return 0;
 }

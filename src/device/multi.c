@@ -98,8 +98,9 @@ static int multi_info(struct device_driver *base, unsigned gpu, struct gpu_info 
 {
     struct part *p = part_of(multi(base), gpu);
     int r = p ? need(p, NULL) : -ENODEV;
-    if (r == 0)
-        r = p->p.ops->info(p->p.driver, gpu - p->first, out);
+    if (!p || r < 0)
+        return r;
+    r = p->p.ops->info(p->p.driver, gpu - p->first, out);
     if (r < 0)
         return r;
     /* Counted over parts of one kind: two software GPUs are soft0 and soft1. */
@@ -227,7 +228,9 @@ static int set_timeslice(struct device_driver *base, const struct device_group *
                          struct error *err)
 {
     struct part *p = part_of(multi(base), g->gpu);
-    int r = p ? need(p, err) : no_gpu(g->gpu, err);
+    if (!p)
+        return no_gpu(g->gpu, err);
+    int r = need(p, err);
     if (r < 0)
         return r;
     struct device_group own = *g;
@@ -371,7 +374,9 @@ static int memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes
     struct part *p = part_of(multi(base), gpu);
     if (!p)
         return no_gpu(gpu, err);
-    int r = p->p.ops->memory_free ? need(p, err) : not_supported(err);
+    if (!p->p.ops->memory_free)
+        return not_supported(err);
+    int r = need(p, err);
     return r < 0 ? r : p->p.ops->memory_free(p->p.driver, gpu - p->first, bytes, err);
 }
 
@@ -437,8 +442,10 @@ static int swap(struct device_driver *base, const struct proc_id *procs, size_t 
     _cleanup_free_ struct part **where = calloc(n + 1, sizeof(struct part *));
     _cleanup_free_ struct proc_id *v = calloc(n + 1, sizeof(*v));
     int first = 0;
-    if (!where || !v)
-        return error_set(err, -ENOMEM, "out of memory");
+    if (!where || !v) {
+        error_set(err, -ENOMEM, "out of memory");
+        return -ENOMEM;
+    }
     for (size_t i = 0; i < n; i++) {
         struct error e = {""};
         note(&first, memory_part(m, procs[i], &where[i], &e), err, &e);

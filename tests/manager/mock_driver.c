@@ -20,9 +20,9 @@ static unsigned gpus(struct device_driver *d)
 
 static int info(struct device_driver *d, unsigned gpu, struct gpu_info *out)
 {
-    (void)d;
     *out = (struct gpu_info){.name = "mock",
-                             .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND,
+                             .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND |
+                                     (self(d)->no_swap ? 0 : GPU_CAP_SWAP),
                              .timeslice_min_us = 1,
                              .timeslice_max_us = 1000000,
                              .timeslice_default_us = 2048};
@@ -32,7 +32,8 @@ static int info(struct device_driver *d, unsigned gpu, struct gpu_info *out)
 
 static int processes(struct device_driver *d, struct pid_list *out, struct error *err)
 {
-    (void)err;
+    if (self(d)->fail_processes)
+        return error_set(err, -self(d)->fail_processes, "mock processes");
     for (size_t i = 0; i < MOCK_GROUPS; i++) {
         pid_t pid = self(d)->g[i].dg.proc.pid;
         bool known = !pid;

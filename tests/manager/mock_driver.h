@@ -22,11 +22,13 @@ struct mock_driver {
     struct device_driver base;
     struct mock_group g[MOCK_GROUPS];
     unsigned ngpus;
-    int fail_timeslice, fail_suspend, fail_resume, fail_scan; /* errno to answer, 0: work */
+    /* errno to answer, 0: work */
+    int fail_timeslice, fail_suspend, fail_resume, fail_scan, fail_processes;
     bool partial; /* a failing suspend has suspended the first group nevertheless */
     unsigned timeslice_calls, suspend_calls, resume_calls, scans;
     bool has_usage, has_activity, incomplete;
     unsigned activity_calls;
+    bool no_swap;        /* in its caps */
     uint64_t free_bytes; /* what memory_free() tells */
 };
 
