@@ -179,12 +179,14 @@ static int let_go(struct manager *m, uint32_t job, struct error *err)
 static int send_out(struct manager *m, uint32_t job, bool by_user, uid_t uid, struct error *err)
 {
     struct mjob_swap *s = &m->jobs[job].swap;
-    _cleanup_free_ struct swap_order *o = calloc(1, sizeof(*o));
+    struct swap_order *o = calloc(1, sizeof(*o));
     if (!o)
         return error_set(err, -ENOMEM, "out of memory");
     int r = choose(m, job, o, err);
-    if (r < 0)
+    if (r < 0) {
+        free(o);
         return r;
+    }
     measure(m, o);
     memset(s->bytes, 0, sizeof(s->bytes));
     for (uint32_t i = 0; i < o->n; i++) {
@@ -198,6 +200,7 @@ static int send_out(struct manager *m, uint32_t job, bool by_user, uid_t uid, st
     if (r == 0)
         r = begin(m, job, o, err);
     if (r == 0) {
+        m->jobs[job].busy = -1;
         s->state = JOB_LEAVING;
         s->by_user = by_user;
         s->uid = uid;
@@ -206,6 +209,7 @@ static int send_out(struct manager *m, uint32_t job, bool by_user, uid_t uid, st
         forget_records(m, job);
         mgr_job_scan(m, job);
     }
+    free(o);
     return r;
 }
 

@@ -1,0 +1,208 @@
+/* Jobs swapped out and in on the software GPU: what others can do meanwhile, that all work is done
+ * in the end, and that whoever is killed at whatever moment, nobody stays out for ever. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fixture.h"
+
+#include "daemon/journal.h"
+
+#define SMALL "268435456" /* moves in 0.3 s */
+
+/* In place of the one that is there. */
+static void small_gpu(const char *bytes)
+{
+    kill(gpu_pid(), SIGKILL);
+    assert_int_equal(await_child(gpu_pid()), 1000 + SIGKILL);
+    SPAWN("small", "cede", "softgpu", "--memory", bytes);
+    assert_true(EVENTUALLY(strstr(contents("small.out"), "listening")));
+}
+
+static unsigned swap_records(pid_t *swapper)
+{
+    struct journal *j;
+    unsigned n = 0;
+    *swapper = 0;
+    if (journal_open_readonly(cede_home(), &j, NULL) < 0)
+        return 0;
+    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
+        const struct journal_swap *s = journal_swap(j, i);
+        n += s != NULL;
+        if (s && s->swapper.pid && proc_alive(s->swapper))
+            *swapper = s->swapper.pid;
+    }
+    journal_close(j);
+    return n;
+}
+
+static void assert_no_record(void)
+{
+    pid_t swapper;
+    assert_int_equal(swap_records(&swapper), 0);
+}
+
+static pid_t load_batch(const char *name, const char *bytes)
+{
+    pid_t pid = LOAD(name, "batch", "--memory", bytes);
+    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
+    await_progress(&pid, 1);
+    return pid;
+}
+
+static void room_for_another(void **state)
+{
+    (void)state;
+    double busy;
+    small_gpu("3221225472");
+    struct ceded d = ceded_start();
+    pid_t a = load_batch("a", "2147483648");
+    CEDE("set", pid_text(a), "-c", "batch");
+
+    /* Two thirds twice do not fit, */
+    pid_t lat = LOAD("lat", "latency", "--memory", "2147483648");
+    assert_int_equal(await_child(lat), 1);
+    assert_non_null(strstr(contents("lat.err"), "no room for --memory"));
+    /* but one after the other; also when the first is suspended. */
+    CEDE("pause", "a");
+    assert_true(EVENTUALLY(suspended(a)));
+    CEDE("swap-out", "a");
+    assert_string_equal(result.out, "#1 a: swapped out, 2.0 GiB\n");
+    assert_true(job_is("a", "state", "swapped"));
+    CEDE("swap-out", "a"); /* again: is out */
+    lat = LOAD("lat", "latency", "--memory", "2147483648");
+    await_progress(&lat, 1);
+    CEDE("set", pid_text(lat), "-c", "latency");
+    measure(&a, 1, 100, &busy);
+    assert_true(busy == 0);
+    CEDE("ps");
+    assert_non_null(strstr(result.out, " swapped "));
+
+    RUN(&result, "cede", "swap-in", "a");
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "no room on GPU 0: 2."));
+    assert_true(job_is("a", "state", "swapped"));
+    json_decref(load_end("lat", lat));
+    CEDE("swap-in", "a");
+    assert_string_equal(result.out, "#1 a: swapped in\n");
+    assert_no_record();
+    assert_true(EVENTUALLY(job_is("a", "state", "paused")));
+    assert_true(EVENTUALLY(suspended(a)));
+    CEDE("resume", "a");
+    await_progress(&a, 1);
+
+    /* A daemon that leaves leaves nobody behind. */
+    CEDE("swap-out", "a");
+    ceded_stop(&d);
+    assert_no_record();
+    await_progress(&a, 1);
+    json_decref(load_end("a", a));
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    small_gpu("200000000000000");
+    struct ceded d = ceded_start();
+    pid_t a = load_batch("a", SMALL);
+    RUN(&result, "cede", "swap-in", pid_text(a));
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "is in no job"));
+    kill(a, SIGSTOP);
+    await_state(a, "T");
+    RUN(&result, "cede", "swap-out", pid_text(a));
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "is stopped"));
+    kill(a, SIGCONT);
+
+    /* No host memory has so much room: it runs on, and ps says why it does. */
+    pid_t huge = load_batch("huge", "1000000000000");
+    RUN(&result, "cede", "swap-out", pid_text(huge));
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "it runs on"));
+    CEDE("ps");
+    assert_non_null(strstr(result.err, "GiB of host memory"));
+    await_progress(&huge, 1);
+    assert_no_record();
+    json_decref(load_end("huge", huge));
+    json_decref(load_end("a", a));
+    ceded_stop(&d);
+}
+
+enum victim { CEDED, SWAPPER, BOTH, JOB, VICTIMS };
+
+/* Kills who is at it, at some moment of a move; then all has to go on. */
+static pid_t kill_in_move(struct ceded *d, pid_t a, enum victim victim, bool in, unsigned us)
+{
+    pid_t swapper;
+    json_t *answer;
+    char text[80];
+    if (in)
+        CEDE("swap-out", "a");
+    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"swap-%s\",\"target\":\"a\"}",
+             in ? "in" : "out");
+    answer = ask(text);
+    assert_true(json_is_true(json_object_get(answer, "ok")));
+    json_decref(answer);
+    usleep(us);
+    switch (victim) {
+    case CEDED:
+        ceded_kill(d);
+        assert_no_record(); /* the restorer has brought it in */
+        await_progress(&a, 1);
+        *d = ceded_start();
+        break;
+    case SWAPPER:
+        if (swap_records(&swapper) && swapper)
+            kill(swapper, SIGKILL);
+        break;
+    case BOTH:
+        kill(d->restorer, SIGSTOP); /* nothing between the one kill and the other */
+        await_state(d->restorer, "T");
+        kill(d->pid, SIGKILL);
+        assert_int_equal(await_child(d->pid), 1000 + SIGKILL);
+        kill(d->restorer, SIGKILL);
+        assert_int_equal(await_child(d->restorer), 1000 + SIGKILL);
+        *d = ceded_start();
+        break;
+    default:
+        kill(a, SIGKILL);
+        assert_int_equal(await_child(a), 1000 + SIGKILL);
+        assert_true(EVENTUALLY(({
+            json_t *job = job_named("a");
+            json_decref(job);
+            !job && !swap_records(&swapper);
+        })));
+        a = load_batch("a", SMALL);
+        CEDE("set", pid_text(a), "-c", "batch");
+    }
+    assert_true(
+        EVENTUALLY(!job_is("a", "state", "swapping-out") && !job_is("a", "state", "swapping-in")));
+    CEDE("swap-in", "a"); /* it may have been out already: then as it was asked */
+    assert_no_record();
+    await_progress(&a, 1);
+    return a;
+}
+
+static void killed_in_a_move(void **state)
+{
+    (void)state;
+    struct rng rng = {0x3c6ef372fe94f82b};
+    struct ceded d = ceded_start();
+    pid_t lat = LOAD("lat", "latency"), a = load_batch("a", SMALL);
+    CEDE("set", pid_text(lat), "-c", "latency");
+    CEDE("set", pid_text(a), "-c", "batch");
+    for (int round = 0; round < 2 * VICTIMS; round++)
+        a = kill_in_move(&d, a, (enum victim)(round % VICTIMS), round >= VICTIMS,
+                         (unsigned)rng_below(&rng, 350000));
+    await_progress(&lat, 1);
+    ceded_stop(&d);
+    json_decref(load_end("a", a));
+    json_decref(load_end("lat", lat));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {e2e(room_for_another), e2e(refused), e2e(killed_in_a_move)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
