@@ -53,6 +53,8 @@ static struct gate {
     struct gate_slot *slot;
     int fd, wake_fd; /* -1: none */
     bool started, dead;
+    bool hung; /* the daemon was found hanging when its beat was hung_beat */
+    uint32_t hung_beat;
     unsigned ndevices;
     struct gate_msg devices[GATE_DEVICES];
     struct account v[GATE_DEVICES];
@@ -336,10 +338,13 @@ uint64_t gate_limit_ns(int device)
     return us ? us * NSEC_PER_USEC : UINT64_MAX;
 }
 
+/* Not by a daemon that hangs. */
 static bool closed(int device)
 {
-    return atomic_load_explicit(&gate_page->device[device].state, memory_order_acquire) &
-           GATE_CLOSED;
+    uint32_t s = atomic_load_explicit(&gate_page->device[device].state, memory_order_acquire);
+    return s & GATE_CLOSED &&
+           !(__atomic_load_n(&g.hung, __ATOMIC_RELAXED) &&
+             atomic_load(&gate_page->beat) == __atomic_load_n(&g.hung_beat, __ATOMIC_RELAXED));
 }
 
 /* Without the lock. The daemon's end is seen by the keeper, which opens the page. */
@@ -355,9 +360,11 @@ static void wait_open(int device)
         uint64_t now = now_ns();
         if (b != beat)
             alive = now;
-        else if (now - alive > HUNG_NS)
-            return;
         beat = b;
+        if (now - alive > HUNG_NS) {
+            __atomic_store_n(&g.hung_beat, b, __ATOMIC_RELAXED);
+            __atomic_store_n(&g.hung, true, __ATOMIC_RELAXED);
+        }
     }
 }
 
@@ -423,20 +430,19 @@ void gate_admit(int device, uint64_t est_ns, unsigned how, void (*flush)(void *)
     pthread_mutex_lock(&g.lock);
     a->waiting++;
     review((unsigned)device);
-    for (bool hung = false; !(how & ADMIT_NOW);) {
-        if (closed(device) && !hung) {
+    while (!(how & ADMIT_NOW)) {
+        if (closed(device)) {
             pthread_mutex_unlock(&g.lock);
             if (flush)
                 flush(arg);
             flush = NULL;
             wait_open(device);
             pthread_mutex_lock(&g.lock);
-            hung = closed(device);
             continue;
         }
         if (!(how & ADMIT_BEHIND))
             wait_room(device, est_ns, &flush, arg);
-        if (!closed(device) || hung)
+        if (!closed(device))
             break;
     }
     a->waiting--;
