@@ -23,10 +23,12 @@ static const char help[] =
     "      --json  one object: {\"jobs\": [...], \"daemon\": true, ...}\n"
     "  -h, --help  this text\n"
     "\n"
-    "STATE is running, waiting (for its turn), paused (by a person), starting (no GPU context "
-    "yet),\n"
-    "or swapped (in host memory), swapping-out and swapping-in on the way. SLICE is the timeslice, "
-    "- the driver's own. BUSY is GPU time lately, 100% a GPU.\n";
+    "STATE is running, waiting (for its turn), paused (by a person), starting (no GPU context\n"
+    "yet), or swapped (in host memory), swapping-out and swapping-in on the way. LEVEL is what a\n"
+    "job that waits is stopped at: its running work (hardware), the next piece of a kernel "
+    "(slice),\n"
+    "or the next submission (gate). SLICE is the timeslice, - the driver's own. BUSY is GPU time\n"
+    "lately, 100% a GPU.\n";
 
 /* ---- where the jobs come from ---------------------------------------------------------------- */
 
@@ -78,6 +80,7 @@ static json_t *from_journal_job(const struct journal *j, const struct journal_jo
             continue;
         v.groups++;
         v.gpus |= g->gpu < 32 ? 1U << g->gpu : 0;
+        job_view_level(&v, g);
         v.runnable_groups += !(flags & JG_SUSPENDED);
     }
     v.job.paused = v.groups > v.runnable_groups;
@@ -182,7 +185,7 @@ static int choose(json_t *all, char *const *targets, int n)
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
-enum { JOB, PID, CLASS, WEIGHT, BUDGET, STATE, GPU, SLICE, BUSY, MEM, NAME, COLUMNS };
+enum { JOB, PID, CLASS, WEIGHT, BUDGET, STATE, GPU, LEVEL, SLICE, BUSY, MEM, NAME, COLUMNS };
 #define CELL 160
 
 static const struct {
@@ -191,8 +194,8 @@ static const struct {
 } columns[COLUMNS] = {
     [JOB] = {"JOB", true},       [PID] = {"PID", true},       [CLASS] = {"CLASS", false},
     [WEIGHT] = {"WEIGHT", true}, [BUDGET] = {"BUDGET", true}, [STATE] = {"STATE", false},
-    [GPU] = {"GPU", false},      [SLICE] = {"SLICE", true},   [BUSY] = {"BUSY", true},
-    [MEM] = {"MEM", true},       [NAME] = {"NAME", false},
+    [GPU] = {"GPU", false},      [LEVEL] = {"LEVEL", false},  [SLICE] = {"SLICE", true},
+    [BUSY] = {"BUSY", true},     [MEM] = {"MEM", true},       [NAME] = {"NAME", false},
 };
 
 static void time_text(char *buf, json_int_t us)
@@ -231,7 +234,50 @@ static void name_text(char *buf, const char *name)
         *p = *p < ' ' || *p > '~' ? '?' : *p;
 }
 
-static void row(const json_t *job, char cell[COLUMNS][CELL])
+static void append(char *buf, const char *text)
+{
+    size_t n = strlen(buf);
+    snprintf(buf + n, CELL - n, "%s%s", n ? "," : "", text);
+}
+
+/* known: devices by what to call them; NULL: all are of one kind, and their indices do. */
+static void gpus_text(char *buf, const json_t *job, const json_t *known)
+{
+    const json_t *gpu, *device;
+    size_t i, k;
+    buf[0] = '\0';
+    json_array_foreach(json_object_get(job, "gpus"), i, gpu)
+    {
+        char text[24];
+        snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(gpu));
+        json_array_foreach(known, k, device)
+        {
+            const char *label = json_string_value(json_object_get(device, "label"));
+            if (label && json_equal(json_object_get(device, "index"), gpu))
+                snprintf(text, sizeof(text), "%s", label);
+        }
+        append(buf, text);
+    }
+    if (!buf[0])
+        snprintf(buf, CELL, "-");
+}
+
+static void levels_text(char *buf, const json_t *job)
+{
+    const json_t *levels = json_object_get(job, "levels"), *level;
+    size_t i;
+    buf[0] = '\0';
+    json_array_foreach(levels, i, level)
+    {
+        const char *name = device_level_name((unsigned)json_integer_value(level));
+        if (name && !strstr(buf, name))
+            append(buf, name);
+    }
+    if (!buf[0])
+        snprintf(buf, CELL, "-");
+}
+
+static void row(const json_t *job, const json_t *known, char cell[COLUMNS][CELL])
 {
 /* What a process in no job does not have is shown as -. */
 #define INT(key) ((long long)json_integer_value(json_object_get(job, key)))
@@ -246,18 +292,12 @@ static void row(const json_t *job, char cell[COLUMNS][CELL])
     time_text(cell[SLICE], INT("timeslice_us"));
     bytes_text(cell[MEM], INT("memory_bytes"));
     name_text(cell[NAME], json_string_value(json_object_get(job, "name")));
-    const json_t *busy = json_object_get(job, "busy"), *gpu;
+    const json_t *busy = json_object_get(job, "busy");
     snprintf(cell[BUSY], CELL, "-");
     if (json_is_number(busy))
         snprintf(cell[BUSY], CELL, "%.0f%%", json_number_value(busy) * 100);
-    size_t i, n = 0;
-    snprintf(cell[GPU], CELL, "-");
-    json_array_foreach(json_object_get(job, "gpus"), i, gpu)
-    {
-        int w = snprintf(cell[GPU] + n, CELL - n, "%s%lld", i ? "," : "",
-                         (long long)json_integer_value(gpu));
-        n = min_u64(n + (size_t)(w > 0 ? w : 0), CELL - 1);
-    }
+    gpus_text(cell[GPU], job, known);
+    levels_text(cell[LEVEL], job);
 #undef INT
 #undef STR
 }
@@ -293,7 +333,24 @@ static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], uns
     printf("%.*s\n", cut(cell[NAME], room), cell[NAME]);
 }
 
-static int print_table(const json_t *rows)
+/* The devices, if there are several kinds of them. */
+static const json_t *mixed(const json_t *devices)
+{
+    const char *first = NULL;
+    const json_t *device;
+    size_t i;
+    json_array_foreach(devices, i, device)
+    {
+        const char *label = json_string_value(json_object_get(device, "label"));
+        size_t n = label ? strcspn(label, "0123456789") : 0;
+        if (first && n && (strncmp(first, label, n) != 0 || strcspn(first, "0123456789") != n))
+            return devices;
+        first = first || !n ? first : label;
+    }
+    return NULL;
+}
+
+static int print_table(const json_t *rows, const json_t *devices)
 {
     size_t n = json_array_size(rows), width[COLUMNS], k;
     char(*cells)[COLUMNS][CELL] = calloc(n + 1, sizeof(*cells));
@@ -305,11 +362,11 @@ static int print_table(const json_t *rows)
         snprintf(cells[0][c], CELL, "%s", columns[c].title);
         width[c] = strlen(columns[c].title);
     }
-    const json_t *job;
+    const json_t *job, *known = mixed(devices);
     bool budgets = false;
     json_array_foreach(rows, k, job)
     {
-        row(job, cells[k + 1]);
+        row(job, known, cells[k + 1]);
         budgets |= json_integer_value(json_object_get(job, "budget_us")) > 0;
         for (size_t c = 0; c < COLUMNS; c++)
             width[c] = max_u64(width[c], strlen(cells[k + 1][c]));
@@ -361,7 +418,7 @@ static int print(const json_t *all, bool json)
     json_array_extend(rows, json_object_get(all, "others"));
     int status = CLI_OK;
     if (json_array_size(rows))
-        status = print_table(rows);
+        status = print_table(rows, json_object_get(all, "gpus"));
     else
         puts(json_object_get(all, "others") ? "no jobs, and no GPU processes" : "no jobs");
     json_decref(rows);

@@ -295,6 +295,7 @@ bool manager_next_job(const struct manager *m, uint32_t *cursor, struct job_view
         for (uint32_t g = m->processes[p].first_group; g != NONE; g = m->groups[g].next) {
             const struct mgroup *x = &m->groups[g];
             out->gpus |= 1U << x->dg.gpu;
+            job_view_level(out, &x->dg);
             out->runnable_groups += !x->suspended;
             if (x->dg.kind == GROUP_COMPUTE)
                 out->timeslice_us = (uint32_t)x->timeslice_us;

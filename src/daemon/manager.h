@@ -86,9 +86,10 @@ int manager_job_status(const struct manager *m, uint32_t job, struct error *err)
 
 struct job_view {
     uint64_t number;
-    struct journal_job job; /* name, class, weight, ... */
-    uint32_t processes;     /* that use a GPU */
-    uint32_t gpus;          /* bit mask of GPU indices */
+    struct journal_job job;         /* name, class, weight, ... */
+    uint32_t processes;             /* that use a GPU */
+    uint32_t gpus;                  /* bit mask of GPU indices */
+    uint8_t level[DEVICE_GPUS_MAX]; /* enum device_level, of what is steered worst; 0: nothing */
     uint32_t groups;
     uint32_t runnable_groups;
     uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
@@ -101,6 +102,13 @@ struct job_view {
     char swap_error[160]; /* why it last did not go or come, or "" */
     char error[160];      /* what went wrong lately, or "" */
 };
+/* Takes a group into account. */
+static inline void job_view_level(struct job_view *v, const struct device_group *g)
+{
+    uint8_t *l = g->gpu < DEVICE_GPUS_MAX ? &v->level[g->gpu] : NULL;
+    if (l && (!*l || g->level < *l))
+        *l = (uint8_t)g->level;
+}
 /* Next job at or after slot *cursor, in slot order; false at the end. Advances *cursor. */
 bool manager_next_job(const struct manager *m, uint32_t *cursor, struct job_view *out);
 /* Somebody looks: keeps busy and memory_bytes up to date for the next seconds. */

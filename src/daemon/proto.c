@@ -424,14 +424,21 @@ json_t *proto_job(const struct job_view *v)
 {
     static const char *const sources[] = {
         [JOB_RUN] = "run", [JOB_PID] = "pid", [JOB_RULE] = "rule"};
-    json_t *gpus = json_array();
+    json_t *gpus = json_array(), *levels = json_array();
+    unsigned least = 0;
     for (uint32_t i = 0; i < 32; i++) {
-        if (v->gpus & (1U << i))
-            json_array_append_new(gpus, json_integer(i));
+        unsigned level = i < DEVICE_GPUS_MAX ? v->level[i] : 0;
+        if (!(v->gpus & (1U << i)))
+            continue;
+        json_array_append_new(gpus, json_integer(i));
+        json_array_append_new(levels, json_integer(level));
+        least = level && (!least || level < least) ? level : least;
     }
+    const char *level = device_level_name(least);
     /* o steals; a NULL among the values makes the whole NULL. */
     return json_pack(
-        "{s:I, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*, s:o*, s:o*}",
+        "{s:I, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*, s:o*, s:o*, "
+        "s:o, s:o, s:o}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
         "budget_us", (json_int_t)v->job.budget_us, "pid", (json_int_t)v->job.root.pid, "uid",
@@ -444,7 +451,9 @@ json_t *proto_job(const struct job_view *v)
         : v->swap_error[0] ? json_text(v->swap_error)
                            : NULL,
         "swap_error", v->swap_error[0] ? json_text(v->swap_error) : NULL, "swapped_bytes",
-        v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL);
+        v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL, "level",
+        level ? json_integer(least) : json_null(), "level_name",
+        level ? json_string(level) : json_null(), "levels", levels);
 }
 
 json_t *proto_error(int code, const struct error *err)

@@ -16,13 +16,15 @@
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"text for a person"}
  *   add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}
  *   ps: {"jobs":[...], "more":bool, "policy":S, "device":S,
- *        "gpus":[{"index":,"name":,"uuid":}], "pid":N}
+ *        "gpus":[{"index":,"label":,"name":,"uuid":,"level":,"level_name":,"caps":[S, ...]}],
+ *        "pid":N}; without devices that nobody has used yet
  *   policy: {"policy":S, "policies":[{"name":,"summary":}], "params":{KEY:X, ...}}
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "pid":, "uid":,
  *   "source":"run|pid|rule",
  *   "state":"running|waiting|paused|starting|swapping-out|swapped|swapping-in", "processes":,
- * "gpus":[..], "timeslice_us":, "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?,
- * "swapped_bytes":?}
+ * "gpus":[..],
+ *   "levels":[..] (of each GPU), "level":N|null (the lowest), "level_name":S|null, "timeslice_us":,
+ * "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?, "swapped_bytes":?}
  *
  * Parsing never trusts: length, depth, types, ranges and unknown fields are checked here, and
  * nowhere else. No I/O in this file. */

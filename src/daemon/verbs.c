@@ -238,14 +238,37 @@ static int steer(const struct verbs *v, const struct caller *who, const struct r
     return 0;
 }
 
+static json_t *caps_of(uint32_t caps)
+{
+    static const struct {
+        uint32_t bit;
+        const char *name;
+    } all[] = {{GPU_CAP_TIMESLICE, "timeslice"}, {GPU_CAP_SUSPEND, "suspend"},
+               {GPU_CAP_USAGE, "usage"},         {GPU_CAP_ACTIVITY, "activity"},
+               {GPU_CAP_SWAP, "swap"},           {GPU_CAP_GATE, "gate"}};
+    json_t *a = json_array();
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        if (caps & all[i].bit)
+            json_array_append_new(a, json_string(all[i].name));
+    }
+    return a;
+}
+
+/* The names of some come from the programs that use them: asked each time. */
 static json_t *gpus_of(struct device_driver *d)
 {
     json_t *a = json_array();
     for (unsigned i = 0; i < d->ops->gpus(d); i++) {
         struct gpu_info g;
-        if (d->ops->info(d, i, &g) == 0)
-            json_array_append_new(
-                a, json_pack("{s:i, s:s, s:s}", "index", (int)i, "name", g.name, "uuid", g.uuid));
+        if (d->ops->info(d, i, &g) < 0 || !g.name[0])
+            continue;
+        unsigned level = g.caps & GPU_CAP_GATE ? LEVEL_GATE : LEVEL_QUEUE;
+        if (!g.label[0])
+            snprintf(g.label, sizeof(g.label), "%.12s%u", d->ops->name, i);
+        json_array_append_new(a, json_pack("{s:i, s:s, s:s, s:s, s:i, s:s, s:o}", "index", (int)i,
+                                           "label", g.label, "name", g.name, "uuid", g.uuid,
+                                           "level", (int)level, "level_name",
+                                           device_level_name(level), "caps", caps_of(g.caps)));
     }
     return a;
 }

@@ -299,3 +299,10 @@ const char *device_name(const struct device_driver *d)
 {
     return is_multi(d) ? multi_name(d) : d->ops->name;
 }
+
+const char *device_level_name(unsigned level)
+{
+    static const char *const names[] = {
+        [LEVEL_GATE] = "gate", [LEVEL_SLICE] = "slice", [LEVEL_QUEUE] = "hardware"};
+    return level < ARRAY_SIZE(names) ? names[level] : NULL;
+}

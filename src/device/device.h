@@ -62,6 +62,9 @@ enum device_level {
     LEVEL_QUEUE = 3, /* running work: the hardware preempts it */
 };
 
+/* "gate", "slice", "hardware"; NULL: no such level. */
+const char *device_level_name(unsigned level);
+
 /* What the hardware schedules. Plain data without pointers: it is written to the journal as it is,
  * and a fresh driver instance in another process can undo with nothing else in hand. */
 #define GROUP_CHANNELS_MAX 128

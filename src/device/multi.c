@@ -434,18 +434,11 @@ static int memory_part(struct multi *m, struct proc_id proc, struct part **out, 
                      : error_set(err, -ESRCH, "process %d is gone, or uses no GPU", (int)proc.pid);
 }
 
-/* A job's processes, part by part. */
-static int swap(struct device_driver *base, const struct proc_id *procs, size_t n, bool out,
-                unsigned lock_ms, struct error *err)
+/* A job's processes, part by part. where, v: room for n each. */
+static int swap_parts(struct multi *m, const struct proc_id *procs, size_t n, bool out,
+                      unsigned lock_ms, struct part **where, struct proc_id *v, struct error *err)
 {
-    struct multi *m = multi(base);
-    _cleanup_free_ struct part **where = calloc(n + 1, sizeof(struct part *));
-    _cleanup_free_ struct proc_id *v = calloc(n + 1, sizeof(*v));
     int first = 0;
-    if (!where || !v) {
-        error_set(err, -ENOMEM, "out of memory");
-        return -ENOMEM;
-    }
     for (size_t i = 0; i < n; i++) {
         struct error e = {""};
         note(&first, memory_part(m, procs[i], &where[i], &e), err, &e);
@@ -477,6 +470,21 @@ static int swap(struct device_driver *base, const struct proc_id *procs, size_t 
         }
         break;
     }
+    return first;
+}
+
+static int swap(struct device_driver *base, const struct proc_id *procs, size_t n, bool out,
+                unsigned lock_ms, struct error *err)
+{
+    struct part **where = calloc(n + 1, sizeof(struct part *));
+    struct proc_id *v = calloc(n + 1, sizeof(*v));
+    int first = 0;
+    if (!where || !v)
+        first = error_set(err, -ENOMEM, "out of memory");
+    else
+        first = swap_parts(multi(base), procs, n, out, lock_ms, where, v, err);
+    free(where);
+    free(v);
     return first;
 }
 

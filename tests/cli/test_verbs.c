@@ -313,7 +313,7 @@ static void stranger(void **state)
 #define PAGE1                                                                                      \
     OK ",\"more\":true,\"policy\":\"priority\",\"jobs\":["                                         \
        "{\"number\":3,\"name\":\"serve\",\"class\":\"latency\",\"weight\":100,\"pid\":10,"         \
-       "\"state\":\"running\",\"gpus\":[0],\"timeslice_us\":1000000,\"busy\":0.25,"                \
+       "\"state\":\"running\",\"gpus\":[0],\"levels\":[3],\"timeslice_us\":1000000,\"busy\":0.25," \
        "\"memory_bytes\":13207024435},"                                                            \
        "{\"number\":4,\"name\":\"a\\u001b[31m\",\"class\":\"normal\",\"weight\":1,\"pid\":11,"     \
        "\"state\":\"starting\",\"gpus\":[],\"timeslice_us\":0,\"busy\":null,"                      \
@@ -321,7 +321,8 @@ static void stranger(void **state)
 #define PAGE2                                                                                      \
     OK ",\"more\":false,\"policy\":\"priority\",\"jobs\":["                                        \
        "{\"number\":120,\"name\":\"train\",\"class\":\"batch\",\"weight\":10000,\"pid\":4194304,"  \
-       "\"state\":\"waiting\",\"gpus\":[0,1,7],\"timeslice_us\":1,\"busy\":1.5,"                   \
+       "\"state\":\"waiting\",\"gpus\":[0,1,7],\"levels\":[3,3,1],\"timeslice_us\":1,\"busy\":1."  \
+       "5,"                                                                                        \
        "\"memory_bytes\":2048,\"error\":\"the control answered 0x1b\"}]}"
 
 static void table(void **state)
@@ -334,10 +335,13 @@ static void table(void **state)
     free(asked);
     assert_int_equal(status_of(r.status), 0);
     assert_string_equal(
-        r.out, " JOB      PID  CLASS    WEIGHT  STATE     GPU    SLICE  BUSY   MEM  NAME\n"
-               "  #3       10  latency     100  running   0         1s   25%   12G  serve\n"
-               "  #4       11  normal        1  starting  -          -     -     -  a?[31m\n"
-               "#120  4194304  batch     10000  waiting   0,1,7    1us  150%  2.0K  train\n");
+        r.out,
+        " JOB      PID  CLASS    WEIGHT  STATE     GPU    LEVEL          SLICE  BUSY   MEM  NAME\n"
+        "  #3       10  latency     100  running   0      hardware          1s   25%   12G  serve\n"
+        "  #4       11  normal        1  starting  -      -                  -     -     -  "
+        "a?[31m\n"
+        "#120  4194304  batch     10000  waiting   0,1,7  hardware,gate    1us  150%  2.0K  "
+        "train\n");
     assert_string_equal(r.err, "cede: #120: the control answered 0x1b\n");
 
     /* A column more when somebody has a budget. */
@@ -352,9 +356,25 @@ static void table(void **state)
     RUN(&r, "cede", "ps");
     free(fake_daemon_end(daemon));
     assert_string_equal(
-        r.out, "JOB  PID  CLASS    WEIGHT  BUDGET  STATE    GPU  SLICE  BUSY  MEM  NAME\n"
-               " #3   10  latency     100   2.5ms  running  -        -     -    -  serve\n"
-               " #4   11  batch       100       -  running  -        -     -    -  train\n");
+        r.out, "JOB  PID  CLASS    WEIGHT  BUDGET  STATE    GPU  LEVEL  SLICE  BUSY  MEM  NAME\n"
+               " #3   10  latency     100   2.5ms  running  -    -          -     -    -  serve\n"
+               " #4   11  batch       100       -  running  -    -          -     -    -  train\n");
+
+    /* Several kinds of devices: by what they are called. */
+    daemon = fake_daemon(
+        (uid_t)-1,
+        (const char *const[]){
+            OK ",\"more\":false,\"policy\":\"priority\",\"gpus\":["
+               "{\"index\":0,\"label\":\"nvidia0\"},{\"index\":3,\"label\":\"gate1\"}],\"jobs\":["
+               "{\"number\":3,\"name\":\"serve\",\"class\":\"latency\",\"pid\":10,\"weight\":100,"
+               "\"state\":\"running\",\"gpus\":[0,3,4],\"levels\":[3,2,9]}]}",
+            NULL});
+    RUN(&r, "cede", "ps");
+    free(fake_daemon_end(daemon));
+    assert_string_equal(r.out, "JOB  PID  CLASS    WEIGHT  STATE    GPU              LEVEL         "
+                               "  SLICE  BUSY  MEM  NAME\n"
+                               " #3   10  latency     100  running  nvidia0,gate1,4  "
+                               "hardware,slice      -     -    -  serve\n");
 }
 
 static void chosen(void **state)

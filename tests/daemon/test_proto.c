@@ -245,6 +245,7 @@ static void shows_a_job(void **state)
                 .source = JOB_RULE,
                 .name = "bad \xff byte"},
         .gpus = 5,
+        .level = {LEVEL_QUEUE, LEVEL_GATE, LEVEL_SLICE},
         .groups = 4,
         .busy = 0.5,
         .error = "no \xc3 right",
@@ -267,7 +268,8 @@ static void shows_a_job(void **state)
     char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
     assert_string_equal(
         text, "{\"budget_us\":0,\"busy\":0.5,\"class\":\"batch\",\"error\":\"no ? right\","
-              "\"gpus\":[0,2],\"memory_bytes\":0,\"name\":\"bad ? byte\","
+              "\"gpus\":[0,2],\"level\":2,\"level_name\":\"slice\",\"levels\":[3,2],"
+              "\"memory_bytes\":0,\"name\":\"bad ? byte\","
               "\"number\":3,\"pid\":9,\"processes\":0,\"source\":\"rule\","
               "\"state\":\"paused\",\"timeslice_us\":0,\"uid\":1000,\"weight\":50}");
     free(text);
