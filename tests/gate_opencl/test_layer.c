@@ -1,0 +1,595 @@
+/* The layer on an OpenCL that the test makes up: one device that does one command after another,
+ * each in a fixed time, and writes down what it was given and when. The gate's other side is the
+ * daemon's driver, in this process: so each test says exactly what may be queued when. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// cmocka wants the four above
+#include <cmocka.h>
+
+#define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#include <CL/cl_layer.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/device.h"
+
+#define US 1000ULL
+
+/* ---- the made-up OpenCL ---------------------------------------------------------------------- */
+
+struct fake_event {
+    bool done;
+    uint64_t from, to;
+    void(CL_CALLBACK *f[4])(cl_event, cl_int, void *);
+    void *arg[4];
+    unsigned nf;
+};
+struct fake_command {
+    struct fake_event *e;
+    uint64_t ns;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct fake_command v[4096];
+    unsigned first, n;
+    uint64_t ns; /* of each command, or for each of `items` work items */
+    uint64_t items;
+    unsigned most; /* queued at once, ever */
+    unsigned long submitted, ended;
+    size_t covered[256]; /* by kernels: how often each work item */
+    unsigned kernels;
+    cl_queue_properties made[16]; /* what the last queue was asked with */
+    bool refuses_hints;
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void *device_thread(void *unused)
+{
+    pthread_mutex_lock(&fake.lock);
+    for (;;) {
+        while (!fake.n)
+            pthread_cond_wait(&fake.changed, &fake.lock);
+        struct fake_command c = fake.v[fake.first];
+        pthread_mutex_unlock(&fake.lock);
+        uint64_t from = monotonic_ns();
+        while (monotonic_ns() - from < c.ns)
+            usleep(50);
+        pthread_mutex_lock(&fake.lock);
+        fake.first = (fake.first + 1) % 4096;
+        fake.n--;
+        fake.ended++;
+        c.e->done = true;
+        c.e->from = from;
+        c.e->to = monotonic_ns();
+        unsigned n = c.e->nf;
+        pthread_cond_broadcast(&fake.changed);
+        pthread_mutex_unlock(&fake.lock);
+        for (unsigned i = 0; i < n; i++)
+            c.e->f[i]((cl_event)c.e, CL_COMPLETE, c.e->arg[i]);
+        pthread_mutex_lock(&fake.lock);
+    }
+    return NULL;
+}
+
+static cl_int submit(uint64_t ns, cl_event *event)
+{
+    struct fake_event *e = calloc(1, sizeof(*e)); /* few enough to keep */
+    pthread_mutex_lock(&fake.lock);
+    assert_true(fake.n < 4096);
+    fake.v[(fake.first + fake.n++) % 4096] = (struct fake_command){e, ns};
+    fake.most = fake.n > fake.most ? fake.n : fake.most;
+    fake.submitted++;
+    pthread_cond_broadcast(&fake.changed);
+    pthread_mutex_unlock(&fake.lock);
+    if (event)
+        *event = (cl_event)e;
+    return CL_SUCCESS;
+}
+
+static cl_int CL_API_CALL fake_nd(cl_command_queue q, cl_kernel k, cl_uint dims,
+                                  const size_t *offset, const size_t *size, const size_t *local,
+                                  cl_uint n, const cl_event *wait, cl_event *event)
+{
+    size_t from = offset ? offset[0] : 0;
+    for (size_t i = from; i < from + size[0] && i < 256; i++)
+        fake.covered[i]++;
+    fake.kernels++;
+    return submit(fake.items ? fake.ns * size[0] / fake.items : fake.ns, event);
+}
+static cl_int CL_API_CALL fake_write(cl_command_queue q, cl_mem b, cl_bool block, size_t at,
+                                     size_t n, const void *p, cl_uint nw, const cl_event *wait,
+                                     cl_event *event)
+{
+    return submit(fake.ns, event);
+}
+static cl_int CL_API_CALL fake_finish(cl_command_queue q)
+{
+    pthread_mutex_lock(&fake.lock);
+    while (fake.n)
+        pthread_cond_wait(&fake.changed, &fake.lock);
+    pthread_mutex_unlock(&fake.lock);
+    return CL_SUCCESS;
+}
+static cl_int CL_API_CALL fake_flush(cl_command_queue q)
+{
+    return CL_SUCCESS;
+}
+static cl_int CL_API_CALL fake_callback(cl_event event, cl_int type,
+                                        void(CL_CALLBACK *f)(cl_event, cl_int, void *), void *arg)
+{
+    struct fake_event *e = (struct fake_event *)event;
+    pthread_mutex_lock(&fake.lock);
+    bool done = e->done;
+    if (!done) {
+        assert_true(e->nf < 4);
+        e->arg[e->nf] = arg;
+        e->f[e->nf++] = f;
+    }
+    pthread_mutex_unlock(&fake.lock);
+    if (done)
+        f(event, CL_COMPLETE, arg);
+    return CL_SUCCESS;
+}
+static cl_int CL_API_CALL fake_profiling(cl_event event, cl_profiling_info what, size_t size,
+                                         void *value, size_t *ret)
+{
+    const struct fake_event *e = (struct fake_event *)event;
+    *(cl_ulong *)value = what == CL_PROFILING_COMMAND_START ? e->from : e->to;
+    return CL_SUCCESS;
+}
+static cl_int CL_API_CALL fake_event_info(cl_event event, cl_event_info what, size_t size,
+                                          void *value, size_t *ret)
+{
+    *(cl_command_queue *)value = (cl_command_queue)0x1000;
+    return CL_SUCCESS;
+}
+static cl_int CL_API_CALL fake_release_event(cl_event event)
+{
+    return CL_SUCCESS;
+}
+static cl_int CL_API_CALL fake_release_queue(cl_command_queue q)
+{
+    return CL_SUCCESS;
+}
+static cl_event CL_API_CALL fake_user_event(cl_context c, cl_int *ret)
+{
+    return (cl_event)calloc(1, sizeof(struct fake_event));
+}
+static cl_int CL_API_CALL fake_set_user(cl_event e, cl_int status)
+{
+    return CL_SUCCESS;
+}
+static cl_command_queue CL_API_CALL fake_queue(cl_context c, cl_device_id d,
+                                               const cl_queue_properties *v, cl_int *ret)
+{
+    memset(fake.made, 0, sizeof(fake.made));
+    bool hints = false;
+    for (unsigned i = 0; v && v[i]; i += 2) {
+        fake.made[i] = v[i];
+        fake.made[i + 1] = v[i + 1];
+        hints |= v[i] == 0x1096;
+    }
+    if (ret)
+        *ret = hints && fake.refuses_hints ? CL_INVALID_VALUE : CL_SUCCESS;
+    return hints && fake.refuses_hints ? NULL : (cl_command_queue)0x1000;
+}
+static cl_int CL_API_CALL fake_queue_info(cl_command_queue q, cl_command_queue_info what,
+                                          size_t size, void *value, size_t *ret)
+{
+    if (what == CL_QUEUE_REFERENCE_COUNT)
+        *(cl_uint *)value = 1;
+    else
+        *(cl_command_queue_properties *)value = CL_QUEUE_PROFILING_ENABLE;
+    return CL_SUCCESS;
+}
+static cl_int CL_API_CALL fake_device_info(cl_device_id d, cl_device_info what, size_t size,
+                                           void *value, size_t *ret)
+{
+    if (what != CL_DEVICE_NAME)
+        return CL_INVALID_VALUE;
+    strcpy(value, "made up");
+    return CL_SUCCESS;
+}
+static cl_int CL_API_CALL fake_platform_info(cl_platform_id p, cl_platform_info what, size_t size,
+                                             void *value, size_t *ret)
+{
+    return CL_INVALID_VALUE;
+}
+static cl_int CL_API_CALL fake_devices(cl_platform_id p, cl_device_type t, cl_uint n,
+                                       cl_device_id *v, cl_uint *ret)
+{
+    return CL_INVALID_VALUE;
+}
+static const char *const sources[] = {
+    "kernel void f(global uint *v) { v[get_global_id(0)] = 1; }",
+    "kernel void f(global uint *v) { v[get_global_id(0)] = get_global_size(0); }",
+};
+static cl_program CL_API_CALL fake_program(cl_context c, cl_uint n, const char **texts,
+                                           const size_t *sizes, cl_int *ret)
+{
+    return texts[0] == sources[0] ? (cl_program)0x2000 : (cl_program)0x2008;
+}
+static cl_int CL_API_CALL fake_build(cl_program p, cl_uint n, const cl_device_id *v, const char *o,
+                                     void(CL_CALLBACK *f)(cl_program, void *), void *arg)
+{
+    return CL_SUCCESS;
+}
+static cl_kernel CL_API_CALL fake_kernel(cl_program p, const char *name, cl_int *ret)
+{
+    return (cl_kernel)((char *)p + 0x1000);
+}
+static cl_int CL_API_CALL fake_kernel_info(cl_kernel k, cl_kernel_info what, size_t size,
+                                           void *value, size_t *ret)
+{
+    if (what == CL_KERNEL_FUNCTION_NAME)
+        strcpy(value, "f");
+    else
+        *(cl_program *)value = (cl_program)((char *)k - 0x1000);
+    return CL_SUCCESS;
+}
+
+/* ---- both sides ------------------------------------------------------------------------------ */
+
+static cl_icd_dispatch below;
+static const cl_icd_dispatch *cl; /* as the program sees it */
+static struct device_driver *driver;
+static struct device_group group;
+static cl_command_queue queue;
+
+static void open_layer(void)
+{
+    below.clEnqueueNDRangeKernel = fake_nd;
+    below.clEnqueueWriteBuffer = fake_write;
+    below.clFinish = fake_finish;
+    below.clFlush = fake_flush;
+    below.clSetEventCallback = fake_callback;
+    below.clGetEventProfilingInfo = fake_profiling;
+    below.clGetEventInfo = fake_event_info;
+    below.clReleaseEvent = fake_release_event;
+    below.clCreateUserEvent = fake_user_event;
+    below.clSetUserEventStatus = fake_set_user;
+    below.clCreateCommandQueueWithProperties = fake_queue;
+    below.clReleaseCommandQueue = fake_release_queue;
+    below.clGetCommandQueueInfo = fake_queue_info;
+    below.clGetDeviceInfo = fake_device_info;
+    below.clGetPlatformInfo = fake_platform_info;
+    below.clGetDeviceIDs = fake_devices;
+    below.clCreateProgramWithSource = fake_program;
+    below.clBuildProgram = fake_build;
+    below.clCreateKernel = fake_kernel;
+    below.clGetKernelInfo = fake_kernel_info;
+    void *library = dlopen(getenv("OPENCL_LAYER"), RTLD_NOW);
+    assert_non_null(library);
+    pfn_clInitLayer init = (pfn_clInitLayer)dlsym(library, "clInitLayer");
+    cl_uint n;
+    assert_non_null(init);
+    assert_int_equal(init(10, &below, &n, &cl), CL_INVALID_VALUE);
+    assert_int_equal(init(sizeof(below) / sizeof(void *), &below, &n, &cl), CL_SUCCESS);
+}
+
+static void find_group(void)
+{
+    struct pid_list pids = {0};
+    struct group_list l = {0};
+    struct proc_stat st;
+    proc_stat_read(getpid(), &st);
+    for (int i = 0; i < 5000 && !l.n; i++) {
+        group_list_free(&l);
+        pids.n = 0;
+        assert_int_equal(driver->ops->processes(driver, &pids, NULL), 0);
+        assert_int_equal(driver->ops->scan(driver, st.id, &l, NULL), 0);
+        usleep(1000);
+    }
+    assert_int_equal(l.n, 1);
+    group = l.v[0];
+    group_list_free(&l);
+    pid_list_free(&pids);
+}
+
+static void *answer(void *unused)
+{
+    find_group(); /* while the layer waits for the daemon */
+    return NULL;
+}
+
+static void slice(uint64_t us)
+{
+    assert_int_equal(driver->ops->set_timeslice(driver, &group, us, NULL), 0);
+}
+
+static void runs(bool yes)
+{
+    const struct device_group *g = &group;
+    assert_int_equal((yes ? driver->ops->resume : driver->ops->suspend)(driver, &g, 1, NULL), 0);
+}
+
+static bool wants(void)
+{
+    static bool last;
+    struct demand_list l = {0};
+    assert_int_equal(driver->ops->demand(driver, &l, NULL), 0);
+    for (size_t i = 0; i < l.n; i++)
+        last = l.v[i].wants;
+    demand_list_free(&l);
+    return last;
+}
+
+static bool soon(bool (*f)(void), bool value)
+{
+    for (int i = 0; i < 2000 && f() != value; i++)
+        usleep(1000);
+    return f() == value;
+}
+
+static void reset(uint64_t ns, uint64_t items)
+{
+    cl->clFinish(queue);
+    pthread_mutex_lock(&fake.lock);
+    fake.ns = ns;
+    fake.items = items;
+    fake.most = fake.kernels = 0;
+    fake.submitted = fake.ended = 0;
+    memset(fake.covered, 0, sizeof(fake.covered));
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static cl_kernel kernel(unsigned source)
+{
+    const char *text = sources[source];
+    cl_program p = cl->clCreateProgramWithSource(NULL, 1, &text, NULL, NULL);
+    assert_int_equal(cl->clBuildProgram(p, 0, NULL, "", NULL, NULL), CL_SUCCESS);
+    return cl->clCreateKernel(p, "f", NULL);
+}
+
+static void many(cl_kernel k, size_t items, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        assert_int_equal(cl->clEnqueueNDRangeKernel(queue, k, 1, NULL, &items, NULL, 0, NULL, NULL),
+                         CL_SUCCESS);
+}
+
+static void *submit_one(void *arg)
+{
+    many(arg, 16, 1);
+    return NULL;
+}
+
+static unsigned long submitted(void)
+{
+    return __atomic_load_n(&fake.submitted, __ATOMIC_SEQ_CST);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void begin(void **state)
+{
+    (void)state;
+    struct error err;
+    pthread_t t;
+    char path[64];
+    snprintf(path, sizeof(path), "/tmp/cede-layer-%d", getpid());
+    setenv("CEDE_GATE", path, 1);
+    assert_int_equal(device_gate.open(path, &driver, &err), 0);
+    struct pid_list pids = {0};
+    assert_int_equal(driver->ops->processes(driver, &pids, &err), 0); /* it listens */
+    pid_list_free(&pids);
+    pthread_create(&t, NULL, device_thread, NULL);
+    open_layer();
+    pthread_t a;
+    pthread_create(&a, NULL, answer, NULL);
+    queue = cl->clCreateCommandQueueWithProperties(NULL, NULL, NULL, NULL);
+    assert_non_null(queue);
+    pthread_join(a, NULL);
+}
+
+static void profiling_is_hidden(void **state)
+{
+    (void)state;
+    cl_queue_properties asked[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0}, got[8];
+    cl_command_queue_properties flags;
+    cl_ulong t;
+    size_t n = 99;
+    cl_event e;
+    /* The queue of begin() was not to measure: the device was asked to, and nobody sees it. */
+    assert_true(fake.made[0] == CL_QUEUE_PROPERTIES && fake.made[1] & CL_QUEUE_PROFILING_ENABLE);
+    assert_int_equal(
+        cl->clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof(flags), &flags, NULL), 0);
+    assert_int_equal(flags, 0);
+    assert_int_equal(cl->clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES_ARRAY, 0, NULL, &n), 0);
+    assert_int_equal(n, 0);
+    assert_int_equal(cl->clEnqueueWriteBuffer(queue, NULL, 0, 0, 0, NULL, 0, NULL, &e), 0);
+    assert_int_equal(cl->clGetEventProfilingInfo(e, CL_PROFILING_COMMAND_END, sizeof(t), &t, NULL),
+                     CL_PROFILING_INFO_NOT_AVAILABLE);
+    cl->clFinish(queue);
+    /* One that was. */
+    cl->clReleaseCommandQueue(queue);
+    queue = cl->clCreateCommandQueueWithProperties(NULL, NULL, asked, NULL);
+    assert_int_equal(
+        cl->clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES_ARRAY, sizeof(got), got, &n), 0);
+    assert_int_equal(n, sizeof(asked));
+    assert_memory_equal(got, asked, sizeof(asked));
+    assert_int_equal(cl->clGetEventProfilingInfo(e, CL_PROFILING_COMMAND_END, sizeof(t), &t, NULL),
+                     0);
+}
+
+static void hints_are_left_out(void **state)
+{
+    (void)state;
+    cl_queue_properties asked[] = {0x1096, 1, 0}; /* CL_QUEUE_PRIORITY_KHR */
+    cl_int r = 1;
+    fake.refuses_hints = true;
+    cl->clReleaseCommandQueue(queue);
+    queue = cl->clCreateCommandQueueWithProperties(NULL, NULL, asked, &r);
+    assert_non_null(queue);
+    assert_int_equal(r, CL_SUCCESS);
+    assert_int_not_equal(fake.made[0], 0x1096);
+    fake.refuses_hints = false;
+}
+
+static void open_gate_lets_all_pass(void **state)
+{
+    (void)state;
+    cl_kernel k = kernel(1);
+    slice(0);
+    reset(200 * US, 0);
+    many(k, 16, 100);
+    assert_true(fake.most >= 50); /* it keeps up with 200 us only in part */
+    cl->clFinish(queue);
+    assert_false(wants()); /* nothing is counted */
+}
+
+static void queue_is_kept_short(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t us, limit_us;
+        unsigned least, most;
+    } cases[] = {
+        {2000, 1, 1, 2}, /* the next is there just before the device runs dry */
+        {2000, 5000, 2, 3},
+        {2000, 20000, 9, 10},
+        {500, 1, 1, 2},
+    };
+    cl_kernel k = kernel(1);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        slice(cases[i].limit_us);
+        reset(cases[i].us * US, 0);
+        many(k, 17 + i, 10); /* learn */
+        cl->clFinish(queue);
+        reset(cases[i].us * US, 0);
+        many(k, 17 + i, 40);
+        assert_in_range(fake.most, cases[i].least, cases[i].most + 1); /* estimates waver */
+        cl->clFinish(queue);
+        assert_int_equal(fake.ended, 40);
+    }
+    slice(0);
+}
+
+static void closed_gate_holds(void **state)
+{
+    (void)state;
+    cl_kernel k = kernel(1);
+    pthread_t t;
+    slice(1000000);
+    reset(100 * US, 0);
+    runs(false);
+    pthread_create(&t, NULL, submit_one, k);
+    assert_true(soon(wants, true));
+    usleep(100000);
+    assert_int_equal(submitted(), 0);
+    runs(true);
+    pthread_join(t, NULL);
+    assert_int_equal(submitted(), 1);
+    cl->clFinish(queue);
+    assert_true(soon(wants, false));
+    slice(0);
+}
+
+static atomic_int called;
+static void CL_CALLBACK submits(cl_event e, cl_int status, void *k)
+{
+    many(k, 16, 1);
+    atomic_store(&called, 1);
+}
+static bool was_called(void)
+{
+    return atomic_load(&called);
+}
+
+/* The device waits for its callbacks: they are not held. */
+static void callbacks_are_not_held(void **state)
+{
+    (void)state;
+    cl_kernel k = kernel(1);
+    size_t items = 16;
+    cl_event e;
+    slice(1000000);
+    reset(20000 * US, 0);
+    assert_int_equal(cl->clEnqueueNDRangeKernel(queue, k, 1, NULL, &items, NULL, 0, NULL, &e), 0);
+    assert_int_equal(cl->clSetEventCallback(e, CL_COMPLETE, submits, k), 0);
+    runs(false);
+    assert_true(soon(was_called, true));
+    assert_int_equal(submitted(), 2);
+    runs(true);
+    slice(0);
+}
+
+/* What is queued waits for the program: it has to come to where it sets the event. */
+static void host_events_lift_the_limit(void **state)
+{
+    (void)state;
+    cl_kernel k = kernel(1);
+    slice(1);
+    reset(5000 * US, 0);
+    cl_event e = cl->clCreateUserEvent(NULL, NULL);
+    many(k, 16, 6);
+    assert_in_range(fake.most, 5, 6);
+    assert_int_equal(cl->clSetUserEventStatus(e, CL_COMPLETE), 0);
+    cl->clFinish(queue);
+    slice(0);
+}
+
+static void kernels_are_cut(void **state)
+{
+    (void)state;
+    slice(1);
+    for (unsigned source = 0; source < 2; source++) {
+        cl_kernel k = kernel(source);
+        size_t items = 256, offset = 0, local = 8;
+        cl_event e = NULL;
+        reset(16000 * US, 256);
+        for (int i = 0; i < 3; i++) { /* unknown, then known */
+            memset(fake.covered, 0, sizeof(fake.covered));
+            fake.kernels = 0;
+            assert_int_equal(cl->clEnqueueNDRangeKernel(queue, k, 1, &offset, &items, &local, 0,
+                                                        NULL, i == 2 ? &e : NULL),
+                             0);
+            for (unsigned x = 0; x < 256; x++)
+                assert_int_equal(fake.covered[x], 1); /* each once, whatever the cuts */
+            if (source == 0)
+                assert_in_range(fake.kernels, 8, 32);
+            else
+                assert_int_equal(fake.kernels, 1); /* it would see it */
+        }
+        assert_non_null(e);
+        cl->clFinish(queue);
+        assert_true(((struct fake_event *)e)->done);
+    }
+    slice(0);
+}
+
+static void end(void **state)
+{
+    (void)state;
+    cl->clFinish(queue);
+    device_close(driver);
+    /* Without a daemon nothing is held. */
+    reset(100 * US, 0);
+    many(kernel(1), 16, 5);
+    assert_int_equal(submitted(), 5);
+    cl->clFinish(queue);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(begin),
+        cmocka_unit_test(profiling_is_hidden),
+        cmocka_unit_test(hints_are_left_out),
+        cmocka_unit_test(open_gate_lets_all_pass),
+        cmocka_unit_test(queue_is_kept_short),
+        cmocka_unit_test(closed_gate_holds),
+        cmocka_unit_test(callbacks_are_not_held),
+        cmocka_unit_test(host_events_lift_the_limit),
+        cmocka_unit_test(kernels_are_cut),
+        cmocka_unit_test(end),
+    };
+    return cmocka_run_group_tests_name("opencl layer", tests, NULL, NULL);
+}
