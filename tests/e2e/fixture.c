@@ -18,7 +18,7 @@
 struct result result;
 
 static pid_t gpu;
-static char home[80];
+static char home[80], device[256];
 
 void nap_ms(unsigned ms)
 {
@@ -126,6 +126,7 @@ int e2e_begin(void **state)
     snprintf(path, sizeof(path), "%s/gpu", harness_dir());
     setenv("CEDE_SOFT_SOCKET", path, 1);
     set_cede_home(harness_dir());
+    set_device("soft");
     configure(20, "");
     gpu = SPAWN("softgpu", "cede", "softgpu");
     assert_true(EVENTUALLY(strstr(contents("softgpu.out"), "listening")));
@@ -153,6 +154,11 @@ void set_cede_home(const char *dir)
     setenv("CEDE_DIR", home, 1);
 }
 
+void set_device(const char *list)
+{
+    snprintf(device, sizeof(device), "%s", list);
+}
+
 const char *pid_text(pid_t pid)
 {
     static char text[4][16];
@@ -170,7 +176,7 @@ void configure(unsigned rotation_ms, const char *more)
     snprintf(path, sizeof(path), "%s/cede.conf", harness_dir());
     FILE *f = fopen(path, "we");
     assert_non_null(f);
-    fprintf(f, "[daemon]\ndevice = soft\n[policy]\nrotation_us = %u\nprobe_us = 5000\n%s\n",
+    fprintf(f, "[daemon]\ndevice = %s\n[policy]\nrotation_us = %u\nprobe_us = 5000\n%s\n", device,
             rotation_ms * 1000, more);
     assert_int_equal(fclose(f), 0);
 }

@@ -46,6 +46,8 @@ pid_t gpu_pid(void);
 /* Where the daemon works; the test's directory if it did not say otherwise. */
 const char *cede_home(void);
 void set_cede_home(const char *dir);
+/* What configure() writes from now on; soft at the beginning of each test. */
+void set_device(const char *list);
 /* A pid as an argument; four may be in use at once. */
 const char *pid_text(pid_t pid);
 
