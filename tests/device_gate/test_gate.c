@@ -1,0 +1,308 @@
+/* The driver of programs that hold their own submissions, against programs that lie: what they
+ * send, write and do hurts nobody but themselves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// cmocka wants the four above
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "common/gate_proto.h"
+#include "device/device.h"
+
+static struct device_driver *d;
+static char path[64];
+
+static size_t processes(void)
+{
+    struct pid_list l = {0};
+    assert_int_equal(d->ops->processes(d, &l, NULL), 0);
+    size_t n = l.n;
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(l.v[i], getpid());
+    pid_list_free(&l);
+    return n;
+}
+
+static int begin(void **state)
+{
+    struct error err;
+    snprintf(path, sizeof(path), "/tmp/cede-device-gate-%d", getpid());
+    assert_int_equal(device_gate.open(path, &d, &err), 0);
+    assert_int_equal(access(path, F_OK), -1); /* not before it is asked */
+    assert_int_equal(processes(), 0);
+    return 0;
+}
+
+static int end(void **state)
+{
+    device_close(d);
+    assert_int_equal(access(path, F_OK), -1);
+    return 0;
+}
+
+static int connect_raw(void)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    return fd;
+}
+
+static bool closed(int fd)
+{
+    char buf[512];
+    ssize_t n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN);
+}
+
+struct pages {
+    int fd, control_fd, slot_fd;
+    const struct gate_control *control;
+    struct gate_slot *slot;
+};
+
+static struct pages welcomed(void)
+{
+    struct pages p = {.fd = connect_raw()};
+    struct gate_msg m = {.type = GATE_HELLO, .magic = GATE_MAGIC, .version = GATE_VERSION};
+    struct iovec io = {&m, sizeof(m)};
+    char c[CMSG_SPACE(2 * sizeof(int))];
+    struct msghdr h = {
+        .msg_iov = &io, .msg_iovlen = 1, .msg_control = c, .msg_controllen = sizeof(c)};
+    assert_int_equal(send(p.fd, &m, sizeof(m), 0), sizeof(m));
+    processes(); /* accepts */
+    processes(); /* hears */
+    assert_int_equal(recvmsg(p.fd, &h, MSG_CMSG_CLOEXEC), sizeof(m));
+    assert_int_equal(m.type, GATE_WELCOME);
+    int fds[2];
+    memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&h)), sizeof(fds));
+    p.control_fd = fds[0];
+    p.slot_fd = fds[1];
+    p.control = mmap(NULL, GATE_PAGE, PROT_READ, MAP_SHARED, p.control_fd, 0);
+    p.slot = mmap(NULL, GATE_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, p.slot_fd, 0);
+    assert_true(p.control != MAP_FAILED && p.slot != MAP_FAILED);
+    return p;
+}
+
+static void leave(struct pages *p)
+{
+    close(p->fd);
+    close(p->control_fd);
+    close(p->slot_fd);
+    munmap((void *)(uintptr_t)p->control, GATE_PAGE);
+    munmap(p->slot, GATE_PAGE);
+    processes();
+}
+
+static void say_device(struct pages *p, unsigned number, const char *name)
+{
+    struct gate_msg m = {.type = GATE_DEVICE, .device = number, .level = 1};
+    snprintf(m.name, sizeof(m.name), "%s", name);
+    snprintf(m.id, sizeof(m.id), "id of %s", name);
+    assert_int_equal(send(p->fd, &m, sizeof(m), 0), sizeof(m));
+    processes();
+}
+
+static struct group_list scan(void)
+{
+    struct group_list l = {0};
+    struct proc_stat st;
+    assert_int_equal(proc_stat_read(getpid(), &st), 0);
+    assert_int_equal(d->ops->scan(d, st.id, &l, NULL), 0);
+    return l;
+}
+
+static void bad_messages(void **state)
+{
+    (void)state;
+    struct gate_msg hello = {.type = GATE_HELLO, .magic = GATE_MAGIC, .version = GATE_VERSION};
+    struct gate_msg other = hello, device = {.type = GATE_DEVICE, .name = "x"},
+                    demand = {.type = GATE_DEMAND};
+    other.version++;
+    char big[4096] = {0};
+    const struct {
+        const void *data;
+        size_t size;
+        bool welcomed; /* sent after a good hello */
+    } cases[] = {
+        {&other, sizeof(other), false},
+        {"", 1, false},
+        {big, sizeof(big), false},
+        {&hello, sizeof(hello) - 1, false},
+        {&device, sizeof(device), false},
+        {&demand, 8, false},
+        {&hello, sizeof(hello), true},
+        {&(struct gate_msg){.type = 99}, sizeof(hello), true},
+        {&(struct gate_msg){.type = GATE_DEVICE, .device = GATE_DEVICES, .name = "x"},
+         sizeof(hello), true},
+        {&(struct gate_msg){.type = GATE_DEVICE}, sizeof(hello), true},
+        {"abc", 3, true},
+        {big, sizeof(big), true},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct pages p = {0};
+        if (cases[i].welcomed)
+            p = welcomed();
+        else
+            p.fd = connect_raw();
+        assert_int_equal(send(p.fd, cases[i].data, cases[i].size, 0), cases[i].size);
+        processes();
+        assert_int_equal(processes(), 0);
+        assert_true(closed(p.fd));
+        if (cases[i].welcomed)
+            leave(&p);
+        else
+            close(p.fd);
+    }
+    /* One that says nothing is not listed, and keeps nobody. */
+    int silent = connect_raw();
+    struct pages p = welcomed();
+    assert_int_equal(processes(), 1);
+    leave(&p);
+    assert_int_equal(processes(), 0);
+    close(silent);
+    processes();
+}
+
+static void pages_are_guarded(void **state)
+{
+    (void)state;
+    struct pages p = welcomed();
+    /* What the daemon writes the program cannot, by any way to it. */
+    assert_ptr_equal(mmap(NULL, GATE_PAGE, PROT_WRITE, MAP_SHARED, p.control_fd, 0), MAP_FAILED);
+    assert_int_equal(mprotect((void *)(uintptr_t)p.control, GATE_PAGE, PROT_READ | PROT_WRITE), -1);
+    assert_int_equal(write(p.control_fd, "x", 1), -1);
+    /* And neither can be made too short for the daemon to read. */
+    assert_int_equal(ftruncate(p.control_fd, 0), -1);
+    assert_int_equal(ftruncate(p.slot_fd, 0), -1);
+    leave(&p);
+}
+
+static void lies_are_bounded(void **state)
+{
+    (void)state;
+    struct pages p = welcomed();
+    say_device(&p, 3, "a \x1b[31mdevice\n");
+    struct group_list l = scan();
+    assert_int_equal(l.n, 1);
+    struct gpu_info info;
+    assert_int_equal(d->ops->info(d, l.v[0].gpu, &info), 0);
+    assert_string_equal(info.name, "a ?[31mdevice?");
+    struct usage_list u = {0};
+    assert_int_equal(d->ops->usage(d, &u, NULL), 0);
+    memset(p.slot, 0xff, GATE_PAGE);
+    usleep(1000);
+    u.n = 0;
+    assert_int_equal(d->ops->usage(d, &u, NULL), 0);
+    assert_int_equal(u.n, 1);
+    assert_true(u.v[0].busy >= 0 && u.v[0].busy <= 1);
+    usage_list_free(&u);
+    struct demand_list x = {0};
+    assert_int_equal(d->ops->demand(d, &x, NULL), 0);
+    assert_int_equal(x.n, 1);
+    assert_true(x.v[0].wants);
+    demand_list_free(&x);
+    /* Its gate closes whatever it wrote, and opens. */
+    const struct device_group *g = &l.v[0];
+    assert_int_equal(d->ops->suspend(d, &g, 1, NULL), 0);
+    assert_int_equal(atomic_load(&p.control->device[3].state), GATE_ACTIVE | GATE_CLOSED);
+    assert_int_equal(d->ops->set_timeslice(d, g, 70, NULL), 0);
+    assert_int_equal(d->ops->resume(d, &g, 1, NULL), 0);
+    assert_int_equal(atomic_load(&p.control->device[3].state), GATE_ACTIVE);
+    assert_int_equal(atomic_load(&p.control->device[3].limit_us), 70);
+    assert_int_equal(d->ops->set_timeslice(d, g, 0, NULL), 0);
+    assert_int_equal(atomic_load(&p.control->any), 0);
+    leave(&p);
+    assert_int_equal(d->ops->suspend(d, &g, 1, NULL), -ENOENT);
+    group_list_free(&l);
+}
+
+/* Devices of one name are one, in whichever program; more kinds than there is room for share. */
+static void devices_are_told_apart(void **state)
+{
+    (void)state;
+    struct pages a = welcomed(), b = welcomed();
+    say_device(&a, 0, "one");
+    say_device(&a, 1, "two");
+    say_device(&b, 0, "two");
+    struct group_list l = scan();
+    assert_int_equal(l.n, 3);
+    assert_int_not_equal(l.v[0].gpu, l.v[1].gpu);
+    assert_int_equal(l.v[1].gpu, l.v[2].gpu);
+    assert_int_not_equal(l.v[1].key, l.v[2].key);
+    group_list_free(&l);
+    for (unsigned i = 2; i < GATE_DEVICES; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "more %u", i);
+        say_device(&a, i, name);
+    }
+    l = scan();
+    assert_int_equal(l.n, GATE_DEVICES + 1);
+    for (size_t i = 0; i < l.n; i++)
+        assert_true(l.v[i].gpu < d->ops->gpus(d));
+    group_list_free(&l);
+    leave(&a);
+    leave(&b);
+}
+
+static void crowds_are_refused(void **state)
+{
+    (void)state;
+    enum { CROWD = 300 };
+    static int fds[CROWD];
+    unsigned in = 0;
+    for (unsigned i = 0; i < CROWD; i++) {
+        fds[i] = connect_raw();
+        processes();
+    }
+    for (unsigned i = 0; i < CROWD; i++)
+        in += !closed(fds[i]);
+    assert_in_range(in, 16, 200); /* of one user */
+    for (unsigned i = 0; i < CROWD; i++)
+        close(fds[i]);
+    processes();
+    processes();
+    struct pages p = welcomed();
+    assert_int_equal(processes(), 1);
+    leave(&p);
+}
+
+/* The restorer's: it has heard of nobody, and has nothing to undo. */
+static void another_instance_undoes(void **state)
+{
+    (void)state;
+    struct pages p = welcomed();
+    struct device_driver *other;
+    say_device(&p, 0, "one");
+    struct group_list l = scan();
+    const struct device_group *g = &l.v[0];
+    assert_int_equal(d->ops->suspend(d, &g, 1, NULL), 0);
+    assert_int_equal(device_gate.open(path, &other, NULL), 0);
+    assert_int_equal(other->ops->resume(other, &g, 1, NULL), 0);
+    assert_int_equal(other->ops->set_timeslice(other, g, 0, NULL), 0);
+    device_close(other);
+    assert_int_equal(access(path, F_OK), 0); /* still ours */
+    group_list_free(&l);
+    leave(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_messages),       cmocka_unit_test(pages_are_guarded),
+        cmocka_unit_test(lies_are_bounded),   cmocka_unit_test(devices_are_told_apart),
+        cmocka_unit_test(crowds_are_refused), cmocka_unit_test(another_instance_undoes),
+    };
+    return cmocka_run_group_tests_name("device_gate", tests, begin, end);
+}
