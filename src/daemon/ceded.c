@@ -29,8 +29,11 @@
 #define HEARTBEAT_NS         (500 * NSEC_PER_MSEC)
 #define TRANSIENT_WAIT_NS    (5 * NSEC_PER_SEC) /* for the first job */
 #define RESTORER_INTERVAL_NS NSEC_PER_SEC       /* between starts, should it keep dying */
-#define RESTORER_LEAVE_MS    500                /* it has only to read the farewell */
-#define NOFILE_MAX           65536 /* a descriptor per process of a job and per client, and spare */
+/* Started before its GPU was there, as happens at boot: looks for one while it has no jobs. */
+#define GPU_LOOK_NS       (2 * NSEC_PER_SEC)
+#define GPU_LOOK_UNTIL_NS (600 * NSEC_PER_SEC)
+#define RESTORER_LEAVE_MS 500   /* it has only to read the farewell */
+#define NOFILE_MAX        65536 /* a descriptor per process of a job and per client, and spare */
 
 struct options {
     const char *config, *dir, *device, *soft_socket;
@@ -59,9 +62,12 @@ struct daemon {
     uv_timer_t timer;
     uv_poll_t ended;
     uv_signal_t signals[4];
+    const char *soft; /* where the software GPU listens; NULL: the default */
     uint64_t start_ns, wake_ns;
     unsigned jobs;
     bool had_jobs, stopping;
+    uint64_t gpu_look_ns; /* 0: not */
+    bool again;           /* start anew */
 };
 
 static unsigned count_jobs(const struct daemon *d)
@@ -138,6 +144,8 @@ static void arm(struct daemon *d)
         next = min_u64(next, now + HEARTBEAT_NS);
     if (restorer_missing(d))
         next = min_u64(next, d->restorer_started_ns + RESTORER_INTERVAL_NS);
+    if (d->gpu_look_ns && !d->jobs)
+        next = min_u64(next, d->gpu_look_ns);
     if (d->opt.transient && !d->had_jobs)
         next = min_u64(next, d->start_ns + TRANSIENT_WAIT_NS);
     if (next == CORE_NEVER) {
@@ -172,6 +180,19 @@ static void turn(void *arg)
     arm(d);
 }
 
+/* The number of devices is fixed once it works, so it starts anew. */
+static bool gpu_appeared(struct daemon *d, uint64_t now)
+{
+    struct device_driver *gpu;
+    if (!d->gpu_look_ns || d->jobs || now < d->gpu_look_ns)
+        return false;
+    d->gpu_look_ns = now < d->start_ns + GPU_LOOK_UNTIL_NS ? now + GPU_LOOK_NS : 0;
+    if (device_open("auto", d->soft, &gpu, NULL) < 0)
+        return false;
+    device_close(gpu);
+    return true;
+}
+
 static void on_timer(uv_timer_t *t)
 {
     struct daemon *d = t->data;
@@ -180,6 +201,12 @@ static void on_timer(uv_timer_t *t)
     mend_restorer(d, now);
     if (d->opt.transient && !d->had_jobs && now >= d->start_ns + TRANSIENT_WAIT_NS) {
         logger_say(&d->log, LOG_INFO, "no job came");
+        stop(d);
+        return;
+    }
+    if (gpu_appeared(d, now)) {
+        logger_say(&d->log, LOG_INFO, "a GPU has appeared: starting anew");
+        d->again = true;
         stop(d);
         return;
     }
@@ -344,13 +371,13 @@ static int set_up(struct daemon *d, struct error *err)
                    d->dir);
 
     const char *device = d->opt.device ? d->opt.device : d->config.device;
-    const char *soft = d->opt.soft_socket         ? d->opt.soft_socket
-                       : d->config.soft_socket[0] ? d->config.soft_socket
-                                                  : NULL;
+    d->soft = d->opt.soft_socket         ? d->opt.soft_socket
+              : d->config.soft_socket[0] ? d->config.soft_socket
+                                         : NULL;
     char gate[128];
     snprintf(gate, sizeof(gate), "%s/gate", d->dir);
     struct device_address address;
-    r = device_open_list(device, soft, gate, &d->driver, &address, err);
+    r = device_open_list(device, d->soft, gate, &d->driver, &address, err);
     if (r < 0)
         return r;
     /* What the restorer has to open, should it come to that. */
@@ -428,6 +455,13 @@ static int run(struct daemon *d)
     d->start_ns = monotonic_ns();
     logger_say(&d->log, LOG_INFO, "cede %s: %s, policy %s, socket %s", CEDE_VERSION,
                device_name(d->driver), manager_policy(d->manager), d->socket);
+    const char *device = d->opt.device ? d->opt.device : d->config.device;
+    if (strcmp(device, "auto") == 0 && strcmp(device_name(d->driver), "gate") == 0 &&
+        !d->opt.transient) {
+        logger_say(&d->log, LOG_INFO,
+                   "no GPU is here: only programs that hold their own work are scheduled");
+        d->gpu_look_ns = d->start_ns + GPU_LOOK_NS;
+    }
     turn(d);
     if (!d->stopping)
         tell_status(d, "READY=1\n");
@@ -531,6 +565,22 @@ static int make_absolute(const char **path, char *buf, size_t size)
     return (size_t)n < size ? 0 : -ENAMETOOLONG;
 }
 
+static void start_anew(const struct options *o)
+{
+    const char *argv[12] = {"ceded"}, *with[][2] = {{"--config", o->config},
+                                                    {"--dir", o->dir},
+                                                    {"--device", o->device},
+                                                    {"--socket-soft", o->soft_socket}};
+    size_t n = 1;
+    for (size_t i = 0; i < ARRAY_SIZE(with); i++) {
+        if (with[i][1]) {
+            argv[n++] = with[i][0];
+            argv[n++] = with[i][1];
+        }
+    }
+    execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
+}
+
 int ceded_main(int argc, char **argv)
 {
     struct options opt = {.config = NULL};
@@ -559,6 +609,8 @@ int ceded_main(int argc, char **argv)
         use_config(d);
         settle();
         r = run(d);
+        if (d->again)
+            start_anew(&opt); /* never returns, or the old end it is */
         config_free(&d->config);
     } else {
         logger_say(&d->log, LOG_ERR, "%s", err.text);

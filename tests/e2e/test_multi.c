@@ -207,13 +207,50 @@ static void all_killed(void **state)
     end_loads(ON_A);
 }
 
+static bool daemon_has(const char *device)
+{
+    json_t *o = ask("{\"v\":1,\"op\":\"ps\"}");
+    const char *is = json_string_value(json_object_get(o, "device"));
+    bool has = is && strcmp(is, device) == 0;
+    json_decref(o);
+    return has;
+}
+
+/* Started before there is anything, as at boot. */
+static void gpu_appears(void **state)
+{
+    (void)state;
+    if (access("/dev/nvidiactl", F_OK) == 0 || access("/dev/kfd", F_OK) == 0)
+        skip();
+    use_server(true);
+    set_device("auto");
+    configure(20, "");
+    struct ceded d = ceded_start();
+    assert_true(daemon_has("gate"));
+    json_t *o = ask("{\"v\":1,\"op\":\"ps\"}");
+    assert_int_equal(json_array_size(json_object_get(o, "gpus")), 0); /* nobody has used any */
+    json_decref(o);
+    CEDE("ps");
+    start_second("softgpu2");
+    assert_true(EVENTUALLY(daemon_has("soft,gate")));
+    pid_t load = LOAD("load", "batch");
+    assert_true(EVENTUALLY(all_have_contexts(&load, 1)));
+    CEDE("set", pid_text(load), "-c", "batch");
+    CEDE("pause", "load");
+    assert_true(suspended(load));
+    /* The same process, with a restorer of its own. */
+    assert_int_equal(children_of(d.pid, &d.restorer, 1), 1);
+    ceded_kill(&d);
+    assert_int_equal(records(NULL), 0);
+    await_progress(&load, 1);
+    json_decref(load_end("load", load));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        e2e(each_by_itself),
-        e2e(one_server_killed),
-        e2e(daemon_killed),
-        e2e(all_killed),
+        e2e(each_by_itself), e2e(one_server_killed), e2e(daemon_killed),
+        e2e(all_killed),     e2e(gpu_appears),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
