@@ -10,6 +10,7 @@
 #include "daemon/journal.h"
 #include "daemon/manager.h"
 #include "daemon/paths.h"
+#include "daemon/restorer.h"
 #include "device/device.h"
 
 #define JOURNAL_WAIT_MS 2000
@@ -59,8 +60,11 @@ int direct_open(struct direct **out, struct error *err)
     if (r == 0) {
         struct manager_options options = {.policy = "static"};
         core_params_default(&options.params);
-        struct journal_shared *shared = journal_shared(d->journal);
-        snprintf(shared->driver, sizeof(shared->driver), "%s", d->driver->ops->name);
+        struct device_address address = {.where = ""};
+        snprintf(address.name, sizeof(address.name), "%s", d->driver->ops->name);
+        if (restorer_address(d->journal, d->driver, &address))
+            cli_error("note: some of what an earlier scheduler changed is on devices that cannot "
+                      "be reached any more");
         r = manager_new(d->driver, d->journal, &options, &d->manager, err);
     }
     if (r < 0) {

@@ -381,9 +381,12 @@ static int set_up(struct daemon *d, struct error *err)
     if (r < 0)
         return r;
     /* What the restorer has to open, should it come to that. */
-    struct journal_shared *s = journal_shared(d->journal);
-    snprintf(s->driver, sizeof(s->driver), "%s", address.name);
-    snprintf(s->where, sizeof(s->where), "%s", address.where);
+    unsigned left = restorer_address(d->journal, d->driver, &address);
+    if (left)
+        logger_say(&d->log, LOG_WARNING,
+                   "%u channel groups that an earlier cede changed are on devices that cannot be "
+                   "reached any more: forgotten",
+                   left);
     beat(d);
     r = start_restorer(d, err);
     if (r < 0)

@@ -16,6 +16,13 @@ int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *er
 /* Good-bye: everything is undone, or shall stay. Closes pipe_fd. */
 void restorer_dismiss(int pipe_fd);
 
+/* Before the first change through a driver that was opened so: notes its address for the restorer.
+ * What an earlier cede changed in devices that are not these, or have other indices, is undone,
+ * because this driver would not know them. Returns how many groups were given up, because their
+ * device cannot be reached any more. */
+unsigned restorer_address(struct journal *j, struct device_driver *driver,
+                          const struct device_address *address);
+
 /* `cede-restore`; returns the exit status. */
 int restore_main(int argc, char **argv);
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "daemon/restorer.h"
 #include "fixture.h"
 
 struct two {
@@ -367,6 +368,49 @@ static void test_manager(void **state)
     assert_int_equal(changed_groups(f), 0);
 }
 
+/* What is on record is of use only to whoever counts the devices in the same way. */
+static void test_other_devices(void **state)
+{
+    static const struct {
+        struct device_address before, now;
+        uint32_t gpu;
+        bool kept;
+        unsigned left;
+    } rows[] = {
+        {{"soft", "/a"}, {"soft", "/a"}, 0, true, 0},
+        {{"soft", "/a"}, {"multi", "soft*1@/a,gate*4"}, 0, true, 0},
+        {{"multi", "soft*1@/a,gate*4"}, {"soft", "/a"}, 1, true, 0},
+        {{"multi", "soft*1@/a,gate*4"}, {"soft", "/a"}, 2, false, 0}, /* by the gate */
+        {{"soft", "/a"}, {"soft", "/b"}, 0, false, 1},
+        {{"soft", ""}, {"soft", "/a"}, 0, false, 1},
+        {{"multi", "soft*1@/a,soft*1@/b"}, {"multi", "soft*1@/b,gate*4"}, 0, false, 1},
+        {{"gate", ""}, {"soft", "/a"}, 0, false, 0},
+        {{"", ""}, {"soft", "/a"}, 0, true, 0},
+    };
+    struct two *t = *state;
+    struct error err = {""};
+    setenv("CEDE_SOFT_SOCKET", "/nowhere", 1);
+    if (journal_open(t->f.dir, 0, &t->f.j, &err) < 0)
+        fail_msg("%s", err.text);
+    struct journal_shared *s = journal_shared(t->f.j);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct device_group g = {
+            .key = 1, .proc = id(child(&t->f)), .gpu = rows[i].gpu, .timeslice_us = 7};
+        uint32_t flags;
+        snprintf(s->driver, sizeof(s->driver), "%s", rows[i].before.name);
+        snprintf(s->where, sizeof(s->where), "%s", rows[i].before.where);
+        assert_int_equal(journal_put_group(t->f.j, 0, JG_SUSPENDED | JG_TIMESLICE, &g), 0);
+        unsigned left = restorer_address(t->f.j, &t->f.d.base, &rows[i].now); /* two GPUs */
+        bool kept = journal_group(t->f.j, 0, &flags) != NULL;
+        if (kept != rows[i].kept || left != rows[i].left)
+            fail_msg("row %zu: %s, %u left", i, kept ? "kept" : "undone", left);
+        assert_string_equal(s->driver, rows[i].now.name);
+        assert_string_equal(s->where, rows[i].now.where);
+        journal_put_group(t->f.j, 0, 0, NULL);
+    }
+    journal_close(t->f.j);
+}
+
 static void test_swapping(void **state)
 {
     struct two *t = *state;
@@ -387,9 +431,9 @@ static void test_swapping(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        B(test_indices),   B(test_too_many), B(test_split), B(test_failing_scan),
-        B(test_processes), B(test_time),     B(test_lists), B(test_addresses),
-        B(test_manager),   B(test_swapping),
+        B(test_indices),   B(test_too_many),      B(test_split),    B(test_failing_scan),
+        B(test_processes), B(test_time),          B(test_lists),    B(test_addresses),
+        B(test_manager),   B(test_other_devices), B(test_swapping),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
