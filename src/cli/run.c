@@ -16,12 +16,13 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/gates.h"
+#include "cli/room.h"
 #include "cli/transient.h"
 #include "common/procfs.h"
 
 static const char help[] =
-    "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [-n NAME] [--strict] [--] COMMAND "
-    "[ARGUMENT...]\n"
+    "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [-n NAME] [--memory SIZE] [--strict]\n"
+    "                [--] COMMAND [ARGUMENT...]\n"
     "\n"
     "Runs COMMAND as a job on the GPU. All that it starts belongs to the job.\n"
     "\n"
@@ -29,6 +30,9 @@ static const char help[] =
     "  -w, --weight WEIGHT  share within its class, 1 to 10000 (default 100)\n"
     "      --budget TIME    what requests of a latency job may take longer than alone, such as\n"
     "                       2ms, so that batch jobs lose less to switching (default 0)\n"
+    "      --memory SIZE[@GPU]  what a latency job will take of the GPU's memory, such as 40G, on\n"
+    "                       GPU 0: others are swapped out for it, before it starts\n"
+    "      --wait TIME      for that, at most; then it starts all the same (default 120s)\n"
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
     "      --strict         do not run it when it cannot be scheduled\n"
     "      --gpu-device D   auto, nvidia, amd, soft, ..., for the scheduler that is started if "
@@ -48,6 +52,7 @@ struct options {
     struct request request;
     const char *device;
     bool strict;
+    uint64_t wait_us; /* for room */
 };
 
 /* The command's last path component, made into a valid name. */
@@ -71,12 +76,14 @@ static void default_name(const char *command, char name[JOB_NAME_MAX])
 /* -1: go on; else the exit status. */
 static int parse(int argc, char **argv, struct options *o)
 {
-    enum { OPT_STRICT = 256, OPT_DEVICE, OPT_BUDGET };
+    enum { OPT_STRICT = 256, OPT_DEVICE, OPT_BUDGET, OPT_MEMORY, OPT_WAIT };
     static const struct option longs[] = {
         {"class", required_argument, NULL, 'c'},
         {"weight", required_argument, NULL, 'w'},
         {"name", required_argument, NULL, 'n'},
         {"budget", required_argument, NULL, OPT_BUDGET},
+        {"memory", required_argument, NULL, OPT_MEMORY},
+        {"wait", required_argument, NULL, OPT_WAIT},
         {"strict", no_argument, NULL, OPT_STRICT},
         {"gpu-device", required_argument, NULL, OPT_DEVICE},
         {"help", no_argument, NULL, 'h'},
@@ -106,6 +113,13 @@ static int parse(int argc, char **argv, struct options *o)
         case OPT_BUDGET:
             status = cli_budget("run", optarg, r);
             break;
+        case OPT_MEMORY:
+            status = room_parse(optarg, r);
+            break;
+        case OPT_WAIT:
+            if (parse_duration_us(optarg, UINT32_MAX * 1000000ULL, &o->wait_us) < 0)
+                return cli_usage("run", "bad time '%s': use one such as 90s or 0", optarg);
+            break;
         case OPT_STRICT:
             o->strict = true;
             break;
@@ -128,13 +142,17 @@ static int parse(int argc, char **argv, struct options *o)
     uint32_t budget_us;
     if (request_budget(r, r->class, 0, &budget_us, &err) < 0)
         return cli_usage("run", "run: %s", err.text);
+    if (r->memory_bytes && r->class != CLASS_LATENCY)
+        return cli_usage("run", "run: --memory makes others leave, and only for a latency job: "
+                                "give it class latency too");
     if (!r->name[0])
         default_name(argv[optind], r->name);
     return -1;
 }
 
 /* Makes this process a job. *refused: a scheduler is there and does not allow it. */
-static int enroll(const struct options *o, struct client *peer, bool *refused, struct error *err)
+static int enroll(const struct options *o, struct client *peer, bool *refused, int *room,
+                  struct error *err)
 {
     struct transient t = TRANSIENT_NONE;
     int r = 0;
@@ -144,9 +162,12 @@ static int enroll(const struct options *o, struct client *peer, bool *refused, s
             break;
         json_t *reply;
         r = client_call(peer, &o->request, &reply, err);
+        if (r == 0)
+            *room = room_wait(peer, &o->request, reply, o->wait_us, err);
         json_decref(reply);
         client_close(peer);
-        *refused = r == -EPERM || r == -EACCES;
+        /* What cannot be had is refused too: a size that no GPU has. */
+        *refused = r == -EPERM || r == -EACCES || (r == -EINVAL && o->request.memory_bytes);
         /* A transient daemon may be on its way out, its last job gone, while we come in. */
         if (r != -EPIPE)
             break;
@@ -293,7 +314,7 @@ static int run(char **command, const struct client *peer)
 
 int run_main(int argc, char **argv)
 {
-    struct options o = {.strict = false};
+    struct options o = {.wait_us = ROOM_WAIT_US};
     int status = parse(argc, argv, &o);
     if (status >= 0)
         return status;
@@ -302,11 +323,13 @@ int run_main(int argc, char **argv)
     struct client peer = {.fd = -1};
     struct error err = {""};
     bool refused = false;
-    int r = enroll(&o, &peer, &refused, &err);
-    if (refused || (r < 0 && o.strict)) {
+    int room = 0, r = enroll(&o, &peer, &refused, &room, &err);
+    if (refused || ((r < 0 || room < 0) && o.strict)) {
         cli_error("'%s' was not run: %s", command[0], err.text);
         return CLI_FAILED;
     }
+    if (room < 0)
+        cli_error("'%s' runs all the same: %s", command[0], err.text);
     if (r < 0) {
         cli_error("'%s' runs unscheduled: %s", command[0], err.text);
         peer.daemon_pid = 0;

@@ -96,6 +96,24 @@ int parse_duration_us(const char *s, uint64_t max_us, uint64_t *out)
     return 0;
 }
 
+int parse_bytes(const char *s, uint64_t max, uint64_t *out)
+{
+    static const char units[] = "KMGT";
+    char number[24];
+    uint64_t v;
+    size_t n = s ? strspn(s, "0123456789") : 0;
+    const char *unit = n && s[n] ? strchr(units, s[n]) : NULL;
+    if (!n || n >= sizeof(number) || (s[n] && (!unit || s[n + 1])))
+        return -EINVAL;
+    memcpy(number, s, n);
+    number[n] = '\0';
+    unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+    int r = parse_u64(number, 0, max >> shift, &v);
+    if (r == 0)
+        *out = v << shift;
+    return r;
+}
+
 int write_full(int fd, const void *buf, size_t n)
 {
     const char *p = buf;

@@ -87,6 +87,9 @@ int parse_double(const char *s, double lo, double hi, double *out);
  * no time, or has no unit) or -ERANGE. */
 int parse_duration_us(const char *s, uint64_t max_us, uint64_t *out);
 
+/* Bytes: a whole number, and K, M, G or T for powers of 1024. 0, -EINVAL or -ERANGE. */
+int parse_bytes(const char *s, uint64_t max, uint64_t *out);
+
 /* Whole-buffer I/O that survives EINTR and short transfers. 0 or -errno (-EPIPE on early end). */
 int write_full(int fd, const void *buf, size_t n);
 int read_full(int fd, void *buf, size_t n);

@@ -277,6 +277,7 @@ static void reload(struct daemon *d)
     /* Both were checked when the file was read. */
     manager_set_policy(d->manager, c.policy);
     manager_set_params(d->manager, &c.params);
+    manager_set_swap(d->manager, &c.swap);
     logger_say(&d->log, LOG_INFO, "configuration read again");
     turn(d);
     tell_status(d, "READY=1\n");
@@ -395,6 +396,7 @@ static int set_up(struct daemon *d, struct error *err)
     struct manager_options o = {
         .params = d->config.params,
         .policy = d->config.policy,
+        .swap = d->config.swap,
         .rule = d->opt.transient ? NULL : rules_fn,
         .rule_arg = &d->rules,
     };

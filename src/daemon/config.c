@@ -69,6 +69,10 @@ static int daemon_key(struct parser *p, const char *key, const char *value)
         int level;
     } levels[] = {
         {"error", LOG_ERR}, {"warning", LOG_WARNING}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}};
+    static const struct {
+        const char *name;
+        enum swap_mode mode;
+    } modes[] = {{"auto", SWAP_AUTO}, {"manual", SWAP_MANUAL}, {"off", SWAP_OFF}};
 
     if (strcmp(key, "group") == 0) {
         const struct group *g = *value ? getgrnam(value) : NULL;
@@ -88,6 +92,20 @@ static int daemon_key(struct parser *p, const char *key, const char *value)
         if (value[0] != '/')
             return complain(p, "soft_socket: an absolute path is needed");
         return put_text(p, key, value, p->c.soft_socket, sizeof(p->c.soft_socket));
+    }
+    if (strcmp(key, "swap") == 0) {
+        for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
+            if (strcmp(value, modes[i].name) == 0) {
+                p->c.swap.mode = modes[i].mode;
+                return 1;
+            }
+        }
+        return complain(p, "swap: '%.64s' is not auto, manual or off", value);
+    }
+    if (strcmp(key, "memory_reserve") == 0) {
+        if (parse_bytes(value, PROTO_BYTES_MAX, &p->c.swap.reserve_bytes) < 0)
+            return complain(p, "memory_reserve: '%.64s' is no size, such as 0, 500M or 16G", value);
+        return 1;
     }
     for (size_t i = 0; i < ARRAY_SIZE(levels); i++) {
         if (strcmp(value, levels[i].name) == 0) {
@@ -206,7 +224,8 @@ static const struct {
     const char *const *keys;
     int (*set)(struct parser *p, const char *key, const char *value);
 } sections[] = {
-    [S_DAEMON] = {(const char *const[]){"group", "device", "soft_socket", "log_level", NULL},
+    [S_DAEMON] = {(const char *const[]){"group", "device", "soft_socket", "log_level", "swap",
+                                        "memory_reserve", NULL},
                   daemon_key},
     [S_POLICY] = {(const char *const[]){"name", "floor", "timeslice_min_us", "timeslice_latency_us",
                                         "timeslice_alone_us", "timeslice_share_us",

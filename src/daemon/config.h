@@ -9,6 +9,7 @@
 
 #include "common/util.h"
 #include "core/core.h"
+#include "daemon/manager.h"
 #include "daemon/rules.h"
 
 #define CONFIG_FILE      "/etc/cede/cede.conf"
@@ -18,10 +19,11 @@
 #define CONFIG_NO_GROUP ((gid_t)-1)
 
 struct config {
-    gid_t admin_gid; /* its members may do what root may; CONFIG_NO_GROUP: nobody */
-    char device[256]; /* of device_open_list() */
+    gid_t admin_gid;       /* its members may do what root may; CONFIG_NO_GROUP: nobody */
+    char device[256];      /* of device_open_list() */
     char soft_socket[108]; /* "": the default */
-    int log_level;         /* of syslog: LOG_ERR .. LOG_DEBUG */
+    struct swap_options swap;
+    int log_level; /* of syslog: LOG_ERR .. LOG_DEBUG */
     char policy[32];
     struct core_params params;
     struct rule *rules;

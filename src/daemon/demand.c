@@ -59,7 +59,7 @@ static void usage(struct manager *m)
         m->jobs[i].busy = -1;
         m->jobs[i].memory_bytes = 0;
         for (unsigned d = 0; d < m->ngpus; d++)
-            m->jobs[i].on[d].busy = -1;
+            m->jobs[i].on[d].busy = -1, m->jobs[i].on[d].memory_bytes = 0;
     }
     for (unsigned d = 0; d < m->ngpus; d++)
         m->outside_busy[d] = 0;
@@ -72,8 +72,10 @@ static void usage(struct manager *m)
             p == NONE ? &m->outside_busy[u->gpu] : &m->jobs[m->processes[p].job].on[u->gpu].busy;
         if (u->busy >= 0)
             *busy = (*busy < 0 ? 0 : *busy) + u->busy;
-        if (p != NONE)
-            m->jobs[m->processes[p].job].memory_bytes += u->memory_bytes;
+        if (p == NONE)
+            continue;
+        m->jobs[m->processes[p].job].memory_bytes += u->memory_bytes;
+        m->jobs[m->processes[p].job].on[u->gpu].memory_bytes += u->memory_bytes;
     }
     for (uint32_t i = 0; i < m->jobs_end; i++) {
         struct mjob *j = &m->jobs[i];
@@ -256,7 +258,8 @@ uint64_t mgr_demand_due(struct manager *m)
     uint64_t next = CORE_NEVER;
     bool turns = turns_taken(m);
     mgr_demand_told(m);
-    if (m->driver->ops->usage && (turns || m->now < m->watched_until)) {
+    if (m->driver->ops->usage &&
+        (turns || m->now < m->watched_until || m->now < m->memory_asked_until)) {
         if (m->now >= m->usage_at)
             usage(m);
         next = min_u64(next, m->usage_at);

@@ -259,6 +259,7 @@ uint64_t manager_tick(struct manager *m, uint64_t now_ns)
     if (m->nunclaimed && now_ns >= m->claim_until)
         mgr_undo_unclaimed(m);
     next = min_u64(next, mgr_demand_due(m));
+    next = min_u64(next, mgr_autoswap_due(m));
     next = min_u64(next, decide_due(m));
     return m->nunclaimed ? min_u64(next, m->claim_until) : next;
 }

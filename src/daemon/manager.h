@@ -30,9 +30,23 @@ struct job_spec {
 };
 typedef bool (*manager_rule_fn)(void *arg, pid_t pid, struct job_spec *spec);
 
+enum swap_mode {
+    SWAP_AUTO,   /* jobs leave for latency jobs that need memory */
+    SWAP_MANUAL, /* only when a person asks */
+    SWAP_OFF,
+};
+
+struct swap_options {
+    enum swap_mode mode;
+    /* For a latency job that begins without manager_need(): of the GPU, or of those it has begun to
+     * use. */
+    uint64_t reserve_bytes;
+};
+
 struct manager_options {
     struct core_params params;
     const char *policy;
+    struct swap_options swap;
     manager_rule_fn rule; /* NULL: none */
     void *rule_arg;
 };
@@ -72,6 +86,9 @@ int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by);
  */
 int manager_swap_out(struct manager *m, uint32_t job, uid_t by, struct error *err);
 int manager_swap_in(struct manager *m, uint32_t job);
+/* What a latency job is going to take of a GPU: others make room for it, and keep it. job_view.room
+ * tells when it is there. -EINVAL: no such GPU, or it is not that large. */
+int manager_need(struct manager *m, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err);
 /* Lets go of a job that is not swapped: its groups get back what they had. */
 void manager_release(struct manager *m, uint32_t job);
 
@@ -95,6 +112,7 @@ struct job_view {
     uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
     double busy;           /* share of GPU time lately, summed over GPUs; < 0: unknown */
     uint64_t memory_bytes;
+    bool needs, room; /* it said what it needs (manager_need()), and that is there */
     const char *swap; /* "", "swapping-out", "swapped" or "swapping-in" */
     bool swap_by_user;
     uid_t swap_uid; /* of who swapped it out, if it was a person */
@@ -116,6 +134,7 @@ void manager_watch(struct manager *m);
 
 int manager_set_policy(struct manager *m, const char *name);
 int manager_set_params(struct manager *m, const struct core_params *params);
+void manager_set_swap(struct manager *m, const struct swap_options *o);
 const struct core_params *manager_params(const struct manager *m);
 const char *manager_policy(const struct manager *m);
 struct device_driver *manager_driver(const struct manager *m);

@@ -3,7 +3,8 @@
  *   processes.c  finding processes and their channel groups
  *   demand.c     who works
  *   apply.c      from the core's plan to the device
- *   swap.c       jobs that leave the GPU's memory and come back */
+ *   swap.c       jobs that leave the GPU's memory and come back
+ *   autoswap.c   for whom they leave */
 #ifndef CEDE_DAEMON_MANAGER_IMPL_H
 #define CEDE_DAEMON_MANAGER_IMPL_H
 
@@ -61,6 +62,7 @@ struct mgroup {
 
 /* A job on a device: see demand.c. */
 struct mjob_on {
+    uint64_t memory_bytes;
     bool idle;   /* as the core was told */
     double busy; /* by usage(); < 0: unknown */
     uint8_t idle_windows;
@@ -75,6 +77,8 @@ struct mjob_on {
 };
 
 enum job_place { JOB_ON_GPU, JOB_LEAVING, JOB_OUT, JOB_COMING };
+
+#define SWAP_REFUSED_NS (60 * NSEC_PER_SEC) /* before automatic swapping tries a job again */
 
 /* Whether a job that is out, or leaving, is to come in: asked for, which may fail for want of room;
  * or because it has to, since it may be half-way. */
@@ -107,6 +111,9 @@ struct mjob {
     uint64_t memory_bytes;
     struct mjob_on on[DEVICE_GPUS_MAX];
     struct mjob_swap swap;
+    uint64_t need_bytes; /* what a person said it will take of GPU need_gpu; 0: nothing said */
+    uint32_t need_gpu;
+    bool room; /* that was there once */
 };
 
 /* A GPU process that belongs to no job: looked at once. */
@@ -138,8 +145,10 @@ struct manager {
     uint64_t claim_until;
 
     uint64_t now, discover_at, usage_at, watched_until, restored_seen;
-    uint64_t activity_at, activity_ns;    /* ns: known up to here; 0: nobody looked */
-    uint64_t swap_at, swap_need_ns;       /* automatic swapping: next look; last want of room */
+    uint64_t activity_at, activity_ns; /* ns: known up to here; 0: nobody looked */
+    /* Automatic swapping: the next look; the last want of room; how long usage() is asked for it.
+     */
+    uint64_t swap_at, swap_need_ns, memory_asked_until;
     double outside_busy[DEVICE_GPUS_MAX]; /* of processes in no job, by usage() */
     bool device_lost;                     /* told once, not every second */
     bool dirty[DEVICE_GPUS_MAX];
@@ -190,6 +199,8 @@ void mgr_swapper_ended(struct manager *m, uint32_t job);
 void mgr_swap_process_gone(struct manager *m, struct proc_id id);
 /* Begins what is due; returns when to ask again. */
 uint64_t mgr_swap_due(struct manager *m);
+/* The same, in autoswap.c, which decides what that is. */
+uint64_t mgr_autoswap_due(struct manager *m);
 /* The records of an earlier holder. */
 void mgr_swap_take_back(struct manager *m);
 /* restore: brings back whoever is out, and waits for it. */

@@ -18,6 +18,8 @@ enum {
     F_AFTER = 1 << 6,
     F_BUDGET = 1 << 7,
     F_PARAMS = 1 << 8,
+    F_MEMORY = 1 << 9,
+    F_GPU = 1 << 10,
 };
 
 static const struct {
@@ -25,8 +27,8 @@ static const struct {
     unsigned allowed, needed;
     const char *fields; /* for people */
 } ops[] = {
-    [OP_ADD] = {"add", F_PID | F_CLASS | F_WEIGHT | F_BUDGET | F_NAME | F_RUN, F_PID,
-                "pid, class, weight, budget_us, name, run"},
+    [OP_ADD] = {"add", F_PID | F_CLASS | F_WEIGHT | F_BUDGET | F_NAME | F_RUN | F_MEMORY | F_GPU,
+                F_PID, "pid, class, weight, budget_us, name, run, memory_bytes, gpu"},
     [OP_SET] = {"set", F_TARGET | F_CLASS | F_WEIGHT | F_BUDGET, F_TARGET,
                 "target, class, weight, budget_us"},
     [OP_PAUSE] = {"pause", F_TARGET, F_TARGET, "target"},
@@ -234,6 +236,16 @@ static int get_field(unsigned field, const char *name, const json_t *v, struct r
         if (r == 0)
             out->number = (uint64_t)i;
         return r;
+    case F_MEMORY:
+        r = get_int(v, name, 1, PROTO_BYTES_MAX, &i, err);
+        if (r == 0)
+            out->memory_bytes = (uint64_t)i;
+        return r;
+    case F_GPU:
+        r = get_int(v, name, 0, DEVICE_GPUS_MAX - 1, &i, err);
+        if (r == 0)
+            out->gpu = (uint32_t)i;
+        return r;
     case F_PARAMS:
         return get_params(v, out, err);
     default:
@@ -245,9 +257,9 @@ static const struct {
     const char *name;
     unsigned field;
 } fields[] = {
-    {"pid", F_PID},       {"target", F_TARGET},    {"class", F_CLASS},
-    {"weight", F_WEIGHT}, {"name", F_NAME},        {"run", F_RUN},
-    {"after", F_AFTER},   {"budget_us", F_BUDGET}, {"params", F_PARAMS},
+    {"pid", F_PID},       {"target", F_TARGET}, {"class", F_CLASS},         {"weight", F_WEIGHT},
+    {"name", F_NAME},     {"run", F_RUN},       {"after", F_AFTER},         {"budget_us", F_BUDGET},
+    {"params", F_PARAMS}, {"gpu", F_GPU},       {"memory_bytes", F_MEMORY},
 };
 
 static int parse_object(const json_t *o, struct request *out, struct error *err)
@@ -298,6 +310,10 @@ static int parse_object(const json_t *o, struct request *out, struct error *err)
                          ops[k].needed & F_PID ? "pid" : "target");
     if (out->op == OP_SET && !(seen & (F_CLASS | F_WEIGHT | F_BUDGET)))
         return error_set(err, -EINVAL, "set: class, weight or budget_us is missing");
+    if (out->memory_bytes && (!out->has_class || out->class != CLASS_LATENCY))
+        return error_set(err, -EINVAL, "add: memory_bytes takes class latency");
+    if ((seen & F_GPU) && !out->memory_bytes)
+        return error_set(err, -EINVAL, "add: gpu takes memory_bytes");
     if (out->release && (out->has_weight || out->has_budget))
         return error_set(err, -EINVAL, "set: class none takes no weight and no budget");
     return 0;
@@ -373,6 +389,10 @@ char *proto_format(const struct request *r)
         bad |= json_object_set_new(o, "name", json_text(r->name));
     if ((allowed & F_RUN) && r->run)
         bad |= json_object_set_new(o, "run", json_true());
+    if ((allowed & F_MEMORY) && r->memory_bytes) {
+        bad |= json_object_set_new(o, "memory_bytes", json_integer((json_int_t)r->memory_bytes));
+        bad |= json_object_set_new(o, "gpu", json_integer(r->gpu));
+    }
     if ((allowed & F_AFTER) && r->number)
         bad |= json_object_set_new(o, "after", json_integer((json_int_t)r->number));
     json_t *params = (allowed & F_PARAMS) && r->params ? json_object() : NULL;
@@ -438,7 +458,7 @@ json_t *proto_job(const struct job_view *v)
     /* o steals; a NULL among the values makes the whole NULL. */
     return json_pack(
         "{s:I, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*, s:o*, s:o*, "
-        "s:o, s:o, s:o}",
+        "s:o*, s:o, s:o, s:o}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
         "budget_us", (json_int_t)v->job.budget_us, "pid", (json_int_t)v->job.root.pid, "uid",
@@ -451,9 +471,9 @@ json_t *proto_job(const struct job_view *v)
         : v->swap_error[0] ? json_text(v->swap_error)
                            : NULL,
         "swap_error", v->swap_error[0] ? json_text(v->swap_error) : NULL, "swapped_bytes",
-        v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL, "level",
-        level ? json_integer(least) : json_null(), "level_name",
-        level ? json_string(level) : json_null(), "levels", levels);
+        v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL, "room",
+        v->needs ? json_boolean(v->room) : NULL, "level", level ? json_integer(least) : json_null(),
+        "level_name", level ? json_string(level) : json_null(), "levels", levels);
 }
 
 json_t *proto_error(int code, const struct error *err)

@@ -1,8 +1,9 @@
 /* What cede and ceded say to each other: one JSON object a message on a SEQPACKET Unix socket.
  *
  * Request:  {"v":1, "op":OP, ...}
- *   add     {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?}
- *                                                    adopt a process tree
+ *   add     {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?,
+ *            "memory_bytes":N?, "gpu":N?}            adopt a process tree; of class latency it may
+ *                                                    say how much of a GPU it is going to take
  *   set     {"target":T, "class":C?, "weight":W?, "budget_us":B?}
  *                                                    class "none" lets go of the job;
  *                                                    a pid in no job is adopted
@@ -22,9 +23,9 @@
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "pid":, "uid":,
  *   "source":"run|pid|rule",
  *   "state":"running|waiting|paused|starting|swapping-out|swapped|swapping-in", "processes":,
- * "gpus":[..],
- *   "levels":[..] (of each GPU), "level":N|null (the lowest), "level_name":S|null, "timeslice_us":,
- * "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?, "swapped_bytes":?}
+ *   "gpus":[..], "levels":[..] (of each GPU), "level":N|null (the lowest), "level_name":S|null,
+ *   "timeslice_us":, "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?,
+ *   "swapped_bytes":?, "room":bool? (it said what it takes: is that there?)}
  *
  * Parsing never trusts: length, depth, types, ranges and unknown fields are checked here, and
  * nowhere else. No I/O in this file. */
@@ -42,6 +43,7 @@
 #include "daemon/manager.h"
 
 #define PROTO_VERSION     1
+#define PROTO_BYTES_MAX   (1ULL << 50)
 #define PROTO_MESSAGE_MAX 65536 /* bytes; a longer message is refused */
 
 enum proto_op { OP_ADD, OP_SET, OP_PAUSE, OP_RESUME, OP_PS, OP_POLICY, OP_SWAP_OUT, OP_SWAP_IN };
@@ -51,6 +53,8 @@ struct request {
     bool has_class, has_weight, has_budget, release, run;
     enum job_class class;
     uint32_t weight, budget_us;
+    uint64_t memory_bytes; /* of add; 0: not said */
+    uint32_t gpu;
     pid_t pid;               /* of add, or of target when it is a pid; 0: none */
     uint64_t number;         /* of target "#12", or of "after" */
     char name[JOB_NAME_MAX]; /* of add, target or policy; "" none */

@@ -11,7 +11,6 @@
 
 #include "daemon/manager_impl.h"
 
-#define REFUSED_NS   (60 * NSEC_PER_SEC) /* before automatic swapping tries a job again */
 #define RETRY_MIN_NS (500 * NSEC_PER_MSEC)
 #define RETRY_MAX_NS (30 * NSEC_PER_SEC)
 #define OTHERS_NS    (100 * NSEC_PER_MSEC) /* looks at who is in the way */
@@ -248,6 +247,8 @@ int mgr_swap_out(struct manager *m, uint32_t job, bool by_user, uid_t uid, struc
     const struct device_ops *ops = m->driver->ops;
     struct error e = {""};
     uint32_t other = mgr_swap_moving(m);
+    if (m->options.swap.mode == SWAP_OFF)
+        return error_set(err, -EPERM, "swapping is switched off in the configuration (swap = off)");
     if (!ops->swap_out || !ops->usage || !may_swap(m, job))
         return error_set(err, -ENOTSUP, "what it has on its GPUs cannot be swapped (driver %s)",
                          device_name(m->driver));
@@ -264,7 +265,7 @@ int mgr_swap_out(struct manager *m, uint32_t job, bool by_user, uid_t uid, struc
                          (unsigned long long)m->jobs[other].j.number);
     int r = send_out(m, job, by_user, uid, &e);
     say(m, job, r, &e);
-    s->refused_until = r < 0 ? m->now + REFUSED_NS : 0;
+    s->refused_until = r < 0 ? m->now + SWAP_REFUSED_NS : 0;
     return r < 0 ? error_set(err, r, "%s", e.text) : 0;
 }
 
@@ -346,7 +347,7 @@ void mgr_swapper_ended(struct manager *m, uint32_t job)
     } else if (left) { /* half-way, or not at all: bringing in finds out */
         say(m, job, r, &err);
         is_out(m, job, false);
-        s->refused_until = m->now + REFUSED_NS;
+        s->refused_until = m->now + SWAP_REFUSED_NS;
         s->back = BACK_MUST;
         s->retry_at = 0;
     } else if (r == 0) {
@@ -476,6 +477,8 @@ void mgr_swap_view(const struct manager *m, uint32_t job, struct job_view *out)
     bool coming = s->state == JOB_OUT && s->back != BACK_NOT;
     out->swap = names[coming ? JOB_COMING : s->state];
     out->swap_by_user = s->by_user;
+    out->needs = m->jobs[job].need_bytes > 0;
+    out->room = m->jobs[job].room;
     out->swap_uid = s->uid;
     for (unsigned g = 0; g < DEVICE_GPUS_MAX && s->state != JOB_ON_GPU; g++) {
         out->swapped_bytes += s->bytes[g];

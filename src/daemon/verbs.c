@@ -209,6 +209,12 @@ static int steer(const struct verbs *v, const struct caller *who, const struct r
         e = adopt(m, r, who, &t, err);
         if (e < 0)
             return e;
+        if (r->memory_bytes)
+            e = manager_need(m, t.slot, r->memory_bytes, r->gpu, err);
+        if (e < 0) {
+            manager_release(m, t.slot);
+            return e;
+        }
         if (!view_of(m, t.slot, &t.view))
             return error_set(err, -ESRCH, "process %d has just ended", (int)r->pid);
     }

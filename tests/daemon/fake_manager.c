@@ -118,6 +118,14 @@ int manager_swap_out(struct manager *m, uint32_t job, uid_t by, struct error *er
     return 0;
 }
 
+int manager_need(struct manager *m, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err)
+{
+    if (gpu > 1)
+        return error_set(err, -EINVAL, "there is no GPU %u", gpu);
+    m->jobs[job].needs = bytes > 0;
+    return 0;
+}
+
 int manager_swap_in(struct manager *m, uint32_t job)
 {
     m->jobs[job].swap = "swapping-in";

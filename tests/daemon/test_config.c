@@ -20,6 +20,8 @@ static void reads_every_key(void **state)
                                "device=soft ; as a test\n"
                                "  soft_socket : /run/soft\n"
                                "  log_level = debug\n"
+                               "swap = manual\n"
+                               "memory_reserve = 3G\n"
                                "\n"
                                "[policy]\n"
                                "name = shares\n"
@@ -50,6 +52,8 @@ static void reads_every_key(void **state)
     assert_string_equal(c.device, "soft");
     assert_string_equal(c.soft_socket, "/run/soft");
     assert_int_equal(c.log_level, LOG_DEBUG);
+    assert_int_equal(c.swap.mode, SWAP_MANUAL);
+    assert_int_equal(c.swap.reserve_bytes, 3ULL << 30);
     assert_string_equal(c.policy, "shares");
     assert_true(c.params.floor == 0.25);
     assert_int_equal(c.params.timeslice_min_us, 2);
@@ -110,6 +114,10 @@ static const struct {
     {"[daemon]\ngroup = no-such-group-here\n", 2, {"no group", "groupadd"}},
     {"[daemon]\ngroup =\n", 2, {"no group", ""}},
     {"[daemon]\nsoft_socket = here\n", 2, {"absolute", ""}},
+    {"[daemon]\nswap = on\n", 2, {"'on'", "auto, manual or off"}},
+    {"[daemon]\nmemory_reserve = 2X\n", 2, {"'2X'", "500M"}},
+    {"[daemon]\nmemory_reserve = -1\n", 2, {"'-1'", "500M"}},
+    {"[daemon]\nmemory_reserve = 99999T\n", 2, {"99999T", "500M"}},
     {"[daemon]\nlog_level = loud\n", 2, {"'loud'", "error, warning, info or debug"}},
     {"[policy]\nname = fastest\n", 2, {"'fastest'", "shares"}},
     {"[policy]\nfloor = 0.6\n", 2, {"floor", "0 to 0.5"}},

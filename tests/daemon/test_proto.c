@@ -50,6 +50,14 @@ static void accepts_each_operation(void **state)
     assert_int_equal(parse("{\"v\":1,\"op\":\"swap-out\",\"target\":\"#7\"}", &r, &err), 0);
     assert_int_equal(r.op, OP_SWAP_OUT);
     assert_int_equal(r.number, 7);
+    assert_int_equal(
+        parse(
+            "{\"v\":1,\"op\":\"add\",\"pid\":3,\"class\":\"latency\",\"memory_bytes\":99999999999,"
+            "\"gpu\":2}",
+            &r, &err),
+        0);
+    assert_int_equal(r.memory_bytes, 99999999999);
+    assert_int_equal(r.gpu, 2);
     assert_int_equal(parse("{\"v\":1,\"op\":\"swap-in\",\"target\":3}", &r, &err), 0);
     assert_int_equal(r.op, OP_SWAP_IN);
     assert_int_equal(r.pid, 3);
@@ -98,6 +106,13 @@ static const struct {
     {"{\"v\":1,\"op\":\"add\"}", -EINVAL, "pid is missing"},
     {"{\"v\":1,\"op\":\"pause\"}", -EINVAL, "target is missing"},
     {"{\"v\":1,\"op\":\"swap-in\"}", -EINVAL, "target is missing"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"memory_bytes\":5}", -EINVAL, "takes class latency"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"batch\",\"memory_bytes\":5}", -EINVAL,
+     "takes class latency"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"latency\",\"memory_bytes\":0}", -EINVAL,
+     "memory_bytes: a whole number from 1"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":0}", -EINVAL, "gpu takes memory_bytes"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":16}", -EINVAL, "gpu: a whole number from 0 to 15"},
     {"{\"v\":1,\"op\":\"swap-out\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL, "class, weight or budget_us"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"budget_us\":1000001}", -EINVAL, "budget_us"},
@@ -281,9 +296,11 @@ static void shows_a_job(void **state)
     assert_true(json_is_null(json_object_get(o, "busy")));
     assert_null(json_object_get(o, "error"));
     assert_null(json_object_get(o, "swap_error"));
+    assert_null(json_object_get(o, "room"));
     assert_null(json_object_get(o, "swapped_bytes"));
     json_decref(o);
 
+    v.needs = true;
     v.swap = "swapped"; /* rather than paused */
     v.swapped_bytes = 5;
     snprintf(v.swap_error, sizeof(v.swap_error), "no room");
@@ -291,6 +308,7 @@ static void shows_a_job(void **state)
     assert_string_equal(json_string_value(json_object_get(o, "state")), "swapped");
     assert_string_equal(json_string_value(json_object_get(o, "error")), "no room");
     assert_string_equal(json_string_value(json_object_get(o, "swap_error")), "no room");
+    assert_true(json_is_false(json_object_get(o, "room")));
     assert_int_equal(json_integer_value(json_object_get(o, "swapped_bytes")), 5);
     json_decref(o);
 }

@@ -99,6 +99,35 @@ static void room_for_another(void **state)
     json_decref(load_end("a", a));
 }
 
+/* A latency job says what it will take: the batch job leaves before it starts. */
+static void automatic(void **state)
+{
+    (void)state;
+    small_gpu("3221225472");
+    struct ceded d = ceded_start();
+    pid_t a = load_batch("a", "2147483648"), small = load_batch("small", SMALL);
+    CEDE("set", pid_text(a), "-c", "batch");
+    CEDE("set", pid_text(small), "-c", "batch");
+    pid_t runner = SPAWN("lat", "cede", "run", "-c", "latency", "-n", "lat", "--memory", "2G", "--",
+                         harness_exe(), "load", "latency", "--device", "soft", "--memory",
+                         "2147483648", "--requests", "20", "--verify");
+    assert_int_equal(await_child(runner), 0);
+    assert_non_null(strstr(contents("lat.err"), "waiting for 2.0 GiB on GPU 0"));
+    json_t *done = load_final("lat");
+    assert_true(json_is_true(json_object_get(done, "verified")));
+    json_decref(done);
+    assert_true(job_is("a", "state", "swapped"));
+    assert_false(job_is("small", "state", "swapped")); /* it would not have helped */
+    RUN(&result, "cede", "run", "-c", "latency", "--memory", "4G", "--", "true");
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "GPU 0 has 3.0 GiB of memory"));
+    ceded_stop(&d);
+    assert_no_record();
+    await_progress(&a, 1);
+    json_decref(load_end("small", small));
+    json_decref(load_end("a", a));
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -203,6 +232,7 @@ static void killed_in_a_move(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(room_for_another), e2e(refused), e2e(killed_in_a_move)};
+    const struct CMUnitTest tests[] = {e2e(room_for_another), e2e(automatic), e2e(refused),
+                                       e2e(killed_in_a_move)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,6 +32,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else
         require(u == UINT64_MAX);
 
+    uint64_t bytes = UINT64_MAX;
+    r = parse_bytes(text, 1ULL << 50, &bytes);
+    require(r == 0 || r == -EINVAL || r == -ERANGE);
+    require(r == 0 ? bytes <= 1ULL << 50 : bytes == UINT64_MAX);
+
     double d = -1.0;
     r = parse_double(text, 0.0, 1.0, &d);
     require(r == 0 || r == -EINVAL || r == -ERANGE);

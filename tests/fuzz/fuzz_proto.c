@@ -35,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(text && proto_parse(text, strlen(text), &b, NULL) == 0);
     require(a.op == b.op && a.pid == b.pid && a.number == b.number && strcmp(a.name, b.name) == 0 &&
             a.has_class == b.has_class && a.class == b.class && a.has_weight == b.has_weight &&
-            a.weight == b.weight && a.release == b.release && a.run == b.run);
+            a.weight == b.weight && a.memory_bytes == b.memory_bytes && a.gpu == b.gpu &&
+            a.release == b.release && a.run == b.run);
     free(text);
     return 0;
 }

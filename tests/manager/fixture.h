@@ -25,6 +25,7 @@ struct fixture {
     struct manager *m;
     uint64_t now;
     pid_t children[64];
+    struct swap_options swap;
     unsigned n;
 };
 
@@ -41,7 +42,7 @@ HELPER void start(struct fixture *f, const char *policy, pid_t *rule_pid)
 {
     struct error err = {""};
     struct manager_options o = {
-        .policy = policy, .rule = rule_pid ? rule : NULL, .rule_arg = rule_pid};
+        .policy = policy, .swap = f->swap, .rule = rule_pid ? rule : NULL, .rule_arg = rule_pid};
     core_params_default(&o.params);
     if (journal_open(f->dir, 0, &f->j, &err) < 0)
         fail_msg("%s", err.text);

@@ -23,6 +23,7 @@ static int info(struct device_driver *d, unsigned gpu, struct gpu_info *out)
     *out = (struct gpu_info){.name = "mock",
                              .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND |
                                      (self(d)->no_swap ? 0 : GPU_CAP_SWAP),
+                             .memory_bytes = 64ULL << 30,
                              .timeslice_min_us = 1,
                              .timeslice_max_us = 1000000,
                              .timeslice_default_us = 2048};
@@ -163,6 +164,8 @@ static int activity(struct device_driver *d, struct activity_list *out, struct e
 
 static int memory_free(struct device_driver *d, unsigned gpu, uint64_t *bytes, struct error *err)
 {
+    if (self(d)->free_unknown)
+        return -ENOTSUP;
     *bytes = self(d)->free_bytes;
     return 0;
 }

@@ -30,6 +30,7 @@ struct mock_driver {
     unsigned activity_calls;
     bool no_swap;        /* in its caps */
     uint64_t free_bytes; /* what memory_free() tells */
+    bool free_unknown;
 };
 
 void mock_init(struct mock_driver *d, unsigned ngpus);
