@@ -58,11 +58,14 @@ static cl_device_id root_of(cl_device_id d)
  */
 static int device_number(cl_device_id device)
 {
-    enum { PCI_BUS_INFO = 0x410F }; /* CL_DEVICE_PCI_BUS_INFO_KHR */
+    enum { PCI_BUS_INFO = 0x410F, NVIDIA = 0x10DE }; /* CL_DEVICE_PCI_BUS_INFO_KHR; a vendor */
     cl_device_id d = root_of(device), all[64];
     cl_platform_id platform = NULL;
-    cl_uint n = 0, place = 0, bus[4];
+    cl_uint n = 0, place = 0, bus[4], maker_id = 0;
     char name[64] = "OpenCL device", maker[24] = "", id[64];
+    next->clGetDeviceInfo(d, CL_DEVICE_VENDOR_ID, sizeof(maker_id), &maker_id, NULL);
+    if (maker_id == NVIDIA)
+        return -1;
     /* A name that does not fit is an error: then the device's kind has to do. */
     next->clGetDeviceInfo(d, CL_DEVICE_NAME, sizeof(name) - 1, name, NULL);
     next->clGetDeviceInfo(d, CL_DEVICE_PLATFORM, sizeof(platform), &platform, NULL);
