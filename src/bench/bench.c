@@ -15,6 +15,7 @@
 #include "bench/cell.h"
 #include "bench/machine.h"
 #include "bench/result.h"
+#include "load/load.h"
 
 struct item {
     struct scenario *s;
@@ -156,7 +157,9 @@ static int job_init(struct job *j, const struct bench_options *o)
     j->o = o;
     j->b.device = o->device;
     j->b.soft = strcmp(o->device, "soft") == 0;
-    j->b.mps = !j->b.soft && on_path("nvidia-cuda-mps-control");
+    j->b.gated = strcmp(o->device, "opencl") == 0;
+    j->b.driver = j->b.gated ? "gate" : o->device;
+    j->b.mps = !j->b.soft && !j->b.gated && on_path("nvidia-cuda-mps-control");
     snprintf(j->b.programs, sizeof(j->b.programs), "%s/../programs", o->dir);
     return self_path(j->b.exe, sizeof(j->b.exe));
 }
@@ -285,7 +288,9 @@ int bench_list(const struct bench_options *o, json_t **out, struct error *err)
 static int describe(struct job *j, struct error *err)
 {
     int r = stage_open(&j->b.stage, j->b.soft, err);
-    if (r == 0)
+    if (r == 0 && j->b.gated) /* such a device is known to cede once a program uses it */
+        r = load_opencl_name(j->gpu, sizeof(j->gpu), j->driver, sizeof(j->driver), err);
+    else if (r == 0)
         r = machine_describe(j->o->device, j->gpu, sizeof(j->gpu), j->driver, sizeof(j->driver),
                              err);
     j->b.signal = j->b.stage.signal;
@@ -412,8 +417,10 @@ static const char *lacking(struct job *j, const struct scenario *s, int *torch)
     snprintf(list, sizeof(list), "%s", s->needs);
     for (char *w = strtok_r(list, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
         char *option = strchr(w, ':');
-        if (strcmp(w, "nvidia") == 0 && j->b.soft)
+        if (strcmp(w, "nvidia") == 0 && (j->b.soft || j->b.gated))
             return "needs an NVIDIA GPU";
+        if (strcmp(w, "opencl") == 0 && !j->b.gated)
+            return "needs --device opencl";
         if (strcmp(w, "torch") == 0) {
             *torch = *torch < 0 ? bench_succeeds(&j->b, import) : *torch;
             if (!*torch)

@@ -43,6 +43,8 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
     double *latencies = NULL, sum = 0, least = NAN, most = NAN, work = 0, cpu = 0;
     size_t nlatencies = 0, count = 0;
     bool requests = false, done = false, covered = true;
+    if (run->b->gated && run->base == BASE_CEDE)
+        cpu = NAN; /* the programs are children of `cede run` */
     for (size_t i = 0; i < run->n; i++) {
         if (run->v[i].role != role)
             continue;
@@ -162,6 +164,11 @@ char *session_key(const struct session *x, struct error *err)
         r = steer_conf_text(x, conf, sizeof(conf), err);
         fprintf(f, "|%s", conf);
     }
+    if (r == 0 && x->config && x->config->env[0]) {
+        char env[SCENARIO_TEXT] = "";
+        r = scenario_expand(x->s, x->point, x->config->env, env, sizeof(env), err);
+        fprintf(f, "|%s", env);
+    }
     if (fclose(f) != 0 || r < 0) {
         free(text);
         return NULL;
@@ -202,7 +209,7 @@ static int begin(struct run *run, struct error *err)
     if (r == 0 && run->base == BASE_CEDE)
         r = steer_conf_text(run->x, conf, sizeof(conf), err);
     if (r == 0 && run->base == BASE_CEDE)
-        r = stage_daemon(&run->b->stage, run->b->device, conf, err);
+        r = stage_daemon(&run->b->stage, run->b->driver, conf, err);
     for (size_t i = 0; i < run->s->nroles && r == 0; i++) {
         const struct role *role = &run->s->roles[i];
         if ((!run->x->alone || run->x->alone == role) && strcmp(role->start, "later") != 0)

@@ -11,10 +11,12 @@
 #include "bench/scenario.h"
 
 struct bench {
-    const char *device; /* "nvidia" or "soft" */
+    const char *device; /* of the load generator: "nvidia", "soft" or "opencl" */
+    const char *driver; /* of the daemon */
     bool soft;
-    bool mps;             /* its control program is installed */
-    char exe[256];        /* this program */
+    bool gated;    /* programs hold themselves, so they are started by `cede run`, never adopted */
+    bool mps;      /* its control program is installed */
+    char exe[256]; /* this program */
     char programs[256];   /* directory of "@/..." */
     char rate_option[48]; /* --iterations-per-us=..., or "" */
     struct stage stage;

@@ -157,6 +157,14 @@ static int program_args(struct run *run, const struct role *role, const char *na
                             sizeof(text), err);
     if (r < 0)
         return r;
+    bool gated = b->gated && run->base == BASE_CEDE;
+    if (gated) {
+        char set[SCENARIO_TEXT];
+        r = steer_set_text(run->x, role, set, sizeof(set), err);
+        if (r < 0)
+            return r;
+        args_add(out, "cede run --strict %s --", set);
+    }
     if (c && c->wrap[0])
         args_add(out, "%s", c->wrap);
     if (role->program[0]) {
@@ -169,7 +177,7 @@ static int program_args(struct run *run, const struct role *role, const char *na
         }
     } else {
         bool latency = strncmp(text, "latency", 7) == 0, batch = strncmp(text, "batch", 5) == 0;
-        args_add(out, c && c->wrap[0] ? "%s load" : "cede-load", b->exe);
+        args_add(out, gated || (c && c->wrap[0]) ? "%s load" : "cede-load", b->exe);
         args_add(out, "%s --device=%s --verify --name=%s " REPORT, text, b->device, name);
         if (latency && !b->soft) /* its times are the device's own, whatever this host does */
             args_add(out, "--open");
@@ -209,7 +217,9 @@ int steer_start(struct run *run, const struct role *role, struct error *err)
             env[nenv++] = strcmp(role->class, "batch") == 0 ? "1" : "0";
         }
         char lines[SCENARIO_TEXT], *save = NULL;
-        snprintf(lines, sizeof(lines), "%s", c ? c->env : "");
+        r = scenario_expand(run->s, run->x->point, c ? c->env : "", lines, sizeof(lines), err);
+        if (r < 0)
+            return r;
         for (char *l = strtok_r(lines, "\n", &save); l && nenv < 6;
              l = strtok_r(NULL, "\n", &save)) {
             char *eq = strchr(l, '=');
@@ -280,7 +290,7 @@ int steer_set_text(const struct session *x, const struct role *role, char *buf, 
 int steer_adopt(struct run *run, struct error *err)
 {
     int r = 0;
-    for (size_t i = 0; i < run->n && r == 0; i++) {
+    for (size_t i = 0; i < run->n && r == 0 && !run->b->gated; i++) {
         char text[SCENARIO_TEXT];
         struct args a = {.n = 0};
         r = steer_set_text(run->x, run->v[i].role, text, sizeof(text), err);

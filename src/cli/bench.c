@@ -10,7 +10,7 @@
 
 static const char help[] =
     "usage: cede bench list [--json]\n"
-    "       cede bench run NAME...|all [--out DIR] [--quick] [--device nvidia|soft]\n"
+    "       cede bench run NAME...|all [--out DIR] [--quick] [--device DEVICE]\n"
     "                  [--repeat N] [--only CONFIG] [--scenarios DIR] [--json]\n"
     "       cede bench report DIR [--figures]\n"
     "\n"
@@ -20,7 +20,7 @@ static const char help[] =
     "\n"
     "      --out DIR         keep the results there, one JSON file a scenario\n"
     "      --quick           fewer points, short windows, one repeat\n"
-    "      --device DEVICE   nvidia or soft; if not given, nvidia where there is one\n"
+    "      --device DEVICE   nvidia, soft or opencl; if not given, nvidia or else soft\n"
     "      --repeat N        measure everything so often\n"
     "      --only CONFIG     one configuration, and the programs alone\n"
     "      --scenarios DIR   where scenario files are\n"
@@ -195,8 +195,9 @@ int bench_main(int argc, char **argv)
             return cli_usage("bench", NULL);
         if (c == REPEAT && parse_u64(optarg, 1, 100, &repeat) < 0)
             return cli_usage("bench", "bad --repeat '%s': a number from 1 to 100", optarg);
-        if (c == DEVICE && strcmp(optarg, "nvidia") != 0 && strcmp(optarg, "soft") != 0)
-            return cli_usage("bench", "unknown device '%s': use nvidia or soft", optarg);
+        if (c == DEVICE && strcmp(optarg, "nvidia") != 0 && strcmp(optarg, "soft") != 0 &&
+            strcmp(optarg, "opencl") != 0)
+            return cli_usage("bench", "unknown device '%s': use nvidia, soft or opencl", optarg);
         o.out = c == OUT ? optarg : o.out;
         o.device = c == DEVICE ? optarg : o.device;
         o.only = c == ONLY ? optarg : o.only;

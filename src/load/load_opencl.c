@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "load/load.h"
 #include "load/opencl.h"
 #include "load/ptx.h"
 #include "load/spin.h"
@@ -174,6 +175,23 @@ static int find_device(struct opencl *g, uint64_t number, struct error *err)
                      "from 0 those whose name or platform holds CEDE_OPENCL_DEVICE",
                      (unsigned long long)number, wanted && *wanted ? " of " : "",
                      wanted && *wanted ? wanted : "", (unsigned long long)seen);
+}
+
+int load_opencl_name(char *device, size_t size, char *version, size_t version_size,
+                     struct error *err)
+{
+    struct opencl g = {.ncontexts = 0};
+    int r = load_library(&g, err);
+    if (!r)
+        r = find_device(&g, 0, err);
+    if (r)
+        return r;
+    char text[NAME_BYTES] = "unknown";
+    g.cl.device_info(g.device, CL_DEVICE_NAME, sizeof(text) - 1, text, NULL);
+    snprintf(device, size, "%s", text);
+    g.cl.device_info(g.device, CL_DRIVER_VERSION, sizeof(text) - 1, text, NULL);
+    snprintf(version, version_size, "%s", text);
+    return 0;
 }
 
 static void told(cl_event_handle e, cl_code status, void *arg)

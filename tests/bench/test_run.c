@@ -282,8 +282,49 @@ static void interrupted(void **state)
     json_decref(o);
 }
 
+/* Real programs on a real OpenCL device, held by the gate: every cell comes about, results are
+ * right, and what the environment of a configuration says makes cells of its own. */
+static void opencl(void **state)
+{
+    (void)state;
+    RUN(&result, "cede", "bench", "run", "--device=opencl", "--out", harness_dir(),
+        scenario_file(HEAD "needs = opencl\nconfigs = default fixed cede\n"
+                           "[axis n]\nvalues = 1 4\n"
+                           "[role latency]\nclass = latency\n"
+                           "load = latency --kernel-us 100 --period-us 5000\n"
+                           "[role batch]\nload = batch --kernel-us 200\nclass = batch\n"
+                           "[config fixed]\nbase = cede\nenv = CEDE_GATE_THRESHOLD={n}\n"));
+    if (status_of(result.status) != 0)
+        fail_msg("status %d: %s", status_of(result.status), result.err);
+    json_t *o = read_json("mine"), *cell;
+    size_t i;
+    check_shape(o);
+    json_array_foreach(json_object_get(o, "cells"), i, cell)
+        assert_string_equal(json_string_value(json_object_get(cell, "status")), "ok");
+    assert_int_equal(i, 2 + 1 + 2 + 1);
+    assert_true(value(o, "fixed.batch.rate[n=4]") > 0);
+    assert_true(value(o, "cede.latency.rate[n=4]") > 0);
+    assert_string_equal(json_string_value(json_object_get(o, "device")), "opencl");
+    json_decref(o);
+}
+
+/* 77 without an OpenCL device. */
+static int opencl_only(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(opencl, harness_begin, harness_end),
+    };
+    char command[600];
+    snprintf(command, sizeof(command),
+             "%s load batch --device opencl --iterations-per-us 1 --requests 1 >/dev/null",
+             harness_exe());
+    return system(command) == 0 ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "opencl") == 0)
+        return opencl_only();
     const struct CMUnitTest whole[] = {
         cmocka_unit_test_setup_teardown(all, harness_begin, harness_end),
     };
