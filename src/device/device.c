@@ -146,7 +146,7 @@ static int part_open(const struct name *name, const char *where, struct multi_pa
     if (where && (size_t)snprintf(p->where, sizeof(p->where), "%s", where) >= sizeof(p->where))
         return error_set(err, -ENAMETOOLONG, "%s: the path '%s' is too long", name->ops->name,
                          where);
-    int r = p->ops->open(where, &p->driver, err);
+    int r = p->ops ? p->ops->open(where, &p->driver, err) : -EINVAL;
     p->gpus = r == 0 ? p->ops->gpus(p->driver) : 0;
     return r;
 }

@@ -505,7 +505,7 @@ static int swap_state(struct device_driver *base, struct proc_id proc, enum swap
 {
     struct part *p;
     int r = memory_part(multi(base), proc, &p, err);
-    return r < 0 ? r : p->p.ops->swap_state(p->p.driver, proc, state, err);
+    return r < 0 || !p ? r : p->p.ops->swap_state(p->p.driver, proc, state, err);
 }
 
 static const struct device_ops device_multi = {

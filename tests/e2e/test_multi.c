@@ -216,6 +216,32 @@ static bool daemon_has(const char *device)
     return has;
 }
 
+/* A job of the second one leaves and comes back, by a process that has only the journal's address.
+ */
+static void swapped(void **state)
+{
+    (void)state;
+    struct ceded d = begin();
+    use_server(true);
+    pid_t load = LOAD("load", "batch", "--memory", "67108864");
+    assert_true(EVENTUALLY(all_have_contexts(&load, 1)));
+    CEDE("set", pid_text(load), "-c", "batch");
+    assert_true(EVENTUALLY(gpu_of("load") == 1));
+    await_progress(&load, 1);
+    CEDE("swap-out", "load");
+    assert_true(job_is("load", "state", "swapped"));
+    await_progress(pids + B1, 2);
+    CEDE("swap-in", "load");
+    await_progress(&load, 1);
+    CEDE("swap-out", "load");
+    ceded_kill(&d); /* its restorer brings back */
+    await_progress(&load, 1);
+    json_decref(load_end("load", load));
+    use_server(false);
+    assert_all_default();
+    end_loads(N);
+}
+
 /* Started before there is anything, as at boot. */
 static void gpu_appears(void **state)
 {
@@ -250,7 +276,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         e2e(each_by_itself), e2e(one_server_killed), e2e(daemon_killed),
-        e2e(all_killed),     e2e(gpu_appears),
+        e2e(all_killed),     e2e(swapped),           e2e(gpu_appears),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
