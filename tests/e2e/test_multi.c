@@ -175,9 +175,8 @@ static void daemon_killed(void **state)
 }
 
 /* Daemon, restorer and one server at once: whoever comes next reaches the other server. */
-static void all_killed(void **state)
+static void all_killed(const char *const verb[])
 {
-    (void)state;
     struct ceded d = begin();
     CEDE("pause", "b1");
     assert_true(EVENTUALLY(({
@@ -200,11 +199,27 @@ static void all_killed(void **state)
         await_child(pids[i]);
     }
     assert_true(suspended(pids[A1]));
-    CEDE("ps");
+    run_program(&result, NULL, verb);
+    assert_int_equal(result.status, 0);
     assert_false(suspended(pids[A1]));
-    assert_true(all_slices_default(pids, ON_A));
     await_progress(pids, ON_A);
+    for (int i = 0; i < ON_A; i++)
+        CEDE("set", names[i], "-c", "none");
+    assert_int_equal(records(NULL), 0);
+    assert_true(all_slices_default(pids, ON_A));
     end_loads(ON_A);
+}
+
+static void ps_after_all_killed(void **state)
+{
+    (void)state;
+    all_killed((const char *const[]){"cede", "ps", NULL});
+}
+
+static void resume_after_all_killed(void **state)
+{
+    (void)state;
+    all_killed((const char *const[]){"cede", "resume", "a1", NULL});
 }
 
 static bool daemon_has(const char *device)
@@ -275,8 +290,9 @@ static void gpu_appears(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        e2e(each_by_itself), e2e(one_server_killed), e2e(daemon_killed),
-        e2e(all_killed),     e2e(swapped),           e2e(gpu_appears),
+        e2e(each_by_itself),      e2e(one_server_killed),       e2e(daemon_killed),
+        e2e(ps_after_all_killed), e2e(resume_after_all_killed), e2e(swapped),
+        e2e(gpu_appears),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
