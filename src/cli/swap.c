@@ -10,7 +10,7 @@
 #include "cli/client.h"
 #include "cli/targets.h"
 
-#define LOOK_NS 50000000L /* how often; a move takes half a second at least */
+#define LOOK_NS 20000000L /* how often; a move takes a quarter of a second at least */
 
 /* The job of that number as it is now, the caller's reference. NULL: it has ended, or err says what
  * went wrong. */
@@ -76,8 +76,9 @@ static int move(const char *verb, enum proto_op op, char *const *targets, int n)
     }
     int code = client_open(&c, &err);
     if (code == -ENOENT)
-        cli_error("no daemon is running, and swapping takes one that stays: start ceded (what an "
-                  "earlier one has swapped out, it brings back)");
+        cli_error(
+            "no daemon is running, and swapping takes one that stays: start ceded, which also "
+            "knows what an earlier one has swapped out");
     else if (code < 0)
         cli_error("%s", err.text);
     if (code < 0)

@@ -15,7 +15,7 @@
 #define ANY   (LOAD_LATENCY | LOAD_BATCH | LOAD_CALIBRATE)
 #define LOADS (LOAD_LATENCY | LOAD_BATCH)
 
-enum option_type { FLAG, NUMBER, REAL, TEXT };
+enum option_type { FLAG, NUMBER, REAL, TEXT, SIZE };
 
 /* Where an option's value goes and what it may be. */
 static const struct option {
@@ -39,8 +39,9 @@ static const struct option {
      "from cede-load calibrate with the same --sm-fraction; default: measure at start"},
     {"seconds", LOADS, REAL, AT(seconds), 1e-3, 1e8, "time to run (default: until SIGTERM)"},
     {"report", LOADS, NUMBER, AT(report_ms), 1, 3600000, "ms between live lines"},
-    {"memory", LOADS, NUMBER, AT(memory), 4, 1ULL << 40,
-     "bytes to hold and fill besides; with --verify looked through at the end (the software GPU's "
+    {"memory", LOADS, SIZE, AT(memory), 4, 1ULL << 40,
+     "bytes (or 500M, 40G) to hold and fill besides; with --verify looked through at the end (the "
+     "software GPU's "
      "has no contents)"},
     {"verify", LOADS, FLAG, AT(verify), 0, 0, "check at the end that every kernel did its work"},
     {"requests", LOADS, NUMBER, AT(requests), 1, 1e9, "end after so many requests, or kernels"},
@@ -100,13 +101,17 @@ static int set_option(const struct option *opt, const char *value, struct load_o
     int r = 0;
     if (opt->type == TEXT)
         *(const char **)(void *)at = value;
+    else if (opt->type == SIZE)
+        r = parse_bytes(value, (uint64_t)opt->hi, (uint64_t *)(void *)at);
     else if (opt->type == NUMBER)
         r = parse_u64(value, (uint64_t)opt->lo, (uint64_t)opt->hi, (uint64_t *)(void *)at);
     else
         r = parse_double(value, opt->lo, opt->hi, (double *)(void *)at);
+    if (r == 0 && opt->type == SIZE && *(uint64_t *)(void *)at < (uint64_t)opt->lo)
+        r = -ERANGE;
     if (r)
         error_set(err, r, "--%s %s: must be a %snumber from %.10g to %.10g", opt->name, value,
-                  opt->type == NUMBER ? "whole " : "", opt->lo, opt->hi);
+                  opt->type == NUMBER || opt->type == SIZE ? "whole " : "", opt->lo, opt->hi);
     return r;
 }
 

@@ -110,6 +110,21 @@ static void all(void **state)
     assert_true(value(o, "adopted.latency.p99_us") < value(o, "before.latency.p99_us"));
     assert_true(value(o, "adopted.latency.p99_us") < value(o, "let_go.latency.p99_us"));
     json_decref(o);
+    o = read_json("swap");
+    static const char *const sizes[] = {"128", "1024"};
+    double before = 0;
+    for (i = 0; i < ARRAY_SIZE(sizes); i++) { /* more takes longer, and more out than in */
+        char a[64], b[64], c[64];
+        snprintf(a, sizeof(a), "out.verb.us[mib=%s]", sizes[i]);
+        snprintf(b, sizeof(b), "back.verb.us[mib=%s]", sizes[i]);
+        snprintf(c, sizeof(c), "out.batch.rate[mib=%s]", sizes[i]);
+        assert_true(value(o, c) < 0.01);
+        assert_true(value(o, a) > before);
+        before = value(o, a);
+        if (i == 1)
+            assert_true(before > value(o, b));
+    }
+    json_decref(o);
     o = read_json("pause");
     assert_true(value(o, "paused.batch.rate") < 0.01 && value(o, "resumed.batch.rate") > 0.5);
     json_decref(o);

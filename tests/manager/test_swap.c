@@ -253,6 +253,29 @@ static void test_several_processes(void **state)
     stop(f, true);
 }
 
+/* Asked back on its way out, it turns round when it is there. */
+static void test_called_back(void **state)
+{
+    struct fixture *f = *state;
+    pid_t a = child(f);
+    struct error err = {""};
+    mock_context(&f->d, a, 0, 3);
+    swap_start(f);
+    uint32_t job = add(f, a, CLASS_BATCH);
+    ticks(f, 10);
+    assert_int_equal(manager_swap_out(f->m, job, 0, &err), 0);
+    assert_true(EVENTUALLY(ordered(f, "out", a)));
+    assert_int_equal(manager_swap_in(f->m, job), 0);
+    assert_int_equal(manager_swap_out(f->m, job, 0, &err), 0);
+    assert_int_equal(manager_swap_in(f->m, job), 0);
+    assert_true(is(f, job, "swapping-out"));
+    mock_exit(&f->d, a);
+    write_answer(f, 0);
+    come(f, job, a);
+    assert_null(record(f));
+    stop(f, true);
+}
+
 static void test_no_room(void **state)
 {
     struct fixture *f = *state;
@@ -527,10 +550,10 @@ int main(int argc, char **argv)
     if (strcmp(argv[0], "cede-swap") == 0)
         return fake_swapper();
     const struct CMUnitTest tests[] = {
-        T(test_out_and_in), T(test_refused_runs_on),        T(test_several_processes),
-        T(test_no_room),    T(test_killed_swapper),         T(test_job_dies_meanwhile),
-        T(test_takeover),   T(test_room_for_a_latency_job), T(test_refused_is_left_alone),
-        T(test_reserve),    T(test_switched_off),
+        T(test_called_back),           T(test_out_and_in), T(test_refused_runs_on),
+        T(test_several_processes),     T(test_no_room),    T(test_killed_swapper),
+        T(test_job_dies_meanwhile),    T(test_takeover),   T(test_room_for_a_latency_job),
+        T(test_refused_is_left_alone), T(test_reserve),    T(test_switched_off),
     };
     (void)argc;
     return cmocka_run_group_tests(tests, NULL, NULL);
