@@ -158,6 +158,39 @@ static void refused(void **state)
     ceded_stop(&d);
 }
 
+static void kill_both(struct ceded *d)
+{
+    kill(d->restorer, SIGSTOP); /* nothing between the one kill and the other */
+    await_state(d->restorer, "T");
+    kill(d->pid, SIGKILL);
+    assert_int_equal(await_child(d->pid), 1000 + SIGKILL);
+    kill(d->restorer, SIGKILL);
+    assert_int_equal(await_child(d->restorer), 1000 + SIGKILL);
+}
+
+/* Without a daemon it is told, and cannot be helped; the next one takes it over as it is. */
+static void both_killed_meanwhile(void **state)
+{
+    (void)state;
+    struct ceded d = ceded_start();
+    pid_t a = load_batch("a", SMALL);
+    CEDE("set", pid_text(a), "-c", "batch");
+    CEDE("swap-out", "a");
+    kill_both(&d);
+    CEDE("ps");
+    assert_non_null(strstr(result.out, " swapped "));
+    RUN(&result, "cede", "swap-in", "a");
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "start ceded"));
+    d = ceded_start();
+    assert_true(job_is("a", "state", "swapped") && job_is("a", "class", "batch"));
+    CEDE("swap-in", "a");
+    assert_no_record();
+    await_progress(&a, 1);
+    json_decref(load_end("a", a));
+    ceded_stop(&d);
+}
+
 enum victim { CEDED, SWAPPER, BOTH, JOB, VICTIMS };
 
 /* Kills who is at it, at some moment of a move; then all has to go on. */
@@ -186,12 +219,7 @@ static pid_t kill_in_move(struct ceded *d, pid_t a, enum victim victim, bool in,
             kill(swapper, SIGKILL);
         break;
     case BOTH:
-        kill(d->restorer, SIGSTOP); /* nothing between the one kill and the other */
-        await_state(d->restorer, "T");
-        kill(d->pid, SIGKILL);
-        assert_int_equal(await_child(d->pid), 1000 + SIGKILL);
-        kill(d->restorer, SIGKILL);
-        assert_int_equal(await_child(d->restorer), 1000 + SIGKILL);
+        kill_both(d);
         *d = ceded_start();
         break;
     default:
@@ -233,6 +261,6 @@ static void killed_in_a_move(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {e2e(room_for_another), e2e(automatic), e2e(refused),
-                                       e2e(killed_in_a_move)};
+                                       e2e(both_killed_meanwhile), e2e(killed_in_a_move)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
