@@ -298,7 +298,7 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
         for (int i = 0; !r && i < 3; i++) /* the first launches load code */
             r = timed(g, 1000, &us, err);
     } else {
-        r = spin_calibrate(&g->base, timed, g, err);
+        r = spin_calibrate(&g->base, timed, g, SPIN_RUNS / 4, err);
     }
     if (!r)
         r = spin_iterations(&g->base, o->kernel_us, &g->iterations, err);

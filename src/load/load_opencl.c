@@ -438,7 +438,7 @@ static int set_up(struct opencl *g, const struct load_options *o, struct error *
     g->base.iterations_per_us = o->iterations_per_us;
     g->base.host_overhead_us = -1;
     if (!r && o->iterations_per_us <= 0)
-        r = spin_calibrate(&g->base, timed, g, err);
+        r = spin_calibrate(&g->base, timed, g, 1, err); /* other programs may use its CPUs */
     return r ? r : spin_iterations(&g->base, o->kernel_us, &g->iterations, err);
 }
 

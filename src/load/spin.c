@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <math.h>
 
-enum { CALIBRATION_RUNS = 24 };
-
 int spin_check(const uint32_t *state, uint32_t threads, uint64_t steps, struct error *err)
 {
     struct load_map m = load_chain(steps);
@@ -29,18 +27,18 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median of the better half: a stray interruption only ever makes a run longer. */
-static double typical(double *v)
+static double ranked(double *v, unsigned rank)
 {
-    qsort(v, CALIBRATION_RUNS, sizeof(*v), compare);
-    return v[CALIBRATION_RUNS / 4];
+    qsort(v, SPIN_RUNS, sizeof(*v), compare);
+    return v[rank];
 }
 
 /* The loop's speed is the slope between a short and a long kernel, which leaves out what launching
  * and synchronising cost; that is the intercept. */
-int spin_calibrate(struct load_gpu *g, spin_timed timed, void *arg, struct error *err)
+int spin_calibrate(struct load_gpu *g, spin_timed timed, void *arg, unsigned rank,
+                   struct error *err)
 {
-    double us = 0, rough = 1, shorts[CALIBRATION_RUNS], longs[CALIBRATION_RUNS];
+    double us = 0, rough = 1, shorts[SPIN_RUNS], longs[SPIN_RUNS];
     uint64_t warm_ns = monotonic_ns() + 250 * NSEC_PER_MSEC; /* clocks ramp up from idle */
     for (uint32_t n = 20000; monotonic_ns() < warm_ns;) {
         int r = timed(arg, n, &us, err);
@@ -52,14 +50,14 @@ int spin_calibrate(struct load_gpu *g, spin_timed timed, void *arg, struct error
     }
     uint32_t n1 = (uint32_t)fmin(fmax(rough * 200, 100), 1e9);
     uint32_t n2 = (uint32_t)fmin(fmax(rough * 1200, 1000), 4e9);
-    for (int i = 0; i < CALIBRATION_RUNS; i++) {
+    for (int i = 0; i < SPIN_RUNS; i++) {
         int r = timed(arg, n1, &shorts[i], err);
         if (!r)
             r = timed(arg, n2, &longs[i], err);
         if (r)
             return r;
     }
-    double t1 = typical(shorts), t2 = typical(longs);
+    double t1 = ranked(shorts, rank), t2 = ranked(longs, rank);
     if (t2 <= t1)
         return error_set(err, -EIO,
                          "calibration failed: %u iterations took %.1f us, %u took %.1f us: keep "

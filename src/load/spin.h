@@ -17,8 +17,11 @@ int spin_check(const uint32_t *state, uint32_t threads, uint64_t steps, struct e
 /* One kernel from launch to end, as the host sees it. */
 typedef int (*spin_timed)(void *arg, uint32_t iterations, double *us, struct error *err);
 
-/* Sets iterations_per_us and host_overhead_us. */
-int spin_calibrate(struct load_gpu *g, spin_timed timed, void *arg, struct error *err);
+/* Sets iterations_per_us and host_overhead_us. Of SPIN_RUNS runs, from the fastest, the time of
+ * number `rank` counts: a stray interruption only ever makes a run longer. */
+enum { SPIN_RUNS = 24 };
+int spin_calibrate(struct load_gpu *g, spin_timed timed, void *arg, unsigned rank,
+                   struct error *err);
 /* Iterations of a kernel of so many microseconds; -ERANGE beyond 2^32. */
 int spin_iterations(const struct load_gpu *g, double kernel_us, uint32_t *out, struct error *err);
 

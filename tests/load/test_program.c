@@ -197,6 +197,61 @@ static void nvidia_faults(void **state)
     unsetenv("FAKE_CUDA");
 }
 
+#define OPENCL " --device opencl --iterations-per-us 1 --kernel-us 10 --verify"
+
+static void opencl(void **state)
+{
+    run("latency --requests 20 --period-us 50 --kernels 2 --copy-bytes 100 --contexts 2" OPENCL);
+    json_t *l = child_final(&result);
+    assert_string_equal(json_string_value(json_object_get(l, "device")), "opencl");
+    assert_int_equal(json_number(l, "requests"), 20);
+    assert_true(json_is_true(json_object_get(l, "verified")));
+    json_decref(l);
+    run("batch --requests 100 --depth 7" OPENCL);
+    l = child_final(&result);
+    assert_int_equal(json_number(l, "kernels"), 100);
+    assert_true(json_is_true(json_object_get(l, "verified")));
+    json_decref(l);
+}
+
+static void opencl_faults(void **state)
+{
+    static const struct {
+        const char *fault, *text;
+    } t[] = {
+        {"no-platform",
+         "cannot find an OpenCL platform: CL_PLATFORM_NOT_FOUND_KHR, -1001: install"},
+        {"no-device", "no OpenCL device 0: 0 found"},
+        {"second-context", "cannot create a context: CL_MEM_OBJECT_ALLOCATION_FAILURE"},
+        {"queue", "cannot create a queue"},
+        {"memory", "cannot allocate the state"},
+        {"compiler", "first line of the log: cannot compile the kernel: CL_BUILD_PROGRAM_FAILURE"},
+        {"launch", "cannot launch a kernel: CL_OUT_OF_RESOURCES, -5"},
+        {"dead", "cannot run a kernel: CL_OUT_OF_RESOURCES, -5"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+        setenv("FAKE_OPENCL", t[i].fault, 1);
+        fails("batch --requests 20 --depth 2 --contexts 2" OPENCL, 1, t[i].text);
+    }
+    setenv("FAKE_OPENCL", "skip", 1);
+    run("batch --requests 20" OPENCL);
+    assert_int_equal(result.status, 1);
+    assert_non_null(strstr(result.err, "1 of 1024 threads did not do exactly their work"));
+    assert_non_null(strstr(result.out, "\"verified\":false"));
+    setenv("FAKE_OPENCL", "copy", 1);
+    run("latency --requests 5 --period-us 50 --copy-bytes 64" OPENCL);
+    assert_int_equal(result.status, 1);
+    assert_non_null(strstr(result.err, "a copy came back with other bytes"));
+
+    setenv("FAKE_OPENCL", "hang", 1);
+    run_killed("batch --report 10 --depth 3" OPENCL, true);
+    json_t *l = child_final(&result);
+    assert_int_equal(json_number(l, "kernels"), 4); /* 3 of the 7 that ended were for warming up */
+    assert_true(json_is_null(json_object_get(l, "verified")));
+    json_decref(l);
+    unsetenv("FAKE_OPENCL");
+}
+
 /* SIGTERM ends a run without a limit, with the final object and status 0; also when the GPU does
  * not answer any more. */
 static void stops_when_told(void **state)
@@ -225,9 +280,12 @@ int main(void)
         cmocka_unit_test(soft_faults),
         cmocka_unit_test(nvidia),
         cmocka_unit_test(nvidia_faults),
+        cmocka_unit_test(opencl),
+        cmocka_unit_test(opencl_faults),
         cmocka_unit_test(stops_when_told),
     };
     unsetenv("FAKE_CUDA");
+    unsetenv("FAKE_OPENCL");
     unsetenv("FAKE_SOFT");
     return cmocka_run_group_tests_name("load_program", tests, NULL, NULL);
 }
