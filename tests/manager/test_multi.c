@@ -3,6 +3,9 @@
 #include "device/multi.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "daemon/restorer.h"
 #include "fixture.h"
@@ -288,6 +291,43 @@ static void test_addresses(void **state)
     assert_int_equal(device_open("multi", NULL, &d, &err), -EINVAL);
 }
 
+/* Two drivers that tell of themselves: whoever waits for either waits for both. */
+static void test_events(void **state)
+{
+    struct two *t = *state;
+    struct multi_part v[2] = {{.ops = &device_gate}, {.ops = &device_gate}};
+    struct device_driver *d;
+    struct error err = {""};
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    for (unsigned i = 0; i < 2; i++) {
+        snprintf(a.sun_path, sizeof(a.sun_path), "%s/gate%u", t->f.dir, i);
+        assert_int_equal(device_open("gate", a.sun_path, &v[i].driver, &err), 0);
+        v[i].gpus = device_gate.gpus(v[i].driver);
+    }
+    assert_int_equal(multi_new(v, 2, &d, &err), 0);
+    struct pid_list pids = {0};
+    struct demand_list wants = {0};
+    struct pollfd p = {.fd = d->ops->event_fd(d), .events = POLLIN};
+    assert_true(p.fd >= 0);
+    assert_int_equal(d->ops->event_fd(d), p.fd);
+    assert_int_equal(d->ops->processes(d, &pids, &err), 0); /* now they listen */
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(poll(&p, 1, 0), 0);
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        snprintf(a.sun_path, sizeof(a.sun_path), "%s/gate%u", t->f.dir, i);
+        assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+        assert_int_equal(poll(&p, 1, 1000), 1);
+        assert_int_equal(d->ops->demand(d, &wants, &err), 0);
+        assert_int_equal(poll(&p, 1, 0), 0);
+        close(fd);
+        assert_int_equal(poll(&p, 1, 1000), 1);
+        assert_int_equal(d->ops->demand(d, &wants, &err), 0);
+    }
+    demand_list_free(&wants);
+    pid_list_free(&pids);
+    device_close(d);
+}
+
 static void start_on(struct two *t)
 {
     struct error err = {""};
@@ -431,9 +471,9 @@ static void test_swapping(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        B(test_indices),   B(test_too_many),      B(test_split),    B(test_failing_scan),
-        B(test_processes), B(test_time),          B(test_lists),    B(test_addresses),
-        B(test_manager),   B(test_other_devices), B(test_swapping),
+        B(test_indices),   B(test_too_many), B(test_split),         B(test_failing_scan),
+        B(test_processes), B(test_time),     B(test_lists),         B(test_addresses),
+        B(test_events),    B(test_manager),  B(test_other_devices), B(test_swapping),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
