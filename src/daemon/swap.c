@@ -199,7 +199,6 @@ static int send_out(struct manager *m, uint32_t job, bool by_user, uid_t uid, st
     if (r == 0)
         r = begin(m, job, o, err);
     if (r == 0) {
-        m->jobs[job].busy = -1;
         s->state = JOB_LEAVING;
         s->by_user = by_user;
         s->uid = uid;
@@ -310,6 +309,10 @@ static void is_out(struct manager *m, uint32_t job, bool certain)
     }
     m->jobs[job].swap.state = JOB_OUT;
     m->jobs[job].swap.since_ns = m->now;
+    m->jobs[job].busy = -1;
+    m->jobs[job].memory_bytes = 0;
+    for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++)
+        m->jobs[job].on[g].memory_bytes = 0;
 }
 
 static void did_not_come(struct manager *m, uint32_t job, int r, const struct error *err)
