@@ -28,9 +28,10 @@
 #define LOOK_NS    (50 * NSEC_PER_MSEC) /* a waiting thread: is the daemon there still? */
 #define HUNG_NS    (5 * NSEC_PER_SEC)   /* it has not moved its beat: it hangs */
 #define STALL_NS   (100 * NSEC_PER_MSEC)
-#define LEAD_NS                                                                                    \
-    (150 * NSEC_PER_USEC) /* the next is handed over so long before the device                     \
-                             runs dry: a thread's way out of sleep and back */
+/* The next command is handed over so long before the device runs dry: a thread's way out of sleep.
+ */
+#define LEAD_NS      (200 * NSEC_PER_USEC)
+#define SHORT_NS     (400 * NSEC_PER_USEC) /* commands whose end comes sooner than a clock's */
 #define LINGER_MS    2
 #define LINGER_BELOW (NSEC_PER_SEC / 2) /* jobs with a smaller limit than this do not hurry */
 #define GIVE_UP_NS   (10 * NSEC_PER_SEC)
@@ -385,18 +386,36 @@ void gate_pass(int device)
     errno = saved;
 }
 
+/* What is queued behind the running command and the rest of that one: of a short one nothing,
+ * because its end is told sooner than a clock would wake anybody. With the lock held. */
+static uint64_t behind(const struct account *a, uint64_t now, bool *is_short)
+{
+    uint64_t each = a->queued ? a->queued_ns / a->queued : 0, done = now - a->progress_ns;
+    *is_short = each < SHORT_NS;
+    return a->queued_ns - (*is_short ? each : min_u64(done, each));
+}
+
 /* How long until this much more may be queued; 0: now. With the lock held. */
 static uint64_t too_much(const struct account *a, int device, uint64_t est_ns, uint64_t now)
 {
+    bool is_short;
     if (!a->queued)
         return 0;
     if (g.threshold)
         return a->queued < g.threshold ? 0 : STALL_NS;
-    uint64_t limit = gate_limit_ns(device), done = now - a->progress_ns;
-    uint64_t left = a->queued_ns - min_u64(done, a->queued_ns / a->queued);
+    uint64_t limit = gate_limit_ns(device), left = behind(a, now, &is_short);
     if (left <= LEAD_NS || (est_ns < limit && left <= limit - est_ns))
         return 0;
-    return left - LEAD_NS;
+    return is_short ? STALL_NS : left - LEAD_NS;
+}
+
+/* Whether an end of work is worth waking those who wait for room: each time would take the time of
+ * a device that is this processor. */
+static bool room(const struct account *a, int device)
+{
+    bool is_short;
+    uint64_t limit = gate_limit_ns(device), left = behind(a, a->progress_ns, &is_short);
+    return g.threshold || !a->queued || (is_short && left <= max_u64(LEAD_NS, limit) / 2);
 }
 
 /* Called and left with the lock held: until there is room, or work that is queued does not move. */
@@ -471,7 +490,7 @@ void gate_done(int device, uint64_t est_ns, uint64_t ns)
         atomic_fetch_add_explicit(&g.slot->device[device].commands, 1, memory_order_relaxed);
     }
     review((unsigned)device);
-    if (a->sleepers)
+    if (a->sleepers && room(a, device))
         futex_wake(&a->ends);
     pthread_mutex_unlock(&g.lock);
     errno = saved;

@@ -24,7 +24,8 @@ extern const cl_icd_dispatch *next;
 /* ---- objects.c ---- */
 
 struct queue {
-    int device; /* of gate.h; -1: not counted */
+    int device;             /* of gate.h; -1: not counted */
+    uint32_t compute_units; /* of the device; at least 1 */
     bool in_order;
     bool profiled;              /* the program asked for it; we always do */
     bool timed;                 /* and were given it */

@@ -117,7 +117,10 @@ static cl_queue_properties *properties(const cl_queue_properties *asked, bool pr
 static void queue_add(cl_command_queue q, cl_device_id device, cl_command_queue_properties flags,
                       const cl_queue_properties *asked, bool timed)
 {
+    cl_uint units = 0;
+    next->clGetDeviceInfo(device, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof(units), &units, NULL);
     struct queue x = {
+        .compute_units = units ? units : 1,
         .device = flags & CL_QUEUE_ON_DEVICE ? -1 : device_number(device),
         .in_order = !(flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE),
         .profiled = flags & CL_QUEUE_PROFILING_ENABLE,

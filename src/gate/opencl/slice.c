@@ -48,6 +48,25 @@ static size_t unit_of(const struct range *r, cl_uint *dim)
     return 0;
 }
 
+/* Work-groups in one unit, as far as they are known. */
+static uint64_t row_groups(const struct range *r, cl_uint dim)
+{
+    uint64_t n = 1;
+    for (cl_uint d = 0; d < dim && r->local; d++)
+        n *= r->local[d] ? (r->size[d] + r->local[d] - 1) / r->local[d] : 1;
+    return n;
+}
+
+static uint64_t greatest_divisor(uint64_t a, uint64_t b)
+{
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /* How many units a piece has; 0: not cut. */
 static size_t piece_of(const struct command *c, const struct kernel *k, const struct range *r,
                        bool event_wanted, uint64_t est_ns, cl_uint *dim)
@@ -63,7 +82,11 @@ static size_t piece_of(const struct command *c, const struct kernel *k, const st
     pieces = pieces < PIECES_MAX ? pieces : PIECES_MAX;
     if (units < 2 || pieces < 2)
         return 0;
-    return pieces < units ? units / pieces : 1;
+    /* As many as there are compute units at once, or a piece ends with some of them idle. */
+    uint64_t row = row_groups(r, *dim), step = pieces < units ? units / pieces : 1;
+    uint64_t even = c->q.compute_units / greatest_divisor(row, c->q.compute_units);
+    step = (step + even - 1) / even * even;
+    return step < units ? step : 0;
 }
 
 static cl_int cut(const struct command *whole, cl_kernel kernel, const struct range *r, cl_uint dim,
