@@ -72,6 +72,7 @@ static void mixed_devices(void **state)
     configure_both();
     struct ceded d = ceded_start();
     pid_t cl = OPENCL("cl", "batch", "batch", "--kernel-us", "1000"), soft = LOAD("soft", "batch");
+    assert_true(EVENTUALLY(all_have_contexts(&soft, 1))); /* before, it has another name */
     CEDE("set", pid_text(soft), "-c", "batch");
     assert_true(EVENTUALLY(level_is("cl", 2) && level_is("soft", 3)));
     assert_true(moves("cl", "kernels"));
