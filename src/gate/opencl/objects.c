@@ -47,7 +47,7 @@ bool kernel_get(cl_kernel k, struct kernel *out)
 static cl_device_id root_of(cl_device_id d)
 {
     cl_device_id parent;
-    while (next->clGetDeviceInfo(d, CL_DEVICE_PARENT_DEVICE, sizeof(parent), &parent, NULL) ==
+    while (next->clGetDeviceInfo(d, CL_DEVICE_PARENT_DEVICE, sizeof(cl_device_id), &parent, NULL) ==
                CL_SUCCESS &&
            parent)
         d = parent;
@@ -68,7 +68,7 @@ static int device_number(cl_device_id device)
         return -1;
     /* A name that does not fit is an error: then the device's kind has to do. */
     next->clGetDeviceInfo(d, CL_DEVICE_NAME, sizeof(name) - 1, name, NULL);
-    next->clGetDeviceInfo(d, CL_DEVICE_PLATFORM, sizeof(platform), &platform, NULL);
+    next->clGetDeviceInfo(d, CL_DEVICE_PLATFORM, sizeof(cl_platform_id), &platform, NULL);
     char text[256] = "";
     if (next->clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof(text) - 1, text, NULL) ==
         CL_SUCCESS)
@@ -228,8 +228,9 @@ static cl_int CL_API_CALL my_clGetEventProfilingInfo(cl_event e, cl_profiling_in
 {
     cl_command_queue q = NULL;
     struct queue x;
-    if (next->clGetEventInfo(e, CL_EVENT_COMMAND_QUEUE, sizeof(q), &q, NULL) == CL_SUCCESS && q &&
-        queue_get(q, &x) && !x.profiled)
+    if (next->clGetEventInfo(e, CL_EVENT_COMMAND_QUEUE, sizeof(cl_command_queue), &q, NULL) ==
+            CL_SUCCESS &&
+        q && queue_get(q, &x) && !x.profiled)
         return CL_PROFILING_INFO_NOT_AVAILABLE;
     return next->clGetEventProfilingInfo(e, what, size, value, size_ret);
 }
@@ -360,7 +361,7 @@ static void kernel_add(cl_kernel k)
         return;
     for (const char *c = name; *c; c++)
         x.name = estimate_key(x.name, (uint64_t)*c, 3);
-    next->clGetKernelInfo(k, CL_KERNEL_PROGRAM, sizeof(p), &p, NULL);
+    next->clGetKernelInfo(k, CL_KERNEL_PROGRAM, sizeof(cl_program), &p, NULL);
     /* Programs of one source and other options have kernels of other lengths. */
     x.name = estimate_key(x.name, (uintptr_t)p, 4);
     if (table_get(&programs, p, &of) && of.options) {
