@@ -48,6 +48,9 @@ static struct {
     unsigned kernels;
     cl_queue_properties made[16]; /* what the last queue was asked with */
     bool refuses_hints;
+    uintptr_t next_queue; /* handle of the one that is made next */
+    cl_uint queue_references;
+    cl_command_queue flushed; /* last */
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void *device_thread(void *unused)
@@ -119,6 +122,7 @@ static cl_int CL_API_CALL fake_finish(cl_command_queue q)
 }
 static cl_int CL_API_CALL fake_flush(cl_command_queue q)
 {
+    fake.flushed = q;
     return CL_SUCCESS;
 }
 static cl_int CL_API_CALL fake_callback(cl_event event, cl_int type,
@@ -178,13 +182,15 @@ static cl_command_queue CL_API_CALL fake_queue(cl_context c, cl_device_id d,
     }
     if (ret)
         *ret = hints && fake.refuses_hints ? CL_INVALID_VALUE : CL_SUCCESS;
-    return hints && fake.refuses_hints ? NULL : (cl_command_queue)0x1000;
+    return hints && fake.refuses_hints
+               ? NULL
+               : (cl_command_queue)(fake.next_queue ? fake.next_queue : 0x1000);
 }
 static cl_int CL_API_CALL fake_queue_info(cl_command_queue q, cl_command_queue_info what,
                                           size_t size, void *value, size_t *ret)
 {
     if (what == CL_QUEUE_REFERENCE_COUNT)
-        *(cl_uint *)value = 1;
+        *(cl_uint *)value = fake.queue_references ? fake.queue_references : 1;
     else
         *(cl_command_queue_properties *)value = CL_QUEUE_PROFILING_ENABLE;
     return CL_SUCCESS;
@@ -536,6 +542,30 @@ static void host_events_lift_the_limit(void **state)
     slice(0);
 }
 
+/* Commands keep their queue: that there are more references does not mean that it lives. */
+static void released_queues_are_let_be(void **state)
+{
+    (void)state;
+    cl_kernel k = kernel(1);
+    size_t items = 16;
+    slice(1);
+    reset(20000 * US, 0);
+    fake.next_queue = 0x1800;
+    cl_command_queue other = cl->clCreateCommandQueueWithProperties(NULL, NULL, NULL, NULL);
+    fake.next_queue = 0;
+    assert_int_equal(cl->clEnqueueNDRangeKernel(other, k, 1, NULL, &items, NULL, 0, NULL, NULL), 0);
+    fake.queue_references = 2;
+    assert_int_equal(cl->clReleaseCommandQueue(other), 0);
+    fake.queue_references = 0;
+    fake.flushed = NULL;
+    many(k, 16, 2); /* waits for room, and flushes before */
+    assert_ptr_not_equal(fake.flushed, other);
+    many(k, 16, 1);
+    assert_ptr_equal(fake.flushed, queue);
+    cl->clFinish(queue);
+    slice(0);
+}
+
 static void kernels_are_cut(void **state)
 {
     (void)state;
@@ -588,6 +618,7 @@ int main(void)
         cmocka_unit_test(closed_gate_holds),
         cmocka_unit_test(callbacks_are_not_held),
         cmocka_unit_test(host_events_lift_the_limit),
+        cmocka_unit_test(released_queues_are_let_be),
         cmocka_unit_test(kernels_are_cut),
         cmocka_unit_test(end),
     };

@@ -184,13 +184,13 @@ static cl_int CL_API_CALL my_clReleaseCommandQueue(cl_command_queue q)
 {
     cl_uint count = 0;
     struct queue x;
+    /* Commands that still run hold the queue too (PoCL), so the last release of the program's is
+     * not told by a count of 1. Releasing flushes, whichever it is. */
+    enqueue_forget(q);
     if (next->clGetCommandQueueInfo(q, CL_QUEUE_REFERENCE_COUNT, sizeof(count), &count, NULL) ==
             CL_SUCCESS &&
-        count == 1) {
-        enqueue_forget(q);
-        if (table_remove(&queues, q, &x))
-            free(x.asked);
-    }
+        count == 1 && table_remove(&queues, q, &x))
+        free(x.asked);
     return next->clReleaseCommandQueue(q);
 }
 
@@ -300,6 +300,54 @@ static cl_int CL_API_CALL my_clSetEventCallback(cl_event e, cl_int type,
 
 /* ---- programs and kernels -------------------------------------------------------------------- */
 
+/* A new program may have the handle of one whose end was not seen (kernels keep programs). */
+static void program_forget(cl_program p)
+{
+    struct program old;
+    if (table_remove(&programs, p, &old))
+        free(old.source), free(old.options);
+}
+
+static cl_program CL_API_CALL my_clCreateProgramWithBinary(cl_context context, cl_uint n,
+                                                           const cl_device_id *devices,
+                                                           const size_t *sizes,
+                                                           const unsigned char **binaries,
+                                                           cl_int *status, cl_int *ret)
+{
+    cl_program p =
+        next->clCreateProgramWithBinary(context, n, devices, sizes, binaries, status, ret);
+    program_forget(p);
+    return p;
+}
+
+static cl_program CL_API_CALL my_clCreateProgramWithBuiltInKernels(cl_context context, cl_uint n,
+                                                                   const cl_device_id *devices,
+                                                                   const char *names, cl_int *ret)
+{
+    cl_program p = next->clCreateProgramWithBuiltInKernels(context, n, devices, names, ret);
+    program_forget(p);
+    return p;
+}
+
+static cl_program CL_API_CALL my_clCreateProgramWithIL(cl_context context, const void *il,
+                                                       size_t size, cl_int *ret)
+{
+    cl_program p = next->clCreateProgramWithIL(context, il, size, ret);
+    program_forget(p);
+    return p;
+}
+
+static cl_program CL_API_CALL my_clLinkProgram(cl_context context, cl_uint n,
+                                               const cl_device_id *devices, const char *options,
+                                               cl_uint ninput, const cl_program *input,
+                                               void(CL_CALLBACK *f)(cl_program, void *), void *arg,
+                                               cl_int *ret)
+{
+    cl_program p = next->clLinkProgram(context, n, devices, options, ninput, input, f, arg, ret);
+    program_forget(p);
+    return p;
+}
+
 static cl_program CL_API_CALL my_clCreateProgramWithSource(cl_context context, cl_uint n,
                                                            const char **texts, const size_t *sizes,
                                                            cl_int *ret)
@@ -308,7 +356,8 @@ static cl_program CL_API_CALL my_clCreateProgramWithSource(cl_context context, c
     size_t total = 1;
     for (cl_uint i = 0; p && i < n; i++)
         total += sizes && sizes[i] ? sizes[i] : strlen(texts[i]);
-    struct program x = {.source = p ? malloc(total) : NULL}, old;
+    program_forget(p);
+    struct program x = {.source = p ? malloc(total) : NULL};
     if (!x.source)
         return p;
     char *to = x.source;
@@ -318,8 +367,6 @@ static cl_program CL_API_CALL my_clCreateProgramWithSource(cl_context context, c
         to += k;
     }
     *to = '\0';
-    if (table_remove(&programs, p, &old))
-        free(old.source), free(old.options);
     if (strlen(x.source) != total - 1 || !table_put(&programs, p, &x))
         free(x.source);
     return p;
@@ -356,6 +403,7 @@ static void kernel_add(cl_kernel k)
     cl_program p = NULL;
     struct kernel x = {0};
     struct program of;
+    table_remove(&kernels, k, NULL);
     if (!k || next->clGetKernelInfo(k, CL_KERNEL_FUNCTION_NAME, sizeof(name) - 1, name, NULL) !=
                   CL_SUCCESS)
         return;
@@ -411,18 +459,26 @@ static cl_int CL_API_CALL my_clReleaseKernel(cl_kernel k)
 
 /* ---- extensions ------------------------------------------------------------------------------ */
 
+static void *extension(const char *name, void *real)
+{
+    if (real && name && strcmp(name, "clCreateCommandQueueWithPropertiesKHR") == 0 &&
+        next->clCreateCommandQueueWithProperties)
+        return (void *)my_clCreateCommandQueueWithProperties;
+    return enqueue_extension(name, real);
+}
+
 static void *CL_API_CALL my_clGetExtensionFunctionAddressForPlatform(cl_platform_id platform,
                                                                      const char *name)
 {
     void *real = next->clGetExtensionFunctionAddressForPlatform(platform, name);
-    void *ours = enqueue_extension(name, real);
+    void *ours = extension(name, real);
     return ours ? ours : real;
 }
 
 static void *CL_API_CALL my_clGetExtensionFunctionAddress(const char *name)
 {
     void *real = next->clGetExtensionFunctionAddress(name);
-    void *ours = enqueue_extension(name, real);
+    void *ours = extension(name, real);
     return ours ? ours : real;
 }
 
@@ -439,6 +495,10 @@ void objects_fill(cl_icd_dispatch *d)
     TAKE(clReleaseEvent);
     TAKE(clSetEventCallback);
     TAKE(clCreateProgramWithSource);
+    TAKE(clCreateProgramWithBinary);
+    TAKE(clCreateProgramWithBuiltInKernels);
+    TAKE(clCreateProgramWithIL);
+    TAKE(clLinkProgram);
     TAKE(clBuildProgram);
     TAKE(clReleaseProgram);
     TAKE(clCreateKernel);
