@@ -8,41 +8,16 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#define SYSTEM_DIR "/run/cede"
-
-/* A directory whose socket fits into a socket address. */
-static int put_dir(char *buf, size_t size, struct error *err, const char *a, const char *b)
-{
-    size_t room =
-        min_u64(size, sizeof(((struct sockaddr_un *)0)->sun_path) - sizeof("/socket") + 1);
-    int n = snprintf(buf, size, "%s%s", a, b);
-    if (n < 0 || (size_t)n >= room)
-        return error_set(err, -ENAMETOOLONG,
-                         "directory %.64s... is too long for a socket in it: set CEDE_DIR to one "
-                         "of at most %zu bytes",
-                         a, room - 1);
-    return 0;
-}
-
-/* The directory of this user, whatever CEDE_DIR says. */
-static int user_dir(char *buf, size_t size, struct error *err)
-{
-    if (geteuid() == 0)
-        return put_dir(buf, size, err, SYSTEM_DIR, "");
-    const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
-    if (runtime && runtime[0] == '/')
-        return put_dir(buf, size, err, runtime, "/cede");
-    char uid[16];
-    snprintf(uid, sizeof(uid), "%u", geteuid());
-    return put_dir(buf, size, err, "/tmp/cede-", uid);
-}
-
 int cede_dir(char *buf, size_t size, struct error *err)
 {
-    const char *dir = secure_getenv("CEDE_DIR");
-    if (dir && *dir)
-        return put_dir(buf, size, err, dir, "");
-    return user_dir(buf, size, err);
+    const char *own = secure_getenv("CEDE_DIR");
+    int r = own && *own ? cede_dir_put(buf, size, own, "") : cede_user_dir(buf, size);
+    if (r < 0)
+        return error_set(err, r,
+                         "directory %.64s... is too long for a socket in it: set CEDE_DIR to one "
+                         "of at most %zu bytes",
+                         buf, sizeof(((struct sockaddr_un *)0)->sun_path) - sizeof("/socket"));
+    return 0;
 }
 
 int cede_dir_make(const char *dir, struct error *err)
@@ -70,21 +45,4 @@ int cede_dir_make(const char *dir, struct error *err)
         return error_set(err, -EPERM, "directory %s may be written to by others: chmod go-w %s",
                          dir, dir);
     return 0;
-}
-
-int cede_socket_at(unsigned i, char *buf, size_t size)
-{
-    const char *own = secure_getenv("CEDE_DIR");
-    char dir[sizeof(((struct sockaddr_un *)0)->sun_path)];
-    int r = -ENOENT;
-    if (own && *own)
-        r = i == 0 ? put_dir(dir, sizeof(dir), NULL, own, "") : -ENOENT;
-    else if (i == 0)
-        r = put_dir(dir, sizeof(dir), NULL, SYSTEM_DIR, "");
-    else if (i == 1 && geteuid() != 0) /* root's own is the system's */
-        r = user_dir(dir, sizeof(dir), NULL);
-    if (r < 0)
-        return 0;
-    int n = snprintf(buf, size, "%s/socket", dir);
-    return n > 0 && (size_t)n < size;
 }

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "common/socket_path.h"
 #include "common/util.h"
 
 /* Directory of the socket and the journal for this user: $CEDE_DIR; /run/cede as root;
@@ -13,9 +14,5 @@ int cede_dir(char *buf, size_t size, struct error *err);
 /* Creates dir (one level, 0755; 0700 under /tmp) if missing, and refuses one that another user owns
  * or may write to. */
 int cede_dir_make(const char *dir, struct error *err);
-
-/* Sockets to try, best first: $CEDE_DIR's alone if set; else the system's /run/cede/socket, then
- * the user's own. false when i is past the last. */
-int cede_socket_at(unsigned i, char *buf, size_t size);
 
 #endif

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "common/gate_proto.h"
+#include "common/share.h"
 #include "device/device.h"
 
 #define DEVICES          4 /* kinds of them at once: more share the last */
@@ -88,49 +89,16 @@ static void beat(struct program *p)
     atomic_fetch_add(&p->control->beat, 1);
 }
 
-/* A page that both sides have, of which only the writer's mapping can be written to. */
-static void *make_page(const char *name, bool ours, int *fd)
-{
-    *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (*fd < 0)
-        return NULL;
-    void *page = MAP_FAILED;
-    if (ftruncate(*fd, GATE_PAGE) == 0)
-        page = mmap(NULL, GATE_PAGE, ours ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, *fd, 0);
-    int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | (ours ? F_SEAL_FUTURE_WRITE : 0);
-    if (page != MAP_FAILED && fcntl(*fd, F_ADD_SEALS, seals) < 0) {
-        munmap(page, GATE_PAGE);
-        page = MAP_FAILED;
-    }
-    if (page != MAP_FAILED)
-        return page;
-    close(*fd);
-    *fd = -1;
-    return NULL;
-}
-
 static int welcome(struct program *p)
 {
     _cleanup_close_ int control_fd = -1, slot_fd = -1;
-    p->control = make_page("cede-gate-control", true, &control_fd);
-    p->slot = make_page("cede-gate-slot", false, &slot_fd);
+    p->control = shared_page("cede-gate-control", GATE_PAGE, true, &control_fd);
+    p->slot = shared_page("cede-gate-slot", GATE_PAGE, false, &slot_fd);
     if (!p->control || !p->slot)
         return -ENOMEM;
     struct gate_msg m = {.type = GATE_WELCOME, .magic = GATE_MAGIC, .version = GATE_VERSION};
-    struct iovec io = {&m, sizeof(m)};
-    union {
-        char buf[CMSG_SPACE(2 * sizeof(int))];
-        struct cmsghdr align;
-    } c = {.buf = {0}};
-    struct msghdr h = {
-        .msg_iov = &io, .msg_iovlen = 1, .msg_control = c.buf, .msg_controllen = sizeof(c.buf)};
-    struct cmsghdr *cm = CMSG_FIRSTHDR(&h);
-    cm->cmsg_level = SOL_SOCKET;
-    cm->cmsg_type = SCM_RIGHTS;
-    cm->cmsg_len = CMSG_LEN(2 * sizeof(int));
-    memcpy(CMSG_DATA(cm), (int[]){control_fd, slot_fd}, 2 * sizeof(int));
     p->welcomed = true;
-    return sendmsg(p->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(m) ? 0 : -EPIPE;
+    return send_with_fds(p->fd, &m, sizeof(m), (int[]){control_fd, slot_fd}, 2);
 }
 
 /* ---- what a program says --------------------------------------------------------------------- */
