@@ -1,0 +1,282 @@
+/* See requests.h. Each device's queue is a list in the order of its policy; laxity's and K-EDF's
+ * exceptions from that order are made when one is taken. */
+#include "core/requests.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct node {
+    struct request q;
+    uint32_t next;
+};
+
+struct device {
+    uint32_t first;
+    bool running;
+    uint64_t end_ns;    /* of the running one, by its estimate */
+    uint64_t queued_ns; /* sum of the estimates of those waiting */
+};
+
+struct requests {
+    struct requests_params p;
+    struct device *devices;
+    struct node *nodes;
+    uint32_t unused; /* first of the free nodes */
+};
+
+void requests_params_default(struct requests_params *p)
+{
+    *p = (struct requests_params){.policy = REQ_EDF,
+                                  .devices = 1,
+                                  .capacity = 1024,
+                                  .k = 1,
+                                  .urgent_ns = 1000000,
+                                  .prefer_within_ns = 1000000};
+}
+
+const char *request_answer_text(enum request_answer a)
+{
+    static const char *const texts[] = {
+        [REQ_RUN] = "runs now",
+        [REQ_QUEUED] = "waits",
+        [REQ_INVALID] = "refused: class, device or time out of range",
+        [REQ_FULL] = "refused: too many requests wait",
+        [REQ_HOPELESS] = "refused: its deadline is sooner than it can run",
+        [REQ_BACKLOG] = "refused: it would be late because of the requests before it",
+        [REQ_HARMS_OTHERS] = "refused: a request that was let in before would be late",
+    };
+    return (unsigned)a < sizeof(texts) / sizeof(texts[0]) ? texts[a] : "unknown";
+}
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static uint64_t minus(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* When it has to start at the latest: laxity is what remains until then. */
+static uint64_t latest_start(const struct request *q)
+{
+    return q->deadline_ns == CORE_NEVER ? CORE_NEVER
+                                        : minus(q->deadline_ns, plus(q->run_ns, q->after_ns));
+}
+
+/* a runs before b. Equals keep the order in which they were submitted. */
+static bool before(enum request_policy policy, const struct request *a, const struct request *b)
+{
+    if ((policy == REQ_PRIORITY || policy == REQ_LAXITY) && a->class != b->class)
+        return a->class < b->class;
+    if (policy == REQ_EDF && a->deadline_ns != b->deadline_ns)
+        return a->deadline_ns < b->deadline_ns;
+    if (policy == REQ_LAXITY && latest_start(a) != latest_start(b))
+        return latest_start(a) < latest_start(b);
+    return a->arrival_ns < b->arrival_ns;
+}
+
+int requests_new(const struct requests_params *p, struct requests **out)
+{
+    *out = NULL;
+    if (!p->devices || !p->capacity || p->capacity == CORE_NONE || !p->k ||
+        (unsigned)p->policy >= REQ_POLICIES)
+        return -EINVAL;
+    struct requests *r = calloc(1, sizeof(*r));
+    if (!r)
+        return -ENOMEM;
+    r->p = *p;
+    r->devices = calloc(p->devices, sizeof(*r->devices));
+    r->nodes = calloc(p->capacity, sizeof(*r->nodes));
+    if (!r->devices || !r->nodes) {
+        requests_free(r);
+        return -ENOMEM;
+    }
+    for (uint32_t d = 0; d < p->devices; d++)
+        r->devices[d].first = CORE_NONE;
+    for (uint32_t i = 0; i < p->capacity; i++)
+        r->nodes[i].next = i + 1 < p->capacity ? i + 1 : CORE_NONE;
+    *out = r;
+    return 0;
+}
+
+void requests_free(struct requests *r)
+{
+    if (!r)
+        return;
+    free(r->devices);
+    free(r->nodes);
+    free(r);
+}
+
+uint64_t requests_backlog_ns(const struct requests *r, uint32_t device, uint64_t now_ns)
+{
+    if (device >= r->p.devices)
+        return 0;
+    const struct device *d = &r->devices[device];
+    return plus(d->queued_ns, d->running ? minus(d->end_ns, now_ns) : 0);
+}
+
+static uint32_t place(const struct requests *r, const struct request *q, uint64_t now_ns)
+{
+    uint32_t least = 0;
+    for (uint32_t d = 1; d < r->p.devices; d++) {
+        if (requests_backlog_ns(r, d, now_ns) < requests_backlog_ns(r, least, now_ns))
+            least = d;
+    }
+    if (q->preferred != CORE_NONE &&
+        requests_backlog_ns(r, q->preferred, now_ns) <=
+            plus(requests_backlog_ns(r, least, now_ns), r->p.prefer_within_ns))
+        return q->preferred;
+    return least;
+}
+
+/* By the estimates, and if nobody is let in later: REQ_QUEUED, or what would be late. Once let in,
+ * a request can only become earlier by this: a later one that would make it late is refused, and
+ * one that another device takes is gone from before it. */
+static enum request_answer fits(const struct requests *r, uint32_t device, const struct request *q,
+                                uint64_t now_ns)
+{
+    const struct device *d = &r->devices[device];
+    uint64_t t = d->running && d->end_ns > now_ns ? d->end_ns : now_ns;
+    bool in = false;
+    for (uint32_t i = d->first; i != CORE_NONE; i = r->nodes[i].next) {
+        const struct request *w = &r->nodes[i].q;
+        if (!in && before(r->p.policy, q, w)) {
+            in = true;
+            t = plus(t, q->run_ns);
+            if (t > q->deadline_ns)
+                return REQ_BACKLOG;
+        }
+        bool met = plus(t, w->run_ns) - (in ? q->run_ns : 0) <= w->deadline_ns;
+        t = plus(t, w->run_ns);
+        if (in && met && t > w->deadline_ns)
+            return REQ_HARMS_OTHERS;
+    }
+    return !in && plus(t, q->run_ns) > q->deadline_ns ? REQ_BACKLOG : REQ_QUEUED;
+}
+
+static enum request_answer check(const struct requests *r, const struct request *q, uint64_t now_ns,
+                                 uint32_t *device)
+{
+    if ((unsigned)q->class >= CLASS_COUNT || q->run_ns > UINT64_MAX / 4 ||
+        (q->preferred != CORE_NONE && q->preferred >= r->p.devices))
+        return REQ_INVALID;
+    if (r->unused == CORE_NONE)
+        return REQ_FULL;
+    *device = place(r, q, now_ns);
+    if (!r->p.admit)
+        return REQ_QUEUED;
+    if (plus(now_ns, q->run_ns) > q->deadline_ns)
+        return REQ_HOPELESS;
+    enum request_answer a = fits(r, *device, q, now_ns);
+    for (uint32_t d = 0; a != REQ_QUEUED && d < r->p.devices; d++) {
+        if (fits(r, d, q, now_ns) == REQ_QUEUED) {
+            *device = d;
+            return REQ_QUEUED;
+        }
+    }
+    return a;
+}
+
+struct request_verdict requests_submit(struct requests *r, const struct request *q, uint64_t now_ns)
+{
+    struct request_verdict v = {.device = CORE_NONE};
+    uint32_t device = 0;
+    v.urgent = latest_start(q) < plus(now_ns, r->p.urgent_ns);
+    v.answer = check(r, q, now_ns, &device);
+    if (v.answer != REQ_QUEUED)
+        return v;
+    struct device *d = &r->devices[device];
+    uint32_t n = r->unused, *at = &d->first;
+    r->unused = r->nodes[n].next;
+    while (*at != CORE_NONE && !before(r->p.policy, q, &r->nodes[*at].q))
+        at = &r->nodes[*at].next;
+    r->nodes[n] = (struct node){.q = *q, .next = *at};
+    *at = n;
+    d->queued_ns = plus(d->queued_ns, q->run_ns);
+    v.device = device;
+    if (!d->running && d->first == n)
+        v.answer = REQ_RUN;
+    return v;
+}
+
+/* The link to the one that runs next of a queue that is not empty. */
+static uint32_t *choose(struct requests *r, struct device *d, uint64_t now_ns)
+{
+    uint32_t *best = &d->first, seen = 0;
+    if (r->p.policy == REQ_EDF) {
+        for (uint32_t *at = &d->first; *at != CORE_NONE && seen++ < r->p.k;
+             at = &r->nodes[*at].next) {
+            const struct request *q = &r->nodes[*at].q;
+            if (plus(now_ns, q->run_ns) <= q->deadline_ns)
+                return at;
+        }
+    }
+    if (r->p.policy == REQ_LAXITY) {
+        uint64_t least = plus(now_ns, r->p.urgent_ns);
+        for (uint32_t *at = &d->first; *at != CORE_NONE; at = &r->nodes[*at].next) {
+            if (latest_start(&r->nodes[*at].q) < least) {
+                least = latest_start(&r->nodes[*at].q);
+                best = at;
+            }
+        }
+    }
+    return best;
+}
+
+static struct request take(struct requests *r, struct device *d, uint32_t *at)
+{
+    uint32_t n = *at;
+    struct node *node = &r->nodes[n];
+    *at = node->next;
+    d->queued_ns = minus(d->queued_ns, node->q.run_ns);
+    node->next = r->unused;
+    r->unused = n;
+    return node->q;
+}
+
+int requests_next(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out)
+{
+    if (device >= r->p.devices)
+        return -EINVAL;
+    struct device *d = &r->devices[device], *from = d;
+    if (d->running)
+        return -EBUSY;
+    for (uint32_t i = 0; d->first == CORE_NONE && i < r->p.devices; i++) {
+        struct device *o = &r->devices[i];
+        if (o->first != CORE_NONE && (from == d || o->queued_ns > from->queued_ns))
+            from = o;
+    }
+    if (from->first == CORE_NONE)
+        return -EAGAIN;
+    *out = take(r, from, choose(r, from, now_ns));
+    d->running = true;
+    d->end_ns = plus(now_ns, out->run_ns);
+    return 0;
+}
+
+int requests_done(struct requests *r, uint32_t device)
+{
+    if (device >= r->p.devices)
+        return -EINVAL;
+    if (!r->devices[device].running)
+        return -ENOENT;
+    r->devices[device].running = false;
+    return 0;
+}
+
+int requests_cancel(struct requests *r, uint64_t id)
+{
+    for (uint32_t i = 0; i < r->p.devices; i++) {
+        struct device *d = &r->devices[i];
+        for (uint32_t *at = &d->first; *at != CORE_NONE; at = &r->nodes[*at].next) {
+            if (r->nodes[*at].q.id == id) {
+                take(r, d, at);
+                return 0;
+            }
+        }
+    }
+    return -ENOENT;
+}
