@@ -11,7 +11,7 @@
 #include "gate/gate.h"
 #include "gate/opencl/layer.h"
 
-#define PIECE_MIN_NS  1000000ULL /* a piece costs some 20 us on its way */
+#define PIECE_MIN_NS  500000ULL /* a piece costs some 20 us on its way */
 #define PIECES_MAX    4096U
 #define PIECES_UNSEEN 16U                /* of a kernel whose length is not known */
 #define LIMIT_NS      (500 * 1000000ULL) /* no job with so much room has to make way */
