@@ -31,7 +31,7 @@
 /* The next command is handed over so long before the device runs dry: a thread's way out of sleep.
  */
 #define LEAD_NS      (200 * NSEC_PER_USEC)
-#define SHORT_NS     (400 * NSEC_PER_USEC) /* commands whose end comes sooner than a clock's */
+#define SHORT_NS     (1000 * NSEC_PER_USEC) /* commands whose end comes sooner than a clock's */
 #define LINGER_MS    2
 #define LINGER_BELOW (NSEC_PER_SEC / 2) /* jobs with a smaller limit than this do not hurry */
 #define GIVE_UP_NS   (10 * NSEC_PER_SEC)
