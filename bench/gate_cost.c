@@ -1,5 +1,5 @@
-/* What the OpenCL layer adds to a submission when nobody else wants the device: the same call into a
- * library that does nothing, with and without the layer between, in turns. Medians over rounds.
+/* What the OpenCL layer adds to a submission when nobody else wants the device: the same call into
+ * a library that does nothing, with and without the layer between, in turns. Medians over rounds.
  *
  * usage: bench_gate_cost LAYER */
 #define CL_TARGET_OPENCL_VERSION 300
