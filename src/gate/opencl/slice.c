@@ -85,8 +85,9 @@ static size_t piece_of(const struct command *c, const struct kernel *k, const st
     /* As many as there are compute units at once, or a piece ends with some of them idle. */
     uint64_t row = row_groups(r, *dim), step = pieces < units ? units / pieces : 1;
     uint64_t shared = greatest_divisor(row, c->q.compute_units);
-    uint64_t even = shared ? c->q.compute_units / shared : 1;
-    step = (step + even - 1) / even * even;
+    uint64_t even = shared ? c->q.compute_units / shared : 0;
+    if (even > 1)
+        step = (step + even - 1) / even * even;
     return step < units ? step : 0;
 }
 
