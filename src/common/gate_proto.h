@@ -30,10 +30,8 @@ struct gate_control {
 
 struct gate_slot {
     struct {
-        _Atomic uint32_t wants; /* has work queued, or waits to queue some */
-        _Atomic uint32_t queued;
+        _Atomic uint32_t wants;   /* has work queued, or waits to queue some */
         _Atomic uint64_t busy_ns; /* device time, ever */
-        _Atomic uint64_t commands;
     } device[GATE_DEVICES];
 };
 

@@ -190,7 +190,6 @@ static bool hurries(unsigned i)
 static void review(unsigned i)
 {
     struct account *a = &g.v[i];
-    atomic_store_explicit(&g.slot->device[i].queued, a->queued, memory_order_relaxed);
     if (a->queued || a->waiting)
         say(i, true);
     else if (hurries(i))
@@ -442,14 +441,14 @@ static void wait_room(int device, uint64_t est_ns, void (**flush)(void *), void 
     }
 }
 
-void gate_admit(int device, uint64_t est_ns, unsigned how, void (*flush)(void *), void *arg)
+void gate_admit(int device, uint64_t est_ns, bool may_wait, void (*flush)(void *), void *arg)
 {
     struct account *a = &g.v[device];
     int saved = errno;
     pthread_mutex_lock(&g.lock);
     a->waiting++;
     review((unsigned)device);
-    while (!(how & ADMIT_NOW)) {
+    while (may_wait) {
         if (closed(device)) {
             pthread_mutex_unlock(&g.lock);
             if (flush)
@@ -459,8 +458,7 @@ void gate_admit(int device, uint64_t est_ns, unsigned how, void (*flush)(void *)
             pthread_mutex_lock(&g.lock);
             continue;
         }
-        if (!(how & ADMIT_BEHIND))
-            wait_room(device, est_ns, &flush, arg);
+        wait_room(device, est_ns, &flush, arg);
         if (!closed(device))
             break;
     }
@@ -485,10 +483,7 @@ void gate_done(int device, uint64_t est_ns, uint64_t ns)
     }
     a->progress_ns = now_ns();
     a->ends++;
-    if (ns) {
-        atomic_fetch_add_explicit(&g.slot->device[device].busy_ns, ns, memory_order_relaxed);
-        atomic_fetch_add_explicit(&g.slot->device[device].commands, 1, memory_order_relaxed);
-    }
+    atomic_fetch_add_explicit(&g.slot->device[device].busy_ns, ns, memory_order_relaxed);
     review((unsigned)device);
     if (a->sleepers && room(a, device))
         futex_wake(&a->ends);

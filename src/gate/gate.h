@@ -36,14 +36,11 @@ void gate_pass(int device);
 /* What may be queued by time; UINT64_MAX: any amount. */
 uint64_t gate_limit_ns(int device);
 
-enum gate_admit {
-    ADMIT_NOW = 1,    /* counts only: in a thread that the device itself needs */
-    ADMIT_BEHIND = 2, /* what is queued may itself wait for this thread: no limit */
-};
 /* Returns when this program may submit work of about est_ns, which then counts as queued.
+ * may_wait: false in a thread that the device itself needs: then it only counts.
  * flush (may be NULL) hands to the device what was submitted and not flushed: called at most once,
  * before waiting. */
-void gate_admit(int device, uint64_t est_ns, unsigned how, void (*flush)(void *), void *arg);
+void gate_admit(int device, uint64_t est_ns, bool may_wait, void (*flush)(void *), void *arg);
 /* That work has ended, or was never submitted (ns 0); it took ns. Never waits for the device. */
 void gate_done(int device, uint64_t est_ns, uint64_t ns);
 

@@ -241,6 +241,13 @@ json_t *job_named(const char *name)
     return found;
 }
 
+bool job_gone(const char *name)
+{
+    json_t *job = job_named(name);
+    json_decref(job);
+    return !job;
+}
+
 bool job_is(const char *name, const char *key, const char *value)
 {
     json_t *job = job_named(name);

@@ -77,6 +77,7 @@ size_t children_of(pid_t pid, pid_t *v, size_t n);
 json_t *ask(const char *text);
 /* The job of that name as the daemon has it; NULL if it has none. The caller's reference. */
 json_t *job_named(const char *name);
+bool job_gone(const char *name);
 /* A value of it, "" or 0 if there is none. */
 bool job_is(const char *name, const char *key, const char *value);
 long long job_int(const char *name, const char *key);

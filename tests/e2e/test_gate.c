@@ -116,13 +116,6 @@ static pid_t program_of(pid_t runner)
     return pid;
 }
 
-static bool job_gone(const char *name)
-{
-    json_t *job = job_named(name);
-    json_decref(job);
-    return !job;
-}
-
 /* kill -9 of the daemon while it holds a program, of the program that the others wait for, of one
  * that waits. */
 static void kills(void **state)

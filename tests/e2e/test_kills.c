@@ -27,13 +27,6 @@ static struct scene begin(void)
     return s;
 }
 
-static bool job_gone(const char *name)
-{
-    json_t *job = job_named(name);
-    json_decref(job);
-    return !job;
-}
-
 /* Kills a program; the others work on, under the same daemon. */
 static void kill_one(struct scene *s, int victim)
 {

@@ -8,15 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gate/estimate.h"
 #include "gate/hip/hip.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 #define BLOCKS(d)              ((uint64_t)(d).x * (d).y * (d).z)
-#define KERNEL(f, grid, block) track_key((uintptr_t)(f), BLOCKS(grid), BLOCKS(block)), 200000ULL
+#define KERNEL(f, grid, block) estimate_key((uintptr_t)(f), BLOCKS(grid), BLOCKS(block)), 200000ULL
 /* 10 GB/s and 10 us, until it was measured; sizes within a factor of two count as the same. */
 #define COPY(kind, bytes)                                                                          \
-    track_key(kind, 0, 64 - (uint64_t)__builtin_clzll((uint64_t)(bytes) | 1)),                     \
+    estimate_key(kind, 0, 64 - (uint64_t)__builtin_clzll((uint64_t)(bytes) | 1)),                  \
         10000ULL + (uint64_t)(bytes) / 10
 #define NONE      NULL
 #define OWN       HIP_STREAM_PER_THREAD
@@ -64,9 +65,9 @@
     X(hipModuleLaunchCooperativeKernel, P(MODULE, STREAM, void **a),                               \
       P(f, gx, gy, gz, bx, by, bz, m, stream, a), stream, MODULE_KEY)                              \
     X(hipGraphLaunch, P(void *f, STREAM), P(f, stream), stream,                                    \
-      track_key((uintptr_t)f, 0, 1), 1000000ULL)                                                   \
+      estimate_key((uintptr_t)f, 0, 1), 1000000ULL)                                                   \
     X(hipGraphLaunch_spt, P(void *f, STREAM), P(f, stream), OR_OWN(stream),                        \
-      track_key((uintptr_t)f, 0, 1), 1000000ULL)                                                   \
+      estimate_key((uintptr_t)f, 0, 1), 1000000ULL)                                                   \
     /* copies */                                                                                   \
     X(hipMemcpy, P(DSN, int k), P(d, s, n, k), NONE, COPY(1, n))                                   \
     X(hipMemcpy_spt, P(DSN, int k), P(d, s, n, k), OWN, COPY(1, n))                                \
@@ -224,7 +225,7 @@ WORK_CXX(X)
     }
 static void track_enter_only(struct ticket *t)
 {
-    track_enter(t, NULL, track_key(99, 0, 0), 1000000);
+    track_enter(t, NULL, estimate_key(99, 0, 0), 1000000);
 }
 WORK_MANY(X)
 #undef X

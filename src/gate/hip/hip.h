@@ -74,6 +74,4 @@ void track_capture(int change); /* a stream began (1) or ended (-1) to capture *
 void track_callback(bool inside);
 void track_forget(hipStream_t stream); /* it is being destroyed */
 
-uint64_t track_key(uint64_t a, uint64_t b, uint64_t c);
-
 #endif

@@ -60,17 +60,6 @@ static int captures;
 static __thread bool in_callback, in_gate;
 static __thread char thread_mark;
 
-uint64_t track_key(uint64_t a, uint64_t b, uint64_t c)
-{
-    uint64_t h = 0x9e3779b97f4a7c15ULL;
-    const uint64_t v[] = {a, b, c};
-    for (unsigned i = 0; i < 3; i++) {
-        h = (h ^ v[i]) * 0xff51afd7ed558ccdULL;
-        h ^= h >> 32;
-    }
-    return h ? h : 1;
-}
-
 static uint64_t now_ns(void)
 {
     struct timespec t;

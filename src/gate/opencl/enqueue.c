@@ -57,7 +57,7 @@ void command_begin(struct command *c, cl_event **event)
         return;
     uint64_t known = command_known(c->key);
     c->est_ns = (uint64_t)((double)(known ? known : c->est_ns) * c->part);
-    gate_admit(c->q.device, c->est_ns, in_callback() ? ADMIT_NOW : 0, flush_all, NULL);
+    gate_admit(c->q.device, c->est_ns, !in_callback(), flush_all, NULL);
     if (!*event)
         *event = &c->own;
 }
