@@ -58,6 +58,7 @@ struct daemon {
     int restorer_pipe;
     uint64_t restorer_started_ns;
 
+    struct hints *hints;
     uv_loop_t loop;
     bool loop_open;
     uv_timer_t timer;
@@ -418,7 +419,9 @@ static int set_up(struct daemon *d, struct error *err)
         r = open_loop(d, err);
     if (r < 0)
         return r;
-    d->verbs = (struct verbs){.manager = d->manager, .log = &d->log, .apply = turn, .arg = d};
+    d->hints = hints_new(); /* without memory: nobody tells of requests */
+    d->verbs = (struct verbs){
+        .manager = d->manager, .log = &d->log, .apply = turn, .arg = d, .hints = d->hints};
     return server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
 }
 
@@ -446,6 +449,7 @@ static int leave(struct daemon *d)
                    "trying for a second, and the journal in %s keeps what is left: start ceded "
                    "again, or end those programs",
                    failed, d->dir);
+    hints_free(d->hints);
     device_close(d->driver);
     journal_close(d->journal);
     return failed ? 1 : 0;

@@ -37,6 +37,7 @@ static const struct {
     [OP_POLICY] = {"policy", F_NAME | F_PARAMS, 0, "name, params"},
     [OP_SWAP_OUT] = {"swap-out", F_TARGET, F_TARGET, "target"},
     [OP_SWAP_IN] = {"swap-in", F_TARGET, F_TARGET, "target"},
+    [OP_HINTS] = {"hints", 0, 0, "nothing"},
 };
 
 /* One code point of UTF-8 at *s; advances. -1: not UTF-8 (overlong, surrogate, cut, too large). */
@@ -282,7 +283,9 @@ static int parse_object(const json_t *o, struct request *out, struct error *err)
         quote(q, op ? op : "");
         return error_set(
             err, -EINVAL,
-            "op: '%s' is not one of add, set, pause, resume, ps, policy, swap-out, swap-in", q);
+            "op: '%s' is not one of add, set, pause, resume, ps, policy, swap-out, swap-in, "
+            "hints",
+            q);
     }
     out->op = (enum proto_op)k;
 

@@ -13,6 +13,7 @@
  *   policy  {"name":S?, "params":{KEY:X, ...}?}
  *                                                    show, or change; keys as in [policy] of
  *                                                    cede.conf. All of it is done, or nothing
+ *   hints   {}                                       a page to tell of requests: libcede
  * T is a pid, or a job's number written "#12", or its name.
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"text for a person"}
  *   add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}
@@ -20,12 +21,15 @@
  *        "gpus":[{"index":,"label":,"name":,"uuid":,"level":,"level_name":,"caps":[S, ...]}],
  *        "pid":N}; without devices that nobody has used yet
  *   policy: {"policy":S, "policies":[{"name":,"summary":}], "params":{KEY:X, ...}}
+ *   hints: {"hints":N, "pid":N}, and the page's descriptor: common/hints_proto.h of version N; pid
+ *        is the asking process as the daemon sees it
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "pid":, "uid":,
  *   "source":"run|pid|rule",
  *   "state":"running|waiting|paused|starting|swapping-out|swapped|swapping-in", "processes":,
  *   "gpus":[..], "levels":[..] (of each GPU), "level":N|null (the lowest), "level_name":S|null,
  *   "timeslice_us":, "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?,
- *   "swapped_bytes":?, "room":bool? (it said what it takes: is that there?)}
+ *   "swapped_bytes":?, "room":bool? (it said what it takes: is that there?),
+ *   "requests":{..}? (of ps, when its programs tell of them: daemon/hints.h)}
  *
  * Parsing never trusts: length, depth, types, ranges and unknown fields are checked here, and
  * nowhere else. No I/O in this file. */
@@ -46,7 +50,17 @@
 #define PROTO_BYTES_MAX   (1ULL << 50)
 #define PROTO_MESSAGE_MAX 65536 /* bytes; a longer message is refused */
 
-enum proto_op { OP_ADD, OP_SET, OP_PAUSE, OP_RESUME, OP_PS, OP_POLICY, OP_SWAP_OUT, OP_SWAP_IN };
+enum proto_op {
+    OP_ADD,
+    OP_SET,
+    OP_PAUSE,
+    OP_RESUME,
+    OP_PS,
+    OP_POLICY,
+    OP_SWAP_OUT,
+    OP_SWAP_IN,
+    OP_HINTS
+};
 
 struct request {
     enum proto_op op;

@@ -14,6 +14,7 @@ struct caller {
     uid_t uid;
     pid_t pid;
     bool admin;
+    uint64_t connection; /* its number, never used again */
 };
 
 /* What the request is about, as it is now. */

@@ -9,10 +9,12 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "common/share.h"
 #include "daemon/config.h"
 
 #define BACKLOG          128
 #define ACCEPTS_PER_TURN 32
+#define SAMPLE_MS        1000
 
 struct client {
     uv_poll_t poll;
@@ -20,11 +22,15 @@ struct client {
     int fd;
     struct ucred cred; /* of whoever called connect() */
     bool reserved;     /* came as administrator */
+    bool hints;        /* has a page */
+    uint64_t number;
     struct client *prev, *next;
 };
 
 struct server {
-    uv_poll_t poll; /* the listening socket */
+    uv_poll_t poll;     /* the listening socket */
+    uv_timer_t sampler; /* runs while somebody has a page */
+    uint64_t next_number;
     const struct verbs *verbs;
     gid_t admin_gid;
     int fd;
@@ -62,7 +68,10 @@ static void disconnect(struct client *c)
         s->clients = c->next;
     if (c->next)
         c->next->prev = c->prev;
-    s->nclients--;
+    if (!c->hints)
+        s->nclients--;
+    else
+        hints_close(s->verbs->hints, c->number);
     s->closing++;
     uv_close((uv_handle_t *)&c->poll, on_client_closed);
 }
@@ -87,12 +96,14 @@ static bool is_admin(const struct server *s, int fd, const struct ucred *cred)
     return admin;
 }
 
-/* False: the client does not read, or is gone. */
-static bool reply(int fd, const char *text)
+/* False: the client does not read, or is gone. with: goes along; -1: nothing. */
+static bool reply(int fd, const char *text, int with)
 {
     if (!text)
         return false;
     size_t n = strlen(text);
+    if (with >= 0)
+        return send_with_fds(fd, text, n, &with, 1) == 0;
     return send(fd, text, n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR) == (ssize_t)n;
 }
 
@@ -101,7 +112,25 @@ static void refuse(int fd, int code, const char *why)
     struct error err;
     error_set(&err, code, "%s", why);
     _cleanup_free_ char *text = verbs_refusal(code, &err);
-    (void)reply(fd, text);
+    (void)reply(fd, text, -1);
+}
+
+static void on_sample(uv_timer_t *t)
+{
+    struct server *s = t->data;
+    hints_sample(s->verbs->hints, monotonic_ns());
+    if (!hints_count(s->verbs->hints))
+        uv_timer_stop(t);
+}
+
+static void has_page(struct client *c)
+{
+    struct server *s = c->server;
+    c->hints = true;
+    s->nclients--;
+    hints_sample(s->verbs->hints, monotonic_ns());
+    if (!uv_is_active((uv_handle_t *)&s->sampler))
+        uv_timer_start(&s->sampler, on_sample, SAMPLE_MS, SAMPLE_MS);
 }
 
 static void on_request(uv_poll_t *h, int status, int events)
@@ -123,10 +152,15 @@ static void on_request(uv_poll_t *h, int status, int events)
         disconnect(c);
         return;
     }
-    struct caller who = {
-        .uid = c->cred.uid, .pid = c->cred.pid, .admin = is_admin(s, c->fd, &c->cred)};
-    _cleanup_free_ char *text = verbs_answer(s->verbs, &who, s->buf, (size_t)n);
-    if (!reply(c->fd, text))
+    struct caller who = {.uid = c->cred.uid,
+                         .pid = c->cred.pid,
+                         .admin = is_admin(s, c->fd, &c->cred),
+                         .connection = c->number};
+    _cleanup_close_ int fd = -1;
+    _cleanup_free_ char *text = verbs_answer(s->verbs, &who, s->buf, (size_t)n, &fd);
+    if (fd >= 0)
+        has_page(c);
+    if (!reply(c->fd, text, fd))
         disconnect(c);
 }
 
@@ -137,8 +171,8 @@ static const char *no_room(const struct server *s, const struct ucred *cred, boo
         return "too many connections; try again later";
     unsigned others = 0, same = 0;
     for (const struct client *c = s->clients; c && !admin; c = c->next) {
-        others += !c->reserved;
-        same += !c->reserved && c->cred.uid == cred->uid;
+        others += !c->reserved && !c->hints;
+        same += !c->reserved && !c->hints && c->cred.uid == cred->uid;
     }
     if (same >= SERVER_CLIENTS_PER_USER)
         return "you have too many connections already; close some";
@@ -171,6 +205,7 @@ static void admit(struct server *s, int fd)
     }
     c->poll.data = c;
     c->server = s;
+    c->number = ++s->next_number;
     c->fd = fd;
     c->cred = cred;
     c->reserved = admin;
@@ -255,6 +290,8 @@ int server_start(uv_loop_t *loop, const char *path, const struct verbs *verbs, g
     }
     snprintf(s->path, sizeof(s->path), "%s", path);
     s->poll.data = s;
+    uv_timer_init(loop, &s->sampler);
+    s->sampler.data = s;
     s->verbs = verbs;
     s->admin_gid = admin_gid;
     s->fd = fd;
@@ -282,8 +319,9 @@ void server_stop(struct server *s)
     unlink(s->path);
     while (s->clients)
         disconnect(s->clients);
-    s->closing++;
+    s->closing += 2;
     uv_close((uv_handle_t *)&s->poll, on_server_closed);
+    uv_close((uv_handle_t *)&s->sampler, on_server_closed);
     close(s->fd);
     if (s->spare_fd >= 0)
         close(s->spare_fd);

@@ -10,6 +10,8 @@
 
 #include "daemon/verbs.h"
 
+/* Not counted: those that a program keeps for its hints (hints.h), which have limits of their own.
+ */
 #define SERVER_CLIENTS_MAX      256
 #define SERVER_CLIENTS_RESERVED 32 /* of them, for administrators */
 #define SERVER_CLIENTS_PER_USER 64 /* unless administrator */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/hints_proto.h"
 #include "common/procfs.h"
 #include "daemon/rules.h"
 
@@ -310,6 +311,9 @@ static int ps(const struct verbs *v, const struct request *r, json_t **reply, st
     size_t n = 0;
     struct job_view view;
     manager_watch(m);
+    uint64_t now = monotonic_ns();
+    if (v->hints)
+        hints_assign(v->hints, m, now);
     for (uint32_t cursor = 0; n < JOURNAL_JOBS && manager_next_job(m, &cursor, &view);) {
         if (view.number > r->number)
             all[n++] = (struct numbered){view.number, cursor - 1};
@@ -321,6 +325,9 @@ static int ps(const struct verbs *v, const struct request *r, json_t **reply, st
         if (!view_of(m, all[i].slot, &view))
             continue;
         json_t *job = proto_job(&view);
+        json_t *requests = v->hints ? hints_of(v->hints, view.number, now) : NULL;
+        if (requests)
+            json_object_set_new(job, "requests", requests);
         size_t size = json_dumpb(job, NULL, 0, JSON_COMPACT) + 1; /* comma */
         if (used + size > PROTO_MESSAGE_MAX) {
             json_decref(job);
@@ -383,6 +390,18 @@ static int policy(const struct verbs *v, const struct caller *who, const struct 
     return 0;
 }
 
+static int hints(const struct verbs *v, const struct caller *who, json_t **reply, int *fd,
+                 struct error *err)
+{
+    if (!v->hints)
+        return error_set(err, -ENOTSUP, "this daemon does not listen to hints");
+    int e = hints_open(v->hints, who->connection, who->pid, who->uid, who->admin, fd, err);
+    if (e == 0)
+        *reply = json_pack("{s:i, s:b, s:i, s:i}", "v", PROTO_VERSION, "ok", 1, "hints",
+                           HINTS_VERSION, "pid", (int)who->pid);
+    return e;
+}
+
 char *verbs_refusal(int code, const struct error *err)
 {
     json_t *o = proto_error(code, err);
@@ -391,11 +410,13 @@ char *verbs_refusal(int code, const struct error *err)
     return text;
 }
 
-char *verbs_answer(const struct verbs *v, const struct caller *who, const char *text, size_t n)
+char *verbs_answer(const struct verbs *v, const struct caller *who, const char *text, size_t n,
+                   int *fd)
 {
     struct request r;
     struct error err = {""};
     json_t *reply = NULL;
+    *fd = -1;
     int e = proto_parse(text, n, &r, &err);
     if (e == 0) {
         switch (r.op) {
@@ -409,6 +430,9 @@ char *verbs_answer(const struct verbs *v, const struct caller *who, const char *
             break;
         case OP_PS:
             e = ps(v, &r, &reply, &err);
+            break;
+        case OP_HINTS:
+            e = hints(v, who, &reply, fd, &err);
             break;
         case OP_POLICY:
             e = policy(v, who, &r, &reply, &err);

@@ -3,6 +3,7 @@
 #ifndef CEDE_DAEMON_VERBS_H
 #define CEDE_DAEMON_VERBS_H
 
+#include "daemon/hints.h"
 #include "daemon/manager.h"
 #include "daemon/notify.h"
 #include "daemon/rights.h"
@@ -13,10 +14,13 @@ struct verbs {
     /* Applies what is due in the manager now, so that it has happened when the reply is sent. */
     void (*apply)(void *arg);
     void *arg;
+    struct hints *hints; /* NULL: nobody can tell of requests */
 };
 
-/* malloc'd JSON of at most PROTO_MESSAGE_MAX bytes. NULL: no memory. */
-char *verbs_answer(const struct verbs *v, const struct caller *who, const char *text, size_t n);
+/* malloc'd JSON of at most PROTO_MESSAGE_MAX bytes. NULL: no memory. *fd: a descriptor that goes
+ * with it, the caller's; -1: none. */
+char *verbs_answer(const struct verbs *v, const struct caller *who, const char *text, size_t n,
+                   int *fd);
 
 /* A refusal that has nothing to do with a verb. */
 char *verbs_refusal(int code, const struct error *err);

@@ -44,7 +44,8 @@ static int set_up(void **state)
     e->m = fake_manager_new();
     assert_non_null(e->m);
     e->log.level = LOG_EMERG;
-    e->v = (struct verbs){e->m, &e->log, fake_manager_apply, e->m};
+    e->v = (struct verbs){e->m, &e->log, fake_manager_apply, e->m, hints_new()};
+    assert_non_null(e->v.hints);
     assert_int_equal(uv_loop_init(&e->loop), 0);
     if (server_start(&e->loop, e->path, &e->v, CONFIG_NO_GROUP, &e->s, &err) < 0)
         fail_msg("%s", err.text);
@@ -60,6 +61,7 @@ static int tear_down(void **state)
     int left = uv_loop_close(&e->loop);
     int gone = access(e->path, F_OK);
     rmdir(e->dir);
+    hints_free(e->v.hints);
     free(e->m);
     free(e);
     return left == 0 && gone < 0 ? 0 : -1;

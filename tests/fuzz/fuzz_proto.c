@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(!a.has_weight || (a.weight >= WEIGHT_MIN && a.weight <= WEIGHT_MAX));
     require(!a.has_class || (unsigned)a.class < CLASS_COUNT);
     require(!a.name[0] || proto_name_ok(a.name));
-    if (a.op != OP_PS && a.op != OP_POLICY)
+    if (a.op != OP_PS && a.op != OP_POLICY && a.op != OP_HINTS)
         require(a.pid || a.number || a.name[0]);
 
     char *text = proto_format(&a);

@@ -1,0 +1,97 @@
+/* libcede: what a program can tell the GPU scheduler cede about itself: what class and weight its
+ * job is to have, that a request has begun, when it is due, that it has ended. See cede(3).
+ *
+ * Nothing here is needed to be scheduled by cede, and nothing needs cede to be there: without a
+ * daemon, or when it ends, every call does the same and returns the same, and nobody hears of it.
+ * A daemon that appears later is found by the next hint after at most a second.
+ *
+ * All functions may be called from several threads at once, but cede_close() from one only, with
+ * no other call under way. None may be called from a signal handler. A handle of NULL is allowed
+ * everywhere and does nothing. After fork() the child's handles work and begin with empty
+ * statistics. Functions return 0 or a negative errno; errno itself is left alone. */
+#ifndef CEDE_CEDE_H
+#define CEDE_CEDE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cede;
+
+enum cede_class {
+    CEDE_LATENCY, /* somebody waits for it */
+    CEDE_NORMAL,
+    CEDE_BATCH, /* can wait */
+};
+
+#define CEDE_WEIGHT_MIN 1
+#define CEDE_WEIGHT_MAX 10000 /* 100 is usual */
+
+/* Which part of the job is meant: a stream's handle as a number, e.g. (cede_stream)cudaStream. */
+typedef uintptr_t cede_stream;
+#define CEDE_JOB         (~(cede_stream)0) /* all of it */
+#define CEDE_STREAMS_MAX 64                /* that something was said about */
+
+/* Gives a handle and looks for a daemon, for at most 0.1 s. 0 with or without one.
+ * -ENOMEM: *out is NULL then, which every call takes. */
+int cede_connect(struct cede **out);
+
+/* Ends it; open requests are forgotten. */
+void cede_close(struct cede *c);
+
+/* 1: a daemon hears the hints; 0: nobody does. For people to see; nothing depends on it. */
+int cede_connected(struct cede *c);
+
+/* Class and weight (CEDE_WEIGHT_MIN to _MAX) of the job that this process belongs to, as `cede set`
+ * does; a process in no job becomes one. What is said while there is no daemon is told to it when
+ * it comes. Takes a round trip to the daemon, at most 1 s.
+ * -EINVAL: no such class or weight. -EPERM: a user may lower, but not raise. -ETIMEDOUT: the daemon
+ * does not answer. Others: it could not be done. */
+int cede_set_class(struct cede *c, enum cede_class cls);
+int cede_set_weight(struct cede *c, unsigned weight);
+
+/* When requests are due, from their beginning, that do not say so themselves; 0: never. Those of a
+ * stream, or of all that have none of their own (CEDE_JOB). -ENOSPC: too many streams. */
+int cede_set_deadline(struct cede *c, cede_stream stream, uint64_t deadline_us);
+
+/* How long a request may wait and still be in time, and how much it matters beside others of the
+ * job (higher: more). Recorded only: no policy looks at them yet. -ENOSPC: too many streams. */
+int cede_set_laxity(struct cede *c, cede_stream stream, uint64_t laxity_us);
+int cede_set_priority(struct cede *c, cede_stream stream, int priority);
+
+/* One request. The caller's memory, which stays in its place until the request has ended; the
+ * contents are libcede's. */
+struct cede_request {
+    uint64_t opaque[8];
+};
+
+/* A request begins: work for the GPU follows. expected_us: GPU time that it will take, 0: not
+ * known; recorded only. deadline_us: when it is due, from now; 0: as cede_set_deadline() said.
+ * Never waits for the daemon. -EINVAL: r is NULL. */
+int cede_request_begin(struct cede *c, struct cede_request *r, cede_stream stream,
+                       uint64_t expected_us, uint64_t deadline_us);
+
+/* It has ended. -EINVAL: it has not begun, or has ended before. -ESTALE: it began in the process
+ * that this one was forked from. */
+int cede_request_end(struct cede *c, struct cede_request *r);
+
+struct cede_statistics {
+    uint64_t begun, ended;  /* requests */
+    uint64_t with_deadline; /* of those that ended */
+    uint64_t deadlines_met;
+    uint64_t p50_us, p99_us; /* from begin to end; 0: none ended. At most 1/16 or 1 us above it */
+    uint64_t max_us;
+};
+
+/* Since the handle was made. size: sizeof(*out), so that later releases can add to it.
+ * -EINVAL: out is NULL, or size is none that this library knows. */
+int cede_get_statistics(struct cede *c, struct cede_statistics *out, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

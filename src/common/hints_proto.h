@@ -1,0 +1,23 @@
+/* The page by which a program tells the daemon of its requests: the program writes it (libcede,
+ * src/client), the daemon reads it (src/daemon/hints.c) and believes nothing of it that hurts
+ * anyone else. It is handed over with the answer to {"op":"hints"}, which tells HINTS_VERSION: a
+ * program that knows another one writes nothing. */
+#ifndef CEDE_COMMON_HINTS_PROTO_H
+#define CEDE_COMMON_HINTS_PROTO_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define HINTS_VERSION 1
+#define HINTS_PAGE    65536 /* bytes: a page on every architecture */
+
+struct hints_page {
+    _Atomic uint64_t begun, ended; /* requests of this program, ever */
+    _Atomic uint64_t due, met;     /* of those that ended: had a deadline, and kept it */
+    _Atomic uint64_t earliest_ns;  /* deadline of an open request, CLOCK_MONOTONIC; 0: none */
+    /* Of the whole job; recorded, not acted on. */
+    _Atomic uint64_t deadline_us, laxity_us;
+    _Atomic int32_t priority;
+};
+
+#endif
