@@ -1,0 +1,32 @@
+/* A program that tells cede of its requests; see cede(3).
+ *
+ *     cc requests.c $(pkg-config --cflags --libs cede) -o requests
+ *     cede run -c latency -- ./requests        and meanwhile: cede ps --json */
+#include <cede/cede.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(void)
+{
+    struct cede *c;
+    struct cede_statistics s;
+    int r = cede_connect(&c); /* 0 without a daemon too: nothing below changes */
+    if (r < 0) {
+        fprintf(stderr, "cannot begin: %s\n", strerror(-r));
+        return 1;
+    }
+    cede_set_deadline(c, CEDE_JOB, 20000); /* each request is due 20 ms after it began */
+    for (int i = 0; i < 100; i++) {
+        struct cede_request request;
+        cede_request_begin(c, &request, CEDE_JOB, 2000, 0);
+        usleep(2000); /* in place of work on the GPU */
+        cede_request_end(c, &request);
+    }
+    cede_get_statistics(c, &s, sizeof(s));
+    printf("%llu requests, p50 %llu us, p99 %llu us, %llu of %llu in time\n",
+           (unsigned long long)s.ended, (unsigned long long)s.p50_us, (unsigned long long)s.p99_us,
+           (unsigned long long)s.deadlines_met, (unsigned long long)s.with_deadline);
+    cede_close(c);
+    return 0;
+}

@@ -1,0 +1,150 @@
+"""What a program can tell the GPU scheduler cede about itself: libcede for Python, by ctypes.
+
+    import cede
+    client = cede.Client(deadline_us=20000)
+    with client.request(expected_us=3000):
+        serve()
+    print(client.statistics())
+
+Without the library, and without a daemon, all of it does nothing and raises nothing. Errors that the
+caller can do something about are OSError (PermissionError: a user may lower, not raise) and
+ValueError. Clients may be used from several threads. cede(3) has the meaning of every call.
+"""
+import ctypes
+import os
+
+LATENCY, NORMAL, BATCH = 0, 1, 2
+JOB = ctypes.c_size_t(-1).value  # all streams; else a stream's handle, as torch's stream.cuda_stream
+
+
+class _Request(ctypes.Structure):
+    _fields_ = [("opaque", ctypes.c_uint64 * 8)]
+
+
+class Statistics(ctypes.Structure):
+    """Requests since the client was made; times in microseconds."""
+    _fields_ = [(name, ctypes.c_uint64) for name in (
+        "begun", "ended", "with_deadline", "deadlines_met", "p50_us", "p99_us", "max_us")]
+
+    def __repr__(self):
+        return "Statistics(" + ", ".join(f"{n}={getattr(self, n)}" for n, _ in self._fields_) + ")"
+
+
+def _load():
+    # CEDE_LIBRARY: where it is, if the linker does not know.
+    try:
+        lib = ctypes.CDLL(os.environ.get("CEDE_LIBRARY") or "libcede.so.0")
+    except OSError:
+        return None
+    p, u64, stream, i = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int
+    request = ctypes.POINTER(_Request)
+    for name, args in (
+            ("connect", [ctypes.POINTER(p)]), ("connected", [p]), ("set_class", [p, i]),
+            ("set_weight", [p, ctypes.c_uint]), ("set_deadline", [p, stream, u64]),
+            ("set_laxity", [p, stream, u64]), ("set_priority", [p, stream, i]),
+            ("request_begin", [p, request, stream, u64, u64]), ("request_end", [p, request]),
+            ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
+        f = getattr(lib, "cede_" + name)
+        f.argtypes, f.restype = args, i
+    lib.cede_close.argtypes, lib.cede_close.restype = [p], None
+    return lib
+
+
+_lib = _load()
+
+
+def available():
+    """Whether the library is there."""
+    return _lib is not None
+
+
+def _check(result):
+    if result == -22:
+        raise ValueError(os.strerror(-result))
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+
+
+class Request:
+    """One request, as a context manager. Ends with its block, however that ends."""
+
+    def __init__(self, client, stream, expected_us, deadline_us):
+        self._client, self._args = client, (stream, expected_us, deadline_us)
+        self._raw = _Request()
+
+    def __enter__(self):
+        if _lib and self._client._c:
+            _lib.cede_request_begin(self._client._c, ctypes.byref(self._raw), *self._args)
+        return self
+
+    def __exit__(self, *_):
+        if _lib and self._client._c:
+            _lib.cede_request_end(self._client._c, ctypes.byref(self._raw))
+        return False
+
+
+class Client:
+    """A handle: class and weight of this job, and its requests."""
+
+    def __init__(self, cls=None, weight=None, deadline_us=0):
+        self._c = ctypes.c_void_p()
+        if _lib:
+            _check(_lib.cede_connect(ctypes.byref(self._c)))
+        if cls is not None:
+            self.set_class(cls)
+        if weight is not None:
+            self.set_weight(weight)
+        if deadline_us:
+            self.set_deadline(deadline_us)
+
+    def _call(self, name, *args):
+        if _lib and self._c:
+            _check(getattr(_lib, "cede_" + name)(self._c, *args))
+
+    def set_class(self, cls):
+        """LATENCY, NORMAL or BATCH, for the whole job."""
+        self._call("set_class", cls)
+
+    def set_weight(self, weight):
+        """1 to 10000, for the whole job; 100 is usual."""
+        self._call("set_weight", weight)
+
+    def set_deadline(self, deadline_us, stream=JOB):
+        """When requests are due that do not say so themselves; 0: never."""
+        self._call("set_deadline", stream, deadline_us)
+
+    def set_laxity(self, laxity_us, stream=JOB):
+        """How long a request may wait and still be in time; recorded only."""
+        self._call("set_laxity", stream, laxity_us)
+
+    def set_priority(self, priority, stream=JOB):
+        """Higher matters more; recorded only."""
+        self._call("set_priority", stream, priority)
+
+    def request(self, expected_us=0, deadline_us=0, stream=JOB):
+        """`with client.request(...):` around the work of one request."""
+        return Request(self, stream, expected_us, deadline_us)
+
+    def connected(self):
+        """Whether a daemon hears the hints."""
+        return bool(_lib and self._c and _lib.cede_connected(self._c))
+
+    def statistics(self):
+        """Zeros without the library."""
+        s = Statistics()
+        if _lib and self._c:
+            _check(_lib.cede_get_statistics(self._c, ctypes.byref(s), ctypes.sizeof(s)))
+        return s
+
+    def close(self):
+        """Ends it; later calls do nothing."""
+        c, self._c = self._c, None
+        if _lib and c:
+            _lib.cede_close(c)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+        return False

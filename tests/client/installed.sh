@@ -1,0 +1,28 @@
+#!/bin/sh
+# What is installed is enough to build and run examples/requests.c, shared and static; only names of
+# ours are exported. Skips (77) without a compiler or pkg-config.
+#
+# usage: installed.sh BUILD_DIR SOURCE_DIR
+set -eu
+command -v pkg-config >/dev/null && command -v cc >/dev/null || exit 77
+d=$(mktemp -d)
+trap 'rm -rf "$d"' EXIT
+DESTDIR=$d/root meson install -C "$1" --no-rebuild --quiet --tags runtime,devel >/dev/null
+pc=$(find "$d/root" -name cede.pc)
+[ -n "$pc" ] && [ -n "$(find "$d/root" -name cede.h -path '*/include/cede/*')" ]
+export PKG_CONFIG_LIBDIR="${pc%/*}" PKG_CONFIG_SYSROOT_DIR="$d/root" CEDE_DIR="$d"
+lib=$(dirname "${pc%/*}")
+# shellcheck disable=SC2046
+cc -Wall -Werror "$2/examples/requests.c" $(pkg-config --cflags --libs cede) -o "$d/shared"
+# shellcheck disable=SC2046
+cc -Wall -Werror "$2/examples/requests.c" $(pkg-config --cflags cede) "$lib/libcede.a" -pthread -o "$d/static"
+LD_LIBRARY_PATH=$lib "$d/shared" | grep -q '^100 requests'
+"$d/static" | grep -q '^100 requests'
+readelf -d "$d/shared" | grep -q 'libcede\.so\.0'
+none() { # standard input has no line; `!` would not end the script
+    if grep .; then exit 1; fi
+}
+readelf -d "$d/static" | { grep libcede || true; } | none
+readelf -d "$lib/libcede.so.0" | grep NEEDED | { grep -v 'libc\.so' || true; } | none
+nm -D --defined-only "$lib/libcede.so.0" | { grep -v ' cede_.*@@CEDE_0\.1$\| CEDE_0\.1$' || true; } | none
+nm -g --defined-only "$lib/libcede.a" | grep ' [TDBR] ' | { grep -v ' cede_' || true; } | none
