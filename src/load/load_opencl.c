@@ -22,9 +22,12 @@
 
 /* Small groups, many of them, for cutting; few items in all, so that a kernel of 10 us on two CPUs
  * is some iterations long (0.6 us each). */
-#define LOCAL_SIZE     8U
-#define GROUPS_MIN     128U
-#define GROUPS_PER_CU  32U
+#define LOCAL_SIZE    8U
+#define GROUPS_MIN    128U
+#define GROUPS_PER_CU 32U
+/* Longer kernels have more of them, as programs' kernels do, not longer ones. */
+#define GROUP_US       50.0
+#define FOLD_MAX       32.0
 #define WARM_UP        3    /* the first launches compile */
 #define WARM_UP_STEPS  1000 /* iterations of each */
 #define NAME_BYTES     256
@@ -63,6 +66,7 @@ struct opencl {
     cl_kernel_handle kernel;
     cl_buffer state; /* a word a work item */
     uint32_t groups, iterations, iterations_set;
+    uint32_t fold;  /* times the groups of a short kernel; the iterations are a short kernel's */
     uint64_t steps; /* of the generator that the state must have made */
 
     cl_buffer copy;
@@ -212,6 +216,7 @@ static int launch(struct opencl *g, uint32_t iterations, cl_event_handle *e, str
 {
     const size_t local = LOCAL_SIZE, global = (size_t)g->groups * LOCAL_SIZE;
     int r = 0;
+    iterations = iterations > g->fold ? iterations / g->fold : 1;
     if (g->iterations_set != iterations)
         r = check(g->cl.kernel_arg(g->kernel, 1, sizeof(iterations), &iterations),
                   "set a kernel's argument", err);
@@ -311,7 +316,7 @@ static int timed(void *arg, uint32_t iterations, double *us, struct error *err)
     return r;
 }
 
-static int set_up_kernel(struct opencl *g, struct error *err)
+static int set_up_kernel(struct opencl *g, double kernel_us, struct error *err)
 {
     const char *text = source;
     cl_code code = 0;
@@ -344,6 +349,8 @@ static int set_up_kernel(struct opencl *g, struct error *err)
     if (r)
         return r;
     g->groups = (uint32_t)clamp_u64((uint64_t)units * GROUPS_PER_CU, GROUPS_MIN, 1 << 20);
+    g->fold = (uint32_t)fmin(FOLD_MAX, fmax(1, kernel_us * units / g->groups / GROUP_US));
+    g->groups *= g->fold;
 
     uint32_t threads = g->groups * LOCAL_SIZE;
     size_t bytes = threads * sizeof(uint32_t);
@@ -428,7 +435,7 @@ static int set_up(struct opencl *g, const struct load_options *o, struct error *
         r = check(code, "create a context", err);
     }
     if (!r)
-        r = set_up_kernel(g, err);
+        r = set_up_kernel(g, o->kernel_us, err);
     if (!r && o->copy_bytes)
         r = set_up_copies(g, o->copy_bytes, err);
 
