@@ -5,8 +5,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include <math.h>
-
 #define SUB_BITS 3U
 #define SUB      (1U << SUB_BITS)
 #define WAYS     8U /* places that a key may be in */
@@ -45,8 +43,9 @@ uint64_t estimate_get(const struct estimate *e, double q, uint64_t unknown_ns)
         return unknown_ns;
     if (!(q > 0 && q < 1))
         q = 0.99;
-    double rank = ceil(q * (e->n + 1.0));
-    uint32_t sum = 0, last = 0;
+    double exact = q * (e->n + 1.0);
+    uint32_t rank = (uint32_t)exact, sum = 0, last = 0; /* no ceil(): libcede does without libm */
+    rank += rank < exact;
     for (uint32_t i = 0; i < EST_BUCKETS && sum < rank; i++) {
         sum += e->count[i];
         last = e->count[i] ? i : last;

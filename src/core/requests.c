@@ -1,28 +1,9 @@
 /* See requests.h. Each device's queue is a list in the order of its policy; laxity's and K-EDF's
  * exceptions from that order are made when one is taken. */
-#include "core/requests.h"
+#include "core/requests_impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
-
-struct node {
-    struct request q;
-    uint32_t next;
-};
-
-struct device {
-    uint32_t first;
-    bool running;
-    uint64_t end_ns;    /* of the running one, by its estimate */
-    uint64_t queued_ns; /* sum of the estimates of those waiting */
-};
-
-struct requests {
-    struct requests_params p;
-    struct device *devices;
-    struct node *nodes;
-    uint32_t unused; /* first of the free nodes */
-};
 
 void requests_params_default(struct requests_params *p)
 {
@@ -46,16 +27,6 @@ const char *request_answer_text(enum request_answer a)
         [REQ_HARMS_OTHERS] = "refused: a request that was let in before would be late",
     };
     return (unsigned)a < sizeof(texts) / sizeof(texts[0]) ? texts[a] : "unknown";
-}
-
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
-static uint64_t minus(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : 0;
 }
 
 /* When it has to start at the latest: laxity is what remains until then. */
@@ -132,6 +103,40 @@ static uint32_t place(const struct requests *r, const struct request *q, uint64_
     return least;
 }
 
+void requests_plan(struct plan *p, uint64_t t_ns)
+{
+    *p = (struct plan){.t_ns = t_ns, .end_ns = t_ns, .due_ns = CORE_NEVER, .slack_ns = CORE_NEVER};
+}
+
+uint64_t requests_plan_slack(const struct plan *p)
+{
+    if (p->due_ns == CORE_NEVER)
+        return p->slack_ns;
+    uint64_t slack = minus(p->due_ns, p->end_ns);
+    return slack < p->slack_ns ? slack : p->slack_ns;
+}
+
+bool requests_plan_step(struct plan *p, const struct request *q)
+{
+    uint64_t longer = plus(p->end_ns, q->each_ns);
+    if (p->n && p->n < p->max && q->group == p->group && longer <= p->due_ns) {
+        p->n++;
+        p->end_ns = longer;
+    } else {
+        p->slack_ns = requests_plan_slack(p);
+        p->t_ns = p->end_ns;
+        p->end_ns = plus(p->t_ns, q->run_ns);
+        p->due_ns = CORE_NEVER;
+        p->group = q->group;
+        p->n = 1;
+        p->max = q->batch_max;
+    }
+    bool met = p->end_ns <= q->deadline_ns;
+    if (met && q->deadline_ns < p->due_ns)
+        p->due_ns = q->deadline_ns;
+    return met;
+}
+
 /* By the estimates, and if nobody is let in later: REQ_QUEUED, or what would be late. Once let in,
  * a request can only become earlier by this: a later one that would make it late is refused, and
  * one that another device takes is gone from before it. */
@@ -140,27 +145,28 @@ static enum request_answer fits(const struct requests *r, uint32_t device, const
 {
     const struct device *d = &r->devices[device];
     uint64_t t = d->running && d->end_ns > now_ns ? d->end_ns : now_ns;
+    struct plan without, with;
     bool in = false;
+    requests_plan(&without, t);
+    requests_plan(&with, t);
     for (uint32_t i = d->first; i != CORE_NONE; i = r->nodes[i].next) {
         const struct request *w = &r->nodes[i].q;
         if (!in && before(r->p.policy, q, w)) {
             in = true;
-            t = plus(t, q->run_ns);
-            if (t > q->deadline_ns)
+            if (!requests_plan_step(&with, q))
                 return REQ_BACKLOG;
         }
-        bool met = plus(t, w->run_ns) - (in ? q->run_ns : 0) <= w->deadline_ns;
-        t = plus(t, w->run_ns);
-        if (in && met && t > w->deadline_ns)
+        bool met = requests_plan_step(&without, w);
+        if (!requests_plan_step(&with, w) && met)
             return REQ_HARMS_OTHERS;
     }
-    return !in && plus(t, q->run_ns) > q->deadline_ns ? REQ_BACKLOG : REQ_QUEUED;
+    return !in && !requests_plan_step(&with, q) ? REQ_BACKLOG : REQ_QUEUED;
 }
 
 static enum request_answer check(const struct requests *r, const struct request *q, uint64_t now_ns,
                                  uint32_t *device)
 {
-    if ((unsigned)q->class >= CLASS_COUNT || q->run_ns > UINT64_MAX / 4 ||
+    if ((unsigned)q->class >= CLASS_COUNT || q->run_ns > UINT64_MAX / 4 || q->each_ns > q->run_ns ||
         (q->preferred != CORE_NONE && q->preferred >= r->p.devices))
         return REQ_INVALID;
     if (r->unused == CORE_NONE)
@@ -202,8 +208,7 @@ struct request_verdict requests_submit(struct requests *r, const struct request 
     return v;
 }
 
-/* The link to the one that runs next of a queue that is not empty. */
-static uint32_t *choose(struct requests *r, struct device *d, uint64_t now_ns)
+uint32_t *requests_choose(struct requests *r, struct device *d, uint64_t now_ns)
 {
     uint32_t *best = &d->first, seen = 0;
     if (r->p.policy == REQ_EDF) {
@@ -226,7 +231,7 @@ static uint32_t *choose(struct requests *r, struct device *d, uint64_t now_ns)
     return best;
 }
 
-static struct request take(struct requests *r, struct device *d, uint32_t *at)
+struct request requests_take(struct requests *r, struct device *d, uint32_t *at)
 {
     uint32_t n = *at;
     struct node *node = &r->nodes[n];
@@ -237,21 +242,28 @@ static struct request take(struct requests *r, struct device *d, uint32_t *at)
     return node->q;
 }
 
-int requests_next(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out)
+struct device *requests_source(struct requests *r, struct device *d)
 {
-    if (device >= r->p.devices)
-        return -EINVAL;
-    struct device *d = &r->devices[device], *from = d;
-    if (d->running)
-        return -EBUSY;
+    struct device *from = d;
     for (uint32_t i = 0; d->first == CORE_NONE && i < r->p.devices; i++) {
         struct device *o = &r->devices[i];
         if (o->first != CORE_NONE && (from == d || o->queued_ns > from->queued_ns))
             from = o;
     }
-    if (from->first == CORE_NONE)
+    return from->first == CORE_NONE ? NULL : from;
+}
+
+int requests_next(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out)
+{
+    if (device >= r->p.devices)
+        return -EINVAL;
+    struct device *d = &r->devices[device], *from;
+    if (d->running)
+        return -EBUSY;
+    from = requests_source(r, d);
+    if (!from)
         return -EAGAIN;
-    *out = take(r, from, choose(r, from, now_ns));
+    *out = requests_take(r, from, requests_choose(r, from, now_ns));
     d->running = true;
     d->end_ns = plus(now_ns, out->run_ns);
     return 0;
@@ -273,7 +285,7 @@ int requests_cancel(struct requests *r, uint64_t id)
         struct device *d = &r->devices[i];
         for (uint32_t *at = &d->first; *at != CORE_NONE; at = &r->nodes[*at].next) {
             if (r->nodes[*at].q.id == id) {
-                take(r, d, at);
+                requests_take(r, d, at);
                 return 0;
             }
         }

@@ -43,6 +43,11 @@ struct request {
     uint64_t after_ns;    /* more work of the same client, due at the same deadline */
     enum job_class class;
     uint32_t preferred; /* device; CORE_NONE: any */
+    /* Those of one group may run together, up to batch_max; 0: never. n of them run for
+     * run_ns + (n - 1) each_ns, with each_ns <= run_ns. */
+    uint32_t batch_max;
+    uint64_t group, each_ns;
+    uint64_t wait_ns; /* so long it may be held on a free device for others to join it */
 };
 
 enum request_answer {
@@ -73,6 +78,14 @@ struct request_verdict requests_submit(struct requests *r, const struct request 
                                        uint64_t now_ns);
 /* What a free device is to run now. 0, -EAGAIN (nothing waits), -EBUSY (it runs one), -EINVAL. */
 int requests_next(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out);
+/* The same in batches: out, n: room, and how many. Which one is first is the policy's choice, the
+ * rest is the batcher's (batcher.h); where that would make another late that is met otherwise, a
+ * smaller one is taken. Requests are held on a free device only while nothing else can run
+ * harmlessly, and until urgent_ns before somebody would be late by it. -EAGAIN: *wake_ns is when to
+ * ask again if nothing arrives, CORE_NEVER: nothing waits. -EINVAL: no room too. */
+#define REQUESTS_BATCH_MAX 128U
+int requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out,
+                        uint32_t *n, uint64_t *wake_ns);
 /* The device is free again. 0, -ENOENT (it ran nothing) or -EINVAL. */
 int requests_done(struct requests *r, uint32_t device);
 /* A waiting request is forgotten. 0 or -ENOENT. */
