@@ -13,6 +13,8 @@ struct job {
     bool used, paused;
     enum job_class class;
     uint32_t weight, budget_us;
+    uint64_t deadline_ns, left_ns;
+    bool may_rise, attends;
 };
 
 struct group {
@@ -33,7 +35,8 @@ struct core {
 };
 
 static const char *const class_names[CLASS_COUNT] = {"latency", "normal", "batch"};
-static const struct policy *const policies[] = {&policy_priority, &policy_shares, &policy_static};
+static const struct policy *const policies[] = {&policy_laxity, &policy_edf, &policy_priority,
+                                                &policy_shares, &policy_static};
 #define POLICY_COUNT (sizeof(policies) / sizeof(policies[0]))
 
 const char *job_class_name(enum job_class c)
@@ -64,7 +67,7 @@ int core_new(const struct core_limits *limits, const struct core_params *params,
         return -ENOMEM;
     c->limits = *limits;
     c->params = *params;
-    c->policy = &policy_priority;
+    c->policy = &policy_laxity;
     size_t members = (size_t)limits->devices * limits->jobs;
     c->jobs = calloc(limits->jobs, sizeof(*c->jobs));
     c->groups = calloc(limits->groups, sizeof(*c->groups));
@@ -83,7 +86,8 @@ int core_new(const struct core_limits *limits, const struct core_params *params,
     for (uint32_t i = 0; i < limits->devices; i++) {
         struct policy_device *dev = &c->devices[i];
         dev->members = pool + (size_t)i * limits->jobs;
-        dev->first = dev->last = dev->holder = CORE_NONE;
+        dev->first = dev->last = dev->holder = dev->hurried = CORE_NONE;
+        dev->upper_seen = -1;
         dev->idle_since_ns = CORE_NEVER;
     }
     for (uint32_t i = 0; i < limits->groups; i++)
@@ -160,9 +164,14 @@ static void member_link(struct core *c, uint32_t device, uint32_t job)
     *m = (struct member){
         .job = job,
         .class = j->class,
+        .own_class = j->class,
         .weight = j->weight,
         .budget_us = j->budget_us,
         .paused = j->paused,
+        .deadline_ns = j->deadline_ns,
+        .left_ns = j->left_ns,
+        .may_rise = j->may_rise,
+        .attends = j->attends,
         .runnable = !j->paused,
         .turn_group = CORE_NONE,
         .last_group = CORE_NONE,
@@ -193,6 +202,8 @@ static void member_unlink(struct core *c, uint32_t device, uint32_t job)
         dev->members[m->next].prev = m->prev;
     if (dev->holder == job)
         dev->holder = CORE_NONE;
+    if (dev->hurried == job)
+        dev->hurried = CORE_NONE;
     m->used = false;
     dev->count--;
 }
@@ -247,7 +258,7 @@ static void job_spread(struct core *c, uint32_t job)
         struct member *m = &c->devices[d].members[job];
         if (!m->used)
             continue;
-        m->class = j->class;
+        m->class = m->own_class = j->class;
         m->weight = j->weight;
         m->budget_us = j->budget_us;
         m->paused = j->paused;
@@ -257,25 +268,66 @@ static void job_spread(struct core *c, uint32_t job)
     }
 }
 
+#define LEAD_NS 5000000000U /* of turns had in a hurry: more is forgotten */
+
+/* A job that comes back gets no credit for the time it wanted nothing, and no debt for probes. A
+ * gated device is never probed, nor is a job that attends: there it is no debt, but what it had. */
+static void comes_back(const struct policy_device *dev, struct member *m)
+{
+    uint64_t most = dev->vtime_floor + (uint64_t)LEAD_NS * WEIGHT_DEFAULT / m->weight;
+    bool probed = !dev->gated && !m->attends;
+    m->idle = false;
+    if (probed || m->vtime < dev->vtime_floor)
+        m->vtime = dev->vtime_floor;
+    else if (m->attends && m->vtime > most)
+        m->vtime = most;
+}
+
+static void deadline(struct core *c, const struct core_event *ev)
+{
+    struct job *j = &c->jobs[ev->job];
+    bool begins = ev->deadline_ns != CORE_NEVER && ev->deadline_ns != j->deadline_ns;
+    j->deadline_ns = ev->deadline_ns;
+    j->left_ns = ev->left_ns;
+    j->may_rise = ev->may_rise;
+    j->attends = ev->on;
+    for (uint32_t d = 0; d < c->limits.devices; d++) {
+        struct member *m = &c->devices[d].members[ev->job];
+        if (!m->used)
+            continue;
+        m->deadline_ns = j->deadline_ns;
+        m->left_ns = j->left_ns;
+        m->may_rise = j->may_rise;
+        m->attends = j->attends;
+        if (m->attends && j->deadline_ns == CORE_NEVER)
+            m->idle |= !c->devices[d].gated;           /* it is seen if it goes on */
+        if (begins && m->idle && !c->devices[d].gated) /* there it says so itself */
+            comes_back(&c->devices[d], m);
+    }
+}
+
 static void demand(struct core *c, const struct core_event *ev)
 {
     struct policy_device *dev = &c->devices[ev->device];
     struct member *m = &dev->members[ev->job];
     if (!m->used)
         return;
-    /* A job that comes back gets no credit for the time it wanted nothing, and no debt for probes.
-     */
-    if (m->idle && ev->on && (!dev->gated || m->vtime < dev->vtime_floor))
-        m->vtime = dev->vtime_floor; /* a gated device is never probed: there it is no debt */
+    if (m->idle && ev->on)
+        comes_back(dev, m);
     m->idle = !ev->on;
 }
 
 /* Half a second's memory: 50 requests at 100/s, and quick enough to follow a rush hour. */
 #define SEEN_S 0.5
 
+/* What latency jobs take while a job with a deadline works: some periods of such a job. */
+#define UPPER_S 2.0
+
 static void activity(struct policy_device *dev, const struct core_event *ev)
 {
     double window = (double)ev->window_ns * 1e-9, keep = window < SEEN_S ? 1 - window / SEEN_S : 0;
+    double share = (double)ev->busy_ns / (double)ev->window_ns, w = window / UPPER_S;
+    dev->upper_seen = dev->upper_seen < 0 ? share : dev->upper_seen + (share - dev->upper_seen) * w;
     dev->seen_s = dev->seen_s * keep + window;
     dev->seen_returns = dev->seen_returns * keep + ev->returns;
     dev->seen_busy_s = dev->seen_busy_s * keep + (double)ev->busy_ns * 1e-9;
@@ -314,8 +366,11 @@ int core_event(struct core *c, const struct core_event *ev)
 
     switch (ev->type) {
     case EV_JOB_ADD:
-        *j = (struct job){
-            .used = true, .class = ev->class, .weight = ev->weight, .budget_us = ev->budget_us};
+        *j = (struct job){.used = true,
+                          .class = ev->class,
+                          .weight = ev->weight,
+                          .budget_us = ev->budget_us,
+                          .deadline_ns = CORE_NEVER};
         return 0;
     case EV_JOB_CHANGE:
         j->class = ev->class;
@@ -333,6 +388,9 @@ int core_event(struct core *c, const struct core_event *ev)
     case EV_JOB_PAUSE:
         j->paused = ev->on;
         job_spread(c, ev->job);
+        return 0;
+    case EV_DEADLINE:
+        deadline(c, ev);
         return 0;
     case EV_GROUP_ADD:
         return group_add(c, ev);
@@ -375,8 +433,9 @@ int core_decide(struct core *c, uint32_t device, uint64_t now_ns, struct core_pl
     dev->wake_ns = CORE_NEVER;
     for_each_member (dev, m)
         m->one_by_one = false;
+    policy_hurry(&c->params, dev, c->policy->deadlines, now_ns);
     if (dev->gated && c->policy != &policy_static)
-        policy_gated(&c->params, dev, c->policy == &policy_priority, now_ns);
+        policy_gated(&c->params, dev, c->policy->strict, now_ns);
     else
         c->policy->decide(&c->params, dev, now_ns);
 
@@ -408,14 +467,16 @@ bool core_wants_activity(const struct core *c, uint32_t device)
 {
     if (device >= c->limits.devices)
         return false;
-    bool budget = false, lower = false;
+    bool upper = false, budget = false, lower = false, deadline = false;
     if (c->devices[device].gated)
         return false; /* the budget is what may be queued there */
     for_each_member (&c->devices[device], m) {
-        budget |= m->class == CLASS_LATENCY && m->budget_us && !m->paused;
-        lower |= m->class != CLASS_LATENCY && !m->paused;
+        upper |= m->own_class == CLASS_LATENCY && !m->paused;
+        budget |= m->own_class == CLASS_LATENCY && m->budget_us && !m->paused;
+        lower |= m->own_class != CLASS_LATENCY && !m->paused;
+        deadline |= m->attends || m->deadline_ns != CORE_NEVER;
     }
-    return budget && lower;
+    return lower && (budget || (upper && deadline));
 }
 
 bool core_member_state(const struct core *c, uint32_t job, uint32_t device, bool *runnable,

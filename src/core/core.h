@@ -51,6 +51,9 @@ struct core_params {
     double switch_loss; /* share of a batch job's time that may go into switching while a budget
                            allows longer slices, 0.001..0.5 */
     double floor;       /* share kept for lower classes when upper ones saturate, 0..0.5 */
+    uint32_t urgent_us; /* laxity below which a job goes before the others of its class */
+    uint32_t edf_k;     /* of so many earliest deadlines the first that can still be met */
+    double deadline_share; /* of the time that others may be held up for deadlines, 0..0.95 */
 };
 void core_params_default(struct core_params *p);
 
@@ -61,7 +64,7 @@ struct core_param {
     bool real; /* a double; else a uint32_t */
     const char *allowed;
 };
-#define CORE_PARAMS 12
+#define CORE_PARAMS 15
 const struct core_param *core_param_at(unsigned i);         /* NULL: past the last */
 const struct core_param *core_param_find(const char *name); /* NULL: none */
 double core_param_get(const struct core_params *p, const struct core_param *f);
@@ -80,6 +83,7 @@ enum core_event_type {
     EV_DEMAND,       /* job, device, on: whether the job was seen working there lately */
     EV_DEVICE,       /* device, on: its programs hold their own submissions (policy/gated.c) */
     EV_ACTIVITY, /* device, window_ns, returns, busy_ns: what was seen since the last of these */
+    EV_DEADLINE, /* job, deadline_ns, left_ns, may_rise, on: see there */
 };
 
 #define BUDGET_MAX_US 1000000U /* of added latency */
@@ -95,6 +99,15 @@ struct core_event {
     uint32_t returns;   /* how often a lower job got the GPU back while a latency job was there */
     uint64_t busy_ns;   /* for how long latency jobs had it */
     uint64_t window_ns; /* during so long; at most 1 s */
+
+    /* When what the job does now is due, and how much GPU time that still needs. CORE_NEVER:
+     * nothing is due. A new deadline says that the job works, and its end that it does not.
+     * may_rise: above latency jobs if it has to be. on: deadlines will come, so that a job that
+     * does nothing is not suspended but watched: this is the one case in which two jobs below a
+     * latency job may be runnable at once.
+     */
+    uint64_t deadline_ns, left_ns;
+    bool may_rise;
 };
 
 /* What one group shall have. */
@@ -115,8 +128,7 @@ struct core_plan {
 
 struct core;
 
-/* 0, -ENOMEM or -EINVAL (limits of zero, parameters out of range). Policy is "priority" at first.
- */
+/* 0, -ENOMEM or -EINVAL (limits of zero, parameters out of range). Policy is "laxity" at first. */
 int core_new(const struct core_limits *limits, const struct core_params *params, struct core **out);
 void core_free(struct core *c);
 
@@ -135,8 +147,8 @@ int core_event(struct core *c, const struct core_event *ev);
 /* The plan for one device at this moment. Points into the core: valid until the next call. */
 int core_decide(struct core *c, uint32_t device, uint64_t now_ns, struct core_plan *plan);
 
-/* Whether EV_ACTIVITY would change anything on this device: a latency job with a budget is there
- * beside lower ones. */
+/* Whether EV_ACTIVITY would change anything on this device: beside lower jobs there is a latency
+ * job and a budget or a deadline. */
 bool core_wants_activity(const struct core *c, uint32_t device);
 
 /* What is decided for a job on a device: for showing. false if it has no groups there. */

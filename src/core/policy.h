@@ -10,12 +10,21 @@
 struct member {
     uint32_t job;
     uint32_t ngroups;
-    uint32_t ncompute; /* of them run kernels, and compete with each other */
-    enum job_class class;
+    uint32_t ncompute;        /* of them run kernels, and compete with each other */
+    enum job_class class;     /* now: see policy/hurry.c */
+    enum job_class own_class; /* as its job has it */
     uint32_t weight;
     uint32_t budget_us;
     bool paused;
     bool idle; /* not seen working lately */
+
+    /* of a request that is open; CORE_NEVER: none */
+    uint64_t deadline_ns, left_ns;
+    bool may_rise, attends; /* see EV_DEADLINE */
+    bool in_hurry;
+    bool watched; /* does nothing that is known of, but may begin to at any time: not suspended, so
+                     that it is seen */
+    uint64_t hurried_for, risen_for; /* deadlines; 0: none */
 
     /* decision */
     bool runnable;
@@ -41,6 +50,15 @@ struct policy_device {
     /* rotation: who has the turn, and since when; CORE_NONE: nobody */
     uint32_t holder;
     uint64_t turn_start_ns;
+
+    /* deadlines (policy/hurry.c): whom others wait for, CORE_NONE: nobody; as a latency job? */
+    uint32_t hurried;
+    bool risen, holds_up;
+    bool hurry_over; /* they have waited enough for now */
+    double hurry_debt;
+    uint64_t hurry_seen_ns;
+    double upper, upper_seen; /* share of time that latency jobs take; seen < 0: nobody told */
+
     uint64_t idle_since_ns; /* the holder, on a gated device; CORE_NEVER: it is not */
     uint64_t vtime_floor;   /* vtime a newcomer starts with */
     uint64_t class_vtime[CLASS_COUNT];
@@ -53,18 +71,27 @@ struct policy_device {
     uint64_t wake_ns; /* out */
 };
 
+enum deadline_use { DEADLINES_IGNORED, DEADLINES_LAXITY, DEADLINES_FIRST };
+
 struct policy {
     const char *name;
     const char *summary;
+    enum deadline_use deadlines;
+    bool strict; /* classes count, and jobs take turns */
     /* Fills runnable, timeslice_us of every member that is not paused, and dev->wake_ns. */
     void (*decide)(const struct core_params *p, struct policy_device *dev, uint64_t now_ns);
 };
 
-extern const struct policy policy_priority, policy_shares, policy_static;
+extern const struct policy policy_laxity, policy_edf, policy_priority, policy_shares, policy_static;
 
 #define for_each_member(dev, m)                                                                    \
     for (struct member *m = (dev)->first == CORE_NONE ? NULL : &(dev)->members[(dev)->first]; m;   \
          m = m->next == CORE_NONE ? NULL : &(dev)->members[m->next])
+
+/* See policy/hurry.c. Before deciding: sets class and in_hurry of every member, hurried and risen
+ * of the device, and wakes in time. */
+void policy_hurry(const struct core_params *p, struct policy_device *dev, enum deadline_use use,
+                  uint64_t now_ns);
 
 /* See policy/gated.c. strict: classes count, as in "priority". */
 void policy_gated(const struct core_params *p, struct policy_device *dev, bool strict,

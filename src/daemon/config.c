@@ -231,7 +231,7 @@ static const struct {
                                         "timeslice_alone_us", "timeslice_share_us",
                                         "timeslice_max_us", "timeslice_floor_us", "rotation_us",
                                         "probe_us", "switch_us", "switch_loss", "copies_apart",
-                                        NULL},
+                                        "urgent_us", "edf_k", "deadline_share", NULL},
                   policy_key},
     [S_RULE] = {(const char *const[]){"uid", "exe", "cgroup", "container", "class", "weight",
                                       "budget", "name", NULL},
@@ -248,7 +248,7 @@ static int on_key(void *user, const char *section, const char *key, const char *
                         "'%.64s' stands before any section; there are [daemon], [policy] and "
                         "[rule NAME]",
                         key);
-    char known[256] = "";
+    char known[384] = "";
     const char *const *keys = sections[p->section].keys;
     for (unsigned i = 0; keys[i]; i++) {
         if (strcmp(key, keys[i]) != 0) {
@@ -387,7 +387,7 @@ void config_default(struct config *c)
         .admin_gid = CONFIG_NO_GROUP,
         .device = "auto",
         .log_level = LOG_INFO,
-        .policy = "priority",
+        .policy = "laxity",
     };
     core_params_default(&c->params);
 }

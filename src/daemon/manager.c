@@ -388,7 +388,7 @@ int manager_new(struct device_driver *driver, struct journal *journal,
     if (m->jobs && m->processes && m->groups && m->unclaimed && m->epoll_fd >= 0)
         r = core_new(&limits, &options->params, &m->core);
     if (r == 0)
-        r = core_set_policy(m->core, options->policy ? options->policy : "priority");
+        r = core_set_policy(m->core, options->policy ? options->policy : "laxity");
     for (unsigned d = 0; r == 0 && d < m->ngpus; d++) {
         m->wake[d] = CORE_NEVER;
         r = driver->ops->info(driver, d, &m->gpus[d]);

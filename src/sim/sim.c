@@ -15,7 +15,8 @@ struct state {
     bool present, paused, suspended;
     uint32_t group, timeslice_us;
     uint64_t due_ns, issued_ns, bursts, seen_ns; /* bursts, seen_ns: told to the core so far */
-    bool waits;                                  /* a request is on its way */
+    uint64_t busy_at_issue;
+    bool waits; /* a request is on its way */
     uint64_t busy_at_settle, busy_at_pause;
     double *samples;
 };
@@ -64,6 +65,21 @@ static void submit(struct sim *m, uint32_t j)
     engine_submit(m->e, m->st[j].group, &k, m->now);
 }
 
+static void tell_deadline(struct sim *m, uint32_t j)
+{
+    const struct sim_job *job = &m->s->jobs[j];
+    const struct state *st = &m->st[j];
+    uint64_t used = busy(m, j) - st->busy_at_issue;
+    if (job->due_ns)
+        event(m, (struct core_event){.type = EV_DEADLINE,
+                                     .job = j,
+                                     .deadline_ns =
+                                         st->waits ? st->issued_ns + job->due_ns : CORE_NEVER,
+                                     .left_ns = used < job->kernel_ns ? job->kernel_ns - used : 0,
+                                     .may_rise = job->may_rise,
+                                     .on = true});
+}
+
 /* Jobs that come, leave, pause, and requests that are due. Returns when that happens next. */
 static uint64_t lives(struct sim *m)
 {
@@ -87,7 +103,9 @@ static uint64_t lives(struct sim *m)
             st->waits = !job->open_loop;
             st->issued_ns = m->now;
             st->due_ns += job->period_ns * (job->slow_ns && m->now >= job->slow_ns ? 100 : 1);
+            st->busy_at_issue = busy(m, j);
             submit(m, j);
+            tell_deadline(m, j);
         }
         uint64_t at[] = {job->leave_ns, job->pause_ns, job->resume_ns,
                          job->period_ns && !st->waits ? st->due_ns : 0};
@@ -108,6 +126,10 @@ static void completions(struct sim *m)
             continue;
         }
         st->waits = false;
+        tell_deadline(m, j);
+        uint64_t due_ns = m->s->jobs[j].due_ns;
+        m->out->job[j].late +=
+            done.submit_ns >= m->s->settle_ns && due_ns && done.end_ns - done.submit_ns > due_ns;
         if (done.submit_ns >= m->s->settle_ns && m->out->job[j].requests < SAMPLES_MAX)
             st->samples[m->out->job[j].requests++] = (double)(done.end_ns - done.submit_ns) / 1e3;
     }
@@ -128,6 +150,8 @@ static void look(struct sim *m)
         ev.busy_ns += latency ? info.busy_ns - st->seen_ns : 0;
         st->seen_ns = info.busy_ns;
         st->bursts = info.bursts;
+        if (!m->s->blind)
+            tell_deadline(m, j);
     }
     m->look_at = m->now + LOOK_NS;
     ev.busy_ns = ev.busy_ns < LOOK_NS ? ev.busy_ns : LOOK_NS;
@@ -291,6 +315,7 @@ int sim_run(const struct engine_params *engine, const struct sim_scenario *s,
             continue;
         qsort(m->st[j].samples, n, sizeof(double), compare);
         out->job[j].p50_us = m->st[j].samples[(n * 50 + 99) / 100 - 1];
+        out->job[j].max_us = m->st[j].samples[n - 1];
         out->job[j].p99_us = m->st[j].samples[(n * 99 + 99) / 100 - 1];
     }
     engine_free(m->e);

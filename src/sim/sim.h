@@ -20,6 +20,10 @@ struct sim_job {
     uint64_t slow_ns;             /* from then on a request every 100 periods; 0: never */
     uint64_t pause_ns, resume_ns; /* paused between them; pause_ns 0: never */
     uint64_t leave_ns;            /* 0: stays */
+    /* Of a job with a period: when a request is due after it was issued, which the core is told,
+     * with the GPU time that it still needs. 0: nobody says so. */
+    uint64_t due_ns;
+    bool may_rise;
 };
 
 struct sim_scenario {
@@ -33,7 +37,9 @@ struct sim_scenario {
 struct sim_result {
     struct {
         double p50_us, p99_us; /* of requests submitted after settle_ns */
+        double max_us;
         uint32_t requests;
+        uint32_t late;         /* of them */
         uint32_t timeslice_us; /* at the end; 0: the driver's default */
         double share;          /* of the time, what its kernels ran */
         double paused_share;

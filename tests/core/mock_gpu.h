@@ -16,24 +16,35 @@ struct mock_job {
     double works_from_s, works_to_s; /* has work only then; to 0: always */
     double pause_s, resume_s;        /* paused in [pause, resume); 0: never */
     double lo, hi;                   /* expected share of the GPU over the measured time */
+
+    /* A request of work_s of GPU time every every_s, one at a time, late ones left out; need is
+     * anything above 0. due_s: its deadline after it began, which the core is told, with what is
+     * left of it times guess (0: 1); 0: it has none. */
+    double work_s, every_s, due_s, guess;
+    bool may_rise;
+    uint32_t late; /* expected at most; of requests that were done, or are past their deadline */
 };
 
 struct mock_scenario {
     const char *name;
-    const char *policy;
+    const char *policy; /* NULL: nobody schedules */
     double floor;
     double seconds;
-    double measure_from_s; /* shares are counted from here on */
-    bool usage;            /* the driver tells who works (EV_DEMAND every 0.5 s) */
-    bool saturated;        /* somebody can always run: no time may be lost */
+    double measure_from_s;           /* shares are counted from here on */
+    bool usage;                      /* the driver tells who works (EV_DEMAND every 0.5 s) */
+    bool saturated;                  /* somebody can always run: no time may be lost */
+    double urgent_s, deadline_share; /* 0: default */
     struct mock_job jobs[8];
 };
 
 struct mock_result {
     double share[MOCK_JOBS];
-    double lost;       /* share of time the GPU idled although some job had work */
-    uint64_t overlaps; /* ms with two jobs below the top class runnable beside it */
-    uint64_t turns;    /* changes of the runnable set */
+    uint32_t requests[MOCK_JOBS], late[MOCK_JOBS];
+    double slowest_s[MOCK_JOBS]; /* request */
+    double wait_s[MOCK_JOBS];    /* longest time without any GPU time while there was work */
+    double lost;                 /* share of time the GPU idled although some job had work */
+    uint64_t overlaps;           /* ms with two jobs below the top class at work beside it */
+    uint64_t turns;              /* changes of the runnable set */
     uint64_t decisions;
 };
 

@@ -55,7 +55,7 @@ static void test_refusals(void **state)
     assert_int_equal(ev(c, (struct core_event){.type = EV_DEMAND, .job = 0, .device = 2}), -EINVAL);
     assert_int_equal(ev(c, (struct core_event){.type = (enum core_event_type)99}), -EINVAL);
     assert_int_equal(core_set_policy(c, "nonsense"), -EINVAL);
-    assert_string_equal(core_policy(c), "priority");
+    assert_string_equal(core_policy(c), "laxity");
 
     struct core_plan plan;
     assert_int_equal(core_decide(c, 2, 0, &plan), -EINVAL);
@@ -173,7 +173,7 @@ static void test_names(void **state)
     unsigned n = 0;
     while (core_policy_at(n, &name, &summary))
         n++;
-    assert_int_equal(n, 3);
+    assert_int_equal(n, 5);
 }
 
 static uint32_t rng(uint64_t *s)
@@ -189,7 +189,7 @@ static void test_random_events(void **state)
 {
     (void)state;
     enum { DEVICES = 3, JOBS = 12, GROUPS = 40, STEPS = 20000 };
-    static const char *const names[] = {"priority", "shares", "static"};
+    static const char *const names[] = {"laxity", "edf", "priority", "shares", "static"};
     for (uint64_t seed = 1; seed <= 12; seed++) {
         uint64_t s = seed, now = 0;
         struct core *c = new_core(DEVICES, JOBS, GROUPS);
@@ -204,7 +204,7 @@ static void test_random_events(void **state)
 
         bool gated[DEVICES] = {0};
         for (int step = 0; step < STEPS; step++) {
-            struct core_event e = {.type = (enum core_event_type)(rng(&s) % 9),
+            struct core_event e = {.type = (enum core_event_type)(rng(&s) % 10),
                                    .job = rng(&s) % JOBS,
                                    .group = rng(&s) % GROUPS,
                                    .device = rng(&s) % DEVICES,
@@ -215,7 +215,12 @@ static void test_random_events(void **state)
                                    .budget_us = rng(&s) % 4 ? 0 : rng(&s) % 100000,
                                    .returns = rng(&s) % 1000,
                                    .busy_ns = rng(&s) % 100000000,
-                                   .window_ns = 100000000};
+                                   .window_ns = 100000000,
+                                   .deadline_ns = rng(&s) % 3   ? now + rng(&s) % 4000000000U
+                                                  : rng(&s) % 2 ? CORE_NEVER
+                                                                : rng(&s),
+                                   .left_ns = rng(&s) % 4 ? rng(&s) : UINT64_MAX - rng(&s),
+                                   .may_rise = rng(&s) % 2};
             int r = core_event(c, &e);
             bool jlive = job[e.job], glive = gjob[e.group] != CORE_NONE;
             switch (e.type) {
@@ -256,6 +261,7 @@ static void test_random_events(void **state)
                 gjob[e.group] = CORE_NONE;
                 break;
             case EV_DEMAND:
+            case EV_DEADLINE:
                 assert_int_equal(r, jlive ? 0 : -EINVAL);
                 break;
             case EV_DEVICE:
@@ -267,7 +273,7 @@ static void test_random_events(void **state)
                 break;
             }
             if (rng(&s) % 50 == 0)
-                assert_int_equal(core_set_policy(c, names[rng(&s) % 3]), 0);
+                assert_int_equal(core_set_policy(c, names[rng(&s) % 5]), 0);
             if (rng(&s) % 100 == 0) {
                 p.floor = (rng(&s) % 3) * 0.1;
                 assert_int_equal(core_set_params(c, &p), 0);

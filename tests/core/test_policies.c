@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -137,6 +138,25 @@ static void test_behaviours(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Where nobody tells a deadline, those that heed them do the same, turn by turn. */
+static void test_no_deadlines(void **state)
+{
+    (void)state;
+    static const char *const same[] = {"laxity", "edf"};
+    for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
+        struct mock_scenario s = scenarios[i];
+        struct mock_result a, b;
+        if (strcmp(s.policy, "priority") != 0)
+            continue;
+        mock_run(&s, &a);
+        for (size_t k = 0; k < 2; k++) {
+            s.policy = same[k];
+            mock_run(&s, &b);
+            assert_memory_equal(&a, &b, sizeof(a));
+        }
+    }
+}
+
 static void test_idle_jobs_cost_few_turns(void **state)
 {
     (void)state;
@@ -174,6 +194,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_behaviours),
+        cmocka_unit_test(test_no_deadlines),
         cmocka_unit_test(test_idle_jobs_cost_few_turns),
         cmocka_unit_test(test_turns_are_few),
     };

@@ -89,7 +89,7 @@ static void empty_gives_the_defaults(void **state)
     assert_int_equal(config_parse("f", "", 0, &c, NULL), 0);
     assert_int_equal(c.admin_gid, CONFIG_NO_GROUP);
     assert_string_equal(c.device, "auto");
-    assert_string_equal(c.policy, "priority");
+    assert_string_equal(c.policy, "laxity");
     assert_int_equal(c.nrules, 0);
     assert_memory_equal(&c.params, &p, sizeof(p));
 }
@@ -148,6 +148,8 @@ static const struct {
     {R "budget = 2s\n", 2, {"budget", "up to 1s"}},
     {"[rule a]\nuid = 0\nclass = batch\nbudget = 2ms\n", 1, {"a", "class latency"}},
     {"[policy]\nswitch_us = 0\n", 2, {"switch_us", "1 to 100000"}},
+    {"[policy]\nedf_k = 0\n", 2, {"edf_k", "1 to 64"}},
+    {"[policy]\ndeadline_share = 1\n", 2, {"deadline_share", "0 to 0.95"}},
     {"[policy]\ncopies_apart = 2\n", 2, {"copies_apart", "0 or 1"}},
     {"[policy]\nswitch_loss = 0.6\n", 2, {"switch_loss", "0.001 to 0.5"}},
     {R "weight = 0\n", 2, {"weight", "1 to 10000"}},

@@ -306,6 +306,39 @@ static void test_budget_of_turns(void **state)
     assert_true(three.job[0].p99_us <= 100 + 2500);
 }
 
+/* A video conference: frames of 15 ms at 25/s, 1.1 s of transcription every 3 s and due before the
+ * next, and training. The driver's default is late with frames, classes alone with the
+ * transcription, deadlines with neither; the frames pay nothing for it and the training next to
+ * nothing. */
+static void test_video(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {NULL, "priority", "laxity", "edf"};
+    struct sim_result r[4];
+    for (int i = 0; i < 4; i++) {
+        r[i] = simulate((struct sim_scenario){
+            .policy = policies[i],
+            .duration_ns = 61 * SEC,
+            .jobs = {{.class = CLASS_LATENCY, .kernel_ns = 15 * MS, .period_ns = 40 * MS},
+                     {.class = CLASS_BATCH,
+                      .kernel_ns = 1100 * MS,
+                      .period_ns = 3 * SEC,
+                      .due_ns = 3 * SEC},
+                     {.class = CLASS_BATCH, .kernel_ns = 5 * MS}}});
+        printf("%-8s: frames p99 %5.1f ms; transcription at most %4.2f s, %u of %u late; training "
+               "%.3f\n",
+               policies[i] ? policies[i] : "(driver)", r[i].job[0].p99_us / 1e3,
+               r[i].job[1].max_us / 1e6, r[i].job[1].late, r[i].job[1].requests, r[i].job[2].share);
+    }
+    assert_true(r[0].job[0].p99_us > 40e3);
+    assert_true(r[1].job[0].p99_us < 20e3 && r[1].job[1].late > r[1].job[1].requests / 2);
+    for (int i = 2; i < 4; i++) {
+        assert_true(r[i].job[0].p99_us <= r[1].job[0].p99_us * 1.05);
+        assert_true(r[i].job[1].late == 0 && r[i].job[1].requests >= 18);
+        assert_true(r[i].job[2].share > 0.15);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_shares),          cmocka_unit_test(test_order_and_floor),
         cmocka_unit_test(test_pause_and_leave), cmocka_unit_test(test_budget),
         cmocka_unit_test(test_budget_follows),  cmocka_unit_test(test_budget_of_turns),
+        cmocka_unit_test(test_video),
     };
     return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }

@@ -33,20 +33,36 @@ static void end_turn(const struct core_params *p, struct policy_device *dev, uin
     dev->holder = CORE_NONE;
 }
 
+static struct member *next_of(struct policy_device *dev, bool strict, enum job_class class)
+{
+    struct member *best = NULL;
+    for_each_member (dev, m) {
+        if (!wants(m) || class_of(m, strict) != class)
+            continue;
+        if (m->job == dev->hurried)
+            return m;
+        if (!best || m->vtime < best->vtime)
+            best = m;
+    }
+    return best;
+}
+
 /* Who runs now among those of this class: who has the turn, or fills its gap. CORE_NONE: nobody
  * wants to. */
 static uint32_t rotate(const struct core_params *p, struct policy_device *dev, bool strict,
                        enum job_class class, uint64_t now_ns)
 {
-    struct member *best = NULL;
+    struct member *best = next_of(dev, strict, class);
     uint32_t n = 0, others = 0;
     for_each_member (dev, m) {
         if (!wants(m) || class_of(m, strict) != class)
             continue;
         n++;
         others += m->job != dev->holder;
-        if (!best || m->vtime < best->vtime)
-            best = m;
+    }
+    if (best && best->job == dev->hurried && dev->holder != best->job && dev->holder != CORE_NONE) {
+        end_turn(p, dev, now_ns);
+        best = next_of(dev, strict, class);
     }
     if (dev->holder != CORE_NONE) {
         uint64_t turn_end = dev->turn_start_ns + p->rotation_us * 1000ULL;
@@ -58,23 +74,21 @@ static uint32_t rotate(const struct core_params *p, struct policy_device *dev, b
             dev->idle_since_ns == CORE_NEVER ? CORE_NEVER : dev->idle_since_ns + GRACE_NS;
         uint64_t end = gap_end < turn_end ? gap_end : turn_end;
         if (!others || now_ns < end) {
-            dev->wake_ns = others ? end : CORE_NEVER;
+            dev->wake_ns = others && end < dev->wake_ns ? end : dev->wake_ns;
             return wants(&dev->members[dev->holder]) || !best ? dev->holder : best->job;
         }
         end_turn(p, dev, now_ns);
-        for_each_member (dev, m) { /* its vtime has grown */
-            if (wants(m) && class_of(m, strict) == class && m->vtime < best->vtime)
-                best = m;
-        }
+        best = next_of(dev, strict, class); /* its vtime has grown */
     }
     if (!best)
         return CORE_NONE;
     dev->holder = best->job;
     dev->turn_start_ns = now_ns;
     dev->idle_since_ns = CORE_NEVER;
-    if (best->vtime > dev->vtime_floor)
+    if (best->job != dev->hurried && best->vtime > dev->vtime_floor)
         dev->vtime_floor = best->vtime;
-    dev->wake_ns = n > 1 ? now_ns + p->rotation_us * 1000ULL : CORE_NEVER;
+    uint64_t end = n > 1 ? now_ns + p->rotation_us * 1000ULL : CORE_NEVER;
+    dev->wake_ns = end < dev->wake_ns ? end : dev->wake_ns;
     return dev->holder;
 }
 

@@ -1,4 +1,5 @@
-/* Policy "priority" (the default): strict order latency > normal > batch.
+/* Policy "priority", and "laxity" (the default) and "edf", which are the same but for jobs with
+ * deadlines (hurry.c): strict order latency > normal > batch.
  *
  * The highest class present (the top) gets long timeslices and always runs. Of the classes below
  * exactly one job is runnable at a time, at the smallest timeslice, so that work of the top class
@@ -19,7 +20,7 @@
  * budget of the latency jobs goes; one without a budget keeps it small.
  *
  * Not good for several latency jobs that saturate the GPU together: they share by weight and no
- * deadline is known here. */
+ * deadline of theirs is looked at. */
 #include "core/budget.h"
 #include "core/policy.h"
 
@@ -33,7 +34,14 @@ static bool of_class(const struct member *m, enum job_class class)
 /* May have the turn: see the strict order above. last: lowest class that takes part. */
 static bool takes_turns(const struct member *m, enum job_class top, enum job_class last)
 {
-    return !m->paused && m->class > top && m->class <= last;
+    return !m->paused && !m->watched && m->class > top && m->class <= last;
+}
+
+/* Who goes before all others of its class; NULL: nobody. */
+static struct member *hurried(struct policy_device *dev, enum job_class top, enum job_class last)
+{
+    struct member *m = dev->hurried == CORE_NONE ? NULL : &dev->members[dev->hurried];
+    return m && takes_turns(m, top, last) ? m : NULL;
 }
 
 /* A job that does not work is only looked at, unless none of them works: then there is no hurry. */
@@ -53,7 +61,7 @@ static void end_turn(const struct core_params *p, struct policy_device *dev, uin
     uint64_t ns = now_ns > dev->turn_start_ns ? now_ns - dev->turn_start_ns : 0;
     ns = ns < turn ? ns : turn;
     dev->class_vtime[m->class] += ns;
-    m->vtime += (m->idle ? turn * PROBE_CHARGE : ns) * WEIGHT_DEFAULT / m->weight;
+    m->vtime += (m->idle && !m->attends ? turn * PROBE_CHARGE : ns) * WEIGHT_DEFAULT / m->weight;
 }
 
 /* The class that is owed turns most when a floor is kept: vtime over the class's share. */
@@ -86,12 +94,14 @@ static void pick_next(const struct core_params *p, struct policy_device *dev, en
         if (takes_turns(m, above, last) && (!best || m->vtime < best->vtime))
             best = m;
     }
+    const struct member *first = hurried(dev, above, last);
+    best = first ? &dev->members[first->job] : best;
     if (!best)
         return;
     dev->holder = best->job;
     best->turn_group = CORE_NONE; /* of several contexts the next */
     dev->turn_start_ns = now_ns;
-    if (!best->idle && best->vtime > dev->vtime_floor)
+    if (!best->idle && !first && best->vtime > dev->vtime_floor)
         dev->vtime_floor = best->vtime;
 }
 
@@ -105,13 +115,16 @@ static void rotate(const struct core_params *p, struct policy_device *dev, enum 
         busy += takes_turns(m, top, last) && !m->idle;
     }
     const struct member *h = dev->holder == CORE_NONE ? NULL : &dev->members[dev->holder];
-    if (h && (!takes_turns(h, top, last) ||
+    const struct member *first = hurried(dev, top, last);
+    if (h && (!takes_turns(h, top, last) || (first && first != h && first->class == h->class) ||
               (n > 1 && now_ns >= dev->turn_start_ns + turn_ns(p, h, busy))))
         end_turn(p, dev, now_ns);
     if (dev->holder == CORE_NONE)
         pick_next(p, dev, top, last, now_ns);
-    if (n > 1 && dev->holder != CORE_NONE)
-        dev->wake_ns = dev->turn_start_ns + turn_ns(p, &dev->members[dev->holder], busy);
+    if (n > 1 && dev->holder != CORE_NONE) {
+        uint64_t end = dev->turn_start_ns + turn_ns(p, &dev->members[dev->holder], busy);
+        dev->wake_ns = end < dev->wake_ns ? end : dev->wake_ns;
+    }
 }
 
 /* Enough was seen at the present slice to judge it. */
@@ -196,7 +209,7 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
         if (m->paused || m->class <= top)
             continue;
         m->timeslice_us = lower_us;
-        m->runnable = m->job == dev->holder;
+        m->runnable = (m->job == dev->holder && (!dev->risen || p->floor > 0.0)) || m->watched;
         m->one_by_one = true;
     }
 }
@@ -204,5 +217,22 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
 const struct policy policy_priority = {
     .name = "priority",
     .summary = "latency before normal before batch; best-effort jobs take turns",
+    .strict = true,
+    .decide = decide,
+};
+
+const struct policy policy_laxity = {
+    .name = "laxity",
+    .summary = "as priority, but who would miss its deadline goes before its like",
+    .strict = true,
+    .deadlines = DEADLINES_LAXITY,
+    .decide = decide,
+};
+
+const struct policy policy_edf = {
+    .name = "edf",
+    .summary = "as priority, but within a class the earliest deadline goes first",
+    .strict = true,
+    .deadlines = DEADLINES_FIRST,
     .decide = decide,
 };
