@@ -2,8 +2,11 @@
 
     import cede
     client = cede.Client(deadline_us=20000)
-    with client.request(expected_us=3000):
-        serve()
+    client.lead_cuda()
+    with client.request(expected_us=3000) as request:
+        prepare()           # 3 ms
+        launch(); request.queued()
+        wait()
     print(client.statistics())
 
 Without the library, and without a daemon, all of it does nothing and raises nothing. Errors that the
@@ -42,7 +45,8 @@ def _load():
             ("connect", [ctypes.POINTER(p)]), ("connected", [p]), ("set_class", [p, i]),
             ("set_weight", [p, ctypes.c_uint]), ("set_deadline", [p, stream, u64]),
             ("set_laxity", [p, stream, u64]), ("set_priority", [p, stream, i]),
-            ("request_begin", [p, request, stream, u64, u64]), ("request_end", [p, request]),
+            ("request_begin", [p, request, stream, u64, u64]), ("request_queued", [p, request]),
+            ("request_end", [p, request]), ("lead_cuda", [p, u64]),
             ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
         f = getattr(lib, "cede_" + name)
         f.argtypes, f.restype = args, i
@@ -76,6 +80,11 @@ class Request:
         if _lib and self._client._c:
             _lib.cede_request_begin(self._client._c, ctypes.byref(self._raw), *self._args)
         return self
+
+    def queued(self):
+        """Its first work for the GPU has been queued; see Client.lead_cuda()."""
+        if _lib and self._client._c:
+            _lib.cede_request_queued(self._client._c, ctypes.byref(self._raw))
 
     def __exit__(self, *_):
         if _lib and self._client._c:
@@ -124,6 +133,17 @@ class Client:
     def request(self, expected_us=0, deadline_us=0, stream=JOB):
         """`with client.request(...):` around the work of one request."""
         return Request(self, stream, expected_us, deadline_us)
+
+    def lead_cuda(self, keep_us=0):
+        """Bring the GPU here while requests prepare. Call with the CUDA context current, for example
+        after a first torch call on the device. False: no CUDA here."""
+        if not (_lib and self._c):
+            return False
+        result = _lib.cede_lead_cuda(self._c, keep_us)
+        if result == -38:  # ENOSYS
+            return False
+        _check(result)
+        return True
 
     def connected(self):
         """Whether a daemon hears the hints."""

@@ -68,15 +68,30 @@ struct cede_request {
     uint64_t opaque[8];
 };
 
-/* A request begins: work for the GPU follows. expected_us: GPU time that it will take, 0: not
- * known; recorded only. deadline_us: when it is due, from now; 0: as cede_set_deadline() said.
+/* A request begins: work for the GPU follows. expected_us: when its first work will be queued, from
+ * now; 0: not known, or now. deadline_us: when it is due, from now; 0: as cede_set_deadline() said.
  * Never waits for the daemon. -EINVAL: r is NULL. */
 int cede_request_begin(struct cede *c, struct cede_request *r, cede_stream stream,
                        uint64_t expected_us, uint64_t deadline_us);
 
+/* Its first work has been queued. Only cede_lead_cuda() needs it, and is better with it.
+ * -EINVAL, -ESTALE: as cede_request_end(). */
+int cede_request_queued(struct cede *c, struct cede_request *r);
+
 /* It has ended. -EINVAL: it has not begun, or has ended before. -ESTALE: it began in the process
  * that this one was forked from. */
 int cede_request_end(struct cede *c, struct cede_request *r);
+
+/* Pre-preemption on NVIDIA GPUs: from now on the GPU is brought to this program while its requests
+ * prepare, so that their work does not wait for the switch from another (180 us on an H200). Called
+ * with the CUDA context of that work current, once a handle; a thread and a kernel of one thread,
+ * on a stream of their own, wait for the work. Best when expected_us is 350 us or more, or what was
+ * learned of former requests by cede_request_queued() is. The program keeps the GPU until the
+ * request ends, at most keep_us after cede_request_queued() (0: 100; at most 10000), and at most
+ * 1 ms where that is not called. So long a synchronisation of the whole device may wait.
+ * Where there is no daemon, or with CEDE_LEAD=0 in the environment, it does nothing. -ENOSYS: no CUDA, or no context is current. -EALREADY:
+ * called before. -EINVAL: keep_us. -ENOMEM. -EIO: the driver refused. */
+int cede_lead_cuda(struct cede *c, uint64_t keep_us);
 
 struct cede_statistics {
     uint64_t begun, ended;  /* requests */

@@ -11,7 +11,9 @@
 #define REQUEST_OPEN 0x43454445524f5045ULL
 
 struct request {
-    uint64_t state, generation, begun_ns, deadline_ns, slot;
+    uint64_t state, generation, begun_ns, deadline_ns, slot, expected_ns;
+    uint32_t lead;
+    bool leading, queued; /* the lead was told of it; and that its work is queued */
 };
 _Static_assert(sizeof(struct request) <= sizeof(struct cede_request), "fits");
 
@@ -183,10 +185,11 @@ static void open_remove(struct cede *c, uint64_t slot)
 CLIENT_API int cede_request_begin(struct cede *c, struct cede_request *out, cede_stream stream,
                                   uint64_t expected_us, uint64_t deadline_us)
 {
-    (void)expected_us; /* no policy uses it yet */
     if (!out)
         return -EINVAL;
     struct request r = {.state = REQUEST_OPEN, .begun_ns = cede_client_now_ns(), .slot = NO_SLOT};
+    bool expected = expected_us && expected_us < FAR_NS / NS_OF_US;
+    r.expected_ns = r.begun_ns + (expected ? expected_us * NS_OF_US : 0);
     if (c) {
         pthread_mutex_lock(&c->lock);
         const struct stream_hint *h = hint_of(c, stream, false);
@@ -202,7 +205,10 @@ CLIENT_API int cede_request_begin(struct cede *c, struct cede_request *out, cede
         c->begun++;
         publish_requests(c);
         bool look = r.begun_ns >= c->look_ns;
+        r.leading = c->lead && c->page && !c->lead_forked;
         pthread_mutex_unlock(&c->lock);
+        if (r.leading)
+            r.lead = cede_lead_begin(c->lead, r.begun_ns, r.expected_ns);
         if (look)
             cede_link_look(c, 0);
     }
@@ -210,15 +216,39 @@ CLIENT_API int cede_request_begin(struct cede *c, struct cede_request *out, cede
     return 0;
 }
 
+/* The request in the caller's memory. */
+static int open_request(const struct cede_request *in, struct request *out)
+{
+    if (!in)
+        return -EINVAL;
+    memcpy(out, in, sizeof(*out));
+    return out->state == REQUEST_OPEN ? 0 : -EINVAL;
+}
+
+CLIENT_API int cede_request_queued(struct cede *c, struct cede_request *in)
+{
+    struct request r;
+    int code = open_request(in, &r);
+    if (code || !c)
+        return code;
+    pthread_mutex_lock(&c->lock);
+    bool stale = r.generation != c->generation;
+    pthread_mutex_unlock(&c->lock);
+    if (stale || !r.leading || r.queued)
+        return stale ? -ESTALE : 0;
+    cede_lead_queued(c->lead, r.lead, cede_client_now_ns(), r.expected_ns);
+    r.queued = true;
+    memcpy(in, &r, sizeof(r));
+    return 0;
+}
+
 CLIENT_API int cede_request_end(struct cede *c, struct cede_request *in)
 {
     struct request r;
     uint64_t now = cede_client_now_ns();
-    if (!in)
-        return -EINVAL;
-    memcpy(&r, in, sizeof(r));
-    if (r.state != REQUEST_OPEN)
-        return -EINVAL;
+    int code = open_request(in, &r);
+    if (code)
+        return code;
     memset(in, 0, sizeof(*in));
     if (!c)
         return 0;
@@ -235,7 +265,30 @@ CLIENT_API int cede_request_end(struct cede *c, struct cede_request *in)
         publish_requests(c);
     }
     pthread_mutex_unlock(&c->lock);
+    if (!stale && r.leading)
+        cede_lead_end(c->lead, r.lead, r.queued);
     return stale ? -ESTALE : 0;
+}
+
+CLIENT_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
+{
+    struct lead *l = NULL;
+    if (keep_us > LEAD_KEEP_MAX_US)
+        return -EINVAL;
+    const char *wanted = getenv("CEDE_LEAD");
+    if (!c || (wanted && strcmp(wanted, "0") == 0))
+        return 0;
+    int r = cede_lead_open((keep_us ? keep_us : LEAD_KEEP_US) * NS_OF_US, &l);
+    if (r)
+        return r;
+    pthread_mutex_lock(&c->lock);
+    bool again = c->lead != NULL;
+    if (!again)
+        c->lead = l;
+    pthread_mutex_unlock(&c->lock);
+    if (again)
+        cede_lead_close(l, false);
+    return again ? -EALREADY : 0;
 }
 
 CLIENT_API int cede_get_statistics(struct cede *c, struct cede_statistics *out, size_t size)
@@ -285,6 +338,8 @@ CLIENT_API void cede_close(struct cede *c)
     if (!c)
         return;
     cede_link_remove(c);
+    if (c->lead)
+        cede_lead_close(c->lead, c->lead_forked);
     pthread_mutex_destroy(&c->talk);
     pthread_mutex_destroy(&c->lock);
     free(c);

@@ -1,7 +1,8 @@
 /* Inside libcede.
  *   cede.c  requests, statistics: under `lock`, never waits
+ *   lead.c  the GPU is here when the work comes
  *   link.c  the daemon: connection, page, class and weight
- * Order of locks: the list of handles (link.c), talk, lock. */
+ * Order of locks: the list of handles (link.c), talk, lock; a lead's own is taken alone. */
 #ifndef CEDE_CLIENT_CLIENT_H
 #define CEDE_CLIENT_CLIENT_H
 
@@ -10,6 +11,7 @@
 #include <sys/types.h>
 
 #include "cede/cede.h"
+#include "client/lead.h"
 #include "common/hints_proto.h"
 
 #define OPEN_MAX   256 /* requests with deadlines whose earliest is known; more are only counted */
@@ -37,6 +39,9 @@ struct cede {
     uint64_t look_ns;            /* when to look after the connection */
     uint64_t asked_ns;           /* when the daemon was asked for the page */
     int told_class, told_weight; /* -1: nothing that the daemon does not know */
+
+    struct lead *lead; /* NULL: none; set once */
+    bool lead_forked;  /* it is the parent's */
 
     uint64_t generation; /* changes in a forked child */
     uint64_t begun, ended, due, met, max_ns;

@@ -291,6 +291,7 @@ static void in_child(void)
         c->owed = 0;
         c->look_ns = c->asked_ns = 0;
         c->generation++;
+        c->lead_forked = c->lead != NULL;
         cede_client_reset(c);
         pthread_mutex_init(&c->talk, NULL); /* its holder is not here */
     }

@@ -58,6 +58,12 @@ static const struct option {
     {"seed", LOAD_LATENCY, NUMBER, AT(seed), 0, 1e15, "of --arrivals poisson (default 0)"},
     {"copy-bytes", LOAD_LATENCY, NUMBER, AT(copy_bytes), 1, 1ULL << 32,
      "copied to the GPU before and back after (nvidia, opencl)"},
+    {"hint-us", LOAD_LATENCY, NUMBER, AT(hint_us), 1, 1e6,
+     "tell cede of each request so long ahead, as a program with libcede does (nvidia)"},
+    {"hint-says-us", LOAD_LATENCY, NUMBER, AT(hint_says_us), 0, 1e6,
+     "tell it this time instead; 0: none, it learns (default: as --hint-us)"},
+    {"hint-false", LOAD_LATENCY, FLAG, AT(hint_false), 0, 0,
+     "tell it also of as many requests that never come, between the others"},
     {"depth", LOAD_BATCH, NUMBER, AT(depth), 1, LOAD_DEPTH_MAX, "kernels in flight"},
 #undef AT
     {"json", ANY, FLAG, SIZE_MAX, 0, 0, "accepted for symmetry: the output is always JSON"},
@@ -168,6 +174,11 @@ static int parse(int argc, char **argv, struct load_options *o, bool *help, stru
     o->poisson = o->arrivals && strcmp(o->arrivals, "poisson") == 0;
     if (o->arrivals && !o->poisson && strcmp(o->arrivals, "periodic") != 0)
         return error_set(err, -EINVAL, "--arrivals %s: must be periodic or poisson", o->arrivals);
+    if (o->hint_us && o->poisson)
+        return error_set(err, -EINVAL, "--hint-us goes with periodic arrivals alone");
+    if (!o->hint_us && (o->hint_false || o->hint_says_us != UINT64_MAX))
+        return error_set(err, -EINVAL, "--hint-says-us and --hint-false go with --hint-us: add it");
+    o->hint_says_us = o->hint_says_us == UINT64_MAX ? o->hint_us : o->hint_says_us;
     /* One at a time would bend the schedule to what the GPU does. */
     if (o->poisson && !o->open)
         return error_set(err, -EINVAL, "--arrivals poisson goes with --open alone: add it");
@@ -202,7 +213,8 @@ static uint64_t real_now(void *arg)
 }
 
 /* The kernel wakes a sleeper some 50 us late: the last stretch is spun, so that a request is issued
- * when it is due. Where lateness counts as latency (--open) the stretch is longer: virtual machines
+ * when it is due. Where lateness counts as latency (--open), or hints are to come a time ahead, the
+ * stretch is longer: virtual machines
  * were seen to wake up to 0.4 ms late, which has nothing to do with the GPU. */
 #define SPIN_NS      (60 * NSEC_PER_USEC)
 #define SPIN_OPEN_NS NSEC_PER_MSEC
@@ -240,6 +252,19 @@ static int print_calibration(const struct load_gpu *gpu)
     return r || putchar('\n') == EOF || fflush(stdout) ? -EIO : 0;
 }
 
+/* With the back end's context current. Without a daemon they do nothing. */
+static int open_hints(struct cede **out, struct error *err)
+{
+    int r = cede_connect(out);
+    if (!r)
+        r = cede_lead_cuda(*out, 0);
+    if (r && r != -ENOSYS) {
+        cede_close(*out);
+        return error_set(err, r, "cannot prepare for --hint-us: %s", strerror(-r));
+    }
+    return 0;
+}
+
 static int run(const struct load_options *o, const struct load_ops *ops, struct signals *signals,
                bool *abandoned, struct error *err)
 {
@@ -248,6 +273,12 @@ static int run(const struct load_options *o, const struct load_ops *ops, struct 
     int r = ops->open(o, &run.gpu, err);
     if (r)
         return r;
+    if (o->hint_us)
+        r = open_hints(&run.hints, err);
+    if (r) {
+        ops->close(run.gpu);
+        return r;
+    }
     if (o->role == LOAD_CALIBRATE) {
         r = print_calibration(run.gpu);
         if (r)
@@ -259,15 +290,21 @@ static int run(const struct load_options *o, const struct load_ops *ops, struct 
                     run.abandoned ? "; the GPU did not finish within 2 s: suspended?" : "");
     }
     *abandoned = run.abandoned;
-    if (!run.abandoned)
+    if (!run.abandoned) {
+        cede_close(run.hints);
         ops->close(run.gpu);
+    }
     return r;
 }
 
 int load_main(int argc, char **argv)
 {
-    struct load_options o = {
-        .device = "auto", .contexts = 1, .sm_fraction = 1, .period_us = 10000, .kernels = 1};
+    struct load_options o = {.device = "auto",
+                             .contexts = 1,
+                             .sm_fraction = 1,
+                             .period_us = 10000,
+                             .kernels = 1,
+                             .hint_says_us = UINT64_MAX};
     struct error err = {""};
     bool help = false, abandoned = false;
     const struct load_ops *ops = NULL;
@@ -286,7 +323,7 @@ int load_main(int argc, char **argv)
         prctl(PR_SET_NAME, o.name);
 
     /* Before any library makes a thread, so that no thread takes the signal. */
-    struct signals signals = {.spin_ns = o.open ? SPIN_OPEN_NS : SPIN_NS};
+    struct signals signals = {.spin_ns = o.open || o.hint_us ? SPIN_OPEN_NS : SPIN_NS};
     sigemptyset(&signals.set);
     sigaddset(&signals.set, SIGTERM);
     sigaddset(&signals.set, SIGINT);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "cede/cede.h"
 #include "common/util.h"
 
 /* Kernels in flight at most: what the software GPU takes, and about what a real channel takes
@@ -33,6 +34,8 @@ struct load_options {
     bool poisson; /* latency: random times between requests, period_us on average; goes with open */
     uint64_t seed;
     uint64_t period_us, kernels, gap_us, copy_bytes; /* latency */
+    uint64_t hint_us, hint_says_us; /* latency: tell libcede so long ahead; what to tell it */
+    bool hint_false;                /* and of as many requests that never come */
     uint64_t requests;                               /* or kernels of batch; 0: no limit */
     uint64_t depth;                                  /* batch; 0: the back end's default */
 };
@@ -89,6 +92,7 @@ struct load_run {
     const struct load_options *o;
     struct load_gpu *gpu;
     const struct load_env *env;
+    struct cede *hints; /* NULL: none are given */
     char summary[160]; /* out: a line for people */
     bool abandoned;    /* out: the GPU did not finish in time after a stop request */
 };

@@ -221,7 +221,8 @@ static int wait_done(struct load_run *run, struct load_done *done, struct error 
 /* One request: all kernels queued at once, or one at a time with the host at work in between. The
  * latency is the sum of what each piece took and of the gaps as asked for: the host's waking up
  * late from a gap is not the GPU's doing. */
-static int request(struct load_run *run, uint64_t *latency_ns, uint64_t *done_ns, struct error *err)
+static int request(struct load_run *run, struct cede_request *hint, uint64_t *latency_ns,
+                   uint64_t *done_ns, struct error *err)
 {
     const struct load_options *o = run->o;
     uint64_t pieces = o->gap_us ? o->kernels : 1;
@@ -236,6 +237,8 @@ static int request(struct load_run *run, uint64_t *latency_ns, uint64_t *done_ns
             .copy_out = o->copy_bytes && i == pieces - 1,
         };
         int r = run->gpu->ops->submit(run->gpu, &piece, err);
+        if (!r && i == 0 && run->hints)
+            cede_request_queued(run->hints, hint);
         if (!r)
             r = wait_done(run, &done, err);
         if (r)
@@ -303,23 +306,60 @@ static int count(struct requests *q, uint64_t latency_ns, struct error *err)
                : 0;
 }
 
+static int wait_until(struct load_run *run, struct requests *q, uint64_t until_ns,
+                      struct error *err)
+{
+    uint64_t t;
+    int r = 0;
+    while (!r && (t = now(run)) < until_ns && t < q->end && !stopped(run)) {
+        r = due_lines(run, q, t, err);
+        if (!r)
+            run->env->sleep_until(run->env->arg, min_u64(min_u64(until_ns, q->end), q->next_line));
+    }
+    return r ? r : due_lines(run, q, now(run), err);
+}
+
+/* Tells libcede that a request comes, and waits until it does. */
+static int hint(struct load_run *run, struct requests *q, uint64_t due_ns, struct cede_request *out,
+                struct error *err)
+{
+    uint64_t ahead = run->o->hint_us * NSEC_PER_USEC;
+    int r = wait_until(run, q, due_ns > ahead ? due_ns - ahead : 0, err);
+    if (!r)
+        cede_request_begin(run->hints, out, CEDE_JOB, run->o->hint_says_us, 0);
+    return r ? r : wait_until(run, q, due_ns, err);
+}
+
+/* For a request that never comes, half a period before the next. */
+static int false_hint(struct load_run *run, struct requests *q, struct error *err)
+{
+    struct cede_request never;
+    int r = wait_until(run, q, q->next.due_ns + q->period_ns / 2, err);
+    if (r)
+        return r;
+    cede_request_begin(run->hints, &never, CEDE_JOB, run->o->hint_says_us, 0);
+    r = wait_until(run, q, q->next.due_ns + q->period_ns * 3 / 4, err);
+    cede_request_end(run->hints, &never);
+    return r;
+}
+
 /* One at a time; a request that is due while the one before runs is sent when that is done. */
 static int one_by_one(struct load_run *run, struct requests *q, struct error *err)
 {
     const struct load_options *o = run->o;
     for (; !o->requests || q->next.n < o->requests; go_on(o, q, &q->next)) {
-        uint64_t due = q->next.due_ns, latency_ns, t;
-        while ((t = now(run)) < due && t < q->end && !stopped(run)) {
-            int r = due_lines(run, q, t, err);
-            if (r)
-                return r;
-            run->env->sleep_until(run->env->arg, min_u64(min_u64(due, q->end), q->next_line));
-        }
-        int r = due_lines(run, q, t, err);
+        uint64_t due = q->next.due_ns, latency_ns;
+        struct cede_request r_hint;
+        int r = run->hints ? hint(run, q, due, &r_hint, err) : wait_until(run, q, due, err);
         if (r || stopped(run) || now(run) >= q->end)
             return r;
         q->late += q->last_ns > due;
-        r = request(run, &latency_ns, &q->last_ns, err);
+        r = request(run, &r_hint, &latency_ns, &q->last_ns, err);
+        if (!r && run->hints) {
+            cede_request_end(run->hints, &r_hint);
+            if (o->hint_false)
+                r = false_hint(run, q, err);
+        }
         if (r)
             return r == -ECANCELED ? 0 : r;
         if (o->open)
@@ -387,7 +427,7 @@ int load_run_latency(struct load_run *run, struct error *err)
     q.last_ns = q.start;
     q.next = q.oldest = first_arrival(o, &q);
     q.next_line = q.report_ns ? q.start + q.report_ns : UINT64_MAX;
-    bool queue = o->open && !o->gap_us && !o->copy_bytes;
+    bool queue = o->open && !o->gap_us && !o->copy_bytes && !o->hint_us;
     int r = queue ? as_due(run, &q, err) : one_by_one(run, &q, err);
     if (!r)
         r = latency_final(run, &q.s, q.late, q.last_ns - q.start, err);
