@@ -33,7 +33,7 @@ enum cede_queue_policy {
 struct cede_queue_config {
     size_t size;                   /* of this struct; leave it */
     enum cede_queue_policy policy; /* CEDE_EDF */
-    unsigned k;                    /* CEDE_EDF: 1. More: fewer are late, those later */
+    unsigned k;                    /* CEDE_EDF: 16. More than 1: fewer are late */
     unsigned devices;              /* 1 */
     unsigned capacity;             /* 1024 requests that wait */
     int admit;                     /* 0; 1: refuse what would be late or make another late */

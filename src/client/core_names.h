@@ -19,6 +19,7 @@
 #define requests_choose         cede_core_requests_choose
 #define requests_done           cede_core_requests_done
 #define requests_free           cede_core_requests_free
+#define requests_late           cede_core_requests_late
 #define requests_new            cede_core_requests_new
 #define requests_next           cede_core_requests_next
 #define requests_next_batch     cede_core_requests_next_batch

@@ -18,7 +18,8 @@
 enum request_policy {
     REQ_FIFO,
     REQ_PRIORITY, /* class; in order of arrival within one */
-    REQ_EDF,      /* of the k earliest deadlines the first that can be met, else the first */
+    REQ_EDF,      /* of the k earliest deadlines the first that can be met, within a bound; else the
+                     first */
     REQ_LAXITY,   /* least laxity of those with less than urgent_ns; if there are none, by class */
     REQ_POLICIES
 };
@@ -27,8 +28,8 @@ struct requests_params {
     enum request_policy policy;
     uint32_t devices;
     uint32_t capacity; /* requests waiting, on all devices together */
-    uint32_t k; /* REQ_EDF looks so far for one that can still be met. 1: plain EDF, the shortest
-                   tail. More: fewer are late, those later. */
+    uint32_t k; /* REQ_EDF looks so far for one that can still be met. 1: plain EDF. More: fewer are
+                   late, and the tail is the same (see requests_choose()) */
     bool admit; /* refuse what would be late, or make another late */
     uint64_t urgent_ns;        /* less slack than that is urgent */
     uint64_t prefer_within_ns; /* a preferred device may have so much more to do */

@@ -188,6 +188,8 @@ int requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns, st
             d->running = true;
             d->end_ns = plus(now_ns, run_ns(&r->nodes[p.nodes[0]].q, size));
             *n = take(r, from, &p, out);
+            for (uint32_t k = 0; k < *n; k++)
+                requests_late(r, minus(d->end_ns, out[k].deadline_ns));
             return 0;
         }
         *wake_ns = until < *wake_ns ? until : *wake_ns;

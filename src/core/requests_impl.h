@@ -21,7 +21,8 @@ struct requests {
     struct requests_params p;
     struct device *devices;
     struct node *nodes;
-    uint32_t unused; /* first of the free nodes */
+    uint32_t unused;   /* first of the free nodes */
+    uint64_t worst_ns; /* how late the latest of late are */
 };
 
 static inline uint64_t plus(uint64_t a, uint64_t b)
@@ -53,6 +54,8 @@ uint64_t requests_plan_slack(const struct plan *p);
 struct device *requests_source(struct requests *r, struct device *d);
 /* The link to the one that runs next of a queue that is not empty. */
 uint32_t *requests_choose(struct requests *r, struct device *d, uint64_t now_ns);
+/* One begins that will be so late. */
+void requests_late(struct requests *r, uint64_t late_ns);
 struct request requests_take(struct requests *r, struct device *d, uint32_t *at);
 
 #endif
