@@ -41,8 +41,8 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
 {
     json_t *o = json_object();
     double *latencies = NULL, sum = 0, least = NAN, most = NAN, work = 0, cpu = 0;
-    size_t nlatencies = 0, count = 0;
-    bool requests = false, done = false, covered = true;
+    size_t nlatencies = 0, nlate = 0, count = 0;
+    bool requests = false, done = false, covered = true, deadlines = false;
     if (run->b->gated && run->base == BASE_CEDE)
         cpu = NAN; /* the programs are children of `cede run` */
     for (size_t i = 0; i < run->n; i++) {
@@ -63,6 +63,8 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
             if (series_values(s, a, b, &latencies, &nlatencies) < 0)
                 covered = false;
             rate = (double)(nlatencies - before) / (b - a);
+            nlate += series_late(s, a, b);
+            deadlines |= s->tells_late;
         }
         sum += rate;
         least = fmin(least, rate);
@@ -75,6 +77,8 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
     json_object_set_new(o, "cpu", number(cpu / (b - a)));
     if (done)
         json_object_set_new(o, "work_us", number(work));
+    if (deadlines && nlatencies)
+        json_object_set_new(o, "late", json_real((double)nlate / (double)nlatencies));
     if (requests)
         stats_latencies(o, latencies, nlatencies);
     free(latencies);

@@ -38,9 +38,13 @@ static int take_point(struct series *s, double t, const json_t *work)
     return r;
 }
 
-static int take_latencies(struct series *s, double t, const json_t *list)
+static int take_latencies(struct series *s, double t, const json_t *list, const json_t *late)
 {
     size_t n = json_array_size(list);
+    json_int_t nlate = json_integer_value(late);
+    if (late && (!json_is_integer(late) || nlate < 0 || (size_t)nlate > n))
+        return -EPROTO;
+    s->tells_late |= late != NULL;
     int r = reserve((void **)&s->latencies, &s->latencies_cap, s->nlatencies + n,
                     sizeof(*s->latencies));
     for (size_t i = 0; i < n && r == 0; i++) {
@@ -48,7 +52,7 @@ static int take_latencies(struct series *s, double t, const json_t *list)
         if (!json_is_number(us) || json_number_value(us) < 0)
             return -EPROTO;
         s->latencies[s->nlatencies++] =
-            (struct series_latency){s->last_t, t, json_number_value(us)};
+            (struct series_latency){s->last_t, t, json_number_value(us), i < (size_t)nlate};
     }
     return r;
 }
@@ -69,7 +73,7 @@ static int take(struct series *s, const json_t *o)
         return -EPROTO;
     const json_t *work = json_object_get(o, "work_us"), *list = json_object_get(o, "latencies_us");
     int r = work                  ? take_point(s, at, work)
-            : json_is_array(list) ? take_latencies(s, at, list)
+            : json_is_array(list) ? take_latencies(s, at, list, json_object_get(o, "late"))
                                   : -EPROTO;
     if (r == 0)
         s->last_t = at;
@@ -169,6 +173,14 @@ int series_values(const struct series *s, double a, double b, double **v, size_t
             more[(*n)++] = s->latencies[i].us;
     }
     return 0;
+}
+
+size_t series_late(const struct series *s, double a, double b)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->nlatencies; i++)
+        n += s->latencies[i].late && s->latencies[i].from >= a && s->latencies[i].to <= b;
+    return n;
 }
 
 int series_hold(struct series *s, double t)

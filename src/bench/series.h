@@ -17,9 +17,11 @@ struct series {
     struct series_latency {
         double from, to; /* told in the line of `to`, the line before was of `from` */
         double us;
+        bool late; /* after its deadline: so many of a line's as it says, not which */
     } * latencies;
     size_t nlatencies, latencies_cap;
-    double last_t; /* of the newest live line; 0: none yet */
+    bool tells_late; /* its requests have deadlines */
+    double last_t;   /* of the newest live line; 0: none yet */
 
     bool final;               /* the last object has come */
     bool harmed;              /* it says that a result was wrong */
@@ -49,6 +51,9 @@ int series_percentiles(const struct series *s, double a, double b, struct percen
 
 /* Appends the latencies, us, of the same requests to *v (*n of them, malloc'd). -ENOMEM. */
 int series_values(const struct series *s, double a, double b, double **v, size_t *n);
+
+/* How many of them were late. */
+size_t series_late(const struct series *s, double a, double b);
 
 /* Nothing was told after the last line, up to t: then nothing was done in between. For a program
  * that prints only when it gets something done. */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -12,8 +13,9 @@
 #include "load/ops.h"
 #include "load/works.h"
 
-#define ANY   (LOAD_LATENCY | LOAD_BATCH | LOAD_CALIBRATE)
-#define LOADS (LOAD_LATENCY | LOAD_BATCH)
+#define ANY   (LOAD_LATENCY | LOAD_BATCH | LOAD_CALIBRATE | LOAD_MODELS)
+#define LOADS (LOAD_LATENCY | LOAD_BATCH | LOAD_MODELS)
+#define DUE   (LOAD_LATENCY | LOAD_MODELS)
 
 enum option_type { FLAG, NUMBER, REAL, TEXT, SIZE };
 
@@ -45,7 +47,7 @@ static const struct option {
      "has no contents)"},
     {"verify", LOADS, FLAG, AT(verify), 0, 0, "check at the end that every kernel did its work"},
     {"requests", LOADS, NUMBER, AT(requests), 1, 1e9, "end after so many requests, or kernels"},
-    {"work", LOADS, TEXT, AT(work), 0, 0,
+    {"work", LOAD_LATENCY | LOAD_BATCH, TEXT, AT(work), 0, 0,
      "what a kernel does: spin (default), blackscholes or euler"},
     {"period-us", LOAD_LATENCY, NUMBER, AT(period_us), 1, 1e9, "a request every (default 10000)"},
     {"kernels", LOAD_LATENCY, NUMBER, AT(kernels), 1, LOAD_DEPTH_MAX, "kernels a request"},
@@ -55,7 +57,7 @@ static const struct option {
      "send requests when due, whatever still runs, and count from then"},
     {"arrivals", LOAD_LATENCY, TEXT, AT(arrivals), 0, 0,
      "periodic (default), or poisson: random, as of many clients; goes with --open"},
-    {"seed", LOAD_LATENCY, NUMBER, AT(seed), 0, 1e15, "of --arrivals poisson (default 0)"},
+    {"seed", DUE, NUMBER, AT(seed), 0, 1e15, "of random times (default 0)"},
     {"copy-bytes", LOAD_LATENCY, NUMBER, AT(copy_bytes), 1, 1ULL << 32,
      "copied to the GPU before and back after (nvidia, opencl)"},
     {"hint-us", LOAD_LATENCY, NUMBER, AT(hint_us), 1, 1e6,
@@ -64,6 +66,15 @@ static const struct option {
      "tell it this time instead; 0: none, it learns (default: as --hint-us)"},
     {"hint-false", LOAD_LATENCY, FLAG, AT(hint_false), 0, 0,
      "tell it also of as many requests that never come, between the others"},
+    {"policy", LOAD_MODELS, TEXT, AT(policy_name), 0, 0,
+     "fifo, priority, edf or laxity (default: CEDE_LOAD_POLICY, or edf)"},
+    {"k", LOAD_MODELS, NUMBER, AT(k), 1, 65536, "of edf (default: CEDE_LOAD_K, or 16)"},
+    {"admit", LOAD_MODELS, FLAG, AT(admit), 0, 0, "refuse what would be late"},
+    {"load", LOAD_MODELS, REAL, AT(load), 0.1, 1000, "percent of the GPU's time (default 50)"},
+    {"sigma", LOAD_MODELS, REAL, AT(sigma), 0, 5,
+     "of the log-normal times between requests (default 2)"},
+    {"due-times", LOAD_MODELS, REAL, AT(due_times), 1, 1e6,
+     "due after so many times its own time (default 10)"},
     {"depth", LOAD_BATCH, NUMBER, AT(depth), 1, LOAD_DEPTH_MAX, "kernels in flight"},
 #undef AT
     {"json", ANY, FLAG, SIZE_MAX, 0, 0, "accepted for symmetry: the output is always JSON"},
@@ -75,6 +86,7 @@ static const struct {
 } roles[] = {
     {"latency", "a request every period; prints percentiles", LOAD_LATENCY},
     {"batch", "as many kernels as the GPU takes; prints throughput", LOAD_BATCH},
+    {"models", "requests of four models in bursts, through libcede's queue", LOAD_MODELS},
     {"calibrate", "prints the GPU's speed, for --iterations-per-us", LOAD_CALIBRATE},
 };
 
@@ -89,9 +101,12 @@ static void usage(FILE *f)
         unsigned roles;
         const char *title;
     } parts[] = {{ANY, "Options"},
-                 {LOADS, "Options of latency and batch"},
+                 {LOADS, "Options of latency, batch and models"},
+                 {LOAD_LATENCY | LOAD_BATCH, "Options of latency and batch"},
+                 {DUE, "Options of latency and models"},
                  {LOAD_LATENCY, "Options of latency"},
-                 {LOAD_BATCH, "Options of batch"}};
+                 {LOAD_BATCH, "Options of batch"},
+                 {LOAD_MODELS, "Options of models"}};
     for (size_t p = 0; p < ARRAY_SIZE(parts); p++) {
         fprintf(f, "\n%s:\n", parts[p].title);
         for (size_t i = 0; i < ARRAY_SIZE(options); i++)
@@ -121,6 +136,19 @@ static int set_option(const struct option *opt, const char *value, struct load_o
     return r;
 }
 
+/* The environment's for what was not said: so programs of one command line can be compared. */
+static int models_options(struct load_options *o, struct error *err)
+{
+    const char *policy = getenv("CEDE_LOAD_POLICY"), *k = getenv("CEDE_LOAD_K");
+    o->policy_name = o->policy_name ? o->policy_name : policy && *policy ? policy : "edf";
+    if (load_policy_parse(o->policy_name, &o->policy))
+        return error_set(err, -EINVAL, "--policy %s: must be fifo, priority, edf or laxity",
+                         o->policy_name);
+    if (!o->k && parse_u64(k && *k ? k : "16", 1, 65536, &o->k))
+        return error_set(err, -EINVAL, "CEDE_LOAD_K=%s: must be from 1 to 65536", k);
+    return 0;
+}
+
 /* 0, -EINVAL or -ERANGE; *help when asked for. */
 static int parse(int argc, char **argv, struct load_options *o, bool *help, struct error *err)
 {
@@ -134,7 +162,7 @@ static int parse(int argc, char **argv, struct load_options *o, bool *help, stru
             o->role = roles[i].role;
     if (!o->role)
         return error_set(err, -EINVAL,
-                         "%s%s: the first argument must be latency, batch or calibrate",
+                         "%s%s: the first argument must be latency, batch, models or calibrate",
                          *role ? "unknown role " : "no role", role);
 
     for (int i = 2; i < argc; i++) {
@@ -171,6 +199,11 @@ static int parse(int argc, char **argv, struct load_options *o, bool *help, stru
         return error_set(err, -EINVAL, "--work %s: must be spin, blackscholes or euler", o->work);
     if (o->kernel_us == 0)
         o->kernel_us = work ? work->kernel_us : o->role == LOAD_LATENCY ? 100 : 500;
+    if (o->role == LOAD_MODELS) {
+        int r = models_options(o, err);
+        if (r)
+            return r;
+    }
     o->poisson = o->arrivals && strcmp(o->arrivals, "poisson") == 0;
     if (o->arrivals && !o->poisson && strcmp(o->arrivals, "periodic") != 0)
         return error_set(err, -EINVAL, "--arrivals %s: must be periodic or poisson", o->arrivals);
@@ -284,7 +317,9 @@ static int run(const struct load_options *o, const struct load_ops *ops, struct 
         if (r)
             error_set(err, r, "cannot write to standard output");
     } else {
-        r = o->role == LOAD_LATENCY ? load_run_latency(&run, err) : load_run_batch(&run, err);
+        r = o->role == LOAD_LATENCY ? load_run_latency(&run, err)
+            : o->role == LOAD_BATCH ? load_run_batch(&run, err)
+                                    : load_run_models(&run, err);
         if (run.summary[0] && isatty(STDERR_FILENO))
             fprintf(stderr, "%s%s\n", run.summary,
                     run.abandoned ? "; the GPU did not finish within 2 s: suspended?" : "");
@@ -304,7 +339,11 @@ int load_main(int argc, char **argv)
                              .sm_fraction = 1,
                              .period_us = 10000,
                              .kernels = 1,
-                             .hint_says_us = UINT64_MAX};
+                             .hint_says_us = UINT64_MAX,
+
+                             .load = 50,
+                             .sigma = 2,
+                             .due_times = 10};
     struct error err = {""};
     bool help = false, abandoned = false;
     const struct load_ops *ops = NULL;
@@ -323,7 +362,8 @@ int load_main(int argc, char **argv)
         prctl(PR_SET_NAME, o.name);
 
     /* Before any library makes a thread, so that no thread takes the signal. */
-    struct signals signals = {.spin_ns = o.open || o.hint_us ? SPIN_OPEN_NS : SPIN_NS};
+    bool exact = o.open || o.hint_us || o.role == LOAD_MODELS;
+    struct signals signals = {.spin_ns = exact ? SPIN_OPEN_NS : SPIN_NS};
     sigemptyset(&signals.set);
     sigaddset(&signals.set, SIGTERM);
     sigaddset(&signals.set, SIGINT);

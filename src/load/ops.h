@@ -4,6 +4,7 @@
 #ifndef CEDE_LOAD_OPS_H
 #define CEDE_LOAD_OPS_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +18,7 @@
 #define LOAD_DEPTH_MAX 1024U
 #define LOAD_QUEUE_MAX 256U /* requests in flight with --open */
 
-enum load_role { LOAD_LATENCY = 1, LOAD_BATCH = 2, LOAD_CALIBRATE = 4 };
+enum load_role { LOAD_LATENCY = 1, LOAD_BATCH = 2, LOAD_CALIBRATE = 4, LOAD_MODELS = 8 };
 
 struct load_options {
     enum load_role role;
@@ -38,6 +39,12 @@ struct load_options {
     bool hint_false;                /* and of as many requests that never come */
     uint64_t requests;                               /* or kernels of batch; 0: no limit */
     uint64_t depth;                                  /* batch; 0: the back end's default */
+    const char *policy_name;                         /* models, and below */
+    unsigned policy;
+    uint64_t k;
+    bool admit;
+    double load, sigma; /* load: percent of the GPU's time */
+    double due_times;   /* a request is due after so many times its own time */
 };
 
 /* What is handed to the GPU at once: kernels one after the other on one stream. */
@@ -100,6 +107,13 @@ struct load_run {
 /* Run to the end and print the final object. -EBADMSG: everything ran, a result was wrong. */
 int load_run_latency(struct load_run *run, struct error *err);
 int load_run_batch(struct load_run *run, struct error *err);
+int load_run_models(struct load_run *run, struct error *err); /* models.c; in real time only */
+/* The number of a policy of libcede's queue. -EINVAL. */
+int load_policy_parse(const char *name, unsigned *out);
+
+/* A line of output, which is taken; and the last one, with what all roles say. */
+int load_print_line(const struct load_run *run, json_t *line, struct error *err);
+int load_print_final(struct load_run *run, json_t *line, struct error *err);
 
 /* Nearest rank: the smallest of the n sorted values that at least permille/1000 of them do not
  * exceed. n > 0, permille 1..1000. */

@@ -107,6 +107,16 @@ static int print_final(struct load_run *run, json_t *line, struct error *err)
     return r ? r : wrong;
 }
 
+int load_print_line(const struct load_run *run, json_t *line, struct error *err)
+{
+    return print_line(run, line, err);
+}
+
+int load_print_final(struct load_run *run, json_t *line, struct error *err)
+{
+    return print_final(run, line, err);
+}
+
 /* ---- latency ---- */
 
 struct samples {

@@ -125,6 +125,12 @@ static void all(void **state)
             assert_true(before > value(o, b));
     }
     json_decref(o);
+    o = read_json("lognormal");
+    double late = value(o, "edf.requests.late[load=80]");
+    assert_true(late >= 0 && late <= 1);
+    assert_true(value(o, "edf.requests.late[load=30]") <= value(o, "fifo.requests.late[load=30]"));
+    assert_true(value(o, "edf.requests.rate[load=80]") > value(o, "edf.requests.rate[load=30]"));
+    json_decref(o);
     o = read_json("pause");
     assert_true(value(o, "paused.batch.rate") < 0.01 && value(o, "resumed.batch.rate") > 0.5);
     json_decref(o);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -45,7 +46,7 @@ static void fails(const char *line, int status, const char *text)
 
 static void usage_errors(void **state)
 {
-    fails("", 2, "first argument must be latency, batch or calibrate");
+    fails("", 2, "first argument must be latency, batch, models or calibrate");
     fails("lateny", 2, "unknown role lateny");
     fails("batch --sekonds 3", 2, "unknown argument --sekonds");
     fails("batch -- --seconds 3", 2, "unknown argument --:");
@@ -64,6 +65,13 @@ static void usage_errors(void **state)
     fails("batch --depth 1025", 2, "from 1 to 1024");
     fails("latency --arrivals often", 2, "must be periodic or poisson");
     fails("latency --arrivals poisson", 2, "goes with --open alone");
+    fails("models --policy chance", 2, "must be fifo, priority, edf or laxity");
+    fails("models --k 0", 2, "--k 0: must be a whole number");
+    fails("models --work euler", 2, "--work does not go with models");
+    fails("latency --load 20", 2, "--load does not go with latency");
+    setenv("CEDE_LOAD_K", "many", 1);
+    fails("models", 2, "CEDE_LOAD_K=many");
+    unsetenv("CEDE_LOAD_K");
     fails("latency --verify=yes", 2, "--verify takes no value");
     fails("batch --device amd", 2, "--device amd: must be soft, nvidia, opencl or auto");
 }
