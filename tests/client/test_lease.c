@@ -1,0 +1,286 @@
+/* Leases of libcede without a GPU: threads that wait and release, and everything that can be done
+ * wrong with a lease. */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cede/lease.h"
+
+#define S INT64_C(1000000)
+
+static struct cede_pool *open_pool(unsigned devices, unsigned streams)
+{
+    struct cede_pool_config c;
+    struct cede_pool *p;
+    assert_int_equal(cede_pool_defaults(&c, sizeof(c)), 0);
+    c.flags = CEDE_POOL_NO_GPU;
+    c.devices = devices;
+    c.max_concurrent_streams = streams;
+    assert_int_equal(cede_pool_open(&c, &p), 0);
+    return p;
+}
+
+static struct cede_pool_statistics stats(struct cede_pool *p, int device)
+{
+    struct cede_pool_statistics s;
+    assert_int_equal(cede_pool_statistics(p, device, &s, sizeof(s)), 0);
+    return s;
+}
+
+static void defaults_are_what_they_are_said_to_be(void **state)
+{
+    struct cede_pool_config c;
+    assert_int_equal(cede_pool_defaults(&c, sizeof(c) - 1), -EINVAL);
+    assert_int_equal(cede_pool_defaults(&c, sizeof(c)), 0);
+    assert_int_equal(c.max_concurrent_streams, 16);
+    assert_true(c.max_total_occupancy == 0.9);
+    assert_int_equal(c.target_utilization, 80);
+    assert_int_equal(c.utilization_polling_ms, 200);
+    assert_int_equal(c.block_timeout_ms, 5000);
+    assert_int_equal(c.stream_timeout_ms, 1000);
+    assert_true(c.memory_reserve_fraction == 0.1);
+    assert_int_equal(c.urgent_threshold_ns, 1000000);
+    struct cede_pool *p;
+    c.max_total_occupancy = 1.5;
+    assert_int_equal(cede_pool_open(&c, &p), -EINVAL);
+    assert_null(p);
+}
+
+static void a_lease_ends_once(void **state)
+{
+    struct cede_pool *p = open_pool(1, 2), *q;
+    struct cede_lease a, b, garbage;
+    memset(&garbage, 0xA5, sizeof(garbage));
+    assert_int_equal(cede_acquire(p, CEDE_ANY_DEVICE, NULL, NULL, 0, &a), 0);
+    assert_null(a.stream);
+    assert_int_equal(a.device, 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &b), 0);
+    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &garbage), -EAGAIN);
+    assert_int_equal(cede_release(&garbage), -ESTALE);
+    assert_int_equal(cede_release(NULL), -EINVAL);
+    assert_int_equal(cede_release(&(struct cede_lease){0}), -EINVAL);
+    assert_int_equal(cede_release(&a), 0);
+    assert_int_equal(cede_release(&a), -ESTALE);
+    struct cede_lease again;
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &again), 0); /* in the same slot */
+    assert_int_equal(cede_release(&a), -ESTALE);
+    assert_int_equal(stats(p, 0).active, 2);
+    assert_int_equal(cede_pool_close(p), 0);
+    assert_int_equal(cede_pool_close(p), -EINVAL);
+    assert_int_equal(cede_release(&b), -ESTALE);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), -ESHUTDOWN);
+    q = open_pool(1, 2); /* in the same place */
+    assert_ptr_equal(p, q);
+    assert_int_equal(cede_acquire(q, 0, NULL, NULL, 0, &a), 0);
+    assert_int_equal(cede_release(&b), -ESTALE);
+    assert_int_equal(cede_release(&again), -ESTALE);
+    assert_int_equal(stats(q, 0).active, 1);
+    assert_int_equal(cede_pool_close(q), 0);
+    assert_int_equal(cede_acquire(NULL, 0, NULL, NULL, 0, &a), -EINVAL);
+    assert_int_equal(cede_pool_close((struct cede_pool *)&a), -EINVAL);
+}
+
+static void bad_arguments_are_refused(void **state)
+{
+    struct cede_pool *p = open_pool(2, 1), *many[CEDE_POOLS_MAX];
+    struct cede_lease a;
+    char name[128];
+    assert_int_equal(cede_try_acquire(p, 2, NULL, NULL, &a), -EINVAL);
+    assert_int_equal(cede_try_acquire(p, -2, NULL, NULL, &a), -EINVAL);
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(2), NULL, NULL, &a), -EINVAL);
+    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, NULL), -EINVAL);
+    assert_int_equal(cede_try_acquire(p, 0, "k", NULL, &a), -ENOENT);
+    assert_int_equal(cede_pool_kernel(p, "k", NULL), -EINVAL);
+    assert_int_equal(cede_pool_occupancy(p, "k", 1.1), -EINVAL);
+    assert_int_equal(cede_pool_occupancy(p, "", 0.5), -EINVAL);
+    memset(name, 'x', sizeof(name));
+    name[127] = '\0';
+    assert_int_equal(cede_pool_occupancy(p, name, 0.5), -EINVAL);
+    for (int i = 0; i < CEDE_KERNELS_MAX; i++) {
+        name[0] = (char)('a' + i % 26);
+        name[1] = (char)('a' + i / 26);
+        name[2] = '\0';
+        assert_int_equal(cede_pool_occupancy(p, name, 0.5), 0);
+    }
+    assert_int_equal(cede_pool_occupancy(p, "one more", 0.5), -ENOSPC);
+    assert_int_equal(cede_pool_occupancy(p, "aa", 0.6), 0);
+    assert_int_equal(cede_try_acquire(p, 0, "one more", NULL, &a), -ENOENT);
+    for (int i = 1; i < CEDE_POOLS_MAX; i++)
+        many[i] = open_pool(1, 1);
+    assert_int_equal(cede_pool_open(NULL, &many[0]), -EMFILE);
+    for (int i = 1; i < CEDE_POOLS_MAX; i++)
+        assert_int_equal(cede_pool_close(many[i]), 0);
+    struct cede_pool_statistics s;
+    assert_int_equal(cede_pool_statistics(p, 2, &s, sizeof(s)), -EINVAL);
+    assert_int_equal(cede_pool_statistics(p, 0, &s, 1), -EINVAL);
+    assert_int_equal(cede_pool_close(p), 0);
+}
+
+static void it_waits_no_longer_than_told(void **state)
+{
+    struct cede_pool_config c;
+    struct cede_pool *p;
+    struct cede_lease a, b;
+    assert_int_equal(cede_pool_defaults(&c, sizeof(c)), 0);
+    c.flags = CEDE_POOL_NO_GPU;
+    c.max_concurrent_streams = 2;
+    c.streams = 1;
+    c.block_timeout_ms = c.stream_timeout_ms = 10;
+    assert_int_equal(cede_pool_open(&c, &p), 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 1000, &b), -ETIMEDOUT);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_DEFAULT_TIMEOUT, &b), -ETIMEDOUT);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_NO_TIMEOUT, &b), -ETIMEDOUT); /* stream */
+    assert_int_equal(stats(p, 0).timed_out, 3);
+    assert_int_equal(stats(p, 0).waiting, 0);
+    assert_int_equal(cede_pool_close(p), 0);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+enum { THREADS = 8, ROUNDS = 400, LIMIT = 3 };
+
+static struct cede_pool *shared;
+static atomic_int running[2], most, got, late;
+
+static void *hammer(void *arg)
+{
+    unsigned seed = (unsigned)(uintptr_t)arg;
+    struct cede_shape s = {.priority = (int)(uintptr_t)arg % 3};
+    for (int i = 0; i < ROUNDS; i++) {
+        struct cede_lease l;
+        int64_t timeout = rand_r(&seed) % 8 ? 30 * S : rand_r(&seed) % 100;
+        int r = cede_acquire(shared, rand_r(&seed) % 2, NULL, &s, timeout, &l);
+        if (r) {
+            late += r == -ETIMEDOUT || r == -EAGAIN;
+            continue;
+        }
+        int n = ++running[l.device];
+        if (n > most)
+            most = n;
+        if (rand_r(&seed) % 4 == 0)
+            usleep((unsigned)rand_r(&seed) % 50);
+        running[l.device]--;
+        got += cede_release(&l) == 0;
+    }
+    return NULL;
+}
+
+static void never_more_than_the_limit_and_none_lost(void **state)
+{
+    pthread_t t[THREADS];
+    shared = open_pool(2, LIMIT);
+    got = late = most = 0;
+    for (uintptr_t i = 0; i < THREADS; i++)
+        pthread_create(&t[i], NULL, hammer, (void *)(i + 1));
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(t[i], NULL);
+    assert_int_equal(got + late, THREADS * ROUNDS);
+    assert_true(got > THREADS * ROUNDS / 2);
+    assert_true(most >= 2 && most <= LIMIT);
+    assert_int_equal(stats(shared, 0).started + stats(shared, 1).started, got);
+    assert_int_equal(stats(shared, 0).active + stats(shared, 1).waiting, 0);
+    assert_int_equal(cede_pool_close(shared), 0);
+}
+
+static struct cede_lease disputed;
+
+static void *release(void *arg)
+{
+    return (void *)(intptr_t)cede_release(&disputed);
+}
+
+static void of_many_releases_one_counts(void **state)
+{
+    shared = open_pool(1, 1);
+    for (int i = 0; i < 50; i++) {
+        pthread_t t[4];
+        int ok = 0, stale = 0;
+        assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &disputed), 0);
+        for (int k = 0; k < 4; k++)
+            pthread_create(&t[k], NULL, release, NULL);
+        for (int k = 0; k < 4; k++) {
+            void *r;
+            pthread_join(t[k], &r);
+            ok += (intptr_t)r == 0;
+            stale += (intptr_t)r == -ESTALE;
+        }
+        assert_int_equal(ok, 1);
+        assert_int_equal(stale, 3);
+    }
+    assert_int_equal(cede_pool_close(shared), 0);
+}
+
+static void *acquire_long(void *arg)
+{
+    struct cede_lease l;
+    return (void *)(intptr_t)cede_acquire(shared, 0, NULL, NULL, 60 * S, &l);
+}
+
+static void closing_ends_waiting(void **state)
+{
+    pthread_t t[3];
+    struct cede_lease l;
+    shared = open_pool(1, 1);
+    assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &l), 0);
+    for (int i = 0; i < 3; i++)
+        pthread_create(&t[i], NULL, acquire_long, NULL);
+    while (stats(shared, 0).waiting < 3)
+        usleep(100);
+    assert_int_equal(cede_pool_close(shared), 0);
+    for (int i = 0; i < 3; i++) {
+        void *r;
+        pthread_join(t[i], &r);
+        assert_int_equal((intptr_t)r, -ESHUTDOWN);
+    }
+}
+
+static void in_a_child_pools_are_closed(void **state)
+{
+    struct cede_lease l, m;
+    int status = 0;
+    shared = open_pool(1, 1);
+    assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &l), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        bool ok =
+            cede_release(&l) == -ESTALE && cede_acquire(shared, 0, NULL, NULL, 0, &m) == -ESHUTDOWN;
+        struct cede_pool *own;
+        ok = ok && cede_pool_open(&(struct cede_pool_config){.flags = CEDE_POOL_NO_GPU,
+                                                             .capacity = 4,
+                                                             .max_concurrent_streams = 1},
+                                  &own) == 0;
+        ok = ok && cede_try_acquire(own, 0, NULL, NULL, &m) == 0 && cede_release(&m) == 0;
+        _exit(ok ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(cede_release(&l), 0);
+    assert_int_equal(cede_pool_close(shared), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_what_they_are_said_to_be),
+        cmocka_unit_test(a_lease_ends_once),
+        cmocka_unit_test(bad_arguments_are_refused),
+        cmocka_unit_test(it_waits_no_longer_than_told),
+        cmocka_unit_test(never_more_than_the_limit_and_none_lost),
+        cmocka_unit_test(of_many_releases_one_counts),
+        cmocka_unit_test(closing_ends_waiting),
+        cmocka_unit_test(in_a_child_pools_are_closed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,209 @@
+/* Leases of libcede on stand-ins for libcuda and libnvidia-ml: streams, occupancy, memory and
+ * utilization. Needs their folder in LD_LIBRARY_PATH. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cede/lease.h"
+#include "fake_gpu/fake_gpu.h"
+
+static struct fake_cuda *cuda;
+static struct fake_nvml *nvml;
+
+static void *find(const char *library, const char *symbol)
+{
+    void *lib = dlopen(library, RTLD_NOW);
+    assert_non_null(lib);
+    void *p = dlsym(lib, symbol);
+    assert_non_null(p);
+    return p;
+}
+
+static struct cede_pool *open_pool(unsigned target_utilization)
+{
+    struct cede_pool_config c;
+    struct cede_pool *p;
+    assert_int_equal(cede_pool_defaults(&c, sizeof(c)), 0);
+    c.target_utilization = target_utilization;
+    c.utilization_polling_ms = 1;
+    assert_int_equal(cede_pool_open(&c, &p), 0);
+    return p;
+}
+
+/* Everything that was made is gone, and nothing was called in a way that it may not be. */
+static void close_pool(struct cede_pool *p)
+{
+    assert_int_equal(cede_pool_close(p), 0);
+    assert_int_equal(cuda->streams, 0);
+    assert_int_equal(cuda->contexts, 0);
+    assert_int_equal(cuda->bad, 0);
+}
+
+static struct cede_pool_statistics stats(struct cede_pool *p, int device)
+{
+    struct cede_pool_statistics s;
+    assert_int_equal(cede_pool_statistics(p, device, &s, sizeof(s)), 0);
+    return s;
+}
+
+static void streams_are_kept_and_have_priorities(void **state)
+{
+    struct cede_pool *p = open_pool(100);
+    struct cede_lease a, b, c;
+    struct cede_shape high = {.priority = 3}, too_high = {.priority = 99}, due = {.due_us = 1};
+    int made = cuda->streams_made;
+    assert_int_equal(stats(p, 1).devices, 2);
+    assert_true(stats(p, 1).has_gpu);
+    assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &a), 0);
+    assert_int_equal(a.device, 1);
+    assert_non_null(a.stream);
+    assert_int_equal(cuda->last_priority, 0);
+    assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &b), 0);
+    assert_ptr_not_equal(a.stream, b.stream);
+    assert_int_equal(cede_release(&a), 0);
+    assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &c), 0);
+    assert_ptr_equal(a.stream, c.stream);
+    assert_int_equal(cuda->streams_made - made, 2);
+    assert_int_equal(cede_acquire(p, 0, NULL, &high, 0, &a), 0);
+    assert_int_equal(cuda->last_priority, -3);
+    assert_int_equal(cede_acquire(p, 0, NULL, &too_high, 0, &a), 0);
+    assert_int_equal(cuda->last_priority, -5);
+    cuda->last_priority = 0;
+    assert_int_equal(cede_release(&a), 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), 0);
+    assert_true(b.urgent);
+    assert_ptr_equal(b.stream, a.stream); /* the highest too */
+    assert_int_equal(cuda->contexts, 2);
+    close_pool(p); /* with leases out */
+    assert_int_equal(cede_release(&c), -ESTALE);
+}
+
+static void occupancy_is_asked_once_and_counts(void **state)
+{
+    struct cede_pool *p = open_pool(100);
+    struct cede_shape s = {.threads = 256}, small = {.threads = 256, .blocks = 2};
+    struct cede_lease a, b, c;
+    int asked = cuda->occupancy_asked;
+    /* 2 of the 4 blocks of 256 threads that an SM could have; 2 of all 16: 1/8 */
+    assert_int_equal(cede_pool_kernel(p, "half", (void *)2), 0);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &s, 0, &a), 0);
+    assert_true(stats(p, 0).occupancy == 0.5);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &s, 0, &b), -EAGAIN);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, 0, &b), 0);
+    assert_true(stats(p, 0).occupancy == 0.625);
+    assert_int_equal(cede_acquire(p, 0, "half", &s, 0, &c), 0); /* rather 0, but 1 has room */
+    assert_int_equal(c.device, 1);
+    assert_int_equal(cuda->occupancy_asked - asked, 1);
+    assert_int_equal(cede_pool_kernel(p, "half", (void *)2), 0);
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, &b), 0);
+    assert_int_equal(cuda->occupancy_asked - asked, 1);
+    small.shared_bytes = 100;
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, &b), 0);
+    assert_int_equal(cuda->occupancy_asked - asked, 2);
+    assert_int_equal(cede_pool_kernel(p, "half", (void *)1), 0);
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(1), "half", &small, &b), 0);
+    assert_int_equal(cuda->occupancy_asked - asked, 3);
+
+    assert_int_equal(cede_try_acquire(p, 0, "unheard-of", &s, &b), -ENOENT);
+    assert_int_equal(cede_try_acquire(p, 0, "half", NULL, &b), -EINVAL);
+    small.shared_bytes = 2000;
+    assert_int_equal(cede_try_acquire(p, 0, "half", &small, &b), -EIO);
+    assert_non_null(strstr(stats(p, 0).error, "2000 bytes"));
+    assert_int_equal(cede_pool_occupancy(p, "told", 0.8), 0);
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), "told", NULL, &b), -EAGAIN);
+    close_pool(p);
+}
+
+static void memory_counts(void **state)
+{
+    struct cede_pool *p = open_pool(100);
+    struct cede_shape most = {.memory_bytes = 800}, more = {.memory_bytes = 101};
+    struct cede_lease a, b;
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &most, &a), 0);
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &more, &b), -EAGAIN);
+    more.memory_bytes = 100;
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &more, &b), 0);
+    close_pool(p);
+}
+
+static void without_a_stream_there_is_no_lease(void **state)
+{
+    struct cede_pool *p = open_pool(100);
+    struct cede_lease a;
+    cuda->fail_streams = 1;
+    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), -EIO);
+    assert_non_null(strstr(stats(p, 0).error, "CUDA_ERROR_OUT_OF_MEMORY"));
+    assert_int_equal(stats(p, 0).active, 0);
+    cuda->fail_streams = 0;
+    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
+    close_pool(p);
+}
+
+static void *becomes_idle(void *arg)
+{
+    usleep(20000);
+    nvml->percent[0] = 50;
+    return NULL;
+}
+
+static void utilization_is_looked_at(void **state)
+{
+    struct cede_pool *p = open_pool(80);
+    struct cede_lease a, b;
+    pthread_t t;
+    nvml->percent[0] = 95;
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, &a), 0);
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, &b), -EAGAIN);
+    assert_int_equal(stats(p, 0).utilization, 95);
+    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &b), 0);
+    assert_int_equal(b.device, 1);
+    pthread_create(&t, NULL, becomes_idle, NULL);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, CEDE_NO_TIMEOUT, &b), 0);
+    pthread_join(t, NULL);
+    assert_int_equal(stats(p, 0).utilization, 50);
+    close_pool(p);
+    int asked = nvml->asked;
+    p = open_pool(100);
+    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
+    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
+    assert_int_equal(nvml->asked, asked);
+    assert_int_equal(stats(p, 0).utilization, -1);
+    close_pool(p);
+}
+
+static void as_many_devices_as_there_are(void **state)
+{
+    struct cede_pool_config c;
+    struct cede_pool *p;
+    struct cede_lease a;
+    assert_int_equal(cede_pool_defaults(&c, sizeof(c)), 0);
+    c.devices = 3;
+    assert_int_equal(cede_pool_open(&c, &p), -ENODEV);
+    c.devices = 1;
+    assert_int_equal(cede_pool_open(&c, &p), 0);
+    assert_int_equal(cede_try_acquire(p, 1, NULL, NULL, &a), -EINVAL);
+    close_pool(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_are_kept_and_have_priorities),
+        cmocka_unit_test(occupancy_is_asked_once_and_counts),
+        cmocka_unit_test(memory_counts),
+        cmocka_unit_test(without_a_stream_there_is_no_lease),
+        cmocka_unit_test(utilization_is_looked_at),
+        cmocka_unit_test(as_many_devices_as_there_are),
+    };
+    cuda = find("libcuda.so.1", "fake_cuda");
+    nvml = find("libnvidia-ml.so.1", "fake_nvml");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,398 @@
+/* Scopes of libcede: every task ends, the first failure counts, nothing is left behind (the
+ * sanitizers see to memory and threads). */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cede/scope.h"
+
+#define S INT64_C(1000000)
+
+static atomic_int begun, ended;
+static struct cede_pool *pool;
+
+static int begin_test(void **state)
+{
+    struct cede_pool_config c;
+    cede_pool_defaults(&c, sizeof(c));
+    c.flags = CEDE_POOL_NO_GPU;
+    c.max_concurrent_streams = 2;
+    begun = ended = 0;
+    return cede_pool_open(&c, &pool);
+}
+
+/* No test may leave a lease. */
+static int end_test(void **state)
+{
+    struct cede_pool_statistics s;
+    int r = cede_pool_statistics(pool, 0, &s, sizeof(s));
+    cede_pool_close(pool);
+    return r || s.active || s.waiting ? -1 : 0;
+}
+
+static struct cede_scope *open_scope(struct cede_scope *parent, unsigned threads, int64_t us)
+{
+    struct cede_scope *s;
+    assert_int_equal(cede_scope_open(&s, parent, threads, us), 0);
+    return s;
+}
+
+static int count(struct cede_scope *s, void *arg)
+{
+    begun++;
+    ended++;
+    return 0;
+}
+
+static int fails(struct cede_scope *s, void *arg)
+{
+    begun++;
+    return (int)(intptr_t)arg;
+}
+
+static int until_cancelled(struct cede_scope *s, void *arg)
+{
+    begun++;
+    while (!cede_scope_cancelled(s))
+        usleep(100);
+    ended++;
+    return arg ? -EIO : 0; /* too late to be the first */
+}
+
+static void all_run_with_any_number_of_threads(void **state)
+{
+    for (unsigned threads = 0; threads < 5; threads++) {
+        struct cede_scope *s = open_scope(NULL, threads, CEDE_NO_TIMEOUT);
+        begun = 0;
+        for (int i = 0; i < 100; i++)
+            assert_int_equal(cede_scope_fork(s, count, NULL), 0);
+        assert_int_equal(cede_scope_join(s), 0);
+        assert_int_equal(begun, 100);
+        assert_int_equal(cede_scope_fork(s, count, NULL), -EBUSY);
+        assert_int_equal(cede_scope_join(s), 0);
+        assert_int_equal(cede_scope_close(s), 0);
+    }
+    struct cede_scope *s = open_scope(NULL, 3, CEDE_NO_TIMEOUT);
+    assert_int_equal(cede_scope_close(s), -ECANCELED); /* never joined */
+    assert_int_equal(cede_scope_close(NULL), 0);
+    assert_int_equal(cede_scope_open(&s, NULL, CEDE_SCOPE_THREADS_MAX + 1, 1), -EINVAL);
+    assert_int_equal(cede_scope_open(&s, NULL, 1, -1), -EINVAL);
+    assert_null(s);
+}
+
+static void the_first_failure_cancels_the_rest(void **state)
+{
+    struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
+    assert_int_equal(cede_scope_fork(s, until_cancelled, s), 0);
+    assert_int_equal(cede_scope_fork(s, fails, (void *)(intptr_t)-EBADMSG), 0);
+    assert_int_equal(cede_scope_join(s), -EBADMSG);
+    assert_true(cede_scope_cancelled(s));
+    assert_int_equal(cede_scope_close(s), -EBADMSG);
+    assert_int_equal(begun, 2);
+
+    s = open_scope(NULL, 0, CEDE_NO_TIMEOUT); /* in the join alone: in order */
+    begun = 0;
+    cede_scope_fork(s, count, NULL);
+    cede_scope_fork(s, fails, (void *)(intptr_t)-EBADMSG);
+    for (int i = 0; i < 10; i++)
+        cede_scope_fork(s, count, NULL);
+    assert_int_equal(cede_scope_close(s), -ECANCELED); /* never joined: none begins */
+    assert_int_equal(begun, 0);
+
+    s = open_scope(NULL, 0, CEDE_NO_TIMEOUT);
+    cede_scope_fork(s, count, NULL);
+    cede_scope_fork(s, fails, (void *)(intptr_t)-EBADMSG);
+    for (int i = 0; i < 10; i++)
+        cede_scope_fork(s, count, NULL);
+    assert_int_equal(cede_scope_join(s), -EBADMSG);
+    assert_int_equal(begun, 2);
+    assert_int_equal(cede_scope_fork(s, count, NULL), -EBUSY);
+    assert_int_equal(cede_scope_close(s), -EBADMSG);
+}
+
+static void somebody_cancels(void **state)
+{
+    struct cede_scope *s = open_scope(NULL, 1, CEDE_NO_TIMEOUT);
+    cede_scope_fork(s, until_cancelled, s);
+    while (!begun)
+        usleep(100);
+    cede_scope_cancel(s);
+    assert_int_equal(cede_scope_fork(s, count, NULL), -ECANCELED);
+    assert_int_equal(cede_scope_close(s), -ECANCELED);
+    assert_int_equal(ended, 1);
+}
+
+static void the_deadline_is_for_all(void **state)
+{
+    struct cede_scope *s = open_scope(NULL, 1, 5000);
+    cede_scope_fork(s, until_cancelled, s);
+    cede_scope_fork(s, until_cancelled, s);
+    for (int i = 0; i < 100; i++)
+        cede_scope_fork(s, count, NULL);
+    assert_int_equal(cede_scope_join(s), -ETIMEDOUT);
+    assert_int_equal(begun, 2);
+    assert_int_equal(ended, 2);
+    cede_scope_close(s);
+    s = open_scope(NULL, 1, 0);
+    assert_int_equal(cede_scope_fork(s, count, NULL), -ETIMEDOUT);
+    assert_int_equal(cede_scope_join(s), 0); /* nothing was asked, nothing is late */
+    cede_scope_close(s);
+}
+
+static int spread(struct cede_scope *s, void *arg)
+{
+    intptr_t depth = (intptr_t)arg;
+    begun++;
+    int r = 0;
+    for (int i = 0; depth > 0 && !r && i < 3; i++)
+        r = cede_scope_fork(s, spread, (void *)(depth - 1));
+    return r;
+}
+
+static void tasks_add_tasks(void **state)
+{
+    for (unsigned threads = 0; threads < 4; threads++) {
+        struct cede_scope *s = open_scope(NULL, threads, CEDE_NO_TIMEOUT);
+        begun = 0;
+        assert_int_equal(cede_scope_fork(s, spread, (void *)(intptr_t)4), 0);
+        assert_int_equal(cede_scope_join(s), 0);
+        assert_int_equal(begun, 1 + 3 + 9 + 27 + 81);
+        cede_scope_close(s);
+    }
+}
+
+/* ---- scopes in scopes ------------------------------------------------------------------------ */
+
+static int nested(struct cede_scope *s, void *arg)
+{
+    struct cede_scope *inner;
+    intptr_t depth = (intptr_t)arg;
+    if (cede_scope_open(&inner, s, 1, CEDE_NO_TIMEOUT))
+        return -ENOMEM;
+    for (int i = 0; i < 3; i++)
+        cede_scope_fork(inner, depth > 0 ? nested : count, (void *)(depth - 1));
+    int r = cede_scope_join(inner);
+    cede_scope_close(inner);
+    return r;
+}
+
+static void scopes_lie_in_scopes(void **state)
+{
+    struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
+    for (int i = 0; i < 3; i++)
+        cede_scope_fork(s, nested, (void *)(intptr_t)2);
+    assert_int_equal(cede_scope_join(s), 0);
+    assert_int_equal(ended, 81);
+    cede_scope_close(s);
+}
+
+static int nested_wait(struct cede_scope *s, void *arg)
+{
+    struct cede_scope *inner;
+    if (cede_scope_open(&inner, s, 1, CEDE_NO_TIMEOUT))
+        return -ENOMEM;
+    cede_scope_fork(inner, until_cancelled, inner);
+    int r = cede_scope_join(inner);
+    cede_scope_close(inner);
+    return r;
+}
+
+static void an_outer_failure_reaches_the_inner(void **state)
+{
+    struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
+    cede_scope_fork(s, nested_wait, NULL);
+    while (!begun)
+        usleep(100);
+    cede_scope_fork(s, fails, (void *)(intptr_t)-EDOM);
+    assert_int_equal(cede_scope_join(s), -EDOM);
+    assert_int_equal(ended, 1);
+    cede_scope_close(s);
+    s = open_scope(NULL, 1, 5000);
+    cede_scope_fork(s, nested_wait, NULL);
+    assert_int_equal(cede_scope_join(s), -ETIMEDOUT);
+    cede_scope_close(s);
+}
+
+static int joins_outer(struct cede_scope *s, void *arg)
+{
+    struct cede_scope *outer = arg;
+    begun += cede_scope_join(outer) == -EDEADLK;
+    begun += cede_scope_close(outer) == -EDEADLK;
+    return 0;
+}
+
+static int joins_outer_from_inner(struct cede_scope *s, void *arg)
+{
+    struct cede_scope *inner;
+    if (cede_scope_open(&inner, s, 1, CEDE_NO_TIMEOUT))
+        return -ENOMEM;
+    cede_scope_fork(inner, joins_outer, s);
+    int r = cede_scope_join(inner);
+    cede_scope_close(inner);
+    return r;
+}
+
+static void a_task_cannot_join_what_it_is_in(void **state)
+{
+    struct cede_scope *s = open_scope(NULL, 1, CEDE_NO_TIMEOUT);
+    cede_scope_fork(s, joins_outer, s);
+    cede_scope_fork(s, joins_outer_from_inner, NULL);
+    assert_int_equal(cede_scope_join(s), 0);
+    assert_int_equal(begun, 4);
+    cede_scope_close(s);
+}
+
+static void *join_it(void *arg)
+{
+    return (void *)(intptr_t)cede_scope_join(arg);
+}
+
+static void two_may_join(void **state)
+{
+    struct cede_scope *s = open_scope(NULL, 1, CEDE_NO_TIMEOUT);
+    pthread_t t[2];
+    void *r[2];
+    cede_scope_fork(s, until_cancelled, s);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&t[i], NULL, join_it, s);
+    while (!begun)
+        usleep(100);
+    cede_scope_cancel(s);
+    for (int i = 0; i < 2; i++)
+        pthread_join(t[i], &r[i]);
+    assert_int_equal((intptr_t)r[0], -ECANCELED);
+    assert_int_equal((intptr_t)r[1], -ECANCELED);
+    cede_scope_close(s);
+}
+
+/* ---- leases ---------------------------------------------------------------------------------- */
+
+static int takes_and_keeps(struct cede_scope *s, void *arg)
+{
+    struct cede_lease l;
+    int r = cede_scope_acquire(s, pool, 0, NULL, NULL, CEDE_NO_TIMEOUT, &l);
+    begun += r == 0;
+    return r;
+}
+
+static int waits_for_a_lease(struct cede_scope *s, void *arg)
+{
+    struct cede_lease l;
+    begun++;
+    int r = cede_scope_acquire(s, pool, 0, NULL, NULL, CEDE_NO_TIMEOUT, &l);
+    ended += r == (int)(intptr_t)arg;
+    return 0;
+}
+
+static int fails_once_both_wait(struct cede_scope *s, void *arg)
+{
+    struct cede_pool_statistics st;
+    do {
+        usleep(100);
+        cede_pool_statistics(pool, 0, &st, sizeof(st));
+    } while (st.waiting < 2);
+    return -EDOM;
+}
+
+static void leases_end_with_their_scope(void **state)
+{
+    struct cede_lease own;
+    struct cede_pool_statistics st;
+    assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &own), 0);
+    struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
+    cede_scope_fork(s, takes_and_keeps, NULL);
+    assert_int_equal(cede_scope_join(s), 0);
+    cede_pool_statistics(pool, 0, &st, sizeof(st));
+    assert_int_equal(st.active, 1); /* the one that is nobody's */
+    cede_scope_close(s);
+
+    struct cede_lease other;
+    assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &other), 0);
+    s = open_scope(NULL, 3, CEDE_NO_TIMEOUT);
+    begun = 0;
+    cede_scope_fork(s, waits_for_a_lease, (void *)(intptr_t)-ECANCELED);
+    cede_scope_fork(s, waits_for_a_lease, (void *)(intptr_t)-ECANCELED);
+    cede_scope_fork(s, fails_once_both_wait, NULL);
+    assert_int_equal(cede_scope_join(s), -EDOM);
+    assert_int_equal(ended, 2);
+    cede_scope_close(s);
+
+    s = open_scope(NULL, 1, 5000);
+    ended = 0;
+    cede_scope_fork(s, waits_for_a_lease, (void *)(intptr_t)-ETIMEDOUT);
+    assert_int_equal(cede_scope_join(s), -ETIMEDOUT);
+    assert_int_equal(ended, 1);
+    assert_int_equal(cede_scope_acquire(s, pool, 0, NULL, NULL, 0, &other), -ETIMEDOUT);
+    cede_scope_close(s);
+    assert_int_equal(cede_release(&other), 0);
+    assert_int_equal(cede_release(&own), 0);
+    assert_int_equal(cede_scope_acquire(NULL, pool, 0, NULL, NULL, 0, &other), -EINVAL);
+}
+
+/* ---- any mix --------------------------------------------------------------------------------- */
+
+static int something(struct cede_scope *s, void *arg)
+{
+    unsigned seed = (unsigned)(uintptr_t)arg;
+    struct cede_lease l;
+    begun++;
+    int what = rand_r(&seed) % 40;
+    if (what == 0)
+        return -EIO;
+    if (what == 1)
+        cede_scope_cancel(s);
+    if (what < 8)
+        cede_scope_fork(s, something, (void *)(uintptr_t)rand_r(&seed));
+    if (what == 8)
+        return nested(s, NULL);
+    int r = cede_scope_acquire(s, pool, 0, NULL, NULL, rand_r(&seed) % 300, &l);
+    if (!r && what % 2)
+        cede_release(&l);
+    return 0;
+}
+
+static void join_always_returns(void **state)
+{
+    unsigned ok = 0, bad = 0;
+    for (unsigned seed = 1; seed <= 150; seed++) {
+        struct cede_scope *s =
+            open_scope(NULL, seed % 5, seed % 3 ? CEDE_NO_TIMEOUT : (int64_t)(seed % 7) * 300);
+        for (unsigned i = 0; i < seed % 30; i++)
+            cede_scope_fork(s, something, (void *)(uintptr_t)(seed * 100 + i));
+        int r = cede_scope_join(s);
+        assert_true(r == 0 || r == -EIO || r == -ECANCELED || r == -ETIMEDOUT);
+        ok += r == 0;
+        bad += r != 0;
+        cede_scope_close(s);
+    }
+    assert_true(ok > 10 && bad > 10);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
+    const struct CMUnitTest tests[] = {
+        TEST(all_run_with_any_number_of_threads),
+        TEST(the_first_failure_cancels_the_rest),
+        TEST(somebody_cancels),
+        TEST(the_deadline_is_for_all),
+        TEST(tasks_add_tasks),
+        TEST(scopes_lie_in_scopes),
+        TEST(an_outer_failure_reaches_the_inner),
+        TEST(a_task_cannot_join_what_it_is_in),
+        TEST(two_may_join),
+        TEST(leases_end_with_their_scope),
+        TEST(join_always_returns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
