@@ -49,6 +49,27 @@ int cli_budget(const char *verb, const char *arg, struct request *r)
     return CLI_OK;
 }
 
+int cli_deadline(const char *verb, const char *arg, struct request *r)
+{
+    uint64_t us;
+    if (parse_duration_us(arg, DEADLINE_MAX_US, &us) < 0 || (us && us < DEADLINE_MIN_US))
+        return cli_usage(verb, "bad deadline '%s': use a time from 200ms to 3600s, such as 3s",
+                         arg);
+    r->deadline_us = (uint32_t)us;
+    r->has_deadline = true;
+    return CLI_OK;
+}
+
+int cli_laxity(const char *verb, const char *arg, struct request *r)
+{
+    uint64_t us;
+    if (parse_duration_us(arg, DEADLINE_MAX_US, &us) < 0)
+        return cli_usage(verb, "bad laxity '%s': use a time below the deadline, such as 1.5s", arg);
+    r->laxity_us = (uint32_t)us;
+    r->has_laxity = true;
+    return CLI_OK;
+}
+
 int cli_weight(const char *verb, const char *arg, struct request *r)
 {
     uint64_t w;

@@ -35,5 +35,7 @@ int cli_usage(const char *verb, const char *fmt, ...) PRINTF_LIKE(2, 3);
 int cli_class(const char *verb, const char *arg, struct request *r);
 int cli_weight(const char *verb, const char *arg, struct request *r);
 int cli_budget(const char *verb, const char *arg, struct request *r);
+int cli_deadline(const char *verb, const char *arg, struct request *r);
+int cli_laxity(const char *verb, const char *arg, struct request *r);
 
 #endif

@@ -189,6 +189,9 @@ static int change(struct direct *d, const struct request *r, uint32_t job, struc
         return error_set(err, -ENOTSUP,
                          "on this GPU a pause lasts as long as the process that makes it, and this "
                          "one ends now: start ceded");
+    if (r->op == OP_SET && r->has_deadline)
+        return error_set(err, -ENOTSUP,
+                         "a deadline has to be watched: start ceded, or the program by `cede run`");
     if (r->op == OP_SET) {
         enum job_class class = r->has_class ? r->class : (enum job_class)v.job.class;
         uint32_t budget_us;

@@ -22,7 +22,7 @@
 
 static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [-n NAME] [--memory SIZE] [--strict]\n"
-    "                [--] COMMAND [ARGUMENT...]\n"
+    "                [--deadline TIME [--laxity TIME]] [--] COMMAND [ARGUMENT...]\n"
     "\n"
     "Runs COMMAND as a job on the GPU. All that it starts belongs to the job.\n"
     "\n"
@@ -30,6 +30,10 @@ static const char help[] =
     "  -w, --weight WEIGHT  share within its class, 1 to 10000 (default 100)\n"
     "      --budget TIME    what requests of a latency job may take longer than alone, such as\n"
     "                       2ms, so that batch jobs lose less to switching (default 0)\n"
+    "      --deadline TIME  what it begins on the GPU is due so much later, such as 3s: then it "
+    "goes\n"
+    "                       before others of its class in time; for programs without libcede\n"
+    "      --laxity TIME    what of that it can spare, as it needs the GPU only for the rest\n"
     "      --memory SIZE[@GPU]  what a latency job will take of the GPU's memory, such as 40G, on\n"
     "                       GPU 0: others are swapped out for it, before it starts\n"
     "      --wait TIME      for that, at most; then it starts all the same (default 120s)\n"
@@ -76,12 +80,22 @@ static void default_name(const char *command, char name[JOB_NAME_MAX])
 /* -1: go on; else the exit status. */
 static int parse(int argc, char **argv, struct options *o)
 {
-    enum { OPT_STRICT = 256, OPT_DEVICE, OPT_BUDGET, OPT_MEMORY, OPT_WAIT };
+    enum {
+        OPT_STRICT = 256,
+        OPT_DEVICE,
+        OPT_BUDGET,
+        OPT_MEMORY,
+        OPT_WAIT,
+        OPT_DEADLINE,
+        OPT_LAXITY
+    };
     static const struct option longs[] = {
         {"class", required_argument, NULL, 'c'},
         {"weight", required_argument, NULL, 'w'},
         {"name", required_argument, NULL, 'n'},
         {"budget", required_argument, NULL, OPT_BUDGET},
+        {"deadline", required_argument, NULL, OPT_DEADLINE},
+        {"laxity", required_argument, NULL, OPT_LAXITY},
         {"memory", required_argument, NULL, OPT_MEMORY},
         {"wait", required_argument, NULL, OPT_WAIT},
         {"strict", no_argument, NULL, OPT_STRICT},
@@ -113,6 +127,12 @@ static int parse(int argc, char **argv, struct options *o)
         case OPT_BUDGET:
             status = cli_budget("run", optarg, r);
             break;
+        case OPT_DEADLINE:
+            status = cli_deadline("run", optarg, r);
+            break;
+        case OPT_LAXITY:
+            status = cli_laxity("run", optarg, r);
+            break;
         case OPT_MEMORY:
             status = room_parse(optarg, r);
             break;
@@ -140,7 +160,8 @@ static int parse(int argc, char **argv, struct options *o)
     if (optind == argc || !argv[optind][0])
         return cli_usage("run", "run: no command given");
     uint32_t budget_us;
-    if (request_budget(r, r->class, 0, &budget_us, &err) < 0)
+    if (request_budget(r, r->class, 0, &budget_us, &err) < 0 ||
+        request_deadline(r, r->class, &err) < 0)
         return cli_usage("run", "run: %s", err.text);
     if (r->memory_bytes && r->class != CLASS_LATENCY)
         return cli_usage("run", "run: --memory makes others leave, and only for a latency job: "

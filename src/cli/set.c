@@ -7,6 +7,7 @@
 
 static const char help[] =
     "usage: cede set TARGET... [-c CLASS] [-w WEIGHT] [--budget TIME]\n"
+    "                [--deadline TIME [--laxity TIME]]\n"
     "\n"
     "Makes running programs jobs, or changes what jobs are. TARGET is a pid, a job's number\n"
     "('#12' or %12) or a job's name.\n"
@@ -15,6 +16,10 @@ static const char help[] =
     "  -w, --weight WEIGHT  share within its class, 1 to 10000\n"
     "      --budget TIME    what requests of a latency job may take longer than alone, such as\n"
     "                       2ms, so that batch jobs lose less to switching (default 0)\n"
+    "      --deadline TIME  what it begins on the GPU is due so much later, such as 3s: then it "
+    "goes\n"
+    "                       before others of its class in time; for programs without libcede\n"
+    "      --laxity TIME    what of that it can spare, as it needs the GPU only for the rest\n"
     "  -h, --help           this text\n"
     "\n"
     "All targets are tried; the exit status is 1 if any failed. Without a daemon it is done once,\n"
@@ -25,11 +30,13 @@ static const char help[] =
 
 int set_main(int argc, char **argv)
 {
-    enum { OPT_BUDGET = 256 };
+    enum { OPT_BUDGET = 256, OPT_DEADLINE, OPT_LAXITY };
     static const struct option longs[] = {
         {"class", required_argument, NULL, 'c'},
         {"weight", required_argument, NULL, 'w'},
         {"budget", required_argument, NULL, OPT_BUDGET},
+        {"deadline", required_argument, NULL, OPT_DEADLINE},
+        {"laxity", required_argument, NULL, OPT_LAXITY},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
@@ -50,6 +57,12 @@ int set_main(int argc, char **argv)
         case OPT_BUDGET:
             status = cli_budget("set", optarg, &r);
             break;
+        case OPT_DEADLINE:
+            status = cli_deadline("set", optarg, &r);
+            break;
+        case OPT_LAXITY:
+            status = cli_laxity("set", optarg, &r);
+            break;
         case 'h':
             fputs(help, stdout);
             return CLI_OK;
@@ -61,9 +74,12 @@ int set_main(int argc, char **argv)
     }
     if (optind == argc)
         return cli_usage("set", "set: no target given");
-    if (!r.has_class && !r.has_weight && !r.has_budget && !r.release)
-        return cli_usage("set", "set: nothing to set; give -c, -w or --budget");
-    if (r.release && (r.has_weight || r.has_budget))
-        return cli_usage("set", "set: class none takes no weight and no budget");
+    struct error err = {""};
+    if (request_deadline(&r, r.has_class ? r.class : CLASS_NORMAL, &err) < 0)
+        return cli_usage("set", "set: %s", err.text);
+    if (!r.has_class && !r.has_weight && !r.has_budget && !r.has_deadline && !r.release)
+        return cli_usage("set", "set: nothing to set; give -c, -w, --budget or --deadline");
+    if (r.release && (r.has_weight || r.has_budget || r.has_deadline))
+        return cli_usage("set", "set: class none takes no weight, no budget and no deadline");
     return targets_do("set", &r, argv + optind, argc - optind);
 }

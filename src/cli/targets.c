@@ -39,6 +39,9 @@ static void say_done(const struct request *r, const char *target, const json_t *
         json_int_t budget = json_integer_value(json_object_get(job, "budget_us"));
         if (budget)
             printf(", budget %lld us", (long long)budget);
+        json_int_t deadline = json_integer_value(json_object_get(job, "deadline_us"));
+        if (deadline)
+            printf(", due after %g s", (double)deadline / 1e6);
         putchar('\n');
     } else {
         printf("%s: %s\n", who,

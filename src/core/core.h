@@ -88,6 +88,11 @@ enum core_event_type {
 
 #define BUDGET_MAX_US 1000000U /* of added latency */
 
+/* Deadlines that somebody sets for a job (not those of its requests). Who works is seen ten times a
+ * second: for shorter ones there is the latency class. */
+#define DEADLINE_MIN_US 200000U
+#define DEADLINE_MAX_US 3600000000U
+
 struct core_event {
     enum core_event_type type;
     uint32_t job, group, device;
@@ -101,11 +106,10 @@ struct core_event {
     uint64_t window_ns; /* during so long; at most 1 s */
 
     /* When what the job does now is due, and how much GPU time that still needs. CORE_NEVER:
-     * nothing is due. A new deadline says that the job works, and its end that it does not.
+     * nothing is due; what it needs is not known, and then it hurries but does not rise. A new deadline says that the job works, and its end that it does not.
      * may_rise: above latency jobs if it has to be. on: deadlines will come, so that a job that
      * does nothing is not suspended but watched: this is the one case in which two jobs below a
-     * latency job may be runnable at once.
-     */
+     * latency job may be runnable at once. */
     uint64_t deadline_ns, left_ns;
     bool may_rise;
 };

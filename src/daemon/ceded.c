@@ -166,7 +166,9 @@ static void turn(void *arg)
     struct daemon *d = arg;
     if (d->stopping)
         return;
-    d->wake_ns = manager_tick(d->manager, monotonic_ns());
+    uint64_t now = monotonic_ns(),
+             told = d->hints ? hints_tell(d->hints, d->manager, now) : CORE_NEVER;
+    d->wake_ns = min_u64(manager_tick(d->manager, now), told);
     beat(d);
     unsigned jobs = count_jobs(d);
     if (jobs != d->jobs) {

@@ -212,6 +212,14 @@ static int rule_key(struct parser *p, const char *key, const char *value)
         r->budget_us = (uint32_t)us;
         return 1;
     }
+    if (strcmp(key, "deadline") == 0 || strcmp(key, "laxity") == 0) {
+        uint64_t us, least = key[0] == 'd' ? DEADLINE_MIN_US : 1;
+        if (parse_duration_us(value, DEADLINE_MAX_US, &us) < 0 || us < least)
+            return complain(p, "%s: '%.64s' is not a time up to 3600s%s, such as 3s", key, value,
+                            key[0] == 'd' ? " of at least 200ms" : "");
+        *(key[0] == 'd' ? &r->deadline_us : &r->laxity_us) = (uint32_t)us;
+        return 1;
+    }
     if (!proto_name_ok(value))
         return complain(p, "name: 1 to %d bytes, not a number, not starting with #",
                         JOB_NAME_MAX - 1);
@@ -234,7 +242,7 @@ static const struct {
                                         "urgent_us", "edf_k", "deadline_share", NULL},
                   policy_key},
     [S_RULE] = {(const char *const[]){"uid", "exe", "cgroup", "container", "class", "weight",
-                                      "budget", "name", NULL},
+                                      "budget", "deadline", "laxity", "name", NULL},
                 rule_key},
 };
 
@@ -272,6 +280,12 @@ static void end_section(struct parser *p)
     if (r->budget_us && p->rule_has_class && r->class != CLASS_LATENCY)
         complain_at(p, p->section_line, -EINVAL, "rule %s has a budget: that takes class latency",
                     r->title);
+    else if (r->laxity_us && r->laxity_us >= r->deadline_us)
+        complain_at(p, p->section_line, -EINVAL,
+                    "rule %s has a laxity: that takes a longer deadline", r->title);
+    else if (r->deadline_us && p->rule_has_class && r->class == CLASS_LATENCY)
+        complain_at(p, p->section_line, -EINVAL,
+                    "rule %s has a deadline: that is for classes normal and batch", r->title);
     else if (!r->has_uid && !r->exe[0] && !r->cgroup[0] && !r->container[0])
         complain_at(p, p->section_line, -EINVAL,
                     "rule %s matches nothing: give it uid, exe, cgroup or container", r->title);

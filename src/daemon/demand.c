@@ -24,7 +24,7 @@ static void tell(struct manager *m, uint32_t job, unsigned d, bool works)
     struct mjob_on *on = &m->jobs[job].on[d];
     mgr_core(m, (struct core_event){.type = EV_DEMAND, .job = job, .device = d, .on = works});
     /* Only where jobs take turns does it change anything. */
-    m->dirty[d] |= on->idle == works && m->wake[d] != CORE_NEVER;
+    m->dirty[d] |= on->idle == works && (m->wake[d] != CORE_NEVER || m->jobs[job].due);
     on->idle = !works;
 }
 
@@ -246,6 +246,8 @@ static void activity(struct manager *m)
             activity_demand(m, i, d, all_known ? from : to, to);
         }
     }
+    if (from)
+        mgr_deadline_seen(m);
     for (unsigned d = 0; d < m->ngpus && from && from < to; d++) {
         if (core_wants_activity(m->core, d) && !(list.incomplete & 1U << d))
             activity_tell(m, d, min_u64(to - from, NSEC_PER_SEC));
@@ -256,7 +258,7 @@ static void activity(struct manager *m)
 uint64_t mgr_demand_due(struct manager *m)
 {
     uint64_t next = CORE_NEVER;
-    bool turns = turns_taken(m);
+    bool turns = turns_taken(m) || mgr_deadline_wanted(m);
     mgr_demand_told(m);
     if (m->driver->ops->usage &&
         (turns || m->now < m->watched_until || m->now < m->memory_asked_until)) {

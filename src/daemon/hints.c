@@ -13,6 +13,10 @@
 #define COUNT_MAX (1ULL << 53) /* exact in JSON, and a sum of all pages fits */
 #define SAMPLES   4            /* the rate is that of the last 3 to 4 s */
 #define ASSIGN_NS (500 * NSEC_PER_MSEC)
+/* How often deadlines are looked for: of programs that tell of some, and of those that may begin
+ * to. A deadline that is seen so late is still one of a second or so. */
+#define TELL_NS     (20 * NSEC_PER_MSEC)
+#define TELL_OFF_NS (200 * NSEC_PER_MSEC)
 
 struct sample {
     uint64_t at_ns, ended;
@@ -33,6 +37,13 @@ struct hints {
     uint64_t assigned_ns;
     struct page pages[HINTS_PAGES_MAX];
 };
+
+#define TIME_MAX (1ULL << 62)
+
+static uint64_t time_word(const _Atomic uint64_t *w)
+{
+    return min_u64(atomic_load_explicit(w, memory_order_relaxed), TIME_MAX);
+}
 
 static uint64_t word(const _Atomic uint64_t *w)
 {
@@ -131,6 +142,54 @@ void hints_assign(struct hints *h, struct manager *m, uint64_t now_ns)
     }
 }
 
+static bool has_deadlines(const struct page *p)
+{
+    return p->shared && (time_word(&p->shared->earliest_ns) || word(&p->shared->due));
+}
+
+/* All pages of that job. */
+static struct told told_of(const struct hints *h, uint64_t job, uint64_t now_ns)
+{
+    struct told t = {.now_ns = now_ns, .root = true};
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        const struct page *p = &h->pages[i];
+        if (!p->shared || p->job != job)
+            continue;
+        uint64_t at = time_word(&p->shared->earliest_ns), due = word(&p->shared->deadline_us);
+        uint64_t laxity = word(&p->shared->laxity_us);
+        t.ended += word(&p->shared->ended);
+        t.root &= p->admin;
+        if (!at || (t.deadline_ns && at >= t.deadline_ns))
+            continue;
+        t.deadline_ns = at;
+        t.need_ns = laxity && laxity < due ? (due - laxity) * NSEC_PER_USEC : 0;
+    }
+    return t;
+}
+
+uint64_t hints_tell(struct hints *h, struct manager *m, uint64_t now_ns)
+{
+    bool any = false;
+    for (unsigned i = 0; h->n && i < HINTS_PAGES_MAX; i++)
+        any |= has_deadlines(&h->pages[i]);
+    if (!any)
+        return h->n ? now_ns + TELL_OFF_NS : CORE_NEVER;
+    hints_assign(h, m, now_ns);
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        const struct page *p = &h->pages[i];
+        unsigned k = 0;
+        while (k < i && (h->pages[k].job != p->job || !has_deadlines(&h->pages[k])))
+            k++;
+        if (!p->job || k < i || !has_deadlines(p))
+            continue;
+        uint32_t slot = manager_job_by_number(m, p->job);
+        struct told t = told_of(h, p->job, now_ns);
+        if (slot != MANAGER_NONE)
+            manager_told(m, slot, &t);
+    }
+    return now_ns + TELL_NS;
+}
+
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns)
 {
     uint64_t programs = 0, begun = 0, ended = 0, open = 0, due = 0, met = 0, next = 0;
@@ -140,7 +199,7 @@ json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns)
         if (!p->shared || p->job != job || !job)
             continue;
         uint64_t b = word(&p->shared->begun), e = min_u64(word(&p->shared->ended), b);
-        uint64_t d = min_u64(word(&p->shared->due), e), at = word(&p->shared->earliest_ns);
+        uint64_t d = min_u64(word(&p->shared->due), e), at = time_word(&p->shared->earliest_ns);
         programs++;
         begun += b;
         ended += e;

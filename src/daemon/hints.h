@@ -1,6 +1,7 @@
 /* The pages by which programs tell of their requests (common/hints_proto.h): who has one, and what
- * they say of a job. Nothing is decided by it; a program that lies makes its own job's line of
- * `cede ps` wrong. A page lives as long as the connection it was asked for on. Not thread-safe. */
+ * they say of a job. A program that lies makes its own job's line of `cede ps` wrong, and gains by
+ * its deadlines what the core allows any (policy/hurry.c). A page lives as long as the connection
+ * it was asked for on. Not thread-safe. */
 #ifndef CEDE_DAEMON_HINTS_H
 #define CEDE_DAEMON_HINTS_H
 
@@ -26,6 +27,10 @@ unsigned hints_count(const struct hints *h);
 
 /* What rates are made of: about once a second while there are pages. */
 void hints_sample(struct hints *h, uint64_t now_ns);
+
+/* Tells the manager when requests are due. Returns when to do so again, CORE_NEVER without pages.
+ */
+uint64_t hints_tell(struct hints *h, struct manager *m, uint64_t now_ns);
 
 /* Before hints_of(): which page belongs to which job now. */
 void hints_assign(struct hints *h, struct manager *m, uint64_t now_ns);

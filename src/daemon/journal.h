@@ -27,12 +27,14 @@ struct journal_job {
     struct proc_id root; /* pid 0: free record */
     uint32_t class;      /* enum job_class */
     uint32_t weight;
-    uint32_t budget_us; /* of added latency; 0: none */
-    uint32_t uid;       /* owner of the job's processes */
-    uint32_t source;    /* enum job_source */
-    uint32_t paused;    /* by a person */
-    uint32_t paused_by; /* that person's uid */
-    uint64_t number;    /* what `cede ps` shows; never reused while the machine is up */
+    uint32_t budget_us;              /* of added latency; 0: none */
+    uint32_t uid;                    /* owner of the job's processes */
+    uint32_t source;                 /* enum job_source */
+    uint32_t paused;                 /* by a person */
+    uint32_t paused_by;              /* that person's uid */
+    uint32_t deadline_us, laxity_us; /* see manager_set_deadline() */
+    uint32_t may_rise;
+    uint64_t number; /* what `cede ps` shows; never reused while the machine is up */
     char name[JOB_NAME_MAX];
     uint32_t sum; /* of all above: journal_put_job() fills it in */
 };

@@ -48,6 +48,7 @@ static void job_drop(struct manager *m, uint32_t job)
         mgr_unwatch(m, j->root_pidfd);
     mgr_core(m, (struct core_event){.type = EV_JOB_REMOVE, .job = job});
     journal_put_job(m->journal, job, NULL);
+    mgr_deadline_free(j);
     j->j.root.pid = 0;
 }
 
@@ -126,6 +127,9 @@ int manager_add(struct manager *m, struct proc_id root, const struct job_spec *s
         .class = spec->class,
         .weight = spec->weight,
         .budget_us = spec->budget_us,
+        .deadline_us = spec->deadline_us,
+        .laxity_us = spec->laxity_us,
+        .may_rise = spec->may_rise,
         .uid = spec->uid,
         .source = spec->source,
         .number = atomic_fetch_add(&journal_shared(m->journal)->next_number, 1),
@@ -259,6 +263,7 @@ uint64_t manager_tick(struct manager *m, uint64_t now_ns)
     if (m->nunclaimed && now_ns >= m->claim_until)
         mgr_undo_unclaimed(m);
     next = min_u64(next, mgr_demand_due(m));
+    next = min_u64(next, mgr_deadline_due(m));
     next = min_u64(next, mgr_autoswap_due(m));
     next = min_u64(next, decide_due(m));
     return m->nunclaimed ? min_u64(next, m->claim_until) : next;
@@ -425,6 +430,7 @@ unsigned manager_free(struct manager *m, bool restore)
     for (uint32_t i = 0; i < m->jobs_end; i++) {
         if (m->jobs[i].j.root.pid && m->jobs[i].root_pidfd >= 0)
             close(m->jobs[i].root_pidfd);
+        mgr_deadline_free(&m->jobs[i]);
     }
     if (m->epoll_fd >= 0)
         close(m->epoll_fd);

@@ -23,7 +23,9 @@ struct manager;
 struct job_spec {
     enum job_class class;
     uint32_t weight;
-    uint32_t budget_us; /* of added latency, for a latency job; 0: none */
+    uint32_t budget_us;              /* of added latency, for a latency job; 0: none */
+    uint32_t deadline_us, laxity_us; /* see manager_set_deadline() */
+    bool may_rise;
     enum job_source source;
     uid_t uid;
     char name[JOB_NAME_MAX];
@@ -79,6 +81,24 @@ int manager_add(struct manager *m, struct proc_id root, const struct job_spec *s
                 struct error *err);
 int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32_t weight,
                    uint32_t budget_us);
+/* For programs that do not tell of requests: what the job's GPUs have to do is done so long after
+ * it began; 0: whenever. laxity_us: of that time, what it can spare (it does not need the GPU); 0:
+ * find out. may_rise: above latency jobs if need be. -ENOMEM. */
+int manager_set_deadline(struct manager *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
+                         bool may_rise);
+
+/* What a job's programs tell of their requests now, to be told again and again (after 1 s of
+ * silence they are taken to be gone). Numbers of strangers: nothing is believed that costs others
+ * more than the core allows. */
+struct told {
+    uint64_t now_ns;
+    uint64_t ended;       /* requests, ever */
+    uint64_t deadline_ns; /* the earliest of those that are open; 0: none is due */
+    uint64_t need_ns;     /* GPU time that it will take; 0: not said */
+    bool root;            /* all of the programs are an administrator's */
+};
+void manager_told(struct manager *m, uint32_t job, const struct told *t);
+
 int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by);
 /* Off the GPU's memory and back, in the course of seconds to minutes: job_view.swap tells how far
  * it is, and job_view.swap_error why it did not go. A job that does not leave runs on; one that

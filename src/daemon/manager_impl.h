@@ -3,6 +3,7 @@
  *   processes.c  finding processes and their channel groups
  *   demand.c     who works
  *   apply.c      from the core's plan to the device
+ *   deadlines.c  when work is due
  *   swap.c       jobs that leave the GPU's memory and come back
  *   autoswap.c   for whom they leave */
 #ifndef CEDE_DAEMON_MANAGER_IMPL_H
@@ -99,6 +100,8 @@ struct mjob_swap {
     struct error error;
 };
 
+struct mjob_due; /* deadlines.c */
+
 struct mjob {
     struct journal_job j; /* root.pid 0: free */
     int root_pidfd;       /* -1: the root has ended */
@@ -111,7 +114,9 @@ struct mjob {
     uint64_t memory_bytes;
     struct mjob_on on[DEVICE_GPUS_MAX];
     struct mjob_swap swap;
-    uint64_t need_bytes; /* what a person said it will take of GPU need_gpu; 0: nothing said */
+    struct mjob_due *due; /* NULL: nothing was ever due */
+    uint64_t gpu_ns;      /* engine time seen since then, of the GPU where it had most */
+    uint64_t need_bytes;  /* what a person said it will take of GPU need_gpu; 0: nothing said */
     uint32_t need_gpu;
     bool room; /* that was there once */
 };
@@ -190,6 +195,15 @@ uint64_t mgr_demand_due(struct manager *m);
 void mgr_demand_told(struct manager *m);
 /* A gated device: what its processes said last. */
 void mgr_demand_of(struct manager *m, uint32_t job, unsigned device);
+
+/* deadlines.c */
+void mgr_deadline_free(struct mjob *j);
+/* After each look at who got the engine: on[].bursts and on[].busy_ns are of the time since the
+ * last one. */
+void mgr_deadline_seen(struct manager *m);
+/* Tells the core what is due; returns when to ask again. */
+uint64_t mgr_deadline_due(struct manager *m);
+bool mgr_deadline_wanted(const struct manager *m); /* who works has to be known */
 
 /* swap.c */
 /* by_user: see struct mjob_swap. 0: it leaves; or why it stays, running. */

@@ -20,6 +20,8 @@ enum {
     F_PARAMS = 1 << 8,
     F_MEMORY = 1 << 9,
     F_GPU = 1 << 10,
+    F_DEADLINE = 1 << 11,
+    F_LAXITY = 1 << 12,
 };
 
 static const struct {
@@ -27,10 +29,14 @@ static const struct {
     unsigned allowed, needed;
     const char *fields; /* for people */
 } ops[] = {
-    [OP_ADD] = {"add", F_PID | F_CLASS | F_WEIGHT | F_BUDGET | F_NAME | F_RUN | F_MEMORY | F_GPU,
-                F_PID, "pid, class, weight, budget_us, name, run, memory_bytes, gpu"},
-    [OP_SET] = {"set", F_TARGET | F_CLASS | F_WEIGHT | F_BUDGET, F_TARGET,
-                "target, class, weight, budget_us"},
+    [OP_ADD] =
+        {"add",
+         F_PID | F_CLASS | F_WEIGHT | F_BUDGET | F_NAME | F_RUN | F_MEMORY | F_GPU | F_DEADLINE |
+             F_LAXITY,
+         F_PID,
+         "pid, class, weight, budget_us, deadline_us, laxity_us, name, run, memory_bytes, gpu"},
+    [OP_SET] = {"set", F_TARGET | F_CLASS | F_WEIGHT | F_BUDGET | F_DEADLINE | F_LAXITY, F_TARGET,
+                "target, class, weight, budget_us, deadline_us, laxity_us"},
     [OP_PAUSE] = {"pause", F_TARGET, F_TARGET, "target"},
     [OP_RESUME] = {"resume", F_TARGET, F_TARGET, "target"},
     [OP_PS] = {"ps", F_AFTER, 0, "after"},
@@ -222,6 +228,17 @@ static int get_field(unsigned field, const char *name, const json_t *v, struct r
             out->has_budget = true;
         }
         return r;
+    case F_DEADLINE:
+    case F_LAXITY:
+        r = get_int(v, name, 0, DEADLINE_MAX_US, &i, err);
+        if (r == 0 && field == F_DEADLINE && i && i < DEADLINE_MIN_US)
+            r = error_set(err, -EINVAL, "%s: at least %u is needed, or 0 for none", name,
+                          DEADLINE_MIN_US);
+        if (r == 0) {
+            *(field == F_DEADLINE ? &out->deadline_us : &out->laxity_us) = (uint32_t)i;
+            *(field == F_DEADLINE ? &out->has_deadline : &out->has_laxity) = true;
+        }
+        return r;
     case F_NAME:
         if (!json_is_string(v) || !proto_name_ok(json_string_value(v)))
             return bad_name(err, name);
@@ -258,9 +275,11 @@ static const struct {
     const char *name;
     unsigned field;
 } fields[] = {
-    {"pid", F_PID},       {"target", F_TARGET}, {"class", F_CLASS},         {"weight", F_WEIGHT},
-    {"name", F_NAME},     {"run", F_RUN},       {"after", F_AFTER},         {"budget_us", F_BUDGET},
-    {"params", F_PARAMS}, {"gpu", F_GPU},       {"memory_bytes", F_MEMORY},
+    {"pid", F_PID},          {"target", F_TARGET},       {"class", F_CLASS},
+    {"weight", F_WEIGHT},    {"name", F_NAME},           {"run", F_RUN},
+    {"after", F_AFTER},      {"budget_us", F_BUDGET},    {"params", F_PARAMS},
+    {"gpu", F_GPU},          {"memory_bytes", F_MEMORY}, {"deadline_us", F_DEADLINE},
+    {"laxity_us", F_LAXITY},
 };
 
 static int parse_object(const json_t *o, struct request *out, struct error *err)
@@ -311,14 +330,18 @@ static int parse_object(const json_t *o, struct request *out, struct error *err)
     if (ops[k].needed & ~seen)
         return error_set(err, -EINVAL, "%s: field %s is missing", ops[k].name,
                          ops[k].needed & F_PID ? "pid" : "target");
-    if (out->op == OP_SET && !(seen & (F_CLASS | F_WEIGHT | F_BUDGET)))
+    if (out->op == OP_SET && !(seen & (F_CLASS | F_WEIGHT | F_BUDGET | F_DEADLINE | F_LAXITY)))
         return error_set(err, -EINVAL, "set: class, weight or budget_us is missing");
+    int r = request_deadline(out, out->has_class ? out->class : CLASS_NORMAL, err);
+    if (r < 0)
+        return r;
     if (out->memory_bytes && (!out->has_class || out->class != CLASS_LATENCY))
         return error_set(err, -EINVAL, "add: memory_bytes takes class latency");
     if ((seen & F_GPU) && !out->memory_bytes)
         return error_set(err, -EINVAL, "add: gpu takes memory_bytes");
-    if (out->release && (out->has_weight || out->has_budget))
-        return error_set(err, -EINVAL, "set: class none takes no weight and no budget");
+    if (out->release && (out->has_weight || out->has_budget || out->has_deadline))
+        return error_set(err, -EINVAL,
+                         "set: class none takes no weight, no budget and no deadline");
     return 0;
 }
 
@@ -388,6 +411,10 @@ char *proto_format(const struct request *r)
         bad |= json_object_set_new(o, "weight", json_integer(r->weight));
     if ((allowed & F_BUDGET) && r->has_budget)
         bad |= json_object_set_new(o, "budget_us", json_integer(r->budget_us));
+    if ((allowed & F_DEADLINE) && r->has_deadline)
+        bad |= json_object_set_new(o, "deadline_us", json_integer(r->deadline_us));
+    if ((allowed & F_LAXITY) && r->has_laxity)
+        bad |= json_object_set_new(o, "laxity_us", json_integer(r->laxity_us));
     if ((allowed & F_NAME) && r->name[0])
         bad |= json_object_set_new(o, "name", json_text(r->name));
     if ((allowed & F_RUN) && r->run)
@@ -432,6 +459,21 @@ int request_budget(const struct request *r, enum job_class class, uint32_t now_u
     return 0;
 }
 
+int request_deadline(const struct request *r, enum job_class class, struct error *err)
+{
+    if (r->deadline_us && class == CLASS_LATENCY)
+        return error_set(err, -EINVAL,
+                         "a deadline takes a batch or normal job before its like, and this is a "
+                         "latency job, which goes before them anyway");
+    if (r->has_laxity && !r->has_deadline)
+        return error_set(err, -EINVAL, "a laxity is a part of a deadline: give that too");
+    if (r->laxity_us && r->laxity_us >= r->deadline_us)
+        return error_set(err, -EINVAL,
+                         "the laxity is what of the deadline can be spared, so it has to be "
+                         "shorter");
+    return 0;
+}
+
 static const char *job_state(const struct job_view *v)
 {
     if (v->swap && v->swap[0])
@@ -460,12 +502,15 @@ json_t *proto_job(const struct job_view *v)
     const char *level = device_level_name(least);
     /* o steals; a NULL among the values makes the whole NULL. */
     return json_pack(
-        "{s:I, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*, s:o*, s:o*, "
+        "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*, "
+        "s:o*, s:o*, "
         "s:o*, s:o, s:o, s:o}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
-        "budget_us", (json_int_t)v->job.budget_us, "pid", (json_int_t)v->job.root.pid, "uid",
-        (json_int_t)v->job.uid, "source",
+        "budget_us", (json_int_t)v->job.budget_us, "deadline_us",
+        v->job.deadline_us ? json_integer(v->job.deadline_us) : NULL, "laxity_us",
+        v->job.laxity_us ? json_integer(v->job.laxity_us) : NULL, "pid",
+        (json_int_t)v->job.root.pid, "uid", (json_int_t)v->job.uid, "source",
         v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state", job_state(v),
         "processes", (json_int_t)v->processes, "gpus", gpus, "timeslice_us",
         (json_int_t)v->timeslice_us, "busy", v->busy >= 0 ? json_real(v->busy) : json_null(),

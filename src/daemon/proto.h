@@ -2,28 +2,23 @@
  *
  * Request:  {"v":1, "op":OP, ...}
  *   add     {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?,
- *            "memory_bytes":N?, "gpu":N?}            adopt a process tree; of class latency it may
- *                                                    say how much of a GPU it is going to take
- *   set     {"target":T, "class":C?, "weight":W?, "budget_us":B?}
- *                                                    class "none" lets go of the job;
- *                                                    a pid in no job is adopted
- *   pause   {"target":T}      resume  {"target":T}
- *   swap-out {"target":T}     swap-in {"target":T}    begin it; ps tells how far it is
- *   ps      {"after":N?}      jobs with numbers above N, as many as fit
- *   policy  {"name":S?, "params":{KEY:X, ...}?}
- *                                                    show, or change; keys as in [policy] of
- *                                                    cede.conf. All of it is done, or nothing
- *   hints   {}                                       a page to tell of requests: libcede
- * T is a pid, or a job's number written "#12", or its name.
- * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"text for a person"}
- *   add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}
- *   ps: {"jobs":[...], "more":bool, "policy":S, "device":S,
- *        "gpus":[{"index":,"label":,"name":,"uuid":,"level":,"level_name":,"caps":[S, ...]}],
+ *            "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?}            adopt a
+ * process tree; of class latency it may say how much of a GPU it is going to take set {"target":T,
+ * "class":C?, "weight":W?, "budget_us":B?, "deadline_us":D?, "laxity_us":L?} class "none" lets go
+ * of the job; a pid in no job is adopted pause   {"target":T}      resume  {"target":T} swap-out
+ * {"target":T}     swap-in {"target":T}    begin it; ps tells how far it is ps      {"after":N?}
+ * jobs with numbers above N, as many as fit policy  {"name":S?, "params":{KEY:X, ...}?} show, or
+ * change; keys as in [policy] of cede.conf. All of it is done, or nothing hints   {} a page to tell
+ * of requests: libcede T is a pid, or a job's number written "#12", or its name. Reply:    {"v":1,
+ * "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"text for a person"} add, set, pause,
+ * resume, swap-out, swap-in: {"job":{...}, "note":S?} ps: {"jobs":[...], "more":bool, "policy":S,
+ * "device":S, "gpus":[{"index":,"label":,"name":,"uuid":,"level":,"level_name":,"caps":[S, ...]}],
  *        "pid":N}; without devices that nobody has used yet
  *   policy: {"policy":S, "policies":[{"name":,"summary":}], "params":{KEY:X, ...}}
  *   hints: {"hints":N, "pid":N}, and the page's descriptor: common/hints_proto.h of version N; pid
  *        is the asking process as the daemon sees it
- * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "pid":, "uid":,
+ * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
+ *   "laxity_us":?, "pid":, "uid":,
  *   "source":"run|pid|rule",
  *   "state":"running|waiting|paused|starting|swapping-out|swapped|swapping-in", "processes":,
  *   "gpus":[..], "levels":[..] (of each GPU), "level":N|null (the lowest), "level_name":S|null,
@@ -64,10 +59,11 @@ enum proto_op {
 
 struct request {
     enum proto_op op;
-    bool has_class, has_weight, has_budget, release, run;
+    bool has_class, has_weight, has_budget, has_deadline, has_laxity, release, run;
     enum job_class class;
     uint32_t weight, budget_us;
-    uint64_t memory_bytes; /* of add; 0: not said */
+    uint32_t deadline_us, laxity_us; /* 0: none */
+    uint64_t memory_bytes;           /* of add; 0: not said */
     uint32_t gpu;
     pid_t pid;               /* of add, or of target when it is a pid; 0: none */
     uint64_t number;         /* of target "#12", or of "after" */
@@ -93,6 +89,9 @@ char *proto_format(const struct request *r);
  * latency jobs have one. */
 int request_budget(const struct request *r, enum job_class class, uint32_t now_us, uint32_t *out,
                    struct error *err);
+
+/* -EINVAL: a deadline for a latency job, or none for a laxity, or less than the laxity. */
+int request_deadline(const struct request *r, enum job_class class, struct error *err);
 
 /* One more parameter into a request. -EINVAL: no such parameter, or not a whole number where one is
  * needed. Ranges depend on the others and are checked where those are known. */

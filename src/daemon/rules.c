@@ -104,6 +104,9 @@ bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
     *spec = (struct job_spec){.class = r->class,
                               .weight = r->weight,
                               .budget_us = r->budget_us,
+                              .deadline_us = r->deadline_us,
+                              .laxity_us = r->laxity_us,
+                              .may_rise = true, /* who writes the configuration may do all */
                               .source = JOB_RULE,
                               .uid = f.uid};
     if (r->name[0])

@@ -23,7 +23,7 @@ struct rule {
     char container[RULE_PATTERN_MAX]; /* start of an id, or fnmatch of one part of the path */
     /* What it then is. */
     enum job_class class;
-    uint32_t weight, budget_us;
+    uint32_t weight, budget_us, deadline_us, laxity_us;
     char name[JOB_NAME_MAX]; /* "": the process's own */
 };
 

@@ -110,6 +110,9 @@ static int adopt(struct manager *m, const struct request *r, const struct caller
         .uid = t->proc_uid,
     };
     int e = request_budget(r, spec.class, 0, &spec.budget_us, err);
+    spec.deadline_us = r->deadline_us;
+    spec.laxity_us = r->laxity_us;
+    spec.may_rise = who->admin && r->deadline_us;
     if (e < 0)
         return e;
     if (r->op == OP_ADD && r->name[0])
@@ -127,9 +130,14 @@ static int change(struct manager *m, const struct request *r, const struct calle
         enum job_class class = r->has_class ? r->class : (enum job_class)job->class;
         uint32_t budget_us;
         int e = request_budget(r, class, job->budget_us, &budget_us, err);
-        return e < 0 ? e
-                     : manager_change(m, t->slot, class, r->has_weight ? r->weight : job->weight,
-                                      budget_us);
+        if (e == 0)
+            e = request_deadline(r, class, err);
+        if (e == 0)
+            e = manager_change(m, t->slot, class, r->has_weight ? r->weight : job->weight,
+                               budget_us);
+        if (e == 0 && r->has_deadline)
+            e = manager_set_deadline(m, t->slot, r->deadline_us, r->laxity_us, who->admin);
+        return e;
     }
     bool out = t->view.swap && t->view.swap[0];
     if (r->op == OP_SWAP_OUT) /* as with pausing, below */

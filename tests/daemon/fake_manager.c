@@ -89,6 +89,9 @@ int manager_add(struct manager *m, struct proc_id root, const struct job_spec *s
         return error_set(err, -ENOSPC, "too many jobs");
     m->jobs[*job].job.root = root;
     m->jobs[*job].job.source = spec->source;
+    m->jobs[*job].job.deadline_us = spec->deadline_us;
+    m->jobs[*job].job.laxity_us = spec->laxity_us;
+    m->jobs[*job].job.may_rise = spec->may_rise;
     return 0;
 }
 
@@ -99,6 +102,20 @@ int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32
     m->jobs[job].job.class = class;
     m->jobs[job].job.weight = weight;
     return 0;
+}
+
+int manager_set_deadline(struct manager *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
+                         bool may_rise)
+{
+    m->jobs[job].job.deadline_us = deadline_us;
+    m->jobs[job].job.laxity_us = laxity_us;
+    m->jobs[job].job.may_rise = may_rise;
+    return 0;
+}
+
+void manager_told(struct manager *m, uint32_t job, const struct told *t)
+{
+    m->told[job] = *t;
 }
 
 int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by)

@@ -9,6 +9,7 @@
 
 struct manager {
     struct job_view jobs[FAKE_JOBS]; /* number 0: free */
+    struct told told[FAKE_JOBS];     /* what each said last */
     uint32_t end;
     uint64_t next_number;
     char policy[32];

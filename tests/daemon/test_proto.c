@@ -119,6 +119,15 @@ static const struct {
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"budget_us\":5}", -EINVAL,
      "no budget"},
     {"{\"v\":1,\"op\":\"pause\",\"target\":1,\"budget_us\":5}", -EINVAL, "unknown field"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"deadline_us\":199999}", -EINVAL, "at least 200000"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"deadline_us\":3600000001}", -EINVAL, "deadline_us"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"laxity_us\":5}", -EINVAL, "give that too"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"deadline_us\":500000,\"laxity_us\":500000}", -EINVAL,
+     "shorter"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"latency\",\"deadline_us\":500000}", -EINVAL,
+     "latency job"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"deadline_us\":500000}", -EINVAL,
+     "no deadline"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"weight\":5}", -EINVAL, "no weight"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"none\"}", -EINVAL, "class:"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":0}", -EINVAL, "pid: a whole number from 1"},
@@ -220,6 +229,13 @@ static void what_is_written_can_be_read(void **state)
         {.op = OP_ADD, .pid = INT32_MAX},
         {.op = OP_SET, .pid = 5, .has_budget = true, .budget_us = 1000000},
         {.op = OP_SET, .pid = 5, .has_weight = true, .weight = 10000},
+        {.op = OP_SET, .pid = 5, .has_deadline = true},
+        {.op = OP_SET,
+         .pid = 5,
+         .has_deadline = true,
+         .deadline_us = DEADLINE_MAX_US,
+         .has_laxity = true,
+         .laxity_us = 1000000},
         {.op = OP_SET, .number = 12, .release = true},
         {.op = OP_PAUSE, .name = "a \"b\" \\"},
         {.op = OP_RESUME, .number = INT64_MAX},
@@ -243,6 +259,10 @@ static void what_is_written_can_be_read(void **state)
         assert_int_equal(r.weight, all[i].weight);
         assert_int_equal(r.has_budget, all[i].has_budget);
         assert_int_equal(r.budget_us, all[i].budget_us);
+        assert_int_equal(r.has_deadline, all[i].has_deadline);
+        assert_int_equal(r.deadline_us, all[i].deadline_us);
+        assert_int_equal(r.has_laxity, all[i].has_laxity);
+        assert_int_equal(r.laxity_us, all[i].laxity_us);
         assert_int_equal(r.release, all[i].release);
         assert_int_equal(r.run, all[i].run);
         free(text);
@@ -280,6 +300,12 @@ static void shows_a_job(void **state)
         json_decref(o);
     }
     json_t *o = proto_job(&v);
+    assert_null(json_object_get(o, "deadline_us"));
+    v.job.deadline_us = 3000000000;
+    json_t *due = proto_job(&v);
+    assert_int_equal(json_integer_value(json_object_get(due, "deadline_us")), 3000000000);
+    json_decref(due);
+    v.job.deadline_us = 0;
     char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
     assert_string_equal(
         text, "{\"budget_us\":0,\"busy\":0.5,\"class\":\"batch\",\"error\":\"no ? right\","

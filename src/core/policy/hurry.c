@@ -115,7 +115,8 @@ static struct member *pick(const struct core_params *p, struct policy_device *de
         if (!next || (first && next->own_class != first->own_class))
             break;
         first = first ? first : next;
-        if (before(next->deadline_ns, next->left_ns) >= now_ns)
+        uint64_t left = next->left_ns == CORE_NEVER ? 0 : next->left_ns;
+        if (before(next->deadline_ns, left) >= now_ns)
             return next;
         last = next;
     }
@@ -151,7 +152,8 @@ void policy_hurry(const struct core_params *p, struct policy_device *dev, enum d
     struct member *m = pick(p, dev, now_ns);
     if (m && !dev->hurry_over) {
         uint64_t late_from = before(m->deadline_ns, pace(dev, m->left_ns));
-        if (use == DEADLINES_LAXITY && m->may_rise && top == CLASS_LATENCY) {
+        if (use == DEADLINES_LAXITY && m->may_rise && m->left_ns != CORE_NEVER &&
+            top == CLASS_LATENCY) {
             if (late_from <= now_ns)
                 m->risen_for = m->deadline_ns;
             else

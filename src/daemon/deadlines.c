@@ -1,0 +1,232 @@
+/* When the work of jobs is due, for the core (EV_DEADLINE): from what programs tell of their
+ * requests (hints.c), or for programs that tell nothing from what the job was given (`cede run
+ * --deadline`): then a request begins when the job is seen working after it was not, and has ended
+ * when it could have worked for QUIET_NS and did not. One that goes on past its deadline is given
+ * another, but only ROLLS in a row: a program that never ends anything has no deadlines.
+ *
+ * What a request still needs is what those before it took, at a high quantile (core/estimate.h),
+ * less what it has had; or what the job was said to need (deadline less laxity). Everything a
+ * program tells is a number within bounds here; what it can gain by it is bounded in the core. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/estimate.h"
+#include "daemon/manager_impl.h"
+
+#define QUANTILE  0.9
+#define QUIET_NS  (90 * NSEC_PER_MSEC)            /* all of a look, or of two that overlap it */
+#define SEEN_NS   (ACTIVITY_NS + ACTIVITY_LAG_NS) /* work was seen at most so long after it began */
+#define ROLLS     8
+#define TELL_NS   (100 * NSEC_PER_MSEC)
+#define SILENT_NS NSEC_PER_SEC /* after that a program that told of requests is gone */
+#define FAR_NS    (3600 * NSEC_PER_SEC)
+
+struct mjob_due {
+    struct estimate need; /* GPU time of the requests so far */
+    bool open;
+    bool told;                     /* by its programs; else the job's own deadline counts */
+    bool program_root;             /* all of these are root's */
+    uint64_t told_ns;              /* when they spoke last */
+    uint64_t ended;                /* requests, as they count */
+    uint64_t deadline_ns, said_ns; /* said_ns: what it needs, if it was said; or 0 */
+    uint64_t mark_ns;              /* the job's GPU time when it began */
+    uint64_t tell_at;
+    unsigned rolls;         /* since it was last seen idle */
+    struct core_event last; /* told to the core */
+};
+
+static struct mjob_due *due_of(struct mjob *j)
+{
+    if (!j->due)
+        j->due = calloc(1, sizeof(*j->due)); /* without memory: nothing is due */
+    return j->due;
+}
+
+void mgr_deadline_free(struct mjob *j)
+{
+    free(j->due);
+    j->due = NULL;
+}
+
+static uint64_t left(const struct mjob *j, const struct mjob_due *d)
+{
+    uint64_t said = d->said_ns, used = j->gpu_ns - d->mark_ns;
+    if (!said && j->j.laxity_us && j->j.deadline_us > j->j.laxity_us)
+        said = (j->j.deadline_us - j->j.laxity_us) * NSEC_PER_USEC;
+    uint64_t need = said ? said : estimate_get(&d->need, QUANTILE, CORE_NEVER);
+    if (need == CORE_NEVER || d->rolls) /* or more than one of them has to be done */
+        return CORE_NEVER;
+    /* One that takes longer than others is not done because they were. */
+    return max_u64(need > used ? need - used : 0, need / 8);
+}
+
+static void tell(struct manager *m, uint32_t job)
+{
+    struct mjob *j = &m->jobs[job];
+    struct mjob_due *d = j->due;
+    struct core_event ev = {.type = EV_DEADLINE,
+                            .job = job,
+                            .deadline_ns = d->open ? d->deadline_ns : CORE_NEVER,
+                            .left_ns = d->open ? left(j, d) : 0,
+                            .may_rise = j->j.may_rise || (d->told && d->program_root),
+                            .on = d->told || j->j.deadline_us};
+    bool begins = ev.deadline_ns != CORE_NEVER && ev.deadline_ns != d->last.deadline_ns;
+    bool same = d->last.type == EV_DEADLINE && ev.deadline_ns == d->last.deadline_ns &&
+                ev.left_ns == d->last.left_ns && ev.may_rise == d->last.may_rise &&
+                ev.on == d->last.on;
+    d->tell_at = d->open ? m->now + TELL_NS : CORE_NEVER;
+    if (same)
+        return;
+    bool ends = ev.on && ev.deadline_ns == CORE_NEVER;
+    for (unsigned g = 0; g < m->ngpus; g++) {
+        if (m->gpus[g].caps & GPU_CAP_GATE || !(begins || ends))
+            continue;
+        j->on[g].idle = ends; /* as the core takes it */
+        j->on[g].quiet_ns = 0;
+    }
+    d->last = ev;
+    mgr_core(m, ev);
+    mgr_all_dirty(m);
+}
+
+static void begin(struct mjob *j, uint64_t deadline_ns, uint64_t said_ns, uint64_t had_ns)
+{
+    struct mjob_due *d = j->due;
+    d->open = true;
+    d->deadline_ns = deadline_ns;
+    d->said_ns = said_ns;
+    d->mark_ns = j->gpu_ns - min_u64(j->gpu_ns, had_ns);
+}
+
+/* n of them, in the time since the first began. */
+static void end(struct mjob *j, uint64_t n)
+{
+    struct mjob_due *d = j->due;
+    uint64_t used = j->gpu_ns - d->mark_ns;
+    if (d->open && n && used)
+        estimate_add(&d->need, used / n);
+    d->open = false;
+}
+
+void manager_told(struct manager *m, uint32_t job, const struct told *t)
+{
+    struct mjob *j = &m->jobs[job];
+    struct mjob_due *d = due_of(j);
+    if (!d)
+        return;
+    if (!d->told) { /* whatever was open was a guess */
+        d->open = false;
+        d->ended = t->ended;
+    }
+    d->told = true;
+    d->told_ns = t->now_ns;
+    d->program_root = t->root;
+    /* A program that begins anew counts from 0 again: that is no request. */
+    uint64_t ended = t->ended > d->ended ? t->ended - d->ended : 0;
+    bool due = t->deadline_ns && t->deadline_ns < t->now_ns + FAR_NS;
+    if (ended || (d->open && !due))
+        end(j, ended);
+    if (due && !d->open)
+        begin(j, t->deadline_ns, t->need_ns, 0);
+    else if (due)
+        d->deadline_ns = t->deadline_ns;
+    d->ended = t->ended;
+    d->tell_at = 0; /* at the next turn */
+}
+
+int manager_set_deadline(struct manager *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
+                         bool may_rise)
+{
+    struct mjob *j = &m->jobs[job];
+    if (deadline_us && !due_of(j))
+        return -ENOMEM;
+    j->j.deadline_us = deadline_us;
+    j->j.laxity_us = laxity_us;
+    j->j.may_rise = deadline_us && may_rise;
+    journal_put_job(m->journal, job, &j->j);
+    if (j->due && !j->due->told)
+        j->due->open = false;
+    if (j->due)
+        j->due->tell_at = 0;
+    return 0;
+}
+
+/* Whether the job did nothing for a while although it could have. */
+static bool quiet(const struct manager *m, uint32_t job)
+{
+    bool any = false, runnable;
+    uint32_t us;
+    for (unsigned g = 0; g < m->ngpus; g++) {
+        if (!core_member_state(m->core, job, g, &runnable, &us))
+            continue;
+        if (m->jobs[job].on[g].quiet_ns < QUIET_NS)
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+static uint64_t seen_working(const struct manager *m, const struct mjob *j)
+{
+    uint64_t ns = 0;
+    for (unsigned g = 0; g < m->ngpus; g++)
+        ns = max_u64(ns, j->on[g].bursts ? max_u64(j->on[g].busy_ns, 1) : j->on[g].busy_ns);
+    return ns;
+}
+
+void mgr_deadline_seen(struct manager *m)
+{
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        struct mjob *j = &m->jobs[i];
+        if (!j->j.root.pid || !j->due)
+            continue;
+        uint64_t had = seen_working(m, j);
+        j->gpu_ns += had;
+        if (j->due->told || !j->j.deadline_us)
+            continue;
+        if (!had && quiet(m, i))
+            j->due->rolls = 0;
+        if (j->due->open && had && m->now > j->due->deadline_ns && j->due->rolls < ROLLS) {
+            j->due->rolls++;
+            begin(j, m->now + j->j.deadline_us * NSEC_PER_USEC, 0, 0);
+        } else if (!j->due->open && had)
+            begin(j, m->now - SEEN_NS + j->j.deadline_us * NSEC_PER_USEC, 0, had);
+        else if (j->due->open && !had && quiet(m, i))
+            end(j, 1);
+        else
+            continue;
+        j->due->tell_at = 0;
+    }
+}
+
+uint64_t mgr_deadline_due(struct manager *m)
+{
+    uint64_t next = CORE_NEVER;
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        struct mjob *j = &m->jobs[i];
+        if (!j->j.root.pid)
+            continue;
+        if (j->j.deadline_us && !due_of(j)) /* of an earlier daemon, or by a rule */
+            continue;
+        if (!j->due)
+            continue;
+        if (j->due->told && m->now > j->due->told_ns + SILENT_NS) {
+            j->due->told = j->due->open = false;
+            j->due->tell_at = 0;
+        }
+        if (m->now >= j->due->tell_at)
+            tell(m, i);
+        next = min_u64(next, j->due->tell_at);
+    }
+    return next;
+}
+
+bool mgr_deadline_wanted(const struct manager *m)
+{
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        const struct mjob *j = &m->jobs[i];
+        if (j->j.root.pid && j->due && (j->j.deadline_us || j->due->told))
+            return true;
+    }
+    return false;
+}

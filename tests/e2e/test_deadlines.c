@@ -1,0 +1,83 @@
+/* A job that is due beside one that is not, and a latency job above both: with `cede set
+ * --deadline` on an unmodified program, and with libcede in one. Asserts orderings of times of the
+ * device. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fixture.h"
+
+/* Of a load's live lines so far; how many. */
+static size_t latencies(const char *file, double *v, size_t most)
+{
+    size_t n = 0, i;
+    const char *line = contents(file);
+    for (const char *end; (end = strchr(line, '\n')); line = end + 1) {
+        json_t *o = json_loadb(line, (size_t)(end - line), 0, NULL), *x;
+        json_array_foreach(json_object_get(o, "latencies_us"), i, x)
+        {
+            assert_true(n < most);
+            v[n++] = json_real_value(x);
+        }
+        json_decref(o);
+    }
+    return n;
+}
+
+static double most_of(const double *v, size_t from, size_t to)
+{
+    double most = 0;
+    for (size_t i = from; i < to; i++)
+        most = v[i] > most ? v[i] : most;
+    return most;
+}
+
+enum { FRAMES, SPEECH, TRAINING, N };
+
+/* A third of a second of transcription every second, in a third of the time that frames leave it.
+ */
+#define SPEECH_LOAD                                                                                \
+    "latency", "--kernel-us", "3333", "--kernels", "110", "--period-us", "1000000", "--open",      \
+        "--report", "20"
+
+static void set_from_outside(void **state)
+{
+    (void)state;
+    double v[256];
+    configure(200, "urgent_us = 200000");
+    struct ceded d = ceded_start();
+    pid_t pids[N];
+    pids[SPEECH] = LOAD("speech", SPEECH_LOAD);
+    assert_true(EVENTUALLY(latencies("speech.out", v, 256) > 0));
+    CEDE("set", pid_text(pids[SPEECH]), "-c", "batch", "--deadline", "1s");
+    pids[FRAMES] = LOAD("frames", "latency", "--kernel-us", "5000", "--period-us", "13333");
+    CEDE("set", pid_text(pids[FRAMES]), "-c", "latency");
+    pids[TRAINING] = LOAD("training", "batch");
+    CEDE("set", pid_text(pids[TRAINING]), "-c", "batch");
+    await_progress(&pids[TRAINING], 1);
+
+    size_t from = latencies("speech.out", v, 256) + 1; /* one may have begun before */
+    assert_true(EVENTUALLY(latencies("speech.out", v, 256) >= from + 4));
+    double laxity = most_of(v, from, from + 4);
+    for (size_t i = 0; i < from + 4; i++)
+        printf("%s%.0f ms", i ? ", " : "with a deadline: ", v[i] / 1e3);
+    CEDE("policy", "priority");
+    from = latencies("speech.out", v, 256) + 1;
+    assert_true(EVENTUALLY(latencies("speech.out", v, 256) >= from + 4));
+    double classes = v[from + 3];
+    for (size_t i = from; i < from + 4; i++)
+        printf("%s%.0f ms", i > from ? ", " : "; by classes alone: ", v[i] / 1e3);
+    printf("\n");
+    assert_true(laxity < classes);
+    for (int i = 0; i < N; i++)
+        kill(pids[i], SIGTERM);
+    for (int i = 0; i < N; i++)
+        await_child(pids[i]);
+    ceded_stop(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {e2e(set_from_outside)};
+    return cmocka_run_group_tests_name("deadlines", tests, NULL, NULL);
+}
