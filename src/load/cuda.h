@@ -99,6 +99,8 @@ struct cuda {
 #define SETUP_NS   (30 * NSEC_PER_SEC)
 #define SETUP_HINT "is this program suspended, or the GPU hung (nvidia-smi)?"
 
+/* Fills in g->cu. */
+int cuda_load_library(struct cuda *g, struct error *err);
 /* 0, or a negative errno with "cannot WHAT: NAME (text): advice". */
 int cuda_check(const struct cuda *g, cu_result r, const char *what, struct error *err);
 /* Polls the stream without giving up the CPU: what a latency is measured with. */

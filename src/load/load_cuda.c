@@ -53,7 +53,7 @@ int cuda_check(const struct cuda *g, cu_result r, const char *what, struct error
                      r, text ? text : "no text", hint);
 }
 
-static int load_library(struct cuda *g, struct error *err)
+int cuda_load_library(struct cuda *g, struct error *err)
 {
     /* Never closed: the library leaves threads and exit handlers behind. */
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -258,7 +258,7 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
 {
     /* So that --gpu counts as nvidia-smi does; a user's own setting wins. */
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
-    int r = load_library(g, err);
+    int r = cuda_load_library(g, err);
     if (r)
         return r;
     cu_device device;

@@ -1,0 +1,375 @@
+/* Leases of libcede over several GPUs with a skewed load: threads that want the first GPU in 9 of
+ * 10 requests, kernels of which one in ten is ten times as long. Prints how long each GPU had work,
+ * as JSON. cede's daemon has no part in it.
+ *
+ * usage: bench_balance [--soft GPUS] [--threads N] [--seconds S] [--kernel-us U] [--share F]
+ *                      [--streams N] [--bound] [--within RATIO]
+ *   --soft     GPUs that are not there: kernels are sleeps
+ *   --share    of a GPU that a kernel takes; 0.25: three at once by the limit of occupancy, 0.9
+ *   --streams  max_concurrent_streams
+ *   --bound    each request on the GPU that it wants or nowhere: what it is like without leases
+ *   --within   exit status 1 if a GPU had work for longer than another by more than this factor */
+#include <dlfcn.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cede/lease.h"
+#include "load/cuda.h"
+#include "load/ptx.h"
+#include "load/spin.h"
+
+#define GPUS_MAX    64U
+#define THREADS_MAX 256U
+
+static struct {
+    uint64_t soft, threads, streams;
+    double seconds, kernel_us, share, within;
+    bool bound;
+} o = {.threads = 48, .streams = 16, .seconds = 10, .kernel_us = 500, .share = 0.25};
+
+struct gpu {
+    struct cuda cuda; /* calls, kernel, blocks, speed */
+    void *context;
+    _Atomic uint64_t work_ns, leases; /* work: sum of the times that leases were out */
+};
+
+struct thread {
+    pthread_t id;
+    uint64_t random;
+    cu_pointer state[GPUS_MAX];
+    uint64_t steps[GPUS_MAX];
+    struct error err;
+    int result;
+};
+
+static struct gpu gpus[GPUS_MAX];
+static struct thread threads[THREADS_MAX];
+static struct cede_pool *pool;
+static unsigned ngpus;
+static uint64_t end_ns;
+static cu_result (*retain)(void **context, cu_device d);
+static cu_result (*set_current)(void *context);
+
+static uint64_t rnd(struct thread *t, uint64_t below)
+{
+    uint64_t z = t->random += 0x9e3779b97f4a7c15U;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+    return (z ^ (z >> 31)) % below;
+}
+
+static int launch(struct cuda *g, cu_stream stream, cu_pointer state, uint32_t iterations,
+                  struct error *err)
+{
+    void *params[] = {&state, &iterations};
+    return cuda_check(
+        g, g->cu.launch(g->function, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, stream, params, NULL),
+        "launch a kernel", err);
+}
+
+static int timed(void *arg, uint32_t iterations, double *us, struct error *err)
+{
+    struct cuda *g = arg;
+    uint64_t start = monotonic_ns(), end;
+    int r = launch(g, g->stream, g->state, iterations, err);
+    if (!r)
+        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
+    if (!r)
+        *us = (double)(end - start) / (double)NSEC_PER_USEC;
+    return r;
+}
+
+static size_t state_bytes(const struct cuda *g)
+{
+    return g->blocks * SPIN_THREADS * sizeof(uint32_t);
+}
+
+/* In the current context, through g->stream. */
+static int make_state(struct cuda *g, cu_pointer *out, struct error *err)
+{
+    size_t n = g->blocks * SPIN_THREADS;
+    _cleanup_free_ uint32_t *seeds = malloc(n * sizeof(*seeds));
+    uint64_t end;
+    if (!seeds)
+        return error_set(err, -ENOMEM, "no memory for %zu threads' state", n);
+    for (size_t i = 0; i < n; i++)
+        seeds[i] = spin_seed((uint32_t)i);
+    int r = cuda_check(g, g->cu.mem_alloc(out, state_bytes(g)), "allocate GPU memory", err);
+    if (!r)
+        r = cuda_check(g, g->cu.copy_in_async(*out, seeds, state_bytes(g), g->stream),
+                       "copy the state in", err);
+    return r ? r : cuda_spin_until_idle(g, SETUP_NS, &end, err);
+}
+
+/* The primary context, which is the one that leases' streams are in. */
+static int set_up_gpu(struct gpu *p, unsigned index, struct error *err)
+{
+    struct cuda *g = &p->cuda;
+    cu_device device;
+    cu_module module;
+    int sms = 0, per_sm = 0;
+    int r = cuda_check(g, g->cu.device_get(&device, (int)index), "find a GPU", err);
+    if (!r)
+        r = cuda_check(g, retain(&p->context, device), "retain a primary context", err);
+    if (!r)
+        r = cuda_check(g, set_current(p->context), "make a context current", err);
+    if (!r)
+        r = cuda_check(g, g->cu.module_load(&module, SPIN_PTX), "load the kernel", err);
+    if (!r)
+        r = cuda_check(g, g->cu.module_function(&g->function, module, SPIN_ENTRY),
+                       "find the kernel", err);
+    if (!r)
+        r = cuda_check(g, g->cu.device_attribute(&sms, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
+                       "ask for the number of SMs", err);
+    if (!r)
+        r = cuda_check(g, g->cu.occupancy(&per_sm, g->function, (int)SPIN_THREADS, 0),
+                       "ask for the kernel's occupancy", err);
+    if (!r)
+        r = cuda_check(g, g->cu.stream_create(&g->stream, CU_STREAM_NON_BLOCKING),
+                       "create a stream", err);
+    g->blocks = (unsigned)fmax(1, floor(o.share * sms * per_sm));
+    if (!r)
+        r = make_state(g, &g->state, err);
+    for (unsigned i = 0; !r && i < o.threads; i++)
+        r = make_state(g, &threads[i].state[index], err);
+    if (!r)
+        r = spin_calibrate(&g->base, timed, g, SPIN_RUNS / 4, err);
+    if (!r && index == 0)
+        r = cede_pool_kernel(pool, "spin", g->function);
+    return r;
+}
+
+static int set_up_gpus(struct error *err)
+{
+    struct cuda g = {0};
+    int r = cuda_load_library(&g, err);
+    if (r)
+        return r;
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+    *(void **)&retain = lib ? dlsym(lib, "cuDevicePrimaryCtxRetain") : NULL;
+    *(void **)&set_current = lib ? dlsym(lib, "cuCtxSetCurrent") : NULL;
+    if (!retain || !set_current)
+        return error_set(err, -ENOTSUP, "libcuda.so.1 has no primary contexts");
+    for (unsigned i = 0; !r && i < ngpus; i++) {
+        gpus[i].cuda.cu = g.cu;
+        r = set_up_gpu(&gpus[i], i, err);
+    }
+    return r;
+}
+
+static void nap(double us)
+{
+    nanosleep(
+        &(struct timespec){.tv_sec = (time_t)(us / 1e6), .tv_nsec = (long)(fmod(us, 1e6) * 1e3)},
+        NULL);
+}
+
+static int run_kernel(struct thread *t, const struct cede_lease *l, double us)
+{
+    struct cuda *g = &gpus[l->device].cuda;
+    uint32_t iterations;
+    cu_result q = CU_NOT_READY;
+    if (o.soft) {
+        nap(us);
+        return 0;
+    }
+    int r = cuda_check(g, set_current(gpus[l->device].context), "make a context current", &t->err);
+    if (!r)
+        r = spin_iterations(&g->base, us, &iterations, &t->err);
+    if (!r)
+        r = launch(g, l->stream, t->state[l->device], iterations, &t->err);
+    while (!r && (q = g->cu.stream_query(l->stream)) == CU_NOT_READY)
+        nap(20);
+    if (r)
+        return r;
+    t->steps[l->device] += iterations;
+    return cuda_check(g, q, "wait for a kernel", &t->err);
+}
+
+static void *run(void *arg)
+{
+    struct thread *t = arg;
+    struct cede_shape shape = {.threads = SPIN_THREADS, .blocks = gpus[0].cuda.blocks};
+    while (!t->result && monotonic_ns() < end_ns) {
+        int want = rnd(t, 10) || ngpus < 2 ? 0 : 1 + (int)rnd(t, ngpus - 1);
+        double us = rnd(t, 10) ? o.kernel_us : 10 * o.kernel_us;
+        struct cede_lease l;
+        int r = cede_acquire(pool, o.bound ? CEDE_ONLY_DEVICE(want) : want, "spin", &shape,
+                             CEDE_NO_TIMEOUT, &l);
+        if (r) {
+            t->result = error_set(&t->err, r, "cannot acquire a lease: %s", strerror(-r));
+            break;
+        }
+        uint64_t from = monotonic_ns();
+        t->result = run_kernel(t, &l, us);
+        gpus[l.device].work_ns += monotonic_ns() - from;
+        gpus[l.device].leases++;
+        r = cede_release(&l);
+        if (r && !t->result)
+            t->result = error_set(&t->err, r, "cannot release a lease: %s", strerror(-r));
+    }
+    return NULL;
+}
+
+/* Every kernel did all of its work, once, on the GPU of its lease. */
+static int verify(struct error *err)
+{
+    for (unsigned d = 0; !o.soft && d < ngpus; d++) {
+        struct cuda *g = &gpus[d].cuda;
+        _cleanup_free_ uint32_t *state = malloc(state_bytes(g));
+        if (!state)
+            return error_set(err, -ENOMEM, "no memory for the state");
+        int r = cuda_check(g, set_current(gpus[d].context), "make a context current", err);
+        for (unsigned i = 0; !r && i < o.threads; i++) {
+            r = cuda_check(g, g->cu.copy_out(state, threads[i].state[d], state_bytes(g)),
+                           "copy the state out", err);
+            if (!r)
+                r = spin_check(state, g->blocks * SPIN_THREADS, threads[i].steps[d], err);
+        }
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+static double ratio(const double *v)
+{
+    double most = v[0], least = v[0];
+    for (unsigned i = 1; i < ngpus; i++) {
+        most = fmax(most, v[i]);
+        least = fmin(least, v[i]);
+    }
+    return least > 0 ? most / least : 1e9;
+}
+
+/* Exit status. before: busy times when the threads began; the pool is still in use. */
+static int report(const double *busy, const uint64_t *stolen)
+{
+    double work[GPUS_MAX];
+    printf("{\"gpus\":[");
+    for (unsigned d = 0; d < ngpus; d++) {
+        work[d] = (double)gpus[d].work_ns / 1e9;
+        printf("%s{\"leases\":%llu,\"busy_s\":%.4f,\"work_s\":%.4f,\"stolen\":%llu}", d ? "," : "",
+               (unsigned long long)gpus[d].leases, busy[d], work[d], (unsigned long long)stolen[d]);
+    }
+    printf("],\"soft\":%s,\"bound\":%s,\"threads\":%llu,\"seconds\":%g,\"kernel_us\":%g,"
+           "\"share\":%g,\"streams\":%llu,\"busy_ratio\":%.4f,\"work_ratio\":%.4f}\n",
+           o.soft ? "true" : "false", o.bound ? "true" : "false", (unsigned long long)o.threads,
+           o.seconds, o.kernel_us, o.share, (unsigned long long)o.streams, ratio(busy),
+           ratio(work));
+    return o.within > 0 && ratio(busy) > o.within ? 1 : 0;
+}
+
+static int measure(struct error *err)
+{
+    double busy[GPUS_MAX];
+    uint64_t stolen[GPUS_MAX];
+    struct cede_pool_statistics s;
+    unsigned n = 0;
+    end_ns = monotonic_ns() + (uint64_t)(o.seconds * 1e9);
+    for (; n < o.threads; n++) {
+        threads[n].random = n + 1;
+        if (pthread_create(&threads[n].id, NULL, run, &threads[n]))
+            break;
+    }
+    bool all = n == o.threads;
+    /* Looked at before the threads run dry, when each waits for its last kernel. */
+    while (monotonic_ns() < end_ns)
+        nap(1000);
+    for (unsigned d = 0; d < ngpus; d++) {
+        cede_pool_statistics(pool, (int)d, &s, sizeof(s));
+        busy[d] = (double)s.busy_us / 1e6;
+        stolen[d] = s.stolen;
+    }
+    int r =
+        all ? 0
+            : error_set(err, -EAGAIN, "cannot start %llu threads", (unsigned long long)o.threads);
+    while (n-- > 0) {
+        pthread_join(threads[n].id, NULL);
+        if (threads[n].result && !r) {
+            *err = threads[n].err;
+            r = threads[n].result;
+        }
+    }
+    if (!r)
+        r = verify(err);
+    return r ? r : report(busy, stolen);
+}
+
+static int options(int argc, char **argv)
+{
+    static const struct option names[] = {
+        {"soft", 1, NULL, 's'},      {"threads", 1, NULL, 't'}, {"seconds", 1, NULL, 'S'},
+        {"kernel-us", 1, NULL, 'k'}, {"share", 1, NULL, 'f'},   {"streams", 1, NULL, 'n'},
+        {"bound", 0, NULL, 'b'},     {"within", 1, NULL, 'w'},  {NULL, 0, NULL, 0}};
+    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+        int r = c == 's'   ? parse_u64(optarg, 1, GPUS_MAX, &o.soft)
+                : c == 't' ? parse_u64(optarg, 1, THREADS_MAX, &o.threads)
+                : c == 'S' ? parse_double(optarg, 0.01, 3600, &o.seconds)
+                : c == 'k' ? parse_double(optarg, 1, 1e6, &o.kernel_us)
+                : c == 'f' ? parse_double(optarg, 0.001, 1, &o.share)
+                : c == 'n' ? parse_u64(optarg, 1, 1024, &o.streams)
+                : c == 'w' ? parse_double(optarg, 1, 1e6, &o.within)
+                : c == 'b' ? 0
+                           : -EINVAL;
+        o.bound |= c == 'b';
+        if (r && c != '?')
+            fprintf(stderr, "bench_balance: --%s: out of range: %s\n",
+                    c == 's'   ? "soft"
+                    : c == 't' ? "threads"
+                    : c == 'S' ? "seconds"
+                    : c == 'k' ? "kernel-us"
+                    : c == 'f' ? "share"
+                    : c == 'n' ? "streams"
+                               : "within",
+                    optarg);
+        if (r)
+            return r;
+    }
+    return optind < argc ? -EINVAL : 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct error err = {{0}};
+    struct cede_pool_config c;
+    struct cede_pool_statistics s;
+    if (options(argc, argv)) {
+        fprintf(stderr, "usage: bench_balance [--soft GPUS] [--threads N] [--seconds S] "
+                        "[--kernel-us U] [--share F] [--streams N] [--bound] [--within RATIO]\n");
+        return 2;
+    }
+    cede_pool_defaults(&c, sizeof(c));
+    c.flags = o.soft ? CEDE_POOL_NO_GPU : 0;
+    c.devices = (unsigned)o.soft;
+    c.max_concurrent_streams = (unsigned)o.streams;
+    /* NVML counts a GPU as busy if anything runs: the gate would leave one lease on each. */
+    c.target_utilization = 100;
+    int r = cede_pool_open(&c, &pool);
+    if (!r)
+        r = cede_pool_statistics(pool, 0, &s, sizeof(s));
+    if (r) {
+        fprintf(stderr, "bench_balance: cannot open a pool: %s\n", strerror(-r));
+        return 1;
+    }
+    ngpus = s.devices < GPUS_MAX ? s.devices : GPUS_MAX;
+    if (!o.soft && !s.has_gpu)
+        r = error_set(&err, -ENODEV, "no GPU: %s: try --soft 2", s.error);
+    else if (o.soft)
+        r = cede_pool_occupancy(pool, "spin", o.share);
+    else
+        r = set_up_gpus(&err);
+    if (!r)
+        r = measure(&err);
+    if (r < 0)
+        fprintf(stderr, "bench_balance: %s\n", err.text[0] ? err.text : strerror(-r));
+    cede_pool_close(pool);
+    return r < 0 ? 1 : r;
+}
