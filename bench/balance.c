@@ -252,7 +252,7 @@ static double ratio(const double *v)
 /* Exit status. before: busy times when the threads began; the pool is still in use. */
 static int report(const double *busy, const uint64_t *stolen)
 {
-    double work[GPUS_MAX];
+    double work[GPUS_MAX] = {0};
     printf("{\"gpus\":[");
     for (unsigned d = 0; d < ngpus; d++) {
         work[d] = (double)gpus[d].work_ns / 1e9;
@@ -269,8 +269,8 @@ static int report(const double *busy, const uint64_t *stolen)
 
 static int measure(struct error *err)
 {
-    double busy[GPUS_MAX];
-    uint64_t stolen[GPUS_MAX];
+    double busy[GPUS_MAX] = {0};
+    uint64_t stolen[GPUS_MAX] = {0};
     struct cede_pool_statistics s;
     unsigned n = 0;
     end_ns = monotonic_ns() + (uint64_t)(o.seconds * 1e9);
@@ -284,7 +284,7 @@ static int measure(struct error *err)
     while (monotonic_ns() < end_ns)
         nap(1000);
     for (unsigned d = 0; d < ngpus; d++) {
-        cede_pool_statistics(pool, (int)d, &s, sizeof(s));
+        cede_pool_get_statistics(pool, (int)d, &s, sizeof(s));
         busy[d] = (double)s.busy_us / 1e6;
         stolen[d] = s.stolen;
     }
@@ -346,7 +346,7 @@ int main(int argc, char **argv)
                         "[--kernel-us U] [--share F] [--streams N] [--bound] [--within RATIO]\n");
         return 2;
     }
-    cede_pool_defaults(&c, sizeof(c));
+    cede_pool_defaults(&c);
     c.flags = o.soft ? CEDE_POOL_NO_GPU : 0;
     c.devices = (unsigned)o.soft;
     c.max_concurrent_streams = (unsigned)o.streams;
@@ -354,7 +354,7 @@ int main(int argc, char **argv)
     c.target_utilization = 100;
     int r = cede_pool_open(&c, &pool);
     if (!r)
-        r = cede_pool_statistics(pool, 0, &s, sizeof(s));
+        r = cede_pool_get_statistics(pool, 0, &s, sizeof(s));
     if (r) {
         fprintf(stderr, "bench_balance: cannot open a pool: %s\n", strerror(-r));
         return 1;

@@ -27,7 +27,7 @@ static double ns_each(unsigned devices, int device, unsigned beside, double max_
     struct cede_shape shape = {.blocks = 64, .threads = 256};
     struct cede_lease l;
     bool ok = true;
-    cede_pool_defaults(&c, sizeof(c));
+    cede_pool_defaults(&c);
     c.flags = CEDE_POOL_NO_GPU;
     c.devices = devices;
     c.max_slowdown = max_slowdown;

@@ -26,8 +26,9 @@ enum cede_pool_flags {
     CEDE_POOL_NO_GPU = 1, /* as if there were no libcuda */
 };
 
-/* The meaning of each limit is in cede_acquire(3). */
+/* Fill in with cede_pool_defaults(), then change. cede_acquire(3) has the meaning of each limit. */
 struct cede_pool_config {
+    size_t size; /* of this struct; leave it */
     unsigned flags;
     unsigned devices;                /* 0: all visible ones; without a GPU 1 */
     unsigned capacity;               /* 1024 leases held or waited for; at most 65536 */
@@ -44,8 +45,7 @@ struct cede_pool_config {
     uint64_t urgent_threshold_ns;    /* 1000000 */
 };
 
-/* The defaults above. size: sizeof(*c). -EINVAL: no size that this library knows. */
-int cede_pool_defaults(struct cede_pool_config *c, size_t size);
+void cede_pool_defaults(struct cede_pool_config *c);
 
 /* config: NULL for the defaults. -EINVAL: something out of range. -ENOMEM. -EMFILE: CEDE_POOLS_MAX
  * are open. -ENODEV: fewer GPUs than `devices`. */
@@ -91,7 +91,7 @@ struct cede_lease {
  * -ETIMEDOUT. -EAGAIN: timeout_us is 0, and it would have to wait. -ENOENT: no such kernel.
  * -EINVAL: no such device, or a shape without threads. -ENOSPC: `capacity` is reached. -ESHUTDOWN:
  * not open, or closed meanwhile. -EIO: the driver did not make a stream or tell the occupancy:
- * cede_pool_statistics has its words. */
+ * cede_pool_get_statistics() has its words. */
 int cede_acquire(struct cede_pool *p, int device, const char *kernel,
                  const struct cede_shape *shape, int64_t timeout_us, struct cede_lease *out);
 
@@ -118,8 +118,8 @@ struct cede_pool_statistics {
 
 /* Of one device. size: sizeof(*out). -EINVAL: no such device, or no size that this library knows.
  */
-int cede_pool_statistics(struct cede_pool *p, int device, struct cede_pool_statistics *out,
-                         size_t size);
+int cede_pool_get_statistics(struct cede_pool *p, int device, struct cede_pool_statistics *out,
+                             size_t size);
 
 #ifdef __cplusplus
 }

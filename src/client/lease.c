@@ -72,13 +72,12 @@ static struct cede_pool table[CEDE_POOLS_MAX] = {
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-CLIENT_API int cede_pool_defaults(struct cede_pool_config *c, size_t size)
+CLIENT_API void cede_pool_defaults(struct cede_pool_config *c)
 {
     struct lease_params p;
-    if (!c || size != sizeof(*c))
-        return -EINVAL;
     lease_params_default(&p);
     *c = (struct cede_pool_config){
+        .size = sizeof(*c),
         .capacity = p.capacity,
         .max_concurrent_streams = p.max_concurrent_streams,
         .target_utilization = p.target_utilization,
@@ -91,7 +90,6 @@ CLIENT_API int cede_pool_defaults(struct cede_pool_config *c, size_t size)
         .max_slowdown = p.max_slowdown,
         .urgent_threshold_ns = p.urgent_ns,
     };
-    return 0;
 }
 
 static void empty(struct cede_pool *p)
@@ -190,6 +188,8 @@ CLIENT_API int cede_pool_open(const struct cede_pool_config *config, struct cede
     if (!out)
         return -EINVAL;
     *out = NULL;
+    if (config && config->size != sizeof(*config))
+        return -EINVAL;
     pthread_mutex_lock(&table_lock);
     while (p < table + CEDE_POOLS_MAX && p->open) /* written under both locks */
         p++;
@@ -202,7 +202,7 @@ CLIENT_API int cede_pool_open(const struct cede_pool_config *config, struct cede
         if (config)
             p->config = *config;
         else
-            cede_pool_defaults(&p->config, sizeof(p->config));
+            cede_pool_defaults(&p->config);
         p->error[0] = '\0';
         p->inside = p->held = 0;
         p->polling = false;
@@ -583,8 +583,8 @@ void cede_lease_wake_scopes(void)
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-CLIENT_API int cede_pool_statistics(struct cede_pool *p, int device,
-                                    struct cede_pool_statistics *out, size_t size)
+CLIENT_API int cede_pool_get_statistics(struct cede_pool *p, int device,
+                                        struct cede_pool_statistics *out, size_t size)
 {
     int r = out && size == sizeof(*out) ? enter(p) : -EINVAL;
     if (r)

@@ -23,7 +23,7 @@ static struct cede_pool *open_pool(unsigned devices, unsigned streams)
 {
     struct cede_pool_config c;
     struct cede_pool *p;
-    assert_int_equal(cede_pool_defaults(&c, sizeof(c)), 0);
+    cede_pool_defaults(&c);
     c.flags = CEDE_POOL_NO_GPU;
     c.devices = devices;
     c.max_concurrent_streams = streams;
@@ -34,15 +34,14 @@ static struct cede_pool *open_pool(unsigned devices, unsigned streams)
 static struct cede_pool_statistics stats(struct cede_pool *p, int device)
 {
     struct cede_pool_statistics s;
-    assert_int_equal(cede_pool_statistics(p, device, &s, sizeof(s)), 0);
+    assert_int_equal(cede_pool_get_statistics(p, device, &s, sizeof(s)), 0);
     return s;
 }
 
 static void defaults_are_what_they_are_said_to_be(void **state)
 {
     struct cede_pool_config c;
-    assert_int_equal(cede_pool_defaults(&c, sizeof(c) - 1), -EINVAL);
-    assert_int_equal(cede_pool_defaults(&c, sizeof(c)), 0);
+    cede_pool_defaults(&c);
     assert_int_equal(c.max_concurrent_streams, 16);
     assert_true(c.max_total_occupancy == 0.9);
     assert_int_equal(c.target_utilization, 80);
@@ -55,6 +54,9 @@ static void defaults_are_what_they_are_said_to_be(void **state)
     c.max_total_occupancy = 1.5;
     assert_int_equal(cede_pool_open(&c, &p), -EINVAL);
     assert_null(p);
+    cede_pool_defaults(&c);
+    c.size--;
+    assert_int_equal(cede_pool_open(&c, &p), -EINVAL);
 }
 
 static void a_lease_ends_once(void **state)
@@ -122,8 +124,8 @@ static void bad_arguments_are_refused(void **state)
     for (int i = 1; i < CEDE_POOLS_MAX; i++)
         assert_int_equal(cede_pool_close(many[i]), 0);
     struct cede_pool_statistics s;
-    assert_int_equal(cede_pool_statistics(p, 2, &s, sizeof(s)), -EINVAL);
-    assert_int_equal(cede_pool_statistics(p, 0, &s, 1), -EINVAL);
+    assert_int_equal(cede_pool_get_statistics(p, 2, &s, sizeof(s)), -EINVAL);
+    assert_int_equal(cede_pool_get_statistics(p, 0, &s, 1), -EINVAL);
     assert_int_equal(cede_pool_close(p), 0);
 }
 
@@ -132,7 +134,7 @@ static void it_waits_no_longer_than_told(void **state)
     struct cede_pool_config c;
     struct cede_pool *p;
     struct cede_lease a, b;
-    assert_int_equal(cede_pool_defaults(&c, sizeof(c)), 0);
+    cede_pool_defaults(&c);
     c.flags = CEDE_POOL_NO_GPU;
     c.max_concurrent_streams = 2;
     c.streams = 1;
@@ -257,10 +259,12 @@ static void in_a_child_pools_are_closed(void **state)
         bool ok =
             cede_release(&l) == -ESTALE && cede_acquire(shared, 0, NULL, NULL, 0, &m) == -ESHUTDOWN;
         struct cede_pool *own;
-        ok = ok && cede_pool_open(&(struct cede_pool_config){.flags = CEDE_POOL_NO_GPU,
-                                                             .capacity = 4,
-                                                             .max_concurrent_streams = 1},
-                                  &own) == 0;
+        ok =
+            ok && cede_pool_open(&(struct cede_pool_config){.size = sizeof(struct cede_pool_config),
+                                                            .flags = CEDE_POOL_NO_GPU,
+                                                            .capacity = 4,
+                                                            .max_concurrent_streams = 1},
+                                 &own) == 0;
         ok = ok && cede_try_acquire(own, 0, NULL, NULL, &m) == 0 && cede_release(&m) == 0;
         _exit(ok ? 0 : 1);
     }

@@ -24,7 +24,7 @@ static struct cede_pool *pool;
 static int begin_test(void **state)
 {
     struct cede_pool_config c;
-    cede_pool_defaults(&c, sizeof(c));
+    cede_pool_defaults(&c);
     c.flags = CEDE_POOL_NO_GPU;
     c.max_concurrent_streams = 2;
     begun = ended = 0;
@@ -35,7 +35,7 @@ static int begin_test(void **state)
 static int end_test(void **state)
 {
     struct cede_pool_statistics s;
-    int r = cede_pool_statistics(pool, 0, &s, sizeof(s));
+    int r = cede_pool_get_statistics(pool, 0, &s, sizeof(s));
     cede_pool_close(pool);
     return r || s.active || s.waiting ? -1 : 0;
 }
@@ -299,7 +299,7 @@ static int fails_once_both_wait(struct cede_scope *s, void *arg)
     struct cede_pool_statistics st;
     do {
         usleep(100);
-        cede_pool_statistics(pool, 0, &st, sizeof(st));
+        cede_pool_get_statistics(pool, 0, &st, sizeof(st));
     } while (st.waiting < 2);
     return -EDOM;
 }
@@ -312,7 +312,7 @@ static void leases_end_with_their_scope(void **state)
     struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
     cede_scope_fork(s, takes_and_keeps, NULL);
     assert_int_equal(cede_scope_join(s), 0);
-    cede_pool_statistics(pool, 0, &st, sizeof(st));
+    cede_pool_get_statistics(pool, 0, &st, sizeof(st));
     assert_int_equal(st.active, 1); /* the one that is nobody's */
     cede_scope_close(s);
 
