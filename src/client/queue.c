@@ -364,7 +364,7 @@ static int submit(struct cede_queue *q, const struct cede_queue_request *in,
     s->deadline_ns = r.deadline_ns;
     s->user = in->user;
     if (q->config.cede)
-        cede_request_begin(q->config.cede, &s->told, CEDE_JOB, r.run_ns / US,
+        cede_request_begin(q->config.cede, &s->told, CEDE_JOB, 0,
                            r.deadline_ns == CORE_NEVER ? 0 : in->deadline_us);
     q->s.submitted++;
     q->s.waiting++;

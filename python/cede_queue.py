@@ -1,0 +1,208 @@
+"""A queue of requests for programs that serve models: libcede's, by ctypes. It says what runs next and in
+what batch, and refuses at once what would be late.
+
+    import cede_queue
+    q = cede_queue.Queue(batch_max=16, batch_wait_us=2000)
+    ...
+    try:                                     # any thread
+        q.submit(request, model=0, deadline_us=50000)
+    except cede_queue.Refused as why: ...
+    ...
+    for batch in q.batches(device=0):        # the thread that runs the models
+        run(batch.model, batch.items)
+
+cede_queue_open(3) has the meaning of everything. Needs the library, but no daemon and no GPU. Queues may
+be used from several threads; a call that waits lets others run.
+"""
+import ctypes
+import errno
+import os
+import threading
+
+import cede
+
+FIFO, PRIORITY, EDF, LAXITY = range(4)
+RUNS, WAITS, FULL, ALONE, BEHIND, OTHERS = range(6)
+BATCH_MAX = 128
+FOREVER = 2**64 - 1
+
+_u64, _uint, _p = ctypes.c_uint64, ctypes.c_uint, ctypes.c_void_p
+
+
+class _Config(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("policy", ctypes.c_int), ("k", _uint), ("devices", _uint),
+                ("capacity", _uint), ("admit", ctypes.c_int), ("urgent_us", _u64),
+                ("quantile", ctypes.c_double), ("batch_max", _uint), ("batch_wait_us", _u64),
+                ("expected_us", _u64), ("cede", _p)]
+
+
+class _Request(ctypes.Structure):
+    _fields_ = [("model", ctypes.c_uint32), ("shape", _u64), ("cls", ctypes.c_int),
+                ("deadline_us", _u64), ("after_us", _u64), ("prefer", _uint), ("user", _p)]
+
+
+class _Ticket(ctypes.Structure):
+    _fields_ = [("id", _u64), ("answer", ctypes.c_int), ("device", _uint), ("urgent", ctypes.c_int)]
+
+
+class _Batch(ctypes.Structure):
+    _fields_ = [("id", _u64), ("shape", _u64), ("model", ctypes.c_uint32), ("device", ctypes.c_uint32),
+                ("n", ctypes.c_uint32), ("urgent", ctypes.c_int), ("expected_us", _u64),
+                ("retry_us", _u64), ("ticket", _u64 * BATCH_MAX), ("user", _p * BATCH_MAX)]
+
+
+class Statistics(ctypes.Structure):
+    """See cede_queue_open(3)."""
+    _fields_ = [(name, _u64) for name in (
+        "submitted", "ended", "failed", "cancelled", "batches", "late", "full", "alone", "behind",
+        "others", "waiting", "running", "busy_us", "p50_us", "p99_us")]
+
+
+def _load():
+    lib = cede._lib
+    if lib is None or not hasattr(lib, "cede_queue_open"):
+        return None
+    pointer = ctypes.POINTER
+    for name, args in (
+            ("open", [pointer(_Config), pointer(_p)]), ("set_model", [_p, _uint, _uint, _u64, _u64]),
+            ("submit", [_p, pointer(_Request), pointer(_Ticket)]),
+            ("next", [_p, _uint, _u64, pointer(_Batch)]),
+            ("done", [_p, pointer(_Batch), ctypes.c_int]), ("cancel", [_p, _u64]),
+            ("reclaim", [_p, pointer(_p)]),
+            ("get_statistics", [_p, pointer(Statistics), ctypes.c_size_t])):
+        f = getattr(lib, "cede_queue_" + name)
+        f.argtypes, f.restype = args, ctypes.c_int
+    for name, args in (("defaults", [pointer(_Config)]), ("shutdown", [_p]), ("close", [_p])):
+        f = getattr(lib, "cede_queue_" + name)
+        f.argtypes, f.restype = args, None
+    lib.cede_queue_text.argtypes, lib.cede_queue_text.restype = [ctypes.c_int], ctypes.c_char_p
+    return lib
+
+
+_lib = _load()
+
+
+class Refused(Exception):
+    """Not let in; `answer` is FULL, ALONE, BEHIND or OTHERS, the text says it in words."""
+
+    def __init__(self, answer):
+        super().__init__(_lib.cede_queue_text(answer).decode())
+        self.answer = answer
+
+
+class Closed(Exception):
+    """The queue has been shut down."""
+
+
+def _check(result):
+    if result == -errno.EINVAL:
+        raise ValueError(os.strerror(-result))
+    if result == -errno.ESHUTDOWN:
+        raise Closed
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+
+
+class Batch:
+    """What to run together now: `items` as they were submitted, all of `model` and `shape`."""
+
+    def __init__(self, raw, items):
+        self._raw, self.items = raw, items
+        self.model, self.shape, self.device = raw.model, raw.shape, raw.device
+        self.urgent, self.expected_us = bool(raw.urgent), raw.expected_us
+
+
+class Queue:
+    """Settings are those of struct cede_queue_config by name; client: a cede.Client that is to tell
+    of the requests. Those of the queue's own that submit() let in are kept until they come out."""
+
+    def __init__(self, client=None, **settings):
+        if _lib is None:
+            raise OSError(errno.ENOENT, "libcede with cede_queue_open() was not found: set CEDE_LIBRARY")
+        config = _Config()
+        _lib.cede_queue_defaults(ctypes.byref(config))
+        for name, value in settings.items():
+            if name in ("size", "cede") or not hasattr(config, name):
+                raise TypeError(f"no such setting: {name}")
+            setattr(config, name, value)
+        if client is not None:
+            config.cede = client._c
+        self._client, self._q = client, _p()  # the client has to live as long
+        self._lock, self._items, self._last = threading.Lock(), {}, 0
+        _check(_lib.cede_queue_open(ctypes.byref(config), ctypes.byref(self._q)))
+
+    def set_model(self, model, batch_max=32, batch_wait_us=10000, expected_us=1000):
+        """Settings of one model's own."""
+        _check(_lib.cede_queue_set_model(self._q, model, batch_max, batch_wait_us, expected_us))
+
+    def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, prefer=0):
+        """Gives a ticket for cancel(). Raises Refused or Closed."""
+        with self._lock:
+            self._last += 1
+            key = self._last
+            self._items[key] = item
+        request = _Request(model, shape, cls, deadline_us, after_us, prefer, key)
+        ticket = _Ticket()
+        result = _lib.cede_queue_submit(self._q, ctypes.byref(request), ctypes.byref(ticket))
+        if result < 0:
+            self._take(key)
+        if result == -errno.EBUSY:
+            raise Refused(ticket.answer)
+        _check(result)
+        return ticket.id, key
+
+    def _take(self, key):
+        with self._lock:
+            return self._items.pop(key, None)
+
+    def next(self, device=0, timeout_us=FOREVER):
+        """A Batch, or None after the timeout. Raises Closed."""
+        raw = _Batch()
+        result = _lib.cede_queue_next(self._q, device, timeout_us, ctypes.byref(raw))
+        if result in (-errno.EAGAIN, -errno.ETIMEDOUT):
+            return None
+        _check(result)
+        return Batch(raw, [self._take(raw.user[i]) for i in range(raw.n)])
+
+    def done(self, batch, failed=False):
+        """The batch has ended; how long it took is learnt unless it failed."""
+        _check(_lib.cede_queue_done(self._q, ctypes.byref(batch._raw), failed))
+
+    def batches(self, device=0):
+        """One batch after the other, done when the loop asks for the next, until shutdown()."""
+        while True:
+            try:
+                batch = self.next(device)
+            except Closed:
+                return
+            failed = True
+            try:
+                yield batch
+                failed = False
+            finally:
+                self.done(batch, failed)
+
+    def cancel(self, ticket):
+        """True: it will not come out any more. False: it runs, or has ended."""
+        result = _lib.cede_queue_cancel(self._q, ticket[0])
+        if result == 0:
+            self._take(ticket[1])
+        return result == 0
+
+    def statistics(self):
+        s = Statistics()
+        _check(_lib.cede_queue_get_statistics(self._q, ctypes.byref(s), ctypes.sizeof(s)))
+        return s
+
+    def shutdown(self):
+        """Nothing goes in or out any more; returns what still waited."""
+        _lib.cede_queue_shutdown(self._q)
+        key, items = _p(), []
+        while _lib.cede_queue_reclaim(self._q, ctypes.byref(key)) == 0:
+            items.append(self._take(key.value))
+        return items
+
+    def close(self):
+        """After shutdown(), when no thread uses the queue any more."""
+        q, self._q = self._q, None
+        _lib.cede_queue_close(q)

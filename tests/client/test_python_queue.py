@@ -1,0 +1,105 @@
+"""python/cede_queue.py, from threads and with what goes wrong.
+
+usage: test_python_queue.py LIBRARY"""
+import os
+import sys
+import tempfile
+import threading
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(HERE, "..", "..", "python"))
+os.environ["CEDE_LIBRARY"] = sys.argv.pop(1)
+os.environ["CEDE_DIR"] = tempfile.gettempdir() + "/cede-test-nowhere"
+import cede
+import cede_queue
+
+
+class Queue(unittest.TestCase):
+    def test_threads(self):
+        client = cede.Client()
+        q = cede_queue.Queue(client, devices=2, batch_max=4, batch_wait_us=200)
+        ran, lock = [], threading.Lock()
+
+        def serve(device):
+            for batch in q.batches(device):
+                with lock:
+                    ran.extend(batch.items)
+                    assert len(batch.items) <= 4
+                    assert {i % 2 for i in batch.items} == {batch.model}
+
+        def submit(first):
+            for i in range(first, 800, 4):
+                q.submit(i, model=i % 2, shape=3, cls=i % 3, deadline_us=1000000)
+
+        servers = [threading.Thread(target=serve, args=(d,)) for d in range(2)]
+        clients = [threading.Thread(target=submit, args=(n,)) for n in range(4)]
+        for t in servers + clients:
+            t.start()
+        for t in clients:
+            t.join()
+        while q.statistics().ended < 800:
+            pass
+        self.assertEqual(q.shutdown(), [])
+        for t in servers:
+            t.join()
+        s = q.statistics()
+        self.assertEqual(sorted(ran), list(range(800)))
+        self.assertEqual((s.submitted, s.ended, s.failed, s.waiting), (800, 800, 0, 0))
+        self.assertGreaterEqual(s.batches, 200)
+        q.close()
+        self.assertEqual(client.statistics().ended, 800)
+
+    def test_refused_cancelled_reclaimed(self):
+        q = cede_queue.Queue(admit=1, expected_us=10**9, batch_max=1)
+        with self.assertRaises(cede_queue.Refused) as why:
+            q.submit("late", deadline_us=1000)
+        self.assertEqual(why.exception.answer, cede_queue.ALONE)
+        self.assertIn("deadline", str(why.exception))
+        ticket = q.submit("a")
+        q.submit("b")
+        self.assertTrue(q.cancel(ticket))
+        self.assertFalse(q.cancel(ticket))
+        q.submit("c")
+        batch = q.next()
+        self.assertEqual(batch.items, ["b"])
+        self.assertIsNone(q.next(timeout_us=0))
+        q.done(batch, failed=True)
+        with self.assertRaises(OSError):
+            q.done(batch)
+        self.assertEqual(q.shutdown(), ["c"])
+        with self.assertRaises(cede_queue.Closed):
+            q.submit("d")
+        with self.assertRaises(cede_queue.Closed):
+            q.next()
+        self.assertEqual(q._items, {})
+        q.close()
+
+    def test_bad_settings(self):
+        with self.assertRaises(TypeError):
+            cede_queue.Queue(size=3)
+        with self.assertRaises(ValueError):
+            cede_queue.Queue(batch_max=0)
+        q = cede_queue.Queue()
+        with self.assertRaises(ValueError):
+            q.submit("a", cls=9)
+        with self.assertRaises(ValueError):
+            q.set_model(64)
+        self.assertEqual(q._items, {})
+        q.close()
+
+    def test_a_batch_that_fails(self):
+        q = cede_queue.Queue(batch_max=1)
+        q.submit("a")
+        with self.assertRaises(KeyError):
+            for _ in q.batches():
+                raise KeyError
+        import gc
+        gc.collect()
+        self.assertEqual(q.statistics().failed, 1)
+        q.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
