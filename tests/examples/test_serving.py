@@ -1,0 +1,137 @@
+"""examples/serving: the server with a stand-in for the GPU, and its clients. Shapes and orders, no times.
+
+usage: test_serving.py LIBRARY"""
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.join(HERE, "..", "..")
+LIBRARY = sys.argv.pop(1)
+ENV = dict(os.environ, PYTHONPATH=os.path.join(TOP, "python"), CEDE_LIBRARY=LIBRARY,
+           CEDE_DIR=tempfile.gettempdir() + "/cede-test-nowhere", PYTHONDONTWRITEBYTECODE="1")
+SERVING = os.path.join(TOP, "examples/serving/")
+
+
+def start(*args, program="server.py"):
+    return subprocess.Popen([sys.executable, SERVING + program, *args], env=ENV, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+class Server:
+    def __init__(self, *args):
+        self.args = args
+
+    def __enter__(self):
+        self.p = start("--model", "soft", *self.args)
+        self.port = int(self.p.stderr.readline().rsplit(":", 1)[1])
+        return self
+
+    def __exit__(self, *_):
+        self.p.send_signal(signal.SIGTERM)
+        try:
+            out, err = self.p.communicate(timeout=20)
+        finally:
+            self.p.kill()
+        assert self.p.returncode == 0 and out == "", (out, err)
+
+    def ask(self, path, body=None):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        c.request("GET" if body is None else "POST", path,
+                  body if body is None or isinstance(body, str) else json.dumps(body))
+        answer = c.getresponse()
+        value = json.loads(answer.read())
+        c.close()
+        return answer.status, value
+
+
+class Serving(unittest.TestCase):
+    def test_answers(self):
+        with Server() as s:
+            status, a = s.ask("/high", {"texts": ["one two", "three"]})
+            self.assertEqual((status, a["model"], len(a["output"])), (200, "high", 2))
+            self.assertEqual(s.ask("/high", {"texts": ["three"]})[1]["output"], a["output"][1:])
+            self.assertNotEqual(s.ask("/low", {"texts": ["three"]})[1]["output"], a["output"][1:])
+            self.assertEqual(s.ask("/other", {"texts": ["x"]})[0], 404)
+            for body in ("{", "[]", {"texts": []}, {"texts": [3]}, {"texts": "x"}, {"text": "x"},
+                         {"texts": ["x"], "deadline_ms": "soon"}, {"texts": ["x"], "deadline_ms": -1}):
+                status, a = s.ask("/high", body)
+                self.assertEqual(status, 400, body)
+                self.assertTrue(a["error"])
+            status, a = s.ask("/statistics")
+            self.assertEqual((status, a["ended"], a["waiting"], a["failed"]), (200, 3, 0, 0))
+            self.assertEqual(s.ask("/high")[0], 404)
+
+    def test_refuses_what_would_be_late(self):
+        with Server("--admit", "--soft-ms", "100", "--models", "low=batch") as s:
+            self.assertEqual(s.ask("/low", {"texts": ["x"]})[0], 200)  # it learns
+            status, a = s.ask("/low", {"texts": ["x"], "deadline_ms": 20})
+            self.assertEqual(status, 503)
+            self.assertIn("sooner than it can run", a["error"])
+
+    def driven(self, *args):
+        p = start("--model", "soft", *args)
+        out, err = p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 0, err)
+        lines = [json.loads(line) for line in out.splitlines()]
+        last = lines.pop()
+        self.assertTrue(last["verified"])
+        self.assertEqual((last["role"], last["failed"]), ("clients", 0))
+        times = [line["t"] for line in lines]
+        self.assertEqual(times, sorted(set(times)))
+        return lines, last
+
+    def test_lines_of_an_open_loop(self):
+        lines, last = self.driven(
+            "--drive", "high,--rate,40,--seconds,1,--deadline-ms,10000,--texts,2",
+            "--drive", "low,--clients,8,--seconds,1,--quiet")
+        self.assertEqual(last["requests"], 40)
+        self.assertEqual(sum(len(line["latencies_us"]) for line in lines), 40)
+        self.assertEqual(sum(line["late"] for line in lines), last["late"])
+        self.assertTrue(0 < last["p50_us"] <= last["p99_us"] <= last["max_us"])
+
+    def test_clients_fill_batches(self):
+        one, _ = self.driven("--batch-max", "1", "--drive", "low,--clients,8,--seconds,1")
+        many, last = self.driven("--batch-max", "8", "--drive", "low,--clients,8,--seconds,1")
+        self.assertGreater(many[-1]["work_us"], 1.2 * one[-1]["work_us"])
+        self.assertEqual(many[-1]["work_us"], last["requests"] * 1e6)
+
+    def test_the_higher_class_goes_first(self):
+        p99 = {}
+        for policy in ("priority", "fifo"):
+            _, last = self.driven("--policy", policy, "--batch-max", "1", "--soft-ms", "5",
+                                  "--drive", "high,--rate,15,--seconds,1.5",
+                                  "--drive", "low,--clients,24,--seconds,1.6,--quiet")
+            p99[policy] = last["p50_us"]
+        self.assertLess(p99["priority"], p99["fifo"])
+
+    def test_usage(self):
+        for args in (["--models", "high"], ["--models", "high=urgent"], ["--batch-max", "0"],
+                     ["--length", "0"]):
+            p = start(*args)
+            _, err = p.communicate(timeout=20)
+            self.assertEqual(p.returncode, 2, err)
+        p = start("http://127.0.0.1:1/", "high", program="clients.py")
+        p.communicate(timeout=20)
+        self.assertEqual(p.returncode, 2)
+        p = start("http://127.0.0.1:1/", "high", "--rate", "20", "--seconds", "0.2",
+                  program="clients.py")  # nobody answers
+        out, _ = p.communicate(timeout=20)
+        last = json.loads(out.splitlines()[-1])
+        self.assertEqual((p.returncode, last["failed"], last["verified"]), (1, 4, False))
+
+    def test_clients_end_with_the_server(self):
+        p = start("--model", "soft", "--drive", "low,--clients,2")
+        p.stdout.readline()
+        p.kill()
+        p.stdout.read()  # until the clients have closed it too
+        p.communicate(timeout=20)
+
+
+if __name__ == "__main__":
+    unittest.main()
