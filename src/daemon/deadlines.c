@@ -30,6 +30,7 @@ struct mjob_due {
     uint64_t ended;                /* requests, as they count */
     uint64_t deadline_ns, said_ns; /* said_ns: what it needs, if it was said; or 0 */
     uint64_t mark_ns;              /* the job's GPU time when it began */
+    uint64_t ended_n, settle_at;   /* of requests that ended: what they took is not all seen yet */
     uint64_t tell_at;
     unsigned rolls;         /* since it was last seen idle */
     struct core_event last; /* told to the core */
@@ -89,9 +90,19 @@ static void tell(struct manager *m, uint32_t job)
     mgr_all_dirty(m);
 }
 
+static void settle(struct mjob *j)
+{
+    struct mjob_due *d = j->due;
+    uint64_t used = j->gpu_ns - d->mark_ns;
+    if (d->ended_n && used)
+        estimate_add(&d->need, used / d->ended_n);
+    d->ended_n = 0;
+}
+
 static void begin(struct mjob *j, uint64_t deadline_ns, uint64_t said_ns, uint64_t had_ns)
 {
     struct mjob_due *d = j->due;
+    settle(j);
     d->open = true;
     d->deadline_ns = deadline_ns;
     d->said_ns = said_ns;
@@ -99,12 +110,11 @@ static void begin(struct mjob *j, uint64_t deadline_ns, uint64_t said_ns, uint64
 }
 
 /* n of them, in the time since the first began. */
-static void end(struct mjob *j, uint64_t n)
+static void end(struct mjob *j, uint64_t n, uint64_t settle_at)
 {
     struct mjob_due *d = j->due;
-    uint64_t used = j->gpu_ns - d->mark_ns;
-    if (d->open && n && used)
-        estimate_add(&d->need, used / n);
+    d->ended_n = d->open ? n : 0;
+    d->settle_at = settle_at;
     d->open = false;
 }
 
@@ -125,7 +135,7 @@ void manager_told(struct manager *m, uint32_t job, const struct told *t)
     uint64_t ended = t->ended > d->ended ? t->ended - d->ended : 0;
     bool due = t->deadline_ns && t->deadline_ns < t->now_ns + FAR_NS;
     if (ended || (d->open && !due))
-        end(j, ended);
+        end(j, ended, t->now_ns + SEEN_NS);
     if (due && !d->open)
         begin(j, t->deadline_ns, t->need_ns, 0);
     else if (due)
@@ -182,6 +192,8 @@ void mgr_deadline_seen(struct manager *m)
             continue;
         uint64_t had = seen_working(m, j);
         j->gpu_ns += had;
+        if (m->now >= j->due->settle_at)
+            settle(j);
         if (j->due->told || !j->j.deadline_us)
             continue;
         if (!had && quiet(m, i))
@@ -192,7 +204,7 @@ void mgr_deadline_seen(struct manager *m)
         } else if (!j->due->open && had)
             begin(j, m->now - SEEN_NS + j->j.deadline_us * NSEC_PER_USEC, 0, had);
         else if (j->due->open && !had && quiet(m, i))
-            end(j, 1);
+            end(j, 1, 0);
         else
             continue;
         j->due->tell_at = 0;

@@ -60,6 +60,8 @@ static const struct option {
     {"seed", DUE, NUMBER, AT(seed), 0, 1e15, "of random times (default 0)"},
     {"copy-bytes", LOAD_LATENCY, NUMBER, AT(copy_bytes), 1, 1ULL << 32,
      "copied to the GPU before and back after (nvidia, opencl)"},
+    {"deadline-us", LOAD_LATENCY, NUMBER, AT(deadline_us), 1, 3.6e9,
+     "tell cede that each request is due so long after it came, as a program with libcede does"},
     {"hint-us", LOAD_LATENCY, NUMBER, AT(hint_us), 1, 1e6,
      "tell cede of each request so long ahead, as a program with libcede does (nvidia)"},
     {"hint-says-us", LOAD_LATENCY, NUMBER, AT(hint_says_us), 0, 1e6,
@@ -207,8 +209,9 @@ static int parse(int argc, char **argv, struct load_options *o, bool *help, stru
     o->poisson = o->arrivals && strcmp(o->arrivals, "poisson") == 0;
     if (o->arrivals && !o->poisson && strcmp(o->arrivals, "periodic") != 0)
         return error_set(err, -EINVAL, "--arrivals %s: must be periodic or poisson", o->arrivals);
-    if (o->hint_us && o->poisson)
-        return error_set(err, -EINVAL, "--hint-us goes with periodic arrivals alone");
+    if ((o->hint_us || o->deadline_us) && o->poisson)
+        return error_set(err, -EINVAL,
+                         "--hint-us and --deadline-us go with periodic arrivals alone");
     if (!o->hint_us && (o->hint_false || o->hint_says_us != UINT64_MAX))
         return error_set(err, -EINVAL, "--hint-says-us and --hint-false go with --hint-us: add it");
     o->hint_says_us = o->hint_says_us == UINT64_MAX ? o->hint_us : o->hint_says_us;
@@ -286,14 +289,14 @@ static int print_calibration(const struct load_gpu *gpu)
 }
 
 /* With the back end's context current. Without a daemon they do nothing. */
-static int open_hints(struct cede **out, struct error *err)
+static int open_hints(const struct load_options *o, struct cede **out, struct error *err)
 {
     int r = cede_connect(out);
-    if (!r)
+    if (!r && o->hint_us)
         r = cede_lead_cuda(*out, 0);
     if (r && r != -ENOSYS) {
         cede_close(*out);
-        return error_set(err, r, "cannot prepare for --hint-us: %s", strerror(-r));
+        return error_set(err, r, "cannot prepare to tell of requests: %s", strerror(-r));
     }
     return 0;
 }
@@ -306,8 +309,8 @@ static int run(const struct load_options *o, const struct load_ops *ops, struct 
     int r = ops->open(o, &run.gpu, err);
     if (r)
         return r;
-    if (o->hint_us)
-        r = open_hints(&run.hints, err);
+    if (o->hint_us || o->deadline_us)
+        r = open_hints(o, &run.hints, err);
     if (r) {
         ops->close(run.gpu);
         return r;

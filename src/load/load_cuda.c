@@ -337,7 +337,7 @@ static int cuda_open(const struct load_options *o, struct load_gpu **out, struct
     if (!g)
         return error_set(err, -ENOMEM, "no memory");
     g->base.ops = &load_cuda;
-    bool queue = o->open && !o->gap_us && !o->copy_bytes && !o->hint_us;
+    bool queue = o->open && !o->gap_us && !o->copy_bytes && !o->hint_us && !o->deadline_us;
     g->spin = o->role != LOAD_BATCH && !queue;
     g->verify = o->verify;
     int r = set_up(g, o, err);

@@ -35,11 +35,13 @@ struct load_options {
     bool poisson; /* latency: random times between requests, period_us on average; goes with open */
     uint64_t seed;
     uint64_t period_us, kernels, gap_us, copy_bytes; /* latency */
+    uint64_t deadline_us; /* latency: tell libcede that requests are due so long after they were; 0:
+                             not */
     uint64_t hint_us, hint_says_us; /* latency: tell libcede so long ahead; what to tell it */
     bool hint_false;                /* and of as many requests that never come */
-    uint64_t requests;                               /* or kernels of batch; 0: no limit */
-    uint64_t depth;                                  /* batch; 0: the back end's default */
-    const char *policy_name;                         /* models, and below */
+    uint64_t requests;              /* or kernels of batch; 0: no limit */
+    uint64_t depth;                 /* batch; 0: the back end's default */
+    const char *policy_name;        /* models, and below */
     unsigned policy;
     uint64_t k;
     bool admit;
@@ -100,8 +102,8 @@ struct load_run {
     struct load_gpu *gpu;
     const struct load_env *env;
     struct cede *hints; /* NULL: none are given */
-    char summary[160]; /* out: a line for people */
-    bool abandoned;    /* out: the GPU did not finish in time after a stop request */
+    char summary[160];  /* out: a line for people */
+    bool abandoned;     /* out: the GPU did not finish in time after a stop request */
 };
 
 /* Run to the end and print the final object. -EBADMSG: everything ran, a result was wrong. */

@@ -335,8 +335,11 @@ static int hint(struct load_run *run, struct requests *q, uint64_t due_ns, struc
 {
     uint64_t ahead = run->o->hint_us * NSEC_PER_USEC;
     int r = wait_until(run, q, due_ns > ahead ? due_ns - ahead : 0, err);
+    uint64_t late = due_ns + run->o->deadline_us * NSEC_PER_USEC, t = now(run);
+    uint64_t deadline_us = late > t + NSEC_PER_USEC ? (late - t) / NSEC_PER_USEC : 1;
     if (!r)
-        cede_request_begin(run->hints, out, CEDE_JOB, run->o->hint_says_us, 0);
+        cede_request_begin(run->hints, out, CEDE_JOB, run->o->hint_us ? run->o->hint_says_us : 0,
+                           run->o->deadline_us ? deadline_us : 0);
     return r ? r : wait_until(run, q, due_ns, err);
 }
 
@@ -437,7 +440,7 @@ int load_run_latency(struct load_run *run, struct error *err)
     q.last_ns = q.start;
     q.next = q.oldest = first_arrival(o, &q);
     q.next_line = q.report_ns ? q.start + q.report_ns : UINT64_MAX;
-    bool queue = o->open && !o->gap_us && !o->copy_bytes && !o->hint_us;
+    bool queue = o->open && !o->gap_us && !o->copy_bytes && !run->hints;
     int r = queue ? as_due(run, &q, err) : one_by_one(run, &q, err);
     if (!r)
         r = latency_final(run, &q.s, q.late, q.last_ns - q.start, err);

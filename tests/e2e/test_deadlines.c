@@ -40,16 +40,19 @@ enum { FRAMES, SPEECH, TRAINING, N };
     "latency", "--kernel-us", "3333", "--kernels", "110", "--period-us", "1000000", "--open",      \
         "--report", "20"
 
-static void set_from_outside(void **state)
+static void beside(bool told)
 {
-    (void)state;
     double v[256];
     configure(200, "urgent_us = 200000");
     struct ceded d = ceded_start();
     pid_t pids[N];
-    pids[SPEECH] = LOAD("speech", SPEECH_LOAD);
+    pids[SPEECH] = told ? LOAD("speech", SPEECH_LOAD, "--deadline-us", "1000000")
+                        : LOAD("speech", SPEECH_LOAD);
     assert_true(EVENTUALLY(latencies("speech.out", v, 256) > 0));
-    CEDE("set", pid_text(pids[SPEECH]), "-c", "batch", "--deadline", "1s");
+    if (told)
+        CEDE("set", pid_text(pids[SPEECH]), "-c", "batch");
+    else
+        CEDE("set", pid_text(pids[SPEECH]), "-c", "batch", "--deadline", "1s");
     pids[FRAMES] = LOAD("frames", "latency", "--kernel-us", "5000", "--period-us", "13333");
     CEDE("set", pid_text(pids[FRAMES]), "-c", "latency");
     pids[TRAINING] = LOAD("training", "batch");
@@ -76,8 +79,20 @@ static void set_from_outside(void **state)
     ceded_stop(&d);
 }
 
+static void set_from_outside(void **state)
+{
+    (void)state;
+    beside(false);
+}
+
+static void told_by_libcede(void **state)
+{
+    (void)state;
+    beside(true);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(set_from_outside)};
+    const struct CMUnitTest tests[] = {e2e(set_from_outside), e2e(told_by_libcede)};
     return cmocka_run_group_tests_name("deadlines", tests, NULL, NULL);
 }

@@ -1,0 +1,160 @@
+/* What programs tell of their deadlines, and what is set from outside, as it reaches the groups on
+ * the device: who is suspended, and with what timeslice. */
+#include "fixture.h"
+
+enum { FRAMES, SPEECH, TRAINING };
+
+static void pair(struct fixture *f, pid_t p[3])
+{
+    f->d.has_usage = f->d.has_activity = true;
+    three_jobs(f, p);
+    assert_int_equal(manager_set_policy(f->m, "laxity"), 0);
+    for (int i = 0; i < 3; i++) {
+        on(f, p[i])->bursts = 20;
+        on(f, p[i])->busy = 0.3;
+        on(f, p[i])->busy_ns = 30 * NSEC_PER_MSEC;
+    }
+    ticks(f, 1000);
+}
+
+static uint32_t slot_of(struct fixture *f, pid_t pid)
+{
+    return manager_job_of(f->m, pid);
+}
+
+/* Tells the same for so long; how many ms each could run. */
+static void say(struct fixture *f, const pid_t p[3], struct told t, unsigned ms, unsigned ran[3])
+{
+    memset(ran, 0, 3 * sizeof(ran[0]));
+    for (unsigned i = 0; i < ms; i += 20) {
+        t.now_ns = f->now;
+        manager_told(f->m, slot_of(f, p[SPEECH]), &t);
+        ticks(f, 20);
+        for (int k = 0; k < 3; k++)
+            ran[k] += on(f, p[k])->suspended ? 0 : 20;
+    }
+}
+
+static void test_told(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    unsigned ran[3];
+    pair(f, p);
+    /* Nobody knows what it takes, so it hurries at once, and to its end. */
+    struct told t = {.deadline_ns = f->now + 3 * NSEC_PER_SEC};
+    say(f, p, t, 1000, ran);
+    assert_true(ran[FRAMES] == 1000 && ran[SPEECH] == 1000 && ran[TRAINING] <= 20);
+    t = (struct told){.ended = 1};
+    on(f, p[SPEECH])->bursts = 0;
+    on(f, p[SPEECH])->busy_ns = 0;
+    say(f, p, t, 1000, ran);
+    assert_true(ran[TRAINING] >= 980); /* and it is watched meanwhile */
+    assert_true(ran[SPEECH] >= 980);
+    /* Now its 0.3 s are known: it takes turns until the last second. */
+    on(f, p[SPEECH])->bursts = 20;
+    on(f, p[SPEECH])->busy_ns = NSEC_PER_MSEC;
+    t.deadline_ns = f->now + 3 * NSEC_PER_SEC;
+    say(f, p, t, 1500, ran);
+    assert_true(ran[TRAINING] > 600);
+    on(f, p[SPEECH])->busy_ns = 30 * NSEC_PER_MSEC;
+    say(f, p, t, 800, ran);
+    say(f, p, t, 600, ran);
+    assert_true(ran[SPEECH] == 600 && ran[TRAINING] == 0);
+    /* It is over, be it done or not. */
+    say(f, p, t, 200, ran);
+    say(f, p, t, 2000, ran);
+    assert_true(ran[TRAINING] > 800);
+}
+
+static void test_silence(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    unsigned ran[3];
+    pair(f, p);
+    struct told t = {.deadline_ns = f->now + 60 * NSEC_PER_SEC, .need_ns = 60 * NSEC_PER_SEC};
+    say(f, p, t, 500, ran);
+    assert_true(ran[SPEECH] == 500);
+    ticks(f, 1100); /* its program was killed, or hangs */
+    memset(ran, 0, sizeof(ran));
+    for (int i = 0; i < 200; i++) {
+        ticks(f, 10);
+        ran[TRAINING] += !on(f, p[TRAINING])->suspended;
+    }
+    assert_true(ran[TRAINING] > 80);
+}
+
+static void test_who_may_rise(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    unsigned ran[3];
+    pair(f, p);
+    for (int root = 0; root < 2; root++) {
+        struct told t = {.deadline_ns = f->now + NSEC_PER_SEC,
+                         .need_ns = 950 * NSEC_PER_MSEC,
+                         .ended = (uint64_t)root,
+                         .root = root};
+        say(f, p, t, 300, ran);
+        assert_int_equal(on(f, p[SPEECH])->timeslice_us, root ? 4000 : 1);
+        assert_int_equal(on(f, p[FRAMES])->timeslice_us, root ? 4000 : 1000000);
+        assert_true(on(f, p[TRAINING])->suspended);
+        ticks(f, 3000);
+        assert_int_equal(on(f, p[FRAMES])->timeslice_us, 1000000);
+    }
+}
+
+static void test_nonsense(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    unsigned ran[3];
+    static const uint64_t evil[] = {0, 1, UINT64_MAX, INT64_MAX, 1ULL << 53, 1ULL << 62};
+    pair(f, p);
+    uint64_t seed = 3;
+    for (int i = 0; i < 500; i++) {
+        uint64_t v[3];
+        for (int k = 0; k < 3; k++) {
+            seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+            v[k] = evil[(seed >> 33) % ARRAY_SIZE(evil)] + (k == 1 ? f->now * (seed >> 40 & 1) : 0);
+        }
+        struct told t = {.ended = v[0], .deadline_ns = v[1], .need_ns = v[2]};
+        say(f, p, t, 40, ran);
+        assert_true(!on(f, p[FRAMES])->suspended);
+        assert_int_equal(on(f, p[FRAMES])->timeslice_us, 1000000);
+    }
+}
+
+static void test_set_stays(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    pair(f, p);
+    assert_int_equal(manager_set_deadline(f->m, slot_of(f, p[SPEECH]), 3000000, 1000000, true), 0);
+    ticks(f, 100);
+    crash(f);
+    start(f, "laxity", NULL);
+    ticks(f, 100);
+    uint32_t cursor = slot_of(f, p[SPEECH]);
+    struct job_view v;
+    assert_true(manager_next_job(f->m, &cursor, &v));
+    assert_int_equal(v.job.deadline_us, 3000000);
+    assert_int_equal(v.job.laxity_us, 1000000);
+    assert_true(v.job.may_rise);
+    /* It works: due 3 s after, and it was said that it needs 2 s of the GPU, of which there are
+     * 0.7. */
+    unsigned training = 0;
+    for (int i = 0; i < 100; i++) {
+        ticks(f, 10);
+        training += !on(f, p[TRAINING])->suspended;
+    }
+    assert_true(training < 50);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {T(test_told), T(test_silence), T(test_who_may_rise),
+                                       T(test_nonsense), T(test_set_stays)};
+    return cmocka_run_group_tests_name("manager_deadlines", tests, NULL, NULL);
+}
