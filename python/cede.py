@@ -168,3 +168,92 @@ class Client:
     def __exit__(self, *_):
         self.close()
         return False
+
+
+class Lease(ctypes.Structure):
+    """Room on a GPU: .device, and .stream for torch.cuda.ExternalStream(); None without a GPU."""
+    _fields_ = [("stream", ctypes.c_void_p), ("device", ctypes.c_int), ("urgent", ctypes.c_int),
+                ("opaque", ctypes.c_uint64 * 2)]
+
+
+class _Shape(ctypes.Structure):
+    _fields_ = [("blocks", ctypes.c_uint), ("threads", ctypes.c_uint),
+                ("shared_bytes", ctypes.c_uint), ("priority", ctypes.c_int),
+                ("memory_bytes", ctypes.c_uint64), ("due_us", ctypes.c_uint64)]
+
+
+class _PoolConfig(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t)] + [(n, ctypes.c_uint) for n in (
+        "flags", "devices", "capacity", "max_concurrent_streams", "streams", "target_utilization",
+        "utilization_polling_ms", "block_timeout_ms", "stream_timeout_ms", "age_ms")] + [
+            (n, ctypes.c_double) for n in (
+                "max_total_occupancy", "memory_reserve_fraction", "max_slowdown")] + [
+                    ("urgent_threshold_ns", ctypes.c_uint64)]
+
+
+class _Held:
+    def __init__(self, pool, args):
+        self._pool, self._args = pool, args
+
+    def __enter__(self):
+        self._lease = self._pool._acquire(*self._args)
+        return self._lease
+
+    def __exit__(self, *_):
+        if _lib and any(self._lease.opaque):
+            _lib.cede_release(ctypes.byref(self._lease))
+        return False
+
+
+class Pool:
+    """Leases for the threads of this program; cede_acquire(3) has the settings. Without the library
+    every lease is there at once.
+
+        pool = cede.Pool(max_concurrent_streams=4)
+        with pool.acquire(device=0) as lease:
+            with torch.cuda.stream(torch.cuda.ExternalStream(lease.stream, lease.device)):
+                model(batch)
+            torch.cuda.synchronize(lease.device)
+    """
+
+    def __init__(self, **settings):
+        self._p = ctypes.c_void_p()
+        config = _PoolConfig()
+        for name in settings:
+            if name == "size" or name not in dict(_PoolConfig._fields_):
+                raise ValueError("no such setting: " + name)
+        if not _lib:
+            return
+        _lib.cede_acquire.argtypes = [
+            ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_Shape), ctypes.c_int64,
+            ctypes.POINTER(Lease)]
+        _lib.cede_pool_occupancy.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double]
+        _lib.cede_pool_close.argtypes = [ctypes.c_void_p]
+        _lib.cede_pool_defaults(ctypes.byref(config))
+        for name, value in settings.items():
+            setattr(config, name, value)
+        _check(_lib.cede_pool_open(ctypes.byref(config), ctypes.byref(self._p)))
+
+    def occupancy(self, kernel, share):
+        """Leases for `kernel` take this share of a GPU's warps."""
+        if _lib:
+            _check(_lib.cede_pool_occupancy(self._p, kernel.encode(), share))
+
+    def acquire(self, device=-1, kernel=None, timeout_us=-1, only=False, **shape):
+        """`with pool.acquire(...) as lease:`; TimeoutError, or BlockingIOError for a timeout of 0."""
+        if only and device >= 0:
+            device |= 0x10000
+        return _Held(self, (device, kernel.encode() if kernel else None, _Shape(**shape), timeout_us))
+
+    def _acquire(self, device, kernel, shape, timeout_us):
+        lease = Lease(device=max(device, 0) & 0xFFFF)
+        if _lib:
+            _check(_lib.cede_acquire(self._p, device, kernel, ctypes.byref(shape), timeout_us,
+                                     ctypes.byref(lease)))
+        return lease
+
+    def close(self):
+        """Ends it, and all leases with it."""
+        if _lib and self._p:
+            _lib.cede_pool_close(self._p)
+        self._p = None

@@ -55,9 +55,9 @@ int cede_pool_open(const struct cede_pool_config *config, struct cede_pool **out
  * streams are destroyed: work on them runs to its end. -EINVAL: it is not open. */
 int cede_pool_close(struct cede_pool *p);
 
-/* How a kernel fills a GPU. function: a CUfunction (or CUkernel's function), whose occupancy is
- * asked of the driver once for each block size and dynamic shared memory. Those of one name may be
- * of several GPUs: the first is asked. -EINVAL, -ENOSPC, -ESHUTDOWN (not open). */
+/* How a kernel fills a GPU. function: a CUfunction, by whose context's thread this is called; its
+ * occupancy is asked of the driver once for each block size and dynamic shared memory. Of a kernel
+ * that runs on several GPUs any one's function. -EINVAL, -ENOSPC, -ESHUTDOWN (not open). */
 int cede_pool_kernel(struct cede_pool *p, const char *name, void *function);
 /* The same in a number: the share of a GPU's warps that one lease takes, 0 to 1, whatever its
  * shape. */

@@ -28,6 +28,8 @@ struct rates {
     X(bus_id, "cuDeviceGetPCIBusId", (char *s, int len, int d))                                    \
     X(retain, "cuDevicePrimaryCtxRetain", (void **c, int d))                                       \
     X(let_go, "cuDevicePrimaryCtxRelease_v2", (int d))                                             \
+    X(ctx_current, "cuCtxGetCurrent", (void **c))                                                  \
+    X(ctx_device, "cuCtxGetDevice", (int *d))                                                      \
     X(push, "cuCtxPushCurrent_v2", (void *c))                                                      \
     X(pop, "cuCtxPopCurrent_v2", (void **c))                                                       \
     X(stream_create, "cuStreamCreateWithPriority", (void **s, unsigned flags, int priority))       \
@@ -218,15 +220,26 @@ void cede_gpus_stream_end(struct cede_gpus *g, unsigned device, void *stream)
     leave(g);
 }
 
-int cede_gpus_profile(struct cede_gpus *g, unsigned device, void *function, unsigned threads,
+void *cede_gpus_context(const struct cede_gpus *g)
+{
+    void *c = NULL;
+    return g->ctx_current(&c) == 0 ? c : NULL;
+}
+
+int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsigned threads,
                       unsigned shared_bytes, struct gpu_profile *out, char *why, size_t size)
 {
-    int blocks = 0, sms = 0, per_sm = 0, d = g->gpus[device].device;
-    int r = enter(g, device, why, size);
+    const unsigned device = 0; /* for texts: the function's own is not known by number */
+    int blocks = 0, sms = 0, per_sm = 0, d = 0;
+    int r = context
+                ? failed(g, g->push(context), "make a kernel's context current", device, why, size)
+                : enter(g, device, why, size);
     if (r)
         return r;
-    r = failed(g, g->occupancy(&blocks, function, (int)threads, shared_bytes),
-               "ask for a kernel's occupancy", device, why, size);
+    r = failed(g, g->ctx_device(&d), "ask for a context's GPU", device, why, size);
+    if (!r)
+        r = failed(g, g->occupancy(&blocks, function, (int)threads, shared_bytes),
+                   "ask for a kernel's occupancy", device, why, size);
     if (!r)
         r = failed(g, g->attribute(&sms, ATTRIBUTE_SMS, d), "ask for the SMs", device, why, size);
     if (!r)
@@ -234,8 +247,8 @@ int cede_gpus_profile(struct cede_gpus *g, unsigned device, void *function, unsi
                    device, why, size);
     leave(g);
     if (!r && (blocks < 1 || sms < 1 || per_sm < 1)) {
-        snprintf(why, size, "the kernel cannot run on GPU %u with %u threads and %u bytes", device,
-                 threads, shared_bytes);
+        snprintf(why, size, "the kernel cannot run with %u threads and %u bytes", threads,
+                 shared_bytes);
         r = -EIO;
     }
     if (!r)

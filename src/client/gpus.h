@@ -21,12 +21,15 @@ int cede_gpus_stream(struct cede_gpus *g, unsigned device, unsigned level, void 
                      size_t size);
 void cede_gpus_stream_end(struct cede_gpus *g, unsigned device, void *stream);
 
-/* Share of the device's warps, in millionths, that a grid of so many blocks (0: all that fit at
- * once) takes. 0 or -EIO with why. */
+/* The calling thread's context, which is that of a function that it has just loaded; NULL: none. */
+void *cede_gpus_context(const struct cede_gpus *g);
+
+/* What the driver says of a function in its context (NULL: the first device's primary one). 0 or
+ * -EIO with why. */
 struct gpu_profile {
     uint32_t threads, blocks_per_sm, sms, threads_per_sm;
 };
-int cede_gpus_profile(struct cede_gpus *g, unsigned device, void *function, unsigned threads,
+int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsigned threads,
                       unsigned shared_bytes, struct gpu_profile *out, char *why, size_t size);
 
 /* Percent of the last sampling period in which something ran; -ENOTSUP: not known. */

@@ -27,7 +27,8 @@ static int place(const struct kernels *k, const char *name)
     return -1;
 }
 
-int cede_kernels_set(struct kernels *k, const char *name, void *function, uint32_t share)
+int cede_kernels_set(struct kernels *k, const char *name, void *function, void *context,
+                     uint32_t share)
 {
     if (!name || !*name || strlen(name) > KERNEL_NAME_MAX)
         return -EINVAL;
@@ -39,6 +40,7 @@ int cede_kernels_set(struct kernels *k, const char *name, void *function, uint32
         return 0;
     f->key = ++k->keys;
     f->function = function;
+    f->context = context;
     f->share = share;
     memcpy(f->name, name, strlen(name) + 1);
     return 0;

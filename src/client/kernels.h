@@ -15,6 +15,7 @@ struct kernel {
     char name[KERNEL_NAME_MAX + 1];
     uint64_t key;   /* changes when it is registered anew */
     void *function; /* NULL: occupancy was told */
+    void *context;  /* that it was loaded in */
     uint32_t share; /* millionths */
 };
 
@@ -31,7 +32,8 @@ struct kernels {
 };
 
 /* -EINVAL: no name, or too long; -ENOSPC. */
-int cede_kernels_set(struct kernels *k, const char *name, void *function, uint32_t share);
+int cede_kernels_set(struct kernels *k, const char *name, void *function, void *context,
+                     uint32_t share);
 const struct kernel *cede_kernels_find(const struct kernels *k, const char *name); /* or NULL */
 
 /* Of kernel and shape; never 0. */

@@ -1,6 +1,6 @@
 /* libcede: leases and streams for a program's threads, around core/lease.h; see cede/lease.h. No
- * thread of its own: who waits wakes itself up, and who releases wakes others. The driver is never
- * called with a pool's lock held.
+ * thread of its own: who waits wakes itself up, and who releases wakes others. Nothing that may
+ * take time is asked of the driver with a pool's lock held.
  *
  * Pools are slots that are never freed, and a lease names its pool by slot and generation: so it
  * can outlive the pool and be told so. Order of locks: table, then a pool's. */
@@ -290,7 +290,8 @@ CLIENT_API int cede_pool_kernel(struct cede_pool *p, const char *name, void *fun
     int r = function ? enter(p) : -EINVAL;
     if (r)
         return r;
-    r = cede_kernels_set(p->kernels, name, function, 0);
+    r = cede_kernels_set(p->kernels, name, function, p->gpus ? cede_gpus_context(p->gpus) : NULL,
+                         0);
     pthread_mutex_unlock(&p->lock);
     return r;
 }
@@ -300,20 +301,20 @@ CLIENT_API int cede_pool_occupancy(struct cede_pool *p, const char *name, double
     int r = occupancy >= 0 && occupancy <= 1 ? enter(p) : -EINVAL;
     if (r)
         return r;
-    r = cede_kernels_set(p->kernels, name, NULL, (uint32_t)(occupancy * LEASE_WHOLE + 0.5));
+    r = cede_kernels_set(p->kernels, name, NULL, NULL, (uint32_t)(occupancy * LEASE_WHOLE + 0.5));
     pthread_mutex_unlock(&p->lock);
     return r;
 }
 
 /* With the lock held, which it may give up meanwhile. */
-static int ask_driver(struct cede_pool *p, unsigned device, const struct kernel *f,
-                      const struct cede_shape *s, struct gpu_profile *out)
+static int ask_driver(struct cede_pool *p, const struct kernel *f, const struct cede_shape *s,
+                      struct gpu_profile *out)
 {
     struct kernel copy = *f;
     char why[sizeof(p->error)];
     step_out(p);
-    int r = cede_gpus_profile(p->gpus, device, copy.function, s->threads, s->shared_bytes, out, why,
-                              sizeof(why));
+    int r = cede_gpus_profile(p->gpus, copy.context, copy.function, s->threads, s->shared_bytes,
+                              out, why, sizeof(why));
     step_in(p);
     if (r)
         memcpy(p->error, why, sizeof(why));
@@ -341,7 +342,7 @@ static int measure(struct cede_pool *p, const char *kernel, const struct cede_sh
     struct gpu_profile told;
     const struct gpu_profile *known = cede_kernels_profile(p->kernels, f, s);
     if (!known) {
-        int r = ask_driver(p, a->preferred == CORE_NONE ? 0 : a->preferred, f, s, &told);
+        int r = ask_driver(p, f, s, &told);
         if (r)
             return r;
         known = &told;

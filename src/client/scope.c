@@ -36,8 +36,8 @@ struct cede_scope {
     bool joining, joined;
 };
 
-/* The tasks that this thread is in, innermost first. initial-exec: else the dynamic linker is called,
- * and libc alone is what libcede may need. */
+/* The tasks that this thread is in, innermost first. initial-exec: else the dynamic linker is
+ * called, and libc alone is what libcede may need. */
 struct frame {
     const struct cede_scope *scope;
     const struct frame *outer;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What is installed is enough to build and run examples/requests.c, shared and static; only names of
+# What is installed is enough to build and run examples/requests.c, shared and static, and leases.c; only names of
 # ours are exported. Skips (77) without a compiler or pkg-config.
 #
 # usage: installed.sh BUILD_DIR SOURCE_DIR
@@ -16,7 +16,10 @@ lib=$(dirname "${pc%/*}")
 cc -Wall -Werror "$2/examples/requests.c" $(pkg-config --cflags --libs cede) -o "$d/shared"
 # shellcheck disable=SC2046
 cc -Wall -Werror "$2/examples/requests.c" $(pkg-config --cflags cede) "$lib/libcede.a" -pthread -o "$d/static"
+# shellcheck disable=SC2046
+cc -Wall -Werror "$2/examples/leases.c" $(pkg-config --cflags --libs cede) -o "$d/leases"
 LD_LIBRARY_PATH=$lib "$d/shared" | grep -q '^100 requests'
+LD_LIBRARY_PATH=$lib "$d/leases" | grep -q 'leases on the first of .*ok$'
 "$d/static" | grep -q '^100 requests'
 readelf -d "$d/shared" | grep -q 'libcede\.so\.0'
 none() { # standard input has no line; `!` would not end the script

@@ -117,6 +117,14 @@ static void occupancy_is_asked_once_and_counts(void **state)
     small.shared_bytes = 2000;
     assert_int_equal(cede_try_acquire(p, 0, "half", &small, &b), -EIO);
     assert_non_null(strstr(stats(p, 0).error, "2000 bytes"));
+    int (*push)(void *) = (int (*)(void *))(uintptr_t)find("libcuda.so.1", "cuCtxPushCurrent_v2");
+    int (*pop)(void **) = (int (*)(void **))(uintptr_t)find("libcuda.so.1", "cuCtxPopCurrent_v2");
+    void *second = (char *)find("libcuda.so.1", "fake_contexts") + 1, *was;
+    push(second);
+    assert_int_equal(cede_pool_kernel(p, "of the second", (void *)(16 + 2)), 0);
+    pop(&was);
+    assert_int_equal(cede_try_acquire(p, 1, "of the second", &s, &b), -EAGAIN);
+    assert_int_equal(cuda->bad, 0);
     assert_int_equal(cede_pool_occupancy(p, "told", 0.8), 0);
     assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), "told", NULL, &b), -EAGAIN);
     close_pool(p);

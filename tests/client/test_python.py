@@ -48,7 +48,40 @@ print(c.statistics().ended)
 """
 
 
+LEASES = """
+import threading, cede
+p = cede.Pool(flags=1, max_concurrent_streams=2)
+p.occupancy("gemm", 0.5)
+with p.acquire(kernel="gemm", threads=256) as lease:
+    print(lease.device, lease.stream)
+    try:
+        with p.acquire(0, "gemm", timeout_us=0):
+            print("taken")
+    except BlockingIOError:
+        print("refused")
+done = []
+def work():
+    for _ in range(50):
+        with p.acquire(device=0, priority=1):
+            done.append(1)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print(len(done))
+try:
+    cede.Pool(max_concurent_streams=2)
+except ValueError:
+    print("no such setting")
+p.close()
+"""
+
+
 class Module(unittest.TestCase):
+    def test_leases(self):
+        self.assertEqual(run(LEASES, LIBRARY), "0 None\nrefused\n200\nno such setting")
+        self.assertEqual(run(LEASES, "/nowhere/libcede.so.0"),
+                         "0 None\ntaken\n200\nno such setting")
+
     def test_without_library(self):
         self.assertEqual(run(CODE, "/nowhere/libcede.so.0"), "False False 0 0 0 True\ntaken\n0")
 

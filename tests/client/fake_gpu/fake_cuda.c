@@ -15,7 +15,8 @@ enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2 };
 
 extern struct fake_cuda fake_cuda;
 struct fake_cuda fake_cuda;
-static char contexts[2];
+extern char fake_contexts[2];
+char fake_contexts[2];
 static _Thread_local int current[8], depth;
 
 CALL(cuInit, unsigned flags)
@@ -61,7 +62,7 @@ CALL(cuDeviceGetPCIBusId, char *s, int len, int d)
 
 CALL(cuDevicePrimaryCtxRetain, void **c, int d)
 {
-    *c = &contexts[d - 40];
+    *c = &fake_contexts[d - 40];
     fake_cuda.contexts++;
     return OK;
 }
@@ -74,15 +75,27 @@ CALL(cuDevicePrimaryCtxRelease_v2, int d)
 
 CALL(cuCtxPushCurrent_v2, void *c)
 {
-    current[depth++] = (int)((char *)c - contexts);
+    current[depth++] = (int)((char *)c - fake_contexts);
     return OK;
 }
 
 CALL(cuCtxPopCurrent_v2, void **c)
 {
     fake_cuda.bad += depth < 1;
-    *c = &contexts[current[--depth]];
+    *c = &fake_contexts[current[--depth]];
     return OK;
+}
+
+CALL(cuCtxGetCurrent, void **c)
+{
+    *c = depth ? &fake_contexts[current[depth - 1]] : NULL;
+    return OK;
+}
+
+CALL(cuCtxGetDevice, int *d)
+{
+    *d = depth ? 40 + current[depth - 1] : -1;
+    return depth ? OK : BAD_VALUE;
 }
 
 /* A stream knows its device. */
@@ -107,11 +120,11 @@ CALL(cuStreamDestroy_v2, void *s)
     return OK;
 }
 
-/* The function is a number: blocks an SM. */
+/* The function is a number: blocks an SM; with 16 it is of the second GPU. */
 CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *blocks, void *f, int threads, size_t shared)
 {
-    fake_cuda.bad += depth < 1;
+    fake_cuda.bad += depth < 1 || current[depth - 1] != (int)((uintptr_t)f / 16);
     fake_cuda.occupancy_asked++;
-    *blocks = shared > 1000 ? 0 : (int)(uintptr_t)f;
+    *blocks = shared > 1000 ? 0 : (int)((uintptr_t)f % 16);
     return OK;
 }
