@@ -1,5 +1,5 @@
 /* What a request costs in libcede's queue: submit, next and done, from one thread, with so many
- * others waiting. Medians over rounds.
+ * others waiting, and deadlines in no order. Medians over rounds.
  *
  * usage: bench_queue_cost */
 #include <stdio.h>
@@ -24,7 +24,8 @@ static double ns_each(unsigned waiting, unsigned batch, int admit, struct cede *
     struct cede_queue_config c;
     struct cede_queue_batch b;
     struct cede_queue *q;
-    struct cede_queue_request r = {.deadline_us = 3600ULL * 1000000};
+    struct cede_queue_request r = {0};
+    uint32_t random = 1;
     cede_queue_defaults(&c);
     c.batch_max = batch;
     c.batch_wait_us = 0;
@@ -33,13 +34,17 @@ static double ns_each(unsigned waiting, unsigned batch, int admit, struct cede *
     c.expected_us = 1;
     if (cede_queue_open(&c, &q) < 0)
         return -1;
-    for (unsigned i = 0; i < waiting; i++)
+    for (unsigned i = 0; i < waiting; i++) {
+        r.deadline_us = 3600ULL * 1000000 + (random = random * 1664525 + 1013904223) / 4096;
         cede_queue_submit(q, &r, NULL);
+    }
     for (unsigned k = 0; k < ROUNDS; k++) {
         uint64_t t = monotonic_ns();
         for (unsigned i = 0; i < CALLS / batch; i++) {
-            for (unsigned n = 0; n < batch; n++)
+            for (unsigned n = 0; n < batch; n++) {
+                r.deadline_us = 3600ULL * 1000000 + (random = random * 1664525 + 1013904223) / 4096;
                 cede_queue_submit(q, &r, NULL);
+            }
             cede_queue_next(q, 0, 0, &b);
             cede_queue_done(q, &b, 0);
         }

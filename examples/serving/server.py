@@ -14,6 +14,7 @@ the same. --model soft needs neither GPU nor PyTorch.
 --drive starts clients.py against it, whose output becomes this program's: for `cede bench`.
 """
 import argparse
+import gc
 import http.server
 import json
 import os
@@ -225,7 +226,10 @@ def main():
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
+    sys.setswitchinterval(5e-4)  # threads that parse keep who launches waiting no longer
     service = Service(args)
+    gc.collect()
+    gc.freeze()  # what is loaded now stays, and need not be looked through again
     Handler.service, Handler.deadline_us = service, round(args.deadline_ms * 1e3)
     server = Server(("127.0.0.1", args.port), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

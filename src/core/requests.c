@@ -197,9 +197,13 @@ struct request_verdict requests_submit(struct requests *r, const struct request 
     struct device *d = &r->devices[device];
     uint32_t n = r->unused, *at = &d->first;
     r->unused = r->nodes[n].next;
+    if (d->first != CORE_NONE && !before(r->p.policy, q, &r->nodes[d->last].q))
+        at = &r->nodes[d->last].next;
     while (*at != CORE_NONE && !before(r->p.policy, q, &r->nodes[*at].q))
         at = &r->nodes[*at].next;
     r->nodes[n] = (struct node){.q = *q, .next = *at};
+    if (*at == CORE_NONE)
+        d->last = n;
     *at = n;
     d->queued_ns = plus(d->queued_ns, q->run_ns);
     v.device = device;
@@ -251,6 +255,8 @@ struct request requests_take(struct requests *r, struct device *d, uint32_t *at)
 {
     uint32_t n = *at;
     struct node *node = &r->nodes[n];
+    if (d->last == n && at != &d->first) /* at is the `next` of the one before */
+        d->last = (uint32_t)((struct node *)((char *)at - offsetof(struct node, next)) - r->nodes);
     *at = node->next;
     d->queued_ns = minus(d->queued_ns, node->q.run_ns);
     node->next = r->unused;

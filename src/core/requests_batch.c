@@ -138,6 +138,10 @@ static uint32_t decide(const struct requests *r, const struct device *from, stru
         b.max = p->n; /* full: it starts */
         c = batch_decide(&b, p->reqs, p->n, now_ns, pick);
     }
+    if (c.n == 1 && !others) { /* the policy's choice, whatever it does */
+        mark(p, pick, 1);
+        return 1;
+    }
     uint32_t n = harmless(r, from, p, pick, c.n, now_ns);
     if (n || others)
         return n;

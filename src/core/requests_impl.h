@@ -11,7 +11,7 @@ struct node {
 };
 
 struct device {
-    uint32_t first;
+    uint32_t first, last; /* last: of a queue that is not empty */
     bool running;
     uint64_t end_ns;    /* of the running ones, by their estimates */
     uint64_t queued_ns; /* sum of the estimates of those waiting */

@@ -123,10 +123,11 @@ static int compare(const void *a, const void *b)
 /* Requests, late ones, and quantiles of latency and lateness; class CLASSES: of all. */
 static json_t *figures(const struct models *m, unsigned class)
 {
-    double *v = calloc(2 * m->nv + 1, sizeof(*v)), *lateness = v + m->nv;
+    double *v = calloc(2 * m->nv + 1, sizeof(*v));
     json_int_t n = 0, late = 0;
     if (!v)
         return NULL;
+    double *lateness = v + m->nv;
     for (size_t i = 0; i < m->nv; i++) {
         const struct sample *s = &m->v[i];
         if (class != CLASSES && s->class != class)
