@@ -5,6 +5,7 @@ import pathlib
 import runpy
 import sys
 
+sys.dont_write_bytecode = True  # the source tree stays as it is
 here = pathlib.Path(__file__).resolve().parent
 for example in (here.parent / "examples/serving", here.parent.parent / "examples/serving"):
     if (example / "server.py").exists():
@@ -17,6 +18,9 @@ if (source / "python/cede.py").exists():
     built = sorted(source.glob("build*/src/client/libcede.so.0"), key=lambda p: p.stat().st_mtime)
     if built:
         os.environ.setdefault("CEDE_LIBRARY", str(built[-1]))
-sys.path.insert(0, str(example))
+sys.path[:0] = [str(example), str(here)]
+if sys.argv[1:] == ["--check"]:  # can it run here?
+    import cede_queue
+    sys.exit(cede_queue._lib is None)
 sys.argv[0] = str(example / "server.py")
 runpy.run_path(sys.argv[0], run_name="__main__")

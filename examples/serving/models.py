@@ -15,9 +15,26 @@ class Soft:
 
     def run(self, rows, queued):
         queued()
-        time.sleep(self.fixed_s + self.each_s * len(rows))
+        self.work(self.fixed_s + self.each_s * len(rows))
         return [[b / 256 for b in hashlib.blake2b(repr((self.seed, r)).encode()).digest()[:OUT]]
                 for r in rows]
+
+    def work(self, seconds):
+        time.sleep(seconds)
+
+
+class SoftGpu(Soft):
+    """The same on cede's software GPU, where programs are in each other's way and cede schedules them."""
+    KERNELS = 24
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        import softgpu  # bench/programs
+        self.context = softgpu.Context()
+
+    def work(self, seconds):
+        self.context.launch(self.KERNELS, max(1, round(seconds * 1e9 / self.KERNELS)))
+        self.context.wait(self.KERNELS)
 
 
 class Bert:

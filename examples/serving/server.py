@@ -35,7 +35,8 @@ CLASSES = {"latency": cede.LATENCY, "normal": cede.NORMAL, "batch": cede.BATCH}
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     p.add_argument("--models", default="high=latency,low=batch", help="name=class,...")
-    p.add_argument("--model", choices=("bert", "soft"), default="bert")
+    p.add_argument("--model", choices=("bert", "soft", "softgpu"), default="bert",
+                   help="soft: sleeps; softgpu: works cede's software GPU")
     p.add_argument("--port", type=int, default=0, help="of 127.0.0.1; 0: any, told on standard error")
     p.add_argument("--deadline-ms", type=float, default=0, help="of requests without; 0: none")
     p.add_argument("--policy", choices=("fifo", "priority", "edf", "laxity"),
@@ -49,7 +50,7 @@ def arguments():
     p.add_argument("--width", type=int, default=1024)
     p.add_argument("--length", type=int, default=128, help="tokens that a request is padded to")
     p.add_argument("--eager", action="store_true", help="no CUDA graphs")
-    p.add_argument("--soft-ms", type=float, default=2, help="a batch of the stand-in, and more a request")
+    p.add_argument("--soft-ms", type=float, default=2, help="a batch of a stand-in, and more a text")
     p.add_argument("--soft-each-ms", type=float, default=0.5)
     p.add_argument("--drive", action="append", default=[], metavar="ARGS",
                    help="start clients.py with these and end with it; MODEL,--rate,10 for example")
@@ -94,8 +95,9 @@ class Service:
         for i, name in enumerate(self.names):
             largest = 1 if self.classes[name] == cede.LATENCY else args.batch_max
             self.queue.set_model(i, largest, round(args.batch_wait_ms * 1e3), 10000)
-            if args.model == "soft":
-                self.models.append(models.Soft(i, args.soft_ms, args.soft_each_ms))
+            if args.model != "bert":
+                kind = models.Soft if args.model == "soft" else models.SoftGpu
+                self.models.append(kind(i, args.soft_ms, args.soft_each_ms))
             else:
                 self.models.append(models.Bert(i, args.rows_max, args.length, args.layers, args.width,
                                                args.width // 64, graphs=not args.eager))

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -419,6 +420,15 @@ static const char *lacking(struct job *j, const struct scenario *s, int *torch)
         char *option = strchr(w, ':');
         if (strcmp(w, "nvidia") == 0 && (j->b.soft || j->b.gated))
             return "needs an NVIDIA GPU";
+        if (strcmp(w, "softgpu") == 0 && !j->b.soft)
+            return "needs --device soft";
+        if (strcmp(w, "libcede") == 0) {
+            char script[PATH_MAX];
+            snprintf(script, sizeof(script), "%s/serving.py", j->b.programs);
+            const char *const argv[] = {"python3", script, "--check", NULL};
+            if (!bench_succeeds(&j->b, argv))
+                return "needs libcede and its Python modules: install them, or set CEDE_LIBRARY";
+        }
         if (strcmp(w, "opencl") == 0 && !j->b.gated)
             return "needs --device opencl";
         if (strcmp(w, "torch") == 0) {
