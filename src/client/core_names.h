@@ -13,7 +13,6 @@
 #define estimates_free          cede_core_estimates_free
 #define estimates_get           cede_core_estimates_get
 #define estimates_new           cede_core_estimates_new
-#define lease_gate_text         cede_core_lease_gate_text
 #define lease_params_default    cede_core_lease_params_default
 #define leases_ask              cede_core_leases_ask
 #define leases_cancel           cede_core_leases_cancel

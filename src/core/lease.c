@@ -62,20 +62,6 @@ void lease_params_default(struct lease_params *p)
                                .age_ns = 1000000000};
 }
 
-const char *lease_gate_text(enum lease_gate g)
-{
-    static const char *const texts[] = {
-        [GATE_OPEN] = "nothing",
-        [GATE_QUEUE] = "those before it",
-        [GATE_COUNT] = "the limit of concurrent streams",
-        [GATE_OCCUPANCY] = "the limit of total occupancy",
-        [GATE_MEMORY] = "the GPU's memory",
-        [GATE_UTILIZATION] = "the GPU's utilization",
-        [GATE_STREAM] = "a free stream",
-    };
-    return (unsigned)g < sizeof(texts) / sizeof(texts[0]) ? texts[g] : "unknown";
-}
-
 int leases_new(const struct lease_params *p, struct leases **out)
 {
     *out = NULL;

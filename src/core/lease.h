@@ -66,7 +66,6 @@ enum lease_gate {
     GATE_UTILIZATION,
     GATE_STREAM,
 };
-const char *lease_gate_text(enum lease_gate g);
 
 struct lease_event {
     uint64_t id;

@@ -62,10 +62,11 @@ static void defaults_are_what_they_are_said_to_be(void **state)
 static void a_lease_ends_once(void **state)
 {
     struct cede_pool *p = open_pool(1, 2), *q;
-    struct cede_lease a, b, garbage;
+    struct cede_lease a, b, first, garbage;
     memset(&garbage, 0xA5, sizeof(garbage));
     assert_int_equal(cede_acquire(p, CEDE_ANY_DEVICE, NULL, NULL, 0, &a), 0);
     assert_null(a.stream);
+    first = a;
     assert_int_equal(a.device, 0);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &b), 0);
     assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &garbage), -EAGAIN);
@@ -87,6 +88,7 @@ static void a_lease_ends_once(void **state)
     assert_int_equal(cede_acquire(q, 0, NULL, NULL, 0, &a), 0);
     assert_int_equal(cede_release(&b), -ESTALE);
     assert_int_equal(cede_release(&again), -ESTALE);
+    assert_int_equal(cede_release(&first), -ESTALE);
     assert_int_equal(stats(q, 0).active, 1);
     assert_int_equal(cede_pool_close(q), 0);
     assert_int_equal(cede_acquire(NULL, 0, NULL, NULL, 0, &a), -EINVAL);

@@ -143,6 +143,14 @@ static void the_deadline_is_for_all(void **state)
     assert_int_equal(begun, 2);
     assert_int_equal(ended, 2);
     cede_scope_close(s);
+    s = open_scope(NULL, 0, 20000);
+    begun = 0;
+    assert_int_equal(cede_scope_fork(s, count, NULL), 0);
+    while (!cede_scope_cancelled(s))
+        usleep(1000);
+    assert_int_equal(cede_scope_join(s), -ETIMEDOUT); /* too late to begin */
+    assert_int_equal(begun, 0);
+    cede_scope_close(s);
     s = open_scope(NULL, 1, 0);
     assert_int_equal(cede_scope_fork(s, count, NULL), -ETIMEDOUT);
     assert_int_equal(cede_scope_join(s), 0); /* nothing was asked, nothing is late */

@@ -249,6 +249,9 @@ static void timeouts_are_exact(void **s)
     assert_int_equal(e.gate, GATE_COUNT);
     assert_int_equal(leases_view(l, 0, 10 * MS).timed_out, 2);
     assert_int_equal(leases_release(l, f, 10 * MS), 0);
+    uint64_t g = started(l, ask(10), 10 * MS, 0); /* in the same slot */
+    assert_int_equal(lease_slot(f), lease_slot(g));
+    assert_int_equal(leases_release(l, f, 10 * MS), -ENOENT);
     leases_free(l);
 }
 
@@ -277,6 +280,7 @@ static void larger_than_the_limit_runs_alone(void **s)
     struct leases *l = make(p);
     uint64_t whole = started(l, ask(100), 0, 0);
     uint64_t small = waits(l, ask(1), 1, GATE_OCCUPANCY), next = waits(l, ask(100), 2, GATE_QUEUE);
+    assert_int_equal(leases_release(l, small, 5), -ENOENT);
     assert_int_equal(leases_release(l, whole, 5), 0);
     happens(l, 5, small, GATE_OPEN);
     nothing_happens(l, 6);
@@ -495,9 +499,9 @@ static void preferred_then_least_loaded_then_stolen(void **s)
 
 /* ---- the limit that follows ------------------------------------------------------------------ */
 
-/* A GPU that bears `bears` leases at their best times; more share it. The limit, on average over
- * the second half. */
-static double limit_for(uint32_t bears, double max_slowdown)
+/* A GPU that bears `bears` leases at their best times, `then` in the second half; more share it.
+ * The limit, on average over the last quarter. */
+static double limit_for(uint32_t bears, uint32_t then, double max_slowdown)
 {
     enum { THREADS = 32 };
     uint64_t id[THREADS] = {0}, now = 0, sum = 0, n = 0;
@@ -514,6 +518,7 @@ static double limit_for(uint32_t bears, double max_slowdown)
     assert_int_equal(leases_release(l, started(l, a, 0, 0), now), 0);
     for (uint32_t tick = 0; tick < 40000; tick++, now += MS / 10) {
         uint32_t active = leases_view(l, 0, now).active;
+        bears = tick >= 20000 ? then : bears;
         for (uint32_t i = 0; i < THREADS; i++) {
             left[i] -= active > bears ? (double)bears / active : 1;
             if (id[i] && left[i] <= 0) {
@@ -528,7 +533,7 @@ static double limit_for(uint32_t bears, double max_slowdown)
                 left[i] = 20;
             }
         }
-        if (tick >= 20000) {
+        if (tick >= 30000) {
             sum += leases_view(l, 0, now).limit;
             n++;
         }
@@ -540,12 +545,14 @@ static double limit_for(uint32_t bears, double max_slowdown)
 static void the_limit_follows_what_the_gpu_bears(void **s)
 {
     state = 5;
-    double two = limit_for(2, 1.5), six = limit_for(6, 1.5), all = limit_for(16, 1.5);
+    double two = limit_for(2, 2, 1.5), six = limit_for(6, 6, 1.5), all = limit_for(16, 16, 1.5);
     assert_true(two < six && six < all);
     assert_true(two >= 1 && two < 5);
     assert_true(six >= 4 && six < 11);
     assert_true(all > 15);
-    assert_true(limit_for(2, 0) == 16); /* switched off */
+    assert_true(limit_for(2, 16, 1.5) > 15);
+    assert_true(limit_for(16, 2, 1.5) < 5);
+    assert_true(limit_for(2, 2, 0) == 16); /* switched off */
 }
 
 int main(void)
