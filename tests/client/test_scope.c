@@ -134,7 +134,7 @@ static void somebody_cancels(void **state)
 
 static void the_deadline_is_for_all(void **state)
 {
-    struct cede_scope *s = open_scope(NULL, 1, 5000);
+    struct cede_scope *s = open_scope(NULL, 1, 100000);
     cede_scope_fork(s, until_cancelled, s);
     cede_scope_fork(s, until_cancelled, s);
     for (int i = 0; i < 100; i++)
@@ -143,7 +143,7 @@ static void the_deadline_is_for_all(void **state)
     assert_int_equal(begun, 2);
     assert_int_equal(ended, 2);
     cede_scope_close(s);
-    s = open_scope(NULL, 0, 20000);
+    s = open_scope(NULL, 0, 100000);
     begun = 0;
     assert_int_equal(cede_scope_fork(s, count, NULL), 0);
     while (!cede_scope_cancelled(s))
@@ -225,7 +225,7 @@ static void an_outer_failure_reaches_the_inner(void **state)
     assert_int_equal(cede_scope_join(s), -EDOM);
     assert_int_equal(ended, 1);
     cede_scope_close(s);
-    s = open_scope(NULL, 1, 5000);
+    s = open_scope(NULL, 1, 100000);
     cede_scope_fork(s, nested_wait, NULL);
     assert_int_equal(cede_scope_join(s), -ETIMEDOUT);
     cede_scope_close(s);
@@ -335,7 +335,7 @@ static void leases_end_with_their_scope(void **state)
     assert_int_equal(ended, 2);
     cede_scope_close(s);
 
-    s = open_scope(NULL, 1, 5000);
+    s = open_scope(NULL, 1, 100000);
     ended = 0;
     cede_scope_fork(s, waits_for_a_lease, (void *)(intptr_t)-ETIMEDOUT);
     assert_int_equal(cede_scope_join(s), -ETIMEDOUT);
