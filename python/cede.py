@@ -123,7 +123,7 @@ class Client:
         self._call("set_deadline", stream, deadline_us)
 
     def set_laxity(self, laxity_us, stream=JOB):
-        """How long a request may wait and still be in time; recorded only."""
+        """What of its deadline a request can spare, as it needs the GPU only for the rest."""
         self._call("set_laxity", stream, laxity_us)
 
     def set_priority(self, priority, stream=JOB):

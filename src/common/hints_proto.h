@@ -15,7 +15,7 @@ struct hints_page {
     _Atomic uint64_t begun, ended; /* requests of this program, ever */
     _Atomic uint64_t due, met;     /* of those that ended: had a deadline, and kept it */
     _Atomic uint64_t earliest_ns;  /* deadline of an open request, CLOCK_MONOTONIC; 0: none */
-    /* Of the whole job; recorded, not acted on. */
+    /* Of the whole job; nothing acts on priority. */
     _Atomic uint64_t deadline_us, laxity_us;
     _Atomic int32_t priority;
 };

@@ -1,8 +1,7 @@
 /* When the work of jobs is due, for the core (EV_DEADLINE): from what programs tell of their
  * requests (hints.c), or for programs that tell nothing from what the job was given (`cede run
  * --deadline`): then a request begins when the job is seen working after it was not, and has ended
- * when it could have worked for QUIET_NS and did not. One that goes on past its deadline is given
- * another, but only ROLLS in a row: a program that never ends anything has no deadlines.
+ * when it could have worked for QUIET_NS and did not. A program that never rests has one deadline.
  *
  * What a request still needs is what those before it took, at a high quantile (core/estimate.h),
  * less what it has had; or what the job was said to need (deadline less laxity). Everything a
@@ -16,7 +15,7 @@
 #define QUANTILE  0.9
 #define QUIET_NS  (90 * NSEC_PER_MSEC)            /* all of a look, or of two that overlap it */
 #define SEEN_NS   (ACTIVITY_NS + ACTIVITY_LAG_NS) /* work was seen at most so long after it began */
-#define ROLLS     8
+#define END_NS    (SEEN_NS + 2 * ACTIVITY_NS + ACTIVITY_LAG_NS) /* from the deadline as seen */
 #define TELL_NS   (100 * NSEC_PER_MSEC)
 #define SILENT_NS NSEC_PER_SEC /* after that a program that told of requests is gone */
 #define FAR_NS    (3600 * NSEC_PER_SEC)
@@ -32,7 +31,6 @@ struct mjob_due {
     uint64_t mark_ns;              /* the job's GPU time when it began */
     uint64_t ended_n, settle_at;   /* of requests that ended: what they took is not all seen yet */
     uint64_t tell_at;
-    unsigned rolls;         /* since it was last seen idle */
     struct core_event last; /* told to the core */
 };
 
@@ -55,7 +53,7 @@ static uint64_t left(const struct mjob *j, const struct mjob_due *d)
     if (!said && j->j.laxity_us && j->j.deadline_us > j->j.laxity_us)
         said = (j->j.deadline_us - j->j.laxity_us) * NSEC_PER_USEC;
     uint64_t need = said ? said : estimate_get(&d->need, QUANTILE, CORE_NEVER);
-    if (need == CORE_NEVER || d->rolls) /* or more than one of them has to be done */
+    if (need == CORE_NEVER)
         return CORE_NEVER;
     /* One that takes longer than others is not done because they were. */
     return max_u64(need > used ? need - used : 0, need / 8);
@@ -196,15 +194,10 @@ void mgr_deadline_seen(struct manager *m)
             settle(j);
         if (j->due->told || !j->j.deadline_us)
             continue;
-        if (!had && quiet(m, i))
-            j->due->rolls = 0;
-        if (j->due->open && had && m->now > j->due->deadline_ns && j->due->rolls < ROLLS) {
-            j->due->rolls++;
-            begin(j, m->now + j->j.deadline_us * NSEC_PER_USEC, 0, 0);
-        } else if (!j->due->open && had)
+        if (!j->due->open && had)
             begin(j, m->now - SEEN_NS + j->j.deadline_us * NSEC_PER_USEC, 0, had);
         else if (j->due->open && !had && quiet(m, i))
-            end(j, 1, 0);
+            end(j, m->now < j->due->deadline_ns + END_NS, 0); /* late, it may be several */
         else
             continue;
         j->due->tell_at = 0;

@@ -61,9 +61,9 @@ static void test_told(void **state)
     say(f, p, t, 800, ran);
     say(f, p, t, 600, ran);
     assert_true(ran[SPEECH] == 600 && ran[TRAINING] == 0);
-    /* It is over, be it done or not. */
-    say(f, p, t, 200, ran);
-    say(f, p, t, 2000, ran);
+    /* Late, it has 5 s more, and then it is over, be it done or not. */
+    say(f, p, t, 5200, ran);
+    say(f, p, t, 4000, ran);
     assert_true(ran[TRAINING] > 800);
 }
 

@@ -2,15 +2,16 @@
  * now. Not a policy: "laxity" and "edf" ask it before they decide as "priority" does, gated devices
  * too. A device on which no deadline is known is left exactly as "priority" leaves it.
  *
- * A job with a deadline in the future is
+ * A job with a deadline is
  *   in a hurry when it has less time than it needs and params.urgent_us ("laxity"), or always
  *     ("edf"): it goes before the others of its class, one at a time, the earliest deadline first
  *     (of the k earliest the first that can still be met);
- *   risen ("laxity", and only if it may) when at this pace it would be late: it runs as latency
- *     work, and the other jobs below the latency class wait.
+ *   risen ("laxity", and only if it may) when at this pace it would be late, and with the whole
+ *     GPU it would not: it runs as latency work, and the other jobs below the latency class wait.
  * What it needs is what it was said to need, over the share of time that latency jobs leave.
- * Once in a hurry it stays so for that deadline, so that it does not go to and fro at the edge;
- * when the deadline has passed nobody hurries for it any more.
+ * Once in a hurry it stays so for that deadline, so that it does not go to and fro at the edge.
+ * When the deadline has passed it hurries on for LATE_NS, after those that are not late, because
+ * one that is late makes its next ones late; then nobody does for it any more.
  *
  * Those without a deadline are not starved: others may hold them up for HOLD_NS in a row, and for
  * params.deadline_share of the time in the long run. Turns had in a hurry count like others, so a
@@ -20,7 +21,8 @@
 #include "core/policy.h"
 
 #define HOLD_NS       5000000000.0 /* with nobody held up before */
-#define UPPER_UNKNOWN 0.5          /* of the time: a guess, for drivers that do not tell */
+#define LATE_NS       5000000000U
+#define UPPER_UNKNOWN 0.5 /* of the time: a guess, for drivers that do not tell */
 #define UPPER_MAX     0.95
 
 /* How long that takes beside the latency jobs. */
@@ -76,7 +78,7 @@ static void account_wake(const struct core_params *p, struct policy_device *dev,
 static bool has_deadline(const struct member *m, uint64_t now_ns)
 {
     return !m->paused && !m->idle && m->own_class != CLASS_LATENCY &&
-           m->deadline_ns != CORE_NEVER && m->deadline_ns > now_ns;
+           m->deadline_ns != CORE_NEVER && before(now_ns, m->deadline_ns) < LATE_NS;
 }
 
 static bool in_hurry(const struct core_params *p, struct policy_device *dev, struct member *m,
@@ -95,11 +97,15 @@ static bool in_hurry(const struct core_params *p, struct policy_device *dev, str
     return true;
 }
 
-/* Higher class first, then the earlier deadline, then the lower slot: a strict order. */
-static bool earlier(const struct member *a, const struct member *b)
+/* Higher class first, then who is not late, the earlier deadline, the lower slot: a strict order.
+ */
+static bool earlier(const struct member *a, const struct member *b, uint64_t now_ns)
 {
+    bool a_late = a->deadline_ns <= now_ns, b_late = b->deadline_ns <= now_ns;
     if (a->own_class != b->own_class)
         return a->own_class < b->own_class;
+    if (a_late != b_late)
+        return b_late;
     return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : a->job < b->job;
 }
 
@@ -109,7 +115,8 @@ static struct member *pick(const struct core_params *p, struct policy_device *de
     for (uint32_t k = 0; k < p->edf_k; k++) {
         struct member *next = NULL;
         for_each_member (dev, m) {
-            if (m->in_hurry && (!last || earlier(last, m)) && (!next || earlier(m, next)))
+            if (m->in_hurry && (!last || earlier(last, m, now_ns)) &&
+                (!next || earlier(m, next, now_ns)))
                 next = m;
         }
         if (!next || (first && next->own_class != first->own_class))
@@ -154,15 +161,18 @@ void policy_hurry(const struct core_params *p, struct policy_device *dev, enum d
         uint64_t late_from = before(m->deadline_ns, pace(dev, m->left_ns));
         if (use == DEADLINES_LAXITY && m->may_rise && m->left_ns != CORE_NEVER &&
             top == CLASS_LATENCY) {
-            if (late_from <= now_ns)
-                m->risen_for = m->deadline_ns;
-            else
+            if (late_from > now_ns)
                 wake_at(dev, now_ns, late_from);
+            else if (before(m->deadline_ns, m->left_ns) >= now_ns)
+                m->risen_for = m->deadline_ns;
         }
-        dev->risen = m->risen_for == m->deadline_ns && m->may_rise && top == CLASS_LATENCY;
+        dev->risen = m->risen_for == m->deadline_ns && m->may_rise && top == CLASS_LATENCY &&
+                     m->deadline_ns > now_ns;
         dev->hurried = m->job;
         dev->holds_up = below > 1 || dev->risen;
         wake_at(dev, now_ns, m->deadline_ns);
+        if (m->deadline_ns <= now_ns)
+            wake_at(dev, now_ns, m->deadline_ns + LATE_NS);
         /* Nobody is above it: then it has the GPU as a latency job has it, and its like fill the
          * gaps. */
         if (dev->risen || (top == m->own_class && below > 1))
