@@ -150,7 +150,7 @@ int manager_set_deadline(struct manager *m, uint32_t job, uint32_t deadline_us, 
         return -ENOMEM;
     j->j.deadline_us = deadline_us;
     j->j.laxity_us = laxity_us;
-    j->j.may_rise = deadline_us && may_rise;
+    j->j.may_rise = may_rise;
     journal_put_job(m->journal, job, &j->j);
     if (j->due && !j->due->told)
         j->due->open = false;

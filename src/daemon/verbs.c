@@ -136,7 +136,8 @@ static int change(struct manager *m, const struct request *r, const struct calle
             e = manager_change(m, t->slot, class, r->has_weight ? r->weight : job->weight,
                                budget_us);
         if (e == 0 && r->has_deadline)
-            e = manager_set_deadline(m, t->slot, r->deadline_us, r->laxity_us, who->admin);
+            e = manager_set_deadline(m, t->slot, r->deadline_us, r->laxity_us,
+                                     who->admin && r->deadline_us);
         return e;
     }
     bool out = t->view.swap && t->view.swap[0];

@@ -208,9 +208,48 @@ static void test_pause(void **unused)
     core_free(c);
 }
 
+/* Who is due has the device as long as it wants it, and then the turns go on. */
+static void test_deadline(void **unused)
+{
+    (void)unused;
+    struct core_params p;
+    struct core *c;
+    struct core_plan plan;
+    core_params_default(&p);
+    assert_int_equal(core_new(&(struct core_limits){1, 2, 2}, &p, &c), 0);
+    core_event(c, &(struct core_event){.type = EV_DEVICE, .on = true});
+    for (uint32_t j = 0; j < 2; j++) {
+        core_event(c,
+                   &(struct core_event){.type = EV_JOB_ADD, .job = j, .class = B, .weight = 100});
+        core_event(
+            c, &(struct core_event){.type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
+        core_event(c, &(struct core_event){.type = EV_DEMAND, .job = j, .on = true});
+    }
+    core_event(c, &(struct core_event){.type = EV_DEADLINE,
+                                       .job = 1,
+                                       .deadline_ns = 3000000000,
+                                       .left_ns = 2400000000,
+                                       .on = true});
+    unsigned ran[2] = {0}, late[2] = {0};
+    for (uint64_t ms = 1; ms < 4000; ms++) {
+        if (ms == 2000) /* done */
+            core_event(c,
+                       &(struct core_event){
+                           .type = EV_DEADLINE, .job = 1, .deadline_ns = CORE_NEVER, .on = true});
+        assert_int_equal(core_decide(c, 0, ms * 1000000, &plan), 0);
+        for (size_t k = 0; k < plan.n; k++)
+            (ms < 2000 ? ran : late)[plan.settings[k].group] += plan.settings[k].runnable;
+    }
+    /* In a hurry from 0.1 s on. */
+    assert_true(ran[1] >= 1890 && ran[0] <= 210);
+    assert_true(late[0] > 800 && late[1] > 100);
+    core_free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_scenarios),
-                                       cmocka_unit_test(test_pause)};
+                                       cmocka_unit_test(test_pause),
+                                       cmocka_unit_test(test_deadline)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

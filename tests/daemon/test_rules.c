@@ -212,6 +212,10 @@ static const struct {
     {{.op = OP_SET, .has_budget = true, .budget_us = 2000}, BUDGET(1000), true},
     {{.op = OP_SET, .has_budget = true, .budget_us = 999}, BUDGET(1000), false},
 
+    /* A deadline changes the order among one's like. */
+    {{.op = OP_SET, .has_deadline = true, .deadline_us = 3000000}, JOB(CLASS_BATCH, 100), true},
+    {{.op = OP_SET, .has_deadline = true, .deadline_us = 3000000}, {.owner = OTHER}, false},
+
     {{.op = OP_PAUSE}, NO_JOB, true},
     {{.op = OP_PAUSE}, JOB(CLASS_BATCH, 1), true},
     {{.op = OP_RESUME}, JOB(CLASS_BATCH, 1), true}, /* runs: nothing to do */
