@@ -189,8 +189,9 @@ def main():
         for t in threads:
             while t.is_alive() and not stop.is_set():
                 t.join(0.5)
+        patience = time.monotonic() + 5  # an answer may never come
         for t in threads:
-            t.join(5)
+            t.join(max(0, patience - time.monotonic()))
 
     tally.line()
     runner = threading.Thread(target=run)

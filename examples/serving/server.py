@@ -14,6 +14,7 @@ the same. --model soft needs neither GPU nor PyTorch.
 --drive starts clients.py against it, whose output becomes this program's: for `cede bench`.
 """
 import argparse
+import faulthandler
 import gc
 import http.server
 import json
@@ -222,6 +223,7 @@ def main():
     children = []
 
     def on_signal(*_):
+        faulthandler.dump_traceback_later(10)  # what keeps it, if something does
         ended.set()
         for c in children:
             c.terminate()
