@@ -491,3 +491,12 @@ bool core_member_state(const struct core *c, uint32_t job, uint32_t device, bool
     *timeslice_us = m->timeslice_us;
     return true;
 }
+
+bool core_member_hurries(const struct core *c, uint32_t job, uint32_t device, bool *risen)
+{
+    *risen = false;
+    if (job >= c->limits.jobs || device >= c->limits.devices || c->devices[device].hurried != job)
+        return false;
+    *risen = c->devices[device].risen;
+    return true;
+}

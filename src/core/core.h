@@ -106,10 +106,11 @@ struct core_event {
     uint64_t window_ns; /* during so long; at most 1 s */
 
     /* When what the job does now is due, and how much GPU time that still needs. CORE_NEVER:
-     * nothing is due; what it needs is not known, and then it hurries but does not rise. A new deadline says that the job works, and its end that it does not.
-     * may_rise: above latency jobs if it has to be. on: deadlines will come, so that a job that
-     * does nothing is not suspended but watched: this is the one case in which two jobs below a
-     * latency job may be runnable at once. */
+     * nothing is due; what it needs is not known, and then it hurries but does not rise. A new
+     * deadline says that the job works, and its end that it does not. may_rise: above latency jobs
+     * if it has to be. on: deadlines will come, so that a job that does nothing is not suspended
+     * but watched: this is the one case in which two jobs below a latency job may be runnable at
+     * once. */
     uint64_t deadline_ns, left_ns;
     bool may_rise;
 };
@@ -158,5 +159,7 @@ bool core_wants_activity(const struct core *c, uint32_t device);
 /* What is decided for a job on a device: for showing. false if it has no groups there. */
 bool core_member_state(const struct core *c, uint32_t job, uint32_t device, bool *runnable,
                        uint32_t *timeslice_us);
+/* Whether it goes before its like there, for its deadline, and whether before latency jobs too. */
+bool core_member_hurries(const struct core *c, uint32_t job, uint32_t device, bool *risen);
 
 #endif

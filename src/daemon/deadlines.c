@@ -235,3 +235,18 @@ bool mgr_deadline_wanted(const struct manager *m)
     }
     return false;
 }
+
+void mgr_deadline_view(const struct manager *m, uint32_t job, struct job_view *out)
+{
+    const struct mjob_due *d = m->jobs[job].due;
+    if (!d || !d->open)
+        return;
+    out->due = true;
+    out->due_in_ns = (int64_t)(d->deadline_ns - m->now);
+    out->due_needs_ns = left(&m->jobs[job], d);
+    for (unsigned g = 0; g < m->ngpus; g++) {
+        bool risen;
+        out->due_first |= core_member_hurries(m->core, job, g, &risen);
+        out->due_risen |= risen;
+    }
+}

@@ -310,6 +310,7 @@ bool manager_next_job(const struct manager *m, uint32_t *cursor, struct job_view
     if (j->error_code && m->now < j->error_until)
         snprintf(out->error, sizeof(out->error), "%.*s", (int)sizeof(out->error) - 1,
                  j->error.text);
+    mgr_deadline_view(m, *cursor, out);
     mgr_swap_view(m, *cursor, out);
     ++*cursor;
     return true;

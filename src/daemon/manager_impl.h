@@ -203,6 +203,7 @@ void mgr_deadline_free(struct mjob *j);
 void mgr_deadline_seen(struct manager *m);
 /* Tells the core what is due; returns when to ask again. */
 uint64_t mgr_deadline_due(struct manager *m);
+void mgr_deadline_view(const struct manager *m, uint32_t job, struct job_view *out);
 bool mgr_deadline_wanted(const struct manager *m); /* who works has to be known */
 
 /* swap.c */

@@ -485,6 +485,21 @@ static const char *job_state(const struct job_view *v)
     return v->runnable_groups ? "running" : "waiting";
 }
 
+/* NULL: nothing is due. */
+static json_t *due_json(const struct job_view *v)
+{
+    json_t *needs = v->due_needs_ns == CORE_NEVER
+                        ? json_null()
+                        : json_integer((json_int_t)(v->due_needs_ns / NSEC_PER_USEC));
+    json_t *o = json_pack("{s:I, s:o, s:b, s:b}", "in_us",
+                          (json_int_t)(v->due_in_ns / (int64_t)NSEC_PER_USEC), "needs_us", needs,
+                          "first", v->due_first, "risen", v->due_risen);
+    if (v->due)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
 json_t *proto_job(const struct job_view *v)
 {
     static const char *const sources[] = {
@@ -504,7 +519,7 @@ json_t *proto_job(const struct job_view *v)
     return json_pack(
         "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*, "
         "s:o*, s:o*, "
-        "s:o*, s:o, s:o, s:o}",
+        "s:o*, s:o*, s:o, s:o, s:o}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
         "budget_us", (json_int_t)v->job.budget_us, "deadline_us",
@@ -520,8 +535,9 @@ json_t *proto_job(const struct job_view *v)
                            : NULL,
         "swap_error", v->swap_error[0] ? json_text(v->swap_error) : NULL, "swapped_bytes",
         v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL, "room",
-        v->needs ? json_boolean(v->room) : NULL, "level", level ? json_integer(least) : json_null(),
-        "level_name", level ? json_string(level) : json_null(), "levels", levels);
+        v->needs ? json_boolean(v->room) : NULL, "due", due_json(v), "level",
+        level ? json_integer(least) : json_null(), "level_name",
+        level ? json_string(level) : json_null(), "levels", levels);
 }
 
 json_t *proto_error(int code, const struct error *err)

@@ -23,8 +23,10 @@
  *   "state":"running|waiting|paused|starting|swapping-out|swapped|swapping-in", "processes":,
  *   "gpus":[..], "levels":[..] (of each GPU), "level":N|null (the lowest), "level_name":S|null,
  *   "timeslice_us":, "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?,
- *   "swapped_bytes":?, "room":bool? (it said what it takes: is that there?),
- *   "requests":{..}? (of ps, when its programs tell of them: daemon/hints.h)}
+ *   "due":{"in_us":, "needs_us":N|null, "first":bool, "risen":bool}? (what it does now is due: goes
+ * it before its like for that, or before latency jobs?), "swapped_bytes":?, "room":bool? (it said
+ * what it takes: is that there?), "requests":{..}? (of ps, when its programs tell of them:
+ * daemon/hints.h)}
  *
  * Parsing never trusts: length, depth, types, ranges and unknown fields are checked here, and
  * nowhere else. No I/O in this file. */

@@ -301,8 +301,17 @@ static void shows_a_job(void **state)
     }
     json_t *o = proto_job(&v);
     assert_null(json_object_get(o, "deadline_us"));
+    assert_null(json_object_get(o, "due"));
     v.job.deadline_us = 3000000000;
-    json_t *due = proto_job(&v);
+    v.due = v.due_first = true;
+    v.due_in_ns = -1500000;
+    v.due_needs_ns = CORE_NEVER;
+    json_t *due = proto_job(&v), *now = json_object_get(due, "due");
+    assert_int_equal(json_integer_value(json_object_get(now, "in_us")), -1500);
+    assert_true(json_is_null(json_object_get(now, "needs_us")));
+    assert_true(json_is_true(json_object_get(now, "first")));
+    assert_true(json_is_false(json_object_get(now, "risen")));
+    v.due = false;
     assert_int_equal(json_integer_value(json_object_get(due, "deadline_us")), 3000000000);
     json_decref(due);
     v.job.deadline_us = 0;
