@@ -135,8 +135,8 @@ static void test_table(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* Programs that tell nonsense hold the others up for 5 s in a row, then for 0.8 s of each second; in
- * the rest those of them that are not the earliest have their turns too. */
+/* Programs that tell nonsense hold the others up for 5 s in a row, then for 0.8 s of each second;
+ * in the rest those of them that are not the earliest have their turns too. */
 static void test_liars(void **state)
 {
     (void)state;
@@ -162,12 +162,45 @@ static void test_liars(void **state)
     }
 }
 
+/* What any schedule can meet on one GPU, EDF meets: jobs with periods, each request due before the
+ * next, below 90 % of the time together (Liu and Layland 1973). */
+static void test_edf_meets(void **state)
+{
+    (void)state;
+    unsigned requests = 0;
+    srand(11);
+    for (int i = 0; i < 100; i++) {
+        struct mock_scenario s = {
+            .name = "", .policy = "edf", .seconds = 60, .deadline_share = 0.95};
+        int n = 2 + i % 4;
+        double left = 0.9;
+        for (int j = 0; j < n; j++) {
+            double load = j == n - 1 ? left : left * (0.2 + 0.01 * (rand() % 60));
+            double every = 0.3 + 0.001 * (rand() % 4000);
+            s.jobs[j] = (struct mock_job){
+                .class = B, .need = 1, .work_s = load * every, .every_s = every, .due_s = every};
+            left -= load;
+        }
+        s.jobs[n] = (struct mock_job)TRAINING;
+        struct mock_result r;
+        mock_run(&s, &r);
+        for (int j = 0; j < n; j++) {
+            requests += r.requests[j];
+            if (r.late[j])
+                fail_msg("set %d: %u of %u late", i, r.late[j], r.requests[j]);
+        }
+        assert_true(r.share[n] > 0.05);
+    }
+    assert_true(requests > 10000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_video),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_liars),
+        cmocka_unit_test(test_edf_meets),
     };
     return cmocka_run_group_tests_name("deadlines", tests, NULL, NULL);
 }
