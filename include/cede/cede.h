@@ -57,9 +57,10 @@ int cede_set_weight(struct cede *c, unsigned weight);
  * stream, or of all that have none of their own (CEDE_JOB). -ENOSPC: too many streams. */
 int cede_set_deadline(struct cede *c, cede_stream stream, uint64_t deadline_us);
 
-/* What of its deadline a request can spare, as it needs the GPU only for the rest (of CEDE_JOB: cede
- * learns it otherwise), and how much it matters beside others of the job (higher: more). Nothing acts
- * on the laxity of a single stream, nor on priority, yet. -ENOSPC: too many streams. */
+/* What of its deadline a request can spare, as it needs the GPU only for the rest (of CEDE_JOB:
+ * cede learns it otherwise), and how much it matters beside others of the job (higher: more).
+ * Nothing acts on the laxity of a single stream, nor on priority, yet. -ENOSPC: too many streams.
+ */
 int cede_set_laxity(struct cede *c, cede_stream stream, uint64_t laxity_us);
 int cede_set_priority(struct cede *c, cede_stream stream, int priority);
 
@@ -90,8 +91,9 @@ int cede_request_end(struct cede *c, struct cede_request *r);
  * learned of former requests by cede_request_queued() is. The program keeps the GPU until the
  * request ends, at most keep_us after cede_request_queued() (0: 100; at most 10000), and at most
  * 1 ms where that is not called. So long a synchronisation of the whole device may wait.
- * Where there is no daemon, or with CEDE_LEAD=0 in the environment, it does nothing. -ENOSYS: no CUDA, or no context is current. -EALREADY:
- * called before. -EINVAL: keep_us. -ENOMEM. -EIO: the driver refused. */
+ * Where there is no daemon, or with CEDE_LEAD=0 in the environment, it does nothing. -ENOSYS: no
+ * CUDA, or no context is current. -EALREADY: called before. -EINVAL: keep_us. -ENOMEM. -EIO: the
+ * driver refused. */
 int cede_lead_cuda(struct cede *c, uint64_t keep_us);
 
 struct cede_statistics {

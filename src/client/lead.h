@@ -13,10 +13,11 @@
 #define LEAD_SLACK_NS   100000U /* after it */
 #define LEAD_UNKNOWN_NS 300000U /* the same, while little is known */
 #define LEAD_HOLD_MAX   1000000U /* no lead waits longer */
-#define LEAD_SPREAD_MAX 600000 /* between the eighths: no lead for work that comes so irregularly  \
-                                */
-#define LEAD_SAMPLES 128U      /* requests remembered */
-#define LEAD_KNOWN   8U        /* so many say something, and are looked at again after so many */
+#define LEAD_SPREAD_MAX                                                                            \
+    600000                /* between the eighths: no lead for work that comes so irregularly       \
+                           */
+#define LEAD_SAMPLES 128U /* requests remembered */
+#define LEAD_KNOWN   8U   /* so many say something, and are looked at again after so many */
 
 #define LEAD_KEEP_US     100U
 #define LEAD_KEEP_MAX_US 10000U
