@@ -376,7 +376,7 @@ int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *
     }
     for (size_t i = 0; i < n; i++) {
         while (v[i]->pid) {
-            int r = stage_turn(s, deadline, err);
+            int r = stage_turn(s, deadline, result == 0 ? err : NULL);
             if (r < 0 && result == 0)
                 result = r;
             if (v[i]->pid && (r == -EINTR || monotonic_ns() >= deadline)) {
