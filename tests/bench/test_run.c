@@ -1,5 +1,6 @@
 /* `cede bench` as a whole, on the software GPU. "all": every scenario that can run there,
- * shortened, and the report; asserts shapes and orderings. "faults": what goes wrong is told, and
+ * shortened, and the report; asserts shapes and orderings. "some": of these those whose figures are
+ * looked at, which is enough for sanitizers. "faults": what goes wrong is told, and
  * nothing is left behind. */
 #include "../cli/harness.h"
 
@@ -17,6 +18,7 @@
 #include "common/util.h"
 
 static struct result result;
+static bool some;
 
 static json_t *read_json(const char *name)
 {
@@ -71,8 +73,13 @@ static void check_shape(const json_t *o)
 static void all(void **state)
 {
     (void)state;
-    RUN(&result, "cede", "bench", "run", "all", "--device", "soft", "--quick", "--json", "--out",
-        harness_dir());
+    if (some)
+        RUN(&result, "cede", "bench", "run", "preemption", "partition", "adoption", "swap",
+            "lognormal", "serving_soft", "pause", "priority", "hints", "--device", "soft",
+            "--quick", "--json", "--out", harness_dir());
+    else
+        RUN(&result, "cede", "bench", "run", "all", "--device", "soft", "--quick", "--json",
+            "--out", harness_dir());
     /* 1: a target was missed, which a busy machine may cause; what has to hold is looked at below
      */
     if (status_of(result.status) > 1)
@@ -89,7 +96,7 @@ static void all(void **state)
         json_decref(o);
     }
     json_decref(summary);
-    assert_true(ran >= 10 && skipped >= 3);
+    assert_true(some || (ran >= 10 && skipped >= 3));
 
     json_t *o = read_json("preemption");
     static const char *const kernels[] = {"500", "10000"};
@@ -128,7 +135,9 @@ static void all(void **state)
     o = read_json("lognormal");
     double late = value(o, "edf.requests.late[load=80]");
     assert_true(late >= 0 && late <= 1);
-    assert_true(value(o, "edf.requests.late[load=30]") <= value(o, "fifo.requests.late[load=30]"));
+    assert_true(value(o, "edf.requests.late[load=30]") <
+                value(o, "fifo.requests.late[load=30]") +
+                    0.1); /* a host that stalls makes some late */
     assert_true(value(o, "edf.requests.rate[load=80]") > value(o, "edf.requests.rate[load=30]"));
     json_decref(o);
     o = read_json("serving_soft");
@@ -359,6 +368,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(choice, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(interrupted, harness_begin, harness_end),
     };
-    return argc == 2 && strcmp(argv[1], "all") == 0 ? cmocka_run_group_tests(whole, NULL, NULL)
-                                                    : cmocka_run_group_tests(faults, NULL, NULL);
+    some = argc == 2 && strcmp(argv[1], "some") == 0;
+    return some || (argc == 2 && strcmp(argv[1], "all") == 0)
+               ? cmocka_run_group_tests(whole, NULL, NULL)
+               : cmocka_run_group_tests(faults, NULL, NULL);
 }
