@@ -29,7 +29,12 @@ typedef struct cu_func *cu_function;
 typedef struct cu_str *cu_stream;
 typedef unsigned long long cu_pointer;
 
-enum { CU_STREAM_NON_BLOCKING = 1, CU_HOST_PORTABLE = 1, CU_HOST_DEVICEMAP = 2 };
+enum {
+    CU_NOT_READY = 600,
+    CU_STREAM_NON_BLOCKING = 1,
+    CU_HOST_PORTABLE = 1,
+    CU_HOST_DEVICEMAP = 2
+};
 
 #define CALLS(X)                                                                                   \
     X(ctx_current, "cuCtxGetCurrent", (cu_context *))                                              \
@@ -49,7 +54,8 @@ enum { CU_STREAM_NON_BLOCKING = 1, CU_HOST_PORTABLE = 1, CU_HOST_DEVICEMAP = 2 }
       (cu_function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,  \
        unsigned shared_bytes, cu_stream, void **params, void **extra))
 
-/* words: numbers of the last request that ended, and was queued. limit, keep: ns. */
+/* words: numbers of the last request that ended, that was queued, and of the last lead that is
+ * gone. limit, keep: ns. */
 #define LEAD_PTX                                                                                   \
     ".version 6.0\n"                                                                               \
     ".target sm_52\n"                                                                              \
@@ -85,8 +91,14 @@ enum { CU_STREAM_NON_BLOCKING = 1, CU_HOST_PORTABLE = 1, CU_HOST_DEVICEMAP = 2 }
     "done:\n"                                                                                      \
     "    ret;\n"                                                                                   \
     "}\n"                                                                                          \
-    ".visible .entry cede_tail()\n"                                                                \
+    ".visible .entry cede_tail(.param .u64 p_words, .param .u32 p_number)\n"                       \
     "{\n"                                                                                          \
+    "    .reg .b32 %number;\n"                                                                     \
+    "    .reg .b64 %words;\n"                                                                      \
+    "    ld.param.u64 %words, [p_words];\n"                                                        \
+    "    ld.param.u32 %number, [p_number];\n"                                                      \
+    "    cvta.to.global.u64 %words, %words;\n"                                                     \
+    "    st.volatile.global.u32 [%words+8], %number;\n"                                            \
     "    ret;\n"                                                                                   \
     "}\n"
 
@@ -100,7 +112,7 @@ struct lead {
     cu_module module;
     cu_function lead, tail;
     cu_stream stream;
-    volatile uint32_t *words; /* ended, queued */
+    volatile uint32_t *words; /* numbers: ended, queued, gone */
     cu_pointer gpu_words;
     uint64_t keep_ns;
 
@@ -108,8 +120,8 @@ struct lead {
     pthread_cond_t wake;
     pthread_mutex_t lock; /* what follows */
     bool stop, broken;
-    uint32_t number; /* of the last lead planned */
-    bool planned;    /* and not launched yet */
+    uint32_t number, launched; /* of the last lead planned, and launched */
+    bool planned;              /* and not launched yet */
     struct lead_plan plan;
     uint64_t late_ns;          /* how late the thread wakes up, about the worst of late */
     uint64_t out_until_ns;     /* the last one launched is gone by then */
@@ -131,16 +143,21 @@ static void launch(struct lead *l)
     uint64_t limit = l->plan.hold_ns, keep = l->keep_ns;
     void *params[] = {&l->gpu_words, &l->number, &limit, &keep};
     l->planned = false;
+    /* One at a time: of a program that is suspended they would pile up until a launch waits. Seen
+     * in memory, since a call that asks would break a graph's capture in another thread. */
+    if (l->words[2] != l->launched)
+        return;
     if (l->cu.ctx_current(&current) || (current != l->context && l->cu.ctx_push(l->context))) {
         l->broken = true;
         return;
     }
     if (l->cu.launch(l->lead, 1, 1, 1, 1, 1, 1, 0, l->stream, params, NULL) ||
-        l->cu.launch(l->tail, 1, 1, 1, 1, 1, 1, 0, l->stream, NULL, NULL))
+        l->cu.launch(l->tail, 1, 1, 1, 1, 1, 1, 0, l->stream, params, NULL))
         l->broken = true; /* the program has lost its context, or ends */
+    l->launched = l->number;
+    l->out_until_ns = now_ns() + limit + MARGIN_NS;
     if (current != l->context)
         l->cu.ctx_pop(&current);
-    l->out_until_ns = now_ns() + limit + MARGIN_NS;
 }
 
 /* Sleeps, so much shorter as its wake-ups are late (virtual machines: up to 0.4 ms), and spins.
@@ -280,10 +297,10 @@ static bool set_up(struct lead *l)
         l->cu.module_function(&l->lead, l->module, "cede_lead") ||
         l->cu.module_function(&l->tail, l->module, "cede_tail") ||
         l->cu.stream_create(&l->stream, CU_STREAM_NON_BLOCKING, greatest) ||
-        l->cu.host_alloc(&words, 2 * sizeof(uint32_t), CU_HOST_PORTABLE | CU_HOST_DEVICEMAP))
+        l->cu.host_alloc(&words, 3 * sizeof(uint32_t), CU_HOST_PORTABLE | CU_HOST_DEVICEMAP))
         return false;
     l->words = words;
-    l->words[0] = l->words[1] = 0;
+    l->words[0] = l->words[1] = l->words[2] = 0;
     return l->cu.host_pointer(&l->gpu_words, words, 0) == 0;
 }
 

@@ -96,7 +96,7 @@ static int begin_test(void **state)
 {
     gpu = fake_cuda();
     gpu->n = 0;
-    gpu->fail_launch = 0;
+    gpu->fail_launch = gpu->busy = 0;
     gpu->current = &context[0];
     return cede_lead_open(100 * US, (struct lead **)state);
 }
@@ -194,6 +194,25 @@ static void test_later(void **state)
     cede_lead_end(l, c, false);
 }
 
+/* A suspended program's leads do not end: no more are launched until they have. */
+static void test_suspended(void **state)
+{
+    struct lead *l = *state;
+    uint64_t now = now_ns();
+    gpu->busy = 1;
+    cede_lead_end(l, cede_lead_begin(l, now, now), false);
+    for (unsigned i = 0; i < 1000; i++) {
+        now += 10 * (uint64_t)MS;
+        cede_lead_end(l, cede_lead_begin(l, now, now), false);
+    }
+    assert_int_equal(gpu->n, 2);
+    gpu->busy = 0;
+    gpu->launch[0].words[2] = gpu->launch[0].number; /* they ended */
+    now += 10 * (uint64_t)MS;
+    assert_int_not_equal(cede_lead_begin(l, now, now), 0);
+    assert_int_equal(gpu->n, 4);
+}
+
 /* A program that lost its context is left alone from then on. */
 static void test_broken(void **state)
 {
@@ -224,6 +243,7 @@ int main(void)
         T(test_overlap),
         T(test_context),
         T(test_later),
+        T(test_suspended),
         T(test_broken),
         cmocka_unit_test(test_no_context),
     };

@@ -136,9 +136,12 @@ CALL(cuLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx
                               .stream = stream,
                               .at_ns = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec};
     memcpy(l->kernel, f, strcspn(f, "("));
-    if (params) {
-        l->words = (const volatile uint32_t *)(uintptr_t) * (unsigned long long *)params[0];
-        l->number = *(uint32_t *)params[1];
+    volatile uint32_t *words = (volatile uint32_t *)(uintptr_t) * (unsigned long long *)params[0];
+    l->words = words;
+    l->number = *(uint32_t *)params[1];
+    if (strcmp(l->kernel, "cede_tail") == 0) {
+        words[2] = gpu.busy ? words[2] : l->number; /* at once: nothing here runs for long */
+    } else {
         l->limit_ns = *(uint64_t *)params[2];
         l->keep_ns = *(uint64_t *)params[3];
     }

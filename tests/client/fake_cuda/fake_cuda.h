@@ -7,13 +7,14 @@
 struct fake_launch {
     char kernel[16];
     void *context, *stream;
-    const volatile uint32_t *words; /* of a lead: as its other parameters */
+    volatile uint32_t *words; /* of a lead: as its other parameters */
     uint32_t number;
     uint64_t limit_ns, keep_ns, at_ns;
 };
 
 struct fake_cuda {
     void *current;   /* of every thread, as far as these tests go */
+    int busy;        /* nothing that is launched ends */
     int fail_launch; /* the n-th from now; 0: none */
     int streams, modules, pinned, pushed;
     unsigned n; /* launches */
