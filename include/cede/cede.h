@@ -76,7 +76,7 @@ struct cede_request {
 int cede_request_begin(struct cede *c, struct cede_request *r, cede_stream stream,
                        uint64_t expected_us, uint64_t deadline_us);
 
-/* Its first work has been queued. Only cede_lead_cuda() needs it, and is better with it.
+/* Its first work has been queued. Leads are better with it: see below.
  * -EINVAL, -ESTALE: as cede_request_end(). */
 int cede_request_queued(struct cede *c, struct cede_request *r);
 
@@ -87,7 +87,7 @@ int cede_request_end(struct cede *c, struct cede_request *r);
 /* Pre-preemption on NVIDIA GPUs: from now on the GPU is brought to this program while its requests
  * prepare, so that their work does not wait for the switch from another (180 us on an H200). Called
  * with the CUDA context of that work current, once a handle; a thread and a kernel of one thread,
- * on a stream of their own, wait for the work. Best when expected_us is 350 us or more, or what was
+ * on a stream of their own, wait for the work. Best when expected_us is 420 us or more, or what was
  * learned of former requests by cede_request_queued() is. The program keeps the GPU until the
  * request ends, at most keep_us after cede_request_queued() (0: 100; at most 10000), and at most
  * 1 ms where that is not called. So long a synchronisation of the whole device may wait.
