@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "cede/cede.h"
+#include "client/clock.h"
 #include "client/lead.h"
 #include "common/hints_proto.h"
 
@@ -59,7 +60,6 @@ void cede_client_publish(struct cede *c);
 void cede_client_reset(struct cede *c);
 
 /* link.c */
-uint64_t cede_client_now_ns(void);
 int cede_link_add(struct cede *c); /* to the handles that a fork looks after */
 void cede_link_remove(struct cede *c);
 /* Looks after the connection unless another thread does; wait_ms: for the daemon's answer. */

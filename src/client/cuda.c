@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/gpus.h"
+#include "common/symbols.h"
 
 /* Numbers of the driver API's and NVML's reference. */
 enum { STREAM_NON_BLOCKING = 1 };
@@ -61,11 +62,6 @@ struct cede_gpus {
     struct gpu gpus[];
 };
 
-struct symbol {
-    const char *name;
-    size_t offset;
-};
-
 #define X(field, symbol, args) {symbol, offsetof(struct cede_gpus, field)},
 static const struct symbol cuda_symbols[] = {CUDA_CALLS(X)}, nvml_symbols[] = {NVML_CALLS(X)};
 #undef X
@@ -79,15 +75,10 @@ static bool load(struct cede_gpus *g, const char *name, const struct symbol *s, 
         snprintf(why, size, "no %s", name);
         return false;
     }
-    for (size_t i = 0; i < n; i++) {
-        void *p = dlsym(lib, s[i].name);
-        if (!p) {
-            snprintf(why, size, "%s has no %s: the driver is too old", name, s[i].name);
-            return false;
-        }
-        memcpy((char *)g + s[i].offset, &p, sizeof(p));
-    }
-    return true;
+    const char *missing = symbols_find(lib, s, n, g);
+    if (missing)
+        snprintf(why, size, "%s has no %s: the driver is too old", name, missing);
+    return !missing;
 }
 
 static int failed(const struct cede_gpus *g, int r, const char *what, unsigned device, char *why,

@@ -13,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 
+#include "client/clock.h"
 #include "client/lead.h"
+#include "common/symbols.h"
 
 #define US_NS       1000U
 #define SOON_NS     (60U * US_NS)  /* not worth waking the thread for */
@@ -129,13 +130,6 @@ struct lead {
     struct lead_timing timing;
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
 /* With the lock held: a launch takes 5 to 20 us. */
 static void launch(struct lead *l)
 {
@@ -155,7 +149,7 @@ static void launch(struct lead *l)
         l->cu.launch(l->tail, 1, 1, 1, 1, 1, 1, 0, l->stream, params, NULL))
         l->broken = true; /* the program has lost its context, or ends */
     l->launched = l->number;
-    l->out_until_ns = now_ns() + limit + MARGIN_NS;
+    l->out_until_ns = cede_client_now_ns() + limit + MARGIN_NS;
     if (current != l->context)
         l->cu.ctx_pop(&current);
 }
@@ -165,18 +159,17 @@ static void launch(struct lead *l)
 static void wait_until_planned(struct lead *l)
 {
     uint64_t launch = l->plan.launch_ns, wake = launch - l->late_ns;
-    struct timespec t = {.tv_sec = (time_t)(wake / 1000000000U),
-                         .tv_nsec = (long)(wake % 1000000000U)};
-    if (now_ns() < wake) {
+    struct timespec t = cede_timespec(wake);
+    if (cede_client_now_ns() < wake) {
         if (pthread_cond_timedwait(&l->wake, &l->lock, &t) == 0)
             return;
-        uint64_t late = now_ns() - wake;
+        uint64_t late = cede_client_now_ns() - wake;
         l->late_ns -= l->late_ns / 16;
         l->late_ns = late > l->late_ns ? late : l->late_ns;
         l->late_ns = l->late_ns < LATE_MAX_NS ? l->late_ns : LATE_MAX_NS;
     }
     pthread_mutex_unlock(&l->lock);
-    while (now_ns() < launch)
+    while (cede_client_now_ns() < launch)
         ;
     pthread_mutex_lock(&l->lock);
 }
@@ -190,7 +183,7 @@ static void *launch_in_time(void *arg)
     while (!l->stop) {
         if (!l->planned)
             pthread_cond_wait(&l->wake, &l->lock);
-        else if (now_ns() < l->plan.launch_ns)
+        else if (cede_client_now_ns() < l->plan.launch_ns)
             wait_until_planned(l);
         else
             launch(l);
@@ -252,22 +245,13 @@ void cede_lead_end(struct lead *l, uint32_t number, bool queued)
 
 static int load_calls(struct lead *l)
 {
-    static const struct {
-        const char *symbol;
-        size_t offset;
-    } calls[] = {
+    static const struct symbol calls[] = {
 #define X(field, symbol, args) {symbol, offsetof(struct lead, cu.field)},
         CALLS(X)
 #undef X
     };
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD); /* the program has it, or no CUDA */
-    for (size_t i = 0; lib && i < sizeof(calls) / sizeof(*calls); i++) {
-        void *f = dlsym(lib, calls[i].symbol);
-        if (!f)
-            return -ENOSYS;
-        memcpy((char *)l + calls[i].offset, &f, sizeof(f));
-    }
-    return lib ? 0 : -ENOSYS;
+    return lib && !symbols_find(lib, calls, sizeof(calls) / sizeof(*calls), l) ? 0 : -ENOSYS;
 }
 
 static void take_down(struct lead *l)
@@ -317,14 +301,10 @@ static int start_thread(struct lead *l)
 int cede_lead_open(uint64_t keep_ns, struct lead **out)
 {
     struct lead *l = calloc(1, sizeof(*l));
-    pthread_condattr_t attr;
     if (!l)
         return -ENOMEM;
     l->keep_ns = keep_ns;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    cede_cond_init(&l->wake);
     pthread_mutex_init(&l->lock, NULL);
     int r = load_calls(l);
     if (!r && (l->cu.ctx_current(&l->context) || !l->context))

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/client.h"
 #include "client/gpus.h"
@@ -393,11 +392,7 @@ static void look(struct cede_pool *p, uint64_t now_ns)
 
 static int wait_for(struct cede_pool *p, struct waiter *w, uint64_t id, uint64_t until_ns)
 {
-    pthread_condattr_t a;
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->cond, &a);
-    pthread_condattr_destroy(&a);
+    cede_cond_init(&w->cond);
     p->holders[lease_slot(id)].waiter = w;
     p->inside++;
     while (p->open && !w->done && !(w->owner && cede_scope_stopped(w->owner))) {
@@ -413,8 +408,7 @@ static int wait_for(struct cede_pool *p, struct waiter *w, uint64_t id, uint64_t
             wake_ns = next_ns < wake_ns ? next_ns : wake_ns;
         }
         wake_ns = p->poll_ns < wake_ns ? p->poll_ns : wake_ns;
-        struct timespec t = {.tv_sec = (time_t)(wake_ns / (1000 * MS_NS)),
-                             .tv_nsec = (long)(wake_ns % (1000 * MS_NS))};
+        struct timespec t = cede_timespec(wake_ns);
         pthread_cond_timedwait(&w->cond, &p->lock, &t);
     }
     int r = !p->open ? -ESHUTDOWN : w->done && w->event.gate ? -ETIMEDOUT : 0;

@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/client.h"
 #include "core/estimate.h"
@@ -224,7 +223,6 @@ static void release_all(struct cede_queue *q)
 CLIENT_API int cede_queue_open(const struct cede_queue_config *config, struct cede_queue **out)
 {
     struct cede_queue_config c;
-    pthread_condattr_t monotonic;
     if (!out)
         return -EINVAL;
     *out = NULL;
@@ -259,12 +257,9 @@ CLIENT_API int cede_queue_open(const struct cede_queue_config *config, struct ce
     for (unsigned i = 0; i < CEDE_QUEUE_MODELS; i++)
         q->models[i] = (struct model){c.batch_max, c.batch_wait_us * US, c.expected_us * US};
     pthread_mutex_init(&q->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&q->left, NULL);
     for (unsigned i = 0; i < c.devices; i++)
-        pthread_cond_init(&q->lanes[i].changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+        cede_cond_init(&q->lanes[i].changed);
     *out = q;
     return 0;
 }
@@ -443,12 +438,6 @@ static int try_next(struct cede_queue *q, unsigned device, uint64_t now, struct 
     return r;
 }
 
-static struct timespec time_of(uint64_t ns)
-{
-    return (struct timespec){.tv_sec = (time_t)(ns / (1000000 * US)),
-                             .tv_nsec = (long)(ns % (1000000 * US))};
-}
-
 CLIENT_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
                                struct cede_queue_batch *b)
 {
@@ -468,7 +457,7 @@ CLIENT_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t t
             break;
         }
         uint64_t until = wake_ns < end ? wake_ns : end;
-        struct timespec t = time_of(until);
+        struct timespec t = cede_timespec(until);
         l->waiters++;
         if (until == CORE_NEVER)
             pthread_cond_wait(&l->changed, &q->lock);

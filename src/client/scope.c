@@ -7,14 +7,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "client/client.h"
 #include "client/lease.h"
 
-#define US_NS  1000ULL
-#define SEC_NS 1000000000ULL
-#define NEVER  UINT64_MAX
+#define US_NS 1000ULL
+#define NEVER UINT64_MAX
 
 struct task {
     struct task *next;
@@ -178,11 +176,7 @@ CLIENT_API int cede_scope_open(struct cede_scope **out, struct cede_scope *paren
                          : cede_client_now_ns() + (uint64_t)timeout_us * US_NS;
     if (parent && parent->deadline_ns < s->deadline_ns)
         s->deadline_ns = parent->deadline_ns;
-    pthread_condattr_t a;
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->change, &a);
-    pthread_condattr_destroy(&a);
+    cede_cond_init(&s->change);
     pthread_mutex_init(&s->lock, NULL);
     *out = s;
     return 0;
@@ -230,8 +224,7 @@ static void sleep_locked(struct cede_scope *s)
         pthread_cond_wait(&s->change, &s->lock);
         return;
     }
-    struct timespec t = {.tv_sec = (time_t)(s->deadline_ns / SEC_NS),
-                         .tv_nsec = (long)(s->deadline_ns % SEC_NS)};
+    struct timespec t = cede_timespec(s->deadline_ns);
     if (pthread_cond_timedwait(&s->change, &s->lock, &t) == ETIMEDOUT && s->running)
         stop_locked(s, -ETIMEDOUT);
 }

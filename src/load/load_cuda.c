@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/symbols.h"
 #include "load/cuda.h"
 #include "load/ptx.h"
 #include "load/spin.h"
@@ -64,23 +65,16 @@ int cuda_load_library(struct cuda *g, struct error *err)
                   dlerror());
         return -ENODEV;
     }
-    static const struct {
-        const char *symbol;
-        size_t offset;
-    } calls[] = {
+    static const struct symbol calls[] = {
 #define X(field, symbol, args) {symbol, offsetof(struct cuda_calls, field)},
         CUDA_CALLS(X)
 #undef X
     };
-    for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
-        void *p = dlsym(lib, calls[i].symbol);
-        if (!p) {
-            dlclose(lib);
-            error_set(err, -ENOTSUP, "libcuda.so.1 has no %s: the driver is too old",
-                      calls[i].symbol);
-            return -ENOTSUP;
-        }
-        memcpy((char *)&g->cu + calls[i].offset, &p, sizeof(p));
+    const char *missing = symbols_find(lib, calls, ARRAY_SIZE(calls), &g->cu);
+    if (missing) {
+        dlclose(lib);
+        error_set(err, -ENOTSUP, "libcuda.so.1 has no %s: the driver is too old", missing);
+        return -ENOTSUP;
     }
     return 0;
 }
@@ -337,8 +331,7 @@ static int cuda_open(const struct load_options *o, struct load_gpu **out, struct
     if (!g)
         return error_set(err, -ENOMEM, "no memory");
     g->base.ops = &load_cuda;
-    bool queue = o->open && !o->gap_us && !o->copy_bytes && !o->hint_us && !o->deadline_us;
-    g->spin = o->role != LOAD_BATCH && !queue;
+    g->spin = o->role != LOAD_BATCH && !load_queues(o);
     g->verify = o->verify;
     int r = set_up(g, o, err);
     if (r) {

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/symbols.h"
 #include "load/load.h"
 #include "load/opencl.h"
 #include "load/ptx.h"
@@ -123,22 +124,15 @@ static int load_library(struct opencl *g, struct error *err)
                          "cannot open the OpenCL loader: %s: install it (Debian: "
                          "ocl-icd-libopencl1) and a driver (pocl-opencl-icd runs on any CPU)",
                          dlerror());
-    static const struct {
-        const char *symbol;
-        size_t offset;
-    } calls[] = {
+    static const struct symbol calls[] = {
 #define X(type, field, symbol, args) {symbol, offsetof(struct opencl_calls, field)},
         OPENCL_CALLS(X)
 #undef X
     };
-    for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
-        void *p = dlsym(lib, calls[i].symbol);
-        if (!p)
-            return error_set(err, -ENOTSUP, "libOpenCL.so.1 has no %s: it is older than OpenCL 1.2",
-                             calls[i].symbol);
-        memcpy((char *)&g->cl + calls[i].offset, &p, sizeof(p));
-    }
-    return 0;
+    const char *missing = symbols_find(lib, calls, ARRAY_SIZE(calls), &g->cl);
+    return missing ? error_set(err, -ENOTSUP,
+                               "libOpenCL.so.1 has no %s: it is older than OpenCL 1.2", missing)
+                   : 0;
 }
 
 static bool fits(const struct opencl *g, cl_platform p, cl_device d, const char *wanted)

@@ -49,6 +49,12 @@ struct load_options {
     double due_times;   /* a request is due after so many times its own time */
 };
 
+/* Latency: whether requests that are due while others run are sent at once (--open). */
+static inline bool load_queues(const struct load_options *o)
+{
+    return o->open && !o->gap_us && !o->copy_bytes && !o->hint_us && !o->deadline_us;
+}
+
 /* What is handed to the GPU at once: kernels one after the other on one stream. */
 struct load_piece {
     uint32_t kernels;

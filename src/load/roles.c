@@ -440,8 +440,7 @@ int load_run_latency(struct load_run *run, struct error *err)
     q.last_ns = q.start;
     q.next = q.oldest = first_arrival(o, &q);
     q.next_line = q.report_ns ? q.start + q.report_ns : UINT64_MAX;
-    bool queue = o->open && !o->gap_us && !o->copy_bytes && !run->hints;
-    int r = queue ? as_due(run, &q, err) : one_by_one(run, &q, err);
+    int r = load_queues(o) ? as_due(run, &q, err) : one_by_one(run, &q, err);
     if (!r)
         r = latency_final(run, &q.s, q.late, q.last_ns - q.start, err);
     free(q.s.v);

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "client/clock.h"
 #include "client/lead.h"
 #include "fake_cuda.h"
 
@@ -85,7 +86,7 @@ static void test_outliers(void **state)
 static struct fake_cuda *gpu;
 static char context[2];
 
-static uint64_t now_ns(void)
+uint64_t cede_client_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -119,7 +120,7 @@ static void wait_launches(unsigned n)
 static void test_launch(void **state)
 {
     struct lead *l = *state;
-    uint64_t now = now_ns();
+    uint64_t now = cede_client_now_ns();
     uint32_t a = cede_lead_begin(l, now, now + 200 * US);
     assert_int_not_equal(a, 0);
     assert_int_equal(gpu->n, 2);
@@ -144,7 +145,7 @@ static void test_launch(void **state)
 static void test_overlap(void **state)
 {
     struct lead *l = *state;
-    uint64_t now = now_ns();
+    uint64_t now = cede_client_now_ns();
     uint32_t a = cede_lead_begin(l, now, now), b = cede_lead_begin(l, now, now);
     assert_int_not_equal(a, 0);
     assert_int_equal(b, 0);
@@ -163,7 +164,7 @@ static void test_overlap(void **state)
 /* From a thread that has another context current, or none. */
 static void test_context(void **state)
 {
-    uint64_t now = now_ns();
+    uint64_t now = cede_client_now_ns();
     gpu->current = &context[1];
     assert_int_not_equal(cede_lead_begin(*state, now, now), 0);
     assert_ptr_equal(gpu->launch[0].context, &context[0]);
@@ -174,7 +175,7 @@ static void test_context(void **state)
 static void test_later(void **state)
 {
     struct lead *l = *state;
-    uint64_t now = now_ns();
+    uint64_t now = cede_client_now_ns();
     uint32_t a = cede_lead_begin(l, now, now + 20 * (uint64_t)MS);
     assert_int_not_equal(a, 0);
     wait_launches(2);
@@ -182,7 +183,7 @@ static void test_later(void **state)
     assert_int_equal(gpu->launch[0].limit_ns, LEAD_AHEAD_NS + LEAD_UNKNOWN_NS);
     cede_lead_end(l, a, false);
 
-    now = now_ns();
+    now = cede_client_now_ns();
     a = cede_lead_begin(l, now, now + 1000 * (uint64_t)MS);
     cede_lead_queued(l, a, now, now);
     cede_lead_end(l, a, true);
@@ -198,7 +199,7 @@ static void test_later(void **state)
 static void test_suspended(void **state)
 {
     struct lead *l = *state;
-    uint64_t now = now_ns();
+    uint64_t now = cede_client_now_ns();
     gpu->busy = 1;
     cede_lead_end(l, cede_lead_begin(l, now, now), false);
     for (unsigned i = 0; i < 1000; i++) {
@@ -216,7 +217,7 @@ static void test_suspended(void **state)
 /* A program that lost its context is left alone from then on. */
 static void test_broken(void **state)
 {
-    uint64_t now = now_ns();
+    uint64_t now = cede_client_now_ns();
     gpu->fail_launch = 2;
     uint32_t a = cede_lead_begin(*state, now, now);
     cede_lead_end(*state, a, false);

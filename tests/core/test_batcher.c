@@ -11,18 +11,9 @@
 
 #include "core/core.h"
 #include "core/estimate.h"
+#include "random.h"
 
 #define MS 1000000U
-
-static uint64_t state;
-
-static uint64_t rnd(uint64_t below)
-{
-    uint64_t z = state += 0x9e3779b97f4a7c15U;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return (z ^ (z >> 31)) % below;
-}
 
 static void quantile_is_conservative_and_close(void **s)
 {
