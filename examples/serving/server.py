@@ -244,11 +244,11 @@ def main():
         children += drive(port, args.drive)
         if ended.is_set():  # the signal came before they were known
             on_signal()
-        for c in children:
-            status |= c.wait() != 0
-    else:
-        while not ended.wait(1):
-            pass
+    # Never for long in one call: a signal that another thread got is answered when it returns.
+    while not ended.wait(0.1) and (not children or any(c.poll() is None for c in children)):
+        pass
+    for c in children:
+        status |= c.wait() != 0
     server.shutdown()
     service.close()
     sys.stdout.flush()

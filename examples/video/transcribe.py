@@ -7,7 +7,7 @@ object of JSON.
     cede run -c batch -- python3 transcribe.py --seconds 30
 
 It tells cede of each request and its deadline. Where libcede is not installed, `cede run --deadline 3s`
-does it from outside. The default size is to take about 1 s of an H200; --measure tells, and how many
+does it from outside. The default size is to take about 1.2 s of an H200; --measure tells, and how many
 --tokens make 1 s."""
 import argparse
 import time
@@ -21,7 +21,7 @@ parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 common.options(parser, "a request")
 parser.add_argument("--period", type=float, default=3, help="seconds from one request to the next")
 parser.add_argument("--due", type=float, default=0, help="seconds after it came (default: the period)")
-parser.add_argument("--tokens", type=int, default=256, help="that are written in a request")
+parser.add_argument("--tokens", type=int, default=384, help="that are written in a request")
 parser.add_argument("--layers", type=int, default=32, help="of the encoder, and of the decoder")
 parser.add_argument("--width", type=int, default=1280, help="a multiple of 64")
 parser.add_argument("--beams", type=int, default=5)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench/cell_impl.h"
 #include "bench/stats.h"
@@ -16,20 +17,11 @@
 
 static double cpu_seconds(pid_t pid)
 {
-    char path[64], text[1024];
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
+    clockid_t clock;
+    struct timespec t;
+    if (clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &t))
         return NAN;
-    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
-    fclose(f);
-    const char *at = strrchr(text, ')');
-    unsigned long long user = 0, system = 0;
-    /* after the name: state is field 3, utime and stime are 14 and 15, in ticks */
-    if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
-                      &system) != 2)
-        return NAN;
-    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 static json_t *number(double v)

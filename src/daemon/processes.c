@@ -236,9 +236,16 @@ void mgr_job_scan(struct manager *m, uint32_t job)
     }
 }
 
+/* When to look again at what seems never to change: with many processes more rarely. */
+static uint64_t look_slow(uint64_t usual_ns, uint64_t took_ns)
+{
+    return max_u64(usual_ns, min_u64(took_ns * LOOK_PART, LOOK_RARE_NS));
+}
+
 void mgr_process_scan(struct manager *m, uint32_t slot)
 {
     struct mprocess *p = &m->processes[slot];
+    uint64_t started = monotonic_ns();
     struct group_list found = {0};
     struct error err = {""};
     int r = m->driver->ops->scan(m->driver, p->id, &found, &err);
@@ -268,7 +275,8 @@ void mgr_process_scan(struct manager *m, uint32_t slot)
     if (r < 0 && r != -ESRCH)
         mgr_job_failed(m, p->job, r, &err);
     group_list_free(&found);
-    p->scan_every = changed ? SCAN_FAST_NS : min_u64(p->scan_every * 3 / 2, SCAN_SLOW_NS);
+    uint64_t slow = look_slow(SCAN_SLOW_NS, (monotonic_ns() - started) * m->processes_end);
+    p->scan_every = changed ? SCAN_FAST_NS : min_u64(p->scan_every * 3 / 2, slow);
     p->scan_at = m->now + p->scan_every;
     if (r == -ESRCH && !proc_alive(p->id))
         mgr_process_remove(m, slot, false);
@@ -313,10 +321,10 @@ static void listed(struct manager *m, uint32_t slot)
 void mgr_discover(struct manager *m)
 {
     bool young = false;
+    uint64_t started = monotonic_ns();
     for (uint32_t i = 0; i < m->jobs_end; i++)
         young |= m->jobs[i].j.root.pid && !m->jobs[i].groups &&
                  m->now - m->jobs[i].added_ns < DISCOVER_YOUNG_NS;
-    m->discover_at = m->now + (young ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
 
     struct pid_list pids = {0};
     struct error gone = {""};
@@ -354,6 +362,8 @@ void mgr_discover(struct manager *m)
     }
     m->noutsiders = kept;
     pid_list_free(&pids);
+    uint64_t slow = look_slow(DISCOVER_SLOW_NS, monotonic_ns() - started);
+    m->discover_at = m->now + (young ? DISCOVER_FAST_NS : slow);
 }
 
 uint64_t mgr_scan_due(struct manager *m)

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define RELIST_NS     (10 * NSEC_PER_SEC) /* descriptors listed although their number is the same */
+#define RELIST_NS     (30 * NSEC_PER_SEC) /* descriptors listed although their number is the same */
 #define REDISCOVER_NS (60 * NSEC_PER_SEC)
 #define NEIGHBOURS    64U /* clients of one process lie close together */
 
