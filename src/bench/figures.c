@@ -32,8 +32,8 @@ static const char *color(const char *config, size_t i)
         const char *config, *color;
     } known[] = {
         {"alone", "#7f7f7f"}, {"default", "#c44e52"}, {"mps", "#dd8452"}, {"cede", "#4c72b0"}};
-    static const char *const others[] = {"#55a868", "#8172b3", "#937860", "#da8bc3",
-                                         "#8c8c8c", "#ccb974", "#64b5cd"};
+    static const char *const others[] = {"#55a868", "#8172b3", "#937860",
+                                         "#da8bc3", "#ccb974", "#64b5cd"};
     for (size_t k = 0; k < ARRAY_SIZE(known); k++) {
         if (strcmp(config, known[k].config) == 0)
             return known[k].color;
@@ -99,7 +99,7 @@ static void head(struct figure *g, const char *suffix)
     fprintf(g->f,
             "set title \"%s%s\\n{/*0.8 %s, %s}\"\n"
             "set grid lc rgb '#dddddd'\nset border 3\nset tics nomirror\n"
-            "set key outside right top vertical\nset style fill solid 0.85 noborder\n",
+            "set key outside right top vertical noenhanced\nset style fill solid 0.85 noborder\n",
             title ? title : "", suffix, chip ? chip : "?", date ? date : "?");
 }
 
