@@ -47,12 +47,13 @@ static bool accept(struct parser *p, char c)
     return true;
 }
 
+static const struct {
+    const char *name;
+    double factor;
+} units[] = {{"us", 1}, {"ms", 1e3}, {"s", 1e6}, {"%", 0.01}};
+
 static double number(struct parser *p)
 {
-    static const struct {
-        const char *name;
-        double factor;
-    } units[] = {{"us", 1}, {"ms", 1e3}, {"s", 1e6}, {"%", 0.01}};
     char *end;
     double v = strtod(p->at, &end);
     if (end == p->at)
@@ -217,6 +218,23 @@ int expr_eval(const char *text, const struct expr_env *env, struct expr_result *
     if (p.r == 0 && *p.at)
         fail(&p, "not understood");
     return p.r;
+}
+
+const char *expr_unit(const char *text, double *factor)
+{
+    size_t end = strlen(text);
+    while (end > 0 && isspace((unsigned char)text[end - 1]))
+        end--;
+    for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
+        size_t n = strlen(units[i].name);
+        if (end > n && strncmp(text + end - n, units[i].name, n) == 0 &&
+            isdigit((unsigned char)text[end - n - 1])) {
+            *factor = units[i].factor;
+            return units[i].name;
+        }
+    }
+    *factor = 1;
+    return "";
 }
 
 bool expr_holds(enum expr_op op, double left, double right)

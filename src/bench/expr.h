@@ -34,6 +34,9 @@ struct expr_result {
 int expr_eval(const char *text, const struct expr_env *env, struct expr_result *out,
               struct error *err);
 
+/* What a limit was written in, for printing: "ms" and 1000 for "a.p99 < 40ms", "" and 1 without. */
+const char *expr_unit(const char *text, double *factor);
+
 /* False where a side is NAN. */
 bool expr_holds(enum expr_op op, double left, double right);
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "bench/bench.h"
+#include "bench/expr.h"
 #include "bench/figures.h"
 
 #define COLUMNS 16
@@ -61,6 +62,19 @@ static void put_summary(FILE *f, const json_t *s, const char *metric)
         put_number(f, hi, metric);
         fputc(')', f);
     }
+}
+
+/* What a target compares, in the unit of its limit. */
+static void put_in_unit(FILE *f, const json_t *s, const char *check)
+{
+    double factor, median = part(s, "median"), lo = part(s, "min"), hi = part(s, "max");
+    const char *unit = expr_unit(check, &factor);
+    if (isnan(median))
+        return;
+    fprintf(f, "%.4g", median / factor);
+    if (hi > lo)
+        fprintf(f, " (%.4g..%.4g)", lo / factor, hi / factor);
+    fprintf(f, "%s%s", *unit ? " " : "", unit);
 }
 
 static void put_point(FILE *f, const json_t *point)
@@ -187,10 +201,9 @@ static void put_targets(FILE *f, const json_t *result)
             fprintf(f, "| %s: `%s` | ", text(t, "name"), text(t, "check"));
             put_point(f, json_object_get(p, "point"));
             fputs(" | ", f);
-            put_summary(f, json_object_get(p, "value"), "");
+            put_in_unit(f, json_object_get(p, "value"), text(t, "check"));
             fputs(" | ", f);
-            if (!json_is_null(json_object_get(p, "limit")))
-                put_number(f, part(json_object_get(p, "limit"), "median"), "");
+            put_in_unit(f, json_object_get(p, "limit"), text(t, "check"));
             fprintf(f, " | %s |\n",
                     json_is_null(pass)   ? "not measured"
                     : json_is_true(pass) ? "pass"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "bench/expr.h"
 #include "cli/cli.h"
 
 static const char help[] =
@@ -44,6 +45,8 @@ static void print_target(const char *name, const json_t *t)
 {
     const json_t *o;
     size_t i;
+    double factor;
+    const char *unit = expr_unit(json_string_value(json_object_get(t, "check")), &factor);
     json_array_foreach(json_object_get(t, "points"), i, o)
     {
         const json_t *pass = json_object_get(o, "pass"), *v = json_object_get(o, "value");
@@ -56,11 +59,13 @@ static void print_target(const char *name, const json_t *t)
         printf(" %s: %s", name, json_string_value(json_object_get(t, "check")));
         print_point(json_object_get(o, "point"));
         if (!json_is_null(v)) {
-            printf(": %.6g (%.6g to %.6g)", json_number_value(json_object_get(v, "median")),
-                   json_number_value(json_object_get(v, "min")),
-                   json_number_value(json_object_get(v, "max")));
+            printf(": %.5g (%.5g to %.5g)%s%s",
+                   json_number_value(json_object_get(v, "median")) / factor,
+                   json_number_value(json_object_get(v, "min")) / factor,
+                   json_number_value(json_object_get(v, "max")) / factor, *unit ? " " : "", unit);
             if (!json_is_null(limit))
-                printf(", limit %.6g", json_number_value(json_object_get(limit, "median")));
+                printf(", limit %.5g",
+                       json_number_value(json_object_get(limit, "median")) / factor);
         } else {
             printf(": not measured");
         }

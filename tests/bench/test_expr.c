@@ -150,11 +150,35 @@ static void mistakes(void **state)
     assert_int_equal(expr_eval(deep, &env, &r, NULL), -EINVAL);
 }
 
+static void unit(void **state)
+{
+    static const struct {
+        const char *text, *unit;
+        double factor;
+    } table[] = {
+        {"a.p99 < 40ms", "ms", 1e3},
+        {"a - b <= 220us", "us", 1},
+        {"max(a) < 3s ", "s", 1e6},
+        {"a.cpu < 0.5%", "%", 0.01},
+        {"a >= 0.9 * b", "", 1},
+        {"a.us", "", 1},
+        {"40ms > a.p99", "", 1},
+        {"ms", "", 1},
+        {"", "", 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+        double factor = 0;
+        assert_string_equal(expr_unit(table[i].text, &factor), table[i].unit);
+        assert_true(factor == table[i].factor);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arithmetic), cmocka_unit_test(pointwise), cmocka_unit_test(comparisons),
-        cmocka_unit_test(missing),    cmocka_unit_test(mistakes),
+        cmocka_unit_test(missing),    cmocka_unit_test(mistakes),  cmocka_unit_test(unit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
