@@ -127,7 +127,7 @@ class Client:
         self._call("set_laxity", stream, laxity_us)
 
     def set_priority(self, priority, stream=JOB):
-        """Higher matters more; recorded only."""
+        """Of the jobs that are due the highest goes first; above 0 for root only."""
         self._call("set_priority", stream, priority)
 
     def request(self, expected_us=0, deadline_us=0, stream=JOB):

@@ -57,10 +57,11 @@ int cede_set_weight(struct cede *c, unsigned weight);
  * stream, or of all that have none of their own (CEDE_JOB). -ENOSPC: too many streams. */
 int cede_set_deadline(struct cede *c, cede_stream stream, uint64_t deadline_us);
 
-/* What of its deadline a request can spare, as it needs the GPU only for the rest (of CEDE_JOB:
- * cede learns it otherwise), and how much it matters beside others of the job (higher: more).
- * Nothing acts on the laxity of a single stream, nor on priority, yet. -ENOSPC: too many streams.
- */
+/* What of its deadline a request can spare, as it needs the GPU only for the rest (0: not said,
+ * cede learns it), and how much it matters (default 0): among jobs of a class that are due the one
+ * with the highest priority goes first, whoever is due sooner; above 0 for root's programs only. Of
+ * a stream, or of all that have none of their own (CEDE_JOB). What counts is the request of the
+ * program that is due first. -ENOSPC: too many streams. */
 int cede_set_laxity(struct cede *c, cede_stream stream, uint64_t laxity_us);
 int cede_set_priority(struct cede *c, cede_stream stream, int priority);
 

@@ -56,13 +56,16 @@ static uint64_t quantile_us(const struct cede *c, unsigned percent)
 static void publish_requests(struct cede *c)
 {
     struct hints_page *p = c->page;
+    const struct open_request *first = c->earliest < OPEN_MAX ? &c->open[c->earliest] : NULL;
     if (!p)
         return;
     PUT(begun, c->begun);
     PUT(ended, c->ended);
     PUT(due, c->due);
     PUT(met, c->met);
-    PUT(earliest_ns, c->earliest_ns);
+    PUT(need_us, first ? first->need_us : 0);
+    PUT(priority, first ? first->priority : 0);
+    PUT(earliest_ns, first ? first->deadline_ns : 0);
 }
 
 void cede_client_publish(struct cede *c)
@@ -72,14 +75,13 @@ void cede_client_publish(struct cede *c)
     if (!p)
         return;
     PUT(deadline_us, c->job.deadline_us);
-    PUT(laxity_us, c->job.laxity_us);
-    PUT(priority, c->job.priority);
 }
 
 void cede_client_reset(struct cede *c)
 {
-    c->begun = c->ended = c->due = c->met = c->max_ns = c->earliest_ns = 0;
+    c->begun = c->ended = c->due = c->met = c->max_ns = 0;
     memset(c->open, 0, sizeof(c->open));
+    c->earliest = OPEN_MAX;
     c->open_end = 0;
     memset(c->histogram, 0, sizeof(c->histogram));
 }
@@ -113,8 +115,10 @@ static int say(struct cede *c, cede_stream stream, const uint64_t *deadline_us,
         h->deadline_us = *deadline_us;
     if (h && laxity_us)
         h->laxity_us = *laxity_us;
-    if (h && priority)
+    if (h && priority) {
         h->priority = *priority;
+        h->prior = true;
+    }
     cede_client_publish(c);
     pthread_mutex_unlock(&c->lock);
     return h ? 0 : -ENOSPC;
@@ -151,17 +155,24 @@ CLIENT_API int cede_set_weight(struct cede *c, unsigned weight)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static uint64_t open_add(struct cede *c, uint64_t deadline_ns)
+/* h: what was said of its stream; may be NULL. */
+static uint64_t open_add(struct cede *c, const struct stream_hint *h, uint64_t deadline_ns,
+                         uint64_t deadline_us)
 {
     uint32_t i = 0;
-    while (i < c->open_end && c->open[i])
+    while (i < c->open_end && c->open[i].deadline_ns)
         i++;
     if (i == OPEN_MAX)
         return NO_SLOT;
-    c->open[i] = deadline_ns;
+    uint64_t laxity = h && h->laxity_us ? h->laxity_us : c->job.laxity_us;
+    c->open[i] = (struct open_request){
+        .deadline_ns = deadline_ns,
+        .need_us = laxity && laxity < deadline_us ? deadline_us - laxity : 0,
+        .priority = h && h->prior ? h->priority : c->job.priority,
+    };
     c->open_end = i == c->open_end ? i + 1 : c->open_end;
-    if (!c->earliest_ns || deadline_ns < c->earliest_ns)
-        c->earliest_ns = deadline_ns;
+    if (c->earliest == OPEN_MAX || deadline_ns < c->open[c->earliest].deadline_ns)
+        c->earliest = i;
     return i;
 }
 
@@ -169,17 +180,17 @@ static void open_remove(struct cede *c, uint64_t slot)
 {
     if (slot >= c->open_end)
         return;
-    uint64_t was = c->open[slot], least = 0;
-    c->open[slot] = 0;
-    while (c->open_end && !c->open[c->open_end - 1])
+    c->open[slot].deadline_ns = 0;
+    while (c->open_end && !c->open[c->open_end - 1].deadline_ns)
         c->open_end--;
-    if (was != c->earliest_ns)
+    if (slot != c->earliest)
         return;
+    c->earliest = OPEN_MAX;
     for (uint32_t i = 0; i < c->open_end; i++) {
-        if (c->open[i] && (!least || c->open[i] < least))
-            least = c->open[i];
+        if (c->open[i].deadline_ns &&
+            (c->earliest == OPEN_MAX || c->open[i].deadline_ns < c->open[c->earliest].deadline_ns))
+            c->earliest = i;
     }
-    c->earliest_ns = least;
 }
 
 CLIENT_API int cede_request_begin(struct cede *c, struct cede_request *out, cede_stream stream,
@@ -199,7 +210,7 @@ CLIENT_API int cede_request_begin(struct cede *c, struct cede_request *out, cede
             deadline_us = c->job.deadline_us;
         if (deadline_us && deadline_us < FAR_NS / NS_OF_US) {
             r.deadline_ns = r.begun_ns + deadline_us * NS_OF_US;
-            r.slot = open_add(c, r.deadline_ns);
+            r.slot = open_add(c, h, r.deadline_ns, deadline_us);
         }
         r.generation = c->generation;
         c->begun++;
@@ -321,6 +332,7 @@ CLIENT_API int cede_connect(struct cede **out)
     if (!c)
         return -ENOMEM;
     c->fd = c->told_class = c->told_weight = -1;
+    c->earliest = OPEN_MAX;
     pthread_mutex_init(&c->talk, NULL);
     pthread_mutex_init(&c->lock, NULL);
     int r = cede_link_add(c);

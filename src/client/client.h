@@ -22,7 +22,15 @@
 
 struct stream_hint {
     cede_stream stream;
-    uint64_t deadline_us, laxity_us;
+    uint64_t deadline_us, laxity_us; /* 0: not said */
+    int priority;
+    bool prior; /* that was said */
+};
+
+/* A request that is due. */
+struct open_request {
+    uint64_t deadline_ns; /* 0: free */
+    uint64_t need_us;
     int priority;
 };
 
@@ -46,9 +54,9 @@ struct cede {
 
     uint64_t generation; /* changes in a forked child */
     uint64_t begun, ended, due, met, max_ns;
-    uint64_t earliest_ns;    /* 0: none */
-    uint64_t open[OPEN_MAX]; /* deadlines; 0: free */
-    uint32_t open_end;       /* slots below may be in use */
+    struct open_request open[OPEN_MAX];
+    uint32_t earliest; /* of them; OPEN_MAX: none */
+    uint32_t open_end; /* slots below may be in use */
     uint32_t nstreams;
     struct stream_hint job, streams[CEDE_STREAMS_MAX];
     uint64_t histogram[SUB * (OCTAVES + 1)];

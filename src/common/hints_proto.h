@@ -8,15 +8,16 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define HINTS_VERSION 1
+#define HINTS_VERSION 2
 #define HINTS_PAGE    65536 /* bytes: a page on every architecture */
 
 struct hints_page {
     _Atomic uint64_t begun, ended; /* requests of this program, ever */
     _Atomic uint64_t due, met;     /* of those that ended: had a deadline, and kept it */
-    _Atomic uint64_t earliest_ns;  /* deadline of an open request, CLOCK_MONOTONIC; 0: none */
-    /* Of the whole job; nothing acts on priority. */
-    _Atomic uint64_t deadline_us, laxity_us;
+    /* The open request that is due first: its deadline, CLOCK_MONOTONIC, 0: there is none; the GPU
+     * time that it is said to need, 0: not said; how much it matters. */
+    _Atomic uint64_t earliest_ns, need_us;
+    _Atomic uint64_t deadline_us; /* of requests that do not say so; 0: none */
     _Atomic int32_t priority;
 };
 

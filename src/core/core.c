@@ -14,6 +14,7 @@ struct job {
     enum job_class class;
     uint32_t weight, budget_us;
     uint64_t deadline_ns, left_ns;
+    int priority;
     bool may_rise, attends;
 };
 
@@ -170,6 +171,7 @@ static void member_link(struct core *c, uint32_t device, uint32_t job)
         .paused = j->paused,
         .deadline_ns = j->deadline_ns,
         .left_ns = j->left_ns,
+        .priority = j->priority,
         .may_rise = j->may_rise,
         .attends = j->attends,
         .runnable = !j->paused,
@@ -289,6 +291,7 @@ static void deadline(struct core *c, const struct core_event *ev)
     bool begins = ev->deadline_ns != CORE_NEVER && ev->deadline_ns != j->deadline_ns;
     j->deadline_ns = ev->deadline_ns;
     j->left_ns = ev->left_ns;
+    j->priority = ev->priority;
     j->may_rise = ev->may_rise;
     j->attends = ev->on;
     for (uint32_t d = 0; d < c->limits.devices; d++) {
@@ -297,6 +300,7 @@ static void deadline(struct core *c, const struct core_event *ev)
             continue;
         m->deadline_ns = j->deadline_ns;
         m->left_ns = j->left_ns;
+        m->priority = j->priority;
         m->may_rise = j->may_rise;
         m->attends = j->attends;
         if (m->attends && j->deadline_ns == CORE_NEVER)

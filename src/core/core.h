@@ -112,6 +112,8 @@ struct core_event {
      * but watched: this is the one case in which two jobs below a latency job may be runnable at
      * once. */
     uint64_t deadline_ns, left_ns;
+    int priority; /* among jobs of its class that are due: higher ones first, whatever is due sooner
+                   */
     bool may_rise;
 };
 

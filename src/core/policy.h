@@ -20,6 +20,7 @@ struct member {
 
     /* of a request that is open; CORE_NEVER: none */
     uint64_t deadline_ns, left_ns;
+    int priority;
     bool may_rise, attends; /* see EV_DEADLINE */
     bool in_hurry;
     bool watched; /* does nothing that is known of, but may begin to at any time: not suspended, so

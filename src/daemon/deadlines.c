@@ -28,8 +28,9 @@ struct mjob_due {
     uint64_t told_ns;              /* when they spoke last */
     uint64_t ended;                /* requests, as they count */
     uint64_t deadline_ns, said_ns; /* said_ns: what it needs, if it was said; or 0 */
-    uint64_t mark_ns;              /* the job's GPU time when it began */
-    uint64_t ended_n, settle_at;   /* of requests that ended: what they took is not all seen yet */
+    int priority;
+    uint64_t mark_ns;            /* the job's GPU time when it began */
+    uint64_t ended_n, settle_at; /* of requests that ended: what they took is not all seen yet */
     uint64_t tell_at;
     struct core_event last; /* told to the core */
 };
@@ -67,12 +68,13 @@ static void tell(struct manager *m, uint32_t job)
                             .job = job,
                             .deadline_ns = d->open ? d->deadline_ns : CORE_NEVER,
                             .left_ns = d->open ? left(j, d) : 0,
+                            .priority = d->open && d->told ? d->priority : 0,
                             .may_rise = j->j.may_rise || (d->told && d->program_root),
                             .on = d->told || j->j.deadline_us};
     bool begins = ev.deadline_ns != CORE_NEVER && ev.deadline_ns != d->last.deadline_ns;
     bool same = d->last.type == EV_DEADLINE && ev.deadline_ns == d->last.deadline_ns &&
                 ev.left_ns == d->last.left_ns && ev.may_rise == d->last.may_rise &&
-                ev.on == d->last.on;
+                ev.on == d->last.on && ev.priority == d->last.priority;
     d->tell_at = d->open ? m->now + TELL_NS : CORE_NEVER;
     if (same)
         return;
@@ -129,6 +131,7 @@ void manager_told(struct manager *m, uint32_t job, const struct told *t)
     d->told = true;
     d->told_ns = t->now_ns;
     d->program_root = t->root;
+    d->priority = t->priority;
     /* A program that begins anew counts from 0 again: that is no request. */
     uint64_t ended = t->ended > d->ended ? t->ended - d->ended : 0;
     bool due = t->deadline_ns && t->deadline_ns < t->now_ns + FAR_NS;

@@ -155,14 +155,15 @@ static struct told told_of(const struct hints *h, uint64_t job, uint64_t now_ns)
         const struct page *p = &h->pages[i];
         if (!p->shared || p->job != job)
             continue;
-        uint64_t at = time_word(&p->shared->earliest_ns), due = word(&p->shared->deadline_us);
-        uint64_t laxity = word(&p->shared->laxity_us);
+        uint64_t at = time_word(&p->shared->earliest_ns);
+        int priority = atomic_load_explicit(&p->shared->priority, memory_order_relaxed);
         t.ended += word(&p->shared->ended);
         t.root &= p->admin;
         if (!at || (t.deadline_ns && at >= t.deadline_ns))
             continue;
         t.deadline_ns = at;
-        t.need_ns = laxity && laxity < due ? (due - laxity) * NSEC_PER_USEC : 0;
+        t.need_ns = min_u64(word(&p->shared->need_us), COUNT_MAX / NSEC_PER_USEC) * NSEC_PER_USEC;
+        t.priority = priority > 0 && !p->admin ? 0 : priority; /* users lower, as with classes */
     }
     return t;
 }

@@ -95,6 +95,7 @@ struct told {
     uint64_t ended;       /* requests, ever */
     uint64_t deadline_ns; /* the earliest of those that are open; 0: none is due */
     uint64_t need_ns;     /* GPU time that it will take; 0: not said */
+    int priority;         /* among those that are due; higher: sooner */
     bool root;            /* all of the programs are an administrator's */
 };
 void manager_told(struct manager *m, uint32_t job, const struct told *t);

@@ -111,6 +111,36 @@ static void deadlines(void **state)
     assert_int_equal(atomic_load(&page.deadline_us), 50);
 }
 
+/* What the daemon is told of the request that is due first: the stream's word, or else the job's.
+ */
+static void due_first(void **state)
+{
+    struct cede *c = *state;
+    struct cede_request r[3];
+    assert_int_equal(cede_set_deadline(c, CEDE_JOB, 500), 0);
+    assert_int_equal(cede_set_laxity(c, CEDE_JOB, 400), 0);
+    assert_int_equal(cede_set_priority(c, CEDE_JOB, 3), 0);
+    assert_int_equal(cede_set_laxity(c, 7, 150), 0);
+    assert_int_equal(cede_set_priority(c, 8, 0), 0);
+    static const struct {
+        cede_stream stream;
+        uint64_t deadline_us, need_us;
+        int priority;
+    } table[] = {{CEDE_JOB, 0, 100, 3}, {7, 200, 50, 3}, {8, 100, 0, 0}};
+    for (unsigned i = 0; i < 3; i++) { /* each is due before the last */
+        assert_int_equal(cede_request_begin(c, &r[i], table[i].stream, 0, table[i].deadline_us), 0);
+        assert_int_equal(atomic_load(&page.need_us), table[i].need_us);
+        assert_int_equal(atomic_load(&page.priority), table[i].priority);
+    }
+    assert_int_equal(cede_request_end(c, &r[2]), 0);
+    assert_int_equal(atomic_load(&page.earliest_ns), now + 200 * US);
+    assert_int_equal(atomic_load(&page.need_us), 50);
+    assert_int_equal(cede_request_end(c, &r[0]), 0);
+    assert_int_equal(cede_request_end(c, &r[1]), 0);
+    assert_int_equal(atomic_load(&page.earliest_ns), 0);
+    assert_int_equal(atomic_load(&page.priority), 0);
+}
+
 /* Any order of ends, and more open ones than there are places. */
 static void earliest(void **state)
 {
@@ -176,7 +206,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
     const struct CMUnitTest tests[] = {
-        T(quantiles), T(deadlines), T(earliest), T(misuse), cmocka_unit_test(nobody),
+        T(quantiles), T(deadlines), T(due_first), T(earliest), T(misuse), cmocka_unit_test(nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

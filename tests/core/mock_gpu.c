@@ -61,6 +61,7 @@ static bool requests(struct core *c, const struct mock_job *j, struct state *x,
                                  .deadline_ns =
                                      open ? (uint64_t)((x->begun_s + j->due_s) * 1e9) : CORE_NEVER,
                                  .left_ns = open ? (uint64_t)(left * 1e9) : 0,
+                                 .priority = j->priority,
                                  .may_rise = j->may_rise,
                                  .on = true});
     return true;

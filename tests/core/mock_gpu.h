@@ -22,6 +22,7 @@ struct mock_job {
      * left of it times guess (0: 1); 0: it has none. */
     double work_s, every_s, due_s, guess;
     bool may_rise;
+    int priority;
     uint32_t late; /* expected at most; of requests that were done, or are past their deadline */
 };
 

@@ -105,6 +105,18 @@ static const struct mock_scenario table[] = {
         {.class = B, .need = 1, .work_s = 0.3, .every_s = 1, .due_s = 1, .lo = 0.29, .hi = 0.31},
         {.class = B, .need = 1, .work_s = 1.2, .every_s = 4, .due_s = 4, .lo = 0.29, .hi = 0.31},
         {.class = B, .need = 1, .lo = 0.27, .hi = 0.33}}},
+    {"more than can be done: the earlier first, both are late", "edf", .seconds = 60, .deadline_share = 0.95, .saturated = true, .jobs = {
+        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+        {.class = B, .need = 1, .work_s = 0.55, .every_s = 1, .due_s = 1, .lo = 0.40, .hi = 0.50, .late = 99},
+        {.class = B, .need = 1, .work_s = 0.55, .every_s = 1, .due_s = 0.99, .lo = 0.40, .hi = 0.50, .late = 99}}},
+    {"and the one that matters more: only the other is", "edf", .seconds = 60, .deadline_share = 0.95, .saturated = true, .jobs = {
+        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+        {.class = B, .need = 1, .work_s = 0.55, .every_s = 1, .due_s = 1, .priority = 1, .lo = 0.54, .hi = 0.56},
+        {.class = B, .need = 1, .work_s = 0.55, .every_s = 1, .due_s = 0.99, .lo = 0.34, .hi = 0.36, .late = 99}}},
+    {"nor does priority go above a class", "edf", .seconds = 60, .deadline_share = 0.95, .saturated = true, .jobs = {
+        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+        {.class = N, .need = 1, .work_s = 0.55, .every_s = 1, .due_s = 1, .lo = 0.54, .hi = 0.56},
+        {.class = B, .need = 1, .work_s = 0.55, .every_s = 1, .due_s = 0.99, .priority = 9, .lo = 0.34, .hi = 0.36, .late = 99}}},
     {"a paused job hurries nobody", "laxity", .seconds = 20, .measure_from_s = 1, .saturated = true, .jobs = {
         {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
         {.class = B, .need = 1, .work_s = 9, .every_s = 20, .due_s = 20, .pause_s = 0.5, .resume_s = 99, .lo = 0, .hi = 0},

@@ -35,9 +35,11 @@ static void deadlines(void **state)
         q->ended = 3;
         q->earliest_ns = now + 4000;
         q->deadline_us = 3000000;
-        q->laxity_us = 1000000;
+        q->need_us = 2000000;
+        q->priority = 5;
         hints_tell(h, m, now);
         const struct told *t = &m->told[job];
+        assert_int_equal(t->priority, 5);
         assert_int_equal(t->ended, 10);
         assert_int_equal(t->deadline_ns, now + 4000);
         assert_int_equal(t->need_ns, 2000000000);
@@ -45,10 +47,18 @@ static void deadlines(void **state)
         p->ended = UINT64_MAX;
         p->earliest_ns = UINT64_MAX;
         q->earliest_ns = UINT64_MAX - 1;
-        q->laxity_us = UINT64_MAX;
+        q->need_us = UINT64_MAX;
         hints_tell(h, m, now + 1);
         assert_true(t->now_ns == now + 1 && t->ended < 1ULL << 62 && t->deadline_ns <= 1ULL << 62);
-        assert_int_equal(t->need_ns, 0);
+        assert_true(t->need_ns <= 1ULL << 53);
+        /* A user's own may lower it, not raise it. */
+        p->earliest_ns = now + 3000;
+        p->priority = 7;
+        hints_tell(h, m, now + 2);
+        assert_int_equal(t->priority, admin ? 7 : 0);
+        p->priority = -7;
+        hints_tell(h, m, now + 3);
+        assert_int_equal(t->priority, -7);
         munmap(p, HINTS_PAGE);
         munmap(q, HINTS_PAGE);
         close(page);

@@ -4,8 +4,8 @@
  *
  * A job with a deadline is
  *   in a hurry when it has less time than it needs and params.urgent_us ("laxity"), or always
- *     ("edf"): it goes before the others of its class, one at a time, the earliest deadline first
- *     (of the k earliest the first that can still be met);
+ *     ("edf"): it goes before the others of its class, one at a time, the highest priority and then
+ *     the earliest deadline first (of the first k the first that can still be met);
  *   risen ("laxity", and only if it may) when at this pace it would be late, and with the whole
  *     GPU it would not: it runs as latency work, and the other jobs below the latency class wait.
  * What it needs is what it was said to need, over the share of time that latency jobs leave.
@@ -97,8 +97,8 @@ static bool in_hurry(const struct core_params *p, struct policy_device *dev, str
     return true;
 }
 
-/* Higher class first, then who is not late, the earlier deadline, the lower slot: a strict order.
- */
+/* Higher class first, then who is not late, who matters more, the earlier deadline, the lower slot:
+ * a strict order. */
 static bool earlier(const struct member *a, const struct member *b, uint64_t now_ns)
 {
     bool a_late = a->deadline_ns <= now_ns, b_late = b->deadline_ns <= now_ns;
@@ -106,6 +106,8 @@ static bool earlier(const struct member *a, const struct member *b, uint64_t now
         return a->own_class < b->own_class;
     if (a_late != b_late)
         return b_late;
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
     return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : a->job < b->job;
 }
 
