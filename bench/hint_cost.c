@@ -52,13 +52,14 @@ static int listen_at(const char *path)
 
 static void hand_over(int listener)
 {
-    static const char text[] = "{\"v\":1,\"ok\":true,\"hints\":1,\"pid\":1}";
-    char buf[256];
+    char buf[256], text[64];
+    int n =
+        snprintf(text, sizeof(text), "{\"v\":1,\"ok\":true,\"hints\":%d,\"pid\":1}", HINTS_VERSION);
     int page, fd = accept(listener, NULL, NULL);
     if (fd < 0 || recv(fd, buf, sizeof(buf), 0) <= 0 ||
         !shared_page("bench", HINTS_PAGE, false, &page))
         return;
-    send_with_fds(fd, text, sizeof(text) - 1, &page, 1);
+    send_with_fds(fd, text, (size_t)n, &page, 1);
     for (;;)
         pause();
 }
