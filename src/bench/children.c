@@ -369,6 +369,7 @@ int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *
 {
     uint64_t deadline = monotonic_ns() + s->end_ns;
     int result = 0;
+    bool interrupted = false; /* then none of them is waited for */
     for (size_t i = 0; i < n; i++) {
         v[i]->ending = true;
         if (v[i]->pid)
@@ -379,7 +380,8 @@ int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *
             int r = stage_turn(s, deadline, result == 0 ? err : NULL);
             if (r < 0 && result == 0)
                 result = r;
-            if (v[i]->pid && (r == -EINTR || monotonic_ns() >= deadline)) {
+            interrupted |= r == -EINTR;
+            if (v[i]->pid && (interrupted || monotonic_ns() >= deadline)) {
                 kill(-v[i]->pid, SIGKILL);
                 deadline = monotonic_ns() + s->end_ns;
                 if (result == 0)
