@@ -112,8 +112,7 @@ struct core_event {
      * but watched: this is the one case in which two jobs below a latency job may be runnable at
      * once. */
     uint64_t deadline_ns, left_ns;
-    int priority; /* among jobs of its class that are due: higher ones first, whatever is due sooner
-                   */
+    int priority; /* of those of its class that are due the highest goes first */
     bool may_rise;
 };
 

@@ -25,8 +25,10 @@
 #define DISCOVER_YOUNG_NS (60 * NSEC_PER_SEC)
 #define SCAN_FAST_NS      (20 * NSEC_PER_MSEC)
 #define SCAN_SLOW_NS      (2 * NSEC_PER_SEC)
-#define LOOK_PART         1000U /* of the time goes into discovery, and into scans that find nothing new */
-#define LOOK_RARE_NS      (5 * NSEC_PER_SEC) /* but this often, however long they take */
+/* Discovery, and all scans that find nothing new, take one part in so many of the time each, but
+ * are not rarer than LOOK_RARE_NS. */
+#define LOOK_PART         1000U
+#define LOOK_RARE_NS      (5 * NSEC_PER_SEC)
 #define SCAN_BUDGET_NS    (5 * NSEC_PER_MSEC) /* of one turn */
 #define USAGE_NS          NSEC_PER_SEC
 #define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
