@@ -210,27 +210,43 @@ static int each_session(struct job *j, struct item *it, session_fn f, struct err
     return r;
 }
 
-/* Seconds, roughly, as they were on an H200: Python with PyTorch takes seven to begin. */
+/* What a session takes beside its windows, in seconds: the difference between took_s and the
+ * windows in the results of bench/results/h200-2026-11-21. Starting and ending MPS and ceded is
+ * less than those differ by. */
+#define SESSION_S   0.1
+#define PROGRAM_S   0.3 /* 0.27 to 0.37 each, 51 at once too: contexts are made one by one */
+#define PYTHON_S    0.5 /* without PyTorch */
+#define TORCH_S     7.0 /* 4.7 (decode), 6.4 (serving), 6.8 (harvest), 7.1 (priority_resnet) */
+#define SOFT_S      0.2 /* the software GPU's server */
+#define SOFT_LOAD_S 0.05
+
+static double start_seconds(const struct job *j, const struct scenario *s, const struct role *role)
+{
+    if (role->program[0])
+        return strstr(s->needs, "torch") ? TORCH_S : PYTHON_S;
+    return j->b.soft ? SOFT_LOAD_S : PROGRAM_S;
+}
+
 static double estimate(const struct job *j, const struct session *x)
 {
     const struct scenario *s = x->s;
-    double t = 0.2, load = j->b.soft ? 0.1 : 0.2, count;
-    if (x->config && x->config->base == BASE_MPS)
-        t += j->b.mps ? 1 : -0.2;
-    if (x->config && x->config->base == BASE_MPS && !j->b.mps)
-        return t;
+    double t = j->b.soft ? SOFT_S : SESSION_S, count, takes;
+    if (session_unavailable(&j->b, x))
+        return 0;
     for (size_t i = 0; i < s->nroles; i++) {
         const struct role *role = &s->roles[i];
         if (x->alone && x->alone != role)
             continue;
         if (x->alone || scenario_number(s, x->point, role->count, 1, &count, NULL) < 0)
             count = 1;
-        t += role->program[0] ? 7 * count : load * (1 + 0.1 * count);
+        t += count * start_seconds(j, s, role);
     }
-    for (size_t i = 0; i < s->nphases; i++)
-        t += s->settle +
-             (s->phases[i].seconds > 0 ? fmin(s->phases[i].seconds, s->seconds) : s->seconds);
-    return s->nphases ? t : t + s->settle + s->seconds;
+    for (size_t i = 0; i < s->nphases; i++) {
+        if (j->b.soft || scenario_number(s, x->point, s->phases[i].takes, 0, &takes, NULL) < 0)
+            takes = 0;
+        t += takes + s->settle + scenario_window(s, &s->phases[i], x->point);
+    }
+    return s->nphases ? t : t + s->settle + scenario_window(s, NULL, x->point);
 }
 
 /* The first point at which the session would be the very same. */
@@ -259,6 +275,27 @@ static int plan(struct job *j, struct item *it, const struct session *x, size_t 
     return 0;
 }
 
+/* Whether a list of words has this one. */
+static bool has_word(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)); at += n) {
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
+            return true;
+    }
+    return false;
+}
+
+/* What the device is not, or NULL. */
+static const char *other_device(const struct job *j, const struct scenario *s)
+{
+    if (has_word(s->needs, "nvidia") && (j->b.soft || j->b.gated))
+        return "needs an NVIDIA GPU";
+    if (has_word(s->needs, "softgpu") && !j->b.soft)
+        return "needs --device soft";
+    return has_word(s->needs, "opencl") && !j->b.gated ? "needs --device opencl" : NULL;
+}
+
 int bench_list(const struct bench_options *o, json_t **out, struct error *err)
 {
     struct job *j = calloc(1, sizeof(*j));
@@ -274,9 +311,10 @@ int bench_list(const struct bench_options *o, json_t **out, struct error *err)
         j->planned = 0;
         r = each_session(j, &j->items[i], plan, err);
         json_array_append_new(*out,
-                              json_pack("{s:s, s:s, s:s, s:s, s:I, s:f}", "name", s->name, "id",
-                                        s->id, "title", s->title, "needs", s->needs, "sessions",
-                                        (json_int_t)j->sessions, "seconds", j->planned));
+                              json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:s?}", "name", s->name,
+                                        "id", s->id, "title", s->title, "needs", s->needs,
+                                        "sessions", (json_int_t)j->sessions, "seconds", j->planned,
+                                        "left_out", other_device(j, s)));
     }
     unload(j);
     free(j);
@@ -294,6 +332,8 @@ static int describe(struct job *j, struct error *err)
     else if (r == 0)
         r = machine_describe(j->o->device, j->gpu, sizeof(j->gpu), j->driver, sizeof(j->driver),
                              err);
+    if (r == 0 && !j->b.gated)
+        j->b.memory_mib = machine_memory_mib(j->o->device);
     j->b.signal = j->b.stage.signal;
     stage_close(&j->b.stage);
     return r;
@@ -410,18 +450,19 @@ static int run_one(struct job *j, struct item *it, const struct session *x, size
     return r == 0 ? write_item(j, it, err) : r;
 }
 
+#define SWAP_DRIVER 570 /* the first whose libcuda.so.1 has the checkpoint calls */
+
 /* What is missing for a scenario, or NULL. "set:--budget=1ms" needs an option of a verb. */
 static const char *lacking(struct job *j, const struct scenario *s, int *torch)
 {
     static const char *const import[] = {"python3", "-c", "import torch, torchvision", NULL};
     char list[SCENARIO_TEXT], *save = NULL;
+    const char *other = other_device(j, s);
+    if (other)
+        return other;
     snprintf(list, sizeof(list), "%s", s->needs);
     for (char *w = strtok_r(list, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
         char *option = strchr(w, ':');
-        if (strcmp(w, "nvidia") == 0 && (j->b.soft || j->b.gated))
-            return "needs an NVIDIA GPU";
-        if (strcmp(w, "softgpu") == 0 && !j->b.soft)
-            return "needs --device soft";
         if (strcmp(w, "libcede") == 0) {
             char script[PATH_MAX];
             snprintf(script, sizeof(script), "%s/serving.py", j->b.programs);
@@ -429,8 +470,9 @@ static const char *lacking(struct job *j, const struct scenario *s, int *torch)
             if (!bench_succeeds(&j->b, argv))
                 return "needs libcede and its Python modules: install them, or set CEDE_LIBRARY";
         }
-        if (strcmp(w, "opencl") == 0 && !j->b.gated)
-            return "needs --device opencl";
+        if (strcmp(w, "swap") == 0 && !j->b.soft && (j->b.gated || atoi(j->driver) < SWAP_DRIVER))
+            return j->b.gated ? "needs a device whose jobs can be swapped"
+                              : "needs an NVIDIA driver of version 570 or later";
         if (strcmp(w, "torch") == 0) {
             *torch = *torch < 0 ? bench_succeeds(&j->b, import) : *torch;
             if (!*torch)
@@ -485,6 +527,8 @@ static int prepare(struct job *j, struct error *err)
     int torch = -1, r = job_init(j, j->o);
     if (r == 0)
         r = load(j, err);
+    if (r == 0)
+        r = describe(j, err);
     if (r == 0 && j->o->out && mkdir(j->o->out, 0777) < 0 && errno != EEXIST)
         r = error_set(err, -errno, "cannot make %s: %s", j->o->out, strerror(errno));
     for (size_t i = 0; i < j->n && r == 0; i++) {
@@ -510,8 +554,6 @@ int bench_run(const struct bench_options *o, json_t **out, int *signal, struct e
     j->o = o;
     j->terminal = isatty(STDERR_FILENO);
     int r = prepare(j, err);
-    if (r == 0)
-        r = describe(j, err);
     j->start = now_s();
     if (r == 0)
         r = bench_calibrate(&j->b, err);

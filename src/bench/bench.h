@@ -25,7 +25,8 @@ struct bench_options {
  * the working directory. -ENOENT. */
 int bench_find_scenarios(char *buf, size_t size, struct error *err);
 
-/* One object a scenario: {"name", "id", "title", "needs", "cells", "seconds"}. */
+/* One object a scenario: {"name", "id", "title", "needs", "sessions", "seconds", "left_out": why it
+ * is none for this device, or null}. */
 int bench_list(const struct bench_options *o, json_t **out, struct error *err);
 
 /* Runs all that are named. *out: {"scenarios": [...], "pass", "failed_cells", "missed"}; there even

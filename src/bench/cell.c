@@ -188,6 +188,16 @@ static void add_cell(const struct session *x, const char *name, const char *stat
     json_array_append_new(cells, o);
 }
 
+/* One for each phase, if it has any. */
+static void add_cells(const struct session *x, const char *status, const char *error,
+                      const char *words, json_t *cells)
+{
+    bool phases = !x->config && !x->alone;
+    for (size_t i = 0; i < (phases ? x->s->nphases : 1); i++)
+        add_cell(x, phases ? x->s->phases[i].name : session_name(x), status, NULL, 0, error, words,
+                 cells);
+}
+
 static int begin(struct run *run, struct error *err)
 {
     const struct config *c = run->x->config;
@@ -220,7 +230,7 @@ static int phases(struct run *run, json_t *cells, struct error *err)
     int r = 0;
     for (size_t i = 0; i < run->s->nphases && r == 0; i++) {
         const struct phase *p = &run->s->phases[i];
-        double seconds = p->seconds > 0 ? fmin(p->seconds, run->s->seconds) : run->s->seconds;
+        double seconds = scenario_window(run->s, p, run->x->point);
         json_t *roles = NULL;
         json_decref(run->verbs);
         run->verbs = json_object();
@@ -251,21 +261,32 @@ static void words_of_failed(struct run *run, char *buf, size_t size)
         stage_words(s, s->daemon, buf, size);
 }
 
+const char *session_unavailable(const struct bench *b, const struct session *x)
+{
+    double mib;
+    if (x->config && x->config->base == BASE_MPS && !b->mps)
+        return b->soft ? "there is no MPS on a software GPU"
+                       : "nvidia-cuda-mps-control is not installed";
+    if (b->memory_mib && scenario_number(x->s, x->point, x->s->memory_mib, 0, &mib, NULL) == 0 &&
+        mib > (double)b->memory_mib)
+        return "the GPU or the host has not so much memory";
+    return NULL;
+}
+
 int session_run(struct bench *b, const struct session *x, json_t *cells, struct error *err)
 {
     struct run run = {.b = b, .x = x, .s = x->s, .verbs = json_object()};
     struct error e = {""};
     char words[1500];
     run.base = x->config ? x->config->base : x->alone ? BASE_ALONE : BASE_CEDE;
-    if (run.base == BASE_MPS && !b->mps) {
-        add_cell(x, session_name(x), "unavailable", NULL, 0,
-                 b->soft ? "there is no MPS on a software GPU"
-                         : "nvidia-cuda-mps-control is not installed",
-                 NULL, cells);
+    const char *why = session_unavailable(b, x);
+    if (why) {
+        add_cells(x, "unavailable", why, NULL, cells);
         json_decref(run.verbs);
         return 0;
     }
     json_t *roles = NULL, *fresh = json_array();
+    double seconds = scenario_window(x->s, NULL, x->point);
     int r = begin(&run, &e);
     if (r == 0 && !x->config && !x->alone) {
         r = phases(&run, fresh, &e);
@@ -273,9 +294,9 @@ int session_run(struct bench *b, const struct session *x, json_t *cells, struct 
         if (r == 0 && run.base == BASE_CEDE)
             r = steer_adopt(&run, &e);
         if (r == 0)
-            r = window(&run, x->s->seconds, &roles, &e);
+            r = window(&run, seconds, &roles, &e);
         if (r == 0)
-            add_cell(x, session_name(x), "ok", roles, x->s->seconds, NULL, NULL, fresh);
+            add_cell(x, session_name(x), "ok", roles, seconds, NULL, NULL, fresh);
     }
     /* The daemon first: a program that it has suspended could not end. */
     if (r == 0 && b->stage.daemon)
@@ -299,12 +320,7 @@ int session_run(struct bench *b, const struct session *x, json_t *cells, struct 
     if (r < 0) {
         /* What a program did before it failed proves nothing: none of it counts. */
         json_array_clear(fresh);
-        if (!x->config && !x->alone) {
-            for (size_t i = 0; i < x->s->nphases; i++)
-                add_cell(x, x->s->phases[i].name, "failed", NULL, 0, e.text, words, fresh);
-        } else {
-            add_cell(x, session_name(x), "failed", NULL, 0, e.text, words, fresh);
-        }
+        add_cells(x, "failed", e.text, words, fresh);
     }
     json_array_extend(cells, fresh);
     json_decref(fresh);

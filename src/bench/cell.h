@@ -14,9 +14,10 @@ struct bench {
     const char *device; /* of the load generator: "nvidia", "soft" or "opencl" */
     const char *driver; /* of the daemon */
     bool soft;
-    bool gated;    /* programs hold themselves, so they are started by `cede run`, never adopted */
-    bool mps;      /* its control program is installed */
-    char exe[256]; /* this program */
+    bool gated; /* programs hold themselves, so they are started by `cede run`, never adopted */
+    bool mps;   /* its control program is installed */
+    uint64_t memory_mib;  /* what a point may ask for; 0: not known */
+    char exe[256];        /* this program */
     char programs[256];   /* directory of "@/..." */
     char rate_option[48]; /* --iterations-per-us=..., or "" */
     struct stage stage;
@@ -36,6 +37,9 @@ const char *session_name(const struct session *x);
 /* All that decides what the session measures: sessions with the same key need running once.
  * malloc'd; NULL with err. */
 char *session_key(const struct session *x, struct error *err);
+
+/* Why this machine cannot run it, or NULL. */
+const char *session_unavailable(const struct bench *b, const struct session *x);
 
 /* Runs it and appends to cells: {"config", "point", "status": "ok|failed|unavailable", "error",
  * "stderr", "window_s", "roles": {ROLE: {metrics}}}, one for each phase. Returns -EINTR when a

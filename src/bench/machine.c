@@ -81,6 +81,24 @@ int machine_describe(const char *device, char *gpu, size_t gpu_size, char *versi
     return 0;
 }
 
+uint64_t machine_memory_mib(const char *device)
+{
+    struct device_driver *driver;
+    struct gpu_info info = {.memory_bytes = 0};
+    char text[4096];
+    const char *at = NULL;
+    if (device_open(device, NULL, &driver, NULL) < 0)
+        return 0;
+    int r = driver->ops->info(driver, 0, &info);
+    device_close(driver);
+    if (r == 0 && read_text("/proc/meminfo", text, sizeof(text)) == 0)
+        at = strstr(text, "MemAvailable:");
+    if (!at)
+        return 0;
+    uint64_t host = strtoull(at + strlen("MemAvailable:"), NULL, 10) >> 10;
+    return host < info.memory_bytes >> 20 ? host : info.memory_bytes >> 20;
+}
+
 int machine_pidfd_getfd(void)
 {
     /* A descriptor that cannot be: whoever knows the call says EBADF. */

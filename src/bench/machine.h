@@ -18,6 +18,9 @@ int machine_parse_version(const char *text, char *buf, size_t size);
 int machine_describe(const char *device, char *gpu, size_t gpu_size, char *version, size_t size,
                      struct error *err);
 
+/* Memory of GPU 0 of a device that the host could take too as it is now, MiB. 0: unknown. */
+uint64_t machine_memory_mib(const char *device);
+
 /* 0 if pidfd_getfd(2) is there; -ENOSYS: kernel before 5.6; -EPERM: a filter forbids it. */
 int machine_pidfd_getfd(void);
 

@@ -29,7 +29,8 @@ static const struct key top_keys[] = {
     {"needs", TEXT, AT(scenario, needs), 0, 0},
     {"configs", TEXT, AT(scenario, configs_text), 0, 0},
     {"figure", LIST, AT(scenario, figures), 0, 0},
-    {"seconds", NUMBER, AT(scenario, seconds), 0.1, 600},
+    {"seconds", TEXT, AT(scenario, seconds_text), 0, 0},
+    {"memory_mib", TEXT, AT(scenario, memory_mib), 0, 0},
     {"quick_seconds", NUMBER, AT(scenario, quick_seconds), 0.1, 600},
     {"settle", NUMBER, AT(scenario, settle), 0, 60},
     {"repeat", NUMBER, AT(scenario, repeat), 1, 100},
@@ -56,6 +57,7 @@ static const struct key config_keys[] = {
 };
 static const struct key phase_keys[] = {
     {"do", LIST, AT(phase, steps), 0, 0},
+    {"takes", TEXT, AT(phase, takes), 0, 0},
     {"seconds", NUMBER, AT(phase, seconds), 0.1, 600},
 };
 static const struct key target_keys[] = {
@@ -249,6 +251,40 @@ static int known(void *arg, const char *name, double *out)
                : -ENOENT;
 }
 
+static int complete_seconds(struct parser *p, struct scenario_how how)
+{
+    struct scenario *s = p->s;
+    for (size_t i = 0; i < scenario_points(s); i++) {
+        double v;
+        if (scenario_number(s, i, s->seconds_text, 4, &v, p->err) < 0) {
+            p->r = error_prefix(p->err, -EINVAL, "%s: seconds", p->path);
+            return 0;
+        }
+        if (!(v >= 0.1 && v <= 600))
+            return complain(p, "out of range: seconds", s->seconds_text);
+        if (how.quick)
+            v = s->quick_seconds > 0 ? s->quick_seconds : v / 3;
+        /* The software GPU's times are exact: windows may be short. */
+        s->seconds[i] = how.quick && how.soft ? fmin(v, 0.6) : v;
+    }
+    if (how.quick && how.soft)
+        s->settle = fmin(s->settle, 0.25);
+    return 1;
+}
+
+/* Like checks, these are looked at once before anything is measured. */
+static int complete_numbers(struct parser *p)
+{
+    const struct scenario *s = p->s;
+    double ignored;
+    int r = scenario_number(s, 0, s->memory_mib, 0, &ignored, p->err);
+    for (size_t i = 0; i < s->nphases && r == 0; i++)
+        r = scenario_number(s, 0, s->phases[i].takes, 0, &ignored, p->err);
+    if (r < 0)
+        p->r = error_prefix(p->err, -EINVAL, "%s: memory_mib or takes", p->path);
+    return r == 0;
+}
+
 static int complete(struct parser *p, struct scenario_how how)
 {
     struct scenario *s = p->s;
@@ -277,6 +313,8 @@ static int complete(struct parser *p, struct scenario_how how)
     }
     if (scenario_points(s) > SCENARIO_POINTS)
         return complain(p, "too many points in", s->name);
+    if (!complete_seconds(p, how) || !complete_numbers(p))
+        return 0;
     for (size_t i = 0; i < s->nconfigs; i++) {
         if (!complete_config(p, &s->configs[i]))
             return 0;
@@ -309,7 +347,6 @@ int scenario_load(const char *path, struct scenario_how how, struct scenario **o
     struct parser p = {.s = s, .path = path, .err = err};
     if (!s)
         return error_set(err, -ENOMEM, "out of memory");
-    s->seconds = 4;
     s->settle = 0.5;
     s->repeat = 3;
     s->quick_repeat = 1;
@@ -334,14 +371,8 @@ int scenario_load(const char *path, struct scenario_how how, struct scenario **o
         free(s);
         return p.r;
     }
-    if (how.quick) {
-        s->seconds = s->quick_seconds > 0 ? s->quick_seconds : s->seconds / 3;
+    if (how.quick)
         s->repeat = s->quick_repeat;
-    }
-    if (how.quick && how.soft) { /* its times are exact: windows may be short */
-        s->seconds = fmin(s->seconds, 0.6);
-        s->settle = fmin(s->settle, 0.25);
-    }
     *out = s;
     return 0;
 }
@@ -352,6 +383,12 @@ size_t scenario_points(const struct scenario *s)
     for (size_t i = 0; i < s->naxes; i++)
         n *= s->axes[i].n;
     return n;
+}
+
+double scenario_window(const struct scenario *s, const struct phase *phase, size_t point)
+{
+    return phase && phase->seconds > 0 ? fmin(phase->seconds, s->seconds[point])
+                                       : s->seconds[point];
 }
 
 double scenario_at(const struct scenario *s, size_t point, size_t axis)

@@ -29,7 +29,9 @@ enum scenario_base { BASE_ALONE, BASE_DEFAULT, BASE_MPS, BASE_CEDE, BASE_OTHER }
 struct scenario {
     scenario_name name;
     scenario_text title, id, reference, shows, note, needs, configs_text, figures;
-    double seconds, quick_seconds, settle;
+    scenario_text seconds_text, memory_mib; /* expressions */
+    double seconds[SCENARIO_POINTS];        /* of the window, as chosen */
+    double quick_seconds, settle;
     double repeat, quick_repeat;
 
     struct axis {
@@ -57,7 +59,7 @@ struct scenario {
     /* With phases the programs live on while these steps are taken one after the other. */
     struct phase {
         scenario_name name;
-        scenario_text steps;
+        scenario_text steps, takes; /* takes: seconds of the steps, an expression */
         double seconds;
     } phases[SCENARIO_PHASES];
     size_t nphases;
@@ -78,6 +80,8 @@ int scenario_load(const char *path, struct scenario_how how, struct scenario **o
                   struct error *err);
 
 size_t scenario_points(const struct scenario *s);
+/* How long to measure at a point; phase: NULL where there are none. */
+double scenario_window(const struct scenario *s, const struct phase *phase, size_t point);
 /* The value of an axis at a point. */
 double scenario_at(const struct scenario *s, size_t point, size_t axis);
 

@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 
 static const char help[] =
-    "usage: cede bench list [--json]\n"
+    "usage: cede bench list [--quick] [--device DEVICE] [--scenarios DIR] [--json]\n"
     "       cede bench run NAME...|all [--out DIR] [--quick] [--device DEVICE]\n"
     "                  [--repeat N] [--only CONFIG] [--scenarios DIR] [--json]\n"
     "       cede bench report DIR [--figures]\n"
@@ -121,17 +121,26 @@ static int list(const struct bench_options *given, bool json)
     }
     if (json)
         print_json(v);
+    double sum = 0;
     json_array_foreach(v, i, s)
     {
+        char minutes[24] = "        -";
         if (json)
             break;
-        printf("%-16s %-8s %4.1f min  %s%s%s\n", json_string_value(json_object_get(s, "name")),
-               json_string_value(json_object_get(s, "id")),
-               json_number_value(json_object_get(s, "seconds")) / 60,
+        if (json_is_null(json_object_get(s, "left_out"))) {
+            double seconds = json_number_value(json_object_get(s, "seconds"));
+            snprintf(minutes, sizeof(minutes), "%5.1f min", seconds / 60);
+            sum += seconds;
+        }
+        printf("%-16s %-9s %s  %s%s%s\n", json_string_value(json_object_get(s, "name")),
+               json_string_value(json_object_get(s, "id")), minutes,
                json_string_value(json_object_get(s, "title")),
                json_string_length(json_object_get(s, "needs")) ? "; needs " : "",
                json_string_value(json_object_get(s, "needs")));
     }
+    if (!json)
+        printf("%-16s %-9s %5.1f min  with --device %s%s\n", "all", "", sum / 60, o.device,
+               o.quick ? " --quick" : "");
     json_decref(v);
     return CLI_OK;
 }

@@ -278,6 +278,52 @@ static void choice(void **state)
     json_decref(o);
 }
 
+/* What the device or the machine has not is left out, with the reason; it is no failure. */
+static void lacking(void **state)
+{
+    (void)state;
+    RUN(&result, "cede", "bench", "run", "--device=soft", "--out", harness_dir(), "hints",
+        scenario_file(HEAD "memory_mib = size\n[axis size]\nvalues = 1 1e9\n"
+                           "[role b]\nload = batch\n[phase p]\ndo = wait\n[phase q]\ndo = wait\n"
+                           "[target t]\ncheck = p.b.rate > 0\n"));
+    assert_int_equal(status_of(result.status), 0);
+    assert_non_null(strstr(result.out, "hints: skipped: needs an NVIDIA GPU"));
+    json_t *o = read_json("mine"), *cell;
+    size_t i;
+    json_array_foreach(json_object_get(o, "cells"), i, cell) assert_string_equal(
+        json_string_value(json_object_get(cell, "status")), i < 2 ? "ok" : "unavailable");
+    assert_int_equal(i, 4);
+    assert_int_equal(json_integer_value(json_object_get(o, "failed_cells")), 0);
+    json_decref(o);
+}
+
+/* The times of the list: those of the windows at least, none for another device; their sum. */
+static void listed(void **state)
+{
+    (void)state;
+    RUN(&result, "cede", "bench", "list", "--device=soft", "--json");
+    assert_int_equal(status_of(result.status), 0);
+    json_t *list = json_loads(result.out, 0, NULL), *s;
+    double sum = 0, told = -1;
+    size_t i;
+    assert_non_null(list);
+    json_array_foreach(list, i, s)
+    {
+        bool out = strstr(json_string_value(json_object_get(s, "needs")), "nvidia") ||
+                   strstr(json_string_value(json_object_get(s, "needs")), "opencl");
+        assert_true(json_is_string(json_object_get(s, "left_out")) == out);
+        if (strcmp(json_string_value(json_object_get(s, "name")), "overhead") == 0)
+            assert_true(json_number_value(json_object_get(s, "seconds")) >= 3 * 3 * 4.5);
+        sum += out ? 0 : json_number_value(json_object_get(s, "seconds"));
+    }
+    json_decref(list);
+    RUN(&result, "cede", "bench", "list", "--device=soft");
+    const char *all = strstr(result.out, "\nall ");
+    assert_non_null(all);
+    assert_int_equal(sscanf(all, "\nall %lf min", &told), 1);
+    assert_true(fabs(told - sum / 60) < 0.06);
+}
+
 static void await_line(const char *path, const char *what)
 {
     for (int i = 0; i < 4000; i++) {
@@ -366,6 +412,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(usage, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(failed_cells, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(choice, harness_begin, harness_end),
+        cmocka_unit_test_setup_teardown(lacking, harness_begin, harness_end),
+        cmocka_unit_test_setup_teardown(listed, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(interrupted, harness_begin, harness_end),
     };
     some = argc == 2 && strcmp(argv[1], "some") == 0;
