@@ -87,7 +87,7 @@ static int flush(int status)
 
 static int verb(int argc, char **argv)
 {
-    char self[] = "cede"; /* for getopt's messages, whatever the verb */
+    static char self[] = "cede"; /* for getopt's messages, whatever the verb */
     const char *name = argv[0];
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
         if (strcmp(name, verbs[i].name) != 0)

@@ -182,7 +182,7 @@ int kfd_driver_open(const struct kfd_io *io, struct device_driver **out, struct 
         r = error_set(err, -errno, "opening /dev/null: %s", strerror(errno));
     if (r < 0) {
         device_amd.close(&d->base);
-        return r;
+        return r; // cppcheck-suppress memleak ; close() has freed it
     }
     *out = &d->base;
     return 0;
