@@ -14,7 +14,7 @@
 #include "fake_kfd.h"
 
 /* The declarations in kfd.h are the header's. */
-#define SAME(a, b)             _Static_assert((int64_t)(a) == (int64_t)(b), #b) /* enums differ */
+#define SAME(a, b)             _Static_assert((uint32_t)(a) == (uint32_t)(b), #b) /* enums differ */
 #define SAME_SIZE(a, b)        _Static_assert(sizeof(struct a) == sizeof(struct b), #b)
 #define SAME_PLACE(a, x, b, y) _Static_assert(offsetof(struct a, x) == offsetof(struct b, y), #y)
 SAME(KFD_IOC_VERSION, AMDKFD_IOC_GET_VERSION);
