@@ -21,7 +21,7 @@ static cl_int CL_API_CALL nothing(cl_command_queue q, cl_kernel k, cl_uint dims,
     return CL_SUCCESS;
 }
 
-static double ns_each(cl_api_clEnqueueNDRangeKernel f)
+static double ns_each(__typeof__(&clEnqueueNDRangeKernel) f)
 {
     size_t size = 64;
     uint64_t t = monotonic_ns();

@@ -128,7 +128,8 @@ static char *slurp(const struct world *w, const char *name)
     FILE *f = fopen(path, "re");
     assert_non_null(f);
     char *text = calloc(1, 1 << 20);
-    fread(text, 1, (1 << 20) - 1, f);
+    assert_non_null(text);
+    text[fread(text, 1, (1 << 20) - 1, f)] = '\0';
     fclose(f);
     return text;
 }
