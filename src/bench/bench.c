@@ -14,12 +14,15 @@
 #include <time.h>
 
 #include "bench/cell.h"
+#include "bench/earlier.h"
 #include "bench/machine.h"
 #include "bench/result.h"
 #include "load/load.h"
 
 struct item {
     struct scenario *s;
+    json_t *text; /* of the scenario's file; NULL: not known */
+    json_t *kept; /* the result of an earlier run, which has all of it; NULL: none */
     struct result result;
     bool begun;
     const char *skipped; /* why */
@@ -33,7 +36,7 @@ struct job {
     size_t n;
     char gpu[64], driver[64];
     double start, planned, done; /* seconds: planned work, and how much of it is over */
-    size_t session, sessions;
+    size_t session, sessions, missing;
     bool terminal;
 };
 
@@ -86,7 +89,7 @@ static int load_one(struct job *j, const char *path, struct error *err)
         return error_set(err, -E2BIG, "more than %d scenarios", BENCH_SCENARIOS);
     int r = scenario_load(path, how, &j->items[j->n].s, err);
     if (r == 0)
-        j->n++;
+        j->items[j->n++].text = earlier_text(path);
     return r;
 }
 
@@ -135,6 +138,8 @@ static void unload(struct job *j)
 {
     for (size_t i = 0; i < j->n; i++) {
         free(j->items[i].s);
+        json_decref(j->items[i].text);
+        json_decref(j->items[i].kept);
         if (j->items[i].begun)
             result_free(&j->items[i].result);
     }
@@ -296,6 +301,75 @@ static const char *other_device(const struct job *j, const struct scenario *s)
     return has_word(s->needs, "opencl") && !j->b.gated ? "needs --device opencl" : NULL;
 }
 
+/* What result files say of where they come from. */
+static json_t *head_json(const struct job *j, const struct item *it)
+{
+    char date[32] = "";
+    struct utsname u;
+    struct tm tm;
+    time_t t = time(NULL);
+    uname(&u);
+    if (localtime_r(&t, &tm))
+        strftime(date, sizeof(date), "%Y-%m-%d", &tm);
+    const struct scenario *s = it->s;
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "test_id", s->id,
+                          "test_name", s->title, "scenario", s->name, "reference", s->reference,
+                          "date", date, "hardware", j->gpu, "driver_version", j->driver, "kernel",
+                          u.release, "cede_version", CEDE_VERSION, "device", j->o->device);
+    json_object_set_new(o, "quick", json_boolean(j->o->quick));
+    if (it->text)
+        json_object_set(o, "scenario_file", it->text);
+    return o;
+}
+
+static void result_path(const struct job *j, const struct item *it, char *buf, size_t size)
+{
+    snprintf(buf, size, "%s/%s.json", j->o->out, it->s->name);
+}
+
+static int count_missing(struct job *j, struct item *it, const struct session *x, size_t repeat,
+                         size_t slot, struct error *err)
+{
+    if (x->s->nphases == 0 && same_point(x) != x->point)
+        return 0;
+    j->sessions++;
+    j->missing += !earlier_has(it->kept, &j->b, x, repeat);
+    return 0;
+}
+
+/* Keeps what is in --out of a scenario if a run would measure nothing more. All of it or nothing:
+ * sessions are interleaved so that what is compared was measured close together. */
+static int look_back(struct job *j, struct item *it, struct error *err)
+{
+    char path[600], why[64] = "";
+    result_path(j, it, path, sizeof(path));
+    if (access(path, F_OK) < 0)
+        return 0;
+    it->kept = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    json_t *now = head_json(j, it);
+    const char *differs = it->kept ? earlier_differs(it->kept, now) : "cannot be read";
+    size_t before = j->sessions;
+    j->missing = 0;
+    int r = differs ? 0 : each_session(j, it, count_missing, err);
+    if (differs)
+        snprintf(why, sizeof(why), "%s", differs);
+    else if (json_integer_value(json_object_get(it->kept, "failed_cells")))
+        snprintf(why, sizeof(why), "has cells that failed");
+    else if (j->missing)
+        snprintf(why, sizeof(why), "has %zu of %zu sessions", j->sessions - before - j->missing,
+                 j->sessions - before);
+    j->sessions = before;
+    if (why[0] || r < 0) {
+        json_decref(it->kept);
+        it->kept = NULL;
+    }
+    if (j->o->resume && j->o->progress && r == 0)
+        fprintf(stderr, "%s: %s: %s %s\n", it->s->name, it->kept ? "kept" : "measured anew", path,
+                it->kept ? "has all of it" : why);
+    json_decref(now);
+    return r;
+}
+
 int bench_list(const struct bench_options *o, json_t **out, struct error *err)
 {
     struct job *j = calloc(1, sizeof(*j));
@@ -304,17 +378,21 @@ int bench_list(const struct bench_options *o, json_t **out, struct error *err)
     int r = job_init(j, o);
     if (r == 0)
         r = load(j, err);
+    if (r == 0 && o->out && !j->b.soft && !j->b.gated)
+        j->b.memory_mib = machine_memory_mib(o->device);
     *out = json_array();
     for (size_t i = 0; i < j->n && r == 0; i++) {
         const struct scenario *s = j->items[i].s;
         j->sessions = 0;
         j->planned = 0;
         r = each_session(j, &j->items[i], plan, err);
-        json_array_append_new(*out,
-                              json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:s?}", "name", s->name,
-                                        "id", s->id, "title", s->title, "needs", s->needs,
-                                        "sessions", (json_int_t)j->sessions, "seconds", j->planned,
-                                        "left_out", other_device(j, s)));
+        if (r == 0 && o->out)
+            r = look_back(j, &j->items[i], err);
+        json_array_append_new(*out, json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:s?, s:b}", "name",
+                                              s->name, "id", s->id, "title", s->title, "needs",
+                                              s->needs, "sessions", (json_int_t)j->sessions,
+                                              "seconds", j->planned, "left_out", other_device(j, s),
+                                              "done", j->items[i].kept != NULL));
     }
     unload(j);
     free(j);
@@ -363,19 +441,8 @@ static void progress(struct job *j, const struct session *x, size_t repeat, size
 
 static json_t *item_json(const struct job *j, const struct item *it)
 {
-    char date[32] = "";
-    struct utsname u;
-    struct tm tm;
-    time_t t = time(NULL);
-    uname(&u);
-    if (localtime_r(&t, &tm))
-        strftime(date, sizeof(date), "%Y-%m-%d", &tm);
     const struct scenario *s = it->s;
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "test_id", s->id,
-                          "test_name", s->title, "scenario", s->name, "reference", s->reference,
-                          "date", date, "hardware", j->gpu, "driver_version", j->driver, "kernel",
-                          u.release, "cede_version", CEDE_VERSION, "device", j->o->device);
-    json_object_set_new(o, "quick", json_boolean(j->o->quick));
+    json_t *o = head_json(j, it);
     json_object_set_new(o, "shows", json_string(s->shows));
     json_object_set_new(o, "figures", json_string(s->figures));
     json_object_set_new(o, "took_s", json_real(it->took));
@@ -405,7 +472,7 @@ static int write_item(const struct job *j, const struct item *it, struct error *
     char path[600], tmp[620];
     if (!j->o->out)
         return 0;
-    snprintf(path, sizeof(path), "%s/%s.json", j->o->out, it->s->name);
+    result_path(j, it, path, sizeof(path));
     snprintf(tmp, sizeof(tmp), "%s.tmp", path);
     json_t *o = item_json(j, it);
     int r = json_dump_file(o, tmp, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
@@ -493,8 +560,11 @@ static json_t *summary(const struct job *j, size_t upto)
     json_t *list = json_array();
     json_int_t failed = 0, missed = 0;
     for (size_t i = 0; i < upto; i++) {
-        json_t *o = item_json(j, &j->items[i]);
-        static const char *const unwanted[] = {"cells", "rows", "shows", "figures"};
+        const struct item *it = &j->items[i];
+        json_t *o = it->kept ? json_copy(it->kept) : item_json(j, it);
+        static const char *const unwanted[] = {"cells", "rows", "shows", "figures",
+                                               "scenario_file"};
+        json_object_set_new(o, "kept", json_boolean(it->kept));
         for (size_t k = 0; k < ARRAY_SIZE(unwanted); k++)
             json_object_del(o, unwanted[k]);
         failed += json_integer_value(json_object_get(o, "failed_cells"));
@@ -512,6 +582,8 @@ static int run_items(struct job *j, size_t *upto, struct error *err)
     for (*upto = 0; *upto < j->n && r == 0; (*upto)++) {
         struct item *it = &j->items[*upto];
         it->started = now_s();
+        if (it->kept)
+            continue;
         if (it->skipped)
             r = write_item(j, it, err);
         else
@@ -535,10 +607,12 @@ static int prepare(struct job *j, struct error *err)
         struct item *it = &j->items[i];
         r = result_init(&it->result, it->s, repeats(j, it), j->b.soft);
         it->begun = true;
-        it->skipped = r == 0 ? lacking(j, it->s, &torch) : NULL;
+        if (r == 0 && j->o->resume)
+            r = look_back(j, it, err);
+        it->skipped = r == 0 && !it->kept ? lacking(j, it->s, &torch) : NULL;
         if (j->b.signal)
             return error_set(err, -EINTR, "interrupted");
-        if (r == 0 && !it->skipped)
+        if (r == 0 && !it->skipped && !it->kept)
             r = each_session(j, it, plan, err);
     }
     return r;
@@ -555,7 +629,7 @@ int bench_run(const struct bench_options *o, json_t **out, int *signal, struct e
     j->terminal = isatty(STDERR_FILENO);
     int r = prepare(j, err);
     j->start = now_s();
-    if (r == 0)
+    if (r == 0 && j->sessions)
         r = bench_calibrate(&j->b, err);
     if (r == 0)
         r = run_items(j, &upto, err);

@@ -12,13 +12,14 @@
 
 struct bench_options {
     const char *device; /* "nvidia" or "soft" */
-    const char *out;    /* directory for results; NULL: none are kept */
+    const char *out;    /* directory for results; NULL: none are kept. bench_list: is it done? */
     const char *dir;    /* of scenario files */
     const char *const *names;
     size_t nnames;
     const char *only; /* configuration; NULL: all */
     size_t repeat;    /* 0: as the scenario says */
     bool quick, progress;
+    bool resume; /* leave out what is in `out` already; says of each result there whether */
 };
 
 /* Where scenario files are: $CEDE_SCENARIOS, beside the installed program, or bench/scenarios below
@@ -26,11 +27,12 @@ struct bench_options {
 int bench_find_scenarios(char *buf, size_t size, struct error *err);
 
 /* One object a scenario: {"name", "id", "title", "needs", "sessions", "seconds", "left_out": why it
- * is none for this device, or null}. */
+ * is none for this device, or null, "done": its result is in `out`}. */
 int bench_list(const struct bench_options *o, json_t **out, struct error *err);
 
-/* Runs all that are named. *out: {"scenarios": [...], "pass", "failed_cells", "missed"}; there even
- * when it was interrupted (-EINTR, *signal tells by what). -ENOENT: no such scenario. */
+/* Runs all that are named. *out: {"scenarios": [...], "pass", "failed_cells", "missed"}, kept ones
+ * of an earlier run included ("kept"); there even when it was interrupted (-EINTR, *signal tells by
+ * what). -ENOENT: no such scenario. */
 int bench_run(const struct bench_options *o, json_t **out, int *signal, struct error *err);
 
 /* Writes DIR/report.md from the JSON files in DIR, and with `figures` SVG and PNG figures. *missing

@@ -10,8 +10,8 @@
 #include "cli/cli.h"
 
 static const char help[] =
-    "usage: cede bench list [--quick] [--device DEVICE] [--scenarios DIR] [--json]\n"
-    "       cede bench run NAME...|all [--out DIR] [--quick] [--device DEVICE]\n"
+    "usage: cede bench list [--quick] [--device DEVICE] [--scenarios DIR] [--out DIR] [--json]\n"
+    "       cede bench run NAME...|all [--out DIR [--resume]] [--quick] [--device DEVICE]\n"
     "                  [--repeat N] [--only CONFIG] [--scenarios DIR] [--json]\n"
     "       cede bench report DIR [--figures]\n"
     "\n"
@@ -20,6 +20,8 @@ static const char help[] =
     "the list, or a path with a '/'.\n"
     "\n"
     "      --out DIR         keep the results there, one JSON file a scenario\n"
+    "      --resume          leave out scenarios whose results are there already, all of them: of\n"
+    "                        the same file, GPU, driver and --quick, with no failed cell\n"
     "      --quick           fewer points, short windows, one repeat\n"
     "      --device DEVICE   nvidia, soft or opencl; if not given, nvidia or else soft\n"
     "      --repeat N        measure everything so often\n"
@@ -83,6 +85,9 @@ static void print_summary(const json_t *summary)
         const char *skipped = json_string_value(json_object_get(s, "skipped"));
         if (skipped)
             printf("%-5s %s: skipped: %s\n", "", name, skipped);
+        if (json_is_true(json_object_get(s, "kept")))
+            printf("%-5s %s: kept, of %s\n", "", name,
+                   json_string_value(json_object_get(s, "date")));
         json_array_foreach(json_object_get(s, "targets"), k, t)
         {
             print_target(name, t);
@@ -127,7 +132,9 @@ static int list(const struct bench_options *given, bool json)
         char minutes[24] = "        -";
         if (json)
             break;
-        if (json_is_null(json_object_get(s, "left_out"))) {
+        if (json_is_true(json_object_get(s, "done"))) {
+            snprintf(minutes, sizeof(minutes), "     done");
+        } else if (json_is_null(json_object_get(s, "left_out"))) {
             double seconds = json_number_value(json_object_get(s, "seconds"));
             snprintf(minutes, sizeof(minutes), "%5.1f min", seconds / 60);
             sum += seconds;
@@ -158,6 +165,8 @@ static int run(const struct bench_options *o, bool json)
     json_decref(summary);
     if (r < 0)
         cli_error("bench: %s", err.text);
+    if (signal && o->out)
+        cli_error("bench: the same with --resume goes on after the last whole scenario");
     if (signal)
         return 128 + signal;
     if (r == -ENOENT || r == -EINVAL)
@@ -182,9 +191,10 @@ static int report(const char *dir, bool figures)
 
 int bench_main(int argc, char **argv)
 {
-    enum { OUT = 256, QUICK, DEVICE, REPEAT, ONLY, SCENARIOS, FIGURES, JSON };
+    enum { OUT = 256, RESUME, QUICK, DEVICE, REPEAT, ONLY, SCENARIOS, FIGURES, JSON };
     static const struct option longs[] = {
         {"out", required_argument, NULL, OUT},
+        {"resume", no_argument, NULL, RESUME},
         {"quick", no_argument, NULL, QUICK},
         {"device", required_argument, NULL, DEVICE},
         {"repeat", required_argument, NULL, REPEAT},
@@ -217,6 +227,7 @@ int bench_main(int argc, char **argv)
         o.only = c == ONLY ? optarg : o.only;
         o.dir = c == SCENARIOS ? optarg : o.dir;
         o.quick |= c == QUICK;
+        o.resume |= c == RESUME;
         figures |= c == FIGURES;
         json |= c == JSON;
     }
@@ -231,6 +242,8 @@ int bench_main(int argc, char **argv)
                              : cli_usage("bench", "bench report: one directory is needed");
     if (strcmp(what, "list") != 0 && strcmp(what, "run") != 0)
         return cli_usage("bench", "bench: say list, run or report");
+    if (o.resume && (strcmp(what, "run") != 0 || !o.out))
+        return cli_usage("bench", "--resume is for bench run, with --out DIR: where results are");
     if (!o.dir) {
         if (bench_find_scenarios(dir, sizeof(dir), &err) < 0) {
             cli_error("bench: %s", err.text);

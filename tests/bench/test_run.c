@@ -197,6 +197,8 @@ static void usage(void **state)
         {"bench", "report", NULL},
         {"bench", "run", "--repeat=0", NULL},
         {"bench", "run", "--device=tpu", NULL},
+        {"bench", "run", "--resume", NULL},
+        {"bench", "list", "--resume", NULL},
     };
     for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
         RUN(&result, "cede", table[i][0], table[i][1], table[i][1] ? table[i][2] : NULL);
@@ -324,6 +326,63 @@ static void listed(void **state)
     assert_true(fabs(told - sum / 60) < 0.06);
 }
 
+/* As a run that was cut off leaves it. */
+static void drop_cell(void)
+{
+    char path[160];
+    json_t *o = read_json("mine"), *cells = json_object_get(o, "cells");
+    assert_int_equal(json_array_remove(cells, json_array_size(cells) - 1), 0);
+    snprintf(path, sizeof(path), "%s/mine.json", harness_dir());
+    assert_int_equal(json_dump_file(o, path, 0), 0);
+    json_decref(o);
+}
+
+static json_t *resume(const char *file, const char *says)
+{
+    RUN(&result, "cede", "bench", "run", "--device=soft", "--resume", "--out", harness_dir(), file);
+    if (!strstr(result.err, says))
+        fail_msg("no '%s' in %s", says, result.err);
+    return read_json("mine");
+}
+
+/* --resume: what is whole is kept as it is, missed targets included; all else is measured anew. */
+static void resumed(void **state)
+{
+    (void)state;
+#define KEPT                                                                                       \
+    HEAD "configs = default cede\n[axis n]\nvalues = 1 2\n[role b]\nload = batch\ncount = n\n"     \
+         "[target missed]\ncheck = cede.b.rate < 0\n"
+    const char *file = scenario_file(KEPT);
+    RUN(&result, "cede", "bench", "run", "--device=soft", "--resume", "--out", harness_dir(), file);
+    assert_int_equal(status_of(result.status), 1);
+    json_t *first = read_json("mine"), *again = resume(file, "mine: kept: ");
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.out, "mine: kept, of "));
+    assert_non_null(strstr(result.out, "MISS  mine: cede.b.rate < 0"));
+    assert_true(json_equal(first, again));
+    json_decref(again);
+    drop_cell();
+    again = resume(file, "has 4 of 5 sessions");
+    assert_non_null(strstr(result.err, "mine: measured anew: "));
+    assert_false(json_equal(first, again));
+    assert_int_equal(json_array_size(json_object_get(again, "cells")), 5);
+    json_decref(again);
+    again = resume(scenario_file(KEPT "; the same, but for these words\n"),
+                   "is of another version of the scenario's file");
+    json_decref(again);
+    json_decref(first);
+
+    char path[160];
+    snprintf(path, sizeof(path), "%s/mine.json", harness_dir());
+    RUN(&result, "cede", "bench", "list", "--device=soft", "--scenarios", harness_dir(), "--out",
+        harness_dir());
+    assert_non_null(strstr(result.out, " done  t"));
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    json_decref(resume(file, "cannot be read"));
+}
+
 static void await_line(const char *path, const char *what)
 {
     for (int i = 0; i < 4000; i++) {
@@ -357,6 +416,10 @@ static void interrupted(void **state)
     close(out);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
+    RUN(&result, "cede", "bench", "list", "--device=soft", "--repeat=50", "--scenarios",
+        harness_dir(), "--out", harness_dir());
+    assert_non_null(strstr(result.out, "mine "));
+    assert_null(strstr(result.out, " done "));
     json_t *o = read_json("mine");
     assert_true(json_array_size(json_object_get(o, "cells")) >= 2);
     json_decref(o);
@@ -414,6 +477,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(choice, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(lacking, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(listed, harness_begin, harness_end),
+        cmocka_unit_test_setup_teardown(resumed, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(interrupted, harness_begin, harness_end),
     };
     some = argc == 2 && strcmp(argv[1], "some") == 0;
