@@ -299,6 +299,30 @@ static void lacking(void **state)
     json_decref(o);
 }
 
+/* On a GPU server with all that scenarios need, MPS included, all of them take less than an hour.
+ */
+static void within_an_hour(void **state)
+{
+    (void)state;
+    char mps[160], path[4400], old[4096];
+    snprintf(mps, sizeof(mps), "%s/nvidia-cuda-mps-control", harness_dir());
+    FILE *f = fopen(mps, "we");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(chmod(mps, 0755), 0);
+    snprintf(old, sizeof(old), "%s", getenv("PATH"));
+    snprintf(path, sizeof(path), "%s:%s", harness_dir(), old);
+    setenv("PATH", path, 1);
+    RUN(&result, "cede", "bench", "list", "--device=nvidia");
+    setenv("PATH", old, 1);
+    double minutes = 0;
+    const char *all = strstr(result.out, "\nall ");
+    assert_non_null(all);
+    assert_int_equal(sscanf(all, "\nall %lf min", &minutes), 1);
+    if (!(minutes > 10 && minutes < 60))
+        fail_msg("%g minutes", minutes);
+}
+
 /* The times of the list: those of the windows at least, none for another device; their sum. */
 static void listed(void **state)
 {
@@ -477,6 +501,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(choice, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(lacking, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(listed, harness_begin, harness_end),
+        cmocka_unit_test_setup_teardown(within_an_hour, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(resumed, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(interrupted, harness_begin, harness_end),
     };
