@@ -62,7 +62,7 @@ void stage_words(const struct stage *s, const struct child *c, char *buf, size_t
     if (fseek(f, 0, SEEK_END) == 0 && ftell(f) >= (long)size)
         fseek(f, -(long)size + 1, SEEK_END);
     else
-        rewind(f);
+        fseek(f, 0, SEEK_SET);
     buf[fread(buf, 1, size - 1, f)] = '\0';
     fclose(f);
 }

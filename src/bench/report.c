@@ -320,10 +320,10 @@ int bench_report(const char *dir, bool figures, bool *missing, struct error *err
         if (!r.f)
             code = error_set(err, -errno, "cannot write %s: %s", path, strerror(errno));
     }
-    if (code == 0)
+    if (r.f)
         put_overview(&r);
     for (size_t i = 0; i < r.n; i++) {
-        if (code == 0)
+        if (r.f && code == 0)
             code = put_result(&r, r.results[i], err);
         json_decref(r.results[i]);
     }
