@@ -65,82 +65,22 @@ static uint64_t rnd(struct thread *t, uint64_t below)
     return (z ^ (z >> 31)) % below;
 }
 
-static int launch(struct cuda *g, cu_stream stream, cu_pointer state, uint32_t iterations,
-                  struct error *err)
-{
-    void *params[] = {&state, &iterations};
-    return cuda_check(
-        g, g->cu.launch(g->function, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, stream, params, NULL),
-        "launch a kernel", err);
-}
-
-static int timed(void *arg, uint32_t iterations, double *us, struct error *err)
-{
-    struct cuda *g = arg;
-    uint64_t start = monotonic_ns(), end;
-    int r = launch(g, g->stream, g->state, iterations, err);
-    if (!r)
-        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
-    if (!r)
-        *us = (double)(end - start) / (double)NSEC_PER_USEC;
-    return r;
-}
-
-static size_t state_bytes(const struct cuda *g)
-{
-    return g->blocks * SPIN_THREADS * sizeof(uint32_t);
-}
-
-/* In the current context, through g->stream. */
-static int make_state(struct cuda *g, cu_pointer *out, struct error *err)
-{
-    size_t n = g->blocks * SPIN_THREADS;
-    _cleanup_free_ uint32_t *seeds = malloc(n * sizeof(*seeds));
-    uint64_t end;
-    if (!seeds)
-        return error_set(err, -ENOMEM, "no memory for %zu threads' state", n);
-    for (size_t i = 0; i < n; i++)
-        seeds[i] = spin_seed((uint32_t)i);
-    int r = cuda_check(g, g->cu.mem_alloc(out, state_bytes(g)), "allocate GPU memory", err);
-    if (!r)
-        r = cuda_check(g, g->cu.copy_in_async(*out, seeds, state_bytes(g), g->stream),
-                       "copy the state in", err);
-    return r ? r : cuda_spin_until_idle(g, SETUP_NS, &end, err);
-}
-
 /* The primary context, which is the one that leases' streams are in. */
 static int set_up_gpu(struct gpu *p, unsigned index, struct error *err)
 {
     struct cuda *g = &p->cuda;
     cu_device device;
-    cu_module module;
-    int sms = 0, per_sm = 0;
     int r = cuda_check(g, g->cu.device_get(&device, (int)index), "find a GPU", err);
     if (!r)
         r = cuda_check(g, retain(&p->context, device), "retain a primary context", err);
     if (!r)
         r = cuda_check(g, set_current(p->context), "make a context current", err);
     if (!r)
-        r = cuda_check(g, g->cu.module_load(&module, SPIN_PTX), "load the kernel", err);
-    if (!r)
-        r = cuda_check(g, g->cu.module_function(&g->function, module, SPIN_ENTRY),
-                       "find the kernel", err);
-    if (!r)
-        r = cuda_check(g, g->cu.device_attribute(&sms, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
-                       "ask for the number of SMs", err);
-    if (!r)
-        r = cuda_check(g, g->cu.occupancy(&per_sm, g->function, (int)SPIN_THREADS, 0),
-                       "ask for the kernel's occupancy", err);
-    if (!r)
-        r = cuda_check(g, g->cu.stream_create(&g->stream, CU_STREAM_NON_BLOCKING),
-                       "create a stream", err);
-    g->blocks = (unsigned)fmax(1, floor(o.share * sms * per_sm));
-    if (!r)
-        r = make_state(g, &g->state, err);
+        r = cuda_set_up_kernel(g, device, o.share, err);
     for (unsigned i = 0; !r && i < o.threads; i++)
-        r = make_state(g, &threads[i].state[index], err);
+        r = cuda_make_state(g, &threads[i].state[index], err);
     if (!r)
-        r = spin_calibrate(&g->base, timed, g, SPIN_RUNS / 4, err);
+        r = spin_calibrate(&g->base, cuda_timed, g, SPIN_RUNS / 4, err);
     if (!r && index == 0)
         r = cede_pool_kernel(pool, "spin", g->function);
     return r;
@@ -184,7 +124,7 @@ static int run_kernel(struct thread *t, const struct cede_lease *l, double us)
     if (!r)
         r = spin_iterations(&g->base, us, &iterations, &t->err);
     if (!r)
-        r = launch(g, l->stream, t->state[l->device], iterations, &t->err);
+        r = cuda_launch(g, l->stream, t->state[l->device], iterations, &t->err);
     while (!r && (q = g->cu.stream_query(l->stream)) == CU_NOT_READY)
         nap(20);
     if (r)
@@ -223,12 +163,12 @@ static int verify(struct error *err)
 {
     for (unsigned d = 0; !o.soft && d < ngpus; d++) {
         struct cuda *g = &gpus[d].cuda;
-        _cleanup_free_ uint32_t *state = malloc(state_bytes(g));
+        _cleanup_free_ uint32_t *state = malloc(cuda_state_bytes(g));
         if (!state)
             return error_set(err, -ENOMEM, "no memory for the state");
         int r = cuda_check(g, set_current(gpus[d].context), "make a context current", err);
         for (unsigned i = 0; !r && i < o.threads; i++) {
-            r = cuda_check(g, g->cu.copy_out(state, threads[i].state[d], state_bytes(g)),
+            r = cuda_check(g, g->cu.copy_out(state, threads[i].state[d], cuda_state_bytes(g)),
                            "copy the state out", err);
             if (!r)
                 r = spin_check(state, g->blocks * SPIN_THREADS, threads[i].steps[d], err);

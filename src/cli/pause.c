@@ -7,15 +7,9 @@
 static int pause_or_resume(int argc, char **argv, const char *verb, const char *help,
                            enum proto_op op)
 {
-    static const struct option longs[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
-        if (c != 'h')
-            return cli_usage(verb, NULL);
-        fputs(help, stdout);
-        return CLI_OK;
-    }
-    if (optind == argc)
-        return cli_usage(verb, "%s: no target given", verb);
+    int status;
+    if (!targets_given(argc, argv, verb, help, &status))
+        return status;
     const struct request r = {.op = op};
     return targets_do(verb, &r, argv + optind, argc - optind);
 }

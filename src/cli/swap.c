@@ -105,16 +105,10 @@ static int move(const char *verb, enum proto_op op, char *const *targets, int n)
 
 static int parse(int argc, char **argv, const char *verb, const char *help, enum proto_op op)
 {
-    static const struct option longs[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
-        if (c != 'h')
-            return cli_usage(verb, NULL);
-        fputs(help, stdout);
-        return CLI_OK;
-    }
-    if (optind == argc)
-        return cli_usage(verb, "%s: no target given", verb);
-    return move(verb, op, argv + optind, argc - optind);
+    int status;
+    return targets_given(argc, argv, verb, help, &status)
+               ? move(verb, op, argv + optind, argc - optind)
+               : status;
 }
 
 int swap_out_main(int argc, char **argv)

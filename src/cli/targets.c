@@ -2,6 +2,7 @@
 #include "cli/targets.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -104,4 +105,20 @@ int targets_do(const char *verb, const struct request *what, char *const *target
     else
         client_close(&c);
     return status;
+}
+
+bool targets_given(int argc, char **argv, const char *verb, const char *help, int *status)
+{
+    static const struct option longs[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    *status = CLI_OK;
+    for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
+        if (c == 'h')
+            fputs(help, stdout);
+        else
+            *status = cli_usage(verb, NULL);
+        return false;
+    }
+    if (optind == argc)
+        *status = cli_usage(verb, "%s: no target given", verb);
+    return optind < argc;
 }

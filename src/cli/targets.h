@@ -1,5 +1,5 @@
-/* One request for several targets: `set`, `pause` and `resume`. Chooses between the daemon and the
- * direct way, and says what became of each target. */
+/* What verbs with targets share: the command line, and one request for several targets. Chooses
+ * between the daemon and the direct way, and says what became of each target. */
 #ifndef CEDE_CLI_TARGETS_H
 #define CEDE_CLI_TARGETS_H
 
@@ -15,5 +15,9 @@ void target_error(const char *target, const struct error *err);
 /* All targets are tried. Returns the exit status: CLI_FAILED if any failed, CLI_USAGE, before
  * anything is done, if one cannot be a target. */
 int targets_do(const char *verb, const struct request *what, char *const *targets, int n);
+
+/* The command line of a verb that takes targets and no option but -h. True: they begin at
+ * argv[optind]. False: there is nothing more to do but to end with *status. */
+bool targets_given(int argc, char **argv, const char *verb, const char *help, int *status);
 
 #endif

@@ -1,5 +1,5 @@
-/* Inside cede-load on NVIDIA GPUs: the driver's calls, and what the kernels of load_cuda.c and
- * works.c share. */
+/* Inside cede-load on NVIDIA GPUs: the driver's calls, and what the kernels of load_cuda.c, works.c
+ * and bench/balance.c share. All of it in the current context. */
 #ifndef CEDE_LOAD_CUDA_H
 #define CEDE_LOAD_CUDA_H
 
@@ -103,6 +103,16 @@ struct cuda {
 int cuda_load_library(struct cuda *g, struct error *err);
 /* 0, or a negative errno with "cannot WHAT: NAME (text): advice". */
 int cuda_check(const struct cuda *g, cu_result r, const char *what, struct error *err);
+/* The spinning kernel that fills such a part of the GPU, its stream, and a state of its threads:
+ * into function, blocks, stream and state. */
+int cuda_set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, struct error *err);
+/* Another state, of cuda_state_bytes(); kernels on one state run one after the other. */
+int cuda_make_state(struct cuda *g, cu_pointer *out, struct error *err);
+size_t cuda_state_bytes(const struct cuda *g);
+int cuda_launch(const struct cuda *g, cu_stream stream, cu_pointer state, uint32_t iterations,
+                struct error *err);
+/* One kernel from launch to end, for the host: for spin_calibrate(). arg: struct cuda. */
+int cuda_timed(void *arg, uint32_t iterations, double *us, struct error *err);
 /* Polls the stream without giving up the CPU: what a latency is measured with. */
 int cuda_spin_until_idle(struct cuda *g, uint64_t limit_ns, uint64_t *end_ns, struct error *err);
 

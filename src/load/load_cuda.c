@@ -79,13 +79,18 @@ int cuda_load_library(struct cuda *g, struct error *err)
     return 0;
 }
 
+int cuda_launch(const struct cuda *g, cu_stream stream, cu_pointer state, uint32_t iterations,
+                struct error *err)
+{
+    void *params[] = {&state, &iterations};
+    return cuda_check(
+        g, g->cu.launch(g->function, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, stream, params, NULL),
+        "launch a kernel", err);
+}
+
 static int launch(struct cuda *g, uint32_t iterations, struct error *err)
 {
-    void *params[] = {&g->state, &iterations};
-    int r = cuda_check(
-        g,
-        g->cu.launch(g->function, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, g->stream, params, NULL),
-        "launch a kernel", err);
+    int r = cuda_launch(g, g->stream, g->state, iterations, err);
     if (!r)
         g->steps += iterations;
     return r;
@@ -104,8 +109,7 @@ int cuda_spin_until_idle(struct cuda *g, uint64_t limit_ns, uint64_t *end_ns, st
     }
 }
 
-/* One kernel from launch to end, for the host. */
-static int timed(void *arg, uint32_t iterations, double *us, struct error *err)
+int cuda_timed(void *arg, uint32_t iterations, double *us, struct error *err)
 {
     struct cuda *g = arg;
     uint64_t start = monotonic_ns(), end;
@@ -119,8 +123,31 @@ static int timed(void *arg, uint32_t iterations, double *us, struct error *err)
     return r;
 }
 
-/* Kernel, stream and state in the current context. */
-static int set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, struct error *err)
+size_t cuda_state_bytes(const struct cuda *g)
+{
+    return g->blocks * SPIN_THREADS * sizeof(uint32_t);
+}
+
+int cuda_make_state(struct cuda *g, cu_pointer *out, struct error *err)
+{
+    uint32_t threads = g->blocks * SPIN_THREADS;
+    uint64_t end;
+    _cleanup_free_ uint32_t *seeds = malloc(cuda_state_bytes(g));
+    if (!seeds)
+        return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
+    for (uint32_t i = 0; i < threads; i++)
+        seeds[i] = spin_seed(i);
+    int r = cuda_check(g, g->cu.mem_alloc(out, cuda_state_bytes(g)),
+                       "allocate GPU memory for the state", err);
+    if (!r) /* on the kernels' stream: the plain copy may still be on its way when it returns */
+        r = cuda_check(g, g->cu.copy_in_async(*out, seeds, cuda_state_bytes(g), g->stream),
+                       "copy the state in", err);
+    if (!r)
+        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
+    return r == -ETIMEDOUT ? error_set(err, r, "a copy did not end in 30 s: " SETUP_HINT) : r;
+}
+
+int cuda_set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, struct error *err)
 {
     cu_module module;
     int sms = 0, per_sm = 0;
@@ -142,24 +169,7 @@ static int set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, s
     if (r)
         return r;
     g->blocks = (unsigned)fmax(1, round(sm_fraction * sms * per_sm));
-    uint32_t threads = g->blocks * SPIN_THREADS;
-    size_t bytes = threads * sizeof(uint32_t);
-    uint32_t *seeds = malloc(bytes);
-    if (!seeds)
-        return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
-    for (uint32_t i = 0; i < threads; i++)
-        seeds[i] = spin_seed(i);
-    r = cuda_check(g, g->cu.mem_alloc(&g->state, bytes), "allocate GPU memory for the state", err);
-    if (!r) /* on the kernels' stream: the plain copy may still be on its way when it returns */
-        r = cuda_check(g, g->cu.copy_in_async(g->state, seeds, bytes, g->stream),
-                       "copy the state in", err);
-    uint64_t end;
-    if (!r)
-        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
-    if (r == -ETIMEDOUT)
-        error_set(err, r, "a copy did not end in 30 s: " SETUP_HINT);
-    free(seeds);
-    return r;
+    return cuda_make_state(g, &g->state, err);
 }
 
 static int set_up_copies(struct cuda *g, size_t bytes, struct error *err)
@@ -273,7 +283,7 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
         if (r)
             return r;
     }
-    r = set_up_kernel(g, device, o->sm_fraction, err);
+    r = cuda_set_up_kernel(g, device, o->sm_fraction, err);
     if (!r && o->copy_bytes)
         r = set_up_copies(g, o->copy_bytes, err);
     if (!r && o->memory)
@@ -290,9 +300,9 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
         g->base.iterations_per_us = o->work ? 1 : o->iterations_per_us;
         g->base.host_overhead_us = -1;
         for (int i = 0; !r && i < 3; i++) /* the first launches load code */
-            r = timed(g, 1000, &us, err);
+            r = cuda_timed(g, 1000, &us, err);
     } else {
-        r = spin_calibrate(&g->base, timed, g, SPIN_RUNS / 4, err);
+        r = spin_calibrate(&g->base, cuda_timed, g, SPIN_RUNS / 4, err);
     }
     if (!r)
         r = spin_iterations(&g->base, o->kernel_us, &g->iterations, err);
