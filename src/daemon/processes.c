@@ -320,7 +320,7 @@ static void listed(struct manager *m, uint32_t slot)
 
 void mgr_discover(struct manager *m)
 {
-    bool young = false;
+    bool young = false, news = false;
     uint64_t started = monotonic_ns();
     for (uint32_t i = 0; i < m->jobs_end; i++)
         young |= m->jobs[i].j.root.pid && !m->jobs[i].groups &&
@@ -343,6 +343,7 @@ void mgr_discover(struct manager *m)
         }
         if (proc_stat_read(pids.v[i], &st) < 0 || outsider_known(m, st.id))
             continue;
+        news = true;
         uint32_t job = manager_job_of(m, pids.v[i]);
         struct job_spec spec = {.weight = WEIGHT_DEFAULT};
         if (job != NONE) {
@@ -363,7 +364,9 @@ void mgr_discover(struct manager *m)
     m->noutsiders = kept;
     pid_list_free(&pids);
     uint64_t slow = look_slow(DISCOVER_SLOW_NS, monotonic_ns() - started);
-    m->discover_at = m->now + (young ? DISCOVER_FAST_NS : slow);
+    m->discover_every =
+        news ? DISCOVER_SLOW_NS : clamp_u64(m->discover_every * 3 / 2, DISCOVER_SLOW_NS, slow);
+    m->discover_at = m->now + (young ? DISCOVER_FAST_NS : m->discover_every);
 }
 
 uint64_t mgr_scan_due(struct manager *m)

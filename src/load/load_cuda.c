@@ -132,7 +132,7 @@ int cuda_make_state(struct cuda *g, cu_pointer *out, struct error *err)
 {
     uint32_t threads = g->blocks * SPIN_THREADS;
     uint64_t end;
-    _cleanup_free_ uint32_t *seeds = malloc(cuda_state_bytes(g));
+    uint32_t *seeds = malloc(cuda_state_bytes(g));
     if (!seeds)
         return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
     for (uint32_t i = 0; i < threads; i++)
@@ -144,6 +144,7 @@ int cuda_make_state(struct cuda *g, cu_pointer *out, struct error *err)
                        "copy the state in", err);
     if (!r)
         r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
+    free(seeds);
     return r == -ETIMEDOUT ? error_set(err, r, "a copy did not end in 30 s: " SETUP_HINT) : r;
 }
 
