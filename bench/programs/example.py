@@ -15,8 +15,9 @@ def find(name):
         sys.exit(f"examples/{name} is neither installed nor in the source tree")
     if (source / "python/cede.py").exists():
         sys.path.insert(0, str(source / "python"))
-        built = sorted(source.glob("build*/src/client/libcede.so.0"), key=lambda p: p.stat().st_mtime)
+        # a build that was only set up has a link to nothing
+        built = [p for p in source.glob("build*/src/client/libcede.so.0") if p.exists()]
         if built:
-            os.environ.setdefault("CEDE_LIBRARY", str(built[-1]))
+            os.environ.setdefault("CEDE_LIBRARY", str(max(built, key=lambda p: p.stat().st_mtime)))
     sys.path.insert(0, str(folder))
     return folder
