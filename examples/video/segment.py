@@ -5,7 +5,8 @@ that comes too late is left out. Ends with one object of JSON.
 
     cede run -c latency -- python3 segment.py --seconds 30
 
-The default size is to take about 15 ms of an H200 (with --base 64: 9 ms); --measure tells, --base and --width change it."""
+The default size is to take about 15 ms of an H200 (with --base 64: 9 ms); --measure tells, --base and --width
+change it."""
 import argparse
 import time
 

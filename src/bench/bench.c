@@ -225,10 +225,21 @@ static int each_session(struct job *j, struct item *it, session_fn f, struct err
 #define SOFT_S      0.2 /* the software GPU's server */
 #define SOFT_LOAD_S 0.05
 
+/* Whether a list of words has this one. */
+static bool has_word(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)); at += n) {
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
+            return true;
+    }
+    return false;
+}
+
 static double start_seconds(const struct job *j, const struct scenario *s, const struct role *role)
 {
     if (role->program[0])
-        return strstr(s->needs, "torch") ? TORCH_S : PYTHON_S;
+        return has_word(s->needs, "torch") ? TORCH_S : PYTHON_S;
     return j->b.soft ? SOFT_LOAD_S : PROGRAM_S;
 }
 
@@ -278,17 +289,6 @@ static int plan(struct job *j, struct item *it, const struct session *x, size_t 
     j->sessions++;
     j->planned += estimate(j, x);
     return 0;
-}
-
-/* Whether a list of words has this one. */
-static bool has_word(const char *list, const char *word)
-{
-    size_t n = strlen(word);
-    for (const char *at = list; (at = strstr(at, word)); at += n) {
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
-            return true;
-    }
-    return false;
 }
 
 /* What the device is not, or NULL. */

@@ -8,9 +8,9 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/earlier.h"
+#include "scenario_text.h"
 
 static json_t *head(void)
 {
@@ -58,21 +58,6 @@ static void differs(void **state)
     assert_non_null(earlier_differs(list, now));
     json_decref(list);
     json_decref(now);
-}
-
-static struct scenario *scenario(const char *text)
-{
-    char path[] = "/tmp/cede-earlier-XXXXXX";
-    int fd = mkstemp(path);
-    struct scenario *s = NULL;
-    struct error err = {""};
-    assert_true(fd >= 0);
-    assert_int_equal(write_full(fd, text, strlen(text)), 0);
-    close(fd);
-    if (scenario_load(path, (struct scenario_how){false, false}, &s, &err) < 0)
-        fail_msg("%s", err.text);
-    unlink(path);
-    return s;
 }
 
 static bool has(const char *cells, const struct bench *b, const struct session *x, size_t repeat)

@@ -10,29 +10,20 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/result.h"
 #include "bench/series.h"
 #include "bench/stats.h"
+#include "scenario_text.h"
 
-static struct scenario *scenario(const char *targets)
+static struct scenario *with_targets(const char *targets)
 {
-    char path[] = "/tmp/cede-result-XXXXXX", text[2000];
-    int fd = mkstemp(path);
-    struct scenario *s = NULL;
-    struct error err = {""};
-    assert_true(fd >= 0);
+    char text[2000];
     snprintf(text, sizeof(text),
              "[scenario]\ntitle = t\nid = 1\nconfigs = default cede\n[axis k]\nvalues = 1 2\n"
              "[role lat]\nload = latency\n[role bat]\nload = batch\n%s",
              targets);
-    assert_int_equal(write_full(fd, text, strlen(text)), 0);
-    close(fd);
-    if (scenario_load(path, (struct scenario_how){false, false}, &s, &err) < 0)
-        fail_msg("%s", err.text);
-    unlink(path);
-    return s;
+    return scenario(text);
 }
 
 static void put(struct result *r, size_t repeat, size_t slot, size_t point, const char *status,
@@ -63,7 +54,7 @@ static void shares(void **state)
 {
     (void)state;
     static const double alone[] = {100, 200, 400}, beside[] = {50, 100, 100};
-    struct scenario *s = scenario("[target t]\ncheck = cede.bat.share >= 0.5\nwhen = k == 1\n");
+    struct scenario *s = with_targets("[target t]\ncheck = cede.bat.share >= 0.5\nwhen = k == 1\n");
     struct result r;
     assert_int_equal(result_init(&r, s, 3, true), 0);
     for (size_t i = 0; i < 3; i++) {
@@ -96,7 +87,7 @@ static void shares(void **state)
 static void cut_off_runs(void **state)
 {
     (void)state;
-    struct scenario *s = scenario("[target each]\ncheck = cede.lat.p99 < 100\n");
+    struct scenario *s = with_targets("[target each]\ncheck = cede.lat.p99 < 100\n");
     struct result r;
     assert_int_equal(result_init(&r, s, 1, false), 0);
     put(&r, 0, 1, 0, "ok", "lat", "p99_us", 50);
@@ -116,9 +107,9 @@ static void cut_off_runs(void **state)
 static void failures(void **state)
 {
     (void)state;
-    struct scenario *s = scenario("[target missed]\ncheck = max(cede.lat.p99) < 100\n"
-                                  "[target open]\ncheck = default.lat.p99 < 100\n"
-                                  "[target shown]\ncheck = cede.lat.p99 / 2\n");
+    struct scenario *s = with_targets("[target missed]\ncheck = max(cede.lat.p99) < 100\n"
+                                      "[target open]\ncheck = default.lat.p99 < 100\n"
+                                      "[target shown]\ncheck = cede.lat.p99 / 2\n");
     struct result r;
     assert_int_equal(result_init(&r, s, 1, false), 0);
     put(&r, 0, 1, 0, "ok", "lat", "p99_us", 50);

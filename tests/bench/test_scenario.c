@@ -9,29 +9,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/cell.h"
-#include "bench/scenario.h"
+#include "scenario_text.h"
 
 static const char *shipped_dir;
 
 #define HEAD "[scenario]\ntitle = t\nid = 1\n"
 #define ROLE "[role r]\nload = batch --kernel-us {k}\n"
 #define AXIS "[axis k]\nvalues = 1 20 300\nquick = 20\nsoft = 4\n"
-
-static int load(const char *text, struct scenario_how how, struct scenario **s, struct error *err)
-{
-    char path[] = "/tmp/cede-scenario-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write_full(fd, text, strlen(text)), 0);
-    close(fd);
-    *s = NULL;
-    int r = scenario_load(path, how, s, err);
-    unlink(path);
-    return r;
-}
 
 /* Each of them, in each way, and every session's arguments. */
 static void shipped(void **state)
