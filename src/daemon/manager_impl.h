@@ -25,10 +25,10 @@
 #define DISCOVER_YOUNG_NS (60 * NSEC_PER_SEC)
 #define SCAN_FAST_NS      (20 * NSEC_PER_MSEC)
 #define SCAN_SLOW_NS      (2 * NSEC_PER_SEC)
-/* While they find nothing new, discovery and all scans together become so rare that they take one
- * part in so many of the time each, but not rarer than LOOK_RARE_NS. */
-#define LOOK_PART         1000U
-#define LOOK_RARE_NS      (5 * NSEC_PER_SEC)
+/* While they find nothing new, all scans together become so rare that they take one part in so many
+ * of the time, but not rarer than SCAN_RARE_NS. */
+#define SCAN_PART         1000U
+#define SCAN_RARE_NS      (5 * NSEC_PER_SEC)
 #define SCAN_BUDGET_NS    (5 * NSEC_PER_MSEC) /* of one turn */
 #define USAGE_NS          NSEC_PER_SEC
 #define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
@@ -153,7 +153,7 @@ struct manager {
     uint32_t nunclaimed;
     uint64_t claim_until;
 
-    uint64_t now, discover_at, discover_every, usage_at, watched_until, restored_seen;
+    uint64_t now, discover_at, usage_at, watched_until, restored_seen;
     uint64_t activity_at, activity_ns; /* ns: known up to here; 0: nobody looked */
     /* Automatic swapping: the next look; the last want of room; how long usage() is asked for it.
      */

@@ -236,12 +236,6 @@ void mgr_job_scan(struct manager *m, uint32_t job)
     }
 }
 
-/* When to look again at what seems never to change: with many processes more rarely. */
-static uint64_t look_slow(uint64_t usual_ns, uint64_t took_ns)
-{
-    return max_u64(usual_ns, min_u64(took_ns * LOOK_PART, LOOK_RARE_NS));
-}
-
 void mgr_process_scan(struct manager *m, uint32_t slot)
 {
     struct mprocess *p = &m->processes[slot];
@@ -275,7 +269,8 @@ void mgr_process_scan(struct manager *m, uint32_t slot)
     if (r < 0 && r != -ESRCH)
         mgr_job_failed(m, p->job, r, &err);
     group_list_free(&found);
-    uint64_t slow = look_slow(SCAN_SLOW_NS, (monotonic_ns() - started) * m->processes_end);
+    uint64_t all = (monotonic_ns() - started) * m->processes_end;
+    uint64_t slow = clamp_u64(all * SCAN_PART, SCAN_SLOW_NS, SCAN_RARE_NS);
     p->scan_every = changed ? SCAN_FAST_NS : min_u64(p->scan_every * 3 / 2, slow);
     p->scan_at = m->now + p->scan_every;
     if (r == -ESRCH && !proc_alive(p->id))
@@ -320,8 +315,7 @@ static void listed(struct manager *m, uint32_t slot)
 
 void mgr_discover(struct manager *m)
 {
-    bool young = false, news = false;
-    uint64_t started = monotonic_ns();
+    bool young = false;
     for (uint32_t i = 0; i < m->jobs_end; i++)
         young |= m->jobs[i].j.root.pid && !m->jobs[i].groups &&
                  m->now - m->jobs[i].added_ns < DISCOVER_YOUNG_NS;
@@ -343,7 +337,6 @@ void mgr_discover(struct manager *m)
         }
         if (proc_stat_read(pids.v[i], &st) < 0 || outsider_known(m, st.id))
             continue;
-        news = true;
         uint32_t job = manager_job_of(m, pids.v[i]);
         struct job_spec spec = {.weight = WEIGHT_DEFAULT};
         if (job != NONE) {
@@ -363,10 +356,7 @@ void mgr_discover(struct manager *m)
     }
     m->noutsiders = kept;
     pid_list_free(&pids);
-    uint64_t slow = look_slow(DISCOVER_SLOW_NS, monotonic_ns() - started);
-    m->discover_every =
-        news ? DISCOVER_SLOW_NS : clamp_u64(m->discover_every * 3 / 2, DISCOVER_SLOW_NS, slow);
-    m->discover_at = m->now + (young ? DISCOVER_FAST_NS : m->discover_every);
+    m->discover_at = m->now + (young ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
 }
 
 uint64_t mgr_scan_due(struct manager *m)
