@@ -527,6 +527,12 @@ static const char *lacking(struct job *j, const struct scenario *s, int *torch)
     const char *other = other_device(j, s);
     if (other)
         return other;
+    if (s->gpus > 1 && !j->b.soft) {
+        struct machine_nvml nvml;
+        machine_ask_nvml(&nvml);
+        if (nvml.gpus < (unsigned)s->gpus)
+            return "needs more GPUs";
+    }
     snprintf(list, sizeof(list), "%s", s->needs);
     for (char *w = strtok_r(list, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
         char *option = strchr(w, ':');

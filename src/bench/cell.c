@@ -202,7 +202,7 @@ static int begin(struct run *run, struct error *err)
 {
     const struct config *c = run->x->config;
     char conf[2 * SCENARIO_TEXT] = "";
-    int r = stage_open(&run->b->stage, run->b->soft, err);
+    int r = stage_open(&run->b->stage, run->b->soft ? (unsigned)run->x->s->gpus : 0, err);
     run->b->stage.end_ns = END_NS;
     if (r == 0 && run->base == BASE_MPS)
         r = steer_start_mps(run, err);
@@ -330,7 +330,7 @@ int session_run(struct bench *b, const struct session *x, json_t *cells, struct 
 bool bench_succeeds(struct bench *b, const char *const *argv)
 {
     struct run run = {.b = b};
-    int r = stage_open(&b->stage, false, NULL);
+    int r = stage_open(&b->stage, 0, NULL);
     if (r == 0)
         r = steer_helper(&run, "check", argv, NULL, 120 * NSEC_PER_SEC, NULL, NULL);
     b->signal = b->stage.signal;
@@ -344,7 +344,7 @@ int bench_calibrate(struct bench *b, struct error *err)
     struct child *c = NULL;
     if (b->soft)
         return 0;
-    int r = stage_open(&b->stage, false, err);
+    int r = stage_open(&b->stage, 0, err);
     uint64_t deadline = monotonic_ns() + 60 * NSEC_PER_SEC;
     if (r == 0)
         r = stage_load(&b->stage, "calibrate", args, &c, err);

@@ -172,14 +172,15 @@ int stage_program(struct stage *s, enum child_kind kind, const char *name, const
     return launch(s, kind, name, file, argv, env, out, err);
 }
 
-static int start_softgpu(struct stage *s, struct error *err)
+static int start_softgpu(struct stage *s, unsigned gpus, struct error *err)
 {
-    char path[128];
+    char path[128], n[16];
     struct child *c = NULL;
     stage_path(s, "gpu", "", path, sizeof(path));
     setenv("CEDE_SOFT_SOCKET", path, 1);
-    int r =
-        start(s, CHILD_SOFTGPU, "cede-softgpu", (const char *[]){"--socket", path, NULL}, &c, err);
+    snprintf(n, sizeof(n), "%u", gpus);
+    int r = start(s, CHILD_SOFTGPU, "cede-softgpu",
+                  (const char *[]){"--socket", path, "--gpus", n, NULL}, &c, err);
     uint64_t deadline = monotonic_ns() + START_NS;
     while (r == 0 && c && !c->spoke) {
         if (monotonic_ns() >= deadline)
@@ -431,7 +432,7 @@ static void await_orphans(void)
         ;
 }
 
-int stage_open(struct stage *s, bool soft, struct error *err)
+int stage_open(struct stage *s, unsigned softgpus, struct error *err)
 {
     memset(s, 0, sizeof(*s));
     s->end_ns = END_NS;
@@ -452,7 +453,7 @@ int stage_open(struct stage *s, bool soft, struct error *err)
         return error_set(err, -errno, "cannot create a directory in /tmp: %s", strerror(errno));
     snprintf(s->dir, sizeof(s->dir), "%s", dir);
     setenv("CEDE_DIR", s->dir, 1);
-    return soft ? start_softgpu(s, err) : 0;
+    return softgpus ? start_softgpu(s, softgpus, err) : 0;
 }
 
 void stage_close(struct stage *s)

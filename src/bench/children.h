@@ -43,8 +43,9 @@ struct stage {
     struct child *daemon; /* one of them, once stage_daemon() has started it */
 };
 
-/* soft: with a software GPU of its own. stage_close() is due after failure too. */
-int stage_open(struct stage *s, bool soft, struct error *err);
+/* softgpus: with a software machine of its own with so many GPUs, none if 0. stage_close() is due
+ * after failure too. */
+int stage_open(struct stage *s, unsigned softgpus, struct error *err);
 void stage_close(struct stage *s);
 
 /* Starts cede-load with these arguments (NULL-terminated); its lines go into (*out)->series. The

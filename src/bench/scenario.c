@@ -33,6 +33,7 @@ static const struct key top_keys[] = {
     {"memory_mib", TEXT, AT(scenario, memory_mib), 0, 0},
     {"quick_seconds", NUMBER, AT(scenario, quick_seconds), 0.1, 600},
     {"settle", NUMBER, AT(scenario, settle), 0, 60},
+    {"gpus", NUMBER, AT(scenario, gpus), 1, 16},
     {"repeat", NUMBER, AT(scenario, repeat), 1, 100},
     {"quick_repeat", NUMBER, AT(scenario, quick_repeat), 1, 100},
 };
@@ -350,6 +351,7 @@ int scenario_load(const char *path, struct scenario_how how, struct scenario **o
     s->settle = 0.5;
     s->repeat = 3;
     s->quick_repeat = 1;
+    s->gpus = 1;
     const char *base = strrchr(path, '/');
     base = base ? base + 1 : path;
     snprintf(s->name, sizeof(s->name), "%.*s", (int)strcspn(base, "."), base);

@@ -33,6 +33,7 @@ struct scenario {
     double seconds[SCENARIO_POINTS];        /* of the window, as chosen */
     double quick_seconds, settle;
     double repeat, quick_repeat;
+    double gpus; /* that it takes */
 
     struct axis {
         scenario_name name;

@@ -75,7 +75,7 @@ static void all(void **state)
     (void)state;
     if (some)
         RUN(&result, "cede", "bench", "run", "preemption", "partition", "adoption", "swap",
-            "lognormal", "serving_soft", "pause", "priority", "hints", "--device", "soft",
+            "lognormal", "serving_soft", "pause", "priority", "hints", "gpus", "--device", "soft",
             "--quick", "--json", "--out", harness_dir());
     else
         RUN(&result, "cede", "bench", "run", "all", "--device", "soft", "--quick", "--json",
@@ -143,6 +143,16 @@ static void all(void **state)
     o = read_json("serving_soft");
     if (!json_object_get(o, "skipped")) /* for want of Python or a library that Python can load */
         assert_true(value(o, "cede.high.p50_us") < value(o, "default.high.p50_us"));
+    json_decref(o);
+    o = read_json("gpus");
+    static const char *const latency[] = {"latency0", "latency1"};
+    for (i = 0; i < ARRAY_SIZE(latency);
+         i++) { /* each GPU's latency job has its batch job off it */
+        char a[64], b[64];
+        snprintf(a, sizeof(a), "cede.%s.p50_us", latency[i]);
+        snprintf(b, sizeof(b), "default.%s.p50_us", latency[i]);
+        assert_true(2 * value(o, a) < value(o, b));
+    }
     json_decref(o);
     o = read_json("pause");
     assert_true(value(o, "paused.batch.rate") < 0.01 && value(o, "resumed.batch.rate") > 0.5);

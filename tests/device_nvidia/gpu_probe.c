@@ -1,13 +1,13 @@
 /* Shows what the nvidia driver finds and does on this machine's GPUs, with the times it takes:
- *   nvidia_probe                        GPUs and every process with its groups; changes nothing
- *   nvidia_probe PID...                 the same for these processes
+ *   nvidia_probe [PID...]               every process, or these, with their groups; changes nothing
+ *   nvidia_probe --no-nvml [PID...]     the same without the management library
  *   nvidia_probe --slice US PID...      sets all their groups' timeslices, and leaves them so
  *   nvidia_probe --suspend|--resume PID...
- *   nvidia_probe --time PID...          sets, suspends, resumes, 20 times, and puts all back
- *   nvidia_probe --pace PID...          scans all ten times a second for two seconds: CPU time of
- * each nvidia_probe --watch PID            scans without a pause for eight seconds and tells each
- * change nvidia_probe --no-nvml [PID...]     without the management library Exits 77 where there is
- * no such GPU. Must not leave a program suspended except on --suspend. */
+ *   nvidia_probe --time PID...          sets, suspends, resumes, 20 times; suspends after rests of
+ *                                       several kinds; puts all back
+ *   nvidia_probe --pace PID...          scans all ten times a second for 2 s: CPU time of each
+ *   nvidia_probe --watch PID            scans without a pause for 8 s and tells each change
+ * Exits 77 where there is no such GPU. Must not leave a program suspended except on --suspend. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -111,6 +111,47 @@ static int disable_all(struct device_driver *d, const struct group_list *l, bool
     return r;
 }
 
+/* How long a suspension takes depends on what was before it: the processor may have slept, the
+ * driver may have had nothing to do, the program may not have been on the GPU. */
+static int time_suspend_after(struct device_driver *d, const struct group_list *l)
+{
+    enum { SHORT, ASLEEP, AWAKE, TOLD, COMPUTE, NKINDS };
+    static const char *const names[NKINDS] = {[SHORT] = "after 2 ms",
+                                              [ASLEEP] = "after 150 ms",
+                                              [AWAKE] = "  spent spinning",
+                                              [TOLD] = "  a timeslice set",
+                                              [COMPUTE] = "  compute only"};
+    struct error err = {""};
+    struct group_list compute = {0};
+    double us[ROUNDS];
+    int r = 0;
+    for (size_t i = 0; i < l->n && r == 0; i++) {
+        if (l->v[i].kind == GROUP_COMPUTE)
+            r = group_list_push(&compute, &l->v[i]);
+    }
+    for (int kind = 0; kind < NKINDS && r == 0; kind++) {
+        const struct group_list *which = kind == COMPUTE ? &compute : l;
+        for (int i = 0; i < ROUNDS && r == 0; i++) {
+            uint64_t rest = (kind == SHORT ? 2 : 150) * NSEC_PER_MSEC, t = monotonic_ns();
+            while (kind == AWAKE && monotonic_ns() - t < rest)
+                ;
+            if (kind != AWAKE)
+                nanosleep(&(struct timespec){.tv_nsec = (long)rest}, NULL);
+            if (kind == TOLD)
+                r = d->ops->set_timeslice(d, &l->v[0], 1000 + (uint64_t)i, &err);
+            t = monotonic_ns();
+            r = r ? r : disable_all(d, which, true);
+            us[i] = us_since(t);
+            int r2 = disable_all(d, which, false);
+            r = r ? r : r2;
+        }
+        if (r == 0)
+            report(names[kind], us);
+    }
+    group_list_free(&compute);
+    return r;
+}
+
 static int time_controls(struct device_driver *d, const struct group_list *l)
 {
     double set[ROUNDS], off[ROUNDS], on[ROUNDS];
@@ -134,7 +175,9 @@ static int time_controls(struct device_driver *d, const struct group_list *l)
     report("set_timeslice", set);
     report("suspend (process)", off);
     report("resume (process)", on);
-    return set_all(d, l, 0);
+    r = time_suspend_after(d, l);
+    int r2 = set_all(d, l, 0);
+    return r ? r : r2;
 }
 
 static int visit(struct device_driver *d, pid_t pid, const char *verb, uint64_t us)
