@@ -52,6 +52,7 @@ install: build
 	@meson configure build -Dprefix=$(PREFIX)
 	@ninja -C build --quiet >/dev/null
 	@DESTDIR=$(DESTDIR) meson install -C build --no-rebuild
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 format:
 	@find src tests bench -name '*.[ch]' -exec clang-format -i {} +
