@@ -1,22 +1,27 @@
 /* What cede and ceded say to each other: one JSON object a message on a SEQPACKET Unix socket.
  *
- * Request:  {"v":1, "op":OP, ...}
- *   add     {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?,
- *            "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?}            adopt a
- * process tree; of class latency it may say how much of a GPU it is going to take set {"target":T,
- * "class":C?, "weight":W?, "budget_us":B?, "deadline_us":D?, "laxity_us":L?} class "none" lets go
- * of the job; a pid in no job is adopted pause   {"target":T}      resume  {"target":T} swap-out
- * {"target":T}     swap-in {"target":T}    begin it; ps tells how far it is ps      {"after":N?}
- * jobs with numbers above N, as many as fit policy  {"name":S?, "params":{KEY:X, ...}?} show, or
- * change; keys as in [policy] of cede.conf. All of it is done, or nothing hints   {} a page to tell
- * of requests: libcede T is a pid, or a job's number written "#12", or its name. Reply:    {"v":1,
- * "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"text for a person"} add, set, pause,
- * resume, swap-out, swap-in: {"job":{...}, "note":S?} ps: {"jobs":[...], "more":bool, "policy":S,
- * "device":S, "gpus":[{"index":,"label":,"name":,"uuid":,"level":,"level_name":,"caps":[S, ...]}],
- *        "pid":N}; without devices that nobody has used yet
- *   policy: {"policy":S, "policies":[{"name":,"summary":}], "params":{KEY:X, ...}}
- *   hints: {"hints":N, "pid":N}, and the page's descriptor: common/hints_proto.h of version N; pid
- *        is the asking process as the daemon sees it
+ * Request:  {"v":1, "op":OP, ...}. T is a pid, a job's number written "#12", or its name.
+ * - add: {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?,
+ *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?}: adopt a process tree; of class
+ *   latency it may say how much of a GPU it is going to take
+ * - set: {"target":T, "class":C?, "weight":W?, "budget_us":B?, "deadline_us":D?, "laxity_us":L?};
+ *   class "none" lets go of the job; a pid in no job is adopted
+ * - pause, resume: {"target":T}
+ * - swap-out, swap-in: {"target":T}: begin it; ps tells how far it is
+ * - ps: {"after":N?}: jobs with numbers above N, as many as fit
+ * - policy: {"name":S?, "params":{KEY:X, ...}?}: show, or change; keys as in [policy] of cede.conf.
+ *   All of it is done, or nothing
+ * - hints: {}: a page to tell of requests: libcede
+ *
+ * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
+ * - add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}
+ * - ps: {"jobs":[...], "more":bool, "policy":S, "device":S, "gpus":[{"index":, "label":, "name":,
+ *   "uuid":, "level":, "level_name":, "caps":[S, ...]}], "pid":N}; without devices that nobody has
+ *   used yet
+ * - policy: {"policy":S, "policies":[{"name":, "summary":}], "params":{KEY:X, ...}}
+ * - hints: {"hints":N, "pid":N}, and the page's descriptor: common/hints_proto.h of version N; pid
+ *   is the asking process as the daemon sees it
+ *
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
  *   "laxity_us":?, "pid":, "uid":,
  *   "source":"run|pid|rule",
