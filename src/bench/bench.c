@@ -600,11 +600,31 @@ static int run_items(struct job *j, size_t *upto, struct error *err)
     return r;
 }
 
+/* That --only names a configuration of one of the scenarios. */
+static int check_only(const struct job *j, struct error *err)
+{
+    const struct config *some = NULL;
+    for (size_t i = 0; i < j->n; i++) {
+        for (size_t c = 0; c < j->items[i].s->nconfigs; c++) {
+            some = &j->items[i].s->configs[c];
+            if (wanted(j, some->name))
+                return 0;
+        }
+    }
+    return !some ? 0
+                 : error_set(err, -EINVAL,
+                             "--only %s: none of these scenarios has that configuration; one that "
+                             "they have is %s",
+                             j->o->only, some->name);
+}
+
 static int prepare(struct job *j, struct error *err)
 {
     int torch = -1, r = job_init(j, j->o);
     if (r == 0)
         r = load(j, err);
+    if (r == 0)
+        r = check_only(j, err);
     if (r == 0)
         r = describe(j, err);
     if (r == 0 && j->o->out && mkdir(j->o->out, 0777) < 0 && errno != EEXIST)

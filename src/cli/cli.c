@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static void say(const char *fmt, va_list ap)
 {
@@ -34,7 +35,9 @@ int cli_usage(const char *verb, const char *fmt, ...)
 int cli_class(const char *verb, const char *arg, struct request *r)
 {
     if (job_class_parse(arg, &r->class) < 0)
-        return cli_usage(verb, "unknown class '%s': use latency, normal or batch", arg);
+        return cli_usage(verb, "unknown class '%s': use latency, normal%s batch%s", arg,
+                         strcmp(verb, "set") == 0 ? "," : " or",
+                         strcmp(verb, "set") == 0 ? " or none" : "");
     r->has_class = true;
     return CLI_OK;
 }

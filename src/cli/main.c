@@ -85,6 +85,14 @@ static int flush(int status)
     return status ? status : CLI_FAILED;
 }
 
+static int program(size_t i, int argc, char **argv)
+{
+    /* Started as /proc/self/exe it would be "exe" in ps and to `cede doctor`. */
+    prctl(PR_SET_NAME, programs[i].name);
+    int status = programs[i].main(argc, argv);
+    return status == CLI_OK ? flush(status) : status; /* else it has said what is wrong */
+}
+
 static int verb(int argc, char **argv)
 {
     static char self[] = "cede"; /* for getopt's messages, whatever the verb */
@@ -101,8 +109,10 @@ static int verb(int argc, char **argv)
         return flush(verbs[i].main(argc, argv));
     }
     for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
-        if (programs[i].verb && strcmp(name, programs[i].verb) == 0)
-            return programs[i].main(argc, argv);
+        if (!programs[i].verb || strcmp(name, programs[i].verb) != 0)
+            continue;
+        argv[0] = (char *)programs[i].name;
+        return program(i, argc, argv);
     }
     cli_error("unknown command '%s'", name);
     fputs("try `cede --help`\n", stderr);
@@ -114,11 +124,8 @@ int main(int argc, char **argv)
     const char *base = argc > 0 ? strrchr(argv[0], '/') : NULL;
     base = base ? base + 1 : argc > 0 ? argv[0] : "cede";
     for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
-        if (strcmp(base, programs[i].name) == 0) {
-            /* Started as /proc/self/exe it would be "exe" in ps and to `cede doctor`. */
-            prctl(PR_SET_NAME, programs[i].name);
-            return programs[i].main(argc, argv);
-        }
+        if (strcmp(base, programs[i].name) == 0)
+            return program(i, argc, argv);
     }
     if (argc < 2)
         return usage(stderr);
@@ -127,7 +134,8 @@ int main(int argc, char **argv)
         return flush(CLI_OK);
     }
     bool help = strcmp(argv[1], "help") == 0;
-    if ((help && argc == 2) || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+    if ((help && (argc == 2 || strcmp(argv[2], "help") == 0)) || strcmp(argv[1], "--help") == 0 ||
+        strcmp(argv[1], "-h") == 0)
         return flush(usage(stdout));
     if (help) {
         char option[] = "--help";

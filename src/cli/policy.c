@@ -63,11 +63,12 @@ static int argument(const char *arg, struct request *r)
         return CLI_OK;
     }
     char key[64];
-    double v;
+    double v = 0;
     struct error err = {""};
     snprintf(key, sizeof(key), "%.*s", (int)min_u64((uint64_t)(value - arg), sizeof(key) - 1), arg);
-    if (parse_double(value + 1, 0, UINT32_MAX, &v) < 0)
-        return cli_usage("policy", "%s: '%s' is not a number that it could be", key, value + 1);
+    const struct core_param *f = core_param_find(key);
+    if (f && parse_double(value + 1, 0, UINT32_MAX, &v) < 0)
+        return cli_usage("policy", "%s: '%s' is not a number: %s", key, value + 1, f->allowed);
     if (request_param(r, key, v, &err) < 0)
         return cli_usage("policy", "%s", err.text);
     return CLI_OK;
@@ -113,7 +114,7 @@ int policy_main(int argc, char **argv)
     }
     if (code < 0) {
         cli_error("%s", err.text);
-        return code == -EINVAL && r.params ? CLI_USAGE : CLI_FAILED;
+        return code == -EINVAL ? CLI_USAGE : CLI_FAILED;
     }
     json_object_del(reply, "v");
     json_object_del(reply, "ok");

@@ -381,9 +381,10 @@ static int print_table(const json_t *rows, const json_t *devices)
     json_array_foreach(rows, k, job)
     {
         const char *e = json_string_value(json_object_get(job, "error"));
+        bool swap = json_equal(json_object_get(job, "error"), json_object_get(job, "swap_error"));
         if (e)
-            cli_error("#%lld: %s", (long long)json_integer_value(json_object_get(job, "number")),
-                      e);
+            cli_error("#%lld: %s%s", (long long)json_integer_value(json_object_get(job, "number")),
+                      swap ? "not swapped: " : "", e);
     }
     return CLI_OK;
 }

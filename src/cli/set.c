@@ -75,7 +75,9 @@ int set_main(int argc, char **argv)
     if (optind == argc)
         return cli_usage("set", "set: no target given");
     struct error err = {""};
-    if (request_deadline(&r, r.has_class ? r.class : CLASS_NORMAL, &err) < 0)
+    uint32_t budget_us;
+    if ((r.has_class && request_budget(&r, r.class, 0, &budget_us, &err) < 0) ||
+        request_deadline(&r, r.has_class ? r.class : CLASS_NORMAL, &err) < 0)
         return cli_usage("set", "set: %s", err.text);
     if (!r.has_class && !r.has_weight && !r.has_budget && !r.has_deadline && !r.release)
         return cli_usage("set", "set: nothing to set; give -c, -w, --budget or --deadline");

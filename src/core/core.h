@@ -42,7 +42,7 @@ struct core_params {
     uint32_t timeslice_alone_us;   /* the only job of the top class beside lower ones */
     uint32_t timeslice_share_us;   /* the lightest of jobs that share by weight */
     uint32_t timeslice_max_us;
-    uint32_t rotation_us;        /* turn of one best-effort job */
+    uint32_t rotation_us;        /* turn of one batch job */
     uint32_t probe_us;           /* turn of a job not seen working lately */
     uint32_t timeslice_floor_us; /* a lower class's slice when floor > 0 */
     uint32_t switch_us;          /* what switching once between two jobs takes: see budget.h */
@@ -124,7 +124,7 @@ struct core_setting {
 };
 
 /* What one device shall look like, and when to decide again at the latest. Groups to suspend come
- * before groups to resume, so that a caller who applies it in order never has two best-effort jobs
+ * before groups to resume, so that a caller who applies it in order never has two batch jobs
  * runnable at once. */
 struct core_plan {
     const struct core_setting *settings;

@@ -1,6 +1,6 @@
 /* From the core's plan to the device: applies the difference between what is wanted and what is,
  * and writes each change to the journal before it is made. The order is: suspend, set timeslices,
- * resume, so that two best-effort jobs never run at once beside a better one. */
+ * resume, so that two batch jobs never run at once beside a better one. */
 #include <errno.h>
 #include <string.h>
 

@@ -288,6 +288,10 @@ static void choice(void **state)
         assert_string_not_equal(json_string_value(json_object_get(cell, "config")), "default");
     assert_int_equal(i, 4);
     json_decref(o);
+    RUN(&result, "cede", "bench", "run", "--device=soft", "--only=ceed",
+        scenario_file(HEAD "configs = default cede\n[role b]\nload = batch\n"));
+    assert_int_equal(status_of(result.status), 2);
+    assert_non_null(strstr(result.err, "--only ceed: none of these scenarios"));
 }
 
 /* What the device or the machine has not is left out, with the reason; it is no failure. */

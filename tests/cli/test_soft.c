@@ -138,7 +138,7 @@ static void transient_daemon(void **state)
     for (int i = 1; i < N; i++)
         await(names[i], "state", "running");
     RUN(&r, "cede", "policy", "nonsense");
-    assert_int_equal(status_of(r.status), 1);
+    assert_int_equal(status_of(r.status), 2);
     RUN_OK("cede", "policy", "timeslice_share_us=5000");
     RUN_OK("cede", "policy");
     assert_non_null(strstr(r.out, "timeslice_share_us=5000\n"));

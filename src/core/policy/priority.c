@@ -216,7 +216,7 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
 
 const struct policy policy_priority = {
     .name = "priority",
-    .summary = "latency before normal before batch; best-effort jobs take turns",
+    .summary = "latency before normal before batch; batch jobs take turns",
     .strict = true,
     .decide = decide,
 };

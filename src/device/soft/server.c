@@ -489,13 +489,13 @@ static void server_close(struct server *s)
 }
 
 static const char usage[] =
-    "Usage: cede-softgpu [--socket PATH] [--gpus N] [--memory BYTES]\n"
+    "Usage: cede-softgpu [--socket PATH] [--gpus N] [--memory SIZE]\n"
     "A software GPU with an H200's timing, for programs of this user: cede's demo and tests.\n"
     "\n"
     "  --socket PATH  where to listen (default: $CEDE_SOFT_SOCKET, else\n"
     "                 $XDG_RUNTIME_DIR/cede-softgpu, else /tmp/cede-softgpu-UID/socket)\n"
     "  --gpus N       how many GPUs (1..16, default 1)\n"
-    "  --memory BYTES of each (default 141 GB); there is nothing behind it\n";
+    "  --memory SIZE  of each, such as 40G (default 141 GB); there is nothing behind it\n";
 
 int soft_server_main(int argc, char **argv)
 {
@@ -522,8 +522,9 @@ int soft_server_main(int argc, char **argv)
                 return 2;
             }
         } else if (o == 'm') {
-            if (parse_u64(optarg, 1, 1ULL << 50, &memory_bytes) < 0) {
-                fprintf(stderr, "cede-softgpu: --memory takes bytes, up to 2^50, not '%s'\n",
+            if (parse_bytes(optarg, 1ULL << 50, &memory_bytes) < 0 || !memory_bytes) {
+                fprintf(stderr,
+                        "cede-softgpu: --memory takes a size such as 40G, up to 1024T, not '%s'\n",
                         optarg);
                 return 2;
             }
