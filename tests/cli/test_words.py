@@ -1,0 +1,106 @@
+"""The words agree: what --help says, the manual pages, the completion, the configuration's page and
+example, the headers. Nothing here looks at what the programs do with an option.
+
+usage: test_words.py CEDE SOURCE_DIR"""
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+CEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
+VERBS = "run set pause resume swap-out swap-in ps policy doctor demo".split()
+PAGES = {"bench": "cede-bench.1", "load": "cede-load.1", "softgpu": "cede-softgpu.1",
+         "daemon": "ceded.8"}
+NO_MATTER = {"--help", "--version", "--epochs"}  # the last is of an example
+
+
+def read(*path):
+    with open(os.path.join(SOURCE, *path), encoding="utf8") as f:
+        return f.read()
+
+
+def run(*args, **kw):
+    return subprocess.run(args, text=True, check=True, stdout=subprocess.PIPE, timeout=60, **kw).stdout
+
+
+def options_of(verb):
+    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", run(CEDE, "help", verb))) - NO_MATTER
+
+
+def options_on(page):
+    text = re.findall(r"^\.(?:It|Op|Fl|Nm)?.*", read("man", page), re.M)
+    return {"-" + o for line in text for o in re.findall(r"(?:Fl|,) (-[a-z][\w-]*)", line)} - NO_MATTER
+
+
+class Words(unittest.TestCase):
+    def test_options(self):
+        self.assertEqual(set.union(*map(options_of, VERBS)), options_on("cede.1"))
+        for verb, page in PAGES.items():
+            self.assertEqual(options_of(verb), options_on(page), page)
+
+    def test_completion(self):
+        script = "source %s; COMP_WORDS=(cede %s -); COMP_CWORD=%d; _cede; echo ${COMPREPLY[*]}"
+        for verb in VERBS + list(PAGES):
+            offered = set()
+            for words in [verb] + [f"bench {w}" for w in ("list", "run", "report")] * (verb == "bench"):
+                offered |= set(run("bash", "-c", script % (
+                    os.path.join(SOURCE, "data/bash-completion/cede"), words,
+                    len(words.split()) + 1), env={"PATH": "/usr/bin:/bin"}).split())
+            self.assertLessEqual(options_of(verb), offered, verb)
+
+    def test_configuration(self):
+        """Keys and defaults of [policy] are the daemon's, on the page and in the example."""
+        page = read("man", "cede.conf.5").split(".Ss Section policy")[1].split(".Ss Sections rule")[0]
+        told = {}
+        for key, text in re.findall(r"^\.It Cm (\w+)\n((?:(?!\.It).*\n)*)", page, re.M):
+            default = re.search(r"Default: ([\d.]*\d)", text) or \
+                re.search(r"(?:^|: )([\d.]+)(?:, the default:|\s\(default)", text, re.M)
+            told[key] = default and float(default[1])
+        self.assertIsNone(told.pop("name"))
+        with tempfile.TemporaryDirectory() as d:
+            conf = os.path.join(d, "conf")
+            example = re.sub(r"^#(?=\w+ = |\[)", "", read("data", "cede.conf"), flags=re.M)
+            with open(conf, "w", encoding="utf8") as f:
+                f.write(re.sub(r"^group = .*\n", "", example, flags=re.M))
+            env = dict(os.environ, CEDE_DIR=d)
+            daemon = subprocess.Popen([CEDE, "daemon", "--config", conf, "--device", "gate"], env=env,
+                                      stderr=subprocess.DEVNULL)
+            try:
+                while not os.path.exists(os.path.join(d, "socket")) and daemon.poll() is None:
+                    time.sleep(0.01)
+                policy = json.loads(run(CEDE, "policy", "--json", env=env))
+            finally:
+                daemon.terminate()
+                daemon.wait()
+        self.assertEqual(told, policy["params"])
+        self.assertEqual(policy["policy"], "laxity")
+
+    def test_library(self):
+        """Each call of the headers has a page, with the same prototype."""
+        def plain(text):
+            return re.sub(r"\s+", " ", text).replace("* ", "*").strip()
+        calls = {}
+        for header in glob.glob(os.path.join(SOURCE, "include/cede/*.h")):
+            text = re.sub(r"/\*.*?\*/", "", read(header), flags=re.S)
+            for m in re.finditer(r"^(?!typedef)(\w[\w *]*?)(cede_\w+)\(([^;{]*?)\);", text, re.M):
+                calls[m[2]] = (plain(m[1]), [plain(a) for a in m[3].split(",")],
+                               "cede/" + os.path.basename(header))
+        self.assertGreater(len(calls), 30)
+        for name, (kind, arguments, header) in calls.items():
+            page = read("man", name + ".3")
+            if page.startswith(".so"):
+                page = read("man", os.path.basename(page.split()[1]))
+            m = re.search(rf'^\.Ft "?(.*?)"?\n\.Fn {name}((?: "[^"]*")*)$', page, re.M)
+            self.assertIsNotNone(m, name)
+            self.assertEqual(plain(m[1]), kind, name)
+            self.assertEqual([plain(a) for a in re.findall(r'"([^"]*)"', m[2])], arguments, name)
+            self.assertIn(".In " + header, page)
+
+
+if __name__ == "__main__":
+    unittest.main()
