@@ -69,12 +69,16 @@ int proc_stat_read(pid_t pid, struct proc_stat *out)
 
 int proc_owner(pid_t pid, uid_t *uid)
 {
-    char path[64];
-    struct stat st;
-    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
-    if (stat(path, &st) < 0)
-        return errno == ENOENT ? -ESRCH : -errno;
-    *uid = st.st_uid;
+    char buf[2048];
+    ssize_t n = read_proc(pid, "status", buf, sizeof(buf));
+    if (n < 0)
+        return (int)n;
+    /* "Name:" comes before it, in which the kernel leaves no line's end. */
+    const char *line = strstr(buf, "\nUid:");
+    unsigned real;
+    if (!line || sscanf(line + 5, " %u", &real) != 1)
+        return -EIO;
+    *uid = real;
     return 0;
 }
 

@@ -26,7 +26,8 @@ struct proc_stat {
 /* 0, -ESRCH (no such process, or a zombie's /proc entry just went), -EIO (unparsable). */
 int proc_stat_read(pid_t pid, struct proc_stat *out);
 
-/* Effective owner of the process. */
+/* The user whose process it is: the real one, as kill(2) asks for. The effective one is another's
+ * for who runs a set-user-ID program, and for root's programs that do something as a user. */
 int proc_owner(pid_t pid, uid_t *uid);
 
 /* True while exactly this process exists and is not a zombie. */

@@ -34,8 +34,10 @@ int rights_check(const struct caller *who, const struct request *want,
                          "this belongs to uid %u: you may steer only your own programs (uid %u)",
                          subject->owner, who->uid);
 
-    /* Splitting a paused job, or letting go of it, makes it run like resuming does. */
-    bool resumes = want->op == OP_RESUME || want->op == OP_ADD || want->release;
+    /* Splitting a paused job, or letting go of it, makes it run like resuming does; and so does
+     * swapping it out, until its work has come to rest. */
+    bool resumes = want->op == OP_RESUME || want->op == OP_ADD || want->release ||
+                   (want->op == OP_SWAP_OUT && !subject->swapped);
     if (resumes && subject->managed && subject->paused && subject->paused_by != who->uid)
         return error_set(err, -EPERM,
                          "paused by uid %u: only that user, root and the administrators' group "
@@ -74,7 +76,9 @@ int rights_check(const struct caller *who, const struct request *want,
                          "its weight is %u now, and you may only lower it; raising to %u takes "
                          "root or the administrators' group",
                          weight, to_weight);
-    if (!fresh && want->has_budget && want->budget_us < subject->budget_us)
+    /* A part taken out of a latency job has none unless it says so. */
+    bool budget = fresh ? to_class == CLASS_LATENCY : want->has_budget;
+    if (budget && want->budget_us < subject->budget_us)
         return error_set(err, -EPERM,
                          "its latency budget is %u us now, and you may only make it larger; a "
                          "smaller one takes root or the administrators' group",

@@ -1,17 +1,22 @@
 /* Rules against made-up processes, names for jobs, and who may do what: tables. */
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
+#include "common/procfs.h"
 #include "daemon/config.h"
 #include "daemon/rights.h"
 #include "daemon/rules.h"
 
-#define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define NOBODY 65534
+#define ID     "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 static const char docker[] = "/system.slice/docker-" ID ".scope";
 static const char kube[] = "/kubepods.slice/kubepods-pod12.slice/cri-containerd-" ID ".scope";
 
@@ -92,6 +97,46 @@ static void of_a_real_process(void **state)
     assert_false(rules_fn(&l, getpid(), &spec));
     l.n = 0;
     assert_false(rules_fn(&l, getpid(), &spec));
+}
+
+/* Nobody has another user's rules, or rights over another user's program, by running a program with
+ * the set-user-ID bit, or because one of root's works as that user for a moment. */
+static void of_two_users(void **state)
+{
+    static const struct {
+        uid_t real, effective;
+    } rows[] = {{NOBODY, 0}, {0, NOBODY}};
+    if (geteuid() != 0)
+        skip();
+    const struct rule rules[] = {{.has_uid = true, .uid = 0, .class = CLASS_LATENCY},
+                                 {.has_uid = true, .uid = NOBODY, .class = CLASS_BATCH}};
+    struct rule_list l = {rules, ARRAY_SIZE(rules)};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        int ready[2];
+        char c = 0;
+        assert_int_equal(pipe(ready), 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+            bool ok = setresuid(rows[i].real, rows[i].effective, 0) == 0 &&
+                      prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+            (void)!write(ready[1], ok ? "y" : "n", 1);
+            for (;;)
+                pause();
+        }
+        (void)!read(ready[0], &c, 1);
+        struct job_spec spec = {.uid = 12345};
+        uid_t owner = 12345;
+        bool found = rules_fn(&l, pid, &spec) && proc_owner(pid, &owner) == 0;
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        close(ready[0]);
+        close(ready[1]);
+        assert_int_equal(c, 'y');
+        assert_true(found);
+        assert_int_equal(owner, rows[i].real);
+        assert_int_equal(spec.uid, rows[i].real);
+        assert_int_equal(spec.class, rows[i].real == 0 ? CLASS_LATENCY : CLASS_BATCH);
+    }
 }
 
 static void names_for_jobs(void **state)
@@ -212,6 +257,12 @@ static const struct {
     {{.op = OP_SET, .has_budget = true, .budget_us = 2000}, BUDGET(1000), true},
     {{.op = OP_SET, .has_budget = true, .budget_us = 999}, BUDGET(1000), false},
 
+    {ADD(CLASS_LATENCY, 100), BUDGET(1000), false}, /* a part of the job without one */
+    {ADD(CLASS_LATENCY, 100), BUDGET(0), true},
+    {{.op = OP_ADD, .has_class = true, .has_budget = true, .budget_us = 999}, BUDGET(1000), false},
+    {{.op = OP_ADD, .has_class = true, .has_budget = true, .budget_us = 1000}, BUDGET(1000), true},
+    {ADD(CLASS_BATCH, 100), BUDGET(1000), true},
+
     /* A deadline changes the order among one's like. */
     {{.op = OP_SET, .has_deadline = true, .deadline_us = 3000000}, JOB(CLASS_BATCH, 100), true},
     {{.op = OP_SET, .has_deadline = true, .deadline_us = 3000000}, {.owner = OTHER}, false},
@@ -226,6 +277,9 @@ static const struct {
     {{.op = OP_SWAP_OUT}, {.owner = OTHER}, false},
     {{.op = OP_SWAP_OUT}, NO_JOB, true},
     {{.op = OP_SWAP_OUT}, JOB(CLASS_LATENCY, 500), true},
+    /* Its work has to come to an end before it is moved: so it would run. */
+    {{.op = OP_SWAP_OUT}, PAUSED(CLASS_BATCH, 1, 0), false},
+    {{.op = OP_SWAP_OUT}, PAUSED(CLASS_BATCH, 1, ME), true},
     {{.op = OP_SWAP_IN}, {.owner = OTHER, .managed = true}, false},
     {{.op = OP_SWAP_IN}, JOB(CLASS_BATCH, 1), true}, /* is there: nothing to do */
     {{.op = OP_SWAP_IN}, SWAPPED(true, ME), true},
@@ -248,9 +302,13 @@ static void users(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matching),          cmocka_unit_test(the_first_wins),
-        cmocka_unit_test(of_a_real_process), cmocka_unit_test(names_for_jobs),
-        cmocka_unit_test(administrators),    cmocka_unit_test(users),
+        cmocka_unit_test(matching),
+        cmocka_unit_test(the_first_wins),
+        cmocka_unit_test(of_a_real_process),
+        cmocka_unit_test(of_two_users),
+        cmocka_unit_test(names_for_jobs),
+        cmocka_unit_test(administrators),
+        cmocka_unit_test(users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
