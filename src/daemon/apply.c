@@ -22,6 +22,11 @@ static void apply_failed(struct manager *m, struct mgroup *g, int r, const struc
         mgr_job_failed(m, p->job, r, err);
 }
 
+static bool is_due(const struct mgroup *g)
+{
+    return g->want_runnable ? g->suspended : !g->suspended || g->suspend_unsure;
+}
+
 /* Suspends or resumes all groups of one process on one device that want it, in one call. */
 void mgr_apply_runnable(struct manager *m, uint32_t slot)
 {
@@ -36,7 +41,7 @@ void mgr_apply_runnable(struct manager *m, uint32_t slot)
     for (uint32_t i = m->processes[first->process].first_group; i != NONE && n < BATCH;
          i = m->groups[i].next) {
         struct mgroup *g = &m->groups[i];
-        if (g->dg.gpu != first->dg.gpu || g->want_runnable != resume || g->suspended != resume ||
+        if (g->dg.gpu != first->dg.gpu || g->want_runnable != resume || !is_due(g) ||
             g->retry_at > m->now)
             continue;
         if (!resume) {
@@ -59,6 +64,7 @@ void mgr_apply_runnable(struct manager *m, uint32_t slot)
     for (size_t k = 0; k < n; k++) {
         struct mgroup *g = &m->groups[slots[k]];
         g->suspended = resume ? r < 0 : !nothing_done;
+        g->suspend_unsure = r < 0;
         if (r < 0)
             apply_failed(m, g, r, &err);
         journal_put_group(m->journal, slots[k], mgr_journal_flags(g), &g->dg);
@@ -102,7 +108,7 @@ void mgr_decide(struct manager *m, uint32_t device)
             m->jobs[m->processes[g->process].job].on[device].ran = true;
     }
     for (size_t i = 0; i < plan.n; i++) {
-        if (!plan.settings[i].runnable && !m->groups[plan.settings[i].group].suspended)
+        if (!plan.settings[i].runnable && is_due(&m->groups[plan.settings[i].group]))
             mgr_apply_runnable(m, plan.settings[i].group);
     }
     for (size_t i = 0; i < plan.n; i++)
@@ -176,6 +182,7 @@ void mgr_restored_by_others(struct manager *m)
         uint32_t flags = 0;
         journal_group(m->journal, i, &flags);
         g->suspended = flags & JG_SUSPENDED; /* what it could not undo it left there */
+        g->suspend_unsure = true;
         g->timeslice_unknown = true;
     }
     mgr_all_dirty(m);

@@ -57,7 +57,8 @@ struct mprocess {
 struct mgroup {
     struct device_group dg; /* dg.proc.pid 0: free */
     uint32_t process, next; /* next group of the process */
-    bool suspended;         /* is, or may be */
+    bool suspended;         /* is, or may be: then */
+    bool suspend_unsure;    /* it has to be suspended again, to be so */
     bool timeslice_unknown;
     bool want_runnable;
     uint64_t timeslice_us; /* what it has */

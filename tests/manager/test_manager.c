@@ -280,6 +280,26 @@ static void test_crash_and_take_over(void **state)
     assert_int_equal(changed_groups(f), 0);
 }
 
+/* Killed between the record and what it speaks of. */
+static void test_crash_before_the_change(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p = child(f);
+    mock_context(&f->d, p, 0, 3);
+    start(f, "priority", NULL);
+    uint32_t j = add(f, p, CLASS_NORMAL);
+    ticks(f, 100);
+    manager_pause(f->m, j, true, 0);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+    crash(f);
+    for (size_t i = 0; i < MOCK_GROUPS; i++)
+        f->d.g[i].suspended = false;
+    start(f, "priority", NULL);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+}
+
 static void test_orphaned_records_are_undone(void **state)
 {
     struct fixture *f = *state;
@@ -380,6 +400,28 @@ static void test_failing_driver(void **state)
     assert_int_equal(on(f, lat)->timeslice_us, 1000000);
 }
 
+/* A suspension that fails is tried again until it works, too: a person has been told "paused". */
+static void test_suspension_is_tried_again(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p = child(f);
+    mock_context(&f->d, p, 0, 3);
+    start(f, "priority", NULL);
+    uint32_t j = add(f, p, CLASS_NORMAL);
+    ticks(f, 100);
+    f->d.fail_suspend = EMFILE;
+    manager_pause(f->m, j, true, 0);
+    ticks(f, 3000);
+    assert_int_equal(suspended_groups(f), 0);
+    assert_in_range(f->d.suspend_calls, 2, 5); /* once a second */
+    f->d.fail_suspend = 0;
+    ticks(f, 1500);
+    assert_int_equal(suspended_groups(f), 4);
+    f->d.suspend_calls = 0;
+    ticks(f, 3000);
+    assert_int_equal(f->d.suspend_calls, 0);
+}
+
 static void test_hung_daemon(void **state)
 {
     struct fixture *f = *state;
@@ -473,9 +515,11 @@ int main(void)
         T(test_rules),
         T(test_crash_and_undo),
         T(test_crash_and_take_over),
+        T(test_crash_before_the_change),
         T(test_orphaned_records_are_undone),
         T(test_pause_survives),
         T(test_failing_driver),
+        T(test_suspension_is_tried_again),
         T(test_hung_daemon),
         T(test_nested_job),
         T(test_journal_files),
