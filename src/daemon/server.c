@@ -160,7 +160,8 @@ static void on_request(uv_poll_t *h, int status, int events)
     _cleanup_free_ char *text = verbs_answer(s->verbs, &who, s->buf, (size_t)n, &fd);
     if (fd >= 0)
         has_page(c);
-    if (!reply(c->fd, text, fd))
+    /* What was asked may have been to stop: then everybody is disconnected already. */
+    if (!reply(c->fd, text, fd) && !s->stopping)
         disconnect(c);
 }
 

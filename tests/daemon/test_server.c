@@ -53,10 +53,18 @@ static int set_up(void **state)
     return 0;
 }
 
+static void stop_server(void *arg)
+{
+    struct env *e = arg;
+    if (e->s)
+        server_stop(e->s);
+    e->s = NULL;
+}
+
 static int tear_down(void **state)
 {
     struct env *e = *state;
-    server_stop(e->s);
+    stop_server(e);
     uv_run(&e->loop, UV_RUN_DEFAULT);
     int left = uv_loop_close(&e->loop);
     int gone = access(e->path, F_OK);
@@ -386,6 +394,26 @@ static void half_open(void **state)
     assert_served(e);
 }
 
+/* A transient daemon stops when its last job is let go of: before the answer, which this client
+ * does not wait for. */
+static void stops_while_answering(void **state)
+{
+    struct env *e = *state;
+    fake_manager_put(e->m, 10, 0, CLASS_NORMAL, 100, "last");
+    e->v.apply = stop_server;
+    e->v.arg = e;
+    int waits = dial(e->path), gone = dial(e->path);
+    static const char text[] = "{\"v\":1,\"op\":\"pause\",\"target\":\"last\"}";
+    turns(e, 2);
+    assert_int_equal(send(waits, "{\"v\":1,\"op\":\"ps\"}", 17, MSG_NOSIGNAL), 17);
+    assert_int_equal(code(reply(e, waits)), 0);
+    assert_int_equal(send(gone, text, sizeof(text) - 1, MSG_NOSIGNAL), sizeof(text) - 1);
+    close(gone);
+    turns(e, 5);
+    assert_null(e->s);
+    assert_hung_up(e, waits);
+}
+
 static void many_clients(void **state)
 {
     struct env *e = *state;
@@ -652,7 +680,7 @@ int main(void)
         TEST(too_long),     TEST(half_open),
         TEST(many_clients), TEST(no_descriptors_left),
         TEST(never_reads),  TEST(old_sockets),
-        TEST(other_users),
+        TEST(other_users),  TEST(stops_while_answering),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
