@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -51,6 +52,8 @@ static const char help[] =
     "\n"
     "  sudo cede run -c latency -n serve -- python3 serve.py\n"
     "  cede run -c batch -- python3 train.py --epochs 90\n";
+
+#define CONTINUE_LOOK_NS 20000000L /* of whether a stopped program goes on */
 
 struct options {
     struct request request;
@@ -249,6 +252,21 @@ static bool should_forward(const siginfo_t *si, pid_t child)
     }
 }
 
+/* A process that continues this one, which is about to stop, once the program is stopped no more:
+ * whoever continues the program, or kills it, need not know of us. < 0: there is none. */
+static pid_t start_continuer(pid_t program)
+{
+    const pid_t self = getpid(), pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (getppid() == self && (is_stopped(program) || !is_stopped(self)))
+        nanosleep(&(struct timespec){.tv_nsec = CONTINUE_LOOK_NS}, NULL);
+    if (getppid() == self)
+        kill(self, SIGCONT);
+    _exit(0);
+}
+
 /* Reaps all there is. True when the program has ended, with its wait status. */
 static bool reap(pid_t child, int *status)
 {
@@ -262,10 +280,13 @@ static bool reap(pid_t child, int *status)
             ended = true;
             continue;
         }
-        /* The shell that waits for us has to see a stopped job. Not if it runs again already:
-         * nobody would continue us then. */
-        if (is_stopped(child))
+        /* The shell that waits for us has to see a stopped job. */
+        if (is_stopped(child)) {
+            pid_t continuer = start_continuer(child);
             kill(getpid(), SIGSTOP);
+            if (continuer > 0)
+                kill(continuer, SIGKILL);
+        }
     }
     return ended;
 }

@@ -283,10 +283,19 @@ static void stops_and_continues(void **state)
         assert_int_equal(waitpid(runner, &status, WUNTRACED), runner);
         assert_true(WIFSTOPPED(status));
         await_state(program, "T");
-        kill(runner, SIGCONT);
+        /* Continued through the runner, or by somebody who knows only of the program. */
+        kill(i < 2 ? runner : program, SIGCONT);
         await_state(program, "S");
         await_state(runner, "S");
     }
+    /* Killed while stopped: the runner is not, and tells. */
+    kill(program, SIGSTOP);
+    await_state(runner, "T");
+    kill(program, SIGKILL);
+    assert_int_equal(waitpid(runner, &status, 0), runner);
+    assert_int_equal(status_of(status), 1000 + SIGKILL);
+    close(out);
+    program = start_pid_teller(&runner, &out, "echo $$; exec sleep 600");
     kill(runner, SIGTERM);
     assert_int_equal(waitpid(runner, &status, 0), runner);
     assert_int_equal(status_of(status), 1000 + SIGTERM);
