@@ -259,7 +259,6 @@ static pid_t start_continuer(pid_t program)
     const pid_t self = getpid(), pid = fork();
     if (pid != 0)
         return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (getppid() == self && (is_stopped(program) || !is_stopped(self)))
         nanosleep(&(struct timespec){.tv_nsec = CONTINUE_LOOK_NS}, NULL);
     if (getppid() == self)

@@ -1,0 +1,628 @@
+/* A random sequence of what people, programs and the kernel do to ceded: verbs, loads that come,
+ * end and are killed, kill -9 of ceded and of its restorer at any moment, clients that send
+ * rubbish. All through it, what cede promises has to hold: see check(). Asserts no times.
+ *
+ * CEDE_CHAOS_SEED and CEDE_CHAOS_STEPS choose another sequence; a failure prints both and what was
+ * done. What is done follows from the seed and what it meets from real time, so a repetition is as
+ * near as that allows. CEDE_CHAOS_HOLD: after a failure all is left as it is until a signal. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "chaos.h"
+
+#define SEED     1
+#define STEPS    45         /* 8 s */
+#define MEMORY   "33554432" /* moves in 0.1 s */
+#define LONG_RUN 200        /* steps; in shorter ones nothing takes seconds */
+
+/* ---- loads ---- */
+
+static struct load *any_load(void)
+{
+    size_t first = draw(LOADS);
+    for (size_t i = 0; i < LOADS; i++) {
+        struct load *l = &chaos.loads[(first + i) % LOADS];
+        if (l->pid)
+            return l;
+    }
+    return NULL;
+}
+
+static struct load *free_load(void)
+{
+    for (size_t i = 0; i < LOADS; i++) {
+        if (!chaos.loads[i].pid)
+            return &chaos.loads[i];
+    }
+    return NULL;
+}
+
+/* Its name if it is a job, or its pid. */
+static const char *target(const struct load *l)
+{
+    return l->root && l->known && draw(2) ? l->name : pid_text(l->pid);
+}
+
+static const char *any_class(const struct load *l)
+{
+    static const char *const classes[] = {"batch", "normal", "latency"};
+    return classes[draw(l->requests ? 3 : 2)]; /* who wants all of a GPU must not go first */
+}
+
+/* The load of a runner, which may take a while to start it; false: it ended without. */
+static bool find_program(struct load *l)
+{
+    bool started = false;
+    assert_true(EVENTUALLY(({
+        struct proc_stat st;
+        started = children_of(l->runner, &l->pid, 1) == 1 && proc_stat_read(l->pid, &st) == 0 &&
+                  strcmp(st.comm, l->name) == 0;
+        started || process_state(l->runner) == 'Z';
+    })));
+    return started;
+}
+
+/* Its program; class NULL: in no job yet, else under `cede run`. */
+static void launch(struct load *l, const char *class)
+{
+    const char *argv[40];
+    size_t n = 0;
+    *l = (struct load){.requests = draw(2), .gpu = (unsigned)draw(2), .known = true};
+    snprintf(l->name, sizeof(l->name), "l%u", ++chaos.started);
+    const char *const run[] = {"cede", "run", "--gpu-device", "soft", "-c",
+                               class,  "-n",  l->name,        "--"};
+    const char *const load[] = {class ? harness_exe() : "cede",
+                                "load",
+                                l->requests ? "latency" : "batch",
+                                "--device",
+                                "soft",
+                                "--verify",
+                                "--name",
+                                l->name,
+                                "--gpu",
+                                l->gpu ? "1" : "0",
+                                "--memory",
+                                MEMORY};
+    const char *const batch[] = {"--kernel-us", "2000", "--depth", "4"};
+    const char *const due[] = {"--deadline-us", "50000"};
+    for (size_t i = 0; class && i < ARRAY_SIZE(run); i++)
+        argv[n++] = run[i];
+    for (size_t i = 0; i < ARRAY_SIZE(load); i++)
+        argv[n++] = load[i];
+    for (size_t i = 0; !l->requests && i < ARRAY_SIZE(batch); i++)
+        argv[n++] = batch[i];
+    bool tells = l->requests && draw(2);
+    for (size_t i = 0; tells && i < ARRAY_SIZE(due); i++)
+        argv[n++] = due[i];
+    argv[n] = NULL;
+    pid_t pid = spawn(l->name, argv);
+    watch(pid, l->name);
+    *(class ? &l->runner : &l->pid) = pid;
+}
+
+static void await_context(const struct load *l)
+{
+    if (!EVENTUALLY((reap(), all_have_contexts(&l->pid, 1))))
+        fail_msg("%s opens no context", l->name);
+}
+
+static void start_plain(struct load *l)
+{
+    l = free_load();
+    if (!l)
+        return;
+    launch(l, NULL);
+    await_context(l);
+    done(" %s pid %d", l->name, (int)l->pid);
+    if (!chaos.up || draw(4) == 0)
+        return;
+    became_job(l, any_class(l), 100);
+    VERB(true, "set", pid_text(l->pid), "-c", l->class);
+    l->root = l->pid;
+}
+
+static void start_run(struct load *l)
+{
+    l = free_load();
+    if (!l || !chaos.up)
+        return;
+    const char *class = draw(2) ? "batch" : "normal";
+    launch(l, class);
+    became_job(l, class, 100);
+    assert_true(find_program(l));
+    l->root = l->runner;
+    await_context(l);
+    done(" %s pid %d", l->name, (int)l->pid);
+}
+
+static void gone(struct load *l)
+{
+    l->pid = l->runner = 0;
+}
+
+/* Ends it; who is off the GPU cannot prove its work. */
+static void end_load(struct load *l)
+{
+    if (l->out && !chaos.up)
+        return;
+    if (l->out)
+        VERB(true, "swap-in", pid_text(l->pid));
+    l->out = false;
+    bool able = l->known && is_able(l) && (chaos.up || chaos.clean);
+    pid_t pid = l->runner ? l->runner : l->pid;
+    kid(pid)->may_end = true;
+    kill(pid, SIGTERM);
+    int status = finish(pid);
+    done(" %s%s", l->name, able ? "" : " (off the GPU)");
+    if (status)
+        fail_msg("%s ended with %d", l->name, status);
+    json_t *o = load_final(l->name), *verified = json_object_get(o, "verified");
+    if (!json_is_true(verified) && (able || !json_is_null(verified)))
+        fail_msg("%s: %s", l->name, json_dumps(o, 0));
+    json_decref(o);
+    gone(l);
+}
+
+static void kill_load(struct load *l)
+{
+    done(" %s", l->name);
+    if (l->runner) { /* which ends as its program does */
+        kid(l->runner)->doomed = true;
+        kill(l->pid, SIGKILL);
+        assert_int_equal(finish(l->runner), 1000 + SIGKILL);
+    } else {
+        slay(l->pid);
+    }
+    gone(l);
+}
+
+static void kill_runner(struct load *l)
+{
+    if (!l->runner)
+        return;
+    done(" %s", l->name);
+    watch(l->pid, l->name);
+    slay(l->runner);
+    l->runner = 0;
+}
+
+/* ---- actions ---- */
+
+static void change(struct load *l)
+{
+    char weight[16];
+    const char *to = target(l);
+    long long w = 50 + (long long)draw(200);
+    snprintf(weight, sizeof(weight), "%lld", w);
+    done(" %s", l->name);
+    if (l->out && !l->root)
+        return;
+    if (!l->root) {
+        became_job(l, any_class(l), w);
+        VERB(true, "set", to, "-c", l->class, "-w", weight);
+        l->root = l->pid;
+        return;
+    }
+    switch (draw(chaos.up ? 5 : 2)) {
+    case 0:
+        became_job(l, any_class(l), l->weight);
+        VERB(true, "set", to, "-c", l->class);
+        break;
+    case 1:
+        l->weight = w;
+        VERB(true, "set", to, "-w", weight);
+        break;
+    case 2:
+        if (strcmp(l->class, "latency") == 0)
+            VERB(true, "set", to, "--budget", draw(2) ? "2ms" : "0");
+        else
+            VERB(true, "set", to, "--deadline", draw(2) ? "500ms" : "0");
+        break;
+    default:
+        if (VERB(!l->out, "set", to, "-c", "none") == 0)
+            in_no_job(l);
+    }
+}
+
+static void pause_or_resume(struct load *l)
+{
+    const char *to = target(l);
+    bool pause = !l->paused || draw(4) == 0;
+    done(" %s", l->name);
+    VERB(true, pause ? "pause" : "resume", to);
+    l->paused = pause;
+    if (l->root)
+        return;
+    l->root = l->pid;
+    became_job(l, "normal", 100);
+}
+
+/* Refused if another one moves, or if its program has ended just now. */
+static void swap(struct load *l)
+{
+    const char *to = target(l);
+    done(" %s", l->name);
+    if (!chaos.up)
+        return;
+    if (!l->out && VERB(false, "swap-out", to) == 0) {
+        if (!l->root)
+            became_job(l, "normal", 100);
+        l->root = l->root ? l->root : l->pid;
+        l->out = true;
+    } else if (l->out) {
+        VERB(true, "swap-in", to);
+        l->out = false;
+    } else {
+        l->known = false;
+    }
+}
+
+static void policy(struct load *l)
+{
+    static const char *const what[] = {"laxity",  "edf",    "priority",          "shares",
+                                       "static",  "laxity", "rotation_us=10000", "floor=0.3",
+                                       "edf_k=2", "laxity"};
+    if (chaos.up)
+        VERB(true, "policy", what[draw(ARRAY_SIZE(what))]);
+}
+
+static void reload(struct load *l)
+{
+    if (!chaos.up)
+        return;
+    write_config();
+    if (draw(4) == 0)
+        configure(0, "rubbish\n");
+    kill(chaos.d.pid, SIGHUP);
+}
+
+static int connect_raw(void)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/socket", cede_home());
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void rubbish(struct load *l)
+{
+    static char text[80000];
+    _cleanup_close_ int fd = chaos.up ? connect_raw() : -1;
+    size_t n = 0, kind = draw(6), times = kind == 5 ? 50 : 1 + draw(3);
+    if (fd < 0)
+        return;
+    while (times-- > 0) {
+        n = (size_t)snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"%s\",\"target\":\"l%u\"}",
+                             kind == 4 ? "hints" : "ps", chaos.started);
+        if (kind == 0)
+            n = draw(n);
+        if (kind == 1)
+            text[draw(n)] ^= (char)(1U << draw(7));
+        if (kind == 2)
+            memset(text, '[', n = 1 + draw(sizeof(text) - 1));
+        for (size_t i = 0; kind == 3 && i < (n = 1 + draw(300)); i++)
+            text[i] = (char)draw(256);
+        (void)send(fd, text, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    done(" %zu", kind);
+}
+
+static void silence(struct load *l)
+{
+    int *fd = &chaos.silent[draw(SILENT)];
+    if (*fd > 0)
+        close(*fd);
+    *fd = chaos.up ? connect_raw() : 0;
+}
+
+/* Stopped for a moment, in which something is asked. */
+static void stop_load(struct load *l)
+{
+    kill(l->pid, SIGSTOP);
+    await_state(l->pid, "T");
+    switch (draw(3)) {
+    case 0:
+        change(l);
+        break;
+    case 1:
+        pause_or_resume(l);
+        break;
+    default:
+        nap_ms((unsigned)draw(100));
+    }
+    kill(l->pid, SIGCONT);
+}
+
+static void stop_ceded(struct load *l)
+{
+    bool hangs = chaos.steps >= LONG_RUN && draw(20) == 0;
+    if (!chaos.up)
+        return;
+    kill(chaos.d.pid, SIGSTOP);
+    await_state(chaos.d.pid, "T");
+    if (hangs && helper("cede-restore")) {
+        done(" (hangs)");
+        assert_true(EVENTUALLY(!somebody_suspended()));
+    } else {
+        nap_ms((unsigned)draw(200));
+    }
+    kill(chaos.d.pid, SIGCONT);
+}
+
+static void kill_restorer(struct load *l)
+{
+    pid_t pid = chaos.up ? helper("cede-restore") : 0;
+    if (pid)
+        kill_helper(pid);
+}
+
+/* A swap that is begun and not waited for; then perhaps its swapper is killed. */
+static void torn_swap(struct load *l)
+{
+    char text[96];
+    if (!chaos.up || !l->root)
+        return;
+    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"swap-%s\",\"target\":\"%d\"}",
+             l->out ? "in" : "out", (int)l->pid);
+    done(" %s", l->name);
+    json_decref(ask(text));
+    usleep((useconds_t)draw(120000));
+    l->known = false;
+    pid_t swapper = draw(2) ? helper("cede-swap") : 0;
+    if (swapper) {
+        done(" swapper");
+        kill_helper(swapper);
+    }
+    if (draw(3) == 0)
+        kill_ceded(draw(2));
+}
+
+/* A request of which nobody awaits the end: its sender, ceded or both are killed in it. */
+static void torn(struct load *l)
+{
+    static const char *const verbs[] = {"pause", "resume", "swap-out", "swap-in", "ps"};
+    const char *name = verbs[draw(ARRAY_SIZE(verbs))];
+    char text[96];
+    unsigned whom = (unsigned)draw(4);
+    if (!chaos.up)
+        return;
+    done(" %s %s", name, l->name);
+    l->known = false;
+    if (draw(2)) {
+        _cleanup_close_ int fd = connect_raw();
+        snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"%s\",\"target\":\"%d\"}", name,
+                 (int)l->pid);
+        (void)send(fd, text, strlen(text), MSG_NOSIGNAL);
+        usleep((useconds_t)draw(1000));
+        if (whom)
+            kill_ceded(whom == 3);
+        return;
+    }
+    /* LeakSanitizer's tracer, killed with its verb, would look like one of ours. */
+    const char *options = getenv("ASAN_OPTIONS");
+    char *before = options ? strdup(options) : NULL;
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+    pid_t pid = SPAWN("torn", "cede", name, pid_text(l->pid));
+    unsetenv("ASAN_OPTIONS");
+    if (before)
+        setenv("ASAN_OPTIONS", before, 1);
+    free(before);
+    watch(pid, "torn")->may_end = true;
+    usleep((useconds_t)draw(chaos.verb_us * 3 / 2));
+    if (whom < 2)
+        slay(pid);
+    if (whom)
+        kill_ceded(whom == 3);
+    if (whom >= 2 && finish(pid) > 1)
+        fail_msg("cede %s: %s", name, contents("torn.err"));
+    chaos.clean = false; /* without ceded it may have done it by itself */
+}
+
+/* `cede run` while ceded dies: it starts a scheduler of its own, or comes to nothing. */
+static void torn_run(struct load *l)
+{
+    l = free_load();
+    if (!l || !chaos.up)
+        return;
+    launch(l, "batch");
+    usleep((useconds_t)draw(chaos.verb_us * 2));
+    kill(chaos.d.pid, SIGKILL);
+    kid(chaos.d.pid)->doomed = true;
+    finish(chaos.d.pid);
+    assert_true(find_program(l));
+    await_context(l);
+    json_t *all = NULL;
+    assert_true(EVENTUALLY((reap(), orphans() == 0 || (all = ask("{\"v\":1,\"op\":\"ps\"}")))));
+    pid_t other = (pid_t)json_integer_value(json_object_get(all, "pid"));
+    json_decref(all);
+    for (size_t i = 0; i < LOADS; i++)
+        chaos.loads[i].known = false;
+    ceded_gone(false);
+    if (other) {
+        done(" transient %d", (int)other);
+        chaos.d = (struct ceded){.pid = other};
+        watch(other, "transient ceded");
+        chaos.up = true;
+        stop();
+    }
+}
+
+/* Killed while it begins. */
+static void kill_newborn(struct load *l)
+{
+    char file[96];
+    if (chaos.up)
+        return;
+    snprintf(file, sizeof(file), "%s/cede.conf", harness_dir());
+    pid_t pid = SPAWN("ceded", "cede", "daemon", "--config", file, "--dir", cede_home());
+    watch(pid, "newborn ceded");
+    usleep((useconds_t)draw(chaos.verb_us * 2));
+    slay(pid);
+    await_orphans();
+    chaos.clean = false;
+    for (size_t i = 0; i < LOADS; i++) /* its restorer may have brought in */
+        chaos.loads[i].known &= !chaos.loads[i].out;
+}
+
+static void kill_one(struct load *l)
+{
+    if (chaos.up)
+        kill_ceded(false);
+    check();
+}
+
+static void kill_two(struct load *l)
+{
+    if (chaos.up)
+        kill_ceded(true);
+    check();
+}
+
+static void restart(struct load *l)
+{
+    stop();
+    check();
+    start();
+}
+
+/* ---- the sequence ---- */
+
+static const struct action {
+    const char *name;
+    void (*act)(struct load *l);
+    unsigned often;
+    bool needs_load;
+} actions[] = {
+    {"start", start_plain, 10, false},
+    {"run", start_run, 8, false},
+    {"change", change, 10, true},
+    {"pause", pause_or_resume, 10, true},
+    {"swap", swap, 5, true},
+    {"policy", policy, 4, false},
+    {"reload", reload, 3, false},
+    {"end", end_load, 4, true},
+    {"kill", kill_load, 4, true},
+    {"kill-run", kill_runner, 3, true},
+    {"kill-ceded", kill_one, 4, false},
+    {"kill-both", kill_two, 3, false},
+    {"restorer", kill_restorer, 2, false},
+    {"stop-load", stop_load, 3, true},
+    {"stop-ceded", stop_ceded, 2, false},
+    {"restart", restart, 2, false},
+    {"rubbish", rubbish, 4, false},
+    {"silence", silence, 3, false},
+    {"torn", torn, 8, true},
+    {"torn-swap", torn_swap, 4, true},
+    {"torn-run", torn_run, 2, false},
+    {"newborn", kill_newborn, 2, false},
+};
+
+static void act(void)
+{
+    unsigned sum = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
+        sum += actions[i].often;
+    unsigned left = (unsigned)draw(sum);
+    const struct action *a = actions;
+    for (; left >= a->often; a++)
+        left -= a->often;
+    struct load *l = any_load();
+    if (a->needs_load && !l)
+        a = &actions[0];
+    /* What is not known has to be asked, of a ceded. */
+    if (a->needs_load && !l->known) {
+        start();
+        check_ps();
+    }
+    done("\n%llu %s:", (unsigned long long)chaos.step, a->name);
+    a->act(l);
+}
+
+static uint64_t setting(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    uint64_t v = otherwise;
+    if (text && parse_u64(text, 0, UINT32_MAX, &v) < 0)
+        fail_msg("%s is no number: %s", name, text);
+    return v;
+}
+
+static void everything_at_once(void **state)
+{
+    (void)state;
+    kill(gpu_pid(), SIGKILL);
+    await_child(gpu_pid());
+    pid_t gpus = SPAWN("gpus", "cede", "softgpu", "--gpus", "2");
+    assert_true(EVENTUALLY(strstr(contents("gpus.out"), "listening")));
+    watch(gpus, "the software GPU");
+    chaos.seed = setting("CEDE_CHAOS_SEED", SEED);
+    chaos.steps = setting("CEDE_CHAOS_STEPS", STEPS);
+    chaos.rng.state = chaos.seed + 1;
+    start();
+    assert_true(EVENTUALLY(helper("cede-restore")));
+    chaos.bare = descriptors(chaos.d.pid);
+    uint64_t before = monotonic_ns();
+    VERB(true, "ps");
+    chaos.verb_us = (unsigned)((monotonic_ns() - before) / NSEC_PER_USEC);
+
+    for (chaos.step = 0; chaos.step < chaos.steps; chaos.step++) {
+        /* What one step draws is not to change what the next is. */
+        chaos.rng.state = (chaos.seed + 1) * 0x9e3779b97f4a7c15 + chaos.step * 0xd1342543de82ef95;
+        for (int i = 0; i < 4; i++)
+            draw(2);
+        if (!chaos.up && draw(2))
+            start();
+        act();
+        if (chaos.step % 4 == 3)
+            check();
+    }
+
+    done("\nend:");
+    start();
+    check();
+    for (size_t i = 0; i < LOADS; i++) {
+        struct load *l = &chaos.loads[i];
+        if (l->pid && l->paused)
+            pause_or_resume(l);
+        if (l->pid)
+            end_load(l);
+    }
+    check();
+    stop();
+    check();
+    assert_int_equal(children_of(getpid(), NULL, 0), 1); /* the software GPU */
+    chaos.over = true;
+}
+
+static int chaos_end(void **state)
+{
+    if (!chaos.over) {
+        fprintf(stderr, "CEDE_CHAOS_SEED=%llu CEDE_CHAOS_STEPS=%llu\n",
+                (unsigned long long)chaos.seed, (unsigned long long)chaos.steps);
+        fprintf(stderr, "done:%s\n", chaos.history);
+        const char *log = contents("ceded.err");
+        size_t n = strlen(log);
+        fprintf(stderr, "ceded said last:\n%s\n", log + (n > 6000 ? n - 6000 : 0));
+        if (getenv("CEDE_CHAOS_HOLD")) {
+            fprintf(stderr, "held in %s by pid %d\n", harness_dir(), (int)getpid());
+            pause();
+        }
+    }
+    return e2e_end(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(everything_at_once, e2e_begin, chaos_end)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
