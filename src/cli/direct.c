@@ -15,6 +15,7 @@
 
 #define JOURNAL_WAIT_MS 2000
 #define SETTLE_NS       (2 * NSEC_PER_SEC)
+#define SEARCH_NS       (10 * NSEC_PER_SEC)
 
 struct direct {
     struct journal *journal;
@@ -33,15 +34,22 @@ static void free_all(struct direct *d)
     free(d);
 }
 
-/* Scans and decides until nothing is due at once: a first scan may take several turns. */
+/* Scans and decides until nothing is due at once: a first scan may take several turns. Nobody else
+ * waits for us, so a long search need not be spread over time. */
 static void settle(struct manager *m)
 {
     const uint64_t start = monotonic_ns();
     uint64_t now = start, next;
+    bool again;
     do {
         now = max_u64(now + 1, monotonic_ns());
         next = manager_tick(m, now);
-    } while (next <= now && now - start < SETTLE_NS);
+        again = next <= now && now - start < SETTLE_NS;
+        if (manager_searching(m) && monotonic_ns() - start < SEARCH_NS) {
+            again = true;
+            now = max_u64(now, next);
+        }
+    } while (again);
 }
 
 int direct_open(struct direct **out, struct error *err)

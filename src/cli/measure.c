@@ -102,7 +102,10 @@ static int groups_of(struct subject *x, const struct child *c, struct group_list
     int r = proc_stat_read(c->pid, &st);
     if (r < 0)
         return error_set(err, r, "%s (pid %d) is gone", c->name, c->pid);
-    r = x->driver->ops->scan(x->driver, st.id, out, err);
+    do {
+        group_list_free(out);
+        r = x->driver->ops->scan(x->driver, st.id, out, err);
+    } while (r == -EAGAIN);
     if (r == 0 && out->n == 0)
         r = error_set(err, -ENODEV, "no channel groups found in process %d, which works on the GPU",
                       c->pid);

@@ -6,6 +6,8 @@
 
 #include "daemon/manager_impl.h"
 
+#define SCANS_MAX 1024 /* of one process that takes long to search: some seconds */
+
 uint32_t mgr_journal_flags(const struct mgroup *g)
 {
     return (g->suspended ? JG_SUSPENDED : 0U) |
@@ -156,8 +158,12 @@ void mgr_undo_all(struct manager *m)
     for (size_t i = 0; i < pids.n; i++) {
         struct proc_stat st;
         struct group_list found = {0};
-        if (proc_stat_read(pids.v[i], &st) == 0)
-            ops->scan(m->driver, st.id, &found, NULL);
+        bool there = proc_stat_read(pids.v[i], &st) == 0;
+        for (int n = 0; there && n < SCANS_MAX; n++) {
+            group_list_free(&found);
+            if (ops->scan(m->driver, st.id, &found, NULL) != -EAGAIN)
+                break;
+        }
         for (size_t k = 0; k < found.n; k++) {
             const struct device_group *g = &found.v[k];
             ops->resume(m->driver, &g, 1, NULL);

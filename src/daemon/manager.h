@@ -116,6 +116,8 @@ void manager_release(struct manager *m, uint32_t job);
 /* Undoes what the journal tells of processes that are in no job any more. A manager that goes on
  * does so by itself after 2 s; one that is used once has to be told. */
 void manager_undo_leftovers(struct manager *m);
+/* Whether not all processes were looked at to the end; to be asked by whoever does not go on. */
+bool manager_searching(const struct manager *m);
 
 /* Changes are applied at the next tick; this makes that tick look at the job's processes first, and
  * tells what went wrong with this job lately (0 if nothing, -ENODEV if none of its processes uses a

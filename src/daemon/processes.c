@@ -222,6 +222,7 @@ bool mgr_process_let_go(struct manager *m, uint32_t slot)
         group_remove(m, p->first_group, true); /* what could not be undone is tried again */
     m->driver->ops->forget(m->driver, p->id.pid);
     p->scan_at = CORE_NEVER;
+    p->searching = false;
     return runs;
 }
 
@@ -235,6 +236,19 @@ void mgr_job_scan(struct manager *m, uint32_t job)
         p->scan_at = m->now;
         p->scan_every = SCAN_FAST_NS;
     }
+}
+
+static uint32_t searching(const struct manager *m)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->processes_end; i++)
+        n += m->processes[i].id.pid && m->processes[i].searching;
+    return n;
+}
+
+bool manager_searching(const struct manager *m)
+{
+    return searching(m) > 0;
 }
 
 void mgr_process_scan(struct manager *m, uint32_t slot)
@@ -267,13 +281,16 @@ void mgr_process_scan(struct manager *m, uint32_t slot)
             }
         }
     }
-    if (r < 0 && r != -ESRCH)
+    p->searching = r == -EAGAIN;
+    if (r < 0 && r != -ESRCH && r != -EAGAIN)
         mgr_job_failed(m, p->job, r, &err);
     group_list_free(&found);
-    uint64_t all = (monotonic_ns() - started) * m->processes_end;
+    uint64_t took = monotonic_ns() - started, all = took * m->processes_end;
     uint64_t slow = clamp_u64(all * SCAN_PART, SCAN_SLOW_NS, SCAN_RARE_NS);
-    p->scan_every = changed ? SCAN_FAST_NS : min_u64(p->scan_every * 3 / 2, slow);
+    p->scan_every = changed || p->searching ? SCAN_FAST_NS : min_u64(p->scan_every * 3 / 2, slow);
     p->scan_at = m->now + p->scan_every;
+    if (p->searching) /* many that go on may go on all the time: then each more rarely */
+        p->scan_at = m->now + took * SEARCH_PART * searching(m);
     if (r == -ESRCH && !proc_alive(p->id))
         mgr_process_remove(m, slot, false);
 }

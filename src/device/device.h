@@ -171,7 +171,8 @@ struct device_ops {
     /* All channel groups of one process, now. Repeatable; the driver remembers what it has seen of
      * a known process, so that a repeated scan is cheap (< 5 ms). An empty list is a success: no
      * context yet. Holds no descriptor of the process after it returns. After an error, what is
-     * listed is true and not all. */
+     * listed is true and not all; -EAGAIN: it takes longer than others should wait, and goes on at
+     * the next call. */
     int (*scan)(struct device_driver *d, struct proc_id proc, struct group_list *out,
                 struct error *err);
     /* Drops what is remembered of a process; call it when the process is gone. */

@@ -183,7 +183,7 @@ static int scan(struct device_driver *base, struct proc_id proc, struct group_li
         if (r == 0)
             r = p->p.ops->scan(p->p.driver, proc, &l, &e);
         note(&first, r, &any, &e);
-        if (had & bit)
+        if ((had & bit) || r == -EAGAIN)
             note(&lost, r, err, &e);
         if (r < 0)
             has |= had & bit;

@@ -46,7 +46,9 @@ static int scan(struct device_driver *d, struct proc_id id, struct group_list *l
     struct error err = {""};
     l->n = 0;
     uint64_t t = monotonic_ns(), c = cpu_ns();
-    int r = d->ops->scan(d, id, l, &err);
+    int r;
+    while ((r = d->ops->scan(d, id, l, &err)) == -EAGAIN)
+        l->n = 0;
     if (show || r < 0)
         printf("scan of %d: %zu groups, %.0f us, CPU %.0f us%s%s\n", (int)id.pid, l->n, us_since(t),
                (double)(cpu_ns() - c) / 1000, r < 0 ? ": " : "", err.text);

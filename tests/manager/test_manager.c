@@ -422,6 +422,26 @@ static void test_suspension_is_tried_again(void **state)
     assert_int_equal(f->d.suspend_calls, 0);
 }
 
+/* A driver that has to search for long does so in many scans, which is no failure. */
+static void test_long_search(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p = child(f);
+    struct error err = {""};
+    mock_context(&f->d, p, 0, 3);
+    start(f, "priority", NULL);
+    uint32_t j = add(f, p, CLASS_LATENCY);
+    f->d.fail_scan = EAGAIN;
+    ticks(f, 10000);
+    assert_true(f->d.scans > 100);
+    assert_true(manager_searching(f->m));
+    assert_int_equal(manager_job_status(f->m, j, &err), -ENODEV);
+    f->d.fail_scan = 0;
+    ticks(f, 100);
+    assert_false(manager_searching(f->m));
+    assert_int_equal(on(f, p)->timeslice_us, 1000000);
+}
+
 static void test_hung_daemon(void **state)
 {
     struct fixture *f = *state;
@@ -520,6 +540,7 @@ int main(void)
         T(test_pause_survives),
         T(test_failing_driver),
         T(test_suspension_is_tried_again),
+        T(test_long_search),
         T(test_hung_daemon),
         T(test_nested_job),
         T(test_journal_files),

@@ -135,10 +135,11 @@ static void test_failing_scan(void **state)
         {true, false, 0, EIO, true, 0, 1},   /* nor was */
         {true, true, EIO, 0, true, -EIO, 1}, /* something was */
         {true, true, 0, EIO, true, -EIO, 1},
-        {true, true, 0, EIO, false, 0, 1},        /* not known to anybody */
-        {false, false, EIO, 0, false, -EIO, 0},   /* what it waits for may be there */
-        {true, true, EIO, EPERM, true, -EIO, 0},  /* the first one */
-        {false, true, EPERM, EIO, true, -EIO, 0}, /* the one that matters */
+        {true, true, 0, EIO, false, 0, 1},          /* not known to anybody */
+        {false, false, EIO, 0, false, -EIO, 0},     /* what it waits for may be there */
+        {true, true, EIO, EPERM, true, -EIO, 0},    /* the first one */
+        {false, true, EPERM, EIO, true, -EIO, 0},   /* the one that matters */
+        {true, true, 0, EAGAIN, false, -EAGAIN, 1}, /* it has not said all */
     };
     struct two *t = *state;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {

@@ -6,7 +6,8 @@
  * Asking costs about 2 us a handle (H200, 580.159.04), there or not, so the number of questions is
  * what to save: of a known process only its groups and the next names are asked; everything else
  * waits for a change in its descriptors (each context keeps about 16 of /dev/nvidiaN open) or for a
- * slow timer. */
+ * slow timer. A long search is spread over many scans: a process can have as many descriptors of
+ * nobody's as it likes, and whoever asks has others to serve. */
 #include "device/nvidia/scan.h"
 
 #include <errno.h>
@@ -14,7 +15,8 @@
 
 #define RELIST_NS     (30 * NSEC_PER_SEC) /* descriptors listed although their number is the same */
 #define REDISCOVER_NS (60 * NSEC_PER_SEC)
-#define NEIGHBOURS    64U /* clients of one process lie close together */
+#define NEIGHBOURS    64U   /* clients of one process lie close together */
+#define ASK_MAX       2048U /* of one scan: 4 ms */
 
 /* ---- the clients' counter ---- */
 
@@ -174,9 +176,10 @@ static void fds_reconcile(struct nv_process *p)
 
 /* ---- clients of a descriptor ---- */
 
-static bool client_answers(const struct nv_scanner *s, int fd, uint32_t client)
+static bool client_answers(struct nv_scanner *s, int fd, uint32_t client)
 {
     uint32_t class;
+    s->asked++;
     return rm_info(&s->io, fd, client, client, RM_INFO_CLASS, &class) == 0;
 }
 
@@ -194,20 +197,14 @@ static int client_add(struct nv_scanner *s, struct nv_process *p, int32_t number
     return 0;
 }
 
-/* Asks for the clients at positions low..high, from the top. With `enough`, ends that many misses
- * after a hit. Returns the number found or -errno. */
+/* Asks for the clients at positions low..high, from the top. Returns the number found or -errno. */
 static int clients_probe(struct nv_scanner *s, struct nv_process *p, int fd, int32_t number,
-                         uint64_t low, uint64_t high, uint64_t enough)
+                         uint64_t low, uint64_t high)
 {
     int found = 0;
-    uint64_t misses = 0;
     for (uint64_t i = high; i >= low && i > 0; i--) {
-        if (!client_answers(s, fd, client_handle(i))) {
-            if (found && enough && ++misses >= enough)
-                break;
+        if (!client_answers(s, fd, client_handle(i)))
             continue;
-        }
-        misses = 0;
         found++;
         int r = client_add(s, p, number, client_handle(i));
         if (r < 0)
@@ -216,49 +213,88 @@ static int clients_probe(struct nv_scanner *s, struct nv_process *p, int fd, int
     return found;
 }
 
-/* Finds the clients of one borrowed descriptor that are not known yet. */
-static int clients_find(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *state)
+/* Goes on with the descriptor's search, as far as this scan may. -EAGAIN: there is more. */
+static int search(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *state)
 {
-    uint64_t top = s->position, low = counter_before(s, p->id);
-    if (state->resolved) { /* only those that came since */
-        int r = clients_probe(s, p, fd, state->number, max_u64(state->searched + 1, low), top, 0);
-        state->searched = top;
-        return r < 0 ? r : 0;
+    while (state->next >= state->end && state->next > 0) {
+        if (s->asked >= ASK_MAX)
+            return -EAGAIN;
+        uint32_t handle = client_handle(state->next);
+        if (client_answers(s, fd, handle)) {
+            int r = client_add(s, p, state->number, handle);
+            if (r < 0)
+                return r;
+            state->found = true;
+            state->misses = 0;
+        } else if (state->found && !state->all && ++state->misses >= NEIGHBOURS) {
+            break;
+        }
+        if (--state->next < state->end && !state->found)
+            state->end = state->last;
     }
+    state->next = 0;
     state->resolved = true;
-    state->searched = top;
+    state->searched = state->top;
+    return 0;
+}
 
-    /* Inherited: one that is known already. */
-    int r = 0, found = 0;
+/* One that is known already, if the descriptor is inherited; or near the process's other clients,
+ * which saves the long way on a machine that is long up. As above. */
+static int clients_guess(struct nv_scanner *s, struct nv_process *p, int fd, int32_t number,
+                         uint64_t low)
+{
+    int r, found = 0;
+    uint64_t top = s->position;
     for (size_t i = 0; i < s->nprocs; i++) {
         for (size_t k = 0; &s->procs[i] != p && k < s->procs[i].nclients; k++) {
             uint32_t handle = s->procs[i].clients[k].handle;
-            if (client_answers(s, fd, handle)) {
-                if ((r = client_add(s, p, state->number, handle)) < 0)
+            if (s->asked < ASK_MAX && client_answers(s, fd, handle)) {
+                if ((r = client_add(s, p, number, handle)) < 0)
                     return r;
                 found++;
             }
         }
     }
-    /* Near the process's other clients, which saves the long way on a machine that is long up. */
-    for (size_t i = 0; i < p->nclients && !found; i++) {
+    for (size_t i = 0; i < p->nclients && !found && s->asked < ASK_MAX; i++) {
         uint64_t at = top - (top - p->clients[i].handle + RM_CLIENT_BASE) % RM_CLIENT_RANGE;
-        r = clients_probe(s, p, fd, state->number, max_u64(at, low + NEIGHBOURS) - NEIGHBOURS,
-                          min_u64(at + NEIGHBOURS, top), 0);
+        r = clients_probe(s, p, fd, number, max_u64(at, low + NEIGHBOURS) - NEIGHBOURS,
+                          min_u64(at + NEIGHBOURS, top));
         if (r < 0)
             return r;
         found += r;
     }
-    if (found)
-        return 0;
+    return found;
+}
+
+/* Finds the clients of one borrowed descriptor that are not known yet. -EAGAIN: not all of them. */
+static int clients_find(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *state)
+{
+    if (state->next)
+        return search(s, p, fd, state);
+    if (s->asked >= ASK_MAX)
+        return -EAGAIN;
+    uint64_t top = s->position, low = counter_before(s, p->id);
+    state->top = state->next = top;
+    state->found = false;
+    state->misses = 0;
+    state->all = state->resolved; /* only those that came since */
+    if (state->resolved) {
+        state->end = state->last = max_u64(state->searched + 1, low);
+        return search(s, p, fd, state);
+    }
+    int found = clients_guess(s, p, fd, state->number, low);
+    if (found) {
+        state->next = 0;
+        state->resolved = found > 0;
+        state->searched = top;
+        return found < 0 ? found : 0;
+    }
     /* From now back to the process's start; where that is unknown, to the counter's zero. Further
      * (an inherited descriptor, a counter that has wrapped) only if it certainly uses a GPU. */
     uint64_t oldest = top - RM_CLIENT_RANGE + 1;
-    uint64_t from = low > oldest ? low : max_u64(oldest, top - top % RM_CLIENT_RANGE);
-    r = clients_probe(s, p, fd, state->number, from, top, NEIGHBOURS);
-    if (r == 0 && p->fds.ngpu)
-        r = clients_probe(s, p, fd, state->number, oldest, from - 1, NEIGHBOURS);
-    return r < 0 ? r : 0;
+    state->end = low > oldest ? low : max_u64(oldest, top - top % RM_CLIENT_RANGE);
+    state->last = p->fds.ngpu ? oldest : state->end;
+    return search(s, p, fd, state);
 }
 
 /* ---- a process ---- */
@@ -284,8 +320,13 @@ static int scan_fd(struct nv_scanner *s, struct nv_process *p, int fd, struct nv
         client_free(c);
         *c = p->clients[--p->nclients];
         state->resolved = false;
+        state->next = 0;
     }
     int r = plan->relist ? clients_find(s, p, fd, state) : 0;
+    if (r == -EAGAIN) {
+        p->searching = true;
+        r = 0;
+    }
     for (size_t i = 0; i < p->nclients && r == 0; i++) {
         struct nv_look l = {.s = s, .p = p, .c = &p->clients[i], .fd = fd};
         if (l.c->fd != state->number)
@@ -323,10 +364,9 @@ static int scan_process(struct nv_scanner *s, struct nv_process *p, int pidfd, b
 {
     const struct rm_io *io = &s->io;
     uint64_t now = io->now_ns(io->ctx), count = 0;
-    struct plan plan = {.relist = force || p->dirty || p->listed_ns == 0 ||
-                                  now - p->listed_ns > RELIST_NS,
-                        .rediscover = force || p->dirty,
-                        .first = p->listed_ns == 0};
+    bool due =
+        force || p->dirty || p->searching || p->listed_ns == 0 || now - p->listed_ns > RELIST_NS;
+    struct plan plan = {.relist = due, .rediscover = force || p->dirty, .first = !p->looked};
     if (!plan.relist) {
         int r = io->fd_count(io->ctx, p->id.pid, &count);
         if (r < 0)
@@ -343,8 +383,7 @@ static int scan_process(struct nv_scanner *s, struct nv_process *p, int pidfd, b
         /* Descriptors that have nothing to do with a GPU may come and go all the time. */
         plan.deep = changed;
         plan.rediscover |= changed;
-        plan.relist =
-            changed || force || p->dirty || p->listed_ns == 0 || now - p->listed_ns > RELIST_NS;
+        plan.relist = changed || due;
         fds_reconcile(p);
     }
     if (plan.relist) {
@@ -354,7 +393,7 @@ static int scan_process(struct nv_scanner *s, struct nv_process *p, int pidfd, b
                 return r;
         }
         p->listed_ns = now;
-        p->dirty = false;
+        p->dirty = p->searching = false;
     }
     for (uint32_t i = 0; i < p->nfd; i++) {
         if (!plan.relist && fd_idle(p, &p->fd[i]))
@@ -374,12 +413,14 @@ static int scan_process(struct nv_scanner *s, struct nv_process *p, int pidfd, b
         if (r < 0 && r != -ESTALE)
             return rm_borrow_error(err, r, p->id.pid);
     }
+    p->looked |= !p->searching;
     return 0;
 }
 
 int nv_scan(struct nv_scanner *s, struct proc_id proc, struct group_list *out, struct error *err)
 {
     int pidfd = s->io.pidfd(s->io.ctx, proc);
+    s->asked = 0;
     if (pidfd < 0) {
         if (pidfd == -ESRCH)
             nv_forget(s, proc.pid);
@@ -398,6 +439,9 @@ int nv_scan(struct nv_scanner *s, struct proc_id proc, struct group_list *out, s
         nv_forget(s, proc.pid);
     else if (r < 0 && p)
         p->dirty = true;
+    if (r == 0 && p->searching)
+        return error_set(err, -EAGAIN, "process %d: still looking for its GPU contexts",
+                         (int)proc.pid);
     return r;
 }
 

@@ -39,13 +39,20 @@ struct nv_fd {
     int32_t number;
     bool resolved;     /* its clients were looked for */
     uint64_t searched; /* among those allocated before this position of the counter */
+    /* A search that goes on at the next scan: from `next` (0: none) down to `end`, and further, to
+     * `last`, if nothing was found until there. */
+    uint64_t next, end, last, top;
+    bool all, found; /* all: does not end after a hit and some misses */
+    uint32_t misses;
 };
 
 struct nv_process {
     struct proc_id id;
     struct rm_fds fds;
     uint64_t listed_ns;
-    bool dirty; /* a control failed: look at everything again */
+    bool dirty;     /* a control failed: look at everything again */
+    bool looked;    /* once at all that was there */
+    bool searching; /* not all clients have been asked for */
     struct nv_fd fd[RM_CTL_FDS_MAX];
     uint32_t nfd;
     struct nv_client *clients;
@@ -59,6 +66,7 @@ struct nv_scanner {
     struct nv_gpus *gpus;
     struct nv_process *procs;
     size_t nprocs, cap;
+    uint32_t asked; /* for clients, in this scan */
     /* The clients' counter, with its wraps counted, now and at some moments past: a process cannot
      * own a client that is older than itself (unless it inherited the descriptor). */
     uint64_t position;
