@@ -29,7 +29,7 @@
  * of the time, but not rarer than SCAN_RARE_NS. */
 #define SCAN_PART         1000U
 #define SCAN_RARE_NS      (5 * NSEC_PER_SEC)
-#define SEARCH_PART       5U                  /* of the time, scans that go on take together */
+#define SLOW_PART         5U                  /* of the time, slow scans take together */
 #define SCAN_BUDGET_NS    (5 * NSEC_PER_MSEC) /* of one turn */
 #define USAGE_NS          NSEC_PER_SEC
 #define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
@@ -52,6 +52,7 @@ struct mprocess {
     bool listed;      /* by the driver, as one that uses it */
     uint32_t wants;   /* gated devices that it wants: bit mask */
     bool searching;   /* its last scan has not come to an end */
+    bool slow;        /* or it took long */
     uint64_t scan_at; /* CORE_NEVER: let go of, for a while */
     uint64_t scan_every;
 };

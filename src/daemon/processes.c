@@ -222,7 +222,7 @@ bool mgr_process_let_go(struct manager *m, uint32_t slot)
         group_remove(m, p->first_group, true); /* what could not be undone is tried again */
     m->driver->ops->forget(m->driver, p->id.pid);
     p->scan_at = CORE_NEVER;
-    p->searching = false;
+    p->searching = p->slow = false;
     return runs;
 }
 
@@ -238,17 +238,21 @@ void mgr_job_scan(struct manager *m, uint32_t job)
     }
 }
 
-static uint32_t searching(const struct manager *m)
+static uint32_t slow_ones(const struct manager *m)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < m->processes_end; i++)
-        n += m->processes[i].id.pid && m->processes[i].searching;
+        n += m->processes[i].id.pid && m->processes[i].slow;
     return n;
 }
 
 bool manager_searching(const struct manager *m)
 {
-    return searching(m) > 0;
+    for (uint32_t i = 0; i < m->processes_end; i++) {
+        if (m->processes[i].id.pid && m->processes[i].searching)
+            return true;
+    }
+    return false;
 }
 
 void mgr_process_scan(struct manager *m, uint32_t slot)
@@ -289,8 +293,9 @@ void mgr_process_scan(struct manager *m, uint32_t slot)
     uint64_t slow = clamp_u64(all * SCAN_PART, SCAN_SLOW_NS, SCAN_RARE_NS);
     p->scan_every = changed || p->searching ? SCAN_FAST_NS : min_u64(p->scan_every * 3 / 2, slow);
     p->scan_at = m->now + p->scan_every;
-    if (p->searching) /* many that go on may go on all the time: then each more rarely */
-        p->scan_at = m->now + took * SEARCH_PART * searching(m);
+    p->slow = p->searching || took > SCAN_BUDGET_NS;
+    if (p->slow) /* how long they take is the programs' to say: the more, the more rarely each */
+        p->scan_at = max_u64(p->scan_at, m->now + took * SLOW_PART * slow_ones(m));
     if (r == -ESRCH && !proc_alive(p->id))
         mgr_process_remove(m, slot, false);
 }

@@ -18,9 +18,10 @@
 #define AHEAD            3U     /* strides beyond the last known one, asked at every scan */
 #define REGION_GAP       96U    /* handles without a channel or an engine that end a context */
 #define REGION_MAX       8192U
-#define FALLBACK_MAX     2048U /* library names asked where RM named nothing */
-#define FDS_A_CONTEXT    16U   /* descriptors of /dev/nvidiaN a context keeps, and about */
-#define FDS_BASE         10U   /* those of a process without one */
+#define DEEP_MAX         32768U /* objects looked at in one scan before none is looked for so */
+#define FALLBACK_MAX     2048U  /* library names asked where RM named nothing */
+#define FDS_A_CONTEXT    16U    /* descriptors of /dev/nvidiaN a context keeps, and about */
+#define FDS_BASE         10U    /* those of a process without one */
 #define SETTLE_NS        (200 * NSEC_PER_MSEC)
 #define DEFAULT_SLICE_US 2048U
 
@@ -80,6 +81,7 @@ static int by_value(const void *a, const void *b)
 static uint32_t class_of(const struct nv_look *l, uint32_t object)
 {
     uint32_t class;
+    l->s->looked++;
     return rm_info(&l->s->io, l->fd, l->c->handle, object, RM_INFO_CLASS, &class) == 0 ? class : 0;
 }
 
@@ -317,6 +319,7 @@ int nv_client_discover(const struct nv_look *l, bool deep, bool wait)
     c->groups = (struct group_list){0};
     c->ndevices = 0;
     c->discovered_ns = l->s->io.now_ns(l->s->io.ctx);
+    deep &= l->s->looked < DEEP_MAX;
 
     /* RM's names only rise: what is known, and what was named since. */
     int r = groups_known(l, &before, &found);

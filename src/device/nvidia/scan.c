@@ -17,6 +17,7 @@
 #define REDISCOVER_NS (60 * NSEC_PER_SEC)
 #define NEIGHBOURS    64U   /* clients of one process lie close together */
 #define ASK_MAX       2048U /* of one scan: 4 ms */
+#define CLIENTS_MAX   128U  /* of one process; most have one or two */
 
 /* ---- the clients' counter ---- */
 
@@ -189,6 +190,8 @@ static int client_add(struct nv_scanner *s, struct nv_process *p, int32_t number
         if (p->clients[i].handle == handle)
             return 0; /* one open file under two numbers (dup) */
     }
+    if (p->nclients == CLIENTS_MAX)
+        return 0;
     struct nv_client *c = reallocarray(p->clients, p->nclients + 1, sizeof(*c));
     if (!c)
         return -ENOMEM;
@@ -420,7 +423,7 @@ static int scan_process(struct nv_scanner *s, struct nv_process *p, int pidfd, b
 int nv_scan(struct nv_scanner *s, struct proc_id proc, struct group_list *out, struct error *err)
 {
     int pidfd = s->io.pidfd(s->io.ctx, proc);
-    s->asked = 0;
+    s->asked = s->looked = 0;
     if (pidfd < 0) {
         if (pidfd == -ESRCH)
             nv_forget(s, proc.pid);

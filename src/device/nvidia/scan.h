@@ -66,7 +66,7 @@ struct nv_scanner {
     struct nv_gpus *gpus;
     struct nv_process *procs;
     size_t nprocs, cap;
-    uint32_t asked; /* for clients, in this scan */
+    uint32_t asked, looked; /* for clients, and at their objects, in this scan */
     /* The clients' counter, with its wraps counted, now and at some moments past: a process cannot
      * own a client that is older than itself (unless it inherited the descriptor). */
     uint64_t position;
