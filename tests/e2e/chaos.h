@@ -41,6 +41,7 @@ struct chaos {
     struct ceded d;
     bool up;
     bool clean;       /* not up, and everything is undone */
+    bool rules;       /* what is in no job may become one at any time */
     size_t bare;      /* descriptors of a ceded without jobs and clients */
     unsigned verb_us; /* what a verb takes */
     int silent[SILENT];
@@ -85,8 +86,8 @@ static inline bool is_able(const struct load *l) /* to use the GPU */
 void start(void);
 /* undone: the restorer, or ceded itself, has done its work. */
 void ceded_gone(bool undone);
-/* kill -9; both: its restorer too. Whether the restorer was left to do its work. */
-bool kill_ceded(bool both);
+/* kill -9; both: its restorer too, at once or while it is at work. */
+void kill_ceded(bool both);
 void stop(void);
 void write_config(void);
 /* Closes the connections that say nothing. */

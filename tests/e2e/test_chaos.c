@@ -189,6 +189,8 @@ static void kill_runner(struct load *l)
     watch(l->pid, l->name);
     slay(l->runner);
     l->runner = 0;
+    if (!chaos.up)
+        ceded_gone(chaos.clean); /* the next one does not know the job */
 }
 
 /* ---- actions ---- */
@@ -407,15 +409,7 @@ static void torn(struct load *l)
             kill_ceded(whom == 3);
         return;
     }
-    /* LeakSanitizer's tracer, killed with its verb, would look like one of ours. */
-    const char *options = getenv("ASAN_OPTIONS");
-    char *before = options ? strdup(options) : NULL;
-    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
     pid_t pid = SPAWN("torn", "cede", name, pid_text(l->pid));
-    unsetenv("ASAN_OPTIONS");
-    if (before)
-        setenv("ASAN_OPTIONS", before, 1);
-    free(before);
     watch(pid, "torn")->may_end = true;
     usleep((useconds_t)draw(chaos.verb_us * 3 / 2));
     if (whom < 2)
@@ -494,6 +488,22 @@ static void restart(struct load *l)
     start();
 }
 
+/* Killed while it leaves. */
+static void kill_leaving(struct load *l)
+{
+    if (!chaos.up)
+        return;
+    pid_t restorer = helper("cede-restore");
+    struct kid *k = kid(chaos.d.pid);
+    kill(chaos.d.pid, SIGTERM);
+    k->may_end = true;
+    usleep((useconds_t)draw(chaos.verb_us));
+    slay(chaos.d.pid);
+    await_orphans();
+    ceded_gone(restorer > 0 || (k->status == 0));
+    check();
+}
+
 /* ---- the sequence ---- */
 
 static const struct action {
@@ -517,6 +527,7 @@ static const struct action {
     {"restorer", kill_restorer, 2, false},
     {"stop-load", stop_load, 3, true},
     {"stop-ceded", stop_ceded, 2, false},
+    {"kill-leaving", kill_leaving, 2, false},
     {"restart", restart, 2, false},
     {"rubbish", rubbish, 4, false},
     {"silence", silence, 3, false},
