@@ -262,8 +262,23 @@ void write_config(void)
     configure((unsigned)(10 + draw(40)), more);
 }
 
+void look(void)
+{
+    pid_t v[LOADS];
+    reap();
+    if (!chaos.up || !chaos.transient || pids_of(v, is_free) < pids_of(v, everyone))
+        return;
+    int status = finish(chaos.d.pid);
+    if (status)
+        fail_msg("a transient ceded ended with %d: %s", status, contents("log"));
+    await_orphans();
+    ceded_gone(true);
+    done(" (left)");
+}
+
 void start(void)
 {
+    look();
     if (chaos.up)
         return;
     chaos.rules = false;
@@ -279,7 +294,7 @@ void start(void)
  * with the ceded that knew it. */
 void ceded_gone(bool undone)
 {
-    chaos.up = false;
+    chaos.up = chaos.transient = false;
     chaos.clean = undone;
     for (size_t i = 0; i < LOADS; i++) {
         struct load *l = &chaos.loads[i];
@@ -473,7 +488,7 @@ static void check_up(void)
     hang_up();
     /* Of a job its root and two processes; a program may be a client, with a page. */
     size_t loads = pids_of(v, everyone), jobs = loads - n;
-    size_t most = chaos.bare + jobs * 3 + loads * 2, open = 0;
+    size_t most = chaos.bare + jobs * 3 + loads * 2 + 2 * chaos.transient, open = 0;
     if (chaos.bare && !EVENTUALLY((open = descriptors(chaos.d.pid)) <= most))
         fail_msg("ceded has %zu descriptors, %zu at most are its own or its %zu jobs'", open, most,
                  jobs);
@@ -483,7 +498,7 @@ static void check_up(void)
 
 void check(void)
 {
-    reap();
+    look();
     no_complaints();
     if (chaos.up)
         check_up();

@@ -41,6 +41,7 @@ struct chaos {
     struct ceded d;
     bool up;
     bool clean;       /* not up, and everything is undone */
+    bool transient;   /* it leaves with its last job */
     bool rules;       /* what is in no job may become one at any time */
     size_t bare;      /* descriptors of a ceded without jobs and clients */
     unsigned verb_us; /* what a verb takes */
@@ -82,6 +83,8 @@ static inline bool is_able(const struct load *l) /* to use the GPU */
     return !l->paused && !l->out;
 }
 
+/* Before anything is done: a transient one may have left. */
+void look(void);
 /* Nothing if it runs. */
 void start(void);
 /* undone: the restorer, or ceded itself, has done its work. */

@@ -111,6 +111,13 @@ static void await_context(const struct load *l)
         fail_msg("%s opens no context", l->name);
 }
 
+/* By a verb that named its pid; a rule may have been faster. */
+static void adopted(struct load *l)
+{
+    l->root = l->pid;
+    l->known = !chaos.rules;
+}
+
 static void start_plain(struct load *l)
 {
     l = free_load();
@@ -123,7 +130,7 @@ static void start_plain(struct load *l)
         return;
     became_job(l, any_class(l), 100);
     VERB(true, "set", pid_text(l->pid), "-c", l->class);
-    l->root = l->pid;
+    adopted(l);
 }
 
 static void start_run(struct load *l)
@@ -137,6 +144,8 @@ static void start_run(struct load *l)
     assert_true(find_program(l));
     l->root = l->runner;
     await_context(l);
+    /* Until it was seen there, its job lives no longer than its runner. */
+    assert_true(EVENTUALLY(job_int(l->name, "processes") == 1));
     done(" %s pid %d", l->name, (int)l->pid);
 }
 
@@ -207,7 +216,7 @@ static void change(struct load *l)
     if (!l->root) {
         became_job(l, any_class(l), w);
         VERB(true, "set", to, "-c", l->class, "-w", weight);
-        l->root = l->pid;
+        adopted(l);
         return;
     }
     switch (draw(chaos.up ? 5 : 2)) {
@@ -240,8 +249,8 @@ static void pause_or_resume(struct load *l)
     l->paused = pause;
     if (l->root)
         return;
-    l->root = l->pid;
     became_job(l, "normal", 100);
+    adopted(l);
 }
 
 /* Refused if another one moves, or if its program has ended just now. */
@@ -252,10 +261,11 @@ static void swap(struct load *l)
     if (!chaos.up)
         return;
     if (!l->out && VERB(false, "swap-out", to) == 0) {
-        if (!l->root)
-            became_job(l, "normal", 100);
-        l->root = l->root ? l->root : l->pid;
         l->out = true;
+        if (l->root)
+            return;
+        became_job(l, "normal", 100);
+        adopted(l);
     } else if (l->out) {
         VERB(true, "swap-in", to);
         l->out = false;
@@ -384,46 +394,84 @@ static void torn_swap(struct load *l)
         done(" swapper");
         kill_helper(swapper);
     }
+    if (draw(4) == 0)
+        kill_load(l);
     if (draw(3) == 0)
         kill_ceded(draw(2));
+}
+
+static const char *const names[] = {"pause", "resume", "swap-out", "swap-in", "ps", "set"};
+
+static pid_t begin_verb(const char *as, const char *name, const struct load *l)
+{
+    bool set = strcmp(name, "set") == 0;
+    pid_t pid = SPAWN(as, "cede", name, pid_text(l->pid), set ? "-c" : NULL, "batch");
+    watch(pid, as)->may_end = true;
+    return pid;
+}
+
+static void end_verb(const char *as, pid_t pid)
+{
+    char file[32];
+    snprintf(file, sizeof(file), "%s.err", as);
+    if (finish(pid) > 1)
+        fail_msg("%s: %s", as, contents(file));
 }
 
 /* A request of which nobody awaits the end: its sender, ceded or both are killed in it. */
 static void torn(struct load *l)
 {
-    static const char *const verbs[] = {"pause", "resume", "swap-out", "swap-in", "ps"};
-    const char *name = verbs[draw(ARRAY_SIZE(verbs))];
+    const char *name = names[draw(ARRAY_SIZE(names))];
+    unsigned whom = (unsigned)draw(chaos.up ? 4 : 1);
     char text[96];
-    unsigned whom = (unsigned)draw(4);
-    if (!chaos.up)
-        return;
     done(" %s %s", name, l->name);
     l->known = false;
-    if (draw(2)) {
+    if (chaos.up && draw(2)) {
         _cleanup_close_ int fd = connect_raw();
-        snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"%s\",\"target\":\"%d\"}", name,
-                 (int)l->pid);
+        snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"%s\",\"target\":\"%d\"%s}", name,
+                 (int)l->pid, strcmp(name, "set") == 0 ? ",\"weight\":77" : "");
         (void)send(fd, text, strlen(text), MSG_NOSIGNAL);
         usleep((useconds_t)draw(1000));
         if (whom)
             kill_ceded(whom == 3);
         return;
     }
-    pid_t pid = SPAWN("torn", "cede", name, pid_text(l->pid));
-    watch(pid, "torn")->may_end = true;
+    pid_t pid = begin_verb("torn", name, l);
     usleep((useconds_t)draw(chaos.verb_us * 3 / 2));
     if (whom < 2)
         slay(pid);
     if (whom)
         kill_ceded(whom == 3);
-    if (whom >= 2 && finish(pid) > 1)
-        fail_msg("cede %s: %s", name, contents("torn.err"));
+    if (whom >= 2)
+        end_verb("torn", pid);
     chaos.clean = false; /* without ceded it may have done it by itself */
+}
+
+/* Several at once, about one job or several; ceded begins or dies meanwhile. */
+static void crowd(struct load *l)
+{
+    static const char *const as[] = {"crowd0", "crowd1", "crowd2", "crowd3", "crowd4"};
+    pid_t pids[ARRAY_SIZE(as)];
+    bool was_up = chaos.up;
+    for (size_t i = 0; i < ARRAY_SIZE(as); i++) {
+        l = any_load();
+        l->known = false;
+        pids[i] = begin_verb(as[i], names[draw(ARRAY_SIZE(names))], l);
+    }
+    usleep((useconds_t)draw(chaos.verb_us * 2));
+    if (!was_up && draw(2))
+        start();
+    else if (was_up && draw(2))
+        kill_ceded(draw(2));
+    for (size_t i = 0; i < ARRAY_SIZE(as); i++)
+        end_verb(as[i], pids[i]);
+    chaos.clean = false;
 }
 
 /* `cede run` while ceded dies: it starts a scheduler of its own, or comes to nothing. */
 static void torn_run(struct load *l)
 {
+    bool stays = draw(2);
     l = free_load();
     if (!l || !chaos.up)
         return;
@@ -441,11 +489,16 @@ static void torn_run(struct load *l)
     for (size_t i = 0; i < LOADS; i++)
         chaos.loads[i].known = false;
     ceded_gone(false);
-    if (other) {
-        done(" transient %d", (int)other);
-        chaos.d = (struct ceded){.pid = other};
-        watch(other, "transient ceded");
-        chaos.up = true;
+    if (!other)
+        return;
+    done(" transient %d", (int)other);
+    chaos.d = (struct ceded){.pid = other};
+    watch(other, "transient ceded");
+    chaos.up = chaos.transient = true;
+    if (stays) {
+        check_ps();
+        VERB(true, "policy", "floor=0.2");
+    } else {
         stop();
     }
 }
@@ -456,6 +509,7 @@ static void kill_newborn(struct load *l)
     char file[96];
     if (chaos.up)
         return;
+    write_config();
     snprintf(file, sizeof(file), "%s/cede.conf", harness_dir());
     pid_t pid = SPAWN("ceded", "cede", "daemon", "--config", file, "--dir", cede_home());
     watch(pid, "newborn ceded");
@@ -464,7 +518,7 @@ static void kill_newborn(struct load *l)
     await_orphans();
     chaos.clean = false;
     for (size_t i = 0; i < LOADS; i++) /* its restorer may have brought in */
-        chaos.loads[i].known &= !chaos.loads[i].out;
+        chaos.loads[i].known &= !chaos.loads[i].out && (chaos.loads[i].root || !chaos.rules);
 }
 
 static void kill_one(struct load *l)
@@ -532,6 +586,7 @@ static const struct action {
     {"rubbish", rubbish, 4, false},
     {"silence", silence, 3, false},
     {"torn", torn, 8, true},
+    {"crowd", crowd, 3, true},
     {"torn-swap", torn_swap, 4, true},
     {"torn-run", torn_run, 2, false},
     {"newborn", kill_newborn, 2, false},
@@ -539,6 +594,7 @@ static const struct action {
 
 static void act(void)
 {
+    look();
     unsigned sum = 0;
     for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
         sum += actions[i].often;
