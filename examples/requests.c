@@ -1,14 +1,16 @@
 /* A program that tells cede of its requests; see cede(3).
  *
  *     cc requests.c $(pkg-config --cflags --libs cede) -o requests
- *     cede run -c latency -- ./requests        and meanwhile: cede ps --json */
+ *     cede run -c latency -- ./requests 5000     and meanwhile: cede ps --json */
 #include <cede/cede.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-int main(void)
+int main(int argc, char **argv)
 {
+    int n = argc > 1 ? atoi(argv[1]) : 100;
     struct cede *c;
     struct cede_statistics s;
     int r = cede_connect(&c); /* 0 without a daemon too: nothing below changes */
@@ -17,7 +19,7 @@ int main(void)
         return 1;
     }
     cede_set_deadline(c, CEDE_JOB, 20000); /* each request is due 20 ms after it began */
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < n; i++) {
         struct cede_request request;
         cede_request_begin(c, &request, CEDE_JOB, 2000, 0);
         usleep(2000); /* in place of work on the GPU */

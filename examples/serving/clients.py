@@ -90,11 +90,18 @@ class Tally:
 class Connection:
     """One that is kept, and made anew when it was lost."""
 
+    told = False  # why the first request failed
+
     def __init__(self, url, args):
         self.url, self.model, self.c = url, args.model, None
         extra = {"deadline_ms": args.deadline_ms} if args.deadline_ms else {}
         self.bodies = [json.dumps({"texts": texts(n, args.texts, args.words), **extra})
                        for n in range(DOCUMENTS)]
+
+    def fail(self, why):
+        if not Connection.told and not stop.is_set():
+            Connection.told = True
+            print(f"clients.py: {self.url.geturl()} {self.model}: {why}", file=sys.stderr)
 
     def ask(self, document):
         try:
@@ -103,8 +110,11 @@ class Connection:
             self.c.request("POST", "/" + self.model, self.bodies[document])
             answer = self.c.getresponse()
             value = json.loads(answer.read())
+            if answer.status not in (200, 503):
+                self.fail(value.get("error", answer.status))
             return answer.status, value.get("output", [])
-        except (OSError, http.client.HTTPException, ValueError):
+        except (OSError, http.client.HTTPException, ValueError) as e:
+            self.fail(e)
             self.c = None
             return 0, []
 
@@ -159,7 +169,7 @@ def closed_loop(args, tally, connect):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    p = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
     p.add_argument("url")
     p.add_argument("model")
     how = p.add_mutually_exclusive_group(required=True)

@@ -30,7 +30,10 @@ class SoftGpu(Soft):
     def __init__(self, *args):
         super().__init__(*args)
         import softgpu  # bench/programs
-        self.context = softgpu.Context()
+        try:
+            self.context = softgpu.Context()
+        except OSError as e:
+            raise SystemExit(f"no software GPU at {softgpu.path()} ({e}): start cede-softgpu")
 
     def work(self, seconds):
         self.context.launch(self.KERNELS, max(1, round(seconds * 1e9 / self.KERNELS)))
@@ -42,7 +45,12 @@ class Bert:
     than the largest has run one part after the other."""
 
     def __init__(self, seed, rows_max=16, length=128, layers=24, width=1024, heads=16, graphs=True):
-        import torch
+        try:
+            import torch
+        except ImportError:
+            raise SystemExit("PyTorch is not installed; --model soft does without")
+        if not torch.cuda.is_available():
+            raise SystemExit("no GPU that PyTorch can use; --model soft does without")
         self.torch, self.length = torch, length
         torch.manual_seed(seed)
         with torch.no_grad():

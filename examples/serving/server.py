@@ -26,6 +26,9 @@ import sys
 import threading
 import zlib
 
+# In the source tree; installed, programs is beside this folder's parent and Python knows of cede.
+sys.path += [str(pathlib.Path(__file__).resolve().parents[2] / d) for d in ("python", "bench/programs", "programs")]
+
 import cede
 import cede_queue
 import models
@@ -34,7 +37,7 @@ CLASSES = {"latency": cede.LATENCY, "normal": cede.NORMAL, "batch": cede.BATCH}
 
 
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    p = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
     p.add_argument("--models", default="high=latency,low=batch", help="name=class,...")
     p.add_argument("--model", choices=("bert", "soft", "softgpu"), default="bert",
                    help="soft: sleeps; softgpu: works cede's software GPU")

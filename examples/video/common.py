@@ -16,6 +16,16 @@ except ImportError:
         cede = None
 
 
+def torch():
+    try:
+        import torch as module
+    except ImportError:
+        sys.exit("PyTorch is not installed; --pretend-ms 10 does without")
+    if not module.cuda.is_available():
+        sys.exit("no GPU that PyTorch can use; --pretend-ms 10 does without")
+    return module
+
+
 class _Untold:
     """In place of a client of cede."""
 

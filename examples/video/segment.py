@@ -12,7 +12,7 @@ import time
 
 import common
 
-parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
 common.options(parser, "a frame")
 parser.add_argument("--fps", type=float, default=25)
 parser.add_argument("--width", type=int, default=1920, help="of a frame, a multiple of 16")
@@ -29,7 +29,7 @@ class Network:
     """Everything on the GPU: a frame in, the same frame with its background blurred out."""
 
     def __init__(self):
-        import torch
+        torch = common.torch()
         import torch.nn.functional as F
         self.torch, self.F = torch, F
         torch.manual_seed(4)

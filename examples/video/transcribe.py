@@ -17,7 +17,7 @@ import common
 VOCABULARY = 51865
 MELS = 80
 
-parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
 common.options(parser, "a request")
 parser.add_argument("--period", type=float, default=3, help="seconds from one request to the next")
 parser.add_argument("--due", type=float, default=0, help="seconds after it came (default: the period)")
@@ -34,7 +34,7 @@ if args.period <= 0 or args.due < 0 or args.width % 64 or \
 
 class Network:
     def __init__(self):
-        import torch
+        torch = common.torch()
         import torch.nn.functional as F
         self.torch, self.F = torch, F
         torch.manual_seed(6)

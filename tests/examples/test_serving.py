@@ -125,6 +125,18 @@ class Serving(unittest.TestCase):
         last = json.loads(out.splitlines()[-1])
         self.assertEqual((p.returncode, last["failed"], last["verified"]), (1, 4, False))
 
+    def test_what_is_missing(self):
+        """In the source tree, with nothing set: modules are found; what is not there is told."""
+        env = {"CEDE_LIBRARY": LIBRARY, "CEDE_SOFT_SOCKET": "/nonexistent/s", "PYTHONDONTWRITEBYTECODE": "1"}
+        p = subprocess.run([sys.executable, SERVING + "server.py", "--model", "softgpu"], env=env, text=True,
+                           stderr=subprocess.PIPE, timeout=60)
+        self.assertEqual(p.returncode, 1)
+        self.assertRegex(p.stderr, r"^no software GPU at /nonexistent/s .*: start cede-softgpu\n$")
+        p = start("http://127.0.0.1:1/", "high", "--rate", "100", "--seconds", "0.05", program="clients.py")
+        err = p.communicate(timeout=60)[1]
+        self.assertEqual(p.returncode, 1)
+        self.assertRegex(err, r"^clients.py: http://127.0.0.1:1/ high: .*refused\n$")
+
     def test_clients_end_with_the_server(self):
         p = start("--model", "soft", "--drive", "low,--clients,2")
         p.stdout.readline()
