@@ -234,11 +234,14 @@ def main():
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     sys.setswitchinterval(5e-4)  # threads that parse keep who launches waiting no longer
+    try:
+        server = Server(("127.0.0.1", args.port), Handler)
+    except OSError as e:  # before there are threads, which would keep the program
+        sys.exit(f"cannot listen on 127.0.0.1:{args.port} ({e.strerror}): choose another --port")
     service = Service(args)
     gc.collect()
     gc.freeze()  # what is loaded now stays, and need not be looked through again
     Handler.service, Handler.deadline_us = service, round(args.deadline_ms * 1e3)
-    server = Server(("127.0.0.1", args.port), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port = server.server_address[1]
     print(f"listening on 127.0.0.1:{port}", file=sys.stderr, flush=True)

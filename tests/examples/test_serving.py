@@ -125,6 +125,13 @@ class Serving(unittest.TestCase):
         last = json.loads(out.splitlines()[-1])
         self.assertEqual((p.returncode, last["failed"], last["verified"]), (1, 4, False))
 
+    def test_a_port_that_is_taken(self):
+        with Server() as s:
+            p = start("--model", "soft", "--port", str(s.port))
+            err = p.communicate(timeout=20)[1]
+        self.assertEqual(p.returncode, 1)
+        self.assertRegex(err, "^cannot listen on .*--port\n$")
+
     def test_what_is_missing(self):
         """In the source tree, with nothing set: modules are found; what is not there is told."""
         env = {"CEDE_LIBRARY": LIBRARY, "CEDE_SOFT_SOCKET": "/nonexistent/s", "PYTHONDONTWRITEBYTECODE": "1"}
