@@ -64,7 +64,8 @@ static int job_enter(struct manager *m, uint32_t slot, const struct journal_job 
     int fd = mgr_watch(m, rec->root, WATCH_ROOT, slot);
     if (fd < 0)
         return fd;
-    m->jobs[slot] = (struct mjob){.j = *rec, .root_pidfd = fd, .added_ns = m->now, .busy = -1};
+    m->jobs[slot] = (struct mjob){
+        .j = *rec, .root_pidfd = fd, .first_process = NONE, .added_ns = m->now, .busy = -1};
     for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++)
         m->jobs[slot].on[d].busy = -1;
     m->jobs_end = slot >= m->jobs_end ? slot + 1 : m->jobs_end;
@@ -294,9 +295,7 @@ bool manager_next_job(const struct manager *m, uint32_t *cursor, struct job_view
         .busy = j->busy,
         .memory_bytes = j->memory_bytes,
     };
-    for (uint32_t p = 0; p < m->processes_end; p++) {
-        if (!m->processes[p].id.pid || m->processes[p].job != *cursor)
-            continue;
+    for (uint32_t p = j->first_process; p != NONE; p = m->processes[p].job_next) {
         out->processes += m->processes[p].first_group != NONE;
         for (uint32_t g = m->processes[p].first_group; g != NONE; g = m->groups[g].next) {
             const struct mgroup *x = &m->groups[g];

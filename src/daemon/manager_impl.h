@@ -47,7 +47,7 @@
 struct mprocess {
     struct proc_id id; /* pid 0: free */
     uint32_t job;
-    uint32_t hash_next, first_group;
+    uint32_t hash_next, job_next, first_group;
     int pidfd;
     bool listed;      /* by the driver, as one that uses it */
     uint32_t wants;   /* gated devices that it wants: bit mask */
@@ -114,6 +114,7 @@ struct mjob {
     struct journal_job j; /* root.pid 0: free */
     int root_pidfd;       /* -1: the root has ended */
     uint32_t processes, groups;
+    uint32_t first_process;
     uint64_t added_ns;
     int error_code; /* shown until error_until */
     uint64_t error_until;

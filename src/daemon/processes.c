@@ -176,12 +176,14 @@ int mgr_process_add(struct manager *m, struct proc_id id, uint32_t job)
         .id = id,
         .job = job,
         .hash_next = m->buckets[b],
+        .job_next = m->jobs[job].first_process,
         .first_group = NONE,
         .pidfd = fd,
         .scan_at = m->now,
         .scan_every = SCAN_FAST_NS,
     };
     m->buckets[b] = slot;
+    m->jobs[job].first_process = slot;
     m->processes_end = slot >= m->processes_end ? slot + 1 : m->processes_end;
     m->jobs[job].processes++;
     return 0;
@@ -199,6 +201,10 @@ void mgr_process_remove(struct manager *m, uint32_t slot, bool keep)
     while (*link != slot)
         link = &m->processes[*link].hash_next;
     *link = p->hash_next;
+    link = &m->jobs[p->job].first_process;
+    while (*link != slot)
+        link = &m->processes[*link].job_next;
+    *link = p->job_next;
     mgr_unwatch(m, p->pidfd);
     m->jobs[p->job].processes--;
     p->id.pid = 0;

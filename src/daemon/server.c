@@ -1,5 +1,7 @@
 /* See server.h. Must not block: every socket call here is MSG_DONTWAIT, and one request is taken
- * from each client a turn, so that none starves the others. */
+ * from each client a turn, so that none starves the others. And answering takes time from all jobs
+ * on the machine: what a user's requests took is paid for by not listening to that user, who gets a
+ * fifth of the time at most. */
 #include "daemon/server.h"
 
 #include <errno.h>
@@ -15,6 +17,10 @@
 #define BACKLOG          128
 #define ACCEPTS_PER_TURN 32
 #define SAMPLE_MS        1000
+#define REST_PART        4                    /* times what a request took its user then rests */
+#define REST_LATER_NS    (20 * NSEC_PER_MSEC) /* not for so little */
+#define REST_MS          10                   /* how often is looked who has rested */
+#define USERS            64                   /* whose account is kept */
 
 struct client {
     uv_poll_t poll;
@@ -23,6 +29,7 @@ struct client {
     struct ucred cred; /* of whoever called connect() */
     bool reserved;     /* came as administrator */
     bool hints;        /* has a page */
+    bool rests;        /* is not listened to */
     uint64_t number;
     struct client *prev, *next;
 };
@@ -30,6 +37,11 @@ struct client {
 struct server {
     uv_poll_t poll;     /* the listening socket */
     uv_timer_t sampler; /* runs while somebody has a page */
+    uv_timer_t rest;    /* runs while somebody rests */
+    struct {
+        uid_t uid;
+        uint64_t paid_ns; /* when all is paid for */
+    } users[USERS];
     uint64_t next_number;
     const struct verbs *verbs;
     gid_t admin_gid;
@@ -133,10 +145,84 @@ static void has_page(struct client *c)
         uv_timer_start(&s->sampler, on_sample, SAMPLE_MS, SAMPLE_MS);
 }
 
+/* Of this user, or else the one that paid for all first. */
+static uint64_t *account(struct server *s, uid_t uid)
+{
+    unsigned best = 0;
+    for (unsigned i = 0; i < USERS; i++) {
+        if (s->users[i].uid == uid)
+            return &s->users[i].paid_ns;
+        best = s->users[i].paid_ns < s->users[best].paid_ns ? i : best;
+    }
+    s->users[best].uid = uid;
+    s->users[best].paid_ns = 0;
+    return &s->users[best].paid_ns;
+}
+
+static bool has_to_rest(struct server *s, const struct client *c)
+{
+    return !c->reserved && *account(s, c->cred.uid) > monotonic_ns() + REST_LATER_NS;
+}
+
+static void charge(struct server *s, const struct client *c, uint64_t took_ns)
+{
+    uint64_t *paid = account(s, c->cred.uid);
+    *paid = max_u64(*paid, monotonic_ns()) + took_ns * REST_PART;
+}
+
+static void on_request(uv_poll_t *h, int status, int events);
+
+static void on_rest(uv_timer_t *t)
+{
+    struct server *s = t->data;
+    bool more = false;
+    for (struct client *c = s->clients, *next; c; c = next) {
+        next = c->next;
+        if (!c->rests)
+            continue;
+        c->rests = has_to_rest(s, c);
+        more |= c->rests;
+        if (!c->rests && uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
+            disconnect(c);
+    }
+    if (!more)
+        uv_timer_stop(t);
+}
+
+static void let_rest(struct client *c)
+{
+    struct server *s = c->server;
+    c->rests = true;
+    uv_poll_stop(&c->poll);
+    if (!uv_is_active((uv_handle_t *)&s->rest))
+        uv_timer_start(&s->rest, on_rest, REST_MS, REST_MS);
+}
+
+static void answer(struct client *c, size_t n)
+{
+    struct server *s = c->server;
+    struct caller who = {.uid = c->cred.uid,
+                         .pid = c->cred.pid,
+                         .admin = is_admin(s, c->fd, &c->cred),
+                         .connection = c->number};
+    _cleanup_close_ int fd = -1;
+    _cleanup_free_ char *text = verbs_answer(s->verbs, &who, s->buf, n, &fd);
+    if (fd >= 0)
+        has_page(c);
+    /* What was asked may have been to stop: then everybody is disconnected already. */
+    if (!reply(c->fd, text, fd) && !s->stopping)
+        disconnect(c);
+}
+
 static void on_request(uv_poll_t *h, int status, int events)
 {
     struct client *c = h->data;
     struct server *s = c->server;
+    if (has_to_rest(s, c)) {
+        let_rest(c);
+        return;
+    }
+    uint64_t started = monotonic_ns();
     /* MSG_TRUNC: the true length of a message that does not fit. */
     ssize_t n = recv(c->fd, s->buf, sizeof(s->buf), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR) && status == 0)
@@ -152,17 +238,8 @@ static void on_request(uv_poll_t *h, int status, int events)
         disconnect(c);
         return;
     }
-    struct caller who = {.uid = c->cred.uid,
-                         .pid = c->cred.pid,
-                         .admin = is_admin(s, c->fd, &c->cred),
-                         .connection = c->number};
-    _cleanup_close_ int fd = -1;
-    _cleanup_free_ char *text = verbs_answer(s->verbs, &who, s->buf, (size_t)n, &fd);
-    if (fd >= 0)
-        has_page(c);
-    /* What was asked may have been to stop: then everybody is disconnected already. */
-    if (!reply(c->fd, text, fd) && !s->stopping)
-        disconnect(c);
+    answer(c, (size_t)n);
+    charge(s, c, monotonic_ns() - started);
 }
 
 /* NULL: room for this one. */
@@ -293,6 +370,8 @@ int server_start(uv_loop_t *loop, const char *path, const struct verbs *verbs, g
     s->poll.data = s;
     uv_timer_init(loop, &s->sampler);
     s->sampler.data = s;
+    uv_timer_init(loop, &s->rest);
+    s->rest.data = s;
     s->verbs = verbs;
     s->admin_gid = admin_gid;
     s->fd = fd;
@@ -320,8 +399,9 @@ void server_stop(struct server *s)
     unlink(s->path);
     while (s->clients)
         disconnect(s->clients);
-    s->closing += 2;
+    s->closing += 3;
     uv_close((uv_handle_t *)&s->poll, on_server_closed);
+    uv_close((uv_handle_t *)&s->rest, on_server_closed);
     uv_close((uv_handle_t *)&s->sampler, on_server_closed);
     close(s->fd);
     if (s->spare_fd >= 0)

@@ -1,7 +1,8 @@
 /* The control socket: connections, credentials and limits. What is said there is for verbs.c.
  *
  * One message in, one reply out, nothing queued: a client that does not take its reply is
- * disconnected. A client that says nothing may stay. */
+ * disconnected. A client that says nothing may stay. Users who are no administrators get a fifth of
+ * the daemon's time each, and no more. */
 #ifndef CEDE_DAEMON_SERVER_H
 #define CEDE_DAEMON_SERVER_H
 

@@ -1,161 +1,6 @@
-/* The real control socket with a made-up manager behind it: verbs, paging, credentials, and clients
- * that misbehave. Server and client take turns in one thread, so nothing here waits for time; only
- * what needs another user is in a child process. */
-#include <errno.h>
-#include <fcntl.h>
-#include <grp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-
-#include <cmocka.h>
-
-#include "daemon/config.h"
-#include "daemon/server.h"
-#include "fake_manager.h"
-
-#define NOBODY 65534
-#define TURNS  200 /* of the loop, within which a reply has to be there */
-
-struct env {
-    char dir[64], path[80];
-    uv_loop_t loop;
-    struct manager *m;
-    struct logger log;
-    struct verbs v;
-    struct server *s;
-};
-
-static int set_up(void **state)
-{
-    struct env *e = calloc(1, sizeof(*e));
-    struct error err = {""};
-    assert_non_null(e);
-    snprintf(e->dir, sizeof(e->dir), "/tmp/cede-test-server-XXXXXX");
-    assert_non_null(mkdtemp(e->dir));
-    assert_int_equal(chmod(e->dir, 0755), 0);
-    snprintf(e->path, sizeof(e->path), "%s/socket", e->dir);
-    e->m = fake_manager_new();
-    assert_non_null(e->m);
-    e->log.level = LOG_EMERG;
-    e->v = (struct verbs){e->m, &e->log, fake_manager_apply, e->m, hints_new()};
-    assert_non_null(e->v.hints);
-    assert_int_equal(uv_loop_init(&e->loop), 0);
-    if (server_start(&e->loop, e->path, &e->v, CONFIG_NO_GROUP, &e->s, &err) < 0)
-        fail_msg("%s", err.text);
-    *state = e;
-    return 0;
-}
-
-static void stop_server(void *arg)
-{
-    struct env *e = arg;
-    if (e->s)
-        server_stop(e->s);
-    e->s = NULL;
-}
-
-static int tear_down(void **state)
-{
-    struct env *e = *state;
-    stop_server(e);
-    uv_run(&e->loop, UV_RUN_DEFAULT);
-    int left = uv_loop_close(&e->loop);
-    int gone = access(e->path, F_OK);
-    rmdir(e->dir);
-    hints_free(e->v.hints);
-    free(e->m);
-    free(e);
-    return left == 0 && gone < 0 ? 0 : -1;
-}
-
-static void turns(struct env *e, int n)
-{
-    while (n--)
-        uv_run(&e->loop, UV_RUN_NOWAIT);
-}
-
-static int dial(const char *path)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-/* Bytes, 0 at the end, -1 if nothing came. */
-static ssize_t take(struct env *e, int fd, char *buf, size_t size)
-{
-    ssize_t n = -1;
-    for (int i = 0; i < TURNS && n < 0; i++) {
-        turns(e, 1);
-        n = recv(fd, buf, size, MSG_DONTWAIT);
-        if (n < 0 && errno != EAGAIN)
-            return 0;
-    }
-    return n;
-}
-
-static json_t *reply(struct env *e, int fd)
-{
-    static char buf[PROTO_MESSAGE_MAX + 1];
-    ssize_t n = take(e, fd, buf, sizeof(buf));
-    assert_true(n > 0 && n <= PROTO_MESSAGE_MAX);
-    json_t *o = json_loadb(buf, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
-    assert_non_null(o);
-    assert_int_equal(json_integer_value(json_object_get(o, "v")), 1);
-    assert_true(json_is_boolean(json_object_get(o, "ok")));
-    return o;
-}
-
-static json_t *ask(struct env *e, int fd, const char *fmt, ...) PRINTF_LIKE(3, 4);
-static json_t *ask(struct env *e, int fd, const char *fmt, ...)
-{
-    char text[256];
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    assert_int_equal(send(fd, text, (size_t)n, MSG_NOSIGNAL), n);
-    return reply(e, fd);
-}
-
-/* The errno of the reply, 0 for ok; drops the reply. */
-static int code(json_t *o)
-{
-    int c = json_is_true(json_object_get(o, "ok"))
-                ? 0
-                : (int)json_integer_value(json_object_get(o, "errno"));
-    if (c)
-        assert_true(json_string_length(json_object_get(o, "error")) > 0);
-    json_decref(o);
-    return c;
-}
-
-static void assert_served(struct env *e)
-{
-    int fd = dial(e->path);
-    assert_true(fd >= 0);
-    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"ps\"}")), 0);
-    close(fd);
-}
-
-static void assert_hung_up(struct env *e, int fd)
-{
-    char c;
-    assert_int_equal(take(e, fd, &c, 1), 0);
-    close(fd);
-}
+/* The real control socket with a made-up manager behind it: verbs, paging, and clients that
+ * misbehave. Other users are in test_users.c. */
+#include "server_env.h"
 
 static void verbs(void **state)
 {
@@ -512,138 +357,6 @@ static void old_sockets(void **state)
     assert_hung_up(e, fd);
 }
 
-/* In a child of another user: blocking, and no cmocka. */
-
-static int child_ask(int fd, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static int child_ask(int fd, const char *fmt, ...)
-{
-    char buf[8192];
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(buf, sizeof(buf), fmt, ap);
-    va_end(ap);
-    if (send(fd, buf, (size_t)n, MSG_NOSIGNAL) != n)
-        return -1;
-    ssize_t got = recv(fd, buf, sizeof(buf), 0);
-    json_t *o = got > 0 ? json_loadb(buf, (size_t)got, 0, NULL) : NULL;
-    int c = json_is_true(json_object_get(o, "ok"))
-                ? 0
-                : (int)json_integer_value(json_object_get(o, "errno"));
-    json_decref(o);
-    return got > 0 ? c : -1;
-}
-
-/* The number of the first step that went wrong. */
-#define STEP(cond)                                                                                 \
-    do {                                                                                           \
-        step++;                                                                                    \
-        if (!(cond))                                                                               \
-            return step;                                                                           \
-    } while (0)
-
-static int as_a_user(const char *path, pid_t parent)
-{
-    int step = 0, self = (int)getpid(), fd = dial(path);
-    STEP(fd >= 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"ps\"}") == 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\"}") == 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}") == EPERM);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\",\"params\":{\"floor\":0.1}}") == EPERM);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", (int)parent) == EPERM);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"roots\"}") == EPERM);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"latency\"}", self) ==
-         EPERM);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"weight\":50}", self) == 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"weight\":51}", self) == EPERM);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"batch\"}", self) == 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"normal\"}", self) ==
-         EPERM);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"none\"}", self) == EPERM);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":\"held\",\"deadline_us\":2000000}") ==
-         0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":\"roots\",\"deadline_us\":2000000}") ==
-         EPERM);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", self) == 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"resume\",\"target\":%d}", self) == 0);
-    /* Root's pause stays root's, also when the user pauses on top of it. */
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"held\"}") == 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"resume\",\"target\":\"held\"}") == EPERM);
-    /* So does what root has swapped out. */
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":\"roots\"}") == EPERM);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":\"held\"}") == 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-in\",\"target\":\"held\"}") == EPERM);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":%d}", self) == 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-in\",\"target\":%d}", self) == 0);
-
-    /* One user cannot take every connection. */
-    int fds[SERVER_CLIENTS_PER_USER];
-    for (int i = 0; i < SERVER_CLIENTS_PER_USER - 1; i++) {
-        fds[i] = dial(path);
-        STEP(child_ask(fds[i], "{\"v\":1,\"op\":\"policy\"}") == 0);
-    }
-    int more = dial(path);
-    STEP(more >= 0);
-    char buf[256];
-    ssize_t n = recv(more, buf, sizeof(buf), 0);
-    STEP(n > 0 && memmem(buf, (size_t)n, "too many connections already", 28));
-    return 0;
-}
-
-static int as_an_administrator(const char *path, pid_t parent)
-{
-    int step = 0, fd = dial(path);
-    STEP(fd >= 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}") == 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"latency\"}",
-                   (int)parent) == 0);
-    STEP(child_ask(fd, "{\"v\":1,\"op\":\"resume\",\"target\":\"held\"}") == 0);
-    return 0;
-}
-
-static int as_nobody(struct env *e, gid_t extra_group, int (*what)(const char *path, pid_t parent))
-{
-    pid_t parent = getpid(), pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        if (setgroups(1, &extra_group) < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
-            _exit(99);
-        _exit(what(e->path, parent));
-    }
-    int status;
-    pid_t ended;
-    while ((ended = waitpid(pid, &status, WNOHANG)) == 0) {
-        turns(e, 1);
-        usleep(200);
-    }
-    assert_int_equal(ended, pid);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static void other_users(void **state)
-{
-    struct env *e = *state;
-    if (geteuid() != 0)
-        skip();
-    fake_manager_put(e->m, 1, 0, CLASS_BATCH, 100, "roots");
-    uint32_t held = fake_manager_put(e->m, 2, NOBODY, CLASS_BATCH, 100, "held");
-    e->m->jobs[held].job.paused = 1;
-    e->m->jobs[held].swap = "swapped";
-    e->m->jobs[held].swap_by_user = true;
-    assert_int_equal(as_nobody(e, NOBODY, as_a_user), 0);
-    assert_string_equal(e->m->policy, "priority");
-    assert_int_equal(e->m->jobs[held].job.deadline_us, 2000000);
-    assert_false(e->m->jobs[held].job.may_rise);
-    assert_int_equal(e->m->jobs[held].job.paused, 1);
-    assert_int_equal(e->m->jobs[held].job.paused_by, 0);
-
-    server_set_group(e->s, 12345);
-    assert_int_equal(as_nobody(e, 12344, as_an_administrator), 2);
-    assert_int_equal(as_nobody(e, 12345, as_an_administrator), 0);
-    assert_string_equal(e->m->policy, "shares");
-    assert_int_equal(e->m->jobs[held].job.paused, 0);
-}
-
 /* An administrator's deadline may bring a job above latency jobs. */
 static void deadlines(void **state)
 {
@@ -669,18 +382,22 @@ static void deadlines(void **state)
     close(fd);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(verbs),        TEST(a_process_that_is_gone),
-        TEST(policies),     TEST(deadlines),
-        TEST(pages),        TEST(malformed),
-        TEST(too_long),     TEST(half_open),
-        TEST(many_clients), TEST(no_descriptors_left),
-        TEST(never_reads),  TEST(old_sockets),
-        TEST(other_users),  TEST(stops_while_answering),
+        TEST(verbs),
+        TEST(a_process_that_is_gone),
+        TEST(policies),
+        TEST(deadlines),
+        TEST(pages),
+        TEST(malformed),
+        TEST(too_long),
+        TEST(half_open),
+        TEST(many_clients),
+        TEST(no_descriptors_left),
+        TEST(never_reads),
+        TEST(old_sockets),
+        TEST(stops_while_answering),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

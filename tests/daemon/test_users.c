@@ -1,0 +1,191 @@
+/* The real control socket and other users: what they may not, and how much of the daemon's time
+ * they get. They are children of the test, which takes turns with them. */
+#include "server_env.h"
+
+/* In a child of another user: blocking, and no cmocka. */
+
+static int child_ask(int fd, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static int child_ask(int fd, const char *fmt, ...)
+{
+    char buf[8192];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(buf, sizeof(buf), fmt, ap);
+    va_end(ap);
+    if (send(fd, buf, (size_t)n, MSG_NOSIGNAL) != n)
+        return -1;
+    ssize_t got = recv(fd, buf, sizeof(buf), 0);
+    json_t *o = got > 0 ? json_loadb(buf, (size_t)got, 0, NULL) : NULL;
+    int c = json_is_true(json_object_get(o, "ok"))
+                ? 0
+                : (int)json_integer_value(json_object_get(o, "errno"));
+    json_decref(o);
+    return got > 0 ? c : -1;
+}
+
+/* The number of the first step that went wrong. */
+#define STEP(cond)                                                                                 \
+    do {                                                                                           \
+        step++;                                                                                    \
+        if (!(cond))                                                                               \
+            return step;                                                                           \
+    } while (0)
+
+static int as_a_user(const char *path, pid_t parent)
+{
+    int step = 0, self = (int)getpid(), fd = dial(path);
+    STEP(fd >= 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"ps\"}") == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\"}") == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\",\"params\":{\"floor\":0.1}}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", (int)parent) == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"roots\"}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"latency\"}", self) ==
+         EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"weight\":50}", self) == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"weight\":51}", self) == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"batch\"}", self) == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"normal\"}", self) ==
+         EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"none\"}", self) == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":\"held\",\"deadline_us\":2000000}") ==
+         0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":\"roots\",\"deadline_us\":2000000}") ==
+         EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", self) == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"resume\",\"target\":%d}", self) == 0);
+    /* Root's pause stays root's, also when the user pauses on top of it. */
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"held\"}") == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"resume\",\"target\":\"held\"}") == EPERM);
+    /* So does what root has swapped out. */
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":\"roots\"}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":\"held\"}") == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-in\",\"target\":\"held\"}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-out\",\"target\":%d}", self) == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"swap-in\",\"target\":%d}", self) == 0);
+
+    /* One user cannot take every connection. */
+    int fds[SERVER_CLIENTS_PER_USER];
+    for (int i = 0; i < SERVER_CLIENTS_PER_USER - 1; i++) {
+        fds[i] = dial(path);
+        STEP(child_ask(fds[i], "{\"v\":1,\"op\":\"policy\"}") == 0);
+    }
+    int more = dial(path);
+    STEP(more >= 0);
+    char buf[256];
+    ssize_t n = recv(more, buf, sizeof(buf), 0);
+    STEP(n > 0 && memmem(buf, (size_t)n, "too many connections already", 28));
+    return 0;
+}
+
+static int as_an_administrator(const char *path, pid_t parent)
+{
+    int step = 0, fd = dial(path);
+    STEP(fd >= 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}") == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"latency\"}",
+                   (int)parent) == 0);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"resume\",\"target\":\"held\"}") == 0);
+    return 0;
+}
+
+static int as_nobody(struct env *e, gid_t extra_group, int (*what)(const char *path, pid_t parent))
+{
+    pid_t parent = getpid(), pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (setgroups(1, &extra_group) < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
+            _exit(99);
+        _exit(what(e->path, parent));
+    }
+    int status;
+    pid_t ended;
+    while ((ended = waitpid(pid, &status, WNOHANG)) == 0) {
+        turns(e, 1);
+        usleep(200);
+    }
+    assert_int_equal(ended, pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void other_users(void **state)
+{
+    struct env *e = *state;
+    if (geteuid() != 0)
+        skip();
+    fake_manager_put(e->m, 1, 0, CLASS_BATCH, 100, "roots");
+    uint32_t held = fake_manager_put(e->m, 2, NOBODY, CLASS_BATCH, 100, "held");
+    e->m->jobs[held].job.paused = 1;
+    e->m->jobs[held].swap = "swapped";
+    e->m->jobs[held].swap_by_user = true;
+    assert_int_equal(as_nobody(e, NOBODY, as_a_user), 0);
+    assert_string_equal(e->m->policy, "priority");
+    assert_int_equal(e->m->jobs[held].job.deadline_us, 2000000);
+    assert_false(e->m->jobs[held].job.may_rise);
+    assert_int_equal(e->m->jobs[held].job.paused, 1);
+    assert_int_equal(e->m->jobs[held].job.paused_by, 0);
+
+    server_set_group(e->s, 12345);
+    assert_int_equal(as_nobody(e, 12344, as_an_administrator), 2);
+    assert_int_equal(as_nobody(e, 12345, as_an_administrator), 0);
+    assert_string_equal(e->m->policy, "shares");
+    assert_int_equal(e->m->jobs[held].job.paused, 0);
+}
+
+#define ASKED 6
+
+static int asks_at_once(const char *path, pid_t parent)
+{
+    int step = 0, fd = dial(path), self = (int)getpid();
+    char text[80];
+    int n = snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"pause\",\"target\":%d}", self);
+    for (int i = 0; i < ASKED; i++)
+        STEP(send(fd, text, (size_t)n, MSG_NOSIGNAL) == n);
+    for (int i = 0; i < ASKED; i++) {
+        char buf[1024];
+        STEP(recv(fd, buf, sizeof(buf), 0) > 0);
+    }
+    return 0;
+}
+
+static uint64_t slow_ns;
+
+static void apply_slowly(void *arg)
+{
+    uint64_t started = monotonic_ns();
+    usleep(20000);
+    slow_ns += monotonic_ns() - started;
+}
+
+/* Nobody keeps the daemon busy: who makes it work waits for four times as long, and others do not.
+ */
+static void flood(void **state)
+{
+    struct env *e = *state;
+    if (geteuid() != 0)
+        skip();
+    e->v.apply = apply_slowly;
+    slow_ns = 0;
+    uint64_t started = monotonic_ns();
+    assert_int_equal(as_nobody(e, NOBODY, asks_at_once), 0);
+    /* The last one is not waited for. */
+    assert_true(monotonic_ns() - started > slow_ns * 5 * (ASKED - 1) / ASKED / 2);
+    slow_ns = 0;
+    int fd = dial(e->path);
+    for (int i = 0; i < ASKED; i++)
+        assert_int_equal(
+            code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", (int)getpid())), 0);
+    close(fd);
+    assert_true(slow_ns > ASKED * 20 * NSEC_PER_MSEC);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(other_users),
+        TEST(flood),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
