@@ -69,7 +69,8 @@ static void tell(struct manager *m, uint32_t job)
                             .deadline_ns = d->open ? d->deadline_ns : CORE_NEVER,
                             .left_ns = d->open ? left(j, d) : 0,
                             .priority = d->open && d->told ? d->priority : 0,
-                            .may_rise = j->j.may_rise || (d->told && d->program_root),
+                            /* Whoever set the job's did not set these. */
+                            .may_rise = d->told ? d->program_root : j->j.may_rise,
                             .on = d->told || j->j.deadline_us};
     bool begins = ev.deadline_ns != CORE_NEVER && ev.deadline_ns != d->last.deadline_ns;
     bool same = d->last.type == EV_DEADLINE && ev.deadline_ns == d->last.deadline_ns &&

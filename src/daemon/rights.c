@@ -59,6 +59,11 @@ int rights_check(const struct caller *who, const struct request *want,
         want->op == OP_SWAP_IN)
         return 0;
 
+    if (want->memory_bytes)
+        return error_set(err, -EPERM,
+                         "others would be swapped out for it, and making room takes root or the "
+                         "administrators' group");
+
     /* Outside of a job a program is what a new job would be. */
     enum job_class class = subject->managed ? subject->class : CLASS_NORMAL;
     uint32_t weight = subject->managed ? subject->weight : WEIGHT_DEFAULT;

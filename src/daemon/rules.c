@@ -106,7 +106,8 @@ bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
                               .budget_us = r->budget_us,
                               .deadline_us = r->deadline_us,
                               .laxity_us = r->laxity_us,
-                              .may_rise = true, /* who writes the configuration may do all */
+                              /* who writes the configuration may do all */
+                              .may_rise = r->deadline_us > 0,
                               .source = JOB_RULE,
                               .uid = f.uid};
     if (r->name[0])

@@ -90,6 +90,10 @@ static void of_a_real_process(void **state)
     assert_int_equal(spec.source, JOB_RULE);
     assert_int_equal(spec.uid, geteuid());
     assert_string_equal(spec.name, "self");
+    assert_false(spec.may_rise); /* without a deadline there is nothing to rise for */
+    r.deadline_us = 3000000;
+    assert_true(rules_fn(&l, getpid(), &spec));
+    assert_true(spec.may_rise && spec.deadline_us == 3000000);
     r.name[0] = '\0';
     assert_true(rules_fn(&l, getpid(), &spec));
     assert_string_equal(spec.name, "test_rules");
@@ -259,6 +263,7 @@ static const struct {
 
     {ADD(CLASS_LATENCY, 100), BUDGET(1000), false}, /* a part of the job without one */
     {ADD(CLASS_LATENCY, 100), BUDGET(0), true},
+    {{.op = OP_ADD, .has_class = true, .memory_bytes = 1}, BUDGET(0), false}, /* others leave */
     {{.op = OP_ADD, .has_class = true, .has_budget = true, .budget_us = 999}, BUDGET(1000), false},
     {{.op = OP_ADD, .has_class = true, .has_budget = true, .budget_us = 1000}, BUDGET(1000), true},
     {ADD(CLASS_BATCH, 100), BUDGET(1000), true},

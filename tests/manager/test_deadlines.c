@@ -110,6 +110,20 @@ static void test_who_may_rise(void **state)
     }
 }
 
+/* That an administrator's deadline may does not go for those that the program tells itself. */
+static void test_who_may_rise_by_whom(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    unsigned ran[3];
+    pair(f, p);
+    assert_int_equal(manager_set_deadline(f->m, slot_of(f, p[SPEECH]), 60000000, 0, true), 0);
+    struct told t = {.deadline_ns = f->now + NSEC_PER_SEC, .need_ns = 950 * NSEC_PER_MSEC};
+    say(f, p, t, 300, ran);
+    assert_int_equal(on(f, p[SPEECH])->timeslice_us, 1);
+    assert_int_equal(on(f, p[FRAMES])->timeslice_us, 1000000);
+}
+
 static void test_nonsense(void **state)
 {
     struct fixture *f = *state;
@@ -159,7 +173,8 @@ static void test_set_stays(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(test_told), T(test_silence), T(test_who_may_rise),
-                                       T(test_nonsense), T(test_set_stays)};
+    const struct CMUnitTest tests[] = {T(test_told),         T(test_silence),
+                                       T(test_who_may_rise), T(test_who_may_rise_by_whom),
+                                       T(test_nonsense),     T(test_set_stays)};
     return cmocka_run_group_tests_name("manager_deadlines", tests, NULL, NULL);
 }
