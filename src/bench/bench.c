@@ -628,7 +628,7 @@ static int prepare(struct job *j, struct error *err)
     if (r == 0)
         r = describe(j, err);
     if (r == 0 && j->o->out && mkdir(j->o->out, 0777) < 0 && errno != EEXIST)
-        r = error_set(err, -errno, "cannot make %s: %s", j->o->out, strerror(errno));
+        r = error_set(err, -EIO, "cannot make %s: %s", j->o->out, strerror(errno));
     for (size_t i = 0; i < j->n && r == 0; i++) {
         struct item *it = &j->items[i];
         r = result_init(&it->result, it->s, repeats(j, it), j->b.soft);

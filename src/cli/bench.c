@@ -22,7 +22,7 @@ static const char help[] =
     "      --out DIR         keep the results there, one JSON file a scenario\n"
     "      --resume          leave out scenarios whose results are there already, all of them: of\n"
     "                        the same file, GPU, driver and --quick, with no failed cell\n"
-    "      --quick           fewer points, short windows, one repeat\n"
+    "      --quick           fewer points, short windows, fewer repeats\n"
     "      --device DEVICE   nvidia, soft or opencl; if not given, nvidia or else soft\n"
     "      --repeat N        measure everything so often\n"
     "      --only CONFIG     one configuration, and the programs alone\n"
