@@ -78,7 +78,7 @@ static int job_enter(struct manager *m, uint32_t slot, const struct journal_job 
         mgr_core(m, (struct core_event){.type = EV_JOB_PAUSE, .job = slot, .on = true});
     /* The root may use the GPU itself; if it does not, its scans grow rare. */
     mgr_process_add(m, rec->root, slot);
-    m->noutsiders = 0;
+    mgr_outsiders_forget(m);
     m->discover_at = m->now;
     return 0;
 }
@@ -203,6 +203,7 @@ void manager_release(struct manager *m, uint32_t job)
     for (uint32_t p = 0; p < m->processes_end; p++) {
         if (!m->processes[p].id.pid || m->processes[p].job != job)
             continue;
+        mgr_outsider_add(m, m->processes[p].id, true);
         mgr_process_let_go(m, p);
         mgr_process_remove(m, p, true); /* what could not be undone is tried again */
     }
@@ -323,7 +324,7 @@ int manager_set_policy(struct manager *m, const char *name)
 
 int manager_set_params(struct manager *m, const struct core_params *params)
 {
-    m->noutsiders = 0; /* the rules may have changed too */
+    mgr_outsiders_forget(m); /* the rules may have changed too */
     mgr_all_dirty(m);
     return core_set_params(m->core, params);
 }

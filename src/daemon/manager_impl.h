@@ -133,7 +133,7 @@ struct mjob {
 /* A GPU process that belongs to no job: looked at once. */
 struct outsider {
     struct proc_id id;
-    bool seen;
+    bool seen, let_go; /* by a person: no rule takes it again */
 };
 
 struct manager {
@@ -192,6 +192,10 @@ void mgr_process_scan(struct manager *m, uint32_t slot);
 /* Scans the job's processes as if they were new. */
 void mgr_job_scan(struct manager *m, uint32_t job);
 void mgr_discover(struct manager *m);
+/* It is in no job; let_go: and a person wants it so. */
+void mgr_outsider_add(struct manager *m, struct proc_id id, bool let_go);
+/* All are looked at again. */
+void mgr_outsiders_forget(struct manager *m);
 /* Scans what is due; returns when the next is. */
 uint64_t mgr_scan_due(struct manager *m);
 

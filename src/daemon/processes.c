@@ -306,19 +306,32 @@ void mgr_process_scan(struct manager *m, uint32_t slot)
         mgr_process_remove(m, slot, false);
 }
 
-static bool outsider_known(struct manager *m, struct proc_id id)
+static struct outsider *outsider_find(struct manager *m, struct proc_id id)
 {
     for (size_t i = 0; i < m->noutsiders; i++) {
-        if (m->outsiders[i].id.pid == id.pid && m->outsiders[i].id.start_ticks == id.start_ticks) {
-            m->outsiders[i].seen = true;
-            return true;
-        }
+        if (m->outsiders[i].id.pid == id.pid && m->outsiders[i].id.start_ticks == id.start_ticks)
+            return &m->outsiders[i];
     }
-    return false;
+    return NULL;
 }
 
-static void outsider_add(struct manager *m, struct proc_id id)
+void mgr_outsiders_forget(struct manager *m)
 {
+    size_t kept = 0;
+    for (size_t i = 0; i < m->noutsiders; i++) {
+        if (m->outsiders[i].let_go)
+            m->outsiders[kept++] = m->outsiders[i];
+    }
+    m->noutsiders = kept;
+}
+
+void mgr_outsider_add(struct manager *m, struct proc_id id, bool let_go)
+{
+    struct outsider *known = outsider_find(m, id);
+    if (known) {
+        known->let_go |= let_go;
+        return;
+    }
     if (m->noutsiders == m->outsiders_cap) {
         size_t cap = m->outsiders_cap ? m->outsiders_cap * 2 : 64;
         struct outsider *v = reallocarray(m->outsiders, cap, sizeof(*v));
@@ -327,7 +340,7 @@ static void outsider_add(struct manager *m, struct proc_id id)
         m->outsiders = v;
         m->outsiders_cap = cap;
     }
-    m->outsiders[m->noutsiders++] = (struct outsider){.id = id, .seen = true};
+    m->outsiders[m->noutsiders++] = (struct outsider){.id = id, .seen = true, .let_go = let_go};
 }
 
 /* The driver lists a process once it has a context: time to look closely, however rare its scans
@@ -364,18 +377,24 @@ void mgr_discover(struct manager *m)
             listed(m, known);
             continue;
         }
-        if (proc_stat_read(pids.v[i], &st) < 0 || outsider_known(m, st.id))
+        if (proc_stat_read(pids.v[i], &st) < 0)
+            continue;
+        struct outsider *o = outsider_find(m, st.id);
+        if (o)
+            o->seen = true;
+        if (o && !o->let_go)
             continue;
         uint32_t job = manager_job_of(m, pids.v[i]);
         struct job_spec spec = {.weight = WEIGHT_DEFAULT};
         if (job != NONE) {
             mgr_process_add(m, st.id, job);
-        } else if (m->options.rule && m->options.rule(m->options.rule_arg, pids.v[i], &spec)) {
+        } else if (!o && m->options.rule &&
+                   m->options.rule(m->options.rule_arg, pids.v[i], &spec)) {
             struct error err;
             if (manager_add(m, st.id, &spec, &job, &err) < 0)
                 fprintf(stderr, "cede: %s\n", err.text);
         } else {
-            outsider_add(m, st.id);
+            mgr_outsider_add(m, st.id, false);
         }
     }
     size_t kept = 0;

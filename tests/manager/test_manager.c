@@ -236,6 +236,15 @@ static void test_rules(void **state)
     assert_int_equal(v.job.weight, 50);
     assert_int_equal(v.job.source, JOB_RULE);
     assert_false(manager_next_job(f->m, &cursor, &v));
+    /* Let go, it stays so: the rule is older than what a person says. */
+    manager_release(f->m, j);
+    ticks(f, 1500);
+    assert_int_equal(manager_set_params(f->m, manager_params(f->m)), 0);
+    ticks(f, 1500);
+    assert_int_equal(manager_job_of(f->m, b), MANAGER_NONE);
+    j = add(f, b, CLASS_BATCH);
+    ticks(f, 1500);
+    assert_int_equal(manager_job_of(f->m, b), j);
 }
 
 /* One latency job, two batch jobs: one of them is suspended. */
