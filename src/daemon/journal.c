@@ -95,16 +95,22 @@ static uint32_t sum_of(const void *data, size_t size)
     return h;
 }
 
-#define JOB_SUM(r)   sum_of((r), offsetof(struct journal_job, sum))
+#define JOB_CHANGING 0U /* for a sum: old and new values mixed, all of which were meant */
 #define GROUP_SUM(r) sum_of(&(r)->group, sizeof((r)->group))
+
+static uint32_t job_sum(const struct journal_job *r)
+{
+    uint32_t sum = sum_of(r, offsetof(struct journal_job, sum));
+    return sum == JOB_CHANGING ? 1 : sum;
+}
 
 static bool job_ok(const struct journal_job *r)
 {
     return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN &&
            r->weight <= WEIGHT_MAX && r->budget_us <= BUDGET_MAX_US && r->paused <= 1 &&
-           r->deadline_us <= DEADLINE_MAX_US && r->laxity_us <= r->deadline_us &&
+           r->deadline_us <= DEADLINE_MAX_US && r->laxity_us <= DEADLINE_MAX_US &&
            r->may_rise <= 1 && r->number <= NUMBER_MAX && memchr(r->name, '\0', sizeof(r->name)) &&
-           r->sum == JOB_SUM(r);
+           (r->sum == JOB_CHANGING || (r->sum == job_sum(r) && r->laxity_us <= r->deadline_us));
 }
 
 static bool swap_ok(const struct journal_swap *r)
@@ -172,6 +178,10 @@ static void tidy(struct journal *j)
         if (!job->root.pid)
             continue;
         if (job_ok(job)) {
+            struct journal_job whole = *job;
+            whole.laxity_us = (uint32_t)min_u64(whole.laxity_us, whole.deadline_us);
+            if (job->sum == JOB_CHANGING)
+                journal_put_job(j, i, &whole);
             j->jobs_end = i + 1;
             next = max_u64(next, job->number + 1);
         } else {
@@ -376,16 +386,25 @@ struct journal_shared *journal_shared(struct journal *j)
 void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job *job)
 {
     struct journal_job *r = job_at(j, slot);
-    /* The pid says whether the record counts: it goes first and comes last. */
-    r->root.pid = 0;
+    bool same = job && r->root.pid == job->root.pid && r->number == job->number &&
+                r->root.start_ticks == job->root.start_ticks;
+    /* The pid says whether the record counts: it goes first and comes last. But a job that is only
+     * changed never stops counting. */
+    if (same)
+        r->sum = JOB_CHANGING;
+    else
+        r->root.pid = 0;
     atomic_signal_fence(memory_order_seq_cst);
     if (!job)
         return;
     struct journal_job copy;
     memcpy(&copy, job, sizeof(copy)); /* what is between the members is summed too */
-    copy.sum = JOB_SUM(&copy);
-    copy.root.pid = 0;
+    uint32_t sum = job_sum(&copy);
+    copy.sum = JOB_CHANGING;
+    copy.root.pid = same ? job->root.pid : 0;
     memcpy(r, &copy, sizeof(*r));
+    atomic_signal_fence(memory_order_seq_cst);
+    r->sum = sum;
     atomic_signal_fence(memory_order_seq_cst);
     r->root.pid = job->root.pid;
     if (slot >= j->jobs_end)
@@ -440,9 +459,12 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
         r->group = *g;
         r->sum = GROUP_SUM(r); /* with whatever is between its members */
         atomic_signal_fence(memory_order_seq_cst);
-    } else if (flags && memcmp(r->group.channels, g->channels, sizeof(g->channels)) != 0) {
-        /* A living group whose channels changed: the list first, its length last. */
+    } else if (flags && (r->group.timeslice_us != g->timeslice_us ||
+                         memcmp(r->group.channels, g->channels, sizeof(g->channels)) != 0)) {
+        /* A living group whose channels changed, or what its program gave it: the list first, its
+         * length last. */
         set_flags(r, flags | JG_MOVING);
+        r->group.timeslice_us = g->timeslice_us;
         memcpy(r->group.channels, g->channels, sizeof(r->group.channels));
         atomic_signal_fence(memory_order_seq_cst);
         r->group.nchannels = g->nchannels;

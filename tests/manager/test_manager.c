@@ -532,6 +532,58 @@ static void test_journal_files(void **state)
     assert_int_equal(journal_open(f->dir, 0, &j, &err), -ELOOP);
 }
 
+/* Changes a job and a group all the time, until it is killed. */
+static void change_for_ever(struct journal *j)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct journal_job job = *journal_job(j, 5);
+    uint32_t flags;
+    struct device_group g = *journal_group(j, 3, &flags);
+    for (uint32_t i = 0;; i++) {
+        job.weight = 1 + i % 100;
+        job.paused = i % 2;
+        journal_put_job(j, 5, &job);
+        g.nchannels = 1 + i % 2;
+        g.channels[1] = i % 2 ? 77 : 0;
+        g.timeslice_us = 1000 + i % 3;
+        journal_put_group(j, 3, i % 5 ? JG_SUSPENDED : JG_SUSPENDED | JG_TIMESLICE, &g);
+    }
+}
+
+/* At whatever instruction: neither record is lost or takes others with it. */
+static void test_killed_while_writing(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    struct journal *j;
+    uint32_t flags;
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    journal_put_job(j, 5,
+                    &(struct journal_job){.root = {7, 7}, .class = CLASS_BATCH, .weight = 100});
+    struct device_group g = {.proc = {getpid(), 1}, .key = 1, .nchannels = 1, .channels = {70}};
+    assert_int_equal(journal_put_group(j, 3, JG_SUSPENDED, &g), 0);
+    for (int round = 0; round < 100; round++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            change_for_ever(j);
+        usleep(500 + (useconds_t)round * 7);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        journal_close(j);
+        assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+        assert_false(journal_damaged(j));
+        const struct journal_job *job = journal_job(j, 5);
+        assert_true(job && job->root.pid == 7 && job->class == CLASS_BATCH);
+        const struct device_group *now = journal_group(j, 3, &flags);
+        assert_true(now && (flags & JG_SUSPENDED) && now->channels[0] == 70);
+        /* What the last change that came to its end said. */
+        g.timeslice_us = 4321;
+        journal_put_group(j, 3, flags, &g);
+        assert_int_equal(journal_group(j, 3, &flags)->timeslice_us, 4321);
+    }
+    journal_close(j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -553,6 +605,7 @@ int main(void)
         T(test_hung_daemon),
         T(test_nested_job),
         T(test_journal_files),
+        T(test_killed_while_writing),
     };
     return cmocka_run_group_tests_name("manager", tests, NULL, NULL);
 }
