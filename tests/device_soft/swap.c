@@ -3,7 +3,9 @@
 #include "fixture.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB (1 << 20)
@@ -54,6 +56,36 @@ static void test_out_and_in(void **state)
     device_close(d);
 }
 
+/* Who brings it in is killed in the middle: the step goes on, and the next one finds it changed. */
+static void test_another_began(void **state)
+{
+    struct fixture *f = *state;
+    struct device_driver *d = driver(f);
+    struct soft_client *c = client(f, 0);
+    struct proc_id me = id_of(getpid());
+    assert_int_equal(soft_client_alloc(c, 64 * MIB), 0);
+    assert_int_equal(d->ops->swap_out(d, &me, 1, 1000, NULL), 0);
+    uint64_t before = room(d);
+    pid_t other = fork();
+    assert_true(other >= 0);
+    if (other == 0) {
+        struct device_driver *own = driver(f);
+        own->ops->swap_in(own, &me, 1, NULL);
+        _exit(0);
+    }
+    while (room(d) == before)
+        usleep(1000);
+    kill(other, SIGKILL);
+    assert_int_equal(waitpid(other, NULL, 0), other);
+    assert_int_equal(state_of(d), SWAP_OUT); /* on its way */
+    assert_int_equal(d->ops->swap_in(d, &me, 1, NULL), 0);
+    assert_int_equal(state_of(d), SWAP_RUNNING);
+    submit(c, 1 * MS, 1);
+    wait_for(c);
+    soft_client_close(c);
+    device_close(d);
+}
+
 static void test_suspended_is_refused_and_runs_on(void **state)
 {
     struct fixture *f = *state;
@@ -92,6 +124,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         end_to_end(test_out_and_in),
+        end_to_end(test_another_began),
         end_to_end(test_suspended_is_refused_and_runs_on),
         end_to_end(test_no_room),
     };

@@ -40,25 +40,27 @@ static int patient_step(struct device_driver *d, struct proc_id proc, uint32_t w
     return r;
 }
 
+/* One step of those that lead to running; where such a step of another's has just ended, the
+ * process is elsewhere already, and the state tells what comes next. */
+static int step_in(struct device_driver *d, struct proc_id proc, uint32_t what, struct error *err)
+{
+    int r = patient_step(d, proc, what, 0, err);
+    return r == -EINVAL ? 0 : r;
+}
+
 static int bring_in(struct device_driver *d, const struct proc_id *procs, size_t n,
                     struct error *err)
 {
     int first = 0;
     for (size_t i = 0; n && i < 2 * n; i++) {
+        struct proc_id proc = procs[i % n];
         struct error e = {""};
-        int s = step(d, procs[i % n], SOFT_SWAP_STATE, 0, &e), r = s < 0 ? s : 0;
+        int s = step(d, proc, SOFT_SWAP_STATE, 0, &e), r = s < 0 ? s : 0;
         /* What is under way may yet change the state. */
-        if (i < n && s == SWAP_LOCKED) {
-            r = patient_step(d, procs[i], SOFT_MOVE_IN, 0, &e);
-            r = r == -EINVAL ? 0 : r;
-        } else if (i < n && s == SWAP_OUT) {
-            r = patient_step(d, procs[i], SOFT_MOVE_IN, 0, &e);
-        } else if (i < n && s == SWAP_RUNNING) {
-            r = patient_step(d, procs[i], SOFT_UNLOCK, 0, &e); /* or about to be locked */
-            r = r == -EINVAL ? 0 : r;
-        } else if (s == SWAP_LOCKED) {
-            r = patient_step(d, procs[i - n], SOFT_UNLOCK, 0, &e);
-        }
+        if (i < n && (s == SWAP_LOCKED || s == SWAP_OUT))
+            r = step_in(d, proc, SOFT_MOVE_IN, &e);
+        else if ((i < n && s == SWAP_RUNNING) || s == SWAP_LOCKED)
+            r = step_in(d, proc, SOFT_UNLOCK, &e); /* or about to be locked */
         if (r < 0 && first == 0)
             first = error_set(err, r, "%s", e.text);
     }
