@@ -405,6 +405,7 @@ static void learn(struct load *l, const json_t *job)
         return;
     }
     l->root = (pid_t)json_integer_value(json_object_get(job, "pid"));
+    l->named = strcmp(json_string_value(json_object_get(job, "name")), l->name) == 0;
     l->out = strcmp(state, "swapped") == 0;
     l->paused = paused_on_record(l->root); /* ps does not tell it of one that is swapped */
     became_job(l, json_string_value(json_object_get(job, "class")),

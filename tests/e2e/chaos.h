@@ -14,6 +14,7 @@ struct load {
     pid_t pid;    /* 0: none */
     pid_t runner; /* its `cede run`, while that lives; 0: none */
     pid_t root;   /* of its job; 0: in none */
+    bool named;   /* and that has its name */
     unsigned gpu;
     bool requests; /* its program is one of requests, which leaves room for others */
     bool known;    /* what follows is so; else a verb was torn, and what `ps` says is believed */

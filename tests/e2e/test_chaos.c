@@ -45,7 +45,7 @@ static struct load *free_load(void)
 /* Its name if it is a job, or its pid. */
 static const char *target(const struct load *l)
 {
-    return l->root && l->known && draw(2) ? l->name : pid_text(l->pid);
+    return l->root && l->named && l->known && draw(2) ? l->name : pid_text(l->pid);
 }
 
 static const char *any_class(const struct load *l)
@@ -115,6 +115,7 @@ static void await_context(const struct load *l)
 static void adopted(struct load *l)
 {
     l->root = l->pid;
+    l->named = true;
     l->known = !chaos.rules;
 }
 
@@ -143,6 +144,7 @@ static void start_run(struct load *l)
     became_job(l, class, 100);
     assert_true(find_program(l));
     l->root = l->runner;
+    l->named = true;
     await_context(l);
     /* Until it was seen there, its job lives no longer than its runner. */
     assert_true(EVENTUALLY(job_int(l->name, "processes") == 1));
