@@ -339,8 +339,8 @@ int journal_open_readonly(const char *dir, struct journal **out, struct error *e
         return fd;
     struct journal *j = new_journal(fd, true);
     int r = j ? map_file(j, err) : -ENOMEM;
-    if (r == 0 && !header_ok(header(j)))
-        r = error_set(err, -ENOENT, "%s is from another boot or version", path);
+    if (r == -EIO || (r == 0 && !header_ok(header(j))))
+        r = error_set(err, -ENOENT, "%s is from another boot or version, or cut short", path);
     if (r < 0) {
         journal_close(j);
         return r;
