@@ -132,9 +132,12 @@ static int set_option(const struct option *opt, const char *value, struct load_o
         r = parse_double(value, opt->lo, opt->hi, (double *)(void *)at);
     if (r == 0 && opt->type == SIZE && *(uint64_t *)(void *)at < (uint64_t)opt->lo)
         r = -ERANGE;
-    if (r)
+    if (r && opt->type == SIZE)
+        error_set(err, r, "--%s %s: must be bytes, or a size such as 500M or 40G", opt->name,
+                  value);
+    else if (r)
         error_set(err, r, "--%s %s: must be a %snumber from %.10g to %.10g", opt->name, value,
-                  opt->type == NUMBER || opt->type == SIZE ? "whole " : "", opt->lo, opt->hi);
+                  opt->type == NUMBER ? "whole " : "", opt->lo, opt->hi);
     return r;
 }
 

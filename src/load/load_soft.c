@@ -110,7 +110,7 @@ static int measure_overhead(struct soft *s, struct error *err)
         struct load_done done = {0, 0};
         int r = soft_submit(&s->base, &(struct load_piece){.kernels = 1}, err);
         if (!r)
-            r = soft_wait(&s->base, 30000, &done, err);
+            r = soft_wait(&s->base, 30 * NSEC_PER_SEC, &done, err);
         if (r == -ETIMEDOUT)
             return error_set(err, r, "a kernel did not end in 30 s: is this program suspended?");
         if (r)

@@ -134,6 +134,7 @@ static void transient_daemon(void **state)
     assert_true(is("b", "state", "paused"));
     RUN_OK("cede", "resume", "b");
     await("b", "state", "running");
+    RUN_OK("cede", "load", "calibrate", "--device", "soft");
     RUN_OK("cede", "policy", "shares");
     for (int i = 1; i < N; i++)
         await(names[i], "state", "running");
