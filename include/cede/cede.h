@@ -36,7 +36,7 @@ typedef uintptr_t cede_stream;
 #define CEDE_STREAMS_MAX 64                /* that something was said about */
 
 /* Gives a handle and looks for a daemon, for at most 0.1 s. 0 with or without one.
- * -ENOMEM: *out is NULL then, which every call takes. */
+ * -ENOMEM: *out is NULL then, which every call takes. -EINVAL: out is NULL. */
 int cede_connect(struct cede **out);
 
 /* Ends it; open requests are forgotten. */

@@ -52,8 +52,10 @@ int room_wait(struct client *c, const struct request *r, const json_t *reply, ui
         json_t *page;
         if (monotonic_ns() >= until)
             return error_set(err, -ETIMEDOUT,
-                             "there are no %.1f GiB free on GPU %u, and nobody left to swap out",
-                             (double)r->memory_bytes / (1U << 30), r->gpu);
+                             "there are no %.1f GiB free on GPU %u after %llu s; `cede ps` shows "
+                             "who has them, and --wait waits longer",
+                             (double)r->memory_bytes / (1U << 30), r->gpu,
+                             (unsigned long long)(wait_us / 1000000));
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
         int code = client_call(c, &look, &page, err);
         if (code < 0)

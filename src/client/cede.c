@@ -327,6 +327,8 @@ CLIENT_API int cede_get_statistics(struct cede *c, struct cede_statistics *out, 
 
 CLIENT_API int cede_connect(struct cede **out)
 {
+    if (!out)
+        return -EINVAL;
     struct cede *c = calloc(1, sizeof(*c));
     *out = NULL;
     if (!c)

@@ -200,6 +200,7 @@ static void nobody(void **state)
     assert_int_equal(stats(NULL).ended, 0);
     assert_int_equal(cede_connected(NULL), 0);
     cede_close(NULL);
+    assert_int_equal(cede_connect(NULL), -EINVAL);
 }
 
 int main(void)
