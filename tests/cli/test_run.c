@@ -139,7 +139,8 @@ static void signal_state(void **state)
 {
     (void)state;
     /* Not SigQ: that counts what is queued for all of this user's processes. */
-    static const char *const command[] = {"grep", "-E", "^(Sig[^Q]|Shd)", "/proc/self/status", NULL};
+    static const char *const command[] = {"grep", "-E", "^(Sig[^Q]|Shd)", "/proc/self/status",
+                                          NULL};
     both(NULL, command);
     assert_same();
 
