@@ -14,6 +14,8 @@
 #define __has_feature(x) 0
 #endif
 
+#define MEMORY "33554432" /* moves in 0.1 s */
+
 struct chaos chaos;
 
 uint64_t draw(uint64_t n)
@@ -238,6 +240,65 @@ void became_job(struct load *l, const char *class, long long weight)
 {
     snprintf(l->class, sizeof(l->class), "%s", class);
     l->weight = weight;
+}
+
+bool find_program(struct load *l)
+{
+    bool started = false;
+    assert_true(EVENTUALLY(({
+        struct proc_stat st;
+        started = children_of(l->runner, &l->pid, 1) == 1 && proc_stat_read(l->pid, &st) == 0 &&
+                  strcmp(st.comm, l->name) == 0;
+        started || process_state(l->runner) == 'Z';
+    })));
+    return started;
+}
+
+void launch(struct load *l, const char *class)
+{
+    const char *argv[40];
+    size_t n = 0;
+    *l = (struct load){.requests = draw(2), .gpu = (unsigned)draw(2), .known = true};
+    snprintf(l->name, sizeof(l->name), "l%u", ++chaos.started);
+    const char *const run[] = {"cede", "run", "--gpu-device", "soft", "-c",
+                               class,  "-n",  l->name,        "--"};
+    const char *const load[] = {class ? harness_exe() : "cede",
+                                "load",
+                                l->requests ? "latency" : "batch",
+                                "--device",
+                                "soft",
+                                "--verify",
+                                "--name",
+                                l->name,
+                                "--gpu",
+                                l->gpu ? "1" : "0",
+                                "--memory",
+                                MEMORY};
+    const char *const batch[] = {"--kernel-us", "2000", "--depth", "4"};
+    const char *const due[] = {"--deadline-us", "50000"};
+    for (size_t i = 0; class && i < ARRAY_SIZE(run); i++)
+        argv[n++] = run[i];
+    for (size_t i = 0; i < ARRAY_SIZE(load); i++)
+        argv[n++] = load[i];
+    if (draw(4) == 0) {
+        argv[n++] = "--contexts";
+        argv[n++] = "3";
+    }
+    for (size_t i = 0; !l->requests && i < ARRAY_SIZE(batch); i++)
+        argv[n++] = batch[i];
+    bool tells = l->requests && draw(2);
+    for (size_t i = 0; tells && i < ARRAY_SIZE(due); i++)
+        argv[n++] = due[i];
+    argv[n] = NULL;
+    pid_t pid = spawn(l->name, argv);
+    watch(pid, l->name);
+    *(class ? &l->runner : &l->pid) = pid;
+}
+
+void await_context(const struct load *l)
+{
+    if (!EVENTUALLY((reap(), all_have_contexts(&l->pid, 1))))
+        fail_msg("%s opens no context", l->name);
 }
 
 /* ---- ceded ---- */

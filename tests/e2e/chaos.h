@@ -77,6 +77,12 @@ void no_complaints(void);
 int verb(bool must, const char *const argv[]);
 #define VERB(must, ...) verb(must, (const char *const[]){"cede", __VA_ARGS__, NULL})
 
+/* Starts a program; class NULL: in no job yet, else under `cede run`. */
+void launch(struct load *l, const char *class);
+/* That of a runner, which may take a while to start it; false: it ended without. */
+bool find_program(struct load *l);
+void await_context(const struct load *l);
+
 void in_no_job(struct load *l);
 void became_job(struct load *l, const char *class, long long weight);
 static inline bool is_able(const struct load *l) /* to use the GPU */

@@ -16,9 +16,8 @@
 #include "chaos.h"
 
 #define SEED     1
-#define STEPS    45         /* 8 s */
-#define MEMORY   "33554432" /* moves in 0.1 s */
-#define LONG_RUN 200        /* steps; in shorter ones nothing takes seconds */
+#define STEPS    45  /* 8 s */
+#define LONG_RUN 200 /* steps; in shorter ones nothing takes seconds */
 
 /* ---- loads ---- */
 
@@ -52,63 +51,6 @@ static const char *any_class(const struct load *l)
 {
     static const char *const classes[] = {"batch", "normal", "latency"};
     return classes[draw(l->requests ? 3 : 2)]; /* who wants all of a GPU must not go first */
-}
-
-/* The load of a runner, which may take a while to start it; false: it ended without. */
-static bool find_program(struct load *l)
-{
-    bool started = false;
-    assert_true(EVENTUALLY(({
-        struct proc_stat st;
-        started = children_of(l->runner, &l->pid, 1) == 1 && proc_stat_read(l->pid, &st) == 0 &&
-                  strcmp(st.comm, l->name) == 0;
-        started || process_state(l->runner) == 'Z';
-    })));
-    return started;
-}
-
-/* Its program; class NULL: in no job yet, else under `cede run`. */
-static void launch(struct load *l, const char *class)
-{
-    const char *argv[40];
-    size_t n = 0;
-    *l = (struct load){.requests = draw(2), .gpu = (unsigned)draw(2), .known = true};
-    snprintf(l->name, sizeof(l->name), "l%u", ++chaos.started);
-    const char *const run[] = {"cede", "run", "--gpu-device", "soft", "-c",
-                               class,  "-n",  l->name,        "--"};
-    const char *const load[] = {class ? harness_exe() : "cede",
-                                "load",
-                                l->requests ? "latency" : "batch",
-                                "--device",
-                                "soft",
-                                "--verify",
-                                "--name",
-                                l->name,
-                                "--gpu",
-                                l->gpu ? "1" : "0",
-                                "--memory",
-                                MEMORY};
-    const char *const batch[] = {"--kernel-us", "2000", "--depth", "4"};
-    const char *const due[] = {"--deadline-us", "50000"};
-    for (size_t i = 0; class && i < ARRAY_SIZE(run); i++)
-        argv[n++] = run[i];
-    for (size_t i = 0; i < ARRAY_SIZE(load); i++)
-        argv[n++] = load[i];
-    for (size_t i = 0; !l->requests && i < ARRAY_SIZE(batch); i++)
-        argv[n++] = batch[i];
-    bool tells = l->requests && draw(2);
-    for (size_t i = 0; tells && i < ARRAY_SIZE(due); i++)
-        argv[n++] = due[i];
-    argv[n] = NULL;
-    pid_t pid = spawn(l->name, argv);
-    watch(pid, l->name);
-    *(class ? &l->runner : &l->pid) = pid;
-}
-
-static void await_context(const struct load *l)
-{
-    if (!EVENTUALLY((reap(), all_have_contexts(&l->pid, 1))))
-        fail_msg("%s opens no context", l->name);
 }
 
 /* By a verb that named its pid; a rule may have been faster. */
