@@ -282,7 +282,7 @@ void launch(struct load *l, const char *class)
         argv[n++] = load[i];
     if (draw(4) == 0) {
         argv[n++] = "--contexts";
-        argv[n++] = "3";
+        argv[n++] = "2";
     }
     for (size_t i = 0; !l->requests && i < ARRAY_SIZE(batch); i++)
         argv[n++] = batch[i];
@@ -317,7 +317,7 @@ void write_config(void)
     char more[160];
     bool rules = draw(4) == 0;
     static const char *const names[] = {"laxity", "edf", "priority", "shares"};
-    snprintf(more, sizeof(more), "floor = 0.%u\nname = %s\n%s", (unsigned)(1 + draw(3)),
+    snprintf(more, sizeof(more), "floor = 0.%u\nname = %s\n%s", (unsigned)(2 + draw(3)),
              names[draw(4)], rules ? "[rule all]\nexe = *\nclass = batch\n" : "");
     chaos.rules |= rules; /* nobody knows when it is read */
     configure((unsigned)(10 + draw(40)), more);
