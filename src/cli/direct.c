@@ -11,6 +11,7 @@
 #include "daemon/manager.h"
 #include "daemon/paths.h"
 #include "daemon/restorer.h"
+#include "daemon/rules.h"
 #include "device/device.h"
 
 #define JOURNAL_WAIT_MS 2000
@@ -176,7 +177,7 @@ static int find(struct direct *d, const struct request *r, uint32_t *job, bool *
         return 0;
     if (r->release)
         return error_set(err, -ESRCH, "belongs to no job");
-    snprintf(spec.name, sizeof(spec.name), "%s", st.comm);
+    rules_job_name(spec.name, st.comm, r->pid);
     *adopted = true;
     return manager_add(d->manager, st.id, &spec, job, err);
 }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -31,6 +32,10 @@ static void become_daemon(int log_fd, int alive_fd, const char *dir, const char 
     for (int i = 0; i < 4; i++)
         dup2(from[i], i);
     close_range(4, ~0U, 0);
+
+    /* Of a service that runs us: its state and its log are not this daemon's. */
+    unsetenv("NOTIFY_SOCKET");
+    unsetenv("JOURNAL_STREAM");
 
     char name[] = "ceded", transient[] = "--transient", dir_opt[] = "--dir", dev_opt[] = "--device";
     char dir_arg[512], device_arg[256];

@@ -49,7 +49,9 @@ int notify_send(const char *state)
     if (fd < 0)
         return -errno;
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
-    if (sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&a, len) < 0)
+    /* What is only for people must not wait for a manager that does not read. */
+    int flags = MSG_NOSIGNAL | (strncmp(state, "STATUS=", 7) == 0 ? MSG_DONTWAIT : 0);
+    if (sendto(fd, state, strlen(state), flags, (struct sockaddr *)&a, len) < 0)
         return -errno;
     return 0;
 }

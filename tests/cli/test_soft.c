@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -116,6 +118,13 @@ static void transient_daemon(void **state)
     enum { N = 4 };
     static const char *const names[N] = {"a", "b", "c", "d"};
     pid_t runners[N];
+    /* Of a service that starts programs by `cede run`: its state is not the daemon's to tell. */
+    char told[64];
+    struct sockaddr_un notify = {.sun_family = AF_UNIX};
+    snprintf(notify.sun_path, sizeof(notify.sun_path), "%s/notify", harness_dir());
+    int service = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(service, (struct sockaddr *)&notify, sizeof(notify)), 0);
+    setenv("NOTIFY_SOCKET", notify.sun_path, 1);
     for (int i = 0; i < N; i++)
         runners[i] = start_job(names[i], i ? "batch" : "latency");
     for (int i = 0; i < N; i++)
@@ -149,6 +158,9 @@ static void transient_daemon(void **state)
     for (int i = 0; i < N; i++)
         end_job(runners[i]);
     await_end(daemon);
+    unsetenv("NOTIFY_SOCKET");
+    assert_int_equal(recv(service, told, sizeof(told), MSG_DONTWAIT), -1);
+    close(service);
     RUN_OK("cede", "ps");
     assert_string_equal(r.out, "no jobs\n");
 }
@@ -180,8 +192,11 @@ static void direct(void **state)
     (void)state;
     int out;
     char pid[16], other[16];
+    /* A program's name may hold what a terminal obeys. */
     const char *const load[] = {"cede", "load", "batch", "--device", "soft", NULL};
-    pid_t program = start_program(&out, load), second = start_program(&out, load);
+    const char *const load_odd[] = {"cede", "load",   "batch",    "--device",
+                                    "soft", "--name", "\033[31m", NULL};
+    pid_t program = start_program(&out, load), second = start_program(&out, load_odd);
     snprintf(pid, sizeof(pid), "%d", (int)program);
     snprintf(other, sizeof(other), "%d", (int)second);
     for (int i = 0; i < 400; i++) {
@@ -205,6 +220,7 @@ static void direct(void **state)
     RUN_OK("cede", "ps", pid);
     assert_non_null(strstr(r.out, "running"));
     RUN_OK("cede", "set", other, "-c", "batch", "-w", "5");
+    assert_non_null(strstr(r.out, "_[31m: batch"));
     RUN_OK("cede", "resume", other);
     assert_non_null(strstr(r.err, "2 batch jobs"));
     /* A program that uses no GPU. */

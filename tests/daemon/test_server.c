@@ -1,5 +1,6 @@
 /* The real control socket with a made-up manager behind it: verbs, paging, and clients that
  * misbehave. Other users are in test_users.c. */
+#include "daemon/notify.h"
 #include "server_env.h"
 
 static void verbs(void **state)
@@ -382,6 +383,24 @@ static void deadlines(void **state)
     close(fd);
 }
 
+/* What is only for people is left out; the test would hang. */
+static void service_manager_that_does_not_read(void **state)
+{
+    struct env *e = *state;
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s/notify", e->dir);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), refused = 0;
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    setenv("NOTIFY_SOCKET", a.sun_path, 1);
+    assert_int_equal(notify_send("READY=1\nSTATUS=up"), 0);
+    for (int i = 0; i < 10000; i++)
+        refused += notify_send("STATUS=7 jobs") == -EAGAIN;
+    unsetenv("NOTIFY_SOCKET");
+    close(fd);
+    unlink(a.sun_path);
+    assert_true(refused > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +417,7 @@ int main(void)
         TEST(never_reads),
         TEST(old_sockets),
         TEST(stops_while_answering),
+        TEST(service_manager_that_does_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
