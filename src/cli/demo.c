@@ -7,6 +7,7 @@
 #include <locale.h>
 #include <math.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "bench/children.h"
 #include "bench/machine.h"
@@ -70,7 +71,7 @@ static void show_live(const struct demo *d)
     struct percentiles p;
     char line[160];
     int n = snprintf(line, sizeof(line), "[%d/%d] %-22s %3.0f/%.0f s", d->phase + 1, PHASES,
-                     phases[d->phase].name, now - d->start, d->seconds);
+                     phases[d->phase].name, fmin(now - d->start, d->seconds), d->seconds);
     if (d->latency && d->latency->pid &&
         series_percentiles(&d->latency->series, now - 2 * RECENT_S, now, &p) == 0)
         n += snprintf(line + n, sizeof(line) - (size_t)n, "  p99 %5.0f us", p.p99_us);
@@ -86,7 +87,9 @@ static void show_live(const struct demo *d)
     }
     if (any)
         snprintf(line + n, sizeof(line) - (size_t)n, "  batch %.2f", sum);
-    printf("\r%.79s\033[K", line);
+    struct winsize w;
+    int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
+    printf("\r%.*s\033[K", columns - 1, line);
     fflush(stdout);
 }
 
