@@ -149,7 +149,9 @@ int manager_add(struct manager *m, struct proc_id root, const struct job_spec *s
     int r = job_enter(m, slot, &rec);
     if (r < 0)
         return error_set(err, r, "%d: %s", root.pid,
-                         r == -ESRCH ? "no such process" : strerror(-r));
+                         r == -ESRCH                    ? "no such process"
+                         : r == -ENOENT || r == -EINVAL ? "a thread: give the pid of its process"
+                                                        : strerror(-r));
     job_save(m, slot);
     *job = slot;
     return 0;

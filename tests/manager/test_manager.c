@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -483,6 +485,40 @@ static void test_nested_job(void **state)
     assert_non_null(strstr(err.text, "no such process"));
 }
 
+static void *tell_tid(void *pipes)
+{
+    const int *fd = pipes;
+    pid_t tid = gettid();
+    char c;
+    if (write(fd[1], &tid, sizeof(tid)) == (ssize_t)sizeof(tid) && read(fd[2], &c, 1) < 0)
+        abort();
+    return NULL;
+}
+
+static void test_thread_is_no_process(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "priority", NULL);
+    int fd[4];
+    pthread_t thread;
+    struct proc_stat st;
+    assert_int_equal(pipe(fd), 0);
+    assert_int_equal(pipe(fd + 2), 0);
+    assert_int_equal(pthread_create(&thread, NULL, tell_tid, fd), 0);
+    pid_t tid;
+    assert_int_equal(read(fd[0], &tid, sizeof(tid)), sizeof(tid));
+    assert_int_equal(proc_stat_read(tid, &st), 0);
+    struct job_spec spec = {.class = CLASS_NORMAL, .weight = 100, .name = "t"};
+    struct error err = {""};
+    uint32_t job;
+    assert_true(manager_add(f->m, st.id, &spec, &job, &err) < 0);
+    assert_non_null(strstr(err.text, "a thread"));
+    close(fd[3]);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < 3; i++)
+        close(fd[i]);
+}
+
 static void test_journal_files(void **state)
 {
     struct fixture *f = *state;
@@ -597,6 +633,7 @@ int main(void)
         T(test_pause),
         T(test_follows_processes),
         T(test_rules),
+        T(test_thread_is_no_process),
         T(test_crash_and_undo),
         T(test_crash_and_take_over),
         T(test_crash_before_the_change),
