@@ -391,7 +391,7 @@ static int print_table(const json_t *rows, const json_t *devices)
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
-static int get(json_t **all, bool others, struct error *err)
+static int get(json_t **all, struct error *err)
 {
     struct client c;
     int r = client_open(&c, err);
@@ -405,7 +405,7 @@ static int get(json_t **all, bool others, struct error *err)
                                                     ? "; these are the jobs on record"
                                                     : "");
     }
-    return r == 0 && others ? others_add(*all, err) : r;
+    return r;
 }
 
 static int print(const json_t *all, bool json)
@@ -453,16 +453,20 @@ int ps_main(int argc, char **argv)
         return cli_usage("ps", "ps: -a takes no target");
     struct error err = {""};
     json_t *all = NULL;
-    if (get(&all, others, &err) < 0) {
+    if (get(&all, &err) < 0) {
         cli_error("%s", err.text);
         json_decref(all);
         return CLI_FAILED;
     }
     int status = optind < argc ? choose(all, argv + optind, argc - optind) : CLI_OK;
+    bool blind = others && others_add(all, &err) < 0; /* the jobs are shown all the same */
+    if (blind)
+        cli_error("who else uses a GPU cannot be told: %s", err.text);
     /* Targets that were not found have been named already. */
     bool nothing = status == CLI_FAILED && !json && !json_array_size(json_object_get(all, "jobs"));
     if (status != CLI_USAGE && !nothing && print(all, json) != CLI_OK)
         status = CLI_FAILED;
+    status = blind ? CLI_FAILED : status;
     json_decref(all);
     return status;
 }

@@ -331,6 +331,20 @@ static void talk(void **state)
     }
 }
 
+/* Jobs are shown though nobody can tell who else uses a GPU: there is none. */
+static void all_without_a_gpu(void **state)
+{
+    (void)state;
+    if (access("/dev/nvidiactl", F_OK) == 0 || access("/dev/kfd", F_OK) == 0)
+        skip();
+    setenv("CEDE_SOFT_SOCKET", "/nonexistent/s", 1);
+    RUN(&r, "cede", "ps", "-a");
+    unsetenv("CEDE_SOFT_SOCKET");
+    assert_int_equal(status_of(r.status), 1);
+    assert_string_equal(r.out, "no jobs\n");
+    assert_non_null(strstr(r.err, "who else uses a GPU cannot be told: no GPU"));
+}
+
 static void too_long_an_answer(void **state)
 {
     (void)state;
@@ -482,10 +496,15 @@ static void endless_pages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statuses),      cmocka_unit_test(output_that_cannot_be_written),
-        cmocka_unit_test(talk),          cmocka_unit_test(too_long_an_answer),
-        cmocka_unit_test(stranger),      cmocka_unit_test(table),
-        cmocka_unit_test(chosen),        cmocka_unit_test(chosen_by_pid),
+        cmocka_unit_test(statuses),
+        cmocka_unit_test(output_that_cannot_be_written),
+        cmocka_unit_test(talk),
+        cmocka_unit_test(all_without_a_gpu),
+        cmocka_unit_test(too_long_an_answer),
+        cmocka_unit_test(stranger),
+        cmocka_unit_test(table),
+        cmocka_unit_test(chosen),
+        cmocka_unit_test(chosen_by_pid),
         cmocka_unit_test(endless_pages),
     };
     return cmocka_run_group_tests(tests, harness_begin, harness_end);
