@@ -229,7 +229,10 @@ static int each(void *handle)
             fprintf(stderr, "%s is not there\n", names[i]);
             return 1;
         }
-        f(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+        /* Where large structures are passed by address, as on aarch64, it has to be one. */
+        static const char zeros[64];
+        long by_value = strncmp(names[i], "hipMemset3D", 11) == 0 ? (long)zeros : 0;
+        f(by_value, 0, by_value, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
         if (write(4, "e", 1) != 1 || read(3, &c, 1) != 1)
             return 1;
     }

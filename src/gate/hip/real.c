@@ -142,4 +142,26 @@ __asm__(".text\n"
         "  jmp *%rax\n"
         "1: ret\n"
         ".size dlsym, . - dlsym\n");
+#elif defined(__aarch64__)
+__asm__(".text\n"
+        ".globl dlsym\n"
+        ".type dlsym, %function\n"
+        "dlsym:\n"
+        "  hint #34\n" /* bti c */
+        "  stp x29, x30, [sp, #-32]!\n"
+        "  mov x29, sp\n"
+        "  stp x0, x1, [sp, #16]\n"
+        "  bl cede_hip_lookup\n"
+        "  cbnz x0, 1f\n"
+        "  bl cede_hip_dlsym\n"
+        "  mov x16, x0\n"
+        "  ldp x0, x1, [sp, #16]\n"
+        "  ldp x29, x30, [sp], #32\n"
+        "  cbz x16, 2f\n"
+        "  br x16\n"
+        "1: ldp x29, x30, [sp], #32\n"
+        "  ret\n"
+        "2: mov x0, #0\n"
+        "  ret\n"
+        ".size dlsym, . - dlsym\n");
 #endif
