@@ -88,6 +88,7 @@ struct mjob_on {
 enum job_place { JOB_ON_GPU, JOB_LEAVING, JOB_OUT, JOB_COMING };
 
 #define SWAP_REFUSED_NS (60 * NSEC_PER_SEC) /* before automatic swapping tries a job again */
+#define SWAP_AGAIN_NS   (60 * NSEC_PER_SEC) /* before a user may swap out the same job again */
 
 /* Whether a job that is out, or leaving, is to come in: asked for, which may fail for want of room;
  * or because it has to, since it may be half-way. */
@@ -102,7 +103,7 @@ struct mjob_swap {
     struct swapper child;
     uint64_t since_ns; /* when it last left or came */
     uint64_t retry_at, retry_every;
-    uint64_t refused_until;
+    uint64_t refused_until, user_again_at;
     uint64_t bytes[DEVICE_GPUS_MAX]; /* what it had when it left */
     int code;                        /* why it last did not move */
     struct error error;

@@ -262,8 +262,14 @@ int mgr_swap_out(struct manager *m, uint32_t job, bool by_user, uid_t uid, struc
     if (other != NONE)
         return error_set(err, -EBUSY, "job #%llu is being swapped just now: try again later",
                          (unsigned long long)m->jobs[other].j.number);
+    if (by_user && uid != 0 && uid != geteuid() && m->now < s->user_again_at)
+        return error_set(err, -EBUSY,
+                         "it runs as if it were in no class until its work has come to rest, so a "
+                         "user may have that once a minute: try again later");
     int r = send_out(m, job, by_user, uid, &e);
     say(m, job, r, &e);
+    if (r == 0 && by_user)
+        s->user_again_at = m->now + SWAP_AGAIN_NS;
     s->refused_until = r < 0 ? m->now + SWAP_REFUSED_NS : 0;
     return r < 0 ? error_set(err, r, "%s", e.text) : 0;
 }

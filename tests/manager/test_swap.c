@@ -226,6 +226,47 @@ static void test_refused_runs_on(void **state)
     stop(f, true);
 }
 
+/* Until its work has come to rest a job runs as if it were in no class: not over and over. */
+static void test_not_all_the_time(void **state)
+{
+    struct fixture *f = *state;
+    pid_t lat = child(f), a = child(f), b = child(f);
+    struct error err = {""};
+    mock_context(&f->d, lat, 0, 3);
+    mock_context(&f->d, a, 0, 3);
+    mock_context(&f->d, b, 0, 3);
+    swap_start(f);
+    add(f, lat, CLASS_LATENCY);
+    uint32_t job = add(f, a, CLASS_BATCH);
+    add(f, b, CLASS_BATCH);
+    ticks(f, 100);
+    for (int i = 0; i < 2; i++) { /* refused, and done */
+        assert_int_equal(manager_swap_out(f->m, job, 7, &err), 0);
+        ticks(f, 100);
+        assert_false(on(f, a)->suspended);
+        assert_int_equal(on(f, a)->timeslice_us, 2048);
+        assert_true(EVENTUALLY(ordered(f, "out", a)));
+        write_answer(f, i ? 0 : ETIMEDOUT);
+        if (i) {
+            assert_true(EVENTUALLY(is(f, job, "swapped")));
+            assert_int_equal(manager_swap_in(f->m, job), 0);
+        }
+        assert_true(EVENTUALLY(ordered(f, "in", a)));
+        write_answer(f, 0);
+        assert_true(EVENTUALLY(is(f, job, "")));
+        assert_true(EVENTUALLY(on(f, a)->timeslice_us == 1));
+        assert_int_equal(manager_swap_out(f->m, job, 7, &err), -EBUSY);
+        assert_non_null(strstr(err.text, "once a minute"));
+        assert_true(is(f, job, ""));
+        ticks(f, 60000);
+    }
+    assert_int_equal(manager_swap_out(f->m, job, 0, &err), 0); /* root always */
+    assert_true(EVENTUALLY(ordered(f, "out", a)));
+    write_answer(f, 0);
+    assert_true(EVENTUALLY(is(f, job, "swapped")));
+    stop(f, false);
+}
+
 /* Two processes of one job may share memory, with which neither could be brought back. */
 static void test_several_processes(void **state)
 {
@@ -550,10 +591,19 @@ int main(int argc, char **argv)
     if (strcmp(argv[0], "cede-swap") == 0)
         return fake_swapper();
     const struct CMUnitTest tests[] = {
-        T(test_called_back),           T(test_out_and_in), T(test_refused_runs_on),
-        T(test_several_processes),     T(test_no_room),    T(test_killed_swapper),
-        T(test_job_dies_meanwhile),    T(test_takeover),   T(test_room_for_a_latency_job),
-        T(test_refused_is_left_alone), T(test_reserve),    T(test_switched_off),
+        T(test_called_back),
+        T(test_out_and_in),
+        T(test_refused_runs_on),
+        T(test_not_all_the_time),
+        T(test_several_processes),
+        T(test_no_room),
+        T(test_killed_swapper),
+        T(test_job_dies_meanwhile),
+        T(test_takeover),
+        T(test_room_for_a_latency_job),
+        T(test_refused_is_left_alone),
+        T(test_reserve),
+        T(test_switched_off),
     };
     (void)argc;
     return cmocka_run_group_tests(tests, NULL, NULL);
