@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/doctor.h"
+#include "cli/gates.h"
 #include "device/device.h"
 
 #define DRIVER_TESTED "580." /* releases that the controls were measured on */
@@ -152,6 +153,17 @@ static void check_nvml(struct doctor *d)
         report(d, FAIL, "compute mode", "nvidia-smi -c DEFAULT",
                "%u GPU%s let only one program in: nothing to share", n.exclusive,
                n.exclusive == 1 ? "" : "s");
+}
+
+static void check_gate(struct doctor *d)
+{
+    char path[GATES_PATH];
+    if (gates_opencl(path))
+        report(d, OK, "gate", "", "OpenCL programs hold their work by %s", path);
+    else
+        report(d, WARN, "gate",
+               "install all of cede (make install), where OpenCL or HIP programs matter",
+               "no %s: OpenCL programs are not scheduled", path);
 }
 
 static void check_mps(struct doctor *d)
@@ -328,6 +340,7 @@ static int examine(struct doctor *d, json_t **measured)
         check_driver(d);
         check_nvml(d);
         check_mps(d);
+        check_gate(d);
     }
     check_daemon(d);
 

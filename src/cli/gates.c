@@ -3,13 +3,11 @@
 #include "cli/gates.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "common/util.h"
 
 #define KFD_DEVICE "/dev/kfd" /* AMD GPUs */
-#define PATH_SIZE  4096
 
 static bool holds(const char *list, const char *separators, const char *library)
 {
@@ -41,31 +39,36 @@ int gates_list_add(const char *variable, const char *separators, const char *lib
 }
 
 /* Beside this program where it was built, else where it was installed. */
-static bool library(const char *folder, const char *name, char path[static PATH_SIZE])
+static bool library(const char *folder, const char *name, char path[static GATES_PATH])
 {
-    char exe[PATH_SIZE - 64];
+    char exe[GATES_PATH - 64];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
     exe[n > 0 ? n : 0] = '\0';
     char *slash = strrchr(exe, '/');
     if (slash) {
         *slash = '\0';
-        snprintf(path, PATH_SIZE, "%s/../gate/%s/%s", exe, folder, name);
+        snprintf(path, GATES_PATH, "%s/../gate/%s/%s", exe, folder, name);
         if (access(path, R_OK) == 0)
             return true;
     }
-    snprintf(path, PATH_SIZE, "%s/%s", GATE_DIR, name);
+    snprintf(path, GATES_PATH, "%s/%s", GATE_DIR, name);
     return access(path, R_OK) == 0;
+}
+
+bool gates_opencl(char path[static GATES_PATH])
+{
+    return library("opencl", "libcede-opencl.so", path);
 }
 
 int gates_enter(const char *socket)
 {
-    char gate[256], path[PATH_SIZE];
+    char gate[256], path[GATES_PATH];
     const char *slash = strrchr(socket, '/');
     snprintf(gate, sizeof(gate), "%.*s/gate", slash ? (int)(slash - socket) : 0, socket);
     if (!slash || access(gate, F_OK) < 0)
         return 0;
     int r = 0;
-    if (library("opencl", "libcede-opencl.so", path))
+    if (gates_opencl(path))
         r = gates_list_add("OPENCL_LAYERS", ":", path);
     if (r == 0 && access(KFD_DEVICE, F_OK) == 0 && library("hip", "libcede-hip.so", path))
         r = gates_list_add("LD_PRELOAD", ": \t\n", path);
