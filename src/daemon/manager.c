@@ -194,6 +194,12 @@ int manager_job_status(const struct manager *m, uint32_t job, struct error *err)
     const struct mjob *j = &m->jobs[job];
     if (j->error_code && m->now < j->error_until)
         return error_set(err, j->error_code, "%s", j->error.text);
+    for (uint32_t p = j->first_process; p != NONE && !j->groups; p = m->processes[p].job_next) {
+        if (m->processes[p].searching)
+            return error_set(err, -EAGAIN,
+                             "its GPU contexts are still being looked for: it will be scheduled as "
+                             "soon as they are found");
+    }
     if (!j->groups && j->swap.state == JOB_ON_GPU)
         return error_set(err, -ENODEV,
                          "no GPU context yet: it will be scheduled as soon as it opens one");

@@ -121,7 +121,7 @@ bool manager_searching(const struct manager *m);
 
 /* Changes are applied at the next tick; this makes that tick look at the job's processes first, and
  * tells what went wrong with this job lately (0 if nothing, -ENODEV if none of its processes uses a
- * GPU yet). */
+ * GPU yet, -EAGAIN if that is still being found out). */
 int manager_job_status(const struct manager *m, uint32_t job, struct error *err);
 
 struct job_view {

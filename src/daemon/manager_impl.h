@@ -29,7 +29,8 @@
  * of the time, but not rarer than SCAN_RARE_NS. */
 #define SCAN_PART         1000U
 #define SCAN_RARE_NS      (5 * NSEC_PER_SEC)
-#define SLOW_PART         5U                  /* of the time, slow scans take together */
+#define SLOW_PART         5U /* of the time, slow scans take together, */
+#define SEARCH_PART       2U /* those of a process that is searched until it ends */
 #define SCAN_BUDGET_NS    (5 * NSEC_PER_MSEC) /* of one turn */
 #define USAGE_NS          NSEC_PER_SEC
 #define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */

@@ -300,7 +300,11 @@ void mgr_process_scan(struct manager *m, uint32_t slot)
     p->scan_every = changed || p->searching ? SCAN_FAST_NS : min_u64(p->scan_every * 3 / 2, slow);
     p->scan_at = m->now + p->scan_every;
     p->slow = p->searching || took > SCAN_BUDGET_NS;
-    if (p->slow) /* how long they take is the programs' to say: the more, the more rarely each */
+    /* How long they take is the programs' to say: the more, the more rarely each. A search is in
+     * short scans, and a latency job may be what is searched for. */
+    if (p->searching)
+        p->scan_at = m->now + took * SEARCH_PART * slow_ones(m);
+    else if (p->slow)
         p->scan_at = max_u64(p->scan_at, m->now + took * SLOW_PART * slow_ones(m));
     if (r == -ESRCH && !proc_alive(p->id))
         mgr_process_remove(m, slot, false);

@@ -446,9 +446,10 @@ static void test_long_search(void **state)
     ticks(f, 10000);
     assert_true(f->d.scans > 100);
     assert_true(manager_searching(f->m));
-    assert_int_equal(manager_job_status(f->m, j, &err), -ENODEV);
+    assert_int_equal(manager_job_status(f->m, j, &err), -EAGAIN);
     f->d.fail_scan = 0;
     ticks(f, 100);
+    assert_int_equal(manager_job_status(f->m, j, &err), 0);
     assert_false(manager_searching(f->m));
     assert_int_equal(on(f, p)->timeslice_us, 1000000);
 }
