@@ -395,7 +395,7 @@ def machine():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--cede", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=" ".join(SECTIONS))
