@@ -82,11 +82,16 @@ int proc_owner(pid_t pid, uid_t *uid)
     return 0;
 }
 
+bool proc_ended(const struct proc_stat *st)
+{
+    return (st->state == 'Z' || st->state == 'X') && st->threads <= 1;
+}
+
 bool proc_alive(struct proc_id id)
 {
     struct proc_stat st;
     return proc_stat_read(id.pid, &st) == 0 && st.id.start_ticks == id.start_ticks &&
-           st.state != 'Z' && st.state != 'X';
+           !proc_ended(&st);
 }
 
 int proc_pidfd(struct proc_id id)

@@ -30,6 +30,9 @@ int proc_stat_read(pid_t pid, struct proc_stat *out);
  * for who runs a set-user-ID program, and for root's programs that do something as a user. */
 int proc_owner(pid_t pid, uid_t *uid);
 
+/* A zombie with threads is a program whose first thread has ended, and which goes on. */
+bool proc_ended(const struct proc_stat *st);
+
 /* True while exactly this process exists and is not a zombie. */
 bool proc_alive(struct proc_id id);
 

@@ -34,7 +34,7 @@ static int identify(pid_t pid, struct target *t, struct error *err)
         r = proc_owner(pid, &t->proc_uid);
     if (r == 0)
         r = proc_stat_read(pid, &after);
-    if (r == 0 && (before.id.start_ticks != after.id.start_ticks || after.state == 'Z'))
+    if (r == 0 && (before.id.start_ticks != after.id.start_ticks || proc_ended(&after)))
         r = -ESRCH;
     if (r < 0)
         return error_set(

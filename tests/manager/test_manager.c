@@ -19,6 +19,8 @@
 
 #include "fixture.h"
 
+#include <pthread.h>
+
 static void test_classes_become_timeslices(void **state)
 {
     struct fixture *f = *state;
@@ -289,6 +291,43 @@ static void test_crash_and_take_over(void **state)
     /* What it had before the first of us came is not forgotten. */
     stop(f, true);
     assert_int_equal(changed_groups(f), 0);
+}
+
+static void *second_thread(void *arg)
+{
+    wait_to_die();
+    return arg;
+}
+
+/* A program may end its first thread and go on: the kernel shows it as a zombie. */
+static void test_undo_without_first_thread(void **state)
+{
+    struct fixture *f = *state;
+    struct proc_stat st = {.state = '?'};
+    pid_t p = fork();
+    if (p == 0) {
+        pthread_t t;
+        pthread_create(&t, NULL, second_thread, NULL);
+        pthread_exit(NULL);
+    }
+    f->children[f->n++] = p;
+    for (int i = 0; i < 10000 && st.state != 'Z'; i++) {
+        usleep(1000);
+        assert_int_equal(proc_stat_read(p, &st), 0);
+    }
+    assert_int_equal(st.state, 'Z');
+    assert_true(proc_alive(st.id));
+    mock_context(&f->d, p, 0, 3);
+    start(f, "priority", NULL);
+    manager_pause(f->m, add(f, p, CLASS_NORMAL), true, 0);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+    stop(f, true);
+    assert_int_equal(suspended_groups(f), 0);
+    kill(p, SIGKILL);
+    for (int i = 0; i < 10000 && proc_alive(st.id); i++)
+        usleep(1000);
+    assert_false(proc_alive(st.id)); /* now it is one */
 }
 
 /* Killed between the record and what it speaks of. */
@@ -638,6 +677,7 @@ int main(void)
         T(test_crash_and_undo),
         T(test_crash_and_take_over),
         T(test_crash_before_the_change),
+        T(test_undo_without_first_thread),
         T(test_orphaned_records_are_undone),
         T(test_pause_survives),
         T(test_failing_driver),
