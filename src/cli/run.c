@@ -283,8 +283,8 @@ static bool reap(pid_t child, int *status)
         if (is_stopped(child)) {
             pid_t continuer = start_continuer(child);
             kill(getpid(), SIGSTOP);
-            if (continuer > 0)
-                kill(continuer, SIGKILL);
+            if (continuer > 0 && kill(continuer, SIGKILL) == 0)
+                waitpid(continuer, NULL, 0);
         }
     }
     return ended;

@@ -229,7 +229,7 @@ static void policy(struct load *l)
 
 static void reload(struct load *l)
 {
-    if (!chaos.up)
+    if (!chaos.up || chaos.transient) /* which has no file that says to keep a floor */
         return;
     write_config();
     if (draw(4) == 0)
