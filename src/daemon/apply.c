@@ -189,7 +189,7 @@ void mgr_restored_by_others(struct manager *m)
         journal_group(m->journal, i, &flags);
         g->suspended = flags & JG_SUSPENDED; /* what it could not undo it left there */
         g->suspend_unsure = true;
-        g->timeslice_unknown = true;
+        g->timeslice_unknown = m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE;
     }
     mgr_all_dirty(m);
 }

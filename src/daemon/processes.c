@@ -90,7 +90,7 @@ static void group_add(struct manager *m, uint32_t process, const struct device_g
             g->dg.timeslice_us = old->timeslice_us;
             g->suspended = flags & JG_SUSPENDED;
             g->suspend_unsure = true; /* it was killed before it did what it wrote, or after */
-            g->timeslice_unknown = true;
+            g->timeslice_unknown = m->gpus[dg->gpu].caps & GPU_CAP_TIMESLICE;
         }
     }
     p->first_group = slot;

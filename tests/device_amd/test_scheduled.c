@@ -151,8 +151,15 @@ static void test_killed(void **state)
     assert_int_equal(off(w->p[1]) + off(w->p[2]), 0);
     /* The next one takes the jobs back and goes on. */
     start(w);
-    ticks(w, 3000);
-    assert_int_equal(off(w->p[1]) + off(w->p[2]), QUEUES);
+    ticks(w, 300);
+    for (int t = 0; t < 500; t++) {
+        ticks(w, 10);
+        assert_int_equal(off(w->p[1]) + off(w->p[2]), QUEUES);
+    }
+    for (unsigned i = 0; i < JOBS; i++) {
+        struct error err = {""};
+        assert_int_equal(manager_job_status(w->m, w->job[i], &err), 0);
+    }
     assert_int_equal(off(w->p[0]), 0);
     stop(w, true);
     assert_int_equal(off(w->p[1]) + off(w->p[2]), 0);
