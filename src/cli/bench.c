@@ -28,7 +28,7 @@ static const char help[] =
     "      --only CONFIG     one configuration, and the programs alone\n"
     "      --scenarios DIR   where scenario files are\n"
     "      --figures         draw them with gnuplot\n"
-    "      --json            one object (run: the summary), and nothing else\n"
+    "      --json            one array (list) or object (run: the summary), and nothing else\n"
     "  -h, --help            this text\n"
     "\n"
     "Exit status: 0; 1 if a target was missed or a cell failed; 2 for wrong usage.\n";

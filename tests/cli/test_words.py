@@ -74,11 +74,15 @@ class Words(unittest.TestCase):
                 while not os.path.exists(os.path.join(d, "socket")) and daemon.poll() is None:
                     time.sleep(0.01)
                 policy = json.loads(run(CEDE, "policy", "--json", env=env))
+                ps = json.loads(run(CEDE, "run", "-c", "batch", "--", CEDE, "ps", "--json", env=env))
             finally:
                 daemon.terminate()
                 daemon.wait()
         self.assertEqual(told, policy["params"])
         self.assertEqual(policy["policy"], "laxity")
+        self.assertEqual(len(ps["jobs"]), 1)
+        words = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"^\.P?[VoaqB ]*Va .*", read("man", "cede.1"), re.M))))
+        self.assertLessEqual({*ps, *ps["jobs"][0], *policy, *policy["policies"][0]}, words)
 
     def test_library(self):
         """Each call of the headers has a page, with the same prototype."""
