@@ -77,7 +77,8 @@ void mgr_apply_timeslice(struct manager *m, uint32_t slot)
 {
     struct mgroup *g = &m->groups[slot];
     struct error err = {""};
-    if (g->retry_at > m->now || (g->timeslice_us == g->want_us && !g->timeslice_unknown))
+    if (g->retry_at > m->now || (g->timeslice_us == g->want_us && !g->timeslice_unknown) ||
+        !(m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE))
         return;
     uint64_t before = g->timeslice_us;
     int r = journal_put_group(m->journal, slot, mgr_journal_flags(g) | JG_TIMESLICE, &g->dg);
