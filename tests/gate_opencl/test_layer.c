@@ -51,6 +51,8 @@ static struct {
     uintptr_t next_queue; /* handle of the one that is made next */
     cl_uint queue_references;
     cl_command_queue flushed; /* last */
+    void (*in_flush)(void);
+    atomic_int retained; /* queues, by the layer */
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void *device_thread(void *unused)
@@ -133,6 +135,13 @@ static cl_int CL_API_CALL fake_finish(cl_command_queue q)
 static cl_int CL_API_CALL fake_flush(cl_command_queue q)
 {
     fake.flushed = q;
+    if (fake.in_flush)
+        fake.in_flush();
+    return CL_SUCCESS;
+}
+static cl_int CL_API_CALL fake_retain_queue(cl_command_queue q)
+{
+    atomic_fetch_add(&fake.retained, 1);
     return CL_SUCCESS;
 }
 static cl_int CL_API_CALL fake_callback(cl_event event, cl_int type,
@@ -170,6 +179,7 @@ static cl_int CL_API_CALL fake_release_event(cl_event event)
 }
 static cl_int CL_API_CALL fake_release_queue(cl_command_queue q)
 {
+    atomic_fetch_sub(&fake.retained, 1);
     return CL_SUCCESS;
 }
 static cl_event CL_API_CALL fake_user_event(cl_context c, cl_int *ret)
@@ -258,6 +268,7 @@ static const cl_icd_dispatch *cl; /* as the program sees it */
 static struct device_driver *driver;
 static struct device_group group;
 static cl_command_queue queue;
+static void *library;
 
 static void open_layer(void)
 {
@@ -273,6 +284,7 @@ static void open_layer(void)
     below.clSetUserEventStatus = fake_set_user;
     below.clCreateCommandQueueWithProperties = fake_queue;
     below.clReleaseCommandQueue = fake_release_queue;
+    below.clRetainCommandQueue = fake_retain_queue;
     below.clGetCommandQueueInfo = fake_queue_info;
     below.clGetDeviceInfo = fake_device_info;
     below.clGetPlatformInfo = fake_platform_info;
@@ -281,7 +293,7 @@ static void open_layer(void)
     below.clBuildProgram = fake_build;
     below.clCreateKernel = fake_kernel;
     below.clGetKernelInfo = fake_kernel_info;
-    void *library = dlopen(getenv("OPENCL_LAYER"), RTLD_NOW);
+    library = dlopen(getenv("OPENCL_LAYER"), RTLD_NOW);
     assert_non_null(library);
     pfn_clInitLayer init = (pfn_clInitLayer)dlsym(library, "clInitLayer");
     cl_uint n;
@@ -605,6 +617,42 @@ static void kernels_are_cut(void **state)
     slice(0);
 }
 
+static atomic_int flushes;
+static void flushes_too(void)
+{
+    atomic_fetch_add(&flushes, 1);
+    fake.in_flush = NULL;
+    cl->clFlush((cl_command_queue)0x7000);
+}
+
+/* An implementation may run what is queued, and the program's callbacks, in its clFlush(): when the
+ * layer flushes before it waits, it holds nothing that those need. */
+static void callbacks_within_a_flush_flush(void **state)
+{
+    (void)state;
+    cl_kernel k = kernel(1);
+    slice(1);
+    reset(2000 * US, 0);
+    many(k, 16, 3); /* learn */
+    cl->clFinish(queue);
+    int before = atomic_load(&fake.retained);
+    fake.in_flush = flushes_too;
+    many(k, 16, 5);
+    cl->clFinish(queue);
+    assert_int_equal(atomic_load(&flushes), 1);
+    assert_int_equal(atomic_load(&fake.retained), before);
+    slice(0);
+}
+
+/* A loader may close its layers at exit; the thread that looks after the daemon goes on. */
+static void stays_when_closed(void **state)
+{
+    (void)state;
+    assert_int_equal(dlclose(library), 0);
+    library = dlopen(getenv("OPENCL_LAYER"), RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(library);
+}
+
 static void end(void **state)
 {
     (void)state;
@@ -630,7 +678,9 @@ int main(void)
         cmocka_unit_test(host_events_lift_the_limit),
         cmocka_unit_test(released_queues_are_let_be),
         cmocka_unit_test(kernels_are_cut),
+        cmocka_unit_test(callbacks_within_a_flush_flush),
         cmocka_unit_test(end),
+        cmocka_unit_test(stays_when_closed),
     };
     return cmocka_run_group_tests_name("opencl layer", tests, NULL, NULL);
 }

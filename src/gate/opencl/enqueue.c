@@ -29,15 +29,24 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
 }
 
-static void flush_one(const void *handle, void *value)
+static void keep_queue(const void *handle)
 {
-    next->clFlush((cl_command_queue)handle);
+    next->clRetainCommandQueue((cl_command_queue)handle);
 }
 
-/* What is queued elsewhere has to move too, or waiting for room would be in vain. */
+/* What is queued elsewhere has to move too, or waiting for room would be in vain. Without a lock:
+ * an implementation may run commands and callbacks of the program in its clFlush(). */
 static void flush_all(void *unused)
 {
-    table_drain(&unflushed, flush_one);
+    const void *v[32];
+    size_t n;
+    do {
+        n = table_take(&unflushed, v, sizeof(v) / sizeof(v[0]), keep_queue);
+        for (size_t i = 0; i < n; i++) {
+            next->clFlush((cl_command_queue)v[i]);
+            next->clReleaseCommandQueue((cl_command_queue)v[i]);
+        }
+    } while (n == sizeof(v) / sizeof(v[0]));
 }
 
 uint64_t command_known(uint64_t key)

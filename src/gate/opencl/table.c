@@ -80,38 +80,47 @@ bool table_get(struct table *t, const void *handle, void *value)
     return found;
 }
 
+static void erase(struct table *t, size_t i)
+{
+    t->n--;
+    *handle_at(t, i) = NULL;
+    /* Those behind it that would not be found any more move up. */
+    for (size_t k = (i + 1) & (t->cap - 1); *handle_at(t, k); k = (k + 1) & (t->cap - 1)) {
+        const void *moved = *handle_at(t, k);
+        *handle_at(t, k) = NULL;
+        size_t to = seek(t, moved);
+        *handle_at(t, to) = moved;
+        if (to != k)
+            memcpy(value_at(t, to), value_at(t, k), t->value_size);
+    }
+}
+
 bool table_remove(struct table *t, const void *handle, void *value)
 {
     pthread_mutex_lock(&t->lock);
     size_t i = t->cap && handle ? seek(t, handle) : 0;
     bool found = t->cap && handle && *handle_at(t, i);
-    if (found) {
-        if (value)
-            memcpy(value, value_at(t, i), t->value_size);
-        t->n--;
-        *handle_at(t, i) = NULL;
-        /* Those behind it that would not be found any more move up. */
-        for (size_t k = (i + 1) & (t->cap - 1); *handle_at(t, k); k = (k + 1) & (t->cap - 1)) {
-            const void *moved = *handle_at(t, k);
-            *handle_at(t, k) = NULL;
-            size_t to = seek(t, moved);
-            *handle_at(t, to) = moved;
-            if (to != k)
-                memcpy(value_at(t, to), value_at(t, k), t->value_size);
-        }
-    }
+    if (found && value)
+        memcpy(value, value_at(t, i), t->value_size);
+    if (found)
+        erase(t, i);
     pthread_mutex_unlock(&t->lock);
     return found;
 }
 
-void table_drain(struct table *t, void (*f)(const void *handle, void *value))
+size_t table_take(struct table *t, const void **v, size_t max, void (*keep)(const void *handle))
 {
+    size_t n = 0;
     pthread_mutex_lock(&t->lock);
-    for (size_t i = 0; i < t->cap; i++) {
-        if (*handle_at(t, i))
-            f(*handle_at(t, i), value_at(t, i));
-        *handle_at(t, i) = NULL;
+    for (size_t i = 0; i < t->cap && n < max;) {
+        if (!*handle_at(t, i)) {
+            i++;
+            continue;
+        }
+        v[n] = *handle_at(t, i);
+        keep(v[n++]);
+        erase(t, i); /* another may take its place */
     }
-    t->n = 0;
     pthread_mutex_unlock(&t->lock);
+    return n;
 }

@@ -22,8 +22,8 @@ bool table_put(struct table *t, const void *handle, const void *value);
 bool table_get(struct table *t, const void *handle, void *value);
 /* value (may be NULL) gets what was removed. */
 bool table_remove(struct table *t, const void *handle, void *value);
-/* Takes out all there is and calls f on each, with the lock: who removes an entry before its object
- * ends knows that f is not at it. */
-void table_drain(struct table *t, void (*f)(const void *handle, void *value));
+/* Takes out up to max handles; how many. keep is called on each with the lock held: who removes an
+ * entry before its object ends knows that keep has been or will not be at it. */
+size_t table_take(struct table *t, const void **v, size_t max, void (*keep)(const void *handle));
 
 #endif
