@@ -314,6 +314,13 @@ static void talk(void **state)
          "no jobs\n",
          ""},
         {{"ps"}, {OK "}"}, NULL, 0, "no jobs\n", ""},
+        {{"ps"},
+         {OK ",\"jobs\":[{\"number\":12,\"pid\":7,\"error\":\"why\",\"swap_error\":\"why\"}]}"},
+         NULL,
+         0,
+         "JOB  PID  CLASS  WEIGHT  STATE  GPU  LEVEL  SLICE  BUSY  MEM  NAME\n"
+         "#12    7  -           -  -      -    -          -     -    -  ?\n",
+         "cede: #12: not swapped: why\n"},
     };
     for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
         const char *argv[8] = {"cede"};
