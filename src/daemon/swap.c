@@ -282,9 +282,11 @@ int manager_swap_out(struct manager *m, uint32_t job, uid_t by, struct error *er
 int manager_swap_in(struct manager *m, uint32_t job)
 {
     struct mjob_swap *s = &m->jobs[job].swap;
-    if (s->state == JOB_ON_GPU || s->state == JOB_COMING || s->back != BACK_NOT)
+    if (s->state == JOB_COMING || s->back != BACK_NOT)
         return 0;
     s->code = 0;
+    if (s->state == JOB_ON_GPU)
+        return 0;
     s->back = BACK_ASKED; /* the next turn sees to it */
     s->retry_at = 0;
     return 0;

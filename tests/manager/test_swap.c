@@ -206,6 +206,8 @@ static void test_refused_runs_on(void **state)
     assert_true(EVENTUALLY(on(f, a)->timeslice_us == 1));
     assert_string_equal(view(f, job).swap_error, "because the test says so");
     assert_null(record(f));
+    assert_int_equal(manager_swap_in(f->m, job), 0);
+    assert_string_equal(view(f, job).swap_error, "");
 
     /* Refusals that need no swapper. */
     f->d.fail_resume = EIO;
