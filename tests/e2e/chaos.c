@@ -312,15 +312,22 @@ void hang_up(void)
     }
 }
 
+/* Turns and a floor that let everybody do some work within the 2 s in which a load that is asked to
+ * end has to: a turn of one not seen working is longer than the slices of two classes together. */
 void write_config(void)
 {
-    char more[160];
-    bool rules = draw(4) == 0;
     static const char *const names[] = {"laxity", "edf", "priority", "shares"};
-    snprintf(more, sizeof(more), "floor = 0.%u\nname = %s\n%s", (unsigned)(2 + draw(3)),
-             names[draw(4)], rules ? "[rule all]\nexe = *\nclass = batch\n" : "");
+    char path[96];
+    bool rules = draw(4) == 0;
+    snprintf(path, sizeof(path), "%s/cede.conf", harness_dir());
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    fprintf(f, "[daemon]\ndevice = soft\n[policy]\nname = %s\n", names[draw(4)]);
+    fprintf(f, "rotation_us = %u\nprobe_us = 20000\nfloor = 0.%u\n",
+            (unsigned)(20000 + draw(15000)), (unsigned)(3 + draw(2)));
+    fputs(rules ? "[rule all]\nexe = *\nclass = batch\n" : "", f);
+    assert_int_equal(fclose(f), 0);
     chaos.rules |= rules; /* nobody knows when it is read */
-    configure((unsigned)(10 + draw(40)), more);
 }
 
 void look(void)

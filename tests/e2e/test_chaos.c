@@ -152,7 +152,7 @@ static void change(struct load *l)
 {
     char weight[16];
     const char *to = target(l);
-    long long w = 50 + (long long)draw(200);
+    long long w = 80 + (long long)draw(200);
     snprintf(weight, sizeof(weight), "%lld", w);
     done(" %s", l->name);
     if (l->out && !l->root)
@@ -221,7 +221,7 @@ static void swap(struct load *l)
 static void policy(struct load *l)
 {
     static const char *const what[] = {"laxity",  "edf",    "priority",          "shares",
-                                       "static",  "laxity", "rotation_us=10000", "floor=0.3",
+                                       "static",  "laxity", "rotation_us=30000", "floor=0.3",
                                        "edf_k=2", "laxity"};
     if (chaos.up)
         VERB(true, "policy", what[draw(ARRAY_SIZE(what))]);
