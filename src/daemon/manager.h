@@ -19,6 +19,10 @@
 
 struct manager;
 
+/* So that one user cannot take all JOURNAL_JOBS: kept to by rules here and by verbs.c; root and
+ * administrators may have more. */
+#define USER_JOBS_MAX 1024
+
 /* What a GPU process that belongs to no job shall be (rules of the configuration). */
 struct job_spec {
     enum job_class class;

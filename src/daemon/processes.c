@@ -359,6 +359,14 @@ static void listed(struct manager *m, uint32_t slot)
     p->listed = true;
 }
 
+static bool has_too_many(const struct manager *m, uid_t uid)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->jobs_end; i++)
+        n += m->jobs[i].j.root.pid && m->jobs[i].j.uid == uid;
+    return uid != 0 && n >= USER_JOBS_MAX;
+}
+
 void mgr_discover(struct manager *m)
 {
     bool young = false;
@@ -393,7 +401,8 @@ void mgr_discover(struct manager *m)
         if (job != NONE) {
             mgr_process_add(m, st.id, job);
         } else if (!o && m->options.rule &&
-                   m->options.rule(m->options.rule_arg, pids.v[i], &spec)) {
+                   m->options.rule(m->options.rule_arg, pids.v[i], &spec) &&
+                   !has_too_many(m, spec.uid)) {
             struct error err;
             if (manager_add(m, st.id, &spec, &job, &err) < 0)
                 fprintf(stderr, "cede: %s\n", err.text);

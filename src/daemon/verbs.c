@@ -90,9 +90,6 @@ static int find_target(struct manager *m, const struct request *r, struct target
     return 0;
 }
 
-/* So that one user cannot take all JOURNAL_JOBS. */
-#define USER_JOBS_MAX 1024
-
 static int adopt(struct manager *m, const struct request *r, const struct caller *who,
                  struct target *t, struct error *err)
 {

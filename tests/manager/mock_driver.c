@@ -43,6 +43,8 @@ static int processes(struct device_driver *d, struct pid_list *out, struct error
         if (!known)
             pid_list_push(out, pid);
     }
+    for (size_t i = 0; i < self(d)->nidle; i++)
+        pid_list_push(out, self(d)->idle[i]);
     return 0;
 }
 

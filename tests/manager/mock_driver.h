@@ -22,6 +22,8 @@ struct mock_driver {
     struct device_driver base;
     struct mock_group g[MOCK_GROUPS];
     unsigned ngpus;
+    const pid_t *idle; /* processes that have the device open and no group */
+    size_t nidle;
     /* errno to answer, 0: work */
     int fail_timeslice, fail_suspend, fail_resume, fail_scan, fail_processes;
     bool partial; /* a failing suspend has suspended the first group nevertheless */
