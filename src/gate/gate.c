@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -21,10 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/take_fds.h"
 #include "common/util.h"
 
 #define CONNECT_MS 100
 #define RETRY_MS   1000
+#define CHECK_MS   5000 /* are the descriptors that the thread sleeps on its own still? */
 #define LOOK_NS    (50 * NSEC_PER_MSEC) /* a waiting thread: is the daemon there still? */
 #define HUNG_NS    (5 * NSEC_PER_SEC)   /* it has not moved its beat: it hangs */
 #define STALL_NS   (100 * NSEC_PER_MSEC)
@@ -46,13 +47,22 @@ struct account {
     bool wants;           /* as the daemon was told */
 };
 
+/* A descriptor of ours. A program may close what it did not open, and get its number for something
+ * else: that is the program's then, and not touched. */
+struct own_fd {
+    int fd; /* -1: none */
+    dev_t dev;
+    ino_t ino;
+};
+
 static struct gate_control nobody;
 struct gate_control *gate_page = &nobody;
 
 static struct gate {
     pthread_mutex_t lock;
     struct gate_slot *slot;
-    int fd, wake_fd; /* -1: none */
+    struct own_fd link;
+    struct own_fd wake[2]; /* a pipe, from whoever changes `wants` to the keeper */
     bool started, dead;
     bool hung; /* the daemon was found hanging when its beat was hung_beat */
     uint32_t hung_beat;
@@ -61,7 +71,7 @@ static struct gate {
     struct account v[GATE_DEVICES];
     int host_waits;
     uint32_t threshold; /* CEDE_GATE_THRESHOLD: that many commands instead of a time */
-} g = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .wake_fd = -1};
+} g = {.lock = PTHREAD_MUTEX_INITIALIZER, .link = {.fd = -1}, .wake = {{.fd = -1}, {.fd = -1}}};
 
 static uint64_t now_ns(void)
 {
@@ -83,6 +93,43 @@ static void futex_wake(const void *word)
 
 /* ---- the connection -------------------------------------------------------------------------- */
 
+static bool ours(const struct own_fd *o)
+{
+    struct stat st;
+    return o->fd >= 0 && fstat(o->fd, &st) == 0 && st.st_dev == o->dev && st.st_ino == o->ino;
+}
+
+static void disown(struct own_fd *o)
+{
+    if (ours(o))
+        close(o->fd);
+    o->fd = -1;
+}
+
+static void own(struct own_fd *o, int fd)
+{
+    struct stat st = {0};
+    fstat(fd, &st);
+    *o = (struct own_fd){.fd = fd, .dev = st.st_dev, .ino = st.st_ino};
+}
+
+static bool can_wake(void)
+{
+    return ours(&g.wake[0]) && ours(&g.wake[1]);
+}
+
+static bool make_wake(void)
+{
+    int ends[2];
+    disown(&g.wake[0]);
+    disown(&g.wake[1]);
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+        return false;
+    own(&g.wake[0], ends[0]);
+    own(&g.wake[1], ends[1]);
+    return true;
+}
+
 static bool cover(void *at, int fd, int prot)
 {
     return mmap(at, GATE_PAGE, prot,
@@ -92,9 +139,7 @@ static bool cover(void *at, int fd, int prot)
 
 static void disconnect(void)
 {
-    if (g.fd >= 0)
-        close(g.fd);
-    g.fd = -1;
+    disown(&g.link);
     cover(gate_page, -1, PROT_READ | PROT_WRITE);
     cover(g.slot, -1, PROT_READ | PROT_WRITE);
     for (unsigned i = 0; i < GATE_DEVICES; i++) {
@@ -133,14 +178,12 @@ static bool take_welcome(int fd)
     struct msghdr h = {
         .msg_iov = &io, .msg_iovlen = 1, .msg_control = c.buf, .msg_controllen = sizeof(c.buf)};
     ssize_t n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    struct cmsghdr *cm = n > 0 ? CMSG_FIRSTHDR(&h) : NULL;
     int fds[2];
-    if (!cm || cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS ||
-        cm->cmsg_len != CMSG_LEN(sizeof(fds)))
+    if (n < 0 || !take_fds(&h, fds, 2))
         return false;
-    memcpy(fds, CMSG_DATA(cm), sizeof(fds));
     bool ok = n == (ssize_t)sizeof(m) && m.type == GATE_WELCOME && m.magic == GATE_MAGIC &&
-              m.version == GATE_VERSION && cover(g.slot, fds[1], PROT_READ | PROT_WRITE) &&
+              m.version == GATE_VERSION && maps_safely(fds[0], GATE_PAGE) &&
+              maps_safely(fds[1], GATE_PAGE) && cover(g.slot, fds[1], PROT_READ | PROT_WRITE) &&
               cover(gate_page, fds[0], PROT_READ);
     close(fds[0]);
     close(fds[1]);
@@ -153,13 +196,13 @@ static void connect_now(void)
     int fd = reach();
     if (fd < 0)
         return;
+    own(&g.link, fd);
     struct gate_msg hello = {.type = GATE_HELLO, .magic = GATE_MAGIC, .version = GATE_VERSION};
     struct pollfd p = {.fd = fd, .events = POLLIN};
     bool ok = send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) == (ssize_t)sizeof(hello) &&
               poll(&p, 1, CONNECT_MS) == 1 && take_welcome(fd);
     for (unsigned i = 0; i < g.ndevices && ok; i++)
         ok = send(fd, &g.devices[i], sizeof(g.devices[i]), MSG_NOSIGNAL) > 0;
-    g.fd = fd;
     if (!ok)
         disconnect();
 }
@@ -170,15 +213,18 @@ static void say(unsigned i, bool wants)
 {
     struct account *a = &g.v[i];
     struct gate_msg m = {.type = GATE_DEMAND, .device = i};
-    if (a->wants == wants || g.fd < 0)
+    if (a->wants == wants || g.link.fd < 0)
         return;
+    if (!ours(&g.link)) {
+        disconnect();
+        return;
+    }
     a->wants = wants;
     atomic_store(&g.slot->device[i].wants, wants);
     /* A full socket: it has messages to read, and will look at the slot. */
-    send(g.fd, &m, 8, MSG_DONTWAIT | MSG_NOSIGNAL);
-    uint64_t one = 1;
-    if (wants && write(g.wake_fd, &one, sizeof(one)) < 0)
-        return;
+    send(g.link.fd, &m, 8, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (wants && ours(&g.wake[1]) && write(g.wake[1].fd, "", 1) < 0)
+        return; /* full: it will wake up */
 }
 
 static bool hurries(unsigned i)
@@ -225,18 +271,21 @@ static void *keeper(void *unused)
     pthread_mutex_lock(&g.lock);
     for (;;) {
         int ms = look_after();
-        struct pollfd p[2] = {{.fd = g.fd, .events = POLLIN}, {.fd = g.wake_fd, .events = POLLIN}};
-        if (g.fd < 0)
+        struct pollfd p[2] = {
+            {.fd = g.link.fd, .events = POLLIN},
+            {.fd = can_wake() || make_wake() ? g.wake[0].fd : -1, .events = POLLIN}};
+        if (g.link.fd < 0 || p[1].fd < 0)
             ms = RETRY_MS;
+        ms = ms < 0 ? CHECK_MS : ms;
         pthread_mutex_unlock(&g.lock);
         poll(p, 2, ms);
-        uint64_t n;
-        if (p[1].revents && read(g.wake_fd, &n, sizeof(n)) < 0)
-            usleep(LINGER_MS * 1000);
         pthread_mutex_lock(&g.lock);
-        if (g.fd < 0)
+        char some[64];
+        if (p[1].revents && ours(&g.wake[0]) && read(g.wake[0].fd, some, sizeof(some)) < 0)
+            p[1].revents = 0; /* nothing to read: somebody else has */
+        if (g.link.fd < 0)
             connect_now();
-        else if (p[0].fd == g.fd && p[0].revents)
+        else if (!ours(&g.link) || (p[0].fd == g.link.fd && p[0].revents))
             disconnect(); /* it says nothing: that is its end */
     }
     return NULL;
@@ -260,9 +309,8 @@ static void after_fork(void)
 static void in_child(void)
 {
     disconnect();
-    if (g.wake_fd >= 0)
-        close(g.wake_fd);
-    g.wake_fd = -1;
+    disown(&g.wake[0]);
+    disown(&g.wake[1]);
     g.started = false;
     g.ndevices = 0;
     memset(g.v, 0, sizeof(g.v));
@@ -284,8 +332,7 @@ static bool start(void)
         const char *n = secure_getenv("CEDE_GATE_THRESHOLD");
         g.threshold = n ? (uint32_t)strtoul(n, NULL, 10) : 0;
     }
-    g.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (g.wake_fd < 0)
+    if (!can_wake() && !make_wake())
         return false;
     connect_now();
     pthread_t t;
@@ -317,8 +364,8 @@ int gate_device_add(const char *name, const char *id, unsigned level)
         number = (int)g.ndevices++;
         m.device = (uint32_t)number;
         g.devices[number] = m;
-        if (g.fd >= 0)
-            send(g.fd, &m, sizeof(m), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (ours(&g.link))
+            send(g.link.fd, &m, sizeof(m), MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     pthread_mutex_unlock(&g.lock);
     errno = saved;
