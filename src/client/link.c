@@ -15,6 +15,7 @@
 
 #include "client/client.h"
 #include "common/socket_path.h"
+#include "common/take_fds.h"
 
 #define MS_NS         1000000ULL
 #define LOOK_NS       (1000 * MS_NS)
@@ -134,9 +135,8 @@ static long number(const char *text, const char *key)
 static void welcomed(struct cede *c, const char *text, int fd)
 {
     void *page = MAP_FAILED;
-    struct stat st;
     if (fd >= 0 && strstr(text, "\"ok\":true") && number(text, "\"hints\":") == HINTS_VERSION &&
-        fstat(fd, &st) == 0 && st.st_size >= HINTS_PAGE)
+        maps_safely(fd, HINTS_PAGE))
         page = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED) {
         hang_up(c);
@@ -169,10 +169,8 @@ static bool hear(struct cede *c, int *code)
     }
     text[n] = '\0';
     int fd = -1;
-    const struct cmsghdr *cm = CMSG_FIRSTHDR(&h);
-    if (cm && cm->cmsg_level == SOL_SOCKET && cm->cmsg_type == SCM_RIGHTS &&
-        cm->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(&fd, CMSG_DATA(cm), sizeof(fd));
+    if (!take_fds(&h, &fd, 1))
+        fd = -1;
     c->owed -= c->owed > 0;
     long e = strstr(text, "\"ok\":true") ? 0 : number(text, "\"errno\":");
     *code = strstr(text, "\"ok\":true") ? 0 : e > 0 && e < 4096 ? -(int)e : -EPROTO;

@@ -1,5 +1,6 @@
 /* libcede and the real control socket, with a made-up manager behind it, in a process of its own
  * that is killed and started again. Waits for states, never for times. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,6 +21,7 @@
 #include "../daemon/fake_manager.h"
 #include "cede/cede.h"
 #include "common/hints_proto.h"
+#include "common/share.h"
 #include "daemon/config.h"
 #include "daemon/server.h"
 
@@ -415,6 +417,90 @@ static void limits(void **state)
     assert_int_equal(status, 0);
 }
 
+/* ---- a daemon that lies ---------------------------------------------------------------------- */
+
+static int listener;
+
+static int lied_to(void)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    char buf[256];
+    assert_true(fd >= 0);
+    assert_true(recv(fd, buf, sizeof(buf), 0) > 0);
+    return fd;
+}
+
+static void welcome(int fd, int page, unsigned npages)
+{
+    static const char text[] = "{\"v\":1,\"ok\":true,\"hints\":2,\"pid\":1}";
+    assert_int_equal(send_with_fds(fd, text, sizeof(text) - 1, (int[]){page, page}, npages), 0);
+}
+
+static unsigned descriptors(void)
+{
+    unsigned n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+static void *gives_two(void *arg)
+{
+    int fd = lied_to(), page = memfd_create("test", MFD_CLOEXEC);
+    char x;
+    assert_int_equal(ftruncate(page, HINTS_PAGE), 0);
+    welcome(fd, page, 2);
+    close(page);
+    recv(fd, &x, 1, 0);
+    close(fd);
+    return NULL;
+}
+
+static void *takes_it_back(void *arg)
+{
+    int fd = lied_to(), page = memfd_create("test", MFD_CLOEXEC);
+    char x;
+    assert_int_equal(ftruncate(page, HINTS_PAGE), 0);
+    welcome(fd, page, 1);
+    usleep(5000);
+    assert_int_equal(ftruncate(page, 0), 0);
+    recv(fd, &x, 1, 0);
+    close(page);
+    close(fd);
+    return NULL;
+}
+
+static void lies(void **state)
+{
+    static void *(*const what[])(void *) = {gives_two, takes_it_back};
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    for (size_t i = 0; i < ARRAY_SIZE(what); i++) {
+        struct cede *c;
+        pthread_t t;
+        unsigned before = descriptors();
+        listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof(a)), 0);
+        assert_int_equal(listen(listener, 8), 0);
+        assert_int_equal(pthread_create(&t, NULL, what[i], NULL), 0);
+        assert_int_equal(cede_connect(&c), 0);
+        for (int k = 0; k < 20; k++) {
+            cede_connected(c);
+            work(c, 1);
+            usleep(1000);
+        }
+        assert_int_equal(cede_connected(c), 0);
+        cede_close(c);
+        pthread_join(t, NULL);
+        close(listener);
+        unlink(path);
+        assert_int_equal(descriptors(), before);
+    }
+}
+
 #define THREADS  4
 #define REQUESTS 3000
 
@@ -464,7 +550,7 @@ static void threads(void **state)
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
-    const struct CMUnitTest tests[] = {T(told),   T(dies),   T(hangs),   T(forks),  T(closed),
-                                       T(rights), T(limits), T(hostile), T(threads)};
+    const struct CMUnitTest tests[] = {T(told),   T(dies),   T(hangs),   T(forks), T(closed),
+                                       T(rights), T(limits), T(hostile), T(lies),  T(threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
