@@ -118,6 +118,12 @@ static void in_child(void)
         pthread_cond_init(&p->left, NULL);
         p->generation++;
         p->open = false;
+        p->leases = NULL;
+        p->gpus = NULL;
+        p->holders = NULL;
+        p->idle = NULL;
+        p->kernels = NULL;
+        p->utilization = NULL;
     }
 }
 

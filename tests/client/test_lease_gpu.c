@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -201,6 +202,39 @@ static void as_many_devices_as_there_are(void **state)
     close_pool(p);
 }
 
+static int opens_its_own(void)
+{
+    struct cede_pool_config c;
+    struct cede_pool *p;
+    struct cede_lease a;
+    cede_pool_defaults(&c);
+    c.flags = CEDE_POOL_NO_GPU;
+    c.devices = 50;
+    c.max_concurrent_streams = 0;
+    if (cede_pool_open(&c, &p) != -EINVAL)
+        return 1;
+    c.max_concurrent_streams = 1;
+    if (cede_pool_open(&c, &p) != 0 || stats(p, 0).has_gpu)
+        return 2;
+    return cede_try_acquire(p, 49, NULL, NULL, &a) == 0 && !a.stream ? 0 : 3;
+}
+
+/* A child begins anew: nothing of its parent's pools, above all not their GPUs, gets into its own.
+ */
+static void a_child_inherits_nothing(void **state)
+{
+    struct cede_pool *p = open_pool(100);
+    struct cede_lease a;
+    int status = -1;
+    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(opens_its_own());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close_pool(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +244,7 @@ int main(void)
         cmocka_unit_test(without_a_stream_there_is_no_lease),
         cmocka_unit_test(utilization_is_looked_at),
         cmocka_unit_test(as_many_devices_as_there_are),
+        cmocka_unit_test(a_child_inherits_nothing),
     };
     cuda = find("libcuda.so.1", "fake_cuda");
     nvml = find("libnvidia-ml.so.1", "fake_nvml");
