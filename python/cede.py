@@ -92,11 +92,20 @@ class Request:
         return False
 
 
+class _Handle(ctypes.c_void_p):
+    """Of libcede; ends when nothing has it any more: neither its Client, nor a queue that tells of its
+    requests by it, nor a call in another thread."""
+
+    def __del__(self):
+        if _lib and self:
+            _lib.cede_close(self)
+
+
 class Client:
     """A handle: class and weight of this job, and its requests."""
 
     def __init__(self, cls=None, weight=None, deadline_us=0):
-        self._c = ctypes.c_void_p()
+        self._c = _Handle()
         if _lib:
             _check(_lib.cede_connect(ctypes.byref(self._c)))
         if cls is not None:
@@ -157,10 +166,9 @@ class Client:
         return s
 
     def close(self):
-        """Ends it; later calls do nothing."""
-        c, self._c = self._c, None
-        if _lib and c:
-            _lib.cede_close(c)
+        """Ends it, when calls under way and queues that it was given to have ended; later calls do
+        nothing."""
+        self._c = None
 
     def __enter__(self):
         return self

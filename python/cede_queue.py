@@ -125,9 +125,10 @@ class Queue:
             if name in ("size", "cede") or not hasattr(config, name):
                 raise TypeError(f"no such setting: {name}")
             setattr(config, name, value)
-        if client is not None:
-            config.cede = client._c
-        self._client, self._q = client, _p()  # the client has to live as long
+        self._client = client and client._c  # which has to live as long, closed or not
+        if self._client:
+            config.cede = self._client
+        self._q = _p()
         self._lock, self._items, self._last = threading.Lock(), {}, 0
         _check(_lib.cede_queue_open(ctypes.byref(config), ctypes.byref(self._q)))
 
@@ -137,11 +138,11 @@ class Queue:
 
     def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, prefer=0):
         """Gives a ticket for cancel(). Raises Refused or Closed."""
+        request = _Request(model, shape, cls, deadline_us, after_us, prefer)
         with self._lock:
             self._last += 1
-            key = self._last
+            key = request.user = self._last
             self._items[key] = item
-        request = _Request(model, shape, cls, deadline_us, after_us, prefer, key)
         ticket = _Ticket()
         result = _lib.cede_queue_submit(self._q, ctypes.byref(request), ctypes.byref(ticket))
         if result < 0:

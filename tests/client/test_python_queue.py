@@ -1,11 +1,13 @@
 """python/cede_queue.py, from threads and with what goes wrong.
 
 usage: test_python_queue.py LIBRARY"""
+import ctypes
 import os
 import sys
 import tempfile
 import threading
 import unittest
+import weakref
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
@@ -86,6 +88,30 @@ class Queue(unittest.TestCase):
             q.submit("a", cls=9)
         with self.assertRaises(ValueError):
             q.set_model(64)
+        self.assertEqual(q._items, {})
+        q.close()
+
+    def test_a_client_that_is_closed_first(self):
+        client = cede.Client()
+        q = cede_queue.Queue(client, batch_max=1)
+        handle = client._c
+        q.submit("a")
+        client.close()
+        ended = cede.Statistics()
+        q.done(q.next())  # tells of it by the client's handle
+        cede._lib.cede_get_statistics(handle, ctypes.byref(ended), ctypes.sizeof(ended))
+        self.assertEqual((ended.begun, ended.ended), (1, 1))
+        weak = weakref.ref(handle)
+        del handle
+        self.assertIsNotNone(weak())
+        q.close()
+        del q
+        self.assertIsNone(weak())
+
+    def test_wrong_types(self):
+        q = cede_queue.Queue()
+        with self.assertRaises(TypeError):
+            q.submit("a", model="none")
         self.assertEqual(q._items, {})
         q.close()
 
