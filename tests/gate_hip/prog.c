@@ -187,6 +187,25 @@ static int threads(void)
     return 0;
 }
 
+static void *captures(void *unused)
+{
+    hipStream_t own;
+    hipStreamCreateWithFlags(&own, 1);
+    for (uint64_t i = 0; i < LAUNCHES; i++)
+        capture(own, own, 900000 + i * 100);
+    return NULL;
+}
+
+/* One of the threads captures, the others work on. */
+static int capturing_thread(void)
+{
+    pthread_t t;
+    pthread_create(&t, NULL, captures, NULL);
+    int r = threads();
+    pthread_join(t, NULL);
+    return r;
+}
+
 static int never(void)
 {
     hipStream_t s;
@@ -270,6 +289,8 @@ int main(int argc, char **argv)
         return mix(strtoull(argv[2], NULL, 10));
     if (strcmp(what, "threads") == 0)
         return threads();
+    if (strcmp(what, "captures") == 0)
+        return capturing_thread();
     if (strcmp(what, "each") == 0)
         return each(RTLD_DEFAULT);
     if (strcmp(what, "never") == 0)

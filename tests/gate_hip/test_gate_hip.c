@@ -295,6 +295,22 @@ static void test_never_held(void **state)
     free(s.order);
 }
 
+/* A capture may come at any moment of a submission in another thread. */
+static void test_captures(void **state)
+{
+    struct world *w = *state;
+    w->page->active = 1;
+    w->page->limit_ns = 1000000;
+    for (int i = 0; i < 10; i++) {
+        start(w, "b", prog(), "captures", NULL);
+        assert_int_equal(finish(w), 0);
+        struct summary s = summarize(w, "log.b");
+        assert_true(s.gate_calls > 0);
+        assert_int_equal(s.violations, 0);
+        free(s.order);
+    }
+}
+
 static void test_killed_while_held(void **state)
 {
     struct world *w = *state;
@@ -335,7 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_no_scheduler), T(test_limit),      T(test_each_is_held),
         T(test_lookups),      T(test_never_held), T(test_killed_while_held),
-        T(test_compiled),     T(test_threads),
+        T(test_compiled),     T(test_threads),    T(test_captures),
     };
     if (!getenv("GATE") || !prog() || !getenv("PROG_LOOKUP"))
         return 77; /* `meson test` says where they are */

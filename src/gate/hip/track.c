@@ -56,7 +56,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream streams[STREAMS];
 static struct estimate estimates[ESTIMATES];
 static uint64_t closed_ns; /* estimated cost of all full stretches that are not finished */
-static int captures;
+static int captures; /* grows with the lock held: no call of ours is under way then, or follows */
 static __thread bool in_callback, in_gate;
 static __thread char thread_mark;
 
@@ -205,6 +205,11 @@ static void hold_for_limit(const struct hip_calls *c, struct stream *s, uint64_t
     }
 }
 
+static bool any_captures(void)
+{
+    return __atomic_load_n(&captures, __ATOMIC_RELAXED) != 0;
+}
+
 static bool captures_now(const struct hip_calls *c, hipStream_t stream)
 {
     int status = HIP_CAPTURE_NONE;
@@ -229,12 +234,12 @@ void track_enter(struct ticket *t, hipStream_t stream, uint64_t key, uint64_t gu
     uint64_t limit_ns = port_limit_ns();
     in_gate = true;
     pthread_mutex_lock(&lock);
-    struct stream *s = stream_at(c, stream);
+    struct stream *s = any_captures() ? NULL : stream_at(c, stream);
     if (s && !s->broken) {
         harvest(c);
         if (limit_ns)
             hold_for_limit(c, s, limit_ns);
-        if (!s->broken && !s->open && s->n < STRETCHES - 1) {
+        if (!s->broken && !s->open && s->n < STRETCHES - 1 && !any_captures()) {
             struct stretch *x = stretch_open(s);
             x->calls = x->nshares = 0;
             x->cost_ns = 0;
@@ -266,7 +271,8 @@ void track_leave(struct ticket *t, hipError_t result)
             x->shares[i].cost_ns += t->cost_ns;
         x->calls++;
         x->cost_ns += t->cost_ns;
-        if (x->calls >= STRETCH_CALLS || (limit_ns && x->cost_ns >= limit_ns / STRETCH_SHARE))
+        if (!any_captures() &&
+            (x->calls >= STRETCH_CALLS || (limit_ns && x->cost_ns >= limit_ns / STRETCH_SHARE)))
             stretch_close(hip_calls(), s);
     }
     port_inflight(closed_ns);
@@ -285,7 +291,7 @@ void track_drained(hipStream_t stream, bool all)
             s->open = false; /* its start stands for nothing that is still to come */
     }
     const struct hip_calls *c = hip_calls();
-    if (c && c->peek_error() == HIP_OK)
+    if (c && !any_captures() && c->peek_error() == HIP_OK)
         harvest(c);
     port_inflight(closed_ns);
     pthread_mutex_unlock(&lock);
@@ -308,8 +314,10 @@ void track_forget(hipStream_t stream)
 
 void track_capture(int change)
 {
+    pthread_mutex_lock(&lock);
     if (__atomic_add_fetch(&captures, change, __ATOMIC_RELAXED) < 0)
         __atomic_store_n(&captures, 0, __ATOMIC_RELAXED); /* it began before we were there */
+    pthread_mutex_unlock(&lock);
 }
 
 void track_callback(bool inside)
