@@ -1,11 +1,14 @@
 /* Who works: what the driver tells of GPU time, as demand for the core. On gated devices programs
  * say so themselves, and demand() tells it at once. Elsewhere there are two sources, both asked
- * only while somebody takes turns (or looks): usage()     everybody's share of time, once a second,
- * of the last second or more. Slow, and says nothing of a job that was suspended most of the time.
+ * only while somebody takes turns (or looks).
+ *
+ *   usage()     everybody's share of time, once a second, of the last second or more. Slow, and
+ *               says nothing of a job that was suspended most of the time.
  *   activity()  who got the engine, ten times a second. A job that got it works. A job that could
  *               have had it and did not is idle, but only if nobody above it may have kept it
  *               away; and a job that has the engine and is not asked to leave may have stopped
  *               working: then activity() says nothing, and usage() counts.
+ *
  * activity() also tells the core what a latency budget buys. Decides nothing. */
 #include "daemon/manager_impl.h"
 
