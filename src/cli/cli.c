@@ -35,9 +35,8 @@ int cli_usage(const char *verb, const char *fmt, ...)
 int cli_class(const char *verb, const char *arg, struct request *r)
 {
     if (job_class_parse(arg, &r->class) < 0)
-        return cli_usage(verb, "unknown class '%s': use latency, normal%s batch%s", arg,
-                         strcmp(verb, "set") == 0 ? "," : " or",
-                         strcmp(verb, "set") == 0 ? " or none" : "");
+        return cli_usage(verb, "unknown class '%s': use latency, normal%s", arg,
+                         strcmp(verb, "set") == 0 ? ", batch or none" : " or batch");
     r->has_class = true;
     return CLI_OK;
 }

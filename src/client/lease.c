@@ -91,6 +91,16 @@ CLIENT_API void cede_pool_defaults(struct cede_pool_config *c)
     };
 }
 
+static void forget(struct cede_pool *p)
+{
+    p->leases = NULL;
+    p->gpus = NULL;
+    p->holders = NULL;
+    p->idle = NULL;
+    p->kernels = NULL;
+    p->utilization = NULL;
+}
+
 static void empty(struct cede_pool *p)
 {
     for (unsigned i = 0; p->idle && i < p->devices * LEVELS; i++)
@@ -101,12 +111,7 @@ static void empty(struct cede_pool *p)
     free(p->idle);
     free(p->kernels);
     free(p->utilization);
-    p->leases = NULL;
-    p->gpus = NULL;
-    p->holders = NULL;
-    p->idle = NULL;
-    p->kernels = NULL;
-    p->utilization = NULL;
+    forget(p);
 }
 
 /* Locks and streams of the parent are not the child's. What its pools held is left as it is. */
@@ -118,12 +123,7 @@ static void in_child(void)
         pthread_cond_init(&p->left, NULL);
         p->generation++;
         p->open = false;
-        p->leases = NULL;
-        p->gpus = NULL;
-        p->holders = NULL;
-        p->idle = NULL;
-        p->kernels = NULL;
-        p->utilization = NULL;
+        forget(p);
     }
 }
 

@@ -208,9 +208,8 @@ int manager_job_status(const struct manager *m, uint32_t job, struct error *err)
 
 void manager_release(struct manager *m, uint32_t job)
 {
-    for (uint32_t p = 0; p < m->processes_end; p++) {
-        if (!m->processes[p].id.pid || m->processes[p].job != job)
-            continue;
+    for (uint32_t p = m->jobs[job].first_process, next; p != NONE; p = next) {
+        next = m->processes[p].job_next;
         mgr_outsider_add(m, m->processes[p].id, true);
         mgr_process_let_go(m, p);
         mgr_process_remove(m, p, true); /* what could not be undone is tried again */

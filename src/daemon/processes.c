@@ -234,10 +234,8 @@ bool mgr_process_let_go(struct manager *m, uint32_t slot)
 
 void mgr_job_scan(struct manager *m, uint32_t job)
 {
-    for (uint32_t i = 0; i < m->processes_end; i++) {
+    for (uint32_t i = m->jobs[job].first_process; i != NONE; i = m->processes[i].job_next) {
         struct mprocess *p = &m->processes[i];
-        if (!p->id.pid || p->job != job)
-            continue;
         m->driver->ops->forget(m->driver, p->id.pid);
         p->scan_at = m->now;
         p->scan_every = SCAN_FAST_NS;

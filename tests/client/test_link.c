@@ -1,6 +1,5 @@
 /* libcede and the real control socket, with a made-up manager behind it, in a process of its own
  * that is killed and started again. Waits for states, never for times. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,10 +14,12 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "../daemon/fake_manager.h"
+#include "../descriptors.h"
 #include "cede/cede.h"
 #include "common/hints_proto.h"
 #include "common/share.h"
@@ -436,37 +437,22 @@ static void welcome(int fd, int page, unsigned npages)
     assert_int_equal(send_with_fds(fd, text, sizeof(text) - 1, (int[]){page, page}, npages), 0);
 }
 
-static unsigned descriptors(void)
-{
-    unsigned n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    assert_non_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
+struct lie {
+    unsigned npages;
+    bool takes_it_back;
+};
 
-static void *gives_two(void *arg)
+static void *liar(void *arg)
 {
+    const struct lie *lie = arg;
     int fd = lied_to(), page = memfd_create("test", MFD_CLOEXEC);
     char x;
     assert_int_equal(ftruncate(page, HINTS_PAGE), 0);
-    welcome(fd, page, 2);
-    close(page);
-    recv(fd, &x, 1, 0);
-    close(fd);
-    return NULL;
-}
-
-static void *takes_it_back(void *arg)
-{
-    int fd = lied_to(), page = memfd_create("test", MFD_CLOEXEC);
-    char x;
-    assert_int_equal(ftruncate(page, HINTS_PAGE), 0);
-    welcome(fd, page, 1);
-    usleep(5000);
-    assert_int_equal(ftruncate(page, 0), 0);
+    welcome(fd, page, lie->npages);
+    if (lie->takes_it_back) {
+        usleep(5000);
+        assert_int_equal(ftruncate(page, 0), 0);
+    }
     recv(fd, &x, 1, 0);
     close(page);
     close(fd);
@@ -475,17 +461,17 @@ static void *takes_it_back(void *arg)
 
 static void lies(void **state)
 {
-    static void *(*const what[])(void *) = {gives_two, takes_it_back};
+    static struct lie what[] = {{2, false}, {1, true}};
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
     for (size_t i = 0; i < ARRAY_SIZE(what); i++) {
         struct cede *c;
         pthread_t t;
-        unsigned before = descriptors();
+        size_t before = descriptors(getpid());
         listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof(a)), 0);
         assert_int_equal(listen(listener, 8), 0);
-        assert_int_equal(pthread_create(&t, NULL, what[i], NULL), 0);
+        assert_int_equal(pthread_create(&t, NULL, liar, &what[i]), 0);
         assert_int_equal(cede_connect(&c), 0);
         for (int k = 0; k < 20; k++) {
             cede_connected(c);
@@ -497,7 +483,7 @@ static void lies(void **state)
         pthread_join(t, NULL);
         close(listener);
         unlink(path);
-        assert_int_equal(descriptors(), before);
+        assert_int_equal(descriptors(getpid()), before);
     }
 }
 

@@ -1,7 +1,6 @@
 /* See fixture.h. */
 #include "fixture.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -103,19 +102,6 @@ size_t children_of(pid_t pid, pid_t *v, size_t n)
             v[found] = child;
     }
     return found;
-}
-
-size_t descriptors(pid_t pid)
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-    DIR *d = opendir(path);
-    assert_non_null(d);
-    size_t n = 0;
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n - 2;
 }
 
 int e2e_begin(void **state)

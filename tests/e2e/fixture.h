@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "../cli/harness.h"
+#include "../descriptors.h"
 
 #include "device/device.h"
 
@@ -103,7 +104,5 @@ void measure(const pid_t *v, size_t n, unsigned ms, double *busy);
 unsigned records(unsigned *suspended);
 bool somebody_suspended(void);
 bool suspended(pid_t pid);
-/* Descriptors that a process has open. */
-size_t descriptors(pid_t pid);
 
 #endif

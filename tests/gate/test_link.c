@@ -7,7 +7,6 @@
 // cmocka wants the four above
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,7 +15,9 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
+#include "../descriptors.h"
 #include "common/share.h"
 #include "common/util.h"
 #include "gate/gate.h"
@@ -28,17 +29,6 @@ static char path[64];
 static int listener, own; /* own: the daemon's side; what is above is the gate's */
 static struct gate_control *control;
 static struct gate_slot *slot;
-
-static unsigned descriptors(void)
-{
-    unsigned n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    assert_non_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
 
 static void *uses_a_device(void *unused)
 {
@@ -92,7 +82,7 @@ static int memory(off_t size)
 static void a_daemon_that_lies(void **state)
 {
     pthread_t t;
-    unsigned before = 0;
+    size_t before = 0;
     assert_int_equal(pthread_create(&t, NULL, uses_a_device, NULL), 0);
     for (int lie = 0; lie < 3; lie++) {
         int fd = greeted();
@@ -103,10 +93,10 @@ static void a_daemon_that_lies(void **state)
         assert_false(gate_active());
         if (lie == 0) {
             pthread_join(t, NULL);
-            before = descriptors();
+            before = descriptors(getpid());
         }
     }
-    assert_int_equal(descriptors(), before);
+    assert_int_equal(descriptors(getpid()), before);
 }
 
 static void honest(void)

@@ -330,14 +330,21 @@ static void test_undo_without_first_thread(void **state)
     assert_false(proc_alive(st.id)); /* now it is one */
 }
 
+/* A program with one compute and three copy groups, not looked at yet. */
+static uint32_t one_job(struct fixture *f, enum job_class class, pid_t *p)
+{
+    *p = child(f);
+    mock_context(&f->d, *p, 0, 3);
+    start(f, "priority", NULL);
+    return add(f, *p, class);
+}
+
 /* Killed between the record and what it speaks of. */
 static void test_crash_before_the_change(void **state)
 {
     struct fixture *f = *state;
-    pid_t p = child(f);
-    mock_context(&f->d, p, 0, 3);
-    start(f, "priority", NULL);
-    uint32_t j = add(f, p, CLASS_NORMAL);
+    pid_t p;
+    uint32_t j = one_job(f, CLASS_NORMAL, &p);
     ticks(f, 100);
     manager_pause(f->m, j, true, 0);
     ticks(f, 100);
@@ -454,10 +461,8 @@ static void test_failing_driver(void **state)
 static void test_suspension_is_tried_again(void **state)
 {
     struct fixture *f = *state;
-    pid_t p = child(f);
-    mock_context(&f->d, p, 0, 3);
-    start(f, "priority", NULL);
-    uint32_t j = add(f, p, CLASS_NORMAL);
+    pid_t p;
+    uint32_t j = one_job(f, CLASS_NORMAL, &p);
     ticks(f, 100);
     f->d.fail_suspend = EMFILE;
     manager_pause(f->m, j, true, 0);
@@ -476,11 +481,9 @@ static void test_suspension_is_tried_again(void **state)
 static void test_long_search(void **state)
 {
     struct fixture *f = *state;
-    pid_t p = child(f);
+    pid_t p;
     struct error err = {""};
-    mock_context(&f->d, p, 0, 3);
-    start(f, "priority", NULL);
-    uint32_t j = add(f, p, CLASS_LATENCY);
+    uint32_t j = one_job(f, CLASS_LATENCY, &p);
     f->d.fail_scan = EAGAIN;
     ticks(f, 10000);
     assert_true(f->d.scans > 100);
