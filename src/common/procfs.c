@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,11 @@ int proc_pidfd(struct proc_id id)
         return -ESRCH;
     }
     return fd;
+}
+
+bool pidfd_alive(int pidfd)
+{
+    return poll(&(struct pollfd){.fd = pidfd, .events = POLLIN}, 1, 0) == 0;
 }
 
 int proc_exe(pid_t pid, char *buf, size_t size)

@@ -39,6 +39,10 @@ bool proc_alive(struct proc_id id);
 /* pidfd for exactly this process: -ESRCH if the pid is gone or was reused. The caller closes it. */
 int proc_pidfd(struct proc_id id);
 
+/* False once the process has ended with all its threads. One system call, against the three and the
+ * cold look-ups in /proc of proc_alive(). */
+bool pidfd_alive(int pidfd);
+
 /* /proc/PID/exe's target and the (v2 or first) cgroup path. 0 or -errno; always terminated. */
 int proc_exe(pid_t pid, char *buf, size_t size);
 int proc_cgroup(pid_t pid, char *buf, size_t size);

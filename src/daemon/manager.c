@@ -83,14 +83,20 @@ static int job_enter(struct manager *m, uint32_t slot, const struct journal_job 
     return 0;
 }
 
-uint32_t manager_job_of(struct manager *m, pid_t pid)
+uint32_t manager_job_with(const struct manager *m, pid_t pid)
+{
+    uint32_t p = mgr_process_find(m, pid);
+    if (p != NONE && pidfd_alive(m->processes[p].pidfd))
+        return m->processes[p].job;
+    uint32_t job = job_by_root(m, pid);
+    return job != NONE && pidfd_alive(m->jobs[job].root_pidfd) ? job : NONE;
+}
+
+uint32_t manager_job_of(const struct manager *m, pid_t pid)
 {
     for (int depth = 0; pid > 1 && depth < 128; depth++) {
-        uint32_t p = mgr_process_find(m, pid);
-        if (p != NONE && proc_alive(m->processes[p].id))
-            return m->processes[p].job;
-        uint32_t job = job_by_root(m, pid);
-        if (job != NONE && proc_alive(m->jobs[job].j.root))
+        uint32_t job = manager_job_with(m, pid);
+        if (job != NONE)
             return job;
         struct proc_stat st;
         if (proc_stat_read(pid, &st) < 0)

@@ -75,8 +75,10 @@ uint64_t manager_tick(struct manager *m, uint64_t now_ns);
 /* Job slots; MANAGER_NONE: none. */
 #define MANAGER_NONE UINT32_MAX
 
-/* The job that this process belongs to, by what is known or by its ancestors now. */
-uint32_t manager_job_of(struct manager *m, pid_t pid);
+/* The job that this living process is known to be in; the one that it belongs to, by what is known
+ * or by its ancestors now. */
+uint32_t manager_job_with(const struct manager *m, pid_t pid);
+uint32_t manager_job_of(const struct manager *m, pid_t pid);
 uint32_t manager_job_by_number(const struct manager *m, uint64_t number);
 
 /* Adopts a process and its descendants. -ESRCH, -EEXIST (already in a job: *job says which),

@@ -294,6 +294,8 @@ static void admit(struct server *s, int fd)
     s->nclients++;
     if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
         disconnect(c);
+    else
+        on_request(&c->poll, 0, UV_READABLE); /* most ask at once */
 }
 
 static void on_connect(uv_poll_t *h, int status, int events)
@@ -303,6 +305,8 @@ static void on_connect(uv_poll_t *h, int status, int events)
         int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             admit(s, fd);
+            if (s->stopping)
+                return;
             continue;
         }
         if ((errno == EMFILE || errno == ENFILE) && s->spare_fd >= 0) {

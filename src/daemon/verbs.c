@@ -71,10 +71,13 @@ static int find_target(struct manager *m, const struct request *r, struct target
 {
     *t = (struct target){.slot = MANAGER_NONE};
     if (r->pid) {
-        int e = identify(r->pid, t, err);
+        /* A job's own process needs no looking up, which takes a tenth of what a pause does. */
+        t->slot = r->op == OP_ADD ? MANAGER_NONE : manager_job_with(m, r->pid);
+        int e = t->slot == MANAGER_NONE ? identify(r->pid, t, err) : 0;
         if (e < 0)
             return e;
-        t->slot = manager_job_of(m, r->pid);
+        if (t->slot == MANAGER_NONE)
+            t->slot = manager_job_of(m, r->pid);
     } else if (r->number) {
         t->slot = manager_job_by_number(m, r->number);
         if (t->slot == MANAGER_NONE)

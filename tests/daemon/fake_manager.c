@@ -60,13 +60,18 @@ void fake_manager_apply(void *arg)
     }
 }
 
-uint32_t manager_job_of(struct manager *m, pid_t pid)
+uint32_t manager_job_with(const struct manager *m, pid_t pid)
 {
     for (uint32_t i = 0; i < m->end; i++) {
         if (m->jobs[i].number && m->jobs[i].job.root.pid == pid)
             return i;
     }
     return MANAGER_NONE;
+}
+
+uint32_t manager_job_of(const struct manager *m, pid_t pid)
+{
+    return manager_job_with(m, pid);
 }
 
 uint32_t manager_job_by_number(const struct manager *m, uint64_t number)

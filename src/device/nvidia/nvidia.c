@@ -245,7 +245,6 @@ static void nvidia_forget(struct device_driver *base, pid_t pid)
 
 struct borrowed {
     struct nv_driver *d;
-    struct proc_id proc;
     int pidfd, fd;
 };
 
@@ -272,24 +271,18 @@ static bool borrow_fd(struct borrowed *b, int number, uint32_t client, int *r)
         io->close(io->ctx, fd);
         return false;
     }
+    if (b->fd >= 0)
+        io->close(io->ctx, b->fd);
     b->fd = fd;
     return true;
 }
 
-/* The owner's descriptor for this group: where it was seen, or else wherever it is now. */
-static int borrow(struct borrowed *b, const struct device_group *g, struct error *err)
+/* The owner's descriptor for this group, wherever it is now. */
+static int borrow_any(struct borrowed *b, const struct device_group *g, struct error *err)
 {
     const struct rm_io *io = &b->d->io;
-    b->pidfd = io->pidfd(io->ctx, g->proc);
-    if (b->pidfd < 0)
-        return rm_borrow_error(err, b->pidfd, g->proc.pid);
-    int r;
-    if (borrow_fd(b, g->source, g->handles[0], &r))
-        return 0;
-    if (r != -EBADF && r != -ENOENT)
-        return rm_borrow_error(err, r, g->proc.pid);
     struct rm_fds fds;
-    r = io->fds(io->ctx, g->proc.pid, &fds);
+    int r = io->fds(io->ctx, g->proc.pid, &fds);
     if (r < 0)
         return rm_borrow_error(err, r, g->proc.pid);
     for (uint32_t i = 0; i < fds.nctl; i++) {
@@ -319,27 +312,45 @@ static int control_failed(struct nv_driver *d, struct proc_id proc, int code, st
     return code;
 }
 
+/* A control through the owner's descriptor. Descriptors answer for their own clients alone, so
+ * where this client was seen is tried without asking first. */
+static int control(struct nv_driver *d, const struct device_group *g, uint32_t object,
+                   enum rm_control_id id, void *params, struct error *err)
+{
+    const struct rm_io *io = &d->io;
+    uint32_t client = g->handles[0];
+    _cleanup_(borrowed_release) struct borrowed b = {.d = d, .fd = -1};
+    b.pidfd = io->pidfd(io->ctx, g->proc);
+    if (b.pidfd < 0)
+        return rm_borrow_error(err, b.pidfd, g->proc.pid);
+    int r = b.fd = io->getfd(io->ctx, b.pidfd, g->source);
+    if (r < 0 && r != -EBADF)
+        return rm_borrow_error(err, r, g->proc.pid);
+    if (r >= 0)
+        r = rm_control(io, b.fd, client, object, id, params, err);
+    if (r == -EBADF || r == -ENOENT) {
+        r = borrow_any(&b, g, err);
+        if (r < 0)
+            return r;
+        r = rm_control(io, b.fd, client, object, id, params, err);
+    }
+    return r < 0 ? control_failed(d, g->proc, r, err) : 0;
+}
+
 static int nvidia_set_timeslice(struct device_driver *base, const struct device_group *g,
                                 uint64_t us, struct error *err)
 {
-    struct nv_driver *d = nv(base);
+    struct rm_timeslice t = {.us = us};
     if (us < NV_TIMESLICE_MIN_US || us > NV_TIMESLICE_MAX_US)
         return error_set(err, -EINVAL, "timeslice of %llu us: must be %u..%u us",
                          (unsigned long long)us, NV_TIMESLICE_MIN_US, NV_TIMESLICE_MAX_US);
-    _cleanup_(borrowed_release) struct borrowed b = {.d = d, .pidfd = -1, .fd = -1};
-    int r = borrow(&b, g, err);
-    if (r < 0)
-        return r;
-    struct rm_timeslice t = {.us = us};
-    r = rm_control(&d->io, b.fd, g->handles[0], g->handles[3], RM_SET_TIMESLICE, &t, err);
-    return r < 0 ? control_failed(d, g->proc, r, err) : 0;
+    return control(nv(base), g, g->handles[3], RM_SET_TIMESLICE, &t, err);
 }
 
 /* The control takes 64 channels, and costs the same for one as for all. */
 struct batch {
     struct nv_driver *d;
-    int fd;
-    uint32_t client, subdevice;
+    const struct device_group *first; /* whose client and subdevice all share */
     struct rm_disable_channels params;
     int result; /* the first error */
     struct error *err;
@@ -348,20 +359,18 @@ struct batch {
 static void batch_flush(struct batch *b)
 {
     struct error e = {""};
-    int r = b->params.count ? rm_control(&b->d->io, b->fd, b->client, b->subdevice,
-                                         RM_DISABLE_CHANNELS, &b->params, &e)
-                            : 0;
+    int r = b->params.count
+                ? control(b->d, b->first, b->first->handles[2], RM_DISABLE_CHANNELS, &b->params, &e)
+                : 0;
     b->params.count = 0;
-    if (r < 0 && b->result == 0) {
-        b->result = r;
-        *b->err = e;
-    }
+    if (r < 0 && b->result == 0)
+        b->result = error_set(b->err, r, "%s", e.text);
 }
 
 static void batch_add(struct batch *b, const struct device_group *g)
 {
     for (uint32_t i = 0; i < g->nchannels && i < GROUP_CHANNELS_MAX; i++) {
-        b->params.client[b->params.count] = b->client;
+        b->params.client[b->params.count] = g->handles[0];
         b->params.channel[b->params.count++] = g->channels[i];
         if (b->params.count == RM_DISABLE_MAX)
             batch_flush(b);
@@ -382,19 +391,14 @@ static int disable_batch(struct nv_driver *d, const struct device_group *const *
                          "process %d: no subdevice was found for its GPU context, so it cannot be "
                          "suspended",
                          (int)g[i]->proc.pid);
-    _cleanup_(borrowed_release) struct borrowed b = {.d = d, .pidfd = -1, .fd = -1};
-    int r = borrow(&b, g[i], err);
-    if (r < 0)
-        return r;
-    struct batch batch = {.d = d, .fd = b.fd, .client = g[i]->handles[0], .err = err};
-    batch.subdevice = g[i]->handles[2];
+    struct batch batch = {.d = d, .first = g[i], .err = err};
     batch.params.disable = disable;
     for (size_t k = i; k < n; k++) {
         if (same_subdevice(g[k], g[i]))
             batch_add(&batch, g[k]);
     }
     batch_flush(&batch);
-    return batch.result < 0 ? control_failed(d, g[i]->proc, batch.result, err) : 0;
+    return batch.result;
 }
 
 static int set_disabled(struct nv_driver *d, const struct device_group *const *g, size_t n,
