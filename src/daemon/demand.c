@@ -31,6 +31,17 @@ static void tell(struct manager *m, uint32_t job, unsigned d, bool works)
     on->idle = !works;
 }
 
+void mgr_demand_resumed(struct manager *m, uint32_t job)
+{
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        if (m->gpus[d].caps & GPU_CAP_GATE)
+            continue;
+        m->jobs[job].on[d].idle_windows = 0;
+        m->jobs[job].on[d].quiet_ns = 0;
+        tell(m, job, d, true);
+    }
+}
+
 /* ---- usage ---- */
 
 static void usage_demand(struct manager *m, uint32_t job, unsigned d)

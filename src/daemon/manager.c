@@ -190,6 +190,8 @@ int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by)
         return r;
     m->jobs[job].j.paused = paused;
     m->jobs[job].j.paused_by = paused ? by : 0;
+    if (!paused)
+        mgr_demand_resumed(m, job);
     job_save(m, job);
     mgr_all_dirty(m);
     return 0;

@@ -208,6 +208,8 @@ void mgr_demand_decided(struct manager *m, unsigned device);
 uint64_t mgr_demand_due(struct manager *m);
 /* What programs on gated devices say themselves. */
 void mgr_demand_told(struct manager *m);
+/* A person let it run again: it is taken to have work until it is seen that it has none. */
+void mgr_demand_resumed(struct manager *m, uint32_t job);
 /* A gated device: what its processes said last. */
 void mgr_demand_of(struct manager *m, uint32_t job, unsigned device);
 

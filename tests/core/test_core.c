@@ -112,6 +112,38 @@ static void test_copies(void **state)
     }
 }
 
+/* A latency job that is never done has 38 ms of each 40 with a floor of 0.05: a job that is only
+ * looked at for 20 would have nothing to show. */
+static void test_turn_with_floor_has_a_slice(void **state)
+{
+    static const struct {
+        double floor;
+        bool idle;
+        uint64_t turn_ms;
+    } cases[] = {{0, true, 20},      {0.05, true, 40},   {0.5, true, 20},
+                 {0.005, true, 400}, {0.05, false, 200}, {0.005, false, 400}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct core *c = new_core(1, 3, 3);
+        struct core_params p;
+        struct core_plan plan;
+        core_params_default(&p);
+        p.floor = cases[i].floor;
+        assert_int_equal(core_set_params(c, &p), 0);
+        for (uint32_t j = 0; j < 3; j++) {
+            assert_int_equal(ev(c, add(j, j ? CLASS_BATCH : CLASS_LATENCY, 100)), 0);
+            assert_int_equal(ev(c, group(j, j, 0)), 0);
+        }
+        ev(c, (struct core_event){.type = EV_DEMAND, .job = 1, .on = !cases[i].idle});
+        assert_int_equal(core_decide(c, 0, 0, &plan), 0);
+        assert_true(setting(&plan, 1).runnable);
+        assert_int_equal(plan.wake_ns, cases[i].turn_ms * 1000000);
+        assert_int_equal(core_decide(c, 0, plan.wake_ns, &plan), 0);
+        assert_false(setting(&plan, 1).runnable);
+        core_free(c);
+    }
+}
+
 static void test_params(void **state)
 {
     (void)state;
@@ -323,7 +355,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),      cmocka_unit_test(test_copies),
         cmocka_unit_test(test_params),        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_random_events),
+        cmocka_unit_test(test_random_events), cmocka_unit_test(test_turn_with_floor_has_a_slice),
     };
     return cmocka_run_group_tests_name("core", tests, NULL, NULL);
 }

@@ -106,6 +106,32 @@ static void test_activity_that_says_nothing(void **state)
     assert_true(ran[2] > 20 * ran[1]);
 }
 
+/* Paused while it had nothing to do, and then let run by somebody who waits for it. */
+static void test_resumed_job_need_not_be_seen_first(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    unsigned ran[3];
+    three_active_jobs(f, p);
+    uint32_t job = manager_job_of(f->m, p[1]);
+    on(f, p[1])->bursts = 0;
+    on(f, p[1])->busy_ns = 0;
+    on(f, p[1])->busy = 0;
+    ticks(f, 12000);
+    while (on(f, p[1])->suspended)
+        ticks(f, 10);
+    while (!on(f, p[1])->suspended) /* it was looked at, and would not be soon again */
+        ticks(f, 10);
+    ticks(f, 200);
+    assert_int_equal(manager_pause(f->m, job, true, 0), 0);
+    ticks(f, 500);
+    on(f, p[1])->bursts = 20;
+    assert_int_equal(manager_pause(f->m, job, false, 0), 0);
+    count_turns(f, p, 800, ran);
+    assert_in_range(ran[1], 30, 65);
+    assert_true(ran[2] >= 15);
+}
+
 /* One batch job beside a latency job takes no turns: then nobody looks. */
 static void test_activity_not_asked(void **state)
 {
@@ -160,7 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_idle_jobs_yield_turns),      T(test_activity_tells_idle_jobs),
         T(test_activity_that_says_nothing), T(test_activity_not_asked),
-        T(test_budget_by_activity),
+        T(test_budget_by_activity),         T(test_resumed_job_need_not_be_seen_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

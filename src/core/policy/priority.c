@@ -44,10 +44,13 @@ static struct member *hurried(struct policy_device *dev, enum job_class top, enu
     return m && takes_turns(m, top, last) ? m : NULL;
 }
 
-/* A job that does not work is only looked at, unless none of them works: then there is no hurry. */
+/* A job that does not work is only looked at, unless none of them works: then there is no hurry.
+ * With a floor a turn has at least one of the job's slices in it, however busy the top is. */
 static uint64_t turn_ns(const struct core_params *p, const struct member *m, uint32_t busy)
 {
-    return (m->idle && busy ? p->probe_us : p->rotation_us) * 1000ULL;
+    uint32_t us = m->idle && busy ? p->probe_us : p->rotation_us;
+    double cycle_us = p->floor > 0.0 ? p->timeslice_floor_us / p->floor : 0;
+    return (us < cycle_us ? (uint64_t)cycle_us : us) * 1000ULL;
 }
 
 static void end_turn(const struct core_params *p, struct policy_device *dev, uint64_t now_ns)
@@ -57,7 +60,7 @@ static void end_turn(const struct core_params *p, struct policy_device *dev, uin
     struct member *m = &dev->members[dev->holder];
     dev->holder = CORE_NONE;
     /* What it had beyond its turn nobody else wanted: not charged. */
-    uint64_t turn = p->rotation_us * 1000ULL;
+    uint64_t turn = turn_ns(p, m, 0);
     uint64_t ns = now_ns > dev->turn_start_ns ? now_ns - dev->turn_start_ns : 0;
     ns = ns < turn ? ns : turn;
     dev->class_vtime[m->class] += ns;
