@@ -332,6 +332,12 @@ static void activity(struct policy_device *dev, const struct core_event *ev)
     double window = (double)ev->window_ns * 1e-9, keep = window < SEEN_S ? 1 - window / SEEN_S : 0;
     double share = (double)ev->busy_ns / (double)ev->window_ns, w = window / UPPER_S;
     dev->upper_seen = dev->upper_seen < 0 ? share : dev->upper_seen + (share - dev->upper_seen) * w;
+    if (dev->rest_until_ns)
+        return;
+    if (dev->unseen_s > 0) {
+        dev->unseen_s -= window;
+        return;
+    }
     dev->seen_s = dev->seen_s * keep + window;
     dev->seen_returns = dev->seen_returns * keep + ev->returns;
     dev->seen_busy_s = dev->seen_busy_s * keep + (double)ev->busy_ns * 1e-9;
@@ -471,16 +477,14 @@ bool core_wants_activity(const struct core *c, uint32_t device)
 {
     if (device >= c->limits.devices)
         return false;
-    bool upper = false, budget = false, lower = false, deadline = false;
-    if (c->devices[device].gated)
+    bool upper = false, lower = false;
+    if (c->devices[device].gated || !c->policy->strict)
         return false; /* the budget is what may be queued there */
     for_each_member (&c->devices[device], m) {
         upper |= m->own_class == CLASS_LATENCY && !m->paused;
-        budget |= m->own_class == CLASS_LATENCY && m->budget_us && !m->paused;
         lower |= m->own_class != CLASS_LATENCY && !m->paused;
-        deadline |= m->attends || m->deadline_ns != CORE_NEVER;
     }
-    return lower && (budget || (upper && deadline));
+    return upper && lower;
 }
 
 bool core_member_state(const struct core *c, uint32_t job, uint32_t device, bool *runnable,

@@ -50,6 +50,8 @@ struct core_params {
         copies_apart;   /* 1: copy groups of jobs that wait or have short slices are left alone */
     double switch_loss; /* share of a batch job's time that may go into switching while a budget
                            allows longer slices, 0.001..0.5 */
+    double top_loss;    /* share of the time of latency jobs that leave next to nothing which may go
+                           into switching back to them, 0.001..1 */
     double floor;       /* share kept for lower classes when upper ones saturate, 0..0.5 */
     uint32_t urgent_us; /* laxity below which a job goes before the others of its class */
     uint32_t edf_k;     /* of so many earliest deadlines the first that can still be met */
@@ -64,7 +66,7 @@ struct core_param {
     bool real; /* a double; else a uint32_t */
     const char *allowed;
 };
-#define CORE_PARAMS 15
+#define CORE_PARAMS 16
 const struct core_param *core_param_at(unsigned i);         /* NULL: past the last */
 const struct core_param *core_param_find(const char *name); /* NULL: none */
 double core_param_get(const struct core_params *p, const struct core_param *f);

@@ -26,6 +26,8 @@ void core_params_default(struct core_params *p)
         /* Reached at 150 requests/s. Below that a slice of a few ms would save nothing: the batch
          * job runs until the next request anyway. */
         .switch_loss = 0.05,
+        /* A job that saturates the GPU is to keep 0.99 of its speed. */
+        .top_loss = 0.005,
         .floor = 0.0,
         /* Estimates err by some tenths of a second: what is seen of a job lags by 0.15 s. Being
          * early costs the others nothing in the end. */
@@ -51,6 +53,7 @@ static const struct core_param fields[] = {
     FIELD(probe_us, false, "1000 to rotation_us are allowed"),
     FIELD(switch_us, false, "1 to 100000 are allowed"),
     FIELD(switch_loss, true, "0.001 to 0.5 is allowed"),
+    FIELD(top_loss, true, "0.001 to 1 is allowed"),
     FIELD(copies_apart, false, "0 or 1 is allowed"),
     FIELD(floor, true, "0 to 0.5 is allowed"),
     FIELD(urgent_us, false, "0 to 600000000 are allowed"),
@@ -109,6 +112,7 @@ int core_params_check(const struct core_params *p, const struct core_param **wha
         {"probe_us", 1000, p->rotation_us},
         {"switch_us", 1, 100000},
         {"switch_loss", 0.001, 0.5},
+        {"top_loss", 0.001, 1.0},
         {"copies_apart", 0, 1},
         {"floor", 0.0, 0.5},
         {"urgent_us", 0, 600000000},

@@ -69,6 +69,11 @@ struct policy_device {
     uint32_t budget_slice_us;
     double seen_s, seen_returns, seen_busy_s;
 
+    /* lower jobs rest, because they cost the top more than they get; 0: they do not. After that so
+     * much time is not looked at: what is told of it is of the rest. */
+    uint64_t rest_until_ns, rested_ns;
+    double unseen_s;
+
     uint64_t wake_ns; /* out */
 };
 

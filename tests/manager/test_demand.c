@@ -132,18 +132,46 @@ static void test_resumed_job_need_not_be_seen_first(void **state)
     assert_true(ran[2] >= 15);
 }
 
-/* One batch job beside a latency job takes no turns: then nobody looks. */
+/* Jobs of one class share by their slices: then nobody looks. */
 static void test_activity_not_asked(void **state)
 {
     struct fixture *f = *state;
     pid_t p[3];
     three_active_jobs(f, p);
     assert_true(f->d.activity_calls >= 20);
-    end(f, p[2]);
+    end(f, p[0]);
     ticks(f, 1000);
     f->d.activity_calls = 0;
     ticks(f, 5000);
     assert_int_equal(f->d.activity_calls, 0);
+}
+
+/* A latency job with 128 gaps a second that leaves 0.024 of the GPU, as a training job was seen to:
+ * used all the time they cost it 0.023. A batch job that gets more than that is worth it. */
+static void test_gaps_that_cost_more_than_they_give(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    unsigned ran[3];
+    three_active_jobs(f, p);
+    assert_int_equal(manager_pause(f->m, manager_job_of(f->m, p[2]), true, 0), 0);
+    on(f, p[0])->bursts = on(f, p[1])->bursts = 13;
+    on(f, p[0])->busy_ns = 93 * NSEC_PER_MSEC;
+    on(f, p[0])->busy = 0.93;
+    ticks(f, 5000);
+    count_turns(f, p, 20000, ran);
+    assert_in_range(ran[1], 200, 500); /* of 2000; 0.005 / 0.023 is 430 */
+    assert_int_equal(ran[0], 2000);
+    /* It leaves more; or it has short requests, 1950 a second, whose own time is mostly switches.
+     */
+    on(f, p[0])->busy_ns = 80 * NSEC_PER_MSEC;
+    ticks(f, 6000);
+    count_turns(f, p, 5000, ran);
+    assert_int_equal(ran[1], 500);
+    on(f, p[0])->bursts = on(f, p[1])->bursts = 195;
+    on(f, p[0])->busy_ns = 42 * NSEC_PER_MSEC;
+    count_turns(f, p, 10000, ran);
+    assert_int_equal(ran[1], 1000);
 }
 
 /* Bursts are told ten times a second. */
@@ -184,9 +212,13 @@ static void test_budget_by_activity(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_idle_jobs_yield_turns),      T(test_activity_tells_idle_jobs),
-        T(test_activity_that_says_nothing), T(test_activity_not_asked),
-        T(test_budget_by_activity),         T(test_resumed_job_need_not_be_seen_first),
+        T(test_idle_jobs_yield_turns),
+        T(test_activity_tells_idle_jobs),
+        T(test_activity_that_says_nothing),
+        T(test_activity_not_asked),
+        T(test_budget_by_activity),
+        T(test_resumed_job_need_not_be_seen_first),
+        T(test_gaps_that_cost_more_than_they_give),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -306,6 +306,43 @@ static void test_budget_of_turns(void **state)
     assert_true(three.job[0].p99_us <= 100 + 2500);
 }
 
+/* A latency job that feeds the GPU kernel by kernel and is never done: what its gaps cost it when
+ * they are given away. Between kernels of 4 ms it needs 0.1 ms, in which nothing can be done that
+ * is worth two switches; of pauses of 20 ms all is taken. */
+static void test_gaps(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t kernel_ns, period_ns;
+        double kept, got_least, got_most;
+    } cases[] = {
+        {4000 * US, 4100 * US, 0.992, 0, 0.02}, {900 * US, 1000 * US, 0.98, 0, 0.02},
+        {40 * MS, 60 * MS, 0.99, 0.32, 0.34},       {100 * US, 10 * MS, 0.999, 0.95, 0.96},
+        {100 * US, 500 * US, 0.99, 0.08, 0.15},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct sim_scenario s = {.policy = "priority",
+                                 .duration_ns = 30 * SEC,
+                                 .settle_ns = 2 * SEC,
+                                 .jobs = {{.class = CLASS_LATENCY,
+                                           .kernel_ns = cases[i].kernel_ns,
+                                           .period_ns = cases[i].period_ns}}};
+        double alone = simulate(s).job[0].share;
+        s.jobs[1] = (struct sim_job){.class = CLASS_BATCH, .kernel_ns = 500 * US};
+        struct sim_result r = simulate(s);
+        s.blind = true;
+        struct sim_result blind = simulate(s);
+        printf(
+            "%.1f ms of each %.1f: keeps %.4f (all gaps given away: %.4f), batch %.4f (%.4f), p99 "
+            "%.0f us (%.0f), %lu calls\n",
+            (double)cases[i].kernel_ns / 1e6, (double)cases[i].period_ns / 1e6,
+            r.job[0].share / alone, blind.job[0].share / alone, r.job[1].share, blind.job[1].share,
+            r.job[0].p99_us, blind.job[0].p99_us, (unsigned long)r.calls);
+        assert_true(r.job[0].share / alone >= cases[i].kept);
+        assert_true(r.job[1].share >= cases[i].got_least && r.job[1].share <= cases[i].got_most);
+    }
+}
+
 /* A video conference: frames of 15 ms at 25/s, 1.1 s of transcription every 3 s and due before the
  * next, and training. The driver's default is late with frames, classes alone with the
  * transcription, deadlines with neither; the frames pay nothing for it and the training next to
@@ -346,7 +383,7 @@ int main(void)
         cmocka_unit_test(test_shares),          cmocka_unit_test(test_order_and_floor),
         cmocka_unit_test(test_pause_and_leave), cmocka_unit_test(test_budget),
         cmocka_unit_test(test_budget_follows),  cmocka_unit_test(test_budget_of_turns),
-        cmocka_unit_test(test_video),
+        cmocka_unit_test(test_video),           cmocka_unit_test(test_gaps),
     };
     return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }
