@@ -477,9 +477,24 @@ bool core_wants_activity(const struct core *c, uint32_t device)
 {
     if (device >= c->limits.devices)
         return false;
-    bool upper = false, lower = false;
-    if (c->devices[device].gated || !c->policy->strict)
+    bool upper = false, budget = false, lower = false, deadline = false;
+    if (c->devices[device].gated)
         return false; /* the budget is what may be queued there */
+    for_each_member (&c->devices[device], m) {
+        upper |= m->own_class == CLASS_LATENCY && !m->paused;
+        budget |= m->own_class == CLASS_LATENCY && m->budget_us && !m->paused;
+        lower |= m->own_class != CLASS_LATENCY && !m->paused;
+        deadline |= m->attends || m->deadline_ns != CORE_NEVER;
+    }
+    return lower && (budget || (upper && deadline));
+}
+
+bool core_minds_gaps(const struct core *c, uint32_t device)
+{
+    if (device >= c->limits.devices || c->devices[device].gated || !c->policy->strict ||
+        c->params.floor > 0 || policy_budget(&c->devices[device]))
+        return false;
+    bool upper = false, lower = false;
     for_each_member (&c->devices[device], m) {
         upper |= m->own_class == CLASS_LATENCY && !m->paused;
         lower |= m->own_class != CLASS_LATENCY && !m->paused;

@@ -9,9 +9,15 @@
  *               away; and a job that has the engine and is not asked to leave may have stopped
  *               working: then activity() says nothing, and usage() counts.
  *
- * activity() also tells the core what a latency budget buys. Decides nothing. */
+ * activity() also tells the core what a latency budget buys, and, where a latency job has most of a
+ * GPU, what its gaps cost it: a rare usage() finds those, because a GPU that is traced switches
+ * more slowly, by some microseconds. Decides nothing. */
+#include <math.h>
+
 #include "daemon/manager_impl.h"
 
+#define GAPS_NS     (3 * NSEC_PER_SEC) /* between looks for latency jobs that have most of a GPU */
+#define GAPS_BUSY   0.5
 #define OTHERS_BUSY 0.9 /* share of time above which others may keep a job off the engine */
 
 static bool turns_taken(const struct manager *m)
@@ -226,6 +232,16 @@ static void activity_tell(struct manager *m, unsigned d, uint64_t window_ns)
     m->dirty[d] = true;
 }
 
+static bool wants_activity(const struct manager *m, unsigned d)
+{
+    double busy = 0;
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        if (m->jobs[i].j.root.pid && m->jobs[i].j.class == CLASS_LATENCY)
+            busy += fmax(m->jobs[i].on[d].busy, 0);
+    }
+    return core_wants_activity(m->core, d) || (busy >= GAPS_BUSY && core_minds_gaps(m->core, d));
+}
+
 static void activity(struct manager *m)
 {
     struct activity_list list = {0};
@@ -263,26 +279,35 @@ static void activity(struct manager *m)
     if (from)
         mgr_deadline_seen(m);
     for (unsigned d = 0; d < m->ngpus && from && from < to; d++) {
-        if (core_wants_activity(m->core, d) && !(list.incomplete & 1U << d))
+        if (wants_activity(m, d) && !(list.incomplete & 1U << d))
             activity_tell(m, d, min_u64(to - from, NSEC_PER_SEC));
     }
     activity_list_free(&list);
 }
 
+/* When usage() is due. */
+static uint64_t usage_due(const struct manager *m, bool turns)
+{
+    if (!m->driver->ops->usage)
+        return CORE_NEVER;
+    if (turns || m->now < m->watched_until || m->now < m->memory_asked_until)
+        return m->usage_at;
+    bool gaps = false;
+    for (unsigned d = 0; d < m->ngpus; d++)
+        gaps |= m->driver->ops->activity && core_minds_gaps(m->core, d);
+    return gaps ? m->usage_at + (GAPS_NS - USAGE_NS) : CORE_NEVER;
+}
+
 uint64_t mgr_demand_due(struct manager *m)
 {
-    uint64_t next = CORE_NEVER;
     bool turns = turns_taken(m) || mgr_deadline_wanted(m);
     mgr_demand_told(m);
-    if (m->driver->ops->usage &&
-        (turns || m->now < m->watched_until || m->now < m->memory_asked_until)) {
-        if (m->now >= m->usage_at)
-            usage(m);
-        next = min_u64(next, m->usage_at);
-    }
+    if (m->now >= usage_due(m, turns))
+        usage(m);
+    uint64_t next = usage_due(m, turns);
     bool budgets = false;
     for (unsigned d = 0; d < m->ngpus; d++)
-        budgets |= core_wants_activity(m->core, d);
+        budgets |= wants_activity(m, d);
     if (m->driver->ops->activity && (turns || budgets)) {
         if (m->now >= m->activity_at)
             activity(m);

@@ -130,6 +130,7 @@ static int resume(struct device_driver *d, const struct device_group *const *g, 
 static int usage(struct device_driver *d, struct usage_list *out, struct error *err)
 {
     struct mock_driver *m = self(d);
+    m->usage_calls++;
     if (!m->has_usage)
         return error_set(err, -ENOTSUP, "mock usage");
     for (size_t i = 0; i < MOCK_GROUPS; i++) {

@@ -29,7 +29,7 @@ struct mock_driver {
     bool partial; /* a failing suspend has suspended the first group nevertheless */
     unsigned timeslice_calls, suspend_calls, resume_calls, scans;
     bool has_usage, has_activity, incomplete;
-    unsigned activity_calls;
+    unsigned activity_calls, usage_calls;
     bool no_swap;        /* in its caps */
     uint64_t free_bytes; /* what memory_free() tells */
     bool free_unknown;

@@ -132,18 +132,29 @@ static void test_resumed_job_need_not_be_seen_first(void **state)
     assert_true(ran[2] >= 15);
 }
 
-/* Jobs of one class share by their slices: then nobody looks. */
+/* One batch job beside a latency job takes no turns: then nobody looks, but rarely whether the
+ * latency job has most of the GPU. */
 static void test_activity_not_asked(void **state)
 {
     struct fixture *f = *state;
     pid_t p[3];
     three_active_jobs(f, p);
     assert_true(f->d.activity_calls >= 20);
+    end(f, p[2]);
+    ticks(f, 1000);
+    f->d.activity_calls = f->d.usage_calls = 0;
+    ticks(f, 6000);
+    assert_int_equal(f->d.activity_calls, 0);
+    assert_int_equal(f->d.usage_calls, 2);
+    on(f, p[0])->busy = 0.6;
+    ticks(f, 6000);
+    assert_in_range(f->d.activity_calls, 30, 60);
+    /* One class shares by slices. */
     end(f, p[0]);
     ticks(f, 1000);
-    f->d.activity_calls = 0;
-    ticks(f, 5000);
-    assert_int_equal(f->d.activity_calls, 0);
+    f->d.activity_calls = f->d.usage_calls = 0;
+    ticks(f, 6000);
+    assert_int_equal(f->d.activity_calls + f->d.usage_calls, 0);
 }
 
 /* A latency job with 128 gaps a second that leaves 0.024 of the GPU, as a training job was seen to:
