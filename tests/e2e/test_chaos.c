@@ -19,14 +19,6 @@
 #define STEPS    60  /* 4 to 8 s */
 #define LONG_RUN 200 /* steps; in shorter ones nothing takes seconds */
 
-/* Under a sanitizer 2 s, in which a load gives up its last work unproven, were not enough at times.
- */
-#ifdef SLOW
-static const bool slow = true;
-#else
-static const bool slow = false;
-#endif
-
 /* ---- loads ---- */
 
 static struct load *any_load(void)
@@ -114,7 +106,7 @@ static void end_load(struct load *l)
     if (l->out)
         VERB(true, "swap-in", pid_text(l->pid));
     l->out = false;
-    bool able = !slow && l->known && is_able(l) && (chaos.up || chaos.clean);
+    bool able = l->known && is_able(l) && (chaos.up || chaos.clean);
     pid_t pid = l->runner ? l->runner : l->pid;
     kid(pid)->may_end = true;
     kill(pid, SIGTERM);
