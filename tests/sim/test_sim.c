@@ -317,7 +317,7 @@ static void test_gaps(void **state)
         double kept, got_least, got_most;
     } cases[] = {
         {4000 * US, 4100 * US, 0.992, 0, 0.02}, {900 * US, 1000 * US, 0.98, 0, 0.02},
-        {40 * MS, 60 * MS, 0.99, 0.32, 0.34},       {100 * US, 10 * MS, 0.999, 0.95, 0.96},
+        {40 * MS, 60 * MS, 0.99, 0.32, 0.34},   {100 * US, 10 * MS, 0.999, 0.95, 0.96},
         {100 * US, 500 * US, 0.99, 0.08, 0.15},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
