@@ -235,11 +235,10 @@ static int put_figures(struct report *r, const json_t *result, struct error *err
 static int put_result(struct report *r, const json_t *result, struct error *err)
 {
     const char *skipped = text(result, "skipped");
-    fprintf(r->f, "\n## %s %s\n\n%s\n`cede bench run %s%s`, %.0f s.", text(result, "test_id"),
-            text(result, "test_name"), text(result, "shows"), text(result, "scenario"),
+    fprintf(r->f, "\n## %s\n\n%s\n`cede bench run %s%s`, %.0f s.\n\n", text(result, "test_name"),
+            text(result, "shows"), text(result, "scenario"),
             json_is_true(json_object_get(result, "quick")) ? " --quick" : "",
             json_number_value(json_object_get(result, "took_s")));
-    fprintf(r->f, " Reference: %s.\n\n", text(result, "reference"));
     if (skipped[0]) {
         fprintf(r->f, "Skipped: %s.\n", skipped);
         return 0;
@@ -257,7 +256,7 @@ static void put_overview(const struct report *r)
         "# cede bench\n\n%s, driver %s, Linux %s, cede %s, %s. Values are medians over repeats,\n"
         "with the smallest and the largest; times of requests count from when they were due;\n"
         "shares are parts of what the same program gets alone in the same repeat.\n\n"
-        "| scenario | reference | targets met | cells failed |\n|---|---|---|---|\n",
+        "| scenario | targets met | cells failed |\n|---|---|---|\n",
         text(first, "hardware"), text(first, "driver_version"), text(first, "kernel"),
         text(first, "cede_version"), text(first, "date"));
     for (size_t i = 0; i < r->n; i++) {
@@ -269,11 +268,9 @@ static void put_overview(const struct report *r)
             known += !json_is_null(json_object_get(t, "pass"));
         }
         if (text(o, "skipped")[0])
-            fprintf(r->f, "| %s | %s | skipped: %s | |\n", text(o, "test_name"),
-                    text(o, "reference"), text(o, "skipped"));
+            fprintf(r->f, "| %s | skipped: %s | |\n", text(o, "test_name"), text(o, "skipped"));
         else
-            fprintf(r->f, "| %s | %s | %zu of %zu | %lld |\n", text(o, "test_name"),
-                    text(o, "reference"), met, known,
+            fprintf(r->f, "| %s | %zu of %zu | %lld |\n", text(o, "test_name"), met, known,
                     (long long)json_integer_value(json_object_get(o, "failed_cells")));
     }
 }

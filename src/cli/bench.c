@@ -139,14 +139,13 @@ static int list(const struct bench_options *given, bool json)
             snprintf(minutes, sizeof(minutes), "%5.1f min", seconds / 60);
             sum += seconds;
         }
-        printf("%-16s %-9s %s  %s%s%s\n", json_string_value(json_object_get(s, "name")),
-               json_string_value(json_object_get(s, "id")), minutes,
+        printf("%-16s %s  %s%s%s\n", json_string_value(json_object_get(s, "name")), minutes,
                json_string_value(json_object_get(s, "title")),
                json_string_length(json_object_get(s, "needs")) ? "; needs " : "",
                json_string_value(json_object_get(s, "needs")));
     }
     if (!json)
-        printf("%-16s %-9s %5.1f min  with --device %s%s\n", "all", "", sum / 60, o.device,
+        printf("%-16s %5.1f min  with --device %s%s\n", "all", sum / 60, o.device,
                o.quick ? " --quick" : "");
     json_decref(v);
     return CLI_OK;
