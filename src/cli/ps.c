@@ -23,12 +23,11 @@ static const char help[] =
     "      --json  one object: {\"jobs\": [...], \"daemon\": true, ...}\n"
     "  -h, --help  this text\n"
     "\n"
-    "STATE is running, waiting (for its turn), paused (by a person), starting (no GPU context\n"
-    "yet), or swapped (in host memory), swapping-out and swapping-in on the way. LEVEL is what a\n"
-    "job that waits is stopped at: its running work (hardware), the next piece of a kernel "
-    "(slice),\n"
-    "or the next submission (gate). SLICE is the timeslice, - the driver's own. BUSY is GPU time\n"
-    "lately, 100% a GPU.\n";
+    "STATE is running, waiting (for its turn), resting (a latency job leaves too little), paused\n"
+    "(by a person), starting (no GPU context yet), or swapped (in host memory), swapping-out and\n"
+    "swapping-in on the way. LEVEL is what a job that waits is stopped at: its running work\n"
+    "(hardware), the next piece of a kernel (slice), or the next submission (gate). SLICE is the\n"
+    "timeslice, - the driver's own. BUSY is GPU time lately, 100% a GPU.\n";
 
 /* ---- where the jobs come from ---------------------------------------------------------------- */
 

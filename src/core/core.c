@@ -502,6 +502,11 @@ bool core_minds_gaps(const struct core *c, uint32_t device)
     return upper && lower;
 }
 
+bool core_rests(const struct core *c, uint32_t device)
+{
+    return device < c->limits.devices && c->devices[device].rest_until_ns;
+}
+
 bool core_member_state(const struct core *c, uint32_t job, uint32_t device, bool *runnable,
                        uint32_t *timeslice_us)
 {

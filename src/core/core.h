@@ -161,6 +161,8 @@ bool core_wants_activity(const struct core *c, uint32_t device);
 
 /* Whether it would if latency jobs have most of the device: lower jobs may have to rest then. */
 bool core_minds_gaps(const struct core *c, uint32_t device);
+/* Whether they do. */
+bool core_rests(const struct core *c, uint32_t device);
 
 /* What is decided for a job on a device: for showing. false if it has no groups there. */
 bool core_member_state(const struct core *c, uint32_t job, uint32_t device, bool *runnable,

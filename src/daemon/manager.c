@@ -318,6 +318,7 @@ bool manager_next_job(const struct manager *m, uint32_t *cursor, struct job_view
             out->gpus |= 1U << x->dg.gpu;
             job_view_level(out, &x->dg);
             out->runnable_groups += !x->suspended;
+            out->rests |= x->suspended && core_rests(m->core, x->dg.gpu);
             if (x->dg.kind == GROUP_COMPUTE)
                 out->timeslice_us = (uint32_t)x->timeslice_us;
         }

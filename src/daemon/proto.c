@@ -482,7 +482,9 @@ static const char *job_state(const struct job_view *v)
         return "paused";
     if (v->groups == 0)
         return "starting";
-    return v->runnable_groups ? "running" : "waiting";
+    if (v->runnable_groups)
+        return "running";
+    return v->rests ? "resting" : "waiting";
 }
 
 /* NULL: nothing is due. */

@@ -25,7 +25,8 @@
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
  *   "laxity_us":?, "pid":, "uid":,
  *   "source":"run|pid|rule",
- *   "state":"running|waiting|paused|starting|swapping-out|swapped|swapping-in", "processes":,
+ *   "state":"running|waiting|resting|paused|starting|swapping-out|swapped|swapping-in",
+ *   "processes":,
  *   "gpus":[..], "levels":[..] (of each GPU), "level":N|null (the lowest), "level_name":S|null,
  *   "timeslice_us":, "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?,
  *   "due":{"in_us":, "needs_us":N|null, "first":bool, "risen":bool}? (what it does now is due: goes

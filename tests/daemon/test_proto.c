@@ -286,14 +286,15 @@ static void shows_a_job(void **state)
         .error = "no \xc3 right",
     };
     static const struct {
-        uint32_t paused, groups, runnable;
+        uint32_t paused, groups, runnable, rests;
         const char *state;
-    } states[] = {
-        {0, 0, 0, "starting"}, {0, 4, 0, "waiting"}, {0, 4, 4, "running"}, {1, 4, 0, "paused"}};
+    } states[] = {{0, 0, 0, 0, "starting"}, {0, 4, 0, 0, "waiting"}, {0, 4, 4, 0, "running"},
+                  {1, 4, 0, 0, "paused"},   {0, 4, 0, 1, "resting"}, {1, 4, 0, 1, "paused"}};
     for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
         v.job.paused = states[i].paused;
         v.groups = states[i].groups;
         v.runnable_groups = states[i].runnable;
+        v.rests = states[i].rests;
         json_t *o = proto_job(&v);
         assert_non_null(o);
         assert_string_equal(json_string_value(json_object_get(o, "state")), states[i].state);

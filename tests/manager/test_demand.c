@@ -173,6 +173,11 @@ static void test_gaps_that_cost_more_than_they_give(void **state)
     count_turns(f, p, 20000, ran);
     assert_in_range(ran[1], 200, 500); /* of 2000; 0.005 / 0.023 is 430 */
     assert_int_equal(ran[0], 2000);
+    uint32_t cursor = manager_job_of(f->m, p[1]);
+    struct job_view v;
+    while (!on(f, p[1])->suspended)
+        ticks(f, 10);
+    assert_true(manager_next_job(f->m, &cursor, &v) && v.rests && !v.runnable_groups);
     /* It leaves more; or it has short requests, 1950 a second, whose own time is mostly switches.
      */
     on(f, p[0])->busy_ns = 80 * NSEC_PER_MSEC;
