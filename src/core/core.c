@@ -441,6 +441,7 @@ int core_decide(struct core *c, uint32_t device, uint64_t now_ns, struct core_pl
         return -EINVAL;
     struct policy_device *dev = &c->devices[device];
     dev->wake_ns = CORE_NEVER;
+    dev->minds_gaps = false;
     for_each_member (dev, m)
         m->one_by_one = false;
     policy_hurry(&c->params, dev, c->policy->deadlines, now_ns);
@@ -491,15 +492,7 @@ bool core_wants_activity(const struct core *c, uint32_t device)
 
 bool core_minds_gaps(const struct core *c, uint32_t device)
 {
-    if (device >= c->limits.devices || c->devices[device].gated || !c->policy->strict ||
-        c->params.floor > 0 || policy_budget(&c->devices[device]))
-        return false;
-    bool upper = false, lower = false;
-    for_each_member (&c->devices[device], m) {
-        upper |= m->own_class == CLASS_LATENCY && !m->paused;
-        lower |= m->own_class != CLASS_LATENCY && !m->paused;
-    }
-    return upper && lower;
+    return device < c->limits.devices && c->devices[device].minds_gaps;
 }
 
 bool core_rests(const struct core *c, uint32_t device)

@@ -74,7 +74,9 @@ struct policy_device {
     uint64_t rest_until_ns, rested_ns;
     double unseen_s;
 
-    uint64_t wake_ns; /* out */
+    /* out */
+    uint64_t wake_ns;
+    bool minds_gaps; /* lower jobs would rest if latency jobs had most of the GPU */
 };
 
 enum deadline_use { DEADLINES_IGNORED, DEADLINES_LAXITY, DEADLINES_FIRST };

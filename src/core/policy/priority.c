@@ -228,10 +228,10 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
         for_each_member (dev, m)
             m->timeslice_us = of_class(m, top) ? 0 : m->timeslice_us;
     }
-    bool may_rest = top == CLASS_LATENCY && busy[top] && lower && p->floor == 0.0 &&
-                    !policy_budget(dev) && dev->hurried == CORE_NONE;
-    bool rests = may_rest && lower_rests(p, dev, now_ns);
-    if (!may_rest)
+    dev->minds_gaps = top == CLASS_LATENCY && lower && p->floor == 0.0 && !policy_budget(dev) &&
+                      dev->hurried == CORE_NONE;
+    bool rests = dev->minds_gaps && lower_rests(p, dev, now_ns);
+    if (!dev->minds_gaps)
         dev->rest_until_ns = 0;
     if (!lower || rests)
         end_turn(p, dev, now_ns);
