@@ -138,7 +138,7 @@ struct job_view {
     uint8_t level[DEVICE_GPUS_MAX]; /* enum device_level, of what is steered worst; 0: nothing */
     uint32_t groups;
     uint32_t runnable_groups;
-    bool rests; /* that there are none is not for want of a turn (core_rests()) */
+    bool rests;            /* that there are none is not for want of a turn (core_rests()) */
     uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
     double busy;           /* share of GPU time lately, summed over GPUs; < 0: unknown */
     uint64_t memory_bytes;
