@@ -159,7 +159,8 @@ int core_decide(struct core *c, uint32_t device, uint64_t now_ns, struct core_pl
  * job and a budget or a deadline. */
 bool core_wants_activity(const struct core *c, uint32_t device);
 
-/* Whether it would if latency jobs have most of the device: lower jobs may have to rest then. */
+/* Whether it would, as decided last, if latency jobs have most of the device: lower jobs may have
+ * to rest then. */
 bool core_minds_gaps(const struct core *c, uint32_t device);
 /* Whether they do. */
 bool core_rests(const struct core *c, uint32_t device);
