@@ -43,7 +43,7 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
         struct series *s = &run->v[i].child->series;
         double rate = 0, w = 0;
         count++;
-        cpu += run->v[i].child->pid ? cpu_seconds(run->v[i].child->pid) - run->v[i].cpu : NAN;
+        cpu += run->v[i].cpu;
         if (s->npoints) {
             done = true;
             covered &= series_hold(s, b) == 0 && series_rate(s, a, b, &rate) == 0;
@@ -92,6 +92,10 @@ static int window(struct run *run, double seconds, json_t **roles, struct error 
     if (r < 0)
         return r;
     cpu = daemon ? (cpu_seconds(daemon) - cpu) / seconds : 0;
+    for (size_t i = 0; i < run->n; i++) {
+        pid_t pid = run->v[i].child->pid;
+        run->v[i].cpu = pid ? cpu_seconds(pid) - run->v[i].cpu : NAN;
+    }
     for (size_t i = 0; i < run->n && r == 0; i++) {
         while (r == 0 && run->v[i].child->series.last_t < b && now_s() < b + COVER_S)
             r = stage_turn(stage, to_ns(b + COVER_S), err);

@@ -9,7 +9,7 @@
 struct instance {
     const struct role *role;
     struct child *child;
-    double cpu; /* seconds of CPU time when the window began */
+    double cpu; /* seconds of CPU time: when the window began, then what was taken in it */
 };
 
 struct run {

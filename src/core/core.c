@@ -449,6 +449,8 @@ int core_decide(struct core *c, uint32_t device, uint64_t now_ns, struct core_pl
         policy_gated(&c->params, dev, c->policy->strict, now_ns);
     else
         c->policy->decide(&c->params, dev, now_ns);
+    if (!dev->minds_gaps)
+        dev->rest_until_ns = 0;
 
     /* Groups that stop from the front, groups that run from the back of the same array: one pass.
      */

@@ -186,7 +186,6 @@ static bool lower_rests(const struct core_params *p, struct policy_device *dev, 
     if (dev->rest_until_ns && now_ns >= dev->rest_until_ns) {
         dev->rest_until_ns = 0;
         dev->rested_ns = now_ns;
-        dev->seen_s = dev->seen_returns = dev->seen_busy_s = 0;
         dev->unseen_s = LATE_S;
     }
     if (!dev->rest_until_ns && seen_enough(dev)) {
@@ -196,6 +195,7 @@ static bool lower_rests(const struct core_params *p, struct policy_device *dev, 
             uint64_t ran = now_ns - dev->rested_ns;
             double rest = (double)(ran < LOOKED_NS ? ran : LOOKED_NS) * (lost / p->top_loss - 1.0);
             dev->rest_until_ns = now_ns + (rest < REST_NS ? (uint64_t)rest : REST_NS);
+            dev->seen_s = dev->seen_returns = dev->seen_busy_s = 0;
         }
     }
     return dev->rest_until_ns;
@@ -231,8 +231,6 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
     dev->minds_gaps = top == CLASS_LATENCY && lower && p->floor == 0.0 && !policy_budget(dev) &&
                       dev->hurried == CORE_NONE;
     bool rests = dev->minds_gaps && lower_rests(p, dev, now_ns);
-    if (!dev->minds_gaps)
-        dev->rest_until_ns = 0;
     if (!lower || rests)
         end_turn(p, dev, now_ns);
     if (!lower)
