@@ -126,7 +126,7 @@ static bool group_update(struct manager *m, uint32_t slot, const struct device_g
     }
     if (changed && g->suspended) {
         journal_put_group(m->journal, slot, mgr_journal_flags(g), &g->dg);
-        g->suspended = false;
+        g->suspend_unsure = true;
         m->dirty[g->dg.gpu] = true;
     } else if (reset) {
         journal_put_group(m->journal, slot, mgr_journal_flags(g), &g->dg);

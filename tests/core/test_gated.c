@@ -208,6 +208,38 @@ static void test_pause(void **unused)
     core_free(c);
 }
 
+/* Two normal jobs work for a while, a batch job waits from the start and another from near the end:
+ * none of them has credit against the other. */
+static void test_waiting_gives_no_credit(void **unused)
+{
+    (void)unused;
+    struct core_params p;
+    struct core *c;
+    struct core_plan plan;
+    unsigned ran[4] = {0};
+    core_params_default(&p);
+    assert_int_equal(core_new(&(struct core_limits){1, 4, 4}, &p, &c), 0);
+    core_event(c, &(struct core_event){.type = EV_DEVICE, .on = true});
+    for (uint64_t ms = 0, jobs = 0; ms < 70000; ms += 10) {
+        while (jobs < (ms < 50000 ? 3 : 4)) {
+            uint32_t j = (uint32_t)jobs++;
+            core_event(c, &(struct core_event){
+                              .type = EV_JOB_ADD, .job = j, .class = j < 2 ? N : B, .weight = 100});
+            core_event(c, &(struct core_event){
+                              .type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
+            core_event(c, &(struct core_event){.type = EV_DEMAND, .job = j, .on = true});
+        }
+        for (uint32_t j = 0; j < 2 && ms == 55000; j++)
+            core_event(c, &(struct core_event){.type = EV_DEMAND, .job = j, .on = false});
+        assert_int_equal(core_decide(c, 0, ms * 1000000, &plan), 0);
+        for (size_t k = 0; k < plan.n && ms >= 56000; k++)
+            ran[plan.settings[k].group] += plan.settings[k].runnable;
+    }
+    assert_in_range(ran[2], 650, 750);
+    assert_in_range(ran[3], 650, 750);
+    core_free(c);
+}
+
 /* Who is due has the device as long as it wants it, and then the turns go on. */
 static void test_deadline(void **unused)
 {
@@ -248,8 +280,8 @@ static void test_deadline(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scenarios),
-                                       cmocka_unit_test(test_pause),
-                                       cmocka_unit_test(test_deadline)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scenarios), cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_waiting_gives_no_credit), cmocka_unit_test(test_deadline)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

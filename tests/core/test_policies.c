@@ -80,6 +80,17 @@ static const struct mock_scenario scenarios[] = {
         {.class = B, .need = 1, .lo = 0.43, .hi = 0.45},
         {.class = B, .need = 1, .lo = 0.43, .hi = 0.45},
         {.class = B, .need = 1, .works_to_s = 0.001, .lo = 0, .hi = 0}}},
+    {"who waited for normal jobs has no credit against who came later", "priority", .seconds = 80, .measure_from_s = 41, .saturated = true, .jobs = {
+        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+        {.class = N, .need = 1, .to_s = 40, .lo = 0, .hi = 0},
+        {.class = N, .need = 1, .to_s = 40, .lo = 0, .hi = 0},
+        {.class = B, .need = 1, .lo = 0.43, .hi = 0.47},
+        {.class = B, .need = 1, .from_s = 35, .lo = 0.43, .hi = 0.47}}},
+    {"nor against normal jobs that rested for a while", "priority", .seconds = 240, .usage = true, .jobs = {
+        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+        {.class = N, .need = 1, .work_s = 50, .every_s = 117, .lo = 0.42, .hi = 0.45},
+        {.class = N, .need = 1, .work_s = 50, .every_s = 117, .lo = 0.42, .hi = 0.45},
+        {.class = B, .need = 1, .lo = 0.01, .hi = 0.06}}},
     {"several latency jobs share by weight", "priority", .seconds = 4, .saturated = true, .jobs = {
         {.class = L, .weight = 200, .need = 1, .lo = 0.66, .hi = 0.67},
         {.class = L, .weight = 100, .need = 1, .lo = 0.33, .hi = 0.34},

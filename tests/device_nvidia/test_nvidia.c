@@ -1,103 +1,6 @@
 /* The nvidia driver against a resource manager in memory: what it finds, how much it asks, what it
  * changes, and that it neither keeps a descriptor nor touches a program it should not. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-// cmocka wants the four above
-#include <cmocka.h>
-
-#include "fake_rm.h"
-
-struct rig {
-    struct fake_rm rm;
-    struct device_driver *d;
-    struct group_list l;
-    struct error err;
-    unsigned all; /* questions of the looks of look_all() */
-};
-
-static void rig_up(struct rig *t, unsigned gpus)
-{
-    memset(t, 0, sizeof(*t));
-    fake_init(&t->rm, gpus);
-    t->d = fake_driver(&t->rm, gpus);
-}
-
-static void rig_down(struct rig *t)
-{
-    assert_int_equal(t->rm.nopen, 1); /* our own */
-    device_close(t->d);
-    assert_int_equal(t->rm.nopen, 0);
-    group_list_free(&t->l);
-    fake_free(&t->rm);
-}
-
-/* Number of groups, or -errno. Never leaves a descriptor open. */
-static int look(struct rig *t, const struct fake_process *p)
-{
-    t->l.n = 0;
-    t->rm.ioctls = 0;
-    t->err.text[0] = '\0';
-    int r = t->d->ops->scan(t->d, p->id, &t->l, &t->err);
-    assert_int_equal(t->rm.nopen, 1);
-    assert_true((r < 0) == (t->err.text[0] != '\0'));
-    return r < 0 ? r : (int)t->l.n;
-}
-
-/* Until all descriptors were searched. */
-static int look_all(struct rig *t, const struct fake_process *p)
-{
-    int r = -EAGAIN;
-    for (t->all = 0; r == -EAGAIN; t->all += t->rm.ioctls) {
-        r = look(t, p);
-        assert_in_range(t->rm.ioctls, 1, 5000);
-        t->rm.now_ns += 20 * NSEC_PER_MSEC;
-    }
-    return r;
-}
-
-/* Looks until new groups have settled; what they are asked for is counted of the last look. */
-static int scan(struct rig *t, const struct fake_process *p)
-{
-    look(t, p);
-    look(t, p);
-    t->rm.now_ns += 250 * NSEC_PER_MSEC;
-    return look(t, p);
-}
-
-static const struct device_group *find(const struct rig *t, uint32_t client, uint32_t group)
-{
-    for (size_t i = 0; i < t->l.n; i++) {
-        if (t->l.v[i].key == ((uint64_t)client << 32 | group))
-            return &t->l.v[i];
-    }
-    fail_msg("group %x of client %x not found", group, client);
-    return NULL;
-}
-
-static int disable(struct rig *t, bool off)
-{
-    const struct device_group *v[256];
-    assert_true(t->l.n <= ARRAY_SIZE(v));
-    for (size_t i = 0; i < t->l.n; i++)
-        v[i] = &t->l.v[i];
-    t->rm.disables = t->rm.max_disabled = 0;
-    int r = off ? t->d->ops->suspend(t->d, v, t->l.n, &t->err)
-                : t->d->ops->resume(t->d, v, t->l.n, &t->err);
-    assert_int_equal(t->rm.nopen, 1);
-    return r;
-}
-
-static unsigned disabled(struct rig *t)
-{
-    unsigned n = 0;
-    for (size_t i = 0; i < t->rm.nclients; i++) {
-        for (size_t k = 0; k < t->rm.clients[i].nobjects; k++)
-            n += t->rm.clients[i].objects[k].disabled;
-    }
-    return n;
-}
+#include "rig.h"
 
 static void test_one_context(void **state)
 {
@@ -292,24 +195,6 @@ static void test_gpus_and_descriptors(void **state)
     fake_close(&t.rm, p, p->fds[1].number); /* client a's */
     assert_int_equal(scan(&t, p), 4);
     find(&t, b, g2);
-    rig_down(&t);
-}
-
-static void test_more_than_64_channels(void **state)
-{
-    struct rig t;
-    rig_up(&t, 1);
-    struct fake_process *p = fake_process(&t.rm);
-    uint32_t c = fake_client(&t.rm, p), d = fake_device(&t.rm, c, 0);
-    for (int i = 0; i < 7; i++)
-        fake_context(&t.rm, p, c, d);
-    assert_int_equal(scan(&t, p), 28);
-    assert_int_equal(disable(&t, true), 0);
-    assert_int_equal(disabled(&t), 140);
-    assert_int_equal(t.rm.disables, 3);
-    assert_int_equal(t.rm.max_disabled, 64);
-    assert_int_equal(disable(&t, false), 0);
-    assert_int_equal(disabled(&t), 0);
     rig_down(&t);
 }
 
@@ -683,7 +568,6 @@ int main(void)
         cmocka_unit_test(test_many_contexts_gone),
         cmocka_unit_test(test_unnamed_by_rm),
         cmocka_unit_test(test_gpus_and_descriptors),
-        cmocka_unit_test(test_more_than_64_channels),
         cmocka_unit_test(test_client_counter),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_descriptor_reused),

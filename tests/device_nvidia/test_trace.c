@@ -426,15 +426,49 @@ static void test_two_readers(void **state)
     end(&m);
 }
 
+/* One of two GPUs cannot be traced: what is known of the other is told. */
+static void test_one_gpu_untraced(void **state)
+{
+    (void)state;
+    struct machine m;
+    struct activity_list l = {0};
+    struct error err = {""};
+    struct group_list groups = {0};
+    begin(&m, 2, 0);
+    int32_t a = m.a->id.pid;
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    fake_switch(&m.rm, 0, RM_SWITCH_START, (uint32_t)a, 100);
+    fake_switch(&m.rm, 0, RM_SWITCH_END, (uint32_t)a, 200);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    struct fake_process *other = fake_process(&m.rm);
+    uint32_t client = fake_client(&m.rm, other);
+    fake_context(&m.rm, other, client, fake_device(&m.rm, client, 1));
+    assert_int_equal(m.d->ops->scan(m.d, other->id, &groups, NULL), 0);
+    m.rm.fail_class = RM_CLASS_EVENT_BUFFER;
+    for (uint64_t k = 1; k <= 5; k++) {
+        m.rm.now_ns += 100 * MS;
+        fake_switch(&m.rm, 0, RM_SWITCH_START, (uint32_t)a, 1000 * k);
+        fake_switch(&m.rm, 0, RM_SWITCH_END, (uint32_t)a, 1000 * k + 100);
+        assert_int_equal(ask(&m, &l, &err), 0);
+        assert_int_equal(of(&l, a).bursts, 1);
+        assert_int_equal(l.incomplete & 3U, 2);
+    }
+    m.rm.fail_class = 0;
+    group_list_free(&groups);
+    activity_list_free(&l);
+    end(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counting),  cmocka_unit_test(test_quiet),
-        cmocka_unit_test(test_lost),      cmocka_unit_test(test_many),
-        cmocka_unit_test(test_garbage),   cmocka_unit_test(test_driver),
-        cmocka_unit_test(test_rest),      cmocka_unit_test(test_slow_reader),
-        cmocka_unit_test(test_gone),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_namespace), cmocka_unit_test(test_two_readers),
+        cmocka_unit_test(test_counting),    cmocka_unit_test(test_one_gpu_untraced),
+        cmocka_unit_test(test_quiet),       cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_many),        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_driver),      cmocka_unit_test(test_rest),
+        cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_namespace),
+        cmocka_unit_test(test_two_readers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

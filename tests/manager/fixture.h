@@ -162,6 +162,15 @@ HELPER unsigned changed_groups(const struct fixture *f)
     return n;
 }
 
+/* A program with one compute and three copy groups, not looked at yet. */
+HELPER uint32_t one_job(struct fixture *f, enum job_class class, pid_t *p)
+{
+    *p = child(f);
+    mock_context(&f->d, *p, 0, 3);
+    start(f, "priority", NULL);
+    return add(f, *p, class);
+}
+
 HELPER void three_jobs(struct fixture *f, pid_t p[3])
 {
     for (int i = 0; i < 3; i++) {

@@ -171,10 +171,43 @@ static void test_set_stays(void **state)
     assert_true(training < 50);
 }
 
+/* A job with a deadline that has nothing to do is not suspended, so that it is seen to begin: in
+ * whichever of its contexts that is. */
+static void test_watched_in_every_context(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    pair(f, p);
+    struct mock_group *second = &f->d.g[mock_context(&f->d, p[SPEECH], 0, 0)];
+    on(f, p[SPEECH])->bursts = 0;
+    on(f, p[SPEECH])->busy_ns = 0;
+    on(f, p[SPEECH])->busy = second->busy = 0;
+    assert_int_equal(manager_set_deadline(f->m, slot_of(f, p[SPEECH]), 3000000, 0, false), 0);
+    ticks(f, 5000);
+    unsigned ran = 0;
+    for (int i = 0; i < 100; i++) {
+        ticks(f, 10);
+        ran += !on(f, p[SPEECH])->suspended && !second->suspended && !on(f, p[TRAINING])->suspended;
+    }
+    assert_true(ran >= 95);
+    second->bursts = 20; /* it begins there */
+    second->busy_ns = 30 * NSEC_PER_MSEC;
+    ran = 0;
+    for (int i = 0; i < 600; i++) {
+        ticks(f, 10);
+        ran += !second->suspended;
+    }
+    assert_true(ran > 100);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(test_told),         T(test_silence),
-                                       T(test_who_may_rise), T(test_who_may_rise_by_whom),
-                                       T(test_nonsense),     T(test_set_stays)};
+    const struct CMUnitTest tests[] = {T(test_told),
+                                       T(test_silence),
+                                       T(test_who_may_rise),
+                                       T(test_who_may_rise_by_whom),
+                                       T(test_nonsense),
+                                       T(test_set_stays),
+                                       T(test_watched_in_every_context)};
     return cmocka_run_group_tests_name("manager_deadlines", tests, NULL, NULL);
 }

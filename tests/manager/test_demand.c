@@ -225,6 +225,50 @@ static void test_budget_by_activity(void **state)
     assert_int_equal(on(f, p[1])->timeslice_us, 1);
 }
 
+/* A normal job beside a latency job keeps batch jobs waiting only while it works: that it does not
+ * has to be found although nobody takes turns. With and without a budget, which makes usage()
+ * unnecessary for all else; and after its context ended and another came. */
+static void test_idle_normal_job(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    unsigned ran[3];
+    f->d.has_usage = f->d.has_activity = true;
+    for (int i = 0; i < 3; i++)
+        mock_context(&f->d, p[i] = child(f), 0, 3);
+    start(f, "laxity", NULL);
+    uint32_t latency = add(f, p[0], CLASS_LATENCY);
+    add(f, p[1], CLASS_NORMAL);
+    add(f, p[2], CLASS_BATCH);
+    for (int i = 0; i < 3; i++) {
+        on(f, p[i])->bursts = 20;
+        on(f, p[i])->busy_ns = 10 * NSEC_PER_MSEC;
+        on(f, p[i])->busy = 0.1;
+    }
+    for (uint32_t budget_us = 0; budget_us <= 2500; budget_us += 2500) {
+        assert_int_equal(manager_change(f->m, latency, CLASS_LATENCY, WEIGHT_DEFAULT, budget_us),
+                         0);
+        on(f, p[1])->bursts = 20;
+        on(f, p[1])->busy_ns = 10 * NSEC_PER_MSEC;
+        on(f, p[1])->busy = 0.1;
+        ticks(f, 10000);
+        count_turns(f, p, 10000, ran);
+        assert_int_equal(ran[1], 1000);
+        assert_int_equal(ran[2], 0);
+        for (int again = 0; again < 2; again++) {
+            on(f, p[1])->bursts = 0;
+            on(f, p[1])->busy_ns = 0;
+            on(f, p[1])->busy = 0;
+            ticks(f, 10000);
+            count_turns(f, p, 10000, ran);
+            assert_true(ran[2] > 900);
+            mock_exit(&f->d, p[1]);
+            ticks(f, 5000);
+            mock_context(&f->d, p[1], 0, 3);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +279,7 @@ int main(void)
         T(test_budget_by_activity),
         T(test_resumed_job_need_not_be_seen_first),
         T(test_gaps_that_cost_more_than_they_give),
+        T(test_idle_normal_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -330,15 +330,6 @@ static void test_undo_without_first_thread(void **state)
     assert_false(proc_alive(st.id)); /* now it is one */
 }
 
-/* A program with one compute and three copy groups, not looked at yet. */
-static uint32_t one_job(struct fixture *f, enum job_class class, pid_t *p)
-{
-    *p = child(f);
-    mock_context(&f->d, *p, 0, 3);
-    start(f, "priority", NULL);
-    return add(f, *p, class);
-}
-
 /* Killed between the record and what it speaks of. */
 static void test_crash_before_the_change(void **state)
 {
@@ -397,84 +388,6 @@ static void test_pause_survives(void **state)
     manager_pause(f->m, manager_job_of(f->m, a), false, 0);
     ticks(f, 1);
     assert_int_equal(changed_groups(f), 0);
-}
-
-static void test_failing_driver(void **state)
-{
-    struct fixture *f = *state;
-    pid_t p[3];
-    f->d.fail_suspend = EIO;
-    f->d.partial = true;
-    for (int i = 0; i < 3; i++) {
-        p[i] = child(f);
-        mock_context(&f->d, p[i], 0, 3);
-    }
-    start(f, "priority", NULL);
-    add(f, p[0], CLASS_LATENCY);
-    add(f, p[1], CLASS_BATCH);
-    uint32_t j = add(f, p[2], CLASS_BATCH);
-    ticks(f, 50);
-    struct error err = {""};
-    int a = manager_job_status(f->m, j, &err);
-    if (a == 0)
-        a = manager_job_status(f->m, manager_job_of(f->m, p[1]), &err);
-    assert_int_equal(a, -EIO);
-    assert_string_equal(err.text, "mock suspend");
-    /* A half-suspended job is in the journal and is resumed by whoever undoes. */
-    assert_int_equal(suspended_groups(f), 1);
-    f->d.fail_suspend = 0;
-    assert_int_equal(manager_free(f->m, true), 0);
-    journal_close(f->j);
-    f->m = NULL;
-    assert_int_equal(changed_groups(f), 0);
-
-    /* A resume that fails is tried again until it works. */
-    start(f, "priority", NULL);
-    ticks(f, 100);
-    assert_int_equal(suspended_groups(f), 4);
-    f->d.partial = false;
-    f->d.fail_resume = EIO;
-    end(f, p[0]);
-    ticks(f, 500);
-    assert_int_equal(suspended_groups(f), 4);
-    f->d.fail_resume = 0;
-    ticks(f, 1500);
-    assert_int_equal(suspended_groups(f), 0);
-
-    /* No rights, failing scans: text, no harm. */
-    f->d.fail_scan = EPERM;
-    ticks(f, 3000);
-    assert_int_equal(manager_job_status(f->m, manager_job_of(f->m, p[1]), &err), -EPERM);
-    f->d.fail_scan = 0;
-    f->d.fail_timeslice = EIO;
-    pid_t lat = child(f);
-    mock_context(&f->d, lat, 0, 0);
-    add(f, lat, CLASS_LATENCY);
-    ticks(f, 500);
-    assert_int_equal(on(f, lat)->timeslice_us, 2048);
-    f->d.fail_timeslice = 0;
-    ticks(f, 2500);
-    assert_int_equal(on(f, lat)->timeslice_us, 1000000);
-}
-
-/* A suspension that fails is tried again until it works, too: a person has been told "paused". */
-static void test_suspension_is_tried_again(void **state)
-{
-    struct fixture *f = *state;
-    pid_t p;
-    uint32_t j = one_job(f, CLASS_NORMAL, &p);
-    ticks(f, 100);
-    f->d.fail_suspend = EMFILE;
-    manager_pause(f->m, j, true, 0);
-    ticks(f, 3000);
-    assert_int_equal(suspended_groups(f), 0);
-    assert_in_range(f->d.suspend_calls, 2, 5); /* once a second */
-    f->d.fail_suspend = 0;
-    ticks(f, 1500);
-    assert_int_equal(suspended_groups(f), 4);
-    f->d.suspend_calls = 0;
-    ticks(f, 3000);
-    assert_int_equal(f->d.suspend_calls, 0);
 }
 
 /* A driver that has to search for long does so in many scans, which is no failure. */
@@ -683,8 +596,6 @@ int main(void)
         T(test_undo_without_first_thread),
         T(test_orphaned_records_are_undone),
         T(test_pause_survives),
-        T(test_failing_driver),
-        T(test_suspension_is_tried_again),
         T(test_long_search),
         T(test_hung_daemon),
         T(test_nested_job),

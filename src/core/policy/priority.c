@@ -104,6 +104,8 @@ static void pick_next(const struct core_params *p, struct policy_device *dev, en
     best = first ? &dev->members[first->job] : best;
     if (!best)
         return;
+    if (best->vtime < dev->vtime_floor) /* it waited for a better class: no credit for that */
+        best->vtime = dev->vtime_floor;
     dev->holder = best->job;
     best->turn_group = CORE_NONE; /* of several contexts the next */
     dev->turn_start_ns = now_ns;
@@ -201,6 +203,8 @@ static bool lower_rests(const struct core_params *p, struct policy_device *dev, 
     return dev->rest_until_ns;
 }
 
+#define WAITS_NS 1000000000U
+
 static void decide(const struct core_params *p, struct policy_device *dev, uint64_t now_ns)
 {
     uint32_t n[CLASS_COUNT] = {0}, busy[CLASS_COUNT] = {0};
@@ -244,19 +248,21 @@ static void decide(const struct core_params *p, struct policy_device *dev, uint6
         }
     }
 
-    /* Normal jobs beside a latency job keep batch jobs waiting, but only while one of them works.
-     */
+    /* Normal jobs beside a latency job keep batch jobs waiting, but only while one of them works:
+     * that is looked at where there is a time to wake. */
     bool batch_waits = top == CLASS_LATENCY && busy[CLASS_NORMAL] && p->floor == 0.0;
     if (rests)
         dev->wake_ns = dev->rest_until_ns < dev->wake_ns ? dev->rest_until_ns : dev->wake_ns;
     else
         rotate(p, dev, top, batch_waits ? CLASS_NORMAL : CLASS_BATCH, now_ns);
+    if (batch_waits && n[CLASS_BATCH] && now_ns + WAITS_NS < dev->wake_ns)
+        dev->wake_ns = now_ns + WAITS_NS;
     for_each_member (dev, m) {
         if (m->paused || m->class <= top)
             continue;
         m->timeslice_us = lower_us;
         m->runnable = (m->job == dev->holder && (!dev->risen || p->floor > 0.0)) || m->watched;
-        m->one_by_one = true;
+        m->one_by_one = !m->watched;
     }
 }
 

@@ -356,12 +356,26 @@ struct batch {
     struct error *err;
 };
 
+static int batch_send(struct batch *b, struct rm_disable_channels *params, struct error *err)
+{
+    return control(b->d, b->first, b->first->handles[2], RM_DISABLE_CHANNELS, params, err);
+}
+
+/* One channel that is gone makes RM refuse the whole list: then each goes alone, and -ENOENT means
+ * that all are gone. */
 static void batch_flush(struct batch *b)
 {
     struct error e = {""};
-    int r = b->params.count
-                ? control(b->d, b->first, b->first->handles[2], RM_DISABLE_CHANNELS, &b->params, &e)
-                : 0;
+    uint32_t n = b->params.count;
+    int r = n ? batch_send(b, &b->params, &e) : 0;
+    for (uint32_t i = 0, alone = r == -ENOENT && n > 1; alone && i < n; i++) {
+        struct rm_disable_channels one = {.disable = b->params.disable, .count = 1};
+        one.client[0] = b->params.client[i];
+        one.channel[0] = b->params.channel[i];
+        int r1 = batch_send(b, &one, &e);
+        if (r1 == 0 ? r == -ENOENT : r1 != -ENOENT)
+            r = r1;
+    }
     b->params.count = 0;
     if (r < 0 && b->result == 0)
         b->result = error_set(b->err, r, "%s", e.text);
@@ -441,9 +455,11 @@ static int nvidia_usage(struct device_driver *base, struct usage_list *out, stru
 }
 
 /* Only GPUs on which something was found are traced: the others may be switched off. */
+/* An error only if none can be traced: what is not known of the others is told with the rest. */
 static int trace_used_gpus(struct nv_driver *d, struct error *err)
 {
     int result = 0;
+    bool any = false;
     bool used[DEVICE_GPUS_MAX] = {false};
     for (size_t i = 0; i < d->scanner.nprocs; i++) {
         const struct nv_process *p = &d->scanner.procs[i];
@@ -455,8 +471,9 @@ static int trace_used_gpus(struct nv_driver *d, struct error *err)
     for (unsigned i = 0; i < d->gpus.n; i++) {
         int r = used[i] ? nv_trace_start(&d->trace, &d->gpus, i, result ? NULL : err) : 0;
         result = result < 0 ? result : r;
+        any |= used[i] && r == 0;
     }
-    return result;
+    return any ? 0 : result;
 }
 
 static int nvidia_activity(struct device_driver *base, struct activity_list *out, struct error *err)

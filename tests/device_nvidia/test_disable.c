@@ -1,0 +1,59 @@
+/* Suspending and resuming, which RM does by lists of channels. */
+#include "rig.h"
+
+static void test_more_than_64_channels(void **state)
+{
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, p), d = fake_device(&t.rm, c, 0);
+    for (int i = 0; i < 7; i++)
+        fake_context(&t.rm, p, c, d);
+    assert_int_equal(scan(&t, p), 28);
+    assert_int_equal(disable(&t, true), 0);
+    assert_int_equal(disabled(&t), 140);
+    assert_int_equal(t.rm.disables, 3);
+    assert_int_equal(t.rm.max_disabled, 64);
+    assert_int_equal(disable(&t, false), 0);
+    assert_int_equal(disabled(&t), 0);
+    rig_down(&t);
+}
+
+/* A channel is freed while its group is suspended: the others are resumed all the same, and the
+ * list counts as gone when all are. */
+static void test_channel_gone(void **state)
+{
+    (void)state;
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t client = fake_client(&t.rm, p);
+    fake_context(&t.rm, p, client, fake_device(&t.rm, client, 0));
+    assert_int_equal(scan(&t, p), 4);
+    assert_int_equal(disable(&t, true), 0);
+    assert_int_equal(disabled(&t), 20);
+    const struct device_group *g = &t.l.v[0];
+    for (uint32_t i = 0; i < g->nchannels; i++) {
+        struct fake_object *o = fake_object_at(&t.rm, client, g->channels[i]);
+        o->handle += 0x12340000;
+        o->disabled = false;
+        assert_int_equal(disable(&t, true), 0);
+        assert_int_equal(disabled(&t), 19 - i);
+        assert_int_equal(disable(&t, false), 0);
+        assert_int_equal(disabled(&t), 0);
+        assert_int_equal(t.d->ops->suspend(t.d, &g, 1, &t.err), i + 1 < g->nchannels ? 0 : -ENOENT);
+        assert_int_equal(disabled(&t), g->nchannels - i - 1);
+        assert_int_equal(t.d->ops->resume(t.d, &g, 1, &t.err), i + 1 < g->nchannels ? 0 : -ENOENT);
+        assert_int_equal(disabled(&t), 0);
+    }
+    rig_down(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_more_than_64_channels),
+        cmocka_unit_test(test_channel_gone),
+    };
+    return cmocka_run_group_tests_name("disable", tests, NULL, NULL);
+}

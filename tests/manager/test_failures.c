@@ -1,0 +1,115 @@
+/* Controls that fail: what is tried again, what a job's view says of it, and that nobody stays
+ * suspended. */
+#include "fixture.h"
+
+#include <errno.h>
+
+static void test_failing_driver(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    f->d.fail_suspend = EIO;
+    f->d.partial = true;
+    for (int i = 0; i < 3; i++) {
+        p[i] = child(f);
+        mock_context(&f->d, p[i], 0, 3);
+    }
+    start(f, "priority", NULL);
+    add(f, p[0], CLASS_LATENCY);
+    add(f, p[1], CLASS_BATCH);
+    uint32_t j = add(f, p[2], CLASS_BATCH);
+    ticks(f, 50);
+    struct error err = {""};
+    int a = manager_job_status(f->m, j, &err);
+    if (a == 0)
+        a = manager_job_status(f->m, manager_job_of(f->m, p[1]), &err);
+    assert_int_equal(a, -EIO);
+    assert_string_equal(err.text, "mock suspend");
+    /* A half-suspended job is in the journal and is resumed by whoever undoes. */
+    assert_int_equal(suspended_groups(f), 1);
+    f->d.fail_suspend = 0;
+    assert_int_equal(manager_free(f->m, true), 0);
+    journal_close(f->j);
+    f->m = NULL;
+    assert_int_equal(changed_groups(f), 0);
+
+    /* A resume that fails is tried again until it works. */
+    start(f, "priority", NULL);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+    f->d.partial = false;
+    f->d.fail_resume = EIO;
+    end(f, p[0]);
+    ticks(f, 500);
+    assert_int_equal(suspended_groups(f), 4);
+    f->d.fail_resume = 0;
+    ticks(f, 1500);
+    assert_int_equal(suspended_groups(f), 0);
+
+    /* No rights, failing scans: text, no harm. */
+    f->d.fail_scan = EPERM;
+    ticks(f, 3000);
+    assert_int_equal(manager_job_status(f->m, manager_job_of(f->m, p[1]), &err), -EPERM);
+    f->d.fail_scan = 0;
+    f->d.fail_timeslice = EIO;
+    pid_t lat = child(f);
+    mock_context(&f->d, lat, 0, 0);
+    add(f, lat, CLASS_LATENCY);
+    ticks(f, 500);
+    assert_int_equal(on(f, lat)->timeslice_us, 2048);
+    f->d.fail_timeslice = 0;
+    ticks(f, 2500);
+    assert_int_equal(on(f, lat)->timeslice_us, 1000000);
+}
+
+/* A suspension that fails is tried again until it works, too: a person has been told "paused". */
+static void test_suspension_is_tried_again(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p;
+    uint32_t j = one_job(f, CLASS_NORMAL, &p);
+    ticks(f, 100);
+    f->d.fail_suspend = EMFILE;
+    manager_pause(f->m, j, true, 0);
+    ticks(f, 3000);
+    assert_int_equal(suspended_groups(f), 0);
+    assert_in_range(f->d.suspend_calls, 2, 5); /* once a second */
+    f->d.fail_suspend = 0;
+    ticks(f, 1500);
+    assert_int_equal(suspended_groups(f), 4);
+    f->d.suspend_calls = 0;
+    ticks(f, 3000);
+    assert_int_equal(f->d.suspend_calls, 0);
+}
+
+/* The program frees a channel while it is paused: RM refuses the list that is known, and the scan
+ * after that finds another. What was to run has to be resumed by it. */
+static void test_channels_change_while_resume_fails(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p;
+    uint32_t j = one_job(f, CLASS_NORMAL, &p);
+    ticks(f, 100);
+    assert_int_equal(manager_pause(f->m, j, true, 0), 0);
+    ticks(f, 500);
+    struct mock_group *g = on(f, p);
+    assert_true(g->suspended);
+    f->d.fail_resume = ENOENT;
+    manager_pause(f->m, j, false, 0);
+    g->dg.channels[--g->dg.nchannels] = 0;
+    ticks(f, 1);
+    assert_true(g->suspended);
+    f->d.fail_resume = 0;
+    ticks(f, 5000);
+    assert_int_equal(suspended_groups(f), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_failing_driver),
+        T(test_suspension_is_tried_again),
+        T(test_channels_change_while_resume_fails),
+    };
+    return cmocka_run_group_tests_name("manager_failures", tests, NULL, NULL);
+}
