@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/util.h"
@@ -66,6 +67,14 @@ int proc_stat_read(pid_t pid, struct proc_stat *out)
     out->threads = threads;
     out->id = (struct proc_id){.pid = (int32_t)pid, .start_ticks = start};
     return 0;
+}
+
+uint64_t proc_ticks_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
+    return (uint64_t)t.tv_sec * hz + (uint64_t)t.tv_nsec * hz / NSEC_PER_SEC;
 }
 
 int proc_owner(pid_t pid, uid_t *uid)

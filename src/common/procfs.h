@@ -29,6 +29,7 @@ int proc_stat_read(pid_t pid, struct proc_stat *out);
 /* The user whose process it is: the real one, as kill(2) asks for. The effective one is another's
  * for who runs a set-user-ID program, and for root's programs that do something as a user. */
 int proc_owner(pid_t pid, uid_t *uid);
+uint64_t proc_ticks_now(void); /* a process that starts now has this start_ticks, or a later one */
 
 /* A zombie with threads is a program whose first thread has ended, and which goes on. */
 bool proc_ended(const struct proc_stat *st);

@@ -76,29 +76,34 @@ unsigned hints_count(const struct hints *h)
     return h->n;
 }
 
-int hints_open(struct hints *h, uint64_t connection, pid_t pid, uid_t uid, bool admin, int *fd,
-               struct error *err)
+int hints_open(struct hints *h, const struct caller *who, int *fd, struct error *err)
 {
     struct page *p = NULL;
     struct proc_stat st;
     unsigned theirs = 0;
+    uid_t owner;
     for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
         struct page *q = &h->pages[i];
-        if (q->shared && q->connection == connection)
+        if (q->shared && q->connection == who->connection)
             return error_set(err, -EALREADY, "this connection has its page already");
-        theirs += q->shared && !q->admin && q->uid == uid;
+        theirs += q->shared && !q->admin && q->uid == who->uid;
         p = p || q->shared ? p : q;
     }
-    if (!p || (!admin && theirs >= HINTS_PAGES_PER_USER))
+    if (!p || (!who->admin && theirs >= HINTS_PAGES_PER_USER))
         return error_set(err, -EUSERS, "%s programs that tell of their requests already",
                          p ? "you have too many" : "there are too many");
-    if (proc_stat_read(pid, &st) < 0)
-        return error_set(err, -ESRCH, "cannot see the process that asks (pid %d)", (int)pid);
+    if (proc_owner(who->pid, &owner) < 0 || (!who->admin && owner != who->uid) ||
+        proc_stat_read(who->pid, &st) < 0 || st.id.start_ticks > who->since_ticks)
+        return error_set(err, -ESRCH, "cannot see the process that connected (pid %d)",
+                         (int)who->pid);
     struct hints_page *shared = shared_page("cede-hints", HINTS_PAGE, false, fd);
     if (!shared)
         return error_set(err, -ENOMEM, "no memory or descriptors for a page");
-    *p = (struct page){
-        .shared = shared, .connection = connection, .proc = st.id, .uid = uid, .admin = admin};
+    *p = (struct page){.shared = shared,
+                       .connection = who->connection,
+                       .proc = st.id,
+                       .uid = who->uid,
+                       .admin = who->admin};
     h->n++;
     h->assigned_ns = 0;
     return 0;

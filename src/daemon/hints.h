@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "daemon/manager.h"
+#include "daemon/rights.h"
 
 #define HINTS_PAGES_MAX      256
 #define HINTS_PAGES_PER_USER 64 /* unless administrator */
@@ -18,10 +19,10 @@ struct hints;
 struct hints *hints_new(void); /* NULL: no memory */
 void hints_free(struct hints *h);
 
-/* A page for the process at the other end of this connection: *fd is for it, the caller's.
- * -EALREADY (it has one), -EUSERS (too many), -ESRCH, -ENOMEM. */
-int hints_open(struct hints *h, uint64_t connection, pid_t pid, uid_t uid, bool admin, int *fd,
-               struct error *err);
+/* A page for the process that made this connection: *fd is for it, the caller's. -EALREADY (it has
+ * one), -EUSERS (too many), -ESRCH (it is gone; another that has its pid now does not count),
+ * -ENOMEM. */
+int hints_open(struct hints *h, const struct caller *who, int *fd, struct error *err);
 void hints_close(struct hints *h, uint64_t connection);
 unsigned hints_count(const struct hints *h);
 

@@ -35,7 +35,7 @@ struct header {
 _Static_assert(sizeof(struct header) <= HEADER_SIZE, "header must fit its page");
 
 struct journal {
-    int fd;
+    int fd, lock_fd; /* the second -1: not ours */
     bool readonly, damaged;
     char *map;
     size_t map_size;
@@ -213,25 +213,12 @@ static struct journal *new_journal(int fd, bool readonly)
     struct journal *j = calloc(1, sizeof(*j));
     if (j) {
         j->fd = fd;
+        j->lock_fd = -1;
         j->readonly = readonly;
     } else {
         close(fd);
     }
     return j;
-}
-
-static int lock(int fd, int wait_ms)
-{
-    for (;;) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-            return 0;
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            return -errno;
-        if (wait_ms <= 0)
-            return -EBUSY;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        wait_ms -= 10;
-    }
 }
 
 /* The lock holder begins a file anew. */
@@ -256,9 +243,9 @@ static int format_file(int fd, const char *path, struct error *err)
                  : 0;
 }
 
-static int open_checked(const char *path, int flags, struct error *err)
+static int open_checked(const char *path, int flags, mode_t mode, struct error *err)
 {
-    int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0)
         return error_set(err, -errno, "cannot open %s: %s", path, strerror(errno));
     struct stat st;
@@ -273,6 +260,41 @@ static int open_checked(const char *path, int flags, struct error *err)
     return fd;
 }
 
+static int lock(int fd, int wait_ms)
+{
+    for (;;) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return 0;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -errno;
+        if (wait_ms <= 0)
+            return -EBUSY;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        wait_ms -= 10;
+    }
+}
+
+/* A file of its own: whoever may read a file may lock it, and anybody may read the journal. */
+static int lock_dir(const char *dir, const char *journal, int wait_ms, struct error *err)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/lock", dir);
+    _cleanup_close_ int fd = open_checked(path, O_RDWR | O_CREAT, 0600, err);
+    int r = fd < 0 ? fd : lock(fd, wait_ms);
+    if (fd < 0 || r == 0)
+        return fd < 0 ? r : TAKE_FD(fd);
+    if (r != -EBUSY)
+        return error_set(err, r, "cannot lock %s: %s", path, strerror(-r));
+    _cleanup_close_ int held = open(journal, O_RDONLY | O_CLOEXEC);
+    struct header h = {0};
+    if (held < 0 || pread(held, &h, sizeof(h), 0) != (ssize_t)sizeof(h))
+        h.holder = 0;
+    return error_set(err, r,
+                     "another cede (pid %d) is scheduling here and holds %s; use its socket, or "
+                     "stop it",
+                     (int)h.holder, path);
+}
+
 int journal_open(const char *dir, int wait_ms, struct journal **out, struct error *err)
 {
     int r = cede_dir_make(dir, err);
@@ -282,33 +304,23 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
     snprintf(path, sizeof(path), "%s/journal", dir);
     snprintf(bad, sizeof(bad), "%s.bad", path);
     bool set_aside = false;
+    _cleanup_close_ int lock_fd = lock_dir(dir, path, wait_ms, err);
+    if (lock_fd < 0)
+        return lock_fd;
 
     for (;;) {
-        int fd = open_checked(path, O_RDWR | O_CREAT, err);
+        int fd = open_checked(path, O_RDWR | O_CREAT, 0644, err);
         if (fd < 0)
             return fd;
-        r = lock(fd, wait_ms);
         struct header h = {0};
+        struct stat st;
         ssize_t n = pread(fd, &h, sizeof(h), 0);
-        if (r < 0) {
+        if (n == (ssize_t)sizeof(h) &&
+            (!header_ok(&h) || fstat(fd, &st) < 0 || st.st_size < (off_t)GROUPS_OFFSET)) {
             close(fd);
-            if (r != -EBUSY)
-                return error_set(err, r, "cannot lock %s: %s", path, strerror(-r));
-            return error_set(err, r,
-                             "another cede (pid %d) is scheduling here and holds %s; use its "
-                             "socket, or stop it",
-                             (int)h.holder, path);
-        }
-        /* Between open and lock another holder may have set the file aside. */
-        struct stat a, b;
-        if (fstat(fd, &a) < 0 || stat(path, &b) < 0 || a.st_ino != b.st_ino) {
-            close(fd);
-            continue;
-        }
-        if (n == (ssize_t)sizeof(h) && (!header_ok(&h) || a.st_size < (off_t)GROUPS_OFFSET)) {
+            if (set_aside || rename(path, bad) < 0)
+                return error_set(err, -EIO, "cannot set %s aside; remove it", path);
             set_aside = true;
-            rename(path, bad);
-            close(fd);
             continue;
         }
         if (n != (ssize_t)sizeof(h) &&
@@ -322,6 +334,7 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
             journal_close(j);
             return r;
         }
+        j->lock_fd = TAKE_FD(lock_fd);
         j->damaged = set_aside || (n > 0 && n < (ssize_t)sizeof(h));
         tidy(j);
         header(j)->holder = (int32_t)getpid();
@@ -334,7 +347,7 @@ int journal_open_readonly(const char *dir, struct journal **out, struct error *e
 {
     char path[512];
     snprintf(path, sizeof(path), "%s/journal", dir);
-    int fd = open_checked(path, O_RDONLY, err);
+    int fd = open_checked(path, O_RDONLY, 0, err);
     if (fd < 0)
         return fd;
     struct journal *j = new_journal(fd, true);
@@ -370,12 +383,19 @@ void journal_close(struct journal *j)
     if (j->map)
         munmap(j->map, j->map_size);
     close(j->fd);
+    if (j->lock_fd >= 0)
+        close(j->lock_fd);
     free(j);
 }
 
 int journal_fd(const struct journal *j)
 {
     return j->fd;
+}
+
+int journal_lock_fd(const struct journal *j)
+{
+    return j->lock_fd;
 }
 
 struct journal_shared *journal_shared(struct journal *j)

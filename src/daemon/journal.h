@@ -3,7 +3,8 @@
  * cache when the writer is killed at any instruction, so whoever comes next (the restorer, a
  * restarted daemon, a direct `cede resume`) can take over or undo.
  *
- * One holder at a time: flock(2) on the open file, shared with the restorer that inherits it.
+ * One holder at a time: flock(2) on a file beside it that only its owner may open, shared with the
+ * restorer that inherits it.
  * Nothing here touches a device. Not thread-safe. */
 #ifndef CEDE_DAEMON_JOURNAL_H
 #define CEDE_DAEMON_JOURNAL_H
@@ -75,18 +76,20 @@ struct journal_shared {
 struct journal;
 
 /* dir is created (0755; its parent must exist) when missing; the file is dir/journal, 0644 (a job's
- * name and class are no secret, and `cede ps` reads them). wait_ms: how long to wait for another
- * holder. -EBUSY with the holder's pid in err; -ENOSPC; a damaged, foreign or older file (another
- * boot, another version) is set aside as journal.bad if it holds records, and a new one is begun.
- * Damaged records in a file that is otherwise whole are dropped. */
+ * name and class are no secret, and `cede ps` reads them), the lock dir/lock, 0600. wait_ms: how
+ * long to wait for another holder. -EBUSY with the holder's pid in err; -ENOSPC; a damaged, foreign
+ * or older file (another boot, another version) is set aside as journal.bad if it holds records,
+ * and a new one is begun. Damaged records in a file that is otherwise whole are dropped. */
 int journal_open(const char *dir, int wait_ms, struct journal **out, struct error *err);
 /* For showing: shared mapping, no lock, no writing. -ENOENT. */
 int journal_open_readonly(const char *dir, struct journal **out, struct error *err);
-/* Takes over an inherited, locked descriptor (the restorer). */
+/* Takes over an inherited descriptor (the restorer, which inherits the lock's too: that one is held
+ * until the process ends). */
 int journal_from_fd(int fd, struct journal **out, struct error *err);
 void journal_close(struct journal *j);
 
 int journal_fd(const struct journal *j);
+int journal_lock_fd(const struct journal *j);
 struct journal_shared *journal_shared(struct journal *j);
 
 /* Slots are the caller's. job NULL frees the record. */

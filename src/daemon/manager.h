@@ -19,9 +19,10 @@
 
 struct manager;
 
-/* So that one user cannot take all JOURNAL_JOBS: kept to by rules here and by verbs.c; root and
- * administrators may have more. */
-#define USER_JOBS_MAX 1024
+/* So that users cannot take all JOURNAL_JOBS, neither one nor several: kept to by rules here and by
+ * verbs.c; root and administrators may have more. */
+#define USER_JOBS_MAX  1024
+#define USERS_JOBS_MAX (JOURNAL_JOBS / 4 * 3) /* all but root's together */
 
 /* What a GPU process that belongs to no job shall be (rules of the configuration). */
 struct job_spec {

@@ -29,6 +29,7 @@
  * of the time, but not rarer than SCAN_RARE_NS. */
 #define SCAN_PART         1000U
 #define SCAN_RARE_NS      (5 * NSEC_PER_SEC)
+#define FAST_PART         4U /* of the time, while all of them find something new each time */
 #define SLOW_PART         5U /* of the time, slow scans take together, */
 #define SEARCH_PART       2U /* those of a process that is searched until it ends */
 #define SCAN_BUDGET_NS    (5 * NSEC_PER_MSEC) /* of one turn */
@@ -151,6 +152,7 @@ struct manager {
     struct mprocess *processes;
     struct mgroup *groups;
     uint32_t jobs_end, processes_end, groups_end; /* slots below may be in use */
+    uint32_t scan_from;                           /* slot of the process whose turn is next */
     uint32_t buckets[BUCKETS];
     struct outsider *outsiders;
     size_t noutsiders, outsiders_cap;

@@ -295,7 +295,8 @@ void mgr_process_scan(struct manager *m, uint32_t slot)
     group_list_free(&found);
     uint64_t took = monotonic_ns() - started, all = took * m->processes_end;
     uint64_t slow = clamp_u64(all * SCAN_PART, SCAN_SLOW_NS, SCAN_RARE_NS);
-    p->scan_every = changed || p->searching ? SCAN_FAST_NS : min_u64(p->scan_every * 3 / 2, slow);
+    uint64_t fast = clamp_u64(all * FAST_PART, SCAN_FAST_NS, slow);
+    p->scan_every = changed || p->searching ? fast : min_u64(p->scan_every * 3 / 2, slow);
     p->scan_at = m->now + p->scan_every;
     p->slow = p->searching || took > SCAN_BUDGET_NS;
     /* How long they take is the programs' to say: the more, the more rarely each. A search is in
@@ -359,10 +360,12 @@ static void listed(struct manager *m, uint32_t slot)
 
 static bool has_too_many(const struct manager *m, uid_t uid)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < m->jobs_end; i++)
+    uint32_t n = 0, users = 0;
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
         n += m->jobs[i].j.root.pid && m->jobs[i].j.uid == uid;
-    return uid != 0 && n >= USER_JOBS_MAX;
+        users += m->jobs[i].j.root.pid && m->jobs[i].j.uid != 0;
+    }
+    return uid != 0 && (n >= USER_JOBS_MAX || users >= USERS_JOBS_MAX);
 }
 
 void mgr_discover(struct manager *m)
@@ -421,12 +424,15 @@ void mgr_discover(struct manager *m)
 uint64_t mgr_scan_due(struct manager *m)
 {
     uint64_t next = CORE_NEVER, started = monotonic_ns();
-    for (uint32_t i = 0; i < m->processes_end; i++) {
+    uint32_t n = m->processes_end, first = m->scan_from;
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t i = (first + k) % n;
         if (!m->processes[i].id.pid)
             continue;
-        /* What does not fit in this turn comes first in one of the next: it stays due. */
+        /* What does not fit in this turn comes first in the next, whatever is due again by then. */
         if (m->processes[i].scan_at <= m->now && monotonic_ns() - started < SCAN_BUDGET_NS) {
             uint32_t job = m->processes[i].job;
+            m->scan_from = i + 1;
             mgr_process_scan(m, i);
             mgr_job_drop_if_over(m, job);
         }

@@ -35,6 +35,7 @@ int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *er
         setsid();
         fcntl(fds[0], F_SETFD, 0);
         fcntl(journal_fd(j), F_SETFD, 0);
+        fcntl(journal_lock_fd(j), F_SETFD, 0);
         snprintf(journal_arg, sizeof(journal_arg), "%d", journal_fd(j));
         snprintf(pipe_arg, sizeof(pipe_arg), "%d", fds[0]);
         execl("/proc/self/exe", "cede-restore", journal_arg, pipe_arg, (char *)NULL);

@@ -14,7 +14,8 @@ struct caller {
     uid_t uid;
     pid_t pid;
     bool admin;
-    uint64_t connection; /* its number, never used again */
+    uint64_t connection;  /* its number, never used again */
+    uint64_t since_ticks; /* when that began, as proc_stat_read() tells times */
 };
 
 /* What the request is about, as it is now. */

@@ -1,7 +1,8 @@
 /* See server.h. Must not block: every socket call here is MSG_DONTWAIT, and one request is taken
  * from each client a turn, so that none starves the others. And answering takes time from all jobs
- * on the machine: what a user's requests took is paid for by not listening to that user, who gets a
- * fifth of the time at most. */
+ * on the machine: what a user's connections and requests took is paid for by not listening to that
+ * user, who gets a fifth of the time at most. Who only connects again and again cannot be told from
+ * others before: then nobody is accepted for a while. */
 #include "daemon/server.h"
 
 #include <errno.h>
@@ -17,10 +18,12 @@
 #define BACKLOG          128
 #define ACCEPTS_PER_TURN 32
 #define SAMPLE_MS        1000
-#define REST_PART        4                    /* times what a request took its user then rests */
-#define REST_LATER_NS    (20 * NSEC_PER_MSEC) /* not for so little */
-#define REST_MS          10                   /* how often is looked who has rested */
-#define USERS            64                   /* whose account is kept */
+#define REST_PART        4                     /* times what a request took its user then rests */
+#define REST_LATER_NS    (20 * NSEC_PER_MSEC)  /* not for so little */
+#define REST_MS          10                    /* how often is looked who has rested */
+#define USERS            64                    /* whose account is kept */
+#define FLOOD_NS         (200 * NSEC_PER_MSEC) /* owed: more than one gets who waits for replies */
+#define TURNED_AWAY      16                    /* in one turn: too many */
 
 struct client {
     uv_poll_t poll;
@@ -30,14 +33,15 @@ struct client {
     bool reserved;     /* came as administrator */
     bool hints;        /* has a page */
     bool rests;        /* is not listened to */
-    uint64_t number;
+    uint64_t number, since_ticks;
     struct client *prev, *next;
 };
 
 struct server {
     uv_poll_t poll;     /* the listening socket */
     uv_timer_t sampler; /* runs while somebody has a page */
-    uv_timer_t rest;    /* runs while somebody rests */
+    uv_timer_t rest;    /* runs while somebody rests, or nobody is accepted */
+    bool deaf;          /* nobody is accepted */
     struct {
         uid_t uid;
         uint64_t paid_ns; /* when all is paid for */
@@ -159,41 +163,43 @@ static uint64_t *account(struct server *s, uid_t uid)
     return &s->users[best].paid_ns;
 }
 
-static bool has_to_rest(struct server *s, const struct client *c)
+static bool owes(struct server *s, uid_t uid, bool admin, uint64_t ns)
 {
-    return !c->reserved && *account(s, c->cred.uid) > monotonic_ns() + REST_LATER_NS;
+    return !admin && *account(s, uid) > monotonic_ns() + ns;
 }
 
-static void charge(struct server *s, const struct client *c, uint64_t took_ns)
+static void charge(struct server *s, uid_t uid, uint64_t since_ns)
 {
-    uint64_t *paid = account(s, c->cred.uid);
-    *paid = max_u64(*paid, monotonic_ns()) + took_ns * REST_PART;
+    uint64_t *paid = account(s, uid), now = monotonic_ns();
+    *paid = max_u64(*paid, now) + (now - since_ns) * REST_PART;
 }
 
 static void on_request(uv_poll_t *h, int status, int events);
+static void on_connect(uv_poll_t *h, int status, int events);
 
 static void on_rest(uv_timer_t *t)
 {
     struct server *s = t->data;
     bool more = false;
+    if (s->deaf)
+        s->deaf = uv_poll_start(&s->poll, UV_READABLE, on_connect) < 0;
     for (struct client *c = s->clients, *next; c; c = next) {
         next = c->next;
         if (!c->rests)
             continue;
-        c->rests = has_to_rest(s, c);
+        c->rests = owes(s, c->cred.uid, c->reserved, REST_LATER_NS);
         more |= c->rests;
         if (!c->rests && uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
             disconnect(c);
     }
-    if (!more)
+    if (!more && !s->deaf)
         uv_timer_stop(t);
 }
 
-static void let_rest(struct client *c)
+static void let_rest(struct server *s, uv_poll_t *poll, bool *rests)
 {
-    struct server *s = c->server;
-    c->rests = true;
-    uv_poll_stop(&c->poll);
+    *rests = true;
+    uv_poll_stop(poll);
     if (!uv_is_active((uv_handle_t *)&s->rest))
         uv_timer_start(&s->rest, on_rest, REST_MS, REST_MS);
 }
@@ -204,7 +210,8 @@ static void answer(struct client *c, size_t n)
     struct caller who = {.uid = c->cred.uid,
                          .pid = c->cred.pid,
                          .admin = is_admin(s, c->fd, &c->cred),
-                         .connection = c->number};
+                         .connection = c->number,
+                         .since_ticks = c->since_ticks};
     _cleanup_close_ int fd = -1;
     _cleanup_free_ char *text = verbs_answer(s->verbs, &who, s->buf, n, &fd);
     if (fd >= 0)
@@ -218,11 +225,12 @@ static void on_request(uv_poll_t *h, int status, int events)
 {
     struct client *c = h->data;
     struct server *s = c->server;
-    if (has_to_rest(s, c)) {
-        let_rest(c);
+    if (owes(s, c->cred.uid, c->reserved, REST_LATER_NS)) {
+        let_rest(s, &c->poll, &c->rests);
         return;
     }
     uint64_t started = monotonic_ns();
+    uid_t uid = c->cred.uid;
     /* MSG_TRUNC: the true length of a message that does not fit. */
     ssize_t n = recv(c->fd, s->buf, sizeof(s->buf), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR) && status == 0)
@@ -239,7 +247,7 @@ static void on_request(uv_poll_t *h, int status, int events)
         return;
     }
     answer(c, (size_t)n);
-    charge(s, c, monotonic_ns() - started);
+    charge(s, uid, started);
 }
 
 /* NULL: room for this one. */
@@ -259,31 +267,36 @@ static const char *no_room(const struct server *s, const struct ucred *cred, boo
     return NULL;
 }
 
-/* Takes fd over. */
-static void admit(struct server *s, int fd)
+/* Takes fd over. False: turned away without a word. */
+static bool admit(struct server *s, int fd)
 {
+    uint64_t started = monotonic_ns();
     struct ucred cred;
     socklen_t len = sizeof(cred);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
         close(fd);
-        return;
+        return true;
     }
     bool admin = is_admin(s, fd, &cred);
     const char *why = no_room(s, &cred, admin);
     if (why) {
-        refuse(fd, -EUSERS, why);
+        bool flood = owes(s, cred.uid, admin, FLOOD_NS);
+        if (!flood)
+            refuse(fd, -EUSERS, why);
         close(fd);
-        return;
+        charge(s, cred.uid, started);
+        return !flood;
     }
     struct client *c = calloc(1, sizeof(*c));
     if (!c || uv_poll_init(s->poll.loop, &c->poll, fd) < 0) {
         free(c);
         close(fd);
-        return;
+        return true;
     }
     c->poll.data = c;
     c->server = s;
     c->number = ++s->next_number;
+    c->since_ticks = proc_ticks_now();
     c->fd = fd;
     c->cred = cred;
     c->reserved = admin;
@@ -292,22 +305,28 @@ static void admit(struct server *s, int fd)
         c->next->prev = c;
     s->clients = c;
     s->nclients++;
+    charge(s, cred.uid, started);
     if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
         disconnect(c);
     else
         on_request(&c->poll, 0, UV_READABLE); /* most ask at once */
+    return true;
 }
 
 static void on_connect(uv_poll_t *h, int status, int events)
 {
     struct server *s = h->data;
+    unsigned away = 0;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            admit(s, fd);
+            away += !admit(s, fd);
             if (s->stopping)
                 return;
-            continue;
+            if (away < TURNED_AWAY)
+                continue;
+            let_rest(s, &s->poll, &s->deaf);
+            return;
         }
         if ((errno == EMFILE || errno == ENFILE) && s->spare_fd >= 0) {
             /* Left alone, the waiting connection would wake the loop again and again. */

@@ -97,12 +97,17 @@ static int adopt(struct manager *m, const struct request *r, const struct caller
                  struct target *t, struct error *err)
 {
     struct job_view v;
-    unsigned own = 0;
-    for (uint32_t cursor = 0; !who->admin && manager_next_job(m, &cursor, &v);)
+    unsigned own = 0, users = 0;
+    for (uint32_t cursor = 0; !who->admin && manager_next_job(m, &cursor, &v);) {
         own += v.job.uid == who->uid;
+        users += v.job.uid != 0;
+    }
     if (own >= USER_JOBS_MAX)
         return error_set(err, -ENOSPC, "you have %u jobs, and a user may have %d", own,
                          USER_JOBS_MAX);
+    if (users >= USERS_JOBS_MAX)
+        return error_set(err, -ENOSPC, "users have %u jobs, which is all that there is room for",
+                         users);
     struct job_spec spec = {
         .class = r->has_class ? r->class : CLASS_NORMAL,
         .weight = r->has_weight ? r->weight : WEIGHT_DEFAULT,
@@ -404,7 +409,7 @@ static int hints(const struct verbs *v, const struct caller *who, json_t **reply
 {
     if (!v->hints)
         return error_set(err, -ENOTSUP, "this daemon does not listen to hints");
-    int e = hints_open(v->hints, who->connection, who->pid, who->uid, who->admin, fd, err);
+    int e = hints_open(v->hints, who, fd, err);
     if (e == 0)
         *reply = json_pack("{s:i, s:b, s:i, s:i}", "v", PROTO_VERSION, "ok", 1, "hints",
                            HINTS_VERSION, "pid", (int)who->pid);

@@ -1,4 +1,5 @@
 /* From what programs write into their pages to what the manager is told of a job. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,8 +23,14 @@ static void deadlines(void **state)
         uint64_t now = monotonic_ns();
         struct hints *h = hints_new();
         assert_int_equal(hints_tell(h, m, now), CORE_NEVER);
-        assert_int_equal(hints_open(h, 1, getpid(), 1000, admin, &page, &err), 0);
-        assert_int_equal(hints_open(h, 2, getpid(), 0, true, &fd, &err), 0);
+        struct caller user = {
+            .uid = getuid(), .pid = getpid(), .admin = admin, .since_ticks = proc_ticks_now()};
+        struct caller root = user;
+        user.connection = 1;
+        root.connection = 2;
+        root.admin = true;
+        assert_int_equal(hints_open(h, &user, &page, &err), 0);
+        assert_int_equal(hints_open(h, &root, &fd, &err), 0);
         struct hints_page *p = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
         struct hints_page *q = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         assert_true(p != MAP_FAILED && q != MAP_FAILED);
@@ -68,8 +75,32 @@ static void deadlines(void **state)
     free(m);
 }
 
+/* Who connected is gone, and another has its pid: of somebody else, or younger. */
+static void pid_of_another(void **state)
+{
+    (void)state;
+    struct error err = {""};
+    struct hints *h = hints_new();
+    struct proc_stat st;
+    int fd = -1;
+    assert_int_equal(proc_stat_read(getpid(), &st), 0);
+    struct caller who = {.uid = getuid() + 1, .pid = getpid(), .since_ticks = proc_ticks_now()};
+    assert_int_equal(hints_open(h, &who, &fd, &err), -ESRCH);
+    who.uid = getuid();
+    who.since_ticks = st.id.start_ticks - 1;
+    assert_int_equal(hints_open(h, &who, &fd, &err), -ESRCH);
+    who.admin = true;
+    assert_int_equal(hints_open(h, &who, &fd, &err), -ESRCH);
+    assert_int_equal(fd, -1);
+    who.since_ticks++;
+    assert_int_equal(hints_open(h, &who, &fd, &err), 0);
+    close(fd);
+    hints_free(h);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines),
+                                       cmocka_unit_test(pid_of_another)};
     return cmocka_run_group_tests_name("hints", tests, NULL, NULL);
 }

@@ -110,6 +110,64 @@ static int as_nobody(struct env *e, gid_t extra_group, int (*what)(const char *p
     return WEXITSTATUS(status);
 }
 
+static int as_one_too_many(const char *path, pid_t parent)
+{
+    (void)parent;
+    int step = 0, fd = dial(path);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d}", (int)getpid()) == ENOSPC);
+    return 0;
+}
+
+/* However many users there are: root finds room. */
+static void users_together(void **state)
+{
+    struct env *e = *state;
+    if (geteuid() != 0)
+        skip();
+    for (unsigned i = 0; i < USERS_JOBS_MAX; i++)
+        fake_manager_put(e->m, 100000 + (pid_t)i, 1000 + i % 5, CLASS_BATCH, 100, "one of many");
+    assert_int_equal(as_nobody(e, NOBODY, as_one_too_many), 0);
+    int fd = dial(e->path);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d}", (int)getpid())), 0);
+    close(fd);
+}
+
+/* Connects and says nothing, again and again: served at first, then told that there are too many,
+ * and then not even that. */
+static int as_a_flood(const char *path, pid_t parent)
+{
+    (void)parent;
+    int step = 0;
+    for (int i = 0; i < SERVER_CLIENTS_PER_USER; i++)
+        STEP(dial(path) >= 0);
+    int told = 0, silent = 0;
+    for (uint64_t end = monotonic_ns() + 60 * NSEC_PER_SEC; silent < 50 && monotonic_ns() < end;) {
+        int fd[100];
+        for (size_t i = 0; i < ARRAY_SIZE(fd); i++)
+            fd[i] = dial(path);
+        for (size_t i = 0; i < ARRAY_SIZE(fd); i++) {
+            char buf[256];
+            ssize_t n = recv(fd[i], buf, sizeof(buf), 0);
+            told += n > 0;
+            silent += n == 0;
+            close(fd[i]);
+        }
+    }
+    step = 100;
+    STEP(told > 0);
+    STEP(silent >= 50);
+    return 0;
+}
+
+static void flood_of_connections(void **state)
+{
+    struct env *e = *state;
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(as_nobody(e, NOBODY, as_a_flood), 0);
+    assert_served(e); /* an administrator */
+}
+
 static void other_users(void **state)
 {
     struct env *e = *state;
@@ -186,6 +244,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(other_users),
         TEST(flood),
+        TEST(flood_of_connections),
+        TEST(users_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

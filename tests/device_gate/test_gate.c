@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -278,6 +279,48 @@ static void crowds_are_refused(void **state)
     leave(&p);
 }
 
+static bool is_quiet(int timeout_ms)
+{
+    struct pollfd p = {.fd = d->ops->event_fd(d), .events = POLLIN};
+    return poll(&p, 1, timeout_ms) == 0;
+}
+
+/* Who says what it wants again and again is not listened to for a while, and then again. */
+static void floods_are_not_heard(void **state)
+{
+    (void)state;
+    struct pages p = welcomed();
+    const struct gate_msg m = {.type = GATE_DEMAND};
+    struct demand_list l = {0};
+    bool quiet = false;
+    say_device(&p, 0, "one");
+    for (int tries = 0; tries < 100 && !quiet; tries++) {
+        while (send(p.fd, &m, 8, MSG_DONTWAIT | MSG_NOSIGNAL) == 8)
+            ;
+        assert_int_equal(errno, EAGAIN);
+        for (int i = 0; i < 4 && !quiet; i++) {
+            l.n = 0;
+            atomic_store(&p.slot->device[0].wants, (uint32_t)i % 2);
+            assert_int_equal(d->ops->demand(d, &l, NULL), 0);
+            quiet = send(p.fd, &m, 8, MSG_DONTWAIT | MSG_NOSIGNAL) == 8 && is_quiet(0);
+        }
+    }
+    assert_true(quiet);
+    assert_false(is_quiet(5000));
+    /* What it wants is known all the same. */
+    l.n = 0;
+    atomic_store(&p.slot->device[0].wants, 0);
+    assert_int_equal(d->ops->demand(d, &l, NULL), 0);
+    l.n = 0;
+    atomic_store(&p.slot->device[0].wants, 1);
+    assert_int_equal(d->ops->demand(d, &l, NULL), 0);
+    assert_int_equal(l.n, 1);
+    assert_true(l.v[0].wants);
+    demand_list_free(&l);
+    assert_false(closed(p.fd));
+    leave(&p);
+}
+
 /* The restorer's: it has heard of nobody, and has nothing to undo. */
 static void another_instance_undoes(void **state)
 {
@@ -300,9 +343,10 @@ static void another_instance_undoes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_messages),       cmocka_unit_test(pages_are_guarded),
-        cmocka_unit_test(lies_are_bounded),   cmocka_unit_test(devices_are_told_apart),
-        cmocka_unit_test(crowds_are_refused), cmocka_unit_test(another_instance_undoes),
+        cmocka_unit_test(bad_messages),         cmocka_unit_test(pages_are_guarded),
+        cmocka_unit_test(lies_are_bounded),     cmocka_unit_test(devices_are_told_apart),
+        cmocka_unit_test(crowds_are_refused),   cmocka_unit_test(another_instance_undoes),
+        cmocka_unit_test(floods_are_not_heard),
     };
     return cmocka_run_group_tests_name("device_gate", tests, begin, end);
 }

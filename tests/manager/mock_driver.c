@@ -53,6 +53,8 @@ static int scan(struct device_driver *d, struct proc_id proc, struct group_list 
 {
     struct mock_driver *m = self(d);
     m->scans++;
+    for (uint64_t end = monotonic_ns() + m->scan_ns; m->scan_ns && monotonic_ns() < end;)
+        ;
     if (m->fail_scan)
         return error_set(err, -m->fail_scan, "mock scan of %d", proc.pid);
     if (!proc_alive(proc))

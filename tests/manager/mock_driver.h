@@ -26,7 +26,8 @@ struct mock_driver {
     size_t nidle;
     /* errno to answer, 0: work */
     int fail_timeslice, fail_suspend, fail_resume, fail_scan, fail_processes;
-    bool partial; /* a failing suspend has suspended the first group nevertheless */
+    bool partial;     /* a failing suspend has suspended the first group nevertheless */
+    uint64_t scan_ns; /* so long does a scan take */
     unsigned timeslice_calls, suspend_calls, resume_calls, scans;
     bool has_usage, has_activity, incomplete;
     unsigned activity_calls, usage_calls;

@@ -48,8 +48,34 @@ static void test_rule_for_all(void **state)
     assert_int_equal(jobs[1], 1);
 }
 
+/* Programs that take long to look at and are different each time: another that is behind them is
+ * found all the same. */
+static void test_programs_that_change_all_the_time(void **state)
+{
+    enum { OTHERS = 8 };
+    struct fixture *f = *state;
+    pid_t p[OTHERS + 1];
+    for (int i = 0; i <= OTHERS; i++)
+        mock_context(&f->d, p[i] = child(f), 0, 0);
+    start(f, "priority", NULL);
+    for (int i = 0; i < OTHERS; i++)
+        add(f, p[i], CLASS_BATCH);
+    ticks(f, 1000);
+    f->d.scan_ns = 4 * NSEC_PER_MSEC;
+    add(f, p[OTHERS], CLASS_LATENCY);
+    int turn = 0;
+    for (; turn < 100 && on(f, p[OTHERS])->timeslice_us != 1000000; turn++) {
+        for (int i = 0; i < OTHERS; i++)
+            on(f, p[i])->timeslice_us = 3000 + 1000 * (uint64_t)(turn % 2);
+        f->now += NSEC_PER_SEC; /* all are due */
+        manager_tick(f->m, f->now);
+    }
+    assert_in_range(turn, 1, 2 * OTHERS);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(test_rule_for_all)};
+    const struct CMUnitTest tests[] = {T(test_rule_for_all),
+                                       T(test_programs_that_change_all_the_time)};
     return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -490,6 +491,17 @@ static void test_journal_files(void **state)
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0644);
     journal_close(j);
+
+    /* Whoever can only read has nothing that keeps us out. */
+    int reader = open(path, O_RDONLY);
+    assert_int_equal(flock(reader, LOCK_EX | LOCK_NB), 0);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    journal_close(j);
+    close(reader);
+    char lock[128];
+    snprintf(lock, sizeof(lock), "%s/lock", f->dir);
+    assert_int_equal(stat(lock, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
 
     /* Another version or boot: set aside. Cut short: begun anew. Nonsense records: dropped. */
     int fd = open(path, O_RDWR);

@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -30,6 +31,11 @@
 #define PROGRAMS         512
 #define PROGRAMS_OF_USER 128
 #define MESSAGES_AT_ONCE 64 /* of one program, before the others are heard */
+/* All programs of a user are heard so often in so long; then not until it is over. What they want
+ * is in their pages, and looked at whenever anybody is heard. */
+#define HEARD_MAX        128
+#define HEARD_NS         (10 * NSEC_PER_MSEC)
+#define TIMER            UINT64_MAX /* among the numbers of epoll */
 #define TIMESLICE_MAX_US 10000000
 /* A program that has just come may queue so much until it is decided about. */
 #define FIRST_LIMIT_US 10000
@@ -45,7 +51,8 @@ struct entry {
 
 struct program {
     int fd; /* -1: free */
-    bool welcomed;
+    bool welcomed, unheard;
+    unsigned heard; /* messages since heard_ns */
     struct proc_id proc;
     uid_t uid;
     struct gate_control *control;
@@ -56,8 +63,8 @@ struct program {
 struct gate_driver {
     struct device_driver base;
     char path[108];
-    int listen_fd, epoll_fd;
-    uint64_t next_key, usage_ns;
+    int listen_fd, epoll_fd, timer_fd; /* the last: when all are heard again */
+    uint64_t next_key, usage_ns, heard_ns;
     struct gate_name {
         char name[64], id[64];
     } devices[DEVICES];
@@ -163,6 +170,31 @@ static int hear_device(struct gate_driver *d, struct program *p, const struct ga
     return 0;
 }
 
+static bool said_too_much(const struct gate_driver *d, uid_t uid)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < d->end; i++)
+        n += d->programs[i].fd >= 0 && d->programs[i].uid == uid ? d->programs[i].heard : 0;
+    return n > HEARD_MAX;
+}
+
+static void listen_to(struct gate_driver *d, unsigned slot, bool on)
+{
+    struct epoll_event e = {.events = on ? EPOLLIN : 0, .data.u64 = slot + 1};
+    d->programs[slot].unheard =
+        epoll_ctl(d->epoll_fd, EPOLL_CTL_MOD, d->programs[slot].fd, &e) == 0 && !on;
+}
+
+static void hear_all_again(struct gate_driver *d, uint64_t now)
+{
+    d->heard_ns = now;
+    for (unsigned i = 0; i < d->end; i++) {
+        d->programs[i].heard = 0;
+        if (d->programs[i].fd >= 0 && d->programs[i].unheard)
+            listen_to(d, i, true);
+    }
+}
+
 static int hear(struct gate_driver *d, struct program *p)
 {
     struct gate_msg m;
@@ -170,6 +202,7 @@ static int hear(struct gate_driver *d, struct program *p)
         ssize_t n = recv(p->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
         if (n < 0)
             return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+        p->heard++;
         if (n != (ssize_t)sizeof(m) && (n < 8 || m.type != GATE_DEMAND))
             return -EPROTO; /* also its end: 0 bytes */
         bool first = m.type == GATE_HELLO;
@@ -194,7 +227,10 @@ static void accept_one(struct gate_driver *d, int fd)
     socklen_t size = sizeof(c);
     struct proc_stat st;
     unsigned slot = 0, theirs = 0;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &size) < 0 || proc_stat_read(c.pid, &st) < 0)
+    uid_t owner;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &size) < 0 || proc_stat_read(c.pid, &st) < 0 ||
+        proc_owner(c.pid, &owner) < 0 ||
+        (c.uid != 0 && owner != c.uid)) /* its pid is another's now */
         return;
     for (unsigned i = 0; i < d->end; i++)
         theirs += d->programs[i].fd >= 0 && d->programs[i].uid == c.uid;
@@ -232,9 +268,14 @@ static void listen_now(struct gate_driver *d, struct error *err)
 static void pump(struct gate_driver *d)
 {
     struct epoll_event ev[64];
+    uint64_t now = monotonic_ns(), expired;
+    if (now - d->heard_ns >= HEARD_NS)
+        hear_all_again(d, now);
     int n = epoll_wait(d->epoll_fd, ev, 64, 0);
     for (int i = 0; i < n; i++) {
-        if (ev[i].data.u64 == 0) {
+        if (ev[i].data.u64 == TIMER) {
+            (void)!read(d->timer_fd, &expired, sizeof(expired));
+        } else if (ev[i].data.u64 == 0) {
             for (int k = 0; k < 64; k++) {
                 _cleanup_close_ int fd =
                     accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -243,9 +284,15 @@ static void pump(struct gate_driver *d)
                 accept_one(d, fd);
             }
         } else {
-            struct program *p = &d->programs[ev[i].data.u64 - 1];
+            unsigned slot = (unsigned)ev[i].data.u64 - 1;
+            struct program *p = &d->programs[slot];
             if (p->fd >= 0 && hear(d, p) < 0)
                 dismiss(p);
+            if (p->fd < 0 || !said_too_much(d, p->uid))
+                continue;
+            struct itimerspec t = {.it_value.tv_nsec = HEARD_NS};
+            listen_to(d, slot, false);
+            timerfd_settime(d->timer_fd, 0, &t, NULL);
         }
     }
 }
@@ -260,11 +307,14 @@ static int gate_open(const char *where, struct device_driver **out, struct error
     d->base.ops = &device_gate;
     d->listen_fd = -1;
     d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    d->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    struct epoll_event e = {.events = EPOLLIN, .data.u64 = TIMER};
     for (unsigned i = 0; i < PROGRAMS; i++)
         d->programs[i].fd = -1;
-    if (d->epoll_fd < 0 ||
+    if (d->epoll_fd < 0 || d->timer_fd < 0 ||
+        epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, d->timer_fd, &e) < 0 ||
         (where && (size_t)snprintf(d->path, sizeof(d->path), "%s", where) >= sizeof(d->path))) {
-        int r = d->epoll_fd < 0 ? -errno : -ENAMETOOLONG;
+        int r = d->epoll_fd < 0 || d->timer_fd < 0 ? -errno : -ENAMETOOLONG;
         device_close(&d->base);
         return error_set(err, r, "cannot listen at %s: %s", where ? where : "", strerror(-r));
     }
@@ -283,6 +333,8 @@ static void gate_close(struct device_driver *base)
         unlink(d->path);
         close(d->listen_fd);
     }
+    if (d->timer_fd >= 0)
+        close(d->timer_fd);
     if (d->epoll_fd >= 0)
         close(d->epoll_fd);
     free(d);
