@@ -475,10 +475,12 @@ static int write_item(const struct job *j, const struct item *it, struct error *
     result_path(j, it, path, sizeof(path));
     snprintf(tmp, sizeof(tmp), "%s.tmp", path);
     json_t *o = item_json(j, it);
+    errno = 0;
     int r = json_dump_file(o, tmp, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     json_decref(o);
     if (r < 0 || rename(tmp, path) < 0)
-        return error_set(err, -EIO, "cannot write %s: %s", path, strerror(errno));
+        return error_set(err, -EIO, "cannot write %s: %s", path,
+                         errno ? strerror(errno) : "not JSON");
     return 0;
 }
 
@@ -565,8 +567,10 @@ static json_t *summary(const struct job *j, size_t upto)
 {
     json_t *list = json_array();
     json_int_t failed = 0, missed = 0;
+    bool any = false; /* not all were left out */
     for (size_t i = 0; i < upto; i++) {
         const struct item *it = &j->items[i];
+        any |= !it->skipped;
         json_t *o = it->kept ? json_copy(it->kept) : item_json(j, it);
         static const char *const unwanted[] = {"cells", "rows", "shows", "figures",
                                                "scenario_file"};
@@ -579,7 +583,7 @@ static json_t *summary(const struct job *j, size_t upto)
     }
     return json_pack("{s:s, s:s, s:o, s:I, s:I, s:b, s:f}", "hardware", j->gpu, "driver_version",
                      j->driver, "scenarios", list, "failed_cells", failed, "missed", missed, "pass",
-                     failed == 0 && missed == 0, "took_s", now_s() - j->start);
+                     any && failed == 0 && missed == 0, "took_s", now_s() - j->start);
 }
 
 static int run_items(struct job *j, size_t *upto, struct error *err)

@@ -54,7 +54,8 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
             requests = true;
             if (series_values(s, a, b, &latencies, &nlatencies) < 0)
                 covered = false;
-            rate = (double)(nlatencies - before) / (b - a);
+            double covered_s = series_covered(s, a, b);
+            rate = covered_s > 0 ? (double)(nlatencies - before) / covered_s : 0;
             nlate += series_late(s, a, b);
             deadlines |= s->tells_late;
         }
@@ -164,16 +165,34 @@ char *session_key(const struct session *x, struct error *err)
         r = steer_conf_text(x, conf, sizeof(conf), err);
         fprintf(f, "|%s", conf);
     }
-    if (r == 0 && x->config && x->config->env[0]) {
-        char env[SCENARIO_TEXT] = "";
-        r = scenario_expand(x->s, x->point, x->config->env, env, sizeof(env), err);
-        fprintf(f, "|%s", env);
+    const struct config *c = x->config;
+    const char *texts[] = {c ? c->env : "", c ? c->wrap : "", c ? c->start : "", c ? c->run : "",
+                           c ? c->stop : ""};
+    for (size_t i = 0; i < ARRAY_SIZE(texts) && r == 0; i++) {
+        char buf[SCENARIO_TEXT] = "";
+        r = (i < 2 ? scenario_expand : scenario_expand_shell)(x->s, x->point, texts[i], buf,
+                                                              sizeof(buf), err);
+        if (r == 0 && buf[0])
+            fprintf(f, "|%s", buf);
     }
     if (fclose(f) != 0 || r < 0) {
         free(text);
         return NULL;
     }
     return text;
+}
+
+/* What a program said, whatever bytes that is; only what is not UTF-8, or is cut off, is altered.
+ */
+static json_t *words_json(const char *words)
+{
+    json_t *o = json_string(words);
+    char *plain = o ? NULL : strdup(words);
+    for (char *c = plain; c && *c; c++)
+        *c = (unsigned char)*c < 0x80 ? *c : '?';
+    o = plain ? json_string(plain) : o;
+    free(plain);
+    return o;
 }
 
 static void add_cell(const struct session *x, const char *name, const char *status, json_t *roles,
@@ -184,9 +203,9 @@ static void add_cell(const struct session *x, const char *name, const char *stat
     if (x->alone)
         json_object_set_new(o, "alone", json_string(x->alone->name));
     if (error)
-        json_object_set_new(o, "error", json_string(error));
+        json_object_set_new(o, "error", words_json(error));
     if (words && words[0])
-        json_object_set_new(o, "stderr", json_stringn_nocheck(words, strlen(words)));
+        json_object_set_new(o, "stderr", words_json(words));
     if (roles)
         json_object_set_new(o, "roles", roles);
     json_array_append_new(cells, o);
@@ -212,8 +231,11 @@ static int begin(struct run *run, struct error *err)
         r = steer_start_mps(run, err);
     if (r == 0 && c && c->start[0])
         r = steer_shell(run, "start", c->start, err);
-    if (r == 0 && c && c->run[0]) {
-        const char *argv[] = {"sh", "-c", c->run, NULL};
+    char command[SCENARIO_TEXT];
+    if (r == 0 && c)
+        r = scenario_expand_shell(run->s, run->x->point, c->run, command, sizeof(command), err);
+    if (r == 0 && c && command[0]) {
+        const char *argv[] = {"sh", "-c", command, NULL};
         r = stage_program(&run->b->stage, CHILD_HELPER, "run", argv, NULL, &run->helper, err);
     }
     if (r == 0 && run->base == BASE_CEDE)
@@ -308,12 +330,11 @@ int session_run(struct bench *b, const struct session *x, json_t *cells, struct 
     if (r == 0)
         r = steer_stop(&run, NULL, &e);
     words_of_failed(&run, words, sizeof(words));
-    if (r != -EINTR) {
-        if (run.base == BASE_MPS)
-            steer_stop_mps(&run);
-        if (x->config && x->config->stop[0])
-            steer_shell(&run, "stop", x->config->stop, NULL);
-    }
+    /* After an interruption too: what was begun outside is not ours to leave behind. */
+    if (run.base == BASE_MPS)
+        steer_stop_mps(&run);
+    if (x->config && x->config->stop[0])
+        steer_shell(&run, "stop", x->config->stop, NULL);
     b->signal = b->stage.signal;
     stage_close(&b->stage);
     json_decref(run.verbs);

@@ -1,6 +1,7 @@
 /* See figures.h. Writes scripts that hold their data, so that one can be run again by hand. */
 #include "bench/figures.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <spawn.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#define WORD       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 #define SERIES_MAX 24
 #define POINTS_MAX 4096
 
@@ -63,10 +65,26 @@ static double at(const json_t *row, const char *axis)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
+/* What goes into a script of gnuplot, where quotes end and begin commands. Results may be
+ * anybody's.
+ */
+static bool is_plain(const char *text)
+{
+    return text && *text && text[strspn(text, WORD)] == '\0';
+}
+
 static const char *config_of(const json_t *row)
 {
     const char *c = json_string_value(json_object_get(row, "config"));
-    return c ? c : "?";
+    return is_plain(c) ? c : "?";
+}
+
+static void quotable(const json_t *text, char *buf, size_t size)
+{
+    const char *s = json_string_value(text);
+    snprintf(buf, size, "%s", s ? s : "?");
+    for (char *c = buf; *c; c++)
+        *c = strchr("\"`\\", *c) || iscntrl((unsigned char)*c) ? ' ' : *c;
 }
 
 static const char *unit(const char *name)
@@ -93,14 +111,15 @@ static void label(const char *name, char *buf, size_t size)
 
 static void head(struct figure *g, const char *suffix)
 {
-    const char *title = json_string_value(json_object_get(g->result, "test_name"));
-    const char *chip = json_string_value(json_object_get(g->result, "hardware"));
-    const char *date = json_string_value(json_object_get(g->result, "date"));
+    char title[200], chip[100], date[32];
+    quotable(json_object_get(g->result, "test_name"), title, sizeof(title));
+    quotable(json_object_get(g->result, "hardware"), chip, sizeof(chip));
+    quotable(json_object_get(g->result, "date"), date, sizeof(date));
     fprintf(g->f,
             "set title \"%s%s\\n{/*0.8 %s, %s}\"\n"
             "set grid lc rgb '#dddddd'\nset border 3\nset tics nomirror\n"
             "set key outside right top vertical noenhanced\nset style fill solid 0.85 noborder\n",
-            title ? title : "", suffix, chip ? chip : "?", date ? date : "?");
+            title, suffix, chip, date);
 }
 
 /* Rows into curves. along: the axis that runs along a curve, NULL: the last one. */
@@ -118,7 +137,7 @@ static size_t curves(const struct figure *g, const char *along, const char *need
         size_t used = (size_t)snprintf(title, sizeof(title), "%s", config_of(row));
         json_object_foreach(json_object_get(row, "point"), axis, value)
         {
-            if (strcmp(axis, along) != 0 && used < sizeof(title))
+            if (strcmp(axis, along) != 0 && used < sizeof(title) && is_plain(axis))
                 used += (size_t)snprintf(title + used, sizeof(title) - used, ", %s %.6g", axis,
                                          json_number_value(value));
         }
@@ -262,7 +281,8 @@ static int bars(struct figure *g)
         fprintf(g->f, "\"%s", config_of(row));
         json_object_foreach(json_object_get(row, "point"), axis, value)
         {
-            fprintf(g->f, "\\n%s %.6g", axis, json_number_value(value));
+            if (is_plain(axis))
+                fprintf(g->f, "\\n%s %.6g", axis, json_number_value(value));
         }
         fputc('"', g->f);
         for (size_t k = 0; k < g->nwords; k++) {
@@ -355,7 +375,9 @@ static int cdf(struct figure *g)
     json_object_foreach((json_t *)(uintptr_t)point, axis, value)
     {
         size_t used = strlen(suffix);
-        snprintf(suffix + used, sizeof(suffix) - used, ", %s %.6g", axis, json_number_value(value));
+        if (is_plain(axis))
+            snprintf(suffix + used, sizeof(suffix) - used, ", %s %.6g", axis,
+                     json_number_value(value));
     }
     for (size_t c = 0; bins && c < n; c++) {
         size_t k = collect(g, names[c], point, bins);
@@ -409,28 +431,48 @@ static int run_gnuplot(const char *script, struct error *err)
     return status ? error_set(err, -EIO, "gnuplot %s failed", script) : 0;
 }
 
+static const struct kind {
+    const char *name;
+    int (*draw)(struct figure *g);
+    size_t least; /* words */
+} kinds[] = {{"lines", lines, 2}, {"scatter", scatter, 2}, {"bars", bars, 1}, {"cdf", cdf, 1}};
+
+/* NULL: not a figure. */
+static const struct kind *parse_spec(const char *spec, struct figure *g)
+{
+    char kind[16] = "";
+    int n = sscanf(spec, "%15s %47s %47s %47s %47s", kind, g->words[0], g->words[1], g->words[2],
+                   g->words[3]);
+    g->nwords = n > 1 ? (size_t)n - 1 : 0;
+    bool ok = true;
+    for (size_t i = 0; i < g->nwords; i++)
+        ok &= is_plain(g->words[i]);
+    for (size_t k = 0; k < ARRAY_SIZE(kinds) && ok; k++) {
+        if (strcmp(kind, kinds[k].name) == 0 && g->nwords >= kinds[k].least)
+            return &kinds[k];
+    }
+    return NULL;
+}
+
+bool figure_known(const char *spec)
+{
+    struct figure g = {.result = NULL};
+    return parse_spec(spec, &g);
+}
+
 int figure_draw(const json_t *result, const char *spec, const char *dir, const char *name,
                 struct error *err)
 {
-    static const struct {
-        const char *name;
-        int (*draw)(struct figure *g);
-        size_t least; /* words */
-    } kinds[] = {{"lines", lines, 2}, {"scatter", scatter, 2}, {"bars", bars, 1}, {"cdf", cdf, 1}};
     struct figure g = {.result = result, .rows = json_object_get(result, "rows")};
-    char kind[16] = "", path[600], *text = NULL;
-    size_t size = 0, k = 0;
-    int n = sscanf(spec, "%15s %47s %47s %47s %47s", kind, g.words[0], g.words[1], g.words[2],
-                   g.words[3]);
-    g.nwords = n > 1 ? (size_t)n - 1 : 0;
-    while (k < ARRAY_SIZE(kinds) && strcmp(kind, kinds[k].name) != 0)
-        k++;
-    if (k == ARRAY_SIZE(kinds) || g.nwords < kinds[k].least)
-        return error_set(err, -EINVAL, "not a figure: '%s'", spec);
+    char path[600], *text = NULL;
+    size_t size = 0;
+    const struct kind *kind = parse_spec(spec, &g);
+    if (!kind || !is_plain(name))
+        return error_set(err, -EINVAL, "not a figure: '%s' of '%s'", spec, name);
     g.f = open_memstream(&text, &size);
     if (!g.f)
         return error_set(err, -ENOMEM, "out of memory");
-    int r = kinds[k].draw(&g);
+    int r = kind->draw(&g);
     if (fclose(g.f) != 0 && r == 0)
         r = -ENOMEM;
     snprintf(path, sizeof(path), "%s/%s.gp", dir, name);

@@ -3,9 +3,13 @@
 #define CEDE_BENCH_FIGURES_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/util.h"
+
+/* Whether that is one. */
+bool figure_known(const char *spec);
 
 /* Draws the figure that `spec` (a line "figure =" of the scenario) asks for, as DIR/NAME.svg and
  * DIR/NAME.png; the script stays beside them as DIR/NAME.gp. -ENODATA: nothing to draw; -ENOENT: no

@@ -22,6 +22,7 @@ struct report {
     bool figures, missing;
     json_t *results[BENCH_SCENARIOS];
     size_t n;
+    int failed; /* of drawing */
 };
 
 static const char *text(const json_t *o, const char *key)
@@ -227,7 +228,7 @@ static int put_figures(struct report *r, const json_t *result, struct error *err
         if (code == 0)
             fprintf(r->f, "\n![%s](figures/%s.svg)\n", spec, name);
         else if (code != -ENOENT && code != -ENODATA)
-            return code;
+            r->failed = fprintf(r->f, "\nNo figure: %s.\n", err->text) > 0 ? code : -EIO;
     }
     return 0;
 }
@@ -327,5 +328,5 @@ int bench_report(const char *dir, bool figures, bool *missing, struct error *err
     if (r.f && fclose(r.f) != 0 && code == 0)
         code = error_set(err, -EIO, "cannot write %s: %s", path, strerror(errno));
     *missing = r.missing;
-    return code;
+    return code ? code : r.failed;
 }

@@ -4,9 +4,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
+#include <jansson.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
+
+#include "bench/figures.h"
 
 #define LINE_MAX_BYTES    199 /* inih's buffer holds 200 */
 #define SECTION_MAX_BYTES 49  /* its sections' 50 */
@@ -112,6 +115,10 @@ static int put(struct parser *p, const struct key *keys, size_t n, void *to, con
         if (strcmp(name, keys[i].name) != 0)
             continue;
         char *text = (char *)to + keys[i].offset;
+        json_t *utf8 = json_string(value);
+        json_decref(utf8);
+        if (!utf8)
+            return complain(p, "not UTF-8:", name);
         if (keys[i].kind == NUMBER)
             return parse_double(value, keys[i].lo, keys[i].hi, (double *)(void *)text) == 0
                        ? 1
@@ -225,6 +232,24 @@ struct names {
     size_t point;
 };
 
+/* With or without its unit, as result.c takes it. */
+static bool is_metric(const char *of, const char *name)
+{
+    static const char *const of_role[] = {
+        "requests",  "p50",       "p90",      "p99",      "p999", "max",  "mean", "rate",  "share",
+        "share_min", "share_max", "rate_min", "rate_max", "late", "work", "cpu",  "count", NULL};
+    static const char *const of_verb[] = {"us", "pause", "resume", NULL};
+    static const char *const of_daemon[] = {"cpu", NULL};
+    const char *const *v = strcmp(of, "verb") == 0    ? of_verb
+                           : strcmp(of, "ceded") == 0 ? of_daemon
+                                                      : of_role;
+    size_t n = strlen(name);
+    n -= n > 3 && strcmp(name + n - 3, "_us") == 0 ? 3 : 0;
+    while (*v && (strncmp(name, *v, n) != 0 || (*v)[n]))
+        v++;
+    return *v;
+}
+
 static int known(void *arg, const char *name, double *out)
 {
     const struct names *n = arg;
@@ -247,9 +272,8 @@ static int known(void *arg, const char *name, double *out)
     for (size_t i = 0; i < s->nphases; i++)
         place |= strcmp(a, s->phases[i].name) == 0;
     *out = NAN;
-    return place && (scenario_role(s, b) || strcmp(b, "ceded") == 0 || strcmp(b, "verb") == 0)
-               ? 0
-               : -ENOENT;
+    bool who = scenario_role(s, b) || strcmp(b, "ceded") == 0 || strcmp(b, "verb") == 0;
+    return place && who && is_metric(b, metric + 1) ? 0 : -ENOENT;
 }
 
 static int complete_seconds(struct parser *p, struct scenario_how how)
@@ -319,6 +343,11 @@ static int complete(struct parser *p, struct scenario_how how)
     for (size_t i = 0; i < s->nconfigs; i++) {
         if (!complete_config(p, &s->configs[i]))
             return 0;
+    }
+    char line[SCENARIO_TEXT];
+    for (const char *at = NULL; (at = scenario_line(s->figures, at, line, sizeof(line)));) {
+        if (!figure_known(line))
+            return complain(p, "not a figure:", line);
     }
     for (size_t i = 0; i < s->nroles; i++) {
         struct role *r = &s->roles[i];
@@ -414,33 +443,47 @@ int scenario_number(const struct scenario *s, size_t point, const char *text, do
     return code;
 }
 
-int scenario_expand(const struct scenario *s, size_t point, const char *text, char *buf,
-                    size_t size, struct error *err)
+static int expand(const struct scenario *s, size_t point, const char *text, bool shell, char *buf,
+                  size_t size, struct error *err)
 {
     size_t n = 0;
-    while (*text && n + 1 < size) {
-        size_t plain = strcspn(text, "{");
-        const char *end = strchr(text, '}');
-        n += (size_t)snprintf(buf + n, size - n, "%.*s", (int)plain, text);
-        text += plain;
-        if (*text && end) {
-            char inner[SCENARIO_TEXT];
-            double v;
+    for (const char *start = text; *text && n + 1 < size;) {
+        const char *end = *text == '{' ? strchr(text, '}') : NULL;
+        bool ours = *text == '{' && !(shell && text > start && text[-1] == '$');
+        char inner[SCENARIO_TEXT];
+        double v = 0;
+        int r = ours && !end ? -EINVAL : 0;
+        if (ours && end) {
             snprintf(inner, sizeof(inner), "%.*s", (int)(end - text - 1), text + 1);
-            int r = scenario_number(s, point, inner, 0, &v, err);
-            if (r < 0)
-                return r;
-            if (n < size)
-                n += (size_t)snprintf(buf + n, size - n, "%.10g", v);
-            text = end + 1;
-        } else if (*text) {
+            r = scenario_number(s, point, inner, 0, &v, shell ? NULL : err);
+        } else if (ours && !shell) {
             return error_set(err, -EINVAL, "'{' without '}' in '%s'", text);
         }
+        if (r < 0 && !shell)
+            return r;
+        if (ours && r == 0) {
+            n += (size_t)snprintf(buf + n, size - n, "%.10g", v);
+            text = end + 1;
+        } else {
+            buf[n++] = *text++;
+        }
     }
-    if (n >= size)
+    if (n >= size || *text)
         return error_set(err, -E2BIG, "'%.40s...' is too long", buf);
     buf[n] = '\0';
     return 0;
+}
+
+int scenario_expand(const struct scenario *s, size_t point, const char *text, char *buf,
+                    size_t size, struct error *err)
+{
+    return expand(s, point, text, false, buf, size, err);
+}
+
+int scenario_expand_shell(const struct scenario *s, size_t point, const char *text, char *buf,
+                          size_t size, struct error *err)
+{
+    return expand(s, point, text, true, buf, size, err);
 }
 
 const char *scenario_line(const char *list, const char *previous, char *buf, size_t size)

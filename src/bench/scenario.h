@@ -86,7 +86,10 @@ double scenario_window(const struct scenario *s, const struct phase *phase, size
 /* The value of an axis at a point. */
 double scenario_at(const struct scenario *s, size_t point, size_t axis);
 
-/* Replaces {expression}. -EINVAL. */
+/* Replaces {expression}. -EINVAL. In a shell command other braces stay what they are, and ${...}.
+ */
+int scenario_expand_shell(const struct scenario *s, size_t point, const char *text, char *buf,
+                          size_t size, struct error *err);
 int scenario_expand(const struct scenario *s, size_t point, const char *text, char *buf,
                     size_t size, struct error *err);
 /* The value of an expression over the axes; `otherwise` for "". */

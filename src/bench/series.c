@@ -11,6 +11,7 @@ void series_free(struct series *s)
 {
     free(s->points);
     free(s->latencies);
+    free(s->lines);
     memset(s, 0, sizeof(*s));
 }
 
@@ -47,6 +48,11 @@ static int take_latencies(struct series *s, double t, const json_t *list, const 
     s->tells_late |= late != NULL;
     int r = reserve((void **)&s->latencies, &s->latencies_cap, s->nlatencies + n,
                     sizeof(*s->latencies));
+    if (r == 0)
+        r = reserve((void **)&s->lines, &s->lines_cap, s->nlines + 1, sizeof(*s->lines));
+    if (r < 0)
+        return r;
+    s->lines[s->nlines++] = t;
     for (size_t i = 0; i < n && r == 0; i++) {
         const json_t *us = json_array_get(list, i);
         if (!json_is_number(us) || json_number_value(us) < 0)
@@ -173,6 +179,16 @@ int series_values(const struct series *s, double a, double b, double **v, size_t
             more[(*n)++] = s->latencies[i].us;
     }
     return 0;
+}
+
+double series_covered(const struct series *s, double a, double b)
+{
+    size_t first = 0, end = s->nlines;
+    while (first < end && s->lines[first] < a)
+        first++;
+    while (end > first && s->lines[end - 1] > b)
+        end--;
+    return end > first ? s->lines[end - 1] - s->lines[first] : 0;
 }
 
 size_t series_late(const struct series *s, double a, double b)

@@ -20,6 +20,8 @@ struct series {
         bool late; /* after its deadline: so many of a line's as it says, not which */
     } * latencies;
     size_t nlatencies, latencies_cap;
+    double *lines; /* times of all lines that tell of requests */
+    size_t nlines, lines_cap;
     bool tells_late; /* its requests have deadlines */
     double last_t;   /* of the newest live line; 0: none yet */
 
@@ -51,6 +53,10 @@ int series_percentiles(const struct series *s, double a, double b, struct percen
 
 /* Appends the latencies, us, of the same requests to *v (*n of them, malloc'd). -ENOMEM. */
 int series_values(const struct series *s, double a, double b, double **v, size_t *n);
+
+/* How long those lines are together, s: from the end of the first line of a..b to that of the last.
+ */
+double series_covered(const struct series *s, double a, double b);
 
 /* How many of them were late. */
 size_t series_late(const struct series *s, double a, double b);

@@ -8,6 +8,7 @@
 
 #include "bench/cell_impl.h"
 
+#define ENV_MAX   16
 #define VERB_NS   (120 * NSEC_PER_SEC) /* swapping 64 GiB takes 24 s */
 #define HELPER_NS (30 * NSEC_PER_SEC)
 #define REPORT    "--report=50"
@@ -96,8 +97,10 @@ int steer_helper(struct run *run, const char *name, const char *const *argv, con
 
 int steer_shell(struct run *run, const char *name, const char *command, struct error *err)
 {
-    const char *argv[] = {"sh", "-c", command, NULL};
-    return steer_helper(run, name, argv, NULL, HELPER_NS, NULL, err);
+    char text[SCENARIO_TEXT];
+    const char *argv[] = {"sh", "-c", text, NULL};
+    int r = scenario_expand_shell(run->s, run->x->point, command, text, sizeof(text), err);
+    return r < 0 ? r : steer_helper(run, name, argv, NULL, HELPER_NS, NULL, err);
 }
 
 int steer_start_mps(struct run *run, struct error *err)
@@ -165,8 +168,13 @@ static int program_args(struct run *run, const struct role *role, const char *na
             return r;
         args_add(out, "cede run --strict %s --", set);
     }
-    if (c && c->wrap[0])
-        args_add(out, "%s", c->wrap);
+    if (c && c->wrap[0]) {
+        char wrap[SCENARIO_TEXT];
+        r = scenario_expand(run->s, run->x->point, c->wrap, wrap, sizeof(wrap), err);
+        if (r < 0)
+            return r;
+        args_add(out, "%s", wrap);
+    }
     if (role->program[0]) {
         args_add(out, "%s", text);
         for (size_t i = 0; i < out->n && out->ntext < STAGE_ARGS; i++) {
@@ -204,7 +212,7 @@ int steer_start(struct run *run, const struct role *role, struct error *err)
     for (unsigned i = 0; i < (unsigned)count && r == 0; i++) {
         struct args args = {.n = 0};
         scenario_name name;
-        const char *env[8] = {NULL};
+        const char *env[2 * ENV_MAX + 1] = {NULL};
         size_t nenv = 0;
         if (run->n == INSTANCES)
             return error_set(err, -E2BIG, "more than %d programs at once", INSTANCES);
@@ -220,14 +228,15 @@ int steer_start(struct run *run, const struct role *role, struct error *err)
         r = scenario_expand(run->s, run->x->point, c ? c->env : "", lines, sizeof(lines), err);
         if (r < 0)
             return r;
-        for (char *l = strtok_r(lines, "\n", &save); l && nenv < 6;
-             l = strtok_r(NULL, "\n", &save)) {
+        for (char *l = strtok_r(lines, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
             char *eq = strchr(l, '=');
-            if (eq) {
-                *eq = '\0';
-                env[nenv++] = l;
-                env[nenv++] = eq + 1;
-            }
+            if (!eq || eq == l)
+                return error_set(err, -EINVAL, "env: '%s' is not NAME=VALUE", l);
+            if (nenv + 2 >= ARRAY_SIZE(env))
+                return error_set(err, -E2BIG, "env: more than %d variables", ENV_MAX);
+            *eq = '\0';
+            env[nenv++] = l;
+            env[nenv++] = eq + 1;
         }
         r = program_args(run, role, name, &args, err);
         struct child *child = NULL;

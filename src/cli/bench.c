@@ -75,10 +75,23 @@ static void print_target(const char *name, const json_t *t)
     }
 }
 
+static bool has_unmeasured(const json_t *target)
+{
+    const json_t *p;
+    size_t i;
+    json_array_foreach(json_object_get(target, "points"), i, p)
+    {
+        if (json_is_null(json_object_get(p, "value")))
+            return true;
+    }
+    return false;
+}
+
 static void print_summary(const json_t *summary)
 {
     const json_t *s, *t;
     size_t i, k;
+    unsigned unmeasured = 0;
     json_array_foreach(json_object_get(summary, "scenarios"), i, s)
     {
         const char *name = json_string_value(json_object_get(s, "scenario"));
@@ -91,15 +104,19 @@ static void print_summary(const json_t *summary)
         json_array_foreach(json_object_get(s, "targets"), k, t)
         {
             print_target(name, t);
+            unmeasured += has_unmeasured(t);
         }
         if (json_integer_value(json_object_get(s, "failed_cells")))
             printf("%-5s %s: %lld cells failed\n", "FAIL", name,
                    (long long)json_integer_value(json_object_get(s, "failed_cells")));
     }
-    printf("%s: %lld cells failed, %lld targets missed, %.0f s\n",
+    char open[64] = "";
+    if (unmeasured)
+        snprintf(open, sizeof(open), ", %u not measured", unmeasured);
+    printf("%s: %lld cells failed, %lld targets missed%s, %.0f s\n",
            json_is_true(json_object_get(summary, "pass")) ? "passed" : "not passed",
            (long long)json_integer_value(json_object_get(summary, "failed_cells")),
-           (long long)json_integer_value(json_object_get(summary, "missed")),
+           (long long)json_integer_value(json_object_get(summary, "missed")), open,
            json_number_value(json_object_get(summary, "took_s")));
 }
 

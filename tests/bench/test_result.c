@@ -198,11 +198,33 @@ static void held(void **state)
     series_free(&s);
 }
 
+/* Requests are counted line by line: what a line covers counts, not the window. */
+static void rate_of_requests(void **state)
+{
+    (void)state;
+    struct series s = {0};
+    double *v = NULL;
+    size_t n = 0;
+    for (int i = 1; i <= 20; i++) {
+        char line[80];
+        snprintf(line, sizeof(line), "{\"t\":%d,\"latencies_us\":[%s]}", i, i % 2 ? "1,2" : "");
+        assert_int_equal(series_line(&s, line, strlen(line), NULL), 0);
+    }
+    assert_int_equal(series_values(&s, 2.5, 10.9, &v, &n), 0);
+    near(series_covered(&s, 2.5, 10.9), 7); /* 3 to 10 */
+    assert_int_equal(n, 6);                 /* of 5, 7 and 9 */
+    near(series_covered(&s, 20.5, 30), 0);
+    near(series_covered(&s, 0, 0.5), 0);
+    free(v);
+    series_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares),       cmocka_unit_test(cut_off_runs), cmocka_unit_test(failures),
-        cmocka_unit_test(distribution), cmocka_unit_test(held),
+        cmocka_unit_test(shares),   cmocka_unit_test(cut_off_runs),
+        cmocka_unit_test(failures), cmocka_unit_test(distribution),
+        cmocka_unit_test(held),     cmocka_unit_test(rate_of_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -248,7 +248,7 @@ static void failed_cells(void **state)
              script, marks, marks);
     FILE *f = fopen(script, "we");
     assert_non_null(f);
-    fputs("#!/bin/sh\necho no such thing >&2\nexit 3\n", f);
+    fputs("#!/bin/sh\nprintf 'gr\\303\\266\\337er\\n' >&2\necho no such thing >&2\nexit 3\n", f);
     assert_int_equal(fclose(f), 0);
     assert_int_equal(chmod(script, 0755), 0);
     RUN(&result, "cede", "bench", "run", "--device=soft", "--out", harness_dir(),
@@ -277,6 +277,30 @@ static void failed_cells(void **state)
     snprintf(report, sizeof(report), "%s/report.md", harness_dir());
     RUN(&result, "cat", report);
     assert_non_null(strstr(result.out, "**failed**"));
+}
+
+/* Results of somebody else's: what they say runs nothing, and what cannot be drawn is told. */
+static void report_of_others(void **state)
+{
+    (void)state;
+    char path[160], mark[160];
+    snprintf(path, sizeof(path), "%s/theirs.json", harness_dir());
+    snprintf(mark, sizeof(mark), "%s/mark", harness_dir());
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    fprintf(f,
+            "{\"scenario\":\"theirs\",\"test_id\":\"1\",\"test_name\":\"\\\"`touch %s`\","
+            "\"hardware\":\"`touch %s`\",\"figures\":\"bars b.rate\\nbars b.`touch\","
+            "\"rows\":[{\"config\":\"`touch %s`\",\"point\":{\"`touch %s`\":1},\"status\":\"ok\","
+            "\"roles\":{\"b\":{\"rate\":{\"median\":1,\"min\":1,\"max\":1,\"n\":1}}}}]}\n",
+            mark, mark, mark, mark);
+    assert_int_equal(fclose(f), 0);
+    RUN(&result, "cede", "bench", "report", harness_dir(), "--figures");
+    assert_int_equal(status_of(result.status), 1);
+    assert_int_equal(access(mark, F_OK), -1);
+    snprintf(path, sizeof(path), "%s/report.md", harness_dir());
+    RUN(&result, "cat", path);
+    assert_non_null(strstr(result.out, "touch")); /* its title, in words */
 }
 
 /* --only and --repeat: one configuration, and the programs alone, so often. */
@@ -444,8 +468,14 @@ static void interrupted(void **state)
     (void)state;
     int out;
     char path[160];
-    const char *file =
-        scenario_file(HEAD "configs = default cede\n[role b]\nload = batch\ncount = 3\n");
+    char text[600];
+    snprintf(path, sizeof(path), "%s/begun", harness_dir());
+    snprintf(text, sizeof(text),
+             HEAD "configs = default cede\n[config default]\nstart = echo >>%s\nstop = rm %s\n"
+                  "[config cede]\nstart = echo >>%s\nstop = rm %s\n"
+                  "[role b]\nload = batch\ncount = 3\n",
+             path, path, path, path);
+    const char *file = scenario_file(text);
     snprintf(path, sizeof(path), "%s/mine.json", harness_dir());
     const char *const argv[] = {
         "cede", "bench", "run", "--device=soft", "--repeat=50", "--out", harness_dir(), file, NULL};
@@ -458,6 +488,8 @@ static void interrupted(void **state)
     close(out);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
+    snprintf(path, sizeof(path), "%s/begun", harness_dir());
+    assert_int_equal(access(path, F_OK), -1); /* `stop` has run */
     RUN(&result, "cede", "bench", "list", "--device=soft", "--repeat=50", "--scenarios",
         harness_dir(), "--out", harness_dir());
     assert_non_null(strstr(result.out, "mine "));
@@ -516,6 +548,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest faults[] = {
         cmocka_unit_test_setup_teardown(usage, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(failed_cells, harness_begin, harness_end),
+        cmocka_unit_test_setup_teardown(report_of_others, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(choice, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(lacking, harness_begin, harness_end),
         cmocka_unit_test_setup_teardown(listed, harness_begin, harness_end),

@@ -74,6 +74,10 @@ static void axes(void **state)
     assert_int_equal(scenario_expand(s, 0, "{nothing}", text, sizeof(text), &err), -EINVAL);
     assert_int_equal(scenario_expand(s, 0, "{k", text, sizeof(text), &err), -EINVAL);
     assert_int_equal(scenario_expand(s, 0, "0123456789", text, 5, &err), -E2BIG);
+    assert_int_equal(scenario_expand_shell(s, 4, "${k} {k} {print} {", text, sizeof(text), &err),
+                     0);
+    assert_string_equal(text, "${k} 300 {print} {");
+    assert_int_equal(scenario_expand_shell(s, 0, "0123456789", text, 5, &err), -E2BIG);
     free(s);
     assert_int_equal(load(two, (struct scenario_how){true, false}, &s, &err), 0);
     assert_int_equal(s->axes[0].n, 1);
@@ -90,11 +94,14 @@ static void keys(void **state)
     (void)state;
     struct scenario *s;
     struct error err = {""};
-    assert_int_equal(load(HEAD "configs = default cede\n[config cede]\nconf = a = {k}\n"
-                               "[axis k]\nvalues = 1 2\n[role r]\nload = batch\nweight = k\n",
+    assert_int_equal(load(HEAD
+                          "configs = default cede other started\n[config cede]\nconf = a = {k}\n"
+                          "[config other]\nwrap = env K={k}\n"
+                          "[config started]\nbase = other\nstart = set-clock {k}\n"
+                          "[axis k]\nvalues = 1 2\n[role r]\nload = batch\nweight = k\n",
                           (struct scenario_how){false, false}, &s, &err),
                      0);
-    for (size_t c = 0; c < 2; c++) {
+    for (size_t c = 0; c < 4; c++) {
         struct session a = {.s = s, .config = &s->configs[c], .point = 0}, b = a;
         b.point = 1;
         _cleanup_free_ char *x = session_key(&a, &err), *y = session_key(&b, &err);
@@ -134,6 +141,14 @@ static void mistakes(void **state)
         {HEAD "configs = cede\n" AXIS ROLE "[target t]\ncheck = cede.nobody.p99 < 1\n",
          "no such name"},
         {HEAD "configs = cede\n" AXIS ROLE "[target t]\ncheck = mps.r.p99 < 1\n", "no such name"},
+        {HEAD "configs = cede\n" AXIS ROLE "[target t]\ncheck = cede.r.p98 < 1\n", "no such name"},
+        {HEAD "configs = cede\n" AXIS ROLE "[target t]\ncheck = cede.ceded.p99 < 1\n",
+         "no such name"},
+        {HEAD "configs = cede\nfigure = line k r.p99_us\n" AXIS ROLE, "not a figure"},
+        {HEAD "configs = cede\nfigure = lines k r.p99_us`x`\n" AXIS ROLE, "not a figure"},
+        {HEAD "configs = cede\nshows = gr\xf6\xdf"
+              "er\n" AXIS ROLE,
+         ":5: not UTF-8: 'shows'"},
         {HEAD "configs = cede\n" AXIS ROLE "[target t]\nwhen = k >\ncheck = 1 < 2\n", "missing"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
