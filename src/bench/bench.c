@@ -657,6 +657,10 @@ int bench_run(const struct bench_options *o, json_t **out, int *signal, struct e
         return error_set(err, -ENOMEM, "out of memory");
     j->o = o;
     j->terminal = isatty(STDERR_FILENO);
+    /* Between two sessions, too, they are for the next. */
+    sigset_t set, before;
+    stage_signals(&set);
+    sigprocmask(SIG_BLOCK, &set, &before);
     int r = prepare(j, err);
     j->start = now_s();
     if (r == 0 && j->sessions)
@@ -672,5 +676,6 @@ int bench_run(const struct bench_options *o, json_t **out, int *signal, struct e
         json_object_set_new(*out, "pass", json_false());
     unload(j);
     free(j);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     return r;
 }

@@ -231,7 +231,7 @@ static int begin(struct run *run, struct error *err)
         r = steer_start_mps(run, err);
     if (r == 0 && c && c->start[0])
         r = steer_shell(run, "start", c->start, err);
-    char command[SCENARIO_TEXT];
+    char command[SCENARIO_TEXT] = "";
     if (r == 0 && c)
         r = scenario_expand_shell(run->s, run->x->point, c->run, command, sizeof(command), err);
     if (r == 0 && c && command[0]) {

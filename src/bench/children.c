@@ -69,6 +69,14 @@ void stage_words(const struct stage *s, const struct child *c, char *buf, size_t
 
 /* ---- starting ---- */
 
+void stage_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+}
+
 /* In the new process: never returns. */
 static void become(const struct stage *s, enum child_kind kind, const char *file, char *const *argv,
                    const char *const *env, pid_t parent, int out, int log)
@@ -81,7 +89,10 @@ static void become(const struct stage *s, enum child_kind kind, const char *file
     if (kind == CHILD_LOAD)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
     signal(SIGPIPE, SIG_DFL);
+    sigset_t ours;
+    stage_signals(&ours);
     sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
+    sigprocmask(SIG_UNBLOCK, &ours, NULL); /* whoever opened the stage may have blocked them */
     for (; env && env[0]; env += 2)
         setenv(env[0], env[1], 1);
     if (getppid() == parent && null >= 0 && dup2(null, STDIN_FILENO) >= 0 &&
@@ -437,10 +448,7 @@ int stage_open(struct stage *s, unsigned softgpus, struct error *err)
     memset(s, 0, sizeof(*s));
     s->end_ns = END_NS;
     sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
+    stage_signals(&set);
     sigprocmask(SIG_BLOCK, &set, &s->old_mask);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

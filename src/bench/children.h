@@ -43,6 +43,9 @@ struct stage {
     struct child *daemon; /* one of them, once stage_daemon() has started it */
 };
 
+/* Those that a stage answers by -EINTR. */
+void stage_signals(sigset_t *set);
+
 /* softgpus: with a software machine of its own with so many GPUs, none if 0. stage_close() is due
  * after failure too. */
 int stage_open(struct stage *s, unsigned softgpus, struct error *err);

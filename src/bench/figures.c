@@ -454,6 +454,22 @@ static const struct kind *parse_spec(const char *spec, struct figure *g)
     return NULL;
 }
 
+static int write_script(const char *path, const char *text, const char *dir, const char *name,
+                        struct error *err)
+{
+    const char *plot = strstr(text, "\nset title"); /* data and plot once, drawn twice */
+    FILE *f = plot ? fopen(path, "we") : NULL;
+    if (!f)
+        return error_set(err, -EIO, "cannot write %s: %s", path, strerror(errno));
+    fprintf(f,
+            "set terminal svg size 860,420 font 'sans,12' background '#ffffff'\n"
+            "set output '%s/%s.svg'\n%s"
+            "set terminal pngcairo size 1290,630 font 'sans,16' background '#ffffff'\n"
+            "set output '%s/%s.png'\nreplot\n",
+            dir, name, text, dir, name);
+    return fclose(f) == 0 ? 0 : error_set(err, -EIO, "cannot write %s", path);
+}
+
 bool figure_known(const char *spec)
 {
     struct figure g = {.result = NULL};
@@ -476,21 +492,10 @@ int figure_draw(const json_t *result, const char *spec, const char *dir, const c
     if (fclose(g.f) != 0 && r == 0)
         r = -ENOMEM;
     snprintf(path, sizeof(path), "%s/%s.gp", dir, name);
-    if (r == 0) {
-        _cleanup_fclose_ FILE *f = fopen(path, "we");
-        const char *plot = strstr(text, "\nset title"); /* data and plot once, drawn twice */
-        if (!f || !plot)
-            r = error_set(err, -errno, "cannot write %s: %s", path, strerror(errno));
-        else
-            fprintf(f,
-                    "set terminal svg size 860,420 font 'sans,12' background '#ffffff'\n"
-                    "set output '%s/%s.svg'\n%s"
-                    "set terminal pngcairo size 1290,630 font 'sans,16' background '#ffffff'\n"
-                    "set output '%s/%s.png'\nreplot\n",
-                    dir, name, text, dir, name);
-    } else {
+    if (r == 0)
+        r = write_script(path, text, dir, name, err);
+    else
         error_set(err, r, "nothing to draw for '%s'", spec);
-    }
     free(text);
     return r == 0 ? run_gnuplot(path, err) : r;
 }
