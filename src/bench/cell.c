@@ -8,6 +8,7 @@
 
 #include "bench/cell_impl.h"
 #include "bench/stats.h"
+#include "common/json_text.h"
 
 #define COVER_S 2.0                 /* how late a line about the end of a window may come */
 #define END_NS  (20 * NSEC_PER_SEC) /* a Python program with its libraries takes seconds */
@@ -182,19 +183,6 @@ char *session_key(const struct session *x, struct error *err)
     return text;
 }
 
-/* What a program said, whatever bytes that is; only what is not UTF-8, or is cut off, is altered.
- */
-static json_t *words_json(const char *words)
-{
-    json_t *o = json_string(words);
-    char *plain = o ? NULL : strdup(words);
-    for (char *c = plain; c && *c; c++)
-        *c = (unsigned char)*c < 0x80 ? *c : '?';
-    o = plain ? json_string(plain) : o;
-    free(plain);
-    return o;
-}
-
 static void add_cell(const struct session *x, const char *name, const char *status, json_t *roles,
                      double seconds, const char *error, const char *words, json_t *cells)
 {
@@ -203,9 +191,9 @@ static void add_cell(const struct session *x, const char *name, const char *stat
     if (x->alone)
         json_object_set_new(o, "alone", json_string(x->alone->name));
     if (error)
-        json_object_set_new(o, "error", words_json(error));
+        json_object_set_new(o, "error", json_text(error));
     if (words && words[0])
-        json_object_set_new(o, "stderr", words_json(words));
+        json_object_set_new(o, "stderr", json_text(words));
     if (roles)
         json_object_set_new(o, "roles", roles);
     json_array_append_new(cells, o);

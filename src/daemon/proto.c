@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/json_text.h"
+
 /* Fields of requests besides v and op. */
 enum {
     F_PID = 1 << 0,
@@ -366,20 +368,6 @@ int proto_parse(const char *text, size_t n, struct request *out, struct error *e
     if (r < 0)
         memset(out, 0, sizeof(*out));
     return r;
-}
-
-/* A string for JSON, whatever bytes it holds; only what is not UTF-8 is altered. */
-static json_t *json_text(const char *s)
-{
-    json_t *j = json_string(s);
-    if (j)
-        return j;
-    char buf[sizeof(struct error)];
-    size_t n = 0;
-    for (; n < sizeof(buf) - 1 && s[n]; n++)
-        buf[n] = (unsigned char)s[n] < 0x80 ? s[n] : '?';
-    buf[n] = '\0';
-    return json_string(buf);
 }
 
 static json_t *param_json(unsigned i, double v)
