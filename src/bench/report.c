@@ -223,12 +223,15 @@ static int put_figures(struct report *r, const json_t *result, struct error *err
         snprintf(name, sizeof(name), "%s-%u", text(result, "scenario"), ++n);
         if (mkdir(dir, 0777) < 0 && errno != EEXIST)
             return error_set(err, -errno, "cannot make %s: %s", dir, strerror(errno));
-        int code = r->missing ? -ENOENT : figure_draw(result, spec, dir, name, err);
+        struct error e = {""};
+        int code = r->missing ? -ENOENT : figure_draw(result, spec, dir, name, &e);
         r->missing |= code == -ENOENT;
-        if (code == 0)
+        if (code == 0) {
             fprintf(r->f, "\n![%s](figures/%s.svg)\n", spec, name);
-        else if (code != -ENOENT && code != -ENODATA)
-            r->failed = fprintf(r->f, "\nNo figure: %s.\n", err->text) > 0 ? code : -EIO;
+        } else if (code != -ENOENT && code != -ENODATA) {
+            fprintf(r->f, "\nNo figure: %s.\n", e.text);
+            r->failed = error_set(err, code, "%s", e.text);
+        }
     }
     return 0;
 }

@@ -311,10 +311,13 @@ static int gate_open(const char *where, struct device_driver **out, struct error
     struct epoll_event e = {.events = EPOLLIN, .data.u64 = TIMER};
     for (unsigned i = 0; i < PROGRAMS; i++)
         d->programs[i].fd = -1;
+    int r = 0;
     if (d->epoll_fd < 0 || d->timer_fd < 0 ||
-        epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, d->timer_fd, &e) < 0 ||
-        (where && (size_t)snprintf(d->path, sizeof(d->path), "%s", where) >= sizeof(d->path))) {
-        int r = d->epoll_fd < 0 || d->timer_fd < 0 ? -errno : -ENAMETOOLONG;
+        epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, d->timer_fd, &e) < 0)
+        r = -errno;
+    else if (where && (size_t)snprintf(d->path, sizeof(d->path), "%s", where) >= sizeof(d->path))
+        r = -ENAMETOOLONG;
+    if (r < 0) {
         device_close(&d->base);
         return error_set(err, r, "cannot listen at %s: %s", where ? where : "", strerror(-r));
     }
