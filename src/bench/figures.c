@@ -65,9 +65,7 @@ static double at(const json_t *row, const char *axis)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* What goes into a script of gnuplot, where quotes end and begin commands. Results may be
- * anybody's.
- */
+/* What may go into a script of gnuplot, where quotes run commands: results may be anybody's. */
 static bool is_plain(const char *text)
 {
     return text && *text && text[strspn(text, WORD)] == '\0';

@@ -448,20 +448,20 @@ static int expand(const struct scenario *s, size_t point, const char *text, bool
 {
     size_t n = 0;
     for (const char *start = text; *text && n + 1 < size;) {
-        const char *end = *text == '{' ? strchr(text, '}') : NULL;
-        bool ours = *text == '{' && !(shell && text > start && text[-1] == '$');
+        bool brace = *text == '{' && !(shell && text > start && text[-1] == '$');
+        const char *end = brace ? strchr(text, '}') : NULL;
         char inner[SCENARIO_TEXT];
         double v = 0;
-        int r = ours && !end ? -EINVAL : 0;
-        if (ours && end) {
+        int r = -EINVAL;
+        if (end) {
             snprintf(inner, sizeof(inner), "%.*s", (int)(end - text - 1), text + 1);
             r = scenario_number(s, point, inner, 0, &v, shell ? NULL : err);
-        } else if (ours && !shell) {
-            return error_set(err, -EINVAL, "'{' without '}' in '%s'", text);
+        } else if (brace && !shell) {
+            return error_set(err, r, "'{' without '}' in '%s'", text);
         }
-        if (r < 0 && !shell)
+        if (end && r < 0 && !shell)
             return r;
-        if (ours && r == 0) {
+        if (end && r == 0) {
             n += (size_t)snprintf(buf + n, size - n, "%.10g", v);
             text = end + 1;
         } else {

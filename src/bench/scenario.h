@@ -86,12 +86,12 @@ double scenario_window(const struct scenario *s, const struct phase *phase, size
 /* The value of an axis at a point. */
 double scenario_at(const struct scenario *s, size_t point, size_t axis);
 
-/* Replaces {expression}. -EINVAL. In a shell command other braces stay what they are, and ${...}.
- */
-int scenario_expand_shell(const struct scenario *s, size_t point, const char *text, char *buf,
-                          size_t size, struct error *err);
+/* Replaces {expression}. -EINVAL, -E2BIG. */
 int scenario_expand(const struct scenario *s, size_t point, const char *text, char *buf,
                     size_t size, struct error *err);
+/* In a shell command: other braces stay what they are, and ${...}. -E2BIG. */
+int scenario_expand_shell(const struct scenario *s, size_t point, const char *text, char *buf,
+                          size_t size, struct error *err);
 /* The value of an expression over the axes; `otherwise` for "". */
 int scenario_number(const struct scenario *s, size_t point, const char *text, double otherwise,
                     double *out, struct error *err);

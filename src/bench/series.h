@@ -54,8 +54,7 @@ int series_percentiles(const struct series *s, double a, double b, struct percen
 /* Appends the latencies, us, of the same requests to *v (*n of them, malloc'd). -ENOMEM. */
 int series_values(const struct series *s, double a, double b, double **v, size_t *n);
 
-/* How long those lines are together, s: from the end of the first line of a..b to that of the last.
- */
+/* How long those lines are together, s: from the first line of a..b to the last. */
 double series_covered(const struct series *s, double a, double b);
 
 /* How many of them were late. */

@@ -43,10 +43,12 @@ static void print_point(const json_t *point)
     }
 }
 
-static void print_target(const char *name, const json_t *t)
+/* False: some of it was not measured. */
+static bool print_target(const char *name, const json_t *t)
 {
     const json_t *o;
     size_t i;
+    bool measured = true;
     double factor;
     const char *unit = expr_unit(json_string_value(json_object_get(t, "check")), &factor);
     json_array_foreach(json_object_get(t, "points"), i, o)
@@ -70,21 +72,11 @@ static void print_target(const char *name, const json_t *t)
                        json_number_value(json_object_get(limit, "median")) / factor);
         } else {
             printf(": not measured");
+            measured = false;
         }
         putchar('\n');
     }
-}
-
-static bool has_unmeasured(const json_t *target)
-{
-    const json_t *p;
-    size_t i;
-    json_array_foreach(json_object_get(target, "points"), i, p)
-    {
-        if (json_is_null(json_object_get(p, "value")))
-            return true;
-    }
-    return false;
+    return measured;
 }
 
 static void print_summary(const json_t *summary)
@@ -103,8 +95,7 @@ static void print_summary(const json_t *summary)
                    json_string_value(json_object_get(s, "date")));
         json_array_foreach(json_object_get(s, "targets"), k, t)
         {
-            print_target(name, t);
-            unmeasured += has_unmeasured(t);
+            unmeasured += !print_target(name, t);
         }
         if (json_integer_value(json_object_get(s, "failed_cells")))
             printf("%-5s %s: %lld cells failed\n", "FAIL", name,

@@ -122,6 +122,19 @@ static inline uint32_t policy_budget(const struct policy_device *dev)
     return least == UINT32_MAX ? 0 : least;
 }
 
+/* The turn is this member's. Who waited for a better class has no credit for that against its like;
+ * counts: nor has who comes later against this one. */
+static inline void policy_begin_turn(struct policy_device *dev, struct member *m, bool counts,
+                                     uint64_t now_ns)
+{
+    if (m->vtime < dev->vtime_floor)
+        m->vtime = dev->vtime_floor;
+    else if (counts)
+        dev->vtime_floor = m->vtime;
+    dev->holder = m->job;
+    dev->turn_start_ns = now_ns;
+}
+
 /* Makes the members that `pick` selects runnable, with timeslices in proportion to their weights:
  * base_us for the lightest, divided among a member's contexts. */
 void policy_share_slices(const struct core_params *p, struct policy_device *dev, uint32_t base_us,

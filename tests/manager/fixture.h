@@ -171,12 +171,16 @@ HELPER uint32_t one_job(struct fixture *f, enum job_class class, pid_t *p)
     return add(f, *p, class);
 }
 
+/* Programs with one compute and so many copy groups each. */
+HELPER void programs(struct fixture *f, pid_t *p, int n, unsigned ncopy)
+{
+    for (int i = 0; i < n; i++)
+        mock_context(&f->d, p[i] = child(f), 0, ncopy);
+}
+
 HELPER void three_jobs(struct fixture *f, pid_t p[3])
 {
-    for (int i = 0; i < 3; i++) {
-        p[i] = child(f);
-        mock_context(&f->d, p[i], 0, 3);
-    }
+    programs(f, p, 3, 3);
     start(f, "priority", NULL);
     add(f, p[0], CLASS_LATENCY);
     add(f, p[1], CLASS_BATCH);

@@ -55,8 +55,7 @@ static void test_programs_that_change_all_the_time(void **state)
     enum { OTHERS = 8 };
     struct fixture *f = *state;
     pid_t p[OTHERS + 1];
-    for (int i = 0; i <= OTHERS; i++)
-        mock_context(&f->d, p[i] = child(f), 0, 0);
+    programs(f, p, OTHERS + 1, 0);
     start(f, "priority", NULL);
     for (int i = 0; i < OTHERS; i++)
         add(f, p[i], CLASS_BATCH);

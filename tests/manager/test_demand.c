@@ -234,8 +234,7 @@ static void test_idle_normal_job(void **state)
     pid_t p[3];
     unsigned ran[3];
     f->d.has_usage = f->d.has_activity = true;
-    for (int i = 0; i < 3; i++)
-        mock_context(&f->d, p[i] = child(f), 0, 3);
+    programs(f, p, 3, 3);
     start(f, "laxity", NULL);
     uint32_t latency = add(f, p[0], CLASS_LATENCY);
     add(f, p[1], CLASS_NORMAL);

@@ -10,10 +10,7 @@ static void test_failing_driver(void **state)
     pid_t p[3];
     f->d.fail_suspend = EIO;
     f->d.partial = true;
-    for (int i = 0; i < 3; i++) {
-        p[i] = child(f);
-        mock_context(&f->d, p[i], 0, 3);
-    }
+    programs(f, p, 3, 3);
     start(f, "priority", NULL);
     add(f, p[0], CLASS_LATENCY);
     add(f, p[1], CLASS_BATCH);

@@ -82,13 +82,8 @@ static uint32_t rotate(const struct core_params *p, struct policy_device *dev, b
     }
     if (!best)
         return CORE_NONE;
-    dev->holder = best->job;
-    dev->turn_start_ns = now_ns;
+    policy_begin_turn(dev, best, best->job != dev->hurried, now_ns);
     dev->idle_since_ns = CORE_NEVER;
-    if (best->vtime < dev->vtime_floor)
-        best->vtime = dev->vtime_floor;
-    if (best->job != dev->hurried && best->vtime > dev->vtime_floor)
-        dev->vtime_floor = best->vtime;
     uint64_t end = n > 1 ? now_ns + p->rotation_us * 1000ULL : CORE_NEVER;
     dev->wake_ns = end < dev->wake_ns ? end : dev->wake_ns;
     return dev->holder;

@@ -104,13 +104,8 @@ static void pick_next(const struct core_params *p, struct policy_device *dev, en
     best = first ? &dev->members[first->job] : best;
     if (!best)
         return;
-    if (best->vtime < dev->vtime_floor) /* it waited for a better class: no credit for that */
-        best->vtime = dev->vtime_floor;
-    dev->holder = best->job;
     best->turn_group = CORE_NONE; /* of several contexts the next */
-    dev->turn_start_ns = now_ns;
-    if (!best->idle && !first && best->vtime > dev->vtime_floor)
-        dev->vtime_floor = best->vtime;
+    policy_begin_turn(dev, best, !best->idle && !first, now_ns);
 }
 
 /* Who of the lower classes runs now. last: see takes_turns(). */

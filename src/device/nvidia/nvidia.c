@@ -454,8 +454,8 @@ static int nvidia_usage(struct device_driver *base, struct usage_list *out, stru
     return r < 0 ? error_set(err, r, "asking NVML for GPU processes: %s", strerror(-r)) : 0;
 }
 
-/* Only GPUs on which something was found are traced: the others may be switched off. */
-/* An error only if none can be traced: what is not known of the others is told with the rest. */
+/* Only GPUs on which something was found are traced: the others may be switched off. An error only
+ * if none can be traced: what is not known of the others is told with the rest. */
 static int trace_used_gpus(struct nv_driver *d, struct error *err)
 {
     int result = 0;
