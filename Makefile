@@ -55,7 +55,7 @@ install: build
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 format:
-	@find src tests bench -name '*.[ch]' -exec clang-format -i {} +
+	@find src libcede include tests bench -name '*.[ch]' -exec clang-format -i {} +
 
 clean:
 	rm -rf build build-static build-check

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/util.h"
-#include "core/core.h"
+#include "lib/util.h"
+#include "sched/sched.h"
 
 enum { DEVICES = 8, JOBS = 10000, ROUNDS = 201 };
 
@@ -16,36 +16,36 @@ static int compare(const void *a, const void *b)
 
 int main(void)
 {
-    struct core_params params;
-    core_params_default(&params);
+    struct sched_params params;
+    params_default(&params);
     params.floor = 0.05;
-    struct core *c;
-    if (core_new(&(struct core_limits){DEVICES, JOBS, JOBS}, &params, &c) < 0)
+    struct sched *c;
+    if (sched_new(&(struct sched_limits){DEVICES, JOBS, JOBS}, &params, &c) < 0)
         return 1;
     uint64_t t0 = monotonic_ns();
     for (uint32_t i = 0; i < JOBS; i++) {
-        core_event(c, &(struct core_event){.type = EV_JOB_ADD,
-                                           .job = i,
-                                           .class = i < 80 ? CLASS_LATENCY : 1 + i % 2,
-                                           .weight = 1 + i % 1000});
-        core_event(c, &(struct core_event){
-                          .type = EV_GROUP_ADD, .job = i, .group = i, .device = i % DEVICES});
+        sched_event(c, &(struct sched_event){.type = EV_JOB_ADD,
+                                             .job = i,
+                                             .class = i < 80 ? CLASS_LATENCY : 1 + i % 2,
+                                             .weight = 1 + i % 1000});
+        sched_event(c, &(struct sched_event){
+                           .type = EV_GROUP_ADD, .job = i, .group = i, .device = i % DEVICES});
     }
     printf("{\"bench\":\"add\",\"jobs\":%d,\"us_per_job\":%.3f}\n", JOBS,
            (double)(monotonic_ns() - t0) / 1e3 / JOBS);
 
     const char *name, *summary;
-    for (unsigned p = 0; core_policy_at(p, &name, &summary); p++) {
+    for (unsigned p = 0; sched_policy_at(p, &name, &summary); p++) {
         double us[ROUNDS];
         size_t settings = 0;
-        core_set_policy(c, name);
+        sched_set_policy(c, name);
         for (int r = 0; r < ROUNDS; r++) {
             uint64_t now = (uint64_t)r * 250 * NSEC_PER_MSEC; /* every round ends turns */
             settings = 0;
             t0 = monotonic_ns();
             for (uint32_t d = 0; d < DEVICES; d++) {
-                struct core_plan plan;
-                core_decide(c, d, now, &plan);
+                struct sched_plan plan;
+                sched_decide(c, d, now, &plan);
                 settings += plan.n;
             }
             us[r] = (double)(monotonic_ns() - t0) / 1e3;
@@ -55,6 +55,6 @@ int main(void)
                "\"median_us\":%.1f,\"max_us\":%.1f}\n",
                name, JOBS, DEVICES, settings, us[ROUNDS / 2], us[ROUNDS - 1]);
     }
-    core_free(c);
+    sched_free(c);
     return 0;
 }

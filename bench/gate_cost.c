@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 #define ROUNDS 101
 #define CALLS  100000

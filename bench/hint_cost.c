@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 
 #include "cede/cede.h"
-#include "common/hints_proto.h"
-#include "common/share.h"
-#include "common/util.h"
+#include "lib/hints_proto.h"
+#include "lib/share.h"
+#include "lib/util.h"
 
 #define ROUNDS 101
 #define CALLS  20000

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "cede/lease.h"
-#include "common/util.h"
+#include "lib/util.h"
 
 #define ROUNDS 101
 #define CALLS  10000

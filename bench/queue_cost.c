@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cede/queue.h"
-#include "common/util.h"
+#include "lib/util.h"
 
 #define ROUNDS 101
 #define CALLS  2000

@@ -16,7 +16,7 @@ def find(name):
     if (source / "python/cede.py").exists():
         sys.path.insert(0, str(source / "python"))
         # a build that was only set up has a link to nothing
-        built = [p for p in source.glob("build*/src/client/libcede.so.0") if p.exists()]
+        built = [p for p in source.glob("build*/libcede/libcede.so.0") if p.exists()]
         if built:
             os.environ.setdefault("CEDE_LIBRARY", str(max(built, key=lambda p: p.stat().st_mtime)))
     sys.path.insert(0, str(folder))

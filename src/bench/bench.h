@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 #define BENCH_SCENARIOS 64
 

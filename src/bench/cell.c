@@ -8,7 +8,7 @@
 
 #include "bench/cell_impl.h"
 #include "bench/stats.h"
-#include "common/json_text.h"
+#include "lib/json_text.h"
 
 #define COVER_S 2.0                 /* how late a line about the end of a window may come */
 #define END_NS  (20 * NSEC_PER_SEC) /* a Python program with its libraries takes seconds */

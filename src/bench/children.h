@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "bench/series.h"
-#include "common/util.h"
+#include "lib/util.h"
 
 #define STAGE_CHILDREN 72 /* 50 programs, and what serves them */
 #define STAGE_ARGS     48

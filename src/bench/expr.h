@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 struct expr_env {
     /* NAN: known and not measured. -ENOENT: no such name. */

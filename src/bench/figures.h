@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 /* Whether that is one. */
 bool figure_known(const char *spec);

@@ -11,9 +11,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/procfs.h"
-#include "common/util.h"
-#include "device/device.h"
+#include "device/ops.h"
+#include "lib/procfs.h"
+#include "lib/util.h"
 
 #define CAP_SYS_PTRACE_BIT 19 /* linux/capability.h */
 

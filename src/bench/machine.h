@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 /* The kernel driver's version, e.g. "580.159.04". -ENOENT: none is loaded; -EPROTO. */
 int machine_driver_version(char *buf, size_t size);

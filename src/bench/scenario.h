@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 #include "bench/expr.h"
-#include "common/util.h"
+#include "lib/util.h"
 
 #define SCENARIO_ROLES   6
 #define SCENARIO_CONFIGS 10

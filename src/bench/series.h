@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 /* Times are seconds of CLOCK_MONOTONIC, as in the lines. Start from all zero. */
 struct series {

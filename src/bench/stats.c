@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 #define BOUND 1.02 /* between two bounds of the histogram */
 

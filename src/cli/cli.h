@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "common/util.h"
-#include "daemon/proto.h"
+#include "control/proto.h"
+#include "lib/util.h"
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 

@@ -7,7 +7,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
-#include "daemon/paths.h"
+#include "lib/paths.h"
 
 static int connect_to(const char *path, struct client *c, struct error *err)
 {

@@ -6,8 +6,8 @@
 #include <jansson.h>
 #include <sys/types.h>
 
-#include "common/util.h"
-#include "daemon/proto.h"
+#include "control/proto.h"
+#include "lib/util.h"
 
 #define CLIENT_TIMEOUT_MS 5000 /* for connecting, sending and the reply, each */
 

@@ -7,12 +7,12 @@
 
 #include "cli/cli.h"
 #include "cli/others.h"
-#include "daemon/journal.h"
-#include "daemon/manager.h"
-#include "daemon/paths.h"
-#include "daemon/restorer.h"
-#include "daemon/rules.h"
-#include "device/device.h"
+#include "control/rules.h"
+#include "device/ops.h"
+#include "engine/manager.h"
+#include "lib/paths.h"
+#include "recovery/journal.h"
+#include "recovery/restorer.h"
 
 #define JOURNAL_WAIT_MS 2000
 #define SETTLE_NS       (2 * NSEC_PER_SEC)
@@ -68,7 +68,7 @@ int direct_open(struct direct **out, struct error *err)
         r = journal_open(dir, JOURNAL_WAIT_MS, &d->journal, err);
     if (r == 0) {
         struct manager_options options = {.policy = "static"};
-        core_params_default(&options.params);
+        params_default(&options.params);
         struct device_address address = {.where = ""};
         snprintf(address.name, sizeof(address.name), "%s", d->driver->ops->name);
         if (restorer_address(d->journal, d->driver, &address))
@@ -140,15 +140,15 @@ static bool view(struct direct *d, uint32_t job, struct job_view *out)
 static int find_name(struct direct *d, const char *name, uint32_t *job, struct error *err)
 {
     struct job_view v;
-    *job = MANAGER_NONE;
+    *job = SLOT_NONE;
     for (uint32_t cursor = 0; manager_next_job(d->manager, &cursor, &v);) {
         if (strcmp(v.job.name, name) != 0)
             continue;
-        if (*job != MANAGER_NONE)
+        if (*job != SLOT_NONE)
             return error_set(err, -EINVAL, "several jobs have this name: use a job's number");
         *job = cursor - 1;
     }
-    return *job == MANAGER_NONE ? error_set(err, -ESRCH, "no such job") : 0;
+    return *job == SLOT_NONE ? error_set(err, -ESRCH, "no such job") : 0;
 }
 
 /* The job of a target; a process in no job becomes one, *adopted, unless it is to be let go. */
@@ -156,12 +156,12 @@ static int find(struct direct *d, const struct request *r, uint32_t *job, bool *
                 struct error *err)
 {
     *adopted = false;
-    *job = MANAGER_NONE;
+    *job = SLOT_NONE;
     if (!r->pid && !r->number)
         return find_name(d, r->name, job, err);
     if (r->number) {
         *job = manager_job_by_number(d->manager, r->number);
-        return *job == MANAGER_NONE ? error_set(err, -ESRCH, "no such job") : 0;
+        return *job == SLOT_NONE ? error_set(err, -ESRCH, "no such job") : 0;
     }
     struct proc_stat st;
     struct job_spec spec = {
@@ -173,7 +173,7 @@ static int find(struct direct *d, const struct request *r, uint32_t *job, bool *
         return error_set(err, -EPERM, "belongs to another user (uid %u); only root may steer it",
                          spec.uid);
     *job = manager_job_of(d->manager, r->pid);
-    if (*job != MANAGER_NONE)
+    if (*job != SLOT_NONE)
         return 0;
     if (r->release)
         return error_set(err, -ESRCH, "belongs to no job");

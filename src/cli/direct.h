@@ -6,9 +6,9 @@
 
 #include <jansson.h>
 
-#include "common/util.h"
-#include "daemon/journal.h"
-#include "daemon/proto.h"
+#include "control/proto.h"
+#include "lib/util.h"
+#include "recovery/journal.h"
 
 struct direct;
 

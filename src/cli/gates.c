@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 #define KFD_DEVICE "/dev/kfd" /* AMD GPUs */
 

@@ -9,10 +9,10 @@
 
 #include "cli/cli.h"
 #include "daemon/ceded.h"
-#include "daemon/restorer.h"
-#include "daemon/swapper.h"
 #include "device/soft/server.h"
 #include "load/load.h"
+#include "recovery/restorer.h"
+#include "recovery/swapper.h"
 
 /* By name of the program, or as `cede VERB`. */
 static const struct {

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "cli/doctor.h"
-#include "common/procfs.h"
-#include "device/device.h"
+#include "device/ops.h"
+#include "lib/procfs.h"
 
 #define READY_NS (20 * NSEC_PER_SEC)
 #define SETTLE_S 0.2

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/procfs.h"
-#include "device/device.h"
+#include "device/ops.h"
+#include "lib/procfs.h"
 
 bool is_descendant(pid_t pid, pid_t root)
 {

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 /* Whether `pid` is `root` or descends from it, as /proc has it now. */
 bool is_descendant(pid_t pid, pid_t root);

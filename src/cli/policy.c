@@ -5,7 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/client.h"
-#include "core/core.h"
+#include "sched/sched.h"
 
 static const char help[] =
     "usage: cede policy [NAME] [KEY=VALUE]... [--json]\n"
@@ -25,7 +25,7 @@ static json_t *without_daemon(void)
 {
     const char *name, *summary;
     json_t *list = json_array();
-    for (unsigned i = 0; core_policy_at(i, &name, &summary); i++)
+    for (unsigned i = 0; sched_policy_at(i, &name, &summary); i++)
         json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "summary", summary));
     return json_pack("{s:n, s:o}", "policy", "policies", list);
 }
@@ -66,7 +66,7 @@ static int argument(const char *arg, struct request *r)
     double v = 0;
     struct error err = {""};
     snprintf(key, sizeof(key), "%.*s", (int)min_u64((uint64_t)(value - arg), sizeof(key) - 1), arg);
-    const struct core_param *f = core_param_find(key);
+    const struct param *f = param_find(key);
     if (f && parse_double(value + 1, 0, UINT32_MAX, &v) < 0)
         return cli_usage("policy", "%s: '%s' is not a number: %s", key, value + 1, f->allowed);
     if (request_param(r, key, v, &err) < 0)

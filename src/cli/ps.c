@@ -10,9 +10,9 @@
 #include "cli/direct.h"
 #include "cli/others.h"
 #include "cli/targets.h"
-#include "common/procfs.h"
-#include "daemon/journal.h"
-#include "daemon/paths.h"
+#include "lib/paths.h"
+#include "lib/procfs.h"
+#include "recovery/journal.h"
 
 static const char help[] =
     "usage: cede ps [-a] [--json] [TARGET...]\n"

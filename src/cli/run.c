@@ -19,7 +19,7 @@
 #include "cli/gates.h"
 #include "cli/room.h"
 #include "cli/transient.h"
-#include "common/procfs.h"
+#include "lib/procfs.h"
 
 static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [-n NAME] [--memory SIZE] [--strict]\n"

@@ -3,7 +3,7 @@
 #ifndef CEDE_CLI_TARGETS_H
 #define CEDE_CLI_TARGETS_H
 
-#include "daemon/proto.h"
+#include "control/proto.h"
 
 /* A target as a person types it into a request: what proto_target() takes, and %12 for #12, which a
  * shell takes for a comment. CLI_OK, or CLI_USAGE with the message printed. */

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "daemon/paths.h"
+#include "lib/paths.h"
 
 #define START_MS 3000
 #define RETRY_MS 20

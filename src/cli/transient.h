@@ -4,7 +4,7 @@
 #define CEDE_CLI_TRANSIENT_H
 
 #include "cli/client.h"
-#include "common/util.h"
+#include "lib/util.h"
 
 struct transient {
     int alive_fd; /* ends when the daemon that was started has ended; -1: none was started */

@@ -20,11 +20,12 @@
 #include <sys/wait.h>
 #include <uv.h>
 
-#include "daemon/config.h"
+#include "control/config.h"
+#include "control/server.h"
 #include "daemon/notify.h"
-#include "daemon/paths.h"
-#include "daemon/restorer.h"
-#include "daemon/server.h"
+#include "lib/log.h"
+#include "lib/paths.h"
+#include "recovery/restorer.h"
 
 #define JOURNAL_WAIT_MS      2000 /* a restorer that is at work has the journal until it is done */
 #define HEARTBEAT_NS         (500 * NSEC_PER_MSEC)
@@ -150,7 +151,7 @@ static void arm(struct daemon *d)
         next = min_u64(next, d->gpu_look_ns);
     if (d->opt.transient && !d->had_jobs)
         next = min_u64(next, d->start_ns + TRANSIENT_WAIT_NS);
-    if (next == CORE_NEVER) {
+    if (next == TIME_NEVER) {
         uv_timer_stop(&d->timer);
         return;
     }
@@ -167,7 +168,7 @@ static void turn(void *arg)
     if (d->stopping)
         return;
     uint64_t now = monotonic_ns(),
-             told = d->hints ? hints_tell(d->hints, d->manager, now) : CORE_NEVER;
+             told = d->hints ? hints_tell(d->hints, d->manager, now) : TIME_NEVER;
     d->wake_ns = min_u64(manager_tick(d->manager, now), told);
     beat(d);
     unsigned jobs = count_jobs(d);

@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/take_fds.h"
-#include "common/util.h"
+#include "lib/take_fds.h"
+#include "lib/util.h"
 
 #define CONNECT_MS 100
 #define RETRY_MS   1000

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/gate_proto.h"
+#include "lib/gate_proto.h"
 
 /* The page that the daemon writes; all zero while there is none. */
 extern struct gate_control *gate_page;

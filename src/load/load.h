@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 /* `cede-load ROLE [options]`; returns the exit status. */
 int load_main(int argc, char **argv);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/symbols.h"
+#include "lib/symbols.h"
 #include "load/cuda.h"
 #include "load/ptx.h"
 #include "load/spin.h"

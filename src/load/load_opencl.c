@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/symbols.h"
+#include "lib/symbols.h"
 #include "load/load.h"
 #include "load/opencl.h"
 #include "load/ptx.h"

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "cede/cede.h"
-#include "common/util.h"
+#include "lib/util.h"
 
 /* Kernels in flight at most: what the software GPU takes, and about what a real channel takes
  * before a launch blocks the host. */

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 struct cuda;
 

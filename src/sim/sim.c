@@ -14,7 +14,7 @@ enum call { CALL_SUSPEND, CALL_TIMESLICE, CALL_RESUME };
 struct state {
     bool present, paused, suspended;
     uint32_t group, timeslice_us;
-    uint64_t due_ns, issued_ns, bursts, seen_ns; /* bursts, seen_ns: told to the core so far */
+    uint64_t due_ns, issued_ns, bursts, seen_ns; /* bursts, seen_ns: told to the scheduler so far */
     uint64_t busy_at_issue;
     bool waits; /* a request is on its way */
     uint64_t busy_at_settle, busy_at_pause;
@@ -25,7 +25,7 @@ struct sim {
     const struct sim_scenario *s;
     struct sim_result *out;
     struct engine *e;
-    struct core *c;
+    struct sched *c;
     struct state st[SIM_JOBS_MAX];
     uint32_t n;
     uint64_t now, wake, call_at; /* call_at: the daemon is in a call until then */
@@ -51,10 +51,10 @@ static uint64_t busy(const struct sim *m, uint32_t j)
     return info.busy_ns;
 }
 
-static void event(struct sim *m, struct core_event ev)
+static void event(struct sim *m, struct sched_event ev)
 {
     if (m->s->policy)
-        core_event(m->c, &ev);
+        sched_event(m->c, &ev);
     m->dirty = true;
 }
 
@@ -71,13 +71,13 @@ static void tell_deadline(struct sim *m, uint32_t j)
     const struct state *st = &m->st[j];
     uint64_t used = busy(m, j) - st->busy_at_issue;
     if (job->due_ns)
-        event(m, (struct core_event){.type = EV_DEADLINE,
-                                     .job = j,
-                                     .deadline_ns =
-                                         st->waits ? st->issued_ns + job->due_ns : CORE_NEVER,
-                                     .left_ns = used < job->kernel_ns ? job->kernel_ns - used : 0,
-                                     .may_rise = job->may_rise,
-                                     .on = true});
+        event(m, (struct sched_event){.type = EV_DEADLINE,
+                                      .job = j,
+                                      .deadline_ns =
+                                          st->waits ? st->issued_ns + job->due_ns : TIME_NEVER,
+                                      .left_ns = used < job->kernel_ns ? job->kernel_ns - used : 0,
+                                      .may_rise = job->may_rise,
+                                      .on = true});
 }
 
 /* Jobs that come, leave, pause, and requests that are due. Returns when that happens next. */
@@ -88,7 +88,7 @@ static uint64_t lives(struct sim *m)
         const struct sim_job *job = &m->s->jobs[j];
         struct state *st = &m->st[j];
         if (st->present && job->leave_ns && m->now >= job->leave_ns) {
-            event(m, (struct core_event){.type = EV_JOB_REMOVE, .job = j});
+            event(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = j});
             engine_group_remove(m->e, st->group, m->now);
             st->present = false;
         }
@@ -97,7 +97,7 @@ static uint64_t lives(struct sim *m)
         bool pause = job->pause_ns && m->now >= job->pause_ns && m->now < job->resume_ns;
         if (pause != st->paused) {
             st->paused = pause;
-            event(m, (struct core_event){.type = EV_JOB_PAUSE, .job = j, .on = pause});
+            event(m, (struct sched_event){.type = EV_JOB_PAUSE, .job = j, .on = pause});
         }
         while (job->period_ns && !st->waits && m->now >= st->due_ns) {
             st->waits = !job->open_loop;
@@ -135,10 +135,10 @@ static void completions(struct sim *m)
     }
 }
 
-/* What the daemon tells the core ten times a second, from the driver's activity(). */
+/* What the daemon tells the scheduler ten times a second, from the driver's activity(). */
 static void look(struct sim *m)
 {
-    struct core_event ev = {.type = EV_ACTIVITY, .window_ns = LOOK_NS};
+    struct sched_event ev = {.type = EV_ACTIVITY, .window_ns = LOOK_NS};
     uint64_t upper = 0, lower = 0;
     for (uint32_t j = 0; j < m->n; j++) {
         struct state *st = &m->st[j];
@@ -169,10 +169,10 @@ static void add_call(struct sim *m, enum call call, uint32_t job, uint32_t us)
 
 static void decide(struct sim *m)
 {
-    struct core_plan plan;
+    struct sched_plan plan;
     m->dirty = false;
-    m->wake = CORE_NEVER;
-    if (!m->s->policy || core_decide(m->c, 0, m->now, &plan) < 0)
+    m->wake = TIME_NEVER;
+    if (!m->s->policy || sched_decide(m->c, 0, m->now, &plan) < 0)
         return;
     m->wake = plan.wake_ns;
     m->ncalls = m->next_call = 0;
@@ -215,12 +215,13 @@ static void begin(struct sim *m)
         const struct sim_job *job = &m->s->jobs[j];
         engine_group_add(m->e, 0, &m->st[j].group);
         m->st[j].present = true;
-        event(m, (struct core_event){.type = EV_JOB_ADD,
-                                     .job = j,
-                                     .class = job->class,
-                                     .weight = job->weight ? job->weight : WEIGHT_DEFAULT,
-                                     .budget_us = job->budget_us});
-        event(m, (struct core_event){.type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
+        event(m, (struct sched_event){.type = EV_JOB_ADD,
+                                      .job = j,
+                                      .class = job->class,
+                                      .weight = job->weight ? job->weight : WEIGHT_DEFAULT,
+                                      .budget_us = job->budget_us});
+        event(m,
+              (struct sched_event){.type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
         for (uint32_t k = 0; !job->period_ns && k < QUEUED; k++)
             submit(m, j);
     }
@@ -289,20 +290,20 @@ int sim_run(const struct engine_params *engine, const struct sim_scenario *s,
     memset(out, 0, sizeof(*out));
     m->s = s;
     m->out = out;
-    m->wake = CORE_NEVER;
+    m->wake = TIME_NEVER;
     while (m->n < SIM_JOBS_MAX && s->jobs[m->n].kernel_ns)
         m->n++;
     double *samples = calloc((size_t)SIM_JOBS_MAX * SAMPLES_MAX, sizeof(*samples));
-    struct core_params params;
-    core_params_default(&params);
+    struct sched_params params;
+    params_default(&params);
     params.floor = s->floor;
     int r = m->n ? 0 : -EINVAL;
     if (r == 0)
         r = samples ? engine_new(engine, SIM_JOBS_MAX, SIM_JOBS_MAX * 64, &m->e) : -ENOMEM;
     if (r == 0)
-        r = core_new(&(struct core_limits){1, SIM_JOBS_MAX, SIM_JOBS_MAX}, &params, &m->c);
+        r = sched_new(&(struct sched_limits){1, SIM_JOBS_MAX, SIM_JOBS_MAX}, &params, &m->c);
     if (r == 0 && s->policy)
-        r = core_set_policy(m->c, s->policy);
+        r = sched_set_policy(m->c, s->policy);
     if (r == 0) {
         for (uint32_t j = 0; j < m->n; j++)
             m->st[j].samples = samples + (size_t)j * SAMPLES_MAX;
@@ -319,7 +320,7 @@ int sim_run(const struct engine_params *engine, const struct sim_scenario *s,
         out->job[j].p99_us = m->st[j].samples[(n * 99 + 99) / 100 - 1];
     }
     engine_free(m->e);
-    core_free(m->c);
+    sched_free(m->c);
     free(samples);
     free(m);
     return r;

@@ -1,12 +1,12 @@
-/* The core and the software GPU's engine together in virtual time: what a policy does to jobs of
- * known behaviour on one GPU, with the time that switches and control calls take. Plans are applied
- * as the daemon does it: suspend, set timeslices, resume, one call after the other. Pure: no clock,
- * no system call. */
+/* The scheduler and the software GPU's engine together in virtual time: what a policy does to jobs
+ * of known behaviour on one GPU, with the time that switches and control calls take. Plans are
+ * applied as the daemon does it: suspend, set timeslices, resume, one call after the other. Pure:
+ * no clock, no system call. */
 #ifndef CEDE_SIM_SIM_H
 #define CEDE_SIM_SIM_H
 
-#include "core/core.h"
 #include "device/soft/engine.h"
+#include "sched/sched.h"
 
 #define SIM_JOBS_MAX 64
 
@@ -20,8 +20,8 @@ struct sim_job {
     uint64_t slow_ns;             /* from then on a request every 100 periods; 0: never */
     uint64_t pause_ns, resume_ns; /* paused between them; pause_ns 0: never */
     uint64_t leave_ns;            /* 0: stays */
-    /* Of a job with a period: when a request is due after it was issued, which the core is told,
-     * with the GPU time that it still needs. 0: nobody says so. */
+    /* Of a job with a period: when a request is due after it was issued, which the scheduler is
+     * told, with the GPU time that it still needs. 0: nobody says so. */
     uint64_t due_ns;
     bool may_rise;
 };
@@ -29,7 +29,7 @@ struct sim_job {
 struct sim_scenario {
     const char *policy; /* NULL: nobody schedules, the driver's default */
     double floor;
-    bool blind;                      /* nobody tells the core who got the GPU how often */
+    bool blind;                      /* nobody tells the scheduler who got the GPU how often */
     uint64_t duration_ns, settle_ns; /* what happens before settle_ns is not counted */
     struct sim_job jobs[SIM_JOBS_MAX];
 };

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "bench/scenario.h"
-#include "common/util.h"
+#include "lib/util.h"
 
 static inline int load(const char *text, struct scenario_how how, struct scenario **s,
                        struct error *err)

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 static struct result result;
 static bool some;

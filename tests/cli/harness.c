@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/procfs.h"
-#include "common/util.h"
+#include "lib/procfs.h"
+#include "lib/util.h"
 
 #define PATIENCE_MS 20000
 

@@ -20,8 +20,8 @@
 
 #include <cmocka.h>
 
-#include "common/procfs.h"
-#include "common/util.h"
+#include "lib/procfs.h"
+#include "lib/util.h"
 
 struct run {
     const char *cede;

@@ -11,7 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "daemon/manager.h"
+#include "engine/manager.h"
 #include "fake_kfd.h"
 
 enum { JOBS = 3, QUEUES = 3 };
@@ -31,7 +31,7 @@ static void start(struct world *w)
 {
     struct error err = {""};
     struct manager_options o = {.policy = "priority"};
-    core_params_default(&o.params);
+    params_default(&o.params);
     if (kfd_driver_open(&w->k.io, &w->d, &err) < 0 || journal_open(w->dir, 0, &w->j, &err) < 0 ||
         manager_new(w->d, w->j, &o, &w->m, &err) < 0)
         fail_msg("%s", err.text);

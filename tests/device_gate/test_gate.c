@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "common/gate_proto.h"
-#include "device/device.h"
+#include "device/ops.h"
+#include "lib/gate_proto.h"
 
 static struct device_driver *d;
 static char path[64];

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "device/device.h"
+#include "device/ops.h"
 #include "device/soft/client.h"
 
 #define US       1000U

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/journal.h"
+#include "recovery/journal.h"
 
 #ifndef __has_feature
 #define __has_feature(x) 0

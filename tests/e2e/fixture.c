@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "daemon/journal.h"
+#include "recovery/journal.h"
 
 struct result result;
 

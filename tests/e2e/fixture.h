@@ -10,7 +10,7 @@
 #include "../cli/harness.h"
 #include "../descriptors.h"
 
-#include "device/device.h"
+#include "device/ops.h"
 
 #define SLICE_DEFAULT_US 2048
 

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/journal.h"
 #include "fixture.h"
+#include "recovery/journal.h"
 
 static void assert_names(const char *text, pid_t pid)
 {

@@ -6,7 +6,7 @@
 
 #include "fixture.h"
 
-#include "daemon/journal.h"
+#include "recovery/journal.h"
 
 #define SMALL "268435456" /* moves in 0.3 s */
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/config.h"
-#include "daemon/proto.h"
+#include "control/config.h"
+#include "control/proto.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -25,8 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(c.nrules == 7777);
         return 0;
     }
-    const struct core_param *what;
-    require(core_params_check(&c.params, &what) == 0);
+    const struct param *what;
+    require(params_check(&c.params, &what) == 0);
     require(c.nrules <= CONFIG_RULES_MAX && c.device[0] && c.policy[0]);
     for (size_t i = 0; i < c.nrules; i++) {
         const struct rule *r = &c.rules[i];

@@ -1,11 +1,11 @@
-/* Fuzz target for the strict number parsers of common/util.h: what they accept is in range and is
+/* Fuzz target for the strict number parsers of lib/util.h: what they accept is in range and is
  * what the C library reads; what they refuse leaves the output alone. Touches nothing outside. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "../descriptors.h"
-#include "common/share.h"
-#include "common/util.h"
 #include "gate/gate.h"
+#include "lib/share.h"
+#include "lib/util.h"
 
 #define PATIENCE_MS 20000
 #define PAIRS       4

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "device/device.h"
+#include "device/ops.h"
 
 static char dir[64], socket_path[96];
 

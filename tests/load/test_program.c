@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "child.h"
-#include "common/util.h"
+#include "lib/util.h"
 #include "load/load.h"
 
 static struct child result; /* the last run */

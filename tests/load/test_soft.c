@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "child.h"
-#include "common/util.h"
 #include "device/soft/server.h"
+#include "lib/util.h"
 #include "load/load.h"
 
 static struct child server, latency, batch;

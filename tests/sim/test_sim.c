@@ -1,5 +1,6 @@
-/* What cede promises, in virtual time on the software GPU: the core's decisions with the price of
- * switches and control calls in the result. Every figure is a ratio or a time of one simulated run.
+/* What cede promises, in virtual time on the software GPU: the scheduler's decisions with the price
+ * of switches and control calls in the result. Every figure is a ratio or a time of one simulated
+ * run.
  */
 #include "sim/sim.h"
 

@@ -14,9 +14,9 @@
 #include <stdint.h>
 #include <sys/ioctl.h>
 
-#include "common/procfs.h"
-#include "common/util.h"
-#include "device/device.h"
+#include "device/ops.h"
+#include "lib/procfs.h"
+#include "lib/util.h"
 
 #define KFD_PATH  "/dev/kfd"
 #define KFD_SYSFS "/sys/class/kfd/kfd"

@@ -1,5 +1,5 @@
 /* The driver for devices that only the programs themselves can hold work back from: what they say
- * on a socket (common/gate_proto.h) are its processes, and closing a program's gate suspends it.
+ * on a socket (lib/gate_proto.h) are its processes, and closing a program's gate suspends it.
  *
  * The programs are not trusted: a program is what SO_PEERCRED says, its messages change nothing but
  * its own entry, their number is bounded for each user, and nothing waits for them. A program whose
@@ -23,9 +23,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/gate_proto.h"
-#include "common/share.h"
-#include "device/device.h"
+#include "device/ops.h"
+#include "lib/gate_proto.h"
+#include "lib/share.h"
 
 #define DEVICES          4 /* kinds of them at once: more share the last */
 #define PROGRAMS         512

@@ -1,9 +1,9 @@
-/* Swapping on NVIDIA GPUs, for nvidia.c: the swap functions of device.h. Only for a process of
+/* Swapping on NVIDIA GPUs, for nvidia.c: the swap functions of ops.h. Only for a process of
  * their own: they load libcuda, and stay in it for as long as a job's memory takes to move. */
 #ifndef CEDE_DEVICE_NVIDIA_CHECKPOINT_H
 #define CEDE_DEVICE_NVIDIA_CHECKPOINT_H
 
-#include "device/device.h"
+#include "device/ops.h"
 
 int nv_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, unsigned lock_ms,
                 struct error *err);

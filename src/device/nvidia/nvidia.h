@@ -2,11 +2,11 @@
 #ifndef CEDE_DEVICE_NVIDIA_NVIDIA_H
 #define CEDE_DEVICE_NVIDIA_NVIDIA_H
 
-#include "device/device.h"
 #include "device/nvidia/nvml.h"
 #include "device/nvidia/rm.h"
 #include "device/nvidia/scan.h"
 #include "device/nvidia/trace.h"
+#include "device/ops.h"
 
 #define NV_TIMESLICE_MIN_US     1U
 #define NV_TIMESLICE_MAX_US     1000000U /* the longest that was tried */

@@ -4,8 +4,8 @@
 #ifndef CEDE_DEVICE_NVIDIA_NVML_H
 #define CEDE_DEVICE_NVIDIA_NVML_H
 
-#include "device/device.h"
 #include "device/nvidia/scan.h"
+#include "device/ops.h"
 
 struct nvml;
 

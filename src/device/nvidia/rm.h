@@ -16,8 +16,8 @@
 #include <stdint.h>
 #include <sys/ioctl.h>
 
-#include "common/procfs.h"
-#include "common/util.h"
+#include "lib/procfs.h"
+#include "lib/util.h"
 
 #define RM_CTL_PATH  "/dev/nvidiactl"
 #define RM_MAJOR     195U

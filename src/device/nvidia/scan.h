@@ -4,8 +4,8 @@
 #ifndef CEDE_DEVICE_NVIDIA_SCAN_H
 #define CEDE_DEVICE_NVIDIA_SCAN_H
 
-#include "device/device.h"
 #include "device/nvidia/rm.h"
+#include "device/ops.h"
 
 /* The GPUs, in the order of their bus ids. */
 struct nv_gpus {

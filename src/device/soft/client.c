@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/util.h"
 #include "device/soft/engine.h"
 #include "device/soft/proto.h"
+#include "lib/util.h"
 
 #define PATIENCE_S 5 /* with a server that does not read or answer */
 

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "common/util.h"
+#include "lib/util.h"
 
 /* ---- groups ---- */
 

@@ -10,7 +10,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "device/device.h"
+#include "device/ops.h"
 #include "device/soft/client.h"
 #include "device/soft/engine.h"
 #include "device/soft/proto.h"

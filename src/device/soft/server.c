@@ -30,13 +30,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/procfs.h"
-#include "common/util.h"
-#include "device/device.h"
+#include "device/ops.h"
 #include "device/soft/client.h"
 #include "device/soft/engine.h"
 #include "device/soft/proto.h"
 #include "device/soft/server_impl.h"
+#include "lib/procfs.h"
+#include "lib/util.h"
 
 #define READS_A_TURN 64 /* messages of one connection before the others get their turn */
 

@@ -8,10 +8,10 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
-#include "common/procfs.h"
-#include "device/device.h"
+#include "device/ops.h"
 #include "device/soft/engine.h"
 #include "device/soft/proto.h"
+#include "lib/procfs.h"
 
 #define SOFT_MEMORY_BYTES 141000000000ULL /* an H200's */
 

@@ -1,8 +1,8 @@
-/* Swapping on the software GPU, for driver.c: the swap functions of device.h. */
+/* Swapping on the software GPU, for driver.c: the swap functions of ops.h. */
 #ifndef CEDE_DEVICE_SOFT_SWAP_H
 #define CEDE_DEVICE_SOFT_SWAP_H
 
-#include "device/device.h"
+#include "device/ops.h"
 #include "device/soft/proto.h"
 
 int soft_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, unsigned lock_ms,

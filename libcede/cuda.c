@@ -1,0 +1,260 @@
+/* libcede: libcuda and libnvidia-ml as leases need them; see gpus.h. Never linked, and left open:
+ * they leave threads and exit handlers behind. A context is retained when it is first needed. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/symbols.h"
+#include "libcede/gpus.h"
+
+/* Numbers of the driver API's and NVML's reference. */
+enum { STREAM_NON_BLOCKING = 1 };
+enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_THREADS_PER_SM = 39 };
+
+struct rates {
+    unsigned gpu, memory;
+};
+
+#define CUDA_CALLS(X)                                                                              \
+    X(init, "cuInit", (unsigned flags))                                                            \
+    X(error_name, "cuGetErrorName", (int r, const char **s))                                       \
+    X(device_count, "cuDeviceGetCount", (int *n))                                                  \
+    X(device_get, "cuDeviceGet", (int *d, int ordinal))                                            \
+    X(attribute, "cuDeviceGetAttribute", (int *v, int attribute, int d))                           \
+    X(memory, "cuDeviceTotalMem_v2", (size_t * bytes, int d))                                      \
+    X(bus_id, "cuDeviceGetPCIBusId", (char *s, int len, int d))                                    \
+    X(retain, "cuDevicePrimaryCtxRetain", (void **c, int d))                                       \
+    X(let_go, "cuDevicePrimaryCtxRelease_v2", (int d))                                             \
+    X(ctx_current, "cuCtxGetCurrent", (void **c))                                                  \
+    X(ctx_device, "cuCtxGetDevice", (int *d))                                                      \
+    X(push, "cuCtxPushCurrent_v2", (void *c))                                                      \
+    X(pop, "cuCtxPopCurrent_v2", (void **c))                                                       \
+    X(stream_create, "cuStreamCreateWithPriority", (void **s, unsigned flags, int priority))       \
+    X(stream_destroy, "cuStreamDestroy_v2", (void *s))                                             \
+    X(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                                    \
+      (int *blocks, void *f, int threads, size_t shared_bytes))
+
+#define NVML_CALLS(X)                                                                              \
+    X(nvml_init, "nvmlInit_v2", (void))                                                            \
+    X(nvml_shutdown, "nvmlShutdown", (void))                                                       \
+    X(nvml_device, "nvmlDeviceGetHandleByPciBusId_v2", (const char *bus, void **d))                \
+    X(nvml_rates, "nvmlDeviceGetUtilizationRates", (void *d, struct rates *out))
+
+struct gpu {
+    int device;
+    void *context; /* NULL: not retained */
+    void *nvml;    /* NULL: not known there */
+    uint64_t memory_bytes;
+};
+
+struct cede_gpus {
+#define X(field, symbol, args) int(*field) args;
+    CUDA_CALLS(X)
+    NVML_CALLS(X)
+#undef X
+    pthread_mutex_t lock; /* retaining contexts */
+    bool nvml;
+    unsigned n;
+    struct gpu gpus[];
+};
+
+#define X(field, symbol, args) {symbol, offsetof(struct cede_gpus, field)},
+static const struct symbol cuda_symbols[] = {CUDA_CALLS(X)}, nvml_symbols[] = {NVML_CALLS(X)};
+#undef X
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+static bool load(struct cede_gpus *g, const char *name, const struct symbol *s, size_t n, char *why,
+                 size_t size)
+{
+    void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!lib) {
+        snprintf(why, size, "no %s", name);
+        return false;
+    }
+    const char *missing = symbols_find(lib, s, n, g);
+    if (missing)
+        snprintf(why, size, "%s has no %s: the driver is too old", name, missing);
+    return !missing;
+}
+
+static int failed(const struct cede_gpus *g, int r, const char *what, unsigned device, char *why,
+                  size_t size)
+{
+    const char *name = NULL;
+    if (r == 0)
+        return 0;
+    g->error_name(r, &name);
+    snprintf(why, size, "cannot %s on GPU %u: %s (%d)", what, device, name ? name : "unknown error",
+             r);
+    return -EIO;
+}
+
+static void find_nvml(struct cede_gpus *g)
+{
+    char bus[32], why[128];
+    g->nvml = load(g, "libnvidia-ml.so.1", nvml_symbols, COUNT(nvml_symbols), why, sizeof(why)) &&
+              g->nvml_init() == 0;
+    for (unsigned i = 0; g->nvml && i < g->n; i++) {
+        if (g->bus_id(bus, sizeof(bus), g->gpus[i].device) != 0 ||
+            g->nvml_device(bus, &g->gpus[i].nvml) != 0)
+            g->gpus[i].nvml = NULL;
+    }
+}
+
+int cede_gpus_open(struct cede_gpus **out, char *why, size_t size)
+{
+    struct cede_gpus *g = calloc(1, sizeof(*g)), *all;
+    int n = 0, r = 0;
+    *out = NULL;
+    if (!g)
+        return -ENOMEM;
+    if (!load(g, "libcuda.so.1", cuda_symbols, COUNT(cuda_symbols), why, size))
+        r = -ENODEV;
+    if (!r && (failed(g, g->init(0), "start the driver (cuInit)", 0, why, size) ||
+               failed(g, g->device_count(&n), "count the GPUs", 0, why, size)))
+        r = -ENODEV;
+    if (!r && n < 1) {
+        snprintf(why, size, "no GPU is visible");
+        r = -ENODEV;
+    }
+    all = r ? NULL : realloc(g, sizeof(*g) + (size_t)n * sizeof(g->gpus[0]));
+    if (!all) {
+        free(g);
+        return r ? r : -ENOMEM;
+    }
+    g = all;
+    g->n = (unsigned)n;
+    memset(g->gpus, 0, g->n * sizeof(g->gpus[0]));
+    for (unsigned i = 0; i < g->n; i++) {
+        size_t bytes = 0;
+        r = failed(g, g->device_get(&g->gpus[i].device, (int)i), "find the device", i, why, size);
+        if (r) {
+            free(g);
+            return -ENODEV;
+        }
+        if (g->memory(&bytes, g->gpus[i].device) == 0)
+            g->gpus[i].memory_bytes = bytes;
+    }
+    pthread_mutex_init(&g->lock, NULL);
+    find_nvml(g);
+    *out = g;
+    return 0;
+}
+
+void cede_gpus_close(struct cede_gpus *g)
+{
+    if (!g)
+        return;
+    for (unsigned i = 0; i < g->n; i++) {
+        if (g->gpus[i].context)
+            g->let_go(g->gpus[i].device);
+    }
+    if (g->nvml)
+        g->nvml_shutdown();
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+unsigned cede_gpus_count(const struct cede_gpus *g)
+{
+    return g->n;
+}
+
+uint64_t cede_gpus_memory(const struct cede_gpus *g, unsigned device)
+{
+    return g->gpus[device].memory_bytes;
+}
+
+/* Makes the primary context current. With 0 leave() has to follow. */
+static int enter(struct cede_gpus *g, unsigned device, char *why, size_t size)
+{
+    struct gpu *d = &g->gpus[device];
+    int r = 0;
+    pthread_mutex_lock(&g->lock);
+    if (!d->context)
+        r = failed(g, g->retain(&d->context, d->device), "retain the primary context", device, why,
+                   size);
+    if (r)
+        d->context = NULL;
+    pthread_mutex_unlock(&g->lock);
+    return r ? r : failed(g, g->push(d->context), "make the context current", device, why, size);
+}
+
+static void leave(struct cede_gpus *g)
+{
+    void *was;
+    g->pop(&was);
+}
+
+int cede_gpus_stream(struct cede_gpus *g, unsigned device, unsigned level, void **out, char *why,
+                     size_t size)
+{
+    int r = enter(g, device, why, size);
+    if (r)
+        return r;
+    r = failed(g, g->stream_create(out, STREAM_NON_BLOCKING, -(int)level), "create a stream",
+               device, why, size);
+    leave(g);
+    return r;
+}
+
+void cede_gpus_stream_end(struct cede_gpus *g, unsigned device, void *stream)
+{
+    char why[128];
+    if (enter(g, device, why, sizeof(why)))
+        return;
+    g->stream_destroy(stream);
+    leave(g);
+}
+
+void *cede_gpus_context(const struct cede_gpus *g)
+{
+    void *c = NULL;
+    return g->ctx_current(&c) == 0 ? c : NULL;
+}
+
+int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsigned threads,
+                      unsigned shared_bytes, struct gpu_profile *out, char *why, size_t size)
+{
+    const unsigned device = 0; /* for texts: the function's own is not known by number */
+    int blocks = 0, sms = 0, per_sm = 0, d = 0;
+    int r = context
+                ? failed(g, g->push(context), "make a kernel's context current", device, why, size)
+                : enter(g, device, why, size);
+    if (r)
+        return r;
+    r = failed(g, g->ctx_device(&d), "ask for a context's GPU", device, why, size);
+    if (!r)
+        r = failed(g, g->occupancy(&blocks, function, (int)threads, shared_bytes),
+                   "ask for a kernel's occupancy", device, why, size);
+    if (!r)
+        r = failed(g, g->attribute(&sms, ATTRIBUTE_SMS, d), "ask for the SMs", device, why, size);
+    if (!r)
+        r = failed(g, g->attribute(&per_sm, ATTRIBUTE_THREADS_PER_SM, d), "ask for an SM's threads",
+                   device, why, size);
+    leave(g);
+    if (!r && (blocks < 1 || sms < 1 || per_sm < 1)) {
+        snprintf(why, size, "the kernel cannot run with %u threads and %u bytes", threads,
+                 shared_bytes);
+        r = -EIO;
+    }
+    if (!r)
+        *out = (struct gpu_profile){.threads = threads,
+                                    .blocks_per_sm = (uint32_t)blocks,
+                                    .sms = (uint32_t)sms,
+                                    .threads_per_sm = (uint32_t)per_sm};
+    return r;
+}
+
+int cede_gpus_utilization(struct cede_gpus *g, unsigned device, unsigned *percent)
+{
+    struct rates rates = {0};
+    if (!g->gpus[device].nvml || g->nvml_rates(g->gpus[device].nvml, &rates) != 0)
+        return -ENOTSUP;
+    *percent = rates.gpu < 100 ? rates.gpu : 100;
+    return 0;
+}

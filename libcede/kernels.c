@@ -1,0 +1,89 @@
+/* libcede: see kernels.h. */
+#include "libcede/kernels.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define WHOLE 1000000U
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * 0xbf58476d1ce4e5b9U;
+    return h ^ (h >> 31);
+}
+
+/* The place of a name, or the free one where it would be; -1: neither. */
+static int place(const struct kernels *k, const char *name)
+{
+    uint64_t h = 14695981039346656037U; /* FNV-1a */
+    for (const char *c = name; *c; c++)
+        h = (h ^ (unsigned char)*c) * 1099511628211U;
+    for (unsigned i = 0; i < CEDE_KERNELS_MAX; i++) {
+        unsigned at = (unsigned)((h + i) % CEDE_KERNELS_MAX);
+        if (!k->v[at].key || strcmp(k->v[at].name, name) == 0)
+            return (int)at;
+    }
+    return -1;
+}
+
+int cede_kernels_set(struct kernels *k, const char *name, void *function, void *context,
+                     uint32_t share)
+{
+    if (!name || !*name || strlen(name) > KERNEL_NAME_MAX)
+        return -EINVAL;
+    int at = place(k, name);
+    if (at < 0)
+        return -ENOSPC;
+    struct kernel *f = &k->v[at];
+    if (f->key && function && f->function == function)
+        return 0;
+    f->key = ++k->keys;
+    f->function = function;
+    f->context = context;
+    f->share = share;
+    memcpy(f->name, name, strlen(name) + 1);
+    return 0;
+}
+
+const struct kernel *cede_kernels_find(const struct kernels *k, const char *name)
+{
+    int at = place(k, name);
+    return at >= 0 && k->v[at].key ? &k->v[at] : NULL;
+}
+
+uint64_t cede_kernels_key(const struct kernel *f, const struct cede_shape *s)
+{
+    uint64_t h = mix(mix(mix(f->key, s->blocks), s->threads), s->shared_bytes);
+    return h ? h : 1;
+}
+
+static uint64_t profile_key(const struct kernel *f, const struct cede_shape *s)
+{
+    return cede_kernels_key(
+        f, &(struct cede_shape){.threads = s->threads, .shared_bytes = s->shared_bytes});
+}
+
+const struct gpu_profile *cede_kernels_profile(const struct kernels *k, const struct kernel *f,
+                                               const struct cede_shape *s)
+{
+    uint64_t key = profile_key(f, s);
+    const struct profile *p = &k->profiles[key % PROFILES];
+    return p->key == key ? &p->p : NULL;
+}
+
+void cede_kernels_learn(struct kernels *k, const struct kernel *f, const struct cede_shape *s,
+                        const struct gpu_profile *p)
+{
+    uint64_t key = profile_key(f, s);
+    k->profiles[key % PROFILES] = (struct profile){.key = key, .p = *p};
+}
+
+uint32_t cede_profile_share(const struct gpu_profile *p, unsigned blocks)
+{
+    uint64_t fit = (uint64_t)p->blocks_per_sm * p->sms;
+    uint64_t threads = (p->threads + 31ULL) / 32 * 32; /* whole warps */
+    uint64_t taken = (blocks && blocks < fit ? blocks : fit) * threads;
+    uint64_t all = (uint64_t)p->sms * p->threads_per_sm;
+    return taken < all ? (uint32_t)(taken * WHOLE / all) : WHOLE;
+}

@@ -1,0 +1,49 @@
+/* Inside libcede: names of kernels and what the driver said of each, for each block size and
+ * dynamic shared memory that was asked for. Under the pool's lock; calls no driver. */
+#ifndef CEDE_LIBCEDE_KERNELS_H
+#define CEDE_LIBCEDE_KERNELS_H
+
+#include <stdint.h>
+
+#include "cede/lease.h"
+#include "libcede/gpus.h"
+
+#define KERNEL_NAME_MAX 63
+#define PROFILES        1024U /* a power of 2; one takes the place of another on the same */
+
+struct kernel {
+    char name[KERNEL_NAME_MAX + 1];
+    uint64_t key;   /* changes when it is registered anew */
+    void *function; /* NULL: occupancy was told */
+    void *context;  /* that it was loaded in */
+    uint32_t share; /* millionths */
+};
+
+struct profile {
+    uint64_t key;
+    struct gpu_profile p;
+};
+
+struct kernels {
+    struct kernel v[CEDE_KERNELS_MAX]; /* by the hash of the name, the next free if taken */
+    unsigned n;
+    uint64_t keys;
+    struct profile profiles[PROFILES];
+};
+
+/* -EINVAL: no name, or too long; -ENOSPC. */
+int cede_kernels_set(struct kernels *k, const char *name, void *function, void *context,
+                     uint32_t share);
+const struct kernel *cede_kernels_find(const struct kernels *k, const char *name); /* or NULL */
+
+/* Of kernel and shape; never 0. */
+uint64_t cede_kernels_key(const struct kernel *f, const struct cede_shape *s);
+const struct gpu_profile *cede_kernels_profile(const struct kernels *k, const struct kernel *f,
+                                               const struct cede_shape *s); /* or NULL */
+void cede_kernels_learn(struct kernels *k, const struct kernel *f, const struct cede_shape *s,
+                        const struct gpu_profile *p);
+
+/* Share of a GPU's warps, in millionths, that `blocks` (0: all that fit) take. */
+uint32_t cede_profile_share(const struct gpu_profile *p, unsigned blocks);
+
+#endif

@@ -1,0 +1,448 @@
+/* See lease.h. A queue is in order of arrival; who is first in it is found when it is needed, as
+ * age and urgency come with time. */
+#include "libcede/pure/lease.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/estimate.h"
+
+#define KEYS_MAX 64U
+#define BESTS    1024U
+
+enum slot_state { SLOT_FREE, SLOT_WAITS, SLOT_STARTED };
+
+struct slot {
+    struct lease_ask ask;
+    uint64_t id, arrival_ns, latest_ns, started_ns;
+    uint32_t device;     /* whose queue it is in, or that it runs on */
+    uint32_t next, prev; /* in the queue; next: of free ones too */
+    enum slot_state state;
+};
+
+struct gpu {
+    struct lease_view v;
+    uint32_t first, last;
+    uint64_t lacks_id,
+        lacks_until_ns; /* the first, if it lacks a stream alone; else 0, TIME_NEVER */
+    uint32_t utilization;
+    uint64_t memory_bytes, busy_since_ns;
+    uint32_t round;  /* leases ended in it */
+    double slowdown; /* sum over the round */
+    bool reached;    /* its limit, in this round */
+};
+
+/* The shortest that a lease of a key ever took: a quantile of the last ones would follow a GPU that
+ * is overloaded all the time. A key takes the place of another that falls on the same. */
+struct best {
+    uint64_t key, ns;
+};
+
+struct leases {
+    struct lease_params p;
+    struct best bests[BESTS];
+    struct gpu *gpus;
+    struct slot *slots;
+    struct estimates *times;
+    uint32_t unused, waiting;
+    uint64_t generation;
+};
+
+void lease_params_default(struct lease_params *p)
+{
+    *p = (struct lease_params){.devices = 1,
+                               .capacity = 1024,
+                               .max_concurrent_streams = 16,
+                               .streams = 16,
+                               .max_total_occupancy = 900000,
+                               .target_utilization = 80,
+                               .memory_reserve_fraction = 0.1,
+                               .stream_timeout_ns = 1000000000,
+                               .urgent_ns = 1000000,
+                               .age_ns = 1000000000};
+}
+
+int leases_new(const struct lease_params *p, struct leases **out)
+{
+    *out = NULL;
+    if (!p->devices || !p->capacity || p->capacity > LEASE_CAPACITY_MAX ||
+        !p->max_concurrent_streams || !p->streams || p->max_total_occupancy > LEASE_WHOLE ||
+        p->target_utilization > 100 ||
+        !(p->memory_reserve_fraction >= 0 && p->memory_reserve_fraction < 1) ||
+        !(p->max_slowdown == 0 || (p->max_slowdown >= 1 && p->max_slowdown <= 1e6)))
+        return -EINVAL;
+    struct leases *l = calloc(1, sizeof(*l));
+    if (!l)
+        return -ENOMEM;
+    l->p = *p;
+    l->gpus = calloc(p->devices, sizeof(*l->gpus));
+    l->slots = calloc(p->capacity, sizeof(*l->slots));
+    if (!l->gpus || !l->slots || estimates_new(KEYS_MAX, &l->times) < 0) {
+        leases_free(l);
+        return -ENOMEM;
+    }
+    for (uint32_t d = 0; d < p->devices; d++)
+        l->gpus[d] = (struct gpu){.first = SLOT_NONE,
+                                  .last = SLOT_NONE,
+                                  .lacks_until_ns = TIME_NEVER,
+                                  .utilization = SLOT_NONE,
+                                  .v.limit = p->max_concurrent_streams};
+    for (uint32_t i = 0; i < p->capacity; i++)
+        l->slots[i].next = i + 1 < p->capacity ? i + 1 : SLOT_NONE;
+    *out = l;
+    return 0;
+}
+
+void leases_free(struct leases *l)
+{
+    if (!l)
+        return;
+    estimates_free(l->times);
+    free(l->gpus);
+    free(l->slots);
+    free(l);
+}
+
+/* ---- gates ----------------------------------------------------------------------------------- */
+
+static enum lease_gate gate(const struct leases *l, const struct gpu *g, const struct lease_ask *a)
+{
+    uint64_t usable = (uint64_t)((double)g->memory_bytes * (1 - l->p.memory_reserve_fraction));
+    if (!g->v.active)
+        return GATE_OPEN;
+    if (g->v.active >= g->v.limit)
+        return GATE_COUNT;
+    if (g->v.occupancy + (uint64_t)a->occupancy > l->p.max_total_occupancy)
+        return GATE_OCCUPANCY;
+    if (g->memory_bytes && a->memory_bytes &&
+        (g->v.memory_bytes > usable || a->memory_bytes > usable - g->v.memory_bytes))
+        return GATE_MEMORY;
+    if (g->utilization <= 100 && g->utilization > l->p.target_utilization)
+        return GATE_UTILIZATION;
+    if (g->v.active >= l->p.streams)
+        return GATE_STREAM;
+    return GATE_OPEN;
+}
+
+static bool urgent(const struct leases *l, const struct slot *s, uint64_t now_ns)
+{
+    return s->latest_ns != TIME_NEVER &&
+           (s->latest_ns <= now_ns || s->latest_ns - now_ns < l->p.urgent_ns);
+}
+
+static bool aged(const struct leases *l, const struct slot *s, uint64_t now_ns)
+{
+    return now_ns - s->arrival_ns >= l->p.age_ns && now_ns >= s->arrival_ns;
+}
+
+/* a is to start before b. */
+static bool before(const struct leases *l, const struct slot *a, const struct slot *b,
+                   uint64_t now_ns)
+{
+    bool old = aged(l, a, now_ns), hurry = urgent(l, a, now_ns);
+    if (old != aged(l, b, now_ns))
+        return old;
+    if (!old && hurry != urgent(l, b, now_ns))
+        return hurry;
+    if (!old && a->ask.priority != b->ask.priority)
+        return a->ask.priority > b->ask.priority;
+    return a->arrival_ns != b->arrival_ns ? a->arrival_ns < b->arrival_ns : a->id < b->id;
+}
+
+static struct slot *head(const struct leases *l, const struct gpu *g, uint64_t now_ns)
+{
+    struct slot *best = NULL;
+    for (uint32_t i = g->first; i != SLOT_NONE; i = l->slots[i].next) {
+        if (!best || before(l, &l->slots[i], best, now_ns))
+            best = &l->slots[i];
+    }
+    return best;
+}
+
+/* May s, which waits for nothing yet, start there at once? */
+static enum lease_gate at_once(const struct leases *l, const struct gpu *g, const struct slot *s,
+                               uint64_t now_ns)
+{
+    const struct slot *h = head(l, g, now_ns);
+    return h && before(l, h, s, now_ns) ? GATE_QUEUE : gate(l, g, &s->ask);
+}
+
+static bool less_loaded(const struct gpu *a, const struct gpu *b)
+{
+    uint64_t x = (uint64_t)a->v.active + a->v.waiting, y = (uint64_t)b->v.active + b->v.waiting;
+    return x != y ? x < y : a->v.occupancy < b->v.occupancy;
+}
+
+/* ---- starting and ending --------------------------------------------------------------------- */
+
+static void queue_in(struct leases *l, struct slot *s, uint32_t device)
+{
+    struct gpu *g = &l->gpus[device];
+    uint32_t i = lease_slot(s->id);
+    s->state = SLOT_WAITS;
+    s->device = device;
+    s->prev = g->last;
+    s->next = SLOT_NONE;
+    *(g->last == SLOT_NONE ? &g->first : &l->slots[g->last].next) = i;
+    g->last = i;
+    g->v.waiting++;
+    l->waiting++;
+}
+
+static void queue_out(struct leases *l, struct slot *s)
+{
+    struct gpu *g = &l->gpus[s->device];
+    *(s->prev == SLOT_NONE ? &g->first : &l->slots[s->prev].next) = s->next;
+    *(s->next == SLOT_NONE ? &g->last : &l->slots[s->next].prev) = s->prev;
+    g->v.waiting--;
+    l->waiting--;
+}
+
+static void forget(struct leases *l, struct slot *s)
+{
+    s->state = SLOT_FREE;
+    s->next = l->unused;
+    l->unused = lease_slot(s->id);
+}
+
+static void start(struct leases *l, struct slot *s, uint32_t device, uint64_t now_ns)
+{
+    struct gpu *g = &l->gpus[device];
+    if (s->state == SLOT_WAITS) {
+        g->v.stolen += s->device != device;
+        queue_out(l, s);
+    }
+    if (!g->v.active)
+        g->busy_since_ns = now_ns;
+    s->state = SLOT_STARTED;
+    s->device = device;
+    s->started_ns = now_ns;
+    g->v.active++;
+    g->v.started++;
+    g->v.occupancy += s->ask.occupancy;
+    g->v.memory_bytes += s->ask.memory_bytes;
+    g->reached |= g->v.active >= g->v.limit;
+}
+
+static void adapt(struct leases *l, struct gpu *g, const struct slot *s, uint64_t took_ns)
+{
+    struct best *b = &l->bests[s->ask.key * 0x9e3779b97f4a7c15U >> 54];
+    if (b->key != s->ask.key || took_ns < b->ns)
+        *b = (struct best){.key = s->ask.key, .ns = took_ns ? took_ns : 1};
+    g->slowdown += (double)took_ns / (double)b->ns;
+    if (++g->round < g->v.limit)
+        return;
+    uint32_t cut = g->v.limit / 4;
+    if (g->slowdown > l->p.max_slowdown * g->round)
+        g->v.limit -= g->v.limit > 1 ? (cut ? cut : 1) : 0;
+    else if (g->reached && g->v.limit < l->p.max_concurrent_streams)
+        g->v.limit++;
+    g->round = 0;
+    g->slowdown = 0;
+    g->reached = g->v.active >= g->v.limit;
+}
+
+static int check(const struct leases *l, const struct lease_ask *a)
+{
+    if (a->occupancy > LEASE_WHOLE || (a->preferred != SLOT_NONE && a->preferred >= l->p.devices) ||
+        (a->only && a->preferred == SLOT_NONE) || a->memory_bytes > UINT64_MAX / l->p.capacity)
+        return -EINVAL;
+    return l->unused == SLOT_NONE ? -ENOSPC : 0;
+}
+
+/* The device to start on, or with *why not GATE_OPEN to wait for. */
+static uint32_t place(const struct leases *l, const struct slot *s, uint64_t now_ns,
+                      enum lease_gate *why)
+{
+    uint32_t least = s->ask.preferred == SLOT_NONE ? 0 : s->ask.preferred, can = SLOT_NONE;
+    *why = s->ask.preferred == SLOT_NONE ? GATE_QUEUE : at_once(l, &l->gpus[least], s, now_ns);
+    if (*why == GATE_OPEN || s->ask.only)
+        return least;
+    for (uint32_t d = 0; d < l->p.devices; d++) {
+        const struct gpu *g = &l->gpus[d];
+        if (less_loaded(g, &l->gpus[least]))
+            least = d;
+        if ((can == SLOT_NONE || less_loaded(g, &l->gpus[can])) &&
+            at_once(l, g, s, now_ns) == GATE_OPEN)
+            can = d;
+    }
+    *why = can == SLOT_NONE ? at_once(l, &l->gpus[least], s, now_ns) : GATE_OPEN;
+    return can == SLOT_NONE ? least : can;
+}
+
+int leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns,
+               struct lease_event *out)
+{
+    *out = (struct lease_event){.device = SLOT_NONE};
+    int r = check(l, a);
+    if (r < 0)
+        return r;
+    struct slot *s = &l->slots[l->unused];
+    uint32_t i = l->unused, next = s->next;
+    uint64_t run_ns = a->deadline_ns == TIME_NEVER ? 0 : estimates_get(l->times, a->key, 0.99, 0);
+    *s = (struct slot){.ask = *a,
+                       .id = ++l->generation * LEASE_CAPACITY_MAX + i,
+                       .arrival_ns = now_ns,
+                       .latest_ns = a->deadline_ns == TIME_NEVER ? TIME_NEVER
+                                    : a->deadline_ns > run_ns    ? a->deadline_ns - run_ns
+                                                                 : 0,
+                       .next = next};
+    uint32_t device = place(l, s, now_ns, &out->gate);
+    if (out->gate != GATE_OPEN && a->until_ns <= now_ns)
+        return -EAGAIN;
+    l->unused = next;
+    out->id = s->id;
+    out->device = device;
+    out->urgent = urgent(l, s, now_ns);
+    if (out->gate == GATE_OPEN) {
+        start(l, s, device, now_ns);
+        return 0;
+    }
+    queue_in(l, s, device);
+    return -EINPROGRESS;
+}
+
+static struct slot *find(struct leases *l, uint64_t id, enum slot_state state)
+{
+    uint32_t i = lease_slot(id);
+    if (i >= l->p.capacity || l->slots[i].id != id || l->slots[i].state != state)
+        return NULL;
+    return &l->slots[i];
+}
+
+int leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
+{
+    struct slot *s = find(l, id, SLOT_STARTED);
+    if (!s)
+        return -ENOENT;
+    struct gpu *g = &l->gpus[s->device];
+    uint64_t took_ns = now_ns > s->started_ns ? now_ns - s->started_ns : 0;
+    g->v.active--;
+    g->v.occupancy -= s->ask.occupancy;
+    g->v.memory_bytes -= s->ask.memory_bytes;
+    if (!g->v.active && now_ns > g->busy_since_ns)
+        g->v.busy_ns += now_ns - g->busy_since_ns;
+    if (s->ask.key) {
+        if (l->p.max_slowdown > 0)
+            adapt(l, g, s, took_ns);
+        estimates_add(l->times, s->ask.key, took_ns);
+    }
+    forget(l, s);
+    return 0;
+}
+
+int leases_cancel(struct leases *l, uint64_t id)
+{
+    struct slot *s = find(l, id, SLOT_WAITS);
+    if (!s)
+        return -ENOENT;
+    queue_out(l, s);
+    forget(l, s);
+    return 0;
+}
+
+/* ---- what time brings ------------------------------------------------------------------------ */
+
+/* The first of the others' queues that fits here. */
+static struct slot *steal(const struct leases *l, const struct gpu *g, uint64_t now_ns)
+{
+    struct slot *best = NULL;
+    for (uint32_t d = 0; d < l->p.devices; d++) {
+        for (uint32_t i = l->gpus[d].first; i != SLOT_NONE; i = l->slots[i].next) {
+            struct slot *s = &l->slots[i];
+            if (!s->ask.only && (!best || before(l, s, best, now_ns)) &&
+                gate(l, g, &s->ask) == GATE_OPEN)
+                best = s;
+        }
+    }
+    return best;
+}
+
+static bool expire(struct leases *l, uint64_t limit_ns, struct lease_event *out)
+{
+    for (uint32_t d = 0; d < l->p.devices; d++) {
+        struct gpu *g = &l->gpus[d];
+        for (uint32_t i = g->first; i != SLOT_NONE; i = l->slots[i].next) {
+            struct slot *s = &l->slots[i];
+            bool lacks = s->id == g->lacks_id && g->lacks_until_ns <= limit_ns;
+            if (s->ask.until_ns > limit_ns && !lacks)
+                continue;
+            enum lease_gate why = lacks ? GATE_STREAM : gate(l, g, &s->ask);
+            *out = (struct lease_event){
+                .id = s->id, .device = SLOT_NONE, .gate = why == GATE_OPEN ? GATE_QUEUE : why};
+            g->v.timed_out++;
+            queue_out(l, s);
+            forget(l, s);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool start_one(struct leases *l, uint64_t now_ns, struct lease_event *out)
+{
+    for (uint32_t d = 0; d < l->p.devices; d++) {
+        struct gpu *g = &l->gpus[d];
+        struct slot *s = head(l, g, now_ns);
+        enum lease_gate why = s ? gate(l, g, &s->ask) : GATE_OPEN;
+        if (!s || why != GATE_STREAM) {
+            g->lacks_id = 0;
+            g->lacks_until_ns = TIME_NEVER;
+        } else if (s->id != g->lacks_id) {
+            g->lacks_id = s->id;
+            g->lacks_until_ns = now_ns + l->p.stream_timeout_ns;
+        }
+        if (!s)
+            s = steal(l, g, now_ns);
+        if (s && why == GATE_OPEN) {
+            *out = (struct lease_event){.id = s->id, .device = d, .urgent = urgent(l, s, now_ns)};
+            start(l, s, d, now_ns);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out)
+{
+    if (!l->waiting)
+        return false;
+    return (now_ns && expire(l, now_ns - 1, out)) || start_one(l, now_ns, out) ||
+           expire(l, now_ns, out);
+}
+
+uint64_t leases_next_ns(const struct leases *l)
+{
+    uint64_t next = TIME_NEVER;
+    for (uint32_t d = 0; l->waiting && d < l->p.devices; d++) {
+        for (uint32_t i = l->gpus[d].first; i != SLOT_NONE; i = l->slots[i].next) {
+            const struct slot *s = &l->slots[i];
+            next = s->ask.until_ns < next ? s->ask.until_ns : next;
+            next = s->id == l->gpus[d].lacks_id && l->gpus[d].lacks_until_ns < next
+                       ? l->gpus[d].lacks_until_ns
+                       : next;
+        }
+    }
+    return next;
+}
+
+void leases_set_utilization(struct leases *l, uint32_t device, uint32_t percent)
+{
+    if (device < l->p.devices)
+        l->gpus[device].utilization = percent;
+}
+
+void leases_set_memory(struct leases *l, uint32_t device, uint64_t total_bytes)
+{
+    if (device < l->p.devices)
+        l->gpus[device].memory_bytes = total_bytes;
+}
+
+struct lease_view leases_view(const struct leases *l, uint32_t device, uint64_t now_ns)
+{
+    const struct gpu *g = &l->gpus[device];
+    struct lease_view v = g->v;
+    if (v.active && now_ns > g->busy_since_ns)
+        v.busy_ns += now_ns - g->busy_since_ns;
+    return v;
+}

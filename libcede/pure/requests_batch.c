@@ -1,0 +1,212 @@
+/* What runs together: requests_next_batch() puts the policy's order (requests.c) and the batcher's
+ * decision (batcher.h) together. Pure, as both are. */
+#include <errno.h>
+
+#include "libcede/pure/batcher.h"
+#include "libcede/pure/requests_impl.h"
+
+#define LOOK   256U /* so many of a queue are looked at for what a batch would do to them */
+#define GROUPS 16U  /* so many groups are tried on one free device */
+
+/* Waiting requests that could run together: nodes, the policy's first one first. */
+struct party {
+    uint32_t n, max, nodes[REQUESTS_BATCH_MAX];
+    struct batch_request reqs[REQUESTS_BATCH_MAX]; /* in order of deadline */
+    uint32_t order[REQUESTS_BATCH_MAX];            /* their places in nodes */
+    bool taken[REQUESTS_BATCH_MAX];
+};
+
+static void gather(const struct requests *r, const struct device *from, uint32_t first,
+                   uint32_t room, struct party *p)
+{
+    const struct request *q = &r->nodes[first].q;
+    uint32_t max = q->batch_max < 1 ? 1 : q->batch_max;
+    p->max = max = max > room ? room : max;
+    p->n = 0;
+    p->nodes[p->n++] = first;
+    for (uint32_t i = r->nodes[first].next; i != SLOT_NONE && p->n < max; i = r->nodes[i].next) {
+        if (r->nodes[i].q.group == q->group)
+            p->nodes[p->n++] = i;
+    }
+    for (uint32_t i = from->first; i != first && p->n < max; i = r->nodes[i].next) {
+        if (r->nodes[i].q.group == q->group)
+            p->nodes[p->n++] = i;
+    }
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct request *w = &r->nodes[p->nodes[i]].q;
+        uint32_t at = i;
+        for (; at && p->reqs[at - 1].deadline_ns > w->deadline_ns; at--) {
+            p->reqs[at] = p->reqs[at - 1];
+            p->order[at] = p->order[at - 1];
+        }
+        p->reqs[at] = (struct batch_request){w->arrival_ns, w->deadline_ns};
+        p->order[at] = i;
+    }
+}
+
+/* Marks n of the party as taken, among them the policy's choice. */
+static void mark(struct party *p, const uint32_t *pick, uint32_t n)
+{
+    for (uint32_t i = 0; i < p->n; i++)
+        p->taken[i] = false;
+    for (uint32_t i = 0; i < n; i++)
+        p->taken[p->order[pick[i]]] = true;
+    if (!p->taken[0])
+        p->taken[p->order[pick[n - 1]]] = false;
+    p->taken[0] = true;
+}
+
+static uint64_t run_ns(const struct request *q, uint32_t n)
+{
+    return plus(q->run_ns, (n - 1) * q->each_ns);
+}
+
+/* Whether running those marked now makes another late that would be met in the queue's order. */
+static bool harms(const struct requests *r, const struct device *from, const struct party *p,
+                  uint32_t n, uint64_t now_ns)
+{
+    struct plan before, after;
+    uint32_t left = n, look = LOOK;
+    requests_plan(&before, now_ns);
+    requests_plan(&after, plus(now_ns, run_ns(&r->nodes[p->nodes[0]].q, n)));
+    for (uint32_t i = from->first; i != SLOT_NONE && look--; i = r->nodes[i].next) {
+        const struct request *q = &r->nodes[i].q;
+        bool met = requests_plan_step(&before, q), taken = false;
+        for (uint32_t k = 0; left && k < p->n && !taken; k++)
+            taken = p->taken[k] && p->nodes[k] == i;
+        left -= taken;
+        if (!taken && !requests_plan_step(&after, q) && met)
+            return true;
+    }
+    return false;
+}
+
+/* The largest part of the party that harms nobody; 0: there is none. */
+static uint32_t harmless(const struct requests *r, const struct device *from, struct party *p,
+                         const uint32_t *pick, uint32_t n, uint64_t now_ns)
+{
+    for (; n; n--) {
+        mark(p, pick, n);
+        if (!harms(r, from, p, n, now_ns))
+            return n;
+    }
+    return 0;
+}
+
+static uint64_t slack_ns(const struct requests *r, const struct device *from, uint64_t now_ns)
+{
+    struct plan p;
+    uint32_t look = LOOK;
+    requests_plan(&p, now_ns);
+    for (uint32_t i = from->first; i != SLOT_NONE && look--; i = r->nodes[i].next)
+        requests_plan_step(&p, &r->nodes[i].q);
+    return requests_plan_slack(&p);
+}
+
+/* How many of the first in the queue's order run together by its plan, which harms nobody. */
+static uint32_t in_order(const struct requests *r, const struct party *p, uint64_t now_ns)
+{
+    struct plan plan;
+    uint32_t n = 0;
+    requests_plan(&plan, now_ns);
+    for (uint32_t i = p->nodes[0]; i != SLOT_NONE && n < p->n && p->nodes[n] == i && plan.n == n;
+         i = r->nodes[i].next) {
+        requests_plan_step(&plan, &r->nodes[i].q);
+        n += plan.n == n + 1;
+    }
+    return n;
+}
+
+/* Of one group: how many of the party start now, or 0 and until when it may wait. others: groups
+ * before it wait, so it may go first only if that harms none of them. */
+static uint32_t decide(const struct requests *r, const struct device *from, struct party *p,
+                       bool others, uint64_t now_ns, uint64_t *until_ns)
+{
+    const struct request *q = &r->nodes[p->nodes[0]].q;
+    uint32_t pick[REQUESTS_BATCH_MAX];
+    struct batch_params b = {.max = p->max,
+                             .fixed_ns = q->run_ns - q->each_ns,
+                             .each_ns = q->each_ns,
+                             .wait_max_ns = q->wait_ns};
+    *until_ns = TIME_NEVER;
+    struct batch_choice c = batch_decide(&b, p->reqs, p->n, now_ns, pick);
+    if (c.n == 0) {
+        uint64_t slack = minus(slack_ns(r, from, now_ns), r->p.urgent_ns);
+        *until_ns = plus(now_ns, slack) < c.wake_ns ? plus(now_ns, slack) : c.wake_ns;
+        if (*until_ns > now_ns)
+            return 0;
+        b.max = p->n; /* full: it starts */
+        c = batch_decide(&b, p->reqs, p->n, now_ns, pick);
+    }
+    if (c.n == 1 && !others) { /* the policy's choice, whatever it does */
+        mark(p, pick, 1);
+        return 1;
+    }
+    uint32_t n = harmless(r, from, p, pick, c.n, now_ns);
+    if (n || others)
+        return n;
+    if (p->nodes[0] == from->first) {
+        n = in_order(r, p, now_ns);
+        for (uint32_t i = 0; i < p->n; i++)
+            p->taken[i] = i < n;
+        return n;
+    }
+    mark(p, pick, c.n);
+    return c.n;
+}
+
+static uint32_t take(struct requests *r, struct device *from, const struct party *p,
+                     struct request *out)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < p->n; k++) {
+        uint32_t *at = &from->first;
+        if (!p->taken[k])
+            continue;
+        while (*at != p->nodes[k])
+            at = &r->nodes[*at].next;
+        out[n++] = requests_take(r, from, at);
+    }
+    return n;
+}
+
+int requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out,
+                        uint32_t *n, uint64_t *wake_ns)
+{
+    uint64_t held[GROUPS], until;
+    uint32_t nheld = 0, room = *n < REQUESTS_BATCH_MAX ? *n : REQUESTS_BATCH_MAX;
+    struct party p;
+    *n = 0;
+    *wake_ns = TIME_NEVER;
+    if (device >= r->p.devices || !room)
+        return -EINVAL;
+    struct device *d = &r->devices[device], *from = requests_source(r, d);
+    if (d->running)
+        return -EBUSY;
+    if (!from)
+        return -EAGAIN;
+    for (uint32_t i = *requests_choose(r, from, now_ns); i != SLOT_NONE;) {
+        gather(r, from, i, room, &p);
+        uint32_t size = decide(r, from, &p, nheld > 0, now_ns, &until);
+        if (size) {
+            d->running = true;
+            d->end_ns = plus(now_ns, run_ns(&r->nodes[p.nodes[0]].q, size));
+            *n = take(r, from, &p, out);
+            for (uint32_t k = 0; k < *n; k++)
+                requests_late(r, minus(d->end_ns, out[k].deadline_ns));
+            return 0;
+        }
+        *wake_ns = until < *wake_ns ? until : *wake_ns;
+        held[nheld++] = r->nodes[i].q.group;
+        bool again = true;
+        for (i = from->first; nheld < GROUPS && i != SLOT_NONE && again;) {
+            again = false;
+            for (uint32_t k = 0; k < nheld; k++)
+                again |= r->nodes[i].q.group == held[k];
+            i = again ? r->nodes[i].next : i;
+        }
+        if (nheld == GROUPS)
+            break;
+    }
+    return -EAGAIN;
+}

@@ -1,0 +1,42 @@
+/* The configuration file of ceded (cede.conf(5)): parsed completely and checked before anything of
+ * it is used, so that a bad file never leaves half of itself behind. Reads only. */
+#ifndef CEDE_CONTROL_CONFIG_H
+#define CEDE_CONTROL_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "control/rights.h"
+#include "control/rules.h"
+#include "engine/manager.h"
+#include "lib/util.h"
+#include "sched/sched.h"
+
+#define CONFIG_FILE      "/etc/cede/cede.conf"
+#define CONFIG_SIZE_MAX  (1U << 20) /* bytes */
+#define CONFIG_RULES_MAX 256
+
+struct config {
+    gid_t admin_gid;       /* its members may do what root may; ADMIN_NO_GROUP: nobody */
+    char device[256];      /* of device_open_list() */
+    char soft_socket[108]; /* "": the default */
+    struct swap_options swap;
+    int log_level; /* of syslog: LOG_ERR .. LOG_DEBUG */
+    char policy[32];
+    struct sched_params params;
+    struct rule *rules;
+    size_t nrules;
+};
+
+void config_default(struct config *c);
+void config_free(struct config *c);
+
+/* "FILE:LINE: what; what is allowed" in err. On failure *out is left alone. */
+int config_parse(const char *file, const char *text, size_t n, struct config *out,
+                 struct error *err);
+
+/* must_exist false: a missing file gives the defaults. -ENOENT, -EFBIG, -EINVAL, ... */
+int config_read(const char *file, bool must_exist, struct config *out, struct error *err);
+
+#endif

@@ -1,0 +1,228 @@
+/* See hints.h. The pages are sealed in size, so reading them never faults; what they hold may
+ * change while it is read, so each word is read once and bounded. */
+#include "control/hints.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "lib/hints_proto.h"
+#include "lib/procfs.h"
+#include "lib/share.h"
+
+#define COUNT_MAX (1ULL << 53) /* exact in JSON, and a sum of all pages fits */
+#define SAMPLES   4            /* the rate is that of the last 3 to 4 s */
+#define ASSIGN_NS (500 * NSEC_PER_MSEC)
+/* How often deadlines are looked for: of programs that tell of some, and of those that may begin
+ * to. A deadline that is seen so late is still one of a second or so. */
+#define TELL_NS     (20 * NSEC_PER_MSEC)
+#define TELL_OFF_NS (200 * NSEC_PER_MSEC)
+
+struct sample {
+    uint64_t at_ns, ended;
+};
+
+struct page {
+    struct hints_page *shared; /* NULL: free */
+    uint64_t connection, job;  /* 0: in none */
+    struct proc_id proc;
+    uid_t uid;
+    bool admin;
+    unsigned nsamples;
+    struct sample samples[SAMPLES]; /* oldest first */
+};
+
+struct hints {
+    unsigned n;
+    uint64_t assigned_ns;
+    struct page pages[HINTS_PAGES_MAX];
+};
+
+#define TIME_MAX (1ULL << 62)
+
+static uint64_t time_word(const _Atomic uint64_t *w)
+{
+    return min_u64(atomic_load_explicit(w, memory_order_relaxed), TIME_MAX);
+}
+
+static uint64_t word(const _Atomic uint64_t *w)
+{
+    return min_u64(atomic_load_explicit(w, memory_order_relaxed), COUNT_MAX);
+}
+
+struct hints *hints_new(void)
+{
+    return calloc(1, sizeof(struct hints));
+}
+
+static void drop(struct hints *h, struct page *p)
+{
+    munmap(p->shared, HINTS_PAGE);
+    memset(p, 0, sizeof(*p));
+    h->n--;
+}
+
+void hints_free(struct hints *h)
+{
+    for (unsigned i = 0; h && i < HINTS_PAGES_MAX; i++) {
+        if (h->pages[i].shared)
+            drop(h, &h->pages[i]);
+    }
+    free(h);
+}
+
+unsigned hints_count(const struct hints *h)
+{
+    return h->n;
+}
+
+int hints_open(struct hints *h, const struct caller *who, int *fd, struct error *err)
+{
+    struct page *p = NULL;
+    struct proc_stat st;
+    unsigned theirs = 0;
+    uid_t owner;
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        struct page *q = &h->pages[i];
+        if (q->shared && q->connection == who->connection)
+            return error_set(err, -EALREADY, "this connection has its page already");
+        theirs += q->shared && !q->admin && q->uid == who->uid;
+        p = p || q->shared ? p : q;
+    }
+    if (!p || (!who->admin && theirs >= HINTS_PAGES_PER_USER))
+        return error_set(err, -EUSERS, "%s programs that tell of their requests already",
+                         p ? "you have too many" : "there are too many");
+    if (proc_owner(who->pid, &owner) < 0 || (!who->admin && owner != who->uid) ||
+        proc_stat_read(who->pid, &st) < 0 || st.id.start_ticks > who->since_ticks)
+        return error_set(err, -ESRCH, "cannot see the process that connected (pid %d)",
+                         (int)who->pid);
+    struct hints_page *shared = shared_page("cede-hints", HINTS_PAGE, false, fd);
+    if (!shared)
+        return error_set(err, -ENOMEM, "no memory or descriptors for a page");
+    *p = (struct page){.shared = shared,
+                       .connection = who->connection,
+                       .proc = st.id,
+                       .uid = who->uid,
+                       .admin = who->admin};
+    h->n++;
+    h->assigned_ns = 0;
+    return 0;
+}
+
+void hints_close(struct hints *h, uint64_t connection)
+{
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        if (h->pages[i].shared && h->pages[i].connection == connection)
+            drop(h, &h->pages[i]);
+    }
+}
+
+void hints_sample(struct hints *h, uint64_t now_ns)
+{
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        struct page *p = &h->pages[i];
+        if (!p->shared)
+            continue;
+        if (p->nsamples == SAMPLES)
+            memmove(p->samples, p->samples + 1, (--p->nsamples) * sizeof(*p->samples));
+        p->samples[p->nsamples++] = (struct sample){now_ns, word(&p->shared->ended)};
+    }
+}
+
+void hints_assign(struct hints *h, struct manager *m, uint64_t now_ns)
+{
+    if (!h->n || (h->assigned_ns && now_ns - h->assigned_ns < ASSIGN_NS))
+        return;
+    h->assigned_ns = now_ns;
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        struct page *p = &h->pages[i];
+        struct job_view v;
+        if (!p->shared)
+            continue;
+        uint32_t slot = proc_alive(p->proc) ? manager_job_of(m, p->proc.pid) : SLOT_NONE;
+        uint32_t cursor = slot;
+        p->job = slot != SLOT_NONE && manager_next_job(m, &cursor, &v) && cursor == slot + 1
+                     ? v.number
+                     : 0;
+    }
+}
+
+static bool has_deadlines(const struct page *p)
+{
+    return p->shared && (time_word(&p->shared->earliest_ns) || word(&p->shared->due));
+}
+
+/* All pages of that job. */
+static struct told told_of(const struct hints *h, uint64_t job, uint64_t now_ns)
+{
+    struct told t = {.now_ns = now_ns, .root = true};
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        const struct page *p = &h->pages[i];
+        if (!p->shared || p->job != job)
+            continue;
+        uint64_t at = time_word(&p->shared->earliest_ns);
+        int priority = atomic_load_explicit(&p->shared->priority, memory_order_relaxed);
+        t.ended += word(&p->shared->ended);
+        t.root &= p->admin;
+        if (!at || (t.deadline_ns && at >= t.deadline_ns))
+            continue;
+        t.deadline_ns = at;
+        t.need_ns = min_u64(word(&p->shared->need_us), COUNT_MAX / NSEC_PER_USEC) * NSEC_PER_USEC;
+        t.priority = priority > 0 && !p->admin ? 0 : priority; /* users lower, as with classes */
+    }
+    return t;
+}
+
+uint64_t hints_tell(struct hints *h, struct manager *m, uint64_t now_ns)
+{
+    bool any = false;
+    for (unsigned i = 0; h->n && i < HINTS_PAGES_MAX; i++)
+        any |= has_deadlines(&h->pages[i]);
+    if (!any)
+        return h->n ? now_ns + TELL_OFF_NS : TIME_NEVER;
+    hints_assign(h, m, now_ns);
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        const struct page *p = &h->pages[i];
+        unsigned k = 0;
+        while (k < i && (h->pages[k].job != p->job || !has_deadlines(&h->pages[k])))
+            k++;
+        if (!p->job || k < i || !has_deadlines(p))
+            continue;
+        uint32_t slot = manager_job_by_number(m, p->job);
+        struct told t = told_of(h, p->job, now_ns);
+        if (slot != SLOT_NONE)
+            manager_told(m, slot, &t);
+    }
+    return now_ns + TELL_NS;
+}
+
+json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns)
+{
+    uint64_t programs = 0, begun = 0, ended = 0, open = 0, due = 0, met = 0, next = 0;
+    double per_s = 0;
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        const struct page *p = &h->pages[i];
+        if (!p->shared || p->job != job || !job)
+            continue;
+        uint64_t b = word(&p->shared->begun), e = min_u64(word(&p->shared->ended), b);
+        uint64_t d = min_u64(word(&p->shared->due), e), at = time_word(&p->shared->earliest_ns);
+        programs++;
+        begun += b;
+        ended += e;
+        open += b - e;
+        due += d;
+        met += min_u64(word(&p->shared->met), d);
+        next = at && (!next || at < next) ? at : next;
+        const struct sample *s = &p->samples[0];
+        if (p->nsamples && now_ns > s->at_ns + NSEC_PER_SEC / 2 && e > s->ended)
+            per_s += (double)(e - s->ended) * 1e9 / (double)(now_ns - s->at_ns);
+    }
+    if (!programs)
+        return NULL;
+    json_t *left = !next ? json_null()
+                         : json_integer(next > now_ns ? (json_int_t)((next - now_ns) / 1000) : 0);
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:o}", "programs", (json_int_t)programs,
+                     "begun", (json_int_t)begun, "ended", (json_int_t)ended, "open",
+                     (json_int_t)open, "per_s", per_s, "due", (json_int_t)due, "met",
+                     (json_int_t)met, "next_due_us", left);
+}

@@ -1,0 +1,42 @@
+/* The pages by which programs tell of their requests (lib/hints_proto.h): who has one, and what
+ * they say of a job. A program that lies makes its own job's line of `cede ps` wrong, and gains by
+ * its deadlines what the scheduler allows any (policy/hurry.c). A page lives as long as the
+ * connection it was asked for on. Not thread-safe. */
+#ifndef CEDE_CONTROL_HINTS_H
+#define CEDE_CONTROL_HINTS_H
+
+#include <jansson.h>
+#include <sys/types.h>
+
+#include "control/rights.h"
+#include "engine/manager.h"
+
+#define HINTS_PAGES_MAX      256
+#define HINTS_PAGES_PER_USER 64 /* unless administrator */
+
+struct hints;
+
+struct hints *hints_new(void); /* NULL: no memory */
+void hints_free(struct hints *h);
+
+/* A page for the process that made this connection: *fd is for it, the caller's. -EALREADY (it has
+ * one), -EUSERS (too many), -ESRCH (it is gone; another that has its pid now does not count),
+ * -ENOMEM. */
+int hints_open(struct hints *h, const struct caller *who, int *fd, struct error *err);
+void hints_close(struct hints *h, uint64_t connection);
+unsigned hints_count(const struct hints *h);
+
+/* What rates are made of: about once a second while there are pages. */
+void hints_sample(struct hints *h, uint64_t now_ns);
+
+/* Tells the manager when requests are due. Returns when to do so again, TIME_NEVER without pages.
+ */
+uint64_t hints_tell(struct hints *h, struct manager *m, uint64_t now_ns);
+
+/* Before hints_of(): which page belongs to which job now. */
+void hints_assign(struct hints *h, struct manager *m, uint64_t now_ns);
+/* What the programs of a job say together: {"programs":, "begun":, "ended":, "open":, "per_s":,
+ * "due":, "met":, "next_due_us":N|null}. NULL: none says anything. */
+json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,112 @@
+/* What cede and ceded say to each other: one JSON object a message on a SEQPACKET Unix socket.
+ *
+ * Request:  {"v":1, "op":OP, ...}. T is a pid, a job's number written "#12", or its name.
+ * - add: {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?,
+ *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?}: adopt a process tree; of class
+ *   latency it may say how much of a GPU it is going to take
+ * - set: {"target":T, "class":C?, "weight":W?, "budget_us":B?, "deadline_us":D?, "laxity_us":L?};
+ *   class "none" lets go of the job; a pid in no job is adopted
+ * - pause, resume: {"target":T}
+ * - swap-out, swap-in: {"target":T}: begin it; ps tells how far it is
+ * - ps: {"after":N?}: jobs with numbers above N, as many as fit
+ * - policy: {"name":S?, "params":{KEY:X, ...}?}: show, or change; keys as in [policy] of cede.conf.
+ *   All of it is done, or nothing
+ * - hints: {}: a page to tell of requests: libcede
+ *
+ * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
+ * - add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}
+ * - ps: {"jobs":[...], "more":bool, "policy":S, "device":S, "gpus":[{"index":, "label":, "name":,
+ *   "uuid":, "level":, "level_name":, "caps":[S, ...]}], "pid":N}; without devices that nobody has
+ *   used yet
+ * - policy: {"policy":S, "policies":[{"name":, "summary":}], "params":{KEY:X, ...}}
+ * - hints: {"hints":N, "pid":N}, and the page's descriptor: lib/hints_proto.h of version N; pid
+ *   is the asking process as the daemon sees it
+ *
+ * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
+ *   "laxity_us":?, "pid":, "uid":,
+ *   "source":"run|pid|rule",
+ *   "state":"running|waiting|resting|paused|starting|swapping-out|swapped|swapping-in",
+ *   "processes":,
+ *   "gpus":[..], "levels":[..] (of each GPU), "level":N|null (the lowest), "level_name":S|null,
+ *   "timeslice_us":, "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?,
+ *   "due":{"in_us":, "needs_us":N|null, "first":bool, "risen":bool}? (what it does now is due: goes
+ * it before its like for that, or before latency jobs?), "swapped_bytes":?, "room":bool? (it said
+ * what it takes: is that there?), "requests":{..}? (of ps, when its programs tell of them:
+ * control/hints.h)}
+ *
+ * Parsing never trusts: length, depth, types, ranges and unknown fields are checked here, and
+ * nowhere else. No I/O in this file. */
+#ifndef CEDE_CONTROL_PROTO_H
+#define CEDE_CONTROL_PROTO_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/manager.h"
+#include "lib/util.h"
+#include "recovery/journal.h"
+#include "sched/sched.h"
+
+#define PROTO_VERSION     1
+#define PROTO_BYTES_MAX   (1ULL << 50)
+#define PROTO_MESSAGE_MAX 65536 /* bytes; a longer message is refused */
+
+enum proto_op {
+    OP_ADD,
+    OP_SET,
+    OP_PAUSE,
+    OP_RESUME,
+    OP_PS,
+    OP_POLICY,
+    OP_SWAP_OUT,
+    OP_SWAP_IN,
+    OP_HINTS
+};
+
+struct request {
+    enum proto_op op;
+    bool has_class, has_weight, has_budget, has_deadline, has_laxity, release, run;
+    enum job_class class;
+    uint32_t weight, budget_us;
+    uint32_t deadline_us, laxity_us; /* 0: none */
+    uint64_t memory_bytes;           /* of add; 0: not said */
+    uint32_t gpu;
+    pid_t pid;               /* of add, or of target when it is a pid; 0: none */
+    uint64_t number;         /* of target "#12", or of "after" */
+    char name[JOB_NAME_MAX]; /* of add, target or policy; "" none */
+    uint32_t params;         /* of policy: bit i says that param_at(i) shall be param[i] */
+    double param[PARAMS_COUNT];
+};
+
+/* 0, or -EINVAL / -EMSGSIZE / -EPROTO (other version) with what is wrong and where. */
+int proto_parse(const char *text, size_t n, struct request *out, struct error *err);
+
+/* "1234", "#12" or a name, as a person types it. -EINVAL. */
+int proto_target(const char *text, struct request *out, struct error *err);
+
+/* Names: 1..63 bytes of printable UTF-8 without control characters; not starting with '#', not all
+ * digits. */
+bool proto_name_ok(const char *name);
+
+/* malloc'd JSON text of a request, for the client. NULL: no memory. */
+char *proto_format(const struct request *r);
+
+/* The budget of a job that is to be of that class and has now_us now (a new one: 0). -EINVAL: only
+ * latency jobs have one. */
+int request_budget(const struct request *r, enum job_class class, uint32_t now_us, uint32_t *out,
+                   struct error *err);
+
+/* -EINVAL: a deadline for a latency job, or none for a laxity, or less than the laxity. */
+int request_deadline(const struct request *r, enum job_class class, struct error *err);
+
+/* One more parameter into a request. -EINVAL: no such parameter, or not a whole number where one is
+ * needed. Ranges depend on the others and are checked where those are known. */
+int request_param(struct request *r, const char *name, double value, struct error *err);
+
+json_t *proto_job(const struct job_view *v);
+json_t *proto_params(const struct sched_params *p);
+json_t *proto_error(int code, const struct error *err);
+
+#endif

@@ -1,0 +1,90 @@
+/* See rights.h. No system calls, no state. */
+#include "control/rights.h"
+
+#include <errno.h>
+
+bool rights_admin(uid_t uid, uid_t daemon_uid, gid_t admin_gid, gid_t gid, const gid_t *groups,
+                  size_t ngroups)
+{
+    if (uid == 0 || uid == daemon_uid)
+        return true;
+    if (admin_gid == ADMIN_NO_GROUP)
+        return false;
+    for (size_t i = 0; i < ngroups; i++) {
+        if (groups[i] == admin_gid)
+            return true;
+    }
+    return gid == admin_gid;
+}
+
+int rights_check(const struct caller *who, const struct request *want,
+                 const struct subject *subject, struct error *err)
+{
+    if (who->admin || want->op == OP_PS || want->op == OP_HINTS ||
+        (want->op == OP_POLICY && !want->name[0] && !want->params))
+        return 0;
+    if (want->op == OP_POLICY)
+        return error_set(err, -EPERM,
+                         "only root and the administrators' group may change the policy; you may "
+                         "look at it");
+    if (subject->owner != who->uid)
+        return error_set(err, -EPERM,
+                         "this belongs to uid %u: you may steer only your own programs (uid %u)",
+                         subject->owner, who->uid);
+
+    /* Splitting a paused job, or letting go of it, makes it run like resuming does; and so does
+     * swapping it out, until its work has come to rest. */
+    bool resumes = want->op == OP_RESUME || want->op == OP_ADD || want->release ||
+                   (want->op == OP_SWAP_OUT && !subject->swapped);
+    if (resumes && subject->managed && subject->paused && subject->paused_by != who->uid)
+        return error_set(err, -EPERM,
+                         "paused by uid %u: only that user, root and the administrators' group "
+                         "may let it run again",
+                         subject->paused_by);
+    if (want->op == OP_SWAP_IN && subject->managed && subject->swapped) {
+        if (!subject->swapped_by_user)
+            return error_set(
+                err, -EPERM,
+                "swapped out for a latency job: it comes back when there is room; only "
+                "root and the administrators' group may bring it in before");
+        if (subject->swapped_by != who->uid)
+            return error_set(err, -EPERM,
+                             "swapped out by uid %u: only that user, root and the administrators' "
+                             "group may bring it in",
+                             subject->swapped_by);
+    }
+    if (want->op == OP_PAUSE || want->op == OP_RESUME || want->op == OP_SWAP_OUT ||
+        want->op == OP_SWAP_IN)
+        return 0;
+
+    if (want->memory_bytes)
+        return error_set(err, -EPERM,
+                         "others would be swapped out for it, and making room takes root or the "
+                         "administrators' group");
+
+    /* Outside of a job a program is what a new job would be. */
+    enum job_class class = subject->managed ? subject->class : CLASS_NORMAL;
+    uint32_t weight = subject->managed ? subject->weight : WEIGHT_DEFAULT;
+    /* A new job, and a program let go of, is normal with the usual weight unless it says so. */
+    bool fresh = want->op == OP_ADD || want->release;
+    enum job_class to_class = want->has_class ? want->class : fresh ? CLASS_NORMAL : class;
+    uint32_t to_weight = want->has_weight ? want->weight : fresh ? WEIGHT_DEFAULT : weight;
+    if (to_class < class)
+        return error_set(err, -EPERM,
+                         "it is in class %s now, and you may only lower it; raising to %s takes "
+                         "root or the administrators' group",
+                         job_class_name(class), job_class_name(to_class));
+    if (to_weight > weight)
+        return error_set(err, -EPERM,
+                         "its weight is %u now, and you may only lower it; raising to %u takes "
+                         "root or the administrators' group",
+                         weight, to_weight);
+    /* A part taken out of a latency job has none unless it says so. */
+    bool budget = fresh ? to_class == CLASS_LATENCY : want->has_budget;
+    if (budget && want->budget_us < subject->budget_us)
+        return error_set(err, -EPERM,
+                         "its latency budget is %u us now, and you may only make it larger; a "
+                         "smaller one takes root or the administrators' group",
+                         subject->budget_us);
+    return 0;
+}

@@ -1,0 +1,118 @@
+/* See rules.h. */
+#include "control/rules.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "control/proto.h"
+#include "lib/procfs.h"
+
+#define HEX "0123456789abcdef"
+/* Runtimes give ids of 64 digits, and shorter words of hexadecimal digits happen in other names. */
+#define ID_DIGITS_MIN 32
+
+bool rule_is_container_id(const char *s)
+{
+    return *s && strspn(s, HEX) == strlen(s);
+}
+
+static bool container_matches(const char *want, const char *cgroup)
+{
+    bool is_id = rule_is_container_id(want);
+    size_t n = strlen(want);
+    for (const char *p = cgroup; *p;) {
+        if (is_id) {
+            size_t run = strspn(p, HEX);
+            if (run >= ID_DIGITS_MIN && run >= n && strncmp(p, want, n) == 0)
+                return true;
+            p += run ? run : strcspn(p, HEX);
+            continue;
+        }
+        p += strspn(p, "/");
+        size_t len = strcspn(p, "/");
+        char part[256]; /* longest name of a cgroup: 255 */
+        if (len > 0 && len < sizeof(part)) {
+            memcpy(part, p, len);
+            part[len] = '\0';
+            if (fnmatch(want, part, 0) == 0)
+                return true;
+        }
+        p += len;
+    }
+    return false;
+}
+
+static bool exe_matches(const char *pattern, const char *exe)
+{
+    const char *last = strrchr(exe, '/');
+    if (last && !strchr(pattern, '/'))
+        exe = last + 1;
+    return *exe && fnmatch(pattern, exe, 0) == 0;
+}
+
+bool rule_matches(const struct rule *r, const struct rule_facts *f)
+{
+    if (r->has_uid && r->uid != f->uid)
+        return false;
+    if (r->exe[0] && !exe_matches(r->exe, f->exe))
+        return false;
+    if (r->cgroup[0] && (!f->cgroup[0] || fnmatch(r->cgroup, f->cgroup, 0) != 0))
+        return false;
+    return !r->container[0] || container_matches(r->container, f->cgroup);
+}
+
+const struct rule *rules_find(const struct rule_list *l, const struct rule_facts *f)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (rule_matches(&l->rules[i], f))
+            return &l->rules[i];
+    }
+    return NULL;
+}
+
+void rules_job_name(char name[static JOB_NAME_MAX], const char *comm, pid_t pid)
+{
+    snprintf(name, JOB_NAME_MAX, "%s", comm);
+    if (proto_name_ok(name))
+        return;
+    /* comm is the program's to set: any bytes. */
+    for (char *p = name; *p; p++) {
+        if (*p <= ' ' || *p > '~' || *p == '#')
+            *p = '_';
+    }
+    if (!proto_name_ok(name))
+        snprintf(name, JOB_NAME_MAX, "pid-%d", (int)pid);
+}
+
+bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
+{
+    const struct rule_list *l = arg;
+    if (l->n == 0)
+        return false;
+    struct proc_stat st;
+    char exe[4096], cgroup[4096];
+    struct rule_facts f = {.exe = exe, .cgroup = cgroup};
+    if (proc_stat_read(pid, &st) < 0 || proc_owner(pid, &f.uid) < 0)
+        return false;
+    /* Both leave an empty text when they fail. */
+    (void)proc_exe(pid, exe, sizeof(exe));
+    (void)proc_cgroup(pid, cgroup, sizeof(cgroup));
+    const struct rule *r = rules_find(l, &f);
+    if (!r)
+        return false;
+    *spec = (struct job_spec){.class = r->class,
+                              .weight = r->weight,
+                              .budget_us = r->budget_us,
+                              .deadline_us = r->deadline_us,
+                              .laxity_us = r->laxity_us,
+                              /* who writes the configuration may do all */
+                              .may_rise = r->deadline_us > 0,
+                              .source = JOB_RULE,
+                              .uid = f.uid};
+    if (r->name[0])
+        snprintf(spec->name, sizeof(spec->name), "%s", r->name);
+    else
+        rules_job_name(spec->name, st.comm, pid);
+    return true;
+}

@@ -1,0 +1,54 @@
+/* Rules: what a GPU process that nobody named shall be. The first that matches wins.
+ * Matching is a pure function of facts; only rules_fn() looks at /proc. */
+#ifndef CEDE_CONTROL_RULES_H
+#define CEDE_CONTROL_RULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "engine/manager.h"
+#include "sched/sched.h"
+
+#define RULE_PATTERN_MAX 192
+
+struct rule {
+    char title[JOB_NAME_MAX]; /* [rule TITLE] */
+    /* What must be so; all that are given. */
+    bool has_uid;
+    uid_t uid;
+    char exe[RULE_PATTERN_MAX];       /* fnmatch: whole path, or last part if without a slash */
+    char cgroup[RULE_PATTERN_MAX];    /* fnmatch: whole path */
+    char container[RULE_PATTERN_MAX]; /* start of an id, or fnmatch of one part of the path */
+    /* What it then is. */
+    enum job_class class;
+    uint32_t weight, budget_us, deadline_us, laxity_us;
+    char name[JOB_NAME_MAX]; /* "": the process's own */
+};
+
+struct rule_facts {
+    uid_t uid;
+    const char *exe, *cgroup; /* "": not known, which no pattern matches */
+};
+
+struct rule_list {
+    const struct rule *rules;
+    size_t n;
+};
+
+/* A container is named by at least this many hexadecimal digits of its id. */
+#define RULE_CONTAINER_DIGITS 8
+/* Only hexadecimal digits: the start of an id rather than a pattern. */
+bool rule_is_container_id(const char *s);
+
+bool rule_matches(const struct rule *r, const struct rule_facts *f);
+const struct rule *rules_find(const struct rule_list *l, const struct rule_facts *f);
+
+/* A manager_rule_fn; arg is a struct rule_list that outlives the manager. */
+bool rules_fn(void *arg, pid_t pid, struct job_spec *spec);
+
+/* comm made fit for a job's name (proto_name_ok). */
+void rules_job_name(char name[static JOB_NAME_MAX], const char *comm, pid_t pid);
+
+#endif

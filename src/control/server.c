@@ -1,0 +1,431 @@
+/* See server.h. Must not block: every socket call here is MSG_DONTWAIT, and one request is taken
+ * from each client a turn, so that none starves the others. And answering takes time from all jobs
+ * on the machine: what a user's connections and requests took is paid for by not listening to that
+ * user, who gets a fifth of the time at most. Who only connects again and again cannot be told from
+ * others before: then nobody is accepted for a while. */
+#include "control/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "lib/share.h"
+
+#define BACKLOG          128
+#define ACCEPTS_PER_TURN 32
+#define SAMPLE_MS        1000
+#define REST_PART        4                     /* times what a request took its user then rests */
+#define REST_LATER_NS    (20 * NSEC_PER_MSEC)  /* not for so little */
+#define REST_MS          10                    /* how often is looked who has rested */
+#define USERS            64                    /* whose account is kept */
+#define FLOOD_NS         (200 * NSEC_PER_MSEC) /* owed: more than one gets who waits for replies */
+#define TURNED_AWAY      16                    /* in one turn: too many */
+
+struct client {
+    uv_poll_t poll;
+    struct server *server;
+    int fd;
+    struct ucred cred; /* of whoever called connect() */
+    bool reserved;     /* came as administrator */
+    bool hints;        /* has a page */
+    bool rests;        /* is not listened to */
+    uint64_t number, since_ticks;
+    struct client *prev, *next;
+};
+
+struct server {
+    uv_poll_t poll;     /* the listening socket */
+    uv_timer_t sampler; /* runs while somebody has a page */
+    uv_timer_t rest;    /* runs while somebody rests, or nobody is accepted */
+    bool deaf;          /* nobody is accepted */
+    struct {
+        uid_t uid;
+        uint64_t paid_ns; /* when all is paid for */
+    } users[USERS];
+    uint64_t next_number;
+    const struct verbs *verbs;
+    gid_t admin_gid;
+    int fd;
+    int spare_fd; /* given up to accept and refuse a client when no descriptor is left */
+    bool stopping;
+    unsigned closing; /* handles whose closing callback is to come */
+    struct client *clients;
+    unsigned nclients;
+    char path[108];
+    char buf[PROTO_MESSAGE_MAX + 1];
+};
+
+static void free_when_closed(struct server *s)
+{
+    if (s->stopping && s->closing == 0)
+        free(s);
+}
+
+static void on_client_closed(uv_handle_t *h)
+{
+    struct client *c = h->data;
+    struct server *s = c->server;
+    close(c->fd);
+    free(c);
+    s->closing--;
+    free_when_closed(s);
+}
+
+static void disconnect(struct client *c)
+{
+    struct server *s = c->server;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        s->clients = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    if (!c->hints)
+        s->nclients--;
+    else
+        hints_close(s->verbs->hints, c->number);
+    s->closing++;
+    uv_close((uv_handle_t *)&c->poll, on_client_closed);
+}
+
+/* Supplementary groups come from the kernel and are those of the moment of connecting. Looking them
+ * up by name could block on a directory service, and with it every job on the machine. */
+static bool is_admin(const struct server *s, int fd, const struct ucred *cred)
+{
+    if (rights_admin(cred->uid, geteuid(), s->admin_gid, cred->gid, NULL, 0))
+        return true;
+    if (s->admin_gid == ADMIN_NO_GROUP)
+        return false;
+    gid_t few[64];
+    socklen_t len = sizeof(few);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, few, &len) == 0)
+        return rights_admin(cred->uid, geteuid(), s->admin_gid, cred->gid, few, len / sizeof(*few));
+    gid_t *many = errno == ERANGE ? malloc(len) : NULL;
+    bool admin =
+        many && getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, many, &len) == 0 &&
+        rights_admin(cred->uid, geteuid(), s->admin_gid, cred->gid, many, len / sizeof(*many));
+    free(many);
+    return admin;
+}
+
+/* False: the client does not read, or is gone. with: goes along; -1: nothing. */
+static bool reply(int fd, const char *text, int with)
+{
+    if (!text)
+        return false;
+    size_t n = strlen(text);
+    if (with >= 0)
+        return send_with_fds(fd, text, n, &with, 1) == 0;
+    return send(fd, text, n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR) == (ssize_t)n;
+}
+
+static void refuse(int fd, int code, const char *why)
+{
+    struct error err;
+    error_set(&err, code, "%s", why);
+    _cleanup_free_ char *text = verbs_refusal(code, &err);
+    (void)reply(fd, text, -1);
+}
+
+static void on_sample(uv_timer_t *t)
+{
+    struct server *s = t->data;
+    hints_sample(s->verbs->hints, monotonic_ns());
+    if (!hints_count(s->verbs->hints))
+        uv_timer_stop(t);
+}
+
+static void has_page(struct client *c)
+{
+    struct server *s = c->server;
+    c->hints = true;
+    s->nclients--;
+    hints_sample(s->verbs->hints, monotonic_ns());
+    if (!uv_is_active((uv_handle_t *)&s->sampler))
+        uv_timer_start(&s->sampler, on_sample, SAMPLE_MS, SAMPLE_MS);
+}
+
+/* Of this user, or else the one that paid for all first. */
+static uint64_t *account(struct server *s, uid_t uid)
+{
+    unsigned best = 0;
+    for (unsigned i = 0; i < USERS; i++) {
+        if (s->users[i].uid == uid)
+            return &s->users[i].paid_ns;
+        best = s->users[i].paid_ns < s->users[best].paid_ns ? i : best;
+    }
+    s->users[best].uid = uid;
+    s->users[best].paid_ns = 0;
+    return &s->users[best].paid_ns;
+}
+
+static bool owes(struct server *s, uid_t uid, bool admin, uint64_t ns)
+{
+    return !admin && *account(s, uid) > monotonic_ns() + ns;
+}
+
+static void charge(struct server *s, uid_t uid, uint64_t since_ns)
+{
+    uint64_t *paid = account(s, uid), now = monotonic_ns();
+    *paid = max_u64(*paid, now) + (now - since_ns) * REST_PART;
+}
+
+static void on_request(uv_poll_t *h, int status, int events);
+static void on_connect(uv_poll_t *h, int status, int events);
+
+static void on_rest(uv_timer_t *t)
+{
+    struct server *s = t->data;
+    bool more = false;
+    if (s->deaf)
+        s->deaf = uv_poll_start(&s->poll, UV_READABLE, on_connect) < 0;
+    for (struct client *c = s->clients, *next; c; c = next) {
+        next = c->next;
+        if (!c->rests)
+            continue;
+        c->rests = owes(s, c->cred.uid, c->reserved, REST_LATER_NS);
+        more |= c->rests;
+        if (!c->rests && uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
+            disconnect(c);
+    }
+    if (!more && !s->deaf)
+        uv_timer_stop(t);
+}
+
+static void let_rest(struct server *s, uv_poll_t *poll, bool *rests)
+{
+    *rests = true;
+    uv_poll_stop(poll);
+    if (!uv_is_active((uv_handle_t *)&s->rest))
+        uv_timer_start(&s->rest, on_rest, REST_MS, REST_MS);
+}
+
+static void answer(struct client *c, size_t n)
+{
+    struct server *s = c->server;
+    struct caller who = {.uid = c->cred.uid,
+                         .pid = c->cred.pid,
+                         .admin = is_admin(s, c->fd, &c->cred),
+                         .connection = c->number,
+                         .since_ticks = c->since_ticks};
+    _cleanup_close_ int fd = -1;
+    _cleanup_free_ char *text = verbs_answer(s->verbs, &who, s->buf, n, &fd);
+    if (fd >= 0)
+        has_page(c);
+    /* What was asked may have been to stop: then everybody is disconnected already. */
+    if (!reply(c->fd, text, fd) && !s->stopping)
+        disconnect(c);
+}
+
+static void on_request(uv_poll_t *h, int status, int events)
+{
+    struct client *c = h->data;
+    struct server *s = c->server;
+    if (owes(s, c->cred.uid, c->reserved, REST_LATER_NS)) {
+        let_rest(s, &c->poll, &c->rests);
+        return;
+    }
+    uint64_t started = monotonic_ns();
+    uid_t uid = c->cred.uid;
+    /* MSG_TRUNC: the true length of a message that does not fit. */
+    ssize_t n = recv(c->fd, s->buf, sizeof(s->buf), MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR) && status == 0)
+        return;
+    if (n <= 0) { /* gone, or an empty message, which looks the same */
+        disconnect(c);
+        return;
+    }
+    if (n > PROTO_MESSAGE_MAX) {
+        struct error err;
+        error_set(&err, -EMSGSIZE, "message of more than %d bytes", PROTO_MESSAGE_MAX);
+        refuse(c->fd, -EMSGSIZE, err.text);
+        disconnect(c);
+        return;
+    }
+    answer(c, (size_t)n);
+    charge(s, uid, started);
+}
+
+/* NULL: room for this one. */
+static const char *no_room(const struct server *s, const struct ucred *cred, bool admin)
+{
+    if (s->nclients >= SERVER_CLIENTS_MAX)
+        return "too many connections; try again later";
+    unsigned others = 0, same = 0;
+    for (const struct client *c = s->clients; c && !admin; c = c->next) {
+        others += !c->reserved && !c->hints;
+        same += !c->reserved && !c->hints && c->cred.uid == cred->uid;
+    }
+    if (same >= SERVER_CLIENTS_PER_USER)
+        return "you have too many connections already; close some";
+    if (others >= SERVER_CLIENTS_MAX - SERVER_CLIENTS_RESERVED)
+        return "too many connections; try again later";
+    return NULL;
+}
+
+/* Takes fd over. False: turned away without a word. */
+static bool admit(struct server *s, int fd)
+{
+    uint64_t started = monotonic_ns();
+    struct ucred cred;
+    socklen_t len = sizeof(cred);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
+        close(fd);
+        return true;
+    }
+    bool admin = is_admin(s, fd, &cred);
+    const char *why = no_room(s, &cred, admin);
+    if (why) {
+        bool flood = owes(s, cred.uid, admin, FLOOD_NS);
+        if (!flood)
+            refuse(fd, -EUSERS, why);
+        close(fd);
+        charge(s, cred.uid, started);
+        return !flood;
+    }
+    struct client *c = calloc(1, sizeof(*c));
+    if (!c || uv_poll_init(s->poll.loop, &c->poll, fd) < 0) {
+        free(c);
+        close(fd);
+        return true;
+    }
+    c->poll.data = c;
+    c->server = s;
+    c->number = ++s->next_number;
+    c->since_ticks = proc_ticks_now();
+    c->fd = fd;
+    c->cred = cred;
+    c->reserved = admin;
+    c->next = s->clients;
+    if (c->next)
+        c->next->prev = c;
+    s->clients = c;
+    s->nclients++;
+    charge(s, cred.uid, started);
+    if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
+        disconnect(c);
+    else
+        on_request(&c->poll, 0, UV_READABLE); /* most ask at once */
+    return true;
+}
+
+static void on_connect(uv_poll_t *h, int status, int events)
+{
+    struct server *s = h->data;
+    unsigned away = 0;
+    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            away += !admit(s, fd);
+            if (s->stopping)
+                return;
+            if (away < TURNED_AWAY)
+                continue;
+            let_rest(s, &s->poll, &s->deaf);
+            return;
+        }
+        if ((errno == EMFILE || errno == ENFILE) && s->spare_fd >= 0) {
+            /* Left alone, the waiting connection would wake the loop again and again. */
+            close(s->spare_fd);
+            fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+            if (fd >= 0) {
+                refuse(fd, -EMFILE, "the daemon has no descriptors left; try again later");
+                close(fd);
+            }
+            s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+            continue;
+        }
+        if (errno != EINTR && errno != ECONNABORTED)
+            return;
+    }
+}
+
+static int remove_stale(const char *path, struct error *err)
+{
+    struct stat st;
+    if (lstat(path, &st) < 0)
+        return errno == ENOENT ? 0 : error_set(err, -errno, "%s: %s", path, strerror(errno));
+    if (!S_ISSOCK(st.st_mode))
+        return error_set(err, -EEXIST, "%s is there and is not a socket: remove it", path);
+    if (unlink(path) < 0 && errno != ENOENT)
+        return error_set(err, -errno, "cannot remove the old socket %s: %s", path, strerror(errno));
+    return 0;
+}
+
+static int listen_on(const char *path, struct error *err)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof(a.sun_path))
+        return error_set(err, -ENAMETOOLONG, "socket path %s has more than %zu bytes", path,
+                         sizeof(a.sun_path) - 1);
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    int r = remove_stale(path, err);
+    if (r < 0)
+        return r;
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* Connecting takes the right to write, and everyone may connect: SO_PEERCRED tells who it is,
+     * and rights.c what that user may do. */
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(path, 0666) < 0 ||
+        listen(fd, BACKLOG) < 0)
+        return error_set(err, -errno, "cannot listen on %s: %s", path, strerror(errno));
+    return TAKE_FD(fd);
+}
+
+int server_start(uv_loop_t *loop, const char *path, const struct verbs *verbs, gid_t admin_gid,
+                 struct server **out, struct error *err)
+{
+    int fd = listen_on(path, err);
+    if (fd < 0)
+        return fd;
+    struct server *s = calloc(1, sizeof(*s));
+    int r = s ? uv_poll_init(loop, &s->poll, fd) : -ENOMEM;
+    if (r < 0) {
+        free(s);
+        close(fd);
+        unlink(path);
+        return error_set(err, r, "cannot watch %s: %s", path, strerror(-r));
+    }
+    snprintf(s->path, sizeof(s->path), "%s", path);
+    s->poll.data = s;
+    uv_timer_init(loop, &s->sampler);
+    s->sampler.data = s;
+    uv_timer_init(loop, &s->rest);
+    s->rest.data = s;
+    s->verbs = verbs;
+    s->admin_gid = admin_gid;
+    s->fd = fd;
+    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    uv_poll_start(&s->poll, UV_READABLE, on_connect);
+    *out = s;
+    return 0;
+}
+
+void server_set_group(struct server *s, gid_t admin_gid)
+{
+    s->admin_gid = admin_gid;
+}
+
+static void on_server_closed(uv_handle_t *h)
+{
+    struct server *s = h->data;
+    s->closing--;
+    free_when_closed(s);
+}
+
+void server_stop(struct server *s)
+{
+    s->stopping = true;
+    unlink(s->path);
+    while (s->clients)
+        disconnect(s->clients);
+    s->closing += 3;
+    uv_close((uv_handle_t *)&s->poll, on_server_closed);
+    uv_close((uv_handle_t *)&s->rest, on_server_closed);
+    uv_close((uv_handle_t *)&s->sampler, on_server_closed);
+    close(s->fd);
+    if (s->spare_fd >= 0)
+        close(s->spare_fd);
+}

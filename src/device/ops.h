@@ -1,0 +1,261 @@
+/* The driver interface: what a kind of GPU lets us do to running programs from outside.
+ *
+ * A *driver* covers all GPUs of one kind on this machine. It finds the channel groups of a process,
+ * sets their timeslices and suspends or resumes them. A driver never decides anything, keeps no
+ * promise beyond the call, and works only on the groups it is given. Callers above see nothing of a
+ * device but this file.
+ *
+ * All functions return 0 or -errno and fill `err` (which may be NULL) on failure. Common errors:
+ *   -ESRCH   the process is gone (or its pid was reused); nothing was changed
+ *   -ENOENT  the group is gone, the process is not: scan it again
+ *   -EPERM   no right to steer this process; err says which right is missing
+ *   -ENODEV  the driver's devices are gone, or there are none
+ *   -EIO     the device's control answered an error; err carries the control and its status
+ *   -ENOTSUP this driver cannot do it (see gpu_info.caps)
+ * Not thread-safe: one thread per driver instance. Calls block for as long as the control takes
+ * (facts: 0.15-0.6 ms on an H200), never for long.
+ */
+#ifndef CEDE_DEVICE_OPS_H
+#define CEDE_DEVICE_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "lib/procfs.h"
+#include "lib/util.h"
+
+enum gpu_caps {
+    GPU_CAP_TIMESLICE = 1 << 0,
+    GPU_CAP_SUSPEND = 1 << 1,
+    GPU_CAP_USAGE = 1 << 2,    /* usage() tells GPU time per process */
+    GPU_CAP_ACTIVITY = 1 << 3, /* activity() tells when processes got the compute engine */
+    GPU_CAP_SWAP = 1 << 4,     /* swap_out() may work: each process's context decides */
+    /* Programs hold their own submissions: who is suspended finishes what is queued, a timeslice is
+     * the most that may be queued, and demand() tells at once who wants the device. */
+    GPU_CAP_GATE = 1 << 5,
+    /* What is suspended runs again when the process that suspended it ends, however it ends. */
+    GPU_CAP_FLEETING = 1 << 8,
+};
+
+#define DEVICE_GPUS_MAX 16 /* GPUs of one driver, or of several together */
+
+struct gpu_info {
+    char name[64];
+    char uuid[48];
+    char bus_id[20]; /* "0000:1b:00.0", or "" */
+    char label[16];  /* where there are several drivers: "nvidia0", "gate1"; else "" */
+    uint32_t caps;   /* enum gpu_caps */
+    uint64_t memory_bytes;
+    uint64_t timeslice_min_us;
+    uint64_t timeslice_max_us;
+    uint64_t timeslice_default_us; /* what the vendor's library gives a new group */
+};
+
+enum group_kind { GROUP_COMPUTE, GROUP_COPY, GROUP_OTHER };
+
+/* What waits when a job is suspended. */
+enum device_level {
+    LEVEL_GATE = 1,  /* new work; what is queued ends first */
+    LEVEL_SLICE = 2, /* as 1, with kernels cut into pieces */
+    LEVEL_QUEUE = 3, /* running work: the hardware preempts it */
+};
+
+/* "gate", "slice", "hardware"; NULL: no such level. */
+const char *device_level_name(unsigned level);
+
+/* What the hardware schedules. Plain data without pointers: it is written to the journal as it is,
+ * and a fresh driver instance in another process can undo with nothing else in hand. */
+#define GROUP_CHANNELS_MAX 128
+struct device_group {
+    uint64_t key;              /* unique on its GPU while the group exists */
+    struct proc_id proc;       /* owner */
+    uint32_t gpu;              /* index: 0 .. ngpus-1 */
+    uint32_t kind;             /* enum group_kind */
+    uint32_t level;            /* how it is steered: enum device_level */
+    uint64_t timeslice_us;     /* what was set when the group was first seen: what restoring sets */
+    uint64_t timeslice_now_us; /* what is set now, as a scan read it; 0: not known */
+    uint32_t handles[4];       /* the driver's own: client, device, subdevice, group */
+    int32_t source;            /* the driver's own: descriptor number in the owner */
+    uint32_t nchannels;
+    uint32_t channels[GROUP_CHANNELS_MAX]; /* zero beyond nchannels */
+};
+
+/* Grown by scan(); the caller owns `v` (group_list_free). */
+struct group_list {
+    struct device_group *v;
+    size_t n, cap;
+};
+int group_list_push(struct group_list *l, const struct device_group *g);
+void group_list_free(struct group_list *l);
+
+struct gpu_usage {
+    int32_t pid;
+    uint32_t gpu;
+    double busy; /* share of GPU time since the last call that asked, 0..1; < 0: unknown */
+    uint64_t memory_bytes; /* 0: unknown */
+};
+struct usage_list {
+    struct gpu_usage *v;
+    size_t n, cap;
+};
+int usage_list_push(struct usage_list *l, const struct gpu_usage *u);
+void usage_list_free(struct usage_list *l);
+
+/* bursts: times the process got the engine (a request, as long as another process has work too).
+ * busy_ns: time it had the engine; a process alone on it may keep it while it has no work. */
+struct gpu_activity {
+    int32_t pid;
+    uint32_t gpu;
+    uint32_t bursts;
+    uint64_t busy_ns;
+};
+#define ACTIVITY_LAG_NS (50 * NSEC_PER_MSEC) /* what happened since may be told next time */
+struct activity_list {
+    struct gpu_activity *v;
+    size_t n, cap;
+    /* Bit for each GPU of which not everything is known: switches were lost, or who has had the
+     * engine since before anybody looked. There, not to be listed says nothing. */
+    uint32_t incomplete;
+};
+int activity_list_push(struct activity_list *l, const struct gpu_activity *a);
+void activity_list_free(struct activity_list *l);
+
+struct gpu_demand {
+    int32_t pid;
+    uint32_t gpu;
+    bool wants; /* has work queued or waits to queue some */
+};
+struct demand_list {
+    struct gpu_demand *v;
+    size_t n, cap;
+};
+int demand_list_push(struct demand_list *l, const struct gpu_demand *x);
+void demand_list_free(struct demand_list *l);
+
+struct pid_list {
+    pid_t *v;
+    size_t n, cap;
+};
+int pid_list_push(struct pid_list *l, pid_t pid);
+void pid_list_free(struct pid_list *l);
+
+/* Where a process's GPU memory and context are. */
+enum swap_state {
+    SWAP_RUNNING, /* on the GPU */
+    SWAP_LOCKED,  /* on the GPU; its calls wait: half-way out or half-way in */
+    SWAP_OUT,     /* in host memory */
+    SWAP_FAILED,  /* broken by a failure half-way: only its end is left */
+};
+
+struct device_driver; /* an open instance */
+
+struct device_ops {
+    const char *name; /* "nvidia", "amd", "soft" */
+    const char *summary;
+
+    /* Opens the driver. `where` is driver-specific (soft: socket path) or NULL for the default.
+     * -ENODEV if this machine has no such device. */
+    int (*open)(const char *where, struct device_driver **out, struct error *err);
+    void (*close)(struct device_driver *d);
+
+    unsigned (*gpus)(struct device_driver *d);
+    int (*info)(struct device_driver *d, unsigned gpu, struct gpu_info *out);
+
+    /* Processes that hold this driver's devices open, whoever owns them. Cheap enough for once a
+     * second on a machine with thousands of processes. After an error, what is listed is true and
+     * not all. */
+    int (*processes)(struct device_driver *d, struct pid_list *out, struct error *err);
+
+    /* All channel groups of one process, now. Repeatable; the driver remembers what it has seen of
+     * a known process, so that a repeated scan is cheap (< 5 ms). An empty list is a success: no
+     * context yet. Holds no descriptor of the process after it returns. After an error, what is
+     * listed is true and not all; -EAGAIN: it takes longer than others should wait, and goes on at
+     * the next call. */
+    int (*scan)(struct device_driver *d, struct proc_id proc, struct group_list *out,
+                struct error *err);
+    /* Drops what is remembered of a process; call it when the process is gone. */
+    void (*forget)(struct device_driver *d, pid_t pid);
+
+    int (*set_timeslice)(struct device_driver *d, const struct device_group *g, uint64_t us,
+                         struct error *err);
+    /* Several groups of ONE process at once: the hardware's control takes up to 64 channels, and
+     * one call for a whole context costs as much as one for a single group. All groups are tried;
+     * the first error is returned. Idempotent. */
+    int (*suspend)(struct device_driver *d, const struct device_group *const *g, size_t n,
+                   struct error *err);
+    int (*resume)(struct device_driver *d, const struct device_group *const *g, size_t n,
+                  struct error *err);
+
+    /* GPU time and memory per process (may be NULL: see GPU_CAP_USAGE). */
+    int (*usage)(struct device_driver *d, struct usage_list *out, struct error *err);
+
+    /* What processes got of the compute engine since the last call, for about ten calls a second
+     * (may be NULL: see GPU_CAP_ACTIVITY). Processes that are not listed never had it. The first
+     * call starts looking; costs nothing as long as nobody asks. */
+    int (*activity)(struct device_driver *d, struct activity_list *out, struct error *err);
+
+    /* Who began or ceased to want a device since the last call, in that order: one entry a process
+     * and device, the last state (may be NULL: see GPU_CAP_GATE). */
+    int (*demand)(struct device_driver *d, struct demand_list *out, struct error *err);
+
+    /* Readable when processes() or demand() has something new; stays the driver's (may be NULL). */
+    int (*event_fd)(struct device_driver *d);
+
+    /* Memory of one GPU that nobody has taken (may be NULL). */
+    int (*memory_free)(struct device_driver *d, unsigned gpu, uint64_t *bytes, struct error *err);
+
+    /* Swapping (may be NULL: see GPU_CAP_SWAP): a process's GPU memory and context to host memory
+     * and back; its GPU calls wait meanwhile. The exception to "never for long": these take
+     * seconds to minutes and may load the vendor's library, so call them in a process of their own
+     * (recovery/swapper.h). The processes' groups must not be suspended; they are others
+     * afterwards.
+     *
+     * swap_out: all of the processes or none; what was begun is taken back after a failure.
+     *   -ETIMEDOUT their GPU work did not end within lock_ms, -ENOTSUP the driver cannot do it, or
+     *   not with what this process uses, -EIO.
+     * swap_in: from wherever a process is, also half-way (a swapper was killed); one that is there
+     *   already is a success. All are tried; the first error is returned. -ENOMEM: no room on the
+     *   GPU: look for it with memory_free() before, because the vendor's driver may not be able to
+     *   try a second time. */
+    int (*swap_out)(struct device_driver *d, const struct proc_id *procs, size_t n,
+                    unsigned lock_ms, struct error *err);
+    int (*swap_in)(struct device_driver *d, const struct proc_id *procs, size_t n,
+                   struct error *err);
+    int (*swap_state)(struct device_driver *d, struct proc_id proc, enum swap_state *state,
+                      struct error *err);
+};
+
+/* Every driver starts with this. */
+struct device_driver {
+    const struct device_ops *ops;
+};
+
+extern const struct device_ops device_nvidia;
+extern const struct device_ops device_amd;
+extern const struct device_ops device_gate;
+extern const struct device_ops device_soft;
+
+/* By name ("nvidia", "amd", "soft", "gate"); "auto": nvidia or amd where its device files exist,
+ * else soft where its server answers. -ENODEV with what was looked for and what to do. "multi":
+ * what device_open_list() opened in another process, its device_address.where as `where`; what is
+ * not there any more is left out, until it is. */
+int device_open(const char *name, const char *where, struct device_driver **out, struct error *err);
+void device_close(struct device_driver *d);
+
+/* What device_open() needs to open the same elsewhere. */
+struct device_address {
+    char name[16], where[256];
+};
+/* One driver, or several behind one: NAME[@PATH],... with a PATH (absolute, without commas) for
+ * "soft" alone. "auto" is all hardware that is there, else the software GPU where its server
+ * answers, and the gate. soft, gate: PATH where none is named; NULL: the default. */
+int device_open_list(const char *list, const char *soft, const char *gate,
+                     struct device_driver **out, struct device_address *address, struct error *err);
+/* 0, or -EINVAL with what is wrong in it. */
+int device_list_check(const char *list, struct error *err);
+/* Of whoever is behind it: "nvidia", or "nvidia,gate". */
+const char *device_name(const struct device_driver *d);
+
+#endif

@@ -1,0 +1,119 @@
+/* See estimate.h. */
+#include "lib/estimate.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#define SUB_BITS 3U
+#define SUB      (1U << SUB_BITS)
+#define WAYS     8U /* places that a key may be in */
+
+static uint32_t bucket(uint64_t v)
+{
+    if (v < SUB)
+        return (uint32_t)v;
+    uint32_t top = 63U - (uint32_t)__builtin_clzll(v);
+    return (top - SUB_BITS + 1) * SUB + (uint32_t)((v >> (top - SUB_BITS)) & (SUB - 1));
+}
+
+/* The largest value in a bucket. */
+static uint64_t upper(uint32_t b)
+{
+    if (b < SUB)
+        return b;
+    uint32_t shift = b / SUB - 1;
+    return ((uint64_t)(SUB + b % SUB) << shift) + (((uint64_t)1 << shift) - 1);
+}
+
+void estimate_add(struct estimate *e, uint64_t run_ns)
+{
+    if (e->n >= EST_KEEP) {
+        e->n = 0;
+        for (uint32_t i = 0; i < EST_BUCKETS; i++)
+            e->n += e->count[i] /= 2;
+    }
+    e->count[bucket(run_ns)]++;
+    e->n++;
+}
+
+uint64_t estimate_get(const struct estimate *e, double q, uint64_t unknown_ns)
+{
+    if (e->n == 0)
+        return unknown_ns;
+    if (!(q > 0 && q < 1))
+        q = 0.99;
+    double exact = q * (e->n + 1.0);
+    uint32_t rank = (uint32_t)exact, sum = 0, last = 0; /* no ceil(): libcede does without libm */
+    rank += rank < exact;
+    for (uint32_t i = 0; i < EST_BUCKETS && sum < rank; i++) {
+        sum += e->count[i];
+        last = e->count[i] ? i : last;
+    }
+    return upper(last);
+}
+
+struct place {
+    uint64_t key, used;
+    struct estimate e;
+};
+
+struct estimates {
+    uint32_t n;
+    uint64_t tick;
+    struct place places[];
+};
+
+int estimates_new(uint32_t keys, struct estimates **out)
+{
+    *out = NULL;
+    if (keys < 1 || keys > 65536)
+        return -EINVAL;
+    struct estimates *s = calloc(1, sizeof(*s) + keys * sizeof(s->places[0]));
+    if (!s)
+        return -ENOMEM;
+    s->n = keys;
+    *out = s;
+    return 0;
+}
+
+void estimates_free(struct estimates *s)
+{
+    free(s);
+}
+
+/* The place of a key; if it has none, the one to take. splitmix64's finalizer spreads keys. */
+static uint32_t find(const struct estimates *s, uint64_t key, bool *found)
+{
+    uint64_t h = key;
+    h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9U;
+    h = (h ^ (h >> 27)) * 0x94d049bb133111ebU;
+    h ^= h >> 31;
+    uint32_t at = (uint32_t)(h % s->n), take = at;
+    for (uint32_t i = 0; i < WAYS && i < s->n; i++) {
+        uint32_t p = (at + i) % s->n;
+        *found = s->places[p].used && s->places[p].key == key;
+        if (*found)
+            return p;
+        if (s->places[p].used < s->places[take].used)
+            take = p;
+    }
+    return take;
+}
+
+void estimates_add(struct estimates *s, uint64_t key, uint64_t run_ns)
+{
+    bool found = false;
+    struct place *p = &s->places[find(s, key, &found)];
+    if (!found)
+        *p = (struct place){.key = key};
+    p->used = ++s->tick;
+    estimate_add(&p->e, run_ns);
+}
+
+uint64_t estimates_get(const struct estimates *s, uint64_t key, double q, uint64_t unknown_ns)
+{
+    bool found = false;
+    uint32_t p = find(s, key, &found);
+    return found ? estimate_get(&s->places[p].e, q, unknown_ns) : unknown_ns;
+}

@@ -1,0 +1,48 @@
+/* Where the daemon and the verbs meet; see paths.h. Creates nothing but the one directory. */
+#include "lib/paths.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+int cede_dir(char *buf, size_t size, struct error *err)
+{
+    const char *own = secure_getenv("CEDE_DIR");
+    int r = own && *own ? cede_dir_put(buf, size, own, "") : cede_user_dir(buf, size);
+    if (r < 0)
+        return error_set(err, r,
+                         "directory %.64s... is too long for a socket in it: set CEDE_DIR to one "
+                         "of at most %zu bytes",
+                         buf, sizeof(((struct sockaddr_un *)0)->sun_path) - sizeof("/socket"));
+    return 0;
+}
+
+int cede_dir_make(const char *dir, struct error *err)
+{
+    mode_t mode = strncmp(dir, "/tmp/", 5) == 0 ? 0700 : 0755;
+    bool made = mkdir(dir, mode) == 0;
+    if (!made && errno != EEXIST)
+        return error_set(err, -errno, "cannot create directory %s: %s%s", dir, strerror(errno),
+                         errno == ENOENT ? " (the directory above it must exist)" : "");
+
+    _cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return error_set(err, -errno, "cannot use directory %s: %s", dir,
+                         errno == ELOOP || errno == ENOTDIR ? "it is a link or no directory"
+                                                            : strerror(errno));
+    if (st.st_uid != geteuid())
+        return error_set(err, -EPERM,
+                         "directory %s belongs to uid %u, not to uid %u: remove it or set CEDE_DIR",
+                         dir, st.st_uid, geteuid());
+    /* The umask may have taken rights away that others need to reach the socket. */
+    if (made && fchmod(fd, mode) < 0)
+        return error_set(err, -errno, "cannot set the rights of %s: %s", dir, strerror(errno));
+    if (!made && (st.st_mode & (S_IWGRP | S_IWOTH)))
+        return error_set(err, -EPERM, "directory %s may be written to by others: chmod go-w %s",
+                         dir, dir);
+    return 0;
+}

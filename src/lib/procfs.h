@@ -1,0 +1,61 @@
+/* What /proc tells about processes: identity that survives pid reuse, parents, owner, names.
+ * Reads only; every function copes with a process that disappears half-way (-ESRCH). */
+#ifndef CEDE_LIB_PROCFS_H
+#define CEDE_LIB_PROCFS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A pid may be reused; a pid with its start time (clock ticks since boot, field 22 of
+ * /proc/PID/stat) names one process for the life of the machine. */
+struct proc_id {
+    int32_t pid;
+    uint64_t start_ticks;
+};
+
+struct proc_stat {
+    struct proc_id id;
+    pid_t ppid;
+    char state;    /* 'R', 'S', 'T', 'Z', ... */
+    char comm[32]; /* truncated by the kernel to 15 bytes */
+    uint32_t threads;
+};
+
+/* 0, -ESRCH (no such process, or a zombie's /proc entry just went), -EIO (unparsable). */
+int proc_stat_read(pid_t pid, struct proc_stat *out);
+
+/* The user whose process it is: the real one, as kill(2) asks for. The effective one is another's
+ * for who runs a set-user-ID program, and for root's programs that do something as a user. */
+int proc_owner(pid_t pid, uid_t *uid);
+uint64_t proc_ticks_now(void); /* a process that starts now has this start_ticks, or a later one */
+
+/* A zombie with threads is a program whose first thread has ended, and which goes on. */
+bool proc_ended(const struct proc_stat *st);
+
+/* True while exactly this process exists and is not a zombie. */
+bool proc_alive(struct proc_id id);
+
+/* pidfd for exactly this process: -ESRCH if the pid is gone or was reused. The caller closes it. */
+int proc_pidfd(struct proc_id id);
+
+/* False once the process has ended with all its threads. One system call, against the three and the
+ * cold look-ups in /proc of proc_alive(). */
+bool pidfd_alive(int pidfd);
+
+/* /proc/PID/exe's target and the (v2 or first) cgroup path. 0 or -errno; always terminated. */
+int proc_exe(pid_t pid, char *buf, size_t size);
+int proc_cgroup(pid_t pid, char *buf, size_t size);
+
+/* Command line with blanks between arguments, for people to read; comm in brackets if empty. */
+int proc_cmdline(pid_t pid, char *buf, size_t size);
+
+/* True unless we are in a pid namespace below the first: then there are processes we do not see,
+ * and what the kernel tells outside /proc has other numbers. */
+bool proc_sees_all(void);
+
+/* All pids now. *pids is malloc'd. 0 or -errno. */
+int proc_list(pid_t **pids, size_t *n);
+
+#endif

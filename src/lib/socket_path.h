@@ -1,0 +1,18 @@
+/* Where a daemon's control socket may be: for whoever looks for one, libcede in other people's
+ * programs included, so it needs libc alone. */
+#ifndef CEDE_LIB_SOCKET_PATH_H
+#define CEDE_LIB_SOCKET_PATH_H
+
+#include <stddef.h>
+
+/* a and b together: a directory whose socket fits into a socket address. -ENAMETOOLONG. */
+int cede_dir_put(char *buf, size_t size, const char *a, const char *b);
+
+/* The directory of this user, whatever CEDE_DIR says. -ENAMETOOLONG. */
+int cede_user_dir(char *buf, size_t size);
+
+/* Sockets to try, best first: $CEDE_DIR's alone if set; else the system's /run/cede/socket, then
+ * the user's own. false when i is past the last. */
+int cede_socket_at(unsigned i, char *buf, size_t size);
+
+#endif

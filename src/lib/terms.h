@@ -1,0 +1,23 @@
+/* What all parts mean by the same words: classes, weights, slots and times. Constants only. */
+#ifndef CEDE_LIB_TERMS_H
+#define CEDE_LIB_TERMS_H
+
+#include <stdint.h>
+
+enum job_class { CLASS_LATENCY, CLASS_NORMAL, CLASS_BATCH, CLASS_COUNT };
+
+#define WEIGHT_MIN     1U
+#define WEIGHT_MAX     10000U
+#define WEIGHT_DEFAULT 100U
+
+#define BUDGET_MAX_US 1000000U /* of added latency */
+
+/* Deadlines that somebody sets for a job (not those of its requests). Who works is seen ten times a
+ * second: for shorter ones there is the latency class. */
+#define DEADLINE_MIN_US 200000U
+#define DEADLINE_MAX_US 3600000000U
+
+#define SLOT_NONE  UINT32_MAX /* no job, process, group or device */
+#define TIME_NEVER UINT64_MAX
+
+#endif

@@ -1,0 +1,587 @@
+/* See journal.h. Layout: one page of header, the jobs, the swaps, the groups. The space for groups
+ * is reserved chunk by chunk with fallocate(2), so that a full file system is an error to report
+ * and never a SIGBUS in the middle of a change. */
+#include "recovery/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "lib/paths.h"
+
+#define MAGIC        0x4e524a4544454301ULL /* bytes: 01 C E D E J R N */
+#define HEADER_SIZE  4096U
+#define GROUPS_CHUNK 256U
+#define NUMBER_MAX   (1ULL << 53) /* job numbers travel as JSON numbers */
+
+/* Its group is being written over: it counts, its sum does not. */
+#define JG_MOVING (1U << 2)
+#define FLAGS_ALL (JG_SUSPENDED | JG_TIMESLICE | JG_MOVING)
+
+struct header {
+    uint64_t magic;
+    uint32_t job_size, group_size, jobs, groups; /* an older layout shows here */
+    uint32_t swap_size, swaps;
+    char boot_id[40];
+    _Atomic int32_t holder;
+    struct journal_shared shared;
+};
+_Static_assert(sizeof(struct header) <= HEADER_SIZE, "header must fit its page");
+
+struct journal {
+    int fd, lock_fd; /* the second -1: not ours */
+    bool readonly, damaged;
+    char *map;
+    size_t map_size;
+    uint32_t groups_reserved; /* records that the file has room for */
+    uint32_t jobs_end, groups_end;
+};
+
+#define SWAPS_OFFSET  (HEADER_SIZE + sizeof(struct journal_job) * JOURNAL_JOBS)
+#define GROUPS_OFFSET (SWAPS_OFFSET + sizeof(struct journal_swap) * JOURNAL_SWAPS)
+#define MAP_SIZE      (GROUPS_OFFSET + sizeof(struct journal_group) * JOURNAL_GROUPS)
+
+static struct header *header(const struct journal *j)
+{
+    return (struct header *)(void *)j->map;
+}
+
+static struct journal_job *job_at(const struct journal *j, uint32_t slot)
+{
+    return (struct journal_job *)(void *)(j->map + HEADER_SIZE) + slot;
+}
+
+static struct journal_group *group_at(const struct journal *j, uint32_t slot)
+{
+    return (struct journal_group *)(void *)(j->map + GROUPS_OFFSET) + slot;
+}
+
+static struct journal_swap *swap_at(const struct journal *j, uint32_t slot)
+{
+    return (struct journal_swap *)(void *)(j->map + SWAPS_OFFSET) + slot;
+}
+
+static void boot_id(char buf[40])
+{
+    memset(buf, 0, 40);
+    _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && read(fd, buf, 36) < 0)
+        buf[0] = '\0';
+}
+
+static bool header_ok(const struct header *h)
+{
+    char id[40];
+    boot_id(id);
+    return h->magic == MAGIC && h->job_size == sizeof(struct journal_job) &&
+           h->group_size == sizeof(struct journal_group) && h->jobs == JOURNAL_JOBS &&
+           h->swap_size == sizeof(struct journal_swap) && h->swaps == JOURNAL_SWAPS &&
+           h->groups == JOURNAL_GROUPS && memcmp(h->boot_id, id, sizeof(id)) == 0;
+}
+
+/* FNV-1a. */
+static uint32_t sum_of(const void *data, size_t size)
+{
+    const unsigned char *p = data;
+    uint32_t h = 2166136261U;
+    for (size_t i = 0; i < size; i++)
+        h = (h ^ p[i]) * 16777619U;
+    return h;
+}
+
+#define JOB_CHANGING 0U /* for a sum: old and new values mixed, all of which were meant */
+#define GROUP_SUM(r) sum_of(&(r)->group, sizeof((r)->group))
+
+static uint32_t job_sum(const struct journal_job *r)
+{
+    uint32_t sum = sum_of(r, offsetof(struct journal_job, sum));
+    return sum == JOB_CHANGING ? 1 : sum;
+}
+
+static bool job_ok(const struct journal_job *r)
+{
+    return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN &&
+           r->weight <= WEIGHT_MAX && r->budget_us <= BUDGET_MAX_US && r->paused <= 1 &&
+           r->deadline_us <= DEADLINE_MAX_US && r->laxity_us <= DEADLINE_MAX_US &&
+           r->may_rise <= 1 && r->number <= NUMBER_MAX && memchr(r->name, '\0', sizeof(r->name)) &&
+           (r->sum == JOB_CHANGING || (r->sum == job_sum(r) && r->laxity_us <= r->deadline_us));
+}
+
+static bool swap_ok(const struct journal_swap *r)
+{
+    return r->proc.pid > 0 && r->arrived <= 1 && r->by_user <= 1 && r->swapper.pid >= 0;
+}
+
+static bool group_ok(const struct journal_group *r)
+{
+    return r->group.proc.pid > 0 && r->group.nchannels <= GROUP_CHANNELS_MAX &&
+           r->group.gpu < DEVICE_GPUS_MAX;
+}
+
+/* One store, so that a writer may be killed before or after it. */
+static void set_flags(struct journal_group *r, uint32_t flags)
+{
+    r->state = flags ? flags | ~flags << 16 : 0;
+}
+
+static uint32_t flags_of(const struct journal_group *r)
+{
+    uint32_t state = r->state, flags = state & FLAGS_ALL;
+    return state == (flags | ~flags << 16) ? flags : 0;
+}
+
+/* The file is mapped to its greatest size; what counts is how much of it is there. */
+int journal_refresh(struct journal *j)
+{
+    struct stat st;
+    if (fstat(j->fd, &st) < 0)
+        return -errno;
+    if ((size_t)st.st_size < GROUPS_OFFSET)
+        return -EIO;
+    size_t room = ((size_t)st.st_size - GROUPS_OFFSET) / sizeof(struct journal_group);
+    j->groups_reserved = (uint32_t)min_u64(room, JOURNAL_GROUPS);
+    j->groups_end = j->groups_reserved;
+    j->jobs_end = JOURNAL_JOBS;
+    return 0;
+}
+
+static int map_file(struct journal *j, struct error *err)
+{
+    int r = journal_refresh(j);
+    if (r < 0)
+        return error_set(err, r, "the journal is cut short");
+    j->map_size = MAP_SIZE;
+    int prot = j->readonly ? PROT_READ : PROT_READ | PROT_WRITE;
+    j->map = mmap(NULL, j->map_size, prot, MAP_SHARED, j->fd, 0);
+    if (j->map == MAP_FAILED) {
+        j->map = NULL;
+        return error_set(err, -errno, "cannot map the journal: %s", strerror(errno));
+    }
+    return 0;
+}
+
+/* The one holder that writes drops records that make no sense, and learns where they end. */
+static void tidy(struct journal *j)
+{
+    struct journal_shared *shared = &header(j)->shared;
+    uint64_t next = shared->next_number;
+    next = next >= 1 && next <= NUMBER_MAX ? next : 1;
+    j->jobs_end = j->groups_end = 0;
+    for (uint32_t i = 0; i < JOURNAL_JOBS; i++) {
+        const struct journal_job *job = job_at(j, i);
+        if (!job->root.pid)
+            continue;
+        if (job_ok(job)) {
+            struct journal_job whole = *job;
+            whole.laxity_us = (uint32_t)min_u64(whole.laxity_us, whole.deadline_us);
+            if (job->sum == JOB_CHANGING)
+                journal_put_job(j, i, &whole);
+            j->jobs_end = i + 1;
+            next = max_u64(next, job->number + 1);
+        } else {
+            j->damaged = true;
+            journal_put_job(j, i, NULL);
+        }
+    }
+    shared->next_number = next;
+    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
+        if (swap_at(j, i)->proc.pid && !swap_ok(swap_at(j, i))) {
+            j->damaged = true;
+            journal_put_swap(j, i, NULL);
+        }
+    }
+    for (uint32_t i = 0; i < j->groups_reserved; i++) {
+        struct journal_group *g = group_at(j, i);
+        uint32_t flags = flags_of(g);
+        if (flags && group_ok(g) && ((flags & JG_MOVING) || g->sum == GROUP_SUM(g))) {
+            j->groups_end = i + 1;
+        } else if (g->state) {
+            j->damaged = true;
+            set_flags(g, 0);
+        }
+    }
+}
+
+static struct journal *new_journal(int fd, bool readonly)
+{
+    struct journal *j = calloc(1, sizeof(*j));
+    if (j) {
+        j->fd = fd;
+        j->lock_fd = -1;
+        j->readonly = readonly;
+    } else {
+        close(fd);
+    }
+    return j;
+}
+
+/* The lock holder begins a file anew. */
+static int format_file(int fd, const char *path, struct error *err)
+{
+    struct header h = {
+        .magic = MAGIC,
+        .job_size = sizeof(struct journal_job),
+        .group_size = sizeof(struct journal_group),
+        .jobs = JOURNAL_JOBS,
+        .groups = JOURNAL_GROUPS,
+        .swap_size = sizeof(struct journal_swap),
+        .swaps = JOURNAL_SWAPS,
+        .shared.next_number = 1,
+    };
+    boot_id(h.boot_id);
+    int r = -posix_fallocate(fd, 0, (off_t)GROUPS_OFFSET);
+    if (r == 0 && pwrite(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h))
+        r = errno ? -errno : -EIO;
+    return r < 0 ? error_set(err, r, "cannot write %s: %s%s", path, strerror(-r),
+                             r == -ENOSPC ? " (make room there, or set CEDE_DIR)" : "")
+                 : 0;
+}
+
+static int open_checked(const char *path, int flags, mode_t mode, struct error *err)
+{
+    int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (fd < 0)
+        return error_set(err, -errno, "cannot open %s: %s", path, strerror(errno));
+    struct stat st;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        (st.st_uid != geteuid() && (flags & O_ACCMODE) != O_RDONLY) || (st.st_mode & 022)) {
+        close(fd);
+        return error_set(err, -EPERM,
+                         "%s is not a plain file of this user that others cannot write to; remove "
+                         "it",
+                         path);
+    }
+    return fd;
+}
+
+static int lock(int fd, int wait_ms)
+{
+    for (;;) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return 0;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -errno;
+        if (wait_ms <= 0)
+            return -EBUSY;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        wait_ms -= 10;
+    }
+}
+
+/* A file of its own: whoever may read a file may lock it, and anybody may read the journal. */
+static int lock_dir(const char *dir, const char *journal, int wait_ms, struct error *err)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/lock", dir);
+    _cleanup_close_ int fd = open_checked(path, O_RDWR | O_CREAT, 0600, err);
+    int r = fd < 0 ? fd : lock(fd, wait_ms);
+    if (fd < 0 || r == 0)
+        return fd < 0 ? r : TAKE_FD(fd);
+    if (r != -EBUSY)
+        return error_set(err, r, "cannot lock %s: %s", path, strerror(-r));
+    _cleanup_close_ int held = open(journal, O_RDONLY | O_CLOEXEC);
+    struct header h = {0};
+    if (held < 0 || pread(held, &h, sizeof(h), 0) != (ssize_t)sizeof(h))
+        h.holder = 0;
+    return error_set(err, r,
+                     "another cede (pid %d) is scheduling here and holds %s; use its socket, or "
+                     "stop it",
+                     (int)h.holder, path);
+}
+
+int journal_open(const char *dir, int wait_ms, struct journal **out, struct error *err)
+{
+    int r = cede_dir_make(dir, err);
+    if (r < 0)
+        return r;
+    char path[512], bad[520];
+    snprintf(path, sizeof(path), "%s/journal", dir);
+    snprintf(bad, sizeof(bad), "%s.bad", path);
+    bool set_aside = false;
+    _cleanup_close_ int lock_fd = lock_dir(dir, path, wait_ms, err);
+    if (lock_fd < 0)
+        return lock_fd;
+
+    for (;;) {
+        int fd = open_checked(path, O_RDWR | O_CREAT, 0644, err);
+        if (fd < 0)
+            return fd;
+        struct header h = {0};
+        struct stat st;
+        ssize_t n = pread(fd, &h, sizeof(h), 0);
+        if (n == (ssize_t)sizeof(h) &&
+            (!header_ok(&h) || fstat(fd, &st) < 0 || st.st_size < (off_t)GROUPS_OFFSET)) {
+            close(fd);
+            if (set_aside || rename(path, bad) < 0)
+                return error_set(err, -EIO, "cannot set %s aside; remove it", path);
+            set_aside = true;
+            continue;
+        }
+        if (n != (ssize_t)sizeof(h) &&
+            (r = ftruncate(fd, 0) < 0 ? -errno : format_file(fd, path, err))) {
+            close(fd);
+            return r;
+        }
+        struct journal *j = new_journal(fd, false);
+        r = j ? map_file(j, err) : -ENOMEM;
+        if (r < 0) {
+            journal_close(j);
+            return r;
+        }
+        j->lock_fd = TAKE_FD(lock_fd);
+        j->damaged = set_aside || (n > 0 && n < (ssize_t)sizeof(h));
+        tidy(j);
+        header(j)->holder = (int32_t)getpid();
+        *out = j;
+        return 0;
+    }
+}
+
+int journal_open_readonly(const char *dir, struct journal **out, struct error *err)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/journal", dir);
+    int fd = open_checked(path, O_RDONLY, 0, err);
+    if (fd < 0)
+        return fd;
+    struct journal *j = new_journal(fd, true);
+    int r = j ? map_file(j, err) : -ENOMEM;
+    if (r == -EIO || (r == 0 && !header_ok(header(j))))
+        r = error_set(err, -ENOENT, "%s is from another boot or version, or cut short", path);
+    if (r < 0) {
+        journal_close(j);
+        return r;
+    }
+    *out = j;
+    return 0;
+}
+
+int journal_from_fd(int fd, struct journal **out, struct error *err)
+{
+    struct journal *j = new_journal(fd, false);
+    int r = j ? map_file(j, err) : -ENOMEM;
+    if (r == 0 && !header_ok(header(j)))
+        r = error_set(err, -EINVAL, "descriptor %d is no journal", fd);
+    if (r < 0) {
+        journal_close(j);
+        return r;
+    }
+    *out = j;
+    return 0;
+}
+
+void journal_close(struct journal *j)
+{
+    if (!j)
+        return;
+    if (j->map)
+        munmap(j->map, j->map_size);
+    close(j->fd);
+    if (j->lock_fd >= 0)
+        close(j->lock_fd);
+    free(j);
+}
+
+int journal_fd(const struct journal *j)
+{
+    return j->fd;
+}
+
+int journal_lock_fd(const struct journal *j)
+{
+    return j->lock_fd;
+}
+
+struct journal_shared *journal_shared(struct journal *j)
+{
+    return &header(j)->shared;
+}
+
+void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job *job)
+{
+    struct journal_job *r = job_at(j, slot);
+    bool same = job && r->root.pid == job->root.pid && r->number == job->number &&
+                r->root.start_ticks == job->root.start_ticks;
+    /* The pid says whether the record counts: it goes first and comes last. But a job that is only
+     * changed never stops counting. */
+    if (same)
+        r->sum = JOB_CHANGING;
+    else
+        r->root.pid = 0;
+    atomic_signal_fence(memory_order_seq_cst);
+    if (!job)
+        return;
+    struct journal_job copy;
+    memcpy(&copy, job, sizeof(copy)); /* what is between the members is summed too */
+    uint32_t sum = job_sum(&copy);
+    copy.sum = JOB_CHANGING;
+    copy.root.pid = same ? job->root.pid : 0;
+    memcpy(r, &copy, sizeof(*r));
+    atomic_signal_fence(memory_order_seq_cst);
+    r->sum = sum;
+    atomic_signal_fence(memory_order_seq_cst);
+    r->root.pid = job->root.pid;
+    if (slot >= j->jobs_end)
+        j->jobs_end = slot + 1;
+}
+
+const struct journal_job *journal_job(const struct journal *j, uint32_t slot)
+{
+    return slot < JOURNAL_JOBS && job_ok(job_at(j, slot)) ? job_at(j, slot) : NULL;
+}
+
+void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swap *swap)
+{
+    struct journal_swap *r = swap_at(j, slot);
+    /* As for jobs, but a record that is in use never stops counting while it is changed: what it
+     * says before and after leads to the same, asking the process where it is. */
+    if (!swap || r->proc.pid != swap->proc.pid || r->proc.start_ticks != swap->proc.start_ticks) {
+        r->proc.pid = 0;
+        atomic_signal_fence(memory_order_seq_cst);
+    }
+    if (!swap)
+        return;
+    struct journal_swap copy = *swap;
+    copy.proc.pid = r->proc.pid;
+    *r = copy;
+    atomic_signal_fence(memory_order_seq_cst);
+    r->proc.pid = swap->proc.pid;
+}
+
+const struct journal_swap *journal_swap(const struct journal *j, uint32_t slot)
+{
+    return slot < JOURNAL_SWAPS && swap_ok(swap_at(j, slot)) ? swap_at(j, slot) : NULL;
+}
+
+int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
+                      const struct device_group *g)
+{
+    if (slot >= JOURNAL_GROUPS)
+        return -EINVAL;
+    if (slot >= j->groups_reserved) {
+        if (!flags)
+            return 0;
+        uint32_t want = (uint32_t)min_u64((slot / GROUPS_CHUNK + 1) * GROUPS_CHUNK, JOURNAL_GROUPS);
+        int r = -posix_fallocate(j->fd, 0,
+                                 (off_t)(GROUPS_OFFSET + want * sizeof(struct journal_group)));
+        if (r < 0)
+            return r;
+        j->groups_reserved = want;
+    }
+    struct journal_group *r = group_at(j, slot);
+    if (flags && !r->state) {
+        r->group = *g;
+        r->sum = GROUP_SUM(r); /* with whatever is between its members */
+        atomic_signal_fence(memory_order_seq_cst);
+    } else if (flags && (r->group.timeslice_us != g->timeslice_us ||
+                         memcmp(r->group.channels, g->channels, sizeof(g->channels)) != 0)) {
+        /* A living group whose channels changed, or what its program gave it: the list first, its
+         * length last. */
+        set_flags(r, flags | JG_MOVING);
+        r->group.timeslice_us = g->timeslice_us;
+        memcpy(r->group.channels, g->channels, sizeof(r->group.channels));
+        atomic_signal_fence(memory_order_seq_cst);
+        r->group.nchannels = g->nchannels;
+        r->sum = GROUP_SUM(r);
+        atomic_signal_fence(memory_order_seq_cst);
+    }
+    set_flags(r, flags);
+    if (flags && slot >= j->groups_end)
+        j->groups_end = slot + 1;
+    return 0;
+}
+
+const struct device_group *journal_group(const struct journal *j, uint32_t slot, uint32_t *flags)
+{
+    if (slot >= j->groups_reserved)
+        return NULL;
+    const struct journal_group *r = group_at(j, slot);
+    *flags = flags_of(r) & ~JG_MOVING;
+    return *flags && group_ok(r) ? &r->group : NULL;
+}
+
+bool journal_damaged(const struct journal *j)
+{
+    return j->damaged;
+}
+
+uint32_t journal_jobs_end(const struct journal *j)
+{
+    return j->jobs_end;
+}
+
+uint32_t journal_groups_end(const struct journal *j)
+{
+    return j->groups_end;
+}
+
+/* Of a group that is no more there is nothing left to undo. */
+static void undone(struct journal_group *g, int r, uint32_t flag)
+{
+    uint32_t left = flags_of(g) & ~flag;
+    if (r == 0)
+        set_flags(g, left & ~JG_MOVING ? left : 0);
+    else if (r == -ESRCH || r == -ENOENT)
+        set_flags(g, 0);
+}
+
+/* All suspended records of one process in one call: that is what the hardware's control is for. */
+static void undo_suspend(struct journal *j, struct device_driver *d, uint32_t from,
+                         bool (*want)(uint32_t slot, void *arg), void *arg)
+{
+    enum { BATCH = 64 };
+    const struct device_group *first = &group_at(j, from)->group;
+    struct proc_id proc = first->proc;
+    uint32_t slots[BATCH];
+    const struct device_group *list[BATCH] = {0};
+    size_t n = 0;
+    for (uint32_t i = from; i < j->groups_end && n < BATCH; i++) {
+        uint32_t flags;
+        const struct device_group *g = journal_group(j, i, &flags);
+        if (g && (flags & JG_SUSPENDED) && g->proc.pid == proc.pid &&
+            g->proc.start_ticks == proc.start_ticks && g->gpu == first->gpu &&
+            (!want || want(i, arg))) {
+            slots[n] = i;
+            list[n++] = g;
+        }
+    }
+    bool all = d->ops->resume(d, list, n, NULL) == 0;
+    for (size_t k = 0; k < n; k++) {
+        /* One group that is no more must not keep the others suspended. */
+        int r = all ? 0 : d->ops->resume(d, &list[k], 1, NULL);
+        undone(group_at(j, slots[k]), r, JG_SUSPENDED);
+    }
+}
+
+unsigned journal_undo(struct journal *j, struct device_driver *d,
+                      bool (*want)(uint32_t slot, void *arg), void *arg)
+{
+    unsigned failed = 0;
+    /* Everybody runs again before anybody waits for a timeslice. */
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < j->groups_end; i++) {
+            uint32_t flags;
+            const struct device_group *g = journal_group(j, i, &flags);
+            if (!g || (want && !want(i, arg)))
+                continue;
+            if (!proc_alive(g->proc)) {
+                set_flags(group_at(j, i), 0);
+            } else if (pass == 0 && (flags & JG_SUSPENDED)) {
+                undo_suspend(j, d, i, want, arg);
+            } else if (pass == 1) {
+                if (flags & JG_TIMESLICE) {
+                    int r = d->ops->set_timeslice(d, g, g->timeslice_us, NULL);
+                    undone(group_at(j, i), r, JG_TIMESLICE);
+                }
+                failed += group_at(j, i)->state != 0;
+            }
+        }
+    }
+    return failed;
+}

@@ -1,0 +1,127 @@
+/* The journal: which jobs are ours and what was changed in them, in a memory-mapped file of fixed
+ * records. A record is written before the change it speaks of is applied, and stays in the page
+ * cache when the writer is killed at any instruction, so whoever comes next (the restorer, a
+ * restarted daemon, a direct `cede resume`) can take over or undo.
+ *
+ * One holder at a time: flock(2) on a file beside it that only its owner may open, shared with the
+ * restorer that inherits it.
+ * Nothing here touches a device. Not thread-safe. */
+#ifndef CEDE_RECOVERY_JOURNAL_H
+#define CEDE_RECOVERY_JOURNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "device/ops.h"
+#include "lib/terms.h"
+#include "lib/util.h"
+
+#define JOURNAL_JOBS   4096U
+#define JOURNAL_GROUPS 16384U
+#define JOURNAL_SWAPS  256U
+#define JOB_NAME_MAX   64
+
+enum job_source { JOB_RUN, JOB_PID, JOB_RULE };
+
+struct journal_job {
+    struct proc_id root; /* pid 0: free record */
+    uint32_t class;      /* enum job_class */
+    uint32_t weight;
+    uint32_t budget_us;              /* of added latency; 0: none */
+    uint32_t uid;                    /* owner of the job's processes */
+    uint32_t source;                 /* enum job_source */
+    uint32_t paused;                 /* by a person */
+    uint32_t paused_by;              /* that person's uid */
+    uint32_t deadline_us, laxity_us; /* see manager_set_deadline() */
+    uint32_t may_rise;
+    uint64_t number; /* what `cede ps` shows; never reused while the machine is up */
+    char name[JOB_NAME_MAX];
+    uint32_t sum; /* of all above: journal_put_job() fills it in */
+};
+
+enum journal_group_flags {
+    JG_SUSPENDED = 1 << 0, /* its channels are disabled, or were about to be */
+    JG_TIMESLICE = 1 << 1, /* its timeslice is not group.timeslice_us, or was about to be */
+};
+
+struct journal_group {
+    _Atomic uint32_t state; /* flags, and above them their complement; 0: free record */
+    uint32_t sum;           /* of group */
+    struct device_group group;
+};
+
+/* A process that is not on the GPU, or is on its way: written before the first step, and freed when
+ * it is known to be back. */
+struct journal_swap {
+    struct proc_id proc;    /* pid 0: free record */
+    struct proc_id swapper; /* who moves it; pid 0: nobody yet */
+    uint32_t arrived;       /* out, as far as is known; 0: on its way, out or in */
+    uint32_t by_user;       /* asked for, so nobody brings it back unasked; else: automatic */
+    uint32_t uid;           /* of who asked */
+    uint32_t job;           /* slot; processes of one job go and come together */
+    uint64_t host_bytes;    /* its own host memory before it went: what is more came from the GPU */
+    uint64_t bytes[DEVICE_GPUS_MAX]; /* what it had on each GPU */
+};
+
+/* What the holders tell each other. */
+struct journal_shared {
+    _Atomic uint64_t heartbeat_ns; /* CLOCK_MONOTONIC of the daemon's last turn; 0: no daemon */
+    _Atomic uint64_t restored;     /* counts the times that somebody undid everything */
+    _Atomic uint64_t next_number;
+    char driver[16];
+    char where[256];
+};
+
+struct journal;
+
+/* dir is created (0755; its parent must exist) when missing; the file is dir/journal, 0644 (a job's
+ * name and class are no secret, and `cede ps` reads them), the lock dir/lock, 0600. wait_ms: how
+ * long to wait for another holder. -EBUSY with the holder's pid in err; -ENOSPC; a damaged, foreign
+ * or older file (another boot, another version) is set aside as journal.bad if it holds records,
+ * and a new one is begun. Damaged records in a file that is otherwise whole are dropped. */
+int journal_open(const char *dir, int wait_ms, struct journal **out, struct error *err);
+/* For showing: shared mapping, no lock, no writing. -ENOENT. */
+int journal_open_readonly(const char *dir, struct journal **out, struct error *err);
+/* Takes over an inherited descriptor (the restorer, which inherits the lock's too: that one is held
+ * until the process ends). */
+int journal_from_fd(int fd, struct journal **out, struct error *err);
+void journal_close(struct journal *j);
+
+int journal_fd(const struct journal *j);
+int journal_lock_fd(const struct journal *j);
+struct journal_shared *journal_shared(struct journal *j);
+
+/* Slots are the caller's. job NULL frees the record. */
+void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job *job);
+const struct journal_job *journal_job(const struct journal *j, uint32_t slot);
+
+/* Sets the record; flags 0 frees it. -ENOSPC when the file cannot grow: then do not touch the
+ * device. A change of flags alone does not rewrite the group. */
+int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
+                      const struct device_group *g);
+/* NULL where free. */
+const struct device_group *journal_group(const struct journal *j, uint32_t slot, uint32_t *flags);
+
+/* swap NULL frees the record; an identical pid is changed in place. Slots are the caller's. */
+void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swap *swap);
+/* NULL where free. */
+const struct journal_swap *journal_swap(const struct journal *j, uint32_t slot);
+
+/* journal_open() found something that nobody writes so: not all that was changed is on record. */
+bool journal_damaged(const struct journal *j);
+
+/* For a second holder of the same file: takes notice of records that were added since. */
+int journal_refresh(struct journal *j);
+
+/* Slots below these may hold records (grows with use). */
+uint32_t journal_jobs_end(const struct journal *j);
+uint32_t journal_groups_end(const struct journal *j);
+
+/* Resumes every suspended group and gives every group its old timeslice back, for the records that
+ * `want` accepts (NULL: all), suspended ones first. Frees each record that was undone or whose
+ * process is gone. Returns how many could not be undone. */
+unsigned journal_undo(struct journal *j, struct device_driver *d,
+                      bool (*want)(uint32_t slot, void *arg), void *arg);
+
+#endif

@@ -1,0 +1,214 @@
+/* See restorer.h. Must not die before its work is done: ignores every polite signal, allocates
+ * nothing it needs late, opens the driver at the start. */
+#include "recovery/restorer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "recovery/swapper.h"
+
+#define GOOD_BYE 'Q'
+
+int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *err)
+{
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return error_set(err, -errno, "cannot make a pipe for the restorer: %s", strerror(errno));
+    pid_t child = fork();
+    if (child < 0) {
+        int r = -errno;
+        close(fds[0]);
+        close(fds[1]);
+        return error_set(err, r, "cannot start the restorer: %s", strerror(-r));
+    }
+    if (child == 0) {
+        char journal_arg[16], pipe_arg[16];
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        setsid();
+        fcntl(fds[0], F_SETFD, 0);
+        fcntl(journal_fd(j), F_SETFD, 0);
+        fcntl(journal_lock_fd(j), F_SETFD, 0);
+        snprintf(journal_arg, sizeof(journal_arg), "%d", journal_fd(j));
+        snprintf(pipe_arg, sizeof(pipe_arg), "%d", fds[0]);
+        execl("/proc/self/exe", "cede-restore", journal_arg, pipe_arg, (char *)NULL);
+        _exit(127);
+    }
+    close(fds[0]);
+    *pid = child;
+    *pipe_fd = fds[1];
+    return 0;
+}
+
+void restorer_dismiss(int pipe_fd)
+{
+    char c = GOOD_BYE;
+    while (write(pipe_fd, &c, 1) < 0 && errno == EINTR)
+        ;
+    close(pipe_fd);
+}
+
+static bool anything_suspended(const struct journal *j)
+{
+    for (uint32_t i = 0; i < journal_groups_end(j); i++) {
+        uint32_t flags;
+        if (journal_group(j, i, &flags) && (flags & JG_SUSPENDED))
+            return true;
+    }
+    return false;
+}
+
+static unsigned undo(struct journal *j, struct device_driver **driver)
+{
+    struct error err = {""};
+    struct journal_shared *s = journal_shared(j);
+    journal_refresh(j);
+    if (!*driver && device_open(s->driver, s->where[0] ? s->where : NULL, driver, &err) < 0) {
+        fprintf(stderr, "cede-restore: %s\n", err.text);
+        return 1;
+    }
+    unsigned failed = journal_undo(j, *driver, NULL, NULL);
+    atomic_fetch_add(&s->restored, 1);
+    return failed;
+}
+
+/* The parts of an address: "soft*1@/a,gate*4" and "soft@/a" begin with the same one. */
+static const char *next_part(const char *p, char *out, size_t size)
+{
+    size_t n = 0, len = strcspn(p, ",");
+    for (size_t i = 0; i < len && n + 1 < size; i++) {
+        if (p[i] == '*')
+            i += strspn(p + i + 1, "0123456789");
+        else
+            out[n++] = p[i];
+    }
+    out[n] = '\0';
+    return p[len] ? p + len + 1 : p + len;
+}
+
+static void parts_of(const char *driver, const char *where, char *out, size_t size)
+{
+    bool multi = strcmp(driver, "multi") == 0;
+    snprintf(out, size, "%s%s%s", multi ? "" : driver, multi || !where[0] ? "" : "@", where);
+}
+
+/* Indices mean the same in both, as far as both go. */
+static bool same_devices(const struct journal_shared *s, const struct device_address *a)
+{
+    char text[2][280], x[160], y[160];
+    parts_of(s->driver, s->where, text[0], sizeof(text[0]));
+    parts_of(a->name, a->where, text[1], sizeof(text[1]));
+    const char *p = text[0], *q = text[1];
+    while (*p && *q) {
+        p = next_part(p, x, sizeof(x));
+        q = next_part(q, y, sizeof(y));
+        if (strcmp(x, y) != 0)
+            return false;
+    }
+    return true;
+}
+
+unsigned restorer_address(struct journal *j, struct device_driver *driver,
+                          const struct device_address *address)
+{
+    struct journal_shared *s = journal_shared(j);
+    unsigned gpus = driver->ops->gpus(driver), left = 0;
+    bool foreign = false, any = swapper_anything(j);
+    uint32_t flags;
+    s->driver[sizeof(s->driver) - 1] = s->where[sizeof(s->where) - 1] = '\0';
+    for (uint32_t i = 0; i < journal_groups_end(j); i++) {
+        const struct device_group *g = journal_group(j, i, &flags);
+        any |= g != NULL;
+        foreign |= g && g->gpu >= gpus;
+    }
+    if (any && s->driver[0] && (foreign || !same_devices(s, address))) {
+        struct device_driver *old = NULL;
+        undo(j, &old);
+        device_close(old);
+        for (uint32_t i = 0; i < journal_groups_end(j); i++) {
+            left += journal_group(j, i, &flags) != NULL;
+            journal_put_group(j, i, 0, NULL);
+        }
+        (void)swapper_undo(j, NULL); /* what does not come back stays on record */
+    }
+    snprintf(s->driver, sizeof(s->driver), "%s", address->name);
+    snprintf(s->where, sizeof(s->where), "%s", address->where);
+    return left;
+}
+
+static bool daemon_hangs(struct journal *j)
+{
+    uint64_t beat = journal_shared(j)->heartbeat_ns, now = monotonic_ns();
+    if (!beat || now < beat || now - beat < RESTORER_HANG_MS * NSEC_PER_MSEC)
+        return false;
+    journal_refresh(j);
+    return anything_suspended(j);
+}
+
+int restore_main(int argc, char **argv)
+{
+    uint64_t fd, pipe_fd;
+    if (argc != 3 || parse_u64(argv[1], 3, 1 << 20, &fd) < 0 ||
+        parse_u64(argv[2], 3, 1 << 20, &pipe_fd) < 0) {
+        fprintf(stderr, "cede-restore is started by ceded, not by hand\n");
+        return 2;
+    }
+    static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
+        signal(ignored[i], SIG_IGN);
+    prctl(PR_SET_NAME, "cede-restore");
+    if (chdir("/") < 0)
+        return 1;
+
+    struct journal *j;
+    struct error err = {""};
+    if (journal_from_fd((int)fd, &j, &err) < 0) {
+        fprintf(stderr, "cede-restore: %s\n", err.text);
+        return 1;
+    }
+    /* Opened now, because later there is a second to lose. */
+    struct device_driver *driver = NULL;
+    const struct journal_shared *s = journal_shared(j);
+    if (device_open(s->driver, s->where[0] ? s->where : NULL, &driver, &err) < 0)
+        fprintf(stderr, "cede-restore: %s (will try again when needed)\n", err.text);
+
+    bool undone_for_hang = false;
+    for (;;) {
+        struct pollfd p = {.fd = (int)pipe_fd, .events = POLLIN};
+        int n = poll(&p, 1, 500);
+        if (n == 0) {
+            bool hangs = daemon_hangs(j);
+            if (hangs && !undone_for_hang) {
+                fprintf(stderr, "cede-restore: ceded does not answer; its jobs run again\n");
+                undo(j, &driver);
+            }
+            undone_for_hang = hangs;
+            continue;
+        }
+        char c;
+        ssize_t got = n < 0 ? -1 : read((int)pipe_fd, &c, 1);
+        if (got < 0)
+            continue; /* EINTR */
+        if (got > 0 && c == GOOD_BYE)
+            break;
+        if (got > 0)
+            continue;
+        for (int i = 0; i < 20 && undo(j, &driver) > 0; i++)
+            nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        /* What takes longer comes last. */
+        if (swapper_undo(j, &err) > 0)
+            fprintf(stderr, "cede-restore: a job stays swapped out until the next ceded: %s\n",
+                    err.text);
+        break;
+    }
+    device_close(driver);
+    journal_close(j);
+    return 0;
+}

@@ -1,0 +1,32 @@
+/* The restorer: a process of its own that undoes what the daemon changed, should the daemon die or
+ * hang. It holds the journal (and with it the journal's lock) and one end of a pipe; when the pipe
+ * ends without a word of good-bye, it resumes and restores every recorded group and exits. */
+#ifndef CEDE_RECOVERY_RESTORER_H
+#define CEDE_RECOVERY_RESTORER_H
+
+#include <sys/types.h>
+
+#include "lib/util.h"
+#include "recovery/journal.h"
+
+/* Starts it: this program again, named cede-restore, in a session of its own. The journal's shared
+ * part names the driver to open. Keep *pipe_fd open for as long as there is something to guard. */
+int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *err);
+
+/* Good-bye: everything is undone, or shall stay. Closes pipe_fd. */
+void restorer_dismiss(int pipe_fd);
+
+/* Before the first change through a driver that was opened so: notes its address for the restorer.
+ * What an earlier cede changed in devices that are not these, or have other indices, is undone,
+ * because this driver would not know them. Returns how many groups were given up, because their
+ * device cannot be reached any more. */
+unsigned restorer_address(struct journal *j, struct device_driver *driver,
+                          const struct device_address *address);
+
+/* `cede-restore`; returns the exit status. */
+int restore_main(int argc, char **argv);
+
+/* A daemon that has not turned for this long while jobs are suspended is taken for hung. */
+#define RESTORER_HANG_MS 3000
+
+#endif

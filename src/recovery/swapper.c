@@ -1,0 +1,354 @@
+/* See swapper.h. */
+#include "recovery/swapper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+
+/* Beyond what the GPU memory takes: the target's own bookkeeping was 50 MB. */
+#define HOST_MARGIN(bytes) (256ULL * 1024 * 1024 + (bytes) / 32)
+/* A restore that fails for want of room loses the process (nvidia/checkpoint.c): be sure. */
+#define GPU_MARGIN(bytes) (64ULL * 1024 * 1024 + (bytes) / 32)
+
+/* ---- who starts one ---- */
+
+static void in_child(int order_fd, int result_fd)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setsid();
+    /* Not through each other's number. */
+    int order = fcntl(order_fd, F_DUPFD, SWAP_RESULT_FD + 1);
+    int result = fcntl(result_fd, F_DUPFD, SWAP_RESULT_FD + 1);
+    if (dup2(order, SWAP_ORDER_FD) < 0 || dup2(result, SWAP_RESULT_FD) < 0)
+        _exit(127);
+    close_range(SWAP_RESULT_FD + 1, ~0U, 0); /* the journal's lock among them */
+    execl("/proc/self/exe", "cede-swap", (char *)NULL);
+    _exit(127);
+}
+
+int swapper_start(struct swapper *s, struct error *err)
+{
+    int order[2], result[2];
+    *s = (struct swapper){.pidfd = -1, .order_fd = -1, .result_fd = -1};
+    if (pipe2(order, O_CLOEXEC) < 0)
+        return error_set(err, -errno, "cannot make a pipe for swapping: %s", strerror(errno));
+    if (pipe2(result, O_CLOEXEC) < 0) {
+        int r = -errno;
+        close(order[0]);
+        close(order[1]);
+        return error_set(err, r, "cannot make a pipe for swapping: %s", strerror(-r));
+    }
+    pid_t child = fork();
+    int r = child < 0 ? -errno : 0;
+    if (child == 0)
+        in_child(order[0], result[1]);
+    close(order[0]);
+    close(result[1]);
+    s->order_fd = order[1];
+    s->result_fd = result[0];
+    struct proc_stat st;
+    if (r == 0)
+        r = proc_stat_read(child, &st);
+    if (r == 0)
+        r = s->pidfd = proc_pidfd(st.id);
+    if (r >= 0) {
+        s->pid = child;
+        return 0;
+    }
+    close(s->order_fd); /* without an order it ends */
+    close(s->result_fd);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    return error_set(err, r, "cannot start the swapper: %s", strerror(-r));
+}
+
+int swapper_begin(struct swapper *s, const struct swap_order *o, struct error *err)
+{
+    int r = write_full(s->order_fd, o, sizeof(*o));
+    close(s->order_fd);
+    s->order_fd = -1;
+    return r < 0 ? error_set(err, r, "the swapper has ended before its time") : 0;
+}
+
+int swapper_end(struct swapper *s, struct error *err)
+{
+    struct swap_result res;
+    int r;
+    close_p(&s->order_fd);
+    while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (read_full(s->result_fd, &res, sizeof(res)) == 0) {
+        res.err.text[sizeof(res.err.text) - 1] = '\0';
+        r = res.code < 0 ? error_set(err, res.code, "%s", res.err.text) : 0;
+    } else {
+        r = error_set(err, -EINTR, "the swapper (pid %d) was killed, or its time was up",
+                      (int)s->pid);
+    }
+    close(s->result_fd);
+    close(s->pidfd);
+    *s = (struct swapper){.pidfd = -1, .order_fd = -1, .result_fd = -1};
+    return r;
+}
+
+void swapper_address(struct swap_order *o, struct journal *j)
+{
+    const struct journal_shared *s = journal_shared(j);
+    snprintf(o->driver, sizeof(o->driver), "%.*s", (int)sizeof(s->driver), s->driver);
+    snprintf(o->where, sizeof(o->where), "%.*s", (int)sizeof(s->where) - 1, s->where);
+}
+
+/* Value of "KEY:  N kB" lines in a file of /proc, in bytes; 0 if it has none. */
+static uint64_t kb_in(const char *path, const char *key)
+{
+    char line[256];
+    unsigned long long kb = 0;
+    size_t n = strlen(key);
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof(line), f)) {
+        if (strncmp(line, key, n) == 0 && line[n] == ':' && sscanf(line + n + 1, " %llu", &kb) == 1)
+            break;
+    }
+    return kb * 1024;
+}
+
+uint64_t swapper_host_bytes(pid_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    return kb_in(path, "VmRSS") + kb_in(path, "VmSwap");
+}
+
+/* ---- undoing ---- */
+
+bool swapper_anything(const struct journal *j)
+{
+    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
+        if (journal_swap(j, i))
+            return true;
+    }
+    return false;
+}
+
+static void wait_for_others(struct proc_id swapper)
+{
+    while (swapper.pid && proc_alive(swapper))
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
+/* One job's processes; its records in slots. */
+static int undo_job(struct journal *j, const uint32_t *slots, uint32_t n, struct error *err)
+{
+    struct swapper s;
+    struct proc_stat st;
+    struct swap_order *o = calloc(1, sizeof(*o));
+    if (!o)
+        return error_set(err, -ENOMEM, "out of memory");
+    swapper_address(o, j);
+    for (uint32_t i = 0; i < n; i++)
+        wait_for_others(journal_swap(j, slots[i])->swapper);
+    int r = swapper_start(&s, err);
+    if (r == 0) {
+        for (; o->n < n; o->n++) {
+            struct journal_swap *rec = &o->v[o->n];
+            *rec = *journal_swap(j, slots[o->n]);
+            rec->arrived = 0;
+            rec->swapper = proc_stat_read(s.pid, &st) == 0 ? st.id : (struct proc_id){0, 0};
+            journal_put_swap(j, slots[o->n], rec);
+        }
+        struct error e = {""};
+        r = swapper_begin(&s, o, &e);
+        int ended = swapper_end(&s, err);
+        r = r < 0 ? r : ended;
+    }
+    for (uint32_t i = 0; i < n && r < 0; i++) {
+        o->v[i].swapper.pid = 0;
+        journal_put_swap(j, slots[i], &o->v[i]);
+    }
+    free(o);
+    return r;
+}
+
+unsigned swapper_undo(struct journal *j, struct error *err)
+{
+    unsigned left = 0;
+    bool done[JOURNAL_SWAPS] = {false};
+    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
+        const struct journal_swap *first = journal_swap(j, i);
+        uint32_t slots[SWAP_PROCESSES_MAX], n = 0;
+        if (!first || done[i])
+            continue;
+        for (uint32_t k = i; k < JOURNAL_SWAPS && n < SWAP_PROCESSES_MAX; k++) {
+            const struct journal_swap *rec = journal_swap(j, k);
+            if (!rec || rec->job != first->job)
+                continue;
+            done[k] = true;
+            if (proc_alive(rec->proc))
+                slots[n++] = k;
+            else
+                journal_put_swap(j, k, NULL);
+        }
+        int r = n ? undo_job(j, slots, n, err) : 0;
+        left += r < 0 ? n : 0;
+        for (uint32_t k = 0; k < n && r == 0; k++)
+            journal_put_swap(j, slots[k], NULL);
+    }
+    return left;
+}
+
+/* ---- the swapper itself ---- */
+
+/* What the process's control groups (v2) still allow it; file cache can go. */
+static uint64_t cgroup_spare(pid_t pid)
+{
+    char path[512], file[600], text[64];
+    uint64_t spare = UINT64_MAX, max, current = 0;
+    if (proc_cgroup(pid, path, sizeof(path)) < 0 || path[0] != '/')
+        return spare;
+    for (char *slash; path[0]; *slash = '\0') {
+        static const char *const names[] = {"memory.max", "memory.current"};
+        uint64_t v[2] = {UINT64_MAX, 0};
+        for (size_t i = 0; i < 2; i++) {
+            snprintf(file, sizeof(file), "/sys/fs/cgroup%s/%s", path, names[i]);
+            _cleanup_fclose_ FILE *f = fopen(file, "re");
+            if (f && fgets(text, sizeof(text), f)) {
+                text[strcspn(text, "\n")] = '\0';
+                parse_u64(text, 0, UINT64_MAX, &v[i]);
+            }
+        }
+        max = v[0];
+        current = v[1];
+        if (max != UINT64_MAX) {
+            unsigned long long cache = 0, n;
+            char line[128];
+            snprintf(file, sizeof(file), "/sys/fs/cgroup%s/memory.stat", path);
+            _cleanup_fclose_ FILE *f = fopen(file, "re");
+            while (f && fgets(line, sizeof(line), f)) {
+                if (sscanf(line, "inactive_file %llu", &n) == 1)
+                    cache = n;
+            }
+            current -= min_u64(current, cache);
+            spare = min_u64(spare, max - min_u64(max, current));
+        }
+        slash = strrchr(path, '/');
+    }
+    return spare;
+}
+
+#define GIB(bytes) ((double)(bytes) / (1024.0 * 1024 * 1024))
+
+static uint64_t on_all_gpus(const struct journal_swap *p)
+{
+    uint64_t sum = 0;
+    for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++)
+        sum += p->bytes[g];
+    return sum;
+}
+
+/* Without host memory the kernel would kill the job half-way: then rather not begin. */
+static int check_host(const struct swap_order *o, struct error *err)
+{
+    uint64_t need = 0, spare = kb_in("/proc/meminfo", "MemAvailable");
+    if (o->host_max_bytes)
+        spare = min_u64(spare, o->host_max_bytes);
+    for (uint32_t i = 0; i < o->n; i++) {
+        uint64_t bytes = on_all_gpus(&o->v[i]);
+        if (!bytes)
+            return error_set(err, -ENOTSUP,
+                             "how much GPU memory process %d has is not known, so it cannot be "
+                             "swapped safely",
+                             (int)o->v[i].proc.pid);
+        need += bytes;
+        spare = min_u64(spare, cgroup_spare(o->v[i].proc.pid));
+    }
+    need += HOST_MARGIN(need);
+    if (need <= spare)
+        return 0;
+    return error_set(err, -ENOMEM,
+                     "its GPU memory takes %.1f GiB of host memory, and %.1f GiB can be had: not "
+                     "swapped, it runs on",
+                     GIB(need), GIB(spare));
+}
+
+/* What a process takes when it comes back: what it had, or what its host memory has grown by, if it
+ * took more between the look and the lock. */
+static int check_gpus(struct device_driver *d, const struct swap_order *o, struct error *err)
+{
+    uint64_t need[DEVICE_GPUS_MAX] = {0};
+    for (uint32_t i = 0; i < o->n; i++) {
+        const struct journal_swap *p = &o->v[i];
+        enum swap_state s;
+        int r = d->ops->swap_state(d, p->proc, &s, err);
+        if (r < 0)
+            return r;
+        if (s != SWAP_OUT)
+            continue;
+        uint64_t had = on_all_gpus(p), now = swapper_host_bytes(p->proc.pid);
+        double grown = now > p->host_bytes ? (double)(now - p->host_bytes) : 0;
+        double factor = had && grown > (double)had ? grown / (double)had : 1;
+        for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++)
+            need[g] += (uint64_t)((double)p->bytes[g] * factor);
+        if (!had) /* not on record: at most all of its memory */
+            need[0] += now;
+    }
+    for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++) {
+        uint64_t spare = 0, all = need[g] + GPU_MARGIN(need[g]);
+        int r = need[g] ? d->ops->memory_free(d, g, &spare, err) : 0;
+        if (r < 0)
+            return r;
+        if (need[g] && all > spare)
+            return error_set(err, -ENOMEM,
+                             "no room on GPU %u: %.1f GiB are needed and %.1f GiB are free; it "
+                             "stays in host memory",
+                             g, GIB(all), GIB(spare));
+    }
+    return 0;
+}
+
+static int carry_out(const struct swap_order *o, struct error *err)
+{
+    struct proc_id procs[SWAP_PROCESSES_MAX];
+    struct device_driver *d;
+    int r = device_open(o->driver, o->where[0] ? o->where : NULL, &d, err);
+    if (r < 0)
+        return r;
+    for (uint32_t i = 0; i < o->n; i++)
+        procs[i] = o->v[i].proc;
+    bool can = d->ops->swap_out && d->ops->swap_in && d->ops->swap_state && d->ops->memory_free;
+    if (!can)
+        r = error_set(err, -ENOTSUP, "the driver for %s GPUs cannot swap", d->ops->name);
+    if (r == 0)
+        r = o->out ? check_host(o, err) : check_gpus(d, o, err);
+    if (r == 0 && can)
+        r = o->out ? d->ops->swap_out(d, procs, o->n, o->lock_ms, err)
+                   : d->ops->swap_in(d, procs, o->n, err);
+    device_close(d);
+    return r;
+}
+
+int swap_main(int argc, char **argv)
+{
+    (void)argv;
+    static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
+    static struct swap_order o;
+    struct swap_result res = {.code = 0};
+    if (argc != 1 || fcntl(SWAP_ORDER_FD, F_GETFD) < 0 || fcntl(SWAP_RESULT_FD, F_GETFD) < 0) {
+        fprintf(stderr, "cede-swap is started by ceded, not by hand: see `cede swap-out`\n");
+        return 2;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
+        signal(ignored[i], SIG_IGN);
+    prctl(PR_SET_NAME, "cede-swap");
+    if (chdir("/") < 0 || read_full(SWAP_ORDER_FD, &o, sizeof(o)) < 0 || o.n > SWAP_PROCESSES_MAX)
+        return 1; /* no order: the one who wanted to give it has died */
+    res.code = carry_out(&o, &res.err);
+    (void)write_full(SWAP_RESULT_FD, &res, sizeof(res)); /* the journal tells, if nobody listens */
+    return res.code < 0;
+}

@@ -1,0 +1,65 @@
+/* The swapper: a process of its own that moves one job's processes off the GPU or back
+ * (ops.h: swap_out, swap_in), because that takes up to minutes and the vendor's library, and may
+ * hang or die. It gets one order and answers once; it opens nothing of cede's.
+ *
+ * Who starts one writes journal records first, in this order: start (it waits), records with its
+ * pid, begin. If the starter dies in between, the swapper does nothing; if it dies later, the
+ * swapper goes on to its end, and the records tell the next one whom to wait for. Bringing in works
+ * from every half-way state, so whoever finds a record of a swapper that has ended brings in. */
+#ifndef CEDE_RECOVERY_SWAPPER_H
+#define CEDE_RECOVERY_SWAPPER_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "lib/util.h"
+#include "recovery/journal.h"
+
+#define SWAP_PROCESSES_MAX 32 /* of one job */
+#define SWAP_LOCK_MS       10000U
+
+struct swap_order {
+    uint32_t out; /* else in */
+    uint32_t lock_ms;
+    uint64_t host_max_bytes; /* take no more host memory; 0: what the machine has to spare */
+    char driver[16], where[256];
+    uint32_t n, spare;
+    struct journal_swap v[SWAP_PROCESSES_MAX];
+};
+
+/* What the swapper is started with, and answers. */
+#define SWAP_ORDER_FD  3
+#define SWAP_RESULT_FD 4
+struct swap_result {
+    int32_t code;
+    struct error err;
+};
+
+struct swapper {
+    pid_t pid; /* 0: none */
+    int pidfd; /* readable when it has ended */
+    int order_fd, result_fd;
+};
+
+int swapper_start(struct swapper *s, struct error *err);
+/* Hands over the order. */
+int swapper_begin(struct swapper *s, const struct swap_order *o, struct error *err);
+/* Waits for its end and takes its answer: 0, or the error of ops.h's function; -EINTR: it was
+ * killed. *s is free again. */
+int swapper_end(struct swapper *s, struct error *err);
+
+/* Fills in an order's driver from the journal. */
+void swapper_address(struct swap_order *o, struct journal *j);
+/* Host memory of a process, swapped pages included. */
+uint64_t swapper_host_bytes(pid_t pid);
+
+/* Brings back, job by job, all that is recorded (what a dead daemon left, or what one that leaves
+ * has moved), and waits for it. Frees the records of who is back or gone; returns how many are
+ * left, the last reason in err. */
+unsigned swapper_undo(struct journal *j, struct error *err);
+bool swapper_anything(const struct journal *j);
+
+/* `cede-swap`; returns the exit status. */
+int swap_main(int argc, char **argv);
+
+#endif

@@ -1,0 +1,161 @@
+/* The scheduler: which job may use which GPU now, and with what timeslice.
+ *
+ * A deterministic function of events and of a clock value that is passed in. No system calls, no
+ * clock, no allocation after sched_new(), no knowledge of drivers or processes. The same code runs
+ * in the daemon, in tests on a mock GPU and in the simulator in virtual time.
+ *
+ * Terms: a *job* is what the user names (a process tree). A *group* is what the hardware schedules
+ * (a channel group, on one device). A *member* is a job on a device: its groups there, treated
+ * alike. Job, group and device numbers are slots that the caller chooses, below the limits given at
+ * set-up.
+ *
+ * Not thread-safe. Times are nanoseconds of any monotonic clock; timeslices are microseconds.
+ */
+#ifndef CEDE_SCHED_SCHED_H
+#define CEDE_SCHED_SCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/terms.h"
+
+const char *job_class_name(enum job_class c);
+/* 0 or -EINVAL. */
+int job_class_parse(const char *name, enum job_class *out);
+
+struct sched_limits {
+    uint32_t devices, jobs, groups;
+};
+
+/* What the policies may be told; defaults in params_default(), reasons beside them. */
+struct sched_params {
+    uint32_t timeslice_min_us;     /* a batch group beside a latency job */
+    uint32_t timeslice_latency_us; /* each of several latency jobs */
+    uint32_t timeslice_alone_us;   /* the only job of the top class beside lower ones */
+    uint32_t timeslice_share_us;   /* the lightest of jobs that share by weight */
+    uint32_t timeslice_max_us;
+    uint32_t rotation_us;        /* turn of one batch job */
+    uint32_t probe_us;           /* turn of a job not seen working lately */
+    uint32_t timeslice_floor_us; /* a lower class's slice when floor > 0 */
+    uint32_t switch_us;          /* what switching once between two jobs takes: see budget.h */
+    uint32_t
+        copies_apart;   /* 1: copy groups of jobs that wait or have short slices are left alone */
+    double switch_loss; /* share of a batch job's time that may go into switching while a budget
+                           allows longer slices, 0.001..0.5 */
+    double top_loss;    /* share of the time of latency jobs that leave next to nothing which may go
+                           into switching back to them, 0.001..1 */
+    double floor;       /* share kept for lower classes when upper ones saturate, 0..0.5 */
+    uint32_t urgent_us; /* laxity below which a job goes before the others of its class */
+    uint32_t edf_k;     /* of so many earliest deadlines the first that can still be met */
+    double deadline_share; /* of the time that others may be held up for deadlines, 0..0.95 */
+};
+void params_default(struct sched_params *p);
+
+/* One of them, by its name in cede.conf and in `cede policy`. */
+struct param {
+    const char *name;
+    size_t offset;
+    bool real; /* a double; else a uint32_t */
+    const char *allowed;
+};
+#define PARAMS_COUNT 16
+const struct param *param_at(unsigned i);         /* NULL: past the last */
+const struct param *param_find(const char *name); /* NULL: none */
+double param_get(const struct sched_params *p, const struct param *f);
+/* -EINVAL: not a whole number, where one is needed. Bounds are params_check()'s. */
+int param_set(struct sched_params *p, const struct param *f, double value);
+/* 0, or -EINVAL with *what being the first that is out of range. */
+int params_check(const struct sched_params *p, const struct param **what);
+
+enum sched_event_type {
+    EV_JOB_ADD,      /* job, class, weight, budget_us */
+    EV_JOB_CHANGE,   /* job, class, weight, budget_us */
+    EV_JOB_REMOVE,   /* job; its groups are removed with it */
+    EV_JOB_PAUSE,    /* job, on: true pauses, false resumes */
+    EV_GROUP_ADD,    /* group, job, device, computes */
+    EV_GROUP_REMOVE, /* group */
+    EV_DEMAND,       /* job, device, on: whether the job was seen working there lately */
+    EV_DEVICE,       /* device, on: its programs hold their own submissions (policy/gated.c) */
+    EV_ACTIVITY, /* device, window_ns, returns, busy_ns: what was seen since the last of these */
+    EV_DEADLINE, /* job, deadline_ns, left_ns, may_rise, on: see there */
+};
+
+struct sched_event {
+    enum sched_event_type type;
+    uint32_t job, group, device;
+    enum job_class class;
+    uint32_t weight;
+    uint32_t budget_us; /* how much longer requests of a latency job may take; 0: no longer */
+    bool on;
+    bool computes;      /* runs kernels: competes with the other such groups of its own job too */
+    uint32_t returns;   /* how often a lower job got the GPU back while a latency job was there */
+    uint64_t busy_ns;   /* for how long latency jobs had it */
+    uint64_t window_ns; /* during so long; at most 1 s */
+
+    /* When what the job does now is due, and how much GPU time that still needs. TIME_NEVER:
+     * nothing is due; what it needs is not known, and then it hurries but does not rise. A new
+     * deadline says that the job works, and its end that it does not. may_rise: above latency jobs
+     * if it has to be. on: deadlines will come, so that a job that does nothing is not suspended
+     * but watched: this is the one case in which two jobs below a latency job may be runnable at
+     * once. */
+    uint64_t deadline_ns, left_ns;
+    int priority; /* of those of its class that are due the highest goes first */
+    bool may_rise;
+};
+
+/* What one group shall have. */
+struct sched_setting {
+    uint32_t group;
+    uint32_t timeslice_us; /* 0: whatever it had before we came */
+    bool runnable;
+};
+
+/* What one device shall look like, and when to decide again at the latest. Groups to suspend come
+ * before groups to resume, so that a caller who applies it in order never has two batch jobs
+ * runnable at once. */
+struct sched_plan {
+    const struct sched_setting *settings;
+    size_t n;
+    uint64_t wake_ns; /* TIME_NEVER: only an event changes anything */
+};
+
+struct sched;
+
+/* 0, -ENOMEM or -EINVAL (limits of zero, parameters out of range). Policy is "laxity" at first. */
+int sched_new(const struct sched_limits *limits, const struct sched_params *params,
+              struct sched **out);
+void sched_free(struct sched *c);
+
+/* 0 or -EINVAL (unknown name or parameters out of range): then nothing changes. */
+int sched_set_policy(struct sched *c, const char *name);
+const char *sched_policy(const struct sched *c);
+int sched_set_params(struct sched *c, const struct sched_params *params);
+const struct sched_params *sched_current_params(const struct sched *c);
+/* Names and one-line summaries of the policies; false when i is past the last. */
+bool sched_policy_at(unsigned i, const char **name, const char **summary);
+
+/* 0; -EINVAL (slot out of range, weight, class or budget out of range, unknown job or group),
+ * -EEXIST (slot in use). A refused event changes nothing. */
+int sched_event(struct sched *c, const struct sched_event *ev);
+
+/* The plan for one device at this moment. Points into the scheduler: valid until the next call. */
+int sched_decide(struct sched *c, uint32_t device, uint64_t now_ns, struct sched_plan *plan);
+
+/* Whether EV_ACTIVITY would change anything on this device: beside lower jobs there is a latency
+ * job and a budget or a deadline. */
+bool sched_wants_activity(const struct sched *c, uint32_t device);
+
+/* Whether it would, as decided last, if latency jobs have most of the device: lower jobs may have
+ * to rest then. */
+bool sched_minds_gaps(const struct sched *c, uint32_t device);
+/* Whether they do. */
+bool sched_rests(const struct sched *c, uint32_t device);
+
+/* What is decided for a job on a device: for showing. false if it has no groups there. */
+bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bool *runnable,
+                        uint32_t *timeslice_us);
+/* Whether it goes before its like there, for its deadline, and whether before latency jobs too. */
+bool sched_member_hurries(const struct sched *c, uint32_t job, uint32_t device, bool *risen);
+
+#endif

@@ -1,0 +1,100 @@
+/* See swap.h. */
+#include "sched/swap.h"
+
+static uint64_t needs(const struct swap_job *jobs, uint32_t n, enum job_class lowest)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += jobs[i].class <= lowest && !jobs[i].out ? jobs[i].need_bytes : 0;
+    return sum;
+}
+
+static bool may_leave(const struct swap_job *j)
+{
+    return !j->out && !j->fixed && j->class != CLASS_LATENCY && j->bytes > 0;
+}
+
+/* a leaves before b. */
+static bool leaves_before(const struct swap_job *a, const struct swap_job *b)
+{
+    return a->class != b->class ? a->class > b->class : a->bytes > b->bytes;
+}
+
+/* The next to leave after `last` (SLOT_NONE: the first); ties go by index. */
+static uint32_t next_to_leave(const struct swap_job *jobs, uint32_t n, uint32_t last)
+{
+    uint32_t best = SLOT_NONE;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!may_leave(&jobs[i]))
+            continue;
+        if (last != SLOT_NONE && (leaves_before(&jobs[i], &jobs[last]) ||
+                                  (!leaves_before(&jobs[last], &jobs[i]) && i <= last)))
+            continue;
+        if (best == SLOT_NONE || leaves_before(&jobs[i], &jobs[best]))
+            best = i;
+    }
+    return best;
+}
+
+/* The first of those that have to leave so that `shortage` becomes free. One that can stay because
+ * of a later one that has to leave anyway does stay. */
+static uint32_t leaver(const struct swap_job *jobs, uint32_t n, uint64_t shortage)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = SLOT_NONE; sum < shortage; sum += jobs[i].bytes) {
+        i = next_to_leave(jobs, n, i);
+        if (i == SLOT_NONE)
+            return SLOT_NONE; /* everybody's leaving would not help */
+    }
+    uint64_t surplus = sum - shortage;
+    for (uint32_t i = next_to_leave(jobs, n, SLOT_NONE); i != SLOT_NONE;
+         i = next_to_leave(jobs, n, i)) {
+        if (jobs[i].bytes > surplus)
+            return i;
+        surplus -= jobs[i].bytes;
+    }
+    return SLOT_NONE;
+}
+
+static uint32_t comer(const struct swap_job *jobs, uint32_t n, uint64_t room)
+{
+    uint32_t best = SLOT_NONE;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct swap_job *j = &jobs[i], *b = best == SLOT_NONE ? NULL : &jobs[best];
+        if (!j->out || j->fixed || j->bytes > room)
+            continue;
+        if (!b || j->class < b->class || (j->class == b->class && j->since_ns < b->since_ns))
+            best = i;
+    }
+    return best;
+}
+
+struct swap_move swap_decide(const struct swap_device *d, const struct swap_job *jobs, uint32_t n,
+                             uint64_t now_ns)
+{
+    struct swap_move m = {.job = SLOT_NONE, .wake_ns = TIME_NEVER};
+    uint64_t need = needs(jobs, n, CLASS_LATENCY);
+    if (need > d->free_bytes) {
+        m.out = true;
+        m.job = leaver(jobs, n, need - d->free_bytes);
+        return m;
+    }
+    if (d->need_ns && now_ns < d->need_ns + d->quiet_ns) {
+        m.wake_ns = d->need_ns + d->quiet_ns;
+        return m;
+    }
+    uint64_t kept = needs(jobs, n, CLASS_BATCH) + d->margin_bytes;
+    if (kept < d->free_bytes)
+        m.job = comer(jobs, n, d->free_bytes - kept);
+    return m;
+}
+
+bool swap_room(const struct swap_device *d, const struct swap_job *jobs, uint32_t n, uint32_t job)
+{
+    uint64_t before = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (jobs[i].class < jobs[job].class || (i < job && jobs[i].class == jobs[job].class))
+            before += jobs[i].need_bytes;
+    }
+    return before + jobs[job].need_bytes <= d->free_bytes;
+}

@@ -1,0 +1,259 @@
+/* The configuration file: what each key does, and that every mistake is told with its line and with
+ * what is allowed. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <syslog.h>
+
+#include <cmocka.h>
+
+#include "control/config.h"
+
+static void reads_every_key(void **state)
+{
+    static const char text[] = "\xef\xbb\xbf# a comment\r\n"
+                               "[daemon]\r\n"
+                               "group = root\n"
+                               "device=soft ; as a test\n"
+                               "  soft_socket : /run/soft\n"
+                               "  log_level = debug\n"
+                               "swap = manual\n"
+                               "memory_reserve = 3G\n"
+                               "\n"
+                               "[policy]\n"
+                               "name = shares\n"
+                               "floor = 0.25\n"
+                               "timeslice_min_us = 2\n"
+                               "timeslice_latency_us = 5000\n"
+                               "timeslice_alone_us = 500000\n"
+                               "timeslice_share_us = 20000\n"
+                               "timeslice_max_us = 900000\n"
+                               "timeslice_floor_us = 3000\n"
+                               "rotation_us = 100000\n"
+                               "probe_us = 10000\n"
+                               "[rule first]\n"
+                               "uid = root\n"
+                               "exe = python3*\n"
+                               "class = batch\n"
+                               "weight = 10\n"
+                               "name = training\n"
+                               "[rule second one]\n"
+                               "cgroup = /user.slice/*\n"
+                               "container = 0123abcd\n"
+                               "class = latency"; /* no newline at the end */
+    struct config c;
+    struct error err = {""};
+    if (config_parse("f", text, sizeof(text) - 1, &c, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(c.admin_gid, 0);
+    assert_string_equal(c.device, "soft");
+    assert_string_equal(c.soft_socket, "/run/soft");
+    assert_int_equal(c.log_level, LOG_DEBUG);
+    assert_int_equal(c.swap.mode, SWAP_MANUAL);
+    assert_int_equal(c.swap.reserve_bytes, 3ULL << 30);
+    assert_string_equal(c.policy, "shares");
+    assert_true(c.params.floor == 0.25);
+    assert_int_equal(c.params.timeslice_min_us, 2);
+    assert_int_equal(c.params.timeslice_latency_us, 5000);
+    assert_int_equal(c.params.timeslice_alone_us, 500000);
+    assert_int_equal(c.params.timeslice_share_us, 20000);
+    assert_int_equal(c.params.timeslice_max_us, 900000);
+    assert_int_equal(c.params.timeslice_floor_us, 3000);
+    assert_int_equal(c.params.rotation_us, 100000);
+    assert_int_equal(c.params.probe_us, 10000);
+    assert_int_equal(c.nrules, 2);
+    assert_string_equal(c.rules[0].title, "first");
+    assert_true(c.rules[0].has_uid);
+    assert_int_equal(c.rules[0].uid, 0);
+    assert_string_equal(c.rules[0].exe, "python3*");
+    assert_int_equal(c.rules[0].class, CLASS_BATCH);
+    assert_int_equal(c.rules[0].weight, 10);
+    assert_string_equal(c.rules[0].name, "training");
+    assert_string_equal(c.rules[1].title, "second one");
+    assert_false(c.rules[1].has_uid);
+    assert_string_equal(c.rules[1].cgroup, "/user.slice/*");
+    assert_string_equal(c.rules[1].container, "0123abcd");
+    assert_int_equal(c.rules[1].class, CLASS_LATENCY);
+    assert_int_equal(c.rules[1].weight, WEIGHT_DEFAULT);
+    config_free(&c);
+}
+
+static void empty_gives_the_defaults(void **state)
+{
+    struct config c;
+    struct sched_params p;
+    params_default(&p);
+    assert_int_equal(config_parse("f", "", 0, &c, NULL), 0);
+    assert_int_equal(c.admin_gid, ADMIN_NO_GROUP);
+    assert_string_equal(c.device, "auto");
+    assert_string_equal(c.policy, "laxity");
+    assert_int_equal(c.nrules, 0);
+    assert_memory_equal(&c.params, &p, sizeof(p));
+}
+
+#define R "[rule a]\n"
+static const struct {
+    const char *text;
+    int line;
+    const char *says[2];
+} mistakes[] = {
+    {"key = 1\n", 1, {"before any section", "[daemon]"}},
+    {"[daemon]\n\ncolour = red\n", 3, {"unknown key 'colour'", "group, device"}},
+    {"[policy]\nclass = batch\n", 2, {"unknown key 'class'", "floor"}},
+    {"[deamon]\n", 1, {"unknown section [deamon]", "[policy]"}},
+    {"[rules x]\n", 1, {"unknown section", "[rule NAME]"}},
+    {"[daemon\n", 1, {"[NAME]", ""}},
+    {"[daemon] x\n", 1, {"nothing else", ""}},
+    {"[daemon]\nnonsense\n", 2, {"key = value", ""}},
+    {"[daemon]\n[policy]\n[daemon]\n", 3, {"there twice", ""}},
+    {"[daemon]\ndevice = auto\ndevice = auto\n", 3, {"device is given twice", ""}},
+    {"[daemon]\ndevice = arc\n", 2, {"'arc'", "auto, nvidia, amd, soft or gate"}},
+    {"[daemon]\ngroup = no-such-group-here\n", 2, {"no group", "groupadd"}},
+    {"[daemon]\ngroup =\n", 2, {"no group", ""}},
+    {"[daemon]\nsoft_socket = here\n", 2, {"absolute", ""}},
+    {"[daemon]\nswap = on\n", 2, {"'on'", "auto, manual or off"}},
+    {"[daemon]\nmemory_reserve = 2X\n", 2, {"'2X'", "500M"}},
+    {"[daemon]\nmemory_reserve = -1\n", 2, {"'-1'", "500M"}},
+    {"[daemon]\nmemory_reserve = 99999T\n", 2, {"99999T", "500M"}},
+    {"[daemon]\nlog_level = loud\n", 2, {"'loud'", "error, warning, info or debug"}},
+    {"[policy]\nname = fastest\n", 2, {"'fastest'", "shares"}},
+    {"[policy]\nfloor = 0.6\n", 2, {"floor", "0 to 0.5"}},
+    {"[policy]\nfloor = nan\n", 2, {"floor", "0 to 0.5"}},
+    {"[policy]\ntimeslice_min_us = -1\n", 2, {"timeslice_min_us", "whole number"}},
+    {"[policy]\ntimeslice_min_us = 1 ms\n", 2, {"timeslice_min_us", "whole number"}},
+    {"[policy]\n\ntimeslice_max_us = 5\n", 3, {"timeslice_max_us", "1000 to 10000000"}},
+    {"[policy]\ntimeslice_share_us = 5000000\nfloor = 0\n",
+     2,
+     {"timeslice_share_us", "timeslice_max_us"}},
+    /* The default of timeslice_alone_us is what no longer fits; the cause is in line 2. */
+    {"[policy]\ntimeslice_max_us = 500000\n", 2, {"timeslice_alone_us", "timeslice_max_us"}},
+    {"[policy]\nrotation_us = 1\n", 2, {"rotation_us", "10000 to 60000000"}},
+    {"[policy]\nprobe_us = 300000\n", 2, {"probe_us", "rotation_us"}},
+    {R "class = batch\n", 1, {"matches nothing", "uid, exe, cgroup or container"}},
+    {R "uid = 5\n[daemon]\n", 1, {"no class", "batch"}},
+    {R, 1, {"matches nothing", ""}},
+    {R "uid = 1\nclass = batch\n" R, 4, {"there already", "line 1"}},
+    {"[rule]\n", 1, {"[rule NAME]", ""}},
+    {"[rule  ]\n", 1, {"[rule NAME]", ""}},
+    {R "uid = no-such-user-here\n", 2, {"no-such-user-here", "user's number"}},
+    {R "uid = -1\n", 2, {"'-1'", ""}},
+    {R "uid = 4294967295\n", 2, {"4294967295", ""}},
+    {R "exe =\n", 2, {"exe", "1 to"}},
+    {R "container = abc\n", 2, {"at least 8", "pattern"}},
+    {R "class = best\n", 2, {"'best'", "latency, normal or batch"}},
+    {R "budget = 5\n", 2, {"budget", "500us or 2ms"}},
+    {R "deadline = 100ms\n", 2, {"deadline", "at least 200ms"}},
+    {R "laxity = 0\n", 2, {"laxity", "3600s"}},
+    {"[rule a]\nuid = 0\nclass = batch\nlaxity = 2s\n", 1, {"a", "longer deadline"}},
+    {"[rule a]\nuid = 0\nclass = latency\ndeadline = 2s\n", 1, {"a", "normal and batch"}},
+    {R "budget = 2s\n", 2, {"budget", "up to 1s"}},
+    {"[rule a]\nuid = 0\nclass = batch\nbudget = 2ms\n", 1, {"a", "class latency"}},
+    {"[policy]\nswitch_us = 0\n", 2, {"switch_us", "1 to 100000"}},
+    {"[policy]\nedf_k = 0\n", 2, {"edf_k", "1 to 64"}},
+    {"[policy]\ndeadline_share = 1\n", 2, {"deadline_share", "0 to 0.95"}},
+    {"[policy]\ncopies_apart = 2\n", 2, {"copies_apart", "0 or 1"}},
+    {"[policy]\nswitch_loss = 0.6\n", 2, {"switch_loss", "0.001 to 0.5"}},
+    {R "weight = 0\n", 2, {"weight", "1 to 10000"}},
+    {R "weight = 1e3\n", 2, {"weight", "1 to 10000"}},
+    {R "name = 12\n", 2, {"name", "not a number"}},
+    {R "colour = red\n", 2, {"unknown key", "container"}},
+};
+
+static void tells_mistakes_with_their_line(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(mistakes); i++) {
+        struct config c = {.nrules = 12345};
+        struct error err = {""};
+        char where[32];
+        snprintf(where, sizeof(where), "some.conf:%d: ", mistakes[i].line);
+        int r = config_parse("some.conf", mistakes[i].text, strlen(mistakes[i].text), &c, &err);
+        if (r != -EINVAL || strncmp(err.text, where, strlen(where)) != 0 ||
+            !strstr(err.text, mistakes[i].says[0]) || !strstr(err.text, mistakes[i].says[1]))
+            fail_msg("%d for:\n%s\nsays: %s", r, mistakes[i].text, err.text);
+        assert_int_equal(c.nrules, 12345); /* left alone */
+    }
+}
+
+static void watches_lengths(void **state)
+{
+    struct config c;
+    struct error err = {""};
+    char text[4096];
+
+    /* A line too long for the parser is not cut in two. */
+    int n = snprintf(text, sizeof(text), "[daemon]\ndevice = auto%*s\n", 500, ";x");
+    assert_int_equal(config_parse("f", text, (size_t)n, &c, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "f:2: the line has more than"));
+    /* A comment may be. */
+    n = snprintf(text, sizeof(text), "#%*s\n[daemon]\n", 1000, "device = x");
+    assert_int_equal(config_parse("f", text, (size_t)n, &c, &err), 0);
+    config_free(&c);
+    /* The parser underneath knows 49 bytes of a section's name. */
+    n = snprintf(text, sizeof(text), "[rule %063d]\nuid=1\nclass=batch\n", 7);
+    assert_int_equal(config_parse("f", text, (size_t)n, &c, &err), 0);
+    assert_int_equal(strlen(c.rules[0].title), 63);
+    config_free(&c);
+
+    assert_int_equal(config_parse("f", "[daemon]\n\0\n", 11, &c, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "f:2: a zero byte"));
+}
+
+static void limits_rules(void **state)
+{
+    char *text = malloc(64 * (CONFIG_RULES_MAX + 1));
+    assert_non_null(text);
+    size_t n = 0;
+    for (int i = 0; i <= CONFIG_RULES_MAX; i++) {
+        struct config c;
+        struct error err = {""};
+        n += (size_t)sprintf(text + n, "[rule %d]\nuid = %d\nclass = batch\n", i, i);
+        int r = config_parse("f", text, n, &c, &err);
+        assert_int_equal(r, i < CONFIG_RULES_MAX ? 0 : -EINVAL);
+        if (r == 0)
+            config_free(&c);
+        else
+            assert_non_null(strstr(err.text, "more than 256 rules"));
+    }
+    free(text);
+}
+
+static void files(void **state)
+{
+    char dir[] = "/tmp/cede-test-config-XXXXXX", file[64];
+    struct config c;
+    struct error err = {""};
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof(file), "%s/cede.conf", dir);
+    assert_int_equal(config_read(file, false, &c, &err), 0);
+    assert_string_equal(c.device, "auto");
+    assert_int_equal(config_read(file, true, &c, &err), -ENOENT);
+    assert_non_null(strstr(err.text, file));
+    assert_int_equal(config_read(dir, true, &c, &err), -EINVAL);
+
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fputs("[daemon]\ndevice = nvidia\n", f);
+    fclose(f);
+    assert_int_equal(config_read(file, true, &c, &err), 0);
+    assert_string_equal(c.device, "nvidia");
+    assert_int_equal(truncate(file, CONFIG_SIZE_MAX + 1), 0);
+    assert_int_equal(config_read(file, true, &c, &err), -EFBIG);
+    unlink(file);
+    rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_every_key),
+        cmocka_unit_test(empty_gives_the_defaults),
+        cmocka_unit_test(tells_mistakes_with_their_line),
+        cmocka_unit_test(watches_lengths),
+        cmocka_unit_test(limits_rules),
+        cmocka_unit_test(files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

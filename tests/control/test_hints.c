@@ -1,0 +1,106 @@
+/* From what programs write into their pages to what the manager is told of a job. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#include "control/hints.h"
+#include "fake_manager.h"
+#include "lib/hints_proto.h"
+
+static void deadlines(void **state)
+{
+    (void)state;
+    struct error err = {""};
+    struct manager *m = fake_manager_new();
+    uint32_t job = fake_manager_put(m, getpid(), 0, CLASS_BATCH, 100, "me");
+    int page, fd;
+    for (int admin = 0; admin < 2; admin++) {
+        uint64_t now = monotonic_ns();
+        struct hints *h = hints_new();
+        assert_int_equal(hints_tell(h, m, now), TIME_NEVER);
+        struct caller user = {
+            .uid = getuid(), .pid = getpid(), .admin = admin, .since_ticks = proc_ticks_now()};
+        struct caller root = user;
+        user.connection = 1;
+        root.connection = 2;
+        root.admin = true;
+        assert_int_equal(hints_open(h, &user, &page, &err), 0);
+        assert_int_equal(hints_open(h, &root, &fd, &err), 0);
+        struct hints_page *p = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
+        struct hints_page *q = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        assert_true(p != MAP_FAILED && q != MAP_FAILED);
+        memset(&m->told[job], 0, sizeof(m->told[job]));
+        assert_true(hints_tell(h, m, now) > now); /* nothing is due yet */
+        assert_int_equal(m->told[job].now_ns, 0);
+        p->ended = 7;
+        p->earliest_ns = now + 5000;
+        q->ended = 3;
+        q->earliest_ns = now + 4000;
+        q->deadline_us = 3000000;
+        q->need_us = 2000000;
+        q->priority = 5;
+        hints_tell(h, m, now);
+        const struct told *t = &m->told[job];
+        assert_int_equal(t->priority, 5);
+        assert_int_equal(t->ended, 10);
+        assert_int_equal(t->deadline_ns, now + 4000);
+        assert_int_equal(t->need_ns, 2000000000);
+        assert_int_equal(t->root, admin); /* of all its programs */
+        p->ended = UINT64_MAX;
+        p->earliest_ns = UINT64_MAX;
+        q->earliest_ns = UINT64_MAX - 1;
+        q->need_us = UINT64_MAX;
+        hints_tell(h, m, now + 1);
+        assert_true(t->now_ns == now + 1 && t->ended < 1ULL << 62 && t->deadline_ns <= 1ULL << 62);
+        assert_true(t->need_ns <= 1ULL << 53);
+        /* A user's own may lower it, not raise it. */
+        p->earliest_ns = now + 3000;
+        p->priority = 7;
+        hints_tell(h, m, now + 2);
+        assert_int_equal(t->priority, admin ? 7 : 0);
+        p->priority = -7;
+        hints_tell(h, m, now + 3);
+        assert_int_equal(t->priority, -7);
+        munmap(p, HINTS_PAGE);
+        munmap(q, HINTS_PAGE);
+        close(page);
+        close(fd);
+        hints_free(h);
+    }
+    free(m);
+}
+
+/* Who connected is gone, and another has its pid: of somebody else, or younger. */
+static void pid_of_another(void **state)
+{
+    (void)state;
+    struct error err = {""};
+    struct hints *h = hints_new();
+    struct proc_stat st;
+    int fd = -1;
+    assert_int_equal(proc_stat_read(getpid(), &st), 0);
+    struct caller who = {.uid = getuid() + 1, .pid = getpid(), .since_ticks = proc_ticks_now()};
+    assert_int_equal(hints_open(h, &who, &fd, &err), -ESRCH);
+    who.uid = getuid();
+    who.since_ticks = st.id.start_ticks - 1;
+    assert_int_equal(hints_open(h, &who, &fd, &err), -ESRCH);
+    who.admin = true;
+    assert_int_equal(hints_open(h, &who, &fd, &err), -ESRCH);
+    assert_int_equal(fd, -1);
+    who.since_ticks++;
+    assert_int_equal(hints_open(h, &who, &fd, &err), 0);
+    close(fd);
+    hints_free(h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines),
+                                       cmocka_unit_test(pid_of_another)};
+    return cmocka_run_group_tests_name("hints", tests, NULL, NULL);
+}

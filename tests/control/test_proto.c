@@ -1,0 +1,360 @@
+/* Messages: what is accepted and what it means, what is refused and with what words, names and
+ * targets as people type them, and that what is written can be read. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "control/proto.h"
+
+static int parse(const char *text, struct request *r, struct error *err)
+{
+    return proto_parse(text, strlen(text), r, err);
+}
+
+static void accepts_each_operation(void **state)
+{
+    struct request r;
+    struct error err = {""};
+    assert_int_equal(parse("{\"v\":1,\"op\":\"add\",\"pid\":42,\"class\":\"latency\",\"weight\":7,"
+                           "\"name\":\"Zürich\",\"run\":true}",
+                           &r, &err),
+                     0);
+    assert_int_equal(r.op, OP_ADD);
+    assert_int_equal(r.pid, 42);
+    assert_true(r.has_class && r.has_weight && r.run && !r.release);
+    assert_int_equal(r.class, CLASS_LATENCY);
+    assert_int_equal(r.weight, 7);
+    assert_string_equal(r.name, "Zürich");
+
+    assert_int_equal(parse("{\"op\":\"set\",\"target\":42,\"class\":\"batch\",\"v\":1}", &r, &err),
+                     0);
+    assert_int_equal(r.pid, 42);
+    assert_int_equal(r.class, CLASS_BATCH);
+    assert_false(r.has_weight);
+    assert_int_equal(
+        parse("{\"v\":1,\"op\":\"set\",\"target\":\"#9\",\"class\":\"none\"}", &r, &err), 0);
+    assert_int_equal(r.number, 9);
+    assert_true(r.release && !r.has_class);
+
+    assert_int_equal(parse("{\"v\":1,\"op\":\"pause\",\"target\":\"17\"}", &r, &err), 0);
+    assert_int_equal(r.op, OP_PAUSE);
+    assert_int_equal(r.pid, 17);
+    assert_int_equal(parse("{\"v\":1,\"op\":\"resume\",\"target\":\"train\"}", &r, &err), 0);
+    assert_int_equal(r.op, OP_RESUME);
+    assert_string_equal(r.name, "train");
+
+    assert_int_equal(parse("{\"v\":1,\"op\":\"swap-out\",\"target\":\"#7\"}", &r, &err), 0);
+    assert_int_equal(r.op, OP_SWAP_OUT);
+    assert_int_equal(r.number, 7);
+    assert_int_equal(
+        parse(
+            "{\"v\":1,\"op\":\"add\",\"pid\":3,\"class\":\"latency\",\"memory_bytes\":99999999999,"
+            "\"gpu\":2}",
+            &r, &err),
+        0);
+    assert_int_equal(r.memory_bytes, 99999999999);
+    assert_int_equal(r.gpu, 2);
+    assert_int_equal(parse("{\"v\":1,\"op\":\"swap-in\",\"target\":3}", &r, &err), 0);
+    assert_int_equal(r.op, OP_SWAP_IN);
+    assert_int_equal(r.pid, 3);
+
+    assert_int_equal(parse("{\"v\":1,\"op\":\"ps\"}", &r, &err), 0);
+    assert_int_equal(r.number, 0);
+    assert_int_equal(parse("{\"v\":1,\"op\":\"ps\",\"after\":5}", &r, &err), 0);
+    assert_int_equal(r.number, 5);
+    assert_int_equal(parse("{\"v\":1,\"op\":\"policy\",\"name\":\"shares\"}", &r, &err), 0);
+    assert_int_equal(r.op, OP_POLICY);
+    assert_string_equal(r.name, "shares");
+    assert_int_equal(r.params, 0);
+    assert_int_equal(
+        parse("{\"v\":1,\"op\":\"policy\",\"params\":{\"floor\":0.25,\"probe_us\":7}}", &r, &err),
+        0);
+    for (unsigned i = 0; i < PARAMS_COUNT; i++) {
+        const char *name = param_at(i)->name;
+        bool floor = strcmp(name, "floor") == 0, probe = strcmp(name, "probe_us") == 0;
+        assert_int_equal(r.params >> i & 1, floor || probe);
+        assert_true(r.param[i] == (floor ? 0.25 : probe ? 7 : 0));
+    }
+}
+
+/* Each with a word that the text must hold, so that it is refused for the right reason. */
+static const struct {
+    const char *text;
+    int code;
+    const char *says;
+} refused[] = {
+    {"", -EINVAL, "not JSON"},
+    {"{", -EINVAL, "not JSON"},
+    {"{} x", -EINVAL, "not JSON"},
+    {"\xff\xfe", -EINVAL, "not JSON"},
+    {"[]", -EINVAL, "JSON object"},
+    {"{\"v\":1,\"v\":1,\"op\":\"ps\"}", -EINVAL, "not JSON"},
+    {"{\"op\":\"ps\"}", -EPROTO, "field v is missing"},
+    {"{\"v\":2,\"op\":\"ps\"}", -EPROTO, "version 1"},
+    {"{\"v\":\"1\",\"op\":\"ps\"}", -EPROTO, "version"},
+    {"{\"v\":1.0,\"op\":\"ps\"}", -EPROTO, "version"},
+    {"{\"v\":1}", -EINVAL, "op:"},
+    {"{\"v\":1,\"op\":7}", -EINVAL, "op:"},
+    {"{\"v\":1,\"op\":\"reboot\"}", -EINVAL, "'reboot'"},
+    {"{\"v\":1,\"op\":\"\\u001b[2J\"}", -EINVAL, "'?[2J'"},
+    {"{\"v\":1,\"op\":\"ps\",\"x\":1}", -EINVAL, "'x': ps takes after"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field 'weight'"},
+    {"{\"v\":1,\"op\":\"add\"}", -EINVAL, "pid is missing"},
+    {"{\"v\":1,\"op\":\"pause\"}", -EINVAL, "target is missing"},
+    {"{\"v\":1,\"op\":\"swap-in\"}", -EINVAL, "target is missing"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"memory_bytes\":5}", -EINVAL, "takes class latency"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"batch\",\"memory_bytes\":5}", -EINVAL,
+     "takes class latency"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"latency\",\"memory_bytes\":0}", -EINVAL,
+     "memory_bytes: a whole number from 1"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":0}", -EINVAL, "gpu takes memory_bytes"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":16}", -EINVAL, "gpu: a whole number from 0 to 15"},
+    {"{\"v\":1,\"op\":\"swap-out\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL, "class, weight or budget_us"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"budget_us\":1000001}", -EINVAL, "budget_us"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"budget_us\":5}", -EINVAL,
+     "no budget"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":1,\"budget_us\":5}", -EINVAL, "unknown field"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"deadline_us\":199999}", -EINVAL, "at least 200000"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"deadline_us\":3600000001}", -EINVAL, "deadline_us"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"laxity_us\":5}", -EINVAL, "give that too"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"deadline_us\":500000,\"laxity_us\":500000}", -EINVAL,
+     "shorter"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"latency\",\"deadline_us\":500000}", -EINVAL,
+     "latency job"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"deadline_us\":500000}", -EINVAL,
+     "no deadline"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"weight\":5}", -EINVAL, "no weight"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"none\"}", -EINVAL, "class:"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":0}", -EINVAL, "pid: a whole number from 1"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":-1}", -EINVAL, "pid:"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":2147483648}", -EINVAL, "to 2147483647"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1.5}", -EINVAL, "pid:"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":\"1\"}", -EINVAL, "pid:"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":99999999999999999999}", -EINVAL, "not JSON"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"fast\"}", -EINVAL, "latency, normal or batch"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":null}", -EINVAL, "class:"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"weight\":0}", -EINVAL, "weight: a whole number from 1"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"weight\":10001}", -EINVAL, "to 10000"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"name\":\"\"}", -EINVAL, "name:"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"name\":\"a\\u0000b\"}", -EINVAL, "not JSON"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"run\":1}", -EINVAL, "true or false"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":true}", -EINVAL, "target:"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":\"#0\"}", -EINVAL, "job's number"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":\"0\"}", -EINVAL, "a pid is"},
+    {"{\"v\":1,\"op\":\"policy\",\"params\":7}", -EINVAL, "an object"},
+    {"{\"v\":1,\"op\":\"policy\",\"params\":{\"x\":7}}", -EINVAL, "no parameter x; there are"},
+    {"{\"v\":1,\"op\":\"policy\",\"params\":{\"probe_us\":0.5}}", -EINVAL, "probe_us: a whole"},
+    {"{\"v\":1,\"op\":\"policy\",\"params\":{\"probe_us\":\"7\"}}", -EINVAL, "probe_us: a whole"},
+    {"{\"v\":1,\"op\":\"policy\",\"params\":{\"probe_us\":-7}}", -EINVAL, "probe_us: a whole"},
+    {"{\"v\":1,\"op\":\"ps\",\"params\":{}}", -EINVAL, "unknown field 'params'"},
+    {"{\"v\":1,\"op\":\"ps\",\"after\":-1}", -EINVAL, "after:"},
+};
+
+static void refuses_with_a_reason(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
+        struct request r;
+        struct error err = {""};
+        int got = parse(refused[i].text, &r, &err);
+        if (got != refused[i].code || !strstr(err.text, refused[i].says))
+            fail_msg("%s: %d '%s', expected %d '%s'", refused[i].text, got, err.text,
+                     refused[i].code, refused[i].says);
+        assert_int_equal(r.pid, 0); /* nothing of a refused message is left to be used */
+    }
+}
+
+static void refuses_size_and_depth(void **state)
+{
+    struct request r;
+    struct error err = {""};
+    size_t n = PROTO_MESSAGE_MAX + 1;
+    char *text = malloc(n);
+    assert_non_null(text);
+    memset(text, ' ', n);
+    memcpy(text, "{\"v\":1,\"op\":\"ps\"}", 17);
+    assert_int_equal(proto_parse(text, n - 1, &r, &err), 0);
+    assert_int_equal(proto_parse(text, n, &r, &err), -EMSGSIZE);
+    memset(text, '[', n);
+    assert_int_equal(proto_parse(text, n - 1, &r, &err), -EINVAL);
+    free(text);
+}
+
+static void knows_good_names(void **state)
+{
+    static const struct {
+        const char *name;
+        bool ok;
+    } names[] = {
+        {"a", true},
+        {"train 2", true},
+        {"12a", true},
+        {"日本語", true},
+        {"\xf0\x9f\x98\x80", true},
+        {"", false},
+        {"12", false},
+        {"#x", false},
+        {"a\nb", false},
+        {"\x7f", false},
+        {"\xc2\x85", false}, /* next line, a C1 control */
+        {"\xe2\x80\xae"
+         "x",
+         false}, /* right-to-left override */
+        {"\xff", false},
+        {"\xc0\xaf", false},         /* overlong */
+        {"\xed\xa0\x80", false},     /* surrogate */
+        {"\xf4\x90\x80\x80", false}, /* past the last code point */
+        {"a\xe2\x82", false},        /* cut */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        if (proto_name_ok(names[i].name) != names[i].ok)
+            fail_msg("name %zu '%s'", i, names[i].name);
+    }
+    char name[JOB_NAME_MAX + 1];
+    memset(name, 'a', sizeof(name));
+    name[JOB_NAME_MAX] = '\0';
+    assert_false(proto_name_ok(name));
+    name[JOB_NAME_MAX - 1] = '\0';
+    assert_true(proto_name_ok(name));
+}
+
+static void what_is_written_can_be_read(void **state)
+{
+    static const struct request all[] = {
+        {.op = OP_ADD, .pid = 5, .has_class = true, .class = CLASS_BATCH, .run = true, .name = "x"},
+        {.op = OP_ADD, .pid = INT32_MAX},
+        {.op = OP_SET, .pid = 5, .has_budget = true, .budget_us = 1000000},
+        {.op = OP_SET, .pid = 5, .has_weight = true, .weight = 10000},
+        {.op = OP_SET, .pid = 5, .has_deadline = true},
+        {.op = OP_SET,
+         .pid = 5,
+         .has_deadline = true,
+         .deadline_us = DEADLINE_MAX_US,
+         .has_laxity = true,
+         .laxity_us = 1000000},
+        {.op = OP_SET, .number = 12, .release = true},
+        {.op = OP_PAUSE, .name = "a \"b\" \\"},
+        {.op = OP_RESUME, .number = INT64_MAX},
+        {.op = OP_PS},
+        {.op = OP_PS, .number = 77},
+        {.op = OP_POLICY, .name = "shares"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        struct request r;
+        struct error err = {""};
+        char *text = proto_format(&all[i]);
+        assert_non_null(text);
+        if (parse(text, &r, &err) < 0)
+            fail_msg("%s: %s", text, err.text);
+        assert_int_equal(r.op, all[i].op);
+        assert_int_equal(r.pid, all[i].pid);
+        assert_int_equal(r.number, all[i].number);
+        assert_string_equal(r.name, all[i].name);
+        assert_int_equal(r.has_class, all[i].has_class);
+        assert_int_equal(r.class, all[i].class);
+        assert_int_equal(r.weight, all[i].weight);
+        assert_int_equal(r.has_budget, all[i].has_budget);
+        assert_int_equal(r.budget_us, all[i].budget_us);
+        assert_int_equal(r.has_deadline, all[i].has_deadline);
+        assert_int_equal(r.deadline_us, all[i].deadline_us);
+        assert_int_equal(r.has_laxity, all[i].has_laxity);
+        assert_int_equal(r.laxity_us, all[i].laxity_us);
+        assert_int_equal(r.release, all[i].release);
+        assert_int_equal(r.run, all[i].run);
+        free(text);
+    }
+}
+
+static void shows_a_job(void **state)
+{
+    struct job_view v = {
+        .number = 3,
+        .job = {.root = {.pid = 9},
+                .class = CLASS_BATCH,
+                .weight = 50,
+                .uid = 1000,
+                .source = JOB_RULE,
+                .name = "bad \xff byte"},
+        .gpus = 5,
+        .level = {LEVEL_QUEUE, LEVEL_GATE, LEVEL_SLICE},
+        .groups = 4,
+        .busy = 0.5,
+        .error = "no \xc3 right",
+    };
+    static const struct {
+        uint32_t paused, groups, runnable, rests;
+        const char *state;
+    } states[] = {{0, 0, 0, 0, "starting"}, {0, 4, 0, 0, "waiting"}, {0, 4, 4, 0, "running"},
+                  {1, 4, 0, 0, "paused"},   {0, 4, 0, 1, "resting"}, {1, 4, 0, 1, "paused"}};
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+        v.job.paused = states[i].paused;
+        v.groups = states[i].groups;
+        v.runnable_groups = states[i].runnable;
+        v.rests = states[i].rests;
+        json_t *o = proto_job(&v);
+        assert_non_null(o);
+        assert_string_equal(json_string_value(json_object_get(o, "state")), states[i].state);
+        json_decref(o);
+    }
+    json_t *o = proto_job(&v);
+    assert_null(json_object_get(o, "deadline_us"));
+    assert_null(json_object_get(o, "due"));
+    v.job.deadline_us = 3000000000;
+    v.due = v.due_first = true;
+    v.due_in_ns = -1500000;
+    v.due_needs_ns = TIME_NEVER;
+    json_t *due = proto_job(&v), *now = json_object_get(due, "due");
+    assert_int_equal(json_integer_value(json_object_get(now, "in_us")), -1500);
+    assert_true(json_is_null(json_object_get(now, "needs_us")));
+    assert_true(json_is_true(json_object_get(now, "first")));
+    assert_true(json_is_false(json_object_get(now, "risen")));
+    v.due = false;
+    assert_int_equal(json_integer_value(json_object_get(due, "deadline_us")), 3000000000);
+    json_decref(due);
+    v.job.deadline_us = 0;
+    char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+    assert_string_equal(
+        text, "{\"budget_us\":0,\"busy\":0.5,\"class\":\"batch\",\"error\":\"no ? right\","
+              "\"gpus\":[0,2],\"level\":2,\"level_name\":\"slice\",\"levels\":[3,2],"
+              "\"memory_bytes\":0,\"name\":\"bad ? byte\","
+              "\"number\":3,\"pid\":9,\"processes\":0,\"source\":\"rule\","
+              "\"state\":\"paused\",\"timeslice_us\":0,\"uid\":1000,\"weight\":50}");
+    free(text);
+    json_decref(o);
+
+    v.busy = -1;
+    v.error[0] = '\0';
+    o = proto_job(&v);
+    assert_true(json_is_null(json_object_get(o, "busy")));
+    assert_null(json_object_get(o, "error"));
+    assert_null(json_object_get(o, "swap_error"));
+    assert_null(json_object_get(o, "room"));
+    assert_null(json_object_get(o, "swapped_bytes"));
+    json_decref(o);
+
+    v.needs = true;
+    v.swap = "swapped"; /* rather than paused */
+    v.swapped_bytes = 5;
+    snprintf(v.swap_error, sizeof(v.swap_error), "no room");
+    o = proto_job(&v);
+    assert_string_equal(json_string_value(json_object_get(o, "state")), "swapped");
+    assert_string_equal(json_string_value(json_object_get(o, "error")), "no room");
+    assert_string_equal(json_string_value(json_object_get(o, "swap_error")), "no room");
+    assert_true(json_is_false(json_object_get(o, "room")));
+    assert_int_equal(json_integer_value(json_object_get(o, "swapped_bytes")), 5);
+    json_decref(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accepts_each_operation),      cmocka_unit_test(refuses_with_a_reason),
+        cmocka_unit_test(refuses_size_and_depth),      cmocka_unit_test(knows_good_names),
+        cmocka_unit_test(what_is_written_can_be_read), cmocka_unit_test(shows_a_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

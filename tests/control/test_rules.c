@@ -1,0 +1,319 @@
+/* Rules against made-up processes, names for jobs, and who may do what: tables. */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "control/config.h"
+#include "control/rights.h"
+#include "control/rules.h"
+#include "lib/procfs.h"
+
+#define NOBODY 65534
+#define ID     "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+static const char docker[] = "/system.slice/docker-" ID ".scope";
+static const char kube[] = "/kubepods.slice/kubepods-pod12.slice/cri-containerd-" ID ".scope";
+
+static const struct {
+    struct rule rule;
+    struct rule_facts facts;
+    bool matches;
+} table[] = {
+    {{.has_uid = true, .uid = 7}, {7, "", ""}, true},
+    {{.has_uid = true, .uid = 7}, {8, "", ""}, false},
+    {{.has_uid = true, .uid = 0}, {0, "", ""}, true},
+
+    {{.exe = "/usr/bin/python3*"}, {0, "/usr/bin/python3.11", ""}, true},
+    {{.exe = "python3*"}, {0, "/usr/bin/python3.11", ""}, true},
+    {{.exe = "bin/python3*"}, {0, "/usr/bin/python3.11", ""}, false},
+    {{.exe = "/opt/*"}, {0, "/opt/a/b/train", ""}, true},
+    {{.exe = "*"}, {0, "", ""}, false}, /* not known: a kernel thread, or gone */
+
+    {{.cgroup = "/user.slice/*"}, {0, "", "/user.slice/user-1000.slice/x.scope"}, true},
+    {{.cgroup = "user.slice"}, {0, "", "/user.slice"}, false},
+    {{.cgroup = "*"}, {0, "", ""}, false},
+
+    {{.container = "01234567"}, {0, "", docker}, true},
+    {{.container = ID}, {0, "", kube}, true},
+    {{.container = "12345678"}, {0, "", docker}, false},        /* not its start */
+    {{.container = "abcdef01"}, {0, "", "/abcdef01/x"}, false}, /* too short for an id */
+    {{.container = ID "0"}, {0, "", docker}, false},
+    {{.container = "docker-*"}, {0, "", docker}, true},
+    {{.container = "docker-*"}, {0, "", kube}, false},
+    {{.container = "lxc.payload.web"}, {0, "", "/lxc.payload.web/init"}, true},
+    {{.container = "*"}, {0, "", ""}, false},
+
+    {{.has_uid = true, .uid = 7, .exe = "train"}, {7, "/home/x/train", ""}, true},
+    {{.has_uid = true, .uid = 7, .exe = "train"}, {7, "/home/x/serve", ""}, false},
+    {{.has_uid = true, .uid = 7, .exe = "train"}, {8, "/home/x/train", ""}, false},
+};
+
+static void matching(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+        if (rule_matches(&table[i].rule, &table[i].facts) != table[i].matches)
+            fail_msg("row %zu: exe '%s' cgroup '%s'", i, table[i].facts.exe, table[i].facts.cgroup);
+    }
+}
+
+static void the_first_wins(void **state)
+{
+    const struct rule rules[] = {{.has_uid = true, .uid = 5, .class = CLASS_LATENCY},
+                                 {.exe = "*", .class = CLASS_BATCH},
+                                 {.has_uid = true, .uid = 6, .class = CLASS_NORMAL}};
+    const struct rule_list l = {rules, ARRAY_SIZE(rules)};
+    assert_ptr_equal(rules_find(&l, &(struct rule_facts){5, "/a", ""}), &rules[0]);
+    assert_ptr_equal(rules_find(&l, &(struct rule_facts){6, "/a", ""}), &rules[1]);
+    assert_ptr_equal(rules_find(&l, &(struct rule_facts){6, "", ""}), &rules[2]);
+    assert_null(rules_find(&l, &(struct rule_facts){7, "", ""}));
+}
+
+static void of_a_real_process(void **state)
+{
+    struct rule r = {.has_uid = true,
+                     .uid = geteuid(),
+                     .exe = "test_rules",
+                     .class = CLASS_BATCH,
+                     .weight = 9,
+                     .name = "self"};
+    struct rule_list l = {&r, 1};
+    struct job_spec spec;
+    assert_true(rules_fn(&l, getpid(), &spec));
+    assert_int_equal(spec.class, CLASS_BATCH);
+    assert_int_equal(spec.weight, 9);
+    assert_int_equal(spec.source, JOB_RULE);
+    assert_int_equal(spec.uid, geteuid());
+    assert_string_equal(spec.name, "self");
+    assert_false(spec.may_rise); /* without a deadline there is nothing to rise for */
+    r.deadline_us = 3000000;
+    assert_true(rules_fn(&l, getpid(), &spec));
+    assert_true(spec.may_rise && spec.deadline_us == 3000000);
+    r.name[0] = '\0';
+    assert_true(rules_fn(&l, getpid(), &spec));
+    assert_string_equal(spec.name, "test_rules");
+    r.uid++;
+    assert_false(rules_fn(&l, getpid(), &spec));
+    l.n = 0;
+    assert_false(rules_fn(&l, getpid(), &spec));
+}
+
+/* Nobody has another user's rules, or rights over another user's program, by running a program with
+ * the set-user-ID bit, or because one of root's works as that user for a moment. */
+static void of_two_users(void **state)
+{
+    static const struct {
+        uid_t real, effective;
+    } rows[] = {{NOBODY, 0}, {0, NOBODY}};
+    if (geteuid() != 0)
+        skip();
+    const struct rule rules[] = {{.has_uid = true, .uid = 0, .class = CLASS_LATENCY},
+                                 {.has_uid = true, .uid = NOBODY, .class = CLASS_BATCH}};
+    struct rule_list l = {rules, ARRAY_SIZE(rules)};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        int ready[2];
+        char c = 0;
+        assert_int_equal(pipe(ready), 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+            bool ok = setresuid(rows[i].real, rows[i].effective, 0) == 0 &&
+                      prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+            (void)!write(ready[1], ok ? "y" : "n", 1);
+            for (;;)
+                pause();
+        }
+        (void)!read(ready[0], &c, 1);
+        struct job_spec spec = {.uid = 12345};
+        uid_t owner = 12345;
+        bool found = rules_fn(&l, pid, &spec) && proc_owner(pid, &owner) == 0;
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        close(ready[0]);
+        close(ready[1]);
+        assert_int_equal(c, 'y');
+        assert_true(found);
+        assert_int_equal(owner, rows[i].real);
+        assert_int_equal(spec.uid, rows[i].real);
+        assert_int_equal(spec.class, rows[i].real == 0 ? CLASS_LATENCY : CLASS_BATCH);
+    }
+}
+
+static void names_for_jobs(void **state)
+{
+    static const struct {
+        const char *comm, *name;
+    } names[] = {{"python3", "python3"}, {"pt main thread", "pt main thread"},
+                 {"12", "pid-7"},        {"", "pid-7"},
+                 {"#x", "_x"},           {"a\033[2J", "a_[2J"},
+                 {"\xff", "_"}};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        char name[JOB_NAME_MAX];
+        rules_job_name(name, names[i].comm, 7);
+        assert_string_equal(name, names[i].name);
+        assert_true(proto_name_ok(name));
+    }
+}
+
+static void administrators(void **state)
+{
+    static const gid_t groups[] = {20, 30};
+    assert_true(rights_admin(0, 100, ADMIN_NO_GROUP, 0, NULL, 0));
+    assert_true(rights_admin(100, 100, ADMIN_NO_GROUP, 5, NULL, 0));
+    assert_false(rights_admin(101, 100, ADMIN_NO_GROUP, 5, groups, 2));
+    assert_true(rights_admin(101, 0, 30, 5, groups, 2));
+    assert_true(rights_admin(101, 0, 5, 5, groups, 2));
+    assert_false(rights_admin(101, 0, 40, 5, groups, 2));
+    /* "No group" is no group, even to a process that has it. */
+    assert_false(rights_admin(101, 0, ADMIN_NO_GROUP, ADMIN_NO_GROUP, NULL, 0));
+}
+
+#define ME    1000
+#define OTHER 1001
+#define SET(c, w)                                                                                  \
+    {                                                                                              \
+        .op = OP_SET, .has_class = (c) >= 0, .class = (enum job_class)((c) < 0 ? 0 : (c)),         \
+        .has_weight = (w) > 0, .weight = (w)                                                       \
+    }
+#define ADD(c, w)                                                                                  \
+    {                                                                                              \
+        .op = OP_ADD, .has_class = (c) >= 0, .class = (enum job_class)((c) < 0 ? 0 : (c)),         \
+        .has_weight = (w) > 0, .weight = (w)                                                       \
+    }
+#define JOB(c, w)                                                                                  \
+    {                                                                                              \
+        .owner = ME, .managed = true, .class = (c), .weight = (w)                                  \
+    }
+#define PAUSED(c, w, who)                                                                          \
+    {                                                                                              \
+        .owner = ME, .managed = true, .class = (c), .weight = (w), .paused = true,                 \
+        .paused_by = (who)                                                                         \
+    }
+#define BUDGET(us)                                                                                 \
+    {                                                                                              \
+        .owner = ME, .managed = true, .class = CLASS_LATENCY, .weight = 100, .budget_us = (us)     \
+    }
+#define SWAPPED(by_user, who)                                                                      \
+    {                                                                                              \
+        .owner = ME, .managed = true, .weight = 100, .swapped = true,                              \
+        .swapped_by_user = (by_user), .swapped_by = (who)                                          \
+    }
+#define NO_JOB                                                                                     \
+    {                                                                                              \
+        .owner = ME                                                                                \
+    }
+
+/* As user ME, who is no administrator. */
+static const struct {
+    struct request want;
+    struct subject now;
+    bool allowed;
+} rights[] = {
+    {{.op = OP_PS}, {.owner = 0}, true},
+    {{.op = OP_POLICY}, {.owner = 0}, true},
+    {{.op = OP_POLICY, .name = "shares"}, {.owner = ME}, false},
+
+    {{.op = OP_PAUSE}, {.owner = OTHER}, false},
+    {{.op = OP_RESUME}, {.owner = OTHER, .managed = true, .paused = true, .paused_by = ME}, false},
+    {SET(CLASS_BATCH, 0), {.owner = OTHER}, false},
+    {ADD(CLASS_BATCH, 0), {.owner = OTHER}, false},
+    {{.op = OP_SET, .release = true},
+     {.owner = OTHER, .managed = true, .class = CLASS_NORMAL, .weight = 100},
+     false},
+
+    {ADD(CLASS_BATCH, 100), NO_JOB, true},
+    {ADD(CLASS_NORMAL, 0), NO_JOB, true},
+    {ADD(-1, 0), NO_JOB, true},
+    {ADD(CLASS_LATENCY, 0), NO_JOB, false},
+    {ADD(-1, 101), NO_JOB, false},
+    {SET(CLASS_BATCH, 0), NO_JOB, true},
+    {SET(CLASS_LATENCY, 0), NO_JOB, false},
+    {SET(-1, 100), NO_JOB, true},
+    {SET(-1, 101), NO_JOB, false},
+
+    {SET(CLASS_BATCH, 0), JOB(CLASS_LATENCY, 500), true},
+    {SET(CLASS_LATENCY, 0), JOB(CLASS_LATENCY, 500), true},
+    {SET(CLASS_NORMAL, 0), JOB(CLASS_BATCH, 100), false},
+    {SET(-1, 500), JOB(CLASS_LATENCY, 500), true},
+    {SET(-1, 501), JOB(CLASS_LATENCY, 500), false},
+    {SET(-1, 60), JOB(CLASS_BATCH, 50), false},
+    {SET(CLASS_BATCH, 200), JOB(CLASS_NORMAL, 100), false}, /* lower one to raise the other */
+
+    /* Taking one's process out of its job, or the job apart, must not raise it. */
+    {ADD(CLASS_BATCH, 50), JOB(CLASS_BATCH, 50), true},
+    {ADD(CLASS_NORMAL, 50), JOB(CLASS_BATCH, 50), false},
+    {ADD(-1, 50), JOB(CLASS_BATCH, 50), false},
+    {ADD(CLASS_BATCH, 0), JOB(CLASS_BATCH, 50), false},
+    {ADD(CLASS_BATCH, 100), PAUSED(CLASS_BATCH, 100, 0), false},
+    {ADD(CLASS_BATCH, 100), PAUSED(CLASS_BATCH, 100, ME), true},
+    {{.op = OP_SET, .release = true}, JOB(CLASS_LATENCY, 500), true},
+    {{.op = OP_SET, .release = true}, JOB(CLASS_NORMAL, 100), true},
+    {{.op = OP_SET, .release = true}, JOB(CLASS_BATCH, 100), false},
+    {{.op = OP_SET, .release = true}, JOB(CLASS_NORMAL, 99), false},
+    {{.op = OP_SET, .release = true}, PAUSED(CLASS_NORMAL, 100, 0), false},
+    {{.op = OP_SET, .release = true}, PAUSED(CLASS_NORMAL, 100, ME), true},
+
+    /* A larger budget asks for less. */
+    {{.op = OP_SET, .has_budget = true, .budget_us = 2000}, BUDGET(1000), true},
+    {{.op = OP_SET, .has_budget = true, .budget_us = 999}, BUDGET(1000), false},
+
+    {ADD(CLASS_LATENCY, 100), BUDGET(1000), false}, /* a part of the job without one */
+    {ADD(CLASS_LATENCY, 100), BUDGET(0), true},
+    {{.op = OP_ADD, .has_class = true, .memory_bytes = 1}, BUDGET(0), false}, /* others leave */
+    {{.op = OP_ADD, .has_class = true, .has_budget = true, .budget_us = 999}, BUDGET(1000), false},
+    {{.op = OP_ADD, .has_class = true, .has_budget = true, .budget_us = 1000}, BUDGET(1000), true},
+    {ADD(CLASS_BATCH, 100), BUDGET(1000), true},
+
+    /* A deadline changes the order among one's like. */
+    {{.op = OP_SET, .has_deadline = true, .deadline_us = 3000000}, JOB(CLASS_BATCH, 100), true},
+    {{.op = OP_SET, .has_deadline = true, .deadline_us = 3000000}, {.owner = OTHER}, false},
+
+    {{.op = OP_PAUSE}, NO_JOB, true},
+    {{.op = OP_PAUSE}, JOB(CLASS_BATCH, 1), true},
+    {{.op = OP_RESUME}, JOB(CLASS_BATCH, 1), true}, /* runs: nothing to do */
+    {{.op = OP_RESUME}, PAUSED(CLASS_BATCH, 1, ME), true},
+    {{.op = OP_RESUME}, PAUSED(CLASS_BATCH, 1, 0), false},
+    {{.op = OP_RESUME}, PAUSED(CLASS_BATCH, 1, OTHER), false},
+
+    {{.op = OP_SWAP_OUT}, {.owner = OTHER}, false},
+    {{.op = OP_SWAP_OUT}, NO_JOB, true},
+    {{.op = OP_SWAP_OUT}, JOB(CLASS_LATENCY, 500), true},
+    /* Its work has to come to an end before it is moved: so it would run. */
+    {{.op = OP_SWAP_OUT}, PAUSED(CLASS_BATCH, 1, 0), false},
+    {{.op = OP_SWAP_OUT}, PAUSED(CLASS_BATCH, 1, ME), true},
+    {{.op = OP_SWAP_IN}, {.owner = OTHER, .managed = true}, false},
+    {{.op = OP_SWAP_IN}, JOB(CLASS_BATCH, 1), true}, /* is there: nothing to do */
+    {{.op = OP_SWAP_IN}, SWAPPED(true, ME), true},
+    {{.op = OP_SWAP_IN}, SWAPPED(true, 0), false},
+    {{.op = OP_SWAP_IN}, SWAPPED(false, ME), false}, /* for a latency job */
+};
+
+static void users(void **state)
+{
+    const struct caller me = {.uid = ME}, admin = {.uid = ME, .admin = true};
+    for (size_t i = 0; i < ARRAY_SIZE(rights); i++) {
+        struct error err = {""};
+        int r = rights_check(&me, &rights[i].want, &rights[i].now, &err);
+        if (r != (rights[i].allowed ? 0 : -EPERM) || (r < 0) != (err.text[0] != '\0'))
+            fail_msg("row %zu: %d '%s'", i, r, err.text);
+        assert_int_equal(rights_check(&admin, &rights[i].want, &rights[i].now, NULL), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matching),
+        cmocka_unit_test(the_first_wins),
+        cmocka_unit_test(of_a_real_process),
+        cmocka_unit_test(of_two_users),
+        cmocka_unit_test(names_for_jobs),
+        cmocka_unit_test(administrators),
+        cmocka_unit_test(users),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

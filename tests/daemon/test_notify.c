@@ -1,0 +1,41 @@
+/* What the service manager is told, and one that does not listen. */
+#include "daemon/notify.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* What is only for people is left out; the test would hang. */
+static void service_manager_that_does_not_read(void **state)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    char dir[] = "/tmp/cede-notify-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s/notify", dir);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), refused = 0;
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    setenv("NOTIFY_SOCKET", a.sun_path, 1);
+    assert_int_equal(notify_send("READY=1\nSTATUS=up"), 0);
+    for (int i = 0; i < 10000; i++)
+        refused += notify_send("STATUS=7 jobs") == -EAGAIN;
+    unsetenv("NOTIFY_SOCKET");
+    close(fd);
+    unlink(a.sun_path);
+    rmdir(dir);
+    assert_true(refused > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(service_manager_that_does_not_read)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,45 @@
+/* A driver without a device: groups in memory for processes that the test forks. Keeps a log of
+ * what it was told, can be made to fail, and complains of what must never happen. */
+#ifndef CEDE_TESTS_ENGINE_MOCK_DRIVER_H
+#define CEDE_TESTS_ENGINE_MOCK_DRIVER_H
+
+#include "device/ops.h"
+
+#define MOCK_GROUPS 512
+
+struct mock_group {
+    struct device_group dg; /* proc.pid 0: free */
+    uint64_t timeslice_us;
+    bool suspended;
+    double busy;     /* what usage() tells of its process */
+    uint32_t bursts; /* what activity() tells each time, unless it is suspended all the time */
+    uint64_t busy_ns;
+    bool ran;
+    uint64_t memory_bytes; /* 0: 1 MiB */
+};
+
+struct mock_driver {
+    struct device_driver base;
+    struct mock_group g[MOCK_GROUPS];
+    unsigned ngpus;
+    const pid_t *idle; /* processes that have the device open and no group */
+    size_t nidle;
+    /* errno to answer, 0: work */
+    int fail_timeslice, fail_suspend, fail_resume, fail_scan, fail_processes;
+    bool partial;     /* a failing suspend has suspended the first group nevertheless */
+    uint64_t scan_ns; /* so long does a scan take */
+    unsigned timeslice_calls, suspend_calls, resume_calls, scans;
+    bool has_usage, has_activity, incomplete;
+    unsigned activity_calls, usage_calls;
+    bool no_swap;        /* in its caps */
+    uint64_t free_bytes; /* what memory_free() tells */
+    bool free_unknown;
+};
+
+void mock_init(struct mock_driver *d, unsigned ngpus);
+/* A context: one compute group and ncopy copy groups. Returns the index of the compute group. */
+unsigned mock_context(struct mock_driver *d, pid_t pid, unsigned gpu, unsigned ncopy);
+void mock_exit(struct mock_driver *d, pid_t pid);
+struct mock_group *mock_compute(struct mock_driver *d, pid_t pid, unsigned gpu);
+
+#endif

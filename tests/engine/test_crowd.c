@@ -1,0 +1,80 @@
+/* More programs of one user than there is room for: others find room all the same. */
+#include "fixture.h"
+
+enum { CROWD = USER_JOBS_MAX + 20 };
+
+static bool anybody(void *arg, pid_t pid, struct job_spec *spec)
+{
+    const pid_t *other = arg;
+    *spec = (struct job_spec){.class = CLASS_BATCH,
+                              .weight = 50,
+                              .source = JOB_RULE,
+                              .uid = pid == *other ? 1001 : 1000,
+                              .name = "r"};
+    return true;
+}
+
+static void test_rule_for_all(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    static pid_t pids[CROWD + 1];
+    struct manager_options o = {.policy = "priority", .rule = anybody, .rule_arg = &pids[CROWD]};
+    params_default(&o.params);
+    for (size_t i = 0; i <= CROWD; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0)
+            wait_to_die();
+        assert_true(pids[i] > 0);
+    }
+    f->d.idle = pids;
+    f->d.nidle = CROWD + 1;
+    assert_int_equal(journal_open(f->dir, 0, &f->j, &err), 0);
+    assert_int_equal(manager_new(&f->d.base, f->j, &o, &f->m, &err), 0);
+    f->now = monotonic_ns();
+    for (int i = 0; i < 3; i++) {
+        ticks(f, 1);
+        f->now += 2 * NSEC_PER_SEC;
+    }
+    struct job_view v;
+    unsigned jobs[2] = {0};
+    for (uint32_t cursor = 0; manager_next_job(f->m, &cursor, &v);)
+        jobs[v.job.uid == 1001]++;
+    for (size_t i = 0; i <= CROWD; i++) {
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+    }
+    assert_int_equal(jobs[0], USER_JOBS_MAX);
+    assert_int_equal(jobs[1], 1);
+}
+
+/* Programs that take long to look at and are different each time: another that is behind them is
+ * found all the same. */
+static void test_programs_that_change_all_the_time(void **state)
+{
+    enum { OTHERS = 8 };
+    struct fixture *f = *state;
+    pid_t p[OTHERS + 1];
+    programs(f, p, OTHERS + 1, 0);
+    start(f, "priority", NULL);
+    for (int i = 0; i < OTHERS; i++)
+        add(f, p[i], CLASS_BATCH);
+    ticks(f, 1000);
+    f->d.scan_ns = 4 * NSEC_PER_MSEC;
+    add(f, p[OTHERS], CLASS_LATENCY);
+    int turn = 0;
+    for (; turn < 100 && on(f, p[OTHERS])->timeslice_us != 1000000; turn++) {
+        for (int i = 0; i < OTHERS; i++)
+            on(f, p[i])->timeslice_us = 3000 + 1000 * (uint64_t)(turn % 2);
+        f->now += NSEC_PER_SEC; /* all are due */
+        manager_tick(f->m, f->now);
+    }
+    assert_in_range(turn, 1, 2 * OTHERS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {T(test_rule_for_all),
+                                       T(test_programs_that_change_all_the_time)};
+    return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);
+}

@@ -1,0 +1,480 @@
+/* Several drivers behind one, on two drivers without devices: who is asked for what, and that one
+ * that fails hurts nobody on the other; alone, and under the manager. */
+#include "device/mux.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "fixture.h"
+#include "recovery/restorer.h"
+
+struct two {
+    struct fixture f;     /* f.d: two GPUs, indices 0 and 1 */
+    struct mock_driver b; /* one GPU, index 2 */
+    struct device_driver *m;
+};
+
+static int begin(void **state)
+{
+    struct two *t = calloc(1, sizeof(*t));
+    struct error err = {""};
+    snprintf(t->f.dir, sizeof(t->f.dir), "/tmp/cede-test-XXXXXX");
+    assert_non_null(mkdtemp(t->f.dir));
+    mock_init(&t->f.d, 2);
+    mock_init(&t->b, 1);
+    struct multi_part v[] = {{.ops = t->f.d.base.ops, .driver = &t->f.d.base, .gpus = 2},
+                             {.ops = t->b.base.ops, .driver = &t->b.base, .gpus = 1}};
+    if (multi_new(v, 2, &t->m, &err) < 0)
+        fail_msg("%s", err.text);
+    *state = t;
+    return 0;
+}
+
+static int finish(void **state)
+{
+    struct two *t = *state;
+    struct fixture *f = calloc(1, sizeof(*f));
+    *f = t->f;
+    t->f.m = NULL;
+    void *own = f;
+    int r = teardown(&own); /* frees the copy */
+    device_close(t->m);
+    free(t);
+    return r;
+}
+
+static struct proc_id id(pid_t pid)
+{
+    struct proc_stat st;
+    assert_int_equal(proc_stat_read(pid, &st), 0);
+    return st.id;
+}
+
+static void test_indices(void **state)
+{
+    struct two *t = *state;
+    struct gpu_info g;
+    assert_int_equal(t->m->ops->gpus(t->m), 3);
+    for (unsigned i = 0; i < 3; i++) {
+        static const char *const uuids[] = {"MOCK-0", "MOCK-1", "MOCK-0"}, *const labels[] = {
+                                                                               "mock0", "mock1",
+                                                                               "mock2"};
+        assert_int_equal(t->m->ops->info(t->m, i, &g), 0);
+        assert_string_equal(g.uuid, uuids[i]);
+        assert_string_equal(g.label, labels[i]);
+    }
+    assert_int_equal(t->m->ops->info(t->m, 3, &g), -ENODEV);
+    assert_string_equal(device_name(t->m), "mock");
+}
+
+static void test_too_many(void **state)
+{
+    (void)state;
+    struct mock_driver a, b;
+    struct device_driver *d = NULL;
+    struct error err = {""};
+    mock_init(&a, 9);
+    mock_init(&b, 8);
+    struct multi_part v[] = {{.ops = a.base.ops, .driver = &a.base, .gpus = 9},
+                             {.ops = b.base.ops, .driver = &b.base, .gpus = 8}};
+    assert_int_equal(multi_new(v, 2, &d, &err), -E2BIG);
+    assert_non_null(strstr(err.text, "2 drivers with 17 GPUs"));
+    assert_null(d);
+}
+
+/* Groups of both drivers in one call, with the same keys. */
+static void test_split(void **state)
+{
+    struct two *t = *state;
+    struct error err = {""};
+    pid_t p = child(&t->f);
+    unsigned a = mock_context(&t->f.d, p, 1, 0), b = mock_context(&t->b, p, 0, 0);
+    t->b.g[b].dg.key = t->f.d.g[a].dg.key;
+    struct group_list l = {0};
+    assert_int_equal(t->m->ops->scan(t->m, id(p), &l, &err), 0);
+    assert_int_equal(l.n, 2);
+    assert_int_equal(l.v[0].gpu, 1);
+    assert_int_equal(l.v[1].gpu, 2);
+    const struct device_group *both[] = {&l.v[1], &l.v[0]};
+
+    assert_int_equal(t->m->ops->suspend(t->m, both, 2, &err), 0);
+    assert_true(t->f.d.g[a].suspended && t->b.g[b].suspended);
+    assert_int_equal(t->m->ops->resume(t->m, &both[0], 1, &err), 0);
+    assert_true(t->f.d.g[a].suspended && !t->b.g[b].suspended);
+    assert_int_equal(t->m->ops->set_timeslice(t->m, &l.v[0], 7, &err), 0);
+    assert_int_equal(t->f.d.g[a].timeslice_us, 7);
+    assert_int_equal(t->b.g[b].timeslice_us, 2048);
+
+    t->f.d.fail_resume = EIO; /* the other is resumed nevertheless */
+    assert_int_equal(t->m->ops->suspend(t->m, both, 2, &err), 0);
+    assert_int_equal(t->m->ops->resume(t->m, both, 2, &err), -EIO);
+    assert_string_equal(err.text, "mock resume");
+    assert_true(t->f.d.g[a].suspended && !t->b.g[b].suspended);
+    l.v[0].gpu = 3;
+    assert_int_equal(t->m->ops->set_timeslice(t->m, &l.v[0], 7, &err), -ENODEV);
+    assert_int_equal(t->m->ops->suspend(t->m, both, 2, &err), -ENODEV);
+    assert_true(t->b.g[b].suspended);
+    group_list_free(&l);
+}
+
+/* What is told of a process when one of the drivers fails. */
+static void test_failing_scan(void **state)
+{
+    static const struct {
+        bool on_a, on_b;
+        int fail_a, fail_b;
+        bool seen_before;
+        int r;
+        size_t n;
+    } rows[] = {
+        {true, true, 0, 0, false, 0, 2},
+        {false, false, 0, 0, false, 0, 0},
+        {true, false, 0, EIO, false, 0, 1},  /* nothing of it is there */
+        {true, false, 0, EIO, true, 0, 1},   /* nor was */
+        {true, true, EIO, 0, true, -EIO, 1}, /* something was */
+        {true, true, 0, EIO, true, -EIO, 1},
+        {true, true, 0, EIO, false, 0, 1},          /* not known to anybody */
+        {false, false, EIO, 0, false, -EIO, 0},     /* what it waits for may be there */
+        {true, true, EIO, EPERM, true, -EIO, 0},    /* the first one */
+        {false, true, EPERM, EIO, true, -EIO, 0},   /* the one that matters */
+        {true, true, 0, EAGAIN, false, -EAGAIN, 1}, /* it has not said all */
+    };
+    struct two *t = *state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct group_list l = {0};
+        struct error err = {""};
+        pid_t p = child(&t->f);
+        if (rows[i].on_a)
+            mock_context(&t->f.d, p, 0, 0);
+        if (rows[i].on_b)
+            mock_context(&t->b, p, 0, 0);
+        if (rows[i].seen_before)
+            assert_int_equal(t->m->ops->scan(t->m, id(p), &l, &err), 0);
+        l.n = 0;
+        t->f.d.fail_scan = rows[i].fail_a;
+        t->b.fail_scan = rows[i].fail_b;
+        int r = t->m->ops->scan(t->m, id(p), &l, &err);
+        if (r != rows[i].r || l.n != rows[i].n || (r < 0) != (err.text[0] != '\0'))
+            fail_msg("row %zu: %d, %zu groups, '%s'", i, r, l.n, err.text);
+        /* What it has stays known for as long as it cannot be asked. */
+        if (rows[i].seen_before)
+            assert_int_equal(t->m->ops->scan(t->m, id(p), &l, NULL), r);
+        t->f.d.fail_scan = t->b.fail_scan = 0;
+        group_list_free(&l);
+        mock_exit(&t->b, p);
+        end(&t->f, p);
+        t->m->ops->forget(t->m, p);
+    }
+}
+
+static void test_processes(void **state)
+{
+    struct two *t = *state;
+    struct error err = {""};
+    pid_t a = child(&t->f), b = child(&t->f), both = child(&t->f);
+    mock_context(&t->f.d, a, 0, 1);
+    mock_context(&t->f.d, both, 0, 1);
+    mock_context(&t->b, both, 0, 1);
+    mock_context(&t->b, b, 0, 1);
+    struct pid_list l = {0};
+    assert_int_equal(t->m->ops->processes(t->m, &l, &err), 0);
+    assert_int_equal(l.n, 3);
+    l.n = 0;
+    t->f.d.fail_processes = ENODEV;
+    assert_int_equal(t->m->ops->processes(t->m, &l, &err), -ENODEV);
+    assert_int_equal(l.n, 2);
+    assert_true(l.v[0] == both && l.v[1] == b);
+    pid_list_free(&l);
+}
+
+/* What one does not tell is not known; it is no error, unless it is all. */
+static void test_time(void **state)
+{
+    struct two *t = *state;
+    struct error err = {""};
+    pid_t p = child(&t->f);
+    mock_context(&t->f.d, p, 1, 0);
+    mock_context(&t->b, p, 0, 0);
+    mock_compute(&t->f.d, p, 1)->bursts = mock_compute(&t->b, p, 0)->bursts = 3;
+    struct usage_list u = {0};
+    struct activity_list a = {0};
+    assert_int_equal(t->m->ops->usage(t->m, &u, &err), -ENOTSUP);
+    assert_int_equal(t->m->ops->activity(t->m, &a, &err), -ENOTSUP);
+    t->b.has_usage = t->b.has_activity = true;
+    a.incomplete = 0;
+    assert_int_equal(t->m->ops->usage(t->m, &u, &err), 0);
+    assert_int_equal(u.n, 1);
+    assert_int_equal(u.v[0].gpu, 2);
+    assert_int_equal(t->m->ops->activity(t->m, &a, &err), 0);
+    assert_int_equal(a.n, 1);
+    assert_int_equal(a.v[0].gpu, 2);
+    assert_int_equal(a.incomplete, 3);
+    t->f.d.has_activity = t->b.incomplete = true;
+    a.n = a.incomplete = 0;
+    assert_int_equal(t->m->ops->activity(t->m, &a, &err), 0);
+    assert_int_equal(a.n, 2);
+    assert_int_equal(a.incomplete, 4);
+    assert_int_equal(t->m->ops->demand(t->m, &(struct demand_list){0}, &err), -ENOTSUP);
+    assert_int_equal(t->m->ops->event_fd(t->m), -ENOTSUP);
+    usage_list_free(&u);
+    activity_list_free(&a);
+}
+
+static void test_lists(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *list;
+        int r;
+        const char *says;
+    } rows[] = {
+        {"auto", 0, ""},
+        {"nvidia", 0, ""},
+        {"nvidia,amd,soft,gate", 0, ""},
+        {"soft@/a/b,soft@/a/c,soft,gate", 0, ""},
+        {"", -EINVAL, "unknown device ''"},
+        {"soft,", -EINVAL, "unknown device ''"},
+        {"soft,auto", -EINVAL, "unknown device 'auto'"},
+        {"multi", -EINVAL, "unknown device 'multi'"},
+        {"soft*1", -EINVAL, "unknown device 'soft*1'"},
+        {"soft@", -EINVAL, "absolute path"},
+        {"soft@here", -EINVAL, "absolute path"},
+        {"nvidia@/dev", -EINVAL, "takes no @PATH"},
+        {"soft@/a,soft@/a", -EINVAL, "named twice"},
+        {"gate,gate", -EINVAL, "named twice"},
+        {"soft@/1,soft@/2,soft@/3,soft@/4,soft@/5,soft@/6,soft@/7,soft@/8,gate", -EINVAL,
+         "more than 8"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct error err = {""};
+        int r = device_list_check(rows[i].list, &err);
+        if (r != rows[i].r || !strstr(err.text, rows[i].says))
+            fail_msg("'%s': %d, %s", rows[i].list, r, err.text);
+    }
+}
+
+/* The gate needs nothing, so it is there on any machine; and by its address elsewhere. */
+static void test_addresses(void **state)
+{
+    struct two *t = *state;
+    struct device_driver *d = NULL;
+    struct device_address a;
+    struct error err = {""};
+    char gate[96];
+    snprintf(gate, sizeof(gate), "%s/gate", t->f.dir);
+    assert_int_equal(device_open_list("gate", NULL, gate, &d, &a, &err), 0);
+    assert_string_equal(device_name(d), "gate");
+    assert_string_equal(a.name, "gate");
+    assert_string_equal(a.where, ""); /* not where programs look for a scheduler */
+    unsigned slots = d->ops->gpus(d);
+    device_close(d);
+    assert_int_equal(device_open_list("soft@/nowhere,gate", NULL, gate, &d, &a, &err), -ENODEV);
+
+    /* Whoever undoes goes on without what is gone, at the same indices. */
+    assert_int_equal(device_open("multi", "soft*2@/nowhere,gate*4", &d, &err), 0);
+    assert_int_equal(d->ops->gpus(d), 2 + slots);
+    assert_string_equal(device_name(d), "soft,gate");
+    const struct device_group on_soft = {.gpu = 1, .proc = {getpid(), 1}},
+                              on_gate = {.gpu = 2, .proc = {getpid(), 1}},
+                              *both[] = {&on_soft, &on_gate};
+    assert_int_equal(d->ops->resume(d, &both[1], 1, &err), 0);
+    assert_int_equal(d->ops->resume(d, both, 2, &err), -ENODEV);
+    assert_non_null(strstr(err.text, "/nowhere"));
+    char where[64], little[16];
+    assert_int_equal(multi_where(d, where, sizeof(where)), 0);
+    assert_string_equal(where, "soft*2@/nowhere,gate*4");
+    assert_int_equal(multi_where(d, little, sizeof(little)), -E2BIG);
+    device_close(d);
+    assert_int_equal(device_open("multi", "soft*2@/nowhere", &d, &err), -ENODEV);
+    assert_int_equal(device_open("multi", "soft*x@/nowhere", &d, &err), -EINVAL);
+    assert_int_equal(device_open("multi", NULL, &d, &err), -EINVAL);
+}
+
+/* Two drivers that tell of themselves: whoever waits for either waits for both. */
+static void test_events(void **state)
+{
+    struct two *t = *state;
+    struct multi_part v[2] = {{.ops = &device_gate}, {.ops = &device_gate}};
+    struct device_driver *d;
+    struct error err = {""};
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    for (unsigned i = 0; i < 2; i++) {
+        snprintf(a.sun_path, sizeof(a.sun_path), "%s/gate%u", t->f.dir, i);
+        assert_int_equal(device_open("gate", a.sun_path, &v[i].driver, &err), 0);
+        v[i].gpus = device_gate.gpus(v[i].driver);
+    }
+    assert_int_equal(multi_new(v, 2, &d, &err), 0);
+    struct pid_list pids = {0};
+    struct demand_list wants = {0};
+    struct pollfd p = {.fd = d->ops->event_fd(d), .events = POLLIN};
+    assert_true(p.fd >= 0);
+    assert_int_equal(d->ops->event_fd(d), p.fd);
+    assert_int_equal(d->ops->processes(d, &pids, &err), 0); /* now they listen */
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(poll(&p, 1, 0), 0);
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        snprintf(a.sun_path, sizeof(a.sun_path), "%s/gate%u", t->f.dir, i);
+        assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+        assert_int_equal(poll(&p, 1, 1000), 1);
+        assert_int_equal(d->ops->demand(d, &wants, &err), 0);
+        assert_int_equal(poll(&p, 1, 0), 0);
+        close(fd);
+        assert_int_equal(poll(&p, 1, 1000), 1);
+        assert_int_equal(d->ops->demand(d, &wants, &err), 0);
+    }
+    demand_list_free(&wants);
+    pid_list_free(&pids);
+    device_close(d);
+}
+
+static void start_on(struct two *t)
+{
+    struct error err = {""};
+    struct manager_options o = {.policy = "priority"};
+    params_default(&o.params);
+    if (journal_open(t->f.dir, 0, &t->f.j, &err) < 0 ||
+        manager_new(t->m, t->f.j, &o, &t->f.m, &err) < 0)
+        fail_msg("%s", err.text);
+    t->f.now = max_u64(t->f.now, monotonic_ns());
+}
+
+static unsigned suspended_on(const struct mock_driver *d, pid_t pid)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < MOCK_GROUPS; i++)
+        n += d->g[i].dg.proc.pid == pid && d->g[i].suspended;
+    return n;
+}
+
+/* Each GPU by itself: a latency job on one does not hold back a job on the other. And what one
+ * driver does to its own stays there while it cannot be reached. */
+static void test_manager(void **state)
+{
+    struct two *t = *state;
+    struct fixture *f = &t->f;
+    pid_t lat = child(f), a1 = child(f), a2 = child(f), b1 = child(f), b2 = child(f);
+    mock_context(&f->d, lat, 0, 1);
+    mock_context(&f->d, a1, 0, 1);
+    mock_context(&f->d, a2, 0, 1);
+    mock_context(&t->b, a2, 0, 1);
+    mock_context(&t->b, b1, 0, 1);
+    start_on(t);
+    add(f, lat, CLASS_LATENCY);
+    uint32_t job1 = add(f, a1, CLASS_BATCH), job2 = add(f, a2, CLASS_BATCH),
+             job3 = add(f, b1, CLASS_NORMAL);
+    ticks(f, 100);
+    assert_int_equal(mock_compute(&f->d, lat, 0)->timeslice_us, 1000000);
+    assert_int_equal(suspended_on(&f->d, a1) + suspended_on(&f->d, a2), 2);
+    assert_int_equal(suspended_on(&t->b, a2) + suspended_on(&t->b, b1), 0);
+    assert_int_equal(mock_compute(&t->b, b1, 0)->timeslice_us, 1000000); /* above a batch job */
+
+    struct job_view v;
+    for (uint32_t c = 0; manager_next_job(f->m, &c, &v);) {
+        if (c == job2 + 1)
+            assert_int_equal(v.gpus, 5);
+        if (c == job3 + 1)
+            assert_int_equal(v.gpus, 4);
+    }
+
+    /* The first driver is lost; on the second one things go on, also with newcomers. */
+    f->d.fail_scan = f->d.fail_processes = f->d.fail_suspend = f->d.fail_resume =
+        f->d.fail_timeslice = ENODEV;
+    mock_context(&t->b, b2, 0, 1);
+    uint32_t job4 = add(f, b2, CLASS_LATENCY);
+    ticks(f, 3000);
+    assert_int_equal(mock_compute(&t->b, b2, 0)->timeslice_us, 1000000);
+    assert_int_equal(mock_compute(&t->b, a2, 0)->timeslice_us, 1);
+    assert_int_equal(manager_job_status(f->m, job1, NULL), -ENODEV);
+    assert_int_equal(manager_job_status(f->m, job2, NULL), -ENODEV);
+    assert_int_equal(manager_job_status(f->m, job3, NULL), 0);
+    assert_int_equal(manager_job_status(f->m, job4, NULL), 0);
+    unsigned on_record = 0;
+    for (uint32_t i = 0; i < journal_groups_end(f->j); i++) {
+        uint32_t flags;
+        const struct device_group *g = journal_group(f->j, i, &flags);
+        on_record += g && g->gpu == 0;
+    }
+    assert_int_equal(on_record, 6);
+
+    /* It is there again: undone on both. */
+    f->d.fail_scan = f->d.fail_processes = f->d.fail_suspend = f->d.fail_resume =
+        f->d.fail_timeslice = 0;
+    ticks(f, 3000);
+    assert_int_equal(suspended_on(&f->d, a1) + suspended_on(&f->d, a2), 2);
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+    f->d = t->b;
+    assert_int_equal(changed_groups(f), 0);
+}
+
+/* What is on record is of use only to whoever counts the devices in the same way. */
+static void test_other_devices(void **state)
+{
+    static const struct {
+        struct device_address before, now;
+        uint32_t gpu;
+        bool kept;
+        unsigned left;
+    } rows[] = {
+        {{"soft", "/a"}, {"soft", "/a"}, 0, true, 0},
+        {{"soft", "/a"}, {"multi", "soft*1@/a,gate*4"}, 0, true, 0},
+        {{"multi", "soft*1@/a,gate*4"}, {"soft", "/a"}, 1, true, 0},
+        {{"multi", "soft*1@/a,gate*4"}, {"soft", "/a"}, 2, false, 0}, /* by the gate */
+        {{"soft", "/a"}, {"soft", "/b"}, 0, false, 1},
+        {{"soft", ""}, {"soft", "/a"}, 0, false, 1},
+        {{"multi", "soft*1@/a,soft*1@/b"}, {"multi", "soft*1@/b,gate*4"}, 0, false, 1},
+        {{"gate", ""}, {"soft", "/a"}, 0, false, 0},
+        {{"", ""}, {"soft", "/a"}, 0, true, 0},
+    };
+    struct two *t = *state;
+    struct error err = {""};
+    setenv("CEDE_SOFT_SOCKET", "/nowhere", 1);
+    if (journal_open(t->f.dir, 0, &t->f.j, &err) < 0)
+        fail_msg("%s", err.text);
+    struct journal_shared *s = journal_shared(t->f.j);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct device_group g = {
+            .key = 1, .proc = id(child(&t->f)), .gpu = rows[i].gpu, .timeslice_us = 7};
+        uint32_t flags;
+        snprintf(s->driver, sizeof(s->driver), "%s", rows[i].before.name);
+        snprintf(s->where, sizeof(s->where), "%s", rows[i].before.where);
+        assert_int_equal(journal_put_group(t->f.j, 0, JG_SUSPENDED | JG_TIMESLICE, &g), 0);
+        unsigned left = restorer_address(t->f.j, &t->f.d.base, &rows[i].now); /* two GPUs */
+        bool kept = journal_group(t->f.j, 0, &flags) != NULL;
+        if (kept != rows[i].kept || left != rows[i].left)
+            fail_msg("row %zu: %s, %u left", i, kept ? "kept" : "undone", left);
+        assert_string_equal(s->driver, rows[i].now.name);
+        assert_string_equal(s->where, rows[i].now.where);
+        journal_put_group(t->f.j, 0, 0, NULL);
+    }
+    journal_close(t->f.j);
+}
+
+static void test_swapping(void **state)
+{
+    struct two *t = *state;
+    struct error err = {""};
+    t->b.no_swap = true;
+    pid_t b = child(&t->f);
+    mock_context(&t->b, b, 0, 0);
+    start_on(t);
+    uint32_t job = add(&t->f, b, CLASS_BATCH);
+    ticks(&t->f, 100);
+    assert_int_equal(manager_swap_out(t->f.m, job, 0, &err), -ENOTSUP);
+    assert_non_null(strstr(err.text, "cannot be swapped"));
+    stop(&t->f, true);
+}
+
+#define B(name) cmocka_unit_test_setup_teardown(name, begin, finish)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        B(test_indices),   B(test_too_many), B(test_split),         B(test_failing_scan),
+        B(test_processes), B(test_time),     B(test_lists),         B(test_addresses),
+        B(test_events),    B(test_manager),  B(test_other_devices), B(test_swapping),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,179 @@
+/* The estimates, and the batcher in virtual time under generated loads. */
+#include "libcede/pure/batcher.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../../random.h"
+#include "lib/estimate.h"
+#include "lib/terms.h"
+
+#define MS 1000000U
+
+static void quantile_is_conservative_and_close(void **s)
+{
+    static const double qs[] = {0.5, 0.9, 0.99};
+    for (unsigned k = 0; k < 3; k++) {
+        struct estimate e = {0};
+        state = k;
+        assert_true(estimate_get(&e, qs[k], 7) == 7);
+        for (unsigned i = 0; i < 100000; i++)
+            estimate_add(&e, MS + rnd(MS)); /* evenly from 1 to 2 ms */
+        double exact = MS * (1 + qs[k]), got = (double)estimate_get(&e, qs[k], 7);
+        assert_true(got >= exact * 0.95 && got <= exact * 1.2);
+    }
+    struct estimate e = {0};
+    for (uint64_t v = 1; v && v < UINT64_MAX / 3; v = v * 3 + 1) {
+        memset(&e, 0, sizeof(e));
+        estimate_add(&e, v);
+        assert_true(estimate_get(&e, 0.5, 0) >= v && estimate_get(&e, 0.5, 0) <= v + v / 8);
+    }
+    estimate_add(&e, UINT64_MAX);
+    assert_true(estimate_get(&e, 0.99, 0) == UINT64_MAX);
+}
+
+static void estimate_forgets(void **s)
+{
+    struct estimate e = {0};
+    for (unsigned i = 0; i < 5000; i++)
+        estimate_add(&e, 100 * MS);
+    for (unsigned i = 0; i < 12 * EST_KEEP; i++)
+        estimate_add(&e, MS);
+    assert_true(estimate_get(&e, 0.99, 0) < 2 * MS);
+}
+
+static void keys_are_apart_and_bounded(void **s)
+{
+    struct estimates *e = NULL;
+    assert_true(estimates_new(0, &e) < 0);
+    assert_int_equal(estimates_new(64, &e), 0);
+    estimates_add(e, 1, MS);
+    estimates_add(e, 2, 50 * MS);
+    assert_true(estimates_get(e, 1, 0.99, 0) < 2 * MS);
+    assert_true(estimates_get(e, 2, 0.99, 0) >= 50 * MS);
+    assert_true(estimates_get(e, 3, 0.99, 5) == 5);
+    for (uint64_t k = 10; k < 10000; k++) {
+        estimates_add(e, k, k);
+        assert_true(estimates_get(e, k, 0.99, 0) >= k);
+    }
+    assert_true(estimates_get(e, 1, 0.99, 5) == 5); /* its place is another's now */
+    estimates_free(e);
+}
+
+#define N 300U
+
+/* One device, one model. Of each request: when the device could first have begun with it, as the
+ * most urgent that could still be met; whether it was met. */
+static void never_late_when_a_smaller_batch_was_possible(void **s)
+{
+    uint32_t full = 0, partial = 0, guaranteed = 0, lost = 0;
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        state = seed;
+        struct batch_params p;
+        batch_params_default(&p);
+        p.max = 1 + (uint32_t)rnd(16);
+        p.fixed_ns = 1 + rnd(5 * MS);
+        p.each_ns = 1 + rnd(MS);
+        struct batch_request all[N];
+        uint64_t t = 0, gap = 1 + rnd(3 * MS), slack = 1 + rnd(60 * MS);
+        for (uint32_t i = 0; i < N; i++) {
+            t += rnd(8) ? rnd(2 * gap) : 0;
+            all[i] = (struct batch_request){.arrival_ns = t, .deadline_ns = t + rnd(2 * slack)};
+        }
+        bool due[N] = {false};
+        struct batch_request wait[N];
+        uint32_t index[N], pick[16], n = 0, next = 0, done = 0;
+        uint64_t now = 0;
+        while (done < N) {
+            for (; next < N && all[next].arrival_ns <= now; next++) {
+                uint32_t at = n++;
+                for (; at && wait[at - 1].deadline_ns > all[next].deadline_ns; at--) {
+                    wait[at] = wait[at - 1];
+                    index[at] = index[at - 1];
+                }
+                for (uint32_t b = at + 1; b < n; b++) /* overtaken: may become late */
+                    due[index[b]] = false;
+                wait[at] = all[next];
+                index[at] = next;
+            }
+            /* The most urgent that a batch of one would meet now has to be met, whatever it waits
+             * for, unless one that is more urgent arrives. */
+            uint32_t first = 0;
+            while (first < n && now + batch_run_ns(&p, 1) > wait[first].deadline_ns)
+                assert_false(due[index[first++]]); /* and none of those was let go */
+            struct batch_choice c = batch_decide(&p, wait, n, now, pick);
+            if (!c.n) {
+                uint64_t then = next < N ? all[next].arrival_ns : TIME_NEVER;
+                assert_true(c.wake_ns > now);
+                now = c.wake_ns < then ? c.wake_ns : then;
+                if (first < n)
+                    due[index[first]] = true; /* it waits by choice */
+                continue;
+            }
+            full += c.n == p.max;
+            partial += c.n < p.max;
+            uint64_t end = now + batch_run_ns(&p, c.n);
+            if (first < n) { /* the one that could be met runs, and in time */
+                assert_int_equal(pick[0], first);
+                assert_true(end <= wait[first].deadline_ns);
+                guaranteed++;
+            }
+            bool gone[N] = {false};
+            for (uint32_t i = 0; i < c.n; i++) {
+                assert_false(gone[pick[i]]);
+                gone[pick[i]] = true;
+                lost += end > wait[pick[i]].deadline_ns;
+                assert_false(due[index[pick[i]]] && end > wait[pick[i]].deadline_ns);
+            }
+            done += c.n;
+            uint32_t kept = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                if (!gone[i]) {
+                    wait[kept] = wait[i];
+                    index[kept++] = index[i];
+                }
+            }
+            n = kept;
+            now = end;
+        }
+    }
+    assert_true(full > 0 && partial > 0 && guaranteed > 0 && lost > 0);
+}
+
+static void decisions(void **s)
+{
+    struct batch_params p = {.max = 3, .fixed_ns = 10, .each_ns = 5, .wait_max_ns = 1000};
+    struct batch_request q[4] = {{0, 100}, {0, 200}, {0, TIME_NEVER}, {0, TIME_NEVER}};
+    uint32_t pick[3];
+    struct batch_choice c = batch_decide(&p, q, 0, 0, pick);
+    assert_true(c.n == 0 && c.wake_ns == TIME_NEVER);
+    c = batch_decide(&p, q, 2, 0, pick);
+    assert_true(c.n == 0 && c.wake_ns == 80); /* 100 less a batch of two */
+    assert_int_equal(batch_decide(&p, q, 2, 80, pick).n, 2);
+    assert_int_equal(batch_decide(&p, q, 2, 81, pick).n, 1); /* two would be too late */
+    assert_int_equal(batch_decide(&p, q, 4, 0, pick).n, 3);  /* full */
+    c = batch_decide(&p, q, 2, 90, pick); /* the first is lost: it rides along, last */
+    assert_true(c.n == 0 && c.wake_ns == 180);
+    c = batch_decide(&p, q, 2, 180, pick);
+    assert_true(c.n == 2 && pick[0] == 1 && pick[1] == 0);
+    c = batch_decide(&p, q + 2, 1, 0, pick); /* no deadline: not for ever */
+    assert_true(c.n == 0 && c.wake_ns == 1000);
+    assert_int_equal(batch_decide(&p, q + 2, 1, 1000, pick).n, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quantile_is_conservative_and_close),
+        cmocka_unit_test(estimate_forgets),
+        cmocka_unit_test(keys_are_apart_and_bounded),
+        cmocka_unit_test(never_late_when_a_smaller_batch_was_possible),
+        cmocka_unit_test(decisions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

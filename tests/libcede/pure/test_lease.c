@@ -1,0 +1,566 @@
+/* Leases in virtual time: random asks from seeds against a model of the limits, order, timeouts,
+ * balance of several GPUs, and the limit that follows the GPU. */
+#include "libcede/pure/lease.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../../random.h"
+
+#define MS    1000000ULL
+#define SETS  200U
+#define ASKS  300U
+#define SLOTS 64U
+
+static struct lease_params params(void)
+{
+    struct lease_params p;
+    lease_params_default(&p);
+    p.capacity = SLOTS;
+    return p;
+}
+
+static struct leases *make(struct lease_params p)
+{
+    struct leases *l = NULL;
+    assert_int_equal(leases_new(&p, &l), 0);
+    return l;
+}
+
+static struct lease_ask ask(uint32_t occupancy_percent)
+{
+    return (struct lease_ask){.occupancy = occupancy_percent * (LEASE_WHOLE / 100),
+                              .preferred = SLOT_NONE,
+                              .deadline_ns = TIME_NEVER,
+                              .until_ns = TIME_NEVER};
+}
+
+static uint64_t started(struct leases *l, struct lease_ask a, uint64_t now, uint32_t device)
+{
+    struct lease_event e;
+    assert_int_equal(leases_ask(l, &a, now, &e), 0);
+    assert_int_equal(e.device, device);
+    return e.id;
+}
+
+static uint64_t waits(struct leases *l, struct lease_ask a, uint64_t now, enum lease_gate why)
+{
+    struct lease_event e;
+    assert_int_equal(leases_ask(l, &a, now, &e), -EINPROGRESS);
+    assert_int_equal(e.gate, why);
+    return e.id;
+}
+
+/* The next event is this one. */
+static void happens(struct leases *l, uint64_t now, uint64_t id, enum lease_gate gate)
+{
+    struct lease_event e;
+    assert_true(leases_step(l, now, &e));
+    assert_int_equal(e.id, id);
+    assert_int_equal(e.gate, gate);
+}
+
+static void nothing_happens(struct leases *l, uint64_t now)
+{
+    struct lease_event e;
+    assert_false(leases_step(l, now, &e));
+}
+
+/* ---- random asks against a model of the limits ----------------------------------------------- */
+
+enum fate { UNASKED, WAITING, RUNNING, DONE, LATE, REFUSED };
+
+struct one {
+    struct lease_ask ask;
+    uint64_t id, at_ns, run_ns, end_ns;
+    enum fate fate;
+    uint32_t device;
+};
+
+static struct one ones[ASKS];
+static uint32_t by_slot[SLOTS];
+
+static void check_limits(const struct lease_params *p, const struct leases *l, uint64_t memory,
+                         uint64_t now)
+{
+    for (uint32_t d = 0; d < p->devices; d++) {
+        uint64_t n = 0, waiting = 0, occupancy = 0, bytes = 0;
+        for (uint32_t i = 0; i < ASKS; i++) {
+            waiting += ones[i].fate == WAITING && ones[i].device == d;
+            if (ones[i].fate != RUNNING || ones[i].device != d)
+                continue;
+            n++;
+            occupancy += ones[i].ask.occupancy;
+            bytes += ones[i].ask.memory_bytes;
+        }
+        assert_true(n <= p->max_concurrent_streams && n <= p->streams);
+        assert_true(n <= 1 || occupancy <= p->max_total_occupancy);
+        assert_true(n <= 1 ||
+                    (double)bytes <= (double)memory * (1 - p->memory_reserve_fraction) + 1);
+        struct lease_view v = leases_view(l, d, now);
+        assert_int_equal(v.active, n);
+        assert_int_equal(v.waiting, waiting);
+        assert_int_equal(v.occupancy, occupancy);
+        assert_int_equal(v.memory_bytes, bytes);
+    }
+}
+
+static void run_ones(const struct lease_params *p, struct leases *l, uint64_t memory)
+{
+    for (uint64_t now = 0, left = ASKS; left;) {
+        uint64_t next = leases_next_ns(l);
+        for (uint32_t i = 0; i < ASKS; i++) {
+            uint64_t t = ones[i].fate == UNASKED   ? ones[i].at_ns
+                         : ones[i].fate == RUNNING ? ones[i].end_ns
+                                                   : TIME_NEVER;
+            next = t < next ? t : next;
+        }
+        assert_true(next != TIME_NEVER); /* else somebody waits and nobody will wake him */
+        assert_true(next >= now);
+        now = next;
+        struct lease_event e;
+        for (uint32_t i = 0; i < ASKS; i++) {
+            struct one *o = &ones[i];
+            if (o->fate == RUNNING && o->end_ns == now) {
+                assert_int_equal(leases_release(l, o->id, now), 0);
+                assert_int_equal(leases_release(l, o->id, now), -ENOENT);
+                o->fate = DONE;
+                left--;
+            }
+            if (o->fate != UNASKED || o->at_ns != now)
+                continue;
+            int r = leases_ask(l, &o->ask, now, &e);
+            o->id = e.id;
+            o->device = e.device;
+            o->end_ns = now + o->run_ns;
+            o->fate = !r ? RUNNING : r == -EINPROGRESS ? WAITING : REFUSED;
+            if (o->fate == REFUSED) {
+                assert_true(r == -ENOSPC || (r == -EAGAIN && o->ask.until_ns <= now));
+                left--;
+            } else {
+                by_slot[lease_slot(e.id)] = i;
+            }
+        }
+        while (leases_step(l, now, &e)) {
+            struct one *o = &ones[by_slot[lease_slot(e.id)]];
+            assert_true(o->id == e.id && o->fate == WAITING);
+            assert_int_equal(leases_cancel(l, o->id), -ENOENT);
+            assert_true(now <= o->ask.until_ns);
+            o->fate = e.gate == GATE_OPEN ? RUNNING : LATE;
+            o->device = e.device;
+            o->end_ns = now + o->run_ns;
+            assert_true(!o->ask.only || e.gate != GATE_OPEN || e.device == o->ask.preferred);
+            if (o->fate == LATE) {
+                assert_true(o->ask.until_ns == now ||
+                            (e.gate == GATE_STREAM && now >= o->at_ns + p->stream_timeout_ns));
+                left--;
+            }
+            check_limits(p, l, memory, now);
+        }
+        check_limits(p, l, memory, now);
+    }
+}
+
+static void limits_hold_and_nothing_is_lost(void **s)
+{
+    uint32_t fates[REFUSED + 1] = {0};
+    for (uint64_t seed = 1; seed <= SETS; seed++) {
+        state = seed * 7919;
+        struct lease_params p = params();
+        p.devices = 1 + (uint32_t)rnd(4);
+        p.max_concurrent_streams = 1 + (uint32_t)rnd(8);
+        p.streams = 1 + (uint32_t)rnd(8);
+        p.max_total_occupancy = (uint32_t)rnd(LEASE_WHOLE + 1);
+        p.stream_timeout_ns = rnd(100 * MS);
+        p.age_ns = rnd(50 * MS);
+        struct leases *l = make(p);
+        uint64_t memory = rnd(2) ? 1000 : 0, t = 0;
+        for (uint32_t d = 0; d < p.devices; d++)
+            leases_set_memory(l, d, memory);
+        for (uint32_t i = 0; i < ASKS; i++) {
+            struct lease_ask a = ask((uint32_t)rnd(101));
+            a.preferred = rnd(2) ? (uint32_t)rnd(p.devices) : SLOT_NONE;
+            a.only = a.preferred != SLOT_NONE && !rnd(4);
+            a.priority = (int32_t)rnd(4) - 1;
+            a.key = rnd(4);
+            a.memory_bytes = memory ? rnd(1200) : 0;
+            t += rnd(3 * MS);
+            a.deadline_ns = rnd(3) ? TIME_NEVER : t + rnd(30 * MS);
+            a.until_ns = t + (rnd(8) ? rnd(60 * MS) : 0);
+            ones[i] = (struct one){.ask = a, .at_ns = t, .run_ns = 1 + rnd(6 * MS)};
+        }
+        run_ones(&p, l, memory ? memory : UINT64_MAX);
+        for (uint32_t i = 0; i < ASKS; i++)
+            fates[ones[i].fate]++;
+        struct lease_event e; /* every slot is free again */
+        for (uint32_t i = 0; i < SLOTS; i++)
+            assert_true(
+                leases_ask(l, &(struct lease_ask){.preferred = SLOT_NONE, .until_ns = TIME_NEVER},
+                           t, &e) != -ENOSPC);
+        assert_int_equal(leases_ask(l, &(struct lease_ask){.preferred = SLOT_NONE}, t, &e),
+                         -ENOSPC);
+        leases_free(l);
+    }
+    assert_true(fates[DONE] > 1000 && fates[LATE] > 100 && fates[REFUSED] > 100);
+    assert_int_equal(fates[DONE] + fates[LATE] + fates[REFUSED], SETS * ASKS);
+}
+
+/* ---- one by one ------------------------------------------------------------------------------ */
+
+static void timeouts_are_exact(void **s)
+{
+    struct lease_params p = params();
+    p.max_concurrent_streams = 1;
+    struct leases *l = make(p);
+    uint64_t a = started(l, ask(10), 0, 0);
+    struct lease_ask second = ask(10), third = ask(10);
+    second.until_ns = 5 * MS;
+    third.until_ns = 9 * MS;
+    uint64_t b = waits(l, second, 1, GATE_COUNT), c = waits(l, third, 2, GATE_QUEUE);
+    nothing_happens(l, 5 * MS - 1);
+    assert_int_equal(leases_next_ns(l), 5 * MS);
+    happens(l, 5 * MS, b, GATE_COUNT);
+    nothing_happens(l, 9 * MS - 1);
+    assert_int_equal(leases_next_ns(l), 9 * MS);
+    assert_int_equal(leases_release(l, a, 9 * MS), 0);
+    happens(l, 9 * MS, c, GATE_OPEN); /* at the last moment */
+    assert_int_equal(leases_next_ns(l), TIME_NEVER);
+    uint64_t d = waits(l, second = third, 9 * MS - 1, GATE_COUNT); /* nobody looked in time */
+    assert_int_equal(leases_release(l, c, 10 * MS), 0);
+    happens(l, 10 * MS, d, GATE_QUEUE);
+    struct lease_event e;
+    third.until_ns = 10 * MS;
+    uint64_t f = started(l, ask(10), 10 * MS, 0);
+    assert_int_equal(leases_ask(l, &third, 10 * MS, &e), -EAGAIN);
+    assert_int_equal(e.gate, GATE_COUNT);
+    assert_int_equal(leases_view(l, 0, 10 * MS).timed_out, 2);
+    assert_int_equal(leases_release(l, f, 10 * MS), 0);
+    uint64_t g = started(l, ask(10), 10 * MS, 0); /* in the same slot */
+    assert_int_equal(lease_slot(f), lease_slot(g));
+    assert_int_equal(leases_release(l, f, 10 * MS), -ENOENT);
+    leases_free(l);
+}
+
+static void a_missing_stream_has_a_timeout_of_its_own(void **s)
+{
+    struct lease_params p = params();
+    p.streams = 1;
+    p.max_concurrent_streams = 2;
+    p.stream_timeout_ns = 10 * MS;
+    struct leases *l = make(p);
+    uint64_t a = started(l, ask(80), 0, 0);
+    uint64_t big = waits(l, ask(20), 0, GATE_OCCUPANCY), small = waits(l, ask(10), 0, GATE_QUEUE);
+    nothing_happens(l, 50 * MS); /* that is not for want of a stream */
+    assert_int_equal(leases_cancel(l, big), 0);
+    nothing_happens(l, 60 * MS);
+    assert_int_equal(leases_next_ns(l), 70 * MS);
+    nothing_happens(l, 70 * MS - 1);
+    happens(l, 70 * MS, small, GATE_STREAM);
+    assert_int_equal(leases_release(l, a, 70 * MS), 0);
+    leases_free(l);
+}
+
+static void larger_than_the_limit_runs_alone(void **s)
+{
+    struct lease_params p = params();
+    struct leases *l = make(p);
+    uint64_t whole = started(l, ask(100), 0, 0);
+    uint64_t small = waits(l, ask(1), 1, GATE_OCCUPANCY), next = waits(l, ask(100), 2, GATE_QUEUE);
+    assert_int_equal(leases_release(l, small, 5), -ENOENT);
+    assert_int_equal(leases_release(l, whole, 5), 0);
+    happens(l, 5, small, GATE_OPEN);
+    nothing_happens(l, 6);
+    waits(l, ask(1), 7, GATE_QUEUE); /* does not pass the large one */
+    nothing_happens(l, 7);
+    assert_int_equal(leases_release(l, small, 8), 0);
+    happens(l, 8, next, GATE_OPEN);
+    nothing_happens(l, 8);
+    leases_free(l);
+}
+
+static void first_is_by_urgency_priority_and_arrival(void **s)
+{
+    struct lease_params p = params();
+    p.max_concurrent_streams = 1;
+    struct leases *l = make(p);
+    struct lease_ask known = ask(10);
+    known.key = 7;
+    uint64_t a = started(l, known, 0, 0);
+    assert_int_equal(leases_release(l, a, 20 * MS), 0); /* such a one takes 20 ms */
+    a = started(l, ask(10), 20 * MS, 0);
+    struct lease_ask high = ask(10), due = known;
+    high.priority = 3;
+    due.deadline_ns = 60 * MS;
+    uint64_t n1 = waits(l, ask(10), 21 * MS, GATE_COUNT),
+             n2 = waits(l, ask(10), 21 * MS, GATE_QUEUE), d = waits(l, due, 22 * MS, GATE_QUEUE),
+             h1 = waits(l, high, 23 * MS, GATE_COUNT), h2 = waits(l, high, 24 * MS, GATE_QUEUE);
+    assert_int_equal(leases_release(l, a, 30 * MS), 0);
+    happens(l, 30 * MS, h1, GATE_OPEN); /* the one with a deadline has time yet */
+    assert_int_equal(leases_release(l, h1, 45 * MS), 0);
+    struct lease_event e;
+    assert_true(leases_step(l, 45 * MS, &e));
+    assert_true(e.id == d && e.urgent);
+    const uint64_t order[] = {d, h2, n1, n2};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(leases_release(l, order[i], 46 * MS), 0);
+        happens(l, 46 * MS, order[i + 1], GATE_OPEN);
+    }
+    leases_free(l);
+}
+
+/* The higher ones never leave the GPU idle; a lower one, too large to start beside any of them,
+ * starts once it is old and those that run have ended. */
+static void nobody_starves(void **s)
+{
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        state = seed;
+        struct lease_params p = params();
+        p.age_ns = 200 * MS;
+        p.max_concurrent_streams = 4;
+        struct leases *l = make(p);
+        uint64_t id[6], end[6], low = 0, from = 50 * MS, now = 0;
+        struct lease_ask high = ask(20), big = ask(95);
+        high.priority = 5;
+        struct lease_event e;
+        for (uint32_t i = 0; i < 6; i++) {
+            int r = leases_ask(l, &high, 0, &e);
+            id[i] = e.id;
+            end[i] = r ? TIME_NEVER : 1 + rnd(10 * MS);
+        }
+        bool in = false;
+        while (!in) {
+            uint32_t k = 0;
+            for (uint32_t i = 1; i < 6; i++)
+                k = end[i] < end[k] ? i : k;
+            now = end[k];
+            assert_int_equal(leases_release(l, id[k], now), 0);
+            end[k] = TIME_NEVER;
+            id[k] = 0;
+            if (!low && now >= from)
+                low = waits(l, big, from = now, GATE_QUEUE);
+            while (leases_step(l, now, &e)) {
+                in |= e.id == low;
+                for (uint32_t i = 0; i < 6; i++)
+                    end[i] = id[i] == e.id ? now + 1 + rnd(10 * MS) : end[i];
+            }
+            if (!in) { /* at once the next of its kind */
+                end[k] = leases_ask(l, &high, now, &e) ? TIME_NEVER : now + 1 + rnd(10 * MS);
+                id[k] = e.id;
+            }
+        }
+        assert_true(now - from >= p.age_ns - 10 * MS && now - from <= p.age_ns + 20 * MS);
+        leases_free(l);
+    }
+}
+
+static void a_busy_gpu_starts_nothing_beside_others(void **s)
+{
+    struct leases *l = make(params());
+    leases_set_utilization(l, 0, 81);
+    uint64_t a = started(l, ask(1), 0, 0), b = waits(l, ask(1), 1, GATE_UTILIZATION);
+    nothing_happens(l, 2);
+    leases_set_utilization(l, 0, 80);
+    happens(l, 3, b, GATE_OPEN);
+    leases_set_utilization(l, 0, 100);
+    uint64_t c = waits(l, ask(1), 4, GATE_UTILIZATION);
+    leases_set_utilization(l, 0, SLOT_NONE); /* not known */
+    happens(l, 5, c, GATE_OPEN);
+    assert_int_equal(leases_release(l, a, 6), 0);
+    leases_free(l);
+}
+
+static void bad_asks_are_refused(void **s)
+{
+    struct lease_params p = params(), bad[6];
+    struct leases *l = make(p);
+    struct lease_event e;
+    struct lease_ask a = ask(100);
+    a.occupancy++;
+    assert_int_equal(leases_ask(l, &a, 0, &e), -EINVAL);
+    a = ask(1);
+    a.preferred = 1;
+    assert_int_equal(leases_ask(l, &a, 0, &e), -EINVAL);
+    a.preferred = SLOT_NONE;
+    a.only = true;
+    assert_int_equal(leases_ask(l, &a, 0, &e), -EINVAL);
+    assert_int_equal(leases_release(l, 0, 0), -ENOENT);
+    assert_int_equal(leases_release(l, UINT64_MAX, 0), -ENOENT);
+    leases_free(l);
+    for (int i = 0; i < 6; i++)
+        bad[i] = p;
+    bad[0].devices = 0;
+    bad[1].capacity = LEASE_CAPACITY_MAX + 1;
+    bad[2].streams = 0;
+    bad[3].max_total_occupancy = LEASE_WHOLE + 1;
+    bad[4].max_slowdown = 0.5;
+    bad[5].memory_reserve_fraction = 1;
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(leases_new(&bad[i], &l), -EINVAL);
+}
+
+/* ---- several GPUs ---------------------------------------------------------------------------- */
+
+/* Threads that each ask again when they are done; 9 of 10 prefer GPU 0, and times are skewed. The
+ * longest busy time of a GPU by the shortest. */
+static double skewed(uint32_t devices, uint32_t streams, bool only, uint64_t *stolen)
+{
+    enum { THREADS = 48 };
+    uint64_t id[THREADS], end[THREADS], now = 0, most = 0, least = UINT64_MAX;
+    struct lease_params p = params();
+    p.devices = devices;
+    p.max_concurrent_streams = streams;
+    struct leases *l = make(p);
+    struct lease_event e;
+    for (uint32_t i = 0; i < THREADS; i++)
+        end[i] = 0;
+    memset(id, 0, sizeof(id));
+    for (uint32_t n = 0; n < 8000; n++) {
+        uint32_t k = 0;
+        for (uint32_t i = 1; i < THREADS; i++)
+            k = end[i] < end[k] ? i : k;
+        now = end[k];
+        if (id[k])
+            assert_int_equal(leases_release(l, id[k], now), 0);
+        struct lease_ask a = ask(1);
+        a.preferred = rnd(10) ? 0 : 1 + (uint32_t)rnd(devices - 1);
+        a.only = only;
+        id[k] = 0;
+        while (leases_step(l, now, &e)) {
+            for (uint32_t i = 0; i < THREADS; i++)
+                end[i] = id[i] == e.id ? now + 1 + rnd(rnd(10) ? MS : 20 * MS) : end[i];
+        }
+        end[k] = leases_ask(l, &a, now, &e) ? TIME_NEVER : now + 1 + rnd(rnd(10) ? MS : 20 * MS);
+        id[k] = e.id;
+    }
+    *stolen = 0;
+    for (uint32_t d = 0; d < devices; d++) {
+        struct lease_view v = leases_view(l, d, now);
+        most = v.busy_ns > most ? v.busy_ns : most;
+        least = v.busy_ns < least ? v.busy_ns : least;
+        *stolen += v.stolen;
+    }
+    leases_free(l);
+    return (double)most / (double)least;
+}
+
+static void skewed_load_is_balanced(void **s)
+{
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        uint64_t stolen;
+        state = seed;
+        for (uint32_t devices = 2; devices <= 4; devices += 2) {
+            assert_true(skewed(devices, 1, false, &stolen) < 1.05);
+            assert_true(skewed(devices, 4, false, &stolen) < 1.05);
+            assert_true(skewed(devices, 1, true, &stolen) > 2); /* what it is without */
+            assert_int_equal(stolen, 0);
+        }
+    }
+}
+
+static void preferred_then_least_loaded_then_stolen(void **s)
+{
+    struct lease_params p = params();
+    p.devices = 3;
+    p.max_concurrent_streams = 2;
+    struct leases *l = make(p);
+    struct lease_ask one = ask(1), bound = one;
+    one.preferred = bound.preferred = 1;
+    bound.only = true;
+    uint64_t a[6];
+    const uint32_t at[6] = {1, 1, 0, 2, 0, 2};
+    for (int i = 0; i < 6; i++)
+        a[i] = started(l, one, 0, at[i]);
+    uint64_t b = waits(l, bound, 1, GATE_COUNT), c = waits(l, one, 2, GATE_COUNT);
+    assert_int_equal(leases_release(l, a[5], 3), 0); /* GPU 2 has room, and c waits for GPU 0 */
+    struct lease_event e;
+    assert_true(leases_step(l, 3, &e));
+    assert_true(e.id == c && e.device == 2);
+    assert_int_equal(leases_view(l, 2, 3).stolen, 1);
+    assert_int_equal(leases_release(l, c, 4), 0);
+    nothing_happens(l, 4); /* b may run on GPU 1 alone */
+    assert_int_equal(leases_release(l, a[0], 5), 0);
+    happens(l, 5, b, GATE_OPEN);
+    leases_free(l);
+}
+
+/* ---- the limit that follows ------------------------------------------------------------------ */
+
+/* A GPU that bears `bears` leases at their best times, `then` in the second half; more share it.
+ * The limit, on average over the last quarter. */
+static double limit_for(uint32_t bears, uint32_t then, double max_slowdown)
+{
+    enum { THREADS = 32 };
+    uint64_t id[THREADS] = {0}, now = 0, sum = 0, n = 0;
+    double left[THREADS] = {0};
+    struct lease_params p = params();
+    p.max_slowdown = max_slowdown;
+    p.target_utilization = 100;
+    struct leases *l = make(p);
+    struct lease_event e;
+    struct lease_ask a = ask(1);
+    a.key = 1;
+    a.until_ns = 0;
+    now = 2 * MS; /* once alone, so that the best time is known */
+    assert_int_equal(leases_release(l, started(l, a, 0, 0), now), 0);
+    for (uint32_t tick = 0; tick < 40000; tick++, now += MS / 10) {
+        uint32_t active = leases_view(l, 0, now).active;
+        bears = tick >= 20000 ? then : bears;
+        for (uint32_t i = 0; i < THREADS; i++) {
+            left[i] -= active > bears ? (double)bears / active : 1;
+            if (id[i] && left[i] <= 0) {
+                assert_int_equal(leases_release(l, id[i], now), 0);
+                id[i] = 0;
+            }
+        }
+        for (uint32_t k = 0; k < THREADS; k++) {
+            uint32_t i = (uint32_t)rnd(THREADS);
+            if (!id[i] && leases_ask(l, &a, now, &e) == 0) {
+                id[i] = e.id;
+                left[i] = 20;
+            }
+        }
+        if (tick >= 30000) {
+            sum += leases_view(l, 0, now).limit;
+            n++;
+        }
+    }
+    leases_free(l);
+    return (double)sum / (double)n;
+}
+
+static void the_limit_follows_what_the_gpu_bears(void **s)
+{
+    state = 5;
+    double two = limit_for(2, 2, 1.5), six = limit_for(6, 6, 1.5), all = limit_for(16, 16, 1.5);
+    assert_true(two < six && six < all);
+    assert_true(two >= 1 && two < 5);
+    assert_true(six >= 4 && six < 11);
+    assert_true(all > 15);
+    assert_true(limit_for(2, 16, 1.5) > 15);
+    assert_true(limit_for(16, 2, 1.5) < 5);
+    assert_true(limit_for(2, 2, 0) == 16); /* switched off */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(limits_hold_and_nothing_is_lost),
+        cmocka_unit_test(timeouts_are_exact),
+        cmocka_unit_test(a_missing_stream_has_a_timeout_of_its_own),
+        cmocka_unit_test(larger_than_the_limit_runs_alone),
+        cmocka_unit_test(first_is_by_urgency_priority_and_arrival),
+        cmocka_unit_test(nobody_starves),
+        cmocka_unit_test(a_busy_gpu_starts_nothing_beside_others),
+        cmocka_unit_test(bad_asks_are_refused),
+        cmocka_unit_test(skewed_load_is_balanced),
+        cmocka_unit_test(preferred_then_least_loaded_then_stolen),
+        cmocka_unit_test(the_limit_follows_what_the_gpu_bears),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,436 @@
+/* Scheduling of requests in virtual time. Sets are generated from seeds; what an optimal schedule
+ * could do is known because each set is made from a schedule that meets every deadline. */
+#include "libcede/pure/requests.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../../random.h"
+
+#define MS   1000000U
+#define SETS 300U
+#define MAX  20000U
+
+static double normal(void)
+{
+    double u = ((double)rnd(1U << 30) + 1) / (1U << 30), v = (double)rnd(1U << 30) / (1U << 30);
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+static struct request sets[MAX];
+static int64_t late[MAX]; /* end - deadline; INT64_MIN: refused */
+
+static struct requests *make(struct requests_params p)
+{
+    struct requests *r = NULL;
+    assert_int_equal(requests_new(&p, &r), 0);
+    return r;
+}
+
+static struct requests_params with(enum request_policy policy)
+{
+    struct requests_params p;
+    requests_params_default(&p);
+    p.policy = policy;
+    p.capacity = MAX;
+    return p;
+}
+
+/* Runs sets[0..n), in order of arrival with id = index, for exactly their estimates. busy: for
+ * each device. */
+static void run(struct requests_params p, uint32_t n, uint64_t *busy)
+{
+    uint64_t end[4] = {0}, id[4] = {0};
+    bool runs[4] = {false};
+    struct requests *r = make(p);
+    for (uint32_t i = 0;;) {
+        uint64_t now = i < n ? sets[i].arrival_ns : TIME_NEVER;
+        for (uint32_t d = 0; d < p.devices; d++)
+            now = runs[d] && end[d] < now ? end[d] : now;
+        if (now == TIME_NEVER)
+            break;
+        for (uint32_t d = 0; d < p.devices; d++) {
+            if (!runs[d] || end[d] != now)
+                continue;
+            late[id[d]] = (int64_t)(now - sets[id[d]].deadline_ns);
+            assert_int_equal(requests_done(r, d), 0);
+            runs[d] = false;
+        }
+        for (; i < n && sets[i].arrival_ns == now; i++) {
+            late[i] = INT64_MIN;
+            requests_submit(r, &sets[i], now);
+        }
+        for (uint32_t d = 0; d < p.devices; d++) {
+            struct request q;
+            if (runs[d] || requests_next(r, d, now, &q))
+                continue;
+            runs[d] = true;
+            id[d] = q.id;
+            end[d] = now + q.run_ns;
+            busy[d] += q.run_ns;
+        }
+    }
+    requests_free(r);
+}
+
+static int by_arrival(const void *a, const void *b)
+{
+    const struct request *x = a, *y = b;
+    return (x->arrival_ns > y->arrival_ns) - (x->arrival_ns < y->arrival_ns);
+}
+
+/* A set that a schedule without preemption meets: requests one after the other, each released some
+ * time before its start and due some time after its end, less than 90 % of the time in use. */
+static uint32_t feasible(uint64_t *longest)
+{
+    uint32_t n = 20 + (uint32_t)rnd(80);
+    uint64_t t = 200 * MS, sum = 0;
+    *longest = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t c = MS / 10 + rnd(rnd(8) ? MS : 10 * MS), early = rnd(20) * rnd(MS),
+                 spare = rnd(20) * rnd(MS);
+        t += c / 8 + rnd(c / 8 + 1); /* at least 1/9 of the time is idle */
+        sets[i] = (struct request){.arrival_ns = t - early,
+                                   .deadline_ns = t + c + spare,
+                                   .run_ns = c,
+                                   .preferred = SLOT_NONE};
+        t += c;
+        sum += c;
+        *longest = c > *longest ? c : *longest;
+    }
+    assert_true(sum * 10 < (t - 200 * MS) * 9);
+    return n;
+}
+
+static void number(uint32_t n)
+{
+    qsort(sets, n, sizeof(sets[0]), by_arrival);
+    for (uint32_t i = 0; i < n; i++)
+        sets[i].id = i;
+}
+
+static uint32_t missed(uint32_t n)
+{
+    uint32_t m = 0;
+    for (uint32_t i = 0; i < n; i++)
+        m += late[i] > 0;
+    return m;
+}
+
+/* Who is released earlier is due earlier: then the order of deadlines is an optimal one even
+ * without preemption (exchange two neighbours), and EDF has to meet all. Releasing earlier and
+ * being due later keeps a set feasible. */
+static void edf_meets_what_is_feasible_in_order(void **s)
+{
+    uint32_t others = 0;
+    for (state = 1000; state < 1000 + SETS; state++) {
+        uint64_t seed = state, longest, busy[4] = {0};
+        uint32_t n = feasible(&longest);
+        for (uint32_t i = n - 1; i-- > 0;) {
+            if (sets[i].arrival_ns > sets[i + 1].arrival_ns)
+                sets[i].arrival_ns = sets[i + 1].arrival_ns;
+        }
+        for (uint32_t i = 1; i < n; i++) {
+            if (sets[i].deadline_ns < sets[i - 1].deadline_ns)
+                sets[i].deadline_ns = sets[i - 1].deadline_ns;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            sets[i].id = i;
+        run(with(REQ_EDF), n, busy);
+        assert_int_equal(missed(n), 0);
+        run(with(REQ_LAXITY), n, busy);
+        others += missed(n);
+        state = seed;
+    }
+    assert_true(others > 0); /* the sets are hard enough that an order of another kind fails */
+}
+
+/* Any feasible set: EDF that cannot preempt is late by less than the longest request. */
+static void edf_is_late_by_less_than_one_request(void **s)
+{
+    uint32_t fifo = 0;
+    for (state = 5000; state < 5000 + SETS; state++) {
+        uint64_t seed = state, longest, busy[4] = {0};
+        uint32_t n = feasible(&longest);
+        number(n);
+        run(with(REQ_EDF), n, busy);
+        for (uint32_t i = 0; i < n; i++)
+            assert_true(late[i] < (int64_t)longest);
+        run(with(REQ_FIFO), n, busy);
+        for (uint32_t i = 0; i < n; i++)
+            fifo += late[i] >= (int64_t)longest;
+        for (uint32_t i = 0; i < n; i++)
+            sets[i].deadline_ns += longest;
+        run(with(REQ_EDF), n, busy); /* hence, with so much slack, it meets all */
+        assert_int_equal(missed(n), 0);
+        state = seed;
+    }
+    assert_true(fifo > 0);
+}
+
+/* Frames every 40 ms, 10 ms each; 700 ms of transcription in pieces of 5 ms, due in 3 s; a client
+ * without deadlines, of a class between, that takes whatever it gets. */
+static uint32_t conference(enum request_policy policy, uint32_t *frames_late)
+{
+    struct requests_params p = with(policy);
+    p.urgent_ns = 300 * MS; /* frames will take a quarter of what is left to it */
+    struct requests *r = make(p);
+    uint64_t left = 700 * MS, frame = 0, now = 0;
+    bool piece = false, filler = false;
+    uint32_t transcription_late = 0;
+    *frames_late = 0;
+    while (now < 3000 * (uint64_t)MS) {
+        for (; frame <= now; frame += 40 * MS)
+            requests_submit(r,
+                            &(struct request){.id = 1,
+                                              .arrival_ns = frame,
+                                              .deadline_ns = frame + 40 * MS,
+                                              .run_ns = 10 * MS,
+                                              .preferred = SLOT_NONE},
+                            now);
+        if (!filler)
+            requests_submit(r,
+                            &(struct request){.id = 2,
+                                              .arrival_ns = now,
+                                              .deadline_ns = TIME_NEVER,
+                                              .run_ns = 5 * MS,
+                                              .class = CLASS_NORMAL,
+                                              .preferred = SLOT_NONE},
+                            now);
+        if (!piece && left)
+            requests_submit(r,
+                            &(struct request){.id = 3,
+                                              .arrival_ns = now,
+                                              .deadline_ns = 3000 * (uint64_t)MS,
+                                              .run_ns = 5 * MS,
+                                              .after_ns = left - 5 * MS,
+                                              .class = CLASS_BATCH,
+                                              .preferred = SLOT_NONE},
+                            now);
+        filler = piece = true;
+        struct request q;
+        assert_int_equal(requests_next(r, 0, now, &q), 0);
+        now += q.run_ns;
+        requests_done(r, 0);
+        *frames_late += q.id == 1 && now > q.deadline_ns;
+        filler = q.id != 2;
+        if (q.id == 3) {
+            left -= q.run_ns;
+            piece = false;
+            transcription_late = now > q.deadline_ns;
+        }
+    }
+    requests_free(r);
+    return transcription_late || left > 0;
+}
+
+static void laxity_meets_both_deadlines(void **s)
+{
+    uint32_t frames = 0;
+    assert_false(conference(REQ_LAXITY, &frames));
+    assert_int_equal(frames, 0);
+    assert_true(conference(REQ_PRIORITY, &frames)); /* the transcription never gets a turn */
+    assert_int_equal(frames, 0);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Four models; log-normal times between arrivals, sigma 2.0; due after ten times the run. */
+static void bursts(uint64_t seed, unsigned load, uint32_t n)
+{
+    static const uint64_t runs[] = {MS / 2, MS, 2 * MS, 4 * MS};
+    double t = 0, gap = 7.5 * MS / 4 * 100 / load / exp(2.0);
+    state = seed;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t m = (uint32_t)rnd(4);
+        t += gap * exp(2.0 * normal());
+        sets[i] = (struct request){.id = i,
+                                   .arrival_ns = (uint64_t)t,
+                                   .deadline_ns = (uint64_t)t + 10 * runs[m],
+                                   .run_ns = runs[m],
+                                   .class = (enum job_class)(m % CLASS_COUNT),
+                                   .preferred = SLOT_NONE};
+    }
+}
+
+/* Each policy with k 1, and after them edf with k 16. */
+static struct requests_params nth(unsigned policy)
+{
+    struct requests_params p = with(policy < REQ_POLICIES ? (enum request_policy)policy : REQ_EDF);
+    p.k = policy < REQ_POLICIES ? 1 : 16;
+    return p;
+}
+
+static void edf_has_the_best_p99_lateness_and_k_edf_the_same_with_fewer_late(void **s)
+{
+    for (unsigned load = 50; load <= 90; load += 10) {
+        int64_t p99[REQ_POLICIES + 1];
+        unsigned misses[REQ_POLICIES + 1];
+        bursts(77 + load, load, MAX); /* the same for each */
+        for (unsigned policy = 0; policy <= REQ_POLICIES; policy++) {
+            uint64_t busy[4] = {0};
+            run(nth(policy), MAX, busy);
+            misses[policy] = missed(MAX);
+            qsort(late, MAX, sizeof(late[0]), by_value);
+            p99[policy] = late[MAX / 100 * 99];
+            print_message("load %u %% policy %u: p99 lateness %.2f ms, %u late\n", load, policy,
+                          (double)p99[policy] / MS, misses[policy]);
+        }
+        for (unsigned policy = 0; policy < REQ_POLICIES; policy++)
+            assert_true(p99[REQ_EDF] <= p99[policy] &&
+                        p99[REQ_POLICIES] <= p99[policy] + p99[policy] / 100);
+        assert_true(misses[REQ_POLICIES] * 10 < misses[REQ_EDF] * 9);
+        assert_true(misses[REQ_POLICIES] < misses[REQ_FIFO]);
+    }
+}
+
+/* The p99 of latency, over many short loads: against the best of the others at each of them. */
+static void k_edf_has_about_the_best_p99_latency(void **s)
+{
+    enum { SEEDS = 40, N = 5000 };
+    for (unsigned load = 50; load <= 90; load += 10) {
+        double sum = 0, most = 0;
+        for (uint64_t seed = 0; seed < SEEDS; seed++) {
+            double best = INFINITY, p99 = 0;
+            bursts(1000 * load + seed, load, N);
+            for (unsigned policy = 0; policy <= REQ_POLICIES; policy++) {
+                uint64_t busy[4] = {0};
+                run(nth(policy), N, busy);
+                for (uint32_t i = 0; i < N; i++)
+                    late[i] += (int64_t)(sets[i].deadline_ns - sets[i].arrival_ns);
+                qsort(late, N, sizeof(late[0]), by_value);
+                p99 = (double)late[N / 100 * 99];
+                best = policy < REQ_POLICIES && p99 < best ? p99 : best;
+            }
+            sum += p99 / best;
+            most = p99 / best > most ? p99 / best : most;
+        }
+        print_message("load %u %%: k 16 against the best: %.4f on average, %.4f at most\n", load,
+                      sum / SEEDS, most);
+        assert_true(sum / SEEDS <= 1.03);
+    }
+}
+
+/* Nobody who was let in is late, and somebody is refused. One device and two. */
+static void admitted_requests_are_met(void **s)
+{
+    static const enum request_policy policies[] = {REQ_FIFO, REQ_PRIORITY, REQ_EDF};
+    for (unsigned k = 0; k < 6; k++) {
+        uint32_t refused = 0;
+        for (state = 100; state < 100 + SETS; state++) {
+            uint64_t seed = state, longest, busy[4] = {0};
+            uint32_t n = feasible(&longest);
+            for (uint32_t i = 0; i < n; i++) {
+                sets[i].arrival_ns /= 3; /* about three times what one device can do */
+                sets[i].deadline_ns = sets[i].arrival_ns + sets[i].run_ns + rnd(10 * MS);
+                sets[i].class = (enum job_class)rnd(CLASS_COUNT);
+            }
+            number(n);
+            struct requests_params p = with(policies[k % 3]);
+            p.admit = true;
+            p.devices = 1 + k / 3;
+            run(p, n, busy);
+            assert_int_equal(missed(n), 0);
+            for (uint32_t i = 0; i < n; i++)
+                refused += late[i] == INT64_MIN;
+            state = seed;
+        }
+        assert_true(refused > 0);
+    }
+}
+
+/* Nine of ten prefer device 0, so strongly that only stealing can help. */
+static void stealing_evens_a_skewed_load(void **s)
+{
+    uint64_t t = 0, busy[4] = {0};
+    state = 3;
+    for (uint32_t i = 0; i < MAX; i++) {
+        t += rnd(MS);
+        sets[i] = (struct request){.id = i,
+                                   .arrival_ns = t,
+                                   .deadline_ns = t + 50 * MS,
+                                   .run_ns = MS / 2 + rnd(MS),
+                                   .preferred = rnd(10) == 0};
+    }
+    struct requests_params p = with(REQ_EDF);
+    p.devices = 2;
+    p.prefer_within_ns = TIME_NEVER;
+    run(p, MAX, busy);
+    uint64_t more = busy[0] > busy[1] ? busy[0] : busy[1];
+    uint64_t less = busy[0] + busy[1] - more;
+    print_message("busy: %.1f and %.1f ms\n", (double)busy[0] / MS, (double)busy[1] / MS);
+    assert_true(less * 100 >= more * 95);
+}
+
+static void answers(void **s)
+{
+    struct requests_params p = with(REQ_EDF);
+    struct requests *r = NULL;
+    p.k = 0;
+    assert_int_equal(requests_new(&p, &r), -EINVAL);
+    p = with(REQ_EDF);
+    p.devices = 2;
+    p.capacity = 3;
+    p.admit = true;
+    r = make(p);
+    struct request q = {.id = 1, .deadline_ns = 10 * MS, .run_ns = 4 * MS, .preferred = 1}, out;
+    assert_int_equal(requests_next(r, 0, 0, &out), -EAGAIN);
+    assert_int_equal(requests_done(r, 0), -ENOENT);
+    struct request_verdict v = requests_submit(r, &q, 0);
+    assert_int_equal(v.answer, REQ_RUN);
+    assert_int_equal(v.device, 1); /* preferred, as it is no more loaded than the other */
+    assert_false(v.urgent);
+    assert_int_equal(requests_next(r, 1, 0, &out), 0);
+    assert_int_equal(requests_next(r, 1, 0, &out), -EBUSY);
+    v = requests_submit(r, &q, 0);
+    assert_int_equal(v.device, 0); /* the least loaded, as the preferred one has too much to do */
+    assert_int_equal(requests_cancel(r, 1), 0);
+    assert_int_equal(requests_cancel(r, 1), -ENOENT);
+    q.deadline_ns = 4 * MS - 1;
+    v = requests_submit(r, &q, 0);
+    assert_int_equal(v.answer, REQ_HOPELESS);
+    assert_true(v.urgent);
+    q.deadline_ns = 4 * MS;
+    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_RUN);
+    assert_int_equal(requests_next(r, 0, 0, &out), 0);
+    q.deadline_ns = 7 * MS;
+    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_BACKLOG);
+    q.deadline_ns = 9 * MS;
+    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_QUEUED);
+    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_QUEUED);
+    q.deadline_ns = 8 * MS;
+    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_HARMS_OTHERS);
+    q.preferred = 2;
+    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_INVALID);
+    q = (struct request){.deadline_ns = TIME_NEVER, .run_ns = MS, .preferred = SLOT_NONE};
+    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_QUEUED);
+    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_FULL);
+    assert_true(requests_backlog_ns(r, 0, 0) + requests_backlog_ns(r, 1, 0) == 17 * MS);
+    requests_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(edf_meets_what_is_feasible_in_order),
+        cmocka_unit_test(edf_is_late_by_less_than_one_request),
+        cmocka_unit_test(laxity_meets_both_deadlines),
+        cmocka_unit_test(edf_has_the_best_p99_lateness_and_k_edf_the_same_with_fewer_late),
+        cmocka_unit_test(k_edf_has_about_the_best_p99_latency),
+        cmocka_unit_test(admitted_requests_are_met),
+        cmocka_unit_test(stealing_evens_a_skewed_load),
+        cmocka_unit_test(answers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

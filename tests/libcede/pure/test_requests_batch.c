@@ -1,0 +1,292 @@
+/* Requests that run together, in virtual time: who was let in is met, nobody is held too long. */
+#include "libcede/pure/requests.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../../random.h"
+
+#define MS   1000000ULL
+#define MAX  400U
+#define SETS 150U
+
+static struct request set[MAX];
+
+struct outcome {
+    uint32_t ran, late, refused, batches;
+    uint64_t end_ns;
+};
+
+static struct outcome run(const struct requests_params *p, uint32_t n)
+{
+    struct request out[2][REQUESTS_BATCH_MAX];
+    uint32_t runs[2] = {0};
+    uint64_t end[2] = {0}, wake[2] = {0};
+    struct outcome o = {0};
+    struct requests *r = NULL;
+    assert_int_equal(requests_new(p, &r), 0);
+    for (uint32_t i = 0, guard = 0;; guard++) {
+        assert_true(guard < 20 * MAX); /* it never spins without getting on */
+        uint64_t now = i < n ? set[i].arrival_ns : TIME_NEVER;
+        for (uint32_t d = 0; d < p->devices; d++) {
+            uint64_t t = runs[d] ? end[d] : wake[d];
+            now = t < now ? t : now;
+        }
+        if (now == TIME_NEVER)
+            break;
+        for (uint32_t d = 0; d < p->devices; d++) {
+            if (!runs[d] || end[d] != now)
+                continue;
+            for (uint32_t k = 0; k < runs[d]; k++)
+                o.late += now > out[d][k].deadline_ns;
+            o.ran += runs[d];
+            o.end_ns = now;
+            runs[d] = 0;
+            assert_int_equal(requests_done(r, d), 0);
+        }
+        for (; i < n && set[i].arrival_ns == now; i++)
+            o.refused += requests_submit(r, &set[i], now).device == SLOT_NONE;
+        for (uint32_t d = 0; d < p->devices; d++) {
+            uint32_t room = REQUESTS_BATCH_MAX;
+            if (runs[d])
+                continue;
+            int e = requests_next_batch(r, d, now, out[d], &room, &wake[d]);
+            assert_true(e == 0 ? room > 0 : e == -EAGAIN && wake[d] > now);
+            if (e)
+                continue;
+            runs[d] = room;
+            end[d] = now + out[d][0].run_ns + (room - 1) * out[d][0].each_ns;
+            o.batches++;
+            for (uint32_t k = 1; k < room; k++)
+                assert_true(out[d][k].group == out[d][0].group);
+            assert_true(room == 1 || room <= out[d][0].batch_max);
+        }
+    }
+    requests_free(r);
+    return o;
+}
+
+static int by_arrival(const void *a, const void *b)
+{
+    const struct request *x = a, *y = b;
+    return (x->arrival_ns > y->arrival_ns) - (x->arrival_ns < y->arrival_ns);
+}
+
+/* Three groups of other costs; about three times what can be met one by one. */
+static void overload(uint32_t batch_max)
+{
+    static const uint64_t runs[] = {MS, 2 * MS, 5 * MS}, each[] = {MS / 10, MS, 5 * MS};
+    for (uint32_t i = 0; i < MAX; i++) {
+        uint64_t g = rnd(3), t = rnd(MAX * 2 * MS / 3);
+        set[i] = (struct request){.arrival_ns = t,
+                                  .deadline_ns = t + runs[g] + rnd(30 * MS),
+                                  .run_ns = runs[g],
+                                  .each_ns = each[g],
+                                  .group = g,
+                                  .batch_max = batch_max,
+                                  .wait_ns = 5 * MS,
+                                  .class = (enum job_class)rnd(CLASS_COUNT),
+                                  .preferred = SLOT_NONE};
+        set[i].deadline_ns = rnd(10) ? set[i].deadline_ns : TIME_NEVER;
+    }
+    qsort(set, MAX, sizeof(set[0]), by_arrival);
+    for (uint32_t i = 0; i < MAX; i++)
+        set[i].id = i;
+}
+
+static struct requests_params with(enum request_policy policy)
+{
+    struct requests_params p;
+    requests_params_default(&p);
+    p.policy = policy;
+    p.capacity = MAX;
+    return p;
+}
+
+/* Held or not, in batches or not, under each policy and on one device or two: whoever was let in
+ * is in time; and batches let more in. */
+static void who_was_let_in_is_met(void **s)
+{
+    static const enum request_policy policies[] = {REQ_FIFO, REQ_PRIORITY, REQ_EDF};
+    for (unsigned k = 0; k < 6; k++) {
+        uint64_t ran = 0, singly = 0, batches = 0, refused = 0;
+        for (uint64_t seed = 0; seed < SETS; seed++) {
+            struct requests_params p = with(policies[k % 3]);
+            p.admit = true;
+            p.devices = 1 + k / 3;
+            state = 1000 * k + seed;
+            overload(1);
+            struct outcome one = run(&p, MAX);
+            state = 1000 * k + seed;
+            overload(8);
+            struct outcome o = run(&p, MAX);
+            if (one.late || o.late)
+                fail_msg("policy %u seed %llu: %u and %u late", k, (unsigned long long)seed,
+                         one.late, o.late);
+            assert_int_equal(o.ran + o.refused, MAX);
+            ran += o.ran;
+            singly += one.ran;
+            batches += o.batches;
+            refused += o.refused;
+        }
+        print_message("policy %u, %u devices: %llu run in %llu batches, %llu one by one\n", k % 3,
+                      1 + k / 3, (unsigned long long)ran, (unsigned long long)batches,
+                      (unsigned long long)singly);
+        assert_true(refused > 0 && ran > singly && batches < ran);
+    }
+}
+
+/* Without admission everybody runs, however late, and a batch is taken before many alone. */
+static void overload_is_worked_off_in_batches(void **s)
+{
+    for (unsigned policy = 0; policy < REQ_POLICIES; policy++) {
+        struct requests_params p = with((enum request_policy)policy);
+        p.k = policy == REQ_EDF ? 16 : 1;
+        state = 7;
+        overload(1);
+        struct outcome one = run(&p, MAX);
+        state = 7;
+        overload(32);
+        struct outcome o = run(&p, MAX);
+        assert_int_equal(o.ran, MAX);
+        assert_true(o.batches < MAX && o.end_ns < one.end_ns && o.late < one.late);
+    }
+}
+
+static struct request of(uint64_t group, uint64_t at, uint64_t due, uint64_t run_ns)
+{
+    return (struct request){.id = at,
+                            .arrival_ns = at,
+                            .deadline_ns = due,
+                            .run_ns = run_ns,
+                            .each_ns = run_ns / 4,
+                            .group = group,
+                            .batch_max = 4,
+                            .wait_ns = 10 * MS,
+                            .preferred = SLOT_NONE};
+}
+
+static struct requests *fresh(uint64_t urgent_ns)
+{
+    struct requests_params p = with(REQ_EDF);
+    struct requests *r = NULL;
+    p.urgent_ns = urgent_ns;
+    assert_int_equal(requests_new(&p, &r), 0);
+    return r;
+}
+
+static void add(struct requests *r, struct request q)
+{
+    assert_true(requests_submit(r, &q, q.arrival_ns).device == 0);
+}
+
+static void one_is_held_until_its_slack_is_gone(void **s)
+{
+    struct request out[8];
+    uint32_t n = 8;
+    uint64_t wake;
+    struct requests *r = fresh(MS);
+    assert_int_equal(requests_next_batch(r, 0, 0, out, &n, &wake), -EAGAIN);
+    assert_true(wake == TIME_NEVER);
+    add(r, of(1, 0, 8 * MS, 2 * MS));
+    n = 8;
+    assert_int_equal(requests_next_batch(r, 0, 0, out, &n, &wake), -EAGAIN);
+    assert_true(wake == 5 * MS); /* due - run - urgent */
+    n = 8;
+    assert_int_equal(requests_next_batch(r, 0, wake, out, &n, &wake), 0);
+    assert_int_equal(n, 1);
+    n = 8;
+    assert_int_equal(requests_next_batch(r, 0, 6 * MS, out, &n, &wake), -EBUSY);
+    requests_done(r, 0);
+    add(r, of(1, 10 * MS, TIME_NEVER, 2 * MS)); /* no deadline: as long as it may */
+    n = 8;
+    assert_int_equal(requests_next_batch(r, 0, 11 * MS, out, &n, &wake), -EAGAIN);
+    assert_true(wake == 20 * MS);
+    for (uint64_t i = 1; i < 5; i++) /* full: at once; the fifth stays */
+        add(r, of(1, 11 * MS + i, TIME_NEVER, 2 * MS));
+    n = 8;
+    assert_int_equal(requests_next_batch(r, 0, 12 * MS, out, &n, &wake), 0);
+    assert_int_equal(n, 4);
+    assert_true(out[0].id == 10 * MS);
+    requests_free(r);
+}
+
+/* Two groups that are held: what both need together counts, not what each needs. */
+static void held_groups_leave_each_other_time(void **s)
+{
+    struct request out[8];
+    uint32_t n = 8;
+    uint64_t wake, t;
+    struct requests *r = fresh(0);
+    add(r, of(1, 0, 9 * MS, 3 * MS));
+    add(r, of(2, 1, 9 * MS, 3 * MS));
+    assert_int_equal(requests_next_batch(r, 0, 1, out, &n, &wake), -EAGAIN);
+    assert_true(wake <= 3 * MS);
+    t = wake;
+    n = 8;
+    assert_int_equal(requests_next_batch(r, 0, t, out, &n, &wake), 0);
+    t += out[0].run_ns;
+    requests_done(r, 0);
+    n = 8;
+    int e = requests_next_batch(r, 0, t, out, &n, &wake);
+    t = e ? wake : t;
+    n = 8;
+    assert_int_equal(e ? requests_next_batch(r, 0, t, out, &n, &wake) : 0, 0);
+    assert_true(t + out[0].run_ns <= 9 * MS);
+    requests_free(r);
+}
+
+/* While one group is held another runs, if that leaves the first its time; else nobody runs. */
+static void a_free_device_takes_what_does_no_harm(void **s)
+{
+    for (int harm = 0; harm < 2; harm++) {
+        struct request out[8], single = of(2, 1, TIME_NEVER, harm ? 7 * MS : 2 * MS);
+        uint32_t n = 8;
+        uint64_t wake;
+        struct requests *r = fresh(0);
+        single.batch_max = 1;
+        add(r, of(1, 0, 8 * MS, 2 * MS));
+        add(r, single);
+        int e = requests_next_batch(r, 0, 1, out, &n, &wake);
+        assert_int_equal(e, harm ? -EAGAIN : 0);
+        if (harm)
+            assert_true(wake == 6 * MS);
+        else
+            assert_true(n == 1 && out[0].group == 2);
+        requests_free(r);
+    }
+}
+
+/* The batch that would make the other group's request late is made smaller. */
+static void a_batch_leaves_others_their_time(void **s)
+{
+    struct request out[8];
+    uint32_t n = 8;
+    uint64_t wake;
+    struct requests *r = fresh(0);
+    for (uint64_t i = 0; i < 4; i++)
+        add(r, of(1, i, i ? 40 * MS : 5 * MS, 4 * MS)); /* 4, 5, 6 or 7 ms */
+    add(r, of(2, 4, 6 * MS, MS));
+    assert_int_equal(requests_next_batch(r, 0, 4, out, &n, &wake), 0);
+    assert_int_equal(n, 1);
+    requests_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_was_let_in_is_met),
+        cmocka_unit_test(overload_is_worked_off_in_batches),
+        cmocka_unit_test(one_is_held_until_its_slack_is_gone),
+        cmocka_unit_test(held_groups_leave_each_other_time),
+        cmocka_unit_test(a_free_device_takes_what_does_no_harm),
+        cmocka_unit_test(a_batch_leaves_others_their_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,252 @@
+/* When leads are launched, in virtual time; and what is launched, on a stand-in for libcuda. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "fake_cuda.h"
+#include "libcede/clock.h"
+#include "libcede/lead.h"
+
+#define US    1000LL
+#define MS    (1000 * US)
+#define AHEAD ((int64_t)LEAD_AHEAD_NS / US)
+
+static void test_plan(void **state)
+{
+    static const struct {
+        int64_t errors_us[4]; /* learned, over and over */
+        unsigned times;
+        int64_t expected_us; /* from now; 0: now */
+        bool lead;
+        int64_t launch_us, hold_us;
+    } cases[] = {
+        /* nothing is known */
+        {{0}, 0, 0, true, 0, 300},
+        {{0}, 0, 200, true, 0, 500},
+        {{0}, 0, AHEAD, true, 0, AHEAD + 300},
+        {{0}, 0, 2000, true, 2000 - AHEAD, AHEAD + 300},
+        /* as expected */
+        {{0}, 2, 2000, true, 2000 - AHEAD, AHEAD + 100},
+        {{0}, 2, 200, true, 0, 300},
+        /* always 500 us later than said; 500 us sooner */
+        {{500, 500, 500, 500}, 2, 200, true, 700 - AHEAD, AHEAD + 100},
+        {{-500, -500, -500, -500}, 2, 2000, true, 1500 - AHEAD, AHEAD + 100},
+        /* said nothing, and always comes after 1000 us */
+        {{1000, 1000, 1000, 1000}, 2, 0, true, 1000 - AHEAD, AHEAD + 100},
+        /* somewhere within 400 us */
+        {{0, 100, 200, 400}, 8, 1000, true, 1000 - AHEAD, AHEAD + 500},
+        /* within 4 ms: too irregular */
+        {{0, 1000, 2000, 4000}, 8, 1000, false, 0, 0},
+        /* it must have come already */
+        {{-900, -900, -900, -900}, 2, 500, false, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct lead_timing t = {.n = 0};
+        struct lead_plan p = {0, 0};
+        uint64_t now = 5000 * (uint64_t)MS;
+        for (unsigned k = 0; k < 4 * cases[i].times; k++)
+            cede_lead_learn(&t, cases[i].errors_us[k % 4] * US);
+        bool lead = cede_lead_plan(&t, now, now + (uint64_t)(cases[i].expected_us * US), &p);
+        print_message("case %zu\n", i);
+        assert_int_equal(lead, cases[i].lead);
+        if (lead) {
+            assert_int_equal((int64_t)(p.launch_ns - now), cases[i].launch_us * US);
+            assert_int_equal(p.hold_ns, cases[i].hold_us * US);
+        }
+    }
+}
+
+/* One in 32 is not waited for; more are, but for 1 ms at most; and they are forgotten. */
+static void test_outliers(void **state)
+{
+    static const struct {
+        unsigned outliers; /* of 64 */
+        int64_t late_us, hold_us;
+    } cases[] = {{2, 400, 100}, {3, 400, 500}, {3, 9000, 1000 - AHEAD}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct lead_timing t = {.n = 0};
+        struct lead_plan p;
+        for (unsigned k = 0; k < 64; k++)
+            cede_lead_learn(&t, k < cases[i].outliers ? cases[i].late_us * US : 0);
+        assert_true(cede_lead_plan(&t, MS, 2 * MS, &p));
+        assert_int_equal(p.launch_ns, (2000 - AHEAD) * US);
+        assert_int_equal(p.hold_ns, (AHEAD + cases[i].hold_us) * US);
+        for (unsigned k = 0; k < 1000; k++)
+            cede_lead_learn(&t, 0);
+        assert_true(cede_lead_plan(&t, MS, 2 * MS, &p));
+        assert_int_equal(p.hold_ns, (AHEAD + 100) * US);
+    }
+}
+
+static struct fake_cuda *gpu;
+static char context[2];
+
+uint64_t cede_client_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+}
+
+static int begin_test(void **state)
+{
+    gpu = fake_cuda();
+    gpu->n = 0;
+    gpu->fail_launch = gpu->busy = 0;
+    gpu->current = &context[0];
+    return cede_lead_open(100 * US, (struct lead **)state);
+}
+
+/* All is given back, and no context is left on a thread that had none. */
+static int end_test(void **state)
+{
+    cede_lead_close(*state, false);
+    return gpu->streams || gpu->modules || gpu->pinned || gpu->pushed;
+}
+
+static void wait_launches(unsigned n)
+{
+    for (unsigned i = 0; i < 10000 && __atomic_load_n(&gpu->n, __ATOMIC_ACQUIRE) < n; i++)
+        nanosleep(&(struct timespec){0, MS}, NULL);
+    assert_int_equal(gpu->n, n);
+}
+
+/* A lead and, on the same stream, what keeps the GPU's scheduler from leaving. */
+static void test_launch(void **state)
+{
+    struct lead *l = *state;
+    uint64_t now = cede_client_now_ns();
+    uint32_t a = cede_lead_begin(l, now, now + 200 * US);
+    assert_int_not_equal(a, 0);
+    assert_int_equal(gpu->n, 2);
+    const struct fake_launch *f = gpu->launch;
+    assert_string_equal(f[0].kernel, "cede_lead");
+    assert_string_equal(f[1].kernel, "cede_tail");
+    assert_ptr_equal(f[0].context, context);
+    assert_ptr_equal(f[0].stream, f[1].stream);
+    assert_int_equal(f[0].number, a);
+    assert_int_equal(f[0].limit_ns, 500 * US);
+    assert_int_equal(f[0].keep_ns, 100 * US);
+    assert_true((int32_t)(f[0].words[0] - a) < 0 && (int32_t)(f[0].words[1] - a) < 0);
+
+    cede_lead_queued(l, a, now + 200 * US, now + 200 * US);
+    assert_int_equal(f[0].words[1], a);
+    assert_true((int32_t)(f[0].words[0] - a) < 0);
+    cede_lead_end(l, a, true);
+    assert_int_equal(f[0].words[0], a);
+}
+
+/* Of requests that overlap the first leads; it ends when nobody waits any more. */
+static void test_overlap(void **state)
+{
+    struct lead *l = *state;
+    uint64_t now = cede_client_now_ns();
+    uint32_t a = cede_lead_begin(l, now, now), b = cede_lead_begin(l, now, now);
+    assert_int_not_equal(a, 0);
+    assert_int_equal(b, 0);
+    cede_lead_queued(l, a, now, now);
+    cede_lead_end(l, a, true);
+    assert_int_not_equal(gpu->launch[0].words[0], a); /* b's work is to come */
+    cede_lead_queued(l, b, now, now);
+    assert_int_equal(cede_lead_begin(l, now, now), 0); /* b runs: the GPU is here */
+    cede_lead_end(l, 0, false);
+    cede_lead_end(l, b, true);
+    now += 10 * (uint64_t)MS; /* a's lead is long gone */
+    assert_int_not_equal(cede_lead_begin(l, now, now), 0);
+    assert_int_equal(gpu->n, 4);
+}
+
+/* From a thread that has another context current, or none. */
+static void test_context(void **state)
+{
+    uint64_t now = cede_client_now_ns();
+    gpu->current = &context[1];
+    assert_int_not_equal(cede_lead_begin(*state, now, now), 0);
+    assert_ptr_equal(gpu->launch[0].context, &context[0]);
+    assert_int_equal(gpu->pushed, 0);
+}
+
+/* Far ahead: the thread launches it in time, unless the request came sooner, or never will. */
+static void test_later(void **state)
+{
+    struct lead *l = *state;
+    uint64_t now = cede_client_now_ns();
+    uint32_t a = cede_lead_begin(l, now, now + 20 * (uint64_t)MS);
+    assert_int_not_equal(a, 0);
+    wait_launches(2);
+    assert_true(gpu->launch[0].at_ns >= now + 20 * (uint64_t)MS - LEAD_AHEAD_NS);
+    assert_int_equal(gpu->launch[0].limit_ns, LEAD_AHEAD_NS + LEAD_UNKNOWN_NS);
+    cede_lead_end(l, a, false);
+
+    now = cede_client_now_ns();
+    a = cede_lead_begin(l, now, now + 1000 * (uint64_t)MS);
+    cede_lead_queued(l, a, now, now);
+    cede_lead_end(l, a, true);
+    uint32_t b = cede_lead_begin(l, now, now + 1000 * (uint64_t)MS);
+    cede_lead_end(l, b, false);
+    uint32_t c = cede_lead_begin(l, now, now + 20 * (uint64_t)MS);
+    wait_launches(4);
+    assert_int_equal(gpu->launch[2].number, c);
+    cede_lead_end(l, c, false);
+}
+
+/* A suspended program's leads do not end: no more are launched until they have. */
+static void test_suspended(void **state)
+{
+    struct lead *l = *state;
+    uint64_t now = cede_client_now_ns();
+    gpu->busy = 1;
+    cede_lead_end(l, cede_lead_begin(l, now, now), false);
+    for (unsigned i = 0; i < 1000; i++) {
+        now += 10 * (uint64_t)MS;
+        cede_lead_end(l, cede_lead_begin(l, now, now), false);
+    }
+    assert_int_equal(gpu->n, 2);
+    gpu->busy = 0;
+    gpu->launch[0].words[2] = gpu->launch[0].number; /* they ended */
+    now += 10 * (uint64_t)MS;
+    assert_int_not_equal(cede_lead_begin(l, now, now), 0);
+    assert_int_equal(gpu->n, 4);
+}
+
+/* A program that lost its context is left alone from then on. */
+static void test_broken(void **state)
+{
+    uint64_t now = cede_client_now_ns();
+    gpu->fail_launch = 2;
+    uint32_t a = cede_lead_begin(*state, now, now);
+    cede_lead_end(*state, a, false);
+    now += 10 * (uint64_t)MS;
+    assert_int_equal(cede_lead_begin(*state, now, now), 0);
+    assert_int_equal(gpu->n, 1);
+}
+
+static void test_no_context(void **state)
+{
+    struct lead *l = NULL;
+    gpu->current = NULL;
+    assert_int_equal(cede_lead_open(0, &l), -ENOSYS);
+    assert_null(l);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_outliers),
+        T(test_launch),
+        T(test_overlap),
+        T(test_context),
+        T(test_later),
+        T(test_suspended),
+        T(test_broken),
+        cmocka_unit_test(test_no_context),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,542 @@
+/* libcede and the real control socket, with a made-up manager behind it, in a process of its own
+ * that is killed and started again. Waits for states, never for times. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../control/fake_manager.h"
+#include "../descriptors.h"
+#include "cede/cede.h"
+#include "control/config.h"
+#include "control/server.h"
+#include "lib/hints_proto.h"
+#include "lib/share.h"
+
+#define NOBODY 65534
+
+static char dir[64], path[80];
+static pid_t daemon_pid;
+
+static bool eventually(bool (*f)(void *), void *arg)
+{
+    for (int i = 0; i < 4000; i++) {
+        if (f(arg))
+            return true;
+        usleep(5000);
+    }
+    return false;
+}
+
+/* ---- the daemon ------------------------------------------------------------------------------ */
+
+static int serve(pid_t who)
+{
+    uv_loop_t loop;
+    struct logger log = {.level = LOG_EMERG};
+    struct server *s;
+    struct manager *m = fake_manager_new();
+    struct verbs v = {m, &log, fake_manager_apply, m, hints_new()};
+    fake_manager_put(m, who, geteuid(), CLASS_NORMAL, WEIGHT_DEFAULT, "me");
+    if (uv_loop_init(&loop) < 0 || server_start(&loop, path, &v, ADMIN_NO_GROUP, &s, NULL) < 0)
+        return 1;
+    return uv_run(&loop, UV_RUN_DEFAULT);
+}
+
+/* One message and its answer; *fd: a descriptor that came with it, if it is not NULL. */
+static json_t *ask_on(int sock, const char *text, int *fd)
+{
+    static char buf[PROTO_MESSAGE_MAX];
+    struct iovec io = {buf, sizeof(buf)};
+    union {
+        char b[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } c;
+    struct msghdr h = {
+        .msg_iov = &io, .msg_iovlen = 1, .msg_control = c.b, .msg_controllen = sizeof(c.b)};
+    if (send(sock, text, strlen(text), MSG_NOSIGNAL) < 0)
+        return NULL;
+    ssize_t n = recvmsg(sock, &h, MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *cm = n > 0 ? CMSG_FIRSTHDR(&h) : NULL;
+    if (fd)
+        *fd = -1;
+    if (cm && fd)
+        memcpy(fd, CMSG_DATA(cm), sizeof(*fd));
+    return n > 0 ? json_loadb(buf, (size_t)n, 0, NULL) : NULL;
+}
+
+static int dial(void)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    const struct timeval patience = {.tv_sec = 10};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static bool answers(void *unused)
+{
+    int fd = dial();
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+static void daemon_start(void)
+{
+    pid_t me = getpid();
+    daemon_pid = fork();
+    if (daemon_pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        _exit(serve(me));
+    }
+    assert_true(daemon_pid > 0);
+    assert_true(eventually(answers, NULL));
+}
+
+static void daemon_kill(void)
+{
+    if (daemon_pid > 0) {
+        kill(daemon_pid, SIGKILL);
+        waitpid(daemon_pid, NULL, 0);
+    }
+    daemon_pid = 0;
+}
+
+/* The job of this process, as the daemon tells of it. */
+static json_t *me(void)
+{
+    int fd = dial();
+    assert_true(fd >= 0);
+    json_t *all = ask_on(fd, "{\"v\":1,\"op\":\"ps\"}", NULL);
+    close(fd);
+    assert_non_null(all);
+    json_t *job = json_incref(json_array_get(json_object_get(all, "jobs"), 0));
+    json_decref(all);
+    assert_non_null(job);
+    return job;
+}
+
+static long long requests(const char *key)
+{
+    json_t *job = me();
+    const json_t *r = json_object_get(job, "requests");
+    long long v = r ? (long long)json_integer_value(json_object_get(r, key)) : -1;
+    json_decref(job);
+    return v;
+}
+
+static bool class_is(const char *class)
+{
+    json_t *job = me();
+    bool is = strcmp(json_string_value(json_object_get(job, "class")), class) == 0;
+    json_decref(job);
+    return is;
+}
+
+static bool batch_now(void *unused)
+{
+    return class_is("batch");
+}
+
+static int begin_test(void **state)
+{
+    snprintf(dir, sizeof(dir), "/tmp/cede-test-link-XXXXXX");
+    if (!mkdtemp(dir) || chmod(dir, 0755) < 0)
+        return -1;
+    snprintf(path, sizeof(path), "%s/socket", dir);
+    setenv("CEDE_DIR", dir, 1);
+    return 0;
+}
+
+static int end_test(void **state)
+{
+    daemon_kill();
+    unlink(path);
+    return rmdir(dir);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static bool connected(void *c)
+{
+    return cede_connected(c) == 1;
+}
+
+static void work(struct cede *c, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        struct cede_request r;
+        assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, 0, 3600000000ULL), 0);
+        assert_int_equal(cede_request_end(c, &r), 0);
+    }
+}
+
+static uint64_t ended(struct cede *c)
+{
+    struct cede_statistics s;
+    assert_int_equal(cede_get_statistics(c, &s, sizeof(s)), 0);
+    assert_int_equal(s.deadlines_met, s.ended);
+    return s.ended;
+}
+
+static void told(void **state)
+{
+    struct cede *c;
+    daemon_start();
+    assert_int_equal(requests("ended"), -1); /* tells of none */
+    assert_int_equal(cede_connect(&c), 0);
+    assert_true(eventually(connected, c));
+    work(c, 10);
+    struct cede_request r;
+    assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, 0, 3600000000ULL), 0);
+    assert_int_equal(requests("programs"), 1);
+    assert_int_equal(requests("begun"), 11);
+    assert_int_equal(requests("ended"), 10);
+    assert_int_equal(requests("met"), 10);
+    assert_int_equal(requests("open"), 1);
+    assert_in_range(requests("next_due_us"), 3000000000LL, 3600000000LL);
+    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
+    assert_true(class_is("batch"));
+    assert_int_equal(cede_set_weight(c, 7), 0);
+    json_t *job = me();
+    assert_int_equal(json_integer_value(json_object_get(job, "weight")), 7);
+    assert_true(class_is("batch")); /* still */
+    json_decref(job);
+    cede_close(c);
+    for (int i = 0; i < 2000 && requests("programs") == 1; i++)
+        usleep(5000);
+    assert_int_equal(requests("programs"), -1);
+}
+
+/* The same results without a daemon, and when it is killed in the middle; what was said meanwhile
+ * reaches the next one. */
+static void dies(void **state)
+{
+    struct cede *c;
+    struct cede_request r;
+    assert_int_equal(cede_connect(&c), 0);
+    assert_int_equal(cede_connected(c), 0);
+    work(c, 5);
+    daemon_start();
+    assert_true(eventually(connected, c));
+    work(c, 5);
+    assert_int_equal(requests("ended"), 10);
+    assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, 0, 3600000000ULL), 0);
+    daemon_kill();
+    assert_int_equal(cede_request_end(c, &r), 0);
+    work(c, 4);
+    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
+    assert_int_equal(cede_connected(c), 0);
+    daemon_start();
+    assert_true(eventually(connected, c));
+    assert_true(eventually(batch_now, NULL));
+    assert_int_equal(requests("ended"), 15);
+    assert_int_equal(ended(c), 15);
+    cede_close(c);
+}
+
+/* A daemon that hangs is waited for by cede_set_class() alone, and never hurts a hint. */
+static void hangs(void **state)
+{
+    struct cede *c;
+    daemon_start();
+    assert_int_equal(cede_connect(&c), 0);
+    assert_true(eventually(connected, c));
+    assert_int_equal(kill(daemon_pid, SIGSTOP), 0);
+    assert_int_equal(cede_set_class(c, CEDE_BATCH), -ETIMEDOUT);
+    work(c, 100);
+    assert_int_equal(kill(daemon_pid, SIGCONT), 0);
+    assert_true(eventually(batch_now, NULL));
+    assert_int_equal(cede_set_weight(c, 9), 0); /* the late answer is not taken for this one's */
+    assert_int_equal(requests("ended"), 100);
+    cede_close(c);
+}
+
+static int in_child(struct cede *c, struct cede_request *r)
+{
+    if (cede_request_end(c, r) != -ESTALE || ended(c) != 0)
+        return 1;
+    work(c, 3);
+    if (!eventually(connected, c))
+        return 2;
+    return ended(c) == 3 ? 0 : 3;
+}
+
+static void forks(void **state)
+{
+    struct cede *c;
+    struct cede_request r;
+    int status = -1;
+    daemon_start();
+    assert_int_equal(cede_connect(&c), 0);
+    assert_true(eventually(connected, c));
+    work(c, 2);
+    assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, 0, 3600000000ULL), 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(in_child(c, &r));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(cede_request_end(c, &r), 0);
+    assert_int_equal(cede_connected(c), 1);
+    assert_int_equal(requests("ended"), 3);
+    cede_close(c);
+}
+
+/* A program that closes all it did not open, and gets our number for something else. */
+static void closed(void **state)
+{
+    struct cede *c;
+    int pair[2], first = dup(0);
+    close(first);
+    daemon_start();
+    assert_int_equal(cede_connect(&c), 0);
+    assert_true(eventually(connected, c));
+    close_range((unsigned)first, ~0U, 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    assert_int_equal(send(pair[1], "x", 1, 0), 1);
+    char x;
+    assert_true(eventually(connected, c)); /* anew */
+    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
+    work(c, 3);
+    assert_int_equal(requests("ended"), 3);
+    assert_int_equal(recv(pair[0], &x, 1, MSG_DONTWAIT), 1);
+    assert_int_equal(recv(pair[1], &x, 1, MSG_DONTWAIT), -1); /* nothing was sent there */
+    cede_close(c);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void rights(void **state)
+{
+    struct cede *c;
+    int status = -1;
+    if (geteuid() != 0)
+        skip();
+    daemon_start();
+    pid_t child = fork();
+    if (child == 0) {
+        if (setgid(NOBODY) < 0 || setuid(NOBODY) < 0 || cede_connect(&c) < 0 ||
+            !eventually(connected, c))
+            _exit(1);
+        /* Its own, in no job until then: down, and not up again. */
+        if (cede_set_class(c, CEDE_BATCH) != 0 || cede_set_class(c, CEDE_NORMAL) != -EPERM ||
+            cede_set_weight(c, 200) != -EPERM)
+            _exit(2);
+        work(c, 1);
+        _exit(ended(c) == 1 ? 0 : 3);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(class_is("normal"));
+}
+
+/* Whatever is written there, the daemon tells of numbers that can be, and of nobody else's. */
+static void hostile(void **state)
+{
+    static const uint64_t evil[] = {0, 1, UINT64_MAX, INT64_MAX, 1ULL << 53, 1ULL << 63};
+    int fd, none;
+    daemon_start();
+    int sock = dial();
+    json_t *a = ask_on(sock, "{\"v\":1,\"op\":\"hints\"}", &fd);
+    assert_true(json_is_true(json_object_get(a, "ok")) && fd >= 0);
+    assert_int_equal(json_integer_value(json_object_get(a, "pid")), getpid());
+    json_decref(a);
+    a = ask_on(sock, "{\"v\":1,\"op\":\"hints\"}", &none);
+    assert_int_equal(json_integer_value(json_object_get(a, "errno")), EALREADY);
+    assert_int_equal(none, -1);
+    json_decref(a);
+    assert_int_equal(ftruncate(fd, 0), -1); /* it would be the daemon's SIGBUS */
+    assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, HINTS_PAGE), 0);
+    uint64_t *w = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(w != MAP_FAILED);
+    uint64_t seed = 1;
+    for (unsigned round = 0; round < 300; round++) {
+        for (unsigned i = 0; i < HINTS_PAGE / sizeof(*w); i++) {
+            seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+            w[i] = evil[(seed >> 33) % ARRAY_SIZE(evil)];
+        }
+        json_t *job = me();
+        const json_t *r = json_object_get(job, "requests"), *v;
+        const char *key;
+        json_object_foreach((json_t *)r, key, v)
+            assert_true(json_is_null(v) || json_number_value(v) >= 0);
+#define R(key) json_integer_value(json_object_get(r, key))
+        assert_true(R("met") <= R("due") && R("due") <= R("ended") && R("ended") <= R("begun"));
+        assert_true(R("begun") <= 1LL << 53);
+        assert_int_equal(R("open"), R("begun") - R("ended"));
+        json_decref(job);
+    }
+    close(sock);
+    close(fd);
+    munmap(w, HINTS_PAGE);
+    assert_true(class_is("normal"));
+}
+
+/* Pages have limits of their own: a user who has all of them can still use the verbs. */
+static void limits(void **state)
+{
+    int socks[HINTS_PAGES_PER_USER + 1], status = -1, fd;
+    if (geteuid() != 0)
+        skip();
+    daemon_start();
+    pid_t child = fork();
+    if (child == 0) {
+        if (setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
+            _exit(1);
+        for (unsigned i = 0; i <= HINTS_PAGES_PER_USER; i++) {
+            socks[i] = dial();
+            json_t *a = ask_on(socks[i], "{\"v\":1,\"op\":\"hints\"}", &fd);
+            bool last = i == HINTS_PAGES_PER_USER;
+            if (!a || json_integer_value(json_object_get(a, "errno")) != (last ? EUSERS : 0) ||
+                (fd >= 0) == last)
+                _exit(2);
+        }
+        _exit(json_is_true(json_object_get(ask_on(dial(), "{\"v\":1,\"op\":\"ps\"}", NULL), "ok"))
+                  ? 0
+                  : 3);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+/* ---- a daemon that lies ---------------------------------------------------------------------- */
+
+static int listener;
+
+static int lied_to(void)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    char buf[256];
+    assert_true(fd >= 0);
+    assert_true(recv(fd, buf, sizeof(buf), 0) > 0);
+    return fd;
+}
+
+static void welcome(int fd, int page, unsigned npages)
+{
+    static const char text[] = "{\"v\":1,\"ok\":true,\"hints\":2,\"pid\":1}";
+    assert_int_equal(send_with_fds(fd, text, sizeof(text) - 1, (int[]){page, page}, npages), 0);
+}
+
+struct lie {
+    unsigned npages;
+    bool takes_it_back;
+};
+
+static void *liar(void *arg)
+{
+    const struct lie *lie = arg;
+    int fd = lied_to(), page = memfd_create("test", MFD_CLOEXEC);
+    char x;
+    assert_int_equal(ftruncate(page, HINTS_PAGE), 0);
+    welcome(fd, page, lie->npages);
+    if (lie->takes_it_back) {
+        usleep(5000);
+        assert_int_equal(ftruncate(page, 0), 0);
+    }
+    recv(fd, &x, 1, 0);
+    close(page);
+    close(fd);
+    return NULL;
+}
+
+static void lies(void **state)
+{
+    static struct lie what[] = {{2, false}, {1, true}};
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    for (size_t i = 0; i < ARRAY_SIZE(what); i++) {
+        struct cede *c;
+        pthread_t t;
+        size_t before = descriptors(getpid());
+        listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof(a)), 0);
+        assert_int_equal(listen(listener, 8), 0);
+        assert_int_equal(pthread_create(&t, NULL, liar, &what[i]), 0);
+        assert_int_equal(cede_connect(&c), 0);
+        for (int k = 0; k < 20; k++) {
+            cede_connected(c);
+            work(c, 1);
+            usleep(1000);
+        }
+        assert_int_equal(cede_connected(c), 0);
+        cede_close(c);
+        pthread_join(t, NULL);
+        close(listener);
+        unlink(path);
+        assert_int_equal(descriptors(getpid()), before);
+    }
+}
+
+#define THREADS  4
+#define REQUESTS 3000
+
+static void *many(void *c)
+{
+    for (unsigned i = 0; i < REQUESTS; i++) {
+        struct cede_request r;
+        cede_request_begin(c, &r, i % 3, 1, 3600000000ULL);
+        cede_request_end(c, &r);
+    }
+    return NULL;
+}
+
+static void *says(void *c)
+{
+    for (int i = 0; i < 100; i++) {
+        cede_set_weight(c, 1 + (unsigned)i);
+        cede_set_priority(c, (cede_stream)i % 5, i);
+        cede_connected(c);
+    }
+    return NULL;
+}
+
+static void threads(void **state)
+{
+    struct cede *c;
+    pthread_t t[THREADS + 1];
+    daemon_start();
+    assert_int_equal(cede_connect(&c), 0);
+    for (unsigned i = 0; i <= THREADS; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, i < THREADS ? many : says, c), 0);
+    for (int i = 0; i < 5; i++) {
+        int status = -1;
+        pid_t child = fork(); /* in the middle of all that */
+        if (child == 0)
+            raise(ended(c) == 0 ? SIGKILL : SIGTERM); /* ThreadSanitizer dislikes _exit() here */
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, SIGKILL);
+    }
+    daemon_kill();
+    for (unsigned i = 0; i <= THREADS; i++)
+        assert_int_equal(pthread_join(t[i], NULL), 0);
+    assert_int_equal(ended(c), THREADS * REQUESTS);
+    cede_close(c);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
+    const struct CMUnitTest tests[] = {T(told),   T(dies),   T(hangs),   T(forks), T(closed),
+                                       T(rights), T(limits), T(hostile), T(lies),  T(threads)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,377 @@
+/* libcede's queue: order, refusals, batches, learning, ends; threads. The decisions have tests of
+ * their own in virtual time (tests/libcede/pure); no wall-clock time is asserted here. */
+#include "cede/queue.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MS 1000ULL /* us */
+
+static struct cede_queue_batch batch; /* 2 KB */
+
+static struct cede_queue_config plain(enum cede_queue_policy policy)
+{
+    struct cede_queue_config c;
+    cede_queue_defaults(&c);
+    c.policy = policy;
+    c.batch_max = 1;
+    return c;
+}
+
+static struct cede_queue *open_queue(const struct cede_queue_config *c)
+{
+    struct cede_queue *q;
+    assert_int_equal(cede_queue_open(c, &q), 0);
+    return q;
+}
+
+static uint64_t add(struct cede_queue *q, uint32_t model, enum cede_class cls, uint64_t deadline_us)
+{
+    struct cede_queue_request r = {
+        .model = model, .cls = cls, .deadline_us = deadline_us, .user = &batch.user[model]};
+    struct cede_queue_ticket t;
+    assert_int_equal(cede_queue_submit(q, &r, &t), 0);
+    assert_true(t.answer == CEDE_QUEUE_RUNS || t.answer == CEDE_QUEUE_WAITS);
+    return t.id;
+}
+
+static enum cede_queue_answer refused(struct cede_queue *q, uint64_t deadline_us)
+{
+    struct cede_queue_request r = {.deadline_us = deadline_us};
+    struct cede_queue_ticket t;
+    assert_int_equal(cede_queue_submit(q, &r, &t), -EBUSY);
+    assert_int_equal(t.id, 0);
+    return t.answer;
+}
+
+/* Model of the next batch, which is then done. */
+static uint32_t next_model(struct cede_queue *q)
+{
+    assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
+    assert_ptr_equal(batch.user[0], &batch.user[batch.model]);
+    assert_int_equal(cede_queue_done(q, &batch, 0), 0);
+    return batch.model;
+}
+
+static void order(void **state)
+{
+    static const uint32_t expected[][4] = {
+        [CEDE_FIFO] = {0, 1, 2, 3},
+        [CEDE_PRIORITY] = {2, 1, 0, 3},
+        [CEDE_EDF] = {3, 0, 2, 1},
+        [CEDE_LAXITY] = {3, 2, 1, 0}, /* 3 has less than urgent_us to spare */
+    };
+    for (unsigned p = 0; p < 4; p++) {
+        struct cede_queue_config c = plain((enum cede_queue_policy)p);
+        c.urgent_us = 3600000 * MS;
+        struct cede_queue *q = open_queue(&c);
+        add(q, 0, CEDE_BATCH, 0x2000000 * MS);
+        add(q, 1, CEDE_NORMAL, 0x8000000 * MS);
+        add(q, 2, CEDE_LATENCY, 0x4000000 * MS);
+        add(q, 3, CEDE_BATCH, 1000000 * MS);
+        for (unsigned i = 0; i < 4; i++)
+            assert_int_equal(next_model(q), expected[p][i]);
+        assert_int_equal(cede_queue_next(q, 0, 0, &batch), -EAGAIN);
+        assert_true(batch.retry_us == UINT64_MAX);
+        cede_queue_close(q);
+    }
+}
+
+static void refusals(void **state)
+{
+    struct cede_queue_config c = plain(CEDE_EDF);
+    struct cede_queue_statistics s;
+    c.admit = 1;
+    c.expected_us = 1000000 * MS; /* so long that this test's own time is nothing beside it */
+    c.capacity = 2;
+    struct cede_queue *q = open_queue(&c);
+    assert_int_equal(refused(q, 900000 * MS), CEDE_QUEUE_ALONE);
+    add(q, 0, CEDE_NORMAL, 1900000 * MS);
+    assert_int_equal(refused(q, 1950000 * MS), CEDE_QUEUE_BEHIND);
+    assert_int_equal(refused(q, 1500000 * MS), CEDE_QUEUE_OTHERS);
+    add(q, 1, CEDE_NORMAL, 0);
+    assert_int_equal(refused(q, 0), CEDE_QUEUE_FULL);
+    assert_non_null(strstr(cede_queue_text(CEDE_QUEUE_OTHERS), "let in"));
+    assert_string_equal(cede_queue_text((enum cede_queue_answer)77), "unknown");
+    next_model(q); /* and it learns that model 0 takes next to nothing */
+    struct cede_queue_request r = {.deadline_us = 10000 * MS};
+    struct cede_queue_ticket t;
+    assert_int_equal(cede_queue_submit(q, &r, &t), 0);
+    assert_int_equal(cede_queue_get_statistics(q, &s, sizeof(s)), 0);
+    assert_int_equal(s.alone + s.behind * 10 + s.others * 100 + s.full * 1000, 1111);
+    assert_int_equal(s.submitted, 3);
+    assert_int_equal(s.ended, 1);
+    assert_int_equal(s.waiting, 2);
+    assert_int_equal(s.late, 0);
+    assert_true(s.p50_us <= s.p99_us);
+    cede_queue_close(q);
+}
+
+static void a_failed_batch_teaches_nothing(void **state)
+{
+    struct cede_queue_config c = plain(CEDE_EDF);
+    c.admit = 1;
+    c.expected_us = 1000000 * MS;
+    struct cede_queue *q = open_queue(&c);
+    add(q, 0, CEDE_NORMAL, 0);
+    assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
+    assert_int_equal(cede_queue_done(q, &batch, 1), 0);
+    assert_int_equal(refused(q, 10000 * MS), CEDE_QUEUE_ALONE);
+    cede_queue_close(q);
+}
+
+static void batches(void **state)
+{
+    struct cede_queue_config c;
+    cede_queue_defaults(&c);
+    c.batch_max = 4;
+    c.batch_wait_us = 1000000 * MS;
+    struct cede_queue *q = open_queue(&c);
+    for (uint32_t i = 0; i < 3; i++)
+        add(q, 0, CEDE_NORMAL, 0);
+    add(q, 1, CEDE_NORMAL, 0); /* another model does not join */
+    assert_int_equal(cede_queue_next(q, 0, 0, &batch), -EAGAIN);
+    assert_true(batch.retry_us > 0 && batch.retry_us <= 1000000 * MS);
+    assert_int_equal(cede_queue_next(q, 0, 1, &batch), -ETIMEDOUT);
+    add(q, 0, CEDE_NORMAL, 0);
+    assert_int_equal(cede_queue_next(q, 0, CEDE_FOREVER, &batch), 0);
+    assert_int_equal(batch.n, 4);
+    assert_int_equal(batch.model, 0);
+    assert_int_equal(cede_queue_next(q, 0, 0, &batch), -EAGAIN); /* the device is taken */
+    assert_int_equal(cede_queue_set_model(q, 2, 8, 0, 1000), 0);
+    cede_queue_close(q);
+    q = open_queue(&c);
+    assert_int_equal(cede_queue_set_model(q, 2, 8, 1, 1000), 0);
+    add(q, 2, CEDE_NORMAL, 0);
+    assert_int_equal(cede_queue_next(q, 0, CEDE_FOREVER, &batch), 0); /* nobody else comes */
+    assert_int_equal(batch.n, 1);
+    cede_queue_close(q);
+}
+
+static void tickets(void **state)
+{
+    struct cede_queue_config c = plain(CEDE_FIFO);
+    struct cede_queue *q = open_queue(&c);
+    uint64_t a = add(q, 0, CEDE_NORMAL, 0), b = add(q, 1, CEDE_NORMAL, 0);
+    assert_int_equal(cede_queue_next(q, 0, 0, &batch), 0);
+    assert_true(batch.ticket[0] == a);
+    assert_int_equal(cede_queue_cancel(q, a), -EBUSY);
+    assert_int_equal(cede_queue_cancel(q, b), 0);
+    assert_int_equal(cede_queue_cancel(q, b), -ENOENT);
+    assert_int_equal(cede_queue_cancel(q, UINT64_MAX), -ENOENT);
+    struct cede_queue_batch wrong = batch;
+    wrong.id++;
+    assert_int_equal(cede_queue_done(q, &wrong, 0), -ENOENT);
+    wrong.device = 9;
+    assert_int_equal(cede_queue_done(q, &wrong, 0), -ENOENT);
+    assert_int_equal(cede_queue_done(q, &batch, 0), 0);
+    assert_int_equal(cede_queue_done(q, &batch, 0), -ENOENT);
+    assert_int_equal(cede_queue_cancel(q, a), -ENOENT);
+    uint64_t again = add(q, 0, CEDE_NORMAL, 0); /* in the same place, another ticket */
+    assert_true(again != a && again != b);
+    cede_queue_close(q);
+}
+
+static void bad_input(void **state)
+{
+    struct cede_queue_config good = plain(CEDE_EDF), c[9];
+    struct cede_queue *q;
+    for (unsigned i = 0; i < 9; i++)
+        c[i] = good;
+    c[0].size--;
+    c[1].policy = (enum cede_queue_policy)4;
+    c[2].k = 0;
+    c[3].devices = 0;
+    c[4].capacity = 0;
+    c[5].quantile = 1;
+    c[6].batch_max = CEDE_QUEUE_BATCH_MAX + 1;
+    c[7].batch_wait_us = UINT64_MAX;
+    c[8].expected_us = 0;
+    for (unsigned i = 0; i < 9; i++) {
+        assert_int_equal(cede_queue_open(&c[i], &q), -EINVAL);
+        assert_null(q);
+    }
+    assert_int_equal(cede_queue_open(NULL, NULL), -EINVAL);
+    q = open_queue(NULL);
+    struct cede_queue_statistics s;
+    struct cede_queue_request r = {.cls = (enum cede_class)3}, elsewhere = {.prefer = 2};
+    void *user;
+    assert_int_equal(cede_queue_submit(q, &r, NULL), -EINVAL);
+    assert_int_equal(cede_queue_submit(q, &elsewhere, NULL), -EINVAL);
+    assert_int_equal(cede_queue_submit(NULL, &r, NULL), -EINVAL);
+    assert_int_equal(cede_queue_next(q, 1, 0, &batch), -EINVAL);
+    assert_int_equal(cede_queue_set_model(q, CEDE_QUEUE_MODELS, 1, 1, 1), -EINVAL);
+    assert_int_equal(cede_queue_set_model(q, 0, 0, 1, 1), -EINVAL);
+    assert_int_equal(cede_queue_get_statistics(q, &s, 1), -EINVAL);
+    assert_int_equal(cede_queue_reclaim(q, &user), -EBUSY);
+    cede_queue_close(q);
+    cede_queue_close(NULL);
+}
+
+static void cede_hears_of_requests(void **state)
+{
+    struct cede_queue_config c = plain(CEDE_EDF);
+    struct cede_statistics s;
+    assert_int_equal(cede_connect(&c.cede), 0);
+    struct cede_queue *q = open_queue(&c);
+    add(q, 0, CEDE_NORMAL, 1000000 * MS);
+    add(q, 1, CEDE_NORMAL, 0);
+    next_model(q);
+    cede_get_statistics(c.cede, &s, sizeof(s));
+    assert_int_equal(s.begun, 2);
+    assert_int_equal(s.ended, 1);
+    assert_int_equal(s.deadlines_met, 1);
+    cede_queue_close(q); /* forgets none */
+    cede_get_statistics(c.cede, &s, sizeof(s));
+    assert_int_equal(s.ended, 2);
+    cede_close(c.cede);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+#define WORKERS    3
+#define SUBMITTERS 4
+#define EACH       2000
+
+static struct cede_queue *shared;
+static atomic_uint given[SUBMITTERS][EACH]; /* how often each came back */
+static atomic_uint let_in[SUBMITTERS][EACH];
+static atomic_bool stop;
+
+static void *worker(void *arg)
+{
+    struct cede_queue_batch *b = calloc(1, sizeof(*b));
+    int r;
+    while ((r = cede_queue_next(shared, (unsigned)(uintptr_t)arg % 2, CEDE_FOREVER, b)) == 0) {
+        for (uint32_t i = 0; i < b->n; i++)
+            atomic_fetch_add((atomic_uint *)b->user[i], 1);
+        cede_queue_done(shared, b, b->n == 3);
+    }
+    free(b);
+    return (void *)(intptr_t)r;
+}
+
+static void *submitter(void *arg)
+{
+    unsigned me = (unsigned)(uintptr_t)arg, seed = me;
+    for (unsigned i = 0; i < EACH && !atomic_load(&stop); i++) {
+        struct cede_queue_ticket t;
+        struct cede_queue_request r = {.model = (uint32_t)rand_r(&seed) % 3,
+                                       .shape = (uint64_t)rand_r(&seed) % 2,
+                                       .cls = (enum cede_class)(rand_r(&seed) % 3),
+                                       .deadline_us = (uint64_t)rand_r(&seed) % 5000,
+                                       .user = &given[me][i]};
+        if (cede_queue_submit(shared, &r, &t) != 0)
+            continue;
+        atomic_store(&let_in[me][i], 1);
+        if (i % 7 == 0 && cede_queue_cancel(shared, t.id) == 0)
+            atomic_fetch_add(&given[me][i], 1);
+    }
+    return NULL;
+}
+
+/* Everybody who was let in comes back exactly once: run, cancelled or, where the queue is shut
+ * down under load, reclaimed. */
+static void nothing_is_lost(void **state)
+{
+    for (unsigned round = 0; round < 8; round++) {
+        pthread_t w[WORKERS], s[SUBMITTERS];
+        struct cede_queue_config c;
+        struct cede_queue_statistics stats;
+        bool early = round % 2;
+        void *user, *result;
+        memset(given, 0, sizeof(given));
+        memset(let_in, 0, sizeof(let_in));
+        atomic_store(&stop, false);
+        cede_queue_defaults(&c);
+        c.policy = (enum cede_queue_policy)(round / 2);
+        c.devices = 2;
+        c.admit = round >= 4;
+        c.capacity = 64;
+        c.batch_max = 4;
+        c.batch_wait_us = 100;
+        c.expected_us = 10;
+        shared = open_queue(&c);
+        for (uintptr_t i = 0; i < WORKERS; i++)
+            pthread_create(&w[i], NULL, worker, (void *)i);
+        for (uintptr_t i = 0; i < SUBMITTERS; i++)
+            pthread_create(&s[i], NULL, submitter, (void *)i);
+        if (early) {
+            usleep(2000);
+            cede_queue_shutdown(shared);
+            atomic_store(&stop, true);
+        }
+        for (unsigned i = 0; i < SUBMITTERS; i++)
+            pthread_join(s[i], NULL);
+        do {
+            cede_queue_get_statistics(shared, &stats, sizeof(stats));
+        } while (!early && stats.waiting && usleep(100) == 0);
+        cede_queue_shutdown(shared);
+        for (unsigned i = 0; i < WORKERS; i++) {
+            pthread_join(w[i], &result);
+            assert_int_equal((intptr_t)result, -ESHUTDOWN);
+        }
+        while (cede_queue_reclaim(shared, &user) == 0)
+            atomic_fetch_add((atomic_uint *)user, 1);
+        cede_queue_get_statistics(shared, &stats, sizeof(stats));
+        assert_int_equal(stats.waiting + stats.running, 0);
+        assert_int_equal(stats.submitted, stats.ended + stats.failed + stats.cancelled);
+        assert_true(stats.submitted > 0);
+        for (unsigned i = 0; i < SUBMITTERS; i++) {
+            for (unsigned k = 0; k < EACH; k++) {
+                if (atomic_load(&given[i][k]) != atomic_load(&let_in[i][k]))
+                    fail_msg("round %u: %u of %u came back %u times", round, k, i, given[i][k]);
+            }
+        }
+        cede_queue_close(shared);
+    }
+}
+
+/* Closing wakes who waits, and waits until they have left. */
+static void close_wakes_everybody(void **state)
+{
+    pthread_t w[WORKERS];
+    void *result;
+    shared = open_queue(NULL);
+    for (uintptr_t i = 0; i < WORKERS; i++)
+        pthread_create(&w[i], NULL, worker, (void *)(2 * i));
+    usleep(1000);
+    cede_queue_shutdown(shared);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        pthread_join(w[i], &result);
+        assert_int_equal((intptr_t)result, -ESHUTDOWN);
+    }
+    cede_queue_close(shared);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(order),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(a_failed_batch_teaches_nothing),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(tickets),
+        cmocka_unit_test(bad_input),
+        cmocka_unit_test(cede_hears_of_requests),
+        cmocka_unit_test(nothing_is_lost),
+        cmocka_unit_test(close_wakes_everybody),
+    };
+    char dir[] = "/tmp/cede-test-queue-XXXXXX";
+    if (!mkdtemp(dir))
+        return 1;
+    setenv("CEDE_DIR", dir, 1); /* no daemon there */
+    int r = cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(dir);
+    return r;
+}

@@ -1,0 +1,213 @@
+/* Requests and statistics of libcede in virtual time; no daemon, no connection. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "libcede/client.h"
+
+static uint64_t now;
+static struct hints_page page;
+
+uint64_t cede_client_now_ns(void)
+{
+    return now;
+}
+
+int cede_link_add(struct cede *c)
+{
+    c->page = &page;
+    return 0;
+}
+
+void cede_link_remove(struct cede *c)
+{
+}
+
+void cede_link_look(struct cede *c, int wait_ms)
+{
+}
+
+int cede_link_set(struct cede *c, int cls, int weight)
+{
+    return -EPERM;
+}
+
+#define US 1000ULL
+#define MS (1000 * US)
+
+static int begin_test(void **state)
+{
+    now = 1000 * MS;
+    memset(&page, 0, sizeof(page));
+    return cede_connect((struct cede **)state);
+}
+
+static int end_test(void **state)
+{
+    cede_close(*state);
+    return 0;
+}
+
+static struct cede_statistics stats(struct cede *c)
+{
+    struct cede_statistics s;
+    assert_int_equal(cede_get_statistics(c, &s, sizeof(s)), 0);
+    return s;
+}
+
+static void request(struct cede *c, uint64_t took_us, uint64_t deadline_us)
+{
+    struct cede_request r;
+    assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, 0, deadline_us), 0);
+    now += took_us * US;
+    assert_int_equal(cede_request_end(c, &r), 0);
+}
+
+/* Over ten orders of magnitude, never below the true value and never more than 1/16 + 1 us above.
+ */
+static void quantiles(void **state)
+{
+    struct cede *c = *state;
+    for (uint64_t us = 1; us < 500000000; us = us * 5 / 3 + 1) {
+        struct cede *one;
+        assert_int_equal(cede_connect(&one), 0);
+        request(one, us, 0);
+        request(one, 600000000, 0); /* so that the first one's bucket is not cut at the maximum */
+        assert_in_range(stats(one).p50_us, us, us + us / 16 + 1);
+        cede_close(one);
+    }
+    for (unsigned i = 1; i <= 1000; i++)
+        request(c, i, 0);
+    struct cede_statistics s = stats(c);
+    assert_int_equal(s.ended, 1000);
+    assert_in_range(s.p50_us, 500, 500 + 500 / 16 + 1);
+    assert_in_range(s.p99_us, 990, 1000);
+    assert_int_equal(s.max_us, 1000);
+}
+
+static void deadlines(void **state)
+{
+    struct cede *c = *state;
+    request(c, 100, 100);
+    request(c, 101, 100);
+    request(c, 100, 0); /* has none */
+    assert_int_equal(cede_set_deadline(c, CEDE_JOB, 50), 0);
+    assert_int_equal(cede_set_deadline(c, 7, 200), 0);
+    struct cede_request r;
+    assert_int_equal(cede_request_begin(c, &r, 7, 0, 0), 0);
+    now += 150 * US;
+    assert_int_equal(cede_request_end(c, &r), 0); /* the stream's holds */
+    request(c, 60, 0);                            /* the job's does not */
+    struct cede_statistics s = stats(c);
+    assert_int_equal(s.ended, 5);
+    assert_int_equal(s.with_deadline, 4);
+    assert_int_equal(s.deadlines_met, 2);
+    assert_int_equal(atomic_load(&page.due), 4);
+    assert_int_equal(atomic_load(&page.met), 2);
+    assert_int_equal(atomic_load(&page.deadline_us), 50);
+}
+
+/* What the daemon is told of the request that is due first: the stream's word, or else the job's.
+ */
+static void due_first(void **state)
+{
+    struct cede *c = *state;
+    struct cede_request r[3];
+    assert_int_equal(cede_set_deadline(c, CEDE_JOB, 500), 0);
+    assert_int_equal(cede_set_laxity(c, CEDE_JOB, 400), 0);
+    assert_int_equal(cede_set_priority(c, CEDE_JOB, 3), 0);
+    assert_int_equal(cede_set_laxity(c, 7, 150), 0);
+    assert_int_equal(cede_set_priority(c, 8, 0), 0);
+    static const struct {
+        cede_stream stream;
+        uint64_t deadline_us, need_us;
+        int priority;
+    } table[] = {{CEDE_JOB, 0, 100, 3}, {7, 200, 50, 3}, {8, 100, 0, 0}};
+    for (unsigned i = 0; i < 3; i++) { /* each is due before the last */
+        assert_int_equal(cede_request_begin(c, &r[i], table[i].stream, 0, table[i].deadline_us), 0);
+        assert_int_equal(atomic_load(&page.need_us), table[i].need_us);
+        assert_int_equal(atomic_load(&page.priority), table[i].priority);
+    }
+    assert_int_equal(cede_request_end(c, &r[2]), 0);
+    assert_int_equal(atomic_load(&page.earliest_ns), now + 200 * US);
+    assert_int_equal(atomic_load(&page.need_us), 50);
+    assert_int_equal(cede_request_end(c, &r[0]), 0);
+    assert_int_equal(cede_request_end(c, &r[1]), 0);
+    assert_int_equal(atomic_load(&page.earliest_ns), 0);
+    assert_int_equal(atomic_load(&page.priority), 0);
+}
+
+/* Any order of ends, and more open ones than there are places. */
+static void earliest(void **state)
+{
+    struct cede *c = *state;
+    static struct cede_request r[OPEN_MAX + 20];
+    unsigned n = OPEN_MAX + 20;
+    for (unsigned i = 0; i < n; i++)
+        assert_int_equal(cede_request_begin(c, &r[i], CEDE_JOB, 0, 1000 + (i * 37) % OPEN_MAX), 0);
+    for (unsigned k = 0; k < n; k++) {
+        uint64_t least = 0;
+        for (unsigned i = 0; i < OPEN_MAX; i++) {
+            uint64_t due = now + (1000 + (i * 37) % OPEN_MAX) * US;
+            if (r[i].opaque[0] && (!least || due < least))
+                least = due;
+        }
+        assert_int_equal(atomic_load(&page.earliest_ns), least);
+        assert_int_equal(cede_request_end(c, &r[(k * 101) % n]), 0);
+    }
+    assert_int_equal(atomic_load(&page.earliest_ns), 0);
+    assert_int_equal(stats(c).ended, n);
+    assert_int_equal(stats(c).deadlines_met, n);
+}
+
+static void misuse(void **state)
+{
+    struct cede *c = *state;
+    struct cede_request r;
+    struct cede_statistics s;
+    memset(&r, 0, sizeof(r));
+    assert_int_equal(cede_request_end(c, &r), -EINVAL);
+    assert_int_equal(cede_request_begin(c, NULL, CEDE_JOB, 0, 0), -EINVAL);
+    assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, UINT64_MAX, UINT64_MAX), 0);
+    assert_int_equal(cede_request_end(c, &r), 0);
+    assert_int_equal(cede_request_end(c, &r), -EINVAL);
+    assert_int_equal(stats(c).with_deadline, 0); /* as far off as that is never */
+    assert_int_equal(cede_get_statistics(c, &s, sizeof(s) - 8), -EINVAL);
+    assert_int_equal(cede_get_statistics(c, NULL, sizeof(s)), -EINVAL);
+    assert_int_equal(cede_set_class(c, (enum cede_class)3), -EINVAL);
+    assert_int_equal(cede_set_weight(c, 0), -EINVAL);
+    assert_int_equal(cede_set_weight(c, 10001), -EINVAL);
+    assert_int_equal(cede_set_weight(c, 10000), -EPERM); /* as the daemon said */
+    for (cede_stream i = 0; i < CEDE_STREAMS_MAX; i++)
+        assert_int_equal(cede_set_priority(c, i, 1), 0);
+    assert_int_equal(cede_set_laxity(c, CEDE_STREAMS_MAX, 1), -ENOSPC);
+    assert_int_equal(cede_set_laxity(c, CEDE_STREAMS_MAX - 1, 1), 0);
+}
+
+static void nobody(void **state)
+{
+    struct cede_request r;
+    assert_int_equal(cede_set_class(NULL, CEDE_BATCH), 0);
+    assert_int_equal(cede_set_weight(NULL, 1), 0);
+    assert_int_equal(cede_set_deadline(NULL, 1, 1), 0);
+    assert_int_equal(cede_request_begin(NULL, &r, 1, 1, 1), 0);
+    assert_int_equal(cede_request_end(NULL, &r), 0);
+    assert_int_equal(cede_request_end(NULL, &r), -EINVAL);
+    assert_int_equal(stats(NULL).ended, 0);
+    assert_int_equal(cede_connected(NULL), 0);
+    cede_close(NULL);
+    assert_int_equal(cede_connect(NULL), -EINVAL);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
+    const struct CMUnitTest tests[] = {
+        T(quantiles), T(deadlines), T(due_first), T(earliest), T(misuse), cmocka_unit_test(nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,54 @@
+/* A fake GPU for testing policies without hardware: jobs with simple demands share it the way the
+ * hardware's round-robin does, in proportion to the timeslices of those that are runnable and have
+ * work. No switching costs, no kernels: for those see the software GPU's engine. */
+#ifndef CEDE_TESTS_SCHED_MOCK_GPU_H
+#define CEDE_TESTS_SCHED_MOCK_GPU_H
+
+#include "sched/sched.h"
+
+#define MOCK_JOBS 64
+
+struct mock_job {
+    enum job_class class;
+    uint32_t weight;                 /* 0: default */
+    double need;                     /* of the GPU while it is there: 1 = saturates */
+    double from_s, to_s;             /* lives in [from, to); to 0: to the end */
+    double works_from_s, works_to_s; /* has work only then; to 0: always */
+    double pause_s, resume_s;        /* paused in [pause, resume); 0: never */
+    double lo, hi;                   /* expected share of the GPU over the measured time */
+
+    /* A request of work_s of GPU time every every_s, one at a time, late ones left out; need is
+     * anything above 0. due_s: its deadline after it began, which the scheduler is told, with what
+     * is left of it times guess (0: 1); 0: it has none. */
+    double work_s, every_s, due_s, guess;
+    bool may_rise;
+    int priority;
+    uint32_t late; /* expected at most; of requests that were done, or are past their deadline */
+};
+
+struct mock_scenario {
+    const char *name;
+    const char *policy; /* NULL: nobody schedules */
+    double floor;
+    double seconds;
+    double measure_from_s;           /* shares are counted from here on */
+    bool usage;                      /* the driver tells who works (EV_DEMAND every 0.5 s) */
+    bool saturated;                  /* somebody can always run: no time may be lost */
+    double urgent_s, deadline_share; /* 0: default */
+    struct mock_job jobs[8];
+};
+
+struct mock_result {
+    double share[MOCK_JOBS];
+    uint32_t requests[MOCK_JOBS], late[MOCK_JOBS];
+    double slowest_s[MOCK_JOBS]; /* request */
+    double wait_s[MOCK_JOBS];    /* longest time without any GPU time while there was work */
+    double lost;                 /* share of time the GPU idled although some job had work */
+    uint64_t overlaps;           /* ms with two jobs below the top class at work beside it */
+    uint64_t turns;              /* changes of the runnable set */
+    uint64_t decisions;
+};
+
+void mock_run(const struct mock_scenario *s, struct mock_result *r);
+
+#endif

@@ -1,0 +1,288 @@
+/* A gated device in virtual time: whoever wants it says so at once, work of 0.1 ms is done for one
+ * of those that may submit, round robin, and nothing takes time but work. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sched/sched.h"
+
+#define STEP_NS 100000U
+#define STEPS_S 10000U
+#define JOBS    5U
+#define L       CLASS_LATENCY
+#define N       CLASS_NORMAL
+#define B       CLASS_BATCH
+
+struct job {
+    bool there;
+    enum job_class class;
+    uint32_t weight;              /* 0: default */
+    uint32_t period_steps, burst; /* wants `burst` steps of work each period; 0: always wants */
+    uint32_t gap;                 /* steps without demand after each step of work */
+    double lo, hi;                /* share of the device */
+    uint32_t slice_lo, slice_hi;  /* of its setting at the end, us */
+};
+
+static const struct scenario {
+    const char *name, *policy;
+    unsigned seconds;
+    struct job jobs[JOBS];
+} scenarios[] = {
+    {"a lone normal job is let be", "priority", 2, {{1, N, .lo = 1, .hi = 1}}},
+    {"a lone batch job keeps its queue short",
+     "priority",
+     2,
+     {{1, B, .lo = 1, .hi = 1, .slice_lo = 1000, .slice_hi = 100000}}},
+    {"latency before batch, which gets the rest",
+     "priority",
+     4,
+     {{1, L, .period_steps = 1000, .burst = 50, .lo = 0.05, .hi = 0.05, .slice_lo = 1000000,
+       .slice_hi = 1000000},
+      {1, B, .lo = 0.949, .hi = 0.95, .slice_lo = 1, .slice_hi = 1}}},
+    {"a saturating latency job leaves nothing",
+     "priority",
+     2,
+     {{1, L, .lo = 1, .hi = 1, .slice_lo = 1000000, .slice_hi = 1000000},
+      {1, B, .lo = 0, .hi = 0, .slice_lo = 1, .slice_hi = 1}}},
+    {"latency jobs have it together",
+     "priority",
+     2,
+     {{1, L, .lo = 0.49, .hi = 0.51}, {1, L, .lo = 0.49, .hi = 0.51}}},
+    {"batch jobs take turns by weight",
+     "priority",
+     60,
+     {{1, L, .period_steps = 1000, .burst = 100, .lo = 0.1, .hi = 0.1, .slice_lo = 1000000,
+       .slice_hi = 1000000},
+      {1, B, 300, .lo = 0.66, .hi = 0.69, .slice_lo = 1, .slice_hi = 1},
+      {1, B, 100, .lo = 0.21, .hi = 0.24, .slice_lo = 1, .slice_hi = 1}}},
+    {"normal before batch",
+     "priority",
+     10,
+     {{1, N, .period_steps = 500, .burst = 100, .lo = 0.2, .hi = 0.2, .slice_lo = 1000,
+       .slice_hi = 100000},
+      {1, B, .lo = 0.79, .hi = 0.8, .slice_lo = 1, .slice_hi = 1}}},
+    {"short gaps keep the turn, and are filled",
+     "priority",
+     60,
+     {{1, B, .gap = 5, .lo = 0.08, .hi = 0.09, .slice_lo = 1000, .slice_hi = 100000},
+      {1, B, .lo = 0.91, .hi = 0.92, .slice_lo = 1000, .slice_hi = 100000}}},
+    {"long gaps do not",
+     "priority",
+     60,
+     {{1, B, .gap = 100, .lo = 0.0001, .hi = 0.01, .slice_lo = 1000, .slice_hi = 100000},
+      {1, B, .lo = 0.97, .hi = 1, .slice_lo = 1000, .slice_hi = 100000}}},
+    {"shares: classes are ignored",
+     "shares",
+     60,
+     {{1, B, 300, .lo = 0.74, .hi = 0.76, .slice_lo = 1, .slice_hi = 100000},
+      {1, L, 100, .lo = 0.24, .hi = 0.26, .slice_lo = 1, .slice_hi = 1000000}}},
+};
+
+struct state {
+    uint64_t left, quiet, served;
+    bool wants, runs;
+    uint32_t slice;
+};
+
+static void simulate(const struct scenario *s, struct state *v)
+{
+    struct sched_params p;
+    struct sched *c;
+    struct sched_plan plan = {.wake_ns = 0};
+    params_default(&p);
+    assert_int_equal(sched_new(&(struct sched_limits){1, JOBS, JOBS}, &p, &c), 0);
+    assert_int_equal(sched_set_policy(c, s->policy), 0);
+    assert_int_equal(sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true}), 0);
+    for (uint32_t j = 0; j < JOBS && s->jobs[j].there; j++) {
+        struct sched_event e = {.type = EV_JOB_ADD,
+                                .job = j,
+                                .class = s->jobs[j].class,
+                                .weight = s->jobs[j].weight ? s->jobs[j].weight : WEIGHT_DEFAULT};
+        assert_int_equal(sched_event(c, &e), 0);
+        e = (struct sched_event){.type = EV_GROUP_ADD, .job = j, .group = j, .computes = true};
+        assert_int_equal(sched_event(c, &e), 0);
+        e = (struct sched_event){.type = EV_DEMAND, .job = j};
+        assert_int_equal(sched_event(c, &e), 0);
+    }
+    uint32_t next = 0;
+    for (uint64_t step = 0; step < (uint64_t)s->seconds * STEPS_S; step++) {
+        uint64_t now = step * STEP_NS;
+        bool changed = now >= plan.wake_ns;
+        for (uint32_t j = 0; j < JOBS && s->jobs[j].there; j++) {
+            const struct job *x = &s->jobs[j];
+            if (x->period_steps && step % x->period_steps == 0)
+                v[j].left += x->burst;
+            bool wants = x->period_steps ? v[j].left > 0 : v[j].quiet == 0;
+            v[j].quiet -= v[j].quiet > 0;
+            if (wants == v[j].wants)
+                continue;
+            v[j].wants = wants;
+            changed = true;
+            struct sched_event e = {.type = EV_DEMAND, .job = j, .on = wants};
+            assert_int_equal(sched_event(c, &e), 0);
+        }
+        if (changed) {
+            assert_int_equal(sched_decide(c, 0, now, &plan), 0);
+            for (size_t k = 0; k < plan.n; k++) {
+                v[plan.settings[k].group].runs = plan.settings[k].runnable;
+                v[plan.settings[k].group].slice = plan.settings[k].timeslice_us;
+            }
+        }
+        /* Nobody below a latency job that wants the device, and one at a time. */
+        uint32_t n = 0, at = SLOT_NONE;
+        bool latency = false;
+        for (uint32_t j = 0; j < JOBS && s->jobs[j].there; j++)
+            latency |= v[j].wants && s->jobs[j].class == CLASS_LATENCY && s->policy[0] == 'p';
+        for (uint32_t i = 0; i < JOBS; i++) {
+            uint32_t j = (next + i) % JOBS;
+            if (!v[j].wants || !v[j].runs)
+                continue;
+            n++;
+            at = at == SLOT_NONE ? j : at;
+            assert_true(!latency || s->jobs[j].class == CLASS_LATENCY);
+        }
+        assert_true(latency || n <= 1);
+        if (at == SLOT_NONE)
+            continue;
+        v[at].served++;
+        v[at].left -= v[at].left > 0;
+        v[at].quiet = s->jobs[at].gap;
+        next = at + 1;
+    }
+    sched_free(c);
+}
+
+static void test_scenarios(void **unused)
+{
+    (void)unused;
+    int bad = 0;
+    for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
+        const struct scenario *s = &scenarios[i];
+        struct state v[JOBS] = {0};
+        simulate(s, v);
+        printf("%-45s", s->name);
+        for (uint32_t j = 0; j < JOBS && s->jobs[j].there; j++) {
+            double share = (double)v[j].served / (s->seconds * (double)STEPS_S);
+            bool ok = share >= s->jobs[j].lo - 0.0005 && share <= s->jobs[j].hi + 0.0005 &&
+                      v[j].slice >= s->jobs[j].slice_lo && v[j].slice <= s->jobs[j].slice_hi;
+            printf("  %.4f/%u%s", share, v[j].slice, ok ? "" : " <-- WRONG");
+            bad += !ok;
+        }
+        printf("\n");
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* What is paused does not count, and nobody waits for it. */
+static void test_pause(void **unused)
+{
+    (void)unused;
+    struct sched_params p;
+    struct sched *c;
+    struct sched_plan plan;
+    params_default(&p);
+    assert_int_equal(sched_new(&(struct sched_limits){1, 2, 2}, &p, &c), 0);
+    sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true});
+    for (uint32_t j = 0; j < 2; j++) {
+        sched_event(c, &(struct sched_event){
+                           .type = EV_JOB_ADD, .job = j, .class = j ? B : L, .weight = 100});
+        sched_event(
+            c, &(struct sched_event){.type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
+        sched_event(c, &(struct sched_event){.type = EV_DEMAND, .job = j, .on = true});
+    }
+    for (int paused = 0; paused < 2; paused++) {
+        sched_event(c, &(struct sched_event){.type = EV_JOB_PAUSE, .job = 0, .on = paused});
+        assert_int_equal(sched_decide(c, 0, 1000, &plan), 0);
+        for (size_t k = 0; k < plan.n; k++)
+            assert_int_equal(plan.settings[k].runnable, (plan.settings[k].group == 1) == paused);
+    }
+    sched_event(c, &(struct sched_event){.type = EV_JOB_PAUSE, .job = 1, .on = true});
+    assert_int_equal(sched_decide(c, 0, 2000, &plan), 0);
+    for (size_t k = 0; k < plan.n; k++)
+        assert_false(plan.settings[k].runnable);
+    assert_int_equal(sched_event(c, &(struct sched_event){.type = EV_DEVICE, .device = 1}), -22);
+    sched_free(c);
+}
+
+/* Two normal jobs work for a while, a batch job waits from the start and another from near the end:
+ * none of them has credit against the other. */
+static void test_waiting_gives_no_credit(void **unused)
+{
+    (void)unused;
+    struct sched_params p;
+    struct sched *c;
+    struct sched_plan plan;
+    unsigned ran[4] = {0};
+    params_default(&p);
+    assert_int_equal(sched_new(&(struct sched_limits){1, 4, 4}, &p, &c), 0);
+    sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true});
+    for (uint64_t ms = 0, jobs = 0; ms < 70000; ms += 10) {
+        while (jobs < (ms < 50000 ? 3 : 4)) {
+            uint32_t j = (uint32_t)jobs++;
+            sched_event(c,
+                        &(struct sched_event){
+                            .type = EV_JOB_ADD, .job = j, .class = j < 2 ? N : B, .weight = 100});
+            sched_event(c, &(struct sched_event){
+                               .type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
+            sched_event(c, &(struct sched_event){.type = EV_DEMAND, .job = j, .on = true});
+        }
+        for (uint32_t j = 0; j < 2 && ms == 55000; j++)
+            sched_event(c, &(struct sched_event){.type = EV_DEMAND, .job = j, .on = false});
+        assert_int_equal(sched_decide(c, 0, ms * 1000000, &plan), 0);
+        for (size_t k = 0; k < plan.n && ms >= 56000; k++)
+            ran[plan.settings[k].group] += plan.settings[k].runnable;
+    }
+    assert_in_range(ran[2], 650, 750);
+    assert_in_range(ran[3], 650, 750);
+    sched_free(c);
+}
+
+/* Who is due has the device as long as it wants it, and then the turns go on. */
+static void test_deadline(void **unused)
+{
+    (void)unused;
+    struct sched_params p;
+    struct sched *c;
+    struct sched_plan plan;
+    params_default(&p);
+    assert_int_equal(sched_new(&(struct sched_limits){1, 2, 2}, &p, &c), 0);
+    sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true});
+    for (uint32_t j = 0; j < 2; j++) {
+        sched_event(c,
+                    &(struct sched_event){.type = EV_JOB_ADD, .job = j, .class = B, .weight = 100});
+        sched_event(
+            c, &(struct sched_event){.type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
+        sched_event(c, &(struct sched_event){.type = EV_DEMAND, .job = j, .on = true});
+    }
+    sched_event(c, &(struct sched_event){.type = EV_DEADLINE,
+                                         .job = 1,
+                                         .deadline_ns = 3000000000,
+                                         .left_ns = 2400000000,
+                                         .on = true});
+    unsigned ran[2] = {0}, late[2] = {0};
+    for (uint64_t ms = 1; ms < 4000; ms++) {
+        if (ms == 2000) /* done */
+            sched_event(c,
+                        &(struct sched_event){
+                            .type = EV_DEADLINE, .job = 1, .deadline_ns = TIME_NEVER, .on = true});
+        assert_int_equal(sched_decide(c, 0, ms * 1000000, &plan), 0);
+        for (size_t k = 0; k < plan.n; k++)
+            (ms < 2000 ? ran : late)[plan.settings[k].group] += plan.settings[k].runnable;
+    }
+    /* In a hurry from 0.1 s on. */
+    assert_true(ran[1] >= 1890 && ran[0] <= 210);
+    assert_true(late[0] > 800 && late[1] > 100);
+    sched_free(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scenarios), cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_waiting_gives_no_credit), cmocka_unit_test(test_deadline)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
