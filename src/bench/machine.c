@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "device/ops.h"
+#include "device/registry.h"
 #include "lib/procfs.h"
 #include "lib/util.h"
 

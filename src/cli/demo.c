@@ -14,7 +14,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/demo.h"
-#include "device/ops.h"
+#include "device/registry.h"
 
 #define SETTLE_S  0.3 /* of each phase, not counted */
 #define WINDOW_S  0.5 /* measured at least, however little time there is */

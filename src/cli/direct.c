@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/others.h"
 #include "control/rules.h"
-#include "device/ops.h"
+#include "device/registry.h"
 #include "engine/manager.h"
 #include "lib/paths.h"
 #include "recovery/journal.h"

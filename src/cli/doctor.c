@@ -12,7 +12,7 @@
 #include "cli/client.h"
 #include "cli/doctor.h"
 #include "cli/gates.h"
-#include "device/ops.h"
+#include "device/registry.h"
 
 #define DRIVER_TESTED "580." /* releases that the controls were measured on */
 

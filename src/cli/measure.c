@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/doctor.h"
-#include "device/ops.h"
+#include "device/registry.h"
 #include "lib/procfs.h"
 
 #define READY_NS (20 * NSEC_PER_SEC)

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "device/ops.h"
+#include "device/registry.h"
 #include "lib/procfs.h"
 
 bool is_descendant(pid_t pid, pid_t root)

@@ -19,6 +19,7 @@
 #include "cli/gates.h"
 #include "cli/room.h"
 #include "cli/transient.h"
+#include "device/registry.h"
 #include "lib/procfs.h"
 
 static const char help[] =

@@ -14,7 +14,7 @@
 #include <syslog.h>
 
 #include "control/proto.h"
-#include "device/ops.h"
+#include "device/registry.h"
 
 enum section { S_NONE, S_DAEMON, S_POLICY, S_RULE };
 

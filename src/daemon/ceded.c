@@ -23,6 +23,7 @@
 #include "control/config.h"
 #include "control/server.h"
 #include "daemon/notify.h"
+#include "device/registry.h"
 #include "lib/log.h"
 #include "lib/paths.h"
 #include "recovery/restorer.h"

@@ -15,12 +15,11 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define GROUPS_AT_ONCE                                                                             \
-    64 /* copied to be passed down; what the hardware's control takes at once                      \
-        */
+/* Copied to be passed down; the hardware's control takes as many at once. */
+#define GROUPS_AT_ONCE 64
 
 struct part {
-    struct multi_part p;
+    struct mux_part p;
     unsigned first; /* its GPU 0 here */
 };
 
@@ -30,32 +29,33 @@ struct known {
     uint32_t parts; /* bit mask */
 };
 
-struct multi {
+struct mux {
     struct device_driver base;
-    struct part v[MULTI_PARTS_MAX];
+    struct part v[MUX_PARTS_MAX];
     unsigned n, gpus;
     struct known *known;
     size_t nknown, known_cap;
     int epoll_fd;
     char name[64];
+    struct device_ops ops; /* named after the parts */
 };
 
-static struct multi *multi(struct device_driver *d)
+static struct mux *mux(struct device_driver *d)
 {
-    return (struct multi *)(void *)d;
+    return (struct mux *)(void *)d;
 }
 
 #define for_each_part(m, p) for (struct part *p = (m)->v; p < (m)->v + (m)->n; p++)
 
 /* The part's driver, opened if it was not there before. */
-static int need(struct part *p, struct error *err)
+static int mux_part_open(struct part *p, struct error *err)
 {
     if (p->p.driver)
         return 0;
     return p->p.ops->open(p->p.where[0] ? p->p.where : NULL, &p->p.driver, err);
 }
 
-static struct part *part_of(struct multi *m, unsigned gpu)
+static struct part *part_of(struct mux *m, unsigned gpu)
 {
     for_each_part(m, p)
     {
@@ -66,7 +66,7 @@ static struct part *part_of(struct multi *m, unsigned gpu)
 }
 
 /* The first of several errors is the one to return. */
-static void note(int *first, int r, struct error *err, const struct error *e)
+static void first_error(int *first, int r, struct error *err, const struct error *e)
 {
     if (r < 0 && *first == 0)
         *first = error_set(err, r, "%s", e->text);
@@ -74,9 +74,9 @@ static void note(int *first, int r, struct error *err, const struct error *e)
 
 /* ---- open, close, info ---- */
 
-static void multi_close(struct device_driver *base)
+static void mux_close(struct device_driver *base)
 {
-    struct multi *m = multi(base);
+    struct mux *m = mux(base);
     for_each_part(m, p) device_close(p->p.driver);
     if (m->epoll_fd >= 0)
         close(m->epoll_fd);
@@ -84,20 +84,15 @@ static void multi_close(struct device_driver *base)
     free(m);
 }
 
-static int multi_open(const char *where, struct device_driver **out, struct error *err)
+static unsigned mux_gpus(struct device_driver *base)
 {
-    return device_open("multi", where, out, err);
+    return mux(base)->gpus;
 }
 
-static unsigned multi_gpus(struct device_driver *base)
+static int mux_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
 {
-    return multi(base)->gpus;
-}
-
-static int multi_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
-{
-    struct part *p = part_of(multi(base), gpu);
-    int r = p ? need(p, NULL) : -ENODEV;
+    struct part *p = part_of(mux(base), gpu);
+    int r = p ? mux_part_open(p, NULL) : -ENODEV;
     if (!p || r < 0)
         return r;
     r = p->p.ops->info(p->p.driver, gpu - p->first, out);
@@ -105,7 +100,7 @@ static int multi_info(struct device_driver *base, unsigned gpu, struct gpu_info 
         return r;
     /* Counted over parts of one kind: two software GPUs are soft0 and soft1. */
     unsigned number = gpu - p->first;
-    for (struct part *q = multi(base)->v; q < p; q++)
+    for (struct part *q = mux(base)->v; q < p; q++)
         number += q->p.ops == p->p.ops ? q->p.gpus : 0;
     snprintf(out->label, sizeof(out->label), "%.12s%u", p->p.ops->name, number);
     return 0;
@@ -113,31 +108,31 @@ static int multi_info(struct device_driver *base, unsigned gpu, struct gpu_info 
 
 /* ---- processes and groups ---- */
 
-static int processes(struct device_driver *base, struct pid_list *out, struct error *err)
+static int mux_processes(struct device_driver *base, struct pid_list *out, struct error *err)
 {
     int first = 0;
     size_t before = out->n;
-    for_each_part(multi(base), p)
+    for_each_part(mux(base), p)
     {
         struct pid_list l = {0};
         struct error e = {""};
-        int r = need(p, &e);
+        int r = mux_part_open(p, &e);
         if (r == 0)
             r = p->p.ops->processes(p->p.driver, &l, &e);
-        note(&first, r, err, &e);
+        first_error(&first, r, err, &e);
         for (size_t i = 0; i < l.n; i++) {
             size_t k = before;
             while (k < out->n && out->v[k] != l.v[i])
                 k++;
             if (k == out->n && pid_list_push(out, l.v[i]) < 0)
-                note(&first, -ENOMEM, err, &(struct error){"out of memory"});
+                first_error(&first, -ENOMEM, err, &(struct error){"out of memory"});
         }
         pid_list_free(&l);
     }
     return first;
 }
 
-static struct known *known(struct multi *m, pid_t pid)
+static struct known *known(struct mux *m, pid_t pid)
 {
     for (size_t i = 0; i < m->nknown; i++) {
         if (m->known[i].pid == pid)
@@ -146,7 +141,7 @@ static struct known *known(struct multi *m, pid_t pid)
     return NULL;
 }
 
-static int remember(struct multi *m, pid_t pid, uint32_t parts)
+static int remember(struct mux *m, pid_t pid, uint32_t parts)
 {
     struct known *k = known(m, pid);
     if (!k && !parts)
@@ -166,10 +161,10 @@ static int remember(struct multi *m, pid_t pid, uint32_t parts)
 
 /* A failing part matters to those who have something there, and to those who have nothing anywhere:
  * it may be what they wait for. */
-static int scan(struct device_driver *base, struct proc_id proc, struct group_list *out,
-                struct error *err)
+static int mux_scan(struct device_driver *base, struct proc_id proc, struct group_list *out,
+                    struct error *err)
 {
-    struct multi *m = multi(base);
+    struct mux *m = mux(base);
     const struct known *k = known(m, proc.pid);
     uint32_t had = k ? k->parts : 0, has = 0;
     int first = 0, lost = 0;
@@ -179,12 +174,12 @@ static int scan(struct device_driver *base, struct proc_id proc, struct group_li
         struct group_list l = {0};
         struct error e = {""};
         uint32_t bit = 1U << (p - m->v);
-        int r = need(p, &e);
+        int r = mux_part_open(p, &e);
         if (r == 0)
             r = p->p.ops->scan(p->p.driver, proc, &l, &e);
-        note(&first, r, &any, &e);
+        first_error(&first, r, &any, &e);
         if ((had & bit) || r == -EAGAIN)
-            note(&lost, r, err, &e);
+            first_error(&lost, r, err, &e);
         if (r < 0)
             has |= had & bit;
         for (size_t i = 0; i < l.n; i++) {
@@ -193,20 +188,20 @@ static int scan(struct device_driver *base, struct proc_id proc, struct group_li
             l.v[i].gpu += p->first;
             has |= bit;
             if (group_list_push(out, &l.v[i]) < 0)
-                note(&lost, -ENOMEM, err, &(struct error){"out of memory"});
+                first_error(&lost, -ENOMEM, err, &(struct error){"out of memory"});
         }
         group_list_free(&l);
     }
     if (remember(m, proc.pid, has) < 0)
-        note(&lost, -ENOMEM, err, &(struct error){"out of memory"});
+        first_error(&lost, -ENOMEM, err, &(struct error){"out of memory"});
     if (lost < 0 || has)
         return lost;
     return first < 0 ? error_set(err, first, "%s", any.text) : 0;
 }
 
-static void forget(struct device_driver *base, pid_t pid)
+static void mux_forget(struct device_driver *base, pid_t pid)
 {
-    struct multi *m = multi(base);
+    struct mux *m = mux(base);
     for_each_part(m, p)
     {
         if (p->p.driver)
@@ -224,13 +219,13 @@ static int no_gpu(unsigned gpu, struct error *err)
     return error_set(err, -ENODEV, "there is no GPU %u", gpu);
 }
 
-static int set_timeslice(struct device_driver *base, const struct device_group *g, uint64_t us,
-                         struct error *err)
+static int mux_set_timeslice(struct device_driver *base, const struct device_group *g, uint64_t us,
+                             struct error *err)
 {
-    struct part *p = part_of(multi(base), g->gpu);
+    struct part *p = part_of(mux(base), g->gpu);
     if (!p)
         return no_gpu(g->gpu, err);
-    int r = need(p, err);
+    int r = mux_part_open(p, err);
     if (r < 0)
         return r;
     struct device_group own = *g;
@@ -238,16 +233,17 @@ static int set_timeslice(struct device_driver *base, const struct device_group *
     return p->p.ops->set_timeslice(p->p.driver, &own, us, err);
 }
 
-static int turn(struct device_driver *base, const struct device_group *const *g, size_t n, bool on,
-                struct error *err)
+static int mux_set_running(struct device_driver *base, const struct device_group *const *g,
+                           size_t n, bool on, struct error *err)
 {
-    struct multi *m = multi(base);
+    struct mux *m = mux(base);
     struct device_group own[GROUPS_AT_ONCE];
     const struct device_group *list[GROUPS_AT_ONCE];
     int first = 0;
     for (size_t i = 0; i < n; i++) {
         if (!part_of(m, g[i]->gpu))
-            note(&first, -ENODEV, err, &(struct error){"a group of a GPU that is not there"});
+            first_error(&first, -ENODEV, err,
+                        &(struct error){"a group of a GPU that is not there"});
     }
     for_each_part(m, p)
     {
@@ -262,25 +258,25 @@ static int turn(struct device_driver *base, const struct device_group *const *g,
                 list[k] = &own[k];
                 k++;
             }
-            int r = k ? need(p, &e) : 0;
+            int r = k ? mux_part_open(p, &e) : 0;
             if (r == 0 && k)
                 r = (on ? p->p.ops->resume : p->p.ops->suspend)(p->p.driver, list, k, &e);
-            note(&first, r, err, &e);
+            first_error(&first, r, err, &e);
         }
     }
     return first;
 }
 
-static int suspend(struct device_driver *d, const struct device_group *const *g, size_t n,
-                   struct error *err)
+static int mux_suspend(struct device_driver *d, const struct device_group *const *g, size_t n,
+                       struct error *err)
 {
-    return turn(d, g, n, false, err);
+    return mux_set_running(d, g, n, false, err);
 }
 
-static int resume(struct device_driver *d, const struct device_group *const *g, size_t n,
-                  struct error *err)
+static int mux_resume(struct device_driver *d, const struct device_group *const *g, size_t n,
+                      struct error *err)
 {
-    return turn(d, g, n, true, err);
+    return mux_set_running(d, g, n, true, err);
 }
 
 /* ---- what is told of time and memory ---- */
@@ -300,13 +296,13 @@ static int not_supported(struct error *err)
         {                                                                                          \
             struct LIST l = {0};                                                                   \
             struct error e_ = {""};                                                                \
-            int r = p->p.ops->CALL ? need(p, &e_) : -ENOTSUP;                                      \
+            int r = p->p.ops->CALL ? mux_part_open(p, &e_) : -ENOTSUP;                             \
             if (r == 0)                                                                            \
                 r = p->p.ops->CALL(p->p.driver, &l, &e_);                                          \
             any_ |= p->p.ops->CALL != NULL;                                                        \
             some_ |= r == 0;                                                                       \
             if (p->p.ops->CALL)                                                                    \
-                note(&first_, r, err, &e_);                                                        \
+                first_error(&first_, r, err, &e_);                                                 \
             EACH;                                                                                  \
             for (size_t i_ = 0; r == 0 && i_ < l.n; i_++) {                                        \
                 if (l.v[i_].gpu >= p->p.gpus)                                                      \
@@ -319,9 +315,9 @@ static int not_supported(struct error *err)
         any_ ? (some_ ? 0 : first_ ? first_ : -ENOMEM) : not_supported(err);                       \
     })
 
-static int usage(struct device_driver *base, struct usage_list *out, struct error *err)
+static int mux_usage(struct device_driver *base, struct usage_list *out, struct error *err)
 {
-    return ask_all(multi(base), usage_list, usage, out, err, (void)0);
+    return ask_all(mux(base), usage_list, usage, out, err, (void)0);
 }
 
 /* Of a part that does not tell, not to be listed says nothing. */
@@ -331,21 +327,21 @@ static uint32_t unknown(const struct part *p, uint32_t incomplete)
     return (incomplete & all) << p->first;
 }
 
-static int activity(struct device_driver *base, struct activity_list *out, struct error *err)
+static int mux_activity(struct device_driver *base, struct activity_list *out, struct error *err)
 {
-    return ask_all(multi(base), activity_list, activity, out, err,
+    return ask_all(mux(base), activity_list, activity, out, err,
                    out->incomplete |= unknown(p, r == 0 ? l.incomplete : UINT32_MAX));
 }
 
-static int demand(struct device_driver *base, struct demand_list *out, struct error *err)
+static int mux_demand(struct device_driver *base, struct demand_list *out, struct error *err)
 {
-    return ask_all(multi(base), demand_list, demand, out, err, (void)0);
+    return ask_all(mux(base), demand_list, demand, out, err, (void)0);
 }
 
-static int event_fd(struct device_driver *base)
+static int mux_event_fd(struct device_driver *base)
 {
-    struct multi *m = multi(base);
-    int fds[MULTI_PARTS_MAX], n = 0;
+    struct mux *m = mux(base);
+    int fds[MUX_PARTS_MAX], n = 0;
     if (m->epoll_fd >= 0)
         return m->epoll_fd;
     for_each_part(m, p)
@@ -369,14 +365,15 @@ static int event_fd(struct device_driver *base)
     return all < 0 ? -errno : all;
 }
 
-static int memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes, struct error *err)
+static int mux_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
+                           struct error *err)
 {
-    struct part *p = part_of(multi(base), gpu);
+    struct part *p = part_of(mux(base), gpu);
     if (!p)
         return no_gpu(gpu, err);
     if (!p->p.ops->memory_free)
         return not_supported(err);
-    int r = need(p, err);
+    int r = mux_part_open(p, err);
     return r < 0 ? r : p->p.ops->memory_free(p->p.driver, gpu - p->first, bytes, err);
 }
 
@@ -389,7 +386,7 @@ static bool can_swap(const struct part *p)
 
 /* Where a process's memory is: the only part that can move any; else the one where it is away, or
  * half-way; else the one where it has groups. */
-static int memory_part(struct multi *m, struct proc_id proc, struct part **out, struct error *err)
+static int memory_part(struct mux *m, struct proc_id proc, struct part **out, struct error *err)
 {
     unsigned n = 0;
     *out = NULL;
@@ -401,7 +398,7 @@ static int memory_part(struct multi *m, struct proc_id proc, struct part **out, 
         }
     }
     if (n < 2)
-        return n ? need(*out, err) : not_supported(err);
+        return n ? mux_part_open(*out, err) : not_supported(err);
     struct part *has = NULL;
     int first = 0;
     for_each_part(m, p)
@@ -411,14 +408,14 @@ static int memory_part(struct multi *m, struct proc_id proc, struct part **out, 
         struct group_list l = {0};
         if (!can_swap(p))
             continue;
-        int r = need(p, &e);
+        int r = mux_part_open(p, &e);
         if (r == 0 && p->p.ops->swap_state(p->p.driver, proc, &s, &e) == 0 && s != SWAP_RUNNING) {
             *out = p;
             return 0;
         }
         if (r == 0)
             r = p->p.ops->scan(p->p.driver, proc, &l, &e);
-        note(&first, r, err, &e);
+        first_error(&first, r, err, &e);
         if (r == 0 && l.n && has)
             first = error_set(err, -ENOTSUP, "process %d uses GPUs of two drivers, %s and %s",
                               (int)proc.pid, has->p.ops->name, p->p.ops->name);
@@ -435,13 +432,13 @@ static int memory_part(struct multi *m, struct proc_id proc, struct part **out, 
 }
 
 /* A job's processes, part by part. where, v: room for n each. */
-static int swap_parts(struct multi *m, const struct proc_id *procs, size_t n, bool out,
+static int swap_parts(struct mux *m, const struct proc_id *procs, size_t n, bool out,
                       unsigned lock_ms, struct part **where, struct proc_id *v, struct error *err)
 {
     int first = 0;
     for (size_t i = 0; i < n; i++) {
         struct error e = {""};
-        note(&first, memory_part(m, procs[i], &where[i], &e), err, &e);
+        first_error(&first, memory_part(m, procs[i], &where[i], &e), err, &e);
     }
     if (out && first < 0)
         return first;
@@ -455,10 +452,10 @@ static int swap_parts(struct multi *m, const struct proc_id *procs, size_t n, bo
         }
         if (!k)
             continue;
-        note(&first,
-             out ? p->p.ops->swap_out(p->p.driver, v, k, lock_ms, &e)
-                 : p->p.ops->swap_in(p->p.driver, v, k, &e),
-             err, &e);
+        first_error(&first,
+                    out ? p->p.ops->swap_out(p->p.driver, v, k, lock_ms, &e)
+                        : p->p.ops->swap_in(p->p.driver, v, k, &e),
+                    err, &e);
         if (!out || first == 0)
             continue;
         /* All or none: those of the parts before come back. */
@@ -473,8 +470,8 @@ static int swap_parts(struct multi *m, const struct proc_id *procs, size_t n, bo
     return first;
 }
 
-static int swap(struct device_driver *base, const struct proc_id *procs, size_t n, bool out,
-                unsigned lock_ms, struct error *err)
+static int mux_swap(struct device_driver *base, const struct proc_id *procs, size_t n, bool out,
+                    unsigned lock_ms, struct error *err)
 {
     struct part **where = calloc(n + 1, sizeof(struct part *));
     struct proc_id *v = calloc(n + 1, sizeof(*v));
@@ -482,73 +479,72 @@ static int swap(struct device_driver *base, const struct proc_id *procs, size_t 
     if (!where || !v)
         first = error_set(err, -ENOMEM, "out of memory");
     else
-        first = swap_parts(multi(base), procs, n, out, lock_ms, where, v, err);
+        first = swap_parts(mux(base), procs, n, out, lock_ms, where, v, err);
     free(where);
     free(v);
     return first;
 }
 
-static int swap_out(struct device_driver *d, const struct proc_id *procs, size_t n,
-                    unsigned lock_ms, struct error *err)
+static int mux_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n,
+                        unsigned lock_ms, struct error *err)
 {
-    return swap(d, procs, n, true, lock_ms, err);
+    return mux_swap(d, procs, n, true, lock_ms, err);
 }
 
-static int swap_in(struct device_driver *d, const struct proc_id *procs, size_t n,
-                   struct error *err)
+static int mux_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n,
+                       struct error *err)
 {
-    return swap(d, procs, n, false, 0, err);
+    return mux_swap(d, procs, n, false, 0, err);
 }
 
-static int swap_state(struct device_driver *base, struct proc_id proc, enum swap_state *state,
-                      struct error *err)
+static int mux_swap_state(struct device_driver *base, struct proc_id proc, enum swap_state *state,
+                          struct error *err)
 {
     struct part *p;
-    int r = memory_part(multi(base), proc, &p, err);
+    int r = memory_part(mux(base), proc, &p, err);
     return r < 0 || !p ? r : p->p.ops->swap_state(p->p.driver, proc, state, err);
 }
 
-static const struct device_ops device_multi = {
-    .name = "multi",
-    .summary = "several drivers behind one",
-    .open = multi_open,
-    .close = multi_close,
-    .gpus = multi_gpus,
-    .info = multi_info,
-    .processes = processes,
-    .scan = scan,
-    .forget = forget,
-    .set_timeslice = set_timeslice,
-    .suspend = suspend,
-    .resume = resume,
-    .usage = usage,
-    .activity = activity,
-    .demand = demand,
-    .event_fd = event_fd,
-    .memory_free = memory_free,
-    .swap_out = swap_out,
-    .swap_in = swap_in,
-    .swap_state = swap_state,
+static const struct device_ops mux_ops = {
+    .summary = "several drivers as one",
+    .close = mux_close,
+    .gpus = mux_gpus,
+    .info = mux_info,
+    .processes = mux_processes,
+    .scan = mux_scan,
+    .forget = mux_forget,
+    .set_timeslice = mux_set_timeslice,
+    .suspend = mux_suspend,
+    .resume = mux_resume,
+    .usage = mux_usage,
+    .activity = mux_activity,
+    .demand = mux_demand,
+    .event_fd = mux_event_fd,
+    .memory_free = mux_memory_free,
+    .swap_out = mux_swap_out,
+    .swap_in = mux_swap_in,
+    .swap_state = mux_swap_state,
 };
 
-int multi_new(const struct multi_part *parts, unsigned n, struct device_driver **out,
-              struct error *err)
+int mux_new(const struct mux_part *parts, unsigned n, struct device_driver **out, struct error *err)
 {
-    struct multi *m = n <= MULTI_PARTS_MAX ? calloc(1, sizeof(*m)) : NULL;
+    struct mux *m = n <= MUX_PARTS_MAX ? calloc(1, sizeof(*m)) : NULL;
     unsigned gpus = 0;
     for (unsigned i = 0; i < n; i++)
         gpus += parts[i].gpus;
     if (!m || gpus > DEVICE_GPUS_MAX) {
         for (unsigned i = 0; i < n; i++)
             device_close(parts[i].driver);
-        bool memory = !m && n <= MULTI_PARTS_MAX;
+        bool memory = !m && n <= MUX_PARTS_MAX;
         free(m);
         return memory ? error_set(err, -ENOMEM, "out of memory")
                       : error_set(err, -E2BIG,
                                   "%u drivers with %u GPUs together: at most %u and %u; name fewer",
-                                  n, gpus, MULTI_PARTS_MAX, DEVICE_GPUS_MAX);
+                                  n, gpus, MUX_PARTS_MAX, DEVICE_GPUS_MAX);
     }
-    m->base.ops = &device_multi;
+    m->ops = mux_ops;
+    m->ops.name = m->name;
+    m->base.ops = &m->ops;
     m->epoll_fd = -1;
     for (; m->n < n; m->n++) {
         m->v[m->n] = (struct part){parts[m->n], m->gpus};
@@ -566,22 +562,12 @@ int multi_new(const struct multi_part *parts, unsigned n, struct device_driver *
     return 0;
 }
 
-bool is_multi(const struct device_driver *d)
+int mux_where(const struct device_driver *d, char *buf, size_t size)
 {
-    return d->ops == &device_multi;
-}
-
-const char *multi_name(const struct device_driver *d)
-{
-    return ((const struct multi *)(const void *)d)->name;
-}
-
-int multi_where(const struct device_driver *d, char *buf, size_t size)
-{
-    const struct multi *m = (const void *)d;
+    const struct mux *m = (const void *)d;
     size_t at = 0;
     for (unsigned i = 0; i < m->n; i++) {
-        const struct multi_part *p = &m->v[i].p;
+        const struct mux_part *p = &m->v[i].p;
         int n = snprintf(buf + at, size - at, "%s%s*%u%s%s", i ? "," : "", p->ops->name, p->gpus,
                          p->where[0] ? "@" : "", p->where);
         at += n > 0 ? (size_t)n : 0;

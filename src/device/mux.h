@@ -1,12 +1,12 @@
-/* Several drivers behind one: see mux.c. For registry.c and tests; others use ops.h. */
+/* Several drivers as one: see mux.c. For registry.c and tests; others use ops.h. */
 #ifndef CEDE_DEVICE_MUX_H
 #define CEDE_DEVICE_MUX_H
 
 #include "device/ops.h"
 
-#define MULTI_PARTS_MAX 8
+#define MUX_PARTS_MAX 8
 
-struct multi_part {
+struct mux_part {
     const struct device_ops *ops;
     struct device_driver *driver; /* NULL: not open; tried again when it is needed */
     unsigned gpus;                /* its indices, kept also while it is not open */
@@ -14,12 +14,9 @@ struct multi_part {
 };
 
 /* Takes over the parts' drivers, also when it fails: -E2BIG for more than DEVICE_GPUS_MAX GPUs. */
-int multi_new(const struct multi_part *parts, unsigned n, struct device_driver **out,
-              struct error *err);
-bool is_multi(const struct device_driver *d);
-/* "nvidia,gate" */
-const char *multi_name(const struct device_driver *d);
+int mux_new(const struct mux_part *parts, unsigned n, struct device_driver **out,
+            struct error *err);
 /* NAME*GPUS[@WHERE],... -E2BIG: longer than size. */
-int multi_where(const struct device_driver *d, char *buf, size_t size);
+int mux_where(const struct device_driver *d, char *buf, size_t size);
 
 #endif

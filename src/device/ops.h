@@ -152,11 +152,11 @@ enum swap_state {
 struct device_driver; /* an open instance */
 
 struct device_ops {
-    const char *name; /* "nvidia", "amd", "soft" */
+    const char *name; /* "nvidia", "amd", "soft", "gate" */
     const char *summary;
 
     /* Opens the driver. `where` is driver-specific (soft: socket path) or NULL for the default.
-     * -ENODEV if this machine has no such device. */
+     * -ENODEV if this machine has no such device. NULL for several drivers as one (mux.h). */
     int (*open)(const char *where, struct device_driver **out, struct error *err);
     void (*close)(struct device_driver *d);
 
@@ -232,30 +232,16 @@ struct device_driver {
     const struct device_ops *ops;
 };
 
-extern const struct device_ops device_nvidia;
-extern const struct device_ops device_amd;
-extern const struct device_ops device_gate;
-extern const struct device_ops device_soft;
+/* What the driver calls itself: "nvidia", or "nvidia,gate" for several as one. */
+static inline const char *device_name(const struct device_driver *d)
+{
+    return d->ops->name;
+}
 
-/* By name ("nvidia", "amd", "soft", "gate"); "auto": nvidia or amd where its device files exist,
- * else soft where its server answers. -ENODEV with what was looked for and what to do. "multi":
- * what device_open_list() opened in another process, its device_address.where as `where`; what is
- * not there any more is left out, until it is. */
-int device_open(const char *name, const char *where, struct device_driver **out, struct error *err);
-void device_close(struct device_driver *d);
-
-/* What device_open() needs to open the same elsewhere. */
-struct device_address {
-    char name[16], where[256];
-};
-/* One driver, or several behind one: NAME[@PATH],... with a PATH (absolute, without commas) for
- * "soft" alone. "auto" is all hardware that is there, else the software GPU where its server
- * answers, and the gate. soft, gate: PATH where none is named; NULL: the default. */
-int device_open_list(const char *list, const char *soft, const char *gate,
-                     struct device_driver **out, struct device_address *address, struct error *err);
-/* 0, or -EINVAL with what is wrong in it. */
-int device_list_check(const char *list, struct error *err);
-/* Of whoever is behind it: "nvidia", or "nvidia,gate". */
-const char *device_name(const struct device_driver *d);
+static inline void device_close(struct device_driver *d)
+{
+    if (d)
+        d->ops->close(d);
+}
 
 #endif

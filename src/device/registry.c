@@ -1,47 +1,18 @@
-/* Choosing drivers by name, and the growable lists their interface hands out. */
-#include "device/ops.h"
+/* See registry.h. */
+#include "device/registry.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "device/amd/driver.h"
+#include "device/gate/driver.h"
 #include "device/mux.h"
+#include "device/nvidia/driver.h"
+#include "device/soft/driver.h"
 
-static int grow(void **v, size_t *cap, size_t n, size_t size)
-{
-    if (n < *cap)
-        return 0;
-    size_t cap2 = *cap ? *cap * 2 : 8;
-    void *p = reallocarray(*v, cap2, size);
-    if (!p)
-        return -ENOMEM;
-    *v = p;
-    *cap = cap2;
-    return 0;
-}
-
-#define DEFINE_LIST(list, type)                                                                    \
-    int list##_push(struct list *l, type x)                                                        \
-    {                                                                                              \
-        int r = grow((void **)&l->v, &l->cap, l->n, sizeof(*l->v));                                \
-        if (r == 0)                                                                                \
-            l->v[l->n++] = LIST_VALUE(x);                                                          \
-        return r;                                                                                  \
-    }                                                                                              \
-    void list##_free(struct list *l)                                                               \
-    {                                                                                              \
-        free(l->v);                                                                                \
-        memset(l, 0, sizeof(*l));                                                                  \
-    }
-
-#define LIST_VALUE(x) (*(x))
-DEFINE_LIST(group_list, const struct device_group *)
-DEFINE_LIST(usage_list, const struct gpu_usage *)
-DEFINE_LIST(activity_list, const struct gpu_activity *)
-DEFINE_LIST(demand_list, const struct gpu_demand *)
-#undef LIST_VALUE
-#define LIST_VALUE(x) (x)
-DEFINE_LIST(pid_list, pid_t)
+/* The name of several in a device_address; journals keep it. */
+#define SEVERAL "multi"
 
 static const struct device_ops *const drivers[] = {&device_nvidia, &device_amd, &device_soft,
                                                    &device_gate};
@@ -109,8 +80,8 @@ static int list_parse(const char *list, bool address, struct name *v, unsigned *
     *n = 0;
     for (const char *p = list;; p++) {
         size_t len = strcspn(p, ",");
-        if (*n == MULTI_PARTS_MAX)
-            return error_set(err, -EINVAL, "device: more than %d drivers", MULTI_PARTS_MAX);
+        if (*n == MUX_PARTS_MAX)
+            return error_set(err, -EINVAL, "device: more than %d drivers", MUX_PARTS_MAX);
         int r = name_parse(p, len, address, &v[*n], err);
         if (r < 0)
             return r;
@@ -127,21 +98,21 @@ static int list_parse(const char *list, bool address, struct name *v, unsigned *
 
 int device_list_check(const char *list, struct error *err)
 {
-    struct name v[MULTI_PARTS_MAX];
+    struct name v[MUX_PARTS_MAX];
     unsigned n;
     return strcmp(list, "auto") == 0 ? 0 : list_parse(list, false, v, &n, err);
 }
 
-static void close_parts(struct multi_part *v, unsigned n)
+static void close_parts(struct mux_part *v, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         device_close(v[i].driver);
 }
 
-static int part_open(const struct name *name, const char *where, struct multi_part *p,
-                     struct error *err)
+static int registry_part_open(const struct name *name, const char *where, struct mux_part *p,
+                              struct error *err)
 {
-    *p = (struct multi_part){.ops = name->ops};
+    *p = (struct mux_part){.ops = name->ops};
     where = name->where[0] ? name->where : where;
     if (where && (size_t)snprintf(p->where, sizeof(p->where), "%s", where) >= sizeof(p->where))
         return error_set(err, -ENAMETOOLONG, "%s: the path '%s' is too long", name->ops->name,
@@ -152,7 +123,7 @@ static int part_open(const struct name *name, const char *where, struct multi_pa
 }
 
 /* All hardware that is there. */
-static int open_auto(const char *soft, const char *gate, struct multi_part *v, unsigned *n,
+static int open_auto(const char *soft, const char *gate, struct mux_part *v, unsigned *n,
                      struct error *err)
 {
     struct error why = {""};
@@ -163,11 +134,11 @@ static int open_auto(const char *soft, const char *gate, struct multi_part *v, u
         struct error e = {""};
         if (name.ops == &device_soft && *n)
             continue;
-        int r = part_open(&name,
-                          name.ops == &device_soft   ? soft
-                          : name.ops == &device_gate ? gate
-                                                     : NULL,
-                          &v[*n], &e);
+        int r = registry_part_open(&name,
+                                   name.ops == &device_soft   ? soft
+                                   : name.ops == &device_gate ? gate
+                                                              : NULL,
+                                   &v[*n], &e);
         /* A device that is there and cannot be used is worth saying. */
         if (r < 0 && r != -ENODEV) {
             close_parts(v, *n);
@@ -183,20 +154,20 @@ static int open_auto(const char *soft, const char *gate, struct multi_part *v, u
     return *n ? 0 : no_device(&why, err);
 }
 
-static int open_named(const char *list, const char *soft, const char *gate, struct multi_part *v,
+static int open_named(const char *list, const char *soft, const char *gate, struct mux_part *v,
                       unsigned *n, struct error *err)
 {
-    struct name names[MULTI_PARTS_MAX];
+    struct name names[MUX_PARTS_MAX];
     unsigned all;
     int r = list_parse(list, false, names, &all, err);
     *n = 0;
     while (r == 0 && *n < all) {
         const struct device_ops *ops = names[*n].ops;
-        r = part_open(&names[*n],
-                      ops == &device_soft   ? soft
-                      : ops == &device_gate ? gate
-                                            : NULL,
-                      &v[*n], err);
+        r = registry_part_open(&names[*n],
+                               ops == &device_soft   ? soft
+                               : ops == &device_gate ? gate
+                                                     : NULL,
+                               &v[*n], err);
         if (r == 0)
             ++*n;
     }
@@ -208,7 +179,7 @@ static int open_named(const char *list, const char *soft, const char *gate, stru
 int device_open_list(const char *list, const char *soft, const char *gate,
                      struct device_driver **out, struct device_address *address, struct error *err)
 {
-    struct multi_part v[MULTI_PARTS_MAX];
+    struct mux_part v[MUX_PARTS_MAX];
     unsigned n = 0;
     int r = strcmp(list, "auto") == 0 ? open_auto(soft, gate, v, &n, err)
                                       : open_named(list, soft, gate, v, &n, err);
@@ -225,11 +196,11 @@ int device_open_list(const char *list, const char *soft, const char *gate,
         snprintf(address->where, sizeof(address->where), "%s", v[0].where);
         return 0;
     }
-    r = multi_new(v, n, out, err);
+    r = mux_new(v, n, out, err);
     if (r < 0)
         return r;
-    snprintf(address->name, sizeof(address->name), "%s", (*out)->ops->name);
-    if (multi_where(*out, address->where, sizeof(address->where)) < 0) {
+    snprintf(address->name, sizeof(address->name), "%s", SEVERAL);
+    if (mux_where(*out, address->where, sizeof(address->where)) < 0) {
         device_close(*out);
         return error_set(err, -E2BIG, "device: the paths are too long: %zu bytes in all at most",
                          sizeof(address->where) - 1);
@@ -240,8 +211,8 @@ int device_open_list(const char *list, const char *soft, const char *gate,
 /* By its address. What cannot be opened keeps its place. */
 static int open_again(const char *where, struct device_driver **out, struct error *err)
 {
-    struct name names[MULTI_PARTS_MAX];
-    struct multi_part v[MULTI_PARTS_MAX];
+    struct name names[MUX_PARTS_MAX];
+    struct mux_part v[MUX_PARTS_MAX];
     unsigned n, open = 0;
     struct error first = {""};
     int r = list_parse(where, true, names, &n, err), why = -ENODEV;
@@ -249,7 +220,7 @@ static int open_again(const char *where, struct device_driver **out, struct erro
         return r;
     for (unsigned i = 0; i < n; i++) {
         struct error e = {""};
-        r = part_open(&names[i], NULL, &v[i], &e);
+        r = registry_part_open(&names[i], NULL, &v[i], &e);
         open += r == 0;
         if (r < 0 && !first.text[0]) {
             first = e;
@@ -259,7 +230,7 @@ static int open_again(const char *where, struct device_driver **out, struct erro
             v[i].driver = NULL;
         v[i].gpus = names[i].has_count ? (unsigned)names[i].count : v[i].gpus;
     }
-    return open ? multi_new(v, n, out, err) : error_set(err, why, "%s", first.text);
+    return open ? mux_new(v, n, out, err) : error_set(err, why, "%s", first.text);
 }
 
 /* ---- one ---- */
@@ -268,7 +239,7 @@ int device_open(const char *name, const char *where, struct device_driver **out,
 {
     bool any = strcmp(name, "auto") == 0;
     struct error first = {""};
-    if (strcmp(name, "multi") == 0)
+    if (strcmp(name, SEVERAL) == 0)
         return open_again(where ? where : "", out, err);
     for (size_t i = 0; i < ARRAY_SIZE(drivers); i++) {
         if (any ? drivers[i] == &device_gate : strcmp(name, drivers[i]->name) != 0)
@@ -287,22 +258,4 @@ int device_open(const char *name, const char *where, struct device_driver **out,
     if (!any)
         return error_set(err, -EINVAL, "unknown device '%s': use auto, nvidia, amd or soft", name);
     return no_device(&first, err);
-}
-
-void device_close(struct device_driver *d)
-{
-    if (d)
-        d->ops->close(d);
-}
-
-const char *device_name(const struct device_driver *d)
-{
-    return is_multi(d) ? multi_name(d) : d->ops->name;
-}
-
-const char *device_level_name(unsigned level)
-{
-    static const char *const names[] = {
-        [LEVEL_GATE] = "gate", [LEVEL_SLICE] = "slice", [LEVEL_QUEUE] = "hardware"};
-    return level < ARRAY_SIZE(names) ? names[level] : NULL;
 }

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include "device/registry.h"
 #include "lib/util.h"
 #include "recovery/journal.h"
 

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "device/registry.h"
+
 /* Beyond what the GPU memory takes: the target's own bookkeeping was 50 MB. */
 #define HOST_MARGIN(bytes) (256ULL * 1024 * 1024 + (bytes) / 32)
 /* A restore that fails for want of room loses the process (nvidia/checkpoint.c): be sure. */

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "device/ops.h"
+#include "device/gate/driver.h"
 #include "lib/gate_proto.h"
 
 static struct device_driver *d;

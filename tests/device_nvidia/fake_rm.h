@@ -4,6 +4,7 @@
 #ifndef CEDE_TESTS_FAKE_RM_H
 #define CEDE_TESTS_FAKE_RM_H
 
+#include "device/nvidia/driver.h"
 #include "device/nvidia/nvidia.h"
 
 struct fake_object {

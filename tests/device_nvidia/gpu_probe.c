@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "device/nvidia/driver.h"
 #include "device/nvidia/nvidia.h"
 
 #define ROUNDS 20

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "device/registry.h"
 #include "recovery/journal.h"
 
 struct result result;

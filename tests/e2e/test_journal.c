@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "device/registry.h"
 #include "fixture.h"
 #include "recovery/journal.h"
 

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "device/gate/driver.h"
+#include "device/registry.h"
 #include "fixture.h"
 #include "recovery/restorer.h"
 
@@ -24,9 +26,9 @@ static int begin(void **state)
     assert_non_null(mkdtemp(t->f.dir));
     mock_init(&t->f.d, 2);
     mock_init(&t->b, 1);
-    struct multi_part v[] = {{.ops = t->f.d.base.ops, .driver = &t->f.d.base, .gpus = 2},
-                             {.ops = t->b.base.ops, .driver = &t->b.base, .gpus = 1}};
-    if (multi_new(v, 2, &t->m, &err) < 0)
+    struct mux_part v[] = {{.ops = t->f.d.base.ops, .driver = &t->f.d.base, .gpus = 2},
+                           {.ops = t->b.base.ops, .driver = &t->b.base, .gpus = 1}};
+    if (mux_new(v, 2, &t->m, &err) < 0)
         fail_msg("%s", err.text);
     *state = t;
     return 0;
@@ -77,9 +79,9 @@ static void test_too_many(void **state)
     struct error err = {""};
     mock_init(&a, 9);
     mock_init(&b, 8);
-    struct multi_part v[] = {{.ops = a.base.ops, .driver = &a.base, .gpus = 9},
-                             {.ops = b.base.ops, .driver = &b.base, .gpus = 8}};
-    assert_int_equal(multi_new(v, 2, &d, &err), -E2BIG);
+    struct mux_part v[] = {{.ops = a.base.ops, .driver = &a.base, .gpus = 9},
+                           {.ops = b.base.ops, .driver = &b.base, .gpus = 8}};
+    assert_int_equal(mux_new(v, 2, &d, &err), -E2BIG);
     assert_non_null(strstr(err.text, "2 drivers with 17 GPUs"));
     assert_null(d);
 }
@@ -283,9 +285,9 @@ static void test_addresses(void **state)
     assert_int_equal(d->ops->resume(d, both, 2, &err), -ENODEV);
     assert_non_null(strstr(err.text, "/nowhere"));
     char where[64], little[16];
-    assert_int_equal(multi_where(d, where, sizeof(where)), 0);
+    assert_int_equal(mux_where(d, where, sizeof(where)), 0);
     assert_string_equal(where, "soft*2@/nowhere,gate*4");
-    assert_int_equal(multi_where(d, little, sizeof(little)), -E2BIG);
+    assert_int_equal(mux_where(d, little, sizeof(little)), -E2BIG);
     device_close(d);
     assert_int_equal(device_open("multi", "soft*2@/nowhere", &d, &err), -ENODEV);
     assert_int_equal(device_open("multi", "soft*x@/nowhere", &d, &err), -EINVAL);
@@ -296,7 +298,7 @@ static void test_addresses(void **state)
 static void test_events(void **state)
 {
     struct two *t = *state;
-    struct multi_part v[2] = {{.ops = &device_gate}, {.ops = &device_gate}};
+    struct mux_part v[2] = {{.ops = &device_gate}, {.ops = &device_gate}};
     struct device_driver *d;
     struct error err = {""};
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -305,7 +307,7 @@ static void test_events(void **state)
         assert_int_equal(device_open("gate", a.sun_path, &v[i].driver, &err), 0);
         v[i].gpus = device_gate.gpus(v[i].driver);
     }
-    assert_int_equal(multi_new(v, 2, &d, &err), 0);
+    assert_int_equal(mux_new(v, 2, &d, &err), 0);
     struct pid_list pids = {0};
     struct demand_list wants = {0};
     struct pollfd p = {.fd = d->ops->event_fd(d), .events = POLLIN};

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "device/ops.h"
+#include "device/gate/driver.h"
 
 static char dir[64], socket_path[96];
 

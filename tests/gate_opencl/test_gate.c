@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "device/ops.h"
+#include "device/gate/driver.h"
 
 #define PROGRAMS  4
 #define SEEDS     250 /* of each: 1000 in all */

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/ops.h"
+#include "device/gate/driver.h"
 
 #define US 1000ULL
 

@@ -21,6 +21,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "device/amd/driver.h"
 #include "device/amd/kfd.h"
 
 #define HOLD_QUEUES_MAX 1024 /* of one process; the kernel's limit is 1024 */

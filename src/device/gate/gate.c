@@ -23,7 +23,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "device/ops.h"
+#include "device/gate/driver.h"
 #include "lib/gate_proto.h"
 #include "lib/share.h"
 

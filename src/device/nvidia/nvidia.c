@@ -13,6 +13,7 @@
 #include <strings.h>
 
 #include "device/nvidia/checkpoint.h"
+#include "device/nvidia/driver.h"
 
 #define PROC_GPUS "/proc/driver/nvidia/gpus"
 #define RECHECK   16U /* every so many rounds a process's descriptors are listed in any case */

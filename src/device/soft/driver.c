@@ -10,8 +10,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "device/ops.h"
 #include "device/soft/client.h"
+#include "device/soft/driver.h"
 #include "device/soft/engine.h"
 #include "device/soft/proto.h"
 #include "device/soft/swap.h"
