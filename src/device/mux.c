@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 /* Copied to be passed down; the hardware's control takes as many at once. */
 #define GROUPS_AT_ONCE 64
@@ -35,7 +33,7 @@ struct mux {
     unsigned n, gpus;
     struct known *known;
     size_t nknown, known_cap;
-    int epoll_fd;
+    struct device_watcher watcher; /* also for parts that are opened later */
     char name[64];
     struct device_ops ops; /* named after the parts */
 };
@@ -48,11 +46,14 @@ static struct mux *mux(struct device_driver *d)
 #define for_each_part(m, p) for (struct part *p = (m)->v; p < (m)->v + (m)->n; p++)
 
 /* The part's driver, opened if it was not there before. */
-static int mux_part_open(struct part *p, struct error *err)
+static int mux_part_open(struct mux *m, struct part *p, struct error *err)
 {
     if (p->p.driver)
         return 0;
-    return p->p.ops->open(p->p.where[0] ? p->p.where : NULL, &p->p.driver, err);
+    int r = p->p.ops->open(p->p.where[0] ? p->p.where : NULL, &p->p.driver, err);
+    if (r == 0 && m->watcher.add && p->p.ops->watch)
+        p->p.ops->watch(p->p.driver, &m->watcher);
+    return r;
 }
 
 static struct part *part_of(struct mux *m, unsigned gpu)
@@ -78,8 +79,6 @@ static void mux_close(struct device_driver *base)
 {
     struct mux *m = mux(base);
     for_each_part(m, p) device_close(p->p.driver);
-    if (m->epoll_fd >= 0)
-        close(m->epoll_fd);
     free(m->known);
     free(m);
 }
@@ -92,7 +91,7 @@ static unsigned mux_gpus(struct device_driver *base)
 static int mux_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
 {
     struct part *p = part_of(mux(base), gpu);
-    int r = p ? mux_part_open(p, NULL) : -ENODEV;
+    int r = p ? mux_part_open(mux(base), p, NULL) : -ENODEV;
     if (!p || r < 0)
         return r;
     r = p->p.ops->info(p->p.driver, gpu - p->first, out);
@@ -116,7 +115,7 @@ static int mux_processes(struct device_driver *base, struct pid_list *out, struc
     {
         struct pid_list l = {0};
         struct error e = {""};
-        int r = mux_part_open(p, &e);
+        int r = mux_part_open(mux(base), p, &e);
         if (r == 0)
             r = p->p.ops->processes(p->p.driver, &l, &e);
         first_error(&first, r, err, &e);
@@ -174,7 +173,7 @@ static int mux_scan(struct device_driver *base, struct proc_id proc, struct grou
         struct group_list l = {0};
         struct error e = {""};
         uint32_t bit = 1U << (p - m->v);
-        int r = mux_part_open(p, &e);
+        int r = mux_part_open(m, p, &e);
         if (r == 0)
             r = p->p.ops->scan(p->p.driver, proc, &l, &e);
         first_error(&first, r, &any, &e);
@@ -225,7 +224,7 @@ static int mux_set_timeslice(struct device_driver *base, const struct device_gro
     struct part *p = part_of(mux(base), g->gpu);
     if (!p)
         return no_gpu(g->gpu, err);
-    int r = mux_part_open(p, err);
+    int r = mux_part_open(mux(base), p, err);
     if (r < 0)
         return r;
     struct device_group own = *g;
@@ -258,7 +257,7 @@ static int mux_set_running(struct device_driver *base, const struct device_group
                 list[k] = &own[k];
                 k++;
             }
-            int r = k ? mux_part_open(p, &e) : 0;
+            int r = k ? mux_part_open(m, p, &e) : 0;
             if (r == 0 && k)
                 r = (on ? p->p.ops->resume : p->p.ops->suspend)(p->p.driver, list, k, &e);
             first_error(&first, r, err, &e);
@@ -296,7 +295,7 @@ static int not_supported(struct error *err)
         {                                                                                          \
             struct LIST l = {0};                                                                   \
             struct error e_ = {""};                                                                \
-            int r = p->p.ops->CALL ? mux_part_open(p, &e_) : -ENOTSUP;                             \
+            int r = p->p.ops->CALL ? mux_part_open(m, p, &e_) : -ENOTSUP;                          \
             if (r == 0)                                                                            \
                 r = p->p.ops->CALL(p->p.driver, &l, &e_);                                          \
             any_ |= p->p.ops->CALL != NULL;                                                        \
@@ -338,31 +337,36 @@ static int mux_demand(struct device_driver *base, struct demand_list *out, struc
     return ask_all(mux(base), demand_list, demand, out, err, (void)0);
 }
 
-static int mux_event_fd(struct device_driver *base)
+static void mux_watch(struct device_driver *base, const struct device_watcher *w)
 {
     struct mux *m = mux(base);
-    int fds[MUX_PARTS_MAX], n = 0;
-    if (m->epoll_fd >= 0)
-        return m->epoll_fd;
+    m->watcher = w ? *w : (struct device_watcher){.add = NULL};
     for_each_part(m, p)
     {
-        int fd = p->p.driver && p->p.ops->event_fd ? p->p.ops->event_fd(p->p.driver) : -1;
-        if (fd >= 0)
-            fds[n++] = fd;
+        if (p->p.driver && p->p.ops->watch)
+            p->p.ops->watch(p->p.driver, w);
     }
-    if (n < 2)
-        return n ? fds[0] : -ENOTSUP;
-    int all = epoll_create1(EPOLL_CLOEXEC);
-    for (int i = 0; i < n && all >= 0; i++) {
-        struct epoll_event e = {.events = EPOLLIN, .data.fd = fds[i]};
-        if (epoll_ctl(all, EPOLL_CTL_ADD, fds[i], &e) < 0) {
-            int r = -errno;
-            close(all);
-            return r;
-        }
+}
+
+/* A descriptor is of one part; the others ignore its number. */
+static void mux_ready(struct device_driver *base, int fd)
+{
+    for_each_part(mux(base), p)
+    {
+        if (p->p.driver && p->p.ops->ready)
+            p->p.ops->ready(p->p.driver, fd);
     }
-    m->epoll_fd = all;
-    return all < 0 ? -errno : all;
+}
+
+static uint64_t mux_due_ns(struct device_driver *base)
+{
+    uint64_t due = UINT64_MAX;
+    for_each_part(mux(base), p)
+    {
+        if (p->p.driver && p->p.ops->due_ns)
+            due = min_u64(due, p->p.ops->due_ns(p->p.driver));
+    }
+    return due;
 }
 
 static int mux_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
@@ -373,7 +377,7 @@ static int mux_memory_free(struct device_driver *base, unsigned gpu, uint64_t *b
         return no_gpu(gpu, err);
     if (!p->p.ops->memory_free)
         return not_supported(err);
-    int r = mux_part_open(p, err);
+    int r = mux_part_open(mux(base), p, err);
     return r < 0 ? r : p->p.ops->memory_free(p->p.driver, gpu - p->first, bytes, err);
 }
 
@@ -398,7 +402,7 @@ static int memory_part(struct mux *m, struct proc_id proc, struct part **out, st
         }
     }
     if (n < 2)
-        return n ? mux_part_open(*out, err) : not_supported(err);
+        return n ? mux_part_open(m, *out, err) : not_supported(err);
     struct part *has = NULL;
     int first = 0;
     for_each_part(m, p)
@@ -408,7 +412,7 @@ static int memory_part(struct mux *m, struct proc_id proc, struct part **out, st
         struct group_list l = {0};
         if (!can_swap(p))
             continue;
-        int r = mux_part_open(p, &e);
+        int r = mux_part_open(m, p, &e);
         if (r == 0 && p->p.ops->swap_state(p->p.driver, proc, &s, &e) == 0 && s != SWAP_RUNNING) {
             *out = p;
             return 0;
@@ -519,7 +523,9 @@ static const struct device_ops mux_ops = {
     .usage = mux_usage,
     .activity = mux_activity,
     .demand = mux_demand,
-    .event_fd = mux_event_fd,
+    .watch = mux_watch,
+    .ready = mux_ready,
+    .due_ns = mux_due_ns,
     .memory_free = mux_memory_free,
     .swap_out = mux_swap_out,
     .swap_in = mux_swap_in,
@@ -545,7 +551,6 @@ int mux_new(const struct mux_part *parts, unsigned n, struct device_driver **out
     m->ops = mux_ops;
     m->ops.name = m->name;
     m->base.ops = &m->ops;
-    m->epoll_fd = -1;
     for (; m->n < n; m->n++) {
         m->v[m->n] = (struct part){parts[m->n], m->gpus};
         m->gpus += parts[m->n].gpus;

@@ -151,6 +151,14 @@ enum swap_state {
 
 struct device_driver; /* an open instance */
 
+/* An event loop, as a driver sees it: which descriptors to watch for reading. Neither function may
+ * call the driver. */
+struct device_watcher {
+    void (*add)(void *arg, int fd);
+    void (*remove)(void *arg, int fd); /* comes before the driver closes fd */
+    void *arg;
+};
+
 struct device_ops {
     const char *name; /* "nvidia", "amd", "soft", "gate" */
     const char *summary;
@@ -200,8 +208,18 @@ struct device_ops {
      * and device, the last state (may be NULL: see GPU_CAP_GATE). */
     int (*demand)(struct device_driver *d, struct demand_list *out, struct error *err);
 
-    /* Readable when processes() or demand() has something new; stays the driver's (may be NULL). */
-    int (*event_fd)(struct device_driver *d);
+    /* For a caller with an event loop (all three may be NULL: the driver reports nothing by itself).
+     * Without a watcher, processes() and demand() look at the driver's descriptors themselves.
+     *
+     * watch: hands over the descriptors there are, and from then on each new one. `w` is copied.
+     *   NULL: takes all of them back; call it before the watcher goes.
+     * ready: `fd` is readable; takes a bounded part of what is there and does not wait. Then demand()
+     *   has something new, or processes(). A number that is not the driver's any more is ignored.
+     * due_ns: call demand() then, by monotonic_ns(), whether or not a descriptor was readable;
+     *   UINT64_MAX: no need. */
+    void (*watch)(struct device_driver *d, const struct device_watcher *w);
+    void (*ready)(struct device_driver *d, int fd);
+    uint64_t (*due_ns)(struct device_driver *d);
 
     /* Memory of one GPU that nobody has taken (may be NULL). */
     int (*memory_free)(struct device_driver *d, unsigned gpu, uint64_t *bytes, struct error *err);

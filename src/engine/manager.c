@@ -231,13 +231,15 @@ void manager_release(struct manager *m, uint32_t job)
 static void reap(struct manager *m)
 {
     struct epoll_event ev[64];
+    bool driver = false;
     int n;
     while ((n = epoll_wait(m->epoll_fd, ev, 64, 0)) > 0) {
         for (int i = 0; i < n; i++) {
             uint32_t slot = (uint32_t)ev[i].data.u64;
             enum watch whose = (enum watch)(ev[i].data.u64 >> 32);
             if (whose == WATCH_DRIVER) {
-                mgr_demand_told(m);
+                m->driver->ops->ready(m->driver, (int)slot);
+                driver = true;
             } else if (whose == WATCH_SWAPPER) {
                 mgr_swapper_ended(m, slot);
             } else if (whose == WATCH_ROOT) {
@@ -251,6 +253,24 @@ static void reap(struct manager *m)
             }
         }
     }
+    if (driver)
+        mgr_demand_told(m);
+}
+
+/* The driver's descriptors, by their numbers. One that cannot be watched is looked at by
+ * processes(), once a second. */
+static void driver_fd_add(void *arg, int fd)
+{
+    struct manager *m = arg;
+    struct epoll_event e = {.events = EPOLLIN,
+                            .data.u64 = (uint64_t)WATCH_DRIVER << 32 | (uint32_t)fd};
+    epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, fd, &e);
+}
+
+static void driver_fd_remove(void *arg, int fd)
+{
+    struct manager *m = arg;
+    epoll_ctl(m->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
 static uint64_t decide_due(struct manager *m)
@@ -281,6 +301,8 @@ uint64_t manager_tick(struct manager *m, uint64_t now_ns)
     if (m->nunclaimed && now_ns >= m->claim_until)
         mgr_undo_unclaimed(m);
     next = min_u64(next, mgr_demand_due(m));
+    if (m->driver->ops->due_ns)
+        next = min_u64(next, m->driver->ops->due_ns(m->driver));
     next = min_u64(next, mgr_deadline_due(m));
     next = min_u64(next, mgr_autoswap_due(m));
     next = min_u64(next, decide_due(m));
@@ -418,10 +440,8 @@ int manager_new(struct device_driver *driver, struct journal *journal,
         mgr_sched(m, (struct sched_event){
                          .type = EV_DEVICE, .device = d, .on = m->gpus[d].caps & GPU_CAP_GATE});
     }
-    int events = r == 0 && driver->ops->event_fd ? driver->ops->event_fd(driver) : -1;
-    struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)WATCH_DRIVER << 32};
-    if (events >= 0 && epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, events, &e) < 0)
-        r = -errno;
+    if (r == 0 && driver->ops->watch)
+        driver->ops->watch(driver, &(struct device_watcher){driver_fd_add, driver_fd_remove, m});
     if (r < 0) {
         m->jobs_end = m->processes_end = 0;
         manager_free(m, false);
@@ -450,6 +470,8 @@ unsigned manager_free(struct manager *m, bool restore)
             close(m->jobs[i].root_pidfd);
         mgr_deadline_free(&m->jobs[i]);
     }
+    if (m->driver->ops->watch)
+        m->driver->ops->watch(m->driver, NULL);
     if (m->epoll_fd >= 0)
         close(m->epoll_fd);
     sched_free(m->sched);

@@ -11,15 +11,14 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -35,7 +34,7 @@
  * is in their pages, and looked at whenever anybody is heard. */
 #define HEARD_MAX        128
 #define HEARD_NS         (10 * NSEC_PER_MSEC)
-#define TIMER            UINT64_MAX /* among the numbers of epoll */
+#define ACCEPTS_AT_ONCE  64
 #define TIMESLICE_MAX_US 10000000
 /* A program that has just come may queue so much until it is decided about. */
 #define FIRST_LIMIT_US 10000
@@ -63,7 +62,9 @@ struct program {
 struct gate_driver {
     struct device_driver base;
     char path[108];
-    int listen_fd, epoll_fd, timer_fd; /* the last: when all are heard again */
+    int listen_fd;
+    struct device_watcher watcher; /* .add NULL: none */
+    bool any_unheard;
     uint64_t next_key, usage_ns, heard_ns;
     struct gate_name {
         char name[64], id[64];
@@ -110,8 +111,22 @@ static int welcome(struct program *p)
 
 /* ---- what a program says --------------------------------------------------------------------- */
 
-static void dismiss(struct program *p)
+static void gate_watch_fd(const struct gate_driver *d, int fd)
 {
+    if (d->watcher.add)
+        d->watcher.add(d->watcher.arg, fd);
+}
+
+static void gate_unwatch_fd(const struct gate_driver *d, int fd)
+{
+    if (d->watcher.remove)
+        d->watcher.remove(d->watcher.arg, fd);
+}
+
+static void dismiss(const struct gate_driver *d, struct program *p)
+{
+    if (!p->unheard)
+        gate_unwatch_fd(d, p->fd);
     close(p->fd); /* it sees that, and goes on by itself */
     if (p->control)
         munmap(p->control, GATE_PAGE);
@@ -178,20 +193,26 @@ static bool said_too_much(const struct gate_driver *d, uid_t uid)
     return n > HEARD_MAX;
 }
 
-static void listen_to(struct gate_driver *d, unsigned slot, bool on)
+/* Not before all are heard again. */
+static void hear_later(struct gate_driver *d, struct program *p)
 {
-    struct epoll_event e = {.events = on ? EPOLLIN : 0, .data.u64 = slot + 1};
-    d->programs[slot].unheard =
-        epoll_ctl(d->epoll_fd, EPOLL_CTL_MOD, d->programs[slot].fd, &e) == 0 && !on;
+    gate_unwatch_fd(d, p->fd);
+    p->unheard = d->any_unheard = true;
 }
 
-static void hear_all_again(struct gate_driver *d, uint64_t now)
+static void hear_all_again(struct gate_driver *d)
 {
+    uint64_t now = monotonic_ns();
+    if (now - d->heard_ns < HEARD_NS)
+        return;
     d->heard_ns = now;
+    d->any_unheard = false;
     for (unsigned i = 0; i < d->end; i++) {
-        d->programs[i].heard = 0;
-        if (d->programs[i].fd >= 0 && d->programs[i].unheard)
-            listen_to(d, i, true);
+        struct program *p = &d->programs[i];
+        if (p->fd >= 0 && p->unheard)
+            gate_watch_fd(d, p->fd);
+        p->heard = 0;
+        p->unheard = false;
     }
 }
 
@@ -238,15 +259,22 @@ static void accept_one(struct gate_driver *d, int fd)
         slot++;
     if (slot == PROGRAMS || theirs >= PROGRAMS_OF_USER)
         return;
-    struct epoll_event e = {.events = EPOLLIN, .data.u64 = slot + 1};
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (own < 0 || epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, own, &e) < 0) {
-        if (own >= 0)
-            close(own);
+    if (own < 0)
         return;
-    }
     d->programs[slot] = (struct program){.fd = own, .proc = st.id, .uid = c.uid};
     d->end = slot >= d->end ? slot + 1 : d->end;
+    gate_watch_fd(d, own);
+}
+
+static void accept_some(struct gate_driver *d)
+{
+    for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
+        _cleanup_close_ int fd = accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            break;
+        accept_one(d, fd);
+    }
 }
 
 static void listen_now(struct gate_driver *d, struct error *err)
@@ -255,46 +283,40 @@ static void listen_now(struct gate_driver *d, struct error *err)
     snprintf(a.sun_path, sizeof(a.sun_path), "%s", d->path);
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     unlink(d->path);
-    struct epoll_event e = {.events = EPOLLIN, .data.u64 = 0};
     if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(d->path, 0666) < 0 ||
-        listen(fd, 64) < 0 || epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0) {
+        listen(fd, 64) < 0) {
         error_set(err, -errno, "cannot listen at %s: %s", d->path, strerror(errno));
         return;
     }
     d->listen_fd = TAKE_FD(fd);
+    gate_watch_fd(d, d->listen_fd);
 }
 
-/* Takes all that is there; does not wait. */
-static void pump(struct gate_driver *d)
+static void gate_hear(struct gate_driver *d, struct program *p)
 {
-    struct epoll_event ev[64];
-    uint64_t now = monotonic_ns(), expired;
-    if (now - d->heard_ns >= HEARD_NS)
-        hear_all_again(d, now);
-    int n = epoll_wait(d->epoll_fd, ev, 64, 0);
-    for (int i = 0; i < n; i++) {
-        if (ev[i].data.u64 == TIMER) {
-            (void)!read(d->timer_fd, &expired, sizeof(expired));
-        } else if (ev[i].data.u64 == 0) {
-            for (int k = 0; k < 64; k++) {
-                _cleanup_close_ int fd =
-                    accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-                if (fd < 0)
-                    break;
-                accept_one(d, fd);
-            }
-        } else {
-            unsigned slot = (unsigned)ev[i].data.u64 - 1;
-            struct program *p = &d->programs[slot];
-            if (p->fd >= 0 && hear(d, p) < 0)
-                dismiss(p);
-            if (p->fd < 0 || !said_too_much(d, p->uid))
-                continue;
-            struct itimerspec t = {.it_value.tv_nsec = HEARD_NS};
-            listen_to(d, slot, false);
-            timerfd_settime(d->timer_fd, 0, &t, NULL);
-        }
+    if (hear(d, p) < 0)
+        dismiss(d, p);
+    else if (said_too_much(d, p->uid))
+        hear_later(d, p);
+}
+
+/* What a loop would have reported as readable. */
+static void gate_poll(struct gate_driver *d)
+{
+    struct pollfd v[PROGRAMS + 1] = {{.fd = d->listen_fd, .events = POLLIN}};
+    unsigned end = d->end;
+    hear_all_again(d);
+    for (unsigned i = 0; i < end; i++)
+        v[i + 1] = (struct pollfd){.fd = d->programs[i].unheard ? -1 : d->programs[i].fd,
+                                   .events = POLLIN};
+    if (poll(v, end + 1, 0) <= 0)
+        return;
+    for (unsigned i = 0; i < end; i++) {
+        if (v[i + 1].revents && d->programs[i].fd == v[i + 1].fd)
+            gate_hear(d, &d->programs[i]);
     }
+    if (v[0].revents)
+        accept_some(d);
 }
 
 /* ---- device_ops ------------------------------------------------------------------------------ */
@@ -306,20 +328,13 @@ static int gate_open(const char *where, struct device_driver **out, struct error
         return error_set(err, -ENOMEM, "out of memory");
     d->base.ops = &device_gate;
     d->listen_fd = -1;
-    d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    d->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    struct epoll_event e = {.events = EPOLLIN, .data.u64 = TIMER};
     for (unsigned i = 0; i < PROGRAMS; i++)
         d->programs[i].fd = -1;
-    int r = 0;
-    if (d->epoll_fd < 0 || d->timer_fd < 0 ||
-        epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, d->timer_fd, &e) < 0)
-        r = -errno;
-    else if (where && (size_t)snprintf(d->path, sizeof(d->path), "%s", where) >= sizeof(d->path))
-        r = -ENAMETOOLONG;
-    if (r < 0) {
+    if (where && (size_t)snprintf(d->path, sizeof(d->path), "%s", where) >= sizeof(d->path)) {
         device_close(&d->base);
-        return error_set(err, r, "cannot listen at %s: %s", where ? where : "", strerror(-r));
+        return error_set(err, -ENAMETOOLONG,
+                         "cannot listen at %s: the path is longer than %zu bytes", where,
+                         sizeof(d->path) - 1);
     }
     *out = &d->base;
     return 0;
@@ -330,16 +345,13 @@ static void gate_close(struct device_driver *base)
     struct gate_driver *d = gate(base);
     for (unsigned i = 0; i < d->end; i++) {
         if (d->programs[i].fd >= 0)
-            dismiss(&d->programs[i]);
+            dismiss(d, &d->programs[i]);
     }
     if (d->listen_fd >= 0) {
+        gate_unwatch_fd(d, d->listen_fd);
         unlink(d->path);
         close(d->listen_fd);
     }
-    if (d->timer_fd >= 0)
-        close(d->timer_fd);
-    if (d->epoll_fd >= 0)
-        close(d->epoll_fd);
     free(d);
 }
 
@@ -371,7 +383,7 @@ static int gate_processes(struct device_driver *base, struct pid_list *out, stru
         listen_now(d, &e);
     if (d->listen_fd < 0)
         return error_set(err, -EIO, "%s", e.text);
-    pump(d);
+    gate_poll(d); /* also beside a watcher, which may have had no memory for one of them */
     uint64_t now = monotonic_ns();
     int r = 0;
     for (unsigned i = 0; i < d->end && r == 0; i++) {
@@ -517,7 +529,10 @@ static int gate_demand(struct device_driver *base, struct demand_list *out, stru
 {
     struct gate_driver *d = gate(base);
     int r = 0;
-    pump(d);
+    if (d->watcher.add)
+        hear_all_again(d);
+    else
+        gate_poll(d);
     for (unsigned i = 0; i < d->end; i++) {
         struct program *p = &d->programs[i];
         for (unsigned k = 0; k < GATE_DEVICES && p->fd >= 0 && r == 0; k++) {
@@ -536,9 +551,42 @@ static int gate_demand(struct device_driver *base, struct demand_list *out, stru
     return r < 0 ? error_set(err, r, "out of memory") : 0;
 }
 
-static int gate_event_fd(struct device_driver *base)
+static void gate_watch(struct device_driver *base, const struct device_watcher *w)
 {
-    return gate(base)->epoll_fd;
+    struct gate_driver *d = gate(base);
+    void (*change)(const struct gate_driver *, int) = w ? gate_watch_fd : gate_unwatch_fd;
+    if (w)
+        d->watcher = *w;
+    if (d->listen_fd >= 0)
+        change(d, d->listen_fd);
+    for (unsigned i = 0; i < d->end; i++) {
+        if (d->programs[i].fd >= 0 && !d->programs[i].unheard)
+            change(d, d->programs[i].fd);
+    }
+    if (!w)
+        d->watcher = (struct device_watcher){.add = NULL};
+}
+
+static void gate_ready(struct device_driver *base, int fd)
+{
+    struct gate_driver *d = gate(base);
+    hear_all_again(d);
+    if (fd >= 0 && fd == d->listen_fd) {
+        accept_some(d);
+        return;
+    }
+    for (unsigned i = 0; i < d->end && fd >= 0; i++) {
+        if (d->programs[i].fd == fd && !d->programs[i].unheard) {
+            gate_hear(d, &d->programs[i]);
+            return;
+        }
+    }
+}
+
+static uint64_t gate_due_ns(struct device_driver *base)
+{
+    const struct gate_driver *d = gate(base);
+    return d->any_unheard ? d->heard_ns + HEARD_NS : UINT64_MAX;
 }
 
 const struct device_ops device_gate = {
@@ -556,5 +604,7 @@ const struct device_ops device_gate = {
     .resume = gate_resume,
     .usage = gate_usage,
     .demand = gate_demand,
-    .event_fd = gate_event_fd,
+    .watch = gate_watch,
+    .ready = gate_ready,
+    .due_ns = gate_due_ns,
 };
