@@ -24,7 +24,7 @@ struct state {
 struct sim {
     const struct sim_scenario *s;
     struct sim_result *out;
-    struct engine *e;
+    struct softgpu *e;
     struct sched *c;
     struct state st[SIM_JOBS_MAX];
     uint32_t n;
@@ -46,8 +46,8 @@ static int compare(const void *a, const void *b)
 
 static uint64_t busy(const struct sim *m, uint32_t j)
 {
-    struct engine_group_info info = {0};
-    engine_group_info(m->e, m->st[j].group, &info);
+    struct softgpu_group_info info = {0};
+    softgpu_group_info(m->e, m->st[j].group, &info);
     return info.busy_ns;
 }
 
@@ -60,9 +60,9 @@ static void event(struct sim *m, struct sched_event ev)
 
 static void submit(struct sim *m, uint32_t j)
 {
-    struct engine_kernel k = {
+    struct softgpu_kernel k = {
         .duration_ns = m->s->jobs[j].kernel_ns, .sm_fraction = 1, .cookie = j};
-    engine_submit(m->e, m->st[j].group, &k, m->now);
+    softgpu_submit(m->e, m->st[j].group, &k, m->now);
 }
 
 static void tell_deadline(struct sim *m, uint32_t j)
@@ -83,13 +83,13 @@ static void tell_deadline(struct sim *m, uint32_t j)
 /* Jobs that come, leave, pause, and requests that are due. Returns when that happens next. */
 static uint64_t lives(struct sim *m)
 {
-    uint64_t next = ENGINE_NEVER;
+    uint64_t next = SOFTGPU_NEVER;
     for (uint32_t j = 0; j < m->n; j++) {
         const struct sim_job *job = &m->s->jobs[j];
         struct state *st = &m->st[j];
         if (st->present && job->leave_ns && m->now >= job->leave_ns) {
             event(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = j});
-            engine_group_remove(m->e, st->group, m->now);
+            softgpu_group_remove(m->e, st->group, m->now);
             st->present = false;
         }
         if (!st->present)
@@ -117,8 +117,8 @@ static uint64_t lives(struct sim *m)
 
 static void completions(struct sim *m)
 {
-    struct engine_completion done;
-    while (engine_pop_completion(m->e, &done)) {
+    struct softgpu_completion done;
+    while (softgpu_pop_completion(m->e, &done)) {
         uint32_t j = (uint32_t)done.cookie;
         struct state *st = &m->st[j];
         if (!m->s->jobs[j].period_ns) {
@@ -142,8 +142,8 @@ static void look(struct sim *m)
     uint64_t upper = 0, lower = 0;
     for (uint32_t j = 0; j < m->n; j++) {
         struct state *st = &m->st[j];
-        struct engine_group_info info;
-        if (!st->present || engine_group_info(m->e, st->group, &info) < 0)
+        struct softgpu_group_info info;
+        if (!st->present || softgpu_group_info(m->e, st->group, &info) < 0)
             continue;
         bool latency = m->s->jobs[j].class == CLASS_LATENCY;
         *(latency ? &upper : &lower) += info.bursts - st->bursts;
@@ -193,7 +193,7 @@ static void decide(struct sim *m)
     m->call_at = m->now;
 }
 
-static void make_call(struct sim *m, const struct engine_params *p)
+static void make_call(struct sim *m, const struct softgpu_params *p)
 {
     uint32_t j = m->calls[m->next_call].job, g = m->st[j].group;
     uint32_t us = m->calls[m->next_call].us;
@@ -202,18 +202,18 @@ static void make_call(struct sim *m, const struct engine_params *p)
         return;
     m->out->calls++;
     if (call == CALL_TIMESLICE)
-        engine_set_timeslice(m->e, g, us ? us : p->timeslice_us, m->now, &m->call_at);
+        softgpu_set_timeslice(m->e, g, us ? us : p->timeslice_us, m->now, &m->call_at);
     else if (call == CALL_SUSPEND)
-        engine_suspend(m->e, g, m->now, &m->call_at);
+        softgpu_suspend(m->e, g, m->now, &m->call_at);
     else
-        engine_resume(m->e, g, m->now, &m->call_at);
+        softgpu_resume(m->e, g, m->now, &m->call_at);
 }
 
 static void begin(struct sim *m)
 {
     for (uint32_t j = 0; j < m->n; j++) {
         const struct sim_job *job = &m->s->jobs[j];
-        engine_group_add(m->e, 0, &m->st[j].group);
+        softgpu_group_add(m->e, 0, &m->st[j].group);
         m->st[j].present = true;
         event(m, (struct sched_event){.type = EV_JOB_ADD,
                                       .job = j,
@@ -250,7 +250,7 @@ static void account(struct sim *m, uint64_t from, uint64_t to)
     }
 }
 
-static void run(struct sim *m, const struct engine_params *p)
+static void run(struct sim *m, const struct softgpu_params *p)
 {
     begin(m);
     while (m->now < m->s->duration_ns) {
@@ -266,7 +266,7 @@ static void run(struct sim *m, const struct engine_params *p)
             decide(m);
             continue;
         }
-        uint64_t at[] = {engine_next_event_ns(m->e), m->now < m->call_at ? m->call_at : m->wake,
+        uint64_t at[] = {softgpu_next_event_ns(m->e), m->now < m->call_at ? m->call_at : m->wake,
                          m->look_at, m->s->settle_ns, m->s->duration_ns};
         for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
             next = at[i] > m->now && at[i] < next ? at[i] : next;
@@ -274,14 +274,14 @@ static void run(struct sim *m, const struct engine_params *p)
             uint64_t paused = m->s->jobs[j].pause_ns ? m->s->jobs[j].pause_ns + 1000000 : 0;
             next = paused > m->now && paused < next ? paused : next;
         }
-        engine_advance(m->e, next);
+        softgpu_advance(m->e, next);
         account(m, m->now, next);
         m->now = next;
         completions(m);
     }
 }
 
-int sim_run(const struct engine_params *engine, const struct sim_scenario *s,
+int sim_run(const struct softgpu_params *engine, const struct sim_scenario *s,
             struct sim_result *out)
 {
     struct sim *m = calloc(1, sizeof(*m));
@@ -299,7 +299,7 @@ int sim_run(const struct engine_params *engine, const struct sim_scenario *s,
     params.floor = s->floor;
     int r = m->n ? 0 : -EINVAL;
     if (r == 0)
-        r = samples ? engine_new(engine, SIM_JOBS_MAX, SIM_JOBS_MAX * 64, &m->e) : -ENOMEM;
+        r = samples ? softgpu_new(engine, SIM_JOBS_MAX, SIM_JOBS_MAX * 64, &m->e) : -ENOMEM;
     if (r == 0)
         r = sched_new(&(struct sched_limits){1, SIM_JOBS_MAX, SIM_JOBS_MAX}, &params, &m->c);
     if (r == 0 && s->policy)
@@ -319,7 +319,7 @@ int sim_run(const struct engine_params *engine, const struct sim_scenario *s,
         out->job[j].max_us = m->st[j].samples[n - 1];
         out->job[j].p99_us = m->st[j].samples[(n * 99 + 99) / 100 - 1];
     }
-    engine_free(m->e);
+    softgpu_free(m->e);
     sched_free(m->c);
     free(samples);
     free(m);

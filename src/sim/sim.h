@@ -48,7 +48,7 @@ struct sim_result {
 };
 
 /* 0, -ENOMEM, -EINVAL (no job, unknown policy). */
-int sim_run(const struct engine_params *engine, const struct sim_scenario *s,
+int sim_run(const struct softgpu_params *engine, const struct sim_scenario *s,
             struct sim_result *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* The engine with engine_params_h200() against what was measured on an H200 (one card, driver
+/* The engine with softgpu_params_h200() against what was measured on an H200 (one card, driver
  * 580.159.04): every row that the engine models has to come out within 15 %.
  *
  * Not modelled, so not here:
@@ -85,9 +85,9 @@ static int compare(const char *row, const char *what, double expected, double go
 
 static void test_rows(void **state)
 {
-    struct engine_params p;
+    struct softgpu_params p;
     int bad = 0;
-    engine_params_h200(&p);
+    softgpu_params_h200(&p);
     printf("%-38s %-7s %9s %9s\n", "", "", "measured", "engine");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct row *r = &rows[i];
@@ -104,10 +104,10 @@ static void test_rows(void **state)
 /* "Neither makes progress": two batch programs at 1 us. */
 static void test_thrashing(void **state)
 {
-    struct engine_params p;
+    struct softgpu_params p;
     struct outcome o;
     struct scenario s = {REQUESTS(100), {BATCH(1), BATCH(1)}, 10 * SEC};
-    engine_params_h200(&p);
+    softgpu_params_h200(&p);
     scenario_run(&p, &s, &o);
     assert_true(o.share[0] < 0.02 && o.share[1] < 0.02);
 }
@@ -122,11 +122,11 @@ static void test_switch_cost(void **state)
         double expected_us;
     } in[] = {{"switch in, 33 of 264 blocks", 33.0f / 264, 155},
               {"switch in, 264 of 264 blocks", 1, 178}};
-    struct engine_params p;
+    struct softgpu_params p;
     struct outcome alone, o;
     struct scenario s = {REQUESTS(100), {{0}}, 10 * SEC};
     int bad = 0;
-    engine_params_h200(&p);
+    softgpu_params_h200(&p);
     scenario_run(&p, &s, &alone);
     for (int i = 0; i < 2; i++) {
         s.batch[0] = (struct batch_program){10 * MS, in[i].fraction, 1, false};
@@ -141,26 +141,26 @@ static void test_switch_cost(void **state)
 
 static void test_calls(void **state)
 {
-    struct engine_params p;
-    struct engine *e;
+    struct softgpu_params p;
+    struct softgpu *e;
     uint32_t g;
     uint64_t done;
     int bad = 0;
-    struct engine_kernel k = {.duration_ns = 50 * MS, .sm_fraction = 1};
-    engine_params_h200(&p);
-    assert_int_equal(engine_new(&p, 1, 1, &e), 0);
-    assert_int_equal(engine_group_add(e, 0, &g), 0);
+    struct softgpu_kernel k = {.duration_ns = 50 * MS, .sm_fraction = 1};
+    softgpu_params_h200(&p);
+    assert_int_equal(softgpu_new(&p, 1, 1, &e), 0);
+    assert_int_equal(softgpu_group_add(e, 0, &g), 0);
 
-    assert_int_equal(engine_set_timeslice(e, g, 1, 1 * MS, &done), 0);
+    assert_int_equal(softgpu_set_timeslice(e, g, 1, 1 * MS, &done), 0);
     bad += compare("set timeslice, idle GPU", "us", 155, (double)(done - 1 * MS) / 1e3);
-    assert_int_equal(engine_submit(e, g, &k, 2 * MS), 0);
-    assert_int_equal(engine_set_timeslice(e, g, 1, 3 * MS, &done), 0);
+    assert_int_equal(softgpu_submit(e, g, &k, 2 * MS), 0);
+    assert_int_equal(softgpu_set_timeslice(e, g, 1, 3 * MS, &done), 0);
     bad += compare("set timeslice, busy GPU (300-390)", "us", 345, (double)(done - 3 * MS) / 1e3);
-    assert_int_equal(engine_suspend(e, g, 4 * MS, &done), 0);
+    assert_int_equal(softgpu_suspend(e, g, 4 * MS, &done), 0);
     bad += compare("suspend", "us", 600, (double)(done - 4 * MS) / 1e3);
-    assert_int_equal(engine_resume(e, g, 5 * MS, &done), 0);
+    assert_int_equal(softgpu_resume(e, g, 5 * MS, &done), 0);
     bad += compare("resume", "us", 320, (double)(done - 5 * MS) / 1e3);
-    engine_free(e);
+    softgpu_free(e);
     assert_int_equal(bad, 0);
 }
 

@@ -17,7 +17,7 @@
 #define RESTORE (10 * US)
 
 /* Round numbers, no host overhead: every time below can be worked out by hand. */
-static const struct engine_params plain = {
+static const struct softgpu_params plain = {
     .switch_ns = BASE,
     .save_ns = SAVE,
     .restore_ns = RESTORE,
@@ -28,55 +28,55 @@ static const struct engine_params plain = {
     .resume_call_ns = 300 * US,
 };
 
-static struct engine *engine(uint32_t groups)
+static struct softgpu *engine(uint32_t groups)
 {
-    struct engine *e = NULL;
+    struct softgpu *e = NULL;
     uint32_t g;
-    assert_int_equal(engine_new(&plain, groups, 4096, &e), 0);
+    assert_int_equal(softgpu_new(&plain, groups, 4096, &e), 0);
     for (uint32_t i = 0; i < groups; i++) {
-        assert_int_equal(engine_group_add(e, 0, &g), 0);
+        assert_int_equal(softgpu_group_add(e, 0, &g), 0);
         assert_int_equal(g, i);
     }
     return e;
 }
 
-static void submit(struct engine *e, uint32_t group, uint32_t stream, uint64_t duration_ns,
+static void submit(struct softgpu *e, uint32_t group, uint32_t stream, uint64_t duration_ns,
                    float fraction, uint64_t at_ns)
 {
-    struct engine_kernel k = {stream, duration_ns, fraction, 0};
-    assert_int_equal(engine_submit(e, group, &k, at_ns), 0);
+    struct softgpu_kernel k = {stream, duration_ns, fraction, 0};
+    assert_int_equal(softgpu_submit(e, group, &k, at_ns), 0);
 }
 
 /* The next completion, advancing as far as needed. */
-static struct engine_completion next(struct engine *e)
+static struct softgpu_completion next(struct softgpu *e)
 {
-    struct engine_completion c;
-    while (!engine_pop_completion(e, &c)) {
-        uint64_t t = engine_next_event_ns(e);
-        assert_true(t != ENGINE_NEVER);
-        engine_advance(e, t);
+    struct softgpu_completion c;
+    while (!softgpu_pop_completion(e, &c)) {
+        uint64_t t = softgpu_next_event_ns(e);
+        assert_true(t != SOFTGPU_NEVER);
+        softgpu_advance(e, t);
     }
     return c;
 }
 
 #define expect(e, grp, start, end)                                                                 \
     do {                                                                                           \
-        struct engine_completion c_ = next(e);                                                     \
+        struct softgpu_completion c_ = next(e);                                                    \
         assert_int_equal(c_.group, grp);                                                           \
         assert_int_equal(c_.start_ns, start);                                                      \
         assert_int_equal(c_.end_ns, end);                                                          \
     } while (0)
 
-static uint64_t busy_ns(struct engine *e, uint32_t g)
+static uint64_t busy_ns(struct softgpu *e, uint32_t g)
 {
-    struct engine_group_info info;
-    assert_int_equal(engine_group_info(e, g, &info), 0);
+    struct softgpu_group_info info;
+    assert_int_equal(softgpu_group_info(e, g, &info), 0);
     return info.busy_ns;
 }
 
 static void test_alone(void **state)
 {
-    struct engine *e = engine(2);
+    struct softgpu *e = engine(2);
     submit(e, 0, 0, 5 * MS, 1, 0); /* longer than its slice: nobody else, no switch */
     submit(e, 0, 0, 1 * MS, 1, 0);
     expect(e, 0, 0, 5 * MS);
@@ -84,36 +84,36 @@ static void test_alone(void **state)
     submit(e, 1, 0, 1 * MS, 1, 7 * MS); /* idle GPU: at once */
     expect(e, 1, 7 * MS, 8 * MS);
     assert_int_equal(busy_ns(e, 0), 6 * MS);
-    assert_int_equal(engine_next_event_ns(e), ENGINE_NEVER);
-    engine_free(e);
+    assert_int_equal(softgpu_next_event_ns(e), SOFTGPU_NEVER);
+    softgpu_free(e);
 }
 
 /* Work that comes to an idle GPU has a whole slice before it, also if the group had the GPU before.
  */
 static void test_fresh_slice(void **state)
 {
-    struct engine *e = engine(2);
+    struct softgpu *e = engine(2);
     submit(e, 0, 0, 100 * US, 1, 0);
     expect(e, 0, 0, 100 * US);
     submit(e, 0, 0, 3 * MS, 1, 1500 * US);
     submit(e, 1, 0, 100 * US, 1, 1600 * US);
     expect(e, 1, 2500 * US + BASE + SAVE, 2600 * US + BASE + SAVE);
-    engine_free(e);
+    softgpu_free(e);
 }
 
 static void test_switch_when_idle(void **state)
 {
-    struct engine *e = engine(2);
+    struct softgpu *e = engine(2);
     submit(e, 0, 0, 200 * US, 1, 0);
     submit(e, 1, 0, 100 * US, 1, 0);
     expect(e, 0, 0, 200 * US); /* its slice is not over, its work is */
     expect(e, 1, 200 * US + BASE, 300 * US + BASE);
-    engine_free(e);
+    softgpu_free(e);
 }
 
 static void test_preemption(void **state)
 {
-    struct engine *e = engine(2);
+    struct softgpu *e = engine(2);
     submit(e, 0, 0, 3 * MS, 0.5f, 0);
     /* The slices of group 0 renewed unseen; the one that runs ends at 2 ms. */
     submit(e, 1, 0, 400 * US, 1, 1500 * US);
@@ -122,12 +122,12 @@ static void test_preemption(void **state)
     expect(e, 0, 0, in + 400 * US + BASE + RESTORE / 2 + 1 * MS);
     assert_int_equal(busy_ns(e, 0), 3 * MS);
     assert_int_equal(busy_ns(e, 1), 400 * US);
-    engine_free(e);
+    softgpu_free(e);
 }
 
 static void test_turns(void **state)
 {
-    struct engine *e = engine(3);
+    struct softgpu *e = engine(3);
     for (uint32_t g = 0; g < 3; g++)
         submit(e, g, 0, 1 * MS, 1, 0);
     /* In the order of the runlist; each ends exactly with its slice. */
@@ -136,27 +136,27 @@ static void test_turns(void **state)
         expect(e, g, t, t + 1 * MS);
         t += 1 * MS + BASE;
     }
-    engine_free(e);
+    softgpu_free(e);
 }
 
 /* A request issued right after the last one ended finds the GPU on its way to the other group, and
  * waits for the whole of that one's slice. */
 static void test_switch_completes(void **state)
 {
-    struct engine *e = engine(2);
+    struct softgpu *e = engine(2);
     submit(e, 0, 0, 50 * MS, 1, 0);
     submit(e, 1, 0, 100 * US, 1, 0);
-    struct engine_completion c = next(e);
+    struct softgpu_completion c = next(e);
     assert_int_equal(c.group, 1);
     submit(e, 1, 0, 100 * US, 1, c.end_ns + 1 * US);
     uint64_t back = c.end_ns + BASE + RESTORE;
     expect(e, 1, back + 1 * MS + BASE + SAVE, back + 1 * MS + BASE + SAVE + 100 * US);
-    engine_free(e);
+    softgpu_free(e);
 }
 
 static void test_streams(void **state)
 {
-    struct engine *e = engine(1);
+    struct softgpu *e = engine(1);
     submit(e, 0, 0, 400 * US, 0.5f, 0);
     submit(e, 0, 1, 300 * US, 0.5f, 0);  /* at the same time */
     submit(e, 0, 2, 100 * US, 1, 0);     /* does not fit */
@@ -168,13 +168,13 @@ static void test_streams(void **state)
     expect(e, 0, 500 * US, 600 * US); /* streams 3 and 0 together */
     expect(e, 0, 500 * US, 600 * US);
     assert_int_equal(busy_ns(e, 0), 600 * US);
-    engine_free(e);
+    softgpu_free(e);
 }
 
 /* "A spinning hold kernel on a second stream does not work while another group waits." */
 static void test_other_streams_wait(void **state)
 {
-    struct engine *e = engine(2);
+    struct softgpu *e = engine(2);
     submit(e, 0, 0, 600 * US, 0.1f, 0);
     submit(e, 1, 0, 100 * US, 1, 10 * US);
     submit(e, 0, 1, 50 * US, 0.1f, 20 * US); /* a stream that was empty: next turn */
@@ -183,97 +183,97 @@ static void test_other_streams_wait(void **state)
     expect(e, 0, 600 * US, 650 * US);
     expect(e, 1, 650 * US + BASE, 750 * US + BASE);
     expect(e, 0, 750 * US + 2 * BASE, 800 * US + 2 * BASE);
-    engine_free(e);
+    softgpu_free(e);
 }
 
 static void test_timeslice(void **state)
 {
-    struct engine *e = engine(2);
+    struct softgpu *e = engine(2);
     uint64_t done;
-    assert_int_equal(engine_set_timeslice(e, 0, 40000, 0, &done), 0);
+    assert_int_equal(softgpu_set_timeslice(e, 0, 40000, 0, &done), 0);
     assert_int_equal(done, 100 * US); /* idle GPU */
     submit(e, 0, 0, 20 * MS, 1, 1 * MS);
     submit(e, 1, 0, 100 * US, 1, 1 * MS);
     /* On running work: it takes effect at the end of the call, the slice is over by then. */
-    assert_int_equal(engine_set_timeslice(e, 0, 1, 2 * MS, &done), 0);
+    assert_int_equal(softgpu_set_timeslice(e, 0, 1, 2 * MS, &done), 0);
     assert_int_equal(done, 2 * MS + 300 * US);
     expect(e, 1, done + BASE + SAVE, done + BASE + SAVE + 100 * US);
 
-    assert_int_equal(engine_set_timeslice(e, 0, 0, 3 * MS, &done), -EINVAL);
-    assert_int_equal(engine_set_timeslice(e, 0, ENGINE_TIMESLICE_MAX_US + 1, 3 * MS, &done),
+    assert_int_equal(softgpu_set_timeslice(e, 0, 0, 3 * MS, &done), -EINVAL);
+    assert_int_equal(softgpu_set_timeslice(e, 0, SOFTGPU_TIMESLICE_MAX_US + 1, 3 * MS, &done),
                      -EINVAL);
-    assert_int_equal(engine_set_timeslice(e, 2, 1, 3 * MS, &done), -EINVAL);
-    engine_free(e);
+    assert_int_equal(softgpu_set_timeslice(e, 2, 1, 3 * MS, &done), -EINVAL);
+    softgpu_free(e);
 }
 
 static void test_suspend(void **state)
 {
-    struct engine *e = engine(2);
+    struct softgpu *e = engine(2);
     uint64_t done;
-    struct engine_completion c;
+    struct softgpu_completion c;
     submit(e, 0, 0, 2 * MS, 1, 0);
-    assert_int_equal(engine_suspend(e, 0, 0, &done), 0);
+    assert_int_equal(softgpu_suspend(e, 0, 0, &done), 0);
     assert_int_equal(done, 600 * US);
     submit(e, 0, 0, 1 * MS, 1, 500 * US);
     /* While the switch-out lasts nobody gets the GPU. */
     submit(e, 1, 0, 100 * US, 1, 650 * US);
     expect(e, 1, 600 * US + BASE + SAVE, 700 * US + BASE + SAVE);
-    engine_advance(e, 100 * MS);
-    assert_false(engine_pop_completion(e, &c));
+    softgpu_advance(e, 100 * MS);
+    assert_false(softgpu_pop_completion(e, &c));
     assert_int_equal(busy_ns(e, 0), 600 * US);
-    assert_int_equal(engine_next_event_ns(e), ENGINE_NEVER);
+    assert_int_equal(softgpu_next_event_ns(e), SOFTGPU_NEVER);
 
-    assert_int_equal(engine_suspend(e, 0, 100 * MS, &done), 0); /* twice is once */
-    assert_int_equal(engine_resume(e, 0, 101 * MS, &done), 0);
+    assert_int_equal(softgpu_suspend(e, 0, 100 * MS, &done), 0); /* twice is once */
+    assert_int_equal(softgpu_resume(e, 0, 101 * MS, &done), 0);
     uint64_t end = done + BASE + RESTORE + 1400 * US;
     expect(e, 0, 0, end);
     expect(e, 0, end, end + 1 * MS);
-    engine_free(e);
+    softgpu_free(e);
 }
 
 /* Suspended while the GPU is being switched to it: the switch completes, it does not run. */
 static void test_suspend_in_switch(void **state)
 {
-    struct engine *e = engine(3);
+    struct softgpu *e = engine(3);
     uint64_t done;
     submit(e, 0, 0, 600 * US - 10 * US, 1, 0);
     submit(e, 1, 0, 100 * US, 1, 0);
-    assert_int_equal(engine_suspend(e, 1, 0, &done), 0);
+    assert_int_equal(softgpu_suspend(e, 1, 0, &done), 0);
     submit(e, 2, 0, 100 * US, 1, 0);
     expect(e, 0, 0, 590 * US);
     expect(e, 2, 590 * US + 2 * BASE, 690 * US + 2 * BASE);
-    assert_int_equal(engine_resume(e, 1, 2 * MS, &done), 0);
+    assert_int_equal(softgpu_resume(e, 1, 2 * MS, &done), 0);
     expect(e, 1, done, done + 100 * US);
 
     /* What was preempted still has to be restored when it may run again. */
     submit(e, 0, 0, 2 * MS, 1, 10 * MS);
     submit(e, 1, 0, 100 * US, 1, 10 * MS);
     uint64_t back = 11 * MS + BASE + SAVE + 100 * US;
-    assert_int_equal(engine_suspend(e, 0, back + 10 * US - plain.suspend_call_ns, &done), 0);
+    assert_int_equal(softgpu_suspend(e, 0, back + 10 * US - plain.suspend_call_ns, &done), 0);
     expect(e, 1, back - 100 * US, back);
     submit(e, 2, 0, 100 * US, 1, back + 20 * US); /* and has not been saved a second time */
     expect(e, 2, back + 2 * BASE + RESTORE, back + 2 * BASE + RESTORE + 100 * US);
-    assert_int_equal(engine_resume(e, 0, 20 * MS, &done), 0);
+    assert_int_equal(softgpu_resume(e, 0, 20 * MS, &done), 0);
     expect(e, 0, 10 * MS, done + BASE + RESTORE + 1 * MS);
-    engine_free(e);
+    softgpu_free(e);
 }
 
 static void test_remove(void **state)
 {
-    struct engine *e = engine(3);
-    struct engine_completion c;
+    struct softgpu *e = engine(3);
+    struct softgpu_completion c;
     uint64_t done;
     uint32_t g;
     submit(e, 0, 0, 100 * US, 1, 0);
     submit(e, 0, 0, 10 * MS, 1, 0);
     submit(e, 1, 0, 100 * US, 1, 500 * US);
-    assert_int_equal(engine_suspend(e, 0, 500 * US, &done), 0);
-    assert_int_equal(engine_group_remove(e, 0, 600 * US), 0);
+    assert_int_equal(softgpu_suspend(e, 0, 500 * US, &done), 0);
+    assert_int_equal(softgpu_group_remove(e, 0, 600 * US), 0);
     expect(e, 1, 600 * US + BASE, 700 * US + BASE); /* nothing to save, and no completion of 0 */
-    assert_int_equal(engine_group_remove(e, 0, 0), -EINVAL);
+    assert_int_equal(softgpu_group_remove(e, 0, 0), -EINVAL);
 
     /* The number is used again, without anything of its former owner's. */
-    assert_int_equal(engine_group_add(e, 1 * MS, &g), 0);
+    assert_int_equal(softgpu_group_add(e, 1 * MS, &g), 0);
     assert_int_equal(g, 0);
     submit(e, 0, 0, 100 * US, 1, 2 * MS);
     expect(e, 0, 2 * MS, 2 * MS + 100 * US);
@@ -282,23 +282,23 @@ static void test_remove(void **state)
     submit(e, 0, 0, 100 * US, 1, 5 * MS);
     submit(e, 1, 0, 100 * US, 1, 5 * MS);
     submit(e, 2, 0, 100 * US, 1, 5 * MS);
-    assert_int_equal(engine_group_remove(e, 1, 5 * MS + 150 * US), 0);
+    assert_int_equal(softgpu_group_remove(e, 1, 5 * MS + 150 * US), 0);
     expect(e, 0, 5 * MS, 5 * MS + 100 * US);
     expect(e, 2, 5 * MS + 100 * US + BASE, 5 * MS + 200 * US + BASE);
-    assert_false(engine_pop_completion(e, &c));
-    engine_free(e);
+    assert_false(softgpu_pop_completion(e, &c));
+    softgpu_free(e);
 }
 
 static void test_host_overhead(void **state)
 {
-    struct engine *e;
-    struct engine_params p = plain;
+    struct softgpu *e;
+    struct softgpu_params p = plain;
     uint32_t g;
     p.launch_ns = 25 * US;
     p.launch_warm_ns = 10 * US;
     p.warm_ns = 1 * MS;
-    assert_int_equal(engine_new(&p, 1, 4, &e), 0);
-    assert_int_equal(engine_group_add(e, 0, &g), 0);
+    assert_int_equal(softgpu_new(&p, 1, 4, &e), 0);
+    assert_int_equal(softgpu_group_add(e, 0, &g), 0);
     submit(e, 0, 0, 100 * US, 1, 0);
     expect(e, 0, 25 * US, 125 * US);
     submit(e, 0, 0, 100 * US, 1, 500 * US);
@@ -311,16 +311,16 @@ static void test_host_overhead(void **state)
     submit(e, 0, 1, 100 * US, 0.5f, 4 * MS); /* other streams do not wait for it */
     expect(e, 0, 4010 * US, 4110 * US);
     expect(e, 0, 4025 * US, 4125 * US);
-    engine_free(e);
+    softgpu_free(e);
 }
 
 static void test_limits(void **state)
 {
-    struct engine *e;
+    struct softgpu *e;
     uint32_t g;
     uint64_t done;
-    static const struct engine_kernel bad[] = {
-        {ENGINE_STREAMS, 1000, 1, 0},
+    static const struct softgpu_kernel bad[] = {
+        {SOFTGPU_STREAMS, 1000, 1, 0},
         {0, 0, 1, 0},
         {0, UINT64_MAX, 1, 0},
         {0, 1000, 0, 0},
@@ -328,40 +328,40 @@ static void test_limits(void **state)
         {0, 1000, 1.01f, 0},
         {0, 1000, __builtin_nanf(""), 0},
     };
-    assert_int_equal(engine_new(&plain, 0, 1, &e), -EINVAL);
-    assert_int_equal(engine_new(&plain, 1, 0, &e), -EINVAL);
-    assert_int_equal(engine_new(&plain, 1, 2, &e), 0);
-    assert_int_equal(engine_group_add(e, 0, &g), 0);
+    assert_int_equal(softgpu_new(&plain, 0, 1, &e), -EINVAL);
+    assert_int_equal(softgpu_new(&plain, 1, 0, &e), -EINVAL);
+    assert_int_equal(softgpu_new(&plain, 1, 2, &e), 0);
+    assert_int_equal(softgpu_group_add(e, 0, &g), 0);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(engine_submit(e, g, &bad[i], 0), -EINVAL);
-    struct engine_kernel k = {0, 1000, 1, 7};
-    assert_int_equal(engine_submit(e, g + 1, &k, 0), -EINVAL);
-    assert_int_equal(engine_submit(e, g, &k, 0), 0);
-    assert_int_equal(engine_submit(e, g, &k, 0), 0);
-    assert_int_equal(engine_submit(e, g, &k, 0), -ENOSPC);
+        assert_int_equal(softgpu_submit(e, g, &bad[i], 0), -EINVAL);
+    struct softgpu_kernel k = {0, 1000, 1, 7};
+    assert_int_equal(softgpu_submit(e, g + 1, &k, 0), -EINVAL);
+    assert_int_equal(softgpu_submit(e, g, &k, 0), 0);
+    assert_int_equal(softgpu_submit(e, g, &k, 0), 0);
+    assert_int_equal(softgpu_submit(e, g, &k, 0), -ENOSPC);
     /* Growing in the middle of things changes nothing else. */
-    assert_int_equal(engine_reserve(e, 200, 3), 0);
-    assert_int_equal(engine_submit(e, g, &k, 0), 0);
+    assert_int_equal(softgpu_reserve(e, 200, 3), 0);
+    assert_int_equal(softgpu_submit(e, g, &k, 0), 0);
     for (uint64_t i = 0; i < 3; i++) {
-        struct engine_completion c = next(e);
+        struct softgpu_completion c = next(e);
         assert_int_equal(c.cookie, 7);
         assert_int_equal(c.end_ns, (i + 1) * 1000);
     }
     for (uint32_t i = 1; i < 256; i++)
-        assert_int_equal(engine_group_add(e, 0, &g), 0);
-    assert_int_equal(engine_group_add(e, 0, &g), -ENOSPC);
+        assert_int_equal(softgpu_group_add(e, 0, &g), 0);
+    assert_int_equal(softgpu_group_add(e, 0, &g), -ENOSPC);
 
     /* Pending controls are bounded and do not take the room of kernels. */
     int r = 0, n = 0;
-    while ((r = engine_suspend(e, 5, 0, &done)) == 0)
+    while ((r = softgpu_suspend(e, 5, 0, &done)) == 0)
         n++;
     assert_int_equal(r, -ENOSPC);
     assert_true(n >= 256);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(engine_submit(e, 0, &k, 0), 0);
-    assert_int_equal(engine_group_remove(e, 5, 0), 0);
-    assert_int_equal(engine_suspend(e, 6, 0, &done), 0);
-    engine_free(e);
+        assert_int_equal(softgpu_submit(e, 0, &k, 0), 0);
+    assert_int_equal(softgpu_group_remove(e, 5, 0), 0);
+    assert_int_equal(softgpu_suspend(e, 6, 0, &done), 0);
+    softgpu_free(e);
 }
 
 /* ---- random operation against what must hold always ---- */
@@ -377,19 +377,19 @@ static uint64_t rnd(uint64_t *s)
 struct account {
     uint64_t submitted, completed, work_ns;
     bool present;
-    uint64_t next_cookie[ENGINE_STREAMS], seen_cookie[ENGINE_STREAMS];
+    uint64_t next_cookie[SOFTGPU_STREAMS], seen_cookie[SOFTGPU_STREAMS];
 };
 
-static void collect(struct engine *e, struct account *acc)
+static void collect(struct softgpu *e, struct account *acc)
 {
-    struct engine_completion c;
-    while (engine_pop_completion(e, &c)) {
+    struct softgpu_completion c;
+    while (softgpu_pop_completion(e, &c)) {
         struct account *a = &acc[c.group];
         assert_true(a->present);
         /* In order within a stream, each once. */
         assert_int_equal(c.cookie, a->seen_cookie[c.stream]++);
         assert_true(c.submit_ns <= c.start_ns && c.start_ns < c.end_ns);
-        assert_true(c.end_ns <= engine_now_ns(e));
+        assert_true(c.end_ns <= softgpu_now_ns(e));
         a->completed++;
     }
 }
@@ -397,50 +397,51 @@ static void collect(struct engine *e, struct account *acc)
 static uint64_t random_run(uint64_t seed)
 {
     static struct account acc[GROUPS];
-    struct engine *e;
-    struct engine_params p;
+    struct softgpu *e;
+    struct softgpu_params p;
     uint64_t s = seed, now = 0, done, busy_gone = 0, digest = 0;
     uint32_t g;
     for (size_t i = 0; i < GROUPS; i++)
         acc[i] = (struct account){0};
-    engine_params_h200(&p);
+    softgpu_params_h200(&p);
     p.seed = seed;
-    assert_int_equal(engine_new(&p, GROUPS, 20000, &e), 0);
+    assert_int_equal(softgpu_new(&p, GROUPS, 20000, &e), 0);
 
     for (int i = 0; i < 5000; i++) {
         now += rnd(&s) % (300 * US);
         g = (uint32_t)(rnd(&s) % GROUPS);
         switch (rnd(&s) % 16) {
         case 0:
-            if (engine_group_add(e, now, &g) == 0 && g < GROUPS) {
+            if (softgpu_group_add(e, now, &g) == 0 && g < GROUPS) {
                 acc[g] = (struct account){.present = true};
             }
             break;
         case 1:
             if (rnd(&s) % 4 == 0 && acc[g].present) {
-                engine_advance(e, now);
+                softgpu_advance(e, now);
                 collect(e, acc);
                 busy_gone += busy_ns(e, g);
-                assert_int_equal(engine_group_remove(e, g, now), 0);
+                assert_int_equal(softgpu_group_remove(e, g, now), 0);
                 acc[g].present = false;
             }
             break;
         case 2:
-            engine_suspend(e, g, now, &done);
+            softgpu_suspend(e, g, now, &done);
             break;
         case 3:
         case 4:
-            engine_resume(e, g, now, &done);
+            softgpu_resume(e, g, now, &done);
             break;
         case 5:
-            engine_set_timeslice(e, g, (uint32_t)(1 + rnd(&s) % 3000), now, &done);
+            softgpu_set_timeslice(e, g, (uint32_t)(1 + rnd(&s) % 3000), now, &done);
             break;
         default:
             if (acc[g].present) {
                 uint32_t st = (uint32_t)(rnd(&s) % 4);
-                struct engine_kernel k = {st, 1 + rnd(&s) % (400 * US),
-                                          (float)(1 + rnd(&s) % 100) / 100, acc[g].next_cookie[st]};
-                if (engine_submit(e, g, &k, now) == 0) {
+                struct softgpu_kernel k = {st, 1 + rnd(&s) % (400 * US),
+                                           (float)(1 + rnd(&s) % 100) / 100,
+                                           acc[g].next_cookie[st]};
+                if (softgpu_submit(e, g, &k, now) == 0) {
                     acc[g].next_cookie[st]++;
                     acc[g].submitted++;
                     acc[g].work_ns += k.duration_ns;
@@ -451,9 +452,9 @@ static uint64_t random_run(uint64_t seed)
     }
     /* With everybody runnable all of it completes, and in the end the GPU is idle. */
     for (g = 0; g < GROUPS; g++)
-        engine_resume(e, g, now, &done);
-    while (engine_next_event_ns(e) != ENGINE_NEVER) {
-        engine_advance(e, engine_next_event_ns(e));
+        softgpu_resume(e, g, now, &done);
+    while (softgpu_next_event_ns(e) != SOFTGPU_NEVER) {
+        softgpu_advance(e, softgpu_next_event_ns(e));
         collect(e, acc);
     }
     uint64_t busy = busy_gone;
@@ -465,9 +466,9 @@ static uint64_t random_run(uint64_t seed)
         busy += busy_ns(e, g);
         digest = digest * 31 + busy_ns(e, g);
     }
-    assert_true(busy > 0 && busy <= engine_now_ns(e)); /* one group at a time */
-    digest = digest * 31 + engine_now_ns(e);
-    engine_free(e);
+    assert_true(busy > 0 && busy <= softgpu_now_ns(e)); /* one group at a time */
+    digest = digest * 31 + softgpu_now_ns(e);
+    softgpu_free(e);
     return digest;
 }
 
@@ -482,23 +483,23 @@ static void test_random(void **state)
 static void test_many_groups(void **state)
 {
     enum { N = 1000 };
-    struct engine *e = engine(N);
-    struct engine_completion c;
+    struct softgpu *e = engine(N);
+    struct softgpu_completion c;
     for (uint32_t g = 0; g < N; g++) {
         submit(e, g, 0, 300 * US, 1, 0);
         submit(e, g, 0, 300 * US, 1, 0);
     }
     /* A turn of everybody takes 1.12 s. */
-    for (uint64_t t; (t = engine_next_event_ns(e)) < 23 * 1000 * MS;) {
-        engine_advance(e, t);
-        while (engine_pop_completion(e, &c))
+    for (uint64_t t; (t = softgpu_next_event_ns(e)) < 23 * 1000 * MS;) {
+        softgpu_advance(e, t);
+        while (softgpu_pop_completion(e, &c))
             submit(e, c.group, 0, 300 * US, 1, t);
     }
     for (uint32_t g = 0; g < N; g++) {
         assert_true(busy_ns(e, g) >= 20 * MS);
         assert_true(busy_ns(e, g) <= 21 * MS);
     }
-    engine_free(e);
+    softgpu_free(e);
 }
 
 int main(void)

@@ -213,7 +213,7 @@ static void test_strictness(void **state)
                         .version = SOFT_VERSION, .type = SOFT_SUSPEND, .u.control = {.n = 1}};
     version.version++;
     zero.u.submit.zero = 1;
-    stream.u.submit.stream = ENGINE_STREAMS;
+    stream.u.submit.stream = SOFTGPU_STREAMS;
     const struct {
         const struct soft_msg *m;
         size_t n;

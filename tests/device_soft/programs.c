@@ -30,7 +30,7 @@ struct requests {
     const struct latency_program *prog;
     uint32_t group;
     uint64_t n, started; /* requests submitted; request whose lead kernel was submitted, + 1 */
-    uint64_t next_ns;    /* ENGINE_NEVER: waits for a completion */
+    uint64_t next_ns;    /* SOFTGPU_NEVER: waits for a completion */
     double *latency_us;
     size_t measured;
 };
@@ -42,75 +42,75 @@ static uint64_t lead_ns(const struct requests *q)
     return q->prog->lead_min_ns + (range ? q->n * 7919 * 1000 % range : 0);
 }
 
-static void request(struct engine *e, struct requests *q)
+static void request(struct softgpu *e, struct requests *q)
 {
-    struct engine_kernel k = {.duration_ns = q->prog->kernel_ns, .sm_fraction = 1, .cookie = q->n};
+    struct softgpu_kernel k = {.duration_ns = q->prog->kernel_ns, .sm_fraction = 1, .cookie = q->n};
     if (q->prog->lead_max_ns && q->started == q->n) {
-        struct engine_kernel lead = {
+        struct softgpu_kernel lead = {
             .duration_ns = 2000, .sm_fraction = 0.01f, .cookie = LEAD_COOKIE};
-        must(engine_submit(e, q->group, &lead, q->next_ns));
+        must(softgpu_submit(e, q->group, &lead, q->next_ns));
         q->next_ns += lead_ns(q);
         q->started++;
         return;
     }
-    must(engine_submit(e, q->group, &k, q->next_ns));
+    must(softgpu_submit(e, q->group, &k, q->next_ns));
     q->n++;
     q->started = q->n;
-    q->next_ns = ENGINE_NEVER;
+    q->next_ns = SOFTGPU_NEVER;
 }
 
-static void submit_batch(struct engine *e, uint32_t group, const struct batch_program *b)
+static void submit_batch(struct softgpu *e, uint32_t group, const struct batch_program *b)
 {
-    struct engine_kernel k = {.duration_ns = b->kernel_ns, .sm_fraction = b->sm_fraction};
-    must(engine_submit(e, group, &k, engine_now_ns(e)));
+    struct softgpu_kernel k = {.duration_ns = b->kernel_ns, .sm_fraction = b->sm_fraction};
+    must(softgpu_submit(e, group, &k, softgpu_now_ns(e)));
 }
 
-void scenario_run(const struct engine_params *p, const struct scenario *s, struct outcome *out)
+void scenario_run(const struct softgpu_params *p, const struct scenario *s, struct outcome *out)
 {
-    struct engine *e;
+    struct softgpu *e;
     uint64_t done, t;
-    uint32_t batch[2] = {ENGINE_NONE, ENGINE_NONE};
-    struct requests q = {.prog = &s->latency, .next_ns = ENGINE_NEVER};
-    must(engine_new(p, 4, 64, &e));
+    uint32_t batch[2] = {SOFTGPU_NONE, SOFTGPU_NONE};
+    struct requests q = {.prog = &s->latency, .next_ns = SOFTGPU_NEVER};
+    must(softgpu_new(p, 4, 64, &e));
 
     for (int i = 0; i < 2; i++) {
         const struct batch_program *b = &s->batch[i];
         if (!b->kernel_ns)
             continue;
-        must(engine_group_add(e, 0, &batch[i]));
+        must(softgpu_group_add(e, 0, &batch[i]));
         if (b->timeslice_us)
-            must(engine_set_timeslice(e, batch[i], b->timeslice_us, 0, &done));
+            must(softgpu_set_timeslice(e, batch[i], b->timeslice_us, 0, &done));
         if (b->suspended)
-            must(engine_suspend(e, batch[i], 0, &done));
+            must(softgpu_suspend(e, batch[i], 0, &done));
         submit_batch(e, batch[i], b);
         submit_batch(e, batch[i], b);
     }
-    must(engine_group_add(e, 0, &q.group));
+    must(softgpu_group_add(e, 0, &q.group));
     /* Measured from here on: the controls are done. */
     const uint64_t start = 1000000;
-    engine_advance(e, start);
+    softgpu_advance(e, start);
     if (s->latency.period_ns) {
         q.latency_us = calloc(s->duration_ns / s->latency.period_ns + 2, sizeof(double));
         q.next_ns = start;
         if (!q.latency_us)
             abort();
     }
-    struct engine_group_info info;
+    struct softgpu_group_info info;
     double busy0[2] = {0, 0};
     for (int i = 0; i < 2; i++) {
-        if (batch[i] != ENGINE_NONE) {
-            must(engine_group_info(e, batch[i], &info));
+        if (batch[i] != SOFTGPU_NONE) {
+            must(softgpu_group_info(e, batch[i], &info));
             busy0[i] = (double)info.busy_ns;
         }
     }
 
-    while ((t = engine_next_event_ns(e)) < start + s->duration_ns || q.next_ns < ENGINE_NEVER) {
+    while ((t = softgpu_next_event_ns(e)) < start + s->duration_ns || q.next_ns < SOFTGPU_NEVER) {
         t = q.next_ns < t ? q.next_ns : t;
         if (t >= start + s->duration_ns)
             break;
-        engine_advance(e, t);
-        struct engine_completion c;
-        while (engine_pop_completion(e, &c)) {
+        softgpu_advance(e, t);
+        struct softgpu_completion c;
+        while (softgpu_pop_completion(e, &c)) {
             if (c.group != q.group) {
                 submit_batch(e, c.group, &s->batch[c.group == batch[0] ? 0 : 1]);
             } else if (c.cookie != LEAD_COOKIE) {
@@ -125,8 +125,8 @@ void scenario_run(const struct engine_params *p, const struct scenario *s, struc
     }
     memset(out, 0, sizeof(*out));
     for (int i = 0; i < 2; i++) {
-        if (batch[i] != ENGINE_NONE) {
-            must(engine_group_info(e, batch[i], &info));
+        if (batch[i] != SOFTGPU_NONE) {
+            must(softgpu_group_info(e, batch[i], &info));
             out->share[i] = ((double)info.busy_ns - busy0[i]) / (double)s->duration_ns;
         }
     }
@@ -136,5 +136,5 @@ void scenario_run(const struct engine_params *p, const struct scenario *s, struc
         out->p99_us = percentile(q.latency_us, q.measured, 99);
     }
     free(q.latency_us);
-    engine_free(e);
+    softgpu_free(e);
 }

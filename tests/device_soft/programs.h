@@ -31,6 +31,6 @@ struct outcome {
     double share[2];       /* of the time, what each batch program's kernels ran */
 };
 
-void scenario_run(const struct engine_params *p, const struct scenario *s, struct outcome *out);
+void scenario_run(const struct softgpu_params *p, const struct scenario *s, struct outcome *out);
 
 #endif

@@ -22,9 +22,9 @@
 
 static struct sim_result simulate(struct sim_scenario s)
 {
-    struct engine_params p;
+    struct softgpu_params p;
     struct sim_result r;
-    engine_params_h200(&p);
+    softgpu_params_h200(&p);
     s.duration_ns = s.duration_ns ? s.duration_ns : 10 * SEC;
     s.settle_ns = s.settle_ns ? s.settle_ns : SEC / 2;
     assert_int_equal(sim_run(&p, &s, &r), 0);

@@ -133,7 +133,7 @@ void soft_client_close(struct soft_client *c)
 int soft_client_submit(struct soft_client *c, const struct soft_kernel *k)
 {
     /* The server closes the connection on what it cannot accept: refuse it here. */
-    if (k->stream >= ENGINE_STREAMS || k->duration_ns == 0 || !(k->sm_fraction > 0) ||
+    if (k->stream >= SOFTGPU_STREAMS || k->duration_ns == 0 || !(k->sm_fraction > 0) ||
         !(k->sm_fraction <= 1))
         return -EINVAL;
     if (c->outstanding >= SOFT_OUTSTANDING_MAX)

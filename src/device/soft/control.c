@@ -22,11 +22,11 @@ bool soft_list(struct server *s, struct conn *c, const struct soft_msg *m)
         if (m->u.list.pid != 0 &&
             (o->proc.pid != m->u.list.pid || o->proc.start_ticks != m->u.list.start_ticks))
             continue;
-        engine_advance(s->gpus[o->gpu].engine, out.u.groups.now_ns);
+        softgpu_advance(s->gpus[o->gpu].engine, out.u.groups.now_ns);
         for (unsigned i = 0; i < (m->u.list.compute_only ? 1 : SOFT_CONTEXT_GROUPS); i++) {
-            struct engine_group_info info;
+            struct softgpu_group_info info;
             if (o->key + i <= m->u.list.after ||
-                engine_group_info(s->gpus[o->gpu].engine, o->groups[i], &info) < 0)
+                softgpu_group_info(s->gpus[o->gpu].engine, o->groups[i], &info) < 0)
                 continue;
             if (out.u.groups.n == ARRAY_SIZE(out.u.groups.v)) {
                 out.u.groups.more = 1;
@@ -66,12 +66,12 @@ static int control_one(struct server *s, const struct conn *c, const struct soft
         return -ESRCH;
     if (c->uid != 0 && c->uid != o->uid)
         return -EPERM;
-    struct engine *e = s->gpus[o->gpu].engine;
+    struct softgpu *e = s->gpus[o->gpu].engine;
     uint32_t g = o->groups[key - o->key];
     int r = m->type == SOFT_TIMESLICE
-                ? engine_set_timeslice(e, g, m->u.control.timeslice_us, now, done_ns)
-            : m->type == SOFT_SUSPEND ? engine_suspend(e, g, now, done_ns)
-                                      : engine_resume(e, g, now, done_ns);
+                ? softgpu_set_timeslice(e, g, m->u.control.timeslice_us, now, done_ns)
+            : m->type == SOFT_SUSPEND ? softgpu_suspend(e, g, now, done_ns)
+                                      : softgpu_resume(e, g, now, done_ns);
     return r == -ENOSPC ? -EAGAIN : r;
 }
 
@@ -110,7 +110,7 @@ bool soft_alloc(struct server *s, struct conn *c, const struct soft_msg *m)
         return false;
     /* While it is swapped out its calls wait on a real GPU; here it is told to come again. */
     bool fits = more < 0 || (uint64_t)more <= g->memory_bytes - g->used_bytes;
-    if (c->swap != SWAP_RUNNING || c->swap_at_ns != ENGINE_NEVER) {
+    if (c->swap != SWAP_RUNNING || c->swap_at_ns != SOFTGPU_NEVER) {
         soft_answer_result(s, c, -EAGAIN);
     } else {
         if (fits) {
@@ -136,7 +136,7 @@ bool soft_memory(struct server *s, struct conn *c, const struct soft_msg *m)
 
 static bool holds_memory(const struct conn *c)
 {
-    return c->swap != SWAP_OUT || c->swap_at_ns != ENGINE_NEVER;
+    return c->swap != SWAP_OUT || c->swap_at_ns != SOFTGPU_NEVER;
 }
 
 void soft_memory_end(struct server *s, struct conn *c)
@@ -148,19 +148,19 @@ void soft_memory_end(struct server *s, struct conn *c)
 static void hold(struct server *s, const struct conn *c, bool on, uint64_t now_ns)
 {
     for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++)
-        engine_hold(s->gpus[c->gpu].engine, c->groups[i], on, now_ns);
+        softgpu_hold(s->gpus[c->gpu].engine, c->groups[i], on, now_ns);
 }
 
 /* A restored context has new groups on a real GPU: nothing is set on them. */
 static void forget_controls(struct server *s, const struct conn *c, uint64_t now_ns)
 {
-    struct engine_params p;
+    struct softgpu_params p;
     uint64_t done_ns;
-    engine_params_h200(&p);
+    softgpu_params_h200(&p);
     for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
-        struct engine *e = s->gpus[c->gpu].engine;
-        engine_set_timeslice(e, c->groups[i], p.timeslice_us, now_ns, &done_ns);
-        engine_resume(e, c->groups[i], now_ns, &done_ns);
+        struct softgpu *e = s->gpus[c->gpu].engine;
+        softgpu_set_timeslice(e, c->groups[i], p.timeslice_us, now_ns, &done_ns);
+        softgpu_resume(e, c->groups[i], now_ns, &done_ns);
     }
 }
 
@@ -174,14 +174,14 @@ void soft_swap_due(struct server *s, uint64_t now_ns)
         if (c->swap_to == SWAP_RUNNING)
             hold(s, c, false, now_ns);
         c->swap = c->swap_to;
-        c->swap_at_ns = ENGINE_NEVER;
+        c->swap_at_ns = SOFTGPU_NEVER;
     }
 }
 
 static bool suspended(struct server *s, const struct conn *c)
 {
-    struct engine_group_info info;
-    return engine_group_info(s->gpus[c->gpu].engine, c->groups[0], &info) == 0 && info.suspended &&
+    struct softgpu_group_info info;
+    return softgpu_group_info(s->gpus[c->gpu].engine, c->groups[0], &info) == 0 && info.suspended &&
            info.kernels;
 }
 
@@ -196,7 +196,7 @@ static int begin_step(struct server *s, struct conn *o, uint32_t step, uint64_t 
         [SOFT_UNLOCK] = {SWAP_LOCKED, SWAP_RUNNING},
     };
     struct gpu *g = &s->gpus[o->gpu];
-    if (o->swap_at_ns != ENGINE_NEVER)
+    if (o->swap_at_ns != SOFTGPU_NEVER)
         return -EBUSY;
     if (o->swap != steps[step].from)
         return -EINVAL;

@@ -179,16 +179,16 @@ static unsigned soft_gpus(struct device_driver *base)
 
 static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
 {
-    struct engine_params p;
+    struct softgpu_params p;
     if (gpu >= soft(base)->gpus)
         return -ENODEV;
-    engine_params_h200(&p);
+    softgpu_params_h200(&p);
     *out = (struct gpu_info){
         .name = "cede software GPU (H200 timing)",
         .caps =
             GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE | GPU_CAP_SWAP | GPU_CAP_ACTIVITY,
-        .timeslice_min_us = ENGINE_TIMESLICE_MIN_US,
-        .timeslice_max_us = ENGINE_TIMESLICE_MAX_US,
+        .timeslice_min_us = SOFTGPU_TIMESLICE_MIN_US,
+        .timeslice_max_us = SOFTGPU_TIMESLICE_MAX_US,
         .timeslice_default_us = p.timeslice_us,
     };
     snprintf(out->uuid, sizeof(out->uuid), "SOFT-%u", gpu);
@@ -302,7 +302,7 @@ static int call(struct soft_driver *d, struct soft_msg *m, const char *what, int
                          what, pid);
     case -EINVAL:
         return error_set(err, -EINVAL, "cannot %s of process %d: timeslices are %u to %u us", what,
-                         pid, ENGINE_TIMESLICE_MIN_US, ENGINE_TIMESLICE_MAX_US);
+                         pid, SOFTGPU_TIMESLICE_MIN_US, SOFTGPU_TIMESLICE_MAX_US);
     default:
         return error_set(err, -EIO, "cannot %s of process %d: the software GPU answered: %s", what,
                          pid, strerror(-m->u.reply.result));

@@ -1,4 +1,4 @@
-/* See engine.h. No system calls, no clock; memory is taken in engine_new() and engine_reserve()
+/* See engine.h. No system calls, no clock; memory is taken in softgpu_new() and softgpu_reserve()
  * only.
  *
  * Between two events nothing changes, so the state is small: who has the GPU (`cur`), whether a
@@ -46,12 +46,12 @@ struct group {
     uint32_t occupied; /* sum of the fractions of those */
     uint32_t timeslice_us, kernels;
     uint64_t busy_ns, bursts, last_end_ns, last_call_ns;
-    struct fifo streams[ENGINE_STREAMS];
-    uint64_t last_arrival_ns[ENGINE_STREAMS];
+    struct fifo streams[SOFTGPU_STREAMS];
+    uint64_t last_arrival_ns[SOFTGPU_STREAMS];
 };
 
-struct engine {
-    struct engine_params p;
+struct softgpu {
+    struct softgpu_params p;
     uint64_t now_ns, seq, arrivals, random;
 
     struct group *groups;
@@ -73,11 +73,11 @@ struct engine {
     uint64_t slice_start_ns;
 };
 
-void engine_params_h200(struct engine_params *p)
+void softgpu_params_h200(struct softgpu_params *p)
 {
     /* Measured on one H200, driver 580.159.04; tests/device_soft/calibration.c compares each row.
      */
-    *p = (struct engine_params){
+    *p = (struct softgpu_params){
         /* Busy batch -> latency: 155 us with 33 of 264 blocks, 178 us with all. A request costs a
          * batch program 0.444 ms at 2000/s (there the batch share is most sensitive to it), 0.1 ms
          * its own work: two switches of 172 us. Batch -> batch 205 us: the sums of the shares at
@@ -107,25 +107,25 @@ static uint64_t max_ns(uint64_t a, uint64_t b)
 
 /* ---- lists, heap ---- */
 
-static void fifo_push(struct engine *e, struct fifo *f, uint32_t k)
+static void fifo_push(struct softgpu *e, struct fifo *f, uint32_t k)
 {
-    e->kernels[k].next = ENGINE_NONE;
-    if (f->head == ENGINE_NONE)
+    e->kernels[k].next = SOFTGPU_NONE;
+    if (f->head == SOFTGPU_NONE)
         f->head = k;
     else
         e->kernels[f->tail].next = k;
     f->tail = k;
 }
 
-static uint32_t fifo_pop(struct engine *e, struct fifo *f)
+static uint32_t fifo_pop(struct softgpu *e, struct fifo *f)
 {
     uint32_t k = f->head;
-    if (k != ENGINE_NONE)
+    if (k != SOFTGPU_NONE)
         f->head = e->kernels[k].next;
     return k;
 }
 
-static void kernel_free(struct engine *e, uint32_t k)
+static void kernel_free(struct softgpu *e, uint32_t k)
 {
     e->kernels[k].next = e->free_kernel;
     e->free_kernel = k;
@@ -136,7 +136,7 @@ static bool before(const struct event *a, const struct event *b)
     return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->seq < b->seq;
 }
 
-static void sift_down(struct engine *e, uint32_t i)
+static void sift_down(struct softgpu *e, uint32_t i)
 {
     struct event v = e->events[i];
     for (;;) {
@@ -154,7 +154,7 @@ static void sift_down(struct engine *e, uint32_t i)
 }
 
 /* There is room: an arrival for every kernel, and control() counts. */
-static void event_push(struct engine *e, uint64_t at_ns, enum event_type type, uint32_t group,
+static void event_push(struct softgpu *e, uint64_t at_ns, enum event_type type, uint32_t group,
                        uint32_t arg)
 {
     struct event v = {at_ns, e->seq++, type, group, arg};
@@ -164,7 +164,7 @@ static void event_push(struct engine *e, uint64_t at_ns, enum event_type type, u
     e->events[i] = v;
 }
 
-static struct event event_pop(struct engine *e)
+static struct event event_pop(struct softgpu *e)
 {
     struct event v = e->events[0];
     e->events[0] = e->events[--e->events_n];
@@ -175,7 +175,7 @@ static struct event event_pop(struct engine *e)
 
 /* ---- who may run ---- */
 
-static void update_ready(struct engine *e, uint32_t g)
+static void update_ready(struct softgpu *e, uint32_t g)
 {
     const struct group *grp = &e->groups[g];
     uint64_t bit = 1ULL << (g % 64), *word = &e->ready[g / 64];
@@ -186,17 +186,17 @@ static void update_ready(struct engine *e, uint32_t g)
     e->ready_count = ready ? e->ready_count + 1 : e->ready_count - 1;
 }
 
-static bool is_ready(const struct engine *e, uint32_t g)
+static bool is_ready(const struct softgpu *e, uint32_t g)
 {
     return (e->ready[g / 64] >> (g % 64) & 1) != 0;
 }
 
 /* The next group on the runlist with work, the one at `from` last. */
-static uint32_t next_ready(const struct engine *e, uint32_t from)
+static uint32_t next_ready(const struct softgpu *e, uint32_t from)
 {
     uint32_t words = e->groups_cap / 64, first = (from + 1) % e->groups_cap;
     if (e->ready_count == 0)
-        return ENGINE_NONE;
+        return SOFTGPU_NONE;
     for (uint32_t i = 0; i <= words; i++) {
         uint32_t w = (first / 64 + i) % words;
         uint64_t bits = e->ready[w];
@@ -205,30 +205,30 @@ static uint32_t next_ready(const struct engine *e, uint32_t from)
         if (bits)
             return w * 64 + (uint32_t)__builtin_ctzll(bits);
     }
-    return ENGINE_NONE;
+    return SOFTGPU_NONE;
 }
 
 /* The group with the GPU is running kernels. */
-static bool executing(const struct engine *e)
+static bool executing(const struct softgpu *e)
 {
-    return !e->switching && e->cur != ENGINE_NONE && e->groups[e->cur].running != 0 &&
+    return !e->switching && e->cur != SOFTGPU_NONE && e->groups[e->cur].running != 0 &&
            !e->groups[e->cur].preempted;
 }
 
-static uint64_t slice_end(const struct engine *e)
+static uint64_t slice_end(const struct softgpu *e)
 {
     return e->slice_start_ns + e->groups[e->cur].timeslice_us * 1000ULL;
 }
 
 /* Moves slice_start_ns over the renewals that nobody noticed. */
-static void renew_slice(struct engine *e)
+static void renew_slice(struct softgpu *e)
 {
     uint64_t slice_ns = e->groups[e->cur].timeslice_us * 1000ULL;
     if (e->now_ns > e->slice_start_ns)
         e->slice_start_ns += (e->now_ns - e->slice_start_ns) / slice_ns * slice_ns;
 }
 
-static void begin_turn(struct engine *e)
+static void begin_turn(struct softgpu *e)
 {
     struct group *g = &e->groups[e->cur];
     g->preempted = false;
@@ -239,20 +239,20 @@ static void begin_turn(struct engine *e)
 }
 
 /* Gives the GPU to `to` (may be none). `free`: nothing has to leave it first. */
-static void switch_to(struct engine *e, uint32_t to, bool free)
+static void switch_to(struct softgpu *e, uint32_t to, bool free)
 {
     uint64_t cost = 0;
-    if (e->cur != ENGINE_NONE && executing(e)) {
+    if (e->cur != SOFTGPU_NONE && executing(e)) {
         struct group *out = &e->groups[e->cur];
         out->preempted = true;
         cost += (uint64_t)e->p.save_ns * out->occupied / ONE;
         free = false;
     }
-    if (to != ENGINE_NONE && e->groups[to].preempted) {
+    if (to != SOFTGPU_NONE && e->groups[to].preempted) {
         cost += (uint64_t)e->p.restore_ns * e->groups[to].occupied / ONE;
         free = false;
     }
-    if (to != ENGINE_NONE && to != e->cur)
+    if (to != SOFTGPU_NONE && to != e->cur)
         e->groups[to].bursts++;
     e->cur = to;
     if (free) {
@@ -263,19 +263,19 @@ static void switch_to(struct engine *e, uint32_t to, bool free)
     e->switch_end_ns = e->now_ns + e->p.switch_ns + cost;
 }
 
-static void start_kernels(struct engine *e)
+static void start_kernels(struct softgpu *e)
 {
     struct group *g = &e->groups[e->cur];
     for (;;) {
         /* The oldest that has not begun; if that one does not fit nothing overtakes it, or large
          * kernels would wait for ever. */
-        uint32_t best = ENGINE_NONE;
+        uint32_t best = SOFTGPU_NONE;
         for (uint32_t m = g->work & g->seen & ~g->running; m; m &= m - 1) {
             uint32_t k = g->streams[__builtin_ctz(m)].head;
-            if (best == ENGINE_NONE || e->kernels[k].order < e->kernels[best].order)
+            if (best == SOFTGPU_NONE || e->kernels[k].order < e->kernels[best].order)
                 best = k;
         }
-        if (best == ENGINE_NONE || g->occupied + e->kernels[best].fraction > ONE)
+        if (best == SOFTGPU_NONE || g->occupied + e->kernels[best].fraction > ONE)
             return;
         struct kernel *k = &e->kernels[best];
         k->start_ns = e->now_ns;
@@ -286,11 +286,11 @@ static void start_kernels(struct engine *e)
 }
 
 /* After all events of one moment: who has the GPU from now on. */
-static void settle(struct engine *e)
+static void settle(struct softgpu *e)
 {
     if (e->switching)
         return;
-    struct group *g = e->cur == ENGINE_NONE ? NULL : &e->groups[e->cur];
+    struct group *g = e->cur == SOFTGPU_NONE ? NULL : &e->groups[e->cur];
     bool mine = g && is_ready(e, e->cur);
     bool others = e->ready_count > (mine ? 1U : 0U);
 
@@ -309,22 +309,22 @@ static void settle(struct engine *e)
     } else if (others) {
         switch_to(e, next_ready(e, e->turn), e->idle);
     } else if (g && (g->suspended || g->held) && executing(e)) {
-        switch_to(e, ENGINE_NONE, false);
+        switch_to(e, SOFTGPU_NONE, false);
     } else {
         e->idle = true;
         e->contended = false;
         return;
     }
     e->idle = false;
-    if (!e->switching && e->cur != ENGINE_NONE)
+    if (!e->switching && e->cur != SOFTGPU_NONE)
         start_kernels(e);
 }
 
 /* ---- events ---- */
 
-static uint64_t first_end_busy(const struct engine *e, const struct group *g)
+static uint64_t first_end_busy(const struct softgpu *e, const struct group *g)
 {
-    uint64_t t = ENGINE_NEVER;
+    uint64_t t = SOFTGPU_NEVER;
     for (uint32_t m = g->running; m; m &= m - 1) {
         const struct kernel *k = &e->kernels[g->streams[__builtin_ctz(m)].head];
         t = k->end_busy_ns < t ? k->end_busy_ns : t;
@@ -332,9 +332,9 @@ static uint64_t first_end_busy(const struct engine *e, const struct group *g)
     return t;
 }
 
-uint64_t engine_next_event_ns(const struct engine *e)
+uint64_t softgpu_next_event_ns(const struct softgpu *e)
 {
-    uint64_t t = e->events_n ? e->events[0].at_ns : ENGINE_NEVER;
+    uint64_t t = e->events_n ? e->events[0].at_ns : SOFTGPU_NEVER;
     if (e->switching)
         return e->switch_end_ns < t ? e->switch_end_ns : t;
     if (executing(e)) {
@@ -347,7 +347,7 @@ uint64_t engine_next_event_ns(const struct engine *e)
     return t;
 }
 
-static void end_kernels(struct engine *e)
+static void end_kernels(struct softgpu *e)
 {
     struct group *g = &e->groups[e->cur];
     for (uint32_t m = g->running; m; m &= m - 1) {
@@ -359,14 +359,14 @@ static void end_kernels(struct engine *e)
         g->occupied -= e->kernels[k].fraction;
         g->last_end_ns = e->kernels[k].end_ns = e->now_ns;
         g->kernels--;
-        if (g->streams[s].head == ENGINE_NONE)
+        if (g->streams[s].head == SOFTGPU_NONE)
             g->work &= ~(1U << s);
         fifo_push(e, &e->done, k);
     }
     update_ready(e, e->cur);
 }
 
-static void handle(struct engine *e, const struct event *ev)
+static void handle(struct softgpu *e, const struct event *ev)
 {
     struct group *g = &e->groups[ev->group];
     if (ev->type != EVENT_ARRIVAL)
@@ -393,27 +393,27 @@ static void handle(struct engine *e, const struct event *ev)
     update_ready(e, ev->group);
 }
 
-static void run_until(struct engine *e, uint64_t t)
+static void run_until(struct softgpu *e, uint64_t t)
 {
     if (executing(e))
         e->groups[e->cur].busy_ns += t - e->now_ns;
     e->now_ns = t;
 }
 
-void engine_advance(struct engine *e, uint64_t to_ns)
+void softgpu_advance(struct softgpu *e, uint64_t to_ns)
 {
-    for (uint64_t t; (t = engine_next_event_ns(e)) <= to_ns;) {
-        if (t == ENGINE_NEVER)
+    for (uint64_t t; (t = softgpu_next_event_ns(e)) <= to_ns;) {
+        if (t == SOFTGPU_NEVER)
             break;
         run_until(e, t);
         if (executing(e))
             end_kernels(e);
         if (e->switching && t == e->switch_end_ns) {
             e->switching = false;
-            if (e->cur != ENGINE_NONE && is_ready(e, e->cur))
+            if (e->cur != SOFTGPU_NONE && is_ready(e, e->cur))
                 begin_turn(e);
-            else if (e->cur != ENGINE_NONE)
-                e->cur = ENGINE_NONE; /* suspended meanwhile: another switch */
+            else if (e->cur != SOFTGPU_NONE)
+                e->cur = SOFTGPU_NONE; /* suspended meanwhile: another switch */
             else
                 e->idle = true;
         }
@@ -423,30 +423,30 @@ void engine_advance(struct engine *e, uint64_t to_ns)
         }
         settle(e);
     }
-    if (to_ns > e->now_ns && to_ns != ENGINE_NEVER)
+    if (to_ns > e->now_ns && to_ns != SOFTGPU_NEVER)
         run_until(e, to_ns);
 }
 
-uint64_t engine_now_ns(const struct engine *e)
+uint64_t softgpu_now_ns(const struct softgpu *e)
 {
     return e->now_ns;
 }
 
-bool engine_pop_completion(struct engine *e, struct engine_completion *out)
+bool softgpu_pop_completion(struct softgpu *e, struct softgpu_completion *out)
 {
     uint32_t k = fifo_pop(e, &e->done);
-    if (k == ENGINE_NONE)
+    if (k == SOFTGPU_NONE)
         return false;
     const struct kernel *kn = &e->kernels[k];
-    *out = (struct engine_completion){kn->group,     kn->stream,   kn->cookie,
-                                      kn->submit_ns, kn->start_ns, kn->end_ns};
+    *out = (struct softgpu_completion){kn->group,     kn->stream,   kn->cookie,
+                                       kn->submit_ns, kn->start_ns, kn->end_ns};
     kernel_free(e, k);
     return true;
 }
 
 /* ---- set-up ---- */
 
-int engine_reserve(struct engine *e, uint32_t groups, uint32_t kernels)
+int softgpu_reserve(struct softgpu *e, uint32_t groups, uint32_t kernels)
 {
     /* Whole words of the bit map. Each array that could grow is kept on failure: only the limits
      * below are what counts. */
@@ -479,23 +479,23 @@ int engine_reserve(struct engine *e, uint32_t groups, uint32_t kernels)
     return 0;
 }
 
-int engine_new(const struct engine_params *p, uint32_t groups, uint32_t kernels,
-               struct engine **out)
+int softgpu_new(const struct softgpu_params *p, uint32_t groups, uint32_t kernels,
+                struct softgpu **out)
 {
-    if (groups == 0 || kernels == 0 || p->timeslice_us < ENGINE_TIMESLICE_MIN_US ||
-        p->timeslice_us > ENGINE_TIMESLICE_MAX_US)
+    if (groups == 0 || kernels == 0 || p->timeslice_us < SOFTGPU_TIMESLICE_MIN_US ||
+        p->timeslice_us > SOFTGPU_TIMESLICE_MAX_US)
         return -EINVAL;
-    struct engine *e = calloc(1, sizeof(*e));
+    struct softgpu *e = calloc(1, sizeof(*e));
     if (!e)
         return -ENOMEM;
     e->p = *p;
     e->random = p->seed;
-    e->cur = e->free_kernel = ENGINE_NONE;
-    e->done = (struct fifo){ENGINE_NONE, ENGINE_NONE};
+    e->cur = e->free_kernel = SOFTGPU_NONE;
+    e->done = (struct fifo){SOFTGPU_NONE, SOFTGPU_NONE};
     e->idle = true;
-    int r = engine_reserve(e, groups, kernels);
+    int r = softgpu_reserve(e, groups, kernels);
     if (r < 0) {
-        engine_free(e);
+        softgpu_free(e);
         return r;
     }
     /* So that the first group in order is the first one on the runlist. */
@@ -504,7 +504,7 @@ int engine_new(const struct engine_params *p, uint32_t groups, uint32_t kernels,
     return 0;
 }
 
-void engine_free(struct engine *e)
+void softgpu_free(struct softgpu *e)
 {
     if (!e)
         return;
@@ -515,21 +515,21 @@ void engine_free(struct engine *e)
     free(e);
 }
 
-static bool valid(const struct engine *e, uint32_t group)
+static bool valid(const struct softgpu *e, uint32_t group)
 {
     return group < e->groups_cap && e->groups[group].used;
 }
 
-int engine_group_add(struct engine *e, uint64_t at_ns, uint32_t *group)
+int softgpu_group_add(struct softgpu *e, uint64_t at_ns, uint32_t *group)
 {
-    engine_advance(e, at_ns);
+    softgpu_advance(e, at_ns);
     for (uint32_t i = 0; i < e->groups_cap; i++) {
         struct group *g = &e->groups[i];
         if (g->used)
             continue;
         memset(g, 0, sizeof(*g));
-        for (uint32_t s = 0; s < ENGINE_STREAMS; s++)
-            g->streams[s] = (struct fifo){ENGINE_NONE, ENGINE_NONE};
+        for (uint32_t s = 0; s < SOFTGPU_STREAMS; s++)
+            g->streams[s] = (struct fifo){SOFTGPU_NONE, SOFTGPU_NONE};
         g->used = true;
         g->timeslice_us = e->p.timeslice_us;
         *group = i;
@@ -538,20 +538,20 @@ int engine_group_add(struct engine *e, uint64_t at_ns, uint32_t *group)
     return -ENOSPC;
 }
 
-int engine_group_remove(struct engine *e, uint32_t group, uint64_t at_ns)
+int softgpu_group_remove(struct softgpu *e, uint32_t group, uint64_t at_ns)
 {
     if (!valid(e, group))
         return -EINVAL;
-    engine_advance(e, at_ns);
+    softgpu_advance(e, at_ns);
 
     struct group *g = &e->groups[group];
-    for (uint32_t s = 0, k; s < ENGINE_STREAMS; s++) {
-        while ((k = fifo_pop(e, &g->streams[s])) != ENGINE_NONE)
+    for (uint32_t s = 0, k; s < SOFTGPU_STREAMS; s++) {
+        while ((k = fifo_pop(e, &g->streams[s])) != SOFTGPU_NONE)
             kernel_free(e, k);
     }
     struct fifo done = e->done;
-    e->done = (struct fifo){ENGINE_NONE, ENGINE_NONE};
-    for (uint32_t k; (k = fifo_pop(e, &done)) != ENGINE_NONE;) {
+    e->done = (struct fifo){SOFTGPU_NONE, SOFTGPU_NONE};
+    for (uint32_t k; (k = fifo_pop(e, &done)) != SOFTGPU_NONE;) {
         if (e->kernels[k].group == group)
             kernel_free(e, k);
         else
@@ -573,28 +573,28 @@ int engine_group_remove(struct engine *e, uint32_t group, uint64_t at_ns)
     g->used = false;
     update_ready(e, group);
     if (e->cur == group)
-        e->cur = ENGINE_NONE; /* a switch to it still takes its time */
+        e->cur = SOFTGPU_NONE; /* a switch to it still takes its time */
     settle(e);
     return 0;
 }
 
-int engine_hold(struct engine *e, uint32_t group, bool on, uint64_t at_ns)
+int softgpu_hold(struct softgpu *e, uint32_t group, bool on, uint64_t at_ns)
 {
     if (!valid(e, group))
         return -EINVAL;
-    engine_advance(e, at_ns);
+    softgpu_advance(e, at_ns);
     e->groups[group].held = on;
     update_ready(e, group);
     settle(e);
     return 0;
 }
 
-int engine_group_info(const struct engine *e, uint32_t group, struct engine_group_info *out)
+int softgpu_group_info(const struct softgpu *e, uint32_t group, struct softgpu_group_info *out)
 {
     if (!valid(e, group))
         return -EINVAL;
     const struct group *g = &e->groups[group];
-    *out = (struct engine_group_info){
+    *out = (struct softgpu_group_info){
         .busy_ns = g->busy_ns,
         .bursts = g->bursts,
         .timeslice_us = g->timeslice_us,
@@ -608,7 +608,7 @@ int engine_group_info(const struct engine *e, uint32_t group, struct engine_grou
 
 /* Host overhead: mostly the plain value, one in a hundred nearly all of the jitter on top: u^8 for
  * u even in 0..1. */
-static uint64_t launch_time(struct engine *e, const struct group *g)
+static uint64_t launch_time(struct softgpu *e, const struct group *g)
 {
     e->random = e->random * 6364136223846793005ULL + 1442695040888963407ULL;
     uint64_t u = e->random >> 48;
@@ -618,16 +618,17 @@ static uint64_t launch_time(struct engine *e, const struct group *g)
     return (warm ? e->p.launch_warm_ns : e->p.launch_ns) + (u * e->p.launch_jitter_ns >> 16);
 }
 
-int engine_submit(struct engine *e, uint32_t group, const struct engine_kernel *k, uint64_t at_ns)
+int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kernel *k,
+                   uint64_t at_ns)
 {
     /* A year of nanoseconds: sums of such times cannot overflow. */
-    if (!valid(e, group) || k->stream >= ENGINE_STREAMS || k->duration_ns == 0 ||
+    if (!valid(e, group) || k->stream >= SOFTGPU_STREAMS || k->duration_ns == 0 ||
         k->duration_ns > 31536000ULL * 1000000000 || !(k->sm_fraction > 0) ||
         !(k->sm_fraction <= 1))
         return -EINVAL;
-    if (e->free_kernel == ENGINE_NONE)
+    if (e->free_kernel == SOFTGPU_NONE)
         return -ENOSPC;
-    engine_advance(e, at_ns);
+    softgpu_advance(e, at_ns);
 
     struct group *g = &e->groups[group];
     uint64_t arrival_ns = e->now_ns + launch_time(e, g);
@@ -645,20 +646,20 @@ int engine_submit(struct engine *e, uint32_t group, const struct engine_kernel *
         .group = group,
         .stream = k->stream,
         .fraction = fraction ? fraction : 1,
-        .next = ENGINE_NONE,
+        .next = SOFTGPU_NONE,
     };
     event_push(e, arrival_ns, EVENT_ARRIVAL, group, i);
     return 0;
 }
 
-static int control(struct engine *e, uint32_t group, enum event_type type, uint32_t arg,
+static int control(struct softgpu *e, uint32_t group, enum event_type type, uint32_t arg,
                    uint64_t at_ns, uint64_t *done_ns)
 {
     if (!valid(e, group))
         return -EINVAL;
     if (e->calls_n == e->groups_cap * CALLS_IN_GROUP)
         return -ENOSPC;
-    engine_advance(e, at_ns);
+    softgpu_advance(e, at_ns);
     uint64_t cost = type == EVENT_SUSPEND          ? e->p.suspend_call_ns
                     : type == EVENT_RESUME         ? e->p.resume_call_ns
                     : e->switching || executing(e) ? e->p.timeslice_call_busy_ns
@@ -671,20 +672,20 @@ static int control(struct engine *e, uint32_t group, enum event_type type, uint3
     return 0;
 }
 
-int engine_set_timeslice(struct engine *e, uint32_t group, uint32_t us, uint64_t at_ns,
-                         uint64_t *done_ns)
+int softgpu_set_timeslice(struct softgpu *e, uint32_t group, uint32_t us, uint64_t at_ns,
+                          uint64_t *done_ns)
 {
-    if (us < ENGINE_TIMESLICE_MIN_US || us > ENGINE_TIMESLICE_MAX_US)
+    if (us < SOFTGPU_TIMESLICE_MIN_US || us > SOFTGPU_TIMESLICE_MAX_US)
         return -EINVAL;
     return control(e, group, EVENT_TIMESLICE, us, at_ns, done_ns);
 }
 
-int engine_suspend(struct engine *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns)
+int softgpu_suspend(struct softgpu *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns)
 {
     return control(e, group, EVENT_SUSPEND, 0, at_ns, done_ns);
 }
 
-int engine_resume(struct engine *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns)
+int softgpu_resume(struct softgpu *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns)
 {
     return control(e, group, EVENT_RESUME, 0, at_ns, done_ns);
 }

@@ -1,10 +1,10 @@
 /* One GPU as a discrete-event engine: how channel groups take turns on it, in virtual time.
  *
  * Pure: no clock, no system calls, no randomness but a seeded generator; it allocates only in
- * engine_new() and engine_reserve(). The server runs it in real time, tests and the simulator in
+ * softgpu_new() and softgpu_reserve(). The server runs it in real time, tests and the simulator in
  * virtual time. It knows nothing of processes, sockets or policies.
  *
- * What it models (parameters and their sources: engine_params_h200()):
+ * What it models (parameters and their sources: softgpu_params_h200()):
  * - Groups stand on a round-robin runlist in the order of their numbers. One group has the GPU at a
  *   time; it keeps it until its timeslice is over *and* another group has work, or until it has no
  *   work itself. If nobody else has work its timeslice renews without a switch.
@@ -27,13 +27,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ENGINE_STREAMS          32U /* a group */
-#define ENGINE_TIMESLICE_MIN_US 1U
-#define ENGINE_TIMESLICE_MAX_US 1000000U
-#define ENGINE_NEVER            UINT64_MAX
-#define ENGINE_NONE             UINT32_MAX
+#define SOFTGPU_STREAMS          32U /* a group */
+#define SOFTGPU_TIMESLICE_MIN_US 1U
+#define SOFTGPU_TIMESLICE_MAX_US 1000000U
+#define SOFTGPU_NEVER            UINT64_MAX
+#define SOFTGPU_NONE             UINT32_MAX
 
-struct engine_params {
+struct softgpu_params {
     uint32_t switch_ns;  /* any switch */
     uint32_t save_ns;    /* more, if the group that leaves is in mid-kernel: times its occupancy */
     uint32_t restore_ns; /* more, if the group that comes was preempted: times its occupancy */
@@ -48,22 +48,22 @@ struct engine_params {
     uint32_t resume_call_ns;
     uint64_t seed; /* of the jitter */
 };
-void engine_params_h200(struct engine_params *p);
+void softgpu_params_h200(struct softgpu_params *p);
 
-struct engine_kernel {
-    uint32_t stream; /* < ENGINE_STREAMS */
+struct softgpu_kernel {
+    uint32_t stream; /* < SOFTGPU_STREAMS */
     uint64_t duration_ns;
     float sm_fraction; /* (0..1] */
     uint64_t cookie;   /* comes back in the completion */
 };
 
-struct engine_completion {
+struct softgpu_completion {
     uint32_t group, stream;
     uint64_t cookie;
     uint64_t submit_ns, start_ns, end_ns;
 };
 
-struct engine_group_info {
+struct softgpu_group_info {
     uint64_t busy_ns; /* its kernels ran for so long, switches not counted */
     uint64_t bursts;  /* times it got the GPU, from another group or from nobody */
     uint32_t timeslice_us;
@@ -71,43 +71,44 @@ struct engine_group_info {
     bool suspended;
 };
 
-struct engine;
+struct softgpu;
 
 /* Room for so many groups and so many kernels (submitted, and until their completions are popped).
  * 0, -ENOMEM or -EINVAL. */
-int engine_new(const struct engine_params *p, uint32_t groups, uint32_t kernels,
-               struct engine **out);
-void engine_free(struct engine *e);
+int softgpu_new(const struct softgpu_params *p, uint32_t groups, uint32_t kernels,
+                struct softgpu **out);
+void softgpu_free(struct softgpu *e);
 /* Grows to at least that. On -ENOMEM the engine is as it was. */
-int engine_reserve(struct engine *e, uint32_t groups, uint32_t kernels);
+int softgpu_reserve(struct softgpu *e, uint32_t groups, uint32_t kernels);
 
 /* A new group's number (the lowest free one) into *group. -ENOSPC if there is no room. */
-int engine_group_add(struct engine *e, uint64_t at_ns, uint32_t *group);
+int softgpu_group_add(struct softgpu *e, uint64_t at_ns, uint32_t *group);
 /* At once: its kernels, completions that were not popped and pending controls are dropped. */
-int engine_group_remove(struct engine *e, uint32_t group, uint64_t at_ns);
+int softgpu_group_remove(struct softgpu *e, uint32_t group, uint64_t at_ns);
 /* At once, and whatever suspend and resume say: a held group's work waits (its memory is
  * elsewhere).
  */
-int engine_hold(struct engine *e, uint32_t group, bool on, uint64_t at_ns);
+int softgpu_hold(struct softgpu *e, uint32_t group, bool on, uint64_t at_ns);
 /* -EINVAL if there is no such group. The time is the engine's now. */
-int engine_group_info(const struct engine *e, uint32_t group, struct engine_group_info *out);
+int softgpu_group_info(const struct softgpu *e, uint32_t group, struct softgpu_group_info *out);
 
 /* -EINVAL (no such group, stream out of range, no duration, fraction out of range), -ENOSPC. */
-int engine_submit(struct engine *e, uint32_t group, const struct engine_kernel *k, uint64_t at_ns);
+int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kernel *k,
+                   uint64_t at_ns);
 
 /* Each puts the time when the call is done and has its effect into *done_ns. Suspending a group in
  * mid-kernel switches it out. -EINVAL (no such group, timeslice out of range), -ENOSPC. */
-int engine_set_timeslice(struct engine *e, uint32_t group, uint32_t us, uint64_t at_ns,
-                         uint64_t *done_ns);
-int engine_suspend(struct engine *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns);
-int engine_resume(struct engine *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns);
+int softgpu_set_timeslice(struct softgpu *e, uint32_t group, uint32_t us, uint64_t at_ns,
+                          uint64_t *done_ns);
+int softgpu_suspend(struct softgpu *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns);
+int softgpu_resume(struct softgpu *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns);
 
-uint64_t engine_now_ns(const struct engine *e);
-/* When something changes next by itself: ENGINE_NEVER if nothing will. */
-uint64_t engine_next_event_ns(const struct engine *e);
+uint64_t softgpu_now_ns(const struct softgpu *e);
+/* When something changes next by itself: SOFTGPU_NEVER if nothing will. */
+uint64_t softgpu_next_event_ns(const struct softgpu *e);
 /* Works through everything up to and including to_ns, each at its exact time. */
-void engine_advance(struct engine *e, uint64_t to_ns);
+void softgpu_advance(struct softgpu *e, uint64_t to_ns);
 /* Oldest first; false if there is none. */
-bool engine_pop_completion(struct engine *e, struct engine_completion *out);
+bool softgpu_pop_completion(struct softgpu *e, struct softgpu_completion *out);
 
 #endif

@@ -59,7 +59,7 @@ static void conn_end(struct server *s, struct conn *c, const char *why)
     if (c->kind == CONN_CONTEXT) {
         struct gpu *g = &s->gpus[c->gpu];
         for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
-            engine_group_remove(g->engine, c->groups[i], monotonic_ns());
+            softgpu_group_remove(g->engine, c->groups[i], monotonic_ns());
             g->owners[c->groups[i]] = NULL;
         }
         g->contexts--;
@@ -115,7 +115,7 @@ static void accept_conn(struct server *s)
     c->kind = CONN_NEW;
     c->proc = st.id;
     c->uid = cred.uid;
-    c->reply_ns = ENGINE_NEVER;
+    c->reply_ns = SOFTGPU_NEVER;
     if (watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, c) < 0) {
         free(c);
         return;
@@ -162,7 +162,7 @@ static int open_context(struct server *s, struct conn *c, uint32_t gpu)
         /* Doubled, so that growing costs little in the long run. The engine rounds its groups up:
          * group numbers are the lowest free ones, so they stay below what was asked for. */
         uint32_t n = (g->contexts + 1) * 2;
-        int r = engine_reserve(g->engine, n * SOFT_CONTEXT_GROUPS, n * SOFT_OUTSTANDING_MAX);
+        int r = softgpu_reserve(g->engine, n * SOFT_CONTEXT_GROUPS, n * SOFT_OUTSTANDING_MAX);
         struct conn **p =
             r == 0 ? reallocarray(g->owners, n * SOFT_CONTEXT_GROUPS, sizeof(struct conn *)) : NULL;
         if (!p)
@@ -171,9 +171,9 @@ static int open_context(struct server *s, struct conn *c, uint32_t gpu)
         g->owners_cap = n * SOFT_CONTEXT_GROUPS;
     }
     for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
-        int r = engine_group_add(g->engine, now, &c->groups[i]);
+        int r = softgpu_group_add(g->engine, now, &c->groups[i]);
         while (r < 0 && i-- > 0)
-            engine_group_remove(g->engine, c->groups[i], now);
+            softgpu_group_remove(g->engine, c->groups[i], now);
         if (r < 0)
             return r;
         g->owners[c->groups[i]] = c;
@@ -181,7 +181,7 @@ static int open_context(struct server *s, struct conn *c, uint32_t gpu)
     g->contexts++;
     c->kind = CONN_CONTEXT;
     c->memory_bytes = 0;
-    c->swap_at_ns = ENGINE_NEVER;
+    c->swap_at_ns = SOFTGPU_NEVER;
     c->gpu = gpu;
     c->key = s->next_key;
     s->next_key += SOFT_CONTEXT_GROUPS;
@@ -192,7 +192,7 @@ static int open_context(struct server *s, struct conn *c, uint32_t gpu)
     return 0;
 }
 
-static int send_completion(struct server *s, struct conn *c, const struct engine_completion *k)
+static int send_completion(struct server *s, struct conn *c, const struct softgpu_completion *k)
 {
     struct soft_msg m = {
         .type = SOFT_COMPLETION,
@@ -204,7 +204,7 @@ static int send_completion(struct server *s, struct conn *c, const struct engine
     return r;
 }
 
-static void deliver(struct server *s, struct conn *c, const struct engine_completion *k)
+static void deliver(struct server *s, struct conn *c, const struct softgpu_completion *k)
 {
     if (c->unsent_n == 0 && send_completion(s, c, k) != -EAGAIN)
         return;
@@ -229,12 +229,12 @@ static void deliver_unsent(struct server *s, struct conn *c)
 /* False: against the rules. */
 static bool submit(struct server *s, struct conn *c, const struct soft_msg *m)
 {
-    struct engine_kernel k = {m->u.submit.stream, m->u.submit.duration_ns, m->u.submit.sm_fraction,
-                              m->u.submit.cookie};
+    struct softgpu_kernel k = {m->u.submit.stream, m->u.submit.duration_ns, m->u.submit.sm_fraction,
+                               m->u.submit.cookie};
     /* Also whoever does not read its completions ends here. */
     if (c->outstanding >= SOFT_OUTSTANDING_MAX || m->u.submit.zero != 0)
         return false;
-    if (engine_submit(s->gpus[c->gpu].engine, c->groups[0], &k, monotonic_ns()) < 0)
+    if (softgpu_submit(s->gpus[c->gpu].engine, c->groups[0], &k, monotonic_ns()) < 0)
         return false;
     c->outstanding++;
     return true;
@@ -264,7 +264,7 @@ static bool handle(struct server *s, struct conn *c, const struct soft_msg *m, s
             return soft_alloc(s, c, m);
         return m->type == SOFT_SUBMIT && submit(s, c, m);
     case CONN_CONTROL:
-        if (c->reply_ns != ENGINE_NEVER)
+        if (c->reply_ns != SOFTGPU_NEVER)
             return false; /* one at a time */
         if (m->type == SOFT_LIST)
             return soft_list(s, c, m);
@@ -300,9 +300,9 @@ static void catch_up(struct server *s)
     uint64_t now = monotonic_ns();
     for (unsigned i = 0; i < s->ngpus; i++) {
         struct gpu *g = &s->gpus[i];
-        struct engine_completion k;
-        engine_advance(g->engine, now);
-        while (engine_pop_completion(g->engine, &k)) {
+        struct softgpu_completion k;
+        softgpu_advance(g->engine, now);
+        while (softgpu_pop_completion(g->engine, &k)) {
             /* Ending a connection removes its groups, and with them its completions: whoever comes
              * out here has an owner. */
             deliver(s, g->owners[k.group], &k);
@@ -311,7 +311,7 @@ static void catch_up(struct server *s)
     soft_swap_due(s, now);
     for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
         if (c->kind == CONN_CONTROL && c->reply_ns <= now) {
-            c->reply_ns = ENGINE_NEVER;
+            c->reply_ns = SOFTGPU_NEVER;
             soft_answer_result(s, c, c->result);
         }
     }
@@ -319,15 +319,15 @@ static void catch_up(struct server *s)
 
 static void set_timer(struct server *s)
 {
-    uint64_t t = ENGINE_NEVER;
+    uint64_t t = SOFTGPU_NEVER;
     for (unsigned i = 0; i < s->ngpus; i++)
-        t = min_u64(t, engine_next_event_ns(s->gpus[i].engine));
+        t = min_u64(t, softgpu_next_event_ns(s->gpus[i].engine));
     for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
         if (c->kind == CONN_CONTROL || c->kind == CONN_CONTEXT)
             t = min_u64(t, c->kind == CONN_CONTROL ? c->reply_ns : c->swap_at_ns);
     }
     struct itimerspec when = {{0, 0}, {0, 0}}; /* off */
-    if (t != ENGINE_NEVER) {
+    if (t != SOFTGPU_NEVER) {
         when.it_value.tv_sec = (time_t)(t / NSEC_PER_SEC);
         when.it_value.tv_nsec = (long)(t % NSEC_PER_SEC);
     }
@@ -428,7 +428,7 @@ static int make_socket(struct server *s, const char *path, struct error *err)
 
 static int server_open(struct server *s, const char *path, unsigned ngpus, struct error *err)
 {
-    struct engine_params p;
+    struct softgpu_params p;
     sigset_t set;
     int r = 0;
     /* Keys of an earlier server must not mean anything to this one: count from the time. No server
@@ -437,10 +437,10 @@ static int server_open(struct server *s, const char *path, unsigned ngpus, struc
     clock_gettime(CLOCK_REALTIME, &ts);
     s->next_key = (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 
-    engine_params_h200(&p);
+    softgpu_params_h200(&p);
     for (; s->ngpus < ngpus; s->ngpus++) {
         p.seed = s->ngpus + 1;
-        r = engine_new(&p, SOFT_CONTEXT_GROUPS, SOFT_OUTSTANDING_MAX, &s->gpus[s->ngpus].engine);
+        r = softgpu_new(&p, SOFT_CONTEXT_GROUPS, SOFT_OUTSTANDING_MAX, &s->gpus[s->ngpus].engine);
         if (r < 0)
             return error_set(err, r, "cannot set up GPU %u: %s", s->ngpus, strerror(-r));
     }
@@ -479,7 +479,7 @@ static void server_close(struct server *s)
         conn_end(s, c, NULL);
     conns_bury(s);
     for (unsigned i = 0; i < s->ngpus; i++) {
-        engine_free(s->gpus[i].engine);
+        softgpu_free(s->gpus[i].engine);
         free(s->gpus[i].owners);
     }
     close_p(&s->epoll);

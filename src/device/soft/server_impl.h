@@ -25,23 +25,23 @@ struct conn {
     uid_t uid;
 
     /* control */
-    uint64_t reply_ns; /* ENGINE_NEVER: no call under way */
+    uint64_t reply_ns; /* SOFTGPU_NEVER: no call under way */
     int32_t result;
 
     /* context */
     uint64_t memory_bytes; /* allocated */
     enum swap_state swap, swap_to;
-    uint64_t swap_at_ns; /* when it is in swap_to; ENGINE_NEVER: no step under way */
+    uint64_t swap_at_ns; /* when it is in swap_to; SOFTGPU_NEVER: no step under way */
     uint32_t gpu;
     uint64_t key; /* of the first group; the others' follow */
     uint32_t groups[SOFT_CONTEXT_GROUPS];
     uint32_t outstanding;            /* kernels whose completion was not sent */
     uint32_t unsent_first, unsent_n; /* ring: the socket was full */
-    struct engine_completion unsent[SOFT_OUTSTANDING_MAX];
+    struct softgpu_completion unsent[SOFT_OUTSTANDING_MAX];
 };
 
 struct gpu {
-    struct engine *engine;
+    struct softgpu *engine;
     struct conn **owners; /* by group number */
     uint32_t owners_cap, contexts;
     uint64_t memory_bytes, used_bytes;
