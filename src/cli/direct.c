@@ -7,50 +7,71 @@
 
 #include "cli/cli.h"
 #include "cli/others.h"
-#include "control/rules.h"
+#include "control/verbs.h"
 #include "device/registry.h"
-#include "engine/manager.h"
 #include "lib/paths.h"
-#include "recovery/journal.h"
 #include "recovery/restorer.h"
 
 #define JOURNAL_WAIT_MS 2000
-#define SETTLE_NS       (2 * NSEC_PER_SEC)
+#define QUIESCE_NS      (2 * NSEC_PER_SEC)
 #define SEARCH_NS       (10 * NSEC_PER_SEC)
 
 struct direct {
+    uv_loop_t loop;
+    bool loop_open;
     struct journal *journal;
     struct device_driver *driver;
-    struct manager *manager;
+    struct engine *engine;
+    struct verbs verbs;
+    struct logger log;
     bool weights;
 };
 
 static void free_all(struct direct *d)
 {
-    if (d->manager)
-        manager_free(d->manager, false);
+    if (d->engine)
+        engine_free(d->engine, false);
     device_close(d->driver);
     if (d->journal)
         journal_close(d->journal);
+    if (d->loop_open) {
+        uv_run(&d->loop, UV_RUN_DEFAULT);
+        uv_loop_close(&d->loop);
+    }
     free(d);
 }
 
-/* Scans and decides until nothing is due at once: a first scan may take several turns. Nobody else
- * waits for us, so a long search need not be spread over time. */
-static void settle(struct manager *m)
+/* Observes and applies until nothing is due at once: a first scan may take several ticks. Nobody
+ * else waits for us, so a long search need not be spread over time. */
+static void quiesce(struct direct *d)
 {
     const uint64_t start = monotonic_ns();
     uint64_t now = start, next;
     bool again;
     do {
+        uv_run(&d->loop, UV_RUN_NOWAIT);
         now = max_u64(now + 1, monotonic_ns());
-        next = manager_tick(m, now);
-        again = next <= now && now - start < SETTLE_NS;
-        if (manager_searching(m) && monotonic_ns() - start < SEARCH_NS) {
+        next = engine_tick(d->engine, now);
+        again = next <= now && now - start < QUIESCE_NS;
+        if (engine_searching(d->engine) && monotonic_ns() - start < SEARCH_NS) {
             again = true;
             now = max_u64(now, next);
         }
     } while (again);
+}
+
+static int start_engine(struct direct *d, struct error *err)
+{
+    struct engine_options options = {.loop = &d->loop, .policy = "static"};
+    params_default(&options.params);
+    struct device_address address = {.where = ""};
+    snprintf(address.name, sizeof(address.name), "%s", d->driver->ops->name);
+    if (restorer_address(d->journal, d->driver, &address))
+        cli_error("note: some of what an earlier scheduler changed is on devices that cannot "
+                  "be reached any more");
+    int r = engine_new(d->driver, d->journal, &options, &d->engine, err);
+    d->verbs = (struct verbs){.engine = d->engine, .log = &d->log, .once = true};
+    return r;
 }
 
 int direct_open(struct direct **out, struct error *err)
@@ -59,29 +80,27 @@ int direct_open(struct direct **out, struct error *err)
     struct direct *d = calloc(1, sizeof(*d));
     if (!d)
         return error_set(err, -ENOMEM, "out of memory");
-    int r = cede_dir(dir, sizeof(dir), err);
+    logger_init(&d->log, LOG_EMERG); /* the verb speaks for itself */
+    int r = uv_loop_init(&d->loop);
+    d->loop_open = r == 0;
+    if (r < 0)
+        error_set(err, r, "cannot start an event loop: %s", uv_strerror(r));
+    if (r == 0)
+        r = cede_dir(dir, sizeof(dir), err);
     if (r == 0)
         r = cede_dir_make(dir, err);
     if (r == 0)
         r = device_open("auto", NULL, &d->driver, err);
     if (r == 0)
         r = journal_open(dir, JOURNAL_WAIT_MS, &d->journal, err);
-    if (r == 0) {
-        struct manager_options options = {.policy = "static"};
-        params_default(&options.params);
-        struct device_address address = {.where = ""};
-        snprintf(address.name, sizeof(address.name), "%s", d->driver->ops->name);
-        if (restorer_address(d->journal, d->driver, &address))
-            cli_error("note: some of what an earlier scheduler changed is on devices that cannot "
-                      "be reached any more");
-        r = manager_new(d->driver, d->journal, &options, &d->manager, err);
-    }
+    if (r == 0)
+        r = start_engine(d, err);
     if (r < 0) {
         free_all(d);
         return r;
     }
-    settle(d->manager);
-    manager_undo_leftovers(d->manager);
+    quiesce(d);
+    engine_undo_orphans(d->engine);
     *out = d;
     return 0;
 }
@@ -131,130 +150,45 @@ int direct_mend(const char *dir, struct error *err)
     return r;
 }
 
-static bool view(struct direct *d, uint32_t job, struct job_view *out)
+/* The reply is composed below, when scans have shown what there is. */
+static void on_done(struct verb *v, char *reply)
 {
-    uint32_t cursor = job;
-    return manager_next_job(d->manager, &cursor, out) && cursor == job + 1;
-}
-
-static int find_name(struct direct *d, const char *name, uint32_t *job, struct error *err)
-{
-    struct job_view v;
-    *job = SLOT_NONE;
-    for (uint32_t cursor = 0; manager_next_job(d->manager, &cursor, &v);) {
-        if (strcmp(v.job.name, name) != 0)
-            continue;
-        if (*job != SLOT_NONE)
-            return error_set(err, -EINVAL, "several jobs have this name: use a job's number");
-        *job = cursor - 1;
-    }
-    return *job == SLOT_NONE ? error_set(err, -ESRCH, "no such job") : 0;
-}
-
-/* The job of a target; a process in no job becomes one, *adopted, unless it is to be let go. */
-static int find(struct direct *d, const struct request *r, uint32_t *job, bool *adopted,
-                struct error *err)
-{
-    *adopted = false;
-    *job = SLOT_NONE;
-    if (!r->pid && !r->number)
-        return find_name(d, r->name, job, err);
-    if (r->number) {
-        *job = manager_job_by_number(d->manager, r->number);
-        return *job == SLOT_NONE ? error_set(err, -ESRCH, "no such job") : 0;
-    }
-    struct proc_stat st;
-    struct job_spec spec = {
-        .class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT, .source = JOB_PID, .uid = getuid()};
-    if (proc_stat_read(r->pid, &st) < 0 || proc_owner(r->pid, &spec.uid) < 0)
-        return error_set(err, -ESRCH, "no such process");
-    /* By the real user, so that a cede with file capabilities is no way into others' programs. */
-    if (getuid() != 0 && spec.uid != getuid())
-        return error_set(err, -EPERM, "belongs to another user (uid %u); only root may steer it",
-                         spec.uid);
-    *job = manager_job_of(d->manager, r->pid);
-    if (*job != SLOT_NONE)
-        return 0;
-    if (r->release)
-        return error_set(err, -ESRCH, "belongs to no job");
-    rules_job_name(spec.name, st.comm, r->pid);
-    *adopted = true;
-    return manager_add(d->manager, st.id, &spec, job, err);
-}
-
-static bool fleeting(struct device_driver *d)
-{
-    struct gpu_info g;
-    return d->ops->info(d, 0, &g) == 0 && (g.caps & GPU_CAP_FLEETING);
-}
-
-static int change(struct direct *d, const struct request *r, uint32_t job, struct error *err)
-{
-    struct job_view v;
-    int code = 0;
-    if (!view(d, job, &v))
-        return error_set(err, -ESRCH, "no such process");
-    if (r->op == OP_PAUSE && fleeting(d->driver))
-        return error_set(err, -ENOTSUP,
-                         "on this GPU a pause lasts as long as the process that makes it, and this "
-                         "one ends now: start ceded");
-    if (r->op == OP_SET && r->has_deadline)
-        return error_set(err, -ENOTSUP,
-                         "a deadline has to be watched: start ceded, or the program by `cede run`");
-    if (r->op == OP_SET) {
-        enum job_class class = r->has_class ? r->class : (enum job_class)v.job.class;
-        uint32_t budget_us;
-        code = request_budget(r, class, v.job.budget_us, &budget_us, err);
-        if (code < 0)
-            return code;
-        code = manager_change(d->manager, job, class, r->has_weight ? r->weight : v.job.weight,
-                              budget_us);
-    } else {
-        code = manager_pause(d->manager, job, r->op == OP_PAUSE, getuid());
-    }
-    return code < 0 ? error_set(err, code, "cannot be changed: %s", strerror(-code)) : 0;
+    free(reply);
 }
 
 int direct_do(struct direct *d, const struct request *r, json_t **reply, struct error *err)
 {
-    uint32_t job;
-    bool adopted;
-    struct job_view v;
-    int code = find(d, r, &job, &adopted, err);
-    if (code < 0)
-        return code;
-    if (r->release) {
-        bool known = view(d, job, &v);
-        manager_release(d->manager, job);
-        settle(d->manager);
-        *reply = json_pack("{s:o}", "job", known ? proto_job(&v) : json_null());
-        return *reply ? 0 : error_set(err, -ENOMEM, "out of memory");
-    }
-    code = change(d, r, job, err);
+    struct verb v;
+    /* By the real user, so that a cede with file capabilities is no way into others' programs. */
+    struct caller who = {.uid = getuid(), .pid = getpid(), .admin = getuid() == 0};
     struct error note = {""};
-    if (code == 0) {
-        settle(d->manager);
-        if (!view(d, job, &v))
-            return error_set(err, -ESRCH, "no such process any more");
-        code = manager_job_status(d->manager, job, &note);
-        if (code == -ENODEV && adopted)
-            error_set(err, code, "uses no GPU yet, and without a daemon nobody would see it begin");
-        else if (code < 0)
-            error_set(err, code, "%s", note.text);
-    }
-    if (code == -ENODEV && !adopted)
+    verb_init(&v, &d->verbs, &who, r);
+    v.done = on_done;
+    engine_submit(d->engine, &v.command);
+    quiesce(d);
+    int code = v.command.code;
+    if (code < 0)
+        return error_set(err, code, "%s", v.error.text);
+    uint32_t job = engine_job_by_number(d->engine, v.target.view.number);
+    if (!r->release && !engine_view(d->engine, job, &v.target.view))
+        return error_set(err, -ESRCH, "no such process any more");
+    if (!r->release)
+        code = engine_job_status(d->engine, job, &note);
+    if (code == -ENODEV && v.adopted)
+        error_set(err, code, "uses no GPU yet, and without a daemon nobody would see it begin");
+    else if (code == -ENODEV)
         code = 0; /* noted for when it has a context */
-    /* A resumed process that was no job is only freed from what an earlier cede left behind. */
-    bool keep = code == 0 && !(adopted && r->op == OP_RESUME);
+    else if (code < 0)
+        error_set(err, code, "%s", note.text);
     if (code == 0) {
-        *reply =
-            json_pack("{s:o, s:s*}", "job", proto_job(&v), "note", note.text[0] ? note.text : NULL);
-        if (!*reply)
-            code = error_set(err, -ENOMEM, "out of memory");
+        *reply = json_pack("{s:o, s:s*}", "job", proto_job(&v.target.view), "note",
+                           note.text[0] ? note.text : NULL);
+        code = *reply ? 0 : error_set(err, -ENOMEM, "out of memory");
     }
-    if (!keep && adopted) {
-        manager_release(d->manager, job);
-        settle(d->manager);
+    /* A resumed process that was no job is only freed from what an earlier cede left behind. */
+    if (v.adopted && (code < 0 || r->op == OP_RESUME)) {
+        engine_release(d->engine, job);
+        quiesce(d);
     }
     d->weights |= code == 0 && r->has_weight;
     return code;
@@ -264,7 +198,7 @@ void direct_close(struct direct *d)
 {
     unsigned batch = 0;
     struct job_view v;
-    for (uint32_t cursor = 0; manager_next_job(d->manager, &cursor, &v);)
+    for (uint32_t cursor = 0; engine_next_job(d->engine, &cursor, &v);)
         batch += v.job.class == CLASS_BATCH && !v.job.paused && v.groups;
     if (batch > 1)
         cli_error("note: %u batch jobs keep the driver's timeslices: taking turns needs a daemon "

@@ -9,7 +9,7 @@
 
 #include "control/rights.h"
 #include "control/rules.h"
-#include "engine/manager.h"
+#include "engine/engine.h"
 #include "lib/util.h"
 #include "sched/sched.h"
 

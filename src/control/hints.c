@@ -15,8 +15,8 @@
 #define ASSIGN_NS (500 * NSEC_PER_MSEC)
 /* How often deadlines are looked for: of programs that tell of some, and of those that may begin
  * to. A deadline that is seen so late is still one of a second or so. */
-#define TELL_NS     (20 * NSEC_PER_MSEC)
-#define TELL_OFF_NS (200 * NSEC_PER_MSEC)
+#define REPORT_NS     (20 * NSEC_PER_MSEC)
+#define REPORT_OFF_NS (200 * NSEC_PER_MSEC)
 
 struct sample {
     uint64_t at_ns, ended;
@@ -129,7 +129,7 @@ void hints_sample(struct hints *h, uint64_t now_ns)
     }
 }
 
-void hints_assign(struct hints *h, struct manager *m, uint64_t now_ns)
+void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns)
 {
     if (!h->n || (h->assigned_ns && now_ns - h->assigned_ns < ASSIGN_NS))
         return;
@@ -139,11 +139,8 @@ void hints_assign(struct hints *h, struct manager *m, uint64_t now_ns)
         struct job_view v;
         if (!p->shared)
             continue;
-        uint32_t slot = proc_alive(p->proc) ? manager_job_of(m, p->proc.pid) : SLOT_NONE;
-        uint32_t cursor = slot;
-        p->job = slot != SLOT_NONE && manager_next_job(m, &cursor, &v) && cursor == slot + 1
-                     ? v.number
-                     : 0;
+        uint32_t slot = proc_alive(p->proc) ? engine_job_of(e, p->proc.pid) : SLOT_NONE;
+        p->job = slot != SLOT_NONE && engine_view(e, slot, &v) ? v.number : 0;
     }
 }
 
@@ -153,9 +150,9 @@ static bool has_deadlines(const struct page *p)
 }
 
 /* All pages of that job. */
-static struct told told_of(const struct hints *h, uint64_t job, uint64_t now_ns)
+static struct report report_of(const struct hints *h, uint64_t job, uint64_t now_ns)
 {
-    struct told t = {.now_ns = now_ns, .root = true};
+    struct report t = {.now_ns = now_ns, .root = true};
     for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
         const struct page *p = &h->pages[i];
         if (!p->shared || p->job != job)
@@ -173,14 +170,14 @@ static struct told told_of(const struct hints *h, uint64_t job, uint64_t now_ns)
     return t;
 }
 
-uint64_t hints_tell(struct hints *h, struct manager *m, uint64_t now_ns)
+uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns)
 {
     bool any = false;
     for (unsigned i = 0; h->n && i < HINTS_PAGES_MAX; i++)
         any |= has_deadlines(&h->pages[i]);
     if (!any)
-        return h->n ? now_ns + TELL_OFF_NS : TIME_NEVER;
-    hints_assign(h, m, now_ns);
+        return h->n ? now_ns + REPORT_OFF_NS : TIME_NEVER;
+    hints_assign(h, e, now_ns);
     for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
         const struct page *p = &h->pages[i];
         unsigned k = 0;
@@ -188,12 +185,12 @@ uint64_t hints_tell(struct hints *h, struct manager *m, uint64_t now_ns)
             k++;
         if (!p->job || k < i || !has_deadlines(p))
             continue;
-        uint32_t slot = manager_job_by_number(m, p->job);
-        struct told t = told_of(h, p->job, now_ns);
+        uint32_t slot = engine_job_by_number(e, p->job);
+        struct report t = report_of(h, p->job, now_ns);
         if (slot != SLOT_NONE)
-            manager_told(m, slot, &t);
+            engine_report(e, slot, &t);
     }
-    return now_ns + TELL_NS;
+    return now_ns + REPORT_NS;
 }
 
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns)

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "control/rights.h"
-#include "engine/manager.h"
+#include "engine/engine.h"
 
 #define HINTS_PAGES_MAX      256
 #define HINTS_PAGES_PER_USER 64 /* unless administrator */
@@ -29,12 +29,13 @@ unsigned hints_count(const struct hints *h);
 /* What rates are made of: about once a second while there are pages. */
 void hints_sample(struct hints *h, uint64_t now_ns);
 
-/* Tells the manager when requests are due. Returns when to do so again, TIME_NEVER without pages.
+/* Reports to the engine when requests are due. Returns when to do so again, TIME_NEVER without
+ * pages.
  */
-uint64_t hints_tell(struct hints *h, struct manager *m, uint64_t now_ns);
+uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns);
 
 /* Before hints_of(): which page belongs to which job now. */
-void hints_assign(struct hints *h, struct manager *m, uint64_t now_ns);
+void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns);
 /* What the programs of a job say together: {"programs":, "begun":, "ended":, "open":, "per_s":,
  * "due":, "met":, "next_due_us":N|null}. NULL: none says anything. */
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns);

@@ -472,7 +472,7 @@ static const char *job_state(const struct job_view *v)
         return "starting";
     if (v->runnable_groups)
         return "running";
-    return v->rests ? "resting" : "waiting";
+    return v->throttled ? "resting" : "waiting";
 }
 
 /* NULL: nothing is due. */

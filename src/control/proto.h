@@ -44,7 +44,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/manager.h"
+#include "engine/engine.h"
 #include "lib/util.h"
 #include "recovery/journal.h"
 #include "sched/sched.h"

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "engine/manager.h"
+#include "engine/engine.h"
 #include "sched/sched.h"
 
 #define RULE_PATTERN_MAX 192
@@ -45,7 +45,7 @@ bool rule_is_container_id(const char *s);
 bool rule_matches(const struct rule *r, const struct rule_facts *f);
 const struct rule *rules_find(const struct rule_list *l, const struct rule_facts *f);
 
-/* A manager_rule_fn; arg is a struct rule_list that outlives the manager. */
+/* A rule_fn; arg is a struct rule_list that outlives the engine. */
 bool rules_fn(void *arg, pid_t pid, struct job_spec *spec);
 
 /* comm made fit for a job's name (proto_name_ok). */

@@ -24,6 +24,14 @@
 #define FLOOD_NS         (200 * NSEC_PER_MSEC) /* owed: more than one gets who waits for replies */
 #define TURNED_AWAY      16                    /* in one turn: too many */
 
+/* A request that waits for the engine's next tick. */
+struct ask {
+    struct verb verb;
+    struct server *server; /* NULL: it has stopped */
+    uint64_t connection;   /* who asked, if that is still there */
+    struct ask *next;
+};
+
 struct client {
     uv_poll_t poll;
     struct server *server;
@@ -32,6 +40,7 @@ struct client {
     bool reserved;     /* came as administrator */
     bool hints;        /* has a page */
     bool rests;        /* is not listened to */
+    bool asks;         /* nor while it waits for a reply */
     uint64_t number, since_ticks;
     struct client *prev, *next;
 };
@@ -46,7 +55,8 @@ struct server {
         uint64_t paid_ns; /* when all is paid for */
     } users[USERS];
     uint64_t next_number;
-    const struct verbs *verbs;
+    struct verbs *verbs;
+    struct ask *asks;
     gid_t admin_gid;
     int fd;
     int spare_fd; /* given up to accept and refuse a client when no descriptor is left */
@@ -167,10 +177,10 @@ static bool owes(struct server *s, uid_t uid, bool admin, uint64_t ns)
     return !admin && *account(s, uid) > monotonic_ns() + ns;
 }
 
-static void charge(struct server *s, uid_t uid, uint64_t since_ns)
+static void charge(struct server *s, uid_t uid, uint64_t took_ns)
 {
     uint64_t *paid = account(s, uid), now = monotonic_ns();
-    *paid = max_u64(*paid, now) + (now - since_ns) * REST_PART;
+    *paid = max_u64(*paid, now) + took_ns * REST_PART;
 }
 
 static void on_request(uv_poll_t *h, int status, int events);
@@ -188,7 +198,8 @@ static void on_rest(uv_timer_t *t)
             continue;
         c->rests = owes(s, c->cred.uid, c->reserved, REST_LATER_NS);
         more |= c->rests;
-        if (!c->rests && uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
+        if (!c->rests && !c->asks &&
+            uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
             disconnect(c);
     }
     if (!more && !s->deaf)
@@ -203,7 +214,46 @@ static void let_rest(struct server *s, uv_poll_t *poll, bool *rests)
         uv_timer_start(&s->rest, on_rest, REST_MS, REST_MS);
 }
 
-static void answer(struct client *c, size_t n)
+static struct client *client_of(const struct server *s, uint64_t connection)
+{
+    struct client *c = s->clients;
+    while (c && c->number != connection)
+        c = c->next;
+    return c;
+}
+
+static void deliver(struct client *c, const char *text, int fd)
+{
+    if (fd >= 0)
+        has_page(c);
+    c->asks = false;
+    if (!reply(c->fd, text, fd) ||
+        (!c->rests && uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0))
+        disconnect(c);
+}
+
+static void answered(struct verb *v, char *text)
+{
+    struct ask *a = v->arg;
+    struct server *s = a->server;
+    struct client *c = s ? client_of(s, a->connection) : NULL;
+    if (c)
+        deliver(c, text, v->fd);
+    else if (v->fd >= 0)
+        hints_close(v->verbs->hints, a->connection);
+    if (s) {
+        struct ask **link = &s->asks;
+        while (*link != a)
+            link = &(*link)->next;
+        *link = a->next;
+        charge(s, v->who.uid, v->took_ns);
+    }
+    close_p(&v->fd);
+    free(text);
+    free(a);
+}
+
+static void ask(struct client *c, size_t n)
 {
     struct server *s = c->server;
     struct caller who = {.uid = c->cred.uid,
@@ -211,13 +261,21 @@ static void answer(struct client *c, size_t n)
                          .admin = is_admin(s, c->fd, &c->cred),
                          .connection = c->number,
                          .since_ticks = c->since_ticks};
-    _cleanup_close_ int fd = -1;
-    _cleanup_free_ char *text = verbs_answer(s->verbs, &who, s->buf, n, &fd);
-    if (fd >= 0)
-        has_page(c);
-    /* What was asked may have been to stop: then everybody is disconnected already. */
-    if (!reply(c->fd, text, fd) && !s->stopping)
+    struct ask *a = calloc(1, sizeof(*a));
+    if (!a) {
         disconnect(c);
+        return;
+    }
+    verb_parse(&a->verb, s->verbs, &who, s->buf, n);
+    a->verb.done = answered;
+    a->verb.arg = a;
+    a->server = s;
+    a->connection = c->number;
+    a->next = s->asks;
+    s->asks = a;
+    c->asks = true;
+    uv_poll_stop(&c->poll);
+    engine_submit(s->verbs->engine, &a->verb.command);
 }
 
 static void on_request(uv_poll_t *h, int status, int events)
@@ -245,8 +303,8 @@ static void on_request(uv_poll_t *h, int status, int events)
         disconnect(c);
         return;
     }
-    answer(c, (size_t)n);
-    charge(s, uid, started);
+    ask(c, (size_t)n);
+    charge(s, uid, monotonic_ns() - started);
 }
 
 /* NULL: room for this one. */
@@ -283,7 +341,7 @@ static bool admit(struct server *s, int fd)
         if (!flood)
             refuse(fd, -EUSERS, why);
         close(fd);
-        charge(s, cred.uid, started);
+        charge(s, cred.uid, monotonic_ns() - started);
         return !flood;
     }
     struct client *c = calloc(1, sizeof(*c));
@@ -304,7 +362,7 @@ static bool admit(struct server *s, int fd)
         c->next->prev = c;
     s->clients = c;
     s->nclients++;
-    charge(s, cred.uid, started);
+    charge(s, cred.uid, monotonic_ns() - started);
     if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
         disconnect(c);
     else
@@ -320,8 +378,6 @@ static void on_connect(uv_poll_t *h, int status, int events)
         int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             away += !admit(s, fd);
-            if (s->stopping)
-                return;
             if (away < TURNED_AWAY)
                 continue;
             let_rest(s, &s->poll, &s->deaf);
@@ -374,7 +430,7 @@ static int listen_on(const char *path, struct error *err)
     return TAKE_FD(fd);
 }
 
-int server_start(uv_loop_t *loop, const char *path, const struct verbs *verbs, gid_t admin_gid,
+int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t admin_gid,
                  struct server **out, struct error *err)
 {
     int fd = listen_on(path, err);
@@ -419,6 +475,8 @@ void server_stop(struct server *s)
 {
     s->stopping = true;
     unlink(s->path);
+    for (struct ask *a = s->asks; a; a = a->next)
+        a->server = NULL;
     while (s->clients)
         disconnect(s->clients);
     s->closing += 3;

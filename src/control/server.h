@@ -1,8 +1,8 @@
 /* The control socket: connections, credentials and limits. What is said there is for verbs.c.
  *
- * One message in, one reply out, nothing queued: a client that does not take its reply is
- * disconnected. A client that says nothing may stay. Users who are no administrators get a fifth of
- * the daemon's time each, and no more. */
+ * One message in, one reply out at the end of the engine's next tick, nothing queued: a client that
+ * does not take its reply is disconnected. A client that says nothing may stay. Users who are no
+ * administrators get a fifth of the daemon's time each, and no more. */
 #ifndef CEDE_CONTROL_SERVER_H
 #define CEDE_CONTROL_SERVER_H
 
@@ -21,7 +21,7 @@ struct server;
 
 /* Replaces a socket that a dead daemon left at path: call it only while holding the journal's lock.
  * verbs stays the caller's and must outlive the server. admin_gid: ADMIN_NO_GROUP for none. */
-int server_start(uv_loop_t *loop, const char *path, const struct verbs *verbs, gid_t admin_gid,
+int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t admin_gid,
                  struct server **out, struct error *err);
 
 void server_set_group(struct server *s, gid_t admin_gid);

@@ -1,26 +1,57 @@
-/* The verbs of the control socket as calls to the manager: one request in, one reply out. Knows
- * nothing of sockets; who asks is told to it. */
+/* The verbs as commands to the engine: a request, who asks, and what became of it. Knows nothing of
+ * sockets. A command changes what it asks for in run(), and its reply is composed in answer(), when
+ * the change is recorded and applied: by then the job may have ended, and who asked may be gone. */
 #ifndef CEDE_CONTROL_VERBS_H
 #define CEDE_CONTROL_VERBS_H
 
 #include "control/hints.h"
 #include "control/rights.h"
-#include "engine/manager.h"
+#include "engine/engine.h"
 #include "lib/log.h"
 
 struct verbs {
-    struct manager *manager;
-    const struct logger *log;
-    /* Applies what is due in the manager now, so that it has happened when the reply is sent. */
-    void (*apply)(void *arg);
-    void *arg;
-    struct hints *hints; /* NULL: nobody can tell of requests */
+    struct engine *engine;
+    const struct logger *log; /* NULL: nothing is logged */
+    struct hints *hints;      /* NULL: no program can report requests */
+    bool once; /* nobody goes on with what a verb begins: what needs that is refused */
+    /* Commands of this tick, and when the first was run: what each of them took. */
+    unsigned batch;
+    uint64_t batch_ns;
 };
 
-/* malloc'd JSON of at most PROTO_MESSAGE_MAX bytes. NULL: no memory. *fd: a descriptor that goes
- * with it, the caller's; -1: none. */
-char *verbs_answer(const struct verbs *v, const struct caller *who, const char *text, size_t n,
-                   int *fd);
+/* What a request is about: a job, or a process in none. */
+struct target {
+    uint32_t slot; /* SLOT_NONE: no job yet */
+    struct job_view view;
+    struct proc_id proc; /* of a request that names a pid */
+    uid_t proc_uid;
+    char comm[32];
+};
+
+/* One request. command.code is what became of it. */
+struct verb {
+    struct command command;
+    struct verbs *verbs;
+    struct caller who;
+    struct request request;
+    int parsed; /* not 0: it is no request, and error says why */
+    struct target target;
+    bool adopted; /* its process was in no job before */
+    int fd;       /* goes with the reply; -1: none */
+    struct error error;
+    /* The verb is the receiver's again; reply is malloc'd JSON of at most PROTO_MESSAGE_MAX bytes,
+     * NULL: no memory. */
+    void (*done)(struct verb *v, char *reply);
+    void *arg;
+    uint64_t took_ns; /* the engine's time, when done() is called */
+};
+
+/* For a request as a message; a message that is none becomes a refusal. */
+void verb_parse(struct verb *v, struct verbs *verbs, const struct caller *who, const char *text,
+                size_t n);
+/* For a request that is there already. */
+void verb_init(struct verb *v, struct verbs *verbs, const struct caller *who,
+               const struct request *r);
 
 /* A refusal that has nothing to do with a verb. */
 char *verbs_refusal(int code, const struct error *err);

@@ -1,7 +1,7 @@
-/* ceded: one thread, one loop (libuv) around the manager.
+/* ceded: one thread, one loop (libuv) around the engine.
  *
- * What wakes it: the control socket, the manager's descriptor (a process of a job has ended), the
- * time the manager asked for, a heartbeat while there are jobs (the restorer takes a daemon without
+ * What wakes it: the control socket, what the engine watches (a process of a job has ended), the
+ * time the engine asked for, a heartbeat while there are jobs (the restorer takes a daemon without
  * one for hung), and signals. Nothing else, so that an idle daemon costs nothing.
  *
  * Must not change anything on a GPU before the restorer stands by, nor let go of the journal's lock
@@ -47,12 +47,12 @@ struct daemon {
     struct options opt;
     char dir[108], socket[128];
     struct config config;
-    struct rule_list rules; /* of config; where manager's rule_fn looks */
+    struct rule_list rules; /* of config; where the engine's rule_fn looks */
     struct logger log;
 
     struct journal *journal;
     struct device_driver *driver;
-    struct manager *manager;
+    struct engine *engine;
     struct server *server;
     struct verbs verbs;
 
@@ -64,7 +64,7 @@ struct daemon {
     uv_loop_t loop;
     bool loop_open;
     uv_timer_t timer;
-    uv_poll_t ended;
+    uv_check_t check;
     uv_signal_t signals[4];
     const char *soft; /* where the software GPU listens; NULL: the default */
     uint64_t start_ns, wake_ns;
@@ -74,19 +74,11 @@ struct daemon {
     bool again;           /* start anew */
 };
 
-static unsigned count_jobs(const struct daemon *d)
-{
-    unsigned n = 0;
-    for (uint32_t i = 0; i < journal_jobs_end(d->journal); i++)
-        n += journal_job(d->journal, i) != NULL;
-    return n;
-}
-
 static void tell_status(const struct daemon *d, const char *more)
 {
     char text[256];
     snprintf(text, sizeof(text), "%sSTATUS=%u job%s on %s, policy %s", more, d->jobs,
-             d->jobs == 1 ? "" : "s", device_name(d->driver), manager_policy(d->manager));
+             d->jobs == 1 ? "" : "s", device_name(d->driver), engine_policy(d->engine));
     int r = notify_send(text);
     if (r < 0)
         logger_say(&d->log, LOG_DEBUG, "cannot reach the service manager: %s", strerror(-r));
@@ -162,17 +154,16 @@ static void arm(struct daemon *d)
     uv_timer_start(&d->timer, on_timer, ms, 0);
 }
 
-/* Everything that is due in the manager, and what follows from it. */
-static void turn(void *arg)
+/* Everything that is due in the engine, and what follows from it. */
+static void turn(struct daemon *d)
 {
-    struct daemon *d = arg;
     if (d->stopping)
         return;
     uint64_t now = monotonic_ns(),
-             told = d->hints ? hints_tell(d->hints, d->manager, now) : TIME_NEVER;
-    d->wake_ns = min_u64(manager_tick(d->manager, now), told);
+             told = d->hints ? hints_report(d->hints, d->engine, now) : TIME_NEVER;
+    d->wake_ns = min_u64(engine_tick(d->engine, now), told);
     beat(d);
-    unsigned jobs = count_jobs(d);
+    unsigned jobs = engine_jobs(d->engine);
     if (jobs != d->jobs) {
         d->jobs = jobs;
         tell_status(d, "");
@@ -222,15 +213,12 @@ static void on_timer(uv_timer_t *t)
         arm(d);
 }
 
-static void on_ended(uv_poll_t *p, int status, int events)
+/* After descriptors were looked at: commands wait, or processes have ended. */
+static void on_check(uv_check_t *c)
 {
-    turn(p->data);
-}
-
-static void close_handle(uv_handle_t *h, void *arg)
-{
-    if (!uv_is_closing(h))
-        uv_close(h, NULL);
+    struct daemon *d = c->data;
+    if (engine_pending(d->engine))
+        turn(d);
 }
 
 /* Ends the loop; ceded_main() does the rest. */
@@ -243,7 +231,8 @@ static void stop(struct daemon *d)
     if (d->server)
         server_stop(d->server);
     d->server = NULL;
-    uv_walk(&d->loop, close_handle, NULL);
+    if (d->loop_open)
+        uv_stop(&d->loop);
 }
 
 static bool configured(const struct daemon *d, struct config *c, struct error *err)
@@ -281,9 +270,9 @@ static void reload(struct daemon *d)
     config_free(&old);
     server_set_group(d->server, c.admin_gid);
     /* Both were checked when the file was read. */
-    manager_set_policy(d->manager, c.policy);
-    manager_set_params(d->manager, &c.params);
-    manager_set_swap(d->manager, &c.swap);
+    engine_set_policy(d->engine, c.policy);
+    engine_set_params(d->engine, &c.params);
+    engine_set_swap(d->engine, &c.swap);
     logger_say(&d->log, LOG_INFO, "configuration read again");
     turn(d);
     tell_status(d, "READY=1\n");
@@ -324,10 +313,10 @@ static int open_loop(struct daemon *d, struct error *err)
         r = uv_timer_init(&d->loop, &d->timer);
     d->timer.data = d;
     if (r == 0)
-        r = uv_poll_init(&d->loop, &d->ended, manager_fd(d->manager));
-    d->ended.data = d;
+        r = uv_check_init(&d->loop, &d->check);
+    d->check.data = d;
     if (r == 0)
-        r = uv_poll_start(&d->ended, UV_READABLE, on_ended);
+        r = uv_check_start(&d->check, on_check);
     return r < 0 ? error_set(err, r, "cannot set up the event loop: %s", uv_strerror(r)) : 0;
 }
 
@@ -411,28 +400,29 @@ static int set_up(struct daemon *d, struct error *err)
     if (r < 0)
         return r;
 
-    struct manager_options o = {
+    r = open_loop(d, err);
+    if (r < 0)
+        return r;
+    struct engine_options o = {
+        .loop = &d->loop,
         .params = d->config.params,
         .policy = d->config.policy,
         .swap = d->config.swap,
         .rule = d->opt.transient ? NULL : rules_fn,
         .rule_arg = &d->rules,
     };
-    r = manager_new(d->driver, d->journal, &o, &d->manager, err);
-    if (r == 0)
-        r = open_loop(d, err);
+    r = engine_new(d->driver, d->journal, &o, &d->engine, err);
     if (r < 0)
         return r;
     d->hints = hints_new(); /* without memory: nobody tells of requests */
-    d->verbs = (struct verbs){
-        .manager = d->manager, .log = &d->log, .apply = turn, .arg = d, .hints = d->hints};
+    d->verbs = (struct verbs){.engine = d->engine, .log = &d->log, .hints = d->hints};
     return server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
 }
 
 /* Undoes what was changed, then lets the restorer go. Returns the exit status. */
 static int leave(struct daemon *d)
 {
-    unsigned failed = d->manager ? manager_free(d->manager, true) : 0;
+    unsigned failed = d->engine ? engine_free(d->engine, true) : 0;
     if (d->journal)
         journal_shared(d->journal)->heartbeat_ns = 0;
     if (d->restorer_pipe >= 0) {
@@ -459,11 +449,18 @@ static int leave(struct daemon *d)
     return failed ? 1 : 0;
 }
 
-static void drain(struct daemon *d)
+static void close_handle(uv_handle_t *h, void *arg)
+{
+    if (!uv_is_closing(h))
+        uv_close(h, NULL);
+}
+
+/* The last closing callbacks; nothing uses the loop any more. */
+static void close_loop(struct daemon *d)
 {
     if (!d->loop_open)
         return;
-    stop(d);
+    uv_walk(&d->loop, close_handle, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     uv_loop_close(&d->loop);
 }
@@ -474,13 +471,14 @@ static int run(struct daemon *d)
     int r = set_up(d, &err);
     if (r < 0) {
         logger_say(&d->log, LOG_ERR, "%s", err.text);
-        drain(d);
+        stop(d);
         leave(d);
+        close_loop(d);
         return 1;
     }
     d->start_ns = monotonic_ns();
     logger_say(&d->log, LOG_INFO, "cede %s: %s, policy %s, socket %s", CEDE_VERSION,
-               device_name(d->driver), manager_policy(d->manager), d->socket);
+               device_name(d->driver), engine_policy(d->engine), d->socket);
     const char *device = d->opt.device ? d->opt.device : d->config.device;
     if (strcmp(device, "auto") == 0 && strcmp(device_name(d->driver), "gate") == 0 &&
         !d->opt.transient) {
@@ -491,9 +489,11 @@ static int run(struct daemon *d)
     turn(d);
     if (!d->stopping)
         tell_status(d, "READY=1\n");
-    uv_run(&d->loop, UV_RUN_DEFAULT);
-    drain(d);
-    return leave(d);
+    if (!d->stopping)
+        uv_run(&d->loop, UV_RUN_DEFAULT);
+    r = leave(d);
+    close_loop(d);
+    return r;
 }
 
 static const char usage[] =

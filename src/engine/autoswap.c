@@ -1,10 +1,11 @@
 /* Automatic swapping: looks at each GPU for sched/swap.h, which decides who leaves for a latency
  * job and who comes back, and has swap.c do it. Costs nothing while no job needs room and none is
  * out for another's sake. */
+#include "engine/autoswap.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
-#include "engine/manager_impl.h"
 #include "sched/swap.h"
 
 #define DECIDE_NS   NSEC_PER_SEC
@@ -14,47 +15,48 @@
 #define COME_MARGIN(bytes) (512ULL * 1024 * 1024 + (bytes) / 16)
 
 /* What a latency job is going to take of a GPU, beyond what it has there. */
-static uint64_t need_of(const struct manager *m, const struct mjob *j, unsigned gpu)
+static uint64_t need_of(const struct autoswap *x, const struct model *m, const struct job *j,
+                        unsigned gpu)
 {
     uint64_t need = 0, has = j->on[gpu].memory_bytes;
-    if (j->j.class != CLASS_LATENCY)
+    if (j->rec.class != CLASS_LATENCY)
         return 0;
     if (j->need_bytes)
         need = j->need_gpu == gpu ? j->need_bytes : 0;
     /* Of several GPUs nobody knows which it will use before it does. */
     else if (m->now < j->added_ns + STARTING_NS && (m->ngpus == 1 || has))
-        need = m->options.swap.reserve_bytes;
+        need = x->options.reserve_bytes;
     return need > has ? need - has : 0;
 }
 
 /* Whether anybody needs room, or is out and may come back. */
-static bool anybody(struct manager *m)
+static bool anybody(const struct autoswap *x, struct model *m)
 {
     bool any = false;
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct mjob *j = &m->jobs[i];
-        if (!j->j.root.pid)
+        struct job *j = &m->jobs[i];
+        if (!j->rec.root.pid)
             continue;
         bool out = j->swap.state == JOB_OUT && !j->swap.by_user;
         /* Somebody has switched it off meanwhile. */
-        if (out && j->swap.back == BACK_NOT && m->options.swap.mode != SWAP_AUTO)
+        if (out && j->swap.back == BACK_NOT && x->options.mode != SWAP_AUTO)
             j->swap.back = BACK_MUST;
         any |= out;
         for (unsigned g = 0; g < m->ngpus; g++)
-            any |= need_of(m, j, g) > 0;
+            any |= need_of(x, m, j, g) > 0;
     }
     return any;
 }
 
-static bool memory_free(const struct manager *m, unsigned gpu, uint64_t *bytes)
+static bool memory_free(const struct autoswap *x, unsigned gpu, uint64_t *bytes)
 {
-    const struct device_ops *ops = m->driver->ops;
-    return ops->memory_free && ops->memory_free(m->driver, gpu, bytes, NULL) == 0;
+    const struct device_ops *ops = x->driver->ops;
+    return ops->memory_free && ops->memory_free(x->driver, gpu, bytes, NULL) == 0;
 }
 
 /* Whether it finds room, beside what others need, on its GPUs above this one: of several, the first
  * is asked whether it comes. */
-static bool room_above(const struct manager *m, uint32_t job, unsigned gpu)
+static bool room_above(const struct autoswap *x, const struct model *m, uint32_t job, unsigned gpu)
 {
     const uint64_t *bytes = m->jobs[job].swap.bytes;
     for (unsigned g = 0; g < gpu; g++) {
@@ -64,93 +66,87 @@ static bool room_above(const struct manager *m, uint32_t job, unsigned gpu)
     for (unsigned g = gpu + 1; g < m->ngpus; g++) {
         uint64_t spare, kept = bytes[g] + COME_MARGIN(bytes[g]);
         for (uint32_t i = 0; i < m->jobs_end; i++)
-            kept += m->jobs[i].j.root.pid ? need_of(m, &m->jobs[i], g) : 0;
-        if (bytes[g] && (!memory_free(m, g, &spare) || kept > spare))
+            kept += m->jobs[i].rec.root.pid ? need_of(x, m, &m->jobs[i], g) : 0;
+        if (bytes[g] && (!memory_free(x, g, &spare) || kept > spare))
             return false;
     }
     return true;
 }
 
 /* The GPU as sched/swap.h sees it; v has room for all jobs, slots tells whose they are. */
-static uint32_t look_at(const struct manager *m, unsigned gpu, struct swap_job *v, uint32_t *slots)
+static uint32_t look_at(const struct autoswap *x, const struct model *m, unsigned gpu,
+                        struct swap_job *v, uint32_t *slots)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        const struct mjob *j = &m->jobs[i];
-        const struct mjob_swap *s = &j->swap;
-        if (!j->j.root.pid)
+        const struct job *j = &m->jobs[i];
+        const struct job_swap *s = &j->swap;
+        if (!j->rec.root.pid)
             continue;
         bool on = s->state == JOB_ON_GPU;
         uint64_t back = s->bytes[gpu] ? s->bytes[gpu] + COME_MARGIN(s->bytes[gpu]) : 0;
         slots[n] = i;
         v[n++] = (struct swap_job){
-            .class = (enum job_class)j->j.class,
+            .class = (enum job_class)j->rec.class,
             .out = !on,
             .fixed = s->child.pid || s->back != BACK_NOT || m->now < s->refused_until ||
-                     (on && !j->groups) ||
-                     (!on && (!back || s->by_user || j->j.paused || !room_above(m, i, gpu))),
+                     (on && !j->ngroups) ||
+                     (!on && (!back || s->by_user || j->rec.paused || !room_above(x, m, i, gpu))),
             .bytes = on ? j->on[gpu].memory_bytes : back,
-            .need_bytes = on ? need_of(m, j, gpu) : 0,
+            .need_bytes = on ? need_of(x, m, j, gpu) : 0,
             .since_ns = s->since_ns,
         };
     }
     return n;
 }
 
-static void move(struct manager *m, uint32_t job, bool out)
-{
-    struct mjob *j = &m->jobs[job];
-    struct error err = {""};
-    int r = 0;
-    if (out)
-        r = mgr_swap_out(m, job, false, 0, &err);
-    else
-        j->swap.back = BACK_ASKED;
-    j->swap.refused_until = r < 0 ? m->now + SWAP_REFUSED_NS : 0;
-    fprintf(stderr, "cede: job #%llu (%s) is swapped %s%s%s\n", (unsigned long long)j->j.number,
-            j->j.name, out ? "out, for a latency job" : "in again", r < 0 ? ": not done: " : "",
-            r < 0 ? err.text : "");
-}
-
-static void decide(struct manager *m, unsigned gpu, struct swap_job *v, uint32_t *slots)
+/* False: what was chosen has to be done first. */
+static bool decide(const struct autoswap *x, struct model *m, unsigned gpu, struct swap_job *v,
+                   uint32_t *slots, struct autoswap_move *move)
 {
     struct swap_device d = {.quiet_ns = QUIET_NS};
-    uint32_t n = look_at(m, gpu, v, slots);
-    bool known = memory_free(m, gpu, &d.free_bytes);
+    uint32_t n = look_at(x, m, gpu, v, slots);
+    bool known = memory_free(x, gpu, &d.free_bytes);
     for (uint32_t i = 0; i < n; i++) {
-        struct mjob *j = &m->jobs[slots[i]];
+        struct job *j = &m->jobs[slots[i]];
         if (known && v[i].need_bytes > d.free_bytes)
-            m->swap_need_ns = m->now;
+            m->swap_pressure_ns = m->now;
         /* Once said it stays so; and who cannot be told need not wait. */
         if (j->need_bytes && j->need_gpu == gpu)
             j->room |= !known || swap_room(&d, v, n, i);
     }
-    d.need_ns = m->swap_need_ns;
-    if (!known || m->options.swap.mode != SWAP_AUTO)
-        return;
+    d.need_ns = m->swap_pressure_ns;
+    if (!known || x->options.mode != SWAP_AUTO)
+        return true;
     struct swap_move what = swap_decide(&d, v, n, m->now);
-    if (what.job != SLOT_NONE)
-        move(m, slots[what.job], what.out);
+    if (what.job == SLOT_NONE)
+        return true;
+    *move = (struct autoswap_move){slots[what.job], what.out};
+    return false;
 }
 
-uint64_t mgr_autoswap_due(struct manager *m)
+uint64_t autoswap_due(struct autoswap *x, struct model *m, struct autoswap_move *move)
 {
-    if (!anybody(m))
+    *move = (struct autoswap_move){.job = SLOT_NONE};
+    if (!anybody(x, m))
         return TIME_NEVER;
-    m->memory_asked_until = m->now + 2 * DECIDE_NS;
-    if (m->now >= m->swap_at) {
-        struct swap_job *v = calloc(m->jobs_end + 1, sizeof(*v));
-        uint32_t *slots = calloc(m->jobs_end + 1, sizeof(*slots));
-        m->swap_at = m->now + DECIDE_NS;
-        for (unsigned g = 0; v && slots && g < m->ngpus && mgr_swap_moving(m) == SLOT_NONE; g++)
-            decide(m, g, v, slots);
-        free(v);
-        free(slots);
+    m->memory_until = m->now + 2 * DECIDE_NS;
+    if (m->now < x->at || swap_moving(m) != SLOT_NONE)
+        return max_u64(x->at, m->now + DECIDE_NS);
+    struct swap_job *v = calloc(m->jobs_end + 1, sizeof(*v));
+    uint32_t *slots = calloc(m->jobs_end + 1, sizeof(*slots));
+    x->at = m->now + DECIDE_NS;
+    for (unsigned g = 0; v && slots && g < m->ngpus; g++) {
+        if (!decide(x, m, g, v, slots, move))
+            break;
     }
-    return m->swap_at;
+    free(v);
+    free(slots);
+    return x->at;
 }
 
-int manager_need(struct manager *m, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err)
+int autoswap_need(struct autoswap *x, struct model *m, uint32_t job, uint64_t bytes, uint32_t gpu,
+                  struct error *err)
 {
     if (gpu >= m->ngpus)
         return error_set(err, -EINVAL, "there is no GPU %u: they are 0 to %u", gpu, m->ngpus - 1);
@@ -161,13 +157,7 @@ int manager_need(struct manager *m, uint32_t job, uint64_t bytes, uint32_t gpu, 
     m->jobs[job].need_bytes = bytes;
     m->jobs[job].need_gpu = gpu;
     m->jobs[job].room = false;
-    m->memory_asked_until = m->now + 2 * DECIDE_NS;
-    m->usage_at = m->swap_at = 0; /* first who has how much, then who has to leave */
+    m->memory_until = m->now + 2 * DECIDE_NS;
+    x->at = 0;
     return 0;
-}
-
-void manager_set_swap(struct manager *m, const struct swap_options *o)
-{
-    m->options.swap = *o;
-    m->swap_at = 0;
 }

@@ -1,5 +1,5 @@
-/* See fake_manager.h. */
-#include "fake_manager.h"
+/* See fake_engine.h. */
+#include "fake_engine.h"
 
 #include <errno.h>
 #include <string.h>
@@ -20,9 +20,9 @@ static int fake_info(struct device_driver *d, unsigned gpu, struct gpu_info *out
 static const struct device_ops fake_ops = {.name = "fake", .gpus = fake_gpus, .info = fake_info};
 static struct device_driver fake_driver = {&fake_ops};
 
-struct manager *fake_manager_new(void)
+struct engine *fake_engine_new(void)
 {
-    struct manager *m = calloc(1, sizeof(*m));
+    struct engine *m = calloc(1, sizeof(*m));
     if (m) {
         m->next_number = 1;
         snprintf(m->policy, sizeof(m->policy), "priority");
@@ -31,7 +31,7 @@ struct manager *fake_manager_new(void)
     return m;
 }
 
-uint32_t fake_manager_put(struct manager *m, pid_t pid, uid_t uid, enum job_class class,
+uint32_t fake_engine_put(struct engine *m, pid_t pid, uid_t uid, enum job_class class,
                           uint32_t weight, const char *name)
 {
     uint32_t slot = 0;
@@ -48,9 +48,28 @@ uint32_t fake_manager_put(struct manager *m, pid_t pid, uid_t uid, enum job_clas
     return slot;
 }
 
-void fake_manager_apply(void *arg)
+void engine_submit(struct engine *m, struct command *c)
 {
-    struct manager *m = arg;
+    struct command **link = &m->first;
+    while (*link)
+        link = &(*link)->next;
+    c->next = NULL;
+    *link = c;
+}
+
+bool engine_pending(const struct engine *m)
+{
+    return m->first != NULL;
+}
+
+void fake_engine_tick(struct engine *m)
+{
+    struct command *first = m->first;
+    if (!first)
+        return;
+    m->first = NULL;
+    for (struct command *c = first; c; c = c->next)
+        c->code = c->run(c, m);
     m->applied++;
     m->applied_paused = 0;
     for (uint32_t i = 0; i < m->end; i++) {
@@ -58,9 +77,31 @@ void fake_manager_apply(void *arg)
             m->jobs[i].number = 0;
         m->applied_paused += m->jobs[i].number && m->jobs[i].job.paused;
     }
+    if (m->on_apply)
+        m->on_apply(m->arg);
+    for (struct command *c = first, *next; c; c = next) {
+        next = c->next;
+        c->answer(c, m, c->code);
+    }
 }
 
-uint32_t manager_job_with(const struct manager *m, pid_t pid)
+bool engine_user_full(const struct engine *m, uid_t uid)
+{
+    uint32_t own = 0, users = 0;
+    for (uint32_t i = 0; i < m->end; i++) {
+        own += m->jobs[i].number && m->jobs[i].job.uid == uid;
+        users += m->jobs[i].number && m->jobs[i].job.uid != 0;
+    }
+    return uid != 0 && (own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX);
+}
+
+bool engine_view(const struct engine *m, uint32_t job, struct job_view *out)
+{
+    uint32_t cursor = job;
+    return engine_next_job(m, &cursor, out) && cursor == job + 1;
+}
+
+uint32_t engine_job_with(const struct engine *m, pid_t pid)
 {
     for (uint32_t i = 0; i < m->end; i++) {
         if (m->jobs[i].number && m->jobs[i].job.root.pid == pid)
@@ -69,12 +110,12 @@ uint32_t manager_job_with(const struct manager *m, pid_t pid)
     return SLOT_NONE;
 }
 
-uint32_t manager_job_of(const struct manager *m, pid_t pid)
+uint32_t engine_job_of(const struct engine *m, pid_t pid)
 {
-    return manager_job_with(m, pid);
+    return engine_job_with(m, pid);
 }
 
-uint32_t manager_job_by_number(const struct manager *m, uint64_t number)
+uint32_t engine_job_by_number(const struct engine *m, uint64_t number)
 {
     for (uint32_t i = 0; i < m->end; i++) {
         if (m->jobs[i].number == number)
@@ -83,13 +124,13 @@ uint32_t manager_job_by_number(const struct manager *m, uint64_t number)
     return SLOT_NONE;
 }
 
-int manager_add(struct manager *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
+int engine_add(struct engine *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
                 struct error *err)
 {
-    *job = manager_job_of(m, root.pid);
+    *job = engine_job_of(m, root.pid);
     if (*job != SLOT_NONE)
         return error_set(err, -EEXIST, "process %d is already a job", root.pid);
-    *job = fake_manager_put(m, root.pid, spec->uid, spec->class, spec->weight, spec->name);
+    *job = fake_engine_put(m, root.pid, spec->uid, spec->class, spec->weight, spec->name);
     if (*job == SLOT_NONE)
         return error_set(err, -ENOSPC, "too many jobs");
     m->jobs[*job].job.root = root;
@@ -100,7 +141,7 @@ int manager_add(struct manager *m, struct proc_id root, const struct job_spec *s
     return 0;
 }
 
-int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32_t weight,
+int engine_change(struct engine *m, uint32_t job, enum job_class class, uint32_t weight,
                    uint32_t budget_us)
 {
     m->jobs[job].job.budget_us = budget_us;
@@ -109,7 +150,7 @@ int manager_change(struct manager *m, uint32_t job, enum job_class class, uint32
     return 0;
 }
 
-int manager_set_deadline(struct manager *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
+int engine_set_deadline(struct engine *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
                          bool may_rise)
 {
     m->jobs[job].job.deadline_us = deadline_us;
@@ -118,19 +159,19 @@ int manager_set_deadline(struct manager *m, uint32_t job, uint32_t deadline_us, 
     return 0;
 }
 
-void manager_told(struct manager *m, uint32_t job, const struct told *t)
+void engine_report(struct engine *m, uint32_t job, const struct report *t)
 {
     m->told[job] = *t;
 }
 
-int manager_pause(struct manager *m, uint32_t job, bool paused, uid_t by)
+int engine_pause(struct engine *m, uint32_t job, bool paused, uid_t by)
 {
     m->jobs[job].job.paused = paused;
     m->jobs[job].job.paused_by = paused ? by : 0;
     return 0;
 }
 
-int manager_swap_out(struct manager *m, uint32_t job, uid_t by, struct error *err)
+int engine_swap_out(struct engine *m, uint32_t job, uid_t by, struct error *err)
 {
     if (m->status)
         return error_set(err, m->status, "made-up trouble");
@@ -140,7 +181,7 @@ int manager_swap_out(struct manager *m, uint32_t job, uid_t by, struct error *er
     return 0;
 }
 
-int manager_need(struct manager *m, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err)
+int engine_need(struct engine *m, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err)
 {
     if (gpu > 1)
         return error_set(err, -EINVAL, "there is no GPU %u", gpu);
@@ -148,27 +189,27 @@ int manager_need(struct manager *m, uint32_t job, uint64_t bytes, uint32_t gpu, 
     return 0;
 }
 
-int manager_swap_in(struct manager *m, uint32_t job)
+int engine_swap_in(struct engine *m, uint32_t job)
 {
     m->jobs[job].swap = "swapping-in";
     return 0;
 }
 
-void manager_release(struct manager *m, uint32_t job)
+void engine_release(struct engine *m, uint32_t job)
 {
     m->jobs[job].number = 0;
 }
 
-int manager_job_status(const struct manager *m, uint32_t job, struct error *err)
+int engine_job_status(const struct engine *m, uint32_t job, struct error *err)
 {
     return m->status ? error_set(err, m->status, "made-up trouble") : 0;
 }
 
-void manager_watch(struct manager *m)
+void engine_watch(struct engine *m)
 {
 }
 
-bool manager_next_job(const struct manager *m, uint32_t *cursor, struct job_view *out)
+bool engine_next_job(const struct engine *m, uint32_t *cursor, struct job_view *out)
 {
     while (*cursor < m->end && !m->jobs[*cursor].number)
         ++*cursor;
@@ -178,7 +219,7 @@ bool manager_next_job(const struct manager *m, uint32_t *cursor, struct job_view
     return true;
 }
 
-int manager_set_policy(struct manager *m, const char *name)
+int engine_set_policy(struct engine *m, const char *name)
 {
     if (strcmp(name, "priority") != 0 && strcmp(name, "shares") != 0)
         return -EINVAL;
@@ -186,23 +227,23 @@ int manager_set_policy(struct manager *m, const char *name)
     return 0;
 }
 
-int manager_set_params(struct manager *m, const struct sched_params *params)
+int engine_set_params(struct engine *m, const struct sched_params *params)
 {
     m->params = *params;
     return 0;
 }
 
-const struct sched_params *manager_params(const struct manager *m)
+const struct sched_params *engine_params(const struct engine *m)
 {
     return &m->params;
 }
 
-const char *manager_policy(const struct manager *m)
+const char *engine_policy(const struct engine *m)
 {
     return m->policy;
 }
 
-struct device_driver *manager_driver(const struct manager *m)
+struct device_driver *engine_driver(const struct engine *m)
 {
     return &fake_driver;
 }

@@ -21,7 +21,7 @@
 
 #include "control/config.h"
 #include "control/server.h"
-#include "fake_manager.h"
+#include "fake_engine.h"
 
 #define HELPER static __attribute__((unused))
 
@@ -31,7 +31,7 @@
 struct env {
     char dir[64], path[80];
     uv_loop_t loop;
-    struct manager *m;
+    struct engine *m;
     struct logger log;
     struct verbs v;
     struct server *s;
@@ -46,10 +46,10 @@ HELPER int set_up(void **state)
     assert_non_null(mkdtemp(e->dir));
     assert_int_equal(chmod(e->dir, 0755), 0);
     snprintf(e->path, sizeof(e->path), "%s/socket", e->dir);
-    e->m = fake_manager_new();
+    e->m = fake_engine_new();
     assert_non_null(e->m);
     e->log.level = LOG_EMERG;
-    e->v = (struct verbs){e->m, &e->log, fake_manager_apply, e->m, hints_new()};
+    e->v = (struct verbs){.engine = e->m, .log = &e->log, .hints = hints_new()};
     assert_non_null(e->v.hints);
     assert_int_equal(uv_loop_init(&e->loop), 0);
     if (server_start(&e->loop, e->path, &e->v, ADMIN_NO_GROUP, &e->s, &err) < 0)
@@ -82,8 +82,10 @@ HELPER int tear_down(void **state)
 
 HELPER void turns(struct env *e, int n)
 {
-    while (n--)
+    while (n--) {
         uv_run(&e->loop, UV_RUN_NOWAIT);
+        fake_engine_tick(e->m);
+    }
 }
 
 HELPER int dial(const char *path)

@@ -9,20 +9,20 @@
 #include <cmocka.h>
 
 #include "control/hints.h"
-#include "fake_manager.h"
+#include "fake_engine.h"
 #include "lib/hints_proto.h"
 
 static void deadlines(void **state)
 {
     (void)state;
     struct error err = {""};
-    struct manager *m = fake_manager_new();
-    uint32_t job = fake_manager_put(m, getpid(), 0, CLASS_BATCH, 100, "me");
+    struct engine *m = fake_engine_new();
+    uint32_t job = fake_engine_put(m, getpid(), 0, CLASS_BATCH, 100, "me");
     int page, fd;
     for (int admin = 0; admin < 2; admin++) {
         uint64_t now = monotonic_ns();
         struct hints *h = hints_new();
-        assert_int_equal(hints_tell(h, m, now), TIME_NEVER);
+        assert_int_equal(hints_report(h, m, now), TIME_NEVER);
         struct caller user = {
             .uid = getuid(), .pid = getpid(), .admin = admin, .since_ticks = proc_ticks_now()};
         struct caller root = user;
@@ -35,7 +35,7 @@ static void deadlines(void **state)
         struct hints_page *q = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         assert_true(p != MAP_FAILED && q != MAP_FAILED);
         memset(&m->told[job], 0, sizeof(m->told[job]));
-        assert_true(hints_tell(h, m, now) > now); /* nothing is due yet */
+        assert_true(hints_report(h, m, now) > now); /* nothing is due yet */
         assert_int_equal(m->told[job].now_ns, 0);
         p->ended = 7;
         p->earliest_ns = now + 5000;
@@ -44,8 +44,8 @@ static void deadlines(void **state)
         q->deadline_us = 3000000;
         q->need_us = 2000000;
         q->priority = 5;
-        hints_tell(h, m, now);
-        const struct told *t = &m->told[job];
+        hints_report(h, m, now);
+        const struct report *t = &m->told[job];
         assert_int_equal(t->priority, 5);
         assert_int_equal(t->ended, 10);
         assert_int_equal(t->deadline_ns, now + 4000);
@@ -55,16 +55,16 @@ static void deadlines(void **state)
         p->earliest_ns = UINT64_MAX;
         q->earliest_ns = UINT64_MAX - 1;
         q->need_us = UINT64_MAX;
-        hints_tell(h, m, now + 1);
+        hints_report(h, m, now + 1);
         assert_true(t->now_ns == now + 1 && t->ended < 1ULL << 62 && t->deadline_ns <= 1ULL << 62);
         assert_true(t->need_ns <= 1ULL << 53);
         /* A user's own may lower it, not raise it. */
         p->earliest_ns = now + 3000;
         p->priority = 7;
-        hints_tell(h, m, now + 2);
+        hints_report(h, m, now + 2);
         assert_int_equal(t->priority, admin ? 7 : 0);
         p->priority = -7;
-        hints_tell(h, m, now + 3);
+        hints_report(h, m, now + 3);
         assert_int_equal(t->priority, -7);
         munmap(p, HINTS_PAGE);
         munmap(q, HINTS_PAGE);

@@ -294,7 +294,7 @@ static void shows_a_job(void **state)
         v.job.paused = states[i].paused;
         v.groups = states[i].groups;
         v.runnable_groups = states[i].runnable;
-        v.rests = states[i].rests;
+        v.throttled = states[i].rests;
         json_t *o = proto_job(&v);
         assert_non_null(o);
         assert_string_equal(json_string_value(json_object_get(o, "state")), states[i].state);

@@ -74,8 +74,8 @@ static void verbs(void **state)
     assert_int_equal(code(o), 0);
 
     /* A name that two jobs have: the reply names both. */
-    fake_manager_put(e->m, 2, 0, CLASS_BATCH, 1, "twin");
-    fake_manager_put(e->m, 3, 0, CLASS_BATCH, 1, "twin");
+    fake_engine_put(e->m, 2, 0, CLASS_BATCH, 1, "twin");
+    fake_engine_put(e->m, 3, 0, CLASS_BATCH, 1, "twin");
     o = ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"twin\"}");
     assert_non_null(strstr(json_string_value(json_object_get(o, "error")), "#4, #5"));
     assert_int_equal(code(o), ENOTUNIQ);
@@ -144,7 +144,7 @@ static void pages(void **state)
     char name[JOB_NAME_MAX];
     for (int i = 0; i < JOBS; i++) {
         snprintf(name, sizeof(name), "\"%0*d\"", 1 + i % 60, i);
-        fake_manager_put(e->m, 10 + i, 0, CLASS_BATCH, 100, name);
+        fake_engine_put(e->m, 10 + i, 0, CLASS_BATCH, 100, name);
     }
     int fd = dial(e->path), n = 0, count = 0;
     json_int_t last = 0;
@@ -166,7 +166,7 @@ static void pages(void **state)
         if (n == 0) {
             /* Slot 0 ends and is used again: the new job comes last, and nothing is missed. */
             e->m->jobs[0].number = 0;
-            assert_int_equal(fake_manager_put(e->m, 5, 0, CLASS_BATCH, 100, "late"), 0);
+            assert_int_equal(fake_engine_put(e->m, 5, 0, CLASS_BATCH, 100, "late"), 0);
         }
     }
     assert_int_equal(last, JOBS + 1);
@@ -244,9 +244,9 @@ static void half_open(void **state)
 static void stops_while_answering(void **state)
 {
     struct env *e = *state;
-    fake_manager_put(e->m, 10, 0, CLASS_NORMAL, 100, "last");
-    e->v.apply = stop_server;
-    e->v.arg = e;
+    fake_engine_put(e->m, 10, 0, CLASS_NORMAL, 100, "last");
+    e->m->on_apply = stop_server;
+    e->m->arg = e;
     int waits = dial(e->path), gone = dial(e->path);
     static const char text[] = "{\"v\":1,\"op\":\"pause\",\"target\":\"last\"}";
     turns(e, 2);
@@ -310,7 +310,7 @@ static void never_reads(void **state)
 {
     struct env *e = *state;
     for (int i = 0; i < 400; i++)
-        fake_manager_put(e->m, 10 + i, 0, CLASS_BATCH, 100, "one of many");
+        fake_engine_put(e->m, 10 + i, 0, CLASS_BATCH, 100, "one of many");
     int fd = dial(e->path), sent = 0;
     while (sent < 100 &&
            send(fd, "{\"v\":1,\"op\":\"ps\"}", 17, MSG_NOSIGNAL | MSG_DONTWAIT) == 17) {
@@ -367,7 +367,7 @@ static void deadlines(void **state)
                               "\"laxity_us\":1000000}",
                               self)),
                      0);
-    uint32_t job = manager_job_of(e->m, getpid());
+    uint32_t job = engine_job_of(e->m, getpid());
     const struct journal_job *j = &e->m->jobs[job].job;
     assert_true(j->deadline_us == 3000000 && j->laxity_us == 1000000 && j->may_rise);
     assert_int_equal(

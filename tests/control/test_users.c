@@ -125,7 +125,7 @@ static void users_together(void **state)
     if (geteuid() != 0)
         skip();
     for (unsigned i = 0; i < USERS_JOBS_MAX; i++)
-        fake_manager_put(e->m, 100000 + (pid_t)i, 1000 + i % 5, CLASS_BATCH, 100, "one of many");
+        fake_engine_put(e->m, 100000 + (pid_t)i, 1000 + i % 5, CLASS_BATCH, 100, "one of many");
     assert_int_equal(as_nobody(e, NOBODY, as_one_too_many), 0);
     int fd = dial(e->path);
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d}", (int)getpid())), 0);
@@ -173,8 +173,8 @@ static void other_users(void **state)
     struct env *e = *state;
     if (geteuid() != 0)
         skip();
-    fake_manager_put(e->m, 1, 0, CLASS_BATCH, 100, "roots");
-    uint32_t held = fake_manager_put(e->m, 2, NOBODY, CLASS_BATCH, 100, "held");
+    fake_engine_put(e->m, 1, 0, CLASS_BATCH, 100, "roots");
+    uint32_t held = fake_engine_put(e->m, 2, NOBODY, CLASS_BATCH, 100, "held");
     e->m->jobs[held].job.paused = 1;
     e->m->jobs[held].swap = "swapped";
     e->m->jobs[held].swap_by_user = true;
@@ -224,7 +224,7 @@ static void flood(void **state)
     struct env *e = *state;
     if (geteuid() != 0)
         skip();
-    e->v.apply = apply_slowly;
+    e->m->on_apply = apply_slowly;
     slow_ns = 0;
     uint64_t started = monotonic_ns();
     assert_int_equal(as_nobody(e, NOBODY, asks_at_once), 0);

@@ -11,7 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "engine/manager.h"
+#include "engine/engine.h"
 #include "fake_kfd.h"
 
 enum { JOBS = 3, QUEUES = 3 };
@@ -21,7 +21,7 @@ struct world {
     char dir[64];
     struct device_driver *d;
     struct journal *j;
-    struct manager *m;
+    struct engine *m;
     uint64_t now;
     struct fake_process *p[JOBS];
     uint32_t job[JOBS];
@@ -30,17 +30,17 @@ struct world {
 static void start(struct world *w)
 {
     struct error err = {""};
-    struct manager_options o = {.policy = "priority"};
+    struct engine_options o = {.policy = "priority"};
     params_default(&o.params);
     if (kfd_driver_open(&w->k.io, &w->d, &err) < 0 || journal_open(w->dir, 0, &w->j, &err) < 0 ||
-        manager_new(w->d, w->j, &o, &w->m, &err) < 0)
+        engine_new(w->d, w->j, &o, &w->m, &err) < 0)
         fail_msg("%s", err.text);
     w->now = max_u64(w->now, monotonic_ns());
 }
 
 static void stop(struct world *w, bool restore)
 {
-    manager_free(w->m, restore);
+    engine_free(w->m, restore);
     journal_close(w->j);
     if (!restore)
         fake_we_die(&w->k); /* before close: kill -9 closes nothing politely */
@@ -52,14 +52,14 @@ static void add(struct world *w, unsigned i, enum job_class class)
 {
     struct error err = {""};
     struct job_spec spec = {.class = class, .weight = WEIGHT_DEFAULT, .source = JOB_PID};
-    if (manager_add(w->m, w->p[i]->id, &spec, &w->job[i], &err) < 0)
+    if (engine_add(w->m, w->p[i]->id, &spec, &w->job[i], &err) < 0)
         fail_msg("%s", err.text);
 }
 
 static void ticks(struct world *w, uint64_t ms)
 {
     for (uint64_t i = 0; i < ms; i++, w->now += NSEC_PER_MSEC)
-        manager_tick(w->m, w->now);
+        engine_tick(w->m, w->now);
 }
 
 /* How many queues of the process are suspended. */
@@ -135,7 +135,7 @@ static void test_turns(void **state)
     assert_in_range(ran[1], 120, 180);
     for (unsigned i = 0; i < JOBS; i++) {
         struct error err = {""};
-        assert_int_equal(manager_job_status(w->m, w->job[i], &err), 0);
+        assert_int_equal(engine_job_status(w->m, w->job[i], &err), 0);
     }
     stop(w, true);
     for (unsigned i = 0; i < JOBS; i++)
@@ -158,7 +158,7 @@ static void test_killed(void **state)
     }
     for (unsigned i = 0; i < JOBS; i++) {
         struct error err = {""};
-        assert_int_equal(manager_job_status(w->m, w->job[i], &err), 0);
+        assert_int_equal(engine_job_status(w->m, w->job[i], &err), 0);
     }
     assert_int_equal(off(w->p[0]), 0);
     stop(w, true);

@@ -1,4 +1,4 @@
-/* What the manager's tests begin with: a manager with its journal on the mock driver, children as
+/* What the engine's tests begin with: an engine with its journal on the mock driver, children as
  * processes, and a clock that the test moves. Each helper is a copy in the test that uses it. */
 #ifndef CEDE_TESTS_ENGINE_FIXTURE_H
 #define CEDE_TESTS_ENGINE_FIXTURE_H
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "engine/manager.h"
+#include "engine/engine.h"
 #include "mock_driver.h"
 
 #define HELPER static __attribute__((unused))
@@ -22,7 +22,8 @@ struct fixture {
     char dir[64];
     struct mock_driver d;
     struct journal *j;
-    struct manager *m;
+    struct engine *m;
+    uv_loop_t loop;
     uint64_t now;
     pid_t children[64];
     struct swap_options swap;
@@ -41,19 +42,19 @@ HELPER bool rule(void *arg, pid_t pid, struct job_spec *spec)
 HELPER void start(struct fixture *f, const char *policy, pid_t *rule_pid)
 {
     struct error err = {""};
-    struct manager_options o = {
-        .policy = policy, .swap = f->swap, .rule = rule_pid ? rule : NULL, .rule_arg = rule_pid};
+    struct engine_options o = {
+        .loop = &f->loop, .policy = policy, .swap = f->swap, .rule = rule_pid ? rule : NULL, .rule_arg = rule_pid};
     params_default(&o.params);
     if (journal_open(f->dir, 0, &f->j, &err) < 0)
         fail_msg("%s", err.text);
-    if (manager_new(&f->d.base, f->j, &o, &f->m, &err) < 0)
+    if (engine_new(&f->d.base, f->j, &o, &f->m, &err) < 0)
         fail_msg("%s", err.text);
     f->now = max_u64(f->now, monotonic_ns());
 }
 
 HELPER void stop(struct fixture *f, bool restore)
 {
-    assert_int_equal(manager_free(f->m, restore), 0);
+    assert_int_equal(engine_free(f->m, restore), 0);
     journal_close(f->j);
     f->m = NULL;
 }
@@ -61,7 +62,7 @@ HELPER void stop(struct fixture *f, bool restore)
 /* As after kill -9: the memory is gone, the files and the device stay. */
 HELPER void crash(struct fixture *f)
 {
-    manager_free(f->m, false);
+    engine_free(f->m, false);
     journal_close(f->j);
     f->m = NULL;
 }
@@ -71,6 +72,7 @@ HELPER int setup(void **state)
     struct fixture *f = calloc(1, sizeof(*f));
     snprintf(f->dir, sizeof(f->dir), "/tmp/cede-test-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
+    assert_int_equal(uv_loop_init(&f->loop), 0);
     mock_init(&f->d, 2);
     *state = f;
     return 0;
@@ -88,6 +90,8 @@ HELPER int teardown(void **state)
     }
     snprintf(cmd, sizeof(cmd), "rm -rf %s", f->dir);
     assert_int_equal(system(cmd), 0);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
     free(f);
     return 0;
 }
@@ -119,14 +123,20 @@ HELPER void end(struct fixture *f, pid_t pid)
     mock_exit(&f->d, pid);
 }
 
+HELPER uint64_t tick(struct fixture *f)
+{
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    return engine_tick(f->m, f->now);
+}
+
 HELPER void ticks(struct fixture *f, uint64_t ms)
 {
     uint64_t until = f->now + ms * NSEC_PER_MSEC;
     while (f->now < until) {
-        uint64_t next = manager_tick(f->m, f->now);
+        uint64_t next = tick(f);
         f->now = max_u64(min_u64(next, until), f->now + NSEC_PER_MSEC);
     }
-    manager_tick(f->m, f->now);
+    tick(f);
 }
 
 HELPER uint32_t add(struct fixture *f, pid_t pid, enum job_class class)
@@ -136,7 +146,7 @@ HELPER uint32_t add(struct fixture *f, pid_t pid, enum job_class class)
     uint32_t job = SLOT_NONE;
     assert_int_equal(proc_stat_read(pid, &st), 0);
     struct job_spec spec = {.class = class, .weight = WEIGHT_DEFAULT, .source = JOB_PID};
-    if (manager_add(f->m, st.id, &spec, &job, &err) < 0)
+    if (engine_add(f->m, st.id, &spec, &job, &err) < 0)
         fail_msg("%s", err.text);
     return job;
 }

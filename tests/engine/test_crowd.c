@@ -19,7 +19,7 @@ static void test_rule_for_all(void **state)
     struct fixture *f = *state;
     struct error err = {""};
     static pid_t pids[CROWD + 1];
-    struct manager_options o = {.policy = "priority", .rule = anybody, .rule_arg = &pids[CROWD]};
+    struct engine_options o = {.loop = &f->loop, .policy = "priority", .rule = anybody, .rule_arg = &pids[CROWD]};
     params_default(&o.params);
     for (size_t i = 0; i <= CROWD; i++) {
         pids[i] = fork();
@@ -30,7 +30,7 @@ static void test_rule_for_all(void **state)
     f->d.idle = pids;
     f->d.nidle = CROWD + 1;
     assert_int_equal(journal_open(f->dir, 0, &f->j, &err), 0);
-    assert_int_equal(manager_new(&f->d.base, f->j, &o, &f->m, &err), 0);
+    assert_int_equal(engine_new(&f->d.base, f->j, &o, &f->m, &err), 0);
     f->now = monotonic_ns();
     for (int i = 0; i < 3; i++) {
         ticks(f, 1);
@@ -38,7 +38,7 @@ static void test_rule_for_all(void **state)
     }
     struct job_view v;
     unsigned jobs[2] = {0};
-    for (uint32_t cursor = 0; manager_next_job(f->m, &cursor, &v);)
+    for (uint32_t cursor = 0; engine_next_job(f->m, &cursor, &v);)
         jobs[v.job.uid == 1001]++;
     for (size_t i = 0; i <= CROWD; i++) {
         kill(pids[i], SIGKILL);
@@ -67,7 +67,7 @@ static void test_programs_that_change_all_the_time(void **state)
         for (int i = 0; i < OTHERS; i++)
             on(f, p[i])->timeslice_us = 3000 + 1000 * (uint64_t)(turn % 2);
         f->now += NSEC_PER_SEC; /* all are due */
-        manager_tick(f->m, f->now);
+        tick(f);
     }
     assert_in_range(turn, 1, 2 * OTHERS);
 }

@@ -8,7 +8,7 @@ static void pair(struct fixture *f, pid_t p[3])
 {
     f->d.has_usage = f->d.has_activity = true;
     three_jobs(f, p);
-    assert_int_equal(manager_set_policy(f->m, "laxity"), 0);
+    assert_int_equal(engine_set_policy(f->m, "laxity"), 0);
     for (int i = 0; i < 3; i++) {
         on(f, p[i])->bursts = 20;
         on(f, p[i])->busy = 0.3;
@@ -19,16 +19,16 @@ static void pair(struct fixture *f, pid_t p[3])
 
 static uint32_t slot_of(struct fixture *f, pid_t pid)
 {
-    return manager_job_of(f->m, pid);
+    return engine_job_of(f->m, pid);
 }
 
 /* Tells the same for so long; how many ms each could run. */
-static void say(struct fixture *f, const pid_t p[3], struct told t, unsigned ms, unsigned ran[3])
+static void say(struct fixture *f, const pid_t p[3], struct report t, unsigned ms, unsigned ran[3])
 {
     memset(ran, 0, 3 * sizeof(ran[0]));
     for (unsigned i = 0; i < ms; i += 20) {
         t.now_ns = f->now;
-        manager_told(f->m, slot_of(f, p[SPEECH]), &t);
+        engine_report(f->m, slot_of(f, p[SPEECH]), &t);
         ticks(f, 20);
         for (int k = 0; k < 3; k++)
             ran[k] += on(f, p[k])->suspended ? 0 : 20;
@@ -42,10 +42,10 @@ static void test_told(void **state)
     unsigned ran[3];
     pair(f, p);
     /* Nobody knows what it takes, so it hurries at once, and to its end. */
-    struct told t = {.deadline_ns = f->now + 3 * NSEC_PER_SEC};
+    struct report t = {.deadline_ns = f->now + 3 * NSEC_PER_SEC};
     say(f, p, t, 1000, ran);
     assert_true(ran[FRAMES] == 1000 && ran[SPEECH] == 1000 && ran[TRAINING] <= 20);
-    t = (struct told){.ended = 1};
+    t = (struct report){.ended = 1};
     on(f, p[SPEECH])->bursts = 0;
     on(f, p[SPEECH])->busy_ns = 0;
     say(f, p, t, 1000, ran);
@@ -63,7 +63,7 @@ static void test_told(void **state)
     assert_true(ran[SPEECH] == 600 && ran[TRAINING] == 0);
     uint32_t cursor = slot_of(f, p[SPEECH]);
     struct job_view v;
-    assert_true(manager_next_job(f->m, &cursor, &v));
+    assert_true(engine_next_job(f->m, &cursor, &v));
     assert_true(v.due && v.due_first && !v.due_risen && v.due_needs_ns < NSEC_PER_SEC);
     assert_in_range(v.due_in_ns, 0, 500 * NSEC_PER_MSEC);
     /* Late, it has 5 s more, and then it is over, be it done or not. */
@@ -78,7 +78,7 @@ static void test_silence(void **state)
     pid_t p[3];
     unsigned ran[3];
     pair(f, p);
-    struct told t = {.deadline_ns = f->now + 60 * NSEC_PER_SEC, .need_ns = 60 * NSEC_PER_SEC};
+    struct report t = {.deadline_ns = f->now + 60 * NSEC_PER_SEC, .need_ns = 60 * NSEC_PER_SEC};
     say(f, p, t, 500, ran);
     assert_true(ran[SPEECH] == 500);
     ticks(f, 1100); /* its program was killed, or hangs */
@@ -97,7 +97,7 @@ static void test_who_may_rise(void **state)
     unsigned ran[3];
     pair(f, p);
     for (int root = 0; root < 2; root++) {
-        struct told t = {.deadline_ns = f->now + NSEC_PER_SEC,
+        struct report t = {.deadline_ns = f->now + NSEC_PER_SEC,
                          .need_ns = 950 * NSEC_PER_MSEC,
                          .ended = (uint64_t)root,
                          .root = root};
@@ -117,8 +117,8 @@ static void test_who_may_rise_by_whom(void **state)
     pid_t p[3];
     unsigned ran[3];
     pair(f, p);
-    assert_int_equal(manager_set_deadline(f->m, slot_of(f, p[SPEECH]), 60000000, 0, true), 0);
-    struct told t = {.deadline_ns = f->now + NSEC_PER_SEC, .need_ns = 950 * NSEC_PER_MSEC};
+    assert_int_equal(engine_set_deadline(f->m, slot_of(f, p[SPEECH]), 60000000, 0, true), 0);
+    struct report t = {.deadline_ns = f->now + NSEC_PER_SEC, .need_ns = 950 * NSEC_PER_MSEC};
     say(f, p, t, 300, ran);
     assert_int_equal(on(f, p[SPEECH])->timeslice_us, 1);
     assert_int_equal(on(f, p[FRAMES])->timeslice_us, 1000000);
@@ -138,7 +138,7 @@ static void test_nonsense(void **state)
             seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
             v[k] = evil[(seed >> 33) % ARRAY_SIZE(evil)] + (k == 1 ? f->now * (seed >> 40 & 1) : 0);
         }
-        struct told t = {.ended = v[0], .deadline_ns = v[1], .need_ns = v[2]};
+        struct report t = {.ended = v[0], .deadline_ns = v[1], .need_ns = v[2]};
         say(f, p, t, 40, ran);
         assert_true(!on(f, p[FRAMES])->suspended);
         assert_int_equal(on(f, p[FRAMES])->timeslice_us, 1000000);
@@ -150,14 +150,14 @@ static void test_set_stays(void **state)
     struct fixture *f = *state;
     pid_t p[3];
     pair(f, p);
-    assert_int_equal(manager_set_deadline(f->m, slot_of(f, p[SPEECH]), 3000000, 1000000, true), 0);
+    assert_int_equal(engine_set_deadline(f->m, slot_of(f, p[SPEECH]), 3000000, 1000000, true), 0);
     ticks(f, 100);
     crash(f);
     start(f, "laxity", NULL);
     ticks(f, 100);
     uint32_t cursor = slot_of(f, p[SPEECH]);
     struct job_view v;
-    assert_true(manager_next_job(f->m, &cursor, &v));
+    assert_true(engine_next_job(f->m, &cursor, &v));
     assert_int_equal(v.job.deadline_us, 3000000);
     assert_int_equal(v.job.laxity_us, 1000000);
     assert_true(v.job.may_rise);
@@ -182,7 +182,7 @@ static void test_watched_in_every_context(void **state)
     on(f, p[SPEECH])->bursts = 0;
     on(f, p[SPEECH])->busy_ns = 0;
     on(f, p[SPEECH])->busy = second->busy = 0;
-    assert_int_equal(manager_set_deadline(f->m, slot_of(f, p[SPEECH]), 3000000, 0, false), 0);
+    assert_int_equal(engine_set_deadline(f->m, slot_of(f, p[SPEECH]), 3000000, 0, false), 0);
     ticks(f, 5000);
     unsigned ran = 0;
     for (int i = 0; i < 100; i++) {

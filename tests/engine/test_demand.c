@@ -113,7 +113,7 @@ static void test_resumed_job_need_not_be_seen_first(void **state)
     pid_t p[3];
     unsigned ran[3];
     three_active_jobs(f, p);
-    uint32_t job = manager_job_of(f->m, p[1]);
+    uint32_t job = engine_job_of(f->m, p[1]);
     on(f, p[1])->bursts = 0;
     on(f, p[1])->busy_ns = 0;
     on(f, p[1])->busy = 0;
@@ -123,10 +123,10 @@ static void test_resumed_job_need_not_be_seen_first(void **state)
     while (!on(f, p[1])->suspended) /* it was looked at, and would not be soon again */
         ticks(f, 10);
     ticks(f, 200);
-    assert_int_equal(manager_pause(f->m, job, true, 0), 0);
+    assert_int_equal(engine_pause(f->m, job, true, 0), 0);
     ticks(f, 500);
     on(f, p[1])->bursts = 20;
-    assert_int_equal(manager_pause(f->m, job, false, 0), 0);
+    assert_int_equal(engine_pause(f->m, job, false, 0), 0);
     count_turns(f, p, 800, ran);
     assert_in_range(ran[1], 30, 65);
     assert_true(ran[2] >= 15);
@@ -165,7 +165,7 @@ static void test_gaps_that_cost_more_than_they_give(void **state)
     pid_t p[3];
     unsigned ran[3];
     three_active_jobs(f, p);
-    assert_int_equal(manager_pause(f->m, manager_job_of(f->m, p[2]), true, 0), 0);
+    assert_int_equal(engine_pause(f->m, engine_job_of(f->m, p[2]), true, 0), 0);
     on(f, p[0])->bursts = on(f, p[1])->bursts = 13;
     on(f, p[0])->busy_ns = 93 * NSEC_PER_MSEC;
     on(f, p[0])->busy = 0.93;
@@ -173,11 +173,11 @@ static void test_gaps_that_cost_more_than_they_give(void **state)
     count_turns(f, p, 20000, ran);
     assert_in_range(ran[1], 200, 500); /* of 2000; 0.005 / 0.023 is 430 */
     assert_int_equal(ran[0], 2000);
-    uint32_t cursor = manager_job_of(f->m, p[1]);
+    uint32_t cursor = engine_job_of(f->m, p[1]);
     struct job_view v;
     while (!on(f, p[1])->suspended)
         ticks(f, 10);
-    assert_true(manager_next_job(f->m, &cursor, &v) && v.rests && !v.runnable_groups);
+    assert_true(engine_next_job(f->m, &cursor, &v) && v.throttled && !v.runnable_groups);
     /* It leaves more; or it has short requests, 1950 a second, whose own time is mostly switches.
      */
     on(f, p[0])->busy_ns = 80 * NSEC_PER_MSEC;
@@ -197,8 +197,8 @@ static void test_budget_by_activity(void **state)
     pid_t p[3];
     three_active_jobs(f, p);
     end(f, p[2]);
-    uint32_t job = manager_job_of(f->m, p[0]);
-    assert_int_equal(manager_change(f->m, job, CLASS_LATENCY, WEIGHT_DEFAULT, 2500), 0);
+    uint32_t job = engine_job_of(f->m, p[0]);
+    assert_int_equal(engine_change(f->m, job, CLASS_LATENCY, WEIGHT_DEFAULT, 2500), 0);
     on(f, p[0])->bursts = on(f, p[1])->bursts = 100; /* 1000 requests/s */
     f->d.activity_calls = 0;
     ticks(f, 3000);
@@ -220,7 +220,7 @@ static void test_budget_by_activity(void **state)
     f->d.incomplete = false;
     ticks(f, 3000);
     assert_in_range(on(f, p[1])->timeslice_us, 1000, 2140);
-    assert_int_equal(manager_change(f->m, job, CLASS_LATENCY, WEIGHT_DEFAULT, 0), 0);
+    assert_int_equal(engine_change(f->m, job, CLASS_LATENCY, WEIGHT_DEFAULT, 0), 0);
     ticks(f, 100);
     assert_int_equal(on(f, p[1])->timeslice_us, 1);
 }
@@ -245,7 +245,7 @@ static void test_idle_normal_job(void **state)
         on(f, p[i])->busy = 0.1;
     }
     for (uint32_t budget_us = 0; budget_us <= 2500; budget_us += 2500) {
-        assert_int_equal(manager_change(f->m, latency, CLASS_LATENCY, WEIGHT_DEFAULT, budget_us),
+        assert_int_equal(engine_change(f->m, latency, CLASS_LATENCY, WEIGHT_DEFAULT, budget_us),
                          0);
         on(f, p[1])->bursts = 20;
         on(f, p[1])->busy_ns = 10 * NSEC_PER_MSEC;

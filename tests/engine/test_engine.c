@@ -1,6 +1,6 @@
 /* The manager and its journal on a driver without a device: what is set, in which order of events,
  * what stays in the journal, and that whatever fails, nobody stays suspended. */
-#include "engine/manager.h"
+#include "engine/engine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,13 +41,13 @@ static void test_classes_become_timeslices(void **state)
     ticks(f, 10000);
     assert_int_equal(f->d.timeslice_calls, calls);
 
-    assert_int_equal(manager_change(f->m, ja, CLASS_NORMAL, 300, 0), 0);
-    assert_int_equal(manager_change(f->m, jb, CLASS_NORMAL, 100, 0), 0);
+    assert_int_equal(engine_change(f->m, ja, CLASS_NORMAL, 300, 0), 0);
+    assert_int_equal(engine_change(f->m, jb, CLASS_NORMAL, 100, 0), 0);
     ticks(f, 1);
     assert_int_equal(on(f, a)->timeslice_us, 60000);
     assert_int_equal(on(f, b)->timeslice_us, 20000);
 
-    manager_release(f->m, jb);
+    engine_release(f->m, jb);
     assert_int_equal(on(f, b)->timeslice_us, 2048);
     stop(f, true);
     assert_int_equal(changed_groups(f), 0);
@@ -132,12 +132,12 @@ static void test_contexts_of_one_job_take_turns(void **state)
     }
     assert_in_range(ran, 180, 220);
     /* Two contexts count as one job, and need not yield to each other where nothing is better. */
-    assert_int_equal(manager_change(f->m, j, CLASS_LATENCY, 100, 0), 0);
+    assert_int_equal(engine_change(f->m, j, CLASS_LATENCY, 100, 0), 0);
     ticks(f, 1);
     assert_int_equal(suspended_groups(f), 0);
     assert_int_equal(one->timeslice_us, 2000);
     assert_int_equal(on(f, lat)->timeslice_us, 4000);
-    assert_int_equal(manager_set_policy(f->m, "shares"), 0);
+    assert_int_equal(engine_set_policy(f->m, "shares"), 0);
     ticks(f, 1);
     assert_int_equal(two->timeslice_us, 10000);
     assert_int_equal(on(f, lat)->timeslice_us, 20000);
@@ -153,7 +153,7 @@ static void test_pause(void **state)
     start(f, "priority", NULL);
     uint32_t j = add(f, a, CLASS_NORMAL);
     ticks(f, 100);
-    assert_int_equal(manager_pause(f->m, j, true, 0), 0);
+    assert_int_equal(engine_pause(f->m, j, true, 0), 0);
     ticks(f, 1);
     assert_int_equal(suspended_groups(f), 12);
     assert_int_equal(f->d.suspend_calls, 2); /* one call a GPU */
@@ -166,7 +166,7 @@ static void test_pause(void **state)
     g->suspended = false; /* the new channel runs */
     ticks(f, 3000);
     assert_int_equal(suspended_groups(f), 13);
-    assert_int_equal(manager_pause(f->m, j, false, 0), 0);
+    assert_int_equal(engine_pause(f->m, j, false, 0), 0);
     ticks(f, 1);
     assert_int_equal(suspended_groups(f), 0);
 }
@@ -200,20 +200,20 @@ static void test_follows_processes(void **state)
     mock_context(&f->d, lat, 0, 0);
     add(f, lat, CLASS_LATENCY);
     struct error err = {""};
-    assert_int_equal(manager_job_status(f->m, j, &err), -ENODEV);
+    assert_int_equal(engine_job_status(f->m, j, &err), -ENODEV);
     ticks(f, 500);
     mock_context(&f->d, leaf, 0, 3);
     ticks(f, 200); /* a young job is looked for closely */
     assert_int_equal(on(f, leaf)->timeslice_us, 1);
-    assert_int_equal(manager_job_of(f->m, leaf), j);
-    assert_int_equal(manager_job_of(f->m, getpid()), SLOT_NONE);
-    assert_int_equal(manager_job_status(f->m, j, &err), 0);
+    assert_int_equal(engine_job_of(f->m, leaf), j);
+    assert_int_equal(engine_job_of(f->m, getpid()), SLOT_NONE);
+    assert_int_equal(engine_job_status(f->m, j, &err), 0);
     /* The root goes, the job stays while a process of it works, and ends with it. */
     end(f, root);
     ticks(f, 100);
     struct job_view v;
     uint32_t cursor = j;
-    assert_true(manager_next_job(f->m, &cursor, &v));
+    assert_true(engine_next_job(f->m, &cursor, &v));
     assert_int_equal(v.processes, 1);
     kill(leaf, SIGKILL);
     for (int i = 0; i < 1000 && kill(leaf, 0) == 0 &&
@@ -222,7 +222,7 @@ static void test_follows_processes(void **state)
         usleep(1000);
     mock_exit(&f->d, leaf);
     ticks(f, 100);
-    assert_int_equal(manager_job_by_number(f->m, v.number), SLOT_NONE);
+    assert_int_equal(engine_job_by_number(f->m, v.number), SLOT_NONE);
 }
 
 static void test_rules(void **state)
@@ -233,23 +233,23 @@ static void test_rules(void **state)
     mock_context(&f->d, b, 0, 0);
     start(f, "priority", &b);
     ticks(f, 600);
-    assert_int_equal(manager_job_of(f->m, a), SLOT_NONE);
-    uint32_t j = manager_job_of(f->m, b), cursor = 0;
+    assert_int_equal(engine_job_of(f->m, a), SLOT_NONE);
+    uint32_t j = engine_job_of(f->m, b), cursor = 0;
     assert_int_not_equal(j, SLOT_NONE);
     struct job_view v;
-    assert_true(manager_next_job(f->m, &cursor, &v));
+    assert_true(engine_next_job(f->m, &cursor, &v));
     assert_int_equal(v.job.weight, 50);
     assert_int_equal(v.job.source, JOB_RULE);
-    assert_false(manager_next_job(f->m, &cursor, &v));
+    assert_false(engine_next_job(f->m, &cursor, &v));
     /* Let go, it stays so: the rule is older than what a person says. */
-    manager_release(f->m, j);
+    engine_release(f->m, j);
     ticks(f, 1500);
-    assert_int_equal(manager_set_params(f->m, manager_params(f->m)), 0);
+    assert_int_equal(engine_set_params(f->m, engine_params(f->m)), 0);
     ticks(f, 1500);
-    assert_int_equal(manager_job_of(f->m, b), SLOT_NONE);
+    assert_int_equal(engine_job_of(f->m, b), SLOT_NONE);
     j = add(f, b, CLASS_BATCH);
     ticks(f, 1500);
-    assert_int_equal(manager_job_of(f->m, b), j);
+    assert_int_equal(engine_job_of(f->m, b), j);
 }
 
 /* One latency job, two batch jobs: one of them is suspended. */
@@ -320,7 +320,7 @@ static void test_undo_without_first_thread(void **state)
     assert_true(proc_alive(st.id));
     mock_context(&f->d, p, 0, 3);
     start(f, "priority", NULL);
-    manager_pause(f->m, add(f, p, CLASS_NORMAL), true, 0);
+    engine_pause(f->m, add(f, p, CLASS_NORMAL), true, 0);
     ticks(f, 100);
     assert_int_equal(suspended_groups(f), 4);
     stop(f, true);
@@ -338,7 +338,7 @@ static void test_crash_before_the_change(void **state)
     pid_t p;
     uint32_t j = one_job(f, CLASS_NORMAL, &p);
     ticks(f, 100);
-    manager_pause(f->m, j, true, 0);
+    engine_pause(f->m, j, true, 0);
     ticks(f, 100);
     assert_int_equal(suspended_groups(f), 4);
     crash(f);
@@ -374,7 +374,7 @@ static void test_pause_survives(void **state)
     mock_context(&f->d, a, 0, 1);
     start(f, "static", NULL);
     uint32_t j = add(f, a, CLASS_NORMAL);
-    manager_pause(f->m, j, true, 1234);
+    engine_pause(f->m, j, true, 1234);
     ticks(f, 1);
     stop(f, false); /* how `cede pause` without a daemon ends */
     assert_int_equal(suspended_groups(f), 2);
@@ -383,10 +383,10 @@ static void test_pause_survives(void **state)
     assert_int_equal(suspended_groups(f), 2);
     struct job_view v;
     uint32_t cursor = 0;
-    assert_true(manager_next_job(f->m, &cursor, &v));
+    assert_true(engine_next_job(f->m, &cursor, &v));
     assert_true(v.job.paused);
     assert_int_equal(v.job.paused_by, 1234);
-    manager_pause(f->m, manager_job_of(f->m, a), false, 0);
+    engine_pause(f->m, engine_job_of(f->m, a), false, 0);
     ticks(f, 1);
     assert_int_equal(changed_groups(f), 0);
 }
@@ -401,12 +401,12 @@ static void test_long_search(void **state)
     f->d.fail_scan = EAGAIN;
     ticks(f, 10000);
     assert_true(f->d.scans > 100);
-    assert_true(manager_searching(f->m));
-    assert_int_equal(manager_job_status(f->m, j, &err), -EAGAIN);
+    assert_true(engine_searching(f->m));
+    assert_int_equal(engine_job_status(f->m, j, &err), -EAGAIN);
     f->d.fail_scan = 0;
     ticks(f, 100);
-    assert_int_equal(manager_job_status(f->m, j, &err), 0);
-    assert_false(manager_searching(f->m));
+    assert_int_equal(engine_job_status(f->m, j, &err), 0);
+    assert_false(engine_searching(f->m));
     assert_int_equal(on(f, p)->timeslice_us, 1000000);
 }
 
@@ -435,10 +435,10 @@ static void test_nested_job(void **state)
     uint32_t job = 0;
     proc_stat_read(p[1], &st);
     struct job_spec spec = {.class = CLASS_BATCH, .weight = 100};
-    assert_int_equal(manager_add(f->m, st.id, &spec, &job, &err), -EEXIST);
-    assert_int_equal(job, manager_job_of(f->m, p[1]));
+    assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), -EEXIST);
+    assert_int_equal(job, engine_job_of(f->m, p[1]));
     st.id.start_ticks++;
-    assert_int_equal(manager_add(f->m, st.id, &spec, &job, &err), -ESRCH);
+    assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), -ESRCH);
     assert_non_null(strstr(err.text, "no such process"));
 }
 
@@ -468,7 +468,7 @@ static void test_thread_is_no_process(void **state)
     struct job_spec spec = {.class = CLASS_NORMAL, .weight = 100, .name = "t"};
     struct error err = {""};
     uint32_t job;
-    assert_true(manager_add(f->m, st.id, &spec, &job, &err) < 0);
+    assert_true(engine_add(f->m, st.id, &spec, &job, &err) < 0);
     assert_non_null(strstr(err.text, "a thread"));
     close(fd[3]);
     pthread_join(thread, NULL);

@@ -17,15 +17,15 @@ static void test_failing_driver(void **state)
     uint32_t j = add(f, p[2], CLASS_BATCH);
     ticks(f, 50);
     struct error err = {""};
-    int a = manager_job_status(f->m, j, &err);
+    int a = engine_job_status(f->m, j, &err);
     if (a == 0)
-        a = manager_job_status(f->m, manager_job_of(f->m, p[1]), &err);
+        a = engine_job_status(f->m, engine_job_of(f->m, p[1]), &err);
     assert_int_equal(a, -EIO);
     assert_string_equal(err.text, "mock suspend");
     /* A half-suspended job is in the journal and is resumed by whoever undoes. */
     assert_int_equal(suspended_groups(f), 1);
     f->d.fail_suspend = 0;
-    assert_int_equal(manager_free(f->m, true), 0);
+    assert_int_equal(engine_free(f->m, true), 0);
     journal_close(f->j);
     f->m = NULL;
     assert_int_equal(changed_groups(f), 0);
@@ -46,7 +46,7 @@ static void test_failing_driver(void **state)
     /* No rights, failing scans: text, no harm. */
     f->d.fail_scan = EPERM;
     ticks(f, 3000);
-    assert_int_equal(manager_job_status(f->m, manager_job_of(f->m, p[1]), &err), -EPERM);
+    assert_int_equal(engine_job_status(f->m, engine_job_of(f->m, p[1]), &err), -EPERM);
     f->d.fail_scan = 0;
     f->d.fail_timeslice = EIO;
     pid_t lat = child(f);
@@ -67,7 +67,7 @@ static void test_suspension_is_tried_again(void **state)
     uint32_t j = one_job(f, CLASS_NORMAL, &p);
     ticks(f, 100);
     f->d.fail_suspend = EMFILE;
-    manager_pause(f->m, j, true, 0);
+    engine_pause(f->m, j, true, 0);
     ticks(f, 3000);
     assert_int_equal(suspended_groups(f), 0);
     assert_in_range(f->d.suspend_calls, 2, 5); /* once a second */
@@ -87,12 +87,12 @@ static void test_channels_change_while_resume_fails(void **state)
     pid_t p;
     uint32_t j = one_job(f, CLASS_NORMAL, &p);
     ticks(f, 100);
-    assert_int_equal(manager_pause(f->m, j, true, 0), 0);
+    assert_int_equal(engine_pause(f->m, j, true, 0), 0);
     ticks(f, 500);
     struct mock_group *g = on(f, p);
     assert_true(g->suspended);
     f->d.fail_resume = ENOENT;
-    manager_pause(f->m, j, false, 0);
+    engine_pause(f->m, j, false, 0);
     g->dg.channels[--g->dg.nchannels] = 0;
     ticks(f, 1);
     assert_true(g->suspended);

@@ -24,6 +24,7 @@ static int begin(void **state)
     struct error err = {""};
     snprintf(t->f.dir, sizeof(t->f.dir), "/tmp/cede-test-XXXXXX");
     assert_non_null(mkdtemp(t->f.dir));
+    assert_int_equal(uv_loop_init(&t->f.loop), 0);
     mock_init(&t->f.d, 2);
     mock_init(&t->b, 1);
     struct mux_part v[] = {{.ops = t->f.d.base.ops, .driver = &t->f.d.base, .gpus = 2},
@@ -349,10 +350,10 @@ static void test_events(void **state)
 static void start_on(struct two *t)
 {
     struct error err = {""};
-    struct manager_options o = {.policy = "priority"};
+    struct engine_options o = {.loop = &t->f.loop, .policy = "priority"};
     params_default(&o.params);
     if (journal_open(t->f.dir, 0, &t->f.j, &err) < 0 ||
-        manager_new(t->m, t->f.j, &o, &t->f.m, &err) < 0)
+        engine_new(t->m, t->f.j, &o, &t->f.m, &err) < 0)
         fail_msg("%s", err.text);
     t->f.now = max_u64(t->f.now, monotonic_ns());
 }
@@ -388,7 +389,7 @@ static void test_manager(void **state)
     assert_int_equal(mock_compute(&t->b, b1, 0)->timeslice_us, 1000000); /* above a batch job */
 
     struct job_view v;
-    for (uint32_t c = 0; manager_next_job(f->m, &c, &v);) {
+    for (uint32_t c = 0; engine_next_job(f->m, &c, &v);) {
         if (c == job2 + 1)
             assert_int_equal(v.gpus, 5);
         if (c == job3 + 1)
@@ -403,10 +404,10 @@ static void test_manager(void **state)
     ticks(f, 3000);
     assert_int_equal(mock_compute(&t->b, b2, 0)->timeslice_us, 1000000);
     assert_int_equal(mock_compute(&t->b, a2, 0)->timeslice_us, 1);
-    assert_int_equal(manager_job_status(f->m, job1, NULL), -ENODEV);
-    assert_int_equal(manager_job_status(f->m, job2, NULL), -ENODEV);
-    assert_int_equal(manager_job_status(f->m, job3, NULL), 0);
-    assert_int_equal(manager_job_status(f->m, job4, NULL), 0);
+    assert_int_equal(engine_job_status(f->m, job1, NULL), -ENODEV);
+    assert_int_equal(engine_job_status(f->m, job2, NULL), -ENODEV);
+    assert_int_equal(engine_job_status(f->m, job3, NULL), 0);
+    assert_int_equal(engine_job_status(f->m, job4, NULL), 0);
     unsigned on_record = 0;
     for (uint32_t i = 0; i < journal_groups_end(f->j); i++) {
         uint32_t flags;
@@ -479,7 +480,7 @@ static void test_swapping(void **state)
     start_on(t);
     uint32_t job = add(&t->f, b, CLASS_BATCH);
     ticks(&t->f, 100);
-    assert_int_equal(manager_swap_out(t->f.m, job, 0, &err), -ENOTSUP);
+    assert_int_equal(engine_swap_out(t->f.m, job, 0, &err), -ENOTSUP);
     assert_non_null(strstr(err.text, "cannot be swapped"));
     stop(&t->f, true);
 }

@@ -68,7 +68,7 @@ static struct job_view view(struct fixture *f, uint32_t job)
 {
     struct job_view v;
     uint32_t cursor = job;
-    assert_true(manager_next_job(f->m, &cursor, &v) && cursor == job + 1);
+    assert_true(engine_next_job(f->m, &cursor, &v) && cursor == job + 1);
     return v;
 }
 
@@ -109,7 +109,7 @@ static void swap_start(struct fixture *f)
 static void leave(struct fixture *f, uint32_t job, pid_t pid)
 {
     struct error err = {""};
-    if (manager_swap_out(f->m, job, 7, &err) < 0)
+    if (engine_swap_out(f->m, job, 7, &err) < 0)
         fail_msg("%s", err.text);
     assert_true(is(f, job, "swapping-out"));
     assert_true(EVENTUALLY(ordered(f, "out", pid)));
@@ -141,13 +141,13 @@ static void test_out_and_in(void **state)
     uint32_t job = add(f, a, CLASS_BATCH);
     ticks(f, 100);
     assert_int_equal(on(f, a)->timeslice_us, 1);
-    assert_int_equal(manager_pause(f->m, job, true, 0), 0);
+    assert_int_equal(engine_pause(f->m, job, true, 0), 0);
     ticks(f, 1);
     assert_true(on(f, a)->suspended);
 
     /* It runs, with what it had, while it comes to rest. */
     struct error err = {""};
-    assert_int_equal(manager_swap_out(f->m, job, 7, &err), 0);
+    assert_int_equal(engine_swap_out(f->m, job, 7, &err), 0);
     assert_int_equal(suspended_groups(f), 0);
     assert_int_equal(on(f, a)->timeslice_us, 2048);
     ticks(f, 3000);
@@ -168,19 +168,19 @@ static void test_out_and_in(void **state)
 
     ticks(f, 60000); /* nobody brings back what a person swapped out */
     assert_true(is(f, job, "swapped"));
-    assert_int_equal(manager_swap_out(f->m, job, 8, &err), 0); /* is out already */
+    assert_int_equal(engine_swap_out(f->m, job, 8, &err), 0); /* is out already */
     assert_int_equal(view(f, job).swap_uid, 8);
 
     /* Back it is what it was, in new groups: paused, then batch beside latency. */
-    assert_int_equal(manager_swap_in(f->m, job), 0);
+    assert_int_equal(engine_swap_in(f->m, job), 0);
     come(f, job, a);
     assert_null(record(f));
     assert_true(EVENTUALLY(on(f, a)->suspended));
-    assert_int_equal(manager_pause(f->m, job, false, 0), 0);
+    assert_int_equal(engine_pause(f->m, job, false, 0), 0);
     ticks(f, 1);
     assert_int_equal(suspended_groups(f), 0);
     assert_int_equal(on(f, a)->timeslice_us, 1);
-    assert_int_equal(manager_swap_in(f->m, job), 0); /* is there already */
+    assert_int_equal(engine_swap_in(f->m, job), 0); /* is there already */
     stop(f, true);
     assert_int_equal(changed_groups(f), 0);
 }
@@ -197,7 +197,7 @@ static void test_refused_runs_on(void **state)
     add(f, lat, CLASS_LATENCY);
     uint32_t job = add(f, a, CLASS_BATCH);
     ticks(f, 100);
-    assert_int_equal(manager_swap_out(f->m, job, 0, &err), 0);
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0);
     assert_true(EVENTUALLY(ordered(f, "out", a)));
     write_answer(f, ENOTSUP);
     assert_true(EVENTUALLY(ordered(f, "in", a))); /* it may have been half-way */
@@ -206,24 +206,24 @@ static void test_refused_runs_on(void **state)
     assert_true(EVENTUALLY(on(f, a)->timeslice_us == 1));
     assert_string_equal(view(f, job).swap_error, "because the test says so");
     assert_null(record(f));
-    assert_int_equal(manager_swap_in(f->m, job), 0);
+    assert_int_equal(engine_swap_in(f->m, job), 0);
     assert_string_equal(view(f, job).swap_error, "");
 
     /* Refusals that need no swapper. */
     f->d.fail_resume = EIO;
-    assert_int_equal(manager_pause(f->m, job, true, 0), 0);
+    assert_int_equal(engine_pause(f->m, job, true, 0), 0);
     ticks(f, 1);
-    assert_int_equal(manager_swap_out(f->m, job, 0, &err), -EIO); /* suspended it cannot rest */
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), -EIO); /* suspended it cannot rest */
     f->d.fail_resume = 0;
-    assert_int_equal(manager_pause(f->m, job, false, 0), 0);
+    assert_int_equal(engine_pause(f->m, job, false, 0), 0);
     assert_true(EVENTUALLY(!suspended_groups(f)));
     kill(a, SIGSTOP);
     assert_true(EVENTUALLY(proc_stat_read(a, &st) == 0 && st.state == 'T'));
-    assert_int_equal(manager_swap_out(f->m, job, 0, &err), -EBUSY);
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), -EBUSY);
     assert_non_null(strstr(err.text, "is stopped"));
     kill(a, SIGCONT);
     mock_exit(&f->d, a);
-    assert_int_equal(manager_swap_out(f->m, job, 0, &err), -ENODEV);
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), -ENODEV);
     assert_null(record(f));
     stop(f, true);
 }
@@ -243,7 +243,7 @@ static void test_not_all_the_time(void **state)
     add(f, b, CLASS_BATCH);
     ticks(f, 100);
     for (int i = 0; i < 2; i++) { /* refused, and done */
-        assert_int_equal(manager_swap_out(f->m, job, 7, &err), 0);
+        assert_int_equal(engine_swap_out(f->m, job, 7, &err), 0);
         ticks(f, 100);
         assert_false(on(f, a)->suspended);
         assert_int_equal(on(f, a)->timeslice_us, 2048);
@@ -251,18 +251,18 @@ static void test_not_all_the_time(void **state)
         write_answer(f, i ? 0 : ETIMEDOUT);
         if (i) {
             assert_true(EVENTUALLY(is(f, job, "swapped")));
-            assert_int_equal(manager_swap_in(f->m, job), 0);
+            assert_int_equal(engine_swap_in(f->m, job), 0);
         }
         assert_true(EVENTUALLY(ordered(f, "in", a)));
         write_answer(f, 0);
         assert_true(EVENTUALLY(is(f, job, "")));
         assert_true(EVENTUALLY(on(f, a)->timeslice_us == 1));
-        assert_int_equal(manager_swap_out(f->m, job, 7, &err), -EBUSY);
+        assert_int_equal(engine_swap_out(f->m, job, 7, &err), -EBUSY);
         assert_non_null(strstr(err.text, "once a minute"));
         assert_true(is(f, job, ""));
         ticks(f, 60000);
     }
-    assert_int_equal(manager_swap_out(f->m, job, 0, &err), 0); /* root always */
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0); /* root always */
     assert_true(EVENTUALLY(ordered(f, "out", a)));
     write_answer(f, 0);
     assert_true(EVENTUALLY(is(f, job, "swapped")));
@@ -290,7 +290,7 @@ static void test_several_processes(void **state)
     swap_start(f);
     uint32_t job = add(f, a, CLASS_BATCH);
     struct error err = {""};
-    assert_int_equal(manager_swap_out(f->m, job, 0, &err), -ENOTSUP); /* found at once */
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), -ENOTSUP); /* found at once */
     assert_non_null(strstr(err.text, "2 of its processes"));
     assert_int_equal(view(f, job).groups, 4);
     stop(f, true);
@@ -306,11 +306,11 @@ static void test_called_back(void **state)
     swap_start(f);
     uint32_t job = add(f, a, CLASS_BATCH);
     ticks(f, 10);
-    assert_int_equal(manager_swap_out(f->m, job, 0, &err), 0);
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0);
     assert_true(EVENTUALLY(ordered(f, "out", a)));
-    assert_int_equal(manager_swap_in(f->m, job), 0);
-    assert_int_equal(manager_swap_out(f->m, job, 0, &err), 0);
-    assert_int_equal(manager_swap_in(f->m, job), 0);
+    assert_int_equal(engine_swap_in(f->m, job), 0);
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0);
+    assert_int_equal(engine_swap_in(f->m, job), 0);
     assert_true(is(f, job, "swapping-out"));
     mock_exit(&f->d, a);
     write_answer(f, 0);
@@ -330,15 +330,15 @@ static void test_no_room(void **state)
     uint32_t job = add(f, a, CLASS_BATCH), other = add(f, b, CLASS_BATCH);
     ticks(f, 10);
     leave(f, job, a);
-    assert_int_equal(manager_swap_in(f->m, job), 0);
+    assert_int_equal(engine_swap_in(f->m, job), 0);
     assert_true(EVENTUALLY(ordered(f, "in", a)));
-    assert_int_equal(manager_swap_out(f->m, other, 0, &err), -EBUSY); /* one at a time */
+    assert_int_equal(engine_swap_out(f->m, other, 0, &err), -EBUSY); /* one at a time */
     write_answer(f, ENOMEM);
     assert_true(EVENTUALLY(is(f, job, "swapped")));
     assert_string_equal(view(f, job).swap_error, "because the test says so");
     ticks(f, 60000);
     assert_false(ordered(f, "in", a)); /* not before it is asked again */
-    assert_int_equal(manager_swap_in(f->m, job), 0);
+    assert_int_equal(engine_swap_in(f->m, job), 0);
     come(f, job, a);
     assert_string_equal(view(f, job).swap_error, "");
     stop(f, true);
@@ -354,7 +354,7 @@ static void test_killed_swapper(void **state)
     swap_start(f);
     uint32_t job = add(f, a, CLASS_BATCH);
     ticks(f, 10);
-    assert_int_equal(manager_swap_out(f->m, job, 0, &err), 0);
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0);
     assert_true(EVENTUALLY(ordered(f, "out", a)));
     kill(record(f)->swapper.pid, SIGKILL);
     assert_true(EVENTUALLY(ordered(f, "in", a)));
@@ -383,14 +383,14 @@ static void test_job_dies_meanwhile(void **state)
     uint32_t ja = add(f, a, CLASS_BATCH), jb = add(f, b, CLASS_BATCH);
     ticks(f, 10);
     leave(f, ja, a);
-    assert_int_equal(manager_swap_out(f->m, jb, 0, &err), 0);
+    assert_int_equal(engine_swap_out(f->m, jb, 0, &err), 0);
     assert_true(EVENTUALLY(ordered(f, "out", b)));
     end(f, a);
     end(f, b);
     ticks(f, 10);
     assert_null(record(f));
     write_answer(f, ESRCH);
-    assert_true(EVENTUALLY((cursor = 0, !manager_next_job(f->m, &cursor, &v))));
+    assert_true(EVENTUALLY((cursor = 0, !engine_next_job(f->m, &cursor, &v))));
     assert_null(record(f));
     stop(f, true);
 }
@@ -406,7 +406,7 @@ static void test_takeover(void **state)
     uint32_t ja = add(f, a, CLASS_BATCH), jb = add(f, b, CLASS_BATCH);
     ticks(f, 10);
     leave(f, ja, a);
-    assert_int_equal(manager_swap_out(f->m, jb, 0, &err), 0);
+    assert_int_equal(engine_swap_out(f->m, jb, 0, &err), 0);
     assert_true(EVENTUALLY(ordered(f, "out", b)));
     crash(f);
 
@@ -455,7 +455,7 @@ static void crowd(struct fixture *f, pid_t p[4], uint32_t jobs[4])
 static void need(struct fixture *f, uint32_t job, unsigned gib)
 {
     struct error err = {""};
-    if (manager_need(f->m, job, gib * GIB, 0, &err) < 0)
+    if (engine_need(f->m, job, gib * GIB, 0, &err) < 0)
         fail_msg("%s", err.text);
 }
 
@@ -568,17 +568,17 @@ static void test_switched_off(void **state)
     ticks(f, 2000);
     assert_true(view(f, j[3]).room);
     f->d.free_bytes -= 20 * GIB;
-    assert_int_equal(manager_need(f->m, j[3], 65 * GIB, 0, &err), -EINVAL);
-    assert_int_equal(manager_need(f->m, j[3], 1, 2, &err), -EINVAL);
+    assert_int_equal(engine_need(f->m, j[3], 65 * GIB, 0, &err), -EINVAL);
+    assert_int_equal(engine_need(f->m, j[3], 1, 2, &err), -EINVAL);
 
     /* Who is out when it is switched off comes back. */
-    manager_set_swap(f->m, &(struct swap_options){.mode = SWAP_AUTO});
+    engine_set_swap(f->m, &(struct swap_options){.mode = SWAP_AUTO});
     moves(f, "out", p[1], 20);
     assert_true(EVENTUALLY(is(f, j[1], "swapped")));
-    manager_set_swap(f->m, &(struct swap_options){.mode = SWAP_OFF});
+    engine_set_swap(f->m, &(struct swap_options){.mode = SWAP_OFF});
     moves(f, "in", p[1], 20);
     assert_true(EVENTUALLY(is(f, j[1], "")));
-    assert_int_equal(manager_swap_out(f->m, j[0], 0, &err), -EPERM);
+    assert_int_equal(engine_swap_out(f->m, j[0], 0, &err), -EPERM);
 
     /* Where nobody can tell, nobody waits. */
     f->d.free_unknown = true;

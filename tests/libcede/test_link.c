@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "../control/fake_manager.h"
+#include "../control/fake_engine.h"
 #include "../descriptors.h"
 #include "cede/cede.h"
 #include "control/config.h"
@@ -48,12 +48,14 @@ static int serve(pid_t who)
     uv_loop_t loop;
     struct logger log = {.level = LOG_EMERG};
     struct server *s;
-    struct manager *m = fake_manager_new();
-    struct verbs v = {m, &log, fake_manager_apply, m, hints_new()};
-    fake_manager_put(m, who, geteuid(), CLASS_NORMAL, WEIGHT_DEFAULT, "me");
+    struct engine *m = fake_engine_new();
+    struct verbs v = {.engine = m, .log = &log, .hints = hints_new()};
+    fake_engine_put(m, who, geteuid(), CLASS_NORMAL, WEIGHT_DEFAULT, "me");
     if (uv_loop_init(&loop) < 0 || server_start(&loop, path, &v, ADMIN_NO_GROUP, &s, NULL) < 0)
         return 1;
-    return uv_run(&loop, UV_RUN_DEFAULT);
+    while (uv_run(&loop, UV_RUN_ONCE))
+        fake_engine_tick(m);
+    return 0;
 }
 
 /* One message and its answer; *fd: a descriptor that came with it, if it is not NULL. */

@@ -7,53 +7,55 @@
  * less what it has had; or what the job was said to need (deadline less laxity). Everything a
  * program tells is a number within bounds here; what it can gain by it is bounded in the scheduler.
  */
+#include "engine/observe/deadlines.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
-#include "engine/manager_impl.h"
+#include "engine/observe/demand.h"
 #include "lib/estimate.h"
 
 #define QUANTILE  0.9
 #define QUIET_NS  (90 * NSEC_PER_MSEC)            /* all of a look, or of two that overlap it */
 #define SEEN_NS   (ACTIVITY_NS + ACTIVITY_LAG_NS) /* work was seen at most so long after it began */
 #define END_NS    (SEEN_NS + 2 * ACTIVITY_NS + ACTIVITY_LAG_NS) /* from the deadline as seen */
-#define TELL_NS   (100 * NSEC_PER_MSEC)
+#define NOTIFY_NS (100 * NSEC_PER_MSEC)
 #define SILENT_NS NSEC_PER_SEC /* after that a program that told of requests is gone */
 #define FAR_NS    (3600 * NSEC_PER_SEC)
 
-struct mjob_due {
+struct job_due {
     struct estimate need; /* GPU time of the requests so far */
     bool open;
-    bool told;                     /* by its programs; else the job's own deadline counts */
+    bool reported;                 /* by its programs; else the job's own deadline counts */
     bool program_root;             /* all of these are root's */
-    uint64_t told_ns;              /* when they spoke last */
+    uint64_t reported_ns;          /* when they spoke last */
     uint64_t ended;                /* requests, as they count */
     uint64_t deadline_ns, said_ns; /* said_ns: what it needs, if it was said; or 0 */
     int priority;
-    uint64_t mark_ns;            /* the job's GPU time when it began */
-    uint64_t ended_n, settle_at; /* of requests that ended: what they took is not all seen yet */
-    uint64_t tell_at;
+    uint64_t mark_ns;           /* the job's GPU time when it began */
+    uint64_t ended_n, learn_at; /* of requests that ended: what they took is not all seen yet */
+    uint64_t notify_at;
     struct sched_event last; /* told to the scheduler */
 };
 
-static struct mjob_due *due_of(struct mjob *j)
+static struct job_due *due_of(struct job *j)
 {
     if (!j->due)
         j->due = calloc(1, sizeof(*j->due)); /* without memory: nothing is due */
     return j->due;
 }
 
-void mgr_deadline_free(struct mjob *j)
+void deadlines_free(struct job *j)
 {
     free(j->due);
     j->due = NULL;
 }
 
-static uint64_t left(const struct mjob *j, const struct mjob_due *d)
+static uint64_t deadlines_left(const struct job *j, const struct job_due *d)
 {
     uint64_t said = d->said_ns, used = j->gpu_ns - d->mark_ns;
-    if (!said && j->j.laxity_us && j->j.deadline_us > j->j.laxity_us)
-        said = (j->j.deadline_us - j->j.laxity_us) * NSEC_PER_USEC;
+    if (!said && j->rec.laxity_us && j->rec.deadline_us > j->rec.laxity_us)
+        said = (j->rec.deadline_us - j->rec.laxity_us) * NSEC_PER_USEC;
     uint64_t need = said ? said : estimate_get(&d->need, QUANTILE, TIME_NEVER);
     if (need == TIME_NEVER)
         return TIME_NEVER;
@@ -61,23 +63,23 @@ static uint64_t left(const struct mjob *j, const struct mjob_due *d)
     return max_u64(need > used ? need - used : 0, need / 8);
 }
 
-static void tell(struct manager *m, uint32_t job)
+static void deadlines_notify(struct model *m, uint32_t job)
 {
-    struct mjob *j = &m->jobs[job];
-    struct mjob_due *d = j->due;
+    struct job *j = &m->jobs[job];
+    struct job_due *d = j->due;
     struct sched_event ev = {.type = EV_DEADLINE,
                              .job = job,
                              .deadline_ns = d->open ? d->deadline_ns : TIME_NEVER,
-                             .left_ns = d->open ? left(j, d) : 0,
-                             .priority = d->open && d->told ? d->priority : 0,
+                             .left_ns = d->open ? deadlines_left(j, d) : 0,
+                             .priority = d->open && d->reported ? d->priority : 0,
                              /* Whoever set the job's did not set these. */
-                             .may_rise = d->told ? d->program_root : j->j.may_rise,
-                             .on = d->told || j->j.deadline_us};
+                             .may_rise = d->reported ? d->program_root : j->rec.may_rise,
+                             .on = d->reported || j->rec.deadline_us};
     bool begins = ev.deadline_ns != TIME_NEVER && ev.deadline_ns != d->last.deadline_ns;
     bool same = d->last.type == EV_DEADLINE && ev.deadline_ns == d->last.deadline_ns &&
                 ev.left_ns == d->last.left_ns && ev.may_rise == d->last.may_rise &&
                 ev.on == d->last.on && ev.priority == d->last.priority;
-    d->tell_at = d->open ? m->now + TELL_NS : TIME_NEVER;
+    d->notify_at = d->open ? m->now + NOTIFY_NS : TIME_NEVER;
     if (same)
         return;
     bool ends = ev.on && ev.deadline_ns == TIME_NEVER;
@@ -88,23 +90,22 @@ static void tell(struct manager *m, uint32_t job)
         j->on[g].quiet_ns = 0;
     }
     d->last = ev;
-    mgr_sched(m, ev);
-    mgr_all_dirty(m);
+    model_emit(m, ev);
 }
 
-static void settle(struct mjob *j)
+static void deadlines_learn(struct job *j)
 {
-    struct mjob_due *d = j->due;
+    struct job_due *d = j->due;
     uint64_t used = j->gpu_ns - d->mark_ns;
     if (d->ended_n && used)
         estimate_add(&d->need, used / d->ended_n);
     d->ended_n = 0;
 }
 
-static void begin(struct mjob *j, uint64_t deadline_ns, uint64_t said_ns, uint64_t had_ns)
+static void deadlines_begin(struct job *j, uint64_t deadline_ns, uint64_t said_ns, uint64_t had_ns)
 {
-    struct mjob_due *d = j->due;
-    settle(j);
+    struct job_due *d = j->due;
+    deadlines_learn(j);
     d->open = true;
     d->deadline_ns = deadline_ns;
     d->said_ns = said_ns;
@@ -112,65 +113,65 @@ static void begin(struct mjob *j, uint64_t deadline_ns, uint64_t said_ns, uint64
 }
 
 /* n of them, in the time since the first began. */
-static void end(struct mjob *j, uint64_t n, uint64_t settle_at)
+static void deadlines_end(struct job *j, uint64_t n, uint64_t learn_at)
 {
-    struct mjob_due *d = j->due;
+    struct job_due *d = j->due;
     d->ended_n = d->open ? n : 0;
-    d->settle_at = settle_at;
+    d->learn_at = learn_at;
     d->open = false;
 }
 
-void manager_told(struct manager *m, uint32_t job, const struct told *t)
+void deadlines_report(struct model *m, uint32_t job, const struct report *t)
 {
-    struct mjob *j = &m->jobs[job];
-    struct mjob_due *d = j->j.class == CLASS_LATENCY ? NULL : due_of(j);
+    struct job *j = &m->jobs[job];
+    struct job_due *d = j->rec.class == CLASS_LATENCY ? NULL : due_of(j);
     if (!d) /* a latency job goes before the others anyway */
         return;
-    if (!d->told) { /* whatever was open was a guess */
+    if (!d->reported) { /* whatever was open was a guess */
         d->open = false;
         d->ended = t->ended;
     }
-    d->told = true;
-    d->told_ns = t->now_ns;
+    d->reported = true;
+    d->reported_ns = t->now_ns;
     d->program_root = t->root;
     d->priority = t->priority;
     /* A program that begins anew counts from 0 again: that is no request. */
     uint64_t ended = t->ended > d->ended ? t->ended - d->ended : 0;
     bool due = t->deadline_ns && t->deadline_ns < t->now_ns + FAR_NS;
     if (ended || (d->open && !due))
-        end(j, ended, t->now_ns + SEEN_NS);
+        deadlines_end(j, ended, t->now_ns + SEEN_NS);
     if (due && !d->open)
-        begin(j, t->deadline_ns, t->need_ns, 0);
+        deadlines_begin(j, t->deadline_ns, t->need_ns, 0);
     else if (due)
         d->deadline_ns = t->deadline_ns;
     d->ended = t->ended;
-    d->tell_at = 0; /* at the next turn */
+    d->notify_at = 0; /* at the next turn */
 }
 
-int manager_set_deadline(struct manager *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
-                         bool may_rise)
+int deadlines_set(struct model *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
+                  bool may_rise)
 {
-    struct mjob *j = &m->jobs[job];
+    struct job *j = &m->jobs[job];
     if (deadline_us && !due_of(j))
         return -ENOMEM;
-    j->j.deadline_us = deadline_us;
-    j->j.laxity_us = laxity_us;
-    j->j.may_rise = may_rise;
-    journal_put_job(m->journal, job, &j->j);
-    if (j->due && !j->due->told)
+    j->rec.deadline_us = deadline_us;
+    j->rec.laxity_us = laxity_us;
+    j->rec.may_rise = may_rise;
+    model_job_changed(m, j);
+    if (j->due && !j->due->reported)
         j->due->open = false;
     if (j->due)
-        j->due->tell_at = 0;
+        j->due->notify_at = 0;
     return 0;
 }
 
 /* Whether the job did nothing for a while although it could have. */
-static bool quiet(const struct manager *m, uint32_t job)
+static bool deadlines_quiet(const struct model *m, const struct sched *sched, uint32_t job)
 {
     bool any = false, runnable;
     uint32_t us;
     for (unsigned g = 0; g < m->ngpus; g++) {
-        if (!sched_member_state(m->sched, job, g, &runnable, &us))
+        if (!sched_member_state(sched, job, g, &runnable, &us))
             continue;
         if (m->jobs[job].on[g].quiet_ns < QUIET_NS)
             return false;
@@ -179,7 +180,7 @@ static bool quiet(const struct manager *m, uint32_t job)
     return any;
 }
 
-static uint64_t seen_working(const struct manager *m, const struct mjob *j)
+static uint64_t seen_working(const struct model *m, const struct job *j)
 {
     uint64_t ns = 0;
     for (unsigned g = 0; g < m->ngpus; g++)
@@ -187,71 +188,67 @@ static uint64_t seen_working(const struct manager *m, const struct mjob *j)
     return ns;
 }
 
-void mgr_deadline_seen(struct manager *m)
+void deadlines_observe(struct model *m, const struct sched *sched)
 {
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct mjob *j = &m->jobs[i];
-        if (!j->j.root.pid || !j->due)
+        struct job *j = &m->jobs[i];
+        if (!j->rec.root.pid || !j->due)
             continue;
         uint64_t had = seen_working(m, j);
         j->gpu_ns += had;
-        if (m->now >= j->due->settle_at)
-            settle(j);
-        if (j->due->told || !j->j.deadline_us)
+        if (m->now >= j->due->learn_at)
+            deadlines_learn(j);
+        if (j->due->reported || !j->rec.deadline_us)
             continue;
         if (!j->due->open && had)
-            begin(j, m->now - SEEN_NS + j->j.deadline_us * NSEC_PER_USEC, 0, had);
-        else if (j->due->open && !had && quiet(m, i))
-            end(j, m->now < j->due->deadline_ns + END_NS, 0); /* late, it may be several */
+            deadlines_begin(j, m->now - SEEN_NS + j->rec.deadline_us * NSEC_PER_USEC, 0, had);
+        else if (j->due->open && !had && deadlines_quiet(m, sched, i))
+            deadlines_end(j, m->now < j->due->deadline_ns + END_NS,
+                          0); /* late, it may be several */
         else
             continue;
-        j->due->tell_at = 0;
+        j->due->notify_at = 0;
     }
 }
 
-uint64_t mgr_deadline_due(struct manager *m)
+uint64_t deadlines_due(struct model *m)
 {
     uint64_t next = TIME_NEVER;
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct mjob *j = &m->jobs[i];
-        if (!j->j.root.pid)
+        struct job *j = &m->jobs[i];
+        if (!j->rec.root.pid)
             continue;
-        if (j->j.deadline_us && !due_of(j)) /* of an earlier daemon, or by a rule */
+        if (j->rec.deadline_us && !due_of(j)) /* of an earlier daemon, or by a rule */
             continue;
         if (!j->due)
             continue;
-        if (j->due->told && m->now > j->due->told_ns + SILENT_NS) {
-            j->due->told = j->due->open = false;
-            j->due->tell_at = 0;
+        if (j->due->reported && m->now > j->due->reported_ns + SILENT_NS) {
+            j->due->reported = j->due->open = false;
+            j->due->notify_at = 0;
         }
-        if (m->now >= j->due->tell_at)
-            tell(m, i);
-        next = min_u64(next, j->due->tell_at);
+        if (m->now >= j->due->notify_at)
+            deadlines_notify(m, i);
+        next = min_u64(next, j->due->notify_at);
     }
     return next;
 }
 
-bool mgr_deadline_wanted(const struct manager *m)
+bool deadlines_wanted(const struct model *m)
 {
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        const struct mjob *j = &m->jobs[i];
-        if (j->j.root.pid && j->due && (j->j.deadline_us || j->due->told))
+        const struct job *j = &m->jobs[i];
+        if (j->rec.root.pid && j->due && (j->rec.deadline_us || j->due->reported))
             return true;
     }
     return false;
 }
 
-void mgr_deadline_view(const struct manager *m, uint32_t job, struct job_view *out)
+bool deadlines_open(const struct model *m, uint32_t job, int64_t *in_ns, uint64_t *needs_ns)
 {
-    const struct mjob_due *d = m->jobs[job].due;
+    const struct job_due *d = m->jobs[job].due;
     if (!d || !d->open)
-        return;
-    out->due = true;
-    out->due_in_ns = (int64_t)(d->deadline_ns - m->now);
-    out->due_needs_ns = left(&m->jobs[job], d);
-    for (unsigned g = 0; g < m->ngpus; g++) {
-        bool risen;
-        out->due_first |= sched_member_hurries(m->sched, job, g, &risen);
-        out->due_risen |= risen;
-    }
+        return false;
+    *in_ns = (int64_t)(d->deadline_ns - m->now);
+    *needs_ns = deadlines_left(&m->jobs[job], d);
+    return true;
 }

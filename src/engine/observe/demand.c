@@ -12,47 +12,47 @@
  * activity() also tells the scheduler what a latency budget buys, and, where a latency job has most
  * of a GPU, what its gaps cost it: a rare usage() finds those, because a GPU that is traced
  * switches more slowly, by some microseconds. Decides nothing. */
+#include "engine/observe/demand.h"
+
 #include <math.h>
 
-#include "engine/manager_impl.h"
+#define USAGE_NS          NSEC_PER_SEC
+#define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
+#define IDLE_WINDOWS      3                   /* windows without work before a job counts as idle */
+#define ACTIVITY_RETRY_NS NSEC_PER_SEC        /* the driver paces costlier attempts itself */
+#define ACTIVITY_VALID_NS                                                                          \
+    (5 * NSEC_PER_SEC) /* what it showed last counts for more than usage()                         \
+                        */
+/* Time of its own turns without work before a job counts as idle: with turns of 200 ms, a gap of
+ * half a second or more. Shorter ones are not worth the time until it is looked at again. */
+#define IDLE_QUIET_NS (300 * NSEC_PER_MSEC)
 
 #define GAPS_NS     (3 * NSEC_PER_SEC) /* between looks for latency jobs that have most of a GPU */
 #define GAPS_BUSY   0.5
 #define OTHERS_BUSY 0.9 /* share of time above which others may keep a job off the engine */
 
-static bool turns_taken(const struct manager *m)
+static void set_idle(struct model *m, uint32_t job, unsigned d, bool idle)
 {
-    bool turns = false;
-    for (unsigned d = 0; d < m->ngpus; d++)
-        turns |= m->wake[d] != TIME_NEVER;
-    return turns;
+    model_emit(m, (struct sched_event){.type = EV_DEMAND, .job = job, .device = d, .on = !idle});
+    m->jobs[job].on[d].idle = idle;
 }
 
-static void tell(struct manager *m, uint32_t job, unsigned d, bool works)
-{
-    struct mjob_on *on = &m->jobs[job].on[d];
-    mgr_sched(m, (struct sched_event){.type = EV_DEMAND, .job = job, .device = d, .on = works});
-    /* Only where jobs take turns does it change anything. */
-    m->dirty[d] |= on->idle == works && (m->wake[d] != TIME_NEVER || m->jobs[job].due);
-    on->idle = !works;
-}
-
-void mgr_demand_resumed(struct manager *m, uint32_t job)
+void demand_resumed(struct model *m, uint32_t job)
 {
     for (unsigned d = 0; d < m->ngpus; d++) {
         if (m->gpus[d].caps & GPU_CAP_GATE)
             continue;
         m->jobs[job].on[d].idle_windows = 0;
         m->jobs[job].on[d].quiet_ns = 0;
-        tell(m, job, d, true);
+        set_idle(m, job, d, false);
     }
 }
 
 /* ---- usage ---- */
 
-static void usage_demand(struct manager *m, uint32_t job, unsigned d)
+static void usage_demand(const struct demand *x, struct model *m, uint32_t job, unsigned d)
 {
-    struct mjob_on *on = &m->jobs[job].on[d];
+    struct job_demand *on = &m->jobs[job].on[d];
     /* No work in a window in which it was not allowed to work says nothing. */
     if (on->busy > 0)
         on->idle_windows = 0;
@@ -60,18 +60,18 @@ static void usage_demand(struct manager *m, uint32_t job, unsigned d)
         on->idle_windows++;
     bool runnable;
     uint32_t us;
-    on->ran = sched_member_state(m->sched, job, d, &runnable, &us) ? runnable : false;
+    on->ran = sched_member_state(x->sched, job, d, &runnable, &us) ? runnable : false;
     if (m->gpus[d].caps & GPU_CAP_GATE)
         return;
     if (!on->seen_ns || m->now - on->seen_ns > ACTIVITY_VALID_NS)
-        tell(m, job, d, on->idle_windows < IDLE_WINDOWS);
+        set_idle(m, job, d, on->idle_windows >= IDLE_WINDOWS);
 }
 
-static void usage(struct manager *m)
+static void usage(struct demand *x, struct model *m)
 {
     struct usage_list list = {0};
-    m->usage_at = m->now + USAGE_NS;
-    if (m->driver->ops->usage(m->driver, &list, NULL) < 0) {
+    x->usage_at = m->now + USAGE_NS;
+    if (x->driver->ops->usage(x->driver, &list, NULL) < 0) {
         usage_list_free(&list);
         return;
     }
@@ -82,13 +82,13 @@ static void usage(struct manager *m)
             m->jobs[i].on[d].busy = -1, m->jobs[i].on[d].memory_bytes = 0;
     }
     for (unsigned d = 0; d < m->ngpus; d++)
-        m->outside_busy[d] = 0;
+        x->unmanaged_busy[d] = 0;
     for (size_t k = 0; k < list.n; k++) {
         const struct gpu_usage *u = &list.v[k];
-        uint32_t p = mgr_process_find(m, u->pid);
+        uint32_t p = model_process_find(m, u->pid);
         if (u->gpu >= m->ngpus)
             continue;
-        double *busy = p == SLOT_NONE ? &m->outside_busy[u->gpu]
+        double *busy = p == SLOT_NONE ? &x->unmanaged_busy[u->gpu]
                                       : &m->jobs[m->processes[p].job].on[u->gpu].busy;
         if (u->busy >= 0)
             *busy = (*busy < 0 ? 0 : *busy) + u->busy;
@@ -98,12 +98,12 @@ static void usage(struct manager *m)
         m->jobs[m->processes[p].job].on[u->gpu].memory_bytes += u->memory_bytes;
     }
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct mjob *j = &m->jobs[i];
-        for (unsigned d = 0; d < m->ngpus && j->j.root.pid; d++) {
+        struct job *j = &m->jobs[i];
+        for (unsigned d = 0; d < m->ngpus && j->rec.root.pid; d++) {
             if (j->on[d].busy < 0)
                 continue;
             j->busy = (j->busy < 0 ? 0 : j->busy) + j->on[d].busy;
-            usage_demand(m, i, d);
+            usage_demand(x, m, i, d);
         }
     }
     usage_list_free(&list);
@@ -111,7 +111,7 @@ static void usage(struct manager *m)
 
 /* ---- gated devices ---- */
 
-static bool uses(const struct manager *m, const struct mprocess *p, unsigned d)
+static bool uses(const struct model *m, const struct process *p, unsigned d)
 {
     uint32_t g = p->first_group;
     while (g != SLOT_NONE && m->groups[g].dg.gpu != d)
@@ -119,53 +119,56 @@ static bool uses(const struct manager *m, const struct mprocess *p, unsigned d)
     return g != SLOT_NONE;
 }
 
-void mgr_demand_told(struct manager *m)
+void demand_read(struct demand *x, struct model *m)
 {
     struct demand_list list = {0};
-    if (m->driver->ops->demand)
-        m->driver->ops->demand(m->driver, &list, NULL); /* what it could not say it says later */
+    if (x->driver->ops->demand)
+        x->driver->ops->demand(x->driver, &list, NULL); /* what it could not say it says later */
     for (size_t k = 0; k < list.n; k++) {
-        uint32_t p = mgr_process_find(m, list.v[k].pid), bit = 1U << list.v[k].gpu;
+        uint32_t p = model_process_find(m, list.v[k].pid), bit = 1U << list.v[k].gpu;
         if (list.v[k].gpu >= m->ngpus)
             continue;
-        if (p == SLOT_NONE) { /* told again after its scan */
-            m->discover_at = m->now;
+        if (p == SLOT_NONE) { /* reported again after its scan */
+            m->discover_now = true;
             continue;
         }
-        struct mprocess *x = &m->processes[p];
-        x->wants = list.v[k].wants ? x->wants | bit : x->wants & ~bit;
-        if (!uses(m, x, list.v[k].gpu))
-            x->scan_at = m->now;
-    }
-    for (size_t k = 0; k < list.n; k++) {
-        uint32_t p = mgr_process_find(m, list.v[k].pid), d = list.v[k].gpu;
-        if (p != SLOT_NONE && d < m->ngpus)
-            mgr_demand_of(m, m->processes[p].job, d);
+        struct process *q = &m->processes[p];
+        q->wants = list.v[k].wants ? q->wants | bit : q->wants & ~bit;
+        m->jobs[q->job].wants_changed = true;
+        if (!uses(m, q, list.v[k].gpu))
+            q->scan_at = m->now;
     }
     demand_list_free(&list);
 }
 
-void mgr_demand_of(struct manager *m, uint32_t job, unsigned d)
+void demand_gated(struct model *m)
 {
-    bool wants = false;
-    for (uint32_t p = 0; p < m->processes_end; p++)
-        wants |=
-            m->processes[p].id.pid && m->processes[p].job == job && m->processes[p].wants >> d & 1;
-    mgr_sched(m, (struct sched_event){.type = EV_DEMAND, .job = job, .device = d, .on = wants});
-    m->jobs[job].on[d].idle = !wants;
-    m->dirty[d] = true;
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        struct job *j = &m->jobs[i];
+        uint32_t wants = 0;
+        if (!j->rec.root.pid || !j->wants_changed)
+            continue;
+        j->wants_changed = false;
+        for_each_process_of (m, j, p)
+            wants |= m->processes[p].wants;
+        for (unsigned d = 0; d < m->ngpus; d++) {
+            if (m->gpus[d].caps & GPU_CAP_GATE)
+                set_idle(m, i, d, !(wants >> d & 1));
+        }
+    }
 }
 
 /* ---- activity ---- */
 
-void mgr_demand_decided(struct manager *m, unsigned device)
+void demand_decided(const struct demand *x, struct model *m, unsigned d)
 {
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct mjob_on *on = &m->jobs[i].on[device];
+        struct job_demand *on = &m->jobs[i].on[d];
         bool runnable;
         uint32_t us;
-        if (!m->jobs[i].j.root.pid || !sched_member_state(m->sched, i, device, &runnable, &us))
+        if (!m->jobs[i].rec.root.pid || !sched_member_state(x->sched, i, d, &runnable, &us))
             runnable = false;
+        on->ran |= runnable;
         if (runnable && !on->runnable)
             on->since_ns = m->now;
         on->until_ns = runnable ? UINT64_MAX : on->runnable ? m->now : on->until_ns;
@@ -174,13 +177,13 @@ void mgr_demand_decided(struct manager *m, unsigned device)
 }
 
 /* Whether those who could run at that time leave the engine to this job now and then. */
-static bool others_leave_room(const struct manager *m, uint32_t job, unsigned d, uint64_t from,
-                              uint64_t to)
+static bool others_leave_room(const struct demand *x, const struct model *m, uint32_t job,
+                              unsigned d, uint64_t from, uint64_t to)
 {
-    double sum = m->outside_busy[d];
+    double sum = x->unmanaged_busy[d];
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        const struct mjob_on *on = &m->jobs[i].on[d];
-        if (i == job || !m->jobs[i].j.root.pid || on->since_ns >= to || on->until_ns <= from)
+        const struct job_demand *on = &m->jobs[i].on[d];
+        if (i == job || !m->jobs[i].rec.root.pid || on->since_ns >= to || on->until_ns <= from)
             continue;
         if (on->busy < 0)
             return false; /* not known */
@@ -189,70 +192,71 @@ static bool others_leave_room(const struct manager *m, uint32_t job, unsigned d,
     return sum < OTHERS_BUSY;
 }
 
-static void activity_demand(struct manager *m, uint32_t job, unsigned d, uint64_t from, uint64_t to)
+static void activity_demand(const struct demand *x, struct model *m, uint32_t job, unsigned d,
+                            uint64_t from, uint64_t to)
 {
-    struct mjob_on *on = &m->jobs[job].on[d];
+    struct job_demand *on = &m->jobs[job].on[d];
     if (on->bursts || on->busy_ns)
         on->active_ns = m->now;
     if (on->bursts) {
         on->quiet_ns = 0;
         on->seen_ns = m->now;
-        tell(m, job, d, true);
+        set_idle(m, job, d, false);
         return;
     }
     /* What it did until active_ns may have been told then. */
     from = max_u64(from, max_u64(on->since_ns, on->active_ns));
     to = min_u64(to, on->until_ns);
-    if (from >= to || !others_leave_room(m, job, d, from, to))
+    if (from >= to || !others_leave_room(x, m, job, d, from, to))
         return;
     on->quiet_ns = min_u64(on->quiet_ns + (to - from), IDLE_QUIET_NS);
     if (on->quiet_ns < IDLE_QUIET_NS)
         return;
     on->seen_ns = m->now;
-    tell(m, job, d, false);
+    set_idle(m, job, d, true);
 }
 
 /* For latency budgets: how long latency jobs had the GPU, and how often jobs below got it back from
  * them. A batch job that leaves gaps of its own starts more often than that, and so may a latency
  * job that finds the GPU idle: the rarer of both is closer. */
-static void activity_tell(struct manager *m, unsigned d, uint64_t window_ns)
+static void activity_report(struct model *m, unsigned d, uint64_t window_ns)
 {
     struct sched_event ev = {.type = EV_ACTIVITY, .device = d, .window_ns = window_ns};
     uint64_t upper = 0, lower = 0;
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        if (!m->jobs[i].j.root.pid)
+        if (!m->jobs[i].rec.root.pid)
             continue;
-        bool latency = m->jobs[i].j.class == CLASS_LATENCY;
+        bool latency = m->jobs[i].rec.class == CLASS_LATENCY;
         *(latency ? &upper : &lower) += m->jobs[i].on[d].bursts;
         ev.busy_ns += latency ? m->jobs[i].on[d].busy_ns : 0;
     }
     ev.returns = (uint32_t)min_u64(upper, lower);
     ev.busy_ns = min_u64(ev.busy_ns, window_ns);
-    mgr_sched(m, ev);
-    m->dirty[d] = true;
+    model_emit(m, ev);
 }
 
-static bool wants_activity(const struct manager *m, unsigned d)
+static bool wants_activity(const struct demand *x, const struct model *m, unsigned d)
 {
     double busy = 0;
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        if (m->jobs[i].j.root.pid && m->jobs[i].j.class == CLASS_LATENCY)
+        if (m->jobs[i].rec.root.pid && m->jobs[i].rec.class == CLASS_LATENCY)
             busy += fmax(m->jobs[i].on[d].busy, 0);
     }
-    return sched_wants_activity(m->sched, d) ||
-           (busy >= GAPS_BUSY && sched_minds_gaps(m->sched, d));
+    return sched_wants_activity(x->sched, d) ||
+           (busy >= GAPS_BUSY && sched_minds_gaps(x->sched, d));
 }
 
-static void activity(struct manager *m)
+/* Whether anything was seen. */
+static bool activity(struct demand *x, struct model *m)
 {
     struct activity_list list = {0};
-    uint64_t from = m->activity_ns;
-    m->activity_at = m->now + ACTIVITY_NS;
-    if (m->driver->ops->activity(m->driver, &list, NULL) < 0) {
-        m->activity_at = m->now + ACTIVITY_RETRY_NS;
-        m->activity_ns = 0;
+    uint64_t from = x->activity_ns;
+    x->activity_at = m->now + ACTIVITY_NS;
+    if (x->driver->ops->activity(x->driver, &list, NULL) < 0) {
+        x->activity_at = m->now + ACTIVITY_RETRY_NS;
+        x->activity_ns = 0;
         activity_list_free(&list);
-        return;
+        return false;
     }
     for (uint32_t i = 0; i < m->jobs_end; i++) {
         for (unsigned d = 0; d < m->ngpus; d++)
@@ -260,61 +264,63 @@ static void activity(struct manager *m)
     }
     for (size_t k = 0; k < list.n; k++) {
         const struct gpu_activity *a = &list.v[k];
-        uint32_t p = mgr_process_find(m, a->pid);
+        uint32_t p = model_process_find(m, a->pid);
         if (p == SLOT_NONE || a->gpu >= m->ngpus)
             continue;
-        struct mjob_on *on = &m->jobs[m->processes[p].job].on[a->gpu];
+        struct job_demand *on = &m->jobs[m->processes[p].job].on[a->gpu];
         on->bursts += a->bursts;
         on->busy_ns += a->busy_ns;
     }
     /* What the driver told is of the time until ACTIVITY_LAG_NS ago, or later. After a pause the
      * window begins anew: nobody looked. */
     uint64_t to = m->now - ACTIVITY_LAG_NS;
-    m->activity_ns = to;
+    x->activity_ns = to;
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        for (unsigned d = 0; d < m->ngpus && m->jobs[i].j.root.pid; d++) {
+        for (unsigned d = 0; d < m->ngpus && m->jobs[i].rec.root.pid; d++) {
             bool all_known = from && !(list.incomplete & 1U << d);
-            activity_demand(m, i, d, all_known ? from : to, to);
+            activity_demand(x, m, i, d, all_known ? from : to, to);
         }
     }
-    if (from)
-        mgr_deadline_seen(m);
     for (unsigned d = 0; d < m->ngpus && from && from < to; d++) {
-        if (wants_activity(m, d) && !(list.incomplete & 1U << d))
-            activity_tell(m, d, min_u64(to - from, NSEC_PER_SEC));
+        if (wants_activity(x, m, d) && !(list.incomplete & 1U << d))
+            activity_report(m, d, min_u64(to - from, NSEC_PER_SEC));
     }
     activity_list_free(&list);
+    return from != 0;
 }
 
 /* When usage() is due. */
-static uint64_t usage_due(const struct manager *m, bool turns)
+static uint64_t usage_due(const struct demand *x, const struct model *m, bool turns)
 {
-    if (!m->driver->ops->usage)
+    if (!x->driver->ops->usage)
         return TIME_NEVER;
-    if (turns || m->now < m->watched_until || m->now < m->memory_asked_until)
-        return m->usage_at;
+    if (turns || m->now < x->watched_until || m->now < m->memory_until)
+        return x->usage_at;
     bool gaps = false;
     for (unsigned d = 0; d < m->ngpus; d++)
-        gaps |= m->driver->ops->activity && sched_minds_gaps(m->sched, d);
-    return gaps ? m->usage_at + (GAPS_NS - USAGE_NS) : TIME_NEVER;
+        gaps |= x->driver->ops->activity && sched_minds_gaps(x->sched, d);
+    return gaps ? x->usage_at + (GAPS_NS - USAGE_NS) : TIME_NEVER;
 }
 
-uint64_t mgr_demand_due(struct manager *m)
+uint64_t demand_due(struct demand *x, struct model *m, bool turns)
 {
-    bool turns = turns_taken(m) || mgr_deadline_wanted(m);
-    mgr_demand_told(m);
-    if (m->now >= usage_due(m, turns))
-        usage(m);
-    uint64_t next = usage_due(m, turns);
+    x->fresh = false;
+    if (m->now >= usage_due(x, m, turns))
+        usage(x, m);
+    uint64_t next = usage_due(x, m, turns);
     bool budgets = false;
     for (unsigned d = 0; d < m->ngpus; d++)
-        budgets |= wants_activity(m, d);
-    if (m->driver->ops->activity && (turns || budgets)) {
-        if (m->now >= m->activity_at)
-            activity(m);
-        next = min_u64(next, m->activity_at);
-    } else {
-        m->activity_ns = 0;
+        budgets |= wants_activity(x, m, d);
+    if (!x->driver->ops->activity || !(turns || budgets)) {
+        x->activity_ns = 0;
+        return next;
     }
-    return next;
+    if (m->now >= x->activity_at)
+        x->fresh = activity(x, m);
+    return min_u64(next, x->activity_at);
+}
+
+void demand_watch(struct demand *x, const struct model *m)
+{
+    x->watched_until = m->now + USAGE_WATCHED_NS;
 }

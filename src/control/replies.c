@@ -1,0 +1,140 @@
+/* See replies.h. */
+#include "control/replies.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/proto.h"
+
+json_t *reply_job(const struct job_view *v, const char *note)
+{
+    return json_pack("{s:i, s:b, s:o, s:s*}", "v", PROTO_VERSION, "ok", 1, "job", proto_job(v),
+                     "note", note);
+}
+
+static json_t *caps_of(uint32_t caps)
+{
+    static const struct {
+        uint32_t bit;
+        const char *name;
+    } all[] = {{GPU_CAP_TIMESLICE, "timeslice"}, {GPU_CAP_SUSPEND, "suspend"},
+               {GPU_CAP_USAGE, "usage"},         {GPU_CAP_ACTIVITY, "activity"},
+               {GPU_CAP_SWAP, "swap"},           {GPU_CAP_GATE, "gate"}};
+    json_t *a = json_array();
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        if (caps & all[i].bit)
+            json_array_append_new(a, json_string(all[i].name));
+    }
+    return a;
+}
+
+/* The names of some come from the programs that use them: asked each time. */
+static json_t *gpus_of(struct device_driver *d)
+{
+    json_t *a = json_array();
+    for (unsigned i = 0; i < d->ops->gpus(d); i++) {
+        struct gpu_info g;
+        if (d->ops->info(d, i, &g) < 0 || !g.name[0])
+            continue;
+        unsigned level = g.caps & GPU_CAP_GATE ? LEVEL_GATE : LEVEL_QUEUE;
+        if (!g.label[0])
+            snprintf(g.label, sizeof(g.label), "%.12s%u", d->ops->name, i);
+        json_array_append_new(a, json_pack("{s:i, s:s, s:s, s:s, s:i, s:s, s:o}", "index", (int)i,
+                                           "label", g.label, "name", g.name, "uuid", g.uuid,
+                                           "level", (int)level, "level_name",
+                                           device_level_name(level), "caps", caps_of(g.caps)));
+    }
+    return a;
+}
+
+struct numbered {
+    uint64_t number;
+    uint32_t slot;
+};
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = ((const struct numbered *)a)->number, y = ((const struct numbered *)b)->number;
+    return x < y ? -1 : x > y;
+}
+
+/* The jobs with numbers above `after`, lowest first. */
+static size_t numbered_jobs(const struct engine *e, uint64_t after, struct numbered *all)
+{
+    struct job_view view;
+    size_t n = 0;
+    for (uint32_t cursor = 0; n < JOURNAL_JOBS && engine_next_job(e, &cursor, &view);) {
+        if (view.number > after)
+            all[n++] = (struct numbered){view.number, cursor - 1};
+    }
+    qsort(all, n, sizeof(*all), by_number);
+    return n;
+}
+
+static json_t *job_and_requests(const struct job_view *view, const struct hints *hints,
+                                uint64_t now_ns)
+{
+    json_t *job = proto_job(view);
+    json_t *requests = hints ? hints_of(hints, view->number, now_ns) : NULL;
+    if (requests)
+        json_object_set_new(job, "requests", requests);
+    return job;
+}
+
+/* Slots are reused and numbers are not, so pages go by number: a job that comes or goes between two
+ * pages neither hides another nor shows it twice. */
+json_t *reply_ps(struct engine *e, struct hints *hints, uint64_t after)
+{
+    struct device_driver *d = engine_driver(e);
+    _cleanup_free_ struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
+    json_t *jobs = json_array();
+    json_t *o = json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:o}", "v", PROTO_VERSION, "ok", 1,
+                          "more", 0, "policy", engine_policy(e), "device", device_name(d), "gpus",
+                          gpus_of(d), "pid", (int)getpid(), "jobs", jobs);
+    if (!all || !o) {
+        json_decref(o);
+        return NULL;
+    }
+    uint64_t now = monotonic_ns();
+    engine_watch(e);
+    if (hints)
+        hints_assign(hints, e, now);
+    size_t n = numbered_jobs(e, after, all);
+    size_t used = json_dumpb(o, NULL, 0, JSON_COMPACT) + 1; /* "more":true is shorter than false */
+    for (size_t i = 0; i < n; i++) {
+        struct job_view view;
+        if (!engine_view(e, all[i].slot, &view))
+            continue;
+        json_t *job = job_and_requests(&view, hints, now);
+        size_t size = json_dumpb(job, NULL, 0, JSON_COMPACT) + 1; /* comma */
+        if (used + size > PROTO_MESSAGE_MAX) {
+            json_decref(job);
+            json_object_set_new(o, "more", json_true());
+            break;
+        }
+        used += size;
+        json_array_append_new(jobs, job);
+    }
+    return o;
+}
+
+const char *reply_policy_names(char *buf, size_t size)
+{
+    const char *name, *summary;
+    buf[0] = '\0';
+    for (unsigned i = 0; sched_policy_at(i, &name, &summary); i++) {
+        size_t n = strlen(buf);
+        snprintf(buf + n, size - n, "%s%s", n ? ", " : "", name);
+    }
+    return buf;
+}
+
+json_t *reply_policy(const struct engine *e)
+{
+    json_t *list = json_array();
+    const char *name, *summary;
+    for (unsigned i = 0; sched_policy_at(i, &name, &summary); i++)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "summary", summary));
+    return json_pack("{s:i, s:b, s:s, s:o, s:o}", "v", PROTO_VERSION, "ok", 1, "policy",
+                     engine_policy(e), "policies", list, "params", proto_params(engine_params(e)));
+}

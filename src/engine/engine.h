@@ -1,0 +1,155 @@
+/* The scheduler of one machine at work: it observes jobs, processes and channel groups, has
+ * src/sched decide, and makes the difference so on the devices.
+ *
+ * Has no thread and no clock of its own: whoever owns the libuv loop calls engine_tick() when
+ * engine_pending() or when the time that the last tick returned has come. The daemon does so for
+ * ever; a verb without a daemon does so until nothing is due. Not thread-safe.
+ *
+ * What people ask for comes as commands, which are carried out within a tick and answered at its
+ * end, when what they changed is recorded and applied. So a handler on the socket changes nothing,
+ * and nothing that it stands on can go away under it.
+ *
+ * Errors are returned as text about one job; a job that cannot be steered never hurts another. */
+#ifndef CEDE_ENGINE_ENGINE_H
+#define CEDE_ENGINE_ENGINE_H
+
+#include <uv.h>
+
+#include "engine/observe/deadlines.h"
+#include "engine/observe/discovery.h"
+#include "engine/swap.h"
+#include "model/model.h"
+
+struct engine;
+
+struct engine_options {
+    uv_loop_t *loop;
+    struct sched_params params;
+    const char *policy; /* NULL: the default */
+    struct swap_options swap;
+    rule_fn rule; /* NULL: none */
+    void *rule_arg;
+};
+
+/* Takes back the jobs of the journal. The driver and the journal stay the caller's. */
+int engine_new(struct device_driver *driver, struct journal *journal,
+               const struct engine_options *options, struct engine **out, struct error *err);
+
+/* restore: undo everything that was changed (how a daemon leaves). Without it, what is set stays
+ * and stays in the journal (how a direct command leaves). Commands that are still waiting are
+ * answered with -ESHUTDOWN. Returns how many groups could not be undone. The loop has to run once
+ * more before it can be closed. */
+unsigned engine_free(struct engine *e, bool restore);
+
+/* Something happened, or a command waits. */
+bool engine_pending(const struct engine *e);
+
+/* Everything that is due: observe, carry out commands, decide, record, apply, answer. Returns when
+ * to call again. */
+uint64_t engine_tick(struct engine *e, uint64_t now_ns);
+
+/* A command: run() is called in the next tick and changes what it wants to by the functions below;
+ * answer() in the same tick, when that is recorded and applied. code: what run() returned. The
+ * command is the caller's again when answer() is called. */
+struct command {
+    int (*run)(struct command *c, struct engine *e);
+    void (*answer)(struct command *c, struct engine *e, int code);
+    int code;
+    struct command *next;
+};
+void engine_submit(struct engine *e, struct command *c);
+
+/* ---- what commands do; applied at the end of the tick ---- */
+
+/* Adopts a process and its descendants: see model_job_add(). */
+int engine_add(struct engine *e, struct proc_id root, const struct job_spec *spec, uint32_t *job,
+               struct error *err);
+int engine_change(struct engine *e, uint32_t job, enum job_class class, uint32_t weight,
+                  uint32_t budget_us);
+/* For programs that do not report requests: what the job's GPUs have to do is done so long after it
+ * began; 0: whenever. laxity_us: of that time, what it can spare (it does not need the GPU); 0:
+ * find out. may_rise: it may join the latency class for that. -ENOMEM. */
+int engine_set_deadline(struct engine *e, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
+                        bool may_rise);
+void engine_report(struct engine *e, uint32_t job, const struct report *r);
+int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by);
+/* Off the GPU's memory and back, in the course of seconds to minutes: job_view.swap shows how far
+ * it is, and job_view.swap_error why it did not go. A job that does not leave runs on; one that
+ * finds no room stays out. 0 if it is there already. -ENOTSUP, -EBUSY (another one moves), -ENODEV.
+ */
+int engine_swap_out(struct engine *e, uint32_t job, uid_t by, struct error *err);
+int engine_swap_in(struct engine *e, uint32_t job);
+/* What a latency job is going to take of a GPU: others make room for it, and keep it. job_view.room
+ * shows when it is there. -EINVAL: no such GPU, or it is not that large. */
+int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err);
+/* Detaches a job that is not swapped: its groups get back what they had. */
+void engine_release(struct engine *e, uint32_t job);
+/* 0 or -EINVAL: no such policy; out of range. */
+int engine_set_policy(struct engine *e, const char *name);
+int engine_set_params(struct engine *e, const struct sched_params *params);
+void engine_set_swap(struct engine *e, const struct swap_options *o);
+
+/* ---- for a verb that ends when it has done its work ---- */
+
+/* Undoes what the journal has of processes that are in no job any more. An engine that goes on does
+ * so by itself after 2 s. */
+void engine_undo_orphans(struct engine *e);
+/* Whether not all processes were looked at to the end. */
+bool engine_searching(const struct engine *e);
+
+/* ---- looking ---- */
+
+const struct model *engine_model(const struct engine *e);
+/* See model_job_with(), model_job_of(), model_job_by_number(). */
+uint32_t engine_job_with(const struct engine *e, pid_t pid);
+uint32_t engine_job_of(const struct engine *e, pid_t pid);
+uint32_t engine_job_by_number(const struct engine *e, uint64_t number);
+bool engine_user_full(const struct engine *e, uid_t uid);
+unsigned engine_jobs(const struct engine *e); /* how many */
+
+/* What went wrong with this job lately: 0 if nothing, -ENODEV if none of its processes uses a GPU
+ * yet, -EAGAIN if that is still being found out. */
+int engine_job_status(const struct engine *e, uint32_t job, struct error *err);
+
+struct job_view {
+    uint64_t number;
+    struct journal_job job;         /* name, class, weight, ... */
+    uint32_t processes;             /* that use a GPU */
+    uint32_t gpus;                  /* bit mask of GPU indices */
+    uint8_t level[DEVICE_GPUS_MAX]; /* enum device_level, of what is steered worst; 0: nothing */
+    uint32_t groups;
+    uint32_t runnable_groups;
+    bool throttled;        /* that there are none is not for want of a turn (sched_rests()) */
+    uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
+    double busy;           /* share of GPU time lately, summed over GPUs; < 0: unknown */
+    uint64_t memory_bytes;
+    bool due, due_first, due_risen; /* a deadline is open; it overtakes others for it */
+    int64_t due_in_ns;              /* < 0: it is late */
+    uint64_t due_needs_ns;          /* GPU time still; TIME_NEVER: not known */
+    bool needs, room;               /* it said what it needs (engine_need()), and that is there */
+    const char *swap;               /* "", "swapping-out", "swapped" or "swapping-in" */
+    bool swap_by_user;
+    uid_t swap_uid; /* of the user who swapped it out */
+    uint64_t swapped_bytes;
+    char swap_error[160]; /* why it last did not go or come, or "" */
+    char error[160];      /* what went wrong lately, or "" */
+};
+/* Takes a group into account. */
+static inline void job_view_level(struct job_view *v, const struct device_group *g)
+{
+    uint8_t *l = g->gpu < DEVICE_GPUS_MAX ? &v->level[g->gpu] : NULL;
+    if (l && (!*l || g->level < *l))
+        *l = (uint8_t)g->level;
+}
+/* Next job at or after slot *cursor, in slot order; false at the end. Advances *cursor. */
+bool engine_next_job(const struct engine *e, uint32_t *cursor, struct job_view *out);
+/* The job in this slot; false: there is none. */
+bool engine_view(const struct engine *e, uint32_t job, struct job_view *out);
+/* Somebody looks: keeps busy and memory_bytes up to date for the next seconds. */
+void engine_watch(struct engine *e);
+
+const struct sched_params *engine_params(const struct engine *e);
+const char *engine_policy(const struct engine *e);
+struct device_driver *engine_driver(const struct engine *e);
+
+#endif

@@ -1,0 +1,33 @@
+/* Inside the engine: the parts that tick.c calls in order, each with its own state. Only engine.c,
+ * tick.c and view.c see this; the parts know the model and what they were given. */
+#ifndef CEDE_ENGINE_ENGINE_IMPL_H
+#define CEDE_ENGINE_ENGINE_IMPL_H
+
+#include "engine/apply.h"
+#include "engine/autoswap.h"
+#include "engine/engine.h"
+#include "engine/observe/demand.h"
+#include "engine/observe/scans.h"
+#include "engine/watch.h"
+
+struct engine {
+    struct model model;
+    struct sched *sched;
+    struct device_driver *driver;
+    struct journal *journal;
+
+    struct watches watches;
+    struct discovery discovery;
+    struct scans scans;
+    struct demand demand;
+    struct swaps swaps;
+    struct autoswap autoswap;
+    struct apply apply;
+
+    bool dirty[DEVICE_GPUS_MAX]; /* something changed since it was decided about */
+    uint64_t wake[DEVICE_GPUS_MAX];
+    uint64_t restored_seen;
+    struct command *first, *last; /* that wait */
+};
+
+#endif

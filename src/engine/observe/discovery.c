@@ -1,0 +1,75 @@
+/* See discovery.h. */
+#include "engine/observe/discovery.h"
+
+/* A new job is looked for closely, because until it is found it runs with the driver's default. */
+#define DISCOVER_FAST_NS  (100 * NSEC_PER_MSEC)
+#define DISCOVER_SLOW_NS  NSEC_PER_SEC
+#define DISCOVER_YOUNG_NS (60 * NSEC_PER_SEC)
+
+/* The driver lists a process once it has a context: time to look closely, however rare its scans
+ * have become. */
+static void known_is_listed(struct model *m, uint32_t slot)
+{
+    struct process *p = &m->processes[slot];
+    if (p->first_group == SLOT_NONE && !p->listed && p->scan_at != TIME_NEVER) {
+        p->scan_at = m->now;
+        p->scan_every = 0;
+    }
+    p->listed = true;
+}
+
+static void unknown_is_listed(struct discovery *d, struct model *m, pid_t pid)
+{
+    struct proc_stat st;
+    if (proc_stat_read(pid, &st) < 0)
+        return;
+    struct unmanaged *u = model_unmanaged_find(m, st.id);
+    if (u)
+        u->seen = true;
+    if (u && !u->detached)
+        return;
+    uint32_t job = model_job_of(m, pid);
+    struct job_spec spec = {.weight = WEIGHT_DEFAULT};
+    struct error err;
+    if (job != SLOT_NONE) {
+        model_process_add(m, st.id, job);
+    } else if (!u && d->rule && d->rule(d->rule_arg, pid, &spec) && !model_user_full(m, spec.uid)) {
+        if (model_job_add(m, st.id, &spec, &job, &err) < 0)
+            fprintf(stderr, "cede: %s\n", err.text);
+    } else {
+        model_unmanaged_add(m, st.id, false);
+    }
+}
+
+void discovery_run(struct discovery *d, struct model *m, struct device_driver *driver)
+{
+    struct pid_list pids = {0};
+    struct error gone = {""};
+    int r = driver->ops->processes(driver, &pids, &gone);
+    if ((r < 0) != d->device_lost)
+        fprintf(stderr, "cede: %s\n", r < 0 ? gone.text : "the GPU is there again");
+    d->device_lost = r < 0;
+    m->discover_now = false;
+    for (size_t i = 0; i < m->nunmanaged; i++)
+        m->unmanaged[i].seen = r < 0; /* after an error what is listed is not all */
+    for (size_t i = 0; i < pids.n; i++) {
+        uint32_t known = model_process_find(m, pids.v[i]);
+        if (known != SLOT_NONE)
+            known_is_listed(m, known);
+        else
+            unknown_is_listed(d, m, pids.v[i]);
+    }
+    model_unmanaged_sweep(m);
+    pid_list_free(&pids);
+    bool young = false;
+    for_each_job (m, j)
+        young |= !j->ngroups && m->now - j->added_ns < DISCOVER_YOUNG_NS;
+    d->at = m->now + (young ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
+}
+
+uint64_t discovery_due(struct discovery *d, struct model *m, struct device_driver *driver)
+{
+    if (m->discover_now || m->now >= d->at)
+        discovery_run(d, m, driver);
+    return m->discover_now ? m->now : d->at;
+}

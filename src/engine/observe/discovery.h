@@ -1,0 +1,22 @@
+/* Which processes use a GPU: each belongs to a job by its ancestors, becomes a job by a rule, or is
+ * unmanaged. Decides nothing and changes nothing on a device. */
+#ifndef CEDE_ENGINE_OBSERVE_DISCOVERY_H
+#define CEDE_ENGINE_OBSERVE_DISCOVERY_H
+
+#include "model/model.h"
+
+/* What a GPU process that no job owns shall be; false: it is left alone. */
+typedef bool (*rule_fn)(void *arg, pid_t pid, struct job_spec *spec);
+
+struct discovery {
+    rule_fn rule; /* NULL: none */
+    void *rule_arg;
+    uint64_t at;
+    bool device_lost; /* reported once, not every second */
+};
+
+void discovery_run(struct discovery *d, struct model *m, struct device_driver *driver);
+/* Runs it if it is due; returns when the next is. */
+uint64_t discovery_due(struct discovery *d, struct model *m, struct device_driver *driver);
+
+#endif

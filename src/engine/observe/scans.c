@@ -1,0 +1,118 @@
+/* See scans.h. */
+#include "engine/observe/scans.h"
+
+#include <errno.h>
+
+/* While they find nothing new, all scans together become so rare that they take one part in so many
+ * of the time, but not rarer than SCAN_RARE_NS. */
+#define SCAN_PART      1000U
+#define SCAN_RARE_NS   (5 * NSEC_PER_SEC)
+#define SCAN_FAST_NS   (20 * NSEC_PER_MSEC)
+#define SCAN_SLOW_NS   (2 * NSEC_PER_SEC)
+#define FAST_PART      4U /* of the time, while all of them find something new each time */
+#define SLOW_PART      5U /* of the time, slow scans take together, */
+#define SEARCH_PART    2U /* those of a process that is searched until it ends */
+#define SCAN_BUDGET_NS (5 * NSEC_PER_MSEC) /* of one tick */
+
+static uint32_t slow_ones(const struct model *m)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->processes_end; i++)
+        n += m->processes[i].id.pid && m->processes[i].slow;
+    return n;
+}
+
+/* Takes over what was found; whether anything changed. complete: what was not found is gone. */
+static bool take_over(struct model *m, uint32_t slot, struct group_list *found, bool complete)
+{
+    bool changed = false;
+    for (uint32_t g = m->processes[slot].first_group, next; g != SLOT_NONE; g = next) {
+        const struct device_group *known = &m->groups[g].dg;
+        size_t k = 0;
+        next = m->groups[g].next;
+        while (k < found->n && (found->v[k].key != known->key || found->v[k].gpu != known->gpu))
+            k++;
+        if (k == found->n && complete) {
+            model_group_remove(m, g, false);
+            changed = true;
+        } else if (k < found->n) {
+            changed |= model_group_update(m, g, &found->v[k]);
+            found->v[k].key = 0;
+        }
+    }
+    for (size_t k = 0; k < found->n; k++)
+        changed |= found->v[k].key && model_group_add(m, slot, &found->v[k]) == 0;
+    return changed;
+}
+
+/* How long scans take is the programs' to say: the longer, the more rarely each. A search is in
+ * short scans, and a latency job may be what is searched for. */
+static void plan_next(struct model *m, struct process *p, bool changed, uint64_t took)
+{
+    uint64_t all = took * m->processes_end;
+    uint64_t slow = clamp_u64(all * SCAN_PART, SCAN_SLOW_NS, SCAN_RARE_NS);
+    uint64_t fast = clamp_u64(all * FAST_PART, SCAN_FAST_NS, slow);
+    uint64_t every = max_u64(p->scan_every, SCAN_FAST_NS);
+    p->scan_every = changed || p->searching ? fast : min_u64(every * 3 / 2, slow);
+    p->scan_at = m->now + p->scan_every;
+    p->slow = p->searching || took > SCAN_BUDGET_NS;
+    if (p->searching)
+        p->scan_at = m->now + took * SEARCH_PART * slow_ones(m);
+    else if (p->slow)
+        p->scan_at = max_u64(p->scan_at, m->now + took * SLOW_PART * slow_ones(m));
+}
+
+static void scan(struct model *m, struct device_driver *driver, uint32_t slot)
+{
+    struct process *p = &m->processes[slot];
+    uint64_t started = monotonic_ns();
+    struct group_list found = {0};
+    struct error err = {""};
+    int r = driver->ops->scan(driver, p->id, &found, &err);
+    bool changed = r != -ESRCH && take_over(m, slot, &found, r == 0);
+    p->searching = r == -EAGAIN;
+    if (r < 0 && r != -ESRCH && r != -EAGAIN)
+        model_job_failed(m, p->job, r, &err);
+    group_list_free(&found);
+    plan_next(m, p, changed, monotonic_ns() - started);
+    if (r == -ESRCH && !proc_alive(p->id))
+        model_process_remove(m, slot, false);
+}
+
+void scans_job(struct model *m, struct device_driver *driver, uint32_t job)
+{
+    for (uint32_t p = m->jobs[job].first_process, next; p != SLOT_NONE; p = next) {
+        next = m->processes[p].job_next;
+        scan(m, driver, p);
+    }
+}
+
+uint64_t scans_due(struct scans *s, struct model *m, struct device_driver *driver)
+{
+    uint64_t next = TIME_NEVER, started = monotonic_ns();
+    uint32_t n = m->processes_end, first = s->from;
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t i = (first + k) % n;
+        if (!m->processes[i].id.pid)
+            continue;
+        /* What does not fit in this tick comes first in the next, whatever is due again by then. */
+        if (m->processes[i].scan_at <= m->now && monotonic_ns() - started < SCAN_BUDGET_NS) {
+            uint32_t job = m->processes[i].job;
+            s->from = i + 1;
+            scan(m, driver, i);
+            model_job_drop_if_over(m, job);
+        }
+        if (m->processes[i].id.pid)
+            next = min_u64(next, m->processes[i].scan_at);
+    }
+    return next;
+}
+
+bool scans_searching(const struct model *m)
+{
+    for (uint32_t i = 0; i < m->processes_end; i++) {
+        if (m->processes[i].id.pid && m->processes[i].searching)
+            return true;
+    }
+    return false;
+}

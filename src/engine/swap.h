@@ -1,0 +1,44 @@
+/* Jobs that leave the GPU's memory and come back. See swap.c. */
+#ifndef CEDE_ENGINE_SWAP_H
+#define CEDE_ENGINE_SWAP_H
+
+#include "engine/apply.h"
+#include "engine/watch.h"
+
+enum swap_mode {
+    SWAP_AUTO,   /* jobs leave for latency jobs that need memory */
+    SWAP_MANUAL, /* only when a person asks */
+    SWAP_OFF,
+};
+
+struct swap_options {
+    enum swap_mode mode;
+    /* For a latency job that begins without engine_need(): of the GPU, or of those it has begun to
+     * use. */
+    uint64_t reserve_bytes;
+};
+
+struct swaps {
+    struct apply apply;
+    struct watches *watches;
+    enum swap_mode mode;
+    bool moved; /* a move has ended: automatic swapping looks again */
+};
+
+/* by_user: see struct job_swap. The job's processes were scanned just now. 0: it leaves; or why it
+ * stays, running. */
+int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t uid,
+             struct error *err);
+int swap_in(struct model *m, uint32_t job);
+uint32_t swap_moving(const struct model *m); /* SLOT_NONE: no job */
+void swap_process_gone(struct swaps *x, struct model *m, struct proc_id id);
+/* Takes swappers' answers, and begins what is due; returns when to ask again. */
+uint64_t swap_due(struct swaps *x, struct model *m);
+/* The records of an earlier holder. */
+void swap_take_back(struct swaps *x, struct model *m);
+/* restore: brings back all jobs that are out, and waits for it. */
+void swap_leave(struct swaps *x, struct model *m, bool restore);
+/* "", "swapping-out", "swapped" or "swapping-in". */
+const char *swap_state_name(const struct job_swap *s);
+
+#endif

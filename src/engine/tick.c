@@ -1,0 +1,172 @@
+/* One tick of the engine, in a fixed order:
+ *
+ *   observe   what ended, what programs report, what commands ask for, which processes and groups
+ *             there are, which of them work, what is due
+ *   decide    src/sched
+ *   record    the journal gets what changed in the model
+ *   apply     devices get what differs from the plan, each change written to the journal before it
+ *   answer    commands
+ *
+ * This is the only caller of the parts. What a person asked for is decided and applied before
+ * looking around, which may take some milliseconds. */
+#include "engine/engine_impl.h"
+#include "engine/observe/exits.h"
+#include "engine/undo.h"
+
+/* ---- record ---- */
+
+static void record(struct engine *e)
+{
+    struct model *m = &e->model;
+    if (journal_shared(e->journal)->next_number < m->next_number)
+        journal_shared(e->journal)->next_number = m->next_number;
+    if (!m->records_changed)
+        return;
+    m->records_changed = false;
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        struct job *j = &m->jobs[i];
+        if (j->record_changed)
+            journal_put_job(e->journal, i, j->rec.root.pid ? &j->rec : NULL);
+        j->record_changed = false;
+    }
+    for (uint32_t i = 0; i < m->groups_end; i++) {
+        struct channel_group *g = &m->groups[i];
+        if (g->record_changed && !g->orphan)
+            journal_put_group(e->journal, i, g->dg.proc.pid ? model_journal_flags(g) : 0,
+                              g->dg.proc.pid ? &g->dg : NULL);
+        g->record_changed = false;
+    }
+}
+
+/* ---- decide, record, apply ---- */
+
+static uint64_t commit(struct engine *e)
+{
+    struct model *m = &e->model;
+    uint64_t next = TIME_NEVER;
+    record(e);
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        struct sched_plan plan;
+        if ((e->dirty[d] || m->now >= e->wake[d]) &&
+            sched_decide(e->sched, d, m->now, &plan) == 0) {
+            e->dirty[d] = false;
+            e->wake[d] = min_u64(plan.wake_ns, apply_plan(&e->apply, m, &plan));
+            demand_decided(&e->demand, m, d);
+        }
+        next = min_u64(next, e->wake[d]);
+    }
+    return next;
+}
+
+/* ---- observe ---- */
+
+static bool jobs_take_turns(const struct engine *e)
+{
+    bool turns = false;
+    for (unsigned d = 0; d < e->model.ngpus; d++)
+        turns |= e->wake[d] != TIME_NEVER;
+    return turns;
+}
+
+static uint64_t observe(struct engine *e)
+{
+    struct model *m = &e->model;
+    uint64_t next = discovery_due(&e->discovery, m, e->driver);
+    next = min_u64(next, scans_due(&e->scans, m, e->driver));
+    if (m->norphans && m->now >= m->orphans_until)
+        undo_orphans(&e->apply, m);
+    if (m->norphans)
+        next = min_u64(next, m->orphans_until);
+    demand_gated(m); /* groups that were found just now */
+    next = min_u64(next, demand_due(&e->demand, m, jobs_take_turns(e) || deadlines_wanted(m)));
+    if (e->demand.fresh)
+        deadlines_observe(m, e->sched);
+    return min_u64(next, deadlines_due(m));
+}
+
+/* ---- moves ---- */
+
+static uint64_t move(struct engine *e)
+{
+    struct model *m = &e->model;
+    struct autoswap_move what;
+    struct error err = {""};
+    int r = 0;
+    if (e->swaps.moved)
+        e->autoswap.at = 0;
+    e->swaps.moved = false;
+    uint64_t next = autoswap_due(&e->autoswap, m, &what);
+    if (what.job == SLOT_NONE)
+        return next;
+    struct job *j = &m->jobs[what.job];
+    if (what.out) {
+        scans_job(m, e->driver, what.job);
+        r = swap_out(&e->swaps, m, what.job, false, 0, &err);
+    } else {
+        swap_in(m, what.job);
+    }
+    fprintf(stderr, "cede: job #%llu (%s) is swapped %s%s%s\n", (unsigned long long)j->rec.number,
+            j->rec.name, what.out ? "out, for a latency job" : "in again",
+            r < 0 ? ": not done: " : "", err.text);
+    return next;
+}
+
+/* ---- commands ---- */
+
+bool engine_pending(const struct engine *e)
+{
+    return e->watches.pending || e->first;
+}
+
+void engine_submit(struct engine *e, struct command *c)
+{
+    c->next = NULL;
+    if (e->last)
+        e->last->next = c;
+    else
+        e->first = c;
+    e->last = c;
+}
+
+/* Takes the commands that wait; those that are submitted meanwhile are the next tick's. */
+static struct command *run_commands(struct engine *e)
+{
+    struct command *first = e->first;
+    e->first = e->last = NULL;
+    for (struct command *c = first; c; c = c->next)
+        c->code = c->run(c, e);
+    return first;
+}
+
+static void answer(struct engine *e, struct command *c)
+{
+    for (struct command *next; c; c = next) {
+        next = c->next;
+        c->answer(c, e, c->code);
+    }
+}
+
+uint64_t engine_tick(struct engine *e, uint64_t now_ns)
+{
+    struct model *m = &e->model;
+    m->now = now_ns;
+    e->watches.pending = false;
+    uint64_t restored = journal_shared(e->journal)->restored;
+    if (restored != e->restored_seen) {
+        e->restored_seen = restored;
+        undo_by_restorer(&e->apply, m);
+        for (unsigned d = 0; d < m->ngpus; d++)
+            e->dirty[d] = true;
+    }
+    exits_reap(m);
+    demand_read(&e->demand, m);
+    struct command *commands = run_commands(e);
+    demand_gated(m);
+    uint64_t next = swap_due(&e->swaps, m);
+    commit(e);
+    next = min_u64(next, observe(e));
+    next = min_u64(next, move(e));
+    next = min_u64(next, commit(e));
+    answer(e, commands);
+    return e->first ? now_ns : next;
+}

@@ -1,0 +1,153 @@
+/* What the engine shows of itself. Changes nothing but how closely is looked. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "engine/engine_impl.h"
+
+const struct model *engine_model(const struct engine *e)
+{
+    return &e->model;
+}
+
+uint32_t engine_job_with(const struct engine *e, pid_t pid)
+{
+    return model_job_with(&e->model, pid);
+}
+
+uint32_t engine_job_of(const struct engine *e, pid_t pid)
+{
+    return model_job_of(&e->model, pid);
+}
+
+uint32_t engine_job_by_number(const struct engine *e, uint64_t number)
+{
+    return model_job_by_number(&e->model, number);
+}
+
+bool engine_user_full(const struct engine *e, uid_t uid)
+{
+    return model_user_full(&e->model, uid);
+}
+
+unsigned engine_jobs(const struct engine *e)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < e->model.jobs_end; i++)
+        n += e->model.jobs[i].rec.root.pid != 0;
+    return n;
+}
+
+bool engine_searching(const struct engine *e)
+{
+    return scans_searching(&e->model);
+}
+
+int engine_job_status(const struct engine *e, uint32_t job, struct error *err)
+{
+    const struct model *m = &e->model;
+    const struct job *j = &m->jobs[job];
+    if (j->error_code && m->now < j->error_until)
+        return error_set(err, j->error_code, "%s", j->error.text);
+    for_each_process_of (m, j, p) {
+        if (!j->ngroups && m->processes[p].searching)
+            return error_set(err, -EAGAIN,
+                             "its GPU contexts are still being looked for: it will be scheduled as "
+                             "soon as they are found");
+    }
+    if (!j->ngroups && j->swap.state == JOB_ON_GPU)
+        return error_set(err, -ENODEV,
+                         "no GPU context yet: it will be scheduled as soon as it opens one");
+    return 0;
+}
+
+static void view_groups(const struct engine *e, const struct job *j, struct job_view *out)
+{
+    const struct model *m = &e->model;
+    for_each_process_of (m, j, p) {
+        out->processes += m->processes[p].first_group != SLOT_NONE;
+        for_each_group_of (m, &m->processes[p], g) {
+            const struct channel_group *x = &m->groups[g];
+            out->gpus |= 1U << x->dg.gpu;
+            job_view_level(out, &x->dg);
+            out->runnable_groups += !x->suspended;
+            out->throttled |= x->suspended && sched_rests(e->sched, x->dg.gpu);
+            if (x->dg.kind == GROUP_COMPUTE)
+                out->timeslice_us = (uint32_t)x->timeslice_us;
+        }
+    }
+}
+
+static void view_due(const struct engine *e, uint32_t job, struct job_view *out)
+{
+    out->due = deadlines_open(&e->model, job, &out->due_in_ns, &out->due_needs_ns);
+    for (unsigned d = 0; d < e->model.ngpus && out->due; d++) {
+        bool promoted;
+        out->due_first |= sched_member_hurries(e->sched, job, d, &promoted);
+        out->due_risen |= promoted;
+    }
+}
+
+static void view_swap(const struct job *j, struct job_view *out)
+{
+    const struct job_swap *s = &j->swap;
+    out->swap = swap_state_name(s);
+    out->swap_by_user = s->by_user;
+    out->swap_uid = s->uid;
+    out->needs = j->need_bytes > 0;
+    out->room = j->room;
+    for (unsigned g = 0; g < DEVICE_GPUS_MAX && s->state != JOB_ON_GPU; g++) {
+        out->swapped_bytes += s->bytes[g];
+        out->gpus |= s->bytes[g] ? 1U << g : 0;
+    }
+    if (s->code)
+        snprintf(out->swap_error, sizeof(out->swap_error), "%.*s", (int)sizeof(out->swap_error) - 1,
+                 s->error.text);
+}
+
+bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
+{
+    const struct job *j = &e->model.jobs[job];
+    if (job >= e->model.jobs_end || !j->rec.root.pid)
+        return false;
+    *out = (struct job_view){
+        .number = j->rec.number,
+        .job = j->rec,
+        .groups = j->ngroups,
+        .busy = j->busy,
+        .memory_bytes = j->memory_bytes,
+    };
+    view_groups(e, j, out);
+    view_due(e, job, out);
+    view_swap(j, out);
+    if (j->error_code && e->model.now < j->error_until)
+        snprintf(out->error, sizeof(out->error), "%.*s", (int)sizeof(out->error) - 1,
+                 j->error.text);
+    return true;
+}
+
+bool engine_next_job(const struct engine *e, uint32_t *cursor, struct job_view *out)
+{
+    while (*cursor < e->model.jobs_end && !engine_view(e, *cursor, out))
+        ++*cursor;
+    return *cursor < e->model.jobs_end ? ++*cursor : false;
+}
+
+void engine_watch(struct engine *e)
+{
+    demand_watch(&e->demand, &e->model);
+}
+
+const struct sched_params *engine_params(const struct engine *e)
+{
+    return sched_current_params(e->sched);
+}
+
+const char *engine_policy(const struct engine *e)
+{
+    return sched_policy(e->sched);
+}
+
+struct device_driver *engine_driver(const struct engine *e)
+{
+    return e->driver;
+}

@@ -1,0 +1,72 @@
+/* See watch.h. */
+#include "engine/watch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct watch {
+    uv_poll_t poll;
+    struct watches *watches;
+    bool *flag; /* NULL: the driver's */
+    int fd;
+    struct watch *next; /* of the driver's */
+};
+
+static void watch_closed(uv_handle_t *h)
+{
+    free(h->data);
+}
+
+void watch_stop(struct watch *w)
+{
+    if (!w)
+        return;
+    uv_poll_stop(&w->poll);
+    uv_close((uv_handle_t *)&w->poll, watch_closed);
+}
+
+/* A pidfd stays readable, so it is looked at once. */
+static void on_readable(uv_poll_t *p, int status, int events)
+{
+    struct watch *w = p->data;
+    w->watches->pending = true;
+    if (!w->flag)
+        return;
+    *w->flag = true;
+    uv_poll_stop(p);
+}
+
+int watch_start(struct watches *x, int fd, bool *flag, struct watch **out)
+{
+    struct watch *w = calloc(1, sizeof(*w));
+    int r = w ? uv_poll_init(x->loop, &w->poll, fd) : -ENOMEM;
+    if (r < 0) {
+        free(w);
+        return r;
+    }
+    w->poll.data = w;
+    w->watches = x;
+    w->flag = flag;
+    w->fd = fd;
+    r = uv_poll_start(&w->poll, UV_READABLE, on_readable);
+    if (r < 0) {
+        watch_stop(w);
+        return r;
+    }
+    *out = w;
+    return 0;
+}
+
+void watch_driver(struct watches *x, struct device_driver *driver)
+{
+    int fd = driver->ops->event_fd ? driver->ops->event_fd(driver) : -1;
+    x->driver = driver;
+    if (fd >= 0)
+        watch_start(x, fd, NULL, &x->drivers);
+}
+
+void unwatch_driver(struct watches *x)
+{
+    watch_stop(x->drivers);
+    x->drivers = NULL;
+}

@@ -1,0 +1,189 @@
+/* Jobs: entering, changing hands, leaving; which job a process belongs to. See model.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/model.h"
+
+#define ERROR_SHOWN_NS (5 * NSEC_PER_SEC)
+#define ANCESTORS_MAX  128
+
+static uint32_t job_by_root(const struct model *m, pid_t pid)
+{
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        if (m->jobs[i].rec.root.pid == pid && m->jobs[i].root_pidfd >= 0)
+            return i;
+    }
+    return SLOT_NONE;
+}
+
+static void root_close(struct model *m, uint32_t job)
+{
+    struct job *j = &m->jobs[job];
+    if (j->root_pidfd < 0)
+        return;
+    m->listener.unwatch(m->listener.arg, job, true);
+    close(j->root_pidfd);
+    j->root_pidfd = -1;
+}
+
+void model_job_root_ended(struct model *m, uint32_t job)
+{
+    root_close(m, job);
+    model_job_drop_if_over(m, job);
+}
+
+void model_job_remove(struct model *m, uint32_t job)
+{
+    struct job *j = &m->jobs[job];
+    root_close(m, job);
+    model_emit(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = job});
+    m->listener.job_gone(m->listener.arg, job);
+    j->rec.root.pid = 0;
+    model_job_changed(m, j);
+}
+
+void model_job_drop_if_over(struct model *m, uint32_t job)
+{
+    const struct job *j = &m->jobs[job];
+    if (j->rec.root.pid && j->root_pidfd < 0 && !j->nprocesses && !j->swap.child.pid)
+        model_job_remove(m, job);
+}
+
+void model_job_failed(struct model *m, uint32_t job, int code, const struct error *err)
+{
+    m->jobs[job].error_code = code;
+    m->jobs[job].error_until = m->now + ERROR_SHOWN_NS;
+    m->jobs[job].error = *err;
+}
+
+int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *rec)
+{
+    int fd = proc_pidfd(rec->root);
+    if (fd < 0)
+        return fd;
+    struct job *j = &m->jobs[slot];
+    *j = (struct job){
+        .rec = *rec, .root_pidfd = fd, .first_process = SLOT_NONE, .added_ns = m->now, .busy = -1};
+    int r = m->listener.watch(m->listener.arg, slot, true);
+    if (r < 0) {
+        close(fd);
+        j->rec.root.pid = 0;
+        return r;
+    }
+    model_job_changed(m, j);
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++)
+        j->on[d].busy = -1;
+    m->jobs_end = slot >= m->jobs_end ? slot + 1 : m->jobs_end;
+    model_emit(m, (struct sched_event){.type = EV_JOB_ADD,
+                                       .job = slot,
+                                       .class = (enum job_class)rec->class,
+                                       .weight = rec->weight,
+                                       .budget_us = rec->budget_us});
+    if (rec->paused)
+        model_emit(m, (struct sched_event){.type = EV_JOB_PAUSE, .job = slot, .on = true});
+    /* The root may use the GPU itself; if it does not, its scans grow rare. */
+    model_process_add(m, rec->root, slot);
+    model_unmanaged_forget(m);
+    m->discover_now = true;
+    return 0;
+}
+
+int model_job_add(struct model *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
+                  struct error *err)
+{
+    uint32_t known = job_by_root(m, root.pid);
+    if (known != SLOT_NONE && m->jobs[known].rec.root.start_ticks == root.start_ticks) {
+        *job = known;
+        return error_set(err, -EEXIST, "process %d is already job #%llu", root.pid,
+                         (unsigned long long)m->jobs[known].rec.number);
+    }
+    uint32_t slot = 0;
+    while (slot < JOURNAL_JOBS && m->jobs[slot].rec.root.pid)
+        slot++;
+    if (slot == JOURNAL_JOBS)
+        return error_set(err, -ENOSPC, "too many jobs (%u)", JOURNAL_JOBS);
+    struct journal_job rec = {
+        .root = root,
+        .class = spec->class,
+        .weight = spec->weight,
+        .budget_us = spec->budget_us,
+        .deadline_us = spec->deadline_us,
+        .laxity_us = spec->laxity_us,
+        .may_rise = spec->may_rise,
+        .uid = spec->uid,
+        .source = spec->source,
+        .number = m->next_number++,
+    };
+    snprintf(rec.name, sizeof(rec.name), "%s", spec->name);
+    /* A process that is known as part of another job becomes the root of its own. */
+    uint32_t p = model_process_find(m, root.pid);
+    if (p != SLOT_NONE) {
+        uint32_t old = m->processes[p].job;
+        if (m->jobs[old].swap.state != JOB_ON_GPU)
+            return error_set(err, -EBUSY, "job #%llu, which it is part of, is swapped out",
+                             (unsigned long long)m->jobs[old].rec.number);
+        model_process_remove(m, p, true);
+        model_job_drop_if_over(m, old);
+    }
+    int r = model_job_enter(m, slot, &rec);
+    if (r < 0)
+        return error_set(err, r, "%d: %s", root.pid,
+                         r == -ESRCH                    ? "no such process"
+                         : r == -ENOENT || r == -EINVAL ? "a thread: give the pid of its process"
+                                                        : strerror(-r));
+    *job = slot;
+    return 0;
+}
+
+void model_job_rescan(struct model *m, uint32_t job)
+{
+    for_each_process_of (m, &m->jobs[job], i) {
+        struct process *p = &m->processes[i];
+        m->listener.forget(m->listener.arg, p->id.pid);
+        p->scan_at = m->now;
+        p->scan_every = 0;
+    }
+}
+
+uint32_t model_job_with(const struct model *m, pid_t pid)
+{
+    uint32_t p = model_process_find(m, pid);
+    if (p != SLOT_NONE && pidfd_alive(m->processes[p].pidfd))
+        return m->processes[p].job;
+    uint32_t job = job_by_root(m, pid);
+    return job != SLOT_NONE && pidfd_alive(m->jobs[job].root_pidfd) ? job : SLOT_NONE;
+}
+
+uint32_t model_job_of(const struct model *m, pid_t pid)
+{
+    for (int depth = 0; pid > 1 && depth < ANCESTORS_MAX; depth++) {
+        uint32_t job = model_job_with(m, pid);
+        if (job != SLOT_NONE)
+            return job;
+        struct proc_stat st;
+        if (proc_stat_read(pid, &st) < 0)
+            break;
+        pid = st.ppid;
+    }
+    return SLOT_NONE;
+}
+
+uint32_t model_job_by_number(const struct model *m, uint64_t number)
+{
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        if (m->jobs[i].rec.root.pid && m->jobs[i].rec.number == number)
+            return i;
+    }
+    return SLOT_NONE;
+}
+
+bool model_user_full(const struct model *m, uid_t uid)
+{
+    uint32_t own = 0, users = 0;
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        own += m->jobs[i].rec.root.pid && m->jobs[i].rec.uid == uid;
+        users += m->jobs[i].rec.root.pid && m->jobs[i].rec.uid != 0;
+    }
+    return uid != 0 && (own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX);
+}

@@ -1,0 +1,319 @@
+/* Processes, their channel groups, and programs that no job owns. See model.h. */
+#include "model/model.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BUCKETS    ARRAY_SIZE(((struct model *)0)->buckets)
+#define ORPHANS_NS (2 * NSEC_PER_SEC) /* how long an orphan is waited for */
+
+int model_init(struct model *m, const struct model_listener *listener)
+{
+    m->listener = *listener;
+    m->next_number = 1;
+    m->jobs = calloc(JOURNAL_JOBS, sizeof(*m->jobs));
+    m->processes = calloc(MODEL_PROCESSES_MAX, sizeof(*m->processes));
+    m->groups = calloc(JOURNAL_GROUPS, sizeof(*m->groups));
+    for (size_t i = 0; i < BUCKETS; i++)
+        m->buckets[i] = SLOT_NONE;
+    return m->jobs && m->processes && m->groups ? 0 : -ENOMEM;
+}
+
+void model_free(struct model *m)
+{
+    for (uint32_t i = 0; i < m->processes_end; i++) {
+        if (m->processes[i].id.pid) {
+            m->listener.forget(m->listener.arg, m->processes[i].id.pid);
+            m->listener.unwatch(m->listener.arg, i, false);
+            close(m->processes[i].pidfd);
+        }
+    }
+    for (uint32_t i = 0; i < m->jobs_end; i++) {
+        if (!m->jobs[i].rec.root.pid)
+            continue;
+        if (m->jobs[i].root_pidfd >= 0) {
+            m->listener.unwatch(m->listener.arg, i, true);
+            close(m->jobs[i].root_pidfd);
+        }
+        m->listener.job_gone(m->listener.arg, i);
+    }
+    free(m->jobs);
+    free(m->processes);
+    free(m->groups);
+    free(m->unmanaged);
+}
+
+/* ---- processes ---- */
+
+static uint32_t bucket(pid_t pid)
+{
+    return (uint32_t)pid * 2654435761U % BUCKETS;
+}
+
+uint32_t model_process_find(const struct model *m, pid_t pid)
+{
+    uint32_t i = m->buckets[bucket(pid)];
+    while (i != SLOT_NONE && m->processes[i].id.pid != pid)
+        i = m->processes[i].hash_next;
+    return i;
+}
+
+int model_process_add(struct model *m, struct proc_id id, uint32_t job)
+{
+    uint32_t slot = 0, b = bucket(id.pid);
+    while (slot < MODEL_PROCESSES_MAX && m->processes[slot].id.pid)
+        slot++;
+    if (slot == MODEL_PROCESSES_MAX) {
+        struct error e;
+        error_set(&e, -ENOSPC, "too many GPU processes (%u): process %d is not scheduled",
+                  MODEL_PROCESSES_MAX, id.pid);
+        model_job_failed(m, job, -ENOSPC, &e);
+        return -ENOSPC;
+    }
+    int fd = proc_pidfd(id);
+    if (fd < 0)
+        return fd;
+    struct process *p = &m->processes[slot];
+    *p = (struct process){
+        .id = id,
+        .job = job,
+        .hash_next = m->buckets[b],
+        .job_next = m->jobs[job].first_process,
+        .first_group = SLOT_NONE,
+        .pidfd = fd,
+        .scan_at = m->now,
+    };
+    int r = m->listener.watch(m->listener.arg, slot, false);
+    if (r < 0) {
+        close(fd);
+        p->id.pid = 0;
+        return r;
+    }
+    m->buckets[b] = slot;
+    m->jobs[job].first_process = slot;
+    m->processes_end = slot >= m->processes_end ? slot + 1 : m->processes_end;
+    m->jobs[job].nprocesses++;
+    return 0;
+}
+
+void model_process_remove(struct model *m, uint32_t slot, bool keep)
+{
+    struct process *p = &m->processes[slot];
+    struct job *j = &m->jobs[p->job];
+    while (p->first_group != SLOT_NONE)
+        model_group_remove(m, p->first_group, keep);
+    if (!keep)
+        m->listener.process_gone(m->listener.arg, p->id);
+    m->listener.forget(m->listener.arg, p->id.pid);
+    uint32_t *link = &m->buckets[bucket(p->id.pid)];
+    while (*link != slot)
+        link = &m->processes[*link].hash_next;
+    *link = p->hash_next;
+    link = &j->first_process;
+    while (*link != slot)
+        link = &m->processes[*link].job_next;
+    *link = p->job_next;
+    m->listener.unwatch(m->listener.arg, slot, false);
+    close(p->pidfd);
+    j->nprocesses--;
+    j->wants_changed |= p->wants != 0;
+    p->id.pid = 0;
+}
+
+void model_process_detach(struct model *m, uint32_t slot)
+{
+    struct process *p = &m->processes[slot];
+    while (p->first_group != SLOT_NONE)
+        model_group_remove(m, p->first_group, true);
+    m->listener.forget(m->listener.arg, p->id.pid);
+    p->scan_at = TIME_NEVER;
+    p->searching = p->slow = false;
+}
+
+/* ---- groups ---- */
+
+uint32_t model_journal_flags(const struct channel_group *g)
+{
+    return (g->suspended ? JG_SUSPENDED : 0U) |
+           (g->timeslice_unknown || g->timeslice_us != g->dg.timeslice_us ? JG_TIMESLICE : 0U);
+}
+
+static bool same_group(const struct device_group *a, const struct device_group *b)
+{
+    return a->key == b->key && a->gpu == b->gpu && a->proc.pid == b->proc.pid &&
+           a->proc.start_ticks == b->proc.start_ticks;
+}
+
+static uint32_t group_slot(const struct model *m, const struct device_group *dg)
+{
+    for (uint32_t i = 0; m->norphans && i < m->groups_end; i++) {
+        if (m->groups[i].orphan && same_group(&m->groups[i].dg, dg))
+            return i;
+    }
+    for (uint32_t i = 0; i < JOURNAL_GROUPS; i++) {
+        if (!m->groups[i].dg.proc.pid)
+            return i;
+    }
+    return SLOT_NONE;
+}
+
+int model_group_add(struct model *m, uint32_t process, const struct device_group *dg)
+{
+    struct process *p = &m->processes[process];
+    uint32_t slot = group_slot(m, dg);
+    if (slot == SLOT_NONE || dg->gpu >= m->ngpus) {
+        struct error e;
+        error_set(&e, -ENOSPC, "too many channel groups on this machine (%u): not scheduled",
+                  JOURNAL_GROUPS);
+        model_job_failed(m, p->job, -ENOSPC, &e);
+        return -ENOSPC;
+    }
+    const struct channel_group old = m->groups[slot];
+    struct channel_group *g = &m->groups[slot];
+    *g = (struct channel_group){.dg = *dg,
+                                .process = process,
+                                .next = p->first_group,
+                                .record_changed = old.record_changed,
+                                .timeslice_us = dg->timeslice_us,
+                                .timeslice_unknown = dg->timeslice_now_us &&
+                                                     dg->timeslice_now_us != dg->timeslice_us};
+    if (old.orphan) {
+        /* What it had before any of us came is in the journal, not in the device. And whoever wrote
+         * the record may have been killed before it did what it wrote, or after. */
+        m->norphans--;
+        g->dg.timeslice_us = old.dg.timeslice_us;
+        g->suspended = old.suspended;
+        g->suspend_unsure = true;
+        g->timeslice_unknown = m->gpus[dg->gpu].caps & GPU_CAP_TIMESLICE;
+    }
+    p->first_group = slot;
+    m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;
+    m->jobs[p->job].ngroups++;
+    m->jobs[p->job].wants_changed |= m->gpus[dg->gpu].caps & GPU_CAP_GATE;
+    model_emit(m, (struct sched_event){.type = EV_GROUP_ADD,
+                                       .group = slot,
+                                       .job = p->job,
+                                       .device = dg->gpu,
+                                       .computes = dg->kind == GROUP_COMPUTE});
+    return 0;
+}
+
+/* A new channel of a suspended group runs: it has to be suspended again. A timeslice that the
+ * program's own library set over ours is what to restore from now on, and ours is set again. */
+bool model_group_update(struct model *m, uint32_t slot, const struct device_group *found)
+{
+    struct channel_group *g = &m->groups[slot];
+    bool changed = memcmp(g->dg.channels, found->channels, sizeof(found->channels)) != 0;
+    uint64_t original = g->dg.timeslice_us;
+    g->dg = *found;
+    g->dg.timeslice_us = original;
+    uint64_t now_us = found->timeslice_now_us;
+    bool reset = now_us && now_us != g->timeslice_us && !g->timeslice_unknown;
+    if (reset) {
+        g->timeslice_us = now_us;
+        if (now_us != g->want_us) /* else ours, by a control that seemed to fail */
+            g->dg.timeslice_us = now_us;
+    }
+    g->suspend_unsure |= changed && g->suspended;
+    if (reset || (changed && g->suspended)) {
+        model_group_changed(m, g);
+        m->listener.group_changed(m->listener.arg, slot);
+    }
+    return changed || reset;
+}
+
+void model_group_remove(struct model *m, uint32_t slot, bool keep)
+{
+    struct channel_group *g = &m->groups[slot];
+    struct process *p = &m->processes[g->process];
+    uint32_t *link = &p->first_group;
+    while (*link != slot)
+        link = &m->groups[*link].next;
+    *link = g->next;
+    model_emit(m, (struct sched_event){.type = EV_GROUP_REMOVE, .group = slot});
+    m->jobs[p->job].ngroups--;
+    g->orphan = keep && model_journal_flags(g);
+    if (g->orphan) {
+        m->norphans++;
+        m->orphans_until = m->now + ORPHANS_NS;
+    } else {
+        g->dg.proc.pid = 0;
+        model_group_changed(m, g);
+    }
+}
+
+void model_orphan_add(struct model *m, uint32_t slot, const struct device_group *dg, uint32_t flags)
+{
+    m->groups[slot] =
+        (struct channel_group){.dg = *dg, .orphan = true, .suspended = flags & JG_SUSPENDED};
+    m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;
+    m->norphans++;
+    m->orphans_until = m->now + ORPHANS_NS;
+}
+
+void model_orphan_remove(struct model *m, uint32_t slot)
+{
+    m->groups[slot] = (struct channel_group){.orphan = false};
+    m->norphans--;
+}
+
+/* ---- programs that no job owns ---- */
+
+struct unmanaged *model_unmanaged_find(struct model *m, struct proc_id id)
+{
+    for (size_t i = 0; i < m->nunmanaged; i++) {
+        if (m->unmanaged[i].id.pid == id.pid && m->unmanaged[i].id.start_ticks == id.start_ticks)
+            return &m->unmanaged[i];
+    }
+    return NULL;
+}
+
+void model_unmanaged_add(struct model *m, struct proc_id id, bool detached)
+{
+    struct unmanaged *known = model_unmanaged_find(m, id);
+    if (known) {
+        known->detached |= detached;
+        return;
+    }
+    if (m->nunmanaged == m->unmanaged_cap) {
+        size_t cap = m->unmanaged_cap ? m->unmanaged_cap * 2 : 64;
+        struct unmanaged *v = reallocarray(m->unmanaged, cap, sizeof(*v));
+        if (!v)
+            return; /* looked at again next time */
+        m->unmanaged = v;
+        m->unmanaged_cap = cap;
+    }
+    m->unmanaged[m->nunmanaged++] =
+        (struct unmanaged){.id = id, .seen = true, .detached = detached};
+}
+
+static void unmanaged_keep(struct model *m, bool (*keep)(const struct unmanaged *u))
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < m->nunmanaged; i++) {
+        if (keep(&m->unmanaged[i]))
+            m->unmanaged[kept++] = m->unmanaged[i];
+    }
+    m->nunmanaged = kept;
+}
+
+static bool is_detached(const struct unmanaged *u)
+{
+    return u->detached;
+}
+
+static bool was_seen(const struct unmanaged *u)
+{
+    return u->seen;
+}
+
+void model_unmanaged_forget(struct model *m)
+{
+    unmanaged_keep(m, is_detached);
+}
+
+void model_unmanaged_sweep(struct model *m)
+{
+    unmanaged_keep(m, was_seen);
+}

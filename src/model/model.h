@@ -1,0 +1,278 @@
+/* What exists: jobs, their processes, the processes' channel groups, and GPU programs that no job
+ * owns. The tables and the links between them change here and nowhere else, and each change that
+ * matters to others is reported to the listener, as the scheduler's events and as processes that
+ * begin or cease to be watched. Facts that were observed about a job, a process or a group stand in
+ * the same tables; each struct of facts names the one part that writes it.
+ *
+ * Knows /proc (who a process is, and whose child), the scheduler's vocabulary and the journal's
+ * records; makes no change on a device and writes no journal. Slots are those of the journal.
+ * Not thread-safe. */
+#ifndef CEDE_MODEL_MODEL_H
+#define CEDE_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "device/ops.h"
+#include "lib/terms.h"
+#include "lib/util.h"
+#include "recovery/journal.h"
+#include "recovery/swapper.h"
+#include "sched/sched.h"
+
+#define MODEL_PROCESSES_MAX 8192U
+
+/* So that users cannot take all JOURNAL_JOBS, neither one nor several. Administrators may have
+ * more. */
+#define USER_JOBS_MAX  1024
+#define USERS_JOBS_MAX (JOURNAL_JOBS / 4 * 3) /* all but root's together */
+
+/* What a process that is about to be a job's root shall be. */
+struct job_spec {
+    enum job_class class;
+    uint32_t weight;
+    uint32_t budget_us;              /* of added latency, for a latency job; 0: none */
+    uint32_t deadline_us, laxity_us; /* see engine_set_deadline() */
+    bool may_rise;
+    enum job_source source;
+    uid_t uid;
+    char name[JOB_NAME_MAX];
+};
+
+struct watch; /* engine/watch.h */
+
+struct process {
+    struct proc_id id; /* pid 0: free */
+    uint32_t job;
+    uint32_t hash_next, job_next, first_group;
+    int pidfd;
+    struct watch *watch; /* engine/watch.h */
+    bool ended;
+    bool listed;    /* by the driver, as one that uses it; engine/observe/discovery.c */
+    uint32_t wants; /* gated devices that it wants: bit mask; engine/observe/demand.c */
+    /* engine/observe/scans.c */
+    bool searching;   /* its last scan has not come to an end */
+    bool slow;        /* or it took long */
+    uint64_t scan_at; /* TIME_NEVER: detached, for a while */
+    uint64_t scan_every;
+};
+
+/* Facts and wishes are engine/apply.c's. */
+struct channel_group {
+    struct device_group dg; /* dg.proc.pid 0: free, or an orphan */
+    uint32_t process, next; /* next group of the process */
+    bool orphan;            /* the journal has a record of it, and no job's process shows it */
+    bool suspended;         /* is, or may be: then */
+    bool suspend_unsure;    /* it has to be suspended again, to be so */
+    bool timeslice_unknown;
+    bool record_changed; /* its journal record has to be written again */
+    bool want_runnable;
+    uint64_t timeslice_us; /* what it has */
+    uint64_t want_us;
+    uint64_t retry_at;
+};
+
+/* A job on a device; engine/observe/demand.c. */
+struct job_demand {
+    uint64_t memory_bytes;
+    bool idle;   /* as the scheduler knows it */
+    double busy; /* by usage(); < 0: unknown */
+    uint8_t idle_windows;
+    bool ran;      /* was runnable some time since usage() was asked */
+    bool runnable; /* since since_ns; else it was until until_ns */
+    uint64_t since_ns, until_ns;
+    uint32_t bursts; /* in the last window of activity() */
+    uint64_t busy_ns;
+    uint64_t active_ns; /* when activity() last reported any */
+    uint64_t quiet_ns;  /* runnable and not on the engine, since it was last */
+    uint64_t seen_ns;   /* when activity() last showed whether it works; 0: never */
+};
+
+/* Where a job's GPU memory is: engine/swap.c, which has the transitions. */
+enum job_place { JOB_ON_GPU, JOB_LEAVING, JOB_OUT, JOB_COMING };
+
+/* Whether a job that is out, or leaving, is to come in: asked for, which may fail for want of room;
+ * or because it has to, since it may be half-way. */
+enum job_back { BACK_NOT, BACK_ASKED, BACK_MUST };
+
+struct job_swap {
+    enum job_place state;
+    enum job_back back;
+    bool by_user; /* stays out until it is asked back */
+    uid_t uid;    /* of the user who asked */
+    struct swapper child;
+    struct watch *watch; /* engine/watch.h */
+    bool ended;
+    uint64_t since_ns; /* when it last left or came */
+    uint64_t retry_at, retry_every;
+    uint64_t refused_until, user_again_at;
+    uint64_t bytes[DEVICE_GPUS_MAX]; /* what it had when it left */
+    int code;                        /* why it last did not move */
+    struct error error;
+};
+
+struct job_due; /* engine/observe/deadlines.c */
+
+struct job {
+    struct journal_job rec;   /* root.pid 0: free */
+    bool record_changed;      /* the journal's is older; engine/record.c */
+    int root_pidfd;           /* -1: the root has ended */
+    struct watch *root_watch; /* engine/watch.h */
+    bool root_ended;
+    uint32_t nprocesses, ngroups;
+    uint32_t first_process;
+    uint64_t added_ns;
+    int error_code; /* shown until error_until */
+    uint64_t error_until;
+    struct error error;
+    /* engine/observe/demand.c */
+    double busy;
+    uint64_t memory_bytes;
+    bool wants_changed; /* what its processes want of gated devices */
+    struct job_demand on[DEVICE_GPUS_MAX];
+    /* engine/observe/deadlines.c */
+    struct job_due *due; /* NULL: nothing was ever due */
+    uint64_t gpu_ns;     /* engine time seen since then, of the GPU where it had most */
+    /* engine/swap.c, engine/autoswap.c */
+    struct job_swap swap;
+    uint64_t need_bytes; /* what a person said it will take of GPU need_gpu; 0: nothing said */
+    uint32_t need_gpu;
+    bool room; /* that was there once */
+};
+
+/* A GPU process that no job owns: looked at once. */
+struct unmanaged {
+    struct proc_id id;
+    bool seen;
+    bool detached; /* by a person: no rule takes it again */
+};
+
+/* What the model reports. */
+struct model_listener {
+    void *arg;
+    void (*event)(void *arg, const struct sched_event *ev);
+    void (*group_changed)(void *arg, uint32_t group); /* it differs from what was applied */
+    /* A process's or a root's pidfd is there, or about to be closed. */
+    int (*watch)(void *arg, uint32_t slot, bool root);
+    void (*unwatch)(void *arg, uint32_t slot, bool root);
+    void (*process_gone)(void *arg, struct proc_id id); /* it has ended */
+    void (*job_gone)(void *arg, uint32_t job);
+    void (*forget)(void *arg, pid_t pid); /* what a driver remembers of it is of no use any more */
+};
+
+struct model {
+    struct model_listener listener;
+    uint64_t now; /* of this tick */
+    unsigned ngpus;
+    struct gpu_info gpus[DEVICE_GPUS_MAX];
+    struct job *jobs;
+    struct process *processes;
+    struct channel_group *groups;
+    uint32_t jobs_end, processes_end, groups_end; /* slots below may be in use */
+    uint32_t buckets[1024];
+    struct unmanaged *unmanaged;
+    size_t nunmanaged, unmanaged_cap;
+    uint32_t norphans;
+    uint64_t orphans_until;    /* those whose processes have not turned up by then are undone */
+    uint64_t next_number;      /* of a job */
+    bool records_changed;      /* of some job or group */
+    bool discover_now;         /* there are processes that nobody has looked at */
+    uint64_t memory_until;     /* usage() is wanted until then for automatic swapping; */
+    uint64_t swap_pressure_ns; /* when a job last lacked memory */
+};
+
+#define for_each_job(m, j)                                                                         \
+    for (struct job *j = (m)->jobs; j < (m)->jobs + (m)->jobs_end; j++)                            \
+        if (!j->rec.root.pid) {                                                                    \
+        } else
+#define for_each_process_of(m, j, p)                                                               \
+    for (uint32_t p = (j)->first_process; p != SLOT_NONE; p = (m)->processes[p].job_next)
+#define for_each_group_of(m, p, g)                                                                 \
+    for (uint32_t g = (p)->first_group; g != SLOT_NONE; g = (m)->groups[g].next)
+
+/* Allocates the tables: all at once, for as many as the journal holds. 0 or -ENOMEM. */
+int model_init(struct model *m, const struct model_listener *listener);
+void model_free(struct model *m);
+
+static inline void model_job_changed(struct model *m, struct job *j)
+{
+    j->record_changed = m->records_changed = true;
+}
+
+static inline void model_group_changed(struct model *m, struct channel_group *g)
+{
+    g->record_changed = m->records_changed = true;
+}
+
+static inline void model_emit(struct model *m, struct sched_event ev)
+{
+    m->listener.event(m->listener.arg, &ev);
+}
+
+/* ---- jobs ---- */
+
+/* A record becomes a job in that slot, with its root as a process. -ESRCH, ... : no such process.
+ */
+int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *rec);
+/* Adopts a process and its descendants; one that another job owns becomes the root of its own.
+ * -ESRCH, -EEXIST (already a root: *job says whose), -EBUSY, -ENOSPC. */
+int model_job_add(struct model *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
+                  struct error *err);
+/* Its groups have to be as their program left them. */
+void model_job_remove(struct model *m, uint32_t job);
+void model_job_root_ended(struct model *m, uint32_t job);
+/* Removes a job of which nothing is left. */
+void model_job_drop_if_over(struct model *m, uint32_t job);
+/* Shown for some seconds. */
+void model_job_failed(struct model *m, uint32_t job, int code, const struct error *err);
+/* Its processes are looked at as if they were new. */
+void model_job_rescan(struct model *m, uint32_t job);
+
+/* The job that this living process is known to be in; the one that it belongs to, by what is known
+ * or by its ancestors now. */
+uint32_t model_job_with(const struct model *m, pid_t pid);
+uint32_t model_job_of(const struct model *m, pid_t pid);
+uint32_t model_job_by_number(const struct model *m, uint64_t number);
+/* Whether a user has as many jobs as users may have. */
+bool model_user_full(const struct model *m, uid_t uid);
+
+/* ---- processes ---- */
+
+uint32_t model_process_find(const struct model *m, pid_t pid);
+int model_process_add(struct model *m, struct proc_id id, uint32_t job);
+/* keep: the process lives on, and journal records of what could not be undone become orphans. */
+void model_process_remove(struct model *m, uint32_t slot, bool keep);
+/* It is not scanned until model_job_rescan(); its groups are forgotten, as with keep above. */
+void model_process_detach(struct model *m, uint32_t slot);
+
+/* ---- groups ---- */
+
+/* A job's process has it: neither a free slot nor an orphan. */
+static inline bool group_live(const struct channel_group *g)
+{
+    return g->dg.proc.pid && !g->orphan;
+}
+
+/* What of a group differs from what its program gave it. */
+uint32_t model_journal_flags(const struct channel_group *g);
+/* An orphan of the same process takes its slot, and its own first timeslice. -ENOSPC. */
+int model_group_add(struct model *m, uint32_t process, const struct device_group *dg);
+/* Channels come and go in a living group, its kind may become known, and the program's own library
+ * may set the timeslice anew. Whether anything changed. */
+bool model_group_update(struct model *m, uint32_t slot, const struct device_group *found);
+void model_group_remove(struct model *m, uint32_t slot, bool keep);
+/* A record of the journal that no process of a job shows, yet. */
+void model_orphan_add(struct model *m, uint32_t slot, const struct device_group *dg,
+                      uint32_t flags);
+void model_orphan_remove(struct model *m, uint32_t slot);
+
+/* ---- programs that no job owns ---- */
+
+struct unmanaged *model_unmanaged_find(struct model *m, struct proc_id id);
+void model_unmanaged_add(struct model *m, struct proc_id id, bool detached);
+/* All but those that a person detached are looked at again. */
+void model_unmanaged_forget(struct model *m);
+/* Those that were not seen are gone. */
+void model_unmanaged_sweep(struct model *m);
+
+#endif
