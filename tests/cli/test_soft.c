@@ -216,7 +216,8 @@ static void direct(void **state)
     /* All are tried. */
     RUN(&r, "cede", "resume", "2147483647", "%999", pid);
     assert_int_equal(status_of(r.status), 1);
-    assert_string_equal(r.err, "cede: 2147483647: no such process\ncede: %999: no such job\n");
+    assert_string_equal(r.err, "cede: 2147483647: there is no process 2147483647\n"
+                               "cede: %999: there is no job #999; `cede ps` lists them\n");
     RUN_OK("cede", "ps", pid);
     assert_non_null(strstr(r.out, "running"));
     RUN_OK("cede", "set", other, "-c", "batch", "-w", "5");
@@ -234,7 +235,7 @@ static void direct(void **state)
     assert_string_equal(r.out, "no jobs\n");
     RUN(&r, "cede", "set", pid, "-c", "none");
     assert_int_equal(status_of(r.status), 1);
-    assert_non_null(strstr(r.err, "belongs to no job"));
+    assert_non_null(strstr(r.err, "is in no job"));
     kill(program, SIGTERM);
     kill(second, SIGTERM);
     waitpid(program, NULL, 0);

@@ -245,13 +245,13 @@ static void stops_while_answering(void **state)
 {
     struct env *e = *state;
     fake_engine_put(e->m, 10, 0, CLASS_NORMAL, 100, "last");
-    e->m->on_apply = stop_server;
-    e->m->arg = e;
     int waits = dial(e->path), gone = dial(e->path);
     static const char text[] = "{\"v\":1,\"op\":\"pause\",\"target\":\"last\"}";
     turns(e, 2);
     assert_int_equal(send(waits, "{\"v\":1,\"op\":\"ps\"}", 17, MSG_NOSIGNAL), 17);
     assert_int_equal(code(reply(e, waits)), 0);
+    e->m->on_apply = stop_server;
+    e->m->arg = e;
     assert_int_equal(send(gone, text, sizeof(text) - 1, MSG_NOSIGNAL), sizeof(text) - 1);
     close(gone);
     turns(e, 5);

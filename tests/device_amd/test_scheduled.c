@@ -22,6 +22,7 @@ struct world {
     struct device_driver *d;
     struct journal *j;
     struct engine *m;
+    uv_loop_t loop;
     uint64_t now;
     struct fake_process *p[JOBS];
     uint32_t job[JOBS];
@@ -30,7 +31,7 @@ struct world {
 static void start(struct world *w)
 {
     struct error err = {""};
-    struct engine_options o = {.policy = "priority"};
+    struct engine_options o = {.loop = &w->loop, .policy = "priority"};
     params_default(&o.params);
     if (kfd_driver_open(&w->k.io, &w->d, &err) < 0 || journal_open(w->dir, 0, &w->j, &err) < 0 ||
         engine_new(w->d, w->j, &o, &w->m, &err) < 0)
@@ -58,8 +59,10 @@ static void add(struct world *w, unsigned i, enum job_class class)
 
 static void ticks(struct world *w, uint64_t ms)
 {
-    for (uint64_t i = 0; i < ms; i++, w->now += NSEC_PER_MSEC)
+    for (uint64_t i = 0; i < ms; i++, w->now += NSEC_PER_MSEC) {
+        uv_run(&w->loop, UV_RUN_NOWAIT);
         engine_tick(w->m, w->now);
+    }
 }
 
 /* How many queues of the process are suspended. */
@@ -74,6 +77,7 @@ static unsigned off(const struct fake_process *p)
 static int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof(*w));
+    assert_int_equal(uv_loop_init(&w->loop), 0);
     fake_kfd_init(&w->k);
     snprintf(w->dir, sizeof(w->dir), "%s/state", w->k.root);
     for (unsigned i = 0; i < JOBS; i++) {
@@ -104,6 +108,8 @@ static int tear_down(void **state)
         waitpid(w->p[i]->id.pid, NULL, 0);
     }
     fake_kfd_free(&w->k);
+    uv_run(&w->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&w->loop), 0);
     free(w);
     return 0;
 }
