@@ -30,10 +30,12 @@ static void on_readable(uv_poll_t *p, int status, int events)
 {
     struct watch *w = p->data;
     w->watches->pending = true;
-    if (!w->flag)
-        return;
-    *w->flag = true;
-    uv_poll_stop(p);
+    if (w->flag) {
+        *w->flag = true;
+        uv_poll_stop(p);
+    } else {
+        w->watches->driver->ops->ready(w->watches->driver, w->fd);
+    }
 }
 
 int watch_start(struct watches *x, int fd, bool *flag, struct watch **out)
@@ -57,16 +59,42 @@ int watch_start(struct watches *x, int fd, bool *flag, struct watch **out)
     return 0;
 }
 
+/* One that cannot be watched is looked at by processes(), once a second. */
+static void driver_add(void *arg, int fd)
+{
+    struct watches *x = arg;
+    struct watch *w;
+    if (watch_start(x, fd, NULL, &w) < 0)
+        return;
+    w->next = x->drivers;
+    x->drivers = w;
+}
+
+static void driver_remove(void *arg, int fd)
+{
+    struct watches *x = arg;
+    struct watch **link = &x->drivers;
+    while (*link && (*link)->fd != fd)
+        link = &(*link)->next;
+    if (*link) {
+        struct watch *w = *link;
+        *link = w->next;
+        watch_stop(w);
+    }
+}
+
 void watch_driver(struct watches *x, struct device_driver *driver)
 {
-    int fd = driver->ops->event_fd ? driver->ops->event_fd(driver) : -1;
+    const struct device_watcher watcher = {driver_add, driver_remove, x};
     x->driver = driver;
-    if (fd >= 0)
-        watch_start(x, fd, NULL, &x->drivers);
+    if (driver->ops->watch)
+        driver->ops->watch(driver, &watcher);
 }
 
 void unwatch_driver(struct watches *x)
 {
-    watch_stop(x->drivers);
-    x->drivers = NULL;
+    if (x->driver && x->driver->ops->watch)
+        x->driver->ops->watch(x->driver, NULL);
+    while (x->drivers)
+        driver_remove(x, x->drivers->fd);
 }

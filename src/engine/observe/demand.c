@@ -308,6 +308,8 @@ uint64_t demand_due(struct demand *x, struct model *m, bool turns)
     if (m->now >= usage_due(x, m, turns))
         usage(x, m);
     uint64_t next = usage_due(x, m, turns);
+    if (x->driver->ops->due_ns)
+        next = min_u64(next, x->driver->ops->due_ns(x->driver));
     bool budgets = false;
     for (unsigned d = 0; d < m->ngpus; d++)
         budgets |= wants_activity(x, m, d);
