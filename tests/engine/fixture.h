@@ -42,8 +42,11 @@ HELPER bool rule(void *arg, pid_t pid, struct job_spec *spec)
 HELPER void start(struct fixture *f, const char *policy, pid_t *rule_pid)
 {
     struct error err = {""};
-    struct engine_options o = {
-        .loop = &f->loop, .policy = policy, .swap = f->swap, .rule = rule_pid ? rule : NULL, .rule_arg = rule_pid};
+    struct engine_options o = {.loop = &f->loop,
+                               .policy = policy,
+                               .swap = f->swap,
+                               .rule = rule_pid ? rule : NULL,
+                               .rule_arg = rule_pid};
     params_default(&o.params);
     if (journal_open(f->dir, 0, &f->j, &err) < 0)
         fail_msg("%s", err.text);
@@ -78,9 +81,8 @@ HELPER int setup(void **state)
     return 0;
 }
 
-HELPER int teardown(void **state)
+HELPER void clear(struct fixture *f)
 {
-    struct fixture *f = *state;
     char cmd[128];
     if (f->m)
         crash(f);
@@ -92,7 +94,12 @@ HELPER int teardown(void **state)
     assert_int_equal(system(cmd), 0);
     uv_run(&f->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&f->loop), 0);
-    free(f);
+}
+
+HELPER int teardown(void **state)
+{
+    clear(*state);
+    free(*state);
     return 0;
 }
 

@@ -19,7 +19,8 @@ static void test_rule_for_all(void **state)
     struct fixture *f = *state;
     struct error err = {""};
     static pid_t pids[CROWD + 1];
-    struct engine_options o = {.loop = &f->loop, .policy = "priority", .rule = anybody, .rule_arg = &pids[CROWD]};
+    struct engine_options o = {
+        .loop = &f->loop, .policy = "priority", .rule = anybody, .rule_arg = &pids[CROWD]};
     params_default(&o.params);
     for (size_t i = 0; i <= CROWD; i++) {
         pids[i] = fork();

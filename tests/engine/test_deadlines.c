@@ -98,9 +98,9 @@ static void test_who_may_rise(void **state)
     pair(f, p);
     for (int root = 0; root < 2; root++) {
         struct report t = {.deadline_ns = f->now + NSEC_PER_SEC,
-                         .need_ns = 950 * NSEC_PER_MSEC,
-                         .ended = (uint64_t)root,
-                         .root = root};
+                           .need_ns = 950 * NSEC_PER_MSEC,
+                           .ended = (uint64_t)root,
+                           .root = root};
         say(f, p, t, 300, ran);
         assert_int_equal(on(f, p[SPEECH])->timeslice_us, root ? 4000 : 1);
         assert_int_equal(on(f, p[FRAMES])->timeslice_us, root ? 4000 : 1000000);

@@ -245,8 +245,7 @@ static void test_idle_normal_job(void **state)
         on(f, p[i])->busy = 0.1;
     }
     for (uint32_t budget_us = 0; budget_us <= 2500; budget_us += 2500) {
-        assert_int_equal(engine_change(f->m, latency, CLASS_LATENCY, WEIGHT_DEFAULT, budget_us),
-                         0);
+        assert_int_equal(engine_change(f->m, latency, CLASS_LATENCY, WEIGHT_DEFAULT, budget_us), 0);
         on(f, p[1])->bursts = 20;
         on(f, p[1])->busy_ns = 10 * NSEC_PER_MSEC;
         on(f, p[1])->busy = 0.1;
