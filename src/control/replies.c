@@ -52,7 +52,7 @@ struct numbered {
     uint32_t slot;
 };
 
-static int by_number(const void *a, const void *b)
+static int jobs_by_number(const void *a, const void *b)
 {
     uint64_t x = ((const struct numbered *)a)->number, y = ((const struct numbered *)b)->number;
     return x < y ? -1 : x > y;
@@ -67,7 +67,7 @@ static size_t numbered_jobs(const struct engine *e, uint64_t after, struct numbe
         if (view.number > after)
             all[n++] = (struct numbered){view.number, cursor - 1};
     }
-    qsort(all, n, sizeof(*all), by_number);
+    qsort(all, n, sizeof(*all), jobs_by_number);
     return n;
 }
 

@@ -1,8 +1,8 @@
 /* See server.h. Must not block: every socket call here is MSG_DONTWAIT, and one request is taken
  * from each client a turn, so that none starves the others. And answering takes time from all jobs
  * on the machine: what a user's connections and requests took is paid for by not listening to that
- * user, who gets a fifth of the time at most. Who only connects again and again cannot be told from
- * others before: then nobody is accepted for a while. */
+ * user, who gets a fifth of the time at most. A user who only connects, again and again, is known
+ * after accept() alone: then nobody is accepted for a while. */
 #include "control/server.h"
 
 #include <errno.h>
@@ -17,11 +17,11 @@
 #define BACKLOG          128
 #define ACCEPTS_PER_TURN 32
 #define SAMPLE_MS        1000
-#define REST_PART        4                     /* times what a request took its user then rests */
-#define REST_LATER_NS    (20 * NSEC_PER_MSEC)  /* not for so little */
-#define REST_MS          10                    /* how often is looked who has rested */
+#define BACKOFF_PART     4                     /* times what a request took, its user waits then */
+#define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC)  /* shorter debts wait for more */
+#define BACKOFF_LOOK_MS  10                    /* how often debts are looked at */
 #define USERS            64                    /* whose account is kept */
-#define FLOOD_NS         (200 * NSEC_PER_MSEC) /* owed: more than one gets who waits for replies */
+#define FLOOD_NS         (200 * NSEC_PER_MSEC) /* a debt that nobody has who waits for replies */
 #define TURNED_AWAY      16                    /* in one turn: too many */
 
 /* A request that waits for the engine's next tick. */
@@ -39,17 +39,17 @@ struct client {
     struct ucred cred; /* of whoever called connect() */
     bool reserved;     /* came as administrator */
     bool hints;        /* has a page */
-    bool rests;        /* is not listened to */
+    bool backs_off;    /* is not listened to */
     bool asks;         /* nor while it waits for a reply */
     uint64_t number, since_ticks;
     struct client *prev, *next;
 };
 
 struct server {
-    uv_poll_t poll;     /* the listening socket */
-    uv_timer_t sampler; /* runs while somebody has a page */
-    uv_timer_t rest;    /* runs while somebody rests, or nobody is accepted */
-    bool deaf;          /* nobody is accepted */
+    uv_poll_t poll;      /* the listening socket */
+    uv_timer_t sampler;  /* runs while somebody has a page */
+    uv_timer_t backoff;  /* runs while a client backs off, or nobody is accepted */
+    bool accepts_nobody; /* nobody is accepted */
     struct {
         uid_t uid;
         uint64_t paid_ns; /* when all is paid for */
@@ -84,7 +84,7 @@ static void on_client_closed(uv_handle_t *h)
     free_when_closed(s);
 }
 
-static void disconnect(struct client *c)
+static void client_disconnect(struct client *c)
 {
     struct server *s = c->server;
     if (c->prev)
@@ -159,7 +159,7 @@ static void has_page(struct client *c)
 }
 
 /* Of this user, or else the one that paid for all first. */
-static uint64_t *account(struct server *s, uid_t uid)
+static uint64_t *quota_of(struct server *s, uid_t uid)
 {
     unsigned best = 0;
     for (unsigned i = 0; i < USERS; i++) {
@@ -172,46 +172,46 @@ static uint64_t *account(struct server *s, uid_t uid)
     return &s->users[best].paid_ns;
 }
 
-static bool owes(struct server *s, uid_t uid, bool admin, uint64_t ns)
+static bool quota_exceeded(struct server *s, uid_t uid, bool admin, uint64_t ns)
 {
-    return !admin && *account(s, uid) > monotonic_ns() + ns;
+    return !admin && *quota_of(s, uid) > monotonic_ns() + ns;
 }
 
-static void charge(struct server *s, uid_t uid, uint64_t took_ns)
+static void quota_charge(struct server *s, uid_t uid, uint64_t took_ns)
 {
-    uint64_t *paid = account(s, uid), now = monotonic_ns();
-    *paid = max_u64(*paid, now) + took_ns * REST_PART;
+    uint64_t *paid = quota_of(s, uid), now = monotonic_ns();
+    *paid = max_u64(*paid, now) + took_ns * BACKOFF_PART;
 }
 
 static void on_request(uv_poll_t *h, int status, int events);
 static void on_connect(uv_poll_t *h, int status, int events);
 
-static void on_rest(uv_timer_t *t)
+static void on_backoff(uv_timer_t *t)
 {
     struct server *s = t->data;
     bool more = false;
-    if (s->deaf)
-        s->deaf = uv_poll_start(&s->poll, UV_READABLE, on_connect) < 0;
+    if (s->accepts_nobody)
+        s->accepts_nobody = uv_poll_start(&s->poll, UV_READABLE, on_connect) < 0;
     for (struct client *c = s->clients, *next; c; c = next) {
         next = c->next;
-        if (!c->rests)
+        if (!c->backs_off)
             continue;
-        c->rests = owes(s, c->cred.uid, c->reserved, REST_LATER_NS);
-        more |= c->rests;
-        if (!c->rests && !c->asks &&
+        c->backs_off = quota_exceeded(s, c->cred.uid, c->reserved, BACKOFF_MIN_NS);
+        more |= c->backs_off;
+        if (!c->backs_off && !c->asks &&
             uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
-            disconnect(c);
+            client_disconnect(c);
     }
-    if (!more && !s->deaf)
+    if (!more && !s->accepts_nobody)
         uv_timer_stop(t);
 }
 
-static void let_rest(struct server *s, uv_poll_t *poll, bool *rests)
+static void back_off(struct server *s, uv_poll_t *poll, bool *flag)
 {
-    *rests = true;
+    *flag = true;
     uv_poll_stop(poll);
-    if (!uv_is_active((uv_handle_t *)&s->rest))
-        uv_timer_start(&s->rest, on_rest, REST_MS, REST_MS);
+    if (!uv_is_active((uv_handle_t *)&s->backoff))
+        uv_timer_start(&s->backoff, on_backoff, BACKOFF_LOOK_MS, BACKOFF_LOOK_MS);
 }
 
 static struct client *client_of(const struct server *s, uint64_t connection)
@@ -222,14 +222,14 @@ static struct client *client_of(const struct server *s, uint64_t connection)
     return c;
 }
 
-static void deliver(struct client *c, const char *text, int fd)
+static void client_deliver(struct client *c, const char *text, int fd)
 {
     if (fd >= 0)
         has_page(c);
     c->asks = false;
     if (!reply(c->fd, text, fd) ||
-        (!c->rests && uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0))
-        disconnect(c);
+        (!c->backs_off && uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0))
+        client_disconnect(c);
 }
 
 static void answered(struct verb *v, char *text)
@@ -238,7 +238,7 @@ static void answered(struct verb *v, char *text)
     struct server *s = a->server;
     struct client *c = s ? client_of(s, a->connection) : NULL;
     if (c)
-        deliver(c, text, v->fd);
+        client_deliver(c, text, v->fd);
     else if (v->fd >= 0)
         hints_close(v->verbs->hints, a->connection);
     if (s) {
@@ -246,14 +246,14 @@ static void answered(struct verb *v, char *text)
         while (*link != a)
             link = &(*link)->next;
         *link = a->next;
-        charge(s, v->who.uid, v->took_ns);
+        quota_charge(s, v->who.uid, v->took_ns);
     }
     close_p(&v->fd);
     free(text);
     free(a);
 }
 
-static void ask(struct client *c, size_t n)
+static void client_ask(struct client *c, size_t n)
 {
     struct server *s = c->server;
     struct caller who = {.uid = c->cred.uid,
@@ -263,7 +263,7 @@ static void ask(struct client *c, size_t n)
                          .since_ticks = c->since_ticks};
     struct ask *a = calloc(1, sizeof(*a));
     if (!a) {
-        disconnect(c);
+        client_disconnect(c);
         return;
     }
     verb_parse(&a->verb, s->verbs, &who, s->buf, n);
@@ -282,8 +282,8 @@ static void on_request(uv_poll_t *h, int status, int events)
 {
     struct client *c = h->data;
     struct server *s = c->server;
-    if (owes(s, c->cred.uid, c->reserved, REST_LATER_NS)) {
-        let_rest(s, &c->poll, &c->rests);
+    if (quota_exceeded(s, c->cred.uid, c->reserved, BACKOFF_MIN_NS)) {
+        back_off(s, &c->poll, &c->backs_off);
         return;
     }
     uint64_t started = monotonic_ns();
@@ -293,18 +293,18 @@ static void on_request(uv_poll_t *h, int status, int events)
     if (n < 0 && (errno == EAGAIN || errno == EINTR) && status == 0)
         return;
     if (n <= 0) { /* gone, or an empty message, which looks the same */
-        disconnect(c);
+        client_disconnect(c);
         return;
     }
     if (n > PROTO_MESSAGE_MAX) {
         struct error err;
         error_set(&err, -EMSGSIZE, "message of more than %d bytes", PROTO_MESSAGE_MAX);
         refuse(c->fd, -EMSGSIZE, err.text);
-        disconnect(c);
+        client_disconnect(c);
         return;
     }
-    ask(c, (size_t)n);
-    charge(s, uid, monotonic_ns() - started);
+    client_ask(c, (size_t)n);
+    quota_charge(s, uid, monotonic_ns() - started);
 }
 
 /* NULL: room for this one. */
@@ -337,11 +337,11 @@ static bool admit(struct server *s, int fd)
     bool admin = is_admin(s, fd, &cred);
     const char *why = no_room(s, &cred, admin);
     if (why) {
-        bool flood = owes(s, cred.uid, admin, FLOOD_NS);
+        bool flood = quota_exceeded(s, cred.uid, admin, FLOOD_NS);
         if (!flood)
             refuse(fd, -EUSERS, why);
         close(fd);
-        charge(s, cred.uid, monotonic_ns() - started);
+        quota_charge(s, cred.uid, monotonic_ns() - started);
         return !flood;
     }
     struct client *c = calloc(1, sizeof(*c));
@@ -362,9 +362,9 @@ static bool admit(struct server *s, int fd)
         c->next->prev = c;
     s->clients = c;
     s->nclients++;
-    charge(s, cred.uid, monotonic_ns() - started);
+    quota_charge(s, cred.uid, monotonic_ns() - started);
     if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
-        disconnect(c);
+        client_disconnect(c);
     else
         on_request(&c->poll, 0, UV_READABLE); /* most ask at once */
     return true;
@@ -380,7 +380,7 @@ static void on_connect(uv_poll_t *h, int status, int events)
             away += !admit(s, fd);
             if (away < TURNED_AWAY)
                 continue;
-            let_rest(s, &s->poll, &s->deaf);
+            back_off(s, &s->poll, &s->accepts_nobody);
             return;
         }
         if ((errno == EMFILE || errno == ENFILE) && s->spare_fd >= 0) {
@@ -448,8 +448,8 @@ int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t a
     s->poll.data = s;
     uv_timer_init(loop, &s->sampler);
     s->sampler.data = s;
-    uv_timer_init(loop, &s->rest);
-    s->rest.data = s;
+    uv_timer_init(loop, &s->backoff);
+    s->backoff.data = s;
     s->verbs = verbs;
     s->admin_gid = admin_gid;
     s->fd = fd;
@@ -478,10 +478,10 @@ void server_stop(struct server *s)
     for (struct ask *a = s->asks; a; a = a->next)
         a->server = NULL;
     while (s->clients)
-        disconnect(s->clients);
+        client_disconnect(s->clients);
     s->closing += 3;
     uv_close((uv_handle_t *)&s->poll, on_server_closed);
-    uv_close((uv_handle_t *)&s->rest, on_server_closed);
+    uv_close((uv_handle_t *)&s->backoff, on_server_closed);
     uv_close((uv_handle_t *)&s->sampler, on_server_closed);
     close(s->fd);
     if (s->spare_fd >= 0)

@@ -83,7 +83,7 @@ static int find_target(const struct engine *e, const struct request *r, struct t
 
 /* ---- what it changes ---- */
 
-static int adopt(struct verb *v, struct engine *e)
+static int verb_adopt(struct verb *v, struct engine *e)
 {
     const struct request *r = &v->request;
     struct target *t = &v->target;
@@ -118,7 +118,7 @@ static int adopt(struct verb *v, struct engine *e)
     return code;
 }
 
-static int set(struct verb *v, struct engine *e, struct error *err)
+static int verb_set(struct verb *v, struct engine *e, struct error *err)
 {
     const struct request *r = &v->request;
     const struct target *t = &v->target;
@@ -165,11 +165,11 @@ static int change(struct verb *v, struct engine *e, struct error *err)
     case OP_SWAP_IN:
         return engine_swap_in(e, t->slot);
     default:
-        return set(v, e, err);
+        return verb_set(v, e, err);
     }
 }
 
-static int check(struct verb *v, bool managed)
+static int verb_check(struct verb *v, bool managed)
 {
     const struct request *r = &v->request;
     const struct target *t = &v->target;
@@ -209,7 +209,7 @@ static int steer(struct verb *v, struct engine *e)
     int code = find_target(e, r, t, &v->error);
     bool managed = code == 0 && t->slot != SLOT_NONE;
     if (code == 0)
-        code = check(v, managed);
+        code = verb_check(v, managed);
     if (code < 0)
         return code;
     if (r->release) {
@@ -217,7 +217,7 @@ static int steer(struct verb *v, struct engine *e)
         return 0;
     }
     if (r->op == OP_ADD || !managed)
-        code = adopt(v, e);
+        code = verb_adopt(v, e);
     bool changes = r->op == OP_PAUSE || r->op == OP_RESUME || r->op == OP_SWAP_OUT ||
                    (r->op != OP_ADD && managed);
     if (code < 0 || !changes)

@@ -101,8 +101,8 @@ static uint32_t look_at(const struct autoswap *x, const struct model *m, unsigne
 }
 
 /* False: what was chosen has to be done first. */
-static bool decide(const struct autoswap *x, struct model *m, unsigned gpu, struct swap_job *v,
-                   uint32_t *slots, struct autoswap_move *move)
+static bool autoswap_look(const struct autoswap *x, struct model *m, unsigned gpu,
+                          struct swap_job *v, uint32_t *slots, struct autoswap_move *move)
 {
     struct swap_device d = {.quiet_ns = QUIET_NS};
     uint32_t n = look_at(x, m, gpu, v, slots);
@@ -137,7 +137,7 @@ uint64_t autoswap_due(struct autoswap *x, struct model *m, struct autoswap_move 
     uint32_t *slots = calloc(m->jobs_end + 1, sizeof(*slots));
     x->at = m->now + DECIDE_NS;
     for (unsigned g = 0; v && slots && g < m->ngpus; g++) {
-        if (!decide(x, m, g, v, slots, move))
+        if (!autoswap_look(x, m, g, v, slots, move))
             break;
     }
     free(v);

@@ -81,7 +81,7 @@ static void on_forget(void *arg, pid_t pid)
 
 /* ---- beginning and end ---- */
 
-static void take_back(struct engine *e)
+static void engine_take_back(struct engine *e)
 {
     struct model *m = &e->model;
     uint32_t flags;
@@ -101,7 +101,7 @@ static void take_back(struct engine *e)
     swap_take_back(&e->swaps, m);
 }
 
-static int set_up(struct engine *e, const struct engine_options *o)
+static int engine_set_up(struct engine *e, const struct engine_options *o)
 {
     struct model *m = &e->model;
     const struct model_listener listener = {
@@ -148,13 +148,13 @@ int engine_new(struct device_driver *driver, struct journal *journal,
     e->driver = driver;
     e->journal = journal;
     e->restored_seen = journal_shared(journal)->restored;
-    int r = set_up(e, options);
+    int r = engine_set_up(e, options);
     if (r < 0) {
         engine_free(e, false);
         return error_set(err, r, "cannot set up the scheduler: %s", strerror(-r));
     }
     watch_driver(&e->watches, driver);
-    take_back(e);
+    engine_take_back(e);
     *out = e;
     return 0;
 }

@@ -15,7 +15,7 @@
 
 /* ---- record ---- */
 
-static void record(struct engine *e)
+static void tick_record(struct engine *e)
 {
     struct model *m = &e->model;
     if (journal_shared(e->journal)->next_number < m->next_number)
@@ -40,11 +40,11 @@ static void record(struct engine *e)
 
 /* ---- decide, record, apply ---- */
 
-static uint64_t commit(struct engine *e)
+static uint64_t tick_commit(struct engine *e)
 {
     struct model *m = &e->model;
     uint64_t next = TIME_NEVER;
-    record(e);
+    tick_record(e);
     for (unsigned d = 0; d < m->ngpus; d++) {
         struct sched_plan plan;
         if ((e->dirty[d] || m->now >= e->wake[d]) &&
@@ -68,7 +68,7 @@ static bool jobs_take_turns(const struct engine *e)
     return turns;
 }
 
-static uint64_t observe(struct engine *e)
+static uint64_t tick_observe(struct engine *e)
 {
     struct model *m = &e->model;
     uint64_t next = discovery_due(&e->discovery, m, e->driver);
@@ -86,7 +86,7 @@ static uint64_t observe(struct engine *e)
 
 /* ---- moves ---- */
 
-static uint64_t move(struct engine *e)
+static uint64_t tick_move(struct engine *e)
 {
     struct model *m = &e->model;
     struct autoswap_move what;
@@ -138,7 +138,7 @@ static struct command *run_commands(struct engine *e)
     return first;
 }
 
-static void answer(struct engine *e, struct command *c)
+static void tick_answer(struct engine *e, struct command *c)
 {
     for (struct command *next; c; c = next) {
         next = c->next;
@@ -163,10 +163,10 @@ uint64_t engine_tick(struct engine *e, uint64_t now_ns)
     struct command *commands = run_commands(e);
     demand_gated(m);
     uint64_t next = swap_due(&e->swaps, m);
-    commit(e);
-    next = min_u64(next, observe(e));
-    next = min_u64(next, move(e));
-    next = min_u64(next, commit(e));
-    answer(e, commands);
+    tick_commit(e);
+    next = min_u64(next, tick_observe(e));
+    next = min_u64(next, tick_move(e));
+    next = min_u64(next, tick_commit(e));
+    tick_answer(e, commands);
     return e->first ? now_ns : next;
 }

@@ -5,8 +5,7 @@
 
 #include "model/model.h"
 
-#define ERROR_SHOWN_NS (5 * NSEC_PER_SEC)
-#define ANCESTORS_MAX  128
+#define ANCESTORS_MAX 128
 
 static uint32_t job_by_root(const struct model *m, pid_t pid)
 {
@@ -48,13 +47,6 @@ void model_job_drop_if_over(struct model *m, uint32_t job)
     const struct job *j = &m->jobs[job];
     if (j->rec.root.pid && j->root_pidfd < 0 && !j->nprocesses && !j->swap.child.pid)
         model_job_remove(m, job);
-}
-
-void model_job_failed(struct model *m, uint32_t job, int code, const struct error *err)
-{
-    m->jobs[job].error_code = code;
-    m->jobs[job].error_until = m->now + ERROR_SHOWN_NS;
-    m->jobs[job].error = *err;
 }
 
 int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *rec)

@@ -46,14 +46,14 @@ void model_free(struct model *m)
 
 /* ---- processes ---- */
 
-static uint32_t bucket(pid_t pid)
+static uint32_t process_bucket(pid_t pid)
 {
     return (uint32_t)pid * 2654435761U % BUCKETS;
 }
 
 uint32_t model_process_find(const struct model *m, pid_t pid)
 {
-    uint32_t i = m->buckets[bucket(pid)];
+    uint32_t i = m->buckets[process_bucket(pid)];
     while (i != SLOT_NONE && m->processes[i].id.pid != pid)
         i = m->processes[i].hash_next;
     return i;
@@ -61,7 +61,7 @@ uint32_t model_process_find(const struct model *m, pid_t pid)
 
 int model_process_add(struct model *m, struct proc_id id, uint32_t job)
 {
-    uint32_t slot = 0, b = bucket(id.pid);
+    uint32_t slot = 0, b = process_bucket(id.pid);
     while (slot < MODEL_PROCESSES_MAX && m->processes[slot].id.pid)
         slot++;
     if (slot == MODEL_PROCESSES_MAX) {
@@ -106,7 +106,7 @@ void model_process_remove(struct model *m, uint32_t slot, bool keep)
     if (!keep)
         m->listener.process_gone(m->listener.arg, p->id);
     m->listener.forget(m->listener.arg, p->id.pid);
-    uint32_t *link = &m->buckets[bucket(p->id.pid)];
+    uint32_t *link = &m->buckets[process_bucket(p->id.pid)];
     while (*link != slot)
         link = &m->processes[*link].hash_next;
     *link = p->hash_next;

@@ -224,7 +224,13 @@ void model_job_root_ended(struct model *m, uint32_t job);
 /* Removes a job of which nothing is left. */
 void model_job_drop_if_over(struct model *m, uint32_t job);
 /* Shown for some seconds. */
-void model_job_failed(struct model *m, uint32_t job, int code, const struct error *err);
+static inline void model_job_failed(struct model *m, uint32_t job, int code,
+                                    const struct error *err)
+{
+    m->jobs[job].error_code = code;
+    m->jobs[job].error_until = m->now + 5 * NSEC_PER_SEC;
+    m->jobs[job].error = *err;
+}
 /* Its processes are looked at as if they were new. */
 void model_job_rescan(struct model *m, uint32_t job);
 

@@ -2,16 +2,16 @@
  * programs say so themselves, and demand() tells it at once. Elsewhere there are two sources, both
  * asked only while somebody takes turns (or looks).
  *
- *   usage()     everybody's share of time, once a second, of the last second or more. Slow, and
- *               says nothing of a job that was suspended most of the time.
- *   activity()  who got the engine, ten times a second. A job that got it works. A job that could
- *               have had it and did not is idle, but only if nobody above it may have kept it
- *               away; and a job that has the engine and is not asked to leave may have stopped
- *               working: then activity() says nothing, and usage() counts.
+ *   demand_usage()     everybody's share of time, once a second, of the last second or more. Slow,
+ * and says nothing of a job that was suspended most of the time. demand_activity()  who got the
+ * engine, ten times a second. A job that got it works. A job that could have had it and did not is
+ * idle, but only if nobody above it may have kept it away; and a job that has the engine and is not
+ * asked to leave may have stopped working: then demand_activity() says nothing, and demand_usage()
+ * counts.
  *
- * activity() also tells the scheduler what a latency budget buys, and, where a latency job has most
- * of a GPU, what its gaps cost it: a rare usage() finds those, because a GPU that is traced
- * switches more slowly, by some microseconds. Decides nothing. */
+ * demand_activity() also tells the scheduler what a latency budget buys, and, where a latency job
+ * has most of a GPU, what its gaps cost it: a rare demand_usage() finds those, because a GPU that
+ * is traced switches more slowly, by some microseconds. Decides nothing. */
 #include "engine/observe/demand.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@
 #define IDLE_WINDOWS      3                   /* windows without work before a job counts as idle */
 #define ACTIVITY_RETRY_NS NSEC_PER_SEC        /* the driver paces costlier attempts itself */
 #define ACTIVITY_VALID_NS                                                                          \
-    (5 * NSEC_PER_SEC) /* what it showed last counts for more than usage()                         \
+    (5 * NSEC_PER_SEC) /* what it showed last counts for more than demand_usage()                  \
                         */
 /* Time of its own turns without work before a job counts as idle: with turns of 200 ms, a gap of
  * half a second or more. Shorter ones are not worth the time until it is looked at again. */
@@ -67,7 +67,7 @@ static void usage_demand(const struct demand *x, struct model *m, uint32_t job, 
         set_idle(m, job, d, on->idle_windows >= IDLE_WINDOWS);
 }
 
-static void usage(struct demand *x, struct model *m)
+static void demand_usage(struct demand *x, struct model *m)
 {
     struct usage_list list = {0};
     x->usage_at = m->now + USAGE_NS;
@@ -247,7 +247,7 @@ static bool wants_activity(const struct demand *x, const struct model *m, unsign
 }
 
 /* Whether anything was seen. */
-static bool activity(struct demand *x, struct model *m)
+static bool demand_activity(struct demand *x, struct model *m)
 {
     struct activity_list list = {0};
     uint64_t from = x->activity_ns;
@@ -289,7 +289,7 @@ static bool activity(struct demand *x, struct model *m)
     return from != 0;
 }
 
-/* When usage() is due. */
+/* When demand_usage() is due. */
 static uint64_t usage_due(const struct demand *x, const struct model *m, bool turns)
 {
     if (!x->driver->ops->usage)
@@ -306,7 +306,7 @@ uint64_t demand_due(struct demand *x, struct model *m, bool turns)
 {
     x->fresh = false;
     if (m->now >= usage_due(x, m, turns))
-        usage(x, m);
+        demand_usage(x, m);
     uint64_t next = usage_due(x, m, turns);
     if (x->driver->ops->due_ns)
         next = min_u64(next, x->driver->ops->due_ns(x->driver));
@@ -318,7 +318,7 @@ uint64_t demand_due(struct demand *x, struct model *m, bool turns)
         return next;
     }
     if (m->now >= x->activity_at)
-        x->fresh = activity(x, m);
+        x->fresh = demand_activity(x, m);
     return min_u64(next, x->activity_at);
 }
 
