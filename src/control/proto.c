@@ -5,47 +5,80 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "lib/json_text.h"
 
-/* Fields of requests besides v and op. */
+/* How a field of a request is written. */
+enum field_kind { KIND_INT, KIND_TARGET, KIND_CLASS, KIND_NAME, KIND_BOOL, KIND_PARAMS };
+
+/* Fields of requests besides v and op, in the order in which people are told of them. */
 enum {
-    F_PID = 1 << 0,
-    F_TARGET = 1 << 1,
-    F_CLASS = 1 << 2,
-    F_WEIGHT = 1 << 3,
-    F_NAME = 1 << 4,
-    F_RUN = 1 << 5,
-    F_AFTER = 1 << 6,
-    F_BUDGET = 1 << 7,
-    F_PARAMS = 1 << 8,
-    F_MEMORY = 1 << 9,
-    F_GPU = 1 << 10,
-    F_DEADLINE = 1 << 11,
-    F_LAXITY = 1 << 12,
+    F_PID,
+    F_TARGET,
+    F_CLASS,
+    F_WEIGHT,
+    F_BUDGET,
+    F_DEADLINE,
+    F_LAXITY,
+    F_NAME,
+    F_RUN,
+    F_MEMORY,
+    F_GPU,
+    F_AFTER,
+    F_PARAMS,
+    FIELDS
 };
+
+struct field {
+    const char *name;
+    enum field_kind kind;
+    size_t at, size; /* in struct request */
+    size_t has;      /* of a bool there; 0: the field is given if it is not zero */
+    int64_t lo, hi;  /* KIND_INT */
+    int64_t least;   /* unless it is 0, which means none */
+};
+
+#define AT(member)  offsetof(struct request, member), sizeof(((struct request *)0)->member)
+#define HAS(member) offsetof(struct request, member)
+
+static const struct field fields[FIELDS] = {
+    [F_PID] = {"pid", KIND_INT, AT(pid), .lo = 1, .hi = INT32_MAX},
+    [F_TARGET] = {"target", KIND_TARGET},
+    [F_CLASS] = {"class", KIND_CLASS},
+    [F_WEIGHT] = {"weight", KIND_INT, AT(weight), HAS(has_weight), WEIGHT_MIN, WEIGHT_MAX},
+    [F_BUDGET] = {"budget_us", KIND_INT, AT(budget_us), HAS(has_budget), 0, BUDGET_MAX_US},
+    [F_DEADLINE] = {"deadline_us", KIND_INT, AT(deadline_us), HAS(has_deadline), 0, DEADLINE_MAX_US,
+                    DEADLINE_MIN_US},
+    [F_LAXITY] = {"laxity_us", KIND_INT, AT(laxity_us), HAS(has_laxity), 0, DEADLINE_MAX_US},
+    [F_NAME] = {"name", KIND_NAME},
+    [F_RUN] = {"run", KIND_BOOL, AT(run)},
+    [F_MEMORY] = {"memory_bytes", KIND_INT, AT(memory_bytes), .lo = 1, .hi = PROTO_BYTES_MAX},
+    [F_GPU] = {"gpu", KIND_INT, AT(gpu), .lo = 0, .hi = DEVICE_GPUS_MAX - 1},
+    [F_AFTER] = {"after", KIND_INT, AT(number), .lo = 0, .hi = INT64_MAX},
+    [F_PARAMS] = {"params", KIND_PARAMS},
+};
+
+#define BIT(f)   (1U << (f))
+#define CHANGES  (BIT(F_CLASS) | BIT(F_WEIGHT) | BIT(F_BUDGET) | BIT(F_DEADLINE) | BIT(F_LAXITY))
+#define BY_NAME  BIT(F_TARGET), BIT(F_TARGET)
+#define NO_FIELD FIELDS
 
 static const struct {
     const char *name;
     unsigned allowed, needed;
-    const char *fields; /* for people */
 } ops[] = {
-    [OP_ADD] =
-        {"add",
-         F_PID | F_CLASS | F_WEIGHT | F_BUDGET | F_NAME | F_RUN | F_MEMORY | F_GPU | F_DEADLINE |
-             F_LAXITY,
-         F_PID,
-         "pid, class, weight, budget_us, deadline_us, laxity_us, name, run, memory_bytes, gpu"},
-    [OP_SET] = {"set", F_TARGET | F_CLASS | F_WEIGHT | F_BUDGET | F_DEADLINE | F_LAXITY, F_TARGET,
-                "target, class, weight, budget_us, deadline_us, laxity_us"},
-    [OP_PAUSE] = {"pause", F_TARGET, F_TARGET, "target"},
-    [OP_RESUME] = {"resume", F_TARGET, F_TARGET, "target"},
-    [OP_PS] = {"ps", F_AFTER, 0, "after"},
-    [OP_POLICY] = {"policy", F_NAME | F_PARAMS, 0, "name, params"},
-    [OP_SWAP_OUT] = {"swap-out", F_TARGET, F_TARGET, "target"},
-    [OP_SWAP_IN] = {"swap-in", F_TARGET, F_TARGET, "target"},
-    [OP_HINTS] = {"hints", 0, 0, "nothing"},
+    [OP_ADD] = {"add", BIT(F_PID) | CHANGES | BIT(F_NAME) | BIT(F_RUN) | BIT(F_MEMORY) | BIT(F_GPU),
+                BIT(F_PID)},
+    [OP_SET] = {"set", BIT(F_TARGET) | CHANGES, BIT(F_TARGET)},
+    [OP_PAUSE] = {"pause", BY_NAME},
+    [OP_RESUME] = {"resume", BY_NAME},
+    [OP_PS] = {"ps", BIT(F_AFTER), 0},
+    [OP_POLICY] = {"policy", BIT(F_NAME) | BIT(F_PARAMS), 0},
+    [OP_SWAP_OUT] = {"swap-out", BY_NAME},
+    [OP_SWAP_IN] = {"swap-in", BY_NAME},
+    [OP_HINTS] = {"hints", 0, 0},
 };
 
 /* One code point of UTF-8 at *s; advances. -1: not UTF-8 (overlong, surrogate, cut, too large). */
@@ -122,15 +155,51 @@ int proto_target(const char *text, struct request *out, struct error *err)
     return 0;
 }
 
-static int get_int(const json_t *v, const char *field, int64_t lo, int64_t hi, int64_t *out,
-                   struct error *err)
+/* A number into its place, of 32 or 64 bits. */
+static void put_number(const struct field *f, struct request *out, uint64_t v)
+{
+    char *at = (char *)out + f->at;
+    uint32_t small = (uint32_t)v;
+    memcpy(at, f->size == sizeof(small) ? (const void *)&small : &v, f->size);
+    if (f->has)
+        *(bool *)((char *)out + f->has) = true;
+}
+
+static uint64_t number_of(const struct field *f, const struct request *r)
+{
+    uint32_t small;
+    uint64_t v;
+    memcpy(f->size == sizeof(small) ? (void *)&small : &v, (const char *)r + f->at, f->size);
+    return f->size == sizeof(small) ? small : v;
+}
+
+static bool is_given(const struct field *f, const struct request *r)
+{
+    return f->has ? *(const bool *)((const char *)r + f->has) : number_of(f, r) != 0;
+}
+
+static int get_int(const struct field *f, const json_t *v, struct request *out, struct error *err)
 {
     json_int_t i = json_integer_value(v);
-    if (!json_is_integer(v) || i < lo || i > hi)
-        return error_set(err, -EINVAL, "%s: a whole number from %lld to %lld is needed", field,
-                         (long long)lo, (long long)hi);
-    *out = i;
+    if (!json_is_integer(v) || i < f->lo || i > f->hi)
+        return error_set(err, -EINVAL, "%s: a whole number from %lld to %lld is needed", f->name,
+                         (long long)f->lo, (long long)f->hi);
+    if (i && i < f->least)
+        return error_set(err, -EINVAL, "%s: at least %lld is needed, or 0 for none", f->name,
+                         (long long)f->least);
+    put_number(f, out, (uint64_t)i);
     return 0;
+}
+
+static int get_target(const json_t *v, struct request *out, struct error *err)
+{
+    const struct field pid = {"target", KIND_INT, AT(pid), .lo = 1, .hi = INT32_MAX};
+    if (json_is_string(v))
+        return proto_target(json_string_value(v), out, err);
+    if (!json_is_integer(v))
+        return error_set(err, -EINVAL,
+                         "target: a pid, a job's number as in \"#12\", or its name is needed");
+    return get_int(&pid, v, out, err);
 }
 
 static int get_class(const json_t *v, struct request *out, struct error *err)
@@ -193,101 +262,97 @@ static int get_params(const json_t *v, struct request *out, struct error *err)
     return 0;
 }
 
-static int get_field(unsigned field, const char *name, const json_t *v, struct request *out,
-                     struct error *err)
+static int get_field(const struct field *f, const json_t *v, struct request *out, struct error *err)
 {
-    int64_t i = 0;
-    int r = 0;
-    switch (field) {
-    case F_PID:
-        r = get_int(v, name, 1, INT32_MAX, &i, err);
-        if (r == 0)
-            out->pid = (pid_t)i;
-        return r;
-    case F_TARGET:
-        if (json_is_string(v))
-            return proto_target(json_string_value(v), out, err);
-        if (!json_is_integer(v))
-            return error_set(err, -EINVAL,
-                             "target: a pid, a job's number as in \"#12\", or its name is needed");
-        r = get_int(v, name, 1, INT32_MAX, &i, err);
-        if (r == 0)
-            out->pid = (pid_t)i;
-        return r;
-    case F_CLASS:
+    switch (f->kind) {
+    case KIND_INT:
+        return get_int(f, v, out, err);
+    case KIND_TARGET:
+        return get_target(v, out, err);
+    case KIND_CLASS:
         return get_class(v, out, err);
-    case F_WEIGHT:
-        r = get_int(v, name, WEIGHT_MIN, WEIGHT_MAX, &i, err);
-        if (r == 0) {
-            out->weight = (uint32_t)i;
-            out->has_weight = true;
-        }
-        return r;
-    case F_BUDGET:
-        r = get_int(v, name, 0, BUDGET_MAX_US, &i, err);
-        if (r == 0) {
-            out->budget_us = (uint32_t)i;
-            out->has_budget = true;
-        }
-        return r;
-    case F_DEADLINE:
-    case F_LAXITY:
-        r = get_int(v, name, 0, DEADLINE_MAX_US, &i, err);
-        if (r == 0 && field == F_DEADLINE && i && i < DEADLINE_MIN_US)
-            r = error_set(err, -EINVAL, "%s: at least %u is needed, or 0 for none", name,
-                          DEADLINE_MIN_US);
-        if (r == 0) {
-            *(field == F_DEADLINE ? &out->deadline_us : &out->laxity_us) = (uint32_t)i;
-            *(field == F_DEADLINE ? &out->has_deadline : &out->has_laxity) = true;
-        }
-        return r;
-    case F_NAME:
+    case KIND_NAME:
         if (!json_is_string(v) || !proto_name_ok(json_string_value(v)))
-            return bad_name(err, name);
+            return bad_name(err, f->name);
         snprintf(out->name, sizeof(out->name), "%s", json_string_value(v));
         return 0;
-    case F_RUN:
+    case KIND_BOOL:
         if (!json_is_boolean(v))
-            return error_set(err, -EINVAL, "run: true or false is needed");
-        out->run = json_is_true(v);
+            return error_set(err, -EINVAL, "%s: true or false is needed", f->name);
+        *(bool *)((char *)out + f->at) = json_is_true(v);
         return 0;
-    case F_AFTER:
-        r = get_int(v, name, 0, INT64_MAX, &i, err);
-        if (r == 0)
-            out->number = (uint64_t)i;
-        return r;
-    case F_MEMORY:
-        r = get_int(v, name, 1, PROTO_BYTES_MAX, &i, err);
-        if (r == 0)
-            out->memory_bytes = (uint64_t)i;
-        return r;
-    case F_GPU:
-        r = get_int(v, name, 0, DEVICE_GPUS_MAX - 1, &i, err);
-        if (r == 0)
-            out->gpu = (uint32_t)i;
-        return r;
-    case F_PARAMS:
-        return get_params(v, out, err);
     default:
-        return error_set(err, -EINVAL, "unknown field");
+        return get_params(v, out, err);
     }
 }
 
-static const struct {
-    const char *name;
-    unsigned field;
-} fields[] = {
-    {"pid", F_PID},          {"target", F_TARGET},       {"class", F_CLASS},
-    {"weight", F_WEIGHT},    {"name", F_NAME},           {"run", F_RUN},
-    {"after", F_AFTER},      {"budget_us", F_BUDGET},    {"params", F_PARAMS},
-    {"gpu", F_GPU},          {"memory_bytes", F_MEMORY}, {"deadline_us", F_DEADLINE},
-    {"laxity_us", F_LAXITY},
-};
+/* "pid, class, ...", or "nothing". */
+static const char *field_names(unsigned mask, char *buf, size_t size)
+{
+    snprintf(buf, size, "%s", mask ? "" : "nothing");
+    for (unsigned f = 0; f < FIELDS; f++) {
+        size_t n = strlen(buf);
+        if (mask & BIT(f))
+            snprintf(buf + n, size - n, "%s%s", n ? ", " : "", fields[f].name);
+    }
+    return buf;
+}
+
+static unsigned field_find(const char *name)
+{
+    unsigned f = 0;
+    while (f < FIELDS && strcmp(name, fields[f].name) != 0)
+        f++;
+    return f;
+}
+
+static int parse_fields(const json_t *o, struct request *out, unsigned *seen, struct error *err)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)o, key, v)
+    {
+        unsigned f = field_find(key);
+        if (strcmp(key, "v") == 0 || strcmp(key, "op") == 0)
+            continue;
+        if (f == NO_FIELD || !(ops[out->op].allowed & BIT(f))) {
+            char q[40], names[160];
+            quote(q, key);
+            return error_set(err, -EINVAL, "unknown field '%s': %s takes %s", q, ops[out->op].name,
+                             field_names(ops[out->op].allowed, names, sizeof(names)));
+        }
+        int r = get_field(&fields[f], v, out, err);
+        if (r < 0)
+            return r;
+        *seen |= BIT(f);
+    }
+    return 0;
+}
+
+/* What fields take or exclude each other. */
+static int check_request(const struct request *r, unsigned seen, struct error *err)
+{
+    if (ops[r->op].needed & ~seen)
+        return error_set(err, -EINVAL, "%s: field %s is missing", ops[r->op].name,
+                         ops[r->op].needed & BIT(F_PID) ? "pid" : "target");
+    if (r->op == OP_SET && !(seen & CHANGES))
+        return error_set(err, -EINVAL, "set: class, weight or budget_us is missing");
+    int code = request_deadline(r, r->has_class ? r->class : CLASS_NORMAL, err);
+    if (code < 0)
+        return code;
+    if (r->memory_bytes && (!r->has_class || r->class != CLASS_LATENCY))
+        return error_set(err, -EINVAL, "add: memory_bytes takes class latency");
+    if ((seen & BIT(F_GPU)) && !r->memory_bytes)
+        return error_set(err, -EINVAL, "add: gpu takes memory_bytes");
+    if (r->release && (r->has_weight || r->has_budget || r->has_deadline))
+        return error_set(err, -EINVAL,
+                         "set: class none takes no weight, no budget and no deadline");
+    return 0;
+}
 
 static int parse_object(const json_t *o, struct request *out, struct error *err)
 {
-    char q[40];
-    json_t *v = json_object_get(o, "v");
+    const json_t *v = json_object_get(o, "v");
     if (!v)
         return error_set(err, -EPROTO, "field v is missing: this side speaks version %d",
                          PROTO_VERSION);
@@ -301,6 +366,7 @@ static int parse_object(const json_t *o, struct request *out, struct error *err)
     while (op && k < ARRAY_SIZE(ops) && strcmp(op, ops[k].name) != 0)
         k++;
     if (!op || k == ARRAY_SIZE(ops)) {
+        char q[40];
         quote(q, op ? op : "");
         return error_set(
             err, -EINVAL,
@@ -309,42 +375,9 @@ static int parse_object(const json_t *o, struct request *out, struct error *err)
             q);
     }
     out->op = (enum proto_op)k;
-
     unsigned seen = 0;
-    const char *key;
-    json_object_foreach((json_t *)o, key, v)
-    {
-        if (strcmp(key, "v") == 0 || strcmp(key, "op") == 0)
-            continue;
-        size_t f = 0;
-        while (f < ARRAY_SIZE(fields) && strcmp(key, fields[f].name) != 0)
-            f++;
-        if (f == ARRAY_SIZE(fields) || !(ops[k].allowed & fields[f].field)) {
-            quote(q, key);
-            return error_set(err, -EINVAL, "unknown field '%s': %s takes %s", q, ops[k].name,
-                             ops[k].fields);
-        }
-        int r = get_field(fields[f].field, key, v, out, err);
-        if (r < 0)
-            return r;
-        seen |= fields[f].field;
-    }
-    if (ops[k].needed & ~seen)
-        return error_set(err, -EINVAL, "%s: field %s is missing", ops[k].name,
-                         ops[k].needed & F_PID ? "pid" : "target");
-    if (out->op == OP_SET && !(seen & (F_CLASS | F_WEIGHT | F_BUDGET | F_DEADLINE | F_LAXITY)))
-        return error_set(err, -EINVAL, "set: class, weight or budget_us is missing");
-    int r = request_deadline(out, out->has_class ? out->class : CLASS_NORMAL, err);
-    if (r < 0)
-        return r;
-    if (out->memory_bytes && (!out->has_class || out->class != CLASS_LATENCY))
-        return error_set(err, -EINVAL, "add: memory_bytes takes class latency");
-    if ((seen & F_GPU) && !out->memory_bytes)
-        return error_set(err, -EINVAL, "add: gpu takes memory_bytes");
-    if (out->release && (out->has_weight || out->has_budget || out->has_deadline))
-        return error_set(err, -EINVAL,
-                         "set: class none takes no weight, no budget and no deadline");
-    return 0;
+    int r = parse_fields(o, out, &seen, err);
+    return r < 0 ? r : check_request(out, seen, err);
 }
 
 int proto_parse(const char *text, size_t n, struct request *out, struct error *err)
@@ -375,51 +408,52 @@ static json_t *param_json(unsigned i, double v)
     return param_at(i)->real ? json_real(v) : json_integer((json_int_t)v);
 }
 
+static json_t *target_json(const struct request *r)
+{
+    char number[24];
+    snprintf(number, sizeof(number), "#%llu", (unsigned long long)r->number);
+    return r->pid ? json_integer(r->pid) : r->number ? json_string(number) : json_text(r->name);
+}
+
+static json_t *params_json(const struct request *r)
+{
+    json_t *params = json_object();
+    for (unsigned i = 0; i < PARAMS_COUNT; i++) {
+        if (r->params & 1U << i)
+            json_object_set_new(params, param_at(i)->name, param_json(i, r->param[i]));
+    }
+    return params;
+}
+
+/* NULL: the request does not have it. */
+static json_t *field_json(const struct field *f, const struct request *r)
+{
+    switch (f->kind) {
+    case KIND_INT:
+        return is_given(f, r) ? json_integer((json_int_t)number_of(f, r)) : NULL;
+    case KIND_TARGET:
+        return target_json(r);
+    case KIND_CLASS:
+        return r->release     ? json_string("none")
+               : r->has_class ? json_string(job_class_name(r->class))
+                              : NULL;
+    case KIND_NAME:
+        return r->name[0] ? json_text(r->name) : NULL;
+    case KIND_BOOL:
+        return *(const bool *)((const char *)r + f->at) ? json_true() : NULL;
+    default:
+        return r->params ? params_json(r) : NULL;
+    }
+}
+
 char *proto_format(const struct request *r)
 {
     json_t *o = json_pack("{s:i, s:s}", "v", PROTO_VERSION, "op", ops[r->op].name);
-    if (!o)
-        return NULL;
-    unsigned allowed = ops[r->op].allowed;
-    int bad = 0;
-    if (allowed & F_PID)
-        bad |= json_object_set_new(o, "pid", json_integer(r->pid));
-    if (allowed & F_TARGET) {
-        char number[24];
-        snprintf(number, sizeof(number), "#%llu", (unsigned long long)r->number);
-        bad |= json_object_set_new(o, "target",
-                                   r->pid      ? json_integer(r->pid)
-                                   : r->number ? json_string(number)
-                                               : json_text(r->name));
+    bool bad = !o;
+    for (unsigned f = 0; f < FIELDS; f++) {
+        json_t *v = ops[r->op].allowed & BIT(f) ? field_json(&fields[f], r) : NULL;
+        bad |= v && json_object_set_new(o, fields[f].name, v) < 0;
     }
-    if ((allowed & F_CLASS) && (r->has_class || r->release))
-        bad |= json_object_set_new(o, "class",
-                                   json_string(r->release ? "none" : job_class_name(r->class)));
-    if ((allowed & F_WEIGHT) && r->has_weight)
-        bad |= json_object_set_new(o, "weight", json_integer(r->weight));
-    if ((allowed & F_BUDGET) && r->has_budget)
-        bad |= json_object_set_new(o, "budget_us", json_integer(r->budget_us));
-    if ((allowed & F_DEADLINE) && r->has_deadline)
-        bad |= json_object_set_new(o, "deadline_us", json_integer(r->deadline_us));
-    if ((allowed & F_LAXITY) && r->has_laxity)
-        bad |= json_object_set_new(o, "laxity_us", json_integer(r->laxity_us));
-    if ((allowed & F_NAME) && r->name[0])
-        bad |= json_object_set_new(o, "name", json_text(r->name));
-    if ((allowed & F_RUN) && r->run)
-        bad |= json_object_set_new(o, "run", json_true());
-    if ((allowed & F_MEMORY) && r->memory_bytes) {
-        bad |= json_object_set_new(o, "memory_bytes", json_integer((json_int_t)r->memory_bytes));
-        bad |= json_object_set_new(o, "gpu", json_integer(r->gpu));
-    }
-    if ((allowed & F_AFTER) && r->number)
-        bad |= json_object_set_new(o, "after", json_integer((json_int_t)r->number));
-    json_t *params = (allowed & F_PARAMS) && r->params ? json_object() : NULL;
-    for (unsigned i = 0; params && i < PARAMS_COUNT; i++) {
-        if (r->params & 1U << i)
-            bad |= json_object_set_new(params, param_at(i)->name, param_json(i, r->param[i]));
-    }
-    if (params)
-        bad |= json_object_set_new(o, "params", params);
     char *text = bad ? NULL : json_dumps(o, JSON_COMPACT);
     json_decref(o);
     return text;
