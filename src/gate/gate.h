@@ -11,16 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lib/gate_proto.h"
-
-/* The page that the daemon writes; all zero while there is none. */
-extern struct gate_control *gate_page;
-
-/* Somebody schedules. False: nothing below needs to be called for this submission. */
-static inline bool gate_active(void)
-{
-    return atomic_load_explicit(&gate_page->any, memory_order_relaxed) != 0;
-}
+#include "gate/page.h" /* gate_active() */
 
 /* This program uses a device: its number, or -1 if there are too many. Asks for the daemon, the
  * first time for up to 0.1 s. id: the same in every program that uses this device; level:

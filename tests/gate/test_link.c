@@ -1,5 +1,7 @@
-/* The gate's connection (src/gate/gate.c) and a daemon that the test plays: one that hands over
- * what it should not, and a program that closes descriptors it did not open. Waits for states. */
+/* The gate's connection and a daemon that the test plays: one that hands over what it should not,
+ * hangs or dies, inside a program that closes descriptors it did not open, forks in a signal
+ * handler, cancels threads or runs out of memory. Waits for states; the clock is moved, not waited
+ * for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,10 +13,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../descriptors.h"
@@ -22,7 +28,7 @@
 #include "lib/share.h"
 #include "lib/util.h"
 
-#define PATIENCE_MS 20000
+#define PATIENCE_MS 10000
 #define PAIRS       4
 
 static char path[64];
@@ -30,11 +36,71 @@ static int listener, own; /* own: the daemon's side; what is above is the gate's
 static struct gate_control *control;
 static struct gate_slot *slot;
 
-static void *uses_a_device(void *unused)
+/* ---- system calls of the gate that a test interrupts (--wrap) ---- */
+
+static atomic_bool fork_in_send, refuse_memory;
+static atomic_uint held_polls; /* the next poll() of so many descriptors stays until `go` */
+static atomic_int polled_fd;   /* the last of them */
+static atomic_ullong ahead_ns; /* of CLOCK_MONOTONIC */
+static sem_t in_poll, go;
+static pid_t child;
+
+int __real_poll(struct pollfd *p, nfds_t n, int ms);
+ssize_t __real_send(int fd, const void *buf, size_t n, int flags);
+void *__real_mmap64(void *at, size_t n, int prot, int flags, int fd, off_t offset);
+int __real_clock_gettime(clockid_t id, struct timespec *t);
+int __wrap_poll(struct pollfd *p, nfds_t n, int ms);
+ssize_t __wrap_send(int fd, const void *buf, size_t n, int flags);
+void *__wrap_mmap64(void *at, size_t n, int prot, int flags, int fd, off_t offset);
+int __wrap_clock_gettime(clockid_t id, struct timespec *t);
+
+int __wrap_poll(struct pollfd *p, nfds_t n, int ms)
 {
-    assert_int_equal(gate_device_add("made up", "one", 1), 0);
-    return NULL;
+    unsigned held = (unsigned)n;
+    if (ms != PATIENCE_MS && atomic_compare_exchange_strong(&held_polls, &held, 0)) {
+        atomic_store(&polled_fd, p[n - 1].fd);
+        sem_post(&in_poll);
+        sem_wait(&go);
+    }
+    return __real_poll(p, n, ms > 100 && ms != PATIENCE_MS ? 50 : ms);
 }
+
+ssize_t __wrap_send(int fd, const void *buf, size_t n, int flags)
+{
+    if (atomic_exchange(&fork_in_send, false)) {
+        child = fork();
+        if (child == 0) {
+            alarm(PATIENCE_MS / 1000);
+            gate_host_waits(1);
+            _exit(gate_active() ? 1 : 0);
+        }
+    }
+    return __real_send(fd, buf, n, flags);
+}
+
+/* Private memory that can be written is charged: the kernel may find that there is none after it
+ * has taken away what was mapped there. */
+void *__wrap_mmap64(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+    if (atomic_load(&refuse_memory) && flags & MAP_ANONYMOUS && flags & MAP_FIXED &&
+        prot & PROT_WRITE) {
+        munmap(at, n);
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return __real_mmap64(at, n, prot, flags, fd, offset);
+}
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *t)
+{
+    int r = __real_clock_gettime(id, t);
+    uint64_t ns = (uint64_t)t->tv_nsec + atomic_load(&ahead_ns);
+    t->tv_sec += (time_t)(ns / NSEC_PER_SEC);
+    t->tv_nsec = (long)(ns % NSEC_PER_SEC);
+    return r;
+}
+
+/* ---- the daemon ---- */
 
 static void wait_for(int fd)
 {
@@ -81,9 +147,7 @@ static int memory(off_t size)
 /* Nothing of what it sends is kept, or mapped where reading could fault. */
 static void a_daemon_that_lies(void **state)
 {
-    pthread_t t;
     size_t before = 0;
-    assert_int_equal(pthread_create(&t, NULL, uses_a_device, NULL), 0);
     for (int lie = 0; lie < 3; lie++) {
         int fd = greeted();
         int page = memory(lie == 1 ? 0 : GATE_PAGE);
@@ -91,10 +155,8 @@ static void a_daemon_that_lies(void **state)
         close(page);
         hung_up(fd);
         assert_false(gate_active());
-        if (lie == 0) {
-            pthread_join(t, NULL);
+        if (lie == 0)
             before = descriptors(getpid());
-        }
     }
     assert_int_equal(descriptors(getpid()), before);
 }
@@ -117,6 +179,181 @@ static void honest(void)
     assert_int_equal(dup3(fd, own, O_CLOEXEC), own);
     close(fd);
     assert_true(gate_active());
+}
+
+/* In a thread, so that one that never ends is seen. */
+static void ends(void *(*f)(void *))
+{
+    struct timespec t;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, f, NULL), 0);
+    __real_clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_sec += PATIENCE_MS / 1000;
+    assert_int_equal(pthread_timedjoin_np(thread, NULL, &t), 0);
+}
+
+static void until(bool (*f)(void))
+{
+    for (int i = 0; i < PATIENCE_MS && !f(); i++)
+        usleep(1000);
+    assert_true(f());
+}
+
+static bool not_active(void)
+{
+    return !gate_active();
+}
+
+static bool wanted(void)
+{
+    return atomic_load(&slot->device[0].wants) == 1;
+}
+
+static bool not_wanted(void)
+{
+    return !wanted();
+}
+
+static void dies(void)
+{
+    assert_int_equal(dup3(listener, own, O_CLOEXEC), own);
+    until(not_active);
+}
+
+static void *makes_a_host_event(void *unused)
+{
+    gate_host_waits(1);
+    gate_host_waits(-1);
+    return NULL;
+}
+
+static void *submits(void *unused)
+{
+    gate_admit(0, 1000, true, NULL, NULL);
+    gate_done(0, 1000, 1000);
+    return NULL;
+}
+
+/* While the keeper waits for the answer of a daemon that hangs, the program is not kept. */
+static void a_daemon_that_does_not_answer(void **state)
+{
+    atomic_store(&held_polls, 1);
+    sem_wait(&in_poll);
+    ends(makes_a_host_event);
+    sem_post(&go);
+    hung_up(greeted());
+}
+
+/* fork() may be called by a signal handler, in a thread that was in the middle of a submission. */
+static void a_handler_that_forks(void **state)
+{
+    int status;
+    honest();
+    atomic_store(&fork_in_send, true);
+    ends(submits);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(gate_active());
+    dies();
+}
+
+static void *is_cancelled(void *unused)
+{
+    pthread_cancel(pthread_self());
+    submits(NULL);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* A thread that is cancelled while it submits takes no lock with it. */
+static void a_thread_that_is_cancelled(void **state)
+{
+    honest();
+    ends(is_cancelled);
+    ends(submits);
+    until(not_wanted);
+    dies();
+}
+
+static atomic_uint flushes;
+static void count_flush(void *unused)
+{
+    atomic_fetch_add(&flushes, 1);
+}
+
+/* Commands whose end is never reported (a device that was lost) do not slow what comes after them:
+ * flush is called before a wait. */
+static void ends_that_are_lost(void **state)
+{
+    enum { LOST = 3 };
+    honest();
+    for (int i = 0; i < LOST; i++)
+        gate_admit(0, 500000, true, NULL, NULL);
+    until(wanted);
+    atomic_fetch_add(&ahead_ns, 11 * NSEC_PER_SEC);
+    until(not_wanted);
+    atomic_store(&control->device[0].limit_us, 1);
+    gate_admit(0, 1000000, true, count_flush, NULL);
+    assert_int_equal(flushes, 0);
+    gate_done(0, 1000000, 1000);
+    atomic_store(&control->device[0].limit_us, 0);
+    for (int i = 0; i < LOST; i++)
+        gate_done(0, 500000, 1000); /* late */
+    ends(submits);
+    until(not_wanted);
+    dies();
+}
+
+/* The thread that looks after the daemon has an end of its own that others wake it by. */
+static void a_program_that_closes_one(void **state)
+{
+    honest();
+    atomic_store(&held_polls, 2);
+    ends(submits); /* wakes it up */
+    sem_wait(&in_poll);
+    close(atomic_load(&polled_fd));
+    ends(submits);
+    sem_post(&go);
+    ends(submits);
+    dies();
+}
+
+/* Reading the page never faults, and a daemon's end is seen. */
+static void a_daemon_that_dies_without_memory(void **state)
+{
+    honest();
+    atomic_store(&refuse_memory, true);
+    dies();
+    ends(submits);
+    atomic_store(&refuse_memory, false);
+}
+
+static void *passes(void *unused)
+{
+    gate_pass(0);
+    return NULL;
+}
+
+/* That one hung says nothing about the next. */
+static void a_daemon_that_hangs(void **state)
+{
+    pthread_t t;
+    honest();
+    atomic_store(&control->device[0].state, GATE_ACTIVE | GATE_CLOSED);
+    assert_int_equal(pthread_create(&t, NULL, passes, NULL), 0);
+    until(wanted);
+    atomic_fetch_add(&ahead_ns, 6 * NSEC_PER_SEC);
+    pthread_join(t, NULL);
+    ends(passes);
+    dies();
+    honest();
+    atomic_store(&control->device[0].state, GATE_ACTIVE | GATE_CLOSED);
+    assert_int_equal(pthread_create(&t, NULL, passes, NULL), 0);
+    until(wanted);
+    atomic_store(&control->device[0].state, GATE_ACTIVE);
+    pthread_join(t, NULL);
+    until(not_wanted);
+    dies();
 }
 
 static void a_program_that_closes_all(void **state)
@@ -148,15 +385,26 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_daemon_that_lies),
+        cmocka_unit_test(a_daemon_that_does_not_answer),
+        cmocka_unit_test(a_handler_that_forks),
+        cmocka_unit_test(a_thread_that_is_cancelled),
+        cmocka_unit_test(ends_that_are_lost),
+        cmocka_unit_test(a_program_that_closes_one),
+        cmocka_unit_test(a_daemon_that_dies_without_memory),
+        cmocka_unit_test(a_daemon_that_hangs),
         cmocka_unit_test(a_program_that_closes_all),
     };
+    cmocka_set_test_filter(getenv("FILTER"));
+    sem_init(&in_poll, 0, 0);
+    sem_init(&go, 0, 0);
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(path, sizeof(path), "/tmp/cede-gate-link-%d", getpid());
     memcpy(a.sun_path, path, strlen(path) + 1);
     setenv("CEDE_GATE", path, 1);
     listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (listener < 0 || bind(listener, (struct sockaddr *)&a, sizeof(a)) < 0 ||
-        listen(listener, 8) < 0 || (own = dup(listener)) < 0)
+        gate_device_add("made up", "one", 1) != 0 || listen(listener, 8) < 0 ||
+        (own = dup(listener)) < 0)
         return 1;
     int r = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(path);
