@@ -1,4 +1,4 @@
-/* See estimate.h: a hash table that forgets whom it must. */
+/* See estimate.h: a hash table; a full bucket loses its first entry. */
 #include "gate/estimate.h"
 
 #define ENTRIES 4096U
@@ -19,7 +19,7 @@ uint64_t estimate_key(uint64_t a, uint64_t b, uint64_t c)
     return h ? h : 1;
 }
 
-static struct estimate *find(uint64_t key)
+static struct estimate *estimate_find(uint64_t key)
 {
     for (unsigned i = 0; i < PROBES; i++) {
         struct estimate *e = &table[(key + i) % ENTRIES];
@@ -31,18 +31,19 @@ static struct estimate *find(uint64_t key)
 
 uint64_t estimate_of(uint64_t key)
 {
-    const struct estimate *e = find(key);
+    const struct estimate *e = estimate_find(key);
     return e->key == key ? e->ns : 0;
+}
+
+void estimate_set(uint64_t key, uint64_t ns)
+{
+    *estimate_find(key) = (struct estimate){.key = key, .ns = ns};
 }
 
 /* A quarter of the way: follows data that changes, ignores one disturbed run. */
 void estimate_learn(uint64_t key, uint64_t ns)
 {
-    struct estimate *e = find(key);
-    ns = ns ? ns : 1;
-    if (e->key != key || !e->ns)
-        *e = (struct estimate){.key = key, .ns = ns};
-    else
-        e->ns = e->ns - e->ns / 4 + ns / 4;
-    e->ns = e->ns ? e->ns : 1;
+    uint64_t before = estimate_of(key);
+    ns = before ? before - before / 4 + ns / 4 : ns;
+    estimate_set(key, ns ? ns : 1);
 }

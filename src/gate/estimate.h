@@ -9,6 +9,8 @@
 uint64_t estimate_key(uint64_t a, uint64_t b, uint64_t c);
 /* In ns; 0: not known yet. */
 uint64_t estimate_of(uint64_t key);
+void estimate_set(uint64_t key, uint64_t ns); /* above 0 */
+/* One more command has taken so long. */
 void estimate_learn(uint64_t key, uint64_t ns);
 
 #endif

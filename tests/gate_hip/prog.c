@@ -3,9 +3,11 @@
  *     prog threads      four threads, each on its own stream and on its default stream
  *     prog each         every call that gives work, one after another; a byte on fd 4 after each,
  *                       the next when a byte comes on fd 3
+ *     prog cancelled    a thread that is cancelled while it submits, and then another
  *     prog never        calls that must never be held; a byte on fd 4
  *     prog lookup       like each, for functions found by dlsym() in a library it opened itself */
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -206,6 +208,27 @@ static int capturing_thread(void)
     return r;
 }
 
+static void *cancelled_thread(void *unused)
+{
+    pthread_cancel(pthread_self());
+    launch((hipStream_t)2, 1, 1000);
+    pthread_testcancel();
+    return NULL;
+}
+
+static int cancelled(void)
+{
+    pthread_t t;
+    errno = 0;
+    launch(NULL, 0, 1000);
+    int r = errno;
+    pthread_create(&t, NULL, cancelled_thread, NULL);
+    pthread_join(t, NULL);
+    launch(NULL, 2, 1000);
+    hipDeviceSynchronize();
+    return r;
+}
+
 static int never(void)
 {
     hipStream_t s;
@@ -291,6 +314,8 @@ int main(int argc, char **argv)
         return threads();
     if (strcmp(what, "captures") == 0)
         return capturing_thread();
+    if (strcmp(what, "cancelled") == 0)
+        return cancelled();
     if (strcmp(what, "each") == 0)
         return each(RTLD_DEFAULT);
     if (strcmp(what, "never") == 0)

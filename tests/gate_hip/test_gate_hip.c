@@ -95,6 +95,7 @@ static void start(struct world *w, const char *run, const char *program, const c
         dup2(out4, 4);
         for (int fd = 5; fd < 64; fd++)
             close(fd);
+        alarm(20);
         execl(program, program, what, arg, (char *)NULL);
         _exit(127);
     }
@@ -311,6 +312,40 @@ static void test_captures(void **state)
     }
 }
 
+static void interrupt(struct world *w, const char *how, const char *what)
+{
+    w->page->active = 1;
+    w->page->limit_ns = 1000000;
+    setenv("TOY_EVENT", how, 1);
+    start(w, "b", prog(), what, NULL);
+    unsetenv("TOY_EVENT");
+    assert_int_equal(finish(w), 0);
+    struct summary s = summarize(w, "log.b");
+    assert_true(s.gate_calls > 0);
+    assert_int_equal(s.violations, 0);
+    free(s.order);
+}
+
+static void test_forks(void **state)
+{
+    interrupt(*state, "fork", "threads");
+}
+
+static void test_library_calls_itself(void **state)
+{
+    interrupt(*state, "reenter", "threads");
+}
+
+static void test_cancelled(void **state)
+{
+    interrupt(*state, "cancel", "cancelled");
+}
+
+static void test_errno(void **state)
+{
+    interrupt(*state, "errno", "cancelled");
+}
+
 static void test_killed_while_held(void **state)
 {
     struct world *w = *state;
@@ -349,11 +384,22 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        T(test_no_scheduler), T(test_limit),      T(test_each_is_held),
-        T(test_lookups),      T(test_never_held), T(test_killed_while_held),
-        T(test_compiled),     T(test_threads),    T(test_captures),
+        T(test_no_scheduler),
+        T(test_limit),
+        T(test_each_is_held),
+        T(test_lookups),
+        T(test_never_held),
+        T(test_killed_while_held),
+        T(test_compiled),
+        T(test_threads),
+        T(test_captures),
+        T(test_forks),
+        T(test_library_calls_itself),
+        T(test_cancelled),
+        T(test_errno),
     };
     if (!getenv("GATE") || !prog() || !getenv("PROG_LOOKUP"))
         return 77; /* `meson test` says where they are */
+    cmocka_set_test_filter(getenv("FILTER"));
     return cmocka_run_group_tests_name("gate_hip", tests, NULL, NULL);
 }

@@ -6,13 +6,16 @@
  * STREAM NUMBER | SUBMITTED START END INFLIGHT and "violation ..." for what no gate may do. Events
  * that were made by hipEventCreateWithFlags are taken for the gate's and not written; programs use
  * hipEventCreate. TOY_ERRORS=old: every call sets the last error, as HIP did before 6; else only
- * failures do. */
+ * failures do. TOY_EVENT=fork|reenter|cancel|errno: what happens while the gate makes an event. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 typedef int hipError_t;
 typedef struct {
@@ -283,8 +286,48 @@ FN(hipEventCreate, hipEvent_t *e)
 {
     return event_new(e, false);
 }
+static void *forks(void *unused)
+{
+    pid_t pid = fork();
+    int status = -1;
+    if (pid == 0) {
+        alarm(5);
+        hipStreamSynchronize(NULL);
+        _exit(0);
+    }
+    waitpid(pid, &status, 0);
+    if (status != 0)
+        violation("a child that never ends");
+    return NULL;
+}
+
+static void fork_once(void)
+{
+    pthread_t t;
+    pthread_create(&t, NULL, forks, NULL);
+    pthread_join(t, NULL);
+}
+
+/* A program's thread may fork, or be cancelled, at any moment, and a library may call itself. */
+static void interrupted(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const char *what = getenv("TOY_EVENT");
+    if (!what)
+        return;
+    if (strcmp(what, "errno") == 0)
+        errno = EIO;
+    if (strcmp(what, "cancel") == 0)
+        pthread_testcancel();
+    if (strcmp(what, "reenter") == 0)
+        hipStreamQuery(NULL);
+    if (strcmp(what, "fork") == 0)
+        pthread_once(&once, fork_once);
+}
+
 FN(hipEventCreateWithFlags, hipEvent_t *e, unsigned flags)
 {
+    interrupted();
     return event_new(e, true);
 }
 

@@ -49,12 +49,15 @@ struct hip_calls {
 };
 const struct hip_calls *hip_calls(void);
 
-/* What dlsym() should answer instead of the truth, or NULL; the true dlsym. For the entry in real.c
- * only. */
-void *cede_hip_lookup(void *handle, const char *name);
-void *cede_hip_dlsym(void);
+typedef void *(*hip_dlsym)(void *handle, const char *name);
+/* The C library's dlsym(); NULL: not found. */
+hip_dlsym hip_real_dlsym(void);
+/* A file name is that of HIP's library. */
+bool hip_is_library(const char *path);
 
-/* The wrapper of that name in calls.c, or NULL. */
+/* ---- calls.c ---- */
+
+/* The wrapper of that name, or NULL. */
 void *hip_wrapper(const char *name);
 
 /* ---- track.c ---- */

@@ -1,12 +1,5 @@
-/* Finding the real HIP functions, and answering look-ups with the gate's.
- *
- * A program that is linked with libamdhip64 finds the gate's unversioned symbols first because the
- * gate is preloaded. One that looks functions up by handle would miss them, so dlsym() is
- * interposed as well: an answer out of libamdhip64 is replaced where there is a wrapper, anything
- * else is passed on by a jump, since RTLD_NEXT depends on who calls.
- *
- * This library is in every program that `cede run` starts, also those without HIP: it does nothing
- * until a HIP function is called or looked up, and never ends or delays a program. */
+/* Finding the library's own functions, behind the gate's of the same names. Nothing is looked for
+ * until a HIP function is called or looked up. */
 #include "gate/hip/hip.h"
 
 #include <dlfcn.h>
@@ -16,9 +9,9 @@
 
 #define LIBRARY "libamdhip64.so"
 
-static void *(*real_dlsym)(void *handle, const char *name);
+static hip_dlsym real_dlsym;
 
-static void *find_dlsym(void)
+hip_dlsym hip_real_dlsym(void)
 {
     if (!__atomic_load_n(&real_dlsym, __ATOMIC_ACQUIRE)) {
         /* x86-64 before and since glibc 2.34, aarch64 before */
@@ -28,20 +21,20 @@ static void *find_dlsym(void)
             f = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
         __atomic_store_n((void **)&real_dlsym, f, __ATOMIC_RELEASE);
     }
-    return (void *)real_dlsym;
+    return real_dlsym;
 }
 
-static bool is_hip_library(const char *path)
+bool hip_is_library(const char *path)
 {
     const char *base = path ? strrchr(path, '/') : NULL;
     base = base ? base + 1 : path;
     return base && strncmp(base, LIBRARY, sizeof(LIBRARY) - 1) == 0;
 }
 
-static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
+static int find_library(struct dl_phdr_info *info, size_t size, void *arg)
 {
     char *path = arg;
-    if (!is_hip_library(info->dlpi_name))
+    if (!hip_is_library(info->dlpi_name))
         return 0;
     snprintf(path, 4096, "%s", info->dlpi_name);
     return 1;
@@ -50,13 +43,13 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *arg)
 void *hip_real(const char *name, void **slot)
 {
     void *f = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
-    if (f || !find_dlsym())
+    if (f || !hip_real_dlsym())
         return f;
     f = real_dlsym(RTLD_NEXT, name);
     if (!f) { /* loaded with RTLD_LOCAL */
         char path[4096] = "";
         void *handle = NULL;
-        if (dl_iterate_phdr(look_at_object, path))
+        if (dl_iterate_phdr(find_library, path))
             handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
         if (handle) {
             f = real_dlsym(handle, name);
@@ -95,73 +88,3 @@ const struct hip_calls *hip_calls(void)
     }
     return s == 1 ? &calls : NULL;
 }
-
-/* What dlsym() should answer instead, or NULL. RTLD_NEXT's meaning depends on the caller, and
- * RTLD_DEFAULT finds the wrapper by itself. */
-__attribute__((visibility("hidden"), used)) void *cede_hip_lookup(void *handle, const char *name)
-{
-    if (!find_dlsym() || !name || !strstr(name, "hip") || handle == RTLD_NEXT ||
-        handle == RTLD_DEFAULT)
-        return NULL;
-    void *wrapper = hip_wrapper(name);
-    void *f = wrapper ? real_dlsym(handle, name) : NULL;
-    Dl_info info;
-    return f && dladdr(f, &info) && is_hip_library(info.dli_fname) ? wrapper : NULL;
-}
-
-__attribute__((visibility("hidden"), used)) void *cede_hip_dlsym(void)
-{
-    return find_dlsym();
-}
-
-#if defined(__x86_64__)
-/* The stack is kept 16-byte aligned for the calls: 8 (return address) + 2 * 8 + 8. */
-__asm__(".text\n"
-        ".globl dlsym\n"
-        ".type dlsym, @function\n"
-        "dlsym:\n"
-        "  endbr64\n"
-        "  push %rdi\n"
-        "  push %rsi\n"
-        "  sub $8, %rsp\n"
-        "  call cede_hip_lookup\n"
-        "  add $8, %rsp\n"
-        "  pop %rsi\n"
-        "  pop %rdi\n"
-        "  test %rax, %rax\n"
-        "  jnz 1f\n"
-        "  push %rdi\n"
-        "  push %rsi\n"
-        "  sub $8, %rsp\n"
-        "  call cede_hip_dlsym\n"
-        "  add $8, %rsp\n"
-        "  pop %rsi\n"
-        "  pop %rdi\n"
-        "  test %rax, %rax\n"
-        "  jz 1f\n"
-        "  jmp *%rax\n"
-        "1: ret\n"
-        ".size dlsym, . - dlsym\n");
-#elif defined(__aarch64__)
-__asm__(".text\n"
-        ".globl dlsym\n"
-        ".type dlsym, %function\n"
-        "dlsym:\n"
-        "  hint #34\n" /* bti c */
-        "  stp x29, x30, [sp, #-32]!\n"
-        "  mov x29, sp\n"
-        "  stp x0, x1, [sp, #16]\n"
-        "  bl cede_hip_lookup\n"
-        "  cbnz x0, 1f\n"
-        "  bl cede_hip_dlsym\n"
-        "  mov x16, x0\n"
-        "  ldp x0, x1, [sp, #16]\n"
-        "  ldp x29, x30, [sp], #32\n"
-        "  cbz x16, 2f\n"
-        "  br x16\n"
-        "1: ldp x29, x30, [sp], #32\n"
-        "  ret\n"
-        "2: mov x0, #0\n"
-        "  ret\n"
-        ".size dlsym, . - dlsym\n");
-#endif

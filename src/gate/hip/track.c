@@ -15,11 +15,13 @@
  * Durations: submissions to a stream are bundled into stretches with an event before and one after.
  * A stretch that is finished corrects the estimates of what was in it. An event costs the device a
  * few microseconds, so a stretch is as long as the limit allows. */
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "gate/estimate.h"
 #include "gate/hip/hip.h"
 #include "gate/hip/port.h"
 
@@ -29,7 +31,7 @@
 #define ESTIMATE_FLOOR 1000ULL
 #define ESTIMATE_CEIL  10000000000ULL
 
-enum { STREAMS = 128, STRETCHES = 16, ESTIMATES = 2048, SHARES = 4 };
+enum { STREAMS = 128, STRETCHES = 16, SHARES = 4 };
 
 struct share {
     uint64_t key, cost_ns;
@@ -48,13 +50,8 @@ struct stream {
     unsigned first, n;       /* finished being filled */
     struct stretch ring[STRETCHES];
 };
-struct estimate {
-    uint64_t key, ns;
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream streams[STREAMS];
-static struct estimate estimates[ESTIMATES];
 static uint64_t closed_ns; /* estimated cost of all full stretches that are not finished */
 static int captures; /* grows with the lock held: no call of ours is under way then, or follows */
 static __thread bool in_callback, in_gate;
@@ -67,23 +64,41 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
 }
 
-/* A full bucket loses its first entry: it will be learnt again. */
-static struct estimate *estimate_at(uint64_t key, uint64_t guess_ns)
+/* A stay in the gate. What the library itself calls meanwhile is not the program's; the thread is
+ * not cancelled with the lock, and finds its errno as it was. */
+struct stay {
+    int error, cancel;
+};
+
+static struct stay track_stay(void)
 {
-    enum { PROBES = 8 };
-    struct estimate *first = NULL;
-    for (unsigned i = 0; i < PROBES; i++) {
-        struct estimate *e = &estimates[(key + i) % ESTIMATES];
-        if (e->key == key)
-            return e;
-        if (!e->key) {
-            first = e;
-            break;
-        }
-        first = first ? first : e;
-    }
-    *first = (struct estimate){.key = key, .ns = guess_ns};
-    return first;
+    struct stay s = {.error = errno};
+    in_gate = true;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &s.cancel);
+    return s;
+}
+
+static void track_go(struct stay s)
+{
+    in_gate = false;
+    pthread_setcancelstate(s.cancel, NULL);
+    errno = s.error;
+}
+
+/* Events and streams of the parent are nothing to the child; a thread that held the lock is not
+ * there.
+ */
+static void in_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    memset(streams, 0, sizeof(streams));
+    closed_ns = 0;
+    captures = 0;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
 }
 
 static struct stream *stream_at(const struct hip_calls *c, hipStream_t handle)
@@ -144,15 +159,15 @@ static void learn(const struct stretch *x, double ns)
 {
     double ratio = x->cost_ns ? ns / (double)x->cost_ns : 1;
     for (unsigned i = 0; i < x->nshares; i++) {
-        struct estimate *e = estimate_at(x->shares[i].key, 0);
-        if (!e->ns)
+        uint64_t ns_before = estimate_of(x->shares[i].key);
+        if (!ns_before)
             continue;
         /* Quickly for what makes up the stretch, hardly for what is lost in it. */
         double weight = 0.5 * (double)x->shares[i].cost_ns / (double)x->cost_ns;
-        double to = (double)e->ns * (1 + weight * (ratio - 1));
-        e->ns = to < ESTIMATE_FLOOR  ? ESTIMATE_FLOOR
-                : to > ESTIMATE_CEIL ? ESTIMATE_CEIL
-                                     : (uint64_t)to;
+        double to = (double)ns_before * (1 + weight * (ratio - 1));
+        estimate_set(x->shares[i].key, to < ESTIMATE_FLOOR  ? ESTIMATE_FLOOR
+                                       : to > ESTIMATE_CEIL ? ESTIMATE_CEIL
+                                                            : (uint64_t)to);
     }
 }
 
@@ -183,6 +198,11 @@ static void harvest(const struct hip_calls *c)
     }
 }
 
+static bool any_captures(void)
+{
+    return __atomic_load_n(&captures, __ATOMIC_RELAXED) != 0;
+}
+
 /* Called and left with the lock held. */
 static void hold_for_limit(const struct hip_calls *c, struct stream *s, uint64_t limit_ns)
 {
@@ -199,15 +219,10 @@ static void hold_for_limit(const struct hip_calls *c, struct stream *s, uint64_t
         usleep((useconds_t)pause_us);
         pause_us = pause_us < 500 ? pause_us * 2 : pause_us;
         pthread_mutex_lock(&lock);
-        if (__atomic_load_n(&captures, __ATOMIC_RELAXED))
+        if (any_captures())
             break;
         harvest(c);
     }
-}
-
-static bool any_captures(void)
-{
-    return __atomic_load_n(&captures, __ATOMIC_RELAXED) != 0;
 }
 
 static bool captures_now(const struct hip_calls *c, hipStream_t stream)
@@ -219,71 +234,94 @@ static bool captures_now(const struct hip_calls *c, hipStream_t stream)
     return true;
 }
 
+static uint64_t cost_of(uint64_t key, uint64_t guess_ns)
+{
+    uint64_t ns = estimate_of(key);
+    if (!ns)
+        estimate_set(key, ns = guess_ns);
+    return ns;
+}
+
+/* Begins a stretch if there is none, after what the limit makes it wait for. */
+static bool stretch_ready(const struct hip_calls *c, struct stream *s, uint64_t limit_ns)
+{
+    harvest(c);
+    if (limit_ns)
+        hold_for_limit(c, s, limit_ns);
+    if (!s->broken && !s->open && s->n < STRETCHES - 1 && !any_captures()) {
+        struct stretch *x = stretch_open(s);
+        x->calls = x->nshares = 0;
+        x->cost_ns = 0;
+        s->open = record(c, s, &x->start);
+    }
+    return s->open;
+}
+
+static void hold(struct ticket *t, hipStream_t stream, uint64_t key, uint64_t guess_ns)
+{
+    const struct hip_calls *c = hip_calls();
+    bool silent = c && c->peek_error() == HIP_OK; /* may call without being seen */
+    if (any_captures() && (!silent || captures_now(c, stream)))
+        return;
+    port_pass();
+    if (!silent || any_captures() || captures_now(c, stream))
+        return;
+    uint64_t limit_ns = port_limit_ns();
+    pthread_mutex_lock(&lock);
+    struct stream *s = any_captures() ? NULL : stream_at(c, stream);
+    if (s && !s->broken && stretch_ready(c, s, limit_ns))
+        *t = (struct ticket){.stream = s, .key = key, .cost_ns = cost_of(key, guess_ns)};
+    pthread_mutex_unlock(&lock);
+}
+
 void track_enter(struct ticket *t, hipStream_t stream, uint64_t key, uint64_t guess_ns)
 {
     t->stream = NULL;
     if (!port_active() || in_callback || in_gate)
         return;
-    const struct hip_calls *c = hip_calls();
-    bool silent = c && c->peek_error() == HIP_OK; /* may call without being seen */
-    if (__atomic_load_n(&captures, __ATOMIC_RELAXED) && (!silent || captures_now(c, stream)))
-        return;
-    port_pass();
-    if (!silent || __atomic_load_n(&captures, __ATOMIC_RELAXED) || captures_now(c, stream))
-        return;
-    uint64_t limit_ns = port_limit_ns();
-    in_gate = true;
-    pthread_mutex_lock(&lock);
-    struct stream *s = any_captures() ? NULL : stream_at(c, stream);
-    if (s && !s->broken) {
-        harvest(c);
-        if (limit_ns)
-            hold_for_limit(c, s, limit_ns);
-        if (!s->broken && !s->open && s->n < STRETCHES - 1 && !any_captures()) {
-            struct stretch *x = stretch_open(s);
-            x->calls = x->nshares = 0;
-            x->cost_ns = 0;
-            s->open = record(c, s, &x->start);
-        }
-        if (s->open)
-            *t =
-                (struct ticket){.stream = s, .key = key, .cost_ns = estimate_at(key, guess_ns)->ns};
-    }
-    pthread_mutex_unlock(&lock);
-    in_gate = false;
+    struct stay stay = track_stay();
+    hold(t, stream, key, guess_ns);
+    track_go(stay);
+}
+
+static void stretch_add(struct stream *s, const struct ticket *t, uint64_t limit_ns)
+{
+    struct stretch *x = stretch_open(s);
+    unsigned i = 0;
+    while (i < x->nshares && x->shares[i].key != t->key)
+        i++;
+    if (i == x->nshares && i < SHARES)
+        x->shares[x->nshares++] = (struct share){.key = t->key};
+    if (i < SHARES)
+        x->shares[i].cost_ns += t->cost_ns;
+    x->calls++;
+    x->cost_ns += t->cost_ns;
+    if (!any_captures() &&
+        (x->calls >= STRETCH_CALLS || (limit_ns && x->cost_ns >= limit_ns / STRETCH_SHARE)))
+        stretch_close(hip_calls(), s);
 }
 
 void track_leave(struct ticket *t, hipError_t result)
 {
-    if (!t->stream || result != HIP_OK)
-        return;
     struct stream *s = t->stream;
+    if (!s || result != HIP_OK)
+        return;
+    struct stay stay = track_stay();
     uint64_t limit_ns = port_limit_ns();
     pthread_mutex_lock(&lock);
-    if (s->used && s->open) {
-        struct stretch *x = stretch_open(s);
-        unsigned i = 0;
-        while (i < x->nshares && x->shares[i].key != t->key)
-            i++;
-        if (i == x->nshares && i < SHARES)
-            x->shares[x->nshares++] = (struct share){.key = t->key};
-        if (i < SHARES)
-            x->shares[i].cost_ns += t->cost_ns;
-        x->calls++;
-        x->cost_ns += t->cost_ns;
-        if (!any_captures() &&
-            (x->calls >= STRETCH_CALLS || (limit_ns && x->cost_ns >= limit_ns / STRETCH_SHARE)))
-            stretch_close(hip_calls(), s);
-    }
+    if (s->used && s->open)
+        stretch_add(s, t, limit_ns);
     port_inflight(closed_ns);
     pthread_mutex_unlock(&lock);
+    track_go(stay);
 }
 
 void track_drained(hipStream_t stream, bool all)
 {
-    if (!port_active() || __atomic_load_n(&captures, __ATOMIC_RELAXED))
+    if (!port_active() || any_captures() || in_gate)
         return;
     uintptr_t thread = stream == HIP_STREAM_PER_THREAD ? (uintptr_t)&thread_mark : 0;
+    struct stay stay = track_stay();
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < STREAMS; i++) {
         struct stream *s = &streams[i];
@@ -295,11 +333,14 @@ void track_drained(hipStream_t stream, bool all)
         harvest(c);
     port_inflight(closed_ns);
     pthread_mutex_unlock(&lock);
+    track_go(stay);
 }
 
 /* Its events stay in the place, for the next stream of this device that gets it. */
 void track_forget(hipStream_t stream)
 {
+    if (in_gate)
+        return;
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < STREAMS; i++) {
         struct stream *s = &streams[i];
@@ -314,6 +355,8 @@ void track_forget(hipStream_t stream)
 
 void track_capture(int change)
 {
+    if (in_gate)
+        return;
     pthread_mutex_lock(&lock);
     if (__atomic_add_fetch(&captures, change, __ATOMIC_RELAXED) < 0)
         __atomic_store_n(&captures, 0, __ATOMIC_RELAXED); /* it began before we were there */
