@@ -1,6 +1,5 @@
-/* The layer on an OpenCL that the test makes up: one device that does one command after another,
- * each in a fixed time, and writes down what it was given and when. The gate's other side is the
- * daemon's driver, in this process: so each test says exactly what may be queued when. */
+/* The layer on an OpenCL that the test makes up (fake.h). The other side is the daemon's driver, in
+ * this process: so each test says exactly what may be queued when. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,258 +7,17 @@
 // cmocka wants the four above
 #include <cmocka.h>
 
-#define CL_TARGET_OPENCL_VERSION 300
-#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
-#include <CL/cl_layer.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "device/gate/driver.h"
+#include "fake.h"
 
 #define US 1000ULL
-
-/* ---- the made-up OpenCL ---------------------------------------------------------------------- */
-
-struct fake_event {
-    bool done;
-    uint64_t from, to;
-    void(CL_CALLBACK *f[4])(cl_event, cl_int, void *);
-    void *arg[4];
-    unsigned nf;
-};
-struct fake_command {
-    struct fake_event *e;
-    uint64_t ns;
-};
-
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct fake_command v[4096];
-    unsigned first, n;
-    uint64_t ns; /* of each command, or for each of `items` work items */
-    uint64_t items;
-    unsigned most; /* queued at once, ever */
-    unsigned long submitted, ended;
-    size_t covered[256]; /* by kernels: how often each work item */
-    unsigned kernels;
-    cl_queue_properties made[16]; /* what the last queue was asked with */
-    bool refuses_hints;
-    uintptr_t next_queue; /* handle of the one that is made next */
-    cl_uint queue_references;
-    cl_command_queue flushed; /* last */
-    void (*in_flush)(void);
-    atomic_int retained; /* queues, by the layer */
-} fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-static void *device_thread(void *unused)
-{
-    pthread_mutex_lock(&fake.lock);
-    for (;;) {
-        while (!fake.n)
-            pthread_cond_wait(&fake.changed, &fake.lock);
-        struct fake_command c = fake.v[fake.first];
-        pthread_mutex_unlock(&fake.lock);
-        uint64_t from = monotonic_ns();
-        while (monotonic_ns() - from < c.ns)
-            usleep(50);
-        pthread_mutex_lock(&fake.lock);
-        fake.first = (fake.first + 1) % 4096;
-        fake.n--;
-        fake.ended++;
-        c.e->done = true;
-        c.e->from = from;
-        c.e->to = monotonic_ns();
-        unsigned n = c.e->nf;
-        pthread_cond_broadcast(&fake.changed);
-        pthread_mutex_unlock(&fake.lock);
-        for (unsigned i = 0; i < n; i++)
-            c.e->f[i]((cl_event)c.e, CL_COMPLETE, c.e->arg[i]);
-        pthread_mutex_lock(&fake.lock);
-    }
-    return NULL;
-}
-
-/* Few enough never to be used again. */
-static struct fake_event *new_event(void)
-{
-    static struct fake_event all[4096];
-    static atomic_uint n;
-    unsigned i = atomic_fetch_add(&n, 1);
-    assert_true(i < ARRAY_SIZE(all));
-    return &all[i];
-}
-
-static cl_int submit(uint64_t ns, cl_event *event)
-{
-    struct fake_event *e = new_event();
-    pthread_mutex_lock(&fake.lock);
-    assert_true(fake.n < 4096);
-    fake.v[(fake.first + fake.n++) % 4096] = (struct fake_command){e, ns};
-    fake.most = fake.n > fake.most ? fake.n : fake.most;
-    fake.submitted++;
-    pthread_cond_broadcast(&fake.changed);
-    pthread_mutex_unlock(&fake.lock);
-    if (event)
-        *event = (cl_event)e;
-    return CL_SUCCESS;
-}
-
-static cl_int CL_API_CALL fake_nd(cl_command_queue q, cl_kernel k, cl_uint dims,
-                                  const size_t *offset, const size_t *size, const size_t *local,
-                                  cl_uint n, const cl_event *wait, cl_event *event)
-{
-    size_t from = offset ? offset[0] : 0;
-    for (size_t i = from; i < from + size[0] && i < 256; i++)
-        fake.covered[i]++;
-    fake.kernels++;
-    return submit(fake.items ? fake.ns * size[0] / fake.items : fake.ns, event);
-}
-static cl_int CL_API_CALL fake_write(cl_command_queue q, cl_mem b, cl_bool block, size_t at,
-                                     size_t n, const void *p, cl_uint nw, const cl_event *wait,
-                                     cl_event *event)
-{
-    return submit(fake.ns, event);
-}
-static cl_int CL_API_CALL fake_finish(cl_command_queue q)
-{
-    pthread_mutex_lock(&fake.lock);
-    while (fake.n)
-        pthread_cond_wait(&fake.changed, &fake.lock);
-    pthread_mutex_unlock(&fake.lock);
-    return CL_SUCCESS;
-}
-static cl_int CL_API_CALL fake_flush(cl_command_queue q)
-{
-    fake.flushed = q;
-    if (fake.in_flush)
-        fake.in_flush();
-    return CL_SUCCESS;
-}
-static cl_int CL_API_CALL fake_retain_queue(cl_command_queue q)
-{
-    atomic_fetch_add(&fake.retained, 1);
-    return CL_SUCCESS;
-}
-static cl_int CL_API_CALL fake_callback(cl_event event, cl_int type,
-                                        void(CL_CALLBACK *f)(cl_event, cl_int, void *), void *arg)
-{
-    struct fake_event *e = (struct fake_event *)event;
-    pthread_mutex_lock(&fake.lock);
-    bool done = e->done;
-    if (!done) {
-        assert_true(e->nf < 4);
-        e->arg[e->nf] = arg;
-        e->f[e->nf++] = f;
-    }
-    pthread_mutex_unlock(&fake.lock);
-    if (done)
-        f(event, CL_COMPLETE, arg);
-    return CL_SUCCESS;
-}
-static cl_int CL_API_CALL fake_profiling(cl_event event, cl_profiling_info what, size_t size,
-                                         void *value, size_t *ret)
-{
-    const struct fake_event *e = (struct fake_event *)event;
-    *(cl_ulong *)value = what == CL_PROFILING_COMMAND_START ? e->from : e->to;
-    return CL_SUCCESS;
-}
-static cl_int CL_API_CALL fake_event_info(cl_event event, cl_event_info what, size_t size,
-                                          void *value, size_t *ret)
-{
-    *(cl_command_queue *)value = (cl_command_queue)0x1000;
-    return CL_SUCCESS;
-}
-static cl_int CL_API_CALL fake_release_event(cl_event event)
-{
-    return CL_SUCCESS;
-}
-static cl_int CL_API_CALL fake_release_queue(cl_command_queue q)
-{
-    atomic_fetch_sub(&fake.retained, 1);
-    return CL_SUCCESS;
-}
-static cl_event CL_API_CALL fake_user_event(cl_context c, cl_int *ret)
-{
-    return (cl_event)new_event();
-}
-static cl_int CL_API_CALL fake_set_user(cl_event e, cl_int status)
-{
-    return CL_SUCCESS;
-}
-static cl_command_queue CL_API_CALL fake_queue(cl_context c, cl_device_id d,
-                                               const cl_queue_properties *v, cl_int *ret)
-{
-    memset(fake.made, 0, sizeof(fake.made));
-    bool hints = false;
-    for (unsigned i = 0; v && v[i]; i += 2) {
-        fake.made[i] = v[i];
-        fake.made[i + 1] = v[i + 1];
-        hints |= v[i] == 0x1096;
-    }
-    if (ret)
-        *ret = hints && fake.refuses_hints ? CL_INVALID_VALUE : CL_SUCCESS;
-    return hints && fake.refuses_hints
-               ? NULL
-               : (cl_command_queue)(fake.next_queue ? fake.next_queue : 0x1000);
-}
-static cl_int CL_API_CALL fake_queue_info(cl_command_queue q, cl_command_queue_info what,
-                                          size_t size, void *value, size_t *ret)
-{
-    if (what == CL_QUEUE_REFERENCE_COUNT)
-        *(cl_uint *)value = fake.queue_references ? fake.queue_references : 1;
-    else
-        *(cl_command_queue_properties *)value = CL_QUEUE_PROFILING_ENABLE;
-    return CL_SUCCESS;
-}
-static cl_int CL_API_CALL fake_device_info(cl_device_id d, cl_device_info what, size_t size,
-                                           void *value, size_t *ret)
-{
-    if (what != CL_DEVICE_NAME)
-        return CL_INVALID_VALUE;
-    strcpy(value, "made up");
-    return CL_SUCCESS;
-}
-static cl_int CL_API_CALL fake_platform_info(cl_platform_id p, cl_platform_info what, size_t size,
-                                             void *value, size_t *ret)
-{
-    return CL_INVALID_VALUE;
-}
-static cl_int CL_API_CALL fake_devices(cl_platform_id p, cl_device_type t, cl_uint n,
-                                       cl_device_id *v, cl_uint *ret)
-{
-    return CL_INVALID_VALUE;
-}
-static const char *const sources[] = {
-    "kernel void f(global uint *v) { v[get_global_id(0)] = 1; }",
-    "kernel void f(global uint *v) { v[get_global_id(0)] = get_global_size(0); }",
-};
-static cl_program CL_API_CALL fake_program(cl_context c, cl_uint n, const char **texts,
-                                           const size_t *sizes, cl_int *ret)
-{
-    return texts[0] == sources[0] ? (cl_program)0x2000 : (cl_program)0x2008;
-}
-static cl_int CL_API_CALL fake_build(cl_program p, cl_uint n, const cl_device_id *v, const char *o,
-                                     void(CL_CALLBACK *f)(cl_program, void *), void *arg)
-{
-    return CL_SUCCESS;
-}
-static cl_kernel CL_API_CALL fake_kernel(cl_program p, const char *name, cl_int *ret)
-{
-    return (cl_kernel)((char *)p + 0x1000);
-}
-static cl_int CL_API_CALL fake_kernel_info(cl_kernel k, cl_kernel_info what, size_t size,
-                                           void *value, size_t *ret)
-{
-    if (what == CL_KERNEL_FUNCTION_NAME)
-        strcpy(value, "f");
-    else
-        *(cl_program *)value = (cl_program)((char *)k - 0x1000);
-    return CL_SUCCESS;
-}
 
 /* ---- both sides ------------------------------------------------------------------------------ */
 
@@ -272,27 +30,7 @@ static void *library;
 
 static void open_layer(void)
 {
-    below.clEnqueueNDRangeKernel = fake_nd;
-    below.clEnqueueWriteBuffer = fake_write;
-    below.clFinish = fake_finish;
-    below.clFlush = fake_flush;
-    below.clSetEventCallback = fake_callback;
-    below.clGetEventProfilingInfo = fake_profiling;
-    below.clGetEventInfo = fake_event_info;
-    below.clReleaseEvent = fake_release_event;
-    below.clCreateUserEvent = fake_user_event;
-    below.clSetUserEventStatus = fake_set_user;
-    below.clCreateCommandQueueWithProperties = fake_queue;
-    below.clReleaseCommandQueue = fake_release_queue;
-    below.clRetainCommandQueue = fake_retain_queue;
-    below.clGetCommandQueueInfo = fake_queue_info;
-    below.clGetDeviceInfo = fake_device_info;
-    below.clGetPlatformInfo = fake_platform_info;
-    below.clGetDeviceIDs = fake_devices;
-    below.clCreateProgramWithSource = fake_program;
-    below.clBuildProgram = fake_build;
-    below.clCreateKernel = fake_kernel;
-    below.clGetKernelInfo = fake_kernel_info;
+    fake_begin(&below);
     library = dlopen(getenv("OPENCL_LAYER"), RTLD_NOW);
     assert_non_null(library);
     pfn_clInitLayer init = (pfn_clInitLayer)dlsym(library, "clInitLayer");
@@ -370,7 +108,7 @@ static void reset(uint64_t ns, uint64_t items)
 
 static cl_kernel kernel(unsigned source)
 {
-    const char *text = sources[source];
+    const char *text = fake_sources[source];
     cl_program p = cl->clCreateProgramWithSource(NULL, 1, &text, NULL, NULL);
     assert_int_equal(cl->clBuildProgram(p, 0, NULL, "", NULL, NULL), CL_SUCCESS);
     return cl->clCreateKernel(p, "f", NULL);
@@ -400,7 +138,6 @@ static void begin(void **state)
 {
     (void)state;
     struct error err;
-    pthread_t t;
     char path[64];
     snprintf(path, sizeof(path), "/tmp/cede-layer-%d", getpid());
     setenv("CEDE_GATE", path, 1);
@@ -408,7 +145,6 @@ static void begin(void **state)
     struct pid_list pids = {0};
     assert_int_equal(driver->ops->processes(driver, &pids, &err), 0); /* it listens */
     pid_list_free(&pids);
-    pthread_create(&t, NULL, device_thread, NULL);
     open_layer();
     pthread_t a;
     pthread_create(&a, NULL, answer, NULL);
@@ -644,6 +380,35 @@ static void callbacks_within_a_flush_flush(void **state)
     slice(0);
 }
 
+static void forks(void)
+{
+    fake.in_retain = NULL;
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(5);
+        cl->clFlush(queue);
+        _exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+/* A thread may fork while another is in the middle of the layer: the child is not kept by that. */
+static void forks_while_it_flushes(void **state)
+{
+    (void)state;
+    cl_kernel k = kernel(1);
+    slice(1);
+    reset(2000 * US, 0);
+    many(k, 16, 3); /* learn */
+    cl->clFinish(queue);
+    fake.in_retain = forks;
+    many(k, 16, 5);
+    assert_null(fake.in_retain);
+    slice(0);
+}
+
 /* A loader may close its layers at exit; the thread that looks after the daemon goes on. */
 static void stays_when_closed(void **state)
 {
@@ -679,6 +444,7 @@ int main(void)
         cmocka_unit_test(released_queues_are_let_be),
         cmocka_unit_test(kernels_are_cut),
         cmocka_unit_test(callbacks_within_a_flush_flush),
+        cmocka_unit_test(forks_while_it_flushes),
         cmocka_unit_test(end),
         cmocka_unit_test(stays_when_closed),
     };

@@ -2,6 +2,7 @@
  *
  * A counted command has an event, the program's or ours; its end is a callback on it. Queues
  * measure time because objects.c asks for it. Markers and barriers are no work and pass. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,10 +10,8 @@
 #include "gate/estimate.h"
 #include "gate/gate.h"
 #include "gate/opencl/layer.h"
-#include "gate/opencl/table.h"
 
 static pthread_mutex_t estimates = PTHREAD_MUTEX_INITIALIZER;
-static struct table unflushed = TABLE(char); /* queues with commands that the device may not have */
 
 /* A counted command until its end. */
 struct pending {
@@ -29,24 +28,9 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
 }
 
-static void keep_queue(const void *handle)
+void enqueue_in_child(void)
 {
-    next->clRetainCommandQueue((cl_command_queue)handle);
-}
-
-/* What is queued elsewhere has to move too, or waiting for room would be in vain. Without a lock:
- * an implementation may run commands and callbacks of the program in its clFlush(). */
-static void flush_all(void *unused)
-{
-    const void *v[32];
-    size_t n;
-    do {
-        n = table_take(&unflushed, v, sizeof(v) / sizeof(v[0]), keep_queue);
-        for (size_t i = 0; i < n; i++) {
-            next->clFlush((cl_command_queue)v[i]);
-            next->clReleaseCommandQueue((cl_command_queue)v[i]);
-        }
-    } while (n == sizeof(v) / sizeof(v[0]));
+    pthread_mutex_init(&estimates, NULL);
 }
 
 uint64_t command_known(uint64_t key)
@@ -66,7 +50,7 @@ void command_begin(struct command *c, cl_event **event)
         return;
     uint64_t known = command_known(c->key);
     c->est_ns = (uint64_t)((double)(known ? known : c->est_ns) * c->part);
-    gate_admit(c->q.device, c->est_ns, !in_callback(), flush_all, NULL);
+    gate_admit(c->q.device, c->est_ns, !in_callback(), queues_flush, NULL);
     if (!*event)
         *event = &c->own;
 }
@@ -114,7 +98,7 @@ cl_int command_end(struct command *c, cl_event *event, cl_int r)
     struct pending *p = r == CL_SUCCESS ? malloc(sizeof(*p)) : NULL;
     if (p) {
         *p = (struct pending){c->q.device, c->q.timed, c->key, c->est_ns, now_ns(), c->part};
-        table_put(&unflushed, c->queue, &(char){0});
+        queue_submitted(c->queue);
         if (next->clSetEventCallback(*event, CL_COMPLETE, ended, p) != CL_SUCCESS) {
             free(p);
             p = NULL;
@@ -246,60 +230,63 @@ static void *CL_API_CALL my_clEnqueueMapImage(cl_command_queue q, cl_mem i, cl_b
 /* ---- command buffers (cl_khr_command_buffer): recorded freely, held when they are submitted ----
  */
 
-typedef cl_int(CL_API_CALL *command_buffer_fn)(cl_uint n, cl_command_queue *queues, void *buffer,
+typedef cl_int(CL_API_CALL *enqueue_buffer_fn)(cl_uint n, cl_command_queue *queues, void *buffer,
                                                cl_uint nwait, const cl_event *wait,
                                                cl_event *event);
 typedef cl_int(CL_API_CALL *buffer_info_fn)(void *buffer, cl_uint what, size_t size, void *value,
                                             size_t *size_ret);
-static command_buffer_fn real_command_buffer;
-static buffer_info_fn real_buffer_info;
 #define BUFFER_QUEUES     0x1294 /* CL_COMMAND_BUFFER_QUEUES_KHR */
 #define BUFFER_QUEUES_MAX 8
 
-static cl_int CL_API_CALL my_clEnqueueCommandBufferKHR(cl_uint n, cl_command_queue *queues,
-                                                       void *buffer, cl_uint nwait,
-                                                       const cl_event *wait, cl_event *event)
+/* A program calls its platform's function, without saying which platform that is: there is one
+ * wrapper for each of so many. */
+static struct buffer_platform {
+    enqueue_buffer_fn enqueue;
+    buffer_info_fn info;
+} buffer_platforms[4];
+
+static cl_int enqueue_buffer(const struct buffer_platform *p, cl_uint n, cl_command_queue *queues,
+                             void *buffer, cl_uint nwait, const cl_event *wait, cl_event *event)
 {
     cl_command_queue own[BUFFER_QUEUES_MAX] = {NULL};
-    if (!n && real_buffer_info && gate_active())
-        real_buffer_info(buffer, BUFFER_QUEUES, sizeof(own), own, NULL);
+    if (!n && p->info && gate_active())
+        p->info(buffer, BUFFER_QUEUES, sizeof(own), own, NULL);
     struct command c = {.queue = n && queues ? queues[0] : own[0],
                         .key = estimate_key((uintptr_t)buffer, n, 2),
                         .est_ns = GUESS_NS,
                         .part = 1};
     command_begin(&c, &event);
-    return command_end(&c, event, real_command_buffer(n, queues, buffer, nwait, wait, event));
+    return command_end(&c, event, p->enqueue(n, queues, buffer, nwait, wait, event));
 }
 
-void *enqueue_extension(const char *name, void *real)
-{
-    if (!real || !name)
-        return NULL;
-    if (strcmp(name, "clGetCommandBufferInfoKHR") == 0)
-        real_buffer_info = (buffer_info_fn)real;
-    if (strcmp(name, "clEnqueueCommandBufferKHR") != 0)
-        return NULL;
-    real_command_buffer = (command_buffer_fn)real;
-    return (void *)my_clEnqueueCommandBufferKHR;
-}
+#define BUFFER(i)                                                                                  \
+    static cl_int CL_API_CALL enqueue_buffer_##i(cl_uint n, cl_command_queue *queues,              \
+                                                 void *buffer, cl_uint nwait,                      \
+                                                 const cl_event *wait, cl_event *event)            \
+    {                                                                                              \
+        return enqueue_buffer(&buffer_platforms[i], n, queues, buffer, nwait, wait, event);        \
+    }
+BUFFER(0)
+BUFFER(1)
+BUFFER(2)
+BUFFER(3)
 
-/* ---- flushing -------------------------------------------------------------------------------- */
-
-static cl_int CL_API_CALL my_clFlush(cl_command_queue q)
+/* Platforms beyond those pass. */
+void *enqueue_command_buffer(void *real, void *info)
 {
-    table_remove(&unflushed, q, NULL);
-    return next->clFlush(q);
-}
-
-static cl_int CL_API_CALL my_clFinish(cl_command_queue q)
-{
-    table_remove(&unflushed, q, NULL);
-    return next->clFinish(q);
-}
-
-void enqueue_forget(cl_command_queue q)
-{
-    table_remove(&unflushed, q, NULL);
+    static const enqueue_buffer_fn wrappers[] = {enqueue_buffer_0, enqueue_buffer_1,
+                                                 enqueue_buffer_2, enqueue_buffer_3};
+    void *answer = real;
+    pthread_mutex_lock(&estimates);
+    for (size_t i = 0; i < sizeof(wrappers) / sizeof(wrappers[0]) && answer == real; i++) {
+        struct buffer_platform *p = &buffer_platforms[i];
+        if (!p->enqueue)
+            *p = (struct buffer_platform){(enqueue_buffer_fn)real, (buffer_info_fn)info};
+        if ((void *)p->enqueue == real)
+            answer = (void *)wrappers[i];
+    }
+    pthread_mutex_unlock(&estimates);
+    return answer;
 }
 
 #define TAKE(name) d->name = d->name ? my_##name : NULL
@@ -328,6 +315,4 @@ void enqueue_fill(cl_icd_dispatch *d)
     TAKE(clEnqueueSVMMap);
     TAKE(clEnqueueSVMUnmap);
     TAKE(clEnqueueSVMMigrateMem);
-    TAKE(clFlush);
-    TAKE(clFinish);
 }

@@ -1,14 +1,50 @@
-/* Entry of the OpenCL layer: the loader (OPENCL_LAYERS) hands us the table of calls, and uses the
- * one we hand back. Calls that we do not stand for go where they went before. */
+/* Entry of the OpenCL layer: the loader (OPENCL_LAYERS) hands over a table of calls, and uses the
+ * one that it is given back. Calls that the layer does not stand for go where they went before. */
 #include "gate/opencl/layer.h"
 
 #include <CL/cl_layer.h>
+#include <pthread.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
-const cl_icd_dispatch *next;
 static cl_icd_dispatch ours;
+
+/* ---- extensions: calls that a program looks up by name --------------------------------------- */
+
+static bool is_command_buffer(const char *name)
+{
+    return name && strcmp(name, "clEnqueueCommandBufferKHR") == 0;
+}
+
+static void *extension(const char *name, void *real, void *buffer_info)
+{
+    if (real && is_command_buffer(name))
+        return enqueue_command_buffer(real, buffer_info);
+    if (real && name && strcmp(name, "clCreateCommandQueueWithPropertiesKHR") == 0 &&
+        next->clCreateCommandQueueWithProperties)
+        return (void *)ours.clCreateCommandQueueWithProperties;
+    return real;
+}
+
+#define BUFFER_INFO "clGetCommandBufferInfoKHR"
+
+static void *CL_API_CALL my_clGetExtensionFunctionAddressForPlatform(cl_platform_id platform,
+                                                                     const char *name)
+{
+    void *(CL_API_CALL * look_up)(cl_platform_id, const char *) =
+        next->clGetExtensionFunctionAddressForPlatform;
+    return extension(name, look_up(platform, name),
+                     is_command_buffer(name) ? look_up(platform, BUFFER_INFO) : NULL);
+}
+
+static void *CL_API_CALL my_clGetExtensionFunctionAddress(const char *name)
+{
+    void *(CL_API_CALL * look_up)(const char *) = next->clGetExtensionFunctionAddress;
+    return extension(name, look_up(name), is_command_buffer(name) ? look_up(BUFFER_INFO) : NULL);
+}
+
+/* ---- entry ----------------------------------------------------------------------------------- */
 
 EXPORT cl_int clGetLayerInfo(cl_layer_info what, size_t size, void *value, size_t *size_ret)
 {
@@ -27,17 +63,41 @@ EXPORT cl_int clGetLayerInfo(cl_layer_info what, size_t size, void *value, size_
     return CL_SUCCESS;
 }
 
+/* What the parent's threads were doing with the tables is not known. */
+static void in_child(void)
+{
+    queues_in_child();
+    programs_in_child();
+    events_in_child();
+    enqueue_in_child();
+}
+
+#define TAKE(name) d->name = d->name ? my_##name : NULL;
+static void fill(cl_icd_dispatch *d)
+{
+    queues_fill(d);
+    programs_fill(d);
+    events_fill(d);
+    enqueue_fill(d);
+    slice_fill(d);
+    TAKE(clGetExtensionFunctionAddressForPlatform)
+    TAKE(clGetExtensionFunctionAddress)
+}
+
+/* A loader may begin anew after it was closed; but listed twice, the layer would call itself. */
 EXPORT cl_int clInitLayer(cl_uint n, const cl_icd_dispatch *target, cl_uint *n_ret,
                           const cl_icd_dispatch **ret)
 {
     /* A loader with a shorter table than ours knows fewer calls than we would stand for. */
     if (!target || !ret || !n_ret || n < sizeof(ours) / sizeof(void *))
         return CL_INVALID_VALUE;
+    if (ours.clFlush && target->clFlush == ours.clFlush)
+        return CL_INVALID_VALUE;
+    if (!next && pthread_atfork(NULL, NULL, in_child) != 0)
+        return CL_OUT_OF_HOST_MEMORY;
     memcpy(&ours, target, sizeof(ours));
     next = target;
-    objects_fill(&ours);
-    enqueue_fill(&ours);
-    slice_fill(&ours);
+    fill(&ours);
     *n_ret = sizeof(ours) / sizeof(void *);
     *ret = &ours;
     return CL_SUCCESS;

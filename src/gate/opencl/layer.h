@@ -1,10 +1,13 @@
-/* Inside the OpenCL layer.
- *   layer.c    the Khronos layer interface: which calls come here
- *   objects.c  queues, programs, kernels, host events: what is known of each
- *   enqueue.c  commands that are held, counted and timed
- *   slice.c    kernels: whole, or cut into pieces
+/* Inside the OpenCL layer. From the top; none uses one above it:
+ *   layer.c     the Khronos layer interface: which calls come here
+ *   slice.c     kernels: whole, or cut into pieces
+ *   enqueue.c   commands that are held, counted and timed
+ *   queues.c    queues and what is not flushed
+ *   programs.c  programs, kernels, and which may be cut
+ *   events.c    host events and callbacks
+ *   next.c      where calls go on
  * Each function here has the signature and, to the program, the behaviour of the call it stands
- * for; `next` is whatever would have been called. */
+ * for. */
 #ifndef CEDE_GATE_OPENCL_LAYER_H
 #define CEDE_GATE_OPENCL_LAYER_H
 
@@ -19,31 +22,41 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-extern const cl_icd_dispatch *next;
+extern const cl_icd_dispatch *next; /* what would have been called; set by layer.c */
 
-/* ---- objects.c ---- */
+/* ---- queues.c ---- */
 
 struct queue {
     int device;             /* of gate.h; -1: not counted */
     uint32_t compute_units; /* of the device; at least 1 */
     bool in_order;
-    bool profiled;              /* the program asked for it; we always do */
-    bool timed;                 /* and were given it */
+    bool profiled;              /* the program asked for it; the layer always does */
+    bool timed;                 /* and it was given */
     cl_queue_properties *asked; /* as the program gave them; NULL: none */
 };
 bool queue_get(cl_command_queue q, struct queue *out);
+/* It has a command that the device may not have. */
+void queue_submitted(cl_command_queue q);
+/* Hands over all of them. */
+void queues_flush(void *unused);
+void queues_fill(cl_icd_dispatch *d);
+void queues_in_child(void);
 
-struct kernel {
-    uint64_t name;         /* a hash */
-    bool sliceable;        /* proven, see proof.h */
-    bool needs_local_size; /* then only with the work-group size that the program gives */
-};
-bool kernel_get(cl_kernel k, struct kernel *out);
+/* ---- programs.c ---- */
+
+/* The same for kernels that take the same time; 0: not known. */
+uint64_t kernel_hash(cl_kernel k);
+/* Proven, see proof.h. needs_local_size: only with a work-group size that the program gives. */
+bool kernel_sliceable(cl_kernel k, bool *needs_local_size);
+void programs_fill(cl_icd_dispatch *d);
+void programs_in_child(void);
+
+/* ---- events.c ---- */
 
 /* This thread runs a callback of the program, which the device may wait for. */
 bool in_callback(void);
-
-void objects_fill(cl_icd_dispatch *d);
+void events_fill(cl_icd_dispatch *d);
+void events_in_child(void);
 
 /* ---- enqueue.c ---- */
 
@@ -66,10 +79,10 @@ uint64_t command_known(uint64_t key);
 cl_int command_end(struct command *c, cl_event *event, cl_int r);
 
 void enqueue_fill(cl_icd_dispatch *d);
-void enqueue_forget(cl_command_queue q);
-/* Extension calls that a program asks for by name; NULL: it is none of ours. real: what it would
- * have got. */
-void *enqueue_extension(const char *name, void *real);
+void enqueue_in_child(void);
+/* clEnqueueCommandBufferKHR of a platform: what a program gets instead. info: that platform's
+ * clGetCommandBufferInfoKHR, or NULL. */
+void *enqueue_command_buffer(void *real, void *info);
 
 /* ---- slice.c ---- */
 

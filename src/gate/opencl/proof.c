@@ -34,6 +34,7 @@ struct part {
 enum reading { DEFINITIONS, SHAPES, USES };
 
 struct proving {
+    char *text;
     struct part parts[PARTS_MAX];
     uint16_t hashes[HASHES]; /* part + 1 */
     unsigned nparts;
@@ -481,26 +482,39 @@ static void judge(struct proving *p, const char *kernel, struct proof *out)
     out->sliceable = !out->reason[0];
 }
 
+struct proving *proof_read(const char *source, const char *options)
+{
+    struct proving *p = calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    p->nparts = 1; /* OUTSIDE */
+    p->apart = true;
+    p->text = text_of(source, options, &p->why);
+    for (int i = DEFINITIONS; i <= USES && p->text; i++)
+        read_text(p, p->text, p->text + strlen(p->text), (enum reading)i);
+    return p;
+}
+
+void proof_judge(struct proving *p, const char *kernel, struct proof *out)
+{
+    *out = (struct proof){0};
+    if (p && !p->why)
+        judge(p, kernel, out);
+    const char *why = p ? p->why : "there is no memory";
+    if (why)
+        snprintf(out->reason, sizeof(out->reason), "%s", why);
+}
+
+void proof_free(struct proving *p)
+{
+    if (p)
+        free(p->text);
+    free(p);
+}
+
 void proof_of(const char *source, const char *options, const char *kernel, struct proof *out)
 {
-    const char *why;
-    char *text = text_of(source, options, &why);
-    struct proving *p = text ? calloc(1, sizeof(*p)) : NULL;
-    *out = (struct proof){0};
-    if (p) {
-        const char *end = text + strlen(text);
-        p->nparts = 1; /* OUTSIDE */
-        p->apart = true;
-        for (int i = DEFINITIONS; i <= USES; i++)
-            read_text(p, text, end, (enum reading)i);
-        if (!p->why)
-            judge(p, kernel, out);
-        why = p->why;
-    } else if (text) {
-        why = "there is no memory";
-    }
-    if (why && !out->reason[0])
-        snprintf(out->reason, sizeof(out->reason), "%s", why);
-    free(p);
-    free(text);
+    struct proving *p = proof_read(source, options);
+    proof_judge(p, kernel, out);
+    proof_free(p);
 }

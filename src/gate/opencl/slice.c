@@ -60,27 +60,28 @@ static uint64_t row_groups(const struct range *r, cl_uint dim)
 static uint64_t greatest_divisor(uint64_t a, uint64_t b)
 {
     while (b) {
-        uint64_t rest = a % b;
+        uint64_t remainder = a % b;
         a = b;
-        b = rest;
+        b = remainder;
     }
     return a;
 }
 
 /* How many units a piece has; 0: not cut. */
-static size_t piece_of(const struct command *c, const struct kernel *k, const struct range *r,
+static size_t piece_of(const struct command *c, cl_kernel kernel, const struct range *r,
                        bool event_wanted, uint64_t est_ns, cl_uint *dim)
 {
     uint64_t limit = gate_limit_ns(c->q.device);
     uint64_t target = limit > PIECE_MIN_NS ? limit : PIECE_MIN_NS;
-    if (!cuts_allowed() || !k->sliceable || !r->size || !r->dims || r->dims > 3 ||
-        (k->needs_local_size && !r->local) || !c->q.in_order || in_callback() ||
+    if (!cuts_allowed() || !r->size || !r->dims || r->dims > 3 || !c->q.in_order || in_callback() ||
         (event_wanted && c->q.profiled) || limit >= LIMIT_NS || gate_host_waits(0))
         return 0;
     size_t unit = unit_of(r, dim), units = unit ? r->size[*dim] / unit : 0;
     uint64_t pieces = est_ns ? est_ns / target : PIECES_UNSEEN;
     pieces = pieces < PIECES_MAX ? pieces : PIECES_MAX;
-    if (units < 2 || pieces < 2)
+    bool needs_local_size;
+    if (units < 2 || pieces < 2 || !kernel_sliceable(kernel, &needs_local_size) ||
+        (needs_local_size && !r->local))
         return 0;
     /* As many as there are compute units at once, or a piece ends with some of them idle. */
     uint64_t row = row_groups(r, *dim), step = pieces < units ? units / pieces : 1;
@@ -127,16 +128,16 @@ static cl_int CL_API_CALL my_clEnqueueNDRangeKernel(cl_command_queue q, cl_kerne
         return next->clEnqueueNDRangeKernel(q, kernel, dims, offset, size, local, nwait, wait,
                                             event);
     struct range r = {dims, offset, size, local};
-    struct kernel k = {0};
     uint64_t items = 1;
     for (cl_uint d = 0; d < dims && d < 3 && size; d++)
         items *= size[d];
-    kernel_get(kernel, &k);
-    struct command c = {
-        .queue = q, .key = estimate_key(k.name, items, 5), .est_ns = GUESS_NS, .part = 1};
+    struct command c = {.queue = q,
+                        .key = estimate_key(kernel_hash(kernel), items, 5),
+                        .est_ns = GUESS_NS,
+                        .part = 1};
     cl_uint dim = 0;
     if (queue_get(q, &c.q) && c.q.device >= 0 && gate_device_active(c.q.device)) {
-        size_t units = piece_of(&c, &k, &r, event, command_known(c.key), &dim);
+        size_t units = piece_of(&c, kernel, &r, event, command_known(c.key), &dim);
         if (units)
             return cut(&c, kernel, &r, dim, units * unit_of(&r, &dim), nwait, wait, event);
     }
@@ -149,18 +150,15 @@ static cl_int CL_API_CALL my_clEnqueueNDRangeKernel(cl_command_queue q, cl_kerne
 static cl_int CL_API_CALL my_clEnqueueTask(cl_command_queue q, cl_kernel kernel, cl_uint nwait,
                                            const cl_event *wait, cl_event *event)
 {
-    struct kernel k = {0};
-    if (gate_active())
-        kernel_get(kernel, &k);
-    struct command c = {
-        .queue = q, .key = estimate_key(k.name, 1, 6), .est_ns = GUESS_NS, .part = 1};
+    uint64_t hash = gate_active() ? kernel_hash(kernel) : 0;
+    struct command c = {.queue = q, .key = estimate_key(hash, 1, 6), .est_ns = GUESS_NS, .part = 1};
     command_begin(&c, &event);
     return command_end(&c, event, next->clEnqueueTask(q, kernel, nwait, wait, event));
 }
 
-#define TAKE(name) d->name = d->name ? my_##name : NULL
+#define TAKE(name) d->name = d->name ? my_##name : NULL;
 void slice_fill(cl_icd_dispatch *d)
 {
-    TAKE(clEnqueueNDRangeKernel);
-    TAKE(clEnqueueTask);
+    TAKE(clEnqueueNDRangeKernel)
+    TAKE(clEnqueueTask)
 }

@@ -124,3 +124,10 @@ size_t table_take(struct table *t, const void **v, size_t max, void (*keep)(cons
     pthread_mutex_unlock(&t->lock);
     return n;
 }
+
+void table_reset(struct table *t)
+{
+    pthread_mutex_init(&t->lock, NULL);
+    t->slots = NULL;
+    t->n = t->cap = 0;
+}

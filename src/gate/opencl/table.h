@@ -25,5 +25,7 @@ bool table_remove(struct table *t, const void *handle, void *value);
 /* Takes out up to max handles; how many. keep is called on each with the lock held: who removes an
  * entry before its object ends knows that keep has been or will not be at it. */
 size_t table_take(struct table *t, const void **v, size_t max, void (*keep)(const void *handle));
+/* In a child of fork(): empty and unlocked, whatever another thread was doing. Frees nothing. */
+void table_reset(struct table *t);
 
 #endif
