@@ -76,25 +76,27 @@ static void futex_wake(const void *word)
     syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, NULL, NULL, 0);
 }
 
-/* A stay in the gate: the program's errno is kept, and its thread is not cancelled with the lock.
- */
-struct stay {
-    int error, cancel;
-};
-
-static struct stay gate_enter(void)
+/* Returns errno, for gate_leave: it is the program's. */
+static int gate_enter(void)
 {
-    struct stay s = {.error = errno};
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &s.cancel);
+    int saved = errno;
     pthread_mutex_lock(&g.lock);
-    return s;
+    return saved;
 }
 
-static void gate_leave(struct stay s)
+static void gate_leave(int saved)
 {
     pthread_mutex_unlock(&g.lock);
-    pthread_setcancelstate(s.cancel, NULL);
-    errno = s.error;
+    errno = saved;
+}
+
+/* Around system calls and waits: a thread that is cancelled there would leave the lock or its place
+ * behind. Returns the state to go back to. */
+static int no_cancel(void)
+{
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    return state;
 }
 
 /* Not below zero: flush() may have forked, and the child has begun at zero. */
@@ -122,15 +124,17 @@ static void report_locked(unsigned i, bool wants)
     const struct gate_msg m = {.type = GATE_DEMAND, .device = i};
     if (a->wants == wants || !link_up_locked())
         return;
-    if (!link_intact_locked()) {
+    int state = no_cancel();
+    if (link_intact_locked()) {
+        a->wants = wants;
+        atomic_store(&link_slot->device[i].wants, wants);
+        link_send_locked(&m, 8);
+        if (wants)
+            link_wake_locked();
+    } else {
         lose_daemon_locked();
-        return;
     }
-    a->wants = wants;
-    atomic_store(&link_slot->device[i].wants, wants);
-    link_send_locked(&m, 8);
-    if (wants)
-        link_wake_locked();
+    pthread_setcancelstate(state, NULL);
 }
 
 static bool reports_at_once(unsigned i)
@@ -257,7 +261,7 @@ int gate_device_add(const char *name, const char *id, unsigned level)
     struct gate_msg m = {.type = GATE_DEVICE, .level = level};
     strncpy(m.name, name, sizeof(m.name) - 1);
     strncpy(m.id, id, sizeof(m.id) - 1);
-    struct stay s = gate_enter();
+    int saved = gate_enter(), state = no_cancel();
     start_locked();
     for (unsigned i = 0; i < g.ndevices && number < 0; i++) {
         if (strcmp(g.devices[i].name, m.name) == 0 && strcmp(g.devices[i].id, m.id) == 0)
@@ -274,7 +278,8 @@ int gate_device_add(const char *name, const char *id, unsigned level)
         futex_wait(&g.attempts, 0, LINK_CONNECT_MS * NSEC_PER_MSEC, false);
         pthread_mutex_lock(&g.lock);
     }
-    gate_leave(s);
+    gate_leave(saved);
+    pthread_setcancelstate(state, NULL);
     return number;
 }
 
@@ -326,7 +331,7 @@ void gate_pass(int device)
 {
     if (!device_closed(device))
         return;
-    struct stay s = gate_enter();
+    int saved = gate_enter(), state = no_cancel();
     g.v[device].waiting++;
     review_locked((unsigned)device);
     pthread_mutex_unlock(&g.lock);
@@ -334,7 +339,8 @@ void gate_pass(int device)
     pthread_mutex_lock(&g.lock);
     decrement(&g.v[device].waiting);
     review_locked((unsigned)device);
-    gate_leave(s);
+    gate_leave(saved);
+    pthread_setcancelstate(state, NULL);
 }
 
 /* What is queued, less what the running command has done: all of a short one, because its end is
@@ -383,49 +389,57 @@ static void wait_room_locked(int device, uint64_t est_ns, void (**flush)(void *)
         if (now - begun > max_u64(STALL_NS, 2 * a->queued_ns) || g.host_waits > 0)
             break;
         a->sleepers++;
+        int state = no_cancel();
         pthread_mutex_unlock(&g.lock);
         if (*flush)
             (*flush)(arg);
         *flush = NULL;
         futex_wait(&a->ends, ends, min_u64(ns, STALL_NS), false);
         pthread_mutex_lock(&g.lock);
+        pthread_setcancelstate(state, NULL);
         decrement(&a->sleepers);
     }
 }
 
-void gate_admit(int device, uint64_t est_ns, bool may_wait, void (*flush)(void *), void *arg)
+/* Until the device is open and has room. Leaves the lock meanwhile. */
+static void wait_turn_locked(int device, uint64_t est_ns, void (*flush)(void *), void *arg)
 {
-    struct account *a = &g.v[device];
-    struct stay s = gate_enter();
-    a->waiting++;
-    review_locked((unsigned)device);
-    while (may_wait) {
-        if (device_closed(device)) {
+    do {
+        while (device_closed(device)) {
+            int state = no_cancel();
             pthread_mutex_unlock(&g.lock);
             if (flush)
                 flush(arg);
             flush = NULL;
             wait_open(device);
             pthread_mutex_lock(&g.lock);
-            continue;
+            pthread_setcancelstate(state, NULL);
         }
         wait_room_locked(device, est_ns, &flush, arg);
-        if (!device_closed(device))
-            break;
-    }
+    } while (device_closed(device));
+}
+
+void gate_admit(int device, uint64_t est_ns, bool may_wait, void (*flush)(void *), void *arg)
+{
+    struct account *a = &g.v[device];
+    int saved = gate_enter();
+    a->waiting++;
+    review_locked((unsigned)device);
+    if (may_wait)
+        wait_turn_locked(device, est_ns, flush, arg);
     decrement(&a->waiting);
     if (!a->queued)
         a->progress_ns = now_ns();
     a->queued++;
     a->queued_ns += est_ns;
     review_locked((unsigned)device);
-    gate_leave(s);
+    gate_leave(saved);
 }
 
 void gate_done(int device, uint64_t est_ns, uint64_t ns)
 {
     struct account *a = &g.v[device];
-    struct stay s = gate_enter();
+    int saved = gate_enter();
     if (a->queued) { /* else it was queued before a fork */
         a->queued--;
         a->queued_ns -= min_u64(est_ns, a->queued_ns);
@@ -436,32 +450,32 @@ void gate_done(int device, uint64_t est_ns, uint64_t ns)
     review_locked((unsigned)device);
     if (a->sleepers && worth_waking_locked(a, device))
         futex_wake(&a->ends);
-    gate_leave(s);
+    gate_leave(saved);
 }
 
 void gate_queued(int device, uint64_t ns)
 {
     struct account *a = &g.v[device];
-    struct stay s = gate_enter();
+    int saved = gate_enter();
     if (ns < a->queued_ns || !a->queued)
         a->progress_ns = now_ns();
     a->queued = ns > 0;
     a->queued_ns = ns;
     review_locked((unsigned)device);
-    gate_leave(s);
+    gate_leave(saved);
 }
 
 int gate_host_waits(int change)
 {
     if (!change)
         return __atomic_load_n(&g.host_waits, __ATOMIC_RELAXED);
-    struct stay s = gate_enter();
+    int saved = gate_enter();
     int n = __atomic_add_fetch(&g.host_waits, change, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < g.ndevices && change < 0; i++) {
         g.v[i].progress_ns = now_ns();
         review_locked(i);
     }
-    gate_leave(s);
+    gate_leave(saved);
     return n;
 }
 
