@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gate/clock.h"
 #include "gate/link.h"
 #include "lib/util.h"
 
@@ -57,13 +58,6 @@ static struct gate {
     int host_waits;
     uint32_t threshold; /* CEDE_GATE_THRESHOLD: that many commands instead of a time */
 } g = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
-}
 
 static void futex_wait(const void *word, uint32_t value, uint64_t ns, bool shared)
 {
@@ -160,7 +154,7 @@ static void review_locked(unsigned i)
  */
 static int review_all_locked(void)
 {
-    uint64_t now = now_ns();
+    uint64_t now = gate_now_ns();
     int next = -1;
     for (unsigned i = 0; i < g.ndevices; i++) {
         struct account *a = &g.v[i];
@@ -196,7 +190,7 @@ static void find_daemon(void)
     pthread_mutex_unlock(&g.lock);
 }
 
-static void *keeper(void *unused)
+static void *gate_keeper(void *unused)
 {
     pthread_setname_np(pthread_self(), "cede-gate");
     for (;;) {
@@ -225,7 +219,7 @@ static void *keeper(void *unused)
 /* The child has no keeper and must not write into its parent's slot: it is not scheduled by this
  * connection. APIs of accelerators do not outlive a fork; a child that begins anew is found again.
  */
-static void in_child(void)
+static void gate_in_child(void)
 {
     link_in_child();
     g.started = false;
@@ -236,7 +230,7 @@ static void in_child(void)
     pthread_mutex_init(&g.lock, NULL);
 }
 
-static void start_locked(void)
+static void gate_start_locked(void)
 {
     pthread_t t;
     sigset_t all, old;
@@ -245,11 +239,11 @@ static void start_locked(void)
     if (!g.forks_seen) {
         const char *n = secure_getenv("CEDE_GATE_THRESHOLD");
         g.threshold = n ? (uint32_t)strtoul(n, NULL, 10) : 0;
-        g.forks_seen = pthread_atfork(NULL, NULL, in_child) == 0;
+        g.forks_seen = pthread_atfork(NULL, NULL, gate_in_child) == 0;
     }
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old); /* the program's signals are not for the keeper */
-    g.started = g.forks_seen && pthread_create(&t, NULL, keeper, NULL) == 0;
+    g.started = g.forks_seen && pthread_create(&t, NULL, gate_keeper, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (g.started)
         pthread_detach(t);
@@ -262,7 +256,7 @@ int gate_device_add(const char *name, const char *id, unsigned level)
     strncpy(m.name, name, sizeof(m.name) - 1);
     strncpy(m.id, id, sizeof(m.id) - 1);
     int saved = gate_enter(), state = no_cancel();
-    start_locked();
+    gate_start_locked();
     for (unsigned i = 0; i < g.ndevices && number < 0; i++) {
         if (strcmp(g.devices[i].name, m.name) == 0 && strcmp(g.devices[i].id, m.id) == 0)
             number = (int)i;
@@ -297,7 +291,7 @@ uint64_t gate_limit_ns(int device)
     return us ? us * NSEC_PER_USEC : UINT64_MAX;
 }
 
-/* Not by a daemon that hangs. */
+/* Closed by a daemon that lives: one that hangs closes nothing. */
 static bool device_closed(int device)
 {
     uint32_t s = atomic_load_explicit(&gate_control()->device[device].state, memory_order_acquire);
@@ -310,13 +304,13 @@ static bool device_closed(int device)
 static void wait_open(int device)
 {
     uint32_t beat = atomic_load(&gate_control()->beat);
-    uint64_t alive = now_ns();
+    uint64_t alive = gate_now_ns();
     while (device_closed(device)) {
         uint32_t state = atomic_load(&gate_control()->device[device].state);
         if (state & GATE_CLOSED)
             futex_wait(&gate_control()->device[device].state, state, POLL_NS, true);
         uint32_t b = atomic_load(&gate_control()->beat);
-        uint64_t now = now_ns();
+        uint64_t now = gate_now_ns();
         if (b != beat)
             alive = now;
         beat = b;
@@ -379,10 +373,10 @@ static bool worth_waking_locked(const struct account *a, int device)
 static void wait_room_locked(int device, uint64_t est_ns, void (**flush)(void *), void *arg)
 {
     struct account *a = &g.v[device];
-    uint64_t begun = now_ns(), ns;
+    uint64_t begun = gate_now_ns(), ns;
     uint32_t ends = a->ends;
-    while ((ns = room_in_locked(a, device, est_ns, now_ns())) > 0 && !device_closed(device)) {
-        uint64_t now = now_ns();
+    while ((ns = room_in_locked(a, device, est_ns, gate_now_ns())) > 0 && !device_closed(device)) {
+        uint64_t now = gate_now_ns();
         if (a->ends != ends)
             begun = now;
         ends = a->ends;
@@ -429,7 +423,7 @@ void gate_admit(int device, uint64_t est_ns, bool may_wait, void (*flush)(void *
         wait_turn_locked(device, est_ns, flush, arg);
     decrement(&a->waiting);
     if (!a->queued)
-        a->progress_ns = now_ns();
+        a->progress_ns = gate_now_ns();
     a->queued++;
     a->queued_ns += est_ns;
     review_locked((unsigned)device);
@@ -444,7 +438,7 @@ void gate_done(int device, uint64_t est_ns, uint64_t ns)
         a->queued--;
         a->queued_ns -= min_u64(est_ns, a->queued_ns);
     }
-    a->progress_ns = now_ns();
+    a->progress_ns = gate_now_ns();
     a->ends++;
     atomic_fetch_add_explicit(&link_slot->device[device].busy_ns, ns, memory_order_relaxed);
     review_locked((unsigned)device);
@@ -458,7 +452,7 @@ void gate_queued(int device, uint64_t ns)
     struct account *a = &g.v[device];
     int saved = gate_enter();
     if (ns < a->queued_ns || !a->queued)
-        a->progress_ns = now_ns();
+        a->progress_ns = gate_now_ns();
     a->queued = ns > 0;
     a->queued_ns = ns;
     review_locked((unsigned)device);
@@ -472,7 +466,7 @@ int gate_host_waits(int change)
     int saved = gate_enter();
     int n = __atomic_add_fetch(&g.host_waits, change, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < g.ndevices && change < 0; i++) {
-        g.v[i].progress_ns = now_ns();
+        g.v[i].progress_ns = gate_now_ns();
         review_locked(i);
     }
     gate_leave(saved);

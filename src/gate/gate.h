@@ -1,6 +1,7 @@
-/* A program's own side of being scheduled, where nobody can do it from outside: holds submissions
- * while it is not this program's turn, and keeps what is queued on a device short. Knows no API;
- * the layers (opencl/, hip/) call it around each submission.
+/* The gate: a program's own side of being scheduled, where its device offers no control from
+ * outside. It holds submissions while the daemon has closed a device to this program, and keeps
+ * what is queued on an open one short. Knows no API; the libraries around it (opencl/, hip/) call
+ * it for each submission. In src/gate, the gate is always this; devices are open or closed.
  *
  * Lives inside other people's programs: it never ends them, never prints, never touches errno,
  * signals or locale, and lets everything pass when there is no daemon, or it dies, or hangs. All

@@ -1,6 +1,6 @@
 /* See link.h. The control page is mapped over read-only zeros of this process and replaced by such
  * zeros when the daemon goes: readers need no lock, and find that everything may pass. Read-only
- * memory is charged to nobody, so that the kernel cannot refuse it after the page is gone. */
+ * memory is not charged, so that the kernel cannot refuse it after the page is gone. */
 #include "gate/link.h"
 
 #include <stdlib.h>
@@ -98,7 +98,7 @@ static void drop_pages(void)
 
 /* ---- the connection -------------------------------------------------------------------------- */
 
-static int reach(void)
+static int link_connect(void)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     const char *path = secure_getenv("CEDE_GATE");
@@ -140,7 +140,7 @@ bool link_ask(struct link_welcome *w)
 {
     const struct gate_msg hello = {
         .type = GATE_HELLO, .magic = GATE_MAGIC, .version = GATE_VERSION};
-    int pages[2], fd = reach();
+    int pages[2], fd = link_connect();
     struct pollfd p = {.fd = fd, .events = POLLIN};
     if (fd < 0)
         return false;

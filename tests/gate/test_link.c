@@ -334,7 +334,7 @@ static void *passes(void *unused)
     return NULL;
 }
 
-/* That one hung says nothing about the next. */
+/* A new daemon is believed, whatever the last one did. */
 static void a_daemon_that_hangs(void **state)
 {
     pthread_t t;

@@ -1,6 +1,6 @@
 /* Programs that hold their own submissions, real OpenCL ones, against the daemon's driver: whatever
  * the driver does and whenever either side is killed, no program hangs and every result is that of
- * a program nobody schedules. Skipped where there is no OpenCL device. */
+ * a program that is not scheduled. Skipped where there is no OpenCL device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -215,7 +215,7 @@ static off_t size_of(const char *path)
     return stat(path, &st) == 0 ? st.st_size : 0;
 }
 
-/* Held, a program does nothing; whoever held it dies, or hangs, and it goes on. */
+/* A held program does nothing; when the daemon dies, or hangs, it goes on. */
 static void fails_open(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The HIP calls that the gate stands before: everything that gives the device work, and what tells
- * that work is done. One line a call: name, parameters, arguments, then what track.c is told.
+/* The HIP calls that the gate stands before: everything that gives the device work, and what shows
+ * that work is done. One line per call: name, parameters, arguments, then what track.c gets.
  * Calls that are not here are the library's own, untouched: above all events, queries and waits of
  * one stream for another, which must never be held.
  *
@@ -245,7 +245,7 @@ WAITS(X)
 
 /* ---- what changes how the above is to be seen ---- */
 
-/* Counted before it begins, so that no call of ours comes in between. An end that fails ends an
+/* Counted before it begins, so that no call of the gate comes in between. An end that fails ends an
  * invalidated capture. */
 #define CAPTURE(suffix)                                                                            \
     EXPORT hipError_t hipStreamBeginCapture##suffix(hipStream_t stream, int mode);                 \

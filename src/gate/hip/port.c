@@ -1,5 +1,5 @@
-/* The HIP gate's port on the process's gate: all GPUs of the process are one device there. The
- * daemon is asked for at the first submission. */
+/* The HIP library's port on the gate: all GPUs of the process are one device there. The daemon is
+ * asked for at the first submission. */
 #include "gate/hip/port.h"
 
 #include "gate/gate.h"

@@ -1,14 +1,14 @@
-/* What the HIP gate asks of the process's gate: may this program submit now, and how much may be
- * under way. Knows nothing of HIP. Every function answers "go ahead" when nobody schedules.
- * Called by any thread of the program; must not change errno's meaning, signals or locale, and must
- * come back by itself when the scheduler dies. */
+/* What the HIP library asks of the gate: may this program submit now, and how much may be under
+ * way. Knows nothing of HIP. Every function answers "go ahead" while no daemon schedules. Called by
+ * any thread of the program; must not change errno's meaning, signals or locale, and must come back
+ * by itself when the scheduler dies. */
 #ifndef CEDE_GATE_HIP_PORT_H
 #define CEDE_GATE_HIP_PORT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Somebody else is on the device. False: nothing below is called. One relaxed load. */
+/* A daemon schedules. False: nothing below is called. Relaxed loads. */
 bool port_active(void);
 /* Returns when this program may submit. */
 void port_pass(void);

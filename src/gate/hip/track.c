@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gate/clock.h"
 #include "gate/estimate.h"
 #include "gate/hip/hip.h"
 #include "gate/hip/port.h"
@@ -53,16 +54,10 @@ struct stream {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream streams[STREAMS];
 static uint64_t closed_ns; /* estimated cost of all full stretches that are not finished */
-static int captures; /* grows with the lock held: no call of ours is under way then, or follows */
+static int
+    captures; /* grows with the lock held: no call of the gate is under way then, or follows */
 static __thread bool in_callback, in_gate;
 static __thread char thread_mark;
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
-}
 
 /* A stay in the gate. What the library itself calls meanwhile is not the program's; the thread is
  * not cancelled with the lock, and finds its errno as it was. */
@@ -88,7 +83,7 @@ static void track_go(struct stay s)
 /* Events and streams of the parent are nothing to the child; a thread that held the lock is not
  * there.
  */
-static void in_child(void)
+static void track_in_child(void)
 {
     pthread_mutex_init(&lock, NULL);
     memset(streams, 0, sizeof(streams));
@@ -98,7 +93,7 @@ static void in_child(void)
 
 __attribute__((constructor)) static void watch_forks(void)
 {
-    pthread_atfork(NULL, NULL, in_child);
+    pthread_atfork(NULL, NULL, track_in_child);
 }
 
 static struct stream *stream_at(const struct hip_calls *c, hipStream_t handle)
@@ -211,7 +206,7 @@ static void hold_for_limit(const struct hip_calls *c, struct stream *s, uint64_t
         if (s->open)
             stretch_close(c, s);
         own_ns = 0;
-        uint64_t now = now_ns();
+        uint64_t now = gate_now_ns();
         begun = begun ? begun : now;
         if (s->broken || now - begun > HOLD_MAX_NS)
             break;
@@ -257,7 +252,7 @@ static bool stretch_ready(const struct hip_calls *c, struct stream *s, uint64_t 
     return s->open;
 }
 
-static void hold(struct ticket *t, hipStream_t stream, uint64_t key, uint64_t guess_ns)
+static void track_hold(struct ticket *t, hipStream_t stream, uint64_t key, uint64_t guess_ns)
 {
     const struct hip_calls *c = hip_calls();
     bool silent = c && c->peek_error() == HIP_OK; /* may call without being seen */
@@ -280,7 +275,7 @@ void track_enter(struct ticket *t, hipStream_t stream, uint64_t key, uint64_t gu
     if (!port_active() || in_callback || in_gate)
         return;
     struct stay stay = track_stay();
-    hold(t, stream, key, guess_ns);
+    track_hold(t, stream, key, guess_ns);
     track_go(stay);
 }
 

@@ -1,12 +1,13 @@
 /* Commands: held until it is their turn, counted until they end, timed by their own events.
  *
- * A counted command has an event, the program's or ours; its end is a callback on it. Queues
- * measure time because objects.c asks for it. Markers and barriers are no work and pass. */
+ * A counted command has an event, the program's or the layer's; its end is a callback on it. Queues
+ * measure time because queues.c asks for it. Markers and barriers are no work and pass. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "gate/clock.h"
 #include "gate/estimate.h"
 #include "gate/gate.h"
 #include "gate/opencl/layer.h"
@@ -20,13 +21,6 @@ struct pending {
     uint64_t key, est_ns, begun_ns;
     double part;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
-}
 
 void enqueue_in_child(void)
 {
@@ -55,8 +49,8 @@ void command_begin(struct command *c, cl_event **event)
         *event = &c->own;
 }
 
-/* Some implementations say that a command has started when it waits for the one before: what it
- * took is counted from that one's end. Of commands that run side by side each gets its share. */
+/* Some implementations report a command as started while it waits for the one before: its time is
+ * counted from that one's end. Commands that run at the same time each get a share. */
 static uint64_t share_of(int device, uint64_t from, uint64_t to)
 {
     static uint64_t last_end[GATE_DEVICES];
@@ -68,7 +62,7 @@ static uint64_t share_of(int device, uint64_t from, uint64_t to)
     return to > from ? to - from : 1;
 }
 
-static void CL_CALLBACK ended(cl_event e, cl_int status, void *arg)
+static void CL_CALLBACK command_ended(cl_event e, cl_int status, void *arg)
 {
     struct pending *p = arg;
     cl_ulong from = 0, to = 0;
@@ -81,7 +75,7 @@ static void CL_CALLBACK ended(cl_event e, cl_int status, void *arg)
         to > from)
         ns = share_of(p->device, from, to);
     else if (!p->timed)
-        ns = now_ns() - p->begun_ns;
+        ns = gate_now_ns() - p->begun_ns;
     if (ns && status >= 0) {
         pthread_mutex_lock(&estimates);
         estimate_learn(p->key, (uint64_t)((double)ns / p->part));
@@ -97,9 +91,9 @@ cl_int command_end(struct command *c, cl_event *event, cl_int r)
         return r;
     struct pending *p = r == CL_SUCCESS ? malloc(sizeof(*p)) : NULL;
     if (p) {
-        *p = (struct pending){c->q.device, c->q.timed, c->key, c->est_ns, now_ns(), c->part};
+        *p = (struct pending){c->q.device, c->q.timed, c->key, c->est_ns, gate_now_ns(), c->part};
         queue_submitted(c->queue);
-        if (next->clSetEventCallback(*event, CL_COMPLETE, ended, p) != CL_SUCCESS) {
+        if (next->clSetEventCallback(*event, CL_COMPLETE, command_ended, p) != CL_SUCCESS) {
             free(p);
             p = NULL;
         }
@@ -289,30 +283,29 @@ void *enqueue_command_buffer(void *real, void *info)
     return answer;
 }
 
-#define TAKE(name) d->name = d->name ? my_##name : NULL
 void enqueue_fill(cl_icd_dispatch *d)
 {
-    TAKE(clEnqueueReadBuffer);
-    TAKE(clEnqueueWriteBuffer);
-    TAKE(clEnqueueReadBufferRect);
-    TAKE(clEnqueueWriteBufferRect);
-    TAKE(clEnqueueCopyBuffer);
-    TAKE(clEnqueueCopyBufferRect);
-    TAKE(clEnqueueFillBuffer);
-    TAKE(clEnqueueReadImage);
-    TAKE(clEnqueueWriteImage);
-    TAKE(clEnqueueCopyImage);
-    TAKE(clEnqueueFillImage);
-    TAKE(clEnqueueCopyImageToBuffer);
-    TAKE(clEnqueueCopyBufferToImage);
-    TAKE(clEnqueueMapBuffer);
-    TAKE(clEnqueueMapImage);
-    TAKE(clEnqueueUnmapMemObject);
-    TAKE(clEnqueueMigrateMemObjects);
-    TAKE(clEnqueueNativeKernel);
-    TAKE(clEnqueueSVMMemcpy);
-    TAKE(clEnqueueSVMMemFill);
-    TAKE(clEnqueueSVMMap);
-    TAKE(clEnqueueSVMUnmap);
-    TAKE(clEnqueueSVMMigrateMem);
+    TAKE(clEnqueueReadBuffer)
+    TAKE(clEnqueueWriteBuffer)
+    TAKE(clEnqueueReadBufferRect)
+    TAKE(clEnqueueWriteBufferRect)
+    TAKE(clEnqueueCopyBuffer)
+    TAKE(clEnqueueCopyBufferRect)
+    TAKE(clEnqueueFillBuffer)
+    TAKE(clEnqueueReadImage)
+    TAKE(clEnqueueWriteImage)
+    TAKE(clEnqueueCopyImage)
+    TAKE(clEnqueueFillImage)
+    TAKE(clEnqueueCopyImageToBuffer)
+    TAKE(clEnqueueCopyBufferToImage)
+    TAKE(clEnqueueMapBuffer)
+    TAKE(clEnqueueMapImage)
+    TAKE(clEnqueueUnmapMemObject)
+    TAKE(clEnqueueMigrateMemObjects)
+    TAKE(clEnqueueNativeKernel)
+    TAKE(clEnqueueSVMMemcpy)
+    TAKE(clEnqueueSVMMemFill)
+    TAKE(clEnqueueSVMMap)
+    TAKE(clEnqueueSVMUnmap)
+    TAKE(clEnqueueSVMMigrateMem)
 }

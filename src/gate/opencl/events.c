@@ -57,7 +57,7 @@ struct callback {
     void *arg;
 };
 
-static void CL_CALLBACK called_back(cl_event e, cl_int status, void *arg)
+static void CL_CALLBACK event_called_back(cl_event e, cl_int status, void *arg)
 {
     struct callback c = *(struct callback *)arg;
     free(arg);
@@ -74,13 +74,12 @@ static cl_int CL_API_CALL my_clSetEventCallback(cl_event e, cl_int type,
     if (!c)
         return next->clSetEventCallback(e, type, f, arg);
     *c = (struct callback){f, arg};
-    cl_int r = next->clSetEventCallback(e, type, called_back, c);
+    cl_int r = next->clSetEventCallback(e, type, event_called_back, c);
     if (r != CL_SUCCESS)
         free(c);
     return r;
 }
 
-#define TAKE(name) d->name = d->name ? my_##name : NULL;
 void events_fill(cl_icd_dispatch *d)
 {
     TAKE(clCreateUserEvent)

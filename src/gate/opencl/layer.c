@@ -8,7 +8,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static cl_icd_dispatch ours;
+static cl_icd_dispatch layer_calls;
 
 /* ---- extensions: calls that a program looks up by name --------------------------------------- */
 
@@ -23,7 +23,7 @@ static void *extension(const char *name, void *real, void *buffer_info)
         return enqueue_command_buffer(real, buffer_info);
     if (real && name && strcmp(name, "clCreateCommandQueueWithPropertiesKHR") == 0 &&
         next->clCreateCommandQueueWithProperties)
-        return (void *)ours.clCreateCommandQueueWithProperties;
+        return (void *)layer_calls.clCreateCommandQueueWithProperties;
     return real;
 }
 
@@ -64,7 +64,7 @@ EXPORT cl_int clGetLayerInfo(cl_layer_info what, size_t size, void *value, size_
 }
 
 /* What the parent's threads were doing with the tables is not known. */
-static void in_child(void)
+static void layer_in_child(void)
 {
     queues_in_child();
     programs_in_child();
@@ -72,8 +72,7 @@ static void in_child(void)
     enqueue_in_child();
 }
 
-#define TAKE(name) d->name = d->name ? my_##name : NULL;
-static void fill(cl_icd_dispatch *d)
+static void layer_fill(cl_icd_dispatch *d)
 {
     queues_fill(d);
     programs_fill(d);
@@ -88,17 +87,17 @@ static void fill(cl_icd_dispatch *d)
 EXPORT cl_int clInitLayer(cl_uint n, const cl_icd_dispatch *target, cl_uint *n_ret,
                           const cl_icd_dispatch **ret)
 {
-    /* A loader with a shorter table than ours knows fewer calls than we would stand for. */
-    if (!target || !ret || !n_ret || n < sizeof(ours) / sizeof(void *))
+    /* A loader with a shorter table knows fewer calls than the layer would stand for. */
+    if (!target || !ret || !n_ret || n < sizeof(layer_calls) / sizeof(void *))
         return CL_INVALID_VALUE;
-    if (ours.clFlush && target->clFlush == ours.clFlush)
+    if (layer_calls.clFlush && target->clFlush == layer_calls.clFlush)
         return CL_INVALID_VALUE;
-    if (!next && pthread_atfork(NULL, NULL, in_child) != 0)
+    if (!next && pthread_atfork(NULL, NULL, layer_in_child) != 0)
         return CL_OUT_OF_HOST_MEMORY;
-    memcpy(&ours, target, sizeof(ours));
+    memcpy(&layer_calls, target, sizeof(layer_calls));
     next = target;
-    fill(&ours);
-    *n_ret = sizeof(ours) / sizeof(void *);
-    *ret = &ours;
+    layer_fill(&layer_calls);
+    *n_ret = sizeof(layer_calls) / sizeof(void *);
+    *ret = &layer_calls;
     return CL_SUCCESS;
 }

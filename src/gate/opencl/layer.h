@@ -22,6 +22,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* In a function that fills the table d: the layer's call, if there is one below. */
+#define TAKE(name) d->name = d->name ? my_##name : NULL;
+
 extern const cl_icd_dispatch *next; /* what would have been called; set by layer.c */
 
 /* ---- queues.c ---- */
@@ -67,7 +70,7 @@ struct command {
     cl_command_queue queue;
     uint64_t key, est_ns;
     double part;  /* of the work that the key stands for; 1: all */
-    cl_event own; /* ours, where the program wants none */
+    cl_event own; /* the layer's, where the program wants none */
 };
 #define GUESS_NS 1000000ULL /* of a command that was never seen */
 

@@ -113,25 +113,25 @@ static const struct {
     {"_cl_", FRONT, HIDDEN},
 };
 
-static int compare(const void *key, const void *element)
+static int name_compare(const void *key, const void *element)
 {
     return strcmp(key, *(const char *const *)element);
 }
 
 static bool among(const char *name, const char *const *v, size_t n)
 {
-    return bsearch(name, v, n, sizeof(*v), compare);
+    return bsearch(name, v, n, sizeof(*v), name_compare);
 }
 
-static bool front(const char *name, const char *with)
+static bool name_begins(const char *name, const char *with)
 {
     return strncmp(name, with, strlen(with)) == 0;
 }
 
-static bool any_front(const char *name, const char *const *v, size_t n)
+static bool begins_with_any(const char *name, const char *const *v, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (front(name, v[i]))
+        if (name_begins(name, v[i]))
             return true;
     }
     return false;
@@ -141,14 +141,14 @@ static bool is_harmless(char *name)
 {
     size_t n = strlen(name);
     if (among(name, harmless, ARRAY_SIZE(harmless)) ||
-        any_front(name, families, ARRAY_SIZE(families)))
+        begins_with_any(name, families, ARRAY_SIZE(families)))
         return true;
     for (size_t i = 0; i < ARRAY_SIZE(before); i++) {
-        if (front(name, before[i]))
+        if (name_begins(name, before[i]))
             return among(name + strlen(before[i]), harmless, ARRAY_SIZE(harmless));
     }
     /* image2d_t, image2d_array_depth_t... */
-    if (front(name, "image") && n > 2 && strcmp(name + n - 2, "_t") == 0)
+    if (name_begins(name, "image") && n > 2 && strcmp(name + n - 2, "_t") == 0)
         return true;
     for (size_t i = 0; i < ARRAY_SIZE(behind); i++) {
         if (n > 4 && strcmp(name + n - 4, behind[i]) == 0)
@@ -173,12 +173,12 @@ enum name_kind name_kind(const char *name, size_t n, const char **why)
             continue;
         *why = bad[i].why;
         if (bad[i].place == WHOLE   ? strcmp(s, bad[i].text) == 0
-            : bad[i].place == FRONT ? front(s, bad[i].text)
+            : bad[i].place == FRONT ? name_begins(s, bad[i].text)
                                     : strstr(s, bad[i].text) != NULL)
             return NAME_BAD;
     }
     if (among(s, of_groups, ARRAY_SIZE(of_groups)) ||
-        any_front(s, of_groups_families, ARRAY_SIZE(of_groups_families)))
+        begins_with_any(s, of_groups_families, ARRAY_SIZE(of_groups_families)))
         return NAME_LOCAL;
     if (is_harmless(s))
         return NAME_HARMLESS;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 enum name_kind {
-    NAME_UNKNOWN,  /* the program's own, or nobody knows what */
+    NAME_UNKNOWN,  /* the program's own, or one that is in no list */
     NAME_HARMLESS, /* OpenCL's; the same in every part of an ND-range */
     NAME_LOCAL,    /* so, as long as work-groups have the same size */
     NAME_BAD,      /* refused wherever it stands */

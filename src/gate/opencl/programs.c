@@ -300,7 +300,6 @@ static cl_int CL_API_CALL my_clReleaseKernel(cl_kernel k)
     return next->clReleaseKernel(k);
 }
 
-#define TAKE(name) d->name = d->name ? my_##name : NULL;
 void programs_fill(cl_icd_dispatch *d)
 {
     TAKE(clCreateProgramWithSource)

@@ -3,7 +3,7 @@
  * every part that names it; what stands outside of parts taints all.
  *
  * All branches of conditionals count. Nothing is expanded: without ## a name that comes out of a
- * macro stands somewhere in the text, in a part that whoever uses the macro names. */
+ * macro stands somewhere in the text, in a part that is named where the macro is used. */
 #include "gate/opencl/proof.h"
 
 #include <stdint.h>
@@ -23,7 +23,7 @@
 struct part {
     struct token name;
     bool function, macro;
-    bool calls_tail;       /* a macro whose replacement ends in a name that nobody knows */
+    bool calls_tail;       /* a macro whose replacement ends in a name that is not known */
     bool parenthesis;      /* a macro without parameters whose replacement begins with one */
     bool local;            /* uses what is of a work-group */
     const char *why;       /* the first thing it must not use, or NULL */
@@ -59,7 +59,7 @@ struct proving {
 
 /* ---- parts ---- */
 
-static uint16_t *slot(struct proving *p, const struct token *name)
+static uint16_t *part_slot(struct proving *p, const struct token *name)
 {
     uint32_t h = 2166136261U;
     for (size_t i = 0; i < name->n; i++)
@@ -75,15 +75,15 @@ static uint16_t *slot(struct proving *p, const struct token *name)
 }
 
 /* OUTSIDE: there is none of that name. */
-static unsigned find(struct proving *p, const struct token *name)
+static unsigned part_find(struct proving *p, const struct token *name)
 {
-    uint16_t at = *slot(p, name);
+    uint16_t at = *part_slot(p, name);
     return at ? at - 1U : OUTSIDE;
 }
 
-static struct part *add(struct proving *p, const struct token *name)
+static struct part *part_add(struct proving *p, const struct token *name)
 {
-    uint16_t *at = slot(p, name);
+    uint16_t *at = part_slot(p, name);
     if (!*at) {
         if (p->nparts == PARTS_MAX) {
             p->why = "it has too many functions and macros";
@@ -95,7 +95,7 @@ static struct part *add(struct proving *p, const struct token *name)
     return &p->parts[*at - 1];
 }
 
-static void taint(struct part *part, const struct token *what, const char *why)
+static void part_taint(struct part *part, const struct token *what, const char *why)
 {
     if (part->why)
         return;
@@ -136,34 +136,34 @@ static void use_name(struct proving *p, struct part *part, const struct paramete
 {
     const char *why;
     enum name_kind kind = name_kind(t->s, t->n, &why);
-    unsigned other = find(p, t);
+    unsigned other = part_find(p, t);
     bool called = token_is(next, "(");
-    /* Waiting for one's own work-group is nobody else's matter. */
+    /* Waiting within a work-group concerns no other group. */
     bool mine = token_is(t, "volatile") && (is_local(before) || is_local(next));
     if (kind == NAME_BAD && !mine) {
-        taint(part, t, why);
+        part_taint(part, t, why);
     } else if (is_parameter(m, t)) {
         if (called)
-            taint(part, t, "which is whatever its macro is given");
+            part_taint(part, t, "which is whatever its macro is given");
     } else if (other != OUTSIDE) {
         part->names[other / 64] |= 1ULL << other % 64;
         if (called && p->parts[other].calls_tail)
-            taint(part, t, "which stands for a function that is not known");
+            part_taint(part, t, "which stands for a function that is not known");
     } else if (kind == NAME_LOCAL || mine) {
         part->local = true;
     } else if (kind == NAME_UNKNOWN) {
-        unsigned behind = next->type == TOKEN_NAME ? find(p, next) : OUTSIDE;
+        unsigned behind = next->type == TOKEN_NAME ? part_find(p, next) : OUTSIDE;
         if (called || (behind != OUTSIDE && p->parts[behind].parenthesis) ||
             (t->n > 4 && memcmp(t->s, "get_", 4) == 0))
-            taint(part, t, "which is not known");
+            part_taint(part, t, "which is not known");
         else if (reserved(t))
-            taint(part, t, "which is not OpenCL C");
+            part_taint(part, t, "which is not OpenCL C");
     }
 }
 
 /* Everything in [s, end), less the lines of directives: those are read by themselves. */
-static void use(struct proving *p, unsigned owner, const struct parameters *m, const char *s,
-                const char *end)
+static void part_use(struct proving *p, unsigned owner, const struct parameters *m, const char *s,
+                     const char *end)
 {
     struct part *part = &p->parts[owner];
     struct token before = {TOKEN_END, s, 0, false}, t = token_next(&s, end);
@@ -179,9 +179,9 @@ static void use(struct proving *p, unsigned owner, const struct parameters *m, c
         if (t.type == TOKEN_NAME)
             use_name(p, part, m, &before, &t, &next);
         else if (t.type == TOKEN_STRING)
-            taint(part, &t, "a string");
+            part_taint(part, &t, "a string");
         else if (token_is(&t, "#") && token_is(&next, "#"))
-            taint(part, &t, "which makes names out of parts of names");
+            part_taint(part, &t, "which makes names out of parts of names");
         before = t;
         t = next;
     }
@@ -189,8 +189,8 @@ static void use(struct proving *p, unsigned owner, const struct parameters *m, c
 
 /* ---- directives ---- */
 
-/* Brackets that a macro leaves open, or closes, would be missing in our count. */
-static bool balanced(const char *s, const char *end)
+/* Brackets that a macro leaves open, or closes, would be missing in the count. */
+static bool text_balanced(const char *s, const char *end)
 {
     int depth = 0;
     for (struct token t = token_next(&s, end); t.type != TOKEN_END; t = token_next(&s, end)) {
@@ -202,7 +202,7 @@ static bool balanced(const char *s, const char *end)
     return depth == 0;
 }
 
-static void define(struct proving *p, const char *s, const char *end)
+static void read_define(struct proving *p, const char *s, const char *end)
 {
     struct parameters m = {.n = 0};
     struct token name = token_next(&s, end), t = {TOKEN_END, s, 0, false};
@@ -224,10 +224,10 @@ static void define(struct proving *p, const char *s, const char *end)
     }
     if (p->why)
         return;
-    struct part *part = add(p, &name);
+    struct part *part = part_add(p, &name);
     if (p->reading == DEFINITIONS) {
         part->macro = true;
-        p->apart &= balanced(s, end);
+        p->apart &= text_balanced(s, end);
     } else if (p->reading == SHAPES) {
         const char *at = s, *why;
         struct token first = token_next(&at, end), last = first;
@@ -235,14 +235,14 @@ static void define(struct proving *p, const char *s, const char *end)
             last = t;
         part->parenthesis |= !parameters && token_is(&first, "(");
         part->calls_tail |= !parameters && last.type == TOKEN_NAME && !is_parameter(&m, &last) &&
-                            find(p, &last) == OUTSIDE &&
+                            part_find(p, &last) == OUTSIDE &&
                             name_kind(last.s, last.n, &why) == NAME_UNKNOWN;
     } else {
-        use(p, find(p, &name), &m, s, end);
+        part_use(p, part_find(p, &name), &m, s, end);
     }
 }
 
-static void conditional(struct proving *p, const struct token *word)
+static void read_conditional(struct proving *p, const struct token *word)
 {
     /* One that begins in the middle of a function's head may choose its name. */
     if (!p->depth && p->tokens)
@@ -272,7 +272,7 @@ static void conditional(struct proving *p, const struct token *word)
 }
 
 /* A line from behind its #. */
-static void directive(struct proving *p, const char *s, const char *end)
+static void read_directive(struct proving *p, const char *s, const char *end)
 {
     static const char *const choices[] = {"if",   "ifdef",    "ifndef", "elif",
                                           "else", "elifndef", "endif",  "elifdef"};
@@ -283,12 +283,12 @@ static void directive(struct proving *p, const char *s, const char *end)
         return;
     for (size_t i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
         if (token_is(&word, choices[i])) {
-            conditional(p, &word);
+            read_conditional(p, &word);
             return;
         }
     }
     if (token_is(&word, "define")) {
-        define(p, s, end);
+        read_define(p, s, end);
         return;
     }
     if (token_is(&word, "pragma")) {
@@ -328,7 +328,7 @@ static bool is_variable(struct proving *p, const char *end)
             if (token_is(&t, excuses[i]))
                 return false;
         }
-        unsigned other = t.type == TOKEN_NAME ? find(p, &t) : OUTSIDE;
+        unsigned other = t.type == TOKEN_NAME ? part_find(p, &t) : OUTSIDE;
         if (other != OUTSIDE && p->parts[other].macro)
             return false;
     }
@@ -342,13 +342,13 @@ static void end_declaration(struct proving *p, const char *end, unsigned owner)
     if (p->reading != USES)
         return;
     if (owner == OUTSIDE && is_variable(p, end))
-        taint(&p->parts[OUTSIDE], p->declared.n ? &p->declared : &p->previous,
-              "a variable of all work-groups");
-    use(p, owner, &none, p->start, end);
+        part_taint(&p->parts[OUTSIDE], p->declared.n ? &p->declared : &p->previous,
+                   "a variable of all work-groups");
+    part_use(p, owner, &none, p->start, end);
 }
 
 /* At depth 0, or the brace that opens from there. */
-static void declaration(struct proving *p, const struct token *t, const char *behind)
+static void read_declaration(struct proving *p, const struct token *t, const char *behind)
 {
     if (!p->tokens++)
         p->start = t->s;
@@ -361,17 +361,17 @@ static void declaration(struct proving *p, const struct token *t, const char *be
             p->declared = p->previous;
     } else if (token_is(t, "{") && p->declared.n && !p->equals) {
         if (p->reading == DEFINITIONS) {
-            add(p, &p->declared)->function = true;
+            part_add(p, &p->declared)->function = true;
             p->apart &= !p->odd && !p->braced;
         }
-        p->function = find(p, &p->declared);
+        p->function = part_find(p, &p->declared);
         end_declaration(p, t->s, p->function);
         p->start = behind; /* of the body */
     } else if (token_is(t, "{")) {
         p->apart &= p->equals || p->aggregate;
         p->braced = true;
     } else if (token_is(t, ";")) {
-        unsigned function = p->declared.n && !p->equals ? find(p, &p->declared) : OUTSIDE;
+        unsigned function = p->declared.n && !p->equals ? part_find(p, &p->declared) : OUTSIDE;
         end_declaration(p, t->s, p->parts[function].function ? function : OUTSIDE);
         begin_declaration(p, behind);
         return;
@@ -381,7 +381,7 @@ static void declaration(struct proving *p, const struct token *t, const char *be
     p->previous = *t;
 }
 
-static void closed(struct proving *p, const struct token *t, const char *behind)
+static void read_closing(struct proving *p, const struct token *t, const char *behind)
 {
     static const struct parameters none;
     if (p->depth < 0) {
@@ -396,7 +396,7 @@ static void closed(struct proving *p, const struct token *t, const char *behind)
     if (p->function == OUTSIDE)
         return;
     if (p->reading == USES)
-        use(p, p->function, &none, p->start, t->s);
+        part_use(p, p->function, &none, p->start, t->s);
     begin_declaration(p, behind);
 }
 
@@ -417,18 +417,18 @@ static void read_text(struct proving *p, const char *text, const char *end, enum
         if (t.first && token_is(&t, "#")) {
             const char *line_end = memchr(at, '\n', (size_t)(end - at));
             line_end = line_end ? line_end : end;
-            directive(p, at, line_end);
+            read_directive(p, at, line_end);
             at = line_end;
             continue;
         }
         bool sign = t.type == TOKEN_SIGN;
         if (!p->depth)
-            declaration(p, &t, at);
+            read_declaration(p, &t, at);
         if (sign && strchr("([{", *t.s))
             p->depth++;
         if (sign && strchr(")]}", *t.s)) {
             p->depth--;
-            closed(p, &t, at);
+            read_closing(p, &t, at);
         }
     }
     if (p->depth || p->nbranches || p->function != OUTSIDE)
@@ -449,7 +449,7 @@ static size_t shown(size_t n)
 static void judge(struct proving *p, const char *kernel, struct proof *out)
 {
     struct token name = {TOKEN_NAME, kernel, strlen(kernel), false};
-    unsigned start = find(p, &name), n = 0;
+    unsigned start = part_find(p, &name), n = 0;
     bool one = p->apart && start != OUTSIDE && p->parts[start].function;
     uint16_t todo[PARTS_MAX];
     bool reached[PARTS_MAX] = {false};

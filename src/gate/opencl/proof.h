@@ -1,10 +1,10 @@
 /* Which kernels may be cut: may an ND-range be enqueued as several, each a part of it along its
- * outermost dimensions, by global offset, one after the other? It may where no work item can tell
+ * outermost dimensions, by global offset, one after the other? It may where no work item can see
  * which part it is in, and none waits for one of another work-group. Every such order of
  * work-groups is one that the device could have chosen.
  *
- * Told from tokens alone. Sound for what OpenCL C and its known extensions have, not complete: what
- * is not understood is refused. Pure: reads its arguments, allocates and frees a little, knows
+ * Decided from tokens alone. Sound for what OpenCL C and its known extensions have, not complete:
+ * what is not understood is refused. Pure: reads its arguments, allocates and frees a little, knows
  * nothing of OpenCL's run time. Any thread; time linear in the text's length, whatever it holds. */
 #ifndef CEDE_GATE_OPENCL_PROOF_H
 #define CEDE_GATE_OPENCL_PROOF_H
@@ -19,7 +19,8 @@ struct proof {
 };
 
 /* The whole source of a program, the options it was built with (NULL: none), and the kernel's name.
- * Where the text's parts can be told apart, only what this kernel can reach counts; else all of it.
+ * Where functions and macros can be separated, only what this kernel can reach counts; else all of
+ * it.
  */
 void proof_of(const char *source, const char *options, const char *kernel, struct proof *out);
 

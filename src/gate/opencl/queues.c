@@ -60,7 +60,7 @@ static bool is_steered(cl_device_id d)
 
 /* Names it the same in every program: by its place on the bus, else by its place in the platform.
  */
-static int device_number(cl_device_id device)
+static int queue_device_number(cl_device_id device)
 {
     enum { PCI_BUS_INFO = 0x410F }; /* CL_DEVICE_PCI_BUS_INFO_KHR */
     cl_device_id d = root_of(device), all[64];
@@ -86,14 +86,15 @@ static int device_number(cl_device_id device)
 
 /* ---- queues ---------------------------------------------------------------------------------- */
 
-static bool is_hint(cl_queue_properties p)
+static bool queue_is_hint(cl_queue_properties p)
 {
     return p == 0x1096 || p == 0x1097; /* CL_QUEUE_PRIORITY_KHR, CL_QUEUE_THROTTLE_KHR */
 }
 
 /* The list as the device shall get it: with profiling; without hints if so. The caller's to free.
  */
-static cl_queue_properties *properties(const cl_queue_properties *asked, bool profile, bool hints)
+static cl_queue_properties *queue_properties(const cl_queue_properties *asked, bool profile,
+                                             bool hints)
 {
     size_t n = 0, k = 0;
     while (asked && asked[n])
@@ -101,7 +102,7 @@ static cl_queue_properties *properties(const cl_queue_properties *asked, bool pr
     cl_queue_properties *v = calloc(n + 3, sizeof(*v));
     bool had = false;
     for (size_t i = 0; i < n && v; i += 2) {
-        if (!hints && is_hint(asked[i]))
+        if (!hints && queue_is_hint(asked[i]))
             continue;
         bool flags = asked[i] == CL_QUEUE_PROPERTIES;
         had |= flags;
@@ -122,11 +123,11 @@ static void queue_add(cl_command_queue q, cl_device_id device, cl_command_queue_
     next->clGetDeviceInfo(device, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof(units), &units, NULL);
     struct queue x = {
         .compute_units = units ? units : 1,
-        .device = flags & CL_QUEUE_ON_DEVICE ? -1 : device_number(device),
+        .device = flags & CL_QUEUE_ON_DEVICE ? -1 : queue_device_number(device),
         .in_order = !(flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE),
         .profiled = flags & CL_QUEUE_PROFILING_ENABLE,
         .timed = timed,
-        .asked = asked ? properties(asked, false, true) : NULL,
+        .asked = asked ? queue_properties(asked, false, true) : NULL,
     };
     if (!table_put(&queues, q, &x))
         free(x.asked);
@@ -166,7 +167,7 @@ static cl_command_queue CL_API_CALL my_clCreateCommandQueueWithProperties(
     for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]) && !q; i++) {
         if (steered || flags & CL_QUEUE_ON_DEVICE)
             break;
-        cl_queue_properties *v = properties(asked, tries[i].profile, tries[i].hints);
+        cl_queue_properties *v = queue_properties(asked, tries[i].profile, tries[i].hints);
         cl_int r;
         q = v ? next->clCreateCommandQueueWithProperties(context, device, v, &r) : NULL;
         timed = tries[i].profile || (flags & CL_QUEUE_PROFILING_ENABLE);
@@ -185,8 +186,8 @@ static cl_command_queue CL_API_CALL my_clCreateCommandQueueWithProperties(
 static cl_int CL_API_CALL my_clReleaseCommandQueue(cl_command_queue q)
 {
     cl_uint count = 0;
-    /* Commands that still run hold the queue too (PoCL), so the last release of the program's is
-     * not told by a count of 1. Releasing flushes, whichever it is. */
+    /* Commands that still run hold the queue too (PoCL), so the program's last release need not see
+     * a count of 1. Every release flushes. */
     table_remove(&unflushed, q, NULL);
     if (next->clGetCommandQueueInfo(q, CL_QUEUE_REFERENCE_COUNT, sizeof(count), &count, NULL) ==
             CL_SUCCESS &&
@@ -199,16 +200,16 @@ static cl_int CL_API_CALL my_clGetCommandQueueInfo(cl_command_queue q, cl_comman
                                                    size_t size, void *value, size_t *size_ret)
 {
     struct queue x;
-    bool ours =
+    bool known =
         (what == CL_QUEUE_PROPERTIES || what == CL_QUEUE_PROPERTIES_ARRAY) && queue_get(q, &x);
-    if (ours && what == CL_QUEUE_PROPERTIES) {
+    if (known && what == CL_QUEUE_PROPERTIES) {
         cl_int r = next->clGetCommandQueueInfo(q, what, size, value, size_ret);
         if (r == CL_SUCCESS && value && !x.profiled)
             *(cl_command_queue_properties *)value &=
                 ~(cl_command_queue_properties)CL_QUEUE_PROFILING_ENABLE;
         return r;
     }
-    if (!ours)
+    if (!known)
         return next->clGetCommandQueueInfo(q, what, size, value, size_ret);
     size_t n = 0;
     while (x.asked && x.asked[n])
@@ -275,7 +276,6 @@ void queues_flush(void *unused)
     } while (n == sizeof(v) / sizeof(v[0]));
 }
 
-#define TAKE(name) d->name = d->name ? my_##name : NULL;
 void queues_fill(cl_icd_dispatch *d)
 {
     TAKE(clCreateCommandQueue)

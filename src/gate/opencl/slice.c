@@ -1,10 +1,10 @@
 /* Kernels: submitted whole, or cut along their outermost dimension into pieces that are submitted
- * one after another, each held like a command of its own. So a job that has to make room does so
+ * one after another, each held like a separate command. So a job that has to make room does so
  * after one piece.
  *
- * Cut are only kernels that cannot tell (proof.h), in queues that keep order, and never where the
- * program could see it: where it takes times from the kernel's event, or where the kernel may wait
- * for the thread that submits it. The program's event is that of the last piece. */
+ * Only kernels that cannot see the difference are cut (proof.h), in queues that keep order, and
+ * never where the program could see it: where it takes times from the kernel's event, or where the
+ * kernel may wait for the thread that submits it. The program's event is that of the last piece. */
 #include <stdlib.h>
 
 #include "gate/estimate.h"
@@ -14,7 +14,7 @@
 #define PIECE_MIN_NS  500000ULL /* a piece costs some 20 us on its way */
 #define PIECES_MAX    4096U
 #define PIECES_UNSEEN 16U                /* of a kernel whose length is not known */
-#define LIMIT_NS      (500 * 1000000ULL) /* no job with so much room has to make way */
+#define LIMIT_NS      (500 * 1000000ULL) /* a job with so large a limit has to make way for none */
 #define ROWS          64U /* work items, where the implementation chooses the groups */
 
 struct range {
@@ -92,8 +92,9 @@ static size_t piece_of(const struct command *c, cl_kernel kernel, const struct r
     return step < units ? step : 0;
 }
 
-static cl_int cut(const struct command *whole, cl_kernel kernel, const struct range *r, cl_uint dim,
-                  size_t step, cl_uint nwait, const cl_event *wait, cl_event *event)
+static cl_int enqueue_pieces(const struct command *whole, cl_kernel kernel, const struct range *r,
+                             cl_uint dim, size_t step, cl_uint nwait, const cl_event *wait,
+                             cl_event *event)
 {
     size_t offset[3] = {0}, size[3] = {1, 1, 1};
     for (cl_uint d = 0; d < r->dims; d++) {
@@ -139,7 +140,8 @@ static cl_int CL_API_CALL my_clEnqueueNDRangeKernel(cl_command_queue q, cl_kerne
     if (queue_get(q, &c.q) && c.q.device >= 0 && gate_device_active(c.q.device)) {
         size_t units = piece_of(&c, kernel, &r, event, command_known(c.key), &dim);
         if (units)
-            return cut(&c, kernel, &r, dim, units * unit_of(&r, &dim), nwait, wait, event);
+            return enqueue_pieces(&c, kernel, &r, dim, units * unit_of(&r, &dim), nwait, wait,
+                                  event);
     }
     command_begin(&c, &event);
     return command_end(
@@ -156,7 +158,6 @@ static cl_int CL_API_CALL my_clEnqueueTask(cl_command_queue q, cl_kernel kernel,
     return command_end(&c, event, next->clEnqueueTask(q, kernel, nwait, wait, event));
 }
 
-#define TAKE(name) d->name = d->name ? my_##name : NULL;
 void slice_fill(cl_icd_dispatch *d)
 {
     TAKE(clEnqueueNDRangeKernel)

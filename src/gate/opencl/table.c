@@ -5,47 +5,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t stride(const struct table *t)
+static size_t table_stride(const struct table *t)
 {
     return sizeof(void *) + (t->value_size + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
 }
 
 static const void **handle_at(const struct table *t, size_t i)
 {
-    return (const void **)(void *)(t->slots + i * stride(t));
+    return (const void **)(void *)(t->slots + i * table_stride(t));
 }
 
 static void *value_at(const struct table *t, size_t i)
 {
-    return t->slots + i * stride(t) + sizeof(void *);
+    return t->slots + i * table_stride(t) + sizeof(void *);
 }
 
-static size_t home(const struct table *t, const void *handle)
+static size_t table_home(const struct table *t, const void *handle)
 {
     return (size_t)(((uint64_t)(uintptr_t)handle * 0x9e3779b97f4a7c15ULL) >> 32) & (t->cap - 1);
 }
 
 /* The slot of a handle, or the free one where it would go. */
-static size_t seek(const struct table *t, const void *handle)
+static size_t table_seek(const struct table *t, const void *handle)
 {
-    size_t i = home(t, handle);
+    size_t i = table_home(t, handle);
     while (*handle_at(t, i) && *handle_at(t, i) != handle)
         i = (i + 1) & (t->cap - 1);
     return i;
 }
 
-static bool grow(struct table *t)
+static bool table_grow(struct table *t)
 {
     struct table bigger = *t;
     bigger.cap = t->cap ? t->cap * 2 : 16;
-    bigger.slots = calloc(bigger.cap, stride(t));
+    bigger.slots = calloc(bigger.cap, table_stride(t));
     if (!bigger.slots)
         return false;
     for (size_t i = 0; i < t->cap; i++) {
         const void *handle = *handle_at(t, i);
         if (!handle)
             continue;
-        size_t k = seek(&bigger, handle);
+        size_t k = table_seek(&bigger, handle);
         *handle_at(&bigger, k) = handle;
         memcpy(value_at(&bigger, k), value_at(t, i), t->value_size);
     }
@@ -58,9 +58,9 @@ static bool grow(struct table *t)
 bool table_put(struct table *t, const void *handle, const void *value)
 {
     pthread_mutex_lock(&t->lock);
-    bool ok = handle && ((t->n + 1) * 2 <= t->cap || grow(t));
+    bool ok = handle && ((t->n + 1) * 2 <= t->cap || table_grow(t));
     if (ok) {
-        size_t i = seek(t, handle);
+        size_t i = table_seek(t, handle);
         t->n += !*handle_at(t, i);
         *handle_at(t, i) = handle;
         memcpy(value_at(t, i), value, t->value_size);
@@ -72,7 +72,7 @@ bool table_put(struct table *t, const void *handle, const void *value)
 bool table_get(struct table *t, const void *handle, void *value)
 {
     pthread_mutex_lock(&t->lock);
-    size_t i = t->cap && handle ? seek(t, handle) : 0;
+    size_t i = t->cap && handle ? table_seek(t, handle) : 0;
     bool found = t->cap && handle && *handle_at(t, i);
     if (found)
         memcpy(value, value_at(t, i), t->value_size);
@@ -80,15 +80,15 @@ bool table_get(struct table *t, const void *handle, void *value)
     return found;
 }
 
-static void erase(struct table *t, size_t i)
+static void table_erase(struct table *t, size_t i)
 {
     t->n--;
     *handle_at(t, i) = NULL;
-    /* Those behind it that would not be found any more move up. */
+    /* Entries behind it that would not be found any more move up. */
     for (size_t k = (i + 1) & (t->cap - 1); *handle_at(t, k); k = (k + 1) & (t->cap - 1)) {
         const void *moved = *handle_at(t, k);
         *handle_at(t, k) = NULL;
-        size_t to = seek(t, moved);
+        size_t to = table_seek(t, moved);
         *handle_at(t, to) = moved;
         if (to != k)
             memcpy(value_at(t, to), value_at(t, k), t->value_size);
@@ -98,12 +98,12 @@ static void erase(struct table *t, size_t i)
 bool table_remove(struct table *t, const void *handle, void *value)
 {
     pthread_mutex_lock(&t->lock);
-    size_t i = t->cap && handle ? seek(t, handle) : 0;
+    size_t i = t->cap && handle ? table_seek(t, handle) : 0;
     bool found = t->cap && handle && *handle_at(t, i);
     if (found && value)
         memcpy(value, value_at(t, i), t->value_size);
     if (found)
-        erase(t, i);
+        table_erase(t, i);
     pthread_mutex_unlock(&t->lock);
     return found;
 }
@@ -119,7 +119,7 @@ size_t table_take(struct table *t, const void **v, size_t max, void (*keep)(cons
         }
         v[n] = *handle_at(t, i);
         keep(v[n++]);
-        erase(t, i); /* another may take its place */
+        table_erase(t, i); /* another may take its place */
     }
     pthread_mutex_unlock(&t->lock);
     return n;

@@ -1,5 +1,5 @@
 /* What the layer knows of the program's OpenCL objects, by handle. Thread-safe; values are copies,
- * so that nobody holds on to an entry that another thread removes. */
+ * so that no thread holds on to an entry that another one removes. */
 #ifndef CEDE_GATE_OPENCL_TABLE_H
 #define CEDE_GATE_OPENCL_TABLE_H
 
@@ -9,7 +9,7 @@
 
 struct table {
     pthread_mutex_t lock;
-    size_t value_size, n, cap; /* value_size: set by whoever defines it */
+    size_t value_size, n, cap; /* value_size: set where it is defined */
     char *slots;               /* cap times a handle and a value */
 };
 #define TABLE(type)                                                                                \
@@ -22,8 +22,8 @@ bool table_put(struct table *t, const void *handle, const void *value);
 bool table_get(struct table *t, const void *handle, void *value);
 /* value (may be NULL) gets what was removed. */
 bool table_remove(struct table *t, const void *handle, void *value);
-/* Takes out up to max handles; how many. keep is called on each with the lock held: who removes an
- * entry before its object ends knows that keep has been or will not be at it. */
+/* Takes out up to max handles; how many. keep is called on each with the lock held: a caller that
+ * removes an entry before its object ends knows that keep is done with it, or will not begin. */
 size_t table_take(struct table *t, const void **v, size_t max, void (*keep)(const void *handle));
 /* In a child of fork(): empty and unlocked, whatever another thread was doing. Frees nothing. */
 void table_reset(struct table *t);

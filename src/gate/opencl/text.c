@@ -122,7 +122,7 @@ static const char *join_lines(char *s)
 }
 
 /* The line that starts here is a directive of that name. */
-static bool directive(const char *line, const char *name)
+static bool is_directive(const char *line, const char *name)
 {
     line += strspn(line, " \t\v\f");
     if (*line++ != '#')
@@ -141,14 +141,14 @@ static const char *skip_message(char **s)
 }
 
 /* Comments to blanks, strings to "", characters to 0; in place, lines joined already. */
-static const char *strip(char *s)
+static const char *strip_text(char *s)
 {
     char *to = s;
     bool line_start = true;
     while (*s) {
         char c = *s;
         /* Its text is no C, and often has an apostrophe. (#warning is refused later.) */
-        if (line_start && directive(s, "error")) {
+        if (line_start && is_directive(s, "error")) {
             const char *why = skip_message(&s);
             if (why)
                 return why;
@@ -206,7 +206,7 @@ char *text_of(const char *source, const char *options, const char **why)
     if (!*why)
         *why = join_lines(to);
     if (!*why)
-        *why = strip(to);
+        *why = strip_text(to);
     if (*why) {
         free(text);
         return NULL;
