@@ -1,5 +1,5 @@
 /* The HIP gate as it is installed, on the stand-in library, against the daemon's driver: a closed
- * gate holds a program, a driver that goes lets it on, and mixes of everything have the results
+ * device holds a program, a driver that goes lets it on, and mixes of everything have the results
  * that they have alone. */
 #include <setjmp.h>
 #include <stdarg.h>

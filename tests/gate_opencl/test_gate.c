@@ -127,7 +127,7 @@ static bool begun(pid_t pid, struct device_driver *d)
     return any;
 }
 
-/* Seeded mixes of queues and events, with gates that open and close and queues that shrink and grow
+/* Seeded mixes of queues and events, with devices that open and close and queues that shrink and grow
  * at random, and a daemon that now and then dies. */
 static void interleavings(void **state)
 {

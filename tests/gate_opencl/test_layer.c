@@ -197,7 +197,7 @@ static void hints_are_left_out(void **state)
     fake.refuses_hints = false;
 }
 
-static void open_gate_lets_all_pass(void **state)
+static void open_device_takes_all(void **state)
 {
     (void)state;
     cl_kernel k = kernel(1);
@@ -236,7 +236,7 @@ static void queue_is_kept_short(void **state)
     slice(0);
 }
 
-static void closed_gate_holds(void **state)
+static void closed_device_holds(void **state)
 {
     (void)state;
     cl_kernel k = kernel(1);
@@ -436,9 +436,9 @@ int main(void)
         cmocka_unit_test(begin),
         cmocka_unit_test(profiling_is_hidden),
         cmocka_unit_test(hints_are_left_out),
-        cmocka_unit_test(open_gate_lets_all_pass),
+        cmocka_unit_test(open_device_takes_all),
         cmocka_unit_test(queue_is_kept_short),
-        cmocka_unit_test(closed_gate_holds),
+        cmocka_unit_test(closed_device_holds),
         cmocka_unit_test(callbacks_are_not_held),
         cmocka_unit_test(host_events_lift_the_limit),
         cmocka_unit_test(released_queues_are_let_be),
