@@ -120,106 +120,104 @@ static size_t volume(const size_t r[3])
     return r ? r[0] * r[1] * r[2] : 0;
 }
 
-/* NAME(parameters)(arguments): all of them before the wait list, which every one of them ends with.
- */
-#define COMMAND(name, bytes, params, ...)                                                          \
-    static cl_int CL_API_CALL my_##name(cl_command_queue q, PARAMS params, cl_uint nwait,          \
+/* Every call that is work: name, bytes, parameters between the queue and the wait list, and the
+ * same as arguments. */
+#define P(...) __VA_ARGS__
+#define RECT                                                                                       \
+    const size_t *at, const size_t *host_at, const size_t *region, size_t row, size_t slice,       \
+        size_t host_row, size_t host_slice
+#define COPY_RECT                                                                                  \
+    cl_mem a, cl_mem b, const size_t *from, const size_t *to, const size_t *region, size_t row,    \
+        size_t slice, size_t to_row, size_t to_slice
+#define IMAGE                                                                                      \
+    cl_mem i, cl_bool block, const size_t *at, const size_t *region, size_t row, size_t slice
+#define TEXELS 4 * volume(region)
+#define NATIVE                                                                                     \
+    void(CL_CALLBACK * f)(void *), void *args, size_t size, cl_uint n, const cl_mem *v,            \
+        const void **at
+
+/* clang-format off */
+#define COMMANDS(X)                                                                                \
+    X(clEnqueueReadBuffer, n, P(cl_mem b, cl_bool block, size_t at, size_t n, void *to),           \
+      b, block, at, n, to)                                                                         \
+    X(clEnqueueWriteBuffer, n, P(cl_mem b, cl_bool block, size_t at, size_t n, const void *from),  \
+      b, block, at, n, from)                                                                       \
+    X(clEnqueueReadBufferRect, volume(region), P(cl_mem b, cl_bool block, RECT, void *to),         \
+      b, block, at, host_at, region, row, slice, host_row, host_slice, to)                         \
+    X(clEnqueueWriteBufferRect, volume(region), P(cl_mem b, cl_bool block, RECT, const void *from),\
+      b, block, at, host_at, region, row, slice, host_row, host_slice, from)                       \
+    X(clEnqueueCopyBuffer, n, P(cl_mem a, cl_mem b, size_t from, size_t to, size_t n),             \
+      a, b, from, to, n)                                                                           \
+    X(clEnqueueCopyBufferRect, volume(region), P(COPY_RECT),                                       \
+      a, b, from, to, region, row, slice, to_row, to_slice)                                        \
+    X(clEnqueueFillBuffer, n, P(cl_mem b, const void *what, size_t size, size_t at, size_t n),     \
+      b, what, size, at, n)                                                                        \
+    X(clEnqueueReadImage, TEXELS, P(IMAGE, void *to), i, block, at, region, row, slice, to)        \
+    X(clEnqueueWriteImage, TEXELS, P(IMAGE, const void *from),                                     \
+      i, block, at, region, row, slice, from)                                                      \
+    X(clEnqueueCopyImage, TEXELS,                                                                  \
+      P(cl_mem a, cl_mem b, const size_t *from, const size_t *to, const size_t *region),           \
+      a, b, from, to, region)                                                                      \
+    X(clEnqueueFillImage, TEXELS,                                                                  \
+      P(cl_mem i, const void *color, const size_t *at, const size_t *region),                      \
+      i, color, at, region)                                                                        \
+    X(clEnqueueCopyImageToBuffer, TEXELS,                                                          \
+      P(cl_mem a, cl_mem b, const size_t *from, const size_t *region, size_t to),                  \
+      a, b, from, region, to)                                                                      \
+    X(clEnqueueCopyBufferToImage, TEXELS,                                                          \
+      P(cl_mem a, cl_mem b, size_t from, const size_t *to, const size_t *region),                  \
+      a, b, from, to, region)                                                                      \
+    X(clEnqueueUnmapMemObject, 0, P(cl_mem b, void *p), b, p)                                      \
+    X(clEnqueueMigrateMemObjects, 0, P(cl_uint n, const cl_mem *v, cl_mem_migration_flags flags),  \
+      n, v, flags)                                                                                 \
+    X(clEnqueueNativeKernel, GUESS_NS, P(NATIVE), f, args, size, n, v, at)                         \
+    X(clEnqueueSVMMemcpy, n, P(cl_bool block, void *to, const void *from, size_t n),               \
+      block, to, from, n)                                                                          \
+    X(clEnqueueSVMMemFill, n, P(void *to, const void *what, size_t size, size_t n),                \
+      to, what, size, n)                                                                           \
+    X(clEnqueueSVMMap, n, P(cl_bool block, cl_map_flags flags, void *p, size_t n),                 \
+      block, flags, p, n)                                                                          \
+    X(clEnqueueSVMUnmap, 0, P(void *p), p)                                                         \
+    X(clEnqueueSVMMigrateMem, 0,                                                                   \
+      P(cl_uint n, const void **v, const size_t *sizes, cl_mem_migration_flags flags),             \
+      n, v, sizes, flags)
+
+/* The same for calls that return what they have mapped. */
+#define MAPS(X)                                                                                    \
+    X(clEnqueueMapBuffer, n, P(cl_mem b, cl_bool block, cl_map_flags flags, size_t at, size_t n),  \
+      b, block, flags, at, n)                                                                      \
+    X(clEnqueueMapImage, TEXELS,                                                                   \
+      P(cl_mem i, cl_bool block, cl_map_flags flags, const size_t *at, const size_t *region,       \
+        size_t *row, size_t *slice),                                                               \
+      i, block, flags, at, region, row, slice)
+/* clang-format on */
+
+#define X(name, bytes, params, ...)                                                                \
+    static cl_int CL_API_CALL my_##name(cl_command_queue q, params, cl_uint nwait,                 \
                                         const cl_event *wait, cl_event *event)                     \
     {                                                                                              \
         struct command c = copy(q, __COUNTER__, bytes);                                            \
         command_begin(&c, &event);                                                                 \
         return command_end(&c, event, next->name(q, __VA_ARGS__, nwait, wait, event));             \
     }
-#define PARAMS(...) __VA_ARGS__
+COMMANDS(X)
+#undef X
 
-COMMAND(clEnqueueReadBuffer, n, (cl_mem b, cl_bool block, size_t at, size_t n, void *to), b, block,
-        at, n, to)
-COMMAND(clEnqueueWriteBuffer, n, (cl_mem b, cl_bool block, size_t at, size_t n, const void *from),
-        b, block, at, n, from)
-COMMAND(clEnqueueReadBufferRect, volume(region),
-        (cl_mem b, cl_bool block, const size_t *at, const size_t *host_at, const size_t *region,
-         size_t row, size_t slice, size_t host_row, size_t host_slice, void *to),
-        b, block, at, host_at, region, row, slice, host_row, host_slice, to)
-COMMAND(clEnqueueWriteBufferRect, volume(region),
-        (cl_mem b, cl_bool block, const size_t *at, const size_t *host_at, const size_t *region,
-         size_t row, size_t slice, size_t host_row, size_t host_slice, const void *from),
-        b, block, at, host_at, region, row, slice, host_row, host_slice, from)
-COMMAND(clEnqueueCopyBuffer, n, (cl_mem a, cl_mem b, size_t from, size_t to, size_t n), a, b, from,
-        to, n)
-COMMAND(clEnqueueCopyBufferRect, volume(region),
-        (cl_mem a, cl_mem b, const size_t *from, const size_t *to, const size_t *region, size_t row,
-         size_t slice, size_t to_row, size_t to_slice),
-        a, b, from, to, region, row, slice, to_row, to_slice)
-COMMAND(clEnqueueFillBuffer, n, (cl_mem b, const void *what, size_t size, size_t at, size_t n), b,
-        what, size, at, n)
-COMMAND(clEnqueueReadImage, 4 * volume(region),
-        (cl_mem i, cl_bool block, const size_t *at, const size_t *region, size_t row, size_t slice,
-         void *to),
-        i, block, at, region, row, slice, to)
-COMMAND(clEnqueueWriteImage, 4 * volume(region),
-        (cl_mem i, cl_bool block, const size_t *at, const size_t *region, size_t row, size_t slice,
-         const void *from),
-        i, block, at, region, row, slice, from)
-COMMAND(clEnqueueCopyImage, 4 * volume(region),
-        (cl_mem a, cl_mem b, const size_t *from, const size_t *to, const size_t *region), a, b,
-        from, to, region)
-COMMAND(clEnqueueFillImage, 4 * volume(region),
-        (cl_mem i, const void *color, const size_t *at, const size_t *region), i, color, at, region)
-COMMAND(clEnqueueCopyImageToBuffer, 4 * volume(region),
-        (cl_mem a, cl_mem b, const size_t *from, const size_t *region, size_t to), a, b, from,
-        region, to)
-COMMAND(clEnqueueCopyBufferToImage, 4 * volume(region),
-        (cl_mem a, cl_mem b, size_t from, const size_t *to, const size_t *region), a, b, from, to,
-        region)
-COMMAND(clEnqueueUnmapMemObject, 0, (cl_mem b, void *p), b, p)
-COMMAND(clEnqueueMigrateMemObjects, 0, (cl_uint n, const cl_mem *v, cl_mem_migration_flags flags),
-        n, v, flags)
-COMMAND(clEnqueueNativeKernel, GUESS_NS,
-        (void(CL_CALLBACK * f)(void *), void *args, size_t size, cl_uint n, const cl_mem *v,
-         const void **at),
-        f, args, size, n, v, at)
-COMMAND(clEnqueueSVMMemcpy, n, (cl_bool block, void *to, const void *from, size_t n), block, to,
-        from, n)
-COMMAND(clEnqueueSVMMemFill, n, (void *to, const void *what, size_t size, size_t n), to, what, size,
-        n)
-COMMAND(clEnqueueSVMMap, n, (cl_bool block, cl_map_flags flags, void *p, size_t n), block, flags, p,
-        n)
-COMMAND(clEnqueueSVMUnmap, 0, (void *p), p)
-COMMAND(clEnqueueSVMMigrateMem, 0,
-        (cl_uint n, const void **v, const size_t *sizes, cl_mem_migration_flags flags), n, v, sizes,
-        flags)
-
-static void *CL_API_CALL my_clEnqueueMapBuffer(cl_command_queue q, cl_mem b, cl_bool block,
-                                               cl_map_flags flags, size_t at, size_t n,
-                                               cl_uint nwait, const cl_event *wait, cl_event *event,
-                                               cl_int *ret)
-{
-    cl_int r = CL_SUCCESS;
-    struct command c = copy(q, __COUNTER__, n);
-    command_begin(&c, &event);
-    void *p = next->clEnqueueMapBuffer(q, b, block, flags, at, n, nwait, wait, event, &r);
-    command_end(&c, event, r);
-    if (ret)
-        *ret = r;
-    return p;
-}
-
-static void *CL_API_CALL my_clEnqueueMapImage(cl_command_queue q, cl_mem i, cl_bool block,
-                                              cl_map_flags flags, const size_t *at,
-                                              const size_t *region, size_t *row, size_t *slice,
-                                              cl_uint nwait, const cl_event *wait, cl_event *event,
-                                              cl_int *ret)
-{
-    cl_int r = CL_SUCCESS;
-    struct command c = copy(q, __COUNTER__, 4 * volume(region));
-    command_begin(&c, &event);
-    void *p =
-        next->clEnqueueMapImage(q, i, block, flags, at, region, row, slice, nwait, wait, event, &r);
-    command_end(&c, event, r);
-    if (ret)
-        *ret = r;
-    return p;
-}
+#define X(name, bytes, params, ...)                                                                \
+    static void *CL_API_CALL my_##name(cl_command_queue q, params, cl_uint nwait,                  \
+                                       const cl_event *wait, cl_event *event, cl_int *ret)         \
+    {                                                                                              \
+        cl_int r = CL_SUCCESS;                                                                     \
+        struct command c = copy(q, __COUNTER__, bytes);                                            \
+        command_begin(&c, &event);                                                                 \
+        void *p = next->name(q, __VA_ARGS__, nwait, wait, event, &r);                              \
+        command_end(&c, event, r);                                                                 \
+        if (ret)                                                                                   \
+            *ret = r;                                                                              \
+        return p;                                                                                  \
+    }
+MAPS(X)
+#undef X
 
 /* ---- command buffers (cl_khr_command_buffer): recorded freely, held when they are submitted ----
  */
@@ -285,27 +283,8 @@ void *enqueue_command_buffer(void *real, void *info)
 
 void enqueue_fill(cl_icd_dispatch *d)
 {
-    TAKE(clEnqueueReadBuffer)
-    TAKE(clEnqueueWriteBuffer)
-    TAKE(clEnqueueReadBufferRect)
-    TAKE(clEnqueueWriteBufferRect)
-    TAKE(clEnqueueCopyBuffer)
-    TAKE(clEnqueueCopyBufferRect)
-    TAKE(clEnqueueFillBuffer)
-    TAKE(clEnqueueReadImage)
-    TAKE(clEnqueueWriteImage)
-    TAKE(clEnqueueCopyImage)
-    TAKE(clEnqueueFillImage)
-    TAKE(clEnqueueCopyImageToBuffer)
-    TAKE(clEnqueueCopyBufferToImage)
-    TAKE(clEnqueueMapBuffer)
-    TAKE(clEnqueueMapImage)
-    TAKE(clEnqueueUnmapMemObject)
-    TAKE(clEnqueueMigrateMemObjects)
-    TAKE(clEnqueueNativeKernel)
-    TAKE(clEnqueueSVMMemcpy)
-    TAKE(clEnqueueSVMMemFill)
-    TAKE(clEnqueueSVMMap)
-    TAKE(clEnqueueSVMUnmap)
-    TAKE(clEnqueueSVMMigrateMem)
+#define X(name, ...) TAKE(name)
+    COMMANDS(X)
+    MAPS(X)
+#undef X
 }
