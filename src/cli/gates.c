@@ -1,4 +1,4 @@
-/* See gates.h. Must not touch programs on a machine without the device in question; the OpenCL
+/* See gates.h. Must not change programs on a machine without the device in question; the OpenCL
  * loader reads its variable only in programs that use OpenCL. */
 #include "cli/gates.h"
 
@@ -9,7 +9,7 @@
 
 #define KFD_DEVICE "/dev/kfd" /* AMD GPUs */
 
-static bool holds(const char *list, const char *separators, const char *library)
+static bool list_has(const char *list, const char *separators, const char *library)
 {
     size_t n = strlen(library);
     for (const char *p = list + strspn(list, separators); *p; p += strspn(p, separators)) {
@@ -28,7 +28,7 @@ int gates_list_add(const char *variable, const char *separators, const char *lib
         return 0;
     if (!before || !*before)
         return setenv(variable, library, 1) < 0 ? -ENOMEM : 0;
-    if (holds(before, separators, library))
+    if (list_has(before, separators, library))
         return 0;
     _cleanup_free_ char *list = NULL;
     if (asprintf(&list, "%s:%s", library, before) < 0) {
@@ -38,8 +38,8 @@ int gates_list_add(const char *variable, const char *separators, const char *lib
     return setenv(variable, list, 1) < 0 ? -ENOMEM : 0;
 }
 
-/* Beside this program where it was built, else where it was installed. */
-static bool library(const char *folder, const char *name, char path[static GATES_PATH])
+/* In the build folder of this program, else where it was installed. */
+static bool find_library(const char *folder, const char *name, char path[static GATES_PATH])
 {
     char exe[GATES_PATH - 64];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -57,7 +57,7 @@ static bool library(const char *folder, const char *name, char path[static GATES
 
 bool gates_opencl(char path[static GATES_PATH])
 {
-    return library("opencl", "libcede-opencl.so", path);
+    return find_library("opencl", "libcede-opencl.so", path);
 }
 
 int gates_enter(const char *socket)
@@ -70,7 +70,7 @@ int gates_enter(const char *socket)
     int r = 0;
     if (gates_opencl(path))
         r = gates_list_add("OPENCL_LAYERS", ":", path);
-    if (r == 0 && access(KFD_DEVICE, F_OK) == 0 && library("hip", "libcede-hip.so", path))
+    if (r == 0 && access(KFD_DEVICE, F_OK) == 0 && find_library("hip", "libcede-hip.so", path))
         r = gates_list_add("LD_PRELOAD", ": \t\n", path);
     return r == 0 && setenv("CEDE_GATE", gate, 1) < 0 ? -ENOMEM : r;
 }
