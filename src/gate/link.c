@@ -13,13 +13,6 @@
 #include "gate/page.h"
 #include "lib/take_fds.h"
 
-/* A descriptor of the gate's. */
-struct own_fd {
-    int fd; /* -1: none */
-    dev_t dev;
-    ino_t ino;
-};
-
 static struct gate_control no_page;
 static struct gate_slot no_slot;
 struct gate_control *_Atomic gate_page = &no_page;
@@ -144,24 +137,30 @@ bool link_ask(struct link_welcome *w)
     struct pollfd p = {.fd = fd, .events = POLLIN};
     if (fd < 0)
         return false;
+    own_fd_set(&w->socket, fd);
     if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) != (ssize_t)sizeof(hello) ||
-        poll(&p, 1, LINK_CONNECT_MS) != 1 || !receive_welcome(fd, pages)) {
-        close(fd);
+        poll(&p, 1, LINK_CONNECT_MS) != 1 || !own_fd_intact(&w->socket) ||
+        !receive_welcome(fd, pages)) {
+        own_fd_close(&w->socket);
         return false;
     }
-    *w = (struct link_welcome){fd, pages[0], pages[1]};
+    own_fd_set(&w->control, pages[0]);
+    own_fd_set(&w->slot, pages[1]);
     return true;
 }
 
 bool link_take_locked(struct link_welcome *w)
 {
-    void *slot = mmap(NULL, GATE_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, w->slot, 0);
-    bool ok = slot != MAP_FAILED && link_reserve() && cover_control(w->control);
-    own_fd_set(&daemon_fd, w->fd);
-    close(w->control);
-    close(w->slot);
+    bool ok = own_fd_intact(&w->socket) && own_fd_intact(&w->control) && own_fd_intact(&w->slot) &&
+              link_reserve();
+    void *slot =
+        ok ? mmap(NULL, GATE_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, w->slot.fd, 0) : MAP_FAILED;
     if (slot != MAP_FAILED)
         link_slot = slot;
+    ok = slot != MAP_FAILED && cover_control(w->control.fd);
+    daemon_fd = w->socket;
+    own_fd_close(&w->control);
+    own_fd_close(&w->slot);
     if (!ok)
         link_drop_locked();
     return ok;

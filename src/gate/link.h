@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "lib/gate_proto.h"
 
@@ -21,9 +22,16 @@ extern struct gate_slot *link_slot;
 /* Reserves the control page's address, once. False: out of memory. */
 bool link_reserve(void);
 
-/* What a daemon has answered: a socket and both pages' descriptors, the caller's. */
+/* A descriptor of the gate's, and what it was when it was opened. */
+struct own_fd {
+    int fd; /* -1: none */
+    dev_t dev;
+    ino_t ino;
+};
+
+/* What a daemon has answered: a socket and both pages, the caller's. */
 struct link_welcome {
-    int fd, control, slot;
+    struct own_fd socket, control, slot;
 };
 /* Asks $CEDE_GATE (set by cede run), else the system's daemon. Waits for its answer for up to
  * LINK_CONNECT_MS: without a lock. False: there is none of this version. */

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -244,6 +245,24 @@ static void a_daemon_that_does_not_answer(void **state)
     hung_up(greeted());
 }
 
+/* A number that the program has closed and opened again is the program's. */
+static void a_program_that_closes_an_answer(void **state)
+{
+    struct stat now, mine;
+    atomic_store(&held_polls, 1);
+    sem_wait(&in_poll);
+    int fd = atomic_load(&polled_fd);
+    assert_int_equal(dup3(listener, fd, O_CLOEXEC), fd);
+    sem_post(&go);
+    int stale = greeted();
+    close(stale);
+    honest(); /* it has asked again */
+    assert_true(fstat(fd, &now) == 0 && fstat(listener, &mine) == 0);
+    assert_true(now.st_ino == mine.st_ino);
+    close(fd);
+    dies();
+}
+
 /* fork() may be called by a signal handler, in a thread that was in the middle of a submission. */
 static void a_handler_that_forks(void **state)
 {
@@ -386,6 +405,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_daemon_that_lies),
         cmocka_unit_test(a_daemon_that_does_not_answer),
+        cmocka_unit_test(a_program_that_closes_an_answer),
         cmocka_unit_test(a_handler_that_forks),
         cmocka_unit_test(a_thread_that_is_cancelled),
         cmocka_unit_test(ends_that_are_lost),
