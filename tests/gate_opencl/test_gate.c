@@ -127,8 +127,8 @@ static bool begun(pid_t pid, struct device_driver *d)
     return any;
 }
 
-/* Seeded mixes of queues and events, with devices that open and close and queues that shrink and grow
- * at random, and a daemon that now and then dies. */
+/* Seeded mixes of queues and events, with devices that open and close and queues that shrink and
+ * grow at random, and a daemon that now and then dies. */
 static void interleavings(void **state)
 {
     (void)state;
