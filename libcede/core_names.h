@@ -7,12 +7,6 @@
 #define batch_decide            cede_core_batch_decide
 #define batch_params_default    cede_core_batch_params_default
 #define batch_run_ns            cede_core_batch_run_ns
-#define estimate_add            cede_core_estimate_add
-#define estimate_get            cede_core_estimate_get
-#define estimates_add           cede_core_estimates_add
-#define estimates_free          cede_core_estimates_free
-#define estimates_get           cede_core_estimates_get
-#define estimates_new           cede_core_estimates_new
 #define lease_params_default    cede_core_lease_params_default
 #define leases_ask              cede_core_leases_ask
 #define leases_cancel           cede_core_leases_cancel

@@ -138,7 +138,7 @@ static struct group *group_of(struct cede_queue *q, uint64_t key, uint64_t expec
     }
     *take = (struct group){.key = key, .used = ++q->tick};
     for (unsigned i = 0; i < SIZES; i++)
-        take->seen_ns[i] = estimates_get(q->estimates, key + i, q->config.quantile, 0);
+        take->seen_ns[i] = cede_estimates_get(q->estimates, key + i, q->config.quantile, 0);
     fit(take, expected_ns);
     return take;
 }
@@ -146,9 +146,9 @@ static struct group *group_of(struct cede_queue *q, uint64_t key, uint64_t expec
 static void learn(struct cede_queue *q, uint64_t key, uint32_t n, uint64_t run_ns)
 {
     unsigned i = size_class(n);
-    estimates_add(q->estimates, key + i, run_ns);
+    cede_estimates_add(q->estimates, key + i, run_ns);
     struct group *g = group_of(q, key, run_ns);
-    g->seen_ns[i] = estimates_get(q->estimates, key + i, q->config.quantile, run_ns);
+    g->seen_ns[i] = cede_estimates_get(q->estimates, key + i, q->config.quantile, run_ns);
     fit(g, run_ns);
 }
 
@@ -214,7 +214,7 @@ static bool valid(const struct cede_queue_config *c)
 static void release_all(struct cede_queue *q)
 {
     requests_free(q->requests);
-    estimates_free(q->estimates);
+    cede_estimates_free(q->estimates);
     free(q->slots);
     free(q->lanes);
     free(q);
@@ -246,7 +246,7 @@ CLIENT_API int cede_queue_open(const struct cede_queue_config *config, struct ce
     q->slots = calloc(q->nslots, sizeof(*q->slots));
     q->lanes = calloc(c.devices, sizeof(*q->lanes));
     if (!q->slots || !q->lanes || requests_new(&p, &q->requests) < 0 ||
-        estimates_new(KEEP, &q->estimates) < 0) {
+        cede_estimates_new(KEEP, &q->estimates) < 0) {
         release_all(q);
         return -ENOMEM;
     }
@@ -490,7 +490,7 @@ CLIENT_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_bat
             } else {
                 q->s.ended++;
                 q->s.late += now > s->deadline_ns;
-                estimate_add(&q->latency, now - s->arrival_ns);
+                cede_estimate_add(&q->latency, now - s->arrival_ns);
             }
             release(q, s);
         }
@@ -573,8 +573,8 @@ CLIENT_API int cede_queue_get_statistics(struct cede_queue *q, struct cede_queue
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
     *out = q->s;
-    out->p50_us = estimate_get(&q->latency, 0.5, 0) / US;
-    out->p99_us = estimate_get(&q->latency, 0.99, 0) / US;
+    out->p50_us = cede_estimate_get(&q->latency, 0.5, 0) / US;
+    out->p99_us = cede_estimate_get(&q->latency, 0.99, 0) / US;
     pthread_mutex_unlock(&q->lock);
     return 0;
 }

@@ -77,7 +77,7 @@ int leases_new(const struct lease_params *p, struct leases **out)
     l->p = *p;
     l->gpus = calloc(p->devices, sizeof(*l->gpus));
     l->slots = calloc(p->capacity, sizeof(*l->slots));
-    if (!l->gpus || !l->slots || estimates_new(KEYS_MAX, &l->times) < 0) {
+    if (!l->gpus || !l->slots || cede_estimates_new(KEYS_MAX, &l->times) < 0) {
         leases_free(l);
         return -ENOMEM;
     }
@@ -97,7 +97,7 @@ void leases_free(struct leases *l)
 {
     if (!l)
         return;
-    estimates_free(l->times);
+    cede_estimates_free(l->times);
     free(l->gpus);
     free(l->slots);
     free(l);
@@ -279,7 +279,8 @@ int leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns,
         return r;
     struct slot *s = &l->slots[l->unused];
     uint32_t i = l->unused, next = s->next;
-    uint64_t run_ns = a->deadline_ns == TIME_NEVER ? 0 : estimates_get(l->times, a->key, 0.99, 0);
+    uint64_t run_ns =
+        a->deadline_ns == TIME_NEVER ? 0 : cede_estimates_get(l->times, a->key, 0.99, 0);
     *s = (struct slot){.ask = *a,
                        .id = ++l->generation * LEASE_CAPACITY_MAX + i,
                        .arrival_ns = now_ns,
@@ -325,7 +326,7 @@ int leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
     if (s->ask.key) {
         if (l->p.max_slowdown > 0)
             adapt(l, g, s, took_ns);
-        estimates_add(l->times, s->ask.key, took_ns);
+        cede_estimates_add(l->times, s->ask.key, took_ns);
     }
     forget(l, s);
     return 0;

@@ -26,7 +26,7 @@ static uint64_t upper(uint32_t b)
     return ((uint64_t)(SUB + b % SUB) << shift) + (((uint64_t)1 << shift) - 1);
 }
 
-void estimate_add(struct estimate *e, uint64_t run_ns)
+void cede_estimate_add(struct estimate *e, uint64_t run_ns)
 {
     if (e->n >= EST_KEEP) {
         e->n = 0;
@@ -37,7 +37,7 @@ void estimate_add(struct estimate *e, uint64_t run_ns)
     e->n++;
 }
 
-uint64_t estimate_get(const struct estimate *e, double q, uint64_t unknown_ns)
+uint64_t cede_estimate_get(const struct estimate *e, double q, uint64_t unknown_ns)
 {
     if (e->n == 0)
         return unknown_ns;
@@ -64,7 +64,7 @@ struct estimates {
     struct place places[];
 };
 
-int estimates_new(uint32_t keys, struct estimates **out)
+int cede_estimates_new(uint32_t keys, struct estimates **out)
 {
     *out = NULL;
     if (keys < 1 || keys > 65536)
@@ -77,7 +77,7 @@ int estimates_new(uint32_t keys, struct estimates **out)
     return 0;
 }
 
-void estimates_free(struct estimates *s)
+void cede_estimates_free(struct estimates *s)
 {
     free(s);
 }
@@ -101,19 +101,19 @@ static uint32_t find(const struct estimates *s, uint64_t key, bool *found)
     return take;
 }
 
-void estimates_add(struct estimates *s, uint64_t key, uint64_t run_ns)
+void cede_estimates_add(struct estimates *s, uint64_t key, uint64_t run_ns)
 {
     bool found = false;
     struct place *p = &s->places[find(s, key, &found)];
     if (!found)
         *p = (struct place){.key = key};
     p->used = ++s->tick;
-    estimate_add(&p->e, run_ns);
+    cede_estimate_add(&p->e, run_ns);
 }
 
-uint64_t estimates_get(const struct estimates *s, uint64_t key, double q, uint64_t unknown_ns)
+uint64_t cede_estimates_get(const struct estimates *s, uint64_t key, double q, uint64_t unknown_ns)
 {
     bool found = false;
     uint32_t p = find(s, key, &found);
-    return found ? estimate_get(&s->places[p].e, q, unknown_ns) : unknown_ns;
+    return found ? cede_estimate_get(&s->places[p].e, q, unknown_ns) : unknown_ns;
 }

@@ -1,5 +1,5 @@
-/* Where a daemon's control socket may be: for whoever looks for one, libcede in other people's
- * programs included, so it needs libc alone. */
+/* Where a daemon's control socket may be. Compiled into libcede as well, and so into other people's
+ * programs: needs libc alone, and defines no name without the prefix cede_. */
 #ifndef CEDE_LIB_SOCKET_PATH_H
 #define CEDE_LIB_SOCKET_PATH_H
 

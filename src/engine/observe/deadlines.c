@@ -56,7 +56,7 @@ static uint64_t deadlines_left(const struct job *j, const struct job_due *d)
     uint64_t said = d->said_ns, used = j->gpu_ns - d->mark_ns;
     if (!said && j->rec.laxity_us && j->rec.deadline_us > j->rec.laxity_us)
         said = (j->rec.deadline_us - j->rec.laxity_us) * NSEC_PER_USEC;
-    uint64_t need = said ? said : estimate_get(&d->need, QUANTILE, TIME_NEVER);
+    uint64_t need = said ? said : cede_estimate_get(&d->need, QUANTILE, TIME_NEVER);
     if (need == TIME_NEVER)
         return TIME_NEVER;
     /* One that takes longer than others is not done because they were. */
@@ -98,7 +98,7 @@ static void deadlines_learn(struct job *j)
     struct job_due *d = j->due;
     uint64_t used = j->gpu_ns - d->mark_ns;
     if (d->ended_n && used)
-        estimate_add(&d->need, used / d->ended_n);
+        cede_estimate_add(&d->need, used / d->ended_n);
     d->ended_n = 0;
 }
 

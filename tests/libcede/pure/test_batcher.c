@@ -21,48 +21,49 @@ static void quantile_is_conservative_and_close(void **s)
     for (unsigned k = 0; k < 3; k++) {
         struct estimate e = {0};
         state = k;
-        assert_true(estimate_get(&e, qs[k], 7) == 7);
+        assert_true(cede_estimate_get(&e, qs[k], 7) == 7);
         for (unsigned i = 0; i < 100000; i++)
-            estimate_add(&e, MS + rnd(MS)); /* evenly from 1 to 2 ms */
-        double exact = MS * (1 + qs[k]), got = (double)estimate_get(&e, qs[k], 7);
+            cede_estimate_add(&e, MS + rnd(MS)); /* evenly from 1 to 2 ms */
+        double exact = MS * (1 + qs[k]), got = (double)cede_estimate_get(&e, qs[k], 7);
         assert_true(got >= exact * 0.95 && got <= exact * 1.2);
     }
     struct estimate e = {0};
     for (uint64_t v = 1; v && v < UINT64_MAX / 3; v = v * 3 + 1) {
         memset(&e, 0, sizeof(e));
-        estimate_add(&e, v);
-        assert_true(estimate_get(&e, 0.5, 0) >= v && estimate_get(&e, 0.5, 0) <= v + v / 8);
+        cede_estimate_add(&e, v);
+        assert_true(cede_estimate_get(&e, 0.5, 0) >= v &&
+                    cede_estimate_get(&e, 0.5, 0) <= v + v / 8);
     }
-    estimate_add(&e, UINT64_MAX);
-    assert_true(estimate_get(&e, 0.99, 0) == UINT64_MAX);
+    cede_estimate_add(&e, UINT64_MAX);
+    assert_true(cede_estimate_get(&e, 0.99, 0) == UINT64_MAX);
 }
 
 static void estimate_forgets(void **s)
 {
     struct estimate e = {0};
     for (unsigned i = 0; i < 5000; i++)
-        estimate_add(&e, 100 * MS);
+        cede_estimate_add(&e, 100 * MS);
     for (unsigned i = 0; i < 12 * EST_KEEP; i++)
-        estimate_add(&e, MS);
-    assert_true(estimate_get(&e, 0.99, 0) < 2 * MS);
+        cede_estimate_add(&e, MS);
+    assert_true(cede_estimate_get(&e, 0.99, 0) < 2 * MS);
 }
 
 static void keys_are_apart_and_bounded(void **s)
 {
     struct estimates *e = NULL;
-    assert_true(estimates_new(0, &e) < 0);
-    assert_int_equal(estimates_new(64, &e), 0);
-    estimates_add(e, 1, MS);
-    estimates_add(e, 2, 50 * MS);
-    assert_true(estimates_get(e, 1, 0.99, 0) < 2 * MS);
-    assert_true(estimates_get(e, 2, 0.99, 0) >= 50 * MS);
-    assert_true(estimates_get(e, 3, 0.99, 5) == 5);
+    assert_true(cede_estimates_new(0, &e) < 0);
+    assert_int_equal(cede_estimates_new(64, &e), 0);
+    cede_estimates_add(e, 1, MS);
+    cede_estimates_add(e, 2, 50 * MS);
+    assert_true(cede_estimates_get(e, 1, 0.99, 0) < 2 * MS);
+    assert_true(cede_estimates_get(e, 2, 0.99, 0) >= 50 * MS);
+    assert_true(cede_estimates_get(e, 3, 0.99, 5) == 5);
     for (uint64_t k = 10; k < 10000; k++) {
-        estimates_add(e, k, k);
-        assert_true(estimates_get(e, k, 0.99, 0) >= k);
+        cede_estimates_add(e, k, k);
+        assert_true(cede_estimates_get(e, k, 0.99, 0) >= k);
     }
-    assert_true(estimates_get(e, 1, 0.99, 5) == 5); /* its place is another's now */
-    estimates_free(e);
+    assert_true(cede_estimates_get(e, 1, 0.99, 5) == 5); /* its place is another's now */
+    cede_estimates_free(e);
 }
 
 #define N 300U
