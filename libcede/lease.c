@@ -1,4 +1,4 @@
-/* libcede: leases and streams for a program's threads, around libcede/pure/lease.h; see
+/* libcede: leases and streams for a program's threads, around libcede/pure/leases.h; see
  * cede/lease.h. No thread of its own: who waits wakes itself up, and who releases wakes others.
  * Nothing that may take time is asked of the driver with a pool's lock held.
  *
@@ -15,7 +15,7 @@
 #include "libcede/gpus.h"
 #include "libcede/kernels.h"
 #include "libcede/lease.h"
-#include "libcede/pure/lease.h"
+#include "libcede/pure/leases.h"
 
 #define LEVELS 6 /* of stream priority; NVIDIA's drivers have 6 */
 #define MS_NS  1000000ULL
@@ -74,7 +74,7 @@ static struct cede_pool table[CEDE_POOLS_MAX] = {
 CLIENT_API void cede_pool_defaults(struct cede_pool_config *c)
 {
     struct lease_params p;
-    lease_params_default(&p);
+    cede_leases_params_default(&p);
     *c = (struct cede_pool_config){
         .size = sizeof(*c),
         .capacity = p.capacity,
@@ -105,7 +105,7 @@ static void empty(struct cede_pool *p)
 {
     for (unsigned i = 0; p->idle && i < p->devices * LEVELS; i++)
         free(p->idle[i].streams);
-    leases_free(p->leases);
+    cede_leases_free(p->leases);
     cede_gpus_close(p->gpus);
     free(p->holders);
     free(p->idle);
@@ -143,7 +143,7 @@ static int fill(struct cede_pool *p)
         .age_ns = c->age_ms * MS_NS,
         .max_slowdown = c->max_slowdown,
     };
-    int r = leases_new(&params, &p->leases);
+    int r = cede_leases_new(&params, &p->leases);
     if (r)
         return r;
     p->holders = calloc(c->capacity, sizeof(*p->holders));
@@ -161,7 +161,7 @@ static int fill(struct cede_pool *p)
     for (unsigned d = 0; d < p->devices; d++) {
         p->utilization[d] = -1;
         if (p->gpus)
-            leases_set_memory(p->leases, d, cede_gpus_memory(p->gpus, d));
+            cede_leases_set_memory(p->leases, d, cede_gpus_memory(p->gpus, d));
     }
     p->poll_ns = p->gpus && c->target_utilization < 100 ? 0 : FAR_NS;
     return 0;
@@ -367,7 +367,7 @@ static uint64_t later(uint64_t now_ns, uint64_t n, uint64_t unit_ns)
 static void settle(struct cede_pool *p, uint64_t now_ns)
 {
     struct lease_event e;
-    while (leases_step(p->leases, now_ns, &e)) {
+    while (cede_leases_step(p->leases, now_ns, &e)) {
         struct holder *h = &p->holders[lease_slot(e.id)];
         h->waiter->event = e;
         h->waiter->done = true;
@@ -391,7 +391,7 @@ static void look(struct cede_pool *p, uint64_t now_ns)
         if (!p->open)
             return;
         p->utilization[d] = r ? -1 : (int)percent;
-        leases_set_utilization(p->leases, d, r ? SLOT_NONE : percent);
+        cede_leases_set_utilization(p->leases, d, r ? SLOT_NONE : percent);
     }
     p->polling = false;
 }
@@ -410,7 +410,8 @@ static int wait_for(struct cede_pool *p, struct waiter *w, uint64_t id, uint64_t
         if (w->done)
             break;
         if (p->config.streams && p->config.streams < p->config.max_concurrent_streams) {
-            uint64_t next_ns = leases_next_ns(p->leases); /* the first may lack a stream alone */
+            uint64_t next_ns =
+                cede_leases_next_ns(p->leases); /* the first may lack a stream alone */
             wake_ns = next_ns < wake_ns ? next_ns : wake_ns;
         }
         wake_ns = p->poll_ns < wake_ns ? p->poll_ns : wake_ns;
@@ -420,7 +421,7 @@ static int wait_for(struct cede_pool *p, struct waiter *w, uint64_t id, uint64_t
     int r = !p->open ? -ESHUTDOWN : w->done && w->event.gate ? -ETIMEDOUT : 0;
     if (!r && !w->done) {
         r = cede_scope_stopped(w->owner);
-        leases_cancel(p->leases, id);
+        cede_leases_cancel(p->leases, id);
         p->holders[lease_slot(id)].waiter = NULL;
         settle(p, cede_client_now_ns());
     }
@@ -433,7 +434,7 @@ static int wait_for(struct cede_pool *p, struct waiter *w, uint64_t id, uint64_t
 static int end(struct cede_pool *p, uint64_t id)
 {
     uint64_t now_ns = cede_client_now_ns();
-    if (leases_release(p->leases, id, now_ns) < 0)
+    if (cede_leases_release(p->leases, id, now_ns) < 0)
         return -ESTALE;
     struct holder *h = &p->holders[lease_slot(id)];
     struct idle *i = &p->idle[h->device * LEVELS + h->level];
@@ -502,7 +503,7 @@ static int acquire(struct cede_pool *p, const struct cede_scope *owner, int devi
                                 : later(now_ns, (uint64_t)timeout_us, US_NS);
     if (owner && timeout_us && cede_scope_deadline_ns(owner) < a.until_ns)
         a.until_ns = cede_scope_deadline_ns(owner);
-    r = leases_ask(p->leases, &a, now_ns, &w.event);
+    r = cede_leases_ask(p->leases, &a, now_ns, &w.event);
     if (r == -EINPROGRESS)
         r = wait_for(p, &w, w.event.id, a.until_ns);
     if (!r)
@@ -594,7 +595,7 @@ CLIENT_API int cede_pool_get_statistics(struct cede_pool *p, int device,
         pthread_mutex_unlock(&p->lock);
         return -EINVAL;
     }
-    struct lease_view v = leases_view(p->leases, (uint32_t)device, cede_client_now_ns());
+    struct lease_view v = cede_leases_view(p->leases, (uint32_t)device, cede_client_now_ns());
     *out = (struct cede_pool_statistics){
         .devices = p->devices,
         .has_gpu = p->gpus != NULL,

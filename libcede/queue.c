@@ -183,7 +183,7 @@ static void release(struct cede_queue *q, struct slot *s)
 CLIENT_API void cede_queue_defaults(struct cede_queue_config *c)
 {
     struct requests_params p;
-    requests_params_default(&p);
+    cede_requests_params_default(&p);
     *c = (struct cede_queue_config){.size = sizeof(*c),
                                     .policy = (enum cede_queue_policy)p.policy,
                                     .k = p.k,
@@ -213,7 +213,7 @@ static bool valid(const struct cede_queue_config *c)
 
 static void release_all(struct cede_queue *q)
 {
-    requests_free(q->requests);
+    cede_requests_free(q->requests);
     cede_estimates_free(q->estimates);
     free(q->slots);
     free(q->lanes);
@@ -231,7 +231,7 @@ CLIENT_API int cede_queue_open(const struct cede_queue_config *config, struct ce
     if (!valid(&c))
         return -EINVAL;
     struct requests_params p;
-    requests_params_default(&p);
+    cede_requests_params_default(&p);
     p.policy = (enum request_policy)c.policy;
     p.k = c.k;
     p.devices = c.devices;
@@ -245,7 +245,7 @@ CLIENT_API int cede_queue_open(const struct cede_queue_config *config, struct ce
     q->nslots = c.capacity + c.devices * REQUESTS_BATCH_MAX;
     q->slots = calloc(q->nslots, sizeof(*q->slots));
     q->lanes = calloc(c.devices, sizeof(*q->lanes));
-    if (!q->slots || !q->lanes || requests_new(&p, &q->requests) < 0 ||
+    if (!q->slots || !q->lanes || cede_requests_new(&p, &q->requests) < 0 ||
         cede_estimates_new(KEEP, &q->estimates) < 0) {
         release_all(q);
         return -ENOMEM;
@@ -284,7 +284,8 @@ CLIENT_API const char *cede_queue_text(enum cede_queue_answer a)
         [CEDE_QUEUE_FULL] = REQ_FULL,      [CEDE_QUEUE_ALONE] = REQ_HOPELESS,
         [CEDE_QUEUE_BEHIND] = REQ_BACKLOG, [CEDE_QUEUE_OTHERS] = REQ_HARMS_OTHERS,
     };
-    return (unsigned)a < sizeof(core) / sizeof(*core) ? request_answer_text(core[a]) : "unknown";
+    return (unsigned)a < sizeof(core) / sizeof(*core) ? cede_requests_answer_text(core[a])
+                                                      : "unknown";
 }
 
 /* Whoever waits for this device, or for another that could take it, looks again. */
@@ -343,7 +344,7 @@ static int submit(struct cede_queue *q, const struct cede_queue_request *in,
                         .group = key,
                         .each_ns = g->each_ns,
                         .wait_ns = m.wait_ns};
-    struct request_verdict v = requests_submit(q->requests, &r, now);
+    struct request_verdict v = cede_requests_submit(q->requests, &r, now);
     ticket->urgent = v.urgent;
     ticket->device = v.device;
     ticket->id = 0;
@@ -386,7 +387,7 @@ CLIENT_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
     struct slot *s = slot_of(q, ticket);
-    int r = !s ? -ENOENT : s->state == RUNNING ? -EBUSY : requests_cancel(q->requests, ticket);
+    int r = !s ? -ENOENT : s->state == RUNNING ? -EBUSY : cede_requests_cancel(q->requests, ticket);
     if (r == 0) {
         release(q, s);
         q->s.cancelled++;
@@ -432,7 +433,7 @@ static int try_next(struct cede_queue *q, unsigned device, uint64_t now, struct 
     if (q->shut)
         return -ESHUTDOWN;
     *wake_ns = TIME_NEVER;
-    int r = requests_next_batch(q->requests, device, now, q->out, &n, wake_ns);
+    int r = cede_requests_next_batch(q->requests, device, now, q->out, &n, wake_ns);
     if (r == 0)
         hand_over(q, device, n, now, b);
     return r;
@@ -498,7 +499,7 @@ CLIENT_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_bat
         if (!failed)
             learn(q, l->key, b->n, now - l->start_ns);
         l->batch = 0;
-        requests_done(q->requests, b->device);
+        cede_requests_done(q->requests, b->device);
         if (l->waiters)
             pthread_cond_signal(&l->changed);
     }
@@ -537,7 +538,7 @@ CLIENT_API int cede_queue_reclaim(struct cede_queue *q, void **user)
         if (s->state != WAITING)
             continue;
         *user = s->user;
-        requests_cancel(q->requests, ticket_of(q, i));
+        cede_requests_cancel(q->requests, ticket_of(q, i));
         release(q, s);
         q->s.cancelled++;
         r = 0;

@@ -18,7 +18,7 @@ struct batch_params {
     uint64_t fixed_ns, each_ns; /* a batch of n runs for fixed + n each */
     uint64_t wait_max_ns;       /* of a request, whatever its slack */
 };
-void batch_params_default(struct batch_params *p);
+void cede_batch_params_default(struct batch_params *p);
 
 struct batch_request {
     uint64_t arrival_ns, deadline_ns; /* TIME_NEVER: none */
@@ -30,9 +30,10 @@ struct batch_choice {
 };
 
 /* reqs in order of deadline. pick: room for p->max indices into reqs; the first n are set. */
-struct batch_choice batch_decide(const struct batch_params *p, const struct batch_request *reqs,
-                                 uint32_t n, uint64_t now_ns, uint32_t *pick);
+struct batch_choice cede_batch_decide(const struct batch_params *p,
+                                      const struct batch_request *reqs, uint32_t n, uint64_t now_ns,
+                                      uint32_t *pick);
 
-uint64_t batch_run_ns(const struct batch_params *p, uint32_t n);
+uint64_t cede_batch_run_ns(const struct batch_params *p, uint32_t n);
 
 #endif

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-void requests_params_default(struct requests_params *p)
+void cede_requests_params_default(struct requests_params *p)
 {
     *p = (struct requests_params){.policy = REQ_EDF,
                                   .devices = 1,
@@ -15,7 +15,7 @@ void requests_params_default(struct requests_params *p)
                                   .prefer_within_ns = 1000000};
 }
 
-const char *request_answer_text(enum request_answer a)
+const char *cede_requests_answer_text(enum request_answer a)
 {
     static const char *const texts[] = {
         [REQ_RUN] = "runs now",
@@ -48,7 +48,7 @@ static bool before(enum request_policy policy, const struct request *a, const st
     return a->arrival_ns < b->arrival_ns;
 }
 
-int requests_new(const struct requests_params *p, struct requests **out)
+int cede_requests_new(const struct requests_params *p, struct requests **out)
 {
     *out = NULL;
     if (!p->devices || !p->capacity || p->capacity == SLOT_NONE || !p->k ||
@@ -61,7 +61,7 @@ int requests_new(const struct requests_params *p, struct requests **out)
     r->devices = calloc(p->devices, sizeof(*r->devices));
     r->nodes = calloc(p->capacity, sizeof(*r->nodes));
     if (!r->devices || !r->nodes) {
-        requests_free(r);
+        cede_requests_free(r);
         return -ENOMEM;
     }
     for (uint32_t d = 0; d < p->devices; d++)
@@ -72,7 +72,7 @@ int requests_new(const struct requests_params *p, struct requests **out)
     return 0;
 }
 
-void requests_free(struct requests *r)
+void cede_requests_free(struct requests *r)
 {
     if (!r)
         return;
@@ -81,7 +81,7 @@ void requests_free(struct requests *r)
     free(r);
 }
 
-uint64_t requests_backlog_ns(const struct requests *r, uint32_t device, uint64_t now_ns)
+uint64_t cede_requests_backlog_ns(const struct requests *r, uint32_t device, uint64_t now_ns)
 {
     if (device >= r->p.devices)
         return 0;
@@ -93,22 +93,22 @@ static uint32_t place(const struct requests *r, const struct request *q, uint64_
 {
     uint32_t least = 0;
     for (uint32_t d = 1; d < r->p.devices; d++) {
-        if (requests_backlog_ns(r, d, now_ns) < requests_backlog_ns(r, least, now_ns))
+        if (cede_requests_backlog_ns(r, d, now_ns) < cede_requests_backlog_ns(r, least, now_ns))
             least = d;
     }
     if (q->preferred != SLOT_NONE &&
-        requests_backlog_ns(r, q->preferred, now_ns) <=
-            plus(requests_backlog_ns(r, least, now_ns), r->p.prefer_within_ns))
+        cede_requests_backlog_ns(r, q->preferred, now_ns) <=
+            plus(cede_requests_backlog_ns(r, least, now_ns), r->p.prefer_within_ns))
         return q->preferred;
     return least;
 }
 
-void requests_plan(struct plan *p, uint64_t t_ns)
+void cede_requests_plan(struct plan *p, uint64_t t_ns)
 {
     *p = (struct plan){.t_ns = t_ns, .end_ns = t_ns, .due_ns = TIME_NEVER, .slack_ns = TIME_NEVER};
 }
 
-uint64_t requests_plan_slack(const struct plan *p)
+uint64_t cede_requests_plan_slack(const struct plan *p)
 {
     if (p->due_ns == TIME_NEVER)
         return p->slack_ns;
@@ -116,14 +116,14 @@ uint64_t requests_plan_slack(const struct plan *p)
     return slack < p->slack_ns ? slack : p->slack_ns;
 }
 
-bool requests_plan_step(struct plan *p, const struct request *q)
+bool cede_requests_plan_step(struct plan *p, const struct request *q)
 {
     uint64_t longer = plus(p->end_ns, q->each_ns);
     if (p->n && p->n < p->max && q->group == p->group && longer <= p->due_ns) {
         p->n++;
         p->end_ns = longer;
     } else {
-        p->slack_ns = requests_plan_slack(p);
+        p->slack_ns = cede_requests_plan_slack(p);
         p->t_ns = p->end_ns;
         p->end_ns = plus(p->t_ns, q->run_ns);
         p->due_ns = TIME_NEVER;
@@ -147,20 +147,20 @@ static enum request_answer fits(const struct requests *r, uint32_t device, const
     uint64_t t = d->running && d->end_ns > now_ns ? d->end_ns : now_ns;
     struct plan without, with;
     bool in = false;
-    requests_plan(&without, t);
-    requests_plan(&with, t);
+    cede_requests_plan(&without, t);
+    cede_requests_plan(&with, t);
     for (uint32_t i = d->first; i != SLOT_NONE; i = r->nodes[i].next) {
         const struct request *w = &r->nodes[i].q;
         if (!in && before(r->p.policy, q, w)) {
             in = true;
-            if (!requests_plan_step(&with, q))
+            if (!cede_requests_plan_step(&with, q))
                 return REQ_BACKLOG;
         }
-        bool met = requests_plan_step(&without, w);
-        if (!requests_plan_step(&with, w) && met)
+        bool met = cede_requests_plan_step(&without, w);
+        if (!cede_requests_plan_step(&with, w) && met)
             return REQ_HARMS_OTHERS;
     }
-    return !in && !requests_plan_step(&with, q) ? REQ_BACKLOG : REQ_QUEUED;
+    return !in && !cede_requests_plan_step(&with, q) ? REQ_BACKLOG : REQ_QUEUED;
 }
 
 static enum request_answer check(const struct requests *r, const struct request *q, uint64_t now_ns,
@@ -186,7 +186,8 @@ static enum request_answer check(const struct requests *r, const struct request 
     return a;
 }
 
-struct request_verdict requests_submit(struct requests *r, const struct request *q, uint64_t now_ns)
+struct request_verdict cede_requests_submit(struct requests *r, const struct request *q,
+                                            uint64_t now_ns)
 {
     struct request_verdict v = {.device = SLOT_NONE};
     uint32_t device = 0;
@@ -214,7 +215,7 @@ struct request_verdict requests_submit(struct requests *r, const struct request 
 
 /* Up by a sixteenth of what is missing, down by 1/2048: about the lateness of the worst in a
  * hundred or so. */
-void requests_late(struct requests *r, uint64_t late_ns)
+void cede_requests_late(struct requests *r, uint64_t late_ns)
 {
     if (late_ns > r->worst_ns)
         r->worst_ns += (late_ns - r->worst_ns + 15) / 16;
@@ -225,7 +226,7 @@ void requests_late(struct requests *r, uint64_t late_ns)
 /* K-EDF passes over the head, which is late whatever happens, for one that can be met; but only
  * while the head is then half as late as the worst of late, at most: those are fewer late, and none
  * of them in the tail. Without that bound the tail is of those passed over. */
-uint32_t *requests_choose(struct requests *r, struct device *d, uint64_t now_ns)
+uint32_t *cede_requests_choose(struct requests *r, struct device *d, uint64_t now_ns)
 {
     uint32_t *best = &d->first, seen = 0;
     if (r->p.policy == REQ_EDF) {
@@ -251,7 +252,7 @@ uint32_t *requests_choose(struct requests *r, struct device *d, uint64_t now_ns)
     return best;
 }
 
-struct request requests_take(struct requests *r, struct device *d, uint32_t *at)
+struct request cede_requests_take(struct requests *r, struct device *d, uint32_t *at)
 {
     uint32_t n = *at;
     struct node *node = &r->nodes[n];
@@ -264,7 +265,7 @@ struct request requests_take(struct requests *r, struct device *d, uint32_t *at)
     return node->q;
 }
 
-struct device *requests_source(struct requests *r, struct device *d)
+struct device *cede_requests_source(struct requests *r, struct device *d)
 {
     struct device *from = d;
     for (uint32_t i = 0; d->first == SLOT_NONE && i < r->p.devices; i++) {
@@ -275,24 +276,24 @@ struct device *requests_source(struct requests *r, struct device *d)
     return from->first == SLOT_NONE ? NULL : from;
 }
 
-int requests_next(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out)
+int cede_requests_next(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out)
 {
     if (device >= r->p.devices)
         return -EINVAL;
     struct device *d = &r->devices[device], *from;
     if (d->running)
         return -EBUSY;
-    from = requests_source(r, d);
+    from = cede_requests_source(r, d);
     if (!from)
         return -EAGAIN;
-    *out = requests_take(r, from, requests_choose(r, from, now_ns));
+    *out = cede_requests_take(r, from, cede_requests_choose(r, from, now_ns));
     d->running = true;
     d->end_ns = plus(now_ns, out->run_ns);
-    requests_late(r, minus(d->end_ns, out->deadline_ns));
+    cede_requests_late(r, minus(d->end_ns, out->deadline_ns));
     return 0;
 }
 
-int requests_done(struct requests *r, uint32_t device)
+int cede_requests_done(struct requests *r, uint32_t device)
 {
     if (device >= r->p.devices)
         return -EINVAL;
@@ -302,13 +303,13 @@ int requests_done(struct requests *r, uint32_t device)
     return 0;
 }
 
-int requests_cancel(struct requests *r, uint64_t id)
+int cede_requests_cancel(struct requests *r, uint64_t id)
 {
     for (uint32_t i = 0; i < r->p.devices; i++) {
         struct device *d = &r->devices[i];
         for (uint32_t *at = &d->first; *at != SLOT_NONE; at = &r->nodes[*at].next) {
             if (r->nodes[*at].q.id == id) {
-                requests_take(r, d, at);
+                cede_requests_take(r, d, at);
                 return 0;
             }
         }

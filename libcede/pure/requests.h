@@ -1,6 +1,6 @@
 /* Which request runs next on which of several devices, and which is refused at once because it
- * would be late. Deterministic: no clock, no system call, no allocation after requests_new(). It
- * starts nothing; the caller asks when a device is free and says when a request ended.
+ * would be late. Deterministic: no clock, no system call, no allocation after cede_requests_new().
+ * It starts nothing; the caller asks when a device is free and says when a request ended.
  *
  * A device runs one request at a time, to its end. A request waits in the queue of one device: the
  * preferred one while that is about as loaded as the least loaded, else the least loaded. A device
@@ -30,12 +30,12 @@ struct requests_params {
     uint32_t devices;
     uint32_t capacity; /* requests waiting, on all devices together */
     uint32_t k; /* REQ_EDF looks so far for one that can still be met. 1: plain EDF. More: fewer are
-                   late, and the tail is the same (see requests_choose()) */
+                   late, and the tail is the same (see cede_requests_choose()) */
     bool admit; /* refuse what would be late, or make another late */
     uint64_t urgent_ns;        /* less slack than that is urgent */
     uint64_t prefer_within_ns; /* a preferred device may have so much more to do */
 };
-void requests_params_default(struct requests_params *p);
+void cede_requests_params_default(struct requests_params *p);
 
 struct request {
     uint64_t id; /* the caller's; should be unique among those that wait */
@@ -62,7 +62,7 @@ enum request_answer {
     REQ_HARMS_OTHERS, /* refused: would make one late that was let in */
 };
 /* A few words for people. */
-const char *request_answer_text(enum request_answer a);
+const char *cede_requests_answer_text(enum request_answer a);
 
 struct request_verdict {
     enum request_answer answer;
@@ -73,26 +73,26 @@ struct request_verdict {
 struct requests;
 
 /* 0, -ENOMEM or -EINVAL (no devices or capacity, k of 0, unknown policy). */
-int requests_new(const struct requests_params *p, struct requests **out);
-void requests_free(struct requests *r);
+int cede_requests_new(const struct requests_params *p, struct requests **out);
+void cede_requests_free(struct requests *r);
 
-struct request_verdict requests_submit(struct requests *r, const struct request *q,
-                                       uint64_t now_ns);
+struct request_verdict cede_requests_submit(struct requests *r, const struct request *q,
+                                            uint64_t now_ns);
 /* What a free device is to run now. 0, -EAGAIN (nothing waits), -EBUSY (it runs one), -EINVAL. */
-int requests_next(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out);
+int cede_requests_next(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out);
 /* The same in batches: out, n: room, and how many. Which one is first is the policy's choice, the
  * rest is the batcher's (batcher.h); where that would make another late that is met otherwise, a
  * smaller one is taken. Requests are held on a free device only while nothing else can run
  * harmlessly, and until urgent_ns before somebody would be late by it. -EAGAIN: *wake_ns is when to
  * ask again if nothing arrives, TIME_NEVER: nothing waits. -EINVAL: no room too. */
 #define REQUESTS_BATCH_MAX 128U
-int requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out,
-                        uint32_t *n, uint64_t *wake_ns);
+int cede_requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns,
+                             struct request *out, uint32_t *n, uint64_t *wake_ns);
 /* The device is free again. 0, -ENOENT (it ran nothing) or -EINVAL. */
-int requests_done(struct requests *r, uint32_t device);
+int cede_requests_done(struct requests *r, uint32_t device);
 /* A waiting request is forgotten. 0 or -ENOENT. */
-int requests_cancel(struct requests *r, uint64_t id);
+int cede_requests_cancel(struct requests *r, uint64_t id);
 /* What a device still has to do, waiting and running, by the estimates. */
-uint64_t requests_backlog_ns(const struct requests *r, uint32_t device, uint64_t now_ns);
+uint64_t cede_requests_backlog_ns(const struct requests *r, uint32_t device, uint64_t now_ns);
 
 #endif

@@ -1,5 +1,5 @@
-/* What runs together: requests_next_batch() puts the policy's order (requests.c) and the batcher's
- * decision (batcher.h) together. Pure, as both are. */
+/* What runs together: cede_requests_next_batch() puts the policy's order (requests.c) and the
+ * batcher's decision (batcher.h) together. Pure, as both are. */
 #include <errno.h>
 
 #include "libcede/pure/batcher.h"
@@ -67,15 +67,15 @@ static bool harms(const struct requests *r, const struct device *from, const str
 {
     struct plan before, after;
     uint32_t left = n, look = LOOK;
-    requests_plan(&before, now_ns);
-    requests_plan(&after, plus(now_ns, run_ns(&r->nodes[p->nodes[0]].q, n)));
+    cede_requests_plan(&before, now_ns);
+    cede_requests_plan(&after, plus(now_ns, run_ns(&r->nodes[p->nodes[0]].q, n)));
     for (uint32_t i = from->first; i != SLOT_NONE && look--; i = r->nodes[i].next) {
         const struct request *q = &r->nodes[i].q;
-        bool met = requests_plan_step(&before, q), taken = false;
+        bool met = cede_requests_plan_step(&before, q), taken = false;
         for (uint32_t k = 0; left && k < p->n && !taken; k++)
             taken = p->taken[k] && p->nodes[k] == i;
         left -= taken;
-        if (!taken && !requests_plan_step(&after, q) && met)
+        if (!taken && !cede_requests_plan_step(&after, q) && met)
             return true;
     }
     return false;
@@ -97,10 +97,10 @@ static uint64_t slack_ns(const struct requests *r, const struct device *from, ui
 {
     struct plan p;
     uint32_t look = LOOK;
-    requests_plan(&p, now_ns);
+    cede_requests_plan(&p, now_ns);
     for (uint32_t i = from->first; i != SLOT_NONE && look--; i = r->nodes[i].next)
-        requests_plan_step(&p, &r->nodes[i].q);
-    return requests_plan_slack(&p);
+        cede_requests_plan_step(&p, &r->nodes[i].q);
+    return cede_requests_plan_slack(&p);
 }
 
 /* How many of the first in the queue's order run together by its plan, which harms nobody. */
@@ -108,10 +108,10 @@ static uint32_t in_order(const struct requests *r, const struct party *p, uint64
 {
     struct plan plan;
     uint32_t n = 0;
-    requests_plan(&plan, now_ns);
+    cede_requests_plan(&plan, now_ns);
     for (uint32_t i = p->nodes[0]; i != SLOT_NONE && n < p->n && p->nodes[n] == i && plan.n == n;
          i = r->nodes[i].next) {
-        requests_plan_step(&plan, &r->nodes[i].q);
+        cede_requests_plan_step(&plan, &r->nodes[i].q);
         n += plan.n == n + 1;
     }
     return n;
@@ -129,14 +129,14 @@ static uint32_t decide(const struct requests *r, const struct device *from, stru
                              .each_ns = q->each_ns,
                              .wait_max_ns = q->wait_ns};
     *until_ns = TIME_NEVER;
-    struct batch_choice c = batch_decide(&b, p->reqs, p->n, now_ns, pick);
+    struct batch_choice c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
     if (c.n == 0) {
         uint64_t slack = minus(slack_ns(r, from, now_ns), r->p.urgent_ns);
         *until_ns = plus(now_ns, slack) < c.wake_ns ? plus(now_ns, slack) : c.wake_ns;
         if (*until_ns > now_ns)
             return 0;
         b.max = p->n; /* full: it starts */
-        c = batch_decide(&b, p->reqs, p->n, now_ns, pick);
+        c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
     }
     if (c.n == 1 && !others) { /* the policy's choice, whatever it does */
         mark(p, pick, 1);
@@ -165,13 +165,13 @@ static uint32_t take(struct requests *r, struct device *from, const struct party
             continue;
         while (*at != p->nodes[k])
             at = &r->nodes[*at].next;
-        out[n++] = requests_take(r, from, at);
+        out[n++] = cede_requests_take(r, from, at);
     }
     return n;
 }
 
-int requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out,
-                        uint32_t *n, uint64_t *wake_ns)
+int cede_requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns,
+                             struct request *out, uint32_t *n, uint64_t *wake_ns)
 {
     uint64_t held[GROUPS], until;
     uint32_t nheld = 0, room = *n < REQUESTS_BATCH_MAX ? *n : REQUESTS_BATCH_MAX;
@@ -180,12 +180,12 @@ int requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns, st
     *wake_ns = TIME_NEVER;
     if (device >= r->p.devices || !room)
         return -EINVAL;
-    struct device *d = &r->devices[device], *from = requests_source(r, d);
+    struct device *d = &r->devices[device], *from = cede_requests_source(r, d);
     if (d->running)
         return -EBUSY;
     if (!from)
         return -EAGAIN;
-    for (uint32_t i = *requests_choose(r, from, now_ns); i != SLOT_NONE;) {
+    for (uint32_t i = *cede_requests_choose(r, from, now_ns); i != SLOT_NONE;) {
         gather(r, from, i, room, &p);
         uint32_t size = decide(r, from, &p, nheld > 0, now_ns, &until);
         if (size) {
@@ -193,7 +193,7 @@ int requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns, st
             d->end_ns = plus(now_ns, run_ns(&r->nodes[p.nodes[0]].q, size));
             *n = take(r, from, &p, out);
             for (uint32_t k = 0; k < *n; k++)
-                requests_late(r, minus(d->end_ns, out[k].deadline_ns));
+                cede_requests_late(r, minus(d->end_ns, out[k].deadline_ns));
             return 0;
         }
         *wake_ns = until < *wake_ns ? until : *wake_ns;

@@ -44,18 +44,18 @@ struct plan {
     uint32_t n, max;   /* in that batch; may be in it */
     uint64_t slack_ns; /* so much later it may all begin and still meet what it meets now */
 };
-void requests_plan(struct plan *p, uint64_t t_ns);
+void cede_requests_plan(struct plan *p, uint64_t t_ns);
 /* The next in order: whether it is met. A later one never changes that. */
-bool requests_plan_step(struct plan *p, const struct request *q);
-uint64_t requests_plan_slack(const struct plan *p);
+bool cede_requests_plan_step(struct plan *p, const struct request *q);
+uint64_t cede_requests_plan_slack(const struct plan *p);
 
 /* The queue that a free device takes from: its own, or the longest of the others. NULL: all are
  * empty. */
-struct device *requests_source(struct requests *r, struct device *d);
+struct device *cede_requests_source(struct requests *r, struct device *d);
 /* The link to the one that runs next of a queue that is not empty. */
-uint32_t *requests_choose(struct requests *r, struct device *d, uint64_t now_ns);
+uint32_t *cede_requests_choose(struct requests *r, struct device *d, uint64_t now_ns);
 /* One begins that will be so late. */
-void requests_late(struct requests *r, uint64_t late_ns);
-struct request requests_take(struct requests *r, struct device *d, uint32_t *at);
+void cede_requests_late(struct requests *r, uint64_t late_ns);
+struct request cede_requests_take(struct requests *r, struct device *d, uint32_t *at);
 
 #endif

@@ -76,7 +76,7 @@ static void never_late_when_a_smaller_batch_was_possible(void **s)
     for (uint64_t seed = 1; seed <= 300; seed++) {
         state = seed;
         struct batch_params p;
-        batch_params_default(&p);
+        cede_batch_params_default(&p);
         p.max = 1 + (uint32_t)rnd(16);
         p.fixed_ns = 1 + rnd(5 * MS);
         p.each_ns = 1 + rnd(MS);
@@ -105,9 +105,9 @@ static void never_late_when_a_smaller_batch_was_possible(void **s)
             /* The most urgent that a batch of one would meet now has to be met, whatever it waits
              * for, unless one that is more urgent arrives. */
             uint32_t first = 0;
-            while (first < n && now + batch_run_ns(&p, 1) > wait[first].deadline_ns)
+            while (first < n && now + cede_batch_run_ns(&p, 1) > wait[first].deadline_ns)
                 assert_false(due[index[first++]]); /* and none of those was let go */
-            struct batch_choice c = batch_decide(&p, wait, n, now, pick);
+            struct batch_choice c = cede_batch_decide(&p, wait, n, now, pick);
             if (!c.n) {
                 uint64_t then = next < N ? all[next].arrival_ns : TIME_NEVER;
                 assert_true(c.wake_ns > now);
@@ -118,7 +118,7 @@ static void never_late_when_a_smaller_batch_was_possible(void **s)
             }
             full += c.n == p.max;
             partial += c.n < p.max;
-            uint64_t end = now + batch_run_ns(&p, c.n);
+            uint64_t end = now + cede_batch_run_ns(&p, c.n);
             if (first < n) { /* the one that could be met runs, and in time */
                 assert_int_equal(pick[0], first);
                 assert_true(end <= wait[first].deadline_ns);
@@ -151,20 +151,20 @@ static void decisions(void **s)
     struct batch_params p = {.max = 3, .fixed_ns = 10, .each_ns = 5, .wait_max_ns = 1000};
     struct batch_request q[4] = {{0, 100}, {0, 200}, {0, TIME_NEVER}, {0, TIME_NEVER}};
     uint32_t pick[3];
-    struct batch_choice c = batch_decide(&p, q, 0, 0, pick);
+    struct batch_choice c = cede_batch_decide(&p, q, 0, 0, pick);
     assert_true(c.n == 0 && c.wake_ns == TIME_NEVER);
-    c = batch_decide(&p, q, 2, 0, pick);
+    c = cede_batch_decide(&p, q, 2, 0, pick);
     assert_true(c.n == 0 && c.wake_ns == 80); /* 100 less a batch of two */
-    assert_int_equal(batch_decide(&p, q, 2, 80, pick).n, 2);
-    assert_int_equal(batch_decide(&p, q, 2, 81, pick).n, 1); /* two would be too late */
-    assert_int_equal(batch_decide(&p, q, 4, 0, pick).n, 3);  /* full */
-    c = batch_decide(&p, q, 2, 90, pick); /* the first is lost: it rides along, last */
+    assert_int_equal(cede_batch_decide(&p, q, 2, 80, pick).n, 2);
+    assert_int_equal(cede_batch_decide(&p, q, 2, 81, pick).n, 1); /* two would be too late */
+    assert_int_equal(cede_batch_decide(&p, q, 4, 0, pick).n, 3);  /* full */
+    c = cede_batch_decide(&p, q, 2, 90, pick); /* the first is lost: it rides along, last */
     assert_true(c.n == 0 && c.wake_ns == 180);
-    c = batch_decide(&p, q, 2, 180, pick);
+    c = cede_batch_decide(&p, q, 2, 180, pick);
     assert_true(c.n == 2 && pick[0] == 1 && pick[1] == 0);
-    c = batch_decide(&p, q + 2, 1, 0, pick); /* no deadline: not for ever */
+    c = cede_batch_decide(&p, q + 2, 1, 0, pick); /* no deadline: not for ever */
     assert_true(c.n == 0 && c.wake_ns == 1000);
-    assert_int_equal(batch_decide(&p, q + 2, 1, 1000, pick).n, 1);
+    assert_int_equal(cede_batch_decide(&p, q + 2, 1, 1000, pick).n, 1);
 }
 
 int main(void)

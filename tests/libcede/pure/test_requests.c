@@ -30,14 +30,14 @@ static int64_t late[MAX]; /* end - deadline; INT64_MIN: refused */
 static struct requests *make(struct requests_params p)
 {
     struct requests *r = NULL;
-    assert_int_equal(requests_new(&p, &r), 0);
+    assert_int_equal(cede_requests_new(&p, &r), 0);
     return r;
 }
 
 static struct requests_params with(enum request_policy policy)
 {
     struct requests_params p;
-    requests_params_default(&p);
+    cede_requests_params_default(&p);
     p.policy = policy;
     p.capacity = MAX;
     return p;
@@ -60,16 +60,16 @@ static void run(struct requests_params p, uint32_t n, uint64_t *busy)
             if (!runs[d] || end[d] != now)
                 continue;
             late[id[d]] = (int64_t)(now - sets[id[d]].deadline_ns);
-            assert_int_equal(requests_done(r, d), 0);
+            assert_int_equal(cede_requests_done(r, d), 0);
             runs[d] = false;
         }
         for (; i < n && sets[i].arrival_ns == now; i++) {
             late[i] = INT64_MIN;
-            requests_submit(r, &sets[i], now);
+            cede_requests_submit(r, &sets[i], now);
         }
         for (uint32_t d = 0; d < p.devices; d++) {
             struct request q;
-            if (runs[d] || requests_next(r, d, now, &q))
+            if (runs[d] || cede_requests_next(r, d, now, &q))
                 continue;
             runs[d] = true;
             id[d] = q.id;
@@ -77,7 +77,7 @@ static void run(struct requests_params p, uint32_t n, uint64_t *busy)
             busy[d] += q.run_ns;
         }
     }
-    requests_free(r);
+    cede_requests_free(r);
 }
 
 static int by_arrival(const void *a, const void *b)
@@ -188,37 +188,37 @@ static uint32_t conference(enum request_policy policy, uint32_t *frames_late)
     *frames_late = 0;
     while (now < 3000 * (uint64_t)MS) {
         for (; frame <= now; frame += 40 * MS)
-            requests_submit(r,
-                            &(struct request){.id = 1,
-                                              .arrival_ns = frame,
-                                              .deadline_ns = frame + 40 * MS,
-                                              .run_ns = 10 * MS,
-                                              .preferred = SLOT_NONE},
-                            now);
+            cede_requests_submit(r,
+                                 &(struct request){.id = 1,
+                                                   .arrival_ns = frame,
+                                                   .deadline_ns = frame + 40 * MS,
+                                                   .run_ns = 10 * MS,
+                                                   .preferred = SLOT_NONE},
+                                 now);
         if (!filler)
-            requests_submit(r,
-                            &(struct request){.id = 2,
-                                              .arrival_ns = now,
-                                              .deadline_ns = TIME_NEVER,
-                                              .run_ns = 5 * MS,
-                                              .class = CLASS_NORMAL,
-                                              .preferred = SLOT_NONE},
-                            now);
+            cede_requests_submit(r,
+                                 &(struct request){.id = 2,
+                                                   .arrival_ns = now,
+                                                   .deadline_ns = TIME_NEVER,
+                                                   .run_ns = 5 * MS,
+                                                   .class = CLASS_NORMAL,
+                                                   .preferred = SLOT_NONE},
+                                 now);
         if (!piece && left)
-            requests_submit(r,
-                            &(struct request){.id = 3,
-                                              .arrival_ns = now,
-                                              .deadline_ns = 3000 * (uint64_t)MS,
-                                              .run_ns = 5 * MS,
-                                              .after_ns = left - 5 * MS,
-                                              .class = CLASS_BATCH,
-                                              .preferred = SLOT_NONE},
-                            now);
+            cede_requests_submit(r,
+                                 &(struct request){.id = 3,
+                                                   .arrival_ns = now,
+                                                   .deadline_ns = 3000 * (uint64_t)MS,
+                                                   .run_ns = 5 * MS,
+                                                   .after_ns = left - 5 * MS,
+                                                   .class = CLASS_BATCH,
+                                                   .preferred = SLOT_NONE},
+                                 now);
         filler = piece = true;
         struct request q;
-        assert_int_equal(requests_next(r, 0, now, &q), 0);
+        assert_int_equal(cede_requests_next(r, 0, now, &q), 0);
         now += q.run_ns;
-        requests_done(r, 0);
+        cede_requests_done(r, 0);
         *frames_late += q.id == 1 && now > q.deadline_ns;
         filler = q.id != 2;
         if (q.id == 3) {
@@ -227,7 +227,7 @@ static uint32_t conference(enum request_policy policy, uint32_t *frames_late)
             transcription_late = now > q.deadline_ns;
         }
     }
-    requests_free(r);
+    cede_requests_free(r);
     return transcription_late || left > 0;
 }
 
@@ -378,46 +378,46 @@ static void answers(void **s)
     struct requests_params p = with(REQ_EDF);
     struct requests *r = NULL;
     p.k = 0;
-    assert_int_equal(requests_new(&p, &r), -EINVAL);
+    assert_int_equal(cede_requests_new(&p, &r), -EINVAL);
     p = with(REQ_EDF);
     p.devices = 2;
     p.capacity = 3;
     p.admit = true;
     r = make(p);
     struct request q = {.id = 1, .deadline_ns = 10 * MS, .run_ns = 4 * MS, .preferred = 1}, out;
-    assert_int_equal(requests_next(r, 0, 0, &out), -EAGAIN);
-    assert_int_equal(requests_done(r, 0), -ENOENT);
-    struct request_verdict v = requests_submit(r, &q, 0);
+    assert_int_equal(cede_requests_next(r, 0, 0, &out), -EAGAIN);
+    assert_int_equal(cede_requests_done(r, 0), -ENOENT);
+    struct request_verdict v = cede_requests_submit(r, &q, 0);
     assert_int_equal(v.answer, REQ_RUN);
     assert_int_equal(v.device, 1); /* preferred, as it is no more loaded than the other */
     assert_false(v.urgent);
-    assert_int_equal(requests_next(r, 1, 0, &out), 0);
-    assert_int_equal(requests_next(r, 1, 0, &out), -EBUSY);
-    v = requests_submit(r, &q, 0);
+    assert_int_equal(cede_requests_next(r, 1, 0, &out), 0);
+    assert_int_equal(cede_requests_next(r, 1, 0, &out), -EBUSY);
+    v = cede_requests_submit(r, &q, 0);
     assert_int_equal(v.device, 0); /* the least loaded, as the preferred one has too much to do */
-    assert_int_equal(requests_cancel(r, 1), 0);
-    assert_int_equal(requests_cancel(r, 1), -ENOENT);
+    assert_int_equal(cede_requests_cancel(r, 1), 0);
+    assert_int_equal(cede_requests_cancel(r, 1), -ENOENT);
     q.deadline_ns = 4 * MS - 1;
-    v = requests_submit(r, &q, 0);
+    v = cede_requests_submit(r, &q, 0);
     assert_int_equal(v.answer, REQ_HOPELESS);
     assert_true(v.urgent);
     q.deadline_ns = 4 * MS;
-    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_RUN);
-    assert_int_equal(requests_next(r, 0, 0, &out), 0);
+    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_RUN);
+    assert_int_equal(cede_requests_next(r, 0, 0, &out), 0);
     q.deadline_ns = 7 * MS;
-    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_BACKLOG);
+    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_BACKLOG);
     q.deadline_ns = 9 * MS;
-    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_QUEUED);
-    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_QUEUED);
+    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_QUEUED);
+    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_QUEUED);
     q.deadline_ns = 8 * MS;
-    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_HARMS_OTHERS);
+    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_HARMS_OTHERS);
     q.preferred = 2;
-    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_INVALID);
+    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_INVALID);
     q = (struct request){.deadline_ns = TIME_NEVER, .run_ns = MS, .preferred = SLOT_NONE};
-    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_QUEUED);
-    assert_int_equal(requests_submit(r, &q, 0).answer, REQ_FULL);
-    assert_true(requests_backlog_ns(r, 0, 0) + requests_backlog_ns(r, 1, 0) == 17 * MS);
-    requests_free(r);
+    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_QUEUED);
+    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_FULL);
+    assert_true(cede_requests_backlog_ns(r, 0, 0) + cede_requests_backlog_ns(r, 1, 0) == 17 * MS);
+    cede_requests_free(r);
 }
 
 int main(void)

@@ -30,7 +30,7 @@ static struct outcome run(const struct requests_params *p, uint32_t n)
     uint64_t end[2] = {0}, wake[2] = {0};
     struct outcome o = {0};
     struct requests *r = NULL;
-    assert_int_equal(requests_new(p, &r), 0);
+    assert_int_equal(cede_requests_new(p, &r), 0);
     for (uint32_t i = 0, guard = 0;; guard++) {
         assert_true(guard < 20 * MAX); /* it never spins without getting on */
         uint64_t now = i < n ? set[i].arrival_ns : TIME_NEVER;
@@ -48,15 +48,15 @@ static struct outcome run(const struct requests_params *p, uint32_t n)
             o.ran += runs[d];
             o.end_ns = now;
             runs[d] = 0;
-            assert_int_equal(requests_done(r, d), 0);
+            assert_int_equal(cede_requests_done(r, d), 0);
         }
         for (; i < n && set[i].arrival_ns == now; i++)
-            o.refused += requests_submit(r, &set[i], now).device == SLOT_NONE;
+            o.refused += cede_requests_submit(r, &set[i], now).device == SLOT_NONE;
         for (uint32_t d = 0; d < p->devices; d++) {
             uint32_t room = REQUESTS_BATCH_MAX;
             if (runs[d])
                 continue;
-            int e = requests_next_batch(r, d, now, out[d], &room, &wake[d]);
+            int e = cede_requests_next_batch(r, d, now, out[d], &room, &wake[d]);
             assert_true(e == 0 ? room > 0 : e == -EAGAIN && wake[d] > now);
             if (e)
                 continue;
@@ -68,7 +68,7 @@ static struct outcome run(const struct requests_params *p, uint32_t n)
             assert_true(room == 1 || room <= out[d][0].batch_max);
         }
     }
-    requests_free(r);
+    cede_requests_free(r);
     return o;
 }
 
@@ -103,7 +103,7 @@ static void overload(uint32_t batch_max)
 static struct requests_params with(enum request_policy policy)
 {
     struct requests_params p;
-    requests_params_default(&p);
+    cede_requests_params_default(&p);
     p.policy = policy;
     p.capacity = MAX;
     return p;
@@ -177,13 +177,13 @@ static struct requests *fresh(uint64_t urgent_ns)
     struct requests_params p = with(REQ_EDF);
     struct requests *r = NULL;
     p.urgent_ns = urgent_ns;
-    assert_int_equal(requests_new(&p, &r), 0);
+    assert_int_equal(cede_requests_new(&p, &r), 0);
     return r;
 }
 
 static void add(struct requests *r, struct request q)
 {
-    assert_true(requests_submit(r, &q, q.arrival_ns).device == 0);
+    assert_true(cede_requests_submit(r, &q, q.arrival_ns).device == 0);
 }
 
 static void one_is_held_until_its_slack_is_gone(void **s)
@@ -192,29 +192,29 @@ static void one_is_held_until_its_slack_is_gone(void **s)
     uint32_t n = 8;
     uint64_t wake;
     struct requests *r = fresh(MS);
-    assert_int_equal(requests_next_batch(r, 0, 0, out, &n, &wake), -EAGAIN);
+    assert_int_equal(cede_requests_next_batch(r, 0, 0, out, &n, &wake), -EAGAIN);
     assert_true(wake == TIME_NEVER);
     add(r, of(1, 0, 8 * MS, 2 * MS));
     n = 8;
-    assert_int_equal(requests_next_batch(r, 0, 0, out, &n, &wake), -EAGAIN);
+    assert_int_equal(cede_requests_next_batch(r, 0, 0, out, &n, &wake), -EAGAIN);
     assert_true(wake == 5 * MS); /* due - run - urgent */
     n = 8;
-    assert_int_equal(requests_next_batch(r, 0, wake, out, &n, &wake), 0);
+    assert_int_equal(cede_requests_next_batch(r, 0, wake, out, &n, &wake), 0);
     assert_int_equal(n, 1);
     n = 8;
-    assert_int_equal(requests_next_batch(r, 0, 6 * MS, out, &n, &wake), -EBUSY);
-    requests_done(r, 0);
+    assert_int_equal(cede_requests_next_batch(r, 0, 6 * MS, out, &n, &wake), -EBUSY);
+    cede_requests_done(r, 0);
     add(r, of(1, 10 * MS, TIME_NEVER, 2 * MS)); /* no deadline: as long as it may */
     n = 8;
-    assert_int_equal(requests_next_batch(r, 0, 11 * MS, out, &n, &wake), -EAGAIN);
+    assert_int_equal(cede_requests_next_batch(r, 0, 11 * MS, out, &n, &wake), -EAGAIN);
     assert_true(wake == 20 * MS);
     for (uint64_t i = 1; i < 5; i++) /* full: at once; the fifth stays */
         add(r, of(1, 11 * MS + i, TIME_NEVER, 2 * MS));
     n = 8;
-    assert_int_equal(requests_next_batch(r, 0, 12 * MS, out, &n, &wake), 0);
+    assert_int_equal(cede_requests_next_batch(r, 0, 12 * MS, out, &n, &wake), 0);
     assert_int_equal(n, 4);
     assert_true(out[0].id == 10 * MS);
-    requests_free(r);
+    cede_requests_free(r);
 }
 
 /* Two groups that are held: what both need together counts, not what each needs. */
@@ -226,20 +226,20 @@ static void held_groups_leave_each_other_time(void **s)
     struct requests *r = fresh(0);
     add(r, of(1, 0, 9 * MS, 3 * MS));
     add(r, of(2, 1, 9 * MS, 3 * MS));
-    assert_int_equal(requests_next_batch(r, 0, 1, out, &n, &wake), -EAGAIN);
+    assert_int_equal(cede_requests_next_batch(r, 0, 1, out, &n, &wake), -EAGAIN);
     assert_true(wake <= 3 * MS);
     t = wake;
     n = 8;
-    assert_int_equal(requests_next_batch(r, 0, t, out, &n, &wake), 0);
+    assert_int_equal(cede_requests_next_batch(r, 0, t, out, &n, &wake), 0);
     t += out[0].run_ns;
-    requests_done(r, 0);
+    cede_requests_done(r, 0);
     n = 8;
-    int e = requests_next_batch(r, 0, t, out, &n, &wake);
+    int e = cede_requests_next_batch(r, 0, t, out, &n, &wake);
     t = e ? wake : t;
     n = 8;
-    assert_int_equal(e ? requests_next_batch(r, 0, t, out, &n, &wake) : 0, 0);
+    assert_int_equal(e ? cede_requests_next_batch(r, 0, t, out, &n, &wake) : 0, 0);
     assert_true(t + out[0].run_ns <= 9 * MS);
-    requests_free(r);
+    cede_requests_free(r);
 }
 
 /* While one group is held another runs, if that leaves the first its time; else nobody runs. */
@@ -253,13 +253,13 @@ static void a_free_device_takes_what_does_no_harm(void **s)
         single.batch_max = 1;
         add(r, of(1, 0, 8 * MS, 2 * MS));
         add(r, single);
-        int e = requests_next_batch(r, 0, 1, out, &n, &wake);
+        int e = cede_requests_next_batch(r, 0, 1, out, &n, &wake);
         assert_int_equal(e, harm ? -EAGAIN : 0);
         if (harm)
             assert_true(wake == 6 * MS);
         else
             assert_true(n == 1 && out[0].group == 2);
-        requests_free(r);
+        cede_requests_free(r);
     }
 }
 
@@ -273,9 +273,9 @@ static void a_batch_leaves_others_their_time(void **s)
     for (uint64_t i = 0; i < 4; i++)
         add(r, of(1, i, i ? 40 * MS : 5 * MS, 4 * MS)); /* 4, 5, 6 or 7 ms */
     add(r, of(2, 4, 6 * MS, MS));
-    assert_int_equal(requests_next_batch(r, 0, 4, out, &n, &wake), 0);
+    assert_int_equal(cede_requests_next_batch(r, 0, 4, out, &n, &wake), 0);
     assert_int_equal(n, 1);
-    requests_free(r);
+    cede_requests_free(r);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* Leases in virtual time: random asks from seeds against a model of the limits, order, timeouts,
  * balance of several GPUs, and the limit that follows the GPU. */
-#include "libcede/pure/lease.h"
+#include "libcede/pure/leases.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@
 static struct lease_params params(void)
 {
     struct lease_params p;
-    lease_params_default(&p);
+    cede_leases_params_default(&p);
     p.capacity = SLOTS;
     return p;
 }
@@ -29,7 +29,7 @@ static struct lease_params params(void)
 static struct leases *make(struct lease_params p)
 {
     struct leases *l = NULL;
-    assert_int_equal(leases_new(&p, &l), 0);
+    assert_int_equal(cede_leases_new(&p, &l), 0);
     return l;
 }
 
@@ -44,7 +44,7 @@ static struct lease_ask ask(uint32_t occupancy_percent)
 static uint64_t started(struct leases *l, struct lease_ask a, uint64_t now, uint32_t device)
 {
     struct lease_event e;
-    assert_int_equal(leases_ask(l, &a, now, &e), 0);
+    assert_int_equal(cede_leases_ask(l, &a, now, &e), 0);
     assert_int_equal(e.device, device);
     return e.id;
 }
@@ -52,7 +52,7 @@ static uint64_t started(struct leases *l, struct lease_ask a, uint64_t now, uint
 static uint64_t waits(struct leases *l, struct lease_ask a, uint64_t now, enum lease_gate why)
 {
     struct lease_event e;
-    assert_int_equal(leases_ask(l, &a, now, &e), -EINPROGRESS);
+    assert_int_equal(cede_leases_ask(l, &a, now, &e), -EINPROGRESS);
     assert_int_equal(e.gate, why);
     return e.id;
 }
@@ -61,7 +61,7 @@ static uint64_t waits(struct leases *l, struct lease_ask a, uint64_t now, enum l
 static void happens(struct leases *l, uint64_t now, uint64_t id, enum lease_gate gate)
 {
     struct lease_event e;
-    assert_true(leases_step(l, now, &e));
+    assert_true(cede_leases_step(l, now, &e));
     assert_int_equal(e.id, id);
     assert_int_equal(e.gate, gate);
 }
@@ -69,7 +69,7 @@ static void happens(struct leases *l, uint64_t now, uint64_t id, enum lease_gate
 static void nothing_happens(struct leases *l, uint64_t now)
 {
     struct lease_event e;
-    assert_false(leases_step(l, now, &e));
+    assert_false(cede_leases_step(l, now, &e));
 }
 
 /* ---- random asks against a model of the limits ----------------------------------------------- */
@@ -103,7 +103,7 @@ static void check_limits(const struct lease_params *p, const struct leases *l, u
         assert_true(n <= 1 || occupancy <= p->max_total_occupancy);
         assert_true(n <= 1 ||
                     (double)bytes <= (double)memory * (1 - p->memory_reserve_fraction) + 1);
-        struct lease_view v = leases_view(l, d, now);
+        struct lease_view v = cede_leases_view(l, d, now);
         assert_int_equal(v.active, n);
         assert_int_equal(v.waiting, waiting);
         assert_int_equal(v.occupancy, occupancy);
@@ -114,7 +114,7 @@ static void check_limits(const struct lease_params *p, const struct leases *l, u
 static void run_ones(const struct lease_params *p, struct leases *l, uint64_t memory)
 {
     for (uint64_t now = 0, left = ASKS; left;) {
-        uint64_t next = leases_next_ns(l);
+        uint64_t next = cede_leases_next_ns(l);
         for (uint32_t i = 0; i < ASKS; i++) {
             uint64_t t = ones[i].fate == UNASKED   ? ones[i].at_ns
                          : ones[i].fate == RUNNING ? ones[i].end_ns
@@ -128,14 +128,14 @@ static void run_ones(const struct lease_params *p, struct leases *l, uint64_t me
         for (uint32_t i = 0; i < ASKS; i++) {
             struct one *o = &ones[i];
             if (o->fate == RUNNING && o->end_ns == now) {
-                assert_int_equal(leases_release(l, o->id, now), 0);
-                assert_int_equal(leases_release(l, o->id, now), -ENOENT);
+                assert_int_equal(cede_leases_release(l, o->id, now), 0);
+                assert_int_equal(cede_leases_release(l, o->id, now), -ENOENT);
                 o->fate = DONE;
                 left--;
             }
             if (o->fate != UNASKED || o->at_ns != now)
                 continue;
-            int r = leases_ask(l, &o->ask, now, &e);
+            int r = cede_leases_ask(l, &o->ask, now, &e);
             o->id = e.id;
             o->device = e.device;
             o->end_ns = now + o->run_ns;
@@ -147,10 +147,10 @@ static void run_ones(const struct lease_params *p, struct leases *l, uint64_t me
                 by_slot[lease_slot(e.id)] = i;
             }
         }
-        while (leases_step(l, now, &e)) {
+        while (cede_leases_step(l, now, &e)) {
             struct one *o = &ones[by_slot[lease_slot(e.id)]];
             assert_true(o->id == e.id && o->fate == WAITING);
-            assert_int_equal(leases_cancel(l, o->id), -ENOENT);
+            assert_int_equal(cede_leases_cancel(l, o->id), -ENOENT);
             assert_true(now <= o->ask.until_ns);
             o->fate = e.gate == GATE_OPEN ? RUNNING : LATE;
             o->device = e.device;
@@ -182,7 +182,7 @@ static void limits_hold_and_nothing_is_lost(void **s)
         struct leases *l = make(p);
         uint64_t memory = rnd(2) ? 1000 : 0, t = 0;
         for (uint32_t d = 0; d < p.devices; d++)
-            leases_set_memory(l, d, memory);
+            cede_leases_set_memory(l, d, memory);
         for (uint32_t i = 0; i < ASKS; i++) {
             struct lease_ask a = ask((uint32_t)rnd(101));
             a.preferred = rnd(2) ? (uint32_t)rnd(p.devices) : SLOT_NONE;
@@ -200,12 +200,12 @@ static void limits_hold_and_nothing_is_lost(void **s)
             fates[ones[i].fate]++;
         struct lease_event e; /* every slot is free again */
         for (uint32_t i = 0; i < SLOTS; i++)
-            assert_true(
-                leases_ask(l, &(struct lease_ask){.preferred = SLOT_NONE, .until_ns = TIME_NEVER},
-                           t, &e) != -ENOSPC);
-        assert_int_equal(leases_ask(l, &(struct lease_ask){.preferred = SLOT_NONE}, t, &e),
+            assert_true(cede_leases_ask(
+                            l, &(struct lease_ask){.preferred = SLOT_NONE, .until_ns = TIME_NEVER},
+                            t, &e) != -ENOSPC);
+        assert_int_equal(cede_leases_ask(l, &(struct lease_ask){.preferred = SLOT_NONE}, t, &e),
                          -ENOSPC);
-        leases_free(l);
+        cede_leases_free(l);
     }
     assert_true(fates[DONE] > 1000 && fates[LATE] > 100 && fates[REFUSED] > 100);
     assert_int_equal(fates[DONE] + fates[LATE] + fates[REFUSED], SETS * ASKS);
@@ -224,27 +224,27 @@ static void timeouts_are_exact(void **s)
     third.until_ns = 9 * MS;
     uint64_t b = waits(l, second, 1, GATE_COUNT), c = waits(l, third, 2, GATE_QUEUE);
     nothing_happens(l, 5 * MS - 1);
-    assert_int_equal(leases_next_ns(l), 5 * MS);
+    assert_int_equal(cede_leases_next_ns(l), 5 * MS);
     happens(l, 5 * MS, b, GATE_COUNT);
     nothing_happens(l, 9 * MS - 1);
-    assert_int_equal(leases_next_ns(l), 9 * MS);
-    assert_int_equal(leases_release(l, a, 9 * MS), 0);
+    assert_int_equal(cede_leases_next_ns(l), 9 * MS);
+    assert_int_equal(cede_leases_release(l, a, 9 * MS), 0);
     happens(l, 9 * MS, c, GATE_OPEN); /* at the last moment */
-    assert_int_equal(leases_next_ns(l), TIME_NEVER);
+    assert_int_equal(cede_leases_next_ns(l), TIME_NEVER);
     uint64_t d = waits(l, second = third, 9 * MS - 1, GATE_COUNT); /* nobody looked in time */
-    assert_int_equal(leases_release(l, c, 10 * MS), 0);
+    assert_int_equal(cede_leases_release(l, c, 10 * MS), 0);
     happens(l, 10 * MS, d, GATE_QUEUE);
     struct lease_event e;
     third.until_ns = 10 * MS;
     uint64_t f = started(l, ask(10), 10 * MS, 0);
-    assert_int_equal(leases_ask(l, &third, 10 * MS, &e), -EAGAIN);
+    assert_int_equal(cede_leases_ask(l, &third, 10 * MS, &e), -EAGAIN);
     assert_int_equal(e.gate, GATE_COUNT);
-    assert_int_equal(leases_view(l, 0, 10 * MS).timed_out, 2);
-    assert_int_equal(leases_release(l, f, 10 * MS), 0);
+    assert_int_equal(cede_leases_view(l, 0, 10 * MS).timed_out, 2);
+    assert_int_equal(cede_leases_release(l, f, 10 * MS), 0);
     uint64_t g = started(l, ask(10), 10 * MS, 0); /* in the same slot */
     assert_int_equal(lease_slot(f), lease_slot(g));
-    assert_int_equal(leases_release(l, f, 10 * MS), -ENOENT);
-    leases_free(l);
+    assert_int_equal(cede_leases_release(l, f, 10 * MS), -ENOENT);
+    cede_leases_free(l);
 }
 
 static void a_missing_stream_has_a_timeout_of_its_own(void **s)
@@ -257,13 +257,13 @@ static void a_missing_stream_has_a_timeout_of_its_own(void **s)
     uint64_t a = started(l, ask(80), 0, 0);
     uint64_t big = waits(l, ask(20), 0, GATE_OCCUPANCY), small = waits(l, ask(10), 0, GATE_QUEUE);
     nothing_happens(l, 50 * MS); /* that is not for want of a stream */
-    assert_int_equal(leases_cancel(l, big), 0);
+    assert_int_equal(cede_leases_cancel(l, big), 0);
     nothing_happens(l, 60 * MS);
-    assert_int_equal(leases_next_ns(l), 70 * MS);
+    assert_int_equal(cede_leases_next_ns(l), 70 * MS);
     nothing_happens(l, 70 * MS - 1);
     happens(l, 70 * MS, small, GATE_STREAM);
-    assert_int_equal(leases_release(l, a, 70 * MS), 0);
-    leases_free(l);
+    assert_int_equal(cede_leases_release(l, a, 70 * MS), 0);
+    cede_leases_free(l);
 }
 
 static void larger_than_the_limit_runs_alone(void **s)
@@ -272,16 +272,16 @@ static void larger_than_the_limit_runs_alone(void **s)
     struct leases *l = make(p);
     uint64_t whole = started(l, ask(100), 0, 0);
     uint64_t small = waits(l, ask(1), 1, GATE_OCCUPANCY), next = waits(l, ask(100), 2, GATE_QUEUE);
-    assert_int_equal(leases_release(l, small, 5), -ENOENT);
-    assert_int_equal(leases_release(l, whole, 5), 0);
+    assert_int_equal(cede_leases_release(l, small, 5), -ENOENT);
+    assert_int_equal(cede_leases_release(l, whole, 5), 0);
     happens(l, 5, small, GATE_OPEN);
     nothing_happens(l, 6);
     waits(l, ask(1), 7, GATE_QUEUE); /* does not pass the large one */
     nothing_happens(l, 7);
-    assert_int_equal(leases_release(l, small, 8), 0);
+    assert_int_equal(cede_leases_release(l, small, 8), 0);
     happens(l, 8, next, GATE_OPEN);
     nothing_happens(l, 8);
-    leases_free(l);
+    cede_leases_free(l);
 }
 
 static void first_is_by_urgency_priority_and_arrival(void **s)
@@ -292,7 +292,7 @@ static void first_is_by_urgency_priority_and_arrival(void **s)
     struct lease_ask known = ask(10);
     known.key = 7;
     uint64_t a = started(l, known, 0, 0);
-    assert_int_equal(leases_release(l, a, 20 * MS), 0); /* such a one takes 20 ms */
+    assert_int_equal(cede_leases_release(l, a, 20 * MS), 0); /* such a one takes 20 ms */
     a = started(l, ask(10), 20 * MS, 0);
     struct lease_ask high = ask(10), due = known;
     high.priority = 3;
@@ -300,18 +300,18 @@ static void first_is_by_urgency_priority_and_arrival(void **s)
     uint64_t n1 = waits(l, ask(10), 21 * MS, GATE_COUNT),
              n2 = waits(l, ask(10), 21 * MS, GATE_QUEUE), d = waits(l, due, 22 * MS, GATE_QUEUE),
              h1 = waits(l, high, 23 * MS, GATE_COUNT), h2 = waits(l, high, 24 * MS, GATE_QUEUE);
-    assert_int_equal(leases_release(l, a, 30 * MS), 0);
+    assert_int_equal(cede_leases_release(l, a, 30 * MS), 0);
     happens(l, 30 * MS, h1, GATE_OPEN); /* the one with a deadline has time yet */
-    assert_int_equal(leases_release(l, h1, 45 * MS), 0);
+    assert_int_equal(cede_leases_release(l, h1, 45 * MS), 0);
     struct lease_event e;
-    assert_true(leases_step(l, 45 * MS, &e));
+    assert_true(cede_leases_step(l, 45 * MS, &e));
     assert_true(e.id == d && e.urgent);
     const uint64_t order[] = {d, h2, n1, n2};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(leases_release(l, order[i], 46 * MS), 0);
+        assert_int_equal(cede_leases_release(l, order[i], 46 * MS), 0);
         happens(l, 46 * MS, order[i + 1], GATE_OPEN);
     }
-    leases_free(l);
+    cede_leases_free(l);
 }
 
 /* The higher ones never leave the GPU idle; a lower one, too large to start beside any of them,
@@ -329,7 +329,7 @@ static void nobody_starves(void **s)
         high.priority = 5;
         struct lease_event e;
         for (uint32_t i = 0; i < 6; i++) {
-            int r = leases_ask(l, &high, 0, &e);
+            int r = cede_leases_ask(l, &high, 0, &e);
             id[i] = e.id;
             end[i] = r ? TIME_NEVER : 1 + rnd(10 * MS);
         }
@@ -339,40 +339,40 @@ static void nobody_starves(void **s)
             for (uint32_t i = 1; i < 6; i++)
                 k = end[i] < end[k] ? i : k;
             now = end[k];
-            assert_int_equal(leases_release(l, id[k], now), 0);
+            assert_int_equal(cede_leases_release(l, id[k], now), 0);
             end[k] = TIME_NEVER;
             id[k] = 0;
             if (!low && now >= from)
                 low = waits(l, big, from = now, GATE_QUEUE);
-            while (leases_step(l, now, &e)) {
+            while (cede_leases_step(l, now, &e)) {
                 in |= e.id == low;
                 for (uint32_t i = 0; i < 6; i++)
                     end[i] = id[i] == e.id ? now + 1 + rnd(10 * MS) : end[i];
             }
             if (!in) { /* at once the next of its kind */
-                end[k] = leases_ask(l, &high, now, &e) ? TIME_NEVER : now + 1 + rnd(10 * MS);
+                end[k] = cede_leases_ask(l, &high, now, &e) ? TIME_NEVER : now + 1 + rnd(10 * MS);
                 id[k] = e.id;
             }
         }
         assert_true(now - from >= p.age_ns - 10 * MS && now - from <= p.age_ns + 20 * MS);
-        leases_free(l);
+        cede_leases_free(l);
     }
 }
 
 static void a_busy_gpu_starts_nothing_beside_others(void **s)
 {
     struct leases *l = make(params());
-    leases_set_utilization(l, 0, 81);
+    cede_leases_set_utilization(l, 0, 81);
     uint64_t a = started(l, ask(1), 0, 0), b = waits(l, ask(1), 1, GATE_UTILIZATION);
     nothing_happens(l, 2);
-    leases_set_utilization(l, 0, 80);
+    cede_leases_set_utilization(l, 0, 80);
     happens(l, 3, b, GATE_OPEN);
-    leases_set_utilization(l, 0, 100);
+    cede_leases_set_utilization(l, 0, 100);
     uint64_t c = waits(l, ask(1), 4, GATE_UTILIZATION);
-    leases_set_utilization(l, 0, SLOT_NONE); /* not known */
+    cede_leases_set_utilization(l, 0, SLOT_NONE); /* not known */
     happens(l, 5, c, GATE_OPEN);
-    assert_int_equal(leases_release(l, a, 6), 0);
-    leases_free(l);
+    assert_int_equal(cede_leases_release(l, a, 6), 0);
+    cede_leases_free(l);
 }
 
 static void bad_asks_are_refused(void **s)
@@ -382,16 +382,16 @@ static void bad_asks_are_refused(void **s)
     struct lease_event e;
     struct lease_ask a = ask(100);
     a.occupancy++;
-    assert_int_equal(leases_ask(l, &a, 0, &e), -EINVAL);
+    assert_int_equal(cede_leases_ask(l, &a, 0, &e), -EINVAL);
     a = ask(1);
     a.preferred = 1;
-    assert_int_equal(leases_ask(l, &a, 0, &e), -EINVAL);
+    assert_int_equal(cede_leases_ask(l, &a, 0, &e), -EINVAL);
     a.preferred = SLOT_NONE;
     a.only = true;
-    assert_int_equal(leases_ask(l, &a, 0, &e), -EINVAL);
-    assert_int_equal(leases_release(l, 0, 0), -ENOENT);
-    assert_int_equal(leases_release(l, UINT64_MAX, 0), -ENOENT);
-    leases_free(l);
+    assert_int_equal(cede_leases_ask(l, &a, 0, &e), -EINVAL);
+    assert_int_equal(cede_leases_release(l, 0, 0), -ENOENT);
+    assert_int_equal(cede_leases_release(l, UINT64_MAX, 0), -ENOENT);
+    cede_leases_free(l);
     for (int i = 0; i < 6; i++)
         bad[i] = p;
     bad[0].devices = 0;
@@ -401,7 +401,7 @@ static void bad_asks_are_refused(void **s)
     bad[4].max_slowdown = 0.5;
     bad[5].memory_reserve_fraction = 1;
     for (int i = 0; i < 6; i++)
-        assert_int_equal(leases_new(&bad[i], &l), -EINVAL);
+        assert_int_equal(cede_leases_new(&bad[i], &l), -EINVAL);
 }
 
 /* ---- several GPUs ---------------------------------------------------------------------------- */
@@ -426,26 +426,27 @@ static double skewed(uint32_t devices, uint32_t streams, bool only, uint64_t *st
             k = end[i] < end[k] ? i : k;
         now = end[k];
         if (id[k])
-            assert_int_equal(leases_release(l, id[k], now), 0);
+            assert_int_equal(cede_leases_release(l, id[k], now), 0);
         struct lease_ask a = ask(1);
         a.preferred = rnd(10) ? 0 : 1 + (uint32_t)rnd(devices - 1);
         a.only = only;
         id[k] = 0;
-        while (leases_step(l, now, &e)) {
+        while (cede_leases_step(l, now, &e)) {
             for (uint32_t i = 0; i < THREADS; i++)
                 end[i] = id[i] == e.id ? now + 1 + rnd(rnd(10) ? MS : 20 * MS) : end[i];
         }
-        end[k] = leases_ask(l, &a, now, &e) ? TIME_NEVER : now + 1 + rnd(rnd(10) ? MS : 20 * MS);
+        end[k] =
+            cede_leases_ask(l, &a, now, &e) ? TIME_NEVER : now + 1 + rnd(rnd(10) ? MS : 20 * MS);
         id[k] = e.id;
     }
     *stolen = 0;
     for (uint32_t d = 0; d < devices; d++) {
-        struct lease_view v = leases_view(l, d, now);
+        struct lease_view v = cede_leases_view(l, d, now);
         most = v.busy_ns > most ? v.busy_ns : most;
         least = v.busy_ns < least ? v.busy_ns : least;
         *stolen += v.stolen;
     }
-    leases_free(l);
+    cede_leases_free(l);
     return (double)most / (double)least;
 }
 
@@ -477,16 +478,17 @@ static void preferred_then_least_loaded_then_stolen(void **s)
     for (int i = 0; i < 6; i++)
         a[i] = started(l, one, 0, at[i]);
     uint64_t b = waits(l, bound, 1, GATE_COUNT), c = waits(l, one, 2, GATE_COUNT);
-    assert_int_equal(leases_release(l, a[5], 3), 0); /* GPU 2 has room, and c waits for GPU 0 */
+    assert_int_equal(cede_leases_release(l, a[5], 3),
+                     0); /* GPU 2 has room, and c waits for GPU 0 */
     struct lease_event e;
-    assert_true(leases_step(l, 3, &e));
+    assert_true(cede_leases_step(l, 3, &e));
     assert_true(e.id == c && e.device == 2);
-    assert_int_equal(leases_view(l, 2, 3).stolen, 1);
-    assert_int_equal(leases_release(l, c, 4), 0);
+    assert_int_equal(cede_leases_view(l, 2, 3).stolen, 1);
+    assert_int_equal(cede_leases_release(l, c, 4), 0);
     nothing_happens(l, 4); /* b may run on GPU 1 alone */
-    assert_int_equal(leases_release(l, a[0], 5), 0);
+    assert_int_equal(cede_leases_release(l, a[0], 5), 0);
     happens(l, 5, b, GATE_OPEN);
-    leases_free(l);
+    cede_leases_free(l);
 }
 
 /* ---- the limit that follows ------------------------------------------------------------------ */
@@ -507,30 +509,30 @@ static double limit_for(uint32_t bears, uint32_t then, double max_slowdown)
     a.key = 1;
     a.until_ns = 0;
     now = 2 * MS; /* once alone, so that the best time is known */
-    assert_int_equal(leases_release(l, started(l, a, 0, 0), now), 0);
+    assert_int_equal(cede_leases_release(l, started(l, a, 0, 0), now), 0);
     for (uint32_t tick = 0; tick < 40000; tick++, now += MS / 10) {
-        uint32_t active = leases_view(l, 0, now).active;
+        uint32_t active = cede_leases_view(l, 0, now).active;
         bears = tick >= 20000 ? then : bears;
         for (uint32_t i = 0; i < THREADS; i++) {
             left[i] -= active > bears ? (double)bears / active : 1;
             if (id[i] && left[i] <= 0) {
-                assert_int_equal(leases_release(l, id[i], now), 0);
+                assert_int_equal(cede_leases_release(l, id[i], now), 0);
                 id[i] = 0;
             }
         }
         for (uint32_t k = 0; k < THREADS; k++) {
             uint32_t i = (uint32_t)rnd(THREADS);
-            if (!id[i] && leases_ask(l, &a, now, &e) == 0) {
+            if (!id[i] && cede_leases_ask(l, &a, now, &e) == 0) {
                 id[i] = e.id;
                 left[i] = 20;
             }
         }
         if (tick >= 30000) {
-            sum += leases_view(l, 0, now).limit;
+            sum += cede_leases_view(l, 0, now).limit;
             n++;
         }
     }
-    leases_free(l);
+    cede_leases_free(l);
     return (double)sum / (double)n;
 }
 

@@ -1,6 +1,6 @@
 /* See lease.h. A queue is in order of arrival; who is first in it is found when it is needed, as
  * age and urgency come with time. */
-#include "libcede/pure/lease.h"
+#include "libcede/pure/leases.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ struct leases {
     uint64_t generation;
 };
 
-void lease_params_default(struct lease_params *p)
+void cede_leases_params_default(struct lease_params *p)
 {
     *p = (struct lease_params){.devices = 1,
                                .capacity = 1024,
@@ -62,7 +62,7 @@ void lease_params_default(struct lease_params *p)
                                .age_ns = 1000000000};
 }
 
-int leases_new(const struct lease_params *p, struct leases **out)
+int cede_leases_new(const struct lease_params *p, struct leases **out)
 {
     *out = NULL;
     if (!p->devices || !p->capacity || p->capacity > LEASE_CAPACITY_MAX ||
@@ -78,7 +78,7 @@ int leases_new(const struct lease_params *p, struct leases **out)
     l->gpus = calloc(p->devices, sizeof(*l->gpus));
     l->slots = calloc(p->capacity, sizeof(*l->slots));
     if (!l->gpus || !l->slots || cede_estimates_new(KEYS_MAX, &l->times) < 0) {
-        leases_free(l);
+        cede_leases_free(l);
         return -ENOMEM;
     }
     for (uint32_t d = 0; d < p->devices; d++)
@@ -93,7 +93,7 @@ int leases_new(const struct lease_params *p, struct leases **out)
     return 0;
 }
 
-void leases_free(struct leases *l)
+void cede_leases_free(struct leases *l)
 {
     if (!l)
         return;
@@ -270,8 +270,8 @@ static uint32_t place(const struct leases *l, const struct slot *s, uint64_t now
     return can == SLOT_NONE ? least : can;
 }
 
-int leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns,
-               struct lease_event *out)
+int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns,
+                    struct lease_event *out)
 {
     *out = (struct lease_event){.device = SLOT_NONE};
     int r = check(l, a);
@@ -311,7 +311,7 @@ static struct slot *find(struct leases *l, uint64_t id, enum slot_state state)
     return &l->slots[i];
 }
 
-int leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
+int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
 {
     struct slot *s = find(l, id, SLOT_STARTED);
     if (!s)
@@ -332,7 +332,7 @@ int leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
     return 0;
 }
 
-int leases_cancel(struct leases *l, uint64_t id)
+int cede_leases_cancel(struct leases *l, uint64_t id)
 {
     struct slot *s = find(l, id, SLOT_WAITS);
     if (!s)
@@ -404,7 +404,7 @@ static bool start_one(struct leases *l, uint64_t now_ns, struct lease_event *out
     return false;
 }
 
-bool leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out)
+bool cede_leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out)
 {
     if (!l->waiting)
         return false;
@@ -412,7 +412,7 @@ bool leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out)
            expire(l, now_ns, out);
 }
 
-uint64_t leases_next_ns(const struct leases *l)
+uint64_t cede_leases_next_ns(const struct leases *l)
 {
     uint64_t next = TIME_NEVER;
     for (uint32_t d = 0; l->waiting && d < l->p.devices; d++) {
@@ -427,19 +427,19 @@ uint64_t leases_next_ns(const struct leases *l)
     return next;
 }
 
-void leases_set_utilization(struct leases *l, uint32_t device, uint32_t percent)
+void cede_leases_set_utilization(struct leases *l, uint32_t device, uint32_t percent)
 {
     if (device < l->p.devices)
         l->gpus[device].utilization = percent;
 }
 
-void leases_set_memory(struct leases *l, uint32_t device, uint64_t total_bytes)
+void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t total_bytes)
 {
     if (device < l->p.devices)
         l->gpus[device].memory_bytes = total_bytes;
 }
 
-struct lease_view leases_view(const struct leases *l, uint32_t device, uint64_t now_ns)
+struct lease_view cede_leases_view(const struct leases *l, uint32_t device, uint64_t now_ns)
 {
     const struct gpu *g = &l->gpus[device];
     struct lease_view v = g->v;

@@ -1,6 +1,6 @@
 /* Who may start work on which of several GPUs now: leases. Deterministic: no clock, no system call,
- * no allocation after leases_new(). It makes no stream and measures nothing; the caller tells what
- * a lease takes, how busy a GPU is and what time it is.
+ * no allocation after cede_leases_new(). It makes no stream and measures nothing; the caller tells
+ * what a lease takes, how busy a GPU is and what time it is.
  *
  * A GPU's gates say whether one more may start: how many have started, their occupancy, their
  * memory, how busy the GPU is seen to be, free streams. Where nothing has started every gate is
@@ -14,8 +14,8 @@
  * that fits. Requests (requests.h) queue by time and run one by one: a different question.
  *
  * Not thread-safe. Times are nanoseconds of any monotonic clock. */
-#ifndef CEDE_LIBCEDE_PURE_LEASE_H
-#define CEDE_LIBCEDE_PURE_LEASE_H
+#ifndef CEDE_LIBCEDE_PURE_LEASES_H
+#define CEDE_LIBCEDE_PURE_LEASES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,7 +44,7 @@ struct lease_params {
      * leases of one key are alike. */
     double max_slowdown;
 };
-void lease_params_default(struct lease_params *p);
+void cede_leases_params_default(struct lease_params *p);
 
 struct lease_ask {
     uint64_t key;          /* kernel and shape: for estimates; 0: not known */
@@ -78,29 +78,29 @@ struct lease_event {
 struct leases;
 
 /* 0, -EINVAL (something out of range) or -ENOMEM. */
-int leases_new(const struct lease_params *p, struct leases **out);
-void leases_free(struct leases *l);
+int cede_leases_new(const struct lease_params *p, struct leases **out);
+void cede_leases_free(struct leases *l);
 
 /* 0: started. -EINPROGRESS: waits. Nothing was kept: -EAGAIN (may not wait; out->gate is why),
  * -EINVAL, -ENOSPC (no room for more). out->id is never that of an earlier lease. */
-int leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns,
-               struct lease_event *out);
+int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns,
+                    struct lease_event *out);
 /* Ends a started lease. -ENOENT: it is none, or has ended before. */
-int leases_release(struct leases *l, uint64_t id, uint64_t now_ns);
+int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns);
 /* Ends one that waits. -ENOENT: it does not. */
-int leases_cancel(struct leases *l, uint64_t id);
+int cede_leases_cancel(struct leases *l, uint64_t id);
 
 /* Next thing that happened by now: a waiting lease started, or timed out. To be called until false
- * after each call above and below, and at leases_next_ns(). Who may start at the very moment that
- * it times out starts. */
-bool leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out);
+ * after each call above and below, and at cede_leases_next_ns(). Who may start at the very moment
+ * that it times out starts. */
+bool cede_leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out);
 /* When something may happen without a call. TIME_NEVER: never. */
-uint64_t leases_next_ns(const struct leases *l);
+uint64_t cede_leases_next_ns(const struct leases *l);
 
 /* How busy a GPU is seen to be; above 100: not known, which opens the gate. */
-void leases_set_utilization(struct leases *l, uint32_t device, uint32_t percent);
+void cede_leases_set_utilization(struct leases *l, uint32_t device, uint32_t percent);
 /* 0: not known, which opens the gate. */
-void leases_set_memory(struct leases *l, uint32_t device, uint64_t total_bytes);
+void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t total_bytes);
 
 /* Where in 0..capacity-1 the caller may keep what belongs to a lease: its own as long as it is. */
 static inline uint32_t lease_slot(uint64_t id)
@@ -112,10 +112,10 @@ struct lease_view {
     uint32_t active, waiting, limit;
     uint32_t occupancy; /* of those started */
     uint64_t memory_bytes;
-    uint64_t started, stolen, timed_out; /* since leases_new() */
+    uint64_t started, stolen, timed_out; /* since cede_leases_new() */
     uint64_t busy_ns;                    /* time with something started */
 };
 /* device must be one. */
-struct lease_view leases_view(const struct leases *l, uint32_t device, uint64_t now_ns);
+struct lease_view cede_leases_view(const struct leases *l, uint32_t device, uint64_t now_ns);
 
 #endif
