@@ -1,4 +1,4 @@
-/* Inside libcede: waiting until a time of cede_client_now_ns(), the monotonic clock. */
+/* Inside libcede: the monotonic clock, and timed waits that end by it. */
 #ifndef CEDE_LIBCEDE_CLOCK_H
 #define CEDE_LIBCEDE_CLOCK_H
 
@@ -6,10 +6,17 @@
 #include <stdint.h>
 #include <time.h>
 
-uint64_t cede_client_now_ns(void); /* link.c */
+#define CLOCK_US_NS 1000ULL
+#define CLOCK_MS_NS 1000000ULL
+#define CLOCK_S_NS  1000000000ULL
+#define CLOCK_FAR_NS                                                                               \
+    (1ULL << 62) /* later than this is never: sums of such times do not overflow                   \
+                  */
 
-/* Whose timed waits end by that clock. */
-static inline void cede_cond_init(pthread_cond_t *c)
+uint64_t cede_clock_now_ns(void);
+
+/* A condition whose timed waits take times of that clock. */
+static inline void cede_clock_cond_init(pthread_cond_t *c)
 {
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -18,10 +25,10 @@ static inline void cede_cond_init(pthread_cond_t *c)
     pthread_condattr_destroy(&monotonic);
 }
 
-static inline struct timespec cede_timespec(uint64_t ns)
+static inline struct timespec cede_clock_timespec(uint64_t ns)
 {
-    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000U),
-                             .tv_nsec = (long)(ns % 1000000000U)};
+    return (struct timespec){.tv_sec = (time_t)(ns / CLOCK_S_NS),
+                             .tv_nsec = (long)(ns % CLOCK_S_NS)};
 }
 
 #endif

@@ -1,5 +1,6 @@
-/* libcede: libcuda and libnvidia-ml as leases need them; see gpus.h. Never linked, and left open:
- * they leave threads and exit handlers behind. A context is retained when it is first needed. */
+/* libcede: libcuda and libnvidia-ml for leases; see gpus.h. Never linked, and never closed once
+ * open, as they leave threads and exit handlers behind. A device's primary context is retained when
+ * it is first needed. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -28,7 +29,7 @@ struct rates {
     X(memory, "cuDeviceTotalMem_v2", (size_t * bytes, int d))                                      \
     X(bus_id, "cuDeviceGetPCIBusId", (char *s, int len, int d))                                    \
     X(retain, "cuDevicePrimaryCtxRetain", (void **c, int d))                                       \
-    X(let_go, "cuDevicePrimaryCtxRelease_v2", (int d))                                             \
+    X(release, "cuDevicePrimaryCtxRelease_v2", (int d))                                            \
     X(ctx_current, "cuCtxGetCurrent", (void **c))                                                  \
     X(ctx_device, "cuCtxGetDevice", (int *d))                                                      \
     X(push, "cuCtxPushCurrent_v2", (void *c))                                                      \
@@ -67,8 +68,8 @@ static const struct symbol cuda_symbols[] = {CUDA_CALLS(X)}, nvml_symbols[] = {N
 #undef X
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-static bool load(struct cede_gpus *g, const char *name, const struct symbol *s, size_t n, char *why,
-                 size_t size)
+static bool cuda_load(struct cede_gpus *g, const char *name, const struct symbol *s, size_t n,
+                      char *why, size_t size)
 {
     void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!lib) {
@@ -81,8 +82,8 @@ static bool load(struct cede_gpus *g, const char *name, const struct symbol *s, 
     return !missing;
 }
 
-static int failed(const struct cede_gpus *g, int r, const char *what, unsigned device, char *why,
-                  size_t size)
+static int cuda_failed(const struct cede_gpus *g, int r, const char *what, unsigned device,
+                       char *why, size_t size)
 {
     const char *name = NULL;
     if (r == 0)
@@ -93,11 +94,12 @@ static int failed(const struct cede_gpus *g, int r, const char *what, unsigned d
     return -EIO;
 }
 
-static void find_nvml(struct cede_gpus *g)
+static void cuda_find_nvml(struct cede_gpus *g)
 {
     char bus[32], why[128];
-    g->nvml = load(g, "libnvidia-ml.so.1", nvml_symbols, COUNT(nvml_symbols), why, sizeof(why)) &&
-              g->nvml_init() == 0;
+    g->nvml =
+        cuda_load(g, "libnvidia-ml.so.1", nvml_symbols, COUNT(nvml_symbols), why, sizeof(why)) &&
+        g->nvml_init() == 0;
     for (unsigned i = 0; g->nvml && i < g->n; i++) {
         if (g->bus_id(bus, sizeof(bus), g->gpus[i].device) != 0 ||
             g->nvml_device(bus, &g->gpus[i].nvml) != 0)
@@ -112,10 +114,10 @@ int cede_gpus_open(struct cede_gpus **out, char *why, size_t size)
     *out = NULL;
     if (!g)
         return -ENOMEM;
-    if (!load(g, "libcuda.so.1", cuda_symbols, COUNT(cuda_symbols), why, size))
+    if (!cuda_load(g, "libcuda.so.1", cuda_symbols, COUNT(cuda_symbols), why, size))
         r = -ENODEV;
-    if (!r && (failed(g, g->init(0), "start the driver (cuInit)", 0, why, size) ||
-               failed(g, g->device_count(&n), "count the GPUs", 0, why, size)))
+    if (!r && (cuda_failed(g, g->init(0), "start the driver (cuInit)", 0, why, size) ||
+               cuda_failed(g, g->device_count(&n), "count the GPUs", 0, why, size)))
         r = -ENODEV;
     if (!r && n < 1) {
         snprintf(why, size, "no GPU is visible");
@@ -131,7 +133,8 @@ int cede_gpus_open(struct cede_gpus **out, char *why, size_t size)
     memset(g->gpus, 0, g->n * sizeof(g->gpus[0]));
     for (unsigned i = 0; i < g->n; i++) {
         size_t bytes = 0;
-        r = failed(g, g->device_get(&g->gpus[i].device, (int)i), "find the device", i, why, size);
+        r = cuda_failed(g, g->device_get(&g->gpus[i].device, (int)i), "find the device", i, why,
+                        size);
         if (r) {
             free(g);
             return -ENODEV;
@@ -140,7 +143,7 @@ int cede_gpus_open(struct cede_gpus **out, char *why, size_t size)
             g->gpus[i].memory_bytes = bytes;
     }
     pthread_mutex_init(&g->lock, NULL);
-    find_nvml(g);
+    cuda_find_nvml(g);
     *out = g;
     return 0;
 }
@@ -151,7 +154,7 @@ void cede_gpus_close(struct cede_gpus *g)
         return;
     for (unsigned i = 0; i < g->n; i++) {
         if (g->gpus[i].context)
-            g->let_go(g->gpus[i].device);
+            g->release(g->gpus[i].device);
     }
     if (g->nvml)
         g->nvml_shutdown();
@@ -169,22 +172,23 @@ uint64_t cede_gpus_memory(const struct cede_gpus *g, unsigned device)
     return g->gpus[device].memory_bytes;
 }
 
-/* Makes the primary context current. With 0 leave() has to follow. */
-static int enter(struct cede_gpus *g, unsigned device, char *why, size_t size)
+/* Makes the primary context current, until cuda_leave(). */
+static int cuda_enter(struct cede_gpus *g, unsigned device, char *why, size_t size)
 {
     struct gpu *d = &g->gpus[device];
     int r = 0;
     pthread_mutex_lock(&g->lock);
     if (!d->context)
-        r = failed(g, g->retain(&d->context, d->device), "retain the primary context", device, why,
-                   size);
+        r = cuda_failed(g, g->retain(&d->context, d->device), "retain the primary context", device,
+                        why, size);
     if (r)
         d->context = NULL;
     pthread_mutex_unlock(&g->lock);
-    return r ? r : failed(g, g->push(d->context), "make the context current", device, why, size);
+    return r ? r
+             : cuda_failed(g, g->push(d->context), "make the context current", device, why, size);
 }
 
-static void leave(struct cede_gpus *g)
+static void cuda_leave(struct cede_gpus *g)
 {
     void *was;
     g->pop(&was);
@@ -193,22 +197,22 @@ static void leave(struct cede_gpus *g)
 int cede_gpus_stream(struct cede_gpus *g, unsigned device, unsigned level, void **out, char *why,
                      size_t size)
 {
-    int r = enter(g, device, why, size);
+    int r = cuda_enter(g, device, why, size);
     if (r)
         return r;
-    r = failed(g, g->stream_create(out, STREAM_NON_BLOCKING, -(int)level), "create a stream",
-               device, why, size);
-    leave(g);
+    r = cuda_failed(g, g->stream_create(out, STREAM_NON_BLOCKING, -(int)level), "create a stream",
+                    device, why, size);
+    cuda_leave(g);
     return r;
 }
 
 void cede_gpus_stream_end(struct cede_gpus *g, unsigned device, void *stream)
 {
     char why[128];
-    if (enter(g, device, why, sizeof(why)))
+    if (cuda_enter(g, device, why, sizeof(why)))
         return;
     g->stream_destroy(stream);
-    leave(g);
+    cuda_leave(g);
 }
 
 void *cede_gpus_context(const struct cede_gpus *g)
@@ -220,26 +224,29 @@ void *cede_gpus_context(const struct cede_gpus *g)
 int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsigned threads,
                       unsigned shared_bytes, struct gpu_profile *out, char *why, size_t size)
 {
-    const unsigned device = 0; /* for texts: the function's own is not known by number */
+    const unsigned device = 0; /* for texts: which GPU the function is on is not known */
     int blocks = 0, sms = 0, per_sm = 0, d = 0;
-    int r = context
-                ? failed(g, g->push(context), "make a kernel's context current", device, why, size)
-                : enter(g, device, why, size);
+    int r = context ? cuda_failed(g, g->push(context), "make a kernel's context current", device,
+                                  why, size)
+                    : cuda_enter(g, device, why, size);
     if (r)
         return r;
-    r = failed(g, g->ctx_device(&d), "ask for a context's GPU", device, why, size);
+    r = cuda_failed(g, g->ctx_device(&d), "ask for a context's GPU", device, why, size);
     if (!r)
-        r = failed(g, g->occupancy(&blocks, function, (int)threads, shared_bytes),
-                   "ask for a kernel's occupancy", device, why, size);
+        r = cuda_failed(g, g->occupancy(&blocks, function, (int)threads, shared_bytes),
+                        "ask for a kernel's occupancy", device, why, size);
     if (!r)
-        r = failed(g, g->attribute(&sms, ATTRIBUTE_SMS, d), "ask for the SMs", device, why, size);
+        r = cuda_failed(g, g->attribute(&sms, ATTRIBUTE_SMS, d), "ask for the SMs", device, why,
+                        size);
     if (!r)
-        r = failed(g, g->attribute(&per_sm, ATTRIBUTE_THREADS_PER_SM, d), "ask for an SM's threads",
-                   device, why, size);
-    leave(g);
+        r = cuda_failed(g, g->attribute(&per_sm, ATTRIBUTE_THREADS_PER_SM, d),
+                        "ask for an SM's threads", device, why, size);
+    cuda_leave(g);
     if (!r && (blocks < 1 || sms < 1 || per_sm < 1)) {
-        snprintf(why, size, "the kernel cannot run with %u threads and %u bytes", threads,
-                 shared_bytes);
+        snprintf(why, size,
+                 "the kernel does not fit on an SM with blocks of %u threads and %u bytes of "
+                 "shared memory",
+                 threads, shared_bytes);
         r = -EIO;
     }
     if (!r)

@@ -1,4 +1,4 @@
-/* libcede: see kernels.h. */
+/* See kernels.h. */
 #include "libcede/kernels.h"
 
 #include <errno.h>
@@ -7,14 +7,14 @@
 
 #define WHOLE 1000000U
 
-static uint64_t mix(uint64_t h, uint64_t v)
+static uint64_t kernels_mix(uint64_t h, uint64_t v)
 {
     h = (h ^ v) * 0xbf58476d1ce4e5b9U;
     return h ^ (h >> 31);
 }
 
 /* The place of a name, or the free one where it would be; -1: neither. */
-static int place(const struct kernels *k, const char *name)
+static int kernels_place(const struct kernels *k, const char *name)
 {
     uint64_t h = 14695981039346656037U; /* FNV-1a */
     for (const char *c = name; *c; c++)
@@ -32,7 +32,7 @@ int cede_kernels_set(struct kernels *k, const char *name, void *function, void *
 {
     if (!name || !*name || strlen(name) > KERNEL_NAME_MAX)
         return -EINVAL;
-    int at = place(k, name);
+    int at = kernels_place(k, name);
     if (at < 0)
         return -ENOSPC;
     struct kernel *f = &k->v[at];
@@ -48,17 +48,18 @@ int cede_kernels_set(struct kernels *k, const char *name, void *function, void *
 
 const struct kernel *cede_kernels_find(const struct kernels *k, const char *name)
 {
-    int at = place(k, name);
+    int at = kernels_place(k, name);
     return at >= 0 && k->v[at].key ? &k->v[at] : NULL;
 }
 
 uint64_t cede_kernels_key(const struct kernel *f, const struct cede_shape *s)
 {
-    uint64_t h = mix(mix(mix(f->key, s->blocks), s->threads), s->shared_bytes);
+    uint64_t h =
+        kernels_mix(kernels_mix(kernels_mix(f->key, s->blocks), s->threads), s->shared_bytes);
     return h ? h : 1;
 }
 
-static uint64_t profile_key(const struct kernel *f, const struct cede_shape *s)
+static uint64_t kernels_profile_key(const struct kernel *f, const struct cede_shape *s)
 {
     return cede_kernels_key(
         f, &(struct cede_shape){.threads = s->threads, .shared_bytes = s->shared_bytes});
@@ -67,7 +68,7 @@ static uint64_t profile_key(const struct kernel *f, const struct cede_shape *s)
 const struct gpu_profile *cede_kernels_profile(const struct kernels *k, const struct kernel *f,
                                                const struct cede_shape *s)
 {
-    uint64_t key = profile_key(f, s);
+    uint64_t key = kernels_profile_key(f, s);
     const struct profile *p = &k->profiles[key % PROFILES];
     return p->key == key ? &p->p : NULL;
 }
@@ -75,7 +76,7 @@ const struct gpu_profile *cede_kernels_profile(const struct kernels *k, const st
 void cede_kernels_learn(struct kernels *k, const struct kernel *f, const struct cede_shape *s,
                         const struct gpu_profile *p)
 {
-    uint64_t key = profile_key(f, s);
+    uint64_t key = kernels_profile_key(f, s);
     k->profiles[key % PROFILES] = (struct profile){.key = key, .p = *p};
 }
 

@@ -1,5 +1,6 @@
-/* Inside libcede: names of kernels and what the driver said of each, for each block size and
- * dynamic shared memory that was asked for. Under the pool's lock; calls no driver. */
+/* Inside libcede: the kernels that a pool knows by name, and the driver's occupancy figures of each
+ * for every block size and dynamic shared memory asked for. Under the pool's lock; calls no
+ * driver. */
 #ifndef CEDE_LIBCEDE_KERNELS_H
 #define CEDE_LIBCEDE_KERNELS_H
 
@@ -9,14 +10,14 @@
 #include "libcede/gpus.h"
 
 #define KERNEL_NAME_MAX 63
-#define PROFILES        1024U /* a power of 2; one takes the place of another on the same */
+#define PROFILES        1024U /* a power of 2; of two that fall on one place the later stays */
 
 struct kernel {
     char name[KERNEL_NAME_MAX + 1];
     uint64_t key;   /* changes when it is registered anew */
-    void *function; /* NULL: occupancy was told */
+    void *function; /* NULL: its share is given */
     void *context;  /* that it was loaded in */
-    uint32_t share; /* millionths */
+    uint32_t share; /* of a GPU's warps in millionths, without a function */
 };
 
 struct profile {

@@ -1,10 +1,10 @@
-/* Leads on NVIDIA GPUs. A kernel of one thread on a stream of our own polls two words in host
- * memory, and a kernel that does nothing is queued behind it: with that one pending the hardware
- * keeps this program's channel group on the GPU, and takes up at once what is queued on its other
- * streams, copies, graphs and all (H200, driver 580.159.04, 2026-11-21; without it the group is
- * taken off when the lead ends, and a request that came meanwhile pays two switches). A lead ends
- * when its request has ended, keep_ns after it was queued, or when its time is up, whatever became
- * of the program. */
+/* Leads on NVIDIA GPUs. A kernel of one thread on a stream of its own polls two words in host
+ * memory, and a kernel that does nothing (the tail) is queued behind it. While the tail is pending
+ * the hardware keeps this program's channel group on the GPU and takes up at once what is queued on
+ * its other streams, copies and graphs included. Without the tail the group leaves the GPU when the
+ * lead ends, and a request that came meanwhile pays for two switches (H200, driver 580.159.04,
+ * 2026-11-21). A lead ends with its request, keep_ns after the request's work was queued, or when
+ * its time is up, whatever became of the program. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -17,11 +17,11 @@
 #include "lib/symbols.h"
 #include "libcede/clock.h"
 #include "libcede/lead.h"
+#include "libcede/pure/lead_plan.h"
 
-#define US_NS       1000U
-#define SOON_NS     (60U * US_NS)  /* not worth waking the thread for */
-#define MARGIN_NS   (100U * US_NS) /* from a lead's time being up to its being gone */
-#define LATE_MAX_NS (500U * US_NS) /* of a thread's waking up that is made up for */
+#define SOON_NS     (60 * CLOCK_US_NS)  /* to a launch: not worth waking the thread for */
+#define MARGIN_NS   (100 * CLOCK_US_NS) /* from the end of a lead's time until it is gone */
+#define LATE_MAX_NS (500 * CLOCK_US_NS) /* oversleep of the thread that is made up for, at most */
 
 typedef int cu_result;
 typedef struct cu_ctx *cu_context;
@@ -55,8 +55,8 @@ enum {
       (cu_function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,  \
        unsigned shared_bytes, cu_stream, void **params, void **extra))
 
-/* words: numbers of the last request that ended, that was queued, and of the last lead that is
- * gone. limit, keep: ns. */
+/* words[0]: number of the last request that ended; [1]: whose work was queued; [2]: number of the
+ * last lead that is gone. limit, keep: ns. */
 #define LEAD_PTX                                                                                   \
     ".version 6.0\n"                                                                               \
     ".target sm_52\n"                                                                              \
@@ -113,7 +113,7 @@ struct lead {
     cu_module module;
     cu_function lead, tail;
     cu_stream stream;
-    volatile uint32_t *words; /* numbers: ended, queued, gone */
+    volatile uint32_t *words; /* as LEAD_PTX has them */
     cu_pointer gpu_words;
     uint64_t keep_ns;
 
@@ -121,24 +121,24 @@ struct lead {
     pthread_cond_t wake;
     pthread_mutex_t lock; /* what follows */
     bool stop, broken;
-    uint32_t number, launched; /* of the last lead planned, and launched */
-    bool planned;              /* and not launched yet */
+    uint32_t number, launched; /* of the lead planned last, and launched last */
+    bool planned;              /* one is, and not launched yet */
     struct lead_plan plan;
-    uint64_t late_ns;          /* how late the thread wakes up, about the worst of late */
-    uint64_t out_until_ns;     /* the last one launched is gone by then */
-    unsigned waiting, running; /* requests that began, were queued; and have not ended */
+    uint64_t oversleep_ns;     /* how late the thread wakes up: the worst, fading by 1/16 a time */
+    uint64_t gone_ns;          /* the lead launched last is gone by then */
+    unsigned waiting, running; /* requests without and with queued work that have not ended */
     struct lead_timing timing;
 };
 
 /* With the lock held: a launch takes 5 to 20 us. */
-static void launch(struct lead *l)
+static void lead_launch(struct lead *l)
 {
     cu_context current = NULL;
     uint64_t limit = l->plan.hold_ns, keep = l->keep_ns;
     void *params[] = {&l->gpu_words, &l->number, &limit, &keep};
     l->planned = false;
-    /* One at a time: of a program that is suspended they would pile up until a launch waits. Seen
-     * in memory, since a call that asks would break a graph's capture in another thread. */
+    /* One lead at a time: in a suspended program they would pile up until a launch blocks. Read
+     * from memory, as asking the driver would break a graph capture in another thread. */
     if (l->words[2] != l->launched)
         return;
     if (l->cu.ctx_current(&current) || (current != l->context && l->cu.ctx_push(l->context))) {
@@ -149,32 +149,32 @@ static void launch(struct lead *l)
         l->cu.launch(l->tail, 1, 1, 1, 1, 1, 1, 0, l->stream, params, NULL))
         l->broken = true; /* the program has lost its context, or ends */
     l->launched = l->number;
-    l->out_until_ns = cede_client_now_ns() + limit + MARGIN_NS;
+    l->gone_ns = cede_clock_now_ns() + limit + MARGIN_NS;
     if (current != l->context)
         l->cu.ctx_pop(&current);
 }
 
-/* Sleeps, so much shorter as its wake-ups are late (virtual machines: up to 0.4 ms), and spins.
+/* Sleeps, wakes earlier by the oversleep seen before (virtual machines: up to 0.4 ms), then spins.
  * Called and left with the lock held. */
-static void wait_until_planned(struct lead *l)
+static void lead_wait(struct lead *l)
 {
-    uint64_t launch = l->plan.launch_ns, wake = launch - l->late_ns;
-    struct timespec t = cede_timespec(wake);
-    if (cede_client_now_ns() < wake) {
+    uint64_t launch = l->plan.launch_ns, wake = launch - l->oversleep_ns;
+    struct timespec t = cede_clock_timespec(wake);
+    if (cede_clock_now_ns() < wake) {
         if (pthread_cond_timedwait(&l->wake, &l->lock, &t) == 0)
             return;
-        uint64_t late = cede_client_now_ns() - wake;
-        l->late_ns -= l->late_ns / 16;
-        l->late_ns = late > l->late_ns ? late : l->late_ns;
-        l->late_ns = l->late_ns < LATE_MAX_NS ? l->late_ns : LATE_MAX_NS;
+        uint64_t late = cede_clock_now_ns() - wake;
+        l->oversleep_ns -= l->oversleep_ns / 16;
+        l->oversleep_ns = late > l->oversleep_ns ? late : l->oversleep_ns;
+        l->oversleep_ns = l->oversleep_ns < LATE_MAX_NS ? l->oversleep_ns : LATE_MAX_NS;
     }
     pthread_mutex_unlock(&l->lock);
-    while (cede_client_now_ns() < launch)
+    while (cede_clock_now_ns() < launch)
         ;
     pthread_mutex_lock(&l->lock);
 }
 
-static void *launch_in_time(void *arg)
+static void *lead_thread(void *arg)
 {
     struct lead *l = arg;
     prctl(PR_SET_NAME, "cede-lead");
@@ -183,10 +183,10 @@ static void *launch_in_time(void *arg)
     while (!l->stop) {
         if (!l->planned)
             pthread_cond_wait(&l->wake, &l->lock);
-        else if (cede_client_now_ns() < l->plan.launch_ns)
-            wait_until_planned(l);
+        else if (cede_clock_now_ns() < l->plan.launch_ns)
+            lead_wait(l);
         else
-            launch(l);
+            lead_launch(l);
     }
     pthread_mutex_unlock(&l->lock);
     return NULL;
@@ -198,8 +198,8 @@ uint32_t cede_lead_begin(struct lead *l, uint64_t now, uint64_t expected_ns)
     uint32_t number = 0;
     pthread_mutex_lock(&l->lock);
     l->waiting++;
-    /* With work running or a lead out the GPU is here, or will be. */
-    bool here = l->running || now < l->out_until_ns;
+    /* While work runs or a lead is out, the GPU is with this program, or will be. */
+    bool here = l->running || now < l->gone_ns;
     if (!l->broken && !here && cede_lead_plan(&l->timing, now, expected_ns, &p) &&
         (!l->planned || p.launch_ns < l->plan.launch_ns)) {
         l->number = l->number == UINT32_MAX ? 1 : l->number + 1; /* 0: none */
@@ -207,7 +207,7 @@ uint32_t cede_lead_begin(struct lead *l, uint64_t now, uint64_t expected_ns)
         l->plan = p;
         l->planned = true;
         if (p.launch_ns <= now + SOON_NS)
-            launch(l);
+            lead_launch(l);
         else
             pthread_cond_signal(&l->wake);
     }
@@ -237,13 +237,13 @@ void cede_lead_end(struct lead *l, uint32_t number, bool queued)
         l->planned = false;
         if (!l->waiting) {
             l->words[0] = number;
-            l->out_until_ns = 0;
+            l->gone_ns = 0;
         }
     }
     pthread_mutex_unlock(&l->lock);
 }
 
-static int load_calls(struct lead *l)
+static int lead_load(struct lead *l)
 {
     static const struct symbol calls[] = {
 #define X(field, symbol, args) {symbol, offsetof(struct lead, cu.field)},
@@ -254,7 +254,7 @@ static int load_calls(struct lead *l)
     return lib && !symbols_find(lib, calls, sizeof(calls) / sizeof(*calls), l) ? 0 : -ENOSYS;
 }
 
-static void take_down(struct lead *l)
+static void lead_free(struct lead *l)
 {
     cu_context other;
     if (l->context && l->cu.ctx_push(l->context) == 0) {
@@ -273,7 +273,7 @@ static void take_down(struct lead *l)
     free(l);
 }
 
-static bool set_up(struct lead *l)
+static bool lead_set_up(struct lead *l)
 {
     int least = 0, greatest = 0;
     void *words = NULL;
@@ -288,12 +288,12 @@ static bool set_up(struct lead *l)
     return l->cu.host_pointer(&l->gpu_words, words, 0) == 0;
 }
 
-static int start_thread(struct lead *l)
+static int lead_start_thread(struct lead *l)
 {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int r = pthread_create(&l->thread, NULL, launch_in_time, l);
+    int r = pthread_create(&l->thread, NULL, lead_thread, l);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return -r;
 }
@@ -304,17 +304,17 @@ int cede_lead_open(uint64_t keep_ns, struct lead **out)
     if (!l)
         return -ENOMEM;
     l->keep_ns = keep_ns;
-    cede_cond_init(&l->wake);
+    cede_clock_cond_init(&l->wake);
     pthread_mutex_init(&l->lock, NULL);
-    int r = load_calls(l);
+    int r = lead_load(l);
     if (!r && (l->cu.ctx_current(&l->context) || !l->context))
         r = -ENOSYS;
-    if (!r && !set_up(l))
+    if (!r && !lead_set_up(l))
         r = -EIO;
     if (!r)
-        r = start_thread(l);
+        r = lead_start_thread(l);
     if (r)
-        take_down(l);
+        lead_free(l);
     else
         *out = l;
     return r;
@@ -332,5 +332,5 @@ void cede_lead_close(struct lead *l, bool forked)
     pthread_cond_signal(&l->wake);
     pthread_mutex_unlock(&l->lock);
     pthread_join(l->thread, NULL);
-    take_down(l);
+    lead_free(l);
 }

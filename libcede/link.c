@@ -1,6 +1,5 @@
-/* libcede and the daemon: finds it, gets the page, tells class and weight, notices its end. Only
- * cede_link_set() and cede_connect() ever wait; a hint looks at most once a second, without
- * waiting. No thread of our own: what a program did not start, it need not end. */
+/* libcede and the daemon; see link.h. A hint checks the connection at most once a second, without
+ * waiting. No thread of our own: a program need not end what it did not start. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,60 +9,53 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/socket_path.h"
 #include "lib/take_fds.h"
-#include "libcede/client.h"
+#include "libcede/clock.h"
+#include "libcede/handle.h"
+#include "libcede/link.h"
 
-#define MS_NS         1000000ULL
-#define LOOK_NS       (1000 * MS_NS)
-#define LOOK_ASKED_NS MS_NS
-#define REFUSED_NS    (10000 * MS_NS) /* a daemon that has no page for us is left alone so long */
-#define SET_MS        1000
-#define ANSWER_MAX    65536
+#define CHECK_NS       CLOCK_S_NS        /* between two checks of the connection */
+#define CHECK_ASKED_NS CLOCK_MS_NS       /* the same, while a page was asked for */
+#define REFUSED_NS     (10 * CLOCK_S_NS) /* until a daemon that gave no page is asked again */
+#define SET_NS         CLOCK_S_NS        /* for the answer to class and weight */
+#define FIND_MS        100               /* for a page, before class and weight are sent */
+#define ANSWER_MAX     65536
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cede *list;
 
-uint64_t cede_client_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 * MS_NS + (uint64_t)t.tv_nsec;
-}
-
 /* ---- the connection: with `talk` held, or all locks of a fork -------------------------------- */
 
-/* A program may close descriptors that it did not open, and get the number for something else. */
-static bool still_ours(const struct cede *c)
+/* False too where the program has closed our descriptor and has the number for something else. */
+static bool link_intact(const struct cede *c)
 {
     struct stat st;
-    return c->fd >= 0 && fstat(c->fd, &st) == 0 && st.st_dev == c->fd_dev && st.st_ino == c->fd_ino;
+    return c->link.fd >= 0 && fstat(c->link.fd, &st) == 0 && st.st_dev == c->link.fd_dev &&
+           st.st_ino == c->link.fd_ino;
 }
 
-static void take_page(struct cede *c, struct hints_page *page)
+static void link_set_page(struct cede *c, struct hints_page *page)
 {
     pthread_mutex_lock(&c->lock);
-    struct hints_page *old = c->page;
-    c->page = page;
-    cede_client_publish(c);
+    struct hints_page *old = cede_hints_set_page(&c->hints, page);
     pthread_mutex_unlock(&c->lock);
     if (old)
         munmap(old, HINTS_PAGE);
 }
 
-static void hang_up(struct cede *c)
+static void link_drop(struct cede *c)
 {
-    if (still_ours(c))
-        close(c->fd);
-    c->fd = -1;
-    c->owed = 0;
-    take_page(c, NULL);
+    if (link_intact(c))
+        close(c->link.fd);
+    c->link.fd = -1;
+    c->link.answers_due = 0;
+    link_set_page(c, NULL);
 }
 
-static int dial(const char *path)
+static int link_dial(const char *path)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct ucred peer;
@@ -82,75 +74,78 @@ static int dial(const char *path)
     return -1;
 }
 
-static bool say(struct cede *c, const char *text)
+static bool link_send(struct cede *c, const char *text)
 {
-    if (send(c->fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-        hang_up(c);
+    if (send(c->link.fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+        link_drop(c);
         return false;
     }
-    c->owed++;
+    c->link.answers_due++;
     return true;
 }
 
-static void call_daemon(struct cede *c)
+static void link_connect(struct cede *c)
 {
     char path[128];
     struct stat st;
-    for (unsigned i = 0; c->fd < 0 && cede_socket_at(i, path, sizeof(path)); i++)
-        c->fd = dial(path);
-    if (c->fd < 0)
+    for (unsigned i = 0; c->link.fd < 0 && cede_socket_at(i, path, sizeof(path)); i++)
+        c->link.fd = link_dial(path);
+    if (c->link.fd < 0)
         return;
-    if (fstat(c->fd, &st) < 0) {
-        close(c->fd);
-        c->fd = -1;
+    if (fstat(c->link.fd, &st) < 0) {
+        close(c->link.fd);
+        c->link.fd = -1;
         return;
     }
-    c->fd_dev = st.st_dev;
-    c->fd_ino = st.st_ino;
-    c->asked_ns = cede_client_now_ns();
-    say(c, "{\"v\":1,\"op\":\"hints\"}");
+    c->link.fd_dev = st.st_dev;
+    c->link.fd_ino = st.st_ino;
+    c->link.asked_ns = cede_clock_now_ns();
+    link_send(c, "{\"v\":1,\"op\":\"hints\"}");
 }
 
-static bool say_set(struct cede *c, int cls, int weight)
+static bool link_send_set(struct cede *c, int class, int weight)
 {
     static const char *const names[] = {"latency", "normal", "batch"};
     char text[128], a[32] = "", b[32] = "";
-    if (cls >= 0)
-        snprintf(a, sizeof(a), ",\"class\":\"%s\"", names[cls]);
+    if (class >= 0)
+        snprintf(a, sizeof(a), ",\"class\":\"%s\"", names[class]);
     if (weight >= 0)
         snprintf(b, sizeof(b), ",\"weight\":%d", weight);
-    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"set\",\"target\":%d%s%s}", (int)c->pid, a, b);
-    return say(c, text);
+    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"set\",\"target\":%d%s%s}", (int)c->link.pid, a,
+             b);
+    return link_send(c, text);
 }
 
-/* ---- what it answers ------------------------------------------------------------------------- */
+/* ---- the daemon's answers
+ * ------------------------------------------------------------------------- */
 
-/* A number of an answer's own; quotes within texts are escaped, so this finds none of those. */
-static long number(const char *text, const char *key)
+/* A number at the answer's top level: quotes within texts are escaped, so no text holds the key. */
+static long link_number(const char *text, const char *key)
 {
     const char *at = strstr(text, key);
     return at ? strtol(at + strlen(key), NULL, 10) : 0;
 }
 
-static void welcomed(struct cede *c, const char *text, int fd)
+static void link_take_answer(struct cede *c, const char *text, int fd)
 {
     void *page = MAP_FAILED;
-    if (fd >= 0 && strstr(text, "\"ok\":true") && number(text, "\"hints\":") == HINTS_VERSION &&
-        maps_safely(fd, HINTS_PAGE))
+    if (fd >= 0 && strstr(text, "\"ok\":true") &&
+        link_number(text, "\"hints\":") == HINTS_VERSION && maps_safely(fd, HINTS_PAGE))
         page = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED) {
-        hang_up(c);
-        c->asked_ns = cede_client_now_ns() + REFUSED_NS;
+        link_drop(c);
+        c->link.asked_ns = cede_clock_now_ns() + REFUSED_NS;
         return;
     }
-    c->pid = (pid_t)number(text, "\"pid\":");
-    take_page(c, page);
-    if ((c->told_class >= 0 || c->told_weight >= 0) && say_set(c, c->told_class, c->told_weight))
-        c->told_class = c->told_weight = -1;
+    c->link.pid = (pid_t)link_number(text, "\"pid\":");
+    link_set_page(c, page);
+    if ((c->link.class >= 0 || c->link.weight >= 0) &&
+        link_send_set(c, c->link.class, c->link.weight))
+        c->link.class = c->link.weight = -1;
 }
 
-/* One message, if there is one; its result in *code. False: there is none, or no connection. */
-static bool hear(struct cede *c, int *code)
+/* Takes one message, its result in *code. False: none has come, or the connection is gone. */
+static bool link_receive(struct cede *c, int *code)
 {
     char *text = malloc(ANSWER_MAX + 1);
     struct iovec io = {text, ANSWER_MAX};
@@ -160,10 +155,10 @@ static bool hear(struct cede *c, int *code)
     } cb;
     struct msghdr h = {
         .msg_iov = &io, .msg_iovlen = 1, .msg_control = cb.buf, .msg_controllen = sizeof(cb.buf)};
-    ssize_t n = text ? recvmsg(c->fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) : -1;
+    ssize_t n = text ? recvmsg(c->link.fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) : -1;
     if (n <= 0) {
         if (n == 0 || (text && errno != EAGAIN && errno != EINTR))
-            hang_up(c);
+            link_drop(c);
         free(text);
         return false;
     }
@@ -171,90 +166,91 @@ static bool hear(struct cede *c, int *code)
     int fd = -1;
     if (!take_fds(&h, &fd, 1))
         fd = -1;
-    c->owed -= c->owed > 0;
-    long e = strstr(text, "\"ok\":true") ? 0 : number(text, "\"errno\":");
+    c->link.answers_due -= c->link.answers_due > 0;
+    long e = strstr(text, "\"ok\":true") ? 0 : link_number(text, "\"errno\":");
     *code = strstr(text, "\"ok\":true") ? 0 : e > 0 && e < 4096 ? -(int)e : -EPROTO;
-    if (!c->page)
-        welcomed(c, text, fd);
+    if (!c->hints.page)
+        link_take_answer(c, text, fd);
     if (fd >= 0)
         close(fd);
     free(text);
     return true;
 }
 
-static void hear_all(struct cede *c, int wait_ms)
+/* Waits for the next message until end_ns. False: that is past, or the connection is gone. */
+static bool link_wait(struct cede *c, uint64_t end_ns)
+{
+    uint64_t now = cede_clock_now_ns();
+    if (c->link.fd < 0 || now >= end_ns)
+        return false;
+    struct pollfd p = {.fd = c->link.fd, .events = POLLIN};
+    poll(&p, 1, (int)((end_ns - now) / CLOCK_MS_NS) + 1);
+    return true;
+}
+
+/* Takes all messages that are there; for at most wait_ms until there is a page. */
+static void link_receive_all(struct cede *c, int wait_ms)
 {
     int code;
-    uint64_t end = cede_client_now_ns() + (unsigned)wait_ms * MS_NS;
-    while (c->fd >= 0) {
-        if (hear(c, &code))
-            continue;
-        uint64_t now = cede_client_now_ns();
-        if (c->fd < 0 || c->page || now >= end)
+    uint64_t end_ns = cede_clock_now_ns() + (unsigned)wait_ms * CLOCK_MS_NS;
+    while (c->link.fd >= 0) {
+        if (!link_receive(c, &code) && (c->hints.page || !link_wait(c, end_ns)))
             return;
-        struct pollfd p = {.fd = c->fd, .events = POLLIN};
-        poll(&p, 1, (int)((end - now) / MS_NS) + 1);
     }
 }
 
-static void look(struct cede *c, int wait_ms)
+static void link_check(struct cede *c, int wait_ms)
 {
-    uint64_t now = cede_client_now_ns();
-    if (c->fd >= 0 && !still_ours(c))
-        hang_up(c);
-    if (c->fd >= 0)
-        hear_all(c, 0);
-    if (c->fd < 0 && now >= c->asked_ns)
-        call_daemon(c);
-    if (c->fd >= 0 && !c->page)
-        hear_all(c, wait_ms);
-    bool soon = c->fd >= 0 && !c->page && now - c->asked_ns < LOOK_NS;
+    uint64_t now = cede_clock_now_ns();
+    if (c->link.fd >= 0 && !link_intact(c))
+        link_drop(c);
+    if (c->link.fd >= 0)
+        link_receive_all(c, 0);
+    if (c->link.fd < 0 && now >= c->link.asked_ns)
+        link_connect(c);
+    if (c->link.fd >= 0 && !c->hints.page)
+        link_receive_all(c, wait_ms);
+    bool soon = c->link.fd >= 0 && !c->hints.page && now - c->link.asked_ns < CHECK_NS;
     pthread_mutex_lock(&c->lock);
-    c->look_ns = cede_client_now_ns() + (soon ? LOOK_ASKED_NS : LOOK_NS);
+    c->check_ns = cede_clock_now_ns() + (soon ? CHECK_ASKED_NS : CHECK_NS);
     pthread_mutex_unlock(&c->lock);
 }
 
-void cede_link_look(struct cede *c, int wait_ms)
+void cede_link_check(struct cede *c, int wait_ms)
 {
     int saved = errno;
     if (wait_ms ? pthread_mutex_lock(&c->talk) == 0 : pthread_mutex_trylock(&c->talk) == 0) {
-        look(c, wait_ms);
+        link_check(c, wait_ms);
         pthread_mutex_unlock(&c->talk);
     }
     errno = saved;
 }
 
 /* With `talk` held. */
-static int set_now(struct cede *c, int cls, int weight)
+static int link_set(struct cede *c, int class, int weight)
 {
     int code = 0;
-    look(c, 100);
-    if (c->page && say_set(c, cls, weight)) {
-        uint64_t end = cede_client_now_ns() + SET_MS * MS_NS;
-        while (c->fd >= 0 && c->owed) {
-            if (hear(c, &code))
-                continue;
-            uint64_t now = cede_client_now_ns();
-            if (now >= end)
+    link_check(c, FIND_MS);
+    if (c->hints.page && link_send_set(c, class, weight)) {
+        uint64_t end_ns = cede_clock_now_ns() + SET_NS;
+        while (c->link.fd >= 0 && c->link.answers_due) {
+            if (!link_receive(c, &code) && !link_wait(c, end_ns) && c->link.fd >= 0)
                 return -ETIMEDOUT;
-            struct pollfd p = {.fd = c->fd, .events = POLLIN};
-            if (c->fd >= 0)
-                poll(&p, 1, (int)((end - now) / MS_NS) + 1);
         }
-        if (c->fd >= 0)
+        if (c->link.fd >= 0)
             return code;
     }
-    /* Nobody is there, or not any more: for the next one. */
-    c->told_class = cls >= 0 ? cls : c->told_class;
-    c->told_weight = weight >= 0 ? weight : c->told_weight;
+    /* There is no daemon, or not any more: kept for the next one. */
+    c->link.class = class >= 0 ? class : c->link.class;
+    c->link.weight = weight >= 0 ? weight : c->link.weight;
     return 0;
 }
 
-int cede_link_set(struct cede *c, int cls, int weight)
+int cede_link_set(struct cede *c, int class, int weight)
 {
     int saved = errno;
     pthread_mutex_lock(&c->talk);
-    int r = set_now(c, cls, weight);
+    int r = link_set(c, class, weight);
     pthread_mutex_unlock(&c->talk);
     errno = saved;
     return r;
@@ -262,45 +258,45 @@ int cede_link_set(struct cede *c, int cls, int weight)
 
 /* ---- forks ----------------------------------------------------------------------------------- */
 
-static void before_fork(void)
+static void link_before_fork(void)
 {
     pthread_mutex_lock(&list_lock);
     for (struct cede *c = list; c; c = c->next)
         pthread_mutex_lock(&c->lock);
 }
 
-static void after_fork(void)
+static void link_after_fork(void)
 {
     for (struct cede *c = list; c; c = c->next)
         pthread_mutex_unlock(&c->lock);
     pthread_mutex_unlock(&list_lock);
 }
 
-/* The child speaks for itself, on a connection and a page of its own. */
-static void in_child(void)
+/* The child has a connection and a page of its own, and begins with no requests. */
+static void link_in_child(void)
 {
     for (struct cede *c = list; c; c = c->next) {
-        if (still_ours(c))
-            close(c->fd);
-        if (c->page)
-            munmap(c->page, HINTS_PAGE);
-        c->fd = -1;
-        c->page = NULL;
-        c->owed = 0;
-        c->look_ns = c->asked_ns = 0;
-        c->generation++;
+        if (link_intact(c))
+            close(c->link.fd);
+        if (c->hints.page)
+            munmap(c->hints.page, HINTS_PAGE);
+        c->link.fd = -1;
+        c->link.answers_due = 0;
+        c->check_ns = c->link.asked_ns = 0;
         c->lead_forked = c->lead != NULL;
-        cede_client_reset(c);
+        c->hints.page = NULL;
+        c->hints.generation++;
+        cede_hints_reset(&c->hints);
         pthread_mutex_init(&c->talk, NULL); /* its holder is not here */
     }
-    after_fork();
+    link_after_fork();
 }
 
 int cede_link_add(struct cede *c)
 {
     static bool watching; /* forks */
     pthread_mutex_lock(&list_lock);
-    int r = watching ? 0 : -pthread_atfork(before_fork, after_fork, in_child);
+    int r = watching ? 0 : -pthread_atfork(link_before_fork, link_after_fork, link_in_child);
     watching |= r == 0;
     if (r == 0) {
         c->next = list;
@@ -319,5 +315,5 @@ void cede_link_remove(struct cede *c)
     if (*p)
         *p = c->next;
     pthread_mutex_unlock(&list_lock);
-    hang_up(c);
+    link_drop(c);
 }

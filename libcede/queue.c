@@ -1,6 +1,7 @@
-/* libcede: the request queue; see cede/queue.h. Locks, clock and memory around the pure part's
- * requests, batches and estimates, which decide everything. One lock; no system call under it but
- * the clock's and those of waking. */
+/* libcede: the request queue; see cede/queue.h. Locks, clock and memory around the pure part, which
+ * decides everything: order, admission and batches (pure/requests.h), run times
+ * (pure/run_times.h). One lock; the only system calls under it are the clock's and those of waking
+ * threads. */
 #include "cede/queue.h"
 
 #include <errno.h>
@@ -9,23 +10,20 @@
 #include <string.h>
 
 #include "lib/estimate.h"
-#include "libcede/client.h"
+#include "libcede/api.h"
+#include "libcede/clock.h"
 #include "libcede/pure/requests.h"
+#include "libcede/pure/run_times.h"
 
-#define US           1000ULL
 #define FAR_US       (1ULL << 52) /* later than this is never */
 #define DEVICES_MAX  64U
 #define CAPACITY_MAX (1U << 20)
-#define GROUPS       256U /* models and shapes whose times are at hand */
-#define WAYS         8U
-#define SIZES        8U /* of batches that times are learnt of: 1, 2, to 4, to 8 ... to 128 */
-#define KEEP         (GROUPS * 2)
 #define CLASSES      3U
 
 _Static_assert(CEDE_QUEUE_BATCH_MAX == REQUESTS_BATCH_MAX, "one limit");
 _Static_assert((int)CEDE_LAXITY == REQ_LAXITY && (int)CEDE_BATCH == CLASS_BATCH, "same order");
 
-enum slot_state { FREE, WAITING, RUNNING };
+enum slot_state { QUEUE_FREE, QUEUE_WAITING, QUEUE_RUNNING };
 
 struct slot {
     enum slot_state state;
@@ -33,7 +31,7 @@ struct slot {
     uint32_t model;
     uint64_t shape, arrival_ns, deadline_ns;
     void *user;
-    struct cede_request told;
+    struct cede_request reported; /* to the daemon */
 };
 
 struct model {
@@ -41,138 +39,63 @@ struct model {
     uint64_t wait_ns, expected_ns;
 };
 
-/* What requests of one model and shape take. */
-struct group {
-    uint64_t key, used;
-    uint64_t seen_ns[SIZES]; /* 0: not known */
-    uint64_t run_ns, each_ns;
-};
-
 struct lane {
     pthread_cond_t changed;
     unsigned waiters;
-    uint64_t batch; /* that runs; 0: none */
-    uint64_t start_ns, key;
+    uint64_t batch; /* id of the one that runs; 0: none */
+    uint64_t start_ns;
+    uint64_t key; /* of its run time */
 };
 
 struct cede_queue {
     pthread_mutex_t lock;
-    pthread_cond_t left; /* nobody waits any more */
+    pthread_cond_t left; /* no thread waits any more */
     struct cede_queue_config config;
     struct requests *requests;
-    struct estimates *estimates;
+    struct run_times *times;
     struct estimate latency;
     struct slot *slots;
     uint32_t nslots, first_free;
     struct lane *lanes;
-    struct group groups[GROUPS];
     struct model models[CEDE_QUEUE_MODELS];
-    uint64_t tick, batches;
-    unsigned inside;
+    uint64_t batches; /* so far */
+    unsigned inside;  /* threads in cede_queue_next() */
     bool shut;
     struct cede_queue_statistics s;
     struct request out[REQUESTS_BATCH_MAX];
 };
 
-/* ---- times ----------------------------------------------------------------------------------- */
-
-static uint64_t mix(uint64_t h)
-{
-    h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9U;
-    h = (h ^ (h >> 27)) * 0x94d049bb133111ebU;
-    return h ^ (h >> 31);
-}
-
-static uint64_t key_of(uint32_t model, uint64_t shape)
-{
-    return mix(mix(shape) + model + 1);
-}
-
-static unsigned size_class(uint32_t n)
-{
-    return n < 2 ? 0 : 32U - (unsigned)__builtin_clz(n - 1);
-}
-
-/* The time of one alone, and a line through it that is below none of the others' times. What was
- * never seen in batches is taken to gain nothing by them. */
-static void fit(struct group *g, uint64_t expected_ns)
-{
-    g->run_ns = 0;
-    for (unsigned i = 0; i < SIZES && !g->run_ns; i++)
-        g->run_ns = g->seen_ns[i];
-    if (!g->run_ns)
-        g->run_ns = expected_ns;
-    bool any = false;
-    g->each_ns = 0;
-    for (unsigned i = 1; i < SIZES; i++) {
-        uint64_t smallest = (1U << (i - 1)) + 1;
-        if (!g->seen_ns[i])
-            continue;
-        any = true;
-        uint64_t more = g->seen_ns[i] > g->run_ns ? g->seen_ns[i] - g->run_ns : 0;
-        if (more / (smallest - 1) > g->each_ns)
-            g->each_ns = more / (smallest - 1);
-    }
-    if (!any || g->each_ns > g->run_ns)
-        g->each_ns = g->run_ns;
-}
-
-static struct model model_of(const struct cede_queue *q, uint32_t model)
+/* Settings of a model: its own, or the queue's. */
+static struct model queue_model(const struct cede_queue *q, uint32_t model)
 {
     return model < CEDE_QUEUE_MODELS
                ? q->models[model]
-               : (struct model){q->config.batch_max, q->config.batch_wait_us * US,
-                                q->config.expected_us * US};
-}
-
-static struct group *group_of(struct cede_queue *q, uint64_t key, uint64_t expected_ns)
-{
-    struct group *take = NULL;
-    for (unsigned i = 0; i < WAYS; i++) {
-        struct group *g = &q->groups[(key + i) % GROUPS];
-        if (g->used && g->key == key) {
-            g->used = ++q->tick;
-            return g;
-        }
-        take = !take || g->used < take->used ? g : take;
-    }
-    *take = (struct group){.key = key, .used = ++q->tick};
-    for (unsigned i = 0; i < SIZES; i++)
-        take->seen_ns[i] = cede_estimates_get(q->estimates, key + i, q->config.quantile, 0);
-    fit(take, expected_ns);
-    return take;
-}
-
-static void learn(struct cede_queue *q, uint64_t key, uint32_t n, uint64_t run_ns)
-{
-    unsigned i = size_class(n);
-    cede_estimates_add(q->estimates, key + i, run_ns);
-    struct group *g = group_of(q, key, run_ns);
-    g->seen_ns[i] = cede_estimates_get(q->estimates, key + i, q->config.quantile, run_ns);
-    fit(g, run_ns);
+               : (struct model){q->config.batch_max, q->config.batch_wait_us * CLOCK_US_NS,
+                                q->config.expected_us * CLOCK_US_NS};
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-static uint64_t ticket_of(const struct cede_queue *q, uint32_t slot)
+static uint64_t queue_ticket(const struct cede_queue *q, uint32_t slot)
 {
     return (uint64_t)q->slots[slot].generation << 32 | slot;
 }
 
-static struct slot *slot_of(const struct cede_queue *q, uint64_t ticket)
+static struct slot *queue_slot(const struct cede_queue *q, uint64_t ticket)
 {
     uint32_t i = (uint32_t)ticket;
-    return i < q->nslots && q->slots[i].state != FREE && ticket_of(q, i) == ticket ? &q->slots[i]
-                                                                                   : NULL;
+    return i < q->nslots && q->slots[i].state != QUEUE_FREE && queue_ticket(q, i) == ticket
+               ? &q->slots[i]
+               : NULL;
 }
 
-static void release(struct cede_queue *q, struct slot *s)
+static void queue_release(struct cede_queue *q, struct slot *s)
 {
     if (q->config.cede)
-        cede_request_end(q->config.cede, &s->told);
-    q->s.waiting -= s->state == WAITING;
-    q->s.running -= s->state == RUNNING;
-    s->state = FREE;
+        cede_request_end(q->config.cede, &s->reported);
+    q->s.waiting -= s->state == QUEUE_WAITING;
+    q->s.running -= s->state == QUEUE_RUNNING;
+    s->state = QUEUE_FREE;
     s->generation++;
     s->next_free = q->first_free;
     q->first_free = (uint32_t)(s - q->slots);
@@ -180,7 +103,7 @@ static void release(struct cede_queue *q, struct slot *s)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-CLIENT_API void cede_queue_defaults(struct cede_queue_config *c)
+CEDE_API void cede_queue_defaults(struct cede_queue_config *c)
 {
     struct requests_params p;
     cede_requests_params_default(&p);
@@ -190,37 +113,37 @@ CLIENT_API void cede_queue_defaults(struct cede_queue_config *c)
                                     .devices = p.devices,
                                     .capacity = p.capacity,
                                     .admit = p.admit,
-                                    .urgent_us = p.urgent_ns / US,
+                                    .urgent_us = p.urgent_ns / CLOCK_US_NS,
                                     .quantile = 0.99,
                                     .batch_max = 32,
                                     .batch_wait_us = 10000,
                                     .expected_us = 1000};
 }
 
-static bool model_valid(unsigned batch_max, uint64_t wait_us, uint64_t expected_us)
+static bool queue_model_valid(unsigned batch_max, uint64_t wait_us, uint64_t expected_us)
 {
     return batch_max >= 1 && batch_max <= CEDE_QUEUE_BATCH_MAX && wait_us < FAR_US &&
            expected_us >= 1 && expected_us < FAR_US;
 }
 
-static bool valid(const struct cede_queue_config *c)
+static bool queue_config_valid(const struct cede_queue_config *c)
 {
     return c->size == sizeof(*c) && (unsigned)c->policy <= CEDE_LAXITY && c->k >= 1 &&
            c->devices >= 1 && c->devices <= DEVICES_MAX && c->capacity >= 1 &&
            c->capacity <= CAPACITY_MAX && c->urgent_us < FAR_US && c->quantile > 0 &&
-           c->quantile < 1 && model_valid(c->batch_max, c->batch_wait_us, c->expected_us);
+           c->quantile < 1 && queue_model_valid(c->batch_max, c->batch_wait_us, c->expected_us);
 }
 
-static void release_all(struct cede_queue *q)
+static void queue_free(struct cede_queue *q)
 {
     cede_requests_free(q->requests);
-    cede_estimates_free(q->estimates);
+    cede_run_times_free(q->times);
     free(q->slots);
     free(q->lanes);
     free(q);
 }
 
-CLIENT_API int cede_queue_open(const struct cede_queue_config *config, struct cede_queue **out)
+CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede_queue **out)
 {
     struct cede_queue_config c;
     if (!out)
@@ -228,7 +151,7 @@ CLIENT_API int cede_queue_open(const struct cede_queue_config *config, struct ce
     *out = NULL;
     cede_queue_defaults(&c);
     c = config ? *config : c;
-    if (!valid(&c))
+    if (!queue_config_valid(&c))
         return -EINVAL;
     struct requests_params p;
     cede_requests_params_default(&p);
@@ -237,7 +160,7 @@ CLIENT_API int cede_queue_open(const struct cede_queue_config *config, struct ce
     p.devices = c.devices;
     p.capacity = c.capacity;
     p.admit = c.admit;
-    p.urgent_ns = c.urgent_us * US;
+    p.urgent_ns = c.urgent_us * CLOCK_US_NS;
     struct cede_queue *q = calloc(1, sizeof(*q));
     if (!q)
         return -ENOMEM;
@@ -246,8 +169,8 @@ CLIENT_API int cede_queue_open(const struct cede_queue_config *config, struct ce
     q->slots = calloc(q->nslots, sizeof(*q->slots));
     q->lanes = calloc(c.devices, sizeof(*q->lanes));
     if (!q->slots || !q->lanes || cede_requests_new(&p, &q->requests) < 0 ||
-        cede_estimates_new(KEEP, &q->estimates) < 0) {
-        release_all(q);
+        cede_run_times_new(c.quantile, &q->times) < 0) {
+        queue_free(q);
         return -ENOMEM;
     }
     for (uint32_t i = 0; i < q->nslots; i++) {
@@ -255,29 +178,32 @@ CLIENT_API int cede_queue_open(const struct cede_queue_config *config, struct ce
         q->slots[i].next_free = i + 1;
     }
     for (unsigned i = 0; i < CEDE_QUEUE_MODELS; i++)
-        q->models[i] = (struct model){c.batch_max, c.batch_wait_us * US, c.expected_us * US};
+        q->models[i] =
+            (struct model){c.batch_max, c.batch_wait_us * CLOCK_US_NS, c.expected_us * CLOCK_US_NS};
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->left, NULL);
     for (unsigned i = 0; i < c.devices; i++)
-        cede_cond_init(&q->lanes[i].changed);
+        cede_clock_cond_init(&q->lanes[i].changed);
     *out = q;
     return 0;
 }
 
-CLIENT_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_max,
-                                    uint64_t batch_wait_us, uint64_t expected_us)
+CEDE_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_max,
+                                  uint64_t batch_wait_us, uint64_t expected_us)
 {
-    if (!q || model >= CEDE_QUEUE_MODELS || !model_valid(batch_max, batch_wait_us, expected_us))
+    if (!q || model >= CEDE_QUEUE_MODELS ||
+        !queue_model_valid(batch_max, batch_wait_us, expected_us))
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
-    q->models[model] = (struct model){batch_max, batch_wait_us * US, expected_us * US};
+    q->models[model] =
+        (struct model){batch_max, batch_wait_us * CLOCK_US_NS, expected_us * CLOCK_US_NS};
     pthread_mutex_unlock(&q->lock);
     return 0;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-CLIENT_API const char *cede_queue_text(enum cede_queue_answer a)
+CEDE_API const char *cede_queue_text(enum cede_queue_answer a)
 {
     static const enum request_answer core[] = {
         [CEDE_QUEUE_RUNS] = REQ_RUN,       [CEDE_QUEUE_WAITS] = REQ_QUEUED,
@@ -288,8 +214,9 @@ CLIENT_API const char *cede_queue_text(enum cede_queue_answer a)
                                                       : "unknown";
 }
 
-/* Whoever waits for this device, or for another that could take it, looks again. */
-static void wake(struct cede_queue *q, uint32_t device)
+/* Wakes a thread that waits for this device; if there is none, or the device runs something, one
+ * for a free device, which may take the request from this one's queue. */
+static void queue_wake(struct cede_queue *q, uint32_t device)
 {
     if (!q->lanes[device].waiters || q->lanes[device].batch) {
         for (uint32_t i = 0; i < q->config.devices; i++) {
@@ -301,7 +228,7 @@ static void wake(struct cede_queue *q, uint32_t device)
         pthread_cond_signal(&q->lanes[device].changed);
 }
 
-static enum cede_queue_answer answer_of(struct cede_queue *q, enum request_answer a)
+static enum cede_queue_answer queue_answer(struct cede_queue *q, enum request_answer a)
 {
     switch (a) {
     case REQ_RUN:
@@ -323,73 +250,75 @@ static enum cede_queue_answer answer_of(struct cede_queue *q, enum request_answe
     }
 }
 
-static int submit(struct cede_queue *q, const struct cede_queue_request *in,
-                  struct cede_queue_ticket *ticket, uint64_t now)
+static int queue_submit(struct cede_queue *q, const struct cede_queue_request *in,
+                        struct cede_queue_ticket *ticket, uint64_t now)
 {
-    struct model m = model_of(q, in->model);
-    uint64_t key = key_of(in->model, in->shape);
-    const struct group *g = group_of(q, key, m.expected_ns);
-    uint32_t at = q->first_free; /* there is one: see nslots */
+    struct model m = queue_model(q, in->model);
+    uint64_t key = cede_run_times_key(in->model, in->shape);
+    struct run_time time = cede_run_times_get(q->times, key, m.expected_ns);
+    uint32_t at = q->first_free; /* there is one: nslots covers all that wait and run */
     struct slot *s = &q->slots[at];
-    struct request r = {.id = ticket_of(q, at),
+    struct request r = {.id = queue_ticket(q, at),
                         .arrival_ns = now,
                         .deadline_ns = in->deadline_us && in->deadline_us < FAR_US
-                                           ? now + in->deadline_us * US
+                                           ? now + in->deadline_us * CLOCK_US_NS
                                            : TIME_NEVER,
-                        .run_ns = g->run_ns,
-                        .after_ns = in->after_us < FAR_US ? in->after_us * US : 0,
+                        .run_ns = time.run_ns,
+                        .after_ns = in->after_us < FAR_US ? in->after_us * CLOCK_US_NS : 0,
                         .class = (enum job_class)in->cls,
                         .preferred = in->prefer ? in->prefer - 1 : SLOT_NONE,
                         .batch_max = m.batch_max,
                         .group = key,
-                        .each_ns = g->each_ns,
+                        .each_ns = time.each_ns,
                         .wait_ns = m.wait_ns};
     struct request_verdict v = cede_requests_submit(q->requests, &r, now);
     ticket->urgent = v.urgent;
     ticket->device = v.device;
     ticket->id = 0;
-    ticket->answer = answer_of(q, v.answer);
+    ticket->answer = queue_answer(q, v.answer);
     if (v.device == SLOT_NONE)
         return v.answer == REQ_INVALID ? -EINVAL : -EBUSY;
     ticket->id = r.id;
     q->first_free = s->next_free;
-    s->state = WAITING;
+    s->state = QUEUE_WAITING;
     s->model = in->model;
     s->shape = in->shape;
     s->arrival_ns = now;
     s->deadline_ns = r.deadline_ns;
     s->user = in->user;
     if (q->config.cede)
-        cede_request_begin(q->config.cede, &s->told, CEDE_JOB, 0,
+        cede_request_begin(q->config.cede, &s->reported, CEDE_JOB, 0,
                            r.deadline_ns == TIME_NEVER ? 0 : in->deadline_us);
     q->s.submitted++;
     q->s.waiting++;
-    wake(q, v.device);
+    queue_wake(q, v.device);
     return 0;
 }
 
-CLIENT_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_request *request,
-                                 struct cede_queue_ticket *ticket)
+CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_request *request,
+                               struct cede_queue_ticket *ticket)
 {
     struct cede_queue_ticket unwanted;
     if (!q || !request || (unsigned)request->cls >= CLASSES || request->prefer > q->config.devices)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
     int r = q->shut ? -ESHUTDOWN
-                    : submit(q, request, ticket ? ticket : &unwanted, cede_client_now_ns());
+                    : queue_submit(q, request, ticket ? ticket : &unwanted, cede_clock_now_ns());
     pthread_mutex_unlock(&q->lock);
     return r;
 }
 
-CLIENT_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
+CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
 {
     if (!q)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
-    struct slot *s = slot_of(q, ticket);
-    int r = !s ? -ENOENT : s->state == RUNNING ? -EBUSY : cede_requests_cancel(q->requests, ticket);
+    struct slot *s = queue_slot(q, ticket);
+    int r = !s                          ? -ENOENT
+            : s->state == QUEUE_RUNNING ? -EBUSY
+                                        : cede_requests_cancel(q->requests, ticket);
     if (r == 0) {
-        release(q, s);
+        queue_release(q, s);
         q->s.cancelled++;
     }
     pthread_mutex_unlock(&q->lock);
@@ -398,8 +327,8 @@ CLIENT_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
-static void hand_over(struct cede_queue *q, uint32_t device, uint32_t n, uint64_t now,
-                      struct cede_queue_batch *b)
+static void queue_start(struct cede_queue *q, uint32_t device, uint32_t n, uint64_t now,
+                        struct cede_queue_batch *b)
 {
     struct lane *l = &q->lanes[device];
     const struct request *first = &q->out[0];
@@ -409,16 +338,16 @@ static void hand_over(struct cede_queue *q, uint32_t device, uint32_t n, uint64_
     b->shape = q->slots[(uint32_t)first->id].shape;
     for (uint32_t i = 0; i < n; i++) {
         struct slot *s = &q->slots[(uint32_t)q->out[i].id];
-        s->state = RUNNING;
+        s->state = QUEUE_RUNNING;
         b->ticket[i] = q->out[i].id;
         b->user[i] = s->user;
         b->urgent |= s->deadline_ns != TIME_NEVER &&
-                     now + run_ns + q->config.urgent_us * US > s->deadline_ns;
+                     now + run_ns + q->config.urgent_us * CLOCK_US_NS > s->deadline_ns;
     }
     b->id = l->batch = ++q->batches;
     b->device = device;
     b->n = n;
-    b->expected_us = run_ns / US;
+    b->expected_us = run_ns / CLOCK_US_NS;
     l->start_ns = now;
     l->key = first->group;
     q->s.waiting -= n;
@@ -426,8 +355,8 @@ static void hand_over(struct cede_queue *q, uint32_t device, uint32_t n, uint64_
     q->s.batches++;
 }
 
-static int try_next(struct cede_queue *q, unsigned device, uint64_t now, struct cede_queue_batch *b,
-                    uint64_t *wake_ns)
+static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now,
+                          struct cede_queue_batch *b, uint64_t *wake_ns)
 {
     uint32_t n = REQUESTS_BATCH_MAX;
     if (q->shut)
@@ -435,37 +364,38 @@ static int try_next(struct cede_queue *q, unsigned device, uint64_t now, struct 
     *wake_ns = TIME_NEVER;
     int r = cede_requests_next_batch(q->requests, device, now, q->out, &n, wake_ns);
     if (r == 0)
-        hand_over(q, device, n, now, b);
+        queue_start(q, device, n, now, b);
     return r;
 }
 
-CLIENT_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
-                               struct cede_queue_batch *b)
+CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
+                             struct cede_queue_batch *b)
 {
     if (!q || !b || device >= q->config.devices)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
     struct lane *l = &q->lanes[device];
-    uint64_t now = cede_client_now_ns(), wake_ns;
-    uint64_t end = timeout_us < FAR_US ? now + timeout_us * US : TIME_NEVER;
+    uint64_t now = cede_clock_now_ns(), wake_ns;
+    uint64_t end = timeout_us < FAR_US ? now + timeout_us * CLOCK_US_NS : TIME_NEVER;
     int r;
     b->n = 0;
     q->inside++;
-    while ((r = try_next(q, device, now, b, &wake_ns)) == -EAGAIN || r == -EBUSY) {
+    while ((r = queue_try_next(q, device, now, b, &wake_ns)) == -EAGAIN || r == -EBUSY) {
         if (now >= end) {
-            b->retry_us = wake_ns == TIME_NEVER ? UINT64_MAX : (wake_ns - now + US - 1) / US;
+            b->retry_us = wake_ns == TIME_NEVER ? UINT64_MAX
+                                                : (wake_ns - now + CLOCK_US_NS - 1) / CLOCK_US_NS;
             r = timeout_us ? -ETIMEDOUT : -EAGAIN;
             break;
         }
         uint64_t until = wake_ns < end ? wake_ns : end;
-        struct timespec t = cede_timespec(until);
+        struct timespec t = cede_clock_timespec(until);
         l->waiters++;
         if (until == TIME_NEVER)
             pthread_cond_wait(&l->changed, &q->lock);
         else
             pthread_cond_timedwait(&l->changed, &q->lock, &t);
         l->waiters--;
-        now = cede_client_now_ns();
+        now = cede_clock_now_ns();
     }
     if (--q->inside == 0 && q->shut)
         pthread_cond_broadcast(&q->left);
@@ -473,18 +403,18 @@ CLIENT_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t t
     return r;
 }
 
-CLIENT_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *b, int failed)
+CEDE_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *b, int failed)
 {
     if (!q || !b)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
-    uint64_t now = cede_client_now_ns();
+    uint64_t now = cede_clock_now_ns();
     struct lane *l = b->device < q->config.devices ? &q->lanes[b->device] : NULL;
     int r = !l || !b->id || l->batch != b->id || b->n > CEDE_QUEUE_BATCH_MAX ? -ENOENT : 0;
     if (r == 0) {
         for (uint32_t i = 0; i < b->n; i++) {
-            struct slot *s = slot_of(q, b->ticket[i]);
-            if (!s || s->state != RUNNING)
+            struct slot *s = queue_slot(q, b->ticket[i]);
+            if (!s || s->state != QUEUE_RUNNING)
                 continue;
             if (failed) {
                 q->s.failed++;
@@ -493,11 +423,11 @@ CLIENT_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_bat
                 q->s.late += now > s->deadline_ns;
                 cede_estimate_add(&q->latency, now - s->arrival_ns);
             }
-            release(q, s);
+            queue_release(q, s);
         }
-        q->s.busy_us += (now - l->start_ns) / US;
+        q->s.busy_us += (now - l->start_ns) / CLOCK_US_NS;
         if (!failed)
-            learn(q, l->key, b->n, now - l->start_ns);
+            cede_run_times_learn(q->times, l->key, b->n, now - l->start_ns);
         l->batch = 0;
         cede_requests_done(q->requests, b->device);
         if (l->waiters)
@@ -509,23 +439,23 @@ CLIENT_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_bat
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
-static void shut(struct cede_queue *q)
+static void queue_shut(struct cede_queue *q)
 {
     q->shut = true;
     for (unsigned i = 0; i < q->config.devices; i++)
         pthread_cond_broadcast(&q->lanes[i].changed);
 }
 
-CLIENT_API void cede_queue_shutdown(struct cede_queue *q)
+CEDE_API void cede_queue_shutdown(struct cede_queue *q)
 {
     if (!q)
         return;
     pthread_mutex_lock(&q->lock);
-    shut(q);
+    queue_shut(q);
     pthread_mutex_unlock(&q->lock);
 }
 
-CLIENT_API int cede_queue_reclaim(struct cede_queue *q, void **user)
+CEDE_API int cede_queue_reclaim(struct cede_queue *q, void **user)
 {
     int r = -ENOENT;
     if (!q || !user)
@@ -535,11 +465,11 @@ CLIENT_API int cede_queue_reclaim(struct cede_queue *q, void **user)
         r = -EBUSY;
     for (uint32_t i = 0; r == -ENOENT && q->s.waiting && i < q->nslots; i++) {
         struct slot *s = &q->slots[i];
-        if (s->state != WAITING)
+        if (s->state != QUEUE_WAITING)
             continue;
         *user = s->user;
-        cede_requests_cancel(q->requests, ticket_of(q, i));
-        release(q, s);
+        cede_requests_cancel(q->requests, queue_ticket(q, i));
+        queue_release(q, s);
         q->s.cancelled++;
         r = 0;
     }
@@ -547,35 +477,35 @@ CLIENT_API int cede_queue_reclaim(struct cede_queue *q, void **user)
     return r;
 }
 
-CLIENT_API void cede_queue_close(struct cede_queue *q)
+CEDE_API void cede_queue_close(struct cede_queue *q)
 {
     if (!q)
         return;
     pthread_mutex_lock(&q->lock);
-    shut(q);
+    queue_shut(q);
     while (q->inside)
         pthread_cond_wait(&q->left, &q->lock);
     for (uint32_t i = 0; i < q->nslots; i++) {
-        if (q->slots[i].state != FREE)
-            release(q, &q->slots[i]);
+        if (q->slots[i].state != QUEUE_FREE)
+            queue_release(q, &q->slots[i]);
     }
     pthread_mutex_unlock(&q->lock);
     for (unsigned i = 0; i < q->config.devices; i++)
         pthread_cond_destroy(&q->lanes[i].changed);
     pthread_cond_destroy(&q->left);
     pthread_mutex_destroy(&q->lock);
-    release_all(q);
+    queue_free(q);
 }
 
-CLIENT_API int cede_queue_get_statistics(struct cede_queue *q, struct cede_queue_statistics *out,
-                                         size_t size)
+CEDE_API int cede_queue_get_statistics(struct cede_queue *q, struct cede_queue_statistics *out,
+                                       size_t size)
 {
     if (!q || !out || size != sizeof(*out))
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
     *out = q->s;
-    out->p50_us = cede_estimate_get(&q->latency, 0.5, 0) / US;
-    out->p99_us = cede_estimate_get(&q->latency, 0.99, 0) / US;
+    out->p50_us = cede_estimate_get(&q->latency, 0.5, 0) / CLOCK_US_NS;
+    out->p99_us = cede_estimate_get(&q->latency, 0.99, 0) / CLOCK_US_NS;
     pthread_mutex_unlock(&q->lock);
     return 0;
 }

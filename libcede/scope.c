@@ -1,6 +1,7 @@
-/* libcede: tasks on threads that begin and end with their scope; see cede/scope.h. Whoever joins
- * runs tasks too, so a scope gets on without a single thread of its own, and nested ones cannot
- * wait for each other's threads. Order of locks: a pool's, then none; a scope's, then none. */
+/* libcede: tasks on threads that begin and end with their scope; see cede/scope.h. A thread that
+ * joins a scope runs its tasks too: so a scope makes progress without a single thread of its own,
+ * and nested scopes cannot wait for each other's threads. Order of locks: a scope's lock is never
+ * held when a pool's or another scope's is taken. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -8,10 +9,11 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "libcede/client.h"
-#include "libcede/lease.h"
+#include "cede/scope.h"
+#include "libcede/api.h"
+#include "libcede/clock.h"
+#include "libcede/owner.h"
 
-#define US_NS 1000ULL
 #define NEVER UINT64_MAX
 
 struct task {
@@ -21,30 +23,32 @@ struct task {
 };
 
 struct cede_scope {
+    struct lease_owner owner; /* first. Its deadline is no later than the parent's */
     struct cede_scope *parent;
-    uint64_t deadline_ns; /* the parents' are no earlier */
     atomic_bool cancelled, leased;
     pthread_mutex_t lock; /* all that follows */
     pthread_cond_t change;
-    struct task *first, **last;
-    unsigned running, idle, nthreads, max;
+    struct task *first, **last; /* tasks that have not begun */
+    unsigned running;           /* tasks */
+    unsigned idle, nthreads, max;
     pthread_t *threads;
     int result; /* of the first failure */
-    bool over;  /* nothing runs or waits, and nothing will */
+    bool over;  /* no task runs or waits, and none will */
     bool joining, joined;
 };
 
-/* The tasks that this thread is in, innermost first. initial-exec: else the dynamic linker is
- * called, and libc alone is what libcede may need. */
+/* The tasks that this thread runs, innermost first. initial-exec: other models call the dynamic
+ * linker, and libcede needs libc alone. */
 struct frame {
     const struct cede_scope *scope;
     const struct frame *outer;
 };
 static _Thread_local const struct frame *frames __attribute__((tls_model("initial-exec")));
 
-int cede_scope_stopped(const struct cede_scope *s)
+/* Why no task of the scope is to go on; 0: they may. Takes no lock. */
+static int scope_stopped(const struct cede_scope *s)
 {
-    if (s->deadline_ns != NEVER && cede_client_now_ns() >= s->deadline_ns)
+    if (s->owner.deadline_ns != NEVER && cede_clock_now_ns() >= s->owner.deadline_ns)
         return -ETIMEDOUT;
     for (; s; s = s->parent) {
         if (atomic_load(&s->cancelled))
@@ -53,18 +57,18 @@ int cede_scope_stopped(const struct cede_scope *s)
     return 0;
 }
 
-uint64_t cede_scope_deadline_ns(const struct cede_scope *s)
+static int scope_owner_stopped(const struct lease_owner *o)
 {
-    return s->deadline_ns;
+    return scope_stopped((const struct cede_scope *)o);
 }
 
-CLIENT_API int cede_scope_cancelled(const struct cede_scope *s)
+CEDE_API int cede_scope_cancelled(const struct cede_scope *s)
 {
-    return s && cede_scope_stopped(s) != 0;
+    return s && scope_stopped(s) != 0;
 }
 
-/* With the lock held: no more tasks begin. */
-static void stop_locked(struct cede_scope *s, int why)
+/* Drops the tasks that have not begun. */
+static void scope_stop_locked(struct cede_scope *s, int why)
 {
     if (!s->result)
         s->result = why;
@@ -77,24 +81,24 @@ static void stop_locked(struct cede_scope *s, int why)
     pthread_cond_broadcast(&s->change);
 }
 
-CLIENT_API void cede_scope_cancel(struct cede_scope *s)
+CEDE_API void cede_scope_cancel(struct cede_scope *s)
 {
     if (!s)
         return;
     pthread_mutex_lock(&s->lock);
     if (!s->joined)
-        stop_locked(s, -ECANCELED);
+        scope_stop_locked(s, -ECANCELED);
     pthread_mutex_unlock(&s->lock);
-    cede_lease_wake_scopes();
+    cede_lease_wake_owners();
 }
 
-/* Runs the first task, with the lock held but for the task itself. */
-static void run_one(struct cede_scope *s)
+/* Runs the first task; called and left with the lock held, which it gives up for the task. */
+static void scope_run_one(struct cede_scope *s)
 {
     struct task t = *s->first;
-    int why = cede_scope_stopped(s);
+    int why = scope_stopped(s);
     if (why) {
-        stop_locked(s, why);
+        scope_stop_locked(s, why);
         return;
     }
     free(s->first);
@@ -109,27 +113,27 @@ static void run_one(struct cede_scope *s)
     int r = t.call(s, t.arg);
     frames = f.outer;
 
-    why = cede_scope_stopped(s); /* a task that was stopped is not what failed first */
+    why = scope_stopped(s); /* a task that ends after the stop is not the first failure */
     bool failed = why || r < 0;
     pthread_mutex_lock(&s->lock);
     if (failed)
-        stop_locked(s, why ? why : r);
+        scope_stop_locked(s, why ? why : r);
     if (failed) {
         pthread_mutex_unlock(&s->lock);
-        cede_lease_wake_scopes(); /* while this one still counts as running: the scope stays */
+        cede_lease_wake_owners(); /* this task still counts as running, so the scope stays */
         pthread_mutex_lock(&s->lock);
     }
     if (--s->running == 0)
         pthread_cond_broadcast(&s->change);
 }
 
-static void *work(void *arg)
+static void *scope_thread(void *arg)
 {
     struct cede_scope *s = arg;
     pthread_mutex_lock(&s->lock);
     while (!s->over) {
         if (s->first) {
-            run_one(s);
+            scope_run_one(s);
             continue;
         }
         s->idle++;
@@ -140,21 +144,21 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* One more thread, without signals: those are for the program's own. Without it others do the work.
- */
-static void hire_locked(struct cede_scope *s)
+/* Adds a thread with all signals blocked: they are for the program's own threads. If it cannot be
+ * started, the others and the thread that joins run the tasks. */
+static void scope_add_thread_locked(struct cede_scope *s)
 {
     sigset_t all, was;
     sigfillset(&all);
     if (pthread_sigmask(SIG_SETMASK, &all, &was))
         return;
-    if (pthread_create(&s->threads[s->nthreads], NULL, work, s) == 0)
+    if (pthread_create(&s->threads[s->nthreads], NULL, scope_thread, s) == 0)
         s->nthreads++;
     pthread_sigmask(SIG_SETMASK, &was, NULL);
 }
 
-CLIENT_API int cede_scope_open(struct cede_scope **out, struct cede_scope *parent, unsigned threads,
-                               int64_t timeout_us)
+CEDE_API int cede_scope_open(struct cede_scope **out, struct cede_scope *parent, unsigned threads,
+                             int64_t timeout_us)
 {
     if (!out)
         return -EINVAL;
@@ -168,21 +172,22 @@ CLIENT_API int cede_scope_open(struct cede_scope **out, struct cede_scope *paren
         free(s);
         return -ENOMEM;
     }
+    s->owner.stopped = scope_owner_stopped;
     s->parent = parent;
     s->max = threads;
     s->last = &s->first;
-    s->deadline_ns = (uint64_t)timeout_us > INT64_MAX / US_NS / 2
-                         ? NEVER
-                         : cede_client_now_ns() + (uint64_t)timeout_us * US_NS;
-    if (parent && parent->deadline_ns < s->deadline_ns)
-        s->deadline_ns = parent->deadline_ns;
-    cede_cond_init(&s->change);
+    s->owner.deadline_ns = (uint64_t)timeout_us > INT64_MAX / CLOCK_US_NS / 2
+                               ? NEVER
+                               : cede_clock_now_ns() + (uint64_t)timeout_us * CLOCK_US_NS;
+    if (parent && parent->owner.deadline_ns < s->owner.deadline_ns)
+        s->owner.deadline_ns = parent->owner.deadline_ns;
+    cede_clock_cond_init(&s->change);
     pthread_mutex_init(&s->lock, NULL);
     *out = s;
     return 0;
 }
 
-CLIENT_API int cede_scope_fork(struct cede_scope *s, cede_task call, void *arg)
+CEDE_API int cede_scope_fork(struct cede_scope *s, cede_task call, void *arg)
 {
     if (!s || !call)
         return -EINVAL;
@@ -191,14 +196,14 @@ CLIENT_API int cede_scope_fork(struct cede_scope *s, cede_task call, void *arg)
         return -ENOMEM;
     *t = (struct task){.call = call, .arg = arg};
     pthread_mutex_lock(&s->lock);
-    int r = s->over ? -EBUSY : cede_scope_stopped(s);
+    int r = s->over ? -EBUSY : scope_stopped(s);
     if (!r) {
         *s->last = t;
         s->last = &t->next;
         if (s->idle || s->joining)
             pthread_cond_broadcast(&s->change);
         if (s->nthreads < s->max && (!s->idle || t != s->first))
-            hire_locked(s);
+            scope_add_thread_locked(s);
     }
     pthread_mutex_unlock(&s->lock);
     if (r)
@@ -206,7 +211,8 @@ CLIENT_API int cede_scope_fork(struct cede_scope *s, cede_task call, void *arg)
     return r;
 }
 
-static bool inside(const struct cede_scope *s)
+/* The calling thread runs a task of the scope, or of one within it. */
+static bool scope_inside(const struct cede_scope *s)
 {
     for (const struct frame *f = frames; f; f = f->outer) {
         for (const struct cede_scope *x = f->scope; x; x = x->parent) {
@@ -217,32 +223,32 @@ static bool inside(const struct cede_scope *s)
     return false;
 }
 
-/* For something to happen, or the deadline. */
-static void sleep_locked(struct cede_scope *s)
+/* Sleeps until something changes, or the deadline. */
+static void scope_sleep_locked(struct cede_scope *s)
 {
-    if (s->deadline_ns == NEVER || s->result) {
+    if (s->owner.deadline_ns == NEVER || s->result) {
         pthread_cond_wait(&s->change, &s->lock);
         return;
     }
-    struct timespec t = cede_timespec(s->deadline_ns);
+    struct timespec t = cede_clock_timespec(s->owner.deadline_ns);
     if (pthread_cond_timedwait(&s->change, &s->lock, &t) == ETIMEDOUT && s->running)
-        stop_locked(s, -ETIMEDOUT);
+        scope_stop_locked(s, -ETIMEDOUT);
 }
 
-CLIENT_API int cede_scope_join(struct cede_scope *s)
+CEDE_API int cede_scope_join(struct cede_scope *s)
 {
     if (!s)
         return 0;
-    if (inside(s))
+    if (scope_inside(s))
         return -EDEADLK;
     pthread_mutex_lock(&s->lock);
     bool mine = !s->joining;
     s->joining = true;
     while (mine && (s->first || s->running)) {
         if (s->first)
-            run_one(s);
+            scope_run_one(s);
         else
-            sleep_locked(s);
+            scope_sleep_locked(s);
     }
     if (mine) {
         s->over = true;
@@ -251,7 +257,7 @@ CLIENT_API int cede_scope_join(struct cede_scope *s)
         for (unsigned i = 0; i < s->nthreads; i++)
             pthread_join(s->threads[i], NULL);
         if (atomic_load(&s->leased))
-            cede_lease_release_all(s);
+            cede_lease_release_all(&s->owner);
         pthread_mutex_lock(&s->lock);
         s->joined = true;
         pthread_cond_broadcast(&s->change);
@@ -263,11 +269,11 @@ CLIENT_API int cede_scope_join(struct cede_scope *s)
     return r;
 }
 
-CLIENT_API int cede_scope_close(struct cede_scope *s)
+CEDE_API int cede_scope_close(struct cede_scope *s)
 {
     if (!s)
         return 0;
-    if (inside(s))
+    if (scope_inside(s))
         return -EDEADLK;
     pthread_mutex_lock(&s->lock);
     bool joined = s->joined;
@@ -282,13 +288,13 @@ CLIENT_API int cede_scope_close(struct cede_scope *s)
     return r;
 }
 
-CLIENT_API int cede_scope_acquire(struct cede_scope *s, struct cede_pool *p, int device,
-                                  const char *kernel, const struct cede_shape *shape,
-                                  int64_t timeout_us, struct cede_lease *out)
+CEDE_API int cede_scope_acquire(struct cede_scope *s, struct cede_pool *p, int device,
+                                const char *kernel, const struct cede_shape *shape,
+                                int64_t timeout_us, struct cede_lease *out)
 {
-    int r = s ? cede_scope_stopped(s) : -EINVAL;
+    int r = s ? scope_stopped(s) : -EINVAL;
     if (r)
         return r;
     atomic_store(&s->leased, true);
-    return cede_lease_acquire(p, s, device, kernel, shape, timeout_us, out);
+    return cede_lease_acquire(p, &s->owner, device, kernel, shape, timeout_us, out);
 }

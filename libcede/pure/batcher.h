@@ -1,11 +1,10 @@
 /* How many of the waiting requests to run as one batch, and when: a pure decision for one model on
  * one free device. It keeps nothing between calls.
  *
- * A batch starts when it is full, when the slack of the most urgent request that can still be met
- * is gone, or when somebody waited for wait_max_ns. It is the largest that meets that request's
- * deadline. An arrival that is more urgent than those that wait goes before them, and may make one
- * of them late. Requests that are late whatever happens fill what room is left and hold nobody up.
- */
+ * A batch starts when it is full, when the most urgent request that can still meet its deadline has
+ * no slack left, or when a request has waited for wait_max_ns. It is the largest batch that meets
+ * that deadline. A more urgent arrival overtakes the waiting requests and may make one of them
+ * late. Requests that are late whatever happens fill the remaining places and delay no other. */
 #ifndef CEDE_LIBCEDE_PURE_BATCHER_H
 #define CEDE_LIBCEDE_PURE_BATCHER_H
 
@@ -15,8 +14,8 @@
 
 struct batch_params {
     uint32_t max;               /* requests in a batch; 0 counts as 1 */
-    uint64_t fixed_ns, each_ns; /* a batch of n runs for fixed + n each */
-    uint64_t wait_max_ns;       /* of a request, whatever its slack */
+    uint64_t fixed_ns, each_ns; /* a batch of n runs for fixed_ns + n each_ns */
+    uint64_t wait_max_ns;       /* a request waits no longer, whatever its slack */
 };
 void cede_batch_params_default(struct batch_params *p);
 
@@ -25,11 +24,11 @@ struct batch_request {
 };
 
 struct batch_choice {
-    uint32_t n;       /* so many start now; 0: wait */
+    uint32_t n;       /* requests that start now; 0: wait */
     uint64_t wake_ns; /* n is 0: when to ask again if nothing arrives */
 };
 
-/* reqs in order of deadline. pick: room for p->max indices into reqs; the first n are set. */
+/* reqs: in order of deadline. pick: room for p->max indices into reqs; the first n are set. */
 struct batch_choice cede_batch_decide(const struct batch_params *p,
                                       const struct batch_request *reqs, uint32_t n, uint64_t now_ns,
                                       uint32_t *pick);

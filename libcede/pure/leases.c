@@ -1,5 +1,5 @@
-/* See lease.h. A queue is in order of arrival; who is first in it is found when it is needed, as
- * age and urgency come with time. */
+/* See leases.h. A queue is in order of arrival; its first lease is searched for when it is needed,
+ * as leases become old and urgent with time. */
 #include "libcede/pure/leases.h"
 
 #include <errno.h>
@@ -15,32 +15,32 @@ enum slot_state { SLOT_FREE, SLOT_WAITS, SLOT_STARTED };
 struct slot {
     struct lease_ask ask;
     uint64_t id, arrival_ns, latest_ns, started_ns;
-    uint32_t device;     /* whose queue it is in, or that it runs on */
-    uint32_t next, prev; /* in the queue; next: of free ones too */
+    uint32_t device;     /* it runs on it, or waits in its queue */
+    uint32_t next, prev; /* in the queue; next: also among free slots */
     enum slot_state state;
 };
 
 struct gpu {
     struct lease_view v;
     uint32_t first, last;
-    uint64_t lacks_id,
-        lacks_until_ns; /* the first, if it lacks a stream alone; else 0, TIME_NEVER */
+    uint64_t lacks_id, lacks_until_ns; /* the first lease, if only a stream is missing, and when it
+                                          times out; else 0, TIME_NEVER */
     uint32_t utilization;
     uint64_t memory_bytes, busy_since_ns;
-    uint32_t round;  /* leases ended in it */
+    uint32_t round;  /* leases that ended in this round */
     double slowdown; /* sum over the round */
     bool reached;    /* its limit, in this round */
 };
 
-/* The shortest that a lease of a key ever took: a quantile of the last ones would follow a GPU that
- * is overloaded all the time. A key takes the place of another that falls on the same. */
-struct best {
+/* The shortest time that a lease of a key ever took. A quantile of the latest times would take a
+ * lasting overload for normal. Of two keys that fall on one place the later stays. */
+struct lease_best {
     uint64_t key, ns;
 };
 
 struct leases {
     struct lease_params p;
-    struct best bests[BESTS];
+    struct lease_best bests[BESTS];
     struct gpu *gpus;
     struct slot *slots;
     struct estimates *times;
@@ -105,7 +105,8 @@ void cede_leases_free(struct leases *l)
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 
-static enum lease_gate gate(const struct leases *l, const struct gpu *g, const struct lease_ask *a)
+static enum lease_gate leases_gate(const struct leases *l, const struct gpu *g,
+                                   const struct lease_ask *a)
 {
     uint64_t usable = (uint64_t)((double)g->memory_bytes * (1 - l->p.memory_reserve_fraction));
     if (!g->v.active)
@@ -124,50 +125,50 @@ static enum lease_gate gate(const struct leases *l, const struct gpu *g, const s
     return GATE_OPEN;
 }
 
-static bool urgent(const struct leases *l, const struct slot *s, uint64_t now_ns)
+static bool leases_urgent(const struct leases *l, const struct slot *s, uint64_t now_ns)
 {
     return s->latest_ns != TIME_NEVER &&
            (s->latest_ns <= now_ns || s->latest_ns - now_ns < l->p.urgent_ns);
 }
 
-static bool aged(const struct leases *l, const struct slot *s, uint64_t now_ns)
+static bool leases_aged(const struct leases *l, const struct slot *s, uint64_t now_ns)
 {
     return now_ns - s->arrival_ns >= l->p.age_ns && now_ns >= s->arrival_ns;
 }
 
 /* a is to start before b. */
-static bool before(const struct leases *l, const struct slot *a, const struct slot *b,
-                   uint64_t now_ns)
+static bool leases_before(const struct leases *l, const struct slot *a, const struct slot *b,
+                          uint64_t now_ns)
 {
-    bool old = aged(l, a, now_ns), hurry = urgent(l, a, now_ns);
-    if (old != aged(l, b, now_ns))
+    bool old = leases_aged(l, a, now_ns), soon = leases_urgent(l, a, now_ns);
+    if (old != leases_aged(l, b, now_ns))
         return old;
-    if (!old && hurry != urgent(l, b, now_ns))
-        return hurry;
+    if (!old && soon != leases_urgent(l, b, now_ns))
+        return soon;
     if (!old && a->ask.priority != b->ask.priority)
         return a->ask.priority > b->ask.priority;
     return a->arrival_ns != b->arrival_ns ? a->arrival_ns < b->arrival_ns : a->id < b->id;
 }
 
-static struct slot *head(const struct leases *l, const struct gpu *g, uint64_t now_ns)
+static struct slot *leases_head(const struct leases *l, const struct gpu *g, uint64_t now_ns)
 {
     struct slot *best = NULL;
     for (uint32_t i = g->first; i != SLOT_NONE; i = l->slots[i].next) {
-        if (!best || before(l, &l->slots[i], best, now_ns))
+        if (!best || leases_before(l, &l->slots[i], best, now_ns))
             best = &l->slots[i];
     }
     return best;
 }
 
-/* May s, which waits for nothing yet, start there at once? */
-static enum lease_gate at_once(const struct leases *l, const struct gpu *g, const struct slot *s,
-                               uint64_t now_ns)
+/* What keeps s, which is in no queue yet, from starting there now. */
+static enum lease_gate leases_gate_now(const struct leases *l, const struct gpu *g,
+                                       const struct slot *s, uint64_t now_ns)
 {
-    const struct slot *h = head(l, g, now_ns);
-    return h && before(l, h, s, now_ns) ? GATE_QUEUE : gate(l, g, &s->ask);
+    const struct slot *h = leases_head(l, g, now_ns);
+    return h && leases_before(l, h, s, now_ns) ? GATE_QUEUE : leases_gate(l, g, &s->ask);
 }
 
-static bool less_loaded(const struct gpu *a, const struct gpu *b)
+static bool leases_less_loaded(const struct gpu *a, const struct gpu *b)
 {
     uint64_t x = (uint64_t)a->v.active + a->v.waiting, y = (uint64_t)b->v.active + b->v.waiting;
     return x != y ? x < y : a->v.occupancy < b->v.occupancy;
@@ -175,7 +176,7 @@ static bool less_loaded(const struct gpu *a, const struct gpu *b)
 
 /* ---- starting and ending --------------------------------------------------------------------- */
 
-static void queue_in(struct leases *l, struct slot *s, uint32_t device)
+static void leases_enqueue(struct leases *l, struct slot *s, uint32_t device)
 {
     struct gpu *g = &l->gpus[device];
     uint32_t i = lease_slot(s->id);
@@ -189,7 +190,7 @@ static void queue_in(struct leases *l, struct slot *s, uint32_t device)
     l->waiting++;
 }
 
-static void queue_out(struct leases *l, struct slot *s)
+static void leases_dequeue(struct leases *l, struct slot *s)
 {
     struct gpu *g = &l->gpus[s->device];
     *(s->prev == SLOT_NONE ? &g->first : &l->slots[s->prev].next) = s->next;
@@ -198,19 +199,19 @@ static void queue_out(struct leases *l, struct slot *s)
     l->waiting--;
 }
 
-static void forget(struct leases *l, struct slot *s)
+static void leases_free_slot(struct leases *l, struct slot *s)
 {
     s->state = SLOT_FREE;
     s->next = l->unused;
     l->unused = lease_slot(s->id);
 }
 
-static void start(struct leases *l, struct slot *s, uint32_t device, uint64_t now_ns)
+static void leases_start(struct leases *l, struct slot *s, uint32_t device, uint64_t now_ns)
 {
     struct gpu *g = &l->gpus[device];
     if (s->state == SLOT_WAITS) {
         g->v.stolen += s->device != device;
-        queue_out(l, s);
+        leases_dequeue(l, s);
     }
     if (!g->v.active)
         g->busy_since_ns = now_ns;
@@ -224,11 +225,11 @@ static void start(struct leases *l, struct slot *s, uint32_t device, uint64_t no
     g->reached |= g->v.active >= g->v.limit;
 }
 
-static void adapt(struct leases *l, struct gpu *g, const struct slot *s, uint64_t took_ns)
+static void leases_adapt(struct leases *l, struct gpu *g, const struct slot *s, uint64_t took_ns)
 {
-    struct best *b = &l->bests[s->ask.key * 0x9e3779b97f4a7c15U >> 54];
+    struct lease_best *b = &l->bests[s->ask.key * 0x9e3779b97f4a7c15U >> 54];
     if (b->key != s->ask.key || took_ns < b->ns)
-        *b = (struct best){.key = s->ask.key, .ns = took_ns ? took_ns : 1};
+        *b = (struct lease_best){.key = s->ask.key, .ns = took_ns ? took_ns : 1};
     g->slowdown += (double)took_ns / (double)b->ns;
     if (++g->round < g->v.limit)
         return;
@@ -242,7 +243,7 @@ static void adapt(struct leases *l, struct gpu *g, const struct slot *s, uint64_
     g->reached = g->v.active >= g->v.limit;
 }
 
-static int check(const struct leases *l, const struct lease_ask *a)
+static int leases_check(const struct leases *l, const struct lease_ask *a)
 {
     if (a->occupancy > LEASE_WHOLE || (a->preferred != SLOT_NONE && a->preferred >= l->p.devices) ||
         (a->only && a->preferred == SLOT_NONE) || a->memory_bytes > UINT64_MAX / l->p.capacity)
@@ -250,23 +251,24 @@ static int check(const struct leases *l, const struct lease_ask *a)
     return l->unused == SLOT_NONE ? -ENOSPC : 0;
 }
 
-/* The device to start on, or with *why not GATE_OPEN to wait for. */
-static uint32_t place(const struct leases *l, const struct slot *s, uint64_t now_ns,
-                      enum lease_gate *why)
+/* The device to start on, or, where *why is not GATE_OPEN, to wait for. */
+static uint32_t leases_place(const struct leases *l, const struct slot *s, uint64_t now_ns,
+                             enum lease_gate *why)
 {
     uint32_t least = s->ask.preferred == SLOT_NONE ? 0 : s->ask.preferred, can = SLOT_NONE;
-    *why = s->ask.preferred == SLOT_NONE ? GATE_QUEUE : at_once(l, &l->gpus[least], s, now_ns);
+    *why =
+        s->ask.preferred == SLOT_NONE ? GATE_QUEUE : leases_gate_now(l, &l->gpus[least], s, now_ns);
     if (*why == GATE_OPEN || s->ask.only)
         return least;
     for (uint32_t d = 0; d < l->p.devices; d++) {
         const struct gpu *g = &l->gpus[d];
-        if (less_loaded(g, &l->gpus[least]))
+        if (leases_less_loaded(g, &l->gpus[least]))
             least = d;
-        if ((can == SLOT_NONE || less_loaded(g, &l->gpus[can])) &&
-            at_once(l, g, s, now_ns) == GATE_OPEN)
+        if ((can == SLOT_NONE || leases_less_loaded(g, &l->gpus[can])) &&
+            leases_gate_now(l, g, s, now_ns) == GATE_OPEN)
             can = d;
     }
-    *why = can == SLOT_NONE ? at_once(l, &l->gpus[least], s, now_ns) : GATE_OPEN;
+    *why = can == SLOT_NONE ? leases_gate_now(l, &l->gpus[least], s, now_ns) : GATE_OPEN;
     return can == SLOT_NONE ? least : can;
 }
 
@@ -274,7 +276,7 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
                     struct lease_event *out)
 {
     *out = (struct lease_event){.device = SLOT_NONE};
-    int r = check(l, a);
+    int r = leases_check(l, a);
     if (r < 0)
         return r;
     struct slot *s = &l->slots[l->unused];
@@ -288,22 +290,22 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
                                     : a->deadline_ns > run_ns    ? a->deadline_ns - run_ns
                                                                  : 0,
                        .next = next};
-    uint32_t device = place(l, s, now_ns, &out->gate);
+    uint32_t device = leases_place(l, s, now_ns, &out->gate);
     if (out->gate != GATE_OPEN && a->until_ns <= now_ns)
         return -EAGAIN;
     l->unused = next;
     out->id = s->id;
     out->device = device;
-    out->urgent = urgent(l, s, now_ns);
+    out->urgent = leases_urgent(l, s, now_ns);
     if (out->gate == GATE_OPEN) {
-        start(l, s, device, now_ns);
+        leases_start(l, s, device, now_ns);
         return 0;
     }
-    queue_in(l, s, device);
+    leases_enqueue(l, s, device);
     return -EINPROGRESS;
 }
 
-static struct slot *find(struct leases *l, uint64_t id, enum slot_state state)
+static struct slot *leases_find(struct leases *l, uint64_t id, enum slot_state state)
 {
     uint32_t i = lease_slot(id);
     if (i >= l->p.capacity || l->slots[i].id != id || l->slots[i].state != state)
@@ -313,7 +315,7 @@ static struct slot *find(struct leases *l, uint64_t id, enum slot_state state)
 
 int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
 {
-    struct slot *s = find(l, id, SLOT_STARTED);
+    struct slot *s = leases_find(l, id, SLOT_STARTED);
     if (!s)
         return -ENOENT;
     struct gpu *g = &l->gpus[s->device];
@@ -325,41 +327,42 @@ int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
         g->v.busy_ns += now_ns - g->busy_since_ns;
     if (s->ask.key) {
         if (l->p.max_slowdown > 0)
-            adapt(l, g, s, took_ns);
+            leases_adapt(l, g, s, took_ns);
         cede_estimates_add(l->times, s->ask.key, took_ns);
     }
-    forget(l, s);
+    leases_free_slot(l, s);
     return 0;
 }
 
 int cede_leases_cancel(struct leases *l, uint64_t id)
 {
-    struct slot *s = find(l, id, SLOT_WAITS);
+    struct slot *s = leases_find(l, id, SLOT_WAITS);
     if (!s)
         return -ENOENT;
-    queue_out(l, s);
-    forget(l, s);
+    leases_dequeue(l, s);
+    leases_free_slot(l, s);
     return 0;
 }
 
-/* ---- what time brings ------------------------------------------------------------------------ */
+/* ---- starts and timeouts of waiting leases
+ * ------------------------------------------------------------------------ */
 
-/* The first of the others' queues that fits here. */
-static struct slot *steal(const struct leases *l, const struct gpu *g, uint64_t now_ns)
+/* The first lease of the other queues that fits on g. */
+static struct slot *leases_steal(const struct leases *l, const struct gpu *g, uint64_t now_ns)
 {
     struct slot *best = NULL;
     for (uint32_t d = 0; d < l->p.devices; d++) {
         for (uint32_t i = l->gpus[d].first; i != SLOT_NONE; i = l->slots[i].next) {
             struct slot *s = &l->slots[i];
-            if (!s->ask.only && (!best || before(l, s, best, now_ns)) &&
-                gate(l, g, &s->ask) == GATE_OPEN)
+            if (!s->ask.only && (!best || leases_before(l, s, best, now_ns)) &&
+                leases_gate(l, g, &s->ask) == GATE_OPEN)
                 best = s;
         }
     }
     return best;
 }
 
-static bool expire(struct leases *l, uint64_t limit_ns, struct lease_event *out)
+static bool leases_expire(struct leases *l, uint64_t limit_ns, struct lease_event *out)
 {
     for (uint32_t d = 0; d < l->p.devices; d++) {
         struct gpu *g = &l->gpus[d];
@@ -368,24 +371,24 @@ static bool expire(struct leases *l, uint64_t limit_ns, struct lease_event *out)
             bool lacks = s->id == g->lacks_id && g->lacks_until_ns <= limit_ns;
             if (s->ask.until_ns > limit_ns && !lacks)
                 continue;
-            enum lease_gate why = lacks ? GATE_STREAM : gate(l, g, &s->ask);
+            enum lease_gate why = lacks ? GATE_STREAM : leases_gate(l, g, &s->ask);
             *out = (struct lease_event){
                 .id = s->id, .device = SLOT_NONE, .gate = why == GATE_OPEN ? GATE_QUEUE : why};
             g->v.timed_out++;
-            queue_out(l, s);
-            forget(l, s);
+            leases_dequeue(l, s);
+            leases_free_slot(l, s);
             return true;
         }
     }
     return false;
 }
 
-static bool start_one(struct leases *l, uint64_t now_ns, struct lease_event *out)
+static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_event *out)
 {
     for (uint32_t d = 0; d < l->p.devices; d++) {
         struct gpu *g = &l->gpus[d];
-        struct slot *s = head(l, g, now_ns);
-        enum lease_gate why = s ? gate(l, g, &s->ask) : GATE_OPEN;
+        struct slot *s = leases_head(l, g, now_ns);
+        enum lease_gate why = s ? leases_gate(l, g, &s->ask) : GATE_OPEN;
         if (!s || why != GATE_STREAM) {
             g->lacks_id = 0;
             g->lacks_until_ns = TIME_NEVER;
@@ -394,10 +397,11 @@ static bool start_one(struct leases *l, uint64_t now_ns, struct lease_event *out
             g->lacks_until_ns = now_ns + l->p.stream_timeout_ns;
         }
         if (!s)
-            s = steal(l, g, now_ns);
+            s = leases_steal(l, g, now_ns);
         if (s && why == GATE_OPEN) {
-            *out = (struct lease_event){.id = s->id, .device = d, .urgent = urgent(l, s, now_ns)};
-            start(l, s, d, now_ns);
+            *out = (struct lease_event){
+                .id = s->id, .device = d, .urgent = leases_urgent(l, s, now_ns)};
+            leases_start(l, s, d, now_ns);
             return true;
         }
     }
@@ -408,8 +412,8 @@ bool cede_leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out
 {
     if (!l->waiting)
         return false;
-    return (now_ns && expire(l, now_ns - 1, out)) || start_one(l, now_ns, out) ||
-           expire(l, now_ns, out);
+    return (now_ns && leases_expire(l, now_ns - 1, out)) || leases_start_one(l, now_ns, out) ||
+           leases_expire(l, now_ns, out);
 }
 
 uint64_t cede_leases_next_ns(const struct leases *l)

@@ -1,5 +1,5 @@
-/* See requests.h. Each device's queue is a list in the order of its policy; laxity's and K-EDF's
- * exceptions from that order are made when one is taken. */
+/* See requests.h. Each device's queue is a list in the policy's order; REQ_LAXITY and REQ_EDF with
+ * k > 1 make their exceptions from it when a request is taken. */
 #include "libcede/pure/requests_impl.h"
 
 #include <errno.h>
@@ -19,32 +19,34 @@ const char *cede_requests_answer_text(enum request_answer a)
 {
     static const char *const texts[] = {
         [REQ_RUN] = "runs now",
-        [REQ_QUEUED] = "waits",
+        [REQ_QUEUED] = "waits in the queue",
         [REQ_INVALID] = "refused: class, device or time out of range",
-        [REQ_FULL] = "refused: too many requests wait",
-        [REQ_HOPELESS] = "refused: its deadline is sooner than it can run",
-        [REQ_BACKLOG] = "refused: it would be late because of the requests before it",
-        [REQ_HARMS_OTHERS] = "refused: a request that was let in before would be late",
+        [REQ_FULL] = "refused: the queue is full",
+        [REQ_HOPELESS] = "refused: it could not meet its deadline even if it ran at once",
+        [REQ_BACKLOG] = "refused: it would miss its deadline behind the requests before it",
+        [REQ_HARMS_OTHERS] = "refused: an admitted request would miss its deadline",
     };
     return (unsigned)a < sizeof(texts) / sizeof(texts[0]) ? texts[a] : "unknown";
 }
 
-/* When it has to start at the latest: laxity is what remains until then. */
-static uint64_t latest_start(const struct request *q)
+/* The latest start that meets the deadline; the laxity is the time until then. */
+static uint64_t requests_latest_start(const struct request *q)
 {
-    return q->deadline_ns == TIME_NEVER ? TIME_NEVER
-                                        : minus(q->deadline_ns, plus(q->run_ns, q->after_ns));
+    return q->deadline_ns == TIME_NEVER
+               ? TIME_NEVER
+               : saturating_sub(q->deadline_ns, saturating_add(q->run_ns, q->after_ns));
 }
 
-/* a runs before b. Equals keep the order in which they were submitted. */
-static bool before(enum request_policy policy, const struct request *a, const struct request *b)
+/* a runs before b. Equal requests keep the order in which they were submitted. */
+static bool requests_before(enum request_policy policy, const struct request *a,
+                            const struct request *b)
 {
     if ((policy == REQ_PRIORITY || policy == REQ_LAXITY) && a->class != b->class)
         return a->class < b->class;
     if (policy == REQ_EDF && a->deadline_ns != b->deadline_ns)
         return a->deadline_ns < b->deadline_ns;
-    if (policy == REQ_LAXITY && latest_start(a) != latest_start(b))
-        return latest_start(a) < latest_start(b);
+    if (policy == REQ_LAXITY && requests_latest_start(a) != requests_latest_start(b))
+        return requests_latest_start(a) < requests_latest_start(b);
     return a->arrival_ns < b->arrival_ns;
 }
 
@@ -86,10 +88,10 @@ uint64_t cede_requests_backlog_ns(const struct requests *r, uint32_t device, uin
     if (device >= r->p.devices)
         return 0;
     const struct device *d = &r->devices[device];
-    return plus(d->queued_ns, d->running ? minus(d->end_ns, now_ns) : 0);
+    return saturating_add(d->queued_ns, d->running ? saturating_sub(d->end_ns, now_ns) : 0);
 }
 
-static uint32_t place(const struct requests *r, const struct request *q, uint64_t now_ns)
+static uint32_t requests_place(const struct requests *r, const struct request *q, uint64_t now_ns)
 {
     uint32_t least = 0;
     for (uint32_t d = 1; d < r->p.devices; d++) {
@@ -98,7 +100,7 @@ static uint32_t place(const struct requests *r, const struct request *q, uint64_
     }
     if (q->preferred != SLOT_NONE &&
         cede_requests_backlog_ns(r, q->preferred, now_ns) <=
-            plus(cede_requests_backlog_ns(r, least, now_ns), r->p.prefer_within_ns))
+            saturating_add(cede_requests_backlog_ns(r, least, now_ns), r->p.prefer_within_ns))
         return q->preferred;
     return least;
 }
@@ -112,20 +114,20 @@ uint64_t cede_requests_plan_slack(const struct plan *p)
 {
     if (p->due_ns == TIME_NEVER)
         return p->slack_ns;
-    uint64_t slack = minus(p->due_ns, p->end_ns);
+    uint64_t slack = saturating_sub(p->due_ns, p->end_ns);
     return slack < p->slack_ns ? slack : p->slack_ns;
 }
 
 bool cede_requests_plan_step(struct plan *p, const struct request *q)
 {
-    uint64_t longer = plus(p->end_ns, q->each_ns);
+    uint64_t longer = saturating_add(p->end_ns, q->each_ns);
     if (p->n && p->n < p->max && q->group == p->group && longer <= p->due_ns) {
         p->n++;
         p->end_ns = longer;
     } else {
         p->slack_ns = cede_requests_plan_slack(p);
         p->t_ns = p->end_ns;
-        p->end_ns = plus(p->t_ns, q->run_ns);
+        p->end_ns = saturating_add(p->t_ns, q->run_ns);
         p->due_ns = TIME_NEVER;
         p->group = q->group;
         p->n = 1;
@@ -137,11 +139,11 @@ bool cede_requests_plan_step(struct plan *p, const struct request *q)
     return met;
 }
 
-/* By the estimates, and if nobody is let in later: REQ_QUEUED, or what would be late. Once let in,
- * a request can only become earlier by this: a later one that would make it late is refused, and
- * one that another device takes is gone from before it. */
-static enum request_answer fits(const struct requests *r, uint32_t device, const struct request *q,
-                                uint64_t now_ns)
+/* REQ_QUEUED, or which request would be late, by the estimates. An admitted request stays on time:
+ * a later one that would make it late is refused, and one that another device takes no longer runs
+ * before it. */
+static enum request_answer requests_fits(const struct requests *r, uint32_t device,
+                                         const struct request *q, uint64_t now_ns)
 {
     const struct device *d = &r->devices[device];
     uint64_t t = d->running && d->end_ns > now_ns ? d->end_ns : now_ns;
@@ -151,7 +153,7 @@ static enum request_answer fits(const struct requests *r, uint32_t device, const
     cede_requests_plan(&with, t);
     for (uint32_t i = d->first; i != SLOT_NONE; i = r->nodes[i].next) {
         const struct request *w = &r->nodes[i].q;
-        if (!in && before(r->p.policy, q, w)) {
+        if (!in && requests_before(r->p.policy, q, w)) {
             in = true;
             if (!cede_requests_plan_step(&with, q))
                 return REQ_BACKLOG;
@@ -163,22 +165,22 @@ static enum request_answer fits(const struct requests *r, uint32_t device, const
     return !in && !cede_requests_plan_step(&with, q) ? REQ_BACKLOG : REQ_QUEUED;
 }
 
-static enum request_answer check(const struct requests *r, const struct request *q, uint64_t now_ns,
-                                 uint32_t *device)
+static enum request_answer requests_check(const struct requests *r, const struct request *q,
+                                          uint64_t now_ns, uint32_t *device)
 {
     if ((unsigned)q->class >= CLASS_COUNT || q->run_ns > UINT64_MAX / 4 || q->each_ns > q->run_ns ||
         (q->preferred != SLOT_NONE && q->preferred >= r->p.devices))
         return REQ_INVALID;
     if (r->unused == SLOT_NONE)
         return REQ_FULL;
-    *device = place(r, q, now_ns);
+    *device = requests_place(r, q, now_ns);
     if (!r->p.admit)
         return REQ_QUEUED;
-    if (plus(now_ns, q->run_ns) > q->deadline_ns)
+    if (saturating_add(now_ns, q->run_ns) > q->deadline_ns)
         return REQ_HOPELESS;
-    enum request_answer a = fits(r, *device, q, now_ns);
+    enum request_answer a = requests_fits(r, *device, q, now_ns);
     for (uint32_t d = 0; a != REQ_QUEUED && d < r->p.devices; d++) {
-        if (fits(r, d, q, now_ns) == REQ_QUEUED) {
+        if (requests_fits(r, d, q, now_ns) == REQ_QUEUED) {
             *device = d;
             return REQ_QUEUED;
         }
@@ -191,30 +193,29 @@ struct request_verdict cede_requests_submit(struct requests *r, const struct req
 {
     struct request_verdict v = {.device = SLOT_NONE};
     uint32_t device = 0;
-    v.urgent = latest_start(q) < plus(now_ns, r->p.urgent_ns);
-    v.answer = check(r, q, now_ns, &device);
+    v.urgent = requests_latest_start(q) < saturating_add(now_ns, r->p.urgent_ns);
+    v.answer = requests_check(r, q, now_ns, &device);
     if (v.answer != REQ_QUEUED)
         return v;
     struct device *d = &r->devices[device];
     uint32_t n = r->unused, *at = &d->first;
     r->unused = r->nodes[n].next;
-    if (d->first != SLOT_NONE && !before(r->p.policy, q, &r->nodes[d->last].q))
+    if (d->first != SLOT_NONE && !requests_before(r->p.policy, q, &r->nodes[d->last].q))
         at = &r->nodes[d->last].next;
-    while (*at != SLOT_NONE && !before(r->p.policy, q, &r->nodes[*at].q))
+    while (*at != SLOT_NONE && !requests_before(r->p.policy, q, &r->nodes[*at].q))
         at = &r->nodes[*at].next;
     r->nodes[n] = (struct node){.q = *q, .next = *at};
     if (*at == SLOT_NONE)
         d->last = n;
     *at = n;
-    d->queued_ns = plus(d->queued_ns, q->run_ns);
+    d->queued_ns = saturating_add(d->queued_ns, q->run_ns);
     v.device = device;
     if (!d->running && d->first == n)
         v.answer = REQ_RUN;
     return v;
 }
 
-/* Up by a sixteenth of what is missing, down by 1/2048: about the lateness of the worst in a
- * hundred or so. */
+/* Up by 1/16 of the difference, down by 1/2048: about the 99th percentile of the lateness. */
 void cede_requests_late(struct requests *r, uint64_t late_ns)
 {
     if (late_ns > r->worst_ns)
@@ -223,9 +224,10 @@ void cede_requests_late(struct requests *r, uint64_t late_ns)
         r->worst_ns -= r->worst_ns / 2048;
 }
 
-/* K-EDF passes over the head, which is late whatever happens, for one that can be met; but only
- * while the head is then half as late as the worst of late, at most: those are fewer late, and none
- * of them in the tail. Without that bound the tail is of those passed over. */
+/* With k > 1 EDF passes over a head that is late whatever happens, for a request that can still
+ * meet its deadline; but only while the head is then at most half as late as the worst lateness
+ * seen. Fewer requests are late so, and those passed over stay out of the tail of latencies;
+ * without the bound they make up the tail. */
 uint32_t *cede_requests_choose(struct requests *r, struct device *d, uint64_t now_ns)
 {
     uint32_t *best = &d->first, seen = 0;
@@ -234,17 +236,20 @@ uint32_t *cede_requests_choose(struct requests *r, struct device *d, uint64_t no
         for (uint32_t *at = &d->first; *at != SLOT_NONE && seen++ < r->p.k;
              at = &r->nodes[*at].next) {
             const struct request *q = &r->nodes[*at].q;
-            uint64_t end = plus(now_ns, q->run_ns);
+            uint64_t end = saturating_add(now_ns, q->run_ns);
             if (end > q->deadline_ns)
                 continue;
-            return minus(plus(end, head->run_ns), head->deadline_ns) <= r->worst_ns / 2 ? at : best;
+            return saturating_sub(saturating_add(end, head->run_ns), head->deadline_ns) <=
+                           r->worst_ns / 2
+                       ? at
+                       : best;
         }
     }
     if (r->p.policy == REQ_LAXITY) {
-        uint64_t least = plus(now_ns, r->p.urgent_ns);
+        uint64_t least = saturating_add(now_ns, r->p.urgent_ns);
         for (uint32_t *at = &d->first; *at != SLOT_NONE; at = &r->nodes[*at].next) {
-            if (latest_start(&r->nodes[*at].q) < least) {
-                least = latest_start(&r->nodes[*at].q);
+            if (requests_latest_start(&r->nodes[*at].q) < least) {
+                least = requests_latest_start(&r->nodes[*at].q);
                 best = at;
             }
         }
@@ -259,7 +264,7 @@ struct request cede_requests_take(struct requests *r, struct device *d, uint32_t
     if (d->last == n && at != &d->first) /* at is the `next` of the one before */
         d->last = (uint32_t)((struct node *)((char *)at - offsetof(struct node, next)) - r->nodes);
     *at = node->next;
-    d->queued_ns = minus(d->queued_ns, node->q.run_ns);
+    d->queued_ns = saturating_sub(d->queued_ns, node->q.run_ns);
     node->next = r->unused;
     r->unused = n;
     return node->q;
@@ -288,8 +293,8 @@ int cede_requests_next(struct requests *r, uint32_t device, uint64_t now_ns, str
         return -EAGAIN;
     *out = cede_requests_take(r, from, cede_requests_choose(r, from, now_ns));
     d->running = true;
-    d->end_ns = plus(now_ns, out->run_ns);
-    cede_requests_late(r, minus(d->end_ns, out->deadline_ns));
+    d->end_ns = saturating_add(now_ns, out->run_ns);
+    cede_requests_late(r, saturating_sub(d->end_ns, out->deadline_ns));
     return 0;
 }
 

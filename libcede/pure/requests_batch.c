@@ -1,14 +1,13 @@
-/* What runs together: cede_requests_next_batch() puts the policy's order (requests.c) and the
- * batcher's decision (batcher.h) together. Pure, as both are. */
+/* Batches: combines the policy's order (requests.c) with the batcher's decision (batcher.h). */
 #include <errno.h>
 
 #include "libcede/pure/batcher.h"
 #include "libcede/pure/requests_impl.h"
 
-#define LOOK   256U /* so many of a queue are looked at for what a batch would do to them */
-#define GROUPS 16U  /* so many groups are tried on one free device */
+#define LOOK   256U /* requests of a queue that a batch is checked against */
+#define GROUPS 16U  /* groups tried on one free device */
 
-/* Waiting requests that could run together: nodes, the policy's first one first. */
+/* Waiting requests that could run together; the policy's choice is nodes[0]. */
 struct party {
     uint32_t n, max, nodes[REQUESTS_BATCH_MAX];
     struct batch_request reqs[REQUESTS_BATCH_MAX]; /* in order of deadline */
@@ -16,8 +15,8 @@ struct party {
     bool taken[REQUESTS_BATCH_MAX];
 };
 
-static void gather(const struct requests *r, const struct device *from, uint32_t first,
-                   uint32_t room, struct party *p)
+static void party_gather(const struct requests *r, const struct device *from, uint32_t first,
+                         uint32_t room, struct party *p)
 {
     const struct request *q = &r->nodes[first].q;
     uint32_t max = q->batch_max < 1 ? 1 : q->batch_max;
@@ -44,8 +43,8 @@ static void gather(const struct requests *r, const struct device *from, uint32_t
     }
 }
 
-/* Marks n of the party as taken, among them the policy's choice. */
-static void mark(struct party *p, const uint32_t *pick, uint32_t n)
+/* Marks n of the party as taken, the policy's choice among them. */
+static void party_mark(struct party *p, const uint32_t *pick, uint32_t n)
 {
     for (uint32_t i = 0; i < p->n; i++)
         p->taken[i] = false;
@@ -56,19 +55,19 @@ static void mark(struct party *p, const uint32_t *pick, uint32_t n)
     p->taken[0] = true;
 }
 
-static uint64_t run_ns(const struct request *q, uint32_t n)
+static uint64_t party_run_ns(const struct request *q, uint32_t n)
 {
-    return plus(q->run_ns, (n - 1) * q->each_ns);
+    return saturating_add(q->run_ns, (n - 1) * q->each_ns);
 }
 
-/* Whether running those marked now makes another late that would be met in the queue's order. */
-static bool harms(const struct requests *r, const struct device *from, const struct party *p,
-                  uint32_t n, uint64_t now_ns)
+/* Running the marked requests now makes another late that meets its deadline in queue order. */
+static bool party_harms(const struct requests *r, const struct device *from, const struct party *p,
+                        uint32_t n, uint64_t now_ns)
 {
     struct plan before, after;
     uint32_t left = n, look = LOOK;
     cede_requests_plan(&before, now_ns);
-    cede_requests_plan(&after, plus(now_ns, run_ns(&r->nodes[p->nodes[0]].q, n)));
+    cede_requests_plan(&after, saturating_add(now_ns, party_run_ns(&r->nodes[p->nodes[0]].q, n)));
     for (uint32_t i = from->first; i != SLOT_NONE && look--; i = r->nodes[i].next) {
         const struct request *q = &r->nodes[i].q;
         bool met = cede_requests_plan_step(&before, q), taken = false;
@@ -81,19 +80,19 @@ static bool harms(const struct requests *r, const struct device *from, const str
     return false;
 }
 
-/* The largest part of the party that harms nobody; 0: there is none. */
-static uint32_t harmless(const struct requests *r, const struct device *from, struct party *p,
-                         const uint32_t *pick, uint32_t n, uint64_t now_ns)
+/* The size of the largest batch that makes no other request late; 0: there is none. */
+static uint32_t party_harmless(const struct requests *r, const struct device *from, struct party *p,
+                               const uint32_t *pick, uint32_t n, uint64_t now_ns)
 {
     for (; n; n--) {
-        mark(p, pick, n);
-        if (!harms(r, from, p, n, now_ns))
+        party_mark(p, pick, n);
+        if (!party_harms(r, from, p, n, now_ns))
             return n;
     }
     return 0;
 }
 
-static uint64_t slack_ns(const struct requests *r, const struct device *from, uint64_t now_ns)
+static uint64_t party_slack_ns(const struct requests *r, const struct device *from, uint64_t now_ns)
 {
     struct plan p;
     uint32_t look = LOOK;
@@ -103,8 +102,8 @@ static uint64_t slack_ns(const struct requests *r, const struct device *from, ui
     return cede_requests_plan_slack(&p);
 }
 
-/* How many of the first in the queue's order run together by its plan, which harms nobody. */
-static uint32_t in_order(const struct requests *r, const struct party *p, uint64_t now_ns)
+/* How many of the first requests run together in the plan of the queue, which harms none. */
+static uint32_t party_in_order(const struct requests *r, const struct party *p, uint64_t now_ns)
 {
     struct plan plan;
     uint32_t n = 0;
@@ -117,10 +116,10 @@ static uint32_t in_order(const struct requests *r, const struct party *p, uint64
     return n;
 }
 
-/* Of one group: how many of the party start now, or 0 and until when it may wait. others: groups
- * before it wait, so it may go first only if that harms none of them. */
-static uint32_t decide(const struct requests *r, const struct device *from, struct party *p,
-                       bool others, uint64_t now_ns, uint64_t *until_ns)
+/* How many of the party start now; 0: none, and until when it may wait. others: groups that come
+ * before it are held, so it may overtake them only if that makes none of them late. */
+static uint32_t party_decide(const struct requests *r, const struct device *from, struct party *p,
+                             bool others, uint64_t now_ns, uint64_t *until_ns)
 {
     const struct request *q = &r->nodes[p->nodes[0]].q;
     uint32_t pick[REQUESTS_BATCH_MAX];
@@ -131,32 +130,33 @@ static uint32_t decide(const struct requests *r, const struct device *from, stru
     *until_ns = TIME_NEVER;
     struct batch_choice c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
     if (c.n == 0) {
-        uint64_t slack = minus(slack_ns(r, from, now_ns), r->p.urgent_ns);
-        *until_ns = plus(now_ns, slack) < c.wake_ns ? plus(now_ns, slack) : c.wake_ns;
+        uint64_t slack = saturating_sub(party_slack_ns(r, from, now_ns), r->p.urgent_ns);
+        *until_ns =
+            saturating_add(now_ns, slack) < c.wake_ns ? saturating_add(now_ns, slack) : c.wake_ns;
         if (*until_ns > now_ns)
             return 0;
         b.max = p->n; /* full: it starts */
         c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
     }
-    if (c.n == 1 && !others) { /* the policy's choice, whatever it does */
-        mark(p, pick, 1);
+    if (c.n == 1 && !others) { /* the policy's choice alone, whatever the effect */
+        party_mark(p, pick, 1);
         return 1;
     }
-    uint32_t n = harmless(r, from, p, pick, c.n, now_ns);
+    uint32_t n = party_harmless(r, from, p, pick, c.n, now_ns);
     if (n || others)
         return n;
     if (p->nodes[0] == from->first) {
-        n = in_order(r, p, now_ns);
+        n = party_in_order(r, p, now_ns);
         for (uint32_t i = 0; i < p->n; i++)
             p->taken[i] = i < n;
         return n;
     }
-    mark(p, pick, c.n);
+    party_mark(p, pick, c.n);
     return c.n;
 }
 
-static uint32_t take(struct requests *r, struct device *from, const struct party *p,
-                     struct request *out)
+static uint32_t party_take(struct requests *r, struct device *from, const struct party *p,
+                           struct request *out)
 {
     uint32_t n = 0;
     for (uint32_t k = 0; k < p->n; k++) {
@@ -186,14 +186,14 @@ int cede_requests_next_batch(struct requests *r, uint32_t device, uint64_t now_n
     if (!from)
         return -EAGAIN;
     for (uint32_t i = *cede_requests_choose(r, from, now_ns); i != SLOT_NONE;) {
-        gather(r, from, i, room, &p);
-        uint32_t size = decide(r, from, &p, nheld > 0, now_ns, &until);
+        party_gather(r, from, i, room, &p);
+        uint32_t size = party_decide(r, from, &p, nheld > 0, now_ns, &until);
         if (size) {
             d->running = true;
-            d->end_ns = plus(now_ns, run_ns(&r->nodes[p.nodes[0]].q, size));
-            *n = take(r, from, &p, out);
+            d->end_ns = saturating_add(now_ns, party_run_ns(&r->nodes[p.nodes[0]].q, size));
+            *n = party_take(r, from, &p, out);
             for (uint32_t k = 0; k < *n; k++)
-                cede_requests_late(r, minus(d->end_ns, out[k].deadline_ns));
+                cede_requests_late(r, saturating_sub(d->end_ns, out[k].deadline_ns));
             return 0;
         }
         *wake_ns = until < *wake_ns ? until : *wake_ns;

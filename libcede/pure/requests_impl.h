@@ -1,9 +1,10 @@
-/* Inside requests.c (order, admission, placement) and requests_batch.c (what runs together). Nobody
- * else includes it. */
+/* Shared by requests.c (order, admission, placement) and requests_batch.c (batches), and included
+ * by no other file. */
 #ifndef CEDE_LIBCEDE_PURE_REQUESTS_IMPL_H
 #define CEDE_LIBCEDE_PURE_REQUESTS_IMPL_H
 
 #include "libcede/pure/requests.h"
+#include "libcede/pure/saturating.h"
 
 struct node {
     struct request q;
@@ -11,10 +12,10 @@ struct node {
 };
 
 struct device {
-    uint32_t first, last; /* last: of a queue that is not empty */
+    uint32_t first, last; /* last: valid while the queue is not empty */
     bool running;
-    uint64_t end_ns;    /* of the running ones, by their estimates */
-    uint64_t queued_ns; /* sum of the estimates of those waiting */
+    uint64_t end_ns;    /* of the running batch, by the estimates */
+    uint64_t queued_ns; /* estimates of the waiting requests, summed up */
 };
 
 struct requests {
@@ -22,39 +23,29 @@ struct requests {
     struct device *devices;
     struct node *nodes;
     uint32_t unused;   /* first of the free nodes */
-    uint64_t worst_ns; /* how late the latest of late are */
+    uint64_t worst_ns; /* about the 99th percentile of the lateness */
 };
 
-static inline uint64_t plus(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
-static inline uint64_t minus(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : 0;
-}
-
-/* A walk through a queue: when each would end if all ran in this order from t_ns on, neighbours
- * that may run together doing so while that makes none of them late. */
+/* A walk through a queue: when each request would end if all ran in this order from t_ns on.
+ * Neighbours of one group share a batch while that makes none of them late. */
 struct plan {
-    uint64_t t_ns, end_ns; /* of the batch that the last one is in: begin, end */
-    uint64_t due_ns;       /* of those in it that will be met: the earliest */
+    uint64_t t_ns, end_ns; /* begin and end of the current batch */
+    uint64_t due_ns;       /* earliest deadline that it meets */
     uint64_t group;
-    uint32_t n, max;   /* in that batch; may be in it */
-    uint64_t slack_ns; /* so much later it may all begin and still meet what it meets now */
+    uint32_t n, max;   /* its size, and limit */
+    uint64_t slack_ns; /* by which all may begin later without missing a deadline more */
 };
 void cede_requests_plan(struct plan *p, uint64_t t_ns);
-/* The next in order: whether it is met. A later one never changes that. */
+/* Adds the next request. True: it meets its deadline, whatever is added later. */
 bool cede_requests_plan_step(struct plan *p, const struct request *q);
 uint64_t cede_requests_plan_slack(const struct plan *p);
 
-/* The queue that a free device takes from: its own, or the longest of the others. NULL: all are
- * empty. */
+/* The device from whose queue a free device takes: itself, or the one with the longest queue. NULL:
+ * all are empty. */
 struct device *cede_requests_source(struct requests *r, struct device *d);
-/* The link to the one that runs next of a queue that is not empty. */
+/* The link to the request that runs next, of a queue that is not empty. */
 uint32_t *cede_requests_choose(struct requests *r, struct device *d, uint64_t now_ns);
-/* One begins that will be so late. */
+/* Notes the lateness with which a request begins to run. */
 void cede_requests_late(struct requests *r, uint64_t late_ns);
 struct request cede_requests_take(struct requests *r, struct device *d, uint32_t *at);
 

@@ -11,6 +11,7 @@
 #include "fake_cuda.h"
 #include "libcede/clock.h"
 #include "libcede/lead.h"
+#include "libcede/pure/lead_plan.h"
 
 #define US    1000LL
 #define MS    (1000 * US)
@@ -86,13 +87,6 @@ static void test_outliers(void **state)
 static struct fake_cuda *gpu;
 static char context[2];
 
-uint64_t cede_client_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
 static int begin_test(void **state)
 {
     gpu = fake_cuda();
@@ -120,7 +114,7 @@ static void wait_launches(unsigned n)
 static void test_launch(void **state)
 {
     struct lead *l = *state;
-    uint64_t now = cede_client_now_ns();
+    uint64_t now = cede_clock_now_ns();
     uint32_t a = cede_lead_begin(l, now, now + 200 * US);
     assert_int_not_equal(a, 0);
     assert_int_equal(gpu->n, 2);
@@ -145,7 +139,7 @@ static void test_launch(void **state)
 static void test_overlap(void **state)
 {
     struct lead *l = *state;
-    uint64_t now = cede_client_now_ns();
+    uint64_t now = cede_clock_now_ns();
     uint32_t a = cede_lead_begin(l, now, now), b = cede_lead_begin(l, now, now);
     assert_int_not_equal(a, 0);
     assert_int_equal(b, 0);
@@ -164,7 +158,7 @@ static void test_overlap(void **state)
 /* From a thread that has another context current, or none. */
 static void test_context(void **state)
 {
-    uint64_t now = cede_client_now_ns();
+    uint64_t now = cede_clock_now_ns();
     gpu->current = &context[1];
     assert_int_not_equal(cede_lead_begin(*state, now, now), 0);
     assert_ptr_equal(gpu->launch[0].context, &context[0]);
@@ -175,7 +169,7 @@ static void test_context(void **state)
 static void test_later(void **state)
 {
     struct lead *l = *state;
-    uint64_t now = cede_client_now_ns();
+    uint64_t now = cede_clock_now_ns();
     uint32_t a = cede_lead_begin(l, now, now + 20 * (uint64_t)MS);
     assert_int_not_equal(a, 0);
     wait_launches(2);
@@ -183,7 +177,7 @@ static void test_later(void **state)
     assert_int_equal(gpu->launch[0].limit_ns, LEAD_AHEAD_NS + LEAD_UNKNOWN_NS);
     cede_lead_end(l, a, false);
 
-    now = cede_client_now_ns();
+    now = cede_clock_now_ns();
     a = cede_lead_begin(l, now, now + 1000 * (uint64_t)MS);
     cede_lead_queued(l, a, now, now);
     cede_lead_end(l, a, true);
@@ -199,7 +193,7 @@ static void test_later(void **state)
 static void test_suspended(void **state)
 {
     struct lead *l = *state;
-    uint64_t now = cede_client_now_ns();
+    uint64_t now = cede_clock_now_ns();
     gpu->busy = 1;
     cede_lead_end(l, cede_lead_begin(l, now, now), false);
     for (unsigned i = 0; i < 1000; i++) {
@@ -217,7 +211,7 @@ static void test_suspended(void **state)
 /* A program that lost its context is left alone from then on. */
 static void test_broken(void **state)
 {
-    uint64_t now = cede_client_now_ns();
+    uint64_t now = cede_clock_now_ns();
     gpu->fail_launch = 2;
     uint32_t a = cede_lead_begin(*state, now, now);
     cede_lead_end(*state, a, false);

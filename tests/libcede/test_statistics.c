@@ -7,19 +7,21 @@
 
 #include <cmocka.h>
 
-#include "libcede/client.h"
+#include "libcede/clock.h"
+#include "libcede/handle.h"
+#include "libcede/link.h"
 
 static uint64_t now;
 static struct hints_page page;
 
-uint64_t cede_client_now_ns(void)
+uint64_t cede_clock_now_ns(void)
 {
     return now;
 }
 
 int cede_link_add(struct cede *c)
 {
-    c->page = &page;
+    cede_hints_set_page(&c->hints, &page);
     return 0;
 }
 
@@ -27,11 +29,11 @@ void cede_link_remove(struct cede *c)
 {
 }
 
-void cede_link_look(struct cede *c, int wait_ms)
+void cede_link_check(struct cede *c, int wait_ms)
 {
 }
 
-int cede_link_set(struct cede *c, int cls, int weight)
+int cede_link_set(struct cede *c, int class, int weight)
 {
     return -EPERM;
 }
@@ -145,14 +147,15 @@ static void due_first(void **state)
 static void earliest(void **state)
 {
     struct cede *c = *state;
-    static struct cede_request r[OPEN_MAX + 20];
-    unsigned n = OPEN_MAX + 20;
+    static struct cede_request r[HINTS_OPEN_MAX + 20];
+    unsigned n = HINTS_OPEN_MAX + 20;
     for (unsigned i = 0; i < n; i++)
-        assert_int_equal(cede_request_begin(c, &r[i], CEDE_JOB, 0, 1000 + (i * 37) % OPEN_MAX), 0);
+        assert_int_equal(
+            cede_request_begin(c, &r[i], CEDE_JOB, 0, 1000 + (i * 37) % HINTS_OPEN_MAX), 0);
     for (unsigned k = 0; k < n; k++) {
         uint64_t least = 0;
-        for (unsigned i = 0; i < OPEN_MAX; i++) {
-            uint64_t due = now + (1000 + (i * 37) % OPEN_MAX) * US;
+        for (unsigned i = 0; i < HINTS_OPEN_MAX; i++) {
+            uint64_t due = now + (1000 + (i * 37) % HINTS_OPEN_MAX) * US;
             if (r[i].opaque[0] && (!least || due < least))
                 least = due;
         }

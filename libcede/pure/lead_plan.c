@@ -1,10 +1,10 @@
-/* When a lead is launched and how long it may wait: pure, no clock. */
+/* See lead_plan.h. */
+#include "libcede/pure/lead_plan.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "libcede/lead.h"
-
-static int compare(const void *a, const void *b)
+static int lead_compare(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
@@ -20,7 +20,7 @@ void cede_lead_learn(struct lead_timing *t, int64_t error_ns)
         return;
     uint32_t n = t->n < LEAD_SAMPLES ? t->n : LEAD_SAMPLES;
     memcpy(v, t->error_ns, n * sizeof(*v));
-    qsort(v, n, sizeof(*v), compare);
+    qsort(v, n, sizeof(*v), lead_compare);
     t->early = v[n / 32];
     t->late = v[n - 1 - n / 32];
     t->spread = v[n - 1 - n / 8] - v[n / 8];

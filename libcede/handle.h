@@ -1,0 +1,37 @@
+/* Inside libcede: a handle of cede_connect(), shared by
+ *   cede.c  requests and statistics: under `lock`, never waits
+ *   link.c  the daemon: connection, page, class and weight
+ * Order of locks: the list of handles (link.c), talk, lock; a lead's own is taken alone. */
+#ifndef CEDE_LIBCEDE_HANDLE_H
+#define CEDE_LIBCEDE_HANDLE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "libcede/lead.h"
+#include "libcede/pure/hints.h"
+
+/* The connection to the daemon; under `talk`. */
+struct link {
+    int fd;               /* -1: none */
+    dev_t fd_dev;         /* which socket fd is: a program may close descriptors it did not open */
+    ino_t fd_ino;         /* and have the number for another */
+    pid_t pid;            /* of this process, in the daemon's namespace */
+    unsigned answers_due; /* requests sent whose answers have not come */
+    uint64_t asked_ns;    /* when the daemon was asked for a page; not asked again sooner */
+    int class, weight;    /* for the next daemon; -1: nothing to send */
+};
+
+struct cede {
+    struct cede *next;    /* in the list of handles */
+    pthread_mutex_t talk; /* held while the daemon is talked to */
+    struct link link;
+    pthread_mutex_t lock; /* all that follows */
+    struct hints hints;   /* its page is set under both locks */
+    uint64_t check_ns;    /* when a hint looks at the connection next */
+    struct lead *lead;    /* NULL: none; set once */
+    bool lead_forked;     /* it is the parent's */
+};
+
+#endif

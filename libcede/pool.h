@@ -1,0 +1,75 @@
+/* Inside libcede: a pool, shared by
+ *   pool.c   opening, closing, kernels, statistics
+ *   lease.c  acquiring and releasing
+ * Nothing that may take time is asked of the driver with a pool's lock held.
+ *
+ * Pools are slots that are never freed, and a lease names its pool by slot and generation: so a
+ * lease can outlive its pool, and releasing it is an error and not a crash. Order of locks: table,
+ * then a pool's. */
+#ifndef CEDE_LIBCEDE_POOL_H
+#define CEDE_LIBCEDE_POOL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "cede/lease.h"
+#include "libcede/gpus.h"
+#include "libcede/kernels.h"
+#include "libcede/owner.h"
+#include "libcede/pure/leases.h"
+
+#define POOL_LEVELS 6 /* of stream priority: NVIDIA's drivers have 6 */
+
+struct lease_waiter {
+    pthread_cond_t cond;
+    const struct lease_owner *owner; /* or NULL */
+    struct lease_event event;
+    bool done;
+};
+
+/* What belongs to a lease, in the same slot as the pure part's. */
+struct holder {
+    uint64_t id; /* of a lease that has started; 0: none */
+    struct lease_waiter *waiter;
+    const struct lease_owner *owner;
+    void *stream;
+    uint32_t device;
+    uint8_t level;
+};
+
+struct idle_streams {
+    void **streams;
+    uint32_t n;
+};
+
+struct cede_pool {
+    pthread_mutex_t lock;
+    pthread_cond_t left; /* no thread is inside any more */
+    bool open;           /* while it is not, the table's lock suffices for what follows */
+    uint64_t generation;
+    unsigned inside; /* threads that wait, or call the driver */
+    struct cede_pool_config config;
+    struct leases *leases;
+    struct cede_gpus *gpus; /* NULL: none */
+    struct holder *holders;
+    struct idle_streams *idle; /* [devices][POOL_LEVELS] */
+    struct kernels *kernels;
+    int *utilization; /* of each device in percent; -1: not known */
+    unsigned devices;
+    unsigned held;    /* leases that have started */
+    uint64_t poll_ns; /* when utilization is looked at next; CLOCK_FAR_NS: never */
+    bool polling;
+    char error[sizeof(((struct cede_pool_statistics *)0)->error)];
+};
+
+extern struct cede_pool cede_pool_table[CEDE_POOLS_MAX];
+
+/* 0: the pool is open, and its lock is held. -EINVAL: it is no pool. -ESHUTDOWN: it is closed. */
+int cede_pool_enter(struct cede_pool *p);
+
+/* Gives up the lock for a call of the driver, and takes it again. The pool may be closed
+ * meanwhile, but what it has stays until then. */
+void cede_pool_step_out(struct cede_pool *p);
+void cede_pool_step_in(struct cede_pool *p);
+
+#endif

@@ -1,0 +1,199 @@
+/* See hints.h. */
+#include "libcede/pure/hints.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define US_NS    1000ULL
+#define FAR_US   ((1ULL << 62) / US_NS) /* a deadline as far off as this is none */
+#define NO_PLACE UINT64_MAX
+
+/* ---- histogram ------------------------------------------------------------------------------- */
+
+static unsigned hints_bucket(uint64_t ns)
+{
+    if (ns < HINTS_SUB)
+        return (unsigned)ns;
+    unsigned top = 63U - (unsigned)__builtin_clzll(ns), shift = top - 4;
+    return top >= HINTS_OCTAVES
+               ? HINTS_SUB * (HINTS_OCTAVES - 3) - 1
+               : HINTS_SUB * (shift + 1) + (unsigned)((ns >> shift) & (HINTS_SUB - 1));
+}
+
+/* The largest value of a bucket. */
+static uint64_t hints_bucket_top(unsigned b)
+{
+    return b < HINTS_SUB ? b
+                         : (((uint64_t)(b % HINTS_SUB) + HINTS_SUB + 1) << (b / HINTS_SUB - 1)) - 1;
+}
+
+static uint64_t hints_quantile_us(const struct hints *h, unsigned percent)
+{
+    uint64_t rank = (h->ended * percent + 99) / 100, seen = 0;
+    for (unsigned b = 0; rank && b < sizeof(h->histogram) / sizeof(*h->histogram); b++) {
+        seen += h->histogram[b];
+        if (seen >= rank) {
+            uint64_t top = hints_bucket_top(b) < h->max_ns ? hints_bucket_top(b) : h->max_ns;
+            return (top + US_NS - 1) / US_NS;
+        }
+    }
+    return 0;
+}
+
+struct cede_statistics cede_hints_statistics(const struct hints *h)
+{
+    return (struct cede_statistics){
+        .begun = h->begun,
+        .ended = h->ended,
+        .with_deadline = h->due,
+        .deadlines_met = h->met,
+        .p50_us = hints_quantile_us(h, 50),
+        .p99_us = hints_quantile_us(h, 99),
+        .max_us = (h->max_ns + US_NS - 1) / US_NS,
+    };
+}
+
+/* ---- the page -------------------------------------------------------------------------------- */
+
+static void hints_publish(const struct hints *h)
+{
+    struct hints_page *p = h->page;
+    const struct due_request *first = h->earliest < HINTS_OPEN_MAX ? &h->open[h->earliest] : NULL;
+    if (!p)
+        return;
+#define PUT(field, value) atomic_store_explicit(&p->field, value, memory_order_relaxed)
+    PUT(begun, h->begun);
+    PUT(ended, h->ended);
+    PUT(due, h->due);
+    PUT(met, h->met);
+    PUT(need_us, first ? first->need_us : 0);
+    PUT(priority, first ? first->priority : 0);
+    PUT(earliest_ns, first ? first->deadline_ns : 0);
+    PUT(deadline_us, h->job.deadline_us);
+#undef PUT
+}
+
+struct hints_page *cede_hints_set_page(struct hints *h, struct hints_page *page)
+{
+    struct hints_page *old = h->page;
+    h->page = page;
+    hints_publish(h);
+    return old;
+}
+
+void cede_hints_reset(struct hints *h)
+{
+    h->begun = h->ended = h->due = h->met = h->max_ns = 0;
+    memset(h->open, 0, sizeof(h->open));
+    h->earliest = HINTS_OPEN_MAX;
+    h->open_end = 0;
+    memset(h->histogram, 0, sizeof(h->histogram));
+}
+
+/* ---- job and streams ------------------------------------------------------------------------- */
+
+static struct stream_hint *hints_find(struct hints *h, cede_stream stream)
+{
+    if (stream == CEDE_JOB)
+        return &h->job;
+    for (uint32_t i = 0; i < h->nstreams; i++) {
+        if (h->streams[i].stream == stream)
+            return &h->streams[i];
+    }
+    return NULL;
+}
+
+int cede_hints_set(struct hints *h, cede_stream stream, const uint64_t *deadline_us,
+                   const uint64_t *laxity_us, const int *priority)
+{
+    struct stream_hint *s = hints_find(h, stream);
+    if (!s && h->nstreams == CEDE_STREAMS_MAX)
+        return -ENOSPC;
+    if (!s) {
+        s = &h->streams[h->nstreams++];
+        *s = (struct stream_hint){.stream = stream};
+    }
+    if (deadline_us)
+        s->deadline_us = *deadline_us;
+    if (laxity_us)
+        s->laxity_us = *laxity_us;
+    if (priority) {
+        s->priority = *priority;
+        s->priority_set = true;
+    }
+    hints_publish(h);
+    return 0;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* s: of its stream; may be NULL. */
+static uint64_t hints_list(struct hints *h, const struct stream_hint *s, uint64_t deadline_ns,
+                           uint64_t deadline_us)
+{
+    uint32_t i = 0;
+    while (i < h->open_end && h->open[i].deadline_ns)
+        i++;
+    if (i == HINTS_OPEN_MAX)
+        return NO_PLACE;
+    uint64_t laxity = s && s->laxity_us ? s->laxity_us : h->job.laxity_us;
+    h->open[i] = (struct due_request){
+        .deadline_ns = deadline_ns,
+        .need_us = laxity && laxity < deadline_us ? deadline_us - laxity : 0,
+        .priority = s && s->priority_set ? s->priority : h->job.priority,
+    };
+    h->open_end = i == h->open_end ? i + 1 : h->open_end;
+    if (h->earliest == HINTS_OPEN_MAX || deadline_ns < h->open[h->earliest].deadline_ns)
+        h->earliest = i;
+    return i;
+}
+
+static void hints_unlist(struct hints *h, uint64_t place)
+{
+    if (place >= h->open_end)
+        return;
+    h->open[place].deadline_ns = 0;
+    while (h->open_end && !h->open[h->open_end - 1].deadline_ns)
+        h->open_end--;
+    if (place != h->earliest)
+        return;
+    h->earliest = HINTS_OPEN_MAX;
+    for (uint32_t i = 0; i < h->open_end; i++) {
+        if (h->open[i].deadline_ns && (h->earliest == HINTS_OPEN_MAX ||
+                                       h->open[i].deadline_ns < h->open[h->earliest].deadline_ns))
+            h->earliest = i;
+    }
+}
+
+void cede_hints_begin(struct hints *h, cede_stream stream, uint64_t now_ns, uint64_t deadline_us,
+                      struct hint_request *out)
+{
+    const struct stream_hint *s = hints_find(h, stream);
+    *out =
+        (struct hint_request){.generation = h->generation, .begun_ns = now_ns, .place = NO_PLACE};
+    if (!deadline_us && s)
+        deadline_us = s->deadline_us;
+    if (!deadline_us)
+        deadline_us = h->job.deadline_us;
+    if (deadline_us && deadline_us < FAR_US) {
+        out->deadline_ns = now_ns + deadline_us * US_NS;
+        out->place = hints_list(h, s, out->deadline_ns, deadline_us);
+    }
+    h->begun++;
+    hints_publish(h);
+}
+
+bool cede_hints_end(struct hints *h, const struct hint_request *r, uint64_t now_ns)
+{
+    uint64_t took_ns = now_ns > r->begun_ns ? now_ns - r->begun_ns : 0;
+    if (r->generation != h->generation)
+        return false;
+    hints_unlist(h, r->place);
+    h->ended++;
+    h->due += r->deadline_ns != 0;
+    h->met += r->deadline_ns && now_ns <= r->deadline_ns;
+    h->max_ns = took_ns > h->max_ns ? took_ns : h->max_ns;
+    h->histogram[hints_bucket(took_ns)]++;
+    hints_publish(h);
+    return true;
+}

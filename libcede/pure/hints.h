@@ -1,0 +1,71 @@
+/* What a program has reported through one handle: deadlines of its streams, open requests, and how
+ * those that ended went; and the page on which the daemon reads it (lib/hints_proto.h). No lock, no
+ * clock, no system call: cede.c has all three. */
+#ifndef CEDE_LIBCEDE_PURE_HINTS_H
+#define CEDE_LIBCEDE_PURE_HINTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cede/cede.h"
+#include "lib/hints_proto.h"
+
+#define HINTS_OPEN_MAX 256 /* open requests with a deadline that are listed; more only count */
+
+/* Histogram of durations in ns: 16 buckets per octave over 40 octaves, or 18 minutes. */
+#define HINTS_SUB     16
+#define HINTS_OCTAVES 40
+
+/* Set for one stream, or for the job. */
+struct stream_hint {
+    cede_stream stream;
+    uint64_t deadline_us, laxity_us; /* 0: not set */
+    int priority;
+    bool priority_set;
+};
+
+/* An open request that has a deadline. */
+struct due_request {
+    uint64_t deadline_ns; /* 0: this place is free */
+    uint64_t need_us;     /* GPU time; 0: not known */
+    int priority;
+};
+
+struct hints {
+    struct hints_page *page; /* NULL: no daemon reads */
+    uint64_t generation; /* one more in a forked child: requests of the parent are not its own */
+    uint64_t begun, ended, due, met, max_ns;
+    struct due_request open[HINTS_OPEN_MAX];
+    uint32_t earliest; /* place of the earliest deadline; HINTS_OPEN_MAX: none */
+    uint32_t open_end; /* all places from here on are free */
+    uint32_t nstreams;
+    struct stream_hint job, streams[CEDE_STREAMS_MAX];
+    uint64_t histogram[HINTS_SUB * (HINTS_OCTAVES + 1)];
+};
+
+/* The part of a request that hints keep in the caller's memory. */
+struct hint_request {
+    uint64_t generation, begun_ns;
+    uint64_t deadline_ns; /* 0: none */
+    uint64_t place;       /* in `open`; UINT64_MAX: not listed */
+};
+
+/* Forgets requests and statistics; what was set for streams stays. A new handle begins with it. */
+void cede_hints_reset(struct hints *h);
+
+/* Publishes on this page from now on; NULL: nowhere. Returns the page before. */
+struct hints_page *cede_hints_set_page(struct hints *h, struct hints_page *page);
+
+/* Sets those values that are not NULL. -ENOSPC: values are set for CEDE_STREAMS_MAX streams. */
+int cede_hints_set(struct hints *h, cede_stream stream, const uint64_t *deadline_us,
+                   const uint64_t *laxity_us, const int *priority);
+
+/* deadline_us: from now on; 0: the stream's, or else the job's. */
+void cede_hints_begin(struct hints *h, cede_stream stream, uint64_t now_ns, uint64_t deadline_us,
+                      struct hint_request *out);
+/* False: it began in another generation, and is not counted. */
+bool cede_hints_end(struct hints *h, const struct hint_request *r, uint64_t now_ns);
+
+struct cede_statistics cede_hints_statistics(const struct hints *h);
+
+#endif

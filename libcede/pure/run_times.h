@@ -1,0 +1,26 @@
+/* How long batches run, learned by model, shape and size of the batch (lib/estimate.h). No clock,
+ * no system call, no allocation after cede_run_times_new(). Not thread-safe. */
+#ifndef CEDE_LIBCEDE_PURE_RUN_TIMES_H
+#define CEDE_LIBCEDE_PURE_RUN_TIMES_H
+
+#include <stdint.h>
+
+struct run_times;
+
+/* A batch of n runs for run_ns + (n - 1) each_ns; each_ns <= run_ns. */
+struct run_time {
+    uint64_t run_ns, each_ns;
+};
+
+/* quantile: of the times seen, that a batch is taken to need. 0 or -ENOMEM. */
+int cede_run_times_new(double quantile, struct run_times **out);
+void cede_run_times_free(struct run_times *t);
+
+uint64_t cede_run_times_key(uint32_t model, uint64_t shape);
+
+/* expected_ns: one request alone, while nothing was learned. */
+struct run_time cede_run_times_get(struct run_times *t, uint64_t key, uint64_t expected_ns);
+/* A batch of n, up to 128, ran for ran_ns. */
+void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_t ran_ns);
+
+#endif
