@@ -1,14 +1,17 @@
-/* libcede: what a program can tell the GPU scheduler cede about itself: what class and weight its
- * job is to have, that a request has begun, when it is due, that it has ended. See cede(3).
+/* libcede: reports a program's class, weight and requests to the GPU scheduler cede. A request can
+ * be reported when it begins, when it is due, and when it ends. See cede(3).
  *
- * Nothing here is needed to be scheduled by cede, and nothing needs cede to be there: without a
- * daemon, or when it ends, every call does the same and returns the same, and nobody hears of it.
- * A daemon that appears later is found by the next hint after at most a second.
+ * No program needs this to be scheduled by cede, and nothing here needs cede: without a daemon, or
+ * after it ends, every call has the same effect on the caller and returns the same. A daemon that
+ * starts later is found by the next hint after at most one second.
  *
- * All functions may be called from several threads at once, but cede_close() from one only, with
- * no other call under way. None may be called from a signal handler. A handle of NULL is allowed
- * everywhere and does nothing. After fork() the child's handles work and begin with empty
- * statistics. Functions return 0 or a negative errno; errno itself is left alone. */
+ * Thread-safe: all functions may be called from several threads at once, except cede_close(), which
+ * no other call on the handle may overlap. No function may be called from a signal handler. After
+ * fork() handles work in the child and begin there with empty statistics.
+ *
+ * A handle of NULL is allowed everywhere, and then calls do nothing. Functions that return int
+ * return 0 or a negative errno, unless they say otherwise; none changes errno. Times are
+ * microseconds. */
 #ifndef CEDE_CEDE_H
 #define CEDE_CEDE_H
 
@@ -22,91 +25,96 @@ extern "C" {
 struct cede;
 
 enum cede_class {
-    CEDE_LATENCY, /* somebody waits for it */
+    CEDE_LATENCY, /* somebody waits for the result */
     CEDE_NORMAL,
-    CEDE_BATCH, /* can wait */
+    CEDE_BATCH, /* may wait */
 };
 
 #define CEDE_WEIGHT_MIN 1
-#define CEDE_WEIGHT_MAX 10000 /* 100 is usual */
+#define CEDE_WEIGHT_MAX 10000 /* the default is 100 */
 
-/* Which part of the job is meant: a stream's handle as a number, e.g. (cede_stream)cudaStream. */
+/* A part of the program: a stream's handle as a number, e.g. (cede_stream)cudaStream. */
 typedef uintptr_t cede_stream;
-#define CEDE_JOB         (~(cede_stream)0) /* all of it */
-#define CEDE_STREAMS_MAX 64                /* that something was said about */
+#define CEDE_JOB         (~(cede_stream)0) /* the whole job */
+#define CEDE_STREAMS_MAX 64                /* streams with settings, per handle */
 
-/* Gives a handle and looks for a daemon, for at most 0.1 s. 0 with or without one.
- * -ENOMEM: *out is NULL then, which every call takes. -EINVAL: out is NULL. */
+/* Makes a handle, and looks for a daemon for at most 0.1 s. Succeeds with or without one.
+ * -EINVAL: out is NULL. -ENOMEM: *out is NULL then, which every call accepts. */
 int cede_connect(struct cede **out);
 
-/* Ends it; open requests are forgotten. */
+/* Frees the handle and forgets its open requests. Waits for no daemon. */
 void cede_close(struct cede *c);
 
-/* 1: a daemon hears the hints; 0: nobody does. For people to see; nothing depends on it. */
+/* 1: a daemon receives the hints; 0: none does. For display only: no other call depends on it. */
 int cede_connected(struct cede *c);
 
-/* Class and weight (CEDE_WEIGHT_MIN to _MAX) of the job that this process belongs to, as `cede set`
- * does; a process in no job becomes one. What is said while there is no daemon is told to it when
- * it comes. Takes a round trip to the daemon, at most 1 s.
- * -EINVAL: no such class or weight. -EPERM: a user may lower, but not raise. -ETIMEDOUT: the daemon
- * does not answer. Others: it could not be done. */
+/* Class and weight (CEDE_WEIGHT_MIN to CEDE_WEIGHT_MAX) of the job that this process belongs to, as
+ * `cede set` does; a process without a job becomes one. Without a daemon the value is kept and sent
+ * to the next one. Waits for the daemon's answer, at most 1 s.
+ * -EINVAL: no such class or weight. -EPERM: a user may lower them, but not raise them. -ETIMEDOUT:
+ * the daemon did not answer. Other errors are the daemon's. */
 int cede_set_class(struct cede *c, enum cede_class cls);
 int cede_set_weight(struct cede *c, unsigned weight);
 
-/* When requests are due, from their beginning, that do not say so themselves; 0: never. Those of a
- * stream, or of all that have none of their own (CEDE_JOB). -ENOSPC: too many streams. */
+/* Default deadline, from request start; 0: none. For requests of one stream, or with CEDE_JOB for
+ * those of all streams without a setting of their own. Never waits for the daemon.
+ * -ENOSPC: CEDE_STREAMS_MAX streams have settings. */
 int cede_set_deadline(struct cede *c, cede_stream stream, uint64_t deadline_us);
 
-/* What of its deadline a request can spare, as it needs the GPU only for the rest (0: not said,
- * cede learns it), and how much it matters (default 0): among jobs of a class that are due the one
- * with the highest priority goes first, whoever is due sooner; above 0 for root's programs only. Of
- * a stream, or of all that have none of their own (CEDE_JOB). What counts is the request of the
- * program that is due first. -ENOSPC: too many streams. */
+/* Laxity: the deadline minus the GPU time that a request needs (0, the default: cede learns the GPU
+ * time). Priority (default 0): among jobs of a class with requests due, the one with the highest
+ * priority runs first, then the one with the earliest deadline; priorities above 0 count for root's
+ * programs only. Both are set for a stream, or with CEDE_JOB for all streams without a setting of
+ * their own. If several requests of a program are open, the one with the earliest deadline counts.
+ * Neither waits for the daemon. -ENOSPC: CEDE_STREAMS_MAX streams have settings. */
 int cede_set_laxity(struct cede *c, cede_stream stream, uint64_t laxity_us);
 int cede_set_priority(struct cede *c, cede_stream stream, int priority);
 
-/* One request. The caller's memory, which stays in its place until the request has ended; the
+/* One request. The caller's memory, which has to stay in place until the request has ended; the
  * contents are libcede's. */
 struct cede_request {
     uint64_t opaque[8];
 };
 
-/* A request begins: work for the GPU follows. expected_us: when its first work will be queued, from
- * now; 0: not known, or now. deadline_us: when it is due, from now; 0: as cede_set_deadline() said.
- * Never waits for the daemon. -EINVAL: r is NULL. */
+/* A request begins; work for the GPU follows. expected_us: from now until its first work is queued;
+ * 0: at once, or not known. deadline_us: from now; 0: the default of cede_set_deadline(). Never
+ * waits for the daemon. -EINVAL: r is NULL. */
 int cede_request_begin(struct cede *c, struct cede_request *r, cede_stream stream,
                        uint64_t expected_us, uint64_t deadline_us);
 
-/* Its first work has been queued. Leads are better with it: see below.
- * -EINVAL, -ESTALE: as cede_request_end(). */
+/* The request's first GPU work has been queued. Optional; makes pre-preemption (cede_lead_cuda())
+ * more precise. -EINVAL, -ESTALE: as cede_request_end(). */
 int cede_request_queued(struct cede *c, struct cede_request *r);
 
-/* It has ended. -EINVAL: it has not begun, or has ended before. -ESTALE: it began in the process
- * that this one was forked from. */
+/* The request has ended. Never waits for the daemon. -EINVAL: it has not begun, or has ended
+ * before. -ESTALE: it began in the parent, before a fork(). */
 int cede_request_end(struct cede *c, struct cede_request *r);
 
-/* Pre-preemption on NVIDIA GPUs: from now on the GPU is brought to this program while its requests
- * prepare, so that their work does not wait for the switch from another (180 us on an H200). Called
- * with the CUDA context of that work current, once a handle; a thread and a kernel of one thread,
- * on a stream of their own, wait for the work. Best when expected_us is 420 us or more, or what was
- * learned of former requests by cede_request_queued() is. The program keeps the GPU until the
- * request ends, at most keep_us after cede_request_queued() (0: 100; at most 10000), and at most
- * 1 ms where that is not called. So long a synchronisation of the whole device may wait.
- * Where there is no daemon, or with CEDE_LEAD=0 in the environment, it does nothing. -ENOSYS: no
- * CUDA, or no context is current. -EALREADY: called before. -EINVAL: keep_us. -ENOMEM. -EIO: the
- * driver refused. */
+/* Pre-preemption on NVIDIA GPUs: from now on the GPU switches to this program while a request
+ * prepares, so that the request's work does not wait for the switch (180 us on an H200, driver
+ * 580.159.04). To be called once per handle, with the CUDA context of that work current. libcede
+ * then runs one thread and, per request, a kernel of one thread on a stream of its own. Works best
+ * if expected_us is 350 us or more, given or learned from cede_request_queued().
+ *
+ * The program keeps the GPU until the request ends, but at most keep_us (0: 100; at most 10000)
+ * after cede_request_queued(), and at most 1 ms if that is not called. A synchronization of the
+ * whole device may wait as long.
+ *
+ * Does nothing, and returns 0, with CEDE_LEAD=0 in the environment; launches nothing without a
+ * daemon. -EALREADY: called before. -EINVAL: keep_us. -EIO: the driver refused. -ENOMEM. -ENOSYS:
+ * no CUDA, or no context is current. */
 int cede_lead_cuda(struct cede *c, uint64_t keep_us);
 
 struct cede_statistics {
-    uint64_t begun, ended;  /* requests */
-    uint64_t with_deadline; /* of those that ended */
-    uint64_t deadlines_met;
-    uint64_t p50_us, p99_us; /* from begin to end; 0: none ended. At most 1/16 or 1 us above it */
+    uint64_t begun, ended;   /* requests */
+    uint64_t with_deadline;  /* of those that ended */
+    uint64_t deadlines_met;  /* of those with a deadline */
+    uint64_t p50_us, p99_us; /* from begin to end, at most 1/16 or 1 us too high; 0: none ended */
     uint64_t max_us;
 };
 
-/* Since the handle was made. size: sizeof(*out), so that later releases can add to it.
- * -EINVAL: out is NULL, or size is none that this library knows. */
+/* Since the handle was made. size: sizeof(*out), so that later releases can add fields. -EINVAL:
+ * out is NULL, or this library does not know the size. */
 int cede_get_statistics(struct cede *c, struct cede_statistics *out, size_t size);
 
 #ifdef __cplusplus

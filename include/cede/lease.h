@@ -1,12 +1,14 @@
-/* libcede: leases, the right to run one kernel (or a few) on a GPU now, with a stream for it. They
- * keep a program's own threads from putting more on its GPUs than those bear. See cede_acquire(3).
+/* libcede: leases. A lease is the right to run a kernel, or a few that belong together, on a GPU
+ * now, with a stream for it. Leases keep a program's own threads from putting more on its GPUs than
+ * the GPUs can run well. See cede_acquire(3) and docs/leases.md.
  *
- * A pool works without a GPU too: streams are NULL then, and all else is the same. libcuda and
- * libnvidia-ml are opened at run time if they are there. A pool has no thread of its own, and knows
- * nothing of other pools and programs, except by the GPU's utilization.
+ * A pool works without a GPU too: streams are NULL then, and everything else is the same. libcuda
+ * and libnvidia-ml are opened at run time if they are installed. A pool has no thread, and knows of
+ * other pools and programs only how busy they keep the GPU.
  *
- * All functions may be called from several threads at once; none from a signal handler. They return
- * 0 or a negative errno and leave errno alone. In a forked child every pool is closed. */
+ * Thread-safe: all functions may be called from several threads at once; none may be called from a
+ * signal handler. After fork() all pools are closed in the child. Functions that return int return
+ * 0 or a negative errno, and none changes errno. Times are in the unit that the name ends in. */
 #ifndef CEDE_LEASE_H
 #define CEDE_LEASE_H
 
@@ -19,105 +21,111 @@ extern "C" {
 
 struct cede_pool;
 
-#define CEDE_POOLS_MAX   64
-#define CEDE_KERNELS_MAX 256 /* names that a pool knows */
+#define CEDE_POOLS_MAX   64  /* open at a time, per process */
+#define CEDE_KERNELS_MAX 256 /* names, per pool */
 
 enum cede_pool_flags {
-    CEDE_POOL_NO_GPU = 1, /* as if there were no libcuda */
+    CEDE_POOL_NO_GPU = 1, /* as if libcuda were not installed */
 };
 
-/* Fill in with cede_pool_defaults(), then change. cede_acquire(3) has the meaning of each limit. */
+/* To be filled in by cede_pool_defaults(), then changed. The comments give the defaults;
+ * cede_acquire(3) explains each limit. */
 struct cede_pool_config {
-    size_t size; /* of this struct; leave it */
+    size_t size; /* of this struct; set by cede_pool_defaults() */
     unsigned flags;
-    unsigned devices;                /* 0: all visible ones; without a GPU 1 */
-    unsigned capacity;               /* 1024 leases held or waited for; at most 65536 */
-    unsigned max_concurrent_streams; /* 16 on each GPU */
-    unsigned streams;                /* 0: as many as max_concurrent_streams */
-    unsigned target_utilization;     /* 80 percent; 100: never looked at */
+    unsigned devices;                /* 0: all visible GPUs; 1 without a GPU */
+    unsigned capacity;               /* 1024 leases, held and waiting; at most 65536 */
+    unsigned max_concurrent_streams; /* 16 leases per GPU */
+    unsigned streams;                /* per GPU; 0: max_concurrent_streams */
+    unsigned target_utilization;     /* 80 percent; 100: not checked */
     unsigned utilization_polling_ms; /* 200 */
     unsigned block_timeout_ms;       /* 5000: CEDE_DEFAULT_TIMEOUT */
     unsigned stream_timeout_ms;      /* 1000 */
-    unsigned age_ms;                 /* 1000: who has waited so long goes before all others */
-    double max_total_occupancy;      /* 0.9 */
-    double memory_reserve_fraction;  /* 0.1 */
-    double max_slowdown;             /* 0: max_concurrent_streams is not adapted */
+    unsigned age_ms;                 /* 1000: a lease that has waited this long is first */
+    double max_total_occupancy;      /* 0.9 of a GPU's warps */
+    double memory_reserve_fraction;  /* 0.1 of a GPU's memory */
+    double max_slowdown;             /* 0: max_concurrent_streams does not adapt */
     uint64_t urgent_threshold_ns;    /* 1000000 */
 };
 
+/* c must not be NULL. */
 void cede_pool_defaults(struct cede_pool_config *c);
 
-/* config: NULL for the defaults. -EINVAL: something out of range. -ENOMEM. -EMFILE: CEDE_POOLS_MAX
- * are open. -ENODEV: fewer GPUs than `devices`. */
+/* config: NULL for the defaults. On failure *out is NULL. -EINVAL: something out of range. -EMFILE:
+ * CEDE_POOLS_MAX pools are open. -ENODEV: fewer GPUs than config->devices. -ENOMEM. */
 int cede_pool_open(const struct cede_pool_config *config, struct cede_pool **out);
 
-/* Who waits gets -ESHUTDOWN; this waits for them to leave. Leases still held end with it, and their
- * streams are destroyed: work on them runs to its end. -EINVAL: it is not open. */
+/* Makes waiting calls return -ESHUTDOWN, and waits for them to return. Leases that are held end,
+ * and their streams are destroyed: work on them still runs to its end. -EINVAL: the pool is not
+ * open. */
 int cede_pool_close(struct cede_pool *p);
 
-/* How a kernel fills a GPU. function: a CUfunction, by whose context's thread this is called; its
- * occupancy is asked of the driver once for each block size and dynamic shared memory. Of a kernel
- * that runs on several GPUs any one's function. -EINVAL, -ENOSPC, -ESHUTDOWN (not open). */
+/* Registers a kernel, whose occupancy the driver computes once per block size and dynamic shared
+ * memory. function: a CUfunction whose context is current in the calling thread. For a kernel that
+ * runs on several GPUs, the function of any of them. -EINVAL: function or name is NULL, or the name
+ * is empty or longer than 63 bytes. -ENOSPC: CEDE_KERNELS_MAX. -ESHUTDOWN: the pool is not open. */
 int cede_pool_kernel(struct cede_pool *p, const char *name, void *function);
-/* The same in a number: the share of a GPU's warps that one lease takes, 0 to 1, whatever its
- * shape. */
+/* Registers a kernel by its occupancy: the share of a GPU's warps, 0 to 1, that one lease takes,
+ * whatever its shape. Errors as above; -EINVAL also for other shares. */
 int cede_pool_occupancy(struct cede_pool *p, const char *name, double occupancy);
 
-/* What a lease is for; all of it may be 0, and the whole NULL. */
+/* What a lease is for. All fields may be 0, and a NULL pointer stands for such a shape. */
 struct cede_shape {
-    unsigned blocks;       /* of the grid; 0: enough to fill a GPU */
-    unsigned threads;      /* a block; needed with cede_pool_kernel() */
-    unsigned shared_bytes; /* dynamic, a block */
-    int priority;          /* higher is first; 1 to 5 are streams of higher priority too */
-    uint64_t memory_bytes; /* GPU memory that it takes beside what leases have taken */
-    uint64_t due_us; /* from now; 0: never. Urgent, when little more than its usual time is left */
+    unsigned blocks;       /* in the grid; 0: enough to fill a GPU */
+    unsigned threads;      /* per block; needed for kernels of cede_pool_kernel() */
+    unsigned shared_bytes; /* dynamic, per block */
+    int priority; /* the highest starts first; 1 to 5 also give a stream of that priority */
+    uint64_t memory_bytes; /* GPU memory that it takes in addition */
+    uint64_t due_us; /* from now; 0: no deadline. The lease is urgent while its slack, the time left
+                        minus the time that such leases took, is below urgent_threshold_ns */
 };
 
 struct cede_lease {
-    void *stream; /* CUstream of the device's primary context; NULL without a GPU */
+    void *stream; /* CUstream in the device's primary context; NULL without a GPU */
     int device;
-    int urgent;
+    int urgent; /* 1: it was urgent when it started */
     uint64_t opaque[2];
 };
 
 #define CEDE_ANY_DEVICE      (-1)
-#define CEDE_ONLY_DEVICE(d)  ((d) | 0x10000) /* nowhere else; plain d: rather there */
+#define CEDE_ONLY_DEVICE(d)  ((d) | 0x10000) /* d and no other; plain d is a preference */
 #define CEDE_DEFAULT_TIMEOUT INT64_C(-1)     /* block_timeout_ms */
 #define CEDE_NO_TIMEOUT      INT64_MAX
 
-/* Waits for at most timeout_us for room on a GPU. kernel: a name that the pool was told, or NULL:
- * its occupancy counts nothing. The caller makes the device's context current, puts its work into
- * `stream`, waits for it and releases. *out is written on success alone.
- * -ETIMEDOUT. -EAGAIN: timeout_us is 0, and it would have to wait. -ENOENT: no such kernel.
- * -EINVAL: no such device, or a shape without threads. -ENOSPC: `capacity` is reached. -ESHUTDOWN:
- * not open, or closed meanwhile. -EIO: the driver did not make a stream or tell the occupancy:
- * cede_pool_get_statistics() has its words. */
+/* Waits for at most timeout_us for room on a GPU. kernel: a registered name, or NULL for occupancy
+ * 0. The caller then makes the device's primary context current, puts its work into out->stream,
+ * waits for it, and releases the lease. *out is written on success only.
+ * -EAGAIN: it would have to wait, and timeout_us is 0. -EINVAL: out is NULL, no such device, or a
+ * shape without threads. -EIO: the driver made no stream or computed no occupancy;
+ * cede_pool_get_statistics() has its message. -ENOENT: no such kernel. -ENOSPC: `capacity` is
+ * reached. -ESHUTDOWN: the pool is not open, or was closed meanwhile. -ETIMEDOUT. */
 int cede_acquire(struct cede_pool *p, int device, const char *kernel,
                  const struct cede_shape *shape, int64_t timeout_us, struct cede_lease *out);
 
-/* The same with a timeout of 0. */
+/* cede_acquire() with a timeout of 0. */
 int cede_try_acquire(struct cede_pool *p, int device, const char *kernel,
                      const struct cede_shape *shape, struct cede_lease *out);
 
-/* Ends a lease, from any thread. Its work has ended: the stream and the room go to the next.
- * -ESTALE: released before, by whomever, or its pool is closed. -EINVAL: never was one. */
+/* Ends a lease, from any thread. Its work has to have ended, as the stream and the room go to the
+ * next lease. -EINVAL: it is NULL, or never was acquired. -ESTALE: it was released before, or its
+ * pool is closed. */
 int cede_release(const struct cede_lease *lease);
 
 struct cede_pool_statistics {
     unsigned devices;            /* of the pool */
     int has_gpu;                 /* 0: streams are NULL */
     int utilization;             /* percent; -1: not known */
-    unsigned active, waiting;    /* on this device now */
+    unsigned active, waiting;    /* leases on this device now */
     unsigned limit;              /* of concurrent streams, as adapted */
-    double occupancy;            /* of those active */
-    uint64_t started, timed_out; /* since the pool was opened */
-    uint64_t stolen;             /* of those started: they had waited for another device */
-    uint64_t busy_us;            /* time with a lease out */
-    char error[128];             /* the driver's last complaint; "" */
+    double occupancy;            /* of the active leases */
+    uint64_t started, timed_out; /* leases since the pool was opened */
+    uint64_t stolen;             /* of those started: had waited for another device */
+    uint64_t busy_us;            /* time with an active lease */
+    char error[128];             /* the driver's latest error; "": none */
 };
 
-/* Of one device. size: sizeof(*out). -EINVAL: no such device, or no size that this library knows.
- */
+/* Figures of one device. size: sizeof(*out). -EINVAL: no such device, or this library does not know
+ * the size. -ESHUTDOWN: the pool is not open. */
 int cede_pool_get_statistics(struct cede_pool *p, int device, struct cede_pool_statistics *out,
                              size_t size);
 

@@ -1,12 +1,14 @@
-/* libcede: scopes, or tasks that begin and end together. A scope runs tasks on a few threads; the
- * first that fails cancels the rest; when it is joined, every task has ended and every lease that
- * it took is released. See cede_scope_open(3).
+/* libcede: scopes, or tasks that begin and end together. A scope runs tasks on a few threads. The
+ * first task that fails cancels the rest; when the scope has been joined, every task has ended and
+ * every lease that tasks took through the scope is released. See cede_scope_open(3).
  *
- * Cancelling is cooperative: a task that has begun looks at cede_scope_cancelled() and returns; one
- * that has not never begins; one that waits in cede_scope_acquire() comes back with -ECANCELED.
+ * Cancellation is cooperative: a running task checks cede_scope_cancelled() and returns; a task
+ * that has not begun never begins; one that waits in cede_scope_acquire() gets -ECANCELED.
  *
- * All functions may be called from several threads at once, except cede_scope_close(), and none
- * from a signal handler or with a scope of a forked parent. They return 0 or a negative errno. */
+ * Thread-safe: all functions may be called from several threads at once, except cede_scope_close(),
+ * which no other call on the scope may overlap. None may be called from a signal handler, or in a
+ * forked child on its parent's scope. Functions return 0 or a negative errno, unless they say
+ * otherwise. Times are microseconds. */
 #ifndef CEDE_SCOPE_H
 #define CEDE_SCOPE_H
 
@@ -18,42 +20,46 @@ extern "C" {
 
 struct cede_scope;
 
-/* 0, or a negative errno: the task has failed. */
+/* Returns 0, or a negative errno: the task has failed. */
 typedef int (*cede_task)(struct cede_scope *s, void *arg);
 
 #define CEDE_SCOPE_THREADS_MAX 1024
 
-/* parent: the scope that this one lies in, or NULL; it is cancelled with it, and its deadline is no
- * later. It is closed before its parent is joined: in the task that opened it, as a rule.
- * threads: how many tasks may run at once beside the one that joins, at most
- * CEDE_SCOPE_THREADS_MAX; threads are started as tasks come. 0: tasks run in the join alone.
- * timeout_us: deadline of the whole from now; CEDE_NO_TIMEOUT for none. -EINVAL, -ENOMEM. */
+/* parent: the enclosing scope, or NULL. A scope is cancelled with its parent, and its deadline is
+ * no later than the parent's. It has to be closed before its parent is joined, as a rule by the
+ * task that opened it. threads: tasks that may run at a time in addition to the thread that joins;
+ * at most CEDE_SCOPE_THREADS_MAX. Threads are started as tasks are added. 0: tasks run in
+ * cede_scope_join() alone. timeout_us: deadline of the scope, from now; CEDE_NO_TIMEOUT: none. On
+ * failure *out is NULL. -EINVAL: something out of range. -ENOMEM. */
 int cede_scope_open(struct cede_scope **out, struct cede_scope *parent, unsigned threads,
                     int64_t timeout_us);
 
-/* Adds a task; tasks may add tasks. They begin in this order. -ECANCELED: the scope is cancelled.
- * -ETIMEDOUT: its deadline is past. -EBUSY: it was joined. -ENOMEM. Nothing was added then. */
+/* Adds a task; tasks begin in this order, and may add tasks themselves. On failure none was added.
+ * -EBUSY: the scope was joined. -ECANCELED: it is cancelled. -EINVAL: NULL. -ENOMEM. -ETIMEDOUT:
+ * its deadline has passed. */
 int cede_scope_fork(struct cede_scope *s, cede_task task, void *arg);
 
-/* 1: some task failed, the deadline is past, or somebody cancelled this scope or one around it. */
+/* 1: a task failed, the deadline has passed, or this scope or one that encloses it was cancelled.
+ * 0: none of these, or s is NULL. Takes no lock. */
 int cede_scope_cancelled(const struct cede_scope *s);
 
-/* No more tasks begin. */
+/* Cancels the scope: no further task begins. */
 void cede_scope_cancel(struct cede_scope *s);
 
-/* Runs tasks until none is left, waits for those that other threads run, and releases the leases
- * that they left. It returns when the tasks do: one that does not look at cede_scope_cancelled()
- * keeps it. 0: all succeeded. Else what the first failure was, -ETIMEDOUT: deadline, -ECANCELED.
- * Again: the same. -EDEADLK: called by a task of this scope. */
+/* Runs tasks until none is left, waits for those that other threads run, then releases the leases
+ * that they left. Returns when the tasks have: a task that never checks cede_scope_cancelled()
+ * keeps it waiting. 0: all tasks succeeded. Else the first failure, -ECANCELED, or -ETIMEDOUT
+ * (deadline). A second call returns the same. -EDEADLK: called by a task of this scope. */
 int cede_scope_join(struct cede_scope *s);
 
-/* Cancels it unless it was joined, joins it and frees it. What cede_scope_join() returns;
- * with -EDEADLK it stays. NULL: 0. */
+/* Cancels the scope unless it was joined, joins it, and frees it. Returns what cede_scope_join()
+ * returns; after -EDEADLK the scope is still there. NULL: 0. */
 int cede_scope_close(struct cede_scope *s);
 
-/* cede_acquire() for the tasks of a scope: waits no longer than the scope's deadline (-ETIMEDOUT);
- * -ECANCELED as soon as that is cancelled. What is not released when the scope is joined is
- * released then. */
+/* cede_acquire() for a task of the scope, with its errors. Waits no longer than the scope's
+ * deadline
+ * (-ETIMEDOUT); -ECANCELED as soon as the scope is cancelled. A lease that is not released by the
+ * time the scope is joined is released then. */
 int cede_scope_acquire(struct cede_scope *s, struct cede_pool *p, int device, const char *kernel,
                        const struct cede_shape *shape, int64_t timeout_us, struct cede_lease *out);
 
