@@ -1,6 +1,6 @@
-/* Threads that share the GPUs by leases, in a scope: the first failure ends all. See
- * cede_acquire(3) and cede_scope_open(3). Runs without a GPU too: streams are NULL then, and a
- * sleep is the work.
+/* Threads that share the GPUs by leases, in a scope: the first failure cancels all tasks. See
+ * cede_acquire(3) and cede_scope_open(3). Runs without a GPU too: streams are NULL then. A sleep
+ * stands for the work.
  *
  *     cc leases.c $(pkg-config --cflags --libs cede) -o leases */
 #include <cede/scope.h>

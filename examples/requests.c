@@ -1,7 +1,7 @@
-/* A program that tells cede of its requests; see cede(3).
+/* A program that reports its requests to cede; see cede(3).
  *
  *     cc requests.c $(pkg-config --cflags --libs cede) -o requests
- *     cede run -c latency -- ./requests 5000     and meanwhile: cede ps --json */
+ *     cede run -c latency -- ./requests 5000     in another terminal: cede ps --json */
 #include <cede/cede.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@ int main(int argc, char **argv)
     int n = argc > 1 ? atoi(argv[1]) : 100;
     struct cede *c;
     struct cede_statistics s;
-    int r = cede_connect(&c); /* 0 without a daemon too: nothing below changes */
+    int r = cede_connect(&c); /* succeeds without a daemon too */
     if (r < 0) {
-        fprintf(stderr, "cannot begin: %s\n", strerror(-r));
+        fprintf(stderr, "cannot make a handle: %s\n", strerror(-r));
         return 1;
     }
     cede_set_deadline(c, CEDE_JOB, 20000); /* each request is due 20 ms after it began */

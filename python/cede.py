@@ -1,4 +1,4 @@
-"""What a program can tell the GPU scheduler cede about itself: libcede for Python, by ctypes.
+"""Reports a program's class and requests to the GPU scheduler cede: libcede for Python, by ctypes.
 
     import cede
     client = cede.Client(deadline_us=20000)
@@ -9,9 +9,9 @@
         wait()
     print(client.statistics())
 
-Without the library, and without a daemon, all of it does nothing and raises nothing. Errors that the
-caller can do something about are OSError (PermissionError: a user may lower, not raise) and
-ValueError. Clients may be used from several threads. cede(3) has the meaning of every call.
+Without the library, or without a daemon, every call does nothing and raises nothing. Errors of the
+caller raise OSError (PermissionError: a user may lower class and weight, but not raise them) and
+ValueError. Clients may be used from several threads. cede(3) describes every call.
 """
 import ctypes
 import os
@@ -34,7 +34,7 @@ class Statistics(ctypes.Structure):
 
 
 def _load():
-    # CEDE_LIBRARY: where it is, if the linker does not know.
+    # CEDE_LIBRARY: its path, if the dynamic linker does not find it.
     try:
         lib = ctypes.CDLL(os.environ.get("CEDE_LIBRARY") or "libcede.so.0")
     except OSError:
@@ -58,7 +58,7 @@ _lib = _load()
 
 
 def available():
-    """Whether the library is there."""
+    """Whether the library was found."""
     return _lib is not None
 
 
@@ -70,7 +70,7 @@ def _check(result):
 
 
 class Request:
-    """One request, as a context manager. Ends with its block, however that ends."""
+    """One request, as a context manager. It ends with its block, however the block ends."""
 
     def __init__(self, client, stream, expected_us, deadline_us):
         self._client, self._args = client, (stream, expected_us, deadline_us)
@@ -82,7 +82,7 @@ class Request:
         return self
 
     def queued(self):
-        """Its first work for the GPU has been queued; see Client.lead_cuda()."""
+        """The request's first GPU work has been queued; see Client.lead_cuda()."""
         if _lib and self._client._c:
             _lib.cede_request_queued(self._client._c, ctypes.byref(self._raw))
 
@@ -93,8 +93,8 @@ class Request:
 
 
 class _Handle(ctypes.c_void_p):
-    """Of libcede; ends when nothing has it any more: neither its Client, nor a queue that tells of its
-    requests by it, nor a call in another thread."""
+    """A handle of libcede. It is closed when its last reference goes: its Client's, a queue's that
+    reports requests on it, or that of a call in another thread."""
 
     def __del__(self):
         if _lib and self:
@@ -124,19 +124,19 @@ class Client:
         self._call("set_class", cls)
 
     def set_weight(self, weight):
-        """1 to 10000, for the whole job; 100 is usual."""
+        """1 to 10000, for the whole job; the default is 100."""
         self._call("set_weight", weight)
 
     def set_deadline(self, deadline_us, stream=JOB):
-        """When requests are due that do not say so themselves; 0: never."""
+        """Default deadline, from request start; 0: none."""
         self._call("set_deadline", stream, deadline_us)
 
     def set_laxity(self, laxity_us, stream=JOB):
-        """What of its deadline a request can spare, as it needs the GPU only for the rest."""
+        """The deadline minus the GPU time that a request needs; 0: cede learns the GPU time."""
         self._call("set_laxity", stream, laxity_us)
 
     def set_priority(self, priority, stream=JOB):
-        """Of the jobs that are due the highest goes first; above 0 for root only."""
+        """Among jobs with requests due the highest runs first; above 0 for root only."""
         self._call("set_priority", stream, priority)
 
     def request(self, expected_us=0, deadline_us=0, stream=JOB):
@@ -144,8 +144,8 @@ class Client:
         return Request(self, stream, expected_us, deadline_us)
 
     def lead_cuda(self, keep_us=0):
-        """Bring the GPU here while requests prepare. Call with the CUDA context current, for example
-        after a first torch call on the device. False: no CUDA here."""
+        """Lets the GPU switch to this program while a request prepares. To be called with the CUDA context
+        current, for example after a first torch call on the device. False: there is no CUDA."""
         if not (_lib and self._c):
             return False
         result = _lib.cede_lead_cuda(self._c, keep_us)
@@ -155,7 +155,7 @@ class Client:
         return True
 
     def connected(self):
-        """Whether a daemon hears the hints."""
+        """Whether a daemon receives the hints."""
         return bool(_lib and self._c and _lib.cede_connected(self._c))
 
     def statistics(self):
@@ -166,8 +166,8 @@ class Client:
         return s
 
     def close(self):
-        """Ends it, when calls under way and queues that it was given to have ended; later calls do
-        nothing."""
+        """Closes the handle once other threads' calls and the queues that use it have ended. Later calls
+        do nothing."""
         self._c = None
 
     def __enter__(self):
@@ -214,8 +214,8 @@ class _Held:
 
 
 class Pool:
-    """Leases for the threads of this program; cede_acquire(3) has the settings. Without the library
-    every lease is there at once.
+    """Leases for the threads of this program; cede_acquire(3) describes the settings. Without the
+    library no lease ever waits.
 
         pool = cede.Pool(max_concurrent_streams=4)
         with pool.acquire(device=0) as lease:
@@ -243,12 +243,12 @@ class Pool:
         _check(_lib.cede_pool_open(ctypes.byref(config), ctypes.byref(self._p)))
 
     def occupancy(self, kernel, share):
-        """Leases for `kernel` take this share of a GPU's warps."""
+        """A lease for `kernel` takes this share of a GPU's warps, 0 to 1."""
         if _lib:
             _check(_lib.cede_pool_occupancy(self._p, kernel.encode(), share))
 
     def acquire(self, device=-1, kernel=None, timeout_us=-1, only=False, **shape):
-        """`with pool.acquire(...) as lease:`; TimeoutError, or BlockingIOError for a timeout of 0."""
+        """`with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a timeout of 0."""
         if only and device >= 0:
             device |= 0x10000
         return _Held(self, (device, kernel.encode() if kernel else None, _Shape(**shape), timeout_us))
@@ -261,7 +261,7 @@ class Pool:
         return lease
 
     def close(self):
-        """Ends it, and all leases with it."""
+        """Closes the pool, which ends all its leases."""
         if _lib and self._p:
             _lib.cede_pool_close(self._p)
         self._p = None

@@ -1,5 +1,5 @@
-"""A queue of requests for programs that serve models: libcede's, by ctypes. It says what runs next and in
-what batch, and refuses at once what would be late.
+"""libcede's request queue for programs that serve models, by ctypes. It decides which request runs next and
+in what batch, and refuses at once a request that would be late.
 
     import cede_queue
     q = cede_queue.Queue(batch_max=16, batch_wait_us=2000)
@@ -11,8 +11,8 @@ what batch, and refuses at once what would be late.
     for batch in q.batches(device=0):        # the thread that runs the models
         run(batch.model, batch.items)
 
-cede_queue_open(3) has the meaning of everything. Needs the library, but no daemon and no GPU. Queues may
-be used from several threads; a call that waits lets others run.
+cede_queue_open(3) describes everything. Needs the library, but no daemon and no GPU. Queues may be used from
+several threads; a call that waits lets others run.
 """
 import ctypes
 import errno
@@ -83,7 +83,7 @@ _lib = _load()
 
 
 class Refused(Exception):
-    """Not let in; `answer` is FULL, ALONE, BEHIND or OTHERS, the text says it in words."""
+    """The request was refused; `answer` is FULL, ALONE, BEHIND or OTHERS, and the text is the reason."""
 
     def __init__(self, answer):
         super().__init__(_lib.cede_queue_text(answer).decode())
@@ -104,7 +104,7 @@ def _check(result):
 
 
 class Batch:
-    """What to run together now: `items` as they were submitted, all of `model` and `shape`."""
+    """Requests to run together now: `items` as they were submitted, all of `model` and `shape`."""
 
     def __init__(self, raw, items):
         self._raw, self.items = raw, items
@@ -113,8 +113,8 @@ class Batch:
 
 
 class Queue:
-    """Settings are those of struct cede_queue_config by name; client: a cede.Client that is to tell
-    of the requests. Those of the queue's own that submit() let in are kept until they come out."""
+    """Settings: the fields of struct cede_queue_config by name. client: a cede.Client on which requests are
+    reported. The queue holds a reference to each submitted item until it comes out."""
 
     def __init__(self, client=None, **settings):
         if _lib is None:
@@ -125,7 +125,7 @@ class Queue:
             if name in ("size", "cede") or not hasattr(config, name):
                 raise TypeError(f"no such setting: {name}")
             setattr(config, name, value)
-        self._client = client and client._c  # which has to live as long, closed or not
+        self._client = client and client._c  # has to outlive the queue, also if the client is closed
         if self._client:
             config.cede = self._client
         self._q = _p()
@@ -133,11 +133,11 @@ class Queue:
         _check(_lib.cede_queue_open(ctypes.byref(config), ctypes.byref(self._q)))
 
     def set_model(self, model, batch_max=32, batch_wait_us=10000, expected_us=1000):
-        """Settings of one model's own."""
+        """Settings of one model."""
         _check(_lib.cede_queue_set_model(self._q, model, batch_max, batch_wait_us, expected_us))
 
     def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, prefer=0):
-        """Gives a ticket for cancel(). Raises Refused or Closed."""
+        """Returns a ticket for cancel(). Raises Refused or Closed."""
         request = _Request(model, shape, cls, deadline_us, after_us, prefer)
         with self._lock:
             self._last += 1
@@ -166,11 +166,11 @@ class Queue:
         return Batch(raw, [self._take(raw.user[i]) for i in range(raw.n)])
 
     def done(self, batch, failed=False):
-        """The batch has ended; how long it took is learnt unless it failed."""
+        """The batch has ended; its run time is learned unless it failed."""
         _check(_lib.cede_queue_done(self._q, ctypes.byref(batch._raw), failed))
 
     def batches(self, device=0):
-        """One batch after the other, done when the loop asks for the next, until shutdown()."""
+        """Yields batches until shutdown(); each is done when the loop asks for the next."""
         while True:
             try:
                 batch = self.next(device)
@@ -184,7 +184,7 @@ class Queue:
                 self.done(batch, failed)
 
     def cancel(self, ticket):
-        """True: it will not come out any more. False: it runs, or has ended."""
+        """True: the request was removed. False: it runs, or has ended."""
         result = _lib.cede_queue_cancel(self._q, ticket[0])
         if result == 0:
             self._take(ticket[1])
@@ -196,7 +196,7 @@ class Queue:
         return s
 
     def shutdown(self):
-        """Nothing goes in or out any more; returns what still waited."""
+        """From now on no item goes in or out; returns the items that still waited."""
         _lib.cede_queue_shutdown(self._q)
         key, items = _p(), []
         while _lib.cede_queue_reclaim(self._q, ctypes.byref(key)) == 0:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Clients of server.py: so many requests a second whatever the answers do (open loop; a latency counts from
-the time at which the request was due), or so many clients that each send the next when they have
-an answer (closed loop, which saturates). Prints JSON lines and one last object, as cede-load does.
+"""Clients of server.py. --rate: requests per second, whatever the answers (open loop; latency counts from when a
+request was due). --clients: clients that each send a request when they have the answer to the one before (closed loop,
+which saturates). Prints JSON lines and one last object, as cede-load does.
 
     clients.py http://127.0.0.1:8001/ high --rate 10 --seconds 30
     clients.py http://127.0.0.1:8002/ low --clients 16
@@ -160,7 +160,7 @@ def closed_loop(args, tally, connect):
             if not stop.is_set() or status:
                 tally.answer(document, status, output, (time.monotonic() - began) * 1e6)
             if status != 200:
-                stop.wait(0.01)  # refused, or gone: not as fast as it can be said
+                stop.wait(0.01)  # refused, or no server: do not spin
 
     clients = [threading.Thread(target=client, args=(i,), daemon=True) for i in range(args.clients)]
     for c in clients:
@@ -173,7 +173,7 @@ def main():
     p.add_argument("url")
     p.add_argument("model")
     how = p.add_mutually_exclusive_group(required=True)
-    how.add_argument("--rate", type=float, help="requests a second")
+    how.add_argument("--rate", type=float, help="requests per second")
     how.add_argument("--clients", type=int, help="each with one request at a time")
     p.add_argument("--seconds", type=float, default=0, help="0: until SIGTERM")
     p.add_argument("--deadline-ms", type=float, default=0)
@@ -199,7 +199,7 @@ def main():
         for t in threads:
             while t.is_alive() and not stop.is_set():
                 t.join(0.5)
-        patience = time.monotonic() + 5  # an answer may never come
+        patience = time.monotonic() + 5  # an answer may never arrive
         for t in threads:
             t.join(max(0, patience - time.monotonic()))
 

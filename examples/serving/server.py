@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Serves models over HTTP, each with a class: somebody waits for the answers of one (latency), another is
-for bulk work (batch). Two such programs share a GPU through cede, or one serves both through one queue.
+"""Serves models over HTTP, each with a class: latency for answers that users wait for, batch for bulk work. Two such
+programs share a GPU through cede, or one serves both models through one queue.
 
     server.py --models high=latency --port 8001 &
     server.py --models low=batch --port 8002 &
     curl -d '{"texts": ["a sentence"], "deadline_ms": 50}' http://127.0.0.1:8001/high
 
-What cede does for it: the class of each process (cede.Client); the time of each request, told when its
-header is read, before it is parsed (Client.request), with --lead the GPU comes meanwhile; which
-request next, in what batch, and which to refuse at once (cede_queue.Queue). Without a daemon all of it runs
-the same. --model soft needs neither GPU nor PyTorch.
+It sets the class of its process (cede.Client), and reports each request when the header is read, before the body
+is parsed (Client.request); with --lead the GPU switches to it meanwhile. Its queue (cede_queue.Queue) decides
+which request runs next, in what batch, and which is refused at once. Without a daemon everything runs the same.
+--model soft needs neither GPU nor PyTorch.
 
---drive starts clients.py against it, whose output becomes this program's: for `cede bench`.
+--drive starts clients.py against it, and passes on its output: for `cede bench`.
 """
 import argparse
 import faulthandler
@@ -40,24 +40,24 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
     p.add_argument("--models", default="high=latency,low=batch", help="name=class,...")
     p.add_argument("--model", choices=("bert", "soft", "softgpu"), default="bert",
-                   help="soft: sleeps; softgpu: works cede's software GPU")
-    p.add_argument("--port", type=int, default=0, help="of 127.0.0.1; 0: any, told on standard error")
-    p.add_argument("--deadline-ms", type=float, default=0, help="of requests without; 0: none")
+                   help="soft: sleeps; softgpu: runs on cede's software GPU")
+    p.add_argument("--port", type=int, default=0, help="on 127.0.0.1; 0: any free one, printed on standard error")
+    p.add_argument("--deadline-ms", type=float, default=0, help="default of requests; 0: none")
     p.add_argument("--policy", choices=("fifo", "priority", "edf", "laxity"),
                    default=os.environ.get("CEDE_SERVING_POLICY", "priority"))
-    p.add_argument("--admit", action="store_true", help="refuse at once what would be late")
-    p.add_argument("--batch-max", type=int, default=8, help="requests in a batch, of models that are not of class latency")
-    p.add_argument("--rows-max", type=int, default=16, help="texts that run on the GPU at once")
+    p.add_argument("--admit", action="store_true", help="refuse at once requests that would be late")
+    p.add_argument("--batch-max", type=int, default=8, help="requests per batch, for models of other classes than latency")
+    p.add_argument("--rows-max", type=int, default=16, help="texts per run on the GPU")
     p.add_argument("--batch-wait-ms", type=float, default=2)
-    p.add_argument("--lead", action="store_true", help="have the GPU come while a request is parsed")
+    p.add_argument("--lead", action="store_true", help="let the GPU switch to this program while a request is parsed")
     p.add_argument("--layers", type=int, default=24)
     p.add_argument("--width", type=int, default=1024)
-    p.add_argument("--length", type=int, default=128, help="tokens that a request is padded to")
+    p.add_argument("--length", type=int, default=128, help="tokens; requests are padded to it")
     p.add_argument("--eager", action="store_true", help="no CUDA graphs")
-    p.add_argument("--soft-ms", type=float, default=2, help="a batch of a stand-in, and more a text")
+    p.add_argument("--soft-ms", type=float, default=2, help="run time of a batch of --model soft, without its texts")
     p.add_argument("--soft-each-ms", type=float, default=0.5)
     p.add_argument("--drive", action="append", default=[], metavar="ARGS",
-                   help="start clients.py with these and end with it; MODEL,--rate,10 for example")
+                   help="start clients.py with these arguments and end with it, e.g. MODEL,--rate,10")
     args = p.parse_args()
     try:
         args.classes = {name: CLASSES[c] for name, c in
@@ -122,7 +122,7 @@ class Service:
                 rows = iter(self.models[batch.model].run([r for i in batch.items for r in i.rows],
                                                          queued))
                 answers = [[next(rows) for _ in i.rows] for i in batch.items]
-            except Exception as e:  # those who wait are told, and the next batch may work
+            except Exception as e:  # the clients get an error, and the next batch may work
                 answers = [None] * len(batch.items)
                 print(f"a batch of {self.names[batch.model]} failed: {e}", file=sys.stderr)
             for item, answer in zip(batch.items, answers):
@@ -194,7 +194,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         name = self.path.strip("/")
         if name not in self.service.names:
-            self.close_connection = True  # its body was not read
+            self.close_connection = True  # the body was not read
             return self.reply(404, {"error": "no such model", "models": self.service.names})
         try:
             return self.reply(200, {"model": name, "output":
@@ -226,21 +226,21 @@ def main():
     children = []
 
     def on_signal(*_):
-        faulthandler.dump_traceback_later(10)  # what keeps it, if something does
+        faulthandler.dump_traceback_later(10)  # shows what blocks the end
         ended.set()
         for c in children:
             c.terminate()
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
-    sys.setswitchinterval(5e-4)  # threads that parse keep who launches waiting no longer
+    sys.setswitchinterval(5e-4)  # the longest that a parsing thread delays the one that launches
     try:
         server = Server(("127.0.0.1", args.port), Handler)
     except OSError as e:  # before there are threads, which would keep the program
         sys.exit(f"cannot listen on 127.0.0.1:{args.port} ({e.strerror}): choose another --port")
     service = Service(args)
     gc.collect()
-    gc.freeze()  # what is loaded now stays, and need not be looked through again
+    gc.freeze()  # what is loaded now stays: no need to scan it again
     Handler.service, Handler.deadline_us = service, round(args.deadline_ms * 1e3)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port = server.server_address[1]
@@ -248,7 +248,7 @@ def main():
     status = 0
     if args.drive and not ended.is_set():
         children += drive(port, args.drive)
-        if ended.is_set():  # the signal came before they were known
+        if ended.is_set():  # the signal came before they were listed
             on_signal()
     # Never for long in one call: a signal that another thread got is answered when it returns.
     while not ended.wait(0.1) and (not children or any(c.poll() is None for c in children)):
@@ -258,7 +258,7 @@ def main():
     server.shutdown()
     service.close()
     sys.stdout.flush()
-    os._exit(status)  # threads that serve idle connections have nothing left to say
+    os._exit(status)  # threads with idle connections would keep the process alive
 
 
 if __name__ == "__main__":

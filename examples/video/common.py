@@ -1,5 +1,5 @@
-"""What the programs of the video conference share: their clock, their output and how they tell cede of
-their requests. Without cede, its library or its daemon everything runs the same, and nobody is told."""
+"""Shared by the programs of the video conference: their clock, their output, and how they report requests to cede.
+Without cede, its library or its daemon everything runs the same, and no request is reported."""
 import json
 import pathlib
 import signal
@@ -27,7 +27,7 @@ def torch():
 
 
 class _Untold:
-    """In place of a client of cede."""
+    """Stands in for cede.Client."""
 
     def request(self, **_):
         return self
@@ -68,8 +68,8 @@ class Run:
         print(json.dumps(fields), flush=True)
 
     def _wait(self, until):
-        """False: the run is over. The host may wake late, which is not the GPU's doing: the last bit is
-        spun."""
+        """False: the run is over. Spins at the end, as the host may wake late, which would not be the GPU's
+        fault."""
         while not self.stop:
             now = time.monotonic()
             if now >= min(until, self.end):
@@ -79,8 +79,8 @@ class Run:
         return not self.stop and time.monotonic() < self.end
 
     def requests(self, serve, drop):
-        """Calls serve() for each. drop: those whose successor is due already are left out, as a camera's
-        frames are; they count as late."""
+        """Calls serve() for each request. drop: skips a request whose successor has come already, as a camera
+        skips frames; it counts as late."""
         n = 0
         while self._wait(self.start + n * self.period):
             now = time.monotonic()
@@ -111,8 +111,8 @@ class Run:
 
 def options(parser, what):
     parser.add_argument("--seconds", type=float, default=0, help="0: until SIGTERM")
-    parser.add_argument("--report", action="store_true", help="a line of JSON for each request")
+    parser.add_argument("--report", action="store_true", help="one line of JSON per request")
     parser.add_argument("--measure", action="store_true",
-                        help=f"say how much GPU time {what} takes with nobody else there, and end")
+                        help=f"print the GPU time of {what} on an idle GPU, and exit")
     parser.add_argument("--pretend-ms", type=float, default=0,
-                        help="no GPU and no PyTorch: sleep so long in place of it")
+                        help="sleep this long instead: needs no GPU and no PyTorch")

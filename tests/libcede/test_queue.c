@@ -307,7 +307,9 @@ static void nothing_is_lost(void **state)
         for (uintptr_t i = 0; i < SUBMITTERS; i++)
             pthread_create(&s[i], NULL, submitter, (void *)i);
         if (early) {
-            usleep(2000);
+            do
+                cede_queue_get_statistics(shared, &stats, sizeof(stats));
+            while (!stats.submitted && usleep(100) == 0);
             cede_queue_shutdown(shared);
             atomic_store(&stop, true);
         }
