@@ -1,41 +1,19 @@
 /* Leases of libcede without a GPU: threads that wait and release, and everything that can be done
  * wrong with a lease. */
 #include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "cede/lease.h"
-
-#define S INT64_C(1000000)
+#include "pools.h"
 
 static struct cede_pool *open_pool(unsigned devices, unsigned streams)
 {
-    struct cede_pool_config c;
-    struct cede_pool *p;
-    cede_pool_defaults(&c);
-    c.flags = CEDE_POOL_NO_GPU;
-    c.devices = devices;
-    c.max_concurrent_streams = streams;
-    assert_int_equal(cede_pool_open(&c, &p), 0);
-    return p;
-}
-
-static struct cede_pool_statistics stats(struct cede_pool *p, int device)
-{
-    struct cede_pool_statistics s;
-    assert_int_equal(cede_pool_get_statistics(p, device, &s, sizeof(s)), 0);
-    return s;
+    struct cede_pool_config c = no_gpu(devices, streams);
+    return open_configured(&c);
 }
 
 static void defaults_are_what_they_are_said_to_be(void **state)
@@ -78,7 +56,7 @@ static void a_lease_ends_once(void **state)
     struct cede_lease again;
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &again), 0); /* in the same slot */
     assert_int_equal(cede_release(&a), -ESTALE);
-    assert_int_equal(stats(p, 0).active, 2);
+    assert_int_equal(pool_stats(p, 0).active, 2);
     assert_int_equal(cede_pool_close(p), 0);
     assert_int_equal(cede_pool_close(p), -EINVAL);
     assert_int_equal(cede_release(&b), -ESTALE);
@@ -89,7 +67,7 @@ static void a_lease_ends_once(void **state)
     assert_int_equal(cede_release(&b), -ESTALE);
     assert_int_equal(cede_release(&again), -ESTALE);
     assert_int_equal(cede_release(&first), -ESTALE);
-    assert_int_equal(stats(q, 0).active, 1);
+    assert_int_equal(pool_stats(q, 0).active, 1);
     assert_int_equal(cede_pool_close(q), 0);
     assert_int_equal(cede_acquire(NULL, 0, NULL, NULL, 0, &a), -EINVAL);
     assert_int_equal(cede_pool_close((struct cede_pool *)&a), -EINVAL);
@@ -133,21 +111,17 @@ static void bad_arguments_are_refused(void **state)
 
 static void it_waits_no_longer_than_told(void **state)
 {
-    struct cede_pool_config c;
-    struct cede_pool *p;
+    struct cede_pool_config c = no_gpu(1, 2);
     struct cede_lease a, b;
-    cede_pool_defaults(&c);
-    c.flags = CEDE_POOL_NO_GPU;
-    c.max_concurrent_streams = 2;
     c.streams = 1;
     c.block_timeout_ms = c.stream_timeout_ms = 10;
-    assert_int_equal(cede_pool_open(&c, &p), 0);
+    struct cede_pool *p = open_configured(&c);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, 1000, &b), -ETIMEDOUT);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_DEFAULT_TIMEOUT, &b), -ETIMEDOUT);
     assert_int_equal(cede_acquire(p, 0, NULL, NULL, CEDE_NO_TIMEOUT, &b), -ETIMEDOUT); /* stream */
-    assert_int_equal(stats(p, 0).timed_out, 3);
-    assert_int_equal(stats(p, 0).waiting, 0);
+    assert_int_equal(pool_stats(p, 0).timed_out, 3);
+    assert_int_equal(pool_stats(p, 0).waiting, 0);
     assert_int_equal(cede_pool_close(p), 0);
 }
 
@@ -186,23 +160,24 @@ static void never_more_than_the_limit_and_none_lost(void **state)
     pthread_t t[THREADS];
     shared = open_pool(2, LIMIT);
     got = late = most = 0;
-    for (uintptr_t i = 0; i < THREADS; i++)
-        pthread_create(&t[i], NULL, hammer, (void *)(i + 1));
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(t[i], NULL);
+    start_threads(t, THREADS, hammer);
+    assert_int_equal(join_threads(t, THREADS, 0), THREADS);
     assert_int_equal(got + late, THREADS * ROUNDS);
     assert_true(got > THREADS * ROUNDS / 2);
     assert_true(most >= 2 && most <= LIMIT);
-    assert_int_equal(stats(shared, 0).started + stats(shared, 1).started, got);
-    assert_int_equal(stats(shared, 0).active + stats(shared, 1).waiting, 0);
+    assert_int_equal(pool_stats(shared, 0).started + pool_stats(shared, 1).started, got);
+    assert_int_equal(pool_stats(shared, 0).active + pool_stats(shared, 1).waiting, 0);
     assert_int_equal(cede_pool_close(shared), 0);
 }
 
 static struct cede_lease disputed;
+static atomic_int released;
 
 static void *release(void *arg)
 {
-    return (void *)(intptr_t)cede_release(&disputed);
+    int r = cede_release(&disputed);
+    released += r == 0;
+    return (void *)(intptr_t)r;
 }
 
 static void of_many_releases_one_counts(void **state)
@@ -210,18 +185,11 @@ static void of_many_releases_one_counts(void **state)
     shared = open_pool(1, 1);
     for (int i = 0; i < 50; i++) {
         pthread_t t[4];
-        int ok = 0, stale = 0;
+        released = 0;
         assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &disputed), 0);
-        for (int k = 0; k < 4; k++)
-            pthread_create(&t[k], NULL, release, NULL);
-        for (int k = 0; k < 4; k++) {
-            void *r;
-            pthread_join(t[k], &r);
-            ok += (intptr_t)r == 0;
-            stale += (intptr_t)r == -ESTALE;
-        }
-        assert_int_equal(ok, 1);
-        assert_int_equal(stale, 3);
+        start_threads(t, 4, release);
+        assert_int_equal(join_threads(t, 4, -ESTALE), 3);
+        assert_int_equal(released, 1);
     }
     assert_int_equal(cede_pool_close(shared), 0);
 }
@@ -238,16 +206,11 @@ static void closing_ends_waiting(void **state)
     struct cede_lease l;
     shared = open_pool(1, 1);
     assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &l), 0);
-    for (int i = 0; i < 3; i++)
-        pthread_create(&t[i], NULL, acquire_long, NULL);
-    while (stats(shared, 0).waiting < 3)
+    start_threads(t, 3, acquire_long);
+    while (pool_stats(shared, 0).waiting < 3)
         usleep(100);
     assert_int_equal(cede_pool_close(shared), 0);
-    for (int i = 0; i < 3; i++) {
-        void *r;
-        pthread_join(t[i], &r);
-        assert_int_equal((intptr_t)r, -ESHUTDOWN);
-    }
+    assert_int_equal(join_threads(t, 3, -ESHUTDOWN), 3);
 }
 
 static void in_a_child_pools_are_closed(void **state)

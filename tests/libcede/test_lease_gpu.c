@@ -2,19 +2,12 @@
  * utilization. Needs their folder in LD_LIBRARY_PATH. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "cede/lease.h"
 #include "fake_gpu/fake_gpu.h"
+#include "pools.h"
 
 static struct fake_cuda *cuda;
 static struct fake_nvml *nvml;
@@ -31,12 +24,10 @@ static void *find(const char *library, const char *symbol)
 static struct cede_pool *open_pool(unsigned target_utilization)
 {
     struct cede_pool_config c;
-    struct cede_pool *p;
     cede_pool_defaults(&c);
     c.target_utilization = target_utilization;
     c.utilization_polling_ms = 1;
-    assert_int_equal(cede_pool_open(&c, &p), 0);
-    return p;
+    return open_configured(&c);
 }
 
 /* Everything that was made is gone, and nothing was called in a way that it may not be. */
@@ -48,21 +39,14 @@ static void close_pool(struct cede_pool *p)
     assert_int_equal(cuda->bad, 0);
 }
 
-static struct cede_pool_statistics stats(struct cede_pool *p, int device)
-{
-    struct cede_pool_statistics s;
-    assert_int_equal(cede_pool_get_statistics(p, device, &s, sizeof(s)), 0);
-    return s;
-}
-
 static void streams_are_kept_and_have_priorities(void **state)
 {
     struct cede_pool *p = open_pool(100);
     struct cede_lease a, b, c;
     struct cede_shape high = {.priority = 3}, too_high = {.priority = 99}, due = {.due_us = 1};
     int made = cuda->streams_made;
-    assert_int_equal(stats(p, 1).devices, 2);
-    assert_true(stats(p, 1).has_gpu);
+    assert_int_equal(pool_stats(p, 1).devices, 2);
+    assert_true(pool_stats(p, 1).has_gpu);
     assert_int_equal(cede_acquire(p, 1, NULL, NULL, 0, &a), 0);
     assert_int_equal(a.device, 1);
     assert_non_null(a.stream);
@@ -96,10 +80,10 @@ static void occupancy_is_asked_once_and_counts(void **state)
     /* 2 of the 4 blocks of 256 threads that an SM could have; 2 of all 16: 1/8 */
     assert_int_equal(cede_pool_kernel(p, "half", (void *)2), 0);
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &s, 0, &a), 0);
-    assert_true(stats(p, 0).occupancy == 0.5);
+    assert_true(pool_stats(p, 0).occupancy == 0.5);
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &s, 0, &b), -EAGAIN);
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), "half", &small, 0, &b), 0);
-    assert_true(stats(p, 0).occupancy == 0.625);
+    assert_true(pool_stats(p, 0).occupancy == 0.625);
     assert_int_equal(cede_acquire(p, 0, "half", &s, 0, &c), 0); /* rather 0, but 1 has room */
     assert_int_equal(c.device, 1);
     assert_int_equal(cuda->occupancy_asked - asked, 1);
@@ -117,7 +101,7 @@ static void occupancy_is_asked_once_and_counts(void **state)
     assert_int_equal(cede_try_acquire(p, 0, "half", NULL, &b), -EINVAL);
     small.shared_bytes = 2000;
     assert_int_equal(cede_try_acquire(p, 0, "half", &small, &b), -EIO);
-    assert_non_null(strstr(stats(p, 0).error, "2000 bytes"));
+    assert_non_null(strstr(pool_stats(p, 0).error, "2000 bytes"));
     int (*push)(void *) = (int (*)(void *))(uintptr_t)find("libcuda.so.1", "cuCtxPushCurrent_v2");
     int (*pop)(void **) = (int (*)(void **))(uintptr_t)find("libcuda.so.1", "cuCtxPopCurrent_v2");
     void *second = (char *)find("libcuda.so.1", "fake_contexts") + 1, *was;
@@ -149,8 +133,8 @@ static void without_a_stream_there_is_no_lease(void **state)
     struct cede_lease a;
     cuda->fail_streams = 1;
     assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), -EIO);
-    assert_non_null(strstr(stats(p, 0).error, "CUDA_ERROR_OUT_OF_MEMORY"));
-    assert_int_equal(stats(p, 0).active, 0);
+    assert_non_null(strstr(pool_stats(p, 0).error, "CUDA_ERROR_OUT_OF_MEMORY"));
+    assert_int_equal(pool_stats(p, 0).active, 0);
     cuda->fail_streams = 0;
     assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
     close_pool(p);
@@ -171,20 +155,20 @@ static void utilization_is_looked_at(void **state)
     nvml->percent[0] = 95;
     assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, &a), 0);
     assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, &b), -EAGAIN);
-    assert_int_equal(stats(p, 0).utilization, 95);
+    assert_int_equal(pool_stats(p, 0).utilization, 95);
     assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &b), 0);
     assert_int_equal(b.device, 1);
     pthread_create(&t, NULL, becomes_idle, NULL);
     assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, NULL, CEDE_NO_TIMEOUT, &b), 0);
     pthread_join(t, NULL);
-    assert_int_equal(stats(p, 0).utilization, 50);
+    assert_int_equal(pool_stats(p, 0).utilization, 50);
     close_pool(p);
     int asked = nvml->asked;
     p = open_pool(100);
     assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
     assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
     assert_int_equal(nvml->asked, asked);
-    assert_int_equal(stats(p, 0).utilization, -1);
+    assert_int_equal(pool_stats(p, 0).utilization, -1);
     close_pool(p);
 }
 
@@ -204,17 +188,13 @@ static void as_many_devices_as_there_are(void **state)
 
 static int opens_its_own(void)
 {
-    struct cede_pool_config c;
+    struct cede_pool_config c = no_gpu(50, 0);
     struct cede_pool *p;
     struct cede_lease a;
-    cede_pool_defaults(&c);
-    c.flags = CEDE_POOL_NO_GPU;
-    c.devices = 50;
-    c.max_concurrent_streams = 0;
     if (cede_pool_open(&c, &p) != -EINVAL)
         return 1;
     c.max_concurrent_streams = 1;
-    if (cede_pool_open(&c, &p) != 0 || stats(p, 0).has_gpu)
+    if (cede_pool_open(&c, &p) != 0 || pool_stats(p, 0).has_gpu)
         return 2;
     return cede_try_acquire(p, 49, NULL, NULL, &a) == 0 && !a.stream ? 0 : 3;
 }

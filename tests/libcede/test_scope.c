@@ -1,32 +1,20 @@
 /* Scopes of libcede: every task ends, the first failure counts, nothing is left behind (the
  * sanitizers see to memory and threads). */
 #include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "cede/scope.h"
-
-#define S INT64_C(1000000)
+#include "pools.h"
 
 static atomic_int begun, ended;
 static struct cede_pool *pool;
 
 static int begin_test(void **state)
 {
-    struct cede_pool_config c;
-    cede_pool_defaults(&c);
-    c.flags = CEDE_POOL_NO_GPU;
-    c.max_concurrent_streams = 2;
+    struct cede_pool_config c = no_gpu(0, 2);
     begun = ended = 0;
     return cede_pool_open(&c, &pool);
 }
@@ -69,6 +57,18 @@ static int until_cancelled(struct cede_scope *s, void *arg)
     return arg ? -EIO : 0; /* too late to be the first */
 }
 
+/* A scope without threads, in which the second of twelve tasks fails. */
+static struct cede_scope *second_fails(void)
+{
+    struct cede_scope *s = open_scope(NULL, 0, CEDE_NO_TIMEOUT);
+    begun = 0;
+    cede_scope_fork(s, count, NULL);
+    cede_scope_fork(s, fails, (void *)(intptr_t)-EBADMSG);
+    for (int i = 0; i < 10; i++)
+        cede_scope_fork(s, count, NULL);
+    return s;
+}
+
 static void all_run_with_any_number_of_threads(void **state)
 {
     for (unsigned threads = 0; threads < 5; threads++) {
@@ -100,20 +100,11 @@ static void the_first_failure_cancels_the_rest(void **state)
     assert_int_equal(cede_scope_close(s), -EBADMSG);
     assert_int_equal(begun, 2);
 
-    s = open_scope(NULL, 0, CEDE_NO_TIMEOUT); /* in the join alone: in order */
-    begun = 0;
-    cede_scope_fork(s, count, NULL);
-    cede_scope_fork(s, fails, (void *)(intptr_t)-EBADMSG);
-    for (int i = 0; i < 10; i++)
-        cede_scope_fork(s, count, NULL);
-    assert_int_equal(cede_scope_close(s), -ECANCELED); /* never joined: none begins */
+    s = second_fails();
+    assert_int_equal(cede_scope_close(s), -ECANCELED); /* never joined: no task begins */
     assert_int_equal(begun, 0);
 
-    s = open_scope(NULL, 0, CEDE_NO_TIMEOUT);
-    cede_scope_fork(s, count, NULL);
-    cede_scope_fork(s, fails, (void *)(intptr_t)-EBADMSG);
-    for (int i = 0; i < 10; i++)
-        cede_scope_fork(s, count, NULL);
+    s = second_fails(); /* in the join alone: in order */
     assert_int_equal(cede_scope_join(s), -EBADMSG);
     assert_int_equal(begun, 2);
     assert_int_equal(cede_scope_fork(s, count, NULL), -EBUSY);
@@ -181,17 +172,23 @@ static void tasks_add_tasks(void **state)
 
 /* ---- scopes in scopes ------------------------------------------------------------------------ */
 
-static int nested(struct cede_scope *s, void *arg)
+/* What a nested scope with n such tasks returns. */
+static int run_inner(struct cede_scope *s, int n, cede_task task, void *arg)
 {
     struct cede_scope *inner;
-    intptr_t depth = (intptr_t)arg;
     if (cede_scope_open(&inner, s, 1, CEDE_NO_TIMEOUT))
         return -ENOMEM;
-    for (int i = 0; i < 3; i++)
-        cede_scope_fork(inner, depth > 0 ? nested : count, (void *)(depth - 1));
+    for (int i = 0; i < n; i++)
+        cede_scope_fork(inner, task, arg);
     int r = cede_scope_join(inner);
     cede_scope_close(inner);
     return r;
+}
+
+static int nested(struct cede_scope *s, void *arg)
+{
+    intptr_t depth = (intptr_t)arg;
+    return run_inner(s, 3, depth > 0 ? nested : count, (void *)(depth - 1));
 }
 
 static void scopes_lie_in_scopes(void **state)
@@ -206,13 +203,7 @@ static void scopes_lie_in_scopes(void **state)
 
 static int nested_wait(struct cede_scope *s, void *arg)
 {
-    struct cede_scope *inner;
-    if (cede_scope_open(&inner, s, 1, CEDE_NO_TIMEOUT))
-        return -ENOMEM;
-    cede_scope_fork(inner, until_cancelled, inner);
-    int r = cede_scope_join(inner);
-    cede_scope_close(inner);
-    return r;
+    return run_inner(s, 1, until_cancelled, s);
 }
 
 static void an_outer_failure_reaches_the_inner(void **state)
@@ -241,13 +232,7 @@ static int joins_outer(struct cede_scope *s, void *arg)
 
 static int joins_outer_from_inner(struct cede_scope *s, void *arg)
 {
-    struct cede_scope *inner;
-    if (cede_scope_open(&inner, s, 1, CEDE_NO_TIMEOUT))
-        return -ENOMEM;
-    cede_scope_fork(inner, joins_outer, s);
-    int r = cede_scope_join(inner);
-    cede_scope_close(inner);
-    return r;
+    return run_inner(s, 1, joins_outer, s);
 }
 
 static void a_task_cannot_join_what_it_is_in(void **state)
@@ -304,24 +289,19 @@ static int waits_for_a_lease(struct cede_scope *s, void *arg)
 
 static int fails_once_both_wait(struct cede_scope *s, void *arg)
 {
-    struct cede_pool_statistics st;
-    do {
+    while (pool_stats(pool, 0).waiting < 2)
         usleep(100);
-        cede_pool_get_statistics(pool, 0, &st, sizeof(st));
-    } while (st.waiting < 2);
     return -EDOM;
 }
 
 static void leases_end_with_their_scope(void **state)
 {
     struct cede_lease own;
-    struct cede_pool_statistics st;
     assert_int_equal(cede_acquire(pool, 0, NULL, NULL, 0, &own), 0);
     struct cede_scope *s = open_scope(NULL, 2, CEDE_NO_TIMEOUT);
     cede_scope_fork(s, takes_and_keeps, NULL);
     assert_int_equal(cede_scope_join(s), 0);
-    cede_pool_get_statistics(pool, 0, &st, sizeof(st));
-    assert_int_equal(st.active, 1); /* the one that is nobody's */
+    assert_int_equal(pool_stats(pool, 0).active, 1); /* the one without a scope */
     cede_scope_close(s);
 
     struct cede_lease other;

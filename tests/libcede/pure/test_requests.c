@@ -1,7 +1,5 @@
 /* Scheduling of requests in virtual time. Sets are generated from seeds; what an optimal schedule
  * could do is known because each set is made from a schedule that meets every deadline. */
-#include "libcede/pure/requests.h"
-
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -13,6 +11,7 @@
 #include <cmocka.h>
 
 #include "../../random.h"
+#include "sets.h"
 
 #define MS   1000000U
 #define SETS 300U
@@ -27,20 +26,9 @@ static double normal(void)
 static struct request sets[MAX];
 static int64_t late[MAX]; /* end - deadline; INT64_MIN: refused */
 
-static struct requests *make(struct requests_params p)
+static struct requests_params with_set(enum request_policy policy)
 {
-    struct requests *r = NULL;
-    assert_int_equal(cede_requests_new(&p, &r), 0);
-    return r;
-}
-
-static struct requests_params with(enum request_policy policy)
-{
-    struct requests_params p;
-    cede_requests_params_default(&p);
-    p.policy = policy;
-    p.capacity = MAX;
-    return p;
+    return with_policy(policy, MAX);
 }
 
 /* Runs sets[0..n), in order of arrival with id = index, for exactly their estimates. busy: for
@@ -49,7 +37,7 @@ static void run(struct requests_params p, uint32_t n, uint64_t *busy)
 {
     uint64_t end[4] = {0}, id[4] = {0};
     bool runs[4] = {false};
-    struct requests *r = make(p);
+    struct requests *r = make_requests(p);
     for (uint32_t i = 0;;) {
         uint64_t now = i < n ? sets[i].arrival_ns : TIME_NEVER;
         for (uint32_t d = 0; d < p.devices; d++)
@@ -80,12 +68,6 @@ static void run(struct requests_params p, uint32_t n, uint64_t *busy)
     cede_requests_free(r);
 }
 
-static int by_arrival(const void *a, const void *b)
-{
-    const struct request *x = a, *y = b;
-    return (x->arrival_ns > y->arrival_ns) - (x->arrival_ns < y->arrival_ns);
-}
-
 /* A set that a schedule without preemption meets: requests one after the other, each released some
  * time before its start and due some time after its end, less than 90 % of the time in use. */
 static uint32_t feasible(uint64_t *longest)
@@ -107,13 +89,6 @@ static uint32_t feasible(uint64_t *longest)
     }
     assert_true(sum * 10 < (t - 200 * MS) * 9);
     return n;
-}
-
-static void number(uint32_t n)
-{
-    qsort(sets, n, sizeof(sets[0]), by_arrival);
-    for (uint32_t i = 0; i < n; i++)
-        sets[i].id = i;
 }
 
 static uint32_t missed(uint32_t n)
@@ -141,11 +116,10 @@ static void edf_meets_what_is_feasible_in_order(void **s)
             if (sets[i].deadline_ns < sets[i - 1].deadline_ns)
                 sets[i].deadline_ns = sets[i - 1].deadline_ns;
         }
-        for (uint32_t i = 0; i < n; i++)
-            sets[i].id = i;
-        run(with(REQ_EDF), n, busy);
+        number(sets, n);
+        run(with_set(REQ_EDF), n, busy);
         assert_int_equal(missed(n), 0);
-        run(with(REQ_LAXITY), n, busy);
+        run(with_set(REQ_LAXITY), n, busy);
         others += missed(n);
         state = seed;
     }
@@ -159,16 +133,16 @@ static void edf_is_late_by_less_than_one_request(void **s)
     for (state = 5000; state < 5000 + SETS; state++) {
         uint64_t seed = state, longest, busy[4] = {0};
         uint32_t n = feasible(&longest);
-        number(n);
-        run(with(REQ_EDF), n, busy);
+        number(sets, n);
+        run(with_set(REQ_EDF), n, busy);
         for (uint32_t i = 0; i < n; i++)
             assert_true(late[i] < (int64_t)longest);
-        run(with(REQ_FIFO), n, busy);
+        run(with_set(REQ_FIFO), n, busy);
         for (uint32_t i = 0; i < n; i++)
             fifo += late[i] >= (int64_t)longest;
         for (uint32_t i = 0; i < n; i++)
             sets[i].deadline_ns += longest;
-        run(with(REQ_EDF), n, busy); /* hence, with so much slack, it meets all */
+        run(with_set(REQ_EDF), n, busy); /* hence, with so much slack, it meets all */
         assert_int_equal(missed(n), 0);
         state = seed;
     }
@@ -179,9 +153,9 @@ static void edf_is_late_by_less_than_one_request(void **s)
  * without deadlines, of a class between, that takes whatever it gets. */
 static uint32_t conference(enum request_policy policy, uint32_t *frames_late)
 {
-    struct requests_params p = with(policy);
+    struct requests_params p = with_set(policy);
     p.urgent_ns = 300 * MS; /* frames will take a quarter of what is left to it */
-    struct requests *r = make(p);
+    struct requests *r = make_requests(p);
     uint64_t left = 700 * MS, frame = 0, now = 0;
     bool piece = false, filler = false;
     uint32_t transcription_late = 0;
@@ -267,7 +241,8 @@ static void bursts(uint64_t seed, unsigned load, uint32_t n)
 /* Each policy with k 1, and after them edf with k 16. */
 static struct requests_params nth(unsigned policy)
 {
-    struct requests_params p = with(policy < REQ_POLICIES ? (enum request_policy)policy : REQ_EDF);
+    struct requests_params p =
+        with_set(policy < REQ_POLICIES ? (enum request_policy)policy : REQ_EDF);
     p.k = policy < REQ_POLICIES ? 1 : 16;
     return p;
 }
@@ -336,8 +311,8 @@ static void admitted_requests_are_met(void **s)
                 sets[i].deadline_ns = sets[i].arrival_ns + sets[i].run_ns + rnd(10 * MS);
                 sets[i].class = (enum job_class)rnd(CLASS_COUNT);
             }
-            number(n);
-            struct requests_params p = with(policies[k % 3]);
+            number(sets, n);
+            struct requests_params p = with_set(policies[k % 3]);
             p.admit = true;
             p.devices = 1 + k / 3;
             run(p, n, busy);
@@ -363,7 +338,7 @@ static void stealing_evens_a_skewed_load(void **s)
                                    .run_ns = MS / 2 + rnd(MS),
                                    .preferred = rnd(10) == 0};
     }
-    struct requests_params p = with(REQ_EDF);
+    struct requests_params p = with_set(REQ_EDF);
     p.devices = 2;
     p.prefer_within_ns = TIME_NEVER;
     run(p, MAX, busy);
@@ -375,15 +350,15 @@ static void stealing_evens_a_skewed_load(void **s)
 
 static void answers(void **s)
 {
-    struct requests_params p = with(REQ_EDF);
+    struct requests_params p = with_set(REQ_EDF);
     struct requests *r = NULL;
     p.k = 0;
     assert_int_equal(cede_requests_new(&p, &r), -EINVAL);
-    p = with(REQ_EDF);
+    p = with_set(REQ_EDF);
     p.devices = 2;
     p.capacity = 3;
     p.admit = true;
-    r = make(p);
+    r = make_requests(p);
     struct request q = {.id = 1, .deadline_ns = 10 * MS, .run_ns = 4 * MS, .preferred = 1}, out;
     assert_int_equal(cede_requests_next(r, 0, 0, &out), -EAGAIN);
     assert_int_equal(cede_requests_done(r, 0), -ENOENT);

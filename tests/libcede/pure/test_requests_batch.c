@@ -1,6 +1,4 @@
 /* Requests that run together, in virtual time: who was let in is met, nobody is held too long. */
-#include "libcede/pure/requests.h"
-
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +9,7 @@
 #include <cmocka.h>
 
 #include "../../random.h"
+#include "sets.h"
 
 #define MS   1000000ULL
 #define MAX  400U
@@ -29,8 +28,7 @@ static struct outcome run(const struct requests_params *p, uint32_t n)
     uint32_t runs[2] = {0};
     uint64_t end[2] = {0}, wake[2] = {0};
     struct outcome o = {0};
-    struct requests *r = NULL;
-    assert_int_equal(cede_requests_new(p, &r), 0);
+    struct requests *r = make_requests(*p);
     for (uint32_t i = 0, guard = 0;; guard++) {
         assert_true(guard < 20 * MAX); /* it never spins without getting on */
         uint64_t now = i < n ? set[i].arrival_ns : TIME_NEVER;
@@ -72,12 +70,6 @@ static struct outcome run(const struct requests_params *p, uint32_t n)
     return o;
 }
 
-static int by_arrival(const void *a, const void *b)
-{
-    const struct request *x = a, *y = b;
-    return (x->arrival_ns > y->arrival_ns) - (x->arrival_ns < y->arrival_ns);
-}
-
 /* Three groups of other costs; about three times what can be met one by one. */
 static void overload(uint32_t batch_max)
 {
@@ -95,18 +87,7 @@ static void overload(uint32_t batch_max)
                                   .preferred = SLOT_NONE};
         set[i].deadline_ns = rnd(10) ? set[i].deadline_ns : TIME_NEVER;
     }
-    qsort(set, MAX, sizeof(set[0]), by_arrival);
-    for (uint32_t i = 0; i < MAX; i++)
-        set[i].id = i;
-}
-
-static struct requests_params with(enum request_policy policy)
-{
-    struct requests_params p;
-    cede_requests_params_default(&p);
-    p.policy = policy;
-    p.capacity = MAX;
-    return p;
+    number(set, MAX);
 }
 
 /* Held or not, in batches or not, under each policy and on one device or two: whoever was let in
@@ -117,7 +98,7 @@ static void who_was_let_in_is_met(void **s)
     for (unsigned k = 0; k < 6; k++) {
         uint64_t ran = 0, singly = 0, batches = 0, refused = 0;
         for (uint64_t seed = 0; seed < SETS; seed++) {
-            struct requests_params p = with(policies[k % 3]);
+            struct requests_params p = with_policy(policies[k % 3], MAX);
             p.admit = true;
             p.devices = 1 + k / 3;
             state = 1000 * k + seed;
@@ -146,7 +127,7 @@ static void who_was_let_in_is_met(void **s)
 static void overload_is_worked_off_in_batches(void **s)
 {
     for (unsigned policy = 0; policy < REQ_POLICIES; policy++) {
-        struct requests_params p = with((enum request_policy)policy);
+        struct requests_params p = with_policy((enum request_policy)policy, MAX);
         p.k = policy == REQ_EDF ? 16 : 1;
         state = 7;
         overload(1);
@@ -174,11 +155,9 @@ static struct request of(uint64_t group, uint64_t at, uint64_t due, uint64_t run
 
 static struct requests *fresh(uint64_t urgent_ns)
 {
-    struct requests_params p = with(REQ_EDF);
-    struct requests *r = NULL;
+    struct requests_params p = with_policy(REQ_EDF, MAX);
     p.urgent_ns = urgent_ns;
-    assert_int_equal(cede_requests_new(&p, &r), 0);
-    return r;
+    return make_requests(p);
 }
 
 static void add(struct requests *r, struct request q)
