@@ -1,4 +1,4 @@
-/* The estimates, and the batcher in virtual time under generated loads. */
+/* Estimates, learned run times, and the batcher in virtual time under generated loads. */
 #include "libcede/pure/batcher.h"
 
 #include <math.h>
@@ -12,6 +12,7 @@
 #include "../../random.h"
 #include "lib/estimate.h"
 #include "lib/terms.h"
+#include "libcede/pure/run_times.h"
 
 #define MS 1000000U
 
@@ -68,82 +69,128 @@ static void keys_are_apart_and_bounded(void **s)
 
 #define N 300U
 
-/* One device, one model. Of each request: when the device could first have begun with it, as the
- * most urgent that could still be met; whether it was met. */
+/* The waiting requests in order of deadline. */
+struct line {
+    struct batch_request wait[N];
+    uint32_t index[N], n;
+    bool due[N]; /* by index: it waits by choice, so it has to be met */
+};
+
+/* A request that is overtaken may become late. */
+static void line_insert(struct line *l, struct batch_request r, uint32_t index)
+{
+    uint32_t at = l->n++;
+    for (; at && l->wait[at - 1].deadline_ns > r.deadline_ns; at--) {
+        l->wait[at] = l->wait[at - 1];
+        l->index[at] = l->index[at - 1];
+    }
+    for (uint32_t b = at + 1; b < l->n; b++)
+        l->due[l->index[b]] = false;
+    l->wait[at] = r;
+    l->index[at] = index;
+}
+
+/* Takes out a batch that ends at end_ns; how many of it are late. */
+static uint32_t line_remove(struct line *l, const uint32_t *pick, uint32_t n, uint64_t end_ns)
+{
+    bool gone[N] = {false};
+    uint32_t late = 0, kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        assert_false(gone[pick[i]]);
+        gone[pick[i]] = true;
+        late += end_ns > l->wait[pick[i]].deadline_ns;
+        assert_false(l->due[l->index[pick[i]]] && end_ns > l->wait[pick[i]].deadline_ns);
+    }
+    for (uint32_t i = 0; i < l->n; i++) {
+        if (!gone[i]) {
+            l->wait[kept] = l->wait[i];
+            l->index[kept++] = l->index[i];
+        }
+    }
+    l->n = kept;
+    return late;
+}
+
+static struct batch_params random_load(struct batch_request *all)
+{
+    struct batch_params p;
+    cede_batch_params_default(&p);
+    p.max = 1 + (uint32_t)rnd(16);
+    p.fixed_ns = 1 + rnd(5 * MS);
+    p.each_ns = 1 + rnd(MS);
+    uint64_t t = 0, gap = 1 + rnd(3 * MS), slack = 1 + rnd(60 * MS);
+    for (uint32_t i = 0; i < N; i++) {
+        t += rnd(8) ? rnd(2 * gap) : 0;
+        all[i] = (struct batch_request){.arrival_ns = t, .deadline_ns = t + rnd(2 * slack)};
+    }
+    return p;
+}
+
+/* One device, one model. The most urgent request that a batch of one would meet now has to be met,
+ * whatever it waits for, unless a more urgent one arrives. */
 static void never_late_when_a_smaller_batch_was_possible(void **s)
 {
     uint32_t full = 0, partial = 0, guaranteed = 0, lost = 0;
     for (uint64_t seed = 1; seed <= 300; seed++) {
         state = seed;
-        struct batch_params p;
-        cede_batch_params_default(&p);
-        p.max = 1 + (uint32_t)rnd(16);
-        p.fixed_ns = 1 + rnd(5 * MS);
-        p.each_ns = 1 + rnd(MS);
         struct batch_request all[N];
-        uint64_t t = 0, gap = 1 + rnd(3 * MS), slack = 1 + rnd(60 * MS);
-        for (uint32_t i = 0; i < N; i++) {
-            t += rnd(8) ? rnd(2 * gap) : 0;
-            all[i] = (struct batch_request){.arrival_ns = t, .deadline_ns = t + rnd(2 * slack)};
-        }
-        bool due[N] = {false};
-        struct batch_request wait[N];
-        uint32_t index[N], pick[16], n = 0, next = 0, done = 0;
+        struct batch_params p = random_load(all);
+        struct line l = {.n = 0};
+        uint32_t pick[16], next = 0, done = 0;
         uint64_t now = 0;
         while (done < N) {
-            for (; next < N && all[next].arrival_ns <= now; next++) {
-                uint32_t at = n++;
-                for (; at && wait[at - 1].deadline_ns > all[next].deadline_ns; at--) {
-                    wait[at] = wait[at - 1];
-                    index[at] = index[at - 1];
-                }
-                for (uint32_t b = at + 1; b < n; b++) /* overtaken: may become late */
-                    due[index[b]] = false;
-                wait[at] = all[next];
-                index[at] = next;
-            }
-            /* The most urgent that a batch of one would meet now has to be met, whatever it waits
-             * for, unless one that is more urgent arrives. */
+            for (; next < N && all[next].arrival_ns <= now; next++)
+                line_insert(&l, all[next], next);
             uint32_t first = 0;
-            while (first < n && now + cede_batch_run_ns(&p, 1) > wait[first].deadline_ns)
-                assert_false(due[index[first++]]); /* and none of those was let go */
-            struct batch_choice c = cede_batch_decide(&p, wait, n, now, pick);
+            while (first < l.n && now + cede_batch_run_ns(&p, 1) > l.wait[first].deadline_ns)
+                assert_false(l.due[l.index[first++]]); /* none that could be met became late */
+            struct batch_choice c = cede_batch_decide(&p, l.wait, l.n, now, pick);
             if (!c.n) {
                 uint64_t then = next < N ? all[next].arrival_ns : TIME_NEVER;
                 assert_true(c.wake_ns > now);
                 now = c.wake_ns < then ? c.wake_ns : then;
-                if (first < n)
-                    due[index[first]] = true; /* it waits by choice */
+                if (first < l.n)
+                    l.due[l.index[first]] = true;
                 continue;
             }
             full += c.n == p.max;
             partial += c.n < p.max;
-            uint64_t end = now + cede_batch_run_ns(&p, c.n);
-            if (first < n) { /* the one that could be met runs, and in time */
+            now += cede_batch_run_ns(&p, c.n);
+            if (first < l.n) { /* the one that could be met runs, and in time */
                 assert_int_equal(pick[0], first);
-                assert_true(end <= wait[first].deadline_ns);
+                assert_true(now <= l.wait[first].deadline_ns);
                 guaranteed++;
             }
-            bool gone[N] = {false};
-            for (uint32_t i = 0; i < c.n; i++) {
-                assert_false(gone[pick[i]]);
-                gone[pick[i]] = true;
-                lost += end > wait[pick[i]].deadline_ns;
-                assert_false(due[index[pick[i]]] && end > wait[pick[i]].deadline_ns);
-            }
+            lost += line_remove(&l, pick, c.n, now);
             done += c.n;
-            uint32_t kept = 0;
-            for (uint32_t i = 0; i < n; i++) {
-                if (!gone[i]) {
-                    wait[kept] = wait[i];
-                    index[kept++] = index[i];
-                }
-            }
-            n = kept;
-            now = end;
         }
     }
     assert_true(full > 0 && partial > 0 && guaranteed > 0 && lost > 0);
+}
+
+/* Learned times: by model, shape and size of the batch, never below what was seen. */
+static void run_times_fit_what_was_seen(void **s)
+{
+    struct run_times *t = NULL;
+    uint64_t key = cede_run_times_key(1, 7), other = cede_run_times_key(1, 8);
+    assert_int_equal(cede_run_times_new(0.99, &t), 0);
+    struct run_time r = cede_run_times_get(t, key, 5 * MS);
+    assert_true(r.run_ns == 5 * MS && r.each_ns == 5 * MS); /* batches are taken to gain nothing */
+    for (unsigned i = 0; i < 100; i++) {
+        cede_run_times_learn(t, key, 1, 2 * MS);
+        cede_run_times_learn(t, key, 8, 3 * MS);
+    }
+    r = cede_run_times_get(t, key, 5 * MS);
+    assert_true(r.run_ns >= 2 * MS && r.run_ns <= 2 * MS + MS / 4);
+    assert_true(r.each_ns > 0 && r.each_ns < MS);
+    assert_true(r.run_ns + 7 * r.each_ns >= 3 * MS);
+    assert_true(cede_run_times_get(t, other, 5 * MS).run_ns == 5 * MS);
+    for (uint32_t m = 0; m < 10000; m++) { /* others take its places */
+        uint64_t k = cede_run_times_key(m, 9);
+        cede_run_times_learn(t, k, 1, MS);
+        assert_true(cede_run_times_get(t, k, 5 * MS).run_ns >= MS);
+    }
+    cede_run_times_free(t);
 }
 
 static void decisions(void **s)
@@ -174,6 +221,7 @@ int main(void)
         cmocka_unit_test(estimate_forgets),
         cmocka_unit_test(keys_are_apart_and_bounded),
         cmocka_unit_test(never_late_when_a_smaller_batch_was_possible),
+        cmocka_unit_test(run_times_fit_what_was_seen),
         cmocka_unit_test(decisions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
