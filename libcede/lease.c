@@ -98,7 +98,7 @@ static void lease_poll(struct cede_pool *p, uint64_t now_ns)
     p->polling = false;
 }
 
-/* When a waiting thread has to look again, if nobody wakes it. */
+/* When a waiting thread has to look again, if no other wakes it. */
 static uint64_t lease_wake_ns(const struct cede_pool *p, uint64_t until_ns)
 {
     uint64_t wake_ns = until_ns < CLOCK_FAR_NS ? until_ns : CLOCK_FAR_NS;

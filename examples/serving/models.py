@@ -4,7 +4,7 @@ nothing of queues, HTTP and cede."""
 import hashlib
 import time
 
-OUT = 4  # numbers of the pooled output that are told
+OUT = 4  # numbers of the pooled output in an answer
 
 
 class Soft:

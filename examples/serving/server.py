@@ -26,7 +26,7 @@ import sys
 import threading
 import zlib
 
-# In the source tree; installed, programs is beside this folder's parent and Python knows of cede.
+# For the source tree. Installed, Python finds cede, and programs is next to the parent of this folder.
 sys.path += [str(pathlib.Path(__file__).resolve().parents[2] / d) for d in ("python", "bench/programs", "programs")]
 
 import cede

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """A video conference's background: each frame through a segmentation network of UNet's shape (random
-weights, fp16, a CUDA graph), and what is not a person blurred. Every frame is due before the next; one
-that comes too late is left out. Ends with one object of JSON.
+weights, fp16, a CUDA graph), and what is not a person blurred. Every frame is due before the next; a
+frame that would start too late is skipped. Prints one object of JSON at the end.
 
     cede run -c latency -- python3 segment.py --seconds 30
 
-The default size is to take about 15 ms of an H200 (with --base 64: 9 ms); --measure tells, --base and --width
-change it."""
+The default size takes about 15 ms of an H200 per frame (with --base 64: 9 ms); --measure measures it, --base and
+--width change it."""
 import argparse
 import time
 

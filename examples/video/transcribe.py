@@ -6,7 +6,7 @@ object of JSON.
 
     cede run -c batch -- python3 transcribe.py --seconds 30
 
-It tells cede of each request and its deadline. Where libcede is not installed, `cede run --deadline 3s`
+It reports each request and its deadline to cede. Where libcede is not installed, `cede run --deadline 3s`
 does it from outside. The default size is to take about 1.2 s of an H200; --measure tells, and how many
 --tokens make 1 s."""
 import argparse

@@ -25,7 +25,7 @@ extern "C" {
 struct cede;
 
 enum cede_class {
-    CEDE_LATENCY, /* somebody waits for the result */
+    CEDE_LATENCY, /* a user waits for the result */
     CEDE_NORMAL,
     CEDE_BATCH, /* may wait */
 };

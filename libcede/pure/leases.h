@@ -2,14 +2,14 @@
  * clock, no system call, no allocation after cede_leases_new(). It makes no stream and measures
  * nothing: the caller supplies what a lease takes, how busy each GPU is, and the time.
  *
- * The gates of a GPU say whether one more lease may start there: the number of started leases, their
- * occupancy, their memory, the GPU's utilization, free streams. On a GPU without leases all gates
- * are open, so that a lease larger than a limit runs alone.
+ * The gates of a GPU say whether one more lease may start there: the number of started leases,
+ * their occupancy, their memory, the GPU's utilization, free streams. On a GPU without leases all
+ * gates are open, so that a lease larger than a limit runs alone.
  *
  * A lease starts on its preferred GPU if it can at once, else on the least loaded GPU that lets it,
- * else it waits in the queue of the least loaded one. The first lease of a queue keeps all behind it
- * from that GPU until it fits, so that small leases do not overtake a large one for ever. First are
- * leases that have waited for age_ns, by arrival; then urgent ones (deadline - now - estimate <
+ * else it waits in the queue of the least loaded one. The first lease of a queue keeps all behind
+ * it from that GPU until it fits, so that small leases do not overtake a large one for ever. First
+ * are leases that have waited for age_ns, by arrival; then urgent ones (deadline - now - estimate <
  * urgent_ns); then by priority, then by arrival. A GPU with an empty queue takes the first lease of
  * the other queues that fits. Requests (requests.h) are a different question: they are ordered by
  * time, and one batch runs on a device at a time.
@@ -93,8 +93,8 @@ int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns);
 int cede_leases_cancel(struct leases *l, uint64_t id);
 
 /* The next event until now: a waiting lease started, or timed out. To be called until it returns
- * false after each of the other calls, and at cede_leases_next_ns(). A lease that could start at the
- * very moment of its timeout starts. */
+ * false after each of the other calls, and at cede_leases_next_ns(). A lease that could start at
+ * the very moment of its timeout starts. */
 bool cede_leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out);
 /* When an event may come without a call. TIME_NEVER: never. */
 uint64_t cede_leases_next_ns(const struct leases *l);

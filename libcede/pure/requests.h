@@ -2,8 +2,8 @@
  * would be late. Deterministic: no clock, no system call, no allocation after cede_requests_new().
  * It starts nothing: the caller asks when a device is free and reports when a request has ended.
  *
- * A device runs one request, or one batch, at a time and to its end. A request waits in the queue of
- * one device: the preferred one while that has little more to do than the least loaded, else the
+ * A device runs one request, or one batch, at a time and to its end. A request waits in the queue
+ * of one device: the preferred one while that has little more to do than the least loaded, else the
  * least loaded. A device whose queue is empty takes from the longest queue of the others.
  *
  * Not thread-safe. Times are nanoseconds of any monotonic clock. */
@@ -21,7 +21,7 @@ enum request_policy {
     REQ_PRIORITY, /* by class, then in order of arrival */
     REQ_EDF,      /* earliest deadline first; among the k earliest, the first that is still
                      achievable, within a bound (see cede_requests_choose()) */
-    REQ_LAXITY,   /* least laxity of the requests with less than urgent_ns; without such, by class */
+    REQ_LAXITY, /* least laxity of the requests with less than urgent_ns; without such, by class */
     REQ_POLICIES
 };
 
@@ -44,8 +44,8 @@ struct request {
     uint64_t after_ns;    /* further work of the same client with the same deadline */
     enum job_class class;
     uint32_t preferred; /* device; SLOT_NONE: any */
-    /* Requests of one group may share a batch of up to batch_max (0, 1: none). A batch of n runs for
-     * run_ns + (n - 1) each_ns, with each_ns <= run_ns. */
+    /* Requests of one group may share a batch of up to batch_max (0, 1: none). A batch of n runs
+     * for run_ns + (n - 1) each_ns, with each_ns <= run_ns. */
     uint32_t batch_max;
     uint64_t group, each_ns;
     uint64_t wait_ns; /* it is held at most this long on a free device for others to join */
@@ -82,10 +82,10 @@ struct request_verdict cede_requests_submit(struct requests *r, const struct req
 int cede_requests_next(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out);
 
 /* The batch that a free device is to run now. out, *n: room, and the size of the batch. Its first
- * request is the policy's choice, the rest the batcher's (batcher.h); a smaller batch is taken where
- * a larger one would make another request late. Requests are held on a free device only while no
- * other group can run without harm, and no later than urgent_ns before one would be late by it. 0,
- * -EBUSY; -EAGAIN: *wake_ns is when to ask again if nothing arrives (TIME_NEVER: none waits);
+ * request is the policy's choice, the rest the batcher's (batcher.h); a smaller batch is taken
+ * where a larger one would make another request late. Requests are held on a free device only while
+ * no other group can run without harm, and no later than urgent_ns before one would be late by it.
+ * 0, -EBUSY; -EAGAIN: *wake_ns is when to ask again if nothing arrives (TIME_NEVER: none waits);
  * -EINVAL: no such device, or no room. */
 #define REQUESTS_BATCH_MAX 128U
 int cede_requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns,

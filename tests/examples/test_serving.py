@@ -133,7 +133,7 @@ class Serving(unittest.TestCase):
         self.assertRegex(err, "^cannot listen on .*--port\n$")
 
     def test_what_is_missing(self):
-        """In the source tree, with nothing set: modules are found; what is not there is told."""
+        """In the source tree, with nothing set: modules are found; what is missing is named."""
         env = {"CEDE_LIBRARY": LIBRARY, "CEDE_SOFT_SOCKET": "/nonexistent/s", "PYTHONDONTWRITEBYTECODE": "1"}
         p = subprocess.run([sys.executable, SERVING + "server.py", "--model", "softgpu"], env=env, text=True,
                            stderr=subprocess.PIPE, timeout=60)

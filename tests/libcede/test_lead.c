@@ -62,7 +62,7 @@ static void test_plan(void **state)
     }
 }
 
-/* One in 32 is not waited for; more are, but for 1 ms at most; and they are forgotten. */
+/* One late request in 32 is not waited for; more are, for 1 ms at most, and are forgotten later. */
 static void test_outliers(void **state)
 {
     static const struct {
@@ -110,7 +110,7 @@ static void wait_launches(unsigned n)
     assert_int_equal(gpu->n, n);
 }
 
-/* A lead and, on the same stream, what keeps the GPU's scheduler from leaving. */
+/* A lead and, on the same stream, its tail. */
 static void test_launch(void **state)
 {
     struct lead *l = *state;
@@ -135,7 +135,7 @@ static void test_launch(void **state)
     assert_int_equal(f[0].words[0], a);
 }
 
-/* Of requests that overlap the first leads; it ends when nobody waits any more. */
+/* Of overlapping requests the first has the lead, which ends when none waits for work any more. */
 static void test_overlap(void **state)
 {
     struct lead *l = *state;
@@ -189,7 +189,7 @@ static void test_later(void **state)
     cede_lead_end(l, c, false);
 }
 
-/* A suspended program's leads do not end: no more are launched until they have. */
+/* In a suspended program a lead does not end: no other is launched until it has. */
 static void test_suspended(void **state)
 {
     struct lead *l = *state;

@@ -110,8 +110,8 @@ static void occupancy_is_asked_once_and_counts(void **state)
     pop(&was);
     assert_int_equal(cede_try_acquire(p, 1, "of the second", &s, &b), -EAGAIN);
     assert_int_equal(cuda->bad, 0);
-    assert_int_equal(cede_pool_occupancy(p, "told", 0.8), 0);
-    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), "told", NULL, &b), -EAGAIN);
+    assert_int_equal(cede_pool_occupancy(p, "by share", 0.8), 0);
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), "by share", NULL, &b), -EAGAIN);
     close_pool(p);
 }
 

@@ -1,4 +1,4 @@
-/* libcede and the real control socket, with a made-up manager behind it, in a process of its own
+/* libcede and the real control socket. Behind it is a stand-in for the manager, in another process,
  * that is killed and started again. Waits for states, never for times. */
 #include <errno.h>
 #include <fcntl.h>
@@ -122,7 +122,7 @@ static void daemon_kill(void)
     daemon_pid = 0;
 }
 
-/* The job of this process, as the daemon tells of it. */
+/* The job of this process in the daemon's answer to ps. */
 static json_t *me(void)
 {
     int fd = dial();
@@ -199,11 +199,11 @@ static uint64_t ended(struct cede *c)
     return s.ended;
 }
 
-static void told(void **state)
+static void reports(void **state)
 {
     struct cede *c;
     daemon_start();
-    assert_int_equal(requests("ended"), -1); /* tells of none */
+    assert_int_equal(requests("ended"), -1); /* no program reports any */
     assert_int_equal(cede_connect(&c), 0);
     assert_true(eventually(connected, c));
     work(c, 10);
@@ -228,7 +228,7 @@ static void told(void **state)
     assert_int_equal(requests("programs"), -1);
 }
 
-/* The same results without a daemon, and when it is killed in the middle; what was said meanwhile
+/* The same results without a daemon, and when it is killed in the middle; what was set meanwhile
  * reaches the next one. */
 static void dies(void **state)
 {
@@ -255,7 +255,7 @@ static void dies(void **state)
     cede_close(c);
 }
 
-/* A daemon that hangs is waited for by cede_set_class() alone, and never hurts a hint. */
+/* Only cede_set_class() waits for a daemon that hangs; hints never do. */
 static void hangs(void **state)
 {
     struct cede *c;
@@ -303,7 +303,7 @@ static void forks(void **state)
     cede_close(c);
 }
 
-/* A program that closes all it did not open, and gets our number for something else. */
+/* A program that closes descriptors it did not open, and gets the number for something else. */
 static void closed(void **state)
 {
     struct cede *c;
@@ -339,7 +339,7 @@ static void rights(void **state)
         if (setgid(NOBODY) < 0 || setuid(NOBODY) < 0 || cede_connect(&c) < 0 ||
             !eventually(connected, c))
             _exit(1);
-        /* Its own, in no job until then: down, and not up again. */
+        /* Its own process, in no job until then: it may lower, and not raise again. */
         if (cede_set_class(c, CEDE_BATCH) != 0 || cede_set_class(c, CEDE_NORMAL) != -EPERM ||
             cede_set_weight(c, 200) != -EPERM)
             _exit(2);
@@ -351,7 +351,7 @@ static void rights(void **state)
     assert_true(class_is("normal"));
 }
 
-/* Whatever is written there, the daemon tells of numbers that can be, and of nobody else's. */
+/* Whatever is on the page, the daemon shows possible numbers, and of that job alone. */
 static void hostile(void **state)
 {
     static const uint64_t evil[] = {0, 1, UINT64_MAX, INT64_MAX, 1ULL << 53, 1ULL << 63};
@@ -538,7 +538,7 @@ static void threads(void **state)
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
-    const struct CMUnitTest tests[] = {T(told),   T(dies),   T(hangs),   T(forks), T(closed),
-                                       T(rights), T(limits), T(hostile), T(lies),  T(threads)};
+    const struct CMUnitTest tests[] = {T(reports), T(dies),   T(hangs),   T(forks), T(closed),
+                                       T(rights),  T(limits), T(hostile), T(lies),  T(threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ class Queue(unittest.TestCase):
         q.submit("a")
         client.close()
         ended = cede.Statistics()
-        q.done(q.next())  # tells of it by the client's handle
+        q.done(q.next())  # reports it on the client's handle
         cede._lib.cede_get_statistics(handle, ctypes.byref(ended), ctypes.sizeof(ended))
         self.assertEqual((ended.begun, ended.ended), (1, 1))
         weak = weakref.ref(handle)

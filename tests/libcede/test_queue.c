@@ -92,7 +92,7 @@ static void refusals(void **state)
     struct cede_queue_config c = plain(CEDE_EDF);
     struct cede_queue_statistics s;
     c.admit = 1;
-    c.expected_us = 1000000 * MS; /* so long that this test's own time is nothing beside it */
+    c.expected_us = 1000000 * MS; /* against which this test's own time is nothing */
     c.capacity = 2;
     struct cede_queue *q = open_queue(&c);
     assert_int_equal(refused(q, 900000 * MS), CEDE_QUEUE_ALONE);
@@ -153,7 +153,7 @@ static void batches(void **state)
     q = open_queue(&c);
     assert_int_equal(cede_queue_set_model(q, 2, 8, 1, 1000), 0);
     add(q, 2, CEDE_NORMAL, 0);
-    assert_int_equal(cede_queue_next(q, 0, CEDE_FOREVER, &batch), 0); /* nobody else comes */
+    assert_int_equal(cede_queue_next(q, 0, CEDE_FOREVER, &batch), 0); /* no other request comes */
     assert_int_equal(batch.n, 1);
     cede_queue_close(q);
 }
@@ -218,7 +218,7 @@ static void bad_input(void **state)
     cede_queue_close(NULL);
 }
 
-static void cede_hears_of_requests(void **state)
+static void requests_are_reported(void **state)
 {
     struct cede_queue_config c = plain(CEDE_EDF);
     struct cede_statistics s;
@@ -231,7 +231,7 @@ static void cede_hears_of_requests(void **state)
     assert_int_equal(s.begun, 2);
     assert_int_equal(s.ended, 1);
     assert_int_equal(s.deadlines_met, 1);
-    cede_queue_close(q); /* forgets none */
+    cede_queue_close(q); /* ends the one that waits */
     cede_get_statistics(c.cede, &s, sizeof(s));
     assert_int_equal(s.ended, 2);
     cede_close(c.cede);
@@ -245,7 +245,7 @@ static void cede_hears_of_requests(void **state)
 
 static struct cede_queue *shared;
 static atomic_uint given[SUBMITTERS][EACH]; /* how often each came back */
-static atomic_uint let_in[SUBMITTERS][EACH];
+static atomic_uint admitted[SUBMITTERS][EACH];
 static atomic_bool stop;
 
 static void *worker(void *arg)
@@ -273,14 +273,14 @@ static void *submitter(void *arg)
                                        .user = &given[me][i]};
         if (cede_queue_submit(shared, &r, &t) != 0)
             continue;
-        atomic_store(&let_in[me][i], 1);
+        atomic_store(&admitted[me][i], 1);
         if (i % 7 == 0 && cede_queue_cancel(shared, t.id) == 0)
             atomic_fetch_add(&given[me][i], 1);
     }
     return NULL;
 }
 
-/* Everybody who was let in comes back exactly once: run, cancelled or, where the queue is shut
+/* Every admitted request comes back exactly once: run, cancelled or, where the queue is shut
  * down under load, reclaimed. */
 static void nothing_is_lost(void **state)
 {
@@ -291,7 +291,7 @@ static void nothing_is_lost(void **state)
         bool early = round % 2;
         void *user, *result;
         memset(given, 0, sizeof(given));
-        memset(let_in, 0, sizeof(let_in));
+        memset(admitted, 0, sizeof(admitted));
         atomic_store(&stop, false);
         cede_queue_defaults(&c);
         c.policy = (enum cede_queue_policy)(round / 2);
@@ -331,7 +331,7 @@ static void nothing_is_lost(void **state)
         assert_true(stats.submitted > 0);
         for (unsigned i = 0; i < SUBMITTERS; i++) {
             for (unsigned k = 0; k < EACH; k++) {
-                if (atomic_load(&given[i][k]) != atomic_load(&let_in[i][k]))
+                if (atomic_load(&given[i][k]) != atomic_load(&admitted[i][k]))
                     fail_msg("round %u: %u of %u came back %u times", round, k, i, given[i][k]);
             }
         }
@@ -339,8 +339,8 @@ static void nothing_is_lost(void **state)
     }
 }
 
-/* Closing wakes who waits, and waits until they have left. */
-static void close_wakes_everybody(void **state)
+/* A shutdown wakes the waiting threads. */
+static void shutdown_wakes_all_threads(void **state)
 {
     pthread_t w[WORKERS];
     void *result;
@@ -365,9 +365,9 @@ int main(void)
         cmocka_unit_test(batches),
         cmocka_unit_test(tickets),
         cmocka_unit_test(bad_input),
-        cmocka_unit_test(cede_hears_of_requests),
+        cmocka_unit_test(requests_are_reported),
         cmocka_unit_test(nothing_is_lost),
-        cmocka_unit_test(close_wakes_everybody),
+        cmocka_unit_test(shutdown_wakes_all_threads),
     };
     char dir[] = "/tmp/cede-test-queue-XXXXXX";
     if (!mkdtemp(dir))

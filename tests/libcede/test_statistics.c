@@ -69,8 +69,7 @@ static void request(struct cede *c, uint64_t took_us, uint64_t deadline_us)
     assert_int_equal(cede_request_end(c, &r), 0);
 }
 
-/* Over ten orders of magnitude, never below the true value and never more than 1/16 + 1 us above.
- */
+/* Over ten orders of magnitude: never below the true value, at most 1/16 + 1 us above. */
 static void quantiles(void **state)
 {
     struct cede *c = *state;
@@ -113,8 +112,7 @@ static void deadlines(void **state)
     assert_int_equal(atomic_load(&page.deadline_us), 50);
 }
 
-/* What the daemon is told of the request that is due first: the stream's word, or else the job's.
- */
+/* The page has the request with the earliest deadline: its stream's settings, or else the job's. */
 static void due_first(void **state)
 {
     struct cede *c = *state;
@@ -191,7 +189,7 @@ static void misuse(void **state)
     assert_int_equal(cede_set_laxity(c, CEDE_STREAMS_MAX - 1, 1), 0);
 }
 
-static void nobody(void **state)
+static void without_a_handle(void **state)
 {
     struct cede_request r;
     assert_int_equal(cede_set_class(NULL, CEDE_BATCH), 0);
@@ -210,7 +208,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
     const struct CMUnitTest tests[] = {
-        T(quantiles), T(deadlines), T(due_first), T(earliest), T(misuse), cmocka_unit_test(nobody),
+        T(quantiles), T(deadlines), T(due_first),
+        T(earliest),  T(misuse),    cmocka_unit_test(without_a_handle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What the stand-in for libcuda.so.1 tells the tests of libcede. */
+/* The record of the stand-in for libcuda.so.1, for the tests of leads. */
 #ifndef CEDE_TESTS_LIBCEDE_FAKE_CUDA_FAKE_CUDA_H
 #define CEDE_TESTS_LIBCEDE_FAKE_CUDA_FAKE_CUDA_H
 

@@ -121,7 +121,7 @@ static void run_ones(const struct lease_params *p, struct leases *l, uint64_t me
                                                    : TIME_NEVER;
             next = t < next ? t : next;
         }
-        assert_true(next != TIME_NEVER); /* else somebody waits and nobody will wake him */
+        assert_true(next != TIME_NEVER); /* else one waits that no event will start */
         assert_true(next >= now);
         now = next;
         struct lease_event e;
@@ -231,7 +231,7 @@ static void timeouts_are_exact(void **s)
     assert_int_equal(cede_leases_release(l, a, 9 * MS), 0);
     happens(l, 9 * MS, c, GATE_OPEN); /* at the last moment */
     assert_int_equal(cede_leases_next_ns(l), TIME_NEVER);
-    uint64_t d = waits(l, second = third, 9 * MS - 1, GATE_COUNT); /* nobody looked in time */
+    uint64_t d = waits(l, second = third, 9 * MS - 1, GATE_COUNT); /* no step in time */
     assert_int_equal(cede_leases_release(l, c, 10 * MS), 0);
     happens(l, 10 * MS, d, GATE_QUEUE);
     struct lease_event e;
@@ -314,9 +314,9 @@ static void first_is_by_urgency_priority_and_arrival(void **s)
     cede_leases_free(l);
 }
 
-/* The higher ones never leave the GPU idle; a lower one, too large to start beside any of them,
+/* The higher ones never leave the GPU idle; a lower one, too large to start while any of them runs,
  * starts once it is old and those that run have ended. */
-static void nobody_starves(void **s)
+static void no_lease_starves(void **s)
 {
     for (uint64_t seed = 1; seed <= 50; seed++) {
         state = seed;
@@ -359,7 +359,7 @@ static void nobody_starves(void **s)
     }
 }
 
-static void a_busy_gpu_starts_nothing_beside_others(void **s)
+static void a_busy_gpu_starts_no_further_lease(void **s)
 {
     struct leases *l = make(params());
     cede_leases_set_utilization(l, 0, 81);
@@ -557,8 +557,8 @@ int main(void)
         cmocka_unit_test(a_missing_stream_has_a_timeout_of_its_own),
         cmocka_unit_test(larger_than_the_limit_runs_alone),
         cmocka_unit_test(first_is_by_urgency_priority_and_arrival),
-        cmocka_unit_test(nobody_starves),
-        cmocka_unit_test(a_busy_gpu_starts_nothing_beside_others),
+        cmocka_unit_test(no_lease_starves),
+        cmocka_unit_test(a_busy_gpu_starts_no_further_lease),
         cmocka_unit_test(bad_asks_are_refused),
         cmocka_unit_test(skewed_load_is_balanced),
         cmocka_unit_test(preferred_then_least_loaded_then_stolen),

@@ -99,8 +99,8 @@ static uint32_t missed(uint32_t n)
     return m;
 }
 
-/* Who is released earlier is due earlier: then the order of deadlines is an optimal one even
- * without preemption (exchange two neighbours), and EDF has to meet all. Releasing earlier and
+/* Requests released earlier have earlier deadlines: then the order of deadlines is an optimal one
+ * even without preemption (exchange two neighbours), and EDF has to meet all. Releasing earlier and
  * being due later keeps a set feasible. */
 static void edf_meets_what_is_feasible_in_order(void **s)
 {
@@ -142,7 +142,7 @@ static void edf_is_late_by_less_than_one_request(void **s)
             fifo += late[i] >= (int64_t)longest;
         for (uint32_t i = 0; i < n; i++)
             sets[i].deadline_ns += longest;
-        run(with_set(REQ_EDF), n, busy); /* hence, with so much slack, it meets all */
+        run(with_set(REQ_EDF), n, busy); /* so with that much more slack it meets all */
         assert_int_equal(missed(n), 0);
         state = seed;
     }
@@ -297,7 +297,7 @@ static void k_edf_has_about_the_best_p99_latency(void **s)
     }
 }
 
-/* Nobody who was let in is late, and somebody is refused. One device and two. */
+/* No admitted request is late, and some are refused. One device and two. */
 static void admitted_requests_are_met(void **s)
 {
     static const enum request_policy policies[] = {REQ_FIFO, REQ_PRIORITY, REQ_EDF};

@@ -1,4 +1,4 @@
-/* Requests that run together, in virtual time: who was let in is met, nobody is held too long. */
+/* Batches of requests in virtual time: admitted requests are met, none is held too long. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,9 +90,9 @@ static void overload(uint32_t batch_max)
     number(set, MAX);
 }
 
-/* Held or not, in batches or not, under each policy and on one device or two: whoever was let in
- * is in time; and batches let more in. */
-static void who_was_let_in_is_met(void **s)
+/* Held or not, in batches or not, under each policy and on one device or two: admitted
+ * requests are met; and batches admit more. */
+static void admitted_requests_are_met(void **s)
 {
     static const enum request_policy policies[] = {REQ_FIFO, REQ_PRIORITY, REQ_EDF};
     for (unsigned k = 0; k < 6; k++) {
@@ -123,7 +123,7 @@ static void who_was_let_in_is_met(void **s)
     }
 }
 
-/* Without admission everybody runs, however late, and a batch is taken before many alone. */
+/* Without admission every request runs, however late, and batches work the overload off sooner. */
 static void overload_is_worked_off_in_batches(void **s)
 {
     for (unsigned policy = 0; policy < REQ_POLICIES; policy++) {
@@ -221,7 +221,7 @@ static void held_groups_leave_each_other_time(void **s)
     cede_requests_free(r);
 }
 
-/* While one group is held another runs, if that leaves the first its time; else nobody runs. */
+/* While one group is held another runs, if that leaves the first its time; else none runs. */
 static void a_free_device_takes_what_does_no_harm(void **s)
 {
     for (int harm = 0; harm < 2; harm++) {
@@ -260,7 +260,7 @@ static void a_batch_leaves_others_their_time(void **s)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_was_let_in_is_met),
+        cmocka_unit_test(admitted_requests_are_met),
         cmocka_unit_test(overload_is_worked_off_in_batches),
         cmocka_unit_test(one_is_held_until_its_slack_is_gone),
         cmocka_unit_test(held_groups_leave_each_other_time),
