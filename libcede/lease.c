@@ -130,7 +130,7 @@ static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, 
         struct timespec t = cede_clock_timespec(lease_wake_ns(p, until_ns));
         pthread_cond_timedwait(&w->cond, &p->lock, &t);
     }
-    int r = !p->open ? -ESHUTDOWN : w->done && w->event.gate ? -ETIMEDOUT : 0;
+    int r = !p->open ? -ESHUTDOWN : w->done && w->event.hold ? -ETIMEDOUT : 0;
     if (!r && !w->done) {
         r = lease_stopped(w->owner);
         cede_leases_cancel(p->leases, id);

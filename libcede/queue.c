@@ -268,7 +268,7 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
                         .class = (enum job_class)in->cls,
                         .preferred = in->prefer ? in->prefer - 1 : SLOT_NONE,
                         .batch_max = m.batch_max,
-                        .group = key,
+                        .kind = key,
                         .each_ns = time.each_ns,
                         .wait_ns = m.wait_ns};
     struct request_verdict v = cede_requests_submit(q->requests, &r, now);
@@ -349,7 +349,7 @@ static void queue_start(struct cede_queue *q, uint32_t device, uint32_t n, uint6
     b->n = n;
     b->expected_us = run_ns / CLOCK_US_NS;
     l->start_ns = now;
-    l->key = first->group;
+    l->key = first->kind;
     q->s.waiting -= n;
     q->s.running += n;
     q->s.batches++;

@@ -103,26 +103,27 @@ void cede_leases_free(struct leases *l)
     free(l);
 }
 
-/* ---- gates ----------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
-static enum lease_gate leases_gate(const struct leases *l, const struct gpu *g,
+/* What keeps a lease from starting on g, whatever waits in the queue. */
+static enum lease_hold leases_hold(const struct leases *l, const struct gpu *g,
                                    const struct lease_ask *a)
 {
     uint64_t usable = (uint64_t)((double)g->memory_bytes * (1 - l->p.memory_reserve_fraction));
     if (!g->v.active)
-        return GATE_OPEN;
+        return HOLD_NONE;
     if (g->v.active >= g->v.limit)
-        return GATE_COUNT;
+        return HOLD_COUNT;
     if (g->v.occupancy + (uint64_t)a->occupancy > l->p.max_total_occupancy)
-        return GATE_OCCUPANCY;
+        return HOLD_OCCUPANCY;
     if (g->memory_bytes && a->memory_bytes &&
         (g->v.memory_bytes > usable || a->memory_bytes > usable - g->v.memory_bytes))
-        return GATE_MEMORY;
+        return HOLD_MEMORY;
     if (g->utilization <= 100 && g->utilization > l->p.target_utilization)
-        return GATE_UTILIZATION;
+        return HOLD_UTILIZATION;
     if (g->v.active >= l->p.streams)
-        return GATE_STREAM;
-    return GATE_OPEN;
+        return HOLD_STREAM;
+    return HOLD_NONE;
 }
 
 static bool leases_urgent(const struct leases *l, const struct slot *s, uint64_t now_ns)
@@ -161,11 +162,11 @@ static struct slot *leases_head(const struct leases *l, const struct gpu *g, uin
 }
 
 /* What keeps s, which is in no queue yet, from starting there now. */
-static enum lease_gate leases_gate_now(const struct leases *l, const struct gpu *g,
+static enum lease_hold leases_hold_now(const struct leases *l, const struct gpu *g,
                                        const struct slot *s, uint64_t now_ns)
 {
     const struct slot *h = leases_head(l, g, now_ns);
-    return h && leases_before(l, h, s, now_ns) ? GATE_QUEUE : leases_gate(l, g, &s->ask);
+    return h && leases_before(l, h, s, now_ns) ? HOLD_QUEUE : leases_hold(l, g, &s->ask);
 }
 
 static bool leases_less_loaded(const struct gpu *a, const struct gpu *b)
@@ -251,24 +252,24 @@ static int leases_check(const struct leases *l, const struct lease_ask *a)
     return l->unused == SLOT_NONE ? -ENOSPC : 0;
 }
 
-/* The device to start on, or, where *why is not GATE_OPEN, to wait for. */
+/* The device to start on, or, where *why is not HOLD_NONE, to wait for. */
 static uint32_t leases_place(const struct leases *l, const struct slot *s, uint64_t now_ns,
-                             enum lease_gate *why)
+                             enum lease_hold *why)
 {
     uint32_t least = s->ask.preferred == SLOT_NONE ? 0 : s->ask.preferred, can = SLOT_NONE;
     *why =
-        s->ask.preferred == SLOT_NONE ? GATE_QUEUE : leases_gate_now(l, &l->gpus[least], s, now_ns);
-    if (*why == GATE_OPEN || s->ask.only)
+        s->ask.preferred == SLOT_NONE ? HOLD_QUEUE : leases_hold_now(l, &l->gpus[least], s, now_ns);
+    if (*why == HOLD_NONE || s->ask.only)
         return least;
     for (uint32_t d = 0; d < l->p.devices; d++) {
         const struct gpu *g = &l->gpus[d];
         if (leases_less_loaded(g, &l->gpus[least]))
             least = d;
         if ((can == SLOT_NONE || leases_less_loaded(g, &l->gpus[can])) &&
-            leases_gate_now(l, g, s, now_ns) == GATE_OPEN)
+            leases_hold_now(l, g, s, now_ns) == HOLD_NONE)
             can = d;
     }
-    *why = can == SLOT_NONE ? leases_gate_now(l, &l->gpus[least], s, now_ns) : GATE_OPEN;
+    *why = can == SLOT_NONE ? leases_hold_now(l, &l->gpus[least], s, now_ns) : HOLD_NONE;
     return can == SLOT_NONE ? least : can;
 }
 
@@ -290,14 +291,14 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
                                     : a->deadline_ns > run_ns    ? a->deadline_ns - run_ns
                                                                  : 0,
                        .next = next};
-    uint32_t device = leases_place(l, s, now_ns, &out->gate);
-    if (out->gate != GATE_OPEN && a->until_ns <= now_ns)
+    uint32_t device = leases_place(l, s, now_ns, &out->hold);
+    if (out->hold != HOLD_NONE && a->until_ns <= now_ns)
         return -EAGAIN;
     l->unused = next;
     out->id = s->id;
     out->device = device;
     out->urgent = leases_urgent(l, s, now_ns);
-    if (out->gate == GATE_OPEN) {
+    if (out->hold == HOLD_NONE) {
         leases_start(l, s, device, now_ns);
         return 0;
     }
@@ -355,7 +356,7 @@ static struct slot *leases_steal(const struct leases *l, const struct gpu *g, ui
         for (uint32_t i = l->gpus[d].first; i != SLOT_NONE; i = l->slots[i].next) {
             struct slot *s = &l->slots[i];
             if (!s->ask.only && (!best || leases_before(l, s, best, now_ns)) &&
-                leases_gate(l, g, &s->ask) == GATE_OPEN)
+                leases_hold(l, g, &s->ask) == HOLD_NONE)
                 best = s;
         }
     }
@@ -371,9 +372,9 @@ static bool leases_expire(struct leases *l, uint64_t limit_ns, struct lease_even
             bool lacks = s->id == g->lacks_id && g->lacks_until_ns <= limit_ns;
             if (s->ask.until_ns > limit_ns && !lacks)
                 continue;
-            enum lease_gate why = lacks ? GATE_STREAM : leases_gate(l, g, &s->ask);
+            enum lease_hold why = lacks ? HOLD_STREAM : leases_hold(l, g, &s->ask);
             *out = (struct lease_event){
-                .id = s->id, .device = SLOT_NONE, .gate = why == GATE_OPEN ? GATE_QUEUE : why};
+                .id = s->id, .device = SLOT_NONE, .hold = why == HOLD_NONE ? HOLD_QUEUE : why};
             g->v.timed_out++;
             leases_dequeue(l, s);
             leases_free_slot(l, s);
@@ -388,8 +389,8 @@ static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_eve
     for (uint32_t d = 0; d < l->p.devices; d++) {
         struct gpu *g = &l->gpus[d];
         struct slot *s = leases_head(l, g, now_ns);
-        enum lease_gate why = s ? leases_gate(l, g, &s->ask) : GATE_OPEN;
-        if (!s || why != GATE_STREAM) {
+        enum lease_hold why = s ? leases_hold(l, g, &s->ask) : HOLD_NONE;
+        if (!s || why != HOLD_STREAM) {
             g->lacks_id = 0;
             g->lacks_until_ns = TIME_NEVER;
         } else if (s->id != g->lacks_id) {
@@ -398,7 +399,7 @@ static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_eve
         }
         if (!s)
             s = leases_steal(l, g, now_ns);
-        if (s && why == GATE_OPEN) {
+        if (s && why == HOLD_NONE) {
             *out = (struct lease_event){
                 .id = s->id, .device = d, .urgent = leases_urgent(l, s, now_ns)};
             leases_start(l, s, d, now_ns);

@@ -2,9 +2,9 @@
  * clock, no system call, no allocation after cede_leases_new(). It makes no stream and measures
  * nothing: the caller supplies what a lease takes, how busy each GPU is, and the time.
  *
- * The gates of a GPU say whether one more lease may start there: the number of started leases,
- * their occupancy, their memory, the GPU's utilization, free streams. On a GPU without leases all
- * gates are open, so that a lease larger than a limit runs alone.
+ * A GPU's limits say whether one more lease may start there: the number of started leases,
+ * their occupancy, their memory, the GPU's utilization, free streams. On a GPU without leases
+ * none applies, so that a lease larger than a limit runs alone.
  *
  * A lease starts on its preferred GPU if it can at once, else on the least loaded GPU that lets it,
  * else it waits in the queue of the least loaded one. The first lease of a queue keeps all behind
@@ -59,21 +59,21 @@ struct lease_ask {
     bool only;             /* on no other than the preferred device */
 };
 
-/* What a lease waits for. */
-enum lease_gate {
-    GATE_OPEN,
-    GATE_QUEUE, /* leases before it */
-    GATE_COUNT,
-    GATE_OCCUPANCY,
-    GATE_MEMORY,
-    GATE_UTILIZATION,
-    GATE_STREAM,
+/* What holds a lease back. */
+enum lease_hold {
+    HOLD_NONE,
+    HOLD_QUEUE, /* leases before it */
+    HOLD_COUNT,
+    HOLD_OCCUPANCY,
+    HOLD_MEMORY,
+    HOLD_UTILIZATION,
+    HOLD_STREAM,
 };
 
 struct lease_event {
     uint64_t id;
     uint32_t device;      /* that it started on */
-    enum lease_gate gate; /* GATE_OPEN: started; else what it waited for when it timed out */
+    enum lease_hold hold; /* HOLD_NONE: it started; else it timed out */
     bool urgent;
 };
 
@@ -83,7 +83,7 @@ struct leases;
 int cede_leases_new(const struct lease_params *p, struct leases **out);
 void cede_leases_free(struct leases *l);
 
-/* 0: started. -EINPROGRESS: waits. Else nothing is kept: -EAGAIN (it may not wait; out->gate is
+/* 0: started. -EINPROGRESS: waits. Else nothing is kept: -EAGAIN (it may not wait; out->hold is
  * why), -EINVAL, -ENOSPC (capacity). out->id is never that of an earlier lease. */
 int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns,
                     struct lease_event *out);
@@ -99,9 +99,9 @@ bool cede_leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out
 /* When an event may come without a call. TIME_NEVER: never. */
 uint64_t cede_leases_next_ns(const struct leases *l);
 
-/* A GPU's utilization; above 100: not known, which opens the gate. */
+/* A GPU's utilization; above 100: not known, and no limit. */
 void cede_leases_set_utilization(struct leases *l, uint32_t device, uint32_t percent);
-/* 0: not known, which opens the gate. */
+/* 0: not known, and no limit. */
 void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t total_bytes);
 
 /* A lease's own place in 0..capacity-1 until it ends, for what the caller keeps with it. */

@@ -121,7 +121,7 @@ uint64_t cede_requests_plan_slack(const struct plan *p)
 bool cede_requests_plan_step(struct plan *p, const struct request *q)
 {
     uint64_t longer = saturating_add(p->end_ns, q->each_ns);
-    if (p->n && p->n < p->max && q->group == p->group && longer <= p->due_ns) {
+    if (p->n && p->n < p->max && q->kind == p->kind && longer <= p->due_ns) {
         p->n++;
         p->end_ns = longer;
     } else {
@@ -129,7 +129,7 @@ bool cede_requests_plan_step(struct plan *p, const struct request *q)
         p->t_ns = p->end_ns;
         p->end_ns = saturating_add(p->t_ns, q->run_ns);
         p->due_ns = TIME_NEVER;
-        p->group = q->group;
+        p->kind = q->kind;
         p->n = 1;
         p->max = q->batch_max;
     }

@@ -44,10 +44,10 @@ struct request {
     uint64_t after_ns;    /* further work of the same client with the same deadline */
     enum job_class class;
     uint32_t preferred; /* device; SLOT_NONE: any */
-    /* Requests of one group may share a batch of up to batch_max (0, 1: none). A batch of n runs
-     * for run_ns + (n - 1) each_ns, with each_ns <= run_ns. */
+    /* Requests of one kind (model and shape) may share a batch of up to batch_max (0, 1: none). A
+     * batch of n runs for run_ns + (n - 1) each_ns, with each_ns <= run_ns. */
     uint32_t batch_max;
-    uint64_t group, each_ns;
+    uint64_t kind, each_ns;
     uint64_t wait_ns; /* it is held at most this long on a free device for others to join */
 };
 
@@ -84,7 +84,7 @@ int cede_requests_next(struct requests *r, uint32_t device, uint64_t now_ns, str
 /* The batch that a free device is to run now. out, *n: room, and the size of the batch. Its first
  * request is the policy's choice, the rest the batcher's (batcher.h); a smaller batch is taken
  * where a larger one would make another request late. Requests are held on a free device only while
- * no other group can run without harm, and no later than urgent_ns before one would be late by it.
+ * no other kind can run without harm, and no later than urgent_ns before one would be late by it.
  * 0, -EBUSY; -EAGAIN: *wake_ns is when to ask again if nothing arrives (TIME_NEVER: none waits);
  * -EINVAL: no such device, or no room. */
 #define REQUESTS_BATCH_MAX 128U

@@ -4,8 +4,8 @@
 #include "libcede/pure/batcher.h"
 #include "libcede/pure/requests_impl.h"
 
-#define LOOK   256U /* requests of a queue that a batch is checked against */
-#define GROUPS 16U  /* groups tried on one free device */
+#define LOOK  256U /* requests of a queue that a batch is checked against */
+#define KINDS 16U  /* kinds tried on one free device */
 
 /* Waiting requests that could run together; the policy's choice is nodes[0]. */
 struct party {
@@ -24,11 +24,11 @@ static void party_gather(const struct requests *r, const struct device *from, ui
     p->n = 0;
     p->nodes[p->n++] = first;
     for (uint32_t i = r->nodes[first].next; i != SLOT_NONE && p->n < max; i = r->nodes[i].next) {
-        if (r->nodes[i].q.group == q->group)
+        if (r->nodes[i].q.kind == q->kind)
             p->nodes[p->n++] = i;
     }
     for (uint32_t i = from->first; i != first && p->n < max; i = r->nodes[i].next) {
-        if (r->nodes[i].q.group == q->group)
+        if (r->nodes[i].q.kind == q->kind)
             p->nodes[p->n++] = i;
     }
     for (uint32_t i = 0; i < p->n; i++) {
@@ -116,7 +116,7 @@ static uint32_t party_in_order(const struct requests *r, const struct party *p, 
     return n;
 }
 
-/* How many of the party start now; 0: none, and until when it may wait. others: groups that come
+/* How many of the party start now; 0: none, and until when it may wait. others: kinds that come
  * before it are held, so it may overtake them only if that makes none of them late. */
 static uint32_t party_decide(const struct requests *r, const struct device *from, struct party *p,
                              bool others, uint64_t now_ns, uint64_t *until_ns)
@@ -173,7 +173,7 @@ static uint32_t party_take(struct requests *r, struct device *from, const struct
 int cede_requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns,
                              struct request *out, uint32_t *n, uint64_t *wake_ns)
 {
-    uint64_t held[GROUPS], until;
+    uint64_t held[KINDS], until;
     uint32_t nheld = 0, room = *n < REQUESTS_BATCH_MAX ? *n : REQUESTS_BATCH_MAX;
     struct party p;
     *n = 0;
@@ -197,15 +197,15 @@ int cede_requests_next_batch(struct requests *r, uint32_t device, uint64_t now_n
             return 0;
         }
         *wake_ns = until < *wake_ns ? until : *wake_ns;
-        held[nheld++] = r->nodes[i].q.group;
+        held[nheld++] = r->nodes[i].q.kind;
         bool again = true;
-        for (i = from->first; nheld < GROUPS && i != SLOT_NONE && again;) {
+        for (i = from->first; nheld < KINDS && i != SLOT_NONE && again;) {
             again = false;
             for (uint32_t k = 0; k < nheld; k++)
-                again |= r->nodes[i].q.group == held[k];
+                again |= r->nodes[i].q.kind == held[k];
             i = again ? r->nodes[i].next : i;
         }
-        if (nheld == GROUPS)
+        if (nheld == KINDS)
             break;
     }
     return -EAGAIN;

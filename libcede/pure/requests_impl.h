@@ -27,11 +27,11 @@ struct requests {
 };
 
 /* A walk through a queue: when each request would end if all ran in this order from t_ns on.
- * Neighbours of one group share a batch while that makes none of them late. */
+ * Neighbours of one kind share a batch while that makes none of them late. */
 struct plan {
     uint64_t t_ns, end_ns; /* begin and end of the current batch */
     uint64_t due_ns;       /* earliest deadline that it meets */
-    uint64_t group;
+    uint64_t kind;
     uint32_t n, max;   /* its size, and limit */
     uint64_t slack_ns; /* by which all may begin later without missing a deadline more */
 };

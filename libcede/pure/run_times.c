@@ -1,5 +1,5 @@
 /* See run_times.h. The estimators hold all that is known; the lines that are fitted to them are
- * kept for the groups used last, as a submission asks for one each time. */
+ * kept for the kinds used last, as a submission asks for one each time. */
 #include "libcede/pure/run_times.h"
 
 #include <errno.h>
@@ -8,13 +8,13 @@
 
 #include "lib/estimate.h"
 
-#define GROUPS     256U /* whose lines are kept */
-#define WAYS       8U   /* places that a group may be in */
+#define KINDS      256U /* whose lines are kept */
+#define WAYS       8U   /* places that a kind may be in */
 #define SIZES      8U   /* of batches, learned apart: 1, 2, 3 to 4, 5 to 8 ... 65 to 128 */
-#define ESTIMATORS (GROUPS * 2)
+#define ESTIMATORS (KINDS * 2)
 
 /* Batches of one model and shape. */
-struct run_group {
+struct run_kind {
     uint64_t key, used;      /* used: tick; 0: the place is free */
     uint64_t seen_ns[SIZES]; /* 0: not known */
     struct run_time line;
@@ -24,7 +24,7 @@ struct run_times {
     double quantile;
     struct estimates *estimates;
     uint64_t tick;
-    struct run_group groups[GROUPS];
+    struct run_kind kinds[KINDS];
 };
 
 int cede_run_times_new(double quantile, struct run_times **out)
@@ -68,7 +68,7 @@ static unsigned run_times_size(uint32_t n)
 
 /* run_ns: the time of the smallest batches seen. each_ns: such that no larger batch seen took
  * longer than the line says; run_ns, so that batching gains nothing, where none was seen. */
-static void run_times_fit(struct run_group *g, uint64_t expected_ns)
+static void run_times_fit(struct run_kind *g, uint64_t expected_ns)
 {
     struct run_time *line = &g->line;
     bool batches = false;
@@ -90,18 +90,18 @@ static void run_times_fit(struct run_group *g, uint64_t expected_ns)
         line->each_ns = line->run_ns;
 }
 
-static struct run_group *run_times_group(struct run_times *t, uint64_t key, uint64_t expected_ns)
+static struct run_kind *run_times_kind(struct run_times *t, uint64_t key, uint64_t expected_ns)
 {
-    struct run_group *take = NULL;
+    struct run_kind *take = NULL;
     for (unsigned i = 0; i < WAYS; i++) {
-        struct run_group *g = &t->groups[(key + i) % GROUPS];
+        struct run_kind *g = &t->kinds[(key + i) % KINDS];
         if (g->used && g->key == key) {
             g->used = ++t->tick;
             return g;
         }
         take = !take || g->used < take->used ? g : take;
     }
-    *take = (struct run_group){.key = key, .used = ++t->tick};
+    *take = (struct run_kind){.key = key, .used = ++t->tick};
     for (unsigned i = 0; i < SIZES; i++)
         take->seen_ns[i] = cede_estimates_get(t->estimates, key + i, t->quantile, 0);
     run_times_fit(take, expected_ns);
@@ -110,14 +110,14 @@ static struct run_group *run_times_group(struct run_times *t, uint64_t key, uint
 
 struct run_time cede_run_times_get(struct run_times *t, uint64_t key, uint64_t expected_ns)
 {
-    return run_times_group(t, key, expected_ns)->line;
+    return run_times_kind(t, key, expected_ns)->line;
 }
 
 void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_t ran_ns)
 {
     unsigned i = run_times_size(n);
     cede_estimates_add(t->estimates, key + i, ran_ns);
-    struct run_group *g = run_times_group(t, key, ran_ns);
+    struct run_kind *g = run_times_kind(t, key, ran_ns);
     g->seen_ns[i] = cede_estimates_get(t->estimates, key + i, t->quantile, ran_ns);
     run_times_fit(g, ran_ns);
 }

@@ -1,7 +1,7 @@
-/* The page by which a program tells the daemon of its requests: the program writes it (libcede,
- * libcede), the daemon reads it (src/control/hints.c) and believes nothing of it that hurts
- * anyone else. It is handed over with the answer to {"op":"hints"}, which tells HINTS_VERSION: a
- * program that knows another one writes nothing. */
+/* The page on which a program reports its requests: the program writes it (libcede), the daemon
+ * reads it (src/control/hints.c) and trusts nothing on it that could hurt another job. It comes
+ * with the answer to {"op":"hints"}, which has HINTS_VERSION: a program that knows another version
+ * writes nothing. */
 #ifndef CEDE_LIB_HINTS_PROTO_H
 #define CEDE_LIB_HINTS_PROTO_H
 
@@ -13,11 +13,11 @@
 
 struct hints_page {
     _Atomic uint64_t begun, ended; /* requests of this program, ever */
-    _Atomic uint64_t due, met;     /* of those that ended: had a deadline, and kept it */
-    /* The open request that is due first: its deadline, CLOCK_MONOTONIC, 0: there is none; the GPU
-     * time that it is said to need, 0: not said; how much it matters. */
+    _Atomic uint64_t due, met;     /* of those that ended: with a deadline, and in time */
+    /* The open request with the earliest deadline: that deadline (CLOCK_MONOTONIC; 0: none is
+     * open), the GPU time that it needs (0: not known), its priority. */
     _Atomic uint64_t earliest_ns, need_us;
-    _Atomic uint64_t deadline_us; /* of requests that do not say so; 0: none */
+    _Atomic uint64_t deadline_us; /* default of requests; 0: none */
     _Atomic int32_t priority;
 };
 

@@ -49,21 +49,21 @@ static uint64_t started(struct leases *l, struct lease_ask a, uint64_t now, uint
     return e.id;
 }
 
-static uint64_t waits(struct leases *l, struct lease_ask a, uint64_t now, enum lease_gate why)
+static uint64_t waits(struct leases *l, struct lease_ask a, uint64_t now, enum lease_hold why)
 {
     struct lease_event e;
     assert_int_equal(cede_leases_ask(l, &a, now, &e), -EINPROGRESS);
-    assert_int_equal(e.gate, why);
+    assert_int_equal(e.hold, why);
     return e.id;
 }
 
 /* The next event is this one. */
-static void happens(struct leases *l, uint64_t now, uint64_t id, enum lease_gate gate)
+static void happens(struct leases *l, uint64_t now, uint64_t id, enum lease_hold hold)
 {
     struct lease_event e;
     assert_true(cede_leases_step(l, now, &e));
     assert_int_equal(e.id, id);
-    assert_int_equal(e.gate, gate);
+    assert_int_equal(e.hold, hold);
 }
 
 static void nothing_happens(struct leases *l, uint64_t now)
@@ -152,13 +152,13 @@ static void run_ones(const struct lease_params *p, struct leases *l, uint64_t me
             assert_true(o->id == e.id && o->fate == WAITING);
             assert_int_equal(cede_leases_cancel(l, o->id), -ENOENT);
             assert_true(now <= o->ask.until_ns);
-            o->fate = e.gate == GATE_OPEN ? RUNNING : LATE;
+            o->fate = e.hold == HOLD_NONE ? RUNNING : LATE;
             o->device = e.device;
             o->end_ns = now + o->run_ns;
-            assert_true(!o->ask.only || e.gate != GATE_OPEN || e.device == o->ask.preferred);
+            assert_true(!o->ask.only || e.hold != HOLD_NONE || e.device == o->ask.preferred);
             if (o->fate == LATE) {
                 assert_true(o->ask.until_ns == now ||
-                            (e.gate == GATE_STREAM && now >= o->at_ns + p->stream_timeout_ns));
+                            (e.hold == HOLD_STREAM && now >= o->at_ns + p->stream_timeout_ns));
                 left--;
             }
             check_limits(p, l, memory, now);
@@ -222,23 +222,23 @@ static void timeouts_are_exact(void **s)
     struct lease_ask second = ask(10), third = ask(10);
     second.until_ns = 5 * MS;
     third.until_ns = 9 * MS;
-    uint64_t b = waits(l, second, 1, GATE_COUNT), c = waits(l, third, 2, GATE_QUEUE);
+    uint64_t b = waits(l, second, 1, HOLD_COUNT), c = waits(l, third, 2, HOLD_QUEUE);
     nothing_happens(l, 5 * MS - 1);
     assert_int_equal(cede_leases_next_ns(l), 5 * MS);
-    happens(l, 5 * MS, b, GATE_COUNT);
+    happens(l, 5 * MS, b, HOLD_COUNT);
     nothing_happens(l, 9 * MS - 1);
     assert_int_equal(cede_leases_next_ns(l), 9 * MS);
     assert_int_equal(cede_leases_release(l, a, 9 * MS), 0);
-    happens(l, 9 * MS, c, GATE_OPEN); /* at the last moment */
+    happens(l, 9 * MS, c, HOLD_NONE); /* at the last moment */
     assert_int_equal(cede_leases_next_ns(l), TIME_NEVER);
-    uint64_t d = waits(l, second = third, 9 * MS - 1, GATE_COUNT); /* no step in time */
+    uint64_t d = waits(l, second = third, 9 * MS - 1, HOLD_COUNT); /* no step in time */
     assert_int_equal(cede_leases_release(l, c, 10 * MS), 0);
-    happens(l, 10 * MS, d, GATE_QUEUE);
+    happens(l, 10 * MS, d, HOLD_QUEUE);
     struct lease_event e;
     third.until_ns = 10 * MS;
     uint64_t f = started(l, ask(10), 10 * MS, 0);
     assert_int_equal(cede_leases_ask(l, &third, 10 * MS, &e), -EAGAIN);
-    assert_int_equal(e.gate, GATE_COUNT);
+    assert_int_equal(e.hold, HOLD_COUNT);
     assert_int_equal(cede_leases_view(l, 0, 10 * MS).timed_out, 2);
     assert_int_equal(cede_leases_release(l, f, 10 * MS), 0);
     uint64_t g = started(l, ask(10), 10 * MS, 0); /* in the same slot */
@@ -255,13 +255,13 @@ static void a_missing_stream_has_a_timeout_of_its_own(void **s)
     p.stream_timeout_ns = 10 * MS;
     struct leases *l = make(p);
     uint64_t a = started(l, ask(80), 0, 0);
-    uint64_t big = waits(l, ask(20), 0, GATE_OCCUPANCY), small = waits(l, ask(10), 0, GATE_QUEUE);
+    uint64_t big = waits(l, ask(20), 0, HOLD_OCCUPANCY), small = waits(l, ask(10), 0, HOLD_QUEUE);
     nothing_happens(l, 50 * MS); /* that is not for want of a stream */
     assert_int_equal(cede_leases_cancel(l, big), 0);
     nothing_happens(l, 60 * MS);
     assert_int_equal(cede_leases_next_ns(l), 70 * MS);
     nothing_happens(l, 70 * MS - 1);
-    happens(l, 70 * MS, small, GATE_STREAM);
+    happens(l, 70 * MS, small, HOLD_STREAM);
     assert_int_equal(cede_leases_release(l, a, 70 * MS), 0);
     cede_leases_free(l);
 }
@@ -271,15 +271,15 @@ static void larger_than_the_limit_runs_alone(void **s)
     struct lease_params p = params();
     struct leases *l = make(p);
     uint64_t whole = started(l, ask(100), 0, 0);
-    uint64_t small = waits(l, ask(1), 1, GATE_OCCUPANCY), next = waits(l, ask(100), 2, GATE_QUEUE);
+    uint64_t small = waits(l, ask(1), 1, HOLD_OCCUPANCY), next = waits(l, ask(100), 2, HOLD_QUEUE);
     assert_int_equal(cede_leases_release(l, small, 5), -ENOENT);
     assert_int_equal(cede_leases_release(l, whole, 5), 0);
-    happens(l, 5, small, GATE_OPEN);
+    happens(l, 5, small, HOLD_NONE);
     nothing_happens(l, 6);
-    waits(l, ask(1), 7, GATE_QUEUE); /* does not pass the large one */
+    waits(l, ask(1), 7, HOLD_QUEUE); /* does not pass the large one */
     nothing_happens(l, 7);
     assert_int_equal(cede_leases_release(l, small, 8), 0);
-    happens(l, 8, next, GATE_OPEN);
+    happens(l, 8, next, HOLD_NONE);
     nothing_happens(l, 8);
     cede_leases_free(l);
 }
@@ -297,11 +297,11 @@ static void first_is_by_urgency_priority_and_arrival(void **s)
     struct lease_ask high = ask(10), due = known;
     high.priority = 3;
     due.deadline_ns = 60 * MS;
-    uint64_t n1 = waits(l, ask(10), 21 * MS, GATE_COUNT),
-             n2 = waits(l, ask(10), 21 * MS, GATE_QUEUE), d = waits(l, due, 22 * MS, GATE_QUEUE),
-             h1 = waits(l, high, 23 * MS, GATE_COUNT), h2 = waits(l, high, 24 * MS, GATE_QUEUE);
+    uint64_t n1 = waits(l, ask(10), 21 * MS, HOLD_COUNT),
+             n2 = waits(l, ask(10), 21 * MS, HOLD_QUEUE), d = waits(l, due, 22 * MS, HOLD_QUEUE),
+             h1 = waits(l, high, 23 * MS, HOLD_COUNT), h2 = waits(l, high, 24 * MS, HOLD_QUEUE);
     assert_int_equal(cede_leases_release(l, a, 30 * MS), 0);
-    happens(l, 30 * MS, h1, GATE_OPEN); /* the one with a deadline has time yet */
+    happens(l, 30 * MS, h1, HOLD_NONE); /* the one with a deadline has time yet */
     assert_int_equal(cede_leases_release(l, h1, 45 * MS), 0);
     struct lease_event e;
     assert_true(cede_leases_step(l, 45 * MS, &e));
@@ -309,7 +309,7 @@ static void first_is_by_urgency_priority_and_arrival(void **s)
     const uint64_t order[] = {d, h2, n1, n2};
     for (int i = 0; i < 3; i++) {
         assert_int_equal(cede_leases_release(l, order[i], 46 * MS), 0);
-        happens(l, 46 * MS, order[i + 1], GATE_OPEN);
+        happens(l, 46 * MS, order[i + 1], HOLD_NONE);
     }
     cede_leases_free(l);
 }
@@ -343,7 +343,7 @@ static void no_lease_starves(void **s)
             end[k] = TIME_NEVER;
             id[k] = 0;
             if (!low && now >= from)
-                low = waits(l, big, from = now, GATE_QUEUE);
+                low = waits(l, big, from = now, HOLD_QUEUE);
             while (cede_leases_step(l, now, &e)) {
                 in |= e.id == low;
                 for (uint32_t i = 0; i < 6; i++)
@@ -363,14 +363,14 @@ static void a_busy_gpu_starts_no_further_lease(void **s)
 {
     struct leases *l = make(params());
     cede_leases_set_utilization(l, 0, 81);
-    uint64_t a = started(l, ask(1), 0, 0), b = waits(l, ask(1), 1, GATE_UTILIZATION);
+    uint64_t a = started(l, ask(1), 0, 0), b = waits(l, ask(1), 1, HOLD_UTILIZATION);
     nothing_happens(l, 2);
     cede_leases_set_utilization(l, 0, 80);
-    happens(l, 3, b, GATE_OPEN);
+    happens(l, 3, b, HOLD_NONE);
     cede_leases_set_utilization(l, 0, 100);
-    uint64_t c = waits(l, ask(1), 4, GATE_UTILIZATION);
+    uint64_t c = waits(l, ask(1), 4, HOLD_UTILIZATION);
     cede_leases_set_utilization(l, 0, SLOT_NONE); /* not known */
-    happens(l, 5, c, GATE_OPEN);
+    happens(l, 5, c, HOLD_NONE);
     assert_int_equal(cede_leases_release(l, a, 6), 0);
     cede_leases_free(l);
 }
@@ -477,7 +477,7 @@ static void preferred_then_least_loaded_then_stolen(void **s)
     const uint32_t at[6] = {1, 1, 0, 2, 0, 2};
     for (int i = 0; i < 6; i++)
         a[i] = started(l, one, 0, at[i]);
-    uint64_t b = waits(l, bound, 1, GATE_COUNT), c = waits(l, one, 2, GATE_COUNT);
+    uint64_t b = waits(l, bound, 1, HOLD_COUNT), c = waits(l, one, 2, HOLD_COUNT);
     assert_int_equal(cede_leases_release(l, a[5], 3),
                      0); /* GPU 2 has room, and c waits for GPU 0 */
     struct lease_event e;
@@ -487,7 +487,7 @@ static void preferred_then_least_loaded_then_stolen(void **s)
     assert_int_equal(cede_leases_release(l, c, 4), 0);
     nothing_happens(l, 4); /* b may run on GPU 1 alone */
     assert_int_equal(cede_leases_release(l, a[0], 5), 0);
-    happens(l, 5, b, GATE_OPEN);
+    happens(l, 5, b, HOLD_NONE);
     cede_leases_free(l);
 }
 

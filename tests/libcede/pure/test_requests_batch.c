@@ -62,7 +62,7 @@ static struct outcome run(const struct requests_params *p, uint32_t n)
             end[d] = now + out[d][0].run_ns + (room - 1) * out[d][0].each_ns;
             o.batches++;
             for (uint32_t k = 1; k < room; k++)
-                assert_true(out[d][k].group == out[d][0].group);
+                assert_true(out[d][k].kind == out[d][0].kind);
             assert_true(room == 1 || room <= out[d][0].batch_max);
         }
     }
@@ -70,7 +70,7 @@ static struct outcome run(const struct requests_params *p, uint32_t n)
     return o;
 }
 
-/* Three groups of other costs; about three times what can be met one by one. */
+/* Three kinds of different cost; about three times what can be met one by one. */
 static void overload(uint32_t batch_max)
 {
     static const uint64_t runs[] = {MS, 2 * MS, 5 * MS}, each[] = {MS / 10, MS, 5 * MS};
@@ -80,7 +80,7 @@ static void overload(uint32_t batch_max)
                                   .deadline_ns = t + runs[g] + rnd(30 * MS),
                                   .run_ns = runs[g],
                                   .each_ns = each[g],
-                                  .group = g,
+                                  .kind = g,
                                   .batch_max = batch_max,
                                   .wait_ns = 5 * MS,
                                   .class = (enum job_class)rnd(CLASS_COUNT),
@@ -140,14 +140,14 @@ static void overload_is_worked_off_in_batches(void **s)
     }
 }
 
-static struct request of(uint64_t group, uint64_t at, uint64_t due, uint64_t run_ns)
+static struct request of(uint64_t kind, uint64_t at, uint64_t due, uint64_t run_ns)
 {
     return (struct request){.id = at,
                             .arrival_ns = at,
                             .deadline_ns = due,
                             .run_ns = run_ns,
                             .each_ns = run_ns / 4,
-                            .group = group,
+                            .kind = kind,
                             .batch_max = 4,
                             .wait_ns = 10 * MS,
                             .preferred = SLOT_NONE};
@@ -196,7 +196,7 @@ static void one_is_held_until_its_slack_is_gone(void **s)
     cede_requests_free(r);
 }
 
-/* Two groups that are held: what both need together counts, not what each needs. */
+/* Two kinds that are held: what both need together counts, not what each needs. */
 static void held_groups_leave_each_other_time(void **s)
 {
     struct request out[8];
@@ -221,7 +221,7 @@ static void held_groups_leave_each_other_time(void **s)
     cede_requests_free(r);
 }
 
-/* While one group is held another runs, if that leaves the first its time; else none runs. */
+/* While one kind is held another runs, if that leaves the first its time; else none runs. */
 static void a_free_device_takes_what_does_no_harm(void **s)
 {
     for (int harm = 0; harm < 2; harm++) {
@@ -237,12 +237,12 @@ static void a_free_device_takes_what_does_no_harm(void **s)
         if (harm)
             assert_true(wake == 6 * MS);
         else
-            assert_true(n == 1 && out[0].group == 2);
+            assert_true(n == 1 && out[0].kind == 2);
         cede_requests_free(r);
     }
 }
 
-/* The batch that would make the other group's request late is made smaller. */
+/* The batch that would make the other kind's request late is made smaller. */
 static void a_batch_leaves_others_their_time(void **s)
 {
     struct request out[8];
