@@ -69,37 +69,37 @@ static const struct symbol cuda_symbols[] = {CUDA_CALLS(X)}, nvml_symbols[] = {N
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 static bool cuda_load(struct cede_gpus *g, const char *name, const struct symbol *s, size_t n,
-                      char *why, size_t size)
+                      struct gpu_error *e)
 {
     void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!lib) {
-        snprintf(why, size, "no %s", name);
+        snprintf(e->text, sizeof(e->text), "no %s", name);
         return false;
     }
     const char *missing = symbols_find(lib, s, n, g);
     if (missing)
-        snprintf(why, size, "%s has no %s: the driver is too old", name, missing);
+        snprintf(e->text, sizeof(e->text), "%s has no %s: the driver is too old", name, missing);
     return !missing;
 }
 
 static int cuda_failed(const struct cede_gpus *g, int r, const char *what, unsigned device,
-                       char *why, size_t size)
+                       struct gpu_error *e)
 {
     const char *name = NULL;
     if (r == 0)
         return 0;
     g->error_name(r, &name);
-    snprintf(why, size, "cannot %s on GPU %u: %s (%d)", what, device, name ? name : "unknown error",
-             r);
+    snprintf(e->text, sizeof(e->text), "cannot %s on GPU %u: %s (%d)", what, device,
+             name ? name : "unknown error", r);
     return -EIO;
 }
 
 static void cuda_find_nvml(struct cede_gpus *g)
 {
-    char bus[32], why[128];
-    g->nvml =
-        cuda_load(g, "libnvidia-ml.so.1", nvml_symbols, COUNT(nvml_symbols), why, sizeof(why)) &&
-        g->nvml_init() == 0;
+    struct gpu_error why;
+    char bus[32];
+    g->nvml = cuda_load(g, "libnvidia-ml.so.1", nvml_symbols, COUNT(nvml_symbols), &why) &&
+              g->nvml_init() == 0;
     for (unsigned i = 0; g->nvml && i < g->n; i++) {
         if (g->bus_id(bus, sizeof(bus), g->gpus[i].device) != 0 ||
             g->nvml_device(bus, &g->gpus[i].nvml) != 0)
@@ -107,20 +107,20 @@ static void cuda_find_nvml(struct cede_gpus *g)
     }
 }
 
-int cede_gpus_open(struct cede_gpus **out, char *why, size_t size)
+int cede_gpus_open(struct cede_gpus **out, struct gpu_error *e)
 {
     struct cede_gpus *g = calloc(1, sizeof(*g)), *all;
     int n = 0, r = 0;
     *out = NULL;
     if (!g)
         return -ENOMEM;
-    if (!cuda_load(g, "libcuda.so.1", cuda_symbols, COUNT(cuda_symbols), why, size))
+    if (!cuda_load(g, "libcuda.so.1", cuda_symbols, COUNT(cuda_symbols), e))
         r = -ENODEV;
-    if (!r && (cuda_failed(g, g->init(0), "start the driver (cuInit)", 0, why, size) ||
-               cuda_failed(g, g->device_count(&n), "count the GPUs", 0, why, size)))
+    if (!r && (cuda_failed(g, g->init(0), "start the driver (cuInit)", 0, e) ||
+               cuda_failed(g, g->device_count(&n), "count the GPUs", 0, e)))
         r = -ENODEV;
     if (!r && n < 1) {
-        snprintf(why, size, "no GPU is visible");
+        snprintf(e->text, sizeof(e->text), "no GPU is visible");
         r = -ENODEV;
     }
     all = r ? NULL : realloc(g, sizeof(*g) + (size_t)n * sizeof(g->gpus[0]));
@@ -133,8 +133,7 @@ int cede_gpus_open(struct cede_gpus **out, char *why, size_t size)
     memset(g->gpus, 0, g->n * sizeof(g->gpus[0]));
     for (unsigned i = 0; i < g->n; i++) {
         size_t bytes = 0;
-        r = cuda_failed(g, g->device_get(&g->gpus[i].device, (int)i), "find the device", i, why,
-                        size);
+        r = cuda_failed(g, g->device_get(&g->gpus[i].device, (int)i), "find the device", i, e);
         if (r) {
             free(g);
             return -ENODEV;
@@ -173,19 +172,18 @@ uint64_t cede_gpus_memory(const struct cede_gpus *g, unsigned device)
 }
 
 /* Makes the primary context current, until cuda_leave(). */
-static int cuda_enter(struct cede_gpus *g, unsigned device, char *why, size_t size)
+static int cuda_enter(struct cede_gpus *g, unsigned device, struct gpu_error *e)
 {
     struct gpu *d = &g->gpus[device];
     int r = 0;
     pthread_mutex_lock(&g->lock);
     if (!d->context)
         r = cuda_failed(g, g->retain(&d->context, d->device), "retain the primary context", device,
-                        why, size);
+                        e);
     if (r)
         d->context = NULL;
     pthread_mutex_unlock(&g->lock);
-    return r ? r
-             : cuda_failed(g, g->push(d->context), "make the context current", device, why, size);
+    return r ? r : cuda_failed(g, g->push(d->context), "make the context current", device, e);
 }
 
 static void cuda_leave(struct cede_gpus *g)
@@ -194,22 +192,22 @@ static void cuda_leave(struct cede_gpus *g)
     g->pop(&was);
 }
 
-int cede_gpus_stream(struct cede_gpus *g, unsigned device, unsigned level, void **out, char *why,
-                     size_t size)
+int cede_gpus_stream(struct cede_gpus *g, unsigned device, unsigned level, void **out,
+                     struct gpu_error *e)
 {
-    int r = cuda_enter(g, device, why, size);
+    int r = cuda_enter(g, device, e);
     if (r)
         return r;
     r = cuda_failed(g, g->stream_create(out, STREAM_NON_BLOCKING, -(int)level), "create a stream",
-                    device, why, size);
+                    device, e);
     cuda_leave(g);
     return r;
 }
 
 void cede_gpus_stream_end(struct cede_gpus *g, unsigned device, void *stream)
 {
-    char why[128];
-    if (cuda_enter(g, device, why, sizeof(why)))
+    struct gpu_error why;
+    if (cuda_enter(g, device, &why))
         return;
     g->stream_destroy(stream);
     cuda_leave(g);
@@ -222,28 +220,26 @@ void *cede_gpus_context(const struct cede_gpus *g)
 }
 
 int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsigned threads,
-                      unsigned shared_bytes, struct gpu_profile *out, char *why, size_t size)
+                      unsigned shared_bytes, struct gpu_profile *out, struct gpu_error *e)
 {
     const unsigned device = 0; /* for texts: which GPU the function is on is not known */
     int blocks = 0, sms = 0, per_sm = 0, d = 0;
-    int r = context ? cuda_failed(g, g->push(context), "make a kernel's context current", device,
-                                  why, size)
-                    : cuda_enter(g, device, why, size);
+    int r = context ? cuda_failed(g, g->push(context), "make a kernel's context current", device, e)
+                    : cuda_enter(g, device, e);
     if (r)
         return r;
-    r = cuda_failed(g, g->ctx_device(&d), "ask for a context's GPU", device, why, size);
+    r = cuda_failed(g, g->ctx_device(&d), "ask for a context's GPU", device, e);
     if (!r)
         r = cuda_failed(g, g->occupancy(&blocks, function, (int)threads, shared_bytes),
-                        "ask for a kernel's occupancy", device, why, size);
+                        "ask for a kernel's occupancy", device, e);
     if (!r)
-        r = cuda_failed(g, g->attribute(&sms, ATTRIBUTE_SMS, d), "ask for the SMs", device, why,
-                        size);
+        r = cuda_failed(g, g->attribute(&sms, ATTRIBUTE_SMS, d), "ask for the SMs", device, e);
     if (!r)
         r = cuda_failed(g, g->attribute(&per_sm, ATTRIBUTE_THREADS_PER_SM, d),
-                        "ask for an SM's threads", device, why, size);
+                        "ask for an SM's threads", device, e);
     cuda_leave(g);
     if (!r && (blocks < 1 || sms < 1 || per_sm < 1)) {
-        snprintf(why, size,
+        snprintf(e->text, sizeof(e->text),
                  "the kernel does not fit on an SM with blocks of %u threads and %u bytes of "
                  "shared memory",
                  threads, shared_bytes);

@@ -1,6 +1,5 @@
 /* Inside libcede: the calls that leases make of the vendor's libraries, which are opened at run
- * time. Knows no policy. All functions may be called from several threads at once. `why` gets a
- * text for people where a call fails. */
+ * time. Knows no policy. All functions may be called from several threads at once. */
 #ifndef CEDE_LIBCEDE_GPUS_H
 #define CEDE_LIBCEDE_GPUS_H
 
@@ -9,8 +8,13 @@
 
 struct cede_gpus;
 
+/* A text for people, where a call fails. */
+struct gpu_error {
+    char text[128];
+};
+
 /* -ENODEV: no driver, or no GPU. -ENOMEM. *out is NULL then. */
-int cede_gpus_open(struct cede_gpus **out, char *why, size_t size);
+int cede_gpus_open(struct cede_gpus **out, struct gpu_error *e);
 void cede_gpus_close(struct cede_gpus *g);
 
 unsigned cede_gpus_count(const struct cede_gpus *g);
@@ -18,8 +22,8 @@ uint64_t cede_gpus_memory(const struct cede_gpus *g, unsigned device); /* bytes;
 
 /* A stream in the device's primary context. level 0: the driver's ordinary priority; each more is
  * one higher, as far as the driver goes. 0 or -EIO. */
-int cede_gpus_stream(struct cede_gpus *g, unsigned device, unsigned level, void **out, char *why,
-                     size_t size);
+int cede_gpus_stream(struct cede_gpus *g, unsigned device, unsigned level, void **out,
+                     struct gpu_error *e);
 void cede_gpus_stream_end(struct cede_gpus *g, unsigned device, void *stream);
 
 /* The calling thread's current context, to which a function that it has just loaded belongs. NULL:
@@ -32,7 +36,7 @@ struct gpu_profile {
     uint32_t threads, blocks_per_sm, sms, threads_per_sm;
 };
 int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsigned threads,
-                      unsigned shared_bytes, struct gpu_profile *out, char *why, size_t size);
+                      unsigned shared_bytes, struct gpu_profile *out, struct gpu_error *e);
 
 /* Percent of NVML's last sampling period in which any kernel ran. -ENOTSUP: not known. */
 int cede_gpus_utilization(struct cede_gpus *g, unsigned device, unsigned *percent);

@@ -2,7 +2,6 @@
  * decides; see cede/lease.h, pool.h. No thread of its own: a waiting thread wakes itself for
  * timeouts, a releasing one wakes those that may start. */
 #include <errno.h>
-#include <string.h>
 
 #include "libcede/api.h"
 #include "libcede/clock.h"
@@ -17,13 +16,13 @@ static int lease_ask_driver(struct cede_pool *p, const struct kernel *f, const s
                             struct gpu_profile *out)
 {
     struct kernel copy = *f;
-    char why[sizeof(p->error)];
+    struct gpu_error why;
     cede_pool_step_out(p);
     int r = cede_gpus_profile(p->gpus, copy.context, copy.function, s->threads, s->shared_bytes,
-                              out, why, sizeof(why));
+                              out, &why);
     cede_pool_step_in(p);
     if (r)
-        memcpy(p->error, why, sizeof(why));
+        p->error = why;
     else if (p->open)
         cede_kernels_learn(p->kernels, &copy, s, out);
     return p->open ? r : -ESHUTDOWN;
@@ -175,16 +174,16 @@ static int lease_equip(struct cede_pool *p, const struct lease_event *e,
         h->stream = i->streams[--i->n];
         return 0;
     }
-    char why[sizeof(p->error)];
+    struct gpu_error why;
     void *stream = NULL;
     cede_pool_step_out(p);
-    int r = cede_gpus_stream(p->gpus, e->device, level, &stream, why, sizeof(why));
+    int r = cede_gpus_stream(p->gpus, e->device, level, &stream, &why);
     cede_pool_step_in(p);
     h->stream = stream; /* also where the pool was closed: closing destroys it */
     if (!p->open)
         return -ESHUTDOWN;
     if (r) {
-        memcpy(p->error, why, sizeof(why));
+        p->error = why;
         lease_end(p, e->id);
     }
     return r;

@@ -122,8 +122,7 @@ static int pool_set_up(struct cede_pool *p)
         (c->flags & ~(unsigned)CEDE_POOL_NO_GPU) || c->urgent_threshold_ns > CLOCK_FAR_NS ||
         c->target_utilization > 100)
         return -EINVAL;
-    int r = c->flags & CEDE_POOL_NO_GPU ? -ENODEV
-                                        : cede_gpus_open(&p->gpus, p->error, sizeof(p->error));
+    int r = c->flags & CEDE_POOL_NO_GPU ? -ENODEV : cede_gpus_open(&p->gpus, &p->error);
     if (r == -ENOMEM)
         return r;
     if (p->gpus && cede_gpus_count(p->gpus) < c->devices)
@@ -155,7 +154,7 @@ CEDE_API int cede_pool_open(const struct cede_pool_config *config, struct cede_p
             p->config = *config;
         else
             cede_pool_defaults(&p->config);
-        p->error[0] = '\0';
+        p->error.text[0] = '\0';
         p->inside = p->held = 0;
         p->polling = false;
         r = pool_set_up(p);
@@ -282,7 +281,8 @@ CEDE_API int cede_pool_get_statistics(struct cede_pool *p, int device,
         .stolen = v.stolen,
         .busy_us = v.busy_ns / CLOCK_US_NS,
     };
-    memcpy(out->error, p->error, sizeof(out->error));
+    _Static_assert(sizeof(out->error) == sizeof(p->error.text), "one length");
+    memcpy(out->error, p->error.text, sizeof(out->error));
     pthread_mutex_unlock(&p->lock);
     return 0;
 }

@@ -59,7 +59,7 @@ struct cede_pool {
     unsigned held;    /* leases that have started */
     uint64_t poll_ns; /* when utilization is looked at next; CLOCK_FAR_NS: never */
     bool polling;
-    char error[sizeof(((struct cede_pool_statistics *)0)->error)];
+    struct gpu_error error; /* the latest */
 };
 
 extern struct cede_pool cede_pool_table[CEDE_POOLS_MAX];

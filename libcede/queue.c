@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -203,15 +204,25 @@ CEDE_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* The pure part's answers, and the statistics that count them. */
+static const struct {
+    enum request_answer answer;
+    size_t counter; /* 0: none */
+} queue_answers[] = {
+#define COUNTED(field) offsetof(struct cede_queue_statistics, field)
+    [CEDE_QUEUE_RUNS] = {REQ_RUN, 0},
+    [CEDE_QUEUE_WAITS] = {REQ_QUEUED, 0},
+    [CEDE_QUEUE_FULL] = {REQ_FULL, COUNTED(full)},
+    [CEDE_QUEUE_ALONE] = {REQ_HOPELESS, COUNTED(alone)},
+    [CEDE_QUEUE_BEHIND] = {REQ_BACKLOG, COUNTED(behind)},
+    [CEDE_QUEUE_OTHERS] = {REQ_HARMS_OTHERS, COUNTED(others)},
+#undef COUNTED
+};
+#define ANSWERS (sizeof(queue_answers) / sizeof(queue_answers[0]))
+
 CEDE_API const char *cede_queue_text(enum cede_queue_answer a)
 {
-    static const enum request_answer core[] = {
-        [CEDE_QUEUE_RUNS] = REQ_RUN,       [CEDE_QUEUE_WAITS] = REQ_QUEUED,
-        [CEDE_QUEUE_FULL] = REQ_FULL,      [CEDE_QUEUE_ALONE] = REQ_HOPELESS,
-        [CEDE_QUEUE_BEHIND] = REQ_BACKLOG, [CEDE_QUEUE_OTHERS] = REQ_HARMS_OTHERS,
-    };
-    return (unsigned)a < sizeof(core) / sizeof(*core) ? cede_requests_answer_text(core[a])
-                                                      : "unknown";
+    return (unsigned)a < ANSWERS ? cede_requests_answer_text(queue_answers[a].answer) : "unknown";
 }
 
 /* Wakes a thread that waits for this device; if there is none, or the device runs something, one
@@ -230,24 +241,14 @@ static void queue_wake(struct cede_queue *q, uint32_t device)
 
 static enum cede_queue_answer queue_answer(struct cede_queue *q, enum request_answer a)
 {
-    switch (a) {
-    case REQ_RUN:
-        return CEDE_QUEUE_RUNS;
-    case REQ_HOPELESS:
-        q->s.alone++;
-        return CEDE_QUEUE_ALONE;
-    case REQ_BACKLOG:
-        q->s.behind++;
-        return CEDE_QUEUE_BEHIND;
-    case REQ_HARMS_OTHERS:
-        q->s.others++;
-        return CEDE_QUEUE_OTHERS;
-    case REQ_FULL:
-        q->s.full++;
-        return CEDE_QUEUE_FULL;
-    default:
-        return CEDE_QUEUE_WAITS;
+    for (unsigned i = 0; i < ANSWERS; i++) {
+        if (queue_answers[i].answer != a)
+            continue;
+        if (queue_answers[i].counter)
+            ++*(uint64_t *)((char *)&q->s + queue_answers[i].counter);
+        return (enum cede_queue_answer)i;
     }
+    return CEDE_QUEUE_WAITS;
 }
 
 static int queue_submit(struct cede_queue *q, const struct cede_queue_request *in,

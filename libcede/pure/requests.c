@@ -281,23 +281,6 @@ struct device *cede_requests_source(struct requests *r, struct device *d)
     return from->first == SLOT_NONE ? NULL : from;
 }
 
-int cede_requests_next(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out)
-{
-    if (device >= r->p.devices)
-        return -EINVAL;
-    struct device *d = &r->devices[device], *from;
-    if (d->running)
-        return -EBUSY;
-    from = cede_requests_source(r, d);
-    if (!from)
-        return -EAGAIN;
-    *out = cede_requests_take(r, from, cede_requests_choose(r, from, now_ns));
-    d->running = true;
-    d->end_ns = saturating_add(now_ns, out->run_ns);
-    cede_requests_late(r, saturating_sub(d->end_ns, out->deadline_ns));
-    return 0;
-}
-
 int cede_requests_done(struct requests *r, uint32_t device)
 {
     if (device >= r->p.devices)

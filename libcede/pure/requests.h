@@ -77,10 +77,6 @@ void cede_requests_free(struct requests *r);
 
 struct request_verdict cede_requests_submit(struct requests *r, const struct request *q,
                                             uint64_t now_ns);
-/* The request that a free device is to run now. 0, -EAGAIN (none waits), -EBUSY (the device runs
- * one), -EINVAL. */
-int cede_requests_next(struct requests *r, uint32_t device, uint64_t now_ns, struct request *out);
-
 /* The batch that a free device is to run now. out, *n: room, and the size of the batch. Its first
  * request is the policy's choice, the rest the batcher's (batcher.h); a smaller batch is taken
  * where a larger one would make another request late. Requests are held on a free device only while

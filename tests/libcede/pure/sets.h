@@ -22,6 +22,15 @@ static inline struct requests *make_requests(struct requests_params p)
     return r;
 }
 
+/* A batch of one: the policy's choice. */
+static inline int next_one(struct requests *r, uint32_t device, uint64_t now_ns,
+                           struct request *out)
+{
+    uint32_t n = 1;
+    uint64_t wake_ns;
+    return cede_requests_next_batch(r, device, now_ns, out, &n, &wake_ns);
+}
+
 static inline int by_arrival(const void *a, const void *b)
 {
     const struct request *x = a, *y = b;

@@ -57,7 +57,7 @@ static void run(struct requests_params p, uint32_t n, uint64_t *busy)
         }
         for (uint32_t d = 0; d < p.devices; d++) {
             struct request q;
-            if (runs[d] || cede_requests_next(r, d, now, &q))
+            if (runs[d] || next_one(r, d, now, &q))
                 continue;
             runs[d] = true;
             id[d] = q.id;
@@ -190,7 +190,7 @@ static uint32_t conference(enum request_policy policy, uint32_t *frames_late)
                                  now);
         filler = piece = true;
         struct request q;
-        assert_int_equal(cede_requests_next(r, 0, now, &q), 0);
+        assert_int_equal(next_one(r, 0, now, &q), 0);
         now += q.run_ns;
         cede_requests_done(r, 0);
         *frames_late += q.id == 1 && now > q.deadline_ns;
@@ -360,14 +360,14 @@ static void answers(void **s)
     p.admit = true;
     r = make_requests(p);
     struct request q = {.id = 1, .deadline_ns = 10 * MS, .run_ns = 4 * MS, .preferred = 1}, out;
-    assert_int_equal(cede_requests_next(r, 0, 0, &out), -EAGAIN);
+    assert_int_equal(next_one(r, 0, 0, &out), -EAGAIN);
     assert_int_equal(cede_requests_done(r, 0), -ENOENT);
     struct request_verdict v = cede_requests_submit(r, &q, 0);
     assert_int_equal(v.answer, REQ_RUN);
     assert_int_equal(v.device, 1); /* preferred, as it is no more loaded than the other */
     assert_false(v.urgent);
-    assert_int_equal(cede_requests_next(r, 1, 0, &out), 0);
-    assert_int_equal(cede_requests_next(r, 1, 0, &out), -EBUSY);
+    assert_int_equal(next_one(r, 1, 0, &out), 0);
+    assert_int_equal(next_one(r, 1, 0, &out), -EBUSY);
     v = cede_requests_submit(r, &q, 0);
     assert_int_equal(v.device, 0); /* the least loaded, as the preferred one has too much to do */
     assert_int_equal(cede_requests_cancel(r, 1), 0);
@@ -378,7 +378,7 @@ static void answers(void **s)
     assert_true(v.urgent);
     q.deadline_ns = 4 * MS;
     assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_RUN);
-    assert_int_equal(cede_requests_next(r, 0, 0, &out), 0);
+    assert_int_equal(next_one(r, 0, 0, &out), 0);
     q.deadline_ns = 7 * MS;
     assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_BACKLOG);
     q.deadline_ns = 9 * MS;
