@@ -19,7 +19,7 @@
 
 #define CHECK_NS       CLOCK_S_NS        /* between two checks of the connection */
 #define CHECK_ASKED_NS CLOCK_MS_NS       /* the same, while a page was asked for */
-#define REFUSED_NS     (10 * CLOCK_S_NS) /* until a daemon that gave no page is asked again */
+#define REFUSED_NS     (10 * CLOCK_S_NS) /* until a daemon that was no use is asked again */
 #define SET_NS         CLOCK_S_NS        /* for the answer to class and weight */
 #define FIND_MS        100               /* for a page, before class and weight are sent */
 #define ANSWER_MAX     65536
@@ -53,6 +53,13 @@ static void link_drop(struct cede *c)
     c->link.fd = -1;
     c->link.answers_due = 0;
     link_set_page(c, NULL);
+}
+
+/* Ends a connection that is of no use, and makes no other for a while. */
+static void link_refuse(struct cede *c)
+{
+    link_drop(c);
+    c->link.asked_ns = cede_clock_now_ns() + REFUSED_NS;
 }
 
 static int link_dial(const char *path)
@@ -133,8 +140,7 @@ static void link_take_answer(struct cede *c, const char *text, int fd)
         link_number(text, "\"hints\":") == HINTS_VERSION && maps_safely(fd, HINTS_PAGE))
         page = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED) {
-        link_drop(c);
-        c->link.asked_ns = cede_clock_now_ns() + REFUSED_NS;
+        link_refuse(c);
         return;
     }
     c->link.pid = (pid_t)link_number(text, "\"pid\":");
@@ -166,7 +172,14 @@ static bool link_receive(struct cede *c, int *code)
     int fd = -1;
     if (!take_fds(&h, &fd, 1))
         fd = -1;
-    c->link.answers_due -= c->link.answers_due > 0;
+    if (!c->link.answers_due) { /* a daemon only answers; else it could keep a hint reading */
+        if (fd >= 0)
+            close(fd);
+        free(text);
+        link_refuse(c);
+        return false;
+    }
+    c->link.answers_due--;
     long e = strstr(text, "\"ok\":true") ? 0 : link_number(text, "\"errno\":");
     *code = strstr(text, "\"ok\":true") ? 0 : e > 0 && e < 4096 ? -(int)e : -EPROTO;
     if (!c->hints.page)

@@ -441,17 +441,22 @@ static void welcome(int fd, int page, unsigned npages)
 
 struct lie {
     unsigned npages;
-    bool takes_it_back;
+    bool shrinks; /* the page, after it was taken */
+    bool floods;  /* sends answers to nothing */
 };
 
 static void *liar(void *arg)
 {
     const struct lie *lie = arg;
-    int fd = lied_to(), page = memfd_create("test", MFD_CLOEXEC);
+    int fd = lied_to(), page = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     char x;
     assert_int_equal(ftruncate(page, HINTS_PAGE), 0);
+    if (lie->floods)
+        assert_int_equal(fcntl(page, F_ADD_SEALS, F_SEAL_SHRINK), 0);
     welcome(fd, page, lie->npages);
-    if (lie->takes_it_back) {
+    for (int i = 0; lie->floods && i < 20000 && send(fd, "{}", 2, MSG_NOSIGNAL) == 2; i++)
+        ;
+    if (lie->shrinks) {
         usleep(5000);
         assert_int_equal(ftruncate(page, 0), 0);
     }
@@ -463,7 +468,8 @@ static void *liar(void *arg)
 
 static void lies(void **state)
 {
-    static struct lie what[] = {{2, false}, {1, true}};
+    static struct lie what[] = {
+        {.npages = 2}, {.npages = 1, .shrinks = true}, {.npages = 1, .floods = true}};
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
     for (size_t i = 0; i < ARRAY_SIZE(what); i++) {
