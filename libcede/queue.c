@@ -58,21 +58,17 @@ struct cede_queue {
     struct slot *slots;
     uint32_t nslots, first_free;
     struct lane *lanes;
-    struct model models[CEDE_QUEUE_MODELS];
-    uint64_t batches; /* so far */
-    unsigned inside;  /* threads in cede_queue_next() */
+    struct model models[CEDE_QUEUE_MODELS + 1]; /* the last: of all other models */
+    uint64_t batches;                           /* so far */
+    unsigned inside;                            /* threads in cede_queue_next() */
     bool shut;
     struct cede_queue_statistics s;
     struct request out[REQUESTS_BATCH_MAX];
 };
 
-/* Settings of a model: its own, or the queue's. */
-static struct model queue_model(const struct cede_queue *q, uint32_t model)
+static struct model queue_settings(unsigned batch_max, uint64_t wait_us, uint64_t expected_us)
 {
-    return model < CEDE_QUEUE_MODELS
-               ? q->models[model]
-               : (struct model){q->config.batch_max, q->config.batch_wait_us * CLOCK_US_NS,
-                                q->config.expected_us * CLOCK_US_NS};
+    return (struct model){batch_max, wait_us * CLOCK_US_NS, expected_us * CLOCK_US_NS};
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
@@ -178,9 +174,8 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
         q->slots[i].generation = 1;
         q->slots[i].next_free = i + 1;
     }
-    for (unsigned i = 0; i < CEDE_QUEUE_MODELS; i++)
-        q->models[i] =
-            (struct model){c.batch_max, c.batch_wait_us * CLOCK_US_NS, c.expected_us * CLOCK_US_NS};
+    for (unsigned i = 0; i <= CEDE_QUEUE_MODELS; i++)
+        q->models[i] = queue_settings(c.batch_max, c.batch_wait_us, c.expected_us);
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->left, NULL);
     for (unsigned i = 0; i < c.devices; i++)
@@ -196,8 +191,7 @@ CEDE_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned
         !queue_model_valid(batch_max, batch_wait_us, expected_us))
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
-    q->models[model] =
-        (struct model){batch_max, batch_wait_us * CLOCK_US_NS, expected_us * CLOCK_US_NS};
+    q->models[model] = queue_settings(batch_max, batch_wait_us, expected_us);
     pthread_mutex_unlock(&q->lock);
     return 0;
 }
@@ -254,7 +248,7 @@ static enum cede_queue_answer queue_answer(struct cede_queue *q, enum request_an
 static int queue_submit(struct cede_queue *q, const struct cede_queue_request *in,
                         struct cede_queue_ticket *ticket, uint64_t now)
 {
-    struct model m = queue_model(q, in->model);
+    struct model m = q->models[in->model < CEDE_QUEUE_MODELS ? in->model : CEDE_QUEUE_MODELS];
     uint64_t key = cede_run_times_key(in->model, in->shape);
     struct run_time time = cede_run_times_get(q->times, key, m.expected_ns);
     uint32_t at = q->first_free; /* there is one: nslots covers all that wait and run */
