@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -445,9 +446,12 @@ struct lie {
     bool floods;  /* sends answers to nothing */
 };
 
+static atomic_bool done, hung_up;
+
 static void *liar(void *arg)
 {
     const struct lie *lie = arg;
+    const struct timeval patience = {.tv_sec = 10};
     int fd = lied_to(), page = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     char x;
     assert_int_equal(ftruncate(page, HINTS_PAGE), 0);
@@ -460,7 +464,9 @@ static void *liar(void *arg)
         usleep(5000);
         assert_int_equal(ftruncate(page, 0), 0);
     }
-    recv(fd, &x, 1, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    atomic_store(&hung_up, recv(fd, &x, 1, 0) == 0 || errno != EAGAIN);
+    atomic_store(&done, true);
     close(page);
     close(fd);
     return NULL;
@@ -479,13 +485,15 @@ static void lies(void **state)
         listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof(a)), 0);
         assert_int_equal(listen(listener, 8), 0);
+        atomic_store(&done, false);
         assert_int_equal(pthread_create(&t, NULL, liar, &what[i]), 0);
         assert_int_equal(cede_connect(&c), 0);
-        for (int k = 0; k < 20; k++) {
+        for (int k = 0; k < 20 || (what[i].floods && !atomic_load(&done)); k++) {
             cede_connected(c);
             work(c, 1);
             usleep(1000);
         }
+        assert_true(!what[i].floods || atomic_load(&hung_up));
         assert_int_equal(cede_connected(c), 0);
         cede_close(c);
         pthread_join(t, NULL);
