@@ -45,7 +45,7 @@ struct rates {
     X(nvml_device, "nvmlDeviceGetHandleByPciBusId_v2", (const char *bus, void **d))                \
     X(nvml_rates, "nvmlDeviceGetUtilizationRates", (void *d, struct rates *out))
 
-struct gpu {
+struct cuda_gpu {
     int device;
     void *context; /* NULL: not retained */
     void *nvml;    /* NULL: not known there */
@@ -60,7 +60,7 @@ struct cede_gpus {
     pthread_mutex_t lock; /* retaining contexts */
     bool nvml;
     unsigned n;
-    struct gpu gpus[];
+    struct cuda_gpu gpus[];
 };
 
 #define X(field, symbol, args) {symbol, offsetof(struct cede_gpus, field)},
@@ -174,7 +174,7 @@ uint64_t cede_gpus_memory(const struct cede_gpus *g, unsigned device)
 /* Makes the primary context current, until cuda_leave(). */
 static int cuda_enter(struct cede_gpus *g, unsigned device, struct gpu_error *e)
 {
-    struct gpu *d = &g->gpus[device];
+    struct cuda_gpu *d = &g->gpus[device];
     int r = 0;
     pthread_mutex_lock(&g->lock);
     if (!d->context)

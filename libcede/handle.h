@@ -27,11 +27,11 @@ struct cede {
     struct cede *next;    /* in the list of handles */
     pthread_mutex_t talk; /* held while the daemon is talked to */
     struct link link;
-    pthread_mutex_t lock; /* all that follows */
-    struct hints hints;   /* its page is set under both locks */
-    uint64_t check_ns;    /* when a hint looks at the connection next */
-    struct lead *lead;    /* NULL: none; set once */
-    bool lead_forked;     /* it is the parent's */
+    pthread_mutex_t lock;    /* all that follows */
+    struct cede_hints hints; /* its page is set under both locks */
+    uint64_t check_ns;       /* when a hint looks at the connection next */
+    struct lead *lead;       /* NULL: none; set once */
+    bool lead_forked;        /* it is the parent's */
 };
 
 #endif

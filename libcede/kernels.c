@@ -35,7 +35,7 @@ int cede_kernels_set(struct kernels *k, const char *name, void *function, void *
     int at = kernels_place(k, name);
     if (at < 0)
         return -ENOSPC;
-    struct kernel *f = &k->v[at];
+    struct lease_kernel *f = &k->v[at];
     if (f->key && function && f->function == function)
         return 0;
     f->key = ++k->keys;
@@ -46,26 +46,27 @@ int cede_kernels_set(struct kernels *k, const char *name, void *function, void *
     return 0;
 }
 
-const struct kernel *cede_kernels_find(const struct kernels *k, const char *name)
+const struct lease_kernel *cede_kernels_find(const struct kernels *k, const char *name)
 {
     int at = kernels_place(k, name);
     return at >= 0 && k->v[at].key ? &k->v[at] : NULL;
 }
 
-uint64_t cede_kernels_key(const struct kernel *f, const struct cede_shape *s)
+uint64_t cede_kernels_key(const struct lease_kernel *f, const struct cede_shape *s)
 {
     uint64_t h =
         kernels_mix(kernels_mix(kernels_mix(f->key, s->blocks), s->threads), s->shared_bytes);
     return h ? h : 1;
 }
 
-static uint64_t kernels_profile_key(const struct kernel *f, const struct cede_shape *s)
+static uint64_t kernels_profile_key(const struct lease_kernel *f, const struct cede_shape *s)
 {
     return cede_kernels_key(
         f, &(struct cede_shape){.threads = s->threads, .shared_bytes = s->shared_bytes});
 }
 
-const struct gpu_profile *cede_kernels_profile(const struct kernels *k, const struct kernel *f,
+const struct gpu_profile *cede_kernels_profile(const struct kernels *k,
+                                               const struct lease_kernel *f,
                                                const struct cede_shape *s)
 {
     uint64_t key = kernels_profile_key(f, s);
@@ -73,7 +74,7 @@ const struct gpu_profile *cede_kernels_profile(const struct kernels *k, const st
     return p->key == key ? &p->p : NULL;
 }
 
-void cede_kernels_learn(struct kernels *k, const struct kernel *f, const struct cede_shape *s,
+void cede_kernels_learn(struct kernels *k, const struct lease_kernel *f, const struct cede_shape *s,
                         const struct gpu_profile *p)
 {
     uint64_t key = kernels_profile_key(f, s);

@@ -12,7 +12,7 @@
 #define KERNEL_NAME_MAX 63
 #define PROFILES        1024U /* a power of 2; of two that fall on one place the later stays */
 
-struct kernel {
+struct lease_kernel {
     char name[KERNEL_NAME_MAX + 1];
     uint64_t key;   /* changes when it is registered anew */
     void *function; /* NULL: its share is given */
@@ -26,7 +26,7 @@ struct profile {
 };
 
 struct kernels {
-    struct kernel v[CEDE_KERNELS_MAX]; /* by the hash of the name, the next free if taken */
+    struct lease_kernel v[CEDE_KERNELS_MAX]; /* by the hash of the name, the next free if taken */
     unsigned n;
     uint64_t keys;
     struct profile profiles[PROFILES];
@@ -35,13 +35,15 @@ struct kernels {
 /* -EINVAL: no name, or too long; -ENOSPC. */
 int cede_kernels_set(struct kernels *k, const char *name, void *function, void *context,
                      uint32_t share);
-const struct kernel *cede_kernels_find(const struct kernels *k, const char *name); /* or NULL */
+const struct lease_kernel *cede_kernels_find(const struct kernels *k,
+                                             const char *name); /* or NULL */
 
 /* Of kernel and shape; never 0. */
-uint64_t cede_kernels_key(const struct kernel *f, const struct cede_shape *s);
-const struct gpu_profile *cede_kernels_profile(const struct kernels *k, const struct kernel *f,
+uint64_t cede_kernels_key(const struct lease_kernel *f, const struct cede_shape *s);
+const struct gpu_profile *cede_kernels_profile(const struct kernels *k,
+                                               const struct lease_kernel *f,
                                                const struct cede_shape *s); /* or NULL */
-void cede_kernels_learn(struct kernels *k, const struct kernel *f, const struct cede_shape *s,
+void cede_kernels_learn(struct kernels *k, const struct lease_kernel *f, const struct cede_shape *s,
                         const struct gpu_profile *p);
 
 /* Share of a GPU's warps, in millionths, that `blocks` (0: all that fit) take. */

@@ -12,10 +12,10 @@
 /* ---- occupancy ------------------------------------------------------------------------------- */
 
 /* With the pool's lock held; gives it up for the call. */
-static int lease_ask_driver(struct cede_pool *p, const struct kernel *f, const struct cede_shape *s,
-                            struct gpu_profile *out)
+static int lease_ask_driver(struct cede_pool *p, const struct lease_kernel *f,
+                            const struct cede_shape *s, struct gpu_profile *out)
 {
-    struct kernel copy = *f;
+    struct lease_kernel copy = *f;
     struct gpu_error why;
     cede_pool_step_out(p);
     int r = cede_gpus_profile(p->gpus, copy.context, copy.function, s->threads, s->shared_bytes,
@@ -32,7 +32,7 @@ static int lease_ask_driver(struct cede_pool *p, const struct kernel *f, const s
 static int lease_measure(struct cede_pool *p, const char *kernel, const struct cede_shape *s,
                          struct lease_ask *a)
 {
-    const struct kernel *f = kernel ? cede_kernels_find(p->kernels, kernel) : NULL;
+    const struct lease_kernel *f = kernel ? cede_kernels_find(p->kernels, kernel) : NULL;
     if (!kernel)
         return 0;
     if (!f)

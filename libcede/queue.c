@@ -24,10 +24,10 @@
 _Static_assert(CEDE_QUEUE_BATCH_MAX == REQUESTS_BATCH_MAX, "one limit");
 _Static_assert((int)CEDE_LAXITY == REQ_LAXITY && (int)CEDE_BATCH == CLASS_BATCH, "same order");
 
-enum slot_state { QUEUE_FREE, QUEUE_WAITING, QUEUE_RUNNING };
+enum queue_state { QUEUE_FREE, QUEUE_WAITING, QUEUE_RUNNING };
 
-struct slot {
-    enum slot_state state;
+struct queue_slot {
+    enum queue_state state;
     uint32_t generation, next_free;
     uint32_t model;
     uint64_t shape, arrival_ns, deadline_ns;
@@ -35,12 +35,12 @@ struct slot {
     struct cede_request reported; /* to the daemon */
 };
 
-struct model {
+struct queue_model {
     unsigned batch_max;
     uint64_t wait_ns, expected_ns;
 };
 
-struct lane {
+struct queue_lane {
     pthread_cond_t changed;
     unsigned waiters;
     uint64_t batch; /* id of the one that runs; 0: none */
@@ -55,20 +55,20 @@ struct cede_queue {
     struct requests *requests;
     struct run_times *times;
     struct estimate latency;
-    struct slot *slots;
+    struct queue_slot *slots;
     uint32_t nslots, first_free;
-    struct lane *lanes;
-    struct model models[CEDE_QUEUE_MODELS + 1]; /* the last: of all other models */
-    uint64_t batches;                           /* so far */
-    unsigned inside;                            /* threads in cede_queue_next() */
+    struct queue_lane *lanes;
+    struct queue_model models[CEDE_QUEUE_MODELS + 1]; /* the last: of all other models */
+    uint64_t batches;                                 /* so far */
+    unsigned inside;                                  /* threads in cede_queue_next() */
     bool shut;
     struct cede_queue_statistics s;
     struct request out[REQUESTS_BATCH_MAX];
 };
 
-static struct model queue_settings(unsigned batch_max, uint64_t wait_us, uint64_t expected_us)
+static struct queue_model queue_settings(unsigned batch_max, uint64_t wait_us, uint64_t expected_us)
 {
-    return (struct model){batch_max, wait_us * CLOCK_US_NS, expected_us * CLOCK_US_NS};
+    return (struct queue_model){batch_max, wait_us * CLOCK_US_NS, expected_us * CLOCK_US_NS};
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
@@ -78,7 +78,7 @@ static uint64_t queue_ticket(const struct cede_queue *q, uint32_t slot)
     return (uint64_t)q->slots[slot].generation << 32 | slot;
 }
 
-static struct slot *queue_slot(const struct cede_queue *q, uint64_t ticket)
+static struct queue_slot *queue_find(const struct cede_queue *q, uint64_t ticket)
 {
     uint32_t i = (uint32_t)ticket;
     return i < q->nslots && q->slots[i].state != QUEUE_FREE && queue_ticket(q, i) == ticket
@@ -86,7 +86,7 @@ static struct slot *queue_slot(const struct cede_queue *q, uint64_t ticket)
                : NULL;
 }
 
-static void queue_release(struct cede_queue *q, struct slot *s)
+static void queue_release(struct cede_queue *q, struct queue_slot *s)
 {
     if (q->config.cede)
         cede_request_end(q->config.cede, &s->reported);
@@ -248,11 +248,11 @@ static enum cede_queue_answer queue_answer(struct cede_queue *q, enum request_an
 static int queue_submit(struct cede_queue *q, const struct cede_queue_request *in,
                         struct cede_queue_ticket *ticket, uint64_t now)
 {
-    struct model m = q->models[in->model < CEDE_QUEUE_MODELS ? in->model : CEDE_QUEUE_MODELS];
+    struct queue_model m = q->models[in->model < CEDE_QUEUE_MODELS ? in->model : CEDE_QUEUE_MODELS];
     uint64_t key = cede_run_times_key(in->model, in->shape);
     struct run_time time = cede_run_times_get(q->times, key, m.expected_ns);
     uint32_t at = q->first_free; /* there is one: nslots covers all that wait and run */
-    struct slot *s = &q->slots[at];
+    struct queue_slot *s = &q->slots[at];
     struct request r = {.id = queue_ticket(q, at),
                         .arrival_ns = now,
                         .deadline_ns = in->deadline_us && in->deadline_us < FAR_US
@@ -308,7 +308,7 @@ CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
     if (!q)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
-    struct slot *s = queue_slot(q, ticket);
+    struct queue_slot *s = queue_find(q, ticket);
     int r = !s                          ? -ENOENT
             : s->state == QUEUE_RUNNING ? -EBUSY
                                         : cede_requests_cancel(q->requests, ticket);
@@ -325,14 +325,14 @@ CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
 static void queue_start(struct cede_queue *q, uint32_t device, uint32_t n, uint64_t now,
                         struct cede_queue_batch *b)
 {
-    struct lane *l = &q->lanes[device];
+    struct queue_lane *l = &q->lanes[device];
     const struct request *first = &q->out[0];
     uint64_t run_ns = first->run_ns + (n - 1) * first->each_ns;
     b->urgent = 0;
     b->model = q->slots[(uint32_t)first->id].model;
     b->shape = q->slots[(uint32_t)first->id].shape;
     for (uint32_t i = 0; i < n; i++) {
-        struct slot *s = &q->slots[(uint32_t)q->out[i].id];
+        struct queue_slot *s = &q->slots[(uint32_t)q->out[i].id];
         s->state = QUEUE_RUNNING;
         b->ticket[i] = q->out[i].id;
         b->user[i] = s->user;
@@ -369,7 +369,7 @@ CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t tim
     if (!q || !b || device >= q->config.devices)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
-    struct lane *l = &q->lanes[device];
+    struct queue_lane *l = &q->lanes[device];
     uint64_t now = cede_clock_now_ns(), wake_ns;
     uint64_t end = timeout_us < FAR_US ? now + timeout_us * CLOCK_US_NS : TIME_NEVER;
     int r;
@@ -404,11 +404,11 @@ CEDE_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
     uint64_t now = cede_clock_now_ns();
-    struct lane *l = b->device < q->config.devices ? &q->lanes[b->device] : NULL;
+    struct queue_lane *l = b->device < q->config.devices ? &q->lanes[b->device] : NULL;
     int r = !l || !b->id || l->batch != b->id || b->n > CEDE_QUEUE_BATCH_MAX ? -ENOENT : 0;
     if (r == 0) {
         for (uint32_t i = 0; i < b->n; i++) {
-            struct slot *s = queue_slot(q, b->ticket[i]);
+            struct queue_slot *s = queue_find(q, b->ticket[i]);
             if (!s || s->state != QUEUE_RUNNING)
                 continue;
             if (failed) {
@@ -459,7 +459,7 @@ CEDE_API int cede_queue_reclaim(struct cede_queue *q, void **user)
     if (!q->shut)
         r = -EBUSY;
     for (uint32_t i = 0; r == -ENOENT && q->s.waiting && i < q->nslots; i++) {
-        struct slot *s = &q->slots[i];
+        struct queue_slot *s = &q->slots[i];
         if (s->state != QUEUE_WAITING)
             continue;
         *user = s->user;

@@ -27,7 +27,7 @@ static uint64_t hints_bucket_top(unsigned b)
                          : (((uint64_t)(b % HINTS_SUB) + HINTS_SUB + 1) << (b / HINTS_SUB - 1)) - 1;
 }
 
-static uint64_t hints_quantile_us(const struct hints *h, unsigned percent)
+static uint64_t hints_quantile_us(const struct cede_hints *h, unsigned percent)
 {
     uint64_t rank = (h->ended * percent + 99) / 100, seen = 0;
     for (unsigned b = 0; rank && b < sizeof(h->histogram) / sizeof(*h->histogram); b++) {
@@ -40,7 +40,7 @@ static uint64_t hints_quantile_us(const struct hints *h, unsigned percent)
     return 0;
 }
 
-struct cede_statistics cede_hints_statistics(const struct hints *h)
+struct cede_statistics cede_hints_statistics(const struct cede_hints *h)
 {
     return (struct cede_statistics){
         .begun = h->begun,
@@ -55,7 +55,7 @@ struct cede_statistics cede_hints_statistics(const struct hints *h)
 
 /* ---- the page -------------------------------------------------------------------------------- */
 
-static void hints_publish(const struct hints *h)
+static void hints_publish(const struct cede_hints *h)
 {
     struct hints_page *p = h->page;
     const struct due_request *first = h->earliest < HINTS_OPEN_MAX ? &h->open[h->earliest] : NULL;
@@ -73,7 +73,7 @@ static void hints_publish(const struct hints *h)
 #undef PUT
 }
 
-struct hints_page *cede_hints_set_page(struct hints *h, struct hints_page *page)
+struct hints_page *cede_hints_set_page(struct cede_hints *h, struct hints_page *page)
 {
     struct hints_page *old = h->page;
     h->page = page;
@@ -81,7 +81,7 @@ struct hints_page *cede_hints_set_page(struct hints *h, struct hints_page *page)
     return old;
 }
 
-void cede_hints_reset(struct hints *h)
+void cede_hints_reset(struct cede_hints *h)
 {
     h->begun = h->ended = h->due = h->met = h->max_ns = 0;
     memset(h->open, 0, sizeof(h->open));
@@ -92,7 +92,7 @@ void cede_hints_reset(struct hints *h)
 
 /* ---- job and streams ------------------------------------------------------------------------- */
 
-static struct stream_hint *hints_find(struct hints *h, cede_stream stream)
+static struct stream_hint *hints_find(struct cede_hints *h, cede_stream stream)
 {
     if (stream == CEDE_JOB)
         return &h->job;
@@ -103,7 +103,7 @@ static struct stream_hint *hints_find(struct hints *h, cede_stream stream)
     return NULL;
 }
 
-int cede_hints_set(struct hints *h, cede_stream stream, const uint64_t *deadline_us,
+int cede_hints_set(struct cede_hints *h, cede_stream stream, const uint64_t *deadline_us,
                    const uint64_t *laxity_us, const int *priority)
 {
     struct stream_hint *s = hints_find(h, stream);
@@ -128,7 +128,7 @@ int cede_hints_set(struct hints *h, cede_stream stream, const uint64_t *deadline
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* s: of its stream; may be NULL. */
-static uint64_t hints_list(struct hints *h, const struct stream_hint *s, uint64_t deadline_ns,
+static uint64_t hints_list(struct cede_hints *h, const struct stream_hint *s, uint64_t deadline_ns,
                            uint64_t deadline_us)
 {
     uint32_t i = 0;
@@ -148,7 +148,7 @@ static uint64_t hints_list(struct hints *h, const struct stream_hint *s, uint64_
     return i;
 }
 
-static void hints_unlist(struct hints *h, uint64_t place)
+static void hints_unlist(struct cede_hints *h, uint64_t place)
 {
     if (place >= h->open_end)
         return;
@@ -165,8 +165,8 @@ static void hints_unlist(struct hints *h, uint64_t place)
     }
 }
 
-void cede_hints_begin(struct hints *h, cede_stream stream, uint64_t now_ns, uint64_t deadline_us,
-                      struct hint_request *out)
+void cede_hints_begin(struct cede_hints *h, cede_stream stream, uint64_t now_ns,
+                      uint64_t deadline_us, struct hint_request *out)
 {
     const struct stream_hint *s = hints_find(h, stream);
     *out =
@@ -183,7 +183,7 @@ void cede_hints_begin(struct hints *h, cede_stream stream, uint64_t now_ns, uint
     hints_publish(h);
 }
 
-bool cede_hints_end(struct hints *h, const struct hint_request *r, uint64_t now_ns)
+bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, uint64_t now_ns)
 {
     uint64_t took_ns = now_ns > r->begun_ns ? now_ns - r->begun_ns : 0;
     if (r->generation != h->generation)

@@ -31,7 +31,7 @@ struct due_request {
     int priority;
 };
 
-struct hints {
+struct cede_hints {
     struct hints_page *page; /* NULL: no daemon reads */
     uint64_t generation; /* one more in a forked child: requests of the parent are not its own */
     uint64_t begun, ended, due, met, max_ns;
@@ -51,21 +51,21 @@ struct hint_request {
 };
 
 /* Forgets requests and statistics; what was set for streams stays. A new handle begins with it. */
-void cede_hints_reset(struct hints *h);
+void cede_hints_reset(struct cede_hints *h);
 
 /* Publishes on this page from now on; NULL: nowhere. Returns the page before. */
-struct hints_page *cede_hints_set_page(struct hints *h, struct hints_page *page);
+struct hints_page *cede_hints_set_page(struct cede_hints *h, struct hints_page *page);
 
 /* Sets those values that are not NULL. -ENOSPC: values are set for CEDE_STREAMS_MAX streams. */
-int cede_hints_set(struct hints *h, cede_stream stream, const uint64_t *deadline_us,
+int cede_hints_set(struct cede_hints *h, cede_stream stream, const uint64_t *deadline_us,
                    const uint64_t *laxity_us, const int *priority);
 
 /* deadline_us: from now on; 0: the stream's, or else the job's. */
-void cede_hints_begin(struct hints *h, cede_stream stream, uint64_t now_ns, uint64_t deadline_us,
-                      struct hint_request *out);
+void cede_hints_begin(struct cede_hints *h, cede_stream stream, uint64_t now_ns,
+                      uint64_t deadline_us, struct hint_request *out);
 /* False: it began in another generation, and is not counted. */
-bool cede_hints_end(struct hints *h, const struct hint_request *r, uint64_t now_ns);
+bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, uint64_t now_ns);
 
-struct cede_statistics cede_hints_statistics(const struct hints *h);
+struct cede_statistics cede_hints_statistics(const struct cede_hints *h);
 
 #endif

@@ -10,17 +10,17 @@
 #define KEYS_MAX 64U
 #define BESTS    1024U
 
-enum slot_state { SLOT_FREE, SLOT_WAITS, SLOT_STARTED };
+enum lease_state { SLOT_FREE, SLOT_WAITS, SLOT_STARTED };
 
-struct slot {
+struct lease_entry {
     struct lease_ask ask;
     uint64_t id, arrival_ns, latest_ns, started_ns;
     uint32_t device;     /* it runs on it, or waits in its queue */
     uint32_t next, prev; /* in the queue; next: also among free slots */
-    enum slot_state state;
+    enum lease_state state;
 };
 
-struct gpu {
+struct lease_gpu {
     struct lease_view v;
     uint32_t first, last;
     uint64_t lacks_id, lacks_until_ns; /* the first lease, if only a stream is missing, and when it
@@ -41,8 +41,8 @@ struct lease_best {
 struct leases {
     struct lease_params p;
     struct lease_best bests[BESTS];
-    struct gpu *gpus;
-    struct slot *slots;
+    struct lease_gpu *gpus;
+    struct lease_entry *slots;
     struct estimates *times;
     uint32_t unused, waiting;
     uint64_t generation;
@@ -82,11 +82,11 @@ int cede_leases_new(const struct lease_params *p, struct leases **out)
         return -ENOMEM;
     }
     for (uint32_t d = 0; d < p->devices; d++)
-        l->gpus[d] = (struct gpu){.first = SLOT_NONE,
-                                  .last = SLOT_NONE,
-                                  .lacks_until_ns = TIME_NEVER,
-                                  .utilization = SLOT_NONE,
-                                  .v.limit = p->max_concurrent_streams};
+        l->gpus[d] = (struct lease_gpu){.first = SLOT_NONE,
+                                        .last = SLOT_NONE,
+                                        .lacks_until_ns = TIME_NEVER,
+                                        .utilization = SLOT_NONE,
+                                        .v.limit = p->max_concurrent_streams};
     for (uint32_t i = 0; i < p->capacity; i++)
         l->slots[i].next = i + 1 < p->capacity ? i + 1 : SLOT_NONE;
     *out = l;
@@ -106,7 +106,7 @@ void cede_leases_free(struct leases *l)
 /* ---- limits ---------------------------------------------------------------------------------- */
 
 /* What keeps a lease from starting on g, whatever waits in the queue. */
-static enum lease_hold leases_hold(const struct leases *l, const struct gpu *g,
+static enum lease_hold leases_hold(const struct leases *l, const struct lease_gpu *g,
                                    const struct lease_ask *a)
 {
     uint64_t usable = (uint64_t)((double)g->memory_bytes * (1 - l->p.memory_reserve_fraction));
@@ -126,20 +126,20 @@ static enum lease_hold leases_hold(const struct leases *l, const struct gpu *g,
     return HOLD_NONE;
 }
 
-static bool leases_urgent(const struct leases *l, const struct slot *s, uint64_t now_ns)
+static bool leases_urgent(const struct leases *l, const struct lease_entry *s, uint64_t now_ns)
 {
     return s->latest_ns != TIME_NEVER &&
            (s->latest_ns <= now_ns || s->latest_ns - now_ns < l->p.urgent_ns);
 }
 
-static bool leases_aged(const struct leases *l, const struct slot *s, uint64_t now_ns)
+static bool leases_aged(const struct leases *l, const struct lease_entry *s, uint64_t now_ns)
 {
     return now_ns - s->arrival_ns >= l->p.age_ns && now_ns >= s->arrival_ns;
 }
 
 /* a is to start before b. */
-static bool leases_before(const struct leases *l, const struct slot *a, const struct slot *b,
-                          uint64_t now_ns)
+static bool leases_before(const struct leases *l, const struct lease_entry *a,
+                          const struct lease_entry *b, uint64_t now_ns)
 {
     bool old = leases_aged(l, a, now_ns), soon = leases_urgent(l, a, now_ns);
     if (old != leases_aged(l, b, now_ns))
@@ -151,9 +151,10 @@ static bool leases_before(const struct leases *l, const struct slot *a, const st
     return a->arrival_ns != b->arrival_ns ? a->arrival_ns < b->arrival_ns : a->id < b->id;
 }
 
-static struct slot *leases_head(const struct leases *l, const struct gpu *g, uint64_t now_ns)
+static struct lease_entry *leases_head(const struct leases *l, const struct lease_gpu *g,
+                                       uint64_t now_ns)
 {
-    struct slot *best = NULL;
+    struct lease_entry *best = NULL;
     for (uint32_t i = g->first; i != SLOT_NONE; i = l->slots[i].next) {
         if (!best || leases_before(l, &l->slots[i], best, now_ns))
             best = &l->slots[i];
@@ -162,14 +163,14 @@ static struct slot *leases_head(const struct leases *l, const struct gpu *g, uin
 }
 
 /* What keeps s, which is in no queue yet, from starting there now. */
-static enum lease_hold leases_hold_now(const struct leases *l, const struct gpu *g,
-                                       const struct slot *s, uint64_t now_ns)
+static enum lease_hold leases_hold_now(const struct leases *l, const struct lease_gpu *g,
+                                       const struct lease_entry *s, uint64_t now_ns)
 {
-    const struct slot *h = leases_head(l, g, now_ns);
+    const struct lease_entry *h = leases_head(l, g, now_ns);
     return h && leases_before(l, h, s, now_ns) ? HOLD_QUEUE : leases_hold(l, g, &s->ask);
 }
 
-static bool leases_less_loaded(const struct gpu *a, const struct gpu *b)
+static bool leases_less_loaded(const struct lease_gpu *a, const struct lease_gpu *b)
 {
     uint64_t x = (uint64_t)a->v.active + a->v.waiting, y = (uint64_t)b->v.active + b->v.waiting;
     return x != y ? x < y : a->v.occupancy < b->v.occupancy;
@@ -177,9 +178,9 @@ static bool leases_less_loaded(const struct gpu *a, const struct gpu *b)
 
 /* ---- starting and ending --------------------------------------------------------------------- */
 
-static void leases_enqueue(struct leases *l, struct slot *s, uint32_t device)
+static void leases_enqueue(struct leases *l, struct lease_entry *s, uint32_t device)
 {
-    struct gpu *g = &l->gpus[device];
+    struct lease_gpu *g = &l->gpus[device];
     uint32_t i = lease_slot(s->id);
     s->state = SLOT_WAITS;
     s->device = device;
@@ -191,25 +192,25 @@ static void leases_enqueue(struct leases *l, struct slot *s, uint32_t device)
     l->waiting++;
 }
 
-static void leases_dequeue(struct leases *l, struct slot *s)
+static void leases_dequeue(struct leases *l, struct lease_entry *s)
 {
-    struct gpu *g = &l->gpus[s->device];
+    struct lease_gpu *g = &l->gpus[s->device];
     *(s->prev == SLOT_NONE ? &g->first : &l->slots[s->prev].next) = s->next;
     *(s->next == SLOT_NONE ? &g->last : &l->slots[s->next].prev) = s->prev;
     g->v.waiting--;
     l->waiting--;
 }
 
-static void leases_free_slot(struct leases *l, struct slot *s)
+static void leases_free_slot(struct leases *l, struct lease_entry *s)
 {
     s->state = SLOT_FREE;
     s->next = l->unused;
     l->unused = lease_slot(s->id);
 }
 
-static void leases_start(struct leases *l, struct slot *s, uint32_t device, uint64_t now_ns)
+static void leases_start(struct leases *l, struct lease_entry *s, uint32_t device, uint64_t now_ns)
 {
-    struct gpu *g = &l->gpus[device];
+    struct lease_gpu *g = &l->gpus[device];
     if (s->state == SLOT_WAITS) {
         g->v.stolen += s->device != device;
         leases_dequeue(l, s);
@@ -226,7 +227,8 @@ static void leases_start(struct leases *l, struct slot *s, uint32_t device, uint
     g->reached |= g->v.active >= g->v.limit;
 }
 
-static void leases_adapt(struct leases *l, struct gpu *g, const struct slot *s, uint64_t took_ns)
+static void leases_adapt(struct leases *l, struct lease_gpu *g, const struct lease_entry *s,
+                         uint64_t took_ns)
 {
     struct lease_best *b = &l->bests[s->ask.key * 0x9e3779b97f4a7c15U >> 54];
     if (b->key != s->ask.key || took_ns < b->ns)
@@ -253,7 +255,7 @@ static int leases_check(const struct leases *l, const struct lease_ask *a)
 }
 
 /* The device to start on, or, where *why is not HOLD_NONE, to wait for. */
-static uint32_t leases_place(const struct leases *l, const struct slot *s, uint64_t now_ns,
+static uint32_t leases_place(const struct leases *l, const struct lease_entry *s, uint64_t now_ns,
                              enum lease_hold *why)
 {
     uint32_t least = s->ask.preferred == SLOT_NONE ? 0 : s->ask.preferred, can = SLOT_NONE;
@@ -262,7 +264,7 @@ static uint32_t leases_place(const struct leases *l, const struct slot *s, uint6
     if (*why == HOLD_NONE || s->ask.only)
         return least;
     for (uint32_t d = 0; d < l->p.devices; d++) {
-        const struct gpu *g = &l->gpus[d];
+        const struct lease_gpu *g = &l->gpus[d];
         if (leases_less_loaded(g, &l->gpus[least]))
             least = d;
         if ((can == SLOT_NONE || leases_less_loaded(g, &l->gpus[can])) &&
@@ -280,17 +282,17 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
     int r = leases_check(l, a);
     if (r < 0)
         return r;
-    struct slot *s = &l->slots[l->unused];
+    struct lease_entry *s = &l->slots[l->unused];
     uint32_t i = l->unused, next = s->next;
     uint64_t run_ns =
         a->deadline_ns == TIME_NEVER ? 0 : cede_estimates_get(l->times, a->key, 0.99, 0);
-    *s = (struct slot){.ask = *a,
-                       .id = ++l->generation * LEASE_CAPACITY_MAX + i,
-                       .arrival_ns = now_ns,
-                       .latest_ns = a->deadline_ns == TIME_NEVER ? TIME_NEVER
-                                    : a->deadline_ns > run_ns    ? a->deadline_ns - run_ns
-                                                                 : 0,
-                       .next = next};
+    *s = (struct lease_entry){.ask = *a,
+                              .id = ++l->generation * LEASE_CAPACITY_MAX + i,
+                              .arrival_ns = now_ns,
+                              .latest_ns = a->deadline_ns == TIME_NEVER ? TIME_NEVER
+                                           : a->deadline_ns > run_ns    ? a->deadline_ns - run_ns
+                                                                        : 0,
+                              .next = next};
     uint32_t device = leases_place(l, s, now_ns, &out->hold);
     if (out->hold != HOLD_NONE && a->until_ns <= now_ns)
         return -EAGAIN;
@@ -306,7 +308,7 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
     return -EINPROGRESS;
 }
 
-static struct slot *leases_find(struct leases *l, uint64_t id, enum slot_state state)
+static struct lease_entry *leases_find(struct leases *l, uint64_t id, enum lease_state state)
 {
     uint32_t i = lease_slot(id);
     if (i >= l->p.capacity || l->slots[i].id != id || l->slots[i].state != state)
@@ -316,10 +318,10 @@ static struct slot *leases_find(struct leases *l, uint64_t id, enum slot_state s
 
 int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
 {
-    struct slot *s = leases_find(l, id, SLOT_STARTED);
+    struct lease_entry *s = leases_find(l, id, SLOT_STARTED);
     if (!s)
         return -ENOENT;
-    struct gpu *g = &l->gpus[s->device];
+    struct lease_gpu *g = &l->gpus[s->device];
     uint64_t took_ns = now_ns > s->started_ns ? now_ns - s->started_ns : 0;
     g->v.active--;
     g->v.occupancy -= s->ask.occupancy;
@@ -337,7 +339,7 @@ int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
 
 int cede_leases_cancel(struct leases *l, uint64_t id)
 {
-    struct slot *s = leases_find(l, id, SLOT_WAITS);
+    struct lease_entry *s = leases_find(l, id, SLOT_WAITS);
     if (!s)
         return -ENOENT;
     leases_dequeue(l, s);
@@ -349,12 +351,13 @@ int cede_leases_cancel(struct leases *l, uint64_t id)
  * ------------------------------------------------------------------------ */
 
 /* The first lease of the other queues that fits on g. */
-static struct slot *leases_steal(const struct leases *l, const struct gpu *g, uint64_t now_ns)
+static struct lease_entry *leases_steal(const struct leases *l, const struct lease_gpu *g,
+                                        uint64_t now_ns)
 {
-    struct slot *best = NULL;
+    struct lease_entry *best = NULL;
     for (uint32_t d = 0; d < l->p.devices; d++) {
         for (uint32_t i = l->gpus[d].first; i != SLOT_NONE; i = l->slots[i].next) {
-            struct slot *s = &l->slots[i];
+            struct lease_entry *s = &l->slots[i];
             if (!s->ask.only && (!best || leases_before(l, s, best, now_ns)) &&
                 leases_hold(l, g, &s->ask) == HOLD_NONE)
                 best = s;
@@ -366,9 +369,9 @@ static struct slot *leases_steal(const struct leases *l, const struct gpu *g, ui
 static bool leases_expire(struct leases *l, uint64_t limit_ns, struct lease_event *out)
 {
     for (uint32_t d = 0; d < l->p.devices; d++) {
-        struct gpu *g = &l->gpus[d];
+        struct lease_gpu *g = &l->gpus[d];
         for (uint32_t i = g->first; i != SLOT_NONE; i = l->slots[i].next) {
-            struct slot *s = &l->slots[i];
+            struct lease_entry *s = &l->slots[i];
             bool lacks = s->id == g->lacks_id && g->lacks_until_ns <= limit_ns;
             if (s->ask.until_ns > limit_ns && !lacks)
                 continue;
@@ -387,8 +390,8 @@ static bool leases_expire(struct leases *l, uint64_t limit_ns, struct lease_even
 static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_event *out)
 {
     for (uint32_t d = 0; d < l->p.devices; d++) {
-        struct gpu *g = &l->gpus[d];
-        struct slot *s = leases_head(l, g, now_ns);
+        struct lease_gpu *g = &l->gpus[d];
+        struct lease_entry *s = leases_head(l, g, now_ns);
         enum lease_hold why = s ? leases_hold(l, g, &s->ask) : HOLD_NONE;
         if (!s || why != HOLD_STREAM) {
             g->lacks_id = 0;
@@ -422,7 +425,7 @@ uint64_t cede_leases_next_ns(const struct leases *l)
     uint64_t next = TIME_NEVER;
     for (uint32_t d = 0; l->waiting && d < l->p.devices; d++) {
         for (uint32_t i = l->gpus[d].first; i != SLOT_NONE; i = l->slots[i].next) {
-            const struct slot *s = &l->slots[i];
+            const struct lease_entry *s = &l->slots[i];
             next = s->ask.until_ns < next ? s->ask.until_ns : next;
             next = s->id == l->gpus[d].lacks_id && l->gpus[d].lacks_until_ns < next
                        ? l->gpus[d].lacks_until_ns
@@ -446,7 +449,7 @@ void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t total_by
 
 struct lease_view cede_leases_view(const struct leases *l, uint32_t device, uint64_t now_ns)
 {
-    const struct gpu *g = &l->gpus[device];
+    const struct lease_gpu *g = &l->gpus[device];
     struct lease_view v = g->v;
     if (v.active && now_ns > g->busy_since_ns)
         v.busy_ns += now_ns - g->busy_since_ns;

@@ -105,12 +105,13 @@ static uint32_t requests_place(const struct requests *r, const struct request *q
     return least;
 }
 
-void cede_requests_plan(struct plan *p, uint64_t t_ns)
+void cede_requests_plan(struct requests_plan *p, uint64_t t_ns)
 {
-    *p = (struct plan){.t_ns = t_ns, .end_ns = t_ns, .due_ns = TIME_NEVER, .slack_ns = TIME_NEVER};
+    *p = (struct requests_plan){
+        .t_ns = t_ns, .end_ns = t_ns, .due_ns = TIME_NEVER, .slack_ns = TIME_NEVER};
 }
 
-uint64_t cede_requests_plan_slack(const struct plan *p)
+uint64_t cede_requests_plan_slack(const struct requests_plan *p)
 {
     if (p->due_ns == TIME_NEVER)
         return p->slack_ns;
@@ -118,7 +119,7 @@ uint64_t cede_requests_plan_slack(const struct plan *p)
     return slack < p->slack_ns ? slack : p->slack_ns;
 }
 
-bool cede_requests_plan_step(struct plan *p, const struct request *q)
+bool cede_requests_plan_step(struct requests_plan *p, const struct request *q)
 {
     uint64_t longer = saturating_add(p->end_ns, q->each_ns);
     if (p->n && p->n < p->max && q->kind == p->kind && longer <= p->due_ns) {
@@ -147,7 +148,7 @@ static enum request_answer requests_fits(const struct requests *r, uint32_t devi
 {
     const struct device *d = &r->devices[device];
     uint64_t t = d->running && d->end_ns > now_ns ? d->end_ns : now_ns;
-    struct plan without, with;
+    struct requests_plan without, with;
     bool in = false;
     cede_requests_plan(&without, t);
     cede_requests_plan(&with, t);

@@ -64,7 +64,7 @@ static uint64_t party_run_ns(const struct request *q, uint32_t n)
 static bool party_harms(const struct requests *r, const struct device *from, const struct party *p,
                         uint32_t n, uint64_t now_ns)
 {
-    struct plan before, after;
+    struct requests_plan before, after;
     uint32_t left = n, look = LOOK;
     cede_requests_plan(&before, now_ns);
     cede_requests_plan(&after, saturating_add(now_ns, party_run_ns(&r->nodes[p->nodes[0]].q, n)));
@@ -94,7 +94,7 @@ static uint32_t party_harmless(const struct requests *r, const struct device *fr
 
 static uint64_t party_slack_ns(const struct requests *r, const struct device *from, uint64_t now_ns)
 {
-    struct plan p;
+    struct requests_plan p;
     uint32_t look = LOOK;
     cede_requests_plan(&p, now_ns);
     for (uint32_t i = from->first; i != SLOT_NONE && look--; i = r->nodes[i].next)
@@ -105,7 +105,7 @@ static uint64_t party_slack_ns(const struct requests *r, const struct device *fr
 /* How many of the first requests run together in the plan of the queue, which harms none. */
 static uint32_t party_in_order(const struct requests *r, const struct party *p, uint64_t now_ns)
 {
-    struct plan plan;
+    struct requests_plan plan;
     uint32_t n = 0;
     cede_requests_plan(&plan, now_ns);
     for (uint32_t i = p->nodes[0]; i != SLOT_NONE && n < p->n && p->nodes[n] == i && plan.n == n;

@@ -28,17 +28,17 @@ struct requests {
 
 /* A walk through a queue: when each request would end if all ran in this order from t_ns on.
  * Neighbours of one kind share a batch while that makes none of them late. */
-struct plan {
+struct requests_plan {
     uint64_t t_ns, end_ns; /* begin and end of the current batch */
     uint64_t due_ns;       /* earliest deadline that it meets */
     uint64_t kind;
     uint32_t n, max;   /* its size, and limit */
     uint64_t slack_ns; /* by which all may begin later without missing a deadline more */
 };
-void cede_requests_plan(struct plan *p, uint64_t t_ns);
+void cede_requests_plan(struct requests_plan *p, uint64_t t_ns);
 /* Adds the next request. True: it meets its deadline, whatever is added later. */
-bool cede_requests_plan_step(struct plan *p, const struct request *q);
-uint64_t cede_requests_plan_slack(const struct plan *p);
+bool cede_requests_plan_step(struct requests_plan *p, const struct request *q);
+uint64_t cede_requests_plan_slack(const struct requests_plan *p);
 
 /* The device from whose queue a free device takes: itself, or the one with the longest queue. NULL:
  * all are empty. */
