@@ -4,37 +4,28 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lib/buckets.h"
+
 #define US_NS    1000ULL
 #define FAR_US   ((1ULL << 62) / US_NS) /* a deadline as far off as this is none */
 #define NO_PLACE UINT64_MAX
 
 /* ---- histogram ------------------------------------------------------------------------------- */
 
-static unsigned hints_bucket(uint64_t ns)
+static uint32_t hints_bucket(uint64_t ns)
 {
-    if (ns < HINTS_SUB)
-        return (unsigned)ns;
-    unsigned top = 63U - (unsigned)__builtin_clzll(ns), shift = top - 4;
-    return top >= HINTS_OCTAVES
-               ? HINTS_SUB * (HINTS_OCTAVES - 3) - 1
-               : HINTS_SUB * (shift + 1) + (unsigned)((ns >> shift) & (HINTS_SUB - 1));
-}
-
-/* The largest value of a bucket. */
-static uint64_t hints_bucket_top(unsigned b)
-{
-    return b < HINTS_SUB ? b
-                         : (((uint64_t)(b % HINTS_SUB) + HINTS_SUB + 1) << (b / HINTS_SUB - 1)) - 1;
+    uint32_t b = bucket_of(ns, HINTS_BITS);
+    return b < HINTS_BUCKETS ? b : HINTS_BUCKETS - 1;
 }
 
 static uint64_t hints_quantile_us(const struct cede_hints *h, unsigned percent)
 {
     uint64_t rank = (h->ended * percent + 99) / 100, seen = 0;
-    for (unsigned b = 0; rank && b < sizeof(h->histogram) / sizeof(*h->histogram); b++) {
+    for (unsigned b = 0; rank && b < HINTS_BUCKETS; b++) {
         seen += h->histogram[b];
         if (seen >= rank) {
-            uint64_t top = hints_bucket_top(b) < h->max_ns ? hints_bucket_top(b) : h->max_ns;
-            return (top + US_NS - 1) / US_NS;
+            uint64_t top = bucket_top(b, HINTS_BITS);
+            return ((top < h->max_ns ? top : h->max_ns) + US_NS - 1) / US_NS;
         }
     }
     return 0;

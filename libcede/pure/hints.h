@@ -12,9 +12,9 @@
 
 #define HINTS_OPEN_MAX 256 /* open requests with a deadline that are listed; more only count */
 
-/* Histogram of durations in ns: 16 buckets per octave over 40 octaves, or 18 minutes. */
-#define HINTS_SUB     16
-#define HINTS_OCTAVES 40
+/* Histogram of durations: 16 buckets per octave, up to 2^40 ns or 18 minutes. */
+#define HINTS_BITS    4U
+#define HINTS_BUCKETS ((40U - HINTS_BITS + 1) << HINTS_BITS)
 
 /* Set for one stream, or for the job. */
 struct stream_hint {
@@ -40,7 +40,7 @@ struct cede_hints {
     uint32_t open_end; /* all places from here on are free */
     uint32_t nstreams;
     struct stream_hint job, streams[CEDE_STREAMS_MAX];
-    uint64_t histogram[HINTS_SUB * (HINTS_OCTAVES + 1)];
+    uint64_t histogram[HINTS_BUCKETS];
 };
 
 /* The part of a request that hints keep in the caller's memory. */

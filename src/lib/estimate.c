@@ -5,26 +5,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define SUB_BITS 3U
-#define SUB      (1U << SUB_BITS)
-#define WAYS     8U /* places that a key may be in */
+#include "lib/buckets.h"
 
-static uint32_t bucket(uint64_t v)
-{
-    if (v < SUB)
-        return (uint32_t)v;
-    uint32_t top = 63U - (uint32_t)__builtin_clzll(v);
-    return (top - SUB_BITS + 1) * SUB + (uint32_t)((v >> (top - SUB_BITS)) & (SUB - 1));
-}
-
-/* The largest value in a bucket. */
-static uint64_t upper(uint32_t b)
-{
-    if (b < SUB)
-        return b;
-    uint32_t shift = b / SUB - 1;
-    return ((uint64_t)(SUB + b % SUB) << shift) + (((uint64_t)1 << shift) - 1);
-}
+#define BITS 3U /* eight buckets per octave */
+#define WAYS 8U /* places that a key may be in */
 
 void cede_estimate_add(struct estimate *e, uint64_t run_ns)
 {
@@ -33,7 +17,7 @@ void cede_estimate_add(struct estimate *e, uint64_t run_ns)
         for (uint32_t i = 0; i < EST_BUCKETS; i++)
             e->n += e->count[i] /= 2;
     }
-    e->count[bucket(run_ns)]++;
+    e->count[bucket_of(run_ns, BITS)]++;
     e->n++;
 }
 
@@ -50,7 +34,7 @@ uint64_t cede_estimate_get(const struct estimate *e, double q, uint64_t unknown_
         sum += e->count[i];
         last = e->count[i] ? i : last;
     }
-    return upper(last);
+    return bucket_top(last, BITS);
 }
 
 struct place {
