@@ -91,7 +91,7 @@ static bool link_send(struct cede *c, const char *text)
     return true;
 }
 
-static void link_connect(struct cede *c)
+static void link_find_daemon(struct cede *c)
 {
     char path[128];
     struct stat st;
@@ -220,7 +220,7 @@ static void link_check(struct cede *c, int wait_ms)
     if (c->link.fd >= 0)
         link_receive_all(c, 0);
     if (c->link.fd < 0 && now >= c->link.asked_ns)
-        link_connect(c);
+        link_find_daemon(c);
     if (c->link.fd >= 0 && !c->hints.page)
         link_receive_all(c, wait_ms);
     bool soon = c->link.fd >= 0 && !c->hints.page && now - c->link.asked_ns < CHECK_NS;
