@@ -40,24 +40,26 @@ struct field {
     int64_t least;   /* unless it is 0, which means none */
 };
 
-#define AT(member)  offsetof(struct request, member), sizeof(((struct request *)0)->member)
-#define HAS(member) offsetof(struct request, member)
+#define AT(member)                                                                                 \
+    .at = offsetof(struct request, member), .size = sizeof(((struct request *)0)->member)
+#define HAS(member)                  .has = offsetof(struct request, member)
+#define NUMBER(n, member, low, high) .name = n, .kind = KIND_INT, AT(member), .lo = low, .hi = high
 
 static const struct field fields[FIELDS] = {
-    [F_PID] = {"pid", KIND_INT, AT(pid), .lo = 1, .hi = INT32_MAX},
-    [F_TARGET] = {"target", KIND_TARGET},
-    [F_CLASS] = {"class", KIND_CLASS},
-    [F_WEIGHT] = {"weight", KIND_INT, AT(weight), HAS(has_weight), WEIGHT_MIN, WEIGHT_MAX},
-    [F_BUDGET] = {"budget_us", KIND_INT, AT(budget_us), HAS(has_budget), 0, BUDGET_MAX_US},
-    [F_DEADLINE] = {"deadline_us", KIND_INT, AT(deadline_us), HAS(has_deadline), 0, DEADLINE_MAX_US,
-                    DEADLINE_MIN_US},
-    [F_LAXITY] = {"laxity_us", KIND_INT, AT(laxity_us), HAS(has_laxity), 0, DEADLINE_MAX_US},
-    [F_NAME] = {"name", KIND_NAME},
-    [F_RUN] = {"run", KIND_BOOL, AT(run)},
-    [F_MEMORY] = {"memory_bytes", KIND_INT, AT(memory_bytes), .lo = 1, .hi = PROTO_BYTES_MAX},
-    [F_GPU] = {"gpu", KIND_INT, AT(gpu), .lo = 0, .hi = DEVICE_GPUS_MAX - 1},
-    [F_AFTER] = {"after", KIND_INT, AT(number), .lo = 0, .hi = INT64_MAX},
-    [F_PARAMS] = {"params", KIND_PARAMS},
+    [F_PID] = {NUMBER("pid", pid, 1, INT32_MAX)},
+    [F_TARGET] = {.name = "target", .kind = KIND_TARGET},
+    [F_CLASS] = {.name = "class", .kind = KIND_CLASS},
+    [F_WEIGHT] = {NUMBER("weight", weight, WEIGHT_MIN, WEIGHT_MAX), HAS(has_weight)},
+    [F_BUDGET] = {NUMBER("budget_us", budget_us, 0, BUDGET_MAX_US), HAS(has_budget)},
+    [F_DEADLINE] = {NUMBER("deadline_us", deadline_us, 0, DEADLINE_MAX_US), HAS(has_deadline),
+                    .least = DEADLINE_MIN_US},
+    [F_LAXITY] = {NUMBER("laxity_us", laxity_us, 0, DEADLINE_MAX_US), HAS(has_laxity)},
+    [F_NAME] = {.name = "name", .kind = KIND_NAME},
+    [F_RUN] = {.name = "run", .kind = KIND_BOOL, AT(run)},
+    [F_MEMORY] = {NUMBER("memory_bytes", memory_bytes, 1, PROTO_BYTES_MAX)},
+    [F_GPU] = {NUMBER("gpu", gpu, 0, DEVICE_GPUS_MAX - 1)},
+    [F_AFTER] = {NUMBER("after", number, 0, INT64_MAX)},
+    [F_PARAMS] = {.name = "params", .kind = KIND_PARAMS},
 };
 
 #define BIT(f)   (1U << (f))
@@ -193,7 +195,7 @@ static int get_int(const struct field *f, const json_t *v, struct request *out, 
 
 static int get_target(const json_t *v, struct request *out, struct error *err)
 {
-    const struct field pid = {"target", KIND_INT, AT(pid), .lo = 1, .hi = INT32_MAX};
+    const struct field pid = {NUMBER("target", pid, 1, INT32_MAX)};
     if (json_is_string(v))
         return proto_target(json_string_value(v), out, err);
     if (!json_is_integer(v))
