@@ -4,8 +4,6 @@
 
 #include "bench/cell.h"
 
-#define INSTANCES 64
-
 struct instance {
     const struct role *role;
     struct child *child;
@@ -17,7 +15,7 @@ struct run {
     const struct session *x;
     const struct scenario *s;
     enum scenario_base base;
-    struct instance v[INSTANCES];
+    struct instance v[SCENARIO_PROGRAMS];
     size_t n;
     struct child *helper;           /* MPS control, or what a configuration keeps running */
     char pipe_dir[96], log_dir[96]; /* of MPS */

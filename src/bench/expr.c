@@ -6,7 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-#define DEPTH_MAX 32
+#define DEPTH_MAX  32
+#define NESTED_MAX 2 /* aggregates in each other: each goes over all points, up to 64 */
+#define NUMBER_MIN 1e-12
+#define NUMBER_MAX 1e15
 
 const char *const expr_ops[] = {
     [EXPR_NONE] = "", [EXPR_LE] = "<=", [EXPR_GE] = ">=",
@@ -58,6 +61,8 @@ static double number(struct parser *p)
     double v = strtod(p->at, &end);
     if (end == p->at)
         return fail(p, "a number, a name or a bracket is missing");
+    if (v > NUMBER_MAX || (v > 0 && v < NUMBER_MIN) || v < 0)
+        return fail(p, "a number has to be 0, or from 1e-12 to 1e15,");
     p->at = end;
     for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
         size_t n = strlen(units[i].name);
@@ -76,6 +81,8 @@ static double over_points(struct parser *p, char kind)
     const char *start = p->at;
     double result = NAN;
     size_t n = env->select ? env->npoints : 1;
+    if (p->aggregates == NESTED_MAX)
+        return fail(p, "too many of min, max and mean inside each other");
     p->aggregates++;
     for (size_t i = 0; i < n && p->r == 0; i++) {
         if (env->select)
@@ -198,6 +205,11 @@ static double sum(struct parser *p)
     return v;
 }
 
+static double saturate(double v)
+{
+    return isinf(v) ? copysign(EXPR_MAX, v) : v;
+}
+
 int expr_eval(const char *text, const struct expr_env *env, struct expr_result *out,
               struct error *err)
 {
@@ -215,6 +227,8 @@ int expr_eval(const char *text, const struct expr_env *env, struct expr_result *
         blanks(&p);
     }
     out->pointwise = p.pointwise;
+    out->left = saturate(out->left);
+    out->right = saturate(out->right);
     if (p.r == 0 && *p.at)
         fail(&p, "not understood");
     return p.r;

@@ -20,6 +20,8 @@ struct expr_env {
     void *arg;
 };
 
+#define EXPR_MAX 1e300 /* stands for what is infinite, which JSON does not have */
+
 enum expr_op { EXPR_NONE, EXPR_LE, EXPR_GE, EXPR_LT, EXPR_GT, EXPR_EQ };
 extern const char *const expr_ops[];
 

@@ -12,11 +12,12 @@
 #define WORD       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 #define SERIES_MAX 24
 #define POINTS_MAX 4096
+#define WORDS_MAX  4
 
 struct figure {
     const json_t *result, *rows;
     FILE *f;
-    char words[4][48]; /* of the spec, from its second on */
+    char words[WORDS_MAX][48]; /* of the spec, from its second on */
     size_t nwords;
 };
 
@@ -432,22 +433,36 @@ static int run_gnuplot(const char *script, struct error *err)
 static const struct kind {
     const char *name;
     int (*draw)(struct figure *g);
-    size_t least; /* words */
-} kinds[] = {{"lines", lines, 2}, {"scatter", scatter, 2}, {"bars", bars, 1}, {"cdf", cdf, 1}};
+    size_t least, most, metrics_from; /* words, and the first of them that is a ROLE.METRIC */
+} kinds[] = {
+    {"lines", lines, 2, 2, 1},
+    {"scatter", scatter, 2, 2, 0},
+    {"bars", bars, 1, WORDS_MAX, 0},
+    {"cdf", cdf, 1, 1, 1},
+};
+
+static bool is_metric(const char *word)
+{
+    const char *dot = strchr(word, '.');
+    return dot && dot > word && dot[1];
+}
 
 /* NULL: not a figure. */
 static const struct kind *parse_spec(const char *spec, struct figure *g)
 {
-    char kind[16] = "";
-    int n = sscanf(spec, "%15s %47s %47s %47s %47s", kind, g->words[0], g->words[1], g->words[2],
-                   g->words[3]);
+    char kind[16] = "", more[2];
+    int n = sscanf(spec, "%15s %47s %47s %47s %47s %1s", kind, g->words[0], g->words[1],
+                   g->words[2], g->words[3], more);
     g->nwords = n > 1 ? (size_t)n - 1 : 0;
-    bool ok = true;
-    for (size_t i = 0; i < g->nwords; i++)
-        ok &= is_plain(g->words[i]);
-    for (size_t k = 0; k < ARRAY_SIZE(kinds) && ok; k++) {
-        if (strcmp(kind, kinds[k].name) == 0 && g->nwords >= kinds[k].least)
-            return &kinds[k];
+    for (size_t k = 0; k < ARRAY_SIZE(kinds); k++) {
+        const struct kind *found = &kinds[k];
+        if (strcmp(kind, found->name) != 0 || g->nwords < found->least || g->nwords > found->most)
+            continue;
+        for (size_t i = 0; i < g->nwords; i++) {
+            if (!is_plain(g->words[i]) || (i >= found->metrics_from && !is_metric(g->words[i])))
+                return NULL;
+        }
+        return found;
     }
     return NULL;
 }
@@ -474,26 +489,38 @@ bool figure_known(const char *spec)
     return parse_spec(spec, &g);
 }
 
-int figure_draw(const json_t *result, const char *spec, const char *dir, const char *name,
-                struct error *err)
+int figure_script(const json_t *result, const char *spec, char **text, struct error *err)
 {
     struct figure g = {.result = result, .rows = json_object_get(result, "rows")};
-    char path[600], *text = NULL;
     size_t size = 0;
     const struct kind *kind = parse_spec(spec, &g);
-    if (!kind || !is_plain(name))
-        return error_set(err, -EINVAL, "not a figure: '%s' of '%s'", spec, name);
-    g.f = open_memstream(&text, &size);
+    *text = NULL;
+    if (!kind)
+        return error_set(err, -EINVAL, "not a figure: '%s'", spec);
+    g.f = open_memstream(text, &size);
     if (!g.f)
         return error_set(err, -ENOMEM, "out of memory");
     int r = kind->draw(&g);
     if (fclose(g.f) != 0 && r == 0)
         r = -ENOMEM;
+    if (r < 0) {
+        free(*text);
+        *text = NULL;
+        return error_set(err, r, "nothing to draw for '%s'", spec);
+    }
+    return 0;
+}
+
+int figure_draw(const json_t *result, const char *spec, const char *dir, const char *name,
+                struct error *err)
+{
+    char path[600];
+    _cleanup_free_ char *text = NULL;
+    if (!is_plain(name))
+        return error_set(err, -EINVAL, "not a name for a figure: '%s'", name);
+    int r = figure_script(result, spec, &text, err);
     snprintf(path, sizeof(path), "%s/%s.gp", dir, name);
     if (r == 0)
         r = write_script(path, text, dir, name, err);
-    else
-        error_set(err, r, "nothing to draw for '%s'", spec);
-    free(text);
     return r == 0 ? run_gnuplot(path, err) : r;
 }

@@ -11,6 +11,10 @@
 /* Whether that is one. */
 bool figure_known(const char *spec);
 
+/* gnuplot's commands for it, with their data; malloc'd. -ENODATA: nothing to draw; -EINVAL: not a
+ * figure. */
+int figure_script(const json_t *result, const char *spec, char **text, struct error *err);
+
 /* Draws the figure that `spec` (a line "figure =" of the scenario) asks for, as DIR/NAME.svg and
  * DIR/NAME.png; the script stays beside them as DIR/NAME.gp. -ENODATA: nothing to draw; -ENOENT: no
  * gnuplot; -EIO: it failed; -EINVAL: not a figure. */

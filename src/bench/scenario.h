@@ -10,14 +10,15 @@
 #include "bench/expr.h"
 #include "lib/util.h"
 
-#define SCENARIO_ROLES   6
-#define SCENARIO_CONFIGS 10
-#define SCENARIO_PHASES  8
-#define SCENARIO_AXES    2
-#define SCENARIO_VALUES  12 /* of an axis */
-#define SCENARIO_TARGETS 12
-#define SCENARIO_POINTS  64
-#define SCENARIO_TEXT    640
+#define SCENARIO_ROLES    6
+#define SCENARIO_CONFIGS  10
+#define SCENARIO_PHASES   8
+#define SCENARIO_AXES     2
+#define SCENARIO_VALUES   12 /* of an axis */
+#define SCENARIO_TARGETS  12
+#define SCENARIO_POINTS   64
+#define SCENARIO_TEXT     640
+#define SCENARIO_PROGRAMS 64 /* of a role, and at once */
 
 typedef char scenario_name[24];
 typedef char scenario_text[SCENARIO_TEXT];
@@ -95,6 +96,13 @@ int scenario_expand_shell(const struct scenario *s, size_t point, const char *te
 /* The value of an expression over the axes; `otherwise` for "". */
 int scenario_number(const struct scenario *s, size_t point, const char *text, double otherwise,
                     double *out, struct error *err);
+
+/* Whether an expression over axes and metrics (a target's) can be evaluated; nothing is measured
+ * yet. -EINVAL. */
+int scenario_try(const struct scenario *s, const char *text, struct error *err);
+
+/* Whether results can have ROLE.METRIC; a metric with or without its unit. */
+bool scenario_has_metric(const struct scenario *s, const char *role, const char *metric);
 
 /* One line of a list after the other into buf: start with previous NULL, go on with what was
  * returned, until NULL. */

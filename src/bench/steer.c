@@ -1,6 +1,7 @@
 /* Starting, steering and ending the programs of a cell: see cell_impl.h. Measures nothing but how
  * long a verb took. */
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -146,7 +147,7 @@ static unsigned soft_depth(const char *load)
 {
     const char *at = strstr(load, "--kernel-us");
     double us = at ? strtod(at + strlen("--kernel-us "), NULL) : 500;
-    return (unsigned)clamp_u64(us > 0 ? (uint64_t)(200000 / us) : 2, 2, 1000);
+    return us > 0 ? (unsigned)fmin(fmax(200000 / us, 2), 1000) : 2;
 }
 
 static int program_args(struct run *run, const struct role *role, const char *name,
@@ -205,17 +206,14 @@ int steer_start(struct run *run, const struct role *role, struct error *err)
         scenario_number(run->s, run->x->point, run->x->alone ? "" : role->count, 1, &count, err);
     if (r < 0)
         return r;
-    if (!(count >= 1 && count <= INSTANCES))
-        return error_set(err, -ERANGE, "count of %s is %g: 1 to %d are allowed", role->name, count,
-                         INSTANCES);
     size_t first = run->n;
     for (unsigned i = 0; i < (unsigned)count && r == 0; i++) {
         struct args args = {.n = 0};
         scenario_name name;
         const char *env[2 * ENV_MAX + 1] = {NULL};
         size_t nenv = 0;
-        if (run->n == INSTANCES)
-            return error_set(err, -E2BIG, "more than %d programs at once", INSTANCES);
+        if (run->n == SCENARIO_PROGRAMS)
+            return error_set(err, -E2BIG, "more than %d programs at once", SCENARIO_PROGRAMS);
         snprintf(name, sizeof(name), i ? "%.16s-%u" : "%.16s", role->name, i + 1);
         if (run->base == BASE_MPS) {
             env[nenv++] = "CUDA_MPS_PIPE_DIRECTORY";
@@ -359,7 +357,7 @@ static int pause_or_resume(struct run *run, const char *op, const struct role *r
 
 int steer_stop(struct run *run, const struct role *role, struct error *err)
 {
-    struct child *v[INSTANCES] = {NULL};
+    struct child *v[SCENARIO_PROGRAMS] = {NULL};
     size_t n = 0, kept = 0;
     for (size_t i = 0; i < run->n; i++) {
         if (role && run->v[i].role != role)

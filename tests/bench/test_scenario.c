@@ -15,9 +15,10 @@
 
 static const char *shipped_dir;
 
-#define HEAD "[scenario]\ntitle = t\nid = 1\n"
-#define ROLE "[role r]\nload = batch --kernel-us {k}\n"
-#define AXIS "[axis k]\nvalues = 1 20 300\nquick = 20\nsoft = 4\n"
+#define HEAD  "[scenario]\ntitle = t\nid = 1\n"
+#define PLAIN "[role r]\nload = batch\n"
+#define ROLE  "[role r]\nload = batch --kernel-us {k}\n"
+#define AXIS  "[axis k]\nvalues = 1 20 300\nquick = 20\nsoft = 4\n"
 
 /* Each of them, in each way, and every session's arguments. */
 static void shipped(void **state)
@@ -128,13 +129,14 @@ static void mistakes(void **state)
         {HEAD "configs = cede\ntitle = again\n" AXIS ROLE, ":5: given twice"},
         {HEAD "color = red\nconfigs = cede\n" AXIS ROLE, ":4: unknown key"},
         {HEAD "configs = cede\n[thing x]\na = b\n", "unknown section"},
-        {HEAD "configs = cede\nseconds = -1\n" AXIS ROLE, "out of range"},
-        {HEAD "configs = cede\nseconds = 4 / (k - 20)\n" AXIS ROLE, "out of range"},
+        {HEAD "configs = cede\nseconds = -1\n" AXIS ROLE,
+         ":5: seconds = -1: must be a number from 0.1"},
+        {HEAD "configs = cede\nseconds = 4 / (k - 20)\n" AXIS ROLE, ":5: seconds = "},
         {HEAD "configs = cede\nseconds = 4s +\n" AXIS ROLE, "seconds"},
         {HEAD "configs = cede\nseconds = nobody\n" AXIS ROLE, "no such name"},
         {HEAD "configs = cede\nmemory_mib = mib\n" AXIS ROLE, "no such name"},
         {HEAD "[phase p]\ndo = wait\ntakes = mib\n" AXIS ROLE, "no such name"},
-        {HEAD "configs = cede\n[axis k]\nvalues = 1 x\n" ROLE, "no number"},
+        {HEAD "configs = cede\n[axis k]\nvalues = 1 x\n" ROLE, ":6: values = "},
         {HEAD "configs = cede\n[axis k]\nquick = 1\n" ROLE, "no values"},
         {HEAD "configs = cede\n" AXIS "[role R]\nload = batch\n", "bad name"},
         {HEAD "configs = cede\n" AXIS "[role r]\nclass = batch\n", "load or program"},
@@ -146,6 +148,14 @@ static void mistakes(void **state)
          "no such name"},
         {HEAD "configs = cede\nfigure = line k r.p99_us\n" AXIS ROLE, "not a figure"},
         {HEAD "configs = cede\nfigure = lines k r.p99_us`x`\n" AXIS ROLE, "not a figure"},
+        {HEAD "configs = cede\nfigure = bars r.share share\n" AXIS ROLE, "not a figure"},
+        {HEAD "configs = cede\nfigure = bars share r.share\n" AXIS ROLE, "not a figure"},
+        {HEAD "configs = cede\nfigure = lines m r.p99_us\n" AXIS ROLE, ":5: not a figure"},
+        {HEAD "configs = cede\nfigure = cdf nobody\n" AXIS ROLE, "not a figure"},
+        {HEAD "configs = cede\ngpus = 1.5\n" AXIS ROLE, "whole number from 1 to 16"},
+        {HEAD "configs = cede\n[role r]\nload = batch\ncount = 4 / (k - 20)\n" AXIS, ":7: count"},
+        {HEAD "configs = cede\n" AXIS ROLE "[target t]\ncheck = max(max(max(k))) < 1\n",
+         "inside each other"},
         {HEAD "configs = cede\nshows = gr\xf6\xdf"
               "er\n" AXIS ROLE,
          ":5: not UTF-8: 'shows'"},
@@ -169,13 +179,55 @@ static void mistakes(void **state)
         scenario_load("/nonexistent.ini", (struct scenario_how){false, false}, &s, &err), -ENOENT);
 }
 
+/* A number that is none, or that nothing could be done with, is refused by what names the file, the
+ * line, the key and what is allowed. */
+static void numbers(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"nan", "inf", "-inf", "1e-320", "1e-20", "1e999", "-1e30"};
+    static const struct {
+        const char *before, *after, *says; /* the number stands between the first two */
+    } table[] = {
+        {HEAD "configs = cede\nsettle = ", "\n" PLAIN, ":5: settle = "},
+        {HEAD "configs = cede\nquick_seconds = ", "\n" PLAIN, ":5: quick_seconds = "},
+        {HEAD "configs = cede\ngpus = ", "\n" PLAIN, ":5: gpus = "},
+        {HEAD "configs = cede\nrepeat = ", "\n" PLAIN, ":5: repeat = "},
+        {HEAD "configs = cede\nseconds = ", "\n" PLAIN, ":5: seconds"},
+        {HEAD "configs = cede\nmemory_mib = ", "\n" PLAIN, ":5: memory_mib"},
+        {HEAD "configs = cede\n[role r]\nload = batch\nready = ", "\n", ":7: ready = "},
+        {HEAD "configs = cede\n[role r]\nload = batch\ncount = ", "\n", ":7: count"},
+        {HEAD "configs = cede\n[role r]\nload = batch\nweight = ", "\n", ":7: weight"},
+        {HEAD "configs = cede\n[role r]\nload = batch --kernel-us {", "}\n", ":6: load"},
+        {HEAD "configs = cede\n[config cede]\nconf = floor = {", "}\n" PLAIN, ":6: conf"},
+        {HEAD "configs = cede\n[axis k]\nvalues = 1 ", "\n" PLAIN, ":6: values = "},
+        {HEAD "configs = cede\n[axis k]\nvalues = 1\nquick = ", "\n" PLAIN, ":7: quick = "},
+        {HEAD "[phase p]\ntakes = ", "\n" PLAIN, ":5: takes"},
+        {HEAD "[phase p]\nseconds = ", "\n" PLAIN, ":5: seconds = "},
+        {HEAD "configs = cede\n[target t]\ncheck = 1 < ", "\n[role r]\nload = batch\n",
+         ":6: target"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+        for (size_t k = 0; k < ARRAY_SIZE(bad); k++) {
+            char text[400];
+            struct scenario *s = NULL;
+            struct error err = {""};
+            /* A settling time of next to nothing is one; so is a limit below 0. */
+            if ((i == 0 && k > 2 && k < 5) || (i == 15 && bad[k][0] == '-'))
+                continue;
+            snprintf(text, sizeof(text), "%s%s%s", table[i].before, bad[k], table[i].after);
+            if (load(text, (struct scenario_how){false, false}, &s, &err) != -EINVAL)
+                fail_msg("accepted: %s", text);
+            if (!strstr(err.text, table[i].says))
+                fail_msg("%s, not %s", err.text, table[i].says);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shipped),
-        cmocka_unit_test(axes),
-        cmocka_unit_test(keys),
-        cmocka_unit_test(mistakes),
+        cmocka_unit_test(shipped),  cmocka_unit_test(axes),    cmocka_unit_test(keys),
+        cmocka_unit_test(mistakes), cmocka_unit_test(numbers),
     };
     if (argc != 2)
         return 2;

@@ -1,5 +1,8 @@
-/* Fuzz target for scenario files: what is accepted can be expanded and keyed at every point, what
- * is refused is told. The file is one in memory; no other I/O. */
+/* Fuzz target for scenario files: an accepted one can be expanded and keyed at every point, and
+ * everything that follows from its results works too (shares, targets, rows, figures), whether all
+ * cells are missing or all are there with made-up numbers. A refused one gets a message. The file
+ * is one in memory; no process is started, and there is no other I/O. */
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -8,6 +11,8 @@
 #include <unistd.h>
 
 #include "bench/cell.h"
+#include "bench/figures.h"
+#include "bench/result.h"
 #include "bench/scenario.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -16,6 +21,42 @@ static void require(bool ok)
 {
     if (!ok)
         abort();
+}
+
+/* The same metrics for every role; 0 is among the values, as that is what divisions stumble on. */
+static json_t *made_up_cell(const struct scenario *s, size_t point)
+{
+    json_t *roles = json_object();
+    for (size_t i = 0; i < s->nroles; i++)
+        json_object_set_new(roles, s->roles[i].name,
+                            json_pack("{s:f, s:f, s:f, s:[[f,i]]}", "rate", (double)point, "p99_us",
+                                      (double)(point + i), "cpu", 0.0, "histogram", 1.0, 1));
+    return json_pack("{s:s, s:s, s:o, s:o}", "config", "c", "status", "ok", "point",
+                     point_json(s, point), "roles", roles);
+}
+
+static void use_results(const struct scenario *s, bool filled)
+{
+    struct result r;
+    char line[SCENARIO_TEXT];
+    require(result_init(&r, s, 2, true) == 0);
+    for (size_t i = 0; filled && i < r.repeats * r.slots * r.points; i++) {
+        size_t point = i % r.points, slot = i / r.points % r.slots;
+        json_t *cell = made_up_cell(s, point);
+        result_put(&r, i / r.points / r.slots, slot, point, cell);
+        json_array_append_new(r.cells, cell);
+    }
+    json_t *o = result_json(&r);
+    require(json_is_array(json_object_get(o, "rows")));
+    json_object_set(o, "cells", r.cells);
+    for (const char *at = NULL; (at = scenario_line(s->figures, at, line, sizeof(line)));) {
+        char *text = NULL;
+        require(figure_known(line));
+        require(figure_script(o, line, &text, NULL) != -EINVAL);
+        free(text);
+    }
+    json_decref(o);
+    result_free(&r);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -43,6 +84,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             free(key);
         }
     }
+    use_results(s, false);
+    use_results(s, true);
     free(s);
     return 0;
 }

@@ -1,0 +1,491 @@
+/* Reads and checks a scenario file: all of it, so that a mistake shows before the hours of
+ * measuring, not after. Every message names the file, the line and the key. Runs nothing. inih cuts
+ * long lines without a word, so their length is watched here. */
+#include "bench/scenario.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ini.h>
+#include <jansson.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "bench/figures.h"
+#include "lib/terms.h"
+
+#define LINE_MAX_BYTES    199  /* inih's buffer holds 200 */
+#define SECTION_MAX_BYTES 49   /* its sections' 50 */
+#define VALUE_MIN         1e-9 /* of an axis, but for 0; and as negative values */
+#define VALUE_MAX         1e12
+#define LINES_MAX         512 /* texts of a scenario: all roles, configurations... have fewer */
+
+/* BRACES: a text in which {expression} is replaced before it is used, BRACED_LIST: several. An
+ * EXPRESSION has to come to lo..hi at every point. */
+enum kind { TEXT, LIST, BRACES, BRACED_LIST, EXPRESSION, NUMBER, WHOLE };
+struct key {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+    double lo, hi;
+};
+
+#define AT(type, field) offsetof(struct type, field)
+static const struct key top_keys[] = {
+    {"title", TEXT, AT(scenario, title), 0, 0},
+    {"id", TEXT, AT(scenario, id), 0, 0},
+    {"reference", TEXT, AT(scenario, reference), 0, 0},
+    {"shows", LIST, AT(scenario, shows), 0, 0},
+    {"note", LIST, AT(scenario, note), 0, 0},
+    {"needs", TEXT, AT(scenario, needs), 0, 0},
+    {"configs", TEXT, AT(scenario, configs_text), 0, 0},
+    {"figure", LIST, AT(scenario, figures), 0, 0},
+    {"seconds", EXPRESSION, AT(scenario, seconds_text), 0.1, 600},
+    {"memory_mib", EXPRESSION, AT(scenario, memory_mib), 0, 1e12},
+    {"quick_seconds", NUMBER, AT(scenario, quick_seconds), 0.1, 600},
+    {"settle", NUMBER, AT(scenario, settle), 0, 60},
+    {"gpus", WHOLE, AT(scenario, gpus), 1, 16},
+    {"repeat", WHOLE, AT(scenario, repeat), 1, 100},
+    {"quick_repeat", WHOLE, AT(scenario, quick_repeat), 1, 100},
+};
+static const struct key axis_keys[] = {
+    {"values", TEXT, AT(axis, values), 0, 0},
+    {"quick", TEXT, AT(axis, quick), 0, 0},
+    {"soft", TEXT, AT(axis, soft), 0, 0},
+};
+static const struct key role_keys[] = {
+    {"load", BRACES, AT(role, load), 0, 0},
+    {"program", BRACES, AT(role, program), 0, 0},
+    {"soft", BRACES, AT(role, soft), 0, 0},
+    {"count", EXPRESSION, AT(role, count), 1, SCENARIO_PROGRAMS},
+    {"class", TEXT, AT(role, class), 0, 0},
+    {"weight", EXPRESSION, AT(role, weight), 0, WEIGHT_MAX},
+    {"set", BRACES, AT(role, set), 0, 0},
+    {"alone", TEXT, AT(role, alone), 0, 0},
+    {"start", TEXT, AT(role, start), 0, 0},
+    {"ready", NUMBER, AT(role, ready), 1, 600},
+};
+static const struct key config_keys[] = {
+    {"base", TEXT, AT(config, base_text), 0, 0},   {"policy", TEXT, AT(config, policy), 0, 0},
+    {"conf", BRACED_LIST, AT(config, conf), 0, 0}, {"set", BRACED_LIST, AT(config, set), 0, 0},
+    {"run", LIST, AT(config, run), 0, 0},          {"start", TEXT, AT(config, start), 0, 0},
+    {"stop", TEXT, AT(config, stop), 0, 0},        {"wrap", BRACES, AT(config, wrap), 0, 0},
+    {"env", BRACED_LIST, AT(config, env), 0, 0},
+};
+static const struct key phase_keys[] = {
+    {"do", LIST, AT(phase, steps), 0, 0},
+    {"takes", EXPRESSION, AT(phase, takes), 0, 3600},
+    {"seconds", NUMBER, AT(phase, seconds), 0.1, 600},
+};
+static const struct key target_keys[] = {
+    {"check", TEXT, AT(target, check), 0, 0},
+    {"when", TEXT, AT(target, when), 0, 0},
+    {"only", TEXT, AT(target, only), 0, 0},
+};
+
+enum { CONFIG_SECTION = 2 };
+
+/* [WORD NAME]: an array of such things in the scenario. */
+static const struct section {
+    const char *word;
+    const struct key *keys;
+    size_t nkeys, array, stride, count, max, name_size;
+} sections[] = {
+#define MANY(word, field, keys, max)                                                               \
+    {                                                                                              \
+        word, keys, ARRAY_SIZE(keys), AT(scenario, field),                                         \
+            sizeof(((struct scenario *)0)->field[0]), AT(scenario, n##field), max,                 \
+            sizeof(((struct scenario *)0)->field[0].name)                                          \
+    }
+    MANY("axis", axes, axis_keys, SCENARIO_AXES),
+    MANY("role", roles, role_keys, SCENARIO_ROLES),
+    [CONFIG_SECTION] = MANY("config", configs, config_keys, SCENARIO_CONFIGS),
+    MANY("phase", phases, phase_keys, SCENARIO_PHASES),
+    MANY("target", targets, target_keys, SCENARIO_TARGETS),
+#undef MANY
+};
+#undef AT
+
+struct parser {
+    struct scenario *s;
+    const char *path;
+    FILE *f;
+    int line;
+    struct {
+        const char *text; /* a field of s */
+        int line;         /* where it was given first */
+    } lines[LINES_MAX];
+    size_t nlines;
+    int r;
+    struct error *err;
+};
+
+static int complain(struct parser *p, const char *what, const char *which)
+{
+    if (p->r == 0)
+        p->r = error_set(p->err, -EINVAL, "%s:%d: %s '%.80s'", p->path, p->line, what, which);
+    return 0;
+}
+
+/* From here on, what is complained about is in the line of that text. */
+static void go_to(struct parser *p, const char *text)
+{
+    for (size_t i = 0; i < p->nlines; i++) {
+        if (p->lines[i].text == text)
+            p->line = p->lines[i].line;
+    }
+}
+
+static int complain_range(struct parser *p, const struct key *k, const char *value)
+{
+    if (p->r == 0)
+        p->r = error_set(p->err, -EINVAL, "%s:%d: %s = %.80s: must be a %s from %.10g to %.10g",
+                         p->path, p->line, k->name, value,
+                         k->kind == WHOLE ? "whole number" : "number", k->lo, k->hi);
+    return 0;
+}
+
+static int put_number(struct parser *p, const struct key *k, const char *value, double *to)
+{
+    double v;
+    if (parse_double(value, k->lo, k->hi, &v) < 0 || (k->kind == WHOLE && v > floor(v)))
+        return complain_range(p, k, value);
+    *to = v;
+    return 1;
+}
+
+static int put(struct parser *p, const struct key *keys, size_t n, void *to, const char *name,
+               const char *value)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(name, keys[i].name) != 0)
+            continue;
+        char *text = (char *)to + keys[i].offset;
+        json_t *utf8 = json_string(value);
+        json_decref(utf8);
+        if (!utf8)
+            return complain(p, "not UTF-8:", name);
+        if (keys[i].kind >= NUMBER)
+            return put_number(p, &keys[i], value, (double *)(void *)text);
+        size_t used = strlen(text);
+        if (used && keys[i].kind != LIST && keys[i].kind != BRACED_LIST)
+            return complain(p, "given twice:", name);
+        if (used + strlen(value) + 2 > SCENARIO_TEXT)
+            return complain(p, "too long:", value);
+        snprintf(text + used, SCENARIO_TEXT - used, "%s%s", used ? "\n" : "", value);
+        if (!used && p->nlines < LINES_MAX) {
+            p->lines[p->nlines].text = text;
+            p->lines[p->nlines++].line = p->line;
+        }
+        return 1;
+    }
+    return complain(p, "unknown key", name);
+}
+
+static bool is_name(const char *s)
+{
+    for (const char *c = s; *c; c++) {
+        if (!islower((unsigned char)*c) && *c != '_' && (c == s || !isdigit((unsigned char)*c)))
+            return false;
+    }
+    return *s;
+}
+
+/* The entry of [WORD NAME], made if it is new. */
+static void *entry(struct parser *p, const struct section *k, const char *name)
+{
+    char *array = (char *)p->s + k->array;
+    size_t *n = (size_t *)(void *)((char *)p->s + k->count);
+    for (size_t i = 0; i < *n; i++) {
+        if (strcmp(array + i * k->stride, name) == 0)
+            return array + i * k->stride;
+    }
+    bool sentence = strcmp(k->word, "target") == 0;
+    if (strlen(name) >= k->name_size || (!sentence && !is_name(name)) || *n == k->max)
+        return NULL;
+    char *at = array + (*n)++ * k->stride;
+    snprintf(at, k->name_size, "%s", name);
+    return at;
+}
+
+static int handle(void *user, const char *section, const char *name, const char *value)
+{
+    struct parser *p = user;
+    if (p->r < 0)
+        return 0;
+    if (strlen(section) >= SECTION_MAX_BYTES)
+        return complain(p, "section's name too long:", section);
+    if (strcmp(section, "scenario") == 0)
+        return put(p, top_keys, ARRAY_SIZE(top_keys), p->s, name, value);
+    for (size_t i = 0; i < ARRAY_SIZE(sections); i++) {
+        const struct section *k = &sections[i];
+        size_t n = strlen(k->word);
+        if (strncmp(section, k->word, n) != 0 || section[n] != ' ')
+            continue;
+        void *at = entry(p, k, section + n + 1);
+        return at ? put(p, k->keys, k->nkeys, at, name, value)
+                  : complain(p, "bad name, or too many sections:", section);
+    }
+    return complain(p, "unknown section", section);
+}
+
+static char *read_line(char *buf, int size, void *user)
+{
+    struct parser *p = user;
+    char *s = fgets(buf, size, p->f);
+    if (!s)
+        return NULL;
+    p->line++;
+    if (strlen(s) >= LINE_MAX_BYTES && !strchr(s, '\n'))
+        complain(p, "line too long:", s);
+    return s;
+}
+
+/* ---- after reading ---- */
+
+static int parse_values(struct parser *p, struct axis *a, const char *key, const char *text)
+{
+    char list[SCENARIO_TEXT], *save = NULL;
+    snprintf(list, sizeof(list), "%s", text);
+    a->n = 0;
+    go_to(p, text);
+    for (char *w = strtok_r(list, " \t", &save); w; w = strtok_r(NULL, " \t", &save)) {
+        double v;
+        if (a->n == SCENARIO_VALUES)
+            return complain(p, "too many values:", text);
+        if (parse_double(w, -VALUE_MAX, VALUE_MAX, &v) < 0 || (v != 0 && fabs(v) < VALUE_MIN)) {
+            p->r = error_set(p->err, -EINVAL,
+                             "%s:%d: %s = ... %.40s: must be numbers: 0, or from %g to %g, or as "
+                             "much below 0",
+                             p->path, p->line, key, w, VALUE_MIN, VALUE_MAX);
+            return 0;
+        }
+        a->v[a->n++] = v;
+    }
+    return 1;
+}
+
+/* All lists are checked; the one that is to be used is the last. */
+static int complete_axis(struct parser *p, struct axis *a, struct scenario_how how)
+{
+    const struct {
+        const char *key, *text;
+    } lists[] = {{"quick", a->quick}, {"soft", a->soft}, {"values", a->values}};
+    size_t chosen = how.soft && a->soft[0] ? 1 : how.quick && a->quick[0] ? 0 : 2;
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+        if (!parse_values(p, a, lists[i].key, lists[i].text))
+            return 0;
+    }
+    if (!parse_values(p, a, lists[chosen].key, lists[chosen].text))
+        return 0;
+    return a->n ? 1 : complain(p, "no values for axis", a->name);
+}
+
+static int complete_config(struct parser *p, struct config *c)
+{
+    static const char *const bases[] = {"alone", "default", "mps", "cede", "other"};
+    const char *base = c->base_text[0] ? c->base_text : c->name;
+    for (size_t i = 1; i < ARRAY_SIZE(bases); i++) {
+        if (strcmp(base, bases[i]) == 0)
+            c->base = (enum scenario_base)i;
+    }
+    return c->base ? 1 : complain(p, "base has to be default, mps, cede or other for", c->name);
+}
+
+static void complete_seconds(struct scenario *s, struct scenario_how how)
+{
+    for (size_t i = 0; i < scenario_points(s); i++) {
+        double v = 4;
+        scenario_number(s, i, s->seconds_text, v, &v, NULL);
+        if (how.quick)
+            v = s->quick_seconds > 0 ? s->quick_seconds : v / 3;
+        /* The software GPU's times are exact: windows may be short. */
+        s->seconds[i] = how.quick && how.soft ? fmin(v, 0.6) : v;
+    }
+    if (how.quick && how.soft)
+        s->settle = fmin(s->settle, 0.25);
+}
+
+/* What is worked out while measuring is worked out once before. */
+static int try_key(struct parser *p, const struct key *k, const char *text)
+{
+    char expanded[SCENARIO_TEXT], value[32];
+    go_to(p, text);
+    for (size_t i = 0; i < scenario_points(p->s) && text[0]; i++) {
+        double v;
+        int r = k->kind == EXPRESSION
+                    ? scenario_number(p->s, i, text, k->lo, &v, p->err)
+                    : scenario_expand(p->s, i, text, expanded, sizeof(expanded), p->err);
+        if (r < 0) {
+            p->r = error_prefix(p->err, -EINVAL, "%s:%d: %s", p->path, p->line, k->name);
+            return 0;
+        }
+        if (k->kind == EXPRESSION && !(v >= k->lo && v <= k->hi)) {
+            snprintf(value, sizeof(value), "%g", v);
+            return complain_range(p, k, strcmp(text, value) == 0 ? text : value);
+        }
+    }
+    return 1;
+}
+
+static int try_keys(struct parser *p, const struct key *keys, size_t n, const void *of)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool due = keys[i].kind >= BRACES && keys[i].kind <= EXPRESSION;
+        if (due && !try_key(p, &keys[i], (const char *)of + keys[i].offset))
+            return 0;
+    }
+    return 1;
+}
+
+static int try_all(struct parser *p)
+{
+    if (!try_keys(p, top_keys, ARRAY_SIZE(top_keys), p->s))
+        return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(sections); i++) {
+        const struct section *k = &sections[i];
+        const char *array = (const char *)p->s + k->array;
+        size_t n = *(const size_t *)(const void *)((const char *)p->s + k->count);
+        for (size_t e = 0; e < n; e++) {
+            if (!try_keys(p, k->keys, k->nkeys, array + e * k->stride))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+/* A figure's words are axes and ROLE.METRIC; cdf's is a role. */
+static int check_figure(struct parser *p, const char *line)
+{
+    const struct scenario *s = p->s;
+    char words[SCENARIO_TEXT], *save = NULL;
+    bool ok = figure_known(line);
+    snprintf(words, sizeof(words), "%s", line);
+    char *kind = strtok_r(words, " ", &save);
+    for (char *w = strtok_r(NULL, " ", &save); w && ok; w = strtok_r(NULL, " ", &save)) {
+        char *dot = strchr(w, '.');
+        bool axis = false;
+        for (size_t i = 0; i < s->naxes; i++)
+            axis |= strcmp(w, s->axes[i].name) == 0;
+        if (dot)
+            *dot = '\0';
+        ok = dot                        ? scenario_has_metric(s, w, dot + 1)
+             : strcmp(kind, "cdf") == 0 ? scenario_role(s, w) != NULL
+                                        : axis;
+    }
+    return ok ? 1 : complain(p, "not a figure of these axes and ROLE.METRICs:", line);
+}
+
+static int check_target(struct parser *p, const struct target *t)
+{
+    const char *const texts[] = {t->check, t->when};
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        go_to(p, texts[i]);
+        if ((i == 0 || texts[i][0]) && scenario_try(p->s, texts[i], p->err) < 0) {
+            p->r = error_prefix(p->err, -EINVAL, "%s:%d: target '%s'", p->path, p->line, t->name);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* The configurations in the order of the list, which has all of them. */
+static int complete_configs(struct parser *p)
+{
+    struct scenario *s = p->s;
+    char list[SCENARIO_TEXT], *save = NULL;
+    size_t place = 0;
+    go_to(p, s->configs_text);
+    snprintf(list, sizeof(list), "%s", s->configs_text);
+    for (char *w = strtok_r(list, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        struct config *c = entry(p, &sections[CONFIG_SECTION], w);
+        if (!c || c < s->configs + place)
+            return complain(p, "bad name, named twice, or too many configurations:", w);
+        struct config found = *c;
+        memmove(s->configs + place + 1, s->configs + place,
+                (size_t)(c - s->configs - (ptrdiff_t)place) * sizeof(found));
+        s->configs[place++] = found;
+    }
+    if (place < s->nconfigs)
+        return complain(p, "not among the configs:", s->configs[place].name);
+    for (size_t i = 0; i < s->nconfigs; i++) {
+        if (!complete_config(p, &s->configs[i]))
+            return 0;
+    }
+    return 1;
+}
+
+static int complete(struct parser *p, struct scenario_how how)
+{
+    struct scenario *s = p->s;
+    char line[SCENARIO_TEXT];
+    for (size_t i = 0; i < s->naxes; i++) {
+        if (!complete_axis(p, &s->axes[i], how))
+            return 0;
+    }
+    if (scenario_points(s) > SCENARIO_POINTS)
+        return complain(p, "too many points in", s->name);
+    /* Before the configurations are put in order: their lines are known by where they stand. */
+    if (!try_all(p) || !complete_configs(p))
+        return 0;
+    complete_seconds(s, how);
+    if (!s->title[0] || !s->id[0] || s->nroles == 0)
+        return complain(p, "title, id and a role are needed in", s->name);
+    if ((s->nconfigs == 0) == (s->nphases == 0))
+        return complain(p, "either configs or phases are needed in", s->name);
+    go_to(p, s->figures);
+    for (const char *at = NULL; (at = scenario_line(s->figures, at, line, sizeof(line)));) {
+        if (!check_figure(p, line))
+            return 0;
+    }
+    for (size_t i = 0; i < s->nroles; i++) {
+        struct role *r = &s->roles[i];
+        if (!r->load[0] == !r->program[0])
+            return complain(p, "either load or program is needed in role", r->name);
+        if (r->ready <= 0)
+            r->ready = r->program[0] ? 180 : 60;
+    }
+    for (size_t i = 0; i < s->ntargets; i++) {
+        if (!check_target(p, &s->targets[i]))
+            return 0;
+    }
+    return 1;
+}
+
+int scenario_load(const char *path, struct scenario_how how, struct scenario **out,
+                  struct error *err)
+{
+    struct scenario *s = calloc(1, sizeof(*s));
+    struct parser p = {.s = s, .path = path, .err = err};
+    if (!s)
+        return error_set(err, -ENOMEM, "out of memory");
+    s->settle = 0.5;
+    s->repeat = 3;
+    s->quick_repeat = 1;
+    s->gpus = 1;
+    const char *base = strrchr(path, '/');
+    base = base ? base + 1 : path;
+    snprintf(s->name, sizeof(s->name), "%.*s", (int)strcspn(base, "."), base);
+    p.f = fopen(path, "re");
+    if (!p.f) {
+        p.r = error_set(err, -errno, "cannot read scenario %s: %s", path, strerror(errno));
+        free(s);
+        return p.r;
+    }
+    int line = ini_parse_stream(read_line, &p, handle, &p);
+    fclose(p.f);
+    if (line != 0 && p.r == 0) {
+        p.line = line > 0 ? line : p.line;
+        complain(&p, "not understood, in", s->name);
+    }
+    if (p.r == 0)
+        complete(&p, how);
+    if (p.r < 0) {
+        free(s);
+        return p.r;
+    }
+    if (how.quick)
+        s->repeat = s->quick_repeat;
+    *out = s;
+    return 0;
+}
