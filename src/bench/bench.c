@@ -17,6 +17,7 @@
 #include "bench/earlier.h"
 #include "bench/machine.h"
 #include "bench/result.h"
+#include "lib/version.h"
 #include "load/load.h"
 
 struct item {
@@ -27,6 +28,7 @@ struct item {
     bool begun;
     const char *skipped; /* why */
     double started, took;
+    struct machine_clocks clocks; /* after the last session, while they are still what it had */
 };
 
 struct job {
@@ -315,7 +317,8 @@ static json_t *head_json(const struct job *j, const struct item *it)
     json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "test_id", s->id,
                           "test_name", s->title, "scenario", s->name, "reference", s->reference,
                           "date", date, "hardware", j->gpu, "driver_version", j->driver, "kernel",
-                          u.release, "cede_version", CEDE_VERSION, "device", j->o->device);
+                          u.release, "cede_version", build_version(), "device", j->o->device);
+    json_object_set_new(o, "command", json_string(j->o->command));
     json_object_set_new(o, "quick", json_boolean(j->o->quick));
     if (it->text)
         json_object_set(o, "scenario_file", it->text);
@@ -446,6 +449,13 @@ static json_t *item_json(const struct job *j, const struct item *it)
     json_object_set_new(o, "shows", json_string(s->shows));
     json_object_set_new(o, "figures", json_string(s->figures));
     json_object_set_new(o, "took_s", json_real(it->took));
+    if (it->clocks.known)
+        json_object_set_new(o, "clocks",
+                            json_pack("{s:I, s:I, s:I, s:I}", "sm_mhz",
+                                      (json_int_t)it->clocks.sm_mhz, "sm_max_mhz",
+                                      (json_int_t)it->clocks.sm_max_mhz, "memory_mhz",
+                                      (json_int_t)it->clocks.memory_mhz, "memory_max_mhz",
+                                      (json_int_t)it->clocks.memory_max_mhz));
     if (it->skipped) {
         json_object_set_new(o, "skipped", json_string(it->skipped));
         json_object_set_new(o, "pass", json_null());
@@ -512,6 +522,8 @@ static int run_one(struct job *j, struct item *it, const struct session *x, size
     j->session++;
     progress(j, x, repeat, it->result.repeats);
     int r = session_run(&j->b, x, cells, err);
+    if (!j->b.soft && !j->b.gated)
+        machine_ask_clocks(&it->clocks);
     j->done += estimate(j, x);
     it->took = now_s() - it->started;
     put_cells(it, cells, repeat, slot, x->point);

@@ -11,9 +11,10 @@
 #define BENCH_SCENARIOS 64
 
 struct bench_options {
-    const char *device; /* "nvidia" or "soft" */
-    const char *out;    /* directory for results; NULL: none are kept. bench_list: is it done? */
-    const char *dir;    /* of scenario files */
+    const char *device;  /* "nvidia" or "soft" */
+    const char *out;     /* directory for results; NULL: none are kept. bench_list: is it done? */
+    const char *dir;     /* of scenario files */
+    const char *command; /* as it was typed, for the results */
     const char *const *names;
     size_t nnames;
     const char *only; /* configuration; NULL: all */

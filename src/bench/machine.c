@@ -13,7 +13,9 @@
 
 #include "device/registry.h"
 #include "lib/procfs.h"
+#include "lib/symbols.h"
 #include "lib/util.h"
+#include "lib/version.h"
 
 #define CAP_SYS_PTRACE_BIT 19 /* linux/capability.h */
 
@@ -76,8 +78,10 @@ int machine_describe(const char *device, char *gpu, size_t gpu_size, char *versi
     if (r < 0)
         return error_set(err, r, "cannot tell what GPU 0 is: %s", strerror(-r));
     snprintf(gpu, gpu_size, "%s", info.name);
-    if (soft || machine_driver_version(version, size) < 0)
-        snprintf(version, size, "%s", soft ? "cede " CEDE_VERSION : "unknown");
+    if (soft)
+        snprintf(version, size, "cede %s", build_version());
+    else if (machine_driver_version(version, size) < 0)
+        snprintf(version, size, "unknown");
     return 0;
 }
 
@@ -139,38 +143,79 @@ pid_t machine_find_process(const char *comm)
     return 0;
 }
 
+/* ---- NVML ---- */
+
 /* From NVML's reference: only what is asked here. */
 enum { NVML_EXCLUSIVE_THREAD = 1, NVML_PROHIBITED = 2, NVML_EXCLUSIVE_PROCESS = 3 };
+enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2 };
 struct nvml_gpu;
 
-void machine_ask_nvml(struct machine_nvml *out)
-{
-    memset(out, 0, sizeof(*out));
-    void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        return;
+struct nvml {
+    void *lib;
     int (*init)(void), (*end)(void), (*count)(unsigned *);
     int (*get)(unsigned, struct nvml_gpu **);
     int (*mig)(struct nvml_gpu *, unsigned *now, unsigned *pending);
     int (*mode)(struct nvml_gpu *, unsigned *);
-#define SYMBOL(f, name) (*(void **)(void *)&(f) = dlsym(lib, name))
-    if (SYMBOL(init, "nvmlInit_v2") && SYMBOL(end, "nvmlShutdown") &&
-        SYMBOL(count, "nvmlDeviceGetCount_v2") && SYMBOL(get, "nvmlDeviceGetHandleByIndex_v2") &&
-        SYMBOL(mig, "nvmlDeviceGetMigMode") && SYMBOL(mode, "nvmlDeviceGetComputeMode") &&
-        init() == 0) {
-        out->found = count(&out->gpus) == 0;
-        for (unsigned i = 0; out->found && i < out->gpus; i++) {
-            struct nvml_gpu *gpu;
-            unsigned now, pending;
-            if (get(i, &gpu) != 0)
-                continue;
-            out->mig += mig(gpu, &now, &pending) == 0 && now;
-            out->exclusive +=
-                mode(gpu, &now) == 0 && (now == NVML_EXCLUSIVE_THREAD || now == NVML_PROHIBITED ||
-                                         now == NVML_EXCLUSIVE_PROCESS);
-        }
-        end();
+    int (*clock)(struct nvml_gpu *, unsigned kind, unsigned *mhz);
+    int (*clock_max)(struct nvml_gpu *, unsigned kind, unsigned *mhz);
+};
+
+static void close_nvml(struct nvml *n)
+{
+    if (n->lib) {
+        n->end();
+        dlclose(n->lib);
     }
-#undef SYMBOL
-    dlclose(lib);
+}
+
+/* False: it is not there, or lacks a call. */
+static bool open_nvml(struct nvml *n)
+{
+    static const struct symbol calls[] = {
+        {"nvmlInit_v2", offsetof(struct nvml, init)},
+        {"nvmlShutdown", offsetof(struct nvml, end)},
+        {"nvmlDeviceGetCount_v2", offsetof(struct nvml, count)},
+        {"nvmlDeviceGetHandleByIndex_v2", offsetof(struct nvml, get)},
+        {"nvmlDeviceGetMigMode", offsetof(struct nvml, mig)},
+        {"nvmlDeviceGetComputeMode", offsetof(struct nvml, mode)},
+        {"nvmlDeviceGetClockInfo", offsetof(struct nvml, clock)},
+        {"nvmlDeviceGetMaxClockInfo", offsetof(struct nvml, clock_max)},
+    };
+    void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (lib && !symbols_find(lib, calls, ARRAY_SIZE(calls), n) && n->init() == 0) {
+        n->lib = lib;
+        return true;
+    }
+    if (lib)
+        dlclose(lib);
+    return false;
+}
+
+void machine_ask_nvml(struct machine_nvml *out)
+{
+    _cleanup_(close_nvml) struct nvml n = {.lib = NULL};
+    memset(out, 0, sizeof(*out));
+    out->found = open_nvml(&n) && n.count(&out->gpus) == 0;
+    for (unsigned i = 0; out->found && i < out->gpus; i++) {
+        struct nvml_gpu *gpu;
+        unsigned now, pending;
+        if (n.get(i, &gpu) != 0)
+            continue;
+        out->mig += n.mig(gpu, &now, &pending) == 0 && now;
+        out->exclusive +=
+            n.mode(gpu, &now) == 0 && (now == NVML_EXCLUSIVE_THREAD || now == NVML_PROHIBITED ||
+                                       now == NVML_EXCLUSIVE_PROCESS);
+    }
+}
+
+void machine_ask_clocks(struct machine_clocks *out)
+{
+    _cleanup_(close_nvml) struct nvml n = {.lib = NULL};
+    struct nvml_gpu *gpu;
+    memset(out, 0, sizeof(*out));
+    out->known = open_nvml(&n) && n.get(0, &gpu) == 0 &&
+                 n.clock(gpu, NVML_CLOCK_SM, &out->sm_mhz) == 0 &&
+                 n.clock_max(gpu, NVML_CLOCK_SM, &out->sm_max_mhz) == 0 &&
+                 n.clock(gpu, NVML_CLOCK_MEMORY, &out->memory_mhz) == 0 &&
+                 n.clock_max(gpu, NVML_CLOCK_MEMORY, &out->memory_max_mhz) == 0;
 }

@@ -36,4 +36,11 @@ struct machine_nvml {
 };
 void machine_ask_nvml(struct machine_nvml *out);
 
+/* Of GPU 0, at this moment. */
+struct machine_clocks {
+    bool known;
+    unsigned sm_mhz, sm_max_mhz, memory_mhz, memory_max_mhz;
+};
+void machine_ask_clocks(struct machine_clocks *out);
+
 #endif

@@ -196,6 +196,15 @@ static int report(const char *dir, bool figures)
     return missing ? CLI_FAILED : CLI_OK;
 }
 
+/* Before getopt puts them in another order. */
+static const char *join(int argc, char **argv, char *buf, size_t size)
+{
+    size_t n = (size_t)snprintf(buf, size, "cede bench");
+    for (int i = 1; i < argc && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, " %s", argv[i]);
+    return buf;
+}
+
 int bench_main(int argc, char **argv)
 {
     enum { OUT = 256, RESUME, QUICK, DEVICE, REPEAT, ONLY, SCENARIOS, FIGURES, JSON };
@@ -212,8 +221,9 @@ int bench_main(int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
-    struct bench_options o = {.progress = true};
-    char dir[400];
+    char dir[400], command[800];
+    struct bench_options o = {.progress = true,
+                              .command = join(argc, argv, command, sizeof(command))};
     bool json = false, figures = false;
     uint64_t repeat = 0;
     struct error err = {""};

@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "daemon/ceded.h"
 #include "device/soft/server.h"
+#include "lib/version.h"
 #include "load/load.h"
 #include "recovery/restorer.h"
 #include "recovery/swapper.h"
@@ -130,7 +131,7 @@ int main(int argc, char **argv)
     if (argc < 2)
         return usage(stderr);
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
-        puts("cede " CEDE_VERSION);
+        printf("cede %s\n", build_version());
         return flush(CLI_OK);
     }
     bool help = strcmp(argv[1], "help") == 0;

@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "lib/version.h"
 #include "load/ops.h"
 #include "load/works.h"
 
@@ -356,6 +357,10 @@ int load_main(int argc, char **argv)
     int r = parse(argc, argv, &o, &help, &err);
     if (help) {
         usage(stdout);
+        return 0;
+    }
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        printf("cede-load %s\n", build_version());
         return 0;
     }
     if (!r)

@@ -40,9 +40,9 @@ static double value(const json_t *o, const char *key)
 /* The fields of the test plan's record, and a cell for whatever a row speaks of. */
 static void check_shape(const json_t *o)
 {
-    static const char *const texts[] = {"test_id",  "test_name",    "date",
-                                        "hardware", "kernel",       "notes",
-                                        "device",   "cede_version", "driver_version"};
+    static const char *const texts[] = {"test_id",        "test_name", "date",   "hardware",
+                                        "kernel",         "notes",     "device", "cede_version",
+                                        "driver_version", "command"};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
         assert_true(json_string_length(json_object_get(o, texts[i])) > 0);
     if (json_object_get(o, "skipped")) {

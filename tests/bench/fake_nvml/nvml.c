@@ -1,0 +1,56 @@
+/* A stand-in for libnvidia-ml.so.1 as the bench asks it: one GPU, without MIG, for all programs. */
+int nvmlInit_v2(void);
+int nvmlShutdown(void);
+int nvmlDeviceGetCount_v2(unsigned *n);
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **gpu);
+int nvmlDeviceGetMigMode(void *gpu, unsigned *now, unsigned *pending);
+int nvmlDeviceGetComputeMode(void *gpu, unsigned *mode);
+int nvmlDeviceGetClockInfo(void *gpu, unsigned kind, unsigned *mhz);
+int nvmlDeviceGetMaxClockInfo(void *gpu, unsigned kind, unsigned *mhz);
+
+int nvmlInit_v2(void)
+{
+    return 0;
+}
+
+int nvmlShutdown(void)
+{
+    return 0;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *n)
+{
+    *n = 1;
+    return 0;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **gpu)
+{
+    static int it;
+    *gpu = &it;
+    return i == 0 ? 0 : 2;
+}
+
+int nvmlDeviceGetMigMode(void *gpu, unsigned *now, unsigned *pending)
+{
+    *now = *pending = 0;
+    return 0;
+}
+
+int nvmlDeviceGetComputeMode(void *gpu, unsigned *mode)
+{
+    *mode = 0;
+    return 0;
+}
+
+int nvmlDeviceGetClockInfo(void *gpu, unsigned kind, unsigned *mhz)
+{
+    *mhz = 1000 * kind; /* 1: SM, 2: memory */
+    return 0;
+}
+
+int nvmlDeviceGetMaxClockInfo(void *gpu, unsigned kind, unsigned *mhz)
+{
+    *mhz = 1000 * kind + 500;
+    return 0;
+}

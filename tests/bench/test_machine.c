@@ -1,0 +1,43 @@
+/* What is asked of NVML, of a stand-in (in LD_LIBRARY_PATH), and which build this is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "bench/machine.h"
+#include "lib/version.h"
+
+static void nvml(void **state)
+{
+    (void)state;
+    struct machine_nvml n;
+    struct machine_clocks c;
+    machine_ask_nvml(&n);
+    assert_true(n.found && n.gpus == 1 && n.mig == 0 && n.exclusive == 0);
+    machine_ask_clocks(&c);
+    assert_true(c.known && c.sm_mhz == 1000 && c.sm_max_mhz == 1500);
+    assert_true(c.memory_mhz == 2000 && c.memory_max_mhz == 2500);
+}
+
+/* "0.1.0" or "0.1.0-g18f2fb0", perhaps "-dirty". */
+static void version(void **state)
+{
+    (void)state;
+    const char *v = build_version(), *more = v + strspn(v, "0123456789.");
+    assert_true(more > v);
+    if (*more) {
+        assert_memory_equal(more, "-g", 2);
+        size_t n = strspn(more + 2, "0123456789abcdef");
+        assert_true(n >= 7);
+        assert_true(!more[2 + n] || strcmp(more + 2 + n, "-dirty") == 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nvml), cmocka_unit_test(version)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
