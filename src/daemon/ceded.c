@@ -26,6 +26,7 @@
 #include "device/registry.h"
 #include "lib/log.h"
 #include "lib/paths.h"
+#include "lib/version.h"
 #include "recovery/restorer.h"
 
 #define JOURNAL_WAIT_MS      2000 /* a restorer that is at work has the journal until it is done */
@@ -477,7 +478,7 @@ static int run(struct daemon *d)
         return 1;
     }
     d->start_ns = monotonic_ns();
-    logger_say(&d->log, LOG_INFO, "cede %s: %s, policy %s, socket %s", CEDE_VERSION,
+    logger_say(&d->log, LOG_INFO, "cede %s: %s, policy %s, socket %s", build_version(),
                device_name(d->driver), engine_policy(d->engine), d->socket);
     const char *device = d->opt.device ? d->opt.device : d->config.device;
     if (strcmp(device, "auto") == 0 && strcmp(device_name(d->driver), "gate") == 0 &&
@@ -563,7 +564,7 @@ static int parse_options(int argc, char **argv, struct options *o)
             fputs(usage, stdout);
             return 1;
         case OPT_VERSION:
-            puts("ceded " CEDE_VERSION);
+            printf("ceded %s\n", build_version());
             return 1;
         default:
             fputs("ceded: --help lists the options\n", stderr);
