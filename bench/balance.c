@@ -22,7 +22,7 @@
 
 #include "cede/lease.h"
 #include "load/cuda.h"
-#include "load/ptx.h"
+#include "load/kernels.h"
 #include "load/spin.h"
 
 #define GPUS_MAX    64U

@@ -10,7 +10,7 @@
 
 #include "lib/symbols.h"
 #include "load/cuda.h"
-#include "load/ptx.h"
+#include "load/kernels.h"
 #include "load/spin.h"
 
 static const struct {
@@ -152,7 +152,7 @@ int cuda_set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, str
 {
     cu_module module;
     int sms = 0, per_sm = 0;
-    int r = cuda_check(g, g->cu.module_load(&module, SPIN_PTX), "load the kernel", err);
+    int r = cuda_check(g, g->cu.module_load(&module, spin_ptx), "load the kernel", err);
     if (!r)
         r = cuda_check(g, g->cu.module_function(&g->function, module, SPIN_ENTRY),
                        "find the kernel", err);
@@ -214,7 +214,7 @@ static int set_up_hold(struct cuda *g, uint64_t bytes, struct error *err)
     uint64_t end;
     g->hold_words = bytes / sizeof(uint32_t);
     int r =
-        cuda_check(g, g->cu.module_load(&module, HOLD_PTX), "load the kernels of --memory", err);
+        cuda_check(g, g->cu.module_load(&module, hold_ptx), "load the kernels of --memory", err);
     if (!r)
         r = cuda_check(g, g->cu.module_function(&g->hold_fill, module, HOLD_FILL), "find a kernel",
                        err);

@@ -16,9 +16,9 @@
 #include <time.h>
 
 #include "lib/symbols.h"
+#include "load/kernels.h"
 #include "load/load.h"
 #include "load/opencl.h"
-#include "load/ptx.h"
 #include "load/spin.h"
 
 /* Small groups, many of them, for cutting; few items in all, so that a kernel of 10 us on two CPUs
@@ -34,18 +34,6 @@
 #define NAME_BYTES     256
 #define DEVICES_MAX    64U
 #define SETUP_LIMIT_NS (60 * NSEC_PER_SEC)
-
-#define TEXT_(x) #x
-#define TEXT(x)  TEXT_(x)
-static const char source[] =
-    "__kernel void cede_spin(__global uint *state, uint iterations)\n"
-    "{\n"
-    "    size_t i = get_global_id(0);\n"
-    "    uint x = state[i];\n"
-    "    for (uint n = 0; n < iterations; n++)\n"
-    "        x = x * " TEXT(SPIN_MUL) " + " TEXT(SPIN_ADD) ";\n"
-                                                           "    state[i] = x;\n"
-                                                           "}\n";
 
 struct opencl;
 
@@ -312,7 +300,7 @@ static int timed(void *arg, uint32_t iterations, double *us, struct error *err)
 
 static int set_up_kernel(struct opencl *g, double kernel_us, struct error *err)
 {
-    const char *text = source;
+    const char *text = spin_cl;
     cl_code code = 0;
     cl_ctx_handle context = g->contexts[g->ncontexts - 1];
     g->queue = g->cl.queue(context, g->device, 0, &code);

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "load/kernels.h"
 #include "load/ops.h"
-#include "load/ptx.h"
 
 /* After a stop request the GPU has this long to finish: it may be suspended for good. */
 #define DRAIN_NS (2 * NSEC_PER_SEC)

@@ -7,9 +7,7 @@
 #include <string.h>
 
 #include "load/cuda.h"
-#include "load/kernels/black_scholes.h"
-#include "load/kernels/digest.h"
-#include "load/kernels/euler.h"
+#include "load/kernels.h"
 
 #define THREADS     256U
 #define OPTIONS     (16U << 20)
@@ -171,11 +169,11 @@ static int bs_set_up(struct cuda *g, struct error *err)
 {
     cu_function fill = NULL;
     g->w.n = OPTIONS;
-    int r = function(g, BLACK_SCHOLES_PTX, "bs_fill", &fill, err);
+    int r = function(g, black_scholes_ptx, "bs_fill", &fill, err);
     if (!r)
-        r = function(g, BLACK_SCHOLES_PTX, "bs_price", &g->w.kernel, err);
+        r = function(g, black_scholes_ptx, "bs_price", &g->w.kernel, err);
     if (!r)
-        r = function(g, DIGEST_PTX, "digest", &g->w.digest, err);
+        r = function(g, digest_ptx, "digest", &g->w.digest, err);
     if (!r)
         r = arrays(g, 5, OPTIONS * sizeof(float), err);
     void *params[] = {&g->w.v[0], &g->w.v[1], &g->w.v[2], &g->w.n};
@@ -245,7 +243,7 @@ static int euler_fill(struct cuda *g, uint32_t n, struct error *err)
     cu_function fill = NULL;
     g->w.n = n;
     g->w.kernels = 0;
-    int r = function(g, EULER_PTX, "euler_fill", &fill, err);
+    int r = function(g, euler_ptx, "euler_fill", &fill, err);
     void *params[] = {&g->w.v[0], &g->w.n};
     if (!r)
         r = start(g, fill, (uint64_t)n * n, params, err);
@@ -254,11 +252,11 @@ static int euler_fill(struct cuda *g, uint32_t n, struct error *err)
 
 static int euler_set_up(struct cuda *g, struct error *err)
 {
-    int r = function(g, EULER_PTX, "euler_step", &g->w.kernel, err);
+    int r = function(g, euler_ptx, "euler_step", &g->w.kernel, err);
     if (!r)
-        r = function(g, EULER_PTX, "euler_sums", &g->w.sums, err);
+        r = function(g, euler_ptx, "euler_sums", &g->w.sums, err);
     if (!r)
-        r = function(g, DIGEST_PTX, "digest", &g->w.digest, err);
+        r = function(g, digest_ptx, "digest", &g->w.digest, err);
     if (!r)
         r = arrays(g, 2, (size_t)CELLS * CELLS * 4 * sizeof(float), err);
     if (!r)

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
+#include "load/kernels.h"
 #include "load/ops.h"
-#include "load/ptx.h"
 
 #define T0 (7 * NSEC_PER_SEC)
 #define US NSEC_PER_USEC
@@ -284,9 +284,12 @@ static void ptx_is_what_is_checked(void **state)
     char step[64], threads[32];
     snprintf(step, sizeof(step), "mad.lo.u32 %%x, %%x, %u, %u;", SPIN_MUL, SPIN_ADD);
     snprintf(threads, sizeof(threads), ".maxntid %u, 1, 1\n", SPIN_THREADS);
-    assert_non_null(strstr(SPIN_PTX, step));
-    assert_non_null(strstr(SPIN_PTX, threads));
-    assert_non_null(strstr(SPIN_PTX, ".entry " SPIN_ENTRY "("));
+    assert_non_null(strstr(spin_ptx, step));
+    assert_non_null(strstr(spin_ptx, threads));
+    assert_non_null(strstr(spin_ptx, ".entry " SPIN_ENTRY "("));
+    snprintf(step, sizeof(step), "x = x * %uU + %uU;", SPIN_MUL, SPIN_ADD);
+    assert_non_null(strstr(spin_cl, step));
+    assert_non_null(strstr(spin_cl, "__kernel void " SPIN_ENTRY "("));
 }
 
 static void one_request_a_period(void **state)

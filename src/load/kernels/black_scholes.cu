@@ -1,5 +1,5 @@
 /* Prices of European options by Black and Scholes' formula: many independent evaluations, bound by
- * memory. Compiled to black_scholes.h by scripts/ptx; works.c has the same on the host. */
+ * memory. Compiled to black_scholes.ptx by scripts/ptx; works.c has the same on the host. */
 #define RATE       0.03f
 #define VOLATILITY 0.25f
 

@@ -1,4 +1,4 @@
-/* One number of an array's bits that does not depend on the order of addition. Compiled to digest.h
+/* One number of an array's bits that does not depend on the order of addition. Compiled to digest.ptx
  * by scripts/ptx. */
 extern "C" __global__ void digest(const unsigned *words, unsigned long long n,
                                   unsigned long long *sum)

@@ -1,5 +1,5 @@
 /* The compressible Euler equations in two dimensions, finite volumes, Rusanov's fluxes, periodic: one
- * kernel a step, from one array of cells to the other. Compiled to euler.h by scripts/ptx; works.c
+ * kernel a step, from one array of cells to the other. Compiled to euler.ptx by scripts/ptx; works.c
  * has the same on the host. A cell is density, momentum in x and in y, and energy. */
 #define GAMMA 1.4f
 #define STEP  0.1f /* time step over cell size; the fastest wave has a speed of about 2 */

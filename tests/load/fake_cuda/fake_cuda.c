@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "load/ptx.h"
+#include "load/kernels.h"
 
 #define CALL(name, ...)                                                                            \
     int name(__VA_ARGS__);                                                                         \
@@ -87,7 +87,7 @@ CALL(cuCtxDestroy_v2, void *c)
 CALL(cuModuleLoadData, void **m, const void *image)
 {
     *m = NULL;
-    return strcmp(image, SPIN_PTX) == 0 || strcmp(image, HOLD_PTX) == 0 ? OK : 218;
+    return strcmp(image, spin_ptx) == 0 || strcmp(image, hold_ptx) == 0 ? OK : 218;
 }
 
 CALL(cuModuleGetFunction, void **f, void *m, const char *name)

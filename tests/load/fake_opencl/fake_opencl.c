@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "load/kernels.h"
 #include "load/opencl.h"
-#include "load/ptx.h"
 
 #define CALL(type, name, ...)                                                                      \
     type name(__VA_ARGS__);                                                                        \
