@@ -15,10 +15,10 @@
 
 #include "bench/cell.h"
 #include "bench/earlier.h"
-#include "bench/machine.h"
 #include "bench/result.h"
 #include "lib/version.h"
 #include "load/load.h"
+#include "testbed/machine.h"
 
 struct item {
     struct scenario *s;
@@ -41,11 +41,6 @@ struct job {
     size_t session, sessions, missing;
     bool terminal;
 };
-
-static double now_s(void)
-{
-    return (double)monotonic_ns() / (double)NSEC_PER_SEC;
-}
 
 /* ---- scenarios ---- */
 
@@ -407,7 +402,7 @@ int bench_list(const struct bench_options *o, json_t **out, struct error *err)
 /* The software GPU has a server of its own in every cell, so what it is is asked in one. */
 static int describe(struct job *j, struct error *err)
 {
-    int r = stage_open(&j->b.stage, j->b.soft, err);
+    int r = testbed_open(&j->b.bed, j->b.soft, err);
     if (r == 0 && j->b.gated) /* such a device is known to cede once a program uses it */
         r = load_opencl_name(j->gpu, sizeof(j->gpu), j->driver, sizeof(j->driver), err);
     else if (r == 0)
@@ -415,8 +410,8 @@ static int describe(struct job *j, struct error *err)
                              err);
     if (r == 0 && !j->b.gated)
         j->b.memory_mib = machine_memory_mib(j->o->device);
-    j->b.signal = j->b.stage.signal;
-    stage_close(&j->b.stage);
+    j->b.signal = j->b.bed.signal;
+    testbed_close(&j->b.bed);
     return r;
 }
 
@@ -430,7 +425,7 @@ static void progress(struct job *j, const struct session *x, size_t repeat, size
         snprintf(point + n, sizeof(point) - n, " %s=%.6g", x->s->axes[i].name,
                  scenario_at(x->s, x->point, i));
     }
-    double elapsed = now_s() - j->start, speed = j->done > 5 ? elapsed / j->done : 1;
+    double elapsed = clock_s() - j->start, speed = j->done > 5 ? elapsed / j->done : 1;
     double seconds = (j->planned - j->done) * speed;
     if (seconds >= 90)
         snprintf(left, sizeof(left), "%.0f min left", seconds / 60);
@@ -525,7 +520,7 @@ static int run_one(struct job *j, struct item *it, const struct session *x, size
     if (!j->b.soft && !j->b.gated)
         machine_ask_clocks(&it->clocks);
     j->done += estimate(j, x);
-    it->took = now_s() - it->started;
+    it->took = clock_s() - it->started;
     put_cells(it, cells, repeat, slot, x->point);
     json_decref(cells);
     return r == 0 ? write_item(j, it, err) : r;
@@ -595,7 +590,7 @@ static json_t *summary(const struct job *j, size_t upto)
     }
     return json_pack("{s:s, s:s, s:o, s:I, s:I, s:b, s:f}", "hardware", j->gpu, "driver_version",
                      j->driver, "scenarios", list, "failed_cells", failed, "missed", missed, "pass",
-                     any && failed == 0 && missed == 0, "took_s", now_s() - j->start);
+                     any && failed == 0 && missed == 0, "took_s", clock_s() - j->start);
 }
 
 static int run_items(struct job *j, size_t *upto, struct error *err)
@@ -603,7 +598,7 @@ static int run_items(struct job *j, size_t *upto, struct error *err)
     int r = 0;
     for (*upto = 0; *upto < j->n && r == 0; (*upto)++) {
         struct item *it = &j->items[*upto];
-        it->started = now_s();
+        it->started = clock_s();
         if (it->kept)
             continue;
         if (it->skipped)
@@ -671,10 +666,10 @@ int bench_run(const struct bench_options *o, json_t **out, int *signal, struct e
     j->terminal = isatty(STDERR_FILENO);
     /* Between two sessions, too, they are for the next. */
     sigset_t set, before;
-    stage_signals(&set);
+    testbed_signals(&set);
     sigprocmask(SIG_BLOCK, &set, &before);
     int r = prepare(j, err);
-    j->start = now_s();
+    j->start = clock_s();
     if (r == 0 && j->sessions)
         r = bench_calibrate(&j->b, err);
     if (r == 0)

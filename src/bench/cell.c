@@ -10,7 +10,6 @@
 #include "bench/stats.h"
 #include "lib/json_text.h"
 
-#define COVER_S 2.0                 /* how late a line about the end of a window may come */
 #define END_NS  (20 * NSEC_PER_SEC) /* a Python program with its libraries takes seconds */
 #define GRACE_S 0.1                 /* after a pause: what had ended before may still be told */
 
@@ -82,26 +81,25 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
 /* All programs have been working since before `settle`; waits, and says what they got. */
 static int window(struct run *run, double seconds, json_t **roles, struct error *err)
 {
-    struct stage *stage = &run->b->stage;
-    pid_t daemon = stage->daemon ? stage->daemon->pid : 0;
-    double a = now_s() + run->s->settle, b = a + seconds;
-    int r = stage_sleep(stage, to_ns(a), err);
+    struct testbed *bed = &run->b->bed;
+    struct child *v[SCENARIO_PROGRAMS];
+    pid_t daemon = bed->daemon ? bed->daemon->pid : 0;
+    double a = clock_s() + run->s->settle, b = a + seconds;
+    int r = testbed_sleep(bed, clock_ns(a), err);
     for (size_t i = 0; i < run->n && r == 0; i++)
         run->v[i].cpu = cpu_seconds(run->v[i].child->pid);
     double cpu = daemon ? cpu_seconds(daemon) : 0;
     if (r == 0)
-        r = stage_sleep(stage, to_ns(b), err);
+        r = testbed_sleep(bed, clock_ns(b), err);
     if (r < 0)
         return r;
     cpu = daemon ? (cpu_seconds(daemon) - cpu) / seconds : 0;
     for (size_t i = 0; i < run->n; i++) {
-        pid_t pid = run->v[i].child->pid;
+        v[i] = run->v[i].child;
+        pid_t pid = v[i]->pid;
         run->v[i].cpu = pid ? cpu_seconds(pid) - run->v[i].cpu : NAN;
     }
-    for (size_t i = 0; i < run->n && r == 0; i++) {
-        while (r == 0 && run->v[i].child->series.last_t < b && now_s() < b + COVER_S)
-            r = stage_turn(stage, to_ns(b + COVER_S), err);
-    }
+    r = testbed_await_lines(bed, v, run->n, b, err);
     if (r < 0)
         return r;
     *roles = json_object();
@@ -213,8 +211,8 @@ static int begin(struct run *run, struct error *err)
 {
     const struct config *c = run->x->config;
     char conf[2 * SCENARIO_TEXT] = "";
-    int r = stage_open(&run->b->stage, run->b->soft ? (unsigned)run->x->s->gpus : 0, err);
-    run->b->stage.end_ns = END_NS;
+    int r = testbed_open(&run->b->bed, run->b->soft ? (unsigned)run->x->s->gpus : 0, err);
+    run->b->bed.end_ns = END_NS;
     if (r == 0 && run->base == BASE_MPS)
         r = steer_start_mps(run, err);
     if (r == 0 && c && c->start[0])
@@ -224,12 +222,12 @@ static int begin(struct run *run, struct error *err)
         r = scenario_expand_shell(run->s, run->x->point, c->run, command, sizeof(command), err);
     if (r == 0 && c && command[0]) {
         const char *argv[] = {"sh", "-c", command, NULL};
-        r = stage_program(&run->b->stage, CHILD_HELPER, "run", argv, NULL, &run->helper, err);
+        r = testbed_program(&run->b->bed, CHILD_HELPER, "run", argv, NULL, &run->helper, err);
     }
     if (r == 0 && run->base == BASE_CEDE)
         r = steer_conf_text(run->x, conf, sizeof(conf), err);
     if (r == 0 && run->base == BASE_CEDE)
-        r = stage_daemon(&run->b->stage, run->b->driver, conf, err);
+        r = testbed_daemon(&run->b->bed, run->b->driver, conf, err);
     for (size_t i = 0; i < run->s->nroles && r == 0; i++) {
         const struct role *role = &run->s->roles[i];
         if ((!run->x->alone || run->x->alone == role) && strcmp(role->start, "later") != 0)
@@ -264,15 +262,15 @@ static int phases(struct run *run, json_t *cells, struct error *err)
 /* The last lines of whoever ended with an error, else of the daemon. */
 static void words_of_failed(struct run *run, char *buf, size_t size)
 {
-    const struct stage *s = &run->b->stage;
+    const struct testbed *s = &run->b->bed;
     buf[0] = '\0';
-    for (size_t i = 0; i < STAGE_CHILDREN && !buf[0]; i++) {
+    for (size_t i = 0; i < TESTBED_CHILDREN && !buf[0]; i++) {
         const struct child *c = s->children[i];
         if (c && c->pid == 0 && c->status && c->kind != CHILD_HELPER)
-            stage_words(s, c, buf, size);
+            testbed_words(s, c, buf, size);
     }
     if (!buf[0] && s->daemon)
-        stage_words(s, s->daemon, buf, size);
+        testbed_words(s, s->daemon, buf, size);
 }
 
 const char *session_unavailable(const struct bench *b, const struct session *x)
@@ -313,8 +311,8 @@ int session_run(struct bench *b, const struct session *x, json_t *cells, struct 
             add_cell(x, session_name(x), "ok", roles, seconds, NULL, NULL, fresh);
     }
     /* The daemon first: a program that it has suspended could not end. */
-    if (r == 0 && b->stage.daemon)
-        r = stage_stop(&b->stage, &b->stage.daemon, 1, &e);
+    if (r == 0 && b->bed.daemon)
+        r = testbed_stop(&b->bed, &b->bed.daemon, 1, &e);
     if (r == 0)
         r = steer_stop(&run, NULL, &e);
     words_of_failed(&run, words, sizeof(words));
@@ -323,8 +321,8 @@ int session_run(struct bench *b, const struct session *x, json_t *cells, struct 
         steer_stop_mps(&run);
     if (x->config && x->config->stop[0])
         steer_shell(&run, "stop", x->config->stop, NULL);
-    b->signal = b->stage.signal;
-    stage_close(&b->stage);
+    b->signal = b->bed.signal;
+    testbed_close(&b->bed);
     json_decref(run.verbs);
     if (r == -EINTR || r == -ENOMEM || b->signal) {
         json_decref(fresh);
@@ -343,34 +341,22 @@ int session_run(struct bench *b, const struct session *x, json_t *cells, struct 
 bool bench_succeeds(struct bench *b, const char *const *argv)
 {
     struct run run = {.b = b};
-    int r = stage_open(&b->stage, 0, NULL);
+    int r = testbed_open(&b->bed, 0, NULL);
     if (r == 0)
         r = steer_helper(&run, "check", argv, NULL, 120 * NSEC_PER_SEC, NULL, NULL);
-    b->signal = b->stage.signal;
-    stage_close(&b->stage);
+    b->signal = b->bed.signal;
+    testbed_close(&b->bed);
     return r == 0;
 }
 
 int bench_calibrate(struct bench *b, struct error *err)
 {
-    const char *args[] = {"calibrate", "--device", b->device, NULL};
-    struct child *c = NULL;
     if (b->soft)
         return 0;
-    int r = stage_open(&b->stage, 0, err);
-    uint64_t deadline = monotonic_ns() + 60 * NSEC_PER_SEC;
+    int r = testbed_open(&b->bed, 0, err);
     if (r == 0)
-        r = stage_load(&b->stage, "calibrate", args, &c, err);
-    while (r == 0 && c->pid) {
-        if (monotonic_ns() >= deadline)
-            r = error_set(err, -ETIMEDOUT, "cede-load calibrate does not end");
-        else
-            r = stage_turn(&b->stage, deadline, err);
-    }
-    if (r == 0)
-        snprintf(b->rate_option, sizeof(b->rate_option), "--iterations-per-us=%.9g",
-                 c->series.iterations_per_us);
-    b->signal = b->stage.signal;
-    stage_close(&b->stage);
+        r = testbed_calibrate(&b->bed, b->device, b->rate_option, sizeof(b->rate_option), err);
+    b->signal = b->bed.signal;
+    testbed_close(&b->bed);
     return r;
 }

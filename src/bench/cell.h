@@ -1,14 +1,14 @@
 /* One cell of a scenario: programs started together under one configuration, watched for a window
  * of time in which all of them work, and ended. Knows nothing of repeats, statistics over them,
- * targets or files. Everything runs in a stage of its own (children.h), so a cell leaves nothing
+ * targets or files. Everything runs in a test bed of its own (testbed.h), so a cell leaves nothing
  * behind, and a cell that fails takes no other with it. */
 #ifndef CEDE_BENCH_CELL_H
 #define CEDE_BENCH_CELL_H
 
 #include <jansson.h>
 
-#include "bench/children.h"
 #include "bench/scenario.h"
+#include "testbed/testbed.h"
 
 struct bench {
     const char *device; /* of the load generator: "nvidia", "soft" or "opencl" */
@@ -20,7 +20,7 @@ struct bench {
     char exe[256];        /* this program */
     char programs[256];   /* directory of "@/..." */
     char rate_option[48]; /* --iterations-per-us=..., or "" */
-    struct stage stage;
+    struct testbed bed;
     int signal; /* that asked us to end; 0: none */
 };
 

@@ -22,16 +22,6 @@ struct run {
     json_t *verbs;                  /* what the verbs of this phase took */
 };
 
-static inline double now_s(void)
-{
-    return (double)monotonic_ns() / (double)NSEC_PER_SEC;
-}
-
-static inline uint64_t to_ns(double s)
-{
-    return (uint64_t)(s * (double)NSEC_PER_SEC);
-}
-
 /* Runs a program to its end; -ECHILD with what it said if its status is not 0. us may be NULL. */
 int steer_helper(struct run *run, const char *name, const char *const *argv, const char *const *env,
                  uint64_t limit_ns, double *us, struct error *err);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "lib/util.h"
+#include "testbed/series.h"
 
 #define BOUND 1.02 /* between two bounds of the histogram */
 
@@ -12,12 +12,6 @@ static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
-}
-
-/* Nearest rank, as cede-load has it. */
-static double rank(const double *sorted, size_t n, unsigned permille)
-{
-    return sorted[(n * permille + 999) / 1000 - 1];
 }
 
 static json_t *histogram(const double *sorted, size_t n)
@@ -51,7 +45,7 @@ void stats_latencies(json_t *o, double *v, size_t n)
         sum += v[i];
     for (size_t i = 0; i < ARRAY_SIZE(points); i++)
         json_object_set_new(o, points[i].key,
-                            n ? json_real(rank(v, n, points[i].permille)) : json_null());
+                            n ? json_real(series_rank(v, n, points[i].permille)) : json_null());
     json_object_set_new(o, "mean_us", n ? json_real(sum / (double)n) : json_null());
     json_object_set_new(o, "histogram", histogram(v, n));
 }

@@ -17,9 +17,9 @@
 /* ---- argument lists ---- */
 
 struct args {
-    const char *v[STAGE_ARGS];
+    const char *v[TESTBED_ARGS];
     size_t n;
-    char *text[STAGE_ARGS]; /* owned */
+    char *text[TESTBED_ARGS]; /* owned */
     size_t ntext;
     bool full;
 };
@@ -39,7 +39,7 @@ static void args_add(struct args *a, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vasprintf(&text, fmt, ap);
     va_end(ap);
-    if (n < 0 || a->ntext == STAGE_ARGS) {
+    if (n < 0 || a->ntext == TESTBED_ARGS) {
         a->full = true;
         if (n >= 0)
             free(text);
@@ -47,7 +47,7 @@ static void args_add(struct args *a, const char *fmt, ...)
     }
     a->text[a->ntext++] = text;
     for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        a->full |= a->n + 1 >= STAGE_ARGS;
+        a->full |= a->n + 1 >= TESTBED_ARGS;
         if (!a->full)
             a->v[a->n++] = w;
     }
@@ -55,44 +55,28 @@ static void args_add(struct args *a, const char *fmt, ...)
 
 /* ---- programs that serve: verbs, shell commands, MPS ---- */
 
-static int await_end(struct run *run, struct child *c, uint64_t limit_ns, struct error *err)
-{
-    uint64_t deadline = monotonic_ns() + limit_ns;
-    while (c->pid) {
-        if (monotonic_ns() >= deadline) {
-            kill(-c->pid, SIGKILL);
-            return error_set(err, -ETIMEDOUT, "%s did not end within %llu s", c->name,
-                             limit_ns / NSEC_PER_SEC);
-        }
-        int r = stage_turn(&run->b->stage, deadline, err);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
 /* Runs it to its end; a status other than 0 is -ECHILD with what it said. */
 int steer_helper(struct run *run, const char *name, const char *const *argv, const char *const *env,
                  uint64_t limit_ns, double *us, struct error *err)
 {
     struct child *c = NULL;
-    double start = now_s();
-    int r = stage_program(&run->b->stage, CHILD_HELPER, name, argv, env, &c, err);
+    double start = clock_s();
+    int r = testbed_program(&run->b->bed, CHILD_HELPER, name, argv, env, &c, err);
     if (r == 0)
-        r = await_end(run, c, limit_ns, err);
+        r = testbed_await_end(&run->b->bed, c, limit_ns, err);
     if (r < 0)
         return r;
     if (us)
-        *us = (now_s() - start) * 1e6;
+        *us = (clock_s() - start) * 1e6;
     if (c->status) {
         char words[300];
-        stage_words(&run->b->stage, c, words, sizeof(words));
+        testbed_words(&run->b->bed, c, words, sizeof(words));
         words[strcspn(words, "\n")] = '\0';
         r = error_set(err, -ECHILD, "%s: status %d: %s", name,
                       WIFEXITED(c->status) ? WEXITSTATUS(c->status) : 128 + WTERMSIG(c->status),
                       words);
     }
-    stage_forget(&run->b->stage, c);
+    testbed_forget(&run->b->bed, c);
     return r;
 }
 
@@ -107,22 +91,22 @@ int steer_shell(struct run *run, const char *name, const char *command, struct e
 int steer_start_mps(struct run *run, struct error *err)
 {
     char path[128];
-    snprintf(run->pipe_dir, sizeof(run->pipe_dir), "%s/mps", run->b->stage.dir);
-    snprintf(run->log_dir, sizeof(run->log_dir), "%s", run->b->stage.dir);
+    snprintf(run->pipe_dir, sizeof(run->pipe_dir), "%s/mps", run->b->bed.dir);
+    snprintf(run->log_dir, sizeof(run->log_dir), "%s", run->b->bed.dir);
     if (mkdir(run->pipe_dir, 0700) < 0)
         return error_set(err, -errno, "cannot make %s: %s", run->pipe_dir, strerror(errno));
     const char *argv[] = {"nvidia-cuda-mps-control", "-f", NULL};
     const char *env[] = {"CUDA_MPS_PIPE_DIRECTORY", run->pipe_dir, "CUDA_MPS_LOG_DIRECTORY",
                          run->log_dir, NULL};
-    int r = stage_program(&run->b->stage, CHILD_HELPER, "mps", argv, env, &run->helper, err);
+    int r = testbed_program(&run->b->bed, CHILD_HELPER, "mps", argv, env, &run->helper, err);
     uint64_t deadline = monotonic_ns() + 10 * NSEC_PER_SEC;
     snprintf(path, sizeof(path), "%s/control", run->pipe_dir);
     while (r == 0 && access(path, F_OK) < 0) {
         char words[300];
-        stage_words(&run->b->stage, run->helper, words, sizeof(words));
+        testbed_words(&run->b->bed, run->helper, words, sizeof(words));
         if (!run->helper->pid || monotonic_ns() >= deadline)
             return error_set(err, -EIO, "nvidia-cuda-mps-control does not start: %s", words);
-        r = stage_sleep(&run->b->stage, monotonic_ns() + 20 * NSEC_PER_MSEC, err);
+        r = testbed_sleep(&run->b->bed, monotonic_ns() + 20 * NSEC_PER_MSEC, err);
     }
     return r;
 }
@@ -178,7 +162,7 @@ static int program_args(struct run *run, const struct role *role, const char *na
     }
     if (role->program[0]) {
         args_add(out, "%s", text);
-        for (size_t i = 0; i < out->n && out->ntext < STAGE_ARGS; i++) {
+        for (size_t i = 0; i < out->n && out->ntext < TESTBED_ARGS; i++) {
             char *path = NULL;
             if (strncmp(out->v[i], "@/", 2) == 0 &&
                 asprintf(&path, "%s/%s", b->programs, out->v[i] + 2) >= 0)
@@ -206,6 +190,7 @@ int steer_start(struct run *run, const struct role *role, struct error *err)
         scenario_number(run->s, run->x->point, run->x->alone ? "" : role->count, 1, &count, err);
     if (r < 0)
         return r;
+    struct child *started[SCENARIO_PROGRAMS];
     size_t first = run->n;
     for (unsigned i = 0; i < (unsigned)count && r == 0; i++) {
         struct args args = {.n = 0};
@@ -239,21 +224,14 @@ int steer_start(struct run *run, const struct role *role, struct error *err)
         r = program_args(run, role, name, &args, err);
         struct child *child = NULL;
         if (r == 0)
-            r = stage_program(&run->b->stage, CHILD_LOAD, name, args.v, env, &child, err);
+            r = testbed_program(&run->b->bed, CHILD_LOAD, name, args.v, env, &child, err);
+        if (r == 0)
+            started[run->n - first] = child;
         if (r == 0)
             run->v[run->n++] = (struct instance){.role = role, .child = child};
         args_free(&args);
     }
-    double deadline = now_s() + role->ready;
-    for (size_t i = first; i < run->n && r == 0; i++) {
-        while (r == 0 && run->v[i].child->series.last_t <= 0) {
-            if (now_s() >= deadline)
-                return error_set(err, -ETIMEDOUT, "%s does not begin to work within %g s",
-                                 run->v[i].child->name, role->ready);
-            r = stage_turn(&run->b->stage, to_ns(deadline), err);
-        }
-    }
-    return r;
+    return r < 0 ? r : testbed_await_work(&run->b->bed, started, run->n - first, role->ready, err);
 }
 
 static int verb(struct run *run, struct args *a, struct error *err)
@@ -344,7 +322,7 @@ static int pause_or_resume(struct run *run, const char *op, const struct role *r
             continue;
         snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"%s\",\"target\":\"%d\"}", op,
                  (int)run->v[i].child->pid);
-        r = stage_request(&run->b->stage, text, &us, err);
+        r = testbed_request(&run->b->bed, text, &us, err);
         sum += us;
         n++;
     }
@@ -366,7 +344,7 @@ int steer_stop(struct run *run, const struct role *role, struct error *err)
             v[n++] = run->v[i].child;
     }
     run->n = kept;
-    int r = stage_stop(&run->b->stage, v, n, err);
+    int r = testbed_stop(&run->b->bed, v, n, err);
     for (size_t i = 0; i < n && r == 0; i++) {
         if (v[i]->series.harmed)
             r = error_set(err, -EBADMSG, "%s: a result was wrong", v[i]->name);

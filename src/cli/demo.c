@@ -9,20 +9,19 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#include "bench/children.h"
-#include "bench/machine.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/demo.h"
 #include "device/registry.h"
+#include "testbed/machine.h"
+#include "testbed/testbed.h"
 
 #define SETTLE_S  0.3 /* of each phase, not counted */
 #define WINDOW_S  0.5 /* measured at least, however little time there is */
-#define COVER_S   2.0 /* how late a line about the end of a window may come */
 #define GRACE_S   0.1 /* after a pause: what had ended before may still be told */
 #define RECENT_S  1.0 /* what the live line shows */
 #define ADOPT_NS  (3 * NSEC_PER_SEC)
-#define READY_NS  (30 * NSEC_PER_SEC) /* until a program works: opening a GPU can take seconds */
+#define READY_S   30.0 /* until a program works: opening a GPU can take seconds */
 #define REPORT_MS "50"
 
 /* When each phase ends, as part of the time asked for. */
@@ -44,7 +43,7 @@ struct demo {
     const char *device;
     bool json, live;
     double seconds, start;
-    struct stage stage;
+    struct testbed bed;
     struct client client;
     struct child *latency, *batch[3];
     char rate_option[32], period_option[32], kernel_option[32];
@@ -53,21 +52,11 @@ struct demo {
     struct demo_result result;
 };
 
-static double now_s(void)
-{
-    return (double)monotonic_ns() / (double)NSEC_PER_SEC;
-}
-
-static uint64_t to_ns(double s)
-{
-    return s > 0 ? (uint64_t)(s * (double)NSEC_PER_SEC) : 0;
-}
-
 /* ---- waiting, with a line for who watches ---- */
 
 static void show_live(const struct demo *d)
 {
-    double now = now_s();
+    double now = clock_s();
     struct percentiles p;
     char line[160];
     int n = snprintf(line, sizeof(line), "[%d/%d] %-22s %3.0f/%.0f s", d->phase + 1, PHASES,
@@ -96,10 +85,10 @@ static void show_live(const struct demo *d)
 static int wait_until(struct demo *d, double t, struct error *err)
 {
     int r = 0;
-    while (r == 0 && now_s() < t) {
+    while (r == 0 && clock_s() < t) {
         if (d->live)
             show_live(d);
-        r = stage_sleep(&d->stage, to_ns(fmin(t, now_s() + 0.2)), err);
+        r = testbed_sleep(&d->bed, clock_ns(fmin(t, clock_s() + 0.2)), err);
     }
     return r;
 }
@@ -111,32 +100,14 @@ static void begin(struct demo *d, enum phase phase)
         fprintf(stderr, "[%d/%d] %s\n", phase + 1, PHASES, phases[phase].name);
 }
 
-/* Waits until all have said what was up to t. */
-static int await_cover(struct demo *d, double t, struct child *const *v, size_t n,
-                       struct error *err)
-{
-    double deadline = now_s() + COVER_S;
-    for (size_t i = 0; i < n; i++) {
-        while (v[i]->series.last_t < t) {
-            if (now_s() >= deadline)
-                return error_set(err, -ETIMEDOUT, "%s (pid %d) says nothing for %g s: is it stuck?",
-                                 v[i]->name, v[i]->pid, COVER_S);
-            int r = stage_turn(&d->stage, to_ns(deadline), err);
-            if (r < 0)
-                return r;
-        }
-    }
-    return 0;
-}
-
 /* Lets the phase run to its end; *a..*b is what counts of it: all of v ran, from settled on. */
 static int measure(struct demo *d, double end, struct child *const *v, size_t n, double *a,
                    double *b, struct error *err)
 {
-    *a = now_s() + SETTLE_S;
+    *a = clock_s() + SETTLE_S;
     *b = fmax(end - 0.1, *a + WINDOW_S);
     int r = wait_until(d, *b, err);
-    return r < 0 ? r : await_cover(d, *b, v, n, err);
+    return r < 0 ? r : testbed_await_lines(&d->bed, v, n, *b, err);
 }
 
 /* ---- the programs ---- */
@@ -144,8 +115,8 @@ static int measure(struct demo *d, double end, struct child *const *v, size_t n,
 static int load(struct demo *d, const char *name, const char *role, struct child **out,
                 struct error *err)
 {
-    const char *args[STAGE_ARGS] = {role,      "--device", d->device, "--report",
-                                    REPORT_MS, "--verify", "--name",  name};
+    const char *args[TESTBED_ARGS] = {role,      "--device", d->device, "--report",
+                                      REPORT_MS, "--verify", "--name",  name};
     size_t n = 8;
     char depth[32];
     if (d->rate_option[0])
@@ -160,19 +131,13 @@ static int load(struct demo *d, const char *name, const char *role, struct child
         if (strcmp(d->device, "soft") == 0)
             args[n++] = depth;
     }
-    int r = stage_load(&d->stage, name, args, out, err);
-    uint64_t deadline = monotonic_ns() + READY_NS;
-    while (r == 0 && (*out)->series.last_t == 0) {
-        if (monotonic_ns() >= deadline)
-            return error_set(err, -ETIMEDOUT, "%s does not begin to work", name);
-        r = stage_sleep(&d->stage, monotonic_ns() + 20 * NSEC_PER_MSEC, err);
-    }
-    return r;
+    int r = testbed_load(&d->bed, name, args, out, err);
+    return r < 0 ? r : testbed_await_work(&d->bed, out, 1, READY_S, err);
 }
 
 static int stop(struct demo *d, struct child **v, size_t n, struct error *err)
 {
-    int r = stage_stop(&d->stage, v, n, err);
+    int r = testbed_stop(&d->bed, v, n, err);
     for (size_t i = 0; i < n && r == 0; i++) {
         d->result.verified &= v[i]->series.verified;
         if (v[i]->series.harmed)
@@ -181,30 +146,15 @@ static int stop(struct demo *d, struct child **v, size_t n, struct error *err)
     return r;
 }
 
-static int calibrate(struct demo *d, struct error *err)
-{
-    if (strcmp(d->device, "soft") == 0)
-        return 0;
-    struct child *c = NULL;
-    int r = stage_load(&d->stage, "calibrate",
-                       (const char *[]){"calibrate", "--device", d->device, NULL}, &c, err);
-    while (r == 0 && c->pid)
-        r = stage_turn(&d->stage, monotonic_ns() + READY_NS, err);
-    if (r == 0)
-        snprintf(d->rate_option, sizeof(d->rate_option), "--iterations-per-us=%.9g",
-                 c->series.iterations_per_us);
-    return r;
-}
-
 /* ---- steering ---- */
 
 static int ask(struct demo *d, const struct request *q, double *us, struct error *err)
 {
     json_t *reply;
-    double t = now_s();
+    double t = clock_s();
     int r = client_call(&d->client, q, &reply, err);
     if (us)
-        *us = (now_s() - t) * 1e6;
+        *us = (clock_s() - t) * 1e6;
     if (r < 0)
         return error_prefix(err, r, "ceded");
     const char *note = json_string_value(json_object_get(reply, "note"));
@@ -224,7 +174,7 @@ static int adopt(struct demo *d, const struct child *c, enum job_class class, st
         int r = ask(d, &q, NULL, &e);
         if (r != -EAGAIN || monotonic_ns() >= deadline)
             return r < 0 ? error_set(err, r, "%s: %s", c->name, e.text) : 0;
-        r = stage_sleep(&d->stage, monotonic_ns() + 100 * NSEC_PER_MSEC, err);
+        r = testbed_sleep(&d->bed, monotonic_ns() + 100 * NSEC_PER_MSEC, err);
         if (r < 0)
             return r;
     }
@@ -300,7 +250,7 @@ static int run_together(struct demo *d, struct error *err)
         return r;
 
     begin(d, CEDE);
-    r = stage_daemon(&d->stage, d->device, "", err);
+    r = testbed_daemon(&d->bed, d->device, "", err);
     if (r == 0)
         r = client_open(&d->client, err);
     if (r == 0)
@@ -357,12 +307,12 @@ static int run_pause(struct demo *d, struct error *err)
         r = ask(d, &q, &d->result.suspend_us, err);
     if (r < 0)
         return r;
-    double left = d->start + d->seconds - now_s();
-    a = now_s() + GRACE_S;
+    double left = d->start + d->seconds - clock_s();
+    a = clock_s() + GRACE_S;
     b = a + fmax(left * 0.4, WINDOW_S);
     r = wait_until(d, b, err);
     if (r == 0)
-        r = await_cover(d, b, d->batch, 1, err);
+        r = testbed_await_lines(&d->bed, d->batch, 1, b, err);
     if (r == 0)
         r = series_work_inside(&d->batch[0]->series, a, b, &work);
     if (r < 0)
@@ -380,7 +330,7 @@ static int run_pause(struct demo *d, struct error *err)
     if (r == 0)
         r = stop(d, &d->batch[0], 1, err);
     /* Last, as it tells whether it left everything as it was. */
-    return r < 0 ? r : stage_stop(&d->stage, &d->stage.daemon, 1, err);
+    return r < 0 ? r : testbed_stop(&d->bed, &d->bed.daemon, 1, err);
 }
 
 static int run_phases(struct demo *d, struct error *err)
@@ -388,7 +338,7 @@ static int run_phases(struct demo *d, struct error *err)
     int r = machine_describe(d->device, d->result.gpu, sizeof(d->result.gpu), d->result.driver,
                              sizeof(d->result.driver), err);
     if (r == 0)
-        r = calibrate(d, err);
+        r = testbed_calibrate(&d->bed, d->device, d->rate_option, sizeof(d->rate_option), err);
     if (r == 0)
         r = run_alone(d, err);
     if (r == 0)
@@ -397,7 +347,7 @@ static int run_phases(struct demo *d, struct error *err)
         r = run_shares(d, err);
     if (r == 0)
         r = run_pause(d, err);
-    d->result.seconds = now_s() - d->start;
+    d->result.seconds = clock_s() - d->start;
     return r;
 }
 
@@ -526,19 +476,19 @@ int demo_main(int argc, char **argv)
                   (int)other.daemon_pid);
         client_close(&other);
     }
-    d.start = now_s();
-    int r = stage_open(&d.stage, soft, &err);
+    d.start = clock_s();
+    int r = testbed_open(&d.bed, soft, &err);
     if (r == 0)
         r = run_phases(&d, &err);
     client_close(&d.client);
-    stage_close(&d.stage);
+    testbed_close(&d.bed);
     if (d.live) {
         fputs("\r\033[K", stdout);
         fflush(stdout);
     }
     if (r < 0) {
         cli_error("demo: %s", err.text);
-        return d.stage.signal ? 128 + d.stage.signal : CLI_FAILED;
+        return d.bed.signal ? 128 + d.bed.signal : CLI_FAILED;
     }
     print_result(&d);
     if (d.result.stopped && d.result.resumed)

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "bench/series.h"
+#include "testbed/series.h"
 
 struct demo_result {
     const char *device; /* "soft" or "nvidia" */

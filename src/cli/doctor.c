@@ -7,12 +7,12 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include "bench/machine.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/doctor.h"
 #include "cli/gates.h"
 #include "device/registry.h"
+#include "testbed/machine.h"
 
 #define DRIVER_TESTED "580." /* releases that the controls were measured on */
 
@@ -322,7 +322,7 @@ static void check_amd(struct doctor *d)
 /* 0, or the signal that ended it. */
 static int examine(struct doctor *d, json_t **measured)
 {
-    struct stage stage;
+    struct testbed bed;
     struct error err = {""};
     struct measured m;
     int r = 0;
@@ -344,16 +344,16 @@ static int examine(struct doctor *d, json_t **measured)
     }
     check_daemon(d);
 
-    r = stage_open(&stage, d->soft, &err);
+    r = testbed_open(&bed, d->soft, &err);
     if (r == 0 && check_gpus(d)) {
-        r = measure_effects(&stage, d->device, &m, &err);
+        r = measure_effects(&bed, d->device, &m, &err);
         report_measured(d, &m);
         *measured = measured_json(&m);
     }
     if (r < 0)
         report(d, FAIL, "measurement", "", "%s", err.text);
-    stage_close(&stage);
-    return stage.signal;
+    testbed_close(&bed);
+    return bed.signal;
 }
 
 static const char *const usage =

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "bench/children.h"
+#include "testbed/testbed.h"
 
 /* Fields are of use only where the measurement got as far (done). */
 struct measured {
@@ -35,6 +35,6 @@ struct measured {
 /* Two batch programs, then a latency and a batch program, steered directly through the driver,
  * under 10 s. Returns an error when it could not be measured; that a control has no effect is a
  * result. */
-int measure_effects(struct stage *s, const char *device, struct measured *out, struct error *err);
+int measure_effects(struct testbed *s, const char *device, struct measured *out, struct error *err);
 
 #endif

@@ -8,9 +8,8 @@
 #include "device/registry.h"
 #include "lib/procfs.h"
 
-#define READY_NS (20 * NSEC_PER_SEC)
+#define READY_S  20.0
 #define SETTLE_S 0.2
-#define COVER_S  1.5
 #define STOP_S   0.02 /* a suspended program has to have stopped by then */
 
 #define SLICE_A_US 30000U
@@ -25,42 +24,23 @@
 #define SEEN_ALL       0.1 /* as much of them may be missing or too many */
 
 struct subject {
-    struct stage *stage;
+    struct testbed *bed;
     const char *device;
     struct device_driver *driver;
     char rate_option[40];
 };
 
-static double now_s(void)
-{
-    return (double)monotonic_ns() / (double)NSEC_PER_SEC;
-}
-
-static int until(struct subject *x, double t, struct error *err)
-{
-    return stage_sleep(x->stage, (uint64_t)(t * (double)NSEC_PER_SEC), err);
-}
-
-/* Runs on to b, and until all have told what they did by then. */
+/* Runs on to b, and until all have printed what they did by then. */
 static int window(struct subject *x, double b, struct child *const *v, size_t n, struct error *err)
 {
-    int r = until(x, b, err);
-    double deadline = now_s() + COVER_S;
-    for (size_t i = 0; i < n && r == 0; i++) {
-        while (r == 0 && v[i]->series.last_t < b) {
-            if (now_s() >= deadline)
-                return error_set(err, -ETIMEDOUT, "%s (pid %d) says nothing: is it stuck?",
-                                 v[i]->name, v[i]->pid);
-            r = stage_turn(x->stage, (uint64_t)(deadline * (double)NSEC_PER_SEC), err);
-        }
-    }
-    return r;
+    int r = testbed_sleep(x->bed, clock_ns(b), err);
+    return r < 0 ? r : testbed_await_lines(x->bed, v, n, b, err);
 }
 
 static int load(struct subject *x, const char *name, const char *role, struct child **out,
                 struct error *err)
 {
-    const char *args[STAGE_ARGS] = {role, "--device", x->device, "--report", "10"};
+    const char *args[TESTBED_ARGS] = {role, "--device", x->device, "--report", "10"};
     size_t n = 5;
     if (x->rate_option[0])
         args[n++] = x->rate_option;
@@ -68,29 +48,8 @@ static int load(struct subject *x, const char *name, const char *role, struct ch
         args[n++] = PERIOD_OPTION;
     else if (strcmp(x->device, "soft") == 0)
         args[n++] = "--depth=400"; /* outlasts a busy CPU */
-    int r = stage_load(x->stage, name, args, out, err);
-    uint64_t deadline = monotonic_ns() + READY_NS;
-    while (r == 0 && (*out)->series.last_t == 0) {
-        if (monotonic_ns() >= deadline)
-            return error_set(err, -ETIMEDOUT, "%s does not begin to work", name);
-        r = stage_sleep(x->stage, monotonic_ns() + 10 * NSEC_PER_MSEC, err);
-    }
-    return r;
-}
-
-static int calibrate(struct subject *x, struct error *err)
-{
-    struct child *c = NULL;
-    if (strcmp(x->device, "soft") == 0)
-        return 0;
-    int r = stage_load(x->stage, "calibrate",
-                       (const char *[]){"calibrate", "--device", x->device, NULL}, &c, err);
-    while (r == 0 && c->pid)
-        r = stage_turn(x->stage, monotonic_ns() + READY_NS, err);
-    if (r == 0)
-        snprintf(x->rate_option, sizeof(x->rate_option), "--iterations-per-us=%.9g",
-                 c->series.iterations_per_us);
-    return r;
+    int r = testbed_load(x->bed, name, args, out, err);
+    return r < 0 ? r : testbed_await_work(x->bed, out, 1, READY_S, err);
 }
 
 /* ---- controls ---- */
@@ -117,11 +76,11 @@ static int set_timeslice(struct subject *x, const struct child *c, uint64_t us, 
 {
     struct group_list l = {0};
     int r = groups_of(x, c, &l, err);
-    double start = now_s();
+    double start = clock_s();
     for (size_t i = 0; i < l.n && r == 0; i++)
         r = x->driver->ops->set_timeslice(x->driver, &l.v[i], us, err);
     if (l.n && call_us)
-        *call_us = (now_s() - start) * 1e6 / (double)l.n;
+        *call_us = (clock_s() - start) * 1e6 / (double)l.n;
     group_list_free(&l);
     return r;
 }
@@ -136,10 +95,10 @@ static int set_running(struct subject *x, const struct child *c, bool on, double
         r = error_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < l.n && v; i++)
         v[i] = &l.v[i];
-    double start = now_s();
+    double start = clock_s();
     if (r == 0)
         r = (on ? x->driver->ops->resume : x->driver->ops->suspend)(x->driver, v, l.n, err);
-    *call_us = (now_s() - start) * 1e6;
+    *call_us = (clock_s() - start) * 1e6;
     free(v);
     group_list_free(&l);
     return r;
@@ -150,7 +109,7 @@ static int set_running(struct subject *x, const struct child *c, bool on, double
 static int rates(struct subject *x, double seconds, struct child *const *v, size_t n, double *out,
                  struct error *err)
 {
-    double a = now_s() + SETTLE_S;
+    double a = clock_s() + SETTLE_S;
     int r = window(x, a + seconds, v, n, err);
     for (size_t i = 0; i < n && r == 0; i++) {
         r = series_rate(&v[i]->series, a, a + seconds, &out[i]);
@@ -187,7 +146,7 @@ static int suspension(struct subject *x, struct child *const *ab, struct measure
     int r = set_running(x, ab[1], false, &m->suspend.suspend_us, err);
     if (r < 0)
         return r;
-    double a = now_s() + STOP_S, b = a + 0.4;
+    double a = clock_s() + STOP_S, b = a + 0.4;
     r = window(x, b, &ab[1], 1, err);
     if (r == 0)
         r = series_work_inside(&ab[1]->series, a, b, &m->suspend.work_us);
@@ -236,15 +195,15 @@ static int latency(struct subject *x, struct child *batch, uint64_t default_us,
     for (int i = 0; i < 2 && r == 0; i++) {
         if (i == 1)
             r = set_timeslice(x, batch, smallest_us, NULL, err);
-        double a = now_s() + SETTLE_S, b = a + 0.9;
+        double a = clock_s() + SETTLE_S, b = a + 0.9;
         if (r == 0 && i == 1) {
             activity(x, v[0], 0, m);
-            began = now_s();
+            began = clock_s();
         }
         if (r == 0)
             r = window(x, b, v, 2, err);
         if (r == 0 && i == 1)
-            activity(x, v[0], now_s() - began, m);
+            activity(x, v[0], clock_s() - began, m);
         if (r == 0)
             r = series_percentiles(&v[0]->series, a, b, &p[i]);
         if (r == -ENODATA)
@@ -266,7 +225,7 @@ static int measure(struct subject *x, struct measured *m, struct error *err)
     int r = x->driver->ops->info(x->driver, 0, &info);
     if (r < 0)
         return error_set(err, r, "cannot tell what GPU 0 is: %s", strerror(-r));
-    r = calibrate(x, err);
+    r = testbed_calibrate(x->bed, x->device, x->rate_option, sizeof(x->rate_option), err);
     if (r == 0)
         r = load(x, "batch-a", "batch", &ab[0], err);
     if (r == 0)
@@ -278,15 +237,15 @@ static int measure(struct subject *x, struct measured *m, struct error *err)
     if (r == 0)
         r = suspension(x, ab, m, err);
     if (r == 0)
-        r = stage_stop(x->stage, ab, 1, err);
+        r = testbed_stop(x->bed, ab, 1, err);
     if (r == 0)
         r = latency(x, ab[1], info.timeslice_default_us, info.timeslice_min_us, m, err);
-    return r == 0 ? stage_stop(x->stage, &ab[1], 1, err) : r;
+    return r == 0 ? testbed_stop(x->bed, &ab[1], 1, err) : r;
 }
 
-int measure_effects(struct stage *s, const char *device, struct measured *out, struct error *err)
+int measure_effects(struct testbed *s, const char *device, struct measured *out, struct error *err)
 {
-    struct subject x = {.stage = s, .device = device};
+    struct subject x = {.bed = s, .device = device};
     memset(out, 0, sizeof(*out));
     int r = device_open(device, NULL, &x.driver, err);
     if (r < 0)

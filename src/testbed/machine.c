@@ -1,5 +1,5 @@
 /* See machine.h. */
-#include "bench/machine.h"
+#include "testbed/machine.h"
 
 #include <ctype.h>
 #include <dlfcn.h>

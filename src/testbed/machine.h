@@ -1,7 +1,7 @@
 /* What this machine is and allows, as far as steering NVIDIA GPUs from outside goes: reads /proc
  * and asks NVML, changes nothing. */
-#ifndef CEDE_BENCH_MACHINE_H
-#define CEDE_BENCH_MACHINE_H
+#ifndef CEDE_TESTBED_MACHINE_H
+#define CEDE_TESTBED_MACHINE_H
 
 #include <stdbool.h>
 #include <stddef.h>

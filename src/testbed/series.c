@@ -1,11 +1,9 @@
 /* See series.h. */
-#include "bench/series.h"
+#include "testbed/series.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
-
-#include "load/ops.h"
 
 void series_free(struct series *s)
 {
@@ -141,33 +139,6 @@ int series_work_inside(const struct series *s, double a, double b, double *work_
     return 0;
 }
 
-static int compare(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-int series_percentiles(const struct series *s, double a, double b, struct percentiles *out)
-{
-    uint64_t *ns = calloc(s->nlatencies + 1, sizeof(*ns));
-    if (!ns)
-        return -ENOMEM;
-    size_t n = 0;
-    for (size_t i = 0; i < s->nlatencies; i++) {
-        if (s->latencies[i].from >= a && s->latencies[i].to <= b)
-            ns[n++] = (uint64_t)(s->latencies[i].us * (double)NSEC_PER_USEC);
-    }
-    if (n == 0) {
-        free(ns);
-        return -ENODATA;
-    }
-    qsort(ns, n, sizeof(*ns), compare);
-    *out = (struct percentiles){(double)load_percentile(ns, n, 500) / (double)NSEC_PER_USEC,
-                                (double)load_percentile(ns, n, 990) / (double)NSEC_PER_USEC, n};
-    free(ns);
-    return 0;
-}
-
 int series_values(const struct series *s, double a, double b, double **v, size_t *n)
 {
     double *more = reallocarray(*v, *n + s->nlatencies + 1, sizeof(**v));
@@ -178,6 +149,31 @@ int series_values(const struct series *s, double a, double b, double **v, size_t
         if (s->latencies[i].from >= a && s->latencies[i].to <= b)
             more[(*n)++] = s->latencies[i].us;
     }
+    return 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double series_rank(const double *sorted, size_t n, unsigned permille)
+{
+    return sorted[(n * permille + 999) / 1000 - 1];
+}
+
+int series_percentiles(const struct series *s, double a, double b, struct percentiles *out)
+{
+    _cleanup_free_ double *v = NULL;
+    size_t n = 0;
+    int r = series_values(s, a, b, &v, &n);
+    if (r == 0 && n == 0)
+        r = -ENODATA;
+    if (r < 0)
+        return r;
+    qsort(v, n, sizeof(*v), compare);
+    *out = (struct percentiles){series_rank(v, n, 500), series_rank(v, n, 990), n};
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* What a cede-load program says while it runs, and what follows from it: rates and percentiles of a
  * window of time. Pure: no processes, no clock, no output. */
-#ifndef CEDE_BENCH_SERIES_H
-#define CEDE_BENCH_SERIES_H
+#ifndef CEDE_TESTBED_SERIES_H
+#define CEDE_TESTBED_SERIES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,7 +43,11 @@ int series_rate(const struct series *s, double a, double b, double *rate);
  * 0 exactly if nothing ended there. -ENODATA with fewer than two lines. */
 int series_work_inside(const struct series *s, double a, double b, double *work_us);
 
-/* Nearest-rank percentiles of the requests that began and ended in lines between a and b.
+/* Nearest rank: the smallest of the n sorted values that at least permille/1000 of them do not
+ * exceed. n > 0, permille 1..1000. */
+double series_rank(const double *sorted, size_t n, unsigned permille);
+
+/* Such percentiles of the requests that began and ended in lines between a and b.
  * -ENODATA when there was none. */
 struct percentiles {
     double p50_us, p99_us;

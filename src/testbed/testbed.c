@@ -1,9 +1,8 @@
-/* See children.h. */
-#include "bench/children.h"
+/* See testbed.h. */
+#include "testbed/testbed.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,10 +15,13 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include "testbed/process.h"
+
 /* How long each kind may take to end: a load drains for up to 2 s, a daemon undoes its changes. */
-#define END_NS    (4 * NSEC_PER_SEC)
-#define START_NS  (10 * NSEC_PER_SEC)
-#define ORPHAN_NS (5 * NSEC_PER_SEC)
+#define END_NS         (4 * NSEC_PER_SEC)
+#define START_NS       (10 * NSEC_PER_SEC)
+#define ORPHAN_NS      (5 * NSEC_PER_SEC)
+#define CALIBRATION_NS (60 * NSEC_PER_SEC)
 
 static const struct {
     const char *program;
@@ -31,30 +33,16 @@ static const struct {
     [CHILD_HELPER] = {"helper", SIGTERM},
 };
 
-static void stage_path(const struct stage *s, const char *name, const char *suffix, char *buf,
-                       size_t size)
+static void testbed_path(const struct testbed *s, const char *name, const char *suffix, char *buf,
+                         size_t size)
 {
     snprintf(buf, size, "%s/%s%s", s->dir, name, suffix);
 }
 
-/* The last line a child wrote to its standard error, for a person; "" if none. */
-static void last_words(const struct stage *s, const struct child *c, char *buf, size_t size)
-{
-    char path[128], line[400];
-    stage_path(s, c->name, ".log", path, sizeof(path));
-    buf[0] = '\0';
-    _cleanup_fclose_ FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof(line), f)) {
-        line[strcspn(line, "\n")] = '\0';
-        if (line[0])
-            snprintf(buf, size, ": %s", line);
-    }
-}
-
-void stage_words(const struct stage *s, const struct child *c, char *buf, size_t size)
+void testbed_words(const struct testbed *s, const struct child *c, char *buf, size_t size)
 {
     char path[128];
-    stage_path(s, c->name, ".log", path, sizeof(path));
+    testbed_path(s, c->name, ".log", path, sizeof(path));
     buf[0] = '\0';
     FILE *f = fopen(path, "re");
     if (!f)
@@ -67,50 +55,35 @@ void stage_words(const struct stage *s, const struct child *c, char *buf, size_t
     fclose(f);
 }
 
+/* The last line a child wrote to its standard error, for the end of a message; "" if none. */
+static void last_words(const struct testbed *s, const struct child *c, char *buf, size_t size)
+{
+    char text[400], *save = NULL;
+    testbed_words(s, c, text, sizeof(text));
+    buf[0] = '\0';
+    for (char *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save))
+        snprintf(buf, size, ": %s", l);
+}
+
 /* ---- starting ---- */
 
-void stage_signals(sigset_t *set)
+static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+void testbed_signals(sigset_t *set)
 {
     sigemptyset(set);
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGHUP);
+    for (size_t i = 0; i < ARRAY_SIZE(stop_signals); i++)
+        sigaddset(set, stop_signals[i]);
 }
 
-/* In the new process: never returns. */
-static void become(const struct stage *s, enum child_kind kind, const char *file, char *const *argv,
-                   const char *const *env, pid_t parent, int out, int log)
-{
-    int null = open("/dev/null", O_RDONLY);
-    /* A group of its own: ^C is for us to answer, in order. */
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, kinds[kind].death_signal);
-    /* Where kernel.yama.ptrace_scope is 1 the daemon, no ancestor of the loads, may steer them. */
-    if (kind == CHILD_LOAD)
-        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
-    signal(SIGPIPE, SIG_DFL);
-    sigset_t ours;
-    stage_signals(&ours);
-    sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
-    sigprocmask(SIG_UNBLOCK, &ours, NULL); /* whoever opened the stage may have blocked them */
-    for (; env && env[0]; env += 2)
-        setenv(env[0], env[1], 1);
-    if (getppid() == parent && null >= 0 && dup2(null, STDIN_FILENO) >= 0 &&
-        dup2(out, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0) {
-        execvp(file, argv);
-        dprintf(STDERR_FILENO, "cannot execute %s: %s\n", file, strerror(errno));
-    }
-    _exit(127);
-}
-
-static int launch(struct stage *s, enum child_kind kind, const char *name, const char *file,
+static int launch(struct testbed *s, enum child_kind kind, const char *name, const char *file,
                   const char *const *argv, const char *const *env, struct child **out,
                   struct error *err)
 {
     size_t slot = 0;
-    while (slot < STAGE_CHILDREN && s->children[slot])
+    while (slot < TESTBED_CHILDREN && s->children[slot])
         slot++;
-    if (slot == STAGE_CHILDREN)
+    if (slot == TESTBED_CHILDREN)
         return error_set(err, -ENOSPC, "too many programs at once");
     struct child *c = calloc(1, sizeof(*c));
     if (!c)
@@ -121,7 +94,7 @@ static int launch(struct stage *s, enum child_kind kind, const char *name, const
 
     char log_path[128];
     int pipes[2];
-    stage_path(s, name, ".log", log_path, sizeof(log_path));
+    testbed_path(s, name, ".log", log_path, sizeof(log_path));
     _cleanup_close_ int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (log < 0 || pipe2(pipes, O_CLOEXEC) < 0) {
         int r = -errno;
@@ -129,14 +102,19 @@ static int launch(struct stage *s, enum child_kind kind, const char *name, const
         return error_set(err, r, "cannot start %s: %s", name, strerror(-r));
     }
     fcntl(pipes[0], F_SETFL, O_NONBLOCK);
-    fflush(NULL);
-    pid_t parent = getpid();
-    c->pid = fork();
-    if (c->pid == 0)
-        become(s, kind, file, (char *const *)(uintptr_t)argv, env, parent, pipes[1], log);
-    if (c->pid > 0)
-        setpgid(c->pid, c->pid); /* whoever of the two comes first */
-    int r = c->pid < 0 ? -errno : 0;
+    sigset_t mask = s->old_mask; /* whoever opened the test bed may have blocked ours */
+    for (size_t i = 0; i < ARRAY_SIZE(stop_signals); i++)
+        sigdelset(&mask, stop_signals[i]);
+    /* Where kernel.yama.ptrace_scope is 1, the daemon, no ancestor of the loads, may steer them. */
+    const struct process_spec spec = {.file = file,
+                                      .argv = argv,
+                                      .env = env,
+                                      .fds = {-1, pipes[1], log},
+                                      .own_group = true,
+                                      .traceable = kind == CHILD_LOAD,
+                                      .death_signal = kinds[kind].death_signal,
+                                      .mask = &mask};
+    int r = process_start(&spec, &c->pid);
     close(pipes[1]);
     c->out = pipes[0];
     if (r == 0) {
@@ -158,36 +136,37 @@ static int launch(struct stage *s, enum child_kind kind, const char *name, const
 }
 
 /* This executable, under the name that its kind goes by. */
-static int start(struct stage *s, enum child_kind kind, const char *name, const char *const *args,
+static int start(struct testbed *s, enum child_kind kind, const char *name, const char *const *args,
                  struct child **out, struct error *err)
 {
-    const char *argv[STAGE_ARGS + 2] = {kinds[kind].program};
+    const char *argv[TESTBED_ARGS + 2] = {kinds[kind].program};
     for (size_t n = 0; args[n]; n++) {
-        if (n == STAGE_ARGS)
+        if (n == TESTBED_ARGS)
             return error_set(err, -E2BIG, "too many arguments for %s", name);
         argv[n + 1] = args[n];
     }
     return launch(s, kind, name, "/proc/self/exe", argv, NULL, out, err);
 }
 
-int stage_load(struct stage *s, const char *name, const char *const *args, struct child **out,
-               struct error *err)
+int testbed_load(struct testbed *s, const char *name, const char *const *args, struct child **out,
+                 struct error *err)
 {
     return start(s, CHILD_LOAD, name, args, out, err);
 }
 
-int stage_program(struct stage *s, enum child_kind kind, const char *name, const char *const *argv,
-                  const char *const *env, struct child **out, struct error *err)
+int testbed_program(struct testbed *s, enum child_kind kind, const char *name,
+                    const char *const *argv, const char *const *env, struct child **out,
+                    struct error *err)
 {
     const char *file = strncmp(argv[0], "cede", 4) == 0 ? "/proc/self/exe" : argv[0];
     return launch(s, kind, name, file, argv, env, out, err);
 }
 
-static int start_softgpu(struct stage *s, unsigned gpus, struct error *err)
+static int start_softgpu(struct testbed *s, unsigned gpus, struct error *err)
 {
     char path[128], n[16];
     struct child *c = NULL;
-    stage_path(s, "gpu", "", path, sizeof(path));
+    testbed_path(s, "gpu", "", path, sizeof(path));
     setenv("CEDE_SOFT_SOCKET", path, 1);
     snprintf(n, sizeof(n), "%u", gpus);
     int r = start(s, CHILD_SOFTGPU, "cede-softgpu",
@@ -196,13 +175,28 @@ static int start_softgpu(struct stage *s, unsigned gpus, struct error *err)
     while (r == 0 && c && !c->spoke) {
         if (monotonic_ns() >= deadline)
             return error_set(err, -ETIMEDOUT, "cede-softgpu does not start");
-        r = stage_turn(s, deadline, err);
+        r = testbed_turn(s, deadline, err);
     }
     return r;
 }
 
+int testbed_calibrate(struct testbed *s, const char *device, char *buf, size_t size,
+                      struct error *err)
+{
+    struct child *c = NULL;
+    if (strcmp(device, "soft") == 0)
+        return 0;
+    int r = testbed_load(s, "calibrate", (const char *[]){"calibrate", "--device", device, NULL},
+                         &c, err);
+    if (r == 0)
+        r = testbed_await_end(s, c, CALIBRATION_NS, err);
+    if (r == 0)
+        snprintf(buf, size, "--iterations-per-us=%.9g", c->series.iterations_per_us);
+    return r;
+}
+
 /* -ENOENT: nobody listens there yet. */
-static int connect_daemon(const struct stage *s, int *fd)
+static int connect_daemon(const struct testbed *s, int *fd)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/socket", s->dir);
@@ -217,7 +211,7 @@ static int connect_daemon(const struct stage *s, int *fd)
     return r;
 }
 
-int stage_request(const struct stage *s, const char *text, double *us, struct error *err)
+int testbed_request(const struct testbed *s, const char *text, double *us, struct error *err)
 {
     char reply[8192];
     const struct timeval patience = {.tv_sec = END_NS / NSEC_PER_SEC};
@@ -239,11 +233,11 @@ int stage_request(const struct stage *s, const char *text, double *us, struct er
                : error_set(err, -EPROTO, "ceded: %.300s", reply);
 }
 
-int stage_daemon(struct stage *s, const char *device, const char *settings, struct error *err)
+int testbed_daemon(struct testbed *s, const char *device, const char *settings, struct error *err)
 {
     char config[128];
     /* Nothing of the machine's: its rules are not for a measurement to carry out. */
-    stage_path(s, "cede.conf", "", config, sizeof(config));
+    testbed_path(s, "cede.conf", "", config, sizeof(config));
     _cleanup_close_ int fd = open(config, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0 || write_full(fd, settings, strlen(settings)) < 0)
         return error_set(err, -errno, "cannot write %s: %s", config, strerror(errno));
@@ -258,7 +252,7 @@ int stage_daemon(struct stage *s, const char *device, const char *settings, stru
             return r < 0 ? error_set(err, r, "cannot connect to ceded: %s", strerror(-r)) : 0;
         r = monotonic_ns() >= deadline
                 ? error_set(err, -ETIMEDOUT, "ceded does not answer in %s", s->dir)
-                : stage_sleep(s, monotonic_ns() + 20 * NSEC_PER_MSEC, err);
+                : testbed_sleep(s, monotonic_ns() + 20 * NSEC_PER_MSEC, err);
     }
     return r;
 }
@@ -303,7 +297,7 @@ static int take_output(struct child *c, struct error *err)
     }
 }
 
-static int take_end(struct stage *s, struct child *c, struct error *err)
+static int take_end(struct testbed *s, struct child *c, struct error *err)
 {
     int r = take_output(c, err);
     if (waitpid(c->pid, &c->status, WNOHANG) != c->pid)
@@ -324,11 +318,11 @@ static int take_end(struct stage *s, struct child *c, struct error *err)
                      WEXITSTATUS(c->status), words);
 }
 
-int stage_turn(struct stage *s, uint64_t until_ns, struct error *err)
+int testbed_turn(struct testbed *s, uint64_t until_ns, struct error *err)
 {
-    struct pollfd p[1 + 2 * STAGE_CHILDREN];
+    struct pollfd p[1 + 2 * TESTBED_CHILDREN];
     p[0] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
-    for (size_t i = 0; i < STAGE_CHILDREN; i++) {
+    for (size_t i = 0; i < TESTBED_CHILDREN; i++) {
         const struct child *c = s->children[i];
         bool there = c && c->pid;
         p[1 + 2 * i] = (struct pollfd){.fd = there ? c->out : -1, .events = POLLIN};
@@ -347,7 +341,7 @@ int stage_turn(struct stage *s, uint64_t until_ns, struct error *err)
         return error_set(err, -EINTR, "interrupted by signal %d", s->signal);
     }
     int r = 0;
-    for (size_t i = 0; i < STAGE_CHILDREN; i++) {
+    for (size_t i = 0; i < TESTBED_CHILDREN; i++) {
         struct child *c = s->children[i];
         int failed = 0;
         if (p[1 + 2 * i].revents & POLLIN)
@@ -366,18 +360,67 @@ int stage_turn(struct stage *s, uint64_t until_ns, struct error *err)
     return r;
 }
 
-int stage_sleep(struct stage *s, uint64_t until_ns, struct error *err)
+int testbed_sleep(struct testbed *s, uint64_t until_ns, struct error *err)
 {
     int r = 0;
     do
-        r = stage_turn(s, until_ns, err);
+        r = testbed_turn(s, until_ns, err);
     while (r == 0 && monotonic_ns() < until_ns);
+    return r;
+}
+
+/* ---- waiting for something ---- */
+
+int testbed_await_work(struct testbed *s, struct child *const *v, size_t n, double seconds,
+                       struct error *err)
+{
+    uint64_t deadline = clock_ns(clock_s() + seconds);
+    int r = 0;
+    for (size_t i = 0; i < n; i++) {
+        while (r == 0 && v[i]->series.last_t <= 0) {
+            if (monotonic_ns() >= deadline)
+                return error_set(err, -ETIMEDOUT, "%s does not begin to work within %g s",
+                                 v[i]->name, seconds);
+            r = testbed_turn(s, deadline, err);
+        }
+    }
+    return r;
+}
+
+int testbed_await_lines(struct testbed *s, struct child *const *v, size_t n, double t,
+                        struct error *err)
+{
+    double deadline = clock_s() + TESTBED_COVER_S;
+    int r = 0;
+    for (size_t i = 0; i < n; i++) {
+        while (r == 0 && v[i]->series.last_t < t) {
+            if (clock_s() >= deadline)
+                return error_set(err, -ETIMEDOUT, "%s (pid %d) says nothing for %g s: is it stuck?",
+                                 v[i]->name, (int)v[i]->pid, TESTBED_COVER_S);
+            r = testbed_turn(s, clock_ns(deadline), err);
+        }
+    }
+    return r;
+}
+
+int testbed_await_end(struct testbed *s, struct child *c, uint64_t limit_ns, struct error *err)
+{
+    uint64_t deadline = monotonic_ns() + limit_ns;
+    int r = 0;
+    while (r == 0 && c->pid) {
+        if (monotonic_ns() >= deadline) {
+            kill(-c->pid, SIGKILL);
+            return error_set(err, -ETIMEDOUT, "%s did not end within %llu s", c->name,
+                             limit_ns / NSEC_PER_SEC);
+        }
+        r = testbed_turn(s, deadline, err);
+    }
     return r;
 }
 
 /* ---- ending ---- */
 
-int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *err)
+int testbed_stop(struct testbed *s, struct child *const *v, size_t n, struct error *err)
 {
     uint64_t deadline = monotonic_ns() + s->end_ns;
     int result = 0;
@@ -389,7 +432,7 @@ int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *
     }
     for (size_t i = 0; i < n; i++) {
         while (v[i]->pid) {
-            int r = stage_turn(s, deadline, result == 0 ? err : NULL);
+            int r = testbed_turn(s, deadline, result == 0 ? err : NULL);
             if (r < 0 && result == 0)
                 result = r;
             interrupted |= r == -EINTR;
@@ -405,11 +448,11 @@ int stage_stop(struct stage *s, struct child *const *v, size_t n, struct error *
     return result;
 }
 
-void stage_forget(struct stage *s, struct child *c)
+void testbed_forget(struct testbed *s, struct child *c)
 {
     char log_path[128];
-    stage_path(s, c->name, ".log", log_path, sizeof(log_path));
-    for (size_t i = 0; i < STAGE_CHILDREN; i++) {
+    testbed_path(s, c->name, ".log", log_path, sizeof(log_path));
+    for (size_t i = 0; i < TESTBED_CHILDREN; i++) {
         if (s->children[i] == c && c->pid == 0) {
             unlink(log_path);
             series_free(&c->series);
@@ -420,35 +463,12 @@ void stage_forget(struct stage *s, struct child *c)
     }
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    return remove(path);
-}
-
-/* Orphans (a daemon's restorer finishing its work) are ours, as we are their subreaper. */
-static void await_orphans(void)
-{
-    uint64_t deadline = monotonic_ns() + ORPHAN_NS;
-    pid_t pid;
-    while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 && monotonic_ns() < deadline) {
-        if (pid == 0)
-            poll(NULL, 0, 10);
-    }
-    if (pid < 0)
-        return;
-    _cleanup_fclose_ FILE *f = fopen("/proc/thread-self/children", "re");
-    while (f && fscanf(f, "%d", &pid) == 1)
-        kill(pid, SIGKILL);
-    while (waitpid(-1, NULL, WNOHANG) > 0)
-        ;
-}
-
-int stage_open(struct stage *s, unsigned softgpus, struct error *err)
+int testbed_open(struct testbed *s, unsigned softgpus, struct error *err)
 {
     memset(s, 0, sizeof(*s));
     s->end_ns = END_NS;
     sigset_t set;
-    stage_signals(&set);
+    testbed_signals(&set);
     sigprocmask(SIG_BLOCK, &set, &s->old_mask);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -456,22 +476,21 @@ int stage_open(struct stage *s, unsigned softgpus, struct error *err)
         return error_set(err, -errno, "cannot watch for signals: %s", strerror(errno));
 
     /* Not below $TMPDIR: a socket's path has to be short. */
-    char dir[] = "/tmp/cede-demo-XXXXXX";
-    if (!mkdtemp(dir))
-        return error_set(err, -errno, "cannot create a directory in /tmp: %s", strerror(errno));
-    snprintf(s->dir, sizeof(s->dir), "%s", dir);
+    int r = process_make_dir("/tmp/cede-demo-", s->dir, sizeof(s->dir));
+    if (r < 0)
+        return error_set(err, r, "cannot create a directory in /tmp: %s", strerror(-r));
     setenv("CEDE_DIR", s->dir, 1);
     return softgpus ? start_softgpu(s, softgpus, err) : 0;
 }
 
-void stage_close(struct stage *s)
+void testbed_close(struct testbed *s)
 {
     /* The daemon first: what it has suspended could not end. The GPU last. */
     static const enum child_kind order[] = {CHILD_DAEMON, CHILD_LOAD, CHILD_HELPER, CHILD_SOFTGPU};
     for (size_t k = 0; k < ARRAY_SIZE(order); k++) {
-        struct child *v[STAGE_CHILDREN] = {NULL};
+        struct child *v[TESTBED_CHILDREN] = {NULL};
         size_t n = 0;
-        for (size_t i = 0; i < STAGE_CHILDREN; i++) {
+        for (size_t i = 0; i < TESTBED_CHILDREN; i++) {
             if (s->children[i] && s->children[i]->kind == order[k])
                 v[n++] = s->children[i];
         }
@@ -480,17 +499,17 @@ void stage_close(struct stage *s)
             if (v[i]->pid)
                 kill(-v[i]->pid, SIGKILL);
         }
-        stage_stop(s, v, n, NULL);
+        testbed_stop(s, v, n, NULL);
     }
-    await_orphans();
-    for (size_t i = 0; i < STAGE_CHILDREN; i++) {
+    process_end_all(ORPHAN_NS); /* a daemon's restorer finishes its work */
+    for (size_t i = 0; i < TESTBED_CHILDREN; i++) {
         if (s->children[i])
             series_free(&s->children[i]->series);
         free(s->children[i]);
         s->children[i] = NULL;
     }
     if (s->dir[0])
-        nftw(s->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+        process_remove_dir(s->dir);
     s->dir[0] = '\0';
     if (s->signal_fd >= 0)
         close(s->signal_fd);

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "bench/machine.h"
+#include "testbed/machine.h"
 #include "lib/version.h"
 
 static void nvml(void **state)

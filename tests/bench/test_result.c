@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "bench/result.h"
-#include "bench/series.h"
+#include "testbed/series.h"
 #include "bench/stats.h"
 #include "scenario_text.h"
 

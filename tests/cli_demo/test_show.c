@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "bench/machine.h"
-#include "bench/series.h"
+#include "testbed/machine.h"
+#include "testbed/series.h"
 #include "cli/demo.h"
 
 static int feed(struct series *s, const char *line)
