@@ -17,6 +17,7 @@
 
 #include "lib/procfs.h"
 #include "lib/util.h"
+#include "testbed/process.h"
 
 #define PATIENCE_MS 20000
 
@@ -37,8 +38,7 @@ int harness_begin(void **state)
 {
     (void)state;
     char none[96];
-    strcpy(dir, "/tmp/cede-test-XXXXXX");
-    if (!mkdtemp(dir))
+    if (process_make_dir("/tmp/cede-test-", dir, sizeof(dir)) < 0)
         return -1;
     snprintf(none, sizeof(none), "%s/no-gpu", dir);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -48,37 +48,23 @@ int harness_begin(void **state)
     return 0;
 }
 
-/* A test that failed half-way leaves programs behind, and they would hold its output open. */
-static void kill_the_rest(void)
-{
-    for (;;) {
-        FILE *f = fopen("/proc/thread-self/children", "re");
-        int pid, n = 0;
-        for (; f && fscanf(f, "%d", &pid) == 1; n++)
-            kill(pid, SIGKILL);
-        if (f)
-            fclose(f);
-        if (!n)
-            return;
-        waitpid(-1, NULL, 0);
-    }
-}
-
 int harness_end(void **state)
 {
     (void)state;
-    char command[96];
-    kill_the_rest();
-    snprintf(command, sizeof(command), "rm -rf '%s'", dir);
-    return system(command) == 0 ? 0 : -1;
+    process_end_all(0); /* a test that failed half-way leaves programs behind */
+    process_remove_dir(dir);
+    return access(dir, F_OK) < 0 ? 0 : -1;
 }
 
-static void exec_program(const char *const argv[])
+pid_t harness_start(const char *const argv[], int in, int out, int err, bool own_group)
 {
-    const char *file = strcmp(argv[0], "cede") == 0 ? harness_exe() : argv[0];
-    execvp(file, (char *const *)(uintptr_t)argv);
-    dprintf(2, "%s: %s\n", file, strerror(errno));
-    _exit(99);
+    const struct process_spec spec = {.file = strcmp(argv[0], "cede") == 0 ? harness_exe() : NULL,
+                                      .argv = argv,
+                                      .fds = {in, out, err},
+                                      .own_group = own_group};
+    pid_t pid;
+    assert_int_equal(process_start(&spec, &pid), 0);
+    return pid;
 }
 
 static int temporary(const char *text)
@@ -105,13 +91,7 @@ static void slurp(int fd, char *buf, size_t size)
 void run_program(struct result *r, const char *in, const char *const argv[])
 {
     int fds[3] = {temporary(in), temporary(NULL), temporary(NULL)};
-    pid_t pid = fork();
-    if (pid == 0) {
-        for (int i = 0; i < 3; i++)
-            dup2(fds[i], i);
-        exec_program(argv);
-    }
-    assert_true(pid > 0);
+    pid_t pid = harness_start(argv, fds[0], fds[1], fds[2], false);
     assert_int_equal(waitpid(pid, &r->status, 0), pid);
     close(fds[0]);
     slurp(fds[1], r->out, sizeof(r->out));
@@ -127,15 +107,8 @@ pid_t start_program(int *out, const char *const argv[])
 {
     int fds[2];
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        setpgid(0, 0); /* as a shell does; a group without a parent in the session cannot stop */
-        dup2(fds[1], 1);
-        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-        dup2(null, 2);
-        exec_program(argv);
-    }
-    assert_true(pid > 0);
+    /* As a shell does; a group without a parent in the session cannot stop. */
+    pid_t pid = harness_start(argv, STDIN_FILENO, fds[1], -1, true);
     close(fds[1]);
     *out = fds[0];
     return pid;

@@ -35,6 +35,9 @@ void run_program(struct result *r, const char *in, const char *const argv[]);
 /* Exit status, or 1000 + signal. */
 int status_of(int wait_status);
 
+/* Starts a program with these standard descriptors, -1: /dev/null. */
+pid_t harness_start(const char *const argv[], int in, int out, int err, bool own_group);
+
 /* Only starts it, standard output to *out (a pipe). */
 pid_t start_program(int *out, const char *const argv[]);
 

@@ -47,19 +47,8 @@ static int open_output(const char *name, const char *suffix)
 
 pid_t spawn(const char *name, const char *const argv[])
 {
-    const char *file = strcmp(argv[0], "cede") == 0 ? harness_exe() : argv[0];
     int out = open_output(name, ".out"), err = open_output(name, ".err");
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        setpgid(0, 0);
-        dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
-        dup2(out, 1);
-        dup2(err, 2);
-        execvp(file, (char *const *)(uintptr_t)argv);
-        dprintf(2, "%s: %s\n", file, strerror(errno));
-        _exit(99);
-    }
+    pid_t pid = harness_start(argv, -1, out, err, true);
     close(out);
     close(err);
     return pid;
