@@ -3,300 +3,18 @@
  * together. */
 #include "bench/bench.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 
-#include "bench/cell.h"
 #include "bench/earlier.h"
-#include "bench/result.h"
+#include "bench/job.h"
 #include "lib/version.h"
 #include "load/load.h"
-#include "testbed/machine.h"
-
-struct item {
-    struct scenario *s;
-    json_t *text; /* of the scenario's file; NULL: not known */
-    json_t *kept; /* the result of an earlier run, which has all of it; NULL: none */
-    struct result result;
-    bool begun;
-    const char *skipped; /* why */
-    double started, took;
-    struct machine_clocks clocks; /* after the last session, while they are still what it had */
-};
-
-struct job {
-    const struct bench_options *o;
-    struct bench b;
-    struct item items[BENCH_SCENARIOS];
-    size_t n;
-    char gpu[64], driver[64];
-    double start, planned, done; /* seconds: planned work, and how much of it is over */
-    size_t session, sessions, missing;
-    bool terminal;
-};
-
-/* ---- scenarios ---- */
-
-static int self_path(char *buf, size_t size)
-{
-    ssize_t n = readlink("/proc/self/exe", buf, size - 1);
-    if (n < 0)
-        return -errno;
-    buf[n] = '\0';
-    return 0;
-}
-
-int bench_find_scenarios(char *buf, size_t size, struct error *err)
-{
-    char exe[256] = "", beside[320];
-    const char *env = getenv("CEDE_SCENARIOS");
-    if (self_path(exe, sizeof(exe)) == 0 && strrchr(exe, '/'))
-        *strrchr(exe, '/') = '\0';
-    snprintf(beside, sizeof(beside), "%s/../share/cede/scenarios", exe);
-    const char *const places[] = {env, beside, CEDE_DATADIR "/cede/scenarios", "bench/scenarios"};
-    for (size_t i = env ? 0 : 1; i < ARRAY_SIZE(places); i++) {
-        struct stat st;
-        if (stat(places[i], &st) == 0 && S_ISDIR(st.st_mode)) {
-            snprintf(buf, size, "%s", places[i]);
-            return 0;
-        }
-        if (i == 0)
-            break;
-    }
-    return error_set(err, -ENOENT, "no scenario files in %s: set CEDE_SCENARIOS to their directory",
-                     env ? env : "$PREFIX/share/cede/scenarios or bench/scenarios");
-}
-
-static int compare_items(const void *a, const void *b)
-{
-    return strcmp(((const struct item *)a)->s->name, ((const struct item *)b)->s->name);
-}
-
-static int load_one(struct job *j, const char *path, struct error *err)
-{
-    struct scenario_how how = {j->o->quick, j->b.soft};
-    if (j->n == BENCH_SCENARIOS)
-        return error_set(err, -E2BIG, "more than %d scenarios", BENCH_SCENARIOS);
-    int r = scenario_load(path, how, &j->items[j->n].s, err);
-    if (r == 0)
-        j->items[j->n++].text = earlier_text(path);
-    return r;
-}
-
-static int load_all(struct job *j, struct error *err)
-{
-    DIR *d = opendir(j->o->dir);
-    if (!d)
-        return error_set(err, -errno, "cannot read %s: %s", j->o->dir, strerror(errno));
-    int r = 0;
-    for (const struct dirent *e; r == 0 && (e = readdir(d));) {
-        char path[600];
-        size_t n = strlen(e->d_name);
-        if (n < 5 || strcmp(e->d_name + n - 4, ".ini") != 0)
-            continue;
-        snprintf(path, sizeof(path), "%s/%s", j->o->dir, e->d_name);
-        r = load_one(j, path, err);
-    }
-    closedir(d);
-    qsort(j->items, j->n, sizeof(j->items[0]), compare_items);
-    return r;
-}
-
-static int load(struct job *j, struct error *err)
-{
-    int r = 0;
-    for (size_t i = 0; i < j->o->nnames && r == 0; i++) {
-        const char *name = j->o->names[i];
-        char path[600];
-        if (strcmp(name, "all") == 0) {
-            r = load_all(j, err);
-            continue;
-        }
-        if (strchr(name, '/'))
-            snprintf(path, sizeof(path), "%s", name);
-        else
-            snprintf(path, sizeof(path), "%s/%s.ini", j->o->dir, name);
-        if (access(path, F_OK) < 0)
-            return error_set(err, -ENOENT, "there is no scenario '%s': see `cede bench list`",
-                             name);
-        r = load_one(j, path, err);
-    }
-    return r;
-}
-
-static void unload(struct job *j)
-{
-    for (size_t i = 0; i < j->n; i++) {
-        free(j->items[i].s);
-        json_decref(j->items[i].text);
-        json_decref(j->items[i].kept);
-        if (j->items[i].begun)
-            result_free(&j->items[i].result);
-    }
-}
-
-static bool on_path(const char *program)
-{
-    char list[4096], path[4200], *save = NULL;
-    snprintf(list, sizeof(list), "%s", getenv("PATH") ? getenv("PATH") : "");
-    for (char *d = strtok_r(list, ":", &save); d; d = strtok_r(NULL, ":", &save)) {
-        snprintf(path, sizeof(path), "%s/%s", d, program);
-        if (access(path, X_OK) == 0)
-            return true;
-    }
-    return false;
-}
-
-static int job_init(struct job *j, const struct bench_options *o)
-{
-    memset(j, 0, sizeof(*j));
-    j->o = o;
-    j->b.device = o->device;
-    j->b.soft = strcmp(o->device, "soft") == 0;
-    j->b.gated = strcmp(o->device, "opencl") == 0;
-    j->b.driver = j->b.gated ? "gate" : o->device;
-    j->b.mps = !j->b.soft && !j->b.gated && on_path("nvidia-cuda-mps-control");
-    snprintf(j->b.programs, sizeof(j->b.programs), "%s/../programs", o->dir);
-    return self_path(j->b.exe, sizeof(j->b.exe));
-}
-
-/* ---- the plan ---- */
-
-/* Called for every session of an item in the order they are to be run. */
-typedef int (*session_fn)(struct job *j, struct item *it, const struct session *x, size_t repeat,
-                          size_t slot, struct error *err);
-
-static bool wanted(const struct job *j, const char *config)
-{
-    return !j->o->only || strcmp(j->o->only, config) == 0;
-}
-
-static size_t repeats(const struct job *j, const struct item *it)
-{
-    size_t n = j->o->repeat ? j->o->repeat : (size_t)it->s->repeat;
-    return n < RESULT_REPEATS ? n : RESULT_REPEATS;
-}
-
-static int each_session(struct job *j, struct item *it, session_fn f, struct error *err)
-{
-    const struct scenario *s = it->s;
-    size_t points = scenario_points(s), alone = s->nphases ? s->nphases : s->nconfigs;
-    int r = 0;
-    for (size_t k = 0; k < repeats(j, it); k++) {
-        for (size_t p = 0; p < points && r == 0; p++) {
-            struct session x = {.s = s, .point = p};
-            if (s->nphases) {
-                r = f(j, it, &x, k, 0, err);
-                continue;
-            }
-            for (size_t i = 0; i < s->nroles && r == 0; i++) {
-                x.alone = &s->roles[i];
-                if (strcmp(s->roles[i].alone, "no") != 0)
-                    r = f(j, it, &x, k, alone + i, err);
-            }
-            x.alone = NULL;
-            for (size_t i = 0; i < s->nconfigs && r == 0; i++) {
-                x.config = &s->configs[i];
-                if (wanted(j, x.config->name))
-                    r = f(j, it, &x, k, i, err);
-            }
-        }
-    }
-    return r;
-}
-
-/* What a session takes beside its windows, in seconds: the difference between took_s and the
- * windows in the results of bench/results/h200-2026-11-21. Starting and ending MPS and ceded is
- * less than those differ by. */
-#define SESSION_S   0.1
-#define PROGRAM_S   0.3 /* 0.27 to 0.37 each, 51 at once too: contexts are made one by one */
-#define PYTHON_S    0.5 /* without PyTorch */
-#define TORCH_S     7.0 /* 4.7 (decode), 6.4 (serving), 6.8 (harvest), 7.1 (priority_resnet) */
-#define SOFT_S      0.2 /* the software GPU's server */
-#define SOFT_LOAD_S 0.05
-
-/* Whether a list of words has this one. */
-static bool has_word(const char *list, const char *word)
-{
-    size_t n = strlen(word);
-    for (const char *at = list; (at = strstr(at, word)); at += n) {
-        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
-            return true;
-    }
-    return false;
-}
-
-static double start_seconds(const struct job *j, const struct scenario *s, const struct role *role)
-{
-    if (role->program[0])
-        return has_word(s->needs, "torch") ? TORCH_S : PYTHON_S;
-    return j->b.soft ? SOFT_LOAD_S : PROGRAM_S;
-}
-
-static double estimate(const struct job *j, const struct session *x)
-{
-    const struct scenario *s = x->s;
-    double t = j->b.soft ? SOFT_S : SESSION_S, count, takes;
-    if (session_unavailable(&j->b, x))
-        return 0;
-    for (size_t i = 0; i < s->nroles; i++) {
-        const struct role *role = &s->roles[i];
-        if (x->alone && x->alone != role)
-            continue;
-        if (x->alone || scenario_number(s, x->point, role->count, 1, &count, NULL) < 0)
-            count = 1;
-        t += count * start_seconds(j, s, role);
-    }
-    for (size_t i = 0; i < s->nphases; i++) {
-        if (j->b.soft || scenario_number(s, x->point, s->phases[i].takes, 0, &takes, NULL) < 0)
-            takes = 0;
-        t += takes + s->settle + scenario_window(s, &s->phases[i], x->point);
-    }
-    return s->nphases ? t : t + s->settle + scenario_window(s, NULL, x->point);
-}
-
-/* The first point at which the session would be the very same. */
-static size_t same_point(const struct session *x)
-{
-    struct session other = *x;
-    _cleanup_free_ char *key = session_key(x, NULL);
-    for (other.point = 0; key && other.point < x->point; other.point++) {
-        _cleanup_free_ char *k = session_key(&other, NULL);
-        if (k && strcmp(k, key) == 0)
-            break;
-    }
-    return other.point;
-}
-
-static int plan(struct job *j, struct item *it, const struct session *x, size_t repeat, size_t slot,
-                struct error *err)
-{
-    _cleanup_free_ char *key = session_key(x, err);
-    if (!key)
-        return error_prefix(err, -EINVAL, "%s", x->s->name);
-    if (x->s->nphases == 0 && same_point(x) != x->point)
-        return 0;
-    j->sessions++;
-    j->planned += estimate(j, x);
-    return 0;
-}
-
-/* What the device is not, or NULL. */
-static const char *other_device(const struct job *j, const struct scenario *s)
-{
-    if (has_word(s->needs, "nvidia") && (j->b.soft || j->b.gated))
-        return "needs an NVIDIA GPU";
-    if (has_word(s->needs, "softgpu") && !j->b.soft)
-        return "needs --device soft";
-    return has_word(s->needs, "opencl") && !j->b.gated ? "needs --device opencl" : NULL;
-}
 
 /* What result files say of where they come from. */
 static json_t *head_json(const struct job *j, const struct item *it)
@@ -328,7 +46,7 @@ static void result_path(const struct job *j, const struct item *it, char *buf, s
 static int count_missing(struct job *j, struct item *it, const struct session *x, size_t repeat,
                          size_t slot, struct error *err)
 {
-    if (x->s->nphases == 0 && same_point(x) != x->point)
+    if (x->s->nphases == 0 && job_same_point(x) != x->point)
         return 0;
     j->sessions++;
     j->missing += !earlier_has(it->kept, &j->b, x, repeat);
@@ -348,7 +66,7 @@ static int look_back(struct job *j, struct item *it, struct error *err)
     const char *differs = it->kept ? earlier_differs(it->kept, now) : "cannot be read";
     size_t before = j->sessions;
     j->missing = 0;
-    int r = differs ? 0 : each_session(j, it, count_missing, err);
+    int r = differs ? 0 : job_each_session(j, it, count_missing, err);
     if (differs)
         snprintf(why, sizeof(why), "%s", differs);
     else if (json_integer_value(json_object_get(it->kept, "failed_cells")))
@@ -375,7 +93,7 @@ int bench_list(const struct bench_options *o, json_t **out, struct error *err)
         return error_set(err, -ENOMEM, "out of memory");
     int r = job_init(j, o);
     if (r == 0)
-        r = load(j, err);
+        r = job_load(j, err);
     if (r == 0 && o->out && !j->b.soft && !j->b.gated)
         j->b.memory_mib = machine_memory_mib(o->device);
     *out = json_array();
@@ -383,16 +101,16 @@ int bench_list(const struct bench_options *o, json_t **out, struct error *err)
         const struct scenario *s = j->items[i].s;
         j->sessions = 0;
         j->planned = 0;
-        r = each_session(j, &j->items[i], plan, err);
+        r = job_each_session(j, &j->items[i], job_plan, err);
         if (r == 0 && o->out)
             r = look_back(j, &j->items[i], err);
-        json_array_append_new(*out, json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:s?, s:b}", "name",
-                                              s->name, "id", s->id, "title", s->title, "needs",
-                                              s->needs, "sessions", (json_int_t)j->sessions,
-                                              "seconds", j->planned, "left_out", other_device(j, s),
-                                              "done", j->items[i].kept != NULL));
+        json_array_append_new(
+            *out, json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:s?, s:b}", "name", s->name, "id",
+                            s->id, "title", s->title, "needs", s->needs, "sessions",
+                            (json_int_t)j->sessions, "seconds", j->planned, "left_out",
+                            job_other_device(j, s), "done", j->items[i].kept != NULL));
     }
-    unload(j);
+    job_free(j);
     free(j);
     return r;
 }
@@ -506,7 +224,7 @@ static int run_one(struct job *j, struct item *it, const struct session *x, size
                    size_t slot, struct error *err)
 {
     if (x->s->nphases == 0) {
-        size_t same = same_point(x);
+        size_t same = job_same_point(x);
         json_t *there = same < x->point ? result_at(&it->result, repeat, slot, same) : NULL;
         if (there) {
             result_put(&it->result, repeat, slot, x->point, there);
@@ -519,7 +237,7 @@ static int run_one(struct job *j, struct item *it, const struct session *x, size
     int r = session_run(&j->b, x, cells, err);
     if (!j->b.soft && !j->b.gated)
         machine_ask_clocks(&it->clocks);
-    j->done += estimate(j, x);
+    j->done += job_estimate(j, x);
     it->took = clock_s() - it->started;
     put_cells(it, cells, repeat, slot, x->point);
     json_decref(cells);
@@ -533,7 +251,7 @@ static const char *lacking(struct job *j, const struct scenario *s, int *torch)
 {
     static const char *const import[] = {"python3", "-c", "import torch, torchvision", NULL};
     char list[SCENARIO_TEXT], *save = NULL;
-    const char *other = other_device(j, s);
+    const char *other = job_other_device(j, s);
     if (other)
         return other;
     if (s->gpus > 1 && !j->b.soft) {
@@ -604,7 +322,7 @@ static int run_items(struct job *j, size_t *upto, struct error *err)
         if (it->skipped)
             r = write_item(j, it, err);
         else
-            r = each_session(j, it, run_one, err);
+            r = job_each_session(j, it, run_one, err);
         if (r == 0)
             r = write_item(j, it, err);
     }
@@ -618,7 +336,7 @@ static int check_only(const struct job *j, struct error *err)
     for (size_t i = 0; i < j->n; i++) {
         for (size_t c = 0; c < j->items[i].s->nconfigs; c++) {
             some = &j->items[i].s->configs[c];
-            if (wanted(j, some->name))
+            if (job_wants(j, some->name))
                 return 0;
         }
     }
@@ -633,7 +351,7 @@ static int prepare(struct job *j, struct error *err)
 {
     int torch = -1, r = job_init(j, j->o);
     if (r == 0)
-        r = load(j, err);
+        r = job_load(j, err);
     if (r == 0)
         r = check_only(j, err);
     if (r == 0)
@@ -642,7 +360,7 @@ static int prepare(struct job *j, struct error *err)
         r = error_set(err, -EIO, "cannot make %s: %s", j->o->out, strerror(errno));
     for (size_t i = 0; i < j->n && r == 0; i++) {
         struct item *it = &j->items[i];
-        r = result_init(&it->result, it->s, repeats(j, it), j->b.soft);
+        r = result_init(&it->result, it->s, job_repeats(j, it), j->b.soft);
         it->begun = true;
         if (r == 0 && j->o->resume)
             r = look_back(j, it, err);
@@ -650,7 +368,7 @@ static int prepare(struct job *j, struct error *err)
         if (j->b.signal)
             return error_set(err, -EINTR, "interrupted");
         if (r == 0 && !it->skipped && !it->kept)
-            r = each_session(j, it, plan, err);
+            r = job_each_session(j, it, job_plan, err);
     }
     return r;
 }
@@ -681,7 +399,7 @@ int bench_run(const struct bench_options *o, json_t **out, int *signal, struct e
         *out = summary(j, upto);
     if (r < 0)
         json_object_set_new(*out, "pass", json_false());
-    unload(j);
+    job_free(j);
     free(j);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return r;

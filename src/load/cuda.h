@@ -96,13 +96,18 @@ struct cuda {
 };
 
 /* A calibration or warm-up kernel takes ms; this long means suspended or hung. */
-#define SETUP_NS   (30 * NSEC_PER_SEC)
-#define SETUP_HINT "is this program suspended, or the GPU hung (nvidia-smi)?"
+#define SETUP_NS (30 * NSEC_PER_SEC)
 
 /* Fills in g->cu. */
 int cuda_load_library(struct cuda *g, struct error *err);
 /* 0, or a negative errno with "cannot WHAT: NAME (text): advice". */
 int cuda_check(const struct cuda *g, cu_result r, const char *what, struct error *err);
+/* Waits for the stream after WHAT; -ETIMEDOUT after SETUP_NS. */
+int cuda_settle(struct cuda *g, const char *what, struct error *err);
+/* A kernel of a PTX text. */
+int cuda_find(struct cuda *g, const char *ptx, const char *name, cu_function *out,
+              struct error *err);
+int cuda_alloc(struct cuda *g, size_t bytes, const char *what, cu_pointer *out, struct error *err);
 /* The spinning kernel that fills such a part of the GPU, its stream, and a state of its threads:
  * into function, blocks, stream and state. */
 int cuda_set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, struct error *err);

@@ -1,237 +1,55 @@
 /* cede-load on NVIDIA GPUs: an ordinary program on the documented driver API, opened at run time so
  * that nothing of the vendor is needed to build. It is what cede schedules: it must not know of
  * cede, nor touch its own scheduling. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "lib/symbols.h"
 #include "load/cuda.h"
 #include "load/kernels.h"
 #include "load/spin.h"
 
-static const struct {
-    cu_result code;
-    const char *text;
-} advice[] = {
-    {CU_OUT_OF_MEMORY, "the GPU's memory is taken: see nvidia-smi for by whom"},
-    {34, "this libcuda.so.1 is the toolkit's stub: take its folder out of LD_LIBRARY_PATH"},
-    {46, "the GPU is taken: see the compute mode in nvidia-smi -q -d COMPUTE"},
-    {100, "no GPU is visible: check nvidia-smi, CUDA_VISIBLE_DEVICES and, in a container, that it "
-          "was given the GPU"},
-    {101, "no such GPU: nvidia-smi -L lists them, --gpu counts the visible ones from 0"},
-    {209, "the driver has no code generator for this GPU: update the driver"},
-    {218, "the driver refused the kernel's PTX: update the driver"},
-    {221, "install the driver's PTX compiler (libnvidia-ptxjitcompiler.so.1)"},
-    {222, "the driver is too old for the kernel's PTX: update the driver"},
-    {304, "the operating system refused a call: check rights on /dev/nvidia*, limits and dmesg"},
-    {700, "a kernel touched bad memory: see dmesg | grep NVRM"},
-    {719, "a kernel died, by itself or because its channel was stopped: see dmesg | grep NVRM"},
-    {802, "the system is not ready: is nvidia-fabricmanager running?"},
-    {803, "libcuda and the kernel module are of different versions: reboot, or install matching "
-          "ones"},
-    {805, "no connection to the MPS daemon: check it, or unset CUDA_MPS_PIPE_DIRECTORY"},
-    {807, "the MPS server is not ready: try again, or stop MPS"},
-    {999, "check that /dev/nvidia0, /dev/nvidiactl and /dev/nvidia-uvm exist and may be opened "
-          "(nvidia-modprobe -u -c 0 makes them)"},
-};
-
-int cuda_check(const struct cuda *g, cu_result r, const char *what, struct error *err)
-{
-    if (r == 0)
-        return 0;
-    const char *name = NULL, *text = NULL, *hint = "see dmesg | grep NVRM";
-    g->cu.error_name(r, &name);
-    g->cu.error_text(r, &text);
-    for (size_t i = 0; i < ARRAY_SIZE(advice); i++)
-        if (advice[i].code == r)
-            hint = advice[i].text;
-    int code = r == CU_OUT_OF_MEMORY ? -ENOMEM : r == 100 || r == 101 ? -ENODEV : -EIO;
-    return error_set(err, code, "cannot %s: %s, %d (%s): %s", what, name ? name : "unknown error",
-                     r, text ? text : "no text", hint);
-}
-
-int cuda_load_library(struct cuda *g, struct error *err)
-{
-    /* Never closed: the library leaves threads and exit handlers behind. */
-    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!lib) {
-        error_set(err, -ENODEV,
-                  "cannot open the NVIDIA driver's library: %s: install the driver, or use "
-                  "--device soft",
-                  dlerror());
-        return -ENODEV;
-    }
-    static const struct symbol calls[] = {
-#define X(field, symbol, args) {symbol, offsetof(struct cuda_calls, field)},
-        CUDA_CALLS(X)
-#undef X
-    };
-    const char *missing = symbols_find(lib, calls, ARRAY_SIZE(calls), &g->cu);
-    if (missing) {
-        dlclose(lib);
-        error_set(err, -ENOTSUP, "libcuda.so.1 has no %s: the driver is too old", missing);
-        return -ENOTSUP;
-    }
-    return 0;
-}
-
-int cuda_launch(const struct cuda *g, cu_stream stream, cu_pointer state, uint32_t iterations,
-                struct error *err)
-{
-    void *params[] = {&state, &iterations};
-    return cuda_check(
-        g, g->cu.launch(g->function, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, stream, params, NULL),
-        "launch a kernel", err);
-}
-
-static int launch(struct cuda *g, uint32_t iterations, struct error *err)
-{
-    int r = cuda_launch(g, g->stream, g->state, iterations, err);
-    if (!r)
-        g->steps += iterations;
-    return r;
-}
-
-int cuda_spin_until_idle(struct cuda *g, uint64_t limit_ns, uint64_t *end_ns, struct error *err)
-{
-    uint64_t deadline = monotonic_ns() + limit_ns;
-    for (;;) {
-        cu_result r = g->cu.stream_query(g->stream);
-        *end_ns = monotonic_ns();
-        if (r != CU_NOT_READY)
-            return cuda_check(g, r, "wait for a kernel", err);
-        if (*end_ns >= deadline)
-            return -ETIMEDOUT;
-    }
-}
-
-int cuda_timed(void *arg, uint32_t iterations, double *us, struct error *err)
-{
-    struct cuda *g = arg;
-    uint64_t start = monotonic_ns(), end;
-    int r = launch(g, iterations, err);
-    if (!r)
-        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
-    if (r == -ETIMEDOUT)
-        return error_set(err, r, "a kernel of about 1 ms did not end in 30 s: " SETUP_HINT);
-    if (!r)
-        *us = (double)(end - start) / (double)NSEC_PER_USEC;
-    return r;
-}
-
-size_t cuda_state_bytes(const struct cuda *g)
-{
-    return g->blocks * SPIN_THREADS * sizeof(uint32_t);
-}
-
-int cuda_make_state(struct cuda *g, cu_pointer *out, struct error *err)
-{
-    uint32_t threads = g->blocks * SPIN_THREADS;
-    uint64_t end;
-    uint32_t *seeds = malloc(cuda_state_bytes(g));
-    if (!seeds)
-        return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
-    for (uint32_t i = 0; i < threads; i++)
-        seeds[i] = spin_seed(i);
-    int r = cuda_check(g, g->cu.mem_alloc(out, cuda_state_bytes(g)),
-                       "allocate GPU memory for the state", err);
-    if (!r) /* on the kernels' stream: the plain copy may still be on its way when it returns */
-        r = cuda_check(g, g->cu.copy_in_async(*out, seeds, cuda_state_bytes(g), g->stream),
-                       "copy the state in", err);
-    if (!r)
-        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
-    free(seeds);
-    return r == -ETIMEDOUT ? error_set(err, r, "a copy did not end in 30 s: " SETUP_HINT) : r;
-}
-
-int cuda_set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, struct error *err)
-{
-    cu_module module;
-    int sms = 0, per_sm = 0;
-    int r = cuda_check(g, g->cu.module_load(&module, spin_ptx), "load the kernel", err);
-    if (!r)
-        r = cuda_check(g, g->cu.module_function(&g->function, module, SPIN_ENTRY),
-                       "find the kernel", err);
-    if (!r)
-        r = cuda_check(g, g->cu.device_attribute(&sms, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
-                       "ask for the number of SMs", err);
-    if (!r)
-        r = cuda_check(g, g->cu.occupancy(&per_sm, g->function, (int)SPIN_THREADS, 0),
-                       "ask for the kernel's occupancy", err);
-    if (!r && (sms < 1 || per_sm < 1))
-        r = error_set(err, -EIO, "the driver reports %d SMs and %d blocks each", sms, per_sm);
-    if (!r)
-        r = cuda_check(g, g->cu.stream_create(&g->stream, CU_STREAM_NON_BLOCKING),
-                       "create a stream", err);
-    if (r)
-        return r;
-    g->blocks = (unsigned)fmax(1, round(sm_fraction * sms * per_sm));
-    return cuda_make_state(g, &g->state, err);
-}
-
 static int set_up_copies(struct cuda *g, size_t bytes, struct error *err)
 {
-    void *in = NULL, *out = NULL;
-    int r = cuda_check(g, g->cu.mem_alloc(&g->copy, bytes), "allocate GPU memory for --copy-bytes",
-                       err);
+    int r = cuda_alloc(g, bytes, "--copy-bytes", &g->copy, err);
     if (!r)
-        r = cuda_check(g, g->cu.mem_alloc_host(&in, bytes), "pin host memory for --copy-bytes",
-                       err);
+        r = cuda_check(g, g->cu.mem_alloc_host((void **)&g->copy_in, bytes),
+                       "pin host memory for --copy-bytes", err);
     if (!r)
-        r = cuda_check(g, g->cu.mem_alloc_host(&out, bytes), "pin host memory for --copy-bytes",
-                       err);
-    if (r)
-        return r;
-    g->copy_in = in;
-    g->copy_out = out;
+        r = cuda_check(g, g->cu.mem_alloc_host((void **)&g->copy_out, bytes),
+                       "pin host memory for --copy-bytes", err);
     g->copy_bytes = bytes;
-    return 0;
+    return r;
 }
 
 /* On the kernels' stream, and waited for. */
 static int run_hold(struct cuda *g, cu_function f, struct error *err)
 {
     void *params[] = {&g->hold, &g->hold_words, &g->hold_wrong};
-    uint64_t end;
     int r = cuda_check(
         g, g->cu.launch(f, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, g->stream, params, NULL),
         "launch a kernel over --memory", err);
-    if (!r)
-        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
-    return r == -ETIMEDOUT
-               ? error_set(err, r, "a kernel over --memory did not end in 30 s: " SETUP_HINT)
-               : r;
+    return r ? r : cuda_settle(g, "a kernel over --memory", err);
 }
 
 static int set_up_hold(struct cuda *g, uint64_t bytes, struct error *err)
 {
     static const uint32_t zero = 0;
-    cu_module module;
-    uint64_t end;
     g->hold_words = bytes / sizeof(uint32_t);
-    int r =
-        cuda_check(g, g->cu.module_load(&module, hold_ptx), "load the kernels of --memory", err);
+    int r = cuda_find(g, hold_ptx, HOLD_FILL, &g->hold_fill, err);
     if (!r)
-        r = cuda_check(g, g->cu.module_function(&g->hold_fill, module, HOLD_FILL), "find a kernel",
-                       err);
+        r = cuda_find(g, hold_ptx, HOLD_CHECK, &g->hold_check, err);
     if (!r)
-        r = cuda_check(g, g->cu.module_function(&g->hold_check, module, HOLD_CHECK),
-                       "find a kernel", err);
+        r = cuda_alloc(g, bytes, "--memory", &g->hold, err);
     if (!r)
-        r = cuda_check(g, g->cu.mem_alloc(&g->hold, bytes), "allocate GPU memory for --memory",
-                       err);
-    if (!r)
-        r = cuda_check(g, g->cu.mem_alloc(&g->hold_wrong, sizeof(zero)),
-                       "allocate GPU memory for --memory", err);
+        r = cuda_alloc(g, sizeof(zero), "--memory", &g->hold_wrong, err);
     if (!r)
         r = cuda_check(g, g->cu.copy_in_async(g->hold_wrong, &zero, sizeof(zero), g->stream),
                        "copy a word to the GPU", err);
     if (!r)
-        r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
+        r = cuda_settle(g, "a copy", err);
     return r ? r : run_hold(g, g->hold_fill, err);
 }
 
@@ -257,6 +75,35 @@ static void cuda_close(struct load_gpu *base)
     free(g->submit_ns);
     free(g->events);
     free(g);
+}
+
+/* For the pieces in flight. */
+static int set_up_ring(struct cuda *g, const struct load_options *o, struct error *err)
+{
+    /* 2 ms of work bridge the host's delays, 256 launches never fill a channel's ring. */
+    g->base.depth = clamp_u64((uint64_t)ceil(2000 / o->kernel_us), 8, 256);
+    g->slots = g->spin ? 1 : o->depth ? o->depth : g->base.depth;
+    if (o->role == LOAD_LATENCY) {
+        g->slots = g->spin ? 1 : LOAD_QUEUE_MAX;
+        g->base.wake_ns = 400 * NSEC_PER_USEC; /* a sleep was seen to end up to 0.3 ms late */
+    }
+    g->submit_ns = calloc(g->slots, sizeof(*g->submit_ns));
+    g->events = calloc(g->slots, sizeof(cu_event));
+    if (!g->submit_ns || !g->events)
+        return error_set(err, -ENOMEM, "no memory for %llu kernels in flight",
+                         (unsigned long long)g->slots);
+    for (uint64_t i = 0; !g->spin && i < g->slots; i++) {
+        int r = cuda_check(
+            g, g->cu.event_create(&g->events[i], CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING),
+            "create an event", err);
+        if (r)
+            return r;
+    }
+    /* Often enough that the queue never runs dry, seldom enough to cost no CPU. */
+    double queue_ns = o->kernel_us * (double)g->slots * (double)NSEC_PER_USEC;
+    if (o->role == LOAD_BATCH) /* a latency is not measured asleep */
+        g->poll_ns = clamp_u64((uint64_t)(queue_ns / 8), 20 * NSEC_PER_USEC, 500 * NSEC_PER_USEC);
+    return 0;
 }
 
 static int set_up(struct cuda *g, const struct load_options *o, struct error *err)
@@ -310,30 +157,7 @@ static int set_up(struct cuda *g, const struct load_options *o, struct error *er
     if (r)
         return r;
 
-    /* 2 ms of work bridge the host's delays, 256 launches never fill a channel's ring. */
-    g->base.depth = clamp_u64((uint64_t)ceil(2000 / o->kernel_us), 8, 256);
-    g->slots = g->spin ? 1 : o->depth ? o->depth : g->base.depth;
-    if (o->role == LOAD_LATENCY) {
-        g->slots = g->spin ? 1 : LOAD_QUEUE_MAX;
-        g->base.wake_ns = 400 * NSEC_PER_USEC; /* a sleep was seen to end up to 0.3 ms late */
-    }
-    g->submit_ns = calloc(g->slots, sizeof(*g->submit_ns));
-    g->events = calloc(g->slots, sizeof(cu_event));
-    if (!g->submit_ns || !g->events)
-        return error_set(err, -ENOMEM, "no memory for %llu kernels in flight",
-                         (unsigned long long)g->slots);
-    for (uint64_t i = 0; !g->spin && i < g->slots; i++) {
-        r = cuda_check(
-            g, g->cu.event_create(&g->events[i], CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING),
-            "create an event", err);
-        if (r)
-            return r;
-    }
-    /* Often enough that the queue never runs dry, seldom enough to cost no CPU. */
-    double queue_ns = o->kernel_us * (double)g->slots * (double)NSEC_PER_USEC;
-    if (o->role == LOAD_BATCH) /* who measures latency does not sleep while something runs */
-        g->poll_ns = clamp_u64((uint64_t)(queue_ns / 8), 20 * NSEC_PER_USEC, 500 * NSEC_PER_USEC);
-    return 0;
+    return set_up_ring(g, o, err);
 }
 
 static int cuda_open(const struct load_options *o, struct load_gpu **out, struct error *err)
@@ -369,8 +193,11 @@ static int cuda_submit(struct load_gpu *base, const struct load_piece *p, struct
     if (p->copy_in)
         r = cuda_check(g, g->cu.copy_in_async(g->copy, g->copy_in, g->copy_bytes, g->stream),
                        "copy to the GPU", err);
-    for (uint32_t i = 0; !r && i < p->kernels; i++)
-        r = g->work ? g->work->launch(g, err) : launch(g, g->iterations, err);
+    for (uint32_t i = 0; !r && i < p->kernels; i++) {
+        r = g->work ? g->work->launch(g, err)
+                    : cuda_launch(g, g->stream, g->state, g->iterations, err);
+        g->steps += r || g->work ? 0 : g->iterations;
+    }
     if (!r && p->copy_out)
         r = cuda_check(g, g->cu.copy_out_async(g->copy_out, g->copy, g->copy_bytes, g->stream),
                        "copy from the GPU", err);

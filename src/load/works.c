@@ -91,22 +91,11 @@ void works_euler_step(const float (*from)[4], float (*to)[4], uint32_t n)
 
 /* ---- the GPU's ---- */
 
-static int function(struct cuda *g, const char *ptx, const char *name, cu_function *out,
-                    struct error *err)
-{
-    cu_module m;
-    int r = cuda_check(g, g->cu.module_load(&m, ptx), "load a kernel of --work", err);
-    return r ? r
-             : cuda_check(g, g->cu.module_function(out, m, name), "find a kernel of --work", err);
-}
-
 static int arrays(struct cuda *g, unsigned count, size_t bytes, struct error *err)
 {
-    int r = cuda_check(g, g->cu.mem_alloc(&g->w.number, 4 * sizeof(double)),
-                       "allocate GPU memory for --work", err);
+    int r = cuda_alloc(g, 4 * sizeof(double), "--work", &g->w.number, err);
     for (unsigned i = 0; i < count && !r; i++)
-        r = cuda_check(g, g->cu.mem_alloc(&g->w.v[i], bytes), "allocate GPU memory for --work",
-                       err);
+        r = cuda_alloc(g, bytes, "--work", &g->w.v[i], err);
     return r;
 }
 
@@ -115,15 +104,6 @@ static int start(struct cuda *g, cu_function f, uint64_t threads, void **params,
     unsigned blocks = (unsigned)((threads + THREADS - 1) / THREADS);
     return cuda_check(g, g->cu.launch(f, blocks, 1, 1, THREADS, 1, 1, 0, g->stream, params, NULL),
                       "launch a kernel of --work", err);
-}
-
-static int settle(struct cuda *g, struct error *err)
-{
-    uint64_t end;
-    int r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
-    return r == -ETIMEDOUT
-               ? error_set(err, r, "a kernel of --work did not end in 30 s: " SETUP_HINT)
-               : r;
 }
 
 /* Runs a kernel that adds into `number`, and takes what it made. */
@@ -136,7 +116,7 @@ static int added(struct cuda *g, cu_function f, void **params, void *out, size_t
     if (!r)
         r = start(g, f, 1U << 20, params, err);
     if (!r)
-        r = settle(g, err);
+        r = cuda_settle(g, "a kernel of --work", err);
     return r ? r : cuda_check(g, g->cu.copy_out(out, g->w.number, bytes), "copy from the GPU", err);
 }
 
@@ -169,11 +149,11 @@ static int bs_set_up(struct cuda *g, struct error *err)
 {
     cu_function fill = NULL;
     g->w.n = OPTIONS;
-    int r = function(g, black_scholes_ptx, "bs_fill", &fill, err);
+    int r = cuda_find(g, black_scholes_ptx, "bs_fill", &fill, err);
     if (!r)
-        r = function(g, black_scholes_ptx, "bs_price", &g->w.kernel, err);
+        r = cuda_find(g, black_scholes_ptx, "bs_price", &g->w.kernel, err);
     if (!r)
-        r = function(g, digest_ptx, "digest", &g->w.digest, err);
+        r = cuda_find(g, digest_ptx, "digest", &g->w.digest, err);
     if (!r)
         r = arrays(g, 5, OPTIONS * sizeof(float), err);
     void *params[] = {&g->w.v[0], &g->w.v[1], &g->w.v[2], &g->w.n};
@@ -182,7 +162,7 @@ static int bs_set_up(struct cuda *g, struct error *err)
     if (!r)
         r = bs_launch(g, err);
     if (!r)
-        r = settle(g, err);
+        r = cuda_settle(g, "a kernel of --work", err);
     return r ? r : bs_digest(g, &g->w.first_digest, err);
 }
 
@@ -243,20 +223,20 @@ static int euler_fill(struct cuda *g, uint32_t n, struct error *err)
     cu_function fill = NULL;
     g->w.n = n;
     g->w.kernels = 0;
-    int r = function(g, euler_ptx, "euler_fill", &fill, err);
+    int r = cuda_find(g, euler_ptx, "euler_fill", &fill, err);
     void *params[] = {&g->w.v[0], &g->w.n};
     if (!r)
         r = start(g, fill, (uint64_t)n * n, params, err);
-    return r ? r : settle(g, err);
+    return r ? r : cuda_settle(g, "a kernel of --work", err);
 }
 
 static int euler_set_up(struct cuda *g, struct error *err)
 {
-    int r = function(g, euler_ptx, "euler_step", &g->w.kernel, err);
+    int r = cuda_find(g, euler_ptx, "euler_step", &g->w.kernel, err);
     if (!r)
-        r = function(g, euler_ptx, "euler_sums", &g->w.sums, err);
+        r = cuda_find(g, euler_ptx, "euler_sums", &g->w.sums, err);
     if (!r)
-        r = function(g, digest_ptx, "digest", &g->w.digest, err);
+        r = cuda_find(g, digest_ptx, "digest", &g->w.digest, err);
     if (!r)
         r = arrays(g, 2, (size_t)CELLS * CELLS * 4 * sizeof(float), err);
     if (!r)
@@ -282,7 +262,7 @@ static int euler_compare(struct cuda *g, struct error *err)
         r = euler_launch(g, err);
     }
     if (!r)
-        r = settle(g, err);
+        r = cuda_settle(g, "a kernel of --work", err);
     if (!r)
         r = cuda_check(g, g->cu.copy_out(b, g->w.v[g->w.kernels % 2], bytes), "copy from the GPU",
                        err);
