@@ -16,7 +16,7 @@
 #include "lib/version.h"
 #include "load/load.h"
 
-/* What result files say of where they come from. */
+/* The head of a result file: where it comes from. */
 static json_t *head_json(const struct job *j, const struct item *it)
 {
     char date[32] = "";
@@ -117,7 +117,7 @@ int bench_list(const struct bench_options *o, json_t **out, struct error *err)
 
 /* ---- running ---- */
 
-/* The software GPU has a server of its own in every cell, so what it is is asked in one. */
+/* Every cell has its own software GPU; its description is taken from one more. */
 static int describe(struct job *j, struct error *err)
 {
     int r = testbed_open(&j->b.bed, j->b.soft, err);

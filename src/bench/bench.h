@@ -18,13 +18,13 @@ struct bench_options {
     const char *const *names;
     size_t nnames;
     const char *only; /* configuration; NULL: all */
-    size_t repeat;    /* 0: as the scenario says */
+    size_t repeat;    /* 0: the scenario's own */
     bool quick, progress;
-    bool resume; /* leave out what is in `out` already; says of each result there whether */
+    bool resume; /* leave out what is in `out` already, and print which results those are */
 };
 
-/* Where scenario files are: $CEDE_SCENARIOS, beside the installed program, or bench/scenarios below
- * the working directory. -ENOENT. */
+/* Where scenario files are: $CEDE_SCENARIOS, next to the installed program, or bench/scenarios
+ * below the working directory. -ENOENT. */
 int bench_find_scenarios(char *buf, size_t size, struct error *err);
 
 /* One object a scenario: {"name", "id", "title", "needs", "sessions", "seconds", "left_out": why it
@@ -32,8 +32,8 @@ int bench_find_scenarios(char *buf, size_t size, struct error *err);
 int bench_list(const struct bench_options *o, json_t **out, struct error *err);
 
 /* Runs all that are named. *out: {"scenarios": [...], "pass", "failed_cells", "missed"}, kept ones
- * of an earlier run included ("kept"); there even when it was interrupted (-EINTR, *signal tells by
- * what). -ENOENT: no such scenario. */
+ * of an earlier run included ("kept"); there even when a signal, *signal, interrupted it (-EINTR).
+ * -ENOENT: no such scenario. */
 int bench_run(const struct bench_options *o, json_t **out, int *signal, struct error *err);
 
 /* Writes DIR/report.md from the JSON files in DIR, and with `figures` SVG and PNG figures. *missing

@@ -11,7 +11,7 @@
 #include "lib/json_text.h"
 
 #define END_NS  (20 * NSEC_PER_SEC) /* a Python program with its libraries takes seconds */
-#define GRACE_S 0.1                 /* after a pause: what had ended before may still be told */
+#define GRACE_S 0.1 /* after a pause: what had ended before may be printed only now */
 
 /* ---- measuring ---- */
 
@@ -57,7 +57,7 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
             double covered_s = series_covered(s, a, b);
             rate = covered_s > 0 ? (double)(nlatencies - before) / covered_s : 0;
             nlate += series_late(s, a, b);
-            deadlines |= s->tells_late;
+            deadlines |= s->has_deadlines;
         }
         sum += rate;
         least = fmin(least, rate);
@@ -78,7 +78,7 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
     return o;
 }
 
-/* All programs have been working since before `settle`; waits, and says what they got. */
+/* All programs work already. Lets them settle, then measures them. */
 static int window(struct run *run, double seconds, json_t **roles, struct error *err)
 {
     struct testbed *bed = &run->b->bed;
@@ -259,7 +259,7 @@ static int phases(struct run *run, json_t *cells, struct error *err)
     return r;
 }
 
-/* The last lines of whoever ended with an error, else of the daemon. */
+/* The last lines of a program that ended with an error, else of the daemon. */
 static void words_of_failed(struct run *run, char *buf, size_t size)
 {
     const struct testbed *s = &run->b->bed;
@@ -281,7 +281,7 @@ const char *session_unavailable(const struct bench *b, const struct session *x)
                        : "nvidia-cuda-mps-control is not installed";
     if (b->memory_mib && scenario_number(x->s, x->point, x->s->memory_mib, 0, &mib, NULL) == 0 &&
         mib > (double)b->memory_mib)
-        return "the GPU or the host has not so much memory";
+        return "the GPU or the host has less memory";
     return NULL;
 }
 

@@ -1,6 +1,6 @@
 /* One cell of a scenario: programs started together under one configuration, watched for a window
  * of time in which all of them work, and ended. Knows nothing of repeats, statistics over them,
- * targets or files. Everything runs in a test bed of its own (testbed.h), so a cell leaves nothing
+ * targets or files. Each runs in a separate test bed (testbed.h), so a cell leaves nothing
  * behind, and a cell that fails takes no other with it. */
 #ifndef CEDE_BENCH_CELL_H
 #define CEDE_BENCH_CELL_H

@@ -22,7 +22,7 @@ struct run {
     json_t *verbs;                  /* what the verbs of this phase took */
 };
 
-/* Runs a program to its end; -ECHILD with what it said if its status is not 0. us may be NULL. */
+/* Runs a program to its end; -ECHILD with its last words if its status is not 0. us may be NULL. */
 int steer_helper(struct run *run, const char *name, const char *const *argv, const char *const *env,
                  uint64_t limit_ns, double *us, struct error *err);
 int steer_shell(struct run *run, const char *name, const char *command, struct error *err);
@@ -33,7 +33,7 @@ void steer_stop_mps(struct run *run);
 int steer_start(struct run *run, const struct role *role, struct error *err);
 /* Ends a role's programs, or all (NULL). -EBADMSG: a result was wrong. */
 int steer_stop(struct run *run, const struct role *role, struct error *err);
-/* `cede set` for every program, as its role and the configuration say. */
+/* `cede set` for every program, by its role and the configuration. */
 int steer_adopt(struct run *run, struct error *err);
 /* One line of a phase. */
 int steer_step(struct run *run, const char *line, struct error *err);

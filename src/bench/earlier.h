@@ -14,8 +14,8 @@ json_t *earlier_text(const char *path);
  * matters. Texts that are "" now are not known, and not compared. */
 const char *earlier_differs(const json_t *then, const json_t *now);
 
-/* Whether a result has all cells of a session. Where this machine cannot run it, a cell that says
- * so will do. */
+/* Whether a result has all cells of a session. Where this machine cannot run it, a cell marked
+ * unavailable will do. */
 bool earlier_has(const json_t *result, const struct bench *b, const struct session *x,
                  size_t repeat);
 

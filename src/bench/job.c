@@ -170,8 +170,8 @@ int job_each_session(struct job *j, struct item *it, session_fn f, struct error 
     return r;
 }
 
-/* What a session takes beside its windows, in seconds: the difference between took_s and the
- * windows in the results of bench/results/h200-2026-11-21. Starting and ending MPS and ceded is
+/* What a session takes in addition to its windows, in seconds: the difference between took_s and
+ * the windows in the results of bench/results/h200-2026-11-21. Starting and ending MPS and ceded is
  * less than those differ by. */
 #define SESSION_S   0.1
 #define PROGRAM_S   0.3 /* 0.27 to 0.37 each, 51 at once too: contexts are made one by one */

@@ -95,7 +95,7 @@ static const json_t *metric(const json_t *row, const struct column *c)
     return json_object_get(json_object_get(json_object_get(row, "roles"), c->role), c->metric);
 }
 
-/* A latency program's share says something only where it could not keep up. */
+/* A latency program's share is of interest only where it could not keep up. */
 static bool worth(const json_t *rows, const struct column *c)
 {
     const json_t *row;

@@ -160,8 +160,8 @@ static bool over_points(const struct result *r, const char *text)
     return r->points > 1 && expr_eval(text, &env, &e, NULL) == 0 && !e.pointwise;
 }
 
-/* The first word of a check says whose cells it needs: cells that failed miss the target, cells
- * that are not there leave it open. */
+/* A check names the cells that it needs: cells that failed miss the target, missing ones leave it
+ * open. */
 static json_t *target_json(const struct result *r, const struct target *t)
 {
     json_t *points = json_array();

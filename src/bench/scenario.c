@@ -1,4 +1,4 @@
-/* See scenario.h: what a scenario says, once it was read (scenario_read.c). */
+/* See scenario.h: points, expressions and texts of a scenario that scenario_read.c has read. */
 #include "bench/scenario.h"
 
 #include <errno.h>

@@ -23,7 +23,7 @@
 typedef char scenario_name[24];
 typedef char scenario_text[SCENARIO_TEXT];
 
-/* What a configuration is built on: who schedules. */
+/* What a configuration is built on: the scheduler in charge. */
 enum scenario_base { BASE_ALONE, BASE_DEFAULT, BASE_MPS, BASE_CEDE, BASE_OTHER };
 
 /* Texts may hold {expression} over the axes. Lists of lines are separated by newlines. */

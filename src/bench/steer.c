@@ -55,7 +55,7 @@ static void args_add(struct args *a, const char *fmt, ...)
 
 /* ---- programs that serve: verbs, shell commands, MPS ---- */
 
-/* Runs it to its end; a status other than 0 is -ECHILD with what it said. */
+/* A status other than 0 is -ECHILD, with the program's last words. */
 int steer_helper(struct run *run, const char *name, const char *const *argv, const char *const *env,
                  uint64_t limit_ns, double *us, struct error *err)
 {
@@ -244,7 +244,7 @@ static int verb(struct run *run, struct args *a, struct error *err)
     return r;
 }
 
-/* What class, weight and the configuration say about a role. */
+/* A role's class and weight, and the configuration's options for it. */
 int steer_set_text(const struct session *x, const struct role *role, char *buf, size_t size,
                    struct error *err)
 {
@@ -284,7 +284,7 @@ int steer_adopt(struct run *run, struct error *err)
             r = verb(run, &a, err);
         args_free(&a);
     }
-    json_object_clear(run->verbs); /* as many as programs: no figure of its own */
+    json_object_clear(run->verbs); /* one for each program: no figure */
     return r;
 }
 

@@ -15,8 +15,9 @@ static const char help[] =
     "                  [--repeat N] [--only CONFIG] [--scenarios DIR] [--json]\n"
     "       cede bench report DIR [--figures]\n"
     "\n"
-    "Runs scenarios with programs of its own: each alone, together as the driver does it, under\n"
-    "MPS where that is installed, and under cede; and says what each got. NAME is a scenario of\n"
+    "Runs scenarios with programs that it starts: each alone, together as the driver does it, "
+    "under\n"
+    "MPS where that is installed, and under cede; and shows what each got. NAME is a scenario of\n"
     "the list, or a path with a '/'.\n"
     "\n"
     "      --out DIR         keep the results there, one JSON file a scenario\n"
@@ -24,7 +25,7 @@ static const char help[] =
     "                        the same file, GPU, driver and --quick, with no failed cell\n"
     "      --quick           fewer points, short windows, fewer repeats\n"
     "      --device DEVICE   nvidia, soft or opencl; if not given, nvidia or else soft\n"
-    "      --repeat N        measure everything so often\n"
+    "      --repeat N        measurements of everything\n"
     "      --only CONFIG     one configuration, and the programs alone\n"
     "      --scenarios DIR   where scenario files are\n"
     "      --figures         draw them with gnuplot\n"
@@ -258,7 +259,7 @@ int bench_main(int argc, char **argv)
         return o.nnames == 1 ? report(o.names[0], figures)
                              : cli_usage("bench", "bench report: one directory is needed");
     if (strcmp(what, "list") != 0 && strcmp(what, "run") != 0)
-        return cli_usage("bench", "bench: say list, run or report");
+        return cli_usage("bench", "bench: list, run or report is needed");
     if (o.resume && (strcmp(what, "run") != 0 || !o.out))
         return cli_usage("bench", "--resume is for bench run, with --out DIR: where results are");
     if (!o.dir) {

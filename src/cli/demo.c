@@ -1,5 +1,5 @@
 /* `cede demo`: runs ordinary GPU programs without cede and with it, and shows the difference. It
- * measures from outside, through what the programs print, and steers through a daemon of its own,
+ * measures from outside, through what the programs print, and steers through a private daemon,
  * as a user would: it must not touch the device itself. */
 #include <errno.h>
 #include <getopt.h>
@@ -18,7 +18,7 @@
 
 #define SETTLE_S  0.3 /* of each phase, not counted */
 #define WINDOW_S  0.5 /* measured at least, however little time there is */
-#define GRACE_S   0.1 /* after a pause: what had ended before may still be told */
+#define GRACE_S   0.1 /* after a pause: what had ended before may be printed only now */
 #define RECENT_S  1.0 /* what the live line shows */
 #define ADOPT_NS  (3 * NSEC_PER_SEC)
 #define READY_S   30.0 /* until a program works: opening a GPU can take seconds */
@@ -52,7 +52,7 @@ struct demo {
     struct demo_result result;
 };
 
-/* ---- waiting, with a line for who watches ---- */
+/* ---- waiting, with a live line ---- */
 
 static void show_live(const struct demo *d)
 {
@@ -289,7 +289,8 @@ static int run_shares(struct demo *d, struct error *err)
         double rate;
         r = series_rate(&d->batch[i]->series, a, b, &rate);
         if (r < 0)
-            return error_set(err, r, "%s says too little to tell its share", d->batch[i]->name);
+            return error_set(err, r, "%s printed too little to work out its share",
+                             d->batch[i]->name);
         d->result.got[i] = rate / d->alone_rate;
     }
     return r;
@@ -329,7 +330,7 @@ static int run_pause(struct demo *d, struct error *err)
     d->result.resumed = rate >= 0.9 * d->alone_rate;
     if (r == 0)
         r = stop(d, &d->batch[0], 1, err);
-    /* Last, as it tells whether it left everything as it was. */
+    /* Last: its end shows whether it left everything as it was. */
     return r < 0 ? r : testbed_stop(&d->bed, &d->bed.daemon, 1, err);
 }
 
@@ -493,6 +494,6 @@ int demo_main(int argc, char **argv)
     print_result(&d);
     if (d.result.stopped && d.result.resumed)
         return CLI_OK;
-    cli_error("demo: a pause had no effect on this device: `cede doctor` tells more");
+    cli_error("demo: a pause had no effect on this device: run `cede doctor`");
     return CLI_FAILED;
 }

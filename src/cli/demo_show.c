@@ -36,14 +36,14 @@ static void bar(FILE *f, double part, unsigned cells, bool utf8)
 {
     static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     double length = fmin(fmax(part, 0), 1) * cells;
-    unsigned n = (unsigned)length, rest = (unsigned)((length - n) * 8);
+    unsigned n = (unsigned)length, eighth = (unsigned)((length - n) * 8);
     if (!utf8)
         n = (unsigned)lround(length);
     for (unsigned i = 0; i < n; i++)
         fputs(utf8 ? "█" : "#", f);
     if (utf8)
-        fputs(eighths[rest], f);
-    if (n == 0 && (!utf8 || rest == 0))
+        fputs(eighths[eighth], f);
+    if (n == 0 && (!utf8 || eighth == 0))
         fputs(utf8 ? "▏" : "|", f);
 }
 

@@ -1,5 +1,5 @@
-/* `cede doctor`: what this machine can do, what is missing and the mend. Looks, then measures with
- * two programs of its own; changes nothing that outlasts it. */
+/* `cede doctor`: what this machine can do, what is missing and how to fix it. Looks, then measures
+ * with two programs that it starts; changes nothing that outlasts it. */
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -25,10 +25,10 @@ struct doctor {
     json_t *checks;
 };
 
-/* One line of the report. mend "" where there is nothing to do. */
-static void report(struct doctor *d, enum level level, const char *name, const char *mend,
+/* One line of the report. fix "" where there is nothing to do. */
+static void report(struct doctor *d, enum level level, const char *name, const char *fix,
                    const char *fmt, ...) PRINTF_LIKE(5, 6);
-static void report(struct doctor *d, enum level level, const char *name, const char *mend,
+static void report(struct doctor *d, enum level level, const char *name, const char *fix,
                    const char *fmt, ...)
 {
     char found[600];
@@ -39,12 +39,12 @@ static void report(struct doctor *d, enum level level, const char *name, const c
     if (level == FAIL)
         d->failed = true;
     json_array_append_new(d->checks, json_pack("{s:s, s:s, s:s, s:s}", "name", name, "status",
-                                               levels[level], "found", found, "mend", mend));
+                                               levels[level], "found", found, "mend", fix));
     if (d->json)
         return;
     printf("%-5s %-12s %s\n", levels[level], name, found);
-    if (mend[0])
-        printf("%-5s %-12s -> %s\n", "", "", mend);
+    if (fix[0])
+        printf("%-5s %-12s -> %s\n", "", "", fix);
     fflush(stdout);
 }
 
@@ -73,7 +73,7 @@ static void check_rights(struct doctor *d)
         report(d, FAIL, "ptrace_scope",
                "sysctl kernel.yama.ptrace_scope cannot be lowered from 3: "
                "change it in /etc/sysctl.d and reboot",
-               "kernel.yama.ptrace_scope is 3: nobody may reach into another program");
+               "kernel.yama.ptrace_scope is 3: no program may reach into another");
     else if (machine_can_ptrace_all())
         report(d, OK, "rights", "", "CAP_SYS_PTRACE: may steer every user's programs");
     else if (scope == 2)
@@ -94,7 +94,7 @@ static void check_container(struct doctor *d)
         report(d, OK, "container", "", "none: sees all processes of this machine");
     else
         report(d, WARN, "container", "run cede on the host to steer programs of all containers",
-               "in a pid namespace of its own: steers only programs inside it");
+               "in a separate pid namespace: steers only programs inside it");
 }
 
 static void check_files(struct doctor *d)
@@ -128,7 +128,7 @@ static void check_driver(struct doctor *d)
     else if (r < 0)
         report(d, WARN, "driver", "", "cannot read /proc/driver/nvidia/version: %s", strerror(-r));
     else if (strncmp(version, DRIVER_TESTED, strlen(DRIVER_TESTED)) != 0)
-        report(d, WARN, "driver", "the measurement below tells whether the controls work here",
+        report(d, WARN, "driver", "the measurement below shows whether the controls work here",
                "%s; cede was tested with %sx", version, DRIVER_TESTED);
     else
         report(d, OK, "driver", "", "%s", version);
@@ -171,11 +171,12 @@ static void check_mps(struct doctor *d)
     /* The kernel cuts names to 15 bytes: server and control daemon look the same. */
     pid_t pid = machine_find_process("nvidia-cuda-mps");
     if (pid)
-        report(d, WARN, "mps",
-               "end it to steer programs one by one (echo quit | "
-               "nvidia-cuda-mps-control)",
-               "running (pid %d): programs under MPS share its contexts and cannot be told apart",
-               pid);
+        report(
+            d, WARN, "mps",
+            "end it to steer programs one by one (echo quit | "
+            "nvidia-cuda-mps-control)",
+            "running (pid %d): programs under MPS share its contexts and cannot be distinguished",
+            pid);
     else
         report(d, OK, "mps", "", "not running");
 }
@@ -268,27 +269,27 @@ static json_t *measured_json(const struct measured *m)
 
 static void report_measured(struct doctor *d, const struct measured *m)
 {
-    const char *mend =
-        "this driver takes the control and does not act on it: please report it with "
-        "the output of cede doctor --json";
+    const char *fix = "this driver takes the control and does not act on it: please report it with "
+                      "the output of cede doctor --json";
     if (m->timeslices.done)
         report(d, m->timeslices.effective ? OK : FAIL, "timeslices",
-               m->timeslices.effective ? "" : mend,
+               m->timeslices.effective ? "" : fix,
                "%s: 30 ms : 10 ms gave %.3f : %.3f (ratio %.2f); a call takes %.0f us",
                m->timeslices.effective ? "effective" : "no effect", m->timeslices.a,
                m->timeslices.b, m->timeslices.got, m->timeslices.call_us);
     if (m->suspend.done)
         report(d, m->suspend.stops && m->suspend.resumes ? OK : FAIL, "suspend",
-               m->suspend.stops && m->suspend.resumes ? "" : mend,
+               m->suspend.stops && m->suspend.resumes ? "" : fix,
                "%s: %s in %.0f us, %s in %.0f us",
                m->suspend.stops && m->suspend.resumes ? "effective" : "no effect",
                m->suspend.stops ? "stopped" : "DID NOT STOP", m->suspend.suspend_us,
                m->suspend.resumes ? "resumed" : "DID NOT RESUME", m->suspend.resume_us);
     if (m->latency.done)
-        report(d, m->latency.effective ? OK : FAIL, "latency", m->latency.effective ? "" : mend,
-               "%s: p99 %.0f us beside a batch program by default, %.0f us at its smallest slice",
-               m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
-               m->latency.smallest_p99_us);
+        report(
+            d, m->latency.effective ? OK : FAIL, "latency", m->latency.effective ? "" : fix,
+            "%s: p99 %.0f us while a batch program runs by default, %.0f us at its smallest slice",
+            m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
+            m->latency.smallest_p99_us);
     const char *late = "none is needed: that a job stops working is noticed seconds later";
     if (m->activity.done && m->activity.error.text[0])
         report(d, WARN, "activity", late, "%s", m->activity.error.text);
@@ -359,8 +360,9 @@ static int examine(struct doctor *d, json_t **measured)
 static const char *const usage =
     "usage: cede doctor [OPTION...]\n"
     "\n"
-    "Looks what this machine allows cede to do, names what is missing and the mend, and measures\n"
-    "with two small programs of its own (under 10 s) whether timeslices and suspension take "
+    "Looks what this machine allows cede to do, names what is missing and how to fix it, and "
+    "measures\n"
+    "with two small programs (under 10 s) whether timeslices and suspension take "
     "effect.\n"
     "\n"
     "  --device DEVICE   auto (default), nvidia, amd (looks only), or soft: a software GPU of\n"

@@ -27,7 +27,7 @@ struct measured {
     } latency;
     struct {
         bool done, effective;
-        double sent, seen; /* requests/s of the latency program, as the driver's trace tells */
+        double sent, seen; /* requests/s of the latency program, as the driver's trace shows */
         struct error error;
     } activity;
 };

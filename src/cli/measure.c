@@ -114,7 +114,7 @@ static int rates(struct subject *x, double seconds, struct child *const *v, size
     for (size_t i = 0; i < n && r == 0; i++) {
         r = series_rate(&v[i]->series, a, a + seconds, &out[i]);
         if (r < 0)
-            return error_set(err, r, "%s says too little", v[i]->name);
+            return error_set(err, r, "%s printed too little", v[i]->name);
     }
     return r;
 }
@@ -151,7 +151,7 @@ static int suspension(struct subject *x, struct child *const *ab, struct measure
     if (r == 0)
         r = series_work_inside(&ab[1]->series, a, b, &m->suspend.work_us);
     if (r == -ENODATA)
-        error_set(err, r, "%s says too little", ab[1]->name);
+        error_set(err, r, "%s printed too little", ab[1]->name);
     int resumed = set_running(x, ab[1], true, &m->suspend.resume_us, r == 0 ? err : NULL);
     if (r == 0)
         r = resumed;
@@ -224,7 +224,7 @@ static int measure(struct subject *x, struct measured *m, struct error *err)
     struct gpu_info info;
     int r = x->driver->ops->info(x->driver, 0, &info);
     if (r < 0)
-        return error_set(err, r, "cannot tell what GPU 0 is: %s", strerror(-r));
+        return error_set(err, r, "cannot identify GPU 0: %s", strerror(-r));
     r = testbed_calibrate(x->bed, x->device, x->rate_option, sizeof(x->rate_option), err);
     if (r == 0)
         r = load(x, "batch-a", "batch", &ab[0], err);

@@ -1,5 +1,5 @@
-/* See cuda.h: what stands between the driver's calls and those who launch kernels. Knows no roles,
- * no works and nothing of what is in flight. */
+/* See cuda.h: the driver's calls, for those that launch kernels. Knows no roles, no works and
+ * nothing of what is in flight. */
 #include "load/cuda.h"
 
 #include <dlfcn.h>

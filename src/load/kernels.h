@@ -7,7 +7,7 @@
 
 /* Spinning. One 32-bit word of state a thread: x = x * MUL + ADD, `iters` times. The full period of
  * 2^32 gives every step count another value, each step is a bijection, and each kernel goes on
- * where the one before it stopped: so one look at the end tells whether every kernel ran exactly
+ * where the one before it stopped: so one look at the end shows whether every kernel ran exactly
  * its steps, once. The steps depend on each other: the time is proportional to iters. */
 #define SPIN_MUL     1664525U
 #define SPIN_ADD     1013904223U

@@ -47,7 +47,8 @@ static const struct option {
      "software GPU's "
      "has no contents)"},
     {"verify", LOADS, FLAG, AT(verify), 0, 0, "check at the end that every kernel did its work"},
-    {"requests", LOADS, NUMBER, AT(requests), 1, 1e9, "end after so many requests, or kernels"},
+    {"requests", LOADS, NUMBER, AT(requests), 1, 1e9,
+     "end after this number of requests, or kernels"},
     {"work", LOAD_LATENCY | LOAD_BATCH, TEXT, AT(work), 0, 0,
      "what a kernel does: spin (default), blackscholes or euler"},
     {"period-us", LOAD_LATENCY, NUMBER, AT(period_us), 1, 1e9, "a request every (default 10000)"},
@@ -62,13 +63,13 @@ static const struct option {
     {"copy-bytes", LOAD_LATENCY, NUMBER, AT(copy_bytes), 1, 1ULL << 32,
      "copied to the GPU before and back after (nvidia, opencl)"},
     {"deadline-us", LOAD_LATENCY, NUMBER, AT(deadline_us), 1, 3.6e9,
-     "tell cede that each request is due so long after it came, as a program with libcede does"},
+     "report each request to cede with this deadline, as a program with libcede does"},
     {"hint-us", LOAD_LATENCY, NUMBER, AT(hint_us), 1, 1e6,
-     "tell cede of each request so long ahead, as a program with libcede does (nvidia)"},
+     "announce each request to cede this time ahead, as a program with libcede does (nvidia)"},
     {"hint-says-us", LOAD_LATENCY, NUMBER, AT(hint_says_us), 0, 1e6,
-     "tell it this time instead; 0: none, it learns (default: as --hint-us)"},
+     "announce this time instead; 0: none, cede learns it (default: as --hint-us)"},
     {"hint-false", LOAD_LATENCY, FLAG, AT(hint_false), 0, 0,
-     "tell it also of as many requests that never come, between the others"},
+     "announce as many requests that never come, between the others"},
     {"policy", LOAD_MODELS, TEXT, AT(policy_name), 0, 0,
      "fifo, priority, edf or laxity (default: CEDE_LOAD_POLICY, or edf)"},
     {"k", LOAD_MODELS, NUMBER, AT(k), 1, 65536, "of edf (default: CEDE_LOAD_K, or 16)"},
@@ -77,7 +78,7 @@ static const struct option {
     {"sigma", LOAD_MODELS, REAL, AT(sigma), 0, 5,
      "of the log-normal times between requests (default 2)"},
     {"due-times", LOAD_MODELS, REAL, AT(due_times), 1, 1e6,
-     "due after so many times its own time (default 10)"},
+     "deadline, as a multiple of a request's own time (default 10)"},
     {"depth", LOAD_BATCH, NUMBER, AT(depth), 1, LOAD_DEPTH_MAX, "kernels in flight"},
 #undef AT
     {"json", ANY, FLAG, SIZE_MAX, 0, 0, "accepted for symmetry: the output is always JSON"},
@@ -142,7 +143,7 @@ static int set_option(const struct option *opt, const char *value, struct load_o
     return r;
 }
 
-/* The environment's for what was not said: so programs of one command line can be compared. */
+/* Defaults from the environment, so that programs of one command line can be compared. */
 static int models_options(struct load_options *o, struct error *err)
 {
     const char *policy = getenv("CEDE_LOAD_POLICY"), *k = getenv("CEDE_LOAD_K");
@@ -300,7 +301,7 @@ static int open_hints(const struct load_options *o, struct cede **out, struct er
         r = cede_lead_cuda(*out, 0);
     if (r && r != -ENOSYS) {
         cede_close(*out);
-        return error_set(err, r, "cannot prepare to tell of requests: %s", strerror(-r));
+        return error_set(err, r, "cannot prepare to report requests: %s", strerror(-r));
     }
     return 0;
 }

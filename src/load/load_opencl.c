@@ -1,10 +1,10 @@
 /* cede-load on OpenCL devices: an ordinary program on the OpenCL 1.2 API, opened at run time. It is
  * what the gate schedules: it must not know of cede. Its kernel is one that may be cut along its
- * global size: every work item has a word of its own, and its result depends on nothing else, so
+ * global size: every work item has its own word, and its result depends on nothing else, so
  * that it is bit-identical whatever the slices and their order.
  *
- * Ends are told by event callbacks: the device may be this machine's own CPUs, which polling would
- * take from it. Those come on threads of the OpenCL implementation; the lock guards what they
+ * Ends are reported by event callbacks: the device may be this machine's own CPUs, which polling
+ * would take from it. Those come on threads of the OpenCL implementation; the lock guards what they
  * write.
  */
 #include <dlfcn.h>
@@ -68,7 +68,7 @@ struct opencl {
     uint64_t head, tail, nslots;
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    uint64_t untold; /* callbacks to come; under the lock, as are done, status and end_ns */
+    uint64_t callbacks_due; /* under the lock, as are done, status and end_ns */
 };
 
 static const struct {
@@ -180,7 +180,7 @@ int load_opencl_name(char *device, size_t size, char *version, size_t version_si
     return 0;
 }
 
-static void told(cl_event_handle e, cl_code status, void *arg)
+static void on_end(cl_event_handle e, cl_code status, void *arg)
 {
     struct slot *s = arg;
     struct opencl *g = s->g;
@@ -189,7 +189,7 @@ static void told(cl_event_handle e, cl_code status, void *arg)
     s->end_ns = now;
     s->status = status;
     s->done = true;
-    g->untold--;
+    g->callbacks_due--;
     pthread_cond_signal(&g->ended);
     pthread_mutex_unlock(&g->lock);
 }
@@ -237,12 +237,13 @@ static int send(struct opencl *g, const struct load_piece *p, uint32_t iteration
     if (r)
         return r;
     pthread_mutex_lock(&g->lock);
-    g->untold++;
+    g->callbacks_due++;
     pthread_mutex_unlock(&g->lock);
-    r = check(g->cl.event_notify(event, CL_COMPLETE, told, s), "ask to be told of an end", err);
+    r = check(g->cl.event_notify(event, CL_COMPLETE, on_end, s), "ask for a callback at the end",
+              err);
     if (r) {
         pthread_mutex_lock(&g->lock);
-        g->untold--;
+        g->callbacks_due--;
         pthread_mutex_unlock(&g->lock);
     }
     g->cl.event_free(event);
@@ -372,7 +373,7 @@ static void opencl_close(struct load_gpu *base)
     if (g->queue)
         g->cl.finish(g->queue);
     pthread_mutex_lock(&g->lock);
-    while (g->untold)
+    while (g->callbacks_due)
         pthread_cond_wait(&g->ended, &g->lock);
     pthread_mutex_unlock(&g->lock);
     if (g->copy)

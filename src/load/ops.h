@@ -1,4 +1,4 @@
-/* Inside cede-load: what the roles and the back ends tell each other. The roles (roles.c) know no
+/* Inside cede-load: what passes between the roles and the back ends. The roles (roles.c) know no
  * GPU and no clock of their own; a back end knows no schedule, no statistics and no output.
  * Functions return 0 or -errno and fill err. One thread. */
 #ifndef CEDE_LOAD_OPS_H
@@ -31,22 +31,21 @@ struct load_options {
     uint64_t report_ms;       /* 0: no live lines */
     bool verify;
     bool open; /* latency: requests are sent when due and counted from then, whatever still runs */
-    uint64_t memory; /* bytes held beside what the work needs; 0: none */
+    uint64_t memory; /* bytes held in addition to what the work needs; 0: none */
     bool poisson; /* latency: random times between requests, period_us on average; goes with open */
     uint64_t seed;
     uint64_t period_us, kernels, gap_us, copy_bytes; /* latency */
-    uint64_t deadline_us; /* latency: tell libcede that requests are due so long after they were; 0:
-                             not */
-    uint64_t hint_us, hint_says_us; /* latency: tell libcede so long ahead; what to tell it */
-    bool hint_false;                /* and of as many requests that never come */
-    uint64_t requests;              /* or kernels of batch; 0: no limit */
-    uint64_t depth;                 /* batch; 0: the back end's default */
-    const char *policy_name;        /* models, and below */
+    uint64_t deadline_us;                            /* latency: reported to libcede; 0: none */
+    uint64_t hint_us, hint_says_us;                  /* latency: announced so early; as what */
+    bool hint_false;                                 /* and of as many requests that never come */
+    uint64_t requests;                               /* or kernels of batch; 0: no limit */
+    uint64_t depth;                                  /* batch; 0: the back end's default */
+    const char *policy_name;                         /* models, and below */
     unsigned policy;
     uint64_t k;
     bool admit;
     double load, sigma; /* load: percent of the GPU's time */
-    double due_times;   /* a request is due after so many times its own time */
+    double due_times;   /* deadline, as a multiple of a request's own time */
 };
 
 /* Latency: whether requests that are due while others run are sent at once (--open). */
@@ -74,7 +73,7 @@ struct load_gpu {
     double iterations_per_us; /* speed of the kernel's loop */
     double host_overhead_us;  /* of one launch and synchronisation; < 0: not measured */
     uint64_t depth;           /* default for this kernel time */
-    uint64_t wake_ns;         /* sleep so much shorter before a request is due, and spin */
+    uint64_t wake_ns;         /* spin for the last part of a sleep before a request is due */
 };
 
 struct load_ops {
@@ -119,7 +118,7 @@ int load_run_models(struct load_run *run, struct error *err); /* models.c; in re
 /* The number of a policy of libcede's queue. -EINVAL. */
 int load_policy_parse(const char *name, unsigned *out);
 
-/* A line of output, which is taken; and the last one, with what all roles say. */
+/* A line of output, which is taken; and the last one, with what all roles have in common. */
 int load_print_line(const struct load_run *run, json_t *line, struct error *err);
 int load_print_final(struct load_run *run, json_t *line, struct error *err);
 

@@ -14,7 +14,7 @@
 /* After a stop request the GPU has this long to finish: it may be suspended for good. */
 #define DRAIN_NS (2 * NSEC_PER_SEC)
 /* Longest wait without a look at the clock and at the stop request. Also how late a completion may
- * be heard of and still count in the live line of its time: the soft GPU's messages are delayed
+ * arrive and still count in the live line of its time: the soft GPU's messages are delayed
  * when its server is not scheduled, while their times are exact. */
 #define SLICE_NS (50 * NSEC_PER_MSEC)
 
@@ -75,8 +75,8 @@ static int print_line(const struct load_run *run, json_t *line, struct error *er
     return 0;
 }
 
-/* Prints the final object, with what both roles say; verified is null where it was not asked for
- * or the work was abandoned. Returns -EBADMSG when a result was wrong. */
+/* Prints the final object, with what all roles have in common; verified is null where it was not
+ * asked for or the work was abandoned. Returns -EBADMSG when a result was wrong. */
 static int print_final(struct load_run *run, json_t *line, struct error *err)
 {
     json_t *verified = json_null();
@@ -329,7 +329,7 @@ static int wait_until(struct load_run *run, struct requests *q, uint64_t until_n
     return r ? r : due_lines(run, q, now(run), err);
 }
 
-/* Tells libcede that a request comes, and waits until it does. */
+/* Announces a request to libcede, and waits until it is due. */
 static int hint(struct load_run *run, struct requests *q, uint64_t due_ns, struct cede_request *out,
                 struct error *err)
 {
@@ -357,7 +357,7 @@ static int false_hint(struct load_run *run, struct requests *q, struct error *er
 }
 
 /* One at a time; a request that is due while the one before runs is sent when that is done. */
-static int one_by_one(struct load_run *run, struct requests *q, struct error *err)
+static int closed_loop(struct load_run *run, struct requests *q, struct error *err)
 {
     const struct load_options *o = run->o;
     for (; !o->requests || q->next.n < o->requests; go_on(o, q, &q->next)) {
@@ -385,7 +385,7 @@ static int one_by_one(struct load_run *run, struct requests *q, struct error *er
 }
 
 /* All that are due, whatever still runs: what a server's clients do. */
-static int as_due(struct load_run *run, struct requests *q, struct error *err)
+static int open_loop(struct load_run *run, struct requests *q, struct error *err)
 {
     const struct load_options *o = run->o;
     uint64_t deadline = UINT64_MAX;
@@ -440,7 +440,7 @@ int load_run_latency(struct load_run *run, struct error *err)
     q.last_ns = q.start;
     q.next = q.oldest = first_arrival(o, &q);
     q.next_line = q.report_ns ? q.start + q.report_ns : UINT64_MAX;
-    int r = load_queues(o) ? as_due(run, &q, err) : one_by_one(run, &q, err);
+    int r = load_queues(o) ? open_loop(run, &q, err) : closed_loop(run, &q, err);
     if (!r)
         r = latency_final(run, &q.s, q.late, q.last_ns - q.start, err);
     free(q.s.v);
@@ -507,8 +507,8 @@ int load_run_batch(struct load_run *run, struct error *err)
         r = ops->wait(run->gpu, SLICE_NS, &done, err);
         if (r && r != -ETIMEDOUT)
             return r;
-        /* A line's count is exact: it holds what had ended by its t, told when a later completion
-         * proves that nothing earlier is missing, or when none came for long enough. */
+        /* A line's count is exact: it holds what had ended by its t, printed when a later
+         * completion proves that nothing earlier is missing, or when none came for long enough. */
         uint64_t known_ns = r ? now(run) - SLICE_NS : done.end_ns - 1;
         for (; next_line <= known_ns; next_line += report_ns) {
             int failed = batch_line(run, &c, next_line, err);

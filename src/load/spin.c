@@ -45,7 +45,7 @@ int spin_calibrate(struct load_gpu *g, spin_timed timed, void *arg, unsigned ran
         if (r)
             return r;
         rough = (double)n / us;
-        if (us < 500 && n < UINT32_MAX / 2) /* long enough to tell from the overhead */
+        if (us < 500 && n < UINT32_MAX / 2) /* long compared with the overhead */
             n *= 2;
     }
     uint32_t n1 = (uint32_t)fmin(fmax(rough * 200, 100), 1e9);

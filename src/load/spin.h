@@ -22,7 +22,7 @@ typedef int (*spin_timed)(void *arg, uint32_t iterations, double *us, struct err
 enum { SPIN_RUNS = 24 };
 int spin_calibrate(struct load_gpu *g, spin_timed timed, void *arg, unsigned rank,
                    struct error *err);
-/* Iterations of a kernel of so many microseconds; -ERANGE beyond 2^32. */
+/* Iterations of a kernel of that many microseconds; -ERANGE beyond 2^32. */
 int spin_iterations(const struct load_gpu *g, double kernel_us, uint32_t *out, struct error *err);
 
 #endif

@@ -76,7 +76,7 @@ int machine_describe(const char *device, char *gpu, size_t gpu_size, char *versi
     r = driver->ops->info(driver, 0, &info);
     device_close(driver);
     if (r < 0)
-        return error_set(err, r, "cannot tell what GPU 0 is: %s", strerror(-r));
+        return error_set(err, r, "cannot identify GPU 0: %s", strerror(-r));
     snprintf(gpu, gpu_size, "%s", info.name);
     if (soft)
         snprintf(version, size, "cede %s", build_version());
@@ -105,7 +105,7 @@ uint64_t machine_memory_mib(const char *device)
 
 int machine_pidfd_getfd(void)
 {
-    /* A descriptor that cannot be: whoever knows the call says EBADF. */
+    /* A descriptor that cannot be: a kernel that has the call answers EBADF. */
     long r = syscall(SYS_pidfd_getfd, -1, 0, 0);
     return r < 0 && errno != EBADF ? -errno : 0;
 }

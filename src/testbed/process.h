@@ -1,6 +1,5 @@
-/* Starting a program with everything said about it, a private directory, and leaving no process and
- * no file behind. What the test bed (testbed.h) and the tests' harness share; knows nothing of
- * cede. */
+/* Starts programs, makes a private directory, and leaves no process and no file behind. The test bed
+ * (testbed.h) and the tests' harness share it; it knows nothing of cede. */
 #ifndef CEDE_TESTBED_PROCESS_H
 #define CEDE_TESTBED_PROCESS_H
 
@@ -20,16 +19,16 @@ struct process_spec {
     const sigset_t *mask; /* its signal mask; NULL: ours */
 };
 
-/* The descriptors stay the caller's. -errno. A program that cannot be executed says so on its
- * standard error and ends with status 127. */
+/* The descriptors stay the caller's. -errno. A program that cannot be executed ends with a
+ * message on its standard error and status 127. */
 int process_start(const struct process_spec *spec, pid_t *pid);
 
 /* A new directory PREFIXxxxxxx. -errno. */
 int process_make_dir(const char *prefix, char *buf, size_t size);
 void process_remove_dir(const char *dir);
 
-/* Waits so long for all children of this process, orphans that came to it as their subreaper
- * included, then kills those that are left. */
+/* Waits, at most that long, for all children of this process, orphans that came to it as their
+ * subreaper included, then kills those that are left. */
 void process_end_all(uint64_t patience_ns);
 
 #endif

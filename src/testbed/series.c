@@ -43,7 +43,7 @@ static int take_latencies(struct series *s, double t, const json_t *list, const 
     json_int_t nlate = json_integer_value(late);
     if (late && (!json_is_integer(late) || nlate < 0 || (size_t)nlate > n))
         return -EPROTO;
-    s->tells_late |= late != NULL;
+    s->has_deadlines |= late != NULL;
     int r = reserve((void **)&s->latencies, &s->latencies_cap, s->nlatencies + n,
                     sizeof(*s->latencies));
     if (r == 0)

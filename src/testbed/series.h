@@ -1,5 +1,5 @@
-/* What a cede-load program says while it runs, and what follows from it: rates and percentiles of a
- * window of time. Pure: no processes, no clock, no output. */
+/* The lines that a cede-load program prints while it runs, and what follows from them: rates and
+ * percentiles of a window of time. Pure: no processes, no clock, no output. */
 #ifndef CEDE_TESTBED_SERIES_H
 #define CEDE_TESTBED_SERIES_H
 
@@ -15,19 +15,20 @@ struct series {
     } * points;
     size_t npoints, points_cap;
     struct series_latency {
-        double from, to; /* told in the line of `to`, the line before was of `from` */
+        double from, to; /* printed in the line of `to`; the line before was of `from` */
         double us;
-        bool late; /* after its deadline: so many of a line's as it says, not which */
+        bool late; /* after its deadline; a line has only their number, so its first ones are marked
+                    */
     } * latencies;
     size_t nlatencies, latencies_cap;
-    double *lines; /* times of all lines that tell of requests */
+    double *lines; /* times of all lines about requests */
     size_t nlines, lines_cap;
-    bool tells_late; /* its requests have deadlines */
-    double last_t;   /* of the newest live line; 0: none yet */
+    bool has_deadlines; /* its requests have deadlines */
+    double last_t;      /* of the newest live line; 0: none yet */
 
     bool final;               /* the last object has come */
-    bool harmed;              /* it says that a result was wrong */
-    bool verified;            /* it says that all results were right */
+    bool harmed;              /* a result was wrong */
+    bool verified;            /* all results were right */
     double iterations_per_us; /* of a calibration; 0: none */
 };
 void series_free(struct series *s);
@@ -64,7 +65,7 @@ double series_covered(const struct series *s, double a, double b);
 /* How many of them were late. */
 size_t series_late(const struct series *s, double a, double b);
 
-/* Nothing was told after the last line, up to t: then nothing was done in between. For a program
+/* No line came after the last one, up to t: then nothing was done in between. For a program
  * that prints only when it gets something done. */
 int series_hold(struct series *s, double t);
 

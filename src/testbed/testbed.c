@@ -102,7 +102,7 @@ static int launch(struct testbed *s, enum child_kind kind, const char *name, con
         return error_set(err, r, "cannot start %s: %s", name, strerror(-r));
     }
     fcntl(pipes[0], F_SETFL, O_NONBLOCK);
-    sigset_t mask = s->old_mask; /* whoever opened the test bed may have blocked ours */
+    sigset_t mask = s->old_mask; /* without ours, which the caller may have blocked */
     for (size_t i = 0; i < ARRAY_SIZE(stop_signals); i++)
         sigdelset(&mask, stop_signals[i]);
     /* Where kernel.yama.ptrace_scope is 1, the daemon, no ancestor of the loads, may steer them. */
@@ -195,7 +195,7 @@ int testbed_calibrate(struct testbed *s, const char *device, char *buf, size_t s
     return r;
 }
 
-/* -ENOENT: nobody listens there yet. */
+/* -ENOENT: no daemon listens there yet. */
 static int connect_daemon(const struct testbed *s, int *fd)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -395,7 +395,8 @@ int testbed_await_lines(struct testbed *s, struct child *const *v, size_t n, dou
     for (size_t i = 0; i < n; i++) {
         while (r == 0 && v[i]->series.last_t < t) {
             if (clock_s() >= deadline)
-                return error_set(err, -ETIMEDOUT, "%s (pid %d) says nothing for %g s: is it stuck?",
+                return error_set(err, -ETIMEDOUT,
+                                 "%s (pid %d) has printed nothing for %g s: is it stuck?",
                                  v[i]->name, (int)v[i]->pid, TESTBED_COVER_S);
             r = testbed_turn(s, clock_ns(deadline), err);
         }
@@ -494,7 +495,7 @@ void testbed_close(struct testbed *s)
             if (s->children[i] && s->children[i]->kind == order[k])
                 v[n++] = s->children[i];
         }
-        /* What a load would still say nobody wants. */
+        /* A load's last lines are not needed any more. */
         for (size_t i = 0; i < n && order[k] == CHILD_LOAD; i++) {
             if (v[i]->pid)
                 kill(-v[i]->pid, SIGKILL);

@@ -40,7 +40,7 @@ struct child {
     pid_t pid; /* 0: none, or it has ended and was waited for */
     int pidfd, out;
     enum child_kind kind;
-    bool ending; /* told to end: an end is no accident */
+    bool ending; /* asked to end: an end is no accident */
     bool spoke;  /* a line has come */
     int status;  /* as of waitpid, once it has ended */
     char name[24];
@@ -62,7 +62,7 @@ struct testbed {
 /* Those that a stage answers by -EINTR. */
 void testbed_signals(sigset_t *set);
 
-/* softgpus: with a software machine of its own with so many GPUs, none if 0. testbed_close() is due
+/* softgpus: the GPUs of a separate software machine; 0: no such machine. testbed_close() is due
  * after failure too. */
 int testbed_open(struct testbed *s, unsigned softgpus, struct error *err);
 void testbed_close(struct testbed *s);
@@ -92,9 +92,8 @@ void testbed_forget(struct testbed *s, struct child *c);
 /* The end of what a child wrote to its standard error; "" if nothing. */
 void testbed_words(const struct testbed *s, const struct child *c, char *buf, size_t size);
 
-/* Takes what the children say until the time or the first news, whichever comes first. -EINTR: a
- * signal asks us to end. -ECHILD: a child ended that nobody told to; -EPROTO: a load says nonsense.
- */
+/* Reads what the children print until the time or the first news, whichever comes first. -EINTR: a
+ * signal asks us to end. -ECHILD: a child ended unasked; -EPROTO: a line is not cede-load's. */
 int testbed_turn(struct testbed *s, uint64_t until_ns, struct error *err);
 
 /* The same until the time. */

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "testbed/machine.h"
 #include "lib/version.h"
+#include "testbed/machine.h"
 
 static void nvml(void **state)
 {

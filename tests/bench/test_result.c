@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "bench/result.h"
-#include "testbed/series.h"
 #include "bench/stats.h"
 #include "scenario_text.h"
+#include "testbed/series.h"
 
 static struct scenario *with_targets(const char *targets)
 {

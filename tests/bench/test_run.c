@@ -78,7 +78,7 @@ static void other_figures(void)
     json_decref(o);
     o = read_json("adoption");
     assert_true(value(o, "adopted.latency.p99_us") < value(o, "before.latency.p99_us"));
-    assert_true(value(o, "adopted.latency.p99_us") < value(o, "let_go.latency.p99_us"));
+    assert_true(value(o, "adopted.latency.p99_us") < value(o, "detached.latency.p99_us"));
     json_decref(o);
     o = read_json("lognormal");
     double late = value(o, "edf.requests.late[load=80]");
