@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "bench/result.h"
+
 #define WORD       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 #define SERIES_MAX 24
 #define POINTS_MAX 4096
@@ -50,14 +52,7 @@ static const json_t *metric(const json_t *row, const char *name)
     char role[48];
     const char *dot = strchr(name, '.');
     snprintf(role, sizeof(role), "%.*s", dot ? (int)(dot - name) : 0, name);
-    return dot ? json_object_get(json_object_get(json_object_get(row, "roles"), role), dot + 1)
-               : NULL;
-}
-
-static double part(const json_t *summary, const char *which)
-{
-    const json_t *v = json_object_get(summary, which);
-    return json_is_number(v) ? json_number_value(v) : NAN;
+    return dot ? result_metric(row, role, dot + 1) : NULL;
 }
 
 static double at(const json_t *row, const char *axis)
@@ -172,8 +167,9 @@ static int lines(struct figure *g)
         fprintf(g->f, "$d%zu << EOD\n", i);
         for (size_t k = 0; k < v[i].n; k++) {
             const json_t *m = metric(v[i].rows[k], y);
-            double x = at(v[i].rows[k], axis), median = part(m, "median");
-            fprintf(g->f, "%.10g %.10g %.10g %.10g\n", x, median, part(m, "min"), part(m, "max"));
+            double x = at(v[i].rows[k], axis), median = result_part(m, "median");
+            fprintf(g->f, "%.10g %.10g %.10g %.10g\n", x, median, result_part(m, "min"),
+                    result_part(m, "max"));
             xlo = fmin(xlo, x);
             xhi = fmax(xhi, x);
             ylo = fmin(ylo, median);
@@ -222,10 +218,10 @@ static int scatter(struct figure *g)
     for (size_t i = 0; i < n; i++) {
         fprintf(g->f, "$d%zu << EOD\n", i);
         for (size_t k = 0; k < v[i].n; k++) {
-            double py = part(metric(v[i].rows[k], y), "median");
+            double py = result_part(metric(v[i].rows[k], y), "median");
             if (isnan(py))
                 continue;
-            fprintf(g->f, "%.10g %.10g %.6g\n", part(metric(v[i].rows[k], x), "median"), py,
+            fprintf(g->f, "%.10g %.10g %.6g\n", result_part(metric(v[i].rows[k], x), "median"), py,
                     at(v[i].rows[k], last));
             lo = fmin(lo, py);
             hi = fmax(hi, py);
@@ -285,7 +281,7 @@ static int bars(struct figure *g)
         }
         fputc('"', g->f);
         for (size_t k = 0; k < g->nwords; k++) {
-            double m = part(metric(row, g->words[k]), "median");
+            double m = result_part(metric(row, g->words[k]), "median");
             fprintf(g->f, " %.6g", isnan(m) ? 0 : m);
             lo = fmin(lo, m);
             hi = fmax(hi, m);

@@ -9,6 +9,7 @@
 #include "bench/bench.h"
 #include "bench/expr.h"
 #include "bench/figures.h"
+#include "bench/result.h"
 
 #define COLUMNS 16
 
@@ -31,12 +32,6 @@ static const char *text(const json_t *o, const char *key)
     return s ? s : "";
 }
 
-static double part(const json_t *summary, const char *which)
-{
-    const json_t *v = json_object_get(summary, which);
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
 static void put_number(FILE *f, double v, const char *metric)
 {
     if (strstr(metric, "us"))
@@ -52,7 +47,8 @@ static void put_number(FILE *f, double v, const char *metric)
 /* "318 (312..325)": the median, and what it was between. */
 static void put_summary(FILE *f, const json_t *s, const char *metric)
 {
-    double median = part(s, "median"), lo = part(s, "min"), hi = part(s, "max");
+    double median = result_part(s, "median"), lo = result_part(s, "min"),
+           hi = result_part(s, "max");
     if (isnan(median))
         return;
     put_number(f, median, metric);
@@ -68,7 +64,8 @@ static void put_summary(FILE *f, const json_t *s, const char *metric)
 /* What a target compares, in the unit of its limit. */
 static void put_in_unit(FILE *f, const json_t *s, const char *check)
 {
-    double factor, median = part(s, "median"), lo = part(s, "min"), hi = part(s, "max");
+    double factor, median = result_part(s, "median"), lo = result_part(s, "min"),
+                   hi = result_part(s, "max");
     const char *unit = expr_unit(check, &factor);
     if (isnan(median))
         return;
@@ -90,11 +87,6 @@ static void put_point(FILE *f, const json_t *point)
     }
 }
 
-static const json_t *metric(const json_t *row, const struct column *c)
-{
-    return json_object_get(json_object_get(json_object_get(row, "roles"), c->role), c->metric);
-}
-
 /* A latency program's share is of interest only where it could not keep up. */
 static bool worth(const json_t *rows, const struct column *c)
 {
@@ -103,10 +95,9 @@ static bool worth(const json_t *rows, const struct column *c)
     bool keeps_up = strcmp(c->metric, "share") == 0, any = false;
     json_array_foreach(rows, i, row)
     {
-        const struct column p99 = {c->role, "p99_us"};
-        double v = part(metric(row, c), "median");
+        double v = result_part(result_metric(row, c->role, c->metric), "median");
         any |= !isnan(v);
-        keeps_up &= isnan(v) || (metric(row, &p99) && v > 0.98);
+        keeps_up &= isnan(v) || (result_metric(row, c->role, "p99_us") && v > 0.98);
     }
     return any && !keeps_up;
 }
@@ -180,7 +171,7 @@ static void put_rows(FILE *f, const json_t *result)
             fputc(' ', f);
             if (k == 0 && strcmp(status, "ok") != 0)
                 fprintf(f, "**%s** %s ", status, text(row, "error"));
-            put_summary(f, metric(row, &v[k]), v[k].metric);
+            put_summary(f, result_metric(row, v[k].role, v[k].metric), v[k].metric);
             fputs(" |", f);
         }
         fputc('\n', f);

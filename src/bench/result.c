@@ -46,14 +46,24 @@ json_t *result_at(const struct result *r, size_t repeat, size_t slot, size_t poi
     return *place(r, repeat, slot, point);
 }
 
-static double metric(const json_t *cell, const char *role, const char *name)
+const json_t *result_metric(const json_t *cell, const char *role, const char *name)
 {
     char with_unit[64];
-    const json_t *m = json_object_get(json_object_get(cell, "roles"), role), *v;
+    const json_t *m = json_object_get(json_object_get(cell, "roles"), role);
+    const json_t *v = json_object_get(m, name);
     snprintf(with_unit, sizeof(with_unit), "%s_us", name);
-    v = json_object_get(m, name);
-    if (!v)
-        v = json_object_get(m, with_unit);
+    return v ? v : json_object_get(m, with_unit);
+}
+
+double result_part(const json_t *summary, const char *which)
+{
+    const json_t *v = json_object_get(summary, which);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static double metric(const json_t *cell, const char *role, const char *name)
+{
+    const json_t *v = result_metric(cell, role, name);
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
@@ -145,12 +155,6 @@ static int sides(const struct result *r, const char *text, size_t point, json_t 
     return 0;
 }
 
-static double median(const json_t *summary)
-{
-    const json_t *v = json_object_get(summary, "median");
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
 /* One value for all points together. */
 static bool over_points(const struct result *r, const char *text)
 {
@@ -184,7 +188,7 @@ static json_t *target_json(const struct result *r, const struct target *t)
             open = true;
             json_object_set_new(o, "pass", json_null());
         } else {
-            bool holds = expr_holds(op, median(left), median(right));
+            bool holds = expr_holds(op, result_part(left, "median"), result_part(right, "median"));
             any = true;
             missed |= op != EXPR_NONE && !holds;
             json_object_set_new(o, "pass", op == EXPR_NONE ? json_null() : json_boolean(holds));
@@ -274,7 +278,7 @@ static void flat_results(json_t *results, const json_t *row)
     json_object_foreach(json_object_get(row, "roles"), role, metrics)
     {
         for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-            double m = median(json_object_get(metrics, names[i]));
+            double m = result_part(json_object_get(metrics, names[i]), "median");
             if (isnan(m))
                 continue;
             snprintf(key, sizeof(key), "%s.%s.%s%s%s", config, role, names[i], at,

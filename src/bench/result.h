@@ -9,6 +9,11 @@
 
 #define RESULT_REPEATS 100
 
+/* A metric of a cell (a number) or of a row (its summary), with or without its unit; NULL. */
+const json_t *result_metric(const json_t *cell_or_row, const char *role, const char *name);
+/* "median", "min" or "max" of a summary; NAN without. */
+double result_part(const json_t *summary, const char *which);
+
 /* Cells are references into `cells`; the same cell may stand at several points. A slot is a
  * configuration or phase; after them come the roles alone. */
 struct result {

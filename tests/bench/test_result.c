@@ -219,12 +219,39 @@ static void rate_of_requests(void **state)
     series_free(&s);
 }
 
+/* A quotient by 0 is a number that JSON can have, and misses its target; 0 by 0 leaves it open. */
+static void quotient_by_zero(void **state)
+{
+    (void)state;
+    struct scenario *s = with_targets("[target a]\ncheck = 1 / cede.bat.rate <= 2\n"
+                                      "[target b]\ncheck = 1 < cede.bat.rate / cede.bat.rate\n"
+                                      "[target c]\ncheck = 1 < 1 / cede.bat.rate\n");
+    struct result r;
+    assert_int_equal(result_init(&r, s, 1, true), 0);
+    for (size_t p = 0; p < 2; p++)
+        put(&r, 0, 1, p, "ok", "bat", "rate", 0);
+    json_t *o = result_json(&r);
+    const json_t *targets = json_object_get(o, "targets");
+    static const bool missed[] = {true, false, false}, met[] = {false, false, true};
+    for (size_t t = 0; t < ARRAY_SIZE(missed); t++) {
+        const json_t *target = json_array_get(targets, t),
+                     *points = json_object_get(target, "points");
+        assert_int_equal(json_array_size(points), 2);
+        assert_int_equal(json_is_false(json_object_get(target, "pass")), missed[t]);
+        assert_int_equal(json_is_true(json_object_get(target, "pass")), met[t]);
+    }
+    json_decref(o);
+    result_free(&r);
+    free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares),   cmocka_unit_test(cut_off_runs),
-        cmocka_unit_test(failures), cmocka_unit_test(distribution),
-        cmocka_unit_test(held),     cmocka_unit_test(rate_of_requests),
+        cmocka_unit_test(quotient_by_zero), cmocka_unit_test(shares),
+        cmocka_unit_test(cut_off_runs),     cmocka_unit_test(failures),
+        cmocka_unit_test(distribution),     cmocka_unit_test(held),
+        cmocka_unit_test(rate_of_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
