@@ -57,23 +57,10 @@ int load_policy_parse(const char *name, unsigned *out)
 
 /* ---- arrivals -------------------------------------------------------------------------------- */
 
-static uint64_t draw(struct models *m)
-{
-    uint64_t x = m->random += 0x9e3779b97f4a7c15U; /* SplitMix64, as in roles.c */
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9U;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebU;
-    return x ^ x >> 31;
-}
-
-static double uniform(struct models *m)
-{
-    return ((double)(draw(m) >> 11) + 1) * 0x1p-53; /* (0, 1] */
-}
-
 static double normal(struct models *m)
 {
-    double r = sqrt(-2 * log(uniform(m)));
-    return r * cos(2 * M_PI * uniform(m));
+    double r = sqrt(-2 * log(load_uniform(&m->random) + 0x1p-53)); /* of (0, 1] */
+    return r * cos(2 * M_PI * (load_uniform(&m->random) + 0x1p-53));
 }
 
 static double kernels(uint32_t model)
@@ -87,17 +74,12 @@ static void arrive(struct models *m)
     const struct load_options *o = m->run->o;
     double gap = m->mean_gap_ns * exp(o->sigma * normal(m) - o->sigma * o->sigma / 2);
     m->next.due_ns += (uint64_t)gap;
-    m->next.model = (uint32_t)(draw(m) % MODELS);
+    m->next.model = (uint32_t)(load_random(&m->random) % MODELS);
     m->next.deadline_ns = m->next.due_ns + (uint64_t)(o->due_times * kernels(m->next.model) *
                                                       o->kernel_us * (double)NSEC_PER_USEC);
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */
-
-static double us(uint64_t ns)
-{
-    return (double)ns / (double)NSEC_PER_USEC;
-}
 
 static int live_line(struct models *m, uint64_t t, struct error *err)
 {
@@ -108,9 +90,8 @@ static int live_line(struct models *m, uint64_t t, struct error *err)
         late += m->v[m->reported].late_us > 0;
     }
     return load_print_line(m->run,
-                           json_pack("{s:f,s:I,s:o,s:I}", "t", (double)t / (double)NSEC_PER_SEC,
-                                     "requests", (json_int_t)m->nv, "latencies_us", list, "late",
-                                     late),
+                           json_pack("{s:f,s:I,s:o,s:I}", "t", load_seconds(t), "requests",
+                                     (json_int_t)m->nv, "latencies_us", list, "late", late),
                            err);
 }
 
@@ -151,7 +132,7 @@ static json_t *figures(const struct models *m, unsigned class)
 static int final_line(struct models *m, struct error *err)
 {
     const struct load_options *o = m->run->o;
-    double seconds = (double)(m->last_ns - m->start_ns) / (double)NSEC_PER_SEC;
+    double seconds = load_seconds(m->last_ns - m->start_ns);
     json_t *line = figures(m, CLASSES), *by = json_object();
     for (unsigned c = 0; c < CLASSES; c++)
         json_object_set_new(by, classes[c], figures(m, c));
@@ -208,8 +189,8 @@ static int take_sample(struct models *m, uint64_t end_ns, struct error *err)
         m->v = v;
         m->cap = cap;
     }
-    m->v[m->nv++] = (struct sample){.latency_us = us(end_ns) - us(a->due_ns),
-                                    .late_us = us(end_ns) - us(a->deadline_ns),
+    m->v[m->nv++] = (struct sample){.latency_us = load_us(end_ns) - load_us(a->due_ns),
+                                    .late_us = load_us(end_ns) - load_us(a->deadline_ns),
                                     .class = a->model % CLASSES};
     m->last_ns = end_ns;
     return 0;

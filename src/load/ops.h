@@ -118,9 +118,27 @@ int load_run_models(struct load_run *run, struct error *err); /* models.c; in re
 /* The number of a policy of libcede's queue. -EINVAL. */
 int load_policy_parse(const char *name, unsigned *out);
 
-/* A line of output, which is taken; and the last one, with what all roles have in common. */
+/* A line of output, which is taken; NULL: memory ran out while it was made. And the last one, with
+ * what all roles have in common; -EBADMSG when a result was wrong. */
 int load_print_line(const struct load_run *run, json_t *line, struct error *err);
 int load_print_final(struct load_run *run, json_t *line, struct error *err);
+
+static inline double load_us(uint64_t ns)
+{
+    return (double)ns / (double)NSEC_PER_USEC;
+}
+
+static inline double load_seconds(uint64_t ns)
+{
+    return (double)ns / (double)NSEC_PER_SEC;
+}
+
+/* Random numbers of a seed, any of which is as good as another. */
+uint64_t load_random(uint64_t *state);
+static inline double load_uniform(uint64_t *state) /* [0, 1) */
+{
+    return (double)(load_random(state) >> 11) * 0x1p-53;
+}
 
 /* Nearest rank: the smallest of the n sorted values that at least permille/1000 of them do not
  * exceed. n > 0, permille 1..1000. */

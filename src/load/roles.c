@@ -24,6 +24,15 @@ uint64_t load_percentile(const uint64_t *sorted, size_t n, unsigned permille)
     return sorted[rank - 1];
 }
 
+/* SplitMix64 (Steele, Lea, Flood 2014). */
+uint64_t load_random(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15U;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9U;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebU;
+    return x ^ x >> 31;
+}
+
 struct load_map load_chain(uint64_t n)
 {
     struct load_map all = {1, 0}, power = {SPIN_MUL, SPIN_ADD};
@@ -33,16 +42,6 @@ struct load_map load_chain(uint64_t n)
         power = (struct load_map){power.mul * power.mul, power.add * power.mul + power.add};
     }
     return all;
-}
-
-static double us(uint64_t ns)
-{
-    return (double)ns / (double)NSEC_PER_USEC;
-}
-
-static double sec(uint64_t ns)
-{
-    return (double)ns / (double)NSEC_PER_SEC;
 }
 
 static uint64_t now(const struct load_run *run)
@@ -62,8 +61,7 @@ static uint64_t end_of_run(const struct load_run *run, uint64_t start_ns)
     return s > 0 ? start_ns + (uint64_t)(s * (double)NSEC_PER_SEC) : UINT64_MAX;
 }
 
-/* Takes line, which may be NULL when memory ran out while it was made. */
-static int print_line(const struct load_run *run, json_t *line, struct error *err)
+int load_print_line(const struct load_run *run, json_t *line, struct error *err)
 {
     if (!line)
         return error_set(err, -ENOMEM, "no memory for a line of output");
@@ -77,7 +75,7 @@ static int print_line(const struct load_run *run, json_t *line, struct error *er
 
 /* Prints the final object, with what all roles have in common; verified is null where it was not
  * asked for or the work was abandoned. Returns -EBADMSG when a result was wrong. */
-static int print_final(struct load_run *run, json_t *line, struct error *err)
+int load_print_final(struct load_run *run, json_t *line, struct error *err)
 {
     json_t *verified = json_null();
     int wrong = 0;
@@ -103,18 +101,8 @@ static int print_final(struct load_run *run, json_t *line, struct error *err)
         json_object_set_new(line, "name", json_string(run->o->name));
     if (line)
         json_object_set_new(line, "verified", verified);
-    int r = print_line(run, line, err);
+    int r = load_print_line(run, line, err);
     return r ? r : wrong;
-}
-
-int load_print_line(const struct load_run *run, json_t *line, struct error *err)
-{
-    return print_line(run, line, err);
-}
-
-int load_print_final(struct load_run *run, json_t *line, struct error *err)
-{
-    return print_final(run, line, err);
 }
 
 /* ---- latency ---- */
@@ -149,11 +137,11 @@ static int latency_line(const struct load_run *run, struct samples *s, struct er
 {
     json_t *list = json_array();
     for (; s->reported < s->n; s->reported++)
-        json_array_append_new(list, json_real(us(s->v[s->reported])));
-    return print_line(run,
-                      json_pack("{s:f,s:I,s:o}", "t", sec(now(run)), "requests", (json_int_t)s->n,
-                                "latencies_us", list),
-                      err);
+        json_array_append_new(list, json_real(load_us(s->v[s->reported])));
+    return load_print_line(run,
+                           json_pack("{s:f,s:I,s:o}", "t", load_seconds(now(run)), "requests",
+                                     (json_int_t)s->n, "latencies_us", list),
+                           err);
 }
 
 /* [[upper bound in us, count], ...] of the sorted samples, without empty buckets: those below 16 ns
@@ -169,7 +157,7 @@ static json_t *histogram(const struct samples *s)
         for (n = 1; i + n < s->n && s->v[i + n] >> shift == s->v[i] >> shift; n++)
             ;
         json_array_append_new(
-            list, json_pack("[f,I]", us(((s->v[i] >> shift) + 1) << shift), (json_int_t)n));
+            list, json_pack("[f,I]", load_us(((s->v[i] >> shift) + 1) << shift), (json_int_t)n));
     }
     return list;
 }
@@ -187,28 +175,29 @@ static int latency_final(struct load_run *run, struct samples *s, uint64_t late,
                              "requests", (json_int_t)s->n, "late", (json_int_t)late);
     double sum = 0;
     for (size_t i = 0; i < s->n; i++)
-        sum += us(s->v[i]);
+        sum += load_us(s->v[i]);
     if (s->n)
         qsort(s->v, s->n, sizeof(*s->v), compare);
     for (size_t i = 0; line && i < ARRAY_SIZE(points); i++)
-        json_object_set_new(line, points[i].key,
-                            s->n ? json_real(us(load_percentile(s->v, s->n, points[i].permille)))
-                                 : json_null());
+        json_object_set_new(
+            line, points[i].key,
+            s->n ? json_real(load_us(load_percentile(s->v, s->n, points[i].permille)))
+                 : json_null());
     if (line) {
         json_object_set_new(line, "mean_us", s->n ? json_real(sum / (double)s->n) : json_null());
-        json_object_set_new(line, "seconds", json_real(sec(span_ns)));
+        json_object_set_new(line, "seconds", json_real(load_seconds(span_ns)));
         json_object_set_new(line, "histogram", histogram(s));
     }
     if (s->n)
         snprintf(run->summary, sizeof(run->summary),
                  "latency on %s: %zu requests, p50 %.1f us, p99 %.1f us, max %.1f us; %llu late",
-                 run->gpu->ops->name, s->n, us(load_percentile(s->v, s->n, 500)),
-                 us(load_percentile(s->v, s->n, 990)), us(s->v[s->n - 1]),
+                 run->gpu->ops->name, s->n, load_us(load_percentile(s->v, s->n, 500)),
+                 load_us(load_percentile(s->v, s->n, 990)), load_us(s->v[s->n - 1]),
                  (unsigned long long)late);
     else
         snprintf(run->summary, sizeof(run->summary), "latency on %s: no request completed",
                  run->gpu->ops->name);
-    return print_final(run, line, err);
+    return load_print_final(run, line, err);
 }
 
 /* -ECANCELED: stopped, and the GPU did not finish. */
@@ -280,19 +269,10 @@ static int due_lines(const struct load_run *run, struct requests *q, uint64_t t,
     return latency_line(run, &q->s, err);
 }
 
-/* SplitMix64 (Steele, Lea, Flood 2014): any seed is as good as another. In [0, 1). */
-static double uniform(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15U;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9U;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebU;
-    return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
-}
-
 /* The time from one request of a Poisson process to the next. */
 static uint64_t random_gap(const struct requests *q, struct arrival *a)
 {
-    return (uint64_t)(-log1p(-uniform(&a->random)) * (double)q->period_ns);
+    return (uint64_t)(-log1p(-load_uniform(&a->random)) * (double)q->period_ns);
 }
 
 static struct arrival first_arrival(const struct load_options *o, const struct requests *q)
@@ -457,26 +437,27 @@ struct batch_count {
 static int batch_line(const struct load_run *run, const struct batch_count *c, uint64_t t_ns,
                       struct error *err)
 {
-    return print_line(run,
-                      json_pack("{s:f,s:I,s:f}", "t", sec(t_ns), "kernels", (json_int_t)c->kernels,
-                                "work_us", (double)c->kernels * run->o->kernel_us),
-                      err);
+    return load_print_line(run,
+                           json_pack("{s:f,s:I,s:f}", "t", load_seconds(t_ns), "kernels",
+                                     (json_int_t)c->kernels, "work_us",
+                                     (double)c->kernels * run->o->kernel_us),
+                           err);
 }
 
 static int batch_final(struct load_run *run, const struct batch_count *c, struct error *err)
 {
     /* Work is kernels times what one takes alone, so time spent preempted is no progress. */
     double work_us = (double)c->kernels * run->o->kernel_us;
-    double seconds = sec(c->last_ns - c->first_ns);
+    double seconds = load_seconds(c->last_ns - c->first_ns);
     double rate = seconds > 0 ? work_us / 1e6 / seconds : 0;
     snprintf(run->summary, sizeof(run->summary),
              "batch on %s: %llu kernels, %.3f s of work in %.3f s: rate %.3f", run->gpu->ops->name,
              (unsigned long long)c->kernels, work_us / 1e6, seconds, rate);
-    return print_final(run,
-                       json_pack("{s:s,s:s,s:I,s:f,s:f,s:f}", "role", "batch", "device",
-                                 run->gpu->ops->name, "kernels", (json_int_t)c->kernels, "work_us",
-                                 work_us, "seconds", seconds, "rate", rate),
-                       err);
+    return load_print_final(run,
+                            json_pack("{s:s,s:s,s:I,s:f,s:f,s:f}", "role", "batch", "device",
+                                      run->gpu->ops->name, "kernels", (json_int_t)c->kernels,
+                                      "work_us", work_us, "seconds", seconds, "rate", rate),
+                            err);
 }
 
 int load_run_batch(struct load_run *run, struct error *err)

@@ -22,6 +22,7 @@
 
 #include "lib/procfs.h"
 #include "lib/util.h"
+#include "testbed/process.h"
 
 struct run {
     const char *cede;
@@ -40,14 +41,8 @@ static void start(struct run *r, const char *const *args)
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     assert_int_equal(pipe2(err, O_CLOEXEC), 0);
     r->dir[0] = '\0';
-    r->pid = fork();
-    assert_true(r->pid >= 0);
-    if (r->pid == 0) {
-        dup2(out[1], STDOUT_FILENO);
-        dup2(err[1], STDERR_FILENO);
-        execv(r->cede, (char *const *)argv);
-        _exit(127);
-    }
+    const struct process_spec spec = {.argv = argv, .fds = {STDIN_FILENO, out[1], err[1]}};
+    assert_int_equal(process_start(&spec, &r->pid), 0);
     close(out[1]);
     close(err[1]);
     r->out = out[0];
