@@ -6,12 +6,12 @@
 #include "control/server.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "lib/accept.h"
 #include "lib/share.h"
 
 #define BACKLOG          128
@@ -58,8 +58,7 @@ struct server {
     struct verbs *verbs;
     struct ask *asks;
     gid_t admin_gid;
-    int fd;
-    int spare_fd; /* given up to accept and refuse a client when no descriptor is left */
+    struct acceptor acceptor; /* of the listening socket, which is the server's */
     bool stopping;
     unsigned closing; /* handles whose closing callback is to come */
     struct client *clients;
@@ -138,6 +137,11 @@ static void refuse(int fd, int code, const char *why)
     error_set(&err, code, "%s", why);
     _cleanup_free_ char *text = verbs_refusal(code, &err);
     (void)reply(fd, text, -1);
+}
+
+static void no_descriptors(int fd)
+{
+    refuse(fd, -EMFILE, "the daemon has no descriptors left; try again later");
 }
 
 static void on_sample(uv_timer_t *t)
@@ -375,27 +379,14 @@ static void on_connect(uv_poll_t *h, int status, int events)
     struct server *s = h->data;
     unsigned away = 0;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            away += !admit(s, fd);
-            if (away < TURNED_AWAY)
-                continue;
+        int fd = acceptor_next(&s->acceptor);
+        if (fd == -EAGAIN)
+            return;
+        away += fd >= 0 && !admit(s, fd);
+        if (fd < 0 || away == TURNED_AWAY) {
             back_off(s, &s->poll, &s->accepts_nobody);
             return;
         }
-        if ((errno == EMFILE || errno == ENFILE) && s->spare_fd >= 0) {
-            /* Left alone, the waiting connection would wake the loop again and again. */
-            close(s->spare_fd);
-            fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-            if (fd >= 0) {
-                refuse(fd, -EMFILE, "the daemon has no descriptors left; try again later");
-                close(fd);
-            }
-            s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-            continue;
-        }
-        if (errno != EINTR && errno != ECONNABORTED)
-            return;
     }
 }
 
@@ -452,8 +443,7 @@ int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t a
     s->backoff.data = s;
     s->verbs = verbs;
     s->admin_gid = admin_gid;
-    s->fd = fd;
-    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    acceptor_init(&s->acceptor, fd, no_descriptors);
     uv_poll_start(&s->poll, UV_READABLE, on_connect);
     *out = s;
     return 0;
@@ -483,7 +473,6 @@ void server_stop(struct server *s)
     uv_close((uv_handle_t *)&s->poll, on_server_closed);
     uv_close((uv_handle_t *)&s->backoff, on_server_closed);
     uv_close((uv_handle_t *)&s->sampler, on_server_closed);
-    close(s->fd);
-    if (s->spare_fd >= 0)
-        close(s->spare_fd);
+    close(s->acceptor.fd);
+    acceptor_close(&s->acceptor);
 }
