@@ -430,6 +430,18 @@ void gate_admit(int device, uint64_t est_ns, bool may_wait, void (*flush)(void *
     gate_leave(saved);
 }
 
+static void ended_locked(int device)
+{
+    atomic_fetch_add_explicit(&link_slot->device[device].ended, 1, memory_order_relaxed);
+}
+
+void gate_ended(int device)
+{
+    int saved = gate_enter();
+    ended_locked(device);
+    gate_leave(saved);
+}
+
 void gate_done(int device, uint64_t est_ns, uint64_t ns)
 {
     struct account *a = &g.v[device];
@@ -441,6 +453,7 @@ void gate_done(int device, uint64_t est_ns, uint64_t ns)
     a->progress_ns = gate_now_ns();
     a->ends++;
     atomic_fetch_add_explicit(&link_slot->device[device].busy_ns, ns, memory_order_relaxed);
+    ended_locked(device);
     review_locked((unsigned)device);
     if (a->sleepers && worth_waking_locked(a, device))
         futex_wake(&a->ends);

@@ -36,8 +36,10 @@ void gate_admit(int device, uint64_t est_ns, bool may_wait, void (*flush)(void *
 /* That work has ended, or was never submitted (ns 0); it took ns. Never waits for the device. */
 void gate_done(int device, uint64_t est_ns, uint64_t ns);
 
-/* Layers that keep count themselves: this much is queued now. */
+/* Layers that keep count themselves: this much is queued now; some of it has ended. A program that
+ * wants a device and ends nothing is not believed for long. */
 void gate_queued(int device, uint64_t ns);
+void gate_ended(int device);
 
 /* Host events that queued work may wait for: +1 one more, -1 one less. Returns how many there are.
  */

@@ -1,7 +1,7 @@
 /* Between a program that holds its own submissions (src/gate) and the daemon's driver for it
  * (src/device/gate): a SOCK_SEQPACKET socket and two pages. The daemon writes the control page,
- * which the program can only read; the program writes its slot, of which the daemon believes
- * nothing but what hurts that program alone. Layouts are shared between builds of one version only:
+ * which the program can only read; the program writes its slot, of which the daemon trusts
+ * nothing that could hurt others. Layouts are shared between builds of one version only:
  * the other side's version is checked first. */
 #ifndef CEDE_LIB_GATE_PROTO_H
 #define CEDE_LIB_GATE_PROTO_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define GATE_MAGIC   0x45544147U /* GATE */
-#define GATE_VERSION 1U
+#define GATE_VERSION 2U
 #define GATE_DEVICES 8U    /* of one program */
 #define GATE_PAGE    65536 /* bytes of either page: a page on every architecture */
 
@@ -32,6 +32,7 @@ struct gate_slot {
     struct {
         _Atomic uint32_t wants;   /* has work queued, or waits to queue some */
         _Atomic uint64_t busy_ns; /* device time, ever */
+        _Atomic uint64_t ended;   /* changes when work ends: a want without it is not believed */
     } device[GATE_DEVICES];
 };
 

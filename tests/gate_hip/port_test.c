@@ -48,3 +48,7 @@ void port_inflight(uint64_t ns)
 {
     page->inflight_ns = ns;
 }
+
+void port_ended(void)
+{
+}

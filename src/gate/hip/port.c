@@ -33,3 +33,8 @@ void port_inflight(uint64_t ns)
 {
     gate_queued(device, ns);
 }
+
+void port_ended(void)
+{
+    gate_ended(device);
+}

@@ -16,5 +16,6 @@ void port_pass(void);
 uint64_t port_limit_ns(void);
 /* What is queued and not finished now, by estimate. */
 void port_inflight(uint64_t ns);
+void port_ended(void); /* some of it has */
 
 #endif

@@ -189,6 +189,7 @@ static void harvest(const struct hip_calls *c)
             if (r == HIP_NOT_READY)
                 break;
             drop_first(s);
+            port_ended();
         }
     }
 }
