@@ -1,128 +1,12 @@
 /* The driver of programs that hold their own submissions, against programs that lie: what they
  * send, write and do hurts nobody but themselves. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-// cmocka wants the four above
-#include <cmocka.h>
+#include "fixture.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
-
-#include "device/gate/driver.h"
-#include "lib/gate_proto.h"
-
-static struct device_driver *d;
-static char path[64];
-
-static size_t processes(void)
-{
-    struct pid_list l = {0};
-    assert_int_equal(d->ops->processes(d, &l, NULL), 0);
-    size_t n = l.n;
-    for (size_t i = 0; i < n; i++)
-        assert_int_equal(l.v[i], getpid());
-    pid_list_free(&l);
-    return n;
-}
-
-static int begin(void **state)
-{
-    struct error err;
-    snprintf(path, sizeof(path), "/tmp/cede-device-gate-%d", getpid());
-    assert_int_equal(device_gate.open(path, &d, &err), 0);
-    assert_int_equal(access(path, F_OK), -1); /* not before it is asked */
-    assert_int_equal(processes(), 0);
-    return 0;
-}
-
-static int end(void **state)
-{
-    device_close(d);
-    assert_int_equal(access(path, F_OK), -1);
-    return 0;
-}
-
-static int connect_raw(void)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
-    return fd;
-}
-
-static bool closed(int fd)
-{
-    char buf[512];
-    ssize_t n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
-    return n == 0 || (n < 0 && errno != EAGAIN);
-}
-
-struct pages {
-    int fd, control_fd, slot_fd;
-    const struct gate_control *control;
-    struct gate_slot *slot;
-};
-
-static struct pages welcomed(void)
-{
-    struct pages p = {.fd = connect_raw()};
-    struct gate_msg m = {.type = GATE_HELLO, .magic = GATE_MAGIC, .version = GATE_VERSION};
-    struct iovec io = {&m, sizeof(m)};
-    char c[CMSG_SPACE(2 * sizeof(int))];
-    struct msghdr h = {
-        .msg_iov = &io, .msg_iovlen = 1, .msg_control = c, .msg_controllen = sizeof(c)};
-    assert_int_equal(send(p.fd, &m, sizeof(m), 0), sizeof(m));
-    processes(); /* accepts */
-    processes(); /* hears */
-    assert_int_equal(recvmsg(p.fd, &h, MSG_CMSG_CLOEXEC), sizeof(m));
-    assert_int_equal(m.type, GATE_WELCOME);
-    int fds[2];
-    memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&h)), sizeof(fds));
-    p.control_fd = fds[0];
-    p.slot_fd = fds[1];
-    p.control = mmap(NULL, GATE_PAGE, PROT_READ, MAP_SHARED, p.control_fd, 0);
-    p.slot = mmap(NULL, GATE_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, p.slot_fd, 0);
-    assert_true(p.control != MAP_FAILED && p.slot != MAP_FAILED);
-    return p;
-}
-
-static void leave(struct pages *p)
-{
-    close(p->fd);
-    close(p->control_fd);
-    close(p->slot_fd);
-    munmap((void *)(uintptr_t)p->control, GATE_PAGE);
-    munmap(p->slot, GATE_PAGE);
-    processes();
-}
-
-static void say_device(struct pages *p, unsigned number, const char *name)
-{
-    struct gate_msg m = {.type = GATE_DEVICE, .device = number, .level = 1};
-    snprintf(m.name, sizeof(m.name), "%s", name);
-    snprintf(m.id, sizeof(m.id), "id of %s", name);
-    assert_int_equal(send(p->fd, &m, sizeof(m), 0), sizeof(m));
-    processes();
-}
-
-static struct group_list scan(void)
-{
-    struct group_list l = {0};
-    struct proc_stat st;
-    assert_int_equal(proc_stat_read(getpid(), &st), 0);
-    assert_int_equal(d->ops->scan(d, st.id, &l, NULL), 0);
-    return l;
-}
 
 static void bad_messages(void **state)
 {
@@ -195,7 +79,7 @@ static void lies_are_bounded(void **state)
     (void)state;
     struct pages p = welcomed();
     say_device(&p, 3, "a \x1b[31mdevice\n");
-    struct group_list l = scan();
+    struct group_list l = scan(getpid());
     assert_int_equal(l.n, 1);
     struct gpu_info info;
     assert_int_equal(d->ops->info(d, l.v[0].gpu, &info), 0);
@@ -237,7 +121,7 @@ static void devices_are_told_apart(void **state)
     say_device(&a, 0, "one");
     say_device(&a, 1, "two");
     say_device(&b, 0, "two");
-    struct group_list l = scan();
+    struct group_list l = scan(getpid());
     assert_int_equal(l.n, 3);
     assert_int_not_equal(l.v[0].gpu, l.v[1].gpu);
     assert_int_equal(l.v[1].gpu, l.v[2].gpu);
@@ -248,7 +132,7 @@ static void devices_are_told_apart(void **state)
         snprintf(name, sizeof(name), "more %u", i);
         say_device(&a, i, name);
     }
-    l = scan();
+    l = scan(getpid());
     assert_int_equal(l.n, GATE_DEVICES + 1);
     for (size_t i = 0; i < l.n; i++)
         assert_true(l.v[i].gpu < d->ops->gpus(d));
@@ -277,57 +161,6 @@ static void crowds_are_refused(void **state)
     struct pages p = welcomed();
     assert_int_equal(processes(), 1);
     leave(&p);
-}
-
-/* A loop of the caller's. */
-static int loop = -1;
-
-static void loop_add(void *arg, int fd)
-{
-    (void)arg;
-    struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
-    assert_int_equal(epoll_ctl(loop, EPOLL_CTL_ADD, fd, &e), 0);
-}
-
-static void loop_remove(void *arg, int fd)
-{
-    (void)arg;
-    assert_int_equal(epoll_ctl(loop, EPOLL_CTL_DEL, fd, NULL), 0);
-}
-
-static void loop_begin(void)
-{
-    loop = epoll_create1(EPOLL_CLOEXEC);
-    assert_true(loop >= 0);
-    d->ops->watch(d, &(struct device_watcher){.add = loop_add, .remove = loop_remove});
-}
-
-static void loop_end(void)
-{
-    struct epoll_event e;
-    d->ops->watch(d, NULL);
-    assert_int_equal(epoll_wait(loop, &e, 1, 0), 0); /* nothing is left in it */
-    close(loop);
-}
-
-static int demand(void)
-{
-    struct demand_list l = {0};
-    assert_int_equal(d->ops->demand(d, &l, NULL), 0);
-    int last = l.n ? l.v[l.n - 1].wants : -1;
-    demand_list_free(&l);
-    return last;
-}
-
-/* One turn of the loop. Returns how many descriptors were readable. */
-static int loop_turn(void)
-{
-    struct epoll_event e[8];
-    int n = epoll_wait(loop, e, 8, 0);
-    assert_true(n >= 0);
-    for (int i = 0; i < n; i++)
-        d->ops->ready(d, e[i].data.fd);
-    return n;
 }
 
 /* A program that reports what it wants again and again is not listened to for a while, and then
@@ -398,7 +231,7 @@ static void another_instance_undoes(void **state)
     struct pages p = welcomed();
     struct device_driver *other;
     say_device(&p, 0, "one");
-    struct group_list l = scan();
+    struct group_list l = scan(getpid());
     const struct device_group *g = &l.v[0];
     assert_int_equal(d->ops->suspend(d, &g, 1, NULL), 0);
     assert_int_equal(device_gate.open(path, &other, NULL), 0);

@@ -1,0 +1,104 @@
+/* Inside the gate driver: its programs and devices, and what its files offer each other.
+ *   gate.c      the driver's ops
+ *   programs.c  the socket: connections, messages, and how much of them is taken
+ *   devices.c   which of the driver's few devices a program's device is
+ *   wants.c     which programs' wants are believed
+ * For these and their tests. */
+#ifndef CEDE_DEVICE_GATE_GATE_H
+#define CEDE_DEVICE_GATE_GATE_H
+
+#include "device/gate/driver.h"
+#include "lib/accept.h"
+#include "lib/gate_proto.h"
+#include "lib/util.h"
+
+#define GATE_PLACES           4 /* kinds of devices at once */
+#define GATE_PLACES_OF_USER   2 /* that nobody else uses */
+#define GATE_PROGRAMS         512
+#define GATE_PROGRAMS_OF_USER 128
+#define GATE_USERS            64 /* whose wants are accounted */
+
+/* Time that a program wants an open gate without any command of it ending. What one command may
+ * take is more than a program waits before it ceases to want by itself (10 s, src/gate/gate.c). */
+#define GATE_FRUITLESS_MAX_NS (12 * NSEC_PER_SEC)
+#define GATE_FRUITLESS_PART   16 /* a user's account falls by this part of the time that passes */
+
+struct gate_entry {      /* a device of a program */
+    bool used, reported; /* reported: what demand() handed out is `wants` */
+    bool wants;
+    uint32_t place, level;
+    uint64_t key;
+    uint64_t first_until; /* 0: it was decided about */
+    uint64_t busy_ns;     /* at the last usage() */
+    /* For wants.c: as of the last look. */
+    bool raw_wants, was_open, worked;
+    uint64_t looked_ns, ended, fruitless_ns;
+};
+
+struct gate_program {
+    int fd; /* -1: free */
+    bool welcomed;
+    bool muted;    /* not listened to before d->unmuted_ns is long enough ago */
+    unsigned sent; /* messages since then */
+    struct proc_id proc;
+    uid_t uid;
+    struct gate_control *control;
+    struct gate_slot *slot;
+    struct gate_entry v[GATE_DEVICES];
+};
+
+struct gate_user {
+    uid_t uid;
+    uint64_t fruitless_ns; /* of all the user's programs, also of those that have left */
+    bool doubted;
+};
+
+struct gate_driver {
+    struct device_driver base;
+    char path[108];
+    struct acceptor acceptor; /* .fd < 0: does not listen yet */
+    struct device_watcher watcher;
+    bool paused; /* nobody is accepted */
+    bool any_muted;
+    uint64_t next_key, usage_ns, unmuted_ns;
+    struct gate_name {
+        char name[64], id[64];
+    } places[GATE_PLACES];
+    struct gate_program programs[GATE_PROGRAMS];
+    unsigned end; /* programs below may be in use */
+    struct gate_user users[GATE_USERS];
+    uint64_t paid_ns; /* when the users' accounts last fell */
+    uint64_t (*now_ns)(void);
+};
+
+/* ---- programs.c ---- */
+
+/* Writes the word that the program's submissions look at, and wakes those that wait for it. */
+void gate_set_state(struct gate_program *p, unsigned device, uint32_t state);
+int gate_listen(struct gate_driver *d, struct error *err);
+/* One descriptor that is readable; any other number is ignored. */
+void gate_receive(struct gate_driver *d, int fd);
+/* Looks at all of them by itself. */
+void gate_poll(struct gate_driver *d);
+/* Listens again to programs that sent too much, and for new ones, if it is time. */
+void gate_unmute(struct gate_driver *d);
+uint64_t gate_unmute_due(const struct gate_driver *d);
+void gate_set_watcher(struct gate_driver *d, const struct device_watcher *w);
+/* The program sees that, and goes on by itself. */
+void gate_drop(struct gate_driver *d, struct gate_program *p);
+
+/* ---- devices.c ---- */
+
+uint32_t gate_place_of(struct gate_driver *d, const struct gate_program *p,
+                       const struct gate_msg *m);
+
+/* ---- wants.c ---- */
+
+/* Accounts for the time since the last look: of all programs; of one, before and after its gate is
+ * opened or closed. */
+void gate_wants_update(struct gate_driver *d);
+void gate_entry_update(struct gate_driver *d, struct gate_program *p, unsigned device);
+/* Whether the program wants the device, as far as it is believed. */
+bool gate_believed(struct gate_driver *d, const struct gate_program *p, unsigned device);
+
+#endif

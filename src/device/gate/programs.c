@@ -1,0 +1,292 @@
+/* See gate.h. The programs are not trusted: a program is what SO_PEERCRED says, its messages change
+ * nothing but its own entry, their number and the number of programs are bounded for each user, and
+ * nothing waits for them. */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "device/gate/gate.h"
+#include "lib/share.h"
+
+#define ACCEPTS_AT_ONCE  64
+#define REFUSED_AT_ONCE  16 /* of these; then nobody is accepted for a while */
+#define MESSAGES_AT_ONCE 64 /* of one program, before the others' */
+/* All programs of a user may send so many messages in so long; then they are not listened to until
+ * it is over. What they want is in their pages, and looked at whenever demand() is asked. */
+#define MESSAGES_MAX 128
+#define MUTE_NS      ACCEPT_PAUSE_NS
+/* A program that has just come may queue so much until it is decided about. */
+#define FIRST_LIMIT_US 10000
+#define FIRST_NS       NSEC_PER_SEC
+
+/* ---- what is sent to a program ---- */
+
+void gate_set_state(struct gate_program *p, unsigned i, uint32_t state)
+{
+    uint32_t any = 0;
+    atomic_store(&p->control->device[i].state, state);
+    for (unsigned k = 0; k < GATE_DEVICES; k++)
+        any |= atomic_load(&p->control->device[k].state);
+    atomic_store(&p->control->any, any);
+    if (!(state & GATE_CLOSED))
+        syscall(SYS_futex, &p->control->device[i].state, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static int welcome(struct gate_program *p)
+{
+    _cleanup_close_ int control_fd = -1, slot_fd = -1;
+    p->control = shared_page("cede-gate-control", GATE_PAGE, true, &control_fd);
+    p->slot = shared_page("cede-gate-slot", GATE_PAGE, false, &slot_fd);
+    if (!p->control || !p->slot)
+        return -ENOMEM;
+    struct gate_msg m = {.type = GATE_WELCOME, .magic = GATE_MAGIC, .version = GATE_VERSION};
+    p->welcomed = true;
+    return send_with_fds(p->fd, &m, sizeof(m), (int[]){control_fd, slot_fd}, 2);
+}
+
+/* ---- the watcher ---- */
+
+static void watch_fd(const struct gate_driver *d, int fd)
+{
+    if (d->watcher.add)
+        d->watcher.add(d->watcher.arg, fd);
+}
+
+static void unwatch_fd(const struct gate_driver *d, int fd)
+{
+    if (d->watcher.remove)
+        d->watcher.remove(d->watcher.arg, fd);
+}
+
+static void each_watched(const struct gate_driver *d,
+                         void (*change)(const struct gate_driver *d, int fd))
+{
+    if (d->acceptor.fd >= 0 && !d->paused)
+        change(d, d->acceptor.fd);
+    for (unsigned i = 0; i < d->end; i++) {
+        if (d->programs[i].fd >= 0 && !d->programs[i].muted)
+            change(d, d->programs[i].fd);
+    }
+}
+
+void gate_set_watcher(struct gate_driver *d, const struct device_watcher *w)
+{
+    each_watched(d, unwatch_fd);
+    d->watcher = w ? *w : (struct device_watcher){.add = NULL};
+    each_watched(d, watch_fd);
+}
+
+static void mute(struct gate_driver *d, struct gate_program *p)
+{
+    unwatch_fd(d, p->fd);
+    p->muted = d->any_muted = true;
+}
+
+static void pause_accepting(struct gate_driver *d)
+{
+    unwatch_fd(d, d->acceptor.fd);
+    d->paused = true;
+}
+
+uint64_t gate_unmute_due(const struct gate_driver *d)
+{
+    return d->unmuted_ns + MUTE_NS;
+}
+
+void gate_unmute(struct gate_driver *d)
+{
+    uint64_t now = d->now_ns();
+    if (now < gate_unmute_due(d))
+        return;
+    d->unmuted_ns = now;
+    if (d->paused)
+        watch_fd(d, d->acceptor.fd);
+    d->paused = d->any_muted = false;
+    for (unsigned i = 0; i < d->end; i++) {
+        struct gate_program *p = &d->programs[i];
+        if (p->fd >= 0 && p->muted)
+            watch_fd(d, p->fd);
+        p->sent = 0;
+        p->muted = false;
+    }
+}
+
+/* ---- what a program sends ---- */
+
+void gate_drop(struct gate_driver *d, struct gate_program *p)
+{
+    for (unsigned k = 0; k < GATE_DEVICES; k++) {
+        if (p->v[k].used)
+            gate_entry_update(d, p, k);
+    }
+    if (!p->muted)
+        unwatch_fd(d, p->fd);
+    close(p->fd);
+    if (p->control)
+        munmap(p->control, GATE_PAGE);
+    if (p->slot)
+        munmap(p->slot, GATE_PAGE);
+    memset(p, 0, sizeof(*p));
+    p->fd = -1;
+}
+
+static int receive_device(struct gate_driver *d, struct gate_program *p, const struct gate_msg *m)
+{
+    if (m->device >= GATE_DEVICES || p->v[m->device].used || !m->name[0])
+        return -EPROTO;
+    uint64_t now = d->now_ns();
+    p->v[m->device] = (struct gate_entry){
+        .used = true,
+        .place = gate_place_of(d, p, m),
+        .level = m->level == LEVEL_SLICE ? LEVEL_SLICE : LEVEL_GATE,
+        .key = ++d->next_key,
+        .first_until = now + FIRST_NS,
+        .looked_ns = now,
+        .ended = atomic_load(&p->slot->device[m->device].ended),
+    };
+    atomic_store(&p->control->device[m->device].limit_us, FIRST_LIMIT_US);
+    gate_set_state(p, m->device, GATE_ACTIVE);
+    return 0;
+}
+
+static bool sent_too_much(const struct gate_driver *d, uid_t uid)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < d->end; i++)
+        n += d->programs[i].fd >= 0 && d->programs[i].uid == uid ? d->programs[i].sent : 0;
+    return n > MESSAGES_MAX;
+}
+
+static int receive_messages(struct gate_driver *d, struct gate_program *p)
+{
+    struct gate_msg m;
+    for (unsigned i = 0; i < MESSAGES_AT_ONCE; i++) {
+        ssize_t n = recv(p->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
+        if (n < 0)
+            return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+        p->sent++;
+        if (n != (ssize_t)sizeof(m) && (n < 8 || m.type != GATE_DEMAND))
+            return -EPROTO; /* also its end: 0 bytes */
+        bool first = m.type == GATE_HELLO;
+        if (first == p->welcomed)
+            return -EPROTO;
+        int r = 0;
+        if (first)
+            r = m.magic == GATE_MAGIC && m.version == GATE_VERSION ? welcome(p) : -EPROTO;
+        else if (m.type == GATE_DEVICE)
+            r = receive_device(d, p, &m);
+        else if (m.type != GATE_DEMAND)
+            r = -EPROTO;
+        if (r < 0)
+            return r;
+    }
+    return 0; /* level-triggered: the rest later */
+}
+
+static void receive_from(struct gate_driver *d, struct gate_program *p)
+{
+    if (receive_messages(d, p) < 0)
+        gate_drop(d, p);
+    else if (sent_too_much(d, p->uid))
+        mute(d, p);
+}
+
+/* ---- connections ---- */
+
+/* Takes the descriptor over if there is room for the program. */
+static bool admit(struct gate_driver *d, int fd)
+{
+    struct ucred c;
+    socklen_t size = sizeof(c);
+    struct proc_stat st;
+    unsigned slot = 0, theirs = 0;
+    uid_t owner;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &size) < 0 || proc_stat_read(c.pid, &st) < 0 ||
+        proc_owner(c.pid, &owner) < 0 ||
+        (c.uid != 0 && owner != c.uid)) /* its pid is another's now */
+        return false;
+    for (unsigned i = 0; i < d->end; i++)
+        theirs += d->programs[i].fd >= 0 && d->programs[i].uid == c.uid;
+    while (slot < d->end && d->programs[slot].fd >= 0)
+        slot++;
+    if (slot == GATE_PROGRAMS || theirs >= GATE_PROGRAMS_OF_USER)
+        return false;
+    d->programs[slot] = (struct gate_program){.fd = fd, .proc = st.id, .uid = c.uid};
+    d->end = slot >= d->end ? slot + 1 : d->end;
+    watch_fd(d, fd);
+    return true;
+}
+
+static void accept_some(struct gate_driver *d)
+{
+    unsigned refused = 0;
+    int fd = 0;
+    for (int i = 0; i < ACCEPTS_AT_ONCE && fd >= 0 && refused < REFUSED_AT_ONCE; i++) {
+        fd = acceptor_next(&d->acceptor);
+        if (fd >= 0 && !admit(d, fd)) {
+            close(fd);
+            refused++;
+        }
+    }
+    if (fd == -EBUSY || refused == REFUSED_AT_ONCE)
+        pause_accepting(d);
+}
+
+int gate_listen(struct gate_driver *d, struct error *err)
+{
+    if (d->acceptor.fd >= 0)
+        return 0;
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", d->path);
+    if (!d->path[0])
+        return error_set(err, -EIO, "the gate's driver was opened without a socket to listen at");
+    unlink(d->path);
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || chmod(d->path, 0666) < 0 ||
+        listen(fd, 64) < 0)
+        return error_set(err, -EIO, "cannot listen at %s: %s", d->path, strerror(errno));
+    acceptor_init(&d->acceptor, TAKE_FD(fd), NULL);
+    watch_fd(d, d->acceptor.fd);
+    return 0;
+}
+
+void gate_receive(struct gate_driver *d, int fd)
+{
+    gate_unmute(d);
+    if (fd >= 0 && fd == d->acceptor.fd && !d->paused)
+        accept_some(d);
+    for (unsigned i = 0; i < d->end && fd >= 0; i++) {
+        if (d->programs[i].fd == fd && !d->programs[i].muted) {
+            receive_from(d, &d->programs[i]);
+            return;
+        }
+    }
+}
+
+void gate_poll(struct gate_driver *d)
+{
+    gate_unmute(d);
+    unsigned end = d->end;
+    struct pollfd v[GATE_PROGRAMS + 1] = {
+        {.fd = d->paused ? -1 : d->acceptor.fd, .events = POLLIN}};
+    for (unsigned i = 0; i < end; i++)
+        v[i + 1] =
+            (struct pollfd){.fd = d->programs[i].muted ? -1 : d->programs[i].fd, .events = POLLIN};
+    if (poll(v, end + 1, 0) <= 0)
+        return;
+    for (unsigned i = 0; i < end; i++) {
+        if (v[i + 1].revents)
+            receive_from(d, &d->programs[i]);
+    }
+    if (v[0].revents)
+        accept_some(d);
+}

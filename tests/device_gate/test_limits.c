@@ -1,0 +1,317 @@
+/* What one program, or all of a user's, can take from others through the gate's driver:
+ * descriptors, the daemon's time, places for devices, and turns. Virtual time where time counts. */
+#include "fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "device/gate/gate.h"
+
+/* ---- descriptors ---- */
+
+static unsigned first_free(void)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    close(fd);
+    return (unsigned)fd;
+}
+
+/* A connection that cannot be taken must not keep the loop awake: it is refused with the descriptor
+ * in reserve, or waits until there are descriptors again. */
+static void no_descriptors_left(void **state)
+{
+    (void)state;
+    struct rlimit old;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    for (int reserve = 0; reserve < 2; reserve++) {
+        loop_begin();
+        int fd = connect_raw();
+        struct rlimit now = {reserve ? first_free() : 3, old.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+        unsigned turns = 0;
+        while (turns < 100 && loop_turn() > 0)
+            turns++;
+        bool refused = closed(fd);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+        assert_true(turns < 100);
+        assert_int_equal(refused, reserve);
+        assert_true(reserve || d->ops->due_ns(d) < UINT64_MAX);
+        while (d->ops->due_ns(d) < UINT64_MAX) {
+            usleep(1000);
+            demand();
+        }
+        assert_int_equal(loop_turn(), !reserve); /* it is accepted now */
+        close(fd);
+        loop_turn();
+        struct pages p = welcomed();
+        leave(&p);
+        loop_end();
+    }
+}
+
+/* A crowd that is refused again and again gets its refusals slowly. */
+static void refusals_are_slow(void **state)
+{
+    (void)state;
+    enum { CROWD = 60 };
+    struct gate_driver *g = (struct gate_driver *)(void *)d;
+    int crowd[GATE_PROGRAMS_OF_USER], more[CROWD], refused = 0;
+    for (unsigned i = 0; i < ARRAY_SIZE(crowd); i++) {
+        crowd[i] = connect_raw();
+        processes();
+    }
+    g->unmuted_ns = monotonic_ns() + NSEC_PER_SEC; /* what follows is within one span of time */
+    loop_begin();
+    for (unsigned i = 0; i < CROWD; i++)
+        more[i] = connect_raw();
+    while (loop_turn() > 0)
+        ;
+    for (unsigned i = 0; i < CROWD; i++)
+        refused += closed(more[i]);
+    assert_in_range(refused, 1, CROWD / 2);
+    assert_true(d->ops->due_ns(d) < UINT64_MAX);
+    g->unmuted_ns = 0;
+    demand();
+    assert_int_equal(loop_turn(), 1);
+    loop_end();
+    for (unsigned i = 0; i < CROWD; i++)
+        close(more[i]);
+    for (unsigned i = 0; i < ARRAY_SIZE(crowd); i++)
+        close(crowd[i]);
+    for (int i = 0; i < 100 && d->ops->due_ns(d) < UINT64_MAX; i++)
+        processes();
+    g->unmuted_ns = 0;
+    processes();
+    processes();
+}
+
+/* ---- wants ---- */
+
+static uint64_t now;
+
+static uint64_t virtual_now(void)
+{
+    return now;
+}
+
+static int begin_virtual(void **state)
+{
+    begin(state);
+    now = monotonic_ns();
+    ((struct gate_driver *)(void *)d)->now_ns = virtual_now;
+    return 0;
+}
+
+enum liar { WANTS, TOGGLES, RECONNECTS, LIARS };
+
+static void program_open(struct pages *p, bool open)
+{
+    struct group_list l = scan(getpid());
+    for (size_t i = 0; i < l.n; i++) {
+        const struct device_group *g = &l.v[i];
+        assert_int_equal((open ? d->ops->resume : d->ops->suspend)(d, &g, 1, NULL), 0);
+        assert_int_equal(d->ops->set_timeslice(d, g, 1000, NULL), 0);
+    }
+    (void)p;
+    group_list_free(&l);
+}
+
+static struct pages program(bool open)
+{
+    struct pages p = welcomed();
+    say_device(&p, 0, "one");
+    program_open(&p, open);
+    atomic_store(&p.slot->device[0].wants, 1);
+    return p;
+}
+
+/* For how many of so many seconds programs that never work are believed to want the device. */
+static unsigned believed_s(enum liar how, unsigned programs, unsigned seconds)
+{
+    struct pages p[8];
+    unsigned n = 0;
+    for (unsigned i = 0; i < programs; i++)
+        p[i] = program(true);
+    for (unsigned s = 0; s < seconds * 4; s++) {
+        struct demand_list l = {0};
+        static bool believed;
+        if (how == TOGGLES)
+            atomic_store(&p[0].slot->device[0].wants, s % 20 > 0);
+        if (how == RECONNECTS && s % 20 == 19) {
+            leave(&p[0]);
+            p[0] = program(true);
+        }
+        assert_int_equal(d->ops->demand(d, &l, NULL), 0);
+        for (size_t i = 0; i < l.n; i++)
+            believed = l.v[i].wants;
+        demand_list_free(&l);
+        n += believed;
+        now += NSEC_PER_SEC / 4;
+    }
+    for (unsigned i = 0; i < programs; i++)
+        leave(&p[i]);
+    return n / 4;
+}
+
+static void fruitless_wants_lose(void **state)
+{
+    static const struct {
+        enum liar how;
+        unsigned programs;
+    } rows[] = {{WANTS, 1}, {TOGGLES, 1}, {RECONNECTS, 1}, {WANTS, 8}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        begin_virtual(state);
+        unsigned first = believed_s(rows[i].how, rows[i].programs, 40);
+        unsigned later = believed_s(rows[i].how, rows[i].programs, 2000);
+        if (first > 15 || later > 2000 / 8)
+            fail_msg("row %zu: believed for %u of 40 s, and for %u of 2000 s", i, first, later);
+        if (first < 1)
+            fail_msg("row %zu: never believed", i);
+        end(state);
+    }
+}
+
+/* Neither long commands, nor waiting for the turn, nor another program that lies. */
+static void honest_wants_are_believed(void **state)
+{
+    (void)state;
+    struct pages works = program(true), lies = program(true);
+    unsigned lost = 0;
+    for (unsigned s = 0; s < 400; s++) {
+        now += NSEC_PER_SEC / 2;
+        atomic_fetch_add(&works.slot->device[0].ended, 1);
+        struct demand_list l = {0};
+        assert_int_equal(d->ops->demand(d, &l, NULL), 0);
+        demand_list_free(&l);
+        const struct gate_driver *g = (const struct gate_driver *)(const void *)d;
+        lost += !g->programs[0].v[0].wants;
+    }
+    assert_int_equal(lost, 0);
+    leave(&lies);
+    for (unsigned i = 0; i < 20000; i++) { /* the account falls to nothing */
+        now += NSEC_PER_SEC;
+        atomic_fetch_add(&works.slot->device[0].ended, 1);
+        demand();
+    }
+    /* Commands of 9 s. */
+    for (unsigned s = 0; s < 400; s++) {
+        now += NSEC_PER_SEC;
+        if (s % 9 == 8)
+            atomic_fetch_add(&works.slot->device[0].ended, 1);
+        assert_int_equal(demand(), -1); /* nothing new: it wants */
+    }
+    atomic_fetch_add(&works.slot->device[0].ended, 1);
+    demand();
+    program_open(&works, false);
+    demand();
+    for (unsigned s = 0; s < 400; s++) {
+        now += NSEC_PER_SEC;
+        assert_int_equal(demand(), -1);
+    }
+    leave(&works);
+}
+
+/* ---- places ---- */
+
+/* A process of this user that names so many devices: PREFIX 0, PREFIX 1, ... */
+static pid_t user_names(uid_t uid, const char *prefix, unsigned n)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct gate_msg m = {.type = GATE_HELLO, .magic = GATE_MAGIC, .version = GATE_VERSION};
+        /* After setuid(), which would clear it. */
+        if (setgid(uid) < 0 || setuid(uid) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+            _exit(1);
+        int fd = connect_raw();
+        send(fd, &m, sizeof(m), 0);
+        for (unsigned i = 0; i < n; i++) {
+            m = (struct gate_msg){.type = GATE_DEVICE, .device = i, .level = 1};
+            snprintf(m.name, sizeof(m.name), "%s %u", prefix, i);
+            send(fd, &m, sizeof(m), 0);
+        }
+        for (;;)
+            pause();
+    }
+    for (unsigned i = 0; i < 5000; i++) {
+        struct pid_list pids = {0};
+        assert_int_equal(d->ops->processes(d, &pids, NULL), 0);
+        pid_list_free(&pids);
+        struct group_list l = scan(pid);
+        size_t has = l.n;
+        group_list_free(&l);
+        if (has == n)
+            return pid;
+        usleep(1000);
+    }
+    fail_msg("%s: not heard of", prefix);
+    return -1;
+}
+
+static void user_leaves(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    struct pid_list l = {0};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(d->ops->processes(d, &l, NULL), 0);
+    pid_list_free(&l);
+}
+
+/* Bit for each place that the process has. */
+static unsigned places(pid_t pid)
+{
+    unsigned v = 0;
+    struct group_list l = scan(pid);
+    for (size_t i = 0; i < l.n; i++)
+        v |= 1U << l.v[i].gpu;
+    group_list_free(&l);
+    return v;
+}
+
+static void invented_devices_leave_room(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    pid_t liar = user_names(60001, "invented", GATE_DEVICES);
+    pid_t twin = user_names(60001, "more", GATE_DEVICES);
+    pid_t honest = user_names(60002, "real", 1), peer = user_names(60003, "real", 1);
+    assert_int_equal(places(honest), places(peer)); /* the same device */
+    assert_int_equal(places(honest) & (places(liar) | places(twin)), 0);
+    pid_t second = user_names(60002, "other", 1);
+    assert_int_equal(places(second) & (places(liar) | places(twin) | places(honest)), 0);
+    /* What nobody uses any more is free. */
+    unsigned freed = places(liar) | places(twin);
+    user_leaves(liar);
+    user_leaves(twin);
+    pid_t next = user_names(60004, "next", 2);
+    assert_int_equal(places(next), freed);
+    user_leaves(next);
+    user_leaves(honest);
+    user_leaves(peer);
+    user_leaves(second);
+}
+
+#define B(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define V(name) cmocka_unit_test_setup_teardown(name, begin_virtual, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        B(no_descriptors_left),
+        B(refusals_are_slow),
+        B(invented_devices_leave_room),
+        V(honest_wants_are_believed),
+        cmocka_unit_test(fruitless_wants_lose),
+    };
+    return cmocka_run_group_tests_name("device_gate_limits", tests, NULL, NULL);
+}
