@@ -124,28 +124,40 @@ static int io_getfd(void *ctx, int pidfd, int number)
     return -EBADF;
 }
 
-static int io_fds(void *ctx, pid_t pid, struct rm_fds *out)
+/* The plain ones come first, which is where they cost most. */
+static int io_fds(void *ctx, pid_t pid, struct rm_fds *io, uint32_t *left)
 {
     struct fake_rm *rm = ctx;
     struct fake_process *p = process_at(rm, pid);
-    memset(out, 0, sizeof(*out));
     if (!p || p->forbidden)
         return p ? -EACCES : -ESRCH;
-    for (size_t i = 0; i < p->nfds; i++) {
-        if (p->fds[i].file >= 0)
-            out->ctl[out->nctl++] = p->fds[i].number;
+    if (*left == 0)
+        return -EAGAIN;
+    if (io->next == 0) {
+        memset(io, 0, sizeof(*io));
+        io->fd_count = rm->old_kernel ? 0 : p->plain + p->nfds + p->ngpu;
     }
-    out->ngpu = p->ngpu;
-    out->fd_count = rm->old_kernel ? 0 : p->nfds + p->ngpu;
-    return 0;
+    uint64_t at = (uint64_t)io->next, end = p->plain + p->nfds;
+    for (; *left && at < end; at++, --*left) {
+        rm->listed++;
+        if (at >= p->plain && p->fds[at - p->plain].file >= 0)
+            io->ctl[io->nctl++] = p->fds[at - p->plain].number;
+    }
+    io->next = at < end ? (int64_t)at : 0;
+    io->ngpu = p->ngpu;
+    return io->next ? -EAGAIN : 0;
 }
 
 static int io_fd_count(void *ctx, pid_t pid, uint64_t *out)
 {
-    struct rm_fds fds;
-    int r = io_fds(ctx, pid, &fds);
+    struct fake_rm *rm = ctx;
+    struct rm_fds fds = {.next = 0};
+    uint32_t one = 1;
+    int r = io_fds(ctx, pid, &fds, &one);
+    rm->listed -= 1 - one;
+    rm->counted++;
     *out = fds.fd_count;
-    return r;
+    return r == -EAGAIN ? 0 : r;
 }
 
 static bool io_alive(void *ctx, struct proc_id id)

@@ -42,6 +42,7 @@ struct fake_process {
         int number, file; /* file < 0: not the driver's */
     } fds[64];
     size_t nfds;
+    uint64_t plain; /* descriptors besides, of other files */
     uint32_t ngpu;
     bool forbidden;
 };
@@ -77,7 +78,7 @@ struct fake_rm {
     size_t die_who;
 
     /* What was asked. */
-    unsigned ioctls, disables, max_disabled, allocs;
+    unsigned ioctls, disables, max_disabled, allocs, listed, counted;
 };
 
 void fake_init(struct fake_rm *rm, unsigned gpus);

@@ -1,5 +1,9 @@
 /* The nvidia driver against a resource manager in memory: what it finds, how much it asks, what it
  * changes, and that it neither keeps a descriptor nor touches a program it should not. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
 #include "rig.h"
 
 static void test_one_context(void **state)
@@ -526,16 +530,48 @@ static void test_random(void **state)
     }
 }
 
+/* A listing in pieces misses nothing: of descriptors without a device behind them (O_PATH), where a
+ * device file can be made. */
+static void test_listing(void **state)
+{
+    enum { MANY = 300, CTL = 77 };
+    const struct rm_io *io = &rm_io_system;
+    char path[64];
+    int v[MANY];
+    snprintf(path, sizeof(path), "/tmp/cede-nvidiactl-%d", getpid());
+    bool made = mknod(path, S_IFCHR | 0600, makedev(RM_MAJOR, RM_CTL_MINOR)) == 0;
+    for (int i = 0; i < MANY; i++)
+        v[i] = open(made && i % CTL == CTL - 1 ? path : "/dev/null", O_PATH | O_CLOEXEC);
+    struct rm_fds whole = {.next = 0}, fds = {.next = 0};
+    uint32_t left = 100000, pieces = 0;
+    assert_int_equal(io->fds(NULL, getpid(), &whole, &left), 0);
+    uint32_t all = 100000 - left, sum = 0;
+    assert_true(all >= MANY);
+    assert_int_equal(whole.nctl, made ? MANY / CTL : 0);
+    for (int r = -EAGAIN; r == -EAGAIN; pieces++) {
+        left = 7;
+        r = io->fds(NULL, getpid(), &fds, &left);
+        sum += 7 - left;
+    }
+    assert_int_equal(sum, all);
+    assert_in_range(pieces, MANY / 7, MANY);
+    assert_memory_equal(&fds, &whole, sizeof(fds));
+    left = 0;
+    assert_int_equal(io->fds(NULL, getpid(), &fds, &left), -EAGAIN);
+    for (int i = 0; i < MANY; i++)
+        close(v[i]);
+    unlink(path);
+}
+
 /* What can be asked of the real system where there is no GPU. */
 static void test_system(void **state)
 {
     const struct rm_io *io = &rm_io_system;
     struct proc_stat st;
     assert_int_equal(proc_stat_read(getpid(), &st), 0);
-    struct rm_fds fds;
-    assert_int_equal(io->fds(NULL, getpid(), &fds), 0);
-    assert_int_equal(fds.nctl, 0);
-    assert_int_equal(io->fds(NULL, 0x3FFFFFFF, &fds), -ESRCH);
+    struct rm_fds fds = {.next = 0};
+    uint32_t left = 1;
+    assert_int_equal(io->fds(NULL, 0x3FFFFFFF, &fds, &left), -ESRCH);
     uint64_t count;
     assert_int_equal(io->fd_count(NULL, 0x3FFFFFFF, &count), -ESRCH);
     int pidfd = io->pidfd(NULL, st.id);
@@ -576,6 +612,7 @@ int main(void)
         cmocka_unit_test(test_dies_between),
         cmocka_unit_test(test_processes),
         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_listing),
         cmocka_unit_test(test_system),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

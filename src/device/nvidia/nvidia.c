@@ -17,6 +17,12 @@
 
 #define PROC_GPUS "/proc/driver/nvidia/gpus"
 #define RECHECK   16U /* every so many rounds a process's descriptors are listed in any case */
+/* Of one processes() without NVML: about 2 us each. Of one process fewer, so that those with very
+ * many descriptors do not keep the others from being looked at. */
+#define STEPS_MAX 20000U
+#define LIST_MAX  2048U
+/* Descriptors that are looked through for one that has moved since it was scanned. */
+#define BORROW_MAX 16384U
 
 static struct nv_driver *nv(struct device_driver *d)
 {
@@ -170,42 +176,82 @@ static int by_pid(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Both lists are sorted by pid. Only processes that are new or whose number of descriptors changed
- * are looked at closely. */
-static int processes_from_proc(struct nv_driver *d, struct pid_list *out)
+/* Looks at a process: one step for its number of descriptors, and one for each descriptor that is
+ * listed because that number has changed. False: it is gone. */
+static bool holder_look(struct nv_driver *d, struct nv_holder *h, uint32_t *steps)
 {
-    _cleanup_free_ pid_t *pids = NULL;
-    size_t n = 0, old = 0;
-    int r = d->io.pids(d->io.ctx, &pids, &n);
-    if (r < 0)
-        return r;
+    uint64_t count;
+    bool again = ((unsigned)h->pid + d->rounds) % RECHECK == 0; /* pids are reused */
+    --*steps;
+    if (h->pid == getpid() || d->io.fd_count(d->io.ctx, h->pid, &count) < 0)
+        return false;
+    bool known = h->seen && h->fd_count == count && count && !again;
+    if (known && !h->next)
+        return true;
+    uint32_t most = (uint32_t)min_u64(*steps, LIST_MAX), left = most;
+    struct rm_fds fds = {.next = h->next};
+    int r = d->io.fds(d->io.ctx, h->pid, &fds, &left);
+    *steps -= most - left;
+    h->seen = r == 0 || r == -EAGAIN;
+    /* What was found before a listing has come to its end is true; that there is nothing is not. */
+    h->found |= fds.nctl > 0;
+    h->next = fds.next;
+    h->fd_count = count;
+    if (r == 0 || !h->seen) {
+        h->holds = h->seen && h->found;
+        h->found = false;
+    } else {
+        h->holds |= h->found;
+    }
+    return true;
+}
+
+static int holders_from(const struct nv_driver *d, const pid_t *pids, size_t n,
+                        struct nv_holder **out)
+{
     struct nv_holder *v = calloc(n ? n : 1, sizeof(*v));
     if (!v)
         return -ENOMEM;
-    qsort(pids, n, sizeof(pids[0]), by_pid);
-    d->rounds++;
-    for (size_t i = 0; i < n; i++) {
-        v[i].pid = pids[i];
+    for (size_t i = 0, old = 0; i < n; i++) {
         while (old < d->nholders && d->holders[old].pid < pids[i])
             old++;
-        const struct nv_holder *h =
-            old < d->nholders && d->holders[old].pid == pids[i] ? &d->holders[old] : NULL;
-        if (pids[i] == getpid() || d->io.fd_count(d->io.ctx, pids[i], &v[i].fd_count) < 0)
-            continue;
-        bool again = ((unsigned)pids[i] + d->rounds) % RECHECK == 0; /* pids are reused */
-        if (h && h->seen && h->fd_count == v[i].fd_count && v[i].fd_count && !again) {
-            v[i] = *h;
-        } else {
-            struct rm_fds fds;
-            v[i].seen = d->io.fds(d->io.ctx, pids[i], &fds) == 0;
-            v[i].holds = v[i].seen && fds.nctl;
-        }
-        if (v[i].holds && r == 0)
-            r = pid_list_push(out, pids[i]);
+        bool known = old < d->nholders && d->holders[old].pid == pids[i];
+        v[i] = known ? d->holders[old] : (struct nv_holder){.pid = pids[i]};
     }
+    *out = v;
+    return 0;
+}
+
+/* Only processes that are new or whose number of descriptors changed are looked at closely, and of
+ * all of them so many in one call: the next goes on behind the last that was looked at. */
+static int processes_from_proc(struct nv_driver *d, struct pid_list *out)
+{
+    _cleanup_free_ pid_t *pids = NULL;
+    size_t n = 0, first = 0;
+    struct nv_holder *v;
+    int r = d->io.pids(d->io.ctx, &pids, &n);
+    if (r < 0)
+        return r;
+    qsort(pids, n, sizeof(pids[0]), by_pid);
+    r = holders_from(d, pids, n, &v);
+    if (r < 0)
+        return r;
     free(d->holders);
     d->holders = v;
     d->nholders = n;
+    while (first < n && v[first].pid < d->next_pid)
+        first++;
+    uint32_t steps = STEPS_MAX;
+    size_t looked = 0;
+    for (; looked < n && steps; looked++) {
+        struct nv_holder *h = &v[(first + looked) % n];
+        if (!holder_look(d, h, &steps))
+            *h = (struct nv_holder){.pid = h->pid};
+        d->rounds += h == &v[n - 1];
+    }
+    d->next_pid = looked < n ? v[(first + looked) % n].pid : 0;
+    for (size_t i = 0; i < n && r == 0; i++)
+        r = v[i].holds ? pid_list_push(out, v[i].pid) : 0;
     return r;
 }
 
@@ -282,9 +328,10 @@ static bool borrow_fd(struct borrowed *b, int number, uint32_t client, int *r)
 static int borrow_any(struct borrowed *b, const struct device_group *g, struct error *err)
 {
     const struct rm_io *io = &b->d->io;
-    struct rm_fds fds;
-    int r = io->fds(io->ctx, g->proc.pid, &fds);
-    if (r < 0)
+    struct rm_fds fds = {.next = 0};
+    uint32_t left = BORROW_MAX;
+    int r = io->fds(io->ctx, g->proc.pid, &fds, &left);
+    if (r < 0 && r != -EAGAIN)
         return rm_borrow_error(err, r, g->proc.pid);
     for (uint32_t i = 0; i < fds.nctl; i++) {
         if (borrow_fd(b, fds.ctl[i], g->handles[0], &r))

@@ -14,7 +14,10 @@
 
 struct nv_holder { /* a process, when /proc has to tell who uses the driver */
     pid_t pid;
-    bool holds, seen;
+    bool holds;
+    bool seen;    /* fd_count is that of the last listing */
+    bool found;   /* in the listing under way */
+    int64_t next; /* where that goes on; 0: none is */
     uint64_t fd_count;
 };
 
@@ -29,7 +32,8 @@ struct nv_driver {
     bool nvml_tried, nvml_told;
     struct nv_holder *holders;
     size_t nholders;
-    unsigned rounds;
+    unsigned rounds; /* through all processes */
+    pid_t next_pid;  /* where the next processes() goes on */
 };
 
 /* Opens the driver on this system, with these GPUs to begin with. `nvml`: may use the library. */

@@ -22,7 +22,7 @@
 #define FALLBACK_MAX     2048U  /* library names asked where RM named nothing */
 #define FDS_A_CONTEXT    16U    /* descriptors of /dev/nvidiaN a context keeps, and about */
 #define FDS_BASE         10U    /* those of a process without one */
-#define SETTLE_NS        (200 * NSEC_PER_MSEC)
+#define DEBOUNCE_NS      (200 * NSEC_PER_MSEC)
 #define DEFAULT_SLICE_US 2048U
 
 int nv_gpu_index(struct nv_gpus *gpus, const char *uuid, const char *bus_id)
@@ -286,7 +286,7 @@ static bool must_be_more(const struct nv_look *l)
  * that are not in `told` wait until they have looked the same for a while: what is read earlier is
  * not what to restore, and what is set earlier does not last. It is no promise: a PyTorch program
  * was seen to have its timeslice set later still, which timeslice_now_us tells. */
-static int settle(struct nv_client *c, const struct group_list *told, uint64_t now)
+static int debounce(struct nv_client *c, const struct group_list *told, uint64_t now)
 {
     struct group_list all = c->groups, fresh = {0};
     c->groups = (struct group_list){0};
@@ -300,7 +300,7 @@ static int settle(struct nv_client *c, const struct group_list *told, uint64_t n
     if (!same)
         c->fresh_ns = now;
     group_list_free(&c->fresh);
-    if (r == 0 && same && now - c->fresh_ns >= SETTLE_NS) {
+    if (r == 0 && same && now - c->fresh_ns >= DEBOUNCE_NS) {
         group_list_free(&fresh);
         group_list_free(&c->groups);
         c->groups = all;
@@ -340,7 +340,7 @@ int nv_client_discover(const struct nv_look *l, bool deep, bool wait)
             break;
     }
     if (r == 0 && wait)
-        r = settle(c, &before, c->discovered_ns);
+        r = debounce(c, &before, c->discovered_ns);
     else
         group_list_free(&c->fresh);
     group_list_free(&before);

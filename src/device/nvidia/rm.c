@@ -275,34 +275,47 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int sys_fds(void *ctx, pid_t pid, struct rm_fds *out)
+/* By device number: in a container the node may have any path. Without asking a file server that
+ * may not answer: other descriptors of the process lead anywhere. */
+static void count_fd(int dir, const char *name, struct rm_fds *io)
 {
-    memset(out, 0, sizeof(*out));
-    int r = sys_fd_count(ctx, pid, &out->fd_count);
-    if (r < 0)
-        return r;
+    struct statx st;
+    uint64_t n;
+    if (parse_u64(name, 0, INT32_MAX, &n) < 0 ||
+        statx(dir, name, AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0 || !S_ISCHR(st.stx_mode) ||
+        st.stx_rdev_major != RM_MAJOR)
+        return;
+    if (st.stx_rdev_minor != RM_CTL_MINOR)
+        io->ngpu++;
+    else if (io->nctl < RM_CTL_FDS_MAX)
+        io->ctl[io->nctl++] = (int32_t)n;
+}
+
+static int sys_fds(void *ctx, pid_t pid, struct rm_fds *io, uint32_t *left)
+{
+    if (*left == 0)
+        return -EAGAIN;
+    if (io->next == 0) {
+        memset(io, 0, sizeof(*io));
+        int r = sys_fd_count(ctx, pid, &io->fd_count);
+        if (r < 0)
+            return r;
+    }
     char path[32];
     snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
     DIR *d = opendir(path);
     if (!d)
         return errno == ENOENT ? -ESRCH : -errno;
-    for (struct dirent *e; (e = readdir(d));) {
-        struct statx st;
-        uint64_t n;
-        /* By device number: in a container the node may have any path. Without asking a file server
-         * that may not answer: other descriptors of the process lead anywhere. */
-        if (parse_u64(e->d_name, 0, INT32_MAX, &n) < 0 ||
-            statx(dirfd(d), e->d_name, AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0 ||
-            !S_ISCHR(st.stx_mode) || st.stx_rdev_major != RM_MAJOR)
-            continue;
-        if (st.stx_rdev_minor != RM_CTL_MINOR)
-            out->ngpu++;
-        else if (out->nctl < RM_CTL_FDS_MAX)
-            out->ctl[out->nctl++] = (int32_t)n;
-    }
+    /* A position in /proc/PID/fd is a descriptor's number and two, in every open of it. */
+    if (io->next)
+        seekdir(d, io->next);
+    struct dirent *e = NULL;
+    for (; *left && (e = readdir(d)); --*left)
+        count_fd(dirfd(d), e->d_name, io);
+    io->next = *left ? 0 : telldir(d);
     closedir(d);
-    qsort(out->ctl, out->nctl, sizeof(out->ctl[0]), by_number);
-    return 0;
+    qsort(io->ctl, io->nctl, sizeof(io->ctl[0]), by_number);
+    return io->next ? -EAGAIN : 0;
 }
 
 static int sys_open_gpu(void *ctx, const char *bus_id)

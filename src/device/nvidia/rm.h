@@ -205,6 +205,7 @@ struct rm_fds {
     uint32_t nctl;
     uint32_t ngpu;     /* descriptors of /dev/nvidiaN: rises with every context */
     uint64_t fd_count; /* all its descriptors; 0 where the kernel (< 6.2) does not say */
+    int64_t next;      /* where a listing that has not come to its end goes on; else 0 */
 };
 
 /* The system as the driver sees it; the tests put a machine of their own behind it. All return 0
@@ -218,7 +219,9 @@ struct rm_io {
      * /dev/nvidiactl (-EBADF if it is something else by now). */
     int (*pidfd)(void *ctx, struct proc_id proc);
     int (*getfd)(void *ctx, int pidfd, int fd);
-    int (*fds)(void *ctx, pid_t pid, struct rm_fds *out);
+    /* Lists at most *left descriptors, which it takes off, from io->next on: a process can have a
+     * million. 0: that was all; -EAGAIN: there are more. Begins anew where io->next is 0. */
+    int (*fds)(void *ctx, pid_t pid, struct rm_fds *io, uint32_t *left);
     int (*fd_count)(void *ctx, pid_t pid, uint64_t *out);
     /* A descriptor that keeps a GPU from being shut down, by its place on the bus. */
     int (*open_gpu)(void *ctx, const char *bus_id);

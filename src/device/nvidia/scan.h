@@ -31,28 +31,37 @@ struct nv_client {
     struct nv_device devices[DEVICE_GPUS_MAX];
     uint32_t ndevices;
     struct group_list groups;
-    struct group_list fresh; /* found lately, not told yet: see settle() in objects.c */
+    struct group_list fresh; /* found lately, not told yet: see debounce() in objects.c */
     uint64_t fresh_ns;       /* how long they have been as they are */
+};
+
+/* How far the search for a descriptor's clients is: see search.c. */
+enum nv_search {
+    NV_SEARCH_UNKNOWN, /* nothing was asked yet */
+    NV_SEARCH_NEAR,    /* back to the process's start */
+    NV_SEARCH_FAR,     /* nothing there: back to the oldest position */
+    NV_SEARCH_CLUSTER, /* a client was found: its neighbours */
+    NV_SEARCH_NEWER,   /* clients allocated since the last search */
+    NV_SEARCH_DONE,    /* all clients allocated before `searched` are known */
 };
 
 struct nv_fd {
     int32_t number;
-    bool resolved;     /* its clients were looked for */
-    uint64_t searched; /* among those allocated before this position of the counter */
-    /* A search that goes on at the next scan: from `next` (0: none) down to `end`, and further, to
-     * `last`, if nothing was found until there. */
-    uint64_t next, end, last, top;
-    bool all, found; /* all: does not end after a hit and some misses */
-    uint32_t misses;
+    enum nv_search state;
+    uint64_t next, end; /* the position to ask next, and the lowest of this state */
+    uint64_t top;       /* where this search began */
+    uint64_t searched;
+    uint32_t misses; /* since the last client, in CLUSTER */
 };
 
 struct nv_process {
     struct proc_id id;
-    struct rm_fds fds;
+    struct rm_fds fds;     /* as they were at listed_ns */
+    struct rm_fds listing; /* under way; .next 0: none is */
     uint64_t listed_ns;
     bool dirty;     /* a control failed: look at everything again */
     bool looked;    /* once at all that was there */
-    bool searching; /* not all clients have been asked for */
+    bool searching; /* the last scan did not come to its end */
     struct nv_fd fd[RM_CTL_FDS_MAX];
     uint32_t nfd;
     struct nv_client *clients;
@@ -67,6 +76,7 @@ struct nv_scanner {
     struct nv_process *procs;
     size_t nprocs, cap;
     uint32_t asked, looked; /* for clients, and at their objects, in this scan */
+    uint32_t list_left;     /* descriptors that this scan may still list */
     /* The clients' counter, with its wraps counted, now and at some moments past: a process cannot
      * own a client that is older than itself (unless it inherited the descriptor). */
     uint64_t position;
@@ -76,6 +86,14 @@ struct nv_scanner {
     unsigned nmarks;
     uint64_t ticks_per_s;
 };
+
+/* search.c */
+int nv_counter_update(struct nv_scanner *s, struct error *err);
+bool nv_client_answers(struct nv_scanner *s, int fd, uint32_t client);
+/* Finds the clients of one borrowed descriptor that are not known yet: 0, -ENOMEM, or -EAGAIN where
+ * the search goes on at the next scan. */
+int nv_search(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *x);
+void nv_search_reset(struct nv_fd *x);
 
 struct nv_look { /* one client through its borrowed descriptor */
     struct nv_scanner *s;

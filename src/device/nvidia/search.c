@@ -1,0 +1,240 @@
+/* See scan.h. This part: which clients are behind a descriptor.
+ *
+ * A client answers only on the open file that allocated it, so asking a descriptor about a client
+ * handle tells whose it is. Client handles count up for the whole machine; the positions to ask are
+ * bounded by the counter now and by its value before the process started. Asking costs about 2 us a
+ * handle (H200, 580.159.04), there or not, so the number of questions is what to save, and a long
+ * search is spread over many scans. The search of one descriptor, from the newest position down:
+ *
+ *     UNKNOWN ── a guess hits ──────────────────────────────────────> DONE
+ *        │ none does                                                 ^ │ ^
+ *        v                                                           │ │ │
+ *      NEAR ─── hit ──> CLUSTER ── NEIGHBOURS misses, or the end ────┘ │ │
+ *        │ the process's start       ^                                 │ │
+ *        ├── it uses a GPU ──> FAR ──┤ hit                             │ │
+ *        │                      └────│── the oldest position ──────────│─┤
+ *        └── it does not ────────────│─────────────────────────────────│─┘
+ *                                    │            asked again          v
+ *      DONE <── the position of the last search ──────────────────── NEWER
+ *
+ * NEAR, FAR, CLUSTER and NEWER go on at the next scan where this one has asked enough. A client
+ * that does not answer any more leads back to UNKNOWN from anywhere: the number is another file's.
+ */
+#include <errno.h>
+
+#include "device/nvidia/scan.h"
+
+#define NEIGHBOURS  64U   /* clients of one process lie close together */
+#define ASK_MAX     2048U /* of one scan: 4 ms */
+#define CLIENTS_MAX 128U  /* of one process; most have one or two */
+
+/* ---- the clients' counter ---- */
+
+int nv_counter_update(struct nv_scanner *s, struct error *err)
+{
+    uint32_t index;
+    int r = rm_client_counter(&s->io, s->ctl_fd, &index, err);
+    if (r < 0)
+        return r;
+    /* Starts one range up, so that positions before the first look exist. */
+    if (s->position == 0)
+        s->position = RM_CLIENT_RANGE + index;
+    else
+        s->position += (index - (uint32_t)(s->position % RM_CLIENT_RANGE)) % RM_CLIENT_RANGE;
+
+    uint64_t now = s->io.now_ns(s->io.ctx);
+    if (s->nmarks && now - s->marks[s->nmarks - 1].ns < NSEC_PER_SEC)
+        return 0;
+    if (s->nmarks == NV_MARKS) { /* thin out: old processes need no exact bound */
+        for (unsigned i = 0; i < NV_MARKS / 2; i++)
+            s->marks[i] = s->marks[2 * i];
+        s->nmarks = NV_MARKS / 2;
+    }
+    s->marks[s->nmarks].ns = now;
+    s->marks[s->nmarks++].position = s->position;
+    return 0;
+}
+
+/* A position that no client of this process can be below. */
+static uint64_t counter_before(const struct nv_scanner *s, struct proc_id proc)
+{
+    uint64_t oldest = s->position - RM_CLIENT_RANGE + 1;
+    /* Start times are whole ticks, rounded down. */
+    uint64_t start = proc.start_ticks * (NSEC_PER_SEC / s->ticks_per_s);
+    for (unsigned i = s->nmarks; i-- > 0;) {
+        if (s->marks[i].ns < start)
+            return max_u64(s->marks[i].position, oldest);
+    }
+    return oldest;
+}
+
+static uint32_t client_handle(uint64_t position)
+{
+    return RM_CLIENT_BASE + (uint32_t)(position % RM_CLIENT_RANGE);
+}
+
+/* ---- clients ---- */
+
+bool nv_client_answers(struct nv_scanner *s, int fd, uint32_t client)
+{
+    uint32_t class;
+    s->asked++;
+    return rm_info(&s->io, fd, client, client, RM_INFO_CLASS, &class) == 0;
+}
+
+static int client_add(struct nv_scanner *s, struct nv_process *p, int32_t number, uint32_t handle)
+{
+    for (size_t i = 0; i < p->nclients; i++) {
+        if (p->clients[i].handle == handle)
+            return 0; /* one open file under two numbers (dup) */
+    }
+    if (p->nclients == CLIENTS_MAX)
+        return 0;
+    struct nv_client *c = reallocarray(p->clients, p->nclients + 1, sizeof(*c));
+    if (!c)
+        return -ENOMEM;
+    p->clients = c;
+    p->clients[p->nclients++] = (struct nv_client){.handle = handle, .fd = number};
+    return 0;
+}
+
+/* Asks for the clients at positions low..high, from the top. Returns the number found or -errno. */
+static int clients_probe(struct nv_scanner *s, struct nv_process *p, int fd, int32_t number,
+                         uint64_t low, uint64_t high)
+{
+    int found = 0;
+    for (uint64_t i = high; i >= low && i > 0; i--) {
+        if (!nv_client_answers(s, fd, client_handle(i)))
+            continue;
+        found++;
+        int r = client_add(s, p, number, client_handle(i));
+        if (r < 0)
+            return r;
+    }
+    return found;
+}
+
+/* One that is known already, if the descriptor is inherited; or near the process's other clients,
+ * which saves the long way on a machine that is long up. As above. */
+static int clients_guess(struct nv_scanner *s, struct nv_process *p, int fd, int32_t number,
+                         uint64_t low)
+{
+    int r, found = 0;
+    uint64_t top = s->position;
+    for (size_t i = 0; i < s->nprocs; i++) {
+        for (size_t k = 0; &s->procs[i] != p && k < s->procs[i].nclients; k++) {
+            uint32_t handle = s->procs[i].clients[k].handle;
+            if (s->asked < ASK_MAX && nv_client_answers(s, fd, handle)) {
+                if ((r = client_add(s, p, number, handle)) < 0)
+                    return r;
+                found++;
+            }
+        }
+    }
+    for (size_t i = 0; i < p->nclients && !found && s->asked < ASK_MAX; i++) {
+        uint64_t at = top - (top - p->clients[i].handle + RM_CLIENT_BASE) % RM_CLIENT_RANGE;
+        r = clients_probe(s, p, fd, number, max_u64(at, low + NEIGHBOURS) - NEIGHBOURS,
+                          min_u64(at + NEIGHBOURS, top));
+        if (r < 0)
+            return r;
+        found += r;
+    }
+    return found;
+}
+
+/* ---- transitions ---- */
+
+static void search_finish(struct nv_fd *x)
+{
+    x->state = NV_SEARCH_DONE;
+    x->searched = x->top;
+}
+
+static void search_from(struct nv_fd *x, enum nv_search state, uint64_t top, uint64_t end)
+{
+    x->state = state;
+    x->top = x->next = top;
+    x->end = end;
+    x->misses = 0;
+}
+
+/* From now back to the process's start; where that is unknown, to the counter's zero. */
+static void search_begin(const struct nv_scanner *s, struct nv_fd *x, uint64_t low)
+{
+    uint64_t top = s->position, oldest = top - RM_CLIENT_RANGE + 1;
+    search_from(x, NV_SEARCH_NEAR, top,
+                low > oldest ? low : max_u64(oldest, top - top % RM_CLIENT_RANGE));
+}
+
+/* Only those that came since. */
+static void search_again(const struct nv_scanner *s, struct nv_fd *x, uint64_t low)
+{
+    search_from(x, NV_SEARCH_NEWER, s->position, max_u64(x->searched + 1, low));
+}
+
+static void search_hit(struct nv_fd *x)
+{
+    x->misses = 0;
+    if (x->state != NV_SEARCH_NEWER)
+        x->state = NV_SEARCH_CLUSTER;
+}
+
+static void search_miss(struct nv_fd *x)
+{
+    if (x->state == NV_SEARCH_CLUSTER && ++x->misses >= NEIGHBOURS)
+        search_finish(x);
+}
+
+/* At the lowest position. Further (an inherited descriptor, a counter that has wrapped) only if the
+ * process certainly uses a GPU. */
+static void search_end(const struct nv_process *p, struct nv_fd *x)
+{
+    uint64_t oldest = x->top - RM_CLIENT_RANGE + 1;
+    if (x->state != NV_SEARCH_NEAR || !p->fds.ngpu || x->end <= oldest) {
+        search_finish(x);
+        return;
+    }
+    x->state = NV_SEARCH_FAR;
+    x->end = oldest;
+}
+
+void nv_search_reset(struct nv_fd *x)
+{
+    x->state = NV_SEARCH_UNKNOWN;
+}
+
+int nv_search(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *x)
+{
+    bool over = s->asked >= ASK_MAX;
+    uint64_t low = counter_before(s, p->id);
+    if (x->state == NV_SEARCH_UNKNOWN) {
+        int r = over ? -EAGAIN : clients_guess(s, p, fd, x->number, low);
+        if (r < 0)
+            return r;
+        search_begin(s, x, low);
+        if (r > 0)
+            search_finish(x);
+    } else if (x->state == NV_SEARCH_DONE) {
+        if (over)
+            return -EAGAIN;
+        search_again(s, x, low);
+    }
+    while (x->state != NV_SEARCH_DONE) {
+        if (x->next < x->end || x->next == 0) {
+            search_end(p, x);
+            continue;
+        }
+        if (s->asked >= ASK_MAX)
+            return -EAGAIN;
+        uint32_t handle = client_handle(x->next--);
+        if (!nv_client_answers(s, fd, handle)) {
+            search_miss(x);
+            continue;
+        }
+        int r = client_add(s, p, x->number, handle);
+        if (r < 0)
+            return r;
+        search_hit(x);
+    }
+    return 0;
+}
