@@ -9,12 +9,12 @@
 
 /* ---- groups ---- */
 
-bool soft_list(struct server *s, struct conn *c, const struct soft_msg *m)
+bool soft_list(struct server *s, const struct soft_msg *m, struct soft_msg *answer)
 {
     if (m->u.list.compute_only > 1)
         return false;
-    struct soft_msg out = {.type = SOFT_GROUPS, .u.groups.now_ns = monotonic_ns()};
-    for (struct conn *o = s->conns.next; o != &s->conns && !out.u.groups.more; o = o->next) {
+    *answer = (struct soft_msg){.type = SOFT_GROUPS, .u.groups.now_ns = monotonic_ns()};
+    for (struct conn *o = s->conns.next; o != &s->conns && !answer->u.groups.more; o = o->next) {
         if (o->kind != CONN_CONTEXT || o->key + SOFT_CONTEXT_GROUPS <= m->u.list.after)
             continue;
         if (o->swap == SWAP_OUT) /* has nothing on the GPU */
@@ -22,17 +22,17 @@ bool soft_list(struct server *s, struct conn *c, const struct soft_msg *m)
         if (m->u.list.pid != 0 &&
             (o->proc.pid != m->u.list.pid || o->proc.start_ticks != m->u.list.start_ticks))
             continue;
-        softgpu_advance(s->gpus[o->gpu].engine, out.u.groups.now_ns);
+        softgpu_advance(s->gpus[o->gpu].engine, answer->u.groups.now_ns);
         for (unsigned i = 0; i < (m->u.list.compute_only ? 1 : SOFT_CONTEXT_GROUPS); i++) {
             struct softgpu_group_info info;
             if (o->key + i <= m->u.list.after ||
                 softgpu_group_info(s->gpus[o->gpu].engine, o->groups[i], &info) < 0)
                 continue;
-            if (out.u.groups.n == ARRAY_SIZE(out.u.groups.v)) {
-                out.u.groups.more = 1;
+            if (answer->u.groups.n == ARRAY_SIZE(answer->u.groups.v)) {
+                answer->u.groups.more = 1;
                 break;
             }
-            out.u.groups.v[out.u.groups.n++] = (struct soft_group){
+            answer->u.groups.v[answer->u.groups.n++] = (struct soft_group){
                 .key = o->key + i,
                 .start_ticks = o->proc.start_ticks,
                 .busy_ns = info.busy_ns,
@@ -45,7 +45,6 @@ bool soft_list(struct server *s, struct conn *c, const struct soft_msg *m)
             };
         }
     }
-    soft_answer(s, c, &out);
     return true;
 }
 
@@ -102,7 +101,7 @@ bool soft_control(struct server *s, struct conn *c, const struct soft_msg *m)
 #define OUT_BYTES_PER_NS 3
 #define IN_BYTES_PER_NS  8
 
-bool soft_alloc(struct server *s, struct conn *c, const struct soft_msg *m)
+bool soft_alloc(struct server *s, struct conn *c, const struct soft_msg *m, struct soft_msg *answer)
 {
     struct gpu *g = &s->gpus[c->gpu];
     int64_t more = m->u.alloc.bytes;
@@ -111,26 +110,25 @@ bool soft_alloc(struct server *s, struct conn *c, const struct soft_msg *m)
     /* While it is swapped out its calls wait on a real GPU; here it is told to come again. */
     bool fits = more < 0 || (uint64_t)more <= g->memory_bytes - g->used_bytes;
     if (c->swap != SWAP_RUNNING || c->swap_at_ns != SOFTGPU_NEVER) {
-        soft_answer_result(s, c, -EAGAIN);
+        *answer = soft_result(s, -EAGAIN);
     } else {
         if (fits) {
             c->memory_bytes += (uint64_t)more;
             g->used_bytes += (uint64_t)more;
         }
-        soft_answer_result(s, c, fits ? 0 : -ENOMEM);
+        *answer = soft_result(s, fits ? 0 : -ENOMEM);
     }
     return true;
 }
 
-bool soft_memory(struct server *s, struct conn *c, const struct soft_msg *m)
+bool soft_memory(struct server *s, const struct soft_msg *m, struct soft_msg *answer)
 {
-    struct soft_msg out = {.type = SOFT_MEMORY, .u.memory.gpu = m->u.memory.gpu};
     if (m->u.memory.gpu >= s->ngpus)
         return false;
+    *answer = (struct soft_msg){.type = SOFT_MEMORY, .u.memory.gpu = m->u.memory.gpu};
     const struct gpu *g = &s->gpus[m->u.memory.gpu];
-    out.u.memory.total_bytes = g->memory_bytes;
-    out.u.memory.free_bytes = g->memory_bytes - g->used_bytes;
-    soft_answer(s, c, &out);
+    answer->u.memory.total_bytes = g->memory_bytes;
+    answer->u.memory.free_bytes = g->memory_bytes - g->used_bytes;
     return true;
 }
 

@@ -6,82 +6,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "device/soft/client.h"
 #include "device/soft/driver.h"
 #include "device/soft/engine.h"
-#include "device/soft/proto.h"
+#include "device/soft/link.h"
 #include "device/soft/swap.h"
 
 #define ACTIVITY_REST_NS (5 * NSEC_PER_SEC) /* nobody asked for so long: as with no sample */
 #define COMPUTE_CHANNELS 8                  /* as libcuda makes them */
 #define COPY_CHANNELS    4
 
-/* The timeslice that a group had when it was first seen. */
-struct seen {
-    uint64_t key;
-    uint32_t timeslice_us;
-    int32_t pid;
-};
-
-/* All compute groups at some moment; ns 0: never taken. */
-struct sample {
-    struct soft_group *v;
-    size_t n;
-    uint64_t ns;
-};
-
-struct soft_driver {
-    struct device_driver base;
-    int fd; /* -1: no server */
-    unsigned gpus;
-    char path[112];
-    struct seen *seen;
-    size_t seen_n, seen_cap;
-    struct sample usage, activity; /* at the last call of each */
-};
-
 static struct soft_driver *soft(struct device_driver *d)
 {
     return (struct soft_driver *)d;
-}
-
-static int no_server(struct soft_driver *d, int code, struct error *err)
-{
-    if (d->fd >= 0)
-        close(d->fd);
-    d->fd = -1;
-    if (code == -EACCES || code == -EPERM)
-        return error_set(err, -EPERM, "no right to use the software GPU at %s: it serves one user",
-                         d->path);
-    return error_set(err, -ENODEV, "no software GPU at %s (%s): start `cede-softgpu`", d->path,
-                     strerror(-code));
-}
-
-static int reach(struct soft_driver *d, struct error *err)
-{
-    if (d->fd >= 0)
-        return 0;
-    struct soft_msg m = {.type = SOFT_OPEN_CONTROL};
-    int r = soft_connect(d->path, &m, &d->fd);
-    if (r < 0)
-        return no_server(d, r, err);
-    d->gpus = (unsigned)min_u64(m.u.reply.gpus, DEVICE_GPUS_MAX);
-    d->seen_n = d->usage.n = d->activity.n = 0; /* another server, other groups */
-    d->usage.ns = d->activity.ns = 0;
-    return 0;
-}
-
-static int transact(struct soft_driver *d, struct soft_msg *m, uint32_t want, struct error *err)
-{
-    int r = reach(d, err);
-    if (r < 0)
-        return r;
-    r = soft_transact(d->fd, m, want);
-    return r < 0 ? no_server(d, r, err) : 0;
 }
 
 /* All groups, or those of one process (pid 0: all). *v is malloc'd; *now_ns is the last page's. */
@@ -97,7 +36,7 @@ static int list(struct soft_driver *d, struct proc_id proc, bool compute_only,
     do {
         m = (struct soft_msg){.type = SOFT_LIST,
                               .u.list = {after, proc.start_ticks, proc.pid, compute_only}};
-        int r = transact(d, &m, SOFT_GROUPS, err);
+        int r = soft_link_transact(d, &m, SOFT_GROUPS, err);
         if (r < 0)
             return r;
         size_t more = min_u64(m.u.groups.n, ARRAY_SIZE(m.u.groups.v));
@@ -118,16 +57,16 @@ static int list(struct soft_driver *d, struct proc_id proc, bool compute_only,
     return 0;
 }
 
-static void sample_free(struct sample *s)
+static void sample_free(struct soft_sample *s)
 {
     free(s->v);
 }
 
 /* Takes the measure that the next call counts from; *before is the caller's to free. */
-static int sample(struct soft_driver *d, struct sample *last, struct sample *before,
+static int sample(struct soft_driver *d, struct soft_sample *last, struct soft_sample *before,
                   struct error *err)
 {
-    struct sample now;
+    struct soft_sample now;
     int r = list(d, (struct proc_id){0, 0}, true, &now.v, &now.n, &now.ns, err);
     if (r < 0)
         return r;
@@ -162,7 +101,7 @@ static int soft_open(const char *where, struct device_driver **out, struct error
     if (r < 0) {
         error_set(err, r, "the software GPU's socket path is too long: %s", where ? where : "");
     } else {
-        struct sample none;
+        struct soft_sample none;
         r = sample(d, &d->usage, &none, err);
     }
     if (r < 0)
@@ -193,7 +132,7 @@ static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *
     };
     snprintf(out->uuid, sizeof(out->uuid), "SOFT-%u", gpu);
     struct soft_msg m = {.type = SOFT_MEMORY, .u.memory.gpu = gpu};
-    if (transact(soft(base), &m, SOFT_MEMORY, NULL) == 0)
+    if (soft_link_transact(soft(base), &m, SOFT_MEMORY, NULL) == 0)
         out->memory_bytes = m.u.memory.total_bytes;
     return 0;
 }
@@ -229,13 +168,13 @@ static int first_timeslice(struct soft_driver *d, const struct soft_group *g, ui
     }
     if (d->seen_n == d->seen_cap) {
         size_t cap = d->seen_cap ? d->seen_cap * 2 : 64;
-        struct seen *p = reallocarray(d->seen, cap, sizeof(*p));
+        struct soft_seen *p = reallocarray(d->seen, cap, sizeof(*p));
         if (!p)
             return -ENOMEM;
         d->seen = p;
         d->seen_cap = cap;
     }
-    d->seen[d->seen_n++] = (struct seen){g->key, g->timeslice_us, g->pid};
+    d->seen[d->seen_n++] = (struct soft_seen){g->key, g->timeslice_us, g->pid};
     *us = g->timeslice_us;
     return 0;
 }
@@ -289,7 +228,7 @@ static void soft_forget(struct device_driver *base, pid_t pid)
 static int call(struct soft_driver *d, struct soft_msg *m, const char *what, int32_t pid,
                 struct error *err)
 {
-    int r = transact(d, m, SOFT_REPLY, err);
+    int r = soft_link_transact(d, m, SOFT_REPLY, err);
     if (r < 0)
         return r;
     switch (m->u.reply.result) {
@@ -348,7 +287,7 @@ static int soft_resume(struct device_driver *base, const struct device_group *co
 
 /* What a compute group did since: all of it if it did not exist. Both samples are in the order of
  * the keys. */
-static void done_since(const struct sample *before, size_t *at, const struct soft_group *g,
+static void done_since(const struct soft_sample *before, size_t *at, const struct soft_group *g,
                        uint64_t *busy_ns, uint64_t *bursts)
 {
     while (*at < before->n && before->v[*at].key < g->key)
@@ -361,7 +300,7 @@ static void done_since(const struct sample *before, size_t *at, const struct sof
 static int soft_usage(struct device_driver *base, struct usage_list *out, struct error *err)
 {
     struct soft_driver *d = soft(base);
-    _cleanup_(sample_free) struct sample before = {0};
+    _cleanup_(sample_free) struct soft_sample before = {0};
     size_t at = 0, first = out->n;
     int r = sample(d, &d->usage, &before, err);
     if (r < 0)
@@ -392,26 +331,15 @@ static int soft_memory_free(struct device_driver *base, unsigned gpu, uint64_t *
     if (gpu >= soft(base)->gpus)
         return error_set(err, -ENODEV, "there is no GPU %u", gpu);
     struct soft_msg m = {.type = SOFT_MEMORY, .u.memory.gpu = gpu};
-    int r = transact(soft(base), &m, SOFT_MEMORY, err);
+    int r = soft_link_transact(soft(base), &m, SOFT_MEMORY, err);
     *bytes = r == 0 ? m.u.memory.free_bytes : 0;
     return r;
-}
-
-int soft_driver_call(struct device_driver *base, struct soft_msg *m, struct error *err)
-{
-    struct soft_driver *d = soft(base);
-    int r = reach(d, err);
-    /* Moving memory takes its time; a server that goes ends the wait. */
-    if (r == 0 && setsockopt(d->fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0},
-                             sizeof(struct timeval)) < 0)
-        r = -errno;
-    return r < 0 ? r : transact(d, m, SOFT_REPLY, err);
 }
 
 static int soft_activity(struct device_driver *base, struct activity_list *out, struct error *err)
 {
     struct soft_driver *d = soft(base);
-    _cleanup_(sample_free) struct sample before = {0};
+    _cleanup_(sample_free) struct soft_sample before = {0};
     size_t at = 0, first = out->n;
     int r = sample(d, &d->activity, &before, err);
     bool known = before.ns && d->activity.ns - before.ns < ACTIVITY_REST_NS;

@@ -137,17 +137,17 @@ static int conn_send(struct server *s, struct conn *c, struct soft_msg *m)
     return -e;
 }
 
-/* Answers to whoever asks one thing at a time always fit, or it does not read. */
-void soft_answer(struct server *s, struct conn *c, struct soft_msg *m)
+/* An answer to a client that asks one thing at a time always fits, or the client does not read. */
+static void answer(struct server *s, struct conn *c, struct soft_msg *m)
 {
     if (conn_send(s, c, m) == -EAGAIN)
         conn_end(s, c, "it does not read its answers");
 }
 
-void soft_answer_result(struct server *s, struct conn *c, int result)
+static void answer_result(struct server *s, struct conn *c, int result)
 {
-    struct soft_msg m = {.type = SOFT_REPLY, .u.reply = {result, s->ngpus}};
-    soft_answer(s, c, &m);
+    struct soft_msg m = soft_result(s, result);
+    answer(s, c, &m);
 }
 
 /* ---- contexts ---- */
@@ -242,42 +242,57 @@ static bool submit(struct server *s, struct conn *c, const struct soft_msg *m)
 
 /* ---- messages, time ---- */
 
-/* False: against the rules. */
+/* False: against the rules. `out`: to be sent, if it has a type. */
+static bool handle_control(struct server *s, struct conn *c, const struct soft_msg *m,
+                           struct soft_msg *out)
+{
+    if (c->reply_ns != SOFTGPU_NEVER)
+        return false; /* one at a time */
+    switch (m->type) {
+    case SOFT_LIST:
+        return soft_list(s, m, out);
+    case SOFT_MEMORY:
+        return soft_memory(s, m, out);
+    case SOFT_SWAP:
+        return soft_swap_step(s, c, m);
+    case SOFT_TIMESLICE:
+    case SOFT_SUSPEND:
+    case SOFT_RESUME:
+        return soft_control(s, c, m);
+    default:
+        return false;
+    }
+}
+
 static bool handle(struct server *s, struct conn *c, const struct soft_msg *m, size_t n)
 {
+    struct soft_msg out = {.type = 0};
+    bool ok = true;
     if (n < offsetof(struct soft_msg, u) || m->version != SOFT_VERSION ||
         n != soft_msg_size(m->type))
         return false;
     switch (c->kind) {
     case CONN_NEW:
-        if (m->type == SOFT_OPEN_CONTEXT) {
-            soft_answer_result(s, c, open_context(s, c, m->u.open.gpu));
-        } else if (m->type == SOFT_OPEN_CONTROL) {
+        ok = m->type == SOFT_OPEN_CONTEXT || m->type == SOFT_OPEN_CONTROL;
+        if (m->type == SOFT_OPEN_CONTROL)
             c->kind = CONN_CONTROL;
-            soft_answer_result(s, c, 0);
-        } else {
-            return false;
-        }
-        return true;
+        if (ok)
+            out = soft_result(s,
+                              m->type == SOFT_OPEN_CONTEXT ? open_context(s, c, m->u.open.gpu) : 0);
+        break;
     case CONN_CONTEXT:
-        if (m->type == SOFT_ALLOC)
-            return soft_alloc(s, c, m);
-        return m->type == SOFT_SUBMIT && submit(s, c, m);
+        ok = m->type == SOFT_ALLOC ? soft_alloc(s, c, m, &out)
+                                   : m->type == SOFT_SUBMIT && submit(s, c, m);
+        break;
     case CONN_CONTROL:
-        if (c->reply_ns != SOFTGPU_NEVER)
-            return false; /* one at a time */
-        if (m->type == SOFT_LIST)
-            return soft_list(s, c, m);
-        if (m->type == SOFT_MEMORY)
-            return soft_memory(s, c, m);
-        if (m->type == SOFT_SWAP)
-            return soft_swap_step(s, c, m);
-        return (m->type == SOFT_TIMESLICE || m->type == SOFT_SUSPEND || m->type == SOFT_RESUME) &&
-               soft_control(s, c, m);
+        ok = handle_control(s, c, m, &out);
+        break;
     case CONN_DEAD:
         break;
     }
-    return true;
+    if (ok && out.type)
+        answer(s, c, &out);
+    return ok;
 }
 
 static void conn_read(struct server *s, struct conn *c)
@@ -312,7 +327,7 @@ static void catch_up(struct server *s)
     for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
         if (c->kind == CONN_CONTROL && c->reply_ns <= now) {
             c->reply_ns = SOFTGPU_NEVER;
-            soft_answer_result(s, c, c->result);
+            answer_result(s, c, c->result);
         }
     }
 }

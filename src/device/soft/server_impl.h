@@ -58,15 +58,18 @@ struct server {
     ino_t inode; /* of the socket file: unlink no other */
 };
 
-/* server.c. Answers to whoever asks one thing at a time always fit, or it does not read. */
-void soft_answer(struct server *s, struct conn *c, struct soft_msg *m);
-void soft_answer_result(struct server *s, struct conn *c, int result);
+static inline struct soft_msg soft_result(const struct server *s, int result)
+{
+    return (struct soft_msg){.type = SOFT_REPLY, .u.reply = {result, s->ngpus}};
+}
 
-/* control.c. False: the message is against the rules. */
-bool soft_list(struct server *s, struct conn *c, const struct soft_msg *m);
+/* control.c. False: the message is against the rules. Else the answer to send, or (control, swap
+ * step) c->result to send at c->reply_ns. */
+bool soft_list(struct server *s, const struct soft_msg *m, struct soft_msg *answer);
+bool soft_alloc(struct server *s, struct conn *c, const struct soft_msg *m,
+                struct soft_msg *answer);
+bool soft_memory(struct server *s, const struct soft_msg *m, struct soft_msg *answer);
 bool soft_control(struct server *s, struct conn *c, const struct soft_msg *m);
-bool soft_alloc(struct server *s, struct conn *c, const struct soft_msg *m);
-bool soft_memory(struct server *s, struct conn *c, const struct soft_msg *m);
 bool soft_swap_step(struct server *s, struct conn *c, const struct soft_msg *m);
 /* Ends the steps that are due. */
 void soft_swap_due(struct server *s, uint64_t now_ns);

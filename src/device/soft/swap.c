@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "device/soft/link.h"
+
 /* The answer's result, or an error. */
 static int step(struct device_driver *d, struct proc_id proc, uint32_t what, unsigned lock_ms,
                 struct error *err)
@@ -14,17 +16,17 @@ static int step(struct device_driver *d, struct proc_id proc, uint32_t what, uns
                                         [SOFT_LOCK] = "stop",
                                         [SOFT_MOVE_OUT] = "move to host memory",
                                         [SOFT_MOVE_IN] = "bring back",
-                                        [SOFT_UNLOCK] = "let go on"};
+                                        [SOFT_UNLOCK] = "continue"};
     struct soft_msg m = {.type = SOFT_SWAP,
                          .u.swap = {proc.start_ticks, proc.pid, what, lock_ms, 0}};
-    int r = soft_driver_call(d, &m, err);
+    int r = soft_link_wait((struct soft_driver *)d, &m, err);
     if (r < 0 || m.u.reply.result >= 0)
         return r < 0 ? r : m.u.reply.result;
     r = m.u.reply.result;
     if (r == -ESRCH)
         return error_set(err, r, "process %d is gone, or uses no GPU", (int)proc.pid);
     if (r == -ETIMEDOUT)
-        return error_set(err, r, "process %d did not come to rest within %u ms; it runs on",
+        return error_set(err, r, "process %d did not become idle within %u ms; it runs on",
                          (int)proc.pid, lock_ms);
     return error_set(err, r, "cannot %s process %d: %s%s", names[what], (int)proc.pid, strerror(-r),
                      r == -ENOMEM ? " on the GPU" : "");

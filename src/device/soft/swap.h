@@ -3,15 +3,11 @@
 #define CEDE_DEVICE_SOFT_SWAP_H
 
 #include "device/ops.h"
-#include "device/soft/proto.h"
 
 int soft_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, unsigned lock_ms,
                   struct error *err);
 int soft_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n, struct error *err);
 int soft_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                     struct error *err);
-
-/* driver.c: one request and its REPLY to it, however long that takes. */
-int soft_driver_call(struct device_driver *d, struct soft_msg *m, struct error *err);
 
 #endif
