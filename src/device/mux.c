@@ -1,11 +1,11 @@
-/* Several drivers behind one: the GPUs of the second come after those of the first, and so on. A
+/* Several drivers as one: the GPUs of the second come after those of the first, and so on. A
  * group belongs to the part that has its GPU; its key is that part's, so keys are unique only
  * together with the GPU.
  *
- * A part that fails never keeps another from being asked: what the others say is in the answer,
- * which may be an error nevertheless (processes, scan) where somebody has to know that it is not
- * all. A part that cannot be opened keeps its indices, so that a process that undoes can go on with
- * the rest. Optional calls are always there and answer -ENOTSUP where no part has them. */
+ * A part that fails never keeps another from being asked: the answer has what the others report,
+ * and is an error nevertheless (processes, scan) where the caller has to know that it is not all. A
+ * part that cannot be opened keeps its indices, so that a process that undoes can go on with the
+ * rest. Optional calls are always there and answer -ENOTSUP where no part has them. */
 #include "device/mux.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ struct part {
     unsigned first; /* its GPU 0 here */
 };
 
-/* Which parts have groups of a process: they owe an answer about it. */
+/* Which parts have groups of a process: a scan without their answer is not complete. */
 struct known {
     pid_t pid;
     uint32_t parts; /* bit mask */
@@ -278,14 +278,14 @@ static int mux_resume(struct device_driver *d, const struct device_group *const 
     return mux_set_running(d, g, n, true, err);
 }
 
-/* ---- what is told of time and memory ---- */
+/* ---- time and memory ---- */
 
 static int not_supported(struct error *err)
 {
-    return error_set(err, -ENOTSUP, "no driver that is in use here can tell or do this");
+    return error_set(err, -ENOTSUP, "none of the drivers in use supports this");
 }
 
-/* What all the parts say whose driver has the call: LIST is the list's kind, EACH what is done with
+/* What all parts report whose driver has the call: LIST is the list's kind, EACH what is done with
  * each part's own list `l` and its result `r`. Fails only where all do. */
 #define ask_all(m, LIST, CALL, out, err, EACH)                                                     \
     ({                                                                                             \
@@ -319,7 +319,7 @@ static int mux_usage(struct device_driver *base, struct usage_list *out, struct 
     return ask_all(mux(base), usage_list, usage, out, err, (void)0);
 }
 
-/* Of a part that does not tell, not to be listed says nothing. */
+/* A part without activity() knows nothing of its GPUs. */
 static uint32_t unknown(const struct part *p, uint32_t incomplete)
 {
     uint32_t all = p->p.gpus < 32 ? (1U << p->p.gpus) - 1 : UINT32_MAX;

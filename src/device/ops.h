@@ -29,11 +29,12 @@
 enum gpu_caps {
     GPU_CAP_TIMESLICE = 1 << 0,
     GPU_CAP_SUSPEND = 1 << 1,
-    GPU_CAP_USAGE = 1 << 2,    /* usage() tells GPU time per process */
-    GPU_CAP_ACTIVITY = 1 << 3, /* activity() tells when processes got the compute engine */
+    GPU_CAP_USAGE = 1 << 2,    /* usage() reports GPU time per process */
+    GPU_CAP_ACTIVITY = 1 << 3, /* activity() reports when processes got the compute engine */
     GPU_CAP_SWAP = 1 << 4,     /* swap_out() may work: each process's context decides */
-    /* Programs hold their own submissions: who is suspended finishes what is queued, a timeslice is
-     * the most that may be queued, and demand() tells at once who wants the device. */
+    /* Programs hold their own submissions: a suspended program finishes what is queued, a timeslice
+     * is the most that may be queued, and demand() reports at once which programs want the device.
+     */
     GPU_CAP_GATE = 1 << 5,
     /* What is suspended runs again when the process that suspended it ends, however it ends. */
     GPU_CAP_FLEETING = 1 << 8,
@@ -111,12 +112,12 @@ struct gpu_activity {
     uint32_t bursts;
     uint64_t busy_ns;
 };
-#define ACTIVITY_LAG_NS (50 * NSEC_PER_MSEC) /* what happened since may be told next time */
+#define ACTIVITY_LAG_NS (50 * NSEC_PER_MSEC) /* later events may be reported by the next call */
 struct activity_list {
     struct gpu_activity *v;
     size_t n, cap;
-    /* Bit for each GPU of which not everything is known: switches were lost, or who has had the
-     * engine since before anybody looked. There, not to be listed says nothing. */
+    /* Bit for each GPU with gaps in the record: switches were lost, or the owner of the engine is
+     * the same since before the first look. There, a process that is not listed may have worked. */
     uint32_t incomplete;
 };
 int activity_list_push(struct activity_list *l, const struct gpu_activity *a);
@@ -171,7 +172,7 @@ struct device_ops {
     unsigned (*gpus)(struct device_driver *d);
     int (*info)(struct device_driver *d, unsigned gpu, struct gpu_info *out);
 
-    /* Processes that hold this driver's devices open, whoever owns them. Cheap enough for once a
+    /* Processes that hold this driver's devices open, of all users. Cheap enough for once a
      * second on a machine with thousands of processes. After an error, what is listed is true and
      * not all. */
     int (*processes)(struct device_driver *d, struct pid_list *out, struct error *err);
@@ -179,7 +180,7 @@ struct device_ops {
     /* All channel groups of one process, now. Repeatable; the driver remembers what it has seen of
      * a known process, so that a repeated scan is cheap (< 5 ms). An empty list is a success: no
      * context yet. Holds no descriptor of the process after it returns. After an error, what is
-     * listed is true and not all; -EAGAIN: it takes longer than others should wait, and goes on at
+     * listed is true and not all; -EAGAIN: it takes longer than one call may, and goes on at
      * the next call. */
     int (*scan)(struct device_driver *d, struct proc_id proc, struct group_list *out,
                 struct error *err);
@@ -201,27 +202,28 @@ struct device_ops {
 
     /* What processes got of the compute engine since the last call, for about ten calls a second
      * (may be NULL: see GPU_CAP_ACTIVITY). Processes that are not listed never had it. The first
-     * call starts looking; costs nothing as long as nobody asks. */
+     * call starts the record, which costs nothing before and stops when calls cease. */
     int (*activity)(struct device_driver *d, struct activity_list *out, struct error *err);
 
-    /* Who began or ceased to want a device since the last call, in that order: one entry a process
-     * and device, the last state (may be NULL: see GPU_CAP_GATE). */
+    /* Processes that began or ceased to want a device since the last call: one entry per process
+     * and device, with the last state (may be NULL: see GPU_CAP_GATE). */
     int (*demand)(struct device_driver *d, struct demand_list *out, struct error *err);
 
-    /* For a caller with an event loop (all three may be NULL: the driver reports nothing by itself).
-     * Without a watcher, processes() and demand() look at the driver's descriptors themselves.
+    /* For a caller with an event loop (all three may be NULL: the driver reports nothing by
+     * itself). Without a watcher, processes() and demand() look at the driver's descriptors
+     * themselves.
      *
      * watch: hands over the descriptors there are, and from then on each new one. `w` is copied.
      *   NULL: takes all of them back; call it before the watcher goes.
-     * ready: `fd` is readable; takes a bounded part of what is there and does not wait. Then demand()
-     *   has something new, or processes(). A number that is not the driver's any more is ignored.
-     * due_ns: call demand() then, by monotonic_ns(), whether or not a descriptor was readable;
-     *   UINT64_MAX: no need. */
+     * ready: `fd` is readable; takes a bounded part of what is there and does not wait. Then
+     * demand() has something new, or processes(). A number that is not the driver's any more is
+     * ignored. due_ns: call demand() then, by monotonic_ns(), whether or not a descriptor was
+     * readable; UINT64_MAX: no need. */
     void (*watch)(struct device_driver *d, const struct device_watcher *w);
     void (*ready)(struct device_driver *d, int fd);
     uint64_t (*due_ns)(struct device_driver *d);
 
-    /* Memory of one GPU that nobody has taken (may be NULL). */
+    /* Free memory of one GPU (may be NULL). */
     int (*memory_free)(struct device_driver *d, unsigned gpu, uint64_t *bytes, struct error *err);
 
     /* Swapping (may be NULL: see GPU_CAP_SWAP): a process's GPU memory and context to host memory

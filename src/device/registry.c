@@ -139,7 +139,7 @@ static int open_auto(const char *soft, const char *gate, struct mux_part *v, uns
                                    : name.ops == &device_gate ? gate
                                                               : NULL,
                                    &v[*n], &e);
-        /* A device that is there and cannot be used is worth saying. */
+        /* A device that is there and cannot be used is an error. */
         if (r < 0 && r != -ENODEV) {
             close_parts(v, *n);
             return error_set(err, r, "%s", e.text);
@@ -188,7 +188,7 @@ int device_open_list(const char *list, const char *soft, const char *gate,
     memset(address, 0, sizeof(*address));
     for (unsigned i = 0; i < n; i++) {
         if (v[i].ops == &device_gate)
-            v[i].where[0] = '\0'; /* there is nothing to undo: nobody else shall listen there */
+            v[i].where[0] = '\0'; /* nothing to undo: no other process shall listen there */
     }
     if (n == 1) {
         *out = v[0].driver;
@@ -249,7 +249,7 @@ int device_open(const char *name, const char *where, struct device_driver **out,
         if (r == 0)
             return 0;
         /* "auto" goes on only where there is no such device; a device that is there and cannot be
-         * used is worth saying. */
+         * used is an error. */
         if (!any || r != -ENODEV)
             return error_set(err, r, "%s", e.text);
         if (!first.text[0])

@@ -45,7 +45,7 @@ static struct gpu_activity of(const struct activity_list *l, int32_t pid)
 static void tell(struct nv_engine *e, struct activity_list *l)
 {
     activity_list_free(l);
-    assert_int_equal(nv_engine_tell(e, 2, l), 0);
+    assert_int_equal(nv_engine_report(e, 2, l), 0);
 }
 
 static void test_counting(void **state)
@@ -178,7 +178,7 @@ static void test_garbage(void **state)
         r.pid = x & 4 ? r.pid % 9 : r.pid;
         if (nv_engine_take(&e, &r) < 0 || i % 1000 == 0) {
             activity_list_free(&l);
-            assert_int_equal(nv_engine_tell(&e, 0, &l), 0);
+            assert_int_equal(nv_engine_report(&e, 0, &l), 0);
         }
         for (size_t k = 0; k < l.n; k++)
             assert_true(l.v[k].pid > 0);
@@ -283,10 +283,10 @@ static void test_rest(void **state)
     begin(&m, 1, 0);
     size_t open = m.rm.nopen;
     assert_int_equal(ask(&m, &l, NULL), 0);
-    m.rm.now_ns += NV_TRACE_REST_NS / 2;
+    m.rm.now_ns += NV_TRACE_IDLE_NS / 2;
     assert_int_equal(m.d->ops->processes(m.d, &pids, NULL), 0);
     assert_int_equal(fake_traces(&m.rm), 1);
-    m.rm.now_ns += NV_TRACE_REST_NS;
+    m.rm.now_ns += NV_TRACE_IDLE_NS;
     assert_int_equal(m.d->ops->processes(m.d, &pids, NULL), 0);
     assert_int_equal(fake_traces(&m.rm), 0);
     assert_int_equal(m.rm.nopen, open);

@@ -68,7 +68,7 @@ static int trap_disable(struct kfd_driver *d, pid_t pid)
     return trap(d, pid, KFD_TRAP_DISABLE, &t);
 }
 
-/* In debug mode a new queue is marked, and is not suspended until somebody has seen the mark. */
+/* In debug mode a new queue is marked, and is not suspended until the mark was read. */
 static void trap_clear_new(struct kfd_driver *d, pid_t pid)
 {
     struct kfd_queue_entry *entries = calloc(HOLD_QUEUES_MAX, sizeof(*entries));
@@ -263,7 +263,7 @@ static int add_group(const struct kfd_driver *d, const struct group_list *queues
             continue;
         g.proc = q->proc;
         g.kind = q->kind == GROUP_COMPUTE ? GROUP_COMPUTE : g.kind;
-        if (g.nchannels < GROUP_CHANNELS_MAX) /* told, not relied on */
+        if (g.nchannels < GROUP_CHANNELS_MAX) /* for people, not relied on */
             g.channels[g.nchannels++] = q->channels[0];
     }
     if (g.kind != GROUP_COMPUTE)
@@ -385,7 +385,7 @@ static int issue(struct call *c, uint32_t *queues)
 }
 
 /* Takes note of what the kernel did; -ENOENT or -EIO if it left some queue out. */
-static int settle(struct call *c, const uint32_t *queues)
+static int suspend_check(struct call *c, const uint32_t *queues)
 {
     int result = 0;
     for (uint32_t i = 0; i < c->n; i++) {
@@ -442,7 +442,7 @@ static int call_traced(void *arg)
         return error_set(&c->err, r == -EPERM ? -EPERM : -EIO,
                          "process %d: KFD debug trap, %s queues: %s", (int)c->hold->proc.pid,
                          c->suspend ? "suspend" : "resume", strerror(-r));
-    return settle(c, queues);
+    return suspend_check(c, queues);
 }
 
 static int not_traced(struct kfd_driver *d, struct proc_id proc, int r, struct error *err)

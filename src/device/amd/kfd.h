@@ -104,19 +104,19 @@ struct kfd_io {
     int (*ioctl)(void *ctx, int fd, unsigned long cmd, void *arg); /* >= 0, or -errno */
     void (*close)(void *ctx, int fd);
     /* Calls fn while the caller traces the process's first thread, without stopping it, and
-     * answers what fn did. -EPERM: no right, or somebody else traces it; -ESRCH. */
+     * answers what fn did. -EPERM: no right, or another process traces it; -ESRCH. */
     int (*traced)(void *ctx, struct proc_id proc, int (*fn)(void *arg), void *arg);
     bool (*alive)(void *ctx, struct proc_id proc);
 };
 extern const struct kfd_io kfd_io_system;
 
-/* Who traces the process, 0: nobody or not known. */
+/* The process that traces this one; 0: none, or not known. */
 pid_t kfd_tracer(pid_t pid);
 
 /* ---- sysfs.c ---- */
 
 struct kfd_gpu {
-    struct gpu_info info; /* caps: what the topology alone can tell */
+    struct gpu_info info; /* caps: what the topology alone shows */
     uint32_t gpu_id;
 };
 struct kfd_gpus {

@@ -1,5 +1,5 @@
 /* See gate.h. The driver has few devices, and programs name theirs as they like: a name has a place
- * as long as a program uses it. A user gets two places that nobody else uses; what a user names
+ * as long as a program uses it. A user gets two places that no other user has; what a user names
  * beyond that shares the last of these, so that invented names cost others nothing but what is left
  * to them. Root's programs are not limited. */
 #include <string.h>
@@ -15,7 +15,7 @@ static void take_text(char out[static 64], const char in[static 64])
     out[n] = '\0';
 }
 
-enum place_use { PLACE_FREE, PLACE_OTHERS, PLACE_SHARED, PLACE_OWN }; /* own: nobody else's */
+enum place_use { PLACE_FREE, PLACE_OTHERS, PLACE_SHARED, PLACE_OWN }; /* own: of this user alone */
 
 static enum place_use place_use(const struct gate_driver *d, uint32_t place, uid_t uid)
 {

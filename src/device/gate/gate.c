@@ -1,7 +1,8 @@
-/* The driver for devices that only the programs themselves can hold work back from: what they say
- * on a socket (lib/gate_proto.h) are its processes, and closing a program's gate suspends it.
+/* The driver for devices that only the programs themselves can hold work back from: its
+ * processes are those that report on a socket (lib/gate_proto.h), and closing a program's gate
+ * suspends it.
  *
- * A program whose connection ends (because it, or this driver, does) runs as if nobody scheduled
+ * A program whose connection ends (because it, or this driver, does) runs without being scheduled
  * it: so nothing has to be undone, and an instance that never listens (the restorer's) undoes by
  * doing nothing. Listens from the first processes() on. What programs may do to each other through
  * this driver is bounded in programs.c, devices.c and wants.c. */
@@ -91,7 +92,7 @@ static int gate_processes(struct device_driver *base, struct pid_list *out, stru
         atomic_fetch_add(&p->control->beat, 1);
         for (unsigned k = 0; k < GATE_DEVICES; k++) {
             if (p->v[k].used && p->v[k].first_until && now > p->v[k].first_until) {
-                p->v[k].first_until = 0; /* nobody schedules it */
+                p->v[k].first_until = 0; /* it is in no job */
                 gate_set_state(p, k, 0);
             }
         }

@@ -13,13 +13,13 @@
 #include "lib/util.h"
 
 #define GATE_PLACES           4 /* kinds of devices at once */
-#define GATE_PLACES_OF_USER   2 /* that nobody else uses */
+#define GATE_PLACES_OF_USER   2 /* that no other user has */
 #define GATE_PROGRAMS         512
 #define GATE_PROGRAMS_OF_USER 128
 #define GATE_USERS            64 /* whose wants are accounted */
 
 /* Time that a program wants an open gate without any command of it ending. What one command may
- * take is more than a program waits before it ceases to want by itself (10 s, src/gate/gate.c). */
+ * take is more than a program waits before it withdraws its want (10 s, src/gate/gate.c). */
 #define GATE_FRUITLESS_MAX_NS (12 * NSEC_PER_SEC)
 #define GATE_FRUITLESS_PART   16 /* a user's account falls by this part of the time that passes */
 
@@ -58,7 +58,7 @@ struct gate_driver {
     char path[108];
     struct acceptor acceptor; /* .fd < 0: does not listen yet */
     struct device_watcher watcher;
-    bool paused; /* nobody is accepted */
+    bool paused; /* no connection is accepted */
     bool any_muted;
     uint64_t next_key, usage_ns, unmuted_ns;
     struct gate_name {
@@ -78,13 +78,13 @@ void gate_set_state(struct gate_program *p, unsigned device, uint32_t state);
 int gate_listen(struct gate_driver *d, struct error *err);
 /* One descriptor that is readable; any other number is ignored. */
 void gate_receive(struct gate_driver *d, int fd);
-/* Looks at all of them by itself. */
+/* The same for all that are readable, without a watcher. */
 void gate_poll(struct gate_driver *d);
 /* Listens again to programs that sent too much, and for new ones, if it is time. */
 void gate_unmute(struct gate_driver *d);
 uint64_t gate_unmute_due(const struct gate_driver *d);
 void gate_set_watcher(struct gate_driver *d, const struct device_watcher *w);
-/* The program sees that, and goes on by itself. */
+/* The program notices, and runs unscheduled. */
 void gate_drop(struct gate_driver *d, struct gate_program *p);
 
 /* ---- devices.c ---- */

@@ -18,13 +18,13 @@
 #include "lib/share.h"
 
 #define ACCEPTS_AT_ONCE  64
-#define REFUSED_AT_ONCE  16 /* of these; then nobody is accepted for a while */
+#define REFUSED_AT_ONCE  16 /* of these; then none is accepted for a while */
 #define MESSAGES_AT_ONCE 64 /* of one program, before the others' */
-/* All programs of a user may send so many messages in so long; then they are not listened to until
- * it is over. What they want is in their pages, and looked at whenever demand() is asked. */
+/* Messages of all programs of a user within MUTE_NS; beyond, they are not read until it is over.
+ * What they want is in their pages, and looked at whenever demand() is asked. */
 #define MESSAGES_MAX 128
 #define MUTE_NS      ACCEPT_PAUSE_NS
-/* A program that has just come may queue so much until it is decided about. */
+/* The limit of a new program until the scheduler has decided about it. */
 #define FIRST_LIMIT_US 10000
 #define FIRST_NS       NSEC_PER_SEC
 

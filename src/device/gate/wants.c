@@ -42,7 +42,7 @@ void gate_entry_update(struct gate_driver *d, struct gate_program *p, unsigned k
         u->fruitless_ns -= min_u64(u->fruitless_ns, e->fruitless_ns);
         e->fruitless_ns = 0;
         e->worked = true;
-    } else if (e->was_open && gate_believed(d, p, k)) { /* else it kept nobody away */
+    } else if (e->was_open && gate_believed(d, p, k)) { /* else it closed no gate */
         u->fruitless_ns += passed;
         e->fruitless_ns += passed;
     }

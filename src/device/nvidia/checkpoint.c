@@ -4,8 +4,8 @@
  *
  * Measured on one H200, driver 580.159.04, November 2026:
  * - A process whose restore has failed once, for want of GPU memory or because it had memory of
- *   another process open (cuIpcOpenMemHandle), could not be restored any more: whoever calls
- *   swap_in has to see to it first that there is room, and whoever calls swap_out that nothing is
+ *   another process open (cuIpcOpenMemHandle), could not be restored any more: the caller of
+ *   swap_in makes sure first that there is room, and the caller of swap_out that nothing is
  *   shared. A process without the host memory was killed by the kernel in mid-checkpoint.
  * - Of a stopped process (SIGSTOP) the lock call does not come back, whatever its time limit; of
  *   one whose channels are disabled it does, and the process runs on.
@@ -125,7 +125,7 @@ static int lock(const struct cuda *c, int pid, unsigned ms, struct error *err)
     int code = failed(c, pid, "cannot stop", r, err);
     if (code == -ETIMEDOUT)
         return error_set(err, code,
-                         "process %d did not come to rest within %u ms: its kernels are long, or "
+                         "process %d did not become idle within %u ms: its kernels are long, or "
                          "it is stopped; it runs on",
                          pid, ms);
     return code;
@@ -153,7 +153,7 @@ static int bring_in(const struct cuda *c, const struct proc_id *procs, size_t n,
         else if (r == 0 && s == SWAP_LOCKED && i >= n)
             answer = c->unlock(proc.pid, &args);
         if (answer)
-            r = failed(c, proc.pid, i < n ? "cannot bring back" : "cannot let go on", answer, &e);
+            r = failed(c, proc.pid, i < n ? "cannot bring back" : "cannot unlock", answer, &e);
         if (r < 0 && first == 0)
             first = error_set(err, r, "%s", e.text);
     }

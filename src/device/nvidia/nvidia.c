@@ -1,5 +1,5 @@
 /* The driver for NVIDIA GPUs: steers the channel groups of running, unmodified programs with the
- * controls that the stock driver offers to whoever holds the program's /dev/nvidiactl.
+ * controls that the stock driver offers to a holder of the program's /dev/nvidiactl.
  *
  * The descriptor is borrowed for each call (pidfd_getfd) and closed before it returns: one kept
  * open would keep a dead process's GPU memory and channels alive. Never issues a control that is
@@ -80,7 +80,7 @@ static void gpus_from_proc(struct nv_gpus *gpus)
     qsort(gpus->v, gpus->n, sizeof(gpus->v[0]), by_bus_id);
 }
 
-/* The library takes its time to start, so only when something is asked that it alone can tell. */
+/* The library takes 14 ms to start, so it is opened only for what it alone knows. */
 static struct nvml *nvml_get(struct nv_driver *d)
 {
     if (!d->nvml_tried) {
@@ -223,7 +223,7 @@ static int holders_from(const struct nv_driver *d, const pid_t *pids, size_t n,
 }
 
 /* Only processes that are new or whose number of descriptors changed are looked at closely, and of
- * all of them so many in one call: the next goes on behind the last that was looked at. */
+ * all of them STEPS_MAX steps in one call: the next goes on after the last one. */
 static int processes_from_proc(struct nv_driver *d, struct pid_list *out)
 {
     _cleanup_free_ pid_t *pids = NULL;
@@ -259,7 +259,7 @@ static int nvidia_processes(struct device_driver *base, struct pid_list *out, st
 {
     struct nv_driver *d = nv(base);
     int r = -ENOTSUP;
-    nv_trace_rest(&d->trace);
+    nv_trace_stop_idle(&d->trace);
     if (nvml_get(d)) {
         struct usage_list running = {0};
         r = nvml_running(d->nvml, &d->gpus, &running);
@@ -343,7 +343,7 @@ static int borrow_any(struct borrowed *b, const struct device_group *g, struct e
                      (int)g->proc.pid, g->handles[0]);
 }
 
-/* After a control failed: says whose group it was, and what usually is the matter. */
+/* The error of a failed control: whose group it was, and the usual cause. */
 static int control_failed(struct nv_driver *d, struct proc_id proc, int code, struct error *err)
 {
     nv_distrust(&d->scanner, proc.pid);
@@ -503,7 +503,7 @@ static int nvidia_usage(struct device_driver *base, struct usage_list *out, stru
 }
 
 /* Only GPUs on which something was found are traced: the others may be switched off. An error only
- * if none can be traced: what is not known of the others is told with the rest. */
+ * if none can be traced: gaps in the record of the others are reported with it. */
 static int trace_used_gpus(struct nv_driver *d, struct error *err)
 {
     int result = 0;

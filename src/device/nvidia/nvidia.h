@@ -1,4 +1,4 @@
-/* The nvidia driver's own state, for its files and its tests; nobody else includes this. */
+/* The nvidia driver's own state, for its files and its tests. */
 #ifndef CEDE_DEVICE_NVIDIA_NVIDIA_H
 #define CEDE_DEVICE_NVIDIA_NVIDIA_H
 
@@ -12,7 +12,7 @@
 #define NV_TIMESLICE_MAX_US     1000000U /* the longest that was tried */
 #define NV_TIMESLICE_DEFAULT_US 2048U    /* what libcuda sets */
 
-struct nv_holder { /* a process, when /proc has to tell who uses the driver */
+struct nv_holder { /* a process, where users of the driver are found through /proc */
     pid_t pid;
     bool holds;
     bool seen;    /* fd_count is that of the last listing */

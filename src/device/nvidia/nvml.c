@@ -37,7 +37,7 @@ _Static_assert(sizeof(struct nvml_sample) == 32, "nvmlProcessUtilizationSample_t
 #define NVML_NOT_FOUND         6
 #define NVML_INSUFFICIENT_SIZE 7
 
-/* Samples older than this say nothing about now; they come every 0.17-1 s. */
+/* Older samples are not about now; new ones come every 0.17-1 s. */
 #define SAMPLE_MAX_AGE_US 2000000ULL
 
 struct nvml {
@@ -185,7 +185,7 @@ int nvml_running(struct nvml *n, struct nv_gpus *gpus, struct usage_list *out)
         int gpu = device_at(n, i, gpus, &d);
         unsigned got = 0;
         for (int r = NVML_INSUFFICIENT_SIZE; gpu >= 0 && r == NVML_INSUFFICIENT_SIZE;) {
-            cap = (unsigned)max_u64(cap, got + 16U); /* says how many there are */
+            cap = (unsigned)max_u64(cap, got + 16U); /* the call reports the number */
             void *p = reallocarray(v, cap, sizeof(*v));
             if (!p)
                 return -ENOMEM;

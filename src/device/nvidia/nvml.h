@@ -1,4 +1,4 @@
-/* What the vendor's management library knows: names and memory of GPUs, who uses them, how much.
+/* The vendor's management library: names and memory of GPUs, their processes, how much these use.
  * Opened at run time; types are declared here, so that no SDK is needed. Everything is optional:
  * the driver works without it. Changes nothing on any GPU. */
 #ifndef CEDE_DEVICE_NVIDIA_NVML_H
@@ -20,11 +20,12 @@ int nvml_gpus(struct nvml *n, struct nv_gpus *gpus);
  * those that it cannot see are left out. */
 int nvml_running(struct nvml *n, struct nv_gpus *gpus, struct usage_list *out);
 
-/* Fills in `busy` of those entries from the samples of the last seconds. -ENOTSUP if no GPU tells.
+/* Fills in `busy` of those entries from the samples of the last seconds. -ENOTSUP if no GPU has
+ * any.
  */
 int nvml_busy(struct nvml *n, struct nv_gpus *gpus, struct usage_list *list);
 
-/* What nobody has taken of a GPU's memory; brings its memory_bytes up to date too. */
+/* A GPU's free memory; brings its memory_bytes up to date too. */
 int nvml_memory_free(struct nvml *n, struct nv_gpus *gpus, unsigned gpu, uint64_t *bytes);
 
 #endif

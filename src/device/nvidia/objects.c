@@ -207,7 +207,7 @@ static int group_add(const struct nv_look *l, uint32_t handle, const struct grou
 {
     const struct nv_device *d = device_get(l, parent_of(l, handle));
     if (!d || (d->gpu < 0 && l->s->gpus->n != 1))
-        return 0; /* one we could not say the GPU of */
+        return 0; /* its GPU is not known */
     struct device_group g = {
         .key = (uint64_t)l->c->handle << 32 | handle,
         .proc = l->p->id,
@@ -283,16 +283,16 @@ static bool must_be_more(const struct nv_look *l)
 }
 
 /* A context is built over a tenth of a second, and the library sets its timeslices last. So groups
- * that are not in `told` wait until they have looked the same for a while: what is read earlier is
- * not what to restore, and what is set earlier does not last. It is no promise: a PyTorch program
- * was seen to have its timeslice set later still, which timeslice_now_us tells. */
-static int debounce(struct nv_client *c, const struct group_list *told, uint64_t now)
+ * that were not reported yet wait until they have looked the same for a while: what is read earlier
+ * is not what to restore, and what is set earlier does not last. It is no promise: a PyTorch
+ * program was seen to have its timeslice set later still, which timeslice_now_us shows. */
+static int debounce(struct nv_client *c, const struct group_list *reported, uint64_t now)
 {
     struct group_list all = c->groups, fresh = {0};
     c->groups = (struct group_list){0};
     int r = 0;
     for (size_t i = 0; i < all.n && r == 0; i++) {
-        bool known = group_of(told, all.v[i].handles[3]);
+        bool known = group_of(reported, all.v[i].handles[3]);
         r = group_list_push(known ? &c->groups : &fresh, &all.v[i]);
     }
     bool same = fresh.n && fresh.n == c->fresh.n &&

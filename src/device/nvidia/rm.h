@@ -2,7 +2,7 @@
  * parameter blocks, and the one way to issue them.
  *
  * The table RM_CONTROLS is the complete list. None needs privilege beyond holding the open file
- * that owns the client (of other users' switches the trace tells only root whose they are). Never
+ * that owns the client (of other users' switches the trace names the process to root only). Never
  * to be added: controls that stop a channel for good, restart a runlist, make a group real-time,
  * change the runlist's policy or a preemption mode, switch a group's scheduling off, or are marked
  * privileged: they reach beyond the one program or can break it.
@@ -105,7 +105,7 @@ struct rm_event_buffer_params {
     uint32_t record_size, record_count;
     uint64_t vardata_address;
     uint32_t vardata_size, records_threshold;
-    uint64_t notification; /* 0: none, the reader looks by itself */
+    uint64_t notification; /* 0: none, the reader polls */
     uint32_t vardata_threshold, subdevice, flags;
     uint32_t header_memory, record_memory, vardata_memory;
 };
@@ -204,7 +204,7 @@ struct rm_fds {
     int32_t ctl[RM_CTL_FDS_MAX]; /* numbers of its /dev/nvidiactl descriptors, rising */
     uint32_t nctl;
     uint32_t ngpu;     /* descriptors of /dev/nvidiaN: rises with every context */
-    uint64_t fd_count; /* all its descriptors; 0 where the kernel (< 6.2) does not say */
+    uint64_t fd_count; /* all its descriptors; 0 where the kernel (< 6.2) does not report it */
     int64_t next;      /* where a listing that has not come to its end goes on; else 0 */
 };
 

@@ -74,7 +74,7 @@ void nv_forget(struct nv_scanner *s, pid_t pid)
     struct nv_process *p = process_find(s, pid);
     if (!p)
         return;
-    /* Whoever inherited its clients has them from now on. */
+    /* A process that inherited its clients has them from now on. */
     for (size_t i = 0; i < s->nprocs; i++) {
         for (size_t k = 0; &s->procs[i] != p && k < s->procs[i].nclients; k++)
             s->procs[i].dirty |= s->procs[i].clients[k].elsewhere;
@@ -204,8 +204,8 @@ static bool fd_idle(const struct nv_process *p, const struct nv_fd *state)
     return true;
 }
 
-/* Whether the descriptors are to be listed: where their number or too much time says so, and where
- * the last listing has not come to its end. */
+/* Whether to list the descriptors: their number has changed, the last listing is too old, or one is
+ * under way. */
 static int list_due(struct nv_scanner *s, struct nv_process *p, bool force, bool *due)
 {
     uint64_t count = 0;

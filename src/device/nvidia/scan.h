@@ -25,13 +25,13 @@ struct nv_device {
 struct nv_client {
     uint32_t handle;
     int32_t fd;        /* descriptor number in the process */
-    bool elsewhere;    /* the descriptor is inherited: the groups are told with another process */
+    bool elsewhere;    /* the descriptor is inherited: the groups are listed with another process */
     uint32_t own_next; /* one past the last handle seen in the range that RM names itself */
     uint64_t discovered_ns;
     struct nv_device devices[DEVICE_GPUS_MAX];
     uint32_t ndevices;
     struct group_list groups;
-    struct group_list fresh; /* found lately, not told yet: see debounce() in objects.c */
+    struct group_list fresh; /* found lately, not reported yet: see debounce() in objects.c */
     uint64_t fresh_ns;       /* how long they have been as they are */
 };
 
@@ -102,7 +102,7 @@ struct nv_look { /* one client through its borrowed descriptor */
     int fd;
 };
 /* Finds all groups of the client anew. `deep`: its process's use of GPUs changed; `wait`: groups
- * that were not told yet may be half built. 0 or -ENOMEM. */
+ * that were not reported yet may be half built. 0 or -ENOMEM. */
 int nv_client_discover(const struct nv_look *l, bool deep, bool wait);
 /* True if all known groups of the client are there and RM named nothing new. */
 bool nv_client_unchanged(const struct nv_look *l);

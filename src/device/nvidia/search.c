@@ -1,7 +1,7 @@
 /* See scan.h. This part: which clients are behind a descriptor.
  *
  * A client answers only on the open file that allocated it, so asking a descriptor about a client
- * handle tells whose it is. Client handles count up for the whole machine; the positions to ask are
+ * handle shows whose it is. Client handles count up for the whole machine; the positions to ask are
  * bounded by the counter now and by its value before the process started. Asking costs about 2 us a
  * handle (H200, 580.159.04), there or not, so the number of questions is what to save, and a long
  * search is spread over many scans. The search of one descriptor, from the newest position down:

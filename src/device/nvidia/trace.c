@@ -38,7 +38,7 @@ static int charge(struct nv_engine *e, uint64_t ns)
     return u || !e->resident ? 0 : -ENOMEM;
 }
 
-/* The burst of whoever has the engine ends at this time. */
+/* The burst of the engine's owner ends at this time. */
 static int leave(struct nv_engine *e, uint64_t ns)
 {
     uint64_t had = ns > e->since_ns ? ns - e->since_ns : 0;
@@ -64,7 +64,7 @@ int nv_engine_take(struct nv_engine *e, const struct rm_switch_record *r)
         lose(e);
     e->started = true;
     e->next_seqno = (uint16_t)(r->seqno + 1);
-    /* Another user's or the kernel's: nobody we could name, but it has the engine. */
+    /* Another user's or the kernel's: no pid to name, but it has the engine. */
     bool named = r->pid && r->pid <= INT32_MAX;
     if (r->tag != RM_SWITCH_START && r->tag != RM_SWITCH_END)
         return 0;
@@ -72,7 +72,7 @@ int nv_engine_take(struct nv_engine *e, const struct rm_switch_record *r)
     e->known = true;
     if (r->tag == RM_SWITCH_END)
         return e->resident == r->pid ? leave(e, r->ns) : 0;
-    int status = leave(e, r->ns); /* its end was not told */
+    int status = leave(e, r->ns); /* no record of its end */
     if (!named)
         return status;
     struct nv_engine_user *u = user(e, r->pid);
@@ -91,7 +91,7 @@ int nv_engine_quiet(struct nv_engine *e, uint64_t ns)
     return charge(e, ns);
 }
 
-int nv_engine_tell(struct nv_engine *e, unsigned gpu, struct activity_list *out)
+int nv_engine_report(struct nv_engine *e, unsigned gpu, struct activity_list *out)
 {
     int r = 0;
     for (size_t i = 0; i < e->nusers && r == 0; i++) {
@@ -114,7 +114,7 @@ void nv_engine_free(struct nv_engine *e)
 
 /* ---- the buffer ---- */
 
-enum { DEVICE = 0xCEDE0001, SUBDEVICE, HEADER, RECORDS, BUFFER }; /* in a client of its own */
+enum { DEVICE = 0xCEDE0001, SUBDEVICE, HEADER, RECORDS, BUFFER }; /* in our own client */
 
 static int alloc(const struct nv_trace *t, struct nv_trace_gpu *g, uint32_t parent, uint32_t object,
                  uint32_t class, void *params, uint32_t size, struct error *err)
@@ -184,7 +184,7 @@ static int start(const struct nv_trace *t, struct nv_trace_gpu *g, const struct 
                  struct error *err)
 {
     const struct rm_io *io = t->io;
-    /* Held open: a GPU that nobody has open is shut down under our objects. */
+    /* Held open: a GPU that no process has open is shut down under our objects. */
     g->gpu_fd = io->open_gpu(io->ctx, gpu->bus_id);
     if (g->gpu_fd < 0)
         return error_set(err, g->gpu_fd, "opening the device file of GPU %s: %s", gpu->bus_id,
@@ -287,7 +287,7 @@ int nv_trace_read(struct nv_trace *t, struct activity_list *out)
         if (r < 0)
             stop(t, g);
         else
-            r = nv_engine_tell(&g->engine, i, out);
+            r = nv_engine_report(&g->engine, i, out);
         g->asked_ns = g->read_ns;
         if (!g->client)
             out->incomplete |= 1U << i;
@@ -296,12 +296,12 @@ int nv_trace_read(struct nv_trace *t, struct activity_list *out)
     return result;
 }
 
-void nv_trace_rest(struct nv_trace *t)
+void nv_trace_stop_idle(struct nv_trace *t)
 {
     uint64_t now = t->io->now_ns(t->io->ctx);
     for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
         struct nv_trace_gpu *g = &t->gpu[i];
-        if (!g->client || now < g->asked_ns + NV_TRACE_REST_NS)
+        if (!g->client || now < g->asked_ns + NV_TRACE_IDLE_NS)
             continue;
         stop(t, g);
         g->retry_at = 0;

@@ -9,33 +9,33 @@
 
 #include "device/nvidia/scan.h"
 
-/* One engine: who has it, and what was counted since it was last asked. */
+/* One engine: its owner, and what was counted since the last report. */
 struct nv_engine_user {
     uint32_t pid, bursts;
     uint64_t busy_ns;
 };
 struct nv_engine {
-    uint32_t resident; /* has it; 0: nobody, or not known */
+    uint32_t resident; /* the owner; 0: none, or not known */
     uint64_t since_ns; /* by the GPU's clock */
     uint64_t told_ns;  /* of its present burst that was counted already */
     bool started;      /* `next_seqno` is valid */
     uint16_t next_seqno;
-    bool known;      /* resident is right, nobody included */
+    bool known;      /* resident is right, also where it is 0 */
     bool incomplete; /* since it was last asked it was not, or records were lost */
     struct nv_engine_user *users;
     size_t nusers, cap;
 };
 /* 0 or -ENOMEM. */
 int nv_engine_take(struct nv_engine *e, const struct rm_switch_record *r);
-/* No switch for so long: whoever has the engine had it all the time. */
+/* No switch for this time: the owner had the engine throughout. */
 int nv_engine_quiet(struct nv_engine *e, uint64_t ns);
 /* Appends what was counted, and counts anew. */
-int nv_engine_tell(struct nv_engine *e, unsigned gpu, struct activity_list *out);
+int nv_engine_report(struct nv_engine *e, unsigned gpu, struct activity_list *out);
 void nv_engine_free(struct nv_engine *e);
 
 /* 8192 records: 2 s at 2000 switches/s. Read about ten times a second. */
 #define NV_TRACE_RECORDS  8192U
-#define NV_TRACE_REST_NS  (5 * NSEC_PER_SEC)
+#define NV_TRACE_IDLE_NS  (5 * NSEC_PER_SEC)
 #define NV_TRACE_RETRY_NS (10 * NSEC_PER_SEC)
 
 struct nv_trace_gpu {
@@ -55,8 +55,8 @@ struct nv_trace {
     struct nv_trace_gpu gpu[DEVICE_GPUS_MAX];
 };
 
-/* Stops where nobody has read for NV_TRACE_REST_NS: each switch takes some 2 us more with it. */
-void nv_trace_rest(struct nv_trace *t);
+/* Stops traces that were not read for NV_TRACE_IDLE_NS: with one, a switch takes some 2 us more. */
+void nv_trace_stop_idle(struct nv_trace *t);
 /* Starts for this GPU if it has not, or tries again after a while. */
 int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu, struct error *err);
 /* What happened since the last call. */

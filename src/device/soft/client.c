@@ -38,7 +38,7 @@ int soft_default_path(char *buf, unsigned long size)
     return n >= 0 && (unsigned long)n < size ? 0 : -ENAMETOOLONG;
 }
 
-/* A server that went away is told as EPIPE, however the kernel found out. */
+/* A server that went away is reported as EPIPE, however the kernel found out. */
 static int connection_error(int e)
 {
     return e == EAGAIN ? -ETIMEDOUT : e == ECONNRESET || e == ENOTCONN ? -EPIPE : -e;

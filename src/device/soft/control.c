@@ -1,6 +1,6 @@
 /* What a driver may ask of the software GPU's server, on a control connection: which groups there
  * are, their timeslices, suspension; memory; and the steps of swapping a process. A step, once
- * begun, ends at its time, whether or not who asked for it is still there. */
+ * begun, ends at its time, whether or not the connection that asked for it is still there. */
 #include "device/soft/server_impl.h"
 
 #include <errno.h>
@@ -107,7 +107,7 @@ bool soft_alloc(struct server *s, struct conn *c, const struct soft_msg *m, stru
     int64_t more = m->u.alloc.bytes;
     if (c->outstanding || (more < 0 && (uint64_t) - (more + 1) + 1 > c->memory_bytes))
         return false;
-    /* While it is swapped out its calls wait on a real GPU; here it is told to come again. */
+    /* On a real GPU the calls of a swapped process wait; here they are answered "try again". */
     bool fits = more < 0 || (uint64_t)more <= g->memory_bytes - g->used_bytes;
     if (c->swap != SWAP_RUNNING || c->swap_at_ns != SOFTGPU_NEVER) {
         *answer = soft_result(s, -EAGAIN);

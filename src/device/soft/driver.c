@@ -14,9 +14,9 @@
 #include "device/soft/link.h"
 #include "device/soft/swap.h"
 
-#define ACTIVITY_REST_NS (5 * NSEC_PER_SEC) /* nobody asked for so long: as with no sample */
-#define COMPUTE_CHANNELS 8                  /* as libcuda makes them */
-#define COPY_CHANNELS    4
+#define ACTIVITY_STALE_NS (5 * NSEC_PER_SEC) /* an older sample counts as none */
+#define COMPUTE_CHANNELS  8                  /* as libcuda makes them */
+#define COPY_CHANNELS     4
 
 static struct soft_driver *soft(struct device_driver *d)
 {
@@ -342,7 +342,7 @@ static int soft_activity(struct device_driver *base, struct activity_list *out, 
     _cleanup_(sample_free) struct soft_sample before = {0};
     size_t at = 0, first = out->n;
     int r = sample(d, &d->activity, &before, err);
-    bool known = before.ns && d->activity.ns - before.ns < ACTIVITY_REST_NS;
+    bool known = before.ns && d->activity.ns - before.ns < ACTIVITY_STALE_NS;
     if (r == 0 && !known)
         out->incomplete = UINT32_MAX;
     for (size_t i = 0; r == 0 && known && i < d->activity.n; i++) {

@@ -47,7 +47,7 @@ int soft_link_transact(struct soft_driver *d, struct soft_msg *m, uint32_t want,
 int soft_link_wait(struct soft_driver *d, struct soft_msg *m, struct error *err)
 {
     int r = reach(d, err);
-    /* Moving memory takes its time; a server that goes ends the wait. */
+    /* Moving memory takes seconds; a server that goes ends the wait. */
     if (r == 0 && setsockopt(d->fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0},
                              sizeof(struct timeval)) < 0)
         r = -errno;

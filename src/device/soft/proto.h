@@ -44,7 +44,7 @@ struct soft_group {
     uint64_t key;
     uint64_t start_ticks; /* with pid: whose it is */
     uint64_t busy_ns, bursts;
-    uint64_t memory_bytes; /* of its context, told with the compute group */
+    uint64_t memory_bytes; /* of its context, listed with the compute group */
     int32_t pid;
     uint32_t gpu;
     uint32_t copy; /* 0: compute, 1: copy */

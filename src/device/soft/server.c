@@ -1,13 +1,13 @@
 /* cede-softgpu: runs one engine for each software GPU in real time, for client processes.
  *
  * One thread, one epoll loop. Time on the GPUs is CLOCK_MONOTONIC; what happens inside them happens
- * at its exact time, however late this process was scheduled: it only learns and tells of it later.
+ * at its exact time, however late this process was scheduled: it only learns and reports it later.
  * What clients send is stamped when it is received.
  *
  * A connection is a context (one compute and three copy groups, gone with the connection) or a
  * control connection; what was set through one of those stays when it closes, as on a real GPU.
- * Nobody can hold the server up: it never waits for a client, keeps at most SOFT_OUTSTANDING_MAX
- * completions for one that does not read, and closes the connection of whoever breaks proto.h.
+ * No client can hold the server up: it never waits for one, keeps at most SOFT_OUTSTANDING_MAX
+ * completions for one that does not read, and closes the connection of one that breaks proto.h.
  * It must not decide anything about scheduling. */
 #include "device/soft/server.h"
 
@@ -231,7 +231,7 @@ static bool submit(struct server *s, struct conn *c, const struct soft_msg *m)
 {
     struct softgpu_kernel k = {m->u.submit.stream, m->u.submit.duration_ns, m->u.submit.sm_fraction,
                                m->u.submit.cookie};
-    /* Also whoever does not read its completions ends here. */
+    /* A client that does not read its completions ends here too. */
     if (c->outstanding >= SOFT_OUTSTANDING_MAX || m->u.submit.zero != 0)
         return false;
     if (softgpu_submit(s->gpus[c->gpu].engine, c->groups[0], &k, monotonic_ns()) < 0)
@@ -380,8 +380,8 @@ static int serve(struct server *s)
 
 /* ---- set-up ---- */
 
-/* The socket's directory: made for this user only, or, if it is there, one in which nobody else can
- * put a socket in our place. Returned open, to be locked while the socket is made. */
+/* The socket's directory: made for this user only, or, if it is there, one in which no other user
+ * can put a socket in our place. Returned open, to be locked while the socket is made. */
 static int open_dir(const char *path, struct error *err)
 {
     char dir[sizeof(((struct sockaddr_un *)0)->sun_path)] = ".";

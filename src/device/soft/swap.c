@@ -43,7 +43,7 @@ static int patient_step(struct device_driver *d, struct proc_id proc, uint32_t w
 }
 
 /* One step of those that lead to running; where such a step of another's has just ended, the
- * process is elsewhere already, and the state tells what comes next. */
+ * process is elsewhere already, and its state decides what comes next. */
 static int step_in(struct device_driver *d, struct proc_id proc, uint32_t what, struct error *err)
 {
     int r = patient_step(d, proc, what, 0, err);
