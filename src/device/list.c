@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-static int grow(void **v, size_t *cap, size_t n, size_t size)
+static int list_grow(void **v, size_t *cap, size_t n, size_t size)
 {
     if (n < *cap)
         return 0;
@@ -21,7 +21,7 @@ static int grow(void **v, size_t *cap, size_t n, size_t size)
 #define DEFINE_LIST(list, type)                                                                    \
     int list##_push(struct list *l, type x)                                                        \
     {                                                                                              \
-        int r = grow((void **)&l->v, &l->cap, l->n, sizeof(*l->v));                                \
+        int r = list_grow((void **)&l->v, &l->cap, l->n, sizeof(*l->v));                           \
         if (r == 0)                                                                                \
             l->v[l->n++] = LIST_VALUE(x);                                                          \
         return r;                                                                                  \

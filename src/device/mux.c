@@ -56,7 +56,7 @@ static int mux_part_open(struct mux *m, struct part *p, struct error *err)
     return r;
 }
 
-static struct part *part_of(struct mux *m, unsigned gpu)
+static struct part *mux_part_of(struct mux *m, unsigned gpu)
 {
     for_each_part(m, p)
     {
@@ -90,7 +90,7 @@ static unsigned mux_gpus(struct device_driver *base)
 
 static int mux_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
 {
-    struct part *p = part_of(mux(base), gpu);
+    struct part *p = mux_part_of(mux(base), gpu);
     int r = p ? mux_part_open(mux(base), p, NULL) : -ENODEV;
     if (!p || r < 0)
         return r;
@@ -131,7 +131,7 @@ static int mux_processes(struct device_driver *base, struct pid_list *out, struc
     return first;
 }
 
-static struct known *known(struct mux *m, pid_t pid)
+static struct known *mux_known(struct mux *m, pid_t pid)
 {
     for (size_t i = 0; i < m->nknown; i++) {
         if (m->known[i].pid == pid)
@@ -142,7 +142,7 @@ static struct known *known(struct mux *m, pid_t pid)
 
 static int remember(struct mux *m, pid_t pid, uint32_t parts)
 {
-    struct known *k = known(m, pid);
+    struct known *k = mux_known(m, pid);
     if (!k && !parts)
         return 0;
     if (!k && m->nknown == m->known_cap) {
@@ -164,7 +164,7 @@ static int mux_scan(struct device_driver *base, struct proc_id proc, struct grou
                     struct error *err)
 {
     struct mux *m = mux(base);
-    const struct known *k = known(m, proc.pid);
+    const struct known *k = mux_known(m, proc.pid);
     uint32_t had = k ? k->parts : 0, has = 0;
     int first = 0, lost = 0;
     struct error any = {""};
@@ -206,7 +206,7 @@ static void mux_forget(struct device_driver *base, pid_t pid)
         if (p->p.driver)
             p->p.ops->forget(p->p.driver, pid);
     }
-    struct known *k = known(m, pid);
+    struct known *k = mux_known(m, pid);
     if (k)
         *k = m->known[--m->nknown];
 }
@@ -221,7 +221,7 @@ static int no_gpu(unsigned gpu, struct error *err)
 static int mux_set_timeslice(struct device_driver *base, const struct device_group *g, uint64_t us,
                              struct error *err)
 {
-    struct part *p = part_of(mux(base), g->gpu);
+    struct part *p = mux_part_of(mux(base), g->gpu);
     if (!p)
         return no_gpu(g->gpu, err);
     int r = mux_part_open(mux(base), p, err);
@@ -240,7 +240,7 @@ static int mux_set_running(struct device_driver *base, const struct device_group
     const struct device_group *list[GROUPS_AT_ONCE];
     int first = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!part_of(m, g[i]->gpu))
+        if (!mux_part_of(m, g[i]->gpu))
             first_error(&first, -ENODEV, err,
                         &(struct error){"a group of a GPU that is not there"});
     }
@@ -250,7 +250,7 @@ static int mux_set_running(struct device_driver *base, const struct device_group
             size_t k = 0;
             struct error e = {""};
             for (; i < n && k < GROUPS_AT_ONCE; i++) {
-                if (part_of(m, g[i]->gpu) != p)
+                if (mux_part_of(m, g[i]->gpu) != p)
                     continue;
                 own[k] = *g[i];
                 own[k].gpu -= p->first;
@@ -372,7 +372,7 @@ static uint64_t mux_due_ns(struct device_driver *base)
 static int mux_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
                            struct error *err)
 {
-    struct part *p = part_of(mux(base), gpu);
+    struct part *p = mux_part_of(mux(base), gpu);
     if (!p)
         return no_gpu(gpu, err);
     if (!p->p.ops->memory_free)

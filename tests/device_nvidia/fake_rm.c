@@ -1,5 +1,5 @@
 /* See fake_rm.h. */
-#include "fake_rm.h"
+#include "fake_trace.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -65,7 +65,7 @@ static int open_add(struct fake_rm *rm, int file, bool is_ctl)
     return rm->next_fd++;
 }
 
-static int file_of(struct fake_rm *rm, int fd)
+int fake_file_of(struct fake_rm *rm, int fd)
 {
     for (size_t i = 0; i < rm->nopen; i++) {
         if (rm->open[i].fd == fd)
@@ -84,7 +84,7 @@ static int io_open_ctl(void *ctx)
 static void io_close(void *ctx, int fd)
 {
     struct fake_rm *rm = ctx;
-    file_of(rm, fd);
+    fake_file_of(rm, fd);
     for (size_t i = 0; i < rm->nopen; i++) {
         if (rm->open[i].fd == fd)
             rm->open[i] = rm->open[--rm->nopen];
@@ -112,7 +112,7 @@ static int io_pidfd(void *ctx, struct proc_id id)
 static int io_getfd(void *ctx, int pidfd, int number)
 {
     struct fake_rm *rm = ctx;
-    struct fake_process *p = &rm->procs[-file_of(rm, pidfd) - 1];
+    struct fake_process *p = &rm->procs[-fake_file_of(rm, pidfd) - 1];
     if (!p->alive)
         return -ESRCH;
     if (p->forbidden)
@@ -203,133 +203,6 @@ static uint32_t disable_channels(struct fake_rm *rm, const struct fake_object *s
     return 0;
 }
 
-/* ---- the trace ---- */
-
-static struct fake_trace *trace_at(struct fake_rm *rm, uint32_t client)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(rm->traces); i++) {
-        if (rm->traces[i].client == client)
-            return &rm->traces[i];
-    }
-    return NULL;
-}
-
-static void trace_free(struct fake_trace *t)
-{
-    for (int i = 0; i < 2; i++) {
-        assert(!t->mapped[i]);
-        free(t->pages[i]);
-    }
-    *t = (struct fake_trace){0};
-}
-
-static uint32_t trace_alloc(struct fake_rm *rm, struct fake_trace *t,
-                            const struct rm_ioctl_alloc *a)
-{
-    void *params;
-    memcpy(&params, &a->params, sizeof(params));
-    if (a->class == RM_CLASS_DEVICE) {
-        /* Instances in another order than the GPUs, with gaps. */
-        uint32_t instance = ((struct rm_device_params *)params)->instance;
-        if (t->device || instance % 2 || instance / 2 >= rm->gpus)
-            return 0x1F;
-        t->gpu = rm->gpus - 1 - instance / 2;
-        t->device = a->object;
-    } else if (a->class == RM_CLASS_SUBDEVICE) {
-        if (a->parent != t->device)
-            return 0x1F;
-        t->subdevice = a->object;
-    } else if (a->class == RM_CLASS_MEMORY_DEVICELESS) {
-        const struct rm_memory_params *m = params;
-        int i = t->memory[0] ? 1 : 0;
-        if (t->memory[i] || m->attr2 != RM_MEMORY_USER_READ_ONLY || a->parent != a->root)
-            return 0x1F;
-        t->memory[i] = a->object;
-        t->bytes[i] = m->size;
-        t->pages[i] = calloc(1, m->size);
-    } else if (a->class == RM_CLASS_EVENT_BUFFER) {
-        const struct rm_event_buffer_params *b = params;
-        if (b->header_memory != t->memory[0] || b->record_memory != t->memory[1] ||
-            b->subdevice != t->subdevice || b->record_size != sizeof(struct rm_switch_record) ||
-            (size_t)b->record_size * b->record_count > t->bytes[1] || b->notification)
-            return 0x1F;
-        t->buffer = a->object;
-        t->count = b->record_count;
-    } else {
-        return 0x22; /* invalid class */
-    }
-    return 0;
-}
-
-static uint32_t trace_control(struct fake_trace *t, const struct rm_ioctl_control *a, void *params)
-{
-    if (a->cmd == 0x2080014A && a->object == t->subdevice) {
-        struct rm_gid_info *g = params;
-        g->length = 1 + (uint32_t)snprintf((char *)g->data, sizeof(g->data), "GPU-%08u", t->gpu);
-    } else if (a->cmd == 0x20801238 && a->object == t->subdevice) {
-        const struct rm_bind_switches *b = params;
-        if (b->buffer != t->buffer || !b->all_users)
-            return 0x1F;
-        t->bound = true;
-    } else if (a->cmd == 0x90CD0101 && a->object == t->buffer) {
-        const struct rm_enable_events *e = params;
-        t->enabled = e->enable && e->flags == RM_EVENTS_KEEP_OLDEST;
-    } else if (a->cmd == 0x90CD0102 && a->object == t->buffer) {
-        const struct rm_update_get *u = params;
-        struct rm_event_header *h = t->pages[0];
-        if (u->records >= t->count)
-            return 0x1F;
-        h->get = u->records;
-        h->dropped = 0;
-    } else {
-        return 0x33;
-    }
-    return 0;
-}
-
-static uint32_t trace_map(struct fake_rm *rm, const struct rm_ioctl_map *m)
-{
-    struct fake_trace *t = trace_at(rm, m->client);
-    for (int i = 0; t && i < 2; i++) {
-        if (t->memory[i] != m->memory || m->length > t->bytes[i] || m->device != m->client)
-            continue;
-        for (size_t k = 0; k < ARRAY_SIZE(rm->maps); k++) {
-            if (rm->maps[k].pages)
-                continue;
-            rm->maps[k].file = file_of(rm, m->fd);
-            rm->maps[k].pages = t->pages[i];
-            return 0;
-        }
-    }
-    return 0x1F;
-}
-
-static int io_map(void *ctx, int fd, size_t size, const void **out)
-{
-    struct fake_rm *rm = ctx;
-    for (size_t k = 0; k < ARRAY_SIZE(rm->maps); k++) {
-        if (!rm->maps[k].pages || rm->maps[k].file != file_of(rm, fd))
-            continue;
-        *out = rm->maps[k].pages;
-        rm->maps[k].pages = NULL;
-        for (size_t i = 0; i < ARRAY_SIZE(rm->traces) * 2; i++) {
-            if (rm->traces[i / 2].pages[i % 2] == *out)
-                rm->traces[i / 2].mapped[i % 2] = true;
-        }
-        return 0;
-    }
-    return -EINVAL;
-}
-
-static void io_unmap(void *ctx, const void *p, size_t size)
-{
-    struct fake_rm *rm = ctx;
-    for (size_t i = 0; i < ARRAY_SIZE(rm->traces) * 2; i++) {
-        if (rm->traces[i / 2].pages[i % 2] == p)
-            rm->traces[i / 2].mapped[i % 2] = false;
-    }
-}
-
 static int io_open_gpu(void *ctx, const char *bus_id)
 {
     struct fake_rm *rm = ctx;
@@ -342,49 +215,17 @@ static bool io_same_pids(void *ctx)
     return !((struct fake_rm *)ctx)->other_pids;
 }
 
-void fake_switch(struct fake_rm *rm, unsigned gpu, uint8_t tag, uint32_t pid, uint64_t ns)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(rm->traces); i++) {
-        struct fake_trace *t = &rm->traces[i];
-        if (!t->client || !t->bound || !t->enabled || t->gpu != gpu)
-            continue;
-        struct rm_event_header *h = t->pages[0];
-        uint16_t seqno = t->seqno++;
-        uint32_t next = (h->put + 1) % t->count;
-        if (next == h->get) {
-            h->dropped++;
-            continue;
-        }
-        ((struct rm_switch_record *)t->pages[1])[h->put] =
-            (struct rm_switch_record){.type = RM_RECORD_SWITCH,
-                                      .tag = tag,
-                                      .seqno = seqno,
-                                      .context = 1,
-                                      .pid = pid,
-                                      .ns = ns};
-        h->put = next;
-    }
-}
-
-unsigned fake_traces(const struct fake_rm *rm)
-{
-    unsigned n = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(rm->traces); i++)
-        n += rm->traces[i].client && rm->traces[i].bound && rm->traces[i].enabled;
-    return n;
-}
-
 static uint32_t alloc(struct fake_rm *rm, struct rm_ioctl_alloc *a)
 {
     rm->allocs++;
     if (a->class == rm->fail_class)
         return 0x51;
     if (a->class != RM_CLASS_ROOT) {
-        struct fake_trace *t = a->root ? trace_at(rm, a->root) : NULL;
-        return t ? trace_alloc(rm, t, a) : RM_STATUS_INVALID_CLIENT;
+        struct fake_trace *t = a->root ? fake_trace_at(rm, a->root) : NULL;
+        return t ? fake_trace_alloc(rm, t, a) : RM_STATUS_INVALID_CLIENT;
     }
     a->object = RM_CLIENT_BASE + rm->counter++ % RM_CLIENT_RANGE;
-    struct fake_trace *fresh = trace_at(rm, 0);
+    struct fake_trace *fresh = fake_trace_at(rm, 0);
     if (fresh)
         fresh->client = a->object;
     return 0;
@@ -392,9 +233,9 @@ static uint32_t alloc(struct fake_rm *rm, struct rm_ioctl_alloc *a)
 
 static uint32_t release(struct fake_rm *rm, const struct rm_ioctl_free *f)
 {
-    struct fake_trace *t = f->root ? trace_at(rm, f->root) : NULL;
+    struct fake_trace *t = f->root ? fake_trace_at(rm, f->root) : NULL;
     if (t && f->object == t->client)
-        trace_free(t);
+        fake_trace_free(t);
     else if (t && f->object == t->device)
         t->device = t->subdevice = 0;
     return 0;
@@ -404,9 +245,9 @@ static uint32_t control(struct fake_rm *rm, int file, const struct rm_ioctl_cont
 {
     void *params;
     memcpy(&params, &a->params, sizeof(params));
-    struct fake_trace *own = a->client ? trace_at(rm, a->client) : NULL;
+    struct fake_trace *own = a->client ? fake_trace_at(rm, a->client) : NULL;
     if (own)
-        return a->cmd == rm->fail_cmd ? rm->fail_status : trace_control(own, a, params);
+        return a->cmd == rm->fail_cmd ? rm->fail_status : fake_trace_control(own, a, params);
     struct fake_client *c = fake_client_at(rm, a->client);
     if (!c || c->file != file)
         return RM_STATUS_INVALID_CLIENT;
@@ -449,7 +290,7 @@ static uint32_t control(struct fake_rm *rm, int file, const struct rm_ioctl_cont
 static int io_ioctl(void *ctx, int fd, unsigned long request, void *arg)
 {
     struct fake_rm *rm = ctx;
-    int file = file_of(rm, fd);
+    int file = fake_file_of(rm, fd);
     rm->ioctls++;
     if (rm->die_after > 0 && --rm->die_after == 0)
         fake_exit(rm, &rm->procs[rm->die_who]);
@@ -459,7 +300,7 @@ static int io_ioctl(void *ctx, int fd, unsigned long request, void *arg)
     } else if (request == RM_IOCTL_FREE) {
         ((struct rm_ioctl_free *)arg)->status = release(rm, arg);
     } else if (request == RM_IOCTL_MAP) {
-        ((struct rm_ioctl_map *)arg)->status = trace_map(rm, arg);
+        ((struct rm_ioctl_map *)arg)->status = fake_trace_map(rm, arg);
     } else {
         assert(request == RM_IOCTL_CONTROL);
         struct rm_ioctl_control *a = arg;
@@ -480,8 +321,8 @@ struct rm_io fake_io(struct fake_rm *rm)
         .fds = io_fds,
         .fd_count = io_fd_count,
         .open_gpu = io_open_gpu,
-        .map = io_map,
-        .unmap = io_unmap,
+        .map = fake_trace_io_map,
+        .unmap = fake_trace_io_unmap,
         .same_pids = io_same_pids,
         .alive = io_alive,
         .pids = io_pids,

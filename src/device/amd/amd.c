@@ -234,7 +234,7 @@ static int amd_processes(struct device_driver *base, struct pid_list *out, struc
     return r < 0 ? error_set(err, r, "listing %s/proc: %s", kfd(base)->io.sysfs, strerror(-r)) : 0;
 }
 
-static int gone(struct proc_id proc, struct error *err)
+static int kfd_gone(struct proc_id proc, struct error *err)
 {
     return error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);
 }
@@ -244,7 +244,7 @@ static int list_queues(struct kfd_driver *d, struct proc_id proc, struct group_l
 {
     int r = kfd_queues(d->io.sysfs, &d->gpus, proc, queues);
     if (r == 0 && !d->io.alive(d->io.ctx, proc)) /* they may be a later process's */
-        return gone(proc, err);
+        return kfd_gone(proc, err);
     return r < 0 ? error_set(err, r, "listing the queues of process %d in %s: %s", (int)proc.pid,
                              d->io.sysfs, strerror(-r))
                  : 0;
@@ -351,7 +351,7 @@ static int enable(struct call *c)
                          "process",
                          (int)pid);
     if (r == -ESRCH)
-        return gone(c->hold->proc, &c->err);
+        return kfd_gone(c->hold->proc, &c->err);
     if (r < 0)
         return error_set(&c->err, r == -EPERM ? -EPERM : -EIO,
                          "process %d: KFD debug trap, enable: %s", (int)pid, strerror(-r));
@@ -437,7 +437,7 @@ static int call_traced(void *arg)
         r = issue(c, queues);
     }
     if (r == -ESRCH)
-        return gone(c->hold->proc, &c->err);
+        return kfd_gone(c->hold->proc, &c->err);
     if (r < 0)
         return error_set(&c->err, r == -EPERM ? -EPERM : -EIO,
                          "process %d: KFD debug trap, %s queues: %s", (int)c->hold->proc.pid,
@@ -448,7 +448,7 @@ static int call_traced(void *arg)
 static int not_traced(struct kfd_driver *d, struct proc_id proc, int r, struct error *err)
 {
     if (r == -ESRCH || !d->io.alive(d->io.ctx, proc))
-        return gone(proc, err);
+        return kfd_gone(proc, err);
     pid_t tracer = kfd_tracer(proc.pid);
     if (tracer)
         return error_set(err, -EPERM,

@@ -23,7 +23,7 @@ int kfd_parse_number(const char *text, uint64_t *out)
     return parse_u64(digits, 0, UINT64_MAX, out) < 0 ? -EINVAL : 0;
 }
 
-static int read_text(const char *path, char *buf, size_t size)
+static int sysfs_read_text(const char *path, char *buf, size_t size)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -43,10 +43,10 @@ static int read_text(const char *path, char *buf, size_t size)
     return 0;
 }
 
-static int read_number(const char *path, uint64_t *out)
+static int sysfs_read_number(const char *path, uint64_t *out)
 {
     char text[64];
-    int r = read_text(path, text, sizeof(text));
+    int r = sysfs_read_text(path, text, sizeof(text));
     return r < 0 ? r : kfd_parse_number(text, out);
 }
 
@@ -69,7 +69,7 @@ static void node_value(struct kfd_gpu *g, const char *key, uint64_t value, uint6
 }
 
 /* The next "key number" line; false at the end. */
-static bool next_line(const char **text, char key[48], uint64_t *value)
+static bool sysfs_next_line(const char **text, char key[48], uint64_t *value)
 {
     while (**text) {
         size_t n = strcspn(*text, "\n");
@@ -95,7 +95,7 @@ void kfd_parse_node(const char *text, struct kfd_gpu *out)
 {
     char key[48];
     uint64_t value, place[2] = {0, 0};
-    while (next_line(&text, key, &value))
+    while (sysfs_next_line(&text, key, &value))
         node_value(out, key, value, place);
     snprintf(out->info.bus_id, sizeof(out->info.bus_id), "%04x:%02x:%02x.%x", (unsigned)place[0],
              (unsigned)(place[1] >> 8 & 0xff), (unsigned)(place[1] >> 3 & 0x1f),
@@ -112,9 +112,9 @@ static uint64_t memory_of_node(const char *sysfs, unsigned node)
         const char *p = text;
         snprintf(path, sizeof(path), "%s/topology/nodes/%u/mem_banks/%u/properties", sysfs, node,
                  bank);
-        if (read_text(path, text, sizeof(text)) < 0)
+        if (sysfs_read_text(path, text, sizeof(text)) < 0)
             break;
-        while (next_line(&p, key, &value)) {
+        while (sysfs_next_line(&p, key, &value)) {
             heap = strcmp(key, "heap_type") == 0 ? value : heap;
             size = strcmp(key, "size_in_bytes") == 0 ? value : size;
         }
@@ -123,7 +123,7 @@ static uint64_t memory_of_node(const char *sysfs, unsigned node)
     return sum;
 }
 
-static int by_bus_id(const void *a, const void *b)
+static int kfd_by_bus_id(const void *a, const void *b)
 {
     return strcmp(((const struct kfd_gpu *)a)->info.bus_id,
                   ((const struct kfd_gpu *)b)->info.bus_id);
@@ -137,21 +137,21 @@ void kfd_gpus_read(const char *sysfs, struct kfd_gpus *out)
         char path[256], text[4096];
         uint64_t id;
         snprintf(path, sizeof(path), "%s/topology/nodes/%u/gpu_id", sysfs, node);
-        int r = read_number(path, &id);
+        int r = sysfs_read_number(path, &id);
         if (r == -ENOENT)
             break; /* nodes are numbered without gaps */
         /* -EPERM: a device cgroup keeps this GPU from us */
         if (r < 0 || id == 0 || id > UINT32_MAX)
             continue;
         snprintf(path, sizeof(path), "%s/topology/nodes/%u/properties", sysfs, node);
-        if (read_text(path, text, sizeof(text)) < 0)
+        if (sysfs_read_text(path, text, sizeof(text)) < 0)
             continue;
         struct kfd_gpu *g = &out->v[out->n++];
         *g = (struct kfd_gpu){.gpu_id = (uint32_t)id, .info = {.name = "AMD GPU"}};
         kfd_parse_node(text, g);
         g->info.memory_bytes = memory_of_node(sysfs, node);
     }
-    qsort(out->v, out->n, sizeof(out->v[0]), by_bus_id);
+    qsort(out->v, out->n, sizeof(out->v[0]), kfd_by_bus_id);
 }
 
 int kfd_processes(const char *sysfs, struct pid_list *out)
@@ -194,10 +194,10 @@ static int queue_read(const char *dir, const struct kfd_gpus *gpus, struct proc_
     char path[512];
     uint64_t id, type;
     snprintf(path, sizeof(path), "%s/%u/gpuid", dir, number);
-    if (read_number(path, &id) < 0)
+    if (sysfs_read_number(path, &id) < 0)
         return 0;
     snprintf(path, sizeof(path), "%s/%u/type", dir, number);
-    if (read_number(path, &type) < 0)
+    if (sysfs_read_number(path, &type) < 0)
         return 0;
     unsigned gpu = 0;
     while (gpu < gpus->n && gpus->v[gpu].gpu_id != id)
@@ -244,5 +244,5 @@ uint64_t kfd_memory(const char *sysfs, pid_t pid, uint32_t gpu_id)
     char path[400];
     uint64_t bytes;
     snprintf(path, sizeof(path), "%s/proc/%d/vram_%u", sysfs, (int)pid, gpu_id);
-    return read_number(path, &bytes) < 0 ? 0 : bytes;
+    return sysfs_read_number(path, &bytes) < 0 ? 0 : bytes;
 }

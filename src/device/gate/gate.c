@@ -135,7 +135,7 @@ static void gate_forget(struct device_driver *base, pid_t pid)
 }
 
 /* A program's entry, if it is still that one. */
-static struct gate_program *program_of(struct gate_driver *d, const struct device_group *g)
+static struct gate_program *gate_program_of(struct gate_driver *d, const struct device_group *g)
 {
     if (g->handles[0] >= d->end || g->handles[1] >= GATE_DEVICES)
         return NULL;
@@ -144,7 +144,7 @@ static struct gate_program *program_of(struct gate_driver *d, const struct devic
     return p->fd >= 0 && e->used && e->key == g->key ? p : NULL;
 }
 
-static int gone(const struct gate_driver *d, const struct device_group *g, struct error *err)
+static int gate_gone(const struct gate_driver *d, const struct device_group *g, struct error *err)
 {
     if (d->acceptor.fd < 0)
         return 0; /* what an earlier instance did ended with it */
@@ -152,8 +152,8 @@ static int gone(const struct gate_driver *d, const struct device_group *g, struc
                      g->proc.pid);
 }
 
-static void set(struct gate_driver *d, struct gate_program *p, unsigned k, uint32_t limit_us,
-                bool closed)
+static void gate_set(struct gate_driver *d, struct gate_program *p, unsigned k, uint32_t limit_us,
+                     bool closed)
 {
     uint32_t was = atomic_load(&p->control->device[k].state);
     if (!(was & GATE_ACTIVE) || p->v[k].first_until)
@@ -168,12 +168,12 @@ static void set(struct gate_driver *d, struct gate_program *p, unsigned k, uint3
 static int gate_set_timeslice(struct device_driver *base, const struct device_group *g, uint64_t us,
                               struct error *err)
 {
-    struct gate_program *p = program_of(gate(base), g);
+    struct gate_program *p = gate_program_of(gate(base), g);
     if (!p)
-        return gone(gate(base), g, err);
+        return gate_gone(gate(base), g, err);
     unsigned k = g->handles[1];
-    set(gate(base), p, k, (uint32_t)min_u64(us, TIMESLICE_MAX_US),
-        atomic_load(&p->control->device[k].state) & GATE_CLOSED);
+    gate_set(gate(base), p, k, (uint32_t)min_u64(us, TIMESLICE_MAX_US),
+             atomic_load(&p->control->device[k].state) & GATE_CLOSED);
     return 0;
 }
 
@@ -182,11 +182,11 @@ static int gate_close_all(struct device_driver *base, const struct device_group 
 {
     int first = 0;
     for (size_t i = 0; i < n; i++) {
-        struct gate_program *p = program_of(gate(base), g[i]);
+        struct gate_program *p = gate_program_of(gate(base), g[i]);
         unsigned k = g[i]->handles[1];
-        int r = p ? 0 : gone(gate(base), g[i], first ? NULL : err);
+        int r = p ? 0 : gate_gone(gate(base), g[i], first ? NULL : err);
         if (p)
-            set(gate(base), p, k, atomic_load(&p->control->device[k].limit_us), closed);
+            gate_set(gate(base), p, k, atomic_load(&p->control->device[k].limit_us), closed);
         first = first ? first : r;
     }
     return first;

@@ -203,7 +203,7 @@ static void receive_from(struct gate_driver *d, struct gate_program *p)
 /* ---- connections ---- */
 
 /* Takes the descriptor over if there is room for the program. */
-static bool admit(struct gate_driver *d, int fd)
+static bool program_admit(struct gate_driver *d, int fd)
 {
     struct ucred c;
     socklen_t size = sizeof(c);
@@ -232,7 +232,7 @@ static void accept_some(struct gate_driver *d)
     int fd = 0;
     for (int i = 0; i < ACCEPTS_AT_ONCE && fd >= 0 && refused < REFUSED_AT_ONCE; i++) {
         fd = acceptor_next(&d->acceptor);
-        if (fd >= 0 && !admit(d, fd)) {
+        if (fd >= 0 && !program_admit(d, fd)) {
             close(fd);
             refused++;
         }

@@ -50,7 +50,7 @@ struct cuda {
     int (*unlock)(int pid, struct cu_other_args *args);
 };
 
-static int cuda_open(struct cuda *c, struct error *err)
+static int checkpoint_open(struct cuda *c, struct error *err)
 {
     const struct {
         void *slot;
@@ -78,7 +78,7 @@ static int cuda_open(struct cuda *c, struct error *err)
     return 0; /* the calls work without cuInit(), which would take 10 to 90 ms */
 }
 
-static int failed(const struct cuda *c, int pid, const char *what, int r, struct error *err)
+static int cuda_failed(const struct cuda *c, int pid, const char *what, int r, struct error *err)
 {
     const char *name = NULL;
     c->error_name(r, &name);
@@ -102,17 +102,18 @@ static int get_state(const struct cuda *c, int pid, enum swap_state *out, struct
         [CU_STATE_FAILED] = SWAP_FAILED,
     };
     int s = -1, r;
-    /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): cuda_open() finds all calls or fails */
+    /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): checkpoint_open() finds all calls or
+     * fails */
     r = c->state(pid, &s);
     if (r)
-        return failed(c, pid, "cannot ask for the state of", r, err);
+        return cuda_failed(c, pid, "cannot ask for the state of", r, err);
     if (s < 0 || s >= (int)ARRAY_SIZE(states))
         return error_set(err, -EIO, "process %d is in a state that is not known here (%d)", pid, s);
     *out = states[s];
     return 0;
 }
 
-static int lock(const struct cuda *c, int pid, unsigned ms, struct error *err)
+static int cuda_lock(const struct cuda *c, int pid, unsigned ms, struct error *err)
 {
     struct cu_lock_args args = {.timeout_ms = ms};
     /* The library keeps to its limit, but not where the process stops meanwhile. The signal's
@@ -122,7 +123,7 @@ static int lock(const struct cuda *c, int pid, unsigned ms, struct error *err)
     alarm(0);
     if (r == CU_OK)
         return 0;
-    int code = failed(c, pid, "cannot stop", r, err);
+    int code = cuda_failed(c, pid, "cannot stop", r, err);
     if (code == -ETIMEDOUT)
         return error_set(err, code,
                          "process %d did not become idle within %u ms: its kernels are long, or "
@@ -133,7 +134,8 @@ static int lock(const struct cuda *c, int pid, unsigned ms, struct error *err)
 
 /* From wherever they are to running. All are back before the first goes on: it may use what another
  * one shares with it. */
-static int bring_in(const struct cuda *c, const struct proc_id *procs, size_t n, struct error *err)
+static int cuda_bring_in(const struct cuda *c, const struct proc_id *procs, size_t n,
+                         struct error *err)
 {
     struct cu_other_args args = {{0}};
     int first = 0;
@@ -153,7 +155,7 @@ static int bring_in(const struct cuda *c, const struct proc_id *procs, size_t n,
         else if (r == 0 && s == SWAP_LOCKED && i >= n)
             answer = c->unlock(proc.pid, &args);
         if (answer)
-            r = failed(c, proc.pid, i < n ? "cannot bring back" : "cannot unlock", answer, &e);
+            r = cuda_failed(c, proc.pid, i < n ? "cannot bring back" : "cannot unlock", answer, &e);
         if (r < 0 && first == 0)
             first = error_set(err, r, "%s", e.text);
     }
@@ -167,7 +169,7 @@ int nv_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, 
 {
     (void)d;
     struct cuda c = {0};
-    int r = cuda_open(&c, err);
+    int r = checkpoint_open(&c, err);
     if (r < 0)
         return r;
     size_t begun = 0;
@@ -184,7 +186,7 @@ int nv_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, 
         if (r == 0)
             r = get_state(&c, procs[begun].pid, &s, err);
         if (r == 0 && s == SWAP_RUNNING)
-            r = lock(&c, procs[begun].pid, lock_ms, err);
+            r = cuda_lock(&c, procs[begun].pid, lock_ms, err);
     }
     for (size_t i = 0; i < n && r == 0; i++) {
         struct cu_other_args args = {{0}};
@@ -194,10 +196,10 @@ int nv_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, 
             continue;
         int result = c.checkpoint(procs[i].pid, &args);
         if (result)
-            r = failed(&c, procs[i].pid, "cannot move to host memory", result, err);
+            r = cuda_failed(&c, procs[i].pid, "cannot move to host memory", result, err);
     }
     if (r < 0 && begun)
-        bring_in(&c, procs, begun, NULL);
+        cuda_bring_in(&c, procs, begun, NULL);
     return r;
 }
 
@@ -205,8 +207,8 @@ int nv_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n, s
 {
     (void)d;
     struct cuda c = {0};
-    int r = cuda_open(&c, err);
-    return r < 0 ? r : bring_in(&c, procs, n, err);
+    int r = checkpoint_open(&c, err);
+    return r < 0 ? r : cuda_bring_in(&c, procs, n, err);
 }
 
 int nv_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
@@ -214,7 +216,7 @@ int nv_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state 
 {
     (void)d;
     struct cuda c = {0};
-    int r = cuda_open(&c, err);
+    int r = checkpoint_open(&c, err);
     if (r == 0 && !proc_alive(proc))
         r = error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);
     return r < 0 ? r : get_state(&c, proc.pid, state, err);

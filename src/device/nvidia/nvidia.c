@@ -39,7 +39,7 @@ static void gpu_defaults(struct gpu_info *g)
     g->timeslice_default_us = NV_TIMESLICE_DEFAULT_US;
 }
 
-static int by_bus_id(const void *a, const void *b)
+static int nv_by_bus_id(const void *a, const void *b)
 {
     return strcasecmp(((const struct gpu_info *)a)->bus_id, ((const struct gpu_info *)b)->bus_id);
 }
@@ -77,7 +77,7 @@ static void gpus_from_proc(struct nv_gpus *gpus)
             g->uuid[0] = '\0';
     }
     closedir(d);
-    qsort(gpus->v, gpus->n, sizeof(gpus->v[0]), by_bus_id);
+    qsort(gpus->v, gpus->n, sizeof(gpus->v[0]), nv_by_bus_id);
 }
 
 /* The library takes 14 ms to start, so it is opened only for what it alone knows. */
@@ -114,7 +114,7 @@ int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml
         r = nv_scanner_init(&d->scanner, io, d->ctl_fd, &d->gpus, err);
     if (r >= 0 && d->gpus.n == 0 && nvml_get(d)) {
         nvml_gpus(d->nvml, &d->gpus);
-        qsort(d->gpus.v, d->gpus.n, sizeof(d->gpus.v[0]), by_bus_id);
+        qsort(d->gpus.v, d->gpus.n, sizeof(d->gpus.v[0]), nv_by_bus_id);
     }
     if (r >= 0 && d->gpus.n == 0)
         r = error_set(err, -ENODEV,
@@ -170,7 +170,7 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
 
 /* ---- processes ---- */
 
-static int by_pid(const void *a, const void *b)
+static int nv_by_pid(const void *a, const void *b)
 {
     pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
     return (x > y) - (x < y);
@@ -232,7 +232,7 @@ static int processes_from_proc(struct nv_driver *d, struct pid_list *out)
     int r = d->io.pids(d->io.ctx, &pids, &n);
     if (r < 0)
         return r;
-    qsort(pids, n, sizeof(pids[0]), by_pid);
+    qsort(pids, n, sizeof(pids[0]), nv_by_pid);
     r = holders_from(d, pids, n, &v);
     if (r < 0)
         return r;
@@ -362,8 +362,8 @@ static int control_failed(struct nv_driver *d, struct proc_id proc, int code, st
 
 /* A control through the owner's descriptor. Descriptors answer for their own clients alone, so
  * where this client was seen is tried without asking first. */
-static int control(struct nv_driver *d, const struct device_group *g, uint32_t object,
-                   enum rm_control_id id, void *params, struct error *err)
+static int nv_control(struct nv_driver *d, const struct device_group *g, uint32_t object,
+                      enum rm_control_id id, void *params, struct error *err)
 {
     const struct rm_io *io = &d->io;
     uint32_t client = g->handles[0];
@@ -392,7 +392,7 @@ static int nvidia_set_timeslice(struct device_driver *base, const struct device_
     if (us < NV_TIMESLICE_MIN_US || us > NV_TIMESLICE_MAX_US)
         return error_set(err, -EINVAL, "timeslice of %llu us: must be %u..%u us",
                          (unsigned long long)us, NV_TIMESLICE_MIN_US, NV_TIMESLICE_MAX_US);
-    return control(nv(base), g, g->handles[3], RM_SET_TIMESLICE, &t, err);
+    return nv_control(nv(base), g, g->handles[3], RM_SET_TIMESLICE, &t, err);
 }
 
 /* The control takes 64 channels, and costs the same for one as for all. */
@@ -406,7 +406,7 @@ struct batch {
 
 static int batch_send(struct batch *b, struct rm_disable_channels *params, struct error *err)
 {
-    return control(b->d, b->first, b->first->handles[2], RM_DISABLE_CHANNELS, params, err);
+    return nv_control(b->d, b->first, b->first->handles[2], RM_DISABLE_CHANNELS, params, err);
 }
 
 /* One channel that is gone makes RM refuse the whole list: then each goes alone, and -ENOENT means

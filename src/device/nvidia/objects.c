@@ -78,14 +78,14 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static uint32_t class_of(const struct nv_look *l, uint32_t object)
+static uint32_t object_class(const struct nv_look *l, uint32_t object)
 {
     uint32_t class;
     l->s->looked++;
     return rm_info(&l->s->io, l->fd, l->c->handle, object, RM_INFO_CLASS, &class) == 0 ? class : 0;
 }
 
-static uint32_t parent_of(const struct nv_look *l, uint32_t object)
+static uint32_t object_parent(const struct nv_look *l, uint32_t object)
 {
     uint32_t parent;
     rm_info(&l->s->io, l->fd, l->c->handle, object, RM_INFO_PARENT, &parent);
@@ -98,7 +98,7 @@ static int groups_from_contexts(const struct nv_look *l, uint32_t *next, uint32_
 {
     uint32_t misses = 0;
     for (uint32_t i = *next; i < RM_OWN_RANGE;) {
-        uint32_t class = class_of(l, RM_OWN_BASE + i);
+        uint32_t class = object_class(l, RM_OWN_BASE + i);
         if (class == 0) {
             bool dense = ++misses <= DENSE_MISSES;
             if (misses > DENSE_MISSES + STRIDE_MISSES && i >= limit)
@@ -115,8 +115,8 @@ static int groups_from_contexts(const struct nv_look *l, uint32_t *next, uint32_
         *next = ++i;
         if (class != RM_CLASS_CONTEXT && class != RM_CLASS_CONTEXT_SHARE)
             continue;
-        uint32_t parent = parent_of(l, RM_OWN_BASE + i - 1);
-        if (parent && class_of(l, parent) == RM_CLASS_GROUP) {
+        uint32_t parent = object_parent(l, RM_OWN_BASE + i - 1);
+        if (parent && object_class(l, parent) == RM_CLASS_GROUP) {
             int r = handles_add(groups, parent);
             if (r < 0)
                 return r;
@@ -130,7 +130,7 @@ static int groups_known(const struct nv_look *l, const struct group_list *known,
 {
     int r = 0;
     for (size_t i = 0; i < known->n && r == 0; i++) {
-        if (class_of(l, known->v[i].handles[3]) == RM_CLASS_GROUP)
+        if (object_class(l, known->v[i].handles[3]) == RM_CLASS_GROUP)
             r = handles_add(groups, known->v[i].handles[3]);
     }
     return r;
@@ -141,7 +141,7 @@ static int groups_from_library(const struct nv_look *l, struct handles *groups)
 {
     bool any = false;
     for (uint32_t i = 1; i < FALLBACK_MAX && (any || i <= 8); i++) {
-        uint32_t class = class_of(l, RM_LIBRARY_BASE + i);
+        uint32_t class = object_class(l, RM_LIBRARY_BASE + i);
         any |= class != 0;
         int r = class == RM_CLASS_GROUP ? handles_add(groups, RM_LIBRARY_BASE + i) : 0;
         if (r < 0)
@@ -150,7 +150,7 @@ static int groups_from_library(const struct nv_look *l, struct handles *groups)
     return 0;
 }
 
-static struct device_group *group_of(const struct group_list *groups, uint32_t handle)
+static struct device_group *group_by_handle(const struct group_list *groups, uint32_t handle)
 {
     for (size_t i = 0; i < groups->n; i++) {
         if (groups->v[i].handles[3] == handle)
@@ -178,12 +178,12 @@ static const struct nv_device *device_get(const struct nv_look *l, uint32_t devi
         if (c->devices[i].device == device)
             return &c->devices[i];
     }
-    if (c->ndevices == ARRAY_SIZE(c->devices) || class_of(l, device) != RM_CLASS_DEVICE)
+    if (c->ndevices == ARRAY_SIZE(c->devices) || object_class(l, device) != RM_CLASS_DEVICE)
         return NULL;
     struct nv_device *d = &c->devices[c->ndevices];
     *d = (struct nv_device){.device = device, .gpu = -ENOENT};
     for (uint32_t h = device + 1; h <= device + 256 && !d->subdevice; h++) {
-        if (class_of(l, h) == RM_CLASS_SUBDEVICE && parent_of(l, h) == device)
+        if (object_class(l, h) == RM_CLASS_SUBDEVICE && object_parent(l, h) == device)
             d->subdevice = h;
     }
     const struct rm_io *io = &l->s->io;
@@ -203,9 +203,10 @@ static const struct nv_device *device_get(const struct nv_look *l, uint32_t devi
     return d;
 }
 
-static int group_add(const struct nv_look *l, uint32_t handle, const struct group_list *before)
+static int client_group_add(const struct nv_look *l, uint32_t handle,
+                            const struct group_list *before)
 {
-    const struct nv_device *d = device_get(l, parent_of(l, handle));
+    const struct nv_device *d = device_get(l, object_parent(l, handle));
     if (!d || (d->gpu < 0 && l->s->gpus->n != 1))
         return 0; /* its GPU is not known */
     struct device_group g = {
@@ -238,22 +239,22 @@ static int region_scan(const struct nv_look *l, uint32_t from, const struct grou
     struct group_list *groups = &l->c->groups;
     uint32_t gap = 0, h = from;
     for (; gap < REGION_GAP && h - from < REGION_MAX; h++) {
-        uint32_t class = class_of(l, h);
+        uint32_t class = object_class(l, h);
         struct device_group *g;
         gap++;
         if (class == RM_CLASS_GROUP) {
-            int r = group_of(groups, h) ? 0 : group_add(l, h, before);
+            int r = group_by_handle(groups, h) ? 0 : client_group_add(l, h, before);
             if (r < 0)
                 return r;
             gap = 0;
         } else if (RM_IS_CHANNEL(class)) {
             gap = 0;
-            g = group_of(groups, parent_of(l, h));
+            g = group_by_handle(groups, object_parent(l, h));
             if (g && g->nchannels < GROUP_CHANNELS_MAX && !group_with_channel(groups, h))
                 g->channels[g->nchannels++] = h;
         } else if (RM_IS_COMPUTE(class) || RM_IS_COPY(class)) {
             gap = 0;
-            g = group_with_channel(groups, parent_of(l, h));
+            g = group_with_channel(groups, object_parent(l, h));
             /* A compute group's channels carry copy objects too. */
             if (g && (RM_IS_COMPUTE(class) || g->kind == GROUP_OTHER))
                 g->kind = RM_IS_COMPUTE(class) ? GROUP_COMPUTE : GROUP_COPY;
@@ -292,7 +293,7 @@ static int debounce(struct nv_client *c, const struct group_list *reported, uint
     c->groups = (struct group_list){0};
     int r = 0;
     for (size_t i = 0; i < all.n && r == 0; i++) {
-        bool known = group_of(reported, all.v[i].handles[3]);
+        bool known = group_by_handle(reported, all.v[i].handles[3]);
         r = group_list_push(known ? &c->groups : &fresh, &all.v[i]);
     }
     bool same = fresh.n && fresh.n == c->fresh.n &&
@@ -332,11 +333,12 @@ int nv_client_discover(const struct nv_look *l, bool deep, bool wait)
             qsort(found.v, found.n, sizeof(found.v[0]), by_value);
         uint32_t end = 0;
         for (size_t i = 0; i < found.n && r == 0; i++) {
-            if (found.v[i] >= end && !group_of(&c->groups, found.v[i]))
+            if (found.v[i] >= end && !group_by_handle(&c->groups, found.v[i]))
                 r = region_scan(l, found.v[i], &before, &end);
         }
         /* Many contexts came and went before the ones that are there now. */
-        if (r < 0 || limit || !deep || !must_be_more(l) || class_of(l, RM_LIBRARY_BASE + 1) == 0)
+        if (r < 0 || limit || !deep || !must_be_more(l) ||
+            object_class(l, RM_LIBRARY_BASE + 1) == 0)
             break;
     }
     if (r == 0 && wait)
@@ -358,7 +360,7 @@ bool nv_client_unchanged(const struct nv_look *l)
         g->timeslice_now_us = t.us;
     }
     for (uint32_t i = 0; i < AHEAD; i++) {
-        if (class_of(l, RM_OWN_BASE + l->c->own_next + i * STRIDE))
+        if (object_class(l, RM_OWN_BASE + l->c->own_next + i * STRIDE))
             return false;
     }
     return true;

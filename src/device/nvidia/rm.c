@@ -269,7 +269,7 @@ static int sys_fd_count(void *ctx, pid_t pid, uint64_t *out)
     return 0;
 }
 
-static int by_number(const void *a, const void *b)
+static int fd_by_number(const void *a, const void *b)
 {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);
@@ -314,7 +314,7 @@ static int sys_fds(void *ctx, pid_t pid, struct rm_fds *io, uint32_t *left)
         count_fd(dirfd(d), e->d_name, io);
     io->next = *left ? 0 : telldir(d);
     closedir(d);
-    qsort(io->ctl, io->nctl, sizeof(io->ctl[0]), by_number);
+    qsort(io->ctl, io->nctl, sizeof(io->ctl[0]), fd_by_number);
     return io->next ? -EAGAIN : 0;
 }
 

@@ -30,7 +30,7 @@ static struct nv_engine_user *user(struct nv_engine *e, uint32_t pid)
     return &e->users[e->nusers++];
 }
 
-static int charge(struct nv_engine *e, uint64_t ns)
+static int engine_charge(struct nv_engine *e, uint64_t ns)
 {
     struct nv_engine_user *u = e->resident ? user(e, e->resident) : NULL;
     if (u)
@@ -39,10 +39,10 @@ static int charge(struct nv_engine *e, uint64_t ns)
 }
 
 /* The burst of the engine's owner ends at this time. */
-static int leave(struct nv_engine *e, uint64_t ns)
+static int engine_leave(struct nv_engine *e, uint64_t ns)
 {
     uint64_t had = ns > e->since_ns ? ns - e->since_ns : 0;
-    int r = charge(e, had > e->told_ns ? had - e->told_ns : 0);
+    int r = engine_charge(e, had > e->told_ns ? had - e->told_ns : 0);
     e->resident = 0;
     return r;
 }
@@ -71,8 +71,8 @@ int nv_engine_take(struct nv_engine *e, const struct rm_switch_record *r)
     e->incomplete |= !e->known;
     e->known = true;
     if (r->tag == RM_SWITCH_END)
-        return e->resident == r->pid ? leave(e, r->ns) : 0;
-    int status = leave(e, r->ns); /* no record of its end */
+        return e->resident == r->pid ? engine_leave(e, r->ns) : 0;
+    int status = engine_leave(e, r->ns); /* no record of its end */
     if (!named)
         return status;
     struct nv_engine_user *u = user(e, r->pid);
@@ -88,7 +88,7 @@ int nv_engine_take(struct nv_engine *e, const struct rm_switch_record *r)
 int nv_engine_quiet(struct nv_engine *e, uint64_t ns)
 {
     e->told_ns += ns;
-    return charge(e, ns);
+    return engine_charge(e, ns);
 }
 
 int nv_engine_report(struct nv_engine *e, unsigned gpu, struct activity_list *out)
@@ -122,15 +122,15 @@ static int alloc(const struct nv_trace *t, struct nv_trace_gpu *g, uint32_t pare
     return rm_alloc(t->io, t->ctl_fd, &g->client, parent, object, class, params, size, err);
 }
 
-static int control(const struct nv_trace *t, const struct nv_trace_gpu *g, uint32_t object,
-                   enum rm_control_id id, void *params, struct error *err)
+static int trace_control(const struct nv_trace *t, const struct nv_trace_gpu *g, uint32_t object,
+                         enum rm_control_id id, void *params, struct error *err)
 {
     return rm_control(t->io, t->ctl_fd, g->client, object, id, params, err);
 }
 
 /* Device instances follow no order that we know: by UUID. */
-static int find_device(const struct nv_trace *t, struct nv_trace_gpu *g, const char *uuid,
-                       struct error *err)
+static int trace_find_device(const struct nv_trace *t, struct nv_trace_gpu *g, const char *uuid,
+                             struct error *err)
 {
     for (uint32_t i = 0; i < DEVICES_TRIED; i++) {
         struct rm_device_params p = {.instance = i};
@@ -139,7 +139,7 @@ static int find_device(const struct nv_trace *t, struct nv_trace_gpu *g, const c
         if (alloc(t, g, g->client, DEVICE, RM_CLASS_DEVICE, &p, sizeof(p), NULL) < 0)
             continue;
         if (alloc(t, g, DEVICE, SUBDEVICE, RM_CLASS_SUBDEVICE, &sub, sizeof(sub), NULL) == 0 &&
-            control(t, g, SUBDEVICE, RM_GPU_UUID, &gid, NULL) == 0 &&
+            trace_control(t, g, SUBDEVICE, RM_GPU_UUID, &gid, NULL) == 0 &&
             strncasecmp((const char *)gid.data, uuid, sizeof(gid.data)) == 0)
             return 0;
         rm_free(t->io, t->ctl_fd, g->client, DEVICE);
@@ -180,8 +180,8 @@ static int memory(const struct nv_trace *t, struct nv_trace_gpu *g, uint32_t obj
 
 #define RECORD_BYTES (NV_TRACE_RECORDS * sizeof(struct rm_switch_record))
 
-static int start(const struct nv_trace *t, struct nv_trace_gpu *g, const struct gpu_info *gpu,
-                 struct error *err)
+static int trace_start(const struct nv_trace *t, struct nv_trace_gpu *g, const struct gpu_info *gpu,
+                       struct error *err)
 {
     const struct rm_io *io = t->io;
     /* Held open: a GPU that no process has open is shut down under our objects. */
@@ -192,7 +192,7 @@ static int start(const struct nv_trace *t, struct nv_trace_gpu *g, const struct 
     const void *header = NULL, *records = NULL;
     int r = alloc(t, g, 0, 0, RM_CLASS_ROOT, NULL, 0, err);
     if (r == 0)
-        r = find_device(t, g, gpu->uuid, err);
+        r = trace_find_device(t, g, gpu->uuid, err);
     if (r == 0 && (r = memory(t, g, HEADER, HEADER_BYTES, &header, err)) == 0)
         g->header = header;
     if (r == 0 && (r = memory(t, g, RECORDS, RECORD_BYTES, &records, err)) == 0)
@@ -212,15 +212,15 @@ static int start(const struct nv_trace *t, struct nv_trace_gpu *g, const struct 
         .all_users = 1,
     };
     if (r == 0)
-        r = control(t, g, SUBDEVICE, RM_BIND_SWITCHES, &bind, err);
+        r = trace_control(t, g, SUBDEVICE, RM_BIND_SWITCHES, &bind, err);
     struct rm_enable_events enable = {.enable = 1, .flags = RM_EVENTS_KEEP_OLDEST};
     if (r == 0)
-        r = control(t, g, BUFFER, RM_ENABLE_EVENTS, &enable, err);
+        r = trace_control(t, g, BUFFER, RM_ENABLE_EVENTS, &enable, err);
     g->read_ns = g->asked_ns = io->now_ns(io->ctx);
     return r;
 }
 
-static void stop(const struct nv_trace *t, struct nv_trace_gpu *g)
+static void trace_stop(const struct nv_trace *t, struct nv_trace_gpu *g)
 {
     const struct rm_io *io = t->io;
     if (g->records)
@@ -244,9 +244,9 @@ int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu,
         return 0;
     if (t->io->now_ns(t->io->ctx) < g->retry_at)
         return error_set(err, -EAGAIN, "tracing GPU %u failed and is tried again later", gpu);
-    int r = start(t, g, &gpus->v[gpu], err);
+    int r = trace_start(t, g, &gpus->v[gpu], err);
     if (r < 0)
-        stop(t, g);
+        trace_stop(t, g);
     return r;
 }
 
@@ -274,7 +274,7 @@ static int take_new(const struct nv_trace *t, struct nv_trace_gpu *g)
     g->read_ns = now;
     struct rm_update_get update = {.records = put};
     if (r == 0)
-        r = control(t, g, BUFFER, RM_UPDATE_GET, &update, NULL);
+        r = trace_control(t, g, BUFFER, RM_UPDATE_GET, &update, NULL);
     return r;
 }
 
@@ -285,7 +285,7 @@ int nv_trace_read(struct nv_trace *t, struct activity_list *out)
         struct nv_trace_gpu *g = &t->gpu[i];
         int r = g->client ? take_new(t, g) : 0;
         if (r < 0)
-            stop(t, g);
+            trace_stop(t, g);
         else
             r = nv_engine_report(&g->engine, i, out);
         g->asked_ns = g->read_ns;
@@ -303,7 +303,7 @@ void nv_trace_stop_idle(struct nv_trace *t)
         struct nv_trace_gpu *g = &t->gpu[i];
         if (!g->client || now < g->asked_ns + NV_TRACE_IDLE_NS)
             continue;
-        stop(t, g);
+        trace_stop(t, g);
         g->retry_at = 0;
     }
 }
@@ -312,6 +312,6 @@ void nv_trace_free(struct nv_trace *t)
 {
     for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
         if (t->gpu[i].client)
-            stop(t, &t->gpu[i]);
+            trace_stop(t, &t->gpu[i]);
     }
 }

@@ -24,8 +24,8 @@ static struct soft_driver *soft(struct device_driver *d)
 }
 
 /* All groups, or those of one process (pid 0: all). *v is malloc'd; *now_ns is the last page's. */
-static int list(struct soft_driver *d, struct proc_id proc, bool compute_only,
-                struct soft_group **out, size_t *n, uint64_t *now_ns, struct error *err)
+static int soft_list_groups(struct soft_driver *d, struct proc_id proc, bool compute_only,
+                            struct soft_group **out, size_t *n, uint64_t *now_ns, struct error *err)
 {
     _cleanup_free_ struct soft_group *v = NULL;
     uint64_t after = 0;
@@ -67,7 +67,7 @@ static int sample(struct soft_driver *d, struct soft_sample *last, struct soft_s
                   struct error *err)
 {
     struct soft_sample now;
-    int r = list(d, (struct proc_id){0, 0}, true, &now.v, &now.n, &now.ns, err);
+    int r = soft_list_groups(d, (struct proc_id){0, 0}, true, &now.v, &now.n, &now.ns, err);
     if (r < 0)
         return r;
     *before = *last;
@@ -142,7 +142,7 @@ static int soft_processes(struct device_driver *base, struct pid_list *out, stru
     struct soft_group *v;
     size_t n;
     uint64_t now_ns;
-    int r = list(soft(base), (struct proc_id){0, 0}, true, &v, &n, &now_ns, err);
+    int r = soft_list_groups(soft(base), (struct proc_id){0, 0}, true, &v, &n, &now_ns, err);
     if (r < 0)
         return r;
     size_t first = out->n;
@@ -185,7 +185,7 @@ static int soft_scan(struct device_driver *base, struct proc_id proc, struct gro
     struct soft_group *v = NULL;
     size_t n;
     uint64_t now_ns;
-    int r = list(soft(base), proc, false, &v, &n, &now_ns, err);
+    int r = soft_list_groups(soft(base), proc, false, &v, &n, &now_ns, err);
     if (r < 0)
         return r;
     if (n == 0 && !proc_alive(proc))
@@ -225,8 +225,8 @@ static void soft_forget(struct device_driver *base, pid_t pid)
     d->seen_n = n;
 }
 
-static int call(struct soft_driver *d, struct soft_msg *m, const char *what, int32_t pid,
-                struct error *err)
+static int soft_call(struct soft_driver *d, struct soft_msg *m, const char *what, int32_t pid,
+                     struct error *err)
 {
     int r = soft_link_transact(d, m, SOFT_REPLY, err);
     if (r < 0)
@@ -254,7 +254,7 @@ static int soft_set_timeslice(struct device_driver *base, const struct device_gr
     struct soft_msg m = {
         .type = SOFT_TIMESLICE,
         .u.control = {.n = 1, .timeslice_us = (uint32_t)min_u64(us, UINT32_MAX), .keys = {g->key}}};
-    return call(soft(base), &m, "set the timeslice of groups", g->proc.pid, err);
+    return soft_call(soft(base), &m, "set the timeslice of groups", g->proc.pid, err);
 }
 
 static int for_groups(struct device_driver *base, uint32_t type, const char *what,
@@ -266,7 +266,7 @@ static int for_groups(struct device_driver *base, uint32_t type, const char *wha
         int32_t pid = g[i]->proc.pid;
         while (i < n && m.u.control.n < ARRAY_SIZE(m.u.control.keys))
             m.u.control.keys[m.u.control.n++] = g[i++]->key;
-        int r = call(soft(base), &m, what, pid, first == 0 ? err : NULL);
+        int r = soft_call(soft(base), &m, what, pid, first == 0 ? err : NULL);
         if (r < 0 && first == 0)
             first = r;
     }

@@ -21,7 +21,7 @@ static int no_server(struct soft_driver *d, int code, struct error *err)
                      strerror(-code));
 }
 
-static int reach(struct soft_driver *d, struct error *err)
+static int link_reach(struct soft_driver *d, struct error *err)
 {
     if (d->fd >= 0)
         return 0;
@@ -37,7 +37,7 @@ static int reach(struct soft_driver *d, struct error *err)
 
 int soft_link_transact(struct soft_driver *d, struct soft_msg *m, uint32_t want, struct error *err)
 {
-    int r = reach(d, err);
+    int r = link_reach(d, err);
     if (r < 0)
         return r;
     r = soft_transact(d->fd, m, want);
@@ -46,7 +46,7 @@ int soft_link_transact(struct soft_driver *d, struct soft_msg *m, uint32_t want,
 
 int soft_link_wait(struct soft_driver *d, struct soft_msg *m, struct error *err)
 {
-    int r = reach(d, err);
+    int r = link_reach(d, err);
     /* Moving memory takes seconds; a server that goes ends the wait. */
     if (r == 0 && setsockopt(d->fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0},
                              sizeof(struct timeval)) < 0)

@@ -138,16 +138,16 @@ static int conn_send(struct server *s, struct conn *c, struct soft_msg *m)
 }
 
 /* An answer to a client that asks one thing at a time always fits, or the client does not read. */
-static void answer(struct server *s, struct conn *c, struct soft_msg *m)
+static void conn_answer(struct server *s, struct conn *c, struct soft_msg *m)
 {
     if (conn_send(s, c, m) == -EAGAIN)
         conn_end(s, c, "it does not read its answers");
 }
 
-static void answer_result(struct server *s, struct conn *c, int result)
+static void conn_answer_result(struct server *s, struct conn *c, int result)
 {
     struct soft_msg m = soft_result(s, result);
-    answer(s, c, &m);
+    conn_answer(s, c, &m);
 }
 
 /* ---- contexts ---- */
@@ -204,7 +204,7 @@ static int send_completion(struct server *s, struct conn *c, const struct softgp
     return r;
 }
 
-static void deliver(struct server *s, struct conn *c, const struct softgpu_completion *k)
+static void conn_deliver(struct server *s, struct conn *c, const struct softgpu_completion *k)
 {
     if (c->unsent_n == 0 && send_completion(s, c, k) != -EAGAIN)
         return;
@@ -227,7 +227,7 @@ static void deliver_unsent(struct server *s, struct conn *c)
 }
 
 /* False: against the rules. */
-static bool submit(struct server *s, struct conn *c, const struct soft_msg *m)
+static bool conn_submit(struct server *s, struct conn *c, const struct soft_msg *m)
 {
     struct softgpu_kernel k = {m->u.submit.stream, m->u.submit.duration_ns, m->u.submit.sm_fraction,
                                m->u.submit.cookie};
@@ -243,8 +243,8 @@ static bool submit(struct server *s, struct conn *c, const struct soft_msg *m)
 /* ---- messages, time ---- */
 
 /* False: against the rules. `out`: to be sent, if it has a type. */
-static bool handle_control(struct server *s, struct conn *c, const struct soft_msg *m,
-                           struct soft_msg *out)
+static bool conn_handle_control(struct server *s, struct conn *c, const struct soft_msg *m,
+                                struct soft_msg *out)
 {
     if (c->reply_ns != SOFTGPU_NEVER)
         return false; /* one at a time */
@@ -264,7 +264,7 @@ static bool handle_control(struct server *s, struct conn *c, const struct soft_m
     }
 }
 
-static bool handle(struct server *s, struct conn *c, const struct soft_msg *m, size_t n)
+static bool conn_handle(struct server *s, struct conn *c, const struct soft_msg *m, size_t n)
 {
     struct soft_msg out = {.type = 0};
     bool ok = true;
@@ -282,16 +282,16 @@ static bool handle(struct server *s, struct conn *c, const struct soft_msg *m, s
         break;
     case CONN_CONTEXT:
         ok = m->type == SOFT_ALLOC ? soft_alloc(s, c, m, &out)
-                                   : m->type == SOFT_SUBMIT && submit(s, c, m);
+                                   : m->type == SOFT_SUBMIT && conn_submit(s, c, m);
         break;
     case CONN_CONTROL:
-        ok = handle_control(s, c, m, &out);
+        ok = conn_handle_control(s, c, m, &out);
         break;
     case CONN_DEAD:
         break;
     }
     if (ok && out.type)
-        answer(s, c, &out);
+        conn_answer(s, c, &out);
     return ok;
 }
 
@@ -305,7 +305,7 @@ static void conn_read(struct server *s, struct conn *c)
             return;
         if (n <= 0)
             conn_end(s, c, NULL);
-        else if (!handle(s, c, &m, (size_t)n))
+        else if (!conn_handle(s, c, &m, (size_t)n))
             conn_end(s, c, "a message against the protocol, or too many kernels outstanding");
     }
 }
@@ -320,14 +320,14 @@ static void catch_up(struct server *s)
         while (softgpu_pop_completion(g->engine, &k)) {
             /* Ending a connection removes its groups, and with them its completions: whoever comes
              * out here has an owner. */
-            deliver(s, g->owners[k.group], &k);
+            conn_deliver(s, g->owners[k.group], &k);
         }
     }
     soft_swap_due(s, now);
     for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
         if (c->kind == CONN_CONTROL && c->reply_ns <= now) {
             c->reply_ns = SOFTGPU_NEVER;
-            answer_result(s, c, c->result);
+            conn_answer_result(s, c, c->result);
         }
     }
 }

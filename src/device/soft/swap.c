@@ -44,14 +44,15 @@ static int patient_step(struct device_driver *d, struct proc_id proc, uint32_t w
 
 /* One step of those that lead to running; where such a step of another's has just ended, the
  * process is elsewhere already, and its state decides what comes next. */
-static int step_in(struct device_driver *d, struct proc_id proc, uint32_t what, struct error *err)
+static int soft_step_in(struct device_driver *d, struct proc_id proc, uint32_t what,
+                        struct error *err)
 {
     int r = patient_step(d, proc, what, 0, err);
     return r == -EINVAL ? 0 : r;
 }
 
-static int bring_in(struct device_driver *d, const struct proc_id *procs, size_t n,
-                    struct error *err)
+static int soft_bring_in(struct device_driver *d, const struct proc_id *procs, size_t n,
+                         struct error *err)
 {
     int first = 0;
     for (size_t i = 0; n && i < 2 * n; i++) {
@@ -60,9 +61,9 @@ static int bring_in(struct device_driver *d, const struct proc_id *procs, size_t
         int s = step(d, proc, SOFT_SWAP_STATE, 0, &e), r = s < 0 ? s : 0;
         /* What is under way may yet change the state. */
         if (i < n && (s == SWAP_LOCKED || s == SWAP_OUT))
-            r = step_in(d, proc, SOFT_MOVE_IN, &e);
+            r = soft_step_in(d, proc, SOFT_MOVE_IN, &e);
         else if ((i < n && s == SWAP_RUNNING) || s == SWAP_LOCKED)
-            r = step_in(d, proc, SOFT_UNLOCK, &e); /* or about to be locked */
+            r = soft_step_in(d, proc, SOFT_UNLOCK, &e); /* or about to be locked */
         if (r < 0 && first == 0)
             first = error_set(err, r, "%s", e.text);
     }
@@ -85,13 +86,13 @@ int soft_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n
             r = patient_step(d, procs[i], SOFT_MOVE_OUT, 0, err);
     }
     if (r < 0 && begun)
-        bring_in(d, procs, begun, NULL);
+        soft_bring_in(d, procs, begun, NULL);
     return r < 0 ? r : 0;
 }
 
 int soft_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n, struct error *err)
 {
-    return bring_in(d, procs, n, err);
+    return soft_bring_in(d, procs, n, err);
 }
 
 int soft_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
