@@ -1,6 +1,5 @@
 /* What tests of the control socket begin with: the real server with a made-up manager behind it.
- * Server and client take turns in one thread, so nothing here waits for time. Each helper is a copy
- * in the test that uses it. */
+ * Server and client take turns in one thread. Each helper is a copy in the test that uses it. */
 #ifndef CEDE_TESTS_CONTROL_SERVER_ENV_H
 #define CEDE_TESTS_CONTROL_SERVER_ENV_H
 
@@ -16,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -26,7 +26,10 @@
 #define HELPER static __attribute__((unused))
 
 #define NOBODY 65534
-#define TURNS  200 /* of the loop, within which a reply has to be there */
+/* Turns of the loop: the first follow each other at once, which is enough for a server that
+ * listens. One that rests does so for some ms of real time; the others give it 20 s. */
+#define TURNS      200
+#define TURNS_MORE 20000
 
 struct env {
     char dir[64], path[80];
@@ -104,7 +107,9 @@ HELPER int dial(const char *path)
 HELPER ssize_t take(struct env *e, int fd, char *buf, size_t size)
 {
     ssize_t n = -1;
-    for (int i = 0; i < TURNS && n < 0; i++) {
+    for (int i = 0; i < TURNS + TURNS_MORE && n < 0; i++) {
+        if (i >= TURNS)
+            usleep(1000);
         turns(e, 1);
         n = recv(fd, buf, size, MSG_DONTWAIT);
         if (n < 0 && errno != EAGAIN)
