@@ -17,7 +17,7 @@
 #include "device/soft/proto.h"
 #include "lib/util.h"
 
-#define PATIENCE_S 5 /* with a server that does not read or answer */
+#define PATIENCE_S 60 /* with a server that does not answer; a busy one does, after seconds */
 
 struct soft_client {
     int fd;
