@@ -132,7 +132,13 @@ static json_t *run_json(struct run *r, const char *const *args, int status)
     read_until(r, r->err, NULL);
     if (r->text[0])
         print_message("on standard error: %s\n", r->text);
-    assert_int_equal(finish(r), status);
+    int got = finish(r);
+    if (got != status) {
+        char *text = json_dumps(o, 0);
+        print_message("status %d: %s\n", got, text ? text : "no JSON");
+        free(text);
+    }
+    assert_int_equal(got, status);
     assert_non_null(o);
     if (status == 0)
         assert_string_equal(r->text, "");
