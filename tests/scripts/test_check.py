@@ -1,0 +1,111 @@
+"""scripts/check with made-up stages: a lane goes on after a stage that breaks, results are counted once, a
+build is made once however many ask for it, and the last line holds the counts.
+
+usage: test_check.py PATH_OF_CHECK
+"""
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import sys
+import tempfile
+import threading
+import unittest
+
+SCRIPT = sys.argv.pop(1)
+sys.dont_write_bytecode = True  # scripts/ stays as it is
+
+
+class Check(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        loader = importlib.machinery.SourceFileLoader("check", SCRIPT)
+        self.check = importlib.util.module_from_spec(importlib.util.spec_from_loader("check", loader))
+        loader.exec_module(self.check)
+        self.check.OUT = folder.name
+        self.check.LINT = os.path.join(folder.name, "lint")
+        self.calls = []
+        self.check.call = self.call
+        self.status = 0
+
+    def call(self, argv, **_):
+        self.calls.append(argv)
+        return self.status, "what it said"
+
+    def run_stages(self, stages, *words):
+        self.check.STAGES = stages
+        self.check.sys.argv = ["check", *words]
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            status = self.check.main()
+        return status, out.getvalue().rstrip().split("\n")
+
+    def test_counts_come_last(self):
+        report = self.check.report
+        status, out = self.run_stages({"a": (lambda: report("one", "passed"), lambda: report("two", "skipped")),
+                                       "b": (None, lambda: report("three", "passed", 2.5))})
+        self.assertEqual((status, out[-1]), (0, "2 passed, 0 failed, 1 skipped"))
+        self.assertEqual(out[-2], "skipped: two")
+        self.assertEqual(sorted(s.split()[1] for s in out[:3]), ["one", "three", "two"])
+
+    def test_a_broken_stage_fails_and_the_others_run(self):
+        status, out = self.run_stages({"a": (lambda: {}["no such key"], None),
+                                       "b": (lambda: self.check.report("after", "passed"), None)})
+        self.assertEqual((status, out[-1]), (1, "1 passed, 1 failed"))
+        self.assertEqual(out[-2], "failed: a")
+        self.assertTrue(any("no such key" in s for s in out))
+
+    def test_lanes_run_beside_each_other(self):
+        here, there = threading.Event(), threading.Event()
+        met = []
+
+        def meet(mine, other):
+            mine.set()
+            met.append(other.wait(60))
+            self.check.report("met", "passed" if met[-1] else "failed")
+        status, _ = self.run_stages({"a": (lambda: meet(here, there), None), "b": (None, lambda: meet(there, here))})
+        self.assertEqual((status, met), (0, [True, True]))
+
+    def test_only_the_stages_that_are_wanted(self):
+        report = self.check.report
+        stages = {n: (lambda n=n: report(n, "passed"), None) for n in "abc"}
+        self.assertEqual(self.run_stages(stages, "c", "a")[1][-1], "2 passed, 0 failed")
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            self.assertEqual(self.run_stages(stages, "z")[0], 2)
+        self.assertIn("a b c", err.getvalue())
+
+    def test_a_build_is_made_once(self):
+        asked = []
+        ask = lambda: asked.append(self.check.built("gcc"))  # noqa: E731
+        status, out = self.run_stages({"a": (ask, ask), "b": (ask, ask)})
+        self.assertEqual((status, out[-1], asked), (0, "1 passed, 0 failed", [True] * 4))
+        self.assertEqual([next(w for w in c if w in ("meson", "ninja")) for c in self.calls], ["meson", "ninja"])
+
+    def test_a_build_that_fails(self):
+        self.status = 1
+        status, out = self.run_stages({"a": (lambda: self.check.built("gcc"), self.check.test_gcc)})
+        self.assertEqual((status, out[-1]), (1, "0 passed, 1 failed"))
+        self.assertTrue(any("what it said" in s for s in out))
+        self.assertEqual(len(self.calls), 1)  # neither ninja nor tests
+
+    def test_what_a_suite_needs(self):
+        info = os.path.join(self.check.OUT, "tsan", "meson-info")
+        os.makedirs(info)
+        tree = os.path.join(self.check.OUT, "tsan")
+        files = {"tests": [{"suite": ["cede:threads"], "depends": ["lib", "exe"], "cmd": [f"{tree}/tests/exe"]},
+                           {"suite": ["cede:threads"], "depends": [], "cmd": ["/usr/bin/python3", "x.py"]},
+                           {"suite": ["cede"], "depends": ["other"], "cmd": [f"{tree}/tests/other"]}],
+                 "targets": [{"id": "lib", "filename": [f"{tree}/tests/libx.so"]},
+                             {"id": "exe", "filename": [f"{tree}/tests/exe"]},
+                             {"id": "other", "filename": [f"{tree}/tests/other"]}]}
+        for name, content in files.items():
+            with open(os.path.join(info, f"intro-{name}.json"), "w", encoding="utf-8") as f:
+                json.dump(content, f)
+        self.assertEqual(self.check.needed_by(tree, "threads"), ["tests/exe", "tests/libx.so"])
+
+
+if __name__ == "__main__":
+    unittest.main()
