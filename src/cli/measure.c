@@ -10,7 +10,6 @@
 
 #define READY_S  20.0
 #define SETTLE_S 0.2
-#define COVER_S  10   /* of silence: on a busy machine programs say nothing for seconds */
 #define STOP_S   0.02 /* a suspended program has to have stopped by then */
 
 #define SLICE_A_US 30000U

@@ -101,7 +101,8 @@ static void report_of_others(void **state)
     assert_non_null(f);
     fprintf(f,
             "{\"scenario\":\"theirs\",\"test_id\":\"1\",\"test_name\":\"\\\"`touch %s`\","
-            "\"hardware\":\"`touch %s`\",\"figures\":\"bars b.rate\\nbars share latency\\nbars b.`touch\","
+            "\"hardware\":\"`touch %s`\",\"figures\":\"bars b.rate\\nbars share latency\\nbars "
+            "b.`touch\","
             "\"rows\":[{\"config\":\"`touch %s`\",\"point\":{\"`touch %s`\":1},\"status\":\"ok\","
             "\"roles\":{\"b\":{\"rate\":{\"median\":1,\"min\":1,\"max\":1,\"n\":1}}}}]}\n",
             mark, mark, mark, mark);
