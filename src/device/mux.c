@@ -239,6 +239,7 @@ static int mux_set_running(struct device_driver *base, const struct device_group
     struct device_group own[GROUPS_AT_ONCE];
     const struct device_group *list[GROUPS_AT_ONCE];
     int first = 0;
+    bool some_done = false;
     for (size_t i = 0; i < n; i++) {
         if (!mux_part_of(m, g[i]->gpu))
             first_error(&first, -ENODEV, err,
@@ -260,10 +261,11 @@ static int mux_set_running(struct device_driver *base, const struct device_group
             int r = k ? mux_part_open(m, p, &e) : 0;
             if (r == 0 && k)
                 r = (on ? p->p.ops->resume : p->p.ops->suspend)(p->p.driver, list, k, &e);
+            some_done |= k && r != -EPERM;
             first_error(&first, r, err, &e);
         }
     }
-    return first;
+    return device_refused(first, some_done);
 }
 
 static int mux_suspend(struct device_driver *d, const struct device_group *const *g, size_t n,

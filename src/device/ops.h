@@ -8,16 +8,17 @@
  * All functions return 0 or -errno and fill `err` (which may be NULL) on failure. Common errors:
  *   -ESRCH   the process is gone (or its pid was reused); nothing was changed
  *   -ENOENT  the group is gone, the process is not: scan it again
- *   -EPERM   no right to steer this process; err says which right is missing
- *   -ENODEV  the driver's devices are gone, or there are none
- *   -EIO     the device's control answered an error; err carries the control and its status
- *   -ENOTSUP this driver cannot do it (see gpu_info.caps)
- * Not thread-safe: one thread per driver instance. Calls block for as long as the control takes
- * (facts: 0.15-0.6 ms on an H200), never for long.
+ *   -EPERM   no right to steer this process, and nothing was changed: a caller forgets what it
+ * meant to do. err says which right is missing. See device_refused(). -ENODEV  the driver's devices
+ * are gone, or there are none -EIO     the device's control answered an error; err carries the
+ * control and its status -ENOTSUP this driver cannot do it (see gpu_info.caps) Not thread-safe: one
+ * thread per driver instance. Calls block for as long as the control takes (facts: 0.15-0.6 ms on
+ * an H200), never for long.
  */
 #ifndef CEDE_DEVICE_OPS_H
 #define CEDE_DEVICE_OPS_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -149,6 +150,13 @@ enum swap_state {
     SWAP_OUT,     /* in host memory */
     SWAP_FAILED,  /* broken by a failure half-way: only its end is left */
 };
+
+/* The error of a call that consists of several: a right that was lost after some of it was done is
+ * no -EPERM any more, because that says that nothing has to be undone. */
+static inline int device_refused(int r, bool some_done)
+{
+    return r == -EPERM && some_done ? -EIO : r;
+}
 
 struct device_driver; /* an open instance */
 

@@ -190,6 +190,8 @@ static uint32_t disable_channels(struct fake_rm *rm, const struct fake_object *s
     rm->max_disabled = (unsigned)max_u64(rm->max_disabled, p->count);
     if (!sub || sub->class != RM_CLASS_SUBDEVICE || p->count > RM_DISABLE_MAX || p->preempt_event)
         return 0x1F;
+    if (rm->disables_max && rm->disables > rm->disables_max)
+        return RM_STATUS_INSUFFICIENT_PERMISSIONS;
     for (uint32_t i = 0; i < p->count; i++) {
         struct fake_object *channel = fake_object_at(rm, p->client[i], p->channel[i]);
         if (!channel || !RM_IS_CHANNEL(channel->class))

@@ -49,10 +49,47 @@ static void test_channel_gone(void **state)
     rig_down(&t);
 }
 
+/* -EPERM says that nothing was changed, and whoever hears it forgets the suspension. So it is the
+ * answer only if the first list was refused; after one that was taken it is another. */
+static void test_right_is_lost_between_two_lists(void **state)
+{
+    (void)state;
+    struct rig t;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, p), d = fake_device(&t.rm, c, 0);
+    for (int i = 0; i < 7; i++)
+        fake_context(&t.rm, p, c, d);
+    assert_int_equal(scan(&t, p), 28);
+    t.rm.disables_max = 1;
+    assert_int_equal(disable(&t, true), -EIO);
+    assert_int_equal(disabled(&t), 64);
+    assert_non_null(strstr(t.err.text, "DISABLE_CHANNELS"));
+    t.rm.disables_max = 0;
+    assert_int_equal(disable(&t, false), 0);
+    assert_int_equal(disabled(&t), 0);
+
+    /* The same over two clients, each of which has lists of its own. */
+    uint32_t other = fake_client(&t.rm, p);
+    fake_context(&t.rm, p, other, fake_device(&t.rm, other, 0));
+    assert_int_equal(scan(&t, p), 32);
+    t.rm.disables_max = 3;
+    assert_int_equal(disable(&t, true), -EIO);
+    assert_int_equal(disabled(&t), 140);
+    t.rm.disables_max = 0;
+    assert_int_equal(disable(&t, false), 0);
+
+    p->forbidden = true;
+    assert_int_equal(disable(&t, true), -EPERM);
+    assert_int_equal(disabled(&t), 0);
+    rig_down(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_more_than_64_channels),
+        cmocka_unit_test(test_right_is_lost_between_two_lists),
         cmocka_unit_test(test_channel_gone),
     };
     return cmocka_run_group_tests_name("disable", tests, NULL, NULL);

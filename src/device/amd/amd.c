@@ -507,6 +507,7 @@ static int suspend_on(struct kfd_driver *d, struct proc_id proc, uint32_t gpus, 
         r = suspend_queues(d, h, gpus, i == 0, &more, &e);
     if (r == 0 && h->n == 0)
         r = error_set(&e, -ENOENT, "process %d has no queues left", (int)proc.pid);
+    r = device_refused(r, h->n > 0);
     h->gpus |= gpus;
     if (h->n == 0)
         hold_drop(d, h);

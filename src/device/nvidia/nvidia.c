@@ -401,6 +401,7 @@ struct batch {
     const struct device_group *first; /* whose client and subdevice all share */
     struct rm_disable_channels params;
     int result; /* the first error */
+    bool done;  /* some list, or some channel of one, was taken */
     struct error *err;
 };
 
@@ -416,11 +417,13 @@ static void batch_flush(struct batch *b)
     struct error e = {""};
     uint32_t n = b->params.count;
     int r = n ? batch_send(b, &b->params, &e) : 0;
+    b->done |= n && r == 0;
     for (uint32_t i = 0, alone = r == -ENOENT && n > 1; alone && i < n; i++) {
         struct rm_disable_channels one = {.disable = b->params.disable, .count = 1};
         one.client[0] = b->params.client[i];
         one.channel[0] = b->params.channel[i];
         int r1 = batch_send(b, &one, &e);
+        b->done |= r1 == 0;
         if (r1 == 0 ? r == -ENOENT : r1 != -ENOENT)
             r = r1;
     }
@@ -446,7 +449,7 @@ static bool same_subdevice(const struct device_group *a, const struct device_gro
 
 /* Groups i and later that share group i's client and subdevice. */
 static int disable_batch(struct nv_driver *d, const struct device_group *const *g, size_t n,
-                         size_t i, bool disable, struct error *err)
+                         size_t i, bool disable, bool *done, struct error *err)
 {
     if (g[i]->handles[2] == 0)
         return error_set(err, -ENOTSUP,
@@ -460,6 +463,7 @@ static int disable_batch(struct nv_driver *d, const struct device_group *const *
             batch_add(&batch, g[k]);
     }
     batch_flush(&batch);
+    *done |= batch.done;
     return batch.result;
 }
 
@@ -467,16 +471,17 @@ static int set_disabled(struct nv_driver *d, const struct device_group *const *g
                         bool disable, struct error *err)
 {
     int result = 0;
+    bool some_done = false;
     for (size_t i = 0; i < n; i++) {
         bool done = false;
         for (size_t k = 0; k < i; k++)
             done |= same_subdevice(g[k], g[i]);
         struct error e = {""};
-        int r = done ? 0 : disable_batch(d, g, n, i, disable, &e);
+        int r = done ? 0 : disable_batch(d, g, n, i, disable, &some_done, &e);
         if (r < 0 && result == 0)
             result = error_set(err, r, "%s", e.text);
     }
-    return result;
+    return device_refused(result, some_done);
 }
 
 static int nvidia_suspend(struct device_driver *base, const struct device_group *const *g, size_t n,

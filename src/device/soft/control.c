@@ -79,16 +79,19 @@ static int control_one(struct server *s, const struct conn *c, const struct soft
 bool soft_control(struct server *s, struct conn *c, const struct soft_msg *m)
 {
     uint64_t now = monotonic_ns(), done_ns = now;
+    bool some_done = false;
     if (m->u.control.n == 0 || m->u.control.n > ARRAY_SIZE(m->u.control.keys))
         return false;
     c->result = 0;
     for (uint32_t i = 0; i < m->u.control.n; i++) {
         uint64_t t = now;
         int r = control_one(s, c, m, m->u.control.keys[i], now, &t);
+        some_done |= r == 0;
         if (r < 0 && c->result == 0)
             c->result = r;
         done_ns = max_u64(done_ns, t);
     }
+    c->result = device_refused(c->result, some_done);
     c->reply_ns = done_ns;
     return true;
 }

@@ -261,16 +261,18 @@ static int for_groups(struct device_driver *base, uint32_t type, const char *wha
                       const struct device_group *const *g, size_t n, struct error *err)
 {
     int first = 0;
+    bool some_done = false;
     for (size_t i = 0; i < n;) {
         struct soft_msg m = {.type = type};
         int32_t pid = g[i]->proc.pid;
         while (i < n && m.u.control.n < ARRAY_SIZE(m.u.control.keys))
             m.u.control.keys[m.u.control.n++] = g[i++]->key;
         int r = soft_call(soft(base), &m, what, pid, first == 0 ? err : NULL);
+        some_done |= r == 0;
         if (r < 0 && first == 0)
             first = r;
     }
-    return first;
+    return device_refused(first, some_done);
 }
 
 static int soft_suspend(struct device_driver *base, const struct device_group *const *g, size_t n,
