@@ -55,7 +55,8 @@ static void apply_runnable(const struct apply *a, struct model *m, uint32_t slot
         return;
     const struct device_ops *ops = a->driver->ops;
     int r = resume ? ops->resume(a->driver, list, n, &err) : ops->suspend(a->driver, list, n, &err);
-    /* After an error some may be suspended: they count as such until a resume says otherwise. */
+    /* After an error some may be suspended: they count as such until a resume says otherwise. Only
+     * -EPERM says that none is (ops.h); what may never be steered must not stay on record. */
     bool nothing_done = r == -EPERM || (r < 0 && !proc_alive(m->processes[first->process].id));
     for (size_t k = 0; k < n; k++) {
         struct channel_group *g = &m->groups[slots[k]];
