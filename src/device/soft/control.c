@@ -5,6 +5,7 @@
 
 #include <errno.h>
 
+#include "device/soft/yama.h"
 #include "lib/util.h"
 
 /* ---- groups ---- */
@@ -57,13 +58,19 @@ static struct conn *find_context(struct server *s, uint64_t key)
     return NULL;
 }
 
+static bool may_steer(const struct server *s, const struct conn *c, const struct conn *o)
+{
+    return (c->uid == 0 || c->uid == o->uid) &&
+           (!s->grants || yama_may_trace(s->grants, c->proc.pid, o->proc.pid));
+}
+
 static int control_one(struct server *s, const struct conn *c, const struct soft_msg *m,
                        uint64_t key, uint64_t now, uint64_t *done_ns)
 {
     const struct conn *o = find_context(s, key);
     if (!o)
         return -ESRCH;
-    if (c->uid != 0 && c->uid != o->uid)
+    if (!may_steer(s, c, o))
         return -EPERM;
     struct softgpu *e = s->gpus[o->gpu].engine;
     uint32_t g = o->groups[key - o->key];
@@ -230,7 +237,7 @@ bool soft_swap_step(struct server *s, struct conn *c, const struct soft_msg *m)
             o->proc.start_ticks != m->u.swap.start_ticks)
             continue;
         int r = 0;
-        if (c->uid != 0 && c->uid != o->uid) {
+        if (!may_steer(s, c, o)) {
             r = -EPERM;
         } else if (step == SOFT_SWAP_STATE) {
             r = (int)o->swap;

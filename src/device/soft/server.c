@@ -504,22 +504,22 @@ static void server_close(struct server *s)
 }
 
 static const char usage[] =
-    "Usage: cede-softgpu [--socket PATH] [--gpus N] [--memory SIZE]\n"
+    "Usage: cede-softgpu [--socket PATH] [--gpus N] [--memory SIZE] [--grants FILE]\n"
     "A software GPU with an H200's timing, for programs of this user: cede's demo and tests.\n"
     "\n"
     "  --socket PATH  where to listen (default: $CEDE_SOFT_SOCKET, else\n"
     "                 $XDG_RUNTIME_DIR/cede-softgpu, else /tmp/cede-softgpu-UID/socket)\n"
     "  --gpus N       how many GPUs (1..16, default 1)\n"
-    "  --memory SIZE  of each, such as 40G (default 141 GB); there is nothing behind it\n";
+    "  --memory SIZE  of each, such as 40G (default 141 GB); there is nothing behind it\n"
+    "  --grants FILE  for tests: only those may steer a program that kernel.yama.ptrace_scope=1\n"
+    "                 would let, by the grants in FILE\n";
 
 int soft_server_main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"socket", required_argument, NULL, 's'},
-        {"gpus", required_argument, NULL, 'g'},
-        {"memory", required_argument, NULL, 'm'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"socket", required_argument, NULL, 's'}, {"gpus", required_argument, NULL, 'g'},
+        {"memory", required_argument, NULL, 'm'}, {"grants", required_argument, NULL, 'y'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
     };
     struct server s = {.epoll = -1, .listener = -1, .timer = -1, .signals = -1};
     char path[sizeof(s.addr.sun_path)];
@@ -543,6 +543,8 @@ int soft_server_main(int argc, char **argv)
                         optarg);
                 return 2;
             }
+        } else if (o == 'y') {
+            s.grants = optarg;
         } else {
             fputs(usage, o == 'h' ? stdout : stderr);
             return o == 'h' ? 0 : 2;

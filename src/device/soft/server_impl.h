@@ -55,7 +55,8 @@ struct server {
     struct conn conns; /* head of the list */
     uint64_t next_key;
     struct sockaddr_un addr;
-    ino_t inode; /* of the socket file: unlink no other */
+    ino_t inode;        /* of the socket file: unlink no other */
+    const char *grants; /* NULL: whose program it is alone decides (yama.h) */
 };
 
 static inline struct soft_msg soft_result(const struct server *s, int result)
