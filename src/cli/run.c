@@ -322,6 +322,37 @@ static int end_like(int status, const sigset_t *set)
     return 128 + sig;
 }
 
+/* Grants the right to steer this program, before it becomes the program, to whoever may have to.
+ *
+ * Where kernel.yama.ptrace_scope is 1, a process can be reached into by its ancestors and by one
+ * process that it names, with those that descend from that one at the time of the call. The name
+ * lasts over exec, is not inherited, and is void as soon as the process that was named has ended.
+ * A job that is off the run list stays off it unless somebody with that right is left, so the right
+ * must not end with any process that may be killed:
+ *
+ *   named                     who may undo after kill -9 of
+ *                             daemon    daemon+restorer  runner+daemon  the first of two runners
+ *   the daemon                nobody    nobody           nobody         the daemon
+ *   a parent of daemon and    restorer  its next daemon  restorer       the same, until that
+ *     restorer                                                          parent is killed: nobody
+ *   nobody; the runner, an    runner    runner           nobody         nobody steers the others
+ *     ancestor, undoes
+ *   any process               restorer  any next cede    restorer       all
+ *
+ * A next cede may be anybody's child: a verb from another terminal, a daemon that another runner
+ * starts. It can descend from nothing that was named before, so only the last row has no gap.
+ *
+ * What it costs: for this program, and none that it starts, Yama's limit is lifted. Left are the
+ * kernel's own conditions, the same user and a program that is dumpable (no set-user-ID), which is
+ * all there is where ptrace_scope is 0. A process of the same user that was taken over could read
+ * the program's memory; it could write its files and start it under a debugger before. Whoever
+ * does not want that runs a daemon as root, which needs no grant and gets none. */
+static void grant_steering(const struct client *peer)
+{
+    if (peer->daemon_pid > 0 && peer->daemon_uid != 0)
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+}
+
 static int run(char **command, const struct client *peer)
 {
     sigset_t set, before;
@@ -340,10 +371,7 @@ static int run(char **command, const struct client *peer)
     if (child == 0) {
         sigaction(SIGCHLD, &child_before, NULL);
         sigprocmask(SIG_SETMASK, &before, NULL);
-        /* Where Yama restricts ptrace, a user's own daemon needs leave to look into the program.
-         * It lasts over the exec, but is not inherited by what the program starts. */
-        if (peer->daemon_pid > 0 && peer->daemon_uid != 0)
-            prctl(PR_SET_PTRACER, (unsigned long)peer->daemon_pid);
+        grant_steering(peer);
         if (peer->daemon_pid > 0)
             gates_enter(peer->socket); /* without, it runs all the same */
         execvp(command[0], command);
