@@ -9,20 +9,17 @@
 #include "daemon/ceded.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <getopt.h>
-#include <linux/close_range.h>
-#include <sched.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <uv.h>
 
-#include "control/config.h"
 #include "control/server.h"
 #include "daemon/notify.h"
+#include "daemon/options.h"
+#include "daemon/process.h"
+#include "daemon/reader.h"
 #include "device/registry.h"
 #include "lib/log.h"
 #include "lib/paths.h"
@@ -36,13 +33,8 @@
 /* Started before its GPU was there, as happens at boot: looks for one while it has no jobs. */
 #define GPU_LOOK_NS       (2 * NSEC_PER_SEC)
 #define GPU_LOOK_UNTIL_NS (600 * NSEC_PER_SEC)
-#define RESTORER_LEAVE_MS 500   /* it has only to read the farewell */
-#define NOFILE_MAX        65536 /* a descriptor per process of a job and per client, and spare */
-
-struct options {
-    const char *config, *dir, *device, *soft_socket;
-    bool transient;
-};
+#define RESTORER_LEAVE_MS 500  /* it has only to read that it may go */
+#define CONFIG_WAIT_MS    1000 /* before nobody stays suspended for it */
 
 struct daemon {
     struct options opt;
@@ -67,7 +59,9 @@ struct daemon {
     uv_timer_t timer;
     uv_check_t check;
     uv_signal_t signals[4];
-    const char *soft; /* where the software GPU listens; NULL: the default */
+    struct reader reader;   /* of a configuration that SIGHUP asked for */
+    uv_poll_t *reader_poll; /* NULL: none is asked for */
+    const char *soft;       /* where the software GPU listens; NULL: the default */
     uint64_t start_ns, wake_ns;
     unsigned jobs;
     bool had_jobs, stopping;
@@ -75,7 +69,7 @@ struct daemon {
     bool again;           /* start anew */
 };
 
-static void tell_status(const struct daemon *d, const char *more)
+static void notify_status(const struct daemon *d, const char *more)
 {
     char text[256];
     snprintf(text, sizeof(text), "%sSTATUS=%u job%s on %s, policy %s", more, d->jobs,
@@ -121,7 +115,7 @@ static void reap_restorer(struct daemon *d)
     d->restorer_pipe = -1;
 }
 
-static void mend_restorer(struct daemon *d, uint64_t now)
+static void replace_restorer(struct daemon *d, uint64_t now)
 {
     struct error err = {""};
     if (restorer_missing(d) && now >= d->restorer_started_ns + RESTORER_INTERVAL_NS &&
@@ -167,7 +161,7 @@ static void turn(struct daemon *d)
     unsigned jobs = engine_jobs(d->engine);
     if (jobs != d->jobs) {
         d->jobs = jobs;
-        tell_status(d, "");
+        notify_status(d, "");
     }
     d->had_jobs |= jobs > 0;
     if (d->opt.transient && d->had_jobs && !jobs) {
@@ -196,7 +190,7 @@ static void on_timer(uv_timer_t *t)
     struct daemon *d = t->data;
     uint64_t now = monotonic_ns();
     beat(d);
-    mend_restorer(d, now);
+    replace_restorer(d, now);
     if (d->opt.transient && !d->had_jobs && now >= d->start_ns + TRANSIENT_WAIT_NS) {
         logger_say(&d->log, LOG_INFO, "no job came");
         stop(d);
@@ -222,6 +216,19 @@ static void on_check(uv_check_t *c)
         turn(d);
 }
 
+static void free_handle(uv_handle_t *h)
+{
+    free(h);
+}
+
+static void stop_reading(struct daemon *d)
+{
+    if (d->reader_poll)
+        uv_close((uv_handle_t *)d->reader_poll, free_handle);
+    d->reader_poll = NULL;
+    reader_stop(&d->reader);
+}
+
 /* Ends the loop; ceded_main() does the rest. */
 static void stop(struct daemon *d)
 {
@@ -232,14 +239,9 @@ static void stop(struct daemon *d)
     if (d->server)
         server_stop(d->server);
     d->server = NULL;
+    stop_reading(d);
     if (d->loop_open)
         uv_stop(&d->loop);
-}
-
-static bool configured(const struct daemon *d, struct config *c, struct error *err)
-{
-    return config_read(d->opt.config ? d->opt.config : CONFIG_FILE, d->opt.config != NULL, c,
-                       err) == 0;
 }
 
 static void use_config(struct daemon *d)
@@ -249,34 +251,68 @@ static void use_config(struct daemon *d)
     d->log.level = d->config.log_level;
 }
 
+static void apply_config(struct daemon *d, const struct config *c)
+{
+    if (strcmp(c->device, d->config.device) != 0 ||
+        strcmp(c->soft_socket, d->config.soft_socket) != 0)
+        logger_say(&d->log, LOG_WARNING, "device and soft_socket are used at the next start");
+    struct config old = d->config;
+    d->config = *c;
+    use_config(d);
+    config_free(&old);
+    server_set_group(d->server, c->admin_gid);
+    /* Both were checked when the file was read. */
+    engine_set_policy(d->engine, c->policy);
+    engine_set_params(d->engine, &c->params);
+    engine_set_swap(d->engine, &c->swap);
+    logger_say(&d->log, LOG_INFO, "configuration read again");
+    turn(d);
+}
+
+static void config_is_read(struct daemon *d, int r, const struct config *c, const struct error *err)
+{
+    stop_reading(d);
+    if (r == 0)
+        apply_config(d, c);
+    else
+        logger_say(&d->log, LOG_ERR, "%s (the old configuration stays)", err->text);
+    if (!d->stopping)
+        notify_status(d, "READY=1\n");
+}
+
+static void on_config(uv_poll_t *p, int status, int events)
+{
+    struct daemon *d = p->data;
+    struct error err = {""};
+    struct config c;
+    int r = reader_take(&d->reader, &c, &err);
+    if (r != -EAGAIN)
+        config_is_read(d, r, &c, &err);
+}
+
+/* A reader that is under way began before what may have changed: it is done with. */
 static void reload(struct daemon *d)
 {
     struct error err = {""};
-    struct config c;
     char state[64];
+    stop_reading(d);
     snprintf(state, sizeof(state), "RELOADING=1\nMONOTONIC_USEC=%llu",
              (unsigned long long)(monotonic_ns() / NSEC_PER_USEC));
     notify_send(state);
-    if (!configured(d, &c, &err)) {
-        logger_say(&d->log, LOG_ERR, "%s (the old configuration stays)", err.text);
-        tell_status(d, "READY=1\n");
+    int r = reader_start(&d->reader, d->opt.config, &err);
+    uv_poll_t *p = r == 0 ? calloc(1, sizeof(*p)) : NULL;
+    if (r == 0)
+        r = p ? uv_poll_init(&d->loop, p, d->reader.fd) : -ENOMEM;
+    if (r < 0) {
+        free(p);
+        if (!err.text[0])
+            error_set(&err, r, "cannot watch the reading of the configuration: %s", strerror(-r));
+        config_is_read(d, r, NULL, &err);
         return;
     }
-    if (strcmp(c.device, d->config.device) != 0 ||
-        strcmp(c.soft_socket, d->config.soft_socket) != 0)
-        logger_say(&d->log, LOG_WARNING, "device and soft_socket are used at the next start");
-    struct config old = d->config;
-    d->config = c;
-    use_config(d);
-    config_free(&old);
-    server_set_group(d->server, c.admin_gid);
-    /* Both were checked when the file was read. */
-    engine_set_policy(d->engine, c.policy);
-    engine_set_params(d->engine, &c.params);
-    engine_set_swap(d->engine, &c.swap);
-    logger_say(&d->log, LOG_INFO, "configuration read again");
-    turn(d);
-    tell_status(d, "READY=1\n");
+    p->data = d;
+    d->reader_poll = p;
+    uv_poll_start(p, UV_READABLE | UV_DISCONNECT, on_config);
 }
 
 static void on_signal(uv_signal_t *s, int number)
@@ -288,7 +324,7 @@ static void on_signal(uv_signal_t *s, int number)
         break;
     case SIGCHLD:
         reap_restorer(d);
-        mend_restorer(d, monotonic_ns());
+        replace_restorer(d, monotonic_ns());
         arm(d);
         break;
     default:
@@ -321,52 +357,23 @@ static int open_loop(struct daemon *d, struct error *err)
     return r < 0 ? error_set(err, r, "cannot set up the event loop: %s", uv_strerror(r)) : 0;
 }
 
-/* Being a daemon */
+/* Beginning and leaving */
 
-/* Best effort: each helps, and none is needed. */
-static void settle(void)
+static int find_dir(struct daemon *d, struct error *err)
 {
-    umask(022);
-    signal(SIGPIPE, SIG_IGN);
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null >= 0) {
-        dup2(null, STDIN_FILENO); /* closed, number 0 would go to something that matters */
-        if (null != STDIN_FILENO)
-            close(null);
-    }
-    /* Whatever else was handed down is no business of the restorer's. */
-    close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
-    (void)!chdir("/"); /* so that no file system is kept from being unmounted */
-    struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < NOFILE_MAX) {
-        l.rlim_cur = l.rlim_max < NOFILE_MAX ? l.rlim_max : NOFILE_MAX;
-        setrlimit(RLIMIT_NOFILE, &l);
-    }
-    /* Killed for want of memory, it would leave the GPU to the restorer. */
-    _cleanup_close_ int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-    if (fd >= 0 && geteuid() == 0)
-        (void)write_full(fd, "-900", 4);
-}
-
-/* What it decides a request may be waiting for, and on devices that are processors the programs it
- * decides about would keep it from the processor: some ms, seen as twice the latency. A user's own
- * daemon has no right to either. */
-static void hurry(void)
-{
-    struct sched_param p = {.sched_priority = sched_get_priority_min(SCHED_RR)};
-    if (sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &p) == 0 ||
-        setpriority(PRIO_PROCESS, 0, -20) == 0)
-        return;
+    if (!d->opt.dir)
+        return cede_dir(d->dir, sizeof(d->dir), err);
+    if ((size_t)snprintf(d->dir, sizeof(d->dir), "%s", d->opt.dir) >= sizeof(d->dir))
+        return error_set(err, -ENAMETOOLONG, "--dir: at most %zu bytes", sizeof(d->dir) - 1);
+    return 0;
 }
 
 static int set_up(struct daemon *d, struct error *err)
 {
-    hurry();
-    int r = d->opt.dir ? 0 : cede_dir(d->dir, sizeof(d->dir), err);
+    process_raise_priority();
+    int r = find_dir(d, err);
     if (r < 0)
         return r;
-    if (d->opt.dir && (size_t)snprintf(d->dir, sizeof(d->dir), "%s", d->opt.dir) >= sizeof(d->dir))
-        return error_set(err, -ENAMETOOLONG, "--dir: at most %zu bytes", sizeof(d->dir) - 1);
     snprintf(d->socket, sizeof(d->socket), "%s/socket", d->dir);
     r = cede_dir_make(d->dir, err);
     if (r == 0)
@@ -415,7 +422,7 @@ static int set_up(struct daemon *d, struct error *err)
     r = engine_new(d->driver, d->journal, &o, &d->engine, err);
     if (r < 0)
         return r;
-    d->hints = hints_new(); /* without memory: nobody tells of requests */
+    d->hints = hints_new(); /* without memory: no program can report requests */
     d->verbs = (struct verbs){.engine = d->engine, .log = &d->log, .hints = d->hints};
     return server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
 }
@@ -489,7 +496,7 @@ static int run(struct daemon *d)
     }
     turn(d);
     if (!d->stopping)
-        tell_status(d, "READY=1\n");
+        notify_status(d, "READY=1\n");
     if (!d->stopping)
         uv_run(&d->loop, UV_RUN_DEFAULT);
     r = leave(d);
@@ -497,147 +504,49 @@ static int run(struct daemon *d)
     return r;
 }
 
-static const char usage[] =
-    "usage: ceded [options]\n"
-    "Schedules the GPU programs of this machine, for cede(1).\n"
-    "\n"
-    "  --config FILE       configuration (default " CONFIG_FILE ", which may be missing)\n"
-    "  --dir DIR           directory of the socket and the journal (default /run/cede for root)\n"
-    "  --device LIST       auto, or some of nvidia, amd, soft, soft@PATH and gate, with commas\n"
-    "                      between (default: as configured)\n"
-    "  --socket-soft PATH  where the software GPU listens\n"
-    "  --transient         end with the last job, or after 5 s without a first one\n"
-    "  --foreground        do not detach; ceded never does\n"
-    "  --help, --version\n";
-
-enum {
-    OPT_CONFIG = 256,
-    OPT_DIR,
-    OPT_DEVICE,
-    OPT_SOFT,
-    OPT_TRANSIENT,
-    OPT_FOREGROUND,
-    OPT_HELP,
-    OPT_VERSION
-};
-
-/* 0: go on; else the exit status + 1. */
-static int parse_options(int argc, char **argv, struct options *o)
+/* Whoever runs the daemon reads the configuration once before anything, and may wait for that as
+ * long as a directory service takes. What a killed daemon has left suspended does not. */
+static int read_config(struct daemon *d, struct error *err)
 {
-    static const struct option longs[] = {
-        {"config", required_argument, NULL, OPT_CONFIG},
-        {"dir", required_argument, NULL, OPT_DIR},
-        {"device", required_argument, NULL, OPT_DEVICE},
-        {"socket-soft", required_argument, NULL, OPT_SOFT},
-        {"transient", no_argument, NULL, OPT_TRANSIENT},
-        {"foreground", no_argument, NULL, OPT_FOREGROUND},
-        {"help", no_argument, NULL, OPT_HELP},
-        {"version", no_argument, NULL, OPT_VERSION},
-        {NULL, 0, NULL, 0},
-    };
-    struct error err = {""};
-    optind = 1;
-    for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
-        switch (c) {
-        case OPT_CONFIG:
-            o->config = optarg;
-            break;
-        case OPT_DIR:
-            o->dir = optarg;
-            break;
-        case OPT_DEVICE:
-            if (device_list_check(optarg, &err) < 0) {
-                fprintf(stderr, "ceded: %s\n", err.text);
-                return 3;
-            }
-            o->device = optarg;
-            break;
-        case OPT_SOFT:
-            o->soft_socket = optarg;
-            break;
-        case OPT_TRANSIENT:
-            o->transient = true;
-            break;
-        case OPT_FOREGROUND:
-            break;
-        case OPT_HELP:
-            fputs(usage, stdout);
-            return 1;
-        case OPT_VERSION:
-            printf("ceded %s\n", build_version());
-            return 1;
-        default:
-            fputs("ceded: --help lists the options\n", stderr);
-            return 3;
+    struct reader r = READER_NONE;
+    int code = reader_start(&r, d->opt.config, err);
+    for (int wait_ms = CONFIG_WAIT_MS; code == 0 || code == -EAGAIN; wait_ms = -1) {
+        struct pollfd p = {.fd = r.fd, .events = POLLIN};
+        if (poll(&p, 1, wait_ms) == 0) {
+            logger_say(&d->log, LOG_WARNING,
+                       "reading the configuration takes long: is a directory service down that "
+                       "knows the users and groups in it?");
+            if (find_dir(d, err) == 0 && restorer_undo_abandoned(d->dir, err) < 0)
+                logger_say(&d->log, LOG_ERR, "%s", err->text);
         }
+        code = reader_take(&r, &d->config, err);
+        if (code != -EAGAIN)
+            break;
     }
-    if (optind < argc) {
-        fprintf(stderr, "ceded: unexpected argument '%s'; --help lists the options\n",
-                argv[optind]);
-        return 3;
-    }
-    return 0;
-}
-
-/* chdir("/") comes later, and SIGHUP reads the file again: paths have to be absolute. */
-static int make_absolute(const char **path, char *buf, size_t size)
-{
-    if (!*path || (*path)[0] == '/')
-        return 0;
-    char cwd[3072];
-    if (!getcwd(cwd, sizeof(cwd)))
-        return -errno;
-    int n = snprintf(buf, size, "%s/%s", cwd, *path);
-    *path = buf;
-    return (size_t)n < size ? 0 : -ENAMETOOLONG;
-}
-
-static void start_anew(const struct options *o)
-{
-    const char *argv[12] = {"ceded"}, *with[][2] = {{"--config", o->config},
-                                                    {"--dir", o->dir},
-                                                    {"--device", o->device},
-                                                    {"--socket-soft", o->soft_socket}};
-    size_t n = 1;
-    for (size_t i = 0; i < ARRAY_SIZE(with); i++) {
-        if (with[i][1]) {
-            argv[n++] = with[i][0];
-            argv[n++] = with[i][1];
-        }
-    }
-    execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
+    reader_stop(&r);
+    return code;
 }
 
 int ceded_main(int argc, char **argv)
 {
-    struct options opt = {.config = NULL};
-    int r = parse_options(argc, argv, &opt);
-    if (r)
-        return r - 1;
-
-    char paths[3][4096];
-    const char **relative[] = {&opt.config, &opt.dir, &opt.soft_socket};
-    for (size_t i = 0; i < ARRAY_SIZE(relative); i++) {
-        r = make_absolute(relative[i], paths[i], sizeof(paths[i]));
-        if (r < 0) {
-            fprintf(stderr, "ceded: cannot make '%s' an absolute path: %s\n", *relative[i],
-                    strerror(-r));
-            return 1;
-        }
-    }
     struct daemon *d = calloc(1, sizeof(*d));
     if (!d)
         return 1;
-    d->opt = opt;
-    d->restorer_pipe = -1;
-    logger_init(&d->log, LOG_INFO);
     struct error err = {""};
-    if (configured(d, &d->config, &err)) {
+    d->restorer_pipe = -1;
+    d->reader = (struct reader)READER_NONE;
+    logger_init(&d->log, LOG_INFO);
+    int r = options_parse(argc, argv, &d->opt);
+    if (r >= 0) {
+        free(d);
+        return r;
+    }
+    if (read_config(d, &err) == 0) {
         use_config(d);
-        settle();
+        process_become_daemon();
         r = run(d);
         if (d->again)
-            start_anew(&opt); /* never returns, or the old end it is */
+            options_start_again(&d->opt); /* never returns, or the old end it is */
         config_free(&d->config);
     } else {
         logger_say(&d->log, LOG_ERR, "%s", err.text);

@@ -79,6 +79,24 @@ static unsigned undo(struct journal *j, struct device_driver **driver)
     return failed;
 }
 
+int restorer_undo_abandoned(const char *dir, struct error *err)
+{
+    struct journal *j;
+    struct device_driver *driver = NULL;
+    if (journal_open_readonly(dir, &j, NULL) < 0)
+        return 0;
+    bool any = anything_suspended(j);
+    journal_close(j);
+    if (!any || journal_open(dir, 0, &j, NULL) < 0)
+        return 0;
+    unsigned failed = undo(j, &driver);
+    device_close(driver);
+    journal_close(j);
+    return failed ? error_set(err, -EIO, "%u channel groups could not be given back what they had",
+                              failed)
+                  : 0;
+}
+
 /* The parts of an address: "soft*1@/a,gate*4" and "soft@/a" begin with the same one. */
 static const char *next_part(const char *p, char *out, size_t size)
 {

@@ -24,6 +24,11 @@ void restorer_dismiss(int pipe_fd);
 unsigned restorer_address(struct journal *j, struct device_driver *driver,
                           const struct device_address *address);
 
+/* For a daemon that cannot begin yet: undoes what a killed daemon and its restorer have left
+ * suspended in dir, and leaves the journal to the next holder. 0 also if there is nothing, or
+ * another holder sees to it; -EIO: some could not be undone. */
+int restorer_undo_abandoned(const char *dir, struct error *err);
+
 /* `cede-restore`; returns the exit status. */
 int restore_main(int argc, char **argv);
 

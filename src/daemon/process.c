@@ -1,0 +1,45 @@
+/* See process.h. */
+#include "daemon/process.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "lib/util.h"
+
+#define NOFILE_MAX 65536 /* a descriptor per process of a job and per client, and spare */
+
+void process_become_daemon(void)
+{
+    umask(022);
+    signal(SIGPIPE, SIG_IGN);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0) {
+        dup2(null, STDIN_FILENO); /* closed, number 0 would go to something that matters */
+        if (null != STDIN_FILENO)
+            close(null);
+    }
+    /* Whatever else was handed down is no business of the restorer's. */
+    close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    (void)!chdir("/"); /* so that no file system is kept from being unmounted */
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < NOFILE_MAX) {
+        l.rlim_cur = l.rlim_max < NOFILE_MAX ? l.rlim_max : NOFILE_MAX;
+        setrlimit(RLIMIT_NOFILE, &l);
+    }
+    /* Killed for want of memory, it would leave the GPU to the restorer. */
+    _cleanup_close_ int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0 && geteuid() == 0)
+        (void)write_full(fd, "-900", 4);
+}
+
+void process_raise_priority(void)
+{
+    struct sched_param p = {.sched_priority = sched_get_priority_min(SCHED_RR)};
+    if (sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &p) == 0 ||
+        setpriority(PRIO_PROCESS, 0, -20) == 0)
+        return;
+}

@@ -1,0 +1,14 @@
+/* What a process has to be to be a daemon that others rely on: best effort, each part helps and
+ * none is needed. */
+#ifndef CEDE_DAEMON_PROCESS_H
+#define CEDE_DAEMON_PROCESS_H
+
+/* Standard input, descriptors, directory, limits, out-of-memory score. */
+void process_become_daemon(void);
+
+/* What it decides a request may be waiting for, and on devices that are processors the programs it
+ * decides about would keep it from the processor: some ms, seen as twice the latency. A user's own
+ * daemon has no right to a higher priority, and does without. */
+void process_raise_priority(void);
+
+#endif

@@ -1,0 +1,123 @@
+/* See reader.h. The answer is the bytes of struct answer and of the rules after it: both ends are
+ * the same program. */
+#include "daemon/reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define END_MS 100 /* for a process that was killed to be gone; it is reaped later if it is not */
+
+struct answer {
+    int32_t code;
+    struct error err;
+    struct config config; /* its rules follow */
+};
+#define ANSWER_MAX (sizeof(struct answer) + CONFIG_RULES_MAX * sizeof(struct rule))
+
+/* In the child. It must hold nothing that others wait for the end of: the journal's lock, the
+ * restorer's pipe, the service manager's and clients' sockets. */
+_Noreturn static void read_and_answer(int to, const char *file, pid_t parent)
+{
+    static struct answer a;
+    for (int sig = 1; sig <= SIGRTMAX; sig++)
+        signal(sig, SIG_DFL);
+    if (dup2(to, STDERR_FILENO + 1) < 0)
+        _exit(1);
+    close_range(STDERR_FILENO + 2, ~0U, 0);
+    to = STDERR_FILENO + 1;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    prctl(PR_SET_NAME, "cede-config");
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    a.code = config_read(file ? file : CONFIG_FILE, file != NULL, &a.config, &a.err);
+    int r = write_full(to, &a, sizeof(a));
+    if (r == 0 && a.code == 0)
+        r = write_full(to, a.config.rules, a.config.nrules * sizeof(struct rule));
+    _exit(r < 0);
+}
+
+int reader_start(struct reader *r, const char *file, struct error *err)
+{
+    int fds[2], code;
+    sigset_t all, before;
+    char *answer = malloc(ANSWER_MAX);
+    if (!answer)
+        return error_set(err, -ENOMEM, "no memory to read the configuration");
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        code = -errno;
+        free(answer);
+        return error_set(err, code, "cannot make a pipe to read the configuration: %s",
+                         strerror(-code));
+    }
+    /* What handlers the daemon has are not to run in the child: they write into its event loop. */
+    const pid_t self = getpid();
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    pid_t pid = fork();
+    code = pid < 0 ? -errno : 0;
+    if (pid == 0)
+        read_and_answer(fds[1], file, self);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    close(fds[1]);
+    if (pid < 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0) {
+        close(fds[0]);
+        free(answer);
+        return error_set(err, code, "cannot start a process to read the configuration: %s",
+                         strerror(-code));
+    }
+    *r = (struct reader){.pid = pid, .fd = fds[0], .answer = answer};
+    return 0;
+}
+
+void reader_stop(struct reader *r)
+{
+    if (!r->pid)
+        return;
+    kill(r->pid, SIGKILL);
+    for (int i = 0; i < END_MS && waitpid(r->pid, NULL, WNOHANG) == 0; i++)
+        usleep(1000);
+    close(r->fd);
+    free(r->answer);
+    *r = (struct reader)READER_NONE;
+}
+
+static int unpack(const struct reader *r, struct config *out, struct error *err)
+{
+    struct answer a;
+    if (r->got < sizeof(a))
+        return error_set(err, -EINTR, "the process that read the configuration was killed");
+    memcpy(&a, r->answer, sizeof(a));
+    if (a.code < 0)
+        return error_set(err, a.code, "%s", a.err.text);
+    size_t bytes = a.config.nrules * sizeof(struct rule);
+    if (a.config.nrules > CONFIG_RULES_MAX || r->got != sizeof(a) + bytes)
+        return error_set(err, -EINTR, "the process that read the configuration was killed");
+    a.config.rules = malloc(bytes ? bytes : 1);
+    if (!a.config.rules)
+        return error_set(err, -ENOMEM, "no memory for rules");
+    memcpy(a.config.rules, r->answer + sizeof(a), bytes);
+    *out = a.config;
+    return 0;
+}
+
+int reader_take(struct reader *r, struct config *out, struct error *err)
+{
+    for (;;) {
+        ssize_t n = read(r->fd, r->answer + r->got, ANSWER_MAX - r->got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return -EAGAIN;
+        if (n <= 0)
+            break;
+        r->got += (size_t)n;
+    }
+    return unpack(r, out, err);
+}

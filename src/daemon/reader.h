@@ -1,0 +1,32 @@
+/* Reads the configuration in a process of its own, because names of users and groups are asked of a
+ * directory service that may take minutes to answer, or never does: the daemon would be taken for
+ * hung. A thread would not do: it cannot be ended, and a daemon that leaves would wait for it. */
+#ifndef CEDE_DAEMON_READER_H
+#define CEDE_DAEMON_READER_H
+
+#include <sys/types.h>
+
+#include "control/config.h"
+
+struct reader {
+    pid_t pid; /* 0: none */
+    int fd;    /* readable when something has come */
+    char *answer;
+    size_t got;
+};
+#define READER_NONE                                                                                \
+    {                                                                                              \
+        .pid = 0, .fd = -1                                                                         \
+    }
+
+/* One at a time. file NULL: CONFIG_FILE, which may be missing. */
+int reader_start(struct reader *r, const char *file, struct error *err);
+
+/* -EAGAIN: not all has come. 0: *out is the caller's to free. Else what is wrong with the
+ * configuration; -EINTR: the reader was killed. After all but -EAGAIN: reader_stop(). */
+int reader_take(struct reader *r, struct config *out, struct error *err);
+
+/* Ends it, if there is one, and closes fd. */
+void reader_stop(struct reader *r);
+
+#endif
