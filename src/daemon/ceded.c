@@ -25,6 +25,7 @@
 #include "lib/paths.h"
 #include "lib/version.h"
 #include "recovery/restorer.h"
+#include "recovery/swapper.h"
 
 #define JOURNAL_WAIT_MS      2000 /* a restorer that is at work has the journal until it is done */
 #define HEARTBEAT_NS         (500 * NSEC_PER_MSEC)
@@ -434,12 +435,13 @@ static int leave(struct daemon *d)
     if (d->journal)
         journal_shared(d->journal)->heartbeat_ns = 0;
     if (d->restorer_pipe >= 0) {
-        if (failed == 0)
+        bool done = failed == 0 && !swapper_anything(d->journal);
+        if (done)
             restorer_dismiss(d->restorer_pipe);
         else
-            close(d->restorer_pipe); /* without a farewell: it tries once more */
+            close(d->restorer_pipe); /* not dismissed: it tries once more */
         /* Gone means gone: the journal is free for the next one, and nothing is left to reap. */
-        for (int i = 0; i < RESTORER_LEAVE_MS && failed == 0; i++) {
+        for (int i = 0; i < RESTORER_LEAVE_MS && done; i++) {
             if (waitpid(d->restorer, NULL, WNOHANG) != 0)
                 break;
             usleep(1000);

@@ -12,9 +12,11 @@
 
 #define RETRY_MIN_NS    (500 * NSEC_PER_MSEC)
 #define RETRY_MAX_NS    (30 * NSEC_PER_SEC)
-#define SWAP_REFUSED_NS (60 * NSEC_PER_SEC)   /* before automatic swapping tries a job again */
-#define SWAP_AGAIN_NS   (60 * NSEC_PER_SEC)   /* before a user may swap out the same job again */
-#define OTHERS_NS       (100 * NSEC_PER_MSEC) /* looks at who is in the way */
+#define SWAP_REFUSED_NS (60 * NSEC_PER_SEC) /* before automatic swapping tries a job again */
+#define SWAP_AGAIN_NS   (60 * NSEC_PER_SEC) /* before a user may swap out the same job again */
+/* Of a daemon that leaves; a service manager kills it after 90 s. Then its restorer goes on. */
+#define SWAP_LEAVE_MS 60000
+#define OTHERS_NS     (100 * NSEC_PER_MSEC) /* looks at who is in the way */
 
 static uint32_t records_of(struct swaps *x, const struct model *m, uint32_t job,
                            uint32_t v[SWAP_PROCESSES_MAX])
@@ -401,8 +403,7 @@ static uint64_t swap_retry_in(struct swaps *x, struct model *m, uint32_t job)
         return s->retry_at = m->now + OTHERS_NS;
     n = records_of(x, m, job, v);
     for (uint32_t i = 0; i < n; i++) { /* an earlier holder's swapper may be at it still */
-        struct proc_id other = journal_swap(x->apply.journal, v[i])->swapper;
-        if (other.pid && proc_alive(other))
+        if (swapper_phase(journal_swap(x->apply.journal, v[i])) == SWAP_MOVING)
             return s->retry_at = m->now + OTHERS_NS;
     }
     struct error err = {""};
@@ -468,23 +469,18 @@ void swap_take_back(struct swaps *x, struct model *m)
     }
 }
 
+/* One that is moving goes on to its end, and is waited for below. */
 void swap_leave(struct swaps *x, struct model *m, bool restore)
 {
     struct error err = {""};
     for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct swapper *child = &m->jobs[i].swap.child;
-        if (!child->pid)
+        if (!m->jobs[i].swap.child.pid)
             continue;
         swap_unwatch(&m->jobs[i].swap);
-        if (restore) {
-            swapper_end(child, NULL);
-        } else { /* it goes on to its end; the records say so */
-            close(child->pidfd);
-            close(child->result_fd);
-        }
+        swapper_detach(&m->jobs[i].swap.child);
     }
-    if (restore && swapper_undo(x->apply.journal, &err) > 0)
-        fprintf(stderr, "cede: a job stays in host memory until the next ceded: %s\n", err.text);
+    if (restore && swapper_undo(x->apply.journal, SWAP_LEAVE_MS, false, &err) > 0)
+        fprintf(stderr, "cede: a job stays in host memory for now: %s\n", err.text);
 }
 
 const char *swap_state_name(const struct job_swap *s)

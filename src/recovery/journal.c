@@ -362,9 +362,13 @@ int journal_open_readonly(const char *dir, struct journal **out, struct error *e
     return 0;
 }
 
-int journal_from_fd(int fd, struct journal **out, struct error *err)
+int journal_from_fd(int fd, int lock_fd, struct journal **out, struct error *err)
 {
     struct journal *j = new_journal(fd, false);
+    if (j)
+        j->lock_fd = lock_fd;
+    else
+        close(lock_fd);
     int r = j ? map_file(j, err) : -ENOMEM;
     if (r == 0 && !header_ok(header(j)))
         r = error_set(err, -EINVAL, "descriptor %d is no journal", fd);
@@ -374,6 +378,19 @@ int journal_from_fd(int fd, struct journal **out, struct error *err)
     }
     *out = j;
     return 0;
+}
+
+void journal_yield(struct journal *j)
+{
+    flock(j->lock_fd, LOCK_UN);
+}
+
+int journal_reclaim(struct journal *j)
+{
+    int r = lock(j->lock_fd, 0);
+    if (r == 0)
+        header(j)->holder = (int32_t)getpid();
+    return r == 0 ? journal_refresh(j) : r;
 }
 
 void journal_close(struct journal *j)
@@ -475,6 +492,7 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
         j->groups_reserved = want;
     }
     struct journal_group *r = group_at(j, slot);
+    uint32_t moving = flags ? flags_of(r) & JG_MOVING : 0; /* its sum is not right yet */
     if (flags && !r->state) {
         r->group = *g;
         r->sum = GROUP_SUM(r); /* with whatever is between its members */
@@ -489,9 +507,10 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
         atomic_signal_fence(memory_order_seq_cst);
         r->group.nchannels = g->nchannels;
         r->sum = GROUP_SUM(r);
+        moving = 0;
         atomic_signal_fence(memory_order_seq_cst);
     }
-    set_flags(r, flags);
+    set_flags(r, flags | moving);
     if (flags && slot >= j->groups_end)
         j->groups_end = slot + 1;
     return 0;
@@ -519,69 +538,4 @@ uint32_t journal_jobs_end(const struct journal *j)
 uint32_t journal_groups_end(const struct journal *j)
 {
     return j->groups_end;
-}
-
-/* Of a group that is no more there is nothing left to undo. */
-static void undone(struct journal_group *g, int r, uint32_t flag)
-{
-    uint32_t left = flags_of(g) & ~flag;
-    if (r == 0)
-        set_flags(g, left & ~JG_MOVING ? left : 0);
-    else if (r == -ESRCH || r == -ENOENT)
-        set_flags(g, 0);
-}
-
-/* All suspended records of one process in one call: that is what the hardware's control is for. */
-static void undo_suspend(struct journal *j, struct device_driver *d, uint32_t from,
-                         bool (*want)(uint32_t slot, void *arg), void *arg)
-{
-    enum { BATCH = 64 };
-    const struct device_group *first = &group_at(j, from)->group;
-    struct proc_id proc = first->proc;
-    uint32_t slots[BATCH];
-    const struct device_group *list[BATCH] = {0};
-    size_t n = 0;
-    for (uint32_t i = from; i < j->groups_end && n < BATCH; i++) {
-        uint32_t flags;
-        const struct device_group *g = journal_group(j, i, &flags);
-        if (g && (flags & JG_SUSPENDED) && g->proc.pid == proc.pid &&
-            g->proc.start_ticks == proc.start_ticks && g->gpu == first->gpu &&
-            (!want || want(i, arg))) {
-            slots[n] = i;
-            list[n++] = g;
-        }
-    }
-    bool all = d->ops->resume(d, list, n, NULL) == 0;
-    for (size_t k = 0; k < n; k++) {
-        /* One group that is no more must not keep the others suspended. */
-        int r = all ? 0 : d->ops->resume(d, &list[k], 1, NULL);
-        undone(group_at(j, slots[k]), r, JG_SUSPENDED);
-    }
-}
-
-unsigned journal_undo(struct journal *j, struct device_driver *d,
-                      bool (*want)(uint32_t slot, void *arg), void *arg)
-{
-    unsigned failed = 0;
-    /* Everybody runs again before anybody waits for a timeslice. */
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < j->groups_end; i++) {
-            uint32_t flags;
-            const struct device_group *g = journal_group(j, i, &flags);
-            if (!g || (want && !want(i, arg)))
-                continue;
-            if (!proc_alive(g->proc)) {
-                set_flags(group_at(j, i), 0);
-            } else if (pass == 0 && (flags & JG_SUSPENDED)) {
-                undo_suspend(j, d, i, want, arg);
-            } else if (pass == 1) {
-                if (flags & JG_TIMESLICE) {
-                    int r = d->ops->set_timeslice(d, g, g->timeslice_us, NULL);
-                    undone(group_at(j, i), r, JG_TIMESLICE);
-                }
-                failed += group_at(j, i)->state != 0;
-            }
-        }
-    }
-    return failed;
 }

@@ -83,9 +83,15 @@ struct journal;
 int journal_open(const char *dir, int wait_ms, struct journal **out, struct error *err);
 /* For showing: shared mapping, no lock, no writing. -ENOENT. */
 int journal_open_readonly(const char *dir, struct journal **out, struct error *err);
-/* Takes over an inherited descriptor (the restorer, which inherits the lock's too: that one is held
- * until the process ends). */
-int journal_from_fd(int fd, struct journal **out, struct error *err);
+/* Takes over inherited descriptors: the file's, and the lock's that its giver holds. Both are
+ * closed after a failure too. */
+int journal_from_fd(int fd, int lock_fd, struct journal **out, struct error *err);
+/* For a holder that waits for something else and has nothing to write meanwhile: others may take
+ * the lock. To be called only where nobody who has the same lock by inheritance relies on it. */
+void journal_yield(struct journal *j);
+/* Holds it again, and is named as the holder: 0; -EBUSY: somebody else does, and cares for what is
+ * on record. What was read before may have changed. */
+int journal_reclaim(struct journal *j);
 void journal_close(struct journal *j);
 
 int journal_fd(const struct journal *j);

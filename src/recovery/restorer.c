@@ -13,7 +13,15 @@
 
 #include "recovery/swapper.h"
 
-#define GOOD_BYE 'Q'
+#define DISMISSAL        'Q'
+#define LOOK_MS          500 /* at the daemon's heartbeat */
+#define UNDO_TRIES       20
+#define UNDO_INTERVAL_NS 50000000L
+/* Of bringing in all that is out: hours of GPU memory moved at its slowest measured 3 GB/s would be
+ * more, but a swapper that hangs is not to keep a process for ever. */
+#define SWAP_UNDO_MS (600 * 1000)
+/* A daemon that begins has programs to schedule. */
+#define SWAP_START_MS 10000
 
 int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *err)
 {
@@ -28,7 +36,7 @@ int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *er
         return error_set(err, r, "cannot start the restorer: %s", strerror(-r));
     }
     if (child == 0) {
-        char journal_arg[16], pipe_arg[16];
+        char journal_arg[16], lock_arg[16], pipe_arg[16];
         sigset_t none;
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
@@ -37,8 +45,9 @@ int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *er
         fcntl(journal_fd(j), F_SETFD, 0);
         fcntl(journal_lock_fd(j), F_SETFD, 0);
         snprintf(journal_arg, sizeof(journal_arg), "%d", journal_fd(j));
+        snprintf(lock_arg, sizeof(lock_arg), "%d", journal_lock_fd(j));
         snprintf(pipe_arg, sizeof(pipe_arg), "%d", fds[0]);
-        execl("/proc/self/exe", "cede-restore", journal_arg, pipe_arg, (char *)NULL);
+        execl("/proc/self/exe", "cede-restore", journal_arg, lock_arg, pipe_arg, (char *)NULL);
         _exit(127);
     }
     close(fds[0]);
@@ -49,7 +58,7 @@ int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *er
 
 void restorer_dismiss(int pipe_fd)
 {
-    char c = GOOD_BYE;
+    char c = DISMISSAL;
     while (write(pipe_fd, &c, 1) < 0 && errno == EINTR)
         ;
     close(pipe_fd);
@@ -154,7 +163,8 @@ unsigned restorer_address(struct journal *j, struct device_driver *driver,
             left += journal_group(j, i, &flags) != NULL;
             journal_put_group(j, i, 0, NULL);
         }
-        (void)swapper_undo(j, NULL); /* what does not come back stays on record */
+        (void)swapper_undo(j, SWAP_START_MS, false,
+                           NULL); /* what does not come back stays on record */
     }
     snprintf(s->driver, sizeof(s->driver), "%s", address->name);
     snprintf(s->where, sizeof(s->where), "%s", address->where);
@@ -170,11 +180,49 @@ static bool daemon_hangs(struct journal *j)
     return anything_suspended(j);
 }
 
+/* Until the daemon has ended; false: and there is nothing to undo. */
+static bool guard(struct journal *j, int pipe_fd, struct device_driver **driver)
+{
+    bool undone_for_hang = false;
+    for (;;) {
+        struct pollfd p = {.fd = pipe_fd, .events = POLLIN};
+        int n = poll(&p, 1, LOOK_MS);
+        if (n == 0) {
+            bool hangs = daemon_hangs(j);
+            if (hangs && !undone_for_hang) {
+                fprintf(stderr, "cede-restore: ceded does not answer; its jobs run again\n");
+                undo(j, driver);
+            }
+            undone_for_hang = hangs;
+            continue;
+        }
+        char c;
+        ssize_t got = n < 0 ? -1 : read(pipe_fd, &c, 1);
+        if (got == 0)
+            return true;
+        if (got > 0 && c == DISMISSAL)
+            return false;
+    }
+}
+
+/* The daemon is dead. What takes longest comes last, and meanwhile another daemon may begin. */
+static void clean_up(struct journal *j, struct device_driver **driver)
+{
+    struct error err = {""};
+    journal_reclaim(j); /* held already: for its name */
+    for (int i = 0; i < UNDO_TRIES && undo(j, driver) > 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = UNDO_INTERVAL_NS}, NULL);
+    if (swapper_undo(j, SWAP_UNDO_MS, true, &err) > 0)
+        fprintf(stderr, "cede-restore: a job stays swapped out until the next ceded: %s\n",
+                err.text);
+}
+
 int restore_main(int argc, char **argv)
 {
-    uint64_t fd, pipe_fd;
-    if (argc != 3 || parse_u64(argv[1], 3, 1 << 20, &fd) < 0 ||
-        parse_u64(argv[2], 3, 1 << 20, &pipe_fd) < 0) {
+    uint64_t fd, lock_fd, pipe_fd;
+    if (argc != 4 || parse_u64(argv[1], 3, 1 << 20, &fd) < 0 ||
+        parse_u64(argv[2], 3, 1 << 20, &lock_fd) < 0 ||
+        parse_u64(argv[3], 3, 1 << 20, &pipe_fd) < 0) {
         fprintf(stderr, "cede-restore is started by ceded, not by hand\n");
         return 2;
     }
@@ -187,7 +235,7 @@ int restore_main(int argc, char **argv)
 
     struct journal *j;
     struct error err = {""};
-    if (journal_from_fd((int)fd, &j, &err) < 0) {
+    if (journal_from_fd((int)fd, (int)lock_fd, &j, &err) < 0) {
         fprintf(stderr, "cede-restore: %s\n", err.text);
         return 1;
     }
@@ -197,35 +245,8 @@ int restore_main(int argc, char **argv)
     if (device_open(s->driver, s->where[0] ? s->where : NULL, &driver, &err) < 0)
         fprintf(stderr, "cede-restore: %s (will try again when needed)\n", err.text);
 
-    bool undone_for_hang = false;
-    for (;;) {
-        struct pollfd p = {.fd = (int)pipe_fd, .events = POLLIN};
-        int n = poll(&p, 1, 500);
-        if (n == 0) {
-            bool hangs = daemon_hangs(j);
-            if (hangs && !undone_for_hang) {
-                fprintf(stderr, "cede-restore: ceded does not answer; its jobs run again\n");
-                undo(j, &driver);
-            }
-            undone_for_hang = hangs;
-            continue;
-        }
-        char c;
-        ssize_t got = n < 0 ? -1 : read((int)pipe_fd, &c, 1);
-        if (got < 0)
-            continue; /* EINTR */
-        if (got > 0 && c == GOOD_BYE)
-            break;
-        if (got > 0)
-            continue;
-        for (int i = 0; i < 20 && undo(j, &driver) > 0; i++)
-            nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-        /* What takes longer comes last. */
-        if (swapper_undo(j, &err) > 0)
-            fprintf(stderr, "cede-restore: a job stays swapped out until the next ceded: %s\n",
-                    err.text);
-        break;
-    }
+    if (guard(j, (int)pipe_fd, &driver))
+        clean_up(j, &driver);
     device_close(driver);
     journal_close(j);
     return 0;

@@ -1,6 +1,7 @@
 /* The restorer: a process of its own that undoes what the daemon changed, should the daemon die or
  * hang. It holds the journal (and with it the journal's lock) and one end of a pipe; when the pipe
- * ends without a word of good-bye, it resumes and restores every recorded group and exits. */
+ * ends without a dismissal, it resumes and restores every recorded group, brings in what is swapped
+ * out, and exits. While it waits for that last, another daemon may take the journal over. */
 #ifndef CEDE_RECOVERY_RESTORER_H
 #define CEDE_RECOVERY_RESTORER_H
 
@@ -14,7 +15,7 @@
  * part names the driver to open. Keep *pipe_fd open for as long as there is something to guard. */
 int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *err);
 
-/* Good-bye: everything is undone, or shall stay. Closes pipe_fd. */
+/* Everything is undone, or shall stay: the restorer ends. Closes pipe_fd. */
 void restorer_dismiss(int pipe_fd);
 
 /* Before the first change through a driver that was opened so: notes its address for the restorer.

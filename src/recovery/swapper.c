@@ -94,10 +94,16 @@ int swapper_end(struct swapper *s, struct error *err)
         r = error_set(err, -EINTR, "the swapper (pid %d) was killed, or its time was up",
                       (int)s->pid);
     }
-    close(s->result_fd);
-    close(s->pidfd);
-    *s = (struct swapper){.pidfd = -1, .order_fd = -1, .result_fd = -1};
+    swapper_detach(s);
     return r;
+}
+
+void swapper_detach(struct swapper *s)
+{
+    close_p(&s->order_fd);
+    close_p(&s->result_fd);
+    close_p(&s->pidfd);
+    *s = (struct swapper){.pidfd = -1, .order_fd = -1, .result_fd = -1};
 }
 
 void swapper_address(struct swap_order *o, struct journal *j)
@@ -139,50 +145,110 @@ bool swapper_anything(const struct journal *j)
     return false;
 }
 
-static void wait_for_others(struct proc_id swapper)
+enum swap_phase swapper_phase(const struct journal_swap *rec)
 {
-    while (swapper.pid && proc_alive(swapper))
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    if (rec->swapper.pid && proc_alive(rec->swapper))
+        return SWAP_MOVING;
+    return rec->arrived ? SWAP_AWAY : SWAP_STRANDED;
 }
 
-/* One job's processes; its records in slots. */
-static int undo_job(struct journal *j, const uint32_t *slots, uint32_t n, struct error *err)
+struct undoing {
+    struct journal *j;
+    uint64_t until_ns;
+    bool yields;
+    bool taken; /* somebody else has the journal: it is not to be touched any more */
+    struct error *err;
+};
+
+/* Until that swapper has ended. -ETIMEDOUT; -EBUSY: the journal is taken. */
+static int undo_wait(struct undoing *u, struct proc_id swapper)
+{
+    while (proc_alive(swapper)) {
+        if (monotonic_ns() >= u->until_ns)
+            return error_set(u->err, -ETIMEDOUT, "the swapper (pid %d) does not end",
+                             (int)swapper.pid);
+        if (u->yields)
+            journal_yield(u->j);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        if (u->yields && journal_reclaim(u->j) < 0) {
+            u->taken = true;
+            return -EBUSY;
+        }
+    }
+    return 0;
+}
+
+static bool same_process(struct proc_id a, struct proc_id b)
+{
+    return a.pid == b.pid && a.start_ticks == b.start_ticks;
+}
+
+/* After a wait: a holder in between may have brought it in, or have another one at it. */
+static bool is_ours(const struct journal *j, uint32_t slot, const struct journal_swap *was)
+{
+    const struct journal_swap *rec = journal_swap(j, slot);
+    return rec && same_process(rec->proc, was->proc) && same_process(rec->swapper, was->swapper);
+}
+
+/* Orders a swapper to bring in o->v, whose records are in slots; it is named in them first. */
+static int undo_begin(struct undoing *u, struct swapper *s, struct swap_order *o,
+                      const uint32_t *slots)
+{
+    struct proc_stat st;
+    int r = swapper_start(s, u->err);
+    if (r < 0)
+        return r;
+    for (uint32_t i = 0; i < o->n; i++) {
+        o->v[i].arrived = 0;
+        o->v[i].swapper = proc_stat_read(s->pid, &st) == 0 ? st.id : (struct proc_id){0, 0};
+        journal_put_swap(u->j, slots[i], &o->v[i]);
+    }
+    return swapper_begin(s, o, u->err);
+}
+
+/* One job's processes; its records in slots. Returns how many of them stay on record. */
+static unsigned undo_job(struct undoing *u, const uint32_t *slots, uint32_t n)
 {
     struct swapper s;
-    struct proc_stat st;
-    struct swap_order *o = calloc(1, sizeof(*o));
-    if (!o)
-        return error_set(err, -ENOMEM, "out of memory");
-    swapper_address(o, j);
-    for (uint32_t i = 0; i < n; i++)
-        wait_for_others(journal_swap(j, slots[i])->swapper);
-    int r = swapper_start(&s, err);
-    if (r == 0) {
-        for (; o->n < n; o->n++) {
-            struct journal_swap *rec = &o->v[o->n];
-            *rec = *journal_swap(j, slots[o->n]);
-            rec->arrived = 0;
-            rec->swapper = proc_stat_read(s.pid, &st) == 0 ? st.id : (struct proc_id){0, 0};
-            journal_put_swap(j, slots[o->n], rec);
+    _cleanup_free_ struct swap_order *o = calloc(1, sizeof(*o));
+    if (!o) {
+        error_set(u->err, -ENOMEM, "out of memory");
+        return n;
+    }
+    swapper_address(o, u->j);
+    for (; o->n < n; o->n++)
+        o->v[o->n] = *journal_swap(u->j, slots[o->n]);
+    for (uint32_t i = 0; i < n; i++) {
+        if (undo_wait(u, o->v[i].swapper) < 0)
+            return u->taken ? 0 : n;
+        if (!is_ours(u->j, slots[i], &o->v[i]))
+            return 0;
+    }
+    int r = undo_begin(u, &s, o, slots);
+    if (r < 0) {
+        swapper_detach(&s); /* without an order it does nothing */
+    } else {
+        r = undo_wait(u, o->v[0].swapper);
+        if (r < 0 || !is_ours(u->j, slots[0], &o->v[0])) {
+            swapper_detach(&s);
+            return u->taken || r == 0 ? 0 : n; /* it goes on; the records say so */
         }
-        struct error e = {""};
-        r = swapper_begin(&s, o, &e);
-        int ended = swapper_end(&s, err);
-        r = r < 0 ? r : ended;
+        r = swapper_end(&s, u->err);
     }
-    for (uint32_t i = 0; i < n && r < 0; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         o->v[i].swapper.pid = 0;
-        journal_put_swap(j, slots[i], &o->v[i]);
+        journal_put_swap(u->j, slots[i], r < 0 ? &o->v[i] : NULL);
     }
-    free(o);
-    return r;
+    return r < 0 ? n : 0;
 }
 
-unsigned swapper_undo(struct journal *j, struct error *err)
+unsigned swapper_undo(struct journal *j, unsigned wait_ms, bool yields, struct error *err)
 {
+    struct undoing u = {
+        .j = j, .until_ns = monotonic_ns() + wait_ms * NSEC_PER_MSEC, .yields = yields, .err = err};
     unsigned left = 0;
     bool done[JOURNAL_SWAPS] = {false};
-    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
+    for (uint32_t i = 0; i < JOURNAL_SWAPS && !u.taken; i++) {
         const struct journal_swap *first = journal_swap(j, i);
         uint32_t slots[SWAP_PROCESSES_MAX], n = 0;
         if (!first || done[i])
@@ -197,12 +263,9 @@ unsigned swapper_undo(struct journal *j, struct error *err)
             else
                 journal_put_swap(j, k, NULL);
         }
-        int r = n ? undo_job(j, slots, n, err) : 0;
-        left += r < 0 ? n : 0;
-        for (uint32_t k = 0; k < n && r == 0; k++)
-            journal_put_swap(j, slots[k], NULL);
+        left += n ? undo_job(&u, slots, n) : 0;
     }
-    return left;
+    return u.taken ? 0 : left;
 }
 
 /* ---- the swapper itself ---- */

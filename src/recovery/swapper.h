@@ -47,16 +47,35 @@ int swapper_begin(struct swapper *s, const struct swap_order *o, struct error *e
 /* Waits for its end and takes its answer: 0, or the error of ops.h's function; -EINTR: it was
  * killed. *s is free again. */
 int swapper_end(struct swapper *s, struct error *err);
+/* Leaves it to itself: with an order it goes on to its end, without it does nothing. */
+void swapper_detach(struct swapper *s);
 
 /* Fills in an order's driver from the journal. */
 void swapper_address(struct swap_order *o, struct journal *j);
 /* Host memory of a process, swapped pages included. */
 uint64_t swapper_host_bytes(pid_t pid);
 
+/* The life of a record. What a process's memory is doing only the driver knows (swap_state in
+ * ops.h); this is what the next holder has to do about it:
+ *
+ *             order out                 moved out
+ *   none ───────────────────> MOVING ──────────────> AWAY   leave it there, or order in
+ *    ^                        │    ^                  │
+ *    │ moved in; process gone │    └──── order in ────┤
+ *    └────────────────────────┤                       │
+ *                             │ swapper or starter    │
+ *                             v killed, or failed     │
+ *                          STRANDED ── order in ──────┘     order in: it may be half-way
+ */
+enum swap_phase { SWAP_MOVING, SWAP_AWAY, SWAP_STRANDED };
+enum swap_phase swapper_phase(const struct journal_swap *rec);
+
 /* Brings back, job by job, all that is recorded (what a dead daemon left, or what one that leaves
- * has moved), and waits for it. Frees the records of who is back or gone; returns how many are
- * left, the last reason in err. */
-unsigned swapper_undo(struct journal *j, struct error *err);
+ * has moved), and waits for it, but no longer than wait_ms: a swapper that is not done by then goes
+ * on, on record. yields: others may take the journal during each wait (journal_yield()); once
+ * somebody does, the rest is left to them. Frees the records of what is back or gone; returns how
+ * many are left, the last reason in err; 0 if they are somebody else's. */
+unsigned swapper_undo(struct journal *j, unsigned wait_ms, bool yields, struct error *err);
 bool swapper_anything(const struct journal *j);
 
 /* `cede-swap`; returns the exit status. */

@@ -258,9 +258,48 @@ static void killed_in_a_move(void **state)
     json_decref(load_end("lat", lat));
 }
 
+/* A swapper that does not end, as where the vendor's library hangs. Whoever waits for it keeps
+ * nobody else waiting: the next ceded begins, and goes on when the swapper does. */
+static void swapper_that_hangs(void **state)
+{
+    (void)state;
+    pid_t swapper = 0;
+    struct ceded d = ceded_start();
+    pid_t lat = LOAD("lat", "latency"), b = LOAD("b", "batch"), a = load_batch("a", SMALL);
+    CEDE("set", pid_text(lat), "-c", "latency");
+    CEDE("set", pid_text(b), "-c", "batch");
+    CEDE("set", pid_text(a), "-c", "batch");
+    json_decref(ask("{\"v\":1,\"op\":\"swap-out\",\"target\":\"a\"}"));
+    assert_true(EVENTUALLY(({
+        struct proc_stat st;
+        swap_records(&swapper) == 1 && swapper &&proc_stat_read(swapper, &st) == 0 &&
+            strcmp(st.comm, "cede-swap") == 0;
+    })));
+    kill(swapper, SIGSTOP);
+    await_state(swapper, "T");
+    kill(d.pid, SIGKILL);
+    assert_int_equal(await_child(d.pid), 1000 + SIGKILL);
+    assert_true(EVENTUALLY(records(NULL) == 0)); /* the restorer has come so far */
+    pid_t restorer = d.restorer;
+    d = ceded_start();
+    assert_int_equal(await_child(restorer), 0); /* it has seen that somebody else cares */
+    assert_true(job_is("a", "state", "swapping-in"));
+    const pid_t others[] = {lat, b};
+    await_progress(others, 2);
+
+    kill(swapper, SIGCONT);
+    assert_true(EVENTUALLY(swap_records(&swapper) == 0));
+    await_progress(&a, 1);
+    ceded_stop(&d);
+    json_decref(load_end("a", a));
+    json_decref(load_end("b", b));
+    json_decref(load_end("lat", lat));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(room_for_another), e2e(automatic), e2e(refused),
-                                       e2e(both_killed_meanwhile), e2e(killed_in_a_move)};
+    const struct CMUnitTest tests[] = {e2e(room_for_another), e2e(automatic),
+                                       e2e(refused),          e2e(both_killed_meanwhile),
+                                       e2e(killed_in_a_move), e2e(swapper_that_hangs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

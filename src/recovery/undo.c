@@ -1,0 +1,72 @@
+/* See journal.h: what is on record is given back. Holds no state, and tries everything once; how
+ * often is its caller's to decide. */
+#include <errno.h>
+
+#include "recovery/journal.h"
+
+/* Of a group that is no more there is nothing left to undo. */
+static void undone(struct journal *j, uint32_t slot, int r, uint32_t flag)
+{
+    uint32_t flags;
+    const struct device_group *g = journal_group(j, slot, &flags);
+    if (g && r == 0)
+        journal_put_group(j, slot, flags & ~flag, g);
+    else if (r == -ESRCH || r == -ENOENT)
+        journal_put_group(j, slot, 0, NULL);
+}
+
+/* All suspended records of one process in one call: that is what the hardware's control is for. */
+static void undo_suspend(struct journal *j, struct device_driver *d, uint32_t from,
+                         bool (*want)(uint32_t slot, void *arg), void *arg)
+{
+    enum { BATCH = 64 };
+    uint32_t from_flags;
+    const struct device_group *first = journal_group(j, from, &from_flags);
+    struct proc_id proc = first->proc;
+    uint32_t slots[BATCH];
+    const struct device_group *list[BATCH] = {0};
+    size_t n = 0;
+    for (uint32_t i = from; i < journal_groups_end(j) && n < BATCH; i++) {
+        uint32_t flags;
+        const struct device_group *g = journal_group(j, i, &flags);
+        if (g && (flags & JG_SUSPENDED) && g->proc.pid == proc.pid &&
+            g->proc.start_ticks == proc.start_ticks && g->gpu == first->gpu &&
+            (!want || want(i, arg))) {
+            slots[n] = i;
+            list[n++] = g;
+        }
+    }
+    bool all = d->ops->resume(d, list, n, NULL) == 0;
+    for (size_t k = 0; k < n; k++) {
+        /* One group that is no more must not keep the others suspended. */
+        int r = all ? 0 : d->ops->resume(d, &list[k], 1, NULL);
+        undone(j, slots[k], r, JG_SUSPENDED);
+    }
+}
+
+unsigned journal_undo(struct journal *j, struct device_driver *d,
+                      bool (*want)(uint32_t slot, void *arg), void *arg)
+{
+    unsigned failed = 0;
+    /* Everybody runs again before anybody waits for a timeslice. */
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < journal_groups_end(j); i++) {
+            uint32_t flags;
+            const struct device_group *g = journal_group(j, i, &flags);
+            if (!g || (want && !want(i, arg)))
+                continue;
+            if (!proc_alive(g->proc)) {
+                journal_put_group(j, i, 0, NULL);
+            } else if (pass == 0 && (flags & JG_SUSPENDED)) {
+                undo_suspend(j, d, i, want, arg);
+            } else if (pass == 1) {
+                if (flags & JG_TIMESLICE) {
+                    int r = d->ops->set_timeslice(d, g, g->timeslice_us, NULL);
+                    undone(j, i, r, JG_TIMESLICE);
+                }
+                failed += journal_group(j, i, &flags) != NULL;
+            }
+        }
+    }
+    return failed;
+}
