@@ -211,13 +211,28 @@ int nv_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n, s
     return r < 0 ? r : cuda_bring_in(&c, procs, n, err);
 }
 
+/* The library is not asked about what has nothing to do with it: what it would do to find that out
+ * is its own affair. */
+static bool uses_cuda(pid_t pid)
+{
+    char path[64], line[512];
+    bool found = false;
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    while (f && !found && fgets(line, sizeof(line), f))
+        found = strstr(line, "/libcuda.so") != NULL;
+    return found;
+}
+
 int nv_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                   struct error *err)
 {
     (void)d;
     struct cuda c = {0};
+    if (!proc_alive(proc))
+        return error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);
+    if (!uses_cuda(proc.pid))
+        return error_set(err, -ESRCH, "process %d has no CUDA library in it", (int)proc.pid);
     int r = checkpoint_open(&c, err);
-    if (r == 0 && !proc_alive(proc))
-        r = error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);
     return r < 0 ? r : get_state(&c, proc.pid, state, err);
 }
