@@ -24,6 +24,8 @@
 #define JG_MOVING (1U << 2)
 #define FLAGS_ALL (JG_SUSPENDED | JG_TIMESLICE | JG_MOVING)
 
+#define ALL_MISSING (JOURNAL_GROUPS_MISSING | JOURNAL_SWAPS_MISSING)
+
 struct header {
     uint64_t magic;
     uint32_t job_size, group_size, jobs, groups; /* an older layout shows here */
@@ -130,6 +132,16 @@ static void set_flags(struct journal_group *r, uint32_t flags)
     r->state = flags ? flags | ~flags << 16 : 0;
 }
 
+/* Before a record comes to be in use, and after it has ceased to: a writer that is killed in
+ * between leaves a number that is too large, and never one that hides a loss. */
+static void count_used(struct journal *j, bool was, bool is)
+{
+    if (is && !was)
+        atomic_fetch_add(&header(j)->shared.used, 1);
+    else if (was && !is)
+        atomic_fetch_sub(&header(j)->shared.used, 1);
+}
+
 static uint32_t flags_of(const struct journal_group *r)
 {
     uint32_t state = r->state, flags = state & FLAGS_ALL;
@@ -190,10 +202,15 @@ static void tidy(struct journal *j)
         }
     }
     shared->next_number = next;
+    const uint32_t were_used = shared->used;
+    uint32_t used = 0;
     for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
-        if (swap_at(j, i)->proc.pid && !swap_ok(swap_at(j, i))) {
+        bool is_used = swap_at(j, i)->proc.pid != 0;
+        if (is_used && !swap_ok(swap_at(j, i))) {
             j->damaged = true;
             journal_put_swap(j, i, NULL);
+        } else {
+            used += is_used;
         }
     }
     for (uint32_t i = 0; i < j->groups_reserved; i++) {
@@ -201,11 +218,20 @@ static void tidy(struct journal *j)
         uint32_t flags = flags_of(g);
         if (flags && group_ok(g) && ((flags & JG_MOVING) || g->sum == GROUP_SUM(g))) {
             j->groups_end = i + 1;
+            used++;
         } else if (g->state) {
             j->damaged = true;
             set_flags(g, 0);
         }
     }
+    /* Fewer than there were: the end was cut off, or some are zero. More, or one fewer, is also
+     * what a writer leaves that is killed in mid-change; then looking once costs little. */
+    j->damaged |= shared->reserved > j->groups_reserved;
+    if (j->damaged || used != were_used)
+        shared->incomplete |= ALL_MISSING;
+    atomic_signal_fence(memory_order_seq_cst);
+    shared->reserved = j->groups_reserved;
+    shared->used = used;
 }
 
 static struct journal *new_journal(int fd, bool readonly)
@@ -233,6 +259,7 @@ static int format_file(int fd, const char *path, struct error *err)
         .swap_size = sizeof(struct journal_swap),
         .swaps = JOURNAL_SWAPS,
         .shared.next_number = 1,
+        .shared.incomplete = ALL_MISSING,
     };
     boot_id(h.boot_id);
     int r = -posix_fallocate(fd, 0, (off_t)GROUPS_OFFSET);
@@ -456,14 +483,19 @@ const struct journal_job *journal_job(const struct journal *j, uint32_t slot)
 void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swap *swap)
 {
     struct journal_swap *r = swap_at(j, slot);
+    const bool was_used = r->proc.pid != 0;
+    if (swap)
+        count_used(j, was_used, true);
     /* As for jobs, but a record that is in use never stops counting while it is changed: what it
      * says before and after leads to the same, asking the process where it is. */
     if (!swap || r->proc.pid != swap->proc.pid || r->proc.start_ticks != swap->proc.start_ticks) {
         r->proc.pid = 0;
         atomic_signal_fence(memory_order_seq_cst);
     }
-    if (!swap)
+    if (!swap) {
+        count_used(j, was_used, false);
         return;
+    }
     struct journal_swap copy = *swap;
     copy.proc.pid = r->proc.pid;
     *r = copy;
@@ -490,8 +522,12 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
         if (r < 0)
             return r;
         j->groups_reserved = want;
+        header(j)->shared.reserved = want;
     }
     struct journal_group *r = group_at(j, slot);
+    const bool was_used = r->state != 0;
+    if (flags)
+        count_used(j, was_used, true);
     uint32_t moving = flags ? flags_of(r) & JG_MOVING : 0; /* its sum is not right yet */
     if (flags && !r->state) {
         r->group = *g;
@@ -511,6 +547,8 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
         atomic_signal_fence(memory_order_seq_cst);
     }
     set_flags(r, flags | moving);
+    if (!flags)
+        count_used(j, was_used, false);
     if (flags && slot >= j->groups_end)
         j->groups_end = slot + 1;
     return 0;
@@ -528,6 +566,16 @@ const struct device_group *journal_group(const struct journal *j, uint32_t slot,
 bool journal_damaged(const struct journal *j)
 {
     return j->damaged;
+}
+
+uint32_t journal_incomplete(const struct journal *j)
+{
+    return header(j)->shared.incomplete & ALL_MISSING;
+}
+
+void journal_complete(struct journal *j, enum journal_missing what)
+{
+    atomic_fetch_and(&header(j)->shared.incomplete, ~(uint32_t)what);
 }
 
 uint32_t journal_jobs_end(const struct journal *j)

@@ -71,7 +71,16 @@ struct journal_shared {
     _Atomic uint64_t next_number;
     char driver[16];
     char where[256];
+    /* Of the file itself, to tell at its next opening whether all is there. */
+    _Atomic uint32_t incomplete; /* enum journal_missing */
+    _Atomic uint32_t reserved;   /* groups that there is room for */
+    _Atomic uint32_t used;       /* records of groups and swaps */
 };
+
+/* What may have been changed without being on record here: the file is new, or was damaged, cut
+ * short or of another version. It stays so, over every kill -9, until somebody has looked at all
+ * programs and said so. */
+enum journal_missing { JOURNAL_GROUPS_MISSING = 1 << 0, JOURNAL_SWAPS_MISSING = 1 << 1 };
 
 struct journal;
 
@@ -114,8 +123,12 @@ void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swa
 /* NULL where free. */
 const struct journal_swap *journal_swap(const struct journal *j, uint32_t slot);
 
-/* journal_open() found something that nobody writes so: not all that was changed is on record. */
+/* journal_open() found something that nobody writes so; a new file is not damaged. */
 bool journal_damaged(const struct journal *j);
+/* enum journal_missing: what has to be looked for in the programs themselves. */
+uint32_t journal_incomplete(const struct journal *j);
+/* That was looked for, and what was found is undone or on record. */
+void journal_complete(struct journal *j, enum journal_missing what);
 
 /* For a second holder of the same file: takes notice of records that were added since. */
 int journal_refresh(struct journal *j);

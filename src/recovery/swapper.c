@@ -12,11 +12,14 @@
 #include <time.h>
 
 #include "device/registry.h"
+#include "recovery/other.h"
 
 /* Beyond what the GPU memory takes: the target's own bookkeeping was 50 MB. */
 #define HOST_MARGIN(bytes) (256ULL * 1024 * 1024 + (bytes) / 32)
 /* A restore that fails for want of room loses the process (nvidia/checkpoint.c): be sure. */
 #define GPU_MARGIN(bytes) (64ULL * 1024 * 1024 + (bytes) / 32)
+
+#define SEARCH_S 60
 
 /* ---- who starts one ---- */
 
@@ -96,6 +99,35 @@ int swapper_end(struct swapper *s, struct error *err)
     }
     swapper_detach(s);
     return r;
+}
+
+int swapper_search(struct swapper *s, struct journal *j, struct error *err)
+{
+    _cleanup_free_ struct swap_order *o = calloc(1, sizeof(*o));
+    if (!o)
+        return error_set(err, -ENOMEM, "out of memory");
+    o->search = 1;
+    swapper_address(o, j);
+    int r = swapper_start(s, err);
+    if (r < 0)
+        return r;
+    r = swapper_begin(s, o, err);
+    if (r < 0)
+        swapper_detach(s);
+    return r;
+}
+
+int swapper_found(struct swapper *s, struct proc_id v[SWAPS_FOUND_MAX], uint32_t *n,
+                  struct error *err)
+{
+    *n = 0;
+    /* One by one, and a process of pid 0 before the result. */
+    while (*n < SWAPS_FOUND_MAX && read_full(s->result_fd, &v[*n], sizeof(v[0])) == 0 && v[*n].pid)
+        ++*n;
+    int r = swapper_end(s, err);
+    return r == 0 && *n == SWAPS_FOUND_MAX
+               ? error_set(err, -ENOSPC, "more than %u processes", SWAPS_FOUND_MAX - 1)
+               : r;
 }
 
 void swapper_detach(struct swapper *s)
@@ -377,6 +409,30 @@ static int check_gpus(struct device_driver *d, const struct swap_order *o, struc
     return 0;
 }
 
+/* A driver answers for what is not its own with an error, and soon. */
+static int search(struct device_driver *d, struct error *err)
+{
+    _cleanup_free_ pid_t *pids = NULL;
+    struct proc_id id = {0, 0};
+    size_t n = 0;
+    int r = d->ops->swap_state ? proc_list(&pids, &n) : -ENOTSUP;
+    if (r < 0)
+        return error_set(err, r, "cannot search the processes: %s", strerror(-r));
+    for (size_t i = 0; i < n; i++) {
+        struct proc_stat st;
+        enum swap_state s;
+        uid_t uid;
+        if (proc_owner(pids[i], &uid) < 0 || (geteuid() != 0 && uid != geteuid()) ||
+            proc_stat_read(pids[i], &st) < 0 || other_cede_has(pids[i]) ||
+            d->ops->swap_state(d, st.id, &s, NULL) < 0)
+            continue;
+        if (s == SWAP_OUT || s == SWAP_LOCKED)
+            (void)write_full(SWAP_RESULT_FD, &st.id, sizeof(st.id));
+    }
+    (void)write_full(SWAP_RESULT_FD, &id, sizeof(id));
+    return 0;
+}
+
 static int carry_out(const struct swap_order *o, struct error *err)
 {
     struct proc_id procs[SWAP_PROCESSES_MAX];
@@ -384,6 +440,11 @@ static int carry_out(const struct swap_order *o, struct error *err)
     int r = device_open(o->driver, o->where[0] ? o->where : NULL, &d, err);
     if (r < 0)
         return r;
+    if (o->search) {
+        r = search(d, err);
+        device_close(d);
+        return r;
+    }
     for (uint32_t i = 0; i < o->n; i++)
         procs[i] = o->v[i].proc;
     bool can = d->ops->swap_out && d->ops->swap_in && d->ops->swap_state && d->ops->memory_free;
@@ -413,6 +474,9 @@ int swap_main(int argc, char **argv)
     prctl(PR_SET_NAME, "cede-swap");
     if (chdir("/") < 0 || read_full(SWAP_ORDER_FD, &o, sizeof(o)) < 0 || o.n > SWAP_PROCESSES_MAX)
         return 1; /* no order: the one who wanted to give it has died */
+    if (o.search)
+        alarm(
+            SEARCH_S); /* a program that does not answer is not waited for: what was found counts */
     res.code = carry_out(&o, &res.err);
     (void)write_full(SWAP_RESULT_FD, &res, sizeof(res)); /* the journal tells, if nobody listens */
     return res.code < 0;

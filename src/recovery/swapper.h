@@ -19,7 +19,8 @@
 #define SWAP_LOCK_MS       10000U
 
 struct swap_order {
-    uint32_t out; /* else in */
+    uint32_t out;    /* else in */
+    uint32_t search; /* neither: what is off the GPU, of all that there is */
     uint32_t lock_ms;
     uint64_t host_max_bytes; /* take no more host memory; 0: what the machine has to spare */
     char driver[16], where[256];
@@ -49,6 +50,14 @@ int swapper_begin(struct swapper *s, const struct swap_order *o, struct error *e
 int swapper_end(struct swapper *s, struct error *err);
 /* Leaves it to itself: with an order it goes on to its end, without it does nothing. */
 void swapper_detach(struct swapper *s);
+
+/* Searches for processes that are off the GPU or half-way, of all that this user may look at: for
+ * when no record tells of them. It may take seconds: the vendor's driver is asked about each. */
+#define SWAPS_FOUND_MAX JOURNAL_SWAPS
+int swapper_search(struct swapper *s, struct journal *j, struct error *err);
+/* When it has ended. 0: these are all; else these are what was found until then. */
+int swapper_found(struct swapper *s, struct proc_id v[SWAPS_FOUND_MAX], uint32_t *n,
+                  struct error *err);
 
 /* Fills in an order's driver from the journal. */
 void swapper_address(struct swap_order *o, struct journal *j);

@@ -1,0 +1,166 @@
+/* Whether a journal says that something may be missing from it: over losses of every kind, and over
+ * the end of whoever noticed. */
+#include "recovery/journal.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#define ALL (JOURNAL_GROUPS_MISSING | JOURNAL_SWAPS_MISSING)
+
+struct fixture {
+    char dir[64], path[96];
+    struct journal *j;
+    struct proc_id self;
+};
+
+static void reopen(struct fixture *f)
+{
+    struct error err = {""};
+    if (f->j)
+        journal_close(f->j);
+    f->j = NULL;
+    if (journal_open(f->dir, 0, &f->j, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct proc_stat st;
+    snprintf(f->dir, sizeof(f->dir), "/tmp/cede-test-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    snprintf(f->path, sizeof(f->path), "%s/journal", f->dir);
+    assert_int_equal(proc_stat_read(getpid(), &st), 0);
+    f->self = st.id;
+    reopen(f);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    char cmd[128];
+    if (f->j)
+        journal_close(f->j);
+    snprintf(cmd, sizeof(cmd), "rm -rf %s", f->dir);
+    assert_int_equal(system(cmd), 0);
+    free(f);
+    return 0;
+}
+
+/* Some groups and a swap on record, and nothing missing. */
+static void fill(struct fixture *f)
+{
+    struct device_group g = {.proc = f->self, .nchannels = 1, .timeslice_us = 2048};
+    journal_complete(f->j, JOURNAL_GROUPS_MISSING);
+    journal_complete(f->j, JOURNAL_SWAPS_MISSING);
+    for (uint32_t i = 0; i < 300; i++) { /* more than one chunk */
+        g.key = i + 1;
+        assert_int_equal(journal_put_group(f->j, i, JG_SUSPENDED, &g), 0);
+    }
+    for (uint32_t i = 0; i < 20; i++)
+        assert_int_equal(journal_put_group(f->j, i, 0, NULL), 0);
+    struct journal_swap swap = {.proc = f->self, .arrived = 1};
+    journal_put_swap(f->j, 3, &swap);
+    swap.arrived = 0;
+    journal_put_swap(f->j, 3, &swap);
+    assert_int_equal(journal_incomplete(f->j), 0);
+}
+
+static void write_zeros(const struct fixture *f, off_t at, size_t n)
+{
+    int fd = open(f->path, O_WRONLY | O_CLOEXEC);
+    char *zeros = calloc(1, n);
+    assert_true(fd >= 0 && zeros);
+    assert_int_equal(pwrite(fd, zeros, n, at), n);
+    free(zeros);
+    close(fd);
+}
+
+static void complete_once_said_so(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(journal_incomplete(f->j), ALL);
+    assert_false(journal_damaged(f->j));
+    reopen(f); /* whoever began it was killed before it had looked */
+    assert_int_equal(journal_incomplete(f->j), ALL);
+    journal_complete(f->j, JOURNAL_GROUPS_MISSING);
+    reopen(f);
+    assert_int_equal(journal_incomplete(f->j), JOURNAL_SWAPS_MISSING);
+    fill(f);
+    reopen(f);
+    assert_int_equal(journal_incomplete(f->j), 0);
+    journal_put_swap(f->j, 3, NULL);
+    for (uint32_t i = 0; i < 300; i++)
+        assert_int_equal(journal_put_group(f->j, i, 0, NULL), 0);
+    reopen(f);
+    assert_int_equal(journal_incomplete(f->j), 0);
+}
+
+static void removed(void **state)
+{
+    struct fixture *f = *state;
+    fill(f);
+    assert_int_equal(unlink(f->path), 0);
+    reopen(f);
+    assert_int_equal(journal_incomplete(f->j), ALL);
+}
+
+static void cut_short(void **state)
+{
+    struct fixture *f = *state;
+    for (int part = 0; part < 8; part++) {
+        struct stat st;
+        fill(f);
+        assert_int_equal(stat(f->path, &st), 0);
+        journal_close(f->j);
+        f->j = NULL;
+        assert_int_equal(truncate(f->path, st.st_size * part / 8), 0);
+        reopen(f);
+        assert_int_equal(journal_incomplete(f->j), ALL);
+        reopen(f);
+        assert_int_equal(journal_incomplete(f->j), ALL);
+    }
+}
+
+/* All, or the records alone, which then look free. */
+static void zeroed(void **state)
+{
+    struct fixture *f = *state;
+    const off_t jobs = 4096, swaps = jobs + (off_t)(JOURNAL_JOBS * sizeof(struct journal_job)),
+                groups = swaps + (off_t)(JOURNAL_SWAPS * sizeof(struct journal_swap));
+    const struct {
+        off_t at;
+        size_t n;
+    } parts[] = {
+        {0, 4096},
+        {0, (size_t)groups + 300 * sizeof(struct journal_group)},
+        {swaps, (size_t)(groups - swaps)},
+        {groups, 300 * sizeof(struct journal_group)},
+        {groups + (off_t)(100 * sizeof(struct journal_group)), sizeof(struct journal_group)}};
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+        fill(f);
+        journal_close(f->j);
+        f->j = NULL;
+        write_zeros(f, parts[i].at, parts[i].n);
+        reopen(f);
+        assert_int_equal(journal_incomplete(f->j), ALL);
+    }
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {T(complete_once_said_so), T(removed), T(cut_short),
+                                       T(zeroed)};
+    return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
+}
