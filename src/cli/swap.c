@@ -45,10 +45,11 @@ static int wait_for(struct client *c, enum proto_op op, json_t *job, struct erro
     }
     if (!job)
         return error_set(err, -ESRCH, "%s", err->text[0] ? err->text : "the job has ended");
-    bool done = is(job, "swapped") == (op == OP_SWAP_OUT);
     const char *why = json_string_value(json_object_get(job, "swap_error"));
     const char *name = json_string_value(json_object_get(job, "name"));
     json_int_t bytes = json_integer_value(json_object_get(job, "swapped_bytes"));
+    /* Of a process that nobody knew to be out there is no size, and an error is this one's. */
+    bool done = op == OP_SWAP_OUT ? is(job, "swapped") : !is(job, "swapped") && (bytes || !why);
     if (done)
         printf("#%lld %s: %s", (long long)number, name ? name : "",
                op == OP_SWAP_OUT ? "swapped out" : "swapped in");

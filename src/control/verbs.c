@@ -187,18 +187,34 @@ static int verb_check(struct verb *v, bool managed)
         .swapped_by = t->view.swap_uid,
     };
     int code = rights_check(&v->who, r, &s, &v->error);
-    /* A process that was left behind can be freed by a verb that sees no job of it. */
-    bool frees = r->op == OP_RESUME && v->verbs->once;
-    if (code == 0 && !managed && !frees &&
-        (r->op == OP_RESUME || r->op == OP_SWAP_IN || r->release))
-        code = error_set(&v->error, -ESRCH, "process %d is in no job, so there is nothing to %s",
-                         (int)r->pid,
-                         r->release            ? "let go of"
-                         : r->op == OP_SWAP_IN ? "swap in"
-                                               : "resume");
+    if (code == 0 && !managed && r->release)
+        code = error_set(&v->error, -ESRCH,
+                         "process %d is in no job, so there is nothing to let go of", (int)r->pid);
     if (code == 0 && r->release && s.swapped)
         code = error_set(&v->error, -EBUSY, "job #%llu is swapped out: swap it in first",
                          (unsigned long long)t->view.number);
+    return code;
+}
+
+/* An earlier scheduler may have left a process off the GPU, or suspended, and nothing on record of
+ * it. -EEXIST: that is not so, or it is known. */
+static int free_left_behind(struct verb *v, struct engine *e, bool managed)
+{
+    const struct request *r = &v->request;
+    struct target *t = &v->target, process;
+    if (r->op == OP_RESUME && !managed && v->verbs->once)
+        engine_distrust(e, t->proc); /* it becomes a job for the time it takes */
+    if (r->op == OP_RESUME && !managed && !v->verbs->once) {
+        v->in_none = true;
+        return engine_resume_unmanaged(e, t->proc, &v->error);
+    }
+    if (r->op != OP_SWAP_IN || !r->pid || v->verbs->once || (managed && t->view.swap[0]))
+        return -EEXIST;
+    int code = identify(r->pid, &process, &v->error);
+    if (code == 0)
+        code = engine_swap_in_process(e, process.proc, &t->slot, &v->error);
+    if (code == 0 && !engine_view(e, t->slot, &t->view))
+        code = error_set(&v->error, -ESRCH, "process %d has just ended", (int)r->pid);
     return code;
 }
 
@@ -216,6 +232,10 @@ static int steer(struct verb *v, struct engine *e)
         engine_release(e, t->slot);
         return 0;
     }
+    code = free_left_behind(v, e, managed);
+    if (code != -EEXIST)
+        return code;
+    code = 0;
     if (r->op == OP_ADD || !managed)
         code = verb_adopt(v, e);
     bool changes = r->op == OP_PAUSE || r->op == OP_RESUME || r->op == OP_SWAP_OUT ||
@@ -299,6 +319,12 @@ static json_t *steered(struct verb *v, const struct engine *e)
     struct target *t = &v->target;
     struct error note = {""};
     int status = 0;
+    if (v->in_none) {
+        logger_say(v->verbs->log, LOG_INFO,
+                   "uid %u (pid %d): resumed process %d, which is in no job", v->who.uid,
+                   (int)v->who.pid, (int)v->target.proc.pid);
+        return json_pack("{s:i, s:b}", "v", PROTO_VERSION, "ok", 1);
+    }
     if (!v->request.release) {
         t->slot = engine_job_by_number(e, t->view.number);
         if (t->slot == SLOT_NONE || !engine_view(e, t->slot, &t->view)) {

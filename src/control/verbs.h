@@ -37,6 +37,7 @@ struct verb {
     int parsed; /* not 0: it is no request, and error says why */
     struct target target;
     bool adopted; /* its process was in no job before */
+    bool in_none; /* and is in none now: there is no job to show */
     int fd;       /* goes with the reply; -1: none */
     struct error error;
     /* The verb is the receiver's again; reply is malloc'd JSON of at most PROTO_MESSAGE_MAX bytes,

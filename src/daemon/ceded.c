@@ -419,6 +419,7 @@ static int set_up(struct daemon *d, struct error *err)
         .swap = d->config.swap,
         .rule = d->opt.transient ? NULL : rules_fn,
         .rule_arg = &d->rules,
+        .stays = true,
     };
     r = engine_new(d->driver, d->journal, &o, &d->engine, err);
     if (r < 0)

@@ -86,7 +86,7 @@ static void engine_take_back(struct engine *e)
     struct model *m = &e->model;
     uint32_t flags;
     if (journal_damaged(e->journal))
-        undo_everything(&e->apply, m);
+        journal_undo(e->journal, e->driver, NULL, NULL); /* what it says may be about others */
     for (uint32_t i = 0; i < journal_groups_end(e->journal); i++) {
         const struct device_group *dg = journal_group(e->journal, i, &flags);
         if (dg)
@@ -99,6 +99,7 @@ static void engine_take_back(struct engine *e)
             journal_put_job(e->journal, i, NULL);
     }
     swap_take_back(&e->swaps, m);
+    survey_begin(&e->survey, m, &e->watches, e->stays);
 }
 
 static int engine_set_up(struct engine *e, const struct engine_options *o)
@@ -135,6 +136,8 @@ static int engine_set_up(struct engine *e, const struct engine_options *o)
     e->discovery = (struct discovery){.rule = o->rule, .rule_arg = o->rule_arg};
     e->demand = (struct demand){.driver = e->driver, .sched = e->sched};
     e->swaps = (struct swaps){.apply = e->apply, .watches = &e->watches, .mode = o->swap.mode};
+    e->survey = (struct survey){.apply = e->apply, .floor_us = o->params.timeslice_floor_us};
+    e->stays = o->stays;
     e->autoswap = (struct autoswap){.driver = e->driver, .options = o->swap};
     return r;
 }
@@ -169,6 +172,7 @@ unsigned engine_free(struct engine *e, bool restore)
     /* What is in the journal is what was changed. The jobs stay there, for the next holder. */
     if (restore)
         failed = journal_undo(e->journal, e->driver, NULL, NULL);
+    survey_end(&e->survey, &e->model, restore);
     swap_leave(&e->swaps, &e->model, restore);
     unwatch_driver(&e->watches);
     model_free(&e->model);
@@ -225,8 +229,10 @@ int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)
     j->rec.paused = paused;
     j->rec.paused_by = paused ? by : 0;
     model_job_changed(&e->model, j);
-    if (!paused)
+    if (!paused) {
         demand_resumed(&e->model, job);
+        survey_distrust(&e->model, job);
+    }
     all_dirty(e);
     return 0;
 }
@@ -242,6 +248,21 @@ int engine_swap_out(struct engine *e, uint32_t job, uid_t by, struct error *err)
 int engine_swap_in(struct engine *e, uint32_t job)
 {
     return swap_in(&e->model, job);
+}
+
+int engine_swap_in_process(struct engine *e, struct proc_id proc, uint32_t *job, struct error *err)
+{
+    return swap_adopt(&e->swaps, &e->model, proc, false, job, err);
+}
+
+int engine_resume_unmanaged(struct engine *e, struct proc_id proc, struct error *err)
+{
+    return survey_free(&e->survey, &e->model, proc, err);
+}
+
+void engine_distrust(struct engine *e, struct proc_id proc)
+{
+    survey_add(&e->survey, proc);
 }
 
 int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err)

@@ -29,6 +29,7 @@ struct engine_options {
     struct swap_options swap;
     rule_fn rule; /* NULL: none */
     void *rule_arg;
+    bool stays; /* long enough to bring in what an earlier one has swapped out */
 };
 
 /* Takes back the jobs of the journal. The driver and the journal stay the caller's. */
@@ -79,6 +80,14 @@ int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by);
  */
 int engine_swap_out(struct engine *e, uint32_t job, uid_t by, struct error *err);
 int engine_swap_in(struct engine *e, uint32_t job);
+/* For a process of which nothing is known, as the journal was lost: brings it in wherever it is. It
+ * becomes a job if it is in none. -EEXIST: that is known already. */
+int engine_swap_in_process(struct engine *e, struct proc_id proc, uint32_t *job, struct error *err);
+/* The same for a process in no job that may be suspended; it stays in no job. -ENODEV: there is
+ * nothing of it on a GPU. */
+int engine_resume_unmanaged(struct engine *e, struct proc_id proc, struct error *err);
+/* And for one that is about to become a job. */
+void engine_distrust(struct engine *e, struct proc_id proc);
 /* What a latency job is going to take of a GPU: others make room for it, and keep it. job_view.room
  * shows when it is there. -EINVAL: no such GPU, or it is not that large. */
 int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err);

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/observe/demand.h"
 #include "engine/observe/scans.h"
+#include "engine/survey.h"
 #include "engine/watch.h"
 
 struct engine {
@@ -22,11 +23,13 @@ struct engine {
     struct demand demand;
     struct swaps swaps;
     struct autoswap autoswap;
+    struct survey survey;
     struct apply apply;
 
     bool dirty[DEVICE_GPUS_MAX]; /* something changed since it was decided about */
     uint64_t wake[DEVICE_GPUS_MAX];
     uint64_t restored_seen;
+    bool stays;                   /* see engine_options */
     struct command *first, *last; /* that wait */
 };
 

@@ -289,10 +289,8 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t
 int swap_in(struct model *m, uint32_t job)
 {
     struct job_swap *s = &m->jobs[job].swap;
-    if (s->state == JOB_COMING || s->back != BACK_NOT)
-        return 0;
-    s->code = 0;
-    if (s->state == JOB_ON_GPU)
+    s->code = 0; /* what is told from now on is of this */
+    if (s->state == JOB_COMING || s->state == JOB_ON_GPU || s->back != BACK_NOT)
         return 0;
     s->back = BACK_ASKED; /* the next turn sees to it */
     s->retry_at = 0;
@@ -306,7 +304,7 @@ static void is_back(struct swaps *x, struct model *m, uint32_t job)
     struct job_swap *s = &m->jobs[job].swap;
     forget_records(x, m, job);
     s->state = JOB_ON_GPU;
-    s->by_user = false;
+    s->by_user = s->guessed = false;
     s->back = BACK_NOT;
     s->retry_every = 0;
     s->since_ns = m->now;
@@ -334,6 +332,11 @@ static void did_not_come(struct swaps *x, struct model *m, uint32_t job, int r,
                          const struct error *err)
 {
     struct job_swap *s = &m->jobs[job].swap;
+    if (s->guessed && r != -ENOMEM && r != -EINTR) { /* it is not out, or nothing helps it */
+        swap_failed(m, job, r, err);
+        is_back(x, m, job);
+        return;
+    }
     /* Without room nothing was begun: it is as it was, and who asked may ask again. */
     is_out(x, m, job, r == -ENOMEM && s->back != BACK_MUST);
     if (!s->code || s->back != BACK_MUST) /* else why it did not leave says more */
@@ -439,34 +442,65 @@ static uint32_t job_of_record(struct swaps *x, struct model *m, const struct jou
     return model_job_add(m, rec->proc, &spec, &job, NULL) < 0 ? SLOT_NONE : job;
 }
 
+/* Its job is out, with that process: on record in `slot`. False: it has ended just now. */
+static bool enter_record(struct swaps *x, struct model *m, uint32_t slot, struct journal_swap rec)
+{
+    uint32_t job = job_of_record(x, m, &rec);
+    if (job != SLOT_NONE && model_process_find(m, rec.proc.pid) == SLOT_NONE &&
+        model_process_add(m, rec.proc, job) < 0)
+        job = SLOT_NONE;
+    if (job == SLOT_NONE)
+        return false;
+    rec.job = job;
+    journal_put_swap(x->apply.journal, slot, &rec);
+    m->processes[model_process_find(m, rec.proc.pid)].scan_at = TIME_NEVER;
+    struct job_swap *s = &m->jobs[job].swap;
+    s->state = JOB_OUT;
+    s->since_ns = m->now;
+    s->by_user = rec.by_user;
+    s->uid = rec.uid;
+    for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++)
+        s->bytes[g] += rec.bytes[g];
+    if (!rec.arrived)
+        s->back = BACK_MUST;
+    return true;
+}
+
 void swap_take_back(struct swaps *x, struct model *m)
 {
     for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
         const struct journal_swap *found = journal_swap(x->apply.journal, i);
-        if (!found)
-            continue;
-        struct journal_swap rec = *found;
-        uint32_t job = proc_alive(rec.proc) ? job_of_record(x, m, &rec) : SLOT_NONE;
-        if (job != SLOT_NONE && model_process_find(m, rec.proc.pid) == SLOT_NONE &&
-            model_process_add(m, rec.proc, job) < 0)
-            job = SLOT_NONE; /* it has ended just now */
-        if (job == SLOT_NONE) {
+        if (found && (!proc_alive(found->proc) || !enter_record(x, m, i, *found)))
             journal_put_swap(x->apply.journal, i, NULL);
-            continue;
-        }
-        rec.job = job;
-        journal_put_swap(x->apply.journal, i, &rec);
-        m->processes[model_process_find(m, rec.proc.pid)].scan_at = TIME_NEVER;
-        struct job_swap *s = &m->jobs[job].swap;
-        s->state = JOB_OUT;
-        s->since_ns = m->now;
-        s->by_user = rec.by_user;
-        s->uid = rec.uid;
-        for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++)
-            s->bytes[g] += rec.bytes[g];
-        if (!rec.arrived)
-            s->back = BACK_MUST;
     }
+}
+
+int swap_adopt(struct swaps *x, struct model *m, struct proc_id id, bool must, uint32_t *job,
+               struct error *err)
+{
+    uint32_t slot = record_slot(x, m, id), p = model_process_find(m, id.pid);
+    const struct journal_swap *rec =
+        slot == SLOT_NONE ? NULL : journal_swap(x->apply.journal, slot);
+    *job = model_job_of(m, id.pid);
+    if (!x->apply.driver->ops->swap_in)
+        return error_set(err, -ENOTSUP, "the driver for %s GPUs cannot swap",
+                         x->apply.driver->ops->name);
+    if (rec || (p != SLOT_NONE && m->processes[p].first_group != SLOT_NONE))
+        return error_set(err, -EEXIST, "where process %d is, is known", (int)id.pid);
+    if (*job != SLOT_NONE && m->jobs[*job].swap.state != JOB_ON_GPU)
+        return error_set(err, -EBUSY, "job #%llu, which it is part of, is swapped out",
+                         (unsigned long long)m->jobs[*job].rec.number);
+    if (slot == SLOT_NONE)
+        return error_set(err, -ENOSPC, "too many processes are swapped out (%u)", JOURNAL_SWAPS);
+    if (!enter_record(x, m, slot, (struct journal_swap){.proc = id}))
+        return error_set(err, -ESRCH, "process %d has just ended", (int)id.pid);
+    *job = journal_swap(x->apply.journal, slot)->job;
+    struct job_swap *s = &m->jobs[*job].swap;
+    s->retry_at = 0;
+    s->code = 0;
+    s->guessed = true;
+    s->back = must ? BACK_MUST : BACK_ASKED;
+    return 0;
 }
 
 /* One that is moving goes on to its end, and is waited for below. */

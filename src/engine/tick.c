@@ -73,6 +73,7 @@ static uint64_t tick_observe(struct engine *e)
     struct model *m = &e->model;
     uint64_t next = discovery_due(&e->discovery, m, e->driver);
     next = min_u64(next, scans_due(&e->scans, m, e->driver));
+    next = min_u64(next, survey_due(&e->survey, m));
     if (m->norphans && m->now >= m->orphans_until)
         undo_orphans(&e->apply, m);
     if (m->norphans)
@@ -162,6 +163,7 @@ uint64_t engine_tick(struct engine *e, uint64_t now_ns)
     demand_read(&e->demand, m);
     struct command *commands = run_commands(e);
     demand_gated(m);
+    survey_take(&e->survey, &e->swaps, m);
     uint64_t next = swap_due(&e->swaps, m);
     tick_commit(e);
     next = min_u64(next, tick_observe(e));

@@ -99,6 +99,7 @@ struct job_swap {
     enum job_place state;
     enum job_back back;
     bool by_user; /* stays out until it is asked back */
+    bool guessed; /* that it is out: asked about, or found by a search */
     uid_t uid;    /* of the user who asked */
     struct swapper child;
     struct watch *watch; /* engine/watch.h */

@@ -32,7 +32,7 @@ struct engine *fake_engine_new(void)
 }
 
 uint32_t fake_engine_put(struct engine *m, pid_t pid, uid_t uid, enum job_class class,
-                          uint32_t weight, const char *name)
+                         uint32_t weight, const char *name)
 {
     uint32_t slot = 0;
     while (slot < FAKE_JOBS && m->jobs[slot].number)
@@ -125,7 +125,7 @@ uint32_t engine_job_by_number(const struct engine *m, uint64_t number)
 }
 
 int engine_add(struct engine *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
-                struct error *err)
+               struct error *err)
 {
     *job = engine_job_of(m, root.pid);
     if (*job != SLOT_NONE)
@@ -142,7 +142,7 @@ int engine_add(struct engine *m, struct proc_id root, const struct job_spec *spe
 }
 
 int engine_change(struct engine *m, uint32_t job, enum job_class class, uint32_t weight,
-                   uint32_t budget_us)
+                  uint32_t budget_us)
 {
     m->jobs[job].job.budget_us = budget_us;
     m->jobs[job].job.class = class;
@@ -151,7 +151,7 @@ int engine_change(struct engine *m, uint32_t job, enum job_class class, uint32_t
 }
 
 int engine_set_deadline(struct engine *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
-                         bool may_rise)
+                        bool may_rise)
 {
     m->jobs[job].job.deadline_us = deadline_us;
     m->jobs[job].job.laxity_us = laxity_us;
@@ -193,6 +193,21 @@ int engine_swap_in(struct engine *m, uint32_t job)
 {
     m->jobs[job].swap = "swapping-in";
     return 0;
+}
+
+int engine_swap_in_process(struct engine *m, struct proc_id proc, uint32_t *job, struct error *err)
+{
+    *job = engine_job_with(m, proc.pid);
+    return *job == SLOT_NONE ? -ESRCH : -EEXIST;
+}
+
+int engine_resume_unmanaged(struct engine *m, struct proc_id proc, struct error *err)
+{
+    return error_set(err, -ENODEV, "process %d is in no job", (int)proc.pid);
+}
+
+void engine_distrust(struct engine *m, struct proc_id proc)
+{
 }
 
 void engine_release(struct engine *m, uint32_t job)

@@ -55,7 +55,7 @@ static void verbs(void **state)
     assert_int_equal(e->m->jobs[0].number, 0);
     assert_int_equal(
         code(ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"none\"}", self)), ESRCH);
-    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"resume\",\"target\":%d}", self)), ESRCH);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"resume\",\"target\":%d}", self)), ENODEV);
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"swap-in\",\"target\":%d}", self)), ESRCH);
     assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"#1\"}")), ESRCH);
 

@@ -134,9 +134,13 @@ static void refused(void **state)
     small_gpu("200000000000000");
     struct ceded d = ceded_start();
     pid_t a = load_batch("a", SMALL);
-    RUN(&result, "cede", "swap-in", pid_text(a));
+    CEDE("swap-in", pid_text(a)); /* it is in no job, and where it is only the driver knows */
+    assert_string_equal(result.out, "#1 swapped: swapped in\n");
+    CEDE("set", pid_text(a), "-c", "none");
+    RUN(&result, "cede", "swap-in", pid_text(getpid()));
     assert_int_equal(status_of(result.status), 1);
-    assert_non_null(strstr(result.err, "is in no job"));
+    assert_non_null(strstr(result.err, "uses no GPU"));
+    CEDE("set", pid_text(getpid()), "-c", "none");
     kill(a, SIGSTOP);
     await_state(a, "T");
     RUN(&result, "cede", "swap-out", pid_text(a));

@@ -1,0 +1,237 @@
+/* See survey.h. */
+#include "engine/survey.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "recovery/other.h"
+
+#define SCANS_MAX    1024U /* of one process: what was found until then has to do */
+#define SUSPECTS_MAX 16384U
+#define BUDGET_NS    (5 * NSEC_PER_MSEC)   /* of one tick */
+#define PART         2U                    /* scans take one part in so many of the time */
+#define LEAVING_NS   NSEC_PER_SEC          /* for what is left when the engine ends */
+#define ASKED_NS     (200 * NSEC_PER_MSEC) /* that a person waits for one */
+
+static bool same_process(struct proc_id a, struct proc_id b)
+{
+    return a.pid == b.pid && a.start_ticks == b.start_ticks;
+}
+
+/* What its program or the driver gave the group, as far as that shows: no program or driver is
+ * known to set the shortest timeslice, one above the default, or the scheduler's floor. */
+static uint64_t first_timeslice(const struct survey *s, const struct model *m,
+                                const struct device_group *g)
+{
+    const struct gpu_info *gpu = &m->gpus[g->gpu];
+    bool ours = g->timeslice_us <= gpu->timeslice_min_us ||
+                g->timeslice_us > gpu->timeslice_default_us || g->timeslice_us == s->floor_us;
+    return ours ? gpu->timeslice_default_us : g->timeslice_us;
+}
+
+void survey_add(struct survey *s, struct proc_id id)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (same_process(s->v[i].id, id))
+            return;
+    }
+    struct suspect *v = s->n < SUSPECTS_MAX ? reallocarray(s->v, s->n + 1, sizeof(*s->v)) : NULL;
+    if (!v) {
+        s->lost = true;
+        return;
+    }
+    s->v = v;
+    s->v[s->n++] = (struct suspect){.id = id};
+}
+
+static void suspect_remove(struct survey *s, uint32_t i)
+{
+    s->v[i] = s->v[--s->n];
+}
+
+/* ---- one process ---- */
+
+/* Errors: what this user may not steer, no cede of this user's has changed. */
+static void free_groups(const struct survey *s, const struct model *m,
+                        const struct group_list *found)
+{
+    struct device_driver *d = s->apply.driver;
+    for (size_t k = 0; k < found->n; k++) {
+        const struct device_group *g = &found->v[k];
+        if (g->gpu >= m->ngpus)
+            continue;
+        d->ops->resume(d, &g, 1, NULL);
+        uint64_t us = first_timeslice(s, m, g);
+        if (us != g->timeslice_us && (m->gpus[g->gpu].caps & GPU_CAP_TIMESLICE))
+            d->ops->set_timeslice(d, g, us, NULL);
+    }
+}
+
+/* One scan; true if the process is dealt with. */
+static bool free_step(const struct survey *s, const struct model *m, struct suspect *x)
+{
+    struct device_driver *d = s->apply.driver;
+    struct group_list found = {0};
+    bool end = d->ops->scan(d, x->id, &found, NULL) != -EAGAIN || ++x->scans >= SCANS_MAX;
+    if (end) {
+        free_groups(s, m, &found);
+        x->groups = (uint32_t)found.n;
+        d->ops->forget(d, x->id.pid); /* what it saw here is not what restoring sets */
+    }
+    group_list_free(&found);
+    return end;
+}
+
+static void distrust(struct model *m, const struct process *p)
+{
+    for_each_group_of (m, p, g) {
+        m->groups[g].suspended = m->groups[g].suspend_unsure = true;
+        model_group_changed(m, &m->groups[g]);
+        m->listener.group_changed(m->listener.arg, g);
+    }
+}
+
+void survey_distrust(struct model *m, uint32_t job)
+{
+    for_each_process_of (m, &m->jobs[job], p) {
+        distrust(m, &m->processes[p]);
+    }
+}
+
+/* Once its scan has come to an end; true: then its groups are on record, and set by the plan. */
+static bool take_managed(const struct survey *s, struct model *m, const struct process *p)
+{
+    if (!p->scan_every || p->searching)
+        return false;
+    for_each_group_of (m, p, i) {
+        struct channel_group *g = &m->groups[i];
+        g->dg.timeslice_us = first_timeslice(s, m, &g->dg);
+        g->timeslice_unknown = m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE;
+    }
+    distrust(m, p);
+    return true;
+}
+
+static bool step(const struct survey *s, struct model *m, struct suspect *x)
+{
+    uint32_t p = model_process_find(m, x->id.pid);
+    if (p != SLOT_NONE && same_process(m->processes[p].id, x->id))
+        return m->processes[p].scan_at == TIME_NEVER || take_managed(s, m, &m->processes[p]);
+    return free_step(s, m, x);
+}
+
+int survey_free(struct survey *s, struct model *m, struct proc_id id, struct error *err)
+{
+    const uint64_t started = monotonic_ns();
+    struct suspect x = {.id = id};
+    while (!free_step(s, m, &x)) {
+        if (monotonic_ns() - started > ASKED_NS) {
+            survey_add(s, id);
+            return 0;
+        }
+    }
+    return x.groups ? 0
+                    : error_set(err, -ENODEV,
+                                "process %d is in no job, and nothing of it was found on a GPU",
+                                (int)id.pid);
+}
+
+/* ---- all ---- */
+
+uint64_t survey_due(struct survey *s, struct model *m)
+{
+    const uint64_t started = monotonic_ns();
+    if (!s->n && (s->lost || !(journal_incomplete(s->apply.journal) & JOURNAL_GROUPS_MISSING)))
+        return TIME_NEVER;
+    if (m->now < s->at)
+        return s->at;
+    for (uint32_t n = s->n; n > 0 && monotonic_ns() - started < BUDGET_NS; n--) {
+        s->next = s->next < s->n ? s->next : 0;
+        if (step(s, m, &s->v[s->next]))
+            suspect_remove(s, s->next);
+        else
+            s->next++;
+    }
+    s->at = m->now + max_u64(NSEC_PER_MSEC, (monotonic_ns() - started) * PART);
+    if (s->n || m->records_changed) /* what was found has to be on record first */
+        return s->at;
+    if (!s->lost)
+        journal_complete(s->apply.journal, JOURNAL_GROUPS_MISSING);
+    return TIME_NEVER;
+}
+
+static void begin_search(struct survey *s, struct watches *watches)
+{
+    struct error err = {""};
+    int r = swapper_search(&s->search, s->apply.journal, &err);
+    if (r == 0) {
+        r = watch_start(watches, s->search.pidfd, &s->search_ended, &s->watch);
+        if (r < 0)
+            swapper_detach(&s->search);
+    }
+    if (r < 0)
+        fprintf(stderr, "cede: what is swapped out cannot be searched for: %s\n",
+                err.text[0] ? err.text : strerror(-r));
+}
+
+void survey_begin(struct survey *s, const struct model *m, struct watches *watches, bool stays)
+{
+    const struct device_ops *ops = s->apply.driver->ops;
+    const uint32_t missing = journal_incomplete(s->apply.journal);
+    struct pid_list pids = {0};
+    (void)m;
+    if (missing & JOURNAL_GROUPS_MISSING)
+        s->lost = ops->processes(s->apply.driver, &pids, NULL) < 0;
+    for (size_t i = 0; i < pids.n; i++) {
+        struct proc_stat st;
+        if (proc_stat_read(pids.v[i], &st) == 0 && !other_cede_has(pids.v[i]))
+            survey_add(s, st.id);
+    }
+    pid_list_free(&pids);
+    if ((missing & JOURNAL_SWAPS_MISSING) && stays && ops->swap_state)
+        begin_search(s, watches);
+}
+
+void survey_take(struct survey *s, struct swaps *x, struct model *m)
+{
+    struct proc_id found[SWAPS_FOUND_MAX];
+    uint32_t n = 0, job;
+    struct error err = {""};
+    if (!s->search_ended)
+        return;
+    s->search_ended = false;
+    watch_stop(s->watch);
+    s->watch = NULL;
+    int r = swapper_found(&s->search, found, &n, &err);
+    for (uint32_t i = 0; i < n; i++) {
+        int code = swap_adopt(x, m, found[i], true, &job, &err);
+        if (code == 0)
+            fprintf(stderr,
+                    "cede: process %d was off the GPU, and no journal says so: it comes in\n",
+                    (int)found[i].pid);
+        r = r == 0 && code != -EEXIST && code != -ESRCH ? code : r;
+    }
+    if (r == 0)
+        journal_complete(s->apply.journal, JOURNAL_SWAPS_MISSING);
+    else
+        fprintf(stderr,
+                "cede: perhaps not all that is swapped out was found; the next start searches "
+                "again: %s\n",
+                err.text);
+}
+
+void survey_end(struct survey *s, struct model *m, bool restore)
+{
+    const uint64_t started = monotonic_ns();
+    while (restore && s->n && monotonic_ns() - started < LEAVING_NS) {
+        if (free_step(s, m, &s->v[0]))
+            suspect_remove(s, 0);
+    }
+    if (restore && !s->n && !s->lost)
+        journal_complete(s->apply.journal, JOURNAL_GROUPS_MISSING);
+    if (s->search.pid) {
+        watch_stop(s->watch);
+        swapper_detach(&s->search);
+    }
+    free(s->v);
+}

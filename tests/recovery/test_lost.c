@@ -1,0 +1,218 @@
+/* The journal is lost while ceded and its restorer are dead: what they have suspended and swapped
+ * out is found again without it, by the next ceded or when a person asks. */
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../e2e/fixture.h"
+#include "device/registry.h"
+#include "recovery/journal.h"
+
+enum { LAT, B1, B2, OUT, N };
+static const char *const names[N] = {"lat", "b1", "b2", "out"};
+
+static void kill_both(struct ceded *d)
+{
+    kill(d->restorer, SIGSTOP); /* nothing between the one kill and the other */
+    await_state(d->restorer, "T");
+    kill(d->pid, SIGKILL);
+    assert_int_equal(await_child(d->pid), 1000 + SIGKILL);
+    kill(d->restorer, SIGKILL);
+    assert_int_equal(await_child(d->restorer), 1000 + SIGKILL);
+}
+
+static void journal_path(char path[96])
+{
+    snprintf(path, 96, "%s/journal", cede_home());
+}
+
+enum loss { REMOVED, EMPTY, HALF, ZEROED, NO_GROUPS, LOSSES };
+
+static void lose(enum loss how)
+{
+    char path[96];
+    struct stat st;
+    const off_t swaps = 4096 + (off_t)(JOURNAL_JOBS * sizeof(struct journal_job));
+    journal_path(path);
+    assert_int_equal(stat(path, &st), 0);
+    if (how == REMOVED)
+        assert_int_equal(unlink(path), 0);
+    if (how == EMPTY)
+        assert_int_equal(truncate(path, 0), 0);
+    if (how == HALF)
+        assert_int_equal(truncate(path, st.st_size / 2), 0);
+    if (how < ZEROED)
+        return;
+    /* The file as long as it was, with nothing in it, or without groups and swaps. */
+    off_t from = how == ZEROED ? 0 : swaps;
+    assert_int_equal(truncate(path, from), 0);
+    assert_int_equal(truncate(path, st.st_size), 0);
+}
+
+static bool complete(void)
+{
+    struct journal *j;
+    assert_int_equal(journal_open_readonly(cede_home(), &j, NULL), 0);
+    bool is = journal_incomplete(j) == 0;
+    journal_close(j);
+    return is;
+}
+
+static void start_loads(pid_t pids[N])
+{
+    for (int i = 0; i < N; i++)
+        pids[i] =
+            i == LAT ? LOAD(names[i], "latency") : LOAD(names[i], "batch", "--memory", "33554432");
+    assert_true(EVENTUALLY(all_have_contexts(pids, N)));
+}
+
+static void end_loads(const pid_t pids[N])
+{
+    for (int i = 0; i < N; i++)
+        json_decref(load_end(names[i], pids[i]));
+}
+
+static void lost(void **state)
+{
+    (void)state;
+    pid_t pids[N];
+    start_loads(pids);
+    for (int how = 0; how < LOSSES; how++) {
+        struct ceded d = ceded_start();
+        for (int i = 0; i < N; i++)
+            CEDE("set", pid_text(pids[i]), "-c", i == LAT ? "latency" : "batch");
+        CEDE("pause", pid_text(pids[B2]));
+        CEDE("swap-out", pid_text(pids[OUT]));
+        assert_true(EVENTUALLY(suspended(pids[B2])));
+        kill_both(&d);
+        lose((enum loss)how);
+
+        d = ceded_start();
+        if (how == NO_GROUPS) /* its job is known still, and that a person has paused it */
+            CEDE("resume", pid_text(pids[B2]));
+        await_progress(pids, N);
+        assert_true(EVENTUALLY(complete()));
+        ceded_stop(&d);
+        assert_int_equal(records(NULL), 0);
+        assert_true(all_slices_default(pids, N));
+        await_progress(pids, N);
+    }
+    end_loads(pids);
+}
+
+/* Killed again, both, at any moment while they look: the one after that looks again. */
+static void killed_while_it_looks(void **state)
+{
+    (void)state;
+    pid_t pids[N];
+    struct rng rng = {0x51a3c9d2e4b70f68};
+    start_loads(pids);
+    for (int round = 0; round < 6; round++) {
+        struct ceded d = ceded_start();
+        for (int i = 0; i < N; i++)
+            CEDE("set", pid_text(pids[i]), "-c", i == LAT ? "latency" : "batch");
+        CEDE("pause", pid_text(pids[B2]));
+        CEDE("swap-out", pid_text(pids[OUT]));
+        assert_true(EVENTUALLY(suspended(pids[B2])));
+        kill_both(&d);
+        lose(REMOVED);
+        for (int again = 0; again < 3; again++) {
+            char config[96];
+            snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
+            pid_t pid = SPAWN("ceded", "cede", "daemon", "--config", config, "--dir", cede_home());
+            usleep((useconds_t)rng_below(&rng, 60000));
+            pid_t helpers[4];
+            size_t n = children_of(pid, helpers, 4);
+            kill(pid, SIGKILL);
+            await_child(pid);
+            for (size_t i = 0; i < n && i < 4; i++)
+                kill(helpers[i], SIGKILL);
+            assert_true(EVENTUALLY(children_of(getpid(), NULL, 0) == N + 1 ||
+                                   (waitpid(-1, NULL, WNOHANG), false)));
+        }
+        d = ceded_start();
+        await_progress(pids, N);
+        ceded_stop(&d);
+        assert_true(all_slices_default(pids, N));
+    }
+    end_loads(pids);
+}
+
+static void suspend(pid_t pid)
+{
+    struct device_driver *d = NULL;
+    struct proc_stat st;
+    struct group_list l = {0};
+    const struct device_group *g[8];
+    assert_int_equal(device_open("soft", NULL, &d, NULL), 0);
+    assert_int_equal(proc_stat_read(pid, &st), 0);
+    assert_int_equal(d->ops->scan(d, st.id, &l, NULL), 0);
+    assert_in_range(l.n, 1, 8);
+    for (size_t k = 0; k < l.n; k++)
+        g[k] = &l.v[k];
+    assert_int_equal(d->ops->suspend(d, g, l.n, NULL), 0);
+    group_list_free(&l);
+    device_close(d);
+}
+
+static void swap_out(pid_t pid)
+{
+    struct device_driver *d = NULL;
+    struct proc_stat st;
+    assert_int_equal(device_open("soft", NULL, &d, NULL), 0);
+    assert_int_equal(proc_stat_read(pid, &st), 0);
+    assert_int_equal(d->ops->swap_out(d, &st.id, 1, 1000, NULL), 0);
+    device_close(d);
+}
+
+static bool runs(pid_t pid)
+{
+    double busy;
+    measure(&pid, 1, 100, &busy);
+    return busy > 0;
+}
+
+/* By verbs, of processes in no job and in one that knows nothing of it. */
+static void asked_for(void **state)
+{
+    (void)state;
+    pid_t pids[N];
+    start_loads(pids);
+    struct ceded d = ceded_start();
+    assert_true(EVENTUALLY(complete()));
+    suspend(pids[B1]);
+    assert_true(EVENTUALLY(!runs(pids[B1])));
+    CEDE("resume", pid_text(pids[B1]));
+    assert_true(EVENTUALLY(runs(pids[B1])));
+    assert_true(job_gone("b1")); /* it is in no job still */
+    RUN(&result, "cede", "resume", pid_text(getpid()));
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "nothing of it was found on a GPU"));
+
+    swap_out(pids[OUT]);
+    assert_false(runs(pids[OUT]));
+    CEDE("swap-in", pid_text(pids[OUT]));
+    assert_true(EVENTUALLY(runs(pids[OUT])));
+
+    CEDE("set", pid_text(pids[B2]), "-c", "normal");
+    suspend(pids[B2]);
+    assert_true(EVENTUALLY(!runs(pids[B2])));
+    CEDE("resume", pid_text(pids[B2]));
+    assert_true(EVENTUALLY(runs(pids[B2])));
+    ceded_stop(&d);
+
+    /* And without a daemon. */
+    suspend(pids[B1]);
+    CEDE("resume", pid_text(pids[B1]));
+    assert_true(EVENTUALLY(runs(pids[B1])));
+    end_loads(pids);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {e2e(lost), e2e(killed_while_it_looks), e2e(asked_for)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
