@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "chaos.h"
+#include "recovery/journal.h"
 
 #define SEED     1
 #define STEPS    60  /* 4 to 8 s */
@@ -479,6 +480,34 @@ static void kill_two(struct load *l)
     check();
 }
 
+static bool journal_is_complete(void)
+{
+    struct journal *j;
+    assert_int_equal(journal_open_readonly(cede_home(), &j, NULL), 0);
+    bool is = journal_incomplete(j) == 0;
+    journal_close(j);
+    return is;
+}
+
+/* While nobody holds it: the next one knows no job, and has to find what was changed. It may be
+ * killed while it looks, so that the next but one has to. */
+static void lose_journal(struct load *l)
+{
+    char path[96];
+    if (!chaos.up)
+        return;
+    kill_ceded(true);
+    snprintf(path, sizeof(path), "%s/journal", cede_home());
+    assert_int_equal(draw(2) ? unlink(path) : truncate(path, 0), 0);
+    while (draw(2))
+        kill_newborn(l);
+    start();
+    assert_true(EVENTUALLY((reap(), journal_is_complete())));
+    for (size_t i = 0; i < LOADS; i++)
+        chaos.loads[i].known = false;
+    check();
+}
+
 static void restart(struct load *l)
 {
     stop();
@@ -523,6 +552,7 @@ static const struct action {
     {"kill-ceded", kill_one, 4, false},
     {"kill-both", kill_two, 3, false},
     {"restorer", kill_restorer, 2, false},
+    {"lose-journal", lose_journal, 2, false},
     {"stop-load", stop_load, 3, true},
     {"stop-ceded", stop_ceded, 2, false},
     {"kill-leaving", kill_leaving, 2, false},
