@@ -35,7 +35,7 @@
 #define GPU_LOOK_NS       (2 * NSEC_PER_SEC)
 #define GPU_LOOK_UNTIL_NS (600 * NSEC_PER_SEC)
 #define RESTORER_LEAVE_MS 500  /* it has only to read that it may go */
-#define CONFIG_WAIT_MS    1000 /* before nobody stays suspended for it */
+#define CONFIG_WAIT_MS    1000 /* then suspended programs wait for it no longer */
 
 struct daemon {
     struct options opt;
@@ -80,7 +80,7 @@ static void notify_status(const struct daemon *d, const char *more)
         logger_say(&d->log, LOG_DEBUG, "cannot reach the service manager: %s", strerror(-r));
 }
 
-static void beat(struct daemon *d)
+static void heartbeat(struct daemon *d)
 {
     journal_shared(d->journal)->heartbeat_ns = monotonic_ns();
 }
@@ -126,10 +126,10 @@ static void replace_restorer(struct daemon *d, uint64_t now)
 
 /* The loop */
 
-static void stop(struct daemon *d);
+static void daemon_stop(struct daemon *d);
 static void on_timer(uv_timer_t *t);
 
-static void arm(struct daemon *d)
+static void timer_arm(struct daemon *d)
 {
     uint64_t now = monotonic_ns(), next = d->wake_ns;
     if (d->jobs)
@@ -151,14 +151,14 @@ static void arm(struct daemon *d)
 }
 
 /* Everything that is due in the engine, and what follows from it. */
-static void turn(struct daemon *d)
+static void daemon_tick(struct daemon *d)
 {
     if (d->stopping)
         return;
     uint64_t now = monotonic_ns(),
-             told = d->hints ? hints_report(d->hints, d->engine, now) : TIME_NEVER;
-    d->wake_ns = min_u64(engine_tick(d->engine, now), told);
-    beat(d);
+             hints_ns = d->hints ? hints_report(d->hints, d->engine, now) : TIME_NEVER;
+    d->wake_ns = min_u64(engine_tick(d->engine, now), hints_ns);
+    heartbeat(d);
     unsigned jobs = engine_jobs(d->engine);
     if (jobs != d->jobs) {
         d->jobs = jobs;
@@ -167,10 +167,10 @@ static void turn(struct daemon *d)
     d->had_jobs |= jobs > 0;
     if (d->opt.transient && d->had_jobs && !jobs) {
         logger_say(&d->log, LOG_INFO, "the last job has ended");
-        stop(d);
+        daemon_stop(d);
         return;
     }
-    arm(d);
+    timer_arm(d);
 }
 
 /* The number of devices is fixed once it works, so it starts anew. */
@@ -190,23 +190,23 @@ static void on_timer(uv_timer_t *t)
 {
     struct daemon *d = t->data;
     uint64_t now = monotonic_ns();
-    beat(d);
+    heartbeat(d);
     replace_restorer(d, now);
     if (d->opt.transient && !d->had_jobs && now >= d->start_ns + TRANSIENT_WAIT_NS) {
         logger_say(&d->log, LOG_INFO, "no job came");
-        stop(d);
+        daemon_stop(d);
         return;
     }
     if (gpu_appeared(d, now)) {
         logger_say(&d->log, LOG_INFO, "a GPU has appeared: starting anew");
         d->again = true;
-        stop(d);
+        daemon_stop(d);
         return;
     }
     if (now >= d->wake_ns)
-        turn(d);
+        daemon_tick(d);
     else
-        arm(d);
+        timer_arm(d);
 }
 
 /* After descriptors were looked at: commands wait, or processes have ended. */
@@ -214,7 +214,7 @@ static void on_check(uv_check_t *c)
 {
     struct daemon *d = c->data;
     if (engine_pending(d->engine))
-        turn(d);
+        daemon_tick(d);
 }
 
 static void free_handle(uv_handle_t *h)
@@ -231,7 +231,7 @@ static void stop_reading(struct daemon *d)
 }
 
 /* Ends the loop; ceded_main() does the rest. */
-static void stop(struct daemon *d)
+static void daemon_stop(struct daemon *d)
 {
     if (d->stopping)
         return;
@@ -267,7 +267,7 @@ static void apply_config(struct daemon *d, const struct config *c)
     engine_set_params(d->engine, &c->params);
     engine_set_swap(d->engine, &c->swap);
     logger_say(&d->log, LOG_INFO, "configuration read again");
-    turn(d);
+    daemon_tick(d);
 }
 
 static void config_is_read(struct daemon *d, int r, const struct config *c, const struct error *err)
@@ -326,11 +326,11 @@ static void on_signal(uv_signal_t *s, int number)
     case SIGCHLD:
         reap_restorer(d);
         replace_restorer(d, monotonic_ns());
-        arm(d);
+        timer_arm(d);
         break;
     default:
         logger_say(&d->log, LOG_INFO, "signal %d: leaving", number);
-        stop(d);
+        daemon_stop(d);
     }
 }
 
@@ -369,7 +369,7 @@ static int find_dir(struct daemon *d, struct error *err)
     return 0;
 }
 
-static int set_up(struct daemon *d, struct error *err)
+static int start_up(struct daemon *d, struct error *err)
 {
     process_raise_priority();
     int r = find_dir(d, err);
@@ -404,7 +404,7 @@ static int set_up(struct daemon *d, struct error *err)
                    "%u channel groups that an earlier cede changed are on devices that cannot be "
                    "reached any more: forgotten",
                    left);
-    beat(d);
+    heartbeat(d);
     r = start_restorer(d, err);
     if (r < 0)
         return r;
@@ -430,7 +430,7 @@ static int set_up(struct daemon *d, struct error *err)
 }
 
 /* Undoes what was changed, then lets the restorer go. Returns the exit status. */
-static int leave(struct daemon *d)
+static int shut_down(struct daemon *d)
 {
     unsigned failed = d->engine ? engine_free(d->engine, true) : 0;
     if (d->journal)
@@ -476,14 +476,14 @@ static void close_loop(struct daemon *d)
     uv_loop_close(&d->loop);
 }
 
-static int run(struct daemon *d)
+static int daemon_run(struct daemon *d)
 {
     struct error err = {""};
-    int r = set_up(d, &err);
+    int r = start_up(d, &err);
     if (r < 0) {
         logger_say(&d->log, LOG_ERR, "%s", err.text);
-        stop(d);
-        leave(d);
+        daemon_stop(d);
+        shut_down(d);
         close_loop(d);
         return 1;
     }
@@ -497,12 +497,12 @@ static int run(struct daemon *d)
                    "no GPU is here: only programs that hold their own work are scheduled");
         d->gpu_look_ns = d->start_ns + GPU_LOOK_NS;
     }
-    turn(d);
+    daemon_tick(d);
     if (!d->stopping)
         notify_status(d, "READY=1\n");
     if (!d->stopping)
         uv_run(&d->loop, UV_RUN_DEFAULT);
-    r = leave(d);
+    r = shut_down(d);
     close_loop(d);
     return r;
 }
@@ -547,7 +547,7 @@ int ceded_main(int argc, char **argv)
     if (read_config(d, &err) == 0) {
         use_config(d);
         process_become_daemon();
-        r = run(d);
+        r = daemon_run(d);
         if (d->again)
             options_start_again(&d->opt); /* never returns, or the old end it is */
         config_free(&d->config);

@@ -1,4 +1,4 @@
-/* What the service manager is told: the sd_notify(3) protocol. Keeps no state of its own. */
+/* Messages to the service manager: the sd_notify(3) protocol. Keeps no state of its own. */
 #ifndef CEDE_DAEMON_NOTIFY_H
 #define CEDE_DAEMON_NOTIFY_H
 

@@ -29,7 +29,7 @@ _Noreturn static void read_and_answer(int to, const char *file, pid_t parent)
         _exit(1);
     close_range(STDERR_FILENO + 2, ~0U, 0);
     to = STDERR_FILENO + 1;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* whose disposition is the default */
     if (getppid() != parent)
         _exit(1);
     prctl(PR_SET_NAME, "cede-config");

@@ -19,7 +19,8 @@ static bool same_process(struct proc_id a, struct proc_id b)
 }
 
 /* What its program or the driver gave the group, as far as that shows: no program or driver is
- * known to set the shortest timeslice, one above the default, or the scheduler's floor. */
+ * known to set the shortest timeslice, one above the default, or the scheduler's floor. One in
+ * between, as a latency budget leads to, stays: a program nobody manages is left alone rather. */
 static uint64_t first_timeslice(const struct survey *s, const struct model *m,
                                 const struct device_group *g)
 {

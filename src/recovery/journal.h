@@ -55,19 +55,19 @@ struct journal_group {
  * it is known to be back. */
 struct journal_swap {
     struct proc_id proc;    /* pid 0: free record */
-    struct proc_id swapper; /* who moves it; pid 0: nobody yet */
+    struct proc_id swapper; /* that moves it; pid 0: none yet */
     uint32_t arrived;       /* out, as far as is known; 0: on its way, out or in */
-    uint32_t by_user;       /* asked for, so nobody brings it back unasked; else: automatic */
+    uint32_t by_user;       /* asked for by a user, and back when asked for; else: automatic */
     uint32_t uid;           /* of who asked */
     uint32_t job;           /* slot; processes of one job go and come together */
     uint64_t host_bytes;    /* its own host memory before it went: what is more came from the GPU */
     uint64_t bytes[DEVICE_GPUS_MAX]; /* what it had on each GPU */
 };
 
-/* What the holders tell each other. */
+/* Shared by the holders. */
 struct journal_shared {
     _Atomic uint64_t heartbeat_ns; /* CLOCK_MONOTONIC of the daemon's last turn; 0: no daemon */
-    _Atomic uint64_t restored;     /* counts the times that somebody undid everything */
+    _Atomic uint64_t restored;     /* how often everything was undone */
     _Atomic uint64_t next_number;
     char driver[16];
     char where[256];

@@ -74,7 +74,7 @@ static bool anything_suspended(const struct journal *j)
     return false;
 }
 
-static unsigned undo(struct journal *j, struct device_driver **driver)
+static unsigned restorer_undo(struct journal *j, struct device_driver **driver)
 {
     struct error err = {""};
     struct journal_shared *s = journal_shared(j);
@@ -98,7 +98,7 @@ int restorer_undo_abandoned(const char *dir, struct error *err)
     journal_close(j);
     if (!any || journal_open(dir, 0, &j, NULL) < 0)
         return 0;
-    unsigned failed = undo(j, &driver);
+    unsigned failed = restorer_undo(j, &driver);
     device_close(driver);
     journal_close(j);
     return failed ? error_set(err, -EIO, "%u channel groups could not be given back what they had",
@@ -157,7 +157,7 @@ unsigned restorer_address(struct journal *j, struct device_driver *driver,
     }
     if (any && s->driver[0] && (foreign || !same_devices(s, address))) {
         struct device_driver *old = NULL;
-        undo(j, &old);
+        restorer_undo(j, &old);
         device_close(old);
         for (uint32_t i = 0; i < journal_groups_end(j); i++) {
             left += journal_group(j, i, &flags) != NULL;
@@ -191,7 +191,7 @@ static bool guard(struct journal *j, int pipe_fd, struct device_driver **driver)
             bool hangs = daemon_hangs(j);
             if (hangs && !undone_for_hang) {
                 fprintf(stderr, "cede-restore: ceded does not answer; its jobs run again\n");
-                undo(j, driver);
+                restorer_undo(j, driver);
             }
             undone_for_hang = hangs;
             continue;
@@ -210,7 +210,7 @@ static void clean_up(struct journal *j, struct device_driver **driver)
 {
     struct error err = {""};
     journal_reclaim(j); /* held already: for its name */
-    for (int i = 0; i < UNDO_TRIES && undo(j, driver) > 0; i++)
+    for (int i = 0; i < UNDO_TRIES && restorer_undo(j, driver) > 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = UNDO_INTERVAL_NS}, NULL);
     if (swapper_undo(j, SWAP_UNDO_MS, true, &err) > 0)
         fprintf(stderr, "cede-restore: a job stays swapped out until the next ceded: %s\n",

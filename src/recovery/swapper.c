@@ -478,6 +478,6 @@ int swap_main(int argc, char **argv)
         alarm(
             SEARCH_S); /* a program that does not answer is not waited for: what was found counts */
     res.code = carry_out(&o, &res.err);
-    (void)write_full(SWAP_RESULT_FD, &res, sizeof(res)); /* the journal tells, if nobody listens */
+    (void)write_full(SWAP_RESULT_FD, &res, sizeof(res)); /* without a reader the journal shows it */
     return res.code < 0;
 }

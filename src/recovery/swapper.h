@@ -4,8 +4,9 @@
  *
  * Who starts one writes journal records first, in this order: start (it waits), records with its
  * pid, begin. If the starter dies in between, the swapper does nothing; if it dies later, the
- * swapper goes on to its end, and the records tell the next one whom to wait for. Bringing in works
- * from every half-way state, so whoever finds a record of a swapper that has ended brings in. */
+ * swapper goes on to its end, and the records name the process that the next holder has to wait
+ * for. Bringing in works from every half-way state, so a holder that finds the record of a swapper
+ * that has ended brings in. */
 #ifndef CEDE_RECOVERY_SWAPPER_H
 #define CEDE_RECOVERY_SWAPPER_H
 

@@ -41,10 +41,12 @@ struct chaos {
     size_t nkilled;
     struct ceded d;
     bool up;
-    bool clean;       /* not up, and everything is undone */
-    bool transient;   /* it leaves with its last job */
-    bool rules;       /* what is in no job may become one at any time */
-    size_t bare;      /* descriptors of a ceded without jobs and clients */
+    bool clean;      /* not up, and everything is undone */
+    bool transient;  /* it leaves with its last job */
+    bool odd_slices; /* the journal was lost: what a budget gave cannot be told from a program's own
+                      */
+    bool rules;      /* what is in no job may become one at any time */
+    size_t bare;     /* descriptors of a ceded without jobs and clients */
     unsigned verb_us; /* what a verb takes */
     int silent[SILENT];
     char history[256 * 1024];

@@ -319,19 +319,24 @@ bool all_have_contexts(const pid_t *v, size_t n)
     return all;
 }
 
-bool all_slices_default(const pid_t *v, size_t n)
+uint64_t odd_slice(const pid_t *v, size_t n)
 {
     struct device_driver *d = fresh_driver();
-    bool all = true;
+    uint64_t odd = 0;
     for (size_t i = 0; i < n; i++) {
         struct group_list l = groups_of(d, v[i]);
         assert_int_not_equal(l.n, 0);
-        for (size_t k = 0; k < l.n; k++)
-            all &= l.v[k].timeslice_us == SLICE_DEFAULT_US;
+        for (size_t k = 0; k < l.n && !odd; k++)
+            odd = l.v[k].timeslice_us == SLICE_DEFAULT_US ? 0 : l.v[k].timeslice_us;
         group_list_free(&l);
     }
     device_close(d);
-    return all;
+    return odd;
+}
+
+bool all_slices_default(const pid_t *v, size_t n)
+{
+    return odd_slice(v, n) == 0;
 }
 
 static void add_usage(struct device_driver *d, const pid_t *v, size_t n, double *busy)

@@ -95,6 +95,7 @@ json_t *load_final(const char *name);
 /* What a driver that has just come sees of these processes. */
 bool all_have_contexts(const pid_t *v, size_t n);
 bool all_slices_default(const pid_t *v, size_t n);
+uint64_t odd_slice(const pid_t *v, size_t n); /* the first that is not; 0: none */
 /* Waits until each has done work on the GPU since the call. */
 void await_progress(const pid_t *v, size_t n);
 /* Work of each in GPU seconds over the next `ms`. */

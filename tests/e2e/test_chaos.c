@@ -499,6 +499,7 @@ static void lose_journal(struct load *l)
     kill_ceded(true);
     snprintf(path, sizeof(path), "%s/journal", cede_home());
     assert_int_equal(draw(2) ? unlink(path) : truncate(path, 0), 0);
+    chaos.odd_slices = true;
     while (draw(2))
         kill_newborn(l);
     start();
