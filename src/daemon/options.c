@@ -8,6 +8,7 @@
 #include "control/config.h"
 #include "device/registry.h"
 #include "lib/util.h"
+#include "lib/version.h"
 
 static const char usage[] =
     "usage: ceded [options]\n"
