@@ -64,8 +64,8 @@ static int start_engine(struct direct *d, struct error *err)
 {
     struct engine_options options = {.loop = &d->loop, .policy = "static"};
     params_default(&options.params);
-    struct device_address address = {.where = ""};
-    snprintf(address.name, sizeof(address.name), "%s", d->driver->ops->name);
+    struct device_address address;
+    device_default_address(d->driver, &address);
     if (restorer_address(d->journal, d->driver, &address))
         cli_error("note: some of what an earlier scheduler changed is on devices that cannot "
                   "be reached any more");

@@ -9,6 +9,7 @@
 #include "device/gate/driver.h"
 #include "device/mux.h"
 #include "device/nvidia/driver.h"
+#include "device/soft/client.h"
 #include "device/soft/driver.h"
 
 /* The name of several in a device_address; journals keep it. */
@@ -112,8 +113,12 @@ static void close_parts(struct mux_part *v, unsigned n)
 static int registry_part_open(const struct name *name, const char *where, struct mux_part *p,
                               struct error *err)
 {
+    char path[sizeof(p->where)];
     *p = (struct mux_part){.ops = name->ops};
     where = name->where[0] ? name->where : where;
+    /* Its default is another one in another environment: an address names it. */
+    if (!where && name->ops == &device_soft && soft_default_path(path, sizeof(path)) == 0)
+        where = path;
     if (where && (size_t)snprintf(p->where, sizeof(p->where), "%s", where) >= sizeof(p->where))
         return error_set(err, -ENAMETOOLONG, "%s: the path '%s' is too long", name->ops->name,
                          where);
@@ -174,6 +179,14 @@ static int open_named(const char *list, const char *soft, const char *gate, stru
     if (r < 0)
         close_parts(v, *n);
     return r;
+}
+
+void device_default_address(const struct device_driver *d, struct device_address *address)
+{
+    memset(address, 0, sizeof(*address));
+    snprintf(address->name, sizeof(address->name), "%s", d->ops->name);
+    if (d->ops == &device_soft)
+        (void)soft_default_path(address->where, sizeof(address->where));
 }
 
 int device_open_list(const char *list, const char *soft, const char *gate,

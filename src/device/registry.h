@@ -15,6 +15,8 @@ int device_open(const char *name, const char *where, struct device_driver **out,
 struct device_address {
     char name[16], where[256];
 };
+/* Of a driver that device_open() opened without a `where`. */
+void device_default_address(const struct device_driver *d, struct device_address *address);
 /* One driver, or several behind one: NAME[@PATH],... with a PATH (absolute, without commas) for
  * "soft" alone. "auto" is all hardware that is there, else the software GPU where its server
  * answers, and the gate. soft, gate: PATH where none is named; NULL: the default. */

@@ -99,7 +99,7 @@ static void engine_take_back(struct engine *e)
             journal_put_job(e->journal, i, NULL);
     }
     swap_take_back(&e->swaps, m);
-    survey_begin(&e->survey, m, &e->watches, e->stays);
+    survey_begin(&e->survey, &e->watches, e->stays);
 }
 
 static int engine_set_up(struct engine *e, const struct engine_options *o)

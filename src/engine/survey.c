@@ -175,17 +175,21 @@ static void begin_search(struct survey *s, struct watches *watches)
                 err.text[0] ? err.text : strerror(-r));
 }
 
-void survey_begin(struct survey *s, const struct model *m, struct watches *watches, bool stays)
+void survey_begin(struct survey *s, struct watches *watches, bool stays)
 {
     const struct device_ops *ops = s->apply.driver->ops;
     const uint32_t missing = journal_incomplete(s->apply.journal);
+    if (!missing)
+        return;
     struct pid_list pids = {0};
-    (void)m;
+    struct other_cedes others;
+    const struct journal_shared *j = journal_shared(s->apply.journal);
+    other_cedes_find(&others, j->driver, j->where, getpid());
     if (missing & JOURNAL_GROUPS_MISSING)
         s->lost = ops->processes(s->apply.driver, &pids, NULL) < 0;
     for (size_t i = 0; i < pids.n; i++) {
         struct proc_stat st;
-        if (proc_stat_read(pids.v[i], &st) == 0 && !other_cede_has(pids.v[i]))
+        if (proc_stat_read(pids.v[i], &st) == 0 && !other_cedes_have(&others, pids.v[i]))
             survey_add(s, st.id);
     }
     pid_list_free(&pids);

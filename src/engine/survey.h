@@ -4,6 +4,7 @@
  *   - a process in no job is resumed, and a timeslice that only a cede sets becomes the default;
  *   - of a process that a job owns, all groups count as suspended until they were set anew;
  *   - what is off the GPU is searched for by a swapper (recovery/swapper.h), and comes in.
+ * What another cede that is alive may have done is that cede's (recovery/other.h).
  * Then the journal is complete again. Each process is dealt with once, so that what its user does
  * later by other means is left alone.
  *
@@ -35,7 +36,7 @@ struct survey {
 
 /* What the journal says is missing. stays: the engine is there long enough to bring something in.
  */
-void survey_begin(struct survey *s, const struct model *m, struct watches *watches, bool stays);
+void survey_begin(struct survey *s, struct watches *watches, bool stays);
 /* One more process, which may become a job's; nothing else of it is known. */
 void survey_add(struct survey *s, struct proc_id id);
 /* Looks at what is due; returns when the next is. */

@@ -1,12 +1,23 @@
-/* Other cedes on this machine. */
+/* Other cedes on this machine that are alive, each with a restorer that stands by. What they have
+ * suspended is theirs: whoever finds a suspended program without a record of it asks here first. */
 #ifndef CEDE_RECOVERY_OTHER_H
 #define CEDE_RECOVERY_OTHER_H
 
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Root only: whether this process is of a user whose own cede is alive, and knows what it has done
- * to it. False for root's processes. */
-bool other_cede_has(pid_t pid);
+#define OTHERS_MAX 64
+
+struct other_cedes {
+    uid_t owners[OTHERS_MAX]; /* of those that may have these devices */
+    unsigned n;
+    bool more;
+};
+
+/* By the driver's name and address as in a journal. daemon: whose own restorer does not count. */
+void other_cedes_find(struct other_cedes *o, const char *driver, const char *where, pid_t daemon);
+/* Whether one of them may have changed something in this process: root's in anybody's, a user's in
+ * that user's. */
+bool other_cedes_have(const struct other_cedes *o, pid_t pid);
 
 #endif

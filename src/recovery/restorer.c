@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "recovery/address.h"
 #include "recovery/swapper.h"
 
 #define DISMISSAL        'Q'
@@ -106,42 +107,6 @@ int restorer_undo_abandoned(const char *dir, struct error *err)
                   : 0;
 }
 
-/* The parts of an address: "soft*1@/a,gate*4" and "soft@/a" begin with the same one. */
-static const char *next_part(const char *p, char *out, size_t size)
-{
-    size_t n = 0, len = strcspn(p, ",");
-    for (size_t i = 0; i < len && n + 1 < size; i++) {
-        if (p[i] == '*')
-            i += strspn(p + i + 1, "0123456789");
-        else
-            out[n++] = p[i];
-    }
-    out[n] = '\0';
-    return p[len] ? p + len + 1 : p + len;
-}
-
-static void parts_of(const char *driver, const char *where, char *out, size_t size)
-{
-    bool multi = strcmp(driver, "multi") == 0;
-    snprintf(out, size, "%s%s%s", multi ? "" : driver, multi || !where[0] ? "" : "@", where);
-}
-
-/* Indices mean the same in both, as far as both go. */
-static bool same_devices(const struct journal_shared *s, const struct device_address *a)
-{
-    char text[2][280], x[160], y[160];
-    parts_of(s->driver, s->where, text[0], sizeof(text[0]));
-    parts_of(a->name, a->where, text[1], sizeof(text[1]));
-    const char *p = text[0], *q = text[1];
-    while (*p && *q) {
-        p = next_part(p, x, sizeof(x));
-        q = next_part(q, y, sizeof(y));
-        if (strcmp(x, y) != 0)
-            return false;
-    }
-    return true;
-}
-
 unsigned restorer_address(struct journal *j, struct device_driver *driver,
                           const struct device_address *address)
 {
@@ -155,7 +120,8 @@ unsigned restorer_address(struct journal *j, struct device_driver *driver,
         any |= g != NULL;
         foreign |= g && g->gpu >= gpus;
     }
-    if (any && s->driver[0] && (foreign || !same_devices(s, address))) {
+    if (any && s->driver[0] &&
+        (foreign || !address_same(s->driver, s->where, address->name, address->where))) {
         struct device_driver *old = NULL;
         restorer_undo(j, &old);
         device_close(old);

@@ -410,11 +410,13 @@ static int check_gpus(struct device_driver *d, const struct swap_order *o, struc
 }
 
 /* A driver answers for what is not its own with an error, and soon. */
-static int search(struct device_driver *d, struct error *err)
+static int search(const struct swap_order *o, struct device_driver *d, struct error *err)
 {
     _cleanup_free_ pid_t *pids = NULL;
     struct proc_id id = {0, 0};
+    struct other_cedes others;
     size_t n = 0;
+    other_cedes_find(&others, o->driver, o->where, getppid());
     int r = d->ops->swap_state ? proc_list(&pids, &n) : -ENOTSUP;
     if (r < 0)
         return error_set(err, r, "cannot search the processes: %s", strerror(-r));
@@ -423,7 +425,7 @@ static int search(struct device_driver *d, struct error *err)
         enum swap_state s;
         uid_t uid;
         if (proc_owner(pids[i], &uid) < 0 || (geteuid() != 0 && uid != geteuid()) ||
-            proc_stat_read(pids[i], &st) < 0 || other_cede_has(pids[i]) ||
+            proc_stat_read(pids[i], &st) < 0 || other_cedes_have(&others, pids[i]) ||
             d->ops->swap_state(d, st.id, &s, NULL) < 0)
             continue;
         if (s == SWAP_OUT || s == SWAP_LOCKED)
@@ -441,7 +443,7 @@ static int carry_out(const struct swap_order *o, struct error *err)
     if (r < 0)
         return r;
     if (o->search) {
-        r = search(d, err);
+        r = search(o, d, err);
         device_close(d);
         return r;
     }

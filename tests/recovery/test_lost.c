@@ -211,8 +211,31 @@ static void asked_for(void **state)
     end_loads(pids);
 }
 
+/* A cede of another place has no record of what this one did, and leaves it alone. */
+static void another_cede(void **state)
+{
+    (void)state;
+    pid_t pids[N];
+    char here[96], there[112];
+    start_loads(pids);
+    struct ceded d = ceded_start();
+    CEDE("pause", pid_text(pids[B1]));
+    assert_true(EVENTUALLY(!runs(pids[B1])));
+    snprintf(here, sizeof(here), "%s", getenv("CEDE_DIR"));
+    snprintf(there, sizeof(there), "%s/there", here);
+    setenv("CEDE_DIR", there, 1);
+    CEDE("set", pid_text(pids[OUT]), "-c", "batch");
+    setenv("CEDE_DIR", here, 1);
+    assert_false(runs(pids[B1]));
+    CEDE("resume", pid_text(pids[B1]));
+    assert_true(EVENTUALLY(runs(pids[B1])));
+    ceded_stop(&d);
+    end_loads(pids);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(lost), e2e(killed_while_it_looks), e2e(asked_for)};
+    const struct CMUnitTest tests[] = {e2e(lost), e2e(killed_while_it_looks), e2e(asked_for),
+                                       e2e(another_cede)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

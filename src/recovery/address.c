@@ -1,0 +1,58 @@
+/* See address.h. */
+#include "recovery/address.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PARTS_MAX 288
+#define PART_MAX  160
+
+/* "soft*1@/a,gate*4" and "soft@/a" begin with the same part. */
+static const char *next_part(const char *p, char *out, size_t size)
+{
+    size_t n = 0, len = strcspn(p, ",");
+    for (size_t i = 0; i < len && n + 1 < size; i++) {
+        if (p[i] == '*')
+            i += strspn(p + i + 1, "0123456789");
+        else
+            out[n++] = p[i];
+    }
+    out[n] = '\0';
+    return p[len] ? p + len + 1 : p + len;
+}
+
+static void parts_of(const char *driver, const char *where, char out[PARTS_MAX])
+{
+    bool multi = strcmp(driver, "multi") == 0;
+    snprintf(out, PARTS_MAX, "%s%s%s", multi ? "" : driver, multi || !where[0] ? "" : "@", where);
+}
+
+bool address_same(const char *driver, const char *where, const char *driver2, const char *where2)
+{
+    char a[PARTS_MAX], b[PARTS_MAX], x[PART_MAX], y[PART_MAX];
+    parts_of(driver, where, a);
+    parts_of(driver2, where2, b);
+    for (const char *p = a, *q = b; *p && *q;) {
+        p = next_part(p, x, sizeof(x));
+        q = next_part(q, y, sizeof(y));
+        if (strcmp(x, y) != 0)
+            return false;
+    }
+    return true;
+}
+
+bool address_overlap(const char *driver, const char *where, const char *driver2, const char *where2)
+{
+    char a[PARTS_MAX], b[PARTS_MAX], x[PART_MAX], y[PART_MAX];
+    parts_of(driver, where, a);
+    parts_of(driver2, where2, b);
+    for (const char *p = a; *p;) {
+        p = next_part(p, x, sizeof(x));
+        for (const char *q = b; *q;) {
+            q = next_part(q, y, sizeof(y));
+            if (strcmp(x, y) == 0)
+                return true;
+        }
+    }
+    return false;
+}

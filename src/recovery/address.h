@@ -1,0 +1,14 @@
+/* The devices that a journal is about, by the driver's name and address that it holds: "soft" at
+ * "/a", or "multi" at "soft*1@/a,gate*4". Pure. */
+#ifndef CEDE_RECOVERY_ADDRESS_H
+#define CEDE_RECOVERY_ADDRESS_H
+
+#include <stdbool.h>
+
+/* Indices of devices mean the same in both, as far as both go. */
+bool address_same(const char *driver, const char *where, const char *driver2, const char *where2);
+/* Some device may be in both. */
+bool address_overlap(const char *driver, const char *where, const char *driver2,
+                     const char *where2);
+
+#endif
