@@ -1,6 +1,6 @@
 /* The pages by which programs tell of their requests (lib/hints_proto.h): who has one, and what
  * they say of a job. A program that lies makes its own job's line of `cede ps` wrong, and gains by
- * its deadlines what the scheduler allows any (policy/hurry.c). A page lives as long as the
+ * its deadlines what the scheduler allows any (sched/boost.h). A page lives as long as the
  * connection it was asked for on. Not thread-safe. */
 #ifndef CEDE_CONTROL_HINTS_H
 #define CEDE_CONTROL_HINTS_H

@@ -1,6 +1,7 @@
 /* From the scheduler's plan to the device: applies the difference between what is wanted and what
- * is, and writes each change to the journal before it is made. The order is: suspend, set
- * timeslices, resume, so that two batch jobs never run at once beside a better one. */
+ * is, and writes each change to the journal before it is made. The order is, over all devices:
+ * suspend, set timeslices, resume, so that two batch jobs never run at once beside a better one,
+ * and the halves of a job on several devices begin their turn within a few calls of each other. */
 #include "engine/apply.h"
 
 #include <errno.h>

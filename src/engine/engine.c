@@ -10,40 +10,23 @@
 
 /* ---- the model's listener ---- */
 
-static void all_dirty(struct engine *e)
-{
-    for (unsigned d = 0; d < e->model.ngpus; d++)
-        e->dirty[d] = true;
-}
-
 static void on_event(void *arg, const struct sched_event *ev)
 {
     struct engine *e = arg;
     const struct model *m = &e->model;
-    switch (ev->type) {
-    case EV_GROUP_ADD:
-    case EV_ACTIVITY:
-        e->dirty[ev->device] = true;
-        break;
-    case EV_GROUP_REMOVE:
-        e->dirty[m->groups[ev->group].dg.gpu] = true;
-        break;
-    case EV_DEMAND:
-        /* Only where jobs take turns, or programs hold their own work, does it change anything. */
-        e->dirty[ev->device] |= (m->gpus[ev->device].caps & GPU_CAP_GATE) ||
-                                (m->jobs[ev->job].on[ev->device].idle == ev->on &&
-                                 (e->wake[ev->device] != TIME_NEVER || m->jobs[ev->job].due));
-        break;
-    default:
-        all_dirty(e);
-    }
+    /* Whether a job works changes something only where jobs take turns, or programs hold their own
+     * work. */
+    e->dirty |= ev->type != EV_DEMAND || (m->gpus[ev->device].caps & GPU_CAP_GATE) ||
+                (m->jobs[ev->job].on[ev->device].idle == ev->on &&
+                 (e->wake != TIME_NEVER || m->jobs[ev->job].due));
     sched_event(e->sched, ev);
 }
 
 static void on_group_changed(void *arg, uint32_t group)
 {
     struct engine *e = arg;
-    e->dirty[e->model.groups[group].dg.gpu] = true;
+    (void)group;
+    e->dirty = true;
 }
 
 static int on_watch(void *arg, uint32_t slot, bool root)
@@ -125,8 +108,8 @@ static int engine_set_up(struct engine *e, const struct engine_options *o)
         r = sched_new(&limits, &o->params, &e->sched);
     if (r == 0 && o->policy)
         r = sched_set_policy(e->sched, o->policy);
+    e->wake = TIME_NEVER;
     for (unsigned d = 0; r == 0 && d < m->ngpus; d++) {
-        e->wake[d] = TIME_NEVER;
         r = e->driver->ops->info(e->driver, d, &m->gpus[d]);
         model_emit(m, (struct sched_event){
                           .type = EV_DEVICE, .device = d, .on = m->gpus[d].caps & GPU_CAP_GATE});
@@ -204,7 +187,7 @@ int engine_change(struct engine *e, uint32_t job, enum job_class class, uint32_t
     j->rec.weight = weight;
     j->rec.budget_us = budget_us;
     model_job_changed(&e->model, j);
-    all_dirty(e);
+    e->dirty = true;
     return 0;
 }
 
@@ -233,7 +216,7 @@ int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)
         demand_resumed(&e->model, job);
         survey_distrust(&e->model, job);
     }
-    all_dirty(e);
+    e->dirty = true;
     return 0;
 }
 
@@ -281,19 +264,19 @@ void engine_release(struct engine *e, uint32_t job)
         model_process_remove(m, p, true); /* what could not be undone is tried again */
     }
     model_job_remove(m, job);
-    all_dirty(e);
+    e->dirty = true;
 }
 
 int engine_set_policy(struct engine *e, const char *name)
 {
-    all_dirty(e);
+    e->dirty = true;
     return sched_set_policy(e->sched, name);
 }
 
 int engine_set_params(struct engine *e, const struct sched_params *params)
 {
     model_unmanaged_forget(&e->model); /* the rules may have changed too */
-    all_dirty(e);
+    e->dirty = true;
     return sched_set_params(e->sched, params);
 }
 

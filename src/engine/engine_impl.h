@@ -26,8 +26,8 @@ struct engine {
     struct survey survey;
     struct apply apply;
 
-    bool dirty[DEVICE_GPUS_MAX]; /* something changed since it was decided about */
-    uint64_t wake[DEVICE_GPUS_MAX];
+    bool dirty;    /* something changed since the last decision */
+    uint64_t wake; /* decide again then; TIME_NEVER: no jobs take turns */
     uint64_t restored_seen;
     bool stays;                   /* see engine_options */
     struct command *first, *last; /* that wait */

@@ -43,30 +43,18 @@ static void tick_record(struct engine *e)
 static uint64_t tick_commit(struct engine *e)
 {
     struct model *m = &e->model;
-    uint64_t next = TIME_NEVER;
     tick_record(e);
-    for (unsigned d = 0; d < m->ngpus; d++) {
+    if (e->dirty || m->now >= e->wake) {
         struct sched_plan plan;
-        if ((e->dirty[d] || m->now >= e->wake[d]) &&
-            sched_decide(e->sched, d, m->now, &plan) == 0) {
-            e->dirty[d] = false;
-            e->wake[d] = min_u64(plan.wake_ns, apply_plan(&e->apply, m, &plan));
-            demand_decided(&e->demand, m, d);
-        }
-        next = min_u64(next, e->wake[d]);
+        sched_decide(e->sched, m->now, &plan);
+        e->dirty = false;
+        e->wake = min_u64(plan.wake_ns, apply_plan(&e->apply, m, &plan));
+        demand_decided(&e->demand, m);
     }
-    return next;
+    return e->wake;
 }
 
 /* ---- observe ---- */
-
-static bool jobs_take_turns(const struct engine *e)
-{
-    bool turns = false;
-    for (unsigned d = 0; d < e->model.ngpus; d++)
-        turns |= e->wake[d] != TIME_NEVER;
-    return turns;
-}
 
 static uint64_t tick_observe(struct engine *e)
 {
@@ -79,7 +67,7 @@ static uint64_t tick_observe(struct engine *e)
     if (m->norphans)
         next = min_u64(next, m->orphans_until);
     demand_gated(m); /* groups that were found just now */
-    next = min_u64(next, demand_due(&e->demand, m, jobs_take_turns(e) || deadlines_wanted(m)));
+    next = min_u64(next, demand_due(&e->demand, m, e->wake != TIME_NEVER || deadlines_wanted(m)));
     if (e->demand.fresh)
         deadlines_observe(m, e->sched);
     return min_u64(next, deadlines_due(m));
@@ -156,8 +144,7 @@ uint64_t engine_tick(struct engine *e, uint64_t now_ns)
     if (restored != e->restored_seen) {
         e->restored_seen = restored;
         undo_by_restorer(&e->apply, m);
-        for (unsigned d = 0; d < m->ngpus; d++)
-            e->dirty[d] = true;
+        e->dirty = true;
     }
     exits_reap(m);
     demand_read(&e->demand, m);

@@ -70,7 +70,7 @@ static void view_groups(const struct engine *e, const struct job *j, struct job_
             out->gpus |= 1U << x->dg.gpu;
             job_view_level(out, &x->dg);
             out->runnable_groups += !x->suspended;
-            out->throttled |= x->suspended && sched_rests(e->sched, x->dg.gpu);
+            out->throttled |= x->suspended && sched_throttled(e->sched, x->dg.gpu);
             if (x->dg.kind == GROUP_COMPUTE)
                 out->timeslice_us = (uint32_t)x->timeslice_us;
         }
@@ -82,7 +82,7 @@ static void view_due(const struct engine *e, uint32_t job, struct job_view *out)
     out->due = deadlines_open(&e->model, job, &out->due_in_ns, &out->due_needs_ns);
     for (unsigned d = 0; d < e->model.ngpus && out->due; d++) {
         bool promoted;
-        out->due_first |= sched_member_hurries(e->sched, job, d, &promoted);
+        out->due_first |= sched_member_boosted(e->sched, job, d, &promoted);
         out->due_risen |= promoted;
     }
 }

@@ -63,3 +63,52 @@ uint32_t budget_slice_us(const struct sched_params *p, uint32_t budget_us,
     }
     return (uint32_t)hi;
 }
+
+/* Half a second's memory: 50 requests at 100/s, and quick enough to follow a rush hour. */
+#define SEEN_S 0.5
+
+void observed_add(struct observed *o, const struct sched_event *ev)
+{
+    double window = (double)ev->window_ns * 1e-9, keep = window < SEEN_S ? 1 - window / SEEN_S : 0;
+    o->seconds = o->seconds * keep + window;
+    o->returns = o->returns * keep + ev->returns;
+    o->busy_s = o->busy_s * keep + (double)ev->busy_ns * 1e-9;
+}
+
+void observed_forget(struct observed *o)
+{
+    *o = (struct observed){0};
+}
+
+bool observed_enough(const struct observed *o)
+{
+    return o->seconds >= 0.2 && (o->returns >= 8 || o->seconds >= 0.4);
+}
+
+/* A fifth more or less than what it is, or it stays: a change is a control call, and what was seen
+ * is forgotten with it. Down it goes only when that would not make it grow again at once. */
+uint32_t budget_decide(const struct sched_params *p, struct budget *b, struct observed *seen,
+                       uint32_t least_us)
+{
+    if (!least_us) {
+        b->slice_us = 0;
+        return p->timeslice_min_us;
+    }
+    /* Nothing seen yet: as long as the budget allows. */
+    uint32_t most = budget_slice_us(p, least_us, NULL), now = b->slice_us;
+    uint32_t next = now >= p->timeslice_min_us && now <= most ? now : most;
+    if (next == now && observed_enough(seen)) {
+        struct budget_seen o = {.returns_hz = seen->returns / seen->seconds,
+                                .busy = seen->busy_s / seen->seconds,
+                                .slice_us = now};
+        struct sched_params strict = *p;
+        strict.switch_loss *= 0.8;
+        uint32_t up = budget_slice_us(p, least_us, &o),
+                 down = budget_slice_us(&strict, least_us, &o);
+        if (up > now + now / 5 || down < now - now / 5)
+            next = up > now ? up : down;
+    }
+    if (next != now)
+        observed_forget(seen);
+    return b->slice_us = next;
+}

@@ -1,4 +1,4 @@
-/* The slice of a batch job beside latency jobs that can bear some delay. Pure arithmetic.
+/* The slice of a batch job beside latency jobs that can bear some delay.
  *
  * Every time a latency job takes the GPU from a batch job two switches are lost. The batch job runs
  * for at least its slice S in between, or until the next request: with requests at rate r (Poisson)
@@ -29,5 +29,28 @@ struct budget_seen {
  * longest slice that the budget allows. In timeslice_min_us .. timeslice_max_us. */
 uint32_t budget_slice_us(const struct sched_params *p, uint32_t budget_us,
                          const struct budget_seen *seen);
+
+/* What latency jobs were seen doing on a device lately (EV_ACTIVITY), older observations counting
+ * less. Invariant: all of it was seen at the present slice and outside throttling; whoever changes
+ * either calls observed_forget(). */
+struct observed {
+    double seconds, returns, busy_s;
+};
+
+void observed_add(struct observed *o, const struct sched_event *ev);
+void observed_forget(struct observed *o);
+/* Enough to judge the present slice by. */
+bool observed_enough(const struct observed *o);
+
+/* The budget of a device. Invariant: slice_us is 0 while no latency job there has a budget, and
+ * otherwise within what the smallest of their budgets allows. */
+struct budget {
+    uint32_t slice_us; /* of the lower jobs, now; 0: not chosen yet */
+};
+
+/* The slice from now on. least_us: the smallest budget of the device's latency jobs; 0: one of them
+ * has none. */
+uint32_t budget_decide(const struct sched_params *p, struct budget *b, struct observed *seen,
+                       uint32_t least_us);
 
 #endif

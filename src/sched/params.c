@@ -55,10 +55,10 @@ static const struct param fields[] = {
     FIELD(switch_loss, true, "0.001 to 0.5 is allowed"),
     FIELD(top_loss, true, "0.001 to 1 is allowed"),
     FIELD(copies_apart, false, "0 or 1 is allowed"),
-    FIELD(floor, true, "0 to 0.5 is allowed"),
+    FIELD(floor, true, "0 to 0.5 is allowed, and nothing between 0 and 0.001"),
     FIELD(urgent_us, false, "0 to 600000000 are allowed"),
     FIELD(edf_k, false, "1 to 64 are allowed"),
-    FIELD(deadline_share, true, "0 to 0.95 is allowed"),
+    FIELD(deadline_share, true, "0 to 0.95 is allowed, and nothing between 0 and 0.001"),
 };
 _Static_assert(sizeof(fields) / sizeof(fields[0]) == PARAMS_COUNT, "");
 
@@ -97,33 +97,35 @@ int param_set(struct sched_params *p, const struct param *f, double value)
 int params_check(const struct sched_params *p, const struct param **what)
 {
     double min = p->timeslice_min_us, max = p->timeslice_max_us;
-    /* What bounds others comes first, so that the culprit is named. */
+    /* What bounds others comes first, so that the culprit is named. or_zero: 0 switches it off;
+     * the smallest other value keeps all times that follow from it within an integer's range. */
     const struct {
         const char *name;
         double lo, hi;
+        bool or_zero;
     } f[] = {
-        {"timeslice_max_us", 1000, 10000000},
-        {"timeslice_min_us", 1, max},
-        {"timeslice_latency_us", min, max},
-        {"timeslice_alone_us", min, max},
-        {"timeslice_share_us", min, max},
-        {"timeslice_floor_us", min, max},
-        {"rotation_us", 10000, 60000000},
-        {"probe_us", 1000, p->rotation_us},
-        {"switch_us", 1, 100000},
-        {"switch_loss", 0.001, 0.5},
-        {"top_loss", 0.001, 1.0},
-        {"copies_apart", 0, 1},
-        {"floor", 0.0, 0.5},
-        {"urgent_us", 0, 600000000},
-        {"edf_k", 1, 64},
-        {"deadline_share", 0.0, 0.95},
+        {"timeslice_max_us", 1000, 10000000, false},
+        {"timeslice_min_us", 1, max, false},
+        {"timeslice_latency_us", min, max, false},
+        {"timeslice_alone_us", min, max, false},
+        {"timeslice_share_us", min, max, false},
+        {"timeslice_floor_us", min, max, false},
+        {"rotation_us", 10000, 60000000, false},
+        {"probe_us", 1000, p->rotation_us, false},
+        {"switch_us", 1, 100000, false},
+        {"switch_loss", 0.001, 0.5, false},
+        {"top_loss", 0.001, 1.0, false},
+        {"copies_apart", 0, 1, false},
+        {"floor", 0.001, 0.5, true},
+        {"urgent_us", 0, 600000000, false},
+        {"edf_k", 1, 64, false},
+        {"deadline_share", 0.001, 0.95, true},
     };
     _Static_assert(sizeof(f) / sizeof(f[0]) == PARAMS_COUNT, "");
     for (unsigned i = 0; i < PARAMS_COUNT; i++) {
         *what = param_find(f[i].name);
         double v = param_get(p, *what);
-        if (!(v >= f[i].lo && v <= f[i].hi)) /* NaN too */
+        if (!(v >= f[i].lo && v <= f[i].hi) && !(f[i].or_zero && v == 0.0)) /* NaN too */
             return -EINVAL;
     }
     return 0;

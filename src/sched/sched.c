@@ -1,39 +1,11 @@
-/* The scheduler's tables and events; what to do with a device is asked of the policy.
+/* The scheduler: set-up, the order in which a plan is made, and what can be asked of it.
  * See sched.h for the rules this file keeps: no clock, no system call, no allocation after set-up.
  */
-#include "sched/sched.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sched/policy.h"
-
-struct job {
-    bool used, paused;
-    enum job_class class;
-    uint32_t weight, budget_us;
-    uint64_t deadline_ns, left_ns;
-    int priority;
-    bool may_rise, attends;
-};
-
-struct group {
-    uint32_t job, device; /* SLOT_NONE: slot free */
-    uint32_t prev, next;  /* among the groups of its member */
-    bool computes;
-};
-
-struct sched {
-    struct sched_limits limits;
-    struct sched_params params;
-    const struct policy *policy;
-    struct job *jobs;
-    struct group *groups;
-    uint32_t *first_group; /* [device * limits.jobs + job] */
-    struct policy_device *devices;
-    struct sched_setting *settings;
-};
+#include "sched/sched_impl.h"
 
 static const char *const class_names[CLASS_COUNT] = {"latency", "normal", "batch"};
 static const struct policy *const policies[] = {&policy_laxity, &policy_edf, &policy_priority,
@@ -88,9 +60,9 @@ int sched_new(const struct sched_limits *limits, const struct sched_params *para
     for (uint32_t i = 0; i < limits->devices; i++) {
         struct policy_device *dev = &c->devices[i];
         dev->members = pool + (size_t)i * limits->jobs;
-        dev->first = dev->last = dev->holder = dev->hurried = SLOT_NONE;
-        dev->upper_seen = -1;
-        dev->idle_since_ns = TIME_NEVER;
+        dev->first = dev->last = SLOT_NONE;
+        rotation_init(&dev->rotation);
+        boost_init(&dev->boost);
     }
     for (uint32_t i = 0; i < limits->groups; i++)
         c->groups[i].job = SLOT_NONE;
@@ -153,271 +125,6 @@ const struct sched_params *sched_current_params(const struct sched *c)
     return &c->params;
 }
 
-static uint32_t *group_head(struct sched *c, uint32_t device, uint32_t job)
-{
-    return &c->first_group[(size_t)device * c->limits.jobs + job];
-}
-
-static void member_link(struct sched *c, uint32_t device, uint32_t job)
-{
-    struct policy_device *dev = &c->devices[device];
-    const struct job *j = &c->jobs[job];
-    struct member *m = &dev->members[job];
-    *m = (struct member){
-        .job = job,
-        .class = j->class,
-        .own_class = j->class,
-        .weight = j->weight,
-        .budget_us = j->budget_us,
-        .paused = j->paused,
-        .deadline_ns = j->deadline_ns,
-        .left_ns = j->left_ns,
-        .priority = j->priority,
-        .may_rise = j->may_rise,
-        .attends = j->attends,
-        .runnable = !j->paused,
-        .turn_group = SLOT_NONE,
-        .last_group = SLOT_NONE,
-        .vtime = dev->vtime_floor,
-        .prev = dev->last,
-        .next = SLOT_NONE,
-        .used = true,
-    };
-    if (dev->last == SLOT_NONE)
-        dev->first = job;
-    else
-        dev->members[dev->last].next = job;
-    dev->last = job;
-    dev->count++;
-}
-
-static void member_unlink(struct sched *c, uint32_t device, uint32_t job)
-{
-    struct policy_device *dev = &c->devices[device];
-    struct member *m = &dev->members[job];
-    if (m->prev == SLOT_NONE)
-        dev->first = m->next;
-    else
-        dev->members[m->prev].next = m->next;
-    if (m->next == SLOT_NONE)
-        dev->last = m->prev;
-    else
-        dev->members[m->next].prev = m->prev;
-    if (dev->holder == job)
-        dev->holder = SLOT_NONE;
-    if (dev->hurried == job)
-        dev->hurried = SLOT_NONE;
-    m->used = false;
-    dev->count--;
-}
-
-static int group_add(struct sched *c, const struct sched_event *ev)
-{
-    if (ev->group >= c->limits.groups || ev->device >= c->limits.devices)
-        return -EINVAL;
-    struct group *g = &c->groups[ev->group];
-    if (g->job != SLOT_NONE)
-        return -EEXIST;
-    struct member *m = &c->devices[ev->device].members[ev->job];
-    if (!m->used)
-        member_link(c, ev->device, ev->job);
-    uint32_t *head = group_head(c, ev->device, ev->job);
-    *g = (struct group){.job = ev->job,
-                        .device = ev->device,
-                        .prev = SLOT_NONE,
-                        .next = *head,
-                        .computes = ev->computes};
-    if (*head != SLOT_NONE)
-        c->groups[*head].prev = ev->group;
-    *head = ev->group;
-    m->ngroups++;
-    m->ncompute += ev->computes;
-    return 0;
-}
-
-static void group_remove(struct sched *c, uint32_t group)
-{
-    struct group *g = &c->groups[group];
-    if (g->prev == SLOT_NONE)
-        *group_head(c, g->device, g->job) = g->next;
-    else
-        c->groups[g->prev].next = g->next;
-    if (g->next != SLOT_NONE)
-        c->groups[g->next].prev = g->prev;
-    struct member *m = &c->devices[g->device].members[g->job];
-    m->ncompute -= g->computes;
-    m->turn_group = m->turn_group == group ? SLOT_NONE : m->turn_group;
-    m->last_group = m->last_group == group ? SLOT_NONE : m->last_group;
-    if (--m->ngroups == 0)
-        member_unlink(c, g->device, g->job);
-    g->job = SLOT_NONE;
-}
-
-/* Carries what the job says into its members. */
-static void job_spread(struct sched *c, uint32_t job)
-{
-    const struct job *j = &c->jobs[job];
-    for (uint32_t d = 0; d < c->limits.devices; d++) {
-        struct member *m = &c->devices[d].members[job];
-        if (!m->used)
-            continue;
-        m->class = m->own_class = j->class;
-        m->weight = j->weight;
-        m->budget_us = j->budget_us;
-        m->paused = j->paused;
-        /* No credit for the time it took no turns (paused, or in another class). */
-        if (m->vtime < c->devices[d].vtime_floor)
-            m->vtime = c->devices[d].vtime_floor;
-    }
-}
-
-#define LEAD_NS 5000000000U /* of turns had in a hurry: more is forgotten */
-
-/* A job that comes back gets no credit for the time it wanted nothing, and no debt for probes. A
- * gated device is never probed, nor is a job that attends: there it is no debt, but what it had. */
-static void comes_back(const struct policy_device *dev, struct member *m)
-{
-    uint64_t most = dev->vtime_floor + (uint64_t)LEAD_NS * WEIGHT_DEFAULT / m->weight;
-    bool probed = !dev->gated && !m->attends;
-    m->idle = false;
-    if (probed || m->vtime < dev->vtime_floor)
-        m->vtime = dev->vtime_floor;
-    else if (m->attends && m->vtime > most)
-        m->vtime = most;
-}
-
-static void deadline(struct sched *c, const struct sched_event *ev)
-{
-    struct job *j = &c->jobs[ev->job];
-    bool begins = ev->deadline_ns != TIME_NEVER && ev->deadline_ns != j->deadline_ns;
-    j->deadline_ns = ev->deadline_ns;
-    j->left_ns = ev->left_ns;
-    j->priority = ev->priority;
-    j->may_rise = ev->may_rise;
-    j->attends = ev->on;
-    for (uint32_t d = 0; d < c->limits.devices; d++) {
-        struct member *m = &c->devices[d].members[ev->job];
-        if (!m->used)
-            continue;
-        m->deadline_ns = j->deadline_ns;
-        m->left_ns = j->left_ns;
-        m->priority = j->priority;
-        m->may_rise = j->may_rise;
-        m->attends = j->attends;
-        if (m->attends && j->deadline_ns == TIME_NEVER)
-            m->idle |= !c->devices[d].gated;           /* it is seen if it goes on */
-        if (begins && m->idle && !c->devices[d].gated) /* there it says so itself */
-            comes_back(&c->devices[d], m);
-    }
-}
-
-static void demand(struct sched *c, const struct sched_event *ev)
-{
-    struct policy_device *dev = &c->devices[ev->device];
-    struct member *m = &dev->members[ev->job];
-    if (!m->used)
-        return;
-    if (m->idle && ev->on)
-        comes_back(dev, m);
-    m->idle = !ev->on;
-}
-
-/* Half a second's memory: 50 requests at 100/s, and quick enough to follow a rush hour. */
-#define SEEN_S 0.5
-
-/* What latency jobs take while a job with a deadline works: some periods of such a job. */
-#define UPPER_S 2.0
-
-static void activity(struct policy_device *dev, const struct sched_event *ev)
-{
-    double window = (double)ev->window_ns * 1e-9, keep = window < SEEN_S ? 1 - window / SEEN_S : 0;
-    double share = (double)ev->busy_ns / (double)ev->window_ns, w = window / UPPER_S;
-    dev->upper_seen = dev->upper_seen < 0 ? share : dev->upper_seen + (share - dev->upper_seen) * w;
-    if (dev->rest_until_ns)
-        return;
-    if (dev->unseen_s > 0) {
-        dev->unseen_s -= window;
-        return;
-    }
-    dev->seen_s = dev->seen_s * keep + window;
-    dev->seen_returns = dev->seen_returns * keep + ev->returns;
-    dev->seen_busy_s = dev->seen_busy_s * keep + (double)ev->busy_ns * 1e-9;
-}
-
-int sched_event(struct sched *c, const struct sched_event *ev)
-{
-    if (ev->type == EV_DEVICE) {
-        if (ev->device >= c->limits.devices)
-            return -EINVAL;
-        c->devices[ev->device].gated = ev->on;
-        return 0;
-    }
-    if (ev->type == EV_ACTIVITY) {
-        if (ev->device >= c->limits.devices || !ev->window_ns || ev->window_ns > 1000000000U ||
-            ev->busy_ns > ev->window_ns)
-            return -EINVAL;
-        activity(&c->devices[ev->device], ev);
-        return 0;
-    }
-    if (ev->type == EV_GROUP_REMOVE) {
-        if (ev->group >= c->limits.groups || c->groups[ev->group].job == SLOT_NONE)
-            return -EINVAL;
-        group_remove(c, ev->group);
-        return 0;
-    }
-    if (ev->job >= c->limits.jobs)
-        return -EINVAL;
-    struct job *j = &c->jobs[ev->job];
-    if (ev->type == EV_JOB_ADD ? j->used : !j->used)
-        return ev->type == EV_JOB_ADD ? -EEXIST : -EINVAL;
-    bool sets = ev->type == EV_JOB_ADD || ev->type == EV_JOB_CHANGE;
-    if (sets && ((unsigned)ev->class >= CLASS_COUNT || ev->weight < WEIGHT_MIN ||
-                 ev->weight > WEIGHT_MAX || ev->budget_us > BUDGET_MAX_US))
-        return -EINVAL;
-
-    switch (ev->type) {
-    case EV_JOB_ADD:
-        *j = (struct job){.used = true,
-                          .class = ev->class,
-                          .weight = ev->weight,
-                          .budget_us = ev->budget_us,
-                          .deadline_ns = TIME_NEVER};
-        return 0;
-    case EV_JOB_CHANGE:
-        j->class = ev->class;
-        j->weight = ev->weight;
-        j->budget_us = ev->budget_us;
-        job_spread(c, ev->job);
-        return 0;
-    case EV_JOB_REMOVE:
-        for (uint32_t d = 0; d < c->limits.devices; d++) {
-            while (*group_head(c, d, ev->job) != SLOT_NONE)
-                group_remove(c, *group_head(c, d, ev->job));
-        }
-        j->used = false;
-        return 0;
-    case EV_JOB_PAUSE:
-        j->paused = ev->on;
-        job_spread(c, ev->job);
-        return 0;
-    case EV_DEADLINE:
-        deadline(c, ev);
-        return 0;
-    case EV_GROUP_ADD:
-        return group_add(c, ev);
-    case EV_DEMAND:
-        if (ev->device >= c->limits.devices)
-            return -EINVAL;
-        demand(c, ev);
-        return 0;
-    case EV_GROUP_REMOVE:
-    case EV_DEVICE:
-    case EV_ACTIVITY:
-        break;
-    }
-    return -EINVAL;
-}
-
 /* Whose turn it is among the computing groups of one member: round and round. */
 static void pick_turn_group(const struct sched *c, struct member *m, uint32_t head)
 {
@@ -436,45 +143,99 @@ static void pick_turn_group(const struct sched *c, struct member *m, uint32_t he
     m->last_group = m->turn_group;
 }
 
-int sched_decide(struct sched *c, uint32_t device, uint64_t now_ns, struct sched_plan *plan)
+/* What each device shall look like but for turns: timeslices, and which classes take turns. */
+static void decide_device(const struct sched *c, struct policy_device *dev, uint64_t now_ns)
 {
-    if (device >= c->limits.devices)
-        return -EINVAL;
-    struct policy_device *dev = &c->devices[device];
-    dev->wake_ns = TIME_NEVER;
-    dev->minds_gaps = false;
-    for_each_member (dev, m)
-        m->one_by_one = false;
-    policy_hurry(&c->params, dev, c->policy->deadlines, now_ns);
-    if (dev->gated && c->policy != &policy_static)
-        policy_gated(&c->params, dev, c->policy->strict, now_ns);
+    dev->rotation.from = CLASS_COUNT;
+    dev->rotation.blocked = dev->throttle.may = false;
+    for_each_member (dev, m) {
+        m->serialize_contexts = false;
+        m->class = c->policy->strict ? m->class : CLASS_BATCH;
+    }
+    if (dev->gated && c->policy->turns)
+        policy_gated(&c->params, dev, now_ns);
     else
         c->policy->decide(&c->params, dev, now_ns);
-    if (!dev->minds_gaps)
-        dev->rest_until_ns = 0;
+    if (!dev->throttle.may)
+        dev->throttle.until_ns = 0;
+}
 
-    /* Groups that stop from the front, groups that run from the back of the same array: one pass.
-     */
+/* Whose turn it is, on each device or on all that gangs link. */
+static void decide_turns(const struct machine *mc)
+{
+    gang_link(mc);
+    for (uint32_t d = 0; d < mc->n; d++) {
+        struct policy_device *dev = &mc->devices[d];
+        bool linked = dev->rotation.link != d;
+        for (uint32_t e = d + 1; e < mc->n && !linked; e++)
+            linked = mc->devices[e].rotation.link == d;
+        if (dev->gated)
+            continue;
+        if (!linked)
+            rotation_decide(mc->params, dev, mc->now_ns);
+        else if (dev->rotation.link == d)
+            round_decide(mc, d);
+    }
+    for (uint32_t d = 0; d < mc->n; d++) {
+        if (!mc->devices[d].gated)
+            rotation_apply(mc->params, &mc->devices[d]);
+    }
+}
+
+static struct sched_setting setting(const struct sched *c, const struct member *m, uint32_t g)
+{
+    bool waits = m->serialize_contexts && c->groups[g].computes && g != m->turn_group;
+    bool apart = c->params.copies_apart && m->serialize_contexts && !c->groups[g].computes;
+    return (struct sched_setting){.group = g,
+                                  .timeslice_us = apart ? 0 : m->timeslice_us,
+                                  .runnable = apart ? !m->paused : m->runnable && !waits};
+}
+
+/* Groups that stop go from the front, groups that run from the back of the same array: one pass.
+ * Job by job, each at the first of its devices. */
+static size_t emit(struct sched *c)
+{
     size_t total = 0, front = 0;
-    for_each_member (dev, m)
-        total += m->ngroups;
+    for (uint32_t d = 0; d < c->limits.devices; d++) {
+        for_each_member (&c->devices[d], m)
+            total += m->ngroups;
+    }
     size_t back = total;
-    for_each_member (dev, m) {
-        if (m->paused)
-            m->runnable = false;
-        uint32_t head = *group_head(c, device, m->job);
-        if (m->one_by_one)
-            pick_turn_group(c, m, head);
-        for (uint32_t g = head; g != SLOT_NONE; g = c->groups[g].next) {
-            bool waits = m->one_by_one && c->groups[g].computes && g != m->turn_group;
-            bool apart = c->params.copies_apart && m->one_by_one && !c->groups[g].computes;
-            bool runs = apart ? !m->paused : m->runnable && !waits;
-            c->settings[runs ? --back : front++] = (struct sched_setting){
-                .group = g, .timeslice_us = apart ? 0 : m->timeslice_us, .runnable = runs};
+    for (uint32_t d = 0; d < c->limits.devices; d++) {
+        for_each_member (&c->devices[d], first) {
+            if (first->gang && first->gang_first != d)
+                continue;
+            struct machine mc = sched_machine(c, 0);
+            for_each_device_of (&mc, &c->devices[d], first, dev) {
+                struct member *m = &dev->members[first->job];
+                uint32_t g = *sched_group_head(c, (uint32_t)(dev - c->devices), m->job);
+                m->runnable &= !m->paused;
+                if (m->serialize_contexts)
+                    pick_turn_group(c, m, g);
+                for (; g != SLOT_NONE; g = c->groups[g].next) {
+                    struct sched_setting s = setting(c, m, g);
+                    c->settings[s.runnable ? --back : front++] = s;
+                }
+            }
         }
     }
-    *plan = (struct sched_plan){.settings = c->settings, .n = total, .wake_ns = dev->wake_ns};
-    return 0;
+    return total;
+}
+
+void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
+{
+    struct machine mc = sched_machine(c, now_ns);
+    for (uint32_t d = 0; d < mc.n; d++)
+        mc.devices[d].wake_ns = TIME_NEVER;
+    boost_decide(&mc, c->policy->deadlines);
+    for (uint32_t d = 0; d < mc.n; d++)
+        decide_device(c, &mc.devices[d], now_ns);
+    if (c->policy->turns)
+        decide_turns(&mc);
+    *plan = (struct sched_plan){.settings = c->settings, .n = emit(c), .wake_ns = TIME_NEVER};
+    for (uint32_t d = 0; d < mc.n; d++)
+        plan->wake_ns =
+            mc.devices[d].wake_ns < plan->wake_ns ? mc.devices[d].wake_ns : plan->wake_ns;
 }
 
 bool sched_wants_activity(const struct sched *c, uint32_t device)
@@ -488,19 +249,19 @@ bool sched_wants_activity(const struct sched *c, uint32_t device)
         upper |= m->own_class == CLASS_LATENCY && !m->paused;
         budget |= m->own_class == CLASS_LATENCY && m->budget_us && !m->paused;
         lower |= m->own_class != CLASS_LATENCY && !m->paused;
-        deadline |= m->attends || m->deadline_ns != TIME_NEVER;
+        deadline |= m->due.expects || m->due.deadline_ns != TIME_NEVER;
     }
     return lower && (budget || (upper && deadline));
 }
 
-bool sched_minds_gaps(const struct sched *c, uint32_t device)
+bool sched_may_throttle(const struct sched *c, uint32_t device)
 {
-    return device < c->limits.devices && c->devices[device].minds_gaps;
+    return device < c->limits.devices && c->devices[device].throttle.may;
 }
 
-bool sched_rests(const struct sched *c, uint32_t device)
+bool sched_throttled(const struct sched *c, uint32_t device)
 {
-    return device < c->limits.devices && c->devices[device].rest_until_ns;
+    return device < c->limits.devices && c->devices[device].throttle.until_ns;
 }
 
 bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bool *runnable,
@@ -516,11 +277,11 @@ bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bo
     return true;
 }
 
-bool sched_member_hurries(const struct sched *c, uint32_t job, uint32_t device, bool *risen)
+bool sched_member_boosted(const struct sched *c, uint32_t job, uint32_t device, bool *promoted)
 {
-    *risen = false;
-    if (job >= c->limits.jobs || device >= c->limits.devices || c->devices[device].hurried != job)
+    *promoted = false;
+    if (job >= c->limits.jobs || device >= c->limits.devices || c->devices[device].boost.job != job)
         return false;
-    *risen = c->devices[device].risen;
+    *promoted = c->devices[device].boost.promoted;
     return true;
 }

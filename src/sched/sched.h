@@ -6,8 +6,8 @@
  *
  * Terms: a *job* is what the user names (a process tree). A *group* is what the hardware schedules
  * (a channel group, on one device). A *member* is a job on a device: its groups there, treated
- * alike. Job, group and device numbers are slots that the caller chooses, below the limits given at
- * set-up.
+ * alike. A *gang* is a job with compute groups on more than one device (rotation.h). Job, group and
+ * device numbers are slots that the caller chooses, below the limits given at set-up.
  *
  * Not thread-safe. Times are nanoseconds of any monotonic clock; timeslices are microseconds.
  */
@@ -45,8 +45,8 @@ struct sched_params {
                            allows longer slices, 0.001..0.5 */
     double top_loss;    /* share of the time of latency jobs that leave next to nothing which may go
                            into switching back to them, 0.001..1 */
-    double floor;       /* share kept for lower classes when upper ones saturate, 0..0.5 */
-    uint32_t urgent_us; /* laxity below which a job goes before the others of its class */
+    double floor;       /* share kept for lower classes when higher ones saturate; 0: none */
+    uint32_t urgent_us; /* laxity below which a job overtakes the others of its class */
     uint32_t edf_k;     /* of so many earliest deadlines the first that can still be met */
     double deadline_share; /* of the time that others may be held up for deadlines, 0..0.95 */
 };
@@ -74,11 +74,13 @@ enum sched_event_type {
     EV_JOB_REMOVE,   /* job; its groups are removed with it */
     EV_JOB_PAUSE,    /* job, on: true pauses, false resumes */
     EV_GROUP_ADD,    /* group, job, device, computes */
+    EV_GROUP_CHANGE, /* group, computes */
     EV_GROUP_REMOVE, /* group */
     EV_DEMAND,       /* job, device, on: whether the job was seen working there lately */
     EV_DEVICE,       /* device, on: its programs hold their own submissions (policy/gated.c) */
     EV_ACTIVITY, /* device, window_ns, returns, busy_ns: what was seen since the last of these */
-    EV_DEADLINE, /* job, deadline_ns, left_ns, may_rise, on: see there */
+    EV_DEADLINE, /* job, deadline_ns, left_ns, may_promote, on: see there */
+    EV_COUNT
 };
 
 struct sched_event {
@@ -94,14 +96,14 @@ struct sched_event {
     uint64_t window_ns; /* during so long; at most 1 s */
 
     /* When what the job does now is due, and how much GPU time that still needs. TIME_NEVER:
-     * nothing is due; what it needs is not known, and then it hurries but does not rise. A new
-     * deadline says that the job works, and its end that it does not. may_rise: above latency jobs
-     * if it has to be. on: deadlines will come, so that a job that does nothing is not suspended
-     * but watched: this is the one case in which two jobs below a latency job may be runnable at
-     * once. */
+     * nothing is due; left unknown: it may be urgent, but is not promoted. A new deadline says that
+     * the job works, and its end that it does not. may_promote: it may join the latency class if it
+     * has to. on: deadlines will come, so that a job that does nothing is not suspended but
+     * watched: this is the one case in which two jobs below a latency job may be runnable at once.
+     */
     uint64_t deadline_ns, left_ns;
     int priority; /* of those of its class that are due the highest goes first */
-    bool may_rise;
+    bool may_promote;
 };
 
 /* What one group shall have. */
@@ -111,9 +113,10 @@ struct sched_setting {
     bool runnable;
 };
 
-/* What one device shall look like, and when to decide again at the latest. Groups to suspend come
- * before groups to resume, so that a caller who applies it in order never has two batch jobs
- * runnable at once. */
+/* What all devices shall look like, and when to decide again at the latest. Groups to suspend come
+ * before groups to resume, on all devices, so that a caller who applies it in order never has two
+ * batch jobs runnable on one device; the groups of a job follow each other, so that the halves of a
+ * gang start within a few control calls of each other. */
 struct sched_plan {
     const struct sched_setting *settings;
     size_t n;
@@ -139,23 +142,22 @@ bool sched_policy_at(unsigned i, const char **name, const char **summary);
  * -EEXIST (slot in use). A refused event changes nothing. */
 int sched_event(struct sched *c, const struct sched_event *ev);
 
-/* The plan for one device at this moment. Points into the scheduler: valid until the next call. */
-int sched_decide(struct sched *c, uint32_t device, uint64_t now_ns, struct sched_plan *plan);
+/* The plan for this moment. Points into the scheduler: valid until the next call. */
+void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan);
 
 /* Whether EV_ACTIVITY would change anything on this device: beside lower jobs there is a latency
  * job and a budget or a deadline. */
 bool sched_wants_activity(const struct sched *c, uint32_t device);
 
-/* Whether it would, as decided last, if latency jobs have most of the device: lower jobs may have
- * to rest then. */
-bool sched_minds_gaps(const struct sched *c, uint32_t device);
-/* Whether they do. */
-bool sched_rests(const struct sched *c, uint32_t device);
+/* Whether lower jobs would be throttled there, as decided last, if latency jobs had most of the
+ * device; and whether they are. */
+bool sched_may_throttle(const struct sched *c, uint32_t device);
+bool sched_throttled(const struct sched *c, uint32_t device);
 
 /* What is decided for a job on a device: for showing. false if it has no groups there. */
 bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bool *runnable,
                         uint32_t *timeslice_us);
-/* Whether it goes before its like there, for its deadline, and whether before latency jobs too. */
-bool sched_member_hurries(const struct sched *c, uint32_t job, uint32_t device, bool *risen);
+/* Whether the job is boosted there, for its deadline, and whether it joined the latency class. */
+bool sched_member_boosted(const struct sched *c, uint32_t job, uint32_t device, bool *promoted);
 
 #endif

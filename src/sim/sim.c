@@ -76,7 +76,7 @@ static void tell_deadline(struct sim *m, uint32_t j)
                                       .deadline_ns =
                                           st->waits ? st->issued_ns + job->due_ns : TIME_NEVER,
                                       .left_ns = used < job->kernel_ns ? job->kernel_ns - used : 0,
-                                      .may_rise = job->may_rise,
+                                      .may_promote = job->may_promote,
                                       .on = true});
 }
 
@@ -172,8 +172,9 @@ static void decide(struct sim *m)
     struct sched_plan plan;
     m->dirty = false;
     m->wake = TIME_NEVER;
-    if (!m->s->policy || sched_decide(m->c, 0, m->now, &plan) < 0)
+    if (!m->s->policy)
         return;
+    sched_decide(m->c, m->now, &plan);
     m->wake = plan.wake_ns;
     m->ncalls = m->next_call = 0;
     for (int pass = CALL_SUSPEND; pass <= CALL_RESUME; pass++) {

@@ -23,7 +23,7 @@ struct sim_job {
     /* Of a job with a period: when a request is due after it was issued, which the scheduler is
      * told, with the GPU time that it still needs. 0: nobody says so. */
     uint64_t due_ns;
-    bool may_rise;
+    bool may_promote;
 };
 
 struct sim_scenario {

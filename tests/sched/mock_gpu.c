@@ -63,7 +63,7 @@ static bool requests(struct sched *c, const struct mock_job *j, struct state *x,
                                       open ? (uint64_t)((x->begun_s + j->due_s) * 1e9) : TIME_NEVER,
                                   .left_ns = open ? (uint64_t)(left * 1e9) : 0,
                                   .priority = j->priority,
-                                  .may_rise = j->may_rise,
+                                  .may_promote = j->may_promote,
                                   .on = true});
     return true;
 }
@@ -150,7 +150,7 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
         }
         if (changed && s->policy) {
             struct sched_plan plan;
-            assert_int_equal(sched_decide(c, 0, now, &plan), 0);
+            sched_decide(c, now, &plan);
             r->decisions++;
             bool seen_runnable = false;
             for (size_t k = 0; k < plan.n; k++) {

@@ -21,7 +21,7 @@ struct mock_job {
      * anything above 0. due_s: its deadline after it began, which the scheduler is told, with what
      * is left of it times guess (0: 1); 0: it has none. */
     double work_s, every_s, due_s, guess;
-    bool may_rise;
+    bool may_promote;
     int priority;
     uint32_t late; /* expected at most; of requests that were done, or are past their deadline */
 };

@@ -1,4 +1,4 @@
-/* What deadlines change (policy/hurry.c), and what they may not, on the mock GPU. Requests that are
+/* What deadlines change (sched/boost.h), and what they may not, on the mock GPU. Requests that are
  * late are counted when they end, so each row also says how many have to end. */
 #include "mock_gpu.h"
 
@@ -93,7 +93,7 @@ static const struct mock_scenario table[] = {
         {.class = B, .need = 1, .lo = 0, .hi = 0.1}}},
     {"unless its owner may say so", "laxity", .seconds = 31, .jobs = {
         {.class = L, .need = 0.8, .lo = 0.6, .hi = 0.81},
-        {.class = B, .need = 1, .work_s = 0.5, .every_s = 2, .due_s = 1.5, .may_rise = true, .lo = 0.23, .hi = 0.26},
+        {.class = B, .need = 1, .work_s = 0.5, .every_s = 2, .due_s = 1.5, .may_promote = true, .lo = 0.23, .hi = 0.26},
         {.class = B, .need = 1, .lo = 0, .hi = 0.1}}},
     {"edf: two that are due, the earlier first", "edf", .seconds = 61, .saturated = true, .jobs = {
         {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
@@ -117,7 +117,7 @@ static const struct mock_scenario table[] = {
         {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
         {.class = N, .need = 1, .work_s = 0.55, .every_s = 1, .due_s = 1, .lo = 0.54, .hi = 0.56},
         {.class = B, .need = 1, .work_s = 0.55, .every_s = 1, .due_s = 0.99, .priority = 9, .lo = 0.34, .hi = 0.36, .late = 99}}},
-    {"a paused job hurries nobody", "laxity", .seconds = 20, .measure_from_s = 1, .saturated = true, .jobs = {
+    {"a paused job is not boosted", "laxity", .seconds = 20, .measure_from_s = 1, .saturated = true, .jobs = {
         {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
         {.class = B, .need = 1, .work_s = 9, .every_s = 20, .due_s = 20, .pause_s = 0.5, .resume_s = 99, .lo = 0, .hi = 0},
         {.class = B, .need = 1, .lo = 0.899, .hi = 0.901}}},

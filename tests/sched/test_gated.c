@@ -126,7 +126,7 @@ static void simulate(const struct scenario *s, struct state *v)
             assert_int_equal(sched_event(c, &e), 0);
         }
         if (changed) {
-            assert_int_equal(sched_decide(c, 0, now, &plan), 0);
+            sched_decide(c, now, &plan);
             for (size_t k = 0; k < plan.n; k++) {
                 v[plan.settings[k].group].runs = plan.settings[k].runnable;
                 v[plan.settings[k].group].slice = plan.settings[k].timeslice_us;
@@ -196,12 +196,12 @@ static void test_pause(void **unused)
     }
     for (int paused = 0; paused < 2; paused++) {
         sched_event(c, &(struct sched_event){.type = EV_JOB_PAUSE, .job = 0, .on = paused});
-        assert_int_equal(sched_decide(c, 0, 1000, &plan), 0);
+        sched_decide(c, 1000, &plan);
         for (size_t k = 0; k < plan.n; k++)
             assert_int_equal(plan.settings[k].runnable, (plan.settings[k].group == 1) == paused);
     }
     sched_event(c, &(struct sched_event){.type = EV_JOB_PAUSE, .job = 1, .on = true});
-    assert_int_equal(sched_decide(c, 0, 2000, &plan), 0);
+    sched_decide(c, 2000, &plan);
     for (size_t k = 0; k < plan.n; k++)
         assert_false(plan.settings[k].runnable);
     assert_int_equal(sched_event(c, &(struct sched_event){.type = EV_DEVICE, .device = 1}), -22);
@@ -232,7 +232,7 @@ static void test_waiting_gives_no_credit(void **unused)
         }
         for (uint32_t j = 0; j < 2 && ms == 55000; j++)
             sched_event(c, &(struct sched_event){.type = EV_DEMAND, .job = j, .on = false});
-        assert_int_equal(sched_decide(c, 0, ms * 1000000, &plan), 0);
+        sched_decide(c, ms * 1000000, &plan);
         for (size_t k = 0; k < plan.n && ms >= 56000; k++)
             ran[plan.settings[k].group] += plan.settings[k].runnable;
     }
@@ -269,11 +269,11 @@ static void test_deadline(void **unused)
             sched_event(c,
                         &(struct sched_event){
                             .type = EV_DEADLINE, .job = 1, .deadline_ns = TIME_NEVER, .on = true});
-        assert_int_equal(sched_decide(c, 0, ms * 1000000, &plan), 0);
+        sched_decide(c, ms * 1000000, &plan);
         for (size_t k = 0; k < plan.n; k++)
             (ms < 2000 ? ran : late)[plan.settings[k].group] += plan.settings[k].runnable;
     }
-    /* In a hurry from 0.1 s on. */
+    /* Boosted from 0.1 s on. */
     assert_true(ran[1] >= 1890 && ran[0] <= 210);
     assert_true(late[0] > 800 && late[1] > 100);
     sched_free(c);

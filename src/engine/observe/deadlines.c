@@ -73,11 +73,11 @@ static void deadlines_notify(struct model *m, uint32_t job)
                              .left_ns = d->open ? deadlines_left(j, d) : 0,
                              .priority = d->open && d->reported ? d->priority : 0,
                              /* Whoever set the job's did not set these. */
-                             .may_rise = d->reported ? d->program_root : j->rec.may_rise,
+                             .may_promote = d->reported ? d->program_root : j->rec.may_rise,
                              .on = d->reported || j->rec.deadline_us};
     bool begins = ev.deadline_ns != TIME_NEVER && ev.deadline_ns != d->last.deadline_ns;
     bool same = d->last.type == EV_DEADLINE && ev.deadline_ns == d->last.deadline_ns &&
-                ev.left_ns == d->last.left_ns && ev.may_rise == d->last.may_rise &&
+                ev.left_ns == d->last.left_ns && ev.may_promote == d->last.may_promote &&
                 ev.on == d->last.on && ev.priority == d->last.priority;
     d->notify_at = d->open ? m->now + NOTIFY_NS : TIME_NEVER;
     if (same)

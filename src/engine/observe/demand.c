@@ -160,7 +160,7 @@ void demand_gated(struct model *m)
 
 /* ---- activity ---- */
 
-void demand_decided(const struct demand *x, struct model *m, unsigned d)
+static void decided_on(const struct demand *x, struct model *m, unsigned d)
 {
     for (uint32_t i = 0; i < m->jobs_end; i++) {
         struct job_demand *on = &m->jobs[i].on[d];
@@ -174,6 +174,12 @@ void demand_decided(const struct demand *x, struct model *m, unsigned d)
         on->until_ns = runnable ? UINT64_MAX : on->runnable ? m->now : on->until_ns;
         on->runnable = runnable;
     }
+}
+
+void demand_decided(const struct demand *x, struct model *m)
+{
+    for (unsigned d = 0; d < m->ngpus; d++)
+        decided_on(x, m, d);
 }
 
 /* Whether those who could run at that time leave the engine to this job now and then. */
@@ -243,7 +249,7 @@ static bool wants_activity(const struct demand *x, const struct model *m, unsign
             busy += fmax(m->jobs[i].on[d].busy, 0);
     }
     return sched_wants_activity(x->sched, d) ||
-           (busy >= GAPS_BUSY && sched_minds_gaps(x->sched, d));
+           (busy >= GAPS_BUSY && sched_may_throttle(x->sched, d));
 }
 
 /* Whether anything was seen. */
@@ -298,7 +304,7 @@ static uint64_t usage_due(const struct demand *x, const struct model *m, bool tu
         return x->usage_at;
     bool gaps = false;
     for (unsigned d = 0; d < m->ngpus; d++)
-        gaps |= x->driver->ops->activity && sched_minds_gaps(x->sched, d);
+        gaps |= x->driver->ops->activity && sched_may_throttle(x->sched, d);
     return gaps ? x->usage_at + (GAPS_NS - USAGE_NS) : TIME_NEVER;
 }
 

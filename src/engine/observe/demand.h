@@ -24,7 +24,7 @@ void demand_gated(struct model *m);
  * deadlines, so that it matters which of them work. */
 uint64_t demand_due(struct demand *x, struct model *m, bool turns);
 /* After each decision about a device: which jobs may run now. */
-void demand_decided(const struct demand *x, struct model *m, unsigned device);
+void demand_decided(const struct demand *x, struct model *m);
 /* A person let it run again: it is taken to have work until it is seen that it has none. */
 void demand_resumed(struct model *m, uint32_t job);
 /* Somebody looks: busy and memory_bytes of jobs are kept up to date for some seconds. */

@@ -19,27 +19,13 @@ static bool wants(const struct member *m)
     return !m->paused && !m->idle;
 }
 
-static enum job_class class_of(const struct member *m, bool strict)
-{
-    return strict ? m->class : CLASS_BATCH;
-}
-
-static void end_turn(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
-{
-    struct member *m = &dev->members[dev->holder];
-    uint64_t turn = p->rotation_us * 1000ULL;
-    uint64_t ns = now_ns > dev->turn_start_ns ? now_ns - dev->turn_start_ns : 0;
-    m->vtime += (ns < turn ? ns : turn) * WEIGHT_DEFAULT / m->weight;
-    dev->holder = SLOT_NONE;
-}
-
-static struct member *next_of(struct policy_device *dev, bool strict, enum job_class class)
+static struct member *next_of(struct policy_device *dev, enum job_class class)
 {
     struct member *best = NULL;
     for_each_member (dev, m) {
-        if (!wants(m) || class_of(m, strict) != class)
+        if (!wants(m) || m->class != class)
             continue;
-        if (m->job == dev->hurried)
+        if (m->job == dev->boost.job)
             return m;
         if (!best || m->vtime < best->vtime)
             best = m;
@@ -49,68 +35,68 @@ static struct member *next_of(struct policy_device *dev, bool strict, enum job_c
 
 /* Who runs now among those of this class: who has the turn, or fills its gap. SLOT_NONE: nobody
  * wants to. */
-static uint32_t rotate(const struct sched_params *p, struct policy_device *dev, bool strict,
-                       enum job_class class, uint64_t now_ns)
+static uint32_t gated_turn(const struct sched_params *p, struct policy_device *dev,
+                           enum job_class class, uint64_t now_ns)
 {
-    struct member *best = next_of(dev, strict, class);
+    struct rotation *r = &dev->rotation;
+    struct member *best = next_of(dev, class);
     uint32_t n = 0, others = 0;
     for_each_member (dev, m) {
-        if (!wants(m) || class_of(m, strict) != class)
+        if (!wants(m) || m->class != class)
             continue;
         n++;
-        others += m->job != dev->holder;
+        others += m->job != r->holder;
     }
-    if (best && best->job == dev->hurried && dev->holder != best->job && dev->holder != SLOT_NONE) {
-        end_turn(p, dev, now_ns);
-        best = next_of(dev, strict, class);
+    if (best && best->job == dev->boost.job && r->holder != best->job && r->holder != SLOT_NONE) {
+        rotation_end(p, dev, now_ns);
+        best = next_of(dev, class);
     }
-    if (dev->holder != SLOT_NONE) {
-        uint64_t turn_end = dev->turn_start_ns + p->rotation_us * 1000ULL;
-        if (wants(&dev->members[dev->holder]))
-            dev->idle_since_ns = TIME_NEVER;
-        else if (dev->idle_since_ns == TIME_NEVER)
-            dev->idle_since_ns = now_ns;
+    if (r->holder != SLOT_NONE) {
+        uint64_t turn_end = r->turn_ns + p->rotation_us * 1000ULL;
+        if (wants(&dev->members[r->holder]))
+            r->idle_since_ns = TIME_NEVER;
+        else if (r->idle_since_ns == TIME_NEVER)
+            r->idle_since_ns = now_ns;
         uint64_t gap_end =
-            dev->idle_since_ns == TIME_NEVER ? TIME_NEVER : dev->idle_since_ns + GRACE_NS;
+            r->idle_since_ns == TIME_NEVER ? TIME_NEVER : r->idle_since_ns + GRACE_NS;
         uint64_t end = gap_end < turn_end ? gap_end : turn_end;
         if (!others || now_ns < end) {
-            dev->wake_ns = others && end < dev->wake_ns ? end : dev->wake_ns;
-            return wants(&dev->members[dev->holder]) || !best ? dev->holder : best->job;
+            policy_wake(dev, others ? end : TIME_NEVER);
+            return wants(&dev->members[r->holder]) || !best ? r->holder : best->job;
         }
-        end_turn(p, dev, now_ns);
-        best = next_of(dev, strict, class); /* its vtime has grown */
+        rotation_end(p, dev, now_ns);
+        best = next_of(dev, class); /* its vtime has grown */
     }
     if (!best)
         return SLOT_NONE;
-    policy_begin_turn(dev, best, best->job != dev->hurried, now_ns);
-    dev->idle_since_ns = TIME_NEVER;
+    rotation_begin(dev, best, best->job != dev->boost.job, now_ns);
+    r->idle_since_ns = TIME_NEVER;
     uint64_t end = n > 1 ? now_ns + p->rotation_us * 1000ULL : TIME_NEVER;
-    dev->wake_ns = end < dev->wake_ns ? end : dev->wake_ns;
-    return dev->holder;
+    policy_wake(dev, end);
+    return r->holder;
 }
 
-void policy_gated(const struct sched_params *p, struct policy_device *dev, bool strict,
-                  uint64_t now_ns)
+void policy_gated(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
 {
+    struct rotation *r = &dev->rotation;
     uint32_t n[CLASS_COUNT] = {0}, all = 0;
     enum job_class top = CLASS_BATCH;
     for_each_member (dev, m) {
-        n[class_of(m, strict)] += !m->paused;
+        n[m->class] += !m->paused;
         all += !m->paused;
-        if (wants(m) && class_of(m, strict) < top)
-            top = class_of(m, strict);
+        if (wants(m) && m->class < top)
+            top = m->class;
     }
-    bool interrupted =
-        dev->holder != SLOT_NONE &&
-        (dev->members[dev->holder].paused || class_of(&dev->members[dev->holder], strict) != top);
+    bool interrupted = r->holder != SLOT_NONE &&
+                       (dev->members[r->holder].paused || dev->members[r->holder].class != top);
     if (interrupted)
-        end_turn(p, dev, now_ns);
-    uint32_t runs = top == CLASS_LATENCY ? SLOT_NONE : rotate(p, dev, strict, top, now_ns);
+        rotation_end(p, dev, now_ns);
+    uint32_t runs = top == CLASS_LATENCY ? SLOT_NONE : gated_turn(p, dev, top, now_ns);
     uint32_t budget = policy_budget(dev);
     for_each_member (dev, m) {
         if (m->paused)
             continue;
-        enum job_class class = class_of(m, strict);
+        enum job_class class = m->class;
         m->runnable = class < top || (class == top && (runs == SLOT_NONE || m->job == runs));
         bool above = (class > CLASS_LATENCY && n[CLASS_LATENCY]) ||
                      (class > CLASS_NORMAL && n[CLASS_NORMAL]);
@@ -119,6 +105,6 @@ void policy_gated(const struct sched_params *p, struct policy_device *dev, bool 
         else if (above)
             m->timeslice_us = budget > p->timeslice_min_us ? budget : p->timeslice_min_us;
         else
-            m->timeslice_us = all == 1 && m->class != CLASS_BATCH ? 0 : p->timeslice_share_us;
+            m->timeslice_us = all == 1 && m->own_class != CLASS_BATCH ? 0 : p->timeslice_share_us;
     }
 }

@@ -1,8 +1,9 @@
-/* Policy "shares": every job gets GPU time in proportion to its weight, classes are ignored.
+/* Policy "shares": every job gets GPU time in proportion to its weight, classes are ignored: as
+ * "priority" with all jobs in one class.
  *
  * All groups stay runnable; the hardware's round-robin over timeslices does the sharing, and gives
- * what a job leaves unused to the others at once. Not good for latency: a request waits for the
- * slices of all the others. */
+ * what a job leaves unused to the others at once. Only gangs that would wait for each other take
+ * turns (gang.c). Not good for latency: a request waits for the slices of all the others. */
 #include <assert.h>
 
 #include "sched/policy.h"
@@ -11,12 +12,11 @@
 #define SLICE_FLOOR_US 1000U
 
 void policy_share_slices(const struct sched_params *p, struct policy_device *dev, uint32_t base_us,
-                         bool (*pick)(const struct member *m, enum job_class class),
                          enum job_class class)
 {
     uint32_t lightest = WEIGHT_MAX, heaviest = WEIGHT_MIN;
     for_each_member (dev, m) {
-        if (!pick(m, class))
+        if (m->paused || m->class != class)
             continue;
         lightest = m->weight < lightest ? m->weight : lightest;
         heaviest = m->weight > heaviest ? m->weight : heaviest;
@@ -25,7 +25,7 @@ void policy_share_slices(const struct sched_params *p, struct policy_device *dev
     /* The lightest gets the base slice, unless the heaviest would get more than the longest. */
     bool too_long = (uint64_t)base_us * heaviest > (uint64_t)p->timeslice_max_us * lightest;
     for_each_member (dev, m) {
-        if (!pick(m, class))
+        if (m->paused || m->class != class)
             continue;
         uint64_t us = too_long ? (uint64_t)p->timeslice_max_us * m->weight / heaviest
                                : (uint64_t)base_us * m->weight / lightest;
@@ -35,28 +35,9 @@ void policy_share_slices(const struct sched_params *p, struct policy_device *dev
     }
 }
 
-static bool any(const struct member *m, enum job_class class)
-{
-    (void)class;
-    return !m->paused;
-}
-
-static void decide(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
-{
-    (void)now_ns;
-    dev->holder = SLOT_NONE;
-    uint32_t n = 0;
-    for_each_member (dev, m)
-        n += !m->paused;
-    policy_share_slices(p, dev, p->timeslice_share_us, any, CLASS_NORMAL);
-    if (n == 1) {
-        for_each_member (dev, m)
-            m->timeslice_us = m->paused ? m->timeslice_us : 0;
-    }
-}
-
 const struct policy policy_shares = {
     .name = "shares",
     .summary = "GPU time in proportion to weight; classes are ignored",
-    .decide = decide,
+    .turns = true,
+    .decide = policy_priority_decide,
 };

@@ -5,13 +5,11 @@
  * looks how often it works. A lone batch job gets the smallest timeslice; several would thrash each
  * other there (two at 1 us made no progress, H200), and taking turns needs a daemon, so they keep
  * the driver's default. */
-#include "sched/budget.h"
 #include "sched/policy.h"
 
 static void decide(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
 {
     (void)now_ns;
-    dev->holder = SLOT_NONE;
     uint32_t batch = 0;
     for_each_member (dev, m)
         batch += !m->paused && m->class == CLASS_BATCH ? member_width(m) : 0;
@@ -32,5 +30,6 @@ static void decide(const struct sched_params *p, struct policy_device *dev, uint
 const struct policy policy_static = {
     .name = "static",
     .summary = "fixed timeslices by class, nothing suspended; what works without a daemon",
+    .strict = true,
     .decide = decide,
 };

@@ -1,0 +1,274 @@
+/* See boost.h. */
+#include "sched/policy.h"
+
+#define HOLD_NS       5000000000.0 /* with nobody held up before */
+#define LATE_NS       5000000000U
+#define UPPER_UNKNOWN 0.5 /* of the time: a guess, for drivers that do not report it */
+#define UPPER_MAX     0.95
+#define UPPER_S       2.0 /* its memory: some periods of a job with deadlines */
+
+void boost_init(struct boost *b)
+{
+    b->job = SLOT_NONE;
+    b->upper_seen = -1;
+}
+
+void boost_observe(struct boost *b, const struct sched_event *ev)
+{
+    double share = (double)ev->busy_ns / (double)ev->window_ns;
+    double w = (double)ev->window_ns * 1e-9 / UPPER_S;
+    b->upper_seen = b->upper_seen < 0 ? share : b->upper_seen + (share - b->upper_seen) * w;
+}
+
+/* How long that takes beside the latency jobs. */
+static uint64_t pace(const struct boost *b, uint64_t left_ns)
+{
+    return policy_after(0, (double)left_ns / (1.0 - b->upper));
+}
+
+static uint64_t before(uint64_t deadline_ns, uint64_t ns)
+{
+    return deadline_ns > ns ? deadline_ns - ns : 0;
+}
+
+static void wake_at(struct policy_device *dev, uint64_t now_ns, uint64_t ns)
+{
+    if (ns > now_ns)
+        policy_wake(dev, ns);
+}
+
+/* The debt at which boosting stops, and the one at which it begins again. */
+static double debt_most(const struct sched_params *p)
+{
+    return HOLD_NS * (1 - p->deadline_share);
+}
+
+static double debt_enough(const struct sched_params *p)
+{
+    double most = debt_most(p), turn = p->rotation_us * 1000.0 * p->deadline_share;
+    return most > turn ? most - turn : 0;
+}
+
+/* The debt stays where it is when boosted jobs have deadline_share of the time. */
+static void account(const struct sched_params *p, struct boost *b, uint64_t now_ns)
+{
+    double dt = now_ns > b->accounted_ns ? (double)(now_ns - b->accounted_ns) : 0;
+    if (b->accounted_ns)
+        b->debt += dt * (b->holds_up ? 1 - p->deadline_share : -p->deadline_share);
+    b->debt = b->debt < 0 ? 0 : b->debt;
+    if (b->debt >= debt_most(p) * (1 - 1e-9))
+        b->exhausted = true;
+    else if (b->debt <= debt_enough(p) + 1)
+        b->exhausted = false;
+    b->accounted_ns = now_ns;
+}
+
+static void account_wake(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+{
+    const struct boost *b = &dev->boost;
+    if (b->holds_up)
+        wake_at(dev, now_ns,
+                policy_after(now_ns + 1, (debt_most(p) - b->debt) / (1 - p->deadline_share)));
+    else if (b->exhausted)
+        wake_at(dev, now_ns,
+                policy_after(now_ns + 1, (b->debt - debt_enough(p)) / p->deadline_share));
+}
+
+static bool has_deadline(const struct member *m, uint64_t now_ns)
+{
+    return !m->paused && !m->idle && m->own_class != CLASS_LATENCY &&
+           m->due.deadline_ns != TIME_NEVER && before(now_ns, m->due.deadline_ns) < LATE_NS;
+}
+
+static bool is_urgent(const struct sched_params *p, struct policy_device *dev,
+                      const struct member *m, enum deadline_use use, uint64_t now_ns)
+{
+    if (!has_deadline(m, now_ns))
+        return false;
+    if (use == DEADLINES_FIRST || m->due.urgent_for == m->due.deadline_ns)
+        return true;
+    uint64_t at =
+        before(m->due.deadline_ns, pace(&dev->boost, m->due.left_ns) + p->urgent_us * 1000ULL);
+    wake_at(dev, now_ns, at);
+    return at <= now_ns;
+}
+
+/* Urgent on one device of a gang is urgent on all. */
+static void mark_urgent(const struct machine *mc, struct policy_device *own, struct member *m,
+                        enum deadline_use use)
+{
+    if (!is_urgent(mc->params, own, m, use, mc->now_ns))
+        return;
+    for_each_device_of (mc, own, m, dev) {
+        struct member_due *due = &dev->members[m->job].due;
+        due->urgent = true;
+        if (use != DEADLINES_FIRST)
+            due->urgent_for = due->deadline_ns;
+    }
+}
+
+/* Higher class first, then the one that is not late, of higher priority, with the earlier deadline,
+ * with the lower slot: a strict order. */
+static bool earlier(const struct member *a, const struct member *b, uint64_t now_ns)
+{
+    bool a_late = a->due.deadline_ns <= now_ns, b_late = b->due.deadline_ns <= now_ns;
+    if (a->own_class != b->own_class)
+        return a->own_class < b->own_class;
+    if (a_late != b_late)
+        return b_late;
+    if (a->due.priority != b->due.priority)
+        return a->due.priority > b->due.priority;
+    return a->due.deadline_ns != b->due.deadline_ns ? a->due.deadline_ns < b->due.deadline_ns
+                                                    : a->job < b->job;
+}
+
+/* The job that this device would boost. */
+static struct member *pick(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+{
+    struct member *first = NULL, *last = NULL;
+    for (uint32_t k = 0; k < p->edf_k; k++) {
+        struct member *next = NULL;
+        for_each_member (dev, m) {
+            if (m->due.urgent && (!last || earlier(last, m, now_ns)) &&
+                (!next || earlier(m, next, now_ns)))
+                next = m;
+        }
+        if (!next || (first && next->own_class != first->own_class))
+            break;
+        first = first ? first : next;
+        uint64_t left = next->due.left_ns == TIME_NEVER ? 0 : next->due.left_ns;
+        if (before(next->due.deadline_ns, left) >= now_ns)
+            return next;
+        last = next;
+    }
+    return first;
+}
+
+/* Late at this pace on a device with latency jobs, and with the whole GPU not yet. */
+static bool needs_promotion(struct policy_device *dev, const struct member *m, uint64_t now_ns)
+{
+    const struct member_due *due = &m->due;
+    uint64_t late_from = before(due->deadline_ns, pace(&dev->boost, due->left_ns));
+    if (!due->may_promote || due->left_ns == TIME_NEVER || dev->boost.top != CLASS_LATENCY)
+        return false;
+    wake_at(dev, now_ns, late_from);
+    return late_from <= now_ns && before(due->deadline_ns, due->left_ns) >= now_ns;
+}
+
+/* Boosts a job on all its devices. Without a higher class on any of them it joins the latency class
+ * too, without holding anybody up: it has the GPU as a latency job has it, and its peers fill the
+ * gaps. */
+static void grant(const struct machine *mc, struct policy_device *own, struct member *m,
+                  enum deadline_use use)
+{
+    bool promote = false, on_top = true, latency = false;
+    for_each_device_of (mc, own, m, dev) {
+        promote |= use == DEADLINES_LAXITY && needs_promotion(dev, m, mc->now_ns);
+        on_top &= dev->boost.top == m->own_class && dev->boost.below > 1;
+        latency |= dev->boost.top == CLASS_LATENCY;
+    }
+    if (promote)
+        m->due.promoted_for = m->due.deadline_ns;
+    bool promoted = latency && m->due.promoted_for == m->due.deadline_ns && m->due.may_promote &&
+                    m->due.deadline_ns > mc->now_ns;
+    for_each_device_of (mc, own, m, dev) {
+        struct boost *b = &dev->boost;
+        struct member *x = &dev->members[m->job];
+        x->due.promoted_for = m->due.promoted_for;
+        b->job = m->job;
+        b->promoted = promoted && b->top == CLASS_LATENCY;
+        b->holds_up = b->below > 1 || b->promoted;
+        if (promoted || on_top)
+            x->class = CLASS_LATENCY;
+        wake_at(dev, mc->now_ns, m->due.deadline_ns);
+        if (m->due.deadline_ns <= mc->now_ns)
+            wake_at(dev, mc->now_ns, m->due.deadline_ns + LATE_NS);
+    }
+}
+
+static bool grantable(const struct machine *mc, struct policy_device *own, const struct member *m)
+{
+    for_each_device_of (mc, own, m, dev) {
+        if (dev->boost.job != SLOT_NONE || dev->boost.exhausted)
+            return false;
+    }
+    return true;
+}
+
+static void refuse(const struct machine *mc, struct policy_device *own, const struct member *m)
+{
+    for_each_device_of (mc, own, m, dev)
+        dev->members[m->job].due.urgent = false;
+}
+
+/* The most urgent job first, as long as there is one and a device that boosts nobody: each round
+ * grants or refuses one. */
+static void grant_all(const struct machine *mc, enum deadline_use use)
+{
+    for (;;) {
+        struct policy_device *at = NULL;
+        struct member *best = NULL;
+        for (uint32_t d = 0; d < mc->n; d++) {
+            struct policy_device *dev = &mc->devices[d];
+            if (dev->boost.job != SLOT_NONE || dev->boost.exhausted)
+                continue;
+            struct member *m = pick(mc->params, dev, mc->now_ns);
+            if (!m || (best && !earlier(m, best, mc->now_ns)))
+                continue;
+            best = m;
+            at = dev;
+        }
+        if (!best)
+            return;
+        if (grantable(mc, at, best))
+            grant(mc, at, best, use);
+        else
+            refuse(mc, at, best);
+    }
+}
+
+/* What of the last decision does not last. Whether any deadline is known here. */
+static bool begin(const struct sched_params *p, struct policy_device *dev, enum deadline_use use,
+                  uint64_t now_ns)
+{
+    struct boost *b = &dev->boost;
+    b->known = false;
+    b->top = CLASS_COUNT;
+    b->below = 0;
+    for_each_member (dev, m) {
+        m->class = m->own_class;
+        m->due.urgent = false;
+        m->watched = m->due.expects && m->idle && !m->paused && use != DEADLINES_IGNORED &&
+                     p->deadline_share > 0;
+        b->known |= m->due.deadline_ns != TIME_NEVER;
+        if (m->paused)
+            continue;
+        b->top = m->own_class < b->top ? m->own_class : b->top;
+        b->below += m->own_class != CLASS_LATENCY && !m->idle;
+    }
+    account(p, b, now_ns);
+    b->job = SLOT_NONE;
+    b->promoted = b->holds_up = false;
+    b->upper = b->top != CLASS_LATENCY ? 0 : b->upper_seen < 0 ? UPPER_UNKNOWN : b->upper_seen;
+    b->upper = b->upper < UPPER_MAX ? b->upper : UPPER_MAX;
+    return b->known;
+}
+
+void boost_decide(const struct machine *mc, enum deadline_use use)
+{
+    const struct sched_params *p = mc->params;
+    bool any = false;
+    for (uint32_t d = 0; d < mc->n; d++)
+        any |= begin(p, &mc->devices[d], use, mc->now_ns);
+    if (!any || use == DEADLINES_IGNORED || p->deadline_share <= 0)
+        return;
+    for (uint32_t d = 0; d < mc->n; d++) {
+        for_each_member (&mc->devices[d], m)
+            mark_urgent(mc, &mc->devices[d], m, use);
+    }
+    grant_all(mc, use);
+    for (uint32_t d = 0; d < mc->n; d++) {
+        if (mc->devices[d].boost.known)
+            account_wake(p, &mc->devices[d], mc->now_ns);
+    }
+}

@@ -1,0 +1,288 @@
+/* What happened, as changes of the scheduler's tables: see sched.h. Decides nothing. */
+#include <errno.h>
+#include <string.h>
+
+#include "sched/sched_impl.h"
+
+static void member_link(struct sched *c, uint32_t device, uint32_t job)
+{
+    struct policy_device *dev = &c->devices[device];
+    const struct job *j = &c->jobs[job];
+    struct member *m = &dev->members[job];
+    *m = (struct member){
+        .job = job,
+        .class = j->class,
+        .own_class = j->class,
+        .weight = j->weight,
+        .budget_us = j->budget_us,
+        .paused = j->paused,
+        .due = j->due,
+        .runnable = !j->paused,
+        .turn_group = SLOT_NONE,
+        .last_group = SLOT_NONE,
+        .gang_first = SLOT_NONE,
+        .vtime = dev->rotation.vtime_floor,
+        .prev = dev->last,
+        .next = SLOT_NONE,
+        .used = true,
+    };
+    if (dev->last == SLOT_NONE)
+        dev->first = job;
+    else
+        dev->members[dev->last].next = job;
+    dev->last = job;
+}
+
+static void member_unlink(struct sched *c, uint32_t device, uint32_t job)
+{
+    struct policy_device *dev = &c->devices[device];
+    struct member *m = &dev->members[job];
+    if (m->prev == SLOT_NONE)
+        dev->first = m->next;
+    else
+        dev->members[m->prev].next = m->next;
+    if (m->next == SLOT_NONE)
+        dev->last = m->prev;
+    else
+        dev->members[m->next].prev = m->prev;
+    if (dev->rotation.holder == job)
+        dev->rotation.holder = SLOT_NONE;
+    if (dev->boost.job == job)
+        dev->boost.job = SLOT_NONE;
+    m->used = false;
+    m->gang = 0;
+}
+
+static void mark(struct sched *c, uint32_t job)
+{
+    struct machine mc = sched_machine(c, 0);
+    gang_mark(&mc, job);
+}
+
+static void mark_all(struct sched *c)
+{
+    for (uint32_t j = 0; j < c->limits.jobs; j++) {
+        if (c->jobs[j].used)
+            mark(c, j);
+    }
+}
+
+static int group_add(struct sched *c, const struct sched_event *ev)
+{
+    if (ev->group >= c->limits.groups || ev->device >= c->limits.devices)
+        return -EINVAL;
+    struct group *g = &c->groups[ev->group];
+    if (g->job != SLOT_NONE)
+        return -EEXIST;
+    struct member *m = &c->devices[ev->device].members[ev->job];
+    if (!m->used)
+        member_link(c, ev->device, ev->job);
+    uint32_t *head = sched_group_head(c, ev->device, ev->job);
+    *g = (struct group){.job = ev->job,
+                        .device = ev->device,
+                        .prev = SLOT_NONE,
+                        .next = *head,
+                        .computes = ev->computes};
+    if (*head != SLOT_NONE)
+        c->groups[*head].prev = ev->group;
+    *head = ev->group;
+    m->ngroups++;
+    m->ncompute += ev->computes;
+    mark(c, ev->job);
+    return 0;
+}
+
+/* A context that was seen half-built turns out to compute, or not to. */
+static void group_change(struct sched *c, uint32_t group, bool computes)
+{
+    struct group *g = &c->groups[group];
+    struct member *m = &c->devices[g->device].members[g->job];
+    m->ncompute = m->ncompute - g->computes + computes;
+    g->computes = computes;
+    m->turn_group = m->turn_group == group && !computes ? SLOT_NONE : m->turn_group;
+    m->last_group = m->last_group == group && !computes ? SLOT_NONE : m->last_group;
+    mark(c, g->job);
+}
+
+static void group_remove(struct sched *c, uint32_t group)
+{
+    struct group *g = &c->groups[group];
+    if (g->prev == SLOT_NONE)
+        *sched_group_head(c, g->device, g->job) = g->next;
+    else
+        c->groups[g->prev].next = g->next;
+    if (g->next != SLOT_NONE)
+        c->groups[g->next].prev = g->prev;
+    struct member *m = &c->devices[g->device].members[g->job];
+    m->ncompute -= g->computes;
+    m->turn_group = m->turn_group == group ? SLOT_NONE : m->turn_group;
+    m->last_group = m->last_group == group ? SLOT_NONE : m->last_group;
+    if (--m->ngroups == 0)
+        member_unlink(c, g->device, g->job);
+    mark(c, g->job);
+    g->job = SLOT_NONE;
+}
+
+/* Carries what the job says into its members. */
+static void job_spread(struct sched *c, uint32_t job)
+{
+    const struct job *j = &c->jobs[job];
+    for (uint32_t d = 0; d < c->limits.devices; d++) {
+        struct member *m = &c->devices[d].members[job];
+        if (!m->used)
+            continue;
+        m->class = m->own_class = j->class;
+        m->weight = j->weight;
+        m->budget_us = j->budget_us;
+        m->paused = j->paused;
+        /* No credit for the time it took no turns (paused, or in another class). */
+        if (m->vtime < c->devices[d].rotation.vtime_floor)
+            m->vtime = c->devices[d].rotation.vtime_floor;
+    }
+}
+
+/* A job that works again gets no credit for the time it wanted nothing, and no debt for probes. A
+ * gated device is never probed, nor is a job that expects deadlines: there it is no debt, but what
+ * it had. More than a lead's worth of turns had while boosted is forgotten. */
+static void place_wakeup(const struct policy_device *dev, struct member *m)
+{
+    uint64_t floor = dev->rotation.vtime_floor;
+    uint64_t most = floor + (uint64_t)ROTATION_LEAD_NS * WEIGHT_DEFAULT / m->weight;
+    bool probed = !dev->gated && !m->due.expects;
+    m->idle = false;
+    if (probed || m->vtime < floor)
+        m->vtime = floor;
+    else if (m->due.expects && m->vtime > most)
+        m->vtime = most;
+}
+
+static void deadline(struct sched *c, const struct sched_event *ev)
+{
+    struct member_due *due = &c->jobs[ev->job].due;
+    bool begins = ev->deadline_ns != TIME_NEVER && ev->deadline_ns != due->deadline_ns;
+    due->deadline_ns = ev->deadline_ns;
+    due->left_ns = ev->left_ns;
+    due->priority = ev->priority;
+    due->may_promote = ev->may_promote;
+    due->expects = ev->on;
+    for (uint32_t d = 0; d < c->limits.devices; d++) {
+        struct member *m = &c->devices[d].members[ev->job];
+        if (!m->used)
+            continue;
+        struct member_due was = m->due;
+        m->due = *due;
+        m->due.urgent_for = was.urgent_for;
+        m->due.promoted_for = was.promoted_for;
+        if (c->devices[d].gated) /* there it says so itself */
+            continue;
+        if (due->expects && due->deadline_ns == TIME_NEVER)
+            m->idle = m->idle_here = true; /* it is seen if it goes on */
+        if (begins && m->idle) {
+            place_wakeup(&c->devices[d], m);
+            m->idle_here = false;
+        }
+    }
+}
+
+static void demand(struct sched *c, const struct sched_event *ev)
+{
+    struct machine mc = sched_machine(c, 0);
+    struct policy_device *own = &c->devices[ev->device];
+    struct member *m = &own->members[ev->job];
+    if (!m->used)
+        return;
+    bool was_idle = m->idle;
+    m->idle_here = !ev->on;
+    mark(c, ev->job);
+    if (!was_idle || m->idle)
+        return;
+    for_each_device_of (&mc, own, m, dev)
+        place_wakeup(dev, &dev->members[ev->job]);
+}
+
+static void activity(struct policy_device *dev, const struct sched_event *ev)
+{
+    boost_observe(&dev->boost, ev);
+    if (throttle_observes(&dev->throttle, (double)ev->window_ns * 1e-9))
+        observed_add(&dev->seen, ev);
+}
+
+int sched_event(struct sched *c, const struct sched_event *ev)
+{
+    if (ev->type == EV_DEVICE) {
+        if (ev->device >= c->limits.devices)
+            return -EINVAL;
+        c->devices[ev->device].gated = ev->on;
+        mark_all(c);
+        return 0;
+    }
+    if (ev->type == EV_ACTIVITY) {
+        if (ev->device >= c->limits.devices || !ev->window_ns || ev->window_ns > 1000000000U ||
+            ev->busy_ns > ev->window_ns)
+            return -EINVAL;
+        activity(&c->devices[ev->device], ev);
+        return 0;
+    }
+    if (ev->type == EV_GROUP_REMOVE || ev->type == EV_GROUP_CHANGE) {
+        if (ev->group >= c->limits.groups || c->groups[ev->group].job == SLOT_NONE)
+            return -EINVAL;
+        if (ev->type == EV_GROUP_REMOVE)
+            group_remove(c, ev->group);
+        else
+            group_change(c, ev->group, ev->computes);
+        return 0;
+    }
+    if (ev->job >= c->limits.jobs)
+        return -EINVAL;
+    struct job *j = &c->jobs[ev->job];
+    if (ev->type == EV_JOB_ADD ? j->used : !j->used)
+        return ev->type == EV_JOB_ADD ? -EEXIST : -EINVAL;
+    bool sets = ev->type == EV_JOB_ADD || ev->type == EV_JOB_CHANGE;
+    if (sets && ((unsigned)ev->class >= CLASS_COUNT || ev->weight < WEIGHT_MIN ||
+                 ev->weight > WEIGHT_MAX || ev->budget_us > BUDGET_MAX_US))
+        return -EINVAL;
+
+    switch (ev->type) {
+    case EV_JOB_ADD:
+        *j = (struct job){.used = true,
+                          .class = ev->class,
+                          .weight = ev->weight,
+                          .budget_us = ev->budget_us,
+                          .due.deadline_ns = TIME_NEVER};
+        return 0;
+    case EV_JOB_CHANGE:
+        j->class = ev->class;
+        j->weight = ev->weight;
+        j->budget_us = ev->budget_us;
+        job_spread(c, ev->job);
+        return 0;
+    case EV_JOB_REMOVE:
+        for (uint32_t d = 0; d < c->limits.devices; d++) {
+            while (*sched_group_head(c, d, ev->job) != SLOT_NONE)
+                group_remove(c, *sched_group_head(c, d, ev->job));
+        }
+        j->used = false;
+        return 0;
+    case EV_JOB_PAUSE:
+        j->paused = ev->on;
+        job_spread(c, ev->job);
+        return 0;
+    case EV_DEADLINE:
+        deadline(c, ev);
+        return 0;
+    case EV_GROUP_ADD:
+        return group_add(c, ev);
+    case EV_DEMAND:
+        if (ev->device >= c->limits.devices)
+            return -EINVAL;
+        demand(c, ev);
+        return 0;
+    case EV_GROUP_REMOVE:
+    case EV_GROUP_CHANGE:
+    case EV_COUNT:
+    case EV_DEVICE:
+    case EV_ACTIVITY:
+        break;
+    }
+    return -EINVAL;
+}

@@ -1,0 +1,153 @@
+/* See rotation.h: which jobs are gangs, where they take turns, and which devices that links.
+ *
+ * A gang below the top class on one of its devices takes turns there, and so on all of them: while
+ * it is suspended on one its other halves would only spin. On a device where its class is the top,
+ * jobs of that class and below then take turns with it. A gang that is of the top class everywhere
+ * takes turns too if it has peers on two of its devices or more: slices there are not in step, and
+ * it would run only where they happen to overlap. With peers on one device only, slices of that
+ * device are enough. A gang of the latency class never waits. */
+#include "sched/policy.h"
+
+static bool computes(const struct policy_device *dev, uint32_t job)
+{
+    return !dev->gated && dev->members[job].used && dev->members[job].ncompute;
+}
+
+void gang_mark(const struct machine *mc, uint32_t job)
+{
+    uint32_t n = 0, first = SLOT_NONE;
+    bool idle = true;
+    for (uint32_t d = mc->n; d-- > 0;) {
+        if (!computes(&mc->devices[d], job))
+            continue;
+        first = d;
+        n++;
+        idle &= mc->devices[d].members[job].idle_here;
+    }
+    for (uint32_t d = 0; d < mc->n; d++) {
+        struct member *m = &mc->devices[d].members[job];
+        if (!m->used)
+            continue;
+        bool part = n > 1 && computes(&mc->devices[d], job);
+        m->gang = part ? n : 0;
+        m->gang_first = part ? first : SLOT_NONE;
+        m->idle = part ? idle : m->idle_here;
+    }
+}
+
+static bool may_wait(const struct member *m)
+{
+    return !m->paused && !m->watched && m->class != CLASS_LATENCY;
+}
+
+static bool has_peer(const struct policy_device *dev, const struct member *m)
+{
+    for_each_member (dev, x) {
+        if (x->job != m->job && x->class == m->class && x->ncompute && may_wait(x))
+            return true;
+    }
+    return false;
+}
+
+static bool takes_turns(const struct machine *mc, const struct member *m)
+{
+    uint32_t contended = 0;
+    if (!may_wait(m))
+        return false;
+    for_each_device_of (mc, mc->devices, m, dev) {
+        if (m->class >= dev->rotation.from)
+            return true;
+        contended += has_peer(dev, m);
+    }
+    return contended > 1;
+}
+
+/* Turns of one gang bring those of others with them, until nothing changes: each pass lowers a
+ * bound of some device, of which there are three values. */
+static void spread_turns(const struct machine *mc)
+{
+    bool changed = true;
+    while (changed) {
+        changed = false;
+        for (uint32_t d = 0; d < mc->n; d++) {
+            for_each_member (&mc->devices[d], m) {
+                if (!m->gang || m->gang_first != d || !takes_turns(mc, m))
+                    continue;
+                for_each_device_of (mc, mc->devices, m, dev) {
+                    changed |= dev->rotation.from > m->class;
+                    if (dev->rotation.from > m->class)
+                        dev->rotation.from = m->class;
+                }
+            }
+        }
+    }
+}
+
+static void join(const struct machine *mc, uint32_t a, uint32_t b)
+{
+    uint32_t low = a < b ? a : b, high = a < b ? b : a;
+    for (uint32_t d = 0; d < mc->n; d++) {
+        if (mc->devices[d].rotation.link == high)
+            mc->devices[d].rotation.link = low;
+    }
+}
+
+/* Devices that were not linked before count vtime from different floors: all go to the highest, so
+ * that each member keeps its distance to its peers. A gang has the largest of what its members
+ * have: no credit for joining. */
+static void level_vtime(const struct machine *mc, uint32_t first)
+{
+    uint64_t floor = 0, round = 0;
+    for (uint32_t d = first; d < mc->n; d++) {
+        const struct rotation *r = &mc->devices[d].rotation;
+        if (r->link != first)
+            continue;
+        floor = r->vtime_floor > floor ? r->vtime_floor : floor;
+        round = r->round_ns > round ? r->round_ns : round;
+    }
+    for (uint32_t d = first; d < mc->n; d++) {
+        struct rotation *r = &mc->devices[d].rotation;
+        if (r->link != first)
+            continue;
+        for_each_member (&mc->devices[d], m)
+            m->vtime += floor - r->vtime_floor;
+        r->vtime_floor = floor;
+        r->round_ns = round;
+    }
+}
+
+static void level_gang(const struct machine *mc, const struct member *m)
+{
+    uint64_t vtime = 0;
+    for_each_device_of (mc, mc->devices, m, dev) {
+        uint64_t v = dev->members[m->job].vtime;
+        vtime = v > vtime ? v : vtime;
+    }
+    for_each_device_of (mc, mc->devices, m, dev)
+        dev->members[m->job].vtime = vtime;
+}
+
+void gang_link(const struct machine *mc)
+{
+    spread_turns(mc);
+    for (uint32_t d = 0; d < mc->n; d++)
+        mc->devices[d].rotation.link = d;
+    for (uint32_t d = 0; d < mc->n; d++) {
+        for_each_member (&mc->devices[d], m) {
+            if (!m->gang || m->gang_first != d || !takes_turns(mc, m))
+                continue;
+            for_each_device_of (mc, mc->devices, m, dev)
+                join(mc, mc->devices[d].rotation.link, dev->rotation.link);
+        }
+    }
+    for (uint32_t d = 0; d < mc->n; d++) {
+        if (mc->devices[d].rotation.link == d)
+            level_vtime(mc, d);
+    }
+    for (uint32_t d = 0; d < mc->n; d++) {
+        for_each_member (&mc->devices[d], m) {
+            if (m->gang && m->gang_first == d && takes_turns(mc, m))
+                level_gang(mc, m);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+/* See rotation.h: turns on a device that shares no gang with others. */
+#include "sched/policy.h"
+
+#define PROBE_CHARGE 10U /* in turns: an idle job is looked at every PROBE_CHARGE turns or so */
+#define WAITS_NS     1000000000U
+
+void rotation_init(struct rotation *r)
+{
+    r->holder = SLOT_NONE;
+    r->idle_since_ns = TIME_NEVER;
+}
+
+bool rotation_takes_part(const struct policy_device *dev, const struct member *m)
+{
+    return !m->paused && !m->watched && m->class >= dev->rotation.from;
+}
+
+/* On its own device batch jobs are out while a normal job wants the GPU. */
+static bool is_candidate(const struct policy_device *dev, const struct member *m)
+{
+    return rotation_takes_part(dev, m) && !(dev->rotation.batch_waits && m->class == CLASS_BATCH);
+}
+
+/* A job that does not work is only looked at, unless none of them works: then there is no hurry.
+ * With a floor a turn has at least one of the job's slices in it, however busy the top is. */
+uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, uint32_t busy)
+{
+    uint32_t us = m->idle && busy ? p->probe_us : p->rotation_us;
+    double cycle_us = p->floor > 0.0 ? p->timeslice_floor_us / p->floor : 0;
+    return (us < cycle_us ? (uint64_t)cycle_us : us) * 1000ULL; /* floor is 0 or 0.001 and more */
+}
+
+void rotation_begin(struct policy_device *dev, struct member *m, bool counts, uint64_t now_ns)
+{
+    struct rotation *r = &dev->rotation;
+    if (m->vtime < r->vtime_floor)
+        m->vtime = r->vtime_floor;
+    else if (counts)
+        r->vtime_floor = m->vtime;
+    m->turn_group = SLOT_NONE; /* of several contexts the next */
+    r->holder = m->job;
+    r->turn_ns = now_ns;
+    r->round_ns = now_ns;
+}
+
+void rotation_end(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+{
+    struct rotation *r = &dev->rotation;
+    if (r->holder == SLOT_NONE)
+        return;
+    struct member *m = &dev->members[r->holder];
+    r->holder = SLOT_NONE;
+    m->ended_ns = now_ns;
+    /* What it had beyond its turn nobody else wanted: not charged. */
+    uint64_t turn = rotation_turn_ns(p, m, 0), width = m->gang ? m->gang : 1;
+    uint64_t ns = now_ns > r->turn_ns ? now_ns - r->turn_ns : 0;
+    ns = ns < turn ? ns : turn;
+    r->class_vtime[m->class] += ns;
+    m->vtime += (m->idle && !m->due.expects && !dev->gated ? turn * PROBE_CHARGE : ns) * width *
+                WEIGHT_DEFAULT / m->weight;
+}
+
+enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_ns,
+                                   uint64_t lower_ns)
+{
+    double u = (double)upper_ns / (1.0 - p->floor), l = (double)lower_ns / p->floor;
+    return l < u ? CLASS_BATCH : CLASS_NORMAL;
+}
+
+/* The boosted job of those that may have this turn. */
+static struct member *boosted(const struct policy_device *dev)
+{
+    struct member *m = dev->boost.job == SLOT_NONE ? NULL : &dev->members[dev->boost.job];
+    return m && is_candidate(dev, m) ? m : NULL;
+}
+
+/* With a floor kept, normal and batch jobs beside a latency job have turns by class first. Whether
+ * only one class may have the next turn, and which. */
+static bool floor_class(const struct sched_params *p, struct policy_device *dev,
+                        enum job_class *class)
+{
+    struct rotation *r = &dev->rotation;
+    uint32_t busy[CLASS_COUNT] = {0};
+    if (p->floor == 0.0 || r->top != CLASS_LATENCY)
+        return false;
+    for_each_member (dev, m)
+        busy[m->class] += !m->paused && !m->idle;
+    if (busy[CLASS_NORMAL] && busy[CLASS_BATCH]) {
+        *class = rotation_owed_class(p, r->class_vtime[CLASS_NORMAL], r->class_vtime[CLASS_BATCH]);
+        return true;
+    }
+    /* Nobody saves up turns while the other class is away. */
+    r->class_vtime[CLASS_NORMAL] = r->class_vtime[CLASS_BATCH] = 0;
+    return false;
+}
+
+static void pick_next(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+{
+    enum job_class class = CLASS_COUNT;
+    bool one_class = floor_class(p, dev, &class);
+    struct member *best = NULL, *first = boosted(dev);
+    for_each_member (dev, m) {
+        if (is_candidate(dev, m) && (!one_class || m->class == class) &&
+            (!best || m->vtime < best->vtime))
+            best = m;
+    }
+    if (first && one_class && first->class != class)
+        first = NULL;
+    best = first ? first : best;
+    if (best)
+        rotation_begin(dev, best, !best->idle && !first, now_ns);
+}
+
+static void rotate(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+{
+    struct rotation *r = &dev->rotation;
+    uint32_t n = 0, busy = 0;
+    for_each_member (dev, m) {
+        n += is_candidate(dev, m) ? member_width(m) : 0;
+        busy += is_candidate(dev, m) && !m->idle;
+    }
+    const struct member *h = r->holder == SLOT_NONE ? NULL : &dev->members[r->holder];
+    const struct member *first = boosted(dev);
+    if (h && (!is_candidate(dev, h) || (first && first != h && first->class == h->class) ||
+              (n > 1 && now_ns >= r->turn_ns + rotation_turn_ns(p, h, busy))))
+        rotation_end(p, dev, now_ns);
+    if (r->holder == SLOT_NONE)
+        pick_next(p, dev, now_ns);
+    if (n > 1 && r->holder != SLOT_NONE)
+        policy_wake(dev, r->turn_ns + rotation_turn_ns(p, &dev->members[r->holder], busy));
+}
+
+void rotation_decide(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+{
+    struct rotation *r = &dev->rotation;
+    bool batch = false;
+    for_each_member (dev, m)
+        batch |= !m->paused && m->class == CLASS_BATCH;
+    if (r->from == CLASS_COUNT || r->blocked)
+        rotation_end(p, dev, now_ns);
+    else
+        rotate(p, dev, now_ns);
+    if (r->from != CLASS_COUNT && r->batch_waits && batch)
+        policy_wake(dev, now_ns + WAITS_NS); /* whether the normal jobs still work */
+}
+
+void rotation_apply(const struct sched_params *p, struct policy_device *dev)
+{
+    const struct rotation *r = &dev->rotation;
+    for_each_member (dev, m) {
+        if (m->paused || m->class < r->from)
+            continue;
+        /* Gaps that a promoted job leaves beside a latency job stay idle. */
+        m->runnable =
+            (m->job == r->holder && (!dev->boost.promoted || p->floor > 0.0)) || m->watched;
+        if (m->class <= r->top)
+            continue; /* one of a gang's peers: alone in its turn, slices as without turns */
+        m->timeslice_us = r->slice_us;
+        m->serialize_contexts = !m->watched;
+    }
+}

@@ -1,0 +1,72 @@
+/* Turns: of the jobs below the latency class one at a time runs on a device, the others are
+ * suspended. Which one is fair by weight: each job's vtime grows by the GPU time of its turns over
+ * its weight, and the smallest vtime is next (start-time fair queueing). A job that was not seen
+ * working gets short turns, and is charged a long one for each, so that probing it costs the others
+ * about 1 %.
+ *
+ * A *gang* is a job that computes on more than one device. Its halves wait for each other inside
+ * collectives, so it has its turn on all its devices at the same time or on none. Devices that
+ * share a gang are *linked* and switch together, in rounds (round.c); a device without gangs
+ * rotates on its own (rotation.c). */
+#ifndef CEDE_SCHED_ROTATION_H
+#define CEDE_SCHED_ROTATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sched/sched.h"
+
+struct machine;
+struct member;
+struct policy_device;
+
+/* Invariants: holder is SLOT_NONE or a member that takes turns here; that of a gang holds all
+ * devices of the gang, and no other job does (a gang whose devices changed loses its turn at the
+ * next decision, and gets the next). No holder's vtime is below vtime_floor by more than LEAD_NS.
+ * Linked devices have the same vtime_floor and round_ns. */
+struct rotation {
+    uint32_t holder;                   /* has the turn; SLOT_NONE: nobody */
+    uint64_t turn_ns;                  /* since then */
+    uint64_t round_ns;                 /* of linked devices: when all last switched */
+    uint64_t vtime_floor;              /* vtime a newcomer starts with */
+    uint64_t class_vtime[CLASS_COUNT]; /* GPU time of turns; counts while a floor is kept */
+    uint64_t idle_since_ns; /* gated devices: the holder wants nothing; TIME_NEVER: it does */
+
+    /* Of this decision, set by the policy. */
+    enum job_class from; /* the highest class that takes turns; CLASS_COUNT: nobody does */
+    enum job_class top;  /* the highest class present */
+    uint32_t slice_us;   /* of classes below the top */
+    bool batch_waits;    /* batch jobs get turns only where no normal job wants the GPU */
+    bool blocked;        /* nobody has a turn now */
+    bool wanted;         /* a job without a turn waits for it */
+    uint32_t link;       /* the first device of those it is linked with */
+};
+
+#define ROTATION_LEAD_NS 5000000000U /* GPU time: credit and debt beyond that are forgotten */
+
+void rotation_init(struct rotation *r);
+bool rotation_takes_part(const struct policy_device *dev, const struct member *m);
+/* How long a turn of this job is while so many jobs work. */
+uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, uint32_t busy);
+/* The turn is this member's. A member that waited for a higher class gets no credit for that
+ * against its peers; counts: nor does one that comes later against this one. */
+void rotation_begin(struct policy_device *dev, struct member *m, bool counts, uint64_t now_ns);
+/* Ends the turn of the device's holder, if there is one, and charges it. */
+void rotation_end(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
+/* A device that is not linked: whose turn it is. */
+void rotation_decide(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
+/* What the turn means for the members: runnable, timeslice_us, serialize_contexts. */
+void rotation_apply(const struct sched_params *p, struct policy_device *dev);
+/* With a floor kept: the class that has had less than its share, of these two. */
+enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_ns,
+                                   uint64_t lower_ns);
+
+/* gang.c: marks the job's members as a gang, or as none. A gang is idle only if it is so on all its
+ * devices. To be called when the job's groups, or what is seen of it, changed. */
+void gang_mark(const struct machine *mc, uint32_t job);
+/* gang.c: which classes take turns where, for the gangs' sake too, and which devices are linked. */
+void gang_link(const struct machine *mc);
+/* round.c: whose turns it is on the devices that are linked to this one, the first of them. */
+void round_decide(const struct machine *mc, uint32_t first);
+
+#endif

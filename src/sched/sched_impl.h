@@ -1,0 +1,42 @@
+/* The scheduler's own tables, shared by sched.c and events.c. */
+#ifndef CEDE_SCHED_SCHED_IMPL_H
+#define CEDE_SCHED_SCHED_IMPL_H
+
+#include "sched/policy.h"
+
+struct job {
+    bool used, paused;
+    enum job_class class;
+    uint32_t weight, budget_us;
+    struct member_due due;
+};
+
+struct group {
+    uint32_t job, device; /* SLOT_NONE: slot free */
+    uint32_t prev, next;  /* among the groups of its member */
+    bool computes;
+};
+
+struct sched {
+    struct sched_limits limits;
+    struct sched_params params;
+    const struct policy *policy;
+    struct job *jobs;
+    struct group *groups;
+    uint32_t *first_group; /* [device * limits.jobs + job] */
+    struct policy_device *devices;
+    struct sched_setting *settings;
+};
+
+static inline uint32_t *sched_group_head(const struct sched *c, uint32_t device, uint32_t job)
+{
+    return &c->first_group[(size_t)device * c->limits.jobs + job];
+}
+
+static inline struct machine sched_machine(struct sched *c, uint64_t now_ns)
+{
+    return (struct machine){
+        .params = &c->params, .devices = c->devices, .n = c->limits.devices, .now_ns = now_ns};
+}
+
+#endif
