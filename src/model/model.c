@@ -206,6 +206,10 @@ bool model_group_update(struct model *m, uint32_t slot, const struct device_grou
     struct channel_group *g = &m->groups[slot];
     bool changed = memcmp(g->dg.channels, found->channels, sizeof(found->channels)) != 0;
     uint64_t original = g->dg.timeslice_us;
+    if (g->dg.kind != found->kind) /* the first scan saw a half-built context */
+        model_emit(m, (struct sched_event){.type = EV_GROUP_CHANGE,
+                                           .group = slot,
+                                           .computes = found->kind == GROUP_COMPUTE});
     g->dg = *found;
     g->dg.timeslice_us = original;
     uint64_t now_us = found->timeslice_now_us;

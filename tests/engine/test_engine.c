@@ -143,6 +143,35 @@ static void test_contexts_of_one_job_take_turns(void **state)
     assert_int_equal(on(f, lat)->timeslice_us, 20000);
 }
 
+/* A context that was half-built when it was first seen: once its group is known to compute it takes
+ * turns with the job's other one. */
+static void test_group_turns_out_to_compute(void **state)
+{
+    struct fixture *f = *state;
+    pid_t lat = child(f), a = child(f);
+    mock_context(&f->d, lat, 0, 0);
+    struct mock_group *one = &f->d.g[mock_context(&f->d, a, 0, 0)];
+    struct mock_group *two = &f->d.g[mock_context(&f->d, a, 0, 0)];
+    two->dg.kind = GROUP_COPY;
+    start(f, "priority", NULL);
+    add(f, lat, CLASS_LATENCY);
+    add(f, a, CLASS_BATCH);
+    ticks(f, 1000);
+    assert_false(one->suspended || two->suspended);
+    two->dg.kind = GROUP_COMPUTE;
+    ticks(f, 5000);
+    unsigned ran = 0;
+    for (int t = 0; t < 400; t++) {
+        ticks(f, 10);
+        assert_int_equal(one->suspended + two->suspended, 1);
+        ran += two->suspended;
+    }
+    assert_in_range(ran, 180, 220);
+    one->dg.kind = GROUP_COPY; /* and back: nothing is left to take turns with */
+    ticks(f, 5000);
+    assert_int_equal(suspended_groups(f), 0);
+}
+
 static void test_pause(void **state)
 {
     struct fixture *f = *state;
@@ -598,6 +627,7 @@ int main(void)
         T(test_program_sets_its_timeslice),
         T(test_batch_jobs_take_turns),
         T(test_contexts_of_one_job_take_turns),
+        T(test_group_turns_out_to_compute),
         T(test_pause),
         T(test_follows_processes),
         T(test_rules),
