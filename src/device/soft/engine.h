@@ -15,6 +15,8 @@
  * - While another group waits, a group's streams that had no work when its turn began are not
  * looked at before its next turn.
  * - Controls take a while and take effect at their end.
+ * - A kernel of a collective occupies its GPU until all its peers on other engines have run at the
+ *   same time for its duration (fabric.h).
  * - A kernel reaches the GPU some time after it was submitted: all host overhead of a request is
  * put there, so that end_ns - submit_ns is what a program that waits for the result measures.
  *
@@ -96,12 +98,26 @@ int softgpu_group_info(const struct softgpu *e, uint32_t group, struct softgpu_g
 int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kernel *k,
                    uint64_t at_ns);
 
+/* The same for one of so many ranks of a collective (fabric.h), each on another engine, all with
+ * the same duration. -EINVAL: no ranks too. */
+int softgpu_submit_rank(struct softgpu *e, uint32_t group, const struct softgpu_kernel *k,
+                        uint64_t collective, uint32_t ranks, uint64_t at_ns);
+
 /* Each puts the time when the call is done and has its effect into *done_ns. Suspending a group in
  * mid-kernel switches it out. -EINVAL (no such group, timeslice out of range), -ENOSPC. */
 int softgpu_set_timeslice(struct softgpu *e, uint32_t group, uint32_t us, uint64_t at_ns,
                           uint64_t *done_ns);
 int softgpu_suspend(struct softgpu *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns);
 int softgpu_resume(struct softgpu *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns);
+
+/* The kernels of collectives that run at this moment, and whether all peers of one do: until it is
+ * told so it spins, and what it has left of its duration stays the same. */
+struct softgpu_rank {
+    uint32_t kernel, ranks;
+    uint64_t collective;
+};
+uint32_t softgpu_ranks(const struct softgpu *e, struct softgpu_rank out[SOFTGPU_STREAMS]);
+void softgpu_meet(struct softgpu *e, uint32_t kernel, bool met);
 
 uint64_t softgpu_now_ns(const struct softgpu *e);
 /* When something changes next by itself: SOFTGPU_NEVER if nothing will. */

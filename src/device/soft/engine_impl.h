@@ -1,0 +1,89 @@
+/* What the files of the engine share: its state, and the functions that keep it. See engine.h; the
+ * layout of the state is explained in engine.c. */
+#ifndef CEDE_DEVICE_SOFT_ENGINE_IMPL_H
+#define CEDE_DEVICE_SOFT_ENGINE_IMPL_H
+
+#include "device/soft/engine.h"
+
+#define ONE            65536U /* an SM fraction of 1 */
+#define CALLS_IN_GROUP 8U     /* room for pending controls: so many for each group */
+
+enum event_type { EVENT_ARRIVAL, EVENT_TIMESLICE, EVENT_SUSPEND, EVENT_RESUME };
+
+struct event {
+    uint64_t at_ns, seq; /* seq: what was put in first comes out first */
+    enum event_type type;
+    uint32_t group;
+    uint32_t arg; /* kernel, or timeslice in us */
+};
+
+struct kernel {
+    uint64_t submit_ns, start_ns, end_ns;
+    uint64_t order; /* of arrival */
+    uint64_t duration_ns;
+    uint64_t end_busy_ns; /* ends when the group has run for so long in all; NEVER: it spins */
+    uint64_t collective, left_ns; /* left: to do together with its peers */
+    uint64_t cookie;
+    uint32_t group, stream, fraction, ranks, next;
+};
+
+struct fifo {
+    uint32_t head, tail;
+};
+
+struct group {
+    bool used, suspended, held;
+    bool preempted;    /* in mid-kernel and switched out: has to be restored */
+    uint32_t work;     /* streams with kernels that arrived */
+    uint32_t seen;     /* streams that are looked at in this turn */
+    uint32_t running;  /* streams whose first kernel has begun */
+    uint32_t occupied; /* sum of the fractions of those */
+    uint32_t timeslice_us, kernels;
+    uint64_t busy_ns, bursts, last_end_ns, last_call_ns;
+    struct fifo streams[SOFTGPU_STREAMS];
+    uint64_t last_arrival_ns[SOFTGPU_STREAMS];
+};
+
+struct softgpu {
+    struct softgpu_params p;
+    uint64_t now_ns, seq, arrivals, random;
+
+    struct group *groups;
+    uint64_t *ready; /* bit map: runnable groups with work */
+    uint32_t groups_cap, ready_count;
+
+    struct kernel *kernels;
+    uint32_t kernels_cap, free_kernel;
+    struct fifo done;
+
+    struct event *events;       /* binary heap */
+    uint32_t events_n, calls_n; /* calls_n: of those, not arrivals */
+
+    uint32_t cur;  /* has the GPU, or gets it when the switch is over */
+    uint32_t turn; /* where on the runlist: number of the last group that had the GPU */
+    bool switching, idle;
+    uint64_t switch_end_ns;
+    bool contended; /* another group waits: slice_start_ns is of this very slice */
+    uint64_t slice_start_ns;
+};
+
+static inline uint64_t max_ns(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+void softgpu_fifo_push(struct softgpu *e, struct fifo *f, uint32_t k);
+uint32_t softgpu_fifo_pop(struct softgpu *e, struct fifo *f);
+void softgpu_kernel_free(struct softgpu *e, uint32_t k);
+void softgpu_sift_down(struct softgpu *e, uint32_t i);
+/* There is room: an arrival for every kernel, and controls are counted. */
+void softgpu_event_push(struct softgpu *e, uint64_t at_ns, enum event_type type, uint32_t group,
+                        uint32_t arg);
+/* After anything that decides whether a group may run. */
+void softgpu_update_ready(struct softgpu *e, uint32_t g);
+/* The group with the GPU is running kernels. */
+bool softgpu_executing(const struct softgpu *e);
+/* After all events of one moment: which group has the GPU from now on. */
+void softgpu_settle(struct softgpu *e);
+
+#endif
