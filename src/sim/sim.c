@@ -1,41 +1,63 @@
-/* See sim.h. */
+/* See sim.h. A job has a rank on each of its GPUs; the scheduler's group of a rank is its number.
+ */
 #include "sim/sim.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/soft/fabric.h"
+
 #define SAMPLES_MAX 65536U
 #define LOOK_NS     100000000U
-#define QUEUED      2U /* kernels a saturating job keeps in the queue */
+#define QUEUED      2U         /* kernels a saturating job keeps in the queue */
+#define QUIET_NS    300000000U /* without work, although it could: idle */
+#define RANKS       (SIM_JOBS_MAX * SIM_GPUS_MAX)
 
 enum call { CALL_SUSPEND, CALL_TIMESLICE, CALL_RESUME };
 
-struct state {
-    bool present, paused, suspended;
+struct rank {
+    bool present, suspended, ran; /* ran: it could, since the last look */
     uint32_t group, timeslice_us;
-    uint64_t due_ns, issued_ns, bursts, seen_ns; /* bursts, seen_ns: told to the scheduler so far */
+    uint64_t bursts, seen_ns; /* told to the scheduler so far */
+    uint64_t quiet_ns;
+    uint64_t submitted; /* kernels of a job that has its work back to back */
+    uint64_t queued;    /* of these not done */
+};
+
+struct state {
+    bool present, paused, gone;
+    uint64_t due_ns, issued_ns;
     uint64_t busy_at_issue;
     bool waits; /* a request is on its way */
     uint64_t busy_at_settle, busy_at_pause;
+    uint64_t useful_ns, useful_at_settle; /* work done, without spinning */
+    uint64_t resumed_ns; /* when the first rank was, of a turn that is just beginning */
     double *samples;
+};
+
+/* Decides over one GPU, or over all. */
+struct decider {
+    struct sched *c;
+    uint64_t wake;
+    bool dirty;
 };
 
 struct sim {
     const struct sim_scenario *s;
     struct sim_result *out;
-    struct softgpu *e;
-    struct sched *c;
+    struct fabric f;
+    struct decider deciders[SIM_GPUS_MAX];
     struct state st[SIM_JOBS_MAX];
-    uint32_t n;
-    uint64_t now, wake, call_at; /* call_at: the daemon is in a call until then */
-    uint64_t look_at;            /* when it asks next who got the GPU */
+    struct rank ranks[RANKS]; /* [job * SIM_GPUS_MAX + gpu] */
+    uint32_t n, ngpus, ndeciders;
+    uint64_t now, call_at; /* call_at: the daemon is in a call until then */
+    uint64_t look_at;      /* when it asks next who got the GPU */
     struct {
         enum call call;
-        uint32_t job, us;
-    } calls[3 * SIM_JOBS_MAX];
+        uint32_t rank, us;
+    } calls[3 * RANKS];
     uint32_t ncalls, next_call;
-    bool dirty;
 };
 
 static int compare(const void *a, const void *b)
@@ -44,25 +66,83 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static uint64_t busy(const struct sim *m, uint32_t j)
+static uint32_t gpus_of(const struct sim *m, uint32_t j)
+{
+    return m->s->jobs[j].gpus ? m->s->jobs[j].gpus : 1;
+}
+
+#define for_each_gpu_of(m, j, g)                                                                   \
+    for (uint32_t g = 0; g < (m)->ngpus; g++)                                                      \
+        if (gpus_of(m, j) >> g & 1)
+
+static struct rank *rank_of(struct sim *m, uint32_t j, uint32_t g)
+{
+    return &m->ranks[j * SIM_GPUS_MAX + g];
+}
+
+static struct softgpu_group_info info_of(struct sim *m, uint32_t j, uint32_t g)
 {
     struct softgpu_group_info info = {0};
-    softgpu_group_info(m->e, m->st[j].group, &info);
-    return info.busy_ns;
+    softgpu_group_info(m->f.engines[g], rank_of(m, j, g)->group, &info);
+    return info;
 }
 
+static uint64_t busy(struct sim *m, uint32_t j)
+{
+    uint64_t ns = 0;
+    for_each_gpu_of (m, j, g)
+        ns += rank_of(m, j, g)->present ? info_of(m, j, g).busy_ns : 0;
+    return ns;
+}
+
+/* To all deciders. */
 static void event(struct sim *m, struct sched_event ev)
 {
-    if (m->s->policy)
-        sched_event(m->c, &ev);
-    m->dirty = true;
+    for (uint32_t d = 0; d < m->ndeciders; d++) {
+        if (m->s->policy)
+            sched_event(m->deciders[d].c, &ev);
+        m->deciders[d].dirty = true;
+    }
 }
 
-static void submit(struct sim *m, uint32_t j)
+/* To the one that decides about this GPU. */
+static void event_on(struct sim *m, uint32_t g, struct sched_event ev)
 {
+    struct decider *d = &m->deciders[m->s->apart ? g : 0];
+    ev.device = m->s->apart ? 0 : g;
+    if (m->s->policy)
+        sched_event(d->c, &ev);
+    d->dirty = true;
+}
+
+/* The next kernel of a rank; one that meets its peers after each kernel alternates. */
+static void submit(struct sim *m, uint32_t j, uint32_t g)
+{
+    const struct sim_job *job = &m->s->jobs[j];
+    struct rank *r = rank_of(m, j, g);
+    uint64_t i = r->submitted++;
+    bool sync = job->sync_ns && i % 2;
     struct softgpu_kernel k = {
-        .duration_ns = m->s->jobs[j].kernel_ns, .sm_fraction = 1, .cookie = j};
-    softgpu_submit(m->e, m->st[j].group, &k, m->now);
+        .duration_ns = sync ? job->sync_ns : job->kernel_ns, .sm_fraction = 1, .cookie = j};
+    uint32_t ranks = sync ? (uint32_t)__builtin_popcount(gpus_of(m, j)) : 1;
+    r->queued++;
+    softgpu_submit_rank(m->f.engines[g], r->group, &k, (uint64_t)(j + 1) << 40 | i, ranks, m->now);
+}
+
+static bool works(const struct sim *m, uint32_t j)
+{
+    const struct sim_job *job = &m->s->jobs[j];
+    return !job->period_ns && !(job->idle_ns && m->now >= job->idle_ns && m->now < job->busy_ns);
+}
+
+static void keep_busy(struct sim *m, uint32_t j)
+{
+    for_each_gpu_of (m, j, g) {
+        struct rank *r = rank_of(m, j, g);
+        /* All ranks stop after the same kernel, or some would wait for ever. */
+        while (r->queued < QUEUED && (works(m, j) || r->submitted % 2))
+            submit(m, j, g);
+    }
 }
 
 static void tell_deadline(struct sim *m, uint32_t j)
@@ -80,6 +160,37 @@ static void tell_deadline(struct sim *m, uint32_t j)
                                       .on = true});
 }
 
+static void come(struct sim *m, uint32_t j)
+{
+    const struct sim_job *job = &m->s->jobs[j];
+    m->st[j].present = true;
+    event(m, (struct sched_event){.type = EV_JOB_ADD,
+                                  .job = j,
+                                  .class = job->class,
+                                  .weight = job->weight ? job->weight : WEIGHT_DEFAULT,
+                                  .budget_us = job->budget_us});
+    for_each_gpu_of (m, j, g) {
+        struct rank *r = rank_of(m, j, g);
+        softgpu_group_add(m->f.engines[g], m->now, &r->group);
+        r->present = true;
+        event_on(
+            m, g,
+            (struct sched_event){
+                .type = EV_GROUP_ADD, .job = j, .group = j * SIM_GPUS_MAX + g, .computes = true});
+    }
+}
+
+static void leave(struct sim *m, uint32_t j)
+{
+    event(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = j});
+    for_each_gpu_of (m, j, g) {
+        softgpu_group_remove(m->f.engines[g], rank_of(m, j, g)->group, m->now);
+        rank_of(m, j, g)->present = false;
+    }
+    m->st[j].present = false;
+    m->st[j].gone = true;
+}
+
 /* Jobs that come, leave, pause, and requests that are due. Returns when that happens next. */
 static uint64_t lives(struct sim *m)
 {
@@ -87,11 +198,12 @@ static uint64_t lives(struct sim *m)
     for (uint32_t j = 0; j < m->n; j++) {
         const struct sim_job *job = &m->s->jobs[j];
         struct state *st = &m->st[j];
-        if (st->present && job->leave_ns && m->now >= job->leave_ns) {
-            event(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = j});
-            softgpu_group_remove(m->e, st->group, m->now);
-            st->present = false;
-        }
+        if (!st->present && !st->gone && m->now >= job->come_ns)
+            come(m, j);
+        if (st->present && job->leave_ns && m->now >= job->leave_ns)
+            leave(m, j);
+        if (!st->gone && !st->present)
+            next = job->come_ns < next ? job->come_ns : next;
         if (!st->present)
             continue;
         bool pause = job->pause_ns && m->now >= job->pause_ns && m->now < job->resume_ns;
@@ -99,95 +211,135 @@ static uint64_t lives(struct sim *m)
             st->paused = pause;
             event(m, (struct sched_event){.type = EV_JOB_PAUSE, .job = j, .on = pause});
         }
+        if (!job->period_ns)
+            keep_busy(m, j);
         while (job->period_ns && !st->waits && m->now >= st->due_ns) {
             st->waits = !job->open_loop;
             st->issued_ns = m->now;
             st->due_ns += job->period_ns * (job->slow_ns && m->now >= job->slow_ns ? 100 : 1);
             st->busy_at_issue = busy(m, j);
-            submit(m, j);
+            for_each_gpu_of (m, j, g)
+                submit(m, j, g);
             tell_deadline(m, j);
         }
-        uint64_t at[] = {job->leave_ns, job->pause_ns, job->resume_ns,
-                         job->period_ns && !st->waits ? st->due_ns : 0};
+        uint64_t at[] = {job->leave_ns,  job->pause_ns,
+                         job->resume_ns, job->idle_ns,
+                         job->busy_ns,   job->period_ns && !st->waits ? st->due_ns : 0};
         for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
             next = at[i] > m->now && at[i] < next ? at[i] : next;
     }
     return next;
 }
 
+static void completed(struct sim *m, uint32_t g, const struct softgpu_completion *done)
+{
+    uint32_t j = (uint32_t)done->cookie;
+    const struct sim_job *job = &m->s->jobs[j];
+    struct state *st = &m->st[j];
+    struct rank *r = rank_of(m, j, g);
+    uint64_t i = r->submitted - r->queued--;
+    st->useful_ns += job->sync_ns && i % 2 ? job->sync_ns : job->kernel_ns;
+    if (!job->period_ns) {
+        keep_busy(m, j);
+        return;
+    }
+    if (g != (uint32_t)__builtin_ctz(gpus_of(m, j)))
+        return;
+    st->waits = false;
+    tell_deadline(m, j);
+    uint64_t took = done->end_ns - done->submit_ns;
+    if (done->submit_ns < m->s->settle_ns)
+        return;
+    m->out->job[j].late += job->due_ns && took > job->due_ns;
+    if (m->out->job[j].requests < SAMPLES_MAX)
+        st->samples[m->out->job[j].requests++] = (double)took / 1e3;
+}
+
 static void completions(struct sim *m)
 {
     struct softgpu_completion done;
-    while (softgpu_pop_completion(m->e, &done)) {
-        uint32_t j = (uint32_t)done.cookie;
-        struct state *st = &m->st[j];
-        if (!m->s->jobs[j].period_ns) {
-            submit(m, j);
-            continue;
-        }
-        st->waits = false;
-        tell_deadline(m, j);
-        uint64_t due_ns = m->s->jobs[j].due_ns;
-        m->out->job[j].late +=
-            done.submit_ns >= m->s->settle_ns && due_ns && done.end_ns - done.submit_ns > due_ns;
-        if (done.submit_ns >= m->s->settle_ns && m->out->job[j].requests < SAMPLES_MAX)
-            st->samples[m->out->job[j].requests++] = (double)(done.end_ns - done.submit_ns) / 1e3;
+    for (uint32_t g = 0; g < m->ngpus; g++) {
+        while (softgpu_pop_completion(m->f.engines[g], &done))
+            completed(m, g, &done);
     }
 }
 
+/* Whether a job works, as the daemon finds out: it does if it had the engine, and does not if it
+ * could have and had not, for a while. */
+static void tell_demand(struct sim *m, uint32_t j, uint32_t g, uint64_t busy_ns)
+{
+    struct rank *r = rank_of(m, j, g);
+    bool could = r->ran && !r->suspended;
+    r->quiet_ns = busy_ns ? 0 : could ? r->quiet_ns + LOOK_NS : r->quiet_ns;
+    r->ran = !r->suspended;
+    if (busy_ns || r->quiet_ns >= QUIET_NS)
+        event_on(m, g,
+                 (struct sched_event){.type = EV_DEMAND, .job = j, .on = r->quiet_ns < QUIET_NS});
+}
+
 /* What the daemon tells the scheduler ten times a second, from the driver's activity(). */
-static void look(struct sim *m)
+static void look_at_gpu(struct sim *m, uint32_t g)
 {
     struct sched_event ev = {.type = EV_ACTIVITY, .window_ns = LOOK_NS};
     uint64_t upper = 0, lower = 0;
     for (uint32_t j = 0; j < m->n; j++) {
-        struct state *st = &m->st[j];
-        struct softgpu_group_info info;
-        if (!st->present || softgpu_group_info(m->e, st->group, &info) < 0)
+        struct rank *r = rank_of(m, j, g);
+        if (!r->present)
             continue;
+        struct softgpu_group_info info = info_of(m, j, g);
         bool latency = m->s->jobs[j].class == CLASS_LATENCY;
-        *(latency ? &upper : &lower) += info.bursts - st->bursts;
-        ev.busy_ns += latency ? info.busy_ns - st->seen_ns : 0;
-        st->seen_ns = info.busy_ns;
-        st->bursts = info.bursts;
-        if (!m->s->blind)
-            tell_deadline(m, j);
+        *(latency ? &upper : &lower) += info.bursts - r->bursts;
+        ev.busy_ns += latency ? info.busy_ns - r->seen_ns : 0;
+        if (m->s->demand)
+            tell_demand(m, j, g, info.busy_ns - r->seen_ns);
+        r->seen_ns = info.busy_ns;
+        r->bursts = info.bursts;
     }
-    m->look_at = m->now + LOOK_NS;
     ev.busy_ns = ev.busy_ns < LOOK_NS ? ev.busy_ns : LOOK_NS;
     ev.returns = (uint32_t)(upper < lower ? upper : lower);
     if (!m->s->blind)
-        event(m, ev);
+        event_on(m, g, ev);
 }
 
-static void add_call(struct sim *m, enum call call, uint32_t job, uint32_t us)
+static void look(struct sim *m)
+{
+    for (uint32_t g = 0; g < m->ngpus; g++)
+        look_at_gpu(m, g);
+    for (uint32_t j = 0; j < m->n && !m->s->blind; j++) {
+        if (m->st[j].present)
+            tell_deadline(m, j);
+    }
+    m->look_at = m->now + LOOK_NS;
+}
+
+static void add_call(struct sim *m, enum call call, uint32_t rank, uint32_t us)
 {
     m->calls[m->ncalls].call = call;
-    m->calls[m->ncalls].job = job;
+    m->calls[m->ncalls].rank = rank;
     m->calls[m->ncalls++].us = us;
 }
 
-static void decide(struct sim *m)
+static void decide(struct sim *m, struct decider *d)
 {
     struct sched_plan plan;
-    m->dirty = false;
-    m->wake = TIME_NEVER;
+    d->dirty = false;
+    d->wake = TIME_NEVER;
     if (!m->s->policy)
         return;
-    sched_decide(m->c, m->now, &plan);
-    m->wake = plan.wake_ns;
+    sched_decide(d->c, m->now, &plan);
+    d->wake = plan.wake_ns;
     m->ncalls = m->next_call = 0;
     for (int pass = CALL_SUSPEND; pass <= CALL_RESUME; pass++) {
         for (size_t i = 0; i < plan.n; i++) {
-            uint32_t j = plan.settings[i].group, us = plan.settings[i].timeslice_us;
-            struct state *st = &m->st[j];
+            uint32_t k = plan.settings[i].group, us = plan.settings[i].timeslice_us;
+            struct rank *r = &m->ranks[k];
             bool runs = plan.settings[i].runnable;
-            if (pass == CALL_TIMESLICE && us != st->timeslice_us) {
-                add_call(m, CALL_TIMESLICE, j, us);
-                st->timeslice_us = us;
-            } else if (pass == (runs ? CALL_RESUME : CALL_SUSPEND) && st->suspended == runs) {
-                add_call(m, runs ? CALL_RESUME : CALL_SUSPEND, j, 0);
-                st->suspended = !runs;
+            if (pass == CALL_TIMESLICE && us != r->timeslice_us) {
+                add_call(m, CALL_TIMESLICE, k, us);
+                r->timeslice_us = us;
+            } else if (pass == (runs ? CALL_RESUME : CALL_SUSPEND) && r->suspended == runs) {
+                add_call(m, runs ? CALL_RESUME : CALL_SUSPEND, k, 0);
+                r->suspended = !runs;
             }
         }
     }
@@ -196,36 +348,27 @@ static void decide(struct sim *m)
 
 static void make_call(struct sim *m, const struct softgpu_params *p)
 {
-    uint32_t j = m->calls[m->next_call].job, g = m->st[j].group;
-    uint32_t us = m->calls[m->next_call].us;
+    uint32_t k = m->calls[m->next_call].rank, us = m->calls[m->next_call].us;
+    struct softgpu *e = m->f.engines[k % SIM_GPUS_MAX];
+    struct rank *r = &m->ranks[k];
+    struct state *st = &m->st[k / SIM_GPUS_MAX];
     enum call call = m->calls[m->next_call++].call;
-    if (!m->st[j].present)
+    if (!r->present)
         return;
     m->out->calls++;
-    if (call == CALL_TIMESLICE)
-        softgpu_set_timeslice(m->e, g, us ? us : p->timeslice_us, m->now, &m->call_at);
-    else if (call == CALL_SUSPEND)
-        softgpu_suspend(m->e, g, m->now, &m->call_at);
-    else
-        softgpu_resume(m->e, g, m->now, &m->call_at);
-}
-
-static void begin(struct sim *m)
-{
-    for (uint32_t j = 0; j < m->n; j++) {
-        const struct sim_job *job = &m->s->jobs[j];
-        softgpu_group_add(m->e, 0, &m->st[j].group);
-        m->st[j].present = true;
-        event(m, (struct sched_event){.type = EV_JOB_ADD,
-                                      .job = j,
-                                      .class = job->class,
-                                      .weight = job->weight ? job->weight : WEIGHT_DEFAULT,
-                                      .budget_us = job->budget_us});
-        event(m,
-              (struct sched_event){.type = EV_GROUP_ADD, .job = j, .group = j, .computes = true});
-        for (uint32_t k = 0; !job->period_ns && k < QUEUED; k++)
-            submit(m, j);
+    if (call == CALL_TIMESLICE) {
+        softgpu_set_timeslice(e, r->group, us ? us : p->timeslice_us, m->now, &m->call_at);
+        return;
     }
+    if (call == CALL_SUSPEND) {
+        softgpu_suspend(e, r->group, m->now, &m->call_at);
+        st->resumed_ns = 0;
+        return;
+    }
+    softgpu_resume(e, r->group, m->now, &m->call_at);
+    st->resumed_ns = st->resumed_ns ? st->resumed_ns : m->call_at;
+    uint64_t skew = m->call_at - st->resumed_ns;
+    m->out->skew_ns = skew > m->out->skew_ns ? skew : m->out->skew_ns;
 }
 
 static void account(struct sim *m, uint64_t from, uint64_t to)
@@ -235,8 +378,10 @@ static void account(struct sim *m, uint64_t from, uint64_t to)
         struct state *st = &m->st[j];
         if (!st->present)
             continue;
-        if (from < m->s->settle_ns && to >= m->s->settle_ns)
+        if (from < m->s->settle_ns && to >= m->s->settle_ns) {
             st->busy_at_settle = busy(m, j);
+            st->useful_at_settle = st->useful_ns;
+        }
         /* A pause counts from 1 ms on: that is what the calls may take. */
         uint64_t paused = job->pause_ns + 1000000;
         if (job->pause_ns && from < paused && to >= paused)
@@ -245,15 +390,44 @@ static void account(struct sim *m, uint64_t from, uint64_t to)
             m->out->job[j].paused_share =
                 (double)(busy(m, j) - st->busy_at_pause) / (double)(job->resume_ns - paused);
         uint64_t end = job->leave_ns ? job->leave_ns : m->s->duration_ns;
-        if (from < end && to >= end)
-            m->out->job[j].share =
-                (double)(busy(m, j) - st->busy_at_settle) / (double)(end - m->s->settle_ns);
+        if (from >= end || to < end)
+            continue;
+        double time = (double)(end - m->s->settle_ns) * __builtin_popcount(gpus_of(m, j));
+        m->out->job[j].share = (double)(busy(m, j) - st->busy_at_settle) / time;
+        m->out->job[j].done = (double)(st->useful_ns - st->useful_at_settle) / time;
+        for_each_gpu_of (m, j, g)
+            m->out->gpu_busy[g] += m->out->job[j].share;
     }
+}
+
+static struct decider *due(struct sim *m)
+{
+    for (uint32_t d = 0; d < m->ndeciders; d++) {
+        if (m->deciders[d].dirty || m->now >= m->deciders[d].wake)
+            return &m->deciders[d];
+    }
+    return NULL;
+}
+
+static uint64_t next_event(struct sim *m, uint64_t next)
+{
+    uint64_t at[] = {fabric_next_event_ns(&m->f), m->call_at, m->look_at, m->s->settle_ns,
+                     m->s->duration_ns};
+    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
+        next = at[i] > m->now && at[i] < next ? at[i] : next;
+    for (uint32_t d = 0; d < m->ndeciders && m->now >= m->call_at; d++) {
+        uint64_t wake = m->deciders[d].wake;
+        next = wake > m->now && wake < next ? wake : next;
+    }
+    for (uint32_t j = 0; j < m->n; j++) {
+        uint64_t paused = m->s->jobs[j].pause_ns ? m->s->jobs[j].pause_ns + 1000000 : 0;
+        next = paused > m->now && paused < next ? paused : next;
+    }
+    return next;
 }
 
 static void run(struct sim *m, const struct softgpu_params *p)
 {
-    begin(m);
     while (m->now < m->s->duration_ns) {
         uint64_t next = lives(m);
         bool calling = m->next_call < m->ncalls;
@@ -263,22 +437,59 @@ static void run(struct sim *m, const struct softgpu_params *p)
         }
         if (m->now >= m->look_at)
             look(m);
-        if (!calling && m->now >= m->call_at && (m->dirty || m->now >= m->wake)) {
-            decide(m);
+        struct decider *d = !calling && m->now >= m->call_at ? due(m) : NULL;
+        if (d) {
+            decide(m, d);
             continue;
         }
-        uint64_t at[] = {softgpu_next_event_ns(m->e), m->now < m->call_at ? m->call_at : m->wake,
-                         m->look_at, m->s->settle_ns, m->s->duration_ns};
-        for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
-            next = at[i] > m->now && at[i] < next ? at[i] : next;
-        for (uint32_t j = 0; j < m->n; j++) {
-            uint64_t paused = m->s->jobs[j].pause_ns ? m->s->jobs[j].pause_ns + 1000000 : 0;
-            next = paused > m->now && paused < next ? paused : next;
-        }
-        softgpu_advance(m->e, next);
+        next = next_event(m, next);
+        fabric_advance(&m->f, next);
         account(m, m->now, next);
         m->now = next;
         completions(m);
+    }
+}
+
+static int set_up(struct sim *m, const struct softgpu_params *engine, double *samples)
+{
+    const struct sim_scenario *s = m->s;
+    struct sched_params params;
+    params_default(&params);
+    params.floor = s->floor;
+    while (m->n < SIM_JOBS_MAX && s->jobs[m->n].kernel_ns)
+        m->n++;
+    m->ngpus = s->gpus ? s->gpus : 1;
+    m->ndeciders = s->apart ? m->ngpus : 1;
+    if (!m->n || m->ngpus > SIM_GPUS_MAX)
+        return -EINVAL;
+    for (uint32_t j = 0; j < m->n; j++)
+        m->st[j].samples = samples + (size_t)j * SAMPLES_MAX;
+    int r = 0;
+    for (; r == 0 && m->f.n < m->ngpus; m->f.n += r == 0)
+        r = softgpu_new(engine, SIM_JOBS_MAX, SIM_JOBS_MAX * 64, &m->f.engines[m->f.n]);
+    for (uint32_t d = 0; r == 0 && d < m->ndeciders; d++) {
+        m->deciders[d].wake = TIME_NEVER;
+        struct sched_limits limits = {m->ngpus / m->ndeciders, SIM_JOBS_MAX, RANKS};
+        r = sched_new(&limits, &params, &m->deciders[d].c);
+        if (r == 0 && s->policy)
+            r = sched_set_policy(m->deciders[d].c, s->policy);
+    }
+    return r;
+}
+
+static void report(struct sim *m)
+{
+    for (uint32_t j = 0; j < m->n; j++) {
+        uint32_t n = m->out->job[j].requests;
+        double *samples = m->st[j].samples;
+        m->out->job[j].timeslice_us =
+            rank_of(m, j, (uint32_t)__builtin_ctz(gpus_of(m, j)))->timeslice_us;
+        if (!n)
+            continue;
+        qsort(samples, n, sizeof(double), compare);
+        m->out->job[j].p50_us = samples[(n * 50 + 99) / 100 - 1];
+        m->out->job[j].max_us = samples[n - 1];
+        m->out->job[j].p99_us = samples[(n * 99 + 99) / 100 - 1];
     }
 }
 
@@ -286,42 +497,22 @@ int sim_run(const struct softgpu_params *engine, const struct sim_scenario *s,
             struct sim_result *out)
 {
     struct sim *m = calloc(1, sizeof(*m));
-    if (!m)
-        return -ENOMEM;
-    memset(out, 0, sizeof(*out));
-    m->s = s;
-    m->out = out;
-    m->wake = TIME_NEVER;
-    while (m->n < SIM_JOBS_MAX && s->jobs[m->n].kernel_ns)
-        m->n++;
     double *samples = calloc((size_t)SIM_JOBS_MAX * SAMPLES_MAX, sizeof(*samples));
-    struct sched_params params;
-    params_default(&params);
-    params.floor = s->floor;
-    int r = m->n ? 0 : -EINVAL;
-    if (r == 0)
-        r = samples ? softgpu_new(engine, SIM_JOBS_MAX, SIM_JOBS_MAX * 64, &m->e) : -ENOMEM;
-    if (r == 0)
-        r = sched_new(&(struct sched_limits){1, SIM_JOBS_MAX, SIM_JOBS_MAX}, &params, &m->c);
-    if (r == 0 && s->policy)
-        r = sched_set_policy(m->c, s->policy);
-    if (r == 0) {
-        for (uint32_t j = 0; j < m->n; j++)
-            m->st[j].samples = samples + (size_t)j * SAMPLES_MAX;
-        run(m, engine);
+    memset(out, 0, sizeof(*out));
+    int r = -ENOMEM;
+    if (m && samples) {
+        m->s = s;
+        m->out = out;
+        r = set_up(m, engine, samples);
+        if (r == 0) {
+            run(m, engine);
+            report(m);
+        }
+        for (uint32_t g = 0; g < m->f.n; g++)
+            softgpu_free(m->f.engines[g]);
+        for (uint32_t d = 0; d < m->ndeciders && d < SIM_GPUS_MAX; d++)
+            sched_free(m->deciders[d].c);
     }
-    for (uint32_t j = 0; r == 0 && j < m->n; j++) {
-        uint32_t n = out->job[j].requests;
-        out->job[j].timeslice_us = m->st[j].timeslice_us;
-        if (!n)
-            continue;
-        qsort(m->st[j].samples, n, sizeof(double), compare);
-        out->job[j].p50_us = m->st[j].samples[(n * 50 + 99) / 100 - 1];
-        out->job[j].max_us = m->st[j].samples[n - 1];
-        out->job[j].p99_us = m->st[j].samples[(n * 99 + 99) / 100 - 1];
-    }
-    softgpu_free(m->e);
-    sched_free(m->c);
     free(samples);
     free(m);
     return r;

@@ -1,7 +1,7 @@
 /* The scheduler and the software GPU's engine together in virtual time: what a policy does to jobs
- * of known behaviour on one GPU, with the time that switches and control calls take. Plans are
- * applied as the daemon does it: suspend, set timeslices, resume, one call after the other. Pure:
- * no clock, no system call. */
+ * of known behaviour on one GPU or several, with the time that switches and control calls take.
+ * Plans are applied as the daemon does it: suspend, set timeslices, resume, one call after the
+ * other. Pure: no clock, no system call. */
 #ifndef CEDE_SIM_SIM_H
 #define CEDE_SIM_SIM_H
 
@@ -9,6 +9,7 @@
 #include "sched/sched.h"
 
 #define SIM_JOBS_MAX 64
+#define SIM_GPUS_MAX 8
 
 struct sim_job {
     enum job_class class;
@@ -20,16 +21,25 @@ struct sim_job {
     uint64_t slow_ns;             /* from then on a request every 100 periods; 0: never */
     uint64_t pause_ns, resume_ns; /* paused between them; pause_ns 0: never */
     uint64_t leave_ns;            /* 0: stays */
+    uint64_t come_ns;             /* 0: is there from the beginning */
+    uint64_t idle_ns, busy_ns; /* kernels back to back, but none between them; idle_ns 0: always */
     /* Of a job with a period: when a request is due after it was issued, which the scheduler is
      * told, with the GPU time that it still needs. 0: nobody says so. */
     uint64_t due_ns;
     bool may_promote;
+    /* A gang: on which GPUs it has a rank (bit map; 0: on the first one, and no gang), each of
+     * which runs kernels of kernel_ns; after each of them all meet in a collective for sync_ns. */
+    uint32_t gpus;
+    uint64_t sync_ns;
 };
 
 struct sim_scenario {
     const char *policy; /* NULL: nobody schedules, the driver's default */
     double floor;
     bool blind;                      /* nobody tells the scheduler who got the GPU how often */
+    bool demand;                     /* it is told which jobs work */
+    uint32_t gpus;                   /* 0: one */
+    bool apart;                      /* each GPU is decided by itself, as if there were no others */
     uint64_t duration_ns, settle_ns; /* what happens before settle_ns is not counted */
     struct sim_job jobs[SIM_JOBS_MAX];
 };
@@ -41,13 +51,16 @@ struct sim_result {
         uint32_t requests;
         uint32_t late;         /* of them */
         uint32_t timeslice_us; /* at the end; 0: the driver's default */
-        double share;          /* of the time, what its kernels ran */
+        double share;          /* of the time, what its kernels ran or spun, on all its GPUs */
+        double done;           /* the same, without what it spun: back to back, 1 is all there is */
         double paused_share;
     } job[SIM_JOBS_MAX];
-    uint64_t calls; /* control calls made */
+    double gpu_busy[SIM_GPUS_MAX]; /* share of the time in which kernels ran or spun */
+    uint64_t skew_ns; /* longest time from the first resumed rank of a gang to its last one */
+    uint64_t calls;   /* control calls made */
 };
 
-/* 0, -ENOMEM, -EINVAL (no job, unknown policy). */
+/* 0, -ENOMEM, -EINVAL (no job, unknown policy, too many GPUs). */
 int sim_run(const struct softgpu_params *engine, const struct sim_scenario *s,
             struct sim_result *out);
 

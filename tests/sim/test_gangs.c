@@ -1,0 +1,286 @@
+/* Jobs on several GPUs whose ranks wait for each other (gangs), in virtual time: what becomes of
+ * them when each GPU decides by itself, and what they get under cede: their fair part, by weight
+ * over GPU time, whatever is beside them. The fair part is worked out here, from capacities alone.
+ */
+#include "sim/sim.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "device/soft/fabric.h"
+
+#define US  1000ULL
+#define MS  1000000ULL
+#define SEC 1000000000ULL
+#define L   CLASS_LATENCY
+#define N   CLASS_NORMAL
+#define B   CLASS_BATCH
+
+/* A gang on these GPUs; a job of one GPU; a latency job. */
+#define GANG(map, ...)                                                                             \
+    {                                                                                              \
+        .class = B, .kernel_ns = 2 * MS, .sync_ns = MS, .gpus = map, __VA_ARGS__                   \
+    }
+#define ONE(gpu, ...)                                                                              \
+    {                                                                                              \
+        .class = B, .kernel_ns = 3 * MS, .gpus = 1U << (gpu), __VA_ARGS__                          \
+    }
+#define LAT(gpu)                                                                                   \
+    {                                                                                              \
+        .class = L, .kernel_ns = 100 * US, .period_ns = 10 * MS, .gpus = 1U << (gpu)               \
+    }
+
+static struct sim_result simulate(struct sim_scenario s)
+{
+    struct softgpu_params p;
+    struct sim_result r;
+    softgpu_params_h200(&p);
+    s.policy = s.policy ? s.policy : "laxity";
+    s.duration_ns = s.duration_ns ? s.duration_ns : 20 * SEC;
+    s.settle_ns = s.settle_ns ? s.settle_ns : SEC;
+    assert_int_equal(sim_run(&p, &s, &r), 0);
+    return r;
+}
+
+static uint32_t width(const struct sim_job *j)
+{
+    return (uint32_t)__builtin_popcount(j->gpus);
+}
+
+/* The part of the time that each job below the latency class has its turn, if GPU time is shared
+ * fairly by weight: all levels rise together, and a job stays where it is once one of its GPUs is
+ * full (max-min fairness). Holds where gangs that do not overlap can always run at the same time:
+ * GPUs in a row, each gang on neighbours. */
+static void fair_parts(const struct sim_scenario *s, double *part)
+{
+    double left[SIM_GPUS_MAX];
+    bool full[SIM_JOBS_MAX] = {false};
+    for (uint32_t g = 0; g < SIM_GPUS_MAX; g++)
+        left[g] = 1;
+    for (bool rising = true; rising;) {
+        double step = INFINITY, speed[SIM_GPUS_MAX] = {0};
+        for (uint32_t j = 0; s->jobs[j].kernel_ns; j++) {
+            const struct sim_job *x = &s->jobs[j];
+            for (uint32_t g = 0; g < s->gpus && x->class != L && !full[j]; g++)
+                speed[g] += x->gpus >> g & 1 ? (x->weight ? x->weight : 100.0) / width(x) : 0;
+        }
+        for (uint32_t g = 0; g < s->gpus; g++)
+            step = speed[g] > 0 ? fmin(step, left[g] / speed[g]) : step;
+        rising = isfinite(step);
+        for (uint32_t g = 0; g < s->gpus && rising; g++)
+            left[g] -= step * speed[g];
+        for (uint32_t j = 0; s->jobs[j].kernel_ns && rising; j++) {
+            const struct sim_job *x = &s->jobs[j];
+            if (x->class == L || full[j])
+                continue;
+            part[j] += step * (x->weight ? x->weight : 100.0) / width(x);
+            for (uint32_t g = 0; g < s->gpus; g++)
+                full[j] |= (x->gpus >> g & 1) && left[g] < 1e-9;
+        }
+    }
+}
+
+/* What a job gets done with nobody beside it but the latency jobs. */
+static double alone(const struct sim_scenario *s, uint32_t job)
+{
+    struct sim_scenario t = {.gpus = s->gpus, .duration_ns = 4 * SEC};
+    uint32_t n = 1;
+    t.jobs[0] = s->jobs[job];
+    for (uint32_t j = 0; s->jobs[j].kernel_ns; j++) {
+        if (s->jobs[j].class == L)
+            t.jobs[n++] = s->jobs[j];
+    }
+    return simulate(t).job[0].done;
+}
+
+static double latency_alone(void)
+{
+    return simulate((struct sim_scenario){.gpus = 1, .jobs = {LAT(0)}}).job[0].p99_us;
+}
+
+/* Each job has 0.9 of its fair part, each latency job its latency, and no GPU that a job of its own
+ * is on idles. Says how many of these are not so. */
+static unsigned check(const char *name, const struct sim_scenario *s, double p99)
+{
+    struct sim_result r = simulate(*s);
+    double part[SIM_JOBS_MAX] = {0}, used[SIM_GPUS_MAX] = {0};
+    bool single[SIM_GPUS_MAX] = {false};
+    unsigned bad = 0;
+    fair_parts(s, part);
+    printf("%-46s", name);
+    for (uint32_t j = 0; s->jobs[j].kernel_ns; j++) {
+        const struct sim_job *x = &s->jobs[j];
+        if (x->class == L) {
+            bad += r.job[j].p99_us > p99 + 220 || r.job[j].requests < 100;
+            printf(" L%.0f", r.job[j].p99_us);
+            continue;
+        }
+        double got = r.job[j].done / alone(s, j);
+        bool ok = got >= 0.9 * part[j];
+        printf(" %x:%.3f/%.3f%s", x->gpus, got, part[j], ok ? "" : "<--");
+        bad += !ok;
+        for (uint32_t g = 0; g < s->gpus; g++) {
+            used[g] += x->gpus >> g & 1 ? got : 0;
+            single[g] |= x->gpus == 1U << g;
+        }
+    }
+    for (uint32_t g = 0; g < s->gpus; g++) {
+        if (single[g] && used[g] < 0.93) {
+            printf(" GPU %u idles: %.3f", g, used[g]);
+            bad++;
+        }
+    }
+    printf(" skew %.2f ms%s\n", (double)r.skew_ns / 1e6, bad ? "  <-- WRONG" : "");
+    return bad + (r.skew_ns > (s->gpus > 4 ? 2500 * US : 2 * MS));
+}
+
+/* ---- what gangs are, without any scheduler ---- */
+
+struct pair {
+    struct fabric f;
+    uint32_t group[2][2]; /* [gang][GPU] */
+    uint64_t steps[2], submitted[2][2];
+    uint64_t now;
+};
+
+static void pair_submit(struct pair *p, uint32_t gang, uint32_t g)
+{
+    struct softgpu_kernel k = {.duration_ns = MS, .sm_fraction = 1, .cookie = gang};
+    assert_int_equal(softgpu_submit_rank(p->f.engines[g], p->group[gang][g], &k,
+                                         (uint64_t)(gang + 1) << 40 | p->submitted[gang][g]++, 2,
+                                         p->now),
+                     0);
+}
+
+static void pair_run(struct pair *p, uint64_t until)
+{
+    struct softgpu_completion c;
+    while (p->now < until) {
+        uint64_t next = fabric_next_event_ns(&p->f);
+        p->now = next < until ? next : until;
+        fabric_advance(&p->f, p->now);
+        for (uint32_t g = 0; g < 2; g++) {
+            while (softgpu_pop_completion(p->f.engines[g], &c)) {
+                p->steps[c.cookie] += g == 0;
+                pair_submit(p, (uint32_t)c.cookie, g);
+            }
+        }
+    }
+}
+
+/* Two gangs on two GPUs that give each its turn of 200 ms, the second GPU so much later than the
+ * first. The part of the time in which either gets on. */
+static double turns(uint64_t later_ns)
+{
+    struct softgpu_params params;
+    struct pair p = {.f.n = 2};
+    softgpu_params_h200(&params);
+    for (uint32_t g = 0; g < 2; g++) {
+        assert_int_equal(softgpu_new(&params, 4, 64, &p.f.engines[g]), 0);
+        for (uint32_t gang = 0; gang < 2; gang++) {
+            assert_int_equal(softgpu_group_add(p.f.engines[g], 0, &p.group[gang][g]), 0);
+            pair_submit(&p, gang, g);
+            pair_submit(&p, gang, g);
+        }
+    }
+    for (uint64_t i = 0; i < 50; i++) {
+        for (uint32_t g = 0; g < 2; g++) {
+            uint64_t done;
+            pair_run(&p, i * 200 * MS + g * later_ns);
+            softgpu_suspend(p.f.engines[g], p.group[(i + 1) % 2][g], p.now, &done);
+            softgpu_resume(p.f.engines[g], p.group[i % 2][g], p.now, &done);
+        }
+    }
+    pair_run(&p, 10 * SEC);
+    for (uint32_t g = 0; g < 2; g++)
+        softgpu_free(p.f.engines[g]);
+    return (double)(p.steps[0] + p.steps[1]) / 1e4;
+}
+
+static void test_turns_out_of_step(void **state)
+{
+    (void)state;
+    double in_step = turns(0), half = turns(100 * MS), out = turns(198 * MS);
+    printf("two gangs, turns in step %.3f, 100 ms late %.3f, 198 ms late %.3f\n", in_step, half,
+           out);
+    assert_true(in_step > 0.97);
+    assert_true(half > 0.4 && half < 0.55);
+    assert_true(out < 0.05);
+}
+
+/* The same by cede's own decisions: a third job on one of the GPUs ends, and from then on each GPU
+ * for itself is out of step with the other for ever. */
+static void test_each_gpu_by_itself(void **state)
+{
+    (void)state;
+    struct sim_scenario s = {
+        .gpus = 2,
+        .apart = true,
+        .settle_ns = 3 * SEC,
+        .jobs = {GANG(3), GANG(3), LAT(0), LAT(1), ONE(1, .leave_ns = 2220 * MS)}};
+    struct sim_result r = simulate(s);
+    s.apart = false;
+    struct sim_result t = simulate(s);
+    double one = alone(&s, 0);
+    printf("each GPU by itself: %.3f + %.3f of one gang alone; all at once: %.3f + %.3f\n",
+           r.job[0].done / one, r.job[1].done / one, t.job[0].done / one, t.job[1].done / one);
+    assert_true(r.job[0].done + r.job[1].done < 0.3 * one);
+    assert_true(t.job[0].done + t.job[1].done > 0.9 * one);
+    assert_true(t.job[2].p99_us <= r.job[2].p99_us + 20 && t.job[3].p99_us <= r.job[3].p99_us + 20);
+}
+
+/* ---- fair parts ---- */
+
+/* clang-format off */
+static const struct {
+    const char *name;
+    struct sim_scenario s;
+} table[] = {
+    {"two gangs, latency on both", {.gpus = 2, .jobs = {GANG(3), GANG(3), LAT(0), LAT(1)}}},
+    {"three gangs", {.gpus = 2, .jobs = {GANG(3), GANG(3), GANG(3), LAT(0), LAT(1)}}},
+    {"latency on one GPU only", {.gpus = 2, .jobs = {GANG(3), GANG(3), LAT(1)}}},
+    {"no latency job", {.gpus = 2, .jobs = {GANG(3), GANG(3)}}},
+    {"no latency job, shares", {.gpus = 2, .policy = "shares", .jobs = {GANG(3), GANG(3), ONE(0)}}},
+    {"one gang alone", {.gpus = 2, .jobs = {GANG(3), LAT(0), LAT(1)}}},
+    {"by weight 3:1", {.gpus = 2, .duration_ns = 40 * SEC, .jobs = {GANG(3, .weight = 300), GANG(3), LAT(0), LAT(1)}}},
+    {"a gang and a job on each GPU", {.gpus = 2, .jobs = {GANG(3), ONE(0), ONE(1), LAT(0), LAT(1)}}},
+    {"the same without a latency job", {.gpus = 2, .jobs = {GANG(3), ONE(0), ONE(1)}}},
+    {"and with one on one GPU", {.gpus = 2, .jobs = {GANG(3), ONE(0), ONE(1), LAT(0)}}},
+    {"a heavy job beside a gang", {.gpus = 2, .duration_ns = 40 * SEC, .jobs = {GANG(3), ONE(0, .weight = 400), LAT(0), LAT(1)}}},
+    {"two pairs on four GPUs", {.gpus = 4, .jobs = {GANG(3), GANG(3), GANG(12), GANG(12), LAT(0), LAT(2)}}},
+    {"a gang of four and two of two", {.gpus = 4, .jobs = {GANG(15), GANG(3), GANG(12), LAT(0), LAT(3)}}},
+    {"overlapping gangs in a row", {.gpus = 4, .jobs = {GANG(3), GANG(6), GANG(12), LAT(1)}}},
+    {"the same with a job on each GPU", {.gpus = 4, .duration_ns = 40 * SEC, .jobs = {GANG(3), GANG(6), GANG(12), ONE(0), ONE(1), ONE(2), ONE(3), LAT(1)}}},
+    {"a large gang among small jobs", {.gpus = 8, .duration_ns = 40 * SEC, .jobs = {GANG(255), ONE(0), ONE(1), ONE(2), ONE(3), ONE(4), ONE(5), ONE(6), ONE(7), LAT(0)}}},
+    {"gangs of 8, 4, 2 and 1", {.gpus = 8, .duration_ns = 40 * SEC, .jobs = {GANG(255), GANG(15), GANG(0x30), ONE(6), ONE(7), LAT(0), LAT(7)}}},
+    {"three jobs on one GPU of a gang", {.gpus = 2, .duration_ns = 40 * SEC, .jobs = {GANG(3), ONE(0), ONE(0), ONE(0), ONE(1), LAT(0)}}},
+    {"two gangs on eight, weights 1:2", {.gpus = 8, .duration_ns = 40 * SEC, .jobs = {GANG(255), GANG(255, .weight = 200), LAT(3)}}},
+    {"gangs that share nothing", {.gpus = 4, .jobs = {GANG(3), GANG(12), ONE(0), ONE(3), LAT(0)}}},
+};
+/* clang-format on */
+
+static void test_fair_parts(void **state)
+{
+    (void)state;
+    double p99 = latency_alone();
+    unsigned bad = 0;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+        bad += check(table[i].name, &table[i].s, p99);
+    assert_int_equal(bad, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_turns_out_of_step),
+        cmocka_unit_test(test_each_gpu_by_itself),
+        cmocka_unit_test(test_fair_parts),
+    };
+    return cmocka_run_group_tests_name("gangs", tests, NULL, NULL);
+}
