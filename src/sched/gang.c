@@ -92,46 +92,82 @@ static void join(const struct machine *mc, uint32_t a, uint32_t b)
     }
 }
 
-/* Devices that were not linked before count vtime from different floors: all go to the highest, so
- * that each member keeps its distance to its peers. A gang has the largest of what its members
- * have: no credit for joining. */
-static void level_vtime(const struct machine *mc, uint32_t first)
+/* The lowest vtime floor of the devices that were linked with each other (as `before`) and now are
+ * linked as `link`: how far they are. TIME_NEVER: none are. */
+static uint64_t reached(const struct machine *mc, uint32_t link, uint32_t before)
 {
-    uint64_t floor = 0, round = 0;
-    for (uint32_t d = first; d < mc->n; d++) {
+    uint64_t floor = TIME_NEVER;
+    for (uint32_t d = 0; d < mc->n; d++) {
         const struct rotation *r = &mc->devices[d].rotation;
-        if (r->link != first)
+        if (r->link == link && r->was_link == before && r->vtime_floor < floor)
+            floor = r->vtime_floor;
+    }
+    return floor;
+}
+
+/* Devices that were not linked before count vtime from different points: those that are behind move
+ * up, so that each job keeps its distance to its peers. */
+static void level_vtime(const struct machine *mc, uint32_t link)
+{
+    uint64_t furthest = 0, round = 0;
+    for (uint32_t d = link; d < mc->n; d++) {
+        const struct rotation *r = &mc->devices[d].rotation;
+        if (r->link != link)
             continue;
-        floor = r->vtime_floor > floor ? r->vtime_floor : floor;
+        uint64_t floor = reached(mc, link, r->was_link);
+        furthest = floor > furthest ? floor : furthest;
         round = r->round_ns > round ? r->round_ns : round;
     }
-    for (uint32_t d = first; d < mc->n; d++) {
-        struct rotation *r = &mc->devices[d].rotation;
-        if (r->link != first)
-            continue;
-        for_each_member (&mc->devices[d], m)
-            m->vtime += floor - r->vtime_floor;
-        r->vtime_floor = floor;
-        r->round_ns = round;
+    for (uint32_t before = 0; before < mc->n; before++) {
+        uint64_t floor = reached(mc, link, before);
+        for (uint32_t d = link; d < mc->n && floor != TIME_NEVER; d++) {
+            struct rotation *r = &mc->devices[d].rotation;
+            if (r->link != link || r->was_link != before)
+                continue;
+            for_each_member (&mc->devices[d], m)
+                m->vtime += furthest - floor;
+            r->vtime_floor += furthest - floor;
+            r->round_ns = round;
+        }
     }
 }
 
+uint64_t gang_floor(const struct machine *mc, struct policy_device *own, const struct member *m)
+{
+    uint64_t floor = TIME_NEVER;
+    for_each_device_of (mc, own, m, dev) {
+        bool contended = false;
+        for_each_member (dev, x)
+            contended |= x->job != m->job && rotation_takes_part(dev, x);
+        if (contended && dev->rotation.vtime_floor < floor)
+            floor = dev->rotation.vtime_floor;
+    }
+    return floor == TIME_NEVER ? 0 : floor;
+}
+
+/* A gang whose members differ just came, or works again: it begins at its floor. */
 static void level_gang(const struct machine *mc, const struct member *m)
 {
-    uint64_t vtime = 0;
+    uint64_t least = TIME_NEVER, most = 0;
     for_each_device_of (mc, mc->devices, m, dev) {
         uint64_t v = dev->members[m->job].vtime;
-        vtime = v > vtime ? v : vtime;
+        least = v < least ? v : least;
+        most = v > most ? v : most;
     }
+    if (least == most)
+        return;
+    uint64_t floor = gang_floor(mc, mc->devices, m);
     for_each_device_of (mc, mc->devices, m, dev)
-        dev->members[m->job].vtime = vtime;
+        dev->members[m->job].vtime = floor > least ? floor : least;
 }
 
 void gang_link(const struct machine *mc)
 {
     spread_turns(mc);
-    for (uint32_t d = 0; d < mc->n; d++)
+    for (uint32_t d = 0; d < mc->n; d++) {
+        mc->devices[d].rotation.was_link = mc->devices[d].rotation.link;
         mc->devices[d].rotation.link = d;
+    }
     for (uint32_t d = 0; d < mc->n; d++) {
         for_each_member (&mc->devices[d], m) {
             if (!m->gang || m->gang_first != d || !takes_turns(mc, m))

@@ -30,7 +30,7 @@ struct member {
     /* A gang: on how many devices, and the first of them; its vtime is the same on all. 0: not one
      */
     uint32_t gang, gang_first;
-    bool tried; /* in this round: see round.c */
+    bool tried; /* in this decision: see round.c */
 
     /* decision */
     bool runnable;

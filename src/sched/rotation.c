@@ -4,8 +4,9 @@
 #define PROBE_CHARGE 10U /* in turns: an idle job is looked at every PROBE_CHARGE turns or so */
 #define WAITS_NS     1000000000U
 
-void rotation_init(struct rotation *r)
+void rotation_init(struct rotation *r, uint32_t device)
 {
+    r->link = r->was_link = device;
     r->holder = SLOT_NONE;
     r->idle_since_ns = TIME_NEVER;
 }
@@ -52,12 +53,15 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, uint6
     r->holder = SLOT_NONE;
     m->ended_ns = now_ns;
     /* What it had beyond its turn nobody else wanted: not charged. */
-    uint64_t turn = rotation_turn_ns(p, m, 0), width = m->gang ? m->gang : 1;
+    uint64_t turn = rotation_turn_ns(p, m, 0);
     uint64_t ns = now_ns > r->turn_ns ? now_ns - r->turn_ns : 0;
+    bool probe = m->idle && !m->due.expects && !dev->gated;
     ns = ns < turn ? ns : turn;
     r->class_vtime[m->class] += ns;
-    m->vtime += (m->idle && !m->due.expects && !dev->gated ? turn * PROBE_CHARGE : ns) * width *
-                WEIGHT_DEFAULT / m->weight;
+    /* GPU time counts on all devices of a gang; but a large one is found working as soon as others.
+     */
+    ns = probe ? turn * PROBE_CHARGE : ns * (m->gang ? m->gang : 1);
+    m->vtime += ns * WEIGHT_DEFAULT / m->weight;
 }
 
 enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_ns,

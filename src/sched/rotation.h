@@ -22,8 +22,8 @@ struct policy_device;
 
 /* Invariants: holder is SLOT_NONE or a member that takes turns here; that of a gang holds all
  * devices of the gang, and no other job does (a gang whose devices changed loses its turn at the
- * next decision, and gets the next). No holder's vtime is below vtime_floor by more than LEAD_NS.
- * Linked devices have the same vtime_floor and round_ns. */
+ * next decision, and gets the next). A gang's vtime is the same on all its devices. Linked devices
+ * have the same round_ns. vtime_floor never falls. */
 struct rotation {
     uint32_t holder;                   /* has the turn; SLOT_NONE: nobody */
     uint64_t turn_ns;                  /* since then */
@@ -40,11 +40,12 @@ struct rotation {
     bool blocked;        /* nobody has a turn now */
     bool wanted;         /* a job without a turn waits for it */
     uint32_t link;       /* the first device of those it is linked with */
+    uint32_t was_link;   /* by the decision before */
 };
 
-#define ROTATION_LEAD_NS 5000000000U /* GPU time: credit and debt beyond that are forgotten */
+#define ROTATION_LEAD_NS 5000000000U /* GPU time: of turns had while boosted, more is forgotten */
 
-void rotation_init(struct rotation *r);
+void rotation_init(struct rotation *r, uint32_t device);
 bool rotation_takes_part(const struct policy_device *dev, const struct member *m);
 /* How long a turn of this job is while so many jobs work. */
 uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, uint32_t busy);
@@ -66,6 +67,9 @@ enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_
 void gang_mark(const struct machine *mc, uint32_t job);
 /* gang.c: which classes take turns where, for the gangs' sake too, and which devices are linked. */
 void gang_link(const struct machine *mc);
+/* gang.c: the vtime floor for a job on several devices: of those where others take turns with it
+ * the lowest, since that is where it has to wait most. */
+uint64_t gang_floor(const struct machine *mc, struct policy_device *own, const struct member *m);
 /* round.c: whose turns it is on the devices that are linked to this one, the first of them. */
 void round_decide(const struct machine *mc, uint32_t first);
 

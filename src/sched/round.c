@@ -119,32 +119,44 @@ static void end_turn(const struct round *rd, struct policy_device *own)
     }
 }
 
-/* leads: the first of a new round; its vtime is what the others are measured by. The others of the
- * round may be far ahead, having filled what nobody else could use, and only what is beyond
- * ROTATION_LEAD_NS is forgotten of a distance, on either side. */
-static void begin_turn(const struct round *rd, struct policy_device *own, const struct member *m,
-                       bool leads)
+#define LAG_NS    1000000000U  /* GPU time: of more than that behind its peers nothing is kept */
+#define FORGET_NS 20000000000U /* in so long a lead that was had by filling is forgotten */
+
+/* starts: at a round's start, when jobs come in the order of their vtime: then it is the floor for
+ * those that come later to these devices. A gang may be behind the floor of one of them for long,
+ * because it has to wait for another. */
+static void begin_turn(const struct round *rd, struct policy_device *own, struct member *m,
+                       bool starts)
 {
-    uint64_t round = own->rotation.round_ns, floor = own->rotation.vtime_floor;
-    uint64_t lead = (uint64_t)ROTATION_LEAD_NS * rd->mc->n * WEIGHT_DEFAULT / m->weight;
-    uint64_t vtime = m->vtime + lead < floor   ? floor - lead
-                     : m->vtime > floor + lead ? floor + lead
-                                               : m->vtime;
-    if (leads && vtime < floor)
-        vtime = floor;
-    if (leads && !m->idle && !is_boosted(own, m))
-        floor = vtime;
+    uint64_t floor = gang_floor(rd->mc, own, m), vtime = m->vtime, round = own->rotation.round_ns;
+    uint64_t lag = (uint64_t)LAG_NS * WEIGHT_DEFAULT / m->weight;
+    vtime = vtime + lag < floor ? floor - lag : vtime;
     for_each_device_of (rd->mc, own, m, dev) {
+        struct rotation *r = &dev->rotation;
         end_turn(rd, dev);
-        struct member *x = &dev->members[m->job];
-        x->vtime = vtime;
-        x->turn_group = SLOT_NONE;
-        dev->rotation.holder = m->job;
-        dev->rotation.turn_ns = rd->mc->now_ns;
-        dev->rotation.round_ns = round;
+        rotation_begin(dev, &dev->members[m->job], false, rd->mc->now_ns);
+        dev->members[m->job].vtime = vtime;
+        r->round_ns = round;
+        if (starts && !m->idle && !is_boosted(own, m) && vtime > r->vtime_floor)
+            r->vtime_floor = vtime;
     }
-    for_each_linked (rd, dev)
-        dev->rotation.vtime_floor = floor;
+}
+
+/* A job that fills what nobody else can use gets far ahead of the others, and should not have to
+ * wait until they have caught up when that changes. Slowly, so that it keeps its place among those
+ * that are far ahead too; two turns are a lead that has to be paid back. */
+static void forget_leads(const struct round *rd)
+{
+    uint64_t least = TIME_NEVER, rounds = FORGET_NS / rd->length_ns;
+    for_each_party (rd, dev, m)
+        least = m->vtime < least ? m->vtime : least;
+    for_each_party (rd, own, m) {
+        uint64_t turn = rd->length_ns * (m->gang ? m->gang : 1) * WEIGHT_DEFAULT / m->weight;
+        uint64_t lead = m->vtime - least, paid = 2 * turn;
+        uint64_t forgotten = lead > paid ? (lead - paid) / (rounds ? rounds : 1) : 0;
+        for_each_device_of (rd->mc, own, m, dev)
+            dev->members[m->job].vtime -= forgotten;
+    }
 }
 
 /* What a floor means here: normal and batch jobs have turns by class first, as on one device. */
@@ -251,19 +263,22 @@ static struct member *next_party(const struct round *rd, struct policy_device **
     return best;
 }
 
-static void fill(const struct round *rd)
+static void fill(const struct round *rd, bool starts)
 {
     struct policy_device *own = NULL;
-    bool leads = true;
-    for_each_linked (rd, dev)
-        leads &= dev->rotation.holder == SLOT_NONE;
     for (struct member *m; (m = next_party(rd, &own));) {
         m->tried = true;
-        if (!fits(rd, own, m))
-            continue;
-        begin_turn(rd, own, m, leads);
-        leads = false;
+        if (fits(rd, own, m))
+            begin_turn(rd, own, m, starts);
     }
+}
+
+static bool anybody_has_turn(const struct round *rd)
+{
+    bool any = false;
+    for_each_linked (rd, dev)
+        any |= dev->rotation.holder != SLOT_NONE;
+    return any;
 }
 
 static void restart(const struct round *rd)
@@ -296,9 +311,12 @@ void round_decide(const struct machine *mc, uint32_t first)
     open_round(&rd);
     bool over = find_waiting(&rd) && mc->now_ns >= r->round_ns + rd.length_ns;
     end_turns(&rd, over);
-    if (over)
+    bool starts = !anybody_has_turn(&rd);
+    if (starts)
         restart(&rd);
-    fill(&rd);
+    if (over)
+        forget_leads(&rd);
+    fill(&rd, starts);
     bool waiting = find_waiting(&rd);
     if (waiting && mc->now_ns >= r->round_ns + rd.length_ns)
         restart(&rd); /* a job that gave way waits, where nobody did before */

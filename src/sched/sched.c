@@ -61,7 +61,7 @@ int sched_new(const struct sched_limits *limits, const struct sched_params *para
         struct policy_device *dev = &c->devices[i];
         dev->members = pool + (size_t)i * limits->jobs;
         dev->first = dev->last = SLOT_NONE;
-        rotation_init(&dev->rotation);
+        rotation_init(&dev->rotation, i);
         boost_init(&dev->boost);
     }
     for (uint32_t i = 0; i < limits->groups; i++)

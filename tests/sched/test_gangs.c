@@ -1,0 +1,278 @@
+/* Gangs at single decisions: when they take turns, and what boosts, throttling, idle times and
+ * changes of their groups do to all their halves at once. What they get in the long run: tests/sim.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sched/sched.h"
+
+#define L  CLASS_LATENCY
+#define N  CLASS_NORMAL
+#define B  CLASS_BATCH
+#define MS 1000000ULL
+
+enum { DEVICES = 3, JOBS = 8 };
+
+static struct sched *c;
+static struct sched_plan plan;
+
+static void ev(struct sched_event e)
+{
+    assert_int_equal(sched_event(c, &e), 0);
+}
+
+static uint32_t group_of(uint32_t job, uint32_t device)
+{
+    return job * DEVICES + device;
+}
+
+/* A job with one compute group on each device of the bit map. */
+static void add(uint32_t job, enum job_class class, uint32_t devices)
+{
+    ev((struct sched_event){.type = EV_JOB_ADD, .job = job, .class = class, .weight = 100});
+    for (uint32_t d = 0; d < DEVICES; d++) {
+        if (devices >> d & 1)
+            ev((struct sched_event){.type = EV_GROUP_ADD,
+                                    .job = job,
+                                    .device = d,
+                                    .group = group_of(job, d),
+                                    .computes = true});
+    }
+}
+
+static void demand(uint32_t job, uint32_t device, bool on)
+{
+    ev((struct sched_event){.type = EV_DEMAND, .job = job, .device = device, .on = on});
+}
+
+/* Where it runs: bit map. */
+static uint32_t runs(uint32_t job)
+{
+    uint32_t map = 0;
+    for (size_t i = 0; i < plan.n; i++)
+        map |= plan.settings[i].group / DEVICES == job && plan.settings[i].runnable
+                   ? 1U << plan.settings[i].group % DEVICES
+                   : 0;
+    return map;
+}
+
+static void decide(uint64_t ms)
+{
+    sched_decide(c, ms * MS, &plan);
+    assert_true(plan.wake_ns > ms * MS);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    struct sched_params p;
+    params_default(&p);
+    return sched_new(&(struct sched_limits){DEVICES, JOBS, JOBS * DEVICES}, &p, &c);
+}
+
+static int end(void **state)
+{
+    (void)state;
+    sched_free(c);
+    return 0;
+}
+
+static void test_when_gangs_take_turns(void **state)
+{
+    (void)state;
+    add(0, N, 3);
+    decide(0);
+    assert_int_equal(runs(0), 3);
+    assert_int_equal(plan.wake_ns, TIME_NEVER);
+    add(1, N, 1); /* a peer on one device: slices do */
+    decide(1);
+    assert_int_equal(runs(0), 3);
+    assert_int_equal(runs(1), 1);
+    add(2, N, 2); /* on two of them: they would be out of step */
+    decide(2);
+    assert_true(runs(0) == 3 ? !runs(1) && !runs(2) : runs(1) == 1 && runs(2) == 2);
+    assert_int_equal(plan.wake_ns, 202 * MS);
+    bool first = runs(0) == 3;
+    decide(202);
+    assert_int_equal(runs(0), first ? 0 : 3);
+    ev((struct sched_event){.type = EV_JOB_REMOVE, .job = 2});
+    decide(203);
+    assert_int_equal(runs(0), 3);
+    add(3, L, 1); /* below the top on one: in turns on both, and its peer waits for it */
+    decide(204);
+    assert_int_equal(runs(3), 1);
+    assert_true((runs(0) == 3) != (runs(1) == 1));
+    add(4, L, 7); /* a latency gang never waits */
+    for (uint64_t ms = 205; ms < 2000; ms += 50) {
+        decide(ms);
+        assert_int_equal(runs(4), 7);
+        assert_true((runs(0) == 3) != (runs(1) == 1));
+    }
+}
+
+/* Halves start next to each other, after all that has to stop, on whatever device. */
+static void test_order(void **state)
+{
+    (void)state;
+    add(0, L, 7);
+    add(1, B, 3);
+    add(2, B, 6);
+    add(3, B, 5);
+    add(4, B, 7);
+    for (uint64_t ms = 0; ms < 3000; ms += 200) {
+        decide(ms);
+        size_t i = 0;
+        while (i < plan.n && !plan.settings[i].runnable)
+            i++;
+        uint32_t last = SLOT_NONE, seen = 0;
+        for (; i < plan.n; i++) {
+            uint32_t job = plan.settings[i].group / DEVICES;
+            assert_true(plan.settings[i].runnable);
+            assert_true(job == last || !(seen >> job & 1));
+            seen |= 1U << job;
+            last = job;
+        }
+    }
+}
+
+/* A boosted gang runs on all its devices at once, in mid-turn, and others that fit beside it. */
+static void test_boost(void **state)
+{
+    (void)state;
+    add(0, L, 3);
+    add(1, B, 3);
+    add(2, B, 1);
+    add(3, B, 4);
+    for (uint64_t ms = 0; ms < 1000; ms += 10) {
+        decide(ms);
+        if (runs(2) && ms % 200 == 50)
+            break;
+    }
+    assert_int_equal(runs(2), 1);
+    ev((struct sched_event){.type = EV_DEADLINE,
+                            .job = 1,
+                            .deadline_ns = 1500 * MS,
+                            .left_ns = 1400 * MS,
+                            .may_promote = true,
+                            .on = true});
+    decide(1000);
+    bool promoted;
+    assert_int_equal(runs(1), 3);
+    assert_int_equal(runs(2), 0);
+    assert_int_equal(runs(3), 4);
+    for (uint32_t d = 0; d < 2; d++)
+        assert_true(sched_member_boosted(c, 1, d, &promoted));
+    ev((struct sched_event){.type = EV_DEADLINE,
+                            .job = 1,
+                            .deadline_ns = 1500 * MS,
+                            .left_ns = 400 * MS,
+                            .may_promote = true,
+                            .on = true});
+    decide(1050); /* beside latency jobs of unknown load it would be late: it joins their class */
+    for (uint32_t d = 0; d < 2; d++)
+        assert_true(sched_member_boosted(c, 1, d, &promoted) && promoted);
+    assert_int_equal(runs(1), 3);
+    /* One that another job is before on one device is boosted on none, and leaves the other. */
+    ev((struct sched_event){
+        .type = EV_DEADLINE, .job = 2, .deadline_ns = 1400 * MS, .left_ns = 100 * MS, .on = true});
+    decide(1060);
+    assert_true(sched_member_boosted(c, 2, 0, &promoted));
+    for (uint32_t d = 0; d < 2; d++)
+        assert_false(sched_member_boosted(c, 1, d, &promoted));
+    assert_int_equal(runs(1), 0);
+}
+
+/* It is idle only if it is so on all its devices, and then gets short turns only. */
+static void test_idle(void **state)
+{
+    (void)state;
+    add(0, L, 3);
+    add(1, B, 3);
+    add(2, B, 1);
+    demand(1, 0, false);
+    uint64_t had[2] = {0};
+    for (int idle = 0; idle < 2; idle++) {
+        for (uint64_t ms = 10000 * (uint64_t)idle; ms < 10000 * (uint64_t)(idle + 1); ms += 10) {
+            decide(ms);
+            had[idle] += runs(1) == 3 ? 10 : 0;
+            assert_true(runs(1) == 0 || runs(1) == 3);
+        }
+        demand(1, 1, false);
+    }
+    assert_in_range(had[0], 3000, 3700); /* a third: its GPU time counts twice */
+    assert_in_range(had[1], 20, 500);
+    demand(1, 1, true);
+    had[0] = 0;
+    for (uint64_t ms = 20000; ms < 30000; ms += 10) {
+        decide(ms);
+        had[0] += runs(1) == 3 ? 10 : 0;
+    }
+    assert_in_range(had[0], 3000, 3900);
+}
+
+/* Lower jobs are throttled on one device: a gang that is on it waits on the others too, and these
+ * are not idle meanwhile. */
+static void test_throttle(void **state)
+{
+    (void)state;
+    add(0, L, 1);
+    add(1, B, 3);
+    add(2, B, 2);
+    uint64_t ms = 0, throttled = 0;
+    for (; ms < 6000; ms += 100) {
+        ev((struct sched_event){.type = EV_ACTIVITY,
+                                .device = 0,
+                                .window_ns = 100 * MS,
+                                .returns = 7,
+                                .busy_ns = 97 * MS});
+        decide(ms);
+        assert_int_equal(runs(0), 1);
+        assert_true(runs(1) == 0 || runs(1) == 3);
+        assert_true((runs(1) == 3) != (runs(2) == 2));
+        throttled += sched_throttled(c, 0);
+        assert_false(sched_throttled(c, 0) && runs(1));
+    }
+    assert_true(throttled > 10);
+}
+
+/* A gang that gains a half in mid-turn, loses it, or whose half turns out to compute. */
+static void test_groups_change(void **state)
+{
+    (void)state;
+    add(0, L, 7);
+    add(1, B, 1);
+    add(2, B, 3);
+    for (uint64_t ms = 0; ms < 4000; ms += 10) {
+        if (ms == 1010)
+            ev((struct sched_event){
+                .type = EV_GROUP_ADD, .job = 1, .device = 1, .group = group_of(1, 1)});
+        if (ms == 1520)
+            ev((struct sched_event){
+                .type = EV_GROUP_CHANGE, .group = group_of(1, 1), .computes = true});
+        if (ms == 2030)
+            ev((struct sched_event){.type = EV_GROUP_REMOVE, .group = group_of(2, 0)});
+        if (ms == 3040)
+            ev((struct sched_event){.type = EV_JOB_PAUSE, .job = 1, .on = true});
+        decide(ms);
+        uint32_t both = ms >= 1520 ? 3 : 1, second = ms >= 2030 ? 2 : 3;
+        assert_true((runs(1) & both) == 0 || (runs(1) & both) == both);
+        assert_true(runs(2) == 0 || runs(2) == second);
+        assert_true(__builtin_popcount(runs(1) & runs(2)) == 0);
+        assert_true(ms < 3040 ? runs(1) || runs(2) : !runs(1) && runs(2) == 2);
+    }
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_when_gangs_take_turns), T(test_order), T(test_boost), T(test_idle), T(test_throttle),
+        T(test_groups_change),
+    };
+    return cmocka_run_group_tests_name("gangs", tests, NULL, NULL);
+}
