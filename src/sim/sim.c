@@ -450,7 +450,7 @@ static void run(struct sim *m, const struct softgpu_params *p)
     }
 }
 
-static int set_up(struct sim *m, const struct softgpu_params *engine, double *samples)
+static int set_up(struct sim *m, const struct softgpu_params *engine)
 {
     const struct sim_scenario *s = m->s;
     struct sched_params params;
@@ -462,9 +462,11 @@ static int set_up(struct sim *m, const struct softgpu_params *engine, double *sa
     m->ndeciders = s->apart ? m->ngpus : 1;
     if (!m->n || m->ngpus > SIM_GPUS_MAX)
         return -EINVAL;
-    for (uint32_t j = 0; j < m->n; j++)
-        m->st[j].samples = samples + (size_t)j * SAMPLES_MAX;
     int r = 0;
+    for (uint32_t j = 0; r == 0 && j < m->n; j++) {
+        if (s->jobs[j].period_ns && !(m->st[j].samples = calloc(SAMPLES_MAX, sizeof(double))))
+            r = -ENOMEM;
+    }
     for (; r == 0 && m->f.n < m->ngpus; m->f.n += r == 0)
         r = softgpu_new(engine, SIM_JOBS_MAX, SIM_JOBS_MAX * 64, &m->f.engines[m->f.n]);
     for (uint32_t d = 0; r == 0 && d < m->ndeciders; d++) {
@@ -497,23 +499,22 @@ int sim_run(const struct softgpu_params *engine, const struct sim_scenario *s,
             struct sim_result *out)
 {
     struct sim *m = calloc(1, sizeof(*m));
-    double *samples = calloc((size_t)SIM_JOBS_MAX * SAMPLES_MAX, sizeof(*samples));
+    if (!m)
+        return -ENOMEM;
     memset(out, 0, sizeof(*out));
-    int r = -ENOMEM;
-    if (m && samples) {
-        m->s = s;
-        m->out = out;
-        r = set_up(m, engine, samples);
-        if (r == 0) {
-            run(m, engine);
-            report(m);
-        }
-        for (uint32_t g = 0; g < m->f.n; g++)
-            softgpu_free(m->f.engines[g]);
-        for (uint32_t d = 0; d < m->ndeciders && d < SIM_GPUS_MAX; d++)
-            sched_free(m->deciders[d].c);
+    m->s = s;
+    m->out = out;
+    int r = set_up(m, engine);
+    if (r == 0) {
+        run(m, engine);
+        report(m);
     }
-    free(samples);
+    for (uint32_t j = 0; j < m->n; j++)
+        free(m->st[j].samples);
+    for (uint32_t g = 0; g < m->f.n; g++)
+        softgpu_free(m->f.engines[g]);
+    for (uint32_t d = 0; d < SIM_GPUS_MAX; d++)
+        sched_free(m->deciders[d].c);
     free(m);
     return r;
 }
