@@ -207,7 +207,8 @@ static void activity(struct policy_device *dev, const struct sched_event *ev)
         observed_add(&dev->seen, ev);
 }
 
-int sched_event(struct sched *c, const struct sched_event *ev)
+/* Those that name no job. */
+static int device_event(struct sched *c, const struct sched_event *ev)
 {
     if (ev->type == EV_DEVICE) {
         if (ev->device >= c->limits.devices)
@@ -232,6 +233,14 @@ int sched_event(struct sched *c, const struct sched_event *ev)
             group_change(c, ev->group, ev->computes);
         return 0;
     }
+    return -EINVAL;
+}
+
+int sched_event(struct sched *c, const struct sched_event *ev)
+{
+    if (ev->type == EV_DEVICE || ev->type == EV_ACTIVITY || ev->type == EV_GROUP_REMOVE ||
+        ev->type == EV_GROUP_CHANGE)
+        return device_event(c, ev);
     if (ev->job >= c->limits.jobs)
         return -EINVAL;
     struct job *j = &c->jobs[ev->job];

@@ -22,7 +22,7 @@ static bool is_candidate(const struct policy_device *dev, const struct member *m
     return rotation_takes_part(dev, m) && !(dev->rotation.batch_waits && m->class == CLASS_BATCH);
 }
 
-/* A job that does not work is only looked at, unless none of them works: then there is no hurry.
+/* A job that does not work is only looked at, unless none of them works: then time does not press.
  * With a floor a turn has at least one of the job's slices in it, however busy the top is. */
 uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, uint32_t busy)
 {

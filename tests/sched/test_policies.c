@@ -171,7 +171,7 @@ static void test_no_deadlines(void **state)
 static void test_idle_jobs_cost_few_turns(void **state)
 {
     (void)state;
-    /* Nobody below the top works: no reason to hurry from one to the next. */
+    /* Nobody below the top works: no reason for short turns. */
     struct mock_scenario s = {"", "priority", .seconds = 60, .usage = true,
                               .jobs = {{.class = L, .need = 0.1},
                                        {.class = B, .need = 1, .works_to_s = 0.001},

@@ -162,7 +162,7 @@ static void test_rest(void **state)
             while (batch_runs_after(c, cases[i].busy, cases[i].returns_hz, &now))
                 assert_true(now < 20000000000U);
         }
-        /* Nobody rests who is paused, nor when resumed for what was seen before. */
+        /* A paused job is not throttled, nor a resumed one for what was seen before. */
         for (int on = 1; on >= 0; on--) {
             struct sched_event pause = {.type = EV_JOB_PAUSE, .job = 1, .on = on};
             assert_int_equal(ev(c, pause), 0);
