@@ -26,7 +26,7 @@ static uint64_t pace(const struct boost *b, uint64_t left_ns)
     return policy_after(0, (double)left_ns / (1.0 - b->upper));
 }
 
-static uint64_t before(uint64_t deadline_ns, uint64_t ns)
+static uint64_t boost_before(uint64_t deadline_ns, uint64_t ns)
 {
     return deadline_ns > ns ? deadline_ns - ns : 0;
 }
@@ -50,7 +50,7 @@ static double debt_enough(const struct sched_params *p)
 }
 
 /* The debt stays where it is when boosted jobs have deadline_share of the time. */
-static void account(const struct sched_params *p, struct boost *b, uint64_t now_ns)
+static void boost_account(const struct sched_params *p, struct boost *b, uint64_t now_ns)
 {
     double dt = now_ns > b->accounted_ns ? (double)(now_ns - b->accounted_ns) : 0;
     if (b->accounted_ns)
@@ -77,7 +77,7 @@ static void account_wake(const struct sched_params *p, struct policy_device *dev
 static bool has_deadline(const struct member *m, uint64_t now_ns)
 {
     return !m->paused && !m->idle && m->own_class != CLASS_LATENCY &&
-           m->due.deadline_ns != TIME_NEVER && before(now_ns, m->due.deadline_ns) < LATE_NS;
+           m->due.deadline_ns != TIME_NEVER && boost_before(now_ns, m->due.deadline_ns) < LATE_NS;
 }
 
 static bool is_urgent(const struct sched_params *p, struct policy_device *dev,
@@ -87,8 +87,8 @@ static bool is_urgent(const struct sched_params *p, struct policy_device *dev,
         return false;
     if (use == DEADLINES_FIRST || m->due.urgent_for == m->due.deadline_ns)
         return true;
-    uint64_t at =
-        before(m->due.deadline_ns, pace(&dev->boost, m->due.left_ns) + p->urgent_us * 1000ULL);
+    uint64_t at = boost_before(m->due.deadline_ns,
+                               pace(&dev->boost, m->due.left_ns) + p->urgent_us * 1000ULL);
     wake_at(dev, now_ns, at);
     return at <= now_ns;
 }
@@ -137,7 +137,7 @@ static struct member *pick(const struct sched_params *p, struct policy_device *d
             break;
         first = first ? first : next;
         uint64_t left = next->due.left_ns == TIME_NEVER ? 0 : next->due.left_ns;
-        if (before(next->due.deadline_ns, left) >= now_ns)
+        if (boost_before(next->due.deadline_ns, left) >= now_ns)
             return next;
         last = next;
     }
@@ -148,11 +148,11 @@ static struct member *pick(const struct sched_params *p, struct policy_device *d
 static bool needs_promotion(struct policy_device *dev, const struct member *m, uint64_t now_ns)
 {
     const struct member_due *due = &m->due;
-    uint64_t late_from = before(due->deadline_ns, pace(&dev->boost, due->left_ns));
+    uint64_t late_from = boost_before(due->deadline_ns, pace(&dev->boost, due->left_ns));
     if (!due->may_promote || due->left_ns == TIME_NEVER || dev->boost.top != CLASS_LATENCY)
         return false;
     wake_at(dev, now_ns, late_from);
-    return late_from <= now_ns && before(due->deadline_ns, due->left_ns) >= now_ns;
+    return late_from <= now_ns && boost_before(due->deadline_ns, due->left_ns) >= now_ns;
 }
 
 /* Boosts a job on all its devices. Without a higher class on any of them it joins the latency class
@@ -195,7 +195,8 @@ static bool grantable(const struct machine *mc, struct policy_device *own, const
     return true;
 }
 
-static void refuse(const struct machine *mc, struct policy_device *own, const struct member *m)
+static void boost_refuse(const struct machine *mc, struct policy_device *own,
+                         const struct member *m)
 {
     for_each_device_of (mc, own, m, dev)
         dev->members[m->job].due.urgent = false;
@@ -223,13 +224,13 @@ static void grant_all(const struct machine *mc, enum deadline_use use)
         if (grantable(mc, at, best))
             grant(mc, at, best, use);
         else
-            refuse(mc, at, best);
+            boost_refuse(mc, at, best);
     }
 }
 
 /* What of the last decision does not last. Whether any deadline is known here. */
-static bool begin(const struct sched_params *p, struct policy_device *dev, enum deadline_use use,
-                  uint64_t now_ns)
+static bool boost_begin(const struct sched_params *p, struct policy_device *dev,
+                        enum deadline_use use, uint64_t now_ns)
 {
     struct boost *b = &dev->boost;
     b->known = false;
@@ -246,7 +247,7 @@ static bool begin(const struct sched_params *p, struct policy_device *dev, enum 
         b->top = m->own_class < b->top ? m->own_class : b->top;
         b->below += m->own_class != CLASS_LATENCY && !m->idle;
     }
-    account(p, b, now_ns);
+    boost_account(p, b, now_ns);
     b->job = SLOT_NONE;
     b->promoted = b->holds_up = false;
     b->upper = b->top != CLASS_LATENCY ? 0 : b->upper_seen < 0 ? UPPER_UNKNOWN : b->upper_seen;
@@ -259,7 +260,7 @@ void boost_decide(const struct machine *mc, enum deadline_use use)
     const struct sched_params *p = mc->params;
     bool any = false;
     for (uint32_t d = 0; d < mc->n; d++)
-        any |= begin(p, &mc->devices[d], use, mc->now_ns);
+        any |= boost_begin(p, &mc->devices[d], use, mc->now_ns);
     if (!any || use == DEADLINES_IGNORED || p->deadline_share <= 0)
         return;
     for (uint32_t d = 0; d < mc->n; d++) {

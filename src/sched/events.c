@@ -200,7 +200,7 @@ static void demand(struct sched *c, const struct sched_event *ev)
         place_wakeup(dev, &dev->members[ev->job]);
 }
 
-static void activity(struct policy_device *dev, const struct sched_event *ev)
+static void events_activity(struct policy_device *dev, const struct sched_event *ev)
 {
     boost_observe(&dev->boost, ev);
     if (throttle_observes(&dev->throttle, (double)ev->window_ns * 1e-9))
@@ -221,7 +221,7 @@ static int device_event(struct sched *c, const struct sched_event *ev)
         if (ev->device >= c->limits.devices || !ev->window_ns || ev->window_ns > 1000000000U ||
             ev->busy_ns > ev->window_ns)
             return -EINVAL;
-        activity(&c->devices[ev->device], ev);
+        events_activity(&c->devices[ev->device], ev);
         return 0;
     }
     if (ev->type == EV_GROUP_REMOVE || ev->type == EV_GROUP_CHANGE) {

@@ -83,7 +83,7 @@ static void spread_turns(const struct machine *mc)
     }
 }
 
-static void join(const struct machine *mc, uint32_t a, uint32_t b)
+static void gang_join(const struct machine *mc, uint32_t a, uint32_t b)
 {
     uint32_t low = a < b ? a : b, high = a < b ? b : a;
     for (uint32_t d = 0; d < mc->n; d++) {
@@ -173,7 +173,7 @@ void gang_link(const struct machine *mc)
             if (!m->gang || m->gang_first != d || !takes_turns(mc, m))
                 continue;
             for_each_device_of (mc, mc->devices, m, dev)
-                join(mc, mc->devices[d].rotation.link, dev->rotation.link);
+                gang_join(mc, mc->devices[d].rotation.link, dev->rotation.link);
         }
     }
     for (uint32_t d = 0; d < mc->n; d++) {

@@ -79,7 +79,7 @@ static bool outranks(const struct round *rd, struct policy_device *a_on, const s
 }
 
 /* All its devices are free, or held by jobs that have to give way. */
-static bool fits(const struct round *rd, struct policy_device *own, const struct member *m)
+static bool round_fits(const struct round *rd, struct policy_device *own, const struct member *m)
 {
     for_each_device_of (rd->mc, own, m, dev) {
         uint32_t holder = dev->rotation.holder;
@@ -125,8 +125,8 @@ static void end_turn(const struct round *rd, struct policy_device *own)
 /* starts: at a round's start, when jobs come in the order of their vtime: then it is the floor for
  * those that come later to these devices. A gang may be behind the floor of one of them for long,
  * because it has to wait for another. */
-static void begin_turn(const struct round *rd, struct policy_device *own, struct member *m,
-                       bool starts)
+static void round_begin_turn(const struct round *rd, struct policy_device *own, struct member *m,
+                             bool starts)
 {
     uint64_t floor = gang_floor(rd->mc, own, m), vtime = m->vtime, round = own->rotation.round_ns;
     uint64_t lag = (uint64_t)LAG_NS * WEIGHT_DEFAULT / m->weight;
@@ -268,8 +268,8 @@ static void fill(const struct round *rd, bool starts)
     struct policy_device *own = NULL;
     for (struct member *m; (m = next_party(rd, &own));) {
         m->tried = true;
-        if (fits(rd, own, m))
-            begin_turn(rd, own, m, starts);
+        if (round_fits(rd, own, m))
+            round_begin_turn(rd, own, m, starts);
     }
 }
 

@@ -66,14 +66,14 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static uint32_t gpus_of(const struct sim *m, uint32_t j)
+static uint32_t sim_gpus_of(const struct sim *m, uint32_t j)
 {
     return m->s->jobs[j].gpus ? m->s->jobs[j].gpus : 1;
 }
 
 #define for_each_gpu_of(m, j, g)                                                                   \
     for (uint32_t g = 0; g < (m)->ngpus; g++)                                                      \
-        if (gpus_of(m, j) >> g & 1)
+        if (sim_gpus_of(m, j) >> g & 1)
 
 static struct rank *rank_of(struct sim *m, uint32_t j, uint32_t g)
 {
@@ -124,7 +124,7 @@ static void submit(struct sim *m, uint32_t j, uint32_t g)
     bool sync = job->sync_ns && i % 2;
     struct softgpu_kernel k = {
         .duration_ns = sync ? job->sync_ns : job->kernel_ns, .sm_fraction = 1, .cookie = j};
-    uint32_t ranks = sync ? (uint32_t)__builtin_popcount(gpus_of(m, j)) : 1;
+    uint32_t ranks = sync ? (uint32_t)__builtin_popcount(sim_gpus_of(m, j)) : 1;
     r->queued++;
     softgpu_submit_rank(m->f.engines[g], r->group, &k, (uint64_t)(j + 1) << 40 | i, ranks, m->now);
 }
@@ -180,7 +180,7 @@ static void come(struct sim *m, uint32_t j)
     }
 }
 
-static void leave(struct sim *m, uint32_t j)
+static void sim_leave(struct sim *m, uint32_t j)
 {
     event(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = j});
     for_each_gpu_of (m, j, g) {
@@ -201,7 +201,7 @@ static uint64_t lives(struct sim *m)
         if (!st->present && !st->gone && m->now >= job->come_ns)
             come(m, j);
         if (st->present && job->leave_ns && m->now >= job->leave_ns)
-            leave(m, j);
+            sim_leave(m, j);
         if (!st->gone && !st->present)
             next = job->come_ns < next ? job->come_ns : next;
         if (!st->present)
@@ -243,7 +243,7 @@ static void completed(struct sim *m, uint32_t g, const struct softgpu_completion
         keep_busy(m, j);
         return;
     }
-    if (g != (uint32_t)__builtin_ctz(gpus_of(m, j)))
+    if (g != (uint32_t)__builtin_ctz(sim_gpus_of(m, j)))
         return;
     st->waits = false;
     tell_deadline(m, j);
@@ -392,7 +392,7 @@ static void account(struct sim *m, uint64_t from, uint64_t to)
         uint64_t end = job->leave_ns ? job->leave_ns : m->s->duration_ns;
         if (from >= end || to < end)
             continue;
-        double time = (double)(end - m->s->settle_ns) * __builtin_popcount(gpus_of(m, j));
+        double time = (double)(end - m->s->settle_ns) * __builtin_popcount(sim_gpus_of(m, j));
         m->out->job[j].share = (double)(busy(m, j) - st->busy_at_settle) / time;
         m->out->job[j].done = (double)(st->useful_ns - st->useful_at_settle) / time;
         for_each_gpu_of (m, j, g)
@@ -450,7 +450,7 @@ static void run(struct sim *m, const struct softgpu_params *p)
     }
 }
 
-static int set_up(struct sim *m, const struct softgpu_params *engine)
+static int sim_set_up(struct sim *m, const struct softgpu_params *engine)
 {
     const struct sim_scenario *s = m->s;
     struct sched_params params;
@@ -479,13 +479,13 @@ static int set_up(struct sim *m, const struct softgpu_params *engine)
     return r;
 }
 
-static void report(struct sim *m)
+static void sim_report(struct sim *m)
 {
     for (uint32_t j = 0; j < m->n; j++) {
         uint32_t n = m->out->job[j].requests;
         double *samples = m->st[j].samples;
         m->out->job[j].timeslice_us =
-            rank_of(m, j, (uint32_t)__builtin_ctz(gpus_of(m, j)))->timeslice_us;
+            rank_of(m, j, (uint32_t)__builtin_ctz(sim_gpus_of(m, j)))->timeslice_us;
         if (!n)
             continue;
         qsort(samples, n, sizeof(double), compare);
@@ -504,10 +504,10 @@ int sim_run(const struct softgpu_params *engine, const struct sim_scenario *s,
     memset(out, 0, sizeof(*out));
     m->s = s;
     m->out = out;
-    int r = set_up(m, engine);
+    int r = sim_set_up(m, engine);
     if (r == 0) {
         run(m, engine);
-        report(m);
+        sim_report(m);
     }
     for (uint32_t j = 0; j < m->n; j++)
         free(m->st[j].samples);

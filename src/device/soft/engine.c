@@ -131,7 +131,7 @@ static void renew_slice(struct softgpu *e)
         e->slice_start_ns += (e->now_ns - e->slice_start_ns) / slice_ns * slice_ns;
 }
 
-static void begin_turn(struct softgpu *e)
+static void softgpu_begin_turn(struct softgpu *e)
 {
     struct group *g = &e->groups[e->cur];
     g->preempted = false;
@@ -159,7 +159,7 @@ static void switch_to(struct softgpu *e, uint32_t to, bool free)
         e->groups[to].bursts++;
     e->cur = to;
     if (free) {
-        begin_turn(e);
+        softgpu_begin_turn(e);
         return;
     }
     e->switching = true;
@@ -199,7 +199,7 @@ void softgpu_settle(struct softgpu *e)
     bool others = e->ready_count > (mine ? 1U : 0U);
 
     if (mine && e->idle)
-        begin_turn(e);
+        softgpu_begin_turn(e);
     if (mine && !others) {
         g->seen |= g->work;
         e->contended = false;
@@ -316,7 +316,7 @@ void softgpu_advance(struct softgpu *e, uint64_t to_ns)
         if (e->switching && t == e->switch_end_ns) {
             e->switching = false;
             if (e->cur != SOFTGPU_NONE && is_ready(e, e->cur))
-                begin_turn(e);
+                softgpu_begin_turn(e);
             else if (e->cur != SOFTGPU_NONE)
                 e->cur = SOFTGPU_NONE; /* suspended meanwhile: another switch */
             else
