@@ -154,6 +154,8 @@ static inline void job_view_level(struct job_view *v, const struct device_group 
 bool engine_next_job(const struct engine *e, uint32_t *cursor, struct job_view *out);
 /* The job in this slot; false: there is none. */
 bool engine_view(const struct engine *e, uint32_t job, struct job_view *out);
+/* Next GPU process that no job owns, as it was seen last; as engine_next_job(). */
+bool engine_next_unmanaged(const struct engine *e, uint32_t *cursor, struct unmanaged *out);
 /* Somebody looks: keeps busy and memory_bytes up to date for the next seconds. */
 void engine_watch(struct engine *e);
 

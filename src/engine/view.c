@@ -151,3 +151,15 @@ struct device_driver *engine_driver(const struct engine *e)
 {
     return e->driver;
 }
+
+bool engine_next_unmanaged(const struct engine *e, uint32_t *cursor, struct unmanaged *out)
+{
+    const struct model *m = &e->model;
+    while (*cursor < m->nunmanaged &&
+           (m->unmanaged[*cursor].scheduler || !m->unmanaged[*cursor].seen))
+        ++*cursor;
+    if (*cursor >= m->nunmanaged)
+        return false;
+    *out = m->unmanaged[(*cursor)++];
+    return true;
+}

@@ -1,4 +1,4 @@
-/* Processes, their channel groups, and programs that no job owns. See model.h. */
+/* Processes and their channel groups. See model.h. */
 #include "model/model.h"
 
 #include <errno.h>
@@ -260,64 +260,4 @@ void model_orphan_remove(struct model *m, uint32_t slot)
 {
     m->groups[slot] = (struct channel_group){.orphan = false};
     m->norphans--;
-}
-
-/* ---- programs that no job owns ---- */
-
-struct unmanaged *model_unmanaged_find(struct model *m, struct proc_id id)
-{
-    for (size_t i = 0; i < m->nunmanaged; i++) {
-        if (m->unmanaged[i].id.pid == id.pid && m->unmanaged[i].id.start_ticks == id.start_ticks)
-            return &m->unmanaged[i];
-    }
-    return NULL;
-}
-
-void model_unmanaged_add(struct model *m, struct proc_id id, bool detached)
-{
-    struct unmanaged *known = model_unmanaged_find(m, id);
-    if (known) {
-        known->detached |= detached;
-        return;
-    }
-    if (m->nunmanaged == m->unmanaged_cap) {
-        size_t cap = m->unmanaged_cap ? m->unmanaged_cap * 2 : 64;
-        struct unmanaged *v = reallocarray(m->unmanaged, cap, sizeof(*v));
-        if (!v)
-            return; /* looked at again next time */
-        m->unmanaged = v;
-        m->unmanaged_cap = cap;
-    }
-    m->unmanaged[m->nunmanaged++] =
-        (struct unmanaged){.id = id, .seen = true, .detached = detached};
-}
-
-static void unmanaged_keep(struct model *m, bool (*keep)(const struct unmanaged *u))
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < m->nunmanaged; i++) {
-        if (keep(&m->unmanaged[i]))
-            m->unmanaged[kept++] = m->unmanaged[i];
-    }
-    m->nunmanaged = kept;
-}
-
-static bool is_detached(const struct unmanaged *u)
-{
-    return u->detached;
-}
-
-static bool was_seen(const struct unmanaged *u)
-{
-    return u->seen;
-}
-
-void model_unmanaged_forget(struct model *m)
-{
-    unmanaged_keep(m, is_detached);
-}
-
-void model_unmanaged_sweep(struct model *m)
-{
-    unmanaged_keep(m, was_seen);
 }

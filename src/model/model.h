@@ -141,11 +141,18 @@ struct job {
     bool room; /* that was there once */
 };
 
-/* A GPU process that no job owns: looked at once. */
+/* A GPU process that no job owns. */
 struct unmanaged {
     struct proc_id id;
-    bool seen;
-    bool detached; /* by a person: no rule takes it again */
+    uid_t uid;
+    char comm[32];  /* its own to choose: any bytes */
+    bool seen;      /* by the driver's last list */
+    bool looked;    /* whether a rule takes it; asked once */
+    bool detached;  /* by a person: no rule takes it again */
+    bool scheduler; /* a process that schedules: no program, and no rule takes it */
+    /* engine/observe/demand.c */
+    uint32_t gpus; /* bit mask, as far as usage() showed them; 0: not known */
+    uint8_t asked; /* how often usage() was asked, while they were not known */
 };
 
 /* What the model reports. */
@@ -276,10 +283,14 @@ void model_orphan_remove(struct model *m, uint32_t slot);
 /* ---- programs that no job owns ---- */
 
 struct unmanaged *model_unmanaged_find(struct model *m, struct proc_id id);
-void model_unmanaged_add(struct model *m, struct proc_id id, bool detached);
+/* The one that is there already, or a new one; NULL: it has ended, or no memory. */
+struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool detached);
 /* All but those that a person detached are looked at again. */
 void model_unmanaged_forget(struct model *m);
 /* Those that were not seen are gone. */
 void model_unmanaged_sweep(struct model *m);
+/* A process of cede, or the control daemon of MPS: not a program that uses a GPU. Everybody may
+ * choose a process's name, so that alone does not make it one. */
+bool model_is_scheduler(const struct proc_stat *st, uid_t uid);
 
 #endif

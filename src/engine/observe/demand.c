@@ -27,6 +27,9 @@
  * half a second or more. Shorter ones are not worth the time until it is looked at again. */
 #define IDLE_QUIET_NS (300 * NSEC_PER_MSEC)
 
+/* A program that has the device open and does nothing on it is not worth asking for ever. */
+#define UNMANAGED_ASKED_MAX 10
+
 #define GAPS_NS     (3 * NSEC_PER_SEC) /* between looks for latency jobs that have most of a GPU */
 #define GAPS_BUSY   0.5
 #define OTHERS_BUSY 0.9 /* share of time above which others may keep a job off the engine */
@@ -67,10 +70,37 @@ static void usage_demand(const struct demand *x, struct model *m, uint32_t job, 
         set_idle(m, job, d, on->idle_windows >= IDLE_WINDOWS);
 }
 
+static void unmanaged_uses(struct model *m, pid_t pid, unsigned gpu)
+{
+    for (size_t i = 0; i < m->nunmanaged; i++) {
+        if (m->unmanaged[i].id.pid == pid)
+            m->unmanaged[i].gpus |= 1U << gpu;
+    }
+}
+
+static bool unmanaged_unknown(const struct unmanaged *u)
+{
+    return !u->gpus && !u->scheduler && u->asked < UNMANAGED_ASKED_MAX;
+}
+
+/* Whether the GPUs of a program that no job owns are still to be found out, for people who run jobs
+ * beside it. */
+static bool unmanaged_wanted(const struct model *m)
+{
+    bool jobs = false, unknown = false;
+    for (uint32_t i = 0; i < m->jobs_end && !jobs; i++)
+        jobs = m->jobs[i].rec.root.pid != 0;
+    for (size_t i = 0; i < m->nunmanaged && jobs && !unknown; i++)
+        unknown = unmanaged_unknown(&m->unmanaged[i]);
+    return unknown;
+}
+
 static void demand_usage(struct demand *x, struct model *m)
 {
     struct usage_list list = {0};
     x->usage_at = m->now + USAGE_NS;
+    for (size_t i = 0; i < m->nunmanaged; i++)
+        m->unmanaged[i].asked += unmanaged_unknown(&m->unmanaged[i]);
     if (x->driver->ops->usage(x->driver, &list, NULL) < 0) {
         usage_list_free(&list);
         return;
@@ -92,8 +122,10 @@ static void demand_usage(struct demand *x, struct model *m)
                                       : &m->jobs[m->processes[p].job].on[u->gpu].busy;
         if (u->busy >= 0)
             *busy = (*busy < 0 ? 0 : *busy) + u->busy;
-        if (p == SLOT_NONE)
+        if (p == SLOT_NONE) {
+            unmanaged_uses(m, u->pid, u->gpu);
             continue;
+        }
         m->jobs[m->processes[p].job].memory_bytes += u->memory_bytes;
         m->jobs[m->processes[p].job].on[u->gpu].memory_bytes += u->memory_bytes;
     }
@@ -300,7 +332,7 @@ static uint64_t usage_due(const struct demand *x, const struct model *m, bool tu
 {
     if (!x->driver->ops->usage)
         return TIME_NEVER;
-    if (turns || m->now < x->watched_until || m->now < m->memory_until)
+    if (turns || m->now < x->watched_until || m->now < m->memory_until || unmanaged_wanted(m))
         return x->usage_at;
     bool gaps = false;
     for (unsigned d = 0; d < m->ngpus; d++)

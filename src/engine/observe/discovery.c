@@ -18,27 +18,43 @@ static void known_is_listed(struct model *m, uint32_t slot)
     p->listed = true;
 }
 
+/* Whether it became a job. */
+static bool taken_by_rule(struct discovery *d, struct model *m, struct unmanaged *u)
+{
+    struct job_spec spec = {.weight = WEIGHT_DEFAULT};
+    struct error err;
+    uint32_t job;
+    u->looked = true;
+    if (u->scheduler || !d->rule || !d->rule(d->rule_arg, u->id.pid, &spec) ||
+        model_user_full(m, spec.uid))
+        return false;
+    u->looked = false; /* should it not become one: again next time */
+    if (model_job_add(m, u->id, &spec, &job, &err) == 0)
+        return true;
+    fprintf(stderr, "cede: %s\n", err.text);
+    return false;
+}
+
 static void unknown_is_listed(struct discovery *d, struct model *m, pid_t pid)
 {
     struct proc_stat st;
     if (proc_stat_read(pid, &st) < 0)
         return;
     struct unmanaged *u = model_unmanaged_find(m, st.id);
-    if (u)
+    if (u) {
         u->seen = true;
-    if (u && !u->detached)
+        snprintf(u->comm, sizeof(u->comm), "%s", st.comm);
+    }
+    if (u && u->looked && !u->detached)
         return;
     uint32_t job = model_job_of(m, pid);
-    struct job_spec spec = {.weight = WEIGHT_DEFAULT};
-    struct error err;
-    if (job != SLOT_NONE) {
+    bool owned = job != SLOT_NONE;
+    if (owned)
         model_process_add(m, st.id, job);
-    } else if (!u && d->rule && d->rule(d->rule_arg, pid, &spec) && !model_user_full(m, spec.uid)) {
-        if (model_job_add(m, st.id, &spec, &job, &err) < 0)
-            fprintf(stderr, "cede: %s\n", err.text);
-    } else {
-        model_unmanaged_add(m, st.id, false);
-    }
+    else
+        u = model_unmanaged_add(m, st.id, false);
+    if (u && (owned || (!u->detached && taken_by_rule(d, m, u))))
+        u->seen = false; /* it is unmanaged no more */
 }
 
 void discovery_run(struct discovery *d, struct model *m, struct device_driver *driver)
