@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/others.h"
+#include "control/replies.h"
 #include "control/verbs.h"
 #include "device/registry.h"
 #include "lib/paths.h"
@@ -156,11 +157,22 @@ static void on_done(struct verb *v, char *reply)
     free(reply);
 }
 
+/* By the real user, so that a cede with file capabilities is no way into others' programs. */
+static struct caller direct_caller(void)
+{
+    return (struct caller){.uid = getuid(), .pid = getpid(), .admin = getuid() == 0};
+}
+
+void direct_unmanaged(struct direct *d, json_t *reply)
+{
+    const struct caller who = direct_caller();
+    reply_add_unmanaged(reply, d->engine, &who);
+}
+
 int direct_do(struct direct *d, const struct request *r, json_t **reply, struct error *err)
 {
     struct verb v;
-    /* By the real user, so that a cede with file capabilities is no way into others' programs. */
-    struct caller who = {.uid = getuid(), .pid = getpid(), .admin = getuid() == 0};
+    const struct caller who = direct_caller();
     struct error note = {""};
     verb_init(&v, &d->verbs, &who, r);
     v.done = on_done;

@@ -19,6 +19,10 @@ int direct_open(struct direct **out, struct error *err);
  * -ESRCH: no such process or job; -ENODEV: uses no GPU; -EPERM: another user's; driver errors. */
 int direct_do(struct direct *d, const struct request *r, json_t **reply, struct error *err);
 
+/* Adds to an object what the daemon's ps says of GPU programs that no job owns. Which of them a
+ * person detached is not known: nobody was there to remember. */
+void direct_unmanaged(struct direct *d, json_t *reply);
+
 /* For a journal that nobody watches over: does it tell of processes that are suspended and that no
  * person paused? Their scheduler was killed, and its restorer with it. direct_mend() does what the
  * restorer would have done, for these. -EBUSY: somebody has the journal after all; others: as from

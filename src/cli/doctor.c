@@ -11,6 +11,7 @@
 #include "cli/client.h"
 #include "cli/doctor.h"
 #include "cli/gates.h"
+#include "cli/unmanaged.h"
 #include "device/registry.h"
 #include "testbed/machine.h"
 
@@ -206,6 +207,22 @@ static bool check_gpus(struct doctor *d)
     return n > 0;
 }
 
+static void check_unmanaged(struct doctor *d, struct client *c)
+{
+    json_t *reply;
+    struct error err = {""};
+    struct unmanaged_words w;
+    if (client_call(c, &(struct request){.op = OP_PS}, &reply, &err) < 0)
+        report(d, WARN, "unmanaged", "", "which GPU programs are in no job is not known: %s",
+               err.text);
+    else if (unmanaged_words(reply, NULL, CLASS_BATCH, &w))
+        report(d, WARN, "unmanaged", w.command, "%s: %s no job", w.who,
+               w.several ? "they yield to" : "it yields to");
+    else
+        report(d, OK, "unmanaged", "", "no GPU program of yours is left out of the jobs");
+    json_decref(reply);
+}
+
 static void check_daemon(struct doctor *d)
 {
     struct client c;
@@ -214,6 +231,7 @@ static void check_daemon(struct doctor *d)
     if (r == 0) {
         report(d, OK, "daemon", "", "ceded runs (pid %d, uid %u)", (int)c.daemon_pid,
                (unsigned)c.daemon_uid);
+        check_unmanaged(d, &c);
         client_close(&c);
     } else if (r == -ENOENT) {
         report(d, OK, "daemon", "", "none runs: verbs act directly, `cede run` brings its own");

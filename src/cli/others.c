@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "device/registry.h"
-#include "lib/procfs.h"
+#include "model/model.h"
 
 bool is_descendant(pid_t pid, pid_t root)
 {
@@ -40,7 +40,7 @@ static json_t *other(pid_t pid, const struct usage_list *usage)
     if (proc_stat_read(pid, &st) < 0 || proc_owner(pid, &uid) < 0)
         return NULL;
     /* Scheduling is no use of the GPU. */
-    if (pid == getpid() || strcmp(st.comm, "ceded") == 0 || strcmp(st.comm, "cede-restore") == 0)
+    if (pid == getpid() || model_is_scheduler(&st, uid))
         return NULL;
     for (char *p = st.comm; *p; p++)
         *p = *p < ' ' || *p > '~' ? '?' : *p;

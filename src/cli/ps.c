@@ -10,6 +10,7 @@
 #include "cli/direct.h"
 #include "cli/others.h"
 #include "cli/targets.h"
+#include "cli/unmanaged.h"
 #include "lib/paths.h"
 #include "lib/procfs.h"
 #include "recovery/journal.h"
@@ -425,6 +426,16 @@ static int print(const json_t *all, bool json)
     return status;
 }
 
+/* Programs that no job owns, where jobs run beside them. */
+static void note_unmanaged(const json_t *all)
+{
+    struct unmanaged_words w;
+    const json_t *jobs = json_object_get(all, "jobs");
+    if (json_array_size(jobs) && unmanaged_words(all, jobs, CLASS_BATCH, &w))
+        cli_error("note: %s: %s no job until you type: %s", w.who,
+                  w.several ? "they yield to" : "it yields to", w.command);
+}
+
 int ps_main(int argc, char **argv)
 {
     enum { OPT_JSON = 256 };
@@ -465,6 +476,8 @@ int ps_main(int argc, char **argv)
     bool nothing = status == CLI_FAILED && !json && !json_array_size(json_object_get(all, "jobs"));
     if (status != CLI_USAGE && !nothing && print(all, json) != CLI_OK)
         status = CLI_FAILED;
+    if (!json && optind == argc)
+        note_unmanaged(all);
     status = blind ? CLI_FAILED : status;
     json_decref(all);
     return status;

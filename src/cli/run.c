@@ -19,11 +19,13 @@
 #include "cli/gates.h"
 #include "cli/room.h"
 #include "cli/transient.h"
+#include "cli/unmanaged.h"
 #include "device/registry.h"
 #include "lib/procfs.h"
 
 static const char help[] =
-    "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [-n NAME] [--memory SIZE] [--strict]\n"
+    "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [-n NAME] [--memory SIZE] [--strict] "
+    "[-q]\n"
     "                [--deadline TIME [--laxity TIME]] [--] COMMAND [ARGUMENT...]\n"
     "\n"
     "Runs COMMAND as a job on the GPU. All that it starts belongs to the job.\n"
@@ -41,6 +43,7 @@ static const char help[] =
     "      --wait TIME      for that, at most; then it starts all the same (default 120s)\n"
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
     "      --strict         do not run it when it cannot be scheduled\n"
+    "  -q, --quiet          do not name the GPU programs that are not scheduled\n"
     "      --gpu-device D   auto, nvidia, amd, soft, ..., for the scheduler that is started if "
     "none\n"
     "                       runs\n"
@@ -59,7 +62,7 @@ static const char help[] =
 struct options {
     struct request request;
     const char *device;
-    bool strict;
+    bool strict, quiet;
     uint64_t wait_us; /* for room */
 };
 
@@ -103,6 +106,7 @@ static int parse(int argc, char **argv, struct options *o)
         {"memory", required_argument, NULL, OPT_MEMORY},
         {"wait", required_argument, NULL, OPT_WAIT},
         {"strict", no_argument, NULL, OPT_STRICT},
+        {"quiet", no_argument, NULL, 'q'},
         {"gpu-device", required_argument, NULL, OPT_DEVICE},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -111,7 +115,7 @@ static int parse(int argc, char **argv, struct options *o)
     struct error err = {""};
     *r = (struct request){.op = OP_ADD, .run = true, .pid = getpid(), .has_class = true};
     r->class = CLASS_NORMAL;
-    for (int c; (c = getopt_long(argc, argv, "+c:w:n:h", longs, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "+c:w:n:qh", longs, NULL)) != -1;) {
         int status = -1;
         switch (c) {
         case 'c':
@@ -147,6 +151,9 @@ static int parse(int argc, char **argv, struct options *o)
         case OPT_STRICT:
             o->strict = true;
             break;
+        case 'q':
+            o->quiet = true;
+            break;
         case OPT_DEVICE:
             if (device_list_check(optarg, &err) < 0)
                 return cli_usage("run", "%s", err.text);
@@ -175,6 +182,19 @@ static int parse(int argc, char **argv, struct options *o)
     return -1;
 }
 
+/* Programs beside which the job would have nothing of its class, unless somebody is told. */
+static void note_unmanaged(const struct options *o, const json_t *reply)
+{
+    struct unmanaged_words w;
+    bool batch = o->request.class == CLASS_BATCH;
+    if (!o->quiet && unmanaged_words(reply, NULL, batch ? CLASS_NORMAL : CLASS_BATCH, &w))
+        cli_error("note: %s: %s until you type: %s", w.who,
+                  !batch      ? "nothing yields to this job there"
+                  : w.several ? "this job does not yield to them"
+                              : "this job does not yield to it",
+                  w.command);
+}
+
 /* Makes this process a job. *refused: a scheduler is there and does not allow it. */
 static int enroll(const struct options *o, struct client *peer, bool *refused, int *room,
                   struct error *err)
@@ -187,6 +207,8 @@ static int enroll(const struct options *o, struct client *peer, bool *refused, i
             break;
         json_t *reply;
         r = client_call(peer, &o->request, &reply, err);
+        if (r == 0)
+            note_unmanaged(o, reply);
         if (r == 0)
             *room = room_wait(peer, &o->request, reply, o->wait_us, err);
         json_decref(reply);

@@ -8,6 +8,7 @@
 static const char help[] =
     "usage: cede set TARGET... [-c CLASS] [-w WEIGHT] [--budget TIME]\n"
     "                [--deadline TIME [--laxity TIME]]\n"
+    "       cede set --others -c CLASS [-w WEIGHT]\n"
     "\n"
     "Makes running programs jobs, or changes what jobs are. TARGET is a pid, a job's number\n"
     "('#12' or %12) or a job's name.\n"
@@ -20,27 +21,34 @@ static const char help[] =
     "goes\n"
     "                       before others of its class in time; for programs without libcede\n"
     "      --laxity TIME    what of that it can spare, as it needs the GPU only for the rest\n"
+    "      --others         instead of targets: all GPU programs of yours (root: of everybody) "
+    "that "
+    "are\n"
+    "                       in no job, but for those that were let go of by -c none\n"
     "  -h, --help           this text\n"
     "\n"
     "All targets are tried; the exit status is 1 if any failed. Without a daemon it is done once,\n"
     "directly, and stays until it is changed or let go.\n"
     "\n"
     "  sudo cede set 4711 -c batch\n"
-    "  sudo cede set train -w 300\n";
+    "  sudo cede set train -w 300\n"
+    "  sudo cede set --others -c batch\n";
 
 int set_main(int argc, char **argv)
 {
-    enum { OPT_BUDGET = 256, OPT_DEADLINE, OPT_LAXITY };
+    enum { OPT_BUDGET = 256, OPT_DEADLINE, OPT_LAXITY, OPT_OTHERS };
     static const struct option longs[] = {
         {"class", required_argument, NULL, 'c'},
         {"weight", required_argument, NULL, 'w'},
         {"budget", required_argument, NULL, OPT_BUDGET},
         {"deadline", required_argument, NULL, OPT_DEADLINE},
         {"laxity", required_argument, NULL, OPT_LAXITY},
+        {"others", no_argument, NULL, OPT_OTHERS},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     struct request r = {.op = OP_SET};
+    bool others = false;
     for (int c; (c = getopt_long(argc, argv, "c:w:h", longs, NULL)) != -1;) {
         int status = CLI_OK;
         switch (c) {
@@ -63,6 +71,9 @@ int set_main(int argc, char **argv)
         case OPT_LAXITY:
             status = cli_laxity("set", optarg, &r);
             break;
+        case OPT_OTHERS:
+            others = true;
+            break;
         case 'h':
             fputs(help, stdout);
             return CLI_OK;
@@ -72,7 +83,13 @@ int set_main(int argc, char **argv)
         if (status != CLI_OK)
             return status;
     }
-    if (optind == argc)
+    if (others && optind < argc)
+        return cli_usage("set", "set: --others takes no target");
+    if (others && r.release)
+        return cli_usage("set", "set: --others are in no job, so there is nothing to let go of");
+    if (others && !r.has_class && !r.has_weight)
+        return cli_usage("set", "set: --others takes -c or -w");
+    if (!others && optind == argc)
         return cli_usage("set", "set: no target given");
     struct error err = {""};
     uint32_t budget_us;
@@ -83,5 +100,7 @@ int set_main(int argc, char **argv)
         return cli_usage("set", "set: nothing to set; give -c, -w, --budget or --deadline");
     if (r.release && (r.has_weight || r.has_budget || r.has_deadline))
         return cli_usage("set", "set: class none takes no weight, no budget and no deadline");
+    if (others)
+        return targets_do_others(&r);
     return targets_do("set", &r, argv + optind, argc - optind);
 }

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/direct.h"
+#include "cli/others.h"
 
 int target_parse(const char *verb, const char *text, struct request *r)
 {
@@ -64,47 +65,165 @@ void target_error(const char *target, const struct error *err)
         cli_error("%s: %s", target, err->text);
 }
 
+/* Who does it: the daemon, or this process where none runs. */
+struct doer {
+    struct client client;
+    struct direct *direct;
+};
+
+static int doer_open(struct doer *d)
+{
+    struct error err = {""};
+    *d = (struct doer){.direct = NULL};
+    int open = client_open(&d->client, &err);
+    if (open == -ENOENT) {
+        open = direct_open(&d->direct, &err);
+        /* Who has the journal may be a daemon that has come up since. */
+        if (open == -EBUSY && client_open(&d->client, NULL) == 0)
+            open = 0;
+    }
+    if (open < 0)
+        cli_error("%s", err.text);
+    return open;
+}
+
+static void doer_close(struct doer *d)
+{
+    if (d->direct)
+        direct_close(d->direct);
+    else
+        client_close(&d->client);
+}
+
+/* Does it for one target, and says what became of it. -EPIPE and -ETIMEDOUT: nobody is there for
+ * others. */
+static int do_one(struct doer *d, const struct request *r, const char *target)
+{
+    struct error err = {""};
+    json_t *reply;
+    int code = d->direct ? direct_do(d->direct, r, &reply, &err)
+                         : client_call(&d->client, r, &reply, &err);
+    if (code == 0) {
+        say_done(r, target, reply);
+        json_decref(reply);
+        return 0;
+    }
+    target_error(target, &err);
+    return !d->direct || (code != -EPIPE && code != -ETIMEDOUT) ? code : -EIO;
+}
+
 int targets_do(const char *verb, const struct request *what, char *const *targets, int n)
 {
     struct request r = *what;
-    struct error err = {""};
+    struct doer d;
     for (int i = 0; i < n; i++) {
         if (target_parse(verb, targets[i], &r) != CLI_OK)
             return CLI_USAGE;
     }
-    struct client c;
-    struct direct *d = NULL;
-    int open = client_open(&c, &err);
-    if (open == -ENOENT) {
-        open = direct_open(&d, &err);
-        /* Who has the journal may be a daemon that has come up since. */
-        if (open == -EBUSY && client_open(&c, NULL) == 0)
-            open = 0;
-    }
-    if (open < 0) {
-        cli_error("%s", err.text);
+    if (doer_open(&d) < 0)
         return CLI_FAILED;
-    }
     int status = CLI_OK;
     for (int i = 0; i < n; i++) {
-        json_t *reply;
         target_parse(verb, targets[i], &r);
-        int code = d ? direct_do(d, &r, &reply, &err) : client_call(&c, &r, &reply, &err);
-        if (code == 0) {
-            say_done(&r, targets[i], reply);
-            json_decref(reply);
-            continue;
-        }
-        target_error(targets[i], &err);
-        status = CLI_FAILED;
-        if (!d && (code == -EPIPE || code == -ETIMEDOUT))
-            break; /* nobody is there for the others */
+        int code = do_one(&d, &r, targets[i]);
+        status = code < 0 ? CLI_FAILED : status;
+        if (code == -EPIPE || code == -ETIMEDOUT)
+            break;
     }
-    if (d)
-        direct_close(d);
-    else
-        client_close(&c);
+    doer_close(&d);
     return status;
+}
+
+/* ---- all that no job owns ---- */
+
+static int list_unmanaged(struct doer *d, json_t **out)
+{
+    struct error err = {""};
+    *out = NULL;
+    if (d->direct) {
+        *out = json_object();
+        direct_unmanaged(d->direct, *out);
+        return 0;
+    }
+    int r = client_call(&d->client, &(struct request){.op = OP_PS}, out, &err);
+    if (r < 0)
+        cli_error("%s", err.text);
+    return r;
+}
+
+/* A process whose ancestor is in the list too comes into that one's job. */
+static bool has_ancestor(const json_t *list, pid_t pid)
+{
+    const json_t *u;
+    size_t i;
+    json_array_foreach(list, i, u)
+    {
+        pid_t other = (pid_t)json_integer_value(json_object_get(u, "pid"));
+        if (other != pid && json_is_true(json_object_get(u, "may_set")) &&
+            !json_is_true(json_object_get(u, "detached")) && is_descendant(pid, other))
+            return true;
+    }
+    return false;
+}
+
+struct round {
+    size_t done, failed, foreign, detached, more;
+    bool gone; /* nobody is there any more */
+};
+
+static struct round set_round(struct doer *d, struct request *r, const json_t *reply)
+{
+    const json_t *list = json_object_get(reply, "unmanaged"), *u;
+    struct round n = {.more = (size_t)json_integer_value(json_object_get(reply, "unmanaged_more"))};
+    size_t i;
+    json_array_foreach(list, i, u)
+    {
+        char target[24];
+        r->pid = (pid_t)json_integer_value(json_object_get(u, "pid"));
+        snprintf(target, sizeof(target), "%d", (int)r->pid);
+        if (json_is_true(json_object_get(u, "detached"))) {
+            n.detached++;
+        } else if (!json_is_true(json_object_get(u, "may_set"))) {
+            n.foreign++;
+        } else if (!n.gone && !has_ancestor(list, r->pid)) {
+            int code = do_one(d, r, target);
+            n.gone = code == -EPIPE || code == -ETIMEDOUT;
+            *(code < 0 ? &n.failed : &n.done) += 1;
+        }
+    }
+    return n;
+}
+
+int targets_do_others(const struct request *what)
+{
+    struct request r = *what;
+    struct doer d;
+    struct round n = {.done = 0};
+    size_t done = 0, failed = 0;
+    if (doer_open(&d) < 0)
+        return CLI_FAILED;
+    /* A reply names so many at most: again, as long as that brings something. */
+    do {
+        json_t *reply;
+        n.gone = list_unmanaged(&d, &reply) < 0;
+        if (!n.gone)
+            n = set_round(&d, &r, reply);
+        json_decref(reply);
+        done += n.done;
+        failed += n.failed + n.gone;
+    } while (n.more && n.done && !n.gone);
+    doer_close(&d);
+    if (!done && !failed)
+        puts("no GPU program of yours is left out of the jobs: nothing to set");
+    if (n.detached)
+        cli_error("%zu that a person has let go of stay%s as %s", n.detached,
+                  n.detached == 1 ? "s" : "", n.detached == 1 ? "it is" : "they are");
+    if (n.foreign + n.more)
+        cli_error("%zu of other users stay%s as %s: setting them takes root or the "
+                  "administrators' group",
+                  n.foreign + n.more, n.foreign + n.more == 1 ? "s" : "",
+                  n.foreign + n.more == 1 ? "it is" : "they are");
+    return failed ? CLI_FAILED : CLI_OK;
 }
 
 bool targets_given(int argc, char **argv, const char *verb, const char *help, int *status)

@@ -16,6 +16,10 @@ void target_error(const char *target, const struct error *err);
  * anything is done, if one cannot be a target. */
 int targets_do(const char *verb, const struct request *what, char *const *targets, int n);
 
+/* The same for all GPU programs that no job owns, that this user may set and that nobody detached.
+ */
+int targets_do_others(const struct request *what);
+
 /* The command line of a verb that takes targets and no option but -h. True: they begin at
  * argv[optind]. False: there is nothing more to do but to end with *status. */
 bool targets_given(int argc, char **argv, const char *verb, const char *help, int *status);

@@ -107,6 +107,13 @@ static int daemon_key(struct parser *p, const char *key, const char *value)
             return complain(p, "memory_reserve: '%.64s' is no size, such as 0, 500M or 16G", value);
         return 1;
     }
+    if (strcmp(key, "others") == 0) {
+        p->c.takes_others = strcmp(value, "leave") != 0;
+        if (p->c.takes_others &&
+            (job_class_parse(value, &p->c.others) < 0 || p->c.others == CLASS_LATENCY))
+            return complain(p, "others: '%.64s' is not leave, normal or batch", value);
+        return 1;
+    }
     for (size_t i = 0; i < ARRAY_SIZE(levels); i++) {
         if (strcmp(value, levels[i].name) == 0) {
             p->c.log_level = levels[i].level;
@@ -233,7 +240,7 @@ static const struct {
     int (*set)(struct parser *p, const char *key, const char *value);
 } sections[] = {
     [S_DAEMON] = {(const char *const[]){"group", "device", "soft_socket", "log_level", "swap",
-                                        "memory_reserve", NULL},
+                                        "memory_reserve", "others", NULL},
                   daemon_key},
     [S_POLICY] = {(const char *const[]){
                       "name", "floor", "timeslice_min_us", "timeslice_latency_us",
@@ -294,6 +301,32 @@ static void end_section(struct parser *p)
                     r->title);
 }
 
+/* NULL, and said so: no memory. */
+static struct rule *new_rule(struct parser *p)
+{
+    if (p->c.nrules == p->rules_cap) {
+        size_t cap = p->rules_cap ? p->rules_cap * 2 : 8;
+        struct rule *v = reallocarray(p->c.rules, cap, sizeof(*v));
+        if (!v) {
+            complain_at(p, p->line, -ENOMEM, "no memory for rules");
+            return NULL;
+        }
+        p->c.rules = v;
+        p->rules_cap = cap;
+    }
+    struct rule *r = &p->c.rules[p->c.nrules++];
+    *r = (struct rule){.weight = WEIGHT_DEFAULT};
+    return r;
+}
+
+/* `others` amounts to a last rule that asks for nothing. */
+static void rule_of_others(struct parser *p)
+{
+    struct rule *r = p->r == 0 && p->c.takes_others ? new_rule(p) : NULL;
+    if (r)
+        r->class = p->c.others;
+}
+
 static int begin_rule(struct parser *p, const char *title)
 {
     if (!*title || strlen(title) >= JOB_NAME_MAX)
@@ -305,18 +338,11 @@ static int begin_rule(struct parser *p, const char *title)
     }
     if (p->c.nrules == CONFIG_RULES_MAX)
         return complain(p, "more than %d rules", CONFIG_RULES_MAX);
-    if (p->c.nrules == p->rules_cap) {
-        size_t cap = p->rules_cap ? p->rules_cap * 2 : 8;
-        struct rule *v = reallocarray(p->c.rules, cap, sizeof(*v));
-        if (!v)
-            return complain_at(p, p->line, -ENOMEM, "no memory for rules");
-        p->c.rules = v;
-        p->rules_cap = cap;
-    }
-    struct rule *r = &p->c.rules[p->c.nrules];
-    *r = (struct rule){.weight = WEIGHT_DEFAULT};
+    struct rule *r = new_rule(p);
+    if (!r)
+        return 0;
     snprintf(r->title, sizeof(r->title), "%s", title);
-    p->rule_line[p->c.nrules++] = p->line;
+    p->rule_line[p->c.nrules - 1] = p->line;
     p->rule_has_class = false;
     return 1;
 }
@@ -435,6 +461,7 @@ int config_parse(const char *file, const char *text, size_t n, struct config *ou
         complain_at(p, p->line, -ENOMEM, "no memory to read it");
     end_section(p);
     check_params(p);
+    rule_of_others(p);
     int r = p->r;
     if (r < 0)
         config_free(&p->c);

@@ -25,7 +25,9 @@ struct config {
     int log_level; /* of syslog: LOG_ERR .. LOG_DEBUG */
     char policy[32];
     struct sched_params params;
-    struct rule *rules;
+    bool takes_others;     /* what no rule matches becomes a job: */
+    enum job_class others; /* of this class */
+    struct rule *rules;    /* with the one that this amounts to as the last */
     size_t nrules;
 };
 

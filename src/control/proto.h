@@ -14,10 +14,13 @@
  * - hints: {}: a page to tell of requests: libcede
  *
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
- * - add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}
+ * - add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}; of add with run also what
+ *   ps tells of unmanaged programs
  * - ps: {"jobs":[...], "more":bool, "policy":S, "device":S, "gpus":[{"index":, "label":, "name":,
  *   "uuid":, "level":, "level_name":, "caps":[S, ...]}], "pid":N}; without devices that nobody has
- *   used yet
+ *   used yet. Where "after" is 0 also "unmanaged":[{"pid":, "name":, "uid":, "gpus":[..] (empty:
+ * not known), "detached":bool (by a person), "may_set":bool (by this caller)}] and, where there are
+ *   more than 64, "unmanaged_more":N: GPU programs that no job owns
  * - policy: {"policy":S, "policies":[{"name":, "summary":}], "params":{KEY:X, ...}}
  * - hints: {"hints":N, "pid":N}, and the page's descriptor: lib/hints_proto.h of version N; pid
  *   is the asking process as the daemon sees it

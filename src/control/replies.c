@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "control/proto.h"
+#include "control/rules.h"
+#include "lib/json_text.h"
 
 json_t *reply_job(const struct job_view *v, const char *note)
 {
@@ -81,9 +83,50 @@ static json_t *job_and_requests(const struct job_view *view, const struct hints 
     return job;
 }
 
+/* A user's own daemon has no rights to the programs of others. */
+static bool may_set(const struct unmanaged *u, const struct caller *who)
+{
+    return u->uid == who->uid || (who->admin && geteuid() == 0);
+}
+
+static json_t *unmanaged_json(const struct unmanaged *u, bool may)
+{
+    char name[JOB_NAME_MAX];
+    rules_job_name(name, u->comm, u->id.pid);
+    json_t *gpus = json_array();
+    for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
+        if (u->gpus & 1U << i)
+            json_array_append_new(gpus, json_integer(i));
+    }
+    return json_pack("{s:i, s:o, s:I, s:o, s:b, s:b}", "pid", (int)u->id.pid, "name",
+                     json_text(name), "uid", (json_int_t)u->uid, "gpus", gpus, "detached",
+                     u->detached, "may_set", may);
+}
+
+void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct caller *who)
+{
+    json_t *all = json_array();
+    json_int_t more = 0;
+    for (int rank = 0; rank < 3; rank++) {
+        struct unmanaged u;
+        for (uint32_t cursor = 0; engine_next_unmanaged(e, &cursor, &u);) {
+            bool may = may_set(&u, who);
+            if ((u.detached ? 2 : may ? 0 : 1) != rank)
+                continue;
+            if (json_array_size(all) < UNMANAGED_MAX)
+                json_array_append_new(all, unmanaged_json(&u, may));
+            else
+                more++;
+        }
+    }
+    json_object_set_new(reply, "unmanaged", all);
+    if (more)
+        json_object_set_new(reply, "unmanaged_more", json_integer(more));
+}
+
 /* Slots are reused and numbers are not, so pages go by number: a job that comes or goes between two
  * pages neither hides another nor shows it twice. */
-json_t *reply_ps(struct engine *e, struct hints *hints, uint64_t after)
+json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after)
 {
     struct device_driver *d = engine_driver(e);
     _cleanup_free_ struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
@@ -99,6 +142,8 @@ json_t *reply_ps(struct engine *e, struct hints *hints, uint64_t after)
     engine_watch(e);
     if (hints)
         hints_assign(hints, e, now);
+    if (!after)
+        reply_add_unmanaged(o, e, who);
     size_t n = numbered_jobs(e, after, all);
     size_t used = json_dumpb(o, NULL, 0, JSON_COMPACT) + 1; /* "more":true is shorter than false */
     for (size_t i = 0; i < n; i++) {

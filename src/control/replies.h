@@ -5,12 +5,18 @@
 #include <jansson.h>
 
 #include "control/hints.h"
+#include "control/rights.h"
 #include "engine/engine.h"
 
 /* All NULL without memory. */
 json_t *reply_job(const struct job_view *v, const char *note);
-/* Jobs with numbers above `after`, as many as fit. hints: NULL: none. */
-json_t *reply_ps(struct engine *e, struct hints *hints, uint64_t after);
+/* Jobs with numbers above `after`, as many as fit; the first page also has what
+ * reply_add_unmanaged() adds. hints: NULL: none. */
+json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after);
+/* Adds "unmanaged", and "unmanaged_more" where there are more than UNMANAGED_MAX: the programs that
+ * the caller may set come first, those that a person detached last. */
+#define UNMANAGED_MAX 64
+void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct caller *who);
 json_t *reply_policy(const struct engine *e);
 /* "laxity, edf, ..."; returns buf. */
 const char *reply_policy_names(char *buf, size_t size);

@@ -337,7 +337,10 @@ static json_t *steered(struct verb *v, const struct engine *e)
             snprintf(note.text, sizeof(note.text), "%s", strerror(-status));
     }
     log_done(v);
-    return reply_job(&t->view, status < 0 ? note.text : NULL);
+    json_t *reply = reply_job(&t->view, status < 0 ? note.text : NULL);
+    if (reply && v->request.run)
+        reply_add_unmanaged(reply, e, &v->who);
+    return reply;
 }
 
 static json_t *reply_of(struct verb *v, struct engine *e)
@@ -345,7 +348,7 @@ static json_t *reply_of(struct verb *v, struct engine *e)
     const struct request *r = &v->request;
     switch (r->op) {
     case OP_PS:
-        return reply_ps(e, v->verbs->hints, r->number);
+        return reply_ps(e, v->verbs->hints, &v->who, r->number);
     case OP_HINTS:
         return json_pack("{s:i, s:b, s:i, s:i}", "v", PROTO_VERSION, "ok", 1, "hints",
                          HINTS_VERSION, "pid", (int)v->who.pid);

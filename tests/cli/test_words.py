@@ -84,6 +84,19 @@ class Words(unittest.TestCase):
         words = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"^\.P?[VoaqB ]*Va .*", read("man", "cede.1"), re.M))))
         self.assertLessEqual({*ps, *ps["jobs"][0], *policy, *policy["policies"][0]}, words)
 
+    def test_daemon_keys(self):
+        """Keys of [daemon] are the same on the page, in the example and in what the daemon allows."""
+        page = read("man", "cede.conf.5").split(".Ss Section daemon")[1].split(".Ss Section policy")[0]
+        example = read("data", "cede.conf").split("[daemon]")[1].split("[policy]")[0]
+        told = set(re.findall(r"^\.It Cm (\w+)$", page, re.M))
+        self.assertEqual(told, set(re.findall(r"^#?(\w+) = ", example, re.M)))
+        with tempfile.NamedTemporaryFile("w") as f:
+            f.write("[daemon]\nno_such_key = 1\n")
+            f.flush()
+            said = subprocess.run([CEDE, "daemon", "--config", f.name], text=True, timeout=60,
+                                  stderr=subprocess.PIPE, check=False).stderr
+        self.assertEqual(told, set(re.split(r", |\s+", said.split("here are allowed ")[1].strip())))
+
     def test_library(self):
         """Each call of the headers has a page, with the same prototype."""
         def plain(text):

@@ -234,6 +234,14 @@ bool engine_next_job(const struct engine *m, uint32_t *cursor, struct job_view *
     return true;
 }
 
+bool engine_next_unmanaged(const struct engine *m, uint32_t *cursor, struct unmanaged *out)
+{
+    if (*cursor >= m->nunmanaged)
+        return false;
+    *out = m->unmanaged[(*cursor)++];
+    return true;
+}
+
 int engine_set_policy(struct engine *m, const char *name)
 {
     if (strcmp(name, "priority") != 0 && strcmp(name, "shares") != 0)

@@ -21,6 +21,8 @@ struct engine {
     void (*on_apply)(void *arg);
     void *arg;
     struct command *first;
+    struct unmanaged unmanaged[100];
+    uint32_t nunmanaged;
 };
 
 struct engine *fake_engine_new(void);

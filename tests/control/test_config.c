@@ -22,6 +22,7 @@ static void reads_every_key(void **state)
                                "  log_level = debug\n"
                                "swap = manual\n"
                                "memory_reserve = 3G\n"
+                               "others = normal\n"
                                "\n"
                                "[policy]\n"
                                "name = shares\n"
@@ -64,7 +65,7 @@ static void reads_every_key(void **state)
     assert_int_equal(c.params.timeslice_floor_us, 3000);
     assert_int_equal(c.params.rotation_us, 100000);
     assert_int_equal(c.params.probe_us, 10000);
-    assert_int_equal(c.nrules, 2);
+    assert_int_equal(c.nrules, 3); /* others is the last */
     assert_string_equal(c.rules[0].title, "first");
     assert_true(c.rules[0].has_uid);
     assert_int_equal(c.rules[0].uid, 0);
@@ -79,6 +80,39 @@ static void reads_every_key(void **state)
     assert_int_equal(c.rules[1].class, CLASS_LATENCY);
     assert_int_equal(c.rules[1].weight, WEIGHT_DEFAULT);
     config_free(&c);
+}
+
+/* The class of a program of uid 7, which a rule takes, or of another; -1: it is left alone. */
+static int class_of_others(const char *text, bool rule_takes_it)
+{
+    struct config c;
+    struct error err = {""};
+    if (config_parse("f", text, strlen(text), &c, &err) < 0)
+        fail_msg("%s: %s", text, err.text);
+    const struct rule_list l = {c.rules, c.nrules};
+    const struct rule_facts f = {.uid = rule_takes_it ? 7 : 8, .exe = "", .cgroup = ""};
+    const struct rule *r = rules_find(&l, &f);
+    int class = r ? (int)r->class : -1;
+    assert_true(!r || r->weight == WEIGHT_DEFAULT);
+    config_free(&c);
+    return class;
+}
+
+/* It stands as a last rule that asks for nothing, wherever in the file it is set. */
+static void others_is_a_last_rule(void **state)
+{
+    (void)state;
+    assert_int_equal(class_of_others("", false), -1);
+    assert_int_equal(class_of_others("[daemon]\nothers = leave\n", false), -1);
+    assert_int_equal(class_of_others("[daemon]\nothers = batch\n", false), CLASS_BATCH);
+    assert_int_equal(class_of_others("[daemon]\nothers = normal\n", false), CLASS_NORMAL);
+    static const char both[] = "[daemon]\nothers = batch\n[rule seven]\nuid = 7\nclass = latency\n";
+    static const char turned[] =
+        "[rule seven]\nuid = 7\nclass = latency\n[daemon]\nothers = batch\n";
+    assert_int_equal(class_of_others(both, true), CLASS_LATENCY);
+    assert_int_equal(class_of_others(both, false), CLASS_BATCH);
+    assert_int_equal(class_of_others(turned, true), CLASS_LATENCY);
+    assert_int_equal(class_of_others(turned, false), CLASS_BATCH);
 }
 
 static void empty_gives_the_defaults(void **state)
@@ -118,6 +152,9 @@ static const struct {
     {"[daemon]\nmemory_reserve = 2X\n", 2, {"'2X'", "500M"}},
     {"[daemon]\nmemory_reserve = -1\n", 2, {"'-1'", "500M"}},
     {"[daemon]\nmemory_reserve = 99999T\n", 2, {"99999T", "500M"}},
+    {"[daemon]\nothers = latency\n", 2, {"'latency'", "leave, normal or batch"}},
+    {"[daemon]\nothers =\n", 2, {"others", "leave, normal or batch"}},
+    {"[daemon]\nothers = batch\n[rule a]\n", 2 + 1, {"matches nothing", ""}},
     {"[daemon]\nlog_level = loud\n", 2, {"'loud'", "error, warning, info or debug"}},
     {"[policy]\nname = fastest\n", 2, {"'fastest'", "shares"}},
     {"[policy]\nfloor = 0.6\n", 2, {"floor", "0 to 0.5"}},
@@ -249,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_key),
+        cmocka_unit_test(others_is_a_last_rule),
         cmocka_unit_test(empty_gives_the_defaults),
         cmocka_unit_test(tells_mistakes_with_their_line),
         cmocka_unit_test(watches_lengths),

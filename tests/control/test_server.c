@@ -382,10 +382,100 @@ static void deadlines(void **state)
     close(fd);
 }
 
+static void put_unmanaged(struct env *e, pid_t pid, uid_t uid, bool detached, const char *comm)
+{
+    struct unmanaged *u = &e->m->unmanaged[e->m->nunmanaged++];
+    *u = (struct unmanaged){.id = {.pid = pid}, .uid = uid, .gpus = 5, .detached = detached};
+    snprintf(u->comm, sizeof(u->comm), "%s", comm);
+}
+
+static long long number_of(const json_t *o, const char *key)
+{
+    return json_integer_value(json_object_get(o, key));
+}
+
+/* Which GPU programs no job owns goes with the first page, and with the answer to `cede run`. */
+static void unmanaged(void **state)
+{
+    struct env *e = *state;
+    int fd = dial(e->path);
+    uid_t other = geteuid() + 1;
+    json_t *o = ask(e, fd, "{\"v\":1,\"op\":\"ps\"}");
+    assert_int_equal(json_array_size(json_object_get(o, "unmanaged")), 0);
+    assert_true(json_is_array(json_object_get(o, "unmanaged")));
+    json_decref(o);
+
+    put_unmanaged(e, 10, geteuid(), true, "let go");
+    put_unmanaged(e, 11, other, false, "theirs");
+    put_unmanaged(e, 12, geteuid(), false, "\033[2J\n\"x\377");
+    o = ask(e, fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d,\"run\":true}", (int)getpid());
+    assert_int_equal(json_array_size(json_object_get(o, "unmanaged")), 3);
+    json_decref(o);
+    assert_int_equal(
+        code(ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":\"#1\",\"class\":\"none\"}")), 0);
+    o = ask(e, fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d}", (int)getpid());
+    assert_null(json_object_get(o, "unmanaged"));
+    json_decref(o);
+    o = ask(e, fd, "{\"v\":1,\"op\":\"ps\",\"after\":1}");
+    assert_null(json_object_get(o, "unmanaged"));
+    json_decref(o);
+
+    /* Those that the caller may set come first, those that a person let go of last. */
+    o = ask(e, fd, "{\"v\":1,\"op\":\"ps\"}");
+    const json_t *list = json_object_get(o, "unmanaged"), *u = json_array_get(list, 0);
+    static const int pids_of_root[] = {11, 12, 10}, pids_of_user[] = {12, 11, 10};
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(number_of(json_array_get(list, i), "pid"),
+                         (geteuid() == 0 ? pids_of_root : pids_of_user)[i]);
+    assert_true(json_is_true(json_object_get(u, "may_set")));
+    assert_true(json_is_false(json_object_get(u, "detached")));
+    assert_true(json_is_true(json_object_get(json_array_get(list, 2), "detached")));
+    u = json_array_get(list, geteuid() == 0 ? 1 : 0);
+    assert_string_equal(json_string_value(json_object_get(u, "name")), "_[2J_\"x_");
+    assert_int_equal(number_of(u, "uid"), geteuid());
+    assert_int_equal(json_array_size(json_object_get(u, "gpus")), 2);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(u, "gpus"), 1)), 2);
+    assert_null(json_object_get(o, "unmanaged_more"));
+    json_decref(o);
+    close(fd);
+}
+
+/* However many there are, the first page has room for jobs. */
+static void many_unmanaged(void **state)
+{
+    struct env *e = *state;
+    int fd = dial(e->path);
+    for (int i = 0; i < 100; i++) {
+        put_unmanaged(e, INT32_MAX - i, geteuid(), false, "\\\\\\\\\"\"\"\"\"\"\"\"\"\"\"");
+        e->m->unmanaged[i].gpus = 0xffff;
+    }
+    for (int i = 0; i < 300; i++)
+        fake_engine_put(e->m, 1000 + i, 0, CLASS_BATCH, 1, "some job with a name of some length");
+    long long last = 0;
+    size_t jobs = 0, pages = 0;
+    for (bool more = true; more; pages++) {
+        json_t *o = ask(e, fd, "{\"v\":1,\"op\":\"ps\",\"after\":%lld}", last);
+        const json_t *page = json_object_get(o, "jobs");
+        size_t n = json_array_size(page);
+        assert_true(n > 0);
+        last = number_of(json_array_get(page, n - 1), "number");
+        jobs += n;
+        more = json_is_true(json_object_get(o, "more"));
+        assert_int_equal(json_array_size(json_object_get(o, "unmanaged")), pages ? 0 : 64);
+        assert_int_equal(number_of(o, "unmanaged_more"), pages ? 0 : 36);
+        json_decref(o);
+    }
+    assert_int_equal(jobs, 300);
+    assert_true(pages > 1);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(verbs),
+        TEST(unmanaged),
+        TEST(many_unmanaged),
         TEST(a_process_that_is_gone),
         TEST(policies),
         TEST(deadlines),

@@ -1,0 +1,111 @@
+/* See unmanaged.h. */
+#include "cli/unmanaged.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/util.h"
+#include "sched/sched.h"
+
+#define NAMED_MAX 3 /* the others are counted */
+
+/* A reply's names come from programs, and a terminal obeys what is in them. */
+static void printable(char *buf, size_t size, const char *name)
+{
+    snprintf(buf, size, "%s", name ? name : "?");
+    for (char *p = buf; *p; p++)
+        *p = *p < ' ' || *p > '~' ? '?' : *p;
+}
+
+/* 0: not known. */
+static uint32_t gpus_of(const json_t *entry)
+{
+    const json_t *gpu;
+    size_t i;
+    uint32_t mask = 0;
+    json_array_foreach(json_object_get(entry, "gpus"), i, gpu)
+    {
+        json_int_t index = json_integer_value(gpu);
+        mask |= index >= 0 && index < 32 ? 1U << index : 0;
+    }
+    return mask;
+}
+
+static uint32_t gpus_of_jobs(const json_t *jobs)
+{
+    const json_t *job;
+    size_t i;
+    uint32_t mask = 0;
+    json_array_foreach(jobs, i, job)
+    {
+        uint32_t of = gpus_of(job);
+        mask |= of ? of : UINT32_MAX; /* not there yet: it may be on any */
+    }
+    return mask;
+}
+
+static void gpus_text(char *buf, size_t size, uint32_t mask, bool all_known, bool several)
+{
+    if (!all_known || !mask) {
+        snprintf(buf, size, "%s", several ? "GPUs" : "a GPU");
+        return;
+    }
+    snprintf(buf, size, "%s ", mask & (mask - 1) ? "GPUs" : "GPU");
+    for (unsigned i = 0, n = 0; i < 32; i++) {
+        size_t used = strlen(buf);
+        if (mask & 1U << i)
+            snprintf(buf + used, size - used, "%s%u", n++ ? ", " : "", i);
+    }
+}
+
+static size_t name_text(char *buf, size_t size, const json_t *entry, const char *between)
+{
+    char name[32];
+    const char *given = json_string_value(json_object_get(entry, "name"));
+    printable(name, sizeof(name), given);
+    return (size_t)snprintf(buf, size, "%s%s (pid %lld)", between, name,
+                            (long long)json_integer_value(json_object_get(entry, "pid")));
+}
+
+bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
+                     struct unmanaged_words *out)
+{
+    const json_t *u, *named[NAMED_MAX];
+    uint32_t near = jobs ? gpus_of_jobs(jobs) : UINT32_MAX, mask = 0;
+    bool all_known = true;
+    size_t i, n = 0, used = 0;
+    json_array_foreach(json_object_get(reply, "unmanaged"), i, u)
+    {
+        uint32_t on = gpus_of(u);
+        if (!json_is_true(json_object_get(u, "may_set")) ||
+            json_is_true(json_object_get(u, "detached")) || (on && !(on & near)))
+            continue;
+        mask |= on;
+        all_known &= on != 0;
+        if (n < NAMED_MAX)
+            named[n] = u;
+        n++;
+    }
+    if (!n)
+        return false;
+    bool several = out->several = n > 1;
+    char gpus[96], names[240];
+    for (i = 0; i < n && i < NAMED_MAX; i++)
+        used += name_text(names + used, sizeof(names) - used, named[i],
+                          i == 0       ? ""
+                          : i + 1 == n ? " and "
+                                       : ", ");
+    if (n > NAMED_MAX)
+        snprintf(names + used, sizeof(names) - used, " and %zu more", n - NAMED_MAX);
+    gpus_text(gpus, sizeof(gpus), mask, all_known, several);
+    snprintf(out->who, sizeof(out->who), "%s %s %s and %s not scheduled", names,
+             several ? "use" : "uses", gpus, several ? "are" : "is");
+    if (several)
+        snprintf(out->command, sizeof(out->command), "cede set --others -c %s", job_class_name(to));
+    else
+        snprintf(out->command, sizeof(out->command), "cede set %lld -c %s",
+                 (long long)json_integer_value(json_object_get(named[0], "pid")),
+                 job_class_name(to));
+    return true;
+}

@@ -1,0 +1,211 @@
+/* GPU programs that no job owns: what the engine knows of them, and what that costs. */
+#include <sys/stat.h>
+
+#include "fixture.h"
+
+/* False: it is not listed. */
+static bool unmanaged(struct fixture *f, pid_t pid, struct unmanaged *out)
+{
+    for (uint32_t cursor = 0; engine_next_unmanaged(f->m, &cursor, out);) {
+        if (out->id.pid == pid)
+            return true;
+    }
+    return false;
+}
+
+static bool listed(struct fixture *f, pid_t pid)
+{
+    struct unmanaged u;
+    return unmanaged(f, pid, &u);
+}
+
+static void test_is_known_with_its_gpus(void **state)
+{
+    struct fixture *f = *state;
+    struct unmanaged u;
+    f->d.has_usage = true;
+    pid_t job = child(f), other = child(f);
+    mock_context(&f->d, job, 0, 0);
+    mock_context(&f->d, other, 0, 0);
+    mock_context(&f->d, other, 1, 0);
+    start(f, "priority", NULL);
+    ticks(f, 5000);
+    /* Nobody runs jobs beside it, so nobody is asked where it is. */
+    assert_true(unmanaged(f, other, &u));
+    assert_int_equal(u.uid, getuid());
+    assert_string_equal(u.comm, "test_unmanaged");
+    assert_int_equal(u.gpus, 0);
+    assert_int_equal(f->d.usage_calls, 0);
+
+    /* As soon as there is a job, before who added it has an answer. */
+    add(f, job, CLASS_LATENCY);
+    tick(f);
+    assert_false(listed(f, job));
+    assert_true(unmanaged(f, other, &u));
+    assert_int_equal(u.gpus, 3);
+    assert_false(u.detached);
+    unsigned calls = f->d.usage_calls;
+    assert_int_equal(calls, 1);
+    ticks(f, 5000);
+    assert_int_equal(f->d.usage_calls, calls);
+
+    /* What is known stays known when another job comes. */
+    pid_t second = child(f);
+    mock_context(&f->d, second, 0, 0);
+    add(f, second, CLASS_LATENCY);
+    tick(f);
+    assert_true(unmanaged(f, other, &u));
+    assert_int_equal(u.gpus, 3);
+    assert_int_equal(f->d.usage_calls, calls);
+
+    end(f, other);
+    ticks(f, 1100);
+    assert_false(listed(f, other));
+}
+
+/* A program that has the device open and nothing on it is asked for a few times. */
+static void test_usage_is_asked_now_and_then(void **state)
+{
+    struct fixture *f = *state;
+    struct unmanaged u;
+    pid_t p, idle = child(f);
+    f->d.has_usage = true;
+    one_job(f, CLASS_LATENCY, &p);
+    f->d.idle = &idle;
+    f->d.nidle = 1;
+    ticks(f, 3500);
+    assert_in_range(f->d.usage_calls, 3, 4); /* once a second */
+    ticks(f, 60000);
+    assert_true(unmanaged(f, idle, &u));
+    assert_int_equal(u.gpus, 0);
+    assert_int_equal(f->d.usage_calls, 10);
+}
+
+static void test_becomes_a_job(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p, other = child(f);
+    mock_context(&f->d, other, 0, 0);
+    one_job(f, CLASS_LATENCY, &p);
+    tick(f);
+    assert_true(listed(f, other));
+    add(f, other, CLASS_BATCH);
+    tick(f);
+    assert_false(listed(f, other));
+}
+
+static void test_detached_stays_so(void **state)
+{
+    struct fixture *f = *state;
+    struct unmanaged u;
+    pid_t other = child(f);
+    mock_context(&f->d, other, 0, 0);
+    start(f, "priority", &other);
+    ticks(f, 100);
+    assert_false(listed(f, other));
+    uint32_t job = engine_job_with(f->m, other);
+    assert_int_not_equal(job, SLOT_NONE);
+    engine_release(f->m, job);
+    for (int i = 0; i < 3; i++) {
+        assert_true(unmanaged(f, other, &u));
+        assert_true(u.detached);
+        ticks(f, 1100);
+        /* A job that comes, and a configuration that is read again, make no difference. */
+        if (i == 0) {
+            pid_t p = child(f);
+            add(f, p, CLASS_NORMAL);
+        } else {
+            struct sched_params params = *engine_params(f->m);
+            assert_int_equal(engine_set_params(f->m, &params), 0);
+        }
+    }
+    assert_int_equal(engine_job_with(f->m, other), SLOT_NONE);
+}
+
+static bool takes_all(void *arg, pid_t pid, struct job_spec *spec)
+{
+    (void)arg;
+    (void)pid;
+    *spec = (struct job_spec){.class = CLASS_BATCH, .weight = 50, .source = JOB_RULE, .name = "r"};
+    return true;
+}
+
+/* A program that is called `name`, by an executable of another name. */
+static pid_t called(struct fixture *f, const char *name)
+{
+    char path[128];
+    assert_int_equal(chmod(f->dir, 0755), 0);
+    snprintf(path, sizeof(path), "%s/%s", f->dir, name);
+    assert_int_equal(symlink("/bin/sleep", path), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getuid() == 0 && setuid(65534) < 0)
+            _exit(1);
+        execl(path, name, "1000", NULL);
+        _exit(1);
+    }
+    struct proc_stat st = {.comm = ""};
+    for (int i = 0; i < 2000 && strcmp(st.comm, name) != 0; i++) {
+        usleep(5000);
+        proc_stat_read(pid, &st);
+    }
+    assert_string_equal(st.comm, name);
+    return f->children[f->n++] = pid;
+}
+
+/* Processes that schedule are no programs: neither shown nor taken. Programs that only call
+ * themselves so are. */
+static void test_schedulers_are_left_out(void **state)
+{
+    static const char *const names[] = {"ceded", "cede-restore", "cede-swap"};
+    struct fixture *f = *state;
+    pid_t ours[ARRAY_SIZE(names)], liar[ARRAY_SIZE(names)], mps = called(f, "nvidia-cuda-mps");
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        int ready[2];
+        char c;
+        assert_int_equal(pipe(ready), 0);
+        ours[i] = fork(); /* of this executable, which is the engine's */
+        assert_true(ours[i] >= 0);
+        if (ours[i] == 0) {
+            prctl(PR_SET_NAME, names[i]);
+            close(ready[0]);
+            close(ready[1]);
+            wait_to_die();
+        }
+        f->children[f->n++] = ours[i];
+        close(ready[1]);
+        assert_int_equal(read(ready[0], &c, 1), 0);
+        close(ready[0]);
+        mock_context(&f->d, ours[i], 0, 0);
+        mock_context(&f->d, liar[i] = called(f, names[i]), 0, 0);
+    }
+    mock_context(&f->d, mps, 0, 0);
+    start(f, "priority", NULL);
+    tick(f);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        assert_false(listed(f, ours[i]));
+        assert_true(listed(f, liar[i]));
+    }
+    assert_true(listed(f, mps));
+    crash(f);
+
+    f->rule = takes_all;
+    start(f, "priority", NULL);
+    ticks(f, 2000);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        assert_int_equal(engine_job_with(f->m, ours[i]), SLOT_NONE);
+        assert_int_not_equal(engine_job_with(f->m, liar[i]), SLOT_NONE);
+    }
+    assert_int_not_equal(engine_job_with(f->m, mps), SLOT_NONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_is_known_with_its_gpus), T(test_usage_is_asked_now_and_then), T(test_becomes_a_job),
+        T(test_detached_stays_so),      T(test_schedulers_are_left_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
