@@ -219,7 +219,7 @@ static void check_unmanaged(struct doctor *d, struct client *c)
         report(d, WARN, "unmanaged", w.command, "%s: %s no job", w.who,
                w.several ? "they yield to" : "it yields to");
     else
-        report(d, OK, "unmanaged", "", "no GPU program of yours is left out of the jobs");
+        report(d, OK, "unmanaged", "", "no unmanaged GPU programs");
     json_decref(reply);
 }
 

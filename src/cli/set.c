@@ -21,10 +21,8 @@ static const char help[] =
     "goes\n"
     "                       before others of its class in time; for programs without libcede\n"
     "      --laxity TIME    what of that it can spare, as it needs the GPU only for the rest\n"
-    "      --others         instead of targets: all GPU programs of yours (root: of everybody) "
-    "that "
-    "are\n"
-    "                       in no job, but for those that were let go of by -c none\n"
+    "      --others         instead of targets: all GPU programs of yours (root: of everybody)\n"
+    "                       that are in no job and were not detached by -c none\n"
     "  -h, --help           this text\n"
     "\n"
     "All targets are tried; the exit status is 1 if any failed. Without a daemon it is done once,\n"
@@ -86,7 +84,7 @@ int set_main(int argc, char **argv)
     if (others && optind < argc)
         return cli_usage("set", "set: --others takes no target");
     if (others && r.release)
-        return cli_usage("set", "set: --others are in no job, so there is nothing to let go of");
+        return cli_usage("set", "set: --others are in no job: there is nothing to detach");
     if (others && !r.has_class && !r.has_weight)
         return cli_usage("set", "set: --others takes -c or -w");
     if (!others && optind == argc)

@@ -213,16 +213,15 @@ int targets_do_others(const struct request *what)
         failed += n.failed + n.gone;
     } while (n.more && n.done && !n.gone);
     doer_close(&d);
+    size_t foreign = n.foreign + n.more;
     if (!done && !failed)
-        puts("no GPU program of yours is left out of the jobs: nothing to set");
+        puts("no unmanaged GPU programs: nothing to set");
     if (n.detached)
-        cli_error("%zu that a person has let go of stay%s as %s", n.detached,
-                  n.detached == 1 ? "s" : "", n.detached == 1 ? "it is" : "they are");
-    if (n.foreign + n.more)
-        cli_error("%zu of other users stay%s as %s: setting them takes root or the "
-                  "administrators' group",
-                  n.foreign + n.more, n.foreign + n.more == 1 ? "s" : "",
-                  n.foreign + n.more == 1 ? "it is" : "they are");
+        cli_error("%zu GPU program%s detached by -c none: not set", n.detached,
+                  n.detached == 1 ? " was" : "s were");
+    if (foreign)
+        cli_error("%zu GPU program%s: not set; that takes root or the administrators' group",
+                  foreign, foreign == 1 ? " belongs to another user" : "s belong to other users");
     return failed ? CLI_FAILED : CLI_OK;
 }
 

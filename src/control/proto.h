@@ -15,7 +15,7 @@
  *
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
  * - add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}; of add with run also what
- *   ps tells of unmanaged programs
+ *   ps lists of unmanaged programs
  * - ps: {"jobs":[...], "more":bool, "policy":S, "device":S, "gpus":[{"index":, "label":, "name":,
  *   "uuid":, "level":, "level_name":, "caps":[S, ...]}], "pid":N}; without devices that nobody has
  *   used yet. Where "after" is 0 also "unmanaged":[{"pid":, "name":, "uid":, "gpus":[..] (empty:

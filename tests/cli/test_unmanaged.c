@@ -79,19 +79,19 @@ static void talk(void **state)
          ASKED SET(A),
          1,
          "",
-         "cede: " A ": no\ncede: 1000000 of other users stay as they are"},
+         "cede: " A ": no\ncede: 1000000 GPU programs belong to other users: not set; "},
         {{"set", "--others", "-cbatch"},
          {PS(UNMANAGED(A, "true", "true") "," UNMANAGED(B, "false", "false"), "")},
          ASKED,
          0,
-         "no GPU program of yours is left out of the jobs: nothing to set\n",
-         "cede: 1 that a person has let go of stays as it is\ncede: 1 of other users stays as it "
-         "is"},
+         "no unmanaged GPU programs: nothing to set\n",
+         "cede: 1 GPU program was detached by -c none: not set\n"
+         "cede: 1 GPU program belongs to another user: not set; that takes root"},
         {{"set", "--others", "-w7"},
          {PS("", "")},
          ASKED,
          0,
-         "no GPU program of yours is left out of the jobs: nothing to set\n",
+         "no unmanaged GPU programs: nothing to set\n",
          ""},
         {{"set", "--others", "-w7"}, {NULL}, NULL, 1, "", "closed the connection"},
     };
@@ -177,7 +177,7 @@ static void doctor(void **state)
             strstr(r.out, "warn  unmanaged    a?[31mb (pid " A ") uses GPUs 0, 3 and is not "
                           "scheduled: it yields to no job\n") &&
             strstr(r.out, " -> cede set " A " -c batch\n");
-        bool fine = strstr(r.out, "ok    unmanaged    no GPU program of yours is left out") != NULL;
+        bool fine = strstr(r.out, "ok    unmanaged    no unmanaged GPU programs") != NULL;
         if (warns != (i == 0) || fine != (i == 1))
             fail_msg("%s", r.out);
     }

@@ -80,7 +80,7 @@ static void statuses(void **state)
         {{"set", "--others"}, 2, "", "--others takes -c or -w"},
         {{"set", "--others", "--deadline=3s"}, 2, "", "--others takes -c or -w"},
         {{"set", "--others", "-cbatch", "4711"}, 2, "", "--others takes no target"},
-        {{"set", "--others", "-cnone"}, 2, "", "nothing to let go of"},
+        {{"set", "--others", "-cnone"}, 2, "", "nothing to detach"},
         {{"set", "4711", "-c", "x"},
          2,
          "",

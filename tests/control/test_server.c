@@ -405,7 +405,7 @@ static void unmanaged(void **state)
     assert_true(json_is_array(json_object_get(o, "unmanaged")));
     json_decref(o);
 
-    put_unmanaged(e, 10, geteuid(), true, "let go");
+    put_unmanaged(e, 10, geteuid(), true, "detached");
     put_unmanaged(e, 11, other, false, "theirs");
     put_unmanaged(e, 12, geteuid(), false, "\033[2J\n\"x\377");
     o = ask(e, fd, "{\"v\":1,\"op\":\"add\",\"pid\":%d,\"run\":true}", (int)getpid());
@@ -420,7 +420,7 @@ static void unmanaged(void **state)
     assert_null(json_object_get(o, "unmanaged"));
     json_decref(o);
 
-    /* Those that the caller may set come first, those that a person let go of last. */
+    /* Those that the caller may set come first, those that a person detached last. */
     o = ask(e, fd, "{\"v\":1,\"op\":\"ps\"}");
     const json_t *list = json_object_get(o, "unmanaged"), *u = json_array_get(list, 0);
     static const int pids_of_root[] = {11, 12, 10}, pids_of_user[] = {12, 11, 10};

@@ -103,7 +103,7 @@ static void says_nothing_without_need(void **state)
     json_decref(load_end("train", batch));
 }
 
-/* Several are taken at once, but for one that a person has let go of. */
+/* Several are taken at once, but for one that was detached. */
 static void takes_others(void **state)
 {
     enum { N = 5 };
@@ -123,15 +123,14 @@ static void takes_others(void **state)
     snprintf(line, sizeof(line), "%s", strstr(said, "type: ") + strlen("type: "));
     assert_string_equal(line, "cede set --others -c batch\n");
     type(line);
-    assert_string_equal(result.err, "cede: 1 that a person has let go of stays as it is\n");
+    assert_string_equal(result.err, "cede: 1 GPU program was detached by -c none: not set\n");
     for (int i = 0; i < N - 1; i++)
         assert_true(job_is(names[i], "class", "batch"));
     assert_true(EVENTUALLY(suspended(pids[0]) || suspended(pids[1])));
     assert_true(job_gone("e"));
     assert_true(all_slices_default(&pids[N - 1], 1));
     CEDE("set", "--others", "-c", "normal", "-w", "7");
-    assert_string_equal(result.out, "no GPU program of yours is left out of the jobs: nothing to "
-                                    "set\n");
+    assert_string_equal(result.out, "no unmanaged GPU programs: nothing to set\n");
     assert_true(job_gone("e"));
     CEDE("ps");
     assert_string_equal(result.err, "");
@@ -195,9 +194,9 @@ static void takes_only_what_is_ones_own(void **state)
     assert_int_equal(status_of(result.status), 0);
     assert_non_null(strstr(result.out, " own: batch, weight 100\n"));
     assert_null(strchr(strchr(result.out, '\n') + 1, '\n'));
-    assert_string_equal(result.err,
-                        "cede: 1 of other users stays as it is: setting them takes root or the "
-                        "administrators' group\n");
+    assert_string_equal(
+        result.err, "cede: 1 GPU program belongs to another user: not set; that takes root or the "
+                    "administrators' group\n");
     assert_true(job_is("own", "class", "batch"));
     assert_true(job_gone("roots"));
     CEDE("set", "--others", "-c", "batch");
