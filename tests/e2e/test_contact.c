@@ -207,6 +207,18 @@ static void takes_only_what_is_ones_own(void **state)
     ceded_stop(&d);
 }
 
+/* Has the daemon take `others` from its configuration, and waits until it has. */
+static void reconfigure(const struct ceded *d, const char *others, const char *rule)
+{
+    char key[64];
+    long size = (long)strlen(contents("ceded.err"));
+    snprintf(key, sizeof(key), "soft\nothers = %s", others); /* after `device` */
+    set_device(key);
+    configure(20, rule);
+    assert_int_equal(kill(d->pid, SIGHUP), 0);
+    assert_true(EVENTUALLY(strstr(contents("ceded.err") + size, "configuration read again")));
+}
+
 /* `others` of the configuration: a last rule, also for what runs already when it is read again. */
 static void configured(void **state)
 {
@@ -219,9 +231,7 @@ static void configured(void **state)
     CEDE("set", "b", "-c", "none");
     assert_true(job_gone("a"));
 
-    set_device("soft\nothers = batch");
-    configure(20, rule);
-    assert_int_equal(kill(d.pid, SIGHUP), 0);
+    reconfigure(&d, "batch", rule);
     assert_true(EVENTUALLY(job_is("a", "class", "batch")));
     assert_true(job_is("a", "source", "rule"));
     pid_t c = train("c");
@@ -233,9 +243,7 @@ static void configured(void **state)
     assert_false(suspended(b));
     end_service("serve", lat);
 
-    set_device("soft\nothers = normal");
-    configure(20, rule);
-    assert_int_equal(kill(d.pid, SIGHUP), 0);
+    reconfigure(&d, "normal", rule);
     pid_t e = train("e");
     assert_true(EVENTUALLY(job_is("e", "class", "normal")));
     assert_true(job_is("a", "class", "batch"));
