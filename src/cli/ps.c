@@ -427,7 +427,7 @@ static int print(const json_t *all, bool json)
 }
 
 /* Programs that no job owns, where jobs run beside them. */
-static void note_unmanaged(const json_t *all)
+static void ps_note_unmanaged(const json_t *all)
 {
     struct unmanaged_words w;
     const json_t *jobs = json_object_get(all, "jobs");
@@ -477,7 +477,7 @@ int ps_main(int argc, char **argv)
     if (status != CLI_USAGE && !nothing && print(all, json) != CLI_OK)
         status = CLI_FAILED;
     if (!json && optind == argc)
-        note_unmanaged(all);
+        ps_note_unmanaged(all);
     status = blind ? CLI_FAILED : status;
     json_decref(all);
     return status;

@@ -84,6 +84,24 @@ static void default_name(const char *command, char name[JOB_NAME_MAX])
     }
 }
 
+/* What options and command are together. -1: go on; else the exit status. */
+static int parse_checked(const char *command, struct request *r)
+{
+    struct error err = {""};
+    uint32_t budget_us;
+    if (!command || !command[0])
+        return cli_usage("run", "run: no command given");
+    if (request_budget(r, r->class, 0, &budget_us, &err) < 0 ||
+        request_deadline(r, r->class, &err) < 0)
+        return cli_usage("run", "run: %s", err.text);
+    if (r->memory_bytes && r->class != CLASS_LATENCY)
+        return cli_usage("run", "run: --memory makes others leave, and only for a latency job: "
+                                "give it class latency too");
+    if (!r->name[0])
+        default_name(command, r->name);
+    return -1;
+}
+
 /* -1: go on; else the exit status. */
 static int parse(int argc, char **argv, struct options *o)
 {
@@ -168,22 +186,11 @@ static int parse(int argc, char **argv, struct options *o)
         if (status > 0)
             return status;
     }
-    if (optind == argc || !argv[optind][0])
-        return cli_usage("run", "run: no command given");
-    uint32_t budget_us;
-    if (request_budget(r, r->class, 0, &budget_us, &err) < 0 ||
-        request_deadline(r, r->class, &err) < 0)
-        return cli_usage("run", "run: %s", err.text);
-    if (r->memory_bytes && r->class != CLASS_LATENCY)
-        return cli_usage("run", "run: --memory makes others leave, and only for a latency job: "
-                                "give it class latency too");
-    if (!r->name[0])
-        default_name(argv[optind], r->name);
-    return -1;
+    return parse_checked(optind < argc ? argv[optind] : NULL, r);
 }
 
 /* Programs beside which the job would have nothing of its class, unless somebody is told. */
-static void note_unmanaged(const struct options *o, const json_t *reply)
+static void run_note_unmanaged(const struct options *o, const json_t *reply)
 {
     struct unmanaged_words w;
     bool batch = o->request.class == CLASS_BATCH;
@@ -208,7 +215,7 @@ static int enroll(const struct options *o, struct client *peer, bool *refused, i
         json_t *reply;
         r = client_call(peer, &o->request, &reply, err);
         if (r == 0)
-            note_unmanaged(o, reply);
+            run_note_unmanaged(o, reply);
         if (r == 0)
             *room = room_wait(peer, &o->request, reply, o->wait_us, err);
         json_decref(reply);

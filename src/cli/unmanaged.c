@@ -19,7 +19,7 @@ static void printable(char *buf, size_t size, const char *name)
 }
 
 /* 0: not known. */
-static uint32_t gpus_of(const json_t *entry)
+static uint32_t unmanaged_gpus(const json_t *entry)
 {
     const json_t *gpu;
     size_t i;
@@ -32,20 +32,20 @@ static uint32_t gpus_of(const json_t *entry)
     return mask;
 }
 
-static uint32_t gpus_of_jobs(const json_t *jobs)
+static uint32_t unmanaged_near(const json_t *jobs)
 {
     const json_t *job;
     size_t i;
     uint32_t mask = 0;
     json_array_foreach(jobs, i, job)
     {
-        uint32_t of = gpus_of(job);
+        uint32_t of = unmanaged_gpus(job);
         mask |= of ? of : UINT32_MAX; /* not there yet: it may be on any */
     }
     return mask;
 }
 
-static void gpus_text(char *buf, size_t size, uint32_t mask, bool all_known, bool several)
+static void unmanaged_gpus_text(char *buf, size_t size, uint32_t mask, bool all_known, bool several)
 {
     if (!all_known || !mask) {
         snprintf(buf, size, "%s", several ? "GPUs" : "a GPU");
@@ -59,7 +59,7 @@ static void gpus_text(char *buf, size_t size, uint32_t mask, bool all_known, boo
     }
 }
 
-static size_t name_text(char *buf, size_t size, const json_t *entry, const char *between)
+static size_t unmanaged_name(char *buf, size_t size, const json_t *entry, const char *between)
 {
     char name[32];
     const char *given = json_string_value(json_object_get(entry, "name"));
@@ -72,12 +72,12 @@ bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
                      struct unmanaged_words *out)
 {
     const json_t *u, *named[NAMED_MAX];
-    uint32_t near = jobs ? gpus_of_jobs(jobs) : UINT32_MAX, mask = 0;
+    uint32_t near = jobs ? unmanaged_near(jobs) : UINT32_MAX, mask = 0;
     bool all_known = true;
     size_t i, n = 0, used = 0;
     json_array_foreach(json_object_get(reply, "unmanaged"), i, u)
     {
-        uint32_t on = gpus_of(u);
+        uint32_t on = unmanaged_gpus(u);
         if (!json_is_true(json_object_get(u, "may_set")) ||
             json_is_true(json_object_get(u, "detached")) || (on && !(on & near)))
             continue;
@@ -92,13 +92,13 @@ bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
     bool several = out->several = n > 1;
     char gpus[96], names[240];
     for (i = 0; i < n && i < NAMED_MAX; i++)
-        used += name_text(names + used, sizeof(names) - used, named[i],
-                          i == 0       ? ""
-                          : i + 1 == n ? " and "
-                                       : ", ");
+        used += unmanaged_name(names + used, sizeof(names) - used, named[i],
+                               i == 0       ? ""
+                               : i + 1 == n ? " and "
+                                            : ", ");
     if (n > NAMED_MAX)
         snprintf(names + used, sizeof(names) - used, " and %zu more", n - NAMED_MAX);
-    gpus_text(gpus, sizeof(gpus), mask, all_known, several);
+    unmanaged_gpus_text(gpus, sizeof(gpus), mask, all_known, several);
     snprintf(out->who, sizeof(out->who), "%s %s %s and %s not scheduled", names,
              several ? "use" : "uses", gpus, several ? "are" : "is");
     if (several)

@@ -26,88 +26,86 @@ static struct result r;
 #define SET(pid)       "{\"v\":1,\"op\":\"set\",\"target\":" pid ",\"class\":\"batch\"}\n"
 
 /* What a verb sends, what it says to the answer, and the exit status. */
+static const struct {
+    const char *args[7], *replies[5], *asked;
+    int status;
+    const char *out, *err;
+} talks[] = {
+    {{"run", "-clatency", "true"},
+     {OK ",\"unmanaged\":[" UNMANAGED(A, "false", "true") "]}"},
+     NULL,
+     0,
+     "",
+     "cede: note: a?[31mb (pid " A ") uses GPUs 0, 3 and is not scheduled: nothing yields to this "
+     "job there until you type: cede set " A " -c batch\n"},
+    {{"run", "-cbatch", "true"},
+     {OK ",\"unmanaged\":[" UNMANAGED(A, "false", "true") "," UNMANAGED(B, "false", "true") "]}"},
+     NULL,
+     0,
+     "",
+     "cede: note: a?[31mb (pid " A ") and a?[31mb (pid " B ") use GPUs 0, 3 and are not "
+     "scheduled: this job does not yield to them until you type: cede set --others -c "
+     "normal\n"},
+    {{"run", "-q", "-clatency", "true"},
+     {OK ",\"unmanaged\":[" UNMANAGED(A, "false", "true") "]}"},
+     NULL,
+     0,
+     "",
+     ""},
+    {{"run", "-clatency", "true"},
+     {OK ",\"unmanaged\":[" UNMANAGED(A, "true", "true") "," UNMANAGED(B, "false", "false") "]}"},
+     NULL,
+     0,
+     "",
+     ""},
+    {{"run", "true"}, {OK ",\"unmanaged\":[1,{},null,{\"may_set\":1}]}"}, NULL, 0, "", ""},
+    {{"set", "--others", "-cbatch"},
+     {PS(UNMANAGED(A, "false", "true"), ",\"unmanaged_more\":1"), JOB "}",
+      PS(UNMANAGED(B, "false", "true"), ""), JOB "}"},
+     ASKED SET(A) ASKED SET(B),
+     0,
+     "#12 train: batch, weight 300\n#12 train: batch, weight 300\n",
+     ""},
+    /* Failures end it, however many there are said to be. */
+    {{"set", "--others", "-cbatch"},
+     {PS(UNMANAGED(A, "false", "true"), ",\"unmanaged_more\":1000000"),
+      "{\"v\":1,\"ok\":false,\"errno\":1,\"error\":\"no\"}"},
+     ASKED SET(A),
+     1,
+     "",
+     "cede: " A ": no\ncede: 1000000 GPU programs belong to other users: not set; "},
+    {{"set", "--others", "-cbatch"},
+     {PS(UNMANAGED(A, "true", "true") "," UNMANAGED(B, "false", "false"), "")},
+     ASKED,
+     0,
+     "no unmanaged GPU programs: nothing to set\n",
+     "cede: 1 GPU program was detached by -c none: not set\n"
+     "cede: 1 GPU program belongs to another user: not set; that takes root"},
+    {{"set", "--others", "-w7"},
+     {PS("", "")},
+     ASKED,
+     0,
+     "no unmanaged GPU programs: nothing to set\n",
+     ""},
+    {{"set", "--others", "-w7"}, {NULL}, NULL, 1, "", "closed the connection"},
+};
+
 static void talk(void **state)
 {
     (void)state;
-    static const struct {
-        const char *args[7], *replies[5], *asked;
-        int status;
-        const char *out, *err;
-    } t[] = {
-        {{"run", "-clatency", "true"},
-         {OK ",\"unmanaged\":[" UNMANAGED(A, "false", "true") "]}"},
-         NULL,
-         0,
-         "",
-         "cede: note: a?[31mb (pid " A
-         ") uses GPUs 0, 3 and is not scheduled: nothing yields to this "
-         "job there until you type: cede set " A " -c batch\n"},
-        {{"run", "-cbatch", "true"},
-         {OK
-          ",\"unmanaged\":[" UNMANAGED(A, "false", "true") "," UNMANAGED(B, "false", "true") "]}"},
-         NULL,
-         0,
-         "",
-         "cede: note: a?[31mb (pid " A ") and a?[31mb (pid " B ") use GPUs 0, 3 and are not "
-         "scheduled: this job does not yield to them until you type: cede set --others -c "
-         "normal\n"},
-        {{"run", "-q", "-clatency", "true"},
-         {OK ",\"unmanaged\":[" UNMANAGED(A, "false", "true") "]}"},
-         NULL,
-         0,
-         "",
-         ""},
-        {{"run", "-clatency", "true"},
-         {OK
-          ",\"unmanaged\":[" UNMANAGED(A, "true", "true") "," UNMANAGED(B, "false", "false") "]}"},
-         NULL,
-         0,
-         "",
-         ""},
-        {{"run", "true"}, {OK ",\"unmanaged\":[1,{},null,{\"may_set\":1}]}"}, NULL, 0, "", ""},
-        {{"set", "--others", "-cbatch"},
-         {PS(UNMANAGED(A, "false", "true"), ",\"unmanaged_more\":1"), JOB "}",
-          PS(UNMANAGED(B, "false", "true"), ""), JOB "}"},
-         ASKED SET(A) ASKED SET(B),
-         0,
-         "#12 train: batch, weight 300\n#12 train: batch, weight 300\n",
-         ""},
-        /* Failures end it, however many there are said to be. */
-        {{"set", "--others", "-cbatch"},
-         {PS(UNMANAGED(A, "false", "true"), ",\"unmanaged_more\":1000000"),
-          "{\"v\":1,\"ok\":false,\"errno\":1,\"error\":\"no\"}"},
-         ASKED SET(A),
-         1,
-         "",
-         "cede: " A ": no\ncede: 1000000 GPU programs belong to other users: not set; "},
-        {{"set", "--others", "-cbatch"},
-         {PS(UNMANAGED(A, "true", "true") "," UNMANAGED(B, "false", "false"), "")},
-         ASKED,
-         0,
-         "no unmanaged GPU programs: nothing to set\n",
-         "cede: 1 GPU program was detached by -c none: not set\n"
-         "cede: 1 GPU program belongs to another user: not set; that takes root"},
-        {{"set", "--others", "-w7"},
-         {PS("", "")},
-         ASKED,
-         0,
-         "no unmanaged GPU programs: nothing to set\n",
-         ""},
-        {{"set", "--others", "-w7"}, {NULL}, NULL, 1, "", "closed the connection"},
-    };
-    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+    for (size_t i = 0; i < sizeof(talks) / sizeof(talks[0]); i++) {
         const char *argv[8] = {"cede"};
-        memcpy(argv + 1, t[i].args, sizeof(t[i].args));
-        pid_t daemon = fake_daemon((uid_t)-1, t[i].replies);
+        memcpy(argv + 1, talks[i].args, sizeof(talks[i].args));
+        pid_t daemon = fake_daemon((uid_t)-1, talks[i].replies);
         run_program(&r, NULL, argv);
         char *asked = fake_daemon_end(daemon);
-        if (t[i].asked)
-            assert_string_equal(asked, t[i].asked);
+        if (talks[i].asked)
+            assert_string_equal(asked, talks[i].asked);
         free(asked);
-        assert_string_equal(r.out, t[i].out);
-        if (!strstr(r.err, t[i].err) || (!*t[i].err && *r.err))
-            fail_msg("%zu: said '%s', not '%s'", i, r.err, t[i].err);
-        assert_int_equal(status_of(r.status), t[i].status);
+        assert_string_equal(r.out, talks[i].out);
+        if (!strstr(r.err, talks[i].err) || (!*talks[i].err && *r.err))
+            fail_msg("%zu: said '%s', not '%s'", i, r.err, talks[i].err);
+        assert_int_equal(status_of(r.status), talks[i].status);
     }
 }
 
@@ -183,9 +181,29 @@ static void doctor(void **state)
     }
 }
 
+static void usage(void **state)
+{
+    (void)state;
+    static const char *const t[][6] = {
+        /* what it says, then the arguments */
+        {"--others takes -c or -w", "--others"},
+        {"--others takes -c or -w", "--others", "--deadline=3s"},
+        {"--others takes no target", "--others", "-cbatch", "4711"},
+        {"nothing to detach", "--others", "-cnone"},
+    };
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        RUN(&r, "cede", "set", t[i][1], t[i][2], t[i][3]);
+        assert_int_equal(status_of(r.status), 2);
+        assert_string_equal(r.out, "");
+        if (!strstr(r.err, t[i][0]))
+            fail_msg("%zu: said '%s'", i, r.err);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(usage),
         cmocka_unit_test(talk),
         cmocka_unit_test(others_by_their_ancestor),
         cmocka_unit_test(ps_looks_at_gpus),
