@@ -437,7 +437,7 @@ static const struct kind {
     {"cdf", cdf, 1, 1, 1},
 };
 
-static bool is_metric(const char *word)
+static bool figure_metric(const char *word)
 {
     const char *dot = strchr(word, '.');
     return dot && dot > word && dot[1];
@@ -455,7 +455,7 @@ static const struct kind *parse_spec(const char *spec, struct figure *g)
         if (strcmp(kind, found->name) != 0 || g->nwords < found->least || g->nwords > found->most)
             continue;
         for (size_t i = 0; i < g->nwords; i++) {
-            if (!is_plain(g->words[i]) || (i >= found->metrics_from && !is_metric(g->words[i])))
+            if (!is_plain(g->words[i]) || (i >= found->metrics_from && !figure_metric(g->words[i])))
                 return NULL;
         }
         return found;

@@ -32,7 +32,7 @@ static const char *text(const json_t *o, const char *key)
     return s ? s : "";
 }
 
-static void put_number(FILE *f, double v, const char *metric)
+static void report_number(FILE *f, double v, const char *metric)
 {
     if (strstr(metric, "us"))
         fprintf(f, v >= 100 || v <= -100 ? "%.0f" : "%.1f", v);
@@ -51,12 +51,12 @@ static void put_summary(FILE *f, const json_t *s, const char *metric)
            hi = result_part(s, "max");
     if (isnan(median))
         return;
-    put_number(f, median, metric);
+    report_number(f, median, metric);
     if (json_integer_value(json_object_get(s, "n")) > 1) {
         fputs(" (", f);
-        put_number(f, lo, metric);
+        report_number(f, lo, metric);
         fputs("..", f);
-        put_number(f, hi, metric);
+        report_number(f, hi, metric);
         fputc(')', f);
     }
 }

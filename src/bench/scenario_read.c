@@ -145,7 +145,7 @@ static int complain_range(struct parser *p, const struct key *k, const char *val
     return 0;
 }
 
-static int put_number(struct parser *p, const struct key *k, const char *value, double *to)
+static int read_number(struct parser *p, const struct key *k, const char *value, double *to)
 {
     double v;
     if (parse_double(value, k->lo, k->hi, &v) < 0 || (k->kind == WHOLE && v > floor(v)))
@@ -166,7 +166,7 @@ static int put(struct parser *p, const struct key *keys, size_t n, void *to, con
         if (!utf8)
             return complain(p, "not UTF-8:", name);
         if (keys[i].kind >= NUMBER)
-            return put_number(p, &keys[i], value, (double *)(void *)text);
+            return read_number(p, &keys[i], value, (double *)(void *)text);
         size_t used = strlen(text);
         if (used && keys[i].kind != LIST && keys[i].kind != BRACED_LIST)
             return complain(p, "given twice:", name);
@@ -208,7 +208,7 @@ static void *entry(struct parser *p, const struct section *k, const char *name)
     return at;
 }
 
-static int handle(void *user, const char *section, const char *name, const char *value)
+static int read_key(void *user, const char *section, const char *name, const char *value)
 {
     struct parser *p = user;
     if (p->r < 0)
@@ -472,7 +472,7 @@ int scenario_load(const char *path, struct scenario_how how, struct scenario **o
         free(s);
         return p.r;
     }
-    int line = ini_parse_stream(read_line, &p, handle, &p);
+    int line = ini_parse_stream(read_line, &p, read_key, &p);
     fclose(p.f);
     if (line != 0 && p.r == 0) {
         p.line = line > 0 ? line : p.line;

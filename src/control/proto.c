@@ -158,7 +158,7 @@ int proto_target(const char *text, struct request *out, struct error *err)
 }
 
 /* A number into its place, of 32 or 64 bits. */
-static void put_number(const struct field *f, struct request *out, uint64_t v)
+static void field_put(const struct field *f, struct request *out, uint64_t v)
 {
     char *at = (char *)out + f->at;
     uint32_t small = (uint32_t)v;
@@ -189,7 +189,7 @@ static int get_int(const struct field *f, const json_t *v, struct request *out, 
     if (i && i < f->least)
         return error_set(err, -EINVAL, "%s: at least %lld is needed, or 0 for none", f->name,
                          (long long)f->least);
-    put_number(f, out, (uint64_t)i);
+    field_put(f, out, (uint64_t)i);
     return 0;
 }
 

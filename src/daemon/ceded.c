@@ -334,7 +334,7 @@ static void on_signal(uv_signal_t *s, int number)
     }
 }
 
-static int open_loop(struct daemon *d, struct error *err)
+static int daemon_open_loop(struct daemon *d, struct error *err)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
     int r = uv_loop_init(&d->loop);
@@ -409,7 +409,7 @@ static int start_up(struct daemon *d, struct error *err)
     if (r < 0)
         return r;
 
-    r = open_loop(d, err);
+    r = daemon_open_loop(d, err);
     if (r < 0)
         return r;
     struct engine_options o = {

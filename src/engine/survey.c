@@ -13,16 +13,11 @@
 #define LEAVING_NS   NSEC_PER_SEC          /* for what is left when the engine ends */
 #define ASKED_NS     (200 * NSEC_PER_MSEC) /* that a person waits for one */
 
-static bool same_process(struct proc_id a, struct proc_id b)
-{
-    return a.pid == b.pid && a.start_ticks == b.start_ticks;
-}
-
 /* What its program or the driver gave the group, as far as that shows: no program or driver is
  * known to set the shortest timeslice, one above the default, or the scheduler's floor. One in
  * between, as a latency budget leads to, stays: a program nobody manages is left alone rather. */
-static uint64_t first_timeslice(const struct survey *s, const struct model *m,
-                                const struct device_group *g)
+static uint64_t survey_timeslice(const struct survey *s, const struct model *m,
+                                 const struct device_group *g)
 {
     const struct gpu_info *gpu = &m->gpus[g->gpu];
     bool ours = g->timeslice_us <= gpu->timeslice_min_us ||
@@ -33,7 +28,7 @@ static uint64_t first_timeslice(const struct survey *s, const struct model *m,
 void survey_add(struct survey *s, struct proc_id id)
 {
     for (uint32_t i = 0; i < s->n; i++) {
-        if (same_process(s->v[i].id, id))
+        if (proc_same(s->v[i].id, id))
             return;
     }
     struct suspect *v = s->n < SUSPECTS_MAX ? reallocarray(s->v, s->n + 1, sizeof(*s->v)) : NULL;
@@ -62,7 +57,7 @@ static void free_groups(const struct survey *s, const struct model *m,
         if (g->gpu >= m->ngpus)
             continue;
         d->ops->resume(d, &g, 1, NULL);
-        uint64_t us = first_timeslice(s, m, g);
+        uint64_t us = survey_timeslice(s, m, g);
         if (us != g->timeslice_us && (m->gpus[g->gpu].caps & GPU_CAP_TIMESLICE))
             d->ops->set_timeslice(d, g, us, NULL);
     }
@@ -106,17 +101,17 @@ static bool take_managed(const struct survey *s, struct model *m, const struct p
         return false;
     for_each_group_of (m, p, i) {
         struct channel_group *g = &m->groups[i];
-        g->dg.timeslice_us = first_timeslice(s, m, &g->dg);
+        g->dg.timeslice_us = survey_timeslice(s, m, &g->dg);
         g->timeslice_unknown = m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE;
     }
     distrust(m, p);
     return true;
 }
 
-static bool step(const struct survey *s, struct model *m, struct suspect *x)
+static bool survey_step(const struct survey *s, struct model *m, struct suspect *x)
 {
     uint32_t p = model_process_find(m, x->id.pid);
-    if (p != SLOT_NONE && same_process(m->processes[p].id, x->id))
+    if (p != SLOT_NONE && proc_same(m->processes[p].id, x->id))
         return m->processes[p].scan_at == TIME_NEVER || take_managed(s, m, &m->processes[p]);
     return free_step(s, m, x);
 }
@@ -148,7 +143,7 @@ uint64_t survey_due(struct survey *s, struct model *m)
         return s->at;
     for (uint32_t n = s->n; n > 0 && monotonic_ns() - started < BUDGET_NS; n--) {
         s->next = s->next < s->n ? s->next : 0;
-        if (step(s, m, &s->v[s->next]))
+        if (survey_step(s, m, &s->v[s->next]))
             suspect_remove(s, s->next);
         else
             s->next++;

@@ -39,17 +39,12 @@ static void forget_records(struct swaps *x, struct model *m, uint32_t job)
     }
 }
 
-static bool same_process(struct proc_id a, struct proc_id b)
-{
-    return a.pid == b.pid && a.start_ticks == b.start_ticks;
-}
-
 static uint32_t record_slot(struct swaps *x, const struct model *m, struct proc_id id)
 {
     uint32_t spare = SLOT_NONE;
     for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
         const struct journal_swap *rec = journal_swap(x->apply.journal, i);
-        if (rec && same_process(rec->proc, id))
+        if (rec && proc_same(rec->proc, id))
             return i;
         if (!rec && spare == SLOT_NONE)
             spare = i;
@@ -384,7 +379,7 @@ void swap_process_gone(struct swaps *x, struct model *m, struct proc_id id)
     uint32_t v[SWAP_PROCESSES_MAX];
     for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
         const struct journal_swap *rec = journal_swap(x->apply.journal, i);
-        if (!rec || !same_process(rec->proc, id))
+        if (!rec || !proc_same(rec->proc, id))
             continue;
         uint32_t job = rec->job;
         journal_put_swap(x->apply.journal, i, NULL);

@@ -10,7 +10,7 @@
     16 /* of one call, before a pause: connections that were refused or had gone                   \
         */
 
-static int take(const struct acceptor *a)
+static int accept_take(const struct acceptor *a)
 {
     int fd = accept4(a->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     return fd < 0 ? -errno : fd;
@@ -42,7 +42,7 @@ static int refuse_one(struct acceptor *a)
     if (a->spare < 0)
         return -EMFILE;
     acceptor_close(a);
-    int fd = take(a);
+    int fd = accept_take(a);
     if (fd >= 0) {
         if (a->refuse)
             a->refuse(fd);
@@ -56,7 +56,7 @@ int acceptor_next(struct acceptor *a)
 {
     spare_open(a); /* where it was lost */
     for (unsigned i = 0; i < FAILURES_MAX; i++) {
-        int fd = take(a);
+        int fd = accept_take(a);
         if (fd >= 0 || fd == -EAGAIN)
             return fd;
         if (fd == -EINTR || fd == -ECONNABORTED)

@@ -37,6 +37,11 @@ bool proc_ended(const struct proc_stat *st);
 /* True while exactly this process exists and is not a zombie. */
 bool proc_alive(struct proc_id id);
 
+static inline bool proc_same(struct proc_id a, struct proc_id b)
+{
+    return a.pid == b.pid && a.start_ticks == b.start_ticks;
+}
+
 /* pidfd for exactly this process: -ESRCH if the pid is gone or was reused. The caller closes it. */
 int proc_pidfd(struct proc_id id);
 

@@ -210,16 +210,11 @@ static int undo_wait(struct undoing *u, struct proc_id swapper)
     return 0;
 }
 
-static bool same_process(struct proc_id a, struct proc_id b)
-{
-    return a.pid == b.pid && a.start_ticks == b.start_ticks;
-}
-
 /* After a wait: a holder in between may have brought it in, or have another one at it. */
 static bool is_ours(const struct journal *j, uint32_t slot, const struct journal_swap *was)
 {
     const struct journal_swap *rec = journal_swap(j, slot);
-    return rec && same_process(rec->proc, was->proc) && same_process(rec->swapper, was->swapper);
+    return rec && proc_same(rec->proc, was->proc) && proc_same(rec->swapper, was->swapper);
 }
 
 /* Orders a swapper to bring in o->v, whose records are in slots; it is named in them first. */

@@ -47,7 +47,7 @@ int machine_parse_version(const char *text, char *buf, size_t size)
     return -EPROTO;
 }
 
-static int read_text(const char *path, char *buf, size_t size)
+static int machine_text(const char *path, char *buf, size_t size)
 {
     FILE *f = fopen(path, "re");
     if (!f)
@@ -60,7 +60,7 @@ static int read_text(const char *path, char *buf, size_t size)
 int machine_driver_version(char *buf, size_t size)
 {
     char text[512] = "";
-    int r = read_text("/proc/driver/nvidia/version", text, sizeof(text));
+    int r = machine_text("/proc/driver/nvidia/version", text, sizeof(text));
     return r < 0 ? r : machine_parse_version(text, buf, size);
 }
 
@@ -95,7 +95,7 @@ uint64_t machine_memory_mib(const char *device)
         return 0;
     int r = driver->ops->info(driver, 0, &info);
     device_close(driver);
-    if (r == 0 && read_text("/proc/meminfo", text, sizeof(text)) == 0)
+    if (r == 0 && machine_text("/proc/meminfo", text, sizeof(text)) == 0)
         at = strstr(text, "MemAvailable:");
     if (!at)
         return 0;
@@ -113,7 +113,7 @@ int machine_pidfd_getfd(void)
 bool machine_can_ptrace_all(void)
 {
     char text[4096];
-    if (read_text("/proc/self/status", text, sizeof(text)) < 0)
+    if (machine_text("/proc/self/status", text, sizeof(text)) < 0)
         return false;
     const char *line = strstr(text, "\nCapEff:");
     return line && (strtoull(line + 8, NULL, 16) >> CAP_SYS_PTRACE_BIT & 1);
@@ -123,7 +123,7 @@ int machine_yama_scope(void)
 {
     char text[16];
     uint64_t v;
-    if (read_text("/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text)) < 0)
+    if (machine_text("/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text)) < 0)
         return -1;
     text[strcspn(text, "\n")] = '\0';
     return parse_u64(text, 0, 3, &v) == 0 ? (int)v : -1;

@@ -1,5 +1,5 @@
-/* Starts programs, makes a private directory, and leaves no process and no file behind. The test bed
- * (testbed.h) and the tests' harness share it; it knows nothing of cede. */
+/* Starts programs, makes a private directory, and leaves no process and no file behind. The test
+ * bed (testbed.h) and the tests' harness share it; it knows nothing of cede. */
 #ifndef CEDE_TESTBED_PROCESS_H
 #define CEDE_TESTBED_PROCESS_H
 

@@ -61,7 +61,7 @@ static int take_latencies(struct series *s, double t, const json_t *list, const 
     return r;
 }
 
-static int take(struct series *s, const json_t *o)
+static int series_take(struct series *s, const json_t *o)
 {
     const json_t *t = json_object_get(o, "t");
     if (json_is_string(json_object_get(o, "role"))) {
@@ -87,7 +87,7 @@ static int take(struct series *s, const json_t *o)
 int series_line(struct series *s, const char *line, size_t n, struct error *err)
 {
     json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
-    int r = json_is_object(o) ? take(s, o) : -EPROTO;
+    int r = json_is_object(o) ? series_take(s, o) : -EPROTO;
     json_decref(o);
     if (r == -EPROTO)
         return error_set(err, r, "unexpected line '%.*s%s'", (int)min_u64(n, 60), line,
@@ -152,7 +152,7 @@ int series_values(const struct series *s, double a, double b, double **v, size_t
     return 0;
 }
 
-static int compare(const void *a, const void *b)
+static int series_compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -172,7 +172,7 @@ int series_percentiles(const struct series *s, double a, double b, struct percen
         r = -ENODATA;
     if (r < 0)
         return r;
-    qsort(v, n, sizeof(*v), compare);
+    qsort(v, n, sizeof(*v), series_compare);
     *out = (struct percentiles){series_rank(v, n, 500), series_rank(v, n, 990), n};
     return 0;
 }

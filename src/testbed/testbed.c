@@ -76,9 +76,9 @@ void testbed_signals(sigset_t *set)
         sigaddset(set, stop_signals[i]);
 }
 
-static int launch(struct testbed *s, enum child_kind kind, const char *name, const char *file,
-                  const char *const *argv, const char *const *env, struct child **out,
-                  struct error *err)
+static int testbed_launch(struct testbed *s, enum child_kind kind, const char *name,
+                          const char *file, const char *const *argv, const char *const *env,
+                          struct child **out, struct error *err)
 {
     size_t slot = 0;
     while (slot < TESTBED_CHILDREN && s->children[slot])
@@ -136,8 +136,8 @@ static int launch(struct testbed *s, enum child_kind kind, const char *name, con
 }
 
 /* This executable, under the name that its kind goes by. */
-static int start(struct testbed *s, enum child_kind kind, const char *name, const char *const *args,
-                 struct child **out, struct error *err)
+static int testbed_begin(struct testbed *s, enum child_kind kind, const char *name,
+                         const char *const *args, struct child **out, struct error *err)
 {
     const char *argv[TESTBED_ARGS + 2] = {kinds[kind].program};
     for (size_t n = 0; args[n]; n++) {
@@ -145,13 +145,13 @@ static int start(struct testbed *s, enum child_kind kind, const char *name, cons
             return error_set(err, -E2BIG, "too many arguments for %s", name);
         argv[n + 1] = args[n];
     }
-    return launch(s, kind, name, "/proc/self/exe", argv, NULL, out, err);
+    return testbed_launch(s, kind, name, "/proc/self/exe", argv, NULL, out, err);
 }
 
 int testbed_load(struct testbed *s, const char *name, const char *const *args, struct child **out,
                  struct error *err)
 {
-    return start(s, CHILD_LOAD, name, args, out, err);
+    return testbed_begin(s, CHILD_LOAD, name, args, out, err);
 }
 
 int testbed_program(struct testbed *s, enum child_kind kind, const char *name,
@@ -159,7 +159,7 @@ int testbed_program(struct testbed *s, enum child_kind kind, const char *name,
                     struct error *err)
 {
     const char *file = strncmp(argv[0], "cede", 4) == 0 ? "/proc/self/exe" : argv[0];
-    return launch(s, kind, name, file, argv, env, out, err);
+    return testbed_launch(s, kind, name, file, argv, env, out, err);
 }
 
 static int start_softgpu(struct testbed *s, unsigned gpus, struct error *err)
@@ -169,8 +169,8 @@ static int start_softgpu(struct testbed *s, unsigned gpus, struct error *err)
     testbed_path(s, "gpu", "", path, sizeof(path));
     setenv("CEDE_SOFT_SOCKET", path, 1);
     snprintf(n, sizeof(n), "%u", gpus);
-    int r = start(s, CHILD_SOFTGPU, "cede-softgpu",
-                  (const char *[]){"--socket", path, "--gpus", n, NULL}, &c, err);
+    int r = testbed_begin(s, CHILD_SOFTGPU, "cede-softgpu",
+                          (const char *[]){"--socket", path, "--gpus", n, NULL}, &c, err);
     uint64_t deadline = monotonic_ns() + START_NS;
     while (r == 0 && c && !c->spoke) {
         if (monotonic_ns() >= deadline)
@@ -241,9 +241,10 @@ int testbed_daemon(struct testbed *s, const char *device, const char *settings, 
     _cleanup_close_ int fd = open(config, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0 || write_full(fd, settings, strlen(settings)) < 0)
         return error_set(err, -errno, "cannot write %s: %s", config, strerror(errno));
-    int r = start(s, CHILD_DAEMON, "ceded",
-                  (const char *[]){"--dir", s->dir, "--device", device, "--config", config, NULL},
-                  &s->daemon, err);
+    int r = testbed_begin(
+        s, CHILD_DAEMON, "ceded",
+        (const char *[]){"--dir", s->dir, "--device", device, "--config", config, NULL}, &s->daemon,
+        err);
     uint64_t deadline = monotonic_ns() + START_NS;
     while (r == 0) {
         _cleanup_close_ int socket = -1;

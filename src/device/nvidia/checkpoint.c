@@ -78,7 +78,8 @@ static int checkpoint_open(struct cuda *c, struct error *err)
     return 0; /* the calls work without cuInit(), which would take 10 to 90 ms */
 }
 
-static int cuda_failed(const struct cuda *c, int pid, const char *what, int r, struct error *err)
+static int checkpoint_failed(const struct cuda *c, int pid, const char *what, int r,
+                             struct error *err)
 {
     const char *name = NULL;
     c->error_name(r, &name);
@@ -106,7 +107,7 @@ static int get_state(const struct cuda *c, int pid, enum swap_state *out, struct
      * fails */
     r = c->state(pid, &s);
     if (r)
-        return cuda_failed(c, pid, "cannot ask for the state of", r, err);
+        return checkpoint_failed(c, pid, "cannot ask for the state of", r, err);
     if (s < 0 || s >= (int)ARRAY_SIZE(states))
         return error_set(err, -EIO, "process %d is in a state that is not known here (%d)", pid, s);
     *out = states[s];
@@ -123,7 +124,7 @@ static int cuda_lock(const struct cuda *c, int pid, unsigned ms, struct error *e
     alarm(0);
     if (r == CU_OK)
         return 0;
-    int code = cuda_failed(c, pid, "cannot stop", r, err);
+    int code = checkpoint_failed(c, pid, "cannot stop", r, err);
     if (code == -ETIMEDOUT)
         return error_set(err, code,
                          "process %d did not become idle within %u ms: its kernels are long, or "
@@ -155,7 +156,8 @@ static int cuda_bring_in(const struct cuda *c, const struct proc_id *procs, size
         else if (r == 0 && s == SWAP_LOCKED && i >= n)
             answer = c->unlock(proc.pid, &args);
         if (answer)
-            r = cuda_failed(c, proc.pid, i < n ? "cannot bring back" : "cannot unlock", answer, &e);
+            r = checkpoint_failed(c, proc.pid, i < n ? "cannot bring back" : "cannot unlock",
+                                  answer, &e);
         if (r < 0 && first == 0)
             first = error_set(err, r, "%s", e.text);
     }
@@ -196,7 +198,7 @@ int nv_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, 
             continue;
         int result = c.checkpoint(procs[i].pid, &args);
         if (result)
-            r = cuda_failed(&c, procs[i].pid, "cannot move to host memory", result, err);
+            r = checkpoint_failed(&c, procs[i].pid, "cannot move to host memory", result, err);
     }
     if (r < 0 && begun)
         cuda_bring_in(&c, procs, begun, NULL);
