@@ -578,3 +578,14 @@ void check(void)
         check_down();
     done(" ok");
 }
+
+struct load *any_load(void)
+{
+    size_t first = draw(LOADS);
+    for (size_t i = 0; i < LOADS; i++) {
+        struct load *l = &chaos.loads[(first + i) % LOADS];
+        if (l->pid)
+            return l;
+    }
+    return NULL;
+}

@@ -112,4 +112,13 @@ void check_ps(void);
  * everything is undone, if there was somebody to do it. That nobody has complained or ended. */
 void check(void);
 
+/* One of those that run; NULL: none does. */
+struct load *any_load(void);
+
+/* chaos_verbs.c */
+void rubbish(struct load *l);
+void silence(struct load *l);
+void torn(struct load *l);
+void crowd(struct load *l);
+
 #endif

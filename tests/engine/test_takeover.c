@@ -1,0 +1,327 @@
+/* What an engine leaves behind and the next one takes over: the journal, and that whatever fails,
+ * nobody stays suspended. */
+#include "engine/engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fixture.h"
+
+#include <pthread.h>
+
+/* One latency job, two batch jobs: one of them is suspended. */
+static void test_crash_and_undo(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    three_jobs(f, p);
+    crash(f);
+    assert_int_equal(suspended_groups(f), 4);
+    /* What the restorer does. */
+    struct journal *j;
+    assert_int_equal(journal_open(f->dir, 0, &j, NULL), 0);
+    assert_int_equal(journal_undo(j, &f->d.base, NULL, NULL), 0);
+    assert_int_equal(changed_groups(f), 0);
+    for (uint32_t i = 0; i < journal_groups_end(j); i++) {
+        uint32_t flags;
+        assert_null(journal_group(j, i, &flags));
+    }
+    journal_close(j);
+    /* A restarted daemon takes its jobs back. */
+    start(f, "priority", NULL);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+    assert_int_equal(on(f, p[0])->timeslice_us, 1000000);
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+static void test_crash_and_take_over(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    three_jobs(f, p);
+    crash(f);
+    /* Nobody undid anything; meanwhile the suspended job's owner may be gone or not. */
+    start(f, "priority", NULL);
+    ticks(f, 5000);
+    assert_int_equal(suspended_groups(f), 4);
+    /* What it had before the first of us came is not forgotten. */
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+static void *second_thread(void *arg)
+{
+    wait_to_die();
+    return arg;
+}
+
+/* A program may end its first thread and go on: the kernel shows it as a zombie. */
+static void test_undo_without_first_thread(void **state)
+{
+    struct fixture *f = *state;
+    struct proc_stat st = {.state = '?'};
+    pid_t p = fork();
+    if (p == 0) {
+        pthread_t t;
+        pthread_create(&t, NULL, second_thread, NULL);
+        pthread_exit(NULL);
+    }
+    f->children[f->n++] = p;
+    for (int i = 0; i < 10000 && st.state != 'Z'; i++) {
+        usleep(1000);
+        assert_int_equal(proc_stat_read(p, &st), 0);
+    }
+    assert_int_equal(st.state, 'Z');
+    assert_true(proc_alive(st.id));
+    mock_context(&f->d, p, 0, 3);
+    start(f, "priority", NULL);
+    engine_pause(f->m, add(f, p, CLASS_NORMAL), true, 0);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+    stop(f, true);
+    assert_int_equal(suspended_groups(f), 0);
+    kill(p, SIGKILL);
+    for (int i = 0; i < 10000 && proc_alive(st.id); i++)
+        usleep(1000);
+    assert_false(proc_alive(st.id)); /* now it is one */
+}
+
+/* Killed between the record and what it speaks of. */
+static void test_crash_before_the_change(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p;
+    uint32_t j = one_job(f, CLASS_NORMAL, &p);
+    ticks(f, 100);
+    engine_pause(f->m, j, true, 0);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+    crash(f);
+    for (size_t i = 0; i < MOCK_GROUPS; i++)
+        f->d.g[i].suspended = false;
+    start(f, "priority", NULL);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+}
+
+static void test_orphaned_records_are_undone(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    three_jobs(f, p);
+    crash(f);
+    struct journal *j;
+    assert_int_equal(journal_open(f->dir, 0, &j, NULL), 0);
+    for (uint32_t i = 0; i < JOURNAL_JOBS; i++)
+        journal_put_job(j, i, NULL);
+    journal_close(j);
+    start(f, "priority", NULL);
+    ticks(f, 100);
+    assert_int_equal(suspended_groups(f), 4);
+    ticks(f, 3000);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+static void test_pause_survives(void **state)
+{
+    struct fixture *f = *state;
+    pid_t a = child(f);
+    mock_context(&f->d, a, 0, 1);
+    start(f, "static", NULL);
+    uint32_t j = add(f, a, CLASS_NORMAL);
+    engine_pause(f->m, j, true, 1234);
+    ticks(f, 1);
+    stop(f, false); /* how `cede pause` without a daemon ends */
+    assert_int_equal(suspended_groups(f), 2);
+    start(f, "static", NULL);
+    ticks(f, 5000);
+    assert_int_equal(suspended_groups(f), 2);
+    struct job_view v;
+    uint32_t cursor = 0;
+    assert_true(engine_next_job(f->m, &cursor, &v));
+    assert_true(v.job.paused);
+    assert_int_equal(v.job.paused_by, 1234);
+    engine_pause(f->m, engine_job_of(f->m, a), false, 0);
+    ticks(f, 1);
+    assert_int_equal(changed_groups(f), 0);
+}
+
+/* A driver that has to search for long does so in many scans, which is no failure. */
+static void test_long_search(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p;
+    struct error err = {""};
+    uint32_t j = one_job(f, CLASS_LATENCY, &p);
+    f->d.fail_scan = EAGAIN;
+    ticks(f, 10000);
+    assert_true(f->d.scans > 100);
+    assert_true(engine_searching(f->m));
+    assert_int_equal(engine_job_status(f->m, j, &err), -EAGAIN);
+    f->d.fail_scan = 0;
+    ticks(f, 100);
+    assert_int_equal(engine_job_status(f->m, j, &err), 0);
+    assert_false(engine_searching(f->m));
+    assert_int_equal(on(f, p)->timeslice_us, 1000000);
+}
+
+static void test_hung_daemon(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    three_jobs(f, p);
+    /* The restorer undoes while this daemon hangs; when it wakes up it starts over. */
+    journal_undo(f->j, &f->d.base, NULL, NULL);
+    atomic_fetch_add(&journal_shared(f->j)->restored, 1);
+    assert_int_equal(changed_groups(f), 0);
+    ticks(f, 1);
+    assert_int_equal(suspended_groups(f), 4);
+    assert_int_equal(on(f, p[0])->timeslice_us, 1000000);
+}
+
+static void test_journal_files(void **state)
+{
+    struct fixture *f = *state;
+    struct journal *j, *second;
+    struct error err = {""};
+    char path[128], bad[136];
+    snprintf(path, sizeof(path), "%s/journal", f->dir);
+    snprintf(bad, sizeof(bad), "%s.bad", path);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    assert_int_equal(journal_open(f->dir, 20, &second, &err), -EBUSY);
+    assert_non_null(strstr(err.text, "another cede"));
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0644);
+    journal_close(j);
+
+    /* Whoever can only read has nothing that keeps us out. */
+    int reader = open(path, O_RDONLY);
+    assert_int_equal(flock(reader, LOCK_EX | LOCK_NB), 0);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    journal_close(j);
+    close(reader);
+    char lock[128];
+    snprintf(lock, sizeof(lock), "%s/lock", f->dir);
+    assert_int_equal(stat(lock, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+
+    /* Another version or boot: set aside. Cut short: begun anew. Nonsense records: dropped. */
+    int fd = open(path, O_RDWR);
+    assert_int_equal(pwrite(fd, "nonsense", 8, 0), 8);
+    close(fd);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    assert_int_equal(stat(bad, &st), 0);
+    journal_close(j);
+    assert_int_equal(truncate(path, 4096), 0); /* or of a version with a shorter one */
+    assert_int_equal(journal_open_readonly(f->dir, &j, &err), -ENOENT);
+    assert_int_equal(truncate(path, 10), 0);
+    assert_int_equal(journal_open_readonly(f->dir, &j, &err), -ENOENT);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    struct device_group g = {.proc = {getpid(), 1}, .key = 1};
+    assert_int_equal(journal_put_group(j, 3, JG_SUSPENDED, &g), 0);
+    g.gpu = 9999;
+    assert_int_equal(journal_put_group(j, 700, JG_SUSPENDED, &g), 0);
+    assert_int_equal(journal_put_group(j, JOURNAL_GROUPS, JG_SUSPENDED, &g), -EINVAL);
+    journal_put_job(j, 5, &(struct journal_job){.root = {7, 7}, .class = 99, .weight = 100});
+    assert_null(journal_job(j, 5));
+    journal_close(j);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    uint32_t flags;
+    assert_non_null(journal_group(j, 3, &flags));
+    assert_int_equal(flags, JG_SUSPENDED);
+    assert_null(journal_group(j, 700, &flags));
+    assert_int_equal(journal_groups_end(j), 4);
+    journal_close(j);
+
+    /* A link or a file that others may write to is refused. */
+    assert_int_equal(chmod(path, 0666), 0);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), -EPERM);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("/etc/passwd", path), 0);
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), -ELOOP);
+}
+
+/* Changes a job and a group all the time, until it is killed. */
+static void change_for_ever(struct journal *j)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct journal_job job = *journal_job(j, 5);
+    uint32_t flags;
+    struct device_group g = *journal_group(j, 3, &flags);
+    for (uint32_t i = 0;; i++) {
+        job.weight = 1 + i % 100;
+        job.paused = i % 2;
+        journal_put_job(j, 5, &job);
+        g.nchannels = 1 + i % 2;
+        g.channels[1] = i % 2 ? 77 : 0;
+        g.timeslice_us = 1000 + i % 3;
+        journal_put_group(j, 3, i % 5 ? JG_SUSPENDED : JG_SUSPENDED | JG_TIMESLICE, &g);
+    }
+}
+
+/* At whatever instruction: neither record is lost or takes others with it. */
+static void test_killed_while_writing(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    struct journal *j;
+    uint32_t flags;
+    assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+    journal_put_job(j, 5,
+                    &(struct journal_job){.root = {7, 7}, .class = CLASS_BATCH, .weight = 100});
+    struct device_group g = {.proc = {getpid(), 1}, .key = 1, .nchannels = 1, .channels = {70}};
+    assert_int_equal(journal_put_group(j, 3, JG_SUSPENDED, &g), 0);
+    for (int round = 0; round < 100; round++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            change_for_ever(j);
+        usleep(500 + (useconds_t)round * 7);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        journal_close(j);
+        assert_int_equal(journal_open(f->dir, 0, &j, &err), 0);
+        assert_false(journal_damaged(j));
+        const struct journal_job *job = journal_job(j, 5);
+        assert_true(job && job->root.pid == 7 && job->class == CLASS_BATCH);
+        const struct device_group *now = journal_group(j, 3, &flags);
+        assert_true(now && (flags & JG_SUSPENDED) && now->channels[0] == 70);
+        /* What the last change that came to its end said. */
+        g.timeslice_us = 4321;
+        journal_put_group(j, 3, flags, &g);
+        assert_int_equal(journal_group(j, 3, &flags)->timeslice_us, 4321);
+    }
+    journal_close(j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_crash_and_undo),
+        T(test_crash_and_take_over),
+        T(test_crash_before_the_change),
+        T(test_undo_without_first_thread),
+        T(test_orphaned_records_are_undone),
+        T(test_pause_survives),
+        T(test_long_search),
+        T(test_hung_daemon),
+        T(test_journal_files),
+        T(test_killed_while_writing),
+    };
+    return cmocka_run_group_tests_name("takeover", tests, NULL, NULL);
+}
