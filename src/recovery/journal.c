@@ -389,6 +389,16 @@ int journal_open_readonly(const char *dir, struct journal **out, struct error *e
     return 0;
 }
 
+int journal_devices(int fd, char driver[16], char where[256])
+{
+    struct header h;
+    if (pread(fd, &h, sizeof(h), 0) != sizeof(h) || !header_ok(&h))
+        return -ENOENT;
+    snprintf(driver, 16, "%.*s", (int)sizeof(h.shared.driver) - 1, h.shared.driver);
+    snprintf(where, 256, "%.*s", (int)sizeof(h.shared.where) - 1, h.shared.where);
+    return 0;
+}
+
 int journal_from_fd(int fd, int lock_fd, struct journal **out, struct error *err)
 {
     struct journal *j = new_journal(fd, false);

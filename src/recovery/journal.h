@@ -92,6 +92,9 @@ struct journal;
 int journal_open(const char *dir, int wait_ms, struct journal **out, struct error *err);
 /* For showing: shared mapping, no lock, no writing. -ENOENT. */
 int journal_open_readonly(const char *dir, struct journal **out, struct error *err);
+/* Which devices a journal is about, without mapping it: another user may cut its own short at any
+ * time. -ENOENT: it is no journal of this boot and version. */
+int journal_devices(int fd, char driver[16], char where[256]);
 /* Takes over inherited descriptors: the file's, and the lock's that its giver holds. Both are
  * closed after a failure too. */
 int journal_from_fd(int fd, int lock_fd, struct journal **out, struct error *err);

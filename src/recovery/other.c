@@ -2,48 +2,44 @@
  * user's own programs by it. */
 #include "recovery/other.h"
 
-#include <limits.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "lib/procfs.h"
 #include "lib/util.h"
 #include "recovery/address.h"
 #include "recovery/journal.h"
 
-/* The journal that a restorer holds, by the number in its arguments. False: it cannot be read. */
-static bool journal_of(pid_t restorer, struct journal **out)
+/* The number of its journal's descriptor is a restorer's first argument. -1: not known. */
+static int journal_number(pid_t restorer)
 {
-    char path[64], args[64] = "", dir[PATH_MAX];
-    int fd;
+    char path[64], args[64] = "";
+    int number = -1;
     snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)restorer);
-    _cleanup_fclose_ FILE *f = fopen(path, "re");
-    size_t n = f ? fread(args, 1, sizeof(args) - 1, f) : 0, name = strnlen(args, n);
-    if (name >= n || sscanf(args + name + 1, "%d", &fd) != 1)
-        return false;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, fd);
-    ssize_t len = readlink(path, dir, sizeof(dir) - 1);
-    if (len <= 0)
-        return false;
-    dir[len] = '\0';
-    char *slash = strrchr(dir, '/');
-    if (!slash || strcmp(slash, "/journal") != 0)
-        return false;
-    *slash = '\0';
-    return journal_open_readonly(dir, out, NULL) == 0;
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, args, sizeof(args) - 1);
+    size_t name = strlen(args);
+    if (n > 0 && name < (size_t)n && sscanf(args + name + 1, "%d", &number) != 1)
+        number = -1;
+    return number;
 }
 
-/* What cannot be read counts as being about the same devices. */
+/* What cannot be read counts as being about the same devices. A look at what the descriptor is
+ * comes first: opening a pipe would block. */
 static bool overlaps(pid_t restorer, const char *driver, const char *where)
 {
-    struct journal *theirs;
-    if (!journal_of(restorer, &theirs))
+    char path[64], theirs[16], there[256];
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, journal_number(restorer));
+    _cleanup_close_ int any = open(path, O_PATH | O_CLOEXEC);
+    if (any < 0 || fstat(any, &st) < 0 || !S_ISREG(st.st_mode))
         return true;
-    const struct journal_shared *s = journal_shared(theirs);
-    bool overlap =
-        !driver[0] || !s->driver[0] || address_overlap(driver, where, s->driver, s->where);
-    journal_close(theirs);
-    return overlap;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", any);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 || journal_devices(fd, theirs, there) < 0 || !driver[0] || !theirs[0] ||
+           address_overlap(driver, where, theirs, there);
 }
 
 void other_cedes_find(struct other_cedes *o, const char *driver, const char *where, pid_t daemon)

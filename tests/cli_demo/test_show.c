@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
+#include "cli/demo.h"
 #include "testbed/machine.h"
 #include "testbed/series.h"
-#include "cli/demo.h"
 
 static int feed(struct series *s, const char *line)
 {

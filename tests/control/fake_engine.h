@@ -9,7 +9,7 @@
 
 struct engine {
     struct job_view jobs[FAKE_JOBS]; /* number 0: free */
-    struct report told[FAKE_JOBS];     /* what each said last */
+    struct report told[FAKE_JOBS];   /* what each said last */
     uint32_t end;
     uint64_t next_number;
     char policy[32];
@@ -29,7 +29,7 @@ struct engine *fake_engine_new(void);
 
 /* Slot of a new job. */
 uint32_t fake_engine_put(struct engine *m, pid_t pid, uid_t uid, enum job_class class,
-                          uint32_t weight, const char *name);
+                         uint32_t weight, const char *name);
 
 /* Carries out the commands that wait. */
 void fake_engine_tick(struct engine *m);

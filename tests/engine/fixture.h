@@ -46,7 +46,9 @@ HELPER void start(struct fixture *f, const char *policy, pid_t *rule_pid)
     struct engine_options o = {.loop = &f->loop,
                                .policy = policy,
                                .swap = f->swap,
-                               .rule = f->rule ? f->rule : rule_pid ? rule : NULL,
+                               .rule = f->rule    ? f->rule
+                                       : rule_pid ? rule
+                                                  : NULL,
                                .rule_arg = rule_pid};
     params_default(&o.params);
     if (journal_open(f->dir, 0, &f->j, &err) < 0)
