@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void say(const char *fmt, va_list ap)
+static void print_error(const char *fmt, va_list ap)
 {
     char text[1024];
     vsnprintf(text, sizeof(text), fmt, ap);
@@ -16,7 +16,7 @@ void cli_error(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    say(fmt, ap);
+    print_error(fmt, ap);
     va_end(ap);
 }
 
@@ -25,7 +25,7 @@ int cli_usage(const char *verb, const char *fmt, ...)
     if (fmt) {
         va_list ap;
         va_start(ap, fmt);
-        say(fmt, ap);
+        print_error(fmt, ap);
         va_end(ap);
     }
     fprintf(stderr, "try `cede %s --help`\n", verb);

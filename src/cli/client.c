@@ -29,13 +29,14 @@ static int connect_to(const char *path, struct client *c, struct error *err)
         if (e == ENOENT || e == ECONNREFUSED || e == ENOTDIR)
             return error_set(err, -ENOENT, "no daemon is running");
         if (e == EAGAIN)
-            return error_set(err, -ETIMEDOUT, "the daemon at %s takes no connection", path);
+            return error_set(err, -ETIMEDOUT, "the daemon at %s accepts no connection", path);
         return error_set(err, -e, "cannot connect to %s: %s", path, strerror(e));
     }
     struct ucred peer;
     socklen_t n = sizeof(peer);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
-        return error_set(err, -errno, "cannot tell who listens at %s: %s", path, strerror(errno));
+        return error_set(err, -errno, "cannot find out whose daemon listens at %s: %s", path,
+                         strerror(errno));
     if (peer.uid != 0 && peer.uid != geteuid())
         return error_set(err, -EPERM,
                          "not trusting the daemon at %s: it runs as user %u, neither root nor you",
@@ -56,11 +57,14 @@ int client_open(struct client *c, struct error *err)
         if (!more)
             break;
         struct error e = {""};
-        int r = more < 0 ? error_set(&e, more, "cannot tell where the daemon's socket is")
-                         : connect_to(path, c, &e);
+        int r = more < 0
+                    ? error_set(&e, more,
+                                "cannot find the daemon's socket: the path of its directory is "
+                                "too long")
+                    : connect_to(path, c, &e);
         if (r == 0)
             return 0;
-        /* A daemon that is there and cannot be used is worth more words than one that is not. */
+        /* The error of a daemon that is there and cannot be used goes before "there is none". */
         if (result == -ENOENT) {
             result = r;
             first = e;
@@ -96,7 +100,8 @@ static int receive(struct client *c, json_t **out, struct error *err)
     if (n < 0)
         return error_set(err, -errno, "cannot receive the daemon's answer: %s", strerror(errno));
     if (n > PROTO_MESSAGE_MAX)
-        return error_set(err, -EMSGSIZE, "the daemon's answer of %zd bytes is above the limit", n);
+        return error_set(err, -EMSGSIZE, "the daemon's answer has %zd bytes, more than %d", n,
+                         PROTO_MESSAGE_MAX);
     json_error_t je;
     *out = json_loadb(buf, (size_t)n, JSON_REJECT_DUPLICATES, &je);
     if (!json_is_object(*out)) {
@@ -128,9 +133,11 @@ int client_call(struct client *c, const struct request *r, json_t **reply, struc
         return code;
     const json_t *version = json_object_get(got, "v"), *ok = json_object_get(got, "ok");
     if (json_integer_value(version) != PROTO_VERSION || !json_is_boolean(ok))
-        code = error_set(err, -EPROTO,
-                         "the daemon (pid %d) speaks another version: restart it after an update",
-                         (int)c->daemon_pid);
+        code = error_set(
+            err, -EPROTO,
+            "the daemon (pid %d) speaks another version of the protocol: restart it after "
+            "an update",
+            (int)c->daemon_pid);
     else if (!json_is_true(ok)) {
         json_int_t e = json_integer_value(json_object_get(got, "errno"));
         const char *why = json_string_value(json_object_get(got, "error"));

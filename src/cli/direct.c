@@ -68,8 +68,8 @@ static int start_engine(struct direct *d, struct error *err)
     struct device_address address;
     device_default_address(d->driver, &address);
     if (restorer_address(d->journal, d->driver, &address))
-        cli_error("note: some of what an earlier scheduler changed is on devices that cannot "
-                  "be reached any more");
+        cli_error("note: an earlier scheduler changed programs on devices that cannot be reached "
+                  "any more");
     int r = engine_new(d->driver, d->journal, &options, &d->engine, err);
     d->verbs = (struct verbs){.engine = d->engine, .log = &d->log, .once = true};
     return r;
@@ -131,7 +131,7 @@ bool direct_abandoned(const struct journal *j)
     return false;
 }
 
-int direct_mend(const char *dir, struct error *err)
+int direct_repair(const char *dir, struct error *err)
 {
     struct journal *j;
     struct device_driver *driver;
@@ -143,8 +143,7 @@ int direct_mend(const char *dir, struct error *err)
     if (r == 0) {
         unsigned failed = journal_undo(j, driver, is_abandoned, j);
         if (failed)
-            r = error_set(err, -EIO, "%u channel groups could not be given back what they had",
-                          failed);
+            r = error_set(err, -EIO, "%u channel groups could not be restored", failed);
         device_close(driver);
     }
     journal_close(j);
@@ -183,11 +182,13 @@ int direct_do(struct direct *d, const struct request *r, json_t **reply, struct 
         return error_set(err, code, "%s", v.error.text);
     uint32_t job = engine_job_by_number(d->engine, v.target.view.number);
     if (!r->release && !engine_view(d->engine, job, &v.target.view))
-        return error_set(err, -ESRCH, "no such process any more");
+        return error_set(err, -ESRCH, "the process has ended");
     if (!r->release)
         code = engine_job_status(d->engine, job, &note);
     if (code == -ENODEV && v.adopted)
-        error_set(err, code, "uses no GPU yet, and without a daemon nobody would see it begin");
+        error_set(
+            err, code,
+            "uses no GPU yet, and without a daemon its start would go unnoticed: start ceded");
     else if (code == -ENODEV)
         code = 0; /* noted for when it has a context */
     else if (code < 0)
@@ -217,6 +218,6 @@ void direct_close(struct direct *d)
                   "(start ceded)",
                   batch);
     if (d->weights)
-        cli_error("note: weights are noted but have no effect without a daemon (start ceded)");
+        cli_error("note: weights are recorded, but have no effect without a daemon (start ceded)");
     free_all(d);
 }

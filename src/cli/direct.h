@@ -24,11 +24,11 @@ int direct_do(struct direct *d, const struct request *r, json_t **reply, struct 
 void direct_unmanaged(struct direct *d, json_t *reply);
 
 /* For a journal that nobody watches over: does it tell of processes that are suspended and that no
- * person paused? Their scheduler was killed, and its restorer with it. direct_mend() does what the
- * restorer would have done, for these. -EBUSY: somebody has the journal after all; others: as from
- * direct_open(), or -EIO: some could not be resumed. */
+ * person paused? Their scheduler was killed, and its restorer with it. direct_repair() does what
+ * the restorer would have done, for these. -EBUSY: somebody has the journal after all; others: as
+ * from direct_open(), or -EIO: some could not be resumed. */
 bool direct_abandoned(const struct journal *j);
-int direct_mend(const char *dir, struct error *err);
+int direct_repair(const char *dir, struct error *err);
 
 /* Leaves everything as set, and says on standard error what takes a daemon to work. */
 void direct_close(struct direct *d);

@@ -34,14 +34,14 @@ static const struct {
     const char *help;
 } verbs[] = {
     {"run", run_main, "run a command as a job"},
-    {"set", set_main, "set class and weight of what runs already"},
+    {"set", set_main, "make running programs jobs, or change jobs"},
     {"pause", pause_main, "take jobs off the GPU"},
     {"resume", resume_main, "let paused jobs run again"},
     {"swap-out", swap_out_main, "move jobs' GPU memory to host memory"},
-    {"swap-in", swap_in_main, "move it back"},
+    {"swap-in", swap_in_main, "move swapped jobs back to the GPU"},
     {"ps", ps_main, "show the jobs"},
     {"policy", policy_main, "show or change the scheduling policy"},
-    {"doctor", doctor_main, "tell what this machine allows, and measure it"},
+    {"doctor", doctor_main, "check what this machine allows, and measure it"},
     {"bench", bench_main, "measure scenarios on this GPU, and report them"},
     {"demo", demo_main, "show what cede does, on this GPU or a software one"},
 };
@@ -60,7 +60,7 @@ static int usage(FILE *f)
             fprintf(f, "  %-10s %s\n", programs[i].verb, programs[i].help);
     }
     fputs("\n"
-          "`cede help VERB` says more about one; cede(1) says it all.\n"
+          "`cede help VERB` describes one of them, cede(1) all of them.\n"
           "\n"
           "  sudo cede run -c latency -- python3 serve.py\n"
           "  sudo cede run -c batch -- python3 train.py\n",

@@ -19,9 +19,9 @@ int pause_main(int argc, char **argv)
     static const char help[] =
         "usage: cede pause TARGET...\n"
         "\n"
-        "Takes jobs off the GPU, in the middle of a kernel if need be. Their GPU memory stays\n"
-        "where it is; their processes run on until they wait for the GPU. TARGET is a pid, a\n"
-        "job's number ('#12' or %12) or a job's name; a process in no job becomes one.\n"
+        "Takes jobs off the GPU, in the middle of a kernel if need be. Their memory stays on the\n"
+        "GPU; their processes run on until they next wait for the GPU. TARGET is a pid, a job's\n"
+        "number ('#12' or %12) or a job's name; a process that is in no job becomes one.\n"
         "All targets are tried; the exit status is 1 if any failed.\n"
         "\n"
         "  -h, --help  this text\n"

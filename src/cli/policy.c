@@ -58,7 +58,8 @@ static int argument(const char *arg, struct request *r)
         if (r->name[0])
             return cli_usage("policy", "policy: one name at most");
         if (!proto_name_ok(arg))
-            return cli_usage("policy", "bad policy name '%s'", arg);
+            return cli_usage("policy", "bad policy name '%s': `cede policy` lists the policies",
+                             arg);
         snprintf(r->name, sizeof(r->name), "%s", arg);
         return CLI_OK;
     }
@@ -106,7 +107,8 @@ int policy_main(int argc, char **argv)
         code = client_call(&c, &r, &reply, &err);
         client_close(&c);
     } else if (code == -ENOENT && !changes) {
-        cli_error("no daemon is running; without one, `set` and `pause` work as policy static");
+        cli_error(
+            "no daemon is running; without one, `cede set` and `cede pause` follow policy static");
         reply = without_daemon();
         code = reply ? 0 : error_set(&err, -ENOMEM, "out of memory");
     } else if (code == -ENOENT) {

@@ -24,11 +24,16 @@ static const char help[] =
     "      --json  one object: {\"jobs\": [...], \"daemon\": true, ...}\n"
     "  -h, --help  this text\n"
     "\n"
-    "STATE is running, waiting (for its turn), resting (a latency job leaves too little), paused\n"
-    "(by a person), starting (no GPU context yet), or swapped (in host memory), swapping-out and\n"
-    "swapping-in on the way. LEVEL is what a job that waits is stopped at: its running work\n"
-    "(hardware), the next piece of a kernel (slice), or the next submission (gate). SLICE is the\n"
-    "timeslice, - the driver's own. BUSY is GPU time lately, 100% a GPU.\n";
+    "STATE   running\n"
+    "        waiting    suspended until its turn\n"
+    "        throttled  suspended for some seconds, as a latency job leaves only short gaps\n"
+    "        paused     by `cede pause`\n"
+    "        starting   has not opened a GPU yet\n"
+    "        swapped    in host memory; swapping-out and swapping-in on the way\n"
+    "LEVEL   where a job that has to wait is stopped: in its running work (hardware), at the next\n"
+    "        piece of a kernel (slice) or at the next submission (gate)\n"
+    "SLICE   its timeslice; - is the driver's default\n"
+    "BUSY    GPU time lately; 100% is a whole GPU\n";
 
 /* ---- where the jobs come from ---------------------------------------------------------------- */
 
@@ -95,16 +100,17 @@ static json_t *from_journal_job(const struct journal *j, const struct journal_jo
     return job;
 }
 
-static void mend(const char *dir)
+static void repair(const char *dir)
 {
     struct error err = {""};
-    int r = direct_mend(dir, &err);
+    int r = direct_repair(dir, &err);
     if (r == 0)
-        cli_error("programs that a killed scheduler had left suspended run again");
+        cli_error("programs that a killed scheduler had left suspended run again now");
     else if (r != -EBUSY) /* else somebody is at it */
-        cli_error("programs stay suspended since their scheduler was killed: %s; start ceded, or "
-                  "`cede resume` them",
-                  err.text);
+        cli_error(
+            "programs that a killed scheduler had left suspended stay so: %s; start ceded, or "
+            "`cede resume` them",
+            err.text);
 }
 
 static int from_journal(json_t **out, struct error *err)
@@ -119,7 +125,7 @@ static int from_journal(json_t **out, struct error *err)
         int r = journal_open_readonly(dir, &j, err);
         if (r == 0 && direct_abandoned(j)) {
             journal_close(j);
-            mend(dir);
+            repair(dir);
             r = journal_open_readonly(dir, &j, err);
         }
         if (r == -ENOENT)
@@ -169,7 +175,7 @@ static int choose(json_t *all, char *const *targets, int n)
             keep[k] |= w;
         }
         if (!any && status != CLI_USAGE) {
-            cli_error("%s: no such job", targets[i]);
+            cli_error("%s: no such job; `cede ps` lists the jobs", targets[i]);
             status = CLI_FAILED;
         }
     }
@@ -471,7 +477,7 @@ int ps_main(int argc, char **argv)
     int status = optind < argc ? choose(all, argv + optind, argc - optind) : CLI_OK;
     bool blind = others && others_add(all, &err) < 0; /* the jobs are shown all the same */
     if (blind)
-        cli_error("who else uses a GPU cannot be told: %s", err.text);
+        cli_error("cannot list the GPU processes that belong to no job: %s", err.text);
     /* Targets that were not found have been named already. */
     bool nothing = status == CLI_FAILED && !json && !json_array_size(json_object_get(all, "jobs"));
     if (status != CLI_USAGE && !nothing && print(all, json) != CLI_OK)

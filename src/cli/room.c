@@ -52,8 +52,8 @@ int room_wait(struct client *c, const struct request *r, const json_t *reply, ui
         json_t *page;
         if (monotonic_ns() >= until)
             return error_set(err, -ETIMEDOUT,
-                             "there are no %.1f GiB free on GPU %u after %llu s; `cede ps` shows "
-                             "who has them, and --wait waits longer",
+                             "%.1f GiB were not free on GPU %u within %llu s; `cede ps` shows "
+                             "which jobs hold memory, and --wait waits longer",
                              (double)r->memory_bytes / (1U << 30), r->gpu,
                              (unsigned long long)(wait_us / 1000000));
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);

@@ -32,27 +32,26 @@ static const char help[] =
     "\n"
     "  -c, --class CLASS    latency, normal (default) or batch\n"
     "  -w, --weight WEIGHT  share within its class, 1 to 10000 (default 100)\n"
-    "      --budget TIME    what requests of a latency job may take longer than alone, such as\n"
-    "                       2ms, so that batch jobs lose less to switching (default 0)\n"
-    "      --deadline TIME  what it begins on the GPU is due so much later, such as 3s: then it "
-    "goes\n"
-    "                       before others of its class in time; for programs without libcede\n"
-    "      --laxity TIME    what of that it can spare, as it needs the GPU only for the rest\n"
-    "      --memory SIZE[@GPU]  what a latency job will take of the GPU's memory, such as 40G, on\n"
-    "                       GPU 0: others are swapped out for it, before it starts\n"
-    "      --wait TIME      for that, at most; then it starts all the same (default 120s)\n"
+    "      --budget TIME    delay that requests of a latency job tolerate, such as 2ms, so that\n"
+    "                       batch jobs lose less to switching (default 0)\n"
+    "      --deadline TIME  time allowed for each burst of GPU work, such as 3s: the job "
+    "overtakes\n"
+    "                       its class when its slack is nearly gone; for programs without libcede\n"
+    "      --laxity TIME    slack: the deadline less the GPU time needed (default: estimated)\n"
+    "      --memory SIZE[@GPU]  memory that a latency job needs on that GPU (default: GPU 0), "
+    "such\n"
+    "                       as 40G: batch and normal jobs are swapped out for it before it starts\n"
+    "      --wait TIME      longest wait for that memory; then it starts anyway (default 120s)\n"
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
-    "      --strict         do not run it when it cannot be scheduled\n"
+    "      --strict         do not run the command if it cannot be scheduled\n"
     "  -q, --quiet          do not name the GPU programs that are not scheduled\n"
-    "      --gpu-device D   auto, nvidia, amd, soft, ..., for the scheduler that is started if "
-    "none\n"
-    "                       runs\n"
+    "      --gpu-device D   auto, nvidia, amd, soft, ...: device of the scheduler that is started\n"
+    "                       if none runs\n"
     "  -h, --help           this text\n"
     "\n"
     "The exit status is the command's; 1 if cede refused, 2 for wrong usage, 126 and 127 if the\n"
-    "command cannot be executed or found. Without a scheduler the command runs all the same, and "
-    "a\n"
-    "line on standard error says why.\n"
+    "command cannot be executed or found. If no scheduler can be had the command runs anyway, and\n"
+    "a line on standard error says why.\n"
     "\n"
     "  sudo cede run -c latency -n serve -- python3 serve.py\n"
     "  cede run -c batch -- python3 train.py --epochs 90\n";
@@ -95,8 +94,8 @@ static int parse_checked(const char *command, struct request *r)
         request_deadline(r, r->class, &err) < 0)
         return cli_usage("run", "run: %s", err.text);
     if (r->memory_bytes && r->class != CLASS_LATENCY)
-        return cli_usage("run", "run: --memory makes others leave, and only for a latency job: "
-                                "give it class latency too");
+        return cli_usage("run", "run: --memory swaps other jobs out, which only a latency job "
+                                "may cause: give it class latency too");
     if (!r->name[0])
         default_name(command, r->name);
     return -1;
@@ -145,8 +144,8 @@ static int parse(int argc, char **argv, struct options *o)
         case 'n':
             if (!proto_name_ok(optarg))
                 return cli_usage("run",
-                                 "bad name '%s': use 1 to %d printable bytes that are no number "
-                                 "and do not begin with #",
+                                 "bad name '%s': use 1 to %d printable bytes, not a number, not "
+                                 "beginning with #",
                                  optarg, JOB_NAME_MAX - 1);
             snprintf(r->name, sizeof(r->name), "%s", optarg);
             break;
@@ -428,7 +427,7 @@ int run_main(int argc, char **argv)
         return CLI_FAILED;
     }
     if (room < 0)
-        cli_error("'%s' runs all the same: %s", command[0], err.text);
+        cli_error("'%s' runs anyway: %s", command[0], err.text);
     if (r < 0) {
         cli_error("'%s' runs unscheduled: %s", command[0], err.text);
         peer.daemon_pid = 0;

@@ -1,4 +1,4 @@
-/* `cede set`: class and weight of what runs already. */
+/* `cede set`: makes running programs jobs, and changes jobs. */
 #include <getopt.h>
 #include <string.h>
 
@@ -13,20 +13,22 @@ static const char help[] =
     "Makes running programs jobs, or changes what jobs are. TARGET is a pid, a job's number\n"
     "('#12' or %12) or a job's name.\n"
     "\n"
-    "  -c, --class CLASS    latency, normal, batch, or none: let go, and undo what was set\n"
+    "  -c, --class CLASS    latency, normal, batch, or none: a job no more, all that was set "
+    "undone\n"
     "  -w, --weight WEIGHT  share within its class, 1 to 10000\n"
-    "      --budget TIME    what requests of a latency job may take longer than alone, such as\n"
-    "                       2ms, so that batch jobs lose less to switching (default 0)\n"
-    "      --deadline TIME  what it begins on the GPU is due so much later, such as 3s: then it "
-    "goes\n"
-    "                       before others of its class in time; for programs without libcede\n"
-    "      --laxity TIME    what of that it can spare, as it needs the GPU only for the rest\n"
+    "      --budget TIME    delay that requests of a latency job tolerate, such as 2ms, so that\n"
+    "                       batch jobs lose less to switching (default 0)\n"
+    "      --deadline TIME  time allowed for each burst of GPU work, such as 3s: the job "
+    "overtakes\n"
+    "                       its class when its slack is nearly gone; for programs without libcede\n"
+    "      --laxity TIME    slack: the deadline less the GPU time needed (default: estimated)\n"
     "      --others         instead of targets: all GPU programs of yours (root: of everybody)\n"
     "                       that are in no job and were not detached by -c none\n"
     "  -h, --help           this text\n"
     "\n"
-    "All targets are tried; the exit status is 1 if any failed. Without a daemon it is done once,\n"
-    "directly, and stays until it is changed or let go.\n"
+    "All targets are tried; the exit status is 1 if any failed. Without a daemon the change is "
+    "made\n"
+    "once, and stays until another `cede set` changes or undoes it.\n"
     "\n"
     "  sudo cede set 4711 -c batch\n"
     "  sudo cede set train -w 300\n"

@@ -1,6 +1,6 @@
-/* `cede swap-out` and `cede swap-in`: a job's GPU memory to host memory and back. The daemon sees
- * to it; the verb waits and says what became of it. Never without a daemon: somebody has to stay
- * who brings the job back. */
+/* `cede swap-out` and `cede swap-in`: a job's GPU memory to host memory and back. The daemon moves
+ * it; the verb waits and reports the outcome. Never without a daemon: something has to stay that
+ * brings the job back. */
 #include <errno.h>
 #include <getopt.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static int wait_for(struct client *c, enum proto_op op, json_t *job, struct erro
         putchar('\n');
         fflush(stdout);
     } else {
-        error_set(err, -EIO, "%s", why ? why : "somebody else has moved it again");
+        error_set(err, -EIO, "%s", why ? why : "another request has moved it again");
     }
     json_decref(job);
     return done ? 0 : -EIO;
@@ -77,9 +77,9 @@ static int move(const char *verb, enum proto_op op, char *const *targets, int n)
     }
     int code = client_open(&c, &err);
     if (code == -ENOENT)
-        cli_error(
-            "no daemon is running, and swapping takes one that stays: start ceded, which also "
-            "knows what an earlier one has swapped out");
+        cli_error("no daemon is running, and swapping requires one: start ceded, which also finds "
+                  "what an "
+                  "earlier one has swapped out");
     else if (code < 0)
         cli_error("%s", err.text);
     if (code < 0)
@@ -98,7 +98,7 @@ static int move(const char *verb, enum proto_op op, char *const *targets, int n)
         target_error(targets[i], &err);
         status = CLI_FAILED;
         if (code == -EPIPE || code == -ETIMEDOUT)
-            break; /* nobody is there for the others */
+            break; /* no daemon is there for the other targets */
     }
     client_close(&c);
     return status;
@@ -117,10 +117,11 @@ int swap_out_main(int argc, char **argv)
     static const char help[] =
         "usage: cede swap-out TARGET...\n"
         "\n"
-        "Moves jobs' GPU memory to host memory, so that others can use it. A job waits, where it\n"
-        "uses the GPU, until it is swapped in again; nothing in it is lost. TARGET is a pid, a\n"
-        "job's number ('#12' or %12) or a job's name. Waits until it is done: a GiB takes about\n"
-        "0.4 s. A job that cannot be swapped runs on, and the exit status is 1.\n"
+        "Moves jobs' GPU memory to host memory, so that other programs can use it. A swapped job\n"
+        "waits where it next uses the GPU, until it is swapped in; nothing in it is lost. TARGET\n"
+        "is a pid, a job's number ('#12' or %12) or a job's name. The verb waits for the move,\n"
+        "which takes about 0.5 s per GiB. A job that cannot be swapped runs on, and the exit\n"
+        "status is 1.\n"
         "\n"
         "  -h, --help  this text\n"
         "\n"
@@ -134,8 +135,8 @@ int swap_in_main(int argc, char **argv)
     static const char help[] =
         "usage: cede swap-in TARGET...\n"
         "\n"
-        "Moves swapped jobs' memory back to the GPU, where they go on. Where there is no room\n"
-        "they stay in host memory, and the exit status is 1. TARGET is a pid, a job's number\n"
+        "Moves swapped jobs' memory back to the GPU, where they go on. A job for which there is\n"
+        "no room stays in host memory, and the exit status is 1. TARGET is a pid, a job's number\n"
         "('#12' or %12) or a job's name.\n"
         "\n"
         "  -h, --help  this text\n";

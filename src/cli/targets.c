@@ -43,13 +43,13 @@ static void say_done(const struct request *r, const char *target, const json_t *
             printf(", budget %lld us", (long long)budget);
         json_int_t deadline = json_integer_value(json_object_get(job, "deadline_us"));
         if (deadline)
-            printf(", due after %g s", (double)deadline / 1e6);
+            printf(", deadline %g s", (double)deadline / 1e6);
         putchar('\n');
     } else {
         printf("%s: %s\n", who,
                r->op == OP_PAUSE    ? "paused"
                : r->op == OP_RESUME ? "resumed"
-                                    : "let go");
+                                    : "detached");
     }
     const char *note = json_string_value(json_object_get(reply, "note"));
     if (note)
@@ -78,7 +78,7 @@ static int doer_open(struct doer *d)
     int open = client_open(&d->client, &err);
     if (open == -ENOENT) {
         open = direct_open(&d->direct, &err);
-        /* Who has the journal may be a daemon that has come up since. */
+        /* The holder of the journal may be a daemon that has started since. */
         if (open == -EBUSY && client_open(&d->client, NULL) == 0)
             open = 0;
     }

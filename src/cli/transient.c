@@ -126,8 +126,7 @@ int transient_connect(struct transient *t, const char *device, struct client *c,
     }
     char why[400];
     complaint(t, why, sizeof(why));
-    return error_set(err, -ENOENT, "%s",
-                     why[0] ? why : "the scheduler that was started does not answer");
+    return error_set(err, -ENOENT, "%s", why[0] ? why : "ceded was started and does not answer");
 }
 
 void transient_close(struct transient *t)

@@ -1,6 +1,6 @@
 /* See config.h. The file's syntax is inih's (key = value, # and ; comments); lines, sections and
- * what each may hold are watched here, because inih cuts long lines and names without a word and
- * does not tell of sections that hold nothing. */
+ * what each may hold are watched here, because inih cuts long lines and names silently and
+ * does not report empty sections. */
 #include "control/config.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ struct parser {
     struct error *err;
 };
 
-/* Says it with the line, once: the first complaint stands. Returns 0, inih's word for failure. */
+/* Reports an error with its line; only the first one is kept. Returns 0, inih's failure. */
 static int complain_at(struct parser *p, int line, int code, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
 
@@ -156,7 +156,7 @@ static void check_params(struct parser *p)
     const struct param *what;
     if (p->r < 0 || params_check(&p->c.params, &what) == 0)
         return;
-    /* A default that no longer fits is told at the last line that moved its bounds. */
+    /* A default that no longer fits is reported at the last line that moved its bounds. */
     int line = p->param_line[what - param_at(0)];
     if (!line) {
         for (unsigned i = 0; i < PARAMS_COUNT; i++)
@@ -285,14 +285,15 @@ static void end_section(struct parser *p)
         return;
     const struct rule *r = &p->c.rules[p->c.nrules - 1];
     if (r->budget_us && p->rule_has_class && r->class != CLASS_LATENCY)
-        complain_at(p, p->section_line, -EINVAL, "rule %s has a budget: that takes class latency",
-                    r->title);
+        complain_at(p, p->section_line, -EINVAL,
+                    "rule %s has a budget, which only class latency can have", r->title);
     else if (r->laxity_us && r->laxity_us >= r->deadline_us)
         complain_at(p, p->section_line, -EINVAL,
-                    "rule %s has a laxity: that takes a longer deadline", r->title);
+                    "rule %s has a laxity, which needs a longer deadline", r->title);
     else if (r->deadline_us && p->rule_has_class && r->class == CLASS_LATENCY)
         complain_at(p, p->section_line, -EINVAL,
-                    "rule %s has a deadline: that is for classes normal and batch", r->title);
+                    "rule %s has a deadline, which only classes normal and batch can have",
+                    r->title);
     else if (!r->has_uid && !r->exe[0] && !r->cgroup[0] && !r->container[0])
         complain_at(p, p->section_line, -EINVAL,
                     "rule %s matches nothing: give it uid, exe, cgroup or container", r->title);
@@ -456,7 +457,8 @@ int config_parse(const char *file, const char *text, size_t n, struct config *ou
 
     int bad = ini_parse_stream(next_line, p, on_key, p);
     if (bad > 0)
-        complain_at(p, bad, -EINVAL, "neither key = value, [section] nor # comment");
+        complain_at(p, bad, -EINVAL,
+                    "this line is neither key = value, nor [section], nor # comment");
     else if (bad < 0)
         complain_at(p, p->line, -ENOMEM, "no memory to read it");
     end_section(p);

@@ -90,8 +90,8 @@ int hints_open(struct hints *h, const struct caller *who, int *fd, struct error 
         p = p || q->shared ? p : q;
     }
     if (!p || (!who->admin && theirs >= HINTS_PAGES_PER_USER))
-        return error_set(err, -EUSERS, "%s programs that tell of their requests already",
-                         p ? "you have too many" : "there are too many");
+        return error_set(err, -EUSERS, "too many programs%s report their requests already",
+                         p ? " of yours" : "");
     if (proc_owner(who->pid, &owner) < 0 || (!who->admin && owner != who->uid) ||
         proc_stat_read(who->pid, &st) < 0 || st.id.start_ticks > who->since_ticks)
         return error_set(err, -ESRCH, "cannot see the process that connected (pid %d)",

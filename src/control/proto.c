@@ -1,5 +1,5 @@
-/* Messages between cede and ceded, as proto.h describes them. Everything that a stranger may send
- * is checked here; no I/O. */
+/* Messages between cede and ceded, as proto.h describes them. Everything that an untrusted peer may
+ * send is checked here; no I/O. */
 #include "control/proto.h"
 
 #include <ctype.h>
@@ -13,7 +13,7 @@
 /* How a field of a request is written. */
 enum field_kind { KIND_INT, KIND_TARGET, KIND_CLASS, KIND_NAME, KIND_BOOL, KIND_PARAMS };
 
-/* Fields of requests besides v and op, in the order in which people are told of them. */
+/* Fields of requests besides v and op, in the order in which messages name them. */
 enum {
     F_PID,
     F_TARGET,
@@ -213,7 +213,7 @@ static int get_class(const json_t *v, struct request *out, struct error *err)
     }
     if (!s || job_class_parse(s, &out->class) < 0)
         return error_set(err, -EINVAL, "class: latency, normal or batch is needed%s",
-                         out->op == OP_SET ? ", or none to let go of the job" : "");
+                         out->op == OP_SET ? ", or none to detach the job" : "");
     out->has_class = true;
     return 0;
 }
@@ -338,14 +338,14 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
         return error_set(err, -EINVAL, "%s: field %s is missing", ops[r->op].name,
                          ops[r->op].needed & BIT(F_PID) ? "pid" : "target");
     if (r->op == OP_SET && !(seen & CHANGES))
-        return error_set(err, -EINVAL, "set: class, weight or budget_us is missing");
+        return error_set(err, -EINVAL, "set: class, weight, budget_us or deadline_us is missing");
     int code = request_deadline(r, r->has_class ? r->class : CLASS_NORMAL, err);
     if (code < 0)
         return code;
     if (r->memory_bytes && (!r->has_class || r->class != CLASS_LATENCY))
-        return error_set(err, -EINVAL, "add: memory_bytes takes class latency");
+        return error_set(err, -EINVAL, "add: memory_bytes needs class latency");
     if ((seen & BIT(F_GPU)) && !r->memory_bytes)
-        return error_set(err, -EINVAL, "add: gpu takes memory_bytes");
+        return error_set(err, -EINVAL, "add: gpu needs memory_bytes");
     if (r->release && (r->has_weight || r->has_budget || r->has_deadline))
         return error_set(err, -EINVAL,
                          "set: class none takes no weight, no budget and no deadline");
@@ -475,10 +475,11 @@ int request_budget(const struct request *r, enum job_class class, uint32_t now_u
                    struct error *err)
 {
     if (r->has_budget && r->budget_us && class != CLASS_LATENCY)
-        return error_set(err, -EINVAL,
-                         "a budget is what a latency job can bear, and this is a %s job: give it "
-                         "class latency too",
-                         job_class_name(class));
+        return error_set(
+            err, -EINVAL,
+            "only a latency job has a budget, and this is a %s job: give it class latency "
+            "too",
+            job_class_name(class));
     *out = r->has_budget ? r->budget_us : class == CLASS_LATENCY ? now_us : 0;
     return 0;
 }
@@ -486,15 +487,16 @@ int request_budget(const struct request *r, enum job_class class, uint32_t now_u
 int request_deadline(const struct request *r, enum job_class class, struct error *err)
 {
     if (r->deadline_us && class == CLASS_LATENCY)
-        return error_set(err, -EINVAL,
-                         "a deadline takes a batch or normal job before its like, and this is a "
-                         "latency job, which goes before them anyway");
+        return error_set(
+            err, -EINVAL,
+            "a deadline lifts a normal or batch job, and this is a latency job, which runs "
+            "before them anyway");
     if (r->has_laxity && !r->has_deadline)
-        return error_set(err, -EINVAL, "a laxity is a part of a deadline: give that too");
+        return error_set(err, -EINVAL, "a laxity is a part of a deadline: give the deadline too");
     if (r->laxity_us && r->laxity_us >= r->deadline_us)
-        return error_set(err, -EINVAL,
-                         "the laxity is what of the deadline can be spared, so it has to be "
-                         "shorter");
+        return error_set(
+            err, -EINVAL,
+            "the laxity, which is the slack in the deadline, has to be shorter than it");
     return 0;
 }
 
@@ -508,7 +510,7 @@ static const char *job_state(const struct job_view *v)
         return "starting";
     if (v->runnable_groups)
         return "running";
-    return v->throttled ? "resting" : "waiting";
+    return v->throttled ? "throttled" : "waiting";
 }
 
 /* NULL: nothing is due. */
@@ -519,7 +521,7 @@ static json_t *due_json(const struct job_view *v)
                         : json_integer((json_int_t)(v->due_needs_ns / NSEC_PER_USEC));
     json_t *o = json_pack("{s:I, s:o, s:b, s:b}", "in_us",
                           (json_int_t)(v->due_in_ns / (int64_t)NSEC_PER_USEC), "needs_us", needs,
-                          "first", v->due_first, "risen", v->due_risen);
+                          "first", v->due_first, "promoted", v->due_promoted);
     if (v->due)
         return o;
     json_decref(o);

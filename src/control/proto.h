@@ -28,14 +28,14 @@
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
  *   "laxity_us":?, "pid":, "uid":,
  *   "source":"run|pid|rule",
- *   "state":"running|waiting|resting|paused|starting|swapping-out|swapped|swapping-in",
+ *   "state":"running|waiting|throttled|paused|starting|swapping-out|swapped|swapping-in",
  *   "processes":,
  *   "gpus":[..], "levels":[..] (of each GPU), "level":N|null (the lowest), "level_name":S|null,
  *   "timeslice_us":, "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?,
- *   "due":{"in_us":, "needs_us":N|null, "first":bool, "risen":bool}? (what it does now is due: goes
- * it before its like for that, or before latency jobs?), "swapped_bytes":?, "room":bool? (it said
- * what it takes: is that there?), "requests":{..}? (of ps, when its programs tell of them:
- * control/hints.h)}
+ *   "due":{"in_us":, "needs_us":N|null, "first":bool, "promoted":bool}? (what it does now is due:
+ * is it boosted over its class, is it promoted to the latency class?), "swapped_bytes":?,
+ * "room":bool? (is the memory free that it said it needs?), "requests":{..}? (of ps, when its
+ * programs tell of them: control/hints.h)}
  *
  * Parsing never trusts: length, depth, types, ranges and unknown fields are checked here, and
  * nowhere else. No I/O in this file. */

@@ -32,25 +32,25 @@ int rights_check(const struct caller *who, const struct request *want,
                          "this belongs to uid %u: you may steer only your own programs (uid %u)",
                          subject->owner, who->uid);
 
-    /* Splitting a paused job, or letting go of it, makes it run like resuming does; and so does
-     * swapping it out, until its work has come to rest. */
+    /* Splitting a paused job, or detaching it, makes it run as resuming does; so does swapping it
+     * out, until its work has ended. */
     bool resumes = want->op == OP_RESUME || want->op == OP_ADD || want->release ||
                    (want->op == OP_SWAP_OUT && !subject->swapped);
     if (resumes && subject->managed && subject->paused && subject->paused_by != who->uid)
         return error_set(err, -EPERM,
-                         "paused by uid %u: only that user, root and the administrators' group "
-                         "may let it run again",
+                         "uid %u paused it: only that user, root and the administrators' group may "
+                         "resume it",
                          subject->paused_by);
     if (want->op == OP_SWAP_IN && subject->managed && subject->swapped) {
         if (!subject->swapped_by_user)
             return error_set(
                 err, -EPERM,
-                "swapped out for a latency job: it comes back when there is room; only "
-                "root and the administrators' group may bring it in before");
+                "it was swapped out for a latency job and comes back when there is room; only "
+                "root and the administrators' group may swap it in before");
         if (subject->swapped_by != who->uid)
             return error_set(err, -EPERM,
-                             "swapped out by uid %u: only that user, root and the administrators' "
-                             "group may bring it in",
+                             "uid %u swapped it out: only that user, root and the administrators' "
+                             "group may swap it in",
                              subject->swapped_by);
     }
     if (want->op == OP_PAUSE || want->op == OP_RESUME || want->op == OP_SWAP_OUT ||
@@ -59,7 +59,7 @@ int rights_check(const struct caller *who, const struct request *want,
 
     if (want->memory_bytes)
         return error_set(err, -EPERM,
-                         "others would be swapped out for it, and making room takes root or the "
+                         "making room swaps other jobs out, which requires root or the "
                          "administrators' group");
 
     /* Outside of a job a program is what a new job would be. */
@@ -70,21 +70,24 @@ int rights_check(const struct caller *who, const struct request *want,
     enum job_class to_class = want->has_class ? want->class : fresh ? CLASS_NORMAL : class;
     uint32_t to_weight = want->has_weight ? want->weight : fresh ? WEIGHT_DEFAULT : weight;
     if (to_class < class)
-        return error_set(err, -EPERM,
-                         "it is in class %s now, and you may only lower it; raising to %s takes "
-                         "root or the administrators' group",
-                         job_class_name(class), job_class_name(to_class));
+        return error_set(
+            err, -EPERM,
+            "it is in class %s now, and you may only lower it; raising it to %s requires "
+            "root or the administrators' group",
+            job_class_name(class), job_class_name(to_class));
     if (to_weight > weight)
-        return error_set(err, -EPERM,
-                         "its weight is %u now, and you may only lower it; raising to %u takes "
-                         "root or the administrators' group",
-                         weight, to_weight);
+        return error_set(
+            err, -EPERM,
+            "its weight is %u now, and you may only lower it; raising it to %u requires "
+            "root or the administrators' group",
+            weight, to_weight);
     /* A part taken out of a latency job has none unless it says so. */
     bool budget = fresh ? to_class == CLASS_LATENCY : want->has_budget;
     if (budget && want->budget_us < subject->budget_us)
-        return error_set(err, -EPERM,
-                         "its latency budget is %u us now, and you may only make it larger; a "
-                         "smaller one takes root or the administrators' group",
-                         subject->budget_us);
+        return error_set(
+            err, -EPERM,
+            "its latency budget is %u us now, and you may only raise it; a smaller one "
+            "requires root or the administrators' group",
+            subject->budget_us);
     return 0;
 }

@@ -106,7 +106,7 @@ bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
                               .budget_us = r->budget_us,
                               .deadline_us = r->deadline_us,
                               .laxity_us = r->laxity_us,
-                              /* who writes the configuration may do all */
+                              /* the author of the configuration may do everything */
                               .may_rise = r->deadline_us > 0,
                               .source = JOB_RULE,
                               .uid = f.uid};

@@ -16,7 +16,8 @@ static int identify(pid_t pid, struct target *t, struct error *err)
 {
     struct proc_stat before, after;
     if (pid == 1)
-        return error_set(err, -EINVAL, "process 1 is everybody's ancestor, and no job");
+        return error_set(err, -EINVAL,
+                         "process 1 is the ancestor of all processes and cannot be a job");
     int r = proc_stat_read(pid, &before);
     if (r == 0)
         r = proc_owner(pid, &t->proc_uid);
@@ -130,7 +131,7 @@ static int verb_set(struct verb *v, struct engine *e, struct error *err)
         code = request_deadline(r, class, err);
     if (code == 0 && r->has_deadline && v->verbs->once)
         code = error_set(err, -ENOTSUP,
-                         "a deadline has to be watched: start ceded, or the program by `cede run`");
+                         "a deadline requires a daemon: start ceded, or the program by `cede run`");
     if (code == 0)
         code = engine_change(e, t->slot, class, r->has_weight ? r->weight : job->weight, budget_us);
     if (code == 0 && r->has_deadline)
@@ -145,8 +146,8 @@ static bool is_fleeting(struct device_driver *d)
     return d->ops->info(d, 0, &g) == 0 && (g.caps & GPU_CAP_FLEETING);
 }
 
-/* Pausing again does not become the right to resume: the user who paused a job first keeps the say;
- * an administrator takes it over. The same goes for swapping. */
+/* Pausing again does not give the right to resume: that stays with the user who paused the job
+ * first, unless an administrator pauses it too. The same holds for swapping. */
 static int change(struct verb *v, struct engine *e, struct error *err)
 {
     const struct target *t = &v->target;
@@ -155,8 +156,8 @@ static int change(struct verb *v, struct engine *e, struct error *err)
     case OP_PAUSE:
         if (v->verbs->once && is_fleeting(engine_driver(e)))
             return error_set(err, -ENOTSUP,
-                             "on this GPU a pause lasts as long as the process that makes it, and "
-                             "this one ends now: start ceded");
+                             "on this GPU a pause ends with the process that asked for it: start "
+                             "ceded, which stays");
         return t->view.job.paused && !admin ? 0 : engine_pause(e, t->slot, true, v->who.uid);
     case OP_RESUME:
         return engine_pause(e, t->slot, false, v->who.uid);
@@ -189,7 +190,7 @@ static int verb_check(struct verb *v, bool managed)
     int code = rights_check(&v->who, r, &s, &v->error);
     if (code == 0 && !managed && r->release)
         code = error_set(&v->error, -ESRCH,
-                         "process %d is in no job, so there is nothing to let go of", (int)r->pid);
+                         "process %d is in no job, so there is nothing to detach", (int)r->pid);
     if (code == 0 && r->release && s.swapped)
         code = error_set(&v->error, -EBUSY, "job #%llu is swapped out: swap it in first",
                          (unsigned long long)t->view.number);
@@ -291,7 +292,7 @@ static int verb_run(struct command *c, struct engine *e)
         return set_policy(v, e);
     case OP_HINTS:
         return verbs->hints ? hints_open(verbs->hints, &v->who, &v->fd, &v->error)
-                            : error_set(&v->error, -ENOTSUP, "this daemon takes no hints");
+                            : error_set(&v->error, -ENOTSUP, "this daemon accepts no hints");
     default:
         return steer(v, e);
     }
@@ -299,12 +300,9 @@ static int verb_run(struct command *c, struct engine *e)
 
 static void log_done(const struct verb *v)
 {
-    static const char *const done[] = {[OP_ADD] = "added",
-                                       [OP_SET] = "set",
-                                       [OP_PAUSE] = "paused",
-                                       [OP_RESUME] = "resumed",
-                                       [OP_SWAP_OUT] = "is to swap out",
-                                       [OP_SWAP_IN] = "is to swap in"};
+    static const char *const done[] = {[OP_ADD] = "added",          [OP_SET] = "set",
+                                       [OP_PAUSE] = "paused",       [OP_RESUME] = "resumed",
+                                       [OP_SWAP_OUT] = "swaps out", [OP_SWAP_IN] = "swaps in"};
     const struct job_view *j = &v->target.view;
     logger_say(v->verbs->log, LOG_INFO, "uid %u (pid %d): %s #%llu %s: class %s, weight %u%s",
                v->who.uid, (int)v->who.pid, v->request.release ? "released" : done[v->request.op],

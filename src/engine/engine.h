@@ -132,11 +132,11 @@ struct job_view {
     uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
     double busy;           /* share of GPU time lately, summed over GPUs; < 0: unknown */
     uint64_t memory_bytes;
-    bool due, due_first, due_risen; /* a deadline is open; it overtakes others for it */
-    int64_t due_in_ns;              /* < 0: it is late */
-    uint64_t due_needs_ns;          /* GPU time still; TIME_NEVER: not known */
-    bool needs, room;               /* it said what it needs (engine_need()), and that is there */
-    const char *swap;               /* "", "swapping-out", "swapped" or "swapping-in" */
+    bool due, due_first, due_promoted; /* a deadline is open; it overtakes others for it */
+    int64_t due_in_ns;                 /* < 0: it is late */
+    uint64_t due_needs_ns;             /* GPU time still; TIME_NEVER: not known */
+    bool needs, room; /* it said what it needs (engine_need()), and that is there */
+    const char *swap; /* "", "swapping-out", "swapped" or "swapping-in" */
     bool swap_by_user;
     uid_t swap_uid; /* of the user who swapped it out */
     uint64_t swapped_bytes;

@@ -83,7 +83,7 @@ static void view_due(const struct engine *e, uint32_t job, struct job_view *out)
     for (unsigned d = 0; d < e->model.ngpus && out->due; d++) {
         bool promoted;
         out->due_first |= sched_member_boosted(e->sched, job, d, &promoted);
-        out->due_risen |= promoted;
+        out->due_promoted |= promoted;
     }
 }
 

@@ -180,7 +180,7 @@ static void talk(void **state)
          {JOB "}"},
          "{\"v\":1,\"op\":\"set\",\"target\":\"#12\",\"class\":\"none\"}\n",
          0,
-         "#12 train: let go\n",
+         "#12 train: detached\n",
          ""},
         /* Waits for room; a scheduler of before knows of none. */
         {{"run", "-clatency", "-nx", "--memory=3G@1", "true"},
@@ -198,13 +198,13 @@ static void talk(void **state)
          NULL,
          0,
          "",
-         "'true' runs all the same: there are no 3.0 GiB free on GPU 0"},
+         "'true' runs anyway: 3.0 GiB were not free on GPU 0"},
         {{"run", "--strict", "-clatency", "--memory=3G", "--wait=0", "false"},
          {OK ",\"job\":{\"number\":12,\"room\":false}}"},
          NULL,
          1,
          "",
-         "'false' was not run: there are no"},
+         "'false' was not run: 3.0 GiB were not free"},
         {{"run", "-clatency", "--memory=3G", "true"},
          {"{\"v\":1,\"ok\":false,\"errno\":22,\"error\":\"there is no GPU 7\"}"},
          NULL,
@@ -349,7 +349,7 @@ static void all_without_a_gpu(void **state)
     unsetenv("CEDE_SOFT_SOCKET");
     assert_int_equal(status_of(r.status), 1);
     assert_string_equal(r.out, "no jobs\n");
-    assert_non_null(strstr(r.err, "who else uses a GPU cannot be told: no GPU"));
+    assert_non_null(strstr(r.err, "cannot list the GPU processes that belong to no job: no GPU"));
 }
 
 static void too_long_an_answer(void **state)
@@ -365,7 +365,7 @@ static void too_long_an_answer(void **state)
     free(fake_daemon_end(daemon));
     free(big);
     assert_int_equal(status_of(r.status), 1);
-    assert_non_null(strstr(r.err, "above the limit"));
+    assert_non_null(strstr(r.err, "more than 65536"));
 }
 
 /* A socket that somebody else put there must not be told anything. */
@@ -457,7 +457,7 @@ static void chosen(void **state)
     RUN(&r, "cede", "ps", "--json", "%120", "serve", "serve", "nosuch");
     free(fake_daemon_end(daemon));
     assert_int_equal(status_of(r.status), 1);
-    assert_string_equal(r.err, "cede: nosuch: no such job\n");
+    assert_string_equal(r.err, "cede: nosuch: no such job; `cede ps` lists the jobs\n");
     json_t *o = json_loads(r.out, JSON_REJECT_DUPLICATES, NULL);
     const json_t *jobs = json_object_get(o, "jobs");
     assert_int_equal(json_array_size(jobs), 2);

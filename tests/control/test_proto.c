@@ -106,22 +106,22 @@ static const struct {
     {"{\"v\":1,\"op\":\"add\"}", -EINVAL, "pid is missing"},
     {"{\"v\":1,\"op\":\"pause\"}", -EINVAL, "target is missing"},
     {"{\"v\":1,\"op\":\"swap-in\"}", -EINVAL, "target is missing"},
-    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"memory_bytes\":5}", -EINVAL, "takes class latency"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"memory_bytes\":5}", -EINVAL, "needs class latency"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"batch\",\"memory_bytes\":5}", -EINVAL,
-     "takes class latency"},
+     "needs class latency"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"latency\",\"memory_bytes\":0}", -EINVAL,
      "memory_bytes: a whole number from 1"},
-    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":0}", -EINVAL, "gpu takes memory_bytes"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":0}", -EINVAL, "gpu needs memory_bytes"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":16}", -EINVAL, "gpu: a whole number from 0 to 15"},
     {"{\"v\":1,\"op\":\"swap-out\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field"},
-    {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL, "class, weight or budget_us"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL, "class, weight, budget_us or deadline_us"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"budget_us\":1000001}", -EINVAL, "budget_us"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"budget_us\":5}", -EINVAL,
      "no budget"},
     {"{\"v\":1,\"op\":\"pause\",\"target\":1,\"budget_us\":5}", -EINVAL, "unknown field"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"deadline_us\":199999}", -EINVAL, "at least 200000"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"deadline_us\":3600000001}", -EINVAL, "deadline_us"},
-    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"laxity_us\":5}", -EINVAL, "give that too"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"laxity_us\":5}", -EINVAL, "give the deadline too"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"deadline_us\":500000,\"laxity_us\":500000}", -EINVAL,
      "shorter"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"latency\",\"deadline_us\":500000}", -EINVAL,
@@ -288,8 +288,8 @@ static void shows_a_job(void **state)
     static const struct {
         uint32_t paused, groups, runnable, rests;
         const char *state;
-    } states[] = {{0, 0, 0, 0, "starting"}, {0, 4, 0, 0, "waiting"}, {0, 4, 4, 0, "running"},
-                  {1, 4, 0, 0, "paused"},   {0, 4, 0, 1, "resting"}, {1, 4, 0, 1, "paused"}};
+    } states[] = {{0, 0, 0, 0, "starting"}, {0, 4, 0, 0, "waiting"},   {0, 4, 4, 0, "running"},
+                  {1, 4, 0, 0, "paused"},   {0, 4, 0, 1, "throttled"}, {1, 4, 0, 1, "paused"}};
     for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
         v.job.paused = states[i].paused;
         v.groups = states[i].groups;
@@ -311,7 +311,7 @@ static void shows_a_job(void **state)
     assert_int_equal(json_integer_value(json_object_get(now, "in_us")), -1500);
     assert_true(json_is_null(json_object_get(now, "needs_us")));
     assert_true(json_is_true(json_object_get(now, "first")));
-    assert_true(json_is_false(json_object_get(now, "risen")));
+    assert_true(json_is_false(json_object_get(now, "promoted")));
     v.due = false;
     assert_int_equal(json_integer_value(json_object_get(due, "deadline_us")), 3000000000);
     json_decref(due);

@@ -64,7 +64,7 @@ static void test_told(void **state)
     uint32_t cursor = slot_of(f, p[SPEECH]);
     struct job_view v;
     assert_true(engine_next_job(f->m, &cursor, &v));
-    assert_true(v.due && v.due_first && !v.due_risen && v.due_needs_ns < NSEC_PER_SEC);
+    assert_true(v.due && v.due_first && !v.due_promoted && v.due_needs_ns < NSEC_PER_SEC);
     assert_in_range(v.due_in_ns, 0, 500 * NSEC_PER_MSEC);
     /* Late, it has 5 s more, and then it is over, be it done or not. */
     say(f, p, t, 5200, ran);
