@@ -37,6 +37,60 @@ def options_on(page):
     return {"-" + o for line in text for o in re.findall(r"(?:Fl|,) (-[a-z][\w-]*)", line)} - NO_MATTER
 
 
+def section(page, title):
+    """Of a manual page, from its heading to the next."""
+    return re.split(r"^\.S[hs] ", page.split(f"{title}\n", 1)[1], 1, re.M)[0]
+
+
+def fields_on(page, title):
+    """The fields that a section describes."""
+    lines = re.findall(r"^\.It Va (.*)", section(page, title), re.M)
+    return {f for line in lines for f in line.split(" , ")}
+
+
+def function(path, name):
+    body = re.search(rf"^[\w ]+[ *]{name}\([^;{{]*\)\n{{\n(.*?)^}}", read("src", path), re.M | re.S)
+    assert body, f"{path} has no function {name}"
+    return body[1]
+
+
+def split_arguments(text):
+    """Of a call, from behind its opening parenthesis: at the commas that are its own."""
+    parts, depth, part = [], 0, ""
+    for token in re.findall(r'"(?:[^"\\]|\\.)*"|.', text, re.S):
+        if depth == 0 and token in ",)":
+            parts.append(part.strip())
+            part = ""
+            if token == ")":
+                break
+            continue
+        depth += (token in "([{") - (token in ")]}")
+        part += token
+    return parts
+
+
+def packed(path, name):
+    """The keys of the JSON objects that a function of src/ makes. Formats must be flat."""
+    body, keys = function(path, name), set()
+    for m in re.finditer(r"json_pack\(", body):
+        form, *arguments = split_arguments(body[m.end():])
+        form = "".join(re.findall(r'"([^"]*)"', form))
+        assert re.fullmatch(r"\{[^{\[]*\}", form) and form.count(":") * 2 == len(
+            re.findall(r"[a-zA-Z]", form)), f"{path}, {name}(): {form}"
+        width = [1 if kind != "n" else 0 for kind in re.findall(r":([a-zA-Z])", form)]
+        for w in width:
+            keys.add(arguments.pop(0).strip('"'))
+            del arguments[:w]
+        assert not arguments, f"{path}, {name}(): {arguments}"
+    keys |= set(re.findall(r'json_object_set(?:_new)?\([^,]*, "(\w+)"', body))
+    assert keys, f"{path}, {name}() makes no object"
+    return keys
+
+
+def packed_words(path, name):
+    return set(re.findall(r'"([^"]+)"', function(path, name)))
+
+
 class Words(unittest.TestCase):
     def test_options(self):
         self.assertEqual(set.union(*map(options_of, VERBS)), options_on("cede.1"))
@@ -81,8 +135,39 @@ class Words(unittest.TestCase):
         self.assertEqual(told, policy["params"])
         self.assertEqual(policy["policy"], "laxity")
         self.assertEqual(len(ps["jobs"]), 1)
-        words = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"^\.P?[VoaqB ]*Va .*", read("man", "cede.1"), re.M))))
-        self.assertLessEqual({*ps, *ps["jobs"][0], *policy, *policy["policies"][0]}, words)
+        json_page = read("man", "cede-json.5")
+        told = fields_on(json_page, "CEDE POLICY")
+        self.assertEqual(told, {"policy", "policies", "params"})
+        self.assertEqual(told, set(policy))
+        for policy_object in policy["policies"]:
+            self.assertEqual(set(policy_object), {"name", "summary"})
+        self.assertLessEqual(set(ps), fields_on(json_page, "The object"))
+        self.assertLessEqual(set(ps["jobs"][0]), fields_on(json_page, "A job"))
+
+    def test_json(self):
+        """Each field that `cede ps --json` can print is on cede-json(5), and no other. Which it can
+        print the source says, as no one run shows all of them."""
+        page = read("man", "cede-json.5")
+        objects = {
+            "The object": packed("control/replies.c", "reply_ps") | packed("cli/ps.c", "from_daemon")
+            | packed("cli/ps.c", "from_journal") | packed("cli/others.c", "others_add")
+            | packed("control/replies.c", "reply_add_unmanaged"),
+            "A job": packed("control/proto.c", "proto_job") | packed("cli/ps.c", "from_journal_job")
+            | packed("control/replies.c", "job_and_requests"),
+            "Due": packed("control/proto.c", "due_json"),
+            "Requests": packed("control/hints.c", "hints_of"),
+            "A device": packed("control/replies.c", "gpus_of"),
+            "An unmanaged program": packed("control/replies.c", "unmanaged_json"),
+            "A process of others": packed("cli/others.c", "other"),
+        }
+        of_messages = {"v", "ok", "more"}  # cut off by from_daemon()
+        for title, fields in objects.items():
+            self.assertEqual(fields_on(page, title), fields - of_messages, title)
+        states = packed_words("control/proto.c", "job_state") | {"swapping-out", "swapped", "swapping-in"}
+        text = section(page, "A job").split(".It Va state\n")[1].split("\n.It")[0]
+        self.assertEqual(set(re.findall(r"^\.Cm ([\w-]+)", text, re.M)), states)
+        self.assertEqual(set(re.findall(r"^\.Cm ([\w-]+)", read("man", "cede.1").split(
+            ".It STATE\n")[1].split("\n.It")[0], re.M)), states)
 
     def test_daemon_keys(self):
         """Keys of [daemon] are the same on the page, in the example and in what the daemon allows."""
