@@ -41,7 +41,7 @@ static void test_told(void **state)
     pid_t p[3];
     unsigned ran[3];
     pair(f, p);
-    /* Nobody knows what it takes, so it hurries at once, and to its end. */
+    /* Nobody knows what it takes, so it is boosted at once, and to its end. */
     struct report t = {.deadline_ns = f->now + 3 * NSEC_PER_SEC};
     say(f, p, t, 1000, ran);
     assert_true(ran[FRAMES] == 1000 && ran[SPEECH] == 1000 && ran[TRAINING] <= 20);
