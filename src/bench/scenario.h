@@ -1,6 +1,6 @@
 /* A scenario file: which programs run together, in which configurations, at which points, what has
  * to come out. Reading and checking only; nothing here runs anything. The syntax is in
- * cede-bench(1). */
+ * cede-scenario(5). */
 #ifndef CEDE_BENCH_SCENARIO_H
 #define CEDE_BENCH_SCENARIO_H
 

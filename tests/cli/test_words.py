@@ -39,7 +39,7 @@ def options_on(page):
 
 def section(page, title):
     """Of a manual page, from its heading to the next."""
-    return re.split(r"^\.S[hs] ", page.split(f"{title}\n", 1)[1], 1, re.M)[0]
+    return re.split(r"^\.S[hs] .*\n", re.split(rf"^\.S[hs] {re.escape(title)}\n", page, 1, re.M)[1], 1, re.M)[0]
 
 
 def fields_on(page, title):
@@ -181,6 +181,31 @@ class Words(unittest.TestCase):
             said = subprocess.run([CEDE, "daemon", "--config", f.name], text=True, timeout=60,
                                   stderr=subprocess.PIPE, check=False).stderr
         self.assertEqual(told, set(re.split(r", |\s+", said.split("here are allowed ")[1].strip())))
+
+    def test_scenario(self):
+        """Sections and keys of scenario files are those of the reader; the page's example is one."""
+        page, source = read("man", "cede-scenario.5"), read("src", "bench/scenario_read.c")
+        tables = {"scenario": "top"}
+        tables |= {w: k for w, k in re.findall(r'MANY\("(\w+)", \w+, (\w+)_keys', source)}
+        titles = set(re.findall(r"^\.Ss \[(\w+)", page, re.M))
+        self.assertEqual(titles, set(tables))
+        for title, table in tables.items():
+            rows = re.search(rf"struct key {table}_keys\[\] = {{\n(.*?)^}};", source, re.M | re.S)[1]
+            heading = re.search(rf"^\.Ss (\[{title}\b.*)", page, re.M)[1]
+            lines = re.findall(r"^\.It Cm (.*)", section(page, heading), re.M)
+            told = {k for line in lines for k in line.split(" , ")}
+            self.assertEqual(told, set(re.findall(r'{"(\w+)",', rows)), title)
+        metrics = packed_words("bench/scenario.c", "is_metric") - {"verb", "ceded", "_us"}
+        self.assertGreater(len(metrics), 15)
+        told = set(re.findall(r"[a-z]\w*", " ".join(re.findall(r"^\.It Va (.*)", section(page, "METRICS"), re.M))))
+        self.assertEqual(metrics, {m.removesuffix("_us") for m in told - {"verb", "ceded"}})
+        example = re.search(r"\.Bd -literal.*?\n(.*?)\.Ed", section(page, "EXAMPLE"), re.S)[1]
+        with tempfile.TemporaryDirectory() as d:
+            with open(os.path.join(d, "waits.ini"), "w", encoding="utf8") as f:
+                f.write(example)
+            listed = json.loads(run(CEDE, "bench", "list", "--json", "--device", "nvidia", "--scenarios", d))
+        self.assertEqual([s["name"] for s in listed], ["waits"])
+        self.assertIn(listed[0]["title"], page)
 
     def test_library(self):
         """Each call of the headers has a page, with the same prototype."""
