@@ -19,18 +19,18 @@ int direct_open(struct direct **out, struct error *err);
  * -ESRCH: no such process or job; -ENODEV: uses no GPU; -EPERM: another user's; driver errors. */
 int direct_do(struct direct *d, const struct request *r, json_t **reply, struct error *err);
 
-/* Adds to an object what the daemon's ps says of GPU programs that no job owns. Which of them a
- * person detached is not known: nobody was there to remember. */
+/* Adds to an object what the daemon's ps reports of GPU programs that no job owns. Which of them a
+ * user detached is not known without a daemon. */
 void direct_unmanaged(struct direct *d, json_t *reply);
 
-/* For a journal that nobody watches over: does it tell of processes that are suspended and that no
+/* For a journal without a daemon: does it record processes that are suspended and that no
  * person paused? Their scheduler was killed, and its restorer with it. direct_repair() does what
- * the restorer would have done, for these. -EBUSY: somebody has the journal after all; others: as
- * from direct_open(), or -EIO: some could not be resumed. */
+ * the restorer would have done, for these. -EBUSY: another process has the journal after all;
+ * others: as from direct_open(), or -EIO: some could not be resumed. */
 bool direct_abandoned(const struct journal *j);
 int direct_repair(const char *dir, struct error *err);
 
-/* Leaves everything as set, and says on standard error what takes a daemon to work. */
+/* Leaves everything as set, and names on standard error what requires a daemon to work. */
 void direct_close(struct direct *d);
 
 #endif

@@ -106,7 +106,7 @@ static void repair(const char *dir)
     int r = direct_repair(dir, &err);
     if (r == 0)
         cli_error("programs that a killed scheduler had left suspended run again now");
-    else if (r != -EBUSY) /* else somebody is at it */
+    else if (r != -EBUSY) /* else another process does it */
         cli_error(
             "programs that a killed scheduler had left suspended stay so: %s; start ceded, or "
             "`cede resume` them",
@@ -475,7 +475,7 @@ int ps_main(int argc, char **argv)
         return CLI_FAILED;
     }
     int status = optind < argc ? choose(all, argv + optind, argc - optind) : CLI_OK;
-    bool blind = others && others_add(all, &err) < 0; /* the jobs are shown all the same */
+    bool blind = others && others_add(all, &err) < 0; /* the jobs are shown anyway */
     if (blind)
         cli_error("cannot list the GPU processes that belong to no job: %s", err.text);
     /* Targets that were not found have been named already. */

@@ -11,7 +11,8 @@
 /* SIZE[@GPU] into a request. -1: go on; else the exit status. */
 int room_parse(const char *text, struct request *r);
 
-/* reply: to the request that made the job. 0: there is room, or nobody to tell. -ETIMEDOUT, ... */
+/* reply: to the request that made the job. 0: there is room, or the daemon does not report it.
+ * -ETIMEDOUT, ... */
 int room_wait(struct client *c, const struct request *r, const json_t *reply, uint64_t wait_us,
               struct error *err);
 

@@ -188,7 +188,7 @@ static int parse(int argc, char **argv, struct options *o)
     return parse_checked(optind < argc ? argv[optind] : NULL, r);
 }
 
-/* Programs beside which the job would have nothing of its class, unless somebody is told. */
+/* Names the unmanaged programs that make the job's class ineffective. */
 static void run_note_unmanaged(const struct options *o, const json_t *reply)
 {
     struct unmanaged_words w;
@@ -401,7 +401,7 @@ static int run(char **command, const struct client *peer)
         sigprocmask(SIG_SETMASK, &before, NULL);
         grant_steering(peer);
         if (peer->daemon_pid > 0)
-            gates_enter(peer->socket); /* without, it runs all the same */
+            gates_enter(peer->socket); /* without, it runs anyway */
         execvp(command[0], command);
         int e = errno;
         cli_error("cannot run '%s': %s", command[0], strerror(e));

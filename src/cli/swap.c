@@ -10,7 +10,7 @@
 #include "cli/client.h"
 #include "cli/targets.h"
 
-#define LOOK_NS 20000000L /* how often; a move takes a quarter of a second at least */
+#define LOOK_NS 20000000L /* between looks; a move takes a quarter of a second at least */
 
 /* The job of that number as it is now, the caller's reference. NULL: it has ended, or err says what
  * went wrong. */

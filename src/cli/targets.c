@@ -168,7 +168,7 @@ static bool has_ancestor(const json_t *list, pid_t pid)
 
 struct round {
     size_t done, failed, foreign, detached, more;
-    bool gone; /* nobody is there any more */
+    bool gone; /* no daemon is there any more */
 };
 
 static struct round set_round(struct doer *d, struct request *r, const json_t *reply)

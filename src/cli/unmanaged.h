@@ -1,5 +1,5 @@
-/* What the daemon tells of GPU programs that no job owns, in words: who they are, and what to type
- * so that they are scheduled. Asks nobody. */
+/* What the daemon reports of GPU programs that no job owns, in words: which they are, and what to
+ * type so that they are scheduled. Pure text. */
 #ifndef CEDE_CLI_UNMANAGED_H
 #define CEDE_CLI_UNMANAGED_H
 

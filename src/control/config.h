@@ -18,7 +18,7 @@
 #define CONFIG_RULES_MAX 256
 
 struct config {
-    gid_t admin_gid;       /* its members may do what root may; ADMIN_NO_GROUP: nobody */
+    gid_t admin_gid;       /* its members may do what root may; ADMIN_NO_GROUP: none */
     char device[256];      /* of device_open_list() */
     char soft_socket[108]; /* "": the default */
     struct swap_options swap;

@@ -13,8 +13,8 @@
 #define COUNT_MAX (1ULL << 53) /* exact in JSON, and a sum of all pages fits */
 #define SAMPLES   4            /* the rate is that of the last 3 to 4 s */
 #define ASSIGN_NS (500 * NSEC_PER_MSEC)
-/* How often deadlines are looked for: of programs that tell of some, and of those that may begin
- * to. A deadline that is seen so late is still one of a second or so. */
+/* How often deadlines are looked for: of programs that report some, and of those that may begin to.
+ * Deadlines are of a second or so, and may be seen that late. */
 #define REPORT_NS     (20 * NSEC_PER_MSEC)
 #define REPORT_OFF_NS (200 * NSEC_PER_MSEC)
 

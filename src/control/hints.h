@@ -1,4 +1,4 @@
-/* The pages by which programs tell of their requests (lib/hints_proto.h): who has one, and what
+/* The pages by which programs report their requests (lib/hints_proto.h): who has one, and what
  * they say of a job. A program that lies makes its own job's line of `cede ps` wrong, and gains by
  * its deadlines what the scheduler allows any (sched/boost.h). A page lives as long as the
  * connection it was asked for on. Not thread-safe. */
@@ -37,7 +37,7 @@ uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns);
 /* Before hints_of(): which page belongs to which job now. */
 void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns);
 /* What the programs of a job say together: {"programs":, "begun":, "ended":, "open":, "per_s":,
- * "due":, "met":, "next_due_us":N|null}. NULL: none says anything. */
+ * "due":, "met":, "next_due_us":N|null}. NULL: none reports anything. */
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns);
 
 #endif

@@ -5,13 +5,13 @@
  *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?}: adopt a process tree; of class
  *   latency it may say how much of a GPU it is going to take
  * - set: {"target":T, "class":C?, "weight":W?, "budget_us":B?, "deadline_us":D?, "laxity_us":L?};
- *   class "none" lets go of the job; a pid in no job is adopted
+ *   class "none" detaches the job; a pid in no job is adopted
  * - pause, resume: {"target":T}
- * - swap-out, swap-in: {"target":T}: begin it; ps tells how far it is
+ * - swap-out, swap-in: {"target":T}: begin it; ps shows how far it is
  * - ps: {"after":N?}: jobs with numbers above N, as many as fit
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: show, or change; keys as in [policy] of cede.conf.
  *   All of it is done, or nothing
- * - hints: {}: a page to tell of requests: libcede
+ * - hints: {}: a page to report requests: libcede
  *
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
  * - add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}; of add with run also what
@@ -35,7 +35,7 @@
  *   "due":{"in_us":, "needs_us":N|null, "first":bool, "promoted":bool}? (what it does now is due:
  * is it boosted over its class, is it promoted to the latency class?), "swapped_bytes":?,
  * "room":bool? (is the memory free that it said it needs?), "requests":{..}? (of ps, when its
- * programs tell of them: control/hints.h)}
+ * programs report them: control/hints.h)}
  *
  * Parsing never trusts: length, depth, types, ranges and unknown fields are checked here, and
  * nowhere else. No I/O in this file. */

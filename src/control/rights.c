@@ -65,7 +65,8 @@ int rights_check(const struct caller *who, const struct request *want,
     /* Outside of a job a program is what a new job would be. */
     enum job_class class = subject->managed ? subject->class : CLASS_NORMAL;
     uint32_t weight = subject->managed ? subject->weight : WEIGHT_DEFAULT;
-    /* A new job, and a program let go of, is normal with the usual weight unless it says so. */
+    /* A new job, and a detached program, is normal with the usual weight unless the request says
+     * so. */
     bool fresh = want->op == OP_ADD || want->release;
     enum job_class to_class = want->has_class ? want->class : fresh ? CLASS_NORMAL : class;
     uint32_t to_weight = want->has_weight ? want->weight : fresh ? WEIGHT_DEFAULT : weight;
@@ -81,7 +82,7 @@ int rights_check(const struct caller *who, const struct request *want,
             "its weight is %u now, and you may only lower it; raising it to %u requires "
             "root or the administrators' group",
             weight, to_weight);
-    /* A part taken out of a latency job has none unless it says so. */
+    /* A part taken out of a latency job has no budget unless the request says so. */
     bool budget = fresh ? to_class == CLASS_LATENCY : want->has_budget;
     if (budget && want->budget_us < subject->budget_us)
         return error_set(

@@ -107,7 +107,7 @@ bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
                               .deadline_us = r->deadline_us,
                               .laxity_us = r->laxity_us,
                               /* the author of the configuration may do everything */
-                              .may_rise = r->deadline_us > 0,
+                              .may_promote = r->deadline_us > 0,
                               .source = JOB_RULE,
                               .uid = f.uid};
     if (r->name[0])

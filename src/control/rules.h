@@ -1,4 +1,4 @@
-/* Rules: what a GPU process that nobody named shall be. The first that matches wins.
+/* Rules classify GPU processes that nobody assigned or detached. The first that matches wins.
  * Matching is a pure function of facts; only rules_fn() looks at /proc. */
 #ifndef CEDE_CONTROL_RULES_H
 #define CEDE_CONTROL_RULES_H

@@ -17,11 +17,11 @@
 #define BACKLOG          128
 #define ACCEPTS_PER_TURN 32
 #define SAMPLE_MS        1000
-#define BACKOFF_PART     4                     /* times what a request took, its user waits then */
-#define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC)  /* shorter debts wait for more */
-#define BACKOFF_LOOK_MS  10                    /* how often debts are looked at */
-#define USERS            64                    /* whose account is kept */
-#define FLOOD_NS         (200 * NSEC_PER_MSEC) /* a debt that nobody has who waits for replies */
+#define BACKOFF_PART     4                    /* times what a request took, its user waits then */
+#define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC) /* shorter debts wait for more */
+#define BACKOFF_LOOK_MS  10                   /* how often debts are looked at */
+#define USERS            64                   /* whose account is kept */
+#define FLOOD_NS         (200 * NSEC_PER_MSEC) /* a debt that no client reaches that waits for replies */
 #define TURNED_AWAY      16                    /* in one turn: too many */
 
 /* A request that waits for the engine's next tick. */
@@ -47,8 +47,8 @@ struct client {
 
 struct server {
     uv_poll_t poll;      /* the listening socket */
-    uv_timer_t sampler;  /* runs while somebody has a page */
-    uv_timer_t backoff;  /* runs while a client backs off, or nobody is accepted */
+    uv_timer_t sampler;  /* runs while a client has a page */
+    uv_timer_t backoff;  /* runs while a client backs off, or no connection is accepted */
     bool accepts_nobody; /* nobody is accepted */
     struct {
         uid_t uid;

@@ -1,7 +1,7 @@
 /* The control socket: connections, credentials and limits. What is said there is for verbs.c.
  *
  * One message in, one reply out at the end of the engine's next tick, nothing queued: a client that
- * does not take its reply is disconnected. A client that says nothing may stay. Users who are no
+ * does not take its reply is disconnected. A silent client may stay. Users who are no
  * administrators get a fifth of the daemon's time each, and no more. */
 #ifndef CEDE_CONTROL_SERVER_H
 #define CEDE_CONTROL_SERVER_H

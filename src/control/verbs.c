@@ -93,7 +93,7 @@ static int verb_adopt(struct verb *v, struct engine *e)
         .weight = r->has_weight ? r->weight : WEIGHT_DEFAULT,
         .deadline_us = r->deadline_us,
         .laxity_us = r->laxity_us,
-        .may_rise = v->who.admin && r->deadline_us,
+        .may_promote = v->who.admin && r->deadline_us,
         .source = r->run ? JOB_RUN : JOB_PID,
         .uid = t->proc_uid,
     };
@@ -175,7 +175,7 @@ static int verb_check(struct verb *v, bool managed)
     const struct request *r = &v->request;
     const struct target *t = &v->target;
     struct subject s = {
-        /* A process is added for its own sake, even out of somebody's job. */
+        /* A process is added for its own sake, even out of another user's job. */
         .owner = managed && r->op != OP_ADD ? t->view.job.uid : t->proc_uid,
         .managed = managed,
         .class = (enum job_class)t->view.job.class,

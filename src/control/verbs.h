@@ -13,7 +13,7 @@ struct verbs {
     struct engine *engine;
     const struct logger *log; /* NULL: nothing is logged */
     struct hints *hints;      /* NULL: no program can report requests */
-    bool once; /* nobody goes on with what a verb begins: what needs that is refused */
+    bool once; /* no process continues what a verb begins: what needs that is refused */
     /* Commands of this tick, and when the first was run: what each of them took. */
     unsigned batch;
     uint64_t batch_ns;
@@ -34,7 +34,7 @@ struct verb {
     struct verbs *verbs;
     struct caller who;
     struct request request;
-    int parsed; /* not 0: it is no request, and error says why */
+    int parsed; /* not 0: it is no request; the reason is in error */
     struct target target;
     bool adopted; /* its process was in no job before */
     bool in_none; /* and is in none now: there is no job to show */

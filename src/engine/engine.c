@@ -192,9 +192,9 @@ int engine_change(struct engine *e, uint32_t job, enum job_class class, uint32_t
 }
 
 int engine_set_deadline(struct engine *e, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
-                        bool may_rise)
+                        bool may_promote)
 {
-    return deadlines_set(&e->model, job, deadline_us, laxity_us, may_rise);
+    return deadlines_set(&e->model, job, deadline_us, laxity_us, may_promote);
 }
 
 void engine_report(struct engine *e, uint32_t job, const struct report *r)

@@ -69,9 +69,9 @@ int engine_change(struct engine *e, uint32_t job, enum job_class class, uint32_t
                   uint32_t budget_us);
 /* For programs that do not report requests: what the job's GPUs have to do is done so long after it
  * began; 0: whenever. laxity_us: of that time, what it can spare (it does not need the GPU); 0:
- * find out. may_rise: it may join the latency class for that. -ENOMEM. */
+ * find out. may_promote: it may join the latency class for that. -ENOMEM. */
 int engine_set_deadline(struct engine *e, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
-                        bool may_rise);
+                        bool may_promote);
 void engine_report(struct engine *e, uint32_t job, const struct report *r);
 int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by);
 /* Off the GPU's memory and back, in the course of seconds to minutes: job_view.swap shows how far

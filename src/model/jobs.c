@@ -102,7 +102,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
         .budget_us = spec->budget_us,
         .deadline_us = spec->deadline_us,
         .laxity_us = spec->laxity_us,
-        .may_rise = spec->may_rise,
+        .may_promote = spec->may_promote,
         .uid = spec->uid,
         .source = spec->source,
         .number = m->next_number++,

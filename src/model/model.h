@@ -33,7 +33,7 @@ struct job_spec {
     uint32_t weight;
     uint32_t budget_us;              /* of added latency, for a latency job; 0: none */
     uint32_t deadline_us, laxity_us; /* see engine_set_deadline() */
-    bool may_rise;
+    bool may_promote;
     enum job_source source;
     uid_t uid;
     char name[JOB_NAME_MAX];

@@ -137,7 +137,7 @@ int engine_add(struct engine *m, struct proc_id root, const struct job_spec *spe
     m->jobs[*job].job.source = spec->source;
     m->jobs[*job].job.deadline_us = spec->deadline_us;
     m->jobs[*job].job.laxity_us = spec->laxity_us;
-    m->jobs[*job].job.may_rise = spec->may_rise;
+    m->jobs[*job].job.may_promote = spec->may_promote;
     return 0;
 }
 
@@ -151,11 +151,11 @@ int engine_change(struct engine *m, uint32_t job, enum job_class class, uint32_t
 }
 
 int engine_set_deadline(struct engine *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
-                        bool may_rise)
+                        bool may_promote)
 {
     m->jobs[job].job.deadline_us = deadline_us;
     m->jobs[job].job.laxity_us = laxity_us;
-    m->jobs[job].job.may_rise = may_rise;
+    m->jobs[job].job.may_promote = may_promote;
     return 0;
 }
 

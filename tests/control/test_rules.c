@@ -90,10 +90,10 @@ static void of_a_real_process(void **state)
     assert_int_equal(spec.source, JOB_RULE);
     assert_int_equal(spec.uid, geteuid());
     assert_string_equal(spec.name, "self");
-    assert_false(spec.may_rise); /* without a deadline there is nothing to rise for */
+    assert_false(spec.may_promote); /* without a deadline there is nothing to rise for */
     r.deadline_us = 3000000;
     assert_true(rules_fn(&l, getpid(), &spec));
-    assert_true(spec.may_rise && spec.deadline_us == 3000000);
+    assert_true(spec.may_promote && spec.deadline_us == 3000000);
     r.name[0] = '\0';
     assert_true(rules_fn(&l, getpid(), &spec));
     assert_string_equal(spec.name, "test_rules");

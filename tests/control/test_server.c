@@ -369,10 +369,10 @@ static void deadlines(void **state)
                      0);
     uint32_t job = engine_job_of(e->m, getpid());
     const struct journal_job *j = &e->m->jobs[job].job;
-    assert_true(j->deadline_us == 3000000 && j->laxity_us == 1000000 && j->may_rise);
+    assert_true(j->deadline_us == 3000000 && j->laxity_us == 1000000 && j->may_promote);
     assert_int_equal(
         code(ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"deadline_us\":0}", self)), 0);
-    assert_true(!j->deadline_us && !j->laxity_us && !j->may_rise);
+    assert_true(!j->deadline_us && !j->laxity_us && !j->may_promote);
     /* Not for a latency job. */
     assert_int_equal(
         code(ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"latency\"}", self)), 0);

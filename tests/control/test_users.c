@@ -181,7 +181,7 @@ static void other_users(void **state)
     assert_int_equal(as_nobody(e, NOBODY, as_a_user), 0);
     assert_string_equal(e->m->policy, "priority");
     assert_int_equal(e->m->jobs[held].job.deadline_us, 2000000);
-    assert_false(e->m->jobs[held].job.may_rise);
+    assert_false(e->m->jobs[held].job.may_promote);
     assert_int_equal(e->m->jobs[held].job.paused, 1);
     assert_int_equal(e->m->jobs[held].job.paused_by, 0);
 

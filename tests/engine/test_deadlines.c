@@ -90,7 +90,7 @@ static void test_silence(void **state)
     assert_true(ran[TRAINING] > 80);
 }
 
-static void test_who_may_rise(void **state)
+static void test_who_may_promote(void **state)
 {
     struct fixture *f = *state;
     pid_t p[3];
@@ -111,7 +111,7 @@ static void test_who_may_rise(void **state)
 }
 
 /* That an administrator's deadline may does not go for those that the program tells itself. */
-static void test_who_may_rise_by_whom(void **state)
+static void test_who_may_promote_by_whom(void **state)
 {
     struct fixture *f = *state;
     pid_t p[3];
@@ -160,7 +160,7 @@ static void test_set_stays(void **state)
     assert_true(engine_next_job(f->m, &cursor, &v));
     assert_int_equal(v.job.deadline_us, 3000000);
     assert_int_equal(v.job.laxity_us, 1000000);
-    assert_true(v.job.may_rise);
+    assert_true(v.job.may_promote);
     /* It works: due 3 s after, and it was said that it needs 2 s of the GPU, of which there are
      * 0.7. */
     unsigned training = 0;
@@ -204,8 +204,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {T(test_told),
                                        T(test_silence),
-                                       T(test_who_may_rise),
-                                       T(test_who_may_rise_by_whom),
+                                       T(test_who_may_promote),
+                                       T(test_who_may_promote_by_whom),
                                        T(test_nonsense),
                                        T(test_set_stays),
                                        T(test_watched_in_every_context)};

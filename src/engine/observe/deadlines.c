@@ -73,7 +73,7 @@ static void deadlines_notify(struct model *m, uint32_t job)
                              .left_ns = d->open ? deadlines_left(j, d) : 0,
                              .priority = d->open && d->reported ? d->priority : 0,
                              /* Whoever set the job's did not set these. */
-                             .may_promote = d->reported ? d->program_root : j->rec.may_rise,
+                             .may_promote = d->reported ? d->program_root : j->rec.may_promote,
                              .on = d->reported || j->rec.deadline_us};
     bool begins = ev.deadline_ns != TIME_NEVER && ev.deadline_ns != d->last.deadline_ns;
     bool same = d->last.type == EV_DEADLINE && ev.deadline_ns == d->last.deadline_ns &&
@@ -149,14 +149,14 @@ void deadlines_report(struct model *m, uint32_t job, const struct report *t)
 }
 
 int deadlines_set(struct model *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
-                  bool may_rise)
+                  bool may_promote)
 {
     struct job *j = &m->jobs[job];
     if (deadline_us && !due_of(j))
         return -ENOMEM;
     j->rec.deadline_us = deadline_us;
     j->rec.laxity_us = laxity_us;
-    j->rec.may_rise = may_rise;
+    j->rec.may_promote = may_promote;
     model_job_changed(m, j);
     if (j->due && !j->due->reported)
         j->due->open = false;

@@ -18,7 +18,7 @@ struct report {
 void deadlines_report(struct model *m, uint32_t job, const struct report *r);
 /* See engine_set_deadline(). */
 int deadlines_set(struct model *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
-                  bool may_rise);
+                  bool may_promote);
 
 /* After each look at who got the engine: on[].bursts and on[].busy_ns are of the time since the
  * last one. */
