@@ -17,6 +17,22 @@ bool rights_admin(uid_t uid, uid_t daemon_uid, gid_t admin_gid, gid_t gid, const
     return gid == admin_gid;
 }
 
+/* Of a job that is swapped out and the caller's. */
+static int rights_check_swap_in(const struct caller *who, const struct subject *subject,
+                                struct error *err)
+{
+    if (!subject->swapped_by_user)
+        return error_set(err, -EPERM,
+                         "it was swapped out for a latency job and comes back when there is room; "
+                         "only root and the administrators' group may swap it in before");
+    if (subject->swapped_by != who->uid)
+        return error_set(err, -EPERM,
+                         "uid %u swapped it out: only that user, root and the administrators' "
+                         "group may swap it in",
+                         subject->swapped_by);
+    return 0;
+}
+
 int rights_check(const struct caller *who, const struct request *want,
                  const struct subject *subject, struct error *err)
 {
@@ -41,18 +57,8 @@ int rights_check(const struct caller *who, const struct request *want,
                          "uid %u paused it: only that user, root and the administrators' group may "
                          "resume it",
                          subject->paused_by);
-    if (want->op == OP_SWAP_IN && subject->managed && subject->swapped) {
-        if (!subject->swapped_by_user)
-            return error_set(
-                err, -EPERM,
-                "it was swapped out for a latency job and comes back when there is room; only "
-                "root and the administrators' group may swap it in before");
-        if (subject->swapped_by != who->uid)
-            return error_set(err, -EPERM,
-                             "uid %u swapped it out: only that user, root and the administrators' "
-                             "group may swap it in",
-                             subject->swapped_by);
-    }
+    if (want->op == OP_SWAP_IN && subject->managed && subject->swapped)
+        return rights_check_swap_in(who, subject, err);
     if (want->op == OP_PAUSE || want->op == OP_RESUME || want->op == OP_SWAP_OUT ||
         want->op == OP_SWAP_IN)
         return 0;

@@ -21,7 +21,7 @@
 #define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC) /* shorter debts wait for more */
 #define BACKOFF_LOOK_MS  10                   /* how often debts are looked at */
 #define USERS            64                   /* whose account is kept */
-#define FLOOD_NS         (200 * NSEC_PER_MSEC) /* a debt that no client reaches that waits for replies */
+#define FLOOD_NS         (200 * NSEC_PER_MSEC) /* no client that waits for replies reaches it */
 #define TURNED_AWAY      16                    /* in one turn: too many */
 
 /* A request that waits for the engine's next tick. */
