@@ -17,10 +17,10 @@
 #define BACKLOG          128
 #define ACCEPTS_PER_TURN 32
 #define SAMPLE_MS        1000
-#define BACKOFF_PART     4                    /* times what a request took, its user waits then */
-#define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC) /* shorter debts wait for more */
-#define BACKOFF_LOOK_MS  10                   /* how often debts are looked at */
-#define USERS            64                   /* whose account is kept */
+#define BACKOFF_PART     4                     /* times what a request took, its user waits then */
+#define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC)  /* shorter debts wait for more */
+#define BACKOFF_LOOK_MS  10                    /* how often debts are looked at */
+#define USERS            64                    /* whose account is kept */
 #define FLOOD_NS         (200 * NSEC_PER_MSEC) /* no client that waits for replies reaches it */
 #define TURNED_AWAY      16                    /* in one turn: too many */
 
