@@ -97,7 +97,7 @@ const struct policy policy_laxity = {
 
 const struct policy policy_edf = {
     .name = "edf",
-    .summary = "as priority, but within a class the earliest deadline goes first",
+    .summary = "as priority, but within a class the earliest deadline runs first",
     .strict = true,
     .turns = true,
     .deadlines = DEADLINES_FIRST,
