@@ -276,7 +276,7 @@ static int on_key(void *user, const char *section, const char *key, const char *
         p->keys |= 1U << i;
         return sections[p->section].set(p, key, value);
     }
-    return complain(p, "unknown key '%.64s'; here are allowed %s", key, known);
+    return complain(p, "unknown key '%.64s'; allowed here: %s", key, known);
 }
 
 static void end_section(struct parser *p)

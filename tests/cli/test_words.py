@@ -180,7 +180,7 @@ class Words(unittest.TestCase):
             f.flush()
             said = subprocess.run([CEDE, "daemon", "--config", f.name], text=True, timeout=60,
                                   stderr=subprocess.PIPE, check=False).stderr
-        self.assertEqual(told, set(re.split(r", |\s+", said.split("here are allowed ")[1].strip())))
+        self.assertEqual(told, set(re.split(r", |\s+", said.split("allowed here: ")[1].strip())))
 
     def test_scenario(self):
         """Sections and keys of scenario files are those of the reader; the page's example is one."""
