@@ -39,7 +39,7 @@ build:
 test:
 	@scripts/deps check
 	@$(MAKE) --no-print-directory build
-	@meson test -C build --no-rebuild --print-errorlogs -t 4 --num-processes $$((3 * $$(nproc)))
+	@meson test -C build --no-rebuild --print-errorlogs -t 4 --num-processes $$((2 * $$(nproc)))
 
 static:
 	@scripts/deps demo

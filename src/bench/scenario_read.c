@@ -312,7 +312,7 @@ static int try_key(struct parser *p, const struct key *k, const char *text)
     char expanded[SCENARIO_TEXT], value[32];
     go_to(p, text);
     for (size_t i = 0; i < scenario_points(p->s) && text[0]; i++) {
-        double v;
+        double v = 0;
         int r = k->kind == EXPRESSION
                     ? scenario_number(p->s, i, text, k->lo, &v, p->err)
                     : scenario_expand(p->s, i, text, expanded, sizeof(expanded), p->err);

@@ -125,27 +125,15 @@ void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct cal
 }
 
 /* Slots are reused and numbers are not, so pages go by number: a job that comes or goes between two
- * pages neither hides another nor shows it twice. */
-json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after)
+ * pages neither hides another nor shows it twice. all: room for JOURNAL_JOBS. */
+static void add_jobs(json_t *reply, const struct engine *e, const struct hints *hints,
+                     uint64_t after, struct numbered *all)
 {
-    struct device_driver *d = engine_driver(e);
-    _cleanup_free_ struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
-    json_t *jobs = json_array();
-    json_t *o = json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:o}", "v", PROTO_VERSION, "ok", 1,
-                          "more", 0, "policy", engine_policy(e), "device", device_name(d), "gpus",
-                          gpus_of(d), "pid", (int)getpid(), "jobs", jobs);
-    if (!all || !o) {
-        json_decref(o);
-        return NULL;
-    }
+    json_t *jobs = json_object_get(reply, "jobs");
     uint64_t now = monotonic_ns();
-    engine_watch(e);
-    if (hints)
-        hints_assign(hints, e, now);
-    if (!after)
-        reply_add_unmanaged(o, e, who);
     size_t n = numbered_jobs(e, after, all);
-    size_t used = json_dumpb(o, NULL, 0, JSON_COMPACT) + 1; /* "more":true is shorter than false */
+    /* "more":true is shorter than false */
+    size_t used = json_dumpb(reply, NULL, 0, JSON_COMPACT) + 1;
     for (size_t i = 0; i < n; i++) {
         struct job_view view;
         if (!engine_view(e, all[i].slot, &view))
@@ -154,12 +142,33 @@ json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who
         size_t size = json_dumpb(job, NULL, 0, JSON_COMPACT) + 1; /* comma */
         if (used + size > PROTO_MESSAGE_MAX) {
             json_decref(job);
-            json_object_set_new(o, "more", json_true());
-            break;
+            json_object_set_new(reply, "more", json_true());
+            return;
         }
         used += size;
         json_array_append_new(jobs, job);
     }
+}
+
+json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after)
+{
+    struct device_driver *d = engine_driver(e);
+    struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
+    json_t *o = json_pack("{s:i, s:b, s:b, s:s, s:s, s:o, s:i, s:o}", "v", PROTO_VERSION, "ok", 1,
+                          "more", 0, "policy", engine_policy(e), "device", device_name(d), "gpus",
+                          gpus_of(d), "pid", (int)getpid(), "jobs", json_array());
+    if (all && o) {
+        engine_watch(e);
+        if (hints)
+            hints_assign(hints, e, monotonic_ns());
+        if (!after)
+            reply_add_unmanaged(o, e, who);
+        add_jobs(o, e, hints, after, all);
+    } else {
+        json_decref(o);
+        o = NULL;
+    }
+    free(all);
     return o;
 }
 

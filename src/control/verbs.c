@@ -109,7 +109,7 @@ static int verb_adopt(struct verb *v, struct engine *e)
     else
         rules_job_name(spec.name, t->comm, t->proc.pid);
     code = engine_add(e, t->proc, &spec, &t->slot, &v->error);
-    v->adopted = code == 0;
+    v->adopted = v->command.looks = code == 0;
     if (code == 0 && r->memory_bytes)
         code = engine_need(e, t->slot, r->memory_bytes, r->gpu, &v->error);
     if (code < 0 && v->adopted)
@@ -202,7 +202,7 @@ static int verb_check(struct verb *v, bool managed)
 static int free_left_behind(struct verb *v, struct engine *e, bool managed)
 {
     const struct request *r = &v->request;
-    struct target *t = &v->target, process;
+    struct target *t = &v->target, process = {.slot = SLOT_NONE};
     if (r->op == OP_RESUME && !managed && v->verbs->once)
         engine_distrust(e, t->proc); /* it becomes a job for the time it takes */
     if (r->op == OP_RESUME && !managed && !v->verbs->once) {
@@ -281,8 +281,11 @@ static int verb_run(struct command *c, struct engine *e)
 {
     struct verb *v = (struct verb *)c;
     struct verbs *verbs = v->verbs;
-    if (verbs->batch++ == 0)
+    if (verbs->batch == verbs->answered) {
+        verbs->batch = verbs->answered = 0;
         verbs->batch_ns = monotonic_ns();
+    }
+    verbs->batch++;
     if (v->parsed < 0)
         return v->parsed;
     switch (v->request.op) {
@@ -374,7 +377,7 @@ static void verb_answer(struct command *c, struct engine *e, int code)
     }
     if (verbs->batch) {
         v->took_ns = (monotonic_ns() - verbs->batch_ns) / verbs->batch;
-        verbs->batch = c->next ? verbs->batch : 0;
+        verbs->answered++;
     }
     char *text = code < 0 ? verbs_refusal(code, &v->error)
                           : (reply ? json_dumps(reply, JSON_COMPACT) : NULL);

@@ -14,8 +14,8 @@ struct verbs {
     const struct logger *log; /* NULL: nothing is logged */
     struct hints *hints;      /* NULL: no program can report requests */
     bool once; /* no process continues what a verb begins: what needs that is refused */
-    /* Commands of this tick, and when the first was run: what each of them took. */
-    unsigned batch;
+    /* Commands of this tick, how many are answered, and when the first was run: what each took. */
+    unsigned batch, answered;
     uint64_t batch_ns;
 };
 

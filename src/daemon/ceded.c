@@ -304,7 +304,7 @@ static void reload(struct daemon *d)
     uv_poll_t *p = r == 0 ? calloc(1, sizeof(*p)) : NULL;
     if (r == 0)
         r = p ? uv_poll_init(&d->loop, p, d->reader.fd) : -ENOMEM;
-    if (r < 0) {
+    if (r < 0 || !p) {
         free(p);
         if (!err.text[0])
             error_set(&err, r, "cannot watch the reading of the configuration: %s", strerror(-r));

@@ -50,12 +50,14 @@ bool engine_pending(const struct engine *e);
 uint64_t engine_tick(struct engine *e, uint64_t now_ns);
 
 /* A command: run() is called in the next tick and changes what it wants to by the functions below;
- * answer() in the same tick, when that is recorded and applied. code: what run() returned. The
- * command is the caller's again when answer() is called. */
+ * answer() in the same tick, when that is recorded and applied: at once, or, if run() has set
+ * `looks`, when the tick has looked around too. code: what run() returned. The command is the
+ * caller's again when answer() is called. */
 struct command {
     int (*run)(struct command *c, struct engine *e);
     void (*answer)(struct command *c, struct engine *e, int code);
     int code;
+    bool looks; /* the answer is about what has still to be found */
     struct command *next;
 };
 void engine_submit(struct engine *e, struct command *c);

@@ -7,8 +7,10 @@
  *   apply     devices get what differs from the plan, each change written to the journal before it
  *   answer    commands
  *
- * This is the only caller of the parts. What a person asked for is decided and applied before
- * looking around, which may take some milliseconds. */
+ * What a person asked for is decided, recorded, applied and answered before looking around, which
+ * takes milliseconds; only a command that is about what has still to be found waits for that.
+ *
+ * This is the only caller of the parts. */
 #include "engine/engine_impl.h"
 #include "engine/observe/exits.h"
 #include "engine/undo.h"
@@ -127,12 +129,21 @@ static struct command *run_commands(struct engine *e)
     return first;
 }
 
-static void tick_answer(struct engine *e, struct command *c)
+/* Returns those that are left: all but what `all` or the command itself lets be answered now. */
+static struct command *tick_answer(struct engine *e, struct command *c, bool all)
 {
+    struct command *left = NULL, **end = &left;
     for (struct command *next; c; c = next) {
         next = c->next;
-        c->answer(c, e, c->code);
+        if (all || !c->looks || c->code < 0) {
+            c->answer(c, e, c->code);
+            continue;
+        }
+        *end = c;
+        end = &c->next;
+        c->next = NULL;
     }
+    return left;
 }
 
 uint64_t engine_tick(struct engine *e, uint64_t now_ns)
@@ -153,9 +164,10 @@ uint64_t engine_tick(struct engine *e, uint64_t now_ns)
     survey_take(&e->survey, &e->swaps, m);
     uint64_t next = swap_due(&e->swaps, m);
     tick_commit(e);
+    commands = tick_answer(e, commands, false);
     next = min_u64(next, tick_observe(e));
     next = min_u64(next, tick_move(e));
     next = min_u64(next, tick_commit(e));
-    tick_answer(e, commands);
+    tick_answer(e, commands, true);
     return e->first ? now_ns : next;
 }

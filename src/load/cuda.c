@@ -145,7 +145,7 @@ size_t cuda_state_bytes(const struct cuda *g)
 int cuda_make_state(struct cuda *g, cu_pointer *out, struct error *err)
 {
     uint32_t threads = g->blocks * SPIN_THREADS;
-    _cleanup_free_ uint32_t *seeds = malloc(cuda_state_bytes(g));
+    uint32_t *seeds = malloc(cuda_state_bytes(g));
     if (!seeds)
         return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
     for (uint32_t i = 0; i < threads; i++)
@@ -154,7 +154,10 @@ int cuda_make_state(struct cuda *g, cu_pointer *out, struct error *err)
     if (!r) /* on the kernels' stream: the plain copy may still be on its way when it returns */
         r = cuda_check(g, g->cu.copy_in_async(*out, seeds, cuda_state_bytes(g), g->stream),
                        "copy the state in", err);
-    return r ? r : cuda_settle(g, "a copy", err);
+    if (!r)
+        r = cuda_settle(g, "a copy", err);
+    free(seeds);
+    return r;
 }
 
 int cuda_set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, struct error *err)

@@ -103,8 +103,7 @@ static int get_state(const struct cuda *c, int pid, enum swap_state *out, struct
         [CU_STATE_FAILED] = SWAP_FAILED,
     };
     int s = -1, r;
-    /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): checkpoint_open() finds all calls or
-     * fails */
+    /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): checkpoint_open() finds all or fails */
     r = c->state(pid, &s);
     if (r)
         return checkpoint_failed(c, pid, "cannot ask for the state of", r, err);
