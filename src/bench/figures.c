@@ -466,7 +466,8 @@ static const struct kind *parse_spec(const char *spec, struct figure *g)
 static int write_script(const char *path, const char *text, const char *dir, const char *name,
                         struct error *err)
 {
-    const char *plot = text ? strstr(text, "\nset title") : NULL; /* data and plot once, drawn twice */
+    const char *plot =
+        text ? strstr(text, "\nset title") : NULL; /* data and plot once, drawn twice */
     FILE *f = plot ? fopen(path, "we") : NULL;
     if (!f)
         return error_set(err, -EIO, "cannot write %s: %s", path, strerror(errno));

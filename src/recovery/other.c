@@ -26,8 +26,9 @@ static int journal_number(pid_t restorer)
     return number;
 }
 
-/* What cannot be read counts as being about the same devices. A look at what the descriptor is
- * comes first: opening a pipe would block. */
+/* What may not be read counts as being about the same devices; a cede whose journal is no journal
+ * any more knows of nothing. A look at what the descriptor is comes first: opening a pipe would
+ * block. */
 static bool overlaps(pid_t restorer, const char *driver, const char *where)
 {
     char path[64], theirs[16], there[256];
@@ -38,7 +39,9 @@ static bool overlaps(pid_t restorer, const char *driver, const char *where)
         return true;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", any);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    return fd < 0 || journal_devices(fd, theirs, there) < 0 || !driver[0] || !theirs[0] ||
+    if (fd < 0)
+        return true;
+    return journal_devices(fd, theirs, there) == 0 && theirs[0] &&
            address_overlap(driver, where, theirs, there);
 }
 
