@@ -2,6 +2,7 @@
  * user's own programs by it. */
 #include "recovery/other.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,17 +27,19 @@ static int journal_number(pid_t restorer)
     return number;
 }
 
-/* What may not be read counts as being about the same devices; a cede whose journal is no journal
- * any more knows of nothing. A look at what the descriptor is comes first: opening a pipe would
- * block. */
+/* What may not be read counts as being about the same devices. A cede that has just ended, or whose
+ * journal is no journal any more, knows of nothing. A look at what the descriptor is comes first:
+ * opening a pipe would block. */
 static bool overlaps(pid_t restorer, const char *driver, const char *where)
 {
     char path[64], theirs[16], there[256];
     struct stat st;
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, journal_number(restorer));
     _cleanup_close_ int any = open(path, O_PATH | O_CLOEXEC);
-    if (any < 0 || fstat(any, &st) < 0 || !S_ISREG(st.st_mode))
-        return true;
+    if (any < 0)
+        return errno == EACCES || errno == EPERM;
+    if (fstat(any, &st) < 0 || !S_ISREG(st.st_mode))
+        return false;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", any);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
