@@ -10,15 +10,7 @@
 
 bool is_descendant(pid_t pid, pid_t root)
 {
-    struct proc_stat st;
-    for (int depth = 0; pid > 1 && depth < 128; depth++) {
-        if (pid == root)
-            return true;
-        if (proc_stat_read(pid, &st) < 0)
-            break;
-        pid = st.ppid;
-    }
-    return false;
+    return root > 1 && proc_is_descendant(pid, root);
 }
 
 static bool in_a_job(const json_t *jobs, pid_t pid)

@@ -242,15 +242,7 @@ static void forwarded_set(sigset_t *set)
  * already. */
 static bool is_inside(pid_t pid)
 {
-    struct proc_stat st;
-    for (int depth = 0; pid > 1 && depth < 128; depth++) {
-        if (pid == getpid())
-            return true;
-        if (proc_stat_read(pid, &st) < 0)
-            break;
-        pid = st.ppid;
-    }
-    return false;
+    return getpid() > 1 && proc_is_descendant(pid, getpid());
 }
 
 static bool is_stopped(pid_t pid)

@@ -110,7 +110,6 @@ bool engine_searching(const struct engine *e);
 
 /* ---- looking ---- */
 
-const struct model *engine_model(const struct engine *e);
 /* See model_job_with(), model_job_of(), model_job_by_number(). */
 uint32_t engine_job_with(const struct engine *e, pid_t pid);
 uint32_t engine_job_of(const struct engine *e, pid_t pid);

@@ -4,11 +4,6 @@
 
 #include "engine/engine_impl.h"
 
-const struct model *engine_model(const struct engine *e)
-{
-    return &e->model;
-}
-
 uint32_t engine_job_with(const struct engine *e, pid_t pid)
 {
     return model_job_with(&e->model, pid);

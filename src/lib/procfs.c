@@ -208,3 +208,16 @@ bool proc_sees_all(void)
     struct stat st; /* the first one's inode is fixed in the kernel */
     return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == 0xEFFFFFFCU;
 }
+
+bool proc_is_descendant(pid_t pid, pid_t ancestor)
+{
+    struct proc_stat st;
+    for (int depth = 0; pid > 0 && depth < 128; depth++) {
+        if (pid == ancestor)
+            return true;
+        if (proc_stat_read(pid, &st) < 0)
+            break;
+        pid = st.ppid;
+    }
+    return false;
+}

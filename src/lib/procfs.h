@@ -37,6 +37,9 @@ bool proc_ended(const struct proc_stat *st);
 /* True while exactly this process exists and is not a zombie. */
 bool proc_alive(struct proc_id id);
 
+/* Whether `pid` is `ancestor` or descends from it, by the parents as they are now. */
+bool proc_is_descendant(pid_t pid, pid_t ancestor);
+
 static inline bool proc_same(struct proc_id a, struct proc_id b)
 {
     return a.pid == b.pid && a.start_ticks == b.start_ticks;

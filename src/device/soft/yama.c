@@ -4,26 +4,13 @@
 #include "lib/procfs.h"
 #include "lib/util.h"
 
-/* As task_is_descendant(): parents as they are now. */
-static bool yama_descendant(pid_t child, pid_t ancestor)
-{
-    struct proc_stat st;
-    for (int depth = 0; child > 0 && depth < 128; depth++) {
-        if (child == ancestor)
-            return true;
-        if (proc_stat_read(child, &st) < 0)
-            break;
-        child = st.ppid;
-    }
-    return false;
-}
-
+/* The kernel asks task_is_descendant(): parents as they are now. */
 bool yama_may_trace(const char *grants, pid_t tracer, pid_t tracee)
 {
     int who, whom = -1;
     unsigned long long start;
     struct proc_id named = {.pid = -1};
-    if (yama_descendant(tracee, tracer))
+    if (proc_is_descendant(tracee, tracer))
         return true;
     _cleanup_fclose_ FILE *f = fopen(grants, "re");
     while (f && fscanf(f, "%d %d %llu", &who, &whom, &start) == 3) {
@@ -31,5 +18,5 @@ bool yama_may_trace(const char *grants, pid_t tracer, pid_t tracee)
             named = (struct proc_id){.pid = whom, .start_ticks = start};
     }
     return named.pid == 0 ||
-           (named.pid > 0 && proc_alive(named) && yama_descendant(tracer, named.pid));
+           (named.pid > 0 && proc_alive(named) && proc_is_descendant(tracer, named.pid));
 }
