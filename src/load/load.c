@@ -18,7 +18,7 @@
 #define LOADS (LOAD_LATENCY | LOAD_BATCH | LOAD_MODELS)
 #define DUE   (LOAD_LATENCY | LOAD_MODELS)
 
-enum option_type { FLAG, NUMBER, REAL, TEXT, SIZE };
+enum option_type { FLAG, NUMBER, REAL, TEXT, SIZE, SET };
 
 /* Where an option's value goes and what it may be. */
 static const struct option {
@@ -80,6 +80,8 @@ static const struct option {
     {"due-times", LOAD_MODELS, REAL, AT(due_times), 1, 1e6,
      "deadline, as a multiple of a request's own time (default 10)"},
     {"depth", LOAD_BATCH, NUMBER, AT(depth), 1, LOAD_DEPTH_MAX, "kernels in flight"},
+    {"gpus", LOAD_BATCH, SET, AT(gpus), 0, LOAD_GPUS_MAX - 1,
+     "such as 0,1: a process on each, whose kernels wait for each other as NCCL's do (soft)"},
 #undef AT
     {"json", ANY, FLAG, SIZE_MAX, 0, 0, "accepted for symmetry: the output is always JSON"},
 };
@@ -119,6 +121,22 @@ static void usage(FILE *f)
     }
 }
 
+/* "0,2,3" as a bit map of two numbers or more. */
+static int parse_set(const char *s, uint64_t most, uint64_t *out)
+{
+    uint64_t n;
+    *out = 0;
+    for (size_t length; *s; s += length + (s[length] == ',')) {
+        char number[8];
+        length = strcspn(s, ",");
+        snprintf(number, sizeof(number), "%.*s", (int)length, s);
+        if (length >= sizeof(number) || parse_u64(number, 0, most, &n) < 0 || *out >> n & 1)
+            return -EINVAL;
+        *out |= 1ULL << n;
+    }
+    return *out & (*out - 1) ? 0 : -EINVAL;
+}
+
 static int set_option(const struct option *opt, const char *value, struct load_options *o,
                       struct error *err)
 {
@@ -128,6 +146,8 @@ static int set_option(const struct option *opt, const char *value, struct load_o
         *(const char **)(void *)at = value;
     else if (opt->type == SIZE)
         r = parse_bytes(value, (uint64_t)opt->hi, (uint64_t *)(void *)at);
+    else if (opt->type == SET)
+        r = parse_set(value, (uint64_t)opt->hi, (uint64_t *)(void *)at);
     else if (opt->type == NUMBER)
         r = parse_u64(value, (uint64_t)opt->lo, (uint64_t)opt->hi, (uint64_t *)(void *)at);
     else
@@ -137,6 +157,9 @@ static int set_option(const struct option *opt, const char *value, struct load_o
     if (r && opt->type == SIZE)
         error_set(err, r, "--%s %s: must be bytes, or a size such as 500M or 40G", opt->name,
                   value);
+    else if (r && opt->type == SET)
+        error_set(err, r, "--%s %s: must be at least two different numbers up to %.0f, as in 0,1",
+                  opt->name, value, opt->hi);
     else if (r)
         error_set(err, r, "--%s %s: must be a %snumber from %.10g to %.10g", opt->name, value,
                   opt->type == NUMBER ? "whole " : "", opt->lo, opt->hi);
@@ -366,6 +389,10 @@ int load_main(int argc, char **argv)
     }
     if (!r)
         ops = choose(o.device, &err);
+    if (ops && o.gpus && ops != &load_soft) {
+        error_set(&err, -EINVAL, "--gpus works on the software GPU only: add --device soft");
+        ops = NULL;
+    }
     if (!ops) {
         fprintf(stderr, "cede-load: %s\n", err.text);
         return 2;

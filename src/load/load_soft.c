@@ -2,8 +2,12 @@
  * depend on when this process was scheduled. Must not model the GPU: that is the engine's. */
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
 
 #include "device/soft/client.h"
 #include "load/ops.h"
@@ -21,11 +25,17 @@ struct soft {
     char fault[160];     /* first completion that was not as it has to be, or "" */
     uint64_t head, tail; /* pieces in flight, as counters into the ring */
     uint32_t pieces[LOAD_DEPTH_MAX]; /* kernels of each that have not ended */
+    pid_t ranks[LOAD_GPUS_MAX];      /* the others of its gang */
+    unsigned nranks;
 };
 
 static void soft_close(struct load_gpu *base)
 {
     struct soft *s = (struct soft *)base;
+    for (unsigned i = 0; i < s->nranks; i++) {
+        kill(s->ranks[i], SIGKILL);
+        waitpid(s->ranks[i], NULL, 0);
+    }
     for (uint64_t i = 0; i < s->nclients; i++)
         soft_client_close(s->clients[i]);
     free(s->clients);
@@ -76,6 +86,18 @@ static void check(struct soft *s, const struct soft_completion *c)
                  what);
 }
 
+/* Without one of them the collectives of the others never end. */
+static int ranks_alive(const struct soft *s, struct error *err)
+{
+    for (unsigned i = 0; i < s->nranks; i++) {
+        siginfo_t end = {.si_pid = 0};
+        if (waitid(P_PID, (id_t)s->ranks[i], &end, WEXITED | WNOHANG | WNOWAIT) < 0 || end.si_pid)
+            return error_set(err, -ECHILD, "process %d, another rank of this gang, has ended",
+                             (int)s->ranks[i]);
+    }
+    return 0;
+}
+
 static int soft_wait(struct load_gpu *base, uint64_t timeout_ns, struct load_done *out,
                      struct error *err)
 {
@@ -85,7 +107,7 @@ static int soft_wait(struct load_gpu *base, uint64_t timeout_ns, struct load_don
         struct soft_completion c;
         int r = soft_client_wait(client(s), timeout_ns, &c);
         if (r == -ETIMEDOUT)
-            return r;
+            return ranks_alive(s, err) < 0 ? -ECHILD : r;
         if (r)
             return lost(s, r, "wait for", err);
         check(s, &c);
@@ -138,6 +160,69 @@ static int soft_verify(struct load_gpu *base, struct error *err)
     return 0;
 }
 
+static int open_contexts(struct soft *s, const struct load_options *o, unsigned gpu,
+                         const struct soft_gang *gang, struct error *err)
+{
+    for (; s->nclients < o->contexts; s->nclients++) {
+        bool used = s->nclients + 1 == o->contexts;
+        int r = soft_client_open(o->socket, gpu, used ? gang : NULL, &s->clients[s->nclients]);
+        if (r == -ENOENT || r == -ECONNREFUSED)
+            return error_set(err, r, "no software GPU answers at %s: start one with cede-softgpu",
+                             s->where);
+        if (r)
+            return error_set(err, r,
+                             "cannot open a context on GPU %u of the software GPU at %s: %s", gpu,
+                             s->where, strerror(-r));
+    }
+    int r = o->memory ? soft_client_alloc(client(s), (int64_t)o->memory) : 0;
+    if (r == -ENOMEM)
+        return error_set(err, r,
+                         "the software GPU has no room for --memory: leave it out, or take less");
+    return r ? lost(s, r, "take memory of", err) : 0;
+}
+
+/* A process of the gang that reports nothing. It works until the one that does ends: no stop
+ * request may leave the others in the middle of a collective. */
+static _Noreturn void run_rank(struct soft *s, const struct load_options *o, unsigned gpu,
+                               const struct soft_gang *gang, pid_t first)
+{
+    struct error err = {""};
+    struct soft_completion c;
+    s->nranks = 0;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int r = getppid() == first ? open_contexts(s, o, gpu, gang, &err) : -ECHILD;
+    if (r)
+        fprintf(stderr, "cede-load: %s\n", err.text);
+    while (!r) {
+        while (!(r = soft_client_submit(client(s), &s->kernel)))
+            ;
+        if (r == -EAGAIN)
+            r = soft_client_wait(client(s), NSEC_PER_SEC, &c);
+        if (r == -ETIMEDOUT)
+            r = 0;
+    }
+    _exit(1);
+}
+
+/* This process is the rank on the first GPU, and starts the others. */
+static int open_gang(struct soft *s, const struct load_options *o, struct error *err)
+{
+    struct soft_gang gang = {.ranks = (uint32_t)__builtin_popcountll(o->gpus)};
+    pid_t first = getpid();
+    if (getrandom(&gang.id, sizeof(gang.id), 0) != sizeof(gang.id))
+        return error_set(err, -EIO, "cannot make a number for a gang: %s", strerror(errno));
+    gang.id |= 1;
+    for (uint64_t m = o->gpus & (o->gpus - 1); m; m &= m - 1) {
+        pid_t pid = fork();
+        if (pid < 0)
+            return error_set(err, -errno, "cannot start a rank: %s", strerror(errno));
+        if (pid == 0)
+            run_rank(s, o, (unsigned)__builtin_ctzll(m), &gang, first);
+        s->ranks[s->nranks++] = pid;
+    }
+    return open_contexts(s, o, (unsigned)__builtin_ctzll(o->gpus), &gang, err);
+}
+
 static int soft_open(const struct load_options *o, struct load_gpu **out, struct error *err)
 {
     if (o->copy_bytes)
@@ -164,26 +249,9 @@ static int soft_open(const struct load_options *o, struct load_gpu **out, struct
     else if (soft_default_path(s->where, sizeof(s->where)))
         snprintf(s->where, sizeof(s->where), "the default socket");
 
-    for (; s->nclients < o->contexts; s->nclients++) {
-        int r = soft_client_open(o->socket, (unsigned)o->gpu, &s->clients[s->nclients]);
-        if (!r)
-            continue;
-        if (r == -ENOENT || r == -ECONNREFUSED)
-            error_set(err, r, "no software GPU answers at %s: start one with cede-softgpu",
-                      s->where);
-        else
-            error_set(err, r, "cannot open a context on GPU %llu of the software GPU at %s: %s",
-                      (unsigned long long)o->gpu, s->where, strerror(-r));
-        soft_close(&s->base);
-        return r;
-    }
-    int r = o->memory ? soft_client_alloc(client(s), (int64_t)o->memory) : 0;
-    if (r == -ENOMEM)
-        error_set(err, r, "the software GPU has no room for --memory: leave it out, or take less");
-    else if (r)
-        lost(s, r, "take memory of", err);
-    if (r == 0)
-        r = o->role == LOAD_CALIBRATE ? measure_overhead(s, err) : 0;
+    int r = o->gpus ? open_gang(s, o, err) : open_contexts(s, o, (unsigned)o->gpu, NULL, err);
+    if (r == 0 && o->role == LOAD_CALIBRATE)
+        r = measure_overhead(s, err);
     if (r)
         soft_close(&s->base);
     else

@@ -17,6 +17,7 @@
  * before a launch blocks the host. */
 #define LOAD_DEPTH_MAX 1024U
 #define LOAD_QUEUE_MAX 256U /* requests in flight with --open */
+#define LOAD_GPUS_MAX  16U  /* of a gang: what a software GPU's server has */
 
 enum load_role { LOAD_LATENCY = 1, LOAD_BATCH = 2, LOAD_CALIBRATE = 4, LOAD_MODELS = 8 };
 
@@ -40,7 +41,8 @@ struct load_options {
     bool hint_false;                                 /* and of as many requests that never come */
     uint64_t requests;                               /* or kernels of batch; 0: no limit */
     uint64_t depth;                                  /* batch; 0: the back end's default */
-    const char *policy_name;                         /* models, and below */
+    uint64_t gpus;           /* batch: bit map of a gang's GPUs; 0: a program on `gpu` alone */
+    const char *policy_name; /* models, and below */
     unsigned policy;
     uint64_t k;
     bool admit;

@@ -122,11 +122,13 @@ static void submit(struct sim *m, uint32_t j, uint32_t g)
     struct rank *r = rank_of(m, j, g);
     uint64_t i = r->submitted++;
     bool sync = job->sync_ns && i % 2;
-    struct softgpu_kernel k = {
-        .duration_ns = sync ? job->sync_ns : job->kernel_ns, .sm_fraction = 1, .cookie = j};
-    uint32_t ranks = sync ? (uint32_t)__builtin_popcount(sim_gpus_of(m, j)) : 1;
+    struct softgpu_kernel k = {.duration_ns = sync ? job->sync_ns : job->kernel_ns,
+                               .sm_fraction = 1,
+                               .cookie = j,
+                               .ranks = sync ? (uint32_t)__builtin_popcount(sim_gpus_of(m, j)) : 0,
+                               .collective = (uint64_t)(j + 1) << 40 | i};
     r->queued++;
-    softgpu_submit_rank(m->f.engines[g], r->group, &k, (uint64_t)(j + 1) << 40 | i, ranks, m->now);
+    softgpu_submit(m->f.engines[g], r->group, &k, m->now);
 }
 
 static bool works(const struct sim *m, uint32_t j)

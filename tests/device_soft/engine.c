@@ -43,7 +43,7 @@ static struct softgpu *engine(uint32_t groups)
 static void submit(struct softgpu *e, uint32_t group, uint32_t stream, uint64_t duration_ns,
                    float fraction, uint64_t at_ns)
 {
-    struct softgpu_kernel k = {stream, duration_ns, fraction, 0};
+    struct softgpu_kernel k = {stream, duration_ns, fraction, 0, 0, 0};
     assert_int_equal(softgpu_submit(e, group, &k, at_ns), 0);
 }
 
@@ -320,13 +320,13 @@ static void test_limits(void **state)
     uint32_t g;
     uint64_t done;
     static const struct softgpu_kernel bad[] = {
-        {SOFTGPU_STREAMS, 1000, 1, 0},
-        {0, 0, 1, 0},
-        {0, UINT64_MAX, 1, 0},
-        {0, 1000, 0, 0},
-        {0, 1000, -1, 0},
-        {0, 1000, 1.01f, 0},
-        {0, 1000, __builtin_nanf(""), 0},
+        {SOFTGPU_STREAMS, 1000, 1, 0, 0, 0},
+        {0, 0, 1, 0, 0, 0},
+        {0, UINT64_MAX, 1, 0, 0, 0},
+        {0, 1000, 0, 0, 0, 0},
+        {0, 1000, -1, 0, 0, 0},
+        {0, 1000, 1.01f, 0, 0, 0},
+        {0, 1000, __builtin_nanf(""), 0, 0, 0},
     };
     assert_int_equal(softgpu_new(&plain, 0, 1, &e), -EINVAL);
     assert_int_equal(softgpu_new(&plain, 1, 0, &e), -EINVAL);
@@ -334,7 +334,7 @@ static void test_limits(void **state)
     assert_int_equal(softgpu_group_add(e, 0, &g), 0);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(softgpu_submit(e, g, &bad[i], 0), -EINVAL);
-    struct softgpu_kernel k = {0, 1000, 1, 7};
+    struct softgpu_kernel k = {0, 1000, 1, 7, 0, 0};
     assert_int_equal(softgpu_submit(e, g + 1, &k, 0), -EINVAL);
     assert_int_equal(softgpu_submit(e, g, &k, 0), 0);
     assert_int_equal(softgpu_submit(e, g, &k, 0), 0);
@@ -438,9 +438,12 @@ static uint64_t random_run(uint64_t seed)
         default:
             if (acc[g].present) {
                 uint32_t st = (uint32_t)(rnd(&s) % 4);
-                struct softgpu_kernel k = {st, 1 + rnd(&s) % (400 * US),
+                struct softgpu_kernel k = {st,
+                                           1 + rnd(&s) % (400 * US),
                                            (float)(1 + rnd(&s) % 100) / 100,
-                                           acc[g].next_cookie[st]};
+                                           acc[g].next_cookie[st],
+                                           0,
+                                           0};
                 if (softgpu_submit(e, g, &k, now) == 0) {
                     acc[g].next_cookie[st]++;
                     acc[g].submitted++;

@@ -35,7 +35,7 @@ static void test_client_killed(void **state)
         struct soft_client *c;
         struct soft_kernel k = {.duration_ns = 1000 * MS, .sm_fraction = 1};
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (soft_client_open(f->path, 0, &c) < 0 || soft_client_submit(c, &k) < 0 ||
+        if (soft_client_open(f->path, 0, NULL, &c) < 0 || soft_client_submit(c, &k) < 0 ||
             write(p[1], "x", 1) != 1)
             _exit(1);
         for (;;)
@@ -81,7 +81,8 @@ static void test_server_killed(void **state)
     assert_int_equal(soft_client_wait(c, PATIENCE * NSEC_PER_MSEC, &out), -EPIPE);
     struct soft_kernel k = {.duration_ns = US, .sm_fraction = 1};
     assert_int_equal(soft_client_submit(c, &k), -EPIPE);
-    assert_int_equal(soft_client_open(f->path, 0, &(struct soft_client *){NULL}), -ECONNREFUSED);
+    assert_int_equal(soft_client_open(f->path, 0, NULL, &(struct soft_client *){NULL}),
+                     -ECONNREFUSED);
     for (int i = 0; i < 3; i++)
         assert_int_equal(d->ops->set_timeslice(d, &l.v[0], 5, &err), -ENODEV);
     assert_non_null(strstr(err.text, f->path));
@@ -179,7 +180,7 @@ static void test_malformed(void **state)
             size_t n = rnd(&s) % sizeof(u.bytes);
             if (rnd(&s) % 4) {
                 u.m.version = SOFT_VERSION;
-                u.m.type = (uint32_t)(rnd(&s) % 12);
+                u.m.type = (uint32_t)(rnd(&s) % 14);
                 if (rnd(&s) % 4 && soft_msg_size(u.m.type))
                     n = soft_msg_size(u.m.type);
             }

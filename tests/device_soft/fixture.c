@@ -93,7 +93,7 @@ int teardown(void **state)
 struct soft_client *client(const struct fixture *f, unsigned gpu)
 {
     struct soft_client *c = NULL;
-    assert_int_equal(soft_client_open(f->path, gpu, &c), 0);
+    assert_int_equal(soft_client_open(f->path, gpu, NULL, &c), 0);
     return c;
 }
 

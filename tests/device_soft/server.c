@@ -48,7 +48,7 @@ static void test_client_limits(void **state)
     for (unsigned i = 0; i < SOFT_OUTSTANDING_MAX; i++)
         wait_for(c);
     assert_int_equal(soft_client_wait(c, 0, &out), -ETIMEDOUT);
-    assert_int_equal(soft_client_open(f->path, 2, &none), -ENODEV);
+    assert_int_equal(soft_client_open(f->path, 2, NULL, &none), -ENODEV);
     soft_client_close(c);
 }
 
@@ -60,7 +60,7 @@ static void test_no_server(void **state)
     struct error err = {""};
     char path[96];
     snprintf(path, sizeof(path), "%s/none", f->dir);
-    assert_int_equal(soft_client_open(path, 0, &c), -ENOENT);
+    assert_int_equal(soft_client_open(path, 0, NULL, &c), -ENOENT);
     assert_int_equal(device_soft.open(path, &d, &err), -ENODEV);
     assert_non_null(strstr(err.text, path));
     assert_non_null(strstr(err.text, "cede-softgpu"));
@@ -87,6 +87,67 @@ static void test_many_clients(void **state)
         soft_client_close(c[i]);
     }
     device_close(d);
+}
+
+static struct soft_client *rank_of(const struct fixture *f, const struct soft_gang *g, unsigned gpu)
+{
+    struct soft_client *c = NULL;
+    assert_int_equal(soft_client_open(f->path, gpu, g, &c), 0);
+    return c;
+}
+
+/* A collective waits for all ranks, and for ever after one has gone; that GPU's other contexts do
+ * not. */
+static void test_gang(void **state)
+{
+    struct fixture *f = *state;
+    const struct soft_gang g = {7, 2}, same = {7, 3}, one = {8, 1}, many = {9, 3}, none = {0, 2};
+    struct soft_client *a = rank_of(f, &g, 0), *b, *other = client(f, 0), *no = NULL;
+    struct soft_completion ca, cb;
+    const struct soft_gang *bad[] = {&g, &same, &one, &many, &none};
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) /* the first: there is one on that GPU */
+        assert_int_equal(soft_client_open(f->path, 0, bad[i], &no), -EINVAL);
+    submit(a, 300 * US, 2);
+    submit(other, 3 * MS, 1);
+    wait_for(other);
+    assert_int_equal(soft_client_wait(a, 0, &ca), -ETIMEDOUT);
+    b = rank_of(f, &g, 1);
+    assert_int_equal(soft_client_open(f->path, 1, &g, &no), -EINVAL);
+    submit(b, 300 * US, 2);
+    for (int i = 0; i < 2; i++) {
+        ca = wait_for(a);
+        cb = wait_for(b);
+        assert_int_equal(ca.end_ns, cb.end_ns);
+        assert_true(cb.end_ns - cb.submit_ns >= 300 * US);
+    }
+
+    /* One rank is off its GPU: neither gets on. */
+    struct device_driver *d = driver(f);
+    struct group_list l = scan(d, getpid());
+    assert_int_equal(l.v[0].gpu, 0);
+    assert_int_equal(switch_groups(d, &l, 1, true), 0);
+    submit(a, 300 * US, 1);
+    submit(b, 300 * US, 1);
+    submit(other, 3 * MS, 1);
+    wait_for(other);
+    assert_int_equal(soft_client_wait(b, 0, &cb), -ETIMEDOUT);
+    assert_int_equal(switch_groups(d, &l, 1, false), 0);
+    assert_int_equal(wait_for(a).end_ns, wait_for(b).end_ns);
+    group_list_free(&l);
+    device_close(d);
+
+    submit(b, 300 * US, 2);
+    soft_client_close(a);
+    struct soft_client *new_a = rank_of(f, &g, 0), *new_b = rank_of(f, &g, 1);
+    submit(new_a, 300 * US, 3);
+    submit(new_b, 300 * US, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(wait_for(new_a).end_ns, wait_for(new_b).end_ns);
+    assert_int_equal(soft_client_wait(b, 0, &cb), -ETIMEDOUT);
+    soft_client_close(b);
+    soft_client_close(new_a);
+    soft_client_close(new_b);
+    soft_client_close(other);
 }
 
 /* ---- driver ---- */
@@ -302,11 +363,10 @@ static void test_usage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        end_to_end(test_kernels),   end_to_end(test_client_limits),
-        end_to_end(test_no_server), end_to_end(test_many_clients),
-        end_to_end(test_scan),      end_to_end(test_set_timeslice),
-        end_to_end(test_suspend),   end_to_end(test_shares),
-        end_to_end(test_latency),   end_to_end(test_usage),
+        end_to_end(test_kernels),       end_to_end(test_client_limits), end_to_end(test_no_server),
+        end_to_end(test_many_clients),  end_to_end(test_gang),          end_to_end(test_scan),
+        end_to_end(test_set_timeslice), end_to_end(test_suspend),       end_to_end(test_shares),
+        end_to_end(test_latency),       end_to_end(test_usage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

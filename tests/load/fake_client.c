@@ -20,7 +20,8 @@ static int fault(const char *what)
     return s && strcmp(s, what) == 0;
 }
 
-int soft_client_open(const char *path, unsigned gpu, struct soft_client **out)
+int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gang,
+                     struct soft_client **out)
 {
     if (fault("absent"))
         return -ENOENT;

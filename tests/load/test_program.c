@@ -63,6 +63,12 @@ static void usage_errors(void **state)
     fails("batch --kernel-us 2e6", 2, "from 1 to 1000000");
     fails("batch --sm-fraction 1.01", 2, "to 1");
     fails("batch --depth 1025", 2, "from 1 to 1024");
+    fails("batch --gpus 0,16", 2, "--gpus 0,16: must be at least two different numbers up to 15");
+    fails("batch --gpus 1", 2, "--gpus 1: must be");
+    fails("batch --gpus 0,0", 2, "--gpus 0,0: must be");
+    fails("batch --gpus 0,,1", 2, "--gpus 0,,1: must be");
+    fails("latency --gpus 0,1", 2, "--gpus does not go with latency");
+    fails("batch --gpus 0,1 --device opencl", 2, "add --device soft");
     fails("latency --arrivals often", 2, "must be periodic or poisson");
     fails("latency --arrivals poisson", 2, "goes with --open alone");
     fails("models --policy chance", 2, "must be fifo, priority, edf or laxity");

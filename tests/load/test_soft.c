@@ -31,7 +31,7 @@ static int set_up(void **state)
     if (!mkdtemp(strcpy(dir, "/tmp/cede-load-XXXXXX")))
         return -1;
     snprintf(socket_path, sizeof(socket_path), "%s/gpu", dir);
-    snprintf(line, sizeof(line), "cede-softgpu --socket %s", socket_path);
+    snprintf(line, sizeof(line), "cede-softgpu --gpus 2 --socket %s", socket_path);
     child_start(&server, soft_server_main, line);
     for (int i = 0; access(socket_path, F_OK) && i < 10000; i++)
         usleep(1000);
@@ -133,6 +133,45 @@ static void models(void **state)
     json_decref(l);
 }
 
+static size_t others_of(const struct child *first, pid_t *one)
+{
+    char path[64];
+    int n = 0, pid;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)first->pid, (int)first->pid);
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    for (; f && fscanf(f, "%d", &pid) == 1; n++)
+        *one = pid;
+    return (size_t)n;
+}
+
+/* A rank that ends is the end of its gang. */
+static void gang(void **state)
+{
+    pid_t rank = 0;
+    start_load(&batch, "batch --gpus 0,1 --requests 50");
+    child_end(&batch);
+    json_t *l = child_final(&batch);
+    assert_int_equal(json_number(l, "kernels"), 50);
+    assert_true(json_is_true(json_object_get(l, "verified")));
+    json_decref(l);
+
+    start_load(&batch, "batch --gpus 0,1 --report 20");
+    child_await_output(&batch);
+    assert_int_equal(others_of(&batch, &rank), 1);
+    kill(rank, SIGKILL);
+    child_end(&batch);
+    assert_int_equal(batch.status, 1);
+    assert_non_null(strstr(batch.err, "another rank of this gang, has ended"));
+
+    start_load(&batch, "batch --gpus 0,1 --report 20");
+    child_await_output(&batch);
+    assert_int_equal(others_of(&batch, &rank), 1);
+    kill(batch.pid, SIGTERM);
+    child_end(&batch);
+    assert_int_equal(kill(rank, 0), -1);
+    json_decref(child_final(&batch));
+}
+
 static void server_goes(void **state)
 {
     start_load(&batch, "batch --report 20");
@@ -150,6 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(alone_and_beside, set_up, tear_down),
         cmocka_unit_test_setup_teardown(models, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(gang, set_up, tear_down),
         cmocka_unit_test_setup_teardown(server_goes, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("load_soft", tests, NULL, NULL);

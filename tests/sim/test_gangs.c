@@ -182,11 +182,12 @@ struct pair {
 
 static void pair_submit(struct pair *p, uint32_t gang, uint32_t g)
 {
-    struct softgpu_kernel k = {.duration_ns = MS, .sm_fraction = 1, .cookie = gang};
-    assert_int_equal(softgpu_submit_rank(p->f.engines[g], p->group[gang][g], &k,
-                                         (uint64_t)(gang + 1) << 40 | p->submitted[gang][g]++, 2,
-                                         p->now),
-                     0);
+    struct softgpu_kernel k = {.duration_ns = MS,
+                               .sm_fraction = 1,
+                               .cookie = gang,
+                               .ranks = 2,
+                               .collective = (uint64_t)(gang + 1) << 40 | p->submitted[gang][g]++};
+    assert_int_equal(softgpu_submit(p->f.engines[g], p->group[gang][g], &k, p->now), 0);
 }
 
 static void pair_run(struct pair *p, uint64_t until)

@@ -108,12 +108,17 @@ int soft_connect(const char *path, struct soft_msg *m, int *out)
     return r;
 }
 
-int soft_client_open(const char *path, unsigned gpu, struct soft_client **out)
+int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gang,
+                     struct soft_client **out)
 {
     struct soft_client *c = calloc(1, sizeof(*c));
     if (!c)
         return -ENOMEM;
-    struct soft_msg m = {.type = SOFT_OPEN_CONTEXT, .u.open = {.gpu = gpu}};
+    struct soft_msg m = {.type = SOFT_OPEN_CONTEXT, .u.open.gpu = gpu};
+    if (gang) {
+        m.u.open.gang = gang->id;
+        m.u.open.ranks = gang->ranks;
+    }
     int r = soft_connect(path, &m, &c->fd);
     if (r < 0)
         free(c);

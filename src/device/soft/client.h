@@ -24,9 +24,20 @@ struct soft_completion {
     uint64_t end_ns;    /* ran to its end */
 };
 
+/* Contexts of one user, each on another GPU, whose n-th kernels are one collective, as NCCL's are:
+ * each occupies its GPU until all ranks have run at the same time for its duration. When a rank
+ * ends, the kernels of the others never do, and the number may be used for another gang. */
+struct soft_gang {
+    uint64_t id; /* any number but 0 */
+    uint32_t ranks;
+};
+
 /* path: the server's socket, or NULL for soft_default_path(). Creates one context (one compute and
- * three copy groups). -ENOENT / -ECONNREFUSED: no server. */
-int soft_client_open(const char *path, unsigned gpu, struct soft_client **out);
+ * three copy groups), a rank of `gang` if that is not NULL. -ENOENT / -ECONNREFUSED: no server.
+ * -EINVAL: the gang cannot have this rank: it is complete, has one on that GPU, or would have fewer
+ * than two or more than there are GPUs. */
+int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gang,
+                     struct soft_client **out);
 void soft_client_close(struct soft_client *c);
 
 /* -EAGAIN when too many kernels (1024) are outstanding. */

@@ -14,7 +14,7 @@ bool soft_list(struct server *s, const struct soft_msg *m, struct soft_msg *answ
 {
     if (m->u.list.compute_only > 1)
         return false;
-    *answer = (struct soft_msg){.type = SOFT_GROUPS, .u.groups.now_ns = monotonic_ns()};
+    *answer = (struct soft_msg){.type = SOFT_GROUPS, .u.groups.now_ns = s->now_ns};
     for (struct conn *o = s->conns.next; o != &s->conns && !answer->u.groups.more; o = o->next) {
         if (o->kind != CONN_CONTEXT || o->key + SOFT_CONTEXT_GROUPS <= m->u.list.after)
             continue;
@@ -23,11 +23,10 @@ bool soft_list(struct server *s, const struct soft_msg *m, struct soft_msg *answ
         if (m->u.list.pid != 0 &&
             (o->proc.pid != m->u.list.pid || o->proc.start_ticks != m->u.list.start_ticks))
             continue;
-        softgpu_advance(s->gpus[o->gpu].engine, answer->u.groups.now_ns);
         for (unsigned i = 0; i < (m->u.list.compute_only ? 1 : SOFT_CONTEXT_GROUPS); i++) {
             struct softgpu_group_info info;
             if (o->key + i <= m->u.list.after ||
-                softgpu_group_info(s->gpus[o->gpu].engine, o->groups[i], &info) < 0)
+                softgpu_group_info(s->fabric.engines[o->gpu], o->groups[i], &info) < 0)
                 continue;
             if (answer->u.groups.n == ARRAY_SIZE(answer->u.groups.v)) {
                 answer->u.groups.more = 1;
@@ -72,7 +71,7 @@ static int control_one(struct server *s, const struct conn *c, const struct soft
         return -ESRCH;
     if (!may_steer(s, c, o))
         return -EPERM;
-    struct softgpu *e = s->gpus[o->gpu].engine;
+    struct softgpu *e = s->fabric.engines[o->gpu];
     uint32_t g = o->groups[key - o->key];
     int r = m->type == SOFT_TIMESLICE
                 ? softgpu_set_timeslice(e, g, m->u.control.timeslice_us, now, done_ns)
@@ -85,7 +84,7 @@ static int control_one(struct server *s, const struct conn *c, const struct soft
  * error. */
 bool soft_control(struct server *s, struct conn *c, const struct soft_msg *m)
 {
-    uint64_t now = monotonic_ns(), done_ns = now;
+    uint64_t now = s->now_ns, done_ns = now;
     bool some_done = false;
     if (m->u.control.n == 0 || m->u.control.n > ARRAY_SIZE(m->u.control.keys))
         return false;
@@ -133,7 +132,7 @@ bool soft_alloc(struct server *s, struct conn *c, const struct soft_msg *m, stru
 
 bool soft_memory(struct server *s, const struct soft_msg *m, struct soft_msg *answer)
 {
-    if (m->u.memory.gpu >= s->ngpus)
+    if (m->u.memory.gpu >= s->fabric.n)
         return false;
     *answer = (struct soft_msg){.type = SOFT_MEMORY, .u.memory.gpu = m->u.memory.gpu};
     const struct gpu *g = &s->gpus[m->u.memory.gpu];
@@ -153,10 +152,10 @@ void soft_memory_end(struct server *s, struct conn *c)
         s->gpus[c->gpu].used_bytes -= c->memory_bytes;
 }
 
-static void hold(struct server *s, const struct conn *c, bool on, uint64_t now_ns)
+static void hold(struct server *s, const struct conn *c, bool on)
 {
     for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++)
-        softgpu_hold(s->gpus[c->gpu].engine, c->groups[i], on, now_ns);
+        softgpu_hold(s->fabric.engines[c->gpu], c->groups[i], on, s->now_ns);
 }
 
 /* A restored context has new groups on a real GPU: nothing is set on them. */
@@ -166,21 +165,21 @@ static void forget_controls(struct server *s, const struct conn *c, uint64_t now
     uint64_t done_ns;
     softgpu_params_h200(&p);
     for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
-        struct softgpu *e = s->gpus[c->gpu].engine;
+        struct softgpu *e = s->fabric.engines[c->gpu];
         softgpu_set_timeslice(e, c->groups[i], p.timeslice_us, now_ns, &done_ns);
         softgpu_resume(e, c->groups[i], now_ns, &done_ns);
     }
 }
 
-void soft_swap_due(struct server *s, uint64_t now_ns)
+void soft_swap_due(struct server *s)
 {
     for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
-        if (c->kind != CONN_CONTEXT || c->swap_at_ns > now_ns)
+        if (c->kind != CONN_CONTEXT || c->swap_at_ns > s->now_ns)
             continue;
         if (c->swap_to == SWAP_OUT)
             s->gpus[c->gpu].used_bytes -= c->memory_bytes;
         if (c->swap_to == SWAP_RUNNING)
-            hold(s, c, false, now_ns);
+            hold(s, c, false);
         c->swap = c->swap_to;
         c->swap_at_ns = SOFTGPU_NEVER;
     }
@@ -189,8 +188,8 @@ void soft_swap_due(struct server *s, uint64_t now_ns)
 static bool suspended(struct server *s, const struct conn *c)
 {
     struct softgpu_group_info info;
-    return softgpu_group_info(s->gpus[c->gpu].engine, c->groups[0], &info) == 0 && info.suspended &&
-           info.kernels;
+    return softgpu_group_info(s->fabric.engines[c->gpu], c->groups[0], &info) == 0 &&
+           info.suspended && info.kernels;
 }
 
 static int begin_step(struct server *s, struct conn *o, uint32_t step, uint64_t now_ns)
@@ -211,7 +210,7 @@ static int begin_step(struct server *s, struct conn *o, uint32_t step, uint64_t 
     if (step == SOFT_MOVE_IN && o->memory_bytes > g->memory_bytes - g->used_bytes)
         return -ENOMEM;
     if (step == SOFT_LOCK)
-        hold(s, o, true, now_ns);
+        hold(s, o, true);
     if (step == SOFT_MOVE_IN) {
         g->used_bytes += o->memory_bytes;
         forget_controls(s, o, now_ns);
@@ -227,7 +226,7 @@ static int begin_step(struct server *s, struct conn *o, uint32_t step, uint64_t 
 /* All contexts of one process; the first error is the answer. */
 bool soft_swap_step(struct server *s, struct conn *c, const struct soft_msg *m)
 {
-    uint64_t now = monotonic_ns(), done_ns = now;
+    uint64_t now = s->now_ns, done_ns = now;
     uint32_t step = m->u.swap.step;
     if (step > SOFT_UNLOCK || m->u.swap.zero)
         return false;

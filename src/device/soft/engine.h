@@ -57,6 +57,10 @@ struct softgpu_kernel {
     uint64_t duration_ns;
     float sm_fraction; /* (0..1] */
     uint64_t cookie;   /* comes back in the completion */
+    /* Of one rank of a collective: how many ranks it has, each on another engine and all of the
+     * same duration (fabric.h). 0: of none. */
+    uint32_t ranks;
+    uint64_t collective;
 };
 
 struct softgpu_completion {
@@ -97,11 +101,6 @@ int softgpu_group_info(const struct softgpu *e, uint32_t group, struct softgpu_g
 /* -EINVAL (no such group, stream out of range, no duration, fraction out of range), -ENOSPC. */
 int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kernel *k,
                    uint64_t at_ns);
-
-/* The same for one of so many ranks of a collective (fabric.h), each on another engine, all with
- * the same duration. -EINVAL: no ranks too. */
-int softgpu_submit_rank(struct softgpu *e, uint32_t group, const struct softgpu_kernel *k,
-                        uint64_t collective, uint32_t ranks, uint64_t at_ns);
 
 /* Each puts the time when the call is done and has its effect into *done_ns. Suspending a group in
  * mid-kernel switches it out. -EINVAL (no such group, timeslice out of range), -ENOSPC. */

@@ -210,16 +210,10 @@ static uint64_t launch_time(struct softgpu *e, const struct group *g)
 int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kernel *k,
                    uint64_t at_ns)
 {
-    return softgpu_submit_rank(e, group, k, 0, 1, at_ns);
-}
-
-int softgpu_submit_rank(struct softgpu *e, uint32_t group, const struct softgpu_kernel *k,
-                        uint64_t collective, uint32_t ranks, uint64_t at_ns)
-{
     /* A year of nanoseconds: sums of such times cannot overflow. */
     if (!valid(e, group) || k->stream >= SOFTGPU_STREAMS || k->duration_ns == 0 ||
         k->duration_ns > 31536000ULL * 1000000000 || !(k->sm_fraction > 0) ||
-        !(k->sm_fraction <= 1) || ranks == 0)
+        !(k->sm_fraction <= 1))
         return -EINVAL;
     if (e->free_kernel == SOFTGPU_NONE)
         return -ENOSPC;
@@ -238,8 +232,8 @@ int softgpu_submit_rank(struct softgpu *e, uint32_t group, const struct softgpu_
         .submit_ns = e->now_ns,
         .duration_ns = k->duration_ns,
         .cookie = k->cookie,
-        .collective = collective,
-        .ranks = ranks,
+        .collective = k->collective,
+        .ranks = k->ranks,
         .group = group,
         .stream = k->stream,
         .fraction = fraction ? fraction : 1,

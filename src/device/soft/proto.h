@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SOFT_VERSION         0x73670002U /* "sg", and a number for each incompatible change */
+#define SOFT_VERSION         0x73670003U /* "sg", and a number for each incompatible change */
 #define SOFT_OUTSTANDING_MAX 1024U       /* kernels of a context; also completions not read */
 #define SOFT_COPY_GROUPS     3U          /* of a context, after its compute group */
 #define SOFT_CONTEXT_GROUPS  (1U + SOFT_COPY_GROUPS)
@@ -56,6 +56,8 @@ struct soft_msg {
     union {
         struct {
             uint32_t gpu;
+            uint32_t ranks; /* 0: the context is not a rank of a gang */
+            uint64_t gang;
         } open;
         struct {
             int32_t result; /* 0 or -errno */

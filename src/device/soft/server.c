@@ -48,6 +48,28 @@ static int watch(struct server *s, int op, int fd, uint32_t events, void *ptr)
     return epoll_ctl(s->epoll, op, fd, &ev) < 0 ? -errno : 0;
 }
 
+static bool same_gang(const struct conn *a, const struct conn *b)
+{
+    return a != b && b->kind == CONN_CONTEXT && a->uid == b->uid && a->gang == b->gang;
+}
+
+static void context_end(struct server *s, struct conn *c)
+{
+    struct gpu *g = &s->gpus[c->gpu];
+    for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
+        softgpu_group_remove(s->fabric.engines[c->gpu], c->groups[i], s->now_ns);
+        g->owners[c->groups[i]] = NULL;
+    }
+    g->contexts--;
+    soft_memory_end(s, c);
+    /* Collectives of the others are never complete: their kernels occupy the GPU in their turns
+     * until their programs end. */
+    for (struct conn *o = s->conns.next; c->gang && o != &s->conns; o = o->next) {
+        if (same_gang(c, o))
+            o->gang = 0;
+    }
+}
+
 /* Ends a connection at once; the struct goes when no event of this round can point to it. */
 static void conn_end(struct server *s, struct conn *c, const char *why)
 {
@@ -56,15 +78,8 @@ static void conn_end(struct server *s, struct conn *c, const char *why)
     if (why)
         fprintf(stderr, "cede-softgpu: closed the connection of process %d: %s\n", c->proc.pid,
                 why);
-    if (c->kind == CONN_CONTEXT) {
-        struct gpu *g = &s->gpus[c->gpu];
-        for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
-            softgpu_group_remove(g->engine, c->groups[i], monotonic_ns());
-            g->owners[c->groups[i]] = NULL;
-        }
-        g->contexts--;
-        soft_memory_end(s, c);
-    }
+    if (c->kind == CONN_CONTEXT)
+        context_end(s, c);
     c->kind = CONN_DEAD;
     close(c->fd);
     if (!s->accepting)
@@ -152,17 +167,41 @@ static void conn_answer_result(struct server *s, struct conn *c, int result)
 
 /* ---- contexts ---- */
 
-static int open_context(struct server *s, struct conn *c, uint32_t gpu)
+/* The first rank begins the gang. */
+static int join_gang(struct server *s, struct conn *c)
 {
-    if (gpu >= s->ngpus)
+    uint32_t present = 0;
+    if (c->gang == 0 || c->ranks < 2 || c->ranks > s->fabric.n)
+        return -EINVAL;
+    for (const struct conn *o = s->conns.next; o != &s->conns; o = o->next) {
+        if (!same_gang(c, o))
+            continue;
+        if (o->ranks != c->ranks || o->gpu == c->gpu || ++present == c->ranks)
+            return -EINVAL;
+        c->gang_number = o->gang_number;
+    }
+    if (present == 0)
+        c->gang_number = s->gangs++;
+    return 0;
+}
+
+static int open_context(struct server *s, struct conn *c, const struct soft_msg *m)
+{
+    uint32_t gpu = m->u.open.gpu;
+    if (gpu >= s->fabric.n)
         return -ENODEV;
     struct gpu *g = &s->gpus[gpu];
-    uint64_t now = monotonic_ns();
+    struct softgpu *e = s->fabric.engines[gpu];
+    c->gpu = gpu;
+    c->gang = m->u.open.gang;
+    c->ranks = m->u.open.ranks;
+    if ((c->gang || c->ranks) && join_gang(s, c) < 0)
+        return -EINVAL;
     if (g->contexts * SOFT_CONTEXT_GROUPS + SOFT_CONTEXT_GROUPS > g->owners_cap) {
         /* Doubled, so that growing costs little in the long run. The engine rounds its groups up:
          * group numbers are the lowest free ones, so they stay below what was asked for. */
         uint32_t n = (g->contexts + 1) * 2;
-        int r = softgpu_reserve(g->engine, n * SOFT_CONTEXT_GROUPS, n * SOFT_OUTSTANDING_MAX);
+        int r = softgpu_reserve(e, n * SOFT_CONTEXT_GROUPS, n * SOFT_OUTSTANDING_MAX);
         struct conn **p =
             r == 0 ? reallocarray(g->owners, n * SOFT_CONTEXT_GROUPS, sizeof(struct conn *)) : NULL;
         if (!p)
@@ -171,9 +210,9 @@ static int open_context(struct server *s, struct conn *c, uint32_t gpu)
         g->owners_cap = n * SOFT_CONTEXT_GROUPS;
     }
     for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
-        int r = softgpu_group_add(g->engine, now, &c->groups[i]);
+        int r = softgpu_group_add(e, s->now_ns, &c->groups[i]);
         while (r < 0 && i-- > 0)
-            softgpu_group_remove(g->engine, c->groups[i], now);
+            softgpu_group_remove(e, c->groups[i], s->now_ns);
         if (r < 0)
             return r;
         g->owners[c->groups[i]] = c;
@@ -182,7 +221,6 @@ static int open_context(struct server *s, struct conn *c, uint32_t gpu)
     c->kind = CONN_CONTEXT;
     c->memory_bytes = 0;
     c->swap_at_ns = SOFTGPU_NEVER;
-    c->gpu = gpu;
     c->key = s->next_key;
     s->next_key += SOFT_CONTEXT_GROUPS;
     /* To the end of the list: that keeps it in the order of the keys. */
@@ -229,12 +267,16 @@ static void deliver_unsent(struct server *s, struct conn *c)
 /* False: against the rules. */
 static bool conn_submit(struct server *s, struct conn *c, const struct soft_msg *m)
 {
-    struct softgpu_kernel k = {m->u.submit.stream, m->u.submit.duration_ns, m->u.submit.sm_fraction,
-                               m->u.submit.cookie};
+    struct softgpu_kernel k = {m->u.submit.stream,
+                               m->u.submit.duration_ns,
+                               m->u.submit.sm_fraction,
+                               m->u.submit.cookie,
+                               c->ranks,
+                               (uint64_t)c->gang_number << 32 | c->collectives++};
     /* A client that does not read its completions ends here too. */
     if (c->outstanding >= SOFT_OUTSTANDING_MAX || m->u.submit.zero != 0)
         return false;
-    if (softgpu_submit(s->gpus[c->gpu].engine, c->groups[0], &k, monotonic_ns()) < 0)
+    if (softgpu_submit(s->fabric.engines[c->gpu], c->groups[0], &k, s->now_ns) < 0)
         return false;
     c->outstanding++;
     return true;
@@ -277,8 +319,7 @@ static bool conn_handle(struct server *s, struct conn *c, const struct soft_msg 
         if (m->type == SOFT_OPEN_CONTROL)
             c->kind = CONN_CONTROL;
         if (ok)
-            out = soft_result(s,
-                              m->type == SOFT_OPEN_CONTEXT ? open_context(s, c, m->u.open.gpu) : 0);
+            out = soft_result(s, m->type == SOFT_OPEN_CONTEXT ? open_context(s, c, m) : 0);
         break;
     case CONN_CONTEXT:
         ok = m->type == SOFT_ALLOC ? soft_alloc(s, c, m, &out)
@@ -295,6 +336,12 @@ static bool conn_handle(struct server *s, struct conn *c, const struct soft_msg 
     return ok;
 }
 
+static void pass_time(struct server *s)
+{
+    s->now_ns = monotonic_ns();
+    fabric_advance(&s->fabric, s->now_ns);
+}
+
 static void conn_read(struct server *s, struct conn *c)
 {
     for (int i = 0; i < READS_A_TURN && c->kind != CONN_DEAD; i++) {
@@ -303,6 +350,7 @@ static void conn_read(struct server *s, struct conn *c)
         ssize_t n = recv(c->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
+        pass_time(s); /* not earlier: nothing may count as submitted before it was sent */
         if (n <= 0)
             conn_end(s, c, NULL);
         else if (!conn_handle(s, c, &m, (size_t)n))
@@ -312,20 +360,18 @@ static void conn_read(struct server *s, struct conn *c)
 
 static void catch_up(struct server *s)
 {
-    uint64_t now = monotonic_ns();
-    for (unsigned i = 0; i < s->ngpus; i++) {
-        struct gpu *g = &s->gpus[i];
+    pass_time(s);
+    for (unsigned i = 0; i < s->fabric.n; i++) {
         struct softgpu_completion k;
-        softgpu_advance(g->engine, now);
-        while (softgpu_pop_completion(g->engine, &k)) {
+        while (softgpu_pop_completion(s->fabric.engines[i], &k)) {
             /* Ending a connection removes its groups, and with them its completions: whoever comes
              * out here has an owner. */
-            conn_deliver(s, g->owners[k.group], &k);
+            conn_deliver(s, s->gpus[i].owners[k.group], &k);
         }
     }
-    soft_swap_due(s, now);
+    soft_swap_due(s);
     for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
-        if (c->kind == CONN_CONTROL && c->reply_ns <= now) {
+        if (c->kind == CONN_CONTROL && c->reply_ns <= s->now_ns) {
             c->reply_ns = SOFTGPU_NEVER;
             conn_answer_result(s, c, c->result);
         }
@@ -334,9 +380,7 @@ static void catch_up(struct server *s)
 
 static void set_timer(struct server *s)
 {
-    uint64_t t = SOFTGPU_NEVER;
-    for (unsigned i = 0; i < s->ngpus; i++)
-        t = min_u64(t, softgpu_next_event_ns(s->gpus[i].engine));
+    uint64_t t = fabric_next_event_ns(&s->fabric);
     for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
         if (c->kind == CONN_CONTROL || c->kind == CONN_CONTEXT)
             t = min_u64(t, c->kind == CONN_CONTROL ? c->reply_ns : c->swap_at_ns);
@@ -453,11 +497,11 @@ static int server_open(struct server *s, const char *path, unsigned ngpus, struc
     s->next_key = (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 
     softgpu_params_h200(&p);
-    for (; s->ngpus < ngpus; s->ngpus++) {
-        p.seed = s->ngpus + 1;
-        r = softgpu_new(&p, SOFT_CONTEXT_GROUPS, SOFT_OUTSTANDING_MAX, &s->gpus[s->ngpus].engine);
+    for (struct fabric *f = &s->fabric; f->n < ngpus; f->n++) {
+        p.seed = f->n + 1;
+        r = softgpu_new(&p, SOFT_CONTEXT_GROUPS, SOFT_OUTSTANDING_MAX, &f->engines[f->n]);
         if (r < 0)
-            return error_set(err, r, "cannot set up GPU %u: %s", s->ngpus, strerror(-r));
+            return error_set(err, r, "cannot set up GPU %u: %s", f->n, strerror(-r));
     }
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
@@ -493,8 +537,8 @@ static void server_close(struct server *s)
     for (struct conn *c = s->conns.next; c != &s->conns; c = c->next)
         conn_end(s, c, NULL);
     conns_bury(s);
-    for (unsigned i = 0; i < s->ngpus; i++) {
-        softgpu_free(s->gpus[i].engine);
+    for (unsigned i = 0; i < s->fabric.n; i++) {
+        softgpu_free(s->fabric.engines[i]);
         free(s->gpus[i].owners);
     }
     close_p(&s->epoll);

@@ -9,7 +9,7 @@
 #include <sys/un.h>
 
 #include "device/ops.h"
-#include "device/soft/engine.h"
+#include "device/soft/fabric.h"
 #include "device/soft/proto.h"
 #include "lib/procfs.h"
 
@@ -33,7 +33,10 @@ struct conn {
     enum swap_state swap, swap_to;
     uint64_t swap_at_ns; /* when it is in swap_to; SOFTGPU_NEVER: no step under way */
     uint32_t gpu;
-    uint64_t key; /* of the first group; the others' follow */
+    uint32_t ranks; /* of its gang; 0: it is in none */
+    uint64_t gang;  /* its id, unless a rank of it has gone: nobody can join it then */
+    uint32_t gang_number, collectives; /* the server's number for it; kernels so far */
+    uint64_t key;                      /* of the first group; the others' follow */
     uint32_t groups[SOFT_CONTEXT_GROUPS];
     uint32_t outstanding;            /* kernels whose completion was not sent */
     uint32_t unsent_first, unsent_n; /* ring: the socket was full */
@@ -41,7 +44,6 @@ struct conn {
 };
 
 struct gpu {
-    struct softgpu *engine;
     struct conn **owners; /* by group number */
     uint32_t owners_cap, contexts;
     uint64_t memory_bytes, used_bytes;
@@ -50,8 +52,10 @@ struct gpu {
 struct server {
     int epoll, listener, timer, signals;
     bool accepting;
+    struct fabric fabric; /* an engine for each GPU, all at now_ns */
     struct gpu gpus[DEVICE_GPUS_MAX];
-    unsigned ngpus;
+    uint64_t now_ns;
+    uint32_t gangs;    /* so far */
     struct conn conns; /* head of the list */
     uint64_t next_key;
     struct sockaddr_un addr;
@@ -61,7 +65,7 @@ struct server {
 
 static inline struct soft_msg soft_result(const struct server *s, int result)
 {
-    return (struct soft_msg){.type = SOFT_REPLY, .u.reply = {result, s->ngpus}};
+    return (struct soft_msg){.type = SOFT_REPLY, .u.reply = {result, s->fabric.n}};
 }
 
 /* control.c. False: the message is against the rules. Else the answer to send, or (control, swap
@@ -73,7 +77,7 @@ bool soft_memory(struct server *s, const struct soft_msg *m, struct soft_msg *an
 bool soft_control(struct server *s, struct conn *c, const struct soft_msg *m);
 bool soft_swap_step(struct server *s, struct conn *c, const struct soft_msg *m);
 /* Ends the steps that are due. */
-void soft_swap_due(struct server *s, uint64_t now_ns);
+void soft_swap_due(struct server *s);
 /* A context goes, and its memory with it. */
 void soft_memory_end(struct server *s, struct conn *c);
 
