@@ -23,7 +23,6 @@
 #include "cede/lease.h"
 #include "load/cuda.h"
 #include "load/kernels.h"
-#include "load/spin.h"
 
 #define GPUS_MAX    64U
 #define THREADS_MAX 256U
@@ -68,28 +67,28 @@ static uint64_t rnd(struct thread *t, uint64_t below)
 /* The primary context, which is the one that leases' streams are in. */
 static int set_up_gpu(struct gpu *p, unsigned index, struct error *err)
 {
+    const struct load_options how = {
+        .role = LOAD_CALIBRATE, .sm_fraction = o.share, .kernel_us = o.kernel_us};
     struct cuda *g = &p->cuda;
-    cu_device device;
-    int r = cuda_check(g, g->cu.device_get(&device, (int)index), "find a GPU", err);
-    if (!r)
-        r = cuda_check(g, retain(&p->context, device), "retain a primary context", err);
-    if (!r)
-        r = cuda_check(g, set_current(p->context), "make a context current", err);
-    if (!r)
-        r = cuda_set_up_kernel(g, device, o.share, err);
-    for (unsigned i = 0; !r && i < o.threads; i++)
-        r = cuda_make_state(g, &threads[i].state[index], err);
-    if (!r)
-        r = spin_calibrate(&g->base, cuda_timed, g, SPIN_RUNS / 4, err);
-    if (!r && index == 0)
-        r = cede_pool_kernel(pool, "spin", g->function);
-    return r;
+    cu_device device = 0;
+    g->s.err = err;
+    g->spin = true;
+    if (CUDA(g, "find a GPU", device_get, &device, (int)index) ||
+        cuda_check(g, retain(&p->context, device), "retain a primary context") ||
+        cuda_check(g, set_current(p->context), "make a context current") ||
+        cuda_set_up(g, &how, device))
+        return g->s.failed;
+    for (unsigned i = 0; i < o.threads; i++)
+        threads[i].state[index] = cuda_make_state(g);
+    if (!g->s.failed && index == 0)
+        return cede_pool_kernel(pool, "spin", g->function);
+    return g->s.failed;
 }
 
 static int set_up_gpus(struct error *err)
 {
-    struct cuda g = {0};
-    int r = cuda_load_library(&g, err);
+    struct cuda g = {.s.err = err};
+    int r = cuda_load_library(&g);
     if (r)
         return r;
     void *lib = dlopen("libcuda.so.1", RTLD_NOW);
@@ -111,26 +110,25 @@ static void nap(double us)
         NULL);
 }
 
+/* On a copy of the GPU's description: errors are the thread's own. */
 static int run_kernel(struct thread *t, const struct cede_lease *l, double us)
 {
-    struct cuda *g = &gpus[l->device].cuda;
-    uint32_t iterations;
-    cu_result q = CU_NOT_READY;
     if (o.soft) {
         nap(us);
         return 0;
     }
-    int r = cuda_check(g, set_current(gpus[l->device].context), "make a context current", &t->err);
-    if (!r)
-        r = spin_iterations(&g->base, us, &iterations, &t->err);
-    if (!r)
-        r = cuda_launch(g, l->stream, t->state[l->device], iterations, &t->err);
-    while (!r && (q = g->cu.stream_query(l->stream)) == CU_NOT_READY)
+    struct cuda g = gpus[l->device].cuda;
+    uint32_t iterations = (uint32_t)fmin(UINT32_MAX, us * g.s.base.iterations_per_us);
+    void *params[] = {&t->state[l->device], &iterations};
+    cu_result q = CU_NOT_READY;
+    g.s.err = &t->err;
+    g.stream = l->stream;
+    cuda_check(&g, set_current(gpus[l->device].context), "make a context current");
+    cuda_launch(&g, g.function, g.blocks, SPIN_THREADS, params);
+    while (!g.s.failed && (q = g.cu.stream_query(g.stream)) == CU_NOT_READY)
         nap(20);
-    if (r)
-        return r;
-    t->steps[l->device] += iterations;
-    return cuda_check(g, q, "wait for a kernel", &t->err);
+    t->steps[l->device] += g.s.failed ? 0 : iterations;
+    return cuda_check(&g, q, "wait for a kernel");
 }
 
 static void *run(void *arg)
@@ -163,15 +161,15 @@ static int verify(struct error *err)
 {
     for (unsigned d = 0; !o.soft && d < ngpus; d++) {
         struct cuda *g = &gpus[d].cuda;
-        _cleanup_free_ uint32_t *state = malloc(cuda_state_bytes(g));
+        size_t bytes = g->s.threads * sizeof(uint32_t);
+        _cleanup_free_ uint32_t *state = malloc(bytes);
         if (!state)
             return error_set(err, -ENOMEM, "no memory for the state");
-        int r = cuda_check(g, set_current(gpus[d].context), "make a context current", err);
+        int r = cuda_check(g, set_current(gpus[d].context), "make a context current");
         for (unsigned i = 0; !r && i < o.threads; i++) {
-            r = cuda_check(g, g->cu.copy_out(state, threads[i].state[d], cuda_state_bytes(g)),
-                           "copy the state out", err);
+            r = CUDA(g, "copy the state out", copy_out, state, threads[i].state[d], bytes);
             if (!r)
-                r = spin_check(state, g->blocks * SPIN_THREADS, threads[i].steps[d], err);
+                r = spin_check(state, g->s.threads, threads[i].steps[d], err);
         }
         if (r)
             return r;

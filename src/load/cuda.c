@@ -4,12 +4,9 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <math.h>
-#include <stdlib.h>
+#include <time.h>
 
 #include "lib/symbols.h"
-#include "load/kernels.h"
-#include "load/spin.h"
 
 static const struct {
     cu_result code;
@@ -37,10 +34,10 @@ static const struct {
           "(nvidia-modprobe -u -c 0 makes them)"},
 };
 
-int cuda_check(const struct cuda *g, cu_result r, const char *what, struct error *err)
+int cuda_check(struct cuda *g, cu_result r, const char *what)
 {
-    if (r == 0)
-        return 0;
+    if (r == 0 || g->s.failed)
+        return g->s.failed;
     const char *name = NULL, *text = NULL, *hint = "see dmesg | grep NVRM";
     g->cu.error_name(r, &name);
     g->cu.error_text(r, &text);
@@ -48,135 +45,75 @@ int cuda_check(const struct cuda *g, cu_result r, const char *what, struct error
         if (advice[i].code == r)
             hint = advice[i].text;
     int code = r == CU_OUT_OF_MEMORY ? -ENOMEM : r == 100 || r == 101 ? -ENODEV : -EIO;
-    return error_set(err, code, "cannot %s: %s, %d (%s): %s", what, name ? name : "unknown error",
-                     r, text ? text : "no text", hint);
+    return g->s.failed = error_set(g->s.err, code, "cannot %s: %s, %d (%s): %s", what,
+                                   name ? name : "unknown error", r, text ? text : "no text", hint);
 }
 
-int cuda_load_library(struct cuda *g, struct error *err)
+int cuda_load_library(struct cuda *g)
 {
     /* Never closed: the library leaves threads and exit handlers behind. */
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!lib) {
-        error_set(err, -ENODEV,
-                  "cannot open the NVIDIA driver's library: %s: install the driver, or use "
-                  "--device soft",
-                  dlerror());
-        return -ENODEV;
-    }
     static const struct symbol calls[] = {
 #define X(field, symbol, args) {symbol, offsetof(struct cuda_calls, field)},
         CUDA_CALLS(X)
 #undef X
     };
-    const char *missing = symbols_find(lib, calls, ARRAY_SIZE(calls), &g->cu);
-    if (missing) {
-        dlclose(lib);
-        error_set(err, -ENOTSUP, "libcuda.so.1 has no %s: the driver is too old", missing);
-        return -ENOTSUP;
-    }
-    return 0;
+    const char *missing = lib ? symbols_find(lib, calls, ARRAY_SIZE(calls), &g->cu) : NULL;
+    if (!lib)
+        g->s.failed = error_set(g->s.err, -ENODEV,
+                                "cannot open the NVIDIA driver's library: %s: install the driver, "
+                                "or use --device soft",
+                                dlerror());
+    else if (missing)
+        g->s.failed =
+            error_set(g->s.err, -ENOTSUP, "libcuda.so.1 has no %s: the driver is too old", missing);
+    return g->s.failed;
 }
 
-int cuda_launch(const struct cuda *g, cu_stream stream, cu_pointer state, uint32_t iterations,
-                struct error *err)
+cu_function cuda_find(struct cuda *g, const char *ptx, const char *name)
 {
-    void *params[] = {&state, &iterations};
-    return cuda_check(
-        g, g->cu.launch(g->function, g->blocks, 1, 1, SPIN_THREADS, 1, 1, 0, stream, params, NULL),
-        "launch a kernel", err);
+    cu_module m = NULL;
+    cu_function f = NULL;
+    CUDA(g, "load a kernel", module_load, &m, ptx);
+    CUDA(g, "find a kernel", module_function, &f, m, name);
+    return f;
 }
 
-int cuda_spin_until_idle(struct cuda *g, uint64_t limit_ns, uint64_t *end_ns, struct error *err)
+int cuda_launch(struct cuda *g, cu_function f, unsigned blocks, unsigned threads, void **params)
+{
+    return CUDA(g, "launch a kernel", launch, f, blocks, 1, 1, threads, 1, 1, 0, g->stream, params,
+                NULL);
+}
+
+int cuda_copy_in(struct cuda *g, cu_pointer to, const void *from, size_t bytes)
+{
+    CUDA(g, "copy to the GPU", copy_in_async, to, from, bytes, g->stream);
+    return cuda_settle(g, "a copy");
+}
+
+/* By asking: the driver's own waits cannot be given up when the program is suspended. */
+int cuda_wait(struct cuda *g, cu_event e, uint64_t limit_ns, uint64_t *end_ns)
 {
     uint64_t deadline = monotonic_ns() + limit_ns;
     for (;;) {
-        cu_result r = g->cu.stream_query(g->stream);
+        cu_result r = e ? g->cu.event_query(e) : g->cu.stream_query(g->stream);
         *end_ns = monotonic_ns();
         if (r != CU_NOT_READY)
-            return cuda_check(g, r, "wait for a kernel", err);
+            return cuda_check(g, r, "wait for a kernel");
         if (*end_ns >= deadline)
             return -ETIMEDOUT;
+        if (g->poll_ns)
+            nanosleep(&(struct timespec){.tv_nsec = (long)g->poll_ns}, NULL);
     }
 }
 
-int cuda_settle(struct cuda *g, const char *what, struct error *err)
+int cuda_settle(struct cuda *g, const char *what)
 {
     uint64_t end;
-    int r = cuda_spin_until_idle(g, SETUP_NS, &end, err);
-    return r == -ETIMEDOUT ? error_set(err, r,
-                                       "%s did not end in 30 s: is this program suspended, or the "
-                                       "GPU hung (nvidia-smi)?",
-                                       what)
-                           : r;
-}
-
-int cuda_find(struct cuda *g, const char *ptx, const char *name, cu_function *out,
-              struct error *err)
-{
-    cu_module m;
-    int r = cuda_check(g, g->cu.module_load(&m, ptx), "load a kernel", err);
-    return r ? r : cuda_check(g, g->cu.module_function(out, m, name), "find a kernel", err);
-}
-
-int cuda_alloc(struct cuda *g, size_t bytes, const char *what, cu_pointer *out, struct error *err)
-{
-    int r = cuda_check(g, g->cu.mem_alloc(out, bytes), "allocate GPU memory", err);
-    return r ? error_prefix(err, r, "%s", what) : 0;
-}
-
-int cuda_timed(void *arg, uint32_t iterations, double *us, struct error *err)
-{
-    struct cuda *g = arg;
-    uint64_t start = monotonic_ns();
-    int r = cuda_launch(g, g->stream, g->state, iterations, err);
-    if (r)
-        return r;
-    g->steps += iterations;
-    r = cuda_settle(g, "a kernel of about 1 ms", err);
-    *us = (double)(monotonic_ns() - start) / (double)NSEC_PER_USEC;
-    return r;
-}
-
-size_t cuda_state_bytes(const struct cuda *g)
-{
-    return g->blocks * SPIN_THREADS * sizeof(uint32_t);
-}
-
-int cuda_make_state(struct cuda *g, cu_pointer *out, struct error *err)
-{
-    uint32_t threads = g->blocks * SPIN_THREADS;
-    uint32_t *seeds = malloc(cuda_state_bytes(g));
-    if (!seeds)
-        return error_set(err, -ENOMEM, "no memory for %u threads' state", threads);
-    for (uint32_t i = 0; i < threads; i++)
-        seeds[i] = spin_seed(i);
-    int r = cuda_alloc(g, cuda_state_bytes(g), "the state", out, err);
-    if (!r) /* on the kernels' stream: the plain copy may still be on its way when it returns */
-        r = cuda_check(g, g->cu.copy_in_async(*out, seeds, cuda_state_bytes(g), g->stream),
-                       "copy the state in", err);
-    if (!r)
-        r = cuda_settle(g, "a copy", err);
-    free(seeds);
-    return r;
-}
-
-int cuda_set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, struct error *err)
-{
-    int sms = 0, per_sm = 0;
-    int r = cuda_find(g, spin_ptx, SPIN_ENTRY, &g->function, err);
-    if (!r)
-        r = cuda_check(g, g->cu.device_attribute(&sms, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
-                       "ask for the number of SMs", err);
-    if (!r)
-        r = cuda_check(g, g->cu.occupancy(&per_sm, g->function, (int)SPIN_THREADS, 0),
-                       "ask for the kernel's occupancy", err);
-    if (!r && (sms < 1 || per_sm < 1))
-        r = error_set(err, -EIO, "the driver reports %d SMs and %d blocks each", sms, per_sm);
-    if (!r)
-        r = cuda_check(g, g->cu.stream_create(&g->stream, CU_STREAM_NON_BLOCKING),
-                       "create a stream", err);
-    if (r)
-        return r;
-    g->blocks = (unsigned)fmax(1, round(sm_fraction * sms * per_sm));
-    return cuda_make_state(g, &g->state, err);
+    if (!g->s.failed && cuda_wait(g, NULL, SPIN_SETUP_NS, &end) == -ETIMEDOUT)
+        g->s.failed = error_set(g->s.err, -ETIMEDOUT,
+                                "%s did not end in 60 s: is this program suspended, or the GPU "
+                                "hung (nvidia-smi)?",
+                                what);
+    return g->s.failed;
 }

@@ -1,9 +1,9 @@
-/* Inside cede-load on NVIDIA GPUs: the driver's calls, and what the kernels of load_cuda.c, works.c
- * and bench/balance.c share. All of it in the current context. */
+/* Inside cede-load on NVIDIA GPUs: the driver's calls, and what the kernels of load_cuda.c and
+ * works.c share. All of it in the current context; after an error, nothing is done. */
 #ifndef CEDE_LOAD_CUDA_H
 #define CEDE_LOAD_CUDA_H
 
-#include "load/ops.h"
+#include "load/spin.h"
 #include "load/works.h"
 
 /* From the driver API's reference; the suffixes are the names under which libcuda exports the
@@ -57,33 +57,21 @@ struct cuda_calls {
 };
 
 struct cuda {
-    struct load_gpu base;
+    struct spin s;
     struct cuda_calls cu;
     cu_context *contexts; /* the last is used; each owns what was made in it */
     uint64_t ncontexts;
-    cu_function function;
+    cu_function function; /* the spinning kernel */
     cu_stream stream;
     unsigned blocks;
-    cu_pointer state;    /* a word a thread */
-    uint64_t steps;      /* of the generator that the state must have made */
-    uint32_t iterations; /* of one kernel */
-    bool spin, verify;
+    cu_pointer state; /* a word a thread */
+    bool spin;        /* the end is waited for without giving up the CPU */
+    cu_event *events; /* of the pieces in flight; NULL with spin: then there is one */
+    uint64_t poll_ns;
 
-    cu_function hold_fill, hold_check;
     cu_pointer hold, hold_wrong; /* --memory, and a count of its words that are not as filled */
     uint64_t hold_words;
-
-    cu_pointer copy;
-    unsigned char *copy_in, *copy_out; /* pinned */
-    size_t copy_bytes;
-    unsigned char pattern;
-    bool copying_out, copy_wrong;
-
-    /* Pieces in flight, as counters into the rings. */
-    uint64_t head, tail, slots;
-    uint64_t *submit_ns;
-    cu_event *events; /* NULL with spin */
-    uint64_t poll_ns;
+    cu_pointer copy; /* --copy-bytes; the host's side is pinned */
 
     const struct load_work *work; /* NULL: the spinning kernel */
     struct {
@@ -95,30 +83,29 @@ struct cuda {
     } w;
 };
 
-/* A calibration or warm-up kernel takes ms; this long means suspended or hung. */
-#define SETUP_NS (30 * NSEC_PER_SEC)
+/* A call of the driver; left out after an error. 0, or -errno with "cannot WHAT: NAME (text):
+ * advice". */
+#define CUDA(g, what, call, ...) cuda_check(g, (g)->s.failed ? 0 : (g)->cu.call(__VA_ARGS__), what)
+int cuda_check(struct cuda *g, cu_result r, const char *what);
 
 /* Fills in g->cu. */
-int cuda_load_library(struct cuda *g, struct error *err);
-/* 0, or a negative errno with "cannot WHAT: NAME (text): advice". */
-int cuda_check(const struct cuda *g, cu_result r, const char *what, struct error *err);
-/* Waits for the stream after WHAT; -ETIMEDOUT after SETUP_NS. */
-int cuda_settle(struct cuda *g, const char *what, struct error *err);
+int cuda_load_library(struct cuda *g);
 /* A kernel of a PTX text. */
-int cuda_find(struct cuda *g, const char *ptx, const char *name, cu_function *out,
-              struct error *err);
-int cuda_alloc(struct cuda *g, size_t bytes, const char *what, cu_pointer *out, struct error *err);
-/* The spinning kernel that fills such a part of the GPU, its stream, and a state of its threads:
- * into function, blocks, stream and state. */
-int cuda_set_up_kernel(struct cuda *g, cu_device device, double sm_fraction, struct error *err);
-/* Another state, of cuda_state_bytes(); kernels on one state run one after the other. */
-int cuda_make_state(struct cuda *g, cu_pointer *out, struct error *err);
-size_t cuda_state_bytes(const struct cuda *g);
-int cuda_launch(const struct cuda *g, cu_stream stream, cu_pointer state, uint32_t iterations,
-                struct error *err);
-/* One kernel from launch to end, for the host: for spin_calibrate(). arg: struct cuda. */
-int cuda_timed(void *arg, uint32_t iterations, double *us, struct error *err);
-/* Polls the stream without giving up the CPU: what a latency is measured with. */
-int cuda_spin_until_idle(struct cuda *g, uint64_t limit_ns, uint64_t *end_ns, struct error *err);
+cu_function cuda_find(struct cuda *g, const char *ptx, const char *name);
+/* Not waited for. */
+int cuda_launch(struct cuda *g, cu_function f, unsigned blocks, unsigned threads, void **params);
+/* On the kernels' stream, and waited for: a plain copy may still be on its way when it returns. */
+int cuda_copy_in(struct cuda *g, cu_pointer to, const void *from, size_t bytes);
+/* Until an event, or the stream if that is NULL, has ended. -ETIMEDOUT is no error yet. */
+int cuda_wait(struct cuda *g, cu_event e, uint64_t limit_ns, uint64_t *end_ns);
+/* Waits for the stream after WHAT. */
+int cuda_settle(struct cuda *g, const char *what);
+
+/* ---- load_cuda.c; for bench/balance.c too ---- */
+
+/* The spinning kernel, its stream, state and speed. */
+int cuda_set_up(struct cuda *g, const struct load_options *o, cu_device device);
+/* Another state; kernels on one state run one after the other. */
+cu_pointer cuda_make_state(struct cuda *g);
 
 #endif

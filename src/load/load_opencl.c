@@ -27,25 +27,22 @@
 #define GROUPS_MIN    128U
 #define GROUPS_PER_CU 32U
 /* Longer kernels have more of them, as programs' kernels do, not longer ones. */
-#define GROUP_US       50.0
-#define FOLD_MAX       32.0
-#define WARM_UP        3    /* the first launches compile */
-#define WARM_UP_STEPS  1000 /* iterations of each */
-#define NAME_BYTES     256
-#define DEVICES_MAX    64U
-#define SETUP_LIMIT_NS (60 * NSEC_PER_SEC)
+#define GROUP_US    50.0
+#define FOLD_MAX    32.0
+#define NAME_BYTES  256
+#define DEVICES_MAX 64U
 
 struct opencl;
 
 struct slot {
     struct opencl *g;
-    uint64_t submit_ns, end_ns;
+    uint64_t end_ns;
     cl_code status; /* negative: the command failed */
     bool done;
 };
 
 struct opencl {
-    struct load_gpu base;
+    struct spin s;
     struct opencl_calls cl;
     cl_ctx_handle *contexts; /* the last is used */
     uint64_t ncontexts;
@@ -53,19 +50,12 @@ struct opencl {
     cl_queue queue;
     cl_program_handle program;
     cl_kernel_handle kernel;
-    cl_buffer state; /* a word a work item */
-    uint32_t groups, iterations, iterations_set;
-    uint32_t fold;  /* times the groups of a short kernel; the iterations are a short kernel's */
-    uint64_t steps; /* of the generator that the state must have made */
+    cl_buffer state, copy; /* state: a word a work item */
+    cl_event_handle last;  /* of the piece that is being submitted */
+    uint32_t iterations_set;
+    uint32_t fold; /* times the groups of a short kernel; the iterations are a short kernel's */
 
-    cl_buffer copy;
-    unsigned char *copy_in, *copy_out;
-    size_t copy_bytes;
-    unsigned char pattern;
-    bool verify, copying_out, copy_wrong;
-
-    struct slot *slots; /* a ring of pieces in flight */
-    uint64_t head, tail, nslots;
+    struct slot *slots; /* of the pieces in flight */
     pthread_mutex_t lock;
     pthread_cond_t ended;
     uint64_t callbacks_due; /* under the lock, as are done, status and end_ns */
@@ -88,10 +78,10 @@ static const struct {
      "install an OpenCL driver (Debian: pocl-opencl-icd runs on any CPU)"},
 };
 
-static int check(cl_code code, const char *what, struct error *err)
+static int opencl_check(struct opencl *g, cl_code code, const char *what)
 {
-    if (code == 0)
-        return 0;
+    if (code == 0 || g->s.failed)
+        return g->s.failed;
     const char *name = "unknown error", *advice = "see clinfo, and the driver's documentation";
     for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
         if (codes[i].code == code) {
@@ -100,27 +90,44 @@ static int check(cl_code code, const char *what, struct error *err)
         }
     }
     int r = code == -1 || code == -1001 ? -ENODEV : code == -4 || code == -6 ? -ENOMEM : -EIO;
-    return error_set(err, r, "cannot %s: %s, %d: %s", what, name, code, advice);
+    return g->s.failed = error_set(g->s.err, r, "cannot %s: %s, %d: %s", what, name, code, advice);
 }
 
-static int load_library(struct opencl *g, struct error *err)
+/* A call of OpenCL; left out after an error. 0, or -errno with "cannot WHAT: NAME, CODE: advice".
+ */
+#define CL(g, what, call, ...) opencl_check(g, (g)->s.failed ? 0 : (g)->cl.call(__VA_ARGS__), what)
+/* The same for one that makes something, which is put at *out, and has its code as last parameter.
+ */
+#define CL_NEW(g, what, out, call, ...)                                                            \
+    ({                                                                                             \
+        cl_code code_ = 0;                                                                         \
+        if (!(g)->s.failed)                                                                        \
+            *(out) = (g)->cl.call(__VA_ARGS__, &code_);                                            \
+        opencl_check(g, code_, what);                                                              \
+    })
+
+/* ---- the device ---- */
+
+static int opencl_load_library(struct opencl *g)
 {
     /* Never closed: drivers leave threads and exit handlers behind. */
     void *lib = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        return error_set(err, -ENODEV,
-                         "cannot open the OpenCL loader: %s: install it (Debian: "
-                         "ocl-icd-libopencl1) and a driver (pocl-opencl-icd runs on any CPU)",
-                         dlerror());
     static const struct symbol calls[] = {
 #define X(type, field, symbol, args) {symbol, offsetof(struct opencl_calls, field)},
         OPENCL_CALLS(X)
 #undef X
     };
-    const char *missing = symbols_find(lib, calls, ARRAY_SIZE(calls), &g->cl);
-    return missing ? error_set(err, -ENOTSUP,
-                               "libOpenCL.so.1 has no %s: it is older than OpenCL 1.2", missing)
-                   : 0;
+    const char *missing = lib ? symbols_find(lib, calls, ARRAY_SIZE(calls), &g->cl) : NULL;
+    if (!lib)
+        g->s.failed = error_set(g->s.err, -ENODEV,
+                                "cannot open the OpenCL loader: %s: install it (Debian: "
+                                "ocl-icd-libopencl1) and a driver (pocl-opencl-icd runs on any "
+                                "CPU)",
+                                dlerror());
+    else if (missing)
+        g->s.failed = error_set(g->s.err, -ENOTSUP,
+                                "libOpenCL.so.1 has no %s: it is older than OpenCL 1.2", missing);
+    return g->s.failed;
 }
 
 static bool fits(const struct opencl *g, cl_platform p, cl_device d, const char *wanted)
@@ -134,16 +141,14 @@ static bool fits(const struct opencl *g, cl_platform p, cl_device d, const char 
 }
 
 /* Counts the devices of all platforms, or those whose name holds CEDE_OPENCL_DEVICE, from 0. */
-static int find_device(struct opencl *g, uint64_t number, struct error *err)
+static int opencl_find_device(struct opencl *g, uint64_t number)
 {
     cl_platform platforms[DEVICES_MAX];
     uint32_t nplatforms = 0;
     uint64_t seen = 0;
     const char *wanted = getenv("CEDE_OPENCL_DEVICE");
-    int r =
-        check(g->cl.platforms(DEVICES_MAX, platforms, &nplatforms), "find an OpenCL platform", err);
-    if (r)
-        return r;
+    if (CL(g, "find an OpenCL platform", platforms, DEVICES_MAX, platforms, &nplatforms))
+        return g->s.failed;
     for (uint32_t i = 0; i < nplatforms && i < DEVICES_MAX; i++) {
         cl_device devices[DEVICES_MAX];
         uint32_t n = 0;
@@ -156,22 +161,20 @@ static int find_device(struct opencl *g, uint64_t number, struct error *err)
             }
         }
     }
-    return error_set(err, -ENODEV,
-                     "no OpenCL device %llu%s%s: %llu found; clinfo -l lists them, --gpu counts "
-                     "from 0 those whose name or platform holds CEDE_OPENCL_DEVICE",
-                     (unsigned long long)number, wanted && *wanted ? " of " : "",
-                     wanted && *wanted ? wanted : "", (unsigned long long)seen);
+    return g->s.failed = error_set(
+               g->s.err, -ENODEV,
+               "no OpenCL device %llu%s%s: %llu found; clinfo -l lists them, --gpu counts "
+               "from 0 those whose name or platform holds CEDE_OPENCL_DEVICE",
+               (unsigned long long)number, wanted && *wanted ? " of " : "",
+               wanted && *wanted ? wanted : "", (unsigned long long)seen);
 }
 
 int load_opencl_name(char *device, size_t size, char *version, size_t version_size,
                      struct error *err)
 {
-    struct opencl g = {.ncontexts = 0};
-    int r = load_library(&g, err);
-    if (!r)
-        r = find_device(&g, 0, err);
-    if (r)
-        return r;
+    struct opencl g = {.s.err = err};
+    if (opencl_load_library(&g) || opencl_find_device(&g, 0))
+        return g.s.failed;
     char text[NAME_BYTES] = "unknown";
     g.cl.device_info(g.device, CL_DEVICE_NAME, sizeof(text) - 1, text, NULL);
     snprintf(device, size, "%s", text);
@@ -180,190 +183,155 @@ int load_opencl_name(char *device, size_t size, char *version, size_t version_si
     return 0;
 }
 
+/* ---- pieces ---- */
+
+static int opencl_copy_to(struct spin *s)
+{
+    struct opencl *g = (struct opencl *)s;
+    return CL(g, "copy to the device", write, g->queue, g->copy, 0, 0, s->copy_bytes, s->copy_in, 0,
+              NULL, NULL);
+}
+
+static int opencl_copy_from(struct spin *s)
+{
+    struct opencl *g = (struct opencl *)s;
+    return CL(g, "copy from the device", read, g->queue, g->copy, 0, 0, s->copy_bytes, s->copy_out,
+              0, NULL, &g->last);
+}
+
+static int opencl_launch(struct spin *s, bool last)
+{
+    struct opencl *g = (struct opencl *)s;
+    const size_t local = LOCAL_SIZE, global = s->threads;
+    uint32_t iterations = s->iterations > g->fold ? s->iterations / g->fold : 1;
+    if (g->iterations_set != iterations)
+        CL(g, "set a kernel's argument", kernel_arg, g->kernel, 1, sizeof(iterations), &iterations);
+    CL(g, "launch a kernel", launch, g->queue, g->kernel, 1, NULL, &global, &local, 0, NULL,
+       last ? &g->last : NULL);
+    g->iterations_set = iterations;
+    s->steps += iterations;
+    return s->failed;
+}
+
 static void on_end(cl_event_handle e, cl_code status, void *arg)
 {
-    struct slot *s = arg;
-    struct opencl *g = s->g;
+    struct slot *slot = arg;
+    struct opencl *g = slot->g;
     uint64_t now = monotonic_ns();
     pthread_mutex_lock(&g->lock);
-    s->end_ns = now;
-    s->status = status;
-    s->done = true;
+    slot->end_ns = now;
+    slot->status = status;
+    slot->done = true;
     g->callbacks_due--;
     pthread_cond_signal(&g->ended);
     pthread_mutex_unlock(&g->lock);
 }
 
-static int launch(struct opencl *g, uint32_t iterations, cl_event_handle *e, struct error *err)
+static int opencl_mark(struct spin *s, uint64_t number)
 {
-    const size_t local = LOCAL_SIZE, global = (size_t)g->groups * LOCAL_SIZE;
-    int r = 0;
-    iterations = iterations > g->fold ? iterations / g->fold : 1;
-    if (g->iterations_set != iterations)
-        r = check(g->cl.kernel_arg(g->kernel, 1, sizeof(iterations), &iterations),
-                  "set a kernel's argument", err);
-    if (!r)
-        r = check(g->cl.launch(g->queue, g->kernel, 1, NULL, &global, &local, 0, NULL, e),
-                  "launch a kernel", err);
-    if (r)
-        return r;
-    g->iterations_set = iterations;
-    g->steps += iterations;
-    return 0;
-}
-
-static int send(struct opencl *g, const struct load_piece *p, uint32_t iterations,
-                struct error *err)
-{
-    cl_event_handle event = NULL;
-    int r = 0;
-    if (g->tail - g->head >= g->nslots)
-        return error_set(err, -EAGAIN, "%llu pieces are in flight already",
-                         (unsigned long long)g->nslots);
-    if (p->copy_in && g->verify) /* other bytes each time, before the clock starts */
-        memset(g->copy_in, ++g->pattern, g->copy_bytes);
-    g->copying_out = p->copy_out;
-
-    struct slot *s = &g->slots[g->tail % g->nslots];
-    *s = (struct slot){.g = g, .submit_ns = monotonic_ns()};
-    if (p->copy_in)
-        r = check(g->cl.write(g->queue, g->copy, 0, 0, g->copy_bytes, g->copy_in, 0, NULL, NULL),
-                  "copy to the device", err);
-    for (uint32_t i = 0; !r && i < p->kernels; i++)
-        r = launch(g, iterations, i + 1 == p->kernels && !p->copy_out ? &event : NULL, err);
-    if (!r && p->copy_out)
-        r = check(g->cl.read(g->queue, g->copy, 0, 0, g->copy_bytes, g->copy_out, 0, NULL, &event),
-                  "copy from the device", err);
-    if (r)
-        return r;
+    struct opencl *g = (struct opencl *)s;
+    struct slot *slot = &g->slots[number];
+    *slot = (struct slot){.g = g};
     pthread_mutex_lock(&g->lock);
     g->callbacks_due++;
     pthread_mutex_unlock(&g->lock);
-    r = check(g->cl.event_notify(event, CL_COMPLETE, on_end, s), "ask for a callback at the end",
-              err);
-    if (r) {
+    if (CL(g, "ask for a callback at the end", event_notify, g->last, CL_COMPLETE, on_end, slot)) {
         pthread_mutex_lock(&g->lock);
         g->callbacks_due--;
         pthread_mutex_unlock(&g->lock);
     }
-    g->cl.event_free(event);
-    if (!r)
-        r = check(g->cl.flush(g->queue), "flush the queue", err);
-    g->tail += !r;
-    return r;
+    g->cl.event_free(g->last);
+    return CL(g, "flush the queue", flush, g->queue);
 }
 
-static int opencl_submit(struct load_gpu *base, const struct load_piece *p, struct error *err)
+static int opencl_wait(struct spin *s, uint64_t number, uint64_t timeout_ns, uint64_t *end_ns)
 {
-    struct opencl *g = (struct opencl *)base;
-    return send(g, p, g->iterations, err);
-}
-
-static int opencl_wait(struct load_gpu *base, uint64_t timeout_ns, struct load_done *out,
-                       struct error *err)
-{
-    struct opencl *g = (struct opencl *)base;
-    struct slot *s = &g->slots[g->head % g->nslots];
+    struct opencl *g = (struct opencl *)s;
+    struct slot *slot = &g->slots[number];
     uint64_t until = monotonic_ns() + timeout_ns;
     struct timespec ts = {(time_t)(until / NSEC_PER_SEC), (long)(until % NSEC_PER_SEC)};
     int r = 0;
     pthread_mutex_lock(&g->lock);
-    while (!s->done && r != ETIMEDOUT)
+    while (!slot->done && r != ETIMEDOUT)
         r = pthread_cond_clockwait(&g->ended, &g->lock, CLOCK_MONOTONIC, &ts);
-    bool done = s->done;
+    bool done = slot->done;
     pthread_mutex_unlock(&g->lock);
-    if (!done)
-        return -ETIMEDOUT;
-    out->submit_ns = s->submit_ns;
-    out->end_ns = s->end_ns;
-    g->head++;
-    if (s->status < 0)
-        return check(s->status, "run a kernel", err);
-    if (g->copying_out && g->verify)
-        g->copy_wrong |= memcmp(g->copy_in, g->copy_out, g->copy_bytes) != 0;
-    return 0;
+    *end_ns = slot->end_ns;
+    return done ? opencl_check(g, slot->status < 0 ? slot->status : 0, "run a kernel") : -ETIMEDOUT;
 }
 
-/* One kernel from launch to end, for the host. */
-static int timed(void *arg, uint32_t iterations, double *us, struct error *err)
+static int opencl_read_state(struct spin *s, uint32_t *out)
 {
-    struct opencl *g = arg;
-    struct load_done done;
-    int r = send(g, &(struct load_piece){.kernels = 1}, iterations, err);
-    if (!r)
-        r = opencl_wait(&g->base, SETUP_LIMIT_NS, &done, err);
-    if (r == -ETIMEDOUT)
-        return error_set(err, r, "a kernel of some ms did not end in 60 s: is this program held?");
-    if (!r)
-        *us = (double)(done.end_ns - done.submit_ns) / (double)NSEC_PER_USEC;
-    return r;
+    struct opencl *g = (struct opencl *)s;
+    return CL(g, "copy the state out", read, g->queue, g->state, 1, 0, s->threads * sizeof(*out),
+              out, 0, NULL, NULL);
 }
 
-static int set_up_kernel(struct opencl *g, double kernel_us, struct error *err)
+static const struct spin_calls opencl_spin_calls = {
+    .copy_to = opencl_copy_to,
+    .copy_from = opencl_copy_from,
+    .launch = opencl_launch,
+    .mark = opencl_mark,
+    .wait = opencl_wait,
+    .read_state = opencl_read_state,
+};
+
+/* ---- set-up ---- */
+
+static void opencl_set_up_contexts(struct opencl *g, uint64_t n)
+{
+    g->contexts = calloc(n, sizeof(cl_ctx_handle));
+    g->slots = g->s.failed ? NULL : calloc(g->s.slots, sizeof(*g->slots));
+    if (!g->s.failed && (!g->contexts || !g->slots))
+        g->s.failed = error_set(g->s.err, -ENOMEM, "no memory for the contexts");
+    while (!g->s.failed && g->ncontexts < n)
+        g->ncontexts += !CL_NEW(g, "create a context", &g->contexts[g->ncontexts], context, NULL, 1,
+                                &g->device, NULL, NULL);
+}
+
+static void opencl_compile(struct opencl *g, cl_ctx_handle context)
 {
     const char *text = spin_cl;
-    cl_code code = 0;
-    cl_ctx_handle context = g->contexts[g->ncontexts - 1];
-    g->queue = g->cl.queue(context, g->device, 0, &code);
-    int r = check(code, "create a queue", err);
-    if (!r) {
-        g->program = g->cl.program(context, 1, &text, NULL, &code);
-        r = check(code, "load the kernel", err);
-    }
-    if (!r)
-        r = check(g->cl.build(g->program, 1, &g->device, "", NULL, NULL), "compile the kernel",
-                  err);
-    if (r && g->program) {
-        char log[NAME_BYTES] = "";
+    char log[NAME_BYTES] = "";
+    CL_NEW(g, "load the kernel", &g->program, program, context, 1, &text, NULL);
+    if (CL(g, "compile the kernel", build, g->program, 1, &g->device, "", NULL, NULL) &&
+        g->program) {
         g->cl.build_info(g->program, g->device, CL_PROGRAM_BUILD_LOG, sizeof(log) - 1, log, NULL);
         log[strcspn(log, "\n")] = '\0';
         if (log[0])
-            error_prefix(err, r, "%s", log);
+            error_prefix(g->s.err, g->s.failed, "%s", log);
     }
-    if (!r) {
-        g->kernel = g->cl.kernel(g->program, "cede_spin", &code);
-        r = check(code, "find the kernel", err);
-    }
-    uint32_t units = 0;
-    if (!r)
-        r = check(
-            g->cl.device_info(g->device, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof(units), &units, NULL),
-            "ask for the number of compute units", err);
-    if (r)
-        return r;
-    g->groups = (uint32_t)clamp_u64((uint64_t)units * GROUPS_PER_CU, GROUPS_MIN, 1 << 20);
-    g->fold = (uint32_t)fmin(FOLD_MAX, fmax(1, kernel_us * units / g->groups / GROUP_US));
-    g->groups *= g->fold;
-
-    uint32_t threads = g->groups * LOCAL_SIZE;
-    size_t bytes = threads * sizeof(uint32_t);
-    uint32_t *seeds = malloc(bytes);
-    if (!seeds)
-        return error_set(err, -ENOMEM, "no memory for %u work items' state", threads);
-    for (uint32_t i = 0; i < threads; i++)
-        seeds[i] = spin_seed(i);
-    g->state = g->cl.buffer(context, CL_MEM_READ_WRITE, bytes, NULL, &code);
-    r = check(code, "allocate the state", err);
-    if (!r)
-        r = check(g->cl.write(g->queue, g->state, 1, 0, bytes, seeds, 0, NULL, NULL),
-                  "copy the state in", err);
-    if (!r)
-        r = check(g->cl.kernel_arg(g->kernel, 0, sizeof(cl_buffer), &g->state),
-                  "set a kernel's argument", err);
-    free(seeds);
-    return r;
+    CL_NEW(g, "find the kernel", &g->kernel, kernel, g->program, "cede_spin");
 }
 
-static int set_up_copies(struct opencl *g, size_t bytes, struct error *err)
+static void opencl_set_up_kernel(struct opencl *g, cl_ctx_handle context, double kernel_us)
 {
-    cl_code code = 0;
-    g->copy = g->cl.buffer(g->contexts[g->ncontexts - 1], CL_MEM_READ_WRITE, bytes, NULL, &code);
-    int r = check(code, "allocate memory for --copy-bytes", err);
-    g->copy_in = calloc(1, bytes);
-    g->copy_out = calloc(1, bytes);
-    g->copy_bytes = bytes;
-    return r || (g->copy_in && g->copy_out) ? r
-                                            : error_set(err, -ENOMEM, "no memory for --copy-bytes");
+    uint32_t units = 0;
+    CL_NEW(g, "create a queue", &g->queue, queue, context, g->device, 0);
+    opencl_compile(g, context);
+    if (CL(g, "ask for the number of compute units", device_info, g->device,
+           CL_DEVICE_MAX_COMPUTE_UNITS, sizeof(units), &units, NULL))
+        return;
+    uint32_t groups = (uint32_t)clamp_u64((uint64_t)units * GROUPS_PER_CU, GROUPS_MIN, 1 << 20);
+    g->fold = (uint32_t)fmin(FOLD_MAX, fmax(1, kernel_us * units / groups / GROUP_US));
+    g->s.threads = groups * g->fold * LOCAL_SIZE;
+
+    _cleanup_free_ uint32_t *seeds = spin_seeds(&g->s);
+    size_t bytes = g->s.threads * sizeof(*seeds);
+    CL_NEW(g, "allocate the state", &g->state, buffer, context, CL_MEM_READ_WRITE, bytes, NULL);
+    CL(g, "copy the state in", write, g->queue, g->state, 1, 0, bytes, seeds, 0, NULL, NULL);
+    CL(g, "set a kernel's argument", kernel_arg, g->kernel, 0, sizeof(cl_buffer), &g->state);
+}
+
+static void opencl_set_up_copies(struct opencl *g, cl_ctx_handle context, size_t bytes)
+{
+    CL_NEW(g, "allocate memory for --copy-bytes", &g->copy, buffer, context, CL_MEM_READ_WRITE,
+           bytes, NULL);
+    g->s.copy_in = calloc(1, bytes);
+    g->s.copy_out = calloc(1, bytes);
+    g->s.copy_bytes = bytes;
+    if (!g->s.failed && (!g->s.copy_in || !g->s.copy_out))
+        g->s.failed = error_set(g->s.err, -ENOMEM, "no memory for --copy-bytes");
 }
 
 /* Every callback has come, too: they use what is freed. */
@@ -392,44 +360,10 @@ static void opencl_close(struct load_gpu *base)
     pthread_mutex_destroy(&g->lock);
     free(g->contexts);
     free(g->slots);
-    free(g->copy_in);
-    free(g->copy_out);
+    free(g->s.submit_ns);
+    free(g->s.copy_in);
+    free(g->s.copy_out);
     free(g);
-}
-
-static int set_up(struct opencl *g, const struct load_options *o, struct error *err)
-{
-    cl_code code = 0;
-    int r = load_library(g, err);
-    if (!r)
-        r = find_device(g, o->gpu, err);
-    if (r)
-        return r;
-    /* 20 ms of work bridge the delays of a host whose CPUs may be the device. */
-    g->base.depth = clamp_u64((uint64_t)ceil(20000 / o->kernel_us), 4, 256);
-    g->nslots = o->role == LOAD_LATENCY ? LOAD_QUEUE_MAX : o->depth ? o->depth : g->base.depth;
-    g->slots = calloc(g->nslots, sizeof(*g->slots));
-    g->contexts = calloc(o->contexts, sizeof(cl_ctx_handle));
-    if (!g->contexts || !g->slots)
-        return error_set(err, -ENOMEM, "no memory for the contexts and %llu kernels in flight",
-                         (unsigned long long)g->nslots);
-    for (; !r && g->ncontexts < o->contexts; g->ncontexts += !r) {
-        g->contexts[g->ncontexts] = g->cl.context(NULL, 1, &g->device, NULL, NULL, &code);
-        r = check(code, "create a context", err);
-    }
-    if (!r)
-        r = set_up_kernel(g, o->kernel_us, err);
-    if (!r && o->copy_bytes)
-        r = set_up_copies(g, o->copy_bytes, err);
-
-    double us;
-    for (int i = 0; !r && i < WARM_UP; i++)
-        r = timed(g, WARM_UP_STEPS, &us, err);
-    g->base.iterations_per_us = o->iterations_per_us;
-    g->base.host_overhead_us = -1;
-    if (!r && o->iterations_per_us <= 0)
-        r = spin_calibrate(&g->base, timed, g, 1, err); /* other programs may use its CPUs */
-    return r ? r : spin_iterations(&g->base, o->kernel_us, &g->iterations, err);
 }
 
 static int opencl_open(const struct load_options *o, struct load_gpu **out, struct error *err)
@@ -443,59 +377,43 @@ static int opencl_open(const struct load_options *o, struct load_gpu **out, stru
     struct opencl *g = calloc(1, sizeof(*g));
     if (!g)
         return error_set(err, -ENOMEM, "no memory");
-    g->base.ops = &load_opencl;
-    g->verify = o->verify;
+    g->s = (struct spin){
+        .base.ops = &load_opencl, .calls = &opencl_spin_calls, .err = err, .verify = o->verify};
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->ended, NULL);
-    int r = set_up(g, o, err);
+    /* 20 ms of work bridge the delays of a host whose CPUs may be the device. */
+    if (!opencl_load_library(g) && !opencl_find_device(g, o->gpu))
+        spin_ring(&g->s, o, 20000, 4);
+    opencl_set_up_contexts(g, o->contexts);
+    cl_ctx_handle context = g->ncontexts ? g->contexts[g->ncontexts - 1] : NULL;
+    opencl_set_up_kernel(g, context, o->kernel_us);
+    if (o->copy_bytes)
+        opencl_set_up_copies(g, context, o->copy_bytes);
+    spin_start(&g->s, o, 1); /* other programs may use its CPUs */
+    int r = g->s.failed;
     if (r)
-        opencl_close(&g->base);
+        opencl_close(&g->s.base);
     else
-        *out = &g->base;
-    return r;
-}
-
-static int read_state(struct opencl *g, uint32_t **out, struct error *err)
-{
-    size_t bytes = (size_t)g->groups * LOCAL_SIZE * sizeof(uint32_t);
-    *out = malloc(bytes);
-    if (!*out)
-        return error_set(err, -ENOMEM, "no memory for the state");
-    return check(g->cl.read(g->queue, g->state, 1, 0, bytes, *out, 0, NULL, NULL),
-                 "copy the state out", err);
-}
-
-static int opencl_verify(struct load_gpu *base, struct error *err)
-{
-    struct opencl *g = (struct opencl *)base;
-    _cleanup_free_ uint32_t *state = NULL;
-    int r = read_state(g, &state, err);
-    if (!r)
-        r = spin_check(state, g->groups * LOCAL_SIZE, g->steps, err);
-    if (!r && g->copy_wrong)
-        r = error_set(err, -EBADMSG, "a copy came back with other bytes than went in");
+        *out = &g->s.base;
     return r;
 }
 
 static int opencl_digest(struct load_gpu *base, uint64_t *out, struct error *err)
 {
     struct opencl *g = (struct opencl *)base;
-    _cleanup_free_ uint32_t *state = NULL;
-    int r = read_state(g, &state, err);
-    if (r)
-        return r;
+    _cleanup_free_ uint32_t *state = spin_state(&g->s);
     *out = 0xcbf29ce484222325ULL; /* FNV-1a, by words */
-    for (uint32_t i = 0; i < g->groups * LOCAL_SIZE; i++)
+    for (uint32_t i = 0; state && i < g->s.threads; i++)
         *out = (*out ^ state[i]) * 0x100000001b3ULL;
-    return 0;
+    return g->s.failed;
 }
 
 const struct load_ops load_opencl = {
     .name = "opencl",
     .open = opencl_open,
     .close = opencl_close,
-    .submit = opencl_submit,
-    .wait = opencl_wait,
-    .verify = opencl_verify,
+    .submit = spin_submit,
+    .wait = spin_wait,
+    .verify = spin_verify,
     .digest = opencl_digest,
 };

@@ -127,7 +127,7 @@ static int soft_wait(struct load_gpu *base, uint64_t timeout_ns, struct load_don
 /* The median over some kernels: the device's times hold what launching and synchronising cost. */
 static int measure_overhead(struct soft *s, struct error *err)
 {
-    uint64_t v[21];
+    int64_t v[21];
     for (size_t i = 0; i < ARRAY_SIZE(v); i++) {
         struct load_done done = {0, 0};
         int r = soft_submit(&s->base, &(struct load_piece){.kernels = 1}, err);
@@ -137,14 +137,10 @@ static int measure_overhead(struct soft *s, struct error *err)
             return error_set(err, r, "a kernel did not end in 30 s: is this program suspended?");
         if (r)
             return r;
-        uint64_t ns = done.end_ns - done.submit_ns, j = i;
-        for (; j && v[j - 1] > ns; j--)
-            v[j] = v[j - 1];
-        v[j] = ns;
+        v[i] = (int64_t)(done.end_ns - done.submit_ns);
     }
-    uint64_t median_ns = v[ARRAY_SIZE(v) / 2];
-    s->base.host_overhead_us =
-        ((double)median_ns - (double)s->kernel.duration_ns) / (double)NSEC_PER_USEC;
+    qsort(v, ARRAY_SIZE(v), sizeof(*v), load_compare);
+    s->base.host_overhead_us = load_us(v[ARRAY_SIZE(v) / 2] - (int64_t)s->kernel.duration_ns);
     return 0;
 }
 

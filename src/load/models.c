@@ -10,19 +10,12 @@
 #include "cede/queue.h"
 #include "load/ops.h"
 
-#define MODELS   4U /* 1, 2, 4, 8 kernels */
-#define CLASSES  3U
-#define WAITING  65536U
-#define SLICE_NS (50 * NSEC_PER_MSEC)
-#define DRAIN_NS (2 * NSEC_PER_SEC)
+#define MODELS  4U /* 1, 2, 4, 8 kernels */
+#define CLASSES 3U
+#define WAITING 65536U
 
 static const char *const policies[] = {"fifo", "priority", "edf", "laxity"};
 static const char *const classes[] = {"latency", "normal", "batch"};
-
-struct sample {
-    double latency_us, late_us; /* late: after the deadline; negative: before */
-    unsigned class;
-};
 
 struct arrival {
     uint64_t due_ns, deadline_ns;
@@ -40,8 +33,8 @@ struct models {
     uint32_t place;
     double mean_gap_ns;
     bool running;
-    struct sample *v;
-    size_t nv, cap, reported;
+    /* By class; [CLASSES]: all. Late: after the deadline; negative: before. */
+    struct load_samples latency[CLASSES + 1], late[CLASSES + 1];
 };
 
 int load_policy_parse(const char *name, unsigned *out)
@@ -81,51 +74,38 @@ static void arrive(struct models *m)
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
+static json_int_t count_late(const struct load_samples *s, size_t from)
+{
+    json_int_t n = 0;
+    for (size_t i = from; i < s->n; i++)
+        n += s->v[i] > 0;
+    return n;
+}
+
 static int live_line(struct models *m, uint64_t t, struct error *err)
 {
-    json_t *list = json_array();
-    json_int_t late = 0;
-    for (; m->reported < m->nv; m->reported++) {
-        json_array_append_new(list, json_real(m->v[m->reported].latency_us));
-        late += m->v[m->reported].late_us > 0;
-    }
+    struct load_samples *all = &m->latency[CLASSES];
+    json_int_t late = count_late(&m->late[CLASSES], all->reported);
     return load_print_line(m->run,
                            json_pack("{s:f,s:I,s:o,s:I}", "t", load_seconds(t), "requests",
-                                     (json_int_t)m->nv, "latencies_us", list, "late", late),
+                                     (json_int_t)all->n, "latencies_us", load_report(all), "late",
+                                     late),
                            err);
 }
 
-static int compare(const void *a, const void *b)
+/* Requests, late ones, and quantiles of latency and lateness. */
+static json_t *figures(struct models *m, unsigned class)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Requests, late ones, and quantiles of latency and lateness; class CLASSES: of all. */
-static json_t *figures(const struct models *m, unsigned class)
-{
-    double *v = calloc(2 * m->nv + 1, sizeof(*v));
-    json_int_t n = 0, late = 0;
-    if (!v)
-        return NULL;
-    double *lateness = v + m->nv;
-    for (size_t i = 0; i < m->nv; i++) {
-        const struct sample *s = &m->v[i];
-        if (class != CLASSES && s->class != class)
-            continue;
-        v[n] = s->latency_us;
-        lateness[n++] = s->late_us;
-        late += s->late_us > 0;
-    }
-    qsort(v, (size_t)n, sizeof(*v), compare);
-    qsort(lateness, (size_t)n, sizeof(*v), compare);
-    size_t p50 = n ? ((size_t)n * 50 + 99) / 100 - 1 : 0,
-           p99 = n ? ((size_t)n * 99 + 99) / 100 - 1 : 0;
-    json_t *o = json_pack("{s:I,s:I}", "requests", n, "late", late);
-    if (o && n)
-        json_object_update_new(o, json_pack("{s:f,s:f,s:f,s:f}", "p50_us", v[p50], "p99_us", v[p99],
-                                            "max_us", v[n - 1], "p99_lateness_us", lateness[p99]));
-    free(v);
+    struct load_samples *s = &m->latency[class], *late = &m->late[class];
+    json_t *o = json_pack("{s:I,s:I}", "requests", (json_int_t)s->n, "late", count_late(late, 0));
+    load_sort(s);
+    load_sort(late);
+    if (o && s->n)
+        json_object_update_new(o, json_pack("{s:f,s:f,s:f,s:f}", "p50_us",
+                                            load_us(load_percentile(s, 500)), "p99_us",
+                                            load_us(load_percentile(s, 990)), "max_us",
+                                            load_us(load_percentile(s, 1000)), "p99_lateness_us",
+                                            load_us(load_percentile(late, 990))));
     return o;
 }
 
@@ -133,6 +113,7 @@ static int final_line(struct models *m, struct error *err)
 {
     const struct load_options *o = m->run->o;
     double seconds = load_seconds(m->last_ns - m->start_ns);
+    size_t n = m->latency[CLASSES].n;
     json_t *line = figures(m, CLASSES), *by = json_object();
     for (unsigned c = 0; c < CLASSES; c++)
         json_object_set_new(by, classes[c], figures(m, c));
@@ -140,12 +121,12 @@ static int final_line(struct models *m, struct error *err)
         json_pack("{s:s,s:s,s:s,s:I,s:f,s:I,s:f,s:f,s:o}", "role", "models", "device",
                   m->run->gpu->ops->name, "policy", policies[o->policy], "k", (json_int_t)o->k,
                   "load", o->load, "refused", (json_int_t)m->refused, "seconds", seconds, "rate",
-                  seconds > 0 ? (double)m->nv / seconds : 0, "classes", by);
+                  seconds > 0 ? (double)n / seconds : 0, "classes", by);
     if (line && head)
         json_object_update(line, head);
     json_decref(head);
     snprintf(m->run->summary, sizeof(m->run->summary), "models on %s, %s: %zu requests in %.1f s",
-             m->run->gpu->ops->name, policies[o->policy], m->nv, seconds);
+             m->run->gpu->ops->name, policies[o->policy], n, seconds);
     return load_print_final(m->run, line, err);
 }
 
@@ -180,20 +161,16 @@ static int submit_due(struct models *m, uint64_t t, struct error *err)
 static int take_sample(struct models *m, uint64_t end_ns, struct error *err)
 {
     struct arrival *a = m->batch.user[0];
-    a->waits = false;
-    if (m->nv == m->cap) {
-        size_t cap = m->cap ? 2 * m->cap : 4096;
-        struct sample *v = reallocarray(m->v, cap, sizeof(*v));
-        if (!v)
-            return error_set(err, -ENOMEM, "no memory for the latencies after %zu requests", m->nv);
-        m->v = v;
-        m->cap = cap;
+    const unsigned classes_of[] = {a->model % CLASSES, CLASSES};
+    int r = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(classes_of) && !r; i++) {
+        r = load_push(&m->latency[classes_of[i]], (int64_t)(end_ns - a->due_ns), err);
+        if (!r)
+            r = load_push(&m->late[classes_of[i]], (int64_t)(end_ns - a->deadline_ns), err);
     }
-    m->v[m->nv++] = (struct sample){.latency_us = load_us(end_ns) - load_us(a->due_ns),
-                                    .late_us = load_us(end_ns) - load_us(a->deadline_ns),
-                                    .class = a->model % CLASSES};
+    a->waits = false;
     m->last_ns = end_ns;
-    return 0;
+    return r;
 }
 
 /* Until something is due, at most: the running one's end, or nothing. */
@@ -201,7 +178,7 @@ static int pass_time(struct models *m, uint64_t t, uint64_t until_ns, struct err
 {
     const struct load_run *run = m->run;
     struct load_done done;
-    until_ns = min_u64(until_ns, t + SLICE_NS);
+    until_ns = min_u64(until_ns, t + LOAD_SLICE_NS);
     if (!m->running) {
         run->env->sleep_until(run->env->arg, until_ns);
         return 0;
@@ -219,17 +196,13 @@ static int loop(struct models *m, struct error *err)
 {
     const struct load_run *run = m->run;
     const struct load_options *o = run->o;
-    uint64_t give_up_ns = UINT64_MAX;
     for (;;) {
         uint64_t t = run->env->now_ns(run->env->arg);
         bool stop = run->env->stopped(run->env->arg);
         bool over = stop || m->next.due_ns >= m->end_ns || (o->requests && m->n >= o->requests);
         int r = over ? 0 : submit_due(m, t, err);
-        if (!r && t >= m->next_line_ns) {
+        if (!r && load_line_due(run, &m->next_line_ns, t))
             r = live_line(m, t, err);
-            m->next_line_ns += ((t - m->next_line_ns) / (o->report_ms * NSEC_PER_MSEC) + 1) *
-                               o->report_ms * NSEC_PER_MSEC;
-        }
         if (r)
             return r;
         if (!m->running && !stop && t < m->end_ns) {
@@ -247,12 +220,8 @@ static int loop(struct models *m, struct error *err)
         } else if (!m->running) {
             return 0;
         }
-        if (stop && give_up_ns == UINT64_MAX)
-            give_up_ns = t + DRAIN_NS;
-        if (t >= give_up_ns) {
-            m->run->abandoned = true;
+        if (load_gives_up(m->run, stop))
             return 0;
-        }
         r = pass_time(m, t, min_u64(over ? UINT64_MAX : m->next.due_ns, m->next_line_ns), err);
         if (r)
             return r;
@@ -278,33 +247,33 @@ static int open_queue(struct models *m, struct error *err)
 int load_run_models(struct load_run *run, struct error *err)
 {
     const struct load_options *o = run->o;
-    struct models *m = calloc(1, sizeof(*m));
-    struct arrival *waiting = calloc(WAITING, sizeof(*waiting));
-    int r = m && waiting ? 0 : error_set(err, -ENOMEM, "no memory for the models' requests");
+    uint64_t start_ns = run->env->now_ns(run->env->arg);
     double mean_ns = 0;
     for (uint32_t i = 0; i < MODELS; i++)
         mean_ns += kernels(i) * o->kernel_us * (double)NSEC_PER_USEC / MODELS;
-    if (!r) {
-        m->run = run;
-        m->waiting = waiting;
-        m->random = o->seed;
-        m->mean_gap_ns = mean_ns * 100 / o->load;
-        m->start_ns = m->last_ns = m->next.due_ns = run->env->now_ns(run->env->arg);
-        m->end_ns = o->seconds > 0 ? m->start_ns + (uint64_t)(o->seconds * (double)NSEC_PER_SEC)
-                                   : UINT64_MAX;
-        m->next_line_ns = o->report_ms ? m->start_ns + o->report_ms * NSEC_PER_MSEC : UINT64_MAX;
-        arrive(m);
-        r = open_queue(m, err);
-    }
+    struct models m = {
+        .run = run,
+        .waiting = calloc(WAITING, sizeof(*m.waiting)),
+        .random = o->seed,
+        .mean_gap_ns = mean_ns * 100 / o->load,
+        .start_ns = start_ns,
+        .last_ns = start_ns,
+        .next.due_ns = start_ns,
+        .end_ns = load_end_ns(run, start_ns),
+        .next_line_ns = load_first_line(run, start_ns),
+    };
+    arrive(&m);
+    int r = m.waiting ? open_queue(&m, err)
+                      : error_set(err, -ENOMEM, "no memory for the models' requests");
     if (!r)
-        r = loop(m, err);
+        r = loop(&m, err);
     if (!r)
-        r = final_line(m, err);
-    if (m) {
-        cede_queue_close(m->queue);
-        free(m->v);
+        r = final_line(&m, err);
+    cede_queue_close(m.queue);
+    for (unsigned c = 0; c <= CLASSES; c++) {
+        free(m.latency[c].v);
+        free(m.late[c].v);
     }
-    free(waiting);
-    free(m);
+    free(m.waiting);
     return r;
 }

@@ -108,9 +108,10 @@ struct load_run {
     const struct load_options *o;
     struct load_gpu *gpu;
     const struct load_env *env;
-    struct cede *hints; /* NULL: none are given */
-    char summary[160];  /* out: a line for people */
-    bool abandoned;     /* out: the GPU did not finish in time after a stop request */
+    struct cede *hints;  /* NULL: none are given */
+    char summary[160];   /* out: a line for people */
+    bool abandoned;      /* out: the GPU did not finish in time after a stop request */
+    uint64_t give_up_ns; /* when that is; 0: nothing has stopped */
 };
 
 /* Run to the end and print the final object. -EBADMSG: everything ran, a result was wrong. */
@@ -120,12 +121,41 @@ int load_run_models(struct load_run *run, struct error *err); /* models.c; in re
 /* The number of a policy of libcede's queue. -EINVAL. */
 int load_policy_parse(const char *name, unsigned *out);
 
+/* ---- what the roles share; roles.c ---- */
+
+/* Longest wait without a look at the clock and at the stop request. Also how late a completion may
+ * arrive and still count in the live line of its time: the soft GPU's messages are delayed
+ * when its server is not scheduled, while their times are exact. */
+#define LOAD_SLICE_NS (50 * NSEC_PER_MSEC)
+
+/* When --seconds end; UINT64_MAX without. */
+uint64_t load_end_ns(const struct load_run *run, uint64_t start_ns);
+/* Work is in flight although all was to stop: whether that has lasted too long. */
+bool load_gives_up(struct load_run *run, bool stop);
+/* When the first live line is due; UINT64_MAX: none. And whether one is, which is then the next. */
+uint64_t load_first_line(const struct load_run *run, uint64_t start_ns);
+bool load_line_due(const struct load_run *run, uint64_t *next_ns, uint64_t t);
 /* A line of output, which is taken; NULL: memory ran out while it was made. And the last one, with
  * what all roles have in common; -EBADMSG when a result was wrong. */
 int load_print_line(const struct load_run *run, json_t *line, struct error *err);
 int load_print_final(struct load_run *run, json_t *line, struct error *err);
 
-static inline double load_us(uint64_t ns)
+/* Measured times. */
+struct load_samples {
+    int64_t *v; /* ns */
+    size_t n, cap, reported;
+};
+int load_push(struct load_samples *s, int64_t ns, struct error *err);
+/* In us, those that no line has reported yet. */
+json_t *load_report(struct load_samples *s);
+/* Afterwards nothing is to be pushed or reported any more. */
+void load_sort(struct load_samples *s);
+/* Nearest rank: the smallest of the sorted values that at least permille/1000 of them do not
+ * exceed. n > 0, permille 1..1000. */
+int64_t load_percentile(const struct load_samples *sorted, unsigned permille);
+int load_compare(const void *a, const void *b); /* of int64_t, for qsort() */
+
+static inline double load_us(int64_t ns)
 {
     return (double)ns / (double)NSEC_PER_USEC;
 }
@@ -141,10 +171,6 @@ static inline double load_uniform(uint64_t *state) /* [0, 1) */
 {
     return (double)(load_random(state) >> 11) * 0x1p-53;
 }
-
-/* Nearest rank: the smallest of the n sorted values that at least permille/1000 of them do not
- * exceed. n > 0, permille 1..1000. */
-uint64_t load_percentile(const uint64_t *sorted, size_t n, unsigned permille);
 
 /* The affine map that n steps of the kernels' generator make: x -> mul * x + add (mod 2^32). */
 struct load_map {

@@ -13,16 +13,49 @@
 
 /* After a stop request the GPU has this long to finish: it may be suspended for good. */
 #define DRAIN_NS (2 * NSEC_PER_SEC)
-/* Longest wait without a look at the clock and at the stop request. Also how late a completion may
- * arrive and still count in the live line of its time: the soft GPU's messages are delayed
- * when its server is not scheduled, while their times are exact. */
-#define SLICE_NS (50 * NSEC_PER_MSEC)
 
-uint64_t load_percentile(const uint64_t *sorted, size_t n, unsigned permille)
+/* ---- samples ---- */
+
+int load_push(struct load_samples *s, int64_t ns, struct error *err)
 {
-    size_t rank = (n * permille + 999) / 1000;
-    return sorted[rank - 1];
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 1024;
+        int64_t *v = reallocarray(s->v, cap, sizeof(*v));
+        if (!v)
+            return error_set(err, -ENOMEM, "no memory for the latencies after %zu requests", s->n);
+        s->v = v;
+        s->cap = cap;
+    }
+    s->v[s->n++] = ns;
+    return 0;
 }
+
+int load_compare(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void load_sort(struct load_samples *s)
+{
+    if (s->n)
+        qsort(s->v, s->n, sizeof(*s->v), load_compare);
+}
+
+int64_t load_percentile(const struct load_samples *sorted, unsigned permille)
+{
+    return sorted->v[(sorted->n * permille + 999) / 1000 - 1];
+}
+
+json_t *load_report(struct load_samples *s)
+{
+    json_t *list = json_array();
+    for (; s->reported < s->n; s->reported++)
+        json_array_append_new(list, json_real(load_us(s->v[s->reported])));
+    return list;
+}
+
+/* ---- arithmetic ---- */
 
 /* SplitMix64 (Steele, Lea, Flood 2014). */
 uint64_t load_random(uint64_t *state)
@@ -54,11 +87,34 @@ static bool stopped(const struct load_run *run)
     return run->env->stopped(run->env->arg);
 }
 
-/* When --seconds end; UINT64_MAX without. */
-static uint64_t end_of_run(const struct load_run *run, uint64_t start_ns)
+uint64_t load_end_ns(const struct load_run *run, uint64_t start_ns)
 {
     double s = run->o->seconds;
     return s > 0 ? start_ns + (uint64_t)(s * (double)NSEC_PER_SEC) : UINT64_MAX;
+}
+
+bool load_gives_up(struct load_run *run, bool stop)
+{
+    if (!stop)
+        return false;
+    if (!run->give_up_ns)
+        run->give_up_ns = now(run) + DRAIN_NS;
+    run->abandoned = now(run) >= run->give_up_ns;
+    return run->abandoned;
+}
+
+uint64_t load_first_line(const struct load_run *run, uint64_t start_ns)
+{
+    return run->o->report_ms ? start_ns + run->o->report_ms * NSEC_PER_MSEC : UINT64_MAX;
+}
+
+bool load_line_due(const struct load_run *run, uint64_t *next_ns, uint64_t t)
+{
+    uint64_t every_ns = run->o->report_ms * NSEC_PER_MSEC;
+    if (t < *next_ns)
+        return false;
+    *next_ns += ((t - *next_ns) / every_ns + 1) * every_ns;
+    return true;
 }
 
 int load_print_line(const struct load_run *run, json_t *line, struct error *err)
@@ -77,70 +133,35 @@ int load_print_line(const struct load_run *run, json_t *line, struct error *err)
  * asked for or the work was abandoned. Returns -EBADMSG when a result was wrong. */
 int load_print_final(struct load_run *run, json_t *line, struct error *err)
 {
+    const struct load_ops *ops = run->gpu->ops;
     json_t *verified = json_null();
     int wrong = 0;
-    char text[20], *digest = NULL;
-    uint64_t number;
-    /* Before verify, which may use the arrays for other things. */
-    if (run->o->verify && !run->abandoned && run->gpu->ops->digest &&
-        run->gpu->ops->digest(run->gpu, &number, err) == 0) {
-        snprintf(text, sizeof(text), "%016llx", (unsigned long long)number);
-        digest = text;
-    }
     if (run->o->verify && !run->abandoned) {
-        wrong = run->gpu->ops->verify(run->gpu, err);
+        uint64_t digest; /* before verify, which may use the arrays for other things */
+        if (ops->digest && ops->digest(run->gpu, &digest, err) == 0)
+            json_object_set_new(line, "digest",
+                                json_sprintf("%016llx", (unsigned long long)digest));
+        wrong = ops->verify(run->gpu, err);
         if (wrong && wrong != -EBADMSG) {
             json_decref(line);
             return wrong;
         }
         verified = json_boolean(!wrong);
     }
-    if (line && digest)
-        json_object_set_new(line, "digest", json_string(digest));
-    if (line && run->o->name)
+    if (run->o->name)
         json_object_set_new(line, "name", json_string(run->o->name));
-    if (line)
-        json_object_set_new(line, "verified", verified);
+    json_object_set_new(line, "verified", verified);
     int r = load_print_line(run, line, err);
     return r ? r : wrong;
 }
 
 /* ---- latency ---- */
 
-struct samples {
-    uint64_t *v; /* ns */
-    size_t n, cap;
-    size_t reported; /* of them, in live lines already */
-};
-
-static int push(struct samples *s, uint64_t ns)
+static int latency_line(const struct load_run *run, struct load_samples *s, struct error *err)
 {
-    if (s->n == s->cap) {
-        size_t cap = s->cap ? 2 * s->cap : 1024;
-        uint64_t *v = reallocarray(s->v, cap, sizeof(*v));
-        if (!v)
-            return -ENOMEM;
-        s->v = v;
-        s->cap = cap;
-    }
-    s->v[s->n++] = ns;
-    return 0;
-}
-
-static int compare(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static int latency_line(const struct load_run *run, struct samples *s, struct error *err)
-{
-    json_t *list = json_array();
-    for (; s->reported < s->n; s->reported++)
-        json_array_append_new(list, json_real(load_us(s->v[s->reported])));
     return load_print_line(run,
                            json_pack("{s:f,s:I,s:o}", "t", load_seconds(now(run)), "requests",
-                                     (json_int_t)s->n, "latencies_us", list),
+                                     (json_int_t)s->n, "latencies_us", load_report(s)),
                            err);
 }
 
@@ -148,11 +169,11 @@ static int latency_line(const struct load_run *run, struct samples *s, struct er
  * by themselves, then sixteen to a doubling, so that a bucket is at most 1/16 of its lower end
  * wide.
  */
-static json_t *histogram(const struct samples *s)
+static json_t *latency_histogram(const struct load_samples *s)
 {
     json_t *list = json_array();
     for (size_t i = 0, n; i < s->n; i += n) {
-        unsigned bits = 64 - (unsigned)__builtin_clzll(s->v[i] | 1);
+        unsigned bits = 64 - (unsigned)__builtin_clzll((uint64_t)s->v[i] | 1);
         unsigned shift = bits > 5 ? bits - 5 : 0;
         for (n = 1; i + n < s->n && s->v[i + n] >> shift == s->v[i] >> shift; n++)
             ;
@@ -162,8 +183,8 @@ static json_t *histogram(const struct samples *s)
     return list;
 }
 
-static int latency_final(struct load_run *run, struct samples *s, uint64_t late, uint64_t span_ns,
-                         struct error *err)
+static int latency_final(struct load_run *run, struct load_samples *s, uint64_t late,
+                         uint64_t span_ns, struct error *err)
 {
     static const struct {
         const char *key;
@@ -176,23 +197,19 @@ static int latency_final(struct load_run *run, struct samples *s, uint64_t late,
     double sum = 0;
     for (size_t i = 0; i < s->n; i++)
         sum += load_us(s->v[i]);
-    if (s->n)
-        qsort(s->v, s->n, sizeof(*s->v), compare);
-    for (size_t i = 0; line && i < ARRAY_SIZE(points); i++)
-        json_object_set_new(
-            line, points[i].key,
-            s->n ? json_real(load_us(load_percentile(s->v, s->n, points[i].permille)))
-                 : json_null());
-    if (line) {
-        json_object_set_new(line, "mean_us", s->n ? json_real(sum / (double)s->n) : json_null());
-        json_object_set_new(line, "seconds", json_real(load_seconds(span_ns)));
-        json_object_set_new(line, "histogram", histogram(s));
-    }
+    load_sort(s);
+    for (size_t i = 0; i < ARRAY_SIZE(points); i++)
+        json_object_set_new(line, points[i].key,
+                            s->n ? json_real(load_us(load_percentile(s, points[i].permille)))
+                                 : json_null());
+    json_object_set_new(line, "mean_us", s->n ? json_real(sum / (double)s->n) : json_null());
+    json_object_set_new(line, "seconds", json_real(load_seconds(span_ns)));
+    json_object_set_new(line, "histogram", latency_histogram(s));
     if (s->n)
         snprintf(run->summary, sizeof(run->summary),
                  "latency on %s: %zu requests, p50 %.1f us, p99 %.1f us, max %.1f us; %llu late",
-                 run->gpu->ops->name, s->n, load_us(load_percentile(s->v, s->n, 500)),
-                 load_us(load_percentile(s->v, s->n, 990)), load_us(s->v[s->n - 1]),
+                 run->gpu->ops->name, s->n, load_us(load_percentile(s, 500)),
+                 load_us(load_percentile(s, 990)), load_us(s->v[s->n - 1]),
                  (unsigned long long)late);
     else
         snprintf(run->summary, sizeof(run->summary), "latency on %s: no request completed",
@@ -203,17 +220,12 @@ static int latency_final(struct load_run *run, struct samples *s, uint64_t late,
 /* -ECANCELED: stopped, and the GPU did not finish. */
 static int wait_done(struct load_run *run, struct load_done *done, struct error *err)
 {
-    uint64_t deadline = UINT64_MAX;
     for (;;) {
-        int r = run->gpu->ops->wait(run->gpu, SLICE_NS, done, err);
+        int r = run->gpu->ops->wait(run->gpu, LOAD_SLICE_NS, done, err);
         if (r != -ETIMEDOUT)
             return r;
-        if (deadline == UINT64_MAX && stopped(run))
-            deadline = now(run) + DRAIN_NS;
-        if (now(run) >= deadline) {
-            run->abandoned = true;
+        if (load_gives_up(run, stopped(run)))
             return -ECANCELED;
-        }
     }
 }
 
@@ -255,18 +267,15 @@ struct arrival {
 
 /* What a run of the latency role knows so far. */
 struct requests {
-    struct samples s;
+    struct load_samples s;
     struct arrival next, oldest; /* to be sent; in flight */
-    uint64_t start, end, period_ns, next_line, report_ns;
+    uint64_t start, end, period_ns, next_line;
     uint64_t late, last_ns;
 };
 
 static int due_lines(const struct load_run *run, struct requests *q, uint64_t t, struct error *err)
 {
-    if (!q->report_ns || t < q->next_line)
-        return 0;
-    q->next_line += ((t - q->next_line) / q->report_ns + 1) * q->report_ns;
-    return latency_line(run, &q->s, err);
+    return load_line_due(run, &q->next_line, t) ? latency_line(run, &q->s, err) : 0;
 }
 
 /* The time from one request of a Poisson process to the next. */
@@ -289,15 +298,8 @@ static void go_on(const struct load_options *o, const struct requests *q, struct
     a->due_ns = o->poisson ? a->due_ns + random_gap(q, a) : q->start + a->n * q->period_ns;
 }
 
-static int count(struct requests *q, uint64_t latency_ns, struct error *err)
-{
-    return push(&q->s, latency_ns)
-               ? error_set(err, -ENOMEM, "no memory for the latencies after %zu requests", q->s.n)
-               : 0;
-}
-
-static int wait_until(struct load_run *run, struct requests *q, uint64_t until_ns,
-                      struct error *err)
+static int latency_sleep(struct load_run *run, struct requests *q, uint64_t until_ns,
+                         struct error *err)
 {
     uint64_t t;
     int r = 0;
@@ -314,24 +316,24 @@ static int hint(struct load_run *run, struct requests *q, uint64_t due_ns, struc
                 struct error *err)
 {
     uint64_t ahead = run->o->hint_us * NSEC_PER_USEC;
-    int r = wait_until(run, q, due_ns > ahead ? due_ns - ahead : 0, err);
+    int r = latency_sleep(run, q, due_ns > ahead ? due_ns - ahead : 0, err);
     uint64_t late = due_ns + run->o->deadline_us * NSEC_PER_USEC, t = now(run);
     uint64_t deadline_us = late > t + NSEC_PER_USEC ? (late - t) / NSEC_PER_USEC : 1;
     if (!r)
         cede_request_begin(run->hints, out, CEDE_JOB, run->o->hint_us ? run->o->hint_says_us : 0,
                            run->o->deadline_us ? deadline_us : 0);
-    return r ? r : wait_until(run, q, due_ns, err);
+    return r ? r : latency_sleep(run, q, due_ns, err);
 }
 
 /* For a request that never comes, half a period before the next. */
 static int false_hint(struct load_run *run, struct requests *q, struct error *err)
 {
     struct cede_request never;
-    int r = wait_until(run, q, q->next.due_ns + q->period_ns / 2, err);
+    int r = latency_sleep(run, q, q->next.due_ns + q->period_ns / 2, err);
     if (r)
         return r;
     cede_request_begin(run->hints, &never, CEDE_JOB, run->o->hint_says_us, 0);
-    r = wait_until(run, q, q->next.due_ns + q->period_ns * 3 / 4, err);
+    r = latency_sleep(run, q, q->next.due_ns + q->period_ns * 3 / 4, err);
     cede_request_end(run->hints, &never);
     return r;
 }
@@ -343,7 +345,7 @@ static int closed_loop(struct load_run *run, struct requests *q, struct error *e
     for (; !o->requests || q->next.n < o->requests; go_on(o, q, &q->next)) {
         uint64_t due = q->next.due_ns, latency_ns;
         struct cede_request r_hint;
-        int r = run->hints ? hint(run, q, due, &r_hint, err) : wait_until(run, q, due, err);
+        int r = run->hints ? hint(run, q, due, &r_hint, err) : latency_sleep(run, q, due, err);
         if (r || stopped(run) || now(run) >= q->end)
             return r;
         q->late += q->last_ns > due;
@@ -357,7 +359,7 @@ static int closed_loop(struct load_run *run, struct requests *q, struct error *e
             return r == -ECANCELED ? 0 : r;
         if (o->open)
             latency_ns = q->last_ns > due ? q->last_ns - due : 0;
-        r = count(q, latency_ns, err);
+        r = load_push(&q->s, (int64_t)latency_ns, err);
         if (r)
             return r;
     }
@@ -368,7 +370,6 @@ static int closed_loop(struct load_run *run, struct requests *q, struct error *e
 static int open_loop(struct load_run *run, struct requests *q, struct error *err)
 {
     const struct load_options *o = run->o;
-    uint64_t deadline = UINT64_MAX;
     for (;;) {
         uint64_t t = now(run), due = q->next.due_ns, in_flight = q->next.n - q->oldest.n;
         bool over = stopped(run) || due >= q->end || (o->requests && q->next.n == o->requests);
@@ -385,19 +386,13 @@ static int open_loop(struct load_run *run, struct requests *q, struct error *err
         } else if (in_flight) {
             struct load_done done;
             uint64_t until = over || in_flight == LOAD_QUEUE_MAX ? UINT64_MAX : due;
-            until = min_u64(min_u64(until, q->next_line), t + SLICE_NS);
+            until = min_u64(min_u64(until, q->next_line), t + LOAD_SLICE_NS);
             r = run->gpu->ops->wait(run->gpu, until > t ? until - t : 0, &done, err);
-            if (deadline == UINT64_MAX && stopped(run))
-                deadline = t + DRAIN_NS;
-            if (r == -ETIMEDOUT && t >= deadline) {
-                run->abandoned = true;
+            if (r == -ETIMEDOUT && load_gives_up(run, stopped(run)))
                 return 0;
-            }
-            if (r && r != -ETIMEDOUT)
-                return r;
             if (!r) {
                 q->last_ns = done.end_ns;
-                r = count(q, done.end_ns - q->oldest.due_ns, err);
+                r = load_push(&q->s, (int64_t)(done.end_ns - q->oldest.due_ns), err);
                 go_on(o, q, &q->oldest);
             }
             if (r && r != -ETIMEDOUT)
@@ -413,13 +408,11 @@ static int open_loop(struct load_run *run, struct requests *q, struct error *err
 int load_run_latency(struct load_run *run, struct error *err)
 {
     const struct load_options *o = run->o;
-    struct requests q = {.start = now(run),
-                         .period_ns = o->period_us * NSEC_PER_USEC,
-                         .report_ns = o->report_ms * NSEC_PER_MSEC};
-    q.end = end_of_run(run, q.start);
+    struct requests q = {.start = now(run), .period_ns = o->period_us * NSEC_PER_USEC};
+    q.end = load_end_ns(run, q.start);
     q.last_ns = q.start;
     q.next = q.oldest = first_arrival(o, &q);
-    q.next_line = q.report_ns ? q.start + q.report_ns : UINT64_MAX;
+    q.next_line = load_first_line(run, q.start);
     int r = load_queues(o) ? open_loop(run, &q, err) : closed_loop(run, &q, err);
     if (!r)
         r = latency_final(run, &q.s, q.late, q.last_ns - q.start, err);
@@ -465,46 +458,39 @@ int load_run_batch(struct load_run *run, struct error *err)
     const struct load_options *o = run->o;
     const struct load_ops *ops = run->gpu->ops;
     uint64_t depth = o->depth ? o->depth : run->gpu->depth, in_flight = 0, sent = 0;
-    uint64_t start = now(run), end = end_of_run(run, start), deadline = UINT64_MAX;
-    uint64_t report_ns = o->report_ms * NSEC_PER_MSEC;
-    uint64_t next_line = report_ns ? start + report_ns : UINT64_MAX;
+    uint64_t start = now(run), end = load_end_ns(run, start);
+    uint64_t next_line = load_first_line(run, start);
     struct batch_count c = {0, start, start};
-    int r;
-    for (bool any = false;;) {
-        if (deadline == UINT64_MAX && (stopped(run) || now(run) >= end))
-            deadline = now(run) + DRAIN_NS;
-        bool enough = o->requests && sent == o->requests;
-        for (; deadline == UINT64_MAX && !enough && in_flight < depth; in_flight++) {
-            r = ops->submit(run->gpu, &(struct load_piece){.kernels = 1}, err);
+    for (;;) {
+        bool over = stopped(run) || now(run) >= end;
+        for (; !over && !(o->requests && sent == o->requests) && in_flight < depth; in_flight++) {
+            int r = ops->submit(run->gpu, &(struct load_piece){.kernels = 1}, err);
             if (r == -EAGAIN && in_flight)
                 break;
             if (r)
                 return r;
-            enough = ++sent == o->requests;
+            sent++;
         }
         if (!in_flight)
             break;
         struct load_done done;
-        r = ops->wait(run->gpu, SLICE_NS, &done, err);
+        int r = ops->wait(run->gpu, LOAD_SLICE_NS, &done, err);
         if (r && r != -ETIMEDOUT)
             return r;
         /* A line's count is exact: it holds what had ended by its t, printed when a later
          * completion proves that nothing earlier is missing, or when none came for long enough. */
-        uint64_t known_ns = r ? now(run) - SLICE_NS : done.end_ns - 1;
-        for (; next_line <= known_ns; next_line += report_ns) {
+        uint64_t known_ns = r ? now(run) - LOAD_SLICE_NS : done.end_ns - 1;
+        for (; next_line <= known_ns; next_line += o->report_ms * NSEC_PER_MSEC) {
             int failed = batch_line(run, &c, next_line, err);
             if (failed)
                 return failed;
         }
         if (!r) {
-            if (!any)
+            if (!c.kernels++)
                 c.first_ns = done.submit_ns;
-            any = true;
-            c.kernels++;
             c.last_ns = done.end_ns;
             in_flight--;
-        } else if (now(run) >= deadline) {
-            run->abandoned = true;
+        } else if (load_gives_up(run, over)) {
             c.last_ns = now(run);
             break;
         }

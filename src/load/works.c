@@ -22,7 +22,7 @@
 
 /* ---- the host's side ---- */
 
-static uint32_t scatter(uint32_t x)
+static uint32_t works_scatter(uint32_t x)
 {
     x = (x ^ 61) ^ (x >> 16);
     x *= 9;
@@ -33,9 +33,9 @@ static uint32_t scatter(uint32_t x)
 
 void works_option(uint32_t i, float *spot, float *strike, float *years)
 {
-    *spot = 10.0f + (float)(scatter(3 * i) >> 8) * (100.0f / 16777216.0f);
-    *strike = 10.0f + (float)(scatter(3 * i + 1) >> 8) * (100.0f / 16777216.0f);
-    *years = 0.1f + (float)(scatter(3 * i + 2) >> 8) * (2.0f / 16777216.0f);
+    *spot = 10.0f + (float)(works_scatter(3 * i) >> 8) * (100.0f / 16777216.0f);
+    *strike = 10.0f + (float)(works_scatter(3 * i + 1) >> 8) * (100.0f / 16777216.0f);
+    *years = 0.1f + (float)(works_scatter(3 * i + 2) >> 8) * (2.0f / 16777216.0f);
 }
 
 void works_price(double spot, double strike, double years, double *call, double *put)
@@ -91,100 +91,88 @@ void works_euler_step(const float (*from)[4], float (*to)[4], uint32_t n)
 
 /* ---- the GPU's ---- */
 
-static int arrays(struct cuda *g, unsigned count, size_t bytes, struct error *err)
+static void works_arrays(struct cuda *g, unsigned count, size_t bytes)
 {
-    int r = cuda_alloc(g, 4 * sizeof(double), "--work", &g->w.number, err);
-    for (unsigned i = 0; i < count && !r; i++)
-        r = cuda_alloc(g, bytes, "--work", &g->w.v[i], err);
-    return r;
+    CUDA(g, "allocate GPU memory for --work", mem_alloc, &g->w.number, 4 * sizeof(double));
+    for (unsigned i = 0; i < count; i++)
+        CUDA(g, "allocate GPU memory for --work", mem_alloc, &g->w.v[i], bytes);
 }
 
-static int start(struct cuda *g, cu_function f, uint64_t threads, void **params, struct error *err)
+static int works_launch(struct cuda *g, cu_function f, uint64_t threads, void **params)
 {
-    unsigned blocks = (unsigned)((threads + THREADS - 1) / THREADS);
-    return cuda_check(g, g->cu.launch(f, blocks, 1, 1, THREADS, 1, 1, 0, g->stream, params, NULL),
-                      "launch a kernel of --work", err);
+    return cuda_launch(g, f, (unsigned)((threads + THREADS - 1) / THREADS), THREADS, params);
+}
+
+static int works_settle(struct cuda *g)
+{
+    return cuda_settle(g, "a kernel of --work");
+}
+
+static int works_copy_out(struct cuda *g, void *to, cu_pointer from, size_t bytes)
+{
+    return CUDA(g, "copy from the GPU", copy_out, to, from, bytes);
 }
 
 /* Runs a kernel that adds into `number`, and takes what it made. */
-static int added(struct cuda *g, cu_function f, void **params, void *out, size_t bytes,
-                 struct error *err)
+static int works_added(struct cuda *g, cu_function f, void **params, void *out, size_t bytes)
 {
     static const double zero[4] = {0};
-    int r = cuda_check(g, g->cu.copy_in_async(g->w.number, zero, sizeof(zero), g->stream),
-                       "copy to the GPU", err);
-    if (!r)
-        r = start(g, f, 1U << 20, params, err);
-    if (!r)
-        r = cuda_settle(g, "a kernel of --work", err);
-    return r ? r : cuda_check(g, g->cu.copy_out(out, g->w.number, bytes), "copy from the GPU", err);
+    cuda_copy_in(g, g->w.number, zero, sizeof(zero));
+    works_launch(g, f, 1U << 20, params);
+    works_settle(g);
+    return works_copy_out(g, out, g->w.number, bytes);
 }
 
-static int digest_of(struct cuda *g, cu_pointer words, uint64_t n, uint64_t *out, struct error *err)
+static uint64_t works_digest(struct cuda *g, cu_pointer words, uint64_t n)
 {
+    uint64_t digest = 0;
     void *params[] = {&words, &n, &g->w.number};
-    return added(g, g->w.digest, params, out, sizeof(*out), err);
+    works_added(g, g->w.digest, params, &digest, sizeof(digest));
+    return digest;
 }
 
 /* Option pricing */
 
-static int bs_launch(struct cuda *g, struct error *err)
+static int bs_launch(struct cuda *g)
 {
     void *params[] = {&g->w.v[0], &g->w.v[1], &g->w.v[2], &g->w.v[3], &g->w.v[4], &g->w.n};
     g->w.kernels++;
-    return start(g, g->w.kernel, g->w.n, params, err);
+    return works_launch(g, g->w.kernel, g->w.n, params);
 }
 
-static int bs_digest(struct cuda *g, uint64_t *out, struct error *err)
+static int bs_digest(struct cuda *g, uint64_t *out)
 {
-    uint64_t call, put;
-    int r = digest_of(g, g->w.v[3], g->w.n, &call, err);
-    if (!r)
-        r = digest_of(g, g->w.v[4], g->w.n, &put, err);
-    *out = r ? 0 : call ^ (put << 1 | put >> 63);
-    return r;
+    uint64_t call = works_digest(g, g->w.v[3], g->w.n), put = works_digest(g, g->w.v[4], g->w.n);
+    *out = call ^ (put << 1 | put >> 63);
+    return g->s.failed;
 }
 
-static int bs_set_up(struct cuda *g, struct error *err)
+static void bs_set_up(struct cuda *g)
 {
-    cu_function fill = NULL;
-    g->w.n = OPTIONS;
-    int r = cuda_find(g, black_scholes_ptx, "bs_fill", &fill, err);
-    if (!r)
-        r = cuda_find(g, black_scholes_ptx, "bs_price", &g->w.kernel, err);
-    if (!r)
-        r = cuda_find(g, digest_ptx, "digest", &g->w.digest, err);
-    if (!r)
-        r = arrays(g, 5, OPTIONS * sizeof(float), err);
     void *params[] = {&g->w.v[0], &g->w.v[1], &g->w.v[2], &g->w.n};
-    if (!r)
-        r = start(g, fill, OPTIONS, params, err);
-    if (!r)
-        r = bs_launch(g, err);
-    if (!r)
-        r = cuda_settle(g, "a kernel of --work", err);
-    return r ? r : bs_digest(g, &g->w.first_digest, err);
+    cu_function fill = cuda_find(g, black_scholes_ptx, "bs_fill");
+    g->w.kernel = cuda_find(g, black_scholes_ptx, "bs_price");
+    g->w.digest = cuda_find(g, digest_ptx, "digest");
+    g->w.n = OPTIONS;
+    works_arrays(g, 5, OPTIONS * sizeof(float));
+    works_launch(g, fill, OPTIONS, params);
+    bs_launch(g);
+    works_settle(g);
+    bs_digest(g, &g->w.first_digest);
 }
 
-static int bs_verify(struct cuda *g, struct error *err)
+static int bs_verify(struct cuda *g)
 {
     uint64_t digest;
-    int r = bs_digest(g, &digest, err);
-    if (!r && digest != g->w.first_digest)
-        r = error_set(err, -EBADMSG, "the same options got other prices the last time");
-    if (r)
-        return r;
+    if (bs_digest(g, &digest) == 0 && digest != g->w.first_digest)
+        return error_set(g->s.err, -EBADMSG, "the same options got other prices the last time");
     _cleanup_free_ float *call = malloc(2 * OPTIONS * sizeof(float));
     if (!call)
-        return error_set(err, -ENOMEM, "no memory for %u prices", OPTIONS);
+        return error_set(g->s.err, -ENOMEM, "no memory for %u prices", OPTIONS);
     float *put = call + OPTIONS;
-    if (!r)
-        r = cuda_check(g, g->cu.copy_out(call, g->w.v[3], OPTIONS * sizeof(float)),
-                       "copy from the GPU", err);
-    if (!r)
-        r = cuda_check(g, g->cu.copy_out(put, g->w.v[4], OPTIONS * sizeof(float)),
-                       "copy from the GPU", err);
-    for (uint32_t k = 0; k < SAMPLES && !r; k++) {
+    works_copy_out(g, call, g->w.v[3], OPTIONS * sizeof(float));
+    works_copy_out(g, put, g->w.v[4], OPTIONS * sizeof(float));
+    for (uint32_t k = 0; k < SAMPLES && !g->s.failed; k++) {
         uint32_t i = k * (OPTIONS / SAMPLES) + k;
         float s, x, t;
         double c, p;
@@ -192,101 +180,93 @@ static int bs_verify(struct cuda *g, struct error *err)
         works_price((double)s, (double)x, (double)t, &c, &p);
         if (!(fabs(c - (double)call[i]) < 1e-4 * (double)s) ||
             !(fabs(p - (double)put[i]) < 1e-4 * (double)s))
-            r = error_set(err, -EBADMSG, "option %u is priced %g and %g instead of %g and %g", i,
-                          (double)call[i], (double)put[i], c, p);
+            return error_set(g->s.err, -EBADMSG,
+                             "option %u is priced %g and %g instead of %g and %g", i,
+                             (double)call[i], (double)put[i], c, p);
     }
-    return r;
+    return g->s.failed;
 }
 
 /* Fluid dynamics: the state after k kernels is in v[k % 2] */
 
-static int euler_launch(struct cuda *g, struct error *err)
+static int euler_launch(struct cuda *g)
 {
     void *params[] = {&g->w.v[g->w.kernels % 2], &g->w.v[1 - g->w.kernels % 2], &g->w.n};
     g->w.kernels++;
-    return start(g, g->w.kernel, (uint64_t)g->w.n * g->w.n, params, err);
+    return works_launch(g, g->w.kernel, (uint64_t)g->w.n * g->w.n, params);
 }
 
-static int euler_sums(struct cuda *g, double sums[4], struct error *err)
+static int euler_sums(struct cuda *g, double sums[4])
 {
     void *params[] = {&g->w.v[g->w.kernels % 2], &g->w.number, &g->w.n};
-    return added(g, g->w.sums, params, sums, 4 * sizeof(*sums), err);
+    return works_added(g, g->w.sums, params, sums, 4 * sizeof(*sums));
 }
 
-static int euler_digest(struct cuda *g, uint64_t *out, struct error *err)
+static int euler_digest(struct cuda *g, uint64_t *out)
 {
-    return digest_of(g, g->w.v[g->w.kernels % 2], 4ULL * g->w.n * g->w.n, out, err);
+    *out = works_digest(g, g->w.v[g->w.kernels % 2], 4ULL * g->w.n * g->w.n);
+    return g->s.failed;
 }
 
-static int euler_fill(struct cuda *g, uint32_t n, struct error *err)
+static void euler_fill(struct cuda *g, uint32_t n)
 {
-    cu_function fill = NULL;
+    void *params[] = {&g->w.v[0], &g->w.n};
     g->w.n = n;
     g->w.kernels = 0;
-    int r = cuda_find(g, euler_ptx, "euler_fill", &fill, err);
-    void *params[] = {&g->w.v[0], &g->w.n};
-    if (!r)
-        r = start(g, fill, (uint64_t)n * n, params, err);
-    return r ? r : cuda_settle(g, "a kernel of --work", err);
+    works_launch(g, cuda_find(g, euler_ptx, "euler_fill"), (uint64_t)n * n, params);
+    works_settle(g);
 }
 
-static int euler_set_up(struct cuda *g, struct error *err)
+static void euler_set_up(struct cuda *g)
 {
-    int r = cuda_find(g, euler_ptx, "euler_step", &g->w.kernel, err);
-    if (!r)
-        r = cuda_find(g, euler_ptx, "euler_sums", &g->w.sums, err);
-    if (!r)
-        r = cuda_find(g, digest_ptx, "digest", &g->w.digest, err);
-    if (!r)
-        r = arrays(g, 2, (size_t)CELLS * CELLS * 4 * sizeof(float), err);
-    if (!r)
-        r = euler_fill(g, CELLS, err);
-    return r ? r : euler_sums(g, g->w.first_sums, err);
+    g->w.kernel = cuda_find(g, euler_ptx, "euler_step");
+    g->w.sums = cuda_find(g, euler_ptx, "euler_sums");
+    g->w.digest = cuda_find(g, digest_ptx, "digest");
+    works_arrays(g, 2, (size_t)CELLS * CELLS * 4 * sizeof(float));
+    euler_fill(g, CELLS);
+    euler_sums(g, g->w.first_sums);
 }
 
 /* A small grid in the same arrays, against the host. */
-static int euler_compare(struct cuda *g, struct error *err)
+static int euler_compare(struct cuda *g)
 {
     size_t bytes = SMALL * SMALL * 4 * sizeof(float);
     _cleanup_free_ float(*both)[4] = malloc(2 * bytes);
     if (!both)
-        return error_set(err, -ENOMEM, "no memory for a grid of %u cells", SMALL * SMALL);
+        return error_set(g->s.err, -ENOMEM, "no memory for a grid of %u cells", SMALL * SMALL);
     float(*a)[4] = both, (*b)[4] = both + SMALL * SMALL;
     works_euler_fill(a, SMALL);
-    int r = euler_fill(g, SMALL, err);
-    for (uint32_t i = 0; i < SMALL_STEPS && !r; i++) {
+    euler_fill(g, SMALL);
+    for (uint32_t i = 0; i < SMALL_STEPS; i++) {
         works_euler_step((const float(*)[4])a, b, SMALL);
         float(*t)[4] = a;
         a = b;
         b = t;
-        r = euler_launch(g, err);
+        euler_launch(g);
     }
-    if (!r)
-        r = cuda_settle(g, "a kernel of --work", err);
-    if (!r)
-        r = cuda_check(g, g->cu.copy_out(b, g->w.v[g->w.kernels % 2], bytes), "copy from the GPU",
-                       err);
-    for (uint32_t i = 0; i < SMALL * SMALL * 4 && !r; i++) {
+    works_settle(g);
+    works_copy_out(g, b, g->w.v[g->w.kernels % 2], bytes);
+    for (uint32_t i = 0; i < SMALL * SMALL * 4 && !g->s.failed; i++) {
         if (!(fabsf(a[i / 4][i % 4] - b[i / 4][i % 4]) < 1e-4f))
-            r = error_set(err, -EBADMSG, "cell %u of the small grid has %g instead of %g", i / 4,
-                          (double)b[i / 4][i % 4], (double)a[i / 4][i % 4]);
+            return error_set(g->s.err, -EBADMSG, "cell %u of the small grid has %g instead of %g",
+                             i / 4, (double)b[i / 4][i % 4], (double)a[i / 4][i % 4]);
     }
-    return r;
+    return g->s.failed;
 }
 
-static int euler_verify(struct cuda *g, struct error *err)
+static int euler_verify(struct cuda *g)
 {
     static const char *const what[] = {"mass", "momentum along x", "momentum along y", "energy"};
     double sums[4];
-    int r = euler_sums(g, sums, err);
-    for (int k = 0; k < 4 && !r; k++) {
+    euler_sums(g, sums);
+    for (int k = 0; k < 4 && !g->s.failed; k++) {
         /* Momentum may add up to nothing: its error is compared with the mass. */
         double scale = fmax(fabs(g->w.first_sums[k]), fabs(g->w.first_sums[0]));
         if (!(fabs(sums[k] - g->w.first_sums[k]) <= 1e-3 * scale))
-            r = error_set(err, -EBADMSG, "%s went from %g to %g in %llu steps", what[k],
-                          g->w.first_sums[k], sums[k], (unsigned long long)g->w.kernels);
+            return error_set(g->s.err, -EBADMSG, "%s went from %g to %g in %llu steps", what[k],
+                             g->w.first_sums[k], sums[k], (unsigned long long)g->w.kernels);
     }
-    return r ? r : euler_compare(g, err);
+    return euler_compare(g);
 }
 
 static const struct load_work works[] = {

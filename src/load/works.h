@@ -13,13 +13,13 @@ struct cuda;
 struct load_work {
     const char *name;
     double kernel_us;
-    /* In the current context, on the kernels' stream, and waited for. */
-    int (*set_up)(struct cuda *g, struct error *err);
-    int (*launch)(struct cuda *g, struct error *err);
+    /* In the current context, on the kernels' stream, and waited for. Errors are g->s.failed. */
+    void (*set_up)(struct cuda *g);
+    int (*launch)(struct cuda *g);
     /* With nothing in flight: 0, or -EBADMSG with what is wrong. */
-    int (*verify)(struct cuda *g, struct error *err);
+    int (*verify)(struct cuda *g);
     /* One number of all bits of the result: the same for the same count of kernels. */
-    int (*digest)(struct cuda *g, uint64_t *out, struct error *err);
+    int (*digest)(struct cuda *g, uint64_t *out);
 };
 
 /* NULL: there is none of that name. */

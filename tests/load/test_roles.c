@@ -249,20 +249,22 @@ static struct load_options batch_options(void)
 
 static void percentiles(void **state)
 {
-    uint64_t v[1000];
-    for (size_t i = 0; i < 1000; i++)
+    int64_t v[1000];
+    for (int i = 0; i < 1000; i++)
         v[i] = i + 1;
     static const struct {
         size_t n;
         unsigned permille;
-        uint64_t rank;
+        int64_t rank;
     } t[] = {
         {1, 1, 1},       {1, 500, 1},      {1, 1000, 1},     {2, 500, 1},        {2, 501, 2},
         {5, 500, 3},     {10, 900, 9},     {10, 990, 10},    {100, 990, 99},     {100, 999, 100},
         {101, 990, 100}, {1000, 999, 999}, {1000, 990, 990}, {1000, 1000, 1000},
     };
-    for (size_t i = 0; i < ARRAY_SIZE(t); i++)
-        assert_int_equal(load_percentile(v, t[i].n, t[i].permille), t[i].rank);
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+        const struct load_samples s = {.v = v, .n = t[i].n};
+        assert_int_equal(load_percentile(&s, t[i].permille), t[i].rank);
+    }
 }
 
 static void chain_is_the_loop(void **state)
