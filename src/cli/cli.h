@@ -3,12 +3,14 @@
 #ifndef CEDE_CLI_CLI_H
 #define CEDE_CLI_CLI_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "control/proto.h"
+#include "lib/options.h"
 #include "lib/util.h"
 
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = OPTIONS_USAGE };
 
 /* argv[0] is "cede" whatever the verb, for getopt's messages; the return value is the exit status.
  * main() flushes standard output afterwards and reports what could not be written. */
@@ -31,11 +33,7 @@ void cli_error(const char *fmt, ...) PRINTF_LIKE(1, 2);
  * Returns CLI_USAGE. */
 int cli_usage(const char *verb, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* Options -c and -w into a request. CLI_OK, or CLI_USAGE with the message printed. */
-int cli_class(const char *verb, const char *arg, struct request *r);
-int cli_weight(const char *verb, const char *arg, struct request *r);
-int cli_budget(const char *verb, const char *arg, struct request *r);
-int cli_deadline(const char *verb, const char *arg, struct request *r);
-int cli_laxity(const char *verb, const char *arg, struct request *r);
+/* Returns CLI_OK: main() sees whether it was written. */
+int cli_print_json(const json_t *o);
 
 #endif

@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
+#include "lib/json_text.h"
 #include "lib/paths.h"
 
 static int connect_to(const char *path, struct client *c, struct error *err)
@@ -49,30 +50,18 @@ static int connect_to(const char *path, struct client *c, struct error *err)
 int client_open(struct client *c, struct error *err)
 {
     char path[512];
-    struct error first = {""};
-    int result = -ENOENT;
+    int result = error_set(err, -ENOENT, "no daemon is running");
     c->fd = -1;
-    for (unsigned i = 0;; i++) {
-        int more = cede_socket_at(i, path, sizeof(path));
-        if (!more)
-            break;
+    for (unsigned i = 0; cede_socket_at(i, path, sizeof(path)); i++) {
         struct error e = {""};
-        int r = more < 0
-                    ? error_set(&e, more,
-                                "cannot find the daemon's socket: the path of its directory is "
-                                "too long")
-                    : connect_to(path, c, &e);
+        int r = connect_to(path, c, &e);
         if (r == 0)
             return 0;
-        /* The error of a daemon that is there and cannot be used goes before "there is none". */
-        if (result == -ENOENT) {
-            result = r;
-            first = e;
-        }
-        if (more < 0)
-            break;
+        /* That a daemon is there and cannot be used says more than that there is none. */
+        if (result == -ENOENT)
+            result = error_set(err, r, "%s", e.text);
     }
-    return error_set(err, result, "%s", first.text[0] ? first.text : "no daemon is running");
+    return result;
 }
 
 void client_close(struct client *c)
@@ -139,8 +128,8 @@ int client_call(struct client *c, const struct request *r, json_t **reply, struc
             "an update",
             (int)c->daemon_pid);
     else if (!json_is_true(ok)) {
-        json_int_t e = json_integer_value(json_object_get(got, "errno"));
-        const char *why = json_string_value(json_object_get(got, "error"));
+        json_int_t e = json_get_int(got, "errno");
+        const char *why = json_get_text(got, "error");
         code = error_set(err, e > 0 && e < 4096 ? -(int)e : -EPROTO, "%s",
                          why ? why : "the daemon refused and gave no reason");
     }
@@ -149,4 +138,19 @@ int client_call(struct client *c, const struct request *r, json_t **reply, struc
     else
         *reply = got;
     return code;
+}
+
+int client_job(struct client *c, json_int_t number, json_t **job, struct error *err)
+{
+    const struct request r = {.op = OP_PS, .number = (uint64_t)number - 1};
+    json_t *page;
+    *job = NULL;
+    int code = client_call(c, &r, &page, err);
+    if (code < 0)
+        return code;
+    json_t *first = json_array_get(json_object_get(page, "jobs"), 0);
+    if (json_get_int(first, "number") == number)
+        *job = json_incref(first);
+    json_decref(page);
+    return *job ? 0 : error_set(err, -ESRCH, "the job has ended");
 }

@@ -30,4 +30,7 @@ void client_close(struct client *c);
  * daemon went away without a reply. Several calls may follow each other. */
 int client_call(struct client *c, const struct request *r, json_t **reply, struct error *err);
 
+/* The job of that number as it is now, the caller's reference. -ESRCH: it has ended; as above. */
+int client_job(struct client *c, json_int_t number, json_t **job, struct error *err);
+
 #endif

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/others.h"
 #include "control/replies.h"
 #include "control/verbs.h"
 #include "device/registry.h"
@@ -114,7 +113,7 @@ static bool is_abandoned(uint32_t slot, void *arg)
     const struct device_group *g = journal_group(j, slot, &flags);
     for (uint32_t i = 0; g && i < journal_jobs_end(j); i++) {
         const struct journal_job *job = journal_job(j, i);
-        if (job && job->paused && is_descendant(g->proc.pid, job->root.pid))
+        if (job && job->paused && proc_in_tree(g->proc.pid, job->root.pid))
             return false;
     }
     return g != NULL;
@@ -194,8 +193,7 @@ int direct_do(struct direct *d, const struct request *r, json_t **reply, struct 
     else if (code < 0)
         error_set(err, code, "%s", note.text);
     if (code == 0) {
-        *reply = json_pack("{s:o, s:s*}", "job", proto_job(&v.target.view), "note",
-                           note.text[0] ? note.text : NULL);
+        *reply = reply_job(&v.target.view, note.text[0] ? note.text : NULL);
         code = *reply ? 0 : error_set(err, -ENOMEM, "out of memory");
     }
     /* A resumed process that was no job is only freed from what an earlier cede left behind. */

@@ -1,7 +1,6 @@
 /* `cede doctor`: what this machine can do, what is missing and how to fix it. Looks, then measures
  * with two programs that it starts; changes nothing that outlasts it. */
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -389,28 +388,15 @@ static const char *const usage =
     "\n"
     "Exit status: 0 if all that is needed is there and takes effect, else 1.\n";
 
-/* -1: go on; else the exit status. */
-static int parse(int argc, char **argv, struct doctor *d)
+/* OPTIONS_GO_ON, or the exit status. */
+static int doctor_parse(int argc, char **argv, struct doctor *d)
 {
-    enum { DEVICE = 1, JSON, HELP };
-    static const struct option options[] = {
-        {"device", required_argument, NULL, DEVICE},
-        {"json", no_argument, NULL, JSON},
-        {"help", no_argument, NULL, HELP},
-        {NULL, 0, NULL, 0},
-    };
-    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (c == HELP) {
-            fputs(usage, stdout);
-            return CLI_OK;
-        }
-        if (c == DEVICE)
-            d->device = optarg;
-        else if (c == JSON)
-            d->json = true;
-        else
-            return cli_usage("doctor", NULL);
-    }
+    const struct option_row options[] = {{"device", .text = &d->device},
+                                         {"json", .flag = &d->json}};
+    const struct command_line line = {.program = "cede doctor", .help = usage};
+    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
     if (optind < argc)
         return cli_usage("doctor", "unexpected argument '%s'", argv[optind]);
     if (strcmp(d->device, "auto") == 0)
@@ -421,14 +407,14 @@ static int parse(int argc, char **argv, struct doctor *d)
         return cli_usage("doctor", "unknown device '%s': use auto, nvidia, amd or soft", d->device);
     d->amd = strcmp(d->device, "amd") == 0;
     d->soft = strcmp(d->device, "soft") == 0;
-    return -1;
+    return OPTIONS_GO_ON;
 }
 
 int doctor_main(int argc, char **argv)
 {
     struct doctor d = {.device = "auto"};
-    int status = parse(argc, argv, &d);
-    if (status >= 0)
+    int status = doctor_parse(argc, argv, &d);
+    if (status != OPTIONS_GO_ON)
         return status;
     d.checks = json_array();
     json_t *measured;

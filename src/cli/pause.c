@@ -11,7 +11,7 @@ static int pause_or_resume(int argc, char **argv, const char *verb, const char *
     if (!targets_given(argc, argv, verb, help, &status))
         return status;
     const struct request r = {.op = op};
-    return targets_do(verb, &r, argv + optind, argc - optind);
+    return targets_do(verb, &r, argv + optind, argc - optind, NULL);
 }
 
 int pause_main(int argc, char **argv)

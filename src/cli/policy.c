@@ -1,10 +1,10 @@
 /* `cede policy`: how the daemon decides. */
 #include <errno.h>
-#include <getopt.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "lib/json_text.h"
 #include "sched/sched.h"
 
 static const char help[] =
@@ -32,13 +32,13 @@ static json_t *without_daemon(void)
 
 static void print_list(const json_t *reply)
 {
-    const char *current = json_string_value(json_object_get(reply, "policy"));
+    const char *current = json_get_text(reply, "policy");
     const json_t *list = json_object_get(reply, "policies"), *p;
     size_t i;
     json_array_foreach(list, i, p)
     {
-        const char *name = json_string_value(json_object_get(p, "name"));
-        const char *summary = json_string_value(json_object_get(p, "summary"));
+        const char *name = json_get_text(p, "name");
+        const char *summary = json_get_text(p, "summary");
         if (name)
             printf("%c %-10s %s\n", current && strcmp(current, name) == 0 ? '*' : ' ', name,
                    summary ? summary : "");
@@ -68,8 +68,10 @@ static int argument(const char *arg, struct request *r)
     struct error err = {""};
     snprintf(key, sizeof(key), "%.*s", (int)min_u64((uint64_t)(value - arg), sizeof(key) - 1), arg);
     const struct param *f = param_find(key);
+    char range[PARAM_RANGE];
     if (f && parse_double(value + 1, 0, UINT32_MAX, &v) < 0)
-        return cli_usage("policy", "%s: '%s' is not a number: %s", key, value + 1, f->allowed);
+        return cli_usage("policy", "%s: '%s' is not a number: %s is allowed", key, value + 1,
+                         param_range(f, range));
     if (request_param(r, key, v, &err) < 0)
         return cli_usage("policy", "%s", err.text);
     return CLI_OK;
@@ -77,23 +79,15 @@ static int argument(const char *arg, struct request *r)
 
 int policy_main(int argc, char **argv)
 {
-    enum { OPT_JSON = 256 };
-    static const struct option longs[] = {{"json", no_argument, NULL, OPT_JSON},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
     bool json = false;
-    for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            return CLI_OK;
-        }
-        if (c != OPT_JSON)
-            return cli_usage("policy", NULL);
-        json = true;
-    }
+    const struct option_row options[] = {{"json", .flag = &json}};
+    const struct command_line line = {.program = "cede policy", .help = help};
+    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
     struct request r = {.op = OP_POLICY};
     for (; optind < argc; optind++) {
-        int status = argument(argv[optind], &r);
+        status = argument(argv[optind], &r);
         if (status != CLI_OK)
             return status;
     }
@@ -120,15 +114,13 @@ int policy_main(int argc, char **argv)
     }
     json_object_del(reply, "v");
     json_object_del(reply, "ok");
-    const char *current = json_string_value(json_object_get(reply, "policy"));
-    if (json) {
-        if (json_dumpf(reply, stdout, JSON_INDENT(2)) == 0)
-            putchar('\n');
-    } else if (changes) {
+    const char *current = json_get_text(reply, "policy");
+    if (json)
+        cli_print_json(reply);
+    else if (changes)
         printf("policy: %s\n", current ? current : r.name);
-    } else {
+    else
         print_list(reply);
-    }
     json_decref(reply);
     return CLI_OK;
 }

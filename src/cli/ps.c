@@ -1,18 +1,20 @@
 /* `cede ps`: the jobs, from the daemon or, where none runs, from what the last one wrote down.
  * Changes nothing, but that programs which a killed scheduler left suspended run again. */
 #include <errno.h>
-#include <getopt.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/direct.h"
-#include "cli/others.h"
 #include "cli/targets.h"
 #include "cli/unmanaged.h"
+#include "control/replies.h"
+#include "device/registry.h"
+#include "lib/json_text.h"
 #include "lib/paths.h"
 #include "lib/procfs.h"
+#include "model/model.h"
 #include "recovery/journal.h"
 
 static const char help[] =
@@ -51,10 +53,9 @@ static int from_daemon(struct client *c, json_t **out, struct error *err)
         }
         json_t *jobs = json_object_get(page, "jobs");
         size_t n = json_array_size(jobs);
-        json_int_t last =
-            json_integer_value(json_object_get(json_array_get(jobs, n ? n - 1 : 0), "number"));
+        json_int_t last = json_get_int(json_array_get(jobs, n ? n - 1 : 0), "number");
         /* Only ever upwards, whatever the answer says. */
-        more = json_is_true(json_object_get(page, "more")) && last > (json_int_t)r.number;
+        more = json_get_true(page, "more") && last > (json_int_t)r.number;
         r.number = last > 0 ? (uint64_t)last : 0;
         if (!all) {
             all = json_incref(page);
@@ -81,7 +82,7 @@ static json_t *from_journal_job(const struct journal *j, const struct journal_jo
     for (uint32_t i = 0; i < journal_groups_end(j); i++) {
         uint32_t flags;
         const struct device_group *g = journal_group(j, i, &flags);
-        if (!g || !proc_alive(g->proc) || !is_descendant(g->proc.pid, rec->root.pid))
+        if (!g || !proc_alive(g->proc) || !proc_in_tree(g->proc.pid, rec->root.pid))
             continue;
         v.groups++;
         v.gpus |= g->gpu < 32 ? 1U << g->gpu : 0;
@@ -91,10 +92,10 @@ static json_t *from_journal_job(const struct journal *j, const struct journal_jo
     v.job.paused = v.groups > v.runnable_groups;
     for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
         const struct journal_swap *s = journal_swap(j, i);
-        if (s && proc_alive(s->proc) && is_descendant(s->proc.pid, rec->root.pid))
+        if (s && proc_alive(s->proc) && proc_in_tree(s->proc.pid, rec->root.pid))
             v.swap = s->arrived ? "swapped" : "swapping-in";
     }
-    json_t *job = proto_job(&v);
+    json_t *job = job_json(&v);
     if (job && !v.job.paused && !v.swap)
         json_object_set_new(job, "state", json_string("running"));
     return job;
@@ -145,15 +146,80 @@ static int from_journal(json_t **out, struct error *err)
     return *out ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
+/* ---- GPU processes that belong to no job: what a person could adopt ----------------------------
+ */
+
+static bool in_a_job(const json_t *jobs, pid_t pid)
+{
+    const json_t *job;
+    size_t i;
+    json_array_foreach(jobs, i, job)
+    {
+        if (proc_in_tree(pid, (pid_t)json_get_int(job, "pid")))
+            return true;
+    }
+    return false;
+}
+
+static json_t *other(pid_t pid, const struct usage_list *usage)
+{
+    struct proc_stat st;
+    uid_t uid;
+    if (proc_stat_read(pid, &st) < 0 || proc_owner(pid, &uid) < 0)
+        return NULL;
+    /* Scheduling is no use of the GPU. */
+    if (pid == getpid() || model_is_scheduler(&st, uid))
+        return NULL;
+    text_printable(st.comm);
+    json_t *gpus = json_array();
+    uint64_t memory = 0;
+    for (size_t i = 0; i < usage->n; i++) {
+        if (usage->v[i].pid != pid)
+            continue;
+        json_array_append_new(gpus, json_integer(usage->v[i].gpu));
+        memory += usage->v[i].memory_bytes;
+    }
+    return json_pack("{s:i, s:s, s:I, s:o, s:I}", "pid", (int)pid, "name", st.comm, "uid",
+                     (json_int_t)uid, "gpus", gpus, "memory_bytes", (json_int_t)memory);
+}
+
+/* Adds "others" to an object with "jobs". Opens the GPU's driver; processes that the caller may not
+ * look into may be missing. */
+static int others_add(json_t *all, struct error *err)
+{
+    struct device_driver *d;
+    int r = device_open("auto", NULL, &d, err);
+    if (r < 0)
+        return r;
+    struct pid_list pids = {0};
+    struct usage_list usage = {0};
+    json_t *others = json_array();
+    r = d->ops->processes(d, &pids, err);
+    if (r == 0 && d->ops->usage)
+        d->ops->usage(d, &usage, NULL);
+    for (size_t i = 0; r == 0 && i < pids.n; i++) {
+        json_t *o = NULL;
+        if (!in_a_job(json_object_get(all, "jobs"), pids.v[i]))
+            o = other(pids.v[i], &usage);
+        if (o)
+            json_array_append_new(others, o);
+    }
+    json_object_set_new(all, "others", others);
+    pid_list_free(&pids);
+    usage_list_free(&usage);
+    device_close(d);
+    return r;
+}
+
 /* ---- choosing -------------------------------------------------------------------------------- */
 
 static bool wanted(const json_t *job, const struct request *t)
 {
-    const char *name = json_string_value(json_object_get(job, "name"));
+    const char *name = json_get_text(job, "name");
     if (t->number)
-        return (uint64_t)json_integer_value(json_object_get(job, "number")) == t->number;
+        return (uint64_t)json_get_int(job, "number") == t->number;
     if (t->pid)
-        return is_descendant(t->pid, (pid_t)json_integer_value(json_object_get(job, "pid")));
+        return proc_in_tree(t->pid, (pid_t)json_get_int(job, "pid"));
     return name && strcmp(name, t->name) == 0;
 }
 
@@ -236,8 +302,7 @@ static void name_text(char *buf, const char *name)
     bool digits = buf[0] && strspn(buf, "0123456789") == strlen(buf);
     if (digits || buf[0] == '#' || proto_name_ok(buf))
         return;
-    for (char *p = buf; *p; p++)
-        *p = *p < ' ' || *p > '~' ? '?' : *p;
+    text_printable(buf);
 }
 
 static void append(char *buf, const char *text)
@@ -258,7 +323,7 @@ static void gpus_text(char *buf, const json_t *job, const json_t *known)
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(gpu));
         json_array_foreach(known, k, device)
         {
-            const char *label = json_string_value(json_object_get(device, "label"));
+            const char *label = json_get_text(device, "label");
             if (label && json_equal(json_object_get(device, "index"), gpu))
                 snprintf(text, sizeof(text), "%s", label);
         }
@@ -286,9 +351,8 @@ static void levels_text(char *buf, const json_t *job)
 static void row(const json_t *job, const json_t *known, char cell[COLUMNS][CELL])
 {
 /* What a process in no job does not have is shown as -. */
-#define INT(key) ((long long)json_integer_value(json_object_get(job, key)))
-#define STR(key)                                                                                   \
-    (json_is_string(json_object_get(job, key)) ? json_string_value(json_object_get(job, key)) : "-")
+#define INT(key) ((long long)json_get_int(job, key))
+#define STR(key) (json_is_string(json_object_get(job, key)) ? json_get_text(job, key) : "-")
     snprintf(cell[JOB], CELL, INT("number") ? "#%lld" : "-", INT("number"));
     snprintf(cell[PID], CELL, "%lld", INT("pid"));
     snprintf(cell[CLASS], CELL, "%.16s", STR("class"));
@@ -297,7 +361,7 @@ static void row(const json_t *job, const json_t *known, char cell[COLUMNS][CELL]
     time_text(cell[BUDGET], INT("budget_us"));
     time_text(cell[SLICE], INT("timeslice_us"));
     bytes_text(cell[MEM], INT("memory_bytes"));
-    name_text(cell[NAME], json_string_value(json_object_get(job, "name")));
+    name_text(cell[NAME], json_get_text(job, "name"));
     const json_t *busy = json_object_get(job, "busy");
     snprintf(cell[BUSY], CELL, "-");
     if (json_is_number(busy))
@@ -347,7 +411,7 @@ static const json_t *mixed(const json_t *devices)
     size_t i;
     json_array_foreach(devices, i, device)
     {
-        const char *label = json_string_value(json_object_get(device, "label"));
+        const char *label = json_get_text(device, "label");
         size_t n = label ? strcspn(label, "0123456789") : 0;
         if (first && n && (strncmp(first, label, n) != 0 || strcspn(first, "0123456789") != n))
             return devices;
@@ -373,7 +437,7 @@ static int print_table(const json_t *rows, const json_t *devices)
     json_array_foreach(rows, k, job)
     {
         row(job, known, cells[k + 1]);
-        budgets |= json_integer_value(json_object_get(job, "budget_us")) > 0;
+        budgets |= json_get_int(job, "budget_us") > 0;
         for (size_t c = 0; c < COLUMNS; c++)
             width[c] = max_u64(width[c], strlen(cells[k + 1][c]));
     }
@@ -386,10 +450,10 @@ static int print_table(const json_t *rows, const json_t *devices)
     fflush(stdout);
     json_array_foreach(rows, k, job)
     {
-        const char *e = json_string_value(json_object_get(job, "error"));
+        const char *e = json_get_text(job, "error");
         bool swap = json_equal(json_object_get(job, "error"), json_object_get(job, "swap_error"));
         if (e)
-            cli_error("#%lld: %s%s", (long long)json_integer_value(json_object_get(job, "number")),
+            cli_error("#%lld: %s%s", (long long)json_get_int(job, "number"),
                       swap ? "not swapped: " : "", e);
     }
     return CLI_OK;
@@ -416,11 +480,8 @@ static int get(json_t **all, struct error *err)
 
 static int print(const json_t *all, bool json)
 {
-    if (json) {
-        if (json_dumpf(all, stdout, JSON_INDENT(2)) == 0)
-            putchar('\n');
-        return CLI_OK;
-    }
+    if (json)
+        return cli_print_json(all);
     json_t *rows = json_copy(json_object_get(all, "jobs"));
     json_array_extend(rows, json_object_get(all, "others"));
     int status = CLI_OK;
@@ -444,27 +505,12 @@ static void ps_note_unmanaged(const json_t *all)
 
 int ps_main(int argc, char **argv)
 {
-    enum { OPT_JSON = 256 };
-    static const struct option longs[] = {{"all", no_argument, NULL, 'a'},
-                                          {"json", no_argument, NULL, OPT_JSON},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
     bool json = false, others = false;
-    for (int c; (c = getopt_long(argc, argv, "ah", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'a':
-            others = true;
-            break;
-        case OPT_JSON:
-            json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_OK;
-        default:
-            return cli_usage("ps", NULL);
-        }
-    }
+    const struct option_row options[] = {{"all", 'a', .flag = &others}, {"json", .flag = &json}};
+    const struct command_line line = {.program = "cede ps", .help = help};
+    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
     if (others && optind < argc)
         return cli_usage("ps", "ps: -a takes no target");
     struct error err = {""};
@@ -474,7 +520,7 @@ int ps_main(int argc, char **argv)
         json_decref(all);
         return CLI_FAILED;
     }
-    int status = optind < argc ? choose(all, argv + optind, argc - optind) : CLI_OK;
+    status = optind < argc ? choose(all, argv + optind, argc - optind) : CLI_OK;
     bool blind = others && others_add(all, &err) < 0; /* the jobs are shown anyway */
     if (blind)
         cli_error("cannot list the GPU processes that belong to no job: %s", err.text);

@@ -6,7 +6,6 @@
  * make the program depend on cede: no death signal, no descriptor kept open, no variable set but
  * those of devices that need a gate inside (gates.h). */
 #include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -17,10 +16,10 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/gates.h"
-#include "cli/room.h"
 #include "cli/transient.h"
 #include "cli/unmanaged.h"
 #include "device/registry.h"
+#include "lib/json_text.h"
 #include "lib/procfs.h"
 
 static const char help[] =
@@ -56,6 +55,8 @@ static const char help[] =
     "  sudo cede run -c latency -n serve -- python3 serve.py\n"
     "  cede run -c batch -- python3 train.py --epochs 90\n";
 
+#define ROOM_WAIT_US     (120 * 1000000ULL) /* two jobs of 64 GiB have left by then */
+#define ROOM_LOOK_NS     100000000L
 #define CONTINUE_LOOK_NS 20000000L /* of whether a stopped program goes on */
 
 struct options {
@@ -83,7 +84,7 @@ static void default_name(const char *command, char name[JOB_NAME_MAX])
     }
 }
 
-/* What options and command are together. -1: go on; else the exit status. */
+/* What options and command are together: OPTIONS_GO_ON, or the exit status. */
 static int parse_checked(const char *command, struct request *r)
 {
     struct error err = {""};
@@ -98,94 +99,44 @@ static int parse_checked(const char *command, struct request *r)
                                 "may cause: give it class latency too");
     if (!r->name[0])
         default_name(command, r->name);
-    return -1;
+    return OPTIONS_GO_ON;
 }
 
-/* -1: go on; else the exit status. */
-static int parse(int argc, char **argv, struct options *o)
+static int read_wait(void *to, const char *name, const char *text, struct error *err)
 {
-    enum {
-        OPT_STRICT = 256,
-        OPT_DEVICE,
-        OPT_BUDGET,
-        OPT_MEMORY,
-        OPT_WAIT,
-        OPT_DEADLINE,
-        OPT_LAXITY
-    };
-    static const struct option longs[] = {
-        {"class", required_argument, NULL, 'c'},
-        {"weight", required_argument, NULL, 'w'},
-        {"name", required_argument, NULL, 'n'},
-        {"budget", required_argument, NULL, OPT_BUDGET},
-        {"deadline", required_argument, NULL, OPT_DEADLINE},
-        {"laxity", required_argument, NULL, OPT_LAXITY},
-        {"memory", required_argument, NULL, OPT_MEMORY},
-        {"wait", required_argument, NULL, OPT_WAIT},
-        {"strict", no_argument, NULL, OPT_STRICT},
-        {"quiet", no_argument, NULL, 'q'},
-        {"gpu-device", required_argument, NULL, OPT_DEVICE},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
+    if (parse_duration_us(text, UINT32_MAX * 1000000ULL, to) < 0)
+        return error_set(err, -EINVAL, "%s: '%s' is not a time, such as 90s or 0", name, text);
+    return 0;
+}
+
+static int run_device(void *to, const char *name, const char *text, struct error *err)
+{
+    *(const char **)to = text;
+    return device_list_check(text, err);
+}
+
+/* OPTIONS_GO_ON, or the exit status. */
+static int run_parse(int argc, char **argv, struct options *o)
+{
     struct request *r = &o->request;
-    struct error err = {""};
     *r = (struct request){.op = OP_ADD, .run = true, .pid = getpid(), .has_class = true};
     r->class = CLASS_NORMAL;
-    for (int c; (c = getopt_long(argc, argv, "+c:w:n:qh", longs, NULL)) != -1;) {
-        int status = -1;
-        switch (c) {
-        case 'c':
-            status = cli_class("run", optarg, r);
-            break;
-        case 'w':
-            status = cli_weight("run", optarg, r);
-            break;
-        case 'n':
-            if (!proto_name_ok(optarg))
-                return cli_usage("run",
-                                 "bad name '%s': use 1 to %d printable bytes, not a number, not "
-                                 "beginning with #",
-                                 optarg, JOB_NAME_MAX - 1);
-            snprintf(r->name, sizeof(r->name), "%s", optarg);
-            break;
-        case OPT_BUDGET:
-            status = cli_budget("run", optarg, r);
-            break;
-        case OPT_DEADLINE:
-            status = cli_deadline("run", optarg, r);
-            break;
-        case OPT_LAXITY:
-            status = cli_laxity("run", optarg, r);
-            break;
-        case OPT_MEMORY:
-            status = room_parse(optarg, r);
-            break;
-        case OPT_WAIT:
-            if (parse_duration_us(optarg, UINT32_MAX * 1000000ULL, &o->wait_us) < 0)
-                return cli_usage("run", "bad time '%s': use one such as 90s or 0", optarg);
-            break;
-        case OPT_STRICT:
-            o->strict = true;
-            break;
-        case 'q':
-            o->quiet = true;
-            break;
-        case OPT_DEVICE:
-            if (device_list_check(optarg, &err) < 0)
-                return cli_usage("run", "%s", err.text);
-            o->device = optarg;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_OK;
-        default:
-            return cli_usage("run", NULL);
-        }
-        if (status > 0)
-            return status;
-    }
-    return parse_checked(optind < argc ? argv[optind] : NULL, r);
+    const struct option_row options[] = {
+        {"class", 'c', .read = request_text, .to = r},
+        {"weight", 'w', .read = request_text, .to = r},
+        {"name", 'n', .read = request_text, .to = r},
+        {"budget", .read = request_text, .to = r},
+        {"deadline", .read = request_text, .to = r},
+        {"laxity", .read = request_text, .to = r},
+        {"memory", .read = request_text, .to = r},
+        {"wait", .read = read_wait, .to = &o->wait_us},
+        {"strict", .flag = &o->strict},
+        {"quiet", 'q', .flag = &o->quiet},
+        {"gpu-device", .read = run_device, .to = &o->device},
+    };
+    const struct command_line line = {.program = "cede run", .help = help, .own = true};
+    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    return status == OPTIONS_GO_ON ? parse_checked(optind < argc ? argv[optind] : NULL, r) : status;
 }
 
 /* Names the unmanaged programs that make the job's class ineffective. */
@@ -199,6 +150,42 @@ static void run_note_unmanaged(const struct options *o, const json_t *reply)
                   : w.several ? "this job does not yield to them"
                               : "this job does not yield to it",
                   w.command);
+}
+
+static bool wanting(const json_t *job)
+{
+    return json_is_false(json_object_get(job, "room"));
+}
+
+/* reply: to the request that made the job, for which the daemon swaps others out. 0: there is room,
+ * or the daemon does not report it. -ETIMEDOUT, ... */
+static int room_wait(struct client *c, const struct request *r, const json_t *reply,
+                     uint64_t wait_us, struct error *err)
+{
+    const json_t *job = json_object_get(reply, "job");
+    const json_int_t number = json_get_int(job, "number");
+    uint64_t until = monotonic_ns() + wait_us * NSEC_PER_USEC;
+    bool wants = wanting(job) && number > 0;
+    if (wants)
+        cli_error("waiting for %.1f GiB on GPU %u, at most %llu s",
+                  (double)r->memory_bytes / (1U << 30), r->gpu,
+                  (unsigned long long)(wait_us / 1000000));
+    while (wants) {
+        if (monotonic_ns() >= until)
+            return error_set(err, -ETIMEDOUT,
+                             "%.1f GiB were not free on GPU %u within %llu s; `cede ps` shows "
+                             "which jobs hold memory, and --wait waits longer",
+                             (double)r->memory_bytes / (1U << 30), r->gpu,
+                             (unsigned long long)(wait_us / 1000000));
+        nanosleep(&(struct timespec){.tv_nsec = ROOM_LOOK_NS}, NULL);
+        json_t *now;
+        int code = client_job(c, number, &now, err);
+        if (code < 0 && code != -ESRCH)
+            return code;
+        wants = code == 0 && wanting(now);
+        json_decref(now);
+    }
+    return 0;
 }
 
 /* Makes this process a job. *refused: a scheduler is there and does not allow it. */
@@ -242,7 +229,7 @@ static void forwarded_set(sigset_t *set)
  * already. */
 static bool is_inside(pid_t pid)
 {
-    return getpid() > 1 && proc_is_descendant(pid, getpid());
+    return proc_in_tree(pid, getpid());
 }
 
 static bool is_stopped(pid_t pid)
@@ -405,8 +392,8 @@ static int run(char **command, const struct client *peer)
 int run_main(int argc, char **argv)
 {
     struct options o = {.wait_us = ROOM_WAIT_US};
-    int status = parse(argc, argv, &o);
-    if (status >= 0)
+    int status = run_parse(argc, argv, &o);
+    if (status != OPTIONS_GO_ON)
         return status;
     char **command = argv + optind;
 

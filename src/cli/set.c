@@ -1,5 +1,4 @@
 /* `cede set`: makes running programs jobs, and changes jobs. */
-#include <getopt.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -36,53 +35,20 @@ static const char help[] =
 
 int set_main(int argc, char **argv)
 {
-    enum { OPT_BUDGET = 256, OPT_DEADLINE, OPT_LAXITY, OPT_OTHERS };
-    static const struct option longs[] = {
-        {"class", required_argument, NULL, 'c'},
-        {"weight", required_argument, NULL, 'w'},
-        {"budget", required_argument, NULL, OPT_BUDGET},
-        {"deadline", required_argument, NULL, OPT_DEADLINE},
-        {"laxity", required_argument, NULL, OPT_LAXITY},
-        {"others", no_argument, NULL, OPT_OTHERS},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
     struct request r = {.op = OP_SET};
     bool others = false;
-    for (int c; (c = getopt_long(argc, argv, "c:w:h", longs, NULL)) != -1;) {
-        int status = CLI_OK;
-        switch (c) {
-        case 'c':
-            r.release = strcmp(optarg, "none") == 0;
-            if (r.release)
-                r.has_class = false;
-            else
-                status = cli_class("set", optarg, &r);
-            break;
-        case 'w':
-            status = cli_weight("set", optarg, &r);
-            break;
-        case OPT_BUDGET:
-            status = cli_budget("set", optarg, &r);
-            break;
-        case OPT_DEADLINE:
-            status = cli_deadline("set", optarg, &r);
-            break;
-        case OPT_LAXITY:
-            status = cli_laxity("set", optarg, &r);
-            break;
-        case OPT_OTHERS:
-            others = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_OK;
-        default:
-            return cli_usage("set", NULL);
-        }
-        if (status != CLI_OK)
-            return status;
-    }
+    const struct option_row options[] = {
+        {"class", 'c', .read = request_text, .to = &r},
+        {"weight", 'w', .read = request_text, .to = &r},
+        {"budget", .read = request_text, .to = &r},
+        {"deadline", .read = request_text, .to = &r},
+        {"laxity", .read = request_text, .to = &r},
+        {"others", .flag = &others},
+    };
+    const struct command_line line = {.program = "cede set", .help = help};
+    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
     if (others && optind < argc)
         return cli_usage("set", "set: --others takes no target");
     if (others && r.release)
@@ -102,5 +68,5 @@ int set_main(int argc, char **argv)
         return cli_usage("set", "set: class none takes no weight, no budget and no deadline");
     if (others)
         return targets_do_others(&r);
-    return targets_do("set", &r, argv + optind, argc - optind);
+    return targets_do("set", &r, argv + optind, argc - optind, NULL);
 }

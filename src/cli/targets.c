@@ -2,13 +2,12 @@
 #include "cli/targets.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/direct.h"
-#include "cli/others.h"
+#include "lib/json_text.h"
 
 int target_parse(const char *verb, const char *text, struct request *r)
 {
@@ -27,21 +26,21 @@ int target_parse(const char *verb, const char *text, struct request *r)
 static void say_done(const struct request *r, const char *target, const json_t *reply)
 {
     const json_t *job = json_object_get(reply, "job");
-    const char *name = json_string_value(json_object_get(job, "name"));
-    json_int_t number = json_integer_value(json_object_get(job, "number"));
+    const char *name = json_get_text(job, "name");
+    json_int_t number = json_get_int(job, "number");
     char who[128];
     if (number)
         snprintf(who, sizeof(who), "#%lld %s", (long long)number, name ? name : "");
     else
         snprintf(who, sizeof(who), "%s", target);
-    const char *class = json_string_value(json_object_get(job, "class"));
+    const char *class = json_get_text(job, "class");
     if (r->op == OP_SET && !r->release) {
         printf("%s: %s, weight %lld", who, class ? class : "?",
-               (long long)json_integer_value(json_object_get(job, "weight")));
-        json_int_t budget = json_integer_value(json_object_get(job, "budget_us"));
+               (long long)json_get_int(job, "weight"));
+        json_int_t budget = json_get_int(job, "budget_us");
         if (budget)
             printf(", budget %lld us", (long long)budget);
-        json_int_t deadline = json_integer_value(json_object_get(job, "deadline_us"));
+        json_int_t deadline = json_get_int(job, "deadline_us");
         if (deadline)
             printf(", deadline %g s", (double)deadline / 1e6);
         putchar('\n');
@@ -51,12 +50,12 @@ static void say_done(const struct request *r, const char *target, const json_t *
                : r->op == OP_RESUME ? "resumed"
                                     : "detached");
     }
-    const char *note = json_string_value(json_object_get(reply, "note"));
+    const char *note = json_get_text(reply, "note");
     if (note)
         cli_error("%s: %s", who, note);
 }
 
-void target_error(const char *target, const struct error *err)
+static void target_error(const char *target, const struct error *err)
 {
     size_t n = strlen(target);
     if (strncmp(err->text, target, n) == 0 && err->text[n] == ':')
@@ -69,14 +68,19 @@ void target_error(const char *target, const struct error *err)
 struct doer {
     struct client client;
     struct direct *direct;
+    finish_fn finish; /* NULL: a reply says that it is done */
 };
 
-static int doer_open(struct doer *d)
+static int doer_open(struct doer *d, finish_fn finish)
 {
     struct error err = {""};
-    *d = (struct doer){.direct = NULL};
+    *d = (struct doer){.finish = finish};
     int open = client_open(&d->client, &err);
-    if (open == -ENOENT) {
+    if (open == -ENOENT && finish) {
+        error_set(&err, open,
+                  "no daemon is running, and swapping requires one: start ceded, which also finds "
+                  "what an earlier one has swapped out");
+    } else if (open == -ENOENT) {
         open = direct_open(&d->direct, &err);
         /* The holder of the journal may be a daemon that has started since. */
         if (open == -EBUSY && client_open(&d->client, NULL) == 0)
@@ -104,15 +108,20 @@ static int do_one(struct doer *d, const struct request *r, const char *target)
     int code = d->direct ? direct_do(d->direct, r, &reply, &err)
                          : client_call(&d->client, r, &reply, &err);
     if (code == 0) {
-        say_done(r, target, reply);
+        if (d->finish)
+            code = d->finish(&d->client, r, reply, &err);
+        else
+            say_done(r, target, reply);
         json_decref(reply);
-        return 0;
     }
+    if (code == 0)
+        return 0;
     target_error(target, &err);
     return !d->direct || (code != -EPIPE && code != -ETIMEDOUT) ? code : -EIO;
 }
 
-int targets_do(const char *verb, const struct request *what, char *const *targets, int n)
+int targets_do(const char *verb, const struct request *what, char *const *targets, int n,
+               finish_fn finish)
 {
     struct request r = *what;
     struct doer d;
@@ -120,7 +129,7 @@ int targets_do(const char *verb, const struct request *what, char *const *target
         if (target_parse(verb, targets[i], &r) != CLI_OK)
             return CLI_USAGE;
     }
-    if (doer_open(&d) < 0)
+    if (doer_open(&d, finish) < 0)
         return CLI_FAILED;
     int status = CLI_OK;
     for (int i = 0; i < n; i++) {
@@ -158,9 +167,9 @@ static bool has_ancestor(const json_t *list, pid_t pid)
     size_t i;
     json_array_foreach(list, i, u)
     {
-        pid_t other = (pid_t)json_integer_value(json_object_get(u, "pid"));
-        if (other != pid && json_is_true(json_object_get(u, "may_set")) &&
-            !json_is_true(json_object_get(u, "detached")) && is_descendant(pid, other))
+        pid_t other = (pid_t)json_get_int(u, "pid");
+        if (other != pid && json_get_true(u, "may_set") && !json_get_true(u, "detached") &&
+            proc_in_tree(pid, other))
             return true;
     }
     return false;
@@ -174,16 +183,16 @@ struct round {
 static struct round set_round(struct doer *d, struct request *r, const json_t *reply)
 {
     const json_t *list = json_object_get(reply, "unmanaged"), *u;
-    struct round n = {.more = (size_t)json_integer_value(json_object_get(reply, "unmanaged_more"))};
+    struct round n = {.more = (size_t)json_get_int(reply, "unmanaged_more")};
     size_t i;
     json_array_foreach(list, i, u)
     {
         char target[24];
-        r->pid = (pid_t)json_integer_value(json_object_get(u, "pid"));
+        r->pid = (pid_t)json_get_int(u, "pid");
         snprintf(target, sizeof(target), "%d", (int)r->pid);
-        if (json_is_true(json_object_get(u, "detached"))) {
+        if (json_get_true(u, "detached")) {
             n.detached++;
-        } else if (!json_is_true(json_object_get(u, "may_set"))) {
+        } else if (!json_get_true(u, "may_set")) {
             n.foreign++;
         } else if (!n.gone && !has_ancestor(list, r->pid)) {
             int code = do_one(d, r, target);
@@ -200,7 +209,7 @@ int targets_do_others(const struct request *what)
     struct doer d;
     struct round n = {.done = 0};
     size_t done = 0, failed = 0;
-    if (doer_open(&d) < 0)
+    if (doer_open(&d, NULL) < 0)
         return CLI_FAILED;
     /* A reply names so many at most: again, as long as that brings something. */
     do {
@@ -227,15 +236,12 @@ int targets_do_others(const struct request *what)
 
 bool targets_given(int argc, char **argv, const char *verb, const char *help, int *status)
 {
-    static const struct option longs[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    *status = CLI_OK;
-    for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
-        if (c == 'h')
-            fputs(help, stdout);
-        else
-            *status = cli_usage(verb, NULL);
+    char program[32];
+    snprintf(program, sizeof(program), "cede %s", verb);
+    const struct command_line line = {.program = program, .help = help};
+    *status = options_read(argc, argv, &line, NULL, 0);
+    if (*status != OPTIONS_GO_ON)
         return false;
-    }
     if (optind == argc)
         *status = cli_usage(verb, "%s: no target given", verb);
     return optind < argc;

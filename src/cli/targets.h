@@ -3,18 +3,21 @@
 #ifndef CEDE_CLI_TARGETS_H
 #define CEDE_CLI_TARGETS_H
 
-#include "control/proto.h"
+#include "cli/client.h"
 
 /* A target as a person types it into a request: what proto_target() takes, and %12 for #12, which a
  * shell takes for a comment. CLI_OK, or CLI_USAGE with the message printed. */
 int target_parse(const char *verb, const char *text, struct request *r);
 
-/* What went wrong with a target, on standard error. */
-void target_error(const char *target, const struct error *err);
+/* Waits for the end of what a daemon has begun, and says what became of it. 0 or -errno. */
+typedef int (*finish_fn)(struct client *c, const struct request *r, const json_t *reply,
+                         struct error *err);
 
 /* All targets are tried. Returns the exit status: CLI_FAILED if any failed, CLI_USAGE, before
- * anything is done, if one cannot be a target. */
-int targets_do(const char *verb, const struct request *what, char *const *targets, int n);
+ * anything is done, if one cannot be a target. finish: NULL for what is done when the reply comes;
+ * else a daemon is required. */
+int targets_do(const char *verb, const struct request *what, char *const *targets, int n,
+               finish_fn finish);
 
 /* The same for all GPU programs that no job owns, that this user may set and that nobody detached.
  */

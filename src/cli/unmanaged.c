@@ -5,18 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/json_text.h"
 #include "lib/util.h"
 #include "sched/sched.h"
 
 #define NAMED_MAX 3 /* the others are counted */
-
-/* A reply's names come from programs, and a terminal obeys what is in them. */
-static void printable(char *buf, size_t size, const char *name)
-{
-    snprintf(buf, size, "%s", name ? name : "?");
-    for (char *p = buf; *p; p++)
-        *p = *p < ' ' || *p > '~' ? '?' : *p;
-}
 
 /* 0: not known. */
 static uint32_t unmanaged_gpus(const json_t *entry)
@@ -62,10 +55,11 @@ static void unmanaged_gpus_text(char *buf, size_t size, uint32_t mask, bool all_
 static size_t unmanaged_name(char *buf, size_t size, const json_t *entry, const char *between)
 {
     char name[32];
-    const char *given = json_string_value(json_object_get(entry, "name"));
-    printable(name, sizeof(name), given);
+    const char *given = json_get_text(entry, "name");
+    snprintf(name, sizeof(name), "%s", given ? given : "?");
+    text_printable(name);
     return (size_t)snprintf(buf, size, "%s%s (pid %lld)", between, name,
-                            (long long)json_integer_value(json_object_get(entry, "pid")));
+                            (long long)json_get_int(entry, "pid"));
 }
 
 bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
@@ -78,8 +72,7 @@ bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
     json_array_foreach(json_object_get(reply, "unmanaged"), i, u)
     {
         uint32_t on = unmanaged_gpus(u);
-        if (!json_is_true(json_object_get(u, "may_set")) ||
-            json_is_true(json_object_get(u, "detached")) || (on && !(on & near)))
+        if (!json_get_true(u, "may_set") || json_get_true(u, "detached") || (on && !(on & near)))
             continue;
         mask |= on;
         all_known &= on != 0;
@@ -105,7 +98,6 @@ bool unmanaged_words(const json_t *reply, const json_t *jobs, enum job_class to,
         snprintf(out->command, sizeof(out->command), "cede set --others -c %s", job_class_name(to));
     else
         snprintf(out->command, sizeof(out->command), "cede set %lld -c %s",
-                 (long long)json_integer_value(json_object_get(named[0], "pid")),
-                 job_class_name(to));
+                 (long long)json_get_int(named[0], "pid"), job_class_name(to));
     return true;
 }

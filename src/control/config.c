@@ -22,16 +22,24 @@ struct parser {
     const char *file;
     const char *text, *end; /* what is not read yet */
     struct config c;
-    size_t rules_cap;
+    struct rule *rule; /* of this section; the last of c */
     enum section section;
     int line, section_line;
     int rule_line[CONFIG_RULES_MAX];
     int param_line[PARAMS_COUNT]; /* where each was set; 0: nowhere */
     uint32_t keys;                /* given in this section */
     bool seen[S_RULE];            /* sections that may be there once */
-    bool rule_has_class;
-    int r; /* first error */
+    int r;                        /* first error */
     struct error *err;
+};
+
+/* A key and what reads its value into its place. */
+struct key {
+    const char *name;
+    int (*read)(struct parser *p, const struct key *k, const char *value);
+    size_t at, size;          /* in struct config, or in struct rule in sections of rules */
+    const char *const *words; /* of size `nwords`, by the value of each; some are NULL */
+    size_t nwords;
 };
 
 /* Reports an error with its line; only the first one is kept. Returns 0, inih's failure. */
@@ -52,100 +60,86 @@ static int complain_at(struct parser *p, int line, int code, const char *fmt, ..
 }
 #define complain(p, ...) complain_at(p, (p)->line, -EINVAL, __VA_ARGS__)
 
-/* [daemon] */
-
-static int put_text(struct parser *p, const char *key, const char *value, char *to, size_t size)
+static void *config_place(struct parser *p, const struct key *k)
 {
-    if (!*value || strlen(value) >= size)
-        return complain(p, "%s: 1 to %zu bytes are allowed", key, size - 1);
-    snprintf(to, size, "%s", value);
+    return (char *)(p->section == S_RULE ? (void *)p->rule : &p->c) + k->at;
+}
+
+static int config_text(struct parser *p, const struct key *k, const char *value)
+{
+    if (!*value || strlen(value) >= k->size)
+        return complain(p, "%s: 1 to %zu bytes are allowed", k->name, k->size - 1);
+    snprintf(config_place(p, k), k->size, "%s", value);
     return 1;
 }
 
-static int daemon_key(struct parser *p, const char *key, const char *value)
+static int read_word(struct parser *p, const struct key *k, const char *value)
 {
-    static const struct {
-        const char *name;
-        int level;
-    } levels[] = {
-        {"error", LOG_ERR}, {"warning", LOG_WARNING}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}};
-    static const struct {
-        const char *name;
-        enum swap_mode mode;
-    } modes[] = {{"auto", SWAP_AUTO}, {"manual", SWAP_MANUAL}, {"off", SWAP_OFF}};
-
-    if (strcmp(key, "group") == 0) {
-        const struct group *g = *value ? getgrnam(value) : NULL;
-        if (!g)
-            return complain(p, "group: there is no group '%.64s'; groupadd --system NAME makes one",
-                            value);
-        p->c.admin_gid = g->gr_gid;
-        return 1;
-    }
-    if (strcmp(key, "device") == 0) {
-        struct error e = {""};
-        if (device_list_check(value, &e) < 0)
-            return complain(p, "%s", e.text);
-        return put_text(p, key, value, p->c.device, sizeof(p->c.device));
-    }
-    if (strcmp(key, "soft_socket") == 0) {
-        if (value[0] != '/')
-            return complain(p, "soft_socket: an absolute path is needed");
-        return put_text(p, key, value, p->c.soft_socket, sizeof(p->c.soft_socket));
-    }
-    if (strcmp(key, "swap") == 0) {
-        for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
-            if (strcmp(value, modes[i].name) == 0) {
-                p->c.swap.mode = modes[i].mode;
-                return 1;
-            }
-        }
-        return complain(p, "swap: '%.64s' is not auto, manual or off", value);
-    }
-    if (strcmp(key, "memory_reserve") == 0) {
-        if (parse_bytes(value, PROTO_BYTES_MAX, &p->c.swap.reserve_bytes) < 0)
-            return complain(p, "memory_reserve: '%.64s' is no size, such as 0, 500M or 16G", value);
-        return 1;
-    }
-    if (strcmp(key, "others") == 0) {
-        p->c.takes_others = strcmp(value, "leave") != 0;
-        if (p->c.takes_others &&
-            (job_class_parse(value, &p->c.others) < 0 || p->c.others == CLASS_LATENCY))
-            return complain(p, "others: '%.64s' is not leave, normal or batch", value);
-        return 1;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(levels); i++) {
-        if (strcmp(value, levels[i].name) == 0) {
-            p->c.log_level = levels[i].level;
+    char known[64] = "";
+    for (unsigned i = 0; i < k->nwords; i++) {
+        if (!k->words[i])
+            continue;
+        if (strcmp(value, k->words[i]) == 0) {
+            memcpy(config_place(p, k), &i, sizeof(i));
             return 1;
         }
+        list_add(known, sizeof(known), k->words[i]);
     }
-    return complain(p, "log_level: '%.64s' is not error, warning, info or debug", value);
+    return complain(p, "%s: '%.64s' is not one of %s", k->name, value, known);
+}
+
+/* [daemon] */
+
+static int read_group(struct parser *p, const struct key *k, const char *value)
+{
+    const struct group *g = *value ? getgrnam(value) : NULL;
+    if (!g)
+        return complain(p, "group: there is no group '%.64s'; groupadd --system NAME makes one",
+                        value);
+    p->c.admin_gid = g->gr_gid;
+    return 1;
+}
+
+static int config_device(struct parser *p, const struct key *k, const char *value)
+{
+    struct error e = {""};
+    return device_list_check(value, &e) < 0 ? complain(p, "%s", e.text) : config_text(p, k, value);
+}
+
+static int read_path(struct parser *p, const struct key *k, const char *value)
+{
+    return value[0] != '/' ? complain(p, "%s: an absolute path is needed", k->name)
+                           : config_text(p, k, value);
+}
+
+static int read_bytes(struct parser *p, const struct key *k, const char *value)
+{
+    return parse_bytes(value, PROTO_BYTES_MAX, config_place(p, k)) < 0
+               ? complain(p, "%s: '%.64s' is no size, such as 0, 500M or 16G", k->name, value)
+               : 1;
 }
 
 /* [policy] */
 
-static int policy_key(struct parser *p, const char *key, const char *value)
+static int read_policy(struct parser *p, const struct key *k, const char *value)
 {
-    if (strcmp(key, "name") == 0) {
-        const char *name, *summary;
-        char known[128] = "";
-        for (unsigned i = 0; sched_policy_at(i, &name, &summary); i++) {
-            if (strcmp(value, name) == 0)
-                return put_text(p, key, value, p->c.policy, sizeof(p->c.policy));
-            size_t n = strlen(known);
-            snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", name);
-        }
-        return complain(p, "name: there is no policy '%.64s'; there are %s", value, known);
+    const char *name, *summary;
+    char known[128] = "";
+    for (unsigned i = 0; sched_policy_at(i, &name, &summary); i++) {
+        if (strcmp(value, name) == 0)
+            return config_text(p, k, value);
+        list_add(known, sizeof(known), name);
     }
-    const struct param *f = param_find(key);
-    uint64_t whole = 0;
-    double v = 0;
-    if (f->real ? parse_double(value, 0, UINT32_MAX, &v) < 0
-                : parse_u64(value, 0, UINT32_MAX, &whole) < 0)
-        return complain(p, "%s: '%.64s' is not a %s: %s", key, value,
-                        f->real ? "number" : "whole number", f->allowed);
-    param_set(&p->c.params, f, f->real ? v : (double)whole);
+    return complain(p, "name: there is no policy '%.64s'; there are %s", value, known);
+}
+
+static int read_param(struct parser *p, const struct param *f, const char *value)
+{
+    double v;
+    char range[PARAM_RANGE];
+    if (parse_double(value, 0, UINT32_MAX, &v) < 0 || param_set(&p->c.params, f, v) < 0)
+        return complain(p, "%s: '%.64s' is not a %s: %s is allowed", f->name, value,
+                        f->real ? "number" : "whole number", param_range(f, range));
     p->param_line[f - param_at(0)] = p->line;
     return 1;
 }
@@ -162,96 +156,99 @@ static void check_params(struct parser *p)
         for (unsigned i = 0; i < PARAMS_COUNT; i++)
             line = p->param_line[i] > line ? p->param_line[i] : line;
     }
-    complain_at(p, line, -EINVAL, "%s is out of range: %s", what->name, what->allowed);
+    char range[PARAM_RANGE];
+    complain_at(p, line, -EINVAL, "%s is out of range: %s is allowed", what->name,
+                param_range(what, range));
 }
 
 /* [rule NAME] */
 
-static int rule_uid(struct parser *p, struct rule *r, const char *value)
+static int read_uid(struct parser *p, const struct key *k, const char *value)
 {
-    uint64_t v;
-    r->has_uid = true;
-    if (parse_u64(value, 0, UINT32_MAX - 1, &v) == 0) {
-        r->uid = (uid_t)v;
-        return 1;
-    }
-    const struct passwd *pw = *value ? getpwnam(value) : NULL;
-    if (!pw)
+    struct rule *r = p->rule;
+    uint64_t v = 0;
+    const struct passwd *pw = NULL;
+    bool number = parse_u64(value, 0, UINT32_MAX - 1, &v) == 0;
+    if (!number && *value)
+        pw = getpwnam(value);
+    if (!number && !pw)
         return complain(p, "uid: '%.64s' is neither a user's number nor a user's name here", value);
-    r->uid = pw->pw_uid;
+    r->has_uid = true;
+    r->uid = pw ? pw->pw_uid : (uid_t)v;
     return 1;
 }
 
-static int rule_key(struct parser *p, const char *key, const char *value)
+static int read_container(struct parser *p, const struct key *k, const char *value)
 {
-    struct rule *r = &p->c.rules[p->c.nrules - 1];
-    if (strcmp(key, "uid") == 0)
-        return rule_uid(p, r, value);
-    if (strcmp(key, "exe") == 0)
-        return put_text(p, key, value, r->exe, sizeof(r->exe));
-    if (strcmp(key, "cgroup") == 0)
-        return put_text(p, key, value, r->cgroup, sizeof(r->cgroup));
-    if (strcmp(key, "container") == 0) {
-        if (rule_is_container_id(value) && strlen(value) < RULE_CONTAINER_DIGITS)
-            return complain(p, "container: at least %d digits of the id are needed, or a pattern",
-                            RULE_CONTAINER_DIGITS);
-        return put_text(p, key, value, r->container, sizeof(r->container));
-    }
-    if (strcmp(key, "class") == 0) {
-        if (job_class_parse(value, &r->class) < 0)
-            return complain(p, "class: '%.64s' is not latency, normal or batch", value);
-        p->rule_has_class = true;
-        return 1;
-    }
-    if (strcmp(key, "weight") == 0) {
-        uint64_t v;
-        if (parse_u64(value, WEIGHT_MIN, WEIGHT_MAX, &v) < 0)
-            return complain(p, "weight: '%.64s' is not a whole number from %u to %u", value,
-                            WEIGHT_MIN, WEIGHT_MAX);
-        r->weight = (uint32_t)v;
-        return 1;
-    }
-    if (strcmp(key, "budget") == 0) {
-        uint64_t us;
-        if (parse_duration_us(value, BUDGET_MAX_US, &us) < 0)
-            return complain(p, "budget: '%.64s' is not a time up to 1s, such as 500us or 2ms",
-                            value);
-        r->budget_us = (uint32_t)us;
-        return 1;
-    }
-    if (strcmp(key, "deadline") == 0 || strcmp(key, "laxity") == 0) {
-        uint64_t us, least = key[0] == 'd' ? DEADLINE_MIN_US : 1;
-        if (parse_duration_us(value, DEADLINE_MAX_US, &us) < 0 || us < least)
-            return complain(p, "%s: '%.64s' is not a time up to 3600s%s, such as 3s", key, value,
-                            key[0] == 'd' ? " of at least 200ms" : "");
-        *(key[0] == 'd' ? &r->deadline_us : &r->laxity_us) = (uint32_t)us;
-        return 1;
-    }
-    if (!proto_name_ok(value))
-        return complain(p, "name: 1 to %d bytes, not a number, not starting with #",
-                        JOB_NAME_MAX - 1);
-    return put_text(p, key, value, r->name, sizeof(r->name));
+    if (rule_is_container_id(value) && strlen(value) < RULE_CONTAINER_DIGITS)
+        return complain(p, "container: at least %d digits of the id are needed, or a pattern",
+                        RULE_CONTAINER_DIGITS);
+    return config_text(p, k, value);
+}
+
+/* What a rule asks for its jobs, as `cede run` would. */
+static int read_request(struct parser *p, const struct key *k, const char *value)
+{
+    struct error e = {""};
+    struct request *r = &p->rule->request;
+    if (request_text(r, k->name, value, &e) < 0)
+        return complain(p, "%s", e.text);
+    if ((r->has_deadline && !r->deadline_us) || (r->has_laxity && !r->laxity_us))
+        return complain(p, "%s: 0 is not allowed; without a %s leave the key out", k->name,
+                        k->name);
+    return 1;
 }
 
 /* Sections */
 
-static const struct {
-    const char *const *keys;
-    int (*set)(struct parser *p, const char *key, const char *value);
-} sections[] = {
-    [S_DAEMON] = {(const char *const[]){"group", "device", "soft_socket", "log_level", "swap",
-                                        "memory_reserve", "others", NULL},
-                  daemon_key},
-    [S_POLICY] = {(const char *const[]){
-                      "name", "floor", "timeslice_min_us", "timeslice_latency_us",
-                      "timeslice_alone_us", "timeslice_share_us", "timeslice_max_us",
-                      "timeslice_floor_us", "rotation_us", "probe_us", "switch_us", "switch_loss",
-                      "top_loss", "copies_apart", "urgent_us", "edf_k", "deadline_share", NULL},
-                  policy_key},
-    [S_RULE] = {(const char *const[]){"uid", "exe", "cgroup", "container", "class", "weight",
-                                      "budget", "deadline", "laxity", "name", NULL},
-                rule_key},
+#define AT(type, f) .at = offsetof(struct type, f), .size = sizeof(((struct type *)0)->f)
+#define WORDS(w)    .words = w, .nwords = ARRAY_SIZE(w)
+static const char *const levels[] = {
+    [LOG_ERR] = "error", [LOG_WARNING] = "warning", [LOG_INFO] = "info", [LOG_DEBUG] = "debug"};
+static const char *const modes[] = {
+    [SWAP_AUTO] = "auto", [SWAP_MANUAL] = "manual", [SWAP_OFF] = "off"};
+static const char *const others[] = {
+    [CLASS_NORMAL] = "normal", [CLASS_BATCH] = "batch", [OTHERS_LEAVE] = "leave"};
+
+static const struct key daemon_keys[] = {
+    {"group", .read = read_group},
+    {"device", .read = config_device, AT(config, device)},
+    {"soft_socket", .read = read_path, AT(config, soft_socket)},
+    {"log_level", .read = read_word, AT(config, log_level), WORDS(levels)},
+    {"swap", .read = read_word, AT(config, swap.mode), WORDS(modes)},
+    {"memory_reserve", .read = read_bytes, AT(config, swap.reserve_bytes)},
+    {"others", .read = read_word, AT(config, others), WORDS(others)},
 };
+static const struct key policy_key = {"name", .read = read_policy, AT(config, policy)};
+static const struct key rule_keys[] = {
+    {"uid", .read = read_uid},
+    {"exe", .read = config_text, AT(rule, exe)},
+    {"cgroup", .read = config_text, AT(rule, cgroup)},
+    {"container", .read = read_container, AT(rule, container)},
+    {"class", .read = read_request},
+    {"weight", .read = read_request},
+    {"budget", .read = read_request},
+    {"deadline", .read = read_request},
+    {"laxity", .read = read_request},
+    {"name", .read = read_request},
+};
+#undef AT
+
+/* The i-th key of a section, and of [policy] the parameter that it is. NULL: past the last. */
+static const char *key_at(enum section s, unsigned i, const struct key **k, const struct param **f)
+{
+    *k = NULL;
+    *f = NULL;
+    if (s == S_DAEMON && i < ARRAY_SIZE(daemon_keys))
+        *k = &daemon_keys[i];
+    if (s == S_RULE && i < ARRAY_SIZE(rule_keys))
+        *k = &rule_keys[i];
+    if (s == S_POLICY && i == 0)
+        *k = &policy_key;
+    else if (s == S_POLICY)
+        *f = param_at(i - 1);
+    return *k ? (*k)->name : *f ? (*f)->name : NULL;
+}
 
 static int on_key(void *user, const char *section, const char *key, const char *value)
 {
@@ -264,68 +261,58 @@ static int on_key(void *user, const char *section, const char *key, const char *
                         "[rule NAME]",
                         key);
     char known[384] = "";
-    const char *const *keys = sections[p->section].keys;
-    for (unsigned i = 0; keys[i]; i++) {
-        if (strcmp(key, keys[i]) != 0) {
-            size_t n = strlen(known);
-            snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", keys[i]);
+    const struct key *k;
+    const struct param *f;
+    const char *name;
+    for (unsigned i = 0; (name = key_at(p->section, i, &k, &f)); i++) {
+        if (strcmp(key, name) != 0) {
+            list_add(known, sizeof(known), name);
             continue;
         }
         if (p->keys & (1U << i))
             return complain(p, "%s is given twice in this section", key);
         p->keys |= 1U << i;
-        return sections[p->section].set(p, key, value);
+        return k ? k->read(p, k, value) : read_param(p, f, value);
     }
     return complain(p, "unknown key '%.64s'; allowed here: %s", key, known);
 }
 
 static void end_section(struct parser *p)
 {
+    const struct rule *r = p->rule;
+    struct error e = {""};
+    uint32_t budget_us;
     if (p->section != S_RULE || p->r < 0)
         return;
-    const struct rule *r = &p->c.rules[p->c.nrules - 1];
-    if (r->budget_us && p->rule_has_class && r->class != CLASS_LATENCY)
-        complain_at(p, p->section_line, -EINVAL,
-                    "rule %s has a budget, which only class latency can have", r->title);
-    else if (r->laxity_us && r->laxity_us >= r->deadline_us)
-        complain_at(p, p->section_line, -EINVAL,
-                    "rule %s has a laxity, which needs a longer deadline", r->title);
-    else if (r->deadline_us && p->rule_has_class && r->class == CLASS_LATENCY)
-        complain_at(p, p->section_line, -EINVAL,
-                    "rule %s has a deadline, which only classes normal and batch can have",
-                    r->title);
-    else if (!r->has_uid && !r->exe[0] && !r->cgroup[0] && !r->container[0])
-        complain_at(p, p->section_line, -EINVAL,
-                    "rule %s matches nothing: give it uid, exe, cgroup or container", r->title);
-    else if (!p->rule_has_class)
-        complain_at(p, p->section_line, -EINVAL, "rule %s has no class: latency, normal or batch",
-                    r->title);
+    if (!r->has_uid && !r->exe[0] && !r->cgroup[0] && !r->container[0])
+        error_set(&e, 0, "it matches nothing: give it uid, exe, cgroup or container");
+    else if (!r->request.has_class)
+        error_set(&e, 0, "it has no class: latency, normal or batch");
+    else if (request_budget(&r->request, r->request.class, 0, &budget_us, &e) == 0)
+        request_deadline(&r->request, r->request.class, &e);
+    if (e.text[0])
+        complain_at(p, p->section_line, -EINVAL, "rule %s: %s", r->title, e.text);
 }
 
-/* NULL, and said so: no memory. */
-static struct rule *new_rule(struct parser *p)
+static bool new_rule(struct parser *p, const struct rule *rule)
 {
-    if (p->c.nrules == p->rules_cap) {
-        size_t cap = p->rules_cap ? p->rules_cap * 2 : 8;
-        struct rule *v = reallocarray(p->c.rules, cap, sizeof(*v));
-        if (!v) {
-            complain_at(p, p->line, -ENOMEM, "no memory for rules");
-            return NULL;
-        }
-        p->c.rules = v;
-        p->rules_cap = cap;
+    struct rule *v = reallocarray(p->c.rules, p->c.nrules + 1, sizeof(*v));
+    if (!v) {
+        complain_at(p, p->line, -ENOMEM, "no memory for rules");
+        return false;
     }
-    struct rule *r = &p->c.rules[p->c.nrules++];
-    *r = (struct rule){.weight = WEIGHT_DEFAULT};
-    return r;
+    p->c.rules = v;
+    p->rule = &v[p->c.nrules++];
+    *p->rule = *rule;
+    return true;
 }
 
 /* `others` amounts to a last rule that asks for nothing. */
 static void rule_of_others(struct parser *p)
 {
-    struct rule *r = p->r == 0 && p->c.takes_others ? new_rule(p) : NULL;
-    if (r)
-        r->class = p->c.others;
+    const struct rule all = {.request = {.has_class = true, .class = (enum job_class)p->c.others}};
+    if (p->r == 0 && p->c.others != OTHERS_LEAVE)
+        new_rule(p, &all);
 }
 
 static int begin_rule(struct parser *p, const char *title)
@@ -339,13 +326,10 @@ static int begin_rule(struct parser *p, const char *title)
     }
     if (p->c.nrules == CONFIG_RULES_MAX)
         return complain(p, "more than %d rules", CONFIG_RULES_MAX);
-    struct rule *r = new_rule(p);
-    if (!r)
-        return 0;
-    snprintf(r->title, sizeof(r->title), "%s", title);
-    p->rule_line[p->c.nrules - 1] = p->line;
-    p->rule_has_class = false;
-    return 1;
+    struct rule r = {.has_uid = false};
+    snprintf(r.title, sizeof(r.title), "%s", title);
+    p->rule_line[p->c.nrules] = p->line;
+    return new_rule(p, &r);
 }
 
 /* line: "[...", terminated; changed in place and left a header that inih accepts. */
@@ -429,6 +413,7 @@ void config_default(struct config *c)
         .device = "auto",
         .log_level = LOG_INFO,
         .policy = "laxity",
+        .others = OTHERS_LEAVE,
     };
     params_default(&c->params);
 }
@@ -487,20 +472,13 @@ int config_read(const char *file, bool must_exist, struct config *out, struct er
         return error_set(err, -EINVAL, "configuration %s is not a regular file", file);
 
     /* One byte more than is allowed shows a file that is too long, or grew. */
-    size_t size = (size_t)min_u64((uint64_t)st.st_size, CONFIG_SIZE_MAX) + 1, n = 0;
+    size_t size = (size_t)min_u64((uint64_t)st.st_size, CONFIG_SIZE_MAX) + 1;
     _cleanup_free_ char *text = malloc(size);
-    if (!text)
+    _cleanup_fclose_ FILE *f = fdopen(dup(fd), "r");
+    if (!text || !f)
         return error_set(err, -ENOMEM, "no memory to read %s", file);
-    while (n < size) {
-        ssize_t got = read(fd, text + n, size - n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return error_set(err, -errno, "cannot read configuration %s: %s", file,
-                             strerror(errno));
-        if (got == 0)
-            break;
-        n += (size_t)got;
-    }
+    size_t n = fread(text, 1, size, f);
+    if (ferror(f))
+        return error_set(err, -EIO, "cannot read configuration %s: %s", file, strerror(errno));
     return config_parse(file, text, n, out, err);
 }

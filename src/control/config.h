@@ -16,6 +16,7 @@
 #define CONFIG_FILE      "/etc/cede/cede.conf"
 #define CONFIG_SIZE_MAX  (1U << 20) /* bytes */
 #define CONFIG_RULES_MAX 256
+#define OTHERS_LEAVE     CLASS_COUNT
 
 struct config {
     gid_t admin_gid;       /* its members may do what root may; ADMIN_NO_GROUP: none */
@@ -25,9 +26,8 @@ struct config {
     int log_level; /* of syslog: LOG_ERR .. LOG_DEBUG */
     char policy[32];
     struct sched_params params;
-    bool takes_others;     /* what no rule matches becomes a job: */
-    enum job_class others; /* of this class */
-    struct rule *rules;    /* with the one that this amounts to as the last */
+    int others;         /* the class of what no rule matches; OTHERS_LEAVE: that becomes no job */
+    struct rule *rules; /* with the one that this amounts to as the last */
     size_t nrules;
 };
 

@@ -10,8 +10,18 @@
 
 #include "lib/json_text.h"
 
-/* How a field of a request is written. */
-enum field_kind { KIND_INT, KIND_TARGET, KIND_CLASS, KIND_NAME, KIND_BOOL, KIND_PARAMS };
+/* How a field of a request is written. KIND_TIME and KIND_BYTES are whole numbers in messages, and
+ * have units where people write them. */
+enum field_kind {
+    KIND_INT,
+    KIND_TIME,
+    KIND_BYTES,
+    KIND_TARGET,
+    KIND_CLASS,
+    KIND_NAME,
+    KIND_BOOL,
+    KIND_PARAMS
+};
 
 /* Fields of requests besides v and op, in the order in which messages name them. */
 enum {
@@ -34,32 +44,40 @@ enum {
 struct field {
     const char *name;
     enum field_kind kind;
-    size_t at, size; /* in struct request */
-    size_t has;      /* of a bool there; 0: the field is given if it is not zero */
-    int64_t lo, hi;  /* KIND_INT */
-    int64_t least;   /* unless it is 0, which means none */
+    size_t at, size;     /* in struct request */
+    size_t has;          /* of a bool there; 0: the field is given if it is not zero */
+    int64_t lo, hi;      /* of numbers */
+    int64_t least;       /* unless it is 0, which means none */
+    const char *word;    /* option or key by which people give it */
+    const char *allowed; /* there */
 };
 
 #define AT(member)                                                                                 \
     .at = offsetof(struct request, member), .size = sizeof(((struct request *)0)->member)
 #define HAS(member)                  .has = offsetof(struct request, member)
-#define NUMBER(n, member, low, high) .name = n, .kind = KIND_INT, AT(member), .lo = low, .hi = high
+#define NUMBER(k, member, low, high) .kind = k, AT(member), .lo = low, .hi = high
 
 static const struct field fields[FIELDS] = {
-    [F_PID] = {NUMBER("pid", pid, 1, INT32_MAX)},
-    [F_TARGET] = {.name = "target", .kind = KIND_TARGET},
-    [F_CLASS] = {.name = "class", .kind = KIND_CLASS},
-    [F_WEIGHT] = {NUMBER("weight", weight, WEIGHT_MIN, WEIGHT_MAX), HAS(has_weight)},
-    [F_BUDGET] = {NUMBER("budget_us", budget_us, 0, BUDGET_MAX_US), HAS(has_budget)},
-    [F_DEADLINE] = {NUMBER("deadline_us", deadline_us, 0, DEADLINE_MAX_US), HAS(has_deadline),
-                    .least = DEADLINE_MIN_US},
-    [F_LAXITY] = {NUMBER("laxity_us", laxity_us, 0, DEADLINE_MAX_US), HAS(has_laxity)},
-    [F_NAME] = {.name = "name", .kind = KIND_NAME},
-    [F_RUN] = {.name = "run", .kind = KIND_BOOL, AT(run)},
-    [F_MEMORY] = {NUMBER("memory_bytes", memory_bytes, 1, PROTO_BYTES_MAX)},
-    [F_GPU] = {NUMBER("gpu", gpu, 0, DEVICE_GPUS_MAX - 1)},
-    [F_AFTER] = {NUMBER("after", number, 0, INT64_MAX)},
-    [F_PARAMS] = {.name = "params", .kind = KIND_PARAMS},
+    [F_PID] = {"pid", NUMBER(KIND_INT, pid, 1, INT32_MAX)},
+    [F_TARGET] = {"target", KIND_TARGET},
+    [F_CLASS] = {"class", KIND_CLASS, .word = "class"},
+    [F_WEIGHT] = {"weight", NUMBER(KIND_INT, weight, WEIGHT_MIN, WEIGHT_MAX), HAS(has_weight),
+                  .word = "weight", .allowed = "a whole number from 1 to 10000"},
+    [F_BUDGET] = {"budget_us", NUMBER(KIND_TIME, budget_us, 0, BUDGET_MAX_US), HAS(has_budget),
+                  .word = "budget", .allowed = "a time up to 1s, such as 500us or 2ms"},
+    [F_DEADLINE] = {"deadline_us", NUMBER(KIND_TIME, deadline_us, 0, DEADLINE_MAX_US),
+                    HAS(has_deadline), .least = DEADLINE_MIN_US, .word = "deadline",
+                    .allowed = "a time from 200ms to 3600s, such as 3s"},
+    [F_LAXITY] = {"laxity_us", NUMBER(KIND_TIME, laxity_us, 0, DEADLINE_MAX_US), HAS(has_laxity),
+                  .word = "laxity", .allowed = "a time below the deadline, such as 1.5s"},
+    [F_NAME] = {"name", KIND_NAME, .word = "name"},
+    [F_RUN] = {"run", KIND_BOOL, AT(run)},
+    [F_MEMORY] = {"memory_bytes", NUMBER(KIND_BYTES, memory_bytes, 1, PROTO_BYTES_MAX),
+                  .word = "memory",
+                  .allowed = "a size such as 500M or 40G, with @N for another GPU than 0"},
+    [F_GPU] = {"gpu", NUMBER(KIND_INT, gpu, 0, DEVICE_GPUS_MAX - 1)},
+    [F_AFTER] = {"after", NUMBER(KIND_INT, number, 0, INT64_MAX)},
+    [F_PARAMS] = {"params", KIND_PARAMS},
 };
 
 #define BIT(f)   (1U << (f))
@@ -83,52 +101,22 @@ static const struct {
     [OP_HINTS] = {"hints", 0, 0},
 };
 
-/* One code point of UTF-8 at *s; advances. -1: not UTF-8 (overlong, surrogate, cut, too large). */
-static int32_t utf8_next(const unsigned char **s)
-{
-    const unsigned char *p = *s;
-    if (p[0] < 0x80) {
-        *s = p + 1;
-        return p[0];
-    }
-    unsigned more = p[0] >= 0xf0 ? 3 : p[0] >= 0xe0 ? 2 : 1;
-    static const int32_t least[] = {0, 0x80, 0x800, 0x10000};
-    if (p[0] < 0xc2 || p[0] > 0xf4)
-        return -1;
-    int32_t c = p[0] & (0x3f >> more);
-    for (unsigned i = 1; i <= more; i++) {
-        if ((p[i] & 0xc0) != 0x80) /* also ends at the terminator */
-            return -1;
-        c = (c << 6) | (p[i] & 0x3f);
-    }
-    if (c < least[more] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-        return -1;
-    *s = p + 1 + more;
-    return c;
-}
-
 bool proto_name_ok(const char *name)
 {
     size_t n = strnlen(name, JOB_NAME_MAX);
     if (n == 0 || n == JOB_NAME_MAX || name[0] == '#' || strspn(name, "0123456789") == n)
         return false;
-    for (const unsigned char *s = (const unsigned char *)name; *s;) {
-        int32_t c = utf8_next(&s);
-        /* Controls, and those that change the direction or end the line of what follows: names are
-         * shown in tables. */
-        if (c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x2028 && c <= 0x202e) ||
-            (c >= 0x2066 && c <= 0x2069))
+    /* Names are shown in tables: no controls, and none of U+2028 to U+202E and U+2066 to U+2069,
+     * which end the line or change the direction of what follows. */
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
+        if (*c < 0x20 || *c == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0) ||
+            (c[0] == 0xe2 && c[1] == 0x80 && c[2] >= 0xa8 && c[2] <= 0xae) ||
+            (c[0] == 0xe2 && c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9))
             return false;
     }
-    return true;
-}
-
-static int bad_name(struct error *err, const char *field)
-{
-    return error_set(err, -EINVAL,
-                     "%s: a name has 1 to %d bytes of printable UTF-8, does not start with # and "
-                     "is not a number",
-                     field, JOB_NAME_MAX - 1);
+    json_t *utf8 = json_string(name);
+    json_decref(utf8);
+    return utf8;
 }
 
 int proto_target(const char *text, struct request *out, struct error *err)
@@ -195,27 +183,13 @@ static int get_int(const struct field *f, const json_t *v, struct request *out, 
 
 static int get_target(const json_t *v, struct request *out, struct error *err)
 {
-    const struct field pid = {NUMBER("target", pid, 1, INT32_MAX)};
+    const struct field pid = {"target", NUMBER(KIND_INT, pid, 1, INT32_MAX)};
     if (json_is_string(v))
         return proto_target(json_string_value(v), out, err);
     if (!json_is_integer(v))
         return error_set(err, -EINVAL,
                          "target: a pid, a job's number as in \"#12\", or its name is needed");
     return get_int(&pid, v, out, err);
-}
-
-static int get_class(const json_t *v, struct request *out, struct error *err)
-{
-    const char *s = json_string_value(v);
-    if (s && strcmp(s, "none") == 0 && out->op == OP_SET) {
-        out->release = true;
-        return 0;
-    }
-    if (!s || job_class_parse(s, &out->class) < 0)
-        return error_set(err, -EINVAL, "class: latency, normal or batch is needed%s",
-                         out->op == OP_SET ? ", or none to detach the job" : "");
-    out->has_class = true;
-    return 0;
 }
 
 /* Text of others in an error: short, and without what a terminal would obey. */
@@ -227,21 +201,86 @@ static void quote(char buf[static 40], const char *s)
     snprintf(buf + n, 40 - n, "%s", n < len ? "..." : "");
 }
 
+static int put_class(const char *text, struct request *out, struct error *err)
+{
+    out->release = out->op == OP_SET && strcmp(text, "none") == 0;
+    out->has_class = !out->release && job_class_parse(text, &out->class) == 0;
+    if (out->release || out->has_class)
+        return 0;
+    char q[40];
+    quote(q, text);
+    return error_set(err, -EINVAL, "class: '%s' is not latency, normal or batch%s", q,
+                     out->op == OP_SET ? ", or none to detach the job" : "");
+}
+
+static int put_name(const char *text, struct request *out, struct error *err)
+{
+    char q[40];
+    quote(q, text);
+    if (!proto_name_ok(text))
+        return error_set(err, -EINVAL,
+                         "name: '%s' cannot be one: a name has 1 to %d bytes of printable UTF-8, "
+                         "does not start with # and is not a number",
+                         q, JOB_NAME_MAX - 1);
+    snprintf(out->name, sizeof(out->name), "%s", text);
+    return 0;
+}
+
+/* A number as people write it, into its place. */
+static int put_text(const struct field *f, const char *text, struct request *out)
+{
+    uint64_t v;
+    int r = f->kind == KIND_TIME    ? parse_duration_us(text, (uint64_t)f->hi, &v)
+            : f->kind == KIND_BYTES ? parse_bytes(text, (uint64_t)f->hi, &v)
+                                    : parse_u64(text, 0, (uint64_t)f->hi, &v);
+    if (r == 0 && ((int64_t)v < f->lo || (v && (int64_t)v < f->least)))
+        r = -ERANGE;
+    if (r == 0)
+        field_put(f, out, v);
+    return r;
+}
+
+/* SIZE[@GPU] */
+static int put_memory(const char *text, struct request *out)
+{
+    char size[32];
+    const char *at = strchrnul(text, '@');
+    if ((size_t)snprintf(size, sizeof(size), "%.*s", (int)(at - text), text) >= sizeof(size))
+        return -EINVAL;
+    int r = put_text(&fields[F_MEMORY], size, out);
+    return r == 0 && *at ? put_text(&fields[F_GPU], at + 1, out) : r;
+}
+
+int request_text(void *request, const char *word, const char *text, struct error *err)
+{
+    struct request *out = request;
+    unsigned f = 0;
+    while (!fields[f].word || strcmp(word, fields[f].word) != 0)
+        f++;
+    if (f == F_CLASS)
+        return put_class(text, out, err);
+    if (f == F_NAME)
+        return put_name(text, out, err);
+    int r = f == F_MEMORY ? put_memory(text, out) : put_text(&fields[f], text, out);
+    return r < 0 ? error_set(err, -EINVAL, "%s: '%.64s' is not %s", word, text, fields[f].allowed)
+                 : 0;
+}
+
 int request_param(struct request *r, const char *name, double value, struct error *err)
 {
     const struct param *f = param_find(name);
     if (!f) {
         char q[40], known[400] = "";
         quote(q, name);
-        for (unsigned i = 0; param_at(i); i++) {
-            size_t n = strlen(known);
-            snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", param_at(i)->name);
-        }
+        for (unsigned i = 0; param_at(i); i++)
+            list_add(known, sizeof(known), param_at(i)->name);
         return error_set(err, -EINVAL, "there is no parameter %s; there are %s", q, known);
     }
     struct sched_params scratch;
+    char range[PARAM_RANGE];
     if (param_set(&scratch, f, value) < 0)
-        return error_set(err, -EINVAL, "%s: a whole number is needed: %s", name, f->allowed);
+        return error_set(err, -EINVAL, "%s: a whole number is needed, %s", name,
+                         param_range(f, range));
     ptrdiff_t i = f - param_at(0);
     r->params |= 1U << i;
     r->param[i] = value;
@@ -268,16 +307,15 @@ static int get_field(const struct field *f, const json_t *v, struct request *out
 {
     switch (f->kind) {
     case KIND_INT:
+    case KIND_TIME:
+    case KIND_BYTES:
         return get_int(f, v, out, err);
     case KIND_TARGET:
         return get_target(v, out, err);
-    case KIND_CLASS:
-        return get_class(v, out, err);
+    case KIND_CLASS: /* what is no text is an empty one, which neither takes */
+        return put_class(json_is_string(v) ? json_string_value(v) : "", out, err);
     case KIND_NAME:
-        if (!json_is_string(v) || !proto_name_ok(json_string_value(v)))
-            return bad_name(err, f->name);
-        snprintf(out->name, sizeof(out->name), "%s", json_string_value(v));
-        return 0;
+        return put_name(json_is_string(v) ? json_string_value(v) : "", out, err);
     case KIND_BOOL:
         if (!json_is_boolean(v))
             return error_set(err, -EINVAL, "%s: true or false is needed", f->name);
@@ -293,9 +331,8 @@ static const char *field_names(unsigned mask, char *buf, size_t size)
 {
     snprintf(buf, size, "%s", mask ? "" : "nothing");
     for (unsigned f = 0; f < FIELDS; f++) {
-        size_t n = strlen(buf);
         if (mask & BIT(f))
-            snprintf(buf + n, size - n, "%s%s", n ? ", " : "", fields[f].name);
+            list_add(buf, size, fields[f].name);
     }
     return buf;
 }
@@ -368,13 +405,11 @@ static int parse_object(const json_t *o, struct request *out, struct error *err)
     while (op && k < ARRAY_SIZE(ops) && strcmp(op, ops[k].name) != 0)
         k++;
     if (!op || k == ARRAY_SIZE(ops)) {
-        char q[40];
+        char q[40], known[128] = "";
         quote(q, op ? op : "");
-        return error_set(
-            err, -EINVAL,
-            "op: '%s' is not one of add, set, pause, resume, ps, policy, swap-out, swap-in, "
-            "hints",
-            q);
+        for (k = 0; k < ARRAY_SIZE(ops); k++)
+            list_add(known, sizeof(known), ops[k].name);
+        return error_set(err, -EINVAL, "op: '%s' is not one of %s", q, known);
     }
     out->op = (enum proto_op)k;
     unsigned seen = 0;
@@ -390,12 +425,8 @@ int proto_parse(const char *text, size_t n, struct request *out, struct error *e
     json_error_t e;
     json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     if (!o) {
-        char q[sizeof(e.text)];
-        size_t i = 0;
-        for (; e.text[i]; i++)
-            q[i] = isprint((unsigned char)e.text[i]) ? e.text[i] : '?';
-        q[i] = '\0';
-        return error_set(err, -EINVAL, "not JSON at byte %d: %s", e.position, q);
+        text_printable(e.text);
+        return error_set(err, -EINVAL, "not JSON at byte %d: %s", e.position, e.text);
     }
     int r = json_is_object(o) ? parse_object(o, out, err)
                               : error_set(err, -EINVAL, "a message is a JSON object");
@@ -405,9 +436,9 @@ int proto_parse(const char *text, size_t n, struct request *out, struct error *e
     return r;
 }
 
-static json_t *param_json(unsigned i, double v)
+json_t *proto_param(const struct param *f, double v)
 {
-    return param_at(i)->real ? json_real(v) : json_integer((json_int_t)v);
+    return f->real ? json_real(v) : json_integer((json_int_t)v);
 }
 
 static json_t *target_json(const struct request *r)
@@ -422,7 +453,7 @@ static json_t *params_json(const struct request *r)
     json_t *params = json_object();
     for (unsigned i = 0; i < PARAMS_COUNT; i++) {
         if (r->params & 1U << i)
-            json_object_set_new(params, param_at(i)->name, param_json(i, r->param[i]));
+            json_object_set_new(params, param_at(i)->name, proto_param(param_at(i), r->param[i]));
     }
     return params;
 }
@@ -432,6 +463,8 @@ static json_t *field_json(const struct field *f, const struct request *r)
 {
     switch (f->kind) {
     case KIND_INT:
+    case KIND_TIME:
+    case KIND_BYTES:
         return is_given(f, r) ? json_integer((json_int_t)number_of(f, r)) : NULL;
     case KIND_TARGET:
         return target_json(r);
@@ -461,16 +494,6 @@ char *proto_format(const struct request *r)
     return text;
 }
 
-json_t *proto_params(const struct sched_params *p)
-{
-    json_t *o = json_object();
-    for (unsigned i = 0; i < PARAMS_COUNT; i++) {
-        const struct param *f = param_at(i);
-        json_object_set_new(o, f->name, param_json(i, param_get(p, f)));
-    }
-    return o;
-}
-
 int request_budget(const struct request *r, enum job_class class, uint32_t now_us, uint32_t *out,
                    struct error *err)
 {
@@ -498,78 +521,4 @@ int request_deadline(const struct request *r, enum job_class class, struct error
             err, -EINVAL,
             "the laxity, which is the slack in the deadline, has to be shorter than it");
     return 0;
-}
-
-static const char *job_state(const struct job_view *v)
-{
-    if (v->swap && v->swap[0])
-        return v->swap;
-    if (v->job.paused)
-        return "paused";
-    if (v->groups == 0)
-        return "starting";
-    if (v->runnable_groups)
-        return "running";
-    return v->throttled ? "throttled" : "waiting";
-}
-
-/* NULL: nothing is due. */
-static json_t *due_json(const struct job_view *v)
-{
-    json_t *needs = v->due_needs_ns == TIME_NEVER
-                        ? json_null()
-                        : json_integer((json_int_t)(v->due_needs_ns / NSEC_PER_USEC));
-    json_t *o = json_pack("{s:I, s:o, s:b, s:b}", "in_us",
-                          (json_int_t)(v->due_in_ns / (int64_t)NSEC_PER_USEC), "needs_us", needs,
-                          "first", v->due_first, "promoted", v->due_promoted);
-    if (v->due)
-        return o;
-    json_decref(o);
-    return NULL;
-}
-
-json_t *proto_job(const struct job_view *v)
-{
-    static const char *const sources[] = {
-        [JOB_RUN] = "run", [JOB_PID] = "pid", [JOB_RULE] = "rule"};
-    json_t *gpus = json_array(), *levels = json_array();
-    unsigned least = 0;
-    for (uint32_t i = 0; i < 32; i++) {
-        unsigned level = i < DEVICE_GPUS_MAX ? v->level[i] : 0;
-        if (!(v->gpus & (1U << i)))
-            continue;
-        json_array_append_new(gpus, json_integer(i));
-        json_array_append_new(levels, json_integer(level));
-        least = level && (!least || level < least) ? level : least;
-    }
-    const char *level = device_level_name(least);
-    /* o steals; a NULL among the values makes the whole NULL. */
-    return json_pack(
-        "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*, "
-        "s:o*, s:o*, "
-        "s:o*, s:o*, s:o, s:o, s:o}",
-        "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
-        job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
-        "budget_us", (json_int_t)v->job.budget_us, "deadline_us",
-        v->job.deadline_us ? json_integer(v->job.deadline_us) : NULL, "laxity_us",
-        v->job.laxity_us ? json_integer(v->job.laxity_us) : NULL, "pid",
-        (json_int_t)v->job.root.pid, "uid", (json_int_t)v->job.uid, "source",
-        v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state", job_state(v),
-        "processes", (json_int_t)v->processes, "gpus", gpus, "timeslice_us",
-        (json_int_t)v->timeslice_us, "busy", v->busy >= 0 ? json_real(v->busy) : json_null(),
-        "memory_bytes", (json_int_t)v->memory_bytes, "error",
-        v->error[0]        ? json_text(v->error)
-        : v->swap_error[0] ? json_text(v->swap_error)
-                           : NULL,
-        "swap_error", v->swap_error[0] ? json_text(v->swap_error) : NULL, "swapped_bytes",
-        v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL, "room",
-        v->needs ? json_boolean(v->room) : NULL, "due", due_json(v), "level",
-        level ? json_integer(least) : json_null(), "level_name",
-        level ? json_string(level) : json_null(), "levels", levels);
-}
-
-json_t *proto_error(int code, const struct error *err)
-{
-    return json_pack("{s:i, s:b, s:i, s:o}", "v", PROTO_VERSION, "ok", 0, "errno", -code, "error",
-                     json_text(err->text[0] ? err->text : strerror(-code)));
 }

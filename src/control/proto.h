@@ -104,12 +104,14 @@ int request_budget(const struct request *r, enum job_class class, uint32_t now_u
 /* -EINVAL: a deadline for a latency job, or none for a laxity, or less than the laxity. */
 int request_deadline(const struct request *r, enum job_class class, struct error *err);
 
+/* A field of a struct request from what a person writes as option or key `word`: class, weight,
+ * budget, deadline, laxity, name, memory. -EINVAL. */
+int request_text(void *request, const char *word, const char *text, struct error *err);
+
 /* One more parameter into a request. -EINVAL: no such parameter, or not a whole number where one is
  * needed. Ranges depend on the others and are checked where those are known. */
 int request_param(struct request *r, const char *name, double value, struct error *err);
 
-json_t *proto_job(const struct job_view *v);
-json_t *proto_params(const struct sched_params *p);
-json_t *proto_error(int code, const struct error *err);
+json_t *proto_param(const struct param *f, double v); /* a whole number, or not */
 
 #endif

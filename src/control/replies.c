@@ -8,9 +8,77 @@
 #include "control/rules.h"
 #include "lib/json_text.h"
 
+static const char *job_state(const struct job_view *v)
+{
+    if (v->swap && v->swap[0])
+        return v->swap;
+    if (v->job.paused)
+        return "paused";
+    if (v->groups == 0)
+        return "starting";
+    if (v->runnable_groups)
+        return "running";
+    return v->throttled ? "throttled" : "waiting";
+}
+
+/* NULL: nothing is due. */
+static json_t *due_json(const struct job_view *v)
+{
+    json_t *needs = v->due_needs_ns == TIME_NEVER
+                        ? json_null()
+                        : json_integer((json_int_t)(v->due_needs_ns / NSEC_PER_USEC));
+    json_t *o = json_pack("{s:I, s:o, s:b, s:b}", "in_us",
+                          (json_int_t)(v->due_in_ns / (int64_t)NSEC_PER_USEC), "needs_us", needs,
+                          "first", v->due_first, "promoted", v->due_promoted);
+    if (v->due)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+json_t *job_json(const struct job_view *v)
+{
+    static const char *const sources[] = {
+        [JOB_RUN] = "run", [JOB_PID] = "pid", [JOB_RULE] = "rule"};
+    json_t *gpus = json_array(), *levels = json_array();
+    unsigned least = 0;
+    for (uint32_t i = 0; i < 32; i++) {
+        unsigned level = i < DEVICE_GPUS_MAX ? v->level[i] : 0;
+        if (!(v->gpus & (1U << i)))
+            continue;
+        json_array_append_new(gpus, json_integer(i));
+        json_array_append_new(levels, json_integer(level));
+        least = level && (!least || level < least) ? level : least;
+    }
+    const char *level = device_level_name(least);
+    /* o steals; a NULL among the values makes the whole NULL. */
+    return json_pack(
+        "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*, "
+        "s:o*, s:o*, "
+        "s:o*, s:o*, s:o, s:o, s:o}",
+        "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
+        job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
+        "budget_us", (json_int_t)v->job.budget_us, "deadline_us",
+        v->job.deadline_us ? json_integer(v->job.deadline_us) : NULL, "laxity_us",
+        v->job.laxity_us ? json_integer(v->job.laxity_us) : NULL, "pid",
+        (json_int_t)v->job.root.pid, "uid", (json_int_t)v->job.uid, "source",
+        v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state", job_state(v),
+        "processes", (json_int_t)v->processes, "gpus", gpus, "timeslice_us",
+        (json_int_t)v->timeslice_us, "busy", v->busy >= 0 ? json_real(v->busy) : json_null(),
+        "memory_bytes", (json_int_t)v->memory_bytes, "error",
+        v->error[0]        ? json_text(v->error)
+        : v->swap_error[0] ? json_text(v->swap_error)
+                           : NULL,
+        "swap_error", v->swap_error[0] ? json_text(v->swap_error) : NULL, "swapped_bytes",
+        v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL, "room",
+        v->needs ? json_boolean(v->room) : NULL, "due", due_json(v), "level",
+        level ? json_integer(least) : json_null(), "level_name",
+        level ? json_string(level) : json_null(), "levels", levels);
+}
+
 json_t *reply_job(const struct job_view *v, const char *note)
 {
-    return json_pack("{s:i, s:b, s:o, s:s*}", "v", PROTO_VERSION, "ok", 1, "job", proto_job(v),
+    return json_pack("{s:i, s:b, s:o, s:s*}", "v", PROTO_VERSION, "ok", 1, "job", job_json(v),
                      "note", note);
 }
 
@@ -76,7 +144,7 @@ static size_t numbered_jobs(const struct engine *e, uint64_t after, struct numbe
 static json_t *job_and_requests(const struct job_view *view, const struct hints *hints,
                                 uint64_t now_ns)
 {
-    json_t *job = proto_job(view);
+    json_t *job = job_json(view);
     json_t *requests = hints ? hints_of(hints, view->number, now_ns) : NULL;
     if (requests)
         json_object_set_new(job, "requests", requests);
@@ -176,11 +244,18 @@ const char *reply_policy_names(char *buf, size_t size)
 {
     const char *name, *summary;
     buf[0] = '\0';
-    for (unsigned i = 0; sched_policy_at(i, &name, &summary); i++) {
-        size_t n = strlen(buf);
-        snprintf(buf + n, size - n, "%s%s", n ? ", " : "", name);
-    }
+    for (unsigned i = 0; sched_policy_at(i, &name, &summary); i++)
+        list_add(buf, size, name);
     return buf;
+}
+
+static json_t *params_of(const struct sched_params *p)
+{
+    json_t *o = json_object();
+    const struct param *f;
+    for (unsigned i = 0; (f = param_at(i)); i++)
+        json_object_set_new(o, f->name, proto_param(f, param_get(p, f)));
+    return o;
 }
 
 json_t *reply_policy(const struct engine *e)
@@ -190,5 +265,5 @@ json_t *reply_policy(const struct engine *e)
     for (unsigned i = 0; sched_policy_at(i, &name, &summary); i++)
         json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "summary", summary));
     return json_pack("{s:i, s:b, s:s, s:o, s:o}", "v", PROTO_VERSION, "ok", 1, "policy",
-                     engine_policy(e), "policies", list, "params", proto_params(engine_params(e)));
+                     engine_policy(e), "policies", list, "params", params_of(engine_params(e)));
 }

@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 
 /* All NULL without memory. */
+json_t *job_json(const struct job_view *v); /* as proto.h describes it */
 json_t *reply_job(const struct job_view *v, const char *note);
 /* Jobs with numbers above `after`, as many as fit; the first page also has what
  * reply_add_unmanaged() adds. hints: NULL: none. */

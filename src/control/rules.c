@@ -85,6 +85,23 @@ void rules_job_name(char name[static JOB_NAME_MAX], const char *comm, pid_t pid)
         snprintf(name, JOB_NAME_MAX, "pid-%d", (int)pid);
 }
 
+struct job_spec request_spec(const struct request *r, const char *comm, pid_t pid, bool admin)
+{
+    struct job_spec spec = {
+        .class = r->has_class ? r->class : CLASS_NORMAL,
+        .weight = r->has_weight ? r->weight : WEIGHT_DEFAULT,
+        .budget_us = r->budget_us,
+        .deadline_us = r->deadline_us,
+        .laxity_us = r->laxity_us,
+        .may_promote = admin && r->deadline_us,
+    };
+    if (r->name[0])
+        snprintf(spec.name, sizeof(spec.name), "%s", r->name);
+    else
+        rules_job_name(spec.name, comm, pid);
+    return spec;
+}
+
 bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
 {
     const struct rule_list *l = arg;
@@ -101,18 +118,8 @@ bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
     const struct rule *r = rules_find(l, &f);
     if (!r)
         return false;
-    *spec = (struct job_spec){.class = r->class,
-                              .weight = r->weight,
-                              .budget_us = r->budget_us,
-                              .deadline_us = r->deadline_us,
-                              .laxity_us = r->laxity_us,
-                              /* the author of the configuration may do everything */
-                              .may_promote = r->deadline_us > 0,
-                              .source = JOB_RULE,
-                              .uid = f.uid};
-    if (r->name[0])
-        snprintf(spec->name, sizeof(spec->name), "%s", r->name);
-    else
-        rules_job_name(spec->name, st.comm, pid);
+    *spec = request_spec(&r->request, st.comm, pid, true);
+    spec->source = JOB_RULE;
+    spec->uid = f.uid;
     return true;
 }

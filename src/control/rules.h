@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "control/proto.h"
 #include "engine/engine.h"
 #include "sched/sched.h"
 
@@ -21,10 +22,7 @@ struct rule {
     char exe[RULE_PATTERN_MAX];       /* fnmatch: whole path, or last part if without a slash */
     char cgroup[RULE_PATTERN_MAX];    /* fnmatch: whole path */
     char container[RULE_PATTERN_MAX]; /* start of an id, or fnmatch of one part of the path */
-    /* What it then is. */
-    enum job_class class;
-    uint32_t weight, budget_us, deadline_us, laxity_us;
-    char name[JOB_NAME_MAX]; /* "": the process's own */
+    struct request request;           /* what it then is; without a name: the process's own */
 };
 
 struct rule_facts {
@@ -44,6 +42,9 @@ bool rule_is_container_id(const char *s);
 
 bool rule_matches(const struct rule *r, const struct rule_facts *f);
 const struct rule *rules_find(const struct rule_list *l, const struct rule_facts *f);
+
+/* What a request asks for, for a job of this process. */
+struct job_spec request_spec(const struct request *r, const char *comm, pid_t pid, bool admin);
 
 /* A rule_fn; arg is a struct rule_list that outlives the engine. */
 bool rules_fn(void *arg, pid_t pid, struct job_spec *spec);

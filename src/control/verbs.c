@@ -7,6 +7,7 @@
 #include "control/replies.h"
 #include "control/rules.h"
 #include "lib/hints_proto.h"
+#include "lib/json_text.h"
 #include "lib/procfs.h"
 
 /* ---- what a request is about ---- */
@@ -36,16 +37,15 @@ static int identify(pid_t pid, struct target *t, struct error *err)
 static int find_by_name(const struct engine *e, const char *name, uint32_t *slot, struct error *err)
 {
     struct job_view v;
-    char numbers[128] = "";
+    char numbers[128] = "", number[24];
     unsigned found = 0;
     for (uint32_t cursor = 0; engine_next_job(e, &cursor, &v);) {
         if (strcmp(v.job.name, name) != 0)
             continue;
         *slot = cursor - 1;
-        size_t n = strlen(numbers);
+        snprintf(number, sizeof(number), "#%llu", (unsigned long long)v.number);
         if (found++ < 5)
-            snprintf(numbers + n, sizeof(numbers) - n, "%s#%llu", n ? ", " : "",
-                     (unsigned long long)v.number);
+            list_add(numbers, sizeof(numbers), number);
     }
     if (found > 1)
         return error_set(err, -ENOTUNIQ, "%u jobs are named %s: name one by its number (%s%s)",
@@ -88,15 +88,9 @@ static int verb_adopt(struct verb *v, struct engine *e)
 {
     const struct request *r = &v->request;
     struct target *t = &v->target;
-    struct job_spec spec = {
-        .class = r->has_class ? r->class : CLASS_NORMAL,
-        .weight = r->has_weight ? r->weight : WEIGHT_DEFAULT,
-        .deadline_us = r->deadline_us,
-        .laxity_us = r->laxity_us,
-        .may_promote = v->who.admin && r->deadline_us,
-        .source = r->run ? JOB_RUN : JOB_PID,
-        .uid = t->proc_uid,
-    };
+    struct job_spec spec = request_spec(r, t->comm, t->proc.pid, v->who.admin);
+    spec.source = r->run ? JOB_RUN : JOB_PID;
+    spec.uid = t->proc_uid;
     if (!v->who.admin && engine_user_full(e, v->who.uid))
         return error_set(&v->error, -ENOSPC,
                          "too many jobs: a user may have %d, and all users together %u",
@@ -104,10 +98,6 @@ static int verb_adopt(struct verb *v, struct engine *e)
     int code = request_budget(r, spec.class, 0, &spec.budget_us, &v->error);
     if (code < 0)
         return code;
-    if (r->op == OP_ADD && r->name[0])
-        snprintf(spec.name, sizeof(spec.name), "%s", r->name);
-    else
-        rules_job_name(spec.name, t->comm, t->proc.pid);
     code = engine_add(e, t->proc, &spec, &t->slot, &v->error);
     v->adopted = v->command.looks = code == 0;
     if (code == 0 && r->memory_bytes)
@@ -257,6 +247,7 @@ static int set_policy(struct verb *v, struct engine *e)
     const struct request *r = &v->request;
     struct sched_params params = *engine_params(e);
     const struct param *what;
+    char range[PARAM_RANGE];
     int code = rights_check(&v->who, r, NULL, &v->error);
     if (code < 0 || (!r->name[0] && !r->params))
         return code;
@@ -265,8 +256,8 @@ static int set_policy(struct verb *v, struct engine *e)
             param_set(&params, param_at(i), r->param[i]);
     }
     if (params_check(&params, &what) < 0)
-        return error_set(&v->error, -EINVAL, "%s would be %.10g: %s", what->name,
-                         param_get(&params, what), what->allowed);
+        return error_set(&v->error, -EINVAL, "%s would be %.10g: %s is allowed", what->name,
+                         param_get(&params, what), param_range(what, range));
     if (r->name[0] && engine_set_policy(e, r->name) < 0) {
         char known[128];
         return error_set(&v->error, -EINVAL, "there is no policy %s; there are %s", r->name,
@@ -406,7 +397,8 @@ void verb_parse(struct verb *v, struct verbs *verbs, const struct caller *who, c
 
 char *verbs_refusal(int code, const struct error *err)
 {
-    json_t *o = proto_error(code, err);
+    json_t *o = json_pack("{s:i, s:b, s:i, s:o}", "v", PROTO_VERSION, "ok", 0, "errno", -code,
+                          "error", json_text(err->text[0] ? err->text : strerror(-code)));
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     return text;

@@ -1,8 +1,9 @@
-/* Strings of others in JSON. */
+/* Strings of others in JSON, and fields of an object of which nothing is certain. */
 #ifndef CEDE_LIB_JSON_TEXT_H
 #define CEDE_LIB_JSON_TEXT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,22 @@ static inline json_t *json_text(const char *s)
     o = plain ? json_string(plain) : o;
     free(plain);
     return o;
+}
+
+/* Of the field, if it is there and of that kind; else 0, NULL or false. */
+static inline json_int_t json_get_int(const json_t *o, const char *key)
+{
+    return json_integer_value(json_object_get(o, key));
+}
+
+static inline const char *json_get_text(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+static inline bool json_get_true(const json_t *o, const char *key)
+{
+    return json_is_true(json_object_get(o, key));
 }
 
 #endif

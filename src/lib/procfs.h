@@ -40,6 +40,12 @@ bool proc_alive(struct proc_id id);
 /* Whether `pid` is `ancestor` or descends from it, by the parents as they are now. */
 bool proc_is_descendant(pid_t pid, pid_t ancestor);
 
+/* The same for a job's processes: process 1 is the root of none. */
+static inline bool proc_in_tree(pid_t pid, pid_t root)
+{
+    return root > 1 && proc_is_descendant(pid, root);
+}
+
 static inline bool proc_same(struct proc_id a, struct proc_id b)
 {
     return a.pid == b.pid && a.start_ticks == b.start_ticks;

@@ -114,6 +114,18 @@ int parse_bytes(const char *s, uint64_t max, uint64_t *out)
     return r;
 }
 
+void list_add(char *buf, size_t size, const char *entry)
+{
+    size_t n = strlen(buf);
+    snprintf(buf + n, size - n, "%s%s", n ? ", " : "", entry);
+}
+
+void text_printable(char *text)
+{
+    for (; *text; text++)
+        *text = *text < ' ' || *text > '~' ? '?' : *text;
+}
+
 int write_full(int fd, const void *buf, size_t n)
 {
     const char *p = buf;

@@ -28,7 +28,7 @@ struct sched_limits {
     uint32_t devices, jobs, groups;
 };
 
-/* What the policies may be told; defaults in params_default(), reasons beside them. */
+/* What the policies may be told; defaults, bounds and reasons in params.c. */
 struct sched_params {
     uint32_t timeslice_min_us;     /* a batch group beside a latency job */
     uint32_t timeslice_latency_us; /* each of several latency jobs */
@@ -52,12 +52,20 @@ struct sched_params {
 };
 void params_default(struct sched_params *p);
 
+/* A constant, or the value of another parameter. */
+struct param_bound {
+    double value;
+    const char *field; /* NULL: the constant */
+};
+
 /* One of them, by its name in cede.conf and in `cede policy`. */
 struct param {
     const char *name;
     size_t offset;
-    bool real; /* a double; else a uint32_t */
-    const char *allowed;
+    bool real;    /* a double; else a uint32_t */
+    double value; /* by default */
+    struct param_bound lo, hi;
+    bool or_zero; /* 0 is allowed too, and switches it off */
 };
 #define PARAMS_COUNT 16
 const struct param *param_at(unsigned i);         /* NULL: past the last */
@@ -67,6 +75,9 @@ double param_get(const struct sched_params *p, const struct param *f);
 int param_set(struct sched_params *p, const struct param *f, double value);
 /* 0, or -EINVAL with *what being the first that is out of range. */
 int params_check(const struct sched_params *p, const struct param **what);
+/* "timeslice_min_us to timeslice_max_us", "0, or 0.001 to 0.5"; returns buf. */
+#define PARAM_RANGE 72
+const char *param_range(const struct param *f, char buf[static PARAM_RANGE]);
 
 enum sched_event_type {
     EV_JOB_ADD,      /* job, class, weight, budget_us */

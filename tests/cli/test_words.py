@@ -108,13 +108,19 @@ class Words(unittest.TestCase):
             self.assertLessEqual(options_of(verb), offered, verb)
 
     def test_configuration(self):
-        """Keys and defaults of [policy] are the daemon's, on the page and in the example."""
+        """Keys, ranges and defaults of [policy] are the daemon's, on the page and in the example."""
         page = read("man", "cede.conf.5").split(".Ss Section policy")[1].split(".Ss Sections rule")[0]
         told = {}
         for key, text in re.findall(r"^\.It Cm (\w+)\n((?:(?!\.It).*\n)*)", page, re.M):
             default = re.search(r"Default: ([\d.]*\d)", text) or \
                 re.search(r"(?:^|: )([\d.]+)(?:, the default:|\s\(default)", text, re.M)
             told[key] = default and float(default[1])
+            said = subprocess.run([CEDE, "policy", key + "=x"], text=True, timeout=60, check=False,
+                                  stderr=subprocess.PIPE).stderr
+            plain = re.sub(r"\s+", " ", re.sub(r"\n\.Cm (\w+)(?: [.,])?", r" \1", text))
+            allowed = re.search(r"Range: ((?:0, or )?[\w.]+ (?:to|or) [\w.]*\w)", plain)
+            if key != "name":
+                self.assertIn(f"{key}: 'x' is not a number: {allowed[1]} is allowed\n", said)
         self.assertIsNone(told.pop("name"))
         with tempfile.TemporaryDirectory() as d:
             conf = os.path.join(d, "conf")
@@ -150,20 +156,20 @@ class Words(unittest.TestCase):
         page = read("man", "cede-json.5")
         objects = {
             "The object": packed("control/replies.c", "reply_ps") | packed("cli/ps.c", "from_daemon")
-            | packed("cli/ps.c", "from_journal") | packed("cli/others.c", "others_add")
+            | packed("cli/ps.c", "from_journal") | packed("cli/ps.c", "others_add")
             | packed("control/replies.c", "reply_add_unmanaged"),
-            "A job": packed("control/proto.c", "proto_job") | packed("cli/ps.c", "from_journal_job")
+            "A job": packed("control/replies.c", "job_json") | packed("cli/ps.c", "from_journal_job")
             | packed("control/replies.c", "job_and_requests"),
-            "Due": packed("control/proto.c", "due_json"),
+            "Due": packed("control/replies.c", "due_json"),
             "Requests": packed("control/hints.c", "hints_of"),
             "A device": packed("control/replies.c", "gpus_of"),
             "An unmanaged program": packed("control/replies.c", "unmanaged_json"),
-            "A process of others": packed("cli/others.c", "other"),
+            "A process of others": packed("cli/ps.c", "other"),
         }
         of_messages = {"v", "ok", "more"}  # cut off by from_daemon()
         for title, fields in objects.items():
             self.assertEqual(fields_on(page, title), fields - of_messages, title)
-        states = packed_words("control/proto.c", "job_state") | {"swapping-out", "swapped", "swapping-in"}
+        states = packed_words("control/replies.c", "job_state") | {"swapping-out", "swapped", "swapping-in"}
         text = section(page, "A job").split(".It Va state\n")[1].split("\n.It")[0]
         self.assertEqual(set(re.findall(r"^\.Cm ([\w-]+)", text, re.M)), states)
         self.assertEqual(set(re.findall(r"^\.Cm ([\w-]+)", read("man", "cede.1").split(

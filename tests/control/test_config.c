@@ -70,15 +70,15 @@ static void reads_every_key(void **state)
     assert_true(c.rules[0].has_uid);
     assert_int_equal(c.rules[0].uid, 0);
     assert_string_equal(c.rules[0].exe, "python3*");
-    assert_int_equal(c.rules[0].class, CLASS_BATCH);
-    assert_int_equal(c.rules[0].weight, 10);
-    assert_string_equal(c.rules[0].name, "training");
+    assert_int_equal(c.rules[0].request.class, CLASS_BATCH);
+    assert_int_equal(c.rules[0].request.weight, 10);
+    assert_string_equal(c.rules[0].request.name, "training");
     assert_string_equal(c.rules[1].title, "second one");
     assert_false(c.rules[1].has_uid);
     assert_string_equal(c.rules[1].cgroup, "/user.slice/*");
     assert_string_equal(c.rules[1].container, "0123abcd");
-    assert_int_equal(c.rules[1].class, CLASS_LATENCY);
-    assert_int_equal(c.rules[1].weight, WEIGHT_DEFAULT);
+    assert_int_equal(c.rules[1].request.class, CLASS_LATENCY);
+    assert_false(c.rules[1].request.has_weight);
     config_free(&c);
 }
 
@@ -92,8 +92,8 @@ static int class_of_others(const char *text, bool rule_takes_it)
     const struct rule_list l = {c.rules, c.nrules};
     const struct rule_facts f = {.uid = rule_takes_it ? 7 : 8, .exe = "", .cgroup = ""};
     const struct rule *r = rules_find(&l, &f);
-    int class = r ? (int)r->class : -1;
-    assert_true(!r || r->weight == WEIGHT_DEFAULT);
+    int class = r ? (int)r->request.class : -1;
+    assert_false(r && r->request.has_weight);
     config_free(&c);
     return class;
 }
@@ -148,17 +148,17 @@ static const struct {
     {"[daemon]\ngroup = no-such-group-here\n", 2, {"no group", "groupadd"}},
     {"[daemon]\ngroup =\n", 2, {"no group", ""}},
     {"[daemon]\nsoft_socket = here\n", 2, {"absolute", ""}},
-    {"[daemon]\nswap = on\n", 2, {"'on'", "auto, manual or off"}},
+    {"[daemon]\nswap = on\n", 2, {"'on'", "auto, manual, off"}},
     {"[daemon]\nmemory_reserve = 2X\n", 2, {"'2X'", "500M"}},
     {"[daemon]\nmemory_reserve = -1\n", 2, {"'-1'", "500M"}},
     {"[daemon]\nmemory_reserve = 99999T\n", 2, {"99999T", "500M"}},
-    {"[daemon]\nothers = latency\n", 2, {"'latency'", "leave, normal or batch"}},
-    {"[daemon]\nothers =\n", 2, {"others", "leave, normal or batch"}},
+    {"[daemon]\nothers = latency\n", 2, {"'latency'", "normal, batch, leave"}},
+    {"[daemon]\nothers =\n", 2, {"others", "normal, batch, leave"}},
     {"[daemon]\nothers = batch\n[rule a]\n", 2 + 1, {"matches nothing", ""}},
-    {"[daemon]\nlog_level = loud\n", 2, {"'loud'", "error, warning, info or debug"}},
+    {"[daemon]\nlog_level = loud\n", 2, {"'loud'", "error, warning, info, debug"}},
     {"[policy]\nname = fastest\n", 2, {"'fastest'", "shares"}},
-    {"[policy]\nfloor = 0.6\n", 2, {"floor", "0 to 0.5"}},
-    {"[policy]\nfloor = nan\n", 2, {"floor", "0 to 0.5"}},
+    {"[policy]\nfloor = 0.6\n", 2, {"floor", "0, or 0.001 to 0.5"}},
+    {"[policy]\nfloor = nan\n", 2, {"floor", "0, or 0.001 to 0.5"}},
     {"[policy]\ntimeslice_min_us = -1\n", 2, {"timeslice_min_us", "whole number"}},
     {"[policy]\ntimeslice_min_us = 1 ms\n", 2, {"timeslice_min_us", "whole number"}},
     {"[policy]\n\ntimeslice_max_us = 5\n", 3, {"timeslice_max_us", "1000 to 10000000"}},
@@ -182,15 +182,15 @@ static const struct {
     {R "container = abc\n", 2, {"at least 8", "pattern"}},
     {R "class = best\n", 2, {"'best'", "latency, normal or batch"}},
     {R "budget = 5\n", 2, {"budget", "500us or 2ms"}},
-    {R "deadline = 100ms\n", 2, {"deadline", "at least 200ms"}},
-    {R "laxity = 0\n", 2, {"laxity", "3600s"}},
-    {"[rule a]\nuid = 0\nclass = batch\nlaxity = 2s\n", 1, {"a", "longer deadline"}},
-    {"[rule a]\nuid = 0\nclass = latency\ndeadline = 2s\n", 1, {"a", "normal and batch"}},
+    {R "deadline = 100ms\n", 2, {"deadline", "from 200ms"}},
+    {R "laxity = 0\n", 2, {"laxity", "leave the key out"}},
+    {"[rule a]\nuid = 0\nclass = batch\nlaxity = 2s\n", 1, {"a", "give the deadline"}},
+    {"[rule a]\nuid = 0\nclass = latency\ndeadline = 2s\n", 1, {"a", "normal or batch"}},
     {R "budget = 2s\n", 2, {"budget", "up to 1s"}},
     {"[rule a]\nuid = 0\nclass = batch\nbudget = 2ms\n", 1, {"a", "class latency"}},
     {"[policy]\nswitch_us = 0\n", 2, {"switch_us", "1 to 100000"}},
     {"[policy]\nedf_k = 0\n", 2, {"edf_k", "1 to 64"}},
-    {"[policy]\ndeadline_share = 1\n", 2, {"deadline_share", "0 to 0.95"}},
+    {"[policy]\ndeadline_share = 1\n", 2, {"deadline_share", "0, or 0.001 to 0.95"}},
     {"[policy]\ncopies_apart = 2\n", 2, {"copies_apart", "0 or 1"}},
     {"[policy]\nswitch_loss = 0.6\n", 2, {"switch_loss", "0.001 to 0.5"}},
     {R "weight = 0\n", 2, {"weight", "1 to 10000"}},

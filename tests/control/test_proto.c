@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "control/proto.h"
+#include "control/replies.h"
 
 static int parse(const char *text, struct request *r, struct error *err)
 {
@@ -295,19 +296,19 @@ static void shows_a_job(void **state)
         v.groups = states[i].groups;
         v.runnable_groups = states[i].runnable;
         v.throttled = states[i].rests;
-        json_t *o = proto_job(&v);
+        json_t *o = job_json(&v);
         assert_non_null(o);
         assert_string_equal(json_string_value(json_object_get(o, "state")), states[i].state);
         json_decref(o);
     }
-    json_t *o = proto_job(&v);
+    json_t *o = job_json(&v);
     assert_null(json_object_get(o, "deadline_us"));
     assert_null(json_object_get(o, "due"));
     v.job.deadline_us = 3000000000;
     v.due = v.due_first = true;
     v.due_in_ns = -1500000;
     v.due_needs_ns = TIME_NEVER;
-    json_t *due = proto_job(&v), *now = json_object_get(due, "due");
+    json_t *due = job_json(&v), *now = json_object_get(due, "due");
     assert_int_equal(json_integer_value(json_object_get(now, "in_us")), -1500);
     assert_true(json_is_null(json_object_get(now, "needs_us")));
     assert_true(json_is_true(json_object_get(now, "first")));
@@ -328,7 +329,7 @@ static void shows_a_job(void **state)
 
     v.busy = -1;
     v.error[0] = '\0';
-    o = proto_job(&v);
+    o = job_json(&v);
     assert_true(json_is_null(json_object_get(o, "busy")));
     assert_null(json_object_get(o, "error"));
     assert_null(json_object_get(o, "swap_error"));
@@ -340,7 +341,7 @@ static void shows_a_job(void **state)
     v.swap = "swapped"; /* rather than paused */
     v.swapped_bytes = 5;
     snprintf(v.swap_error, sizeof(v.swap_error), "no room");
-    o = proto_job(&v);
+    o = job_json(&v);
     assert_string_equal(json_string_value(json_object_get(o, "state")), "swapped");
     assert_string_equal(json_string_value(json_object_get(o, "error")), "no room");
     assert_string_equal(json_string_value(json_object_get(o, "swap_error")), "no room");

@@ -64,9 +64,8 @@ static void matching(void **state)
 
 static void the_first_wins(void **state)
 {
-    const struct rule rules[] = {{.has_uid = true, .uid = 5, .class = CLASS_LATENCY},
-                                 {.exe = "*", .class = CLASS_BATCH},
-                                 {.has_uid = true, .uid = 6, .class = CLASS_NORMAL}};
+    const struct rule rules[] = {
+        {.has_uid = true, .uid = 5}, {.exe = "*"}, {.has_uid = true, .uid = 6}};
     const struct rule_list l = {rules, ARRAY_SIZE(rules)};
     assert_ptr_equal(rules_find(&l, &(struct rule_facts){5, "/a", ""}), &rules[0]);
     assert_ptr_equal(rules_find(&l, &(struct rule_facts){6, "/a", ""}), &rules[1]);
@@ -79,9 +78,11 @@ static void of_a_real_process(void **state)
     struct rule r = {.has_uid = true,
                      .uid = geteuid(),
                      .exe = "test_rules",
-                     .class = CLASS_BATCH,
-                     .weight = 9,
-                     .name = "self"};
+                     .request = {.has_class = true,
+                                 .class = CLASS_BATCH,
+                                 .has_weight = true,
+                                 .weight = 9,
+                                 .name = "self"}};
     struct rule_list l = {&r, 1};
     struct job_spec spec;
     assert_true(rules_fn(&l, getpid(), &spec));
@@ -91,10 +92,10 @@ static void of_a_real_process(void **state)
     assert_int_equal(spec.uid, geteuid());
     assert_string_equal(spec.name, "self");
     assert_false(spec.may_promote); /* without a deadline there is nothing to rise for */
-    r.deadline_us = 3000000;
+    r.request.deadline_us = 3000000;
     assert_true(rules_fn(&l, getpid(), &spec));
     assert_true(spec.may_promote && spec.deadline_us == 3000000);
-    r.name[0] = '\0';
+    r.request.name[0] = '\0';
     assert_true(rules_fn(&l, getpid(), &spec));
     assert_string_equal(spec.name, "test_rules");
     r.uid++;
@@ -112,8 +113,9 @@ static void of_two_users(void **state)
     } rows[] = {{NOBODY, 0}, {0, NOBODY}};
     if (geteuid() != 0)
         skip();
-    const struct rule rules[] = {{.has_uid = true, .uid = 0, .class = CLASS_LATENCY},
-                                 {.has_uid = true, .uid = NOBODY, .class = CLASS_BATCH}};
+    const struct rule rules[] = {
+        {.has_uid = true, .uid = 0, .request = {.has_class = true, .class = CLASS_LATENCY}},
+        {.has_uid = true, .uid = NOBODY, .request = {.has_class = true, .class = CLASS_BATCH}}};
     struct rule_list l = {rules, ARRAY_SIZE(rules)};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         int ready[2];

@@ -30,10 +30,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(c.nrules <= CONFIG_RULES_MAX && c.device[0] && c.policy[0]);
     for (size_t i = 0; i < c.nrules; i++) {
         const struct rule *r = &c.rules[i];
-        require((unsigned)r->class < CLASS_COUNT && r->title[0]);
-        require(r->weight >= WEIGHT_MIN && r->weight <= WEIGHT_MAX);
+        const struct request *q = &r->request;
+        require(q->has_class && (unsigned)q->class < CLASS_COUNT && r->title[0]);
+        require(!q->has_weight || (q->weight >= WEIGHT_MIN && q->weight <= WEIGHT_MAX));
         require(r->has_uid || r->exe[0] || r->cgroup[0] || r->container[0]);
-        require(!r->name[0] || proto_name_ok(r->name));
+        require(!q->name[0] || proto_name_ok(q->name));
         /* Patterns of strangers against names of strangers: has to end. */
         (void)rule_matches(r, &(struct rule_facts){0, "/usr/bin/aaaaaaaaaaaaaaaaaaaaaaaaab",
                                                    "/a.slice/docker-0123456789abcdef.scope"});

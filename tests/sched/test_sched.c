@@ -217,6 +217,7 @@ static void test_params(void **state)
     struct sched *c = new_core(1, 1, 1);
     struct sched_params p;
     const struct param *what = NULL;
+    char range[PARAM_RANGE];
     params_default(&p);
     assert_int_equal(params_check(&p, &what), 0);
     p.floor = 0.6;
@@ -229,7 +230,7 @@ static void test_params(void **state)
         p.floor = tiny[i];
         assert_int_equal(params_check(&p, &what), -EINVAL);
         assert_string_equal(what->name, "floor");
-        assert_string_equal(what->allowed, "0 to 0.5 is allowed, and nothing between 0 and 0.001");
+        assert_string_equal(param_range(what, range), "0, or 0.001 to 0.5");
         params_default(&p);
         p.deadline_share = tiny[i];
         assert_int_equal(params_check(&p, &what), -EINVAL);
