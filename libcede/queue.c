@@ -6,34 +6,14 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "lib/estimate.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/pure/requests.h"
 #include "libcede/pure/run_times.h"
-
-#define FAR_US       (1ULL << 52) /* later than this is never */
-#define DEVICES_MAX  64U
-#define CAPACITY_MAX (1U << 20)
-#define CLASSES      3U
-
-_Static_assert(CEDE_QUEUE_BATCH_MAX == REQUESTS_BATCH_MAX, "one limit");
-_Static_assert((int)CEDE_LAXITY == REQ_LAXITY && (int)CEDE_BATCH == CLASS_BATCH, "same order");
-
-enum queue_state { QUEUE_FREE, QUEUE_WAITING, QUEUE_RUNNING };
-
-struct queue_slot {
-    enum queue_state state;
-    uint32_t generation, next_free;
-    uint32_t model;
-    uint64_t shape, arrival_ns, deadline_ns;
-    void *user;
-    struct cede_request reported; /* to the daemon */
-};
+#include "libcede/pure/times.h"
 
 struct queue_model {
     unsigned batch_max;
@@ -45,7 +25,6 @@ struct queue_lane {
     unsigned waiters;
     uint64_t batch; /* id of the one that runs; 0: none */
     uint64_t start_ns;
-    uint64_t key; /* of its run time */
 };
 
 struct cede_queue {
@@ -55,89 +34,68 @@ struct cede_queue {
     struct requests *requests;
     struct run_times *times;
     struct estimate latency;
-    struct queue_slot *slots;
-    uint32_t nslots, first_free;
+    struct cede_request *reported; /* to the daemon, by the lower half of the ticket */
+    uint32_t nreported;            /* 0: requests are not reported */
     struct queue_lane *lanes;
     struct queue_model models[CEDE_QUEUE_MODELS + 1]; /* the last: of all other models */
     uint64_t batches;                                 /* so far */
     unsigned inside;                                  /* threads in cede_queue_next() */
     bool shut;
     struct cede_queue_statistics s;
-    struct request out[REQUESTS_BATCH_MAX];
+    struct request out[CEDE_QUEUE_BATCH_MAX];
 };
-
-static struct queue_model queue_settings(unsigned batch_max, uint64_t wait_us, uint64_t expected_us)
-{
-    return (struct queue_model){batch_max, wait_us * CLOCK_US_NS, expected_us * CLOCK_US_NS};
-}
-
-/* ---- slots ----------------------------------------------------------------------------------- */
-
-static uint64_t queue_ticket(const struct cede_queue *q, uint32_t slot)
-{
-    return (uint64_t)q->slots[slot].generation << 32 | slot;
-}
-
-static struct queue_slot *queue_find(const struct cede_queue *q, uint64_t ticket)
-{
-    uint32_t i = (uint32_t)ticket;
-    return i < q->nslots && q->slots[i].state != QUEUE_FREE && queue_ticket(q, i) == ticket
-               ? &q->slots[i]
-               : NULL;
-}
-
-static void queue_release(struct cede_queue *q, struct queue_slot *s)
-{
-    if (q->config.cede)
-        cede_request_end(q->config.cede, &s->reported);
-    q->s.waiting -= s->state == QUEUE_WAITING;
-    q->s.running -= s->state == QUEUE_RUNNING;
-    s->state = QUEUE_FREE;
-    s->generation++;
-    s->next_free = q->first_free;
-    q->first_free = (uint32_t)(s - q->slots);
-}
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
 CEDE_API void cede_queue_defaults(struct cede_queue_config *c)
 {
-    struct requests_params p;
-    cede_requests_params_default(&p);
     *c = (struct cede_queue_config){.size = sizeof(*c),
-                                    .policy = (enum cede_queue_policy)p.policy,
-                                    .k = p.k,
-                                    .devices = p.devices,
-                                    .capacity = p.capacity,
-                                    .admit = p.admit,
-                                    .urgent_us = p.urgent_ns / CLOCK_US_NS,
+                                    .policy = CEDE_EDF,
+                                    .k = 16,
+                                    .devices = 1,
+                                    .capacity = 1024,
+                                    .urgent_us = 1000,
                                     .quantile = 0.99,
                                     .batch_max = 32,
                                     .batch_wait_us = 10000,
                                     .expected_us = 1000};
 }
 
-static bool queue_model_valid(unsigned batch_max, uint64_t wait_us, uint64_t expected_us)
+static int queue_set_models(struct cede_queue *q, unsigned first, unsigned last, unsigned batch_max,
+                            uint64_t wait_us, uint64_t expected_us)
 {
-    return batch_max >= 1 && batch_max <= CEDE_QUEUE_BATCH_MAX && wait_us < FAR_US &&
-           expected_us >= 1 && expected_us < FAR_US;
-}
-
-static bool queue_config_valid(const struct cede_queue_config *c)
-{
-    return c->size == sizeof(*c) && (unsigned)c->policy <= CEDE_LAXITY && c->k >= 1 &&
-           c->devices >= 1 && c->devices <= DEVICES_MAX && c->capacity >= 1 &&
-           c->capacity <= CAPACITY_MAX && c->urgent_us < FAR_US && c->quantile > 0 &&
-           c->quantile < 1 && queue_model_valid(c->batch_max, c->batch_wait_us, c->expected_us);
+    if (batch_max < 1 || batch_max > CEDE_QUEUE_BATCH_MAX || wait_us >= FAR_US || expected_us < 1 ||
+        expected_us >= FAR_US)
+        return -EINVAL;
+    for (unsigned i = first; i <= last; i++)
+        q->models[i] =
+            (struct queue_model){batch_max, wait_us * NSEC_PER_USEC, expected_us * NSEC_PER_USEC};
+    return 0;
 }
 
 static void queue_free(struct cede_queue *q)
 {
     cede_requests_free(q->requests);
-    cede_run_times_free(q->times);
-    free(q->slots);
+    free(q->times);
+    free(q->reported);
     free(q->lanes);
     free(q);
+}
+
+static int queue_set_up(struct cede_queue *q, const struct cede_queue_config *c)
+{
+    q->config = *c;
+    int r =
+        queue_set_models(q, 0, CEDE_QUEUE_MODELS, c->batch_max, c->batch_wait_us, c->expected_us);
+    if (r == 0)
+        r = cede_requests_new(c, REQUESTS_PREFER_NS, &q->requests);
+    if (r)
+        return r;
+    q->nreported = c->cede ? cede_requests_places(q->requests) : 0;
+    q->times = cede_run_times_new(c->quantile);
+    q->lanes = calloc(c->devices, sizeof(*q->lanes));
+    q->reported = calloc(q->nreported + 1, sizeof(*q->reported));
+    return q->times && q->lanes && q->reported ? 0 : -ENOMEM;
 }
 
 CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede_queue **out)
@@ -148,34 +106,16 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
     *out = NULL;
     cede_queue_defaults(&c);
     c = config ? *config : c;
-    if (!queue_config_valid(&c))
+    if (c.size != sizeof(c) || !(c.quantile > 0 && c.quantile < 1))
         return -EINVAL;
-    struct requests_params p;
-    cede_requests_params_default(&p);
-    p.policy = (enum request_policy)c.policy;
-    p.k = c.k;
-    p.devices = c.devices;
-    p.capacity = c.capacity;
-    p.admit = c.admit;
-    p.urgent_ns = c.urgent_us * CLOCK_US_NS;
     struct cede_queue *q = calloc(1, sizeof(*q));
     if (!q)
         return -ENOMEM;
-    q->config = c;
-    q->nslots = c.capacity + c.devices * REQUESTS_BATCH_MAX;
-    q->slots = calloc(q->nslots, sizeof(*q->slots));
-    q->lanes = calloc(c.devices, sizeof(*q->lanes));
-    if (!q->slots || !q->lanes || cede_requests_new(&p, &q->requests) < 0 ||
-        cede_run_times_new(c.quantile, &q->times) < 0) {
+    int r = queue_set_up(q, &c);
+    if (r) {
         queue_free(q);
-        return -ENOMEM;
+        return r;
     }
-    for (uint32_t i = 0; i < q->nslots; i++) {
-        q->slots[i].generation = 1;
-        q->slots[i].next_free = i + 1;
-    }
-    for (unsigned i = 0; i <= CEDE_QUEUE_MODELS; i++)
-        q->models[i] = queue_settings(c.batch_max, c.batch_wait_us, c.expected_us);
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->left, NULL);
     for (unsigned i = 0; i < c.devices; i++)
@@ -187,36 +127,33 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
 CEDE_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_max,
                                   uint64_t batch_wait_us, uint64_t expected_us)
 {
-    if (!q || model >= CEDE_QUEUE_MODELS ||
-        !queue_model_valid(batch_max, batch_wait_us, expected_us))
+    if (!q || model >= CEDE_QUEUE_MODELS)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
-    q->models[model] = queue_settings(batch_max, batch_wait_us, expected_us);
+    int r = queue_set_models(q, model, model, batch_max, batch_wait_us, expected_us);
     pthread_mutex_unlock(&q->lock);
-    return 0;
+    return r;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* The pure part's answers, and the statistics that count them. */
-static const struct {
-    enum request_answer answer;
-    size_t counter; /* 0: none */
-} queue_answers[] = {
-#define COUNTED(field) offsetof(struct cede_queue_statistics, field)
-    [CEDE_QUEUE_RUNS] = {REQ_RUN, 0},
-    [CEDE_QUEUE_WAITS] = {REQ_QUEUED, 0},
-    [CEDE_QUEUE_FULL] = {REQ_FULL, COUNTED(full)},
-    [CEDE_QUEUE_ALONE] = {REQ_HOPELESS, COUNTED(alone)},
-    [CEDE_QUEUE_BEHIND] = {REQ_BACKLOG, COUNTED(behind)},
-    [CEDE_QUEUE_OTHERS] = {REQ_HARMS_OTHERS, COUNTED(others)},
-#undef COUNTED
-};
-#define ANSWERS (sizeof(queue_answers) / sizeof(queue_answers[0]))
-
 CEDE_API const char *cede_queue_text(enum cede_queue_answer a)
 {
-    return (unsigned)a < ANSWERS ? cede_requests_answer_text(queue_answers[a].answer) : "unknown";
+    static const char *const texts[] = {
+        [CEDE_QUEUE_RUNS] = "runs now",
+        [CEDE_QUEUE_WAITS] = "waits in the queue",
+        [CEDE_QUEUE_FULL] = "refused: the queue is full",
+        [CEDE_QUEUE_ALONE] = "refused: it could not meet its deadline even if it ran at once",
+        [CEDE_QUEUE_BEHIND] = "refused: it would miss its deadline behind the requests before it",
+        [CEDE_QUEUE_OTHERS] = "refused: an admitted request would miss its deadline",
+    };
+    return (unsigned)a < ARRAY_SIZE(texts) ? texts[a] : "unknown";
+}
+
+static void queue_report_end(struct cede_queue *q, uint64_t ticket)
+{
+    if (q->nreported)
+        cede_request_end(q->config.cede, &q->reported[(uint32_t)ticket]);
 }
 
 /* Wakes a thread that waits for this device; if there is none, or the device runs something, one
@@ -233,60 +170,39 @@ static void queue_wake(struct cede_queue *q, uint32_t device)
         pthread_cond_signal(&q->lanes[device].changed);
 }
 
-static enum cede_queue_answer queue_answer(struct cede_queue *q, enum request_answer a)
-{
-    for (unsigned i = 0; i < ANSWERS; i++) {
-        if (queue_answers[i].answer != a)
-            continue;
-        if (queue_answers[i].counter)
-            ++*(uint64_t *)((char *)&q->s + queue_answers[i].counter);
-        return (enum cede_queue_answer)i;
-    }
-    return CEDE_QUEUE_WAITS;
-}
-
 static int queue_submit(struct cede_queue *q, const struct cede_queue_request *in,
                         struct cede_queue_ticket *ticket, uint64_t now)
 {
     struct queue_model m = q->models[in->model < CEDE_QUEUE_MODELS ? in->model : CEDE_QUEUE_MODELS];
     uint64_t key = cede_run_times_key(in->model, in->shape);
     struct run_time time = cede_run_times_get(q->times, key, m.expected_ns);
-    uint32_t at = q->first_free; /* there is one: nslots covers all that wait and run */
-    struct queue_slot *s = &q->slots[at];
-    struct request r = {.id = queue_ticket(q, at),
-                        .arrival_ns = now,
-                        .deadline_ns = in->deadline_us && in->deadline_us < FAR_US
-                                           ? now + in->deadline_us * CLOCK_US_NS
+    struct request r = {.arrival_ns = now,
+                        .deadline_ns = in->deadline_us
+                                           ? time_after(now, in->deadline_us, NSEC_PER_USEC)
                                            : TIME_NEVER,
                         .run_ns = time.run_ns,
-                        .after_ns = in->after_us < FAR_US ? in->after_us * CLOCK_US_NS : 0,
+                        .after_ns = in->after_us < FAR_US ? in->after_us * NSEC_PER_USEC : 0,
                         .class = (enum job_class)in->cls,
                         .preferred = in->prefer ? in->prefer - 1 : SLOT_NONE,
+                        .model = in->model,
                         .batch_max = m.batch_max,
-                        .kind = key,
+                        .shape = in->shape,
                         .each_ns = time.each_ns,
-                        .wait_ns = m.wait_ns};
-    struct request_verdict v = cede_requests_submit(q->requests, &r, now);
-    ticket->urgent = v.urgent;
-    ticket->device = v.device;
-    ticket->id = 0;
-    ticket->answer = queue_answer(q, v.answer);
-    if (v.device == SLOT_NONE)
-        return v.answer == REQ_INVALID ? -EINVAL : -EBUSY;
-    ticket->id = r.id;
-    q->first_free = s->next_free;
-    s->state = QUEUE_WAITING;
-    s->model = in->model;
-    s->shape = in->shape;
-    s->arrival_ns = now;
-    s->deadline_ns = r.deadline_ns;
-    s->user = in->user;
-    if (q->config.cede)
-        cede_request_begin(q->config.cede, &s->reported, CEDE_JOB, 0,
+                        .wait_ns = m.wait_ns,
+                        .user = in->user};
+    int code = cede_requests_submit(q->requests, &r, now, ticket);
+    q->s.full += ticket->answer == CEDE_QUEUE_FULL;
+    q->s.alone += ticket->answer == CEDE_QUEUE_ALONE;
+    q->s.behind += ticket->answer == CEDE_QUEUE_BEHIND;
+    q->s.others += ticket->answer == CEDE_QUEUE_OTHERS;
+    if (code)
+        return code;
+    if (q->nreported)
+        cede_request_begin(q->config.cede, &q->reported[(uint32_t)ticket->id], CEDE_JOB, 0,
                            r.deadline_ns == TIME_NEVER ? 0 : in->deadline_us);
     q->s.submitted++;
     q->s.waiting++;
-    queue_wake(q, v.device);
+    queue_wake(q, ticket->device);
     return 0;
 }
 
@@ -294,7 +210,8 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
                                struct cede_queue_ticket *ticket)
 {
     struct cede_queue_ticket unwanted;
-    if (!q || !request || (unsigned)request->cls >= CLASSES || request->prefer > q->config.devices)
+    if (!q || !request || (unsigned)request->cls >= CLASS_COUNT ||
+        request->prefer > q->config.devices)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
     int r = q->shut ? -ESHUTDOWN
@@ -303,19 +220,22 @@ CEDE_API int cede_queue_submit(struct cede_queue *q, const struct cede_queue_req
     return r;
 }
 
+/* A waiting request has been taken out. */
+static void queue_cancelled(struct cede_queue *q, uint64_t ticket)
+{
+    queue_report_end(q, ticket);
+    q->s.waiting--;
+    q->s.cancelled++;
+}
+
 CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
 {
     if (!q)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
-    struct queue_slot *s = queue_find(q, ticket);
-    int r = !s                          ? -ENOENT
-            : s->state == QUEUE_RUNNING ? -EBUSY
-                                        : cede_requests_cancel(q->requests, ticket);
-    if (r == 0) {
-        queue_release(q, s);
-        q->s.cancelled++;
-    }
+    int r = cede_requests_cancel(q->requests, ticket);
+    if (r == 0)
+        queue_cancelled(q, ticket);
     pthread_mutex_unlock(&q->lock);
     return r;
 }
@@ -329,22 +249,20 @@ static void queue_start(struct cede_queue *q, uint32_t device, uint32_t n, uint6
     const struct request *first = &q->out[0];
     uint64_t run_ns = first->run_ns + (n - 1) * first->each_ns;
     b->urgent = 0;
-    b->model = q->slots[(uint32_t)first->id].model;
-    b->shape = q->slots[(uint32_t)first->id].shape;
+    b->model = first->model;
+    b->shape = first->shape;
     for (uint32_t i = 0; i < n; i++) {
-        struct queue_slot *s = &q->slots[(uint32_t)q->out[i].id];
-        s->state = QUEUE_RUNNING;
-        b->ticket[i] = q->out[i].id;
-        b->user[i] = s->user;
-        b->urgent |= s->deadline_ns != TIME_NEVER &&
-                     now + run_ns + q->config.urgent_us * CLOCK_US_NS > s->deadline_ns;
+        const struct request *w = &q->out[i];
+        b->ticket[i] = w->id;
+        b->user[i] = w->user;
+        b->urgent |= w->deadline_ns != TIME_NEVER &&
+                     now + run_ns + q->config.urgent_us * NSEC_PER_USEC > w->deadline_ns;
     }
     b->id = l->batch = ++q->batches;
     b->device = device;
     b->n = n;
-    b->expected_us = run_ns / CLOCK_US_NS;
+    b->expected_us = run_ns / NSEC_PER_USEC;
     l->start_ns = now;
-    l->key = first->kind;
     q->s.waiting -= n;
     q->s.running += n;
     q->s.batches++;
@@ -353,7 +271,7 @@ static void queue_start(struct cede_queue *q, uint32_t device, uint32_t n, uint6
 static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now,
                           struct cede_queue_batch *b, uint64_t *wake_ns)
 {
-    uint32_t n = REQUESTS_BATCH_MAX;
+    uint32_t n = CEDE_QUEUE_BATCH_MAX;
     if (q->shut)
         return -ESHUTDOWN;
     *wake_ns = TIME_NEVER;
@@ -371,18 +289,19 @@ CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t tim
     pthread_mutex_lock(&q->lock);
     struct queue_lane *l = &q->lanes[device];
     uint64_t now = cede_clock_now_ns(), wake_ns;
-    uint64_t end = timeout_us < FAR_US ? now + timeout_us * CLOCK_US_NS : TIME_NEVER;
+    uint64_t end = time_after(now, timeout_us, NSEC_PER_USEC);
     int r;
     b->n = 0;
     q->inside++;
     while ((r = queue_try_next(q, device, now, b, &wake_ns)) == -EAGAIN || r == -EBUSY) {
         if (now >= end) {
-            b->retry_us = wake_ns == TIME_NEVER ? UINT64_MAX
-                                                : (wake_ns - now + CLOCK_US_NS - 1) / CLOCK_US_NS;
+            b->retry_us = wake_ns == TIME_NEVER
+                              ? UINT64_MAX
+                              : (wake_ns - now + NSEC_PER_USEC - 1) / NSEC_PER_USEC;
             r = timeout_us ? -ETIMEDOUT : -EAGAIN;
             break;
         }
-        uint64_t until = wake_ns < end ? wake_ns : end;
+        uint64_t until = min_u64(wake_ns, end);
         struct timespec t = cede_clock_timespec(until);
         l->waiters++;
         if (until == TIME_NEVER)
@@ -398,38 +317,39 @@ CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t tim
     return r;
 }
 
+static void queue_end_batch(struct cede_queue *q, unsigned device, uint64_t now, bool failed)
+{
+    struct queue_lane *l = &q->lanes[device];
+    struct request w;
+    uint32_t n = 0;
+    for (; cede_requests_end(q->requests, device, &w); n++) {
+        queue_report_end(q, w.id);
+        q->s.running--;
+        q->s.failed += failed;
+        if (failed)
+            continue;
+        q->s.ended++;
+        q->s.late += now > w.deadline_ns;
+        cede_estimate_add(&q->latency, now - w.arrival_ns);
+    }
+    q->s.busy_us += (now - l->start_ns) / NSEC_PER_USEC;
+    if (!failed)
+        cede_run_times_learn(q->times, cede_run_times_key(w.model, w.shape), n, now - l->start_ns);
+    l->batch = 0;
+    if (l->waiters)
+        pthread_cond_signal(&l->changed);
+}
+
 CEDE_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *b, int failed)
 {
     if (!q || !b)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
-    uint64_t now = cede_clock_now_ns();
-    struct queue_lane *l = b->device < q->config.devices ? &q->lanes[b->device] : NULL;
-    int r = !l || !b->id || l->batch != b->id || b->n > CEDE_QUEUE_BATCH_MAX ? -ENOENT : 0;
-    if (r == 0) {
-        for (uint32_t i = 0; i < b->n; i++) {
-            struct queue_slot *s = queue_find(q, b->ticket[i]);
-            if (!s || s->state != QUEUE_RUNNING)
-                continue;
-            if (failed) {
-                q->s.failed++;
-            } else {
-                q->s.ended++;
-                q->s.late += now > s->deadline_ns;
-                cede_estimate_add(&q->latency, now - s->arrival_ns);
-            }
-            queue_release(q, s);
-        }
-        q->s.busy_us += (now - l->start_ns) / CLOCK_US_NS;
-        if (!failed)
-            cede_run_times_learn(q->times, l->key, b->n, now - l->start_ns);
-        l->batch = 0;
-        cede_requests_done(q->requests, b->device);
-        if (l->waiters)
-            pthread_cond_signal(&l->changed);
-    }
+    bool runs = b->id && b->device < q->config.devices && q->lanes[b->device].batch == b->id;
+    if (runs)
+        queue_end_batch(q, b->device, cede_clock_now_ns(), failed != 0);
     pthread_mutex_unlock(&q->lock);
-    return r;
+    return runs ? 0 : -ENOENT;
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -452,20 +372,16 @@ CEDE_API void cede_queue_shutdown(struct cede_queue *q)
 
 CEDE_API int cede_queue_reclaim(struct cede_queue *q, void **user)
 {
+    struct request w;
     int r = -ENOENT;
     if (!q || !user)
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
-    if (!q->shut)
+    if (!q->shut) {
         r = -EBUSY;
-    for (uint32_t i = 0; r == -ENOENT && q->s.waiting && i < q->nslots; i++) {
-        struct queue_slot *s = &q->slots[i];
-        if (s->state != QUEUE_WAITING)
-            continue;
-        *user = s->user;
-        cede_requests_cancel(q->requests, queue_ticket(q, i));
-        queue_release(q, s);
-        q->s.cancelled++;
+    } else if (cede_requests_reclaim(q->requests, &w)) {
+        *user = w.user;
+        queue_cancelled(q, w.id);
         r = 0;
     }
     pthread_mutex_unlock(&q->lock);
@@ -480,10 +396,8 @@ CEDE_API void cede_queue_close(struct cede_queue *q)
     queue_shut(q);
     while (q->inside)
         pthread_cond_wait(&q->left, &q->lock);
-    for (uint32_t i = 0; i < q->nslots; i++) {
-        if (q->slots[i].state != QUEUE_FREE)
-            queue_release(q, &q->slots[i]);
-    }
+    for (uint32_t i = 0; i < q->nreported; i++)
+        queue_report_end(q, i); /* without effect on those that have ended */
     pthread_mutex_unlock(&q->lock);
     for (unsigned i = 0; i < q->config.devices; i++)
         pthread_cond_destroy(&q->lanes[i].changed);
@@ -499,8 +413,8 @@ CEDE_API int cede_queue_get_statistics(struct cede_queue *q, struct cede_queue_s
         return -EINVAL;
     pthread_mutex_lock(&q->lock);
     *out = q->s;
-    out->p50_us = cede_estimate_get(&q->latency, 0.5, 0) / CLOCK_US_NS;
-    out->p99_us = cede_estimate_get(&q->latency, 0.99, 0) / CLOCK_US_NS;
+    out->p50_us = cede_estimate_get(&q->latency, 0.5, 0) / NSEC_PER_USEC;
+    out->p99_us = cede_estimate_get(&q->latency, 0.99, 0) / NSEC_PER_USEC;
     pthread_mutex_unlock(&q->lock);
     return 0;
 }

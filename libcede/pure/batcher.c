@@ -3,24 +3,19 @@
 
 #include <stdbool.h>
 
-#include "lib/terms.h"
-#include "libcede/pure/saturating.h"
+#include "libcede/pure/times.h"
 
-void cede_batch_params_default(struct batch_params *p)
+uint64_t cede_batch_run_ns(uint64_t run_ns, uint64_t each_ns, uint32_t n)
 {
-    *p = (struct batch_params){.max = 32, .wait_max_ns = 10000000};
+    uint64_t others = 0;
+    return __builtin_mul_overflow(each_ns, n - 1, &others) ? UINT64_MAX
+                                                           : saturating_add(run_ns, others);
 }
 
-uint64_t cede_batch_run_ns(const struct batch_params *p, uint32_t n)
+/* When a batch of n that starts now ends. */
+static uint64_t batch_end_ns(const struct batch_params *p, uint32_t n, uint64_t now_ns)
 {
-    uint64_t all = 0;
-    return __builtin_mul_overflow(p->each_ns, n, &all) ? UINT64_MAX
-                                                       : saturating_add(p->fixed_ns, all);
-}
-
-static bool batch_meets(uint64_t now_ns, uint64_t run_ns, uint64_t deadline_ns)
-{
-    return saturating_add(now_ns, run_ns) <= deadline_ns;
+    return saturating_add(now_ns, cede_batch_run_ns(p->run_ns, p->each_ns, n));
 }
 
 struct batch_choice cede_batch_decide(const struct batch_params *p,
@@ -28,27 +23,20 @@ struct batch_choice cede_batch_decide(const struct batch_params *p,
                                       uint32_t *pick)
 {
     struct batch_choice c = {.wake_ns = TIME_NEVER};
-    uint32_t max = p->max ? p->max : 1, lost = 0;
-    if (n == 0)
-        return c;
+    uint32_t size = n < p->max ? n : p->max, lost = 0;
     /* In order of deadline, those that are late whatever happens come first. */
-    while (lost < n && !batch_meets(now_ns, cede_batch_run_ns(p, 1), reqs[lost].deadline_ns))
+    while (lost < n && batch_end_ns(p, 1, now_ns) > reqs[lost].deadline_ns)
         lost++;
-    uint32_t size = n < max ? n : max;
     if (lost < n) {
-        uint64_t due = reqs[lost].deadline_ns, wake = TIME_NEVER;
-        bool fits = batch_meets(now_ns, cede_batch_run_ns(p, size), due);
-        for (uint32_t i = 0; i < n; i++) {
-            uint64_t until = saturating_add(reqs[i].arrival_ns, p->wait_max_ns);
-            wake = until < wake ? until : wake;
-        }
-        if (fits && due != TIME_NEVER && due - cede_batch_run_ns(p, size) < wake)
-            wake = due - cede_batch_run_ns(p, size);
-        if (n < max && fits && now_ns < wake) {
+        uint64_t due = reqs[lost].deadline_ns, end = batch_end_ns(p, size, now_ns);
+        uint64_t wake = end > due || due == TIME_NEVER ? TIME_NEVER : now_ns + (due - end);
+        for (uint32_t i = 0; i < n; i++)
+            wake = min_u64(wake, saturating_add(reqs[i].arrival_ns, p->wait_ns));
+        if (n < p->max && end <= due && now_ns < wake) {
             c.wake_ns = wake;
             return c;
         }
-        while (size > 1 && !batch_meets(now_ns, cede_batch_run_ns(p, size), due))
+        while (size > 1 && batch_end_ns(p, size, now_ns) > due)
             size--;
     }
     for (uint32_t i = lost; i < n && c.n < size; i++)

@@ -2,22 +2,19 @@
  * one free device. It keeps nothing between calls.
  *
  * A batch starts when it is full, when the most urgent request that can still meet its deadline has
- * no slack left, or when a request has waited for wait_max_ns. It is the largest batch that meets
+ * no slack left, or when a request has waited for wait_ns. It is the largest batch that meets
  * that deadline. A more urgent arrival overtakes the waiting requests and may make one of them
  * late. Requests that are late whatever happens fill the remaining places and delay no other. */
 #ifndef CEDE_LIBCEDE_PURE_BATCHER_H
 #define CEDE_LIBCEDE_PURE_BATCHER_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct batch_params {
-    uint32_t max;               /* requests in a batch; 0 counts as 1 */
-    uint64_t fixed_ns, each_ns; /* a batch of n runs for fixed_ns + n each_ns */
-    uint64_t wait_max_ns;       /* a request waits no longer, whatever its slack */
+    uint32_t max;             /* requests in a batch; at least 1 */
+    uint64_t run_ns, each_ns; /* a batch of n runs for run_ns + (n - 1) each_ns */
+    uint64_t wait_ns;         /* a request waits no longer, whatever its slack */
 };
-void cede_batch_params_default(struct batch_params *p);
 
 struct batch_request {
     uint64_t arrival_ns, deadline_ns; /* TIME_NEVER: none */
@@ -33,6 +30,7 @@ struct batch_choice cede_batch_decide(const struct batch_params *p,
                                       const struct batch_request *reqs, uint32_t n, uint64_t now_ns,
                                       uint32_t *pick);
 
-uint64_t cede_batch_run_ns(const struct batch_params *p, uint32_t n);
+/* n: at least 1. */
+uint64_t cede_batch_run_ns(uint64_t run_ns, uint64_t each_ns, uint32_t n);
 
 #endif

@@ -12,9 +12,8 @@ struct run_time {
     uint64_t run_ns, each_ns;
 };
 
-/* quantile: of the times seen, that a batch is taken to need. 0 or -ENOMEM. */
-int cede_run_times_new(double quantile, struct run_times **out);
-void cede_run_times_free(struct run_times *t);
+/* quantile: of the times seen, that a batch is taken to need. For free(). NULL: no memory. */
+struct run_times *cede_run_times_new(double quantile);
 
 uint64_t cede_run_times_key(uint32_t model, uint64_t shape);
 

@@ -2,24 +2,42 @@
 #ifndef CEDE_TESTS_LIBCEDE_PURE_SETS_H
 #define CEDE_TESTS_LIBCEDE_PURE_SETS_H
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "libcede/pure/requests.h"
 
-static inline struct requests_params with_policy(enum request_policy policy, uint32_t capacity)
+#define POLICIES 4U
+
+static inline struct cede_queue_config with_policy(enum cede_queue_policy policy, uint32_t capacity)
 {
-    struct requests_params p;
-    cede_requests_params_default(&p);
-    p.policy = policy;
-    p.capacity = capacity;
-    return p;
+    return (struct cede_queue_config){
+        .policy = policy, .k = 16, .devices = 1, .capacity = capacity, .urgent_us = 1000};
 }
 
-static inline struct requests *make_requests(struct requests_params p)
+static inline struct requests *make_requests(const struct cede_queue_config *c)
 {
     struct requests *r = NULL;
-    assert_int_equal(cede_requests_new(&p, &r), 0);
+    assert_int_equal(cede_requests_new(c, REQUESTS_PREFER_NS, &r), 0);
     return r;
+}
+
+static inline struct cede_queue_ticket submit(struct requests *r, struct request q, uint64_t now_ns)
+{
+    struct cede_queue_ticket t;
+    int code = cede_requests_submit(r, &q, now_ns, &t);
+    assert_true(code == 0 ? t.id != 0 : code == -EBUSY && t.id == 0 && t.device == SLOT_NONE);
+    return t;
+}
+
+/* The size of the batch that has ended. */
+static inline uint32_t end_batch(struct requests *r, uint32_t device)
+{
+    struct request q;
+    uint32_t n = 0;
+    while (cede_requests_end(r, device, &q))
+        n++;
+    return n;
 }
 
 /* A batch of one: the policy's choice. */
@@ -37,12 +55,12 @@ static inline int by_arrival(const void *a, const void *b)
     return (x->arrival_ns > y->arrival_ns) - (x->arrival_ns < y->arrival_ns);
 }
 
-/* In order of arrival, each with its place as id. */
+/* In order of arrival, each with a pointer to it. */
 static inline void number(struct request *set, uint32_t n)
 {
     qsort(set, n, sizeof(*set), by_arrival);
     for (uint32_t i = 0; i < n; i++)
-        set[i].id = i;
+        set[i].user = &set[i];
 }
 
 #endif

@@ -26,18 +26,20 @@ static double normal(void)
 static struct request sets[MAX];
 static int64_t late[MAX]; /* end - deadline; INT64_MIN: refused */
 
-static struct requests_params with_set(enum request_policy policy)
+static struct cede_queue_config with_set(enum cede_queue_policy policy)
 {
     return with_policy(policy, MAX);
 }
 
-/* Runs sets[0..n), in order of arrival with id = index, for exactly their estimates. busy: for
+/* Runs sets[0..n), in order of arrival, for exactly their estimates. busy: for
  * each device. */
-static void run(struct requests_params p, uint32_t n, uint64_t *busy)
+static void run_preferring(struct cede_queue_config p, uint64_t prefer_ns, uint32_t n,
+                           uint64_t *busy)
 {
-    uint64_t end[4] = {0}, id[4] = {0};
+    uint64_t end[4] = {0}, i_of[4] = {0};
     bool runs[4] = {false};
-    struct requests *r = make_requests(p);
+    struct requests *r;
+    assert_int_equal(cede_requests_new(&p, prefer_ns, &r), 0);
     for (uint32_t i = 0;;) {
         uint64_t now = i < n ? sets[i].arrival_ns : TIME_NEVER;
         for (uint32_t d = 0; d < p.devices; d++)
@@ -47,25 +49,30 @@ static void run(struct requests_params p, uint32_t n, uint64_t *busy)
         for (uint32_t d = 0; d < p.devices; d++) {
             if (!runs[d] || end[d] != now)
                 continue;
-            late[id[d]] = (int64_t)(now - sets[id[d]].deadline_ns);
-            assert_int_equal(cede_requests_done(r, d), 0);
+            late[i_of[d]] = (int64_t)(now - sets[i_of[d]].deadline_ns);
+            assert_int_equal(end_batch(r, d), 1);
             runs[d] = false;
         }
         for (; i < n && sets[i].arrival_ns == now; i++) {
             late[i] = INT64_MIN;
-            cede_requests_submit(r, &sets[i], now);
+            submit(r, sets[i], now);
         }
         for (uint32_t d = 0; d < p.devices; d++) {
             struct request q;
             if (runs[d] || next_one(r, d, now, &q))
                 continue;
             runs[d] = true;
-            id[d] = q.id;
+            i_of[d] = (uint64_t)((struct request *)q.user - sets);
             end[d] = now + q.run_ns;
             busy[d] += q.run_ns;
         }
     }
     cede_requests_free(r);
+}
+
+static void run(struct cede_queue_config p, uint32_t n, uint64_t *busy)
+{
+    run_preferring(p, REQUESTS_PREFER_NS, n, busy);
 }
 
 /* A set that a schedule without preemption meets: requests one after the other, each released some
@@ -117,9 +124,9 @@ static void edf_meets_what_is_feasible_in_order(void **s)
                 sets[i].deadline_ns = sets[i - 1].deadline_ns;
         }
         number(sets, n);
-        run(with_set(REQ_EDF), n, busy);
+        run(with_set(CEDE_EDF), n, busy);
         assert_int_equal(missed(n), 0);
-        run(with_set(REQ_LAXITY), n, busy);
+        run(with_set(CEDE_LAXITY), n, busy);
         others += missed(n);
         state = seed;
     }
@@ -134,68 +141,60 @@ static void edf_is_late_by_less_than_one_request(void **s)
         uint64_t seed = state, longest, busy[4] = {0};
         uint32_t n = feasible(&longest);
         number(sets, n);
-        run(with_set(REQ_EDF), n, busy);
+        run(with_set(CEDE_EDF), n, busy);
         for (uint32_t i = 0; i < n; i++)
             assert_true(late[i] < (int64_t)longest);
-        run(with_set(REQ_FIFO), n, busy);
+        run(with_set(CEDE_FIFO), n, busy);
         for (uint32_t i = 0; i < n; i++)
             fifo += late[i] >= (int64_t)longest;
         for (uint32_t i = 0; i < n; i++)
             sets[i].deadline_ns += longest;
-        run(with_set(REQ_EDF), n, busy); /* so with that much more slack it meets all */
+        run(with_set(CEDE_EDF), n, busy); /* so with that much more slack it meets all */
         assert_int_equal(missed(n), 0);
         state = seed;
     }
     assert_true(fifo > 0);
 }
 
+/* due_ns: after its arrival; 0: no deadline. */
+static struct request of(enum job_class class, uint64_t at, uint64_t due_ns, uint64_t run_ns)
+{
+    return (struct request){.arrival_ns = at,
+                            .deadline_ns = due_ns ? at + due_ns : TIME_NEVER,
+                            .run_ns = run_ns,
+                            .class = class,
+                            .preferred = SLOT_NONE};
+}
+
 /* Frames every 40 ms, 10 ms each; 700 ms of transcription in pieces of 5 ms, due in 3 s; a client
  * without deadlines, of a class between, that takes whatever it gets. */
-static uint32_t conference(enum request_policy policy, uint32_t *frames_late)
+static uint32_t conference(enum cede_queue_policy policy, uint32_t *frames_late)
 {
-    struct requests_params p = with_set(policy);
-    p.urgent_ns = 300 * MS; /* frames will take a quarter of what is left to it */
-    struct requests *r = make_requests(p);
+    struct cede_queue_config p = with_set(policy);
+    p.urgent_us = 300 * MS / 1000; /* frames will take a quarter of what is left to it */
+    struct requests *r = make_requests(&p);
     uint64_t left = 700 * MS, frame = 0, now = 0;
     bool piece = false, filler = false;
     uint32_t transcription_late = 0;
     *frames_late = 0;
     while (now < 3000 * (uint64_t)MS) {
         for (; frame <= now; frame += 40 * MS)
-            cede_requests_submit(r,
-                                 &(struct request){.id = 1,
-                                                   .arrival_ns = frame,
-                                                   .deadline_ns = frame + 40 * MS,
-                                                   .run_ns = 10 * MS,
-                                                   .preferred = SLOT_NONE},
-                                 now);
+            submit(r, of(CLASS_LATENCY, frame, 40 * MS, 10 * MS), now);
         if (!filler)
-            cede_requests_submit(r,
-                                 &(struct request){.id = 2,
-                                                   .arrival_ns = now,
-                                                   .deadline_ns = TIME_NEVER,
-                                                   .run_ns = 5 * MS,
-                                                   .class = CLASS_NORMAL,
-                                                   .preferred = SLOT_NONE},
-                                 now);
-        if (!piece && left)
-            cede_requests_submit(r,
-                                 &(struct request){.id = 3,
-                                                   .arrival_ns = now,
-                                                   .deadline_ns = 3000 * (uint64_t)MS,
-                                                   .run_ns = 5 * MS,
-                                                   .after_ns = left - 5 * MS,
-                                                   .class = CLASS_BATCH,
-                                                   .preferred = SLOT_NONE},
-                                 now);
+            submit(r, of(CLASS_NORMAL, now, 0, 5 * MS), now);
+        if (!piece && left) {
+            struct request q = of(CLASS_BATCH, now, 3000 * (uint64_t)MS - now, 5 * MS);
+            q.after_ns = left - 5 * MS;
+            submit(r, q, now);
+        }
         filler = piece = true;
         struct request q;
         assert_int_equal(next_one(r, 0, now, &q), 0);
         now += q.run_ns;
-        cede_requests_done(r, 0);
-        *frames_late += q.id == 1 && now > q.deadline_ns;
-        filler = q.id != 2;
-        if (q.id == 3) {
+        end_batch(r, 0);
+        *frames_late += q.class == CLASS_LATENCY && now > q.deadline_ns;
+        filler = q.class != CLASS_NORMAL;
+        if (q.class == CLASS_BATCH) {
             left -= q.run_ns;
             piece = false;
             transcription_late = now > q.deadline_ns;
@@ -208,9 +207,9 @@ static uint32_t conference(enum request_policy policy, uint32_t *frames_late)
 static void laxity_meets_both_deadlines(void **s)
 {
     uint32_t frames = 0;
-    assert_false(conference(REQ_LAXITY, &frames));
+    assert_false(conference(CEDE_LAXITY, &frames));
     assert_int_equal(frames, 0);
-    assert_true(conference(REQ_PRIORITY, &frames)); /* the transcription never gets a turn */
+    assert_true(conference(CEDE_PRIORITY, &frames)); /* the transcription never gets a turn */
     assert_int_equal(frames, 0);
 }
 
@@ -229,7 +228,7 @@ static void bursts(uint64_t seed, unsigned load, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t m = (uint32_t)rnd(4);
         t += gap * exp(2.0 * normal());
-        sets[i] = (struct request){.id = i,
+        sets[i] = (struct request){.user = &sets[i],
                                    .arrival_ns = (uint64_t)t,
                                    .deadline_ns = (uint64_t)t + 10 * runs[m],
                                    .run_ns = runs[m],
@@ -239,21 +238,21 @@ static void bursts(uint64_t seed, unsigned load, uint32_t n)
 }
 
 /* Each policy with k 1, and after them edf with k 16. */
-static struct requests_params nth(unsigned policy)
+static struct cede_queue_config nth(unsigned policy)
 {
-    struct requests_params p =
-        with_set(policy < REQ_POLICIES ? (enum request_policy)policy : REQ_EDF);
-    p.k = policy < REQ_POLICIES ? 1 : 16;
+    struct cede_queue_config p =
+        with_set(policy < POLICIES ? (enum cede_queue_policy)policy : CEDE_EDF);
+    p.k = policy < POLICIES ? 1 : 16;
     return p;
 }
 
 static void edf_has_the_best_p99_lateness_and_k_edf_the_same_with_fewer_late(void **s)
 {
     for (unsigned load = 50; load <= 90; load += 10) {
-        int64_t p99[REQ_POLICIES + 1];
-        unsigned misses[REQ_POLICIES + 1];
+        int64_t p99[POLICIES + 1];
+        unsigned misses[POLICIES + 1];
         bursts(77 + load, load, MAX); /* the same for each */
-        for (unsigned policy = 0; policy <= REQ_POLICIES; policy++) {
+        for (unsigned policy = 0; policy <= POLICIES; policy++) {
             uint64_t busy[4] = {0};
             run(nth(policy), MAX, busy);
             misses[policy] = missed(MAX);
@@ -262,11 +261,11 @@ static void edf_has_the_best_p99_lateness_and_k_edf_the_same_with_fewer_late(voi
             print_message("load %u %% policy %u: p99 lateness %.2f ms, %u late\n", load, policy,
                           (double)p99[policy] / MS, misses[policy]);
         }
-        for (unsigned policy = 0; policy < REQ_POLICIES; policy++)
-            assert_true(p99[REQ_EDF] <= p99[policy] &&
-                        p99[REQ_POLICIES] <= p99[policy] + p99[policy] / 100);
-        assert_true(misses[REQ_POLICIES] * 10 < misses[REQ_EDF] * 9);
-        assert_true(misses[REQ_POLICIES] < misses[REQ_FIFO]);
+        for (unsigned policy = 0; policy < POLICIES; policy++)
+            assert_true(p99[CEDE_EDF] <= p99[policy] &&
+                        p99[POLICIES] <= p99[policy] + p99[policy] / 100);
+        assert_true(misses[POLICIES] * 10 < misses[CEDE_EDF] * 9);
+        assert_true(misses[POLICIES] < misses[CEDE_FIFO]);
     }
 }
 
@@ -279,14 +278,14 @@ static void k_edf_has_about_the_best_p99_latency(void **s)
         for (uint64_t seed = 0; seed < SEEDS; seed++) {
             double best = INFINITY, p99 = 0;
             bursts(1000 * load + seed, load, N);
-            for (unsigned policy = 0; policy <= REQ_POLICIES; policy++) {
+            for (unsigned policy = 0; policy <= POLICIES; policy++) {
                 uint64_t busy[4] = {0};
                 run(nth(policy), N, busy);
                 for (uint32_t i = 0; i < N; i++)
                     late[i] += (int64_t)(sets[i].deadline_ns - sets[i].arrival_ns);
                 qsort(late, N, sizeof(late[0]), by_value);
                 p99 = (double)late[N / 100 * 99];
-                best = policy < REQ_POLICIES && p99 < best ? p99 : best;
+                best = policy < POLICIES && p99 < best ? p99 : best;
             }
             sum += p99 / best;
             most = p99 / best > most ? p99 / best : most;
@@ -300,7 +299,7 @@ static void k_edf_has_about_the_best_p99_latency(void **s)
 /* No admitted request is late, and some are refused. One device and two. */
 static void admitted_requests_are_met(void **s)
 {
-    static const enum request_policy policies[] = {REQ_FIFO, REQ_PRIORITY, REQ_EDF};
+    static const enum cede_queue_policy policies[] = {CEDE_FIFO, CEDE_PRIORITY, CEDE_EDF};
     for (unsigned k = 0; k < 6; k++) {
         uint32_t refused = 0;
         for (state = 100; state < 100 + SETS; state++) {
@@ -312,7 +311,7 @@ static void admitted_requests_are_met(void **s)
                 sets[i].class = (enum job_class)rnd(CLASS_COUNT);
             }
             number(sets, n);
-            struct requests_params p = with_set(policies[k % 3]);
+            struct cede_queue_config p = with_set(policies[k % 3]);
             p.admit = true;
             p.devices = 1 + k / 3;
             run(p, n, busy);
@@ -332,16 +331,15 @@ static void stealing_evens_a_skewed_load(void **s)
     state = 3;
     for (uint32_t i = 0; i < MAX; i++) {
         t += rnd(MS);
-        sets[i] = (struct request){.id = i,
+        sets[i] = (struct request){.user = &sets[i],
                                    .arrival_ns = t,
                                    .deadline_ns = t + 50 * MS,
                                    .run_ns = MS / 2 + rnd(MS),
                                    .preferred = rnd(10) == 0};
     }
-    struct requests_params p = with_set(REQ_EDF);
+    struct cede_queue_config p = with_set(CEDE_EDF);
     p.devices = 2;
-    p.prefer_within_ns = TIME_NEVER;
-    run(p, MAX, busy);
+    run_preferring(p, TIME_NEVER, MAX, busy);
     uint64_t more = busy[0] > busy[1] ? busy[0] : busy[1];
     uint64_t less = busy[0] + busy[1] - more;
     print_message("busy: %.1f and %.1f ms\n", (double)busy[0] / MS, (double)busy[1] / MS);
@@ -350,48 +348,58 @@ static void stealing_evens_a_skewed_load(void **s)
 
 static void answers(void **s)
 {
-    struct requests_params p = with_set(REQ_EDF);
+    struct cede_queue_config p = with_set(CEDE_EDF);
     struct requests *r = NULL;
     p.k = 0;
-    assert_int_equal(cede_requests_new(&p, &r), -EINVAL);
-    p = with_set(REQ_EDF);
+    assert_int_equal(cede_requests_new(&p, REQUESTS_PREFER_NS, &r), -EINVAL);
+    p = with_set(CEDE_EDF);
     p.devices = 2;
     p.capacity = 3;
-    p.admit = true;
-    r = make_requests(p);
-    struct request q = {.id = 1, .deadline_ns = 10 * MS, .run_ns = 4 * MS, .preferred = 1}, out;
+    p.admit = 1;
+    r = make_requests(&p);
+    struct request q = {.deadline_ns = 10 * MS, .run_ns = 4 * MS, .preferred = 1}, out;
     assert_int_equal(next_one(r, 0, 0, &out), -EAGAIN);
-    assert_int_equal(cede_requests_done(r, 0), -ENOENT);
-    struct request_verdict v = cede_requests_submit(r, &q, 0);
-    assert_int_equal(v.answer, REQ_RUN);
-    assert_int_equal(v.device, 1); /* preferred, as it is no more loaded than the other */
-    assert_false(v.urgent);
+    assert_int_equal(end_batch(r, 0), 0);
+    assert_false(cede_requests_reclaim(r, &out));
+    struct cede_queue_ticket t = submit(r, q, 0);
+    assert_int_equal(t.answer, CEDE_QUEUE_RUNS);
+    assert_int_equal(t.device, 1); /* preferred, as it is no more loaded than the other */
+    assert_false(t.urgent);
     assert_int_equal(next_one(r, 1, 0, &out), 0);
+    assert_true(out.id == t.id);
     assert_int_equal(next_one(r, 1, 0, &out), -EBUSY);
-    v = cede_requests_submit(r, &q, 0);
-    assert_int_equal(v.device, 0); /* the least loaded, as the preferred one has too much to do */
-    assert_int_equal(cede_requests_cancel(r, 1), 0);
-    assert_int_equal(cede_requests_cancel(r, 1), -ENOENT);
+    assert_int_equal(cede_requests_cancel(r, t.id), -EBUSY);
+    t = submit(r, q, 0);
+    assert_int_equal(t.device, 0); /* the least loaded, as the preferred one has too much to do */
+    assert_int_equal(cede_requests_cancel(r, t.id), 0);
+    assert_int_equal(cede_requests_cancel(r, t.id), -ENOENT);
     q.deadline_ns = 4 * MS - 1;
-    v = cede_requests_submit(r, &q, 0);
-    assert_int_equal(v.answer, REQ_HOPELESS);
-    assert_true(v.urgent);
+    t = submit(r, q, 0);
+    assert_int_equal(t.answer, CEDE_QUEUE_ALONE);
+    assert_true(t.urgent);
     q.deadline_ns = 4 * MS;
-    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_RUN);
+    assert_int_equal(submit(r, q, 0).answer, CEDE_QUEUE_RUNS);
     assert_int_equal(next_one(r, 0, 0, &out), 0);
-    q.deadline_ns = 7 * MS;
-    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_BACKLOG);
-    q.deadline_ns = 9 * MS;
-    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_QUEUED);
-    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_QUEUED);
-    q.deadline_ns = 8 * MS;
-    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_HARMS_OTHERS);
+    static const struct {
+        uint64_t deadline_ms;
+        enum cede_queue_answer answer;
+    } more[] = {{7, CEDE_QUEUE_BEHIND},
+                {9, CEDE_QUEUE_WAITS},
+                {9, CEDE_QUEUE_WAITS},
+                {8, CEDE_QUEUE_OTHERS}};
+    for (unsigned i = 0; i < 4; i++) {
+        q.deadline_ns = more[i].deadline_ms * MS;
+        assert_int_equal(submit(r, q, 0).answer, more[i].answer);
+    }
     q.preferred = 2;
-    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_INVALID);
-    q = (struct request){.deadline_ns = TIME_NEVER, .run_ns = MS, .preferred = SLOT_NONE};
-    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_QUEUED);
-    assert_int_equal(cede_requests_submit(r, &q, 0).answer, REQ_FULL);
+    assert_int_equal(cede_requests_submit(r, &q, 0, &t), -EINVAL);
+    q = of(CLASS_LATENCY, 0, 0, MS);
+    assert_int_equal(submit(r, q, 0).answer, CEDE_QUEUE_WAITS);
+    assert_int_equal(submit(r, q, 0).answer, CEDE_QUEUE_FULL);
     assert_true(cede_requests_backlog_ns(r, 0, 0) + cede_requests_backlog_ns(r, 1, 0) == 17 * MS);
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(cede_requests_reclaim(r, &out));
+    assert_false(cede_requests_reclaim(r, &out));
     cede_requests_free(r);
 }
 

@@ -22,13 +22,13 @@ struct outcome {
     uint64_t end_ns;
 };
 
-static struct outcome run(const struct requests_params *p, uint32_t n)
+static struct outcome run(const struct cede_queue_config *p, uint32_t n)
 {
-    struct request out[2][REQUESTS_BATCH_MAX];
+    struct request out[2][CEDE_QUEUE_BATCH_MAX];
     uint32_t runs[2] = {0};
     uint64_t end[2] = {0}, wake[2] = {0};
     struct outcome o = {0};
-    struct requests *r = make_requests(*p);
+    struct requests *r = make_requests(p);
     for (uint32_t i = 0, guard = 0;; guard++) {
         assert_true(guard < 20 * MAX); /* it never spins without getting on */
         uint64_t now = i < n ? set[i].arrival_ns : TIME_NEVER;
@@ -45,13 +45,13 @@ static struct outcome run(const struct requests_params *p, uint32_t n)
                 o.late += now > out[d][k].deadline_ns;
             o.ran += runs[d];
             o.end_ns = now;
+            assert_int_equal(end_batch(r, d), runs[d]);
             runs[d] = 0;
-            assert_int_equal(cede_requests_done(r, d), 0);
         }
         for (; i < n && set[i].arrival_ns == now; i++)
-            o.refused += cede_requests_submit(r, &set[i], now).device == SLOT_NONE;
+            o.refused += submit(r, set[i], now).device == SLOT_NONE;
         for (uint32_t d = 0; d < p->devices; d++) {
-            uint32_t room = REQUESTS_BATCH_MAX;
+            uint32_t room = CEDE_QUEUE_BATCH_MAX;
             if (runs[d])
                 continue;
             int e = cede_requests_next_batch(r, d, now, out[d], &room, &wake[d]);
@@ -62,7 +62,7 @@ static struct outcome run(const struct requests_params *p, uint32_t n)
             end[d] = now + out[d][0].run_ns + (room - 1) * out[d][0].each_ns;
             o.batches++;
             for (uint32_t k = 1; k < room; k++)
-                assert_true(out[d][k].kind == out[d][0].kind);
+                assert_true(out[d][k].shape == out[d][0].shape);
             assert_true(room == 1 || room <= out[d][0].batch_max);
         }
     }
@@ -80,7 +80,7 @@ static void overload(uint32_t batch_max)
                                   .deadline_ns = t + runs[g] + rnd(30 * MS),
                                   .run_ns = runs[g],
                                   .each_ns = each[g],
-                                  .kind = g,
+                                  .shape = g,
                                   .batch_max = batch_max,
                                   .wait_ns = 5 * MS,
                                   .class = (enum job_class)rnd(CLASS_COUNT),
@@ -94,11 +94,11 @@ static void overload(uint32_t batch_max)
  * requests are met; and batches admit more. */
 static void admitted_requests_are_met(void **s)
 {
-    static const enum request_policy policies[] = {REQ_FIFO, REQ_PRIORITY, REQ_EDF};
+    static const enum cede_queue_policy policies[] = {CEDE_FIFO, CEDE_PRIORITY, CEDE_EDF};
     for (unsigned k = 0; k < 6; k++) {
         uint64_t ran = 0, singly = 0, batches = 0, refused = 0;
         for (uint64_t seed = 0; seed < SETS; seed++) {
-            struct requests_params p = with_policy(policies[k % 3], MAX);
+            struct cede_queue_config p = with_policy(policies[k % 3], MAX);
             p.admit = true;
             p.devices = 1 + k / 3;
             state = 1000 * k + seed;
@@ -126,9 +126,9 @@ static void admitted_requests_are_met(void **s)
 /* Without admission every request runs, however late, and batches work the overload off sooner. */
 static void overload_is_worked_off_in_batches(void **s)
 {
-    for (unsigned policy = 0; policy < REQ_POLICIES; policy++) {
-        struct requests_params p = with_policy((enum request_policy)policy, MAX);
-        p.k = policy == REQ_EDF ? 16 : 1;
+    for (unsigned policy = 0; policy < POLICIES; policy++) {
+        struct cede_queue_config p = with_policy((enum cede_queue_policy)policy, MAX);
+        p.k = policy == CEDE_EDF ? 16 : 1;
         state = 7;
         overload(1);
         struct outcome one = run(&p, MAX);
@@ -142,82 +142,81 @@ static void overload_is_worked_off_in_batches(void **s)
 
 static struct request of(uint64_t kind, uint64_t at, uint64_t due, uint64_t run_ns)
 {
-    return (struct request){.id = at,
-                            .arrival_ns = at,
+    return (struct request){.arrival_ns = at,
                             .deadline_ns = due,
                             .run_ns = run_ns,
                             .each_ns = run_ns / 4,
-                            .kind = kind,
+                            .shape = kind,
                             .batch_max = 4,
                             .wait_ns = 10 * MS,
                             .preferred = SLOT_NONE};
 }
 
-static struct requests *fresh(uint64_t urgent_ns)
+static struct requests *fresh(uint64_t urgent_us)
 {
-    struct requests_params p = with_policy(REQ_EDF, MAX);
-    p.urgent_ns = urgent_ns;
-    return make_requests(p);
+    struct cede_queue_config p = with_policy(CEDE_EDF, MAX);
+    p.urgent_us = urgent_us;
+    return make_requests(&p);
 }
 
 static void add(struct requests *r, struct request q)
 {
-    assert_true(cede_requests_submit(r, &q, q.arrival_ns).device == 0);
+    assert_true(submit(r, q, q.arrival_ns).device == 0);
+}
+
+struct next {
+    struct request out[8];
+    uint32_t n;
+    uint64_t wake;
+};
+
+static int next_batch(struct requests *r, uint64_t now, struct next *b)
+{
+    b->n = 8;
+    return cede_requests_next_batch(r, 0, now, b->out, &b->n, &b->wake);
 }
 
 static void one_is_held_until_its_slack_is_gone(void **s)
 {
-    struct request out[8];
-    uint32_t n = 8;
-    uint64_t wake;
-    struct requests *r = fresh(MS);
-    assert_int_equal(cede_requests_next_batch(r, 0, 0, out, &n, &wake), -EAGAIN);
-    assert_true(wake == TIME_NEVER);
+    struct next b;
+    struct requests *r = fresh(MS / 1000);
+    assert_int_equal(next_batch(r, 0, &b), -EAGAIN);
+    assert_true(b.wake == TIME_NEVER);
     add(r, of(1, 0, 8 * MS, 2 * MS));
-    n = 8;
-    assert_int_equal(cede_requests_next_batch(r, 0, 0, out, &n, &wake), -EAGAIN);
-    assert_true(wake == 5 * MS); /* due - run - urgent */
-    n = 8;
-    assert_int_equal(cede_requests_next_batch(r, 0, wake, out, &n, &wake), 0);
-    assert_int_equal(n, 1);
-    n = 8;
-    assert_int_equal(cede_requests_next_batch(r, 0, 6 * MS, out, &n, &wake), -EBUSY);
-    cede_requests_done(r, 0);
+    assert_int_equal(next_batch(r, 0, &b), -EAGAIN);
+    assert_true(b.wake == 5 * MS); /* due - run - urgent */
+    assert_int_equal(next_batch(r, b.wake, &b), 0);
+    assert_int_equal(b.n, 1);
+    assert_int_equal(next_batch(r, 6 * MS, &b), -EBUSY);
+    end_batch(r, 0);
     add(r, of(1, 10 * MS, TIME_NEVER, 2 * MS)); /* no deadline: as long as it may */
-    n = 8;
-    assert_int_equal(cede_requests_next_batch(r, 0, 11 * MS, out, &n, &wake), -EAGAIN);
-    assert_true(wake == 20 * MS);
+    assert_int_equal(next_batch(r, 11 * MS, &b), -EAGAIN);
+    assert_true(b.wake == 20 * MS);
     for (uint64_t i = 1; i < 5; i++) /* full: at once; the fifth stays */
         add(r, of(1, 11 * MS + i, TIME_NEVER, 2 * MS));
-    n = 8;
-    assert_int_equal(cede_requests_next_batch(r, 0, 12 * MS, out, &n, &wake), 0);
-    assert_int_equal(n, 4);
-    assert_true(out[0].id == 10 * MS);
+    assert_int_equal(next_batch(r, 12 * MS, &b), 0);
+    assert_int_equal(b.n, 4);
+    assert_true(b.out[0].arrival_ns == 10 * MS);
     cede_requests_free(r);
 }
 
 /* Two kinds that are held: what both need together counts, not what each needs. */
 static void held_groups_leave_each_other_time(void **s)
 {
-    struct request out[8];
-    uint32_t n = 8;
-    uint64_t wake, t;
+    struct next b;
     struct requests *r = fresh(0);
     add(r, of(1, 0, 9 * MS, 3 * MS));
     add(r, of(2, 1, 9 * MS, 3 * MS));
-    assert_int_equal(cede_requests_next_batch(r, 0, 1, out, &n, &wake), -EAGAIN);
-    assert_true(wake <= 3 * MS);
-    t = wake;
-    n = 8;
-    assert_int_equal(cede_requests_next_batch(r, 0, t, out, &n, &wake), 0);
-    t += out[0].run_ns;
-    cede_requests_done(r, 0);
-    n = 8;
-    int e = cede_requests_next_batch(r, 0, t, out, &n, &wake);
-    t = e ? wake : t;
-    n = 8;
-    assert_int_equal(e ? cede_requests_next_batch(r, 0, t, out, &n, &wake) : 0, 0);
-    assert_true(t + out[0].run_ns <= 9 * MS);
+    assert_int_equal(next_batch(r, 1, &b), -EAGAIN);
+    assert_true(b.wake <= 3 * MS);
+    uint64_t t = b.wake;
+    assert_int_equal(next_batch(r, t, &b), 0);
+    t += b.out[0].run_ns;
+    end_batch(r, 0);
+    int e = next_batch(r, t, &b);
+    t = e ? b.wake : t;
+    assert_int_equal(e ? next_batch(r, t, &b) : 0, 0);
+    assert_true(t + b.out[0].run_ns <= 9 * MS);
     cede_requests_free(r);
 }
 
@@ -225,19 +224,17 @@ static void held_groups_leave_each_other_time(void **s)
 static void a_free_device_takes_what_does_no_harm(void **s)
 {
     for (int harm = 0; harm < 2; harm++) {
-        struct request out[8], single = of(2, 1, TIME_NEVER, harm ? 7 * MS : 2 * MS);
-        uint32_t n = 8;
-        uint64_t wake;
+        struct next b;
+        struct request single = of(2, 1, TIME_NEVER, harm ? 7 * MS : 2 * MS);
         struct requests *r = fresh(0);
         single.batch_max = 1;
         add(r, of(1, 0, 8 * MS, 2 * MS));
         add(r, single);
-        int e = cede_requests_next_batch(r, 0, 1, out, &n, &wake);
-        assert_int_equal(e, harm ? -EAGAIN : 0);
+        assert_int_equal(next_batch(r, 1, &b), harm ? -EAGAIN : 0);
         if (harm)
-            assert_true(wake == 6 * MS);
+            assert_true(b.wake == 6 * MS);
         else
-            assert_true(n == 1 && out[0].kind == 2);
+            assert_true(b.n == 1 && b.out[0].shape == 2);
         cede_requests_free(r);
     }
 }
@@ -245,15 +242,13 @@ static void a_free_device_takes_what_does_no_harm(void **s)
 /* The batch that would make the other kind's request late is made smaller. */
 static void a_batch_leaves_others_their_time(void **s)
 {
-    struct request out[8];
-    uint32_t n = 8;
-    uint64_t wake;
+    struct next b;
     struct requests *r = fresh(0);
     for (uint64_t i = 0; i < 4; i++)
         add(r, of(1, i, i ? 40 * MS : 5 * MS, 4 * MS)); /* 4, 5, 6 or 7 ms */
     add(r, of(2, 4, 6 * MS, MS));
-    assert_int_equal(cede_requests_next_batch(r, 0, 4, out, &n, &wake), 0);
-    assert_int_equal(n, 1);
+    assert_int_equal(next_batch(r, 4, &b), 0);
+    assert_int_equal(b.n, 1);
     cede_requests_free(r);
 }
 
