@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "lib/symbols.h"
+#include "lib/util.h"
 #include "libcede/gpus.h"
 
 /* Numbers of the driver API's and NVML's reference. */
@@ -60,13 +60,12 @@ struct cede_gpus {
     pthread_mutex_t lock; /* retaining contexts */
     bool nvml;
     unsigned n;
-    struct cuda_gpu gpus[];
+    struct cuda_gpu *gpus;
 };
 
 #define X(field, symbol, args) {symbol, offsetof(struct cede_gpus, field)},
 static const struct symbol cuda_symbols[] = {CUDA_CALLS(X)}, nvml_symbols[] = {NVML_CALLS(X)};
 #undef X
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 static bool cuda_load(struct cede_gpus *g, const char *name, const struct symbol *s, size_t n,
                       struct gpu_error *e)
@@ -98,7 +97,7 @@ static void cuda_find_nvml(struct cede_gpus *g)
 {
     struct gpu_error why;
     char bus[32];
-    g->nvml = cuda_load(g, "libnvidia-ml.so.1", nvml_symbols, COUNT(nvml_symbols), &why) &&
+    g->nvml = cuda_load(g, "libnvidia-ml.so.1", nvml_symbols, ARRAY_SIZE(nvml_symbols), &why) &&
               g->nvml_init() == 0;
     for (unsigned i = 0; g->nvml && i < g->n; i++) {
         if (g->bus_id(bus, sizeof(bus), g->gpus[i].device) != 0 ||
@@ -107,44 +106,45 @@ static void cuda_find_nvml(struct cede_gpus *g)
     }
 }
 
+static int cuda_start(struct cede_gpus *g, struct gpu_error *e)
+{
+    int n = 0;
+    if (!cuda_load(g, "libcuda.so.1", cuda_symbols, ARRAY_SIZE(cuda_symbols), e) ||
+        cuda_failed(g, g->init(0), "start the driver (cuInit)", 0, e) ||
+        cuda_failed(g, g->device_count(&n), "count the GPUs", 0, e))
+        return -ENODEV;
+    if (n < 1) {
+        snprintf(e->text, sizeof(e->text), "no GPU is visible");
+        return -ENODEV;
+    }
+    g->gpus = calloc((size_t)n, sizeof(*g->gpus));
+    if (!g->gpus)
+        return -ENOMEM;
+    for (; g->n < (unsigned)n; g->n++) {
+        struct cuda_gpu *d = &g->gpus[g->n];
+        size_t bytes = 0;
+        if (cuda_failed(g, g->device_get(&d->device, (int)g->n), "find the device", g->n, e))
+            return -ENODEV;
+        if (g->memory(&bytes, d->device) == 0)
+            d->memory_bytes = bytes;
+    }
+    cuda_find_nvml(g);
+    return 0;
+}
+
 int cede_gpus_open(struct cede_gpus **out, struct gpu_error *e)
 {
-    struct cede_gpus *g = calloc(1, sizeof(*g)), *all;
-    int n = 0, r = 0;
+    struct cede_gpus *g = calloc(1, sizeof(*g));
     *out = NULL;
     if (!g)
         return -ENOMEM;
-    if (!cuda_load(g, "libcuda.so.1", cuda_symbols, COUNT(cuda_symbols), e))
-        r = -ENODEV;
-    if (!r && (cuda_failed(g, g->init(0), "start the driver (cuInit)", 0, e) ||
-               cuda_failed(g, g->device_count(&n), "count the GPUs", 0, e)))
-        r = -ENODEV;
-    if (!r && n < 1) {
-        snprintf(e->text, sizeof(e->text), "no GPU is visible");
-        r = -ENODEV;
-    }
-    all = r ? NULL : realloc(g, sizeof(*g) + (size_t)n * sizeof(g->gpus[0]));
-    if (!all) {
-        free(g);
-        return r ? r : -ENOMEM;
-    }
-    g = all;
-    g->n = (unsigned)n;
-    memset(g->gpus, 0, g->n * sizeof(g->gpus[0]));
-    for (unsigned i = 0; i < g->n; i++) {
-        size_t bytes = 0;
-        r = cuda_failed(g, g->device_get(&g->gpus[i].device, (int)i), "find the device", i, e);
-        if (r) {
-            free(g);
-            return -ENODEV;
-        }
-        if (g->memory(&bytes, g->gpus[i].device) == 0)
-            g->gpus[i].memory_bytes = bytes;
-    }
     pthread_mutex_init(&g->lock, NULL);
-    cuda_find_nvml(g);
-    *out = g;
-    return 0;
+    int r = cuda_start(g, e);
+    if (r)
+        cede_gpus_close(g);
+    else
+        *out = g;
+    return r;
 }
 
 void cede_gpus_close(struct cede_gpus *g)
@@ -158,6 +158,7 @@ void cede_gpus_close(struct cede_gpus *g)
     if (g->nvml)
         g->nvml_shutdown();
     pthread_mutex_destroy(&g->lock);
+    free(g->gpus);
     free(g);
 }
 
@@ -222,35 +223,32 @@ void *cede_gpus_context(const struct cede_gpus *g)
 int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsigned threads,
                       unsigned shared_bytes, struct gpu_profile *out, struct gpu_error *e)
 {
-    const unsigned device = 0; /* for texts: which GPU the function is on is not known */
     int blocks = 0, sms = 0, per_sm = 0, d = 0;
-    int r = context ? cuda_failed(g, g->push(context), "make a kernel's context current", device, e)
-                    : cuda_enter(g, device, e);
-    if (r)
-        return r;
-    r = cuda_failed(g, g->ctx_device(&d), "ask for a context's GPU", device, e);
-    if (!r)
-        r = cuda_failed(g, g->occupancy(&blocks, function, (int)threads, shared_bytes),
-                        "ask for a kernel's occupancy", device, e);
-    if (!r)
-        r = cuda_failed(g, g->attribute(&sms, ATTRIBUTE_SMS, d), "ask for the SMs", device, e);
-    if (!r)
-        r = cuda_failed(g, g->attribute(&per_sm, ATTRIBUTE_THREADS_PER_SM, d),
-                        "ask for an SM's threads", device, e);
+    /* GPU 0 in the texts: which one the function is on is not known */
+    if (context ? cuda_failed(g, g->push(context), "make a kernel's context current", 0, e)
+                : cuda_enter(g, 0, e))
+        return -EIO;
+    bool failed = cuda_failed(g, g->ctx_device(&d), "ask for a context's GPU", 0, e) ||
+                  cuda_failed(g, g->occupancy(&blocks, function, (int)threads, shared_bytes),
+                              "ask for a kernel's occupancy", 0, e) ||
+                  cuda_failed(g, g->attribute(&sms, ATTRIBUTE_SMS, d), "ask for the SMs", 0, e) ||
+                  cuda_failed(g, g->attribute(&per_sm, ATTRIBUTE_THREADS_PER_SM, d),
+                              "ask for an SM's threads", 0, e);
     cuda_leave(g);
-    if (!r && (blocks < 1 || sms < 1 || per_sm < 1)) {
+    if (failed)
+        return -EIO;
+    if (blocks < 1 || sms < 1 || per_sm < 1) {
         snprintf(e->text, sizeof(e->text),
                  "the kernel does not fit on an SM with blocks of %u threads and %u bytes of "
                  "shared memory",
                  threads, shared_bytes);
-        r = -EIO;
+        return -EIO;
     }
-    if (!r)
-        *out = (struct gpu_profile){.threads = threads,
-                                    .blocks_per_sm = (uint32_t)blocks,
-                                    .sms = (uint32_t)sms,
-                                    .threads_per_sm = (uint32_t)per_sm};
-    return r;
+    *out = (struct gpu_profile){.threads = threads,
+                                .blocks_per_sm = (uint32_t)blocks,
+                                .sms = (uint32_t)sms,
+                                .threads_per_sm = (uint32_t)per_sm};
+    return 0;
 }
 
 int cede_gpus_utilization(struct cede_gpus *g, unsigned device, unsigned *percent)

@@ -6,6 +6,7 @@
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/pool.h"
+#include "libcede/pure/times.h"
 
 #define ONLY 0x10000 /* CEDE_ONLY_DEVICE() */
 
@@ -59,11 +60,6 @@ static int lease_measure(struct cede_pool *p, const char *kernel, const struct c
 
 /* ---- acquiring ------------------------------------------------------------------------------- */
 
-static uint64_t lease_later(uint64_t now_ns, uint64_t n, uint64_t unit_ns)
-{
-    return n < CLOCK_FAR_NS / unit_ns ? now_ns + n * unit_ns : TIME_NEVER;
-}
-
 /* Wakes the threads whose leases start by now, or time out. */
 static void lease_run_events(struct cede_pool *p, uint64_t now_ns)
 {
@@ -83,15 +79,15 @@ static void lease_poll(struct cede_pool *p, uint64_t now_ns)
     if (now_ns < p->poll_ns || p->polling || !p->held)
         return;
     p->polling = true;
-    p->poll_ns = lease_later(now_ns, p->config.utilization_polling_ms, CLOCK_MS_NS);
-    for (unsigned d = 0; d < p->devices && p->open; d++) {
+    p->poll_ns = time_after(now_ns, p->config.utilization_polling_ms, NSEC_PER_MSEC);
+    for (unsigned d = 0; d < p->config.devices && p->open; d++) {
         unsigned percent = 0;
         cede_pool_step_out(p);
         int r = cede_gpus_utilization(p->gpus, d, &percent);
         cede_pool_step_in(p);
         if (!p->open)
             return;
-        p->utilization[d] = r ? -1 : (int)percent;
+        p->devices[d].utilization = r ? -1 : (int)percent;
         cede_leases_set_utilization(p->leases, d, r ? SLOT_NONE : percent);
     }
     p->polling = false;
@@ -100,12 +96,10 @@ static void lease_poll(struct cede_pool *p, uint64_t now_ns)
 /* When a waiting thread has to look again, if no other wakes it. */
 static uint64_t lease_wake_ns(const struct cede_pool *p, uint64_t until_ns)
 {
-    uint64_t wake_ns = until_ns < CLOCK_FAR_NS ? until_ns : CLOCK_FAR_NS;
-    if (p->config.streams && p->config.streams < p->config.max_concurrent_streams) {
-        uint64_t next_ns = cede_leases_next_ns(p->leases); /* the timeout for a stream alone */
-        wake_ns = next_ns < wake_ns ? next_ns : wake_ns;
-    }
-    return p->poll_ns < wake_ns ? p->poll_ns : wake_ns;
+    uint64_t wake_ns = min_u64(min_u64(until_ns, p->poll_ns), FAR_NS);
+    if (p->config.streams && p->config.streams < p->config.max_concurrent_streams)
+        wake_ns = min_u64(wake_ns, cede_leases_next_ns(p->leases)); /* a timeout for the stream */
+    return wake_ns;
 }
 
 static int lease_stopped(const struct lease_owner *o)
@@ -148,9 +142,8 @@ static int lease_end(struct cede_pool *p, uint64_t id)
     if (cede_leases_release(p->leases, id, now_ns) < 0)
         return -ESTALE;
     struct holder *h = &p->holders[lease_slot(id)];
-    struct idle_streams *i = &p->idle[h->device * POOL_LEVELS + h->level];
     if (h->stream)
-        i->streams[i->n++] = h->stream;
+        pool_idle(p, h->device, h->level)[p->devices[h->device].idle[h->level]++] = h->stream;
     *h = (struct holder){0};
     p->held--;
     lease_run_events(p, now_ns);
@@ -162,16 +155,16 @@ static int lease_equip(struct cede_pool *p, const struct lease_event *e,
                        const struct lease_owner *owner, int priority)
 {
     struct holder *h = &p->holders[lease_slot(e->id)];
-    unsigned level = e->urgent || priority >= POOL_LEVELS ? POOL_LEVELS - 1
+    uint32_t level = e->urgent || priority >= POOL_LEVELS ? POOL_LEVELS - 1
                      : priority < 0                       ? 0
-                                                          : (unsigned)priority;
-    *h = (struct holder){.id = e->id, .owner = owner, .device = e->device, .level = (uint8_t)level};
-    struct idle_streams *i = &p->idle[e->device * POOL_LEVELS + level];
+                                                          : (uint32_t)priority;
+    *h = (struct holder){.id = e->id, .owner = owner, .device = e->device, .level = level};
+    uint32_t *idle = &p->devices[e->device].idle[level];
     p->held++;
     if (!p->gpus)
         return 0;
-    if (i->n) {
-        h->stream = i->streams[--i->n];
+    if (*idle) {
+        h->stream = pool_idle(p, e->device, level)[--*idle];
         return 0;
     }
     struct gpu_error why;
@@ -193,14 +186,13 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
                          const char *kernel, const struct cede_shape *s, int64_t timeout_us,
                          struct cede_lease *out)
 {
-    bool only = device >= 0 && (device & ONLY);
     struct lease_ask a = {.preferred = device < 0 ? SLOT_NONE : (uint32_t)device & (ONLY - 1),
-                          .only = only,
+                          .only = device >= 0 && (device & ONLY),
                           .priority = s->priority,
                           .memory_bytes = s->memory_bytes};
     struct lease_waiter w = {.owner = owner};
     if (device < CEDE_ANY_DEVICE || device >= 2 * ONLY ||
-        (device >= 0 && a.preferred >= p->devices))
+        (device >= 0 && a.preferred >= p->config.devices))
         return -EINVAL;
     int r = lease_measure(p, kernel, s, &a);
     if (r)
@@ -209,9 +201,9 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
     lease_poll(p, now_ns);
     if (!p->open)
         return -ESHUTDOWN;
-    a.deadline_ns = s->due_us ? lease_later(now_ns, s->due_us, CLOCK_US_NS) : TIME_NEVER;
-    a.until_ns = timeout_us < 0 ? lease_later(now_ns, p->config.block_timeout_ms, CLOCK_MS_NS)
-                                : lease_later(now_ns, (uint64_t)timeout_us, CLOCK_US_NS);
+    a.deadline_ns = s->due_us ? time_after(now_ns, s->due_us, NSEC_PER_USEC) : TIME_NEVER;
+    a.until_ns = timeout_us < 0 ? time_after(now_ns, p->config.block_timeout_ms, NSEC_PER_MSEC)
+                                : time_after(now_ns, (uint64_t)timeout_us, NSEC_PER_USEC);
     if (owner && timeout_us && owner->deadline_ns < a.until_ns)
         a.until_ns = owner->deadline_ns;
     r = cede_leases_ask(p->leases, &a, now_ns, &w.event);

@@ -34,12 +34,12 @@ struct holder {
     const struct lease_owner *owner;
     void *stream;
     uint32_t device;
-    uint8_t level;
+    uint32_t level;
 };
 
-struct idle_streams {
-    void **streams;
-    uint32_t n;
+struct pool_gpu {
+    int utilization;            /* percent; -1: not known */
+    uint32_t idle[POOL_LEVELS]; /* streams that no lease has */
 };
 
 struct cede_pool {
@@ -50,17 +50,22 @@ struct cede_pool {
     unsigned inside; /* threads that wait, or call the driver */
     struct cede_pool_config config;
     struct leases *leases;
-    struct cede_gpus *gpus; /* NULL: none */
+    struct cede_gpus *gpus;   /* the driver; NULL: none */
+    struct pool_gpu *devices; /* config.devices */
     struct holder *holders;
-    struct idle_streams *idle; /* [devices][POOL_LEVELS] */
+    void **idle; /* pool_idle() */
     struct kernels *kernels;
-    int *utilization; /* of each device in percent; -1: not known */
-    unsigned devices;
     unsigned held;    /* leases that have started */
     uint64_t poll_ns; /* when utilization is looked at next; CLOCK_FAR_NS: never */
     bool polling;
     struct gpu_error error; /* the latest */
 };
+
+/* The idle streams of a device at a level. */
+static inline void **pool_idle(const struct cede_pool *p, uint32_t device, uint32_t level)
+{
+    return p->idle + ((size_t)device * POOL_LEVELS + level) * p->config.max_concurrent_streams;
+}
 
 extern struct cede_pool cede_pool_table[CEDE_POOLS_MAX];
 

@@ -4,25 +4,29 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #include "lib/estimate.h"
+#include "libcede/pure/times.h"
 
-#define KEYS_MAX 64U
-#define BESTS    1024U
+#define DEVICES_MAX 4096U
+#define KEYS_MAX    64U
+#define BESTS       1024U
 
 enum lease_state { SLOT_FREE, SLOT_WAITS, SLOT_STARTED };
 
 struct lease_entry {
     struct lease_ask ask;
-    uint64_t id, arrival_ns, latest_ns, started_ns;
-    uint32_t device;     /* it runs on it, or waits in its queue */
-    uint32_t next, prev; /* in the queue; next: also among free slots */
+    uint64_t id, arrival_ns, latest_ns, started_ns; /* id: of a free slot, its last one */
+    uint32_t device;                                /* it runs on it, or waits in its queue */
+    TAILQ_ENTRY(lease_entry) link;                  /* in the queue, or among the free slots */
     enum lease_state state;
 };
+TAILQ_HEAD(lease_queue, lease_entry);
 
 struct lease_gpu {
     struct lease_view v;
-    uint32_t first, last;
+    struct lease_queue queue;          /* in order of arrival */
     uint64_t lacks_id, lacks_until_ns; /* the first lease, if only a stream is missing, and when it
                                           times out; else 0, TIME_NEVER */
     uint32_t utilization;
@@ -39,56 +43,55 @@ struct lease_best {
 };
 
 struct leases {
-    struct lease_params p;
+    struct cede_pool_config c;
+    uint32_t max_occupancy; /* millionths */
     struct lease_best bests[BESTS];
     struct lease_gpu *gpus;
     struct lease_entry *slots;
+    struct lease_queue unused;
     struct estimates *times;
-    uint32_t unused, waiting;
+    uint32_t waiting;
     uint64_t generation;
 };
 
-void cede_leases_params_default(struct lease_params *p)
+static bool leases_config_valid(const struct cede_pool_config *c)
 {
-    *p = (struct lease_params){.devices = 1,
-                               .capacity = 1024,
-                               .max_concurrent_streams = 16,
-                               .streams = 16,
-                               .max_total_occupancy = 900000,
-                               .target_utilization = 80,
-                               .memory_reserve_fraction = 0.1,
-                               .stream_timeout_ns = 1000000000,
-                               .urgent_ns = 1000000,
-                               .age_ns = 1000000000};
+    return c->devices >= 1 && c->devices <= DEVICES_MAX && c->capacity >= 1 &&
+           c->capacity <= LEASE_CAPACITY_MAX && c->max_concurrent_streams >= 1 &&
+           c->max_total_occupancy >= 0 && c->max_total_occupancy <= 1 &&
+           c->target_utilization <= 100 && c->memory_reserve_fraction >= 0 &&
+           c->memory_reserve_fraction < 1 && c->urgent_threshold_ns <= FAR_NS &&
+           (c->max_slowdown == 0 || (c->max_slowdown >= 1 && c->max_slowdown <= 1e6));
 }
 
-int cede_leases_new(const struct lease_params *p, struct leases **out)
+int cede_leases_new(const struct cede_pool_config *c, struct leases **out)
 {
     *out = NULL;
-    if (!p->devices || !p->capacity || p->capacity > LEASE_CAPACITY_MAX ||
-        !p->max_concurrent_streams || !p->streams || p->max_total_occupancy > LEASE_WHOLE ||
-        p->target_utilization > 100 ||
-        !(p->memory_reserve_fraction >= 0 && p->memory_reserve_fraction < 1) ||
-        !(p->max_slowdown == 0 || (p->max_slowdown >= 1 && p->max_slowdown <= 1e6)))
+    if (!leases_config_valid(c))
         return -EINVAL;
     struct leases *l = calloc(1, sizeof(*l));
     if (!l)
         return -ENOMEM;
-    l->p = *p;
-    l->gpus = calloc(p->devices, sizeof(*l->gpus));
-    l->slots = calloc(p->capacity, sizeof(*l->slots));
+    l->c = *c;
+    l->c.streams = c->streams ? c->streams : c->max_concurrent_streams;
+    l->max_occupancy = (uint32_t)(c->max_total_occupancy * LEASE_WHOLE + 0.5);
+    l->gpus = calloc(c->devices, sizeof(*l->gpus));
+    l->slots = calloc(c->capacity, sizeof(*l->slots));
     if (!l->gpus || !l->slots || cede_estimates_new(KEYS_MAX, &l->times) < 0) {
         cede_leases_free(l);
         return -ENOMEM;
     }
-    for (uint32_t d = 0; d < p->devices; d++)
-        l->gpus[d] = (struct lease_gpu){.first = SLOT_NONE,
-                                        .last = SLOT_NONE,
-                                        .lacks_until_ns = TIME_NEVER,
+    for (uint32_t d = 0; d < c->devices; d++) {
+        l->gpus[d] = (struct lease_gpu){.lacks_until_ns = TIME_NEVER,
                                         .utilization = SLOT_NONE,
-                                        .v.limit = p->max_concurrent_streams};
-    for (uint32_t i = 0; i < p->capacity; i++)
-        l->slots[i].next = i + 1 < p->capacity ? i + 1 : SLOT_NONE;
+                                        .v.limit = c->max_concurrent_streams};
+        TAILQ_INIT(&l->gpus[d].queue);
+    }
+    TAILQ_INIT(&l->unused);
+    for (uint32_t i = 0; i < c->capacity; i++) {
+        l->slots[i].id = i;
+        TAILQ_INSERT_TAIL(&l->unused, &l->slots[i], link);
+    }
     *out = l;
     return 0;
 }
@@ -109,19 +112,19 @@ void cede_leases_free(struct leases *l)
 static enum lease_hold leases_hold(const struct leases *l, const struct lease_gpu *g,
                                    const struct lease_ask *a)
 {
-    uint64_t usable = (uint64_t)((double)g->memory_bytes * (1 - l->p.memory_reserve_fraction));
+    uint64_t usable = (uint64_t)((double)g->memory_bytes * (1 - l->c.memory_reserve_fraction));
     if (!g->v.active)
         return HOLD_NONE;
     if (g->v.active >= g->v.limit)
         return HOLD_COUNT;
-    if (g->v.occupancy + (uint64_t)a->occupancy > l->p.max_total_occupancy)
+    if (g->v.occupancy + (uint64_t)a->occupancy > l->max_occupancy)
         return HOLD_OCCUPANCY;
     if (g->memory_bytes && a->memory_bytes &&
         (g->v.memory_bytes > usable || a->memory_bytes > usable - g->v.memory_bytes))
         return HOLD_MEMORY;
-    if (g->utilization <= 100 && g->utilization > l->p.target_utilization)
+    if (g->utilization <= 100 && g->utilization > l->c.target_utilization)
         return HOLD_UTILIZATION;
-    if (g->v.active >= l->p.streams)
+    if (g->v.active >= l->c.streams)
         return HOLD_STREAM;
     return HOLD_NONE;
 }
@@ -129,12 +132,12 @@ static enum lease_hold leases_hold(const struct leases *l, const struct lease_gp
 static bool leases_urgent(const struct leases *l, const struct lease_entry *s, uint64_t now_ns)
 {
     return s->latest_ns != TIME_NEVER &&
-           (s->latest_ns <= now_ns || s->latest_ns - now_ns < l->p.urgent_ns);
+           (s->latest_ns <= now_ns || s->latest_ns - now_ns < l->c.urgent_threshold_ns);
 }
 
 static bool leases_aged(const struct leases *l, const struct lease_entry *s, uint64_t now_ns)
 {
-    return now_ns - s->arrival_ns >= l->p.age_ns && now_ns >= s->arrival_ns;
+    return now_ns >= saturating_add(s->arrival_ns, l->c.age_ms * NSEC_PER_MSEC);
 }
 
 /* a is to start before b. */
@@ -154,10 +157,10 @@ static bool leases_before(const struct leases *l, const struct lease_entry *a,
 static struct lease_entry *leases_head(const struct leases *l, const struct lease_gpu *g,
                                        uint64_t now_ns)
 {
-    struct lease_entry *best = NULL;
-    for (uint32_t i = g->first; i != SLOT_NONE; i = l->slots[i].next) {
-        if (!best || leases_before(l, &l->slots[i], best, now_ns))
-            best = &l->slots[i];
+    struct lease_entry *best = TAILQ_FIRST(&g->queue);
+    for (struct lease_entry *s = best; s; s = TAILQ_NEXT(s, link)) {
+        if (leases_before(l, s, best, now_ns))
+            best = s;
     }
     return best;
 }
@@ -181,13 +184,9 @@ static bool leases_less_loaded(const struct lease_gpu *a, const struct lease_gpu
 static void leases_enqueue(struct leases *l, struct lease_entry *s, uint32_t device)
 {
     struct lease_gpu *g = &l->gpus[device];
-    uint32_t i = lease_slot(s->id);
     s->state = SLOT_WAITS;
     s->device = device;
-    s->prev = g->last;
-    s->next = SLOT_NONE;
-    *(g->last == SLOT_NONE ? &g->first : &l->slots[g->last].next) = i;
-    g->last = i;
+    TAILQ_INSERT_TAIL(&g->queue, s, link);
     g->v.waiting++;
     l->waiting++;
 }
@@ -195,8 +194,7 @@ static void leases_enqueue(struct leases *l, struct lease_entry *s, uint32_t dev
 static void leases_dequeue(struct leases *l, struct lease_entry *s)
 {
     struct lease_gpu *g = &l->gpus[s->device];
-    *(s->prev == SLOT_NONE ? &g->first : &l->slots[s->prev].next) = s->next;
-    *(s->next == SLOT_NONE ? &g->last : &l->slots[s->next].prev) = s->prev;
+    TAILQ_REMOVE(&g->queue, s, link);
     g->v.waiting--;
     l->waiting--;
 }
@@ -204,8 +202,7 @@ static void leases_dequeue(struct leases *l, struct lease_entry *s)
 static void leases_free_slot(struct leases *l, struct lease_entry *s)
 {
     s->state = SLOT_FREE;
-    s->next = l->unused;
-    l->unused = lease_slot(s->id);
+    TAILQ_INSERT_HEAD(&l->unused, s, link);
 }
 
 static void leases_start(struct leases *l, struct lease_entry *s, uint32_t device, uint64_t now_ns)
@@ -227,6 +224,12 @@ static void leases_start(struct leases *l, struct lease_entry *s, uint32_t devic
     g->reached |= g->v.active >= g->v.limit;
 }
 
+/* A lease's slowdown is its time over the shortest of its key. After each round of as many leases
+ * as the limit, a GPU's limit of streams is cut by a quarter, at least by one, if their mean
+ * slowdown was above max_slowdown; else, if the limit was reached, it is raised by one. Additive
+ * increase finds what the GPU bears at the cost of one lease per round, multiplicative decrease
+ * leaves an overload within a few rounds, and together they let several users of a GPU converge
+ * (Chiu and Jain, 1989). For leases that take the same time if they have the same key. */
 static void leases_adapt(struct leases *l, struct lease_gpu *g, const struct lease_entry *s,
                          uint64_t took_ns)
 {
@@ -236,10 +239,9 @@ static void leases_adapt(struct leases *l, struct lease_gpu *g, const struct lea
     g->slowdown += (double)took_ns / (double)b->ns;
     if (++g->round < g->v.limit)
         return;
-    uint32_t cut = g->v.limit / 4;
-    if (g->slowdown > l->p.max_slowdown * g->round)
-        g->v.limit -= g->v.limit > 1 ? (cut ? cut : 1) : 0;
-    else if (g->reached && g->v.limit < l->p.max_concurrent_streams)
+    if (g->slowdown > l->c.max_slowdown * g->round)
+        g->v.limit -= g->v.limit > 1 ? (uint32_t)max_u64(g->v.limit / 4, 1) : 0;
+    else if (g->reached && g->v.limit < l->c.max_concurrent_streams)
         g->v.limit++;
     g->round = 0;
     g->slowdown = 0;
@@ -248,10 +250,10 @@ static void leases_adapt(struct leases *l, struct lease_gpu *g, const struct lea
 
 static int leases_check(const struct leases *l, const struct lease_ask *a)
 {
-    if (a->occupancy > LEASE_WHOLE || (a->preferred != SLOT_NONE && a->preferred >= l->p.devices) ||
-        (a->only && a->preferred == SLOT_NONE) || a->memory_bytes > UINT64_MAX / l->p.capacity)
+    if (a->occupancy > LEASE_WHOLE || (a->preferred != SLOT_NONE && a->preferred >= l->c.devices) ||
+        (a->only && a->preferred == SLOT_NONE) || a->memory_bytes > UINT64_MAX / l->c.capacity)
         return -EINVAL;
-    return l->unused == SLOT_NONE ? -ENOSPC : 0;
+    return TAILQ_EMPTY(&l->unused) ? -ENOSPC : 0;
 }
 
 /* The device to start on, or, where *why is not HOLD_NONE, to wait for. */
@@ -263,7 +265,7 @@ static uint32_t leases_place(const struct leases *l, const struct lease_entry *s
         s->ask.preferred == SLOT_NONE ? HOLD_QUEUE : leases_hold_now(l, &l->gpus[least], s, now_ns);
     if (*why == HOLD_NONE || s->ask.only)
         return least;
-    for (uint32_t d = 0; d < l->p.devices; d++) {
+    for (uint32_t d = 0; d < l->c.devices; d++) {
         const struct lease_gpu *g = &l->gpus[d];
         if (leases_less_loaded(g, &l->gpus[least]))
             least = d;
@@ -282,21 +284,18 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
     int r = leases_check(l, a);
     if (r < 0)
         return r;
-    struct lease_entry *s = &l->slots[l->unused];
-    uint32_t i = l->unused, next = s->next;
-    uint64_t run_ns =
-        a->deadline_ns == TIME_NEVER ? 0 : cede_estimates_get(l->times, a->key, 0.99, 0);
-    *s = (struct lease_entry){.ask = *a,
-                              .id = ++l->generation * LEASE_CAPACITY_MAX + i,
-                              .arrival_ns = now_ns,
-                              .latest_ns = a->deadline_ns == TIME_NEVER ? TIME_NEVER
-                                           : a->deadline_ns > run_ns    ? a->deadline_ns - run_ns
-                                                                        : 0,
-                              .next = next};
+    struct lease_entry *s = TAILQ_FIRST(&l->unused);
+    s->ask = *a;
+    s->id = ++l->generation * LEASE_CAPACITY_MAX + lease_slot(s->id);
+    s->arrival_ns = now_ns;
+    s->latest_ns =
+        a->deadline_ns == TIME_NEVER
+            ? TIME_NEVER
+            : saturating_sub(a->deadline_ns, cede_estimates_get(l->times, a->key, 0.99, 0));
     uint32_t device = leases_place(l, s, now_ns, &out->hold);
     if (out->hold != HOLD_NONE && a->until_ns <= now_ns)
         return -EAGAIN;
-    l->unused = next;
+    TAILQ_REMOVE(&l->unused, s, link);
     out->id = s->id;
     out->device = device;
     out->urgent = leases_urgent(l, s, now_ns);
@@ -311,7 +310,7 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
 static struct lease_entry *leases_find(struct leases *l, uint64_t id, enum lease_state state)
 {
     uint32_t i = lease_slot(id);
-    if (i >= l->p.capacity || l->slots[i].id != id || l->slots[i].state != state)
+    if (i >= l->c.capacity || l->slots[i].id != id || l->slots[i].state != state)
         return NULL;
     return &l->slots[i];
 }
@@ -322,14 +321,14 @@ int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
     if (!s)
         return -ENOENT;
     struct lease_gpu *g = &l->gpus[s->device];
-    uint64_t took_ns = now_ns > s->started_ns ? now_ns - s->started_ns : 0;
+    uint64_t took_ns = saturating_sub(now_ns, s->started_ns);
     g->v.active--;
     g->v.occupancy -= s->ask.occupancy;
     g->v.memory_bytes -= s->ask.memory_bytes;
-    if (!g->v.active && now_ns > g->busy_since_ns)
-        g->v.busy_ns += now_ns - g->busy_since_ns;
+    if (!g->v.active)
+        g->v.busy_ns += saturating_sub(now_ns, g->busy_since_ns);
     if (s->ask.key) {
-        if (l->p.max_slowdown > 0)
+        if (l->c.max_slowdown > 0)
             leases_adapt(l, g, s, took_ns);
         cede_estimates_add(l->times, s->ask.key, took_ns);
     }
@@ -347,17 +346,16 @@ int cede_leases_cancel(struct leases *l, uint64_t id)
     return 0;
 }
 
-/* ---- starts and timeouts of waiting leases
- * ------------------------------------------------------------------------ */
+/* ---- starts and timeouts of waiting leases --------------------------------------------------- */
 
 /* The first lease of the other queues that fits on g. */
 static struct lease_entry *leases_steal(const struct leases *l, const struct lease_gpu *g,
                                         uint64_t now_ns)
 {
     struct lease_entry *best = NULL;
-    for (uint32_t d = 0; d < l->p.devices; d++) {
-        for (uint32_t i = l->gpus[d].first; i != SLOT_NONE; i = l->slots[i].next) {
-            struct lease_entry *s = &l->slots[i];
+    for (uint32_t d = 0; d < l->c.devices; d++) {
+        struct lease_entry *s = TAILQ_FIRST(&l->gpus[d].queue);
+        for (; s; s = TAILQ_NEXT(s, link)) {
             if (!s->ask.only && (!best || leases_before(l, s, best, now_ns)) &&
                 leases_hold(l, g, &s->ask) == HOLD_NONE)
                 best = s;
@@ -368,10 +366,9 @@ static struct lease_entry *leases_steal(const struct leases *l, const struct lea
 
 static bool leases_expire(struct leases *l, uint64_t limit_ns, struct lease_event *out)
 {
-    for (uint32_t d = 0; d < l->p.devices; d++) {
+    for (uint32_t d = 0; d < l->c.devices; d++) {
         struct lease_gpu *g = &l->gpus[d];
-        for (uint32_t i = g->first; i != SLOT_NONE; i = l->slots[i].next) {
-            struct lease_entry *s = &l->slots[i];
+        for (struct lease_entry *s = TAILQ_FIRST(&g->queue); s; s = TAILQ_NEXT(s, link)) {
             bool lacks = s->id == g->lacks_id && g->lacks_until_ns <= limit_ns;
             if (s->ask.until_ns > limit_ns && !lacks)
                 continue;
@@ -389,7 +386,7 @@ static bool leases_expire(struct leases *l, uint64_t limit_ns, struct lease_even
 
 static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_event *out)
 {
-    for (uint32_t d = 0; d < l->p.devices; d++) {
+    for (uint32_t d = 0; d < l->c.devices; d++) {
         struct lease_gpu *g = &l->gpus[d];
         struct lease_entry *s = leases_head(l, g, now_ns);
         enum lease_hold why = s ? leases_hold(l, g, &s->ask) : HOLD_NONE;
@@ -398,7 +395,7 @@ static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_eve
             g->lacks_until_ns = TIME_NEVER;
         } else if (s->id != g->lacks_id) {
             g->lacks_id = s->id;
-            g->lacks_until_ns = now_ns + l->p.stream_timeout_ns;
+            g->lacks_until_ns = now_ns + l->c.stream_timeout_ms * NSEC_PER_MSEC;
         }
         if (!s)
             s = leases_steal(l, g, now_ns);
@@ -423,13 +420,11 @@ bool cede_leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out
 uint64_t cede_leases_next_ns(const struct leases *l)
 {
     uint64_t next = TIME_NEVER;
-    for (uint32_t d = 0; l->waiting && d < l->p.devices; d++) {
-        for (uint32_t i = l->gpus[d].first; i != SLOT_NONE; i = l->slots[i].next) {
-            const struct lease_entry *s = &l->slots[i];
-            next = s->ask.until_ns < next ? s->ask.until_ns : next;
-            next = s->id == l->gpus[d].lacks_id && l->gpus[d].lacks_until_ns < next
-                       ? l->gpus[d].lacks_until_ns
-                       : next;
+    for (uint32_t d = 0; l->waiting && d < l->c.devices; d++) {
+        const struct lease_gpu *g = &l->gpus[d];
+        for (const struct lease_entry *s = TAILQ_FIRST(&g->queue); s; s = TAILQ_NEXT(s, link)) {
+            next = min_u64(s->ask.until_ns, next);
+            next = s->id == g->lacks_id ? min_u64(g->lacks_until_ns, next) : next;
         }
     }
     return next;
@@ -437,13 +432,13 @@ uint64_t cede_leases_next_ns(const struct leases *l)
 
 void cede_leases_set_utilization(struct leases *l, uint32_t device, uint32_t percent)
 {
-    if (device < l->p.devices)
+    if (device < l->c.devices)
         l->gpus[device].utilization = percent;
 }
 
 void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t total_bytes)
 {
-    if (device < l->p.devices)
+    if (device < l->c.devices)
         l->gpus[device].memory_bytes = total_bytes;
 }
 
@@ -451,7 +446,7 @@ struct lease_view cede_leases_view(const struct leases *l, uint32_t device, uint
 {
     const struct lease_gpu *g = &l->gpus[device];
     struct lease_view v = g->v;
-    if (v.active && now_ns > g->busy_since_ns)
-        v.busy_ns += now_ns - g->busy_since_ns;
+    if (v.active)
+        v.busy_ns += saturating_sub(now_ns, g->busy_since_ns);
     return v;
 }

@@ -9,10 +9,10 @@
  * A lease starts on its preferred GPU if it can at once, else on the least loaded GPU that lets it,
  * else it waits in the queue of the least loaded one. The first lease of a queue keeps all behind
  * it from that GPU until it fits, so that small leases do not overtake a large one for ever. First
- * are leases that have waited for age_ns, by arrival; then urgent ones (deadline - now - estimate <
- * urgent_ns); then by priority, then by arrival. A GPU with an empty queue takes the first lease of
- * the other queues that fits. Requests (requests.h) are a different question: they are ordered by
- * time, and one batch runs on a device at a time.
+ * are leases that have waited for age_ms, by arrival; then urgent ones (deadline - now - estimate <
+ * urgent_threshold_ns); then by priority, then by arrival. A GPU with an empty queue takes the
+ * first lease of the other queues that fits. Requests (requests.h) are a different question: they
+ * are ordered by time, and one batch runs on a device at a time.
  *
  * Not thread-safe. Times are nanoseconds of any monotonic clock. */
 #ifndef CEDE_LIBCEDE_PURE_LEASES_H
@@ -22,31 +22,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cede/lease.h"
 #include "lib/terms.h"
 
 #define LEASE_CAPACITY_MAX 65536U
 #define LEASE_WHOLE        1000000U /* occupancy in millionths of the GPU's warps */
-
-struct lease_params {
-    uint32_t devices, capacity;      /* capacity: started and waiting leases together */
-    uint32_t max_concurrent_streams; /* started leases per GPU */
-    uint32_t streams;                /* streams that a GPU has for them */
-    uint32_t max_total_occupancy;    /* of the started leases together, in millionths */
-    uint32_t target_utilization;     /* percent; a GPU that is busier starts no further lease */
-    double memory_reserve_fraction;  /* of a GPU's memory, kept free of leases */
-    uint64_t stream_timeout_ns;      /* for the first of a queue, if only a stream is missing */
-    uint64_t urgent_ns;
-    uint64_t age_ns;
-    /* A lease's slowdown is its time over the shortest of its key. After each round of as many
-     * leases as the limit, a GPU's limit of streams is cut by a quarter, at least by one, if their
-     * mean slowdown was above this; else, if the limit was reached, it is raised by one. Additive
-     * increase finds what the GPU bears at the cost of one lease per round, multiplicative decrease
-     * leaves an overload within a few rounds, and together they let several users of a GPU converge
-     * (Chiu and Jain, 1989). 0: the limit is fixed. For leases that take the same time if they have
-     * the same key. */
-    double max_slowdown;
-};
-void cede_leases_params_default(struct lease_params *p);
 
 struct lease_ask {
     uint64_t key;          /* kernel and shape, for estimates; 0: not known */
@@ -79,8 +59,9 @@ struct lease_event {
 
 struct leases;
 
-/* 0, -EINVAL (something out of range) or -ENOMEM. */
-int cede_leases_new(const struct lease_params *p, struct leases **out);
+/* c: its devices have to be known, its times of polling and waiting are the caller's. 0, -EINVAL
+ * (something out of range) or -ENOMEM. */
+int cede_leases_new(const struct cede_pool_config *c, struct leases **out);
 void cede_leases_free(struct leases *l);
 
 /* 0: started. -EINPROGRESS: waits. Else nothing is kept: -EAGAIN (it may not wait; out->hold is

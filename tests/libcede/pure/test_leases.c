@@ -18,15 +18,20 @@
 #define ASKS  300U
 #define SLOTS 64U
 
-static struct lease_params params(void)
+static struct cede_pool_config params(void)
 {
-    struct lease_params p;
-    cede_leases_params_default(&p);
-    p.capacity = SLOTS;
-    return p;
+    return (struct cede_pool_config){.devices = 1,
+                                     .capacity = SLOTS,
+                                     .max_concurrent_streams = 16,
+                                     .target_utilization = 80,
+                                     .stream_timeout_ms = 1000,
+                                     .age_ms = 1000,
+                                     .max_total_occupancy = 0.9,
+                                     .memory_reserve_fraction = 0.1,
+                                     .urgent_threshold_ns = MS};
 }
 
-static struct leases *make(struct lease_params p)
+static struct leases *make(struct cede_pool_config p)
 {
     struct leases *l = NULL;
     assert_int_equal(cede_leases_new(&p, &l), 0);
@@ -86,7 +91,7 @@ struct one {
 static struct one ones[ASKS];
 static uint32_t by_slot[SLOTS];
 
-static void check_limits(const struct lease_params *p, const struct leases *l, uint64_t memory,
+static void check_limits(const struct cede_pool_config *p, const struct leases *l, uint64_t memory,
                          uint64_t now)
 {
     for (uint32_t d = 0; d < p->devices; d++) {
@@ -100,7 +105,7 @@ static void check_limits(const struct lease_params *p, const struct leases *l, u
             bytes += ones[i].ask.memory_bytes;
         }
         assert_true(n <= p->max_concurrent_streams && n <= p->streams);
-        assert_true(n <= 1 || occupancy <= p->max_total_occupancy);
+        assert_true(n <= 1 || (double)occupancy <= p->max_total_occupancy * LEASE_WHOLE + 0.5);
         assert_true(n <= 1 ||
                     (double)bytes <= (double)memory * (1 - p->memory_reserve_fraction) + 1);
         struct lease_view v = cede_leases_view(l, d, now);
@@ -111,7 +116,7 @@ static void check_limits(const struct lease_params *p, const struct leases *l, u
     }
 }
 
-static void run_ones(const struct lease_params *p, struct leases *l, uint64_t memory)
+static void run_ones(const struct cede_pool_config *p, struct leases *l, uint64_t memory)
 {
     for (uint64_t now = 0, left = ASKS; left;) {
         uint64_t next = cede_leases_next_ns(l);
@@ -158,7 +163,7 @@ static void run_ones(const struct lease_params *p, struct leases *l, uint64_t me
             assert_true(!o->ask.only || e.hold != HOLD_NONE || e.device == o->ask.preferred);
             if (o->fate == LATE) {
                 assert_true(o->ask.until_ns == now ||
-                            (e.hold == HOLD_STREAM && now >= o->at_ns + p->stream_timeout_ns));
+                            (e.hold == HOLD_STREAM && now >= o->at_ns + p->stream_timeout_ms * MS));
                 left--;
             }
             check_limits(p, l, memory, now);
@@ -172,13 +177,13 @@ static void limits_hold_and_nothing_is_lost(void **s)
     uint32_t fates[REFUSED + 1] = {0};
     for (uint64_t seed = 1; seed <= SETS; seed++) {
         state = seed * 7919;
-        struct lease_params p = params();
+        struct cede_pool_config p = params();
         p.devices = 1 + (uint32_t)rnd(4);
         p.max_concurrent_streams = 1 + (uint32_t)rnd(8);
         p.streams = 1 + (uint32_t)rnd(8);
-        p.max_total_occupancy = (uint32_t)rnd(LEASE_WHOLE + 1);
-        p.stream_timeout_ns = rnd(100 * MS);
-        p.age_ns = rnd(50 * MS);
+        p.max_total_occupancy = (double)rnd(LEASE_WHOLE + 1) / LEASE_WHOLE;
+        p.stream_timeout_ms = (unsigned)rnd(100);
+        p.age_ms = (unsigned)rnd(50);
         struct leases *l = make(p);
         uint64_t memory = rnd(2) ? 1000 : 0, t = 0;
         for (uint32_t d = 0; d < p.devices; d++)
@@ -215,7 +220,7 @@ static void limits_hold_and_nothing_is_lost(void **s)
 
 static void timeouts_are_exact(void **s)
 {
-    struct lease_params p = params();
+    struct cede_pool_config p = params();
     p.max_concurrent_streams = 1;
     struct leases *l = make(p);
     uint64_t a = started(l, ask(10), 0, 0);
@@ -249,10 +254,10 @@ static void timeouts_are_exact(void **s)
 
 static void a_missing_stream_has_a_timeout_of_its_own(void **s)
 {
-    struct lease_params p = params();
+    struct cede_pool_config p = params();
     p.streams = 1;
     p.max_concurrent_streams = 2;
-    p.stream_timeout_ns = 10 * MS;
+    p.stream_timeout_ms = 10;
     struct leases *l = make(p);
     uint64_t a = started(l, ask(80), 0, 0);
     uint64_t big = waits(l, ask(20), 0, HOLD_OCCUPANCY), small = waits(l, ask(10), 0, HOLD_QUEUE);
@@ -268,7 +273,7 @@ static void a_missing_stream_has_a_timeout_of_its_own(void **s)
 
 static void larger_than_the_limit_runs_alone(void **s)
 {
-    struct lease_params p = params();
+    struct cede_pool_config p = params();
     struct leases *l = make(p);
     uint64_t whole = started(l, ask(100), 0, 0);
     uint64_t small = waits(l, ask(1), 1, HOLD_OCCUPANCY), next = waits(l, ask(100), 2, HOLD_QUEUE);
@@ -286,7 +291,7 @@ static void larger_than_the_limit_runs_alone(void **s)
 
 static void first_is_by_urgency_priority_and_arrival(void **s)
 {
-    struct lease_params p = params();
+    struct cede_pool_config p = params();
     p.max_concurrent_streams = 1;
     struct leases *l = make(p);
     struct lease_ask known = ask(10);
@@ -320,8 +325,8 @@ static void no_lease_starves(void **s)
 {
     for (uint64_t seed = 1; seed <= 50; seed++) {
         state = seed;
-        struct lease_params p = params();
-        p.age_ns = 200 * MS;
+        struct cede_pool_config p = params();
+        p.age_ms = 200;
         p.max_concurrent_streams = 4;
         struct leases *l = make(p);
         uint64_t id[6], end[6], low = 0, from = 50 * MS, now = 0;
@@ -354,7 +359,7 @@ static void no_lease_starves(void **s)
                 id[k] = e.id;
             }
         }
-        assert_true(now - from >= p.age_ns - 10 * MS && now - from <= p.age_ns + 20 * MS);
+        assert_true(now - from >= (p.age_ms - 10) * MS && now - from <= (p.age_ms + 20) * MS);
         cede_leases_free(l);
     }
 }
@@ -377,7 +382,7 @@ static void a_busy_gpu_starts_no_further_lease(void **s)
 
 static void bad_asks_are_refused(void **s)
 {
-    struct lease_params p = params(), bad[6];
+    struct cede_pool_config p = params(), bad[6];
     struct leases *l = make(p);
     struct lease_event e;
     struct lease_ask a = ask(100);
@@ -396,8 +401,8 @@ static void bad_asks_are_refused(void **s)
         bad[i] = p;
     bad[0].devices = 0;
     bad[1].capacity = LEASE_CAPACITY_MAX + 1;
-    bad[2].streams = 0;
-    bad[3].max_total_occupancy = LEASE_WHOLE + 1;
+    bad[2].max_concurrent_streams = 0;
+    bad[3].max_total_occupancy = 1.001;
     bad[4].max_slowdown = 0.5;
     bad[5].memory_reserve_fraction = 1;
     for (int i = 0; i < 6; i++)
@@ -412,7 +417,7 @@ static double skewed(uint32_t devices, uint32_t streams, bool only, uint64_t *st
 {
     enum { THREADS = 48 };
     uint64_t id[THREADS], end[THREADS], now = 0, most = 0, least = UINT64_MAX;
-    struct lease_params p = params();
+    struct cede_pool_config p = params();
     p.devices = devices;
     p.max_concurrent_streams = streams;
     struct leases *l = make(p);
@@ -466,7 +471,7 @@ static void skewed_load_is_balanced(void **s)
 
 static void preferred_then_least_loaded_then_stolen(void **s)
 {
-    struct lease_params p = params();
+    struct cede_pool_config p = params();
     p.devices = 3;
     p.max_concurrent_streams = 2;
     struct leases *l = make(p);
@@ -500,7 +505,7 @@ static double limit_for(uint32_t bears, uint32_t then, double max_slowdown)
     enum { THREADS = 32 };
     uint64_t id[THREADS] = {0}, now = 0, sum = 0, n = 0;
     double left[THREADS] = {0};
-    struct lease_params p = params();
+    struct cede_pool_config p = params();
     p.max_slowdown = max_slowdown;
     p.target_utilization = 100;
     struct leases *l = make(p);
