@@ -1,0 +1,657 @@
+/* A campaign against fail-open: programs on a software GPU, a ceded that schedules them while its
+ * system calls fail at random (faults.c), and everything killed, stopped or damaged that can be.
+ * After each step the faults cease, and then: ceded answers or can be started; who is in no job,
+ * and who is not paused, gets the GPU; nobody is paused whom nobody paused; without ceded
+ * everything is as the programs had it. At the end of each round the programs' results are right.
+ * Asserts no times but "within 20 s".
+ *
+ * usage: campaign [--minutes N] [--steps N] [--seed N]
+ * A round is one seed and 25 steps; the next round has the next seed. A failure prints the seed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../e2e/fixture.h"
+#include "faults.h"
+#include "recovery/journal.h"
+
+#define LOADS       4
+#define ROUND_STEPS 25
+#define STEPS       50 /* of the test suite's run */
+
+struct load {
+    char name[16];
+    pid_t pid;         /* 0: none */
+    bool pause_wanted; /* somebody asked to pause it, or to swap it out, since it last ran freely */
+};
+
+static struct {
+    uint64_t seed, steps, step, minutes;
+    struct rng rng;
+    struct faults *faults;
+    struct load loads[LOADS];
+    unsigned started;
+    pid_t ceded; /* 0: none */
+    bool over;
+    bool odd_slices; /* the journal was lost: which slices are a program's own cannot be told */
+    char history[64 * 1024];
+    size_t history_end;
+    uint64_t kills, losses, failed[FAULT_COUNT], calls[FAULT_COUNT], starts_failed;
+} c = {.seed = 1, .steps = STEPS};
+
+static uint64_t draw(uint64_t n)
+{
+    return rng_below(&c.rng, n);
+}
+
+__attribute__((format(printf, 1, 2))) static void note(const char *fmt, ...)
+{
+    size_t room = sizeof(c.history) - c.history_end;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(c.history + c.history_end, room, fmt, ap);
+    va_end(ap);
+    if (n > 0 && (size_t)n < room)
+        c.history_end += (size_t)n;
+}
+
+/* ---- processes ---- */
+
+static bool is_ours(pid_t pid)
+{
+    bool ours = pid == c.ceded || pid == gpu_pid();
+    for (size_t i = 0; i < LOADS; i++)
+        ours |= c.loads[i].pid == pid;
+    return ours;
+}
+
+/* Waits for what a ceded that is gone has left: its restorer, swappers, readers of the
+ * configuration. Whatever they end with. */
+static void await_orphans(void)
+{
+    pid_t v[32];
+    bool none = EVENTUALLY(({
+        size_t n = children_of(getpid(), v, ARRAY_SIZE(v)), left = 0;
+        for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
+            if (is_ours(v[i]))
+                continue;
+            kill(v[i], SIGCONT);
+            left += waitpid(v[i], NULL, WNOHANG) == 0;
+        }
+        left == 0;
+    }));
+    if (!none)
+        fail_msg("a process of a ceded that is gone does not end");
+}
+
+static pid_t helper(const char *name)
+{
+    pid_t v[16];
+    size_t n = c.ceded ? children_of(c.ceded, v, ARRAY_SIZE(v)) : 0;
+    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
+        struct proc_stat st;
+        if (proc_stat_read(v[i], &st) == 0 && st.state != 'Z' && strcmp(st.comm, name) == 0)
+            return v[i];
+    }
+    return 0;
+}
+
+static void kill_it(pid_t pid)
+{
+    if (!pid)
+        return;
+    kill(pid, SIGKILL);
+    c.kills++;
+}
+
+/* Whether ceded has ended by itself, which it may while its calls fail. */
+static bool has_ended(void)
+{
+    if (!c.ceded || waitpid(c.ceded, NULL, WNOHANG) == 0)
+        return !c.ceded;
+    note(" (ceded ended)");
+    c.ceded = 0;
+    return true;
+}
+
+static bool answers(void)
+{
+    json_t *all = ask("{\"v\":1,\"op\":\"ps\"}");
+    json_decref(all);
+    return all != NULL;
+}
+
+static void faults(uint32_t per_million)
+{
+    atomic_store(&c.faults->seed, c.seed * 1000003 + c.step);
+    atomic_store(&c.faults->kinds, draw(3) ? UINT32_MAX : 1U << draw(FAULT_COUNT));
+    atomic_store(&c.faults->per_million, per_million);
+}
+
+/* Whether it has come up: it need not while its calls fail. */
+static bool try_start(void)
+{
+    char config[96], page[96];
+    snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
+    snprintf(page, sizeof(page), "%s/faults", harness_dir());
+    setenv("LD_PRELOAD", getenv("CEDE_FAULTS_LIBRARY"), 1);
+    setenv(FAULTS_ENV, page, 1);
+    c.ceded = SPAWN("ceded", "cede", "daemon", "--config", config, "--dir", cede_home());
+    unsetenv("LD_PRELOAD");
+    unsetenv(FAULTS_ENV);
+    if (!EVENTUALLY(has_ended() || answers()))
+        fail_msg("ceded neither answers nor ends");
+    return c.ceded != 0;
+}
+
+/* With no faults it has to come up. */
+static void start(void)
+{
+    if (c.ceded)
+        return;
+    await_orphans();
+    uint32_t often = atomic_exchange(&c.faults->per_million, draw(3) ? 0 : 20000);
+    bool up = try_start();
+    if (!up) {
+        c.starts_failed++;
+        await_orphans();
+        atomic_store(&c.faults->per_million, 0);
+        if (!try_start())
+            fail_msg("ceded does not start: %s", contents("ceded.err"));
+    }
+    atomic_store(&c.faults->per_million, often);
+    note(" ceded %d", (int)c.ceded);
+}
+
+/* Its end by kill -9; both: the restorer's too, one way round or the other. */
+static void kill_ceded(bool both)
+{
+    pid_t restorer = both ? helper("cede-restore") : 0;
+    if (!c.ceded)
+        return;
+    if (draw(2))
+        kill_it(restorer);
+    kill_it(c.ceded);
+    kill_it(restorer);
+    await_child(c.ceded);
+    c.ceded = 0;
+}
+
+/* ---- what is done: whether it succeeds is not asked ---- */
+
+static struct load *some_load(void)
+{
+    size_t first = draw(LOADS);
+    for (size_t i = 0; i < LOADS; i++) {
+        struct load *l = &c.loads[(first + i) % LOADS];
+        if (l->pid)
+            return l;
+    }
+    return NULL;
+}
+
+/* It has to end, with a status of a verb. */
+static void verb(const char *const argv[])
+{
+    pid_t pid = spawn("verb", argv);
+    int status = await_child(pid);
+    note(" %s=%d", argv[1], status);
+    if (status > 2)
+        fail_msg("cede %s ended with %d: %s", argv[1], status, contents("verb.err"));
+}
+#define VERB(...) verb((const char *const[]){"cede", __VA_ARGS__, NULL})
+
+static void start_load(void)
+{
+    struct load *l = NULL;
+    for (size_t i = 0; i < LOADS && !l; i++)
+        l = c.loads[i].pid ? NULL : &c.loads[i];
+    if (!l)
+        return;
+    *l = (struct load){.pid = 0};
+    snprintf(l->name, sizeof(l->name), "l%u", ++c.started);
+    l->pid = draw(2) ? LOAD(l->name, "batch", "--depth", "4", "--memory", "33554432")
+                     : LOAD(l->name, "latency", "--memory", "33554432");
+    if (!EVENTUALLY(all_have_contexts(&l->pid, 1)))
+        fail_msg("%s opens no context", l->name);
+    note(" %s pid %d", l->name, (int)l->pid);
+}
+
+static void kill_load(void)
+{
+    struct load *l = some_load();
+    if (!l)
+        return;
+    kill_it(l->pid);
+    assert_int_equal(await_child(l->pid), 1000 + SIGKILL);
+    note(" %s killed", l->name);
+    l->pid = 0;
+}
+
+static void change(void)
+{
+    static const char *const options[][2] = {
+        {"-c", "batch"}, {"-c", "normal"},        {"-c", "latency"},   {"-c", "none"},
+        {"-w", "300"},   {"--deadline", "500ms"}, {"--deadline", "0"}, {"--budget", "2ms"}};
+    struct load *l = some_load();
+    size_t k = draw(ARRAY_SIZE(options));
+    if (l)
+        VERB("set", pid_text(l->pid), options[k][0], options[k][1]);
+}
+
+static void pause_load(void)
+{
+    struct load *l = some_load();
+    if (!l)
+        return;
+    l->pause_wanted = true;
+    VERB("pause", pid_text(l->pid));
+}
+
+static void resume_load(void)
+{
+    struct load *l = some_load();
+    if (l)
+        VERB("resume", pid_text(l->pid));
+}
+
+static void swap_load(void)
+{
+    struct load *l = some_load();
+    if (!l)
+        return;
+    l->pause_wanted = true;
+    VERB("swap-out", pid_text(l->pid));
+    if (draw(2))
+        VERB("swap-in", pid_text(l->pid));
+}
+
+static void change_policy(void)
+{
+    static const char *const what[] = {"laxity", "edf",       "priority",
+                                       "shares", "floor=0.3", "rotation_us=30000"};
+    VERB("policy", what[draw(ARRAY_SIZE(what))]);
+}
+
+static void reload(void)
+{
+    configure(20, draw(3) ? "floor = 0.3" : "rubbish");
+    if (c.ceded)
+        kill(c.ceded, SIGHUP);
+    nap_ms((unsigned)draw(30));
+    configure(20, "floor = 0.3");
+}
+
+static void kill_restorer(void)
+{
+    kill_it(helper("cede-restore"));
+}
+
+/* Of a move that is on its way. */
+static void kill_swapper(void)
+{
+    struct load *l = some_load();
+    char text[64];
+    if (!l)
+        return;
+    l->pause_wanted = true;
+    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"swap-out\",\"target\":%d}", (int)l->pid);
+    json_decref(ask(text));
+    nap_ms((unsigned)draw(100));
+    kill_it(helper("cede-swap"));
+}
+
+static void stop_for_a_moment(void)
+{
+    pid_t pid = draw(2) ? c.ceded : helper("cede-restore");
+    if (!pid)
+        return;
+    kill(pid, SIGSTOP);
+    nap_ms((unsigned)draw(100));
+    if (draw(4) == 0)
+        kill_ceded(true);
+    kill(pid, SIGCONT);
+}
+
+static void kill_one(void)
+{
+    kill_ceded(false);
+    if (draw(2))
+        start();
+}
+
+static void kill_both(void)
+{
+    kill_ceded(true);
+}
+
+static void kill_newborn(void)
+{
+    kill_ceded(draw(2));
+    await_orphans();
+    char config[96];
+    snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
+    c.ceded = SPAWN("ceded", "cede", "daemon", "--config", config, "--dir", cede_home());
+    usleep((useconds_t)draw(30000));
+    kill_ceded(draw(2));
+}
+
+/* Nobody holds it: removed, emptied, cut, zeroed behind its header, or some bytes changed. */
+static void damage_journal(void)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "%s/journal", cede_home());
+    kill_ceded(true);
+    await_orphans();
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC);
+    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    if (size <= 0)
+        return;
+    unsigned how = (unsigned)draw(5);
+    switch (how) {
+    case 0:
+        assert_int_equal(unlink(path), 0);
+        break;
+    case 1:
+        assert_int_equal(ftruncate(fd, 0), 0);
+        break;
+    case 2:
+        assert_int_equal(ftruncate(fd, (off_t)draw((uint64_t)size)), 0);
+        break;
+    case 3:
+        assert_int_equal(ftruncate(fd, 4096), 0);
+        assert_int_equal(ftruncate(fd, size), 0);
+        break;
+    default:
+        for (int i = 0; i < 64; i++) {
+            char byte = (char)draw(256);
+            assert_int_equal(pwrite(fd, &byte, 1, (off_t)draw(draw(2) ? 4096 : (uint64_t)size)), 1);
+        }
+    }
+    c.losses++;
+    c.odd_slices = true;
+    note(" damage %u", how);
+}
+
+static const struct {
+    void (*act)(void);
+    unsigned often;
+} actions[] = {
+    {start_load, 8},    {kill_load, 3},    {change, 12},           {pause_load, 8},
+    {resume_load, 6},   {swap_load, 3},    {change_policy, 3},     {reload, 2},
+    {kill_restorer, 3}, {kill_swapper, 2}, {stop_for_a_moment, 3}, {kill_one, 5},
+    {kill_both, 4},     {kill_newborn, 2}, {damage_journal, 3},
+};
+
+static void act(void)
+{
+    unsigned sum = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
+        sum += actions[i].often;
+    unsigned left = (unsigned)draw(sum);
+    size_t i = 0;
+    for (; left >= actions[i].often; i++)
+        left -= actions[i].often;
+    actions[i].act();
+    has_ended();
+}
+
+/* ---- what has to hold ---- */
+
+static bool journal_is_complete(void)
+{
+    struct journal *j;
+    if (journal_open_readonly(cede_home(), &j, NULL) < 0)
+        return false;
+    bool is = journal_incomplete(j) == 0;
+    journal_close(j);
+    return is;
+}
+
+static const char *state_of(json_t *all, const struct load *l)
+{
+    json_t *job;
+    size_t i;
+    json_array_foreach(json_object_get(all, "jobs"), i, job)
+    {
+        if (json_integer_value(json_object_get(job, "pid")) == l->pid)
+            return json_string_value(json_object_get(job, "state"));
+    }
+    return NULL;
+}
+
+static bool is_off(const char *state)
+{
+    return state && (strcmp(state, "paused") == 0 || strncmp(state, "swap", 4) == 0);
+}
+
+/* Until no memory is on its way. */
+static json_t *settled(void)
+{
+    json_t *all = NULL;
+    bool moves = true;
+    if (!EVENTUALLY(({
+            json_decref(all);
+            all = ask("{\"v\":1,\"op\":\"ps\"}");
+            moves = !all;
+            for (size_t i = 0; i < LOADS; i++) {
+                const char *s = c.loads[i].pid ? state_of(all, &c.loads[i]) : NULL;
+                moves |= s && strncmp(s, "swapping", 8) == 0;
+            }
+            !moves;
+        })))
+        fail_msg("%s", all ? "a job's memory stays on its way" : "ceded does not answer");
+    return all;
+}
+
+static void check_up(void)
+{
+    pid_t runs[LOADS], rests[LOADS], free_of_jobs[LOADS];
+    size_t nruns = 0, nrests = 0, nfree = 0;
+    if (!EVENTUALLY(journal_is_complete()))
+        fail_msg("the journal stays incomplete");
+    json_t *all = settled();
+    for (size_t i = 0; i < LOADS; i++) {
+        struct load *l = &c.loads[i];
+        const char *state = l->pid ? state_of(all, l) : NULL;
+        if (!l->pid)
+            continue;
+        if (is_off(state) && !l->pause_wanted)
+            fail_msg("%s is %s, and nobody asked for that", l->name, state);
+        *(is_off(state) ? &rests[nrests++] : &runs[nruns++]) = l->pid;
+        l->pause_wanted &= is_off(state);
+        if (!state)
+            free_of_jobs[nfree++] = l->pid;
+    }
+    json_decref(all);
+    await_progress(runs, nruns);
+    double busy[LOADS] = {0};
+    measure(rests, nrests, 20, busy);
+    for (size_t i = 0; i < nrests; i++) {
+        if (busy[i] > 0)
+            fail_msg("process %d is off the GPU by what ps says, and gets it", (int)rests[i]);
+    }
+    if (!c.odd_slices && nfree && !EVENTUALLY(all_slices_default(free_of_jobs, nfree)))
+        fail_msg("a program in no job has a timeslice of %llu us",
+                 (unsigned long long)odd_slice(free_of_jobs, nfree));
+    if (!EVENTUALLY(helper("cede-restore")))
+        fail_msg("ceded has no restorer");
+}
+
+/* Everything is as the programs had it. */
+static void check_down(void)
+{
+    pid_t v[LOADS];
+    size_t n = 0;
+    await_orphans();
+    for (size_t i = 0; i < LOADS; i++) {
+        if (c.loads[i].pid)
+            v[n++] = c.loads[i].pid;
+    }
+    if (records(NULL))
+        fail_msg("%u groups are on record still", records(NULL));
+    if (n && !c.odd_slices && !all_slices_default(v, n))
+        fail_msg("without ceded, a timeslice is %llu us", (unsigned long long)odd_slice(v, n));
+    await_progress(v, n);
+}
+
+static void stop(void)
+{
+    kill(c.ceded, SIGTERM);
+    int status = await_child(c.ceded);
+    c.ceded = 0;
+    if (status)
+        fail_msg("ceded was to stop, and ended with %d: %s", status, contents("ceded.err"));
+}
+
+/* The faults are over. A ceded that lived through them is asked first; then perhaps it ends, well
+ * or by kill -9, and its restorer does the rest. */
+static void check(void)
+{
+    atomic_store(&c.faults->per_million, 0);
+    if (!has_ended() && !EVENTUALLY(has_ended() || answers()))
+        fail_msg("ceded neither answers nor ends, though no call fails any more");
+    start();
+    check_up();
+    switch (draw(4)) {
+    case 0:
+        stop();
+        check_down();
+        break;
+    case 1:
+        kill_ceded(false);
+        check_down();
+        break;
+    default:
+        break;
+    }
+    note(" ok");
+}
+
+/* ---- a round ---- */
+
+static void map_page(void)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "%s/faults", harness_dir());
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(ftruncate(fd, sizeof(*c.faults)), 0);
+    c.faults = mmap(NULL, sizeof(*c.faults), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(c.faults != MAP_FAILED);
+}
+
+static void round_begin(void)
+{
+    void *state = NULL;
+    assert_int_equal(e2e_begin(&state), 0);
+    map_page();
+    memset(c.loads, 0, sizeof(c.loads));
+    c.ceded = 0;
+    c.odd_slices = false;
+    c.history_end = 0;
+    c.rng.state = c.seed * 0x9e3779b97f4a7c15 + 1;
+    configure(20, "floor = 0.3");
+    for (int i = 0; i < 4; i++)
+        draw(2);
+    start_load();
+}
+
+static void round_end(void)
+{
+    void *state = NULL;
+    if (c.ceded)
+        stop();
+    check_down();
+    for (size_t i = 0; i < LOADS; i++) {
+        if (c.loads[i].pid)
+            json_decref(load_end(c.loads[i].name, c.loads[i].pid));
+    }
+    for (size_t i = 0; i < FAULT_COUNT; i++) {
+        c.calls[i] += atomic_load(&c.faults->calls[i]);
+        c.failed[i] += atomic_load(&c.faults->failed[i]);
+    }
+    munmap(c.faults, sizeof(*c.faults));
+    assert_int_equal(e2e_end(&state), 0);
+}
+
+static void campaign(void **state)
+{
+    static const uint32_t often[] = {0, 1000, 10000, 50000, 200000};
+    uint64_t end = c.minutes ? monotonic_ns() + c.minutes * 60 * NSEC_PER_SEC : UINT64_MAX;
+    (void)state;
+    for (c.step = 0; c.minutes ? monotonic_ns() < end : c.step < c.steps; c.step++) {
+        if (c.step % ROUND_STEPS == 0)
+            round_begin();
+        note("\n%llu:", (unsigned long long)c.step);
+        start();
+        faults(often[draw(ARRAY_SIZE(often))]);
+        for (uint64_t n = 1 + draw(4); n; n--)
+            act();
+        check();
+        if (c.step % ROUND_STEPS == ROUND_STEPS - 1) {
+            round_end();
+            c.seed++;
+        }
+    }
+    if (c.step % ROUND_STEPS)
+        round_end();
+    c.over = true;
+}
+
+static int report(void **state)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        FAULT_KINDS(X)
+#undef X
+    };
+    (void)state;
+    printf("steps %llu, kills %llu, journals damaged %llu, starts that failed %llu\n",
+           (unsigned long long)c.step, (unsigned long long)c.kills, (unsigned long long)c.losses,
+           (unsigned long long)c.starts_failed);
+    for (size_t i = 0; i < FAULT_COUNT; i++)
+        printf("  %-8s %llu of %llu calls failed\n", names[i], (unsigned long long)c.failed[i],
+               (unsigned long long)c.calls[i]);
+    return 0;
+}
+
+static int campaign_end(void **state)
+{
+    const char *log = contents("ceded.err");
+    size_t n = strlen(log);
+    if (!c.over)
+        fprintf(stderr, "round of --seed %llu:%s\nceded said last:\n%s\n",
+                (unsigned long long)c.seed, c.history, log + (n > 6000 ? n - 6000 : 0));
+    return report(state);
+}
+
+static uint64_t number(const char *text)
+{
+    uint64_t v;
+    if (parse_u64(text, 1, UINT32_MAX, &v) < 0) {
+        fprintf(stderr, "campaign: '%s' is not a whole number from 1\n", text);
+        exit(2);
+    }
+    return v;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"minutes", required_argument, NULL, 'm'},
+                                            {"steps", required_argument, NULL, 'n'},
+                                            {"seed", required_argument, NULL, 's'},
+                                            {NULL, 0, NULL, 0}};
+    for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (o == '?')
+            return 2;
+        *(o == 'm' ? &c.minutes : o == 'n' ? &c.steps : &c.seed) = number(optarg);
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(campaign, campaign_end)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
