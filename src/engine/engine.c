@@ -64,7 +64,8 @@ static void on_forget(void *arg, pid_t pid)
 
 /* ---- beginning and end ---- */
 
-static void engine_take_back(struct engine *e)
+/* An error: what is on record cannot be taken over now; it stays on record. */
+static int engine_take_back(struct engine *e)
 {
     struct model *m = &e->model;
     uint32_t flags;
@@ -78,11 +79,15 @@ static void engine_take_back(struct engine *e)
     for (uint32_t i = 0; i < journal_jobs_end(e->journal); i++) {
         const struct journal_job *rec = journal_job(e->journal, i);
         /* A job whose root has ended may have descendants; they cannot be told from strangers. */
-        if (rec && model_job_enter(m, i, rec) < 0)
+        int r = rec ? model_job_enter(m, i, rec) : 0;
+        if (r < 0 && r != -ESRCH)
+            return r;
+        if (r == -ESRCH)
             journal_put_job(e->journal, i, NULL);
     }
     swap_take_back(&e->swaps, m);
     survey_begin(&e->survey, &e->watches, e->stays);
+    return 0;
 }
 
 static int engine_set_up(struct engine *e, const struct engine_options *o)
@@ -140,7 +145,11 @@ int engine_new(struct device_driver *driver, struct journal *journal,
         return error_set(err, r, "cannot set up the scheduler: %s", strerror(-r));
     }
     watch_driver(&e->watches, driver);
-    engine_take_back(e);
+    r = engine_take_back(e);
+    if (r < 0) {
+        engine_free(e, false);
+        return error_set(err, r, "cannot take back the jobs of the journal: %s", strerror(-r));
+    }
     *out = e;
     return 0;
 }

@@ -12,6 +12,8 @@
 #define PART         2U                    /* scans take one part in so many of the time */
 #define LEAVING_NS   NSEC_PER_SEC          /* for what is left when the engine ends */
 #define ASKED_NS     (200 * NSEC_PER_MSEC) /* that a person waits for one */
+#define AGAIN_NS     (5 * NSEC_PER_SEC)    /* after what could not be listed or searched: twice */
+#define DOUBLE_MAX   7U                    /* as long each time, up to 11 minutes */
 
 /* What its program or the driver gave the group, as far as that shows: no program or driver is
  * known to set the shortest timeslice, one above the default, or the scheduler's floor. One in
@@ -25,6 +27,12 @@ static uint64_t survey_timeslice(const struct survey *s, const struct model *m,
     return ours ? gpu->timeslice_default_us : g->timeslice_us;
 }
 
+static uint64_t survey_again(struct survey *s)
+{
+    unsigned n = s->failures++;
+    return monotonic_ns() + (AGAIN_NS << (n < DOUBLE_MAX ? n : DOUBLE_MAX));
+}
+
 void survey_add(struct survey *s, struct proc_id id)
 {
     for (uint32_t i = 0; i < s->n; i++) {
@@ -34,6 +42,7 @@ void survey_add(struct survey *s, struct proc_id id)
     struct suspect *v = s->n < SUSPECTS_MAX ? reallocarray(s->v, s->n + 1, sizeof(*s->v)) : NULL;
     if (!v) {
         s->lost = true;
+        s->list_at = survey_again(s);
         return;
     }
     s->v = v;
@@ -134,13 +143,64 @@ int survey_free(struct survey *s, struct model *m, struct proc_id id, struct err
 
 /* ---- all ---- */
 
+static void list_processes(struct survey *s)
+{
+    struct device_driver *d = s->apply.driver;
+    struct pid_list pids = {0};
+    struct other_cedes others;
+    const struct journal_shared *j = journal_shared(s->apply.journal);
+    other_cedes_find(&others, j->driver, j->where, getpid());
+    s->lost = d->ops->processes(d, &pids, NULL) < 0;
+    for (size_t i = 0; i < pids.n; i++) {
+        struct proc_stat st;
+        int r = proc_stat_read(pids.v[i], &st);
+        s->lost |= r < 0 && r != -ESRCH;
+        if (r == 0 && !other_cedes_have(&others, pids.v[i]))
+            survey_add(s, st.id);
+    }
+    pid_list_free(&pids);
+    s->list_at = s->lost ? survey_again(s) : TIME_NEVER;
+}
+
+static void begin_search(struct survey *s)
+{
+    struct error err = {""};
+    int r = swapper_search(&s->search, s->apply.journal, &err);
+    if (r == 0) {
+        r = watch_start(s->watches, s->search.pidfd, &s->search_ended, &s->watch);
+        if (r < 0)
+            swapper_detach(&s->search);
+    }
+    s->search_at = r < 0 ? survey_again(s) : TIME_NEVER;
+    if (r < 0)
+        fprintf(stderr,
+                "cede: what is swapped out cannot be searched for now, and will be again: %s\n",
+                err.text[0] ? err.text : strerror(-r));
+}
+
+void survey_begin(struct survey *s, struct watches *watches, bool stays)
+{
+    const uint32_t missing = journal_incomplete(s->apply.journal);
+    s->watches = watches;
+    s->list_at = s->search_at = TIME_NEVER;
+    if (missing & JOURNAL_GROUPS_MISSING)
+        list_processes(s);
+    if ((missing & JOURNAL_SWAPS_MISSING) && stays && s->apply.driver->ops->swap_state)
+        begin_search(s);
+}
+
 uint64_t survey_due(struct survey *s, struct model *m)
 {
     const uint64_t started = monotonic_ns();
+    if (m->now >= s->search_at)
+        begin_search(s);
+    if (m->now >= s->list_at)
+        list_processes(s);
+    uint64_t again = min_u64(s->search_at, s->list_at);
     if (!s->n && (s->lost || !(journal_incomplete(s->apply.journal) & JOURNAL_GROUPS_MISSING)))
-        return TIME_NEVER;
+        return again;
     if (m->now < s->at)
-        return s->at;
+        return min_u64(s->at, again);
     for (uint32_t n = s->n; n > 0 && monotonic_ns() - started < BUDGET_NS; n--) {
         s->next = s->next < s->n ? s->next : 0;
         if (survey_step(s, m, &s->v[s->next]))
@@ -150,46 +210,10 @@ uint64_t survey_due(struct survey *s, struct model *m)
     }
     s->at = m->now + max_u64(NSEC_PER_MSEC, (monotonic_ns() - started) * PART);
     if (s->n || m->records_changed) /* what was found has to be on record first */
-        return s->at;
+        return min_u64(s->at, again);
     if (!s->lost)
         journal_complete(s->apply.journal, JOURNAL_GROUPS_MISSING);
-    return TIME_NEVER;
-}
-
-static void begin_search(struct survey *s, struct watches *watches)
-{
-    struct error err = {""};
-    int r = swapper_search(&s->search, s->apply.journal, &err);
-    if (r == 0) {
-        r = watch_start(watches, s->search.pidfd, &s->search_ended, &s->watch);
-        if (r < 0)
-            swapper_detach(&s->search);
-    }
-    if (r < 0)
-        fprintf(stderr, "cede: what is swapped out cannot be searched for: %s\n",
-                err.text[0] ? err.text : strerror(-r));
-}
-
-void survey_begin(struct survey *s, struct watches *watches, bool stays)
-{
-    const struct device_ops *ops = s->apply.driver->ops;
-    const uint32_t missing = journal_incomplete(s->apply.journal);
-    if (!missing)
-        return;
-    struct pid_list pids = {0};
-    struct other_cedes others;
-    const struct journal_shared *j = journal_shared(s->apply.journal);
-    other_cedes_find(&others, j->driver, j->where, getpid());
-    if (missing & JOURNAL_GROUPS_MISSING)
-        s->lost = ops->processes(s->apply.driver, &pids, NULL) < 0;
-    for (size_t i = 0; i < pids.n; i++) {
-        struct proc_stat st;
-        if (proc_stat_read(pids.v[i], &st) == 0 && !other_cedes_have(&others, pids.v[i]))
-            survey_add(s, st.id);
-    }
-    pid_list_free(&pids);
-    if ((missing & JOURNAL_SWAPS_MISSING) && stays && ops->swap_state)
-        begin_search(s, watches);
+    return again;
 }
 
 void survey_take(struct survey *s, struct swaps *x, struct model *m)
@@ -211,13 +235,13 @@ void survey_take(struct survey *s, struct swaps *x, struct model *m)
                     (int)found[i].pid);
         r = r == 0 && code != -EEXIST && code != -ESRCH ? code : r;
     }
-    if (r == 0)
+    if (r == 0) {
         journal_complete(s->apply.journal, JOURNAL_SWAPS_MISSING);
-    else
-        fprintf(stderr,
-                "cede: perhaps not all that is swapped out was found; the next start searches "
-                "again: %s\n",
-                err.text);
+        return;
+    }
+    s->search_at = survey_again(s);
+    fprintf(stderr, "cede: perhaps not all that is swapped out was found; a search follows: %s\n",
+            err.text[0] ? err.text : strerror(-r));
 }
 
 void survey_end(struct survey *s, struct model *m, bool restore)

@@ -5,7 +5,8 @@
  *   - of a process that a job owns, all groups count as suspended until they were set anew;
  *   - what is off the GPU is searched for by a swapper (recovery/swapper.h), and comes in.
  * What another cede that is alive may have done is that cede's (recovery/other.h).
- * Then the journal is complete again. Each process is dealt with once, so that what its user does
+ * Then the journal is complete again. What fails, for want of memory or descriptors, is tried again
+ * after 5 s, and then ever more seldom. Each process is dealt with once, so that what its user does
  * later by other means is left alone.
  *
  * From outside it does not show who did it: a program that somebody has moved off the GPU with the
@@ -28,10 +29,13 @@ struct survey {
     struct suspect *v;
     uint32_t n, next;
     uint64_t at;
-    bool lost;             /* there are more than are listed: the journal stays incomplete */
+    bool lost;             /* there are more than are listed: they are listed again at list_at */
     struct swapper search; /* for what is off the GPU; pid 0: none */
+    struct watches *watches;
     struct watch *watch;
     bool search_ended;
+    uint64_t list_at, search_at; /* TIME_NEVER: that is done, or is going on */
+    unsigned failures;
 };
 
 /* What the journal says is missing. stays: the engine is there long enough to bring something in.

@@ -97,11 +97,16 @@ bool proc_ended(const struct proc_stat *st)
     return (st->state == 'Z' || st->state == 'X') && st->threads <= 1;
 }
 
-bool proc_alive(struct proc_id id)
+int proc_check(struct proc_id id)
 {
     struct proc_stat st;
-    return proc_stat_read(id.pid, &st) == 0 && st.id.start_ticks == id.start_ticks &&
-           !proc_ended(&st);
+    int r = proc_stat_read(id.pid, &st);
+    return r < 0 ? r : st.id.start_ticks == id.start_ticks && !proc_ended(&st) ? 0 : -ESRCH;
+}
+
+bool proc_alive(struct proc_id id)
+{
+    return proc_check(id) != -ESRCH;
 }
 
 int proc_pidfd(struct proc_id id)
@@ -113,11 +118,11 @@ int proc_pidfd(struct proc_id id)
         return -errno;
     /* Only after the descriptor pins the process does its start time prove who it is. */
     struct proc_stat st;
-    if (proc_stat_read(id.pid, &st) < 0 || st.id.start_ticks != id.start_ticks) {
-        close(fd);
-        return -ESRCH;
-    }
-    return fd;
+    int r = proc_stat_read(id.pid, &st);
+    if (r == 0 && st.id.start_ticks == id.start_ticks)
+        return fd;
+    close(fd);
+    return r < 0 ? r : -ESRCH;
 }
 
 bool pidfd_alive(int pidfd)

@@ -23,7 +23,9 @@ struct proc_stat {
     uint32_t threads;
 };
 
-/* 0, -ESRCH (no such process, or a zombie's /proc entry just went), -EIO (unparsable). */
+/* 0, -ESRCH (no such process, or a zombie's /proc entry just went), -EIO (unparsable); another
+ * error
+ * (-EMFILE) says nothing about the process. */
 int proc_stat_read(pid_t pid, struct proc_stat *out);
 
 /* The user whose process it is: the real one, as kill(2) asks for. The effective one is another's
@@ -34,7 +36,11 @@ uint64_t proc_ticks_now(void); /* a process that starts now has this start_ticks
 /* A zombie with threads is a program whose first thread has ended, and which goes on. */
 bool proc_ended(const struct proc_stat *st);
 
-/* True while exactly this process exists and is not a zombie. */
+/* 0 while exactly this process exists and is not a zombie, -ESRCH once it has ended, another error
+ * (-EMFILE, -ENOMEM) if that cannot be told now. */
+int proc_check(struct proc_id id);
+
+/* False only if the process is known to have ended: whoever cannot tell must not forget it. */
 bool proc_alive(struct proc_id id);
 
 /* Whether `pid` is `ancestor` or descends from it, by the parents as they are now. */
@@ -51,7 +57,8 @@ static inline bool proc_same(struct proc_id a, struct proc_id b)
     return a.pid == b.pid && a.start_ticks == b.start_ticks;
 }
 
-/* pidfd for exactly this process: -ESRCH if the pid is gone or was reused. The caller closes it. */
+/* pidfd for exactly this process: -ESRCH if the pid is gone or was reused, another error (-EMFILE)
+ * if that cannot be told now. The caller closes it. */
 int proc_pidfd(struct proc_id id);
 
 /* False once the process has ended with all its threads. One system call, against the three and the

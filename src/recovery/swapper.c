@@ -408,7 +408,6 @@ static int check_gpus(struct device_driver *d, const struct swap_order *o, struc
 static int search(const struct swap_order *o, struct device_driver *d, struct error *err)
 {
     _cleanup_free_ pid_t *pids = NULL;
-    struct proc_id id = {0, 0};
     struct other_cedes others;
     size_t n = 0;
     other_cedes_find(&others, o->driver, o->where, getppid());
@@ -419,15 +418,19 @@ static int search(const struct swap_order *o, struct device_driver *d, struct er
         struct proc_stat st;
         enum swap_state s;
         uid_t uid;
-        if (proc_owner(pids[i], &uid) < 0 || (geteuid() != 0 && uid != geteuid()) ||
-            proc_stat_read(pids[i], &st) < 0 || other_cedes_have(&others, pids[i]) ||
-            d->ops->swap_state(d, st.id, &s, NULL) < 0)
+        int code = proc_owner(pids[i], &uid);
+        if (code == 0)
+            code = proc_stat_read(pids[i], &st);
+        if (code < 0 && code != -ESRCH)
+            r = error_set(err, code, "cannot look at process %d: %s", (int)pids[i],
+                          strerror(-code));
+        if (code < 0 || (geteuid() != 0 && uid != geteuid()) ||
+            other_cedes_have(&others, pids[i]) || d->ops->swap_state(d, st.id, &s, NULL) < 0)
             continue;
         if (s == SWAP_OUT || s == SWAP_LOCKED)
             (void)write_full(SWAP_RESULT_FD, &st.id, sizeof(st.id));
     }
-    (void)write_full(SWAP_RESULT_FD, &id, sizeof(id));
-    return 0;
+    return r;
 }
 
 static int carry_out(const struct swap_order *o, struct error *err)
@@ -475,6 +478,9 @@ int swap_main(int argc, char **argv)
         alarm(
             SEARCH_S); /* a program that does not answer is not waited for: what was found counts */
     res.code = carry_out(&o, &res.err);
+    const struct proc_id none = {0, 0};
+    if (o.search) /* the end of what was found, whatever was looked at */
+        (void)write_full(SWAP_RESULT_FD, &none, sizeof(none));
     (void)write_full(SWAP_RESULT_FD, &res, sizeof(res)); /* without a reader the journal shows it */
     return res.code < 0;
 }

@@ -23,7 +23,7 @@
 
 #define LOADS       4
 #define ROUND_STEPS 25
-#define STEPS       50 /* of the test suite's run */
+#define STEPS       300
 
 struct load {
     char name[16];

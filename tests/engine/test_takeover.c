@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,6 +100,32 @@ static void test_undo_without_first_thread(void **state)
     for (int i = 0; i < 10000 && proc_alive(st.id); i++)
         usleep(1000);
     assert_false(proc_alive(st.id)); /* now it is one */
+}
+
+/* Without a descriptor to spare nobody can be looked at, which says nothing about anybody: what is
+ * on record stays there, and is undone later. */
+static void test_no_descriptors(void **state)
+{
+    struct fixture *f = *state;
+    struct rlimit before, none;
+    pid_t p[3];
+    three_jobs(f, p);
+    crash(f);
+    struct journal *j;
+    assert_int_equal(journal_open(f->dir, 0, &j, NULL), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){0, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    bool alive = proc_alive(f->d.g[0].dg.proc);
+    int pidfd = proc_pidfd(f->d.g[0].dg.proc);
+    journal_undo(j, &f->d.base, NULL, NULL);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_true(alive);
+    assert_int_equal(pidfd, -EMFILE);
+    journal_undo(j, &f->d.base, NULL, NULL);
+    assert_int_equal(changed_groups(f), 0);
+    assert_int_equal(suspended_groups(f), 0);
+    journal_close(j);
 }
 
 /* Killed between the record and what it speaks of. */
@@ -314,6 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_crash_and_undo),
         T(test_crash_and_take_over),
+        T(test_no_descriptors),
         T(test_crash_before_the_change),
         T(test_undo_without_first_thread),
         T(test_orphaned_records_are_undone),

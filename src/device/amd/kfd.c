@@ -73,9 +73,9 @@ static void *tracer_thread(void *p)
     t->tid = gettid();
     if (ptrace(PTRACE_SEIZE, t->proc.pid, NULL, NULL) < 0)
         t->result = -errno;
-    else if (!proc_alive(t->proc)) /* a traced pid is not reused: now it can be looked at */
-        t->result = -ESRCH;
-    else
+    else /* a traced pid is not reused: now it can be looked at */
+        t->result = proc_check(t->proc);
+    if (t->result == 0)
         t->result = t->fn(t->arg);
     return NULL;
 }
