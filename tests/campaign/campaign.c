@@ -7,6 +7,8 @@
  *
  * usage: campaign [--minutes N] [--steps N] [--seed N]
  * A round is one seed and 25 steps; the next round has the next seed. A failure prints the seed. */
+#include "campaign.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -17,40 +19,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../e2e/fixture.h"
-#include "faults.h"
 #include "recovery/journal.h"
 
-#define LOADS       4
 #define ROUND_STEPS 25
 #define STEPS       300
 
-struct load {
-    char name[16];
-    pid_t pid;         /* 0: none */
-    bool pause_wanted; /* somebody asked to pause it, or to swap it out, since it last ran freely */
-};
+struct campaign c = {.seed = 1, .steps = STEPS};
 
-static struct {
-    uint64_t seed, steps, step, minutes;
-    struct rng rng;
-    struct faults *faults;
-    struct load loads[LOADS];
-    unsigned started;
-    pid_t ceded; /* 0: none */
-    bool over;
-    bool odd_slices; /* the journal was lost: which slices are a program's own cannot be told */
-    char history[64 * 1024];
-    size_t history_end;
-    uint64_t kills, losses, failed[FAULT_COUNT], calls[FAULT_COUNT], starts_failed;
-} c = {.seed = 1, .steps = STEPS};
-
-static uint64_t draw(uint64_t n)
+uint64_t draw(uint64_t n)
 {
     return rng_below(&c.rng, n);
 }
 
-__attribute__((format(printf, 1, 2))) static void note(const char *fmt, ...)
+void note(const char *fmt, ...)
 {
     size_t room = sizeof(c.history) - c.history_end;
     va_list ap;
@@ -73,7 +54,7 @@ static bool is_ours(pid_t pid)
 
 /* Waits for what a ceded that is gone has left: its restorer, swappers, readers of the
  * configuration. Whatever they end with. */
-static void await_orphans(void)
+void await_orphans(void)
 {
     pid_t v[32];
     bool none = EVENTUALLY(({
@@ -90,7 +71,7 @@ static void await_orphans(void)
         fail_msg("a process of a ceded that is gone does not end");
 }
 
-static pid_t helper(const char *name)
+pid_t helper(const char *name)
 {
     pid_t v[16];
     size_t n = c.ceded ? children_of(c.ceded, v, ARRAY_SIZE(v)) : 0;
@@ -102,7 +83,7 @@ static pid_t helper(const char *name)
     return 0;
 }
 
-static void kill_it(pid_t pid)
+void kill_it(pid_t pid)
 {
     if (!pid)
         return;
@@ -111,7 +92,7 @@ static void kill_it(pid_t pid)
 }
 
 /* Whether ceded has ended by itself, which it may while its calls fail. */
-static bool has_ended(void)
+bool has_ended(void)
 {
     if (!c.ceded || waitpid(c.ceded, NULL, WNOHANG) == 0)
         return !c.ceded;
@@ -120,7 +101,7 @@ static bool has_ended(void)
     return true;
 }
 
-static bool answers(void)
+bool answers(void)
 {
     json_t *all = ask("{\"v\":1,\"op\":\"ps\"}");
     json_decref(all);
@@ -151,7 +132,7 @@ static bool try_start(void)
 }
 
 /* With no faults it has to come up. */
-static void start(void)
+void start(void)
 {
     if (c.ceded)
         return;
@@ -170,7 +151,7 @@ static void start(void)
 }
 
 /* Its end by kill -9; both: the restorer's too, one way round or the other. */
-static void kill_ceded(bool both)
+void kill_ceded(bool both)
 {
     pid_t restorer = both ? helper("cede-restore") : 0;
     if (!c.ceded)
@@ -181,225 +162,6 @@ static void kill_ceded(bool both)
     kill_it(restorer);
     await_child(c.ceded);
     c.ceded = 0;
-}
-
-/* ---- what is done: whether it succeeds is not asked ---- */
-
-static struct load *some_load(void)
-{
-    size_t first = draw(LOADS);
-    for (size_t i = 0; i < LOADS; i++) {
-        struct load *l = &c.loads[(first + i) % LOADS];
-        if (l->pid)
-            return l;
-    }
-    return NULL;
-}
-
-/* It has to end, with a status of a verb. */
-static void verb(const char *const argv[])
-{
-    pid_t pid = spawn("verb", argv);
-    int status = await_child(pid);
-    note(" %s=%d", argv[1], status);
-    if (status > 2)
-        fail_msg("cede %s ended with %d: %s", argv[1], status, contents("verb.err"));
-}
-#define VERB(...) verb((const char *const[]){"cede", __VA_ARGS__, NULL})
-
-static void start_load(void)
-{
-    struct load *l = NULL;
-    for (size_t i = 0; i < LOADS && !l; i++)
-        l = c.loads[i].pid ? NULL : &c.loads[i];
-    if (!l)
-        return;
-    *l = (struct load){.pid = 0};
-    snprintf(l->name, sizeof(l->name), "l%u", ++c.started);
-    l->pid = draw(2) ? LOAD(l->name, "batch", "--depth", "4", "--memory", "33554432")
-                     : LOAD(l->name, "latency", "--memory", "33554432");
-    if (!EVENTUALLY(all_have_contexts(&l->pid, 1)))
-        fail_msg("%s opens no context", l->name);
-    note(" %s pid %d", l->name, (int)l->pid);
-}
-
-static void kill_load(void)
-{
-    struct load *l = some_load();
-    if (!l)
-        return;
-    kill_it(l->pid);
-    assert_int_equal(await_child(l->pid), 1000 + SIGKILL);
-    note(" %s killed", l->name);
-    l->pid = 0;
-}
-
-static void change(void)
-{
-    static const char *const options[][2] = {
-        {"-c", "batch"}, {"-c", "normal"},        {"-c", "latency"},   {"-c", "none"},
-        {"-w", "300"},   {"--deadline", "500ms"}, {"--deadline", "0"}, {"--budget", "2ms"}};
-    struct load *l = some_load();
-    size_t k = draw(ARRAY_SIZE(options));
-    if (l)
-        VERB("set", pid_text(l->pid), options[k][0], options[k][1]);
-}
-
-static void pause_load(void)
-{
-    struct load *l = some_load();
-    if (!l)
-        return;
-    l->pause_wanted = true;
-    VERB("pause", pid_text(l->pid));
-}
-
-static void resume_load(void)
-{
-    struct load *l = some_load();
-    if (l)
-        VERB("resume", pid_text(l->pid));
-}
-
-static void swap_load(void)
-{
-    struct load *l = some_load();
-    if (!l)
-        return;
-    l->pause_wanted = true;
-    VERB("swap-out", pid_text(l->pid));
-    if (draw(2))
-        VERB("swap-in", pid_text(l->pid));
-}
-
-static void change_policy(void)
-{
-    static const char *const what[] = {"laxity", "edf",       "priority",
-                                       "shares", "floor=0.3", "rotation_us=30000"};
-    VERB("policy", what[draw(ARRAY_SIZE(what))]);
-}
-
-static void reload(void)
-{
-    configure(20, draw(3) ? "floor = 0.3" : "rubbish");
-    if (c.ceded)
-        kill(c.ceded, SIGHUP);
-    nap_ms((unsigned)draw(30));
-    configure(20, "floor = 0.3");
-}
-
-static void kill_restorer(void)
-{
-    kill_it(helper("cede-restore"));
-}
-
-/* Of a move that is on its way. */
-static void kill_swapper(void)
-{
-    struct load *l = some_load();
-    char text[64];
-    if (!l)
-        return;
-    l->pause_wanted = true;
-    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"swap-out\",\"target\":%d}", (int)l->pid);
-    json_decref(ask(text));
-    nap_ms((unsigned)draw(100));
-    kill_it(helper("cede-swap"));
-}
-
-static void stop_for_a_moment(void)
-{
-    pid_t pid = draw(2) ? c.ceded : helper("cede-restore");
-    if (!pid)
-        return;
-    kill(pid, SIGSTOP);
-    nap_ms((unsigned)draw(100));
-    if (draw(4) == 0)
-        kill_ceded(true);
-    kill(pid, SIGCONT);
-}
-
-static void kill_one(void)
-{
-    kill_ceded(false);
-    if (draw(2))
-        start();
-}
-
-static void kill_both(void)
-{
-    kill_ceded(true);
-}
-
-static void kill_newborn(void)
-{
-    kill_ceded(draw(2));
-    await_orphans();
-    char config[96];
-    snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
-    c.ceded = SPAWN("ceded", "cede", "daemon", "--config", config, "--dir", cede_home());
-    usleep((useconds_t)draw(30000));
-    kill_ceded(draw(2));
-}
-
-/* Nobody holds it: removed, emptied, cut, zeroed behind its header, or some bytes changed. */
-static void damage_journal(void)
-{
-    char path[96];
-    snprintf(path, sizeof(path), "%s/journal", cede_home());
-    kill_ceded(true);
-    await_orphans();
-    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC);
-    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-    if (size <= 0)
-        return;
-    unsigned how = (unsigned)draw(5);
-    switch (how) {
-    case 0:
-        assert_int_equal(unlink(path), 0);
-        break;
-    case 1:
-        assert_int_equal(ftruncate(fd, 0), 0);
-        break;
-    case 2:
-        assert_int_equal(ftruncate(fd, (off_t)draw((uint64_t)size)), 0);
-        break;
-    case 3:
-        assert_int_equal(ftruncate(fd, 4096), 0);
-        assert_int_equal(ftruncate(fd, size), 0);
-        break;
-    default:
-        for (int i = 0; i < 64; i++) {
-            char byte = (char)draw(256);
-            assert_int_equal(pwrite(fd, &byte, 1, (off_t)draw(draw(2) ? 4096 : (uint64_t)size)), 1);
-        }
-    }
-    c.losses++;
-    c.odd_slices = true;
-    note(" damage %u", how);
-}
-
-static const struct {
-    void (*act)(void);
-    unsigned often;
-} actions[] = {
-    {start_load, 8},    {kill_load, 3},    {change, 12},           {pause_load, 8},
-    {resume_load, 6},   {swap_load, 3},    {change_policy, 3},     {reload, 2},
-    {kill_restorer, 3}, {kill_swapper, 2}, {stop_for_a_moment, 3}, {kill_one, 5},
-    {kill_both, 4},     {kill_newborn, 2}, {damage_journal, 3},
-};
-
-static void act(void)
-{
-    unsigned sum = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
-        sum += actions[i].often;
-    unsigned left = (unsigned)draw(sum);
-    size_t i = 0;
-    for (; left >= actions[i].often; i++)
-        left -= actions[i].often;
-    actions[i].act();
-    has_ended();
 }
 
 /* ---- what has to hold ---- */
