@@ -204,7 +204,7 @@ static void test_limit(void **state)
     struct world *w = *state;
     const unsigned long long limit = 1000000,
                              longest = 1200000; /* five kernels of a graph, twice */
-    w->page->active = 1;
+    w->page->control.any = 1;
     w->page->limit_ns = limit;
     for (int seed = 2; seed < 8; seed++) {
         struct summary a, b;
@@ -227,7 +227,7 @@ static void test_threads(void **state)
     enum { THREADS = 4, LAUNCHES = 300 };
     unsigned next[THREADS + 1] = {0}, lines = 0;
     char *save = NULL;
-    w->page->active = 1;
+    w->page->control.any = 1;
     w->page->limit_ns = 500000;
     start(w, "b", prog(), "threads", NULL);
     assert_int_equal(finish(w), 0);
@@ -246,7 +246,7 @@ static void test_threads(void **state)
 static void hold_each(struct world *w, const char *program, const char *what)
 {
     unsigned n = 0;
-    w->page->active = 1;
+    w->page->control.any = 1;
     w->page->closed = 1;
     start(w, "b", program, what, NULL);
     for (;; n++) {
@@ -285,7 +285,7 @@ static void test_lookups(void **state)
 static void test_never_held(void **state)
 {
     struct world *w = *state;
-    w->page->active = 1;
+    w->page->control.any = 1;
     w->page->closed = 1;
     start(w, "b", prog(), "never", NULL);
     assert_true(byte(w, 10000));
@@ -300,7 +300,7 @@ static void test_never_held(void **state)
 static void test_captures(void **state)
 {
     struct world *w = *state;
-    w->page->active = 1;
+    w->page->control.any = 1;
     w->page->limit_ns = 1000000;
     for (int i = 0; i < 10; i++) {
         start(w, "b", prog(), "captures", NULL);
@@ -314,7 +314,7 @@ static void test_captures(void **state)
 
 static void interrupt(struct world *w, const char *how, const char *what)
 {
-    w->page->active = 1;
+    w->page->control.any = 1;
     w->page->limit_ns = 1000000;
     setenv("TOY_EVENT", how, 1);
     start(w, "b", prog(), what, NULL);
@@ -349,7 +349,7 @@ static void test_errno(void **state)
 static void test_killed_while_held(void **state)
 {
     struct world *w = *state;
-    w->page->active = 1;
+    w->page->control.any = 1;
     w->page->closed = 1;
     start(w, "b", prog(), "each", NULL);
     while (!w->page->waiting)
@@ -365,7 +365,7 @@ static void test_compiled(void **state)
     const char *program = getenv("HIP_PROGRAM");
     if (!program || !program[0])
         skip();
-    w->page->active = 1;
+    w->page->control.any = 1;
     w->page->limit_ns = 1000000;
     start(w, "a", program, "x", NULL);
     assert_int_equal(finish(w), 0);

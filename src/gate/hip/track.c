@@ -8,7 +8,7 @@
  *     of a stream, which the stream waits for.
  *  3. Holding for the limit ends after HOLD_MAX_NS whatever is under way: that work may itself wait
  *     for what this thread does next (a flag in memory). Holding because it is not this program's
- *     turn ends when the turn comes or the scheduler goes (port.h).
+ *     turn ends when the turn comes or the scheduler goes (gate.h).
  *  4. The gate's own calls leave the program's last error as it was: none is made while one is
  *     pending or after a call that failed, and what they raise is taken back.
  *
@@ -23,14 +23,15 @@
 
 #include "gate/clock.h"
 #include "gate/estimate.h"
+#include "gate/gate.h"
 #include "gate/hip/hip.h"
-#include "gate/hip/port.h"
 
 #define HOLD_MAX_NS    100000000ULL
 #define STRETCH_CALLS  16
 #define STRETCH_SHARE  4 /* of the limit */
 #define ESTIMATE_FLOOR 1000ULL
 #define ESTIMATE_CEIL  10000000000ULL
+#define LEVEL_GATE     1 /* device_level */
 
 enum { STREAMS = 128, STRETCHES = 16, SHARES = 4 };
 
@@ -51,6 +52,8 @@ struct stream {
     unsigned first, n;       /* finished being filled */
     struct stretch ring[STRETCHES];
 };
+static int gate_device =
+    -2; /* all GPUs of the process are one there; -2: not asked for, -1: none */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream streams[STREAMS];
 static uint64_t closed_ns; /* estimated cost of all full stretches that are not finished */
@@ -94,6 +97,17 @@ static void track_in_child(void)
 __attribute__((constructor)) static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, track_in_child);
+}
+
+/* A daemon schedules; it is asked for at the first submission. */
+static bool track_active(void)
+{
+    int d = __atomic_load_n(&gate_device, __ATOMIC_RELAXED);
+    if (__builtin_expect(d == -2, 0)) {
+        d = gate_device_add("AMD GPU (HIP)", "hip", LEVEL_GATE);
+        __atomic_store_n(&gate_device, d, __ATOMIC_RELAXED);
+    }
+    return gate_active() && d >= 0;
 }
 
 static struct stream *stream_at(const struct hip_calls *c, hipStream_t handle)
@@ -189,7 +203,7 @@ static void harvest(const struct hip_calls *c)
             if (r == HIP_NOT_READY)
                 break;
             drop_first(s);
-            port_ended();
+            gate_ended(gate_device);
         }
     }
 }
@@ -242,7 +256,7 @@ static uint64_t cost_of(uint64_t key, uint64_t guess_ns)
 static bool stretch_ready(const struct hip_calls *c, struct stream *s, uint64_t limit_ns)
 {
     harvest(c);
-    if (limit_ns)
+    if (limit_ns != UINT64_MAX)
         hold_for_limit(c, s, limit_ns);
     if (!s->broken && !s->open && s->n < STRETCHES - 1 && !any_captures()) {
         struct stretch *x = stretch_open(s);
@@ -259,10 +273,10 @@ static void track_hold(struct ticket *t, hipStream_t stream, uint64_t key, uint6
     bool silent = c && c->peek_error() == HIP_OK; /* may call without being seen */
     if (any_captures() && (!silent || captures_now(c, stream)))
         return;
-    port_pass();
+    gate_pass(gate_device);
     if (!silent || any_captures() || captures_now(c, stream))
         return;
-    uint64_t limit_ns = port_limit_ns();
+    uint64_t limit_ns = gate_limit_ns(gate_device);
     pthread_mutex_lock(&lock);
     struct stream *s = any_captures() ? NULL : stream_at(c, stream);
     if (s && !s->broken && stretch_ready(c, s, limit_ns))
@@ -273,7 +287,7 @@ static void track_hold(struct ticket *t, hipStream_t stream, uint64_t key, uint6
 void track_enter(struct ticket *t, hipStream_t stream, uint64_t key, uint64_t guess_ns)
 {
     t->stream = NULL;
-    if (!port_active() || in_callback || in_gate)
+    if (!track_active() || in_callback || in_gate)
         return;
     struct stay stay = track_stay();
     track_hold(t, stream, key, guess_ns);
@@ -292,8 +306,7 @@ static void stretch_add(struct stream *s, const struct ticket *t, uint64_t limit
         x->shares[i].cost_ns += t->cost_ns;
     x->calls++;
     x->cost_ns += t->cost_ns;
-    if (!any_captures() &&
-        (x->calls >= STRETCH_CALLS || (limit_ns && x->cost_ns >= limit_ns / STRETCH_SHARE)))
+    if (!any_captures() && (x->calls >= STRETCH_CALLS || x->cost_ns >= limit_ns / STRETCH_SHARE))
         stretch_close(hip_calls(), s);
 }
 
@@ -303,18 +316,18 @@ void track_leave(struct ticket *t, hipError_t result)
     if (!s || result != HIP_OK)
         return;
     struct stay stay = track_stay();
-    uint64_t limit_ns = port_limit_ns();
+    uint64_t limit_ns = gate_limit_ns(gate_device);
     pthread_mutex_lock(&lock);
     if (s->used && s->open)
         stretch_add(s, t, limit_ns);
-    port_inflight(closed_ns);
+    gate_queued(gate_device, closed_ns);
     pthread_mutex_unlock(&lock);
     track_go(stay);
 }
 
 void track_drained(hipStream_t stream, bool all)
 {
-    if (!port_active() || any_captures() || in_gate)
+    if (!track_active() || any_captures() || in_gate)
         return;
     uintptr_t thread = stream == HIP_STREAM_PER_THREAD ? (uintptr_t)&thread_mark : 0;
     struct stay stay = track_stay();
@@ -327,7 +340,7 @@ void track_drained(hipStream_t stream, bool all)
     const struct hip_calls *c = hip_calls();
     if (c && !any_captures() && c->peek_error() == HIP_OK)
         harvest(c);
-    port_inflight(closed_ns);
+    gate_queued(gate_device, closed_ns);
     pthread_mutex_unlock(&lock);
     track_go(stay);
 }
