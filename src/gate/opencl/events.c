@@ -19,7 +19,7 @@ void events_in_child(void)
     table_reset(&host_events);
 }
 
-static cl_event CL_API_CALL my_clCreateUserEvent(cl_context context, cl_int *ret)
+cl_event CL_API_CALL my_clCreateUserEvent(cl_context context, cl_int *ret)
 {
     cl_event e = next->clCreateUserEvent(context, ret);
     if (e && table_put(&host_events, e, &(char){0}))
@@ -33,7 +33,7 @@ static void host_event_over(cl_event e)
         gate_host_waits(-1);
 }
 
-static cl_int CL_API_CALL my_clSetUserEventStatus(cl_event e, cl_int status)
+cl_int CL_API_CALL my_clSetUserEventStatus(cl_event e, cl_int status)
 {
     if (gate_active() && !in_callback())
         gate_pass_all();
@@ -41,10 +41,10 @@ static cl_int CL_API_CALL my_clSetUserEventStatus(cl_event e, cl_int status)
     return next->clSetUserEventStatus(e, status);
 }
 
-static cl_int CL_API_CALL my_clReleaseEvent(cl_event e)
+cl_int CL_API_CALL my_clReleaseEvent(cl_event e)
 {
     cl_uint count = 0;
-    if (host_events.n && table_get(&host_events, e, &(char){0}) &&
+    if (host_events.root && table_get(&host_events, e, &(char){0}) &&
         next->clGetEventInfo(e, CL_EVENT_REFERENCE_COUNT, sizeof(count), &count, NULL) ==
             CL_SUCCESS &&
         count == 1)
@@ -66,9 +66,8 @@ static void CL_CALLBACK event_called_back(cl_event e, cl_int status, void *arg)
     callbacks--;
 }
 
-static cl_int CL_API_CALL my_clSetEventCallback(cl_event e, cl_int type,
-                                                void(CL_CALLBACK *f)(cl_event, cl_int, void *),
-                                                void *arg)
+cl_int CL_API_CALL my_clSetEventCallback(cl_event e, cl_int type,
+                                         void(CL_CALLBACK *f)(cl_event, cl_int, void *), void *arg)
 {
     struct callback *c = f ? malloc(sizeof(*c)) : NULL;
     if (!c)
@@ -78,12 +77,4 @@ static cl_int CL_API_CALL my_clSetEventCallback(cl_event e, cl_int type,
     if (r != CL_SUCCESS)
         free(c);
     return r;
-}
-
-void events_fill(cl_icd_dispatch *d)
-{
-    TAKE(clCreateUserEvent)
-    TAKE(clSetUserEventStatus)
-    TAKE(clReleaseEvent)
-    TAKE(clSetEventCallback)
 }

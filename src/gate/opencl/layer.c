@@ -29,8 +29,8 @@ static void *extension(const char *name, void *real, void *buffer_info)
 
 #define BUFFER_INFO "clGetCommandBufferInfoKHR"
 
-static void *CL_API_CALL my_clGetExtensionFunctionAddressForPlatform(cl_platform_id platform,
-                                                                     const char *name)
+void *CL_API_CALL my_clGetExtensionFunctionAddressForPlatform(cl_platform_id platform,
+                                                              const char *name)
 {
     void *(CL_API_CALL * look_up)(cl_platform_id, const char *) =
         next->clGetExtensionFunctionAddressForPlatform;
@@ -38,7 +38,7 @@ static void *CL_API_CALL my_clGetExtensionFunctionAddressForPlatform(cl_platform
                      is_command_buffer(name) ? look_up(platform, BUFFER_INFO) : NULL);
 }
 
-static void *CL_API_CALL my_clGetExtensionFunctionAddress(const char *name)
+void *CL_API_CALL my_clGetExtensionFunctionAddress(const char *name)
 {
     void *(CL_API_CALL * look_up)(const char *) = next->clGetExtensionFunctionAddress;
     return extension(name, look_up(name), is_command_buffer(name) ? look_up(BUFFER_INFO) : NULL);
@@ -72,17 +72,6 @@ static void layer_in_child(void)
     enqueue_in_child();
 }
 
-static void layer_fill(cl_icd_dispatch *d)
-{
-    queues_fill(d);
-    programs_fill(d);
-    events_fill(d);
-    enqueue_fill(d);
-    slice_fill(d);
-    TAKE(clGetExtensionFunctionAddressForPlatform)
-    TAKE(clGetExtensionFunctionAddress)
-}
-
 /* A loader may begin anew after it was closed; but listed twice, the layer would call itself. */
 EXPORT cl_int clInitLayer(cl_uint n, const cl_icd_dispatch *target, cl_uint *n_ret,
                           const cl_icd_dispatch **ret)
@@ -96,7 +85,9 @@ EXPORT cl_int clInitLayer(cl_uint n, const cl_icd_dispatch *target, cl_uint *n_r
         return CL_OUT_OF_HOST_MEMORY;
     memcpy(&layer_calls, target, sizeof(layer_calls));
     next = target;
-    layer_fill(&layer_calls);
+    cl_icd_dispatch *d = &layer_calls;
+    LAYER_CALLS(TAKE)
+    enqueue_fill(d);
     *n_ret = sizeof(layer_calls) / sizeof(void *);
     *ret = &layer_calls;
     return CL_SUCCESS;

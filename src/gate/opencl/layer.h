@@ -22,6 +22,42 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The calls that the layer stands for, besides those that enqueue_fill() knows. */
+#define LAYER_CALLS(X)                                                                             \
+    /* queues.c */                                                                                 \
+    X(clCreateCommandQueue)                                                                        \
+    X(clCreateCommandQueueWithProperties)                                                          \
+    X(clReleaseCommandQueue)                                                                       \
+    X(clGetCommandQueueInfo)                                                                       \
+    X(clGetEventProfilingInfo)                                                                     \
+    X(clFlush)                                                                                     \
+    X(clFinish)                                                                                    \
+    /* programs.c */                                                                               \
+    X(clCreateProgramWithSource)                                                                   \
+    X(clCreateProgramWithBinary)                                                                   \
+    X(clCreateProgramWithBuiltInKernels)                                                           \
+    X(clCreateProgramWithIL)                                                                       \
+    X(clLinkProgram)                                                                               \
+    X(clBuildProgram)                                                                              \
+    X(clReleaseProgram)                                                                            \
+    X(clCreateKernel)                                                                              \
+    X(clCreateKernelsInProgram)                                                                    \
+    X(clCloneKernel)                                                                               \
+    X(clReleaseKernel)                                                                             \
+    /* events.c */                                                                                 \
+    X(clCreateUserEvent)                                                                           \
+    X(clSetUserEventStatus)                                                                        \
+    X(clReleaseEvent)                                                                              \
+    X(clSetEventCallback)                                                                          \
+    /* slice.c */                                                                                  \
+    X(clEnqueueNDRangeKernel)                                                                      \
+    X(clEnqueueTask)                                                                               \
+    /* layer.c */                                                                                  \
+    X(clGetExtensionFunctionAddressForPlatform)                                                    \
+    X(clGetExtensionFunctionAddress)
+#define X(name) __typeof__(*((cl_icd_dispatch *)NULL)->name) my_##name;
+LAYER_CALLS(X)
+#undef X
 /* In a function that fills the table d: the layer's call, if there is one below. */
 #define TAKE(name) d->name = d->name ? my_##name : NULL;
 
@@ -42,7 +78,6 @@ bool queue_get(cl_command_queue q, struct queue *out);
 void queue_submitted(cl_command_queue q);
 /* Hands over all of them. */
 void queues_flush(void *unused);
-void queues_fill(cl_icd_dispatch *d);
 void queues_in_child(void);
 
 /* ---- programs.c ---- */
@@ -51,14 +86,12 @@ void queues_in_child(void);
 uint64_t kernel_hash(cl_kernel k);
 /* Proven, see proof.h. needs_local_size: only with a work-group size that the program gives. */
 bool kernel_sliceable(cl_kernel k, bool *needs_local_size);
-void programs_fill(cl_icd_dispatch *d);
 void programs_in_child(void);
 
 /* ---- events.c ---- */
 
 /* This thread runs a callback of the program, which the device may wait for. */
 bool in_callback(void);
-void events_fill(cl_icd_dispatch *d);
 void events_in_child(void);
 
 /* ---- enqueue.c ---- */
@@ -86,9 +119,5 @@ void enqueue_in_child(void);
 /* clEnqueueCommandBufferKHR of a platform: what a program gets instead. info: that platform's
  * clGetCommandBufferInfoKHR, or NULL. */
 void *enqueue_command_buffer(void *real, void *info);
-
-/* ---- slice.c ---- */
-
-void slice_fill(cl_icd_dispatch *d);
 
 #endif

@@ -67,55 +67,32 @@ static void program_set(cl_program p, struct build *b)
     pthread_mutex_unlock(&lock);
 }
 
-/* A new program may have the handle of one whose end was not seen (kernels keep programs). */
-static void program_forget(cl_program p)
-{
-    program_set(p, NULL);
-}
+/* Programs without a text. A new one may have the handle of one whose end was not seen (kernels
+ * keep programs). */
+#define X(name, params, ...)                                                                       \
+    cl_program CL_API_CALL my_##name params                                                        \
+    {                                                                                              \
+        cl_program p = next->name(__VA_ARGS__);                                                    \
+        program_set(p, NULL);                                                                      \
+        return p;                                                                                  \
+    }
+X(clCreateProgramWithBinary,
+  (cl_context c, cl_uint n, const cl_device_id *devices, const size_t *sizes,
+   const unsigned char **binaries, cl_int *status, cl_int *ret),
+  c, n, devices, sizes, binaries, status, ret)
+X(clCreateProgramWithBuiltInKernels,
+  (cl_context c, cl_uint n, const cl_device_id *devices, const char *names, cl_int *ret), c, n,
+  devices, names, ret)
+X(clCreateProgramWithIL, (cl_context c, const void *il, size_t size, cl_int *ret), c, il, size, ret)
+X(clLinkProgram,
+  (cl_context c, cl_uint n, const cl_device_id *devices, const char *options, cl_uint ninput,
+   const cl_program *input, void(CL_CALLBACK *f)(cl_program, void *), void *arg, cl_int *ret),
+  c, n, devices, options, ninput, input, f, arg, ret)
+#undef X
 
-static cl_program CL_API_CALL my_clCreateProgramWithBinary(cl_context context, cl_uint n,
-                                                           const cl_device_id *devices,
-                                                           const size_t *sizes,
-                                                           const unsigned char **binaries,
-                                                           cl_int *status, cl_int *ret)
-{
-    cl_program p =
-        next->clCreateProgramWithBinary(context, n, devices, sizes, binaries, status, ret);
-    program_forget(p);
-    return p;
-}
-
-static cl_program CL_API_CALL my_clCreateProgramWithBuiltInKernels(cl_context context, cl_uint n,
-                                                                   const cl_device_id *devices,
-                                                                   const char *names, cl_int *ret)
-{
-    cl_program p = next->clCreateProgramWithBuiltInKernels(context, n, devices, names, ret);
-    program_forget(p);
-    return p;
-}
-
-static cl_program CL_API_CALL my_clCreateProgramWithIL(cl_context context, const void *il,
-                                                       size_t size, cl_int *ret)
-{
-    cl_program p = next->clCreateProgramWithIL(context, il, size, ret);
-    program_forget(p);
-    return p;
-}
-
-static cl_program CL_API_CALL my_clLinkProgram(cl_context context, cl_uint n,
-                                               const cl_device_id *devices, const char *options,
-                                               cl_uint ninput, const cl_program *input,
-                                               void(CL_CALLBACK *f)(cl_program, void *), void *arg,
-                                               cl_int *ret)
-{
-    cl_program p = next->clLinkProgram(context, n, devices, options, ninput, input, f, arg, ret);
-    program_forget(p);
-    return p;
-}
-
-static cl_program CL_API_CALL my_clCreateProgramWithSource(cl_context context, cl_uint n,
-                                                           const char **texts, const size_t *sizes,
-                                                           cl_int *ret)
+cl_program CL_API_CALL my_clCreateProgramWithSource(cl_context context, cl_uint n,
+                                                    const char **texts, const size_t *sizes,
+                                                    cl_int *ret)
 {
     cl_program p = next->clCreateProgramWithSource(context, n, texts, sizes, ret);
     size_t total = 0, at = 0;
@@ -176,9 +153,9 @@ static void build_end(cl_program p, struct build *b, struct build *old, bool ok)
     pthread_mutex_unlock(&lock);
 }
 
-static cl_int CL_API_CALL my_clBuildProgram(cl_program p, cl_uint n, const cl_device_id *devices,
-                                            const char *options,
-                                            void(CL_CALLBACK *f)(cl_program, void *), void *arg)
+cl_int CL_API_CALL my_clBuildProgram(cl_program p, cl_uint n, const cl_device_id *devices,
+                                     const char *options, void(CL_CALLBACK *f)(cl_program, void *),
+                                     void *arg)
 {
     struct build *old = NULL, *b = build_begin(p, options, &old);
     cl_int r = next->clBuildProgram(p, n, devices, options, f, arg);
@@ -186,13 +163,13 @@ static cl_int CL_API_CALL my_clBuildProgram(cl_program p, cl_uint n, const cl_de
     return r;
 }
 
-static cl_int CL_API_CALL my_clReleaseProgram(cl_program p)
+cl_int CL_API_CALL my_clReleaseProgram(cl_program p)
 {
     cl_uint count = 0;
     if (next->clGetProgramInfo(p, CL_PROGRAM_REFERENCE_COUNT, sizeof(count), &count, NULL) ==
             CL_SUCCESS &&
         count == 1)
-        program_forget(p);
+        program_set(p, NULL);
     return next->clReleaseProgram(p);
 }
 
@@ -264,15 +241,15 @@ static void kernel_add(cl_kernel k)
     pthread_mutex_unlock(&lock);
 }
 
-static cl_kernel CL_API_CALL my_clCreateKernel(cl_program p, const char *name, cl_int *ret)
+cl_kernel CL_API_CALL my_clCreateKernel(cl_program p, const char *name, cl_int *ret)
 {
     cl_kernel k = next->clCreateKernel(p, name, ret);
     kernel_add(k);
     return k;
 }
 
-static cl_int CL_API_CALL my_clCreateKernelsInProgram(cl_program p, cl_uint n, cl_kernel *v,
-                                                      cl_uint *n_ret)
+cl_int CL_API_CALL my_clCreateKernelsInProgram(cl_program p, cl_uint n, cl_kernel *v,
+                                               cl_uint *n_ret)
 {
     cl_uint made = 0;
     cl_int r = next->clCreateKernelsInProgram(p, n, v, &made);
@@ -283,14 +260,14 @@ static cl_int CL_API_CALL my_clCreateKernelsInProgram(cl_program p, cl_uint n, c
     return r;
 }
 
-static cl_kernel CL_API_CALL my_clCloneKernel(cl_kernel from, cl_int *ret)
+cl_kernel CL_API_CALL my_clCloneKernel(cl_kernel from, cl_int *ret)
 {
     cl_kernel k = next->clCloneKernel(from, ret);
     kernel_add(k);
     return k;
 }
 
-static cl_int CL_API_CALL my_clReleaseKernel(cl_kernel k)
+cl_int CL_API_CALL my_clReleaseKernel(cl_kernel k)
 {
     cl_uint count = 0;
     if (next->clGetKernelInfo(k, CL_KERNEL_REFERENCE_COUNT, sizeof(count), &count, NULL) ==
@@ -298,19 +275,4 @@ static cl_int CL_API_CALL my_clReleaseKernel(cl_kernel k)
         count == 1)
         kernel_forget(k);
     return next->clReleaseKernel(k);
-}
-
-void programs_fill(cl_icd_dispatch *d)
-{
-    TAKE(clCreateProgramWithSource)
-    TAKE(clCreateProgramWithBinary)
-    TAKE(clCreateProgramWithBuiltInKernels)
-    TAKE(clCreateProgramWithIL)
-    TAKE(clLinkProgram)
-    TAKE(clBuildProgram)
-    TAKE(clReleaseProgram)
-    TAKE(clCreateKernel)
-    TAKE(clCreateKernelsInProgram)
-    TAKE(clCloneKernel)
-    TAKE(clReleaseKernel)
 }

@@ -133,9 +133,8 @@ static void queue_add(cl_command_queue q, cl_device_id device, cl_command_queue_
         free(x.asked);
 }
 
-static cl_command_queue CL_API_CALL my_clCreateCommandQueue(cl_context context, cl_device_id device,
-                                                            cl_command_queue_properties flags,
-                                                            cl_int *ret)
+cl_command_queue CL_API_CALL my_clCreateCommandQueue(cl_context context, cl_device_id device,
+                                                     cl_command_queue_properties flags, cl_int *ret)
 {
     bool timed = true, steered = is_steered(device);
     cl_command_queue q =
@@ -152,8 +151,10 @@ static cl_command_queue CL_API_CALL my_clCreateCommandQueue(cl_context context, 
     return q;
 }
 
-static cl_command_queue CL_API_CALL my_clCreateCommandQueueWithProperties(
-    cl_context context, cl_device_id device, const cl_queue_properties *asked, cl_int *ret)
+cl_command_queue CL_API_CALL my_clCreateCommandQueueWithProperties(cl_context context,
+                                                                   cl_device_id device,
+                                                                   const cl_queue_properties *asked,
+                                                                   cl_int *ret)
 {
     cl_command_queue_properties flags = 0;
     for (const cl_queue_properties *p = asked; p && *p; p += 2)
@@ -183,7 +184,7 @@ static cl_command_queue CL_API_CALL my_clCreateCommandQueueWithProperties(
     return q;
 }
 
-static cl_int CL_API_CALL my_clReleaseCommandQueue(cl_command_queue q)
+cl_int CL_API_CALL my_clReleaseCommandQueue(cl_command_queue q)
 {
     cl_uint count = 0;
     /* Commands that still run hold the queue too (PoCL), so the program's last release need not see
@@ -196,8 +197,8 @@ static cl_int CL_API_CALL my_clReleaseCommandQueue(cl_command_queue q)
     return next->clReleaseCommandQueue(q);
 }
 
-static cl_int CL_API_CALL my_clGetCommandQueueInfo(cl_command_queue q, cl_command_queue_info what,
-                                                   size_t size, void *value, size_t *size_ret)
+cl_int CL_API_CALL my_clGetCommandQueueInfo(cl_command_queue q, cl_command_queue_info what,
+                                            size_t size, void *value, size_t *size_ret)
 {
     struct queue x;
     bool known =
@@ -225,8 +226,8 @@ static cl_int CL_API_CALL my_clGetCommandQueueInfo(cl_command_queue q, cl_comman
 }
 
 /* Times of commands in a queue that was not to measure any. */
-static cl_int CL_API_CALL my_clGetEventProfilingInfo(cl_event e, cl_profiling_info what,
-                                                     size_t size, void *value, size_t *size_ret)
+cl_int CL_API_CALL my_clGetEventProfilingInfo(cl_event e, cl_profiling_info what, size_t size,
+                                              void *value, size_t *size_ret)
 {
     cl_command_queue q = NULL;
     struct queue x;
@@ -239,13 +240,13 @@ static cl_int CL_API_CALL my_clGetEventProfilingInfo(cl_event e, cl_profiling_in
 
 /* ---- flushing -------------------------------------------------------------------------------- */
 
-static cl_int CL_API_CALL my_clFlush(cl_command_queue q)
+cl_int CL_API_CALL my_clFlush(cl_command_queue q)
 {
     table_remove(&unflushed, q, NULL);
     return next->clFlush(q);
 }
 
-static cl_int CL_API_CALL my_clFinish(cl_command_queue q)
+cl_int CL_API_CALL my_clFinish(cl_command_queue q)
 {
     table_remove(&unflushed, q, NULL);
     return next->clFinish(q);
@@ -274,15 +275,4 @@ void queues_flush(void *unused)
             next->clReleaseCommandQueue((cl_command_queue)v[i]);
         }
     } while (n == sizeof(v) / sizeof(v[0]));
-}
-
-void queues_fill(cl_icd_dispatch *d)
-{
-    TAKE(clCreateCommandQueue)
-    TAKE(clCreateCommandQueueWithProperties)
-    TAKE(clReleaseCommandQueue)
-    TAKE(clGetCommandQueueInfo)
-    TAKE(clGetEventProfilingInfo)
-    TAKE(clFlush)
-    TAKE(clFinish)
 }

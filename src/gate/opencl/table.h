@@ -9,8 +9,8 @@
 
 struct table {
     pthread_mutex_t lock;
-    size_t value_size, n, cap; /* value_size: set where it is defined */
-    char *slots;               /* cap times a handle and a value */
+    size_t value_size; /* set where it is defined */
+    void *root;        /* NULL: empty */
 };
 #define TABLE(type)                                                                                \
     {                                                                                              \
