@@ -75,26 +75,28 @@ static void check_rights(struct doctor *d)
                "change it in /etc/sysctl.d and reboot",
                "kernel.yama.ptrace_scope is 3: no program may reach into another");
     else if (machine_can_ptrace_all())
-        report(d, OK, "rights", "", "CAP_SYS_PTRACE: may steer every user's programs");
+        report(d, OK, "rights", "", "cede has CAP_SYS_PTRACE and may steer every user's programs");
     else if (scope == 2)
         report(d, FAIL, "rights", "run as root, or set kernel.yama.ptrace_scope to 0 or 1",
-               "no CAP_SYS_PTRACE, and kernel.yama.ptrace_scope is 2");
+               "cede has no CAP_SYS_PTRACE, and kernel.yama.ptrace_scope is 2: it may steer no "
+               "program");
     else if (scope == 1)
-        report(
-            d, WARN, "rights", "for programs that run already: be root, or set ptrace_scope to 0",
-            "no CAP_SYS_PTRACE, kernel.yama.ptrace_scope is 1: may steer what `cede run` starts");
+        report(d, WARN, "rights",
+               "to steer programs that run already, be root, or set kernel.yama.ptrace_scope to 0",
+               "cede has no CAP_SYS_PTRACE, and kernel.yama.ptrace_scope is 1: it may steer what "
+               "`cede run` starts");
     else
-        report(d, WARN, "rights", "to steer other users' programs: be root",
-               "no CAP_SYS_PTRACE: may steer your own programs");
+        report(d, WARN, "rights", "to steer other users' programs, be root",
+               "cede has no CAP_SYS_PTRACE: it may steer your own programs");
 }
 
 static void check_container(struct doctor *d)
 {
     if (proc_sees_all())
-        report(d, OK, "container", "", "none: sees all processes of this machine");
+        report(d, OK, "container", "", "cede sees all processes of this machine");
     else
         report(d, WARN, "container", "run cede on the host to steer programs of all containers",
-               "in a separate pid namespace: steers only programs inside it");
+               "cede runs in a separate pid namespace and steers only the programs inside it");
 }
 
 static void check_files(struct doctor *d)
@@ -111,10 +113,10 @@ static void check_files(struct doctor *d)
         report(d, FAIL, "devices",
                "load the NVIDIA driver (modprobe nvidia, nvidia-modprobe -u); in a container, pass "
                "the GPUs in",
-               "missing:%s", missing);
+               "these device files are missing:%s", missing);
     else if (closed[0])
         report(d, FAIL, "devices", "be root, or in the group that owns them",
-               "no right to read and write:%s", closed);
+               "you may not read and write:%s", closed);
     else
         report(d, OK, "devices", "", "%s and %s are there and open to you", files[0], files[1]);
 }
@@ -124,14 +126,15 @@ static void check_driver(struct doctor *d)
     char version[32];
     int r = machine_driver_version(version, sizeof(version));
     if (r == -ENOENT)
-        report(d, FAIL, "driver", "install an NVIDIA driver of the 580 series", "none is loaded");
+        report(d, FAIL, "driver", "install an NVIDIA driver of the 580 series",
+               "no NVIDIA driver is loaded");
     else if (r < 0)
         report(d, WARN, "driver", "", "cannot read /proc/driver/nvidia/version: %s", strerror(-r));
     else if (strncmp(version, DRIVER_TESTED, strlen(DRIVER_TESTED)) != 0)
         report(d, WARN, "driver", "the measurement below shows whether the controls work here",
-               "%s; cede was tested with %sx", version, DRIVER_TESTED);
+               "the driver is %s; cede was tested with %sx", version, DRIVER_TESTED);
     else
-        report(d, OK, "driver", "", "%s", version);
+        report(d, OK, "driver", "", "the driver is %s", version);
 }
 
 static void check_nvml(struct doctor *d)
@@ -140,30 +143,31 @@ static void check_nvml(struct doctor *d)
     machine_ask_nvml(&n);
     if (!n.found) {
         report(d, WARN, "nvml", "install libnvidia-ml.so.1, of the driver's package",
-               "not found: names of GPUs and their use stay unknown; steering works without");
+               "NVML was not found: the GPUs' names and their use stay unknown; steering works "
+               "without it");
         return;
     }
-    report(d, OK, "nvml", "", "works, %u GPU%s", n.gpus, n.gpus == 1 ? "" : "s");
+    report(d, OK, "nvml", "", "NVML works and shows %u GPU%s", n.gpus, n.gpus == 1 ? "" : "s");
     if (n.mig)
         report(d, WARN, "mig", "cede shares one GPU instance at a time; nvidia-smi -mig 0 ends MIG",
-               "on, for %u GPU%s: not tested", n.mig, n.mig == 1 ? "" : "s");
+               "MIG is on for %u GPU%s; cede was not tested with it", n.mig, n.mig == 1 ? "" : "s");
     else
-        report(d, OK, "mig", "", "off");
+        report(d, OK, "mig", "", "MIG is off");
     if (n.exclusive)
         report(d, FAIL, "compute mode", "nvidia-smi -c DEFAULT",
-               "%u GPU%s let only one program in: nothing to share", n.exclusive,
-               n.exclusive == 1 ? "" : "s");
+               "%u GPU%s can be used by one program only, so there is nothing to share",
+               n.exclusive, n.exclusive == 1 ? "" : "s");
 }
 
 static void check_gate(struct doctor *d)
 {
     char path[GATES_PATH];
     if (gates_opencl(path))
-        report(d, OK, "gate", "", "OpenCL programs hold their work by %s", path);
+        report(d, OK, "gate", "", "OpenCL programs are scheduled through %s", path);
     else
         report(d, WARN, "gate",
                "install all of cede (make install), where OpenCL or HIP programs matter",
-               "no %s: OpenCL programs are not scheduled", path);
+               "%s is missing, so OpenCL programs are not scheduled", path);
 }
 
 static void check_mps(struct doctor *d)
@@ -171,14 +175,12 @@ static void check_mps(struct doctor *d)
     /* The kernel cuts names to 15 bytes: server and control daemon look the same. */
     pid_t pid = machine_find_process("nvidia-cuda-mps");
     if (pid)
-        report(
-            d, WARN, "mps",
-            "end it to steer programs one by one (echo quit | "
-            "nvidia-cuda-mps-control)",
-            "running (pid %d): programs under MPS share its contexts and cannot be distinguished",
-            pid);
+        report(d, WARN, "mps",
+               "end it to steer programs one by one (echo quit | "
+               "nvidia-cuda-mps-control)",
+               "MPS runs (pid %d): its programs share contexts and cannot be distinguished", pid);
     else
-        report(d, OK, "mps", "", "not running");
+        report(d, OK, "mps", "", "MPS does not run");
 }
 
 static bool check_gpus(struct doctor *d)
@@ -202,7 +204,8 @@ static bool check_gpus(struct doctor *d)
     }
     device_close(driver);
     if (n == 0)
-        report(d, FAIL, "gpus", "is the GPU passed in?", "the driver is there, but no GPU");
+        report(d, FAIL, "gpus", "in a container, pass the GPU in",
+               "the driver is loaded and shows no GPU");
     return n > 0;
 }
 
@@ -212,13 +215,13 @@ static void check_unmanaged(struct doctor *d, struct client *c)
     struct error err = {""};
     struct unmanaged_words w;
     if (client_call(c, &(struct request){.op = OP_PS}, &reply, &err) < 0)
-        report(d, WARN, "unmanaged", "", "which GPU programs are in no job is not known: %s",
+        report(d, WARN, "unmanaged", "", "it is not known which GPU programs are in no job: %s",
                err.text);
     else if (unmanaged_words(reply, NULL, CLASS_BATCH, &w))
         report(d, WARN, "unmanaged", w.command, "%s: %s no job", w.who,
                w.several ? "they yield to" : "it yields to");
     else
-        report(d, OK, "unmanaged", "", "no unmanaged GPU programs");
+        report(d, OK, "unmanaged", "", "there are no unmanaged GPU programs");
     json_decref(reply);
 }
 
@@ -233,17 +236,18 @@ static void check_daemon(struct doctor *d)
         check_unmanaged(d, &c);
         client_close(&c);
     } else if (r == -ENOENT) {
-        report(d, OK, "daemon", "", "none runs: verbs act directly, `cede run` brings its own");
+        report(d, OK, "daemon", "",
+               "no daemon runs: verbs act directly, and `cede run` starts one");
     } else {
         report(d, WARN, "daemon", "", "%s", err.text);
     }
     pid_t pid = machine_find_process("ceded");
     uid_t uid;
     if (pid && r == -ENOENT && proc_owner(pid, &uid) == 0)
-        report(
-            d, uid == geteuid() ? OK : WARN, "daemon", "",
-            "another ceded runs (pid %d, uid %u): two that steer the same GPU disturb each other",
-            (int)pid, (unsigned)uid);
+        report(d, uid == geteuid() ? OK : WARN, "daemon", "",
+               "another ceded runs (pid %d, uid %u): two daemons that steer the same GPU disturb "
+               "each other",
+               (int)pid, (unsigned)uid);
 }
 
 /* ---- measuring ---- */
@@ -302,12 +306,13 @@ static void report_measured(struct doctor *d, const struct measured *m)
                m->suspend.stops ? "stopped" : "DID NOT STOP", m->suspend.suspend_us,
                m->suspend.resumes ? "resumed" : "DID NOT RESUME", m->suspend.resume_us);
     if (m->latency.done)
-        report(
-            d, m->latency.effective ? OK : FAIL, "latency", m->latency.effective ? "" : fix,
-            "%s: p99 %.0f us while a batch program runs by default, %.0f us at its smallest slice",
-            m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
-            m->latency.smallest_p99_us);
-    const char *late = "none is needed: that a job stops working is noticed seconds later";
+        report(d, m->latency.effective ? OK : FAIL, "latency", m->latency.effective ? "" : fix,
+               "%s: p99 is %.0f us beside a batch program with the driver's slices, and %.0f us "
+               "with the smallest",
+               m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
+               m->latency.smallest_p99_us);
+    const char *late =
+        "nothing has to be done: cede notices some seconds later that a job has stopped working";
     if (m->activity.done && m->activity.error.text[0])
         report(d, WARN, "activity", late, "%s", m->activity.error.text);
     else if (m->activity.done)
@@ -377,13 +382,11 @@ static int examine(struct doctor *d, json_t **measured)
 static const char *const usage =
     "usage: cede doctor [OPTION...]\n"
     "\n"
-    "Looks what this machine allows cede to do, names what is missing and how to fix it, and "
-    "measures\n"
-    "with two small programs (under 10 s) whether timeslices and suspension take "
-    "effect.\n"
+    "Checks what this machine allows cede to do, names what is missing and how to fix it, and\n"
+    "measures with two small programs (under 10 s) whether timeslices and suspension take effect.\n"
     "\n"
-    "  --device DEVICE   auto (default), nvidia, amd (looks only), or soft: a software GPU of\n"
-    "                    its own\n"
+    "  --device DEVICE   auto (default), nvidia, amd (nothing is measured), or soft: a\n"
+    "                    software GPU that is started for this\n"
     "  --json            one object with all checks and measurements\n"
     "\n"
     "Exit status: 0 if all that is needed is there and takes effect, else 1.\n";

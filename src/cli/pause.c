@@ -1,18 +1,6 @@
 /* `cede pause` and `cede resume`: off the GPU and back, memory and state untouched. */
-#include <getopt.h>
-
 #include "cli/cli.h"
 #include "cli/targets.h"
-
-static int pause_or_resume(int argc, char **argv, const char *verb, const char *help,
-                           enum proto_op op)
-{
-    int status;
-    if (!targets_given(argc, argv, verb, help, &status))
-        return status;
-    const struct request r = {.op = op};
-    return targets_do(verb, &r, argv + optind, argc - optind, NULL);
-}
 
 int pause_main(int argc, char **argv)
 {
@@ -28,7 +16,7 @@ int pause_main(int argc, char **argv)
         "\n"
         "  sudo cede pause 4711 train\n"
         "  sudo cede resume 4711 train\n";
-    return pause_or_resume(argc, argv, "pause", help, OP_PAUSE);
+    return targets_verb(argc, argv, "pause", help, OP_PAUSE, NULL);
 }
 
 int resume_main(int argc, char **argv)
@@ -40,5 +28,5 @@ int resume_main(int argc, char **argv)
         "name. All targets are tried; the exit status is 1 if any failed.\n"
         "\n"
         "  -h, --help  this text\n";
-    return pause_or_resume(argc, argv, "resume", help, OP_RESUME);
+    return targets_verb(argc, argv, "resume", help, OP_RESUME, NULL);
 }

@@ -2,12 +2,10 @@
  * it; the verb waits and reports the outcome. Never without a daemon: something has to stay that
  * brings the job back. */
 #include <errno.h>
-#include <getopt.h>
 #include <string.h>
 #include <time.h>
 
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/targets.h"
 #include "lib/json_text.h"
 
@@ -52,14 +50,6 @@ static int swap_finish(struct client *c, const struct request *r, const json_t *
     return done ? 0 : -EIO;
 }
 
-static int swap_verb(int argc, char **argv, const char *verb, const char *help, enum proto_op op)
-{
-    int status;
-    if (!targets_given(argc, argv, verb, help, &status))
-        return status;
-    return targets_do(verb, &(struct request){.op = op}, argv + optind, argc - optind, swap_finish);
-}
-
 int swap_out_main(int argc, char **argv)
 {
     static const char help[] =
@@ -75,7 +65,7 @@ int swap_out_main(int argc, char **argv)
         "\n"
         "  sudo cede swap-out train\n"
         "  sudo cede swap-in train\n";
-    return swap_verb(argc, argv, "swap-out", help, OP_SWAP_OUT);
+    return targets_verb(argc, argv, "swap-out", help, OP_SWAP_OUT, swap_finish);
 }
 
 int swap_in_main(int argc, char **argv)
@@ -88,5 +78,5 @@ int swap_in_main(int argc, char **argv)
         "('#12' or %12) or a job's name.\n"
         "\n"
         "  -h, --help  this text\n";
-    return swap_verb(argc, argv, "swap-in", help, OP_SWAP_IN);
+    return targets_verb(argc, argv, "swap-in", help, OP_SWAP_IN, swap_finish);
 }

@@ -234,15 +234,17 @@ int targets_do_others(const struct request *what)
     return failed ? CLI_FAILED : CLI_OK;
 }
 
-bool targets_given(int argc, char **argv, const char *verb, const char *help, int *status)
+int targets_verb(int argc, char **argv, const char *verb, const char *help, enum proto_op op,
+                 finish_fn finish)
 {
     char program[32];
+    const struct request r = {.op = op};
     snprintf(program, sizeof(program), "cede %s", verb);
     const struct command_line line = {.program = program, .help = help};
-    *status = options_read(argc, argv, &line, NULL, 0);
-    if (*status != OPTIONS_GO_ON)
-        return false;
+    int status = options_read(argc, argv, &line, NULL, 0);
+    if (status != OPTIONS_GO_ON)
+        return status;
     if (optind == argc)
-        *status = cli_usage(verb, "%s: no target given", verb);
-    return optind < argc;
+        return cli_usage(verb, "%s: no target given", verb);
+    return targets_do(verb, &r, argv + optind, argc - optind, finish);
 }

@@ -23,8 +23,8 @@ int targets_do(const char *verb, const struct request *what, char *const *target
  */
 int targets_do_others(const struct request *what);
 
-/* The command line of a verb that takes targets and no option but -h. True: they begin at
- * argv[optind]. False: there is nothing more to do but to end with *status. */
-bool targets_given(int argc, char **argv, const char *verb, const char *help, int *status);
+/* A verb that takes targets and no option but -h. Returns the exit status. */
+int targets_verb(int argc, char **argv, const char *verb, const char *help, enum proto_op op,
+                 finish_fn finish);
 
 #endif

@@ -1,12 +1,14 @@
 /* See server.h. Must not block: every socket call here is MSG_DONTWAIT, and one request is taken
  * from each client a turn, so that none starves the others. And answering takes time from all jobs
  * on the machine: what a user's connections and requests took is paid for by not listening to that
- * user, who gets a fifth of the time at most. A user who only connects, again and again, is known
- * after accept() alone: then nobody is accepted for a while. */
+ * user, who gets a fifth of the time at most. It is the thread's processor time that counts: that
+ * other programs had the processor meanwhile is no fault of the user's. A user who only connects,
+ * again and again, is known after accept() alone: then nobody is accepted for a while. */
 #include "control/server.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -29,7 +31,7 @@ struct ask {
     struct verb verb;
     struct server *server; /* NULL: it has stopped */
     uint64_t connection;   /* who asked, if that is still there */
-    struct ask *next;
+    LIST_ENTRY(ask) link;
 };
 
 struct client {
@@ -42,7 +44,7 @@ struct client {
     bool backs_off;    /* is not listened to */
     bool asks;         /* nor while it waits for a reply */
     uint64_t number, since_ticks;
-    struct client *prev, *next;
+    LIST_ENTRY(client) link;
 };
 
 struct server {
@@ -56,12 +58,12 @@ struct server {
     } users[USERS];
     uint64_t next_number;
     struct verbs *verbs;
-    struct ask *asks;
+    LIST_HEAD(, ask) asks;
     gid_t admin_gid;
     struct acceptor acceptor; /* of the listening socket, which is the server's */
     bool stopping;
     unsigned closing; /* handles whose closing callback is to come */
-    struct client *clients;
+    LIST_HEAD(, client) clients;
     unsigned nclients;
     char path[108];
     char buf[PROTO_MESSAGE_MAX + 1];
@@ -86,12 +88,7 @@ static void on_client_closed(uv_handle_t *h)
 static void client_disconnect(struct client *c)
 {
     struct server *s = c->server;
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        s->clients = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
+    LIST_REMOVE(c, link);
     if (!c->hints)
         s->nclients--;
     else
@@ -196,8 +193,8 @@ static void on_backoff(uv_timer_t *t)
     bool more = false;
     if (s->accepts_nobody)
         s->accepts_nobody = uv_poll_start(&s->poll, UV_READABLE, on_connect) < 0;
-    for (struct client *c = s->clients, *next; c; c = next) {
-        next = c->next;
+    for (struct client *c = LIST_FIRST(&s->clients), *next; c; c = next) {
+        next = LIST_NEXT(c, link);
         if (!c->backs_off)
             continue;
         c->backs_off = quota_exceeded(s, c->cred.uid, c->reserved, BACKOFF_MIN_NS);
@@ -220,9 +217,9 @@ static void back_off(struct server *s, uv_poll_t *poll, bool *flag)
 
 static struct client *client_of(const struct server *s, uint64_t connection)
 {
-    struct client *c = s->clients;
+    struct client *c = LIST_FIRST(&s->clients);
     while (c && c->number != connection)
-        c = c->next;
+        c = LIST_NEXT(c, link);
     return c;
 }
 
@@ -246,10 +243,7 @@ static void answered(struct verb *v, char *text)
     else if (v->fd >= 0)
         hints_close(v->verbs->hints, a->connection);
     if (s) {
-        struct ask **link = &s->asks;
-        while (*link != a)
-            link = &(*link)->next;
-        *link = a->next;
+        LIST_REMOVE(a, link);
         quota_charge(s, v->who.uid, v->took_ns);
     }
     close_p(&v->fd);
@@ -275,8 +269,7 @@ static void client_ask(struct client *c, size_t n)
     a->verb.arg = a;
     a->server = s;
     a->connection = c->number;
-    a->next = s->asks;
-    s->asks = a;
+    LIST_INSERT_HEAD(&s->asks, a, link);
     c->asks = true;
     uv_poll_stop(&c->poll);
     engine_submit(s->verbs->engine, &a->verb.command);
@@ -290,7 +283,7 @@ static void on_request(uv_poll_t *h, int status, int events)
         back_off(s, &c->poll, &c->backs_off);
         return;
     }
-    uint64_t started = monotonic_ns();
+    uint64_t started = verbs_cpu_ns(s->verbs);
     uid_t uid = c->cred.uid;
     /* MSG_TRUNC: the true length of a message that does not fit. */
     ssize_t n = recv(c->fd, s->buf, sizeof(s->buf), MSG_DONTWAIT | MSG_TRUNC);
@@ -308,7 +301,7 @@ static void on_request(uv_poll_t *h, int status, int events)
         return;
     }
     client_ask(c, (size_t)n);
-    quota_charge(s, uid, monotonic_ns() - started);
+    quota_charge(s, uid, verbs_cpu_ns(s->verbs) - started);
 }
 
 /* NULL: room for this one. */
@@ -317,7 +310,7 @@ static const char *no_room(const struct server *s, const struct ucred *cred, boo
     if (s->nclients >= SERVER_CLIENTS_MAX)
         return "too many connections; try again later";
     unsigned others = 0, same = 0;
-    for (const struct client *c = s->clients; c && !admin; c = c->next) {
+    for (const struct client *c = LIST_FIRST(&s->clients); c && !admin; c = LIST_NEXT(c, link)) {
         others += !c->reserved && !c->hints;
         same += !c->reserved && !c->hints && c->cred.uid == cred->uid;
     }
@@ -331,7 +324,7 @@ static const char *no_room(const struct server *s, const struct ucred *cred, boo
 /* Takes fd over. False: turned away without a word. */
 static bool admit(struct server *s, int fd)
 {
-    uint64_t started = monotonic_ns();
+    uint64_t started = verbs_cpu_ns(s->verbs);
     struct ucred cred;
     socklen_t len = sizeof(cred);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
@@ -345,7 +338,7 @@ static bool admit(struct server *s, int fd)
         if (!flood)
             refuse(fd, -EUSERS, why);
         close(fd);
-        quota_charge(s, cred.uid, monotonic_ns() - started);
+        quota_charge(s, cred.uid, verbs_cpu_ns(s->verbs) - started);
         return !flood;
     }
     struct client *c = calloc(1, sizeof(*c));
@@ -361,12 +354,9 @@ static bool admit(struct server *s, int fd)
     c->fd = fd;
     c->cred = cred;
     c->reserved = admin;
-    c->next = s->clients;
-    if (c->next)
-        c->next->prev = c;
-    s->clients = c;
+    LIST_INSERT_HEAD(&s->clients, c, link);
     s->nclients++;
-    quota_charge(s, cred.uid, monotonic_ns() - started);
+    quota_charge(s, cred.uid, verbs_cpu_ns(s->verbs) - started);
     if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
         client_disconnect(c);
     else
@@ -465,10 +455,10 @@ void server_stop(struct server *s)
 {
     s->stopping = true;
     unlink(s->path);
-    for (struct ask *a = s->asks; a; a = a->next)
+    for (struct ask *a = LIST_FIRST(&s->asks); a; a = LIST_NEXT(a, link))
         a->server = NULL;
-    while (s->clients)
-        client_disconnect(s->clients);
+    while (!LIST_EMPTY(&s->clients))
+        client_disconnect(LIST_FIRST(&s->clients));
     s->closing += 3;
     uv_close((uv_handle_t *)&s->poll, on_server_closed);
     uv_close((uv_handle_t *)&s->backoff, on_server_closed);

@@ -268,13 +268,18 @@ static int set_policy(struct verb *v, struct engine *e)
 
 /* ---- commands ---- */
 
+uint64_t verbs_cpu_ns(const struct verbs *verbs)
+{
+    return verbs->cpu_ns ? verbs->cpu_ns() : thread_cpu_ns();
+}
+
 static int verb_run(struct command *c, struct engine *e)
 {
     struct verb *v = (struct verb *)c;
     struct verbs *verbs = v->verbs;
     if (verbs->batch == verbs->answered) {
         verbs->batch = verbs->answered = 0;
-        verbs->batch_ns = monotonic_ns();
+        verbs->batch_ns = verbs_cpu_ns(verbs);
     }
     verbs->batch++;
     if (v->parsed < 0)
@@ -367,7 +372,7 @@ static void verb_answer(struct command *c, struct engine *e, int code)
                    (int)v->who.pid, v->error.text);
     }
     if (verbs->batch) {
-        v->took_ns = (monotonic_ns() - verbs->batch_ns) / verbs->batch;
+        v->took_ns = (verbs_cpu_ns(verbs) - verbs->batch_ns) / verbs->batch;
         verbs->answered++;
     }
     char *text = code < 0 ? verbs_refusal(code, &v->error)

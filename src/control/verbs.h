@@ -14,7 +14,9 @@ struct verbs {
     const struct logger *log; /* NULL: nothing is logged */
     struct hints *hints;      /* NULL: no program can report requests */
     bool once; /* no process continues what a verb begins: what needs that is refused */
-    /* Commands of this tick, how many are answered, and when the first was run: what each took. */
+    uint64_t (*cpu_ns)(void); /* what users are charged by; NULL: the thread's processor time */
+    /* Commands of this tick, how many are answered, and cpu_ns() when the first was run: what each
+     * took. */
     unsigned batch, answered;
     uint64_t batch_ns;
 };
@@ -44,7 +46,7 @@ struct verb {
      * NULL: no memory. */
     void (*done)(struct verb *v, char *reply);
     void *arg;
-    uint64_t took_ns; /* the engine's time, when done() is called */
+    uint64_t took_ns; /* the engine's processor time, when done() is called */
 };
 
 /* For a request as a message; a message that is none becomes a refusal. */
@@ -53,6 +55,8 @@ void verb_parse(struct verb *v, struct verbs *verbs, const struct caller *who, c
 /* For a request that is there already. */
 void verb_init(struct verb *v, struct verbs *verbs, const struct caller *who,
                const struct request *r);
+
+uint64_t verbs_cpu_ns(const struct verbs *verbs);
 
 /* A refusal that has nothing to do with a verb. */
 char *verbs_refusal(int code, const struct error *err);

@@ -16,12 +16,12 @@
 #include <uv.h>
 
 #include "control/server.h"
-#include "daemon/notify.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
 #include "daemon/reader.h"
 #include "device/registry.h"
 #include "lib/log.h"
+#include "lib/options.h"
 #include "lib/paths.h"
 #include "lib/version.h"
 #include "recovery/restorer.h"
@@ -540,7 +540,7 @@ int ceded_main(int argc, char **argv)
     d->reader = (struct reader)READER_NONE;
     logger_init(&d->log, LOG_INFO);
     int r = options_parse(argc, argv, &d->opt);
-    if (r >= 0) {
+    if (r != OPTIONS_GO_ON) {
         free(d);
         return r;
     }

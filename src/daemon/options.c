@@ -1,12 +1,12 @@
 /* See options.h. */
 #include "daemon/options.h"
 
-#include <getopt.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "control/config.h"
 #include "device/registry.h"
+#include "lib/options.h"
 #include "lib/util.h"
 #include "lib/version.h"
 
@@ -23,55 +23,10 @@ static const char usage[] =
     "  --foreground        do not detach; ceded never does\n"
     "  --help, --version\n";
 
-enum {
-    OPT_CONFIG = 256,
-    OPT_DIR,
-    OPT_DEVICE,
-    OPT_SOFT,
-    OPT_TRANSIENT,
-    OPT_FOREGROUND,
-    OPT_HELP,
-    OPT_VERSION
-};
-
-#define STATUS_USAGE 2
-
-static int parse_one(int c, struct options *o)
+static int read_device(void *to, const char *name, const char *text, struct error *err)
 {
-    struct error err = {""};
-    switch (c) {
-    case OPT_CONFIG:
-        o->config = optarg;
-        break;
-    case OPT_DIR:
-        o->dir = optarg;
-        break;
-    case OPT_DEVICE:
-        if (device_list_check(optarg, &err) < 0) {
-            fprintf(stderr, "ceded: %s\n", err.text);
-            return STATUS_USAGE;
-        }
-        o->device = optarg;
-        break;
-    case OPT_SOFT:
-        o->soft_socket = optarg;
-        break;
-    case OPT_TRANSIENT:
-        o->transient = true;
-        break;
-    case OPT_FOREGROUND:
-        break;
-    case OPT_HELP:
-        fputs(usage, stdout);
-        return 0;
-    case OPT_VERSION:
-        printf("ceded %s\n", build_version());
-        return 0;
-    default:
-        fputs("ceded: --help lists the options\n", stderr);
-        return STATUS_USAGE;
-    }
-    return -1;
+    *(const char **)to = text;
+    return device_list_check(text, err);
 }
 
 /* chdir("/") comes later, and SIGHUP reads the file again: paths have to be absolute. */
@@ -89,32 +44,30 @@ static bool make_absolute(const char **path, char *buf, size_t size)
 
 int options_parse(int argc, char **argv, struct options *o)
 {
-    static const struct option longs[] = {
-        {"config", required_argument, NULL, OPT_CONFIG},
-        {"dir", required_argument, NULL, OPT_DIR},
-        {"device", required_argument, NULL, OPT_DEVICE},
-        {"socket-soft", required_argument, NULL, OPT_SOFT},
-        {"transient", no_argument, NULL, OPT_TRANSIENT},
-        {"foreground", no_argument, NULL, OPT_FOREGROUND},
-        {"help", no_argument, NULL, OPT_HELP},
-        {"version", no_argument, NULL, OPT_VERSION},
-        {NULL, 0, NULL, 0},
+    bool foreground, version = false;
+    const struct option_row rows[] = {
+        {"config", .text = &o->config},
+        {"dir", .text = &o->dir},
+        {"device", .read = read_device, .to = &o->device},
+        {"socket-soft", .text = &o->soft_socket},
+        {"transient", .flag = &o->transient},
+        {"foreground", .flag = &foreground},
+        {"version", .flag = &version},
     };
-    optind = 1;
-    for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
-        int status = parse_one(c, o);
-        if (status >= 0)
-            return status;
-    }
-    if (optind < argc) {
-        fprintf(stderr, "ceded: unexpected argument '%s'; --help lists the options\n",
-                argv[optind]);
-        return STATUS_USAGE;
+    const struct command_line line = {.program = "ceded", .help = usage};
+    int status = options_read(argc, argv, &line, rows, ARRAY_SIZE(rows));
+    if (status != OPTIONS_GO_ON)
+        return status;
+    if (optind < argc)
+        return options_wrong("ceded", "unexpected argument '%s'", argv[optind]);
+    if (version) {
+        printf("ceded %s\n", build_version());
+        return 0;
     }
     bool absolute = make_absolute(&o->config, o->paths[0], sizeof(o->paths[0])) &&
                     make_absolute(&o->dir, o->paths[1], sizeof(o->paths[1])) &&
                     make_absolute(&o->soft_socket, o->paths[2], sizeof(o->paths[2]));
-    return absolute ? -1 : 1;
+    return absolute ? OPTIONS_GO_ON : 1;
 }
 
 void options_start_again(const struct options *o)

@@ -10,7 +10,7 @@ struct options {
     char paths[3][4096]; /* where relative ones were made absolute */
 };
 
-/* -1: go on; else the exit status, and everything is said. */
+/* OPTIONS_GO_ON; else the exit status, and everything is said. */
 int options_parse(int argc, char **argv, struct options *o);
 
 /* This program again, in this process, with the same options. Returns only if it could not. */

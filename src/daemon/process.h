@@ -11,4 +11,8 @@ void process_become_daemon(void);
  * daemon has no right to a higher priority, and does without. */
 void process_raise_priority(void);
 
+/* A message to the service manager, by sd_notify(3)'s protocol: "READY=1\nSTATUS=...". 0: sent, or
+ * no service manager asked for it; or -errno. */
+int notify_send(const char *state);
+
 #endif

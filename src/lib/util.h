@@ -79,6 +79,8 @@ static inline uint64_t clamp_u64(uint64_t v, uint64_t lo, uint64_t hi)
 
 /* CLOCK_MONOTONIC in nanoseconds. Never called from src/sched. */
 uint64_t monotonic_ns(void);
+/* Processor time of the calling thread, ever. */
+uint64_t thread_cpu_ns(void);
 
 /* Strict decimal parse of the whole string. 0, or -EINVAL / -ERANGE. */
 int parse_u64(const char *s, uint64_t lo, uint64_t hi, uint64_t *out);

@@ -175,7 +175,7 @@ static void doctor(void **state)
             strstr(r.out, "warn  unmanaged    a?[31mb (pid " A ") uses GPUs 0, 3 and is not "
                           "scheduled: it yields to no job\n") &&
             strstr(r.out, " -> cede set " A " -c batch\n");
-        bool fine = strstr(r.out, "ok    unmanaged    no unmanaged GPU programs") != NULL;
+        bool fine = strstr(r.out, "ok    unmanaged    there are no unmanaged GPU programs") != NULL;
         if (warns != (i == 0) || fine != (i == 1))
             fail_msg("%s", r.out);
     }

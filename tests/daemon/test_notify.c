@@ -1,5 +1,5 @@
 /* What the service manager is told, and one that does not listen. */
-#include "daemon/notify.h"
+#include "daemon/process.h"
 
 #include <errno.h>
 #include <setjmp.h>
