@@ -1,45 +1,58 @@
-/* What ops.h declares beside the interface: the growable lists that drivers fill, and names of
- * levels. Must know no driver. */
+/* What ops.h declares in addition to the interface: the growable lists that drivers fill, and names
+ * of levels. Must know no driver. */
 #include "device/ops.h"
 
 #include <errno.h>
-#include <string.h>
 
-static int list_grow(void **v, size_t *cap, size_t n, size_t size)
+int list_grow(void *v, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
         return 0;
     size_t cap2 = *cap ? *cap * 2 : 8;
-    void *p = reallocarray(*v, cap2, size);
+    void *p = reallocarray(*(void **)v, cap2, size);
     if (!p)
         return -ENOMEM;
-    *v = p;
+    *(void **)v = p;
     *cap = cap2;
     return 0;
 }
 
 #define DEFINE_LIST(list, type)                                                                    \
-    int list##_push(struct list *l, type x)                                                        \
+    int list##_push(struct list *l, const type *x)                                                 \
     {                                                                                              \
-        int r = list_grow((void **)&l->v, &l->cap, l->n, sizeof(*l->v));                           \
+        int r = list_grow(&l->v, l->n, &l->cap, sizeof(*x));                                       \
         if (r == 0)                                                                                \
-            l->v[l->n++] = LIST_VALUE(x);                                                          \
+            l->v[l->n++] = *x;                                                                     \
         return r;                                                                                  \
     }                                                                                              \
     void list##_free(struct list *l)                                                               \
     {                                                                                              \
         free(l->v);                                                                                \
-        memset(l, 0, sizeof(*l));                                                                  \
+        *l = (struct list){.v = NULL};                                                             \
     }
 
-#define LIST_VALUE(x) (*(x))
-DEFINE_LIST(group_list, const struct device_group *)
-DEFINE_LIST(usage_list, const struct gpu_usage *)
-DEFINE_LIST(activity_list, const struct gpu_activity *)
-DEFINE_LIST(demand_list, const struct gpu_demand *)
-#undef LIST_VALUE
-#define LIST_VALUE(x) (x)
-DEFINE_LIST(pid_list, pid_t)
+DEFINE_LIST(group_list, struct device_group)
+DEFINE_LIST(usage_list, struct gpu_usage)
+DEFINE_LIST(activity_list, struct gpu_activity)
+DEFINE_LIST(demand_list, struct gpu_demand)
+
+int pid_list_push(struct pid_list *l, pid_t pid)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->v[i] == pid)
+            return 0;
+    }
+    int r = list_grow(&l->v, l->n, &l->cap, sizeof(pid));
+    if (r == 0)
+        l->v[l->n++] = pid;
+    return r;
+}
+
+void pid_list_free(struct pid_list *l)
+{
+    free(l->v);
+    *l = (struct pid_list){.v = NULL};
+}
 
 const char *device_level_name(unsigned level)
 {

@@ -16,23 +16,10 @@
 /* Copied to be passed down; the hardware's control takes as many at once. */
 #define GROUPS_AT_ONCE 64
 
-struct part {
-    struct mux_part p;
-    unsigned first; /* its GPU 0 here */
-};
-
-/* Which parts have groups of a process: a scan without their answer is not complete. */
-struct known {
-    pid_t pid;
-    uint32_t parts; /* bit mask */
-};
-
 struct mux {
     struct device_driver base;
-    struct part v[MUX_PARTS_MAX];
+    struct mux_part v[MUX_PARTS_MAX];
     unsigned n, gpus;
-    struct known *known;
-    size_t nknown, known_cap;
     struct device_watcher watcher; /* also for parts that are opened later */
     char name[64];
     struct device_ops ops; /* named after the parts */
@@ -43,27 +30,34 @@ static struct mux *mux(struct device_driver *d)
     return (struct mux *)(void *)d;
 }
 
-#define for_each_part(m, p) for (struct part *p = (m)->v; p < (m)->v + (m)->n; p++)
+#define for_each_part(m, p) for (struct mux_part *p = (m)->v; p < (m)->v + (m)->n; p++)
 
 /* The part's driver, opened if it was not there before. */
-static int mux_part_open(struct mux *m, struct part *p, struct error *err)
+static int mux_part_open(struct mux *m, struct mux_part *p, struct error *err)
 {
-    if (p->p.driver)
+    if (p->driver)
         return 0;
-    int r = p->p.ops->open(p->p.where[0] ? p->p.where : NULL, &p->p.driver, err);
-    if (r == 0 && m->watcher.add && p->p.ops->watch)
-        p->p.ops->watch(p->p.driver, &m->watcher);
+    int r = p->ops->open(p->where[0] ? p->where : NULL, &p->driver, err);
+    if (r == 0 && m->watcher.add && p->ops->watch)
+        p->ops->watch(p->driver, &m->watcher);
     return r;
 }
 
-static struct part *mux_part_of(struct mux *m, unsigned gpu)
+static bool part_has(const struct mux_part *p, unsigned gpu)
+{
+    return gpu >= p->first && gpu - p->first < p->gpus;
+}
+
+/* The part that has this GPU, opened. */
+static int mux_part_of(struct mux *m, unsigned gpu, struct mux_part **out, struct error *err)
 {
     for_each_part(m, p)
     {
-        if (gpu >= p->first && gpu - p->first < p->p.gpus)
-            return p;
+        *out = p;
+        if (part_has(p, gpu))
+            return mux_part_open(m, p, err);
     }
-    return NULL;
+    return error_set(err, -ENODEV, "there is no GPU %u", gpu);
 }
 
 /* The first of several errors is the one to return. */
@@ -78,8 +72,11 @@ static void first_error(int *first, int r, struct error *err, const struct error
 static void mux_close(struct device_driver *base)
 {
     struct mux *m = mux(base);
-    for_each_part(m, p) device_close(p->p.driver);
-    free(m->known);
+    for_each_part(m, p)
+    {
+        device_close(p->driver);
+        pid_list_free(&p->users);
+    }
     free(m);
 }
 
@@ -90,18 +87,17 @@ static unsigned mux_gpus(struct device_driver *base)
 
 static int mux_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
 {
-    struct part *p = mux_part_of(mux(base), gpu);
-    int r = p ? mux_part_open(mux(base), p, NULL) : -ENODEV;
-    if (!p || r < 0)
-        return r;
-    r = p->p.ops->info(p->p.driver, gpu - p->first, out);
+    struct mux_part *p;
+    int r = mux_part_of(mux(base), gpu, &p, NULL);
+    if (r == 0)
+        r = p->ops->info(p->driver, gpu - p->first, out);
     if (r < 0)
         return r;
     /* Counted over parts of one kind: two software GPUs are soft0 and soft1. */
     unsigned number = gpu - p->first;
-    for (struct part *q = mux(base)->v; q < p; q++)
-        number += q->p.ops == p->p.ops ? q->p.gpus : 0;
-    snprintf(out->label, sizeof(out->label), "%.12s%u", p->p.ops->name, number);
+    for (struct mux_part *q = mux(base)->v; q < p; q++)
+        number += q->ops == p->ops ? q->gpus : 0;
+    snprintf(out->label, sizeof(out->label), "%.12s%u", p->ops->name, number);
     return 0;
 }
 
@@ -110,52 +106,27 @@ static int mux_info(struct device_driver *base, unsigned gpu, struct gpu_info *o
 static int mux_processes(struct device_driver *base, struct pid_list *out, struct error *err)
 {
     int first = 0;
-    size_t before = out->n;
     for_each_part(mux(base), p)
     {
-        struct pid_list l = {0};
         struct error e = {""};
         int r = mux_part_open(mux(base), p, &e);
         if (r == 0)
-            r = p->p.ops->processes(p->p.driver, &l, &e);
+            r = p->ops->processes(p->driver, out, &e);
         first_error(&first, r, err, &e);
-        for (size_t i = 0; i < l.n; i++) {
-            size_t k = before;
-            while (k < out->n && out->v[k] != l.v[i])
-                k++;
-            if (k == out->n && pid_list_push(out, l.v[i]) < 0)
-                first_error(&first, -ENOMEM, err, &(struct error){"out of memory"});
-        }
-        pid_list_free(&l);
     }
     return first;
 }
 
-static struct known *mux_known(struct mux *m, pid_t pid)
+/* Whether the part had groups of the process. */
+static bool part_forget(struct mux_part *p, pid_t pid)
 {
-    for (size_t i = 0; i < m->nknown; i++) {
-        if (m->known[i].pid == pid)
-            return &m->known[i];
+    for (size_t i = 0; i < p->users.n; i++) {
+        if (p->users.v[i] == pid) {
+            p->users.v[i] = p->users.v[--p->users.n];
+            return true;
+        }
     }
-    return NULL;
-}
-
-static int remember(struct mux *m, pid_t pid, uint32_t parts)
-{
-    struct known *k = mux_known(m, pid);
-    if (!k && !parts)
-        return 0;
-    if (!k && m->nknown == m->known_cap) {
-        size_t cap = m->known_cap ? m->known_cap * 2 : 64;
-        struct known *v = reallocarray(m->known, cap, sizeof(*v));
-        if (!v)
-            return -ENOMEM;
-        m->known = v;
-        m->known_cap = cap;
-    }
-    k = k ? k : &m->known[m->nknown++];
-    *k = (struct known){pid, parts};
-    return 0;
+    return false;
 }
 
 /* A failing part matters to those who have something there, and to those who have nothing anywhere:
@@ -164,72 +135,60 @@ static int mux_scan(struct device_driver *base, struct proc_id proc, struct grou
                     struct error *err)
 {
     struct mux *m = mux(base);
-    const struct known *k = mux_known(m, proc.pid);
-    uint32_t had = k ? k->parts : 0, has = 0;
     int first = 0, lost = 0;
     struct error any = {""};
+    bool has_any = false;
     for_each_part(m, p)
     {
-        struct group_list l = {0};
+        size_t n = out->n;
         struct error e = {""};
-        uint32_t bit = 1U << (p - m->v);
+        bool had = part_forget(p, proc.pid);
         int r = mux_part_open(m, p, &e);
         if (r == 0)
-            r = p->p.ops->scan(p->p.driver, proc, &l, &e);
+            r = p->ops->scan(p->driver, proc, out, &e);
         first_error(&first, r, &any, &e);
-        if ((had & bit) || r == -EAGAIN)
+        if (had || r == -EAGAIN)
             first_error(&lost, r, err, &e);
-        if (r < 0)
-            has |= had & bit;
-        for (size_t i = 0; i < l.n; i++) {
-            if (l.v[i].gpu >= p->p.gpus)
+        bool has = r < 0 && had;
+        for (size_t i = n; i < out->n; i++) {
+            if (out->v[i].gpu >= p->gpus)
                 continue; /* there were fewer when it was opened */
-            l.v[i].gpu += p->first;
-            has |= bit;
-            if (group_list_push(out, &l.v[i]) < 0)
-                first_error(&lost, -ENOMEM, err, &(struct error){"out of memory"});
+            out->v[n] = out->v[i];
+            out->v[n++].gpu += p->first;
+            has = true;
         }
-        group_list_free(&l);
+        out->n = n;
+        if (has && pid_list_push(&p->users, proc.pid) < 0)
+            first_error(&lost, -ENOMEM, err, &(struct error){"out of memory"});
+        has_any |= has;
     }
-    if (remember(m, proc.pid, has) < 0)
-        first_error(&lost, -ENOMEM, err, &(struct error){"out of memory"});
-    if (lost < 0 || has)
+    if (lost < 0 || has_any)
         return lost;
     return first < 0 ? error_set(err, first, "%s", any.text) : 0;
 }
 
 static void mux_forget(struct device_driver *base, pid_t pid)
 {
-    struct mux *m = mux(base);
-    for_each_part(m, p)
+    for_each_part(mux(base), p)
     {
-        if (p->p.driver)
-            p->p.ops->forget(p->p.driver, pid);
+        if (p->driver)
+            p->ops->forget(p->driver, pid);
+        part_forget(p, pid);
     }
-    struct known *k = mux_known(m, pid);
-    if (k)
-        *k = m->known[--m->nknown];
 }
 
 /* ---- steering ---- */
 
-static int no_gpu(unsigned gpu, struct error *err)
-{
-    return error_set(err, -ENODEV, "there is no GPU %u", gpu);
-}
-
 static int mux_set_timeslice(struct device_driver *base, const struct device_group *g, uint64_t us,
                              struct error *err)
 {
-    struct part *p = mux_part_of(mux(base), g->gpu);
-    if (!p)
-        return no_gpu(g->gpu, err);
-    int r = mux_part_open(mux(base), p, err);
+    struct mux_part *p;
+    int r = mux_part_of(mux(base), g->gpu, &p, err);
     if (r < 0)
         return r;
     struct device_group own = *g;
     own.gpu -= p->first;
-    return p->p.ops->set_timeslice(p->p.driver, &own, us, err);
+    return p->ops->set_timeslice(p->driver, &own, us, err);
 }
 
 static int mux_set_running(struct device_driver *base, const struct device_group *const *g,
@@ -241,7 +200,7 @@ static int mux_set_running(struct device_driver *base, const struct device_group
     int first = 0;
     bool some_done = false;
     for (size_t i = 0; i < n; i++) {
-        if (!mux_part_of(m, g[i]->gpu))
+        if (g[i]->gpu >= m->gpus)
             first_error(&first, -ENODEV, err,
                         &(struct error){"a group of a GPU that is not there"});
     }
@@ -251,17 +210,19 @@ static int mux_set_running(struct device_driver *base, const struct device_group
             size_t k = 0;
             struct error e = {""};
             for (; i < n && k < GROUPS_AT_ONCE; i++) {
-                if (mux_part_of(m, g[i]->gpu) != p)
+                if (!part_has(p, g[i]->gpu))
                     continue;
                 own[k] = *g[i];
                 own[k].gpu -= p->first;
                 list[k] = &own[k];
                 k++;
             }
-            int r = k ? mux_part_open(m, p, &e) : 0;
-            if (r == 0 && k)
-                r = (on ? p->p.ops->resume : p->p.ops->suspend)(p->p.driver, list, k, &e);
-            some_done |= k && r != -EPERM;
+            if (!k)
+                break;
+            int r = mux_part_open(m, p, &e);
+            if (r == 0)
+                r = (on ? p->ops->resume : p->ops->suspend)(p->driver, list, k, &e);
+            some_done |= r != -EPERM;
             first_error(&first, r, err, &e);
         }
     }
@@ -297,16 +258,16 @@ static int not_supported(struct error *err)
         {                                                                                          \
             struct LIST l = {0};                                                                   \
             struct error e_ = {""};                                                                \
-            int r = p->p.ops->CALL ? mux_part_open(m, p, &e_) : -ENOTSUP;                          \
+            int r = p->ops->CALL ? mux_part_open(m, p, &e_) : -ENOTSUP;                            \
             if (r == 0)                                                                            \
-                r = p->p.ops->CALL(p->p.driver, &l, &e_);                                          \
-            any_ |= p->p.ops->CALL != NULL;                                                        \
+                r = p->ops->CALL(p->driver, &l, &e_);                                              \
+            any_ |= p->ops->CALL != NULL;                                                          \
             some_ |= r == 0;                                                                       \
-            if (p->p.ops->CALL)                                                                    \
+            if (p->ops->CALL)                                                                      \
                 first_error(&first_, r, err, &e_);                                                 \
             EACH;                                                                                  \
             for (size_t i_ = 0; r == 0 && i_ < l.n; i_++) {                                        \
-                if (l.v[i_].gpu >= p->p.gpus)                                                      \
+                if (l.v[i_].gpu >= p->gpus)                                                        \
                     continue;                                                                      \
                 l.v[i_].gpu += p->first;                                                           \
                 some_ &= LIST##_push(out, &l.v[i_]) == 0;                                          \
@@ -322,9 +283,9 @@ static int mux_usage(struct device_driver *base, struct usage_list *out, struct 
 }
 
 /* A part without activity() knows nothing of its GPUs. */
-static uint32_t unknown(const struct part *p, uint32_t incomplete)
+static uint32_t unknown(const struct mux_part *p, uint32_t incomplete)
 {
-    uint32_t all = p->p.gpus < 32 ? (1U << p->p.gpus) - 1 : UINT32_MAX;
+    uint32_t all = p->gpus < 32 ? (1U << p->gpus) - 1 : UINT32_MAX;
     return (incomplete & all) << p->first;
 }
 
@@ -345,8 +306,8 @@ static void mux_watch(struct device_driver *base, const struct device_watcher *w
     m->watcher = w ? *w : (struct device_watcher){.add = NULL};
     for_each_part(m, p)
     {
-        if (p->p.driver && p->p.ops->watch)
-            p->p.ops->watch(p->p.driver, w);
+        if (p->driver && p->ops->watch)
+            p->ops->watch(p->driver, w);
     }
 }
 
@@ -355,8 +316,8 @@ static void mux_ready(struct device_driver *base, int fd)
 {
     for_each_part(mux(base), p)
     {
-        if (p->p.driver && p->p.ops->ready)
-            p->p.ops->ready(p->p.driver, fd);
+        if (p->driver && p->ops->ready)
+            p->ops->ready(p->driver, fd);
     }
 }
 
@@ -365,8 +326,8 @@ static uint64_t mux_due_ns(struct device_driver *base)
     uint64_t due = UINT64_MAX;
     for_each_part(mux(base), p)
     {
-        if (p->p.driver && p->p.ops->due_ns)
-            due = min_u64(due, p->p.ops->due_ns(p->p.driver));
+        if (p->driver && p->ops->due_ns)
+            due = min_u64(due, p->ops->due_ns(p->driver));
     }
     return due;
 }
@@ -374,61 +335,50 @@ static uint64_t mux_due_ns(struct device_driver *base)
 static int mux_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
                            struct error *err)
 {
-    struct part *p = mux_part_of(mux(base), gpu);
-    if (!p)
-        return no_gpu(gpu, err);
-    if (!p->p.ops->memory_free)
-        return not_supported(err);
-    int r = mux_part_open(mux(base), p, err);
-    return r < 0 ? r : p->p.ops->memory_free(p->p.driver, gpu - p->first, bytes, err);
+    struct mux_part *p;
+    int r = mux_part_of(mux(base), gpu, &p, err);
+    if (r == 0 && !p->ops->memory_free)
+        r = not_supported(err);
+    return r < 0 ? r : p->ops->memory_free(p->driver, gpu - p->first, bytes, err);
 }
 
 /* ---- swapping ---- */
 
-static bool can_swap(const struct part *p)
-{
-    return p->p.ops->swap_out && p->p.ops->swap_in && p->p.ops->swap_state;
-}
-
 /* Where a process's memory is: the only part that can move any; else the one where it is away, or
  * half-way; else the one where it has groups. */
-static int memory_part(struct mux *m, struct proc_id proc, struct part **out, struct error *err)
+static int memory_part(struct mux *m, struct proc_id proc, struct mux_part **out, struct error *err)
 {
+    struct mux_part *movers[MUX_PARTS_MAX], *has = NULL;
     unsigned n = 0;
-    *out = NULL;
-    for_each_part(m, p)
-    {
-        if (can_swap(p)) {
-            *out = p;
-            n++;
-        }
-    }
-    if (n < 2)
-        return n ? mux_part_open(m, *out, err) : not_supported(err);
-    struct part *has = NULL;
     int first = 0;
     for_each_part(m, p)
     {
+        if (p->ops->swap_state)
+            movers[n++] = p;
+    }
+    if (n == 0)
+        return not_supported(err);
+    *out = movers[0];
+    if (n == 1)
+        return mux_part_open(m, *out, err);
+    for (unsigned i = 0; i < n; i++) {
         struct error e = {""};
         enum swap_state s;
         struct group_list l = {0};
-        if (!can_swap(p))
-            continue;
-        int r = mux_part_open(m, p, &e);
-        if (r == 0 && p->p.ops->swap_state(p->p.driver, proc, &s, &e) == 0 && s != SWAP_RUNNING) {
-            *out = p;
+        *out = movers[i];
+        int r = mux_part_open(m, *out, &e);
+        if (r == 0 && (*out)->ops->swap_state((*out)->driver, proc, &s, &e) == 0 &&
+            s != SWAP_RUNNING)
             return 0;
-        }
         if (r == 0)
-            r = p->p.ops->scan(p->p.driver, proc, &l, &e);
+            r = (*out)->ops->scan((*out)->driver, proc, &l, &e);
         first_error(&first, r, err, &e);
-        if (r == 0 && l.n && has)
-            first = error_set(err, -ENOTSUP, "process %d uses GPUs of two drivers, %s and %s",
-                              (int)proc.pid, has->p.ops->name, p->p.ops->name);
-        has = r == 0 && l.n && !has ? p : has;
+        bool found = r == 0 && l.n;
         group_list_free(&l);
-        if (first == -ENOTSUP)
-            return first;
+        if (found && has)
+            return error_set(err, -ENOTSUP, "process %d uses GPUs of two drivers, %s and %s",
+                             (int)proc.pid, has->ops->name, (*out)->ops->name);
+        has = found ? *out : has;
     }
     *out = has;
     if (has)
@@ -437,78 +387,27 @@ static int memory_part(struct mux *m, struct proc_id proc, struct part **out, st
                      : error_set(err, -ESRCH, "process %d is gone, or uses no GPU", (int)proc.pid);
 }
 
-/* A job's processes, part by part. where, v: room for n each. */
-static int swap_parts(struct mux *m, const struct proc_id *procs, size_t n, bool out,
-                      unsigned lock_ms, struct part **where, struct proc_id *v, struct error *err)
+static int mux_swap_out(struct device_driver *base, struct proc_id proc, unsigned lock_ms,
+                        struct error *err)
 {
-    int first = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct error e = {""};
-        first_error(&first, memory_part(m, procs[i], &where[i], &e), err, &e);
-    }
-    if (out && first < 0)
-        return first;
-    for_each_part(m, p)
-    {
-        size_t k = 0;
-        struct error e = {""};
-        for (size_t i = 0; i < n; i++) {
-            if (where[i] == p)
-                v[k++] = procs[i];
-        }
-        if (!k)
-            continue;
-        first_error(&first,
-                    out ? p->p.ops->swap_out(p->p.driver, v, k, lock_ms, &e)
-                        : p->p.ops->swap_in(p->p.driver, v, k, &e),
-                    err, &e);
-        if (!out || first == 0)
-            continue;
-        /* All or none: those of the parts before come back. */
-        for (struct part *q = m->v; q < p; q++) {
-            for (size_t i = 0; i < n; i++) {
-                if (where[i] == q)
-                    q->p.ops->swap_in(q->p.driver, &procs[i], 1, NULL);
-            }
-        }
-        break;
-    }
-    return first;
+    struct mux_part *p;
+    int r = memory_part(mux(base), proc, &p, err);
+    return r < 0 ? r : p->ops->swap_out(p->driver, proc, lock_ms, err);
 }
 
-static int mux_swap(struct device_driver *base, const struct proc_id *procs, size_t n, bool out,
-                    unsigned lock_ms, struct error *err)
+static int mux_swap_in(struct device_driver *base, struct proc_id proc, struct error *err)
 {
-    struct part **where = calloc(n + 1, sizeof(struct part *));
-    struct proc_id *v = calloc(n + 1, sizeof(*v));
-    int first = 0;
-    if (!where || !v)
-        first = error_set(err, -ENOMEM, "out of memory");
-    else
-        first = swap_parts(mux(base), procs, n, out, lock_ms, where, v, err);
-    free(where);
-    free(v);
-    return first;
-}
-
-static int mux_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n,
-                        unsigned lock_ms, struct error *err)
-{
-    return mux_swap(d, procs, n, true, lock_ms, err);
-}
-
-static int mux_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n,
-                       struct error *err)
-{
-    return mux_swap(d, procs, n, false, 0, err);
+    struct mux_part *p;
+    int r = memory_part(mux(base), proc, &p, err);
+    return r < 0 ? r : p->ops->swap_in(p->driver, proc, err);
 }
 
 static int mux_swap_state(struct device_driver *base, struct proc_id proc, enum swap_state *state,
                           struct error *err)
 {
-    struct part *p;
+    struct mux_part *p;
     int r = memory_part(mux(base), proc, &p, err);
-    return r < 0 || !p ? r : p->p.ops->swap_state(p->p.driver, proc, state, err);
+    return r < 0 ? r : p->ops->swap_state(p->driver, proc, state, err);
 }
 
 static const struct device_ops mux_ops = {
@@ -554,16 +453,17 @@ int mux_new(const struct mux_part *parts, unsigned n, struct device_driver **out
     m->ops.name = m->name;
     m->base.ops = &m->ops;
     for (; m->n < n; m->n++) {
-        m->v[m->n] = (struct part){parts[m->n], m->gpus};
-        m->gpus += parts[m->n].gpus;
+        struct mux_part *p = &m->v[m->n];
+        *p = parts[m->n];
+        p->first = m->gpus;
+        m->gpus += p->gpus;
         /* Each kind once: "soft,gate" also with two servers. */
         bool named = false;
         for (unsigned i = 0; i < m->n; i++)
-            named |= m->v[i].p.ops == parts[m->n].ops;
+            named |= m->v[i].ops == p->ops;
         size_t at = strlen(m->name);
         if (!named)
-            snprintf(m->name + at, sizeof(m->name) - at, "%s%s", at ? "," : "",
-                     parts[m->n].ops->name);
+            snprintf(m->name + at, sizeof(m->name) - at, "%s%s", at ? "," : "", p->ops->name);
     }
     *out = &m->base;
     return 0;
@@ -574,7 +474,7 @@ int mux_where(const struct device_driver *d, char *buf, size_t size)
     const struct mux *m = (const void *)d;
     size_t at = 0;
     for (unsigned i = 0; i < m->n; i++) {
-        const struct mux_part *p = &m->v[i].p;
+        const struct mux_part *p = &m->v[i];
         int n = snprintf(buf + at, size - at, "%s%s*%u%s%s", i ? "," : "", p->ops->name, p->gpus,
                          p->where[0] ? "@" : "", p->where);
         at += n > 0 ? (size_t)n : 0;

@@ -11,6 +11,9 @@ struct mux_part {
     struct device_driver *driver; /* NULL: not open; tried again when it is needed */
     unsigned gpus;                /* its indices, kept also while it is not open */
     char where[108];              /* "": the default */
+    /* Set by mux_new() and later. */
+    unsigned first;        /* the part's GPU 0 here */
+    struct pid_list users; /* that have groups here: a scan without its answer is not complete */
 };
 
 /* Takes over the parts' drivers, also when it fails: -E2BIG for more than DEVICE_GPUS_MAX GPUs. */

@@ -9,11 +9,13 @@
  *   -ESRCH   the process is gone (or its pid was reused); nothing was changed
  *   -ENOENT  the group is gone, the process is not: scan it again
  *   -EPERM   no right to steer this process, and nothing was changed: a caller forgets what it
- * meant to do. err says which right is missing. See device_refused(). -ENODEV  the driver's devices
- * are gone, or there are none -EIO     the device's control answered an error; err carries the
- * control and its status -ENOTSUP this driver cannot do it (see gpu_info.caps) Not thread-safe: one
- * thread per driver instance. Calls block for as long as the control takes (facts: 0.15-0.6 ms on
- * an H200), never for long.
+ *            meant to do. err says which right is missing. See device_refused().
+ *   -ENODEV  the driver's devices are gone, or there are none
+ *   -EIO     the device's control answered an error; err carries the control and its status
+ *   -ENOTSUP this driver cannot do it (see gpu_info.caps)
+ *
+ * Not thread-safe: one thread per driver instance. Calls block for as long as the control takes
+ * (0.15-0.6 ms on an H200), never for long.
  */
 #ifndef CEDE_DEVICE_OPS_H
 #define CEDE_DEVICE_OPS_H
@@ -84,6 +86,10 @@ struct device_group {
     uint32_t channels[GROUP_CHANNELS_MAX]; /* zero beyond nchannels */
 };
 
+/* Room for one more in an array of n elements of `size` bytes; v: where its address is. 0 or
+ * -ENOMEM. */
+int list_grow(void *v, size_t n, size_t *cap, size_t size);
+
 /* Grown by scan(); the caller owns `v` (group_list_free). */
 struct group_list {
     struct device_group *v;
@@ -140,7 +146,7 @@ struct pid_list {
     pid_t *v;
     size_t n, cap;
 };
-int pid_list_push(struct pid_list *l, pid_t pid);
+int pid_list_push(struct pid_list *l, pid_t pid); /* unless it is there already */
 void pid_list_free(struct pid_list *l);
 
 /* Where a process's GPU memory and context are. */
@@ -237,20 +243,18 @@ struct device_ops {
     /* Swapping (may be NULL: see GPU_CAP_SWAP): a process's GPU memory and context to host memory
      * and back; its GPU calls wait meanwhile. The exception to "never for long": these take
      * seconds to minutes and may load the vendor's library, so call them in a process of their own
-     * (recovery/swapper.h). The processes' groups must not be suspended; they are others
+     * (recovery/swapper.h). The process's groups must not be suspended; they are others
      * afterwards.
      *
-     * swap_out: all of the processes or none; what was begun is taken back after a failure.
-     *   -ETIMEDOUT their GPU work did not end within lock_ms, -ENOTSUP the driver cannot do it, or
+     * swap_out: what was begun is taken back after a failure.
+     *   -ETIMEDOUT its GPU work did not end within lock_ms, -ENOTSUP the driver cannot do it, or
      *   not with what this process uses, -EIO.
-     * swap_in: from wherever a process is, also half-way (a swapper was killed); one that is there
-     *   already is a success. All are tried; the first error is returned. -ENOMEM: no room on the
-     *   GPU: look for it with memory_free() before, because the vendor's driver may not be able to
-     *   try a second time. */
-    int (*swap_out)(struct device_driver *d, const struct proc_id *procs, size_t n,
-                    unsigned lock_ms, struct error *err);
-    int (*swap_in)(struct device_driver *d, const struct proc_id *procs, size_t n,
-                   struct error *err);
+     * swap_in: from wherever the process is, also half-way (a swapper was killed); if it is there
+     *   already, that is a success. -ENOMEM: no room on the GPU: look for it with memory_free()
+     *   before, because the vendor's driver may not be able to try a second time. */
+    int (*swap_out)(struct device_driver *d, struct proc_id proc, unsigned lock_ms,
+                    struct error *err);
+    int (*swap_in)(struct device_driver *d, struct proc_id proc, struct error *err);
     int (*swap_state)(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                       struct error *err);
 };

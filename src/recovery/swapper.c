@@ -433,9 +433,22 @@ static int search(const struct swap_order *o, struct device_driver *d, struct er
     return r;
 }
 
+/* All are tried; the first error is returned. */
+static int move_all(struct device_driver *d, const struct swap_order *o, struct error *err)
+{
+    int first = 0;
+    for (uint32_t i = 0; i < o->n; i++) {
+        struct error e = {""};
+        int r = o->out ? d->ops->swap_out(d, o->v[i].proc, o->lock_ms, &e)
+                       : d->ops->swap_in(d, o->v[i].proc, &e);
+        if (r < 0 && first == 0)
+            first = error_set(err, r, "%s", e.text);
+    }
+    return first;
+}
+
 static int carry_out(const struct swap_order *o, struct error *err)
 {
-    struct proc_id procs[SWAP_PROCESSES_MAX];
     struct device_driver *d;
     int r = device_open(o->driver, o->where[0] ? o->where : NULL, &d, err);
     if (r < 0)
@@ -445,16 +458,13 @@ static int carry_out(const struct swap_order *o, struct error *err)
         device_close(d);
         return r;
     }
-    for (uint32_t i = 0; i < o->n; i++)
-        procs[i] = o->v[i].proc;
     bool can = d->ops->swap_out && d->ops->swap_in && d->ops->swap_state && d->ops->memory_free;
     if (!can)
         r = error_set(err, -ENOTSUP, "the driver for %s GPUs cannot swap", d->ops->name);
     if (r == 0)
         r = o->out ? check_host(o, err) : check_gpus(d, o, err);
     if (r == 0 && can)
-        r = o->out ? d->ops->swap_out(d, procs, o->n, o->lock_ms, err)
-                   : d->ops->swap_in(d, procs, o->n, err);
+        r = move_all(d, o, err);
     device_close(d);
     return r;
 }

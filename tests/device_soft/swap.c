@@ -35,7 +35,7 @@ static void test_out_and_in(void **state)
     assert_int_equal(soft_client_alloc(c, 64 * MIB), 0);
     assert_int_equal(room(d), before - 64 * MIB);
 
-    assert_int_equal(d->ops->swap_out(d, &me, 1, 1000, NULL), 0);
+    assert_int_equal(d->ops->swap_out(d, me, 1000, NULL), 0);
     assert_int_equal(state_of(d), SWAP_OUT);
     assert_int_equal(room(d), before);
     struct group_list l = scan(d, getpid());
@@ -44,14 +44,14 @@ static void test_out_and_in(void **state)
     submit(c, 1 * MS, 1);
     assert_int_equal(soft_client_wait(c, 50, &k), -ETIMEDOUT);
 
-    assert_int_equal(d->ops->swap_in(d, &me, 1, NULL), 0);
+    assert_int_equal(d->ops->swap_in(d, me, NULL), 0);
     assert_int_equal(state_of(d), SWAP_RUNNING);
     assert_int_equal(room(d), before - 64 * MIB);
     wait_for(c);
     l = scan(d, getpid());
     assert_true(l.n > 0);
     group_list_free(&l);
-    assert_int_equal(d->ops->swap_in(d, &me, 1, NULL), 0); /* is there already */
+    assert_int_equal(d->ops->swap_in(d, me, NULL), 0); /* is there already */
     soft_client_close(c);
     device_close(d);
 }
@@ -64,13 +64,13 @@ static void test_another_began(void **state)
     struct soft_client *c = client(f, 0);
     struct proc_id me = id_of(getpid());
     assert_int_equal(soft_client_alloc(c, 64 * MIB), 0);
-    assert_int_equal(d->ops->swap_out(d, &me, 1, 1000, NULL), 0);
+    assert_int_equal(d->ops->swap_out(d, me, 1000, NULL), 0);
     uint64_t before = room(d);
     pid_t other = fork();
     assert_true(other >= 0);
     if (other == 0) {
         struct device_driver *own = driver(f);
-        own->ops->swap_in(own, &me, 1, NULL);
+        own->ops->swap_in(own, me, NULL);
         _exit(0);
     }
     while (room(d) == before)
@@ -78,7 +78,7 @@ static void test_another_began(void **state)
     kill(other, SIGKILL);
     assert_int_equal(waitpid(other, NULL, 0), other);
     assert_int_equal(state_of(d), SWAP_OUT); /* on its way */
-    assert_int_equal(d->ops->swap_in(d, &me, 1, NULL), 0);
+    assert_int_equal(d->ops->swap_in(d, me, NULL), 0);
     assert_int_equal(state_of(d), SWAP_RUNNING);
     submit(c, 1 * MS, 1);
     wait_for(c);
@@ -95,7 +95,7 @@ static void test_suspended_is_refused_and_runs_on(void **state)
     struct group_list l = scan(d, getpid());
     assert_int_equal(switch_groups(d, &l, 1, true), 0);
     submit(c, 1 * MS, 1);
-    assert_int_equal(d->ops->swap_out(d, &me, 1, 20, NULL), -ETIMEDOUT);
+    assert_int_equal(d->ops->swap_out(d, me, 20, NULL), -ETIMEDOUT);
     assert_int_equal(state_of(d), SWAP_RUNNING);
     assert_int_equal(switch_groups(d, &l, 1, false), 0);
     wait_for(c);

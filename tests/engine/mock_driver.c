@@ -36,12 +36,8 @@ static int processes(struct device_driver *d, struct pid_list *out, struct error
     if (self(d)->fail_processes)
         return error_set(err, -self(d)->fail_processes, "mock processes");
     for (size_t i = 0; i < MOCK_GROUPS; i++) {
-        pid_t pid = self(d)->g[i].dg.proc.pid;
-        bool known = !pid;
-        for (size_t k = 0; k < out->n; k++)
-            known |= out->v[k] == pid;
-        if (!known)
-            pid_list_push(out, pid);
+        if (self(d)->g[i].dg.proc.pid)
+            pid_list_push(out, self(d)->g[i].dg.proc.pid);
     }
     for (size_t i = 0; i < self(d)->nidle; i++)
         pid_list_push(out, self(d)->idle[i]);
@@ -176,8 +172,7 @@ static int memory_free(struct device_driver *d, unsigned gpu, uint64_t *bytes, s
 }
 
 /* A swapper's to call, and the tests have one of their own. */
-static int swap(struct device_driver *d, const struct proc_id *procs, size_t n, unsigned lock_ms,
-                struct error *err)
+static int swap(struct device_driver *d, struct proc_id proc, unsigned lock_ms, struct error *err)
 {
     fail_msg("the daemon has called swap_out");
     return -ENOTSUP;

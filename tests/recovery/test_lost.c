@@ -164,7 +164,7 @@ static void swap_out(pid_t pid)
     struct proc_stat st;
     assert_int_equal(device_open("soft", NULL, &d, NULL), 0);
     assert_int_equal(proc_stat_read(pid, &st), 0);
-    assert_int_equal(d->ops->swap_out(d, &st.id, 1, 1000, NULL), 0);
+    assert_int_equal(d->ops->swap_out(d, st.id, 1000, NULL), 0);
     device_close(d);
 }
 

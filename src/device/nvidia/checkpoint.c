@@ -15,9 +15,10 @@
  * - The context that comes back has other handles, and timeslices of 1024 us. */
 #include "device/nvidia/checkpoint.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
+
+#include "lib/symbols.h"
 
 /* Names and layouts: the driver API's documented ABI (cuda.h of CUDA 12.8 and later). */
 enum {
@@ -52,36 +53,32 @@ struct cuda {
 
 static int checkpoint_open(struct cuda *c, struct error *err)
 {
-    const struct {
-        void *slot;
-        const char *name;
-    } symbols[] = {
-        {&c->error_name, "cuGetErrorName"},
-        {&c->state, "cuCheckpointProcessGetState"},
-        {&c->lock, "cuCheckpointProcessLock"},
-        {&c->checkpoint, "cuCheckpointProcessCheckpoint"},
-        {&c->restore, "cuCheckpointProcessRestore"},
-        {&c->unlock, "cuCheckpointProcessUnlock"},
+    static const struct symbol symbols[] = {
+        {"cuGetErrorName", offsetof(struct cuda, error_name)},
+        {"cuCheckpointProcessGetState", offsetof(struct cuda, state)},
+        {"cuCheckpointProcessLock", offsetof(struct cuda, lock)},
+        {"cuCheckpointProcessCheckpoint", offsetof(struct cuda, checkpoint)},
+        {"cuCheckpointProcessRestore", offsetof(struct cuda, restore)},
+        {"cuCheckpointProcessUnlock", offsetof(struct cuda, unlock)},
     };
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* for the rest of this process */
     if (!lib)
-        return error_set(err, -ENOTSUP, "swapping takes libcuda.so.1: %s", dlerror());
-    for (size_t i = 0; i < ARRAY_SIZE(symbols); i++) {
-        void *p = dlsym(lib, symbols[i].name);
-        if (!p)
-            return error_set(err, -ENOTSUP,
-                             "this NVIDIA driver is too old to swap (libcuda has no %s): 570 or "
-                             "later is needed",
-                             symbols[i].name);
-        memcpy(symbols[i].slot, &p, sizeof(p));
-    }
+        return error_set(err, -ENOTSUP, "swapping requires libcuda.so.1: %s", dlerror());
+    const char *missing = symbols_find(lib, symbols, ARRAY_SIZE(symbols), c);
+    if (missing)
+        return error_set(err, -ENOTSUP,
+                         "this NVIDIA driver is too old to swap (libcuda has no %s): 570 or "
+                         "later is needed",
+                         missing);
     return 0; /* the calls work without cuInit(), which would take 10 to 90 ms */
 }
 
-static int checkpoint_failed(const struct cuda *c, int pid, const char *what, int r,
-                             struct error *err)
+/* 0, or the error that a call's result stands for. */
+static int cuda_result(const struct cuda *c, int pid, const char *what, int r, struct error *err)
 {
     const char *name = NULL;
+    if (r == CU_OK)
+        return 0;
     c->error_name(r, &name);
     if (r == CU_NOT_SUPPORTED)
         return error_set(err, -ENOTSUP,
@@ -94,7 +91,8 @@ static int checkpoint_failed(const struct cuda *c, int pid, const char *what, in
                      r == CU_OPERATING_SYSTEM ? "; is it another user's, or gone?" : "");
 }
 
-static int get_state(const struct cuda *c, int pid, enum swap_state *out, struct error *err)
+static int cuda_state(const struct cuda *c, struct proc_id proc, enum swap_state *out,
+                      struct error *err)
 {
     static const enum swap_state states[] = {
         [CU_STATE_RUNNING] = SWAP_RUNNING,
@@ -102,13 +100,16 @@ static int get_state(const struct cuda *c, int pid, enum swap_state *out, struct
         [CU_STATE_CHECKPOINTED] = SWAP_OUT,
         [CU_STATE_FAILED] = SWAP_FAILED,
     };
-    int s = -1, r;
+    int s = -1;
+    if (!proc_alive(proc))
+        return error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);
     /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): checkpoint_open() finds all or fails */
-    r = c->state(pid, &s);
-    if (r)
-        return checkpoint_failed(c, pid, "cannot ask for the state of", r, err);
+    int r = cuda_result(c, proc.pid, "cannot ask for the state of", c->state(proc.pid, &s), err);
+    if (r < 0)
+        return r;
     if (s < 0 || s >= (int)ARRAY_SIZE(states))
-        return error_set(err, -EIO, "process %d is in a state that is not known here (%d)", pid, s);
+        return error_set(err, -EIO, "process %d is in a state that is not known here (%d)",
+                         (int)proc.pid, s);
     *out = states[s];
     return 0;
 }
@@ -121,99 +122,81 @@ static int cuda_lock(const struct cuda *c, int pid, unsigned ms, struct error *e
     alarm(ms / 1000 + 5);
     int r = c->lock(pid, &args);
     alarm(0);
-    if (r == CU_OK)
-        return 0;
-    int code = checkpoint_failed(c, pid, "cannot stop", r, err);
-    if (code == -ETIMEDOUT)
-        return error_set(err, code,
+    r = cuda_result(c, pid, "cannot stop", r, err);
+    if (r == -ETIMEDOUT)
+        return error_set(err, r,
                          "process %d did not become idle within %u ms: its kernels are long, or "
                          "it is stopped; it runs on",
                          pid, ms);
-    return code;
+    return r;
 }
 
-/* From wherever they are to running. All are back before the first goes on: it may use what another
- * one shares with it. */
-static int cuda_bring_in(const struct cuda *c, const struct proc_id *procs, size_t n,
-                         struct error *err)
+/* From wherever the process is to running. */
+static int cuda_bring_in(const struct cuda *c, struct proc_id proc, struct error *err)
 {
     struct cu_other_args args = {{0}};
+    enum { RESTORE, UNLOCK };
     int first = 0;
-    for (size_t i = 0; n && i < 2 * n; i++) {
-        struct proc_id proc = procs[i % n];
+    for (int step = RESTORE; step <= UNLOCK; step++) {
         enum swap_state s = SWAP_RUNNING;
         struct error e = {""};
-        int r = proc_alive(proc) ? get_state(c, proc.pid, &s, &e)
-                                 : error_set(&e, -ESRCH, "process %d is gone", (int)proc.pid);
-        int answer = CU_OK;
+        int r = cuda_state(c, proc, &s, &e);
         if (r == 0 && s == SWAP_FAILED)
             r = error_set(&e, -EIO,
                           "process %d was broken by a swap that failed: end it, and start it again",
                           (int)proc.pid);
-        else if (r == 0 && s == SWAP_OUT && i < n)
-            answer = c->restore(proc.pid, &args);
-        else if (r == 0 && s == SWAP_LOCKED && i >= n)
-            answer = c->unlock(proc.pid, &args);
-        if (answer)
-            r = checkpoint_failed(c, proc.pid, i < n ? "cannot bring back" : "cannot unlock",
-                                  answer, &e);
+        else if (r == 0 && s == SWAP_OUT && step == RESTORE)
+            r = cuda_result(c, proc.pid, "cannot bring back", c->restore(proc.pid, &args), &e);
+        else if (r == 0 && s == SWAP_LOCKED && step == UNLOCK)
+            r = cuda_result(c, proc.pid, "cannot unlock", c->unlock(proc.pid, &args), &e);
         if (r < 0 && first == 0)
             first = error_set(err, r, "%s", e.text);
     }
     return first;
 }
 
-/* Every one is stopped before the first is moved: processes that share memory wait for each other.
- */
-int nv_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, unsigned lock_ms,
-                struct error *err)
+static int cuda_move_out(const struct cuda *c, struct proc_id proc, unsigned lock_ms,
+                         struct error *err)
 {
-    (void)d;
+    struct cu_other_args args = {{0}};
+    struct proc_stat st;
+    enum swap_state s = SWAP_RUNNING;
+    if (proc_stat_read(proc.pid, &st) == 0 && proc_same(st.id, proc) &&
+        (st.state == 'T' || st.state == 't'))
+        return error_set(err, -EBUSY,
+                         "process %d is stopped (SIGSTOP, or a debugger): continue it first",
+                         (int)proc.pid);
+    int r = cuda_state(c, proc, &s, err);
+    if (r == 0 && s == SWAP_RUNNING)
+        r = cuda_lock(c, proc.pid, lock_ms, err);
+    if (r == 0)
+        r = cuda_state(c, proc, &s, err);
+    if (r == 0 && s != SWAP_OUT)
+        r = cuda_result(c, proc.pid, "cannot move to host memory", c->checkpoint(proc.pid, &args),
+                        err);
+    return r;
+}
+
+int nv_swap_out(struct device_driver *d, struct proc_id proc, unsigned lock_ms, struct error *err)
+{
     struct cuda c = {0};
     int r = checkpoint_open(&c, err);
     if (r < 0)
         return r;
-    size_t begun = 0;
-    for (; begun < n && r == 0; begun++) {
-        enum swap_state s = SWAP_RUNNING;
-        if (!proc_alive(procs[begun]))
-            r = error_set(err, -ESRCH, "process %d is gone", (int)procs[begun].pid);
-        struct proc_stat st;
-        if (r == 0 && proc_stat_read(procs[begun].pid, &st) == 0 &&
-            (st.state == 'T' || st.state == 't'))
-            r = error_set(err, -EBUSY,
-                          "process %d is stopped (SIGSTOP, or a debugger): continue it first",
-                          (int)procs[begun].pid);
-        if (r == 0)
-            r = get_state(&c, procs[begun].pid, &s, err);
-        if (r == 0 && s == SWAP_RUNNING)
-            r = cuda_lock(&c, procs[begun].pid, lock_ms, err);
-    }
-    for (size_t i = 0; i < n && r == 0; i++) {
-        struct cu_other_args args = {{0}};
-        enum swap_state s = SWAP_FAILED;
-        r = get_state(&c, procs[i].pid, &s, err);
-        if (r < 0 || s == SWAP_OUT)
-            continue;
-        int result = c.checkpoint(procs[i].pid, &args);
-        if (result)
-            r = checkpoint_failed(&c, procs[i].pid, "cannot move to host memory", result, err);
-    }
-    if (r < 0 && begun)
-        cuda_bring_in(&c, procs, begun, NULL);
+    r = cuda_move_out(&c, proc, lock_ms, err);
+    if (r < 0)
+        cuda_bring_in(&c, proc, NULL);
     return r;
 }
 
-int nv_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n, struct error *err)
+int nv_swap_in(struct device_driver *d, struct proc_id proc, struct error *err)
 {
-    (void)d;
     struct cuda c = {0};
     int r = checkpoint_open(&c, err);
-    return r < 0 ? r : cuda_bring_in(&c, procs, n, err);
+    return r < 0 ? r : cuda_bring_in(&c, proc, err);
 }
 
-/* The library is not asked about what has nothing to do with it: what it would do to find that out
- * is its own affair. */
+/* The library is not asked about programs that do not use it: it might do anything to find out. */
 static bool uses_cuda(pid_t pid)
 {
     char path[64], line[512];
@@ -228,12 +211,10 @@ static bool uses_cuda(pid_t pid)
 int nv_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                   struct error *err)
 {
-    (void)d;
     struct cuda c = {0};
-    if (!proc_alive(proc))
-        return error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);
     if (!uses_cuda(proc.pid))
-        return error_set(err, -ESRCH, "process %d has no CUDA library in it", (int)proc.pid);
+        return error_set(err, -ESRCH, "process %d is gone, or has no CUDA library in it",
+                         (int)proc.pid);
     int r = checkpoint_open(&c, err);
-    return r < 0 ? r : get_state(&c, proc.pid, state, err);
+    return r < 0 ? r : cuda_state(&c, proc, state, err);
 }

@@ -5,9 +5,8 @@
 
 #include "device/ops.h"
 
-int nv_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, unsigned lock_ms,
-                struct error *err);
-int nv_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n, struct error *err);
+int nv_swap_out(struct device_driver *d, struct proc_id proc, unsigned lock_ms, struct error *err);
+int nv_swap_in(struct device_driver *d, struct proc_id proc, struct error *err);
 int nv_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                   struct error *err);
 

@@ -145,14 +145,8 @@ static int soft_processes(struct device_driver *base, struct pid_list *out, stru
     int r = soft_list_groups(soft(base), (struct proc_id){0, 0}, true, &v, &n, &now_ns, err);
     if (r < 0)
         return r;
-    size_t first = out->n;
-    for (size_t i = 0; i < n && r == 0; i++) {
-        size_t j = first;
-        while (j < out->n && out->v[j] != v[i].pid)
-            j++;
-        if (j == out->n)
-            r = pid_list_push(out, v[i].pid);
-    }
+    for (size_t i = 0; i < n && r == 0; i++)
+        r = pid_list_push(out, v[i].pid);
     free(v);
     return r;
 }
@@ -166,14 +160,8 @@ static int first_timeslice(struct soft_driver *d, const struct soft_group *g, ui
             return 0;
         }
     }
-    if (d->seen_n == d->seen_cap) {
-        size_t cap = d->seen_cap ? d->seen_cap * 2 : 64;
-        struct soft_seen *p = reallocarray(d->seen, cap, sizeof(*p));
-        if (!p)
-            return -ENOMEM;
-        d->seen = p;
-        d->seen_cap = cap;
-    }
+    if (list_grow(&d->seen, d->seen_n, &d->seen_cap, sizeof(d->seen[0])) < 0)
+        return -ENOMEM;
     d->seen[d->seen_n++] = (struct soft_seen){g->key, g->timeslice_us, g->pid};
     *us = g->timeslice_us;
     return 0;

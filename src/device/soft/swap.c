@@ -51,18 +51,17 @@ static int soft_step_in(struct device_driver *d, struct proc_id proc, uint32_t w
     return r == -EINVAL ? 0 : r;
 }
 
-static int soft_bring_in(struct device_driver *d, const struct proc_id *procs, size_t n,
-                         struct error *err)
+int soft_swap_in(struct device_driver *d, struct proc_id proc, struct error *err)
 {
+    enum { MOVE, UNLOCK };
     int first = 0;
-    for (size_t i = 0; n && i < 2 * n; i++) {
-        struct proc_id proc = procs[i % n];
+    for (int i = MOVE; i <= UNLOCK; i++) {
         struct error e = {""};
         int s = step(d, proc, SOFT_SWAP_STATE, 0, &e), r = s < 0 ? s : 0;
         /* What is under way may yet change the state. */
-        if (i < n && (s == SWAP_LOCKED || s == SWAP_OUT))
+        if (i == MOVE && (s == SWAP_LOCKED || s == SWAP_OUT))
             r = soft_step_in(d, proc, SOFT_MOVE_IN, &e);
-        else if ((i < n && s == SWAP_RUNNING) || s == SWAP_LOCKED)
+        else if ((i == MOVE && s == SWAP_RUNNING) || s == SWAP_LOCKED)
             r = soft_step_in(d, proc, SOFT_UNLOCK, &e); /* or about to be locked */
         if (r < 0 && first == 0)
             first = error_set(err, r, "%s", e.text);
@@ -70,29 +69,18 @@ static int soft_bring_in(struct device_driver *d, const struct proc_id *procs, s
     return first;
 }
 
-int soft_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, unsigned lock_ms,
-                  struct error *err)
+int soft_swap_out(struct device_driver *d, struct proc_id proc, unsigned lock_ms, struct error *err)
 {
-    size_t begun = 0;
-    int r = 0;
-    for (; begun < n && r >= 0; begun++) {
-        r = step(d, procs[begun], SOFT_SWAP_STATE, 0, err);
-        if (r == SWAP_RUNNING)
-            r = patient_step(d, procs[begun], SOFT_LOCK, lock_ms, err);
-    }
-    for (size_t i = 0; i < n && r >= 0; i++) {
-        r = step(d, procs[i], SOFT_SWAP_STATE, 0, err);
-        if (r == SWAP_LOCKED)
-            r = patient_step(d, procs[i], SOFT_MOVE_OUT, 0, err);
-    }
-    if (r < 0 && begun)
-        soft_bring_in(d, procs, begun, NULL);
+    int r = step(d, proc, SOFT_SWAP_STATE, 0, err);
+    if (r == SWAP_RUNNING)
+        r = patient_step(d, proc, SOFT_LOCK, lock_ms, err);
+    if (r >= 0)
+        r = step(d, proc, SOFT_SWAP_STATE, 0, err);
+    if (r == SWAP_LOCKED)
+        r = patient_step(d, proc, SOFT_MOVE_OUT, 0, err);
+    if (r < 0)
+        soft_swap_in(d, proc, NULL);
     return r < 0 ? r : 0;
-}
-
-int soft_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n, struct error *err)
-{
-    return soft_bring_in(d, procs, n, err);
 }
 
 int soft_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,

@@ -4,9 +4,9 @@
 
 #include "device/ops.h"
 
-int soft_swap_out(struct device_driver *d, const struct proc_id *procs, size_t n, unsigned lock_ms,
+int soft_swap_out(struct device_driver *d, struct proc_id proc, unsigned lock_ms,
                   struct error *err);
-int soft_swap_in(struct device_driver *d, const struct proc_id *procs, size_t n, struct error *err);
+int soft_swap_in(struct device_driver *d, struct proc_id proc, struct error *err);
 int soft_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                     struct error *err);
 
