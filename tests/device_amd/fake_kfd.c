@@ -16,6 +16,8 @@
 
 enum { FD = 4242 };
 
+static struct fake_kfd *machine; /* what the driver calls: that of the last fake_kfd_init() */
+
 void fake_write(const struct fake_kfd *k, const char *text, const char *fmt, ...)
 {
     char path[256];
@@ -165,14 +167,14 @@ static int trap(struct fake_kfd *k, struct kfd_trap *t)
     }
 }
 
-static int fake_open(void *ctx)
+static int fake_open(void)
 {
     return FD;
 }
 
-static int fake_ioctl(void *ctx, int fd, unsigned long cmd, void *arg)
+static int fake_ioctl(int fd, unsigned long cmd, void *arg)
 {
-    struct fake_kfd *k = ctx;
+    struct fake_kfd *k = machine;
     assert_int_equal(fd, FD);
     if (cmd == KFD_IOC_VERSION) {
         *(struct kfd_version *)arg = (struct kfd_version){1, k->minor};
@@ -182,20 +184,20 @@ static int fake_ioctl(void *ctx, int fd, unsigned long cmd, void *arg)
     return trap(k, arg);
 }
 
-static void fake_close(void *ctx, int fd)
+static void fake_close(int fd)
 {
     assert_int_equal(fd, FD);
 }
 
-static bool fake_alive(void *ctx, struct proc_id proc)
+static bool fake_alive(struct proc_id proc)
 {
-    struct fake_process *p = by_pid(ctx, (uint32_t)proc.pid);
+    struct fake_process *p = by_pid(machine, (uint32_t)proc.pid);
     return p && p->id.start_ticks == proc.start_ticks;
 }
 
-static int fake_traced(void *ctx, struct proc_id proc, int (*fn)(void *arg), void *arg)
+static int fake_traced(struct proc_id proc, int (*fn)(void *arg), void *arg)
 {
-    struct fake_process *p = by_pid(ctx, (uint32_t)proc.pid);
+    struct fake_process *p = by_pid(machine, (uint32_t)proc.pid);
     if (!p || p->id.start_ticks != proc.start_ticks)
         return -ESRCH;
     if (p->foreign_tracer)
@@ -225,7 +227,7 @@ void fake_kfd_init(struct fake_kfd *k)
         .minor = KFD_DEBUG_MINOR,
     };
     assert_non_null(mkdtemp(k->root));
-    k->io.ctx = k;
+    machine = k;
     k->io.sysfs = k->root;
     node(k, 0, "0\n", "cpu_cores_count 64\nsimd_count 0\nlocation_id 0\n");
     node(k, 1, "4369\n",

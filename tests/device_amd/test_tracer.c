@@ -89,7 +89,7 @@ static void test_traced(void **state)
     assert_true(answered(from));
     for (int i = 0; i < 20; i++) {
         struct seen s = {.pid = pid};
-        assert_int_equal(kfd_io_system.traced(NULL, id_of(pid), look_and_signal, &s), 17);
+        assert_int_equal(kfd_io_system.traced(id_of(pid), look_and_signal, &s), 17);
         assert_int_equal(s.tracer, pid);
         assert_true(s.state == 'S' || s.state == 'R');
         assert_int_equal(kfd_tracer(pid), 0);
@@ -111,14 +111,14 @@ static void test_refused(void **state)
     pid_t pid = start(&from);
     assert_true(answered(from));
     struct proc_id id = id_of(pid), reused = {id.pid, id.start_ticks + 1};
-    assert_int_equal(kfd_io_system.traced(NULL, reused, never, &called), -ESRCH);
+    assert_int_equal(kfd_io_system.traced(reused, never, &called), -ESRCH);
     assert_int_equal(kfd_tracer(pid), 0);
     assert_int_equal(ptrace(PTRACE_SEIZE, pid, NULL, NULL), 0); /* somebody debugs it */
-    assert_int_equal(kfd_io_system.traced(NULL, id, never, &called), -EPERM);
+    assert_int_equal(kfd_io_system.traced(id, never, &called), -EPERM);
     assert_int_equal(kfd_tracer(pid), getpid());
     assert_false(called);
     end(pid, from);
-    assert_int_equal(kfd_io_system.traced(NULL, id, never, &called), -ESRCH);
+    assert_int_equal(kfd_io_system.traced(id, never, &called), -ESRCH);
     assert_false(called);
 }
 
@@ -140,7 +140,7 @@ static void test_tracer_killed(void **state)
     pid_t tracer = fork();
     assert_true(tracer >= 0);
     if (tracer == 0)
-        _exit(kfd_io_system.traced(NULL, id, stay, &fds[1]) == 0);
+        _exit(kfd_io_system.traced(id, stay, &fds[1]) == 0);
     assert_true(answered(fds[0]));
     assert_true(kfd_tracer(pid) > 0);
     kill(tracer, SIGKILL);

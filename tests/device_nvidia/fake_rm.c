@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+struct fake_rm *fake_machine;
+
 static void *grow(void *v, size_t n, size_t size)
 {
     /* Powers of two. */
@@ -75,15 +77,15 @@ int fake_file_of(struct fake_rm *rm, int fd)
     return 0;
 }
 
-static int io_open_ctl(void *ctx)
+static int io_open_ctl(void)
 {
-    struct fake_rm *rm = ctx;
+    struct fake_rm *rm = fake_machine;
     return open_add(rm, rm->next_file++, true);
 }
 
-static void io_close(void *ctx, int fd)
+static void io_close(int fd)
 {
-    struct fake_rm *rm = ctx;
+    struct fake_rm *rm = fake_machine;
     fake_file_of(rm, fd);
     for (size_t i = 0; i < rm->nopen; i++) {
         if (rm->open[i].fd == fd)
@@ -100,18 +102,18 @@ static struct fake_process *process_at(struct fake_rm *rm, pid_t pid)
     return NULL;
 }
 
-static int io_pidfd(void *ctx, struct proc_id id)
+static int io_pidfd(struct proc_id id)
 {
-    struct fake_rm *rm = ctx;
+    struct fake_rm *rm = fake_machine;
     struct fake_process *p = process_at(rm, id.pid);
     if (!p || p->id.start_ticks != id.start_ticks)
         return -ESRCH;
     return open_add(rm, -1 - (int)(p - rm->procs), false);
 }
 
-static int io_getfd(void *ctx, int pidfd, int number)
+static int io_getfd(int pidfd, int number)
 {
-    struct fake_rm *rm = ctx;
+    struct fake_rm *rm = fake_machine;
     struct fake_process *p = &rm->procs[-fake_file_of(rm, pidfd) - 1];
     if (!p->alive)
         return -ESRCH;
@@ -125,9 +127,9 @@ static int io_getfd(void *ctx, int pidfd, int number)
 }
 
 /* The plain ones come first, which is where they cost most. */
-static int io_fds(void *ctx, pid_t pid, struct rm_fds *io, uint32_t *left)
+static int io_fds(pid_t pid, struct rm_fds *io, uint32_t *left)
 {
-    struct fake_rm *rm = ctx;
+    struct fake_rm *rm = fake_machine;
     struct fake_process *p = process_at(rm, pid);
     if (!p || p->forbidden)
         return p ? -EACCES : -ESRCH;
@@ -148,27 +150,27 @@ static int io_fds(void *ctx, pid_t pid, struct rm_fds *io, uint32_t *left)
     return io->next ? -EAGAIN : 0;
 }
 
-static int io_fd_count(void *ctx, pid_t pid, uint64_t *out)
+static int io_fd_count(pid_t pid, uint64_t *out)
 {
-    struct fake_rm *rm = ctx;
+    struct fake_rm *rm = fake_machine;
     struct rm_fds fds = {.next = 0};
     uint32_t one = 1;
-    int r = io_fds(ctx, pid, &fds, &one);
+    int r = io_fds(pid, &fds, &one);
     rm->listed -= 1 - one;
     rm->counted++;
     *out = fds.fd_count;
     return r == -EAGAIN ? 0 : r;
 }
 
-static bool io_alive(void *ctx, struct proc_id id)
+static bool io_alive(struct proc_id id)
 {
-    struct fake_process *p = process_at(ctx, id.pid);
+    struct fake_process *p = process_at(fake_machine, id.pid);
     return p && p->id.start_ticks == id.start_ticks;
 }
 
-static int io_pids(void *ctx, pid_t **pids, size_t *n)
+static int io_pids(pid_t **pids, size_t *n)
 {
-    struct fake_rm *rm = ctx;
+    struct fake_rm *rm = fake_machine;
     *pids = calloc(rm->nprocs + 1, sizeof(**pids));
     *n = 0;
     for (size_t i = rm->nprocs; i-- > 0;) {
@@ -178,9 +180,9 @@ static int io_pids(void *ctx, pid_t **pids, size_t *n)
     return *pids ? 0 : -ENOMEM;
 }
 
-static uint64_t io_now(void *ctx)
+static uint64_t io_now(void)
 {
-    return ((struct fake_rm *)ctx)->now_ns;
+    return fake_machine->now_ns;
 }
 
 static uint32_t disable_channels(struct fake_rm *rm, const struct fake_object *sub,
@@ -205,16 +207,16 @@ static uint32_t disable_channels(struct fake_rm *rm, const struct fake_object *s
     return 0;
 }
 
-static int io_open_gpu(void *ctx, const char *bus_id)
+static int io_open_gpu(const char *bus_id)
 {
-    struct fake_rm *rm = ctx;
+    struct fake_rm *rm = fake_machine;
     rm->gpus_open++;
     return open_add(rm, rm->next_file++, false);
 }
 
-static bool io_same_pids(void *ctx)
+static bool io_same_pids(void)
 {
-    return !((struct fake_rm *)ctx)->other_pids;
+    return !fake_machine->other_pids;
 }
 
 static uint32_t alloc(struct fake_rm *rm, struct rm_ioctl_alloc *a)
@@ -289,9 +291,9 @@ static uint32_t control(struct fake_rm *rm, int file, const struct rm_ioctl_cont
     return 0x56;
 }
 
-static int io_ioctl(void *ctx, int fd, unsigned long request, void *arg)
+static int io_ioctl(int fd, unsigned long request, void *arg)
 {
-    struct fake_rm *rm = ctx;
+    struct fake_rm *rm = fake_machine;
     int file = fake_file_of(rm, fd);
     rm->ioctls++;
     if (rm->die_after > 0 && --rm->die_after == 0)
@@ -311,31 +313,28 @@ static int io_ioctl(void *ctx, int fd, unsigned long request, void *arg)
     return 0;
 }
 
-struct rm_io fake_io(struct fake_rm *rm)
-{
-    return (struct rm_io){
-        .ctx = rm,
-        .open_ctl = io_open_ctl,
-        .close = io_close,
-        .ioctl = io_ioctl,
-        .pidfd = io_pidfd,
-        .getfd = io_getfd,
-        .fds = io_fds,
-        .fd_count = io_fd_count,
-        .open_gpu = io_open_gpu,
-        .map = fake_trace_io_map,
-        .unmap = fake_trace_io_unmap,
-        .same_pids = io_same_pids,
-        .alive = io_alive,
-        .pids = io_pids,
-        .now_ns = io_now,
-    };
-}
+static const struct rm_io fake_io = {
+    .open_ctl = io_open_ctl,
+    .close = io_close,
+    .ioctl = io_ioctl,
+    .pidfd = io_pidfd,
+    .getfd = io_getfd,
+    .fds = io_fds,
+    .fd_count = io_fd_count,
+    .open_gpu = io_open_gpu,
+    .map = fake_trace_io_map,
+    .unmap = fake_trace_io_unmap,
+    .same_pids = io_same_pids,
+    .alive = io_alive,
+    .pids = io_pids,
+    .now_ns = io_now,
+};
 
 /* ---- what the programs do ---- */
 
 void fake_init(struct fake_rm *rm, unsigned gpus)
 {
+    fake_machine = rm;
     *rm = (struct fake_rm){.now_ns = 1000 * NSEC_PER_SEC, .gpus = gpus, .next_fd = 1000};
 }
 
@@ -351,10 +350,9 @@ struct device_driver *fake_driver(struct fake_rm *rm, unsigned known)
     struct nv_gpus gpus = {.n = known};
     for (unsigned i = 0; i < known; i++)
         snprintf(gpus.v[i].uuid, sizeof(gpus.v[i].uuid), "gpu-%08u", i);
-    struct rm_io io = fake_io(rm);
     struct device_driver *d = NULL;
     struct error err;
-    int r = nv_driver_open(&io, &gpus, false, &d, &err);
+    int r = nv_driver_open(&fake_io, &gpus, false, &d, &err);
     assert(r == 0);
     return d;
 }

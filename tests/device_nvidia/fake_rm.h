@@ -84,7 +84,7 @@ struct fake_rm {
 
 void fake_init(struct fake_rm *rm, unsigned gpus);
 void fake_free(struct fake_rm *rm);
-struct rm_io fake_io(struct fake_rm *rm);
+extern struct fake_rm *fake_machine; /* what the driver calls: that of the last fake_init() */
 /* The driver on it; `known` of its GPUs are told beforehand. */
 struct device_driver *fake_driver(struct fake_rm *rm, unsigned known);
 

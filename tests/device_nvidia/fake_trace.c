@@ -103,9 +103,9 @@ uint32_t fake_trace_map(struct fake_rm *rm, const struct rm_ioctl_map *m)
     return 0x1F;
 }
 
-int fake_trace_io_map(void *ctx, int fd, size_t size, const void **out)
+int fake_trace_io_map(int fd, size_t size, const void **out)
 {
-    struct fake_rm *rm = ctx;
+    struct fake_rm *rm = fake_machine;
     for (size_t k = 0; k < ARRAY_SIZE(rm->maps); k++) {
         if (!rm->maps[k].pages || rm->maps[k].file != fake_file_of(rm, fd))
             continue;
@@ -120,9 +120,9 @@ int fake_trace_io_map(void *ctx, int fd, size_t size, const void **out)
     return -EINVAL;
 }
 
-void fake_trace_io_unmap(void *ctx, const void *p, size_t size)
+void fake_trace_io_unmap(const void *p, size_t size)
 {
-    struct fake_rm *rm = ctx;
+    struct fake_rm *rm = fake_machine;
     for (size_t i = 0; i < ARRAY_SIZE(rm->traces) * 2; i++) {
         if (rm->traces[i / 2].pages[i % 2] == p)
             rm->traces[i / 2].mapped[i % 2] = false;

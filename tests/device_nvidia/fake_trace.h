@@ -11,8 +11,8 @@ uint32_t fake_trace_alloc(struct fake_rm *rm, struct fake_trace *t, const struct
 uint32_t fake_trace_control(struct fake_trace *t, const struct rm_ioctl_control *a, void *params);
 uint32_t fake_trace_map(struct fake_rm *rm, const struct rm_ioctl_map *m);
 /* Of struct rm_io. */
-int fake_trace_io_map(void *ctx, int fd, size_t size, const void **out);
-void fake_trace_io_unmap(void *ctx, const void *p, size_t size);
+int fake_trace_io_map(int fd, size_t size, const void **out);
+void fake_trace_io_unmap(const void *p, size_t size);
 
 /* fake_rm.c: the open file behind a descriptor of ours. */
 int fake_file_of(struct fake_rm *rm, int fd);

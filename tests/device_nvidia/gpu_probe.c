@@ -61,12 +61,12 @@ static uint64_t get_timeslice(const struct device_group *g)
 {
     const struct rm_io *io = &rm_io_system;
     struct rm_timeslice t = {0};
-    int pidfd = io->pidfd(NULL, g->proc);
-    int fd = pidfd < 0 ? -1 : io->getfd(NULL, pidfd, g->source);
+    int pidfd = io->pidfd(g->proc);
+    int fd = pidfd < 0 ? -1 : io->getfd(pidfd, g->source);
     if (fd >= 0)
         rm_control(io, fd, g->handles[0], g->handles[3], RM_GET_TIMESLICE, &t, NULL);
-    io->close(NULL, fd);
-    io->close(NULL, pidfd);
+    io->close(fd);
+    io->close(pidfd);
     return t.us;
 }
 

@@ -19,20 +19,20 @@ static void test_listing(void **state)
         v[i] = open(made && i % CTL == CTL - 1 ? path : "/dev/null", O_PATH | O_CLOEXEC);
     struct rm_fds whole = {.next = 0}, fds = {.next = 0};
     uint32_t left = 100000, pieces = 0;
-    assert_int_equal(io->fds(NULL, getpid(), &whole, &left), 0);
+    assert_int_equal(io->fds(getpid(), &whole, &left), 0);
     uint32_t all = 100000 - left, sum = 0;
     assert_true(all >= MANY);
     assert_int_equal(whole.nctl, made ? MANY / CTL : 0);
     for (int r = -EAGAIN; r == -EAGAIN; pieces++) {
         left = 7;
-        r = io->fds(NULL, getpid(), &fds, &left);
+        r = io->fds(getpid(), &fds, &left);
         sum += 7 - left;
     }
     assert_int_equal(sum, all);
     assert_in_range(pieces, MANY / 7, MANY);
     assert_memory_equal(&fds, &whole, sizeof(fds));
     left = 0;
-    assert_int_equal(io->fds(NULL, getpid(), &fds, &left), -EAGAIN);
+    assert_int_equal(io->fds(getpid(), &fds, &left), -EAGAIN);
     for (int i = 0; i < MANY; i++)
         close(v[i]);
     unlink(path);
@@ -46,21 +46,21 @@ static void test_system(void **state)
     assert_int_equal(proc_stat_read(getpid(), &st), 0);
     struct rm_fds fds = {.next = 0};
     uint32_t left = 1;
-    assert_int_equal(io->fds(NULL, 0x3FFFFFFF, &fds, &left), -ESRCH);
+    assert_int_equal(io->fds(0x3FFFFFFF, &fds, &left), -ESRCH);
     uint64_t count;
-    assert_int_equal(io->fd_count(NULL, 0x3FFFFFFF, &count), -ESRCH);
-    int pidfd = io->pidfd(NULL, st.id);
+    assert_int_equal(io->fd_count(0x3FFFFFFF, &count), -ESRCH);
+    int pidfd = io->pidfd(st.id);
     assert_true(pidfd >= 0);
     int pipes[2];
     assert_int_equal(pipe(pipes), 0);
     /* Not the driver's file: refused before anything is asked of it. */
-    int r = io->getfd(NULL, pidfd, pipes[0]);
+    int r = io->getfd(pidfd, pipes[0]);
     assert_true(r == -EBADF || r == -ENOSYS || r == -EPERM);
     close(pipes[0]);
     close(pipes[1]);
-    io->close(NULL, pidfd);
+    io->close(pidfd);
     st.id.start_ticks++;
-    assert_int_equal(io->pidfd(NULL, st.id), -ESRCH);
+    assert_int_equal(io->pidfd(st.id), -ESRCH);
     struct device_driver *d;
     struct error err = {""};
     if (access(RM_CTL_PATH, F_OK) < 0) {

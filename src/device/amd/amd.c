@@ -36,7 +36,7 @@ struct kfd_hold { /* a process in debug mode through us */
 
 struct kfd_driver {
     struct device_driver base;
-    struct kfd_io io;
+    const struct kfd_io *io;
     int fd, event_fd;
     struct kfd_version version;
     struct kfd_gpus gpus;
@@ -57,7 +57,7 @@ static int trap(struct kfd_driver *d, pid_t pid, enum kfd_trap_op op, struct kfd
     t->op = op;
     int r;
     do
-        r = d->io.ioctl(d->io.ctx, d->fd, KFD_IOC_TRAP, t);
+        r = d->io->ioctl(d->fd, KFD_IOC_TRAP, t);
     while (r == -EINTR || r == -EAGAIN);
     return r;
 }
@@ -106,7 +106,7 @@ static void hold_drop(struct kfd_driver *d, struct kfd_hold *h)
 /* Resumes all. A reused pid cannot be in debug mode through us: it is not touched. */
 static int hold_release(struct kfd_driver *d, struct kfd_hold *h)
 {
-    int r = d->io.alive(d->io.ctx, h->proc) ? trap_disable(d, h->proc.pid) : 0;
+    int r = d->io->alive(h->proc) ? trap_disable(d, h->proc.pid) : 0;
     if (r < 0 && r != -ESRCH && r != -EINVAL) /* EINVAL: not in debug mode any more */
         return r;
     hold_drop(d, h);
@@ -159,9 +159,9 @@ int kfd_driver_open(const struct kfd_io *io, struct device_driver **out, struct 
     if (!d)
         return error_set(err, -ENOMEM, "out of memory");
     d->base.ops = &device_amd;
-    d->io = *io;
+    d->io = io;
     d->event_fd = -1;
-    d->fd = io->open(io->ctx);
+    d->fd = io->open();
     int r = d->fd;
     if (r == -EACCES || r == -EPERM)
         r = error_set(err, -EPERM,
@@ -169,7 +169,7 @@ int kfd_driver_open(const struct kfd_io *io, struct device_driver **out, struct 
     else if (r < 0)
         r = error_set(err, -ENODEV, "no AMD compute driver: " KFD_PATH ": %s", strerror(-r));
     if (r >= 0) {
-        r = io->ioctl(io->ctx, d->fd, KFD_IOC_VERSION, &d->version);
+        r = io->ioctl(d->fd, KFD_IOC_VERSION, &d->version);
         if (r < 0)
             error_set(err, r, "asking " KFD_PATH " for its version: %s", strerror(-r));
     }
@@ -205,7 +205,7 @@ static void amd_close(struct device_driver *base)
     if (d->event_fd >= 0)
         close(d->event_fd);
     if (d->fd >= 0)
-        d->io.close(d->io.ctx, d->fd);
+        d->io->close(d->fd);
     free(d->holds);
     free(d);
 }
@@ -230,8 +230,8 @@ static int amd_info(struct device_driver *base, unsigned gpu, struct gpu_info *o
 
 static int amd_processes(struct device_driver *base, struct pid_list *out, struct error *err)
 {
-    int r = kfd_processes(kfd(base)->io.sysfs, out);
-    return r < 0 ? error_set(err, r, "listing %s/proc: %s", kfd(base)->io.sysfs, strerror(-r)) : 0;
+    int r = kfd_processes(kfd(base)->io->sysfs, out);
+    return r < 0 ? error_set(err, r, "listing %s/proc: %s", kfd(base)->io->sysfs, strerror(-r)) : 0;
 }
 
 static int kfd_gone(struct proc_id proc, struct error *err)
@@ -242,11 +242,11 @@ static int kfd_gone(struct proc_id proc, struct error *err)
 static int list_queues(struct kfd_driver *d, struct proc_id proc, struct group_list *queues,
                        struct error *err)
 {
-    int r = kfd_queues(d->io.sysfs, &d->gpus, proc, queues);
-    if (r == 0 && !d->io.alive(d->io.ctx, proc)) /* they may be a later process's */
+    int r = kfd_queues(d->io->sysfs, &d->gpus, proc, queues);
+    if (r == 0 && !d->io->alive(proc)) /* they may be a later process's */
         return kfd_gone(proc, err);
     return r < 0 ? error_set(err, r, "listing the queues of process %d in %s: %s", (int)proc.pid,
-                             d->io.sysfs, strerror(-r))
+                             d->io->sysfs, strerror(-r))
                  : 0;
 }
 
@@ -307,16 +307,16 @@ static int amd_usage(struct device_driver *base, struct usage_list *out, struct 
 {
     struct kfd_driver *d = kfd(base);
     struct pid_list pids = {0};
-    int r = kfd_processes(d->io.sysfs, &pids);
+    int r = kfd_processes(d->io->sysfs, &pids);
     for (size_t i = 0; i < pids.n; i++) {
         for (unsigned gpu = 0; gpu < d->gpus.n && r == 0; gpu++) {
             struct gpu_usage u = {.pid = pids.v[i], .gpu = gpu, .busy = -1};
-            u.memory_bytes = kfd_memory(d->io.sysfs, pids.v[i], d->gpus.v[gpu].gpu_id);
+            u.memory_bytes = kfd_memory(d->io->sysfs, pids.v[i], d->gpus.v[gpu].gpu_id);
             r = u.memory_bytes ? usage_list_push(out, &u) : 0;
         }
     }
     pid_list_free(&pids);
-    return r < 0 ? error_set(err, r, "listing %s/proc: %s", d->io.sysfs, strerror(-r)) : 0;
+    return r < 0 ? error_set(err, r, "listing %s/proc: %s", d->io->sysfs, strerror(-r)) : 0;
 }
 
 /* ---- controls ---- */
@@ -447,7 +447,7 @@ static int call_traced(void *arg)
 
 static int not_traced(struct kfd_driver *d, struct proc_id proc, int r, struct error *err)
 {
-    if (r == -ESRCH || !d->io.alive(d->io.ctx, proc))
+    if (r == -ESRCH || !d->io->alive(proc))
         return kfd_gone(proc, err);
     pid_t tracer = kfd_tracer(proc.pid);
     if (tracer)
@@ -463,7 +463,7 @@ static int perform(struct call *c, struct error *err)
 {
     struct kfd_driver *d = c->d;
     struct proc_id proc = c->hold->proc;
-    int r = d->io.traced(d->io.ctx, proc, call_traced, c);
+    int r = d->io->traced(proc, call_traced, c);
     if (r < 0 && !c->err.text[0])
         return not_traced(d, proc, r, err);
     return r < 0 ? error_set(err, r, "%s", c->err.text) : 0;

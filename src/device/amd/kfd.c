@@ -22,26 +22,21 @@ _Static_assert(KFD_IOC_VERSION == 0x80084B01UL, "GET_VERSION");
 _Static_assert(KFD_IOC_TRAP == 0xC0204B26UL, "DBG_TRAP");
 _Static_assert(KFD_IOC_UPDATE_QUEUE == 0x40184B07UL, "UPDATE_QUEUE");
 
-static int system_open(void *ctx)
+static int system_open(void)
 {
     int fd = open(KFD_PATH, O_RDWR | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }
 
-static int system_ioctl(void *ctx, int fd, unsigned long cmd, void *arg)
+static int system_ioctl(int fd, unsigned long cmd, void *arg)
 {
     int r = ioctl(fd, cmd, arg);
     return r < 0 ? -errno : r;
 }
 
-static void system_close(void *ctx, int fd)
+static void system_close(int fd)
 {
     close(fd);
-}
-
-static bool system_alive(void *ctx, struct proc_id proc)
-{
-    return proc_alive(proc);
 }
 
 pid_t kfd_tracer(pid_t pid)
@@ -80,7 +75,7 @@ static void *tracer_thread(void *p)
     return NULL;
 }
 
-static int system_traced(void *ctx, struct proc_id proc, int (*fn)(void *arg), void *arg)
+static int system_traced(struct proc_id proc, int (*fn)(void *arg), void *arg)
 {
     struct tracer t = {.proc = proc, .fn = fn, .arg = arg};
     sigset_t all, before;
@@ -105,5 +100,5 @@ const struct kfd_io kfd_io_system = {
     .ioctl = system_ioctl,
     .close = system_close,
     .traced = system_traced,
-    .alive = system_alive,
+    .alive = proc_alive,
 };

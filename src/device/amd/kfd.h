@@ -98,15 +98,14 @@ struct kfd_update_queue {
 enum kfd_queue_type { KFD_COMPUTE = 0, KFD_SDMA = 1, KFD_HIQ = 2, KFD_DIQ = 3, KFD_SDMA_XGMI = 4 };
 
 struct kfd_io {
-    void *ctx;
-    const char *sysfs;                                             /* KFD_SYSFS */
-    int (*open)(void *ctx);                                        /* descriptor, or -errno */
-    int (*ioctl)(void *ctx, int fd, unsigned long cmd, void *arg); /* >= 0, or -errno */
-    void (*close)(void *ctx, int fd);
+    const char *sysfs;                                  /* KFD_SYSFS */
+    int (*open)(void);                                  /* descriptor, or -errno */
+    int (*ioctl)(int fd, unsigned long cmd, void *arg); /* >= 0, or -errno */
+    void (*close)(int fd);
     /* Calls fn while the caller traces the process's first thread, without stopping it, and
      * answers what fn did. -EPERM: no right, or another process traces it; -ESRCH. */
-    int (*traced)(void *ctx, struct proc_id proc, int (*fn)(void *arg), void *arg);
-    bool (*alive)(void *ctx, struct proc_id proc);
+    int (*traced)(struct proc_id proc, int (*fn)(void *arg), void *arg);
+    bool (*alive)(struct proc_id proc);
 };
 extern const struct kfd_io kfd_io_system;
 

@@ -31,28 +31,9 @@ static struct nv_driver *nv(struct device_driver *d)
 
 /* ---- GPUs ---- */
 
-static void gpu_defaults(struct gpu_info *g)
-{
-    g->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_SWAP;
-    g->timeslice_min_us = NV_TIMESLICE_MIN_US;
-    g->timeslice_max_us = NV_TIMESLICE_MAX_US;
-    g->timeslice_default_us = NV_TIMESLICE_DEFAULT_US;
-}
-
 static int nv_by_bus_id(const void *a, const void *b)
 {
     return strcasecmp(((const struct gpu_info *)a)->bus_id, ((const struct gpu_info *)b)->bus_id);
-}
-
-/* "Model: \t\t NVIDIA H200" */
-static void information_line(const char *line, const char *key, char *out, size_t size)
-{
-    size_t n = strlen(key);
-    if (strncmp(line, key, n) != 0 || line[n] != ':')
-        return;
-    line += n + 1;
-    line += strspn(line, " \t");
-    snprintf(out, size, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
 static void gpus_from_proc(struct nv_gpus *gpus)
@@ -69,9 +50,9 @@ static void gpus_from_proc(struct nv_gpus *gpus)
         struct gpu_info *g = &gpus->v[gpus->n++];
         *g = (struct gpu_info){.name = "NVIDIA GPU"};
         while (fgets(line, sizeof(line), f)) {
-            information_line(line, "Model", g->name, sizeof(g->name));
-            information_line(line, "GPU UUID", g->uuid, sizeof(g->uuid));
-            information_line(line, "Bus Location", g->bus_id, sizeof(g->bus_id));
+            (void)sscanf(line, "Model: %63[^\n]", g->name); /* "Model: \t\t NVIDIA H200" */
+            (void)sscanf(line, "GPU UUID: %47[^\n]", g->uuid);
+            (void)sscanf(line, "Bus Location: %19[^\n]", g->bus_id);
         }
         if (strchr(g->uuid, '?')) /* not initialised yet: the bus id has to do */
             g->uuid[0] = '\0';
@@ -100,11 +81,11 @@ int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml
     if (!d)
         return error_set(err, -ENOMEM, "out of memory");
     d->base.ops = &device_nvidia;
-    d->io = *io;
+    d->io = io;
     d->gpus = *gpus;
     d->nvml_tried = !nvml;
-    d->ctl_fd = io->open_ctl(io->ctx);
-    d->trace = (struct nv_trace){.io = &d->io, .ctl_fd = d->ctl_fd};
+    d->ctl_fd = io->open_ctl();
+    d->trace = (struct nv_trace){.io = d->io, .ctl_fd = d->ctl_fd};
     int r = d->ctl_fd;
     if (r == -EACCES || r == -EPERM)
         r = error_set(err, -EPERM, "no right to open " RM_CTL_PATH ": run as root");
@@ -142,7 +123,7 @@ static void nvidia_close(struct device_driver *base)
     nv_scanner_free(&d->scanner);
     nvml_close(d->nvml);
     if (d->ctl_fd >= 0)
-        d->io.close(d->io.ctx, d->ctl_fd);
+        d->io->close(d->ctl_fd);
     free(d->holders);
     free(d);
 }
@@ -162,14 +143,18 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
         d->nvml_told = true;
     }
     *out = d->gpus.v[gpu];
-    gpu_defaults(out);
-    if (d->io.same_pids(d->io.ctx))
+    out->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_SWAP;
+    out->timeslice_min_us = NV_TIMESLICE_MIN_US;
+    out->timeslice_max_us = NV_TIMESLICE_MAX_US;
+    out->timeslice_default_us = NV_TIMESLICE_DEFAULT_US;
+    if (d->io->same_pids())
         out->caps |= GPU_CAP_ACTIVITY;
     return 0;
 }
 
 /* ---- processes ---- */
 
+/* Of pids, and of holders, which begin with theirs. */
 static int nv_by_pid(const void *a, const void *b)
 {
     pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
@@ -183,14 +168,14 @@ static bool holder_look(struct nv_driver *d, struct nv_holder *h, uint32_t *step
     uint64_t count;
     bool again = ((unsigned)h->pid + d->rounds) % RECHECK == 0; /* pids are reused */
     --*steps;
-    if (h->pid == getpid() || d->io.fd_count(d->io.ctx, h->pid, &count) < 0)
+    if (h->pid == getpid() || d->io->fd_count(h->pid, &count) < 0)
         return false;
     bool known = h->seen && h->fd_count == count && count && !again;
     if (known && !h->next)
         return true;
     uint32_t most = (uint32_t)min_u64(*steps, LIST_MAX), left = most;
     struct rm_fds fds = {.next = h->next};
-    int r = d->io.fds(d->io.ctx, h->pid, &fds, &left);
+    int r = d->io->fds(h->pid, &fds, &left);
     *steps -= most - left;
     h->seen = r == 0 || r == -EAGAIN;
     /* What was found before a listing has come to its end is true; that there is nothing is not. */
@@ -206,44 +191,30 @@ static bool holder_look(struct nv_driver *d, struct nv_holder *h, uint32_t *step
     return true;
 }
 
-static int holders_from(const struct nv_driver *d, const pid_t *pids, size_t n,
-                        struct nv_holder **out)
-{
-    struct nv_holder *v = calloc(n ? n : 1, sizeof(*v));
-    if (!v)
-        return -ENOMEM;
-    for (size_t i = 0, old = 0; i < n; i++) {
-        while (old < d->nholders && d->holders[old].pid < pids[i])
-            old++;
-        bool known = old < d->nholders && d->holders[old].pid == pids[i];
-        v[i] = known ? d->holders[old] : (struct nv_holder){.pid = pids[i]};
-    }
-    *out = v;
-    return 0;
-}
-
 /* Only processes that are new or whose number of descriptors changed are looked at closely, and of
  * all of them STEPS_MAX steps in one call: the next goes on after the last one. */
 static int processes_from_proc(struct nv_driver *d, struct pid_list *out)
 {
     _cleanup_free_ pid_t *pids = NULL;
-    size_t n = 0, first = 0;
-    struct nv_holder *v;
-    int r = d->io.pids(d->io.ctx, &pids, &n);
+    size_t n = 0, first = 0, looked = 0;
+    int r = d->io->pids(&pids, &n);
     if (r < 0)
         return r;
     qsort(pids, n, sizeof(pids[0]), nv_by_pid);
-    r = holders_from(d, pids, n, &v);
-    if (r < 0)
-        return r;
+    struct nv_holder *v = calloc(n ? n : 1, sizeof(*v));
+    if (!v)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const struct nv_holder *known =
+            d->nholders ? bsearch(&pids[i], d->holders, d->nholders, sizeof(*v), nv_by_pid) : NULL;
+        v[i] = known ? *known : (struct nv_holder){.pid = pids[i]};
+    }
     free(d->holders);
     d->holders = v;
     d->nholders = n;
     while (first < n && v[first].pid < d->next_pid)
         first++;
-    uint32_t steps = STEPS_MAX;
-    size_t looked = 0;
-    for (; looked < n && steps; looked++) {
+    for (uint32_t steps = STEPS_MAX; looked < n && steps; looked++) {
         struct nv_holder *h = &v[(first + looked) % n];
         if (!holder_look(d, h, &steps))
             *h = (struct nv_holder){.pid = h->pid};
@@ -263,13 +234,8 @@ static int nvidia_processes(struct device_driver *base, struct pid_list *out, st
     if (nvml_get(d)) {
         struct usage_list running = {0};
         r = nvml_running(d->nvml, &d->gpus, &running);
-        for (size_t i = 0; i < running.n && r == 0; i++) {
-            bool known = running.v[i].pid == getpid();
-            for (size_t k = 0; k < i; k++)
-                known |= running.v[k].pid == running.v[i].pid;
-            if (!known)
-                r = pid_list_push(out, running.v[i].pid);
-        }
+        for (size_t i = 0; i < running.n && r == 0; i++)
+            r = running.v[i].pid == getpid() ? 0 : pid_list_push(out, running.v[i].pid);
         usage_list_free(&running);
     }
     if (r == -ENOTSUP)
@@ -290,64 +256,34 @@ static void nvidia_forget(struct device_driver *base, pid_t pid)
 
 /* ---- controls ---- */
 
-struct borrowed {
-    struct nv_driver *d;
-    int pidfd, fd;
-};
-
-static void borrowed_release(struct borrowed *b)
-{
-    if (b->fd >= 0)
-        b->d->io.close(b->d->io.ctx, b->fd);
-    if (b->pidfd >= 0)
-        b->d->io.close(b->d->io.ctx, b->pidfd);
-}
-
-/* True if the descriptor was got and owns this client. */
-static bool borrow_fd(struct borrowed *b, int number, uint32_t client, int *r)
-{
-    const struct rm_io *io = &b->d->io;
-    uint32_t class;
-    int fd = io->getfd(io->ctx, b->pidfd, number);
-    if (fd < 0) {
-        *r = fd;
-        return false;
-    }
-    *r = rm_info(io, fd, client, client, RM_INFO_CLASS, &class);
-    if (*r < 0) {
-        io->close(io->ctx, fd);
-        return false;
-    }
-    if (b->fd >= 0)
-        io->close(io->ctx, b->fd);
-    b->fd = fd;
-    return true;
-}
-
 /* The owner's descriptor for this group, wherever it is now. */
-static int borrow_any(struct borrowed *b, const struct device_group *g, struct error *err)
+static int borrow_any(struct nv_driver *d, int pidfd, const struct device_group *g,
+                      struct error *err)
 {
-    const struct rm_io *io = &b->d->io;
     struct rm_fds fds = {.next = 0};
-    uint32_t left = BORROW_MAX;
-    int r = io->fds(io->ctx, g->proc.pid, &fds, &left);
+    uint32_t left = BORROW_MAX, client = g->handles[0], class;
+    int r = d->io->fds(g->proc.pid, &fds, &left);
     if (r < 0 && r != -EAGAIN)
         return rm_borrow_error(err, r, g->proc.pid);
     for (uint32_t i = 0; i < fds.nctl; i++) {
-        if (borrow_fd(b, fds.ctl[i], g->handles[0], &r))
-            return 0;
+        int fd = d->io->getfd(pidfd, fds.ctl[i]);
+        if (fd < 0)
+            continue;
+        if (rm_info(d->io, fd, client, client, RM_INFO_CLASS, &class) == 0)
+            return fd;
+        d->io->close(fd);
     }
-    nv_distrust(&b->d->scanner, g->proc.pid);
+    nv_distrust(&d->scanner, g->proc.pid);
     return error_set(err, -ENOENT,
                      "process %d no longer has the GPU context that was found in it (client 0x%x)",
-                     (int)g->proc.pid, g->handles[0]);
+                     (int)g->proc.pid, client);
 }
 
 /* The error of a failed control: whose group it was, and the usual cause. */
 static int control_failed(struct nv_driver *d, struct proc_id proc, int code, struct error *err)
 {
     nv_distrust(&d->scanner, proc.pid);
-    if (!d->io.alive(d->io.ctx, proc))
+    if (!d->io->alive(proc))
         return error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);
     struct proc_stat st;
     if (proc_stat_read(proc.pid, &st) == 0 && strncmp(st.comm, "nvidia-cuda-mps", 15) == 0)
@@ -365,24 +301,29 @@ static int control_failed(struct nv_driver *d, struct proc_id proc, int code, st
 static int nv_control(struct nv_driver *d, const struct device_group *g, uint32_t object,
                       enum rm_control_id id, void *params, struct error *err)
 {
-    const struct rm_io *io = &d->io;
+    const struct rm_io *io = d->io;
     uint32_t client = g->handles[0];
-    _cleanup_(borrowed_release) struct borrowed b = {.d = d, .fd = -1};
-    b.pidfd = io->pidfd(io->ctx, g->proc);
-    if (b.pidfd < 0)
-        return rm_borrow_error(err, b.pidfd, g->proc.pid);
-    int r = b.fd = io->getfd(io->ctx, b.pidfd, g->source);
-    if (r < 0 && r != -EBADF)
-        return rm_borrow_error(err, r, g->proc.pid);
-    if (r >= 0)
-        r = rm_control(io, b.fd, client, object, id, params, err);
+    int pidfd = io->pidfd(g->proc);
+    if (pidfd < 0)
+        return rm_borrow_error(err, pidfd, g->proc.pid);
+    int fd = io->getfd(pidfd, g->source), r = fd;
+    if (fd >= 0)
+        r = rm_control(io, fd, client, object, id, params, err);
+    else if (fd != -EBADF)
+        r = rm_borrow_error(err, fd, g->proc.pid);
     if (r == -EBADF || r == -ENOENT) {
-        r = borrow_any(&b, g, err);
-        if (r < 0)
-            return r;
-        r = rm_control(io, b.fd, client, object, id, params, err);
+        int moved = borrow_any(d, pidfd, g, err);
+        if (fd >= 0)
+            io->close(fd);
+        fd = moved;
+        r = fd < 0 ? fd : rm_control(io, fd, client, object, id, params, err);
     }
-    return r < 0 ? control_failed(d, g->proc, r, err) : 0;
+    if (fd >= 0 && r < 0)
+        r = control_failed(d, g->proc, r, err);
+    if (fd >= 0)
+        io->close(fd);
+    io->close(pidfd);
+    return r;
 }
 
 static int nvidia_set_timeslice(struct device_driver *base, const struct device_group *g,
@@ -395,51 +336,25 @@ static int nvidia_set_timeslice(struct device_driver *base, const struct device_
     return nv_control(nv(base), g, g->handles[3], RM_SET_TIMESLICE, &t, err);
 }
 
-/* The control takes 64 channels, and costs the same for one as for all. */
-struct batch {
-    struct nv_driver *d;
-    const struct device_group *first; /* whose client and subdevice all share */
-    struct rm_disable_channels params;
-    int result; /* the first error */
-    bool done;  /* some list, or some channel of one, was taken */
-    struct error *err;
-};
-
-static int batch_send(struct batch *b, struct rm_disable_channels *params, struct error *err)
+/* The control takes 64 channels, and costs the same for one as for all. One channel that is gone
+ * makes RM refuse the whole list: then each goes alone, and -ENOENT means that all are gone.
+ * *some_done: some channel was taken. */
+static int disable_channels(struct nv_driver *d, const struct device_group *g,
+                            struct rm_disable_channels *list, bool *some_done, struct error *err)
 {
-    return nv_control(b->d, b->first, b->first->handles[2], RM_DISABLE_CHANNELS, params, err);
-}
-
-/* One channel that is gone makes RM refuse the whole list: then each goes alone, and -ENOENT means
- * that all are gone. */
-static void batch_flush(struct batch *b)
-{
-    struct error e = {""};
-    uint32_t n = b->params.count;
-    int r = n ? batch_send(b, &b->params, &e) : 0;
-    b->done |= n && r == 0;
+    uint32_t n = list->count;
+    int r = nv_control(d, g, g->handles[2], RM_DISABLE_CHANNELS, list, err);
+    *some_done |= r == 0;
     for (uint32_t i = 0, alone = r == -ENOENT && n > 1; alone && i < n; i++) {
-        struct rm_disable_channels one = {.disable = b->params.disable, .count = 1};
-        one.client[0] = b->params.client[i];
-        one.channel[0] = b->params.channel[i];
-        int r1 = batch_send(b, &one, &e);
-        b->done |= r1 == 0;
+        struct rm_disable_channels one = {.disable = list->disable,
+                                          .count = 1,
+                                          .client = {list->client[i]},
+                                          .channel = {list->channel[i]}};
+        int r1 = disable_channels(d, g, &one, some_done, err);
         if (r1 == 0 ? r == -ENOENT : r1 != -ENOENT)
             r = r1;
     }
-    b->params.count = 0;
-    if (r < 0 && b->result == 0)
-        b->result = error_set(b->err, r, "%s", e.text);
-}
-
-static void batch_add(struct batch *b, const struct device_group *g)
-{
-    for (uint32_t i = 0; i < g->nchannels && i < GROUP_CHANNELS_MAX; i++) {
-        b->params.client[b->params.count] = g->handles[0];
-        b->params.channel[b->params.count++] = g->channels[i];
-        if (b->params.count == RM_DISABLE_MAX)
-            batch_flush(b);
-    }
+    return r;
 }
 
 static bool same_subdevice(const struct device_group *a, const struct device_group *b)
@@ -447,24 +362,35 @@ static bool same_subdevice(const struct device_group *a, const struct device_gro
     return a->handles[0] == b->handles[0] && a->handles[2] == b->handles[2];
 }
 
-/* Groups i and later that share group i's client and subdevice. */
-static int disable_batch(struct nv_driver *d, const struct device_group *const *g, size_t n,
-                         size_t i, bool disable, bool *done, struct error *err)
+/* The groups from g[0] on that share its client and subdevice. */
+static int disable_groups(struct nv_driver *d, const struct device_group *const *g, size_t n,
+                          bool disable, bool *some_done, struct error *err)
 {
-    if (g[i]->handles[2] == 0)
+    int result = 0;
+    uint32_t c = 0;
+    if (g[0]->handles[2] == 0)
         return error_set(err, -ENOTSUP,
                          "process %d: no subdevice was found for its GPU context, so it cannot be "
                          "suspended",
-                         (int)g[i]->proc.pid);
-    struct batch batch = {.d = d, .first = g[i], .err = err};
-    batch.params.disable = disable;
-    for (size_t k = i; k < n; k++) {
-        if (same_subdevice(g[k], g[i]))
-            batch_add(&batch, g[k]);
+                         (int)g[0]->proc.pid);
+    struct rm_disable_channels list = {.disable = disable};
+    for (size_t k = 0; k < n;) {
+        struct error e = {""};
+        list.count = 0;
+        while (k < n && list.count < RM_DISABLE_MAX) {
+            if (c >= min_u64(g[k]->nchannels, GROUP_CHANNELS_MAX) || !same_subdevice(g[k], g[0])) {
+                k++;
+                c = 0;
+                continue;
+            }
+            list.client[list.count] = g[k]->handles[0];
+            list.channel[list.count++] = g[k]->channels[c++];
+        }
+        int r = list.count ? disable_channels(d, g[0], &list, some_done, &e) : 0;
+        if (r < 0 && result == 0)
+            result = error_set(err, r, "%s", e.text);
     }
-    batch_flush(&batch);
-    *done |= batch.done;
-    return batch.result;
+    return result;
 }
 
 static int set_disabled(struct nv_driver *d, const struct device_group *const *g, size_t n,
@@ -473,11 +399,11 @@ static int set_disabled(struct nv_driver *d, const struct device_group *const *g
     int result = 0;
     bool some_done = false;
     for (size_t i = 0; i < n; i++) {
-        bool done = false;
-        for (size_t k = 0; k < i; k++)
-            done |= same_subdevice(g[k], g[i]);
         struct error e = {""};
-        int r = done ? 0 : disable_batch(d, g, n, i, disable, &some_done, &e);
+        size_t first = 0;
+        while (!same_subdevice(g[first], g[i]))
+            first++;
+        int r = first == i ? disable_groups(d, g + i, n - i, disable, &some_done, &e) : 0;
         if (r < 0 && result == 0)
             result = error_set(err, r, "%s", e.text);
     }
@@ -532,7 +458,7 @@ static int trace_used_gpus(struct nv_driver *d, struct error *err)
 static int nvidia_activity(struct device_driver *base, struct activity_list *out, struct error *err)
 {
     struct nv_driver *d = nv(base);
-    if (!d->io.same_pids(d->io.ctx))
+    if (!d->io->same_pids())
         return error_set(err, -ENOTSUP,
                          "the driver's trace of context switches has the process numbers of the "
                          "first pid namespace, and this is another");

@@ -23,7 +23,7 @@ struct nv_holder { /* a process, where users of the driver are found through /pr
 
 struct nv_driver {
     struct device_driver base;
-    struct rm_io io;
+    const struct rm_io *io;
     int ctl_fd;
     struct nv_gpus gpus;
     struct nv_scanner scanner;

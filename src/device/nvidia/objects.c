@@ -55,14 +55,8 @@ static int handles_add(struct handles *h, uint32_t x)
         if (h->v[i] == x)
             return 0;
     }
-    if (h->n == h->cap) {
-        size_t cap = h->cap ? h->cap * 2 : 16;
-        uint32_t *v = reallocarray(h->v, cap, sizeof(*v));
-        if (!v)
-            return -ENOMEM;
-        h->v = v;
-        h->cap = cap;
-    }
+    if (list_grow(&h->v, h->n, &h->cap, sizeof(x)) < 0)
+        return -ENOMEM;
     h->v[h->n++] = x;
     return 0;
 }
@@ -82,13 +76,13 @@ static uint32_t object_class(const struct nv_look *l, uint32_t object)
 {
     uint32_t class;
     l->s->looked++;
-    return rm_info(&l->s->io, l->fd, l->c->handle, object, RM_INFO_CLASS, &class) == 0 ? class : 0;
+    return rm_info(l->s->io, l->fd, l->c->handle, object, RM_INFO_CLASS, &class) == 0 ? class : 0;
 }
 
 static uint32_t object_parent(const struct nv_look *l, uint32_t object)
 {
     uint32_t parent;
-    rm_info(&l->s->io, l->fd, l->c->handle, object, RM_INFO_PARENT, &parent);
+    rm_info(l->s->io, l->fd, l->c->handle, object, RM_INFO_PARENT, &parent);
     return parent;
 }
 
@@ -186,7 +180,7 @@ static const struct nv_device *device_get(const struct nv_look *l, uint32_t devi
         if (object_class(l, h) == RM_CLASS_SUBDEVICE && object_parent(l, h) == device)
             d->subdevice = h;
     }
-    const struct rm_io *io = &l->s->io;
+    const struct rm_io *io = l->s->io;
     struct rm_gid_info gid = {0};
     struct rm_gpu_id id = {0};
     char uuid[48] = "", bus[20] = "";
@@ -225,7 +219,7 @@ static int client_group_add(const struct nv_look *l, uint32_t handle,
             known = &before->v[i];
     }
     struct rm_timeslice t = {0};
-    if (rm_control(&l->s->io, l->fd, l->c->handle, handle, RM_GET_TIMESLICE, &t, NULL) == 0 && t.us)
+    if (rm_control(l->s->io, l->fd, l->c->handle, handle, RM_GET_TIMESLICE, &t, NULL) == 0 && t.us)
         g.timeslice_now_us = g.timeslice_us = t.us;
     if (known) /* by now it may be ours that is set */
         g.timeslice_us = known->timeslice_us;
@@ -319,7 +313,7 @@ int nv_client_discover(const struct nv_look *l, bool deep, bool wait)
     struct group_list before = c->groups;
     c->groups = (struct group_list){0};
     c->ndevices = 0;
-    c->discovered_ns = l->s->io.now_ns(l->s->io.ctx);
+    c->discovered_ns = l->s->io->now_ns();
     deep &= l->s->looked < DEEP_MAX;
 
     /* RM's names only rise: what is known, and what was named since. */
@@ -355,7 +349,7 @@ bool nv_client_unchanged(const struct nv_look *l)
         /* Only a channel group answers this. */
         struct device_group *g = &l->c->groups.v[i];
         struct rm_timeslice t = {0};
-        if (rm_control(&l->s->io, l->fd, l->c->handle, g->handles[3], RM_GET_TIMESLICE, &t, NULL))
+        if (rm_control(l->s->io, l->fd, l->c->handle, g->handles[3], RM_GET_TIMESLICE, &t, NULL))
             return false;
         g->timeslice_now_us = t.us;
     }

@@ -46,61 +46,36 @@ static const struct {
 };
 _Static_assert(ARRAY_SIZE(controls) == RM_CONTROL_COUNT, "one line a control");
 
-const char *rm_status_text(uint32_t status)
-{
-    static const struct {
-        uint32_t status;
-        const char *text;
-    } texts[] = {
-        {0x03, "busy, retry"},
-        {0x0F, "the GPU is lost"},
-        {0x10, "the GPU is in reset"},
-        {0x1A, "out of resources"},
-        {RM_STATUS_INSUFFICIENT_PERMISSIONS, "insufficient permissions"},
-        {0x1F, "invalid argument"},
-        {RM_STATUS_INVALID_CHANNEL, "invalid channel"},
-        {RM_STATUS_INVALID_CLIENT, "invalid client"},
-        {0x24, "invalid command"},
-        {0x26, "invalid device"},
-        {RM_STATUS_INVALID_OBJECT, "invalid object"},
-        {RM_STATUS_INVALID_OBJECT_HANDLE, "invalid object handle"},
-        {0x3A, "invalid parameter structure"},
-        {0x3B, "invalid parameter"},
-        {0x40, "invalid state"},
-        {0x51, "out of memory"},
-        {0x55, "not ready"},
-        {0x56, "not supported"},
-        {RM_STATUS_OBJECT_NOT_FOUND, "object not found"},
-        {0x62, "the GPU needs a reset"},
-        {0x63, "state in use"},
-        {0x65, "timed out"},
-        {0x6C, "the GPU is in debug mode"},
-        {0xFFFF, "generic error"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
-        if (texts[i].status == status)
-            return texts[i].text;
-    }
-    return NULL;
-}
-
-static int status_errno(uint32_t status)
-{
-    switch (status) {
-    case 0:
-        return 0;
-    case RM_STATUS_INSUFFICIENT_PERMISSIONS:
-        return -EPERM;
-    case RM_STATUS_INVALID_CHANNEL:
-    case RM_STATUS_INVALID_CLIENT:
-    case RM_STATUS_INVALID_OBJECT:
-    case RM_STATUS_INVALID_OBJECT_HANDLE:
-    case RM_STATUS_OBJECT_NOT_FOUND:
-        return -ENOENT;
-    default:
-        return -EIO;
-    }
-}
+static const struct {
+    uint32_t status;
+    int code; /* 0: -EIO */
+    const char *text;
+} statuses[] = {
+    {0x03, 0, "busy, retry"},
+    {0x0F, 0, "the GPU is lost"},
+    {0x10, 0, "the GPU is in reset"},
+    {0x1A, 0, "out of resources"},
+    {RM_STATUS_INSUFFICIENT_PERMISSIONS, -EPERM, "insufficient permissions"},
+    {0x1F, 0, "invalid argument"},
+    {RM_STATUS_INVALID_CHANNEL, -ENOENT, "invalid channel"},
+    {RM_STATUS_INVALID_CLIENT, -ENOENT, "invalid client"},
+    {0x24, 0, "invalid command"},
+    {0x26, 0, "invalid device"},
+    {RM_STATUS_INVALID_OBJECT, -ENOENT, "invalid object"},
+    {RM_STATUS_INVALID_OBJECT_HANDLE, -ENOENT, "invalid object handle"},
+    {0x3A, 0, "invalid parameter structure"},
+    {0x3B, 0, "invalid parameter"},
+    {0x40, 0, "invalid state"},
+    {0x51, 0, "out of memory"},
+    {0x55, 0, "not ready"},
+    {0x56, 0, "not supported"},
+    {RM_STATUS_OBJECT_NOT_FOUND, -ENOENT, "object not found"},
+    {0x62, 0, "the GPU needs a reset"},
+    {0x63, 0, "state in use"},
+    {0x65, 0, "timed out"},
+    {0x6C, 0, "the GPU is in debug mode"},
+    {0xFFFF, 0, "generic error"},
+};
 
 int rm_control(const struct rm_io *io, int fd, uint32_t client, uint32_t object,
                enum rm_control_id id, void *params, struct error *err)
@@ -113,18 +88,22 @@ int rm_control(const struct rm_io *io, int fd, uint32_t client, uint32_t object,
         .size = controls[id].size,
         .status = UINT32_MAX, /* a kernel that does not answer is not a success */
     };
-    int r = io->ioctl(io->ctx, fd, RM_IOCTL_CONTROL, &c);
+    int r = io->ioctl(fd, RM_IOCTL_CONTROL, &c);
     if (r < 0)
         return error_set(err, r, "control %s (0x%08x) on object 0x%x: ioctl: %s", controls[id].name,
                          c.cmd, object, strerror(-r));
-    r = status_errno(c.status);
-    if (r < 0 && err) {
-        const char *text = rm_status_text(c.status);
-        error_set(err, r, "control %s (0x%08x) on object 0x%x of client 0x%x: status 0x%x%s%s%s",
-                  controls[id].name, c.cmd, object, client, c.status, text ? " (" : "",
-                  text ? text : "", text ? ")" : "");
-    }
-    return r;
+    if (c.status == 0)
+        return 0;
+    size_t i = 0;
+    while (i < ARRAY_SIZE(statuses) && statuses[i].status != c.status)
+        i++;
+    bool known = i < ARRAY_SIZE(statuses);
+    r = known && statuses[i].code ? statuses[i].code : -EIO;
+    if (!err)
+        return r;
+    return error_set(err, r, "control %s (0x%08x) on object 0x%x of client 0x%x: status 0x%x%s%s%s",
+                     controls[id].name, c.cmd, object, client, c.status, known ? " (" : "",
+                     known ? statuses[i].text : "", known ? ")" : "");
 }
 
 int rm_info(const struct rm_io *io, int fd, uint32_t client, uint32_t object, uint32_t index,
@@ -148,7 +127,7 @@ int rm_alloc(const struct rm_io *io, int fd, uint32_t *client, uint32_t parent, 
         .size = size,
         .status = UINT32_MAX,
     };
-    int r = io->ioctl(io->ctx, fd, RM_IOCTL_ALLOC, &a);
+    int r = io->ioctl(fd, RM_IOCTL_ALLOC, &a);
     if (r < 0)
         return error_set(err, r, "allocating class 0x%x on " RM_CTL_PATH ": %s", class,
                          strerror(-r));
@@ -163,7 +142,7 @@ int rm_alloc(const struct rm_io *io, int fd, uint32_t *client, uint32_t parent, 
 int rm_free(const struct rm_io *io, int fd, uint32_t client, uint32_t object)
 {
     struct rm_ioctl_free f = {.root = client, .parent = client, .object = object};
-    return io->ioctl(io->ctx, fd, RM_IOCTL_FREE, &f);
+    return io->ioctl(fd, RM_IOCTL_FREE, &f);
 }
 
 int rm_client_counter(const struct rm_io *io, int ctl_fd, uint32_t *index, struct error *err)
@@ -213,7 +192,7 @@ static bool is_ctl(int fd)
            minor(st.st_rdev) == RM_CTL_MINOR;
 }
 
-static int sys_open_ctl(void *ctx)
+static int sys_open_ctl(void)
 {
     int fd = open(RM_CTL_PATH, O_RDWR | O_CLOEXEC);
     if (fd < 0)
@@ -225,13 +204,13 @@ static int sys_open_ctl(void *ctx)
     return fd;
 }
 
-static void sys_close(void *ctx, int fd)
+static void sys_close(int fd)
 {
     if (fd >= 0)
         close(fd);
 }
 
-static int sys_ioctl(void *ctx, int fd, unsigned long request, void *arg)
+static int sys_ioctl(int fd, unsigned long request, void *arg)
 {
     int r;
     do
@@ -240,12 +219,7 @@ static int sys_ioctl(void *ctx, int fd, unsigned long request, void *arg)
     return r < 0 ? -errno : 0;
 }
 
-static int sys_pidfd(void *ctx, struct proc_id proc)
-{
-    return proc_pidfd(proc);
-}
-
-static int sys_getfd(void *ctx, int pidfd, int fd)
+static int sys_getfd(int pidfd, int fd)
 {
     int got = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
     if (got < 0)
@@ -258,7 +232,7 @@ static int sys_getfd(void *ctx, int pidfd, int fd)
     return got;
 }
 
-static int sys_fd_count(void *ctx, pid_t pid, uint64_t *out)
+static int sys_fd_count(pid_t pid, uint64_t *out)
 {
     char path[32];
     struct stat st;
@@ -291,13 +265,13 @@ static void count_fd(int dir, const char *name, struct rm_fds *io)
         io->ctl[io->nctl++] = (int32_t)n;
 }
 
-static int sys_fds(void *ctx, pid_t pid, struct rm_fds *io, uint32_t *left)
+static int sys_fds(pid_t pid, struct rm_fds *io, uint32_t *left)
 {
     if (*left == 0)
         return -EAGAIN;
     if (io->next == 0) {
         memset(io, 0, sizeof(*io));
-        int r = sys_fd_count(ctx, pid, &io->fd_count);
+        int r = sys_fd_count(pid, &io->fd_count);
         if (r < 0)
             return r;
     }
@@ -318,7 +292,7 @@ static int sys_fds(void *ctx, pid_t pid, struct rm_fds *io, uint32_t *left)
     return io->next ? -EAGAIN : 0;
 }
 
-static int sys_open_gpu(void *ctx, const char *bus_id)
+static int sys_open_gpu(const char *bus_id)
 {
     char path[128], line[256];
     snprintf(path, sizeof(path), "/proc/driver/nvidia/gpus/%.20s/information", bus_id);
@@ -336,34 +310,19 @@ static int sys_open_gpu(void *ctx, const char *bus_id)
     return -ENODEV;
 }
 
-static int sys_map(void *ctx, int fd, size_t size, const void **out)
+static int sys_map(int fd, size_t size, const void **out)
 {
     void *p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
     *out = p == MAP_FAILED ? NULL : p;
     return p == MAP_FAILED ? -errno : 0;
 }
 
-static void sys_unmap(void *ctx, const void *p, size_t size)
+static void sys_unmap(const void *p, size_t size)
 {
     munmap((void *)(uintptr_t)p, size);
 }
 
-static bool sys_same_pids(void *ctx)
-{
-    return proc_sees_all();
-}
-
-static bool sys_alive(void *ctx, struct proc_id proc)
-{
-    return proc_alive(proc);
-}
-
-static int sys_pids(void *ctx, pid_t **pids, size_t *n)
-{
-    return proc_list(pids, n);
-}
-
-static uint64_t sys_now_ns(void *ctx)
+static uint64_t sys_now_ns(void)
 {
     struct timespec ts;
     clock_gettime(CLOCK_BOOTTIME, &ts);
@@ -374,15 +333,15 @@ const struct rm_io rm_io_system = {
     .open_ctl = sys_open_ctl,
     .close = sys_close,
     .ioctl = sys_ioctl,
-    .pidfd = sys_pidfd,
+    .pidfd = proc_pidfd,
     .getfd = sys_getfd,
     .fds = sys_fds,
     .fd_count = sys_fd_count,
     .open_gpu = sys_open_gpu,
     .map = sys_map,
     .unmap = sys_unmap,
-    .same_pids = sys_same_pids,
-    .alive = sys_alive,
-    .pids = sys_pids,
+    .same_pids = proc_sees_all,
+    .alive = proc_alive,
+    .pids = proc_list,
     .now_ns = sys_now_ns,
 };

@@ -211,28 +211,27 @@ struct rm_fds {
 /* The system as the driver sees it; the tests put a machine of their own behind it. All return 0
  * (or a descriptor) or -errno. */
 struct rm_io {
-    void *ctx;
-    int (*open_ctl)(void *ctx);
-    void (*close)(void *ctx, int fd);
-    int (*ioctl)(void *ctx, int fd, unsigned long request, void *arg);
+    int (*open_ctl)(void);
+    void (*close)(int fd);
+    int (*ioctl)(int fd, unsigned long request, void *arg);
     /* pidfd of exactly this process, and a copy of one of its descriptors, which is checked to be
      * /dev/nvidiactl (-EBADF if it is something else by now). */
-    int (*pidfd)(void *ctx, struct proc_id proc);
-    int (*getfd)(void *ctx, int pidfd, int fd);
+    int (*pidfd)(struct proc_id proc);
+    int (*getfd)(int pidfd, int fd);
     /* Lists at most *left descriptors, which it takes off, from io->next on: a process can have a
      * million. 0: that was all; -EAGAIN: there are more. Begins anew where io->next is 0. */
-    int (*fds)(void *ctx, pid_t pid, struct rm_fds *io, uint32_t *left);
-    int (*fd_count)(void *ctx, pid_t pid, uint64_t *out);
+    int (*fds)(pid_t pid, struct rm_fds *io, uint32_t *left);
+    int (*fd_count)(pid_t pid, uint64_t *out);
     /* A descriptor that keeps a GPU from being shut down, by its place on the bus. */
-    int (*open_gpu)(void *ctx, const char *bus_id);
+    int (*open_gpu)(const char *bus_id);
     /* What an RM_IOCTL_MAP has prepared this descriptor for, read-only. */
-    int (*map)(void *ctx, int fd, size_t size, const void **out);
-    void (*unmap)(void *ctx, const void *p, size_t size);
+    int (*map)(int fd, size_t size, const void **out);
+    void (*unmap)(const void *p, size_t size);
     /* Whether the kernel's process numbers are ours: no pid namespace between. */
-    bool (*same_pids)(void *ctx);
-    bool (*alive)(void *ctx, struct proc_id proc);
-    int (*pids)(void *ctx, pid_t **pids, size_t *n); /* as proc_list() */
-    uint64_t (*now_ns)(void *ctx); /* CLOCK_BOOTTIME: comparable with proc_id.start_ticks */
+    bool (*same_pids)(void);
+    bool (*alive)(struct proc_id proc);
+    int (*pids)(pid_t **pids, size_t *n); /* as proc_list() */
+    uint64_t (*now_ns)(void);             /* CLOCK_BOOTTIME: comparable with proc_id.start_ticks */
 };
 extern const struct rm_io rm_io_system;
 
@@ -255,9 +254,6 @@ int rm_info(const struct rm_io *io, int fd, uint32_t client, uint32_t object, ui
 /* Number of the client that would be allocated now, by allocating and freeing one on an own
  * /dev/nvidiactl. */
 int rm_client_counter(const struct rm_io *io, int ctl_fd, uint32_t *index, struct error *err);
-
-/* "invalid client" for 0x23; NULL if it is not one we have words for. */
-const char *rm_status_text(uint32_t status);
 
 /* Text for a failed borrow, with the right that is missing. Returns code. */
 int rm_borrow_error(struct error *err, int code, pid_t pid);

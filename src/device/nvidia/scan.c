@@ -46,17 +46,11 @@ static struct nv_process *process_find(struct nv_scanner *s, pid_t pid)
 static struct nv_process *process_get(struct nv_scanner *s, struct proc_id id)
 {
     struct nv_process *p = process_find(s, id.pid);
-    if (p && p->id.start_ticks == id.start_ticks)
+    if (p && proc_same(p->id, id))
         return p;
     nv_forget(s, id.pid);
-    if (s->nprocs == s->cap) {
-        size_t cap = s->cap ? s->cap * 2 : 16;
-        p = reallocarray(s->procs, cap, sizeof(*p));
-        if (!p)
-            return NULL;
-        s->procs = p;
-        s->cap = cap;
-    }
+    if (list_grow(&s->procs, s->nprocs, &s->cap, sizeof(*p)) < 0)
+        return NULL;
     p = &s->procs[s->nprocs++];
     *p = (struct nv_process){.id = id};
     return p;
@@ -90,7 +84,7 @@ static bool owned_elsewhere(const struct nv_scanner *s, const struct nv_process 
         const struct nv_process *q = &s->procs[i];
         for (size_t k = 0; q != p && k < q->nclients; k++) {
             if (q->clients[k].handle == client && !q->clients[k].elsewhere)
-                return s->io.alive(s->io.ctx, q->id);
+                return s->io->alive(q->id);
         }
     }
     return false;
@@ -139,18 +133,20 @@ struct plan {
     bool first; /* never looked at before: what is there counts as finished */
 };
 
-/* A descriptor whose client does not answer is another file by now. */
-static void clients_check(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *state)
+/* Forgets the descriptor's clients: all (fd < 0), or those that do not answer. A descriptor whose
+ * client does not answer is another file by now. */
+static void clients_drop(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *state)
 {
     for (size_t i = 0; i < p->nclients;) {
         struct nv_client *c = &p->clients[i];
-        if (c->fd != state->number || nv_client_answers(s, fd, c->handle)) {
+        if (c->fd != state->number || (fd >= 0 && nv_client_answers(s, fd, c->handle))) {
             i++;
             continue;
         }
         client_free(c);
         *c = p->clients[--p->nclients];
-        nv_search_reset(state);
+        if (fd >= 0)
+            state->state = NV_SEARCH_UNKNOWN;
     }
 }
 
@@ -164,7 +160,7 @@ static int client_scan(const struct nv_look *l, const struct plan *plan)
         group_list_free(&c->groups);
         return 0;
     }
-    uint64_t age = l->s->io.now_ns(l->s->io.ctx) - c->discovered_ns;
+    uint64_t age = l->s->io->now_ns() - c->discovered_ns;
     bool whole = plan->first || inherited, anew = inherited || c->discovered_ns == 0;
     if (plan->rediscover || anew || c->fresh.n || age > REDISCOVER_NS)
         return nv_client_discover(l, plan->deep || anew, !whole);
@@ -178,7 +174,7 @@ static int fd_scan(struct nv_scanner *s, struct nv_process *p, int fd, struct nv
 {
     int r = 0;
     if (plan->search) {
-        clients_check(s, p, fd, state);
+        clients_drop(s, p, fd, state);
         r = nv_search(s, p, fd, state);
     }
     if (r == -EAGAIN) {
@@ -210,10 +206,10 @@ static int list_due(struct nv_scanner *s, struct nv_process *p, bool force, bool
 {
     uint64_t count = 0;
     *due = force || p->dirty || p->listing.next || p->listed_ns == 0 ||
-           s->io.now_ns(s->io.ctx) - p->listed_ns > RELIST_NS;
+           s->io->now_ns() - p->listed_ns > RELIST_NS;
     if (*due)
         return 0;
-    int r = s->io.fd_count(s->io.ctx, p->id.pid, &count);
+    int r = s->io->fd_count(p->id.pid, &count);
     *due = count == 0 || count != p->fds.fd_count;
     return r;
 }
@@ -223,7 +219,7 @@ static int process_list(struct nv_scanner *s, struct nv_process *p, bool anew, s
 {
     if (anew)
         p->listing = (struct rm_fds){.next = 0};
-    int r = s->io.fds(s->io.ctx, p->id.pid, &p->listing, &s->list_left);
+    int r = s->io->fds(p->id.pid, &p->listing, &s->list_left);
     if (r < 0)
         return r;
     struct rm_fds old = p->fds;
@@ -233,9 +229,9 @@ static int process_list(struct nv_scanner *s, struct nv_process *p, bool anew, s
     plan->deep = old.ngpu != p->fds.ngpu || old.nctl != p->fds.nctl ||
                  memcmp(old.ctl, p->fds.ctl, sizeof(old.ctl)) != 0;
     plan->rediscover |= plan->deep;
-    plan->search |= plan->deep || s->io.now_ns(s->io.ctx) - p->listed_ns > RELIST_NS;
+    plan->search |= plan->deep || s->io->now_ns() - p->listed_ns > RELIST_NS;
     fds_reconcile(p);
-    p->listed_ns = s->io.now_ns(s->io.ctx);
+    p->listed_ns = s->io->now_ns();
     p->dirty = false;
     return 0;
 }
@@ -262,22 +258,10 @@ static int plan_scan(struct nv_scanner *s, struct nv_process *p, bool force, str
     return plan->search && p->nfd ? nv_counter_update(s, err) : 0;
 }
 
-static void clients_drop(struct nv_process *p, int32_t number)
-{
-    for (size_t i = 0; i < p->nclients;) {
-        if (p->clients[i].fd != number) {
-            i++;
-            continue;
-        }
-        client_free(&p->clients[i]);
-        p->clients[i] = p->clients[--p->nclients];
-    }
-}
-
 static int process_scan(struct nv_scanner *s, struct nv_process *p, int pidfd, bool force,
                         struct error *err)
 {
-    const struct rm_io *io = &s->io;
+    const struct rm_io *io = s->io;
     struct plan plan;
     int r = plan_scan(s, p, force, &plan, err);
     if (r < 0)
@@ -285,13 +269,13 @@ static int process_scan(struct nv_scanner *s, struct nv_process *p, int pidfd, b
     for (uint32_t i = 0; i < p->nfd; i++) {
         if (!plan.search && fd_idle(p, &p->fd[i]))
             continue;
-        int fd = io->getfd(io->ctx, pidfd, p->fd[i].number);
+        int fd = io->getfd(pidfd, p->fd[i].number);
         r = fd;
         if (fd >= 0) {
             r = fd_scan(s, p, fd, &p->fd[i], &plan);
-            io->close(io->ctx, fd);
+            io->close(fd);
         } else if (fd == -EBADF) {
-            clients_drop(p, p->fd[i].number);
+            clients_drop(s, p, -1, &p->fd[i]);
             r = -ESTALE;
         }
         if (r == -ESTALE && !force)
@@ -307,7 +291,7 @@ static int process_scan(struct nv_scanner *s, struct nv_process *p, int pidfd, b
 
 int nv_scan(struct nv_scanner *s, struct proc_id proc, struct group_list *out, struct error *err)
 {
-    int pidfd = s->io.pidfd(s->io.ctx, proc);
+    int pidfd = s->io->pidfd(proc);
     s->asked = s->looked = 0;
     s->list_left = LIST_MAX;
     if (pidfd < 0) {
@@ -319,7 +303,7 @@ int nv_scan(struct nv_scanner *s, struct proc_id proc, struct group_list *out, s
     int r = p ? process_scan(s, p, pidfd, false, err) : error_set(err, -ENOMEM, "out of memory");
     if (r == -ESTALE) /* what we knew is no longer so: once more, from the start */
         r = process_scan(s, p, pidfd, true, err);
-    s->io.close(s->io.ctx, pidfd);
+    s->io->close(pidfd);
     for (size_t i = 0; r == 0 && i < p->nclients; i++) {
         for (size_t k = 0; r == 0 && k < p->clients[i].groups.n; k++)
             r = group_list_push(out, &p->clients[i].groups.v[k]);
@@ -337,7 +321,7 @@ int nv_scan(struct nv_scanner *s, struct proc_id proc, struct group_list *out, s
 int nv_scanner_init(struct nv_scanner *s, const struct rm_io *io, int ctl_fd, struct nv_gpus *gpus,
                     struct error *err)
 {
-    *s = (struct nv_scanner){.io = *io, .ctl_fd = ctl_fd, .gpus = gpus};
+    *s = (struct nv_scanner){.io = io, .ctl_fd = ctl_fd, .gpus = gpus};
     s->ticks_per_s = (uint64_t)sysconf(_SC_CLK_TCK);
     return nv_counter_update(s, err);
 }

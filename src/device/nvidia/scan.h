@@ -70,7 +70,7 @@ struct nv_process {
 
 #define NV_MARKS 32
 struct nv_scanner {
-    struct rm_io io;
+    const struct rm_io *io;
     int ctl_fd; /* our own /dev/nvidiactl; not owned here */
     struct nv_gpus *gpus;
     struct nv_process *procs;
@@ -93,7 +93,6 @@ bool nv_client_answers(struct nv_scanner *s, int fd, uint32_t client);
 /* Finds the clients of one borrowed descriptor that are not known yet: 0, -ENOMEM, or -EAGAIN where
  * the search goes on at the next scan. */
 int nv_search(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *x);
-void nv_search_reset(struct nv_fd *x);
 
 struct nv_look { /* one client through its borrowed descriptor */
     struct nv_scanner *s;

@@ -33,7 +33,7 @@
 int nv_counter_update(struct nv_scanner *s, struct error *err)
 {
     uint32_t index;
-    int r = rm_client_counter(&s->io, s->ctl_fd, &index, err);
+    int r = rm_client_counter(s->io, s->ctl_fd, &index, err);
     if (r < 0)
         return r;
     /* Starts one range up, so that positions before the first look exist. */
@@ -42,7 +42,7 @@ int nv_counter_update(struct nv_scanner *s, struct error *err)
     else
         s->position += (index - (uint32_t)(s->position % RM_CLIENT_RANGE)) % RM_CLIENT_RANGE;
 
-    uint64_t now = s->io.now_ns(s->io.ctx);
+    uint64_t now = s->io->now_ns();
     if (s->nmarks && now - s->marks[s->nmarks - 1].ns < NSEC_PER_SEC)
         return 0;
     if (s->nmarks == NV_MARKS) { /* thin out: old processes need no exact bound */
@@ -79,7 +79,7 @@ bool nv_client_answers(struct nv_scanner *s, int fd, uint32_t client)
 {
     uint32_t class;
     s->asked++;
-    return rm_info(&s->io, fd, client, client, RM_INFO_CLASS, &class) == 0;
+    return rm_info(s->io, fd, client, client, RM_INFO_CLASS, &class) == 0;
 }
 
 static int client_add(struct nv_scanner *s, struct nv_process *p, int32_t number, uint32_t handle)
@@ -142,47 +142,12 @@ static int clients_guess(struct nv_scanner *s, struct nv_process *p, int fd, int
     return found;
 }
 
-/* ---- transitions ---- */
+/* ---- the search ---- */
 
 static void search_finish(struct nv_fd *x)
 {
     x->state = NV_SEARCH_DONE;
     x->searched = x->top;
-}
-
-static void search_from(struct nv_fd *x, enum nv_search state, uint64_t top, uint64_t end)
-{
-    x->state = state;
-    x->top = x->next = top;
-    x->end = end;
-    x->misses = 0;
-}
-
-/* From now back to the process's start; where that is unknown, to the counter's zero. */
-static void search_begin(const struct nv_scanner *s, struct nv_fd *x, uint64_t low)
-{
-    uint64_t top = s->position, oldest = top - RM_CLIENT_RANGE + 1;
-    search_from(x, NV_SEARCH_NEAR, top,
-                low > oldest ? low : max_u64(oldest, top - top % RM_CLIENT_RANGE));
-}
-
-/* Only those that came since. */
-static void search_again(const struct nv_scanner *s, struct nv_fd *x, uint64_t low)
-{
-    search_from(x, NV_SEARCH_NEWER, s->position, max_u64(x->searched + 1, low));
-}
-
-static void search_hit(struct nv_fd *x)
-{
-    x->misses = 0;
-    if (x->state != NV_SEARCH_NEWER)
-        x->state = NV_SEARCH_CLUSTER;
-}
-
-static void search_miss(struct nv_fd *x)
-{
-    if (x->state == NV_SEARCH_CLUSTER && ++x->misses >= NEIGHBOURS)
-        search_finish(x);
 }
 
 /* At the lowest position. Further (an inherited descriptor, a counter that has wrapped) only if the
@@ -198,28 +163,35 @@ static void search_end(const struct nv_process *p, struct nv_fd *x)
     x->end = oldest;
 }
 
-void nv_search_reset(struct nv_fd *x)
+/* From UNKNOWN: back to the process's start, or where that is unknown to the counter's zero. From
+ * DONE: only clients that came since. */
+static int search_begin(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *x)
 {
-    x->state = NV_SEARCH_UNKNOWN;
+    uint64_t low = counter_before(s, p->id), top = s->position, oldest = top - RM_CLIENT_RANGE + 1;
+    bool first = x->state == NV_SEARCH_UNKNOWN;
+    if (s->asked >= ASK_MAX)
+        return -EAGAIN;
+    int found = first ? clients_guess(s, p, fd, x->number, low) : 0;
+    if (found < 0)
+        return found;
+    x->state = first ? NV_SEARCH_NEAR : NV_SEARCH_NEWER;
+    x->top = x->next = top;
+    x->misses = 0;
+    if (!first)
+        x->end = max_u64(x->searched + 1, low);
+    else
+        x->end = low > oldest ? low : max_u64(oldest, top - top % RM_CLIENT_RANGE);
+    if (found)
+        search_finish(x);
+    return 0;
 }
 
 int nv_search(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *x)
 {
-    bool over = s->asked >= ASK_MAX;
-    uint64_t low = counter_before(s, p->id);
-    if (x->state == NV_SEARCH_UNKNOWN) {
-        int r = over ? -EAGAIN : clients_guess(s, p, fd, x->number, low);
-        if (r < 0)
-            return r;
-        search_begin(s, x, low);
-        if (r > 0)
-            search_finish(x);
-    } else if (x->state == NV_SEARCH_DONE) {
-        if (over)
-            return -EAGAIN;
-        search_again(s, x, low);
-    }
-    while (x->state != NV_SEARCH_DONE) {
+    int r = 0;
+    if (x->state == NV_SEARCH_UNKNOWN || x->state == NV_SEARCH_DONE)
+        r = search_begin(s, p, fd, x);
+    while (r == 0 && x->state != NV_SEARCH_DONE) {
         if (x->next < x->end || x->next == 0) {
             search_end(p, x);
             continue;
@@ -227,14 +199,14 @@ int nv_search(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *
         if (s->asked >= ASK_MAX)
             return -EAGAIN;
         uint32_t handle = client_handle(x->next--);
-        if (!nv_client_answers(s, fd, handle)) {
-            search_miss(x);
-            continue;
+        if (nv_client_answers(s, fd, handle)) {
+            r = client_add(s, p, x->number, handle);
+            x->misses = 0;
+            if (x->state != NV_SEARCH_NEWER)
+                x->state = NV_SEARCH_CLUSTER;
+        } else if (x->state == NV_SEARCH_CLUSTER && ++x->misses >= NEIGHBOURS) {
+            search_finish(x);
         }
-        int r = client_add(s, p, x->number, handle);
-        if (r < 0)
-            return r;
-        search_hit(x);
     }
-    return 0;
+    return r;
 }

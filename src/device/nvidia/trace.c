@@ -18,14 +18,8 @@ static struct nv_engine_user *user(struct nv_engine *e, uint32_t pid)
         if (e->users[i].pid == pid)
             return &e->users[i];
     }
-    if (e->nusers == e->cap) {
-        size_t cap = e->cap ? e->cap * 2 : 16;
-        struct nv_engine_user *v = cap > USERS_MAX ? NULL : reallocarray(e->users, cap, sizeof(*v));
-        if (!v)
-            return NULL;
-        e->users = v;
-        e->cap = cap;
-    }
+    if (e->nusers == USERS_MAX || list_grow(&e->users, e->nusers, &e->cap, sizeof(e->users[0])) < 0)
+        return NULL;
     e->users[e->nusers] = (struct nv_engine_user){.pid = pid};
     return &e->users[e->nusers++];
 }
@@ -157,7 +151,7 @@ static int memory(const struct nv_trace *t, struct nv_trace_gpu *g, uint32_t obj
     int r = alloc(t, g, g->client, object, RM_CLASS_MEMORY_DEVICELESS, &p, sizeof(p), err);
     if (r < 0)
         return r;
-    int fd = io->open_ctl(io->ctx);
+    int fd = io->open_ctl();
     if (fd < 0)
         return error_set(err, fd, "opening " RM_CTL_PATH ": %s", strerror(-fd));
     struct rm_ioctl_map m = {
@@ -169,10 +163,10 @@ static int memory(const struct nv_trace *t, struct nv_trace_gpu *g, uint32_t obj
         .flags = RM_MAP_READ_ONLY,
         .fd = fd,
     };
-    r = io->ioctl(io->ctx, t->ctl_fd, RM_IOCTL_MAP, &m);
+    r = io->ioctl(t->ctl_fd, RM_IOCTL_MAP, &m);
     if (r == 0)
-        r = m.status ? -EIO : io->map(io->ctx, fd, size, out);
-    io->close(io->ctx, fd);
+        r = m.status ? -EIO : io->map(fd, size, out);
+    io->close(fd);
     return r < 0 ? error_set(err, r, "mapping the trace's memory: %s (status 0x%x)", strerror(-r),
                              m.status)
                  : 0;
@@ -185,7 +179,7 @@ static int trace_start(const struct nv_trace *t, struct nv_trace_gpu *g, const s
 {
     const struct rm_io *io = t->io;
     /* Held open: a GPU that no process has open is shut down under our objects. */
-    g->gpu_fd = io->open_gpu(io->ctx, gpu->bus_id);
+    g->gpu_fd = io->open_gpu(gpu->bus_id);
     if (g->gpu_fd < 0)
         return error_set(err, g->gpu_fd, "opening the device file of GPU %s: %s", gpu->bus_id,
                          strerror(-g->gpu_fd));
@@ -216,7 +210,7 @@ static int trace_start(const struct nv_trace *t, struct nv_trace_gpu *g, const s
     struct rm_enable_events enable = {.enable = 1, .flags = RM_EVENTS_KEEP_OLDEST};
     if (r == 0)
         r = trace_control(t, g, BUFFER, RM_ENABLE_EVENTS, &enable, err);
-    g->read_ns = g->asked_ns = io->now_ns(io->ctx);
+    g->read_ns = g->asked_ns = io->now_ns();
     return r;
 }
 
@@ -224,15 +218,15 @@ static void trace_stop(const struct nv_trace *t, struct nv_trace_gpu *g)
 {
     const struct rm_io *io = t->io;
     if (g->records)
-        io->unmap(io->ctx, (const void *)(uintptr_t)g->records, RECORD_BYTES);
+        io->unmap((const void *)(uintptr_t)g->records, RECORD_BYTES);
     if (g->header)
-        io->unmap(io->ctx, (const void *)(uintptr_t)g->header, HEADER_BYTES);
+        io->unmap((const void *)(uintptr_t)g->header, HEADER_BYTES);
     if (g->client)
         rm_free(io, t->ctl_fd, g->client, g->client);
     if (g->gpu_fd >= 0)
-        io->close(io->ctx, g->gpu_fd);
+        io->close(g->gpu_fd);
     nv_engine_free(&g->engine);
-    *g = (struct nv_trace_gpu){.retry_at = io->now_ns(io->ctx) + NV_TRACE_RETRY_NS};
+    *g = (struct nv_trace_gpu){.retry_at = io->now_ns() + NV_TRACE_RETRY_NS};
 }
 
 int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu, struct error *err)
@@ -242,7 +236,7 @@ int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu,
     struct nv_trace_gpu *g = &t->gpu[gpu];
     if (g->client)
         return 0;
-    if (t->io->now_ns(t->io->ctx) < g->retry_at)
+    if (t->io->now_ns() < g->retry_at)
         return error_set(err, -EAGAIN, "tracing GPU %u failed and is tried again later", gpu);
     int r = trace_start(t, g, &gpus->v[gpu], err);
     if (r < 0)
@@ -254,7 +248,7 @@ int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu,
 static int take_new(const struct nv_trace *t, struct nv_trace_gpu *g)
 {
     uint32_t put = __atomic_load_n(&g->header->put, __ATOMIC_ACQUIRE);
-    uint64_t now = t->io->now_ns(t->io->ctx);
+    uint64_t now = t->io->now_ns();
     int r = 0;
     if (put >= NV_TRACE_RECORDS)
         return -EIO;
@@ -298,7 +292,7 @@ int nv_trace_read(struct nv_trace *t, struct activity_list *out)
 
 void nv_trace_stop_idle(struct nv_trace *t)
 {
-    uint64_t now = t->io->now_ns(t->io->ctx);
+    uint64_t now = t->io->now_ns();
     for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
         struct nv_trace_gpu *g = &t->gpu[i];
         if (!g->client || now < g->asked_ns + NV_TRACE_IDLE_NS)
