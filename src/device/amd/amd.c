@@ -26,12 +26,16 @@
 
 #define HOLD_QUEUES_MAX 1024 /* of one process; the kernel's limit is 1024 */
 
+struct kfd_queue {
+    uint32_t number, gpu;
+};
+
 struct kfd_hold { /* a process in debug mode through us */
+    struct kfd_hold *next;
     struct proc_id proc;
     uint32_t gpus; /* bits: suspended there */
     uint32_t n;
-    uint32_t queues[HOLD_QUEUES_MAX]; /* suspended */
-    uint32_t gpu[HOLD_QUEUES_MAX];    /* of each */
+    struct kfd_queue v[HOLD_QUEUES_MAX]; /* suspended */
 };
 
 struct kfd_driver {
@@ -40,8 +44,7 @@ struct kfd_driver {
     int fd, event_fd;
     struct kfd_version version;
     struct kfd_gpus gpus;
-    struct kfd_hold **holds;
-    size_t nholds;
+    struct kfd_hold *holds;
 };
 
 static struct kfd_driver *kfd(struct device_driver *d)
@@ -85,22 +88,19 @@ static void trap_clear_new(struct kfd_driver *d, pid_t pid)
 
 static struct kfd_hold *hold_find(struct kfd_driver *d, struct proc_id proc)
 {
-    for (size_t i = 0; i < d->nholds; i++) {
-        if (d->holds[i]->proc.pid == proc.pid && d->holds[i]->proc.start_ticks == proc.start_ticks)
-            return d->holds[i];
-    }
-    return NULL;
+    struct kfd_hold *h = d->holds;
+    while (h && !proc_same(h->proc, proc))
+        h = h->next;
+    return h;
 }
 
 static void hold_drop(struct kfd_driver *d, struct kfd_hold *h)
 {
-    for (size_t i = 0; i < d->nholds; i++) {
-        if (d->holds[i] == h) {
-            d->holds[i] = d->holds[--d->nholds];
-            free(h);
-            return;
-        }
-    }
+    struct kfd_hold **at = &d->holds;
+    while (*at != h)
+        at = &(*at)->next;
+    *at = h->next;
+    free(h);
 }
 
 /* Resumes all. A reused pid cannot be in debug mode through us: it is not touched. */
@@ -115,35 +115,27 @@ static int hold_release(struct kfd_driver *d, struct kfd_hold *h)
 
 static struct kfd_hold *hold_add(struct kfd_driver *d, struct proc_id proc)
 {
-    struct kfd_hold **v = reallocarray(d->holds, d->nholds + 1, sizeof(struct kfd_hold *));
-    if (!v)
-        return NULL;
-    d->holds = v;
-    v[d->nholds] = calloc(1, sizeof(**v));
-    if (!v[d->nholds])
-        return NULL;
-    v[d->nholds]->proc = proc;
-    return v[d->nholds++];
+    struct kfd_hold *h = calloc(1, sizeof(*h));
+    if (h) {
+        h->proc = proc;
+        h->next = d->holds;
+        d->holds = h;
+    }
+    return h;
+}
+
+/* The place of a queue; h->n if it is not there. */
+static uint32_t hold_place(const struct kfd_hold *h, uint32_t queue)
+{
+    uint32_t i = 0;
+    while (i < h->n && h->v[i].number != queue)
+        i++;
+    return i;
 }
 
 static bool hold_has(const struct kfd_hold *h, uint32_t queue)
 {
-    for (uint32_t i = 0; i < h->n; i++) {
-        if (h->queues[i] == queue)
-            return true;
-    }
-    return false;
-}
-
-static void hold_remove(struct kfd_hold *h, uint32_t queue)
-{
-    for (uint32_t i = 0; i < h->n; i++) {
-        if (h->queues[i] == queue) {
-            h->queues[i] = h->queues[--h->n];
-            h->gpu[i] = h->gpu[h->n];
-            return;
-        }
-    }
+    return hold_place(h, queue) < h->n;
 }
 
 /* ---- open, close, info ---- */
@@ -197,8 +189,8 @@ static int amd_open(const char *where, struct device_driver **out, struct error 
 static void amd_close(struct device_driver *base)
 {
     struct kfd_driver *d = kfd(base);
-    while (d->nholds) {
-        struct kfd_hold *h = d->holds[0];
+    while (d->holds) {
+        struct kfd_hold *h = d->holds;
         if (hold_release(d, h) < 0)
             hold_drop(d, h);
     }
@@ -206,7 +198,6 @@ static void amd_close(struct device_driver *base)
         close(d->event_fd);
     if (d->fd >= 0)
         d->io->close(d->fd);
-    free(d->holds);
     free(d);
 }
 
@@ -295,11 +286,10 @@ static int amd_scan(struct device_driver *base, struct proc_id proc, struct grou
 static void amd_forget(struct device_driver *base, pid_t pid)
 {
     struct kfd_driver *d = kfd(base);
-    for (size_t i = 0; i < d->nholds; i++) {
-        if (d->holds[i]->proc.pid == pid) {
-            if (hold_release(d, d->holds[i]) == 0)
-                i--;
-        }
+    for (struct kfd_hold *h = d->holds, *next; h; h = next) {
+        next = h->next;
+        if (h->proc.pid == pid)
+            hold_release(d, h);
     }
 }
 
@@ -333,7 +323,8 @@ struct call {
     struct kfd_driver *d;
     struct kfd_hold *hold;
     bool suspend, enabled; /* enabled: into debug mode by this call */
-    uint32_t n, queues[HOLD_QUEUES_MAX], gpu[HOLD_QUEUES_MAX];
+    uint32_t n;
+    struct kfd_queue v[HOLD_QUEUES_MAX];
     struct error err;
 };
 
@@ -372,7 +363,8 @@ static int enable(struct call *c)
 static int issue(struct call *c, uint32_t *queues)
 {
     struct kfd_trap t = {0};
-    memcpy(queues, c->queues, c->n * sizeof(queues[0]));
+    for (uint32_t i = 0; i < c->n; i++)
+        queues[i] = c->v[i].number;
     if (c->suspend) {
         t.suspend.queues = (uintptr_t)queues;
         t.suspend.count = c->n;
@@ -390,13 +382,13 @@ static int suspend_check(struct call *c, const uint32_t *queues)
     int result = 0;
     for (uint32_t i = 0; i < c->n; i++) {
         uint32_t number = queues[i] & KFD_QUEUE_NUMBER, flags = queues[i] & ~KFD_QUEUE_NUMBER;
-        bool known = hold_has(c->hold, number);
-        if (!c->suspend && !(flags & KFD_QUEUE_ERROR))
-            hold_remove(c->hold, number);
-        else if (c->suspend && !flags && !known && c->hold->n < HOLD_QUEUES_MAX) {
-            c->hold->gpu[c->hold->n] = c->gpu[i];
-            c->hold->queues[c->hold->n++] = number;
-        }
+        struct kfd_hold *h = c->hold;
+        uint32_t place = hold_place(h, number);
+        bool known = place < h->n;
+        if (!c->suspend && !(flags & KFD_QUEUE_ERROR) && known)
+            h->v[place] = h->v[--h->n];
+        else if (c->suspend && !flags && !known && h->n < HOLD_QUEUES_MAX)
+            h->v[h->n++] = c->v[i];
         if (!flags || result < 0 || (!c->suspend && !(flags & KFD_QUEUE_ERROR)))
             continue;
         bool hardware = flags & KFD_QUEUE_ERROR;
@@ -480,12 +472,11 @@ static int suspend_queues(struct kfd_driver *d, struct kfd_hold *h, uint32_t gpu
     for (size_t i = 0; i < queues.n && c.n < HOLD_QUEUES_MAX; i++) {
         if (!(gpus >> queues.v[i].gpu & 1))
             continue;
-        c.gpu[c.n] = queues.v[i].gpu;
-        c.queues[c.n++] = queues.v[i].channels[0];
+        c.v[c.n++] = (struct kfd_queue){queues.v[i].channels[0], queues.v[i].gpu};
     }
     *more = false;
     for (uint32_t i = 0; i < c.n; i++)
-        *more |= !hold_has(h, c.queues[i]);
+        *more |= !hold_has(h, c.v[i].number);
     group_list_free(&queues);
     if (r == 0 && c.n && (first || *more)) /* each call rebuilds the run list */
         r = perform(&c, err);
@@ -542,8 +533,8 @@ static int amd_resume(struct device_driver *base, const struct device_group *con
     for (size_t i = 0; i < n; i++)
         c.hold->gpus &= g[i]->gpu < d->gpus.n ? ~(1U << g[i]->gpu) : ~0U;
     for (uint32_t i = 0; i < c.hold->n; i++) {
-        if (!(c.hold->gpus >> c.hold->gpu[i] & 1))
-            c.queues[c.n++] = c.hold->queues[i];
+        if (!(c.hold->gpus >> c.hold->v[i].gpu & 1))
+            c.v[c.n++] = c.hold->v[i];
     }
     if (c.n == 0)
         return 0;

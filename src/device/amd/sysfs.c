@@ -7,7 +7,7 @@
  * proc/PID_CONTEXT are further contexts of a process, which the debug trap does not reach. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "device/amd/kfd.h"
@@ -23,31 +23,19 @@ int kfd_parse_number(const char *text, uint64_t *out)
     return parse_u64(digits, 0, UINT64_MAX, out) < 0 ? -EINVAL : 0;
 }
 
-static int sysfs_read_text(const char *path, char *buf, size_t size)
+static PRINTF_LIKE(3, 4) int sysfs_read(char *buf, size_t size, const char *fmt, ...)
 {
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    char path[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(path, sizeof(path), fmt, args);
+    va_end(args);
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    if (!f)
         return -errno;
-    size_t n = 0;
-    while (n + 1 < size) {
-        ssize_t k = read(fd, buf + n, size - 1 - n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return -errno;
-        if (k == 0)
-            break;
-        n += (size_t)k;
-    }
+    size_t n = fread(buf, 1, size - 1, f);
     buf[n] = '\0';
-    return 0;
-}
-
-static int sysfs_read_number(const char *path, uint64_t *out)
-{
-    char text[64];
-    int r = sysfs_read_text(path, text, sizeof(text));
-    return r < 0 ? r : kfd_parse_number(text, out);
+    return ferror(f) ? -EIO : 0;
 }
 
 static void node_value(struct kfd_gpu *g, const char *key, uint64_t value, uint64_t place[2])
@@ -107,12 +95,11 @@ static uint64_t memory_of_node(const char *sysfs, unsigned node)
     enum { HEAP_PUBLIC = 1, HEAP_PRIVATE = 2 };
     uint64_t sum = 0;
     for (unsigned bank = 0; bank < 16; bank++) {
-        char path[256], text[1024], key[48];
+        char text[1024], key[48];
         uint64_t value, heap = 0, size = 0;
         const char *p = text;
-        snprintf(path, sizeof(path), "%s/topology/nodes/%u/mem_banks/%u/properties", sysfs, node,
-                 bank);
-        if (sysfs_read_text(path, text, sizeof(text)) < 0)
+        if (sysfs_read(text, sizeof(text), "%s/topology/nodes/%u/mem_banks/%u/properties", sysfs,
+                       node, bank) < 0)
             break;
         while (sysfs_next_line(&p, key, &value)) {
             heap = strcmp(key, "heap_type") == 0 ? value : heap;
@@ -134,17 +121,14 @@ void kfd_gpus_read(const char *sysfs, struct kfd_gpus *out)
     enum { NODES_MAX = 256 };
     out->n = 0;
     for (unsigned node = 0; node < NODES_MAX && out->n < DEVICE_GPUS_MAX; node++) {
-        char path[256], text[4096];
+        char text[4096];
         uint64_t id;
-        snprintf(path, sizeof(path), "%s/topology/nodes/%u/gpu_id", sysfs, node);
-        int r = sysfs_read_number(path, &id);
+        int r = sysfs_read(text, sizeof(text), "%s/topology/nodes/%u/gpu_id", sysfs, node);
         if (r == -ENOENT)
             break; /* nodes are numbered without gaps */
-        /* -EPERM: a device cgroup keeps this GPU from us */
-        if (r < 0 || id == 0 || id > UINT32_MAX)
-            continue;
-        snprintf(path, sizeof(path), "%s/topology/nodes/%u/properties", sysfs, node);
-        if (sysfs_read_text(path, text, sizeof(text)) < 0)
+        /* An error: a device cgroup keeps this GPU from us. */
+        if (r < 0 || kfd_parse_number(text, &id) < 0 || id == 0 || id > UINT32_MAX ||
+            sysfs_read(text, sizeof(text), "%s/topology/nodes/%u/properties", sysfs, node) < 0)
             continue;
         struct kfd_gpu *g = &out->v[out->n++];
         *g = (struct kfd_gpu){.gpu_id = (uint32_t)id, .info = {.name = "AMD GPU"}};
@@ -154,52 +138,67 @@ void kfd_gpus_read(const char *sysfs, struct kfd_gpus *out)
     qsort(out->v, out->n, sizeof(out->v[0]), kfd_by_bus_id);
 }
 
-int kfd_processes(const char *sysfs, struct pid_list *out)
+static int by_number(const void *a, const void *b)
 {
-    char path[512];
-    snprintf(path, sizeof(path), "%s/proc", sysfs);
+    pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The numbers that a directory's entries have as names, ascending. One that is not there is empty.
+ */
+static int numbers_in(const char *path, struct pid_list *out)
+{
+    int r = 0;
+    uint64_t number;
     DIR *d = opendir(path);
     if (!d)
         return errno == ENOENT ? 0 : -errno;
-    int r = 0;
     for (struct dirent *e; r == 0 && (e = readdir(d));) {
-        uint64_t pid;
-        if (parse_u64(e->d_name, 1, INT32_MAX, &pid) < 0)
-            continue;
-        snprintf(path, sizeof(path), "%s/proc/%llu/queues", sysfs, (unsigned long long)pid);
-        DIR *queues = opendir(path);
-        bool any = false;
-        for (struct dirent *q; queues && !any && (q = readdir(queues));)
-            any = q->d_name[0] != '.';
-        if (queues)
-            closedir(queues);
-        if (any)
-            r = pid_list_push(out, (pid_t)pid);
+        if (parse_u64(e->d_name, 0, INT32_MAX, &number) == 0)
+            r = pid_list_push(out, (pid_t)number);
     }
     closedir(d);
+    if (out->n)
+        qsort(out->v, out->n, sizeof(out->v[0]), by_number);
     return r;
 }
 
-static int by_key(const void *a, const void *b)
+static int queues_of(const char *sysfs, pid_t pid, struct pid_list *out)
 {
-    uint64_t x = ((const struct device_group *)a)->key, y = ((const struct device_group *)b)->key;
-    return (x > y) - (x < y);
+    char path[400];
+    snprintf(path, sizeof(path), "%s/proc/%d/queues", sysfs, (int)pid);
+    return numbers_in(path, out);
+}
+
+int kfd_processes(const char *sysfs, struct pid_list *out)
+{
+    char path[400];
+    struct pid_list all = {0};
+    snprintf(path, sizeof(path), "%s/proc", sysfs);
+    int r = numbers_in(path, &all);
+    for (size_t i = 0; r == 0 && i < all.n; i++) {
+        struct pid_list queues = {0};
+        if (queues_of(sysfs, all.v[i], &queues) == 0 && queues.n)
+            r = pid_list_push(out, all.v[i]);
+        pid_list_free(&queues);
+    }
+    pid_list_free(&all);
+    return r;
 }
 
 /* A suspended queue cannot be destroyed before it is resumed, so a number that is used again never
  * stands for one that is suspended. */
-static int queue_read(const char *dir, const struct kfd_gpus *gpus, struct proc_id proc,
+static int queue_read(const char *sysfs, const struct kfd_gpus *gpus, struct proc_id proc,
                       uint32_t number, struct group_list *out)
 {
-    char path[512];
+    char text[64];
     uint64_t id, type;
-    snprintf(path, sizeof(path), "%s/%u/gpuid", dir, number);
-    if (sysfs_read_number(path, &id) < 0)
-        return 0;
-    snprintf(path, sizeof(path), "%s/%u/type", dir, number);
-    if (sysfs_read_number(path, &type) < 0)
-        return 0;
     unsigned gpu = 0;
+    if (sysfs_read(text, sizeof(text), "%s/proc/%d/queues/%u/gpuid", sysfs, proc.pid, number) < 0 ||
+        kfd_parse_number(text, &id) < 0 ||
+        sysfs_read(text, sizeof(text), "%s/proc/%d/queues/%u/type", sysfs, proc.pid, number) < 0 ||
+        kfd_parse_number(text, &type) < 0)
+        return 0;
     while (gpu < gpus->n && gpus->v[gpu].gpu_id != id)
         gpu++;
     bool copies = type == KFD_SDMA || type == KFD_SDMA_XGMI;
@@ -221,28 +220,22 @@ static int queue_read(const char *dir, const struct kfd_gpus *gpus, struct proc_
 int kfd_queues(const char *sysfs, const struct kfd_gpus *gpus, struct proc_id proc,
                struct group_list *out)
 {
-    char path[400];
-    size_t before = out->n;
-    snprintf(path, sizeof(path), "%s/proc/%d/queues", sysfs, (int)proc.pid);
-    DIR *d = opendir(path);
-    if (!d)
-        return errno == ENOENT ? 0 : -errno;
-    int r = 0;
-    for (struct dirent *e; r == 0 && (e = readdir(d));) {
-        uint64_t number;
-        if (parse_u64(e->d_name, 0, KFD_QUEUE_NUMBER, &number) == 0)
-            r = queue_read(path, gpus, proc, (uint32_t)number, out);
+    struct pid_list numbers = {0};
+    int r = queues_of(sysfs, proc.pid, &numbers);
+    for (size_t i = 0; r == 0 && i < numbers.n; i++) {
+        if (((uint32_t)numbers.v[i] & ~KFD_QUEUE_NUMBER) == 0)
+            r = queue_read(sysfs, gpus, proc, (uint32_t)numbers.v[i], out);
     }
-    closedir(d);
-    if (out->n > before)
-        qsort(out->v + before, out->n - before, sizeof(out->v[0]), by_key);
+    pid_list_free(&numbers);
     return r;
 }
 
 uint64_t kfd_memory(const char *sysfs, pid_t pid, uint32_t gpu_id)
 {
-    char path[400];
+    char text[64];
     uint64_t bytes;
-    snprintf(path, sizeof(path), "%s/proc/%d/vram_%u", sysfs, (int)pid, gpu_id);
-    return sysfs_read_number(path, &bytes) < 0 ? 0 : bytes;
+    if (sysfs_read(text, sizeof(text), "%s/proc/%d/vram_%u", sysfs, (int)pid, gpu_id) < 0 ||
+        kfd_parse_number(text, &bytes) < 0)
+        return 0;
+    return bytes;
 }
