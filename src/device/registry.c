@@ -2,6 +2,7 @@
 #include "device/registry.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,64 +19,58 @@
 static const struct device_ops *const drivers[] = {&device_nvidia, &device_amd, &device_soft,
                                                    &device_gate};
 
-static int no_device(const struct error *why, struct error *err)
+static const struct device_ops *driver_named(const char *name)
 {
-    return error_set(err, -ENODEV,
-                     "no GPU that can be scheduled: %s; for a software GPU start `cede-softgpu` "
-                     "or try `cede demo --device soft`",
-                     why->text);
+    for (size_t i = 0; i < ARRAY_SIZE(drivers); i++) {
+        if (strcmp(name, drivers[i]->name) == 0)
+            return drivers[i];
+    }
+    return NULL;
 }
 
 /* ---- lists ---- */
 
-struct name {
-    const struct device_ops *ops;
-    bool has_count;
-    uint64_t count;
-    char where[108];
-};
+#define GPUS_UNKNOWN UINT_MAX /* as many as there are when it is opened */
 
 /* NAME[*GPUS][@PATH]; *GPUS only in an address. */
-static int name_parse(const char *text, size_t n, bool address, struct name *out, struct error *err)
+static int name_parse(const char *text, size_t n, bool address, struct mux_part *out,
+                      struct error *err)
 {
-    char item[160], *rest;
-    *out = (struct name){.ops = NULL};
+    char item[160], *path, *count;
+    uint64_t gpus;
+    *out = (struct mux_part){.gpus = GPUS_UNKNOWN};
     if (n >= sizeof(item))
         return error_set(err, -EINVAL, "device: '%.40s...' is too long", text);
     snprintf(item, sizeof(item), "%.*s", (int)n, text);
-    rest = strchr(item, '@');
-    if (rest) {
-        *rest++ = '\0';
-        if (rest[0] != '/' || strlen(rest) >= sizeof(out->where))
+    path = strchr(item, '@');
+    if (path) {
+        *path++ = '\0';
+        if (path[0] != '/' || strlen(path) >= sizeof(out->where))
             return error_set(err, -EINVAL,
                              "device: '%s@%s': an absolute path of at most %zu bytes is needed",
-                             item, rest, sizeof(out->where) - 1);
-        memcpy(out->where, rest, strlen(rest) + 1);
+                             item, path, sizeof(out->where) - 1);
+        memcpy(out->where, path, strlen(path) + 1);
     }
-    char *count = address ? strchr(item, '*') : NULL;
+    count = address ? strchr(item, '*') : NULL;
     if (count) {
         *count++ = '\0';
-        if (parse_u64(count, 0, DEVICE_GPUS_MAX, &out->count) < 0)
+        if (parse_u64(count, 0, DEVICE_GPUS_MAX, &gpus) < 0)
             return error_set(err, -EINVAL, "device: '%s*%s': how many GPUs?", item, count);
-        out->has_count = true;
+        out->gpus = (unsigned)gpus;
     }
-    for (size_t i = 0; i < ARRAY_SIZE(drivers); i++) {
-        if (strcmp(item, drivers[i]->name) == 0)
-            out->ops = drivers[i];
-    }
-    const struct device_ops *ops = out->ops;
-    if (!ops)
+    out->ops = driver_named(item);
+    if (!out->ops)
         return error_set(
             err, -EINVAL,
             "unknown device '%s': use auto, nvidia, amd, soft or gate, or several of the "
             "last four with commas between",
             item);
-    if (rest && ops != &device_soft)
+    if (path && out->ops != &device_soft)
         return error_set(err, -EINVAL, "device: '%s' takes no @PATH: only soft does", item);
     return 0;
 }
 
-static int list_parse(const char *list, bool address, struct name *v, unsigned *n,
+static int list_parse(const char *list, bool address, struct mux_part *v, unsigned *n,
                       struct error *err)
 {
     *n = 0;
@@ -99,7 +94,7 @@ static int list_parse(const char *list, bool address, struct name *v, unsigned *
 
 int device_list_check(const char *list, struct error *err)
 {
-    struct name v[MUX_PARTS_MAX];
+    struct mux_part v[MUX_PARTS_MAX];
     unsigned n;
     return strcmp(list, "auto") == 0 ? 0 : list_parse(list, false, v, &n, err);
 }
@@ -110,40 +105,41 @@ static void close_parts(struct mux_part *v, unsigned n)
         device_close(v[i].driver);
 }
 
-static int registry_part_open(const struct name *name, const char *where, struct mux_part *p,
+/* soft, gate: where none is named. A part that cannot be opened keeps its driver at NULL. */
+static int registry_part_open(struct mux_part *p, const char *soft, const char *gate,
                               struct error *err)
 {
     char path[sizeof(p->where)];
-    *p = (struct mux_part){.ops = name->ops};
-    where = name->where[0] ? name->where : where;
+    const char *where = p->ops == &device_soft ? soft : p->ops == &device_gate ? gate : NULL;
+    if (p->where[0])
+        where = NULL;
     /* Its default is another one in another environment: an address names it. */
-    if (!where && name->ops == &device_soft && soft_default_path(path, sizeof(path)) == 0)
+    else if (!where && p->ops == &device_soft && soft_default_path(path, sizeof(path)) == 0)
         where = path;
     if (where && (size_t)snprintf(p->where, sizeof(p->where), "%s", where) >= sizeof(p->where))
-        return error_set(err, -ENAMETOOLONG, "%s: the path '%s' is too long", name->ops->name,
-                         where);
-    int r = p->ops ? p->ops->open(where, &p->driver, err) : -EINVAL;
-    p->gpus = r == 0 ? p->ops->gpus(p->driver) : 0;
+        return error_set(err, -ENAMETOOLONG, "%s: the path '%s' is too long", p->ops->name, where);
+    int r = p->ops->open(p->where[0] ? p->where : NULL, &p->driver, err);
+    if (r < 0)
+        p->driver = NULL;
+    if (p->gpus == GPUS_UNKNOWN)
+        p->gpus = r == 0 ? p->ops->gpus(p->driver) : 0;
     return r;
 }
 
-/* All hardware that is there. */
-static int open_auto(const char *soft, const char *gate, struct mux_part *v, unsigned *n,
+/* All hardware that is there, else the software GPU, and with `all` the gate; without it one. */
+static int open_auto(const char *soft, const char *gate, bool all, struct mux_part *v, unsigned *n,
                      struct error *err)
 {
     struct error why = {""};
     unsigned gpus = 0;
     *n = 0;
     for (size_t i = 0; i < ARRAY_SIZE(drivers); i++) {
-        struct name name = {.ops = drivers[i]};
+        struct mux_part *p = &v[*n];
         struct error e = {""};
-        if (name.ops == &device_soft && *n)
+        *p = (struct mux_part){.ops = drivers[i], .gpus = GPUS_UNKNOWN};
+        if (all ? p->ops == &device_soft && *n : p->ops == &device_gate || *n)
             continue;
-        int r = registry_part_open(&name,
-                                   name.ops == &device_soft   ? soft
-                                   : name.ops == &device_gate ? gate
-                                                              : NULL,
-                                   &v[*n], &e);
+        int r = registry_part_open(p, soft, gate, &e);
         /* A device that is there and cannot be used is an error. */
         if (r < 0 && r != -ENODEV) {
             close_parts(v, *n);
@@ -151,33 +147,31 @@ static int open_auto(const char *soft, const char *gate, struct mux_part *v, uns
         }
         if (r < 0 && !why.text[0])
             why = e;
-        if (r == 0 && name.ops == &device_gate && gpus + v[*n].gpus > DEVICE_GPUS_MAX)
-            device_close(v[*n].driver); /* rather than nothing at all */
+        if (r == 0 && p->ops == &device_gate && gpus + p->gpus > DEVICE_GPUS_MAX)
+            device_close(p->driver); /* rather than nothing at all */
         else if (r == 0)
             gpus += v[(*n)++].gpus;
     }
-    return *n ? 0 : no_device(&why, err);
+    if (*n)
+        return 0;
+    return error_set(err, -ENODEV,
+                     "no GPU that can be scheduled: %s; for a software GPU start `cede-softgpu` "
+                     "or try `cede demo --device soft`",
+                     why.text);
 }
 
 static int open_named(const char *list, const char *soft, const char *gate, struct mux_part *v,
                       unsigned *n, struct error *err)
 {
-    struct name names[MUX_PARTS_MAX];
-    unsigned all;
-    int r = list_parse(list, false, names, &all, err);
-    *n = 0;
-    while (r == 0 && *n < all) {
-        const struct device_ops *ops = names[*n].ops;
-        r = registry_part_open(&names[*n],
-                               ops == &device_soft   ? soft
-                               : ops == &device_gate ? gate
-                                                     : NULL,
-                               &v[*n], err);
-        if (r == 0)
-            ++*n;
+    unsigned all, open = 0;
+    int r = list_parse(list, false, v, &all, err);
+    while (r == 0 && open < all) {
+        r = registry_part_open(&v[open], soft, gate, err);
+        open += r == 0;
     }
     if (r < 0)
-        close_parts(v, *n);
+        close_parts(v, open);
+    *n = open;
     return r;
 }
 
@@ -194,7 +188,7 @@ int device_open_list(const char *list, const char *soft, const char *gate,
 {
     struct mux_part v[MUX_PARTS_MAX];
     unsigned n = 0;
-    int r = strcmp(list, "auto") == 0 ? open_auto(soft, gate, v, &n, err)
+    int r = strcmp(list, "auto") == 0 ? open_auto(soft, gate, true, v, &n, err)
                                       : open_named(list, soft, gate, v, &n, err);
     if (r < 0)
         return r;
@@ -224,51 +218,38 @@ int device_open_list(const char *list, const char *soft, const char *gate,
 /* By its address. What cannot be opened keeps its place. */
 static int open_again(const char *where, struct device_driver **out, struct error *err)
 {
-    struct name names[MUX_PARTS_MAX];
     struct mux_part v[MUX_PARTS_MAX];
     unsigned n, open = 0;
     struct error first = {""};
-    int r = list_parse(where, true, names, &n, err), why = -ENODEV;
+    int r = list_parse(where, true, v, &n, err), why = -ENODEV;
     if (r < 0)
         return r;
     for (unsigned i = 0; i < n; i++) {
         struct error e = {""};
-        r = registry_part_open(&names[i], NULL, &v[i], &e);
+        r = registry_part_open(&v[i], NULL, NULL, &e);
         open += r == 0;
         if (r < 0 && !first.text[0]) {
             first = e;
             why = r;
         }
-        if (r < 0)
-            v[i].driver = NULL;
-        v[i].gpus = names[i].has_count ? (unsigned)names[i].count : v[i].gpus;
     }
     return open ? mux_new(v, n, out, err) : error_set(err, why, "%s", first.text);
 }
 
-/* ---- one ---- */
-
 int device_open(const char *name, const char *where, struct device_driver **out, struct error *err)
 {
-    bool any = strcmp(name, "auto") == 0;
-    struct error first = {""};
     if (strcmp(name, SEVERAL) == 0)
         return open_again(where ? where : "", out, err);
-    for (size_t i = 0; i < ARRAY_SIZE(drivers); i++) {
-        if (any ? drivers[i] == &device_gate : strcmp(name, drivers[i]->name) != 0)
-            continue;
-        struct error e = {""};
-        int r = drivers[i]->open(where, out, &e);
+    if (strcmp(name, "auto") == 0) {
+        struct mux_part v[MUX_PARTS_MAX];
+        unsigned n;
+        int r = open_auto(where, NULL, false, v, &n, err);
         if (r == 0)
-            return 0;
-        /* "auto" goes on only where there is no such device; a device that is there and cannot be
-         * used is an error. */
-        if (!any || r != -ENODEV)
-            return error_set(err, r, "%s", e.text);
-        if (!first.text[0])
-            first = e;
+            *out = v[0].driver;
+        return r;
     }
-    if (!any)
+    const struct device_ops *ops = driver_named(name);
+    if (!ops)
         return error_set(err, -EINVAL, "unknown device '%s': use auto, nvidia, amd or soft", name);
-    return no_device(&first, err);
+    return ops->open(where, out, err);
 }
