@@ -5,7 +5,6 @@
  * is not taken around fork(): a child begins with everything as if it were new. */
 #include "gate/gate.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -14,11 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "gate/clock.h"
 #include "gate/link.h"
+#include "gate/stay.h"
 #include "lib/util.h"
 
 #define RETRY_MS 1000
@@ -70,27 +68,17 @@ static void futex_wake(const void *word)
     syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, NULL, NULL, 0);
 }
 
-/* Returns errno, for gate_leave: it is the program's. */
-static int gate_enter(void)
+static struct stay gate_enter(void)
 {
-    int saved = errno;
+    struct stay s = stay_begin();
     pthread_mutex_lock(&g.lock);
-    return saved;
+    return s;
 }
 
-static void gate_leave(int saved)
+static void gate_leave(struct stay s)
 {
     pthread_mutex_unlock(&g.lock);
-    errno = saved;
-}
-
-/* Around system calls and waits: a thread that is cancelled there would leave the lock or its place
- * behind. Returns the state to go back to. */
-static int no_cancel(void)
-{
-    int state;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    return state;
+    stay_end(s);
 }
 
 /* Not below zero: flush() may have forked, and the child has begun at zero. */
@@ -118,17 +106,15 @@ static void report_locked(unsigned i, bool wants)
     const struct gate_msg m = {.type = GATE_DEMAND, .device = i};
     if (a->wants == wants || !link_up_locked())
         return;
-    int state = no_cancel();
-    if (link_intact_locked()) {
-        a->wants = wants;
-        atomic_store(&link_slot->device[i].wants, wants);
-        link_send_locked(&m, 8);
-        if (wants)
-            link_wake_locked();
-    } else {
+    if (!link_intact_locked()) {
         lose_daemon_locked();
+        return;
     }
-    pthread_setcancelstate(state, NULL);
+    a->wants = wants;
+    atomic_store(&link_slot->device[i].wants, wants);
+    link_send_locked(&m, 8);
+    if (wants)
+        link_wake_locked();
 }
 
 static bool reports_at_once(unsigned i)
@@ -255,7 +241,7 @@ int gate_device_add(const char *name, const char *id, unsigned level)
     struct gate_msg m = {.type = GATE_DEVICE, .level = level};
     strncpy(m.name, name, sizeof(m.name) - 1);
     strncpy(m.id, id, sizeof(m.id) - 1);
-    int saved = gate_enter(), state = no_cancel();
+    struct stay stay = gate_enter();
     gate_start_locked();
     for (unsigned i = 0; i < g.ndevices && number < 0; i++) {
         if (strcmp(g.devices[i].name, m.name) == 0 && strcmp(g.devices[i].id, m.id) == 0)
@@ -272,8 +258,7 @@ int gate_device_add(const char *name, const char *id, unsigned level)
         futex_wait(&g.attempts, 0, LINK_CONNECT_MS * NSEC_PER_MSEC, false);
         pthread_mutex_lock(&g.lock);
     }
-    gate_leave(saved);
-    pthread_setcancelstate(state, NULL);
+    gate_leave(stay);
     return number;
 }
 
@@ -325,7 +310,7 @@ void gate_pass(int device)
 {
     if (!device_closed(device))
         return;
-    int saved = gate_enter(), state = no_cancel();
+    struct stay stay = gate_enter();
     g.v[device].waiting++;
     review_locked((unsigned)device);
     pthread_mutex_unlock(&g.lock);
@@ -333,8 +318,7 @@ void gate_pass(int device)
     pthread_mutex_lock(&g.lock);
     decrement(&g.v[device].waiting);
     review_locked((unsigned)device);
-    gate_leave(saved);
-    pthread_setcancelstate(state, NULL);
+    gate_leave(stay);
 }
 
 /* What is queued, less what the running command has done: all of a short one, because its end is
@@ -383,14 +367,12 @@ static void wait_room_locked(int device, uint64_t est_ns, void (**flush)(void *)
         if (now - begun > max_u64(STALL_NS, 2 * a->queued_ns) || g.host_waits > 0)
             break;
         a->sleepers++;
-        int state = no_cancel();
         pthread_mutex_unlock(&g.lock);
         if (*flush)
             (*flush)(arg);
         *flush = NULL;
         futex_wait(&a->ends, ends, min_u64(ns, STALL_NS), false);
         pthread_mutex_lock(&g.lock);
-        pthread_setcancelstate(state, NULL);
         decrement(&a->sleepers);
     }
 }
@@ -400,14 +382,12 @@ static void wait_turn_locked(int device, uint64_t est_ns, void (*flush)(void *),
 {
     do {
         while (device_closed(device)) {
-            int state = no_cancel();
             pthread_mutex_unlock(&g.lock);
             if (flush)
                 flush(arg);
             flush = NULL;
             wait_open(device);
             pthread_mutex_lock(&g.lock);
-            pthread_setcancelstate(state, NULL);
         }
         wait_room_locked(device, est_ns, &flush, arg);
     } while (device_closed(device));
@@ -416,7 +396,7 @@ static void wait_turn_locked(int device, uint64_t est_ns, void (*flush)(void *),
 void gate_admit(int device, uint64_t est_ns, bool may_wait, void (*flush)(void *), void *arg)
 {
     struct account *a = &g.v[device];
-    int saved = gate_enter();
+    struct stay stay = gate_enter();
     a->waiting++;
     review_locked((unsigned)device);
     if (may_wait)
@@ -427,7 +407,7 @@ void gate_admit(int device, uint64_t est_ns, bool may_wait, void (*flush)(void *
     a->queued++;
     a->queued_ns += est_ns;
     review_locked((unsigned)device);
-    gate_leave(saved);
+    gate_leave(stay);
 }
 
 static void ended_locked(int device)
@@ -437,15 +417,15 @@ static void ended_locked(int device)
 
 void gate_ended(int device)
 {
-    int saved = gate_enter();
+    struct stay stay = gate_enter();
     ended_locked(device);
-    gate_leave(saved);
+    gate_leave(stay);
 }
 
 void gate_done(int device, uint64_t est_ns, uint64_t ns)
 {
     struct account *a = &g.v[device];
-    int saved = gate_enter();
+    struct stay stay = gate_enter();
     if (a->queued) { /* else it was queued before a fork */
         a->queued--;
         a->queued_ns -= min_u64(est_ns, a->queued_ns);
@@ -457,32 +437,32 @@ void gate_done(int device, uint64_t est_ns, uint64_t ns)
     review_locked((unsigned)device);
     if (a->sleepers && worth_waking_locked(a, device))
         futex_wake(&a->ends);
-    gate_leave(saved);
+    gate_leave(stay);
 }
 
 void gate_queued(int device, uint64_t ns)
 {
     struct account *a = &g.v[device];
-    int saved = gate_enter();
+    struct stay stay = gate_enter();
     if (ns < a->queued_ns || !a->queued)
         a->progress_ns = gate_now_ns();
     a->queued = ns > 0;
     a->queued_ns = ns;
     review_locked((unsigned)device);
-    gate_leave(saved);
+    gate_leave(stay);
 }
 
 int gate_host_waits(int change)
 {
     if (!change)
         return __atomic_load_n(&g.host_waits, __ATOMIC_RELAXED);
-    int saved = gate_enter();
+    struct stay stay = gate_enter();
     int n = __atomic_add_fetch(&g.host_waits, change, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < g.ndevices && change < 0; i++) {
         g.v[i].progress_ns = gate_now_ns();
         review_locked(i);
     }
-    gate_leave(saved);
+    gate_leave(stay);
     return n;
 }
 

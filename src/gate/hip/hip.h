@@ -37,15 +37,19 @@ enum {
 void *hip_real(const char *name, void **slot);
 
 /* What the gate itself calls. hip_calls() is NULL if the library lacks one of them. */
+#define HIP_CALLS(X)                                                                               \
+    X(event_create, "hipEventCreateWithFlags", (hipEvent_t * event, unsigned flags))               \
+    X(event_record, "hipEventRecord", (hipEvent_t event, hipStream_t stream))                      \
+    X(event_query, "hipEventQuery", (hipEvent_t event))                                            \
+    X(event_elapsed, "hipEventElapsedTime", (float *ms, hipEvent_t start, hipEvent_t stop))        \
+    X(is_capturing, "hipStreamIsCapturing", (hipStream_t stream, int *status))                     \
+    X(peek_error, "hipPeekAtLastError", (void))                                                    \
+    X(get_error, "hipGetLastError", (void))                                                        \
+    X(get_device, "hipGetDevice", (int *device))
 struct hip_calls {
-    hipError_t (*event_create)(hipEvent_t *event, unsigned flags);
-    hipError_t (*event_record)(hipEvent_t event, hipStream_t stream);
-    hipError_t (*event_query)(hipEvent_t event);
-    hipError_t (*event_elapsed)(float *ms, hipEvent_t start, hipEvent_t stop);
-    hipError_t (*is_capturing)(hipStream_t stream, int *status);
-    hipError_t (*peek_error)(void);
-    hipError_t (*get_error)(void);
-    hipError_t (*get_device)(int *device);
+#define X(field, symbol, params) hipError_t(*field) params;
+    HIP_CALLS(X)
+#undef X
 };
 const struct hip_calls *hip_calls(void);
 

@@ -64,26 +64,14 @@ const struct hip_calls *hip_calls(void)
 {
     static struct hip_calls calls;
     static int state; /* 0: not looked, 1: there, 2: not */
-    static const struct {
-        const char *name;
-        void **slot;
-    } names[] = {
-        {"hipEventCreateWithFlags", (void **)&calls.event_create},
-        {"hipEventRecord", (void **)&calls.event_record},
-        {"hipEventQuery", (void **)&calls.event_query},
-        {"hipEventElapsedTime", (void **)&calls.event_elapsed},
-        {"hipStreamIsCapturing", (void **)&calls.is_capturing},
-        {"hipPeekAtLastError", (void **)&calls.peek_error},
-        {"hipGetLastError", (void **)&calls.get_error},
-        {"hipGetDevice", (void **)&calls.get_device},
-    };
     int s = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
     if (s == 0) {
         s = 1;
-        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-            if (!hip_real(names[i].name, names[i].slot))
-                s = 2;
-        }
+#define X(field, symbol, params)                                                                   \
+    if (!hip_real(symbol, (void **)&calls.field))                                                  \
+        s = 2;
+        HIP_CALLS(X)
+#undef X
         __atomic_store_n(&state, s, __ATOMIC_RELEASE);
     }
     return s == 1 ? &calls : NULL;

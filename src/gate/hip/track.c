@@ -15,16 +15,13 @@
  * Durations: submissions to a stream are bundled into stretches with an event before and one after.
  * A stretch that is finished corrects the estimates of what was in it. An event costs the device a
  * few microseconds, so a stretch is as long as the limit allows. */
-#include <errno.h>
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "gate/clock.h"
 #include "gate/estimate.h"
 #include "gate/gate.h"
 #include "gate/hip/hip.h"
+#include "gate/stay.h"
 
 #define HOLD_MAX_NS    100000000ULL
 #define STRETCH_CALLS  16
@@ -62,25 +59,17 @@ static int
 static __thread bool in_callback, in_gate;
 static __thread char thread_mark;
 
-/* A stay in the gate. What the library itself calls meanwhile is not the program's; the thread is
- * not cancelled with the lock, and finds its errno as it was. */
-struct stay {
-    int error, cancel;
-};
-
+/* What the library itself calls during a stay is not the program's. */
 static struct stay track_stay(void)
 {
-    struct stay s = {.error = errno};
     in_gate = true;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &s.cancel);
-    return s;
+    return stay_begin();
 }
 
 static void track_go(struct stay s)
 {
     in_gate = false;
-    pthread_setcancelstate(s.cancel, NULL);
-    errno = s.error;
+    stay_end(s);
 }
 
 /* Events and streams of the parent are nothing to the child; a thread that held the lock is not
