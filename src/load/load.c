@@ -180,7 +180,7 @@ static int models_options(struct load_options *o, struct error *err)
 }
 
 /* 0, -EINVAL or -ERANGE; *help when asked for. */
-static int parse(int argc, char **argv, struct load_options *o, bool *help, struct error *err)
+static int load_parse(int argc, char **argv, struct load_options *o, bool *help, struct error *err)
 {
     const char *role = argc > 1 ? argv[1] : "";
     for (int i = 1; i < argc; i++)
@@ -257,7 +257,7 @@ struct signals {
     uint64_t spin_ns; /* before what is waited for */
 };
 
-static void look(struct signals *s, uint64_t ns)
+static void signals_look(struct signals *s, uint64_t ns)
 {
     struct timespec ts = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
     if (!s->stop)
@@ -267,7 +267,7 @@ static void look(struct signals *s, uint64_t ns)
 static bool real_stopped(void *arg)
 {
     struct signals *s = arg;
-    look(s, 0);
+    signals_look(s, 0);
     return s->stop;
 }
 
@@ -287,33 +287,32 @@ static void real_sleep(void *arg, uint64_t until_ns)
     struct signals *s = arg;
     uint64_t now = monotonic_ns();
     if (now + s->spin_ns < until_ns)
-        look(s, until_ns - now - s->spin_ns);
+        signals_look(s, until_ns - now - s->spin_ns);
     while (!s->stop && monotonic_ns() < until_ns)
         ;
 }
 
-static const struct load_ops *choose(const char *device, struct error *err)
+static const struct load_ops *load_choose(const char *device, struct error *err)
 {
+    static const struct load_ops *const all[] = {&load_soft, &load_cuda, &load_opencl};
     if (strcmp(device, "auto") == 0)
-        return access("/dev/nvidiactl", F_OK) == 0 ? &load_cuda : &load_soft;
-    if (strcmp(device, load_cuda.name) == 0)
-        return &load_cuda;
-    if (strcmp(device, load_soft.name) == 0)
-        return &load_soft;
-    if (strcmp(device, load_opencl.name) == 0)
-        return &load_opencl;
+        device = access("/dev/nvidiactl", F_OK) == 0 ? load_cuda.name : load_soft.name;
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        if (strcmp(device, all[i]->name) == 0)
+            return all[i];
+    }
     error_set(err, -EINVAL, "--device %s: must be soft, nvidia, opencl or auto", device);
     return NULL;
 }
 
-static int print_calibration(const struct load_gpu *gpu)
+static int print_calibration(const struct load_run *run, struct error *err)
 {
-    json_t *line = json_pack("{s:s,s:s,s:f,s:f}", "role", "calibrate", "device", gpu->ops->name,
-                             "iterations_per_us", gpu->iterations_per_us, "host_overhead_us",
-                             gpu->host_overhead_us);
-    int r = line ? json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) : -1;
-    json_decref(line);
-    return r || putchar('\n') == EOF || fflush(stdout) ? -EIO : 0;
+    const struct load_gpu *gpu = run->gpu;
+    return load_print_line(run,
+                           json_pack("{s:s,s:s,s:f,s:f}", "role", "calibrate", "device",
+                                     gpu->ops->name, "iterations_per_us", gpu->iterations_per_us,
+                                     "host_overhead_us", gpu->host_overhead_us),
+                           err);
 }
 
 /* With the back end's context current. Without a daemon they do nothing. */
@@ -322,15 +321,13 @@ static int open_hints(const struct load_options *o, struct cede **out, struct er
     int r = cede_connect(out);
     if (!r && o->hint_us)
         r = cede_lead_cuda(*out, 0);
-    if (r && r != -ENOSYS) {
-        cede_close(*out);
+    if (r && r != -ENOSYS)
         return error_set(err, r, "cannot prepare to report requests: %s", strerror(-r));
-    }
     return 0;
 }
 
-static int run(const struct load_options *o, const struct load_ops *ops, struct signals *signals,
-               bool *abandoned, struct error *err)
+static int load_run(const struct load_options *o, const struct load_ops *ops,
+                    struct signals *signals, bool *abandoned, struct error *err)
 {
     const struct load_env env = {real_now, real_sleep, real_stopped, signals, stdout};
     struct load_run run = {.o = o, .env = &env};
@@ -339,22 +336,14 @@ static int run(const struct load_options *o, const struct load_ops *ops, struct 
         return r;
     if (o->hint_us || o->deadline_us)
         r = open_hints(o, &run.hints, err);
-    if (r) {
-        ops->close(run.gpu);
-        return r;
-    }
-    if (o->role == LOAD_CALIBRATE) {
-        r = print_calibration(run.gpu);
-        if (r)
-            error_set(err, r, "cannot write to standard output");
-    } else {
-        r = o->role == LOAD_LATENCY ? load_run_latency(&run, err)
-            : o->role == LOAD_BATCH ? load_run_batch(&run, err)
-                                    : load_run_models(&run, err);
-        if (run.summary[0] && isatty(STDERR_FILENO))
-            fprintf(stderr, "%s%s\n", run.summary,
-                    run.abandoned ? "; the GPU did not finish within 2 s: suspended?" : "");
-    }
+    if (!r)
+        r = o->role == LOAD_CALIBRATE ? print_calibration(&run, err)
+            : o->role == LOAD_LATENCY ? load_run_latency(&run, err)
+            : o->role == LOAD_BATCH   ? load_run_batch(&run, err)
+                                      : load_run_models(&run, err);
+    if (run.summary[0] && isatty(STDERR_FILENO))
+        fprintf(stderr, "%s%s\n", run.summary,
+                run.abandoned ? "; the GPU did not finish within 2 s: suspended?" : "");
     *abandoned = run.abandoned;
     if (!run.abandoned) {
         cede_close(run.hints);
@@ -371,14 +360,13 @@ int load_main(int argc, char **argv)
                              .period_us = 10000,
                              .kernels = 1,
                              .hint_says_us = UINT64_MAX,
-
                              .load = 50,
                              .sigma = 2,
                              .due_times = 10};
     struct error err = {""};
     bool help = false, abandoned = false;
     const struct load_ops *ops = NULL;
-    int r = parse(argc, argv, &o, &help, &err);
+    int r = load_parse(argc, argv, &o, &help, &err);
     if (help) {
         usage(stdout);
         return 0;
@@ -388,7 +376,7 @@ int load_main(int argc, char **argv)
         return 0;
     }
     if (!r)
-        ops = choose(o.device, &err);
+        ops = load_choose(o.device, &err);
     if (ops && o.gpus && ops != &load_soft) {
         error_set(&err, -EINVAL, "--gpus works on the software GPU only: add --device soft");
         ops = NULL;
@@ -407,7 +395,7 @@ int load_main(int argc, char **argv)
     sigaddset(&signals.set, SIGTERM);
     sigaddset(&signals.set, SIGINT);
     sigprocmask(SIG_BLOCK, &signals.set, &signals.old);
-    r = run(&o, ops, &signals, &abandoned, &err);
+    r = load_run(&o, ops, &signals, &abandoned, &err);
     if (r)
         fprintf(stderr, "cede-load: %s\n", err.text);
     if (abandoned) {

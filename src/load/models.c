@@ -174,16 +174,15 @@ static int take_sample(struct models *m, uint64_t end_ns, struct error *err)
 }
 
 /* Until something is due, at most: the running one's end, or nothing. */
-static int pass_time(struct models *m, uint64_t t, uint64_t until_ns, struct error *err)
+static int models_wait(struct models *m, uint64_t until_ns, bool stop, struct error *err)
 {
-    const struct load_run *run = m->run;
+    const struct load_env *env = m->run->env;
     struct load_done done;
-    until_ns = min_u64(until_ns, t + LOAD_SLICE_NS);
     if (!m->running) {
-        run->env->sleep_until(run->env->arg, until_ns);
+        env->sleep_until(env->arg, min_u64(until_ns, env->now_ns(env->arg) + LOAD_SLICE_NS));
         return 0;
     }
-    int r = run->gpu->ops->wait(run->gpu, until_ns > t ? until_ns - t : 0, &done, err);
+    int r = load_wait(m->run, until_ns, stop, &done, err);
     if (r)
         return r == -ETIMEDOUT ? 0 : r;
     m->running = false;
@@ -220,11 +219,10 @@ static int loop(struct models *m, struct error *err)
         } else if (!m->running) {
             return 0;
         }
-        if (load_gives_up(m->run, stop))
-            return 0;
-        r = pass_time(m, t, min_u64(over ? UINT64_MAX : m->next.due_ns, m->next_line_ns), err);
+        uint64_t until_ns = min_u64(over ? UINT64_MAX : m->next.due_ns, m->next_line_ns);
+        r = models_wait(m, until_ns, stop, err);
         if (r)
-            return r;
+            return r == -ECANCELED ? 0 : r;
     }
 }
 

@@ -123,15 +123,17 @@ int load_policy_parse(const char *name, unsigned *out);
 
 /* ---- what the roles share; roles.c ---- */
 
-/* Longest wait without a look at the clock and at the stop request. Also how late a completion may
+/* Longest wait without asking for the time and for the stop request. Also how late a completion may
  * arrive and still count in the live line of its time: the soft GPU's messages are delayed
  * when its server is not scheduled, while their times are exact. */
 #define LOAD_SLICE_NS (50 * NSEC_PER_MSEC)
 
 /* When --seconds end; UINT64_MAX without. */
 uint64_t load_end_ns(const struct load_run *run, uint64_t start_ns);
-/* Work is in flight although all was to stop: whether that has lasted too long. */
-bool load_gives_up(struct load_run *run, bool stop);
+/* Until the oldest piece ends, a time comes or LOAD_SLICE_NS have passed. -ETIMEDOUT: it has not
+ * ended; -ECANCELED: nor in time after everything was to stop, and is abandoned. */
+int load_wait(struct load_run *run, uint64_t until_ns, bool stop, struct load_done *done,
+              struct error *err);
 /* When the first live line is due; UINT64_MAX: none. And whether one is, which is then the next. */
 uint64_t load_first_line(const struct load_run *run, uint64_t start_ns);
 bool load_line_due(const struct load_run *run, uint64_t *next_ns, uint64_t t);

@@ -93,14 +93,18 @@ uint64_t load_end_ns(const struct load_run *run, uint64_t start_ns)
     return s > 0 ? start_ns + (uint64_t)(s * (double)NSEC_PER_SEC) : UINT64_MAX;
 }
 
-bool load_gives_up(struct load_run *run, bool stop)
+int load_wait(struct load_run *run, uint64_t until_ns, bool stop, struct load_done *done,
+              struct error *err)
 {
-    if (!stop)
-        return false;
+    uint64_t t = now(run);
+    until_ns = min_u64(until_ns, t + LOAD_SLICE_NS);
+    int r = run->gpu->ops->wait(run->gpu, until_ns > t ? until_ns - t : 0, done, err);
+    if (r != -ETIMEDOUT || !stop)
+        return r;
     if (!run->give_up_ns)
         run->give_up_ns = now(run) + DRAIN_NS;
     run->abandoned = now(run) >= run->give_up_ns;
-    return run->abandoned;
+    return run->abandoned ? -ECANCELED : r;
 }
 
 uint64_t load_first_line(const struct load_run *run, uint64_t start_ns)
@@ -217,16 +221,13 @@ static int latency_final(struct load_run *run, struct load_samples *s, uint64_t 
     return load_print_final(run, line, err);
 }
 
-/* -ECANCELED: stopped, and the GPU did not finish. */
 static int wait_done(struct load_run *run, struct load_done *done, struct error *err)
 {
-    for (;;) {
-        int r = run->gpu->ops->wait(run->gpu, LOAD_SLICE_NS, done, err);
-        if (r != -ETIMEDOUT)
-            return r;
-        if (load_gives_up(run, stopped(run)))
-            return -ECANCELED;
-    }
+    int r;
+    do {
+        r = load_wait(run, UINT64_MAX, stopped(run), done, err);
+    } while (r == -ETIMEDOUT);
+    return r;
 }
 
 /* One request: all kernels queued at once, or one at a time with the host at work in between. The
@@ -386,17 +387,14 @@ static int open_loop(struct load_run *run, struct requests *q, struct error *err
         } else if (in_flight) {
             struct load_done done;
             uint64_t until = over || in_flight == LOAD_QUEUE_MAX ? UINT64_MAX : due;
-            until = min_u64(min_u64(until, q->next_line), t + LOAD_SLICE_NS);
-            r = run->gpu->ops->wait(run->gpu, until > t ? until - t : 0, &done, err);
-            if (r == -ETIMEDOUT && load_gives_up(run, stopped(run)))
-                return 0;
+            r = load_wait(run, min_u64(until, q->next_line), stopped(run), &done, err);
             if (!r) {
                 q->last_ns = done.end_ns;
                 r = load_push(&q->s, (int64_t)(done.end_ns - q->oldest.due_ns), err);
                 go_on(o, q, &q->oldest);
             }
             if (r && r != -ETIMEDOUT)
-                return r;
+                return r == -ECANCELED ? 0 : r;
         } else if (over) {
             return 0;
         } else if (t + run->gpu->wake_ns < due) {
@@ -474,8 +472,8 @@ int load_run_batch(struct load_run *run, struct error *err)
         if (!in_flight)
             break;
         struct load_done done;
-        int r = ops->wait(run->gpu, LOAD_SLICE_NS, &done, err);
-        if (r && r != -ETIMEDOUT)
+        int r = load_wait(run, UINT64_MAX, over, &done, err);
+        if (r && r != -ETIMEDOUT && r != -ECANCELED)
             return r;
         /* A line's count is exact: it holds what had ended by its t, printed when a later
          * completion proves that nothing earlier is missing, or when none came for long enough. */
@@ -490,7 +488,7 @@ int load_run_batch(struct load_run *run, struct error *err)
                 c.first_ns = done.submit_ns;
             c.last_ns = done.end_ns;
             in_flight--;
-        } else if (load_gives_up(run, over)) {
+        } else if (r == -ECANCELED) {
             c.last_ns = now(run);
             break;
         }
