@@ -21,6 +21,8 @@ static void member_link(struct sched *c, uint32_t device, uint32_t job)
         .turn_group = SLOT_NONE,
         .last_group = SLOT_NONE,
         .gang_first = SLOT_NONE,
+        .pace = 1,
+        .fresh = true,
         .vtime = dev->rotation.vtime_floor,
         .prev = dev->last,
         .next = SLOT_NONE,
@@ -150,6 +152,7 @@ static void place_wakeup(const struct policy_device *dev, struct member *m)
     uint64_t most = floor + (uint64_t)ROTATION_LEAD_NS * WEIGHT_DEFAULT / m->weight;
     bool probed = !dev->gated && !m->due.expects;
     m->idle = false;
+    m->fresh = probed;
     if (probed || m->vtime < floor)
         m->vtime = floor;
     else if (m->due.expects && m->vtime > most)
@@ -177,11 +180,12 @@ static void deadline(struct sched *c, const struct sched_event *ev)
             continue;
         if (due->expects && due->deadline_ns == TIME_NEVER)
             m->idle = m->idle_here = true; /* it is seen if it goes on */
-        if (begins && m->idle) {
+        if (begins && m->idle && !m->stray) {
             place_wakeup(&c->devices[d], m);
             m->idle_here = false;
         }
     }
+    mark(c, ev->job);
 }
 
 static void demand(struct sched *c, const struct sched_event *ev)
@@ -191,7 +195,8 @@ static void demand(struct sched *c, const struct sched_event *ev)
     struct member *m = &own->members[ev->job];
     if (!m->used)
         return;
-    bool was_idle = m->idle;
+    bool was_idle = m->idle && !m->stray;
+    m->fresh |= m->stray && ev->on;
     m->idle_here = !ev->on;
     mark(c, ev->job);
     if (!was_idle || m->idle)

@@ -15,23 +15,24 @@ static bool computes(const struct policy_device *dev, uint32_t job)
 
 void gang_mark(const struct machine *mc, uint32_t job)
 {
-    uint32_t n = 0, first = SLOT_NONE;
-    bool idle = true;
+    uint32_t n = 0, busy = 0, first = SLOT_NONE;
+    for (uint32_t d = 0; d < mc->n; d++)
+        busy += computes(&mc->devices[d], job) && !mc->devices[d].members[job].idle_here;
     for (uint32_t d = mc->n; d-- > 0;) {
-        if (!computes(&mc->devices[d], job))
+        if (!computes(&mc->devices[d], job) || (busy && mc->devices[d].members[job].idle_here))
             continue;
         first = d;
         n++;
-        idle &= mc->devices[d].members[job].idle_here;
     }
     for (uint32_t d = 0; d < mc->n; d++) {
         struct member *m = &mc->devices[d].members[job];
         if (!m->used)
             continue;
-        bool part = n > 1 && computes(&mc->devices[d], job);
+        m->stray = busy && computes(&mc->devices[d], job) && m->idle_here;
+        bool part = n > 1 && computes(&mc->devices[d], job) && !m->stray;
         m->gang = part ? n : 0;
         m->gang_first = part ? first : SLOT_NONE;
-        m->idle = part ? idle : m->idle_here;
+        m->idle = m->idle_here && !(part && busy);
     }
 }
 
@@ -132,33 +133,20 @@ static void level_vtime(const struct machine *mc, uint32_t link)
     }
 }
 
-uint64_t gang_floor(const struct machine *mc, struct policy_device *own, const struct member *m)
-{
-    uint64_t floor = TIME_NEVER;
-    for_each_device_of (mc, own, m, dev) {
-        bool contended = false;
-        for_each_member (dev, x)
-            contended |= x->job != m->job && rotation_takes_part(dev, x);
-        if (contended && dev->rotation.vtime_floor < floor)
-            floor = dev->rotation.vtime_floor;
-    }
-    return floor == TIME_NEVER ? 0 : floor;
-}
-
-/* A gang whose members differ just came, or works again: it begins at its floor. */
+/* A gang that came to another device, or works there too, goes on with the vtime that it has. */
 static void level_gang(const struct machine *mc, const struct member *m)
 {
-    uint64_t least = TIME_NEVER, most = 0;
+    uint64_t most = 0;
+    bool fresh = true;
     for_each_device_of (mc, mc->devices, m, dev) {
-        uint64_t v = dev->members[m->job].vtime;
-        least = v < least ? v : least;
-        most = v > most ? v : most;
+        const struct member *x = &dev->members[m->job];
+        fresh &= x->fresh;
+        most = x->vtime > most && !x->fresh ? x->vtime : most;
     }
-    if (least == most)
-        return;
-    uint64_t floor = gang_floor(mc, mc->devices, m);
-    for_each_device_of (mc, mc->devices, m, dev)
-        dev->members[m->job].vtime = floor > least ? floor : least;
+    for_each_device_of (mc, mc->devices, m, dev) {
+        dev->members[m->job].vtime = most;
+        dev->members[m->job].fresh = fresh;
+    }
 }
 
 void gang_link(const struct machine *mc)

@@ -23,14 +23,19 @@ struct member {
     bool paused;
     bool idle_here; /* not seen working on this device lately */
     bool idle;      /* nor, if it belongs to a gang, on any other */
+    bool stray;     /* idle here, but its job works on another device */
     struct member_due due;
     bool watched; /* does nothing that is known of, but may begin to at any time: not suspended, so
-                     that it is seen */
+                     that this is seen at once */
 
     /* A gang: on how many devices, and the first of them; its vtime is the same on all. 0: not one
      */
     uint32_t gang, gang_first;
-    bool tried; /* in this decision: see round.c */
+
+    /* Turns on linked devices: see round.c. */
+    uint32_t set;
+    double pace;
+    bool fresh; /* came, or works again: its vtime says nothing */
 
     /* decision */
     bool runnable;
@@ -59,6 +64,8 @@ struct policy_device {
     struct throttle throttle;
     struct budget budget;
     struct observed seen;
+    struct packing *packings; /* two, for this device and those linked to it; with a floor kept the
+                                 second is of the class that is not owed the next turn */
 
     uint64_t wake_ns; /* out: of this decision */
 };

@@ -31,6 +31,13 @@ uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, 
     return (us < cycle_us ? (uint64_t)cycle_us : us) * 1000ULL; /* floor is 0 or 0.001 and more */
 }
 
+void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns)
+{
+    m->turn_group = SLOT_NONE; /* of several contexts the next */
+    dev->rotation.holder = m->job;
+    dev->rotation.turn_ns = now_ns;
+}
+
 void rotation_begin(struct policy_device *dev, struct member *m, bool counts, uint64_t now_ns)
 {
     struct rotation *r = &dev->rotation;
@@ -38,13 +45,12 @@ void rotation_begin(struct policy_device *dev, struct member *m, bool counts, ui
         m->vtime = r->vtime_floor;
     else if (counts)
         r->vtime_floor = m->vtime;
-    m->turn_group = SLOT_NONE; /* of several contexts the next */
-    r->holder = m->job;
-    r->turn_ns = now_ns;
     r->round_ns = now_ns;
+    rotation_grant(dev, m, now_ns);
 }
 
-void rotation_end(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+void rotation_end(const struct sched_params *p, struct policy_device *dev, double pace,
+                  uint64_t now_ns)
 {
     struct rotation *r = &dev->rotation;
     if (r->holder == SLOT_NONE)
@@ -61,7 +67,7 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, uint6
     /* GPU time counts on all devices of a gang; but a large one is found working as soon as others.
      */
     ns = probe ? turn * PROBE_CHARGE : ns * (m->gang ? m->gang : 1);
-    m->vtime += ns * WEIGHT_DEFAULT / m->weight;
+    m->vtime += (uint64_t)((double)(ns * WEIGHT_DEFAULT / m->weight) / pace);
 }
 
 enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_ns,
@@ -127,7 +133,7 @@ static void rotate(const struct sched_params *p, struct policy_device *dev, uint
     const struct member *first = boosted(dev);
     if (h && (!is_candidate(dev, h) || (first && first != h && first->class == h->class) ||
               (n > 1 && now_ns >= r->turn_ns + rotation_turn_ns(p, h, busy))))
-        rotation_end(p, dev, now_ns);
+        rotation_end(p, dev, 1, now_ns);
     if (r->holder == SLOT_NONE)
         pick_next(p, dev, now_ns);
     if (n > 1 && r->holder != SLOT_NONE)
@@ -141,7 +147,7 @@ void rotation_decide(const struct sched_params *p, struct policy_device *dev, ui
     for_each_member (dev, m)
         batch |= !m->paused && m->class == CLASS_BATCH;
     if (r->from == CLASS_COUNT || r->blocked)
-        rotation_end(p, dev, now_ns);
+        rotation_end(p, dev, 1, now_ns);
     else
         rotate(p, dev, now_ns);
     if (r->from != CLASS_COUNT && r->batch_waits && batch)

@@ -41,6 +41,7 @@ struct rotation {
     bool wanted;         /* a job without a turn waits for it */
     uint32_t link;       /* the first device of those it is linked with */
     uint32_t was_link;   /* by the decision before */
+    uint32_t bit;        /* which of the linked devices it is, 0..63 */
 };
 
 #define ROTATION_LEAD_NS 5000000000U /* GPU time: of turns had while boosted, more is forgotten */
@@ -52,8 +53,12 @@ uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, 
 /* The turn is this member's. A member that waited for a higher class gets no credit for that
  * against its peers; counts: nor does one that comes later against this one. */
 void rotation_begin(struct policy_device *dev, struct member *m, bool counts, uint64_t now_ns);
-/* Ends the turn of the device's holder, if there is one, and charges it. */
-void rotation_end(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
+/* The same without a look at vtime. */
+void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns);
+/* Ends the turn of the device's holder, if there is one, and charges it, the less the higher its
+ * pace is (round.c; 1 where devices are not linked). */
+void rotation_end(const struct sched_params *p, struct policy_device *dev, double pace,
+                  uint64_t now_ns);
 /* A device that is not linked: whose turn it is. */
 void rotation_decide(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
 /* What the turn means for the members: runnable, timeslice_us, serialize_contexts. */
@@ -63,13 +68,11 @@ enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_
                                    uint64_t lower_ns);
 
 /* gang.c: marks the job's members as a gang, or as none. A gang is idle only if it is so on all its
- * devices. To be called when the job's groups, or what is seen of it, changed. */
+ * devices; if it is so on some, these do not belong to it: a program may open a context on a device
+ * that it never uses. To be called when the job's groups, or what is seen of it, changed. */
 void gang_mark(const struct machine *mc, uint32_t job);
 /* gang.c: which classes take turns where, for the gangs' sake too, and which devices are linked. */
 void gang_link(const struct machine *mc);
-/* gang.c: the vtime floor for a job on several devices: of those where others take turns with it
- * the lowest, since that is where it has to wait most. */
-uint64_t gang_floor(const struct machine *mc, struct policy_device *own, const struct member *m);
 /* round.c: whose turns it is on the devices that are linked to this one, the first of them. */
 void round_decide(const struct machine *mc, uint32_t first);
 

@@ -1,12 +1,17 @@
 /* Rounds: turns on devices that are linked by gangs (rotation.h). All of them switch together,
- * every params.rotation_us. At a switch the jobs get their turns in order of least vtime, each one
- * whose devices are all free: the job that is behind most is first whatever its size, so that small
- * jobs do not starve a large gang; and what it leaves is filled, so that no GPU is idle while a job
- * could use it. A device that becomes free in mid-round is filled in the same way until the round
- * ends.
+ * every params.rotation_us. At a switch the jobs get their turns that are furthest behind their
+ * fair part, as a packing: together they use the devices best (packing.h). So small jobs do not
+ * starve a large gang, those that fit together run together, and no GPU is idle while a job could
+ * use it. A device that becomes free in mid-round is filled in the same way until the round ends.
+ *
+ * vtime of linked devices runs at the same speed for each job that has its fair part: what a turn
+ * is charged is divided by its pace, its level of GPU time over that of the job that has least.
  *
  * Above vtime stand classes (a normal job that works before batch jobs) and boosts: such a job does
  * not wait for the round's end where only lesser ones are in its way. */
+#include <math.h>
+
+#include "sched/packing.h"
 #include "sched/policy.h"
 
 #define WAITS_NS 1000000000U
@@ -14,6 +19,7 @@
 struct round {
     const struct machine *mc;
     uint32_t first;      /* of the linked devices */
+    uint64_t blocked;    /* devices on which nobody has a turn now: bit map, by rotation.bit */
     uint32_t busy;       /* jobs that work */
     uint64_t length_ns;  /* of a round */
     bool by_class;       /* a floor is kept, and both classes work: */
@@ -90,13 +96,18 @@ static bool round_fits(const struct round *rd, struct policy_device *own, const 
     return true;
 }
 
+static uint64_t devices_of(const struct round *rd, struct policy_device *own,
+                           const struct member *m)
+{
+    uint64_t map = 0;
+    for_each_device_of (rd->mc, own, m, dev)
+        map |= 1ULL << dev->rotation.bit;
+    return map;
+}
+
 static bool blocked(const struct round *rd, struct policy_device *own, const struct member *m)
 {
-    for_each_device_of (rd->mc, own, m, dev) {
-        if (dev->rotation.blocked)
-            return true;
-    }
-    return false;
+    return rd->blocked && devices_of(rd, own, m) & rd->blocked;
 }
 
 static bool holds(const struct round *rd, struct policy_device *own, const struct member *m)
@@ -115,48 +126,231 @@ static void end_turn(const struct round *rd, struct policy_device *own)
         return;
     for_each_device_of (rd->mc, own, &own->members[job], dev) {
         if (dev->rotation.holder == job)
-            rotation_end(rd->mc->params, dev, rd->mc->now_ns);
+            rotation_end(rd->mc->params, dev, dev->members[job].pace, rd->mc->now_ns);
     }
 }
 
-#define LAG_NS    1000000000U  /* GPU time: of more than that behind its peers nothing is kept */
-#define FORGET_NS 20000000000U /* in so long a lead that was had by filling is forgotten */
+/* ---- who gets the devices that are free ---- */
 
-/* starts: at a round's start, when jobs come in the order of their vtime: then it is the floor for
- * those that come later to these devices. A gang may be behind the floor of one of them for long,
- * because it has to wait for another. */
-static void round_begin_turn(const struct round *rd, struct policy_device *own, struct member *m,
-                             bool starts)
+#define PROBED_SELDOM 10.0         /* fair parts of idle jobs are so much smaller */
+#define LAG_TURNS     8            /* of more than that behind nothing is kept */
+#define PAID_TURNS    2            /* ahead: have to be paid back */
+#define FORGET_NS     20000000000U /* in so long what is beyond that is forgotten */
+#define NOTHING       1e-6         /* of the time */
+#define TIER_1        0.1          /* its values beside those of tier 0 */
+#define LAST          1e-8         /* of those that get what is left */
+
+/* The jobs that may have a turn, by what devices they need: sets as in packing. With a floor kept
+ * the classes line up apart. */
+struct lineup {
+    struct packing *packing;
+    enum job_class class; /* CLASS_COUNT: all together */
+    struct packing_set sets[PACKING_SETS];
+    uint32_t n;
+    double weight[PACKING_SETS], vtime[PACKING_SETS]; /* of those that work: sum, weighted sum */
+    double pace[PACKING_SETS], value[PACKING_SETS];
+    double clock; /* vtime of a job that has just its fair part */
+    struct member *best[PACKING_SETS];
+    struct policy_device *best_on[PACKING_SETS];
+};
+
+/* A set too many counts as one of all devices: its jobs wait longer, but get their turn. */
+static uint32_t find_set(struct lineup *l, uint64_t devices, uint32_t tier)
 {
-    uint64_t floor = gang_floor(rd->mc, own, m), vtime = m->vtime, round = own->rotation.round_ns;
-    uint64_t lag = (uint64_t)LAG_NS * WEIGHT_DEFAULT / m->weight;
-    vtime = vtime + lag < floor ? floor - lag : vtime;
-    for_each_device_of (rd->mc, own, m, dev) {
-        struct rotation *r = &dev->rotation;
-        end_turn(rd, dev);
-        rotation_begin(dev, &dev->members[m->job], false, rd->mc->now_ns);
-        dev->members[m->job].vtime = vtime;
-        r->round_ns = round;
-        if (starts && !m->idle && !is_boosted(own, m) && vtime > r->vtime_floor)
-            r->vtime_floor = vtime;
+    uint32_t i = 0;
+    while (i < l->n && (l->sets[i].devices != devices || l->sets[i].tier != tier))
+        i++;
+    if (i >= PACKING_SETS - 1) {
+        i = PACKING_SETS - 1;
+        devices = 0;
+        for (uint32_t k = 0; k < i; k++)
+            devices |= l->sets[k].devices;
     }
+    if (i >= l->n) {
+        l->n = i + 1;
+        l->sets[i] = (struct packing_set){.devices = devices, .tier = tier};
+    }
+    return i;
 }
 
-/* A job that fills what nobody else can use gets far ahead of the others, and should not have to
- * wait until they have caught up when that changes. Slowly, so that it keeps its place among those
- * that are far ahead too; two turns are a lead that has to be paid back. */
-static void forget_leads(const struct round *rd)
+static void line_up(const struct round *rd, struct lineup *l)
 {
-    uint64_t least = TIME_NEVER, rounds = FORGET_NS / rd->length_ns;
-    for_each_party (rd, dev, m)
-        least = m->vtime < least ? m->vtime : least;
     for_each_party (rd, own, m) {
-        uint64_t turn = rd->length_ns * (m->gang ? m->gang : 1) * WEIGHT_DEFAULT / m->weight;
-        uint64_t lead = m->vtime - least, paid = 2 * turn;
-        uint64_t forgotten = lead > paid ? (lead - paid) / (rounds ? rounds : 1) : 0;
-        for_each_device_of (rd->mc, own, m, dev)
-            dev->members[m->job].vtime -= forgotten;
+        uint64_t devices = devices_of(rd, own, m);
+        m->set = SLOT_NONE;
+        if (devices & rd->blocked || (l->class != CLASS_COUNT && m->class != l->class))
+            continue;
+        m->set = find_set(l, devices, rd->by_class ? 0 : rank(rd, own, m));
+        l->sets[m->set].rate += m->weight / (m->idle ? PROBED_SELDOM : m->gang ? m->gang : 1);
+        if (m->idle || m->fresh)
+            continue;
+        l->weight[m->set] += m->weight;
+        l->vtime[m->set] += m->weight * (double)m->vtime;
     }
+}
+
+/* How fast each set goes ahead, and how far a fair one would be. Sets that get nothing, because of
+ * higher ones, do not count. */
+static void set_clock(const struct round *rd, struct lineup *l)
+{
+    double least = INFINITY, weight = 0, vtime = 0;
+    packing_update(l->packing, l->sets, l->n);
+    for (uint32_t i = 0; i < l->n; i++) {
+        const struct packing_set *s = &l->packing->sets[i];
+        l->pace[i] = s->part > NOTHING ? s->part / s->rate : INFINITY;
+        least = fmin(least, l->pace[i]);
+    }
+    for (uint32_t i = 0; i < l->n; i++) {
+        bool counts = isfinite(l->pace[i]);
+        l->pace[i] = counts ? l->pace[i] / least : 1;
+        weight += counts ? l->pace[i] * l->weight[i] : 0;
+        vtime += counts ? l->pace[i] * l->vtime[i] : 0;
+    }
+    uint64_t floor = rd->mc->devices[rd->first].rotation.vtime_floor;
+    l->clock = weight > 0 ? vtime / weight : (double)floor;
+}
+
+/* What a whole turn is charged, in vtime: see rotation_end(). */
+static double charge_of(const struct round *rd, const struct member *m)
+{
+    double turns = m->idle ? PROBED_SELDOM : m->gang ? m->gang : 1;
+    return (double)rd->length_ns * turns * WEIGHT_DEFAULT / m->weight / m->pace;
+}
+
+/* Keeps a job near the clock: one that was away has neither credit nor debt. A job that fills what
+ * nobody else can use gets ahead of the others, and should not have to wait until they have caught
+ * up when that changes. */
+static void follow(const struct round *rd, const struct lineup *l, struct policy_device *own,
+                   struct member *m, bool starts)
+{
+    m->pace = l->pace[m->set];
+    double charge = charge_of(rd, m), vtime = m->fresh ? l->clock : (double)m->vtime;
+    double lead = vtime - l->clock - PAID_TURNS * charge;
+    vtime = fmax(vtime, l->clock - LAG_TURNS * charge);
+    if (starts && lead > 0)
+        vtime -= lead * fmin((double)rd->length_ns / FORGET_NS, 1);
+    for_each_device_of (rd->mc, own, m, dev) {
+        struct member *x = &dev->members[m->job];
+        x->vtime = vtime > 0 ? (uint64_t)vtime : 0;
+        x->pace = m->pace;
+        x->fresh = false;
+    }
+}
+
+/* How far it is behind its fair part, in rounds on all its devices. */
+static double value_of(const struct round *rd, const struct lineup *l, struct policy_device *own,
+                       const struct member *m)
+{
+    double lag = (l->clock - (double)m->vtime) / charge_of(rd, m);
+    double value = (m->gang ? m->gang : 1) * (lag > 0 ? 1 + lag : 1 / (1 - lag));
+    bool last = had_turn(own, m) || l->packing->sets[m->set].part < NOTHING;
+    return value * (last ? LAST : rank(rd, own, m) ? TIER_1 : 1);
+}
+
+static void begin_turn(const struct round *rd, struct policy_device *own, struct member *m)
+{
+    for_each_device_of (rd->mc, own, m, dev) {
+        end_turn(rd, dev);
+        rotation_grant(dev, &dev->members[m->job], rd->mc->now_ns);
+    }
+}
+
+/* The best packing of those of one tier, and the devices that it leaves. */
+static uint64_t choose_tier(const struct lineup *l, const double *value, uint32_t tier,
+                            uint64_t *free)
+{
+    double of_tier[PACKING_SETS] = {0};
+    uint64_t best;
+    for (uint32_t i = 0; i < l->n; i++)
+        of_tier[i] = l->sets[i].tier == tier ? value[i] : 0;
+    best = packing_best(l->packing, of_tier, *free);
+    for (uint64_t b = best; b; b &= b - 1)
+        *free &= ~l->sets[__builtin_ctzll(b)].devices;
+    return best;
+}
+
+/* The best packing of all, but for one thing: nobody of tier 1 has the turn where one of tier 0
+ * could have it. */
+static uint64_t round_choose(const struct lineup *l, uint64_t free)
+{
+    double value[PACKING_SETS] = {0};
+    uint64_t both = packing_best(l->packing, l->value, free);
+    for (uint32_t i = 0; i < l->n; i++)
+        value[i] = both >> i & 1 ? l->value[i] : 0;
+    uint64_t best = choose_tier(l, value, 0, &free);
+    best |= choose_tier(l, l->value, 0, &free);
+    best |= choose_tier(l, value, 1, &free);
+    return best | choose_tier(l, l->value, 1, &free);
+}
+
+static void pack(const struct round *rd, struct lineup *l, bool starts)
+{
+    uint64_t free = 0;
+    for_each_linked (rd, dev)
+        free |= dev->rotation.holder == SLOT_NONE ? 1ULL << dev->rotation.bit : 0;
+    free &= ~rd->blocked;
+    if (!free)
+        return;
+    line_up(rd, l);
+    set_clock(rd, l);
+    for_each_party (rd, own, m) {
+        if (m->set == SLOT_NONE)
+            continue;
+        follow(rd, l, own, m, starts);
+        double value = own->rotation.holder == m->job ? 0 : value_of(rd, l, own, m);
+        if (value <= l->value[m->set])
+            continue;
+        l->value[m->set] = value;
+        l->best[m->set] = m;
+        l->best_on[m->set] = own;
+    }
+    for_each_linked (rd, dev) {
+        uint64_t clock = (uint64_t)l->clock;
+        if (starts && clock > dev->rotation.vtime_floor)
+            dev->rotation.vtime_floor = clock;
+    }
+    for (uint64_t best = round_choose(l, free); best; best &= best - 1) {
+        int i = __builtin_ctzll(best);
+        begin_turn(rd, l->best_on[i], l->best[i]);
+    }
+}
+
+/* Jobs that are boosted, or stand above those that have the turn, come first: in their order, and
+ * of equal ones the one with least vtime. */
+static struct member *next_claim(const struct round *rd, struct policy_device **own)
+{
+    struct member *best = NULL;
+    uint32_t best_level = 0;
+    for_each_party (rd, dev, m) {
+        bool in_the_way = false;
+        if (dev->rotation.holder == m->job || had_turn(dev, m) || !round_fits(rd, dev, m))
+            continue;
+        for_each_device_of (rd->mc, dev, m, x)
+            in_the_way |= x->rotation.holder != SLOT_NONE;
+        uint32_t order = level(rd, dev, m);
+        if ((!in_the_way && !is_boosted(dev, m)) ||
+            (best && (order > best_level || (order == best_level && m->vtime >= best->vtime))))
+            continue;
+        best = m;
+        best_level = order;
+        *own = dev;
+    }
+    return best;
+}
+
+static void fill(const struct round *rd, bool starts)
+{
+    struct policy_device *own = NULL;
+    struct packing *packings = rd->mc->devices[rd->first].packings;
+    for (struct member *m; (m = next_claim(rd, &own));)
+        begin_turn(rd, own, m);
+    if (!rd->by_class) {
+        pack(rd, &(struct lineup){.packing = packings, .class = CLASS_COUNT}, starts);
+        return;
+    }
+    enum job_class other = rd->owed == CLASS_NORMAL ? CLASS_BATCH : CLASS_NORMAL;
+    pack(rd, &(struct lineup){.packing = &packings[0], .class = rd->owed}, starts);
+    pack(rd, &(struct lineup){.packing = &packings[1], .class = other}, starts);
 }
 
 /* What a floor means here: normal and batch jobs have turns by class first, as on one device. */
@@ -185,11 +379,13 @@ static void open_round(struct round *rd)
     const struct sched_params *p = rd->mc->params;
     double cycle_us = p->floor > 0.0 ? p->timeslice_floor_us / p->floor : 0;
     rd->length_ns = (p->rotation_us < cycle_us ? (uint64_t)cycle_us : p->rotation_us) * 1000ULL;
+    uint32_t bit = 0;
     for_each_linked (rd, dev) {
+        dev->rotation.bit = bit < 63 ? bit++ : bit;
         dev->rotation.batch_waits = false;
         dev->rotation.blocked |= dev->boost.promoted && p->floor == 0.0;
+        rd->blocked |= dev->rotation.blocked ? 1ULL << dev->rotation.bit : 0;
         for_each_member (dev, m) {
-            m->tried = false;
             dev->rotation.batch_waits |= rotation_takes_part(dev, m) && !m->idle &&
                                          m->class == CLASS_NORMAL && p->floor == 0.0;
         }
@@ -245,34 +441,6 @@ static void end_turns(const struct round *rd, bool all)
     }
 }
 
-/* The next in order that was not tried yet; NULL: none. */
-static struct member *next_party(const struct round *rd, struct policy_device **own)
-{
-    struct member *best = NULL;
-    uint32_t best_order = 0;
-    for_each_party (rd, dev, m) {
-        if (m->tried || dev->rotation.holder == m->job)
-            continue;
-        uint32_t order = level(rd, dev, m) + 4 * had_turn(dev, m);
-        if (best && (order > best_order || (order == best_order && m->vtime >= best->vtime)))
-            continue;
-        best = m;
-        best_order = order;
-        *own = dev;
-    }
-    return best;
-}
-
-static void fill(const struct round *rd, bool starts)
-{
-    struct policy_device *own = NULL;
-    for (struct member *m; (m = next_party(rd, &own));) {
-        m->tried = true;
-        if (round_fits(rd, own, m))
-            round_begin_turn(rd, own, m, starts);
-    }
-}
-
 static bool anybody_has_turn(const struct round *rd)
 {
     bool any = false;
@@ -314,8 +482,6 @@ void round_decide(const struct machine *mc, uint32_t first)
     bool starts = !anybody_has_turn(&rd);
     if (starts)
         restart(&rd);
-    if (over)
-        forget_leads(&rd);
     fill(&rd, starts);
     bool waiting = find_waiting(&rd);
     if (waiting && mc->now_ns >= r->round_ns + rd.length_ns)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sched/packing.h"
 #include "sched/sched_impl.h"
 
 static const char *const class_names[CLASS_COUNT] = {"latency", "normal", "batch"};
@@ -48,18 +49,17 @@ int sched_new(const struct sched_limits *limits, const struct sched_params *para
     c->settings = calloc(limits->groups, sizeof(*c->settings));
     c->first_group = calloc(members, sizeof(*c->first_group));
     c->devices = calloc(limits->devices, sizeof(*c->devices));
-    struct member *pool = calloc(members, sizeof(*pool));
-    if (c->devices)
-        c->devices[0].members = pool; /* owned here; sched_free looks for it here */
-    if (!c->jobs || !c->groups || !c->settings || !c->first_group || !c->devices || !pool) {
-        if (!c->devices)
-            free(pool);
+    c->members = calloc(members, sizeof(*c->members));
+    c->packings = calloc(2 * (size_t)limits->devices, sizeof(*c->packings));
+    if (!c->jobs || !c->groups || !c->settings || !c->first_group || !c->devices || !c->members ||
+        !c->packings) {
         sched_free(c);
         return -ENOMEM;
     }
     for (uint32_t i = 0; i < limits->devices; i++) {
         struct policy_device *dev = &c->devices[i];
-        dev->members = pool + (size_t)i * limits->jobs;
+        dev->members = c->members + (size_t)i * limits->jobs;
+        dev->packings = &c->packings[2 * i];
         dev->first = dev->last = SLOT_NONE;
         rotation_init(&dev->rotation, i);
         boost_init(&dev->boost);
@@ -76,8 +76,8 @@ void sched_free(struct sched *c)
 {
     if (!c)
         return;
-    if (c->devices)
-        free(c->devices[0].members);
+    free(c->packings);
+    free(c->members);
     free(c->devices);
     free(c->first_group);
     free(c->settings);

@@ -25,6 +25,8 @@ struct sched {
     struct group *groups;
     uint32_t *first_group; /* [device * limits.jobs + job] */
     struct policy_device *devices;
+    struct member *members;   /* [device * limits.jobs + job] */
+    struct packing *packings; /* two for each device */
     struct sched_setting *settings;
 };
 

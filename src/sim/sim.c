@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "device/soft/fabric.h"
+#include "lib/util.h"
 
 #define SAMPLES_MAX 65536U
 #define LOOK_NS     100000000U
@@ -71,7 +72,11 @@ static uint32_t sim_gpus_of(const struct sim *m, uint32_t j)
     return m->s->jobs[j].gpus ? m->s->jobs[j].gpus : 1;
 }
 
+/* Those with its contexts, and those with its work. */
 #define for_each_gpu_of(m, j, g)                                                                   \
+    for (uint32_t g = 0; g < (m)->ngpus; g++)                                                      \
+        if ((sim_gpus_of(m, j) | (m)->s->jobs[j].strays) >> g & 1)
+#define for_each_rank_of(m, j, g)                                                                  \
     for (uint32_t g = 0; g < (m)->ngpus; g++)                                                      \
         if (sim_gpus_of(m, j) >> g & 1)
 
@@ -139,10 +144,14 @@ static bool works(const struct sim *m, uint32_t j)
 
 static void keep_busy(struct sim *m, uint32_t j)
 {
-    for_each_gpu_of (m, j, g) {
+    uint64_t most = 0;
+    for_each_rank_of(m, j, g) most = max_u64(most, rank_of(m, j, g)->submitted);
+    most += most % 2;
+    for_each_rank_of(m, j, g)
+    {
         struct rank *r = rank_of(m, j, g);
         /* All ranks stop after the same kernel, or some would wait for ever. */
-        while (r->queued < QUEUED && (works(m, j) || r->submitted % 2))
+        while (r->queued < QUEUED && (works(m, j) || r->submitted < most))
             submit(m, j, g);
     }
 }
@@ -220,8 +229,7 @@ static uint64_t lives(struct sim *m)
             st->issued_ns = m->now;
             st->due_ns += job->period_ns * (job->slow_ns && m->now >= job->slow_ns ? 100 : 1);
             st->busy_at_issue = busy(m, j);
-            for_each_gpu_of (m, j, g)
-                submit(m, j, g);
+            for_each_rank_of(m, j, g) submit(m, j, g);
             tell_deadline(m, j);
         }
         uint64_t at[] = {job->leave_ns,  job->pause_ns,
@@ -397,8 +405,7 @@ static void account(struct sim *m, uint64_t from, uint64_t to)
         double time = (double)(end - m->s->settle_ns) * __builtin_popcount(sim_gpus_of(m, j));
         m->out->job[j].share = (double)(busy(m, j) - st->busy_at_settle) / time;
         m->out->job[j].done = (double)(st->useful_ns - st->useful_at_settle) / time;
-        for_each_gpu_of (m, j, g)
-            m->out->gpu_busy[g] += m->out->job[j].share;
+        for_each_rank_of(m, j, g) m->out->gpu_busy[g] += m->out->job[j].share;
     }
 }
 

@@ -31,6 +31,7 @@ struct sim_job {
      * which runs kernels of kernel_ns; after each of them all meet in a collective for sync_ns. */
     uint32_t gpus;
     uint64_t sync_ns;
+    uint32_t strays; /* on these it has a context too, but no work */
 };
 
 struct sim_scenario {

@@ -186,7 +186,8 @@ static void test_boost(void **state)
     assert_int_equal(runs(1), 0);
 }
 
-/* It is idle only if it is so on all its devices, and then gets short turns only. */
+/* It is idle only if it is so on all its devices, and then gets short turns only. A device on which
+ * it alone does nothing is not one of its gang. */
 static void test_idle(void **state)
 {
     (void)state;
@@ -203,15 +204,47 @@ static void test_idle(void **state)
         }
         demand(1, 1, false);
     }
-    assert_in_range(had[0], 3000, 3700); /* a third: its GPU time counts twice */
+    assert_int_equal(had[0], 10000); /* on device 1, and may begin on device 0 */
     assert_in_range(had[1], 20, 500);
     demand(1, 1, true);
+    demand(1, 0, true);
     had[0] = 0;
     for (uint64_t ms = 20000; ms < 30000; ms += 10) {
         decide(ms);
         had[0] += runs(1) == 3 ? 10 : 0;
     }
-    assert_in_range(had[0], 3000, 3900);
+    assert_in_range(had[0], 3000, 3900); /* a third: its GPU time counts twice */
+}
+
+/* A context without work on a third device: nobody has to wait for it there, and nothing has to
+ * wait that it begins to work, until it does. */
+static void test_stray(void **state)
+{
+    (void)state;
+    add(0, L, 7);
+    add(1, B, 7);
+    add(2, B, 4);
+    add(3, B, 3);
+    unsigned ran[2] = {0};
+    for (uint64_t ms = 0; ms < 30000; ms += 10) {
+        if (ms == 1000)
+            demand(1, 2, false);
+        if (ms == 20000)
+            demand(1, 2, true);
+        bool stray = ms >= 1000 && ms < 20000;
+        decide(ms);
+        assert_true(stray ? runs(1) >= 4 && runs(2) == 4 : runs(1) == 0 || runs(1) == 7);
+        assert_true(stray || runs(1) == 7 || runs(2) == 4);
+        assert_true((runs(1) & 3) == 0 || (runs(1) & 3) == 3);
+        assert_true(((runs(1) & 3) == 3) != (runs(3) == 3));
+        if (ms >= 2000)
+            ran[ms >= 20000] += (runs(1) & 3) == 3;
+    }
+    assert_in_range(ran[0], 850, 950); /* of 1800: two equal gangs */
+    assert_in_range(ran[1], 230, 270); /* of 1000: GPU time of job 2, no credit from before */
+    ev((struct sched_event){.type = EV_JOB_PAUSE, .job = 1, .on = true});
+    decide(30000);
+    assert_int_equal(runs(1), 0);
 }
 
 /* Lower jobs are throttled on one device: a gang that is on it waits on the others too, and these
@@ -271,7 +304,12 @@ static void test_groups_change(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_when_gangs_take_turns), T(test_order), T(test_boost), T(test_idle), T(test_throttle),
+        T(test_when_gangs_take_turns),
+        T(test_order),
+        T(test_boost),
+        T(test_idle),
+        T(test_stray),
+        T(test_throttle),
         T(test_groups_change),
     };
     return cmocka_run_group_tests_name("gangs", tests, NULL, NULL);

@@ -307,6 +307,7 @@ struct model {
     enum job_class class[JOBS];
     uint32_t gjob[GROUPS], gdev[GROUPS]; /* job SLOT_NONE: no such group */
     bool gcomputes[GROUPS];
+    uint32_t idle[JOBS]; /* on these devices it may be so: bit map */
 };
 
 static struct sched_event random_event(struct model *m)
@@ -340,6 +341,7 @@ static void model_event(struct model *m, struct sched_event e, int r)
         if (!jlive) {
             m->job[e.job] = true;
             m->paused[e.job] = false;
+            m->idle[e.job] = 0;
             m->class[e.job] = e.class;
         }
         break;
@@ -378,6 +380,10 @@ static void model_event(struct model *m, struct sched_event e, int r)
     case EV_DEMAND:
     case EV_DEADLINE:
         assert_int_equal(r, jlive ? 0 : -EINVAL);
+        if (e.type == EV_DEMAND)
+            m->idle[e.job] = (m->idle[e.job] & ~(1U << e.device)) | (e.on ? 0 : 1U << e.device);
+        else if (e.on && e.deadline_ns == TIME_NEVER)
+            m->idle[e.job] = (1U << DEVICES) - 1;
         break;
     case EV_DEVICE:
         assert_int_equal(r, 0);
@@ -408,6 +414,13 @@ static bool is_gang(const struct model *m, uint32_t job)
     return __builtin_popcount(computes_on(m, NULL, job)) > 1;
 }
 
+/* Where it may have contexts that it does not use, since it works elsewhere: these may run beside
+ * others. */
+static uint32_t strays(const struct model *m, uint32_t job)
+{
+    return is_gang(m, job) ? m->idle[job] : 0;
+}
+
 /* Of the jobs of a device: which run, and which is the highest class of those not paused. */
 static enum job_class on_device(const struct model *m, uint32_t d, const bool *runs, bool *there,
                                 bool *jruns)
@@ -430,17 +443,21 @@ static void check_device(const struct model *m, uint32_t d, const bool *runs, bo
     bool there[JOBS] = {0}, jruns[JOBS] = {0};
     enum job_class top = on_device(m, d, runs, there, jruns);
     uint32_t lower = 0, lower_computing = 0, running = 0, single = 0, waiting_gangs = 0;
+    bool any = false;
     for (uint32_t g = 0; g < GROUPS; g++)
         lower_computing += m->gjob[g] != SLOT_NONE && m->gdev[g] == d && runs[g] &&
-                           m->gcomputes[g] && m->class[m->gjob[g]] > top;
+                           m->gcomputes[g] && m->class[m->gjob[g]] > top &&
+                           !(strays(m, m->gjob[g]) >> d & 1);
     for (uint32_t j = 0; j < JOBS; j++) {
         bool gang = is_gang(m, j) && computes_on(m, NULL, j) >> d & 1;
-        running += jruns[j];
-        lower += jruns[j] && m->class[j] > top;
+        any |= jruns[j];
+        jruns[j] |= strays(m, j) >> d & 1;
+        running += jruns[j] && !(strays(m, j) >> d & 1);
+        lower += jruns[j] && m->class[j] > top && !(strays(m, j) >> d & 1);
         single += there[j] && !m->paused[j] && !gang;
         waiting_gangs += there[j] && !m->paused[j] && gang && !jruns[j] && m->class[j] == top;
     }
-    assert_true(running > 0 || top == CLASS_COUNT || !single);
+    assert_true(any || top == CLASS_COUNT || !single);
     /* Gated, those who want nothing are let be. */
     if (one_lower && !m->gated[d]) {
         assert_true(lower <= 1 && lower_computing <= 1);
@@ -473,11 +490,11 @@ static void check_plan(const struct model *m, const struct sched_plan *plan, boo
     for (uint32_t g = 0; g < GROUPS; g++)
         taken |= runs[g] ? 1U << m->gdev[g] : 0;
     for (uint32_t j = 0; j < JOBS; j++) {
-        uint32_t on = computes_on(m, NULL, j), run = computes_on(m, runs, j);
-        if (!m->job[j] || m->paused[j] || !is_gang(m, j))
+        uint32_t on = computes_on(m, NULL, j) & ~strays(m, j), run = computes_on(m, runs, j) & on;
+        if (!m->job[j] || m->paused[j] || !is_gang(m, j) || !on)
             continue;
         assert_true(run == 0 || run == on);
-        assert_true(run || (on & taken));
+        assert_true(run || (computes_on(m, NULL, j) & taken));
     }
     for (uint32_t d = 0; d < DEVICES; d++)
         check_device(m, d, runs, one_lower);
