@@ -101,7 +101,7 @@ static int set_running(struct subject *x, const struct child *c, bool on, double
         v[i] = &l.v[i];
     double start = clock_s();
     if (r == 0)
-        r = (on ? x->driver->ops->resume : x->driver->ops->suspend)(x->driver, v, l.n, err);
+        r = x->driver->ops->set_running(x->driver, v, l.n, on, err);
     *call_us = (clock_s() - start) * 1e6;
     free(v);
     group_list_free(&l);

@@ -221,24 +221,12 @@ static int mux_set_running(struct device_driver *base, const struct device_group
                 break;
             int r = mux_part_open(m, p, &e);
             if (r == 0)
-                r = (on ? p->ops->resume : p->ops->suspend)(p->driver, list, k, &e);
+                r = p->ops->set_running(p->driver, list, k, on, &e);
             some_done |= r != -EPERM;
             first_error(&first, r, err, &e);
         }
     }
     return device_refused(first, some_done);
-}
-
-static int mux_suspend(struct device_driver *d, const struct device_group *const *g, size_t n,
-                       struct error *err)
-{
-    return mux_set_running(d, g, n, false, err);
-}
-
-static int mux_resume(struct device_driver *d, const struct device_group *const *g, size_t n,
-                      struct error *err)
-{
-    return mux_set_running(d, g, n, true, err);
 }
 
 /* ---- time and memory ---- */
@@ -419,8 +407,7 @@ static const struct device_ops mux_ops = {
     .scan = mux_scan,
     .forget = mux_forget,
     .set_timeslice = mux_set_timeslice,
-    .suspend = mux_suspend,
-    .resume = mux_resume,
+    .set_running = mux_set_running,
     .usage = mux_usage,
     .activity = mux_activity,
     .demand = mux_demand,

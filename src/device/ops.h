@@ -203,13 +203,11 @@ struct device_ops {
 
     int (*set_timeslice)(struct device_driver *d, const struct device_group *g, uint64_t us,
                          struct error *err);
-    /* Several groups of ONE process at once: the hardware's control takes up to 64 channels, and
-     * one call for a whole context costs as much as one for a single group. All groups are tried;
-     * the first error is returned. Idempotent. */
-    int (*suspend)(struct device_driver *d, const struct device_group *const *g, size_t n,
-                   struct error *err);
-    int (*resume)(struct device_driver *d, const struct device_group *const *g, size_t n,
-                  struct error *err);
+    /* Suspends or resumes several groups of ONE process at once: the hardware's control takes up to
+     * 64 channels, and one call for a whole context costs as much as one for a single group. All
+     * groups are tried; the first error is returned. Idempotent. */
+    int (*set_running)(struct device_driver *d, const struct device_group *const *g, size_t n,
+                       bool on, struct error *err);
 
     /* GPU time and memory per process (may be NULL: see GPU_CAP_USAGE). */
     int (*usage)(struct device_driver *d, struct usage_list *out, struct error *err);
@@ -258,6 +256,8 @@ struct device_ops {
     int (*swap_state)(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                       struct error *err);
 };
+
+extern const struct device_ops device_nvidia, device_amd, device_gate;
 
 /* Every driver starts with this. */
 struct device_driver {

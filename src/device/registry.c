@@ -6,10 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "device/amd/driver.h"
-#include "device/gate/driver.h"
 #include "device/mux.h"
-#include "device/nvidia/driver.h"
 #include "device/soft/client.h"
 #include "device/soft/driver.h"
 

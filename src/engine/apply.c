@@ -55,7 +55,7 @@ static void apply_runnable(const struct apply *a, struct model *m, uint32_t slot
     if (!n)
         return;
     const struct device_ops *ops = a->driver->ops;
-    int r = resume ? ops->resume(a->driver, list, n, &err) : ops->suspend(a->driver, list, n, &err);
+    int r = ops->set_running(a->driver, list, n, resume, &err);
     /* After an error some may be suspended: they count as such until a resume says otherwise. Only
      * -EPERM says that none is (ops.h); what may never be steered must not stay on record. */
     bool nothing_done = r == -EPERM || (r < 0 && !proc_alive(m->processes[first->process].id));

@@ -65,7 +65,7 @@ static void free_groups(const struct survey *s, const struct model *m,
         const struct device_group *g = &found->v[k];
         if (g->gpu >= m->ngpus)
             continue;
-        d->ops->resume(d, &g, 1, NULL);
+        d->ops->set_running(d, &g, 1, true, NULL);
         uint64_t us = survey_timeslice(s, m, g);
         if (us != g->timeslice_us && (m->gpus[g->gpu].caps & GPU_CAP_TIMESLICE))
             d->ops->set_timeslice(d, g, us, NULL);

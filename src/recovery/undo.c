@@ -36,10 +36,10 @@ static void undo_suspend(struct journal *j, struct device_driver *d, uint32_t fr
             list[n++] = g;
         }
     }
-    bool all = d->ops->resume(d, list, n, NULL) == 0;
+    bool all = d->ops->set_running(d, list, n, true, NULL) == 0;
     for (size_t k = 0; k < n; k++) {
         /* One group that is no more must not keep the others suspended. */
-        int r = all ? 0 : d->ops->resume(d, &list[k], 1, NULL);
+        int r = all ? 0 : d->ops->set_running(d, &list[k], 1, true, NULL);
         undone(j, slots[k], r, JG_SUSPENDED);
     }
 }

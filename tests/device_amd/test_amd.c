@@ -102,12 +102,12 @@ static int tear_down(void **state)
 static int suspend(struct world *w)
 {
     w->err.text[0] = '\0';
-    return w->d->ops->suspend(w->d, w->all, w->groups.n, &w->err);
+    return w->d->ops->set_running(w->d, w->all, w->groups.n, false, &w->err);
 }
 
 static int resume_first(struct world *w, size_t n)
 {
-    return w->d->ops->resume(w->d, w->all, n, &w->err);
+    return w->d->ops->set_running(w->d, w->all, n, true, &w->err);
 }
 
 static int resume(struct world *w)
@@ -407,7 +407,7 @@ static void test_we_die(void **state)
     assert_false(w->a->suspended);
     assert_int_equal(kfd_driver_open(&w->k.io, &restorer, &w->err), 0);
     unsigned traps = w->k.traps;
-    assert_int_equal(restorer->ops->resume(restorer, w->all, w->groups.n, &w->err), 0);
+    assert_int_equal(restorer->ops->set_running(restorer, w->all, w->groups.n, true, &w->err), 0);
     assert_int_equal(w->k.traps, traps);
     device_close(restorer);
 }

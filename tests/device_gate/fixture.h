@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/types.h>
 
-#include "device/gate/driver.h"
+#include "device/ops.h"
 #include "lib/gate_proto.h"
 
 extern struct device_driver *d; /* opened by begin(), listening */

@@ -100,16 +100,16 @@ static void lies_are_bounded(void **state)
     demand_list_free(&x);
     /* Its gate closes whatever it wrote, and opens. */
     const struct device_group *g = &l.v[0];
-    assert_int_equal(d->ops->suspend(d, &g, 1, NULL), 0);
+    assert_int_equal(d->ops->set_running(d, &g, 1, false, NULL), 0);
     assert_int_equal(atomic_load(&p.control->device[3].state), GATE_ACTIVE | GATE_CLOSED);
     assert_int_equal(d->ops->set_timeslice(d, g, 70, NULL), 0);
-    assert_int_equal(d->ops->resume(d, &g, 1, NULL), 0);
+    assert_int_equal(d->ops->set_running(d, &g, 1, true, NULL), 0);
     assert_int_equal(atomic_load(&p.control->device[3].state), GATE_ACTIVE);
     assert_int_equal(atomic_load(&p.control->device[3].limit_us), 70);
     assert_int_equal(d->ops->set_timeslice(d, g, 0, NULL), 0);
     assert_int_equal(atomic_load(&p.control->any), 0);
     leave(&p);
-    assert_int_equal(d->ops->suspend(d, &g, 1, NULL), -ENOENT);
+    assert_int_equal(d->ops->set_running(d, &g, 1, false, NULL), -ENOENT);
     group_list_free(&l);
 }
 
@@ -233,9 +233,9 @@ static void another_instance_undoes(void **state)
     say_device(&p, 0, "one");
     struct group_list l = scan(getpid());
     const struct device_group *g = &l.v[0];
-    assert_int_equal(d->ops->suspend(d, &g, 1, NULL), 0);
+    assert_int_equal(d->ops->set_running(d, &g, 1, false, NULL), 0);
     assert_int_equal(device_gate.open(path, &other, NULL), 0);
-    assert_int_equal(other->ops->resume(other, &g, 1, NULL), 0);
+    assert_int_equal(other->ops->set_running(other, &g, 1, true, NULL), 0);
     assert_int_equal(other->ops->set_timeslice(other, g, 0, NULL), 0);
     device_close(other);
     assert_int_equal(access(path, F_OK), 0); /* still ours */

@@ -117,7 +117,7 @@ static void program_open(struct pages *p, bool open)
     struct group_list l = scan(getpid());
     for (size_t i = 0; i < l.n; i++) {
         const struct device_group *g = &l.v[i];
-        assert_int_equal((open ? d->ops->resume : d->ops->suspend)(d, &g, 1, NULL), 0);
+        assert_int_equal(d->ops->set_running(d, &g, 1, open, NULL), 0);
         assert_int_equal(d->ops->set_timeslice(d, g, 1000, NULL), 0);
     }
     (void)p;

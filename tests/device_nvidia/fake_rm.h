@@ -4,8 +4,8 @@
 #ifndef CEDE_TESTS_FAKE_RM_H
 #define CEDE_TESTS_FAKE_RM_H
 
-#include "device/nvidia/driver.h"
 #include "device/nvidia/nvidia.h"
+#include "device/ops.h"
 
 struct fake_object {
     uint32_t handle, class, parent;

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "device/nvidia/driver.h"
 #include "device/nvidia/nvidia.h"
+#include "device/ops.h"
 
 #define ROUNDS 20
 
@@ -108,7 +108,7 @@ static int disable_all(struct device_driver *d, const struct group_list *l, bool
     size_t n = 0;
     for (; n < l->n && n < ARRAY_SIZE(v); n++)
         v[n] = &l->v[n];
-    int r = disable ? d->ops->suspend(d, v, n, &err) : d->ops->resume(d, v, n, &err);
+    int r = d->ops->set_running(d, v, n, !disable, &err);
     if (r < 0)
         printf("%s: %s\n", disable ? "suspend" : "resume", err.text);
     return r;

@@ -88,8 +88,7 @@ HELPER int disable(struct rig *t, bool off)
     for (size_t i = 0; i < t->l.n; i++)
         v[i] = &t->l.v[i];
     t->rm.disables = t->rm.max_disabled = 0;
-    int r = off ? t->d->ops->suspend(t->d, v, t->l.n, &t->err)
-                : t->d->ops->resume(t->d, v, t->l.n, &t->err);
+    int r = t->d->ops->set_running(t->d, v, t->l.n, !off, &t->err);
     assert_int_equal(t->rm.nopen, 1);
     return r;
 }

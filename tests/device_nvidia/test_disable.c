@@ -41,9 +41,11 @@ static void test_channel_gone(void **state)
         assert_int_equal(disabled(&t), 19 - i);
         assert_int_equal(disable(&t, false), 0);
         assert_int_equal(disabled(&t), 0);
-        assert_int_equal(t.d->ops->suspend(t.d, &g, 1, &t.err), i + 1 < g->nchannels ? 0 : -ENOENT);
+        assert_int_equal(t.d->ops->set_running(t.d, &g, 1, false, &t.err),
+                         i + 1 < g->nchannels ? 0 : -ENOENT);
         assert_int_equal(disabled(&t), g->nchannels - i - 1);
-        assert_int_equal(t.d->ops->resume(t.d, &g, 1, &t.err), i + 1 < g->nchannels ? 0 : -ENOENT);
+        assert_int_equal(t.d->ops->set_running(t.d, &g, 1, true, &t.err),
+                         i + 1 < g->nchannels ? 0 : -ENOENT);
         assert_int_equal(disabled(&t), 0);
     }
     rig_down(&t);

@@ -385,7 +385,7 @@ static void test_errors(void **state)
     x = *find(&t, c, g);
     x.handles[2] = 0;
     const struct device_group *two[] = {&x, find(&t, c, g)};
-    assert_int_equal(ops->suspend(t.d, two, 2, &t.err), -ENOTSUP);
+    assert_int_equal(ops->set_running(t.d, two, 2, false, &t.err), -ENOTSUP);
     assert_int_equal(disabled(&t), 8);
     assert_int_equal(scan(&t, p), 4);
 

@@ -140,5 +140,5 @@ int switch_groups(struct device_driver *d, const struct group_list *l, size_t n,
     const struct device_group *g[2 * SOFT_CONTEXT_GROUPS];
     for (size_t i = 0; i < n; i++)
         g[i] = &l->v[i];
-    return (suspend ? d->ops->suspend : d->ops->resume)(d, g, n, NULL);
+    return d->ops->set_running(d, g, n, !suspend, NULL);
 }

@@ -258,7 +258,7 @@ static void put_device(const pid_t pids[N], const bool waits[N])
         for (size_t k = 0; k < l.n; k++)
             g[k] = &l.v[k];
         if (waits[i])
-            assert_int_equal(d->ops->suspend(d, g, l.n, NULL), 0);
+            assert_int_equal(d->ops->set_running(d, g, l.n, false, NULL), 0);
         group_list_free(&l);
     }
     device_close(d);

@@ -95,10 +95,12 @@ static int set_timeslice(struct device_driver *d, const struct device_group *g, 
     return 0;
 }
 
-static int runnable(struct mock_driver *m, const struct device_group *const *g, size_t n, bool on,
-                    int fail, struct error *err)
+static int set_running(struct device_driver *d, const struct device_group *const *g, size_t n,
+                       bool on, struct error *err)
 {
-    int r = 0;
+    struct mock_driver *m = self(d);
+    int r = 0, fail = on ? m->fail_resume : m->fail_suspend;
+    *(on ? &m->resume_calls : &m->suspend_calls) += 1;
     assert_true(n > 0);
     for (size_t i = 0; i < n; i++) {
         assert_int_equal(g[i]->proc.pid, g[0]->proc.pid); /* one process a call */
@@ -109,20 +111,6 @@ static int runnable(struct mock_driver *m, const struct device_group *const *g, 
             x->suspended = !on, x->ran |= on;
     }
     return fail ? error_set(err, -fail, "mock %s", on ? "resume" : "suspend") : r;
-}
-
-static int suspend(struct device_driver *d, const struct device_group *const *g, size_t n,
-                   struct error *err)
-{
-    self(d)->suspend_calls++;
-    return runnable(self(d), g, n, false, self(d)->fail_suspend, err);
-}
-
-static int resume(struct device_driver *d, const struct device_group *const *g, size_t n,
-                  struct error *err)
-{
-    self(d)->resume_calls++;
-    return runnable(self(d), g, n, true, self(d)->fail_resume, err);
 }
 
 static int usage(struct device_driver *d, struct usage_list *out, struct error *err)
@@ -194,8 +182,7 @@ void mock_init(struct mock_driver *d, unsigned ngpus)
         .scan = scan,
         .forget = forget,
         .set_timeslice = set_timeslice,
-        .suspend = suspend,
-        .resume = resume,
+        .set_running = set_running,
         .usage = usage,
         .activity = activity,
         .memory_free = memory_free,

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "device/gate/driver.h"
+#include "device/ops.h"
 #include "device/registry.h"
 #include "fixture.h"
 #include "recovery/restorer.h"
@@ -98,22 +98,22 @@ static void test_split(void **state)
     assert_int_equal(l.v[1].gpu, 2);
     const struct device_group *both[] = {&l.v[1], &l.v[0]};
 
-    assert_int_equal(t->m->ops->suspend(t->m, both, 2, &err), 0);
+    assert_int_equal(t->m->ops->set_running(t->m, both, 2, false, &err), 0);
     assert_true(t->f.d.g[a].suspended && t->b.g[b].suspended);
-    assert_int_equal(t->m->ops->resume(t->m, &both[0], 1, &err), 0);
+    assert_int_equal(t->m->ops->set_running(t->m, &both[0], 1, true, &err), 0);
     assert_true(t->f.d.g[a].suspended && !t->b.g[b].suspended);
     assert_int_equal(t->m->ops->set_timeslice(t->m, &l.v[0], 7, &err), 0);
     assert_int_equal(t->f.d.g[a].timeslice_us, 7);
     assert_int_equal(t->b.g[b].timeslice_us, 2048);
 
     t->f.d.fail_resume = EIO; /* the other is resumed nevertheless */
-    assert_int_equal(t->m->ops->suspend(t->m, both, 2, &err), 0);
-    assert_int_equal(t->m->ops->resume(t->m, both, 2, &err), -EIO);
+    assert_int_equal(t->m->ops->set_running(t->m, both, 2, false, &err), 0);
+    assert_int_equal(t->m->ops->set_running(t->m, both, 2, true, &err), -EIO);
     assert_string_equal(err.text, "mock resume");
     assert_true(t->f.d.g[a].suspended && !t->b.g[b].suspended);
     l.v[0].gpu = 3;
     assert_int_equal(t->m->ops->set_timeslice(t->m, &l.v[0], 7, &err), -ENODEV);
-    assert_int_equal(t->m->ops->suspend(t->m, both, 2, &err), -ENODEV);
+    assert_int_equal(t->m->ops->set_running(t->m, both, 2, false, &err), -ENODEV);
     assert_true(t->b.g[b].suspended);
     group_list_free(&l);
 }
@@ -278,8 +278,8 @@ static void test_addresses(void **state)
     const struct device_group on_soft = {.gpu = 1, .proc = {getpid(), 1}},
                               on_gate = {.gpu = 2, .proc = {getpid(), 1}},
                               *both[] = {&on_soft, &on_gate};
-    assert_int_equal(d->ops->resume(d, &both[1], 1, &err), 0);
-    assert_int_equal(d->ops->resume(d, both, 2, &err), -ENODEV);
+    assert_int_equal(d->ops->set_running(d, &both[1], 1, true, &err), 0);
+    assert_int_equal(d->ops->set_running(d, both, 2, true, &err), -ENODEV);
     assert_non_null(strstr(err.text, "/nowhere"));
     char where[64], little[16];
     assert_int_equal(mux_where(d, where, sizeof(where)), 0);

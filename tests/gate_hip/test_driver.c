@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "device/gate/driver.h"
+#include "device/ops.h"
 
 static char dir[64], socket_path[96];
 
@@ -81,7 +81,7 @@ static size_t set(struct device_driver *d, pid_t pid, bool runs, uint64_t us)
     for (size_t i = 0; i < n; i++) {
         const struct device_group *g = &l.v[i];
         d->ops->set_timeslice(d, g, us, NULL);
-        (runs ? d->ops->resume : d->ops->suspend)(d, &g, 1, NULL);
+        d->ops->set_running(d, &g, 1, runs, NULL);
     }
     group_list_free(&l);
     return n;

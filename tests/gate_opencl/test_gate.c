@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "device/gate/driver.h"
+#include "device/ops.h"
 
 #define PROGRAMS  4
 #define SEEDS     250 /* of each: 1000 in all */
@@ -86,7 +86,7 @@ static void set(struct device_driver *d, pid_t pid, bool runs, uint64_t us)
         const struct device_group *g = &l.v[i];
         int r = d->ops->set_timeslice(d, g, us, NULL);
         assert_true(r == 0 || r == -ENOENT);
-        r = (runs ? d->ops->resume : d->ops->suspend)(d, &g, 1, NULL);
+        r = d->ops->set_running(d, &g, 1, runs, NULL);
         assert_true(r == 0 || r == -ENOENT);
     }
     group_list_free(&l);

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "device/gate/driver.h"
+#include "device/ops.h"
 #include "fake.h"
 
 #define US 1000ULL
@@ -73,7 +73,7 @@ static void slice(uint64_t us)
 static void runs(bool yes)
 {
     const struct device_group *g = &group;
-    assert_int_equal((yes ? driver->ops->resume : driver->ops->suspend)(driver, &g, 1, NULL), 0);
+    assert_int_equal(driver->ops->set_running(driver, &g, 1, yes, NULL), 0);
 }
 
 static bool wants(void)

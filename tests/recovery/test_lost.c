@@ -153,7 +153,7 @@ static void suspend(pid_t pid)
     assert_in_range(l.n, 1, 8);
     for (size_t k = 0; k < l.n; k++)
         g[k] = &l.v[k];
-    assert_int_equal(d->ops->suspend(d, g, l.n, NULL), 0);
+    assert_int_equal(d->ops->set_running(d, g, l.n, false, NULL), 0);
     group_list_free(&l);
     device_close(d);
 }

@@ -21,7 +21,6 @@
 #include <fcntl.h>
 #include <string.h>
 
-#include "device/amd/driver.h"
 #include "device/amd/kfd.h"
 
 #define HOLD_QUEUES_MAX 1024 /* of one process; the kernel's limit is 1024 */
@@ -505,13 +504,10 @@ static int suspend_on(struct kfd_driver *d, struct proc_id proc, uint32_t gpus, 
     return r < 0 ? error_set(err, r, "%s", e.text) : 0;
 }
 
-static int amd_suspend(struct device_driver *base, const struct device_group *const *g, size_t n,
+static int amd_suspend(struct kfd_driver *d, const struct device_group *const *g, size_t n,
                        struct error *err)
 {
-    struct kfd_driver *d = kfd(base);
     uint32_t gpus = 0;
-    if (n == 0)
-        return 0;
     if (!can_suspend(d))
         return error_set(err, -ENOTSUP,
                          "this kernel's KFD (interface %u.%u) cannot suspend queues: 1.%u is "
@@ -523,11 +519,10 @@ static int amd_suspend(struct device_driver *base, const struct device_group *co
 }
 
 /* What no instance in this process suspended is not suspended: the kernel saw to it. */
-static int amd_resume(struct device_driver *base, const struct device_group *const *g, size_t n,
+static int amd_resume(struct kfd_driver *d, const struct device_group *const *g, size_t n,
                       struct error *err)
 {
-    struct kfd_driver *d = kfd(base);
-    struct call c = {.d = d, .hold = n ? hold_find(d, g[0]->proc) : NULL};
+    struct call c = {.d = d, .hold = hold_find(d, g[0]->proc)};
     if (!c.hold)
         return 0;
     for (size_t i = 0; i < n; i++)
@@ -548,6 +543,14 @@ static int amd_resume(struct device_driver *base, const struct device_group *con
                  : 0;
 }
 
+static int amd_set_running(struct device_driver *d, const struct device_group *const *g, size_t n,
+                           bool on, struct error *err)
+{
+    if (n == 0)
+        return 0;
+    return on ? amd_resume(kfd(d), g, n, err) : amd_suspend(kfd(d), g, n, err);
+}
+
 const struct device_ops device_amd = {
     .name = "amd",
     .summary = "AMD GPUs, upstream compute driver (never tried on hardware)",
@@ -559,7 +562,6 @@ const struct device_ops device_amd = {
     .scan = amd_scan,
     .forget = amd_forget,
     .set_timeslice = amd_set_timeslice,
-    .suspend = amd_suspend,
-    .resume = amd_resume,
+    .set_running = amd_set_running,
     .usage = amd_usage,
 };

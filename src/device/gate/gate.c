@@ -48,7 +48,7 @@ static void gate_close(struct device_driver *base)
         if (d->programs[i].fd >= 0)
             gate_drop(d, &d->programs[i]);
     }
-    gate_set_watcher(d, NULL);
+    gate_watch(base, NULL);
     acceptor_close(&d->acceptor);
     if (d->acceptor.fd >= 0) {
         unlink(d->path);
@@ -177,8 +177,8 @@ static int gate_set_timeslice(struct device_driver *base, const struct device_gr
     return 0;
 }
 
-static int gate_close_all(struct device_driver *base, const struct device_group *const *g, size_t n,
-                          bool closed, struct error *err)
+static int gate_set_running(struct device_driver *base, const struct device_group *const *g,
+                            size_t n, bool on, struct error *err)
 {
     int first = 0;
     for (size_t i = 0; i < n; i++) {
@@ -186,22 +186,10 @@ static int gate_close_all(struct device_driver *base, const struct device_group 
         unsigned k = g[i]->handles[1];
         int r = p ? 0 : gate_gone(gate(base), g[i], first ? NULL : err);
         if (p)
-            gate_set(gate(base), p, k, atomic_load(&p->control->device[k].limit_us), closed);
+            gate_set(gate(base), p, k, atomic_load(&p->control->device[k].limit_us), !on);
         first = first ? first : r;
     }
     return first;
-}
-
-static int gate_suspend(struct device_driver *d, const struct device_group *const *g, size_t n,
-                        struct error *err)
-{
-    return gate_close_all(d, g, n, true, err);
-}
-
-static int gate_resume(struct device_driver *d, const struct device_group *const *g, size_t n,
-                       struct error *err)
-{
-    return gate_close_all(d, g, n, false, err);
 }
 
 static int gate_usage(struct device_driver *base, struct usage_list *out, struct error *err)
@@ -255,16 +243,6 @@ static int gate_demand(struct device_driver *base, struct demand_list *out, stru
     return r < 0 ? error_set(err, r, "out of memory") : 0;
 }
 
-static void gate_watch(struct device_driver *base, const struct device_watcher *w)
-{
-    gate_set_watcher(gate(base), w);
-}
-
-static void gate_ready(struct device_driver *base, int fd)
-{
-    gate_receive(gate(base), fd);
-}
-
 static uint64_t gate_due_ns(struct device_driver *base)
 {
     const struct gate_driver *d = gate(base);
@@ -282,8 +260,7 @@ const struct device_ops device_gate = {
     .scan = gate_scan,
     .forget = gate_forget,
     .set_timeslice = gate_set_timeslice,
-    .suspend = gate_suspend,
-    .resume = gate_resume,
+    .set_running = gate_set_running,
     .usage = gate_usage,
     .demand = gate_demand,
     .watch = gate_watch,

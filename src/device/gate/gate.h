@@ -7,7 +7,7 @@
 #ifndef CEDE_DEVICE_GATE_GATE_H
 #define CEDE_DEVICE_GATE_GATE_H
 
-#include "device/gate/driver.h"
+#include "device/ops.h"
 #include "lib/accept.h"
 #include "lib/gate_proto.h"
 #include "lib/util.h"
@@ -76,14 +76,14 @@ struct gate_driver {
 /* Writes the word that the program's submissions look at, and wakes those that wait for it. */
 void gate_set_state(struct gate_program *p, unsigned device, uint32_t state);
 int gate_listen(struct gate_driver *d, struct error *err);
-/* One descriptor that is readable; any other number is ignored. */
-void gate_receive(struct gate_driver *d, int fd);
-/* The same for all that are readable, without a watcher. */
+/* device_ops.watch and .ready. */
+void gate_watch(struct device_driver *base, const struct device_watcher *w);
+void gate_ready(struct device_driver *base, int fd);
+/* As gate_ready(), for all descriptors that are readable, without a watcher. */
 void gate_poll(struct gate_driver *d);
 /* Listens again to programs that sent too much, and for new ones, if it is time. */
 void gate_unmute(struct gate_driver *d);
 uint64_t gate_unmute_due(const struct gate_driver *d);
-void gate_set_watcher(struct gate_driver *d, const struct device_watcher *w);
 /* The program notices, and runs unscheduled. */
 void gate_drop(struct gate_driver *d, struct gate_program *p);
 

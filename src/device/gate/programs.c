@@ -78,8 +78,9 @@ static void each_watched(const struct gate_driver *d,
     }
 }
 
-void gate_set_watcher(struct gate_driver *d, const struct device_watcher *w)
+void gate_watch(struct device_driver *base, const struct device_watcher *w)
 {
+    struct gate_driver *d = (struct gate_driver *)base;
     each_watched(d, unwatch_fd);
     d->watcher = w ? *w : (struct device_watcher){.add = NULL};
     each_watched(d, watch_fd);
@@ -259,8 +260,9 @@ int gate_listen(struct gate_driver *d, struct error *err)
     return 0;
 }
 
-void gate_receive(struct gate_driver *d, int fd)
+void gate_ready(struct device_driver *base, int fd)
 {
+    struct gate_driver *d = (struct gate_driver *)base;
     gate_unmute(d);
     if (fd >= 0 && fd == d->acceptor.fd && !d->paused)
         accept_some(d);

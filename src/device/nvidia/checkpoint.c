@@ -1,4 +1,4 @@
-/* See checkpoint.h. The driver's own checkpoint calls, by pid, from outside the program. The
+/* Swapping on NVIDIA GPUs: the driver's own checkpoint calls, by pid, from outside the program. The
  * library is opened at run time; types are declared here, so that no SDK is needed. Must not be
  * called in a daemon, and creates no context: the calls work on another process's.
  *
@@ -13,7 +13,7 @@
  *   asking for its state waits for that.
  * - Managed memory is refused at the checkpoint, and the process can be unlocked.
  * - The context that comes back has other handles, and timeslices of 1024 us. */
-#include "device/nvidia/checkpoint.h"
+#include "device/nvidia/nvidia.h"
 
 #include <errno.h>
 #include <string.h>

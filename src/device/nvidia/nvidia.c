@@ -12,9 +12,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "device/nvidia/checkpoint.h"
-#include "device/nvidia/driver.h"
-
 #define PROC_GPUS "/proc/driver/nvidia/gpus"
 #define RECHECK   16U /* every so many rounds a process's descriptors are listed in any case */
 /* Of one processes() without NVML: about 2 us each. Of one process fewer, so that those with very
@@ -393,8 +390,8 @@ static int disable_groups(struct nv_driver *d, const struct device_group *const 
     return result;
 }
 
-static int set_disabled(struct nv_driver *d, const struct device_group *const *g, size_t n,
-                        bool disable, struct error *err)
+static int nvidia_set_running(struct device_driver *base, const struct device_group *const *g,
+                              size_t n, bool on, struct error *err)
 {
     int result = 0;
     bool some_done = false;
@@ -403,23 +400,11 @@ static int set_disabled(struct nv_driver *d, const struct device_group *const *g
         size_t first = 0;
         while (!same_subdevice(g[first], g[i]))
             first++;
-        int r = first == i ? disable_groups(d, g + i, n - i, disable, &some_done, &e) : 0;
+        int r = first == i ? disable_groups(nv(base), g + i, n - i, !on, &some_done, &e) : 0;
         if (r < 0 && result == 0)
             result = error_set(err, r, "%s", e.text);
     }
     return device_refused(result, some_done);
-}
-
-static int nvidia_suspend(struct device_driver *base, const struct device_group *const *g, size_t n,
-                          struct error *err)
-{
-    return set_disabled(nv(base), g, n, true, err);
-}
-
-static int nvidia_resume(struct device_driver *base, const struct device_group *const *g, size_t n,
-                         struct error *err)
-{
-    return set_disabled(nv(base), g, n, false, err);
 }
 
 static int nvidia_usage(struct device_driver *base, struct usage_list *out, struct error *err)
@@ -489,8 +474,7 @@ const struct device_ops device_nvidia = {
     .scan = nvidia_scan,
     .forget = nvidia_forget,
     .set_timeslice = nvidia_set_timeslice,
-    .suspend = nvidia_suspend,
-    .resume = nvidia_resume,
+    .set_running = nvidia_set_running,
     .usage = nvidia_usage,
     .activity = nvidia_activity,
     .memory_free = nvidia_memory_free,

@@ -2,11 +2,12 @@
 #ifndef CEDE_DEVICE_NVIDIA_NVIDIA_H
 #define CEDE_DEVICE_NVIDIA_NVIDIA_H
 
-#include "device/nvidia/nvml.h"
 #include "device/nvidia/rm.h"
 #include "device/nvidia/scan.h"
 #include "device/nvidia/trace.h"
 #include "device/ops.h"
+
+struct nvml;
 
 #define NV_TIMESLICE_MIN_US     1U
 #define NV_TIMESLICE_MAX_US     1000000U /* the longest that was tried */
@@ -39,5 +40,35 @@ struct nv_driver {
 /* Opens the driver on this system, with these GPUs to begin with. `nvml`: may use the library. */
 int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml,
                    struct device_driver **out, struct error *err);
+
+/* ---- nvml.c: the vendor's management library, which knows names and memory of GPUs, their
+ * processes, and how much these use. Everything is optional: the driver works without it. ---- */
+
+/* -ENOENT: no library; -EIO: it does not start (no driver, versions that do not match). */
+int nvml_open(struct nvml **out);
+void nvml_close(struct nvml *n);
+
+/* Fills in names, memory and capabilities; adds GPUs that were not known. */
+int nvml_gpus(struct nvml *n, struct nv_gpus *gpus);
+
+/* One entry for each process and GPU with a context; busy < 0. Pids as this pid namespace has them;
+ * those that it cannot see are left out. */
+int nvml_running(struct nvml *n, struct nv_gpus *gpus, struct usage_list *out);
+
+/* Fills in `busy` of those entries from the samples of the last seconds. -ENOTSUP if no GPU has
+ * any.
+ */
+int nvml_busy(struct nvml *n, struct nv_gpus *gpus, struct usage_list *list);
+
+/* A GPU's free memory; brings its memory_bytes up to date too. */
+int nvml_memory_free(struct nvml *n, struct nv_gpus *gpus, unsigned gpu, uint64_t *bytes);
+
+/* ---- checkpoint.c: device_ops.swap_*. Only for a process of their own: they load libcuda, and
+ * stay in it for as long as a job's memory takes to move. ---- */
+
+int nv_swap_out(struct device_driver *d, struct proc_id proc, unsigned lock_ms, struct error *err);
+int nv_swap_in(struct device_driver *d, struct proc_id proc, struct error *err);
+int nv_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
+                  struct error *err);
 
 #endif

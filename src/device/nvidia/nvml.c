@@ -1,10 +1,13 @@
-/* See nvml.h. Layouts and codes: the library's documented ABI (nvml.h of any CUDA toolkit). */
-#include "device/nvidia/nvml.h"
+/* The vendor's management library, opened at run time; types are declared here, so that no SDK is
+ * needed. Changes nothing on any GPU. Layouts and codes: the library's documented ABI (nvml.h of
+ * any CUDA toolkit). */
+#include "device/nvidia/nvidia.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 #include <time.h>
+
+#include "lib/symbols.h"
 
 typedef void *nvml_device;
 
@@ -54,6 +57,23 @@ struct nvml {
     int (*samples)(nvml_device d, struct nvml_sample *out, unsigned *n, unsigned long long since);
 };
 
+static const struct symbol needed[] = {
+    {"nvmlInit_v2", offsetof(struct nvml, init)},
+    {"nvmlShutdown", offsetof(struct nvml, shutdown)},
+    {"nvmlDeviceGetCount_v2", offsetof(struct nvml, count)},
+    {"nvmlDeviceGetHandleByIndex_v2", offsetof(struct nvml, by_index)},
+    {"nvmlDeviceGetName", offsetof(struct nvml, name)},
+    {"nvmlDeviceGetUUID", offsetof(struct nvml, uuid)},
+    {"nvmlDeviceGetPciInfo_v3", offsetof(struct nvml, pci)},
+    {"nvmlDeviceGetMemoryInfo", offsetof(struct nvml, memory)},
+};
+/* Of two for one place the later one counts. */
+static const struct symbol optional[] = {
+    {"nvmlDeviceGetComputeRunningProcesses_v2", offsetof(struct nvml, running)},
+    {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct nvml, running)},
+    {"nvmlDeviceGetProcessUtilization", offsetof(struct nvml, samples)},
+};
+
 int nvml_open(struct nvml **out)
 {
     struct nvml *n = calloc(1, sizeof(*n));
@@ -64,33 +84,9 @@ int nvml_open(struct nvml **out)
         free(n);
         return -ENOENT;
     }
-    const struct {
-        void *slot;
-        const char *name;
-        bool needed;
-    } symbols[] = {
-        {&n->init, "nvmlInit_v2", true},
-        {&n->shutdown, "nvmlShutdown", true},
-        {&n->count, "nvmlDeviceGetCount_v2", true},
-        {&n->by_index, "nvmlDeviceGetHandleByIndex_v2", true},
-        {&n->name, "nvmlDeviceGetName", true},
-        {&n->uuid, "nvmlDeviceGetUUID", true},
-        {&n->pci, "nvmlDeviceGetPciInfo_v3", true},
-        {&n->memory, "nvmlDeviceGetMemoryInfo", true},
-        {&n->running, "nvmlDeviceGetComputeRunningProcesses_v3", false},
-        {&n->samples, "nvmlDeviceGetProcessUtilization", false},
-    };
-    bool ok = true;
-    for (size_t i = 0; i < ARRAY_SIZE(symbols); i++) {
-        void *p = dlsym(n->lib, symbols[i].name);
-        memcpy(symbols[i].slot, &p, sizeof(p));
-        ok &= p || !symbols[i].needed;
-    }
-    if (!n->running) {
-        void *p = dlsym(n->lib, "nvmlDeviceGetComputeRunningProcesses_v2");
-        memcpy(&n->running, &p, sizeof(p));
-    }
-    if (!ok || n->init() != NVML_SUCCESS) {
+    for (size_t i = 0; i < ARRAY_SIZE(optional); i++)
+        symbols_find(n->lib, &optional[i], 1, n);
+    if (symbols_find(n->lib, needed, ARRAY_SIZE(needed), n) || n->init() != NVML_SUCCESS) {
         dlclose(n->lib);
         free(n);
         return -EIO;

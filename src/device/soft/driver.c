@@ -245,34 +245,23 @@ static int soft_set_timeslice(struct device_driver *base, const struct device_gr
     return soft_call(soft(base), &m, "set the timeslice of groups", g->proc.pid, err);
 }
 
-static int for_groups(struct device_driver *base, uint32_t type, const char *what,
-                      const struct device_group *const *g, size_t n, struct error *err)
+static int soft_set_running(struct device_driver *base, const struct device_group *const *g,
+                            size_t n, bool on, struct error *err)
 {
     int first = 0;
     bool some_done = false;
     for (size_t i = 0; i < n;) {
-        struct soft_msg m = {.type = type};
+        struct soft_msg m = {.type = on ? SOFT_RESUME : SOFT_SUSPEND};
         int32_t pid = g[i]->proc.pid;
         while (i < n && m.u.control.n < ARRAY_SIZE(m.u.control.keys))
             m.u.control.keys[m.u.control.n++] = g[i++]->key;
-        int r = soft_call(soft(base), &m, what, pid, first == 0 ? err : NULL);
+        int r = soft_call(soft(base), &m, on ? "resume the groups" : "suspend the groups", pid,
+                          first == 0 ? err : NULL);
         some_done |= r == 0;
         if (r < 0 && first == 0)
             first = r;
     }
     return device_refused(first, some_done);
-}
-
-static int soft_suspend(struct device_driver *base, const struct device_group *const *g, size_t n,
-                        struct error *err)
-{
-    return for_groups(base, SOFT_SUSPEND, "suspend the groups", g, n, err);
-}
-
-static int soft_resume(struct device_driver *base, const struct device_group *const *g, size_t n,
-                       struct error *err)
-{
-    return for_groups(base, SOFT_RESUME, "resume the groups", g, n, err);
 }
 
 /* What a compute group did since: all of it if it did not exist. Both samples are in the order of
@@ -363,8 +352,7 @@ const struct device_ops device_soft = {
     .scan = soft_scan,
     .forget = soft_forget,
     .set_timeslice = soft_set_timeslice,
-    .suspend = soft_suspend,
-    .resume = soft_resume,
+    .set_running = soft_set_running,
     .usage = soft_usage,
     .memory_free = soft_memory_free,
     .swap_out = soft_swap_out,
