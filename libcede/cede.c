@@ -71,9 +71,9 @@ CEDE_API int cede_request_begin(struct cede *c, struct cede_request *out, cede_s
     if (!out)
         return -EINVAL;
     uint64_t now = cede_clock_now_ns();
-    bool expected = expected_us < CLOCK_FAR_NS / CLOCK_US_NS;
-    struct reported_request r = {.state = REQUEST_OPEN,
-                                 .expected_ns = now + (expected ? expected_us * CLOCK_US_NS : 0)};
+    struct reported_request r = {
+        .state = REQUEST_OPEN,
+        .expected_ns = now + (expected_us < FAR_US ? expected_us * NSEC_PER_USEC : 0)};
     if (c) {
         pthread_mutex_lock(&c->lock);
         cede_hints_begin(&c->hints, stream, now, deadline_us, &r.hint);
@@ -141,7 +141,7 @@ CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
     const char *wanted = getenv("CEDE_LEAD");
     if (!c || (wanted && strcmp(wanted, "0") == 0))
         return 0;
-    int r = cede_lead_open((keep_us ? keep_us : LEAD_KEEP_US) * CLOCK_US_NS, &l);
+    int r = cede_lead_open((keep_us ? keep_us : LEAD_KEEP_US) * NSEC_PER_USEC, &l);
     if (r)
         return r;
     pthread_mutex_lock(&c->lock);

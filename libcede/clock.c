@@ -5,5 +5,5 @@ uint64_t cede_clock_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * CLOCK_S_NS + (uint64_t)t.tv_nsec;
+    return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
 }

@@ -6,12 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#define CLOCK_US_NS 1000ULL
-#define CLOCK_MS_NS 1000000ULL
-#define CLOCK_S_NS  1000000000ULL
-#define CLOCK_FAR_NS                                                                               \
-    (1ULL << 62) /* later than this is never: sums of such times do not overflow                   \
-                  */
+#include "libcede/pure/times.h"
 
 uint64_t cede_clock_now_ns(void);
 
@@ -27,8 +22,8 @@ static inline void cede_clock_cond_init(pthread_cond_t *c)
 
 static inline struct timespec cede_clock_timespec(uint64_t ns)
 {
-    return (struct timespec){.tv_sec = (time_t)(ns / CLOCK_S_NS),
-                             .tv_nsec = (long)(ns % CLOCK_S_NS)};
+    return (struct timespec){.tv_sec = (time_t)(ns / NSEC_PER_SEC),
+                             .tv_nsec = (long)(ns % NSEC_PER_SEC)};
 }
 
 #endif

@@ -19,41 +19,30 @@
 #include "libcede/lead.h"
 #include "libcede/pure/lead_plan.h"
 
-#define SOON_NS     (60 * CLOCK_US_NS)  /* to a launch: not worth waking the thread for */
-#define MARGIN_NS   (100 * CLOCK_US_NS) /* from the end of a lead's time until it is gone */
-#define LATE_MAX_NS (500 * CLOCK_US_NS) /* oversleep of the thread that is made up for, at most */
+#define SOON_NS     (60 * NSEC_PER_USEC)  /* to a launch: not worth waking the thread for */
+#define MARGIN_NS   (100 * NSEC_PER_USEC) /* from the end of a lead's time until it is gone */
+#define LATE_MAX_NS (500 * NSEC_PER_USEC) /* oversleep of the thread that is made up for, at most  \
+                                           */
 
-typedef int cu_result;
-typedef struct cu_ctx *cu_context;
-typedef struct cu_mod *cu_module;
-typedef struct cu_func *cu_function;
-typedef struct cu_str *cu_stream;
-typedef unsigned long long cu_pointer;
-
-enum {
-    CU_NOT_READY = 600,
-    CU_STREAM_NON_BLOCKING = 1,
-    CU_HOST_PORTABLE = 1,
-    CU_HOST_DEVICEMAP = 2
-};
+enum { CU_STREAM_NON_BLOCKING = 1, CU_HOST_PORTABLE = 1, CU_HOST_DEVICEMAP = 2 };
 
 #define CALLS(X)                                                                                   \
-    X(ctx_current, "cuCtxGetCurrent", (cu_context *))                                              \
-    X(ctx_push, "cuCtxPushCurrent_v2", (cu_context))                                               \
-    X(ctx_pop, "cuCtxPopCurrent_v2", (cu_context *))                                               \
+    X(ctx_current, "cuCtxGetCurrent", (void **context))                                            \
+    X(ctx_push, "cuCtxPushCurrent_v2", (void *context))                                            \
+    X(ctx_pop, "cuCtxPopCurrent_v2", (void **context))                                             \
     X(priorities, "cuCtxGetStreamPriorityRange", (int *least, int *greatest))                      \
-    X(module_load, "cuModuleLoadData", (cu_module *, const void *image))                           \
-    X(module_unload, "cuModuleUnload", (cu_module))                                                \
-    X(module_function, "cuModuleGetFunction", (cu_function *, cu_module, const char *))            \
-    X(stream_create, "cuStreamCreateWithPriority", (cu_stream *, unsigned flags, int priority))    \
-    X(stream_sync, "cuStreamSynchronize", (cu_stream))                                             \
-    X(stream_destroy, "cuStreamDestroy_v2", (cu_stream))                                           \
-    X(host_alloc, "cuMemHostAlloc", (void **, size_t bytes, unsigned flags))                       \
-    X(host_pointer, "cuMemHostGetDevicePointer_v2", (cu_pointer *, void *, unsigned flags))        \
-    X(host_free, "cuMemFreeHost", (void *))                                                        \
+    X(module_load, "cuModuleLoadData", (void **module, const void *image))                         \
+    X(module_unload, "cuModuleUnload", (void *module))                                             \
+    X(module_function, "cuModuleGetFunction", (void **f, void *module, const char *name))          \
+    X(stream_create, "cuStreamCreateWithPriority", (void **s, unsigned flags, int priority))       \
+    X(stream_sync, "cuStreamSynchronize", (void *s))                                               \
+    X(stream_destroy, "cuStreamDestroy_v2", (void *s))                                             \
+    X(host_alloc, "cuMemHostAlloc", (void **p, size_t bytes, unsigned flags))                      \
+    X(host_pointer, "cuMemHostGetDevicePointer_v2", (uint64_t * device, void *p, unsigned flags))  \
+    X(host_free, "cuMemFreeHost", (void *p))                                                       \
     X(launch, "cuLaunchKernel",                                                                    \
-      (cu_function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,  \
-       unsigned shared_bytes, cu_stream, void **params, void **extra))
+      (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,      \
+       unsigned shared_bytes, void *s, void **params, void **extra))
 
 /* words[0]: number of the last request that ended; [1]: whose work was queued; [2]: number of the
  * last lead that is gone. limit, keep: ns. */
@@ -105,16 +94,13 @@ enum {
 
 struct lead {
     struct {
-#define X(field, symbol, args) cu_result(*field) args;
+#define X(field, symbol, args) int(*field) args;
         CALLS(X)
 #undef X
     } cu;
-    cu_context context;
-    cu_module module;
-    cu_function lead, tail;
-    cu_stream stream;
+    void *context, *module, *lead, *tail, *stream;
     volatile uint32_t *words; /* as LEAD_PTX has them */
-    cu_pointer gpu_words;
+    uint64_t gpu_words;       /* their address there */
     uint64_t keep_ns;
 
     pthread_t thread;
@@ -133,7 +119,7 @@ struct lead {
 /* With the lock held: a launch takes 5 to 20 us. */
 static void lead_launch(struct lead *l)
 {
-    cu_context current = NULL;
+    void *current = NULL;
     uint64_t limit = l->plan.hold_ns, keep = l->keep_ns;
     void *params[] = {&l->gpu_words, &l->number, &limit, &keep};
     l->planned = false;
@@ -165,8 +151,7 @@ static void lead_wait(struct lead *l)
             return;
         uint64_t late = cede_clock_now_ns() - wake;
         l->oversleep_ns -= l->oversleep_ns / 16;
-        l->oversleep_ns = late > l->oversleep_ns ? late : l->oversleep_ns;
-        l->oversleep_ns = l->oversleep_ns < LATE_MAX_NS ? l->oversleep_ns : LATE_MAX_NS;
+        l->oversleep_ns = min_u64(max_u64(late, l->oversleep_ns), LATE_MAX_NS);
     }
     pthread_mutex_unlock(&l->lock);
     while (cede_clock_now_ns() < launch)
@@ -256,7 +241,7 @@ static int lead_load(struct lead *l)
 
 static void lead_free(struct lead *l)
 {
-    cu_context other;
+    void *other;
     if (l->context && l->cu.ctx_push(l->context) == 0) {
         if (l->stream) {
             l->cu.stream_sync(l->stream);

@@ -6,7 +6,6 @@
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/pool.h"
-#include "libcede/pure/times.h"
 
 #define ONLY 0x10000 /* CEDE_ONLY_DEVICE() */
 

@@ -17,11 +17,11 @@
 #include "libcede/handle.h"
 #include "libcede/link.h"
 
-#define CHECK_NS       CLOCK_S_NS        /* between two checks of the connection */
-#define CHECK_ASKED_NS CLOCK_MS_NS       /* the same, while a page was asked for */
-#define REFUSED_NS     (10 * CLOCK_S_NS) /* until a daemon that was no use is asked again */
-#define SET_NS         CLOCK_S_NS        /* for the answer to class and weight */
-#define FIND_MS        100               /* for a page, before class and weight are sent */
+#define CHECK_NS       NSEC_PER_SEC        /* between two checks of the connection */
+#define CHECK_ASKED_NS NSEC_PER_MSEC       /* the same, while a page was asked for */
+#define REFUSED_NS     (10 * NSEC_PER_SEC) /* until a daemon that was no use is asked again */
+#define SET_NS         NSEC_PER_SEC        /* for the answer to class and weight */
+#define FIND_MS        100                 /* for a page, before class and weight are sent */
 #define ANSWER_MAX     65536
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -62,23 +62,16 @@ static void link_refuse(struct cede *c)
     c->link.asked_ns = cede_clock_now_ns() + REFUSED_NS;
 }
 
-static int link_dial(const char *path)
+static int link_dial(const struct sockaddr_un *a)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct ucred peer;
     socklen_t n = sizeof(peer);
-    if (strlen(path) >= sizeof(a.sun_path))
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 ||
+        (peer.uid != 0 && peer.uid != geteuid()))
         return -1;
-    memcpy(a.sun_path, path, strlen(path) + 1);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -1;
-    if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 &&
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 &&
-        (peer.uid == 0 || peer.uid == geteuid()))
-        return fd;
-    close(fd);
-    return -1;
+    return TAKE_FD(fd);
 }
 
 static bool link_send(struct cede *c, const char *text)
@@ -93,17 +86,14 @@ static bool link_send(struct cede *c, const char *text)
 
 static void link_find_daemon(struct cede *c)
 {
-    char path[128];
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct stat st;
-    for (unsigned i = 0; c->link.fd < 0 && cede_socket_at(i, path, sizeof(path)); i++)
-        c->link.fd = link_dial(path);
-    if (c->link.fd < 0)
+    _cleanup_close_ int fd = -1;
+    for (unsigned i = 0; fd < 0 && cede_socket_at(i, a.sun_path, sizeof(a.sun_path)); i++)
+        fd = link_dial(&a);
+    if (fd < 0 || fstat(fd, &st) < 0)
         return;
-    if (fstat(c->link.fd, &st) < 0) {
-        close(c->link.fd);
-        c->link.fd = -1;
-        return;
-    }
+    c->link.fd = TAKE_FD(fd);
     c->link.fd_dev = st.st_dev;
     c->link.fd_ino = st.st_ino;
     c->link.asked_ns = cede_clock_now_ns();
@@ -123,8 +113,7 @@ static bool link_send_set(struct cede *c, int class, int weight)
     return link_send(c, text);
 }
 
-/* ---- the daemon's answers
- * ------------------------------------------------------------------------- */
+/* ---- the daemon's answers -------------------------------------------------------------------- */
 
 /* A number at the answer's top level: quotes within texts are escaped, so no text holds the key. */
 static long link_number(const char *text, const char *key)
@@ -153,7 +142,8 @@ static void link_take_answer(struct cede *c, const char *text, int fd)
 /* Takes one message, its result in *code. False: none has come, or the connection is gone. */
 static bool link_receive(struct cede *c, int *code)
 {
-    char *text = malloc(ANSWER_MAX + 1);
+    _cleanup_free_ char *text = malloc(ANSWER_MAX + 1);
+    _cleanup_close_ int fd = -1;
     struct iovec io = {text, ANSWER_MAX};
     union {
         char buf[CMSG_SPACE(sizeof(int))];
@@ -161,32 +151,26 @@ static bool link_receive(struct cede *c, int *code)
     } cb;
     struct msghdr h = {
         .msg_iov = &io, .msg_iovlen = 1, .msg_control = cb.buf, .msg_controllen = sizeof(cb.buf)};
-    ssize_t n = text ? recvmsg(c->link.fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) : -1;
+    if (!text)
+        return false;
+    ssize_t n = recvmsg(c->link.fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n <= 0) {
-        if (n == 0 || (text && errno != EAGAIN && errno != EINTR))
+        if (n == 0 || (errno != EAGAIN && errno != EINTR))
             link_drop(c);
-        free(text);
         return false;
     }
     text[n] = '\0';
-    int fd = -1;
     if (!take_fds(&h, &fd, 1))
         fd = -1;
     if (!c->link.answers_due) { /* a daemon only answers; else it could keep a hint reading */
-        if (fd >= 0)
-            close(fd);
-        free(text);
         link_refuse(c);
         return false;
     }
     c->link.answers_due--;
-    long e = strstr(text, "\"ok\":true") ? 0 : link_number(text, "\"errno\":");
+    long e = link_number(text, "\"errno\":");
     *code = strstr(text, "\"ok\":true") ? 0 : e > 0 && e < 4096 ? -(int)e : -EPROTO;
     if (!c->hints.page)
         link_take_answer(c, text, fd);
-    if (fd >= 0)
-        close(fd);
-    free(text);
     return true;
 }
 
@@ -197,7 +181,7 @@ static bool link_wait(struct cede *c, uint64_t end_ns)
     if (c->link.fd < 0 || now >= end_ns)
         return false;
     struct pollfd p = {.fd = c->link.fd, .events = POLLIN};
-    poll(&p, 1, (int)((end_ns - now) / CLOCK_MS_NS) + 1);
+    poll(&p, 1, (int)((end_ns - now) / NSEC_PER_MSEC) + 1);
     return true;
 }
 
@@ -205,7 +189,7 @@ static bool link_wait(struct cede *c, uint64_t end_ns)
 static void link_receive_all(struct cede *c, int wait_ms)
 {
     int code;
-    uint64_t end_ns = cede_clock_now_ns() + (unsigned)wait_ms * CLOCK_MS_NS;
+    uint64_t end_ns = cede_clock_now_ns() + (unsigned)wait_ms * NSEC_PER_MSEC;
     while (c->link.fd >= 0) {
         if (!link_receive(c, &code) && (c->hints.page || !link_wait(c, end_ns)))
             return;

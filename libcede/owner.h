@@ -6,7 +6,7 @@
 #include "cede/lease.h"
 
 struct lease_owner {
-    uint64_t deadline_ns; /* UINT64_MAX: none */
+    uint64_t deadline_ns; /* TIME_NEVER: none */
     /* Why the owner's tasks are to end, -ETIMEDOUT or -ECANCELED; 0: they are not. Called with a
      * pool's lock held; takes none. */
     int (*stopped)(const struct lease_owner *o);

@@ -7,7 +7,6 @@
 
 #include "libcede/api.h"
 #include "libcede/clock.h"
-#include "libcede/pure/times.h"
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 struct cede_pool cede_pool_table[CEDE_POOLS_MAX] = {

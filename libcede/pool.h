@@ -56,7 +56,7 @@ struct cede_pool {
     void **idle; /* pool_idle() */
     struct kernels *kernels;
     unsigned held;    /* leases that have started */
-    uint64_t poll_ns; /* when utilization is looked at next; CLOCK_FAR_NS: never */
+    uint64_t poll_ns; /* when utilization is looked at next; FAR_NS: never */
     bool polling;
     struct gpu_error error; /* the latest */
 };

@@ -13,7 +13,6 @@
 #include "libcede/clock.h"
 #include "libcede/pure/requests.h"
 #include "libcede/pure/run_times.h"
-#include "libcede/pure/times.h"
 
 struct queue_model {
     unsigned batch_max;

@@ -14,8 +14,6 @@
 #include "libcede/clock.h"
 #include "libcede/owner.h"
 
-#define NEVER UINT64_MAX
-
 struct task {
     struct task *next;
     cede_task call;
@@ -31,10 +29,10 @@ struct cede_scope {
     struct task *first, **last; /* tasks that have not begun */
     unsigned running;           /* tasks */
     unsigned idle, nthreads, max;
-    pthread_t *threads;
     int result; /* of the first failure */
     bool over;  /* no task runs or waits, and none will */
     bool joining, joined;
+    pthread_t threads[]; /* max */
 };
 
 /* The tasks that this thread runs, innermost first. initial-exec: other models call the dynamic
@@ -48,7 +46,7 @@ static _Thread_local const struct frame *frames __attribute__((tls_model("initia
 /* Why no task of the scope is to go on; 0: they may. Takes no lock. */
 static int scope_stopped(const struct cede_scope *s)
 {
-    if (s->owner.deadline_ns != NEVER && cede_clock_now_ns() >= s->owner.deadline_ns)
+    if (s->owner.deadline_ns != TIME_NEVER && cede_clock_now_ns() >= s->owner.deadline_ns)
         return -ETIMEDOUT;
     for (; s; s = s->parent) {
         if (atomic_load(&s->cancelled))
@@ -114,11 +112,11 @@ static void scope_run_one(struct cede_scope *s)
     frames = f.outer;
 
     why = scope_stopped(s); /* a task that ends after the stop is not the first failure */
-    bool failed = why || r < 0;
+    if (!why && r < 0)
+        why = r;
     pthread_mutex_lock(&s->lock);
-    if (failed)
-        scope_stop_locked(s, why ? why : r);
-    if (failed) {
+    if (why) {
+        scope_stop_locked(s, why);
         pthread_mutex_unlock(&s->lock);
         cede_lease_wake_owners(); /* this task still counts as running, so the scope stays */
         pthread_mutex_lock(&s->lock);
@@ -165,22 +163,16 @@ CEDE_API int cede_scope_open(struct cede_scope **out, struct cede_scope *parent,
     *out = NULL;
     if (threads > CEDE_SCOPE_THREADS_MAX || timeout_us < 0)
         return -EINVAL;
-    struct cede_scope *s = calloc(1, sizeof(*s));
-    if (s)
-        s->threads = calloc(threads ? threads : 1, sizeof(*s->threads));
-    if (!s || !s->threads) {
-        free(s);
+    struct cede_scope *s = calloc(1, sizeof(*s) + threads * sizeof(s->threads[0]));
+    if (!s)
         return -ENOMEM;
-    }
     s->owner.stopped = scope_owner_stopped;
     s->parent = parent;
     s->max = threads;
     s->last = &s->first;
-    s->owner.deadline_ns = (uint64_t)timeout_us > INT64_MAX / CLOCK_US_NS / 2
-                               ? NEVER
-                               : cede_clock_now_ns() + (uint64_t)timeout_us * CLOCK_US_NS;
-    if (parent && parent->owner.deadline_ns < s->owner.deadline_ns)
-        s->owner.deadline_ns = parent->owner.deadline_ns;
+    s->owner.deadline_ns =
+        min_u64(time_after(cede_clock_now_ns(), (uint64_t)timeout_us, NSEC_PER_USEC),
+                parent ? parent->owner.deadline_ns : TIME_NEVER);
     cede_clock_cond_init(&s->change);
     pthread_mutex_init(&s->lock, NULL);
     *out = s;
@@ -226,7 +218,7 @@ static bool scope_inside(const struct cede_scope *s)
 /* Sleeps until something changes, or the deadline. */
 static void scope_sleep_locked(struct cede_scope *s)
 {
-    if (s->owner.deadline_ns == NEVER || s->result) {
+    if (s->owner.deadline_ns == TIME_NEVER || s->result) {
         pthread_cond_wait(&s->change, &s->lock);
         return;
     }
@@ -275,15 +267,10 @@ CEDE_API int cede_scope_close(struct cede_scope *s)
         return 0;
     if (scope_inside(s))
         return -EDEADLK;
-    pthread_mutex_lock(&s->lock);
-    bool joined = s->joined;
-    pthread_mutex_unlock(&s->lock);
-    if (!joined)
-        cede_scope_cancel(s);
+    cede_scope_cancel(s);
     int r = cede_scope_join(s);
     pthread_cond_destroy(&s->change);
     pthread_mutex_destroy(&s->lock);
-    free(s->threads);
     free(s);
     return r;
 }

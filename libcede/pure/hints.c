@@ -5,17 +5,15 @@
 #include <string.h>
 
 #include "lib/buckets.h"
+#include "libcede/pure/times.h"
 
-#define US_NS    1000ULL
-#define FAR_US   ((1ULL << 62) / US_NS) /* a deadline as far off as this is none */
 #define NO_PLACE UINT64_MAX
 
 /* ---- histogram ------------------------------------------------------------------------------- */
 
-static uint32_t hints_bucket(uint64_t ns)
+static uint64_t hints_us(uint64_t ns)
 {
-    uint32_t b = bucket_of(ns, HINTS_BITS);
-    return b < HINTS_BUCKETS ? b : HINTS_BUCKETS - 1;
+    return (ns + NSEC_PER_USEC - 1) / NSEC_PER_USEC;
 }
 
 static uint64_t hints_quantile_us(const struct cede_hints *h, unsigned percent)
@@ -23,10 +21,8 @@ static uint64_t hints_quantile_us(const struct cede_hints *h, unsigned percent)
     uint64_t rank = (h->ended * percent + 99) / 100, seen = 0;
     for (unsigned b = 0; rank && b < HINTS_BUCKETS; b++) {
         seen += h->histogram[b];
-        if (seen >= rank) {
-            uint64_t top = bucket_top(b, HINTS_BITS);
-            return ((top < h->max_ns ? top : h->max_ns) + US_NS - 1) / US_NS;
-        }
+        if (seen >= rank)
+            return hints_us(min_u64(bucket_top(b, HINTS_BITS), h->max_ns));
     }
     return 0;
 }
@@ -40,7 +36,7 @@ struct cede_statistics cede_hints_statistics(const struct cede_hints *h)
         .deadlines_met = h->met,
         .p50_us = hints_quantile_us(h, 50),
         .p99_us = hints_quantile_us(h, 99),
-        .max_us = (h->max_ns + US_NS - 1) / US_NS,
+        .max_us = hints_us(h->max_ns),
     };
 }
 
@@ -49,9 +45,14 @@ struct cede_statistics cede_hints_statistics(const struct cede_hints *h)
 static void hints_publish(const struct cede_hints *h)
 {
     struct hints_page *p = h->page;
-    const struct due_request *first = h->earliest < HINTS_OPEN_MAX ? &h->open[h->earliest] : NULL;
+    const struct due_request *first = NULL;
     if (!p)
         return;
+    for (uint32_t i = 0; i < h->open_end; i++) {
+        const struct due_request *r = &h->open[i];
+        if (r->deadline_ns && (!first || r->deadline_ns < first->deadline_ns))
+            first = r;
+    }
 #define PUT(field, value) atomic_store_explicit(&p->field, value, memory_order_relaxed)
     PUT(begun, h->begun);
     PUT(ended, h->ended);
@@ -76,7 +77,6 @@ void cede_hints_reset(struct cede_hints *h)
 {
     h->begun = h->ended = h->due = h->met = h->max_ns = 0;
     memset(h->open, 0, sizeof(h->open));
-    h->earliest = HINTS_OPEN_MAX;
     h->open_end = 0;
     memset(h->histogram, 0, sizeof(h->histogram));
 }
@@ -134,8 +134,6 @@ static uint64_t hints_list(struct cede_hints *h, const struct stream_hint *s, ui
         .priority = s && s->priority_set ? s->priority : h->job.priority,
     };
     h->open_end = i == h->open_end ? i + 1 : h->open_end;
-    if (h->earliest == HINTS_OPEN_MAX || deadline_ns < h->open[h->earliest].deadline_ns)
-        h->earliest = i;
     return i;
 }
 
@@ -146,14 +144,6 @@ static void hints_unlist(struct cede_hints *h, uint64_t place)
     h->open[place].deadline_ns = 0;
     while (h->open_end && !h->open[h->open_end - 1].deadline_ns)
         h->open_end--;
-    if (place != h->earliest)
-        return;
-    h->earliest = HINTS_OPEN_MAX;
-    for (uint32_t i = 0; i < h->open_end; i++) {
-        if (h->open[i].deadline_ns && (h->earliest == HINTS_OPEN_MAX ||
-                                       h->open[i].deadline_ns < h->open[h->earliest].deadline_ns))
-            h->earliest = i;
-    }
 }
 
 void cede_hints_begin(struct cede_hints *h, cede_stream stream, uint64_t now_ns,
@@ -167,7 +157,7 @@ void cede_hints_begin(struct cede_hints *h, cede_stream stream, uint64_t now_ns,
     if (!deadline_us)
         deadline_us = h->job.deadline_us;
     if (deadline_us && deadline_us < FAR_US) {
-        out->deadline_ns = now_ns + deadline_us * US_NS;
+        out->deadline_ns = now_ns + deadline_us * NSEC_PER_USEC;
         out->place = hints_list(h, s, out->deadline_ns, deadline_us);
     }
     h->begun++;
@@ -176,15 +166,15 @@ void cede_hints_begin(struct cede_hints *h, cede_stream stream, uint64_t now_ns,
 
 bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, uint64_t now_ns)
 {
-    uint64_t took_ns = now_ns > r->begun_ns ? now_ns - r->begun_ns : 0;
+    uint64_t took_ns = saturating_sub(now_ns, r->begun_ns);
     if (r->generation != h->generation)
         return false;
     hints_unlist(h, r->place);
     h->ended++;
     h->due += r->deadline_ns != 0;
     h->met += r->deadline_ns && now_ns <= r->deadline_ns;
-    h->max_ns = took_ns > h->max_ns ? took_ns : h->max_ns;
-    h->histogram[hints_bucket(took_ns)]++;
+    h->max_ns = max_u64(took_ns, h->max_ns);
+    h->histogram[min_u64(bucket_of(took_ns, HINTS_BITS), HINTS_BUCKETS - 1)]++;
     hints_publish(h);
     return true;
 }

@@ -36,7 +36,6 @@ struct cede_hints {
     uint64_t generation; /* one more in a forked child: requests of the parent are not its own */
     uint64_t begun, ended, due, met, max_ns;
     struct due_request open[HINTS_OPEN_MAX];
-    uint32_t earliest; /* place of the earliest deadline; HINTS_OPEN_MAX: none */
     uint32_t open_end; /* all places from here on are free */
     uint32_t nstreams;
     struct stream_hint job, streams[CEDE_STREAMS_MAX];

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #include "libcede/pure/batcher.h"
 #include "libcede/pure/times.h"
@@ -22,14 +23,17 @@ enum request_state { REQUEST_FREE, REQUEST_WAITS, REQUEST_RUNS };
 struct node {
     struct request q; /* free: the id that its next request gets */
     enum request_state state;
-    uint32_t device, next; /* in that device's queue or batch; next: also among the free nodes */
+    struct device *device;  /* it waits there */
+    uint64_t mark;          /* the latest: it is in the batch that is looked at */
+    TAILQ_ENTRY(node) link; /* in that queue, in a batch, or among the free nodes */
 };
+TAILQ_HEAD(node_list, node);
 
 struct device {
-    uint32_t first, last; /* last: valid while the queue is not empty */
-    uint32_t batch;       /* first of the running requests; SLOT_NONE: the device is free */
-    uint64_t end_ns;      /* of the running batch, by the estimates */
-    uint64_t queued_ns;   /* estimates of the waiting requests, summed up */
+    struct node_list queue; /* in the policy's order */
+    struct node_list batch; /* that runs; empty: the device is free */
+    uint64_t end_ns;        /* of the running batch, by the estimates */
+    uint64_t queued_ns;     /* estimates of the waiting requests, summed up */
 };
 
 struct requests {
@@ -38,7 +42,8 @@ struct requests {
     struct device *devices;
     struct node *nodes; /* `capacity` for those that wait, and a batch for each device */
     uint32_t nnodes, waiting;
-    uint32_t unused;   /* first of the free nodes */
+    struct node_list unused;
+    uint64_t mark;     /* the latest */
     uint64_t worst_ns; /* about the 99th percentile of the lateness */
 };
 
@@ -62,11 +67,14 @@ int cede_requests_new(const struct cede_queue_config *c, uint64_t prefer_ns, str
         cede_requests_free(r);
         return -ENOMEM;
     }
-    for (uint32_t d = 0; d < c->devices; d++)
-        r->devices[d].first = r->devices[d].batch = SLOT_NONE;
+    for (uint32_t d = 0; d < c->devices; d++) {
+        TAILQ_INIT(&r->devices[d].queue);
+        TAILQ_INIT(&r->devices[d].batch);
+    }
+    TAILQ_INIT(&r->unused);
     for (uint32_t i = 0; i < r->nnodes; i++) {
         r->nodes[i].q.id = 1ULL << 32 | i;
-        r->nodes[i].next = i + 1;
+        TAILQ_INSERT_TAIL(&r->unused, &r->nodes[i], link);
     }
     *out = r;
     return 0;
@@ -114,21 +122,23 @@ static bool requests_same_kind(const struct request *a, const struct request *b)
     return a->model == b->model && a->shape == b->shape;
 }
 
-/* The link to the request that runs next, of a queue that is not empty.
+/* The request that runs next, of a queue that is not empty.
  *
  * With k > 1 EDF passes over a head that is late whatever happens, for a request that can still
  * meet its deadline; but only while the head is then at most half as late as the worst lateness
  * seen. Fewer requests are late so, and those passed over stay out of the tail of latencies;
  * without the bound they make up the tail. */
-static uint32_t *requests_choose(struct requests *r, struct device *d, uint64_t now_ns)
+static struct node *requests_choose(const struct requests *r, const struct device *d,
+                                    uint64_t now_ns)
 {
-    uint32_t *best = &d->first, seen = 0;
+    struct node *best = TAILQ_FIRST(&d->queue);
+    uint32_t seen = 0;
     uint64_t least = saturating_add(now_ns, r->urgent_ns);
-    const struct request *head = &r->nodes[*best].q;
+    const struct request *head = &best->q;
     if (r->c.policy != CEDE_EDF && r->c.policy != CEDE_LAXITY)
         return best;
-    for (uint32_t *at = best; *at != SLOT_NONE; at = &r->nodes[*at].next) {
-        const struct request *q = &r->nodes[*at].q;
+    for (struct node *at = best; at; at = TAILQ_NEXT(at, link)) {
+        const struct request *q = &at->q;
         uint64_t end = saturating_add(now_ns, q->run_ns);
         if (r->c.policy == CEDE_LAXITY) {
             best = requests_latest_start(q) < least ? at : best;
@@ -189,11 +199,15 @@ static bool requests_plan_step(struct requests_plan *p, const struct request *q)
 
 /* ---- admission and placement ----------------------------------------------------------------- */
 
+static uint64_t requests_free_ns(const struct device *d, uint64_t now_ns)
+{
+    return TAILQ_EMPTY(&d->batch) ? now_ns : max_u64(now_ns, d->end_ns);
+}
+
 uint64_t cede_requests_backlog_ns(const struct requests *r, uint32_t device, uint64_t now_ns)
 {
     const struct device *d = &r->devices[device];
-    return saturating_add(d->queued_ns,
-                          d->batch == SLOT_NONE ? 0 : saturating_sub(d->end_ns, now_ns));
+    return saturating_add(d->queued_ns, saturating_sub(requests_free_ns(d, now_ns), now_ns));
 }
 
 static uint32_t requests_place(const struct requests *r, const struct request *q, uint64_t now_ns)
@@ -217,11 +231,10 @@ static enum cede_queue_answer requests_fits(const struct requests *r, uint32_t d
                                             const struct request *q, uint64_t now_ns)
 {
     const struct device *d = &r->devices[device];
-    uint64_t from = d->batch == SLOT_NONE ? now_ns : max_u64(now_ns, d->end_ns);
-    struct requests_plan without = requests_plan(from), with = without;
+    struct requests_plan without = requests_plan(requests_free_ns(d, now_ns)), with = without;
     bool in = false;
-    for (uint32_t i = d->first; i != SLOT_NONE; i = r->nodes[i].next) {
-        const struct request *w = &r->nodes[i].q;
+    for (const struct node *n = TAILQ_FIRST(&d->queue); n; n = TAILQ_NEXT(n, link)) {
+        const struct request *w = &n->q;
         if (!in && requests_before(r->c.policy, q, w)) {
             in = true;
             if (!requests_plan_step(&with, q))
@@ -263,78 +276,69 @@ int cede_requests_submit(struct requests *r, const struct request *q, uint64_t n
     *out = (struct cede_queue_ticket){.device = SLOT_NONE,
                                       .urgent = requests_latest_start(q) <
                                                 saturating_add(now_ns, r->urgent_ns)};
-    uint32_t device = 0, n = r->unused;
+    uint32_t device = 0;
     out->answer = requests_check(r, q, now_ns, &device);
     if (out->answer != CEDE_QUEUE_WAITS)
         return -EBUSY;
     struct device *d = &r->devices[device];
-    struct node *node = &r->nodes[n];
-    uint32_t *at = &d->first;
-    if (*at != SLOT_NONE && !requests_before(r->c.policy, q, &r->nodes[d->last].q))
-        at = &r->nodes[d->last].next;
-    while (*at != SLOT_NONE && !requests_before(r->c.policy, q, &r->nodes[*at].q))
-        at = &r->nodes[*at].next;
-    r->unused = node->next;
-    out->id = node->q.id;
-    *node = (struct node){.q = *q, .state = REQUEST_WAITS, .device = device, .next = *at};
-    node->q.id = out->id;
-    if (*at == SLOT_NONE)
-        d->last = n;
-    *at = n;
+    struct node *n = TAILQ_FIRST(&r->unused), *after = TAILQ_LAST(&d->queue, node_list);
+    TAILQ_REMOVE(&r->unused, n, link);
+    out->id = n->q.id;
+    out->device = device;
+    n->q = *q;
+    n->q.id = out->id;
+    n->state = REQUEST_WAITS;
+    n->device = d;
+    if (!after || !requests_before(r->c.policy, q, &after->q)) {
+        TAILQ_INSERT_TAIL(&d->queue, n, link);
+    } else {
+        after = TAILQ_FIRST(&d->queue);
+        while (!requests_before(r->c.policy, q, &after->q))
+            after = TAILQ_NEXT(after, link);
+        TAILQ_INSERT_BEFORE(after, n, link);
+    }
     d->queued_ns = saturating_add(d->queued_ns, q->run_ns);
     r->waiting++;
-    out->device = device;
-    if (d->batch == SLOT_NONE && d->first == n)
+    if (TAILQ_EMPTY(&d->batch) && TAILQ_FIRST(&d->queue) == n)
         out->answer = CEDE_QUEUE_RUNS;
     return 0;
 }
 
 /* ---- leaving a queue ------------------------------------------------------------------------- */
 
-/* Takes a request out of its device's queue. */
-static void requests_unlink(struct requests *r, uint32_t n)
+static void requests_unlink(struct requests *r, struct node *n)
 {
-    struct node *node = &r->nodes[n];
-    struct device *d = &r->devices[node->device];
-    uint32_t *at = &d->first, before = SLOT_NONE;
-    while (*at != n) {
-        before = *at;
-        at = &r->nodes[before].next;
-    }
-    *at = node->next;
-    d->last = d->last == n ? before : d->last;
-    d->queued_ns = saturating_sub(d->queued_ns, node->q.run_ns);
+    TAILQ_REMOVE(&n->device->queue, n, link);
+    n->device->queued_ns = saturating_sub(n->device->queued_ns, n->q.run_ns);
     r->waiting--;
 }
 
-static struct request requests_forget(struct requests *r, uint32_t n)
+static struct request requests_forget(struct requests *r, struct node *n)
 {
-    struct node *node = &r->nodes[n];
-    struct request q = node->q;
-    node->q.id += 1ULL << 32;
-    node->state = REQUEST_FREE;
-    node->next = r->unused;
-    r->unused = n;
+    struct request q = n->q;
+    n->q.id += 1ULL << 32;
+    n->state = REQUEST_FREE;
+    TAILQ_INSERT_HEAD(&r->unused, n, link);
     return q;
 }
 
 int cede_requests_cancel(struct requests *r, uint64_t id)
 {
-    uint32_t n = (uint32_t)id;
-    if (n >= r->nnodes || r->nodes[n].q.id != id || r->nodes[n].state == REQUEST_FREE)
+    uint32_t i = (uint32_t)id;
+    if (i >= r->nnodes || r->nodes[i].q.id != id || r->nodes[i].state == REQUEST_FREE)
         return -ENOENT;
-    if (r->nodes[n].state == REQUEST_RUNS)
+    if (r->nodes[i].state == REQUEST_RUNS)
         return -EBUSY;
-    requests_unlink(r, n);
-    requests_forget(r, n);
+    requests_unlink(r, &r->nodes[i]);
+    requests_forget(r, &r->nodes[i]);
     return 0;
 }
 
 bool cede_requests_reclaim(struct requests *r, struct request *out)
 {
     for (uint32_t d = 0; d < r->c.devices; d++) {
-        uint32_t n = r->devices[d].first;
-        if (n == SLOT_NONE)
+        struct node *n = TAILQ_FIRST(&r->devices[d].queue);
+        if (!n)
             continue;
         requests_unlink(r, n);
         *out = requests_forget(r, n);
@@ -345,11 +349,11 @@ bool cede_requests_reclaim(struct requests *r, struct request *out)
 
 bool cede_requests_end(struct requests *r, uint32_t device, struct request *out)
 {
-    struct device *d = &r->devices[device];
-    uint32_t n = d->batch;
-    if (n == SLOT_NONE)
+    struct node_list *batch = &r->devices[device].batch;
+    struct node *n = TAILQ_FIRST(batch);
+    if (!n)
         return false;
-    d->batch = r->nodes[n].next;
+    TAILQ_REMOVE(batch, n, link);
     *out = requests_forget(r, n);
     return true;
 }
@@ -358,26 +362,26 @@ bool cede_requests_end(struct requests *r, uint32_t device, struct request *out)
 
 /* Waiting requests that could run together; the policy's choice is nodes[0]. */
 struct party {
-    uint32_t n, max, nodes[BATCH_MAX];
+    uint32_t n, max;
+    struct node *nodes[BATCH_MAX];
     struct batch_request reqs[BATCH_MAX]; /* in order of deadline */
     uint32_t order[BATCH_MAX];            /* their places in nodes */
-    bool taken[BATCH_MAX];
 };
 
-static void party_gather(const struct requests *r, const struct device *from, uint32_t first,
-                         uint32_t room, struct party *p)
+static void party_gather(const struct device *from, struct node *first, uint32_t room,
+                         struct party *p)
 {
-    const struct request *q = &r->nodes[first].q;
-    uint32_t i = first;
-    p->max = (uint32_t)clamp_u64(q->batch_max, 1, room);
+    struct node *n = first;
+    p->max = (uint32_t)clamp_u64(first->q.batch_max, 1, room);
     p->n = 0;
     do { /* from the policy's choice to the end, then those before it */
-        if (requests_same_kind(&r->nodes[i].q, q))
-            p->nodes[p->n++] = i;
-        i = r->nodes[i].next == SLOT_NONE ? from->first : r->nodes[i].next;
-    } while (i != first && p->n < p->max);
-    for (i = 0; i < p->n; i++) {
-        const struct request *w = &r->nodes[p->nodes[i]].q;
+        if (requests_same_kind(&n->q, &first->q))
+            p->nodes[p->n++] = n;
+        n = TAILQ_NEXT(n, link);
+        n = n ? n : TAILQ_FIRST(&from->queue);
+    } while (n != first && p->n < p->max);
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct request *w = &p->nodes[i]->q;
         uint32_t at = i;
         for (; at && p->reqs[at - 1].deadline_ns > w->deadline_ns; at--) {
             p->reqs[at] = p->reqs[at - 1];
@@ -388,16 +392,22 @@ static void party_gather(const struct requests *r, const struct device *from, ui
     }
 }
 
-/* Marks n of the party as taken, the policy's choice among them. */
-static void party_mark(struct party *p, const uint32_t *pick, uint32_t n)
+/* Marks n of the party, the policy's choice among them. */
+static void party_mark(struct requests *r, const struct party *p, const uint32_t *pick, uint32_t n)
 {
-    for (uint32_t i = 0; i < p->n; i++)
-        p->taken[i] = false;
+    r->mark++;
     for (uint32_t i = 0; i < n; i++)
-        p->taken[p->order[pick[i]]] = true;
-    if (!p->taken[0])
-        p->taken[p->order[pick[n - 1]]] = false;
-    p->taken[0] = true;
+        p->nodes[p->order[pick[i]]]->mark = r->mark;
+    if (p->nodes[0]->mark != r->mark)
+        p->nodes[p->order[pick[n - 1]]]->mark = 0;
+    p->nodes[0]->mark = r->mark;
+}
+
+/* When the marked requests, n of them, end if they start now. */
+static uint64_t party_end_ns(const struct party *p, uint32_t n, uint64_t now_ns)
+{
+    const struct request *q = &p->nodes[0]->q;
+    return saturating_add(now_ns, cede_batch_run_ns(q->run_ns, q->each_ns, n));
 }
 
 /* Running the marked requests, n of them, now makes another late that meets its deadline in queue
@@ -405,40 +415,34 @@ static void party_mark(struct party *p, const uint32_t *pick, uint32_t n)
 static bool party_harms(const struct requests *r, const struct device *from, const struct party *p,
                         uint32_t n, uint64_t now_ns)
 {
-    const struct request *first = &r->nodes[p->nodes[0]].q;
-    uint64_t run_ns = cede_batch_run_ns(first->run_ns, first->each_ns, n);
     struct requests_plan before = requests_plan(now_ns),
-                         after = requests_plan(saturating_add(now_ns, run_ns));
-    uint32_t left = n, look = LOOK;
-    for (uint32_t i = from->first; i != SLOT_NONE && look--; i = r->nodes[i].next) {
-        const struct request *q = &r->nodes[i].q;
-        bool met = requests_plan_step(&before, q), taken = false;
-        for (uint32_t k = 0; left && k < p->n && !taken; k++)
-            taken = p->taken[k] && p->nodes[k] == i;
-        left -= taken;
-        if (!taken && !requests_plan_step(&after, q) && met)
+                         after = requests_plan(party_end_ns(p, n, now_ns));
+    uint32_t look = LOOK;
+    for (const struct node *w = TAILQ_FIRST(&from->queue); w && look--; w = TAILQ_NEXT(w, link)) {
+        bool met = requests_plan_step(&before, &w->q);
+        if (w->mark != r->mark && !requests_plan_step(&after, &w->q) && met)
             return true;
     }
     return false;
 }
 
-static uint64_t party_slack_ns(const struct requests *r, const struct device *from, uint64_t now_ns)
+static uint64_t party_slack_ns(const struct device *from, uint64_t now_ns)
 {
     struct requests_plan p = requests_plan(now_ns);
     uint32_t look = LOOK;
-    for (uint32_t i = from->first; i != SLOT_NONE && look--; i = r->nodes[i].next)
-        requests_plan_step(&p, &r->nodes[i].q);
+    for (const struct node *n = TAILQ_FIRST(&from->queue); n && look--; n = TAILQ_NEXT(n, link))
+        requests_plan_step(&p, &n->q);
     return requests_plan_slack(&p);
 }
 
 /* How many of the first requests run together in the plan of the queue, which harms none. */
-static uint32_t party_in_order(const struct requests *r, const struct party *p, uint64_t now_ns)
+static uint32_t party_in_order(const struct party *p, uint64_t now_ns)
 {
     struct requests_plan plan = requests_plan(now_ns);
     uint32_t n = 0;
-    for (uint32_t i = p->nodes[0]; i != SLOT_NONE && n < p->n && p->nodes[n] == i && plan.n == n;
-         i = r->nodes[i].next) {
-        requests_plan_step(&plan, &r->nodes[i].q);
+    for (const struct node *w = p->nodes[0]; w && n < p->n && p->nodes[n] == w && plan.n == n;
+         w = TAILQ_NEXT(w, link)) {
+        requests_plan_step(&plan, &w->q);
         n += plan.n == n + 1;
     }
     return n;
@@ -447,17 +451,17 @@ static uint32_t party_in_order(const struct requests *r, const struct party *p, 
 /* How many of the party start now, and marks them; 0: none, and until when it may wait. others:
  * kinds that come before it are held, so it may overtake them only if that makes none of them
  * late. */
-static uint32_t party_decide(const struct requests *r, const struct device *from, struct party *p,
+static uint32_t party_decide(struct requests *r, const struct device *from, const struct party *p,
                              bool others, uint64_t now_ns, uint64_t *until_ns)
 {
-    const struct request *q = &r->nodes[p->nodes[0]].q;
+    const struct request *q = &p->nodes[0]->q;
     uint32_t pick[BATCH_MAX];
     struct batch_params b = {
         .max = p->max, .run_ns = q->run_ns, .each_ns = q->each_ns, .wait_ns = q->wait_ns};
     *until_ns = TIME_NEVER;
     struct batch_choice c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
     if (c.n == 0) {
-        uint64_t slack = saturating_sub(party_slack_ns(r, from, now_ns), r->urgent_ns);
+        uint64_t slack = saturating_sub(party_slack_ns(from, now_ns), r->urgent_ns);
         *until_ns = min_u64(saturating_add(now_ns, slack), c.wake_ns);
         if (*until_ns > now_ns)
             return 0;
@@ -467,19 +471,20 @@ static uint32_t party_decide(const struct requests *r, const struct device *from
     /* The largest batch that makes no other request late. The policy's choice alone runs whatever
      * the effect, unless it overtakes. */
     for (uint32_t n = c.n; n; n--) {
-        party_mark(p, pick, n);
+        party_mark(r, p, pick, n);
         if ((c.n == 1 && !others) || !party_harms(r, from, p, n, now_ns))
             return n;
     }
     if (others)
         return 0;
-    if (p->nodes[0] != from->first) {
-        party_mark(p, pick, c.n);
+    if (p->nodes[0] != TAILQ_FIRST(&from->queue)) {
+        party_mark(r, p, pick, c.n);
         return c.n;
     }
-    uint32_t n = party_in_order(r, p, now_ns);
-    for (uint32_t i = 0; i < p->n; i++)
-        p->taken[i] = i < n;
+    uint32_t n = party_in_order(p, now_ns);
+    r->mark++;
+    for (uint32_t i = 0; i < n; i++)
+        p->nodes[i]->mark = r->mark;
     return n;
 }
 
@@ -488,16 +493,14 @@ static uint32_t party_decide(const struct requests *r, const struct device *from
 static void party_start(struct requests *r, struct device *d, const struct party *p, uint32_t n,
                         uint64_t now_ns, struct request *out)
 {
-    const struct request *first = &r->nodes[p->nodes[0]].q;
-    d->end_ns = saturating_add(now_ns, cede_batch_run_ns(first->run_ns, first->each_ns, n));
+    d->end_ns = party_end_ns(p, n, now_ns);
     for (uint32_t k = 0; k < p->n; k++) {
-        struct node *node = &r->nodes[p->nodes[k]];
-        if (!p->taken[k])
+        struct node *node = p->nodes[k];
+        if (node->mark != r->mark)
             continue;
-        requests_unlink(r, p->nodes[k]);
+        requests_unlink(r, node);
         node->state = REQUEST_RUNS;
-        node->next = d->batch;
-        d->batch = p->nodes[k];
+        TAILQ_INSERT_TAIL(&d->batch, node, link);
         *out++ = node->q;
         uint64_t late = saturating_sub(d->end_ns, node->q.deadline_ns);
         if (late > r->worst_ns)
@@ -512,54 +515,53 @@ static void party_start(struct requests *r, struct device *d, const struct party
 static struct device *requests_source(struct requests *r, struct device *d)
 {
     struct device *from = d;
-    for (uint32_t i = 0; d->first == SLOT_NONE && i < r->c.devices; i++) {
+    for (uint32_t i = 0; TAILQ_EMPTY(&d->queue) && i < r->c.devices; i++) {
         struct device *o = &r->devices[i];
-        if (o->first != SLOT_NONE && (from == d || o->queued_ns > from->queued_ns))
+        if (!TAILQ_EMPTY(&o->queue) && (from == d || o->queued_ns > from->queued_ns))
             from = o;
     }
-    return from->first == SLOT_NONE ? NULL : from;
+    return TAILQ_EMPTY(&from->queue) ? NULL : from;
 }
 
-/* The first request in a queue that is of no kind held; SLOT_NONE. */
-static uint32_t requests_other_kind(const struct requests *r, const struct device *from,
-                                    const uint32_t *held, uint32_t nheld)
+/* The first request in a queue that is of no kind held; NULL. */
+static struct node *requests_other_kind(const struct device *from, struct node *const *held,
+                                        uint32_t nheld)
 {
-    for (uint32_t i = from->first; i != SLOT_NONE; i = r->nodes[i].next) {
+    for (struct node *n = TAILQ_FIRST(&from->queue); n; n = TAILQ_NEXT(n, link)) {
         uint32_t k = 0;
-        while (k < nheld && !requests_same_kind(&r->nodes[i].q, &r->nodes[held[k]].q))
+        while (k < nheld && !requests_same_kind(&n->q, &held[k]->q))
             k++;
         if (k == nheld)
-            return i;
+            return n;
     }
-    return SLOT_NONE;
+    return NULL;
 }
 
 int cede_requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns,
                              struct request *out, uint32_t *n, uint64_t *wake_ns)
 {
-    uint32_t held[KINDS], nheld = 0, room = *n < BATCH_MAX ? *n : BATCH_MAX;
+    uint32_t nheld = 0, room = *n < BATCH_MAX ? *n : BATCH_MAX;
+    struct node *held[KINDS];
     struct party p;
     *n = 0;
     *wake_ns = TIME_NEVER;
     if (device >= r->c.devices || !room)
         return -EINVAL;
     struct device *d = &r->devices[device], *from = requests_source(r, d);
-    if (d->batch != SLOT_NONE)
+    if (!TAILQ_EMPTY(&d->batch))
         return -EBUSY;
-    if (!from)
-        return -EAGAIN;
-    uint32_t i = *requests_choose(r, from, now_ns);
-    while (i != SLOT_NONE && nheld < KINDS) {
+    struct node *first = from ? requests_choose(r, from, now_ns) : NULL;
+    while (first && nheld < KINDS) {
         uint64_t until;
-        party_gather(r, from, i, room, &p);
+        party_gather(from, first, room, &p);
         *n = party_decide(r, from, &p, nheld > 0, now_ns, &until);
         if (*n) {
             party_start(r, d, &p, *n, now_ns, out);
             return 0;
         }
         *wake_ns = min_u64(until, *wake_ns);
-        held[nheld++] = i;
-        i = requests_other_kind(r, from, held, nheld);
+        held[nheld++] = first;
+        first = requests_other_kind(from, held, nheld);
     }
     return -EAGAIN;
 }
