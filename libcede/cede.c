@@ -7,7 +7,6 @@
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
-#include "libcede/link.h"
 
 #define REQUEST_OPEN 0x43454445524f5045ULL
 

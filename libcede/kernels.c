@@ -2,10 +2,9 @@
 #include "libcede/kernels.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 
-#define WHOLE 1000000U
+#include "libcede/pure/leases.h"
 
 static uint64_t kernels_mix(uint64_t h, uint64_t v)
 {
@@ -65,13 +64,12 @@ static uint64_t kernels_profile_key(const struct lease_kernel *f, const struct c
         f, &(struct cede_shape){.threads = s->threads, .shared_bytes = s->shared_bytes});
 }
 
-const struct gpu_profile *cede_kernels_profile(const struct kernels *k,
-                                               const struct lease_kernel *f,
-                                               const struct cede_shape *s)
+bool cede_kernels_profile(const struct kernels *k, const struct lease_kernel *f,
+                          const struct cede_shape *s, struct gpu_profile *out)
 {
     uint64_t key = kernels_profile_key(f, s);
-    const struct profile *p = &k->profiles[key % PROFILES];
-    return p->key == key ? &p->p : NULL;
+    *out = k->profiles[key % PROFILES].p;
+    return k->profiles[key % PROFILES].key == key;
 }
 
 void cede_kernels_learn(struct kernels *k, const struct lease_kernel *f, const struct cede_shape *s,
@@ -87,5 +85,5 @@ uint32_t cede_profile_share(const struct gpu_profile *p, unsigned blocks)
     uint64_t threads = (p->threads + 31ULL) / 32 * 32; /* whole warps */
     uint64_t taken = (blocks && blocks < fit ? blocks : fit) * threads;
     uint64_t all = (uint64_t)p->sms * p->threads_per_sm;
-    return taken < all ? (uint32_t)(taken * WHOLE / all) : WHOLE;
+    return taken < all ? (uint32_t)(taken * LEASE_WHOLE / all) : LEASE_WHOLE;
 }

@@ -4,6 +4,7 @@
 #ifndef CEDE_LIBCEDE_KERNELS_H
 #define CEDE_LIBCEDE_KERNELS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cede/lease.h"
@@ -27,7 +28,6 @@ struct profile {
 
 struct kernels {
     struct lease_kernel v[CEDE_KERNELS_MAX]; /* by the hash of the name, the next free if taken */
-    unsigned n;
     uint64_t keys;
     struct profile profiles[PROFILES];
 };
@@ -40,9 +40,9 @@ const struct lease_kernel *cede_kernels_find(const struct kernels *k,
 
 /* Of kernel and shape; never 0. */
 uint64_t cede_kernels_key(const struct lease_kernel *f, const struct cede_shape *s);
-const struct gpu_profile *cede_kernels_profile(const struct kernels *k,
-                                               const struct lease_kernel *f,
-                                               const struct cede_shape *s); /* or NULL */
+/* False: not known. */
+bool cede_kernels_profile(const struct kernels *k, const struct lease_kernel *f,
+                          const struct cede_shape *s, struct gpu_profile *out);
 void cede_kernels_learn(struct kernels *k, const struct lease_kernel *f, const struct cede_shape *s,
                         const struct gpu_profile *p);
 

@@ -11,30 +11,15 @@
 
 /* ---- occupancy ------------------------------------------------------------------------------- */
 
-/* With the pool's lock held; gives it up for the call. */
-static int lease_ask_driver(struct cede_pool *p, const struct lease_kernel *f,
-                            const struct cede_shape *s, struct gpu_profile *out)
-{
-    struct lease_kernel copy = *f;
-    struct gpu_error why;
-    cede_pool_step_out(p);
-    int r = cede_gpus_profile(p->gpus, copy.context, copy.function, s->threads, s->shared_bytes,
-                              out, &why);
-    cede_pool_step_in(p);
-    if (r)
-        p->error = why;
-    else if (p->open)
-        cede_kernels_learn(p->kernels, &copy, s, out);
-    return p->open ? r : -ESHUTDOWN;
-}
-
-/* Key and occupancy of a lease for this kernel. */
+/* Key and occupancy of a lease for this kernel. With the pool's lock held; gives it up to ask the
+ * driver. */
 static int lease_measure(struct cede_pool *p, const char *kernel, const struct cede_shape *s,
                          struct lease_ask *a)
 {
-    const struct lease_kernel *f = kernel ? cede_kernels_find(p->kernels, kernel) : NULL;
+    struct gpu_profile profile;
     if (!kernel)
         return 0;
+    const struct lease_kernel *f = cede_kernels_find(p->kernels, kernel);
     if (!f)
         return -ENOENT;
     a->key = cede_kernels_key(f, s);
@@ -45,15 +30,20 @@ static int lease_measure(struct cede_pool *p, const char *kernel, const struct c
         return -EINVAL;
     if (!p->gpus)
         return 0;
-    struct gpu_profile asked;
-    const struct gpu_profile *known = cede_kernels_profile(p->kernels, f, s);
-    if (!known) {
-        int r = lease_ask_driver(p, f, s, &asked);
+    if (!cede_kernels_profile(p->kernels, f, s, &profile)) {
+        struct lease_kernel copy = *f;
+        struct gpu_error why;
+        cede_pool_step_out(p);
+        int r = cede_gpus_profile(p->gpus, copy.context, copy.function, s->threads, s->shared_bytes,
+                                  &profile, &why);
+        cede_pool_step_in(p);
         if (r)
-            return r;
-        known = &asked;
+            p->error = why;
+        if (r || !p->open)
+            return p->open ? r : -ESHUTDOWN;
+        cede_kernels_learn(p->kernels, &copy, s, &profile);
     }
-    a->occupancy = cede_profile_share(known, s->blocks);
+    a->occupancy = cede_profile_share(&profile, s->blocks);
     return 0;
 }
 
@@ -111,10 +101,10 @@ static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, 
     cede_clock_cond_init(&w->cond);
     p->holders[lease_slot(id)].waiter = w;
     p->inside++;
-    while (p->open && !w->done && !lease_stopped(w->owner)) {
+    for (;;) {
         uint64_t now_ns = cede_clock_now_ns();
-        lease_poll(p, now_ns);
-        if (!p->open)
+        lease_poll(p, now_ns); /* meanwhile the lease may start, and the pool or the owner end */
+        if (!p->open || w->done || lease_stopped(w->owner))
             break;
         lease_run_events(p, now_ns);
         if (w->done)

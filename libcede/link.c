@@ -1,4 +1,4 @@
-/* libcede and the daemon; see link.h. A hint checks the connection at most once a second, without
+/* libcede and the daemon; see handle.h. A hint checks the connection at most once a second, without
  * waiting. No thread of our own: a program need not end what it did not start. */
 #include <errno.h>
 #include <poll.h>
@@ -15,7 +15,6 @@
 #include "lib/take_fds.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
-#include "libcede/link.h"
 
 #define CHECK_NS       NSEC_PER_SEC        /* between two checks of the connection */
 #define CHECK_ASKED_NS NSEC_PER_MSEC       /* the same, while a page was asked for */

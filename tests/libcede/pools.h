@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -36,6 +37,13 @@ static inline struct cede_pool_statistics pool_stats(struct cede_pool *p, int de
     struct cede_pool_statistics s;
     assert_int_equal(cede_pool_get_statistics(p, device, &s, sizeof(s)), 0);
     return s;
+}
+
+static inline void child_ends_well(pid_t child)
+{
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 /* Thread i gets i + 1 as its argument. */

@@ -5,7 +5,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "pools.h"
@@ -216,7 +215,6 @@ static void closing_ends_waiting(void **state)
 static void in_a_child_pools_are_closed(void **state)
 {
     struct cede_lease l, m;
-    int status = 0;
     shared = open_pool(1, 1);
     assert_int_equal(cede_acquire(shared, 0, NULL, NULL, 0, &l), 0);
     pid_t child = fork();
@@ -233,8 +231,7 @@ static void in_a_child_pools_are_closed(void **state)
         ok = ok && cede_try_acquire(own, 0, NULL, NULL, &m) == 0 && cede_release(&m) == 0;
         _exit(ok ? 0 : 1);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    child_ends_well(child);
     assert_int_equal(cede_release(&l), 0);
     assert_int_equal(cede_pool_close(shared), 0);
 }

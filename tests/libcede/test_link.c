@@ -183,13 +183,36 @@ static bool connected(void *c)
     return cede_connected(c) == 1;
 }
 
+/* A handle that a daemon listens to. */
+static struct cede *connect_to_daemon(void)
+{
+    struct cede *c;
+    daemon_start();
+    assert_int_equal(cede_connect(&c), 0);
+    assert_true(eventually(connected, c));
+    return c;
+}
+
+/* Due in an hour. */
+static void begin_request(struct cede *c, struct cede_request *r)
+{
+    assert_int_equal(cede_request_begin(c, r, CEDE_JOB, 0, 3600000000ULL), 0);
+}
+
 static void work(struct cede *c, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         struct cede_request r;
-        assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, 0, 3600000000ULL), 0);
+        begin_request(c, &r);
         assert_int_equal(cede_request_end(c, &r), 0);
     }
+}
+
+static void child_ends_well(pid_t child)
+{
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 static uint64_t ended(struct cede *c)
@@ -209,7 +232,7 @@ static void reports(void **state)
     assert_true(eventually(connected, c));
     work(c, 10);
     struct cede_request r;
-    assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, 0, 3600000000ULL), 0);
+    begin_request(c, &r);
     assert_int_equal(requests("programs"), 1);
     assert_int_equal(requests("begun"), 11);
     assert_int_equal(requests("ended"), 10);
@@ -242,7 +265,7 @@ static void dies(void **state)
     assert_true(eventually(connected, c));
     work(c, 5);
     assert_int_equal(requests("ended"), 10);
-    assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, 0, 3600000000ULL), 0);
+    begin_request(c, &r);
     daemon_kill();
     assert_int_equal(cede_request_end(c, &r), 0);
     work(c, 4);
@@ -259,10 +282,7 @@ static void dies(void **state)
 /* Only cede_set_class() waits for a daemon that hangs; hints never do. */
 static void hangs(void **state)
 {
-    struct cede *c;
-    daemon_start();
-    assert_int_equal(cede_connect(&c), 0);
-    assert_true(eventually(connected, c));
+    struct cede *c = connect_to_daemon();
     assert_int_equal(kill(daemon_pid, SIGSTOP), 0);
     assert_int_equal(cede_set_class(c, CEDE_BATCH), -ETIMEDOUT);
     work(c, 100);
@@ -285,19 +305,14 @@ static int in_child(struct cede *c, struct cede_request *r)
 
 static void forks(void **state)
 {
-    struct cede *c;
+    struct cede *c = connect_to_daemon();
     struct cede_request r;
-    int status = -1;
-    daemon_start();
-    assert_int_equal(cede_connect(&c), 0);
-    assert_true(eventually(connected, c));
     work(c, 2);
-    assert_int_equal(cede_request_begin(c, &r, CEDE_JOB, 0, 3600000000ULL), 0);
+    begin_request(c, &r);
     pid_t child = fork();
     if (child == 0)
         _exit(in_child(c, &r));
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    child_ends_well(child);
     assert_int_equal(cede_request_end(c, &r), 0);
     assert_int_equal(cede_connected(c), 1);
     assert_int_equal(requests("ended"), 3);
@@ -307,12 +322,9 @@ static void forks(void **state)
 /* A program that closes descriptors it did not open, and gets the number for something else. */
 static void closed(void **state)
 {
-    struct cede *c;
     int pair[2], first = dup(0);
     close(first);
-    daemon_start();
-    assert_int_equal(cede_connect(&c), 0);
-    assert_true(eventually(connected, c));
+    struct cede *c = connect_to_daemon();
     close_range((unsigned)first, ~0U, 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     assert_int_equal(send(pair[1], "x", 1, 0), 1);
@@ -331,7 +343,6 @@ static void closed(void **state)
 static void rights(void **state)
 {
     struct cede *c;
-    int status = -1;
     if (geteuid() != 0)
         skip();
     daemon_start();
@@ -347,8 +358,7 @@ static void rights(void **state)
         work(c, 1);
         _exit(ended(c) == 1 ? 0 : 3);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    child_ends_well(child);
     assert_true(class_is("normal"));
 }
 
@@ -397,7 +407,7 @@ static void hostile(void **state)
 /* Pages have limits of their own: a user who has all of them can still use the verbs. */
 static void limits(void **state)
 {
-    int socks[HINTS_PAGES_PER_USER + 1], status = -1, fd;
+    int socks[HINTS_PAGES_PER_USER + 1], fd;
     if (geteuid() != 0)
         skip();
     daemon_start();
@@ -417,8 +427,7 @@ static void limits(void **state)
                   ? 0
                   : 3);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    child_ends_well(child);
 }
 
 /* ---- a daemon that lies ---------------------------------------------------------------------- */

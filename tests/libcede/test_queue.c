@@ -3,17 +3,13 @@
 #include "cede/queue.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "pools.h"
 
 #define MS 1000ULL /* us */
 
@@ -263,7 +259,7 @@ static void *worker(void *arg)
 
 static void *submitter(void *arg)
 {
-    unsigned me = (unsigned)(uintptr_t)arg, seed = me;
+    unsigned me = (unsigned)(uintptr_t)arg - 1, seed = me;
     for (unsigned i = 0; i < EACH && !atomic_load(&stop); i++) {
         struct cede_queue_ticket t;
         struct cede_queue_request r = {.model = (uint32_t)rand_r(&seed) % 3,
@@ -289,7 +285,7 @@ static void nothing_is_lost(void **state)
         struct cede_queue_config c;
         struct cede_queue_statistics stats;
         bool early = round % 2;
-        void *user, *result;
+        void *user;
         memset(given, 0, sizeof(given));
         memset(admitted, 0, sizeof(admitted));
         atomic_store(&stop, false);
@@ -302,10 +298,8 @@ static void nothing_is_lost(void **state)
         c.batch_wait_us = 100;
         c.expected_us = 10;
         shared = open_queue(&c);
-        for (uintptr_t i = 0; i < WORKERS; i++)
-            pthread_create(&w[i], NULL, worker, (void *)i);
-        for (uintptr_t i = 0; i < SUBMITTERS; i++)
-            pthread_create(&s[i], NULL, submitter, (void *)i);
+        start_threads(w, WORKERS, worker);
+        start_threads(s, SUBMITTERS, submitter);
         if (early) {
             do
                 cede_queue_get_statistics(shared, &stats, sizeof(stats));
@@ -313,16 +307,12 @@ static void nothing_is_lost(void **state)
             cede_queue_shutdown(shared);
             atomic_store(&stop, true);
         }
-        for (unsigned i = 0; i < SUBMITTERS; i++)
-            pthread_join(s[i], NULL);
+        join_threads(s, SUBMITTERS, 0);
         do {
             cede_queue_get_statistics(shared, &stats, sizeof(stats));
         } while (!early && stats.waiting && usleep(100) == 0);
         cede_queue_shutdown(shared);
-        for (unsigned i = 0; i < WORKERS; i++) {
-            pthread_join(w[i], &result);
-            assert_int_equal((intptr_t)result, -ESHUTDOWN);
-        }
+        assert_int_equal(join_threads(w, WORKERS, -ESHUTDOWN), WORKERS);
         while (cede_queue_reclaim(shared, &user) == 0)
             atomic_fetch_add((atomic_uint *)user, 1);
         cede_queue_get_statistics(shared, &stats, sizeof(stats));
@@ -339,20 +329,20 @@ static void nothing_is_lost(void **state)
     }
 }
 
+static void *worker_of_the_first(void *arg)
+{
+    return worker(NULL);
+}
+
 /* A shutdown wakes the waiting threads. */
 static void shutdown_wakes_all_threads(void **state)
 {
     pthread_t w[WORKERS];
-    void *result;
     shared = open_queue(NULL);
-    for (uintptr_t i = 0; i < WORKERS; i++)
-        pthread_create(&w[i], NULL, worker, (void *)(2 * i));
+    start_threads(w, WORKERS, worker_of_the_first);
     usleep(1000);
     cede_queue_shutdown(shared);
-    for (unsigned i = 0; i < WORKERS; i++) {
-        pthread_join(w[i], &result);
-        assert_int_equal((intptr_t)result, -ESHUTDOWN);
-    }
+    assert_int_equal(join_threads(w, WORKERS, -ESHUTDOWN), WORKERS);
     cede_queue_close(shared);
 }
 

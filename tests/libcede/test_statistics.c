@@ -9,7 +9,6 @@
 
 #include "libcede/clock.h"
 #include "libcede/handle.h"
-#include "libcede/link.h"
 
 static uint64_t now;
 static struct hints_page page;
