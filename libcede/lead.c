@@ -45,54 +45,6 @@ enum { CU_STREAM_NON_BLOCKING = 1, CU_HOST_PORTABLE = 1, CU_HOST_DEVICEMAP = 2 }
       (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,      \
        unsigned shared_bytes, void *s, void **params, void **extra))
 
-/* words[0]: number of the last request that ended; [1]: whose work was queued; [2]: number of the
- * last lead that is gone. limit, keep: ns. */
-#define LEAD_PTX                                                                                   \
-    ".version 6.0\n"                                                                               \
-    ".target sm_52\n"                                                                              \
-    ".address_size 64\n"                                                                           \
-    ".visible .entry cede_lead(.param .u64 p_words, .param .u32 p_number,\n"                       \
-    "                          .param .u64 p_limit, .param .u64 p_keep)\n"                         \
-    "{\n"                                                                                          \
-    "    .reg .pred %p, %q;\n"                                                                     \
-    "    .reg .b32 %number, %ended, %queued, %d;\n"                                                \
-    "    .reg .b64 %words, %limit, %keep, %start, %t;\n"                                           \
-    "    mov.u64 %start, %globaltimer;\n"                                                          \
-    "    ld.param.u64 %words, [p_words];\n"                                                        \
-    "    ld.param.u32 %number, [p_number];\n"                                                      \
-    "    ld.param.u64 %limit, [p_limit];\n"                                                        \
-    "    ld.param.u64 %keep, [p_keep];\n"                                                          \
-    "    cvta.to.global.u64 %words, %words;\n"                                                     \
-    "    setp.ne.u64 %q, %words, %words;\n" /* not seen queued yet */                              \
-    "look:\n"                                                                                      \
-    "    ld.volatile.global.v2.u32 {%ended, %queued}, [%words];\n"                                 \
-    "    sub.s32 %d, %ended, %number;\n"                                                           \
-    "    setp.ge.s32 %p, %d, 0;\n"                                                                 \
-    "    @%p bra done;\n"                                                                          \
-    "    mov.u64 %t, %globaltimer;\n"                                                              \
-    "    sub.u64 %t, %t, %start;\n"                                                                \
-    "    setp.ge.u64 %p, %t, %limit;\n"                                                            \
-    "    @%p bra done;\n"                                                                          \
-    "    @%q bra look;\n"                                                                          \
-    "    sub.s32 %d, %queued, %number;\n"                                                          \
-    "    setp.ge.s32 %q, %d, 0;\n"                                                                 \
-    "    @!%q bra look;\n"                                                                         \
-    "    add.u64 %limit, %t, %keep;\n"                                                             \
-    "    bra look;\n"                                                                              \
-    "done:\n"                                                                                      \
-    "    ret;\n"                                                                                   \
-    "}\n"                                                                                          \
-    ".visible .entry cede_tail(.param .u64 p_words, .param .u32 p_number)\n"                       \
-    "{\n"                                                                                          \
-    "    .reg .b32 %number;\n"                                                                     \
-    "    .reg .b64 %words;\n"                                                                      \
-    "    ld.param.u64 %words, [p_words];\n"                                                        \
-    "    ld.param.u32 %number, [p_number];\n"                                                      \
-    "    cvta.to.global.u64 %words, %words;\n"                                                     \
-    "    st.volatile.global.u32 [%words+8], %number;\n"                                            \
-    "    ret;\n"                                                                                   \
-    "}\n"
-
 struct lead {
     struct {
 #define X(field, symbol, args) int(*field) args;
@@ -100,7 +52,7 @@ struct lead {
 #undef X
     } cu;
     void *context, *module, *lead, *tail, *stream;
-    volatile uint32_t *words; /* as LEAD_PTX has them */
+    volatile uint32_t *words; /* as cede_lead.ptx has them */
     uint64_t gpu_words;       /* their address there */
     uint64_t keep_ns;
 
@@ -263,7 +215,7 @@ static bool lead_set_up(struct lead *l)
 {
     int least = 0, greatest = 0;
     void *words = NULL;
-    if (l->cu.priorities(&least, &greatest) || l->cu.module_load(&l->module, LEAD_PTX) ||
+    if (l->cu.priorities(&least, &greatest) || l->cu.module_load(&l->module, cede_lead_ptx) ||
         l->cu.module_function(&l->lead, l->module, "cede_lead") ||
         l->cu.module_function(&l->tail, l->module, "cede_tail") ||
         l->cu.stream_create(&l->stream, CU_STREAM_NON_BLOCKING, greatest) ||

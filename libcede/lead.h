@@ -11,6 +11,8 @@
 #define LEAD_KEEP_US     100U
 #define LEAD_KEEP_MAX_US 10000U
 
+extern const char cede_lead_ptx[]; /* cede_lead.ptx */
+
 struct lead;
 
 /* In the calling thread's CUDA context. 0, -ENOSYS: no CUDA, or no context is current; -ENOMEM;

@@ -1,5 +1,6 @@
-# Makes C of text files: "spin.ptx" becomes `const char spin_ptx[]`, as load/kernels.h declares it.
-BEGIN { print "#include \"load/kernels.h\"" }
+# Makes C of text files: "spin.ptx" becomes `const char spin_ptx[]`, as the header given by
+# -v header=load/kernels.h declares it.
+BEGIN { print "#include \"" header "\"" }
 FNR == 1 {
     if (NR > 1)
         print ";"
