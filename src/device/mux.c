@@ -422,20 +422,21 @@ static const struct device_ops mux_ops = {
 
 int mux_new(const struct mux_part *parts, unsigned n, struct device_driver **out, struct error *err)
 {
-    struct mux *m = n <= MUX_PARTS_MAX ? calloc(1, sizeof(*m)) : NULL;
+    struct mux *m = NULL;
     unsigned gpus = 0;
+    int r = 0;
     for (unsigned i = 0; i < n; i++)
         gpus += parts[i].gpus;
-    if (!m || gpus > DEVICE_GPUS_MAX) {
-        for (unsigned i = 0; i < n; i++)
-            device_close(parts[i].driver);
-        bool memory = !m && n <= MUX_PARTS_MAX;
-        free(m);
-        return memory ? error_set(err, -ENOMEM, "out of memory")
-                      : error_set(err, -E2BIG,
-                                  "%u drivers with %u GPUs together: at most %u and %u; name fewer",
-                                  n, gpus, MUX_PARTS_MAX, DEVICE_GPUS_MAX);
-    }
+    if (n > MUX_PARTS_MAX || gpus > DEVICE_GPUS_MAX)
+        r = error_set(err, -E2BIG,
+                      "%u drivers with %u GPUs together: at most %u and %u; name fewer", n, gpus,
+                      MUX_PARTS_MAX, DEVICE_GPUS_MAX);
+    else if (!(m = calloc(1, sizeof(*m))))
+        r = error_set(err, -ENOMEM, "out of memory");
+    for (unsigned i = 0; r < 0 && i < n; i++)
+        device_close(parts[i].driver);
+    if (r < 0)
+        return r;
     m->ops = mux_ops;
     m->ops.name = m->name;
     m->base.ops = &m->ops;

@@ -398,15 +398,6 @@ static int suspend_check(struct call *c, const uint32_t *queues)
     return result;
 }
 
-static bool any_invalid(const uint32_t *queues, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (queues[i] & KFD_QUEUE_INVALID)
-            return true;
-    }
-    return false;
-}
-
 static int call_traced(void *arg)
 {
     struct call *c = arg;
@@ -423,7 +414,10 @@ static int call_traced(void *arg)
             return r;
         r = issue(c, queues);
     }
-    if (r >= 0 && c->suspend && any_invalid(queues, c->n)) {
+    bool invalid = false;
+    for (uint32_t i = 0; i < c->n; i++)
+        invalid |= queues[i] & KFD_QUEUE_INVALID;
+    if (r >= 0 && c->suspend && invalid) {
         trap_clear_new(c->d, c->hold->proc.pid);
         r = issue(c, queues);
     }

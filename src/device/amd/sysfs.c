@@ -15,11 +15,10 @@
 int kfd_parse_number(const char *text, uint64_t *out)
 {
     char digits[24];
-    size_t n = strcspn(text, "\n");
-    if (n >= sizeof(digits) || (text[n] && text[n + 1]))
+    int end = 0;
+    if (sscanf(text, "%23[0-9]%n", digits, &end) != 1 ||
+        (text[end] && (text[end] != '\n' || text[end + 1])))
         return -EINVAL;
-    memcpy(digits, text, n);
-    digits[n] = '\0';
     return parse_u64(digits, 0, UINT64_MAX, out) < 0 ? -EINVAL : 0;
 }
 
@@ -60,20 +59,13 @@ static void node_value(struct kfd_gpu *g, const char *key, uint64_t value, uint6
 static bool sysfs_next_line(const char **text, char key[48], uint64_t *value)
 {
     while (**text) {
-        size_t n = strcspn(*text, "\n");
-        const char *line = *text, *blank = memchr(line, ' ', n);
-        *text += n + (line[n] == '\n');
-        if (!blank || blank == line || blank - line >= 48)
-            continue;
+        const char *line = *text;
+        size_t n = strcspn(line, "\n");
         char number[24];
-        size_t digits = n - (size_t)(blank + 1 - line);
-        if (digits >= sizeof(number))
-            continue;
-        memcpy(number, blank + 1, digits);
-        number[digits] = '\0';
-        memcpy(key, line, (size_t)(blank - line));
-        key[blank - line] = '\0';
-        if (parse_u64(number, 0, UINT64_MAX, value) == 0)
+        int end = 0;
+        *text += n + (line[n] == '\n');
+        if (sscanf(line, "%47[^ \n]%*1[ ]%23[0-9]%n", key, number, &end) == 2 && (size_t)end == n &&
+            parse_u64(number, 0, UINT64_MAX, value) == 0)
             return true;
     }
     return false;

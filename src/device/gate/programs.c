@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -55,47 +54,29 @@ static int welcome(struct gate_program *p)
 
 /* ---- the watcher ---- */
 
-static void watch_fd(const struct gate_driver *d, int fd)
+static void watch_fd(const struct gate_driver *d, int fd, bool on)
 {
-    if (d->watcher.add)
-        d->watcher.add(d->watcher.arg, fd);
+    void (*change)(void *arg, int fd) = on ? d->watcher.add : d->watcher.remove;
+    if (change)
+        change(d->watcher.arg, fd);
 }
 
-static void unwatch_fd(const struct gate_driver *d, int fd)
-{
-    if (d->watcher.remove)
-        d->watcher.remove(d->watcher.arg, fd);
-}
-
-static void each_watched(const struct gate_driver *d,
-                         void (*change)(const struct gate_driver *d, int fd))
+static void watch_all(const struct gate_driver *d, bool on)
 {
     if (d->acceptor.fd >= 0 && !d->paused)
-        change(d, d->acceptor.fd);
+        watch_fd(d, d->acceptor.fd, on);
     for (unsigned i = 0; i < d->end; i++) {
         if (d->programs[i].fd >= 0 && !d->programs[i].muted)
-            change(d, d->programs[i].fd);
+            watch_fd(d, d->programs[i].fd, on);
     }
 }
 
 void gate_watch(struct device_driver *base, const struct device_watcher *w)
 {
     struct gate_driver *d = (struct gate_driver *)base;
-    each_watched(d, unwatch_fd);
+    watch_all(d, false);
     d->watcher = w ? *w : (struct device_watcher){.add = NULL};
-    each_watched(d, watch_fd);
-}
-
-static void mute(struct gate_driver *d, struct gate_program *p)
-{
-    unwatch_fd(d, p->fd);
-    p->muted = d->any_muted = true;
-}
-
-static void pause_accepting(struct gate_driver *d)
-{
-    unwatch_fd(d, d->acceptor.fd);
-    d->paused = true;
+    watch_all(d, true);
 }
 
 uint64_t gate_unmute_due(const struct gate_driver *d)
@@ -110,12 +91,12 @@ void gate_unmute(struct gate_driver *d)
         return;
     d->unmuted_ns = now;
     if (d->paused)
-        watch_fd(d, d->acceptor.fd);
+        watch_fd(d, d->acceptor.fd, true);
     d->paused = d->any_muted = false;
     for (unsigned i = 0; i < d->end; i++) {
         struct gate_program *p = &d->programs[i];
         if (p->fd >= 0 && p->muted)
-            watch_fd(d, p->fd);
+            watch_fd(d, p->fd, true);
         p->sent = 0;
         p->muted = false;
     }
@@ -130,7 +111,7 @@ void gate_drop(struct gate_driver *d, struct gate_program *p)
             gate_entry_update(d, p, k);
     }
     if (!p->muted)
-        unwatch_fd(d, p->fd);
+        watch_fd(d, p->fd, false);
     close(p->fd);
     if (p->control)
         munmap(p->control, GATE_PAGE);
@@ -195,10 +176,12 @@ static int receive_messages(struct gate_driver *d, struct gate_program *p)
 
 static void receive_from(struct gate_driver *d, struct gate_program *p)
 {
-    if (receive_messages(d, p) < 0)
+    if (receive_messages(d, p) < 0) {
         gate_drop(d, p);
-    else if (sent_too_much(d, p->uid))
-        mute(d, p);
+    } else if (p->sent && sent_too_much(d, p->uid)) {
+        watch_fd(d, p->fd, false);
+        p->muted = d->any_muted = true;
+    }
 }
 
 /* ---- connections ---- */
@@ -223,7 +206,7 @@ static bool program_admit(struct gate_driver *d, int fd)
         return false;
     d->programs[slot] = (struct gate_program){.fd = fd, .proc = st.id, .uid = c.uid};
     d->end = slot >= d->end ? slot + 1 : d->end;
-    watch_fd(d, fd);
+    watch_fd(d, fd, true);
     return true;
 }
 
@@ -238,8 +221,10 @@ static void accept_some(struct gate_driver *d)
             refused++;
         }
     }
-    if (fd == -EBUSY || refused == REFUSED_AT_ONCE)
-        pause_accepting(d);
+    if (fd == -EBUSY || refused == REFUSED_AT_ONCE) {
+        watch_fd(d, d->acceptor.fd, false);
+        d->paused = true;
+    }
 }
 
 int gate_listen(struct gate_driver *d, struct error *err)
@@ -256,7 +241,7 @@ int gate_listen(struct gate_driver *d, struct error *err)
         listen(fd, 64) < 0)
         return error_set(err, -EIO, "cannot listen at %s: %s", d->path, strerror(errno));
     acceptor_init(&d->acceptor, TAKE_FD(fd), NULL);
-    watch_fd(d, d->acceptor.fd);
+    watch_fd(d, d->acceptor.fd, true);
     return 0;
 }
 
@@ -277,18 +262,10 @@ void gate_ready(struct device_driver *base, int fd)
 void gate_poll(struct gate_driver *d)
 {
     gate_unmute(d);
-    unsigned end = d->end;
-    struct pollfd v[GATE_PROGRAMS + 1] = {
-        {.fd = d->paused ? -1 : d->acceptor.fd, .events = POLLIN}};
-    for (unsigned i = 0; i < end; i++)
-        v[i + 1] =
-            (struct pollfd){.fd = d->programs[i].muted ? -1 : d->programs[i].fd, .events = POLLIN};
-    if (poll(v, end + 1, 0) <= 0)
-        return;
-    for (unsigned i = 0; i < end; i++) {
-        if (v[i + 1].revents)
+    for (unsigned i = 0, end = d->end; i < end; i++) {
+        if (d->programs[i].fd >= 0 && !d->programs[i].muted)
             receive_from(d, &d->programs[i]);
     }
-    if (v[0].revents)
+    if (d->acceptor.fd >= 0 && !d->paused)
         accept_some(d);
 }

@@ -116,7 +116,7 @@ static int nvidia_open(const char *where, struct device_driver **out, struct err
 static void nvidia_close(struct device_driver *base)
 {
     struct nv_driver *d = nv(base);
-    nv_trace_free(&d->trace);
+    nv_trace_stop(&d->trace, 0);
     nv_scanner_free(&d->scanner);
     nvml_close(d->nvml);
     if (d->ctl_fd >= 0)
@@ -227,7 +227,7 @@ static int nvidia_processes(struct device_driver *base, struct pid_list *out, st
 {
     struct nv_driver *d = nv(base);
     int r = -ENOTSUP;
-    nv_trace_stop_idle(&d->trace);
+    nv_trace_stop(&d->trace, NV_TRACE_IDLE_NS);
     if (nvml_get(d)) {
         struct usage_list running = {0};
         r = nvml_running(d->nvml, &d->gpus, &running);

@@ -290,22 +290,14 @@ int nv_trace_read(struct nv_trace *t, struct activity_list *out)
     return result;
 }
 
-void nv_trace_stop_idle(struct nv_trace *t)
+void nv_trace_stop(struct nv_trace *t, uint64_t idle_ns)
 {
     uint64_t now = t->io->now_ns();
     for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
         struct nv_trace_gpu *g = &t->gpu[i];
-        if (!g->client || now < g->asked_ns + NV_TRACE_IDLE_NS)
+        if (!g->client || now < g->asked_ns + idle_ns)
             continue;
         trace_stop(t, g);
         g->retry_at = 0;
-    }
-}
-
-void nv_trace_free(struct nv_trace *t)
-{
-    for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
-        if (t->gpu[i].client)
-            trace_stop(t, &t->gpu[i]);
     }
 }

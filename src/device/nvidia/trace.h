@@ -55,12 +55,12 @@ struct nv_trace {
     struct nv_trace_gpu gpu[DEVICE_GPUS_MAX];
 };
 
-/* Stops traces that were not read for NV_TRACE_IDLE_NS: with one, a switch takes some 2 us more. */
-void nv_trace_stop_idle(struct nv_trace *t);
+/* Stops traces that were not read for so long (NV_TRACE_IDLE_NS; 0: all): with one, a switch takes
+ * some 2 us more. */
+void nv_trace_stop(struct nv_trace *t, uint64_t idle_ns);
 /* Starts for this GPU if it has not, or tries again after a while. */
 int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu, struct error *err);
 /* What happened since the last call. */
 int nv_trace_read(struct nv_trace *t, struct activity_list *out);
-void nv_trace_free(struct nv_trace *t);
 
 #endif
