@@ -256,8 +256,10 @@ static int opencl_wait(struct spin *s, uint64_t number, uint64_t timeout_ns, uin
         r = pthread_cond_clockwait(&g->ended, &g->lock, CLOCK_MONOTONIC, &ts);
     bool done = slot->done;
     pthread_mutex_unlock(&g->lock);
+    if (!done)
+        return -ETIMEDOUT;
     *end_ns = slot->end_ns;
-    return done ? opencl_check(g, slot->status < 0 ? slot->status : 0, "run a kernel") : -ETIMEDOUT;
+    return opencl_check(g, slot->status < 0 ? slot->status : 0, "run a kernel");
 }
 
 static int opencl_read_state(struct spin *s, uint32_t *out)
