@@ -26,10 +26,10 @@ struct doctor {
 };
 
 /* One line of the report. fix "" where there is nothing to do. */
-static void report(struct doctor *d, enum level level, const char *name, const char *fix,
-                   const char *fmt, ...) PRINTF_LIKE(5, 6);
-static void report(struct doctor *d, enum level level, const char *name, const char *fix,
-                   const char *fmt, ...)
+static void finding(struct doctor *d, enum level level, const char *name, const char *fix,
+                    const char *fmt, ...) PRINTF_LIKE(5, 6);
+static void finding(struct doctor *d, enum level level, const char *name, const char *fix,
+                    const char *fmt, ...)
 {
     char found[600];
     va_list ap;
@@ -56,47 +56,47 @@ static void check_kernel(struct doctor *d)
     uname(&u);
     int r = machine_pidfd_getfd();
     if (r == 0)
-        report(d, OK, "kernel", "", "Linux %s: pidfd_getfd works", u.release);
+        finding(d, OK, "kernel", "", "Linux %s: pidfd_getfd works", u.release);
     else if (r == -ENOSYS)
-        report(d, FAIL, "kernel", "use Linux 5.6 or newer", "Linux %s has no pidfd_getfd",
-               u.release);
+        finding(d, FAIL, "kernel", "use Linux 5.6 or newer", "Linux %s has no pidfd_getfd",
+                u.release);
     else
-        report(d, FAIL, "kernel",
-               "run cede on the host, or allow pidfd_getfd in the seccomp filter",
-               "Linux %s: pidfd_getfd is forbidden (%s)", u.release, strerror(-r));
+        finding(d, FAIL, "kernel",
+                "run cede on the host, or allow pidfd_getfd in the seccomp filter",
+                "Linux %s: pidfd_getfd is forbidden (%s)", u.release, strerror(-r));
 }
 
 static void check_rights(struct doctor *d)
 {
     int scope = machine_yama_scope();
     if (scope == 3)
-        report(d, FAIL, "ptrace_scope",
-               "sysctl kernel.yama.ptrace_scope cannot be lowered from 3: "
-               "change it in /etc/sysctl.d and reboot",
-               "kernel.yama.ptrace_scope is 3: no program may reach into another");
+        finding(d, FAIL, "ptrace_scope",
+                "sysctl kernel.yama.ptrace_scope cannot be lowered from 3: "
+                "change it in /etc/sysctl.d and reboot",
+                "kernel.yama.ptrace_scope is 3: no program may reach into another");
     else if (machine_can_ptrace_all())
-        report(d, OK, "rights", "", "cede has CAP_SYS_PTRACE and may steer every user's programs");
+        finding(d, OK, "rights", "", "cede has CAP_SYS_PTRACE and may steer every user's programs");
     else if (scope == 2)
-        report(d, FAIL, "rights", "run as root, or set kernel.yama.ptrace_scope to 0 or 1",
-               "cede has no CAP_SYS_PTRACE, and kernel.yama.ptrace_scope is 2: it may steer no "
-               "program");
+        finding(d, FAIL, "rights", "run as root, or set kernel.yama.ptrace_scope to 0 or 1",
+                "cede has no CAP_SYS_PTRACE, and kernel.yama.ptrace_scope is 2: it may steer no "
+                "program");
     else if (scope == 1)
-        report(d, WARN, "rights",
-               "to steer programs that run already, be root, or set kernel.yama.ptrace_scope to 0",
-               "cede has no CAP_SYS_PTRACE, and kernel.yama.ptrace_scope is 1: it may steer what "
-               "`cede run` starts");
+        finding(d, WARN, "rights",
+                "to steer programs that run already, be root, or set kernel.yama.ptrace_scope to 0",
+                "cede has no CAP_SYS_PTRACE, and kernel.yama.ptrace_scope is 1: it may steer what "
+                "`cede run` starts");
     else
-        report(d, WARN, "rights", "to steer other users' programs, be root",
-               "cede has no CAP_SYS_PTRACE: it may steer your own programs");
+        finding(d, WARN, "rights", "to steer other users' programs, be root",
+                "cede has no CAP_SYS_PTRACE: it may steer your own programs");
 }
 
 static void check_container(struct doctor *d)
 {
     if (proc_sees_all())
-        report(d, OK, "container", "", "cede sees all processes of this machine");
+        finding(d, OK, "container", "", "cede sees all processes of this machine");
     else
-        report(d, WARN, "container", "run cede on the host to steer programs of all containers",
-               "cede runs in a separate pid namespace and steers only the programs inside it");
+        finding(d, WARN, "container", "run cede on the host to steer programs of all containers",
+                "cede runs in a separate pid namespace and steers only the programs inside it");
 }
 
 static void check_files(struct doctor *d)
@@ -110,15 +110,16 @@ static void check_files(struct doctor *d)
             snprintf(closed + strlen(closed), sizeof(closed) - strlen(closed), " %s", files[i]);
     }
     if (missing[0])
-        report(d, FAIL, "devices",
-               "load the NVIDIA driver (modprobe nvidia, nvidia-modprobe -u); in a container, pass "
-               "the GPUs in",
-               "these device files are missing:%s", missing);
+        finding(
+            d, FAIL, "devices",
+            "load the NVIDIA driver (modprobe nvidia, nvidia-modprobe -u); in a container, pass "
+            "the GPUs in",
+            "these device files are missing:%s", missing);
     else if (closed[0])
-        report(d, FAIL, "devices", "be root, or in the group that owns them",
-               "you may not read and write:%s", closed);
+        finding(d, FAIL, "devices", "be root, or in the group that owns them",
+                "you may not read and write:%s", closed);
     else
-        report(d, OK, "devices", "", "%s and %s are there and open to you", files[0], files[1]);
+        finding(d, OK, "devices", "", "%s and %s are there and open to you", files[0], files[1]);
 }
 
 static void check_driver(struct doctor *d)
@@ -126,15 +127,15 @@ static void check_driver(struct doctor *d)
     char version[32];
     int r = machine_driver_version(version, sizeof(version));
     if (r == -ENOENT)
-        report(d, FAIL, "driver", "install an NVIDIA driver of the 580 series",
-               "no NVIDIA driver is loaded");
+        finding(d, FAIL, "driver", "install an NVIDIA driver of the 580 series",
+                "no NVIDIA driver is loaded");
     else if (r < 0)
-        report(d, WARN, "driver", "", "cannot read /proc/driver/nvidia/version: %s", strerror(-r));
+        finding(d, WARN, "driver", "", "cannot read /proc/driver/nvidia/version: %s", strerror(-r));
     else if (strncmp(version, DRIVER_TESTED, strlen(DRIVER_TESTED)) != 0)
-        report(d, WARN, "driver", "the measurement below shows whether the controls work here",
-               "the driver is %s; cede was tested with %sx", version, DRIVER_TESTED);
+        finding(d, WARN, "driver", "the measurement below shows whether the controls work here",
+                "the driver is %s; cede was tested with %sx", version, DRIVER_TESTED);
     else
-        report(d, OK, "driver", "", "the driver is %s", version);
+        finding(d, OK, "driver", "", "the driver is %s", version);
 }
 
 static void check_nvml(struct doctor *d)
@@ -142,32 +143,33 @@ static void check_nvml(struct doctor *d)
     struct machine_nvml n;
     machine_ask_nvml(&n);
     if (!n.found) {
-        report(d, WARN, "nvml", "install libnvidia-ml.so.1, of the driver's package",
-               "NVML was not found: the GPUs' names and their use stay unknown; steering works "
-               "without it");
+        finding(d, WARN, "nvml", "install libnvidia-ml.so.1, of the driver's package",
+                "NVML was not found: the GPUs' names and their use stay unknown; steering works "
+                "without it");
         return;
     }
-    report(d, OK, "nvml", "", "NVML works and shows %u GPU%s", n.gpus, n.gpus == 1 ? "" : "s");
+    finding(d, OK, "nvml", "", "NVML works and shows %u GPU%s", n.gpus, n.gpus == 1 ? "" : "s");
     if (n.mig)
-        report(d, WARN, "mig", "cede shares one GPU instance at a time; nvidia-smi -mig 0 ends MIG",
-               "MIG is on for %u GPU%s; cede was not tested with it", n.mig, n.mig == 1 ? "" : "s");
+        finding(
+            d, WARN, "mig", "cede shares one GPU instance at a time; nvidia-smi -mig 0 ends MIG",
+            "MIG is on for %u GPU%s; cede was not tested with it", n.mig, n.mig == 1 ? "" : "s");
     else
-        report(d, OK, "mig", "", "MIG is off");
+        finding(d, OK, "mig", "", "MIG is off");
     if (n.exclusive)
-        report(d, FAIL, "compute mode", "nvidia-smi -c DEFAULT",
-               "%u GPU%s can be used by one program only, so there is nothing to share",
-               n.exclusive, n.exclusive == 1 ? "" : "s");
+        finding(d, FAIL, "compute mode", "nvidia-smi -c DEFAULT",
+                "%u GPU%s can be used by one program only, so there is nothing to share",
+                n.exclusive, n.exclusive == 1 ? "" : "s");
 }
 
 static void check_gate(struct doctor *d)
 {
     char path[GATES_PATH];
     if (gates_opencl(path))
-        report(d, OK, "gate", "", "OpenCL programs are scheduled through %s", path);
+        finding(d, OK, "gate", "", "OpenCL programs are scheduled through %s", path);
     else
-        report(d, WARN, "gate",
-               "install all of cede (make install), where OpenCL or HIP programs matter",
-               "%s is missing, so OpenCL programs are not scheduled", path);
+        finding(d, WARN, "gate",
+                "install all of cede (make install), where OpenCL or HIP programs matter",
+                "%s is missing, so OpenCL programs are not scheduled", path);
 }
 
 static void check_mps(struct doctor *d)
@@ -175,23 +177,23 @@ static void check_mps(struct doctor *d)
     /* The kernel cuts names to 15 bytes: server and control daemon look the same. */
     pid_t pid = machine_find_process("nvidia-cuda-mps");
     if (pid)
-        report(d, WARN, "mps",
-               "end it to steer programs one by one (echo quit | "
-               "nvidia-cuda-mps-control)",
-               "MPS runs (pid %d): its programs share contexts and cannot be distinguished", pid);
+        finding(d, WARN, "mps",
+                "end it to steer programs one by one (echo quit | "
+                "nvidia-cuda-mps-control)",
+                "MPS runs (pid %d): its programs share contexts and cannot be distinguished", pid);
     else
-        report(d, OK, "mps", "", "MPS does not run");
+        finding(d, OK, "mps", "", "MPS does not run");
 }
 
-static bool check_gpus(struct doctor *d)
+static bool doctor_gpus(struct doctor *d)
 {
     struct device_driver *driver;
     struct error err = {""};
     int r = device_open(d->device, NULL, &driver, &err);
     if (r < 0) {
-        report(d, FAIL, "gpus",
-               r == -ENODEV ? "see above; without a GPU: cede doctor --device soft" : "", "%s",
-               err.text);
+        finding(d, FAIL, "gpus",
+                r == -ENODEV ? "see above; without a GPU: cede doctor --device soft" : "", "%s",
+                err.text);
         return false;
     }
     unsigned n = driver->ops->gpus(driver);
@@ -199,13 +201,13 @@ static bool check_gpus(struct doctor *d)
         struct gpu_info g;
         if (driver->ops->info(driver, i, &g) < 0)
             continue;
-        report(d, OK, "gpu", "", "%u: %s %s%s%s", i, g.name[0] ? g.name : "(name unknown)", g.uuid,
-               g.bus_id[0] ? " at " : "", g.bus_id);
+        finding(d, OK, "gpu", "", "%u: %s %s%s%s", i, g.name[0] ? g.name : "(name unknown)", g.uuid,
+                g.bus_id[0] ? " at " : "", g.bus_id);
     }
     device_close(driver);
     if (n == 0)
-        report(d, FAIL, "gpus", "in a container, pass the GPU in",
-               "the driver is loaded and shows no GPU");
+        finding(d, FAIL, "gpus", "in a container, pass the GPU in",
+                "the driver is loaded and shows no GPU");
     return n > 0;
 }
 
@@ -215,13 +217,13 @@ static void check_unmanaged(struct doctor *d, struct client *c)
     struct error err = {""};
     struct unmanaged_words w;
     if (client_call(c, &(struct request){.op = OP_PS}, &reply, &err) < 0)
-        report(d, WARN, "unmanaged", "", "it is not known which GPU programs are in no job: %s",
-               err.text);
+        finding(d, WARN, "unmanaged", "", "it is not known which GPU programs are in no job: %s",
+                err.text);
     else if (unmanaged_words(reply, NULL, CLASS_BATCH, &w))
-        report(d, WARN, "unmanaged", w.command, "%s: %s no job", w.who,
-               w.several ? "they yield to" : "it yields to");
+        finding(d, WARN, "unmanaged", w.command, "%s: %s no job", w.who,
+                w.several ? "they yield to" : "it yields to");
     else
-        report(d, OK, "unmanaged", "", "there are no unmanaged GPU programs");
+        finding(d, OK, "unmanaged", "", "there are no unmanaged GPU programs");
     json_decref(reply);
 }
 
@@ -231,28 +233,28 @@ static void check_daemon(struct doctor *d)
     struct error err = {""};
     int r = client_open(&c, &err);
     if (r == 0) {
-        report(d, OK, "daemon", "", "ceded runs (pid %d, uid %u)", (int)c.daemon_pid,
-               (unsigned)c.daemon_uid);
+        finding(d, OK, "daemon", "", "ceded runs (pid %d, uid %u)", (int)c.daemon_pid,
+                (unsigned)c.daemon_uid);
         check_unmanaged(d, &c);
         client_close(&c);
     } else if (r == -ENOENT) {
-        report(d, OK, "daemon", "",
-               "no daemon runs: verbs act directly, and `cede run` starts one");
+        finding(d, OK, "daemon", "",
+                "no daemon runs: verbs act directly, and `cede run` starts one");
     } else {
-        report(d, WARN, "daemon", "", "%s", err.text);
+        finding(d, WARN, "daemon", "", "%s", err.text);
     }
     pid_t pid = machine_find_process("ceded");
     uid_t uid;
     if (pid && r == -ENOENT && proc_owner(pid, &uid) == 0)
-        report(d, uid == geteuid() ? OK : WARN, "daemon", "",
-               "another ceded runs (pid %d, uid %u): two daemons that steer the same GPU disturb "
-               "each other",
-               (int)pid, (unsigned)uid);
+        finding(d, uid == geteuid() ? OK : WARN, "daemon", "",
+                "another ceded runs (pid %d, uid %u): two daemons that steer the same GPU disturb "
+                "each other",
+                (int)pid, (unsigned)uid);
 }
 
 /* ---- measuring ---- */
 
-static json_t *number(double v)
+static json_t *doctor_number(double v)
 {
     return isfinite(v) ? json_real(v) : json_null();
 }
@@ -264,7 +266,7 @@ static json_t *measured_json(const struct measured *m)
         json_object_set_new(o, "timeslices",
                             json_pack("{s:b, s:f, s:o, s:f, s:f, s:f, s:f}", "effective",
                                       m->timeslices.effective, "asked_ratio", m->timeslices.asked,
-                                      "got_ratio", number(m->timeslices.got), "rate_alone",
+                                      "got_ratio", doctor_number(m->timeslices.got), "rate_alone",
                                       m->timeslices.alone, "rate_a", m->timeslices.a, "rate_b",
                                       m->timeslices.b, "call_us", m->timeslices.call_us));
     if (m->suspend.done)
@@ -293,32 +295,32 @@ static void report_measured(struct doctor *d, const struct measured *m)
     const char *fix = "this driver takes the control and does not act on it: please report it with "
                       "the output of cede doctor --json";
     if (m->timeslices.done)
-        report(d, m->timeslices.effective ? OK : FAIL, "timeslices",
-               m->timeslices.effective ? "" : fix,
-               "%s: 30 ms : 10 ms gave %.3f : %.3f (ratio %.2f); a call takes %.0f us",
-               m->timeslices.effective ? "effective" : "no effect", m->timeslices.a,
-               m->timeslices.b, m->timeslices.got, m->timeslices.call_us);
+        finding(d, m->timeslices.effective ? OK : FAIL, "timeslices",
+                m->timeslices.effective ? "" : fix,
+                "%s: 30 ms : 10 ms gave %.3f : %.3f (ratio %.2f); a call takes %.0f us",
+                m->timeslices.effective ? "effective" : "no effect", m->timeslices.a,
+                m->timeslices.b, m->timeslices.got, m->timeslices.call_us);
     if (m->suspend.done)
-        report(d, m->suspend.stops && m->suspend.resumes ? OK : FAIL, "suspend",
-               m->suspend.stops && m->suspend.resumes ? "" : fix,
-               "%s: %s in %.0f us, %s in %.0f us",
-               m->suspend.stops && m->suspend.resumes ? "effective" : "no effect",
-               m->suspend.stops ? "stopped" : "DID NOT STOP", m->suspend.suspend_us,
-               m->suspend.resumes ? "resumed" : "DID NOT RESUME", m->suspend.resume_us);
+        finding(d, m->suspend.stops && m->suspend.resumes ? OK : FAIL, "suspend",
+                m->suspend.stops && m->suspend.resumes ? "" : fix,
+                "%s: %s in %.0f us, %s in %.0f us",
+                m->suspend.stops && m->suspend.resumes ? "effective" : "no effect",
+                m->suspend.stops ? "stopped" : "DID NOT STOP", m->suspend.suspend_us,
+                m->suspend.resumes ? "resumed" : "DID NOT RESUME", m->suspend.resume_us);
     if (m->latency.done)
-        report(d, m->latency.effective ? OK : FAIL, "latency", m->latency.effective ? "" : fix,
-               "%s: p99 is %.0f us beside a batch program with the driver's slices, and %.0f us "
-               "with the smallest",
-               m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
-               m->latency.smallest_p99_us);
+        finding(d, m->latency.effective ? OK : FAIL, "latency", m->latency.effective ? "" : fix,
+                "%s: p99 is %.0f us beside a batch program with the driver's slices, and %.0f us "
+                "with the smallest",
+                m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
+                m->latency.smallest_p99_us);
     const char *late =
         "nothing has to be done: cede notices some seconds later that a job has stopped working";
     if (m->activity.done && m->activity.error.text[0])
-        report(d, WARN, "activity", late, "%s", m->activity.error.text);
+        finding(d, WARN, "activity", late, "%s", m->activity.error.text);
     else if (m->activity.done)
-        report(d, m->activity.effective ? OK : WARN, "activity", m->activity.effective ? "" : late,
-               "the driver's trace shows %.0f of %.0f requests/s", m->activity.seen,
-               m->activity.sent);
+        finding(d, m->activity.effective ? OK : WARN, "activity", m->activity.effective ? "" : late,
+                "the driver's trace shows %.0f of %.0f requests/s", m->activity.seen,
+                m->activity.sent);
 }
 
 /* Nothing is measured: there is no program for AMD GPUs to measure with. */
@@ -326,16 +328,16 @@ static void check_amd(struct doctor *d)
 {
     struct device_driver *driver;
     struct error err = {""};
-    report(d, WARN, "amd", "please report what this prints, and what pause and resume do",
-           "cede's AMD driver has never run on AMD hardware: written from the kernel's source");
-    if (check_gpus(d) && device_open("amd", NULL, &driver, &err) == 0) {
+    finding(d, WARN, "amd", "please report what this prints, and what pause and resume do",
+            "cede's AMD driver has never run on AMD hardware: written from the kernel's source");
+    if (doctor_gpus(d) && device_open("amd", NULL, &driver, &err) == 0) {
         struct gpu_info g;
         for (unsigned i = 0; driver->ops->info(driver, i, &g) == 0; i++) {
             bool can = g.caps & GPU_CAP_SUSPEND;
-            report(d, can ? OK : FAIL, "suspend",
-                   can ? "" : "Linux 6.5 or newer and current firmware (amdgpu) are needed",
-                   "GPU %u: the kernel %s its queues be suspended; not measured", i,
-                   can ? "lets" : "does not let");
+            finding(d, can ? OK : FAIL, "suspend",
+                    can ? "" : "Linux 6.5 or newer and current firmware (amdgpu) are needed",
+                    "GPU %u: the kernel %s its queues be suspended; not measured", i,
+                    can ? "lets" : "does not let");
         }
         device_close(driver);
     }
@@ -368,13 +370,13 @@ static int examine(struct doctor *d, json_t **measured)
     check_daemon(d);
 
     r = testbed_open(&bed, d->soft, &err);
-    if (r == 0 && check_gpus(d)) {
+    if (r == 0 && doctor_gpus(d)) {
         r = measure_effects(&bed, d->device, &m, &err);
         report_measured(d, &m);
         *measured = measured_json(&m);
     }
     if (r < 0)
-        report(d, FAIL, "measurement", "", "%s", err.text);
+        finding(d, FAIL, "measurement", "", "%s", err.text);
     testbed_close(&bed);
     return bed.signal;
 }

@@ -39,7 +39,7 @@ int gates_list_add(const char *variable, const char *separators, const char *lib
 }
 
 /* In the build folder of this program, else where it was installed. */
-static bool find_library(const char *folder, const char *name, char path[static GATES_PATH])
+static bool gates_find(const char *folder, const char *name, char path[static GATES_PATH])
 {
     char exe[GATES_PATH - 64];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -57,7 +57,7 @@ static bool find_library(const char *folder, const char *name, char path[static 
 
 bool gates_opencl(char path[static GATES_PATH])
 {
-    return find_library("opencl", "libcede-opencl.so", path);
+    return gates_find("opencl", "libcede-opencl.so", path);
 }
 
 int gates_enter(const char *socket)
@@ -70,7 +70,7 @@ int gates_enter(const char *socket)
     int r = 0;
     if (gates_opencl(path))
         r = gates_list_add("OPENCL_LAYERS", ":", path);
-    if (r == 0 && access(KFD_DEVICE, F_OK) == 0 && find_library("hip", "libcede-hip.so", path))
+    if (r == 0 && access(KFD_DEVICE, F_OK) == 0 && gates_find("hip", "libcede-hip.so", path))
         r = gates_list_add("LD_PRELOAD", ": \t\n", path);
     return r == 0 && setenv("CEDE_GATE", gate, 1) < 0 ? -ENOMEM : r;
 }

@@ -94,7 +94,7 @@ static int program(size_t i, int argc, char **argv)
     return status == CLI_OK ? flush(status) : status; /* else it has said what is wrong */
 }
 
-static int verb(int argc, char **argv)
+static int main_verb(int argc, char **argv)
 {
     static char self[] = "cede"; /* for getopt's messages, whatever the verb */
     const char *name = argv[0];
@@ -141,7 +141,7 @@ int main(int argc, char **argv)
     if (help) {
         char option[] = "--help";
         char *args[] = {argv[2], option, NULL};
-        return verb(2, args);
+        return main_verb(2, args);
     }
-    return verb(argc - 1, argv + 1);
+    return main_verb(argc - 1, argv + 1);
 }

@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "control/replies.h"
 #include "lib/json_text.h"
 #include "sched/sched.h"
 
@@ -19,16 +20,6 @@ static const char help[] =
     "  cede policy\n"
     "  sudo cede policy shares\n"
     "  sudo cede policy priority rotation_us=500000\n";
-
-/* What there would be to choose from, when there is no daemon to ask. */
-static json_t *without_daemon(void)
-{
-    const char *name, *summary;
-    json_t *list = json_array();
-    for (unsigned i = 0; sched_policy_at(i, &name, &summary); i++)
-        json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "summary", summary));
-    return json_pack("{s:n, s:o}", "policy", "policies", list);
-}
 
 static void print_list(const json_t *reply)
 {
@@ -103,7 +94,7 @@ int policy_main(int argc, char **argv)
     } else if (code == -ENOENT && !changes) {
         cli_error(
             "no daemon is running; without one, `cede set` and `cede pause` follow policy static");
-        reply = without_daemon();
+        reply = json_pack("{s:n, s:o}", "policy", "policies", policies_json());
         code = reply ? 0 : error_set(&err, -ENOMEM, "out of memory");
     } else if (code == -ENOENT) {
         error_set(&err, code, "no daemon is running, so there is no policy to change: start ceded");

@@ -224,7 +224,7 @@ static bool wanted(const json_t *job, const struct request *t)
 }
 
 /* Keeps the jobs that are named; each once, in their order. CLI_FAILED if a target names none. */
-static int choose(json_t *all, char *const *targets, int n)
+static int ps_choose(json_t *all, char *const *targets, int n)
 {
     json_t *jobs = json_object_get(all, "jobs"), *chosen = json_array(), *job;
     size_t k;
@@ -348,7 +348,7 @@ static void levels_text(char *buf, const json_t *job)
         snprintf(buf, CELL, "-");
 }
 
-static void row(const json_t *job, const json_t *known, char cell[COLUMNS][CELL])
+static void ps_row(const json_t *job, const json_t *known, char cell[COLUMNS][CELL])
 {
 /* What a process in no job does not have is shown as -. */
 #define INT(key) ((long long)json_get_int(job, key))
@@ -436,7 +436,7 @@ static int print_table(const json_t *rows, const json_t *devices)
     bool budgets = false;
     json_array_foreach(rows, k, job)
     {
-        row(job, known, cells[k + 1]);
+        ps_row(job, known, cells[k + 1]);
         budgets |= json_get_int(job, "budget_us") > 0;
         for (size_t c = 0; c < COLUMNS; c++)
             width[c] = max_u64(width[c], strlen(cells[k + 1][c]));
@@ -520,7 +520,7 @@ int ps_main(int argc, char **argv)
         json_decref(all);
         return CLI_FAILED;
     }
-    status = optind < argc ? choose(all, argv + optind, argc - optind) : CLI_OK;
+    status = optind < argc ? ps_choose(all, argv + optind, argc - optind) : CLI_OK;
     bool blind = others && others_add(all, &err) < 0; /* the jobs are shown anyway */
     if (blind)
         cli_error("cannot list the GPU processes that belong to no job: %s", err.text);

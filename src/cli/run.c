@@ -67,21 +67,12 @@ struct options {
 };
 
 /* The command's last path component, made into a valid name. */
-static void default_name(const char *command, char name[JOB_NAME_MAX])
+static void default_name(const char *command, char name[static JOB_NAME_MAX])
 {
     const char *base = strrchr(command, '/');
-    snprintf(name, JOB_NAME_MAX, "%s", base && base[1] ? base + 1 : command);
-    if (proto_name_ok(name))
-        return;
-    for (char *p = name; *p; p++) {
-        if (*p < '!' || *p > '~')
-            *p = '_';
-    }
-    if (!proto_name_ok(name)) {
-        memmove(name + 1, name, JOB_NAME_MAX - 2);
-        name[0] = '_';
-        name[JOB_NAME_MAX - 1] = '\0';
-    }
+    base = base && base[1] ? base + 1 : command;
+    if (!proto_name_from(name, base))
+        snprintf(name, JOB_NAME_MAX, "_%.*s", JOB_NAME_MAX - 2, base);
 }
 
 /* What options and command are together: OPTIONS_GO_ON, or the exit status. */
@@ -360,7 +351,7 @@ static void grant_steering(const struct client *peer)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 }
 
-static int run(char **command, const struct client *peer)
+static int run_program(char **command, const struct client *peer)
 {
     sigset_t set, before;
     struct sigaction child_before;
@@ -411,5 +402,5 @@ int run_main(int argc, char **argv)
         cli_error("'%s' runs unscheduled: %s", command[0], err.text);
         peer.daemon_pid = 0;
     }
-    return run(command, &peer);
+    return run_program(command, &peer);
 }

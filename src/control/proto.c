@@ -119,6 +119,16 @@ bool proto_name_ok(const char *name)
     return utf8;
 }
 
+bool proto_name_from(char name[static JOB_NAME_MAX], const char *text)
+{
+    snprintf(name, JOB_NAME_MAX, "%s", text);
+    if (proto_name_ok(name))
+        return true;
+    for (char *p = name; *p; p++)
+        *p = *p <= ' ' || *p > '~' || *p == '#' ? '_' : *p;
+    return proto_name_ok(name);
+}
+
 int proto_target(const char *text, struct request *out, struct error *err)
 {
     out->pid = 0;
@@ -441,7 +451,7 @@ json_t *proto_param(const struct param *f, double v)
     return f->real ? json_real(v) : json_integer((json_int_t)v);
 }
 
-static json_t *target_json(const struct request *r)
+static json_t *proto_target_json(const struct request *r)
 {
     char number[24];
     snprintf(number, sizeof(number), "#%llu", (unsigned long long)r->number);
@@ -467,7 +477,7 @@ static json_t *field_json(const struct field *f, const struct request *r)
     case KIND_BYTES:
         return is_given(f, r) ? json_integer((json_int_t)number_of(f, r)) : NULL;
     case KIND_TARGET:
-        return target_json(r);
+        return proto_target_json(r);
     case KIND_CLASS:
         return r->release     ? json_string("none")
                : r->has_class ? json_string(job_class_name(r->class))

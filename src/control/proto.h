@@ -93,6 +93,9 @@ int proto_target(const char *text, struct request *out, struct error *err);
  * digits. */
 bool proto_name_ok(const char *name);
 
+/* text made a name, its bytes that no name may have replaced by _. False: even so it is none. */
+bool proto_name_from(char name[static JOB_NAME_MAX], const char *text);
+
 /* malloc'd JSON text of a request, for the client. NULL: no memory. */
 char *proto_format(const struct request *r);
 

@@ -258,12 +258,18 @@ static json_t *params_of(const struct sched_params *p)
     return o;
 }
 
-json_t *reply_policy(const struct engine *e)
+json_t *policies_json(void)
 {
     json_t *list = json_array();
     const char *name, *summary;
     for (unsigned i = 0; sched_policy_at(i, &name, &summary); i++)
         json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "summary", summary));
+    return list;
+}
+
+json_t *reply_policy(const struct engine *e)
+{
     return json_pack("{s:i, s:b, s:s, s:o, s:o}", "v", PROTO_VERSION, "ok", 1, "policy",
-                     engine_policy(e), "policies", list, "params", params_of(engine_params(e)));
+                     engine_policy(e), "policies", policies_json(), "params",
+                     params_of(engine_params(e)));
 }

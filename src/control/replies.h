@@ -19,6 +19,7 @@ json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who
 #define UNMANAGED_MAX 64
 void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct caller *who);
 json_t *reply_policy(const struct engine *e);
+json_t *policies_json(void); /* [{"name":, "summary":}, ...] */
 /* "laxity, edf, ..."; returns buf. */
 const char *reply_policy_names(char *buf, size_t size);
 

@@ -73,15 +73,7 @@ const struct rule *rules_find(const struct rule_list *l, const struct rule_facts
 
 void rules_job_name(char name[static JOB_NAME_MAX], const char *comm, pid_t pid)
 {
-    snprintf(name, JOB_NAME_MAX, "%s", comm);
-    if (proto_name_ok(name))
-        return;
-    /* comm is the program's to set: any bytes. */
-    for (char *p = name; *p; p++) {
-        if (*p <= ' ' || *p > '~' || *p == '#')
-            *p = '_';
-    }
-    if (!proto_name_ok(name))
+    if (!proto_name_from(name, comm)) /* comm is the program's to set: any bytes */
         snprintf(name, JOB_NAME_MAX, "pid-%d", (int)pid);
 }
 

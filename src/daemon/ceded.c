@@ -90,12 +90,7 @@ static void heartbeat(struct daemon *d)
 static int start_restorer(struct daemon *d, struct error *err)
 {
     d->restorer_started_ns = monotonic_ns();
-    int r = restorer_start(d->journal, &d->restorer, &d->restorer_pipe, err);
-    if (r < 0) {
-        d->restorer = 0;
-        d->restorer_pipe = -1;
-    }
-    return r;
+    return restorer_start(d->journal, &d->restorer, &d->restorer_pipe, err);
 }
 
 static bool restorer_missing(const struct daemon *d)
@@ -128,6 +123,12 @@ static void replace_restorer(struct daemon *d, uint64_t now)
 
 static void daemon_stop(struct daemon *d);
 static void on_timer(uv_timer_t *t);
+
+static void daemon_leave(struct daemon *d, const char *why)
+{
+    logger_say(&d->log, LOG_INFO, "%s", why);
+    daemon_stop(d);
+}
 
 static void timer_arm(struct daemon *d)
 {
@@ -166,8 +167,7 @@ static void daemon_tick(struct daemon *d)
     }
     d->had_jobs |= jobs > 0;
     if (d->opt.transient && d->had_jobs && !jobs) {
-        logger_say(&d->log, LOG_INFO, "the last job has ended");
-        daemon_stop(d);
+        daemon_leave(d, "the last job has ended");
         return;
     }
     timer_arm(d);
@@ -193,14 +193,12 @@ static void on_timer(uv_timer_t *t)
     heartbeat(d);
     replace_restorer(d, now);
     if (d->opt.transient && !d->had_jobs && now >= d->start_ns + TRANSIENT_WAIT_NS) {
-        logger_say(&d->log, LOG_INFO, "no job came");
-        daemon_stop(d);
+        daemon_leave(d, "no job came");
         return;
     }
     if (gpu_appeared(d, now)) {
-        logger_say(&d->log, LOG_INFO, "a GPU has appeared: starting anew");
         d->again = true;
-        daemon_stop(d);
+        daemon_leave(d, "a GPU has appeared: starting anew");
         return;
     }
     if (now >= d->wake_ns)
@@ -347,14 +345,12 @@ static int daemon_open_loop(struct daemon *d, struct error *err)
         if (r == 0)
             r = uv_signal_start(&d->signals[i], on_signal, numbers[i]);
     }
-    if (r == 0)
-        r = uv_timer_init(&d->loop, &d->timer);
+    /* These only set fields, and never fail. */
+    uv_timer_init(&d->loop, &d->timer);
     d->timer.data = d;
-    if (r == 0)
-        r = uv_check_init(&d->loop, &d->check);
+    uv_check_init(&d->loop, &d->check);
     d->check.data = d;
-    if (r == 0)
-        r = uv_check_start(&d->check, on_check);
+    uv_check_start(&d->check, on_check);
     return r < 0 ? error_set(err, r, "cannot set up the event loop: %s", uv_strerror(r)) : 0;
 }
 

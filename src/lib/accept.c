@@ -6,9 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define FAILURES_MAX                                                                               \
-    16 /* of one call, before a pause: connections that were refused or had gone                   \
-        */
+/* Connections of one call that were refused or had gone, before a pause. */
+#define FAILURES_MAX 16
 
 static int accept_take(const struct acceptor *a)
 {

@@ -1,7 +1,6 @@
 /* See procfs.h. */
 #include "lib/procfs.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -153,28 +152,6 @@ int proc_cgroup(pid_t pid, char *buf, size_t size)
     if (!slash)
         return -EIO;
     snprintf(buf, size, "%.*s", (int)strcspn(slash, "\n"), slash);
-    return 0;
-}
-
-int proc_cmdline(pid_t pid, char *buf, size_t size)
-{
-    ssize_t n = read_proc(pid, "cmdline", buf, size);
-    if (n < 0)
-        return (int)n;
-    while (n > 0 && buf[n - 1] == '\0')
-        n--;
-    if (n == 0) {
-        struct proc_stat st;
-        int r = proc_stat_read(pid, &st);
-        if (r == 0)
-            snprintf(buf, size, "[%s]", st.comm);
-        return r;
-    }
-    for (ssize_t i = 0; i < n; i++) {
-        /* Arguments are the program's: keep them from driving the reader's terminal. */
-        if (!isprint((unsigned char)buf[i]) && !((unsigned char)buf[i] & 0x80))
-            buf[i] = ' ';
-    }
     return 0;
 }
 

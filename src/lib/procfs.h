@@ -69,9 +69,6 @@ bool pidfd_alive(int pidfd);
 int proc_exe(pid_t pid, char *buf, size_t size);
 int proc_cgroup(pid_t pid, char *buf, size_t size);
 
-/* Command line with blanks between arguments, for people to read; comm in brackets if empty. */
-int proc_cmdline(pid_t pid, char *buf, size_t size);
-
 /* True unless we are in a pid namespace below the first: then there are processes we do not see,
  * and what the kernel tells outside /proc has other numbers. */
 bool proc_sees_all(void);

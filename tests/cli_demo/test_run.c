@@ -76,6 +76,21 @@ static int finish(struct run *r)
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* A process's arguments with blanks between them. False: it has ended. */
+static bool command_line(pid_t pid, char *buf, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(buf, 1, size - 1, f) : 0;
+    if (f)
+        fclose(f);
+    for (size_t i = 0; i < n; i++)
+        buf[i] = buf[i] ? buf[i] : ' ';
+    buf[n] = '\0';
+    return n > 0;
+}
+
 /* The child of the demo whose command line holds the words; its directory is noted. */
 static pid_t find_child(struct run *r, const char *words)
 {
@@ -86,7 +101,7 @@ static pid_t find_child(struct run *r, const char *words)
         struct proc_stat st;
         char line[1024];
         if (proc_stat_read(pids[i], &st) < 0 || st.ppid != r->pid ||
-            proc_cmdline(pids[i], line, sizeof(line)) < 0)
+            !command_line(pids[i], line, sizeof(line)))
             continue;
         const char *dir = strstr(line, "/tmp/cede-demo-");
         if (dir)
