@@ -45,6 +45,10 @@ hipError_t hipGraphInstantiate(void **, void *, void *, char *, size_t);
 hipError_t hipGraphLaunch(void *, hipStream_t);
 hipError_t hipStreamAddCallback(hipStream_t, void (*)(hipStream_t, hipError_t, void *), void *,
                                 unsigned);
+hipError_t hipStreamAddCallback_spt(hipStream_t, void (*)(hipStream_t, hipError_t, void *), void *,
+                                    unsigned);
+hipError_t hipLaunchHostFunc(hipStream_t, void (*)(void *), void *);
+hipError_t hipLaunchHostFunc_spt(hipStream_t, void (*)(void *), void *);
 hipError_t hipPeekAtLastError(void);
 hipError_t hipGetLastError(void);
 
@@ -229,6 +233,11 @@ static int cancelled(void)
     return r;
 }
 
+static void host_callback(void *data)
+{
+    callback(NULL, 0, data);
+}
+
 static int never(void)
 {
     hipStream_t s;
@@ -249,6 +258,9 @@ static int never(void)
     hipStreamEndCapture(s, &graph);
     uint64_t number = 7;
     hipStreamAddCallback(s, callback, &number, 0);
+    hipStreamAddCallback_spt(s, callback, &number, 0);
+    hipLaunchHostFunc(s, host_callback, &number);
+    hipLaunchHostFunc_spt(s, host_callback, &number);
     hipStreamDestroy(s);
     return write(4, "n", 1) == 1 ? 0 : 1;
 }

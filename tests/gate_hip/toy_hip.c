@@ -259,18 +259,22 @@ FN(hipDeviceSynchronize, void)
     return done(OK);
 }
 
-FN(hipStreamAddCallback, hipStream_t s, void (*f)(hipStream_t, hipError_t, void *), void *data,
-   unsigned flags)
-{
-    enter(1000);
-    struct ihipStream_t *x = stream_of(s, false);
-    now = max(now, x->busy_until);
-    put((struct op){.what = "callback", .stream = x->index});
-    pthread_mutex_unlock(&lock);
-    f(s, OK, data);
-    pthread_mutex_lock(&lock);
-    return done(OK);
-}
+#define CALLBACK(name, type, ...)                                                                  \
+    FN(name, hipStream_t s, type, void *data, unsigned flags)                                      \
+    {                                                                                              \
+        enter(1000);                                                                               \
+        struct ihipStream_t *x = stream_of(s, false);                                              \
+        now = max(now, x->busy_until);                                                             \
+        put((struct op){.what = "callback", .stream = x->index});                                  \
+        pthread_mutex_unlock(&lock);                                                               \
+        f(__VA_ARGS__);                                                                            \
+        pthread_mutex_lock(&lock);                                                                 \
+        return done(OK);                                                                           \
+    }
+CALLBACK(hipStreamAddCallback, void (*f)(hipStream_t, hipError_t, void *), s, OK, data)
+CALLBACK(hipStreamAddCallback_spt, void (*f)(hipStream_t, hipError_t, void *), s, OK, data)
+CALLBACK(hipLaunchHostFunc, void (*f)(void *), data)
+CALLBACK(hipLaunchHostFunc_spt, void (*f)(void *), data)
 
 /* ---- events ---- */
 
