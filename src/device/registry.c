@@ -157,19 +157,28 @@ static int open_auto(const char *soft, const char *gate, bool all, struct mux_pa
                      why.text);
 }
 
-static int open_named(const char *list, const char *soft, const char *gate, struct mux_part *v,
-                      unsigned *n, struct error *err)
+/* All of a list; of an address what is there, and the rest keeps its place. */
+static int open_listed(const char *list, bool address, const char *soft, const char *gate,
+                       struct mux_part *v, unsigned *n, struct error *err)
 {
-    unsigned all, open = 0;
-    int r = list_parse(list, false, v, &all, err);
-    while (r == 0 && open < all) {
-        r = registry_part_open(&v[open], soft, gate, err);
-        open += r == 0;
-    }
+    struct error first = {""};
+    unsigned open = 0;
+    int r = list_parse(list, address, v, n, err), why = -ENODEV;
     if (r < 0)
-        close_parts(v, open);
-    *n = open;
-    return r;
+        return r;
+    for (unsigned i = 0; i < *n; i++) {
+        struct error e = {""};
+        r = registry_part_open(&v[i], soft, gate, &e);
+        open += r == 0;
+        if (r < 0 && !first.text[0]) {
+            first = e;
+            why = r;
+        }
+    }
+    if (address ? open > 0 : open == *n)
+        return 0;
+    close_parts(v, *n);
+    return error_set(err, why, "%s", first.text);
 }
 
 void device_default_address(const struct device_driver *d, struct device_address *address)
@@ -186,7 +195,7 @@ int device_open_list(const char *list, const char *soft, const char *gate,
     struct mux_part v[MUX_PARTS_MAX];
     unsigned n = 0;
     int r = strcmp(list, "auto") == 0 ? open_auto(soft, gate, true, v, &n, err)
-                                      : open_named(list, soft, gate, v, &n, err);
+                                      : open_listed(list, false, soft, gate, v, &n, err);
     if (r < 0)
         return r;
     memset(address, 0, sizeof(*address));
@@ -212,34 +221,15 @@ int device_open_list(const char *list, const char *soft, const char *gate,
     return 0;
 }
 
-/* By its address. What cannot be opened keeps its place. */
-static int open_again(const char *where, struct device_driver **out, struct error *err)
-{
-    struct mux_part v[MUX_PARTS_MAX];
-    unsigned n, open = 0;
-    struct error first = {""};
-    int r = list_parse(where, true, v, &n, err), why = -ENODEV;
-    if (r < 0)
-        return r;
-    for (unsigned i = 0; i < n; i++) {
-        struct error e = {""};
-        r = registry_part_open(&v[i], NULL, NULL, &e);
-        open += r == 0;
-        if (r < 0 && !first.text[0]) {
-            first = e;
-            why = r;
-        }
-    }
-    return open ? mux_new(v, n, out, err) : error_set(err, why, "%s", first.text);
-}
-
 int device_open(const char *name, const char *where, struct device_driver **out, struct error *err)
 {
-    if (strcmp(name, SEVERAL) == 0)
-        return open_again(where ? where : "", out, err);
+    struct mux_part v[MUX_PARTS_MAX];
+    unsigned n;
+    if (strcmp(name, SEVERAL) == 0) {
+        int r = open_listed(where ? where : "", true, NULL, NULL, v, &n, err);
+        return r < 0 ? r : mux_new(v, n, out, err);
+    }
     if (strcmp(name, "auto") == 0) {
-        struct mux_part v[MUX_PARTS_MAX];
-        unsigned n;
         int r = open_auto(where, NULL, false, v, &n, err);
         if (r == 0)
             *out = v[0].driver;

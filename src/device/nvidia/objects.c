@@ -86,6 +86,11 @@ static uint32_t object_parent(const struct nv_look *l, uint32_t object)
     return parent;
 }
 
+static int groups_add(const struct nv_look *l, uint32_t object, struct handles *groups)
+{
+    return object_class(l, object) == RM_CLASS_GROUP ? handles_add(groups, object) : 0;
+}
+
 /* Groups above the objects that RM named. Continues from *next to the limit of misses. */
 static int groups_from_contexts(const struct nv_look *l, uint32_t *next, uint32_t limit,
                                 struct handles *groups)
@@ -110,11 +115,9 @@ static int groups_from_contexts(const struct nv_look *l, uint32_t *next, uint32_
         if (class != RM_CLASS_CONTEXT && class != RM_CLASS_CONTEXT_SHARE)
             continue;
         uint32_t parent = object_parent(l, RM_OWN_BASE + i - 1);
-        if (parent && object_class(l, parent) == RM_CLASS_GROUP) {
-            int r = handles_add(groups, parent);
-            if (r < 0)
-                return r;
-        }
+        int r = parent ? groups_add(l, parent, groups) : 0;
+        if (r < 0)
+            return r;
     }
     return 0;
 }
@@ -123,10 +126,8 @@ static int groups_known(const struct nv_look *l, const struct group_list *known,
                         struct handles *groups)
 {
     int r = 0;
-    for (size_t i = 0; i < known->n && r == 0; i++) {
-        if (object_class(l, known->v[i].handles[3]) == RM_CLASS_GROUP)
-            r = handles_add(groups, known->v[i].handles[3]);
-    }
+    for (size_t i = 0; i < known->n && r == 0; i++)
+        r = groups_add(l, known->v[i].handles[3], groups);
     return r;
 }
 
@@ -213,11 +214,7 @@ static int client_group_add(const struct nv_look *l, uint32_t handle,
         .handles = {l->c->handle, d->device, d->subdevice, handle},
         .source = l->c->fd,
     };
-    const struct device_group *known = NULL;
-    for (size_t i = 0; i < before->n; i++) {
-        if (before->v[i].key == g.key)
-            known = &before->v[i];
-    }
+    const struct device_group *known = group_by_handle(before, handle);
     struct rm_timeslice t = {0};
     if (rm_control(l->s->io, l->fd, l->c->handle, handle, RM_GET_TIMESLICE, &t, NULL) == 0 && t.us)
         g.timeslice_now_us = g.timeslice_us = t.us;

@@ -200,20 +200,6 @@ static bool fd_idle(const struct nv_process *p, const struct nv_fd *state)
     return true;
 }
 
-/* Whether to list the descriptors: their number has changed, the last listing is too old, or one is
- * under way. */
-static int list_due(struct nv_scanner *s, struct nv_process *p, bool force, bool *due)
-{
-    uint64_t count = 0;
-    *due = force || p->dirty || p->listing.next || p->listed_ns == 0 ||
-           s->io->now_ns() - p->listed_ns > RELIST_NS;
-    if (*due)
-        return 0;
-    int r = s->io->fd_count(p->id.pid, &count);
-    *due = count == 0 || count != p->fds.fd_count;
-    return r;
-}
-
 /* Goes on with the list of descriptors. -EAGAIN: there are more, and what was known stays. */
 static int process_list(struct nv_scanner *s, struct nv_process *p, bool anew, struct plan *plan)
 {
@@ -239,8 +225,13 @@ static int process_list(struct nv_scanner *s, struct nv_process *p, bool anew, s
 static int plan_scan(struct nv_scanner *s, struct nv_process *p, bool force, struct plan *plan,
                      struct error *err)
 {
-    bool list;
-    int r = list_due(s, p, force, &list);
+    /* Listed are descriptors whose number has changed, whose last listing is too old, or whose
+     * listing is under way. */
+    bool list = force || p->dirty || p->listing.next || p->listed_ns == 0 ||
+                s->io->now_ns() - p->listed_ns > RELIST_NS;
+    uint64_t count = 0;
+    int r = list ? 0 : s->io->fd_count(p->id.pid, &count);
+    list |= count == 0 || count != p->fds.fd_count;
     *plan = (struct plan){.search = force || p->dirty || p->searching || p->listed_ns == 0,
                           .rediscover = force || p->dirty,
                           .first = !p->looked};
