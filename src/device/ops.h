@@ -257,7 +257,7 @@ struct device_ops {
                       struct error *err);
 };
 
-extern const struct device_ops device_nvidia, device_amd, device_gate;
+extern const struct device_ops device_nvidia, device_amd, device_gate, device_soft;
 
 /* Every driver starts with this. */
 struct device_driver {

@@ -8,7 +8,6 @@
 
 #include "device/mux.h"
 #include "device/soft/client.h"
-#include "device/soft/driver.h"
 
 /* The name of several in a device_address; journals keep it. */
 #define SEVERAL "multi"

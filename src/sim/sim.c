@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/soft/fabric.h"
+#include "device/soft/engine.h"
 #include "lib/util.h"
 
 #define SAMPLES_MAX 65536U
@@ -14,8 +14,6 @@
 #define QUEUED      2U         /* kernels a saturating job keeps in the queue */
 #define QUIET_NS    300000000U /* without work, although it could: idle */
 #define RANKS       (SIM_JOBS_MAX * SIM_GPUS_MAX)
-
-enum call { CALL_SUSPEND, CALL_TIMESLICE, CALL_RESUME };
 
 struct rank {
     bool present, suspended, ran; /* ran: it could, since the last look */
@@ -55,7 +53,7 @@ struct sim {
     uint64_t now, call_at; /* call_at: the daemon is in a call until then */
     uint64_t look_at;      /* when it asks next who got the GPU */
     struct {
-        enum call call;
+        enum softgpu_call call;
         uint32_t rank, us;
     } calls[3 * RANKS];
     uint32_t ncalls, next_call;
@@ -322,7 +320,7 @@ static void look(struct sim *m)
     m->look_at = m->now + LOOK_NS;
 }
 
-static void add_call(struct sim *m, enum call call, uint32_t rank, uint32_t us)
+static void add_call(struct sim *m, enum softgpu_call call, uint32_t rank, uint32_t us)
 {
     m->calls[m->ncalls].call = call;
     m->calls[m->ncalls].rank = rank;
@@ -339,16 +337,16 @@ static void decide(struct sim *m, struct decider *d)
     sched_decide(d->c, m->now, &plan);
     d->wake = plan.wake_ns;
     m->ncalls = m->next_call = 0;
-    for (int pass = CALL_SUSPEND; pass <= CALL_RESUME; pass++) {
+    for (int pass = SOFTGPU_SUSPEND; pass <= SOFTGPU_RESUME; pass++) {
         for (size_t i = 0; i < plan.n; i++) {
             uint32_t k = plan.settings[i].group, us = plan.settings[i].timeslice_us;
             struct rank *r = &m->ranks[k];
             bool runs = plan.settings[i].runnable;
-            if (pass == CALL_TIMESLICE && us != r->timeslice_us) {
-                add_call(m, CALL_TIMESLICE, k, us);
+            if (pass == SOFTGPU_TIMESLICE && us != r->timeslice_us) {
+                add_call(m, SOFTGPU_TIMESLICE, k, us);
                 r->timeslice_us = us;
-            } else if (pass == (runs ? CALL_RESUME : CALL_SUSPEND) && r->suspended == runs) {
-                add_call(m, runs ? CALL_RESUME : CALL_SUSPEND, k, 0);
+            } else if (pass == (runs ? SOFTGPU_RESUME : SOFTGPU_SUSPEND) && r->suspended == runs) {
+                add_call(m, runs ? SOFTGPU_RESUME : SOFTGPU_SUSPEND, k, 0);
                 r->suspended = !runs;
             }
         }
@@ -362,20 +360,15 @@ static void make_call(struct sim *m, const struct softgpu_params *p)
     struct softgpu *e = m->f.engines[k % SIM_GPUS_MAX];
     struct rank *r = &m->ranks[k];
     struct state *st = &m->st[k / SIM_GPUS_MAX];
-    enum call call = m->calls[m->next_call++].call;
+    enum softgpu_call call = m->calls[m->next_call++].call;
     if (!r->present)
         return;
     m->out->calls++;
-    if (call == CALL_TIMESLICE) {
-        softgpu_set_timeslice(e, r->group, us ? us : p->timeslice_us, m->now, &m->call_at);
-        return;
-    }
-    if (call == CALL_SUSPEND) {
-        softgpu_suspend(e, r->group, m->now, &m->call_at);
+    softgpu_control(e, r->group, call, us ? us : p->timeslice_us, m->now, &m->call_at);
+    if (call == SOFTGPU_SUSPEND)
         st->resumed_ns = 0;
+    if (call != SOFTGPU_RESUME)
         return;
-    }
-    softgpu_resume(e, r->group, m->now, &m->call_at);
     st->resumed_ns = st->resumed_ns ? st->resumed_ns : m->call_at;
     uint64_t skew = m->call_at - st->resumed_ns;
     m->out->skew_ns = skew > m->out->skew_ns ? skew : m->out->skew_ns;

@@ -151,14 +151,14 @@ static void test_calls(void **state)
     assert_int_equal(softgpu_new(&p, 1, 1, &e), 0);
     assert_int_equal(softgpu_group_add(e, 0, &g), 0);
 
-    assert_int_equal(softgpu_set_timeslice(e, g, 1, 1 * MS, &done), 0);
+    assert_int_equal(softgpu_control(e, g, SOFTGPU_TIMESLICE, 1, 1 * MS, &done), 0);
     bad += compare("set timeslice, idle GPU", "us", 155, (double)(done - 1 * MS) / 1e3);
     assert_int_equal(softgpu_submit(e, g, &k, 2 * MS), 0);
-    assert_int_equal(softgpu_set_timeslice(e, g, 1, 3 * MS, &done), 0);
+    assert_int_equal(softgpu_control(e, g, SOFTGPU_TIMESLICE, 1, 3 * MS, &done), 0);
     bad += compare("set timeslice, busy GPU (300-390)", "us", 345, (double)(done - 3 * MS) / 1e3);
-    assert_int_equal(softgpu_suspend(e, g, 4 * MS, &done), 0);
+    assert_int_equal(softgpu_control(e, g, SOFTGPU_SUSPEND, 0, 4 * MS, &done), 0);
     bad += compare("suspend", "us", 600, (double)(done - 4 * MS) / 1e3);
-    assert_int_equal(softgpu_resume(e, g, 5 * MS, &done), 0);
+    assert_int_equal(softgpu_control(e, g, SOFTGPU_RESUME, 0, 5 * MS, &done), 0);
     bad += compare("resume", "us", 320, (double)(done - 5 * MS) / 1e3);
     softgpu_free(e);
     assert_int_equal(bad, 0);

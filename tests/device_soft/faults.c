@@ -211,7 +211,7 @@ static void test_strictness(void **state)
     struct soft_msg again = {.version = SOFT_VERSION, .type = SOFT_OPEN_CONTEXT};
     struct soft_msg version = ok, zero = ok, stream = ok,
                     control = {
-                        .version = SOFT_VERSION, .type = SOFT_SUSPEND, .u.control = {.n = 1}};
+                        .version = SOFT_VERSION, .type = SOFT_CONTROL, .u.control = {.n = 1}};
     version.version++;
     zero.u.submit.zero = 1;
     stream.u.submit.stream = SOFTGPU_STREAMS;
@@ -225,7 +225,7 @@ static void test_strictness(void **state)
         {&version, soft_msg_size(SOFT_SUBMIT)},
         {&zero, soft_msg_size(SOFT_SUBMIT)},
         {&stream, soft_msg_size(SOFT_SUBMIT)},
-        {&control, soft_msg_size(SOFT_SUSPEND)},
+        {&control, soft_msg_size(SOFT_CONTROL)},
         {&again, soft_msg_size(SOFT_OPEN_CONTEXT)},
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
+#include "device/ops.h"
 #include "device/soft/client.h"
-#include "device/soft/driver.h"
 
 #define US       1000U
 #define MS       1000000U

@@ -79,9 +79,9 @@ void scenario_run(const struct softgpu_params *p, const struct scenario *s, stru
             continue;
         must(softgpu_group_add(e, 0, &batch[i]));
         if (b->timeslice_us)
-            must(softgpu_set_timeslice(e, batch[i], b->timeslice_us, 0, &done));
+            must(softgpu_control(e, batch[i], SOFTGPU_TIMESLICE, b->timeslice_us, 0, &done));
         if (b->suspended)
-            must(softgpu_suspend(e, batch[i], 0, &done));
+            must(softgpu_control(e, batch[i], SOFTGPU_SUSPEND, 0, 0, &done));
         submit_batch(e, batch[i], b);
         submit_batch(e, batch[i], b);
     }

@@ -1,5 +1,5 @@
 /* Preloaded into cede and what it starts: notes each PR_SET_PTRACER in the file $CEDE_TEST_GRANTS,
- * as src/device/soft/yama.h reads it, and passes all on. Where the kernel has no Yama the call
+ * as src/device/soft/control.c reads it, and passes all on. Where the kernel has no Yama the call
  * fails, which nobody looks at. */
 #include <fcntl.h>
 #include <stdarg.h>

@@ -13,8 +13,6 @@
 
 #include <cmocka.h>
 
-#include "device/soft/fabric.h"
-
 #define US  1000ULL
 #define MS  1000000ULL
 #define SEC 1000000000ULL
@@ -206,8 +204,9 @@ static double turns(uint64_t later_ns)
         for (uint32_t g = 0; g < 2; g++) {
             uint64_t done;
             pair_run(&p, i * 200 * MS + g * later_ns);
-            softgpu_suspend(p.f.engines[g], p.group[(i + 1) % 2][g], p.now, &done);
-            softgpu_resume(p.f.engines[g], p.group[i % 2][g], p.now, &done);
+            softgpu_control(p.f.engines[g], p.group[(i + 1) % 2][g], SOFTGPU_SUSPEND, 0, p.now,
+                            &done);
+            softgpu_control(p.f.engines[g], p.group[i % 2][g], SOFTGPU_RESUME, 0, p.now, &done);
         }
     }
     pair_run(&p, 10 * SEC);

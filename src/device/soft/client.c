@@ -1,7 +1,5 @@
 /* See client.h and proto.h: a program's connection to the software GPU's server, and what the
  * driver shares of it. Keeps nothing but the socket and a count. */
-#include "device/soft/client.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -54,14 +52,13 @@ static int send_msg(int fd, struct soft_msg *m)
     return 0;
 }
 
-/* -EAGAIN with MSG_DONTWAIT and nothing there. */
-static int recv_msg(int fd, struct soft_msg *m, uint32_t want, int flags)
+static int recv_msg(int fd, struct soft_msg *m, uint32_t want)
 {
     ssize_t n;
-    while ((n = recv(fd, m, sizeof(*m), flags)) < 0 && errno == EINTR)
+    while ((n = recv(fd, m, sizeof(*m), 0)) < 0 && errno == EINTR)
         ;
     if (n < 0)
-        return errno == EAGAIN && (flags & MSG_DONTWAIT) ? -EAGAIN : connection_error(errno);
+        return connection_error(errno);
     if (n == 0)
         return -EPIPE;
     if ((size_t)n < offsetof(struct soft_msg, u) || m->version != SOFT_VERSION || m->type != want ||
@@ -73,7 +70,7 @@ static int recv_msg(int fd, struct soft_msg *m, uint32_t want, int flags)
 int soft_transact(int fd, struct soft_msg *m, uint32_t want)
 {
     int r = send_msg(fd, m);
-    return r < 0 ? r : recv_msg(fd, m, want, 0);
+    return r < 0 ? r : recv_msg(fd, m, want);
 }
 
 int soft_connect(const char *path, struct soft_msg *m, int *out)
@@ -156,28 +153,18 @@ int soft_client_submit(struct soft_client *c, const struct soft_kernel *k)
 
 int soft_client_wait(struct soft_client *c, uint64_t timeout_ns, struct soft_completion *out)
 {
+    struct pollfd p = {.fd = c->fd, .events = POLLIN};
+    struct timespec t = {.tv_sec = (time_t)(timeout_ns / NSEC_PER_SEC),
+                         .tv_nsec = (long)(timeout_ns % NSEC_PER_SEC)};
     struct soft_msg m;
-    int r = recv_msg(c->fd, &m, SOFT_COMPLETION, MSG_DONTWAIT);
-    if (r == -EAGAIN) {
-        struct pollfd p = {.fd = c->fd, .events = POLLIN};
-        struct timespec t = {.tv_sec = (time_t)(timeout_ns / NSEC_PER_SEC),
-                             .tv_nsec = (long)(timeout_ns % NSEC_PER_SEC)};
-        int n = ppoll(&p, 1, &t, NULL);
-        if (n <= 0)
-            return n == 0 ? -ETIMEDOUT : -errno;
-        r = recv_msg(c->fd, &m, SOFT_COMPLETION, MSG_DONTWAIT);
-        if (r == -EAGAIN)
-            return -ETIMEDOUT;
-    }
+    int n = ppoll(&p, 1, &t, NULL);
+    if (n <= 0)
+        return n == 0 ? -ETIMEDOUT : -errno;
+    int r = recv_msg(c->fd, &m, SOFT_COMPLETION);
     if (r < 0)
         return r;
     c->outstanding--;
-    *out = (struct soft_completion){
-        .cookie = m.u.completion.cookie,
-        .submit_ns = m.u.completion.submit_ns,
-        .start_ns = m.u.completion.start_ns,
-        .end_ns = m.u.completion.end_ns,
-    };
+    *out = m.u.completion;
     return 0;
 }
 
@@ -197,9 +184,4 @@ int soft_client_alloc(struct soft_client *c, int64_t bytes)
             return r;
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
-}
-
-int soft_client_fd(const struct soft_client *c)
-{
-    return c->fd;
 }

@@ -52,9 +52,6 @@ int soft_client_wait(struct soft_client *c, uint64_t timeout_ns, struct soft_com
  * than it has. */
 int soft_client_alloc(struct soft_client *c, int64_t bytes);
 
-/* For poll(2): readable when a completion is there. */
-int soft_client_fd(const struct soft_client *c);
-
 /* $CEDE_SOFT_SOCKET, or $XDG_RUNTIME_DIR/cede-softgpu, or /tmp/cede-softgpu-UID/socket. */
 int soft_default_path(char *buf, unsigned long size);
 

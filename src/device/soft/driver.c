@@ -6,76 +6,128 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "device/soft/client.h"
-#include "device/soft/driver.h"
+#include "device/ops.h"
 #include "device/soft/engine.h"
-#include "device/soft/link.h"
-#include "device/soft/swap.h"
+#include "device/soft/proto.h"
 
 #define ACTIVITY_STALE_NS (5 * NSEC_PER_SEC) /* an older sample counts as none */
 #define COMPUTE_CHANNELS  8                  /* as libcuda makes them */
 #define COPY_CHANNELS     4
+
+/* The timeslice that a group had when it was first seen. */
+struct soft_seen {
+    uint64_t key;
+    uint32_t timeslice_us;
+    int32_t pid;
+};
+
+/* Groups at some moment, in the order of their keys; ns 0: never taken. */
+struct soft_sample {
+    struct soft_group *v;
+    size_t n;
+    uint64_t ns;
+};
+
+struct soft_driver {
+    struct device_driver base;
+    int fd; /* -1: no server */
+    unsigned gpus;
+    char path[112];
+    struct soft_seen *seen;
+    size_t seen_n, seen_cap;
+    struct soft_sample usage, activity; /* at the last call of each */
+};
 
 static struct soft_driver *soft(struct device_driver *d)
 {
     return (struct soft_driver *)d;
 }
 
-/* All groups, or those of one process (pid 0: all). *v is malloc'd; *now_ns is the last page's. */
-static int soft_list_groups(struct soft_driver *d, struct proc_id proc, bool compute_only,
-                            struct soft_group **out, size_t *n, uint64_t *now_ns, struct error *err)
-{
-    _cleanup_free_ struct soft_group *v = NULL;
-    uint64_t after = 0;
-    struct soft_msg m;
-    *out = NULL;
-    *n = 0;
-    *now_ns = 0;
-    do {
-        m = (struct soft_msg){.type = SOFT_LIST,
-                              .u.list = {after, proc.start_ticks, proc.pid, compute_only}};
-        int r = soft_link_transact(d, &m, SOFT_GROUPS, err);
-        if (r < 0)
-            return r;
-        size_t more = min_u64(m.u.groups.n, ARRAY_SIZE(m.u.groups.v));
-        struct soft_group *p = reallocarray(v, *n + more + 1, sizeof(*v));
-        if (!p) {
-            error_set(err, -ENOMEM, "no memory for the list of groups");
-            return -ENOMEM;
-        }
-        v = p;
-        memcpy(v + *n, m.u.groups.v, more * sizeof(*v));
-        *n += more;
-        if (more)
-            after = v[*n - 1].key;
-    } while (m.u.groups.more && m.u.groups.n);
-    *now_ns = m.u.groups.now_ns;
-    *out = v;
-    v = NULL;
-    return 0;
-}
-
 static void sample_free(struct soft_sample *s)
 {
     free(s->v);
+    *s = (struct soft_sample){.v = NULL};
 }
 
-/* Takes the measure that the next call counts from; *before is the caller's to free. */
-static int sample(struct soft_driver *d, struct soft_sample *last, struct soft_sample *before,
-                  struct error *err)
+/* ---- requests ---- */
+
+static int no_server(struct soft_driver *d, int code, struct error *err)
 {
-    struct soft_sample now;
-    int r = soft_list_groups(d, (struct proc_id){0, 0}, true, &now.v, &now.n, &now.ns, err);
+    if (d->fd >= 0)
+        close(d->fd);
+    d->fd = -1;
+    if (code == -EACCES || code == -EPERM)
+        return error_set(err, -EPERM, "no right to use the software GPU at %s: it serves one user",
+                         d->path);
+    return error_set(err, -ENODEV, "no software GPU at %s (%s): start `cede-softgpu`", d->path,
+                     strerror(-code));
+}
+
+static int soft_reach(struct soft_driver *d, struct error *err)
+{
+    if (d->fd >= 0)
+        return 0;
+    struct soft_msg m = {.type = SOFT_OPEN_CONTROL};
+    int r = soft_connect(d->path, &m, &d->fd);
     if (r < 0)
-        return r;
-    *before = *last;
-    *last = now;
+        return no_server(d, r, err);
+    d->gpus = (unsigned)min_u64(m.u.reply.gpus, DEVICE_GPUS_MAX);
+    d->seen_n = 0; /* another server, other groups */
+    sample_free(&d->usage);
+    sample_free(&d->activity);
     return 0;
 }
 
-static void soft_close(struct device_driver *base)
+/* One request and its answer, of type `want`. -ENODEV: the server has gone. */
+static int soft_ask(struct soft_driver *d, struct soft_msg *m, uint32_t want, struct error *err)
+{
+    int r = soft_reach(d, err);
+    if (r < 0)
+        return r;
+    r = soft_transact(d->fd, m, want);
+    return r < 0 ? no_server(d, r, err) : 0;
+}
+
+/* Groups, or those of one process (pid 0: all). `out` is the caller's to free. */
+static int soft_list(struct soft_driver *d, struct proc_id proc, bool compute_only,
+                     struct soft_sample *out, struct error *err)
+{
+    _cleanup_(sample_free) struct soft_sample l = {.v = NULL};
+    struct soft_msg m;
+    do {
+        m = (struct soft_msg){
+            .type = SOFT_LIST,
+            .u.list = {l.n ? l.v[l.n - 1].key : 0, proc.start_ticks, proc.pid, compute_only}};
+        int r = soft_ask(d, &m, SOFT_GROUPS, err);
+        if (r < 0)
+            return r;
+        size_t more = min_u64(m.u.groups.n, ARRAY_SIZE(m.u.groups.v));
+        struct soft_group *p = reallocarray(l.v, l.n + more + 1, sizeof(*p));
+        if (!p)
+            return error_set(err, -ENOMEM, "no memory for the list of groups");
+        l.v = p;
+        memcpy(l.v + l.n, m.u.groups.v, more * sizeof(*p));
+        l.n += more;
+    } while (m.u.groups.more && m.u.groups.n);
+    l.ns = m.u.groups.now_ns;
+    *out = l;
+    l.v = NULL;
+    return 0;
+}
+
+static int soft_list_compute(struct soft_driver *d, struct soft_sample *out, struct error *err)
+{
+    return soft_list(d, (struct proc_id){0, 0}, true, out, err);
+}
+
+/* ---- the device ---- */
+
+static void soft_driver_close(struct device_driver *base)
 {
     struct soft_driver *d = soft(base);
     if (d->fd >= 0)
@@ -86,26 +138,23 @@ static void soft_close(struct device_driver *base)
     free(d);
 }
 
-static int soft_open(const char *where, struct device_driver **out, struct error *err)
+static int soft_driver_open(const char *where, struct device_driver **out, struct error *err)
 {
     struct soft_driver *d = calloc(1, sizeof(*d));
     if (!d)
         return error_set(err, -ENOMEM, "no memory for the software GPU's driver");
     d->base.ops = &device_soft;
     d->fd = -1;
-    int n = where ? snprintf(d->path, sizeof(d->path), "%s", where) : 0, r = 0;
-    if (!where)
-        r = soft_default_path(d->path, sizeof(d->path));
-    else if (n < 0 || (size_t)n >= sizeof(d->path))
-        r = -ENAMETOOLONG;
-    if (r < 0) {
-        error_set(err, r, "the software GPU's socket path is too long: %s", where ? where : "");
-    } else {
-        struct soft_sample none;
-        r = sample(d, &d->usage, &none, err);
-    }
+    int n = where ? snprintf(d->path, sizeof(d->path), "%s", where) : 0;
+    int r = !where                         ? soft_default_path(d->path, sizeof(d->path))
+            : (size_t)n >= sizeof(d->path) ? -ENAMETOOLONG
+                                           : 0;
     if (r < 0)
-        soft_close(&d->base);
+        error_set(err, r, "the software GPU's socket path is too long: %s", where ? where : "");
+    else
+        r = soft_list_compute(d, &d->usage, err);
+    if (r < 0)
+        soft_driver_close(&d->base);
     else
         *out = &d->base;
     return r;
@@ -116,9 +165,19 @@ static unsigned soft_gpus(struct device_driver *base)
     return soft(base)->gpus;
 }
 
+static int soft_memory(struct device_driver *base, unsigned gpu, struct soft_msg *m,
+                       struct error *err)
+{
+    *m = (struct soft_msg){.type = SOFT_MEMORY, .u.memory.gpu = gpu};
+    if (gpu >= soft(base)->gpus)
+        return error_set(err, -ENODEV, "there is no GPU %u", gpu);
+    return soft_ask(soft(base), m, SOFT_MEMORY, err);
+}
+
 static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
 {
     struct softgpu_params p;
+    struct soft_msg m;
     if (gpu >= soft(base)->gpus)
         return -ENODEV;
     softgpu_params_h200(&p);
@@ -131,74 +190,67 @@ static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *
         .timeslice_default_us = p.timeslice_us,
     };
     snprintf(out->uuid, sizeof(out->uuid), "SOFT-%u", gpu);
-    struct soft_msg m = {.type = SOFT_MEMORY, .u.memory.gpu = gpu};
-    if (soft_link_transact(soft(base), &m, SOFT_MEMORY, NULL) == 0)
+    if (soft_memory(base, gpu, &m, NULL) == 0)
         out->memory_bytes = m.u.memory.total_bytes;
     return 0;
 }
 
-static int soft_processes(struct device_driver *base, struct pid_list *out, struct error *err)
+static int soft_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
+                            struct error *err)
 {
-    struct soft_group *v;
-    size_t n;
-    uint64_t now_ns;
-    int r = soft_list_groups(soft(base), (struct proc_id){0, 0}, true, &v, &n, &now_ns, err);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < n && r == 0; i++)
-        r = pid_list_push(out, v[i].pid);
-    free(v);
+    struct soft_msg m;
+    int r = soft_memory(base, gpu, &m, err);
+    *bytes = r == 0 ? m.u.memory.free_bytes : 0;
     return r;
 }
 
-/* What it had when it was first seen; `us`, and remembered, if that is now. */
-static int first_timeslice(struct soft_driver *d, const struct soft_group *g, uint32_t *us)
+/* ---- groups ---- */
+
+static int soft_processes(struct device_driver *base, struct pid_list *out, struct error *err)
+{
+    _cleanup_(sample_free) struct soft_sample l = {.v = NULL};
+    int r = soft_list_compute(soft(base), &l, err);
+    for (size_t i = 0; i < l.n && r == 0; i++)
+        r = pid_list_push(out, l.v[i].pid);
+    return r;
+}
+
+/* What it had when it was first seen; what it has, and remembered, if that is now. 0: no memory. */
+static uint32_t first_timeslice(struct soft_driver *d, const struct soft_group *g)
 {
     for (size_t i = 0; i < d->seen_n; i++) {
-        if (d->seen[i].key == g->key) {
-            *us = d->seen[i].timeslice_us;
-            return 0;
-        }
+        if (d->seen[i].key == g->key)
+            return d->seen[i].timeslice_us;
     }
     if (list_grow(&d->seen, d->seen_n, &d->seen_cap, sizeof(d->seen[0])) < 0)
-        return -ENOMEM;
+        return 0;
     d->seen[d->seen_n++] = (struct soft_seen){g->key, g->timeslice_us, g->pid};
-    *us = g->timeslice_us;
-    return 0;
+    return g->timeslice_us;
 }
 
 static int soft_scan(struct device_driver *base, struct proc_id proc, struct group_list *out,
                      struct error *err)
 {
-    struct soft_group *v = NULL;
-    size_t n;
-    uint64_t now_ns;
-    int r = soft_list_groups(soft(base), proc, false, &v, &n, &now_ns, err);
-    if (r < 0)
-        return r;
-    if (n == 0 && !proc_alive(proc))
+    _cleanup_(sample_free) struct soft_sample l = {.v = NULL};
+    int r = soft_list(soft(base), proc, false, &l, err);
+    if (r == 0 && l.n == 0 && !proc_alive(proc))
         r = error_set(err, -ESRCH, "process %d has ended", proc.pid);
-    for (size_t i = 0; i < n && r == 0; i++) {
-        uint32_t us;
-        r = first_timeslice(soft(base), &v[i], &us);
-        if (r < 0)
-            break;
+    for (const struct soft_group *v = l.v; r == 0 && v < l.v + l.n; v++) {
         struct device_group g = {
-            .key = v[i].key,
+            .key = v->key,
             .proc = proc,
-            .gpu = v[i].gpu,
-            .kind = v[i].copy ? GROUP_COPY : GROUP_COMPUTE,
+            .gpu = v->gpu,
+            .kind = v->copy ? GROUP_COPY : GROUP_COMPUTE,
             .level = LEVEL_QUEUE,
-            .timeslice_us = us,
-            .timeslice_now_us = v[i].timeslice_us,
+            .timeslice_us = first_timeslice(soft(base), v),
+            .timeslice_now_us = v->timeslice_us,
             .source = -1,
-            .nchannels = v[i].copy ? COPY_CHANNELS : COMPUTE_CHANNELS,
+            .nchannels = v->copy ? COPY_CHANNELS : COMPUTE_CHANNELS,
         };
         for (uint32_t c = 0; c < g.nchannels; c++)
-            g.channels[c] = (uint32_t)v[i].key * COMPUTE_CHANNELS + c;
-        r = group_list_push(out, &g);
+            g.channels[c] = (uint32_t)v->key * COMPUTE_CHANNELS + c;
+        r = g.timeslice_us ? group_list_push(out, &g) : -ENOMEM;
     }
-    free(v);
     return r;
 }
 
@@ -216,47 +268,43 @@ static void soft_forget(struct device_driver *base, pid_t pid)
 static int soft_call(struct soft_driver *d, struct soft_msg *m, const char *what, int32_t pid,
                      struct error *err)
 {
-    int r = soft_link_transact(d, m, SOFT_REPLY, err);
+    int r = soft_ask(d, m, SOFT_REPLY, err);
     if (r < 0)
         return r;
-    switch (m->u.reply.result) {
+    switch (r = m->u.reply.result) {
     case 0:
         return 0;
     case -ESRCH:
-        return error_set(err, -ESRCH, "cannot %s of process %d: they are gone", what, pid);
+        return error_set(err, r, "cannot %s of process %d: they are gone", what, pid);
     case -EPERM:
-        return error_set(err, -EPERM, "cannot %s of process %d: it is another user's; try as root",
-                         what, pid);
+        return error_set(err, r, "cannot %s of process %d: it is another user's; try as root", what,
+                         pid);
     case -EINVAL:
-        return error_set(err, -EINVAL, "cannot %s of process %d: timeslices are %u to %u us", what,
-                         pid, SOFTGPU_TIMESLICE_MIN_US, SOFTGPU_TIMESLICE_MAX_US);
+        return error_set(err, r, "cannot %s of process %d: timeslices are %u to %u us", what, pid,
+                         SOFTGPU_TIMESLICE_MIN_US, SOFTGPU_TIMESLICE_MAX_US);
     default:
         return error_set(err, -EIO, "cannot %s of process %d: the software GPU answered: %s", what,
-                         pid, strerror(-m->u.reply.result));
+                         pid, strerror(-r));
     }
 }
 
-static int soft_set_timeslice(struct device_driver *base, const struct device_group *g, uint64_t us,
-                              struct error *err)
+static int for_groups(struct device_driver *base, enum softgpu_call call, uint64_t timeslice_us,
+                      const struct device_group *const *g, size_t n, struct error *err)
 {
-    struct soft_msg m = {
-        .type = SOFT_TIMESLICE,
-        .u.control = {.n = 1, .timeslice_us = (uint32_t)min_u64(us, UINT32_MAX), .keys = {g->key}}};
-    return soft_call(soft(base), &m, "set the timeslice of groups", g->proc.pid, err);
-}
-
-static int soft_set_running(struct device_driver *base, const struct device_group *const *g,
-                            size_t n, bool on, struct error *err)
-{
+    static const char *const names[] = {[SOFTGPU_SUSPEND] = "suspend the groups",
+                                        [SOFTGPU_TIMESLICE] = "set the timeslice of groups",
+                                        [SOFTGPU_RESUME] = "resume the groups"};
     int first = 0;
     bool some_done = false;
     for (size_t i = 0; i < n;) {
-        struct soft_msg m = {.type = on ? SOFT_RESUME : SOFT_SUSPEND};
+        struct soft_msg m = {
+            .type = SOFT_CONTROL,
+            .u.control = {.what = call,
+                          .timeslice_us = (uint32_t)min_u64(timeslice_us, UINT32_MAX)}};
         int32_t pid = g[i]->proc.pid;
         while (i < n && m.u.control.n < ARRAY_SIZE(m.u.control.keys))
             m.u.control.keys[m.u.control.n++] = g[i++]->key;
-        int r = soft_call(soft(base), &m, on ? "resume the groups" : "suspend the groups", pid,
-                          first == 0 ? err : NULL);
+        int r = soft_call(soft(base), &m, names[call], pid, first == 0 ? err : NULL);
         some_done |= r == 0;
         if (r < 0 && first == 0)
             first = r;
@@ -264,88 +312,179 @@ static int soft_set_running(struct device_driver *base, const struct device_grou
     return device_refused(first, some_done);
 }
 
-/* What a compute group did since: all of it if it did not exist. Both samples are in the order of
- * the keys. */
-static void done_since(const struct soft_sample *before, size_t *at, const struct soft_group *g,
-                       uint64_t *busy_ns, uint64_t *bursts)
+static int soft_set_timeslice(struct device_driver *base, const struct device_group *g, uint64_t us,
+                              struct error *err)
 {
-    while (*at < before->n && before->v[*at].key < g->key)
-        ++*at;
-    bool known = *at < before->n && before->v[*at].key == g->key;
-    *busy_ns = g->busy_ns - (known ? before->v[*at].busy_ns : 0);
-    *bursts = g->bursts - (known ? before->v[*at].bursts : 0);
+    return for_groups(base, SOFTGPU_TIMESLICE, us, &g, 1, err);
+}
+
+static int soft_set_running(struct device_driver *base, const struct device_group *const *g,
+                            size_t n, bool on, struct error *err)
+{
+    return for_groups(base, on ? SOFTGPU_RESUME : SOFTGPU_SUSPEND, 0, g, n, err);
+}
+
+/* ---- usage ---- */
+
+/* What processes did on each GPU since the last call. `last` is taken anew; *span_ns is the time
+ * between, 0 if it was never taken before. */
+static int done_since(struct soft_driver *d, struct soft_sample *last, struct soft_sample *out,
+                      uint64_t *span_ns, struct error *err)
+{
+    _cleanup_(sample_free) struct soft_sample now = {.v = NULL}, before = {.v = NULL};
+    int r = soft_list_compute(d, &now, err);
+    if (r < 0)
+        return r;
+    out->v = calloc(now.n + 1, sizeof(*out->v));
+    if (!out->v)
+        return error_set(err, -ENOMEM, "no memory for the list of groups");
+    before = *last;
+    *last = now;
+    now.v = NULL;
+    size_t at = 0;
+    for (size_t i = 0; i < last->n; i++) {
+        const struct soft_group *g = &last->v[i];
+        while (at < before.n && before.v[at].key < g->key)
+            at++;
+        /* One that did not exist did all of it since. */
+        bool known = at < before.n && before.v[at].key == g->key;
+        size_t j = 0;
+        while (j < out->n && (out->v[j].pid != g->pid || out->v[j].gpu != g->gpu))
+            j++;
+        out->n += j == out->n;
+        struct soft_group *sum = &out->v[j];
+        sum->pid = g->pid;
+        sum->gpu = g->gpu;
+        sum->memory_bytes += g->memory_bytes;
+        sum->busy_ns += g->busy_ns - (known ? before.v[at].busy_ns : 0);
+        sum->bursts += g->bursts - (known ? before.v[at].bursts : 0);
+    }
+    *span_ns = before.ns ? last->ns - before.ns : 0;
+    return 0;
 }
 
 static int soft_usage(struct device_driver *base, struct usage_list *out, struct error *err)
 {
-    struct soft_driver *d = soft(base);
-    _cleanup_(sample_free) struct soft_sample before = {0};
-    size_t at = 0, first = out->n;
-    int r = sample(d, &d->usage, &before, err);
-    if (r < 0)
-        return r;
-    double span = (double)(d->usage.ns - before.ns);
-    for (size_t i = 0; i < d->usage.n && r == 0; i++) {
-        const struct soft_group *g = &d->usage.v[i];
-        uint64_t ns, bursts;
-        done_since(&before, &at, g, &ns, &bursts);
-        /* After a reconnection nothing is known of the time before. */
-        double busy = before.ns == 0 ? -1 : span > 0 ? (double)ns / span : 0;
-        size_t j = first;
-        while (j < out->n && (out->v[j].pid != g->pid || out->v[j].gpu != g->gpu))
-            j++;
-        if (j < out->n) {
-            out->v[j].busy = busy < 0 ? -1 : out->v[j].busy + busy;
-            out->v[j].memory_bytes += g->memory_bytes;
-        } else {
-            r = usage_list_push(out, &(struct gpu_usage){g->pid, g->gpu, busy, g->memory_bytes});
-        }
+    _cleanup_(sample_free) struct soft_sample done = {.v = NULL};
+    uint64_t span_ns;
+    int r = done_since(soft(base), &soft(base)->usage, &done, &span_ns, err);
+    for (size_t i = 0; i < done.n && r == 0; i++) {
+        const struct soft_group *g = &done.v[i];
+        double busy = span_ns ? (double)g->busy_ns / (double)span_ns : -1;
+        r = usage_list_push(out, &(struct gpu_usage){g->pid, g->gpu, busy, g->memory_bytes});
     }
-    return r;
-}
-
-static int soft_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
-                            struct error *err)
-{
-    if (gpu >= soft(base)->gpus)
-        return error_set(err, -ENODEV, "there is no GPU %u", gpu);
-    struct soft_msg m = {.type = SOFT_MEMORY, .u.memory.gpu = gpu};
-    int r = soft_link_transact(soft(base), &m, SOFT_MEMORY, err);
-    *bytes = r == 0 ? m.u.memory.free_bytes : 0;
     return r;
 }
 
 static int soft_activity(struct device_driver *base, struct activity_list *out, struct error *err)
 {
-    struct soft_driver *d = soft(base);
-    _cleanup_(sample_free) struct soft_sample before = {0};
-    size_t at = 0, first = out->n;
-    int r = sample(d, &d->activity, &before, err);
-    bool known = before.ns && d->activity.ns - before.ns < ACTIVITY_STALE_NS;
-    if (r == 0 && !known)
+    _cleanup_(sample_free) struct soft_sample done = {.v = NULL};
+    uint64_t span_ns;
+    int r = done_since(soft(base), &soft(base)->activity, &done, &span_ns, err);
+    if (r == 0 && (span_ns == 0 || span_ns >= ACTIVITY_STALE_NS)) {
         out->incomplete = UINT32_MAX;
-    for (size_t i = 0; r == 0 && known && i < d->activity.n; i++) {
-        const struct soft_group *g = &d->activity.v[i];
-        uint64_t ns, bursts;
-        done_since(&before, &at, g, &ns, &bursts);
-        size_t j = first;
-        while (j < out->n && (out->v[j].pid != g->pid || out->v[j].gpu != g->gpu))
-            j++;
-        if (j == out->n && (ns || bursts))
-            r = activity_list_push(out, &(struct gpu_activity){.pid = g->pid, .gpu = g->gpu});
-        if (j < out->n) {
-            out->v[j].busy_ns += ns;
-            out->v[j].bursts += (uint32_t)bursts;
-        }
+        return 0;
+    }
+    for (size_t i = 0; i < done.n && r == 0; i++) {
+        const struct soft_group *g = &done.v[i];
+        if (g->busy_ns || g->bursts)
+            r = activity_list_push(
+                out, &(struct gpu_activity){g->pid, g->gpu, (uint32_t)g->bursts, g->busy_ns});
     }
     return r;
+}
+
+/* ---- swapping ----
+ * The same steps in the same order as the NVIDIA driver's checkpoint.c, so that being killed
+ * between two of them is the same. */
+
+/* The answer's result, or an error. A step that a swapper began before it was killed goes on to its
+ * end, and is waited for. */
+static int swap_step(struct device_driver *base, struct proc_id proc, enum soft_swap what,
+                     unsigned lock_ms, struct error *err)
+{
+    static const char *const names[] = {[SOFT_SWAP_STATE] = "ask for the state of",
+                                        [SOFT_LOCK] = "stop",
+                                        [SOFT_MOVE_OUT] = "move to host memory",
+                                        [SOFT_MOVE_IN] = "bring back",
+                                        [SOFT_UNLOCK] = "continue"};
+    struct soft_driver *d = soft(base);
+    struct soft_msg m;
+    int r;
+    for (;;) {
+        m = (struct soft_msg){.type = SOFT_SWAP,
+                              .u.swap = {proc.start_ticks, proc.pid, what, lock_ms, 0}};
+        r = soft_reach(d, err);
+        /* Moving memory takes seconds; a server that goes ends the wait. */
+        if (r == 0 && setsockopt(d->fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0},
+                                 sizeof(struct timeval)) < 0)
+            r = -errno;
+        if (r == 0)
+            r = soft_ask(d, &m, SOFT_REPLY, err);
+        if (r < 0 || (r = m.u.reply.result) >= 0)
+            return r;
+        if (r != -EBUSY)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    if (r == -ESRCH)
+        return error_set(err, r, "process %d is gone, or uses no GPU", (int)proc.pid);
+    if (r == -ETIMEDOUT)
+        return error_set(err, r, "process %d did not become idle within %u ms; it runs on",
+                         (int)proc.pid, lock_ms);
+    return error_set(err, r, "cannot %s process %d: %s%s", names[what], (int)proc.pid, strerror(-r),
+                     r == -ENOMEM ? " on the GPU" : "");
+}
+
+static int soft_swap_in(struct device_driver *d, struct proc_id proc, struct error *err)
+{
+    enum { MOVE, UNLOCK };
+    int first = 0;
+    for (int i = MOVE; i <= UNLOCK; i++) {
+        struct error e = {""};
+        int s = swap_step(d, proc, SOFT_SWAP_STATE, 0, &e), r = s < 0 ? s : 0;
+        /* What is under way may yet change the state. */
+        if (i == MOVE && (s == SWAP_LOCKED || s == SWAP_OUT))
+            r = swap_step(d, proc, SOFT_MOVE_IN, 0, &e);
+        else if ((i == MOVE && s == SWAP_RUNNING) || s == SWAP_LOCKED)
+            r = swap_step(d, proc, SOFT_UNLOCK, 0, &e); /* or about to be locked */
+        /* Where a step of another's has just ended, the process is elsewhere already, and its state
+         * decides what comes next. */
+        if (r < 0 && r != -EINVAL && first == 0)
+            first = error_set(err, r, "%s", e.text);
+    }
+    return first;
+}
+
+static int soft_swap_out(struct device_driver *d, struct proc_id proc, unsigned lock_ms,
+                         struct error *err)
+{
+    int r = swap_step(d, proc, SOFT_SWAP_STATE, 0, err);
+    if (r == SWAP_RUNNING)
+        r = swap_step(d, proc, SOFT_LOCK, lock_ms, err);
+    if (r >= 0)
+        r = swap_step(d, proc, SOFT_SWAP_STATE, 0, err);
+    if (r == SWAP_LOCKED)
+        r = swap_step(d, proc, SOFT_MOVE_OUT, 0, err);
+    if (r < 0)
+        soft_swap_in(d, proc, NULL);
+    return r < 0 ? r : 0;
+}
+
+static int soft_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
+                           struct error *err)
+{
+    int r = swap_step(d, proc, SOFT_SWAP_STATE, 0, err);
+    if (r >= 0)
+        *state = (enum swap_state)r;
+    return r < 0 ? r : 0;
 }
 
 const struct device_ops device_soft = {
     .name = "soft",
     .summary = "a software GPU with an H200's timing, for demonstrations and tests",
-    .open = soft_open,
-    .close = soft_close,
+    .open = soft_driver_open,
+    .close = soft_driver_close,
     .gpus = soft_gpus,
     .info = soft_info,
     .processes = soft_processes,

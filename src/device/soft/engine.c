@@ -8,9 +8,9 @@
  * worked out when somebody comes. */
 #include "device/soft/engine_impl.h"
 
-#include <stddef.h>
+#include <string.h>
 
-/* ---- lists, heap ---- */
+/* ---- lists ---- */
 
 void softgpu_fifo_push(struct softgpu *e, struct fifo *f, uint32_t k)
 {
@@ -36,80 +36,39 @@ void softgpu_kernel_free(struct softgpu *e, uint32_t k)
     e->free_kernel = k;
 }
 
-static bool before(const struct event *a, const struct event *b)
+/* Nearly all happen later than what is there: few have to be moved. What was put in first comes out
+ * first. */
+void softgpu_event_push(struct softgpu *e, struct event ev)
 {
-    return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->seq < b->seq;
-}
-
-void softgpu_sift_down(struct softgpu *e, uint32_t i)
-{
-    struct event v = e->events[i];
-    for (;;) {
-        uint32_t child = 2 * i + 1;
-        if (child >= e->events_n)
-            break;
-        if (child + 1 < e->events_n && before(&e->events[child + 1], &e->events[child]))
-            child++;
-        if (!before(&e->events[child], &v))
-            break;
-        e->events[i] = e->events[child];
-        i = child;
+    if (e->events_end == e->events_cap) {
+        e->events_end -= e->events_first;
+        memmove(e->events, e->events + e->events_first, e->events_end * sizeof(*e->events));
+        e->events_first = 0;
     }
-    e->events[i] = v;
-}
-
-void softgpu_event_push(struct softgpu *e, uint64_t at_ns, enum event_type type, uint32_t group,
-                        uint32_t arg)
-{
-    struct event v = {at_ns, e->seq++, type, group, arg};
-    uint32_t i = e->events_n++;
-    for (; i > 0 && before(&v, &e->events[(i - 1) / 2]); i = (i - 1) / 2)
-        e->events[i] = e->events[(i - 1) / 2];
-    e->events[i] = v;
-}
-
-static struct event event_pop(struct softgpu *e)
-{
-    struct event v = e->events[0];
-    e->events[0] = e->events[--e->events_n];
-    if (e->events_n > 0)
-        softgpu_sift_down(e, 0);
-    return v;
+    uint32_t i = e->events_end++;
+    for (; i > e->events_first && e->events[i - 1].at_ns > ev.at_ns; i--)
+        e->events[i] = e->events[i - 1];
+    e->events[i] = ev;
 }
 
 /* ---- who may run ---- */
 
-void softgpu_update_ready(struct softgpu *e, uint32_t g)
+void softgpu_update_ready(struct softgpu *e, uint32_t group)
 {
-    const struct group *grp = &e->groups[g];
-    uint64_t bit = 1ULL << (g % 64), *word = &e->ready[g / 64];
-    bool ready = grp->used && !grp->suspended && !grp->held && grp->work != 0;
-    if (ready == ((*word & bit) != 0))
-        return;
-    *word ^= bit;
-    e->ready_count = ready ? e->ready_count + 1 : e->ready_count - 1;
+    struct group *g = &e->groups[group];
+    e->ready_count -= g->ready;
+    g->ready = g->used && !g->suspended && !g->held && g->work != 0;
+    e->ready_count += g->ready;
 }
 
-static bool is_ready(const struct softgpu *e, uint32_t g)
-{
-    return (e->ready[g / 64] >> (g % 64) & 1) != 0;
-}
-
-/* The next group on the runlist with work, the one at `from` last. */
+/* The next group on the runlist with work, the one at `from` last. There is one. */
 static uint32_t next_ready(const struct softgpu *e, uint32_t from)
 {
-    uint32_t words = e->groups_cap / 64, first = (from + 1) % e->groups_cap;
-    if (e->ready_count == 0)
-        return SOFTGPU_NONE;
-    for (uint32_t i = 0; i <= words; i++) {
-        uint32_t w = (first / 64 + i) % words;
-        uint64_t bits = e->ready[w];
-        if (i == 0)
-            bits &= ~0ULL << (first % 64);
-        if (bits)
-            return w * 64 + (uint32_t)__builtin_ctzll(bits);
-    }
-    return SOFTGPU_NONE;
+    uint32_t g = from;
+    do
+        g = g + 1 < e->groups_cap ? g + 1 : 0;
+    while (!e->groups[g].ready);
+    return g;
 }
 
 bool softgpu_executing(const struct softgpu *e)
@@ -182,7 +141,7 @@ static void start_kernels(struct softgpu *e)
             return;
         struct kernel *k = &e->kernels[best];
         k->start_ns = e->now_ns;
-        /* One of several ranks spins until softgpu_meet() says that all run. */
+        /* One of several ranks spins until fabric.c finds that all run. */
         k->end_busy_ns = k->ranks > 1 ? SOFTGPU_NEVER : g->busy_ns + k->duration_ns;
         k->left_ns = k->duration_ns;
         g->occupied += k->fraction;
@@ -195,7 +154,7 @@ void softgpu_settle(struct softgpu *e)
     if (e->switching)
         return;
     struct group *g = e->cur == SOFTGPU_NONE ? NULL : &e->groups[e->cur];
-    bool mine = g && is_ready(e, e->cur);
+    bool mine = g && g->ready;
     bool others = e->ready_count > (mine ? 1U : 0U);
 
     if (mine && e->idle)
@@ -238,7 +197,7 @@ static uint64_t first_end_busy(const struct softgpu *e, const struct group *g)
 
 uint64_t softgpu_next_event_ns(const struct softgpu *e)
 {
-    uint64_t t = e->events_n ? e->events[0].at_ns : SOFTGPU_NEVER;
+    uint64_t t = e->events_first < e->events_end ? e->events[e->events_first].at_ns : SOFTGPU_NEVER;
     if (e->switching)
         return e->switch_end_ns < t ? e->switch_end_ns : t;
     if (softgpu_executing(e)) {
@@ -271,31 +230,26 @@ static void end_kernels(struct softgpu *e)
     softgpu_update_ready(e, e->cur);
 }
 
-static void handle(struct softgpu *e, const struct event *ev)
+static void handle(struct softgpu *e, struct event ev)
 {
-    struct group *g = &e->groups[ev->group];
-    if (ev->type != EVENT_ARRIVAL)
+    struct group *g = &e->groups[ev.group];
+    if (ev.kernel != SOFTGPU_NONE) {
+        struct kernel *k = &e->kernels[ev.kernel];
+        k->order = e->arrivals++;
+        softgpu_fifo_push(e, &g->streams[k->stream], ev.kernel);
+        g->work |= 1U << k->stream;
+    } else {
         e->calls_n--;
-    switch (ev->type) {
-    case EVENT_ARRIVAL:
-        e->kernels[ev->arg].order = e->arrivals++;
-        softgpu_fifo_push(e, &g->streams[e->kernels[ev->arg].stream], ev->arg);
-        g->work |= 1U << e->kernels[ev->arg].stream;
-        break;
-    case EVENT_TIMESLICE:
-        /* At once, for the slice that runs too. */
-        if (ev->group == e->cur && !e->switching && !e->contended)
-            renew_slice(e);
-        g->timeslice_us = ev->arg;
-        break;
-    case EVENT_SUSPEND:
-        g->suspended = true;
-        break;
-    case EVENT_RESUME:
-        g->suspended = false;
-        break;
+        if (ev.call != SOFTGPU_TIMESLICE) {
+            g->suspended = ev.call == SOFTGPU_SUSPEND;
+        } else {
+            /* At once, for the slice that runs too. */
+            if (ev.group == e->cur && !e->switching && !e->contended)
+                renew_slice(e);
+            g->timeslice_us = ev.timeslice_us;
+        }
     }
-    softgpu_update_ready(e, ev->group);
+    softgpu_update_ready(e, ev.group);
 }
 
 static void run_until(struct softgpu *e, uint64_t t)
@@ -315,48 +269,19 @@ void softgpu_advance(struct softgpu *e, uint64_t to_ns)
             end_kernels(e);
         if (e->switching && t == e->switch_end_ns) {
             e->switching = false;
-            if (e->cur != SOFTGPU_NONE && is_ready(e, e->cur))
+            if (e->cur != SOFTGPU_NONE && e->groups[e->cur].ready)
                 softgpu_begin_turn(e);
             else if (e->cur != SOFTGPU_NONE)
                 e->cur = SOFTGPU_NONE; /* suspended meanwhile: another switch */
             else
                 e->idle = true;
         }
-        while (e->events_n > 0 && e->events[0].at_ns <= t) {
-            struct event ev = event_pop(e);
-            handle(e, &ev);
-        }
+        while (e->events_first < e->events_end && e->events[e->events_first].at_ns <= t)
+            handle(e, e->events[e->events_first++]);
         softgpu_settle(e);
     }
     if (to_ns > e->now_ns && to_ns != SOFTGPU_NEVER)
         run_until(e, to_ns);
-}
-
-/* ---- collectives ---- */
-
-uint32_t softgpu_ranks(const struct softgpu *e, struct softgpu_rank out[SOFTGPU_STREAMS])
-{
-    uint32_t n = 0;
-    if (!softgpu_executing(e))
-        return 0;
-    const struct group *g = &e->groups[e->cur];
-    for (uint32_t m = g->running; m; m &= m - 1) {
-        uint32_t k = g->streams[__builtin_ctz(m)].head;
-        if (e->kernels[k].ranks > 1)
-            out[n++] = (struct softgpu_rank){k, e->kernels[k].ranks, e->kernels[k].collective};
-    }
-    return n;
-}
-
-void softgpu_meet(struct softgpu *e, uint32_t kernel, bool met)
-{
-    struct kernel *k = &e->kernels[kernel];
-    uint64_t busy_ns = e->groups[k->group].busy_ns;
-    if (met == (k->end_busy_ns != SOFTGPU_NEVER))
-        return;
-    if (!met)
-        k->left_ns = k->end_busy_ns - busy_ns;
-    k->end_busy_ns = met ? busy_ns + k->left_ns : SOFTGPU_NEVER;
 }
 
 uint64_t softgpu_now_ns(const struct softgpu *e)

@@ -16,7 +16,7 @@
  * looked at before its next turn.
  * - Controls take a while and take effect at their end.
  * - A kernel of a collective occupies its GPU until all its peers on other engines have run at the
- *   same time for its duration (fabric.h).
+ *   same time for its duration (struct fabric).
  * - A kernel reaches the GPU some time after it was submitted: all host overhead of a request is
  * put there, so that end_ns - submit_ns is what a program that waits for the result measures.
  *
@@ -58,7 +58,7 @@ struct softgpu_kernel {
     float sm_fraction; /* (0..1] */
     uint64_t cookie;   /* comes back in the completion */
     /* Of one rank of a collective: how many ranks it has, each on another engine and all of the
-     * same duration (fabric.h). 0: of none. */
+     * same duration (struct fabric). 0: of none. */
     uint32_t ranks;
     uint64_t collective;
 };
@@ -102,21 +102,12 @@ int softgpu_group_info(const struct softgpu *e, uint32_t group, struct softgpu_g
 int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kernel *k,
                    uint64_t at_ns);
 
-/* Each puts the time when the call is done and has its effect into *done_ns. Suspending a group in
- * mid-kernel switches it out. -EINVAL (no such group, timeslice out of range), -ENOSPC. */
-int softgpu_set_timeslice(struct softgpu *e, uint32_t group, uint32_t us, uint64_t at_ns,
-                          uint64_t *done_ns);
-int softgpu_suspend(struct softgpu *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns);
-int softgpu_resume(struct softgpu *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns);
-
-/* The kernels of collectives that run at this moment, and whether all peers of one do: until it is
- * told so it spins, and what it has left of its duration stays the same. */
-struct softgpu_rank {
-    uint32_t kernel, ranks;
-    uint64_t collective;
-};
-uint32_t softgpu_ranks(const struct softgpu *e, struct softgpu_rank out[SOFTGPU_STREAMS]);
-void softgpu_meet(struct softgpu *e, uint32_t kernel, bool met);
+/* Puts the time when the call is done and has its effect into *done_ns. Suspending a group in
+ * mid-kernel switches it out. timeslice_us counts for SOFTGPU_TIMESLICE alone. -EINVAL (no such
+ * group, timeslice out of range), -ENOSPC. */
+enum softgpu_call { SOFTGPU_SUSPEND, SOFTGPU_TIMESLICE, SOFTGPU_RESUME };
+int softgpu_control(struct softgpu *e, uint32_t group, enum softgpu_call call,
+                    uint32_t timeslice_us, uint64_t at_ns, uint64_t *done_ns);
 
 uint64_t softgpu_now_ns(const struct softgpu *e);
 /* When something changes next by itself: SOFTGPU_NEVER if nothing will. */
@@ -125,5 +116,21 @@ uint64_t softgpu_next_event_ns(const struct softgpu *e);
 void softgpu_advance(struct softgpu *e, uint64_t to_ns);
 /* Oldest first; false if there is none. */
 bool softgpu_pop_completion(struct softgpu *e, struct softgpu_completion *out);
+
+/* Several engines whose kernels wait for each other, as those of NCCL do. A kernel of a collective
+ * occupies its GPU, spinning, and gets nearer to its end only while all its peers run on theirs:
+ * ranks that are never on at the same time never end.
+ *
+ * The engines stay their owner's. Between two calls of fabric_advance() they may be given work and
+ * controls at the fabric's time, and must not be advanced otherwise. */
+#define FABRIC_ENGINES 16U
+struct fabric {
+    struct softgpu *engines[FABRIC_ENGINES];
+    uint32_t n;
+};
+/* When something changes next by itself: SOFTGPU_NEVER if nothing will. */
+uint64_t fabric_next_event_ns(struct fabric *f);
+/* Works through everything up to and including to_ns, on all engines in step. */
+void fabric_advance(struct fabric *f, uint64_t to_ns);
 
 #endif

@@ -35,34 +35,31 @@ void softgpu_params_h200(struct softgpu_params *p)
 
 /* ---- set-up ---- */
 
+static bool grow(void *array, size_t n, size_t size)
+{
+    void *p = reallocarray(*(void **)array, n, size);
+    if (p)
+        *(void **)array = p;
+    return p != NULL;
+}
+
 int softgpu_reserve(struct softgpu *e, uint32_t groups, uint32_t kernels)
 {
-    /* Whole words of the bit map. Each array that could grow is kept on failure: only the limits
-     * below are what counts. */
     if (groups > UINT32_MAX / 32 || kernels > UINT32_MAX / 32)
         return -EINVAL;
-    groups = (groups + 63) / 64 * 64;
     groups = groups > e->groups_cap ? groups : e->groups_cap;
     kernels = kernels > e->kernels_cap ? kernels : e->kernels_cap;
-    uint32_t events = kernels + groups * CALLS_IN_GROUP;
+    /* Twice what there can be, so that they are seldom moved to the front. */
+    uint32_t events = 2 * (kernels + groups * CALLS_IN_GROUP);
 
-    void *p;
-    if (!(p = reallocarray(e->events, events, sizeof(*e->events))))
+    /* An array that could grow is kept on failure: only the limits below are what counts. */
+    if (!grow(&e->events, events, sizeof(*e->events)) ||
+        !grow(&e->groups, groups, sizeof(*e->groups)) ||
+        !grow(&e->kernels, kernels, sizeof(*e->kernels)))
         return -ENOMEM;
-    e->events = p;
-    if (!(p = reallocarray(e->groups, groups, sizeof(*e->groups))))
-        return -ENOMEM;
-    e->groups = p;
-    if (!(p = reallocarray(e->ready, groups / 64, sizeof(*e->ready))))
-        return -ENOMEM;
-    e->ready = p;
-    if (!(p = reallocarray(e->kernels, kernels, sizeof(*e->kernels))))
-        return -ENOMEM;
-    e->kernels = p;
-
     memset(e->groups + e->groups_cap, 0, (groups - e->groups_cap) * sizeof(*e->groups));
-    memset(e->ready + e->groups_cap / 64, 0, (groups - e->groups_cap) / 64 * sizeof(*e->ready));
     e->groups_cap = groups;
+    e->events_cap = events;
     while (e->kernels_cap < kernels)
         softgpu_kernel_free(e, e->kernels_cap++);
     return 0;
@@ -98,7 +95,6 @@ void softgpu_free(struct softgpu *e)
     if (!e)
         return;
     free(e->groups);
-    free(e->ready);
     free(e->kernels);
     free(e->events);
     free(e);
@@ -146,18 +142,16 @@ int softgpu_group_remove(struct softgpu *e, uint32_t group, uint64_t at_ns)
         else
             softgpu_fifo_push(e, &e->done, k);
     }
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < e->events_n; i++) {
+    uint32_t n = e->events_first;
+    for (uint32_t i = n; i < e->events_end; i++) {
         if (e->events[i].group != group)
             e->events[n++] = e->events[i];
-        else if (e->events[i].type == EVENT_ARRIVAL)
-            softgpu_kernel_free(e, e->events[i].arg);
+        else if (e->events[i].kernel != SOFTGPU_NONE)
+            softgpu_kernel_free(e, e->events[i].kernel);
         else
             e->calls_n--;
     }
-    e->events_n = n;
-    for (uint32_t i = n / 2; i-- > 0;)
-        softgpu_sift_down(e, i);
+    e->events_end = n;
 
     g->used = false;
     softgpu_update_ready(e, group);
@@ -239,44 +233,28 @@ int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kerne
         .fraction = fraction ? fraction : 1,
         .next = SOFTGPU_NONE,
     };
-    softgpu_event_push(e, arrival_ns, EVENT_ARRIVAL, group, i);
+    softgpu_event_push(e, (struct event){.at_ns = arrival_ns, .group = group, .kernel = i});
     return 0;
 }
 
-static int control(struct softgpu *e, uint32_t group, enum event_type type, uint32_t arg,
-                   uint64_t at_ns, uint64_t *done_ns)
+int softgpu_control(struct softgpu *e, uint32_t group, enum softgpu_call call,
+                    uint32_t timeslice_us, uint64_t at_ns, uint64_t *done_ns)
 {
-    if (!valid(e, group))
+    if (!valid(e, group) ||
+        (call == SOFTGPU_TIMESLICE &&
+         (timeslice_us < SOFTGPU_TIMESLICE_MIN_US || timeslice_us > SOFTGPU_TIMESLICE_MAX_US)))
         return -EINVAL;
     if (e->calls_n == e->groups_cap * CALLS_IN_GROUP)
         return -ENOSPC;
     softgpu_advance(e, at_ns);
-    uint64_t cost = type == EVENT_SUSPEND                  ? e->p.suspend_call_ns
-                    : type == EVENT_RESUME                 ? e->p.resume_call_ns
+    uint64_t cost = call == SOFTGPU_SUSPEND                ? e->p.suspend_call_ns
+                    : call == SOFTGPU_RESUME               ? e->p.resume_call_ns
                     : e->switching || softgpu_executing(e) ? e->p.timeslice_call_busy_ns
                                                            : e->p.timeslice_call_idle_ns;
     /* Calls for one group take effect in the order in which they were made. */
     *done_ns = max_ns(e->now_ns + cost, e->groups[group].last_call_ns);
     e->groups[group].last_call_ns = *done_ns;
     e->calls_n++;
-    softgpu_event_push(e, *done_ns, type, group, arg);
+    softgpu_event_push(e, (struct event){*done_ns, group, SOFTGPU_NONE, call, timeslice_us});
     return 0;
-}
-
-int softgpu_set_timeslice(struct softgpu *e, uint32_t group, uint32_t us, uint64_t at_ns,
-                          uint64_t *done_ns)
-{
-    if (us < SOFTGPU_TIMESLICE_MIN_US || us > SOFTGPU_TIMESLICE_MAX_US)
-        return -EINVAL;
-    return control(e, group, EVENT_TIMESLICE, us, at_ns, done_ns);
-}
-
-int softgpu_suspend(struct softgpu *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns)
-{
-    return control(e, group, EVENT_SUSPEND, 0, at_ns, done_ns);
-}
-
-int softgpu_resume(struct softgpu *e, uint32_t group, uint64_t at_ns, uint64_t *done_ns)
-{
-    return control(e, group, EVENT_RESUME, 0, at_ns, done_ns);
 }

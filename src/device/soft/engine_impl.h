@@ -8,13 +8,12 @@
 #define ONE            65536U /* an SM fraction of 1 */
 #define CALLS_IN_GROUP 8U     /* room for pending controls: so many for each group */
 
-enum event_type { EVENT_ARRIVAL, EVENT_TIMESLICE, EVENT_SUSPEND, EVENT_RESUME };
-
 struct event {
-    uint64_t at_ns, seq; /* seq: what was put in first comes out first */
-    enum event_type type;
+    uint64_t at_ns;
     uint32_t group;
-    uint32_t arg; /* kernel, or timeslice in us */
+    uint32_t kernel; /* that arrives; SOFTGPU_NONE: a call has its effect */
+    enum softgpu_call call;
+    uint32_t timeslice_us;
 };
 
 struct kernel {
@@ -33,6 +32,7 @@ struct fifo {
 
 struct group {
     bool used, suspended, held;
+    bool ready;        /* may run, and has work */
     bool preempted;    /* in mid-kernel and switched out: has to be restored */
     uint32_t work;     /* streams with kernels that arrived */
     uint32_t seen;     /* streams that are looked at in this turn */
@@ -46,18 +46,19 @@ struct group {
 
 struct softgpu {
     struct softgpu_params p;
-    uint64_t now_ns, seq, arrivals, random;
+    uint64_t now_ns, arrivals, random;
 
     struct group *groups;
-    uint64_t *ready; /* bit map: runnable groups with work */
     uint32_t groups_cap, ready_count;
 
     struct kernel *kernels;
     uint32_t kernels_cap, free_kernel;
     struct fifo done;
 
-    struct event *events;       /* binary heap */
-    uint32_t events_n, calls_n; /* calls_n: of those, not arrivals */
+    /* From events_first to events_end, in the order in which they happen. */
+    struct event *events;
+    uint32_t events_first, events_end, events_cap;
+    uint32_t calls_n; /* of those, not arrivals */
 
     uint32_t cur;  /* has the GPU, or gets it when the switch is over */
     uint32_t turn; /* where on the runlist: number of the last group that had the GPU */
@@ -75,10 +76,8 @@ static inline uint64_t max_ns(uint64_t a, uint64_t b)
 void softgpu_fifo_push(struct softgpu *e, struct fifo *f, uint32_t k);
 uint32_t softgpu_fifo_pop(struct softgpu *e, struct fifo *f);
 void softgpu_kernel_free(struct softgpu *e, uint32_t k);
-void softgpu_sift_down(struct softgpu *e, uint32_t i);
 /* There is room: an arrival for every kernel, and controls are counted. */
-void softgpu_event_push(struct softgpu *e, uint64_t at_ns, enum event_type type, uint32_t group,
-                        uint32_t arg);
+void softgpu_event_push(struct softgpu *e, struct event ev);
 /* After anything that decides whether a group may run. */
 void softgpu_update_ready(struct softgpu *e, uint32_t g);
 /* The group with the GPU is running kernels. */

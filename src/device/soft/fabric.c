@@ -1,22 +1,45 @@
-/* See fabric.h. Nothing changes between two events of any engine, so it is enough to compare at
- * each event which ranks run. */
-#include "device/soft/fabric.h"
+/* See engine.h, struct fabric. Nothing changes between two events of any engine, so it is enough to
+ * compare at each event which ranks run. */
+#include "device/soft/engine_impl.h"
 
-/* Each collective whose ranks all run goes on, each other one waits. */
+/* Bit map of streams: kernels of the group that has the GPU and is not switched out or in. */
+static uint32_t fabric_running(const struct softgpu *e)
+{
+    return softgpu_executing(e) ? e->groups[e->cur].running : 0;
+}
+
+static struct kernel *fabric_kernel(struct softgpu *e, uint32_t streams)
+{
+    return &e->kernels[e->groups[e->cur].streams[__builtin_ctz(streams)].head];
+}
+
+static bool all_ranks_run(const struct fabric *f, const struct kernel *k)
+{
+    uint32_t present = 0;
+    for (uint32_t i = 0; i < f->n; i++) {
+        for (uint32_t m = fabric_running(f->engines[i]); m; m &= m - 1) {
+            const struct kernel *o = fabric_kernel(f->engines[i], m);
+            present += o->ranks > 1 && o->collective == k->collective;
+        }
+    }
+    return present >= k->ranks;
+}
+
+/* Each collective whose ranks all run goes on. Each other one spins, and what it has left of its
+ * duration stays the same. */
 static void fabric_couple(struct fabric *f)
 {
-    struct softgpu_rank v[FABRIC_ENGINES][SOFTGPU_STREAMS];
-    uint32_t n[FABRIC_ENGINES];
-    for (uint32_t i = 0; i < f->n; i++)
-        n[i] = softgpu_ranks(f->engines[i], v[i]);
     for (uint32_t i = 0; i < f->n; i++) {
-        for (uint32_t k = 0; k < n[i]; k++) {
-            uint32_t present = 0;
-            for (uint32_t j = 0; j < f->n; j++) {
-                for (uint32_t l = 0; l < n[j]; l++)
-                    present += v[j][l].collective == v[i][k].collective;
-            }
-            softgpu_meet(f->engines[i], v[i][k].kernel, present >= v[i][k].ranks);
+        struct softgpu *e = f->engines[i];
+        for (uint32_t m = fabric_running(e); m; m &= m - 1) {
+            struct kernel *k = fabric_kernel(e, m);
+            uint64_t busy_ns = e->groups[e->cur].busy_ns;
+            bool spins = k->end_busy_ns == SOFTGPU_NEVER;
+            if (k->ranks <= 1 || all_ranks_run(f, k) != spins)
+                continue;
+            if (!spins)
+                k->left_ns = k->end_busy_ns - busy_ns;
+            k->end_busy_ns = spins ? busy_ns + k->left_ns : SOFTGPU_NEVER;
         }
     }
 }

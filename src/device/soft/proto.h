@@ -6,14 +6,14 @@
  *   program:  OPEN_CONTEXT -> REPLY, then SUBMIT ... -> COMPLETION ..., and with no kernel
  *             outstanding ALLOC -> REPLY
  *   driver:   OPEN_CONTROL -> REPLY, then one request at a time: LIST -> GROUPS,
- *             TIMESLICE | SUSPEND | RESUME | SWAP -> REPLY when the call is done,
- *             MEMORY -> MEMORY
+ *             CONTROL | SWAP -> REPLY when the call is done, MEMORY -> MEMORY
  * Anything else closes the connection. */
 #ifndef CEDE_DEVICE_SOFT_PROTO_H
 #define CEDE_DEVICE_SOFT_PROTO_H
 
+#include "device/soft/client.h"
+
 #include <stddef.h>
-#include <stdint.h>
 
 #define SOFT_VERSION         0x73670003U /* "sg", and a number for each incompatible change */
 #define SOFT_OUTSTANDING_MAX 1024U       /* kernels of a context; also completions not read */
@@ -28,12 +28,11 @@ enum soft_type {
     SOFT_COMPLETION,
     SOFT_LIST,
     SOFT_GROUPS,
-    SOFT_TIMESLICE,
-    SOFT_SUSPEND,
-    SOFT_RESUME,
+    SOFT_CONTROL,
     SOFT_ALLOC,
     SOFT_MEMORY,
     SOFT_SWAP,
+    SOFT_TYPES
 };
 
 /* The steps of swapping a process, as the vendor's driver has them, each from one state to the
@@ -69,9 +68,7 @@ struct soft_msg {
             float sm_fraction;
             uint32_t zero;
         } submit;
-        struct {
-            uint64_t cookie, submit_ns, start_ns, end_ns;
-        } completion;
+        struct soft_completion completion;
         /* Groups with larger keys than `after`, in the order of the keys. */
         struct {
             uint64_t after;
@@ -86,8 +83,9 @@ struct soft_msg {
             struct soft_group v[8];
         } groups;
         struct {
-            uint32_t n;
+            uint32_t what; /* enum softgpu_call */
             uint32_t timeslice_us;
+            uint32_t n, zero;
             uint64_t keys[16];
         } control;
         struct {
@@ -107,43 +105,25 @@ struct soft_msg {
     } u;
 };
 
-#define SOFT_SIZE(member) (offsetof(struct soft_msg, u) + sizeof(((struct soft_msg *)0)->u.member))
-
 /* Bytes of a message; 0 for an unknown type. */
 static inline size_t soft_msg_size(uint32_t type)
 {
-    switch (type) {
-    case SOFT_OPEN_CONTEXT:
-    case SOFT_OPEN_CONTROL:
-        return SOFT_SIZE(open);
-    case SOFT_REPLY:
-        return SOFT_SIZE(reply);
-    case SOFT_SUBMIT:
-        return SOFT_SIZE(submit);
-    case SOFT_COMPLETION:
-        return SOFT_SIZE(completion);
-    case SOFT_LIST:
-        return SOFT_SIZE(list);
-    case SOFT_GROUPS:
-        return SOFT_SIZE(groups);
-    case SOFT_TIMESLICE:
-    case SOFT_SUSPEND:
-    case SOFT_RESUME:
-        return SOFT_SIZE(control);
-    case SOFT_ALLOC:
-        return SOFT_SIZE(alloc);
-    case SOFT_MEMORY:
-        return SOFT_SIZE(memory);
-    case SOFT_SWAP:
-        return SOFT_SIZE(swap);
-    default:
-        return 0;
-    }
+#define SIZE(member) (offsetof(struct soft_msg, u) + sizeof(((struct soft_msg *)0)->u.member))
+    static const size_t sizes[SOFT_TYPES] = {
+        [SOFT_OPEN_CONTEXT] = SIZE(open), [SOFT_OPEN_CONTROL] = SIZE(open),
+        [SOFT_REPLY] = SIZE(reply),       [SOFT_SUBMIT] = SIZE(submit),
+        [SOFT_LIST] = SIZE(list),         [SOFT_COMPLETION] = SIZE(completion),
+        [SOFT_GROUPS] = SIZE(groups),     [SOFT_CONTROL] = SIZE(control),
+        [SOFT_ALLOC] = SIZE(alloc),       [SOFT_MEMORY] = SIZE(memory),
+        [SOFT_SWAP] = SIZE(swap),
+    };
+#undef SIZE
+    return type < SOFT_TYPES ? sizes[type] : 0;
 }
 
 /* client.c, for the driver too. Connects and opens; the reply is in *m. 0 or -errno. */
 int soft_connect(const char *path, struct soft_msg *m, int *fd);
-/* One message each way; the other end has 5 s for it. m->type is the request's, then `want`.
+/* One message each way; the other end has 60 s for it. m->type is the request's, then `want`.
  * -ETIMEDOUT, -EPIPE (the server has gone), -EPROTO: the connection is of no use any more. */
 int soft_transact(int fd, struct soft_msg *m, uint32_t want);
 

@@ -15,62 +15,27 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/timerfd.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "device/ops.h"
-#include "device/soft/client.h"
-#include "device/soft/engine.h"
-#include "device/soft/proto.h"
 #include "device/soft/server_impl.h"
-#include "lib/procfs.h"
 #include "lib/util.h"
 
-#define READS_A_TURN 64 /* messages of one connection before the others get their turn */
+#define READS_A_TURN 64            /* messages of one connection before the others get their turn */
+#define MEMORY_BYTES 141000000000U /* an H200's */
 
 /* ---- connections ---- */
 
-static int watch(struct server *s, int op, int fd, uint32_t events, void *ptr)
-{
-    struct epoll_event ev = {.events = events, .data.ptr = ptr};
-    return epoll_ctl(s->epoll, op, fd, &ev) < 0 ? -errno : 0;
-}
-
-static bool same_gang(const struct conn *a, const struct conn *b)
-{
-    return a != b && b->kind == CONN_CONTEXT && a->uid == b->uid && a->gang == b->gang;
-}
-
-static void context_end(struct server *s, struct conn *c)
-{
-    struct gpu *g = &s->gpus[c->gpu];
-    for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
-        softgpu_group_remove(s->fabric.engines[c->gpu], c->groups[i], s->now_ns);
-        g->owners[c->groups[i]] = NULL;
-    }
-    g->contexts--;
-    soft_memory_end(s, c);
-    /* Collectives of the others are never complete: their kernels occupy the GPU in their turns
-     * until their programs end. */
-    for (struct conn *o = s->conns.next; c->gang && o != &s->conns; o = o->next) {
-        if (same_gang(c, o))
-            o->gang = 0;
-    }
-}
-
-/* Ends a connection at once; the struct goes when no event of this round can point to it. */
+/* Ends a connection at once; the struct goes when the round is over. */
 static void conn_end(struct server *s, struct conn *c, const char *why)
 {
     if (c->kind == CONN_DEAD)
@@ -82,28 +47,19 @@ static void conn_end(struct server *s, struct conn *c, const char *why)
         context_end(s, c);
     c->kind = CONN_DEAD;
     close(c->fd);
-    if (!s->accepting)
-        s->accepting = watch(s, EPOLL_CTL_MOD, s->listener, EPOLLIN, &s->listener) == 0;
+    s->accepting = true;
 }
 
 static void conns_bury(struct server *s)
 {
-    for (struct conn *c = s->conns.next, *next; c != &s->conns; c = next) {
-        next = c->next;
+    for (struct conn *c = TAILQ_FIRST(&s->conns), *next; c; c = next) {
+        next = TAILQ_NEXT(c, link);
         if (c->kind != CONN_DEAD)
             continue;
-        c->prev->next = c->next;
-        c->next->prev = c->prev;
+        TAILQ_REMOVE(&s->conns, c, link);
+        s->nconns--;
         free(c);
     }
-}
-
-static void conn_append(struct server *s, struct conn *c)
-{
-    c->prev = s->conns.prev;
-    c->next = &s->conns;
-    c->prev->next = c;
-    s->conns.prev = c;
 }
 
 static void accept_conn(struct server *s)
@@ -111,9 +67,7 @@ static void accept_conn(struct server *s)
     _cleanup_close_ int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         /* No descriptors left: waiting connections would wake us for ever. */
-        if ((errno == EMFILE || errno == ENFILE) &&
-            watch(s, EPOLL_CTL_MOD, s->listener, 0, &s->listener) == 0)
-            s->accepting = false;
+        s->accepting = errno != EMFILE && errno != ENFILE;
         return;
     }
     struct ucred cred;
@@ -122,21 +76,22 @@ static void accept_conn(struct server *s)
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 ||
         proc_stat_read(cred.pid, &st) < 0)
         return;
+    struct pollfd *polls = reallocarray(s->polls, s->nconns + 3, sizeof(*polls));
+    if (polls)
+        s->polls = polls;
     /* Not calloc: most of it is the ring. */
-    struct conn *c = malloc(sizeof(*c));
+    struct conn *c = polls ? malloc(sizeof(*c)) : NULL;
     if (!c)
         return;
     memset(c, 0, offsetof(struct conn, unsent));
-    c->kind = CONN_NEW;
     c->proc = st.id;
     c->uid = cred.uid;
-    c->reply_ns = SOFTGPU_NEVER;
-    if (watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, c) < 0) {
-        free(c);
-        return;
-    }
+    c->reply_ns = c->swap_at_ns = SOFTGPU_NEVER;
+    c->key = s->next_key;
+    s->next_key += SOFT_CONTEXT_GROUPS;
     c->fd = TAKE_FD(fd);
-    conn_append(s, c);
+    TAILQ_INSERT_TAIL(&s->conns, c, link);
+    s->nconns++;
 }
 
 /* 0, -EAGAIN (socket full) or another error, after which the connection has ended. */
@@ -146,9 +101,8 @@ static int conn_send(struct server *s, struct conn *c, struct soft_msg *m)
     if (send(c->fd, m, soft_msg_size(m->type), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
         return 0;
     int e = errno;
-    if (e == EAGAIN)
-        return -EAGAIN;
-    conn_end(s, c, NULL);
+    if (e != EAGAIN)
+        conn_end(s, c, NULL);
     return -e;
 }
 
@@ -159,184 +113,73 @@ static void conn_answer(struct server *s, struct conn *c, struct soft_msg *m)
         conn_end(s, c, "it does not read its answers");
 }
 
-static void conn_answer_result(struct server *s, struct conn *c, int result)
-{
-    struct soft_msg m = soft_result(s, result);
-    conn_answer(s, c, &m);
-}
-
-/* ---- contexts ---- */
-
-/* The first rank begins the gang. */
-static int join_gang(struct server *s, struct conn *c)
-{
-    uint32_t present = 0;
-    if (c->gang == 0 || c->ranks < 2 || c->ranks > s->fabric.n)
-        return -EINVAL;
-    for (const struct conn *o = s->conns.next; o != &s->conns; o = o->next) {
-        if (!same_gang(c, o))
-            continue;
-        if (o->ranks != c->ranks || o->gpu == c->gpu || ++present == c->ranks)
-            return -EINVAL;
-        c->gang_number = o->gang_number;
-    }
-    if (present == 0)
-        c->gang_number = s->gangs++;
-    return 0;
-}
-
-static int open_context(struct server *s, struct conn *c, const struct soft_msg *m)
-{
-    uint32_t gpu = m->u.open.gpu;
-    if (gpu >= s->fabric.n)
-        return -ENODEV;
-    struct gpu *g = &s->gpus[gpu];
-    struct softgpu *e = s->fabric.engines[gpu];
-    c->gpu = gpu;
-    c->gang = m->u.open.gang;
-    c->ranks = m->u.open.ranks;
-    if ((c->gang || c->ranks) && join_gang(s, c) < 0)
-        return -EINVAL;
-    if (g->contexts * SOFT_CONTEXT_GROUPS + SOFT_CONTEXT_GROUPS > g->owners_cap) {
-        /* Doubled, so that growing costs little in the long run. The engine rounds its groups up:
-         * group numbers are the lowest free ones, so they stay below what was asked for. */
-        uint32_t n = (g->contexts + 1) * 2;
-        int r = softgpu_reserve(e, n * SOFT_CONTEXT_GROUPS, n * SOFT_OUTSTANDING_MAX);
-        struct conn **p =
-            r == 0 ? reallocarray(g->owners, n * SOFT_CONTEXT_GROUPS, sizeof(struct conn *)) : NULL;
-        if (!p)
-            return -ENOMEM;
-        g->owners = p;
-        g->owners_cap = n * SOFT_CONTEXT_GROUPS;
-    }
-    for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
-        int r = softgpu_group_add(e, s->now_ns, &c->groups[i]);
-        while (r < 0 && i-- > 0)
-            softgpu_group_remove(e, c->groups[i], s->now_ns);
-        if (r < 0)
-            return r;
-        g->owners[c->groups[i]] = c;
-    }
-    g->contexts++;
-    c->kind = CONN_CONTEXT;
-    c->memory_bytes = 0;
-    c->swap_at_ns = SOFTGPU_NEVER;
-    c->key = s->next_key;
-    s->next_key += SOFT_CONTEXT_GROUPS;
-    /* To the end of the list: that keeps it in the order of the keys. */
-    c->prev->next = c->next;
-    c->next->prev = c->prev;
-    conn_append(s, c);
-    return 0;
-}
-
-static int send_completion(struct server *s, struct conn *c, const struct softgpu_completion *k)
-{
-    struct soft_msg m = {
-        .type = SOFT_COMPLETION,
-        .u.completion = {k->cookie, k->submit_ns, k->start_ns, k->end_ns},
-    };
-    int r = conn_send(s, c, &m);
-    if (r == 0)
-        c->outstanding--;
-    return r;
-}
-
-static void conn_deliver(struct server *s, struct conn *c, const struct softgpu_completion *k)
-{
-    if (c->unsent_n == 0 && send_completion(s, c, k) != -EAGAIN)
-        return;
-    /* Room is certain: the ring holds as many as may be outstanding. */
-    c->unsent[(c->unsent_first + c->unsent_n++) % SOFT_OUTSTANDING_MAX] = *k;
-    if (c->unsent_n == 1)
-        watch(s, EPOLL_CTL_MOD, c->fd, EPOLLIN | EPOLLOUT, c);
-}
-
 static void deliver_unsent(struct server *s, struct conn *c)
 {
     while (c->unsent_n > 0) {
-        int r = send_completion(s, c, &c->unsent[c->unsent_first]);
-        if (r < 0)
+        const struct softgpu_completion *k = &c->unsent[c->unsent_first];
+        struct soft_msg m = {
+            .type = SOFT_COMPLETION,
+            .u.completion = {k->cookie, k->submit_ns, k->start_ns, k->end_ns},
+        };
+        if (conn_send(s, c, &m) < 0)
             return;
+        c->outstanding--;
         c->unsent_first = (c->unsent_first + 1) % SOFT_OUTSTANDING_MAX;
         c->unsent_n--;
     }
-    watch(s, EPOLL_CTL_MOD, c->fd, EPOLLIN, c);
+}
+
+/* Sends a completion, or keeps it until the client reads. Its context is there: with the connection
+ * its groups go, and with them their completions. */
+static void deliver(struct server *s, uint32_t gpu, const struct softgpu_completion *k)
+{
+    struct conn *c;
+    for_each_context (s, c) {
+        if (c->gpu != gpu || c->groups[0] != k->group)
+            continue;
+        /* Room is certain: the ring holds as many as may be outstanding. */
+        c->unsent[(c->unsent_first + c->unsent_n++) % SOFT_OUTSTANDING_MAX] = *k;
+        if (c->unsent_n == 1)
+            deliver_unsent(s, c);
+        return;
+    }
+}
+
+static bool control_open(struct server *s, struct conn *c, const struct soft_msg *m,
+                         struct soft_msg *answer)
+{
+    c->kind = CONN_CONTROL;
+    return soft_reply(s, 0, answer);
 }
 
 /* False: against the rules. */
-static bool conn_submit(struct server *s, struct conn *c, const struct soft_msg *m)
+static bool conn_handle(struct server *s, struct conn *c, const struct soft_msg *m, size_t n)
 {
-    struct softgpu_kernel k = {m->u.submit.stream,
-                               m->u.submit.duration_ns,
-                               m->u.submit.sm_fraction,
-                               m->u.submit.cookie,
-                               c->ranks,
-                               (uint64_t)c->gang_number << 32 | c->collectives++};
-    /* A client that does not read its completions ends here too. */
-    if (c->outstanding >= SOFT_OUTSTANDING_MAX || m->u.submit.zero != 0)
+    static const struct {
+        enum conn_kind from;
+        soft_handler *handle;
+    } messages[SOFT_TYPES] = {
+        [SOFT_OPEN_CONTEXT] = {CONN_NEW, context_open},
+        [SOFT_OPEN_CONTROL] = {CONN_NEW, control_open},
+        [SOFT_SUBMIT] = {CONN_CONTEXT, context_submit},
+        [SOFT_ALLOC] = {CONN_CONTEXT, context_alloc},
+        [SOFT_LIST] = {CONN_CONTROL, control_list},
+        [SOFT_MEMORY] = {CONN_CONTROL, control_memory},
+        [SOFT_SWAP] = {CONN_CONTROL, control_swap},
+        [SOFT_CONTROL] = {CONN_CONTROL, control_groups},
+    };
+    struct soft_msg answer = {.type = 0};
+    if (n < offsetof(struct soft_msg, u) || m->version != SOFT_VERSION ||
+        n != soft_msg_size(m->type) || !messages[m->type].handle ||
+        messages[m->type].from != c->kind || c->reply_ns != SOFTGPU_NEVER ||
+        !messages[m->type].handle(s, c, m, &answer))
         return false;
-    if (softgpu_submit(s->fabric.engines[c->gpu], c->groups[0], &k, s->now_ns) < 0)
-        return false;
-    c->outstanding++;
+    if (answer.type)
+        conn_answer(s, c, &answer);
     return true;
 }
 
-/* ---- messages, time ---- */
-
-/* False: against the rules. `out`: to be sent, if it has a type. */
-static bool conn_handle_control(struct server *s, struct conn *c, const struct soft_msg *m,
-                                struct soft_msg *out)
-{
-    if (c->reply_ns != SOFTGPU_NEVER)
-        return false; /* one at a time */
-    switch (m->type) {
-    case SOFT_LIST:
-        return soft_list(s, m, out);
-    case SOFT_MEMORY:
-        return soft_memory(s, m, out);
-    case SOFT_SWAP:
-        return soft_swap_step(s, c, m);
-    case SOFT_TIMESLICE:
-    case SOFT_SUSPEND:
-    case SOFT_RESUME:
-        return soft_control(s, c, m);
-    default:
-        return false;
-    }
-}
-
-static bool conn_handle(struct server *s, struct conn *c, const struct soft_msg *m, size_t n)
-{
-    struct soft_msg out = {.type = 0};
-    bool ok = true;
-    if (n < offsetof(struct soft_msg, u) || m->version != SOFT_VERSION ||
-        n != soft_msg_size(m->type))
-        return false;
-    switch (c->kind) {
-    case CONN_NEW:
-        ok = m->type == SOFT_OPEN_CONTEXT || m->type == SOFT_OPEN_CONTROL;
-        if (m->type == SOFT_OPEN_CONTROL)
-            c->kind = CONN_CONTROL;
-        if (ok)
-            out = soft_result(s, m->type == SOFT_OPEN_CONTEXT ? open_context(s, c, m) : 0);
-        break;
-    case CONN_CONTEXT:
-        ok = m->type == SOFT_ALLOC ? soft_alloc(s, c, m, &out)
-                                   : m->type == SOFT_SUBMIT && conn_submit(s, c, m);
-        break;
-    case CONN_CONTROL:
-        ok = conn_handle_control(s, c, m, &out);
-        break;
-    case CONN_DEAD:
-        break;
-    }
-    if (ok && out.type)
-        conn_answer(s, c, &out);
-    return ok;
-}
-
-static void pass_time(struct server *s)
+static void server_advance(struct server *s)
 {
     s->now_ns = monotonic_ns();
     fabric_advance(&s->fabric, s->now_ns);
@@ -350,7 +193,7 @@ static void conn_read(struct server *s, struct conn *c)
         ssize_t n = recv(c->fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        pass_time(s); /* not earlier: nothing may count as submitted before it was sent */
+        server_advance(s); /* not earlier: nothing may count as submitted before it was sent */
         if (n <= 0)
             conn_end(s, c, NULL);
         else if (!conn_handle(s, c, &m, (size_t)n))
@@ -358,67 +201,73 @@ static void conn_read(struct server *s, struct conn *c)
     }
 }
 
-static void catch_up(struct server *s)
+/* ---- the loop ---- */
+
+/* What has happened by now; returns when something happens next. */
+static uint64_t catch_up(struct server *s)
 {
-    pass_time(s);
+    struct conn *c;
+    server_advance(s);
     for (unsigned i = 0; i < s->fabric.n; i++) {
         struct softgpu_completion k;
-        while (softgpu_pop_completion(s->fabric.engines[i], &k)) {
-            /* Ending a connection removes its groups, and with them its completions: whoever comes
-             * out here has an owner. */
-            conn_deliver(s, s->gpus[i].owners[k.group], &k);
-        }
+        while (softgpu_pop_completion(s->fabric.engines[i], &k))
+            deliver(s, i, &k);
     }
-    soft_swap_due(s);
-    for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
-        if (c->kind == CONN_CONTROL && c->reply_ns <= s->now_ns) {
+    control_swap_due(s);
+    uint64_t next_ns = SOFTGPU_NEVER;
+    TAILQ_FOREACH(c, &s->conns, link)
+    {
+        if (c->kind != CONN_DEAD && c->reply_ns <= s->now_ns) {
+            struct soft_msg m;
+            soft_reply(s, c->result, &m);
             c->reply_ns = SOFTGPU_NEVER;
-            conn_answer_result(s, c, c->result);
+            conn_answer(s, c, &m);
         }
+        if (c->kind != CONN_DEAD)
+            next_ns = min_u64(next_ns, min_u64(c->reply_ns, c->swap_at_ns));
     }
+    return min_u64(next_ns, fabric_next_event_ns(&s->fabric));
 }
 
-static void set_timer(struct server *s)
+static int await_events(struct server *s, uint64_t until_ns)
 {
-    uint64_t t = fabric_next_event_ns(&s->fabric);
-    for (struct conn *c = s->conns.next; c != &s->conns; c = c->next) {
-        if (c->kind == CONN_CONTROL || c->kind == CONN_CONTEXT)
-            t = min_u64(t, c->kind == CONN_CONTROL ? c->reply_ns : c->swap_at_ns);
-    }
-    struct itimerspec when = {{0, 0}, {0, 0}}; /* off */
-    if (t != SOFTGPU_NEVER) {
-        when.it_value.tv_sec = (time_t)(t / NSEC_PER_SEC);
-        when.it_value.tv_nsec = (long)(t % NSEC_PER_SEC);
-    }
-    timerfd_settime(s->timer, TFD_TIMER_ABSTIME, &when, NULL);
+    struct conn *c;
+    size_t n = 0;
+    s->polls[n++] = (struct pollfd){.fd = s->signals, .events = POLLIN};
+    s->polls[n++] = (struct pollfd){.fd = s->accepting ? s->listener : -1, .events = POLLIN};
+    TAILQ_FOREACH(c, &s->conns, link)
+    s->polls[n++] = (struct pollfd){.fd = c->fd,
+                                    .events = (short)(c->unsent_n > 0 ? POLLIN | POLLOUT : POLLIN)};
+    uint64_t now = monotonic_ns(), ns = until_ns > now ? until_ns - now : 0;
+    struct timespec t = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
+    if (ppoll(s->polls, n, until_ns == SOFTGPU_NEVER ? NULL : &t, NULL) >= 0)
+        return 0;
+    while (n > 0)
+        s->polls[--n].revents = 0;
+    return errno == EINTR ? 0 : -errno;
 }
 
+/* Until a signal ends it. */
 static int serve(struct server *s)
 {
     for (;;) {
-        struct epoll_event ev[64];
-        catch_up(s);
+        uint64_t next_ns = catch_up(s);
         conns_bury(s);
-        set_timer(s);
-        int n = epoll_wait(s->epoll, ev, (int)ARRAY_SIZE(ev), -1);
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        for (int i = 0; i < n; i++) {
-            struct conn *c = ev[i].data.ptr;
-            if (ev[i].data.ptr == &s->signals)
-                return 0;
-            if (ev[i].data.ptr == &s->timer) {
-                uint64_t times;
-                (void)!read(s->timer, &times, sizeof(times));
-            } else if (ev[i].data.ptr == &s->listener) {
-                accept_conn(s);
-            } else {
-                if (c->kind != CONN_DEAD && (ev[i].events & EPOLLOUT))
-                    deliver_unsent(s, c);
-                if (c->kind != CONN_DEAD && (ev[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
-                    conn_read(s, c);
-            }
+        int r = await_events(s, next_ns);
+        if (r < 0 || s->polls[0].revents)
+            return r;
+        const struct pollfd *p = &s->polls[2];
+        struct conn *c;
+        TAILQ_FOREACH(c, &s->conns, link)
+        {
+            short events = (p++)->revents;
+            if (c->kind != CONN_DEAD && (events & POLLOUT))
+                deliver_unsent(s, c);
+            if (c->kind != CONN_DEAD && (events & ~POLLOUT))
+                conn_read(s, c);
         }
+        if (s->polls[1].revents)
+            accept_conn(s);
     }
 }
 
@@ -507,18 +356,14 @@ static int server_open(struct server *s, const char *path, unsigned ngpus, struc
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigprocmask(SIG_BLOCK, &set, NULL);
+    prctl(PR_SET_TIMERSLACK, 1UL); /* the kernel would add 50 us to each wait */
     s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    s->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    s->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (s->signals < 0 || s->timer < 0 || s->epoll < 0)
+    s->polls = malloc(2 * sizeof(*s->polls));
+    if (s->signals < 0 || !s->polls)
         return error_set(err, -errno, "cannot set up the event loop: %s", strerror(errno));
     r = make_socket(s, path, err);
     if (r < 0)
         return r;
-    if ((r = watch(s, EPOLL_CTL_ADD, s->signals, EPOLLIN, &s->signals)) < 0 ||
-        (r = watch(s, EPOLL_CTL_ADD, s->timer, EPOLLIN, &s->timer)) < 0 ||
-        (r = watch(s, EPOLL_CTL_ADD, s->listener, EPOLLIN, &s->listener)) < 0)
-        return error_set(err, r, "cannot set up the event loop: %s", strerror(-r));
     s->accepting = true;
 
     struct rlimit lim;
@@ -534,16 +379,14 @@ static void server_close(struct server *s)
     struct stat st;
     if (s->listener >= 0 && lstat(s->addr.sun_path, &st) == 0 && st.st_ino == s->inode)
         unlink(s->addr.sun_path);
-    for (struct conn *c = s->conns.next; c != &s->conns; c = c->next)
-        conn_end(s, c, NULL);
+    struct conn *c;
+    TAILQ_FOREACH(c, &s->conns, link)
+    conn_end(s, c, NULL);
     conns_bury(s);
-    for (unsigned i = 0; i < s->fabric.n; i++) {
+    for (unsigned i = 0; i < s->fabric.n; i++)
         softgpu_free(s->fabric.engines[i]);
-        free(s->gpus[i].owners);
-    }
-    close_p(&s->epoll);
+    free(s->polls);
     close_p(&s->listener);
-    close_p(&s->timer);
     close_p(&s->signals);
 }
 
@@ -565,34 +408,28 @@ int soft_server_main(int argc, char **argv)
         {"memory", required_argument, NULL, 'm'}, {"grants", required_argument, NULL, 'y'},
         {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
     };
-    struct server s = {.epoll = -1, .listener = -1, .timer = -1, .signals = -1};
+    struct server s = {.listener = -1, .signals = -1};
     char path[sizeof(s.addr.sun_path)];
     const char *where = NULL;
-    uint64_t ngpus = 1, memory_bytes = SOFT_MEMORY_BYTES;
-    s.conns.prev = s.conns.next = &s.conns;
+    uint64_t ngpus = 1, memory_bytes = MEMORY_BYTES;
+    TAILQ_INIT(&s.conns);
     optind = 1;
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (o == 's') {
+        const char *takes = NULL;
+        if (o == 's')
             where = optarg;
-        } else if (o == 'g') {
-            if (parse_u64(optarg, 1, DEVICE_GPUS_MAX, &ngpus) < 0) {
-                fprintf(stderr, "cede-softgpu: --gpus takes 1 to %d, not '%s'\n", DEVICE_GPUS_MAX,
-                        optarg);
-                return 2;
-            }
-        } else if (o == 'm') {
-            if (parse_bytes(optarg, 1ULL << 50, &memory_bytes) < 0 || !memory_bytes) {
-                fprintf(stderr,
-                        "cede-softgpu: --memory takes a size such as 40G, up to 1024T, not '%s'\n",
-                        optarg);
-                return 2;
-            }
-        } else if (o == 'y') {
+        else if (o == 'y')
             s.grants = optarg;
-        } else {
+        else if (o == 'g' && parse_u64(optarg, 1, DEVICE_GPUS_MAX, &ngpus) < 0)
+            takes = "--gpus takes 1 to 16";
+        else if (o == 'm' && (parse_bytes(optarg, 1ULL << 50, &memory_bytes) < 0 || !memory_bytes))
+            takes = "--memory takes a size such as 40G, up to 1024T";
+        if (takes)
+            fprintf(stderr, "cede-softgpu: %s, not '%s'\n", takes, optarg);
+        if (o == 'h' || o == '?')
             fputs(usage, o == 'h' ? stdout : stderr);
+        if (o == 'h' || o == '?' || takes)
             return o == 'h' ? 0 : 2;
-        }
     }
     if (optind < argc) {
         fprintf(stderr, "cede-softgpu: unexpected argument '%s'\n%s", argv[optind], usage);

@@ -1,31 +1,32 @@
 /* Inside the software GPU's server: its connections and GPUs, and what its files offer each other.
- *   server.c   the loop, connections, contexts and their kernels
- *   control.c  what a driver asks: lists, controls, memory and swapping */
+ *   server.c   the loop, connections, set-up
+ *   context.c  what a program asks for: contexts, gangs, kernels, memory
+ *   control.c  what a driver asks for: lists, controls, free memory, swapping */
 #ifndef CEDE_DEVICE_SOFT_SERVER_IMPL_H
 #define CEDE_DEVICE_SOFT_SERVER_IMPL_H
 
+#include <poll.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 #include <sys/un.h>
 
 #include "device/ops.h"
-#include "device/soft/fabric.h"
+#include "device/soft/engine.h"
 #include "device/soft/proto.h"
 #include "lib/procfs.h"
-
-#define SOFT_MEMORY_BYTES 141000000000ULL /* an H200's */
 
 enum conn_kind { CONN_NEW, CONN_CONTEXT, CONN_CONTROL, CONN_DEAD };
 
 struct conn {
-    struct conn *prev, *next; /* in the order of their keys, for contexts */
+    TAILQ_ENTRY(conn) link;
     enum conn_kind kind;
     int fd;
     struct proc_id proc;
     uid_t uid;
 
     /* control */
-    uint64_t reply_ns; /* SOFTGPU_NEVER: no call under way */
+    uint64_t reply_ns; /* when `result` is sent; SOFTGPU_NEVER: no call under way */
     int32_t result;
 
     /* context */
@@ -44,41 +45,44 @@ struct conn {
 };
 
 struct gpu {
-    struct conn **owners; /* by group number */
-    uint32_t owners_cap, contexts;
+    uint32_t contexts;
     uint64_t memory_bytes, used_bytes;
 };
 
 struct server {
-    int epoll, listener, timer, signals;
+    int listener, signals;
     bool accepting;
-    struct fabric fabric; /* an engine for each GPU, all at now_ns */
+    struct pollfd *polls; /* room for the two above and all connections */
+    size_t nconns;
+    TAILQ_HEAD(, conn) conns; /* in the order of their keys */
+    struct fabric fabric;     /* an engine for each GPU, all at now_ns */
     struct gpu gpus[DEVICE_GPUS_MAX];
-    uint64_t now_ns;
-    uint32_t gangs;    /* so far */
-    struct conn conns; /* head of the list */
-    uint64_t next_key;
+    uint64_t now_ns, next_key;
+    uint32_t gangs; /* so far */
     struct sockaddr_un addr;
     ino_t inode;        /* of the socket file: unlink no other */
-    const char *grants; /* NULL: whose program it is alone decides (yama.h) */
+    const char *grants; /* NULL: whose program it is alone decides (yama_may_trace()) */
 };
 
-static inline struct soft_msg soft_result(const struct server *s, int result)
+#define for_each_context(s, c)                                                                     \
+    TAILQ_FOREACH(c, &(s)->conns, link)                                                            \
+    if (c->kind == CONN_CONTEXT)
+
+static inline bool soft_reply(const struct server *s, int result, struct soft_msg *answer)
 {
-    return (struct soft_msg){.type = SOFT_REPLY, .u.reply = {result, s->fabric.n}};
+    *answer = (struct soft_msg){.type = SOFT_REPLY, .u.reply = {result, s->fabric.n}};
+    return true;
 }
 
-/* control.c. False: the message is against the rules. Else the answer to send, or (control, swap
- * step) c->result to send at c->reply_ns. */
-bool soft_list(struct server *s, const struct soft_msg *m, struct soft_msg *answer);
-bool soft_alloc(struct server *s, struct conn *c, const struct soft_msg *m,
-                struct soft_msg *answer);
-bool soft_memory(struct server *s, const struct soft_msg *m, struct soft_msg *answer);
-bool soft_control(struct server *s, struct conn *c, const struct soft_msg *m);
-bool soft_swap_step(struct server *s, struct conn *c, const struct soft_msg *m);
-/* Ends the steps that are due. */
-void soft_swap_due(struct server *s);
-/* A context goes, and its memory with it. */
-void soft_memory_end(struct server *s, struct conn *c);
+/* The functions for messages. False: the message is against the rules. `answer` is sent if it has
+ * a type afterwards. */
+typedef bool soft_handler(struct server *s, struct conn *c, const struct soft_msg *m,
+                          struct soft_msg *answer);
+soft_handler context_open, context_submit, context_alloc;
+soft_handler control_list, control_memory, control_groups, control_swap;
+/* The context's groups, and its memory with it. */
+void context_end(struct server *s, struct conn *c);
+/* Ends the steps of swapping that are due. */
+void control_swap_due(struct server *s);
 
 #endif

@@ -1,0 +1,111 @@
+/* What a program asks of the software GPU's server, on its own connection: a context, alone or as a
+ * rank of a gang, kernels, and memory. Must not decide anything about scheduling. */
+#include <errno.h>
+
+#include "device/soft/server_impl.h"
+#include "lib/util.h"
+
+static bool same_gang(const struct conn *a, const struct conn *b)
+{
+    return a != b && a->uid == b->uid && a->gang == b->gang;
+}
+
+/* The first rank begins the gang. */
+static int context_join(struct server *s, struct conn *c)
+{
+    const struct conn *o;
+    uint32_t present = 0;
+    if (c->gang == 0 || c->ranks < 2 || c->ranks > s->fabric.n)
+        return -EINVAL;
+    for_each_context (s, o) {
+        if (!same_gang(c, o))
+            continue;
+        if (o->ranks != c->ranks || o->gpu == c->gpu || ++present == c->ranks)
+            return -EINVAL;
+        c->gang_number = o->gang_number;
+    }
+    if (present == 0)
+        c->gang_number = s->gangs++;
+    return 0;
+}
+
+static int context_add(struct server *s, struct conn *c, const struct soft_msg *m)
+{
+    c->gpu = m->u.open.gpu;
+    c->gang = m->u.open.gang;
+    c->ranks = m->u.open.ranks;
+    if (c->gpu >= s->fabric.n)
+        return -ENODEV;
+    struct gpu *g = &s->gpus[c->gpu];
+    struct softgpu *e = s->fabric.engines[c->gpu];
+    int r = c->gang || c->ranks ? context_join(s, c) : 0;
+    if (r == 0)
+        r = softgpu_reserve(e, (g->contexts + 1) * SOFT_CONTEXT_GROUPS,
+                            (g->contexts + 1) * SOFT_OUTSTANDING_MAX);
+    for (unsigned i = 0; r == 0 && i < SOFT_CONTEXT_GROUPS; i++)
+        r = softgpu_group_add(e, s->now_ns, &c->groups[i]); /* there is room */
+    if (r < 0)
+        return r;
+    g->contexts++;
+    c->kind = CONN_CONTEXT;
+    return 0;
+}
+
+bool context_open(struct server *s, struct conn *c, const struct soft_msg *m,
+                  struct soft_msg *answer)
+{
+    return soft_reply(s, context_add(s, c, m), answer);
+}
+
+void context_end(struct server *s, struct conn *c)
+{
+    struct gpu *g = &s->gpus[c->gpu];
+    struct conn *o;
+    for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++)
+        softgpu_group_remove(s->fabric.engines[c->gpu], c->groups[i], s->now_ns);
+    g->contexts--;
+    if (c->swap != SWAP_OUT || c->swap_at_ns != SOFTGPU_NEVER)
+        g->used_bytes -= c->memory_bytes;
+    /* Collectives of the others are never complete: their kernels occupy the GPU in their turns
+     * until their programs end. */
+    for_each_context (s, o) {
+        if (c->gang && same_gang(c, o))
+            o->gang = 0;
+    }
+}
+
+bool context_submit(struct server *s, struct conn *c, const struct soft_msg *m,
+                    struct soft_msg *answer)
+{
+    struct softgpu_kernel k = {
+        .stream = m->u.submit.stream,
+        .duration_ns = m->u.submit.duration_ns,
+        .sm_fraction = m->u.submit.sm_fraction,
+        .cookie = m->u.submit.cookie,
+        .ranks = c->ranks,
+        .collective = (uint64_t)c->gang_number << 32 | c->collectives++,
+    };
+    /* A client that does not read its completions ends here too. */
+    if (c->outstanding >= SOFT_OUTSTANDING_MAX || m->u.submit.zero != 0 ||
+        softgpu_submit(s->fabric.engines[c->gpu], c->groups[0], &k, s->now_ns) < 0)
+        return false;
+    c->outstanding++;
+    return true;
+}
+
+bool context_alloc(struct server *s, struct conn *c, const struct soft_msg *m,
+                   struct soft_msg *answer)
+{
+    struct gpu *g = &s->gpus[c->gpu];
+    int64_t more = m->u.alloc.bytes;
+    if (c->outstanding || (more < 0 && (uint64_t) - (more + 1) + 1 > c->memory_bytes))
+        return false;
+    /* On a real GPU the calls of a swapped process wait; here they are answered "try again". */
+    if (c->swap != SWAP_RUNNING || c->swap_at_ns != SOFTGPU_NEVER)
+        return soft_reply(s, -EAGAIN, answer);
+    if (more > 0 && (uint64_t)more > g->memory_bytes - g->used_bytes)
+        return soft_reply(s, -ENOMEM, answer);
+    c->memory_bytes += (uint64_t)more;
+    g->used_bytes += (uint64_t)more;
+    return soft_reply(s, 0, answer);
+}
