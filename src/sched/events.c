@@ -52,6 +52,7 @@ static void member_unlink(struct sched *c, uint32_t device, uint32_t job)
     if (dev->boost.job == job)
         dev->boost.job = SLOT_NONE;
     m->used = false;
+    dev->gangs -= m->gang > 0;
     m->gang = 0;
 }
 
@@ -88,6 +89,7 @@ static int group_add(struct sched *c, const struct sched_event *ev)
     if (*head != SLOT_NONE)
         c->groups[*head].prev = ev->group;
     *head = ev->group;
+    c->ngroups++;
     m->ngroups++;
     m->ncompute += ev->computes;
     mark(c, ev->job);
@@ -122,6 +124,7 @@ static void group_remove(struct sched *c, uint32_t group)
     if (--m->ngroups == 0)
         member_unlink(c, g->device, g->job);
     mark(c, g->job);
+    c->ngroups--;
     g->job = SLOT_NONE;
 }
 

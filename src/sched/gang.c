@@ -30,11 +30,18 @@ void gang_mark(const struct machine *mc, uint32_t job)
             continue;
         m->stray = busy && computes(&mc->devices[d], job) && m->idle_here;
         bool part = n > 1 && computes(&mc->devices[d], job) && !m->stray;
+        mc->devices[d].gangs += (uint32_t)part - (m->gang > 0);
         m->gang = part ? n : 0;
         m->gang_first = part ? first : SLOT_NONE;
         m->idle = m->idle_here && !(part && busy);
     }
 }
+
+/* Each gang at its first device. */
+#define for_each_gang(mc, d, m)                                                                    \
+    if ((mc)->devices[d].gangs)                                                                    \
+        for_each_member (&(mc)->devices[d], m)                                                     \
+            if (m->gang && m->gang_first == (d))
 
 static bool may_wait(const struct member *m)
 {
@@ -71,8 +78,9 @@ static void spread_turns(const struct machine *mc)
     while (changed) {
         changed = false;
         for (uint32_t d = 0; d < mc->n; d++) {
-            for_each_member (&mc->devices[d], m) {
-                if (!m->gang || m->gang_first != d || !takes_turns(mc, m))
+            for_each_gang(mc, d, m)
+            {
+                if (!takes_turns(mc, m))
                     continue;
                 for_each_device_of (mc, mc->devices, m, dev) {
                     changed |= dev->rotation.from > m->class;
@@ -157,8 +165,9 @@ void gang_link(const struct machine *mc)
         mc->devices[d].rotation.link = d;
     }
     for (uint32_t d = 0; d < mc->n; d++) {
-        for_each_member (&mc->devices[d], m) {
-            if (!m->gang || m->gang_first != d || !takes_turns(mc, m))
+        for_each_gang(mc, d, m)
+        {
+            if (!takes_turns(mc, m))
                 continue;
             for_each_device_of (mc, mc->devices, m, dev)
                 gang_join(mc, mc->devices[d].rotation.link, dev->rotation.link);
@@ -169,8 +178,9 @@ void gang_link(const struct machine *mc)
             level_vtime(mc, d);
     }
     for (uint32_t d = 0; d < mc->n; d++) {
-        for_each_member (&mc->devices[d], m) {
-            if (m->gang && m->gang_first == d && takes_turns(mc, m))
+        for_each_gang(mc, d, m)
+        {
+            if (takes_turns(mc, m))
                 level_gang(mc, m);
         }
     }

@@ -11,52 +11,50 @@
 #include "sched/sched.h"
 #include "sched/throttle.h"
 
-/* A job on a device. */
+/* A job on a device. What each decision reads of all members comes first, within 64 bytes. */
 struct member {
     uint32_t job;
-    uint32_t ngroups;
-    uint32_t ncompute;        /* of them run kernels, and compete with each other */
+    uint32_t prev, next; /* list of the device's members, in order of appearance */
+    uint32_t weight;
     enum job_class class;     /* now: see boost.h */
     enum job_class own_class; /* as its job has it */
-    uint32_t weight;
-    uint32_t budget_us;
+    uint32_t ngroups;
+    uint32_t ncompute; /* of them run kernels, and compete with each other */
+    uint32_t gang;     /* on how many devices it computes together; 0: not a gang */
+    bool used;
     bool paused;
     bool idle_here; /* not seen working on this device lately */
     bool idle;      /* nor, if it belongs to a gang, on any other */
     bool stray;     /* idle here, but its job works on another device */
-    struct member_due due;
     bool watched; /* does nothing that is known of, but may begin to at any time: not suspended, so
                      that this is seen at once */
 
-    /* A gang: on how many devices, and the first of them; its vtime is the same on all. 0: not one
-     */
-    uint32_t gang, gang_first;
+    /* decision */
+    bool runnable;
+    bool serialize_contexts; /* of its computing groups only one runs, the others are suspended */
+    uint32_t timeslice_us;
+
+    /* turns had so far, in ns divided by weight (times WEIGHT_DEFAULT), and when the last one
+     * ended: see rotation.h. A gang's vtime is the same on all its devices. */
+    uint64_t vtime, ended_ns;
+
+    struct member_due due;
+    uint32_t budget_us;
+    uint32_t gang_first; /* the first device of the gang */
+    uint32_t turn_group; /* the computing group that runs; SLOT_NONE: the next after the last */
+    uint32_t last_group;
 
     /* Turns on linked devices: see round.c. */
     uint32_t set;
     double pace;
     bool fresh; /* came, or works again: its vtime says nothing */
-
-    /* decision */
-    bool runnable;
-    bool serialize_contexts; /* of its computing groups only one runs, the others are suspended */
-    uint32_t turn_group;     /* that one; SLOT_NONE: the next after the last */
-    uint32_t last_group;
-    uint32_t timeslice_us;
-
-    /* turns had so far, in ns divided by weight (times WEIGHT_DEFAULT), and when the last one
-     * ended: see rotation.h */
-    uint64_t vtime, ended_ns;
-
-    /* list of the device's members, in order of appearance */
-    uint32_t prev, next;
-    bool used;
 };
 
 /* A device: its members, and the state of each mechanism beside its functions. */
 struct policy_device {
     struct member *members; /* the pool: index with first, member.next */
     uint32_t first, last;
+    uint32_t gangs; /* of the members are part of one */
     bool gated;
 
     struct rotation rotation;
@@ -106,6 +104,11 @@ void policy_gated(const struct sched_params *p, struct policy_device *dev, uint6
 /* See policy/priority.c: "shares" is the same with all jobs in one class. */
 void policy_priority_decide(const struct sched_params *p, struct policy_device *dev,
                             uint64_t now_ns);
+
+static inline bool rotation_takes_part(const struct policy_device *dev, const struct member *m)
+{
+    return !m->paused && !m->watched && m->class >= dev->rotation.from;
+}
 
 /* How many compete for the GPU on a member's behalf: one for each of its contexts. */
 static inline uint32_t member_width(const struct member *m)

@@ -11,11 +11,6 @@ void rotation_init(struct rotation *r, uint32_t device)
     r->idle_since_ns = TIME_NEVER;
 }
 
-bool rotation_takes_part(const struct policy_device *dev, const struct member *m)
-{
-    return !m->paused && !m->watched && m->class >= dev->rotation.from;
-}
-
 /* On its own device batch jobs are out while a normal job wants the GPU. */
 static bool is_candidate(const struct policy_device *dev, const struct member *m)
 {

@@ -47,7 +47,6 @@ struct rotation {
 #define ROTATION_LEAD_NS 5000000000U /* GPU time: of turns had while boosted, more is forgotten */
 
 void rotation_init(struct rotation *r, uint32_t device);
-bool rotation_takes_part(const struct policy_device *dev, const struct member *m);
 /* How long a turn of this job is while so many jobs work. */
 uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, uint32_t busy);
 /* The turn is this member's. A member that waited for a higher class gets no credit for that

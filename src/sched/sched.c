@@ -191,35 +191,37 @@ static struct sched_setting setting(const struct sched *c, const struct member *
                                   .runnable = apart ? !m->paused : m->runnable && !waits};
 }
 
-/* Groups that stop go from the front, groups that run from the back of the same array: one pass.
- * Job by job, each at the first of its devices. */
-static size_t emit(struct sched *c)
+/* Groups that stop go from the front, groups that run from the back of the same array: one pass. */
+struct emission {
+    size_t front, back;
+};
+
+static void emit_member(struct sched *c, uint32_t d, struct member *m, struct emission *e)
 {
-    size_t total = 0, front = 0;
-    for (uint32_t d = 0; d < c->limits.devices; d++) {
-        for_each_member (&c->devices[d], m)
-            total += m->ngroups;
+    uint32_t g = *sched_group_head(c, d, m->job);
+    m->runnable &= !m->paused;
+    if (m->serialize_contexts)
+        pick_turn_group(c, m, g);
+    for (; g != SLOT_NONE; g = c->groups[g].next) {
+        struct sched_setting s = setting(c, m, g);
+        c->settings[s.runnable ? --e->back : e->front++] = s;
     }
-    size_t back = total;
+}
+
+/* Job by job, a gang at the first of its devices. */
+static void emit(struct sched *c)
+{
+    struct emission e = {0, c->ngroups};
     for (uint32_t d = 0; d < c->limits.devices; d++) {
-        for_each_member (&c->devices[d], first) {
-            if (first->gang && first->gang_first != d)
-                continue;
-            struct machine mc = sched_machine(c, 0);
-            for_each_device_of (&mc, &c->devices[d], first, dev) {
-                struct member *m = &dev->members[first->job];
-                uint32_t g = *sched_group_head(c, (uint32_t)(dev - c->devices), m->job);
-                m->runnable &= !m->paused;
-                if (m->serialize_contexts)
-                    pick_turn_group(c, m, g);
-                for (; g != SLOT_NONE; g = c->groups[g].next) {
-                    struct sched_setting s = setting(c, m, g);
-                    c->settings[s.runnable ? --back : front++] = s;
-                }
+        for_each_member (&c->devices[d], m) {
+            if (!m->gang)
+                emit_member(c, d, m, &e);
+            for (uint32_t k = d; m->gang && m->gang_first == d && k < c->limits.devices; k++) {
+                if (c->devices[k].members[m->job].gang)
+                    emit_member(c, k, &c->devices[k].members[m->job], &e);
             }
         }
     }
-    return total;
 }
 
 void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
@@ -232,7 +234,8 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
         decide_device(c, &mc.devices[d], now_ns);
     if (c->policy->turns)
         decide_turns(&mc);
-    *plan = (struct sched_plan){.settings = c->settings, .n = emit(c), .wake_ns = TIME_NEVER};
+    emit(c);
+    *plan = (struct sched_plan){.settings = c->settings, .n = c->ngroups, .wake_ns = TIME_NEVER};
     for (uint32_t d = 0; d < mc.n; d++)
         plan->wake_ns =
             mc.devices[d].wake_ns < plan->wake_ns ? mc.devices[d].wake_ns : plan->wake_ns;

@@ -23,6 +23,7 @@ struct sched {
     const struct policy *policy;
     struct job *jobs;
     struct group *groups;
+    uint32_t ngroups;      /* that are not free */
     uint32_t *first_group; /* [device * limits.jobs + job] */
     struct policy_device *devices;
     struct member *members;   /* [device * limits.jobs + job] */
