@@ -108,7 +108,7 @@ static int gate_scan(struct device_driver *base, struct proc_id proc, struct gro
     int r = 0;
     for (unsigned i = 0; i < d->end; i++) {
         struct gate_program *p = &d->programs[i];
-        if (p->fd < 0 || p->proc.pid != proc.pid || p->proc.start_ticks != proc.start_ticks)
+        if (p->fd < 0 || !proc_same(p->proc, proc))
             continue;
         for (unsigned k = 0; k < GATE_DEVICES && r == 0; k++) {
             struct gate_entry *e = &p->v[k];
@@ -241,12 +241,6 @@ static int gate_demand(struct device_driver *base, struct demand_list *out, stru
         }
     }
     return r < 0 ? error_set(err, r, "out of memory") : 0;
-}
-
-static uint64_t gate_due_ns(struct device_driver *base)
-{
-    const struct gate_driver *d = gate(base);
-    return d->any_muted || d->paused ? gate_unmute_due(d) : UINT64_MAX;
 }
 
 const struct device_ops device_gate = {

@@ -76,14 +76,14 @@ struct gate_driver {
 /* Writes the word that the program's submissions look at, and wakes those that wait for it. */
 void gate_set_state(struct gate_program *p, unsigned device, uint32_t state);
 int gate_listen(struct gate_driver *d, struct error *err);
-/* device_ops.watch and .ready. */
+/* device_ops.watch, .ready and .due_ns. */
 void gate_watch(struct device_driver *base, const struct device_watcher *w);
 void gate_ready(struct device_driver *base, int fd);
+uint64_t gate_due_ns(struct device_driver *base);
 /* As gate_ready(), for all descriptors that are readable, without a watcher. */
 void gate_poll(struct gate_driver *d);
 /* Listens again to programs that sent too much, and for new ones, if it is time. */
 void gate_unmute(struct gate_driver *d);
-uint64_t gate_unmute_due(const struct gate_driver *d);
 /* The program notices, and runs unscheduled. */
 void gate_drop(struct gate_driver *d, struct gate_program *p);
 

@@ -79,15 +79,16 @@ void gate_watch(struct device_driver *base, const struct device_watcher *w)
     watch_all(d, true);
 }
 
-uint64_t gate_unmute_due(const struct gate_driver *d)
+uint64_t gate_due_ns(struct device_driver *base)
 {
-    return d->unmuted_ns + MUTE_NS;
+    const struct gate_driver *d = (const struct gate_driver *)base;
+    return d->any_muted || d->paused ? d->unmuted_ns + MUTE_NS : UINT64_MAX;
 }
 
 void gate_unmute(struct gate_driver *d)
 {
     uint64_t now = d->now_ns();
-    if (now < gate_unmute_due(d))
+    if (now < d->unmuted_ns + MUTE_NS)
         return;
     d->unmuted_ns = now;
     if (d->paused)
