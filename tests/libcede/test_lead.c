@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "fake_cuda.h"
+#include "fake_gpu.h"
 #include "libcede/clock.h"
 #include "libcede/lead.h"
 #include "libcede/pure/lead_plan.h"
@@ -84,14 +84,13 @@ static void test_outliers(void **state)
     }
 }
 
-static struct fake_cuda *gpu;
+static struct fake_cuda *const gpu = &fake_cuda;
 static char context[2];
 
 static int begin_test(void **state)
 {
-    gpu = fake_cuda();
     gpu->n = 0;
-    gpu->fail_launch = gpu->busy = 0;
+    gpu->fail_launch = gpu->busy = gpu->bad = 0;
     gpu->current = &context[0];
     return cede_lead_open(100 * US, (struct lead **)state);
 }
@@ -100,7 +99,7 @@ static int begin_test(void **state)
 static int end_test(void **state)
 {
     cede_lead_close(*state, false);
-    return gpu->streams || gpu->modules || gpu->pinned || gpu->pushed;
+    return gpu->streams || gpu->modules || gpu->pinned || gpu->pushed || gpu->bad;
 }
 
 static void wait_launches(unsigned n)
@@ -123,6 +122,7 @@ static void test_launch(void **state)
     assert_string_equal(f[1].kernel, "cede_tail");
     assert_ptr_equal(f[0].context, context);
     assert_ptr_equal(f[0].stream, f[1].stream);
+    assert_int_equal(gpu->last_priority, -5); /* the highest */
     assert_int_equal(f[0].number, a);
     assert_int_equal(f[0].limit_ns, 500 * US);
     assert_int_equal(f[0].keep_ns, 100 * US);

@@ -1,9 +1,10 @@
-/* A stand-in for libcuda.so.1 as leases use it: streams and contexts that are counted. */
-#include <stdbool.h>
+/* A stand-in for libcuda.so.1: streams, contexts and modules are counted, launches recorded, and
+ * nothing runs. Knows just the calls that libcede makes. */
 #include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #include "fake_gpu.h"
 
@@ -11,13 +12,17 @@
     int name(__VA_ARGS__);                                                                         \
     int name(__VA_ARGS__)
 
-enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2 };
+enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2, NO_CONTEXT = 201, FAILED = 719 };
 
-extern struct fake_cuda fake_cuda;
 struct fake_cuda fake_cuda;
-extern char fake_contexts[2];
 char fake_contexts[2];
-static _Thread_local int current[8], depth;
+static _Thread_local void *stack[8];
+static _Thread_local int depth;
+
+static void *top(void)
+{
+    return depth ? stack[depth - 1] : fake_cuda.current;
+}
 
 CALL(cuInit, unsigned flags)
 {
@@ -73,39 +78,55 @@ CALL(cuDevicePrimaryCtxRelease_v2, int d)
     return OK;
 }
 
+CALL(cuCtxGetCurrent, void **c)
+{
+    *c = top();
+    return OK;
+}
+
 CALL(cuCtxPushCurrent_v2, void *c)
 {
-    current[depth++] = (int)((char *)c - fake_contexts);
+    if (!c || depth == 8)
+        return BAD_VALUE;
+    stack[depth++] = c;
+    fake_cuda.pushed++;
     return OK;
 }
 
 CALL(cuCtxPopCurrent_v2, void **c)
 {
-    fake_cuda.bad += depth < 1;
-    *c = &fake_contexts[current[--depth]];
-    return OK;
-}
-
-CALL(cuCtxGetCurrent, void **c)
-{
-    *c = depth ? &fake_contexts[current[depth - 1]] : NULL;
+    if (!depth) {
+        fake_cuda.bad++;
+        return NO_CONTEXT;
+    }
+    *c = stack[--depth];
+    fake_cuda.pushed--;
     return OK;
 }
 
 CALL(cuCtxGetDevice, int *d)
 {
-    *d = depth ? 40 + current[depth - 1] : -1;
-    return depth ? OK : BAD_VALUE;
+    *d = top() ? 40 + (int)((char *)top() - fake_contexts) : -1;
+    return top() ? OK : BAD_VALUE;
 }
 
-/* A stream knows its device. */
+/* The function is a number: blocks an SM; with 16 it is of the second GPU. */
+CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *blocks, void *f, int threads, size_t shared)
+{
+    fake_cuda.bad += top() != &fake_contexts[(uintptr_t)f / 16];
+    fake_cuda.occupancy_asked++;
+    *blocks = shared > 1000 ? 0 : (int)((uintptr_t)f % 16);
+    return OK;
+}
+
+/* A stream knows its context. */
 CALL(cuStreamCreateWithPriority, void **s, unsigned flags, int priority)
 {
-    fake_cuda.bad += depth < 1 || flags != 1 || priority > 0 || priority < -5;
+    fake_cuda.bad += !top() || flags != 1 || priority > 0 || priority < -5;
     if (fake_cuda.fail_streams)
         return NO_MEMORY;
-    *s = malloc(1);
-    *(char *)*s = (char)current[depth - 1];
+    *s = malloc(sizeof(void *));
+    *(void **)*s = top();
     fake_cuda.last_priority = priority;
     fake_cuda.streams++;
     fake_cuda.streams_made++;
@@ -114,17 +135,90 @@ CALL(cuStreamCreateWithPriority, void **s, unsigned flags, int priority)
 
 CALL(cuStreamDestroy_v2, void *s)
 {
-    fake_cuda.bad += depth < 1 || *(char *)s != current[depth - 1];
+    fake_cuda.bad += !top() || *(void **)s != top();
     free(s);
     fake_cuda.streams--;
     return OK;
 }
 
-/* The function is a number: blocks an SM; with 16 it is of the second GPU. */
-CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *blocks, void *f, int threads, size_t shared)
+CALL(cuStreamSynchronize, void *s)
 {
-    fake_cuda.bad += depth < 1 || current[depth - 1] != (int)((uintptr_t)f / 16);
-    fake_cuda.occupancy_asked++;
-    *blocks = shared > 1000 ? 0 : (int)((uintptr_t)f % 16);
+    return OK;
+}
+
+CALL(cuCtxGetStreamPriorityRange, int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return top() ? OK : NO_CONTEXT;
+}
+
+CALL(cuModuleLoadData, void **m, const void *image)
+{
+    if (!strstr(image, ".visible .entry"))
+        return BAD_VALUE;
+    fake_cuda.modules++;
+    *m = strdup(image);
+    return OK;
+}
+
+CALL(cuModuleUnload, void *m)
+{
+    fake_cuda.modules--;
+    free(m);
+    return OK;
+}
+
+/* A function is its name's place in the module's text. */
+CALL(cuModuleGetFunction, void **f, void *m, const char *name)
+{
+    *f = strstr(m, name);
+    return *f ? OK : BAD_VALUE;
+}
+
+CALL(cuMemHostAlloc, void **p, size_t bytes, unsigned flags)
+{
+    fake_cuda.pinned++;
+    *p = malloc(bytes);
+    return OK;
+}
+
+CALL(cuMemHostGetDevicePointer_v2, unsigned long long *d, void *p, unsigned flags)
+{
+    *d = (unsigned long long)(uintptr_t)p;
+    return OK;
+}
+
+CALL(cuMemFreeHost, void *p)
+{
+    fake_cuda.pinned--;
+    free(p);
+    return OK;
+}
+
+CALL(cuLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+     unsigned bz, unsigned shared, void *stream, void **params, void **extra)
+{
+    struct timespec t;
+    if (fake_cuda.fail_launch && --fake_cuda.fail_launch == 0)
+        return FAILED;
+    if (gx * gy * gz * bx * by * bz != 1 || !top() || fake_cuda.n == 256)
+        return BAD_VALUE;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    struct fake_launch *l = &fake_cuda.launch[fake_cuda.n];
+    *l = (struct fake_launch){.context = top(),
+                              .stream = stream,
+                              .at_ns = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec};
+    memcpy(l->kernel, f, strcspn(f, "("));
+    volatile uint32_t *words = (volatile uint32_t *)(uintptr_t) * (unsigned long long *)params[0];
+    l->words = words;
+    l->number = *(uint32_t *)params[1];
+    if (strcmp(l->kernel, "cede_tail") == 0) {
+        words[2] = fake_cuda.busy ? words[2] : l->number; /* at once: nothing here runs for long */
+    } else {
+        l->limit_ns = *(uint64_t *)params[2];
+        l->keep_ns = *(uint64_t *)params[3];
+    }
+    __atomic_store_n(&fake_cuda.n, fake_cuda.n + 1, __ATOMIC_RELEASE);
     return OK;
 }

@@ -4,14 +4,32 @@
 #define CEDE_TESTS_LIBCEDE_FAKE_GPU_FAKE_GPU_H
 
 #include <stdatomic.h>
+#include <stdint.h>
+
+struct fake_launch {
+    char kernel[16];
+    void *context, *stream;
+    volatile uint32_t *words; /* of a lead: as its other parameters */
+    uint32_t number;
+    uint64_t limit_ns, keep_ns, at_ns;
+};
 
 struct fake_cuda {
-    atomic_int streams, streams_made, contexts, occupancy_asked, last_priority, fail_streams;
-    atomic_int bad; /* calls that a real driver would refuse or die of */
+    void *current; /* of every thread that has pushed none */
+    atomic_int streams, streams_made, contexts, modules, pinned, pushed;
+    atomic_int occupancy_asked, last_priority, fail_streams;
+    atomic_int bad;         /* calls that a real driver would refuse or die of */
+    atomic_int busy;        /* nothing that is launched ends */
+    atomic_int fail_launch; /* the n-th from now; 0: none */
+    unsigned n;             /* launches */
+    struct fake_launch launch[256];
 };
 
 struct fake_nvml {
     atomic_int percent[2], asked;
 };
+
+extern struct fake_cuda fake_cuda;
+extern char fake_contexts[2]; /* of the GPUs */
 
 #endif
