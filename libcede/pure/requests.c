@@ -24,7 +24,7 @@ struct node {
     struct request q; /* free: the id that its next request gets */
     enum request_state state;
     struct device *device;  /* it waits there */
-    uint64_t mark;          /* the latest: it is in the batch that is looked at */
+    uint64_t mark;          /* that of struct requests: it is in the batch considered now */
     TAILQ_ENTRY(node) link; /* in that queue, in a batch, or among the free nodes */
 };
 TAILQ_HEAD(node_list, node);
@@ -43,7 +43,7 @@ struct requests {
     struct node *nodes; /* `capacity` for those that wait, and a batch for each device */
     uint32_t nnodes, waiting;
     struct node_list unused;
-    uint64_t mark;     /* the latest */
+    uint64_t mark;     /* of the batch considered last */
     uint64_t worst_ns; /* about the 99th percentile of the lateness */
 };
 
