@@ -442,6 +442,10 @@ static int complete(struct parser *p, struct scenario_how how)
         struct role *r = &s->roles[i];
         if (!r->load[0] == !r->program[0])
             return complain(p, "either load or program is needed in role", r->name);
+        if (how.soft && r->program[0] && r->soft[0]) {
+            snprintf(r->load, sizeof(r->load), "%s", r->soft);
+            r->program[0] = s->needs[0] = '\0'; /* what the program needs */
+        }
         if (r->ready <= 0)
             r->ready = r->program[0] ? 180 : 60;
     }
