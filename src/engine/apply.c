@@ -7,7 +7,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define RETRY_NS NSEC_PER_SEC
+#define RETRY_NS   NSEC_PER_SEC
+#define ORPHANS_NS (2 * NSEC_PER_SEC) /* between two attempts to undo them */
 
 static void apply_failed(struct model *m, struct channel_group *g, int r, const struct error *err)
 {
@@ -25,7 +26,7 @@ static bool is_due(const struct channel_group *g)
 }
 
 /* Suspends or resumes all groups of one process on one device that want it, in one call. */
-static void apply_runnable(const struct apply *a, struct model *m, uint32_t slot)
+static void apply_runnable(struct model *m, uint32_t slot)
 {
     enum { BATCH = 256 };
     const struct device_group *list[BATCH];
@@ -42,7 +43,7 @@ static void apply_runnable(const struct apply *a, struct model *m, uint32_t slot
             g->retry_at > m->now)
             continue;
         if (!resume) {
-            int r = journal_put_group(a->journal, i, model_journal_flags(g) | JG_SUSPENDED, &g->dg);
+            int r = journal_put_group(m->journal, i, model_journal_flags(g) | JG_SUSPENDED, &g->dg);
             if (r < 0) {
                 error_set(&err, r, "cannot write the journal (%s): left running", strerror(-r));
                 apply_failed(m, g, r, &err);
@@ -54,8 +55,7 @@ static void apply_runnable(const struct apply *a, struct model *m, uint32_t slot
     }
     if (!n)
         return;
-    const struct device_ops *ops = a->driver->ops;
-    int r = ops->set_running(a->driver, list, n, resume, &err);
+    int r = m->driver->ops->set_running(m->driver, list, n, resume, &err);
     /* After an error some may be suspended: they count as such until a resume says otherwise. Only
      * -EPERM says that none is (ops.h); what may never be steered must not stay on record. */
     bool nothing_done = r == -EPERM || (r < 0 && !proc_alive(m->processes[first->process].id));
@@ -65,11 +65,11 @@ static void apply_runnable(const struct apply *a, struct model *m, uint32_t slot
         g->suspend_unsure = r < 0;
         if (r < 0)
             apply_failed(m, g, r, &err);
-        journal_put_group(a->journal, slots[k], model_journal_flags(g), &g->dg);
+        journal_put_group(m->journal, slots[k], model_journal_flags(g), &g->dg);
     }
 }
 
-static void apply_timeslice(const struct apply *a, struct model *m, uint32_t slot)
+static void apply_timeslice(struct model *m, uint32_t slot)
 {
     struct channel_group *g = &m->groups[slot];
     struct error err = {""};
@@ -77,19 +77,19 @@ static void apply_timeslice(const struct apply *a, struct model *m, uint32_t slo
         !(m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE))
         return;
     uint64_t before = g->timeslice_us;
-    int r = journal_put_group(a->journal, slot, model_journal_flags(g) | JG_TIMESLICE, &g->dg);
+    int r = journal_put_group(m->journal, slot, model_journal_flags(g) | JG_TIMESLICE, &g->dg);
     if (r == 0)
-        r = a->driver->ops->set_timeslice(a->driver, &g->dg, g->want_us, &err);
+        r = m->driver->ops->set_timeslice(m->driver, &g->dg, g->want_us, &err);
     else
         error_set(&err, r, "cannot write the journal (%s): left as it is", strerror(-r));
     g->timeslice_us = r == 0 ? g->want_us : before;
     g->timeslice_unknown &= r != 0;
     if (r < 0)
         apply_failed(m, g, r, &err);
-    journal_put_group(a->journal, slot, model_journal_flags(g), &g->dg);
+    journal_put_group(m->journal, slot, model_journal_flags(g), &g->dg);
 }
 
-uint64_t apply_plan(const struct apply *a, struct model *m, const struct sched_plan *plan)
+uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
 {
     uint64_t retry_at = TIME_NEVER;
     for (size_t i = 0; i < plan->n; i++) {
@@ -102,13 +102,13 @@ uint64_t apply_plan(const struct apply *a, struct model *m, const struct sched_p
     }
     for (size_t i = 0; i < plan->n; i++) {
         if (!plan->settings[i].runnable && is_due(&m->groups[plan->settings[i].group]))
-            apply_runnable(a, m, plan->settings[i].group);
+            apply_runnable(m, plan->settings[i].group);
     }
     for (size_t i = 0; i < plan->n; i++)
-        apply_timeslice(a, m, plan->settings[i].group);
+        apply_timeslice(m, plan->settings[i].group);
     for (size_t i = 0; i < plan->n; i++) {
         if (plan->settings[i].runnable && m->groups[plan->settings[i].group].suspended)
-            apply_runnable(a, m, plan->settings[i].group);
+            apply_runnable(m, plan->settings[i].group);
     }
     for (size_t i = 0; i < plan->n; i++) {
         uint64_t at = m->groups[plan->settings[i].group].retry_at;
@@ -117,7 +117,7 @@ uint64_t apply_plan(const struct apply *a, struct model *m, const struct sched_p
     return retry_at;
 }
 
-bool apply_detach(const struct apply *a, struct model *m, uint32_t process)
+bool apply_detach(struct model *m, uint32_t process)
 {
     struct process *p = &m->processes[process];
     bool runs = true;
@@ -127,10 +127,43 @@ bool apply_detach(const struct apply *a, struct model *m, uint32_t process)
         g->want_us = g->dg.timeslice_us;
         g->retry_at = 0;
         if (g->suspended)
-            apply_runnable(a, m, i);
-        apply_timeslice(a, m, i);
+            apply_runnable(m, i);
+        apply_timeslice(m, i);
         runs &= !g->suspended;
     }
     model_process_detach(m, process); /* what could not be undone is tried again */
     return runs;
+}
+
+/* ---- what an earlier holder left ---- */
+
+static bool is_orphan(uint32_t slot, void *arg)
+{
+    const struct model *m = arg;
+    return m->groups[slot].orphan;
+}
+
+void undo_orphans(struct model *m)
+{
+    uint32_t flags;
+    journal_undo(m->journal, m->driver, is_orphan, m);
+    for (uint32_t i = 0; i < m->groups_end; i++) {
+        if (m->groups[i].orphan && !journal_group(m->journal, i, &flags))
+            model_orphan_remove(m, i);
+    }
+    m->orphans_until = m->now + ORPHANS_NS;
+}
+
+void undo_by_restorer(struct model *m)
+{
+    for (uint32_t i = 0; i < m->groups_end; i++) {
+        struct channel_group *g = &m->groups[i];
+        uint32_t flags = 0;
+        if (!group_live(g))
+            continue;
+        journal_group(m->journal, i, &flags);
+        g->suspended = flags & JG_SUSPENDED; /* what it could not undo it left there */
+        g->suspend_unsure = true;
+        g->timeslice_unknown = m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE;
+    }
 }

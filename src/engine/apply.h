@@ -1,18 +1,19 @@
-/* From the scheduler's plan to the device. See apply.c. Decides nothing. */
+/* From the scheduler's plan to the device, and what an earlier holder of the journal left on record
+ * without a job; survey.h has what it left on no record. See apply.c. Decides nothing. */
 #ifndef CEDE_ENGINE_APPLY_H
 #define CEDE_ENGINE_APPLY_H
 
 #include "model/model.h"
 
-struct apply {
-    struct device_driver *driver;
-    struct journal *journal;
-};
-
 /* Returns when to try again what failed; TIME_NEVER: nothing did. */
-uint64_t apply_plan(const struct apply *a, struct model *m, const struct sched_plan *plan);
+uint64_t apply_plan(struct model *m, const struct sched_plan *plan);
 /* The groups of a process get back what they had and are forgotten, and it is not scanned. False:
  * some may still be suspended. */
-bool apply_detach(const struct apply *a, struct model *m, uint32_t process);
+bool apply_detach(struct model *m, uint32_t process);
+
+/* Undoes the records of groups whose job is not ours, or that a restorer undid already. */
+void undo_orphans(struct model *m);
+/* The restorer took us for hung and undid everything: nothing is known of the groups any more. */
+void undo_by_restorer(struct model *m);
 
 #endif

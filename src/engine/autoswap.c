@@ -37,10 +37,9 @@ static bool anybody(const struct autoswap *x, struct model *m)
         struct job *j = &m->jobs[i];
         if (!j->rec.root.pid)
             continue;
-        bool out = j->swap.state == JOB_OUT && !j->swap.by_user;
-        /* Somebody has switched it off meanwhile. */
-        if (out && j->swap.back == BACK_NOT && x->options.mode != SWAP_AUTO)
-            j->swap.back = BACK_MUST;
+        bool out = j->swap.phase >= SWAP_AWAY && !j->swap.by_user;
+        if (out && j->swap.phase == SWAP_AWAY && x->options.mode != SWAP_AUTO)
+            j->swap.phase = SWAP_STRANDED; /* automatic swapping was switched off meanwhile */
         any |= out;
         for (unsigned g = 0; g < m->ngpus; g++)
             any |= need_of(x, m, j, g) > 0;
@@ -48,10 +47,10 @@ static bool anybody(const struct autoswap *x, struct model *m)
     return any;
 }
 
-static bool memory_free(const struct autoswap *x, unsigned gpu, uint64_t *bytes)
+static bool memory_free(const struct model *m, unsigned gpu, uint64_t *bytes)
 {
-    const struct device_ops *ops = x->driver->ops;
-    return ops->memory_free && ops->memory_free(x->driver, gpu, bytes, NULL) == 0;
+    const struct device_ops *ops = m->driver->ops;
+    return ops->memory_free && ops->memory_free(m->driver, gpu, bytes, NULL) == 0;
 }
 
 /* Whether it finds room, beside what others need, on its GPUs above this one: of several, the first
@@ -67,7 +66,7 @@ static bool room_above(const struct autoswap *x, const struct model *m, uint32_t
         uint64_t spare, kept = bytes[g] + COME_MARGIN(bytes[g]);
         for (uint32_t i = 0; i < m->jobs_end; i++)
             kept += m->jobs[i].rec.root.pid ? need_of(x, m, &m->jobs[i], g) : 0;
-        if (bytes[g] && (!memory_free(x, g, &spare) || kept > spare))
+        if (bytes[g] && (!memory_free(m, g, &spare) || kept > spare))
             return false;
     }
     return true;
@@ -83,13 +82,13 @@ static uint32_t look_at(const struct autoswap *x, const struct model *m, unsigne
         const struct job_swap *s = &j->swap;
         if (!j->rec.root.pid)
             continue;
-        bool on = s->state == JOB_ON_GPU;
+        bool on = s->phase == SWAP_HERE;
         uint64_t back = s->bytes[gpu] ? s->bytes[gpu] + COME_MARGIN(s->bytes[gpu]) : 0;
         slots[n] = i;
         v[n++] = (struct swap_job){
             .class = (enum job_class)j->rec.class,
             .out = !on,
-            .fixed = s->child.pid || s->back != BACK_NOT || m->now < s->refused_until ||
+            .fixed = (!on && s->phase != SWAP_AWAY) || m->now < s->refused_until ||
                      (on && !j->ngroups) ||
                      (!on && (!back || s->by_user || j->rec.paused || !room_above(x, m, i, gpu))),
             .bytes = on ? j->on[gpu].memory_bytes : back,
@@ -106,7 +105,7 @@ static bool autoswap_look(const struct autoswap *x, struct model *m, unsigned gp
 {
     struct swap_device d = {.quiet_ns = QUIET_NS};
     uint32_t n = look_at(x, m, gpu, v, slots);
-    bool known = memory_free(x, gpu, &d.free_bytes);
+    bool known = memory_free(m, gpu, &d.free_bytes);
     for (uint32_t i = 0; i < n; i++) {
         struct job *j = &m->jobs[slots[i]];
         if (known && v[i].need_bytes > d.free_bytes)

@@ -5,7 +5,6 @@
 #include "engine/swap.h"
 
 struct autoswap {
-    struct device_driver *driver;
     struct swap_options options;
     uint64_t at; /* the next look */
 };

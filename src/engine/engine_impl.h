@@ -9,27 +9,17 @@
 #include "engine/observe/demand.h"
 #include "engine/observe/scans.h"
 #include "engine/survey.h"
-#include "engine/watch.h"
 
 struct engine {
     struct model model;
-    struct sched *sched;
-    struct device_driver *driver;
-    struct journal *journal;
-
-    struct watches watches;
     struct discovery discovery;
     struct scans scans;
     struct demand demand;
     struct swaps swaps;
     struct autoswap autoswap;
     struct survey survey;
-    struct apply apply;
 
-    bool dirty;    /* something changed since the last decision */
-    uint64_t wake; /* decide again then; TIME_NEVER: no jobs take turns */
     uint64_t restored_seen;
-    bool stays;                   /* see engine_options */
     struct command *first, *last; /* that wait */
 };
 

@@ -60,7 +60,7 @@ static void suspect_remove(struct survey *s, uint32_t i)
 static void free_groups(const struct survey *s, const struct model *m,
                         const struct group_list *found)
 {
-    struct device_driver *d = s->apply.driver;
+    struct device_driver *d = m->driver;
     for (size_t k = 0; k < found->n; k++) {
         const struct device_group *g = &found->v[k];
         if (g->gpu >= m->ngpus)
@@ -75,7 +75,7 @@ static void free_groups(const struct survey *s, const struct model *m,
 /* One scan; true if the process is dealt with. */
 static bool free_step(const struct survey *s, const struct model *m, struct suspect *x)
 {
-    struct device_driver *d = s->apply.driver;
+    struct device_driver *d = m->driver;
     struct group_list found = {0};
     bool end = d->ops->scan(d, x->id, &found, NULL) != -EAGAIN || ++x->scans >= SCANS_MAX;
     if (end) {
@@ -92,7 +92,7 @@ static void distrust(struct model *m, const struct process *p)
     for_each_group_of (m, p, g) {
         m->groups[g].suspended = m->groups[g].suspend_unsure = true;
         model_group_changed(m, &m->groups[g]);
-        m->listener.group_changed(m->listener.arg, g);
+        m->dirty = true;
     }
 }
 
@@ -143,12 +143,12 @@ int survey_free(struct survey *s, struct model *m, struct proc_id id, struct err
 
 /* ---- all ---- */
 
-static void list_processes(struct survey *s)
+static void list_processes(struct survey *s, struct model *m)
 {
-    struct device_driver *d = s->apply.driver;
+    struct device_driver *d = m->driver;
     struct pid_list pids = {0};
     struct other_cedes others;
-    const struct journal_shared *j = journal_shared(s->apply.journal);
+    const struct journal_shared *j = journal_shared(m->journal);
     other_cedes_find(&others, j->driver, j->where, getpid());
     s->lost = d->ops->processes(d, &pids, NULL) < 0;
     for (size_t i = 0; i < pids.n; i++) {
@@ -162,12 +162,12 @@ static void list_processes(struct survey *s)
     s->list_at = s->lost ? survey_again(s) : TIME_NEVER;
 }
 
-static void begin_search(struct survey *s)
+static void begin_search(struct survey *s, struct model *m)
 {
     struct error err = {""};
-    int r = swapper_search(&s->search, s->apply.journal, &err);
+    int r = swapper_search(&s->search, m->journal, &err);
     if (r == 0) {
-        r = watch_start(s->watches, s->search.pidfd, &s->search_ended, &s->watch);
+        r = watch_start(&m->watches, s->search.pidfd, &s->search_ended, &s->watch);
         if (r < 0)
             swapper_detach(&s->search);
     }
@@ -178,26 +178,25 @@ static void begin_search(struct survey *s)
                 err.text[0] ? err.text : strerror(-r));
 }
 
-void survey_begin(struct survey *s, struct watches *watches, bool stays)
+void survey_begin(struct survey *s, struct model *m, bool stays)
 {
-    const uint32_t missing = journal_incomplete(s->apply.journal);
-    s->watches = watches;
+    const uint32_t missing = journal_incomplete(m->journal);
     s->list_at = s->search_at = TIME_NEVER;
     if (missing & JOURNAL_GROUPS_MISSING)
-        list_processes(s);
-    if ((missing & JOURNAL_SWAPS_MISSING) && stays && s->apply.driver->ops->swap_state)
-        begin_search(s);
+        list_processes(s, m);
+    if ((missing & JOURNAL_SWAPS_MISSING) && stays && m->driver->ops->swap_state)
+        begin_search(s, m);
 }
 
 uint64_t survey_due(struct survey *s, struct model *m)
 {
     const uint64_t started = monotonic_ns();
     if (m->now >= s->search_at)
-        begin_search(s);
+        begin_search(s, m);
     if (m->now >= s->list_at)
-        list_processes(s);
+        list_processes(s, m);
     uint64_t again = min_u64(s->search_at, s->list_at);
-    if (!s->n && (s->lost || !(journal_incomplete(s->apply.journal) & JOURNAL_GROUPS_MISSING)))
+    if (!s->n && (s->lost || !(journal_incomplete(m->journal) & JOURNAL_GROUPS_MISSING)))
         return again;
     if (m->now < s->at)
         return min_u64(s->at, again);
@@ -212,11 +211,11 @@ uint64_t survey_due(struct survey *s, struct model *m)
     if (s->n || m->records_changed) /* what was found has to be on record first */
         return min_u64(s->at, again);
     if (!s->lost)
-        journal_complete(s->apply.journal, JOURNAL_GROUPS_MISSING);
+        journal_complete(m->journal, JOURNAL_GROUPS_MISSING);
     return again;
 }
 
-void survey_take(struct survey *s, struct swaps *x, struct model *m)
+void survey_take(struct survey *s, struct model *m)
 {
     struct proc_id found[SWAPS_FOUND_MAX];
     uint32_t n = 0, job;
@@ -228,7 +227,7 @@ void survey_take(struct survey *s, struct swaps *x, struct model *m)
     s->watch = NULL;
     int r = swapper_found(&s->search, found, &n, &err);
     for (uint32_t i = 0; i < n; i++) {
-        int code = swap_adopt(x, m, found[i], true, &job, &err);
+        int code = swap_adopt(m, found[i], true, &job, &err);
         if (code == 0)
             fprintf(stderr,
                     "cede: process %d was off the GPU, and no journal says so: it comes in\n",
@@ -236,7 +235,7 @@ void survey_take(struct survey *s, struct swaps *x, struct model *m)
         r = r == 0 && code != -EEXIST && code != -ESRCH ? code : r;
     }
     if (r == 0) {
-        journal_complete(s->apply.journal, JOURNAL_SWAPS_MISSING);
+        journal_complete(m->journal, JOURNAL_SWAPS_MISSING);
         return;
     }
     s->search_at = survey_again(s);
@@ -252,8 +251,8 @@ void survey_end(struct survey *s, struct model *m, bool restore)
             suspect_remove(s, 0);
     }
     if (restore && !s->n && !s->lost)
-        journal_complete(s->apply.journal, JOURNAL_GROUPS_MISSING);
-    if (s->search.pid) {
+        journal_complete(m->journal, JOURNAL_GROUPS_MISSING);
+    if (s->search.id.pid) {
         watch_stop(s->watch);
         swapper_detach(&s->search);
     }

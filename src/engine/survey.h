@@ -14,9 +14,7 @@
 #ifndef CEDE_ENGINE_SURVEY_H
 #define CEDE_ENGINE_SURVEY_H
 
-#include "engine/apply.h"
 #include "engine/swap.h"
-#include "engine/watch.h"
 
 struct suspect {
     struct proc_id id;
@@ -24,14 +22,12 @@ struct suspect {
 };
 
 struct survey {
-    struct apply apply;
     uint64_t floor_us; /* a timeslice that the scheduler may set */
     struct suspect *v;
     uint32_t n, next;
     uint64_t at;
     bool lost;             /* there are more than are listed: they are listed again at list_at */
     struct swapper search; /* for what is off the GPU; pid 0: none */
-    struct watches *watches;
     struct watch *watch;
     bool search_ended;
     uint64_t list_at, search_at; /* TIME_NEVER: that is done, or is going on */
@@ -40,13 +36,13 @@ struct survey {
 
 /* What the journal says is missing. stays: the engine is there long enough to bring something in.
  */
-void survey_begin(struct survey *s, struct watches *watches, bool stays);
+void survey_begin(struct survey *s, struct model *m, bool stays);
 /* One more process, which may become a job's; nothing else of it is known. */
 void survey_add(struct survey *s, struct proc_id id);
 /* Looks at what is due; returns when the next is. */
 uint64_t survey_due(struct survey *s, struct model *m);
 /* Takes what the search found, if it has ended. */
-void survey_take(struct survey *s, struct swaps *x, struct model *m);
+void survey_take(struct survey *s, struct model *m);
 /* A process in no job, now, as far as that takes no longer than a person waits; what is left is
  * done in later ticks. -ENODEV: there is nothing of it on a GPU. */
 int survey_free(struct survey *s, struct model *m, struct proc_id id, struct error *err);

@@ -2,8 +2,7 @@
 #ifndef CEDE_ENGINE_SWAP_H
 #define CEDE_ENGINE_SWAP_H
 
-#include "engine/apply.h"
-#include "engine/watch.h"
+#include "model/model.h"
 
 enum swap_mode {
     SWAP_AUTO,   /* jobs leave for latency jobs that need memory */
@@ -19,8 +18,6 @@ struct swap_options {
 };
 
 struct swaps {
-    struct apply apply;
-    struct watches *watches;
     enum swap_mode mode;
     bool moved; /* a move has ended: automatic swapping looks again */
 };
@@ -32,17 +29,16 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t
 int swap_in(struct model *m, uint32_t job);
 /* A process that may be off the GPU, on no record: as a job of its own if it is in none, it is
  * brought in. must: until it has come. -EEXIST: it is on record, or has groups on the GPU. */
-int swap_adopt(struct swaps *x, struct model *m, struct proc_id id, bool must, uint32_t *job,
-               struct error *err);
+int swap_adopt(struct model *m, struct proc_id id, bool must, uint32_t *job, struct error *err);
 uint32_t swap_moving(const struct model *m); /* SLOT_NONE: no job */
-void swap_process_gone(struct swaps *x, struct model *m, struct proc_id id);
+void swap_process_gone(struct model *m, struct proc_id id);
 /* Takes swappers' answers, and begins what is due; returns when to ask again. */
 uint64_t swap_due(struct swaps *x, struct model *m);
 /* The records of an earlier holder. */
-void swap_take_back(struct swaps *x, struct model *m);
+void swap_take_back(struct model *m);
 /* restore: brings back all jobs that are out, and waits for it. */
-void swap_leave(struct swaps *x, struct model *m, bool restore);
+void swap_leave(struct model *m, bool restore);
 /* "", "swapping-out", "swapped" or "swapping-in". */
-const char *swap_state_name(const struct job_swap *s);
+const char *swap_phase_name(enum swap_phase phase);
 
 #endif

@@ -12,29 +12,27 @@
  *
  * This is the only caller of the parts. */
 #include "engine/engine_impl.h"
-#include "engine/observe/exits.h"
-#include "engine/undo.h"
 
 /* ---- record ---- */
 
 static void tick_record(struct engine *e)
 {
     struct model *m = &e->model;
-    if (journal_shared(e->journal)->next_number < m->next_number)
-        journal_shared(e->journal)->next_number = m->next_number;
+    if (journal_shared(m->journal)->next_number < m->next_number)
+        journal_shared(m->journal)->next_number = m->next_number;
     if (!m->records_changed)
         return;
     m->records_changed = false;
     for (uint32_t i = 0; i < m->jobs_end; i++) {
         struct job *j = &m->jobs[i];
         if (j->record_changed)
-            journal_put_job(e->journal, i, j->rec.root.pid ? &j->rec : NULL);
+            journal_put_job(m->journal, i, j->rec.root.pid ? &j->rec : NULL);
         j->record_changed = false;
     }
     for (uint32_t i = 0; i < m->groups_end; i++) {
         struct channel_group *g = &m->groups[i];
         if (g->record_changed && !g->orphan)
-            journal_put_group(e->journal, i, g->dg.proc.pid ? model_journal_flags(g) : 0,
+            journal_put_group(m->journal, i, g->dg.proc.pid ? model_journal_flags(g) : 0,
                               g->dg.proc.pid ? &g->dg : NULL);
         g->record_changed = false;
     }
@@ -46,32 +44,48 @@ static uint64_t tick_commit(struct engine *e)
 {
     struct model *m = &e->model;
     tick_record(e);
-    if (e->dirty || m->now >= e->wake) {
+    if (m->dirty || m->now >= m->wake) {
         struct sched_plan plan;
-        sched_decide(e->sched, m->now, &plan);
-        e->dirty = false;
-        e->wake = min_u64(plan.wake_ns, apply_plan(&e->apply, m, &plan));
-        demand_decided(&e->demand, m);
+        sched_decide(m->sched, m->now, &plan);
+        m->dirty = false;
+        m->wake = min_u64(plan.wake_ns, apply_plan(m, &plan));
+        demand_decided(m);
     }
-    return e->wake;
+    return m->wake;
 }
 
 /* ---- observe ---- */
 
+/* Processes and roots whose pidfd was readable have ended. */
+static void tick_reap(struct model *m)
+{
+    for (uint32_t i = 0; i < m->processes_end; i++) {
+        uint32_t job = m->processes[i].job;
+        if (!m->processes[i].id.pid || !m->processes[i].ended)
+            continue;
+        model_process_remove(m, i, false);
+        model_job_drop_if_over(m, job);
+    }
+    for_each_job (m, j) {
+        if (j->root_ended && j->root_pidfd >= 0)
+            model_job_root_ended(m, model_job_slot(m, j));
+    }
+}
+
 static uint64_t tick_observe(struct engine *e)
 {
     struct model *m = &e->model;
-    uint64_t next = discovery_due(&e->discovery, m, e->driver);
-    next = min_u64(next, scans_due(&e->scans, m, e->driver));
+    uint64_t next = discovery_due(&e->discovery, m);
+    next = min_u64(next, scans_due(&e->scans, m));
     next = min_u64(next, survey_due(&e->survey, m));
     if (m->norphans && m->now >= m->orphans_until)
-        undo_orphans(&e->apply, m);
+        undo_orphans(m);
     if (m->norphans)
         next = min_u64(next, m->orphans_until);
     demand_gated(m); /* groups that were found just now */
-    next = min_u64(next, demand_due(&e->demand, m, e->wake != TIME_NEVER || deadlines_wanted(m)));
+    next = min_u64(next, demand_due(&e->demand, m, m->wake != TIME_NEVER || deadlines_wanted(m)));
     if (e->demand.fresh)
-        deadlines_observe(m, e->sched);
+        deadlines_observe(m);
     return min_u64(next, deadlines_due(m));
 }
 
@@ -91,7 +105,7 @@ static uint64_t tick_move(struct engine *e)
         return next;
     struct job *j = &m->jobs[what.job];
     if (what.out) {
-        scans_job(m, e->driver, what.job);
+        scans_job(m, what.job);
         r = swap_out(&e->swaps, m, what.job, false, 0, &err);
     } else {
         swap_in(m, what.job);
@@ -106,7 +120,7 @@ static uint64_t tick_move(struct engine *e)
 
 bool engine_pending(const struct engine *e)
 {
-    return e->watches.pending || e->first;
+    return e->model.watches.pending || e->first;
 }
 
 void engine_submit(struct engine *e, struct command *c)
@@ -150,18 +164,18 @@ uint64_t engine_tick(struct engine *e, uint64_t now_ns)
 {
     struct model *m = &e->model;
     m->now = now_ns;
-    e->watches.pending = false;
-    uint64_t restored = journal_shared(e->journal)->restored;
+    m->watches.pending = false;
+    uint64_t restored = journal_shared(m->journal)->restored;
     if (restored != e->restored_seen) {
         e->restored_seen = restored;
-        undo_by_restorer(&e->apply, m);
-        e->dirty = true;
+        undo_by_restorer(m);
+        m->dirty = true;
     }
-    exits_reap(m);
+    tick_reap(m);
     demand_read(&e->demand, m);
     struct command *commands = run_commands(e);
     demand_gated(m);
-    survey_take(&e->survey, &e->swaps, m);
+    survey_take(&e->survey, m);
     uint64_t next = swap_due(&e->swaps, m);
     tick_commit(e);
     commands = tick_answer(e, commands, false);

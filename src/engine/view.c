@@ -49,7 +49,7 @@ int engine_job_status(const struct engine *e, uint32_t job, struct error *err)
                              "its GPU contexts are still being looked for: it will be scheduled as "
                              "soon as they are found");
     }
-    if (!j->ngroups && j->swap.state == JOB_ON_GPU)
+    if (!j->ngroups && j->swap.phase == SWAP_HERE)
         return error_set(err, -ENODEV,
                          "no GPU context yet: it will be scheduled as soon as it opens one");
     return 0;
@@ -65,7 +65,7 @@ static void view_groups(const struct engine *e, const struct job *j, struct job_
             out->gpus |= 1U << x->dg.gpu;
             job_view_level(out, &x->dg);
             out->runnable_groups += !x->suspended;
-            out->throttled |= x->suspended && sched_throttled(e->sched, x->dg.gpu);
+            out->throttled |= x->suspended && sched_throttled(e->model.sched, x->dg.gpu);
             if (x->dg.kind == GROUP_COMPUTE)
                 out->timeslice_us = (uint32_t)x->timeslice_us;
         }
@@ -77,7 +77,7 @@ static void view_due(const struct engine *e, uint32_t job, struct job_view *out)
     out->due = deadlines_open(&e->model, job, &out->due_in_ns, &out->due_needs_ns);
     for (unsigned d = 0; d < e->model.ngpus && out->due; d++) {
         bool promoted;
-        out->due_first |= sched_member_boosted(e->sched, job, d, &promoted);
+        out->due_first |= sched_member_boosted(e->model.sched, job, d, &promoted);
         out->due_promoted |= promoted;
     }
 }
@@ -85,12 +85,12 @@ static void view_due(const struct engine *e, uint32_t job, struct job_view *out)
 static void view_swap(const struct job *j, struct job_view *out)
 {
     const struct job_swap *s = &j->swap;
-    out->swap = swap_state_name(s);
+    out->swap = swap_phase_name(s->phase);
     out->swap_by_user = s->by_user;
     out->swap_uid = s->uid;
     out->needs = j->need_bytes > 0;
     out->room = j->room;
-    for (unsigned g = 0; g < DEVICE_GPUS_MAX && s->state != JOB_ON_GPU; g++) {
+    for (unsigned g = 0; g < DEVICE_GPUS_MAX && s->phase != SWAP_HERE; g++) {
         out->swapped_bytes += s->bytes[g];
         out->gpus |= s->bytes[g] ? 1U << g : 0;
     }
@@ -134,17 +134,17 @@ void engine_watch(struct engine *e)
 
 const struct sched_params *engine_params(const struct engine *e)
 {
-    return sched_current_params(e->sched);
+    return sched_current_params(e->model.sched);
 }
 
 const char *engine_policy(const struct engine *e)
 {
-    return sched_policy(e->sched);
+    return sched_policy(e->model.sched);
 }
 
 struct device_driver *engine_driver(const struct engine *e)
 {
-    return e->driver;
+    return e->model.driver;
 }
 
 bool engine_next_unmanaged(const struct engine *e, uint32_t *cursor, struct unmanaged *out)

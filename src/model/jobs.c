@@ -21,7 +21,7 @@ static void root_close(struct model *m, uint32_t job)
     struct job *j = &m->jobs[job];
     if (j->root_pidfd < 0)
         return;
-    m->listener.unwatch(m->listener.arg, job, true);
+    watch_stop(j->root_watch);
     close(j->root_pidfd);
     j->root_pidfd = -1;
 }
@@ -37,7 +37,8 @@ void model_job_remove(struct model *m, uint32_t job)
     struct job *j = &m->jobs[job];
     root_close(m, job);
     model_emit(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = job});
-    m->listener.job_gone(m->listener.arg, job);
+    free(j->due);
+    j->due = NULL;
     j->rec.root.pid = 0;
     model_job_changed(m, j);
 }
@@ -45,7 +46,7 @@ void model_job_remove(struct model *m, uint32_t job)
 void model_job_drop_if_over(struct model *m, uint32_t job)
 {
     const struct job *j = &m->jobs[job];
-    if (j->rec.root.pid && j->root_pidfd < 0 && !j->nprocesses && !j->swap.child.pid)
+    if (j->rec.root.pid && j->root_pidfd < 0 && !j->nprocesses && !j->swap.child.id.pid)
         model_job_remove(m, job);
 }
 
@@ -57,7 +58,7 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     struct job *j = &m->jobs[slot];
     *j = (struct job){
         .rec = *rec, .root_pidfd = fd, .first_process = SLOT_NONE, .added_ns = m->now, .busy = -1};
-    int r = m->listener.watch(m->listener.arg, slot, true);
+    int r = watch_start(&m->watches, fd, &j->root_ended, &j->root_watch);
     if (r < 0) {
         close(fd);
         j->rec.root.pid = 0;
@@ -112,7 +113,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
     uint32_t p = model_process_find(m, root.pid);
     if (p != SLOT_NONE) {
         uint32_t old = m->processes[p].job;
-        if (m->jobs[old].swap.state != JOB_ON_GPU)
+        if (m->jobs[old].swap.phase != SWAP_HERE)
             return error_set(err, -EBUSY, "job #%llu, which it is part of, is swapped out",
                              (unsigned long long)m->jobs[old].rec.number);
         model_process_remove(m, p, true);
@@ -132,7 +133,7 @@ void model_job_rescan(struct model *m, uint32_t job)
 {
     for_each_process_of (m, &m->jobs[job], i) {
         struct process *p = &m->processes[i];
-        m->listener.forget(m->listener.arg, p->id.pid);
+        m->driver->ops->forget(m->driver, p->id.pid);
         p->scan_at = m->now;
         p->scan_every = 0;
     }

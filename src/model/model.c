@@ -8,9 +8,8 @@
 #define BUCKETS    ARRAY_SIZE(((struct model *)0)->buckets)
 #define ORPHANS_NS (2 * NSEC_PER_SEC) /* how long an orphan is waited for */
 
-int model_init(struct model *m, const struct model_listener *listener)
+int model_init(struct model *m)
 {
-    m->listener = *listener;
     m->next_number = 1;
     m->jobs = calloc(JOURNAL_JOBS, sizeof(*m->jobs));
     m->processes = calloc(MODEL_PROCESSES_MAX, sizeof(*m->processes));
@@ -24,8 +23,8 @@ void model_free(struct model *m)
 {
     for (uint32_t i = 0; i < m->processes_end; i++) {
         if (m->processes[i].id.pid) {
-            m->listener.forget(m->listener.arg, m->processes[i].id.pid);
-            m->listener.unwatch(m->listener.arg, i, false);
+            m->driver->ops->forget(m->driver, m->processes[i].id.pid);
+            watch_stop(m->processes[i].watch);
             close(m->processes[i].pidfd);
         }
     }
@@ -33,15 +32,25 @@ void model_free(struct model *m)
         if (!m->jobs[i].rec.root.pid)
             continue;
         if (m->jobs[i].root_pidfd >= 0) {
-            m->listener.unwatch(m->listener.arg, i, true);
+            watch_stop(m->jobs[i].root_watch);
             close(m->jobs[i].root_pidfd);
         }
-        m->listener.job_gone(m->listener.arg, i);
+        free(m->jobs[i].due);
     }
     free(m->jobs);
     free(m->processes);
     free(m->groups);
     free(m->unmanaged);
+}
+
+/* Whether a job works changes something only where jobs take turns, or programs hold their own
+ * work. */
+int model_emit(struct model *m, struct sched_event ev)
+{
+    m->dirty |= ev.type != EV_DEMAND || (m->gpus[ev.device].caps & GPU_CAP_GATE) ||
+                (m->jobs[ev.job].on[ev.device].idle == ev.on &&
+                 (m->wake != TIME_NEVER || m->jobs[ev.job].due));
+    return sched_event(m->sched, &ev);
 }
 
 /* ---- processes ---- */
@@ -84,7 +93,7 @@ int model_process_add(struct model *m, struct proc_id id, uint32_t job)
         .pidfd = fd,
         .scan_at = m->now,
     };
-    int r = m->listener.watch(m->listener.arg, slot, false);
+    int r = watch_start(&m->watches, p->pidfd, &p->ended, &p->watch);
     if (r < 0) {
         close(fd);
         p->id.pid = 0;
@@ -104,8 +113,8 @@ void model_process_remove(struct model *m, uint32_t slot, bool keep)
     while (p->first_group != SLOT_NONE)
         model_group_remove(m, p->first_group, keep);
     if (!keep)
-        m->listener.process_gone(m->listener.arg, p->id);
-    m->listener.forget(m->listener.arg, p->id.pid);
+        m->process_gone(m, p->id);
+    m->driver->ops->forget(m->driver, p->id.pid);
     uint32_t *link = &m->buckets[process_bucket(p->id.pid)];
     while (*link != slot)
         link = &m->processes[*link].hash_next;
@@ -114,7 +123,7 @@ void model_process_remove(struct model *m, uint32_t slot, bool keep)
     while (*link != slot)
         link = &m->processes[*link].job_next;
     *link = p->job_next;
-    m->listener.unwatch(m->listener.arg, slot, false);
+    watch_stop(p->watch);
     close(p->pidfd);
     j->nprocesses--;
     j->wants_changed |= p->wants != 0;
@@ -126,7 +135,7 @@ void model_process_detach(struct model *m, uint32_t slot)
     struct process *p = &m->processes[slot];
     while (p->first_group != SLOT_NONE)
         model_group_remove(m, p->first_group, true);
-    m->listener.forget(m->listener.arg, p->id.pid);
+    m->driver->ops->forget(m->driver, p->id.pid);
     p->scan_at = TIME_NEVER;
     p->searching = p->slow = false;
 }
@@ -222,7 +231,7 @@ bool model_group_update(struct model *m, uint32_t slot, const struct device_grou
     g->suspend_unsure |= changed && g->suspended;
     if (reset || (changed && g->suspended)) {
         model_group_changed(m, g);
-        m->listener.group_changed(m->listener.arg, slot);
+        m->dirty = true;
     }
     return changed || reset;
 }

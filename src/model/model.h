@@ -1,12 +1,11 @@
 /* What exists: jobs, their processes, the processes' channel groups, and GPU programs that no job
  * owns. The tables and the links between them change here and nowhere else, and each change that
- * matters to others is reported to the listener, as the scheduler's events and as processes that
- * begin or cease to be watched. Facts that were observed about a job, a process or a group stand in
- * the same tables; each struct of facts names the one part that writes it.
+ * matters to the scheduler becomes its event. Facts that were observed about a job, a process or a
+ * group stand in the same tables; each struct of facts names the one part that writes it.
  *
- * Knows /proc (who a process is, and whose child), the scheduler's vocabulary and the journal's
- * records; makes no change on a device and writes no journal. Slots are those of the journal.
- * Not thread-safe. */
+ * Knows /proc (who a process is, and whose child) and the journal's records. Holds what the parts
+ * of the engine work on, too, but itself makes no change on a device and writes no journal. Slots
+ * are those of the journal. Not thread-safe. */
 #ifndef CEDE_MODEL_MODEL_H
 #define CEDE_MODEL_MODEL_H
 
@@ -16,6 +15,7 @@
 #include "device/ops.h"
 #include "lib/terms.h"
 #include "lib/util.h"
+#include "model/watch.h"
 #include "recovery/journal.h"
 #include "recovery/swapper.h"
 #include "sched/sched.h"
@@ -39,14 +39,12 @@ struct job_spec {
     char name[JOB_NAME_MAX];
 };
 
-struct watch; /* engine/watch.h */
-
 struct process {
     struct proc_id id; /* pid 0: free */
     uint32_t job;
     uint32_t hash_next, job_next, first_group;
     int pidfd;
-    struct watch *watch; /* engine/watch.h */
+    struct watch *watch;
     bool ended;
     bool listed;    /* by the driver, as one that uses it; engine/observe/discovery.c */
     uint32_t wants; /* gated devices that it wants: bit mask; engine/observe/demand.c */
@@ -88,21 +86,14 @@ struct job_demand {
     uint64_t seen_ns;   /* when activity() last showed whether it works; 0: never */
 };
 
-/* Where a job's GPU memory is: engine/swap.c, which has the transitions. */
-enum job_place { JOB_ON_GPU, JOB_LEAVING, JOB_OUT, JOB_COMING };
-
-/* Whether a job that is out, or leaving, is to come in: asked for, which may fail for want of room;
- * or because it has to, since it may be half-way. */
-enum job_back { BACK_NOT, BACK_ASKED, BACK_MUST };
-
+/* engine/swap.c, which has the transitions. */
 struct job_swap {
-    enum job_place state;
-    enum job_back back;
+    enum swap_phase phase;
     bool by_user; /* stays out until it is asked back */
     bool guessed; /* that it is out: asked about, or found by a search */
     uid_t uid;    /* of the user who asked */
     struct swapper child;
-    struct watch *watch; /* engine/watch.h */
+    struct watch *watch;
     bool ended;
     uint64_t since_ns; /* when it last left or came */
     uint64_t retry_at, retry_every;
@@ -115,10 +106,10 @@ struct job_swap {
 struct job_due; /* engine/observe/deadlines.c */
 
 struct job {
-    struct journal_job rec;   /* root.pid 0: free */
-    bool record_changed;      /* the journal's is older; engine/record.c */
-    int root_pidfd;           /* -1: the root has ended */
-    struct watch *root_watch; /* engine/watch.h */
+    struct journal_job rec; /* root.pid 0: free */
+    bool record_changed;    /* the journal's is older; engine/record.c */
+    int root_pidfd;         /* -1: the root has ended */
+    struct watch *root_watch;
     bool root_ended;
     uint32_t nprocesses, ngroups;
     uint32_t first_process;
@@ -155,22 +146,15 @@ struct unmanaged {
     uint8_t asked; /* how often usage() was asked, while they were not known */
 };
 
-/* What the model reports. */
-struct model_listener {
-    void *arg;
-    void (*event)(void *arg, const struct sched_event *ev);
-    void (*group_changed)(void *arg, uint32_t group); /* it differs from what was applied */
-    /* A process's or a root's pidfd is there, or about to be closed. */
-    int (*watch)(void *arg, uint32_t slot, bool root);
-    void (*unwatch)(void *arg, uint32_t slot, bool root);
-    void (*process_gone)(void *arg, struct proc_id id); /* it has ended */
-    void (*job_gone)(void *arg, uint32_t job);
-    void (*forget)(void *arg, pid_t pid); /* what a driver remembers of it is of no use any more */
-};
-
 struct model {
-    struct model_listener listener;
-    uint64_t now; /* of this tick */
+    struct device_driver *driver;
+    struct journal *journal;
+    struct sched *sched;
+    struct watches watches;
+    void (*process_gone)(struct model *m, struct proc_id id); /* called when one has ended */
+    uint64_t now;                                             /* of this tick */
+    bool dirty;    /* something changed since the last decision */
+    uint64_t wake; /* decide again then; TIME_NEVER: no jobs take turns */
     unsigned ngpus;
     struct gpu_info gpus[DEVICE_GPUS_MAX];
     struct job *jobs;
@@ -199,7 +183,7 @@ struct model {
     for (uint32_t g = (p)->first_group; g != SLOT_NONE; g = (m)->groups[g].next)
 
 /* Allocates the tables: all at once, for as many as the journal holds. 0 or -ENOMEM. */
-int model_init(struct model *m, const struct model_listener *listener);
+int model_init(struct model *m);
 void model_free(struct model *m);
 
 static inline void model_job_changed(struct model *m, struct job *j)
@@ -212,12 +196,15 @@ static inline void model_group_changed(struct model *m, struct channel_group *g)
     g->record_changed = m->records_changed = true;
 }
 
-static inline void model_emit(struct model *m, struct sched_event ev)
-{
-    m->listener.event(m->listener.arg, &ev);
-}
+/* Passes it to the scheduler, and returns what that says of it. */
+int model_emit(struct model *m, struct sched_event ev);
 
 /* ---- jobs ---- */
+
+static inline uint32_t model_job_slot(const struct model *m, const struct job *j)
+{
+    return (uint32_t)(j - m->jobs);
+}
 
 /* A record becomes a job in that slot, with its root as a process. -ESRCH, ... : no such process.
  */

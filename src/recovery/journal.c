@@ -34,57 +34,50 @@ struct header {
     _Atomic int32_t holder;
     struct journal_shared shared;
 };
-_Static_assert(sizeof(struct header) <= HEADER_SIZE, "header must fit its page");
+
+struct layout {
+    union {
+        struct header header;
+        char page[HEADER_SIZE];
+    };
+    struct journal_job jobs[JOURNAL_JOBS];
+    struct journal_swap swaps[JOURNAL_SWAPS];
+    struct journal_group groups[JOURNAL_GROUPS];
+};
+#define GROUPS_OFFSET offsetof(struct layout, groups)
 
 struct journal {
     int fd, lock_fd; /* the second -1: not ours */
-    bool readonly, damaged;
-    char *map;
-    size_t map_size;
+    bool damaged;
+    struct layout *map;
     uint32_t groups_reserved; /* records that the file has room for */
     uint32_t jobs_end, groups_end;
 };
 
-#define SWAPS_OFFSET  (HEADER_SIZE + sizeof(struct journal_job) * JOURNAL_JOBS)
-#define GROUPS_OFFSET (SWAPS_OFFSET + sizeof(struct journal_swap) * JOURNAL_SWAPS)
-#define MAP_SIZE      (GROUPS_OFFSET + sizeof(struct journal_group) * JOURNAL_GROUPS)
-
-static struct header *header(const struct journal *j)
+/* What a journal of this boot and version begins with. */
+static struct header header_now(void)
 {
-    return (struct header *)(void *)j->map;
-}
-
-static struct journal_job *job_at(const struct journal *j, uint32_t slot)
-{
-    return (struct journal_job *)(void *)(j->map + HEADER_SIZE) + slot;
-}
-
-static struct journal_group *group_at(const struct journal *j, uint32_t slot)
-{
-    return (struct journal_group *)(void *)(j->map + GROUPS_OFFSET) + slot;
-}
-
-static struct journal_swap *swap_at(const struct journal *j, uint32_t slot)
-{
-    return (struct journal_swap *)(void *)(j->map + SWAPS_OFFSET) + slot;
-}
-
-static void boot_id(char buf[40])
-{
-    memset(buf, 0, 40);
+    struct header h = {
+        .magic = MAGIC,
+        .job_size = sizeof(struct journal_job),
+        .group_size = sizeof(struct journal_group),
+        .jobs = JOURNAL_JOBS,
+        .groups = JOURNAL_GROUPS,
+        .swap_size = sizeof(struct journal_swap),
+        .swaps = JOURNAL_SWAPS,
+        .shared.next_number = 1,
+        .shared.incomplete = ALL_MISSING,
+    };
     _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && read(fd, buf, 36) < 0)
-        buf[0] = '\0';
+    if (fd >= 0 && read(fd, h.boot_id, 36) < 0)
+        h.boot_id[0] = '\0';
+    return h;
 }
 
 static bool header_ok(const struct header *h)
 {
-    char id[40];
-    boot_id(id);
-    return h->magic == MAGIC && h->job_size == sizeof(struct journal_job) &&
-           h->group_size == sizeof(struct journal_group) && h->jobs == JOURNAL_JOBS &&
-           h->swap_size == sizeof(struct journal_swap) && h->swaps == JOURNAL_SWAPS &&
-           h->groups == JOURNAL_GROUPS && memcmp(h->boot_id, id, sizeof(id)) == 0;
+    struct header now = header_now();
+    return memcmp(h, &now, offsetof(struct header, holder)) == 0;
 }
 
 /* FNV-1a. */
@@ -138,9 +131,9 @@ static void set_flags(struct journal_group *r, uint32_t flags)
 static void count_used(struct journal *j, bool was, bool is)
 {
     if (is && !was)
-        atomic_fetch_add(&header(j)->shared.used, 1);
+        atomic_fetch_add(&j->map->header.shared.used, 1);
     else if (was && !is)
-        atomic_fetch_sub(&header(j)->shared.used, 1);
+        atomic_fetch_sub(&j->map->header.shared.used, 1);
 }
 
 static uint32_t flags_of(const struct journal_group *r)
@@ -164,30 +157,41 @@ int journal_refresh(struct journal *j)
     return 0;
 }
 
-static int map_file(struct journal *j, struct error *err)
+/* Takes over both descriptors, after a failure too. -ENOENT: it is no journal of this boot and
+ * version. */
+static int journal_map(int fd, int lock_fd, int prot, struct journal **out, struct error *err)
 {
-    int r = journal_refresh(j);
-    if (r < 0)
-        return error_set(err, r, "the journal is cut short");
-    j->map_size = MAP_SIZE;
-    int prot = j->readonly ? PROT_READ : PROT_READ | PROT_WRITE;
-    j->map = mmap(NULL, j->map_size, prot, MAP_SHARED, j->fd, 0);
-    if (j->map == MAP_FAILED) {
-        j->map = NULL;
-        return error_set(err, -errno, "cannot map the journal: %s", strerror(errno));
+    struct journal *j = calloc(1, sizeof(*j));
+    if (!j) {
+        close(fd);
+        close_p(&lock_fd);
+        return error_set(err, -ENOMEM, "out of memory");
     }
-    return 0;
+    *j = (struct journal){.fd = fd, .lock_fd = lock_fd};
+    int r = journal_refresh(j);
+    void *map = r < 0 ? NULL : mmap(NULL, sizeof(*j->map), prot, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        r = error_set(err, -errno, "cannot map the journal: %s", strerror(errno));
+    else
+        j->map = map;
+    if (map != MAP_FAILED && (!map || !header_ok(map)))
+        r = error_set(err, -ENOENT, "the journal is from another boot or version, or cut short");
+    if (r < 0)
+        journal_close(j);
+    else
+        *out = j;
+    return r;
 }
 
 /* The one holder that writes drops records that make no sense, and learns where they end. */
 static void tidy(struct journal *j)
 {
-    struct journal_shared *shared = &header(j)->shared;
+    struct journal_shared *shared = &j->map->header.shared;
     uint64_t next = shared->next_number;
     next = next >= 1 && next <= NUMBER_MAX ? next : 1;
     j->jobs_end = j->groups_end = 0;
     for (uint32_t i = 0; i < JOURNAL_JOBS; i++) {
-        const struct journal_job *job = job_at(j, i);
+        const struct journal_job *job = &j->map->jobs[i];
         if (!job->root.pid)
             continue;
         if (job_ok(job)) {
@@ -206,8 +210,8 @@ static void tidy(struct journal *j)
     const uint32_t were_used = shared->used;
     uint32_t used = 0;
     for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
-        bool is_used = swap_at(j, i)->proc.pid != 0;
-        if (is_used && !swap_ok(swap_at(j, i))) {
+        bool is_used = j->map->swaps[i].proc.pid != 0;
+        if (is_used && !swap_ok(&j->map->swaps[i])) {
             j->damaged = true;
             journal_put_swap(j, i, NULL);
         } else {
@@ -215,7 +219,7 @@ static void tidy(struct journal *j)
         }
     }
     for (uint32_t i = 0; i < j->groups_reserved; i++) {
-        struct journal_group *g = group_at(j, i);
+        struct journal_group *g = &j->map->groups[i];
         uint32_t flags = flags_of(g);
         if (flags && group_ok(g) && ((flags & JG_MOVING) || g->sum == GROUP_SUM(g))) {
             j->groups_end = i + 1;
@@ -235,35 +239,11 @@ static void tidy(struct journal *j)
     shared->used = used;
 }
 
-static struct journal *new_journal(int fd, bool readonly)
-{
-    struct journal *j = calloc(1, sizeof(*j));
-    if (j) {
-        j->fd = fd;
-        j->lock_fd = -1;
-        j->readonly = readonly;
-    } else {
-        close(fd);
-    }
-    return j;
-}
-
 /* The lock holder begins a file anew. */
 static int format_file(int fd, const char *path, struct error *err)
 {
-    struct header h = {
-        .magic = MAGIC,
-        .job_size = sizeof(struct journal_job),
-        .group_size = sizeof(struct journal_group),
-        .jobs = JOURNAL_JOBS,
-        .groups = JOURNAL_GROUPS,
-        .swap_size = sizeof(struct journal_swap),
-        .swaps = JOURNAL_SWAPS,
-        .shared.next_number = 1,
-        .shared.incomplete = ALL_MISSING,
-    };
-    boot_id(h.boot_id);
-    int r = -posix_fallocate(fd, 0, (off_t)GROUPS_OFFSET);
+    const struct header h = header_now();
+    int r = ftruncate(fd, 0) < 0 ? -errno : -posix_fallocate(fd, 0, (off_t)GROUPS_OFFSET);
     if (r == 0 && pwrite(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h))
         r = errno ? -errno : -EIO;
     return r < 0 ? error_set(err, r, "cannot write %s: %s%s", path, strerror(-r),
@@ -351,22 +331,17 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
             set_aside = true;
             continue;
         }
-        if (n != (ssize_t)sizeof(h) &&
-            (r = ftruncate(fd, 0) < 0 ? -errno : format_file(fd, path, err))) {
+        if (n != (ssize_t)sizeof(h) && (r = format_file(fd, path, err)) < 0) {
             close(fd);
             return r;
         }
-        struct journal *j = new_journal(fd, false);
-        r = j ? map_file(j, err) : -ENOMEM;
-        if (r < 0) {
-            journal_close(j);
+        r = journal_map(fd, TAKE_FD(lock_fd), PROT_READ | PROT_WRITE, out, err);
+        if (r < 0)
             return r;
-        }
-        j->lock_fd = TAKE_FD(lock_fd);
+        struct journal *j = *out;
         j->damaged = set_aside || (n > 0 && n < (ssize_t)sizeof(h));
         tidy(j);
-        header(j)->holder = (int32_t)getpid();
-        *out = j;
+        j->map->header.holder = (int32_t)getpid();
         return 0;
     }
 }
@@ -378,16 +353,7 @@ int journal_open_readonly(const char *dir, struct journal **out, struct error *e
     int fd = open_checked(path, O_RDONLY, 0, err);
     if (fd < 0)
         return fd;
-    struct journal *j = new_journal(fd, true);
-    int r = j ? map_file(j, err) : -ENOMEM;
-    if (r == -EIO || (r == 0 && !header_ok(header(j))))
-        r = error_set(err, -ENOENT, "%s is from another boot or version, or cut short", path);
-    if (r < 0) {
-        journal_close(j);
-        return r;
-    }
-    *out = j;
-    return 0;
+    return journal_map(fd, -1, PROT_READ, out, err);
 }
 
 int journal_devices(int fd, char driver[16], char where[256])
@@ -402,20 +368,7 @@ int journal_devices(int fd, char driver[16], char where[256])
 
 int journal_from_fd(int fd, int lock_fd, struct journal **out, struct error *err)
 {
-    struct journal *j = new_journal(fd, false);
-    if (j)
-        j->lock_fd = lock_fd;
-    else
-        close(lock_fd);
-    int r = j ? map_file(j, err) : -ENOMEM;
-    if (r == 0 && !header_ok(header(j)))
-        r = error_set(err, -EINVAL, "descriptor %d is no journal", fd);
-    if (r < 0) {
-        journal_close(j);
-        return r;
-    }
-    *out = j;
-    return 0;
+    return journal_map(fd, lock_fd, PROT_READ | PROT_WRITE, out, err);
 }
 
 void journal_yield(struct journal *j)
@@ -427,7 +380,7 @@ int journal_reclaim(struct journal *j)
 {
     int r = lock(j->lock_fd, 0);
     if (r == 0)
-        header(j)->holder = (int32_t)getpid();
+        j->map->header.holder = (int32_t)getpid();
     return r == 0 ? journal_refresh(j) : r;
 }
 
@@ -436,10 +389,9 @@ void journal_close(struct journal *j)
     if (!j)
         return;
     if (j->map)
-        munmap(j->map, j->map_size);
+        munmap(j->map, sizeof(*j->map));
     close(j->fd);
-    if (j->lock_fd >= 0)
-        close(j->lock_fd);
+    close_p(&j->lock_fd);
     free(j);
 }
 
@@ -455,12 +407,12 @@ int journal_lock_fd(const struct journal *j)
 
 struct journal_shared *journal_shared(struct journal *j)
 {
-    return &header(j)->shared;
+    return &j->map->header.shared;
 }
 
 void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job *job)
 {
-    struct journal_job *r = job_at(j, slot);
+    struct journal_job *r = &j->map->jobs[slot];
     bool same = job && r->root.pid == job->root.pid && r->number == job->number &&
                 r->root.start_ticks == job->root.start_ticks;
     /* The pid says whether the record counts: it goes first and comes last. But a job that is only
@@ -488,12 +440,12 @@ void journal_put_job(struct journal *j, uint32_t slot, const struct journal_job 
 
 const struct journal_job *journal_job(const struct journal *j, uint32_t slot)
 {
-    return slot < JOURNAL_JOBS && job_ok(job_at(j, slot)) ? job_at(j, slot) : NULL;
+    return slot < JOURNAL_JOBS && job_ok(&j->map->jobs[slot]) ? &j->map->jobs[slot] : NULL;
 }
 
 void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swap *swap)
 {
-    struct journal_swap *r = swap_at(j, slot);
+    struct journal_swap *r = &j->map->swaps[slot];
     const bool was_used = r->proc.pid != 0;
     if (swap)
         count_used(j, was_used, true);
@@ -516,7 +468,29 @@ void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swa
 
 const struct journal_swap *journal_swap(const struct journal *j, uint32_t slot)
 {
-    return slot < JOURNAL_SWAPS && swap_ok(swap_at(j, slot)) ? swap_at(j, slot) : NULL;
+    return slot < JOURNAL_SWAPS && swap_ok(&j->map->swaps[slot]) ? &j->map->swaps[slot] : NULL;
+}
+
+const struct journal_swap *journal_swap_of(const struct journal *j, uint32_t job, uint32_t *slot)
+{
+    for (; *slot < JOURNAL_SWAPS; ++*slot) {
+        const struct journal_swap *r = journal_swap(j, *slot);
+        if (r && (job == SLOT_NONE || r->job == job))
+            return r;
+    }
+    return NULL;
+}
+
+uint32_t journal_swap_slot(const struct journal *j, struct proc_id proc)
+{
+    uint32_t spare = SLOT_NONE;
+    for (uint32_t i = JOURNAL_SWAPS; i-- > 0;) {
+        const struct journal_swap *r = journal_swap(j, i);
+        if (r && proc_same(r->proc, proc))
+            return i;
+        spare = r ? spare : i;
+    }
+    return spare;
 }
 
 int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
@@ -533,9 +507,9 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
         if (r < 0)
             return r;
         j->groups_reserved = want;
-        header(j)->shared.reserved = want;
+        j->map->header.shared.reserved = want;
     }
-    struct journal_group *r = group_at(j, slot);
+    struct journal_group *r = &j->map->groups[slot];
     const bool was_used = r->state != 0;
     if (flags)
         count_used(j, was_used, true);
@@ -569,7 +543,7 @@ const struct device_group *journal_group(const struct journal *j, uint32_t slot,
 {
     if (slot >= j->groups_reserved)
         return NULL;
-    const struct journal_group *r = group_at(j, slot);
+    const struct journal_group *r = &j->map->groups[slot];
     *flags = flags_of(r) & ~JG_MOVING;
     return *flags && group_ok(r) ? &r->group : NULL;
 }
@@ -581,12 +555,12 @@ bool journal_damaged(const struct journal *j)
 
 uint32_t journal_incomplete(const struct journal *j)
 {
-    return header(j)->shared.incomplete & ALL_MISSING;
+    return j->map->header.shared.incomplete & ALL_MISSING;
 }
 
 void journal_complete(struct journal *j, enum journal_missing what)
 {
-    atomic_fetch_and(&header(j)->shared.incomplete, ~(uint32_t)what);
+    atomic_fetch_and(&j->map->header.shared.incomplete, ~(uint32_t)what);
 }
 
 uint32_t journal_jobs_end(const struct journal *j)

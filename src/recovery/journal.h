@@ -125,6 +125,11 @@ const struct device_group *journal_group(const struct journal *j, uint32_t slot,
 void journal_put_swap(struct journal *j, uint32_t slot, const struct journal_swap *swap);
 /* NULL where free. */
 const struct journal_swap *journal_swap(const struct journal *j, uint32_t slot);
+/* The first record at *slot or after it that is of this job (SLOT_NONE: of any), and *slot is where
+ * it was found; NULL: there is none. */
+const struct journal_swap *journal_swap_of(const struct journal *j, uint32_t job, uint32_t *slot);
+/* Where the process is on record, or else a free slot; SLOT_NONE: there is none. */
+uint32_t journal_swap_slot(const struct journal *j, struct proc_id proc);
 
 /* journal_open() found something that nobody writes so; a new file is not damaged. */
 bool journal_damaged(const struct journal *j);

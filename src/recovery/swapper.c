@@ -65,18 +65,29 @@ int swapper_start(struct swapper *s, struct error *err)
     if (r == 0)
         r = s->pidfd = proc_pidfd(st.id);
     if (r >= 0) {
-        s->pid = child;
+        s->id = st.id;
         return 0;
     }
-    close(s->order_fd); /* without an order it ends */
-    close(s->result_fd);
+    swapper_detach(s); /* without an order it ends */
     if (child > 0)
         waitpid(child, NULL, 0);
     return error_set(err, r, "cannot start the swapper: %s", strerror(-r));
 }
 
-int swapper_begin(struct swapper *s, const struct swap_order *o, struct error *err)
+int swapper_begin(struct swapper *s, struct journal *j, struct swap_order *o, struct error *err)
 {
+    const struct journal_shared *shared = journal_shared(j);
+    snprintf(o->driver, sizeof(o->driver), "%.*s", (int)sizeof(o->driver) - 1, shared->driver);
+    snprintf(o->where, sizeof(o->where), "%.*s", (int)sizeof(o->where) - 1, shared->where);
+    for (uint32_t i = 0; i < o->n; i++) {
+        uint32_t slot = journal_swap_slot(j, o->v[i].proc);
+        if (slot == SLOT_NONE)
+            return error_set(err, -ENOSPC, "too many processes are swapped out (%u)",
+                             JOURNAL_SWAPS);
+        o->v[i].swapper = s->id;
+        o->v[i].arrived = 0;
+        journal_put_swap(j, slot, &o->v[i]);
+    }
     int r = write_full(s->order_fd, o, sizeof(*o));
     close(s->order_fd);
     s->order_fd = -1;
@@ -88,14 +99,14 @@ int swapper_end(struct swapper *s, struct error *err)
     struct swap_result res;
     int r;
     close_p(&s->order_fd);
-    while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+    while (waitpid(s->id.pid, NULL, 0) < 0 && errno == EINTR)
         ;
     if (read_full(s->result_fd, &res, sizeof(res)) == 0) {
         res.err.text[sizeof(res.err.text) - 1] = '\0';
         r = res.code < 0 ? error_set(err, res.code, "%s", res.err.text) : 0;
     } else {
         r = error_set(err, -EINTR, "the swapper (pid %d) was killed, or its time was up",
-                      (int)s->pid);
+                      (int)s->id.pid);
     }
     swapper_detach(s);
     return r;
@@ -103,15 +114,11 @@ int swapper_end(struct swapper *s, struct error *err)
 
 int swapper_search(struct swapper *s, struct journal *j, struct error *err)
 {
-    _cleanup_free_ struct swap_order *o = calloc(1, sizeof(*o));
-    if (!o)
-        return error_set(err, -ENOMEM, "out of memory");
-    o->search = 1;
-    swapper_address(o, j);
+    struct swap_order o = {.search = 1};
     int r = swapper_start(s, err);
     if (r < 0)
         return r;
-    r = swapper_begin(s, o, err);
+    r = swapper_begin(s, j, &o, err);
     if (r < 0)
         swapper_detach(s);
     return r;
@@ -136,13 +143,6 @@ void swapper_detach(struct swapper *s)
     close_p(&s->result_fd);
     close_p(&s->pidfd);
     *s = (struct swapper){.pidfd = -1, .order_fd = -1, .result_fd = -1};
-}
-
-void swapper_address(struct swap_order *o, struct journal *j)
-{
-    const struct journal_shared *s = journal_shared(j);
-    snprintf(o->driver, sizeof(o->driver), "%.*s", (int)sizeof(s->driver), s->driver);
-    snprintf(o->where, sizeof(o->where), "%.*s", (int)sizeof(s->where) - 1, s->where);
 }
 
 /* Value of "KEY:  N kB" lines in a file of /proc, in bytes; 0 if it has none. */
@@ -170,11 +170,8 @@ uint64_t swapper_host_bytes(pid_t pid)
 
 bool swapper_anything(const struct journal *j)
 {
-    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
-        if (journal_swap(j, i))
-            return true;
-    }
-    return false;
+    uint32_t first = 0;
+    return journal_swap_of(j, SLOT_NONE, &first);
 }
 
 enum swap_phase swapper_phase(const struct journal_swap *rec)
@@ -190,6 +187,7 @@ struct undoing {
     bool yields;
     bool taken; /* somebody else has the journal: it is not to be touched any more */
     struct error *err;
+    bool tried[JOURNAL_SWAPS];
 };
 
 /* Until that swapper has ended. -ETIMEDOUT; -EBUSY: the journal is taken. */
@@ -217,56 +215,46 @@ static bool is_ours(const struct journal *j, uint32_t slot, const struct journal
     return rec && proc_same(rec->proc, was->proc) && proc_same(rec->swapper, was->swapper);
 }
 
-/* Orders a swapper to bring in o->v, whose records are in slots; it is named in them first. */
-static int undo_begin(struct undoing *u, struct swapper *s, struct swap_order *o,
-                      const uint32_t *slots)
+/* Brings in one job's processes. Returns how many of them stay on record. */
+static unsigned undo_job(struct undoing *u, uint32_t job)
 {
-    struct proc_stat st;
-    int r = swapper_start(s, u->err);
-    if (r < 0)
-        return r;
-    for (uint32_t i = 0; i < o->n; i++) {
-        o->v[i].arrived = 0;
-        o->v[i].swapper = proc_stat_read(s->pid, &st) == 0 ? st.id : (struct proc_id){0, 0};
-        journal_put_swap(u->j, slots[i], &o->v[i]);
-    }
-    return swapper_begin(s, o, u->err);
-}
-
-/* One job's processes; its records in slots. Returns how many of them stay on record. */
-static unsigned undo_job(struct undoing *u, const uint32_t *slots, uint32_t n)
-{
+    struct swap_order o = {.out = 0};
     struct swapper s;
-    _cleanup_free_ struct swap_order *o = calloc(1, sizeof(*o));
-    if (!o) {
-        error_set(u->err, -ENOMEM, "out of memory");
-        return n;
+    uint32_t slots[SWAP_PROCESSES_MAX];
+    const struct journal_swap *rec;
+    for (uint32_t i = 0; o.n < SWAP_PROCESSES_MAX && (rec = journal_swap_of(u->j, job, &i)); i++) {
+        slots[o.n] = i;
+        u->tried[i] = true;
+        if (proc_alive(rec->proc))
+            o.v[o.n++] = *rec;
+        else
+            journal_put_swap(u->j, i, NULL);
     }
-    swapper_address(o, u->j);
-    for (; o->n < n; o->n++)
-        o->v[o->n] = *journal_swap(u->j, slots[o->n]);
-    for (uint32_t i = 0; i < n; i++) {
-        if (undo_wait(u, o->v[i].swapper) < 0)
-            return u->taken ? 0 : n;
-        if (!is_ours(u->j, slots[i], &o->v[i]))
+    for (uint32_t i = 0; i < o.n; i++) {
+        if (undo_wait(u, o.v[i].swapper) < 0)
+            return u->taken ? 0 : o.n;
+        if (!is_ours(u->j, slots[i], &o.v[i]))
             return 0;
     }
-    int r = undo_begin(u, &s, o, slots);
+    int r = o.n ? swapper_start(&s, u->err) : 0;
+    if (r < 0 || !o.n)
+        return o.n;
+    r = swapper_begin(&s, u->j, &o, u->err);
     if (r < 0) {
         swapper_detach(&s); /* without an order it does nothing */
     } else {
-        r = undo_wait(u, o->v[0].swapper);
-        if (r < 0 || !is_ours(u->j, slots[0], &o->v[0])) {
+        r = undo_wait(u, o.v[0].swapper);
+        if (r < 0 || !is_ours(u->j, slots[0], &o.v[0])) {
             swapper_detach(&s);
-            return u->taken || r == 0 ? 0 : n; /* it goes on; the records say so */
+            return u->taken || r == 0 ? 0 : o.n; /* it goes on; the records say so */
         }
         r = swapper_end(&s, u->err);
     }
-    for (uint32_t i = 0; i < n; i++) {
-        o->v[i].swapper.pid = 0;
-        journal_put_swap(u->j, slots[i], r < 0 ? &o->v[i] : NULL);
+    for (uint32_t i = 0; i < o.n; i++) {
+        o.v[i].swapper.pid = 0;
+        journal_put_swap(u->j, slots[i], r < 0 ? &o.v[i] : NULL);
     }
-    return r < 0 ? n : 0;
+    return r < 0 ? o.n : 0;
 }
 
 unsigned swapper_undo(struct journal *j, unsigned wait_ms, bool yields, struct error *err)
@@ -274,23 +262,10 @@ unsigned swapper_undo(struct journal *j, unsigned wait_ms, bool yields, struct e
     struct undoing u = {
         .j = j, .until_ns = monotonic_ns() + wait_ms * NSEC_PER_MSEC, .yields = yields, .err = err};
     unsigned left = 0;
-    bool done[JOURNAL_SWAPS] = {false};
-    for (uint32_t i = 0; i < JOURNAL_SWAPS && !u.taken; i++) {
-        const struct journal_swap *first = journal_swap(j, i);
-        uint32_t slots[SWAP_PROCESSES_MAX], n = 0;
-        if (!first || done[i])
-            continue;
-        for (uint32_t k = i; k < JOURNAL_SWAPS && n < SWAP_PROCESSES_MAX; k++) {
-            const struct journal_swap *rec = journal_swap(j, k);
-            if (!rec || rec->job != first->job)
-                continue;
-            done[k] = true;
-            if (proc_alive(rec->proc))
-                slots[n++] = k;
-            else
-                journal_put_swap(j, k, NULL);
-        }
-        left += n ? undo_job(&u, slots, n) : 0;
+    const struct journal_swap *rec;
+    for (uint32_t i = 0; !u.taken && (rec = journal_swap_of(j, SLOT_NONE, &i)); i++) {
+        if (!u.tried[i])
+            left += undo_job(&u, rec->job);
     }
     return u.taken ? 0 : left;
 }

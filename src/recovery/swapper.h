@@ -38,14 +38,14 @@ struct swap_result {
 };
 
 struct swapper {
-    pid_t pid; /* 0: none */
-    int pidfd; /* readable when it has ended */
+    struct proc_id id; /* pid 0: none */
+    int pidfd;         /* readable when it has ended */
     int order_fd, result_fd;
 };
 
 int swapper_start(struct swapper *s, struct error *err);
-/* Hands over the order. */
-int swapper_begin(struct swapper *s, const struct swap_order *o, struct error *err);
+/* Writes the records of o->v, which name the swapper, and hands over the order. */
+int swapper_begin(struct swapper *s, struct journal *j, struct swap_order *o, struct error *err);
 /* Waits for its end and takes its answer: 0, or the error of ops.h's function; -EINTR: it was
  * killed. *s is free again. */
 int swapper_end(struct swapper *s, struct error *err);
@@ -60,24 +60,21 @@ int swapper_search(struct swapper *s, struct journal *j, struct error *err);
 int swapper_found(struct swapper *s, struct proc_id v[SWAPS_FOUND_MAX], uint32_t *n,
                   struct error *err);
 
-/* Fills in an order's driver from the journal. */
-void swapper_address(struct swap_order *o, struct journal *j);
 /* Host memory of a process, swapped pages included. */
 uint64_t swapper_host_bytes(pid_t pid);
 
-/* The life of a record. What a process's memory is doing only the driver knows (swap_state in
- * ops.h); this is what the next holder has to do about it:
- *
- *             order out                 moved out
- *   none ───────────────────> MOVING ──────────────> AWAY   leave it there, or order in
- *    ^                        │    ^                  │
- *    │ moved in; process gone │    └──── order in ────┤
- *    └────────────────────────┤                       │
- *                             │ swapper or starter    │
- *                             v killed, or failed     │
- *                          STRANDED ── order in ──────┘     order in: it may be half-way
- */
-enum swap_phase { SWAP_MOVING, SWAP_AWAY, SWAP_STRANDED };
+/* Where a job's memory is, and what is to happen to it; engine/swap.c has the transitions. What the
+ * memory of a process is doing only the driver knows (swap_state in ops.h); its record says what
+ * the next holder has to do about it: it is AWAY, STRANDED or MOVING. */
+enum swap_phase {
+    SWAP_HERE,     /* on the GPU: nothing is on record */
+    SWAP_LEAVING,  /* a swapper moves it out; */
+    SWAP_RECALLED, /* and then it is to come in again */
+    SWAP_AWAY,     /* until it is asked in */
+    SWAP_ASKED,    /* it is to come in, and stays AWAY if it cannot */
+    SWAP_STRANDED, /* it has to come in, since it may be half-way: tried until it has */
+    SWAP_MOVING,   /* an earlier holder's swapper is at it; then it is STRANDED */
+};
 enum swap_phase swapper_phase(const struct journal_swap *rec);
 
 /* Brings back, job by job, all that is recorded (what a dead daemon left, or what one that leaves

@@ -45,12 +45,6 @@ static struct job_due *due_of(struct job *j)
     return j->due;
 }
 
-void deadlines_free(struct job *j)
-{
-    free(j->due);
-    j->due = NULL;
-}
-
 static uint64_t deadlines_left(const struct job *j, const struct job_due *d)
 {
     uint64_t said = d->said_ns, used = j->gpu_ns - d->mark_ns;
@@ -166,12 +160,12 @@ int deadlines_set(struct model *m, uint32_t job, uint32_t deadline_us, uint32_t 
 }
 
 /* Whether the job did nothing for a while although it could have. */
-static bool deadlines_quiet(const struct model *m, const struct sched *sched, uint32_t job)
+static bool deadlines_quiet(const struct model *m, uint32_t job)
 {
     bool any = false, runnable;
     uint32_t us;
     for (unsigned g = 0; g < m->ngpus; g++) {
-        if (!sched_member_state(sched, job, g, &runnable, &us))
+        if (!sched_member_state(m->sched, job, g, &runnable, &us))
             continue;
         if (m->jobs[job].on[g].quiet_ns < QUIET_NS)
             return false;
@@ -188,7 +182,7 @@ static uint64_t seen_working(const struct model *m, const struct job *j)
     return ns;
 }
 
-void deadlines_observe(struct model *m, const struct sched *sched)
+void deadlines_observe(struct model *m)
 {
     for (uint32_t i = 0; i < m->jobs_end; i++) {
         struct job *j = &m->jobs[i];
@@ -202,7 +196,7 @@ void deadlines_observe(struct model *m, const struct sched *sched)
             continue;
         if (!j->due->open && had)
             deadlines_begin(j, m->now - SEEN_NS + j->rec.deadline_us * NSEC_PER_USEC, 0, had);
-        else if (j->due->open && !had && deadlines_quiet(m, sched, i))
+        else if (j->due->open && !had && deadlines_quiet(m, i))
             deadlines_end(j, m->now < j->due->deadline_ns + END_NS,
                           0); /* late, it may be several */
         else

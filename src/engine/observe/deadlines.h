@@ -22,13 +22,12 @@ int deadlines_set(struct model *m, uint32_t job, uint32_t deadline_us, uint32_t 
 
 /* After each look at who got the engine: on[].bursts and on[].busy_ns are of the time since the
  * last one. */
-void deadlines_observe(struct model *m, const struct sched *sched);
+void deadlines_observe(struct model *m);
 /* Reports to the scheduler what is due; returns when to ask again. */
 uint64_t deadlines_due(struct model *m);
 bool deadlines_wanted(const struct model *m); /* which jobs work has to be known */
 /* Whether a deadline is open: due in so much time (< 0: late), and needs so much GPU time still
  * (TIME_NEVER: not known). */
 bool deadlines_open(const struct model *m, uint32_t job, int64_t *in_ns, uint64_t *needs_ns);
-void deadlines_free(struct job *j);
 
 #endif

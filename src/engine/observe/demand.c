@@ -53,7 +53,7 @@ void demand_resumed(struct model *m, uint32_t job)
 
 /* ---- usage ---- */
 
-static void usage_demand(const struct demand *x, struct model *m, uint32_t job, unsigned d)
+static void usage_demand(struct model *m, uint32_t job, unsigned d)
 {
     struct job_demand *on = &m->jobs[job].on[d];
     /* No work in a window in which it was not allowed to work says nothing. */
@@ -63,7 +63,7 @@ static void usage_demand(const struct demand *x, struct model *m, uint32_t job, 
         on->idle_windows++;
     bool runnable;
     uint32_t us;
-    on->ran = sched_member_state(x->sched, job, d, &runnable, &us) ? runnable : false;
+    on->ran = sched_member_state(m->sched, job, d, &runnable, &us) ? runnable : false;
     if (m->gpus[d].caps & GPU_CAP_GATE)
         return;
     if (!on->seen_ns || m->now - on->seen_ns > ACTIVITY_VALID_NS)
@@ -101,7 +101,7 @@ static void demand_usage(struct demand *x, struct model *m)
     x->usage_at = m->now + USAGE_NS;
     for (size_t i = 0; i < m->nunmanaged; i++)
         m->unmanaged[i].asked += unmanaged_unknown(&m->unmanaged[i]);
-    if (x->driver->ops->usage(x->driver, &list, NULL) < 0) {
+    if (m->driver->ops->usage(m->driver, &list, NULL) < 0) {
         usage_list_free(&list);
         return;
     }
@@ -135,7 +135,7 @@ static void demand_usage(struct demand *x, struct model *m)
             if (j->on[d].busy < 0)
                 continue;
             j->busy = (j->busy < 0 ? 0 : j->busy) + j->on[d].busy;
-            usage_demand(x, m, i, d);
+            usage_demand(m, i, d);
         }
     }
     usage_list_free(&list);
@@ -154,8 +154,8 @@ static bool uses(const struct model *m, const struct process *p, unsigned d)
 void demand_read(struct demand *x, struct model *m)
 {
     struct demand_list list = {0};
-    if (x->driver->ops->demand)
-        x->driver->ops->demand(x->driver, &list, NULL); /* what it could not say it says later */
+    if (m->driver->ops->demand)
+        m->driver->ops->demand(m->driver, &list, NULL); /* what it could not say it says later */
     for (size_t k = 0; k < list.n; k++) {
         uint32_t p = model_process_find(m, list.v[k].pid), bit = 1U << list.v[k].gpu;
         if (list.v[k].gpu >= m->ngpus)
@@ -192,13 +192,13 @@ void demand_gated(struct model *m)
 
 /* ---- activity ---- */
 
-static void decided_on(const struct demand *x, struct model *m, unsigned d)
+static void decided_on(struct model *m, unsigned d)
 {
     for (uint32_t i = 0; i < m->jobs_end; i++) {
         struct job_demand *on = &m->jobs[i].on[d];
         bool runnable;
         uint32_t us;
-        if (!m->jobs[i].rec.root.pid || !sched_member_state(x->sched, i, d, &runnable, &us))
+        if (!m->jobs[i].rec.root.pid || !sched_member_state(m->sched, i, d, &runnable, &us))
             runnable = false;
         on->ran |= runnable;
         if (runnable && !on->runnable)
@@ -208,10 +208,10 @@ static void decided_on(const struct demand *x, struct model *m, unsigned d)
     }
 }
 
-void demand_decided(const struct demand *x, struct model *m)
+void demand_decided(struct model *m)
 {
     for (unsigned d = 0; d < m->ngpus; d++)
-        decided_on(x, m, d);
+        decided_on(m, d);
 }
 
 /* Whether those who could run at that time leave the engine to this job now and then. */
@@ -273,15 +273,15 @@ static void activity_report(struct model *m, unsigned d, uint64_t window_ns)
     model_emit(m, ev);
 }
 
-static bool wants_activity(const struct demand *x, const struct model *m, unsigned d)
+static bool wants_activity(const struct model *m, unsigned d)
 {
     double busy = 0;
     for (uint32_t i = 0; i < m->jobs_end; i++) {
         if (m->jobs[i].rec.root.pid && m->jobs[i].rec.class == CLASS_LATENCY)
             busy += fmax(m->jobs[i].on[d].busy, 0);
     }
-    return sched_wants_activity(x->sched, d) ||
-           (busy >= GAPS_BUSY && sched_may_throttle(x->sched, d));
+    return sched_wants_activity(m->sched, d) ||
+           (busy >= GAPS_BUSY && sched_may_throttle(m->sched, d));
 }
 
 /* Whether anything was seen. */
@@ -290,7 +290,7 @@ static bool demand_activity(struct demand *x, struct model *m)
     struct activity_list list = {0};
     uint64_t from = x->activity_ns;
     x->activity_at = m->now + ACTIVITY_NS;
-    if (x->driver->ops->activity(x->driver, &list, NULL) < 0) {
+    if (m->driver->ops->activity(m->driver, &list, NULL) < 0) {
         x->activity_at = m->now + ACTIVITY_RETRY_NS;
         x->activity_ns = 0;
         activity_list_free(&list);
@@ -320,7 +320,7 @@ static bool demand_activity(struct demand *x, struct model *m)
         }
     }
     for (unsigned d = 0; d < m->ngpus && from && from < to; d++) {
-        if (wants_activity(x, m, d) && !(list.incomplete & 1U << d))
+        if (wants_activity(m, d) && !(list.incomplete & 1U << d))
             activity_report(m, d, min_u64(to - from, NSEC_PER_SEC));
     }
     activity_list_free(&list);
@@ -330,13 +330,13 @@ static bool demand_activity(struct demand *x, struct model *m)
 /* When demand_usage() is due. */
 static uint64_t usage_due(const struct demand *x, const struct model *m, bool turns)
 {
-    if (!x->driver->ops->usage)
+    if (!m->driver->ops->usage)
         return TIME_NEVER;
     if (turns || m->now < x->watched_until || m->now < m->memory_until || unmanaged_wanted(m))
         return x->usage_at;
     bool gaps = false;
     for (unsigned d = 0; d < m->ngpus; d++)
-        gaps |= x->driver->ops->activity && sched_may_throttle(x->sched, d);
+        gaps |= m->driver->ops->activity && sched_may_throttle(m->sched, d);
     return gaps ? x->usage_at + (GAPS_NS - USAGE_NS) : TIME_NEVER;
 }
 
@@ -346,12 +346,12 @@ uint64_t demand_due(struct demand *x, struct model *m, bool turns)
     if (m->now >= usage_due(x, m, turns))
         demand_usage(x, m);
     uint64_t next = usage_due(x, m, turns);
-    if (x->driver->ops->due_ns)
-        next = min_u64(next, x->driver->ops->due_ns(x->driver));
+    if (m->driver->ops->due_ns)
+        next = min_u64(next, m->driver->ops->due_ns(m->driver));
     bool budgets = false;
     for (unsigned d = 0; d < m->ngpus; d++)
-        budgets |= wants_activity(x, m, d);
-    if (!x->driver->ops->activity || !(turns || budgets)) {
+        budgets |= wants_activity(m, d);
+    if (!m->driver->ops->activity || !(turns || budgets)) {
         x->activity_ns = 0;
         return next;
     }

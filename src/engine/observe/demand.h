@@ -8,8 +8,6 @@
 #define ACTIVITY_NS (100 * NSEC_PER_MSEC) /* between two looks at who got the engine */
 
 struct demand {
-    struct device_driver *driver;
-    const struct sched *sched; /* asked only what it would do with more knowledge */
     uint64_t usage_at, watched_until;
     uint64_t activity_at, activity_ns;      /* ns: known up to here; 0: nobody looked */
     double unmanaged_busy[DEVICE_GPUS_MAX]; /* of processes in no job, by usage() */
@@ -24,7 +22,7 @@ void demand_gated(struct model *m);
  * deadlines, so that it matters which of them work. */
 uint64_t demand_due(struct demand *x, struct model *m, bool turns);
 /* After each decision about a device: which jobs may run now. */
-void demand_decided(const struct demand *x, struct model *m);
+void demand_decided(struct model *m);
 /* A person let it run again: it is taken to have work until it is seen that it has none. */
 void demand_resumed(struct model *m, uint32_t job);
 /* Somebody looks: busy and memory_bytes of jobs are kept up to date for some seconds. */

@@ -57,11 +57,11 @@ static void unknown_is_listed(struct discovery *d, struct model *m, pid_t pid)
         u->seen = false; /* it is unmanaged no more */
 }
 
-void discovery_run(struct discovery *d, struct model *m, struct device_driver *driver)
+void discovery_run(struct discovery *d, struct model *m)
 {
     struct pid_list pids = {0};
     struct error gone = {""};
-    int r = driver->ops->processes(driver, &pids, &gone);
+    int r = m->driver->ops->processes(m->driver, &pids, &gone);
     if ((r < 0) != d->device_lost)
         fprintf(stderr, "cede: %s\n", r < 0 ? gone.text : "the GPU is there again");
     d->device_lost = r < 0;
@@ -83,9 +83,9 @@ void discovery_run(struct discovery *d, struct model *m, struct device_driver *d
     d->at = m->now + (young ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
 }
 
-uint64_t discovery_due(struct discovery *d, struct model *m, struct device_driver *driver)
+uint64_t discovery_due(struct discovery *d, struct model *m)
 {
     if (m->discover_now || m->now >= d->at)
-        discovery_run(d, m, driver);
+        discovery_run(d, m);
     return m->discover_now ? m->now : d->at;
 }

@@ -15,8 +15,8 @@ struct discovery {
     bool device_lost; /* reported once, not every second */
 };
 
-void discovery_run(struct discovery *d, struct model *m, struct device_driver *driver);
+void discovery_run(struct discovery *d, struct model *m);
 /* Runs it if it is due; returns when the next is. */
-uint64_t discovery_due(struct discovery *d, struct model *m, struct device_driver *driver);
+uint64_t discovery_due(struct discovery *d, struct model *m);
 
 #endif

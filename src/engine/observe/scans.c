@@ -62,13 +62,13 @@ static void plan_next(struct model *m, struct process *p, bool changed, uint64_t
         p->scan_at = max_u64(p->scan_at, m->now + took * SLOW_PART * slow_ones(m));
 }
 
-static void scan(struct model *m, struct device_driver *driver, uint32_t slot)
+static void scan(struct model *m, uint32_t slot)
 {
     struct process *p = &m->processes[slot];
     uint64_t started = monotonic_ns();
     struct group_list found = {0};
     struct error err = {""};
-    int r = driver->ops->scan(driver, p->id, &found, &err);
+    int r = m->driver->ops->scan(m->driver, p->id, &found, &err);
     bool changed = r != -ESRCH && take_over(m, slot, &found, r == 0);
     p->searching = r == -EAGAIN;
     if (r < 0 && r != -ESRCH && r != -EAGAIN)
@@ -79,15 +79,15 @@ static void scan(struct model *m, struct device_driver *driver, uint32_t slot)
         model_process_remove(m, slot, false);
 }
 
-void scans_job(struct model *m, struct device_driver *driver, uint32_t job)
+void scans_job(struct model *m, uint32_t job)
 {
     for (uint32_t p = m->jobs[job].first_process, next; p != SLOT_NONE; p = next) {
         next = m->processes[p].job_next;
-        scan(m, driver, p);
+        scan(m, p);
     }
 }
 
-uint64_t scans_due(struct scans *s, struct model *m, struct device_driver *driver)
+uint64_t scans_due(struct scans *s, struct model *m)
 {
     uint64_t next = TIME_NEVER, started = monotonic_ns();
     uint32_t n = m->processes_end, first = s->from;
@@ -99,7 +99,7 @@ uint64_t scans_due(struct scans *s, struct model *m, struct device_driver *drive
         if (m->processes[i].scan_at <= m->now && monotonic_ns() - started < SCAN_BUDGET_NS) {
             uint32_t job = m->processes[i].job;
             s->from = i + 1;
-            scan(m, driver, i);
+            scan(m, i);
             model_job_drop_if_over(m, job);
         }
         if (m->processes[i].id.pid)

@@ -1,5 +1,5 @@
 /* See watch.h. */
-#include "engine/watch.h"
+#include "model/watch.h"
 
 #include <errno.h>
 #include <stdlib.h>

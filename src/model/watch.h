@@ -1,7 +1,7 @@
 /* Descriptors on the caller's libuv loop: pidfds of processes, roots and swappers, and what the
  * driver hands over. A callback only takes a note; the next tick acts on it. */
-#ifndef CEDE_ENGINE_WATCH_H
-#define CEDE_ENGINE_WATCH_H
+#ifndef CEDE_MODEL_WATCH_H
+#define CEDE_MODEL_WATCH_H
 
 #include <uv.h>
 
