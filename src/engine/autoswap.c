@@ -33,10 +33,7 @@ static uint64_t need_of(const struct autoswap *x, const struct model *m, const s
 static bool anybody(const struct autoswap *x, struct model *m)
 {
     bool any = false;
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct job *j = &m->jobs[i];
-        if (!j->rec.root.pid)
-            continue;
+    for_each_job (m, j) {
         bool out = j->swap.phase >= SWAP_AWAY && !j->swap.by_user;
         if (out && j->swap.phase == SWAP_AWAY && x->options.mode != SWAP_AUTO)
             j->swap.phase = SWAP_STRANDED; /* automatic swapping was switched off meanwhile */
@@ -55,17 +52,18 @@ static bool memory_free(const struct model *m, unsigned gpu, uint64_t *bytes)
 
 /* Whether it finds room, beside what others need, on its GPUs above this one: of several, the first
  * is asked whether it comes. */
-static bool room_above(const struct autoswap *x, const struct model *m, uint32_t job, unsigned gpu)
+static bool room_above(const struct autoswap *x, const struct model *m, const struct job *job,
+                       unsigned gpu)
 {
-    const uint64_t *bytes = m->jobs[job].swap.bytes;
+    const uint64_t *bytes = job->swap.bytes;
     for (unsigned g = 0; g < gpu; g++) {
         if (bytes[g])
             return false;
     }
     for (unsigned g = gpu + 1; g < m->ngpus; g++) {
         uint64_t spare, kept = bytes[g] + COME_MARGIN(bytes[g]);
-        for (uint32_t i = 0; i < m->jobs_end; i++)
-            kept += m->jobs[i].rec.root.pid ? need_of(x, m, &m->jobs[i], g) : 0;
+        for_each_job (m, j)
+            kept += need_of(x, m, j, g);
         if (bytes[g] && (!memory_free(m, g, &spare) || kept > spare))
             return false;
     }
@@ -77,20 +75,17 @@ static uint32_t look_at(const struct autoswap *x, const struct model *m, unsigne
                         struct swap_job *v, uint32_t *slots)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        const struct job *j = &m->jobs[i];
+    for_each_job (m, j) {
         const struct job_swap *s = &j->swap;
-        if (!j->rec.root.pid)
-            continue;
         bool on = s->phase == SWAP_HERE;
         uint64_t back = s->bytes[gpu] ? s->bytes[gpu] + COME_MARGIN(s->bytes[gpu]) : 0;
-        slots[n] = i;
+        slots[n] = model_job_slot(m, j);
         v[n++] = (struct swap_job){
             .class = (enum job_class)j->rec.class,
             .out = !on,
             .fixed = (!on && s->phase != SWAP_AWAY) || m->now < s->refused_until ||
                      (on && !j->ngroups) ||
-                     (!on && (!back || s->by_user || j->rec.paused || !room_above(x, m, i, gpu))),
+                     (!on && (!back || s->by_user || j->rec.paused || !room_above(x, m, j, gpu))),
             .bytes = on ? j->on[gpu].memory_bytes : back,
             .need_bytes = on ? need_of(x, m, j, gpu) : 0,
             .since_ns = s->since_ns,

@@ -270,10 +270,7 @@ static void swap_is_out(struct model *m, uint32_t job, bool arrived)
         journal_put_swap(m->journal, i, &rec);
     }
     j->swap.since_ns = m->now;
-    j->busy = -1;
-    j->memory_bytes = 0;
-    for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++)
-        j->on[g].memory_bytes = 0;
+    model_job_usage_clear(j);
 }
 
 /* A swapper's answer, or why none could be started. */

@@ -26,10 +26,7 @@ bool engine_user_full(const struct engine *e, uid_t uid)
 
 unsigned engine_jobs(const struct engine *e)
 {
-    unsigned n = 0;
-    for (uint32_t i = 0; i < e->model.jobs_end; i++)
-        n += e->model.jobs[i].rec.root.pid != 0;
-    return n;
+    return model_jobs(&e->model);
 }
 
 bool engine_searching(const struct engine *e)
@@ -108,10 +105,14 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
         .number = j->rec.number,
         .job = j->rec,
         .groups = j->ngroups,
-        .busy = j->busy,
-        .memory_bytes = j->memory_bytes,
+        .busy = -1,
     };
     view_groups(e, j, out);
+    for (unsigned d = 0; d < e->model.ngpus; d++) {
+        out->memory_bytes += j->on[d].memory_bytes;
+        if (j->on[d].busy >= 0)
+            out->busy = (out->busy < 0 ? 0 : out->busy) + j->on[d].busy;
+    }
     view_due(e, job, out);
     view_swap(j, out);
     if (j->error_code && e->model.now < j->error_until)

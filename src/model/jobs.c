@@ -9,16 +9,15 @@
 
 static uint32_t job_by_root(const struct model *m, pid_t pid)
 {
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        if (m->jobs[i].rec.root.pid == pid && m->jobs[i].root_pidfd >= 0)
-            return i;
+    for_each_job (m, j) {
+        if (j->rec.root.pid == pid && j->root_pidfd >= 0)
+            return model_job_slot(m, j);
     }
     return SLOT_NONE;
 }
 
-static void root_close(struct model *m, uint32_t job)
+void model_root_close(struct job *j)
 {
-    struct job *j = &m->jobs[job];
     if (j->root_pidfd < 0)
         return;
     watch_stop(j->root_watch);
@@ -28,14 +27,14 @@ static void root_close(struct model *m, uint32_t job)
 
 void model_job_root_ended(struct model *m, uint32_t job)
 {
-    root_close(m, job);
+    model_root_close(&m->jobs[job]);
     model_job_drop_if_over(m, job);
 }
 
 void model_job_remove(struct model *m, uint32_t job)
 {
     struct job *j = &m->jobs[job];
-    root_close(m, job);
+    model_root_close(&m->jobs[job]);
     model_emit(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = job});
     free(j->due);
     j->due = NULL;
@@ -56,8 +55,9 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     if (fd < 0)
         return fd;
     struct job *j = &m->jobs[slot];
-    *j = (struct job){
-        .rec = *rec, .root_pidfd = fd, .first_process = SLOT_NONE, .added_ns = m->now, .busy = -1};
+    *j =
+        (struct job){.rec = *rec, .root_pidfd = fd, .first_process = SLOT_NONE, .added_ns = m->now};
+    model_job_usage_clear(j);
     int r = watch_start(&m->watches, fd, &j->root_ended, &j->root_watch);
     if (r < 0) {
         close(fd);
@@ -65,8 +65,6 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
         return r;
     }
     model_job_changed(m, j);
-    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++)
-        j->on[d].busy = -1;
     m->jobs_end = slot >= m->jobs_end ? slot + 1 : m->jobs_end;
     model_emit(m, (struct sched_event){.type = EV_JOB_ADD,
                                        .job = slot,
@@ -164,19 +162,27 @@ uint32_t model_job_of(const struct model *m, pid_t pid)
 
 uint32_t model_job_by_number(const struct model *m, uint64_t number)
 {
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        if (m->jobs[i].rec.root.pid && m->jobs[i].rec.number == number)
-            return i;
+    for_each_job (m, j) {
+        if (j->rec.number == number)
+            return model_job_slot(m, j);
     }
     return SLOT_NONE;
+}
+
+unsigned model_jobs(const struct model *m)
+{
+    unsigned n = 0;
+    for_each_job (m, j)
+        n++;
+    return n;
 }
 
 bool model_user_full(const struct model *m, uid_t uid)
 {
     uint32_t own = 0, users = 0;
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        own += m->jobs[i].rec.root.pid && m->jobs[i].rec.uid == uid;
-        users += m->jobs[i].rec.root.pid && m->jobs[i].rec.uid != 0;
+    for_each_job (m, j) {
+        own += j->rec.uid == uid;
+        users += j->rec.uid != 0;
     }
     return uid != 0 && (own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX);
 }

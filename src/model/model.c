@@ -28,14 +28,9 @@ void model_free(struct model *m)
             close(m->processes[i].pidfd);
         }
     }
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        if (!m->jobs[i].rec.root.pid)
-            continue;
-        if (m->jobs[i].root_pidfd >= 0) {
-            watch_stop(m->jobs[i].root_watch);
-            close(m->jobs[i].root_pidfd);
-        }
-        free(m->jobs[i].due);
+    for_each_job (m, j) {
+        model_root_close(j);
+        free(j->due);
     }
     free(m->jobs);
     free(m->processes);

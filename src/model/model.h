@@ -118,8 +118,6 @@ struct job {
     uint64_t error_until;
     struct error error;
     /* engine/observe/demand.c */
-    double busy;
-    uint64_t memory_bytes;
     bool wants_changed; /* what its processes want of gated devices */
     struct job_demand on[DEVICE_GPUS_MAX];
     /* engine/observe/deadlines.c */
@@ -215,6 +213,8 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
                   struct error *err);
 /* Its groups have to be as their program left them. */
 void model_job_remove(struct model *m, uint32_t job);
+/* Its end is not waited for any more. */
+void model_root_close(struct job *j);
 void model_job_root_ended(struct model *m, uint32_t job);
 /* Removes a job of which nothing is left. */
 void model_job_drop_if_over(struct model *m, uint32_t job);
@@ -226,6 +226,14 @@ static inline void model_job_failed(struct model *m, uint32_t job, int code,
     m->jobs[job].error_until = m->now + 5 * NSEC_PER_SEC;
     m->jobs[job].error = *err;
 }
+/* Nothing is known of its share of time and its memory. */
+static inline void model_job_usage_clear(struct job *j)
+{
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
+        j->on[d].busy = -1;
+        j->on[d].memory_bytes = 0;
+    }
+}
 /* Its processes are looked at as if they were new. */
 void model_job_rescan(struct model *m, uint32_t job);
 
@@ -234,6 +242,7 @@ void model_job_rescan(struct model *m, uint32_t job);
 uint32_t model_job_with(const struct model *m, pid_t pid);
 uint32_t model_job_of(const struct model *m, pid_t pid);
 uint32_t model_job_by_number(const struct model *m, uint64_t number);
+unsigned model_jobs(const struct model *m); /* how many */
 /* Whether a user has as many jobs as users may have. */
 bool model_user_full(const struct model *m, uid_t uid);
 

@@ -267,17 +267,13 @@ bool sched_throttled(const struct sched *c, uint32_t device)
     return device < c->limits.devices && c->devices[device].throttle.until_ns;
 }
 
-bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bool *runnable,
-                        uint32_t *timeslice_us)
+bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bool *runnable)
 {
-    if (job >= c->limits.jobs || device >= c->limits.devices)
-        return false;
-    const struct member *m = &c->devices[device].members[job];
-    if (!m->used)
-        return false;
-    *runnable = m->runnable;
-    *timeslice_us = m->timeslice_us;
-    return true;
+    const struct member *m = job < c->limits.jobs && device < c->limits.devices
+                                 ? &c->devices[device].members[job]
+                                 : NULL;
+    *runnable = m && m->used && m->runnable;
+    return m && m->used;
 }
 
 bool sched_member_boosted(const struct sched *c, uint32_t job, uint32_t device, bool *promoted)

@@ -165,9 +165,8 @@ bool sched_wants_activity(const struct sched *c, uint32_t device);
 bool sched_may_throttle(const struct sched *c, uint32_t device);
 bool sched_throttled(const struct sched *c, uint32_t device);
 
-/* What is decided for a job on a device: for showing. false if it has no groups there. */
-bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bool *runnable,
-                        uint32_t *timeslice_us);
+/* What is decided for a job on a device. False if it has no groups there, and is not runnable. */
+bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bool *runnable);
 /* Whether the job is boosted there, for its deadline, and whether it joined the latency class. */
 bool sched_member_boosted(const struct sched *c, uint32_t job, uint32_t device, bool *promoted);
 

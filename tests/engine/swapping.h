@@ -110,14 +110,44 @@ HELPER void swap_start(struct fixture *f)
     start(f, "priority", NULL);
 }
 
-/* One that has to leave: it is ordered to, and has. */
-HELPER void leave(struct fixture *f, uint32_t job, pid_t pid)
+/* Batch jobs, of a program each that has 3 GiB; with `latency`, a latency job beside them. */
+HELPER void swap_jobs(struct fixture *f, bool latency, int n, pid_t *p, uint32_t *jobs)
+{
+    pid_t lat = 0;
+    if (latency)
+        programs(f, &lat, 1, 3);
+    programs(f, p, n, 3);
+    for (int i = 0; i < n; i++)
+        on(f, p[i])->memory_bytes = 3 * GIB;
+    swap_start(f);
+    if (latency)
+        add(f, lat, CLASS_LATENCY);
+    for (int i = 0; i < n; i++)
+        jobs[i] = add(f, p[i], CLASS_BATCH);
+    ticks(f, 100);
+}
+
+/* A swapper has the order to move it out. */
+HELPER void sent_out(struct fixture *f, uint32_t job, pid_t pid, uid_t by)
 {
     struct error err = {""};
-    if (engine_swap_out(f->m, job, 7, &err) < 0)
+    if (engine_swap_out(f->m, job, by, &err) < 0)
         fail_msg("%s", err.text);
     assert_true(is(f, job, "swapping-out"));
     assert_true(EVENTUALLY(ordered(f, "out", pid)));
+}
+
+/* A swapper brings it in, and answers this. */
+HELPER void brought_in(struct fixture *f, pid_t pid, int error)
+{
+    assert_true(EVENTUALLY(ordered(f, "in", pid)));
+    write_answer(f, error);
+}
+
+/* One that has to leave: it is ordered to, and has. */
+HELPER void leave(struct fixture *f, uint32_t job, pid_t pid)
+{
+    sent_out(f, job, pid, 7);
     mock_exit(&f->d, pid);
     write_answer(f, 0);
     assert_true(EVENTUALLY(is(f, job, "swapped")));

@@ -6,14 +6,9 @@
 static void test_out_and_in(void **state)
 {
     struct fixture *f = *state;
-    pid_t lat = child(f), a = child(f);
-    mock_context(&f->d, lat, 0, 3);
-    mock_context(&f->d, a, 0, 3);
-    on(f, a)->memory_bytes = 3 * GIB;
-    swap_start(f);
-    add(f, lat, CLASS_LATENCY);
-    uint32_t job = add(f, a, CLASS_BATCH);
-    ticks(f, 100);
+    pid_t a;
+    uint32_t job;
+    swap_jobs(f, true, 1, &a, &job);
     assert_int_equal(on(f, a)->timeslice_us, 1);
     assert_int_equal(engine_pause(f->m, job, true, 0), 0);
     ticks(f, 1);
@@ -62,20 +57,14 @@ static void test_out_and_in(void **state)
 static void test_refused_runs_on(void **state)
 {
     struct fixture *f = *state;
-    pid_t lat = child(f), a = child(f);
+    pid_t a;
+    uint32_t job;
     struct error err = {""};
     struct proc_stat st;
-    mock_context(&f->d, lat, 0, 3);
-    mock_context(&f->d, a, 0, 3);
-    swap_start(f);
-    add(f, lat, CLASS_LATENCY);
-    uint32_t job = add(f, a, CLASS_BATCH);
-    ticks(f, 100);
-    assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0);
-    assert_true(EVENTUALLY(ordered(f, "out", a)));
+    swap_jobs(f, true, 1, &a, &job);
+    sent_out(f, job, a, 0);
     write_answer(f, ENOTSUP);
-    assert_true(EVENTUALLY(ordered(f, "in", a))); /* it may have been half-way */
-    write_answer(f, 0);
+    brought_in(f, a, 0); /* it may have been half-way */
     assert_true(EVENTUALLY(is(f, job, "")));
     assert_true(EVENTUALLY(on(f, a)->timeslice_us == 1));
     assert_string_equal(view(f, job).swap_error, "because the test says so");
@@ -106,16 +95,12 @@ static void test_refused_runs_on(void **state)
 static void test_not_all_the_time(void **state)
 {
     struct fixture *f = *state;
-    pid_t lat = child(f), a = child(f), b = child(f);
+    pid_t p[2], a;
+    uint32_t jobs[2], job;
     struct error err = {""};
-    mock_context(&f->d, lat, 0, 3);
-    mock_context(&f->d, a, 0, 3);
-    mock_context(&f->d, b, 0, 3);
-    swap_start(f);
-    add(f, lat, CLASS_LATENCY);
-    uint32_t job = add(f, a, CLASS_BATCH);
-    add(f, b, CLASS_BATCH);
-    ticks(f, 100);
+    swap_jobs(f, true, 2, p, jobs);
+    a = p[0];
+    job = jobs[0];
     for (int i = 0; i < 2; i++) { /* refused, and done */
         assert_int_equal(engine_swap_out(f->m, job, 7, &err), 0);
         ticks(f, 100);
@@ -127,8 +112,7 @@ static void test_not_all_the_time(void **state)
             assert_true(EVENTUALLY(is(f, job, "swapped")));
             assert_int_equal(engine_swap_in(f->m, job), 0);
         }
-        assert_true(EVENTUALLY(ordered(f, "in", a)));
-        write_answer(f, 0);
+        brought_in(f, a, 0);
         assert_true(EVENTUALLY(is(f, job, "")));
         assert_true(EVENTUALLY(on(f, a)->timeslice_us == 1));
         assert_int_equal(engine_swap_out(f->m, job, 7, &err), -EBUSY);
@@ -136,8 +120,7 @@ static void test_not_all_the_time(void **state)
         assert_true(is(f, job, ""));
         ticks(f, 60000);
     }
-    assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0); /* root always */
-    assert_true(EVENTUALLY(ordered(f, "out", a)));
+    sent_out(f, job, a, 0); /* root always */
     write_answer(f, 0);
     assert_true(EVENTUALLY(is(f, job, "swapped")));
     stop(f, false);
@@ -174,14 +157,11 @@ static void test_several_processes(void **state)
 static void test_called_back(void **state)
 {
     struct fixture *f = *state;
-    pid_t a = child(f);
+    pid_t a;
+    uint32_t job;
     struct error err = {""};
-    mock_context(&f->d, a, 0, 3);
-    swap_start(f);
-    uint32_t job = add(f, a, CLASS_BATCH);
-    ticks(f, 10);
-    assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0);
-    assert_true(EVENTUALLY(ordered(f, "out", a)));
+    swap_jobs(f, false, 1, &a, &job);
+    sent_out(f, job, a, 0);
     assert_int_equal(engine_swap_in(f->m, job), 0);
     assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0);
     assert_int_equal(engine_swap_in(f->m, job), 0);
@@ -196,17 +176,16 @@ static void test_called_back(void **state)
 static void test_no_room(void **state)
 {
     struct fixture *f = *state;
-    pid_t a = child(f), b = child(f);
+    pid_t p[2], a;
+    uint32_t jobs[2], job;
     struct error err = {""};
-    mock_context(&f->d, a, 0, 3);
-    mock_context(&f->d, b, 0, 3);
-    swap_start(f);
-    uint32_t job = add(f, a, CLASS_BATCH), other = add(f, b, CLASS_BATCH);
-    ticks(f, 10);
+    swap_jobs(f, false, 2, p, jobs);
+    a = p[0];
+    job = jobs[0];
     leave(f, job, a);
     assert_int_equal(engine_swap_in(f->m, job), 0);
     assert_true(EVENTUALLY(ordered(f, "in", a)));
-    assert_int_equal(engine_swap_out(f->m, other, 0, &err), -EBUSY); /* one at a time */
+    assert_int_equal(engine_swap_out(f->m, jobs[1], 0, &err), -EBUSY); /* one at a time */
     write_answer(f, ENOMEM);
     assert_true(EVENTUALLY(is(f, job, "swapped")));
     assert_string_equal(view(f, job).swap_error, "because the test says so");
@@ -222,21 +201,15 @@ static void test_no_room(void **state)
 static void test_killed_swapper(void **state)
 {
     struct fixture *f = *state;
-    pid_t a = child(f);
-    struct error err = {""};
-    mock_context(&f->d, a, 0, 3);
-    swap_start(f);
-    uint32_t job = add(f, a, CLASS_BATCH);
-    ticks(f, 10);
-    assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0);
-    assert_true(EVENTUALLY(ordered(f, "out", a)));
+    pid_t a;
+    uint32_t job;
+    swap_jobs(f, false, 1, &a, &job);
+    sent_out(f, job, a, 0);
     kill(record(f)->swapper.pid, SIGKILL);
     assert_true(EVENTUALLY(ordered(f, "in", a)));
     kill(record(f)->swapper.pid, SIGKILL);
-    assert_true(EVENTUALLY(ordered(f, "in", a)));
-    write_answer(f, EIO);
-    assert_true(EVENTUALLY(ordered(f, "in", a)));
-    write_answer(f, 0);
+    brought_in(f, a, EIO);
+    brought_in(f, a, 0);
     assert_true(EVENTUALLY(is(f, job, "")));
     assert_non_null(strstr(view(f, job).swap_error, "was killed"));
     assert_null(record(f));
@@ -247,20 +220,14 @@ static void test_killed_swapper(void **state)
 static void test_job_dies_meanwhile(void **state)
 {
     struct fixture *f = *state;
-    pid_t a = child(f), b = child(f);
-    struct error err = {""};
+    pid_t p[2];
+    uint32_t jobs[2], cursor = 0;
     struct job_view v;
-    uint32_t cursor = 0;
-    mock_context(&f->d, a, 0, 3);
-    mock_context(&f->d, b, 0, 3);
-    swap_start(f);
-    uint32_t ja = add(f, a, CLASS_BATCH), jb = add(f, b, CLASS_BATCH);
-    ticks(f, 10);
-    leave(f, ja, a);
-    assert_int_equal(engine_swap_out(f->m, jb, 0, &err), 0);
-    assert_true(EVENTUALLY(ordered(f, "out", b)));
-    end(f, a);
-    end(f, b);
+    swap_jobs(f, false, 2, p, jobs);
+    leave(f, jobs[0], p[0]);
+    sent_out(f, jobs[1], p[1], 0);
+    end(f, p[0]);
+    end(f, p[1]);
     ticks(f, 10);
     assert_null(record(f));
     write_answer(f, ESRCH);
@@ -272,40 +239,34 @@ static void test_job_dies_meanwhile(void **state)
 static void test_takeover(void **state)
 {
     struct fixture *f = *state;
-    pid_t a = child(f), b = child(f);
+    pid_t p[2];
+    uint32_t jobs[2];
     struct error err = {""};
-    mock_context(&f->d, a, 0, 3);
-    mock_context(&f->d, b, 0, 3);
-    swap_start(f);
-    uint32_t ja = add(f, a, CLASS_BATCH), jb = add(f, b, CLASS_BATCH);
-    ticks(f, 10);
-    leave(f, ja, a);
-    assert_int_equal(engine_swap_out(f->m, jb, 0, &err), 0);
-    assert_true(EVENTUALLY(ordered(f, "out", b)));
+    swap_jobs(f, false, 2, p, jobs);
+    leave(f, jobs[0], p[0]);
+    sent_out(f, jobs[1], p[1], 0);
     crash(f);
 
     /* Who is out stays out; who was on the way is waited for, and brought in. */
     swap_start(f);
     ticks(f, 1000);
-    assert_true(is(f, ja, "swapped"));
-    assert_int_equal(view(f, ja).swap_uid, 7);
-    assert_true(is(f, jb, "swapping-in"));
-    assert_false(ordered(f, "in", b));
-    mock_exit(&f->d, b);
+    assert_true(is(f, jobs[0], "swapped"));
+    assert_int_equal(view(f, jobs[0]).swap_uid, 7);
+    assert_true(is(f, jobs[1], "swapping-in"));
+    assert_false(ordered(f, "in", p[1]));
+    mock_exit(&f->d, p[1]);
     write_answer(f, 0); /* the earlier swapper's */
-    come(f, jb, b);
-    assert_true(is(f, ja, "swapped"));
+    come(f, jobs[1], p[1]);
+    assert_true(is(f, jobs[0], "swapped"));
 
     /* One that leaves well brings back, and waits for it. */
     write_answer(f, 0);
     stop(f, true);
-    assert_true(EVENTUALLY(ordered(f, "in", a)));
+    assert_true(EVENTUALLY(ordered(f, "in", p[0])));
     assert_int_equal(journal_open(f->dir, 0, &f->j, &err), 0);
     assert_null(record(f));
     journal_close(f->j);
 }
-
-/* ---- automatic ---- */
 
 int main(int argc, char **argv)
 {

@@ -163,9 +163,8 @@ int deadlines_set(struct model *m, uint32_t job, uint32_t deadline_us, uint32_t 
 static bool deadlines_quiet(const struct model *m, uint32_t job)
 {
     bool any = false, runnable;
-    uint32_t us;
     for (unsigned g = 0; g < m->ngpus; g++) {
-        if (!sched_member_state(m->sched, job, g, &runnable, &us))
+        if (!sched_member_state(m->sched, job, g, &runnable))
             continue;
         if (m->jobs[job].on[g].quiet_ns < QUIET_NS)
             return false;
@@ -184,9 +183,8 @@ static uint64_t seen_working(const struct model *m, const struct job *j)
 
 void deadlines_observe(struct model *m)
 {
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct job *j = &m->jobs[i];
-        if (!j->rec.root.pid || !j->due)
+    for_each_job (m, j) {
+        if (!j->due)
             continue;
         uint64_t had = seen_working(m, j);
         j->gpu_ns += had;
@@ -196,7 +194,7 @@ void deadlines_observe(struct model *m)
             continue;
         if (!j->due->open && had)
             deadlines_begin(j, m->now - SEEN_NS + j->rec.deadline_us * NSEC_PER_USEC, 0, had);
-        else if (j->due->open && !had && deadlines_quiet(m, i))
+        else if (j->due->open && !had && deadlines_quiet(m, model_job_slot(m, j)))
             deadlines_end(j, m->now < j->due->deadline_ns + END_NS,
                           0); /* late, it may be several */
         else
@@ -208,12 +206,9 @@ void deadlines_observe(struct model *m)
 uint64_t deadlines_due(struct model *m)
 {
     uint64_t next = TIME_NEVER;
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct job *j = &m->jobs[i];
-        if (!j->rec.root.pid)
-            continue;
-        if (j->rec.deadline_us && !due_of(j)) /* of an earlier daemon, or by a rule */
-            continue;
+    for_each_job (m, j) {
+        if (j->rec.deadline_us)
+            due_of(j); /* of an earlier daemon, or by a rule */
         if (!j->due)
             continue;
         if (j->due->reported && m->now > j->due->reported_ns + SILENT_NS) {
@@ -221,7 +216,7 @@ uint64_t deadlines_due(struct model *m)
             j->due->notify_at = 0;
         }
         if (m->now >= j->due->notify_at)
-            deadlines_notify(m, i);
+            deadlines_notify(m, model_job_slot(m, j));
         next = min_u64(next, j->due->notify_at);
     }
     return next;
@@ -229,9 +224,8 @@ uint64_t deadlines_due(struct model *m)
 
 bool deadlines_wanted(const struct model *m)
 {
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        const struct job *j = &m->jobs[i];
-        if (j->rec.root.pid && j->due && (j->rec.deadline_us || j->due->reported))
+    for_each_job (m, j) {
+        if (j->due && (j->rec.deadline_us || j->due->reported))
             return true;
     }
     return false;

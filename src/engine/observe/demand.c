@@ -15,6 +15,7 @@
 #include "engine/observe/demand.h"
 
 #include <math.h>
+#include <string.h>
 
 #define USAGE_NS          NSEC_PER_SEC
 #define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
@@ -61,9 +62,7 @@ static void usage_demand(struct model *m, uint32_t job, unsigned d)
         on->idle_windows = 0;
     else if (on->ran && on->idle_windows < IDLE_WINDOWS)
         on->idle_windows++;
-    bool runnable;
-    uint32_t us;
-    on->ran = sched_member_state(m->sched, job, d, &runnable, &us) ? runnable : false;
+    sched_member_state(m->sched, job, d, &on->ran);
     if (m->gpus[d].caps & GPU_CAP_GATE)
         return;
     if (!on->seen_ns || m->now - on->seen_ns > ACTIVITY_VALID_NS)
@@ -87,12 +86,10 @@ static bool unmanaged_unknown(const struct unmanaged *u)
  * beside it. */
 static bool unmanaged_wanted(const struct model *m)
 {
-    bool jobs = false, unknown = false;
-    for (uint32_t i = 0; i < m->jobs_end && !jobs; i++)
-        jobs = m->jobs[i].rec.root.pid != 0;
-    for (size_t i = 0; i < m->nunmanaged && jobs && !unknown; i++)
-        unknown = unmanaged_unknown(&m->unmanaged[i]);
-    return unknown;
+    bool unknown = false;
+    for (size_t i = 0; i < m->nunmanaged; i++)
+        unknown |= unmanaged_unknown(&m->unmanaged[i]);
+    return unknown && model_jobs(m);
 }
 
 static void demand_usage(struct demand *x, struct model *m)
@@ -105,37 +102,27 @@ static void demand_usage(struct demand *x, struct model *m)
         usage_list_free(&list);
         return;
     }
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        m->jobs[i].busy = -1;
-        m->jobs[i].memory_bytes = 0;
-        for (unsigned d = 0; d < m->ngpus; d++)
-            m->jobs[i].on[d].busy = -1, m->jobs[i].on[d].memory_bytes = 0;
-    }
-    for (unsigned d = 0; d < m->ngpus; d++)
-        x->unmanaged_busy[d] = 0;
+    for_each_job (m, j)
+        model_job_usage_clear(j);
+    memset(x->unmanaged_busy, 0, sizeof(x->unmanaged_busy));
     for (size_t k = 0; k < list.n; k++) {
         const struct gpu_usage *u = &list.v[k];
         uint32_t p = model_process_find(m, u->pid);
         if (u->gpu >= m->ngpus)
             continue;
-        double *busy = p == SLOT_NONE ? &x->unmanaged_busy[u->gpu]
-                                      : &m->jobs[m->processes[p].job].on[u->gpu].busy;
+        struct job_demand *on = p == SLOT_NONE ? NULL : &m->jobs[m->processes[p].job].on[u->gpu];
+        double *busy = on ? &on->busy : &x->unmanaged_busy[u->gpu];
         if (u->busy >= 0)
-            *busy = (*busy < 0 ? 0 : *busy) + u->busy;
-        if (p == SLOT_NONE) {
+            *busy = fmax(*busy, 0) + u->busy;
+        if (on)
+            on->memory_bytes += u->memory_bytes;
+        else
             unmanaged_uses(m, u->pid, u->gpu);
-            continue;
-        }
-        m->jobs[m->processes[p].job].memory_bytes += u->memory_bytes;
-        m->jobs[m->processes[p].job].on[u->gpu].memory_bytes += u->memory_bytes;
     }
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct job *j = &m->jobs[i];
-        for (unsigned d = 0; d < m->ngpus && j->rec.root.pid; d++) {
-            if (j->on[d].busy < 0)
-                continue;
-            j->busy = (j->busy < 0 ? 0 : j->busy) + j->on[d].busy;
-            usage_demand(m, i, d);
+    for_each_job (m, j) {
+        for (unsigned d = 0; d < m->ngpus; d++) {
+            if (j->on[d].busy >= 0)
+                usage_demand(m, model_job_slot(m, j), d);
         }
     }
     usage_list_free(&list);
@@ -145,10 +132,11 @@ static void demand_usage(struct demand *x, struct model *m)
 
 static bool uses(const struct model *m, const struct process *p, unsigned d)
 {
-    uint32_t g = p->first_group;
-    while (g != SLOT_NONE && m->groups[g].dg.gpu != d)
-        g = m->groups[g].next;
-    return g != SLOT_NONE;
+    for_each_group_of (m, p, g) {
+        if (m->groups[g].dg.gpu == d)
+            return true;
+    }
+    return false;
 }
 
 void demand_read(struct demand *x, struct model *m)
@@ -175,43 +163,36 @@ void demand_read(struct demand *x, struct model *m)
 
 void demand_gated(struct model *m)
 {
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct job *j = &m->jobs[i];
+    for_each_job (m, j) {
         uint32_t wants = 0;
-        if (!j->rec.root.pid || !j->wants_changed)
+        if (!j->wants_changed)
             continue;
         j->wants_changed = false;
         for_each_process_of (m, j, p)
             wants |= m->processes[p].wants;
         for (unsigned d = 0; d < m->ngpus; d++) {
             if (m->gpus[d].caps & GPU_CAP_GATE)
-                set_idle(m, i, d, !(wants >> d & 1));
+                set_idle(m, model_job_slot(m, j), d, !(wants >> d & 1));
         }
     }
 }
 
 /* ---- activity ---- */
 
-static void decided_on(struct model *m, unsigned d)
-{
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        struct job_demand *on = &m->jobs[i].on[d];
-        bool runnable;
-        uint32_t us;
-        if (!m->jobs[i].rec.root.pid || !sched_member_state(m->sched, i, d, &runnable, &us))
-            runnable = false;
-        on->ran |= runnable;
-        if (runnable && !on->runnable)
-            on->since_ns = m->now;
-        on->until_ns = runnable ? UINT64_MAX : on->runnable ? m->now : on->until_ns;
-        on->runnable = runnable;
-    }
-}
-
 void demand_decided(struct model *m)
 {
-    for (unsigned d = 0; d < m->ngpus; d++)
-        decided_on(m, d);
+    for_each_job (m, j) {
+        for (unsigned d = 0; d < m->ngpus; d++) {
+            struct job_demand *on = &j->on[d];
+            bool runnable;
+            sched_member_state(m->sched, model_job_slot(m, j), d, &runnable);
+            on->ran |= runnable;
+            if (runnable && !on->runnable)
+                on->since_ns = m->now;
+            on->until_ns = runnable ? UINT64_MAX : on->runnable ? m->now : on->until_ns;
+            on->runnable = runnable;
+        }
+    }
 }
 
 /* Whether those who could run at that time leave the engine to this job now and then. */
@@ -219,9 +200,9 @@ static bool others_leave_room(const struct demand *x, const struct model *m, uin
                               unsigned d, uint64_t from, uint64_t to)
 {
     double sum = x->unmanaged_busy[d];
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        const struct job_demand *on = &m->jobs[i].on[d];
-        if (i == job || !m->jobs[i].rec.root.pid || on->since_ns >= to || on->until_ns <= from)
+    for_each_job (m, j) {
+        const struct job_demand *on = &j->on[d];
+        if (model_job_slot(m, j) == job || on->since_ns >= to || on->until_ns <= from)
             continue;
         if (on->busy < 0)
             return false; /* not known */
@@ -261,12 +242,10 @@ static void activity_report(struct model *m, unsigned d, uint64_t window_ns)
 {
     struct sched_event ev = {.type = EV_ACTIVITY, .device = d, .window_ns = window_ns};
     uint64_t upper = 0, lower = 0;
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        if (!m->jobs[i].rec.root.pid)
-            continue;
-        bool latency = m->jobs[i].rec.class == CLASS_LATENCY;
-        *(latency ? &upper : &lower) += m->jobs[i].on[d].bursts;
-        ev.busy_ns += latency ? m->jobs[i].on[d].busy_ns : 0;
+    for_each_job (m, j) {
+        bool latency = j->rec.class == CLASS_LATENCY;
+        *(latency ? &upper : &lower) += j->on[d].bursts;
+        ev.busy_ns += latency ? j->on[d].busy_ns : 0;
     }
     ev.returns = (uint32_t)min_u64(upper, lower);
     ev.busy_ns = min_u64(ev.busy_ns, window_ns);
@@ -276,10 +255,8 @@ static void activity_report(struct model *m, unsigned d, uint64_t window_ns)
 static bool wants_activity(const struct model *m, unsigned d)
 {
     double busy = 0;
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        if (m->jobs[i].rec.root.pid && m->jobs[i].rec.class == CLASS_LATENCY)
-            busy += fmax(m->jobs[i].on[d].busy, 0);
-    }
+    for_each_job (m, j)
+        busy += j->rec.class == CLASS_LATENCY ? fmax(j->on[d].busy, 0) : 0;
     return sched_wants_activity(m->sched, d) ||
            (busy >= GAPS_BUSY && sched_may_throttle(m->sched, d));
 }
@@ -296,9 +273,9 @@ static bool demand_activity(struct demand *x, struct model *m)
         activity_list_free(&list);
         return false;
     }
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
+    for_each_job (m, j) {
         for (unsigned d = 0; d < m->ngpus; d++)
-            m->jobs[i].on[d].bursts = 0, m->jobs[i].on[d].busy_ns = 0;
+            j->on[d].bursts = 0, j->on[d].busy_ns = 0;
     }
     for (size_t k = 0; k < list.n; k++) {
         const struct gpu_activity *a = &list.v[k];
@@ -313,10 +290,10 @@ static bool demand_activity(struct demand *x, struct model *m)
      * window begins anew: nobody looked. */
     uint64_t to = m->now - ACTIVITY_LAG_NS;
     x->activity_ns = to;
-    for (uint32_t i = 0; i < m->jobs_end; i++) {
-        for (unsigned d = 0; d < m->ngpus && m->jobs[i].rec.root.pid; d++) {
+    for_each_job (m, j) {
+        for (unsigned d = 0; d < m->ngpus; d++) {
             bool all_known = from && !(list.incomplete & 1U << d);
-            activity_demand(x, m, i, d, all_known ? from : to, to);
+            activity_demand(x, m, model_job_slot(m, j), d, all_known ? from : to, to);
         }
     }
     for (unsigned d = 0; d < m->ngpus && from && from < to; d++) {
