@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sched/swap.h"
 
@@ -70,17 +71,16 @@ static bool room_above(const struct autoswap *x, const struct model *m, const st
     return true;
 }
 
-/* The GPU as sched/swap.h sees it; v has room for all jobs, slots tells whose they are. */
-static uint32_t look_at(const struct autoswap *x, const struct model *m, unsigned gpu,
-                        struct swap_job *v, uint32_t *slots)
+/* The GPU as sched/swap.h sees it, by slots of jobs; a free slot has nothing there. */
+static void look_at(const struct autoswap *x, const struct model *m, unsigned gpu,
+                    struct swap_job *v)
 {
-    uint32_t n = 0;
+    memset(v, 0, m->jobs_end * sizeof(*v));
     for_each_job (m, j) {
         const struct job_swap *s = &j->swap;
         bool on = s->phase == SWAP_HERE;
         uint64_t back = s->bytes[gpu] ? s->bytes[gpu] + COME_MARGIN(s->bytes[gpu]) : 0;
-        slots[n] = model_job_slot(m, j);
-        v[n++] = (struct swap_job){
+        v[model_job_slot(m, j)] = (struct swap_job){
             .class = (enum job_class)j->rec.class,
             .out = !on,
             .fixed = (!on && s->phase != SWAP_AWAY) || m->now < s->refused_until ||
@@ -91,31 +91,30 @@ static uint32_t look_at(const struct autoswap *x, const struct model *m, unsigne
             .since_ns = s->since_ns,
         };
     }
-    return n;
 }
 
 /* False: what was chosen has to be done first. */
 static bool autoswap_look(const struct autoswap *x, struct model *m, unsigned gpu,
-                          struct swap_job *v, uint32_t *slots, struct autoswap_move *move)
+                          struct swap_job *v, struct autoswap_move *move)
 {
     struct swap_device d = {.quiet_ns = QUIET_NS};
-    uint32_t n = look_at(x, m, gpu, v, slots);
+    look_at(x, m, gpu, v);
     bool known = memory_free(m, gpu, &d.free_bytes);
-    for (uint32_t i = 0; i < n; i++) {
-        struct job *j = &m->jobs[slots[i]];
+    for_each_job (m, j) {
+        uint32_t i = model_job_slot(m, j);
         if (known && v[i].need_bytes > d.free_bytes)
             m->swap_pressure_ns = m->now;
         /* Once said it stays so; and who cannot be told need not wait. */
         if (j->need_bytes && j->need_gpu == gpu)
-            j->room |= !known || swap_room(&d, v, n, i);
+            j->room |= !known || swap_room(&d, v, m->jobs_end, i);
     }
     d.need_ns = m->swap_pressure_ns;
     if (!known || x->options.mode != SWAP_AUTO)
         return true;
-    struct swap_move what = swap_decide(&d, v, n, m->now);
+    struct swap_move what = swap_decide(&d, v, m->jobs_end, m->now);
     if (what.job == SLOT_NONE)
         return true;
-    *move = (struct autoswap_move){slots[what.job], what.out};
+    *move = (struct autoswap_move){what.job, what.out};
     return false;
 }
 
@@ -128,14 +127,12 @@ uint64_t autoswap_due(struct autoswap *x, struct model *m, struct autoswap_move 
     if (m->now < x->at || swap_moving(m) != SLOT_NONE)
         return max_u64(x->at, m->now + DECIDE_NS);
     struct swap_job *v = calloc(m->jobs_end + 1, sizeof(*v));
-    uint32_t *slots = calloc(m->jobs_end + 1, sizeof(*slots));
     x->at = m->now + DECIDE_NS;
-    for (unsigned g = 0; v && slots && g < m->ngpus; g++) {
-        if (!autoswap_look(x, m, g, v, slots, move))
+    for (unsigned g = 0; v && g < m->ngpus; g++) {
+        if (!autoswap_look(x, m, g, v, move))
             break;
     }
     free(v);
-    free(slots);
     return x->at;
 }
 

@@ -5,10 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <time.h>
 
 #include "recovery/address.h"
@@ -38,10 +36,7 @@ int restorer_start(struct journal *j, pid_t *pid, int *pipe_fd, struct error *er
     }
     if (child == 0) {
         char journal_arg[16], lock_arg[16], pipe_arg[16];
-        sigset_t none;
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
-        setsid();
+        standby_fork();
         fcntl(fds[0], F_SETFD, 0);
         fcntl(journal_fd(j), F_SETFD, 0);
         fcntl(journal_lock_fd(j), F_SETFD, 0);
@@ -192,11 +187,7 @@ int restore_main(int argc, char **argv)
         fprintf(stderr, "cede-restore is started by ceded, not by hand\n");
         return 2;
     }
-    static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
-    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
-        signal(ignored[i], SIG_IGN);
-    prctl(PR_SET_NAME, "cede-restore");
-    if (chdir("/") < 0)
+    if (standby_begin("cede-restore") < 0)
         return 1;
 
     struct journal *j;

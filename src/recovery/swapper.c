@@ -23,12 +23,26 @@
 
 /* ---- who starts one ---- */
 
-static void in_child(int order_fd, int result_fd)
+void standby_fork(void)
 {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
+}
+
+int standby_begin(const char *name)
+{
+    static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
+        signal(ignored[i], SIG_IGN);
+    prctl(PR_SET_NAME, name);
+    return chdir("/") < 0 ? -errno : 0;
+}
+
+static void in_child(int order_fd, int result_fd)
+{
+    standby_fork();
     /* Not through each other's number. */
     int order = fcntl(order_fd, F_DUPFD, SWAP_RESULT_FD + 1);
     int result = fcntl(result_fd, F_DUPFD, SWAP_RESULT_FD + 1);
@@ -145,25 +159,27 @@ void swapper_detach(struct swapper *s)
     *s = (struct swapper){.pidfd = -1, .order_fd = -1, .result_fd = -1};
 }
 
-/* Value of "KEY:  N kB" lines in a file of /proc, in bytes; 0 if it has none. */
-static uint64_t kb_in(const char *path, const char *key)
+/* The number after `key` (and ":") at the beginning of a line of the file; `otherwise` if there is
+ * none. */
+static uint64_t number_in(const char *path, const char *key, uint64_t otherwise)
 {
     char line[256];
-    unsigned long long kb = 0;
-    size_t n = strlen(key);
+    unsigned long long n = 0;
+    const size_t len = strlen(key);
     _cleanup_fclose_ FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof(line), f)) {
-        if (strncmp(line, key, n) == 0 && line[n] == ':' && sscanf(line + n + 1, " %llu", &kb) == 1)
-            break;
+        if (strncmp(line, key, len) == 0 &&
+            sscanf(line + len + (line[len] == ':'), "%llu", &n) == 1)
+            return n;
     }
-    return kb * 1024;
+    return otherwise;
 }
 
 uint64_t swapper_host_bytes(pid_t pid)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    return kb_in(path, "VmRSS") + kb_in(path, "VmSwap");
+    return (number_in(path, "VmRSS", 0) + number_in(path, "VmSwap", 0)) * 1024;
 }
 
 /* ---- undoing ---- */
@@ -272,39 +288,28 @@ unsigned swapper_undo(struct journal *j, unsigned wait_ms, bool yields, struct e
 
 /* ---- the swapper itself ---- */
 
+static uint64_t cgroup_number(const char *path, const char *file, const char *key,
+                              uint64_t otherwise)
+{
+    char name[600];
+    snprintf(name, sizeof(name), "/sys/fs/cgroup%s/%s", path, file);
+    return number_in(name, key, otherwise);
+}
+
 /* What the process's control groups (v2) still allow it; file cache can go. */
 static uint64_t cgroup_spare(pid_t pid)
 {
-    char path[512], file[600], text[64];
-    uint64_t spare = UINT64_MAX, max, current = 0;
+    char path[512];
+    uint64_t spare = UINT64_MAX;
     if (proc_cgroup(pid, path, sizeof(path)) < 0 || path[0] != '/')
         return spare;
-    for (char *slash; path[0]; *slash = '\0') {
-        static const char *const names[] = {"memory.max", "memory.current"};
-        uint64_t v[2] = {UINT64_MAX, 0};
-        for (size_t i = 0; i < 2; i++) {
-            snprintf(file, sizeof(file), "/sys/fs/cgroup%s/%s", path, names[i]);
-            _cleanup_fclose_ FILE *f = fopen(file, "re");
-            if (f && fgets(text, sizeof(text), f)) {
-                text[strcspn(text, "\n")] = '\0';
-                parse_u64(text, 0, UINT64_MAX, &v[i]);
-            }
-        }
-        max = v[0];
-        current = v[1];
-        if (max != UINT64_MAX) {
-            unsigned long long cache = 0, n;
-            char line[128];
-            snprintf(file, sizeof(file), "/sys/fs/cgroup%s/memory.stat", path);
-            _cleanup_fclose_ FILE *f = fopen(file, "re");
-            while (f && fgets(line, sizeof(line), f)) {
-                if (sscanf(line, "inactive_file %llu", &n) == 1)
-                    cache = n;
-            }
-            current -= min_u64(current, cache);
-            spare = min_u64(spare, max - min_u64(max, current));
-        }
-        slash = strrchr(path, '/');
+    for (; path[0]; *strrchr(path, '/') = '\0') {
+        uint64_t max = cgroup_number(path, "memory.max", "", UINT64_MAX); /* or "max" */
+        if (max == UINT64_MAX)
+            continue;
+        uint64_t current = cgroup_number(path, "memory.current", "", 0);
+        current -= min_u64(current, cgroup_number(path, "memory.stat", "inactive_file", 0));
+        spare = min_u64(spare, max - min_u64(max, current));
     }
     return spare;
 }
@@ -322,7 +327,7 @@ static uint64_t on_all_gpus(const struct journal_swap *p)
 /* Without host memory the kernel would kill the job half-way: then rather not begin. */
 static int check_host(const struct swap_order *o, struct error *err)
 {
-    uint64_t need = 0, spare = kb_in("/proc/meminfo", "MemAvailable");
+    uint64_t need = 0, spare = number_in("/proc/meminfo", "MemAvailable", 0) * 1024;
     if (o->host_max_bytes)
         spare = min_u64(spare, o->host_max_bytes);
     for (uint32_t i = 0; i < o->n; i++) {
@@ -447,21 +452,17 @@ static int carry_out(const struct swap_order *o, struct error *err)
 int swap_main(int argc, char **argv)
 {
     (void)argv;
-    static const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
     static struct swap_order o;
     struct swap_result res = {.code = 0};
     if (argc != 1 || fcntl(SWAP_ORDER_FD, F_GETFD) < 0 || fcntl(SWAP_RESULT_FD, F_GETFD) < 0) {
         fprintf(stderr, "cede-swap is started by ceded, not by hand: see `cede swap-out`\n");
         return 2;
     }
-    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
-        signal(ignored[i], SIG_IGN);
-    prctl(PR_SET_NAME, "cede-swap");
-    if (chdir("/") < 0 || read_full(SWAP_ORDER_FD, &o, sizeof(o)) < 0 || o.n > SWAP_PROCESSES_MAX)
+    if (standby_begin("cede-swap") < 0 || read_full(SWAP_ORDER_FD, &o, sizeof(o)) < 0 ||
+        o.n > SWAP_PROCESSES_MAX)
         return 1; /* no order: the one who wanted to give it has died */
-    if (o.search)
-        alarm(
-            SEARCH_S); /* a program that does not answer is not waited for: what was found counts */
+    if (o.search) /* what was found until then counts: some program may not answer */
+        alarm(SEARCH_S);
     res.code = carry_out(&o, &res.err);
     const struct proc_id none = {0, 0};
     if (o.search) /* the end of what was found, whatever was looked at */

@@ -85,6 +85,11 @@ enum swap_phase swapper_phase(const struct journal_swap *rec);
 unsigned swapper_undo(struct journal *j, unsigned wait_ms, bool yields, struct error *err);
 bool swapper_anything(const struct journal *j);
 
+/* What the restorer and the swapper have in common: a session of their own, between fork and exec;
+ * and a name, no polite signal and no directory, as they begin. */
+void standby_fork(void);
+int standby_begin(const char *name);
+
 /* `cede-swap`; returns the exit status. */
 int swap_main(int argc, char **argv);
 
