@@ -108,7 +108,7 @@ static void swap_measure(struct model *m, struct swap_order *o)
         o->v[i].host_bytes = swapper_host_bytes(o->v[i].proc.pid);
 }
 
-/* Its GPU process into o. */
+/* The job's GPU process, into o. */
 static int swap_choose(const struct model *m, uint32_t job, struct swap_order *o, struct error *err)
 {
     unsigned n = 0;
@@ -134,7 +134,7 @@ static int swap_choose(const struct model *m, uint32_t job, struct swap_order *o
     return 0;
 }
 
-/* Its work has to come to an end before it is moved, so it has to run. */
+/* A job's work has to come to an end before it is moved, so the job has to run. */
 static int swap_detach(struct model *m, uint32_t job, struct error *err)
 {
     bool stays = false;
@@ -172,7 +172,8 @@ static int swap_send_out(struct model *m, uint32_t job, bool by_user, uid_t uid,
     return 0;
 }
 
-/* Now it stays out until it is asked back by who may: as with pausing, the last who asked. */
+/* It stays out until it is asked in. Who may ask is decided by the last user who asked it out, as
+ * with pausing. */
 static void keep_out(struct model *m, uint32_t job, uid_t uid)
 {
     const struct journal_swap *known;

@@ -1,13 +1,11 @@
-/* Who works: what the driver tells of GPU time, as demand for the scheduler. On gated devices
- * programs say so themselves, and demand() tells it at once. Elsewhere there are two sources, both
- * asked only while somebody takes turns (or looks).
- *
- *   demand_usage()     everybody's share of time, once a second, of the last second or more. Slow,
- * and says nothing of a job that was suspended most of the time. demand_activity()  who got the
- * engine, ten times a second. A job that got it works. A job that could have had it and did not is
- * idle, but only if nobody above it may have kept it away; and a job that has the engine and is not
- * asked to leave may have stopped working: then demand_activity() says nothing, and demand_usage()
- * counts.
+/* Which jobs work: what the driver reports of GPU time, as demand for the scheduler. On gated
+ * devices programs report themselves (demand_read()). Elsewhere there are two sources, asked only
+ * while jobs take turns or somebody looks:
+ *   - demand_usage(), once a second: each job's share of time since the last call. It is slow, and
+ *     says nothing of a job that was suspended most of the time.
+ *   - demand_activity(), ten times a second: which jobs had the engine. A job that had it works. A
+ *     job that could have had it and did not is idle, unless a better job may have kept it away. A
+ *     job that keeps the engine unasked may have stopped working: then demand_usage() counts.
  *
  * demand_activity() also tells the scheduler what a latency budget buys, and, where a latency job
  * has most of a GPU, what its gaps cost it: a rare demand_usage() finds those, because a GPU that
@@ -21,9 +19,8 @@
 #define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
 #define IDLE_WINDOWS      3                   /* windows without work before a job counts as idle */
 #define ACTIVITY_RETRY_NS NSEC_PER_SEC        /* the driver paces costlier attempts itself */
-#define ACTIVITY_VALID_NS                                                                          \
-    (5 * NSEC_PER_SEC) /* what it showed last counts for more than demand_usage()                  \
-                        */
+/* So long what demand_activity() showed last counts for more than demand_usage(). */
+#define ACTIVITY_VALID_NS (5 * NSEC_PER_SEC)
 /* Time of its own turns without work before a job counts as idle: with turns of 200 ms, a gap of
  * half a second or more. Shorter ones are not worth the time until it is looked at again. */
 #define IDLE_QUIET_NS (300 * NSEC_PER_MSEC)
