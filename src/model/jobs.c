@@ -16,15 +16,6 @@ static uint32_t job_by_root(const struct model *m, pid_t pid)
     return SLOT_NONE;
 }
 
-void model_root_close(struct job *j)
-{
-    if (j->root_pidfd < 0)
-        return;
-    watch_stop(j->root_watch);
-    close(j->root_pidfd);
-    j->root_pidfd = -1;
-}
-
 void model_job_root_ended(struct model *m, uint32_t job)
 {
     model_root_close(&m->jobs[job]);

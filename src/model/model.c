@@ -19,6 +19,15 @@ int model_init(struct model *m)
     return m->jobs && m->processes && m->groups ? 0 : -ENOMEM;
 }
 
+void model_root_close(struct job *j)
+{
+    if (j->root_pidfd < 0)
+        return;
+    watch_stop(j->root_watch);
+    close(j->root_pidfd);
+    j->root_pidfd = -1;
+}
+
 void model_free(struct model *m)
 {
     for (uint32_t i = 0; i < m->processes_end; i++) {
