@@ -27,12 +27,11 @@ static json_t *head_json(const struct job *j, const struct item *it)
     if (localtime_r(&t, &tm))
         strftime(date, sizeof(date), "%Y-%m-%d", &tm);
     const struct scenario *s = it->s;
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "test_id", s->id,
-                          "test_name", s->title, "scenario", s->name, "reference", s->reference,
-                          "date", date, "hardware", j->gpu, "driver_version", j->driver, "kernel",
-                          u.release, "cede_version", build_version(), "device", j->o->device);
-    json_object_set_new(o, "command", json_string(j->o->command));
-    json_object_set_new(o, "quick", json_boolean(j->o->quick));
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b}", "test_id",
+                          s->id, "test_name", s->title, "scenario", s->name, "reference",
+                          s->reference, "date", date, "hardware", j->b.gpu, "driver_version",
+                          j->b.version, "kernel", u.release, "cede_version", build_version(),
+                          "device", j->o->device, "command", j->o->command, "quick", j->o->quick);
     if (it->text)
         json_object_set(o, "scenario_file", it->text);
     return o;
@@ -43,67 +42,63 @@ static void result_path(const struct job *j, const struct item *it, char *buf, s
     snprintf(buf, size, "%s/%s.json", j->o->out, it->s->name);
 }
 
-static int count_missing(struct job *j, struct item *it, const struct session *x, size_t repeat,
-                         size_t slot, struct error *err)
-{
-    if (x->s->nphases == 0 && job_same_point(x) != x->point)
-        return 0;
-    j->sessions++;
-    j->missing += !earlier_has(it->kept, &j->b, x, repeat);
-    return 0;
-}
-
 /* Keeps what is in --out of a scenario if a run would measure nothing more. All of it or nothing:
  * sessions are interleaved so that what is compared was measured close together. */
-static int look_back(struct job *j, struct item *it, struct error *err)
+static void look_back(const struct job *j, struct item *it)
 {
     char path[600], why[64] = "";
     result_path(j, it, path, sizeof(path));
     if (access(path, F_OK) < 0)
-        return 0;
+        return;
     it->kept = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     json_t *now = head_json(j, it);
     const char *differs = it->kept ? earlier_differs(it->kept, now) : "cannot be read";
-    size_t before = j->sessions;
-    j->missing = 0;
-    int r = differs ? 0 : job_each_session(j, it, count_missing, err);
+    size_t repeats = job_repeats(j, it), all = repeats * (it->nplan - it->nsame), there = 0;
+    for (size_t i = 0; i < repeats * it->nplan && !differs; i++) {
+        const struct planned *n = &it->plan[i % it->nplan];
+        there += n->same == n->x.s->point && earlier_has(it->kept, &j->b, &n->x, i / it->nplan);
+    }
     if (differs)
         snprintf(why, sizeof(why), "%s", differs);
     else if (json_integer_value(json_object_get(it->kept, "failed_cells")))
         snprintf(why, sizeof(why), "has cells that failed");
-    else if (j->missing)
-        snprintf(why, sizeof(why), "has %zu of %zu sessions", j->sessions - before - j->missing,
-                 j->sessions - before);
-    j->sessions = before;
-    if (why[0] || r < 0) {
+    else if (there < all)
+        snprintf(why, sizeof(why), "has %zu of %zu sessions", there, all);
+    if (why[0]) {
         json_decref(it->kept);
         it->kept = NULL;
     }
-    if (j->o->resume && j->o->progress && r == 0)
+    if (j->o->resume && j->o->progress)
         fprintf(stderr, "%s: %s: %s %s\n", it->s->name, it->kept ? "kept" : "measured anew", path,
                 it->kept ? "has all of it" : why);
     json_decref(now);
-    return r;
+}
+
+static int open_job(const struct bench_options *o, struct job **out, struct error *err)
+{
+    struct job *j = *out = calloc(1, sizeof(*j));
+    if (!j)
+        return error_set(err, -ENOMEM, "out of memory");
+    j->o = o;
+    int r = bench_init(&j->b, o->device, o->dir);
+    return r < 0 ? error_set(err, r, "cannot find this program: %s", strerror(-r))
+                 : job_load(j, err);
 }
 
 int bench_list(const struct bench_options *o, json_t **out, struct error *err)
 {
-    struct job *j = calloc(1, sizeof(*j));
-    if (!j)
-        return error_set(err, -ENOMEM, "out of memory");
-    int r = job_init(j, o);
-    if (r == 0)
-        r = job_load(j, err);
+    struct job *j;
+    int r = open_job(o, &j, err);
     if (r == 0 && o->out && !j->b.soft && !j->b.gated)
         j->b.memory_mib = machine_memory_mib(o->device);
     *out = json_array();
-    for (size_t i = 0; i < j->n && r == 0; i++) {
+    for (size_t i = 0; j && i < j->n && r == 0; i++) {
         const struct scenario *s = j->items[i].s;
         j->sessions = 0;
         j->planned = 0;
-        r = job_each_session(j, &j->items[i], job_plan, err);
+        r = job_plan(j, &j->items[i], err);
         if (r == 0 && o->out)
-            r = look_back(j, &j->items[i], err);
+            look_back(j, &j->items[i]);
         json_array_append_new(
             *out, json_pack("{s:s, s:s, s:s, s:s, s:I, s:f, s:s?, s:b}", "name", s->name, "id",
                             s->id, "title", s->title, "needs", s->needs, "sessions",
@@ -111,37 +106,19 @@ int bench_list(const struct bench_options *o, json_t **out, struct error *err)
                             job_other_device(j, s), "done", j->items[i].kept != NULL));
     }
     job_free(j);
-    free(j);
     return r;
 }
 
 /* ---- running ---- */
 
-/* Every cell has its own software GPU; its description is taken from one more. */
-static int describe(struct job *j, struct error *err)
-{
-    int r = testbed_open(&j->b.bed, j->b.soft, err);
-    if (r == 0 && j->b.gated) /* such a device is known to cede once a program uses it */
-        r = load_opencl_name(j->gpu, sizeof(j->gpu), j->driver, sizeof(j->driver), err);
-    else if (r == 0)
-        r = machine_describe(j->o->device, j->gpu, sizeof(j->gpu), j->driver, sizeof(j->driver),
-                             err);
-    if (r == 0 && !j->b.gated)
-        j->b.memory_mib = machine_memory_mib(j->o->device);
-    j->b.signal = j->b.bed.signal;
-    testbed_close(&j->b.bed);
-    return r;
-}
-
-static void progress(struct job *j, const struct session *x, size_t repeat, size_t of)
+static void progress(const struct job *j, const struct session *x, size_t repeat, size_t of)
 {
     char point[128] = "", left[32] = "";
     if (!j->o->progress)
         return;
     for (size_t i = 0; i < x->s->naxes; i++) {
         size_t n = strlen(point);
-        snprintf(point + n, sizeof(point) - n, " %s=%.6g", x->s->axes[i].name,
-                 scenario_at(x->s, x->point, i));
+        snprintf(point + n, sizeof(point) - n, " %s=%.6g", x->s->axes[i].name, x->s->axes[i].at);
     }
     double elapsed = clock_s() - j->start, speed = j->done > 5 ? elapsed / j->done : 1;
     double seconds = (j->planned - j->done) * speed;
@@ -158,17 +135,16 @@ static void progress(struct job *j, const struct session *x, size_t repeat, size
 static json_t *item_json(const struct job *j, const struct item *it)
 {
     const struct scenario *s = it->s;
+    const struct machine_clocks *c = &it->clocks;
     json_t *o = head_json(j, it);
     json_object_set_new(o, "shows", json_string(s->shows));
     json_object_set_new(o, "figures", json_string(s->figures));
     json_object_set_new(o, "took_s", json_real(it->took));
-    if (it->clocks.known)
+    if (c->known)
         json_object_set_new(o, "clocks",
-                            json_pack("{s:I, s:I, s:I, s:I}", "sm_mhz",
-                                      (json_int_t)it->clocks.sm_mhz, "sm_max_mhz",
-                                      (json_int_t)it->clocks.sm_max_mhz, "memory_mhz",
-                                      (json_int_t)it->clocks.memory_mhz, "memory_max_mhz",
-                                      (json_int_t)it->clocks.memory_max_mhz));
+                            json_pack("{s:i, s:i, s:i, s:i}", "sm_mhz", c->sm_mhz, "sm_max_mhz",
+                                      c->sm_max_mhz, "memory_mhz", c->memory_mhz, "memory_max_mhz",
+                                      c->memory_max_mhz));
     if (it->skipped) {
         json_object_set_new(o, "skipped", json_string(it->skipped));
         json_object_set_new(o, "pass", json_null());
@@ -178,13 +154,12 @@ static json_t *item_json(const struct job *j, const struct item *it)
     json_t *r = result_json(&it->result);
     json_object_update(o, r);
     json_decref(r);
-    char words[200];
-    snprintf(words, sizeof(words), "%lld cells failed, %lld targets missed.%s",
-             (long long)json_integer_value(json_object_get(o, "failed_cells")),
-             (long long)json_integer_value(json_object_get(o, "missed")), s->note[0] ? " " : "");
-    char notes[SCENARIO_TEXT + 200];
-    snprintf(notes, sizeof(notes), "%s%s", words, s->note);
-    json_object_set_new(o, "notes", json_string(notes));
+    json_object_set_new(
+        o, "notes",
+        json_sprintf("%lld cells failed, %lld targets missed.%s%s",
+                     (long long)json_integer_value(json_object_get(o, "failed_cells")),
+                     (long long)json_integer_value(json_object_get(o, "missed")),
+                     s->note[0] ? " " : "", s->note));
     json_object_set(o, "cells", it->result.cells);
     return o;
 }
@@ -207,39 +182,30 @@ static int write_item(const struct job *j, const struct item *it, struct error *
     return 0;
 }
 
-/* Cells to their places: one, or with phases one each. */
-static void put_cells(struct item *it, json_t *cells, size_t repeat, size_t slot, size_t point)
+static int run_one(struct job *j, struct item *it, const struct planned *n, size_t repeat,
+                   struct error *err)
 {
-    json_t *c;
+    const struct session *x = &n->x;
+    if (n->same < x->s->point) {
+        result_put(&it->result, repeat, n->slot, x->s->point,
+                   result_at(&it->result, repeat, n->slot, n->same));
+        return 0;
+    }
+    json_t *cells = json_array(), *c;
     size_t i;
-    json_array_foreach(cells, i, c)
-    {
-        json_object_set_new(c, "repeat", json_integer((json_int_t)repeat + 1));
-        result_put(&it->result, repeat, slot + i, point, c);
-        json_array_append(it->result.cells, c);
-    }
-}
-
-static int run_one(struct job *j, struct item *it, const struct session *x, size_t repeat,
-                   size_t slot, struct error *err)
-{
-    if (x->s->nphases == 0) {
-        size_t same = job_same_point(x);
-        json_t *there = same < x->point ? result_at(&it->result, repeat, slot, same) : NULL;
-        if (there) {
-            result_put(&it->result, repeat, slot, x->point, there);
-            return 0;
-        }
-    }
-    json_t *cells = json_array();
     j->session++;
     progress(j, x, repeat, it->result.repeats);
     int r = session_run(&j->b, x, cells, err);
     if (!j->b.soft && !j->b.gated)
         machine_ask_clocks(&it->clocks);
-    j->done += job_estimate(j, x);
+    j->done += n->seconds;
     it->took = clock_s() - it->started;
-    put_cells(it, cells, repeat, slot, x->point);
+    json_array_foreach(cells, i, c) /* one, or one for each phase */
+    {
+        json_object_set_new(c, "repeat", json_integer((json_int_t)repeat + 1));
+        result_put(&it->result, repeat, n->slot + i, x->s->point, c);
+        json_array_append(it->result.cells, c);
+    }
     json_decref(cells);
     return r == 0 ? write_item(j, it, err) : r;
 }
@@ -270,7 +236,8 @@ static const char *lacking(struct job *j, const struct scenario *s, int *torch)
             if (!bench_succeeds(&j->b, argv))
                 return "needs libcede and its Python modules: install them, or set CEDE_LIBRARY";
         }
-        if (strcmp(w, "swap") == 0 && !j->b.soft && (j->b.gated || atoi(j->driver) < SWAP_DRIVER))
+        if (strcmp(w, "swap") == 0 && !j->b.soft &&
+            (j->b.gated || atoi(j->b.version) < SWAP_DRIVER))
             return j->b.gated ? "needs a device whose jobs can be swapped"
                               : "needs an NVIDIA driver of version 570 or later";
         if (strcmp(w, "torch") == 0) {
@@ -306,9 +273,9 @@ static json_t *summary(const struct job *j, size_t upto)
         missed += json_integer_value(json_object_get(o, "missed"));
         json_array_append_new(list, o);
     }
-    return json_pack("{s:s, s:s, s:o, s:I, s:I, s:b, s:f}", "hardware", j->gpu, "driver_version",
-                     j->driver, "scenarios", list, "failed_cells", failed, "missed", missed, "pass",
-                     any && failed == 0 && missed == 0, "took_s", clock_s() - j->start);
+    return json_pack("{s:s, s:s, s:o, s:I, s:I, s:b, s:f}", "hardware", j->b.gpu, "driver_version",
+                     j->b.version, "scenarios", list, "failed_cells", failed, "missed", missed,
+                     "pass", any && failed == 0 && missed == 0, "took_s", clock_s() - j->start);
 }
 
 static int run_items(struct job *j, size_t *upto, struct error *err)
@@ -319,10 +286,8 @@ static int run_items(struct job *j, size_t *upto, struct error *err)
         it->started = clock_s();
         if (it->kept)
             continue;
-        if (it->skipped)
-            r = write_item(j, it, err);
-        else
-            r = job_each_session(j, it, run_one, err);
+        for (size_t i = 0; i < it->nplan * it->result.repeats && r == 0 && !it->skipped; i++)
+            r = run_one(j, it, &it->plan[i % it->nplan], i / it->nplan, err);
         if (r == 0)
             r = write_item(j, it, err);
     }
@@ -347,60 +312,64 @@ static int check_only(const struct job *j, struct error *err)
                              j->o->only, some->name);
 }
 
+static int prepare_item(struct job *j, struct item *it, int *torch, struct error *err)
+{
+    double planned = j->planned;
+    size_t sessions = j->sessions;
+    int r = result_init(&it->result, it->s, job_repeats(j, it), j->b.soft);
+    it->begun = true;
+    if (r == 0)
+        r = job_plan(j, it, err);
+    if (r == 0 && j->o->resume)
+        look_back(j, it);
+    if (r == 0 && !it->kept)
+        it->skipped = lacking(j, it->s, torch);
+    if (it->kept || it->skipped) {
+        j->planned = planned;
+        j->sessions = sessions;
+    }
+    return r == 0 && j->b.signal ? error_set(err, -EINTR, "interrupted") : r;
+}
+
 static int prepare(struct job *j, struct error *err)
 {
-    int torch = -1, r = job_init(j, j->o);
+    int torch = -1, r = check_only(j, err);
     if (r == 0)
-        r = job_load(j, err);
-    if (r == 0)
-        r = check_only(j, err);
-    if (r == 0)
-        r = describe(j, err);
+        r = bench_describe(&j->b, err);
     if (r == 0 && j->o->out && mkdir(j->o->out, 0777) < 0 && errno != EEXIST)
         r = error_set(err, -EIO, "cannot make %s: %s", j->o->out, strerror(errno));
-    for (size_t i = 0; i < j->n && r == 0; i++) {
-        struct item *it = &j->items[i];
-        r = result_init(&it->result, it->s, job_repeats(j, it), j->b.soft);
-        it->begun = true;
-        if (r == 0 && j->o->resume)
-            r = look_back(j, it, err);
-        it->skipped = r == 0 && !it->kept ? lacking(j, it->s, &torch) : NULL;
-        if (j->b.signal)
-            return error_set(err, -EINTR, "interrupted");
-        if (r == 0 && !it->skipped && !it->kept)
-            r = job_each_session(j, it, job_plan, err);
-    }
+    for (size_t i = 0; i < j->n && r == 0; i++)
+        r = prepare_item(j, &j->items[i], &torch, err);
     return r;
 }
 
 int bench_run(const struct bench_options *o, json_t **out, int *signal, struct error *err)
 {
     size_t upto = 0;
-    struct job *j = calloc(1, sizeof(*j));
+    struct job *j;
+    int r = open_job(o, &j, err);
     *out = NULL;
-    if (!j)
-        return error_set(err, -ENOMEM, "out of memory");
-    j->o = o;
-    j->terminal = isatty(STDERR_FILENO);
     /* Between two sessions, too, they are for the next. */
     sigset_t set, before;
     testbed_signals(&set);
     sigprocmask(SIG_BLOCK, &set, &before);
-    int r = prepare(j, err);
-    j->start = clock_s();
+    if (r == 0) {
+        j->terminal = isatty(STDERR_FILENO);
+        r = prepare(j, err);
+        j->start = clock_s();
+    }
     if (r == 0 && j->sessions)
         r = bench_calibrate(&j->b, err);
     if (r == 0)
         r = run_items(j, &upto, err);
-    if (j->terminal && o->progress)
+    if (j && j->terminal && o->progress)
         fputs("\r\033[K", stderr);
-    *signal = j->b.signal;
+    *signal = j ? j->b.signal : 0;
     if (r == 0 || (r == -EINTR && upto))
         *out = summary(j, upto);
     if (r < 0)
         json_object_set_new(*out, "pass", json_false());
     job_free(j);
-    free(j);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return r;
 }

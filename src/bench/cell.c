@@ -9,8 +9,11 @@
 #include "bench/cell_impl.h"
 #include "bench/stats.h"
 #include "lib/json_text.h"
+#include "load/load.h"
+#include "testbed/machine.h"
 
 #define END_NS  (20 * NSEC_PER_SEC) /* a Python program with its libraries takes seconds */
+#define WATCH_S 0.2
 #define GRACE_S 0.1 /* after a pause: what had ended before may be printed only now */
 
 /* ---- measuring ---- */
@@ -24,73 +27,95 @@ static double cpu_seconds(pid_t pid)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static json_t *number(double v)
+static json_t *cell_number(double v)
 {
     return isfinite(v) ? json_real(v) : json_null();
 }
 
+/* NULL where none of its programs runs. */
 static json_t *role_metrics(struct run *run, const struct role *role, double a, double b)
 {
     json_t *o = json_object();
-    double *latencies = NULL, sum = 0, least = NAN, most = NAN, work = 0, cpu = 0;
-    size_t nlatencies = 0, nlate = 0, count = 0;
-    bool requests = false, done = false, covered = true, deadlines = false;
+    _cleanup_free_ double *latencies = NULL;
+    double sum = 0, least = NAN, most = NAN, work = 0, cpu = 0;
+    size_t n = 0, nlate = 0, count = 0;
+    bool requests = false, works = false, covered = true, deadlines = false;
     if (run->b->gated && run->base == BASE_CEDE)
         cpu = NAN; /* the programs are children of `cede run` */
     for (size_t i = 0; i < run->n; i++) {
         if (run->v[i].role != role)
             continue;
         struct series *s = &run->v[i].child->series;
-        double rate = 0, w = 0;
+        struct series_window w;
+        double rate = 0;
         count++;
         cpu += run->v[i].cpu;
-        if (s->npoints) {
-            done = true;
+        if (s->works) {
+            works = true;
             covered &= series_hold(s, b) == 0 && series_rate(s, a, b, &rate) == 0;
-            if (series_work_inside(s, a + GRACE_S, b, &w) == 0)
-                work += w;
-        } else {
-            size_t before = nlatencies;
-            requests = true;
-            if (series_values(s, a, b, &latencies, &nlatencies) < 0)
-                covered = false;
-            double covered_s = series_covered(s, a, b);
-            rate = covered_s > 0 ? (double)(nlatencies - before) / covered_s : 0;
-            nlate += series_late(s, a, b);
-            deadlines |= s->has_deadlines;
+            series_window(s, a + GRACE_S, b, &w);
+            work += w.work_us;
+        } else if (series_window(s, a, b, &w) == 0) {
+            double *more = reallocarray(latencies, n + w.n + 1, sizeof(*latencies));
+            latencies = more ? more : latencies;
+            covered &= more != NULL;
+            if (more && w.n)
+                memcpy(more + n, w.latencies, w.n * sizeof(*more));
+            n += more ? w.n : 0;
+            rate = (double)w.n / w.seconds;
+            nlate += w.late;
         }
+        requests |= !s->works;
+        deadlines |= s->has_deadlines;
         sum += rate;
         least = fmin(least, rate);
         most = fmax(most, rate);
     }
+    if (count == 0) {
+        json_decref(o);
+        return NULL;
+    }
     json_object_set_new(o, "count", json_integer((json_int_t)count));
-    json_object_set_new(o, "rate", covered ? number(sum) : json_null());
-    json_object_set_new(o, "rate_min", covered ? number(least) : json_null());
-    json_object_set_new(o, "rate_max", covered ? number(most) : json_null());
-    json_object_set_new(o, "cpu", number(cpu / (b - a)));
-    if (done)
-        json_object_set_new(o, "work_us", number(work));
-    if (deadlines && nlatencies)
-        json_object_set_new(o, "late", json_real((double)nlate / (double)nlatencies));
+    json_object_set_new(o, "rate", covered ? cell_number(sum) : json_null());
+    json_object_set_new(o, "rate_min", covered ? cell_number(least) : json_null());
+    json_object_set_new(o, "rate_max", covered ? cell_number(most) : json_null());
+    json_object_set_new(o, "cpu", cell_number(cpu / (b - a)));
+    if (works)
+        json_object_set_new(o, "work_us", cell_number(work));
+    if (deadlines && n)
+        json_object_set_new(o, "late", json_real((double)nlate / (double)n));
     if (requests)
-        stats_latencies(o, latencies, nlatencies);
-    free(latencies);
+        stats_latencies(o, latencies, n);
     return o;
 }
 
+/* Until that time, for what looks on too. */
+static int sleep_until(struct run *run, double t, struct error *err)
+{
+    const struct bench *b = run->b;
+    int r = 0;
+    while (r == 0 && clock_s() < t) {
+        if (b->watch)
+            b->watch(b->watcher, b, run->cells);
+        double next = b->watch ? fmin(t, clock_s() + WATCH_S) : t;
+        r = testbed_sleep(&run->b->bed, clock_ns(next), err);
+    }
+    return r;
+}
+
 /* All programs work already. Lets them settle, then measures them. */
-static int window(struct run *run, double seconds, json_t **roles, struct error *err)
+static int cell_window(struct run *run, double seconds, json_t **roles, struct error *err)
 {
     struct testbed *bed = &run->b->bed;
     struct child *v[SCENARIO_PROGRAMS];
     pid_t daemon = bed->daemon ? bed->daemon->pid : 0;
-    double a = clock_s() + run->s->settle, b = a + seconds;
-    int r = testbed_sleep(bed, clock_ns(a), err);
+    double a = clock_s() + run->x->s->settle, b = a + seconds;
+    int r = sleep_until(run, a, err);
     for (size_t i = 0; i < run->n && r == 0; i++)
         run->v[i].cpu = cpu_seconds(run->v[i].child->pid);
     double cpu = daemon ? cpu_seconds(daemon) : 0;
     if (r == 0)
-        r = testbed_sleep(bed, clock_ns(b), err);
+        r = sleep_until(run, b, err);
     if (r < 0)
         return r;
     cpu = daemon ? (cpu_seconds(daemon) - cpu) / seconds : 0;
@@ -103,16 +128,12 @@ static int window(struct run *run, double seconds, json_t **roles, struct error 
     if (r < 0 && r != -ETIMEDOUT) /* a throttled program says nothing for seconds */
         return r;
     *roles = json_object();
-    for (size_t i = 0; i < run->s->nroles; i++) {
-        bool there = false;
-        for (size_t k = 0; k < run->n; k++)
-            there |= run->v[k].role == &run->s->roles[i];
-        if (there)
-            json_object_set_new(*roles, run->s->roles[i].name,
-                                role_metrics(run, &run->s->roles[i], a, b));
+    for (size_t i = 0; i < run->x->s->nroles; i++) {
+        const struct role *role = &run->x->s->roles[i];
+        json_object_set_new(*roles, role->name, role_metrics(run, role, a, b));
     }
     if (daemon)
-        json_object_set_new(*roles, "ceded", json_pack("{s:o}", "cpu", number(cpu)));
+        json_object_set_new(*roles, "ceded", json_pack("{s:o}", "cpu", cell_number(cpu)));
     if (json_object_size(run->verbs))
         json_object_set(*roles, "verb", run->verbs);
     return 0;
@@ -120,12 +141,17 @@ static int window(struct run *run, double seconds, json_t **roles, struct error 
 
 /* ---- a session ---- */
 
-json_t *point_json(const struct scenario *s, size_t point)
+json_t *point_json(const struct scenario *s)
 {
     json_t *o = json_object();
     for (size_t i = 0; i < s->naxes; i++)
-        json_object_set_new(o, s->axes[i].name, json_real(scenario_at(s, point, i)));
+        json_object_set_new(o, s->axes[i].name, json_real(s->axes[i].at));
     return o;
+}
+
+static bool session_phases(const struct session *x)
+{
+    return !x->config && !x->alone;
 }
 
 const char *session_name(const struct session *x)
@@ -133,59 +159,40 @@ const char *session_name(const struct session *x)
     return x->config ? x->config->name : x->alone ? "alone" : "phases";
 }
 
-char *session_key(const struct session *x, struct error *err)
+char *session_key(const struct session *x)
 {
     char *text = NULL;
     size_t size = 0;
-    int r = 0;
+    const struct config *c = x->config;
     FILE *f = open_memstream(&text, &size);
-    if (!f) {
-        error_set(err, -ENOMEM, "out of memory");
+    if (!f)
         return NULL;
-    }
+    bool cede = c && c->base == BASE_CEDE;
     fprintf(f, "%s", session_name(x));
-    for (size_t i = 0; i < x->s->nroles && r == 0; i++) {
+    for (size_t i = 0; i < x->s->nroles; i++) {
         const struct role *role = &x->s->roles[i];
-        char buf[SCENARIO_TEXT] = "", set[SCENARIO_TEXT] = "";
-        double count;
         if (x->alone && x->alone != role)
             continue;
-        r = scenario_expand(x->s, x->point, role->program[0] ? role->program : role->load, buf,
-                            sizeof(buf), err);
-        if (r == 0)
-            r = scenario_number(x->s, x->point, x->alone ? "" : role->count, 1, &count, err);
-        if (r == 0 && x->config && x->config->base == BASE_CEDE)
-            r = steer_set_text(x, role, set, sizeof(set), err);
-        if (r == 0)
-            fprintf(f, "|%s: %g %s %s", role->name, count, buf, set);
+        fprintf(f, "|%s: %g %s", role->name, x->alone ? 1 : role->count.v,
+                role->program[0] ? role->program : role->load);
+        if (cede)
+            steer_put_set(f, c, role);
     }
-    if (r == 0 && x->config && x->config->base == BASE_CEDE) {
-        char conf[2 * SCENARIO_TEXT] = "";
-        r = steer_conf_text(x, conf, sizeof(conf), err);
-        fprintf(f, "|%s", conf);
-    }
-    const struct config *c = x->config;
-    const char *texts[] = {c ? c->env : "", c ? c->wrap : "", c ? c->start : "", c ? c->run : "",
-                           c ? c->stop : ""};
-    for (size_t i = 0; i < ARRAY_SIZE(texts) && r == 0; i++) {
-        char buf[SCENARIO_TEXT] = "";
-        r = (i < 2 ? scenario_expand : scenario_expand_shell)(x->s, x->point, texts[i], buf,
-                                                              sizeof(buf), err);
-        if (r == 0 && buf[0])
-            fprintf(f, "|%s", buf);
-    }
-    if (fclose(f) != 0 || r < 0) {
-        free(text);
-        return NULL;
-    }
-    return text;
+    if (cede)
+        steer_put_conf(f, c);
+    if (c)
+        fprintf(f, "|%s|%s|%s|%s|%s", c->env, c->wrap, c->start, c->run, c->stop);
+    if (fclose(f) == 0)
+        return text;
+    free(text);
+    return NULL;
 }
 
 static void add_cell(const struct session *x, const char *name, const char *status, json_t *roles,
                      double seconds, const char *error, const char *words, json_t *cells)
 {
-    json_t *o = json_pack("{s:s, s:o, s:s, s:f}", "config", name, "point",
-                          point_json(x->s, x->point), "status", status, "window_s", seconds);
+    json_t *o = json_pack("{s:s, s:o, s:s, s:f}", "config", name, "point", point_json(x->s),
+                          "status", status, "window_s", seconds);
     if (x->alone)
         json_object_set_new(o, "alone", json_string(x->alone->name));
     if (error)
@@ -201,62 +208,76 @@ static void add_cell(const struct session *x, const char *name, const char *stat
 static void add_cells(const struct session *x, const char *status, const char *error,
                       const char *words, json_t *cells)
 {
-    bool phases = !x->config && !x->alone;
+    bool phases = session_phases(x);
     for (size_t i = 0; i < (phases ? x->s->nphases : 1); i++)
         add_cell(x, phases ? x->s->phases[i].name : session_name(x), status, NULL, 0, error, words,
                  cells);
 }
 
-static int begin(struct run *run, struct error *err)
+static int cell_begin(struct run *run, struct error *err)
 {
     const struct config *c = run->x->config;
-    char conf[2 * SCENARIO_TEXT] = "";
-    int r = testbed_open(&run->b->bed, run->b->soft ? (unsigned)run->x->s->gpus : 0, err);
-    run->b->bed.end_ns = END_NS;
+    struct bench *b = run->b;
+    int r = testbed_open(&b->bed, b->soft ? (unsigned)run->x->s->gpus : 0, err);
+    b->bed.end_ns = END_NS;
     if (r == 0 && run->base == BASE_MPS)
         r = steer_start_mps(run, err);
     if (r == 0 && c && c->start[0])
         r = steer_shell(run, "start", c->start, err);
-    char command[SCENARIO_TEXT] = "";
-    if (r == 0 && c)
-        r = scenario_expand_shell(run->s, run->x->point, c->run, command, sizeof(command), err);
-    if (r == 0 && c && command[0]) {
-        const char *argv[] = {"sh", "-c", command, NULL};
-        r = testbed_program(&run->b->bed, CHILD_HELPER, "run", argv, NULL, &run->helper, err);
+    if (r == 0 && c && c->run[0]) {
+        const char *argv[] = {"sh", "-c", c->run, NULL};
+        r = testbed_program(&b->bed, CHILD_HELPER, "run", argv, NULL, &run->helper, err);
     }
-    if (r == 0 && run->base == BASE_CEDE)
-        r = steer_conf_text(run->x, conf, sizeof(conf), err);
-    if (r == 0 && run->base == BASE_CEDE)
-        r = testbed_daemon(&run->b->bed, run->b->driver, conf, err);
-    for (size_t i = 0; i < run->s->nroles && r == 0; i++) {
-        const struct role *role = &run->s->roles[i];
+    if (r == 0 && run->base == BASE_CEDE && !b->daemon_on_demand)
+        r = steer_daemon(run, err);
+    for (size_t i = 0; i < run->x->s->nroles && r == 0; i++) {
+        const struct role *role = &run->x->s->roles[i];
         if ((!run->x->alone || run->x->alone == role) && strcmp(role->start, "later") != 0)
             r = steer_start(run, role, err);
     }
     return r;
 }
 
-static int phases(struct run *run, json_t *cells, struct error *err)
+static int run_phase(struct run *run, const struct phase *p, struct error *err)
 {
     char line[SCENARIO_TEXT];
+    double seconds = scenario_window(run->x->s, p);
+    json_t *roles = NULL;
     int r = 0;
-    for (size_t i = 0; i < run->s->nphases && r == 0; i++) {
-        const struct phase *p = &run->s->phases[i];
-        double seconds = scenario_window(run->s, p, run->x->point);
-        json_t *roles = NULL;
-        json_decref(run->verbs);
-        run->verbs = json_object();
-        for (const char *at = NULL;
-             r == 0 && (at = scenario_line(p->steps, at, line, sizeof(line)));)
-            r = steer_step(run, line, err);
+    json_decref(run->verbs); /* the cell of the phase before has it */
+    run->verbs = json_object();
+    if (run->b->watch)
+        run->b->watch(run->b->watcher, run->b, run->cells);
+    for (const char *at = NULL; r == 0 && (at = scenario_line(p->steps, at, line, sizeof(line)));)
+        r = steer_step(run, line, err);
+    if (r == 0)
+        r = cell_window(run, seconds, &roles, err);
+    if (r < 0)
+        return error_prefix(err, r, "phase %s", p->name);
+    add_cell(run->x, p->name, "ok", roles, seconds, NULL, NULL, run->cells);
+    return 0;
+}
+
+static int run_all(struct run *run, struct error *err)
+{
+    const struct session *x = run->x;
+    double seconds = scenario_window(x->s, NULL);
+    json_t *roles = NULL;
+    int r = cell_begin(run, err);
+    for (size_t i = 0; i < run->x->s->nphases && r == 0 && !run->x->alone; i++)
+        r = run_phase(run, &run->x->s->phases[i], err);
+    if (r == 0 && !session_phases(x)) {
+        if (run->base == BASE_CEDE)
+            r = steer_adopt(run, err);
         if (r == 0)
-            r = window(run, seconds, &roles, err);
+            r = cell_window(run, seconds, &roles, err);
         if (r == 0)
-            add_cell(run->x, p->name, "ok", roles, seconds, NULL, NULL, cells);
-        else
-            error_prefix(err, r, "phase %s", p->name);
+            add_cell(x, session_name(x), "ok", roles, seconds, NULL, NULL, run->cells);
     }
-    return r;
+    /* The daemon first: a program that it has suspended could not end. */
+    if (r == 0 && run->b->bed.daemon)
+        r = testbed_stop(&run->b->bed, &run->b->bed.daemon, 1, err);
+    return r < 0 ? r : steer_stop(run, NULL, err);
 }
 
 /* The last lines of a program that ended with an error, else of the daemon. */
@@ -275,46 +296,30 @@ static void words_of_failed(struct run *run, char *buf, size_t size)
 
 const char *session_unavailable(const struct bench *b, const struct session *x)
 {
-    double mib;
     if (x->config && x->config->base == BASE_MPS && !b->mps)
         return b->soft ? "there is no MPS on a software GPU"
                        : "nvidia-cuda-mps-control is not installed";
-    if (b->memory_mib && scenario_number(x->s, x->point, x->s->memory_mib, 0, &mib, NULL) == 0 &&
-        mib > (double)b->memory_mib)
+    if (b->memory_mib && x->s->memory_mib.v > (double)b->memory_mib)
         return "the GPU or the host has less memory";
     return NULL;
 }
 
 int session_run(struct bench *b, const struct session *x, json_t *cells, struct error *err)
 {
-    struct run run = {.b = b, .x = x, .s = x->s, .verbs = json_object()};
+    struct run run = {.b = b, .x = x, .base = BASE_CEDE};
     struct error e = {""};
     char words[1500];
-    run.base = x->config ? x->config->base : x->alone ? BASE_ALONE : BASE_CEDE;
     const char *why = session_unavailable(b, x);
     if (why) {
         add_cells(x, "unavailable", why, NULL, cells);
-        json_decref(run.verbs);
         return 0;
     }
-    json_t *roles = NULL, *fresh = json_array();
-    double seconds = scenario_window(x->s, NULL, x->point);
-    int r = begin(&run, &e);
-    if (r == 0 && !x->config && !x->alone) {
-        r = phases(&run, fresh, &e);
-    } else {
-        if (r == 0 && run.base == BASE_CEDE)
-            r = steer_adopt(&run, &e);
-        if (r == 0)
-            r = window(&run, seconds, &roles, &e);
-        if (r == 0)
-            add_cell(x, session_name(x), "ok", roles, seconds, NULL, NULL, fresh);
-    }
-    /* The daemon first: a program that it has suspended could not end. */
-    if (r == 0 && b->bed.daemon)
-        r = testbed_stop(&b->bed, &b->bed.daemon, 1, &e);
-    if (r == 0)
-        r = steer_stop(&run, NULL, &e);
+    run.verbs = json_object();
+    run.cells = json_array();
+    if (!session_phases(x))
+        run.base = x->config ? x->config->base : BASE_ALONE;
+    b->verified = true;
+    int r = run_all(&run, &e);
     words_of_failed(&run, words, sizeof(words));
     /* After an interruption too: what was begun outside is not ours to leave behind. */
     if (run.base == BASE_MPS)
@@ -323,19 +328,67 @@ int session_run(struct bench *b, const struct session *x, json_t *cells, struct 
         steer_shell(&run, "stop", x->config->stop, NULL);
     b->signal = b->bed.signal;
     testbed_close(&b->bed);
-    json_decref(run.verbs);
-    if (r == -EINTR || r == -ENOMEM || b->signal) {
-        json_decref(fresh);
-        return error_set(err, r < 0 ? r : -EINTR, "%s", e.text[0] ? e.text : "interrupted");
-    }
+    if (b->signal && r == 0)
+        r = error_set(&e, -EINTR, "interrupted");
     if (r < 0) {
         /* What a program did before it failed proves nothing: none of it counts. */
-        json_array_clear(fresh);
-        add_cells(x, "failed", e.text, words, fresh);
+        json_array_clear(run.cells);
+        add_cells(x, "failed", e.text, words, run.cells);
     }
-    json_array_extend(cells, fresh);
-    json_decref(fresh);
-    return 0;
+    bool given_up = r == -EINTR || r == -ENOMEM || b->signal;
+    if (!given_up)
+        json_array_extend(cells, run.cells);
+    json_decref(run.cells);
+    json_decref(run.verbs);
+    return given_up ? error_set(err, r, "%s", e.text) : 0;
+}
+
+/* ---- what sessions run on ---- */
+
+static bool on_path(const char *program)
+{
+    char list[4096], path[4200], *save = NULL;
+    snprintf(list, sizeof(list), "%s", getenv("PATH") ? getenv("PATH") : "");
+    for (char *d = strtok_r(list, ":", &save); d; d = strtok_r(NULL, ":", &save)) {
+        snprintf(path, sizeof(path), "%s/%s", d, program);
+        if (access(path, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+int bench_init(struct bench *b, const char *device, const char *scenarios)
+{
+    bool soft = strcmp(device, "soft") == 0, gated = strcmp(device, "opencl") == 0;
+    *b = (struct bench){
+        .device = device,
+        .driver = gated ? "gate" : device,
+        .soft = soft,
+        .gated = gated,
+        .mps = !soft && !gated && on_path("nvidia-cuda-mps-control"),
+    };
+    snprintf(b->programs, sizeof(b->programs), "%s/../programs", scenarios);
+    return readlink("/proc/self/exe", b->exe, sizeof(b->exe) - 1) < 0 ? -errno : 0;
+}
+
+static int close_bed(struct bench *b, int r)
+{
+    b->signal = b->bed.signal;
+    testbed_close(&b->bed);
+    return r;
+}
+
+int bench_describe(struct bench *b, struct error *err)
+{
+    int r = testbed_open(&b->bed, b->soft, err);
+    if (r == 0 && b->gated) /* such a device is known to cede once a program uses it */
+        r = load_opencl_name(b->gpu, sizeof(b->gpu), b->version, sizeof(b->version), err);
+    else if (r == 0)
+        r = machine_describe(b->device, b->gpu, sizeof(b->gpu), b->version, sizeof(b->version),
+                             err);
+    if (r == 0 && !b->gated)
+        b->memory_mib = machine_memory_mib(b->device);
+    return close_bed(b, r);
 }
 
 bool bench_succeeds(struct bench *b, const char *const *argv)
@@ -344,9 +397,7 @@ bool bench_succeeds(struct bench *b, const char *const *argv)
     int r = testbed_open(&b->bed, 0, NULL);
     if (r == 0)
         r = steer_helper(&run, "check", argv, NULL, 120 * NSEC_PER_SEC, NULL, NULL);
-    b->signal = b->bed.signal;
-    testbed_close(&b->bed);
-    return r == 0;
+    return close_bed(b, r) == 0;
 }
 
 int bench_calibrate(struct bench *b, struct error *err)
@@ -356,7 +407,5 @@ int bench_calibrate(struct bench *b, struct error *err)
     int r = testbed_open(&b->bed, 0, err);
     if (r == 0)
         r = testbed_calibrate(&b->bed, b->device, b->rate_option, sizeof(b->rate_option), err);
-    b->signal = b->bed.signal;
-    testbed_close(&b->bed);
-    return r;
+    return close_bed(b, r);
 }

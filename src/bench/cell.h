@@ -10,33 +10,40 @@
 #include "bench/scenario.h"
 #include "testbed/testbed.h"
 
+/* What sessions run on. bench_init() fills the first part, the calls below the second. */
 struct bench {
     const char *device; /* of the load generator: "nvidia", "soft" or "opencl" */
     const char *driver; /* of the daemon */
     bool soft;
-    bool gated; /* programs hold themselves, so they are started by `cede run`, never adopted */
-    bool mps;   /* its control program is installed */
-    uint64_t memory_mib;  /* what a point may ask for; 0: not known */
-    char exe[256];        /* this program */
-    char programs[256];   /* directory of "@/..." */
-    char rate_option[48]; /* --iterations-per-us=..., or "" */
+    bool gated;    /* programs hold themselves, so they are started by `cede run`, never adopted */
+    bool mps;      /* its control program is installed */
+    char exe[256]; /* this program */
+    char programs[256]; /* directory of "@/..." */
+
+    uint64_t memory_mib;       /* what a point may ask for; 0: not known */
+    char gpu[64], version[64]; /* its name, and of its driver */
+    char rate_option[48];      /* --iterations-per-us=..., or "" */
     struct testbed bed;
-    int signal; /* that asked us to end; 0: none */
+    int signal;            /* that asked us to end; 0: none */
+    bool daemon_on_demand; /* of phases: it starts before the first step that is for it */
+    bool verified;         /* every result of every program of the last session was right */
+    /* Called when a phase begins, and while programs are measured; the cells that are done. */
+    void (*watch)(void *watcher, const struct bench *b, const json_t *cells);
+    void *watcher;
 };
 
 struct session {
-    const struct scenario *s;
+    const struct scenario *s;    /* at its point; the others are in it */
     const struct config *config; /* NULL: alone, or all phases */
     const struct role *alone;    /* NULL: all roles */
-    size_t point;
 };
 
 /* What the session is called in results: "alone", or the configuration's name. */
 const char *session_name(const struct session *x);
 
 /* All that decides what the session measures: sessions with the same key need running once.
- * malloc'd; NULL with err. */
-char *session_key(const struct session *x, struct error *err);
+ * malloc'd; NULL: out of memory. */
+char *session_key(const struct session *x);
 
 /* Why this machine cannot run it, or NULL. */
 const char *session_unavailable(const struct bench *b, const struct session *x);
@@ -46,6 +53,10 @@ const char *session_unavailable(const struct bench *b, const struct session *x);
  * signal asks us to end (no cell then), -ENOMEM; every other failure is a cell. */
 int session_run(struct bench *b, const struct session *x, json_t *cells, struct error *err);
 
+/* scenarios: their directory. */
+int bench_init(struct bench *b, const char *device, const char *scenarios);
+/* Which GPU it is. Every cell has its own software GPU; the description is of one more. */
+int bench_describe(struct bench *b, struct error *err);
 /* Speed of the GPU for --iterations-per-us; nothing to do on the software GPU. */
 int bench_calibrate(struct bench *b, struct error *err);
 
@@ -53,6 +64,6 @@ int bench_calibrate(struct bench *b, struct error *err);
 bool bench_succeeds(struct bench *b, const char *const *argv);
 
 /* {axis: value} of a point. */
-json_t *point_json(const struct scenario *s, size_t point);
+json_t *point_json(const struct scenario *s);
 
 #endif

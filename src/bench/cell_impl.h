@@ -13,13 +13,13 @@ struct instance {
 struct run {
     struct bench *b;
     const struct session *x;
-    const struct scenario *s;
     enum scenario_base base;
     struct instance v[SCENARIO_PROGRAMS];
     size_t n;
-    struct child *helper;           /* MPS control, or what a configuration keeps running */
-    char pipe_dir[96], log_dir[96]; /* of MPS */
-    json_t *verbs;                  /* what the verbs of this phase took */
+    struct child *helper; /* MPS control, or what a configuration keeps running */
+    char pipe_dir[96];    /* of MPS */
+    json_t *verbs;        /* what the verbs of this phase took */
+    json_t *cells;        /* done */
 };
 
 /* Runs a program to its end; -ECHILD with its last words if its status is not 0. us may be NULL. */
@@ -38,9 +38,10 @@ int steer_adopt(struct run *run, struct error *err);
 /* One line of a phase. */
 int steer_step(struct run *run, const char *line, struct error *err);
 
-/* What `cede set` gets for a role, and the text of the configuration file. */
-int steer_set_text(const struct session *x, const struct role *role, char *buf, size_t size,
-                   struct error *err);
-int steer_conf_text(const struct session *x, char *buf, size_t size, struct error *err);
+int steer_daemon(struct run *run, struct error *err);
+
+/* What `cede set` gets for a role, and the configuration file. */
+void steer_put_set(FILE *f, const struct config *c, const struct role *role);
+void steer_put_conf(FILE *f, const struct config *c);
 
 #endif

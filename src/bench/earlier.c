@@ -75,7 +75,7 @@ bool earlier_has(const json_t *result, const struct bench *b, const struct sessi
 {
     const struct scenario *s = x->s;
     bool phases = !x->config && !x->alone, all = true;
-    json_t *point = point_json(s, x->point);
+    json_t *point = point_json(s);
     for (size_t i = 0; i < (phases ? s->nphases : 1) && all; i++)
         all = has_cell(result, phases ? s->phases[i].name : session_name(x),
                        x->alone ? x->alone->name : "", point, repeat, session_unavailable(b, x));

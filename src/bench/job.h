@@ -8,10 +8,20 @@
 #include "bench/result.h"
 #include "testbed/machine.h"
 
+/* A session of a scenario; run once in each repeat. */
+struct planned {
+    struct session x;
+    size_t slot, same; /* the first point at which the session would be the very same */
+    double seconds;    /* that it takes */
+    char *key;
+};
+
 struct item {
-    struct scenario *s;
-    json_t *text; /* of the scenario's file; NULL: not known */
-    json_t *kept; /* the result of an earlier run, which has all of it; NULL: none */
+    struct scenario *s;   /* one for each point */
+    json_t *text;         /* of the scenario's file; NULL: not known */
+    json_t *kept;         /* the result of an earlier run, which has all of it; NULL: none */
+    struct planned *plan; /* in the order in which they are to be run */
+    size_t nplan, nsame;  /* nsame: of those that need not be run, as another is the same */
     struct result result;
     bool begun;
     const char *skipped; /* why */
@@ -24,37 +34,21 @@ struct job {
     struct bench b;
     struct item items[BENCH_SCENARIOS];
     size_t n;
-    char gpu[64], driver[64];
     double start, planned, done; /* seconds: planned work, and how much of it is over */
-    size_t session, sessions, missing;
+    size_t session, sessions;
     bool terminal;
 };
 
-/* Called for every session of an item in the order they are to be run. */
-typedef int (*session_fn)(struct job *j, struct item *it, const struct session *x, size_t repeat,
-                          size_t slot, struct error *err);
-
-int job_init(struct job *j, const struct bench_options *o);
 /* Reads the scenarios. -ENOENT: no such one; -EINVAL: a mistake in one. */
 int job_load(struct job *j, struct error *err);
 void job_free(struct job *j);
 
 bool job_wants(const struct job *j, const char *config);
 size_t job_repeats(const struct job *j, const struct item *it);
-int job_each_session(struct job *j, struct item *it, session_fn f, struct error *err);
-
-/* A session_fn: counts it, and what it takes. */
-int job_plan(struct job *j, struct item *it, const struct session *x, size_t repeat, size_t slot,
-             struct error *err);
-/* How long a session takes, in seconds. */
-double job_estimate(const struct job *j, const struct session *x);
-/* The first point at which the session would be the very same. */
-size_t job_same_point(const struct session *x);
+/* Fills it->plan. -ENOMEM. */
+int job_plan(struct job *j, struct item *it, struct error *err);
 
 /* What the device is not that a scenario needs, or NULL. */
 const char *job_other_device(const struct job *j, const struct scenario *s);
-
-/* Whether a list of words has this one. */
-bool job_has_word(const char *list, const char *word);
 
 #endif

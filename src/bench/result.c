@@ -106,7 +106,7 @@ static int value(void *arg, const char *name, double *out)
     char text[96], *save = NULL;
     for (size_t i = 0; i < s->naxes; i++) {
         if (strcmp(name, s->axes[i].name) == 0) {
-            *out = scenario_at(s, w->point, i);
+            *out = s[w->point].axes[i].at;
             return 0;
         }
     }
@@ -182,7 +182,7 @@ static json_t *target_json(const struct result *r, const struct target *t)
         if (sides(r, t->check, p, &left, &right, &op) < 0)
             continue;
         json_t *o =
-            json_pack("{s:o, s:o, s:o}", "point", once ? json_object() : point_json(r->s, p),
+            json_pack("{s:o, s:o, s:o}", "point", once ? json_object() : point_json(&r->s[p]),
                       "value", left, "limit", right);
         if (json_is_null(left)) {
             open = true;
@@ -236,7 +236,7 @@ static json_t *row(const struct result *r, size_t slot, size_t point)
     if (!there)
         return NULL;
     json_t *o = json_pack("{s:s, s:o, s:s, s:I, s:I}", "config", slot_name(r, slot), "point",
-                          point_json(r->s, point), "status",
+                          point_json(&r->s[point]), "status",
                           failed  ? "failed"
                           : model ? "ok"
                                   : "unavailable",

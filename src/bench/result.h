@@ -17,7 +17,7 @@ double result_part(const json_t *summary, const char *which);
 /* Cells are references into `cells`; the same cell may stand at several points. A slot is a
  * configuration or phase; after them come the roles alone. */
 struct result {
-    const struct scenario *s;
+    const struct scenario *s; /* one for each point */
     bool soft;
     size_t repeats, slots, points;
     json_t **at;   /* [repeat][slot][point] */

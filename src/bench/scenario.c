@@ -9,7 +9,6 @@
 struct names {
     const struct scenario *s;
     bool axes_only;
-    size_t point;
 };
 
 /* With or without its unit, as result.c takes it. */
@@ -42,7 +41,7 @@ static int known(void *arg, const char *name, double *out)
     const struct scenario *s = n->s;
     for (size_t i = 0; i < s->naxes; i++) {
         if (strcmp(name, s->axes[i].name) == 0) {
-            *out = scenario_at(s, n->point, i);
+            *out = s->axes[i].at;
             return 0;
         }
     }
@@ -69,17 +68,9 @@ size_t scenario_points(const struct scenario *s)
     return n;
 }
 
-double scenario_window(const struct scenario *s, const struct phase *phase, size_t point)
+double scenario_window(const struct scenario *s, const struct phase *phase)
 {
-    return phase && phase->seconds > 0 ? fmin(phase->seconds, s->seconds[point])
-                                       : s->seconds[point];
-}
-
-double scenario_at(const struct scenario *s, size_t point, size_t axis)
-{
-    for (size_t i = s->naxes; i-- > axis + 1;)
-        point /= s->axes[i].n;
-    return s->axes[axis].v[point % s->axes[axis].n];
+    return phase && phase->seconds > 0 ? fmin(phase->seconds, s->seconds.v) : s->seconds.v;
 }
 
 int scenario_try(const struct scenario *s, const char *text, struct error *err)
@@ -90,10 +81,10 @@ int scenario_try(const struct scenario *s, const char *text, struct error *err)
     return expr_eval(text, &env, &ignored, err);
 }
 
-int scenario_number(const struct scenario *s, size_t point, const char *text, double otherwise,
-                    double *out, struct error *err)
+int scenario_number(const struct scenario *s, const char *text, double otherwise, double *out,
+                    struct error *err)
 {
-    struct names names = {s, true, point};
+    struct names names = {s, true};
     struct expr_env env = {.value = known, .arg = &names};
     struct expr_result r;
     *out = otherwise;
@@ -104,25 +95,25 @@ int scenario_number(const struct scenario *s, size_t point, const char *text, do
     return code;
 }
 
-static int expand(const struct scenario *s, size_t point, const char *text, bool shell, char *buf,
-                  size_t size, struct error *err)
+int scenario_expand(const struct scenario *s, const char *text, bool lenient, char *buf,
+                    size_t size, struct error *err)
 {
     size_t n = 0;
     for (const char *start = text; *text && n + 1 < size;) {
-        bool brace = *text == '{' && !(shell && text > start && text[-1] == '$');
+        bool brace = *text == '{' && !(lenient && text > start && text[-1] == '$');
         const char *end = brace ? strchr(text, '}') : NULL;
         char inner[SCENARIO_TEXT];
         double v = 0;
         int r = -EINVAL;
         if (end) {
             snprintf(inner, sizeof(inner), "%.*s", (int)(end - text - 1), text + 1);
-            r = scenario_number(s, point, inner, 0, &v, shell ? NULL : err);
-        } else if (brace && !shell) {
+            r = scenario_number(s, inner, 0, &v, lenient ? NULL : err);
+        } else if (brace && !lenient) {
             return error_set(err, r, "'{' without '}' in '%s'", text);
         }
         if (end && r == 0 && !isfinite(v))
             return error_set(err, -EINVAL, "{%s} is %g: must be a finite number", inner, v);
-        if (end && r < 0 && !shell)
+        if (end && r < 0 && !lenient)
             return r;
         if (end && r == 0) {
             n += (size_t)snprintf(buf + n, size - n, "%.10g", v);
@@ -135,18 +126,6 @@ static int expand(const struct scenario *s, size_t point, const char *text, bool
         return error_set(err, -E2BIG, "'%.40s...' is too long", buf);
     buf[n] = '\0';
     return 0;
-}
-
-int scenario_expand(const struct scenario *s, size_t point, const char *text, char *buf,
-                    size_t size, struct error *err)
-{
-    return expand(s, point, text, false, buf, size, err);
-}
-
-int scenario_expand_shell(const struct scenario *s, size_t point, const char *text, char *buf,
-                          size_t size, struct error *err)
-{
-    return expand(s, point, text, true, buf, size, err);
 }
 
 const char *scenario_line(const char *list, const char *previous, char *buf, size_t size)

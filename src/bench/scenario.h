@@ -26,12 +26,24 @@ typedef char scenario_text[SCENARIO_TEXT];
 /* What a configuration is built on: the scheduler in charge. */
 enum scenario_base { BASE_ALONE, BASE_DEFAULT, BASE_MPS, BASE_CEDE, BASE_OTHER };
 
-/* Texts may hold {expression} over the axes. Lists of lines are separated by newlines. */
+/* How it is to be run; chooses among the values of axes. */
+struct scenario_how {
+    bool quick, soft;
+};
+
+/* An expression over the axes, and its value. */
+struct scenario_amount {
+    scenario_text text;
+    double v;
+};
+
+/* A scenario at one of its points. Lists of lines are separated by newlines. */
 struct scenario {
     scenario_name name;
+    struct scenario_how how;
+    size_t point;
     scenario_text title, id, reference, shows, note, needs, configs_text, figures;
-    scenario_text seconds_text, memory_mib; /* expressions */
-    double seconds[SCENARIO_POINTS];        /* of the window, as chosen */
+    struct scenario_amount seconds, memory_mib; /* seconds: of the window */
     double quick_seconds, settle;
     double repeat, quick_repeat;
     double gpus; /* that it takes */
@@ -41,12 +53,14 @@ struct scenario {
         scenario_text values, quick, soft; /* as written */
         double v[SCENARIO_VALUES];         /* as chosen */
         size_t n;
+        double at; /* the point */
     } axes[SCENARIO_AXES];
     size_t naxes;
 
     struct role {
         scenario_name name;
-        scenario_text load, program, soft, count, class, weight, set, alone, start;
+        scenario_text load, program, soft, class, set, alone, start;
+        struct scenario_amount count, weight;
         double ready; /* seconds it may take until it works */
     } roles[SCENARIO_ROLES];
     size_t nroles;
@@ -61,7 +75,8 @@ struct scenario {
     /* With phases the programs live on while these steps are taken one after the other. */
     struct phase {
         scenario_name name;
-        scenario_text steps, takes; /* takes: seconds of the steps, an expression */
+        scenario_text steps;
+        struct scenario_amount takes; /* seconds of the steps */
         double seconds;
     } phases[SCENARIO_PHASES];
     size_t nphases;
@@ -72,30 +87,26 @@ struct scenario {
     size_t ntargets;
 };
 
-/* How it is to be run; chooses among the values of axes. */
-struct scenario_how {
-    bool quick, soft;
-};
-
-/* -ENOENT: no such file; -EINVAL with file and line. *out is malloc'd. */
+/* One for each point, in an array that is the caller's to free(): {expression}s are replaced and
+ * amounts worked out; steps may still hold {ROLE}. -ENOENT: no such file; -EINVAL with file and
+ * line. */
 int scenario_load(const char *path, struct scenario_how how, struct scenario **out,
+                  struct error *err);
+/* The same of an open file; path: for messages, and for its name. */
+int scenario_read(FILE *f, const char *path, struct scenario_how how, struct scenario **out,
                   struct error *err);
 
 size_t scenario_points(const struct scenario *s);
-/* How long to measure at a point; phase: NULL where there are none. */
-double scenario_window(const struct scenario *s, const struct phase *phase, size_t point);
-/* The value of an axis at a point. */
-double scenario_at(const struct scenario *s, size_t point, size_t axis);
+/* How long to measure; phase: NULL where there are none. */
+double scenario_window(const struct scenario *s, const struct phase *phase);
 
-/* Replaces {expression}. -EINVAL, -E2BIG. */
-int scenario_expand(const struct scenario *s, size_t point, const char *text, char *buf,
+/* Replaces {expression}. lenient: braces with anything else in them, and ${...}, stay what they
+ * are, as in a shell command. -EINVAL, -E2BIG. */
+int scenario_expand(const struct scenario *s, const char *text, bool lenient, char *buf,
                     size_t size, struct error *err);
-/* In a shell command: other braces stay what they are, and ${...}. -E2BIG. */
-int scenario_expand_shell(const struct scenario *s, size_t point, const char *text, char *buf,
-                          size_t size, struct error *err);
 /* The value of an expression over the axes; `otherwise` for "". */
-int scenario_number(const struct scenario *s, size_t point, const char *text, double otherwise,
-                    double *out, struct error *err);
+int scenario_number(const struct scenario *s, const char *text, double otherwise, double *out,
+                    struct error *err);
 
 /* Whether an expression over axes and metrics (a target's) can be evaluated; nothing is measured
  * yet. -EINVAL. */

@@ -8,13 +8,7 @@
 
 #define BOUND 1.02 /* between two bounds of the histogram */
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static json_t *histogram(const double *sorted, size_t n)
+static json_t *stats_histogram(const double *sorted, size_t n)
 {
     json_t *h = json_array();
     for (size_t i = 0; i < n;) {
@@ -39,33 +33,28 @@ void stats_latencies(json_t *o, double *v, size_t n)
     };
     double sum = 0;
     json_object_set_new(o, "requests", json_integer((json_int_t)n));
-    if (n)
-        qsort(v, n, sizeof(*v), compare);
+    series_sort(v, n);
     for (size_t i = 0; i < n; i++)
         sum += v[i];
     for (size_t i = 0; i < ARRAY_SIZE(points); i++)
         json_object_set_new(o, points[i].key,
                             n ? json_real(series_rank(v, n, points[i].permille)) : json_null());
     json_object_set_new(o, "mean_us", n ? json_real(sum / (double)n) : json_null());
-    json_object_set_new(o, "histogram", histogram(v, n));
+    json_object_set_new(o, "histogram", stats_histogram(v, n));
 }
 
 json_t *stats_summary(const double *v, size_t n)
 {
-    double *s = calloc(n + 1, sizeof(*s));
+    _cleanup_free_ double *s = calloc(n + 1, sizeof(*s));
     size_t k = 0;
     for (size_t i = 0; s && i < n; i++) {
         if (!isnan(v[i]))
             s[k++] = v[i];
     }
-    if (k == 0) {
-        free(s);
+    if (k == 0)
         return json_null();
-    }
-    qsort(s, k, sizeof(*s), compare);
+    series_sort(s, k);
     double median = k % 2 ? s[k / 2] : (s[k / 2 - 1] + s[k / 2]) / 2;
-    json_t *o = json_pack("{s:f,s:f,s:f,s:I}", "median", median, "min", s[0], "max", s[k - 1], "n",
-                          (json_int_t)k);
-    free(s);
-    return o;
+    return json_pack("{s:f,s:f,s:f,s:I}", "median", median, "min", s[0], "max", s[k - 1], "n",
+                     (json_int_t)k);
 }

@@ -1,6 +1,7 @@
-/* `cede demo`: runs ordinary GPU programs without cede and with it, and shows the difference. It
- * measures from outside, through what the programs print, and steers through a private daemon,
- * as a user would: it must not touch the device itself. */
+/* `cede demo`: runs ordinary GPU programs without cede and with it, and shows the difference. What
+ * it does is a scenario (cede-scenario(5)), which runs as those of `cede bench` do: it measures
+ * from outside, through what the programs print, and steers through a private daemon, as a user
+ * would. */
 #include <errno.h>
 #include <getopt.h>
 #include <langinfo.h>
@@ -9,352 +10,210 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "bench/cell.h"
+#include "bench/result.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/demo.h"
 #include "device/registry.h"
-#include "testbed/machine.h"
-#include "testbed/testbed.h"
 
-#define SETTLE_S  0.3 /* of each phase, not counted */
-#define WINDOW_S  0.5 /* measured at least, however little time there is */
-#define GRACE_S   0.1 /* after a pause: what had ended before may be printed only now */
-#define RECENT_S  1.0 /* what the live line shows */
-#define ADOPT_NS  (3 * NSEC_PER_SEC)
-#define READY_S   30.0 /* until a program works: opening a GPU can take seconds */
-#define REPORT_MS "50"
+#define SETTLE_S 0.3 /* of each phase, not counted */
+#define START_S  0.3 /* what its steps take, about */
+#define WINDOW_S 0.5 /* measured at least, however little time there is */
+#define RECENT_S 1.0 /* what the live line shows */
 
-/* When each phase ends, as part of the time asked for. */
-enum phase { ALONE_LATENCY, ALONE_BATCH, NORMAL, CEDE, MULTI, SHARES, PAUSE, PHASES };
+/* What each phase does, and its part of the time. */
+enum phases { ALONE_LATENCY, ALONE_BATCH, NORMAL, CEDE, MULTI, SHARES, PAUSED, RESUMED, PHASES };
 static const struct {
-    const char *name;
-    double end;
+    const char *id, *name, *steps;
+    double part;
 } phases[PHASES] = {
-    [ALONE_LATENCY] = {"latency program alone", 0.11},
-    [ALONE_BATCH] = {"batch program alone", 0.20},
-    [NORMAL] = {"both, driver default", 0.37},
-    [CEDE] = {"both, cede", 0.54},
-    [MULTI] = {"cede, 3 batch jobs", 0.71},
-    [SHARES] = {"cede, shares 75:25", 0.85},
-    [PAUSE] = {"cede, pause and resume", 1.00},
+    [ALONE_LATENCY] = {"alone_latency", "latency program alone", "do = start latency\n", 0.11},
+    [ALONE_BATCH] = {"alone_batch", "batch program alone", "do = stop latency\ndo = start batch\n",
+                     0.12},
+    [NORMAL] = {"normal", "both, driver default", "do = start latency\n", 0.16},
+    [CEDE] = {"cede", "both, cede", "do = set {latency} -c latency\ndo = set {batch} -c batch\n",
+              0.16},
+    [MULTI] = {"multi", "cede, 3 batch jobs",
+               "do = start batch2\ndo = start batch3\n"
+               "do = set {batch2} -c batch\ndo = set {batch3} -c batch\n",
+               0.16},
+    [SHARES] = {"shares", "cede, shares 75:25",
+                "do = stop latency\ndo = stop batch3\ndo = policy shares\n"
+                "do = set {batch} -w 300\ndo = set {batch2} -w 100\n",
+                0.14},
+    [PAUSED] = {"paused", "cede, pause and resume",
+                "do = stop batch2\ndo = policy priority\ndo = pause batch\n", 0.07},
+    [RESUMED] = {"resumed", "cede, pause and resume", "do = resume batch\n", 0.08},
 };
+static const char *const batches[] = {"batch", "batch2", "batch3"};
 
 struct demo {
     const char *device;
     bool json, live;
     double seconds, start;
-    struct testbed bed;
-    struct client client;
-    struct child *latency, *batch[3];
-    char rate_option[32], period_option[32], kernel_option[32];
-    double alone_rate;
-    enum phase phase;
+    size_t shown; /* phases whose beginning was told */
     struct demo_result result;
 };
 
-/* ---- waiting, with a live line ---- */
-
-static void show_live(const struct demo *d)
+static int read_scenario(const struct demo *d, struct scenario **out, struct error *err)
 {
-    double now = clock_s();
-    struct percentiles p;
-    char line[160];
-    int n = snprintf(line, sizeof(line), "[%d/%d] %-22s %3.0f/%.0f s", d->phase + 1, PHASES,
-                     phases[d->phase].name, fmin(now - d->start, d->seconds), d->seconds);
-    if (d->latency && d->latency->pid &&
-        series_percentiles(&d->latency->series, now - 2 * RECENT_S, now, &p) == 0)
-        n += snprintf(line + n, sizeof(line) - (size_t)n, "  p99 %5.0f us", p.p99_us);
-    double sum = 0, rate;
-    bool any = false;
-    for (size_t i = 0; i < ARRAY_SIZE(d->batch); i++) {
-        const struct child *c = d->batch[i];
-        if (!c || !c->pid || d->alone_rate <= 0 ||
-            series_rate(&c->series, c->series.last_t - RECENT_S, c->series.last_t, &rate) < 0)
-            continue;
-        sum += rate / d->alone_rate;
-        any = true;
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return error_set(err, -ENOMEM, "out of memory");
+    fprintf(f,
+            "[scenario]\ntitle = demo\nid = demo\nseconds = 600\nsettle = %g\n"
+            "[role latency]\nstart = later\nload = latency --period-us %llu\n",
+            SETTLE_S, 1000000ULL / d->result.rate);
+    for (size_t i = 0; i < ARRAY_SIZE(batches); i++)
+        fprintf(f, "[role %s]\nstart = later\nload = batch --kernel-us %llu\n", batches[i],
+                (unsigned long long)d->result.batch_kernel_us);
+    for (size_t i = 0; i < PHASES; i++)
+        fprintf(f, "[phase %s]\nseconds = %g\n%s", phases[i].id,
+                fmax(d->seconds * phases[i].part - SETTLE_S - START_S, WINDOW_S), phases[i].steps);
+    int r = fclose(f) == 0 ? 0 : error_set(err, -ENOMEM, "out of memory");
+    f = r == 0 ? fmemopen(text, size, "r") : NULL;
+    if (f) {
+        r = scenario_read(f, "demo", (struct scenario_how){false, false}, out, err);
+        fclose(f);
     }
-    if (any)
-        snprintf(line + n, sizeof(line) - (size_t)n, "  batch %.2f", sum);
+    free(text);
+    return f || r < 0 ? r : error_set(err, -ENOMEM, "out of memory");
+}
+
+/* ---- what is seen meanwhile ---- */
+
+static double demo_metric(const json_t *cell, const char *role, const char *name)
+{
+    const json_t *v = result_metric(cell, role, name);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+/* Of all batch programs that run in a cell, as a part of what one does alone. */
+static double batch_share(const json_t *cell, const json_t *alone)
+{
+    double sum = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(batches); i++)
+        sum += result_metric(cell, batches[i], "rate") ? demo_metric(cell, batches[i], "rate") : 0;
+    return sum / demo_metric(alone, "batch", "rate");
+}
+
+static void show_live(const struct demo *d, const struct bench *b, size_t phase,
+                      const json_t *cells)
+{
+    double now = clock_s(), batch = 0, rate, p99 = NAN;
+    double alone = demo_metric(json_array_get(cells, ALONE_BATCH), "batch", "rate");
+    bool any = false;
+    char line[160];
+    for (size_t i = 0; i < TESTBED_CHILDREN; i++) {
+        const struct child *c = b->bed.children[i];
+        struct percentiles p;
+        if (!c || !c->pid || c->kind != CHILD_LOAD)
+            continue;
+        const struct series *s = &c->series;
+        if (s->works && series_rate(s, s->last_t - RECENT_S, s->last_t, &rate) == 0) {
+            batch += rate;
+            any = true;
+        } else if (series_percentiles(s, now - 2 * RECENT_S, now, &p) == 0) {
+            p99 = p.p99_us;
+        }
+    }
+    int n = snprintf(line, sizeof(line), "[%zu/%d] %-22s %3.0f/%.0f s", phase + 1, RESUMED,
+                     phases[phase].name, fmin(now - d->start, d->seconds), d->seconds);
+    if (!isnan(p99))
+        n += snprintf(line + n, sizeof(line) - (size_t)n, "  p99 %5.0f us", p99);
+    if (any && alone > 0)
+        snprintf(line + n, sizeof(line) - (size_t)n, "  batch %.2f", batch / alone);
     struct winsize w;
     int columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
     printf("\r%.*s\033[K", columns - 1, line);
     fflush(stdout);
 }
 
-static int wait_until(struct demo *d, double t, struct error *err)
+/* Pause and resume are one for who looks on. */
+static void demo_watch(void *watcher, const struct bench *b, const json_t *cells)
 {
-    int r = 0;
-    while (r == 0 && clock_s() < t) {
-        if (d->live)
-            show_live(d);
-        r = testbed_sleep(&d->bed, clock_ns(fmin(t, clock_s() + 0.2)), err);
+    struct demo *d = watcher;
+    size_t phase = json_array_size(cells);
+    phase -= phase == RESUMED;
+    if (d->live)
+        show_live(d, b, phase, cells);
+    else if (!d->json && phase == d->shown)
+        fprintf(stderr, "[%zu/%d] %s\n", ++d->shown, RESUMED, phases[phase].name);
+}
+
+/* ---- what came of it ---- */
+
+static struct demo_row result_row(const json_t *cell, const json_t *alone)
+{
+    return (struct demo_row){
+        .latency = {demo_metric(cell, "latency", "p50"), demo_metric(cell, "latency", "p99"),
+                    (size_t)json_integer_value(result_metric(cell, "latency", "requests"))},
+        .batch_share = batch_share(cell, alone),
+    };
+}
+
+static int take_cells(struct demo *d, const json_t *cells, struct error *err)
+{
+    struct demo_result *r = &d->result;
+    const json_t *v[PHASES], *alone;
+    double all = 0;
+    for (size_t i = 0; i < PHASES; i++) {
+        v[i] = json_array_get(cells, i);
+        const char *error = json_string_value(json_object_get(v[i], "error"));
+        if (error || !v[i])
+            return error_set(err, -EIO, "%s", error ? error : "nothing was measured");
     }
-    return r;
-}
-
-static void begin(struct demo *d, enum phase phase)
-{
-    d->phase = phase;
-    if (!d->live && !d->json)
-        fprintf(stderr, "[%d/%d] %s\n", phase + 1, PHASES, phases[phase].name);
-}
-
-/* Lets the phase run to its end; *a..*b is what counts of it: all of v ran, from settled on. */
-static int measure(struct demo *d, double end, struct child *const *v, size_t n, double *a,
-                   double *b, struct error *err)
-{
-    *a = clock_s() + SETTLE_S;
-    *b = fmax(end - 0.1, *a + WINDOW_S);
-    int r = wait_until(d, *b, err);
-    return r < 0 ? r : testbed_await_lines(&d->bed, v, n, *b, err);
-}
-
-/* ---- the programs ---- */
-
-static int load(struct demo *d, const char *name, const char *role, struct child **out,
-                struct error *err)
-{
-    const char *args[TESTBED_ARGS] = {role,      "--device", d->device, "--report",
-                                      REPORT_MS, "--verify", "--name",  name};
-    size_t n = 8;
-    char depth[32];
-    if (d->rate_option[0])
-        args[n++] = d->rate_option;
-    if (strcmp(role, "latency") == 0) {
-        args[n++] = d->period_option;
-    } else {
-        args[n++] = d->kernel_option;
-        /* Its queue has to outlast any time that this machine's CPUs are busy with others. */
-        snprintf(depth, sizeof(depth), "--depth=%llu",
-                 (unsigned long long)clamp_u64(200000 / d->result.batch_kernel_us, 2, 1000));
-        if (strcmp(d->device, "soft") == 0)
-            args[n++] = depth;
-    }
-    int r = testbed_load(&d->bed, name, args, out, err);
-    return r < 0 ? r : testbed_await_work(&d->bed, out, 1, READY_S, err);
-}
-
-static int stop(struct demo *d, struct child **v, size_t n, struct error *err)
-{
-    int r = testbed_stop(&d->bed, v, n, err);
-    for (size_t i = 0; i < n && r == 0; i++) {
-        d->result.verified &= v[i]->series.verified;
-        if (v[i]->series.harmed)
-            r = error_set(err, -EBADMSG, "a kernel of %s gave a wrong result", v[i]->name);
-    }
-    return r;
-}
-
-/* ---- steering ---- */
-
-static int ask(struct demo *d, const struct request *q, double *us, struct error *err)
-{
-    json_t *reply;
-    double t = clock_s();
-    int r = client_call(&d->client, q, &reply, err);
-    if (us)
-        *us = (clock_s() - t) * 1e6;
-    if (r < 0)
-        return error_prefix(err, r, "ceded");
-    const char *note = json_string_value(json_object_get(reply, "note"));
-    if (note)
-        r = error_set(err, -EAGAIN, "ceded: %s", note);
-    json_decref(reply);
-    return r;
-}
-
-/* The words of `cede set PID -c CLASS`, until there is nothing to remark on it. */
-static int adopt(struct demo *d, const struct child *c, enum job_class class, struct error *err)
-{
-    struct request q = {.op = OP_SET, .pid = c->pid, .has_class = true, .class = class};
-    uint64_t deadline = monotonic_ns() + ADOPT_NS;
-    for (;;) {
-        struct error e = {""};
-        int r = ask(d, &q, NULL, &e);
-        if (r != -EAGAIN || monotonic_ns() >= deadline)
-            return r < 0 ? error_set(err, r, "%s: %s", c->name, e.text) : 0;
-        r = testbed_sleep(&d->bed, monotonic_ns() + 100 * NSEC_PER_MSEC, err);
-        if (r < 0)
-            return r;
-    }
-}
-
-static int weigh(struct demo *d, const struct child *c, uint32_t weight, struct error *err)
-{
-    struct request q = {.op = OP_SET, .pid = c->pid, .has_weight = true, .weight = weight};
-    return ask(d, &q, NULL, err);
-}
-
-static int policy(struct demo *d, const char *name, struct error *err)
-{
-    struct request q = {.op = OP_POLICY};
-    snprintf(q.name, sizeof(q.name), "%s", name);
-    return ask(d, &q, NULL, err);
-}
-
-/* ---- phases ---- */
-
-/* Latency and batch programs together, for the rest of the phase. */
-static int together(struct demo *d, size_t batches, struct demo_row *row, struct error *err)
-{
-    struct child *v[1 + ARRAY_SIZE(d->batch)] = {d->latency};
-    for (size_t i = 0; i < batches; i++)
-        v[1 + i] = d->batch[i];
-    double a, b;
-    int r = measure(d, d->start + phases[d->phase].end * d->seconds, v, 1 + batches, &a, &b, err);
-    row->batch_share = 0;
-    if (r == 0)
-        r = series_percentiles(&d->latency->series, a, b, &row->latency);
-    for (size_t i = 0; i < batches && r == 0; i++) {
-        double rate;
-        r = series_rate(&d->batch[i]->series, a, b, &rate);
-        row->batch_share += r == 0 ? rate / d->alone_rate : 0;
-    }
-    return r == -ENODATA ? error_set(err, r, "%s: too little was measured, give it more --seconds",
-                                     phases[d->phase].name)
-                         : r;
-}
-
-static int run_alone(struct demo *d, struct error *err)
-{
-    double a, b;
-    begin(d, ALONE_LATENCY);
-    int r = load(d, "latency", "latency", &d->latency, err);
-    if (r == 0)
-        r = together(d, 0, &d->result.alone, err);
-    if (r == 0)
-        r = stop(d, &d->latency, 1, err);
-    if (r < 0)
-        return r;
-
-    begin(d, ALONE_BATCH);
-    r = load(d, "batch-1", "batch", &d->batch[0], err);
-    if (r == 0)
-        r = measure(d, d->start + phases[ALONE_BATCH].end * d->seconds, d->batch, 1, &a, &b, err);
-    if (r == 0)
-        r = series_rate(&d->batch[0]->series, a, b, &d->alone_rate);
-    if (r == -ENODATA || (r == 0 && d->alone_rate <= 0))
+    alone = v[ALONE_BATCH];
+    if (!(demo_metric(alone, "batch", "rate") > 0))
         return error_set(err, -ENODATA, "the batch program did nothing although it was alone");
-    d->result.alone.batch_share = 1;
-    return r;
+    r->alone = result_row(v[ALONE_LATENCY], alone);
+    r->alone.batch_share = 1;
+    r->normal = result_row(v[NORMAL], alone);
+    r->cede = result_row(v[CEDE], alone);
+    r->multi = result_row(v[MULTI], alone);
+    for (size_t i = 0; i < 2; i++)
+        all += r->got[i] =
+            demo_metric(v[SHARES], batches[i], "rate") / demo_metric(alone, "batch", "rate");
+    all += r->alone.latency.p99_us + r->normal.latency.p99_us + r->cede.latency.p99_us +
+           r->multi.latency.p99_us + r->normal.batch_share + r->cede.batch_share +
+           r->multi.batch_share;
+    if (isnan(all))
+        return error_set(err, -ENODATA, "too little was measured, give it more --seconds");
+    r->stopped = demo_metric(v[PAUSED], "batch", "work") == 0;
+    r->resumed = batch_share(v[RESUMED], alone) >= 0.9;
+    r->suspend_us = demo_metric(v[PAUSED], "verb", "pause");
+    r->resume_us = demo_metric(v[RESUMED], "verb", "resume");
+    return 0;
 }
 
-static int run_together(struct demo *d, struct error *err)
+static int run_demo(struct demo *d, struct bench *b, struct error *err)
 {
-    begin(d, NORMAL);
-    int r = load(d, "latency-2", "latency", &d->latency, err);
+    struct scenario *s = NULL;
+    json_t *cells = json_array();
+    int r = read_scenario(d, &s, err);
     if (r == 0)
-        r = together(d, 1, &d->result.normal, err);
-    if (r < 0)
-        return r;
-
-    begin(d, CEDE);
-    r = testbed_daemon(&d->bed, d->device, "", err);
+        r = bench_describe(b, err);
     if (r == 0)
-        r = client_open(&d->client, err);
+        r = bench_calibrate(b, err);
     if (r == 0)
-        r = adopt(d, d->latency, CLASS_LATENCY, err);
+        r = session_run(b, &(struct session){.s = s}, cells, err);
     if (r == 0)
-        r = adopt(d, d->batch[0], CLASS_BATCH, err);
-    if (r == 0)
-        r = together(d, 1, &d->result.cede, err);
-    if (r < 0)
-        return r;
-
-    begin(d, MULTI);
-    r = load(d, "batch-2", "batch", &d->batch[1], err);
-    if (r == 0)
-        r = load(d, "batch-3", "batch", &d->batch[2], err);
-    for (size_t i = 1; i < 3 && r == 0; i++)
-        r = adopt(d, d->batch[i], CLASS_BATCH, err);
-    return r < 0 ? r : together(d, 3, &d->result.multi, err);
-}
-
-static int run_shares(struct demo *d, struct error *err)
-{
-    struct child *over[] = {d->latency, d->batch[2]};
-    double a, b;
-    begin(d, SHARES);
-    int r = stop(d, over, 2, err);
-    if (r == 0)
-        r = policy(d, "shares", err);
-    if (r == 0)
-        r = weigh(d, d->batch[0], 300, err);
-    if (r == 0)
-        r = weigh(d, d->batch[1], 100, err);
-    if (r == 0)
-        r = measure(d, d->start + phases[SHARES].end * d->seconds, d->batch, 2, &a, &b, err);
-    for (size_t i = 0; i < 2 && r == 0; i++) {
-        double rate;
-        r = series_rate(&d->batch[i]->series, a, b, &rate);
-        if (r < 0)
-            return error_set(err, r, "%s printed too little to work out its share",
-                             d->batch[i]->name);
-        d->result.got[i] = rate / d->alone_rate;
-    }
-    return r;
-}
-
-static int run_pause(struct demo *d, struct error *err)
-{
-    struct request q = {.op = OP_PAUSE, .pid = d->batch[0]->pid};
-    double a, b, work = 0, rate = 0;
-    begin(d, PAUSE);
-    int r = stop(d, &d->batch[1], 1, err);
-    if (r == 0)
-        r = policy(d, "priority", err);
-    if (r == 0)
-        r = ask(d, &q, &d->result.suspend_us, err);
-    if (r < 0)
-        return r;
-    double left = d->start + d->seconds - clock_s();
-    a = clock_s() + GRACE_S;
-    b = a + fmax(left * 0.4, WINDOW_S);
-    r = wait_until(d, b, err);
-    if (r == 0)
-        r = testbed_await_lines(&d->bed, d->batch, 1, b, err);
-    if (r == 0)
-        r = series_work_inside(&d->batch[0]->series, a, b, &work);
-    if (r < 0)
-        return r;
-    d->result.stopped = work == 0;
-
-    q.op = OP_RESUME;
-    r = ask(d, &q, &d->result.resume_us, err);
-    if (r < 0)
-        return r;
-    r = measure(d, d->start + d->seconds, d->batch, 1, &a, &b, err);
-    if (r == 0)
-        r = series_rate(&d->batch[0]->series, a, b, &rate);
-    d->result.resumed = rate >= 0.9 * d->alone_rate;
-    if (r == 0)
-        r = stop(d, &d->batch[0], 1, err);
-    /* Last: its end shows whether it left everything as it was. */
-    return r < 0 ? r : testbed_stop(&d->bed, &d->bed.daemon, 1, err);
-}
-
-static int run_phases(struct demo *d, struct error *err)
-{
-    int r = machine_describe(d->device, d->result.gpu, sizeof(d->result.gpu), d->result.driver,
-                             sizeof(d->result.driver), err);
-    if (r == 0)
-        r = testbed_calibrate(&d->bed, d->device, d->rate_option, sizeof(d->rate_option), err);
-    if (r == 0)
-        r = run_alone(d, err);
-    if (r == 0)
-        r = run_together(d, err);
-    if (r == 0)
-        r = run_shares(d, err);
-    if (r == 0)
-        r = run_pause(d, err);
+        r = take_cells(d, cells, err);
+    snprintf(d->result.gpu, sizeof(d->result.gpu), "%s", b->gpu);
+    snprintf(d->result.driver, sizeof(d->result.driver), "%s", b->version);
+    d->result.verified = b->verified;
     d->result.seconds = clock_s() - d->start;
+    json_decref(cells);
+    free(s);
     return r;
 }
 
 /* ---- the command ---- */
 
-static const char *choose(void)
+static const char *demo_device(void)
 {
     struct device_driver *driver;
     struct error err = {""};
@@ -407,7 +266,7 @@ static const char *const usage =
     "Exit status: 0, or 1 if something failed.\n";
 
 /* -1: go on; else the exit status. */
-static int parse(int argc, char **argv, struct demo *d)
+static int demo_parse(int argc, char **argv, struct demo *d)
 {
     enum { DEVICE = 1, SECONDS, KERNEL, RATE, JSON, HELP };
     static const struct option options[] = {
@@ -447,49 +306,49 @@ static int parse(int argc, char **argv, struct demo *d)
     d->seconds = (double)seconds;
     d->result.batch_kernel_us = kernel_us;
     d->result.rate = rate;
-    snprintf(d->kernel_option, sizeof(d->kernel_option), "--kernel-us=%llu",
-             (unsigned long long)kernel_us);
-    snprintf(d->period_option, sizeof(d->period_option), "--period-us=%llu", 1000000ULL / rate);
     return -1;
+}
+
+/* A daemon of the machine's is not ours. */
+static void remark_daemon(void)
+{
+    struct client other;
+    if (client_open(&other, NULL) < 0)
+        return;
+    cli_error("demo: a daemon (pid %d) steers this machine's GPUs too: what its jobs do there "
+              "is in the numbers",
+              (int)other.daemon_pid);
+    client_close(&other);
 }
 
 int demo_main(int argc, char **argv)
 {
-    struct demo d = {
-        .device = "auto",
-        .client.fd = -1,
-        .result = {.asked = {0.75, 0.25}, .verified = true},
-    };
-    int status = parse(argc, argv, &d);
+    struct demo d = {.device = "auto", .result.asked = {0.75, 0.25}};
+    struct error err = {""};
+    struct bench b;
+    int status = demo_parse(argc, argv, &d);
     if (status >= 0)
         return status;
     if (strcmp(d.device, "auto") == 0)
-        d.device = choose();
+        d.device = demo_device();
     d.result.device = d.device;
     d.live = !d.json && isatty(STDOUT_FILENO);
-
-    struct error err = {""};
-    bool soft = strcmp(d.device, "soft") == 0;
-    struct client other;
-    if (!soft && client_open(&other, NULL) == 0) {
-        cli_error("demo: a daemon (pid %d) steers this machine's GPUs too: what its jobs do there "
-                  "is in the numbers",
-                  (int)other.daemon_pid);
-        client_close(&other);
-    }
+    if (strcmp(d.device, "soft") != 0)
+        remark_daemon();
     d.start = clock_s();
-    int r = testbed_open(&d.bed, soft, &err);
+    int r = bench_init(&b, d.device, "");
+    b.daemon_on_demand = true;
+    b.watch = demo_watch;
+    b.watcher = &d;
     if (r == 0)
-        r = run_phases(&d, &err);
-    client_close(&d.client);
-    testbed_close(&d.bed);
+        r = run_demo(&d, &b, &err);
     if (d.live) {
         fputs("\r\033[K", stdout);
         fflush(stdout);
     }
     if (r < 0) {
         cli_error("demo: %s", err.text);
-        return d.bed.signal ? 128 + d.bed.signal : CLI_FAILED;
+        return b.signal ? 128 + b.signal : CLI_FAILED;
     }
     print_result(&d);
     if (d.result.stopped && d.result.resumed)

@@ -10,7 +10,7 @@
 
 struct demo_result {
     const char *device; /* "soft" or "nvidia" */
-    char gpu[64], driver[32];
+    char gpu[64], driver[64];
     double seconds;
     uint64_t batch_kernel_us, rate;
     /* Shares are fractions of what one batch program does alone. */

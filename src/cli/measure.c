@@ -44,15 +44,15 @@ static int window(struct subject *x, double b, struct child *const *v, size_t n,
 static int load(struct subject *x, const char *name, const char *role, struct child **out,
                 struct error *err)
 {
-    const char *args[TESTBED_ARGS] = {role, "--device", x->device, "--report", "10"};
-    size_t n = 5;
+    const char *argv[TESTBED_ARGS] = {"cede-load", role, "--device", x->device, "--report", "10"};
+    size_t n = 6;
     if (x->rate_option[0])
-        args[n++] = x->rate_option;
+        argv[n++] = x->rate_option;
     if (strcmp(role, "latency") == 0)
-        args[n++] = PERIOD_OPTION;
+        argv[n++] = PERIOD_OPTION;
     else if (strcmp(x->device, "soft") == 0)
-        args[n++] = "--depth=400"; /* outlasts a busy CPU */
-    int r = testbed_load(x->bed, name, args, out, err);
+        argv[n++] = "--depth=400"; /* outlasts a busy CPU */
+    int r = testbed_program(x->bed, CHILD_LOAD, name, argv, NULL, out, err);
     return r < 0 ? r : testbed_await_work(x->bed, out, 1, READY_S, err);
 }
 
@@ -152,10 +152,11 @@ static int suspension(struct subject *x, struct child *const *ab, struct measure
         return r;
     double a = clock_s() + STOP_S, b = a + 0.4;
     r = window(x, b, &ab[1], 1, err);
-    if (r == 0)
-        r = series_work_inside(&ab[1]->series, a, b, &m->suspend.work_us);
-    if (r == -ENODATA)
-        error_set(err, r, "%s printed too little", ab[1]->name);
+    struct series_window w;
+    if (r == 0 && series_window(&ab[1]->series, a, b, &w) < 0)
+        r = error_set(err, -ENODATA, "%s printed too little", ab[1]->name);
+    else if (r == 0)
+        m->suspend.work_us = w.work_us;
     int resumed = set_running(x, ab[1], true, &m->suspend.resume_us, r == 0 ? err : NULL);
     if (r == 0)
         r = resumed;

@@ -7,9 +7,8 @@
 
 void series_free(struct series *s)
 {
-    free(s->points);
-    free(s->latencies);
     free(s->lines);
+    free(s->latencies);
     memset(s, 0, sizeof(*s));
 }
 
@@ -26,44 +25,55 @@ static int reserve(void **v, size_t *cap, size_t n, size_t size)
     return 0;
 }
 
-static int take_point(struct series *s, double t, const json_t *work)
+static struct series_line last_line(const struct series *s)
 {
-    double us = json_number_value(work);
-    if (!json_is_number(work) || us < 0 || (s->npoints && us < s->points[s->npoints - 1].work_us))
-        return -EPROTO;
-    int r = reserve((void **)&s->points, &s->points_cap, s->npoints + 1, sizeof(*s->points));
+    return s->nlines ? s->lines[s->nlines - 1] : (struct series_line){0};
+}
+
+static int add_line(struct series *s, struct series_line l)
+{
+    int r = reserve((void **)&s->lines, &s->lines_cap, s->nlines + 1, sizeof(*s->lines));
     if (r == 0)
-        s->points[s->npoints++] = (struct series_point){t, us};
+        s->lines[s->nlines++] = l;
     return r;
 }
 
-static int take_latencies(struct series *s, double t, const json_t *list, const json_t *late)
+static int take_work(struct series *s, struct series_line *l, const json_t *work)
+{
+    double us = json_number_value(work);
+    if (!json_is_number(work) || us < l->work_us)
+        return -EPROTO;
+    l->work_us = us;
+    s->works = true;
+    return 0;
+}
+
+/* A line has only the number of late requests. */
+static int take_requests(struct series *s, struct series_line *l, const json_t *list,
+                         const json_t *late)
 {
     size_t n = json_array_size(list);
     json_int_t nlate = json_integer_value(late);
-    if (late && (!json_is_integer(late) || nlate < 0 || (size_t)nlate > n))
+    if (!json_is_array(list) ||
+        (late && (!json_is_integer(late) || nlate < 0 || (size_t)nlate > n)))
         return -EPROTO;
-    s->has_deadlines |= late != NULL;
-    int r = reserve((void **)&s->latencies, &s->latencies_cap, s->nlatencies + n,
-                    sizeof(*s->latencies));
-    if (r == 0)
-        r = reserve((void **)&s->lines, &s->lines_cap, s->nlines + 1, sizeof(*s->lines));
-    if (r < 0)
-        return r;
-    s->lines[s->nlines++] = t;
+    int r =
+        reserve((void **)&s->latencies, &s->latencies_cap, l->requests + n, sizeof(*s->latencies));
     for (size_t i = 0; i < n && r == 0; i++) {
         const json_t *us = json_array_get(list, i);
         if (!json_is_number(us) || json_number_value(us) < 0)
             return -EPROTO;
-        s->latencies[s->nlatencies++] =
-            (struct series_latency){s->last_t, t, json_number_value(us), i < (size_t)nlate};
+        s->latencies[l->requests + i] = json_number_value(us);
     }
+    s->has_deadlines |= late != NULL;
+    l->requests += n;
+    l->late += (size_t)nlate;
     return r;
 }
 
 static int series_take(struct series *s, const json_t *o)
 {
-    const json_t *t = json_object_get(o, "t");
+    const json_t *t = json_object_get(o, "t"), *work = json_object_get(o, "work_us");
     if (json_is_string(json_object_get(o, "role"))) {
         const json_t *verified = json_object_get(o, "verified");
         s->final = true;
@@ -72,15 +82,17 @@ static int series_take(struct series *s, const json_t *o)
         s->iterations_per_us = json_number_value(json_object_get(o, "iterations_per_us"));
         return 0;
     }
-    double at = json_number_value(t);
-    if (!json_is_number(t) || at <= s->last_t)
+    struct series_line l = last_line(s);
+    l.t = json_number_value(t);
+    if (!json_is_number(t) || l.t <= s->last_t)
         return -EPROTO;
-    const json_t *work = json_object_get(o, "work_us"), *list = json_object_get(o, "latencies_us");
-    int r = work                  ? take_point(s, at, work)
-            : json_is_array(list) ? take_latencies(s, at, list, json_object_get(o, "late"))
-                                  : -EPROTO;
+    int r =
+        work ? take_work(s, &l, work)
+             : take_requests(s, &l, json_object_get(o, "latencies_us"), json_object_get(o, "late"));
     if (r == 0)
-        s->last_t = at;
+        r = add_line(s, l);
+    if (r == 0)
+        s->last_t = l.t;
     return r;
 }
 
@@ -95,22 +107,29 @@ int series_line(struct series *s, const char *line, size_t n, struct error *err)
     return r < 0 ? error_set(err, r, "out of memory") : 0;
 }
 
-static int work_at(const struct series *s, double t, double *us)
+/* The first line at or after t; nlines: none. */
+static size_t line_at(const struct series *s, double t)
 {
-    size_t lo = 0, hi = s->npoints; /* the first point at or after t is in lo..hi */
+    size_t lo = 0, hi = s->nlines;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        if (s->points[mid].t < t)
+        if (s->lines[mid].t < t)
             lo = mid + 1;
         else
             hi = mid;
     }
-    if (lo == s->npoints || (lo == 0 && s->points[0].t > t))
+    return lo;
+}
+
+static int work_at(const struct series *s, double t, double *us)
+{
+    size_t i = line_at(s, t);
+    if (i == s->nlines || (i == 0 && s->lines[0].t > t))
         return -ENODATA;
-    const struct series_point *p = &s->points[lo];
-    *us = p->work_us;
-    if (p->t > t)
-        *us -= (p->work_us - p[-1].work_us) * (p->t - t) / (p->t - p[-1].t);
+    const struct series_line *l = &s->lines[i];
+    *us = l->work_us;
+    if (l->t > t)
+        *us -= (l->work_us - l[-1].work_us) * (l->t - t) / (l->t - l[-1].t);
     return 0;
 }
 
@@ -123,39 +142,34 @@ int series_rate(const struct series *s, double a, double b, double *rate)
     return 0;
 }
 
-int series_work_inside(const struct series *s, double a, double b, double *work_us)
+int series_window(const struct series *s, double a, double b, struct series_window *out)
 {
-    const struct series_point *first = NULL, *last = NULL;
-    for (size_t i = 0; i < s->npoints; i++) {
-        if (s->points[i].t < a || s->points[i].t > b)
-            continue;
-        if (!first)
-            first = &s->points[i];
-        last = &s->points[i];
-    }
-    if (first == last)
+    size_t first = line_at(s, a), end = line_at(s, b);
+    end += end < s->nlines && s->lines[end].t <= b;
+    *out = (struct series_window){0};
+    if (end < first + 2)
         return -ENODATA;
-    *work_us = last->work_us - first->work_us;
+    const struct series_line *from = &s->lines[first], *to = &s->lines[end - 1];
+    *out = (struct series_window){
+        .seconds = to->t - from->t,
+        .work_us = to->work_us - from->work_us,
+        .latencies = s->latencies ? s->latencies + from->requests : NULL,
+        .n = to->requests - from->requests,
+        .late = to->late - from->late,
+    };
     return 0;
 }
 
-int series_values(const struct series *s, double a, double b, double **v, size_t *n)
-{
-    double *more = reallocarray(*v, *n + s->nlatencies + 1, sizeof(**v));
-    if (!more)
-        return -ENOMEM;
-    *v = more;
-    for (size_t i = 0; i < s->nlatencies; i++) {
-        if (s->latencies[i].from >= a && s->latencies[i].to <= b)
-            more[(*n)++] = s->latencies[i].us;
-    }
-    return 0;
-}
-
-static int series_compare(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+void series_sort(double *v, size_t n)
+{
+    if (n)
+        qsort(v, n, sizeof(*v), compare_doubles);
 }
 
 double series_rank(const double *sorted, size_t n, unsigned permille)
@@ -165,44 +179,23 @@ double series_rank(const double *sorted, size_t n, unsigned permille)
 
 int series_percentiles(const struct series *s, double a, double b, struct percentiles *out)
 {
-    _cleanup_free_ double *v = NULL;
-    size_t n = 0;
-    int r = series_values(s, a, b, &v, &n);
-    if (r == 0 && n == 0)
-        r = -ENODATA;
-    if (r < 0)
-        return r;
-    qsort(v, n, sizeof(*v), series_compare);
-    *out = (struct percentiles){series_rank(v, n, 500), series_rank(v, n, 990), n};
+    struct series_window w;
+    if (series_window(s, a, b, &w) < 0 || w.n == 0)
+        return -ENODATA;
+    _cleanup_free_ double *v = calloc(w.n, sizeof(*v));
+    if (!v)
+        return -ENOMEM;
+    memcpy(v, w.latencies, w.n * sizeof(*v));
+    series_sort(v, w.n);
+    *out = (struct percentiles){series_rank(v, w.n, 500), series_rank(v, w.n, 990), w.n};
     return 0;
-}
-
-double series_covered(const struct series *s, double a, double b)
-{
-    size_t first = 0, end = s->nlines;
-    while (first < end && s->lines[first] < a)
-        first++;
-    while (end > first && s->lines[end - 1] > b)
-        end--;
-    return end > first ? s->lines[end - 1] - s->lines[first] : 0;
-}
-
-size_t series_late(const struct series *s, double a, double b)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->nlatencies; i++)
-        n += s->latencies[i].late && s->latencies[i].from >= a && s->latencies[i].to <= b;
-    return n;
 }
 
 int series_hold(struct series *s, double t)
 {
-    if (s->npoints == 0 || s->points[s->npoints - 1].t >= t)
+    struct series_line l = last_line(s);
+    if (s->nlines == 0 || l.t >= t)
         return 0;
-    int r = reserve((void **)&s->points, &s->points_cap, s->npoints + 1, sizeof(*s->points));
-    if (r == 0) {
-        s->points[s->npoints] = (struct series_point){t, s->points[s->npoints - 1].work_us};
-        s->npoints++;
-    }
-    return r;
+    l.t = t;
+    return add_line(s, l);
 }

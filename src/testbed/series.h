@@ -10,19 +10,14 @@
 
 /* Times are seconds of CLOCK_MONOTONIC, as in the lines. Start from all zero. */
 struct series {
-    struct series_point {
-        double t, work_us; /* work done by then */
-    } * points;
-    size_t npoints, points_cap;
-    struct series_latency {
-        double from, to; /* printed in the line of `to`; the line before was of `from` */
-        double us;
-        bool late; /* after its deadline; a line has only their number, so its first ones are marked
-                    */
-    } * latencies;
-    size_t nlatencies, latencies_cap;
-    double *lines; /* times of all lines about requests */
+    struct series_line {
+        double t, work_us;     /* work done by then */
+        size_t requests, late; /* ended by then, and how many of these after their deadline */
+    } * lines;
     size_t nlines, lines_cap;
+    double *latencies; /* us, of each request in the order of the lines */
+    size_t latencies_cap;
+    bool works;         /* lines tell its work, not its requests */
     bool has_deadlines; /* its requests have deadlines */
     double last_t;      /* of the newest live line; 0: none yet */
 
@@ -40,30 +35,29 @@ int series_line(struct series *s, const char *line, size_t n, struct error *err)
  * -ENODATA when the lines do not cover both. */
 int series_rate(const struct series *s, double a, double b, double *rate);
 
-/* Work in the lines of a..b alone, without the pieces before the first and after the last of them:
- * 0 exactly if nothing ended there. -ENODATA with fewer than two lines. */
-int series_work_inside(const struct series *s, double a, double b, double *work_us);
+/* From the first line of a..b to the last: work that ended in between (0 exactly if none did), and
+ * the requests that began and ended there. -ENODATA, with all of it 0, if there are not two lines.
+ */
+struct series_window {
+    double seconds, work_us;
+    const double *latencies; /* n of them, us */
+    size_t n, late;
+};
+int series_window(const struct series *s, double a, double b, struct series_window *out);
+
+/* Ascending. */
+void series_sort(double *v, size_t n);
 
 /* Nearest rank: the smallest of the n sorted values that at least permille/1000 of them do not
  * exceed. n > 0, permille 1..1000. */
 double series_rank(const double *sorted, size_t n, unsigned permille);
 
-/* Such percentiles of the requests that began and ended in lines between a and b.
- * -ENODATA when there was none. */
+/* Such percentiles of the requests of a window. -ENODATA when there was none. */
 struct percentiles {
     double p50_us, p99_us;
     size_t n;
 };
 int series_percentiles(const struct series *s, double a, double b, struct percentiles *out);
-
-/* Appends the latencies, us, of the same requests to *v (*n of them, malloc'd). -ENOMEM. */
-int series_values(const struct series *s, double a, double b, double **v, size_t *n);
-
-/* How long those lines are together, s: from the first line of a..b to the last. */
-double series_covered(const struct series *s, double a, double b);
-
-/* How many of them were late. */
-size_t series_late(const struct series *s, double a, double b);
 
 /* No line came after the last one, up to t: then nothing was done in between. For a program
  * that prints only when it gets something done. */

@@ -23,14 +23,12 @@
 #define ORPHAN_NS      (5 * NSEC_PER_SEC)
 #define CALIBRATION_NS (60 * NSEC_PER_SEC)
 
-static const struct {
-    const char *program;
-    int death_signal; /* when we are killed: the first two have something to tidy */
-} kinds[] = {
-    [CHILD_SOFTGPU] = {"cede-softgpu", SIGTERM},
-    [CHILD_DAEMON] = {"ceded", SIGTERM},
-    [CHILD_LOAD] = {"cede-load", SIGKILL},
-    [CHILD_HELPER] = {"helper", SIGTERM},
+/* What a child gets when we are killed: the first two have something to tidy. */
+static const int death_signals[] = {
+    [CHILD_SOFTGPU] = SIGTERM,
+    [CHILD_DAEMON] = SIGTERM,
+    [CHILD_LOAD] = SIGKILL,
+    [CHILD_HELPER] = SIGTERM,
 };
 
 static void testbed_path(const struct testbed *s, const char *name, const char *suffix, char *buf,
@@ -76,9 +74,9 @@ void testbed_signals(sigset_t *set)
         sigaddset(set, stop_signals[i]);
 }
 
-static int testbed_launch(struct testbed *s, enum child_kind kind, const char *name,
-                          const char *file, const char *const *argv, const char *const *env,
-                          struct child **out, struct error *err)
+int testbed_program(struct testbed *s, enum child_kind kind, const char *name,
+                    const char *const *argv, const char *const *env, struct child **out,
+                    struct error *err)
 {
     size_t slot = 0;
     while (slot < TESTBED_CHILDREN && s->children[slot])
@@ -106,14 +104,16 @@ static int testbed_launch(struct testbed *s, enum child_kind kind, const char *n
     for (size_t i = 0; i < ARRAY_SIZE(stop_signals); i++)
         sigdelset(&mask, stop_signals[i]);
     /* Where kernel.yama.ptrace_scope is 1, the daemon, no ancestor of the loads, may steer them. */
-    const struct process_spec spec = {.file = file,
-                                      .argv = argv,
-                                      .env = env,
-                                      .fds = {-1, pipes[1], log},
-                                      .own_group = true,
-                                      .traceable = kind == CHILD_LOAD,
-                                      .death_signal = kinds[kind].death_signal,
-                                      .mask = &mask};
+    const struct process_spec spec = {
+        .file = strncmp(argv[0], "cede", 4) == 0 ? "/proc/self/exe" : NULL,
+        .argv = argv,
+        .env = env,
+        .fds = {-1, pipes[1], log},
+        .own_group = true,
+        .traceable = kind == CHILD_LOAD,
+        .death_signal = death_signals[kind],
+        .mask = &mask,
+    };
     int r = process_start(&spec, &c->pid);
     close(pipes[1]);
     c->out = pipes[0];
@@ -135,33 +135,6 @@ static int testbed_launch(struct testbed *s, enum child_kind kind, const char *n
     return 0;
 }
 
-/* This executable, under the name that its kind goes by. */
-static int testbed_begin(struct testbed *s, enum child_kind kind, const char *name,
-                         const char *const *args, struct child **out, struct error *err)
-{
-    const char *argv[TESTBED_ARGS + 2] = {kinds[kind].program};
-    for (size_t n = 0; args[n]; n++) {
-        if (n == TESTBED_ARGS)
-            return error_set(err, -E2BIG, "too many arguments for %s", name);
-        argv[n + 1] = args[n];
-    }
-    return testbed_launch(s, kind, name, "/proc/self/exe", argv, NULL, out, err);
-}
-
-int testbed_load(struct testbed *s, const char *name, const char *const *args, struct child **out,
-                 struct error *err)
-{
-    return testbed_begin(s, CHILD_LOAD, name, args, out, err);
-}
-
-int testbed_program(struct testbed *s, enum child_kind kind, const char *name,
-                    const char *const *argv, const char *const *env, struct child **out,
-                    struct error *err)
-{
-    const char *file = strncmp(argv[0], "cede", 4) == 0 ? "/proc/self/exe" : argv[0];
-    return testbed_launch(s, kind, name, file, argv, env, out, err);
-}
-
 static int start_softgpu(struct testbed *s, unsigned gpus, struct error *err)
 {
     char path[128], n[16];
@@ -169,8 +142,8 @@ static int start_softgpu(struct testbed *s, unsigned gpus, struct error *err)
     testbed_path(s, "gpu", "", path, sizeof(path));
     setenv("CEDE_SOFT_SOCKET", path, 1);
     snprintf(n, sizeof(n), "%u", gpus);
-    int r = testbed_begin(s, CHILD_SOFTGPU, "cede-softgpu",
-                          (const char *[]){"--socket", path, "--gpus", n, NULL}, &c, err);
+    const char *argv[] = {"cede-softgpu", "--socket", path, "--gpus", n, NULL};
+    int r = testbed_program(s, CHILD_SOFTGPU, argv[0], argv, NULL, &c, err);
     uint64_t deadline = monotonic_ns() + START_NS;
     while (r == 0 && c && !c->spoke) {
         if (monotonic_ns() >= deadline)
@@ -186,8 +159,8 @@ int testbed_calibrate(struct testbed *s, const char *device, char *buf, size_t s
     struct child *c = NULL;
     if (strcmp(device, "soft") == 0)
         return 0;
-    int r = testbed_load(s, "calibrate", (const char *[]){"calibrate", "--device", device, NULL},
-                         &c, err);
+    const char *argv[] = {"cede-load", "calibrate", "--device", device, NULL};
+    int r = testbed_program(s, CHILD_LOAD, "calibrate", argv, NULL, &c, err);
     if (r == 0)
         r = testbed_await_end(s, c, CALIBRATION_NS, err);
     if (r == 0)
@@ -241,10 +214,8 @@ int testbed_daemon(struct testbed *s, const char *device, const char *settings, 
     _cleanup_close_ int fd = open(config, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0 || write_full(fd, settings, strlen(settings)) < 0)
         return error_set(err, -errno, "cannot write %s: %s", config, strerror(errno));
-    int r = testbed_begin(
-        s, CHILD_DAEMON, "ceded",
-        (const char *[]){"--dir", s->dir, "--device", device, "--config", config, NULL}, &s->daemon,
-        err);
+    const char *argv[] = {"ceded", "--dir", s->dir, "--device", device, "--config", config, NULL};
+    int r = testbed_program(s, CHILD_DAEMON, argv[0], argv, NULL, &s->daemon, err);
     uint64_t deadline = monotonic_ns() + START_NS;
     while (r == 0) {
         _cleanup_close_ int socket = -1;

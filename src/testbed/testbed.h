@@ -67,14 +67,9 @@ void testbed_signals(sigset_t *set);
 int testbed_open(struct testbed *s, unsigned softgpus, struct error *err);
 void testbed_close(struct testbed *s);
 
-/* Starts cede-load with these arguments (NULL-terminated); its lines go into (*out)->series. The
- * child belongs to the stage. */
-int testbed_load(struct testbed *s, const char *name, const char *const *args, struct child **out,
-                 struct error *err);
-
-/* Starts any program whose lines are those of cede-load ("cede...": this executable by that name).
- * env: pairs of name and value, ended by NULL; NULL: none. A helper's lines are not looked at, and
- * its end is no accident. */
+/* Starts a program ("cede...": this executable by that name). A load's lines, those of cede-load,
+ * go into (*out)->series; a helper's are not read, and its end is no accident. env: pairs of name
+ * and value, ended by NULL; NULL: none. The child belongs to the stage. */
 int testbed_program(struct testbed *s, enum child_kind kind, const char *name,
                     const char *const *argv, const char *const *env, struct child **out,
                     struct error *err);

@@ -76,9 +76,9 @@ static void cells(void **state)
     struct scenario *s = scenario("[scenario]\ntitle = t\nid = 1\nconfigs = mps cede\n"
                                   "[axis k]\nvalues = 1 1234567.8\n[role r]\nload = batch\n");
     struct bench with = {.mps = true}, without = {.mps = false};
-    struct session cede = {.s = s, .config = &s->configs[1], .point = 1};
-    struct session mps = {.s = s, .config = &s->configs[0], .point = 0};
-    struct session alone = {.s = s, .alone = &s->roles[0], .point = 0};
+    struct session cede = {.s = &s[1], .config = &s[1].configs[1]};
+    struct session mps = {.s = s, .config = &s->configs[0]};
+    struct session alone = {.s = s, .alone = &s->roles[0]};
 #define CELL(config, k, repeat, status)                                                            \
     "{\"config\":\"" config "\",\"point\":{\"k\":" k "},\"repeat\":" repeat                        \
     ",\"status\":\"" status "\"}"

@@ -181,8 +181,8 @@ static void held(void **state)
 {
     (void)state;
     struct series s = {0};
-    double rate, *v = NULL;
-    size_t n = 0;
+    double rate;
+    struct series_window w;
     static const char *const lines[] = {"{\"t\":1,\"work_us\":0}", "{\"t\":2,\"work_us\":1e6}"};
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(series_line(&s, lines[i], strlen(lines[i]), NULL), 0);
@@ -192,9 +192,8 @@ static void held(void **state)
     near(rate, 0.25);
     assert_int_equal(series_rate(&s, 3, 5, &rate), 0);
     near(rate, 0);
-    assert_int_equal(series_values(&s, 0, 9, &v, &n), 0);
-    assert_int_equal(n, 0);
-    free(v);
+    assert_int_equal(series_window(&s, 0, 9, &w), 0);
+    assert_int_equal(w.n, 0);
     series_free(&s);
 }
 
@@ -203,19 +202,17 @@ static void rate_of_requests(void **state)
 {
     (void)state;
     struct series s = {0};
-    double *v = NULL;
-    size_t n = 0;
+    struct series_window w;
     for (int i = 1; i <= 20; i++) {
         char line[80];
         snprintf(line, sizeof(line), "{\"t\":%d,\"latencies_us\":[%s]}", i, i % 2 ? "1,2" : "");
         assert_int_equal(series_line(&s, line, strlen(line), NULL), 0);
     }
-    assert_int_equal(series_values(&s, 2.5, 10.9, &v, &n), 0);
-    near(series_covered(&s, 2.5, 10.9), 7); /* 3 to 10 */
-    assert_int_equal(n, 6);                 /* of 5, 7 and 9 */
-    near(series_covered(&s, 20.5, 30), 0);
-    near(series_covered(&s, 0, 0.5), 0);
-    free(v);
+    assert_int_equal(series_window(&s, 2.5, 10.9, &w), 0);
+    near(w.seconds, 7);       /* 3 to 10 */
+    assert_int_equal(w.n, 6); /* of 5, 7 and 9 */
+    assert_int_equal(series_window(&s, 20.5, 30, &w), -ENODATA);
+    assert_int_equal(series_window(&s, 0, 0.5, &w), -ENODATA);
     series_free(&s);
 }
 

@@ -41,10 +41,9 @@ static void shipped(void **state)
             assert_true(s->title[0] && s->reference[0] && s->shows[0] && s->ntargets);
             for (size_t p = 0; p < scenario_points(s); p++) {
                 for (size_t c = 0; c < s->nconfigs; c++) {
-                    struct session x = {.s = s, .config = &s->configs[c], .point = p};
-                    _cleanup_free_ char *key = session_key(&x, &err);
-                    if (!key)
-                        fail_msg("%s: %s", path, err.text);
+                    struct session x = {.s = &s[p], .config = &s[p].configs[c]};
+                    _cleanup_free_ char *key = session_key(&x);
+                    assert_non_null(key);
                 }
             }
             free(s);
@@ -64,21 +63,23 @@ static void axes(void **state)
     double v;
     assert_int_equal(load(two, (struct scenario_how){false, false}, &s, &err), 0);
     assert_int_equal(scenario_points(s), 6);
-    assert_true(scenario_at(s, 3, 0) > 19 && scenario_at(s, 3, 0) < 21);
-    assert_true(scenario_at(s, 3, 1) > 5.5); /* the last axis runs fastest */
+    assert_true(s[3].axes[0].at > 19 && s[3].axes[0].at < 21);
+    assert_true(s[3].axes[1].at > 5.5); /* the last axis runs fastest */
+    assert_string_equal(s[5].roles[0].load, "batch --kernel-us 300");
     assert_string_equal(s->configs[0].name, "cede");
     assert_int_equal(s->configs[1].base, BASE_DEFAULT);
-    assert_int_equal(scenario_expand(s, 4, "a {k * m} {1e6 / 3ms} b", text, sizeof(text), &err), 0);
+    assert_int_equal(
+        scenario_expand(&s[4], "a {k * m} {1e6 / 3ms} b", false, text, sizeof(text), &err), 0);
     assert_string_equal(text, "a 1500 333.3333333 b");
-    assert_int_equal(scenario_number(s, 0, "", 7, &v, &err), 0);
+    assert_int_equal(scenario_number(s, "", 7, &v, &err), 0);
     assert_true(v > 6.9 && v < 7.1);
-    assert_int_equal(scenario_expand(s, 0, "{nothing}", text, sizeof(text), &err), -EINVAL);
-    assert_int_equal(scenario_expand(s, 0, "{k", text, sizeof(text), &err), -EINVAL);
-    assert_int_equal(scenario_expand(s, 0, "0123456789", text, 5, &err), -E2BIG);
-    assert_int_equal(scenario_expand_shell(s, 4, "${k} {k} {print} {", text, sizeof(text), &err),
+    assert_int_equal(scenario_expand(s, "{nothing}", false, text, sizeof(text), &err), -EINVAL);
+    assert_int_equal(scenario_expand(s, "{k", false, text, sizeof(text), &err), -EINVAL);
+    assert_int_equal(scenario_expand(s, "0123456789", false, text, 5, &err), -E2BIG);
+    assert_int_equal(scenario_expand(&s[4], "${k} {k} {print} {", true, text, sizeof(text), &err),
                      0);
     assert_string_equal(text, "${k} 300 {print} {");
-    assert_int_equal(scenario_expand_shell(s, 0, "0123456789", text, 5, &err), -E2BIG);
+    assert_int_equal(scenario_expand(s, "0123456789", true, text, 5, &err), -E2BIG);
     free(s);
     assert_int_equal(load(two, (struct scenario_how){true, false}, &s, &err), 0);
     assert_int_equal(s->axes[0].n, 1);
@@ -103,9 +104,9 @@ static void keys(void **state)
                           (struct scenario_how){false, false}, &s, &err),
                      0);
     for (size_t c = 0; c < 4; c++) {
-        struct session a = {.s = s, .config = &s->configs[c], .point = 0}, b = a;
-        b.point = 1;
-        _cleanup_free_ char *x = session_key(&a, &err), *y = session_key(&b, &err);
+        struct session a = {.s = s, .config = &s->configs[c]};
+        struct session b = {.s = &s[1], .config = &s[1].configs[c]};
+        _cleanup_free_ char *x = session_key(&a), *y = session_key(&b);
         assert_non_null(x);
         assert_non_null(y);
         assert_int_equal(strcmp(x, y) == 0, c == 0);

@@ -169,26 +169,30 @@ static void demo_shows_what_cede_does(void **state)
     print_message("%s\n", text);
     free(text);
     assert_string_equal(json_string_value(json_object_get(o, "device")), "soft");
-    /* Times are the device's, but a batch program that a busy machine does not schedule leaves it
-     * idle. So these are wide; tests/sim has the exact ones, in virtual time. */
-    double cede99 = field(o, "cede", "p99_us");
-    assert_true(field(o, "alone", "p50_us") > 0);
+    /* Times are the device's, but batch programs that a busy machine does not schedule leave it
+     * idle: then the tail of requests is shorter, and work in one window says little about work in
+     * another. So p99 and shares of what one has alone are compared roughly; strictly, the medians,
+     * and the two shares of one window with each other. tests/sim has the rest, in virtual time. */
+    double cede50 = field(o, "cede", "p50_us"), cede99 = field(o, "cede", "p99_us");
+    assert_true(field(o, "alone", "p50_us") > 0 && field(o, "alone", "p50_us") < cede50);
     assert_true(field(o, "alone", "p99_us") < cede99);
+    assert_true(field(o, "default", "p50_us") >= 2 * cede50);
     assert_true(field(o, "default", "p99_us") >= 2 * cede99);
+    assert_true(fabs(field(o, "multi", "p50_us") - cede50) <= 0.05 * cede50);
     assert_true(field(o, "multi", "p99_us") <= 2 * cede99);
     assert_true(field(o, "default", "batch_share") >= 0.75);
     assert_true(field(o, "cede", "batch_share") >= 0.75);
-    assert_true(fabs(field(o, "multi", "batch_share") - field(o, "cede", "batch_share")) <= 0.2);
 
     const json_t *shares = json_object_get(o, "shares");
     for (size_t i = 0; i < 2; i++) {
         double asked = json_number_value(json_array_get(json_object_get(shares, "asked"), i));
         double got = json_number_value(json_array_get(json_object_get(shares, "got"), i));
         assert_true(asked == (i ? 0.25 : 0.75));
-        assert_true(fabs(got - asked) <= 0.15);
+        assert_true(fabs(got / field(o, "shares", "sum") - asked) <= 0.05);
     }
     assert_true(field(o, "shares", "sum") >= 0.75);
     assert_true(flag(o, "pause", "stopped") && flag(o, "pause", "resumed"));
+    assert_true(field(o, "pause", "suspend_us") > 0 && field(o, "pause", "resume_us") > 0);
     assert_true(json_is_true(json_object_get(o, "verified")));
     json_decref(o);
 }
@@ -281,7 +285,7 @@ static void kill_leaves_no_process(void **state)
 /* A program that dies under it: said, status 1, nothing left. */
 static void deaths_are_told(void **state)
 {
-    static const char *const victims[] = {"--name batch-1", "cede-softgpu", "ceded"};
+    static const char *const victims[] = {"--name=batch", "cede-softgpu", "ceded"};
     struct run *r = *state;
     for (size_t i = 0; i < ARRAY_SIZE(victims); i++) {
         start(r, short_demo);

@@ -94,14 +94,15 @@ static void turns_add_up(void **state)
 static void work_inside_is_exact(void **state)
 {
     struct series s = {0};
-    double work = -1;
+    struct series_window w;
     three_parts(&s);
-    assert_int_equal(series_work_inside(&s, 109.95, 120.01, &work), 0);
-    assert_true(work == 0);
-    assert_int_equal(series_work_inside(&s, 109.95, 120.11, &work), 0);
-    assert_true(work > 0);
-    assert_int_equal(series_work_inside(&s, 110.11, 110.19, &work), -ENODATA); /* no line */
-    assert_int_equal(series_work_inside(&s, 110.11, 110.25, &work), -ENODATA); /* one */
+    assert_int_equal(series_window(&s, 109.95, 120.01, &w), 0);
+    assert_true(w.work_us == 0);
+    assert_int_equal(series_window(&s, 109.95, 120.11, &w), 0);
+    assert_true(w.work_us > 0);
+    assert_int_equal(series_window(&s, 110.11, 110.19, &w), -ENODATA); /* no line */
+    assert_int_equal(series_window(&s, 110.11, 110.25, &w), -ENODATA); /* one */
+    assert_true(w.work_us == 0);
     series_free(&s);
 }
 
@@ -182,7 +183,7 @@ static void nonsense_is_refused(void **state)
         assert_int_equal(series_line(&s, lines[i], strlen(lines[i]), &err), -EPROTO);
         assert_non_null(strstr(err.text, "unexpected line"));
     }
-    assert_int_equal(s.npoints, 1);
+    assert_int_equal(s.nlines, 1);
     assert_true(s.last_t == 5 && !s.final);
     series_free(&s);
 }
