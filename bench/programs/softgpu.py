@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 
-VERSION = 0x73670002
+VERSION = 0x73670003
 OPEN_CONTEXT, REPLY, SUBMIT, COMPLETION = 1, 3, 4, 5
 
 
@@ -18,7 +18,7 @@ class Context:
     def __init__(self):
         self.s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.s.connect(path())
-        self.s.send(struct.pack("=III", VERSION, OPEN_CONTEXT, 0))
+        self.s.send(struct.pack("=IIIIQ", VERSION, OPEN_CONTEXT, 0, 0, 0))
         result = self._receive(REPLY, "=iI")[0]
         if result < 0:
             raise OSError(-result, os.strerror(-result))
