@@ -61,7 +61,7 @@ double result_part(const json_t *summary, const char *which)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-static double metric(const json_t *cell, const char *role, const char *name)
+static double cell_metric(const json_t *cell, const char *role, const char *name)
 {
     const json_t *v = result_metric(cell, role, name);
     return json_is_number(v) ? json_number_value(v) : NAN;
@@ -76,9 +76,9 @@ void result_put(struct result *r, size_t repeat, size_t slot, size_t point, json
         const struct role *role = &r->s->roles[i];
         const json_t *alone = *place(r, repeat, result_slot_alone(r, role), point);
         json_t *m = json_object_get(json_object_get(cell, "roles"), role->name);
-        double base = metric(alone, role->name, "rate");
+        double base = cell_metric(alone, role->name, "rate");
         for (size_t k = 0; k < ARRAY_SIZE(names) && m && base > 0; k++) {
-            double v = metric(cell, role->name, names[k][0]);
+            double v = cell_metric(cell, role->name, names[k][0]);
             if (!isnan(v) && !json_object_get(m, names[k][1]))
                 json_object_set_new(m, names[k][1], json_real(v / base));
         }
@@ -123,7 +123,7 @@ static int value(void *arg, const char *name, double *out)
     const struct role *known = scenario_role(s, role);
     if (strcmp(config, "alone") == 0 && known && !s->nphases)
         slot = result_slot_alone(w->r, known);
-    *out = metric(*place(w->r, w->repeat, slot, w->point), role, what);
+    *out = cell_metric(*place(w->r, w->repeat, slot, w->point), role, what);
     return 0;
 }
 
@@ -132,86 +132,60 @@ static void select_point(void *arg, size_t i)
     ((struct where *)arg)->point = i;
 }
 
-/* Left and right sides' medians over repeats, at one point. */
-static int sides(const struct result *r, const char *text, size_t point, json_t **left,
-                 json_t **right, enum expr_op *op)
+static int evaluate(const struct result *r, const char *text, size_t repeat, size_t point,
+                    struct expr_result *out)
 {
-    double l[RESULT_REPEATS], q[RESULT_REPEATS];
+    struct where w = {r, repeat, point};
+    struct expr_env env = {value, select_point, r->points, point, &w};
+    return expr_eval(text, &env, out, NULL);
+}
+
+/* A check at one point: both sides' medians over repeats. A check names the cells that it needs:
+ * cells that failed miss the target, missing ones leave it open. NULL: it cannot be evaluated. */
+static json_t *check_point(const struct result *r, const char *check, size_t point, bool once)
+{
+    double left[RESULT_REPEATS], right[RESULT_REPEATS];
+    struct expr_result e = {.op = EXPR_NONE};
     for (size_t i = 0; i < r->repeats; i++) {
-        struct where w = {r, i, point};
-        struct expr_env env = {value, select_point, r->points, point, &w};
-        struct expr_result e;
-        int code = expr_eval(text, &env, &e, NULL);
-        if (code < 0)
-            return code;
-        l[i] = e.left;
-        q[i] = isnan(e.left) ? NAN : e.right;
-        if (e.op != EXPR_NONE && isnan(e.right))
-            l[i] = NAN;
-        *op = e.op;
+        if (evaluate(r, check, i, point, &e) < 0)
+            return NULL;
+        bool known = !isnan(e.left) && (e.op == EXPR_NONE || !isnan(e.right));
+        left[i] = known ? e.left : NAN;
+        right[i] = isnan(e.left) ? NAN : e.right;
     }
-    *left = stats_summary(l, r->repeats);
-    *right = stats_summary(q, r->repeats);
-    return 0;
+    json_t *l = stats_summary(left, r->repeats), *q = stats_summary(right, r->repeats);
+    bool holds = expr_holds(e.op, result_part(l, "median"), result_part(q, "median"));
+    return json_pack("{s:o, s:o, s:o, s:o}", "point",
+                     once ? json_object() : point_json(&r->s[point]), "value", l, "limit", q,
+                     "pass",
+                     json_is_null(l) || e.op == EXPR_NONE ? json_null() : json_boolean(holds));
 }
 
-/* One value for all points together. */
-static bool over_points(const struct result *r, const char *text)
-{
-    struct where w = {r, 0, 0};
-    struct expr_env env = {value, select_point, r->points, 0, &w};
-    struct expr_result e;
-    return r->points > 1 && expr_eval(text, &env, &e, NULL) == 0 && !e.pointwise;
-}
-
-/* A check names the cells that it needs: cells that failed miss the target, missing ones leave it
- * open. */
-static json_t *target_json(const struct result *r, const struct target *t)
+/* *partly: some of its points were measured, others were not, as the run was cut off. */
+static json_t *target_json(const struct result *r, const struct target *t, bool *partly)
 {
     json_t *points = json_array();
-    bool any = false, missed = false, open = false, once = over_points(r, t->check);
+    struct expr_result e;
+    size_t measured = 0, missed = 0;
+    /* One value for all points together. */
+    bool once = r->points > 1 && evaluate(r, t->check, 0, 0, &e) == 0 && !e.pointwise;
     for (size_t p = 0; p < (once ? 1 : r->points); p++) {
-        json_t *left = NULL, *right = NULL;
-        enum expr_op op = EXPR_NONE;
-        struct where w = {r, 0, p};
-        struct expr_env env = {value, select_point, r->points, p, &w};
-        struct expr_result e;
-        if (t->when[0] && (expr_eval(t->when, &env, &e, NULL) < 0 ||
+        if (t->when[0] && (evaluate(r, t->when, 0, p, &e) < 0 ||
                            !expr_holds(e.op, e.left, e.op == EXPR_NONE ? 0 : e.right)))
             continue;
-        if (sides(r, t->check, p, &left, &right, &op) < 0)
-            continue;
-        json_t *o =
-            json_pack("{s:o, s:o, s:o}", "point", once ? json_object() : point_json(&r->s[p]),
-                      "value", left, "limit", right);
-        if (json_is_null(left)) {
-            open = true;
-            json_object_set_new(o, "pass", json_null());
-        } else {
-            bool holds = expr_holds(op, result_part(left, "median"), result_part(right, "median"));
-            any = true;
-            missed |= op != EXPR_NONE && !holds;
-            json_object_set_new(o, "pass", op == EXPR_NONE ? json_null() : json_boolean(holds));
-        }
-        json_array_append_new(points, o);
+        json_t *o = check_point(r, t->check, p, once);
+        measured += o && !json_is_null(json_object_get(o, "value"));
+        missed += json_is_false(json_object_get(o, "pass"));
+        if (o)
+            json_array_append_new(points, o);
     }
+    size_t n = json_array_size(points);
+    *partly |= measured > 0 && measured < n;
     return json_pack("{s:s, s:s, s:o, s:o}", "name", t->name, "check", t->check, "points", points,
                      "pass",
-                     missed         ? json_false()
-                     : any && !open ? json_true()
-                                    : json_null());
-}
-
-/* Some of its points were measured, others were not: the run was cut off. */
-static bool cut_off(const json_t *target)
-{
-    const json_t *p;
-    size_t i, measured = 0, n = json_array_size(json_object_get(target, "points"));
-    json_array_foreach(json_object_get(target, "points"), i, p)
-    {
-        measured += !json_is_null(json_object_get(p, "value"));
-    }
-    return measured > 0 && measured < n;
+                     missed                      ? json_false()
+                     : measured && measured == n ? json_true()
+                                                 : json_null());
 }
 
 /* ---- tables ---- */
@@ -254,7 +228,7 @@ static json_t *row(const struct result *r, size_t slot, size_t point)
             if (!json_is_number(v) && !json_is_null(v))
                 continue;
             for (size_t i = 0; i < r->repeats; i++)
-                values[i] = metric(*place(r, i, slot, point), role, name);
+                values[i] = cell_metric(*place(r, i, slot, point), role, name);
             json_object_set_new(m, name, stats_summary(values, r->repeats));
         }
         json_object_set_new(roles, role, m);
@@ -326,9 +300,8 @@ json_t *result_json(const struct result *r)
     for (size_t t = 0; t < r->s->ntargets; t++) {
         if (r->soft && strcmp(r->s->targets[t].only, "nvidia") == 0)
             continue;
-        json_t *o = target_json(r, &r->s->targets[t]);
+        json_t *o = target_json(r, &r->s->targets[t], &partly);
         missed += json_is_false(json_object_get(o, "pass"));
-        partly |= cut_off(o);
         json_array_append_new(targets, o);
     }
     json_t *pass = failed || missed ? json_false() : partly ? json_null() : json_true();

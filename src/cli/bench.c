@@ -34,50 +34,53 @@ static const char help[] =
     "\n"
     "Exit status: 0; 1 if a target was missed or a cell failed; 2 for wrong usage.\n";
 
-static void print_point(const json_t *point)
+static const char *field_text(const json_t *o, const char *key)
 {
-    const char *axis;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)point, axis, v)
-    {
-        printf(" %s=%.6g", axis, json_number_value(v));
-    }
+    return json_string_value(json_object_get(o, key));
 }
 
-/* False: some of it was not measured. */
-static bool print_target(const char *name, const json_t *t)
+static double field_number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+/* How many of its points were not measured. */
+static unsigned print_target(const char *name, const json_t *t)
 {
     const json_t *o;
     size_t i;
-    bool measured = true;
+    unsigned unmeasured = 0;
     double factor;
-    const char *unit = expr_unit(json_string_value(json_object_get(t, "check")), &factor);
+    const char *unit = expr_unit(field_text(t, "check"), &factor);
     json_array_foreach(json_object_get(t, "points"), i, o)
     {
         const json_t *pass = json_object_get(o, "pass"), *v = json_object_get(o, "value");
         const json_t *limit = json_object_get(o, "limit");
+        const char *axis;
+        json_t *at;
+        printf("%-5s %s: %s",
+               json_is_null(v)      ? "open"
+               : json_is_null(pass) ? ""
+               : json_is_true(pass) ? "ok"
+                                    : "MISS",
+               name, field_text(t, "check"));
+        json_object_foreach(json_object_get(o, "point"), axis, at)
+        {
+            printf(" %s=%.6g", axis, json_number_value(at));
+        }
         if (json_is_null(v)) {
-            printf("%-5s", "open");
-        } else {
-            printf("%-5s", json_is_null(pass) ? "" : json_is_true(pass) ? "ok" : "MISS");
+            puts(": not measured");
+            unmeasured++;
+            continue;
         }
-        printf(" %s: %s", name, json_string_value(json_object_get(t, "check")));
-        print_point(json_object_get(o, "point"));
-        if (!json_is_null(v)) {
-            printf(": %.5g (%.5g to %.5g)%s%s",
-                   json_number_value(json_object_get(v, "median")) / factor,
-                   json_number_value(json_object_get(v, "min")) / factor,
-                   json_number_value(json_object_get(v, "max")) / factor, *unit ? " " : "", unit);
-            if (!json_is_null(limit))
-                printf(", limit %.5g",
-                       json_number_value(json_object_get(limit, "median")) / factor);
-        } else {
-            printf(": not measured");
-            measured = false;
-        }
+        printf(": %.5g (%.5g to %.5g)%s%s", field_number(v, "median") / factor,
+               field_number(v, "min") / factor, field_number(v, "max") / factor, *unit ? " " : "",
+               unit);
+        if (!json_is_null(limit))
+            printf(", limit %.5g", field_number(limit, "median") / factor);
         putchar('\n');
     }
-    return measured;
+    return unmeasured;
 }
 
 static void print_summary(const json_t *summary)
@@ -85,31 +88,27 @@ static void print_summary(const json_t *summary)
     const json_t *s, *t;
     size_t i, k;
     unsigned unmeasured = 0;
+    char open[64] = "";
     json_array_foreach(json_object_get(summary, "scenarios"), i, s)
     {
-        const char *name = json_string_value(json_object_get(s, "scenario"));
-        const char *skipped = json_string_value(json_object_get(s, "skipped"));
-        if (skipped)
-            printf("%-5s %s: skipped: %s\n", "", name, skipped);
+        const char *name = field_text(s, "scenario");
+        if (field_text(s, "skipped"))
+            printf("%-5s %s: skipped: %s\n", "", name, field_text(s, "skipped"));
         if (json_is_true(json_object_get(s, "kept")))
-            printf("%-5s %s: kept, of %s\n", "", name,
-                   json_string_value(json_object_get(s, "date")));
+            printf("%-5s %s: kept, of %s\n", "", name, field_text(s, "date"));
         json_array_foreach(json_object_get(s, "targets"), k, t)
         {
-            unmeasured += !print_target(name, t);
+            unmeasured += print_target(name, t);
         }
-        if (json_integer_value(json_object_get(s, "failed_cells")))
-            printf("%-5s %s: %lld cells failed\n", "FAIL", name,
-                   (long long)json_integer_value(json_object_get(s, "failed_cells")));
+        if (field_number(s, "failed_cells") > 0)
+            printf("%-5s %s: %.0f cells failed\n", "FAIL", name, field_number(s, "failed_cells"));
     }
-    char open[64] = "";
     if (unmeasured)
         snprintf(open, sizeof(open), ", %u not measured", unmeasured);
-    printf("%s: %lld cells failed, %lld targets missed%s, %.0f s\n",
+    printf("%s: %.0f cells failed, %.0f targets missed%s, %.0f s\n",
            json_is_true(json_object_get(summary, "pass")) ? "passed" : "not passed",
-           (long long)json_integer_value(json_object_get(summary, "failed_cells")),
-           (long long)json_integer_value(json_object_get(summary, "missed")), open,
-           json_number_value(json_object_get(summary, "took_s")));
+           field_number(summary, "failed_cells"), field_number(summary, "missed"), open,
+           field_number(summary, "took_s"));
 }
 
 static void print_json(const json_t *o)
@@ -118,49 +117,46 @@ static void print_json(const json_t *o)
         putchar('\n');
 }
 
-static int list(const struct bench_options *given, bool json)
+static void print_scenarios(const struct bench_options *o, const json_t *list)
+{
+    const json_t *s;
+    size_t i;
+    double sum = 0;
+    json_array_foreach(list, i, s)
+    {
+        char minutes[24] = "        -";
+        if (json_is_true(json_object_get(s, "done"))) {
+            snprintf(minutes, sizeof(minutes), "     done");
+        } else if (!field_text(s, "left_out")) {
+            snprintf(minutes, sizeof(minutes), "%5.1f min", field_number(s, "seconds") / 60);
+            sum += field_number(s, "seconds");
+        }
+        printf("%-16s %s  %s%s%s\n", field_text(s, "name"), minutes, field_text(s, "title"),
+               field_text(s, "needs")[0] ? "; needs " : "", field_text(s, "needs"));
+    }
+    printf("%-16s %5.1f min  with --device %s%s\n", "all", sum / 60, o->device,
+           o->quick ? " --quick" : "");
+}
+
+static int bench_verb_list(struct bench_options o, bool json)
 {
     static const char *const all[] = {"all"};
-    struct bench_options o = *given;
     struct error err = {""};
-    json_t *v = NULL, *s;
-    size_t i;
+    json_t *v = NULL;
     o.names = all;
     o.nnames = 1;
     int r = bench_list(&o, &v, &err);
-    if (r < 0) {
+    if (r < 0)
         cli_error("bench: %s", err.text);
-        json_decref(v);
-        return CLI_FAILED;
-    }
-    if (json)
+    else if (json)
         print_json(v);
-    double sum = 0;
-    json_array_foreach(v, i, s)
-    {
-        char minutes[24] = "        -";
-        if (json)
-            break;
-        if (json_is_true(json_object_get(s, "done"))) {
-            snprintf(minutes, sizeof(minutes), "     done");
-        } else if (json_is_null(json_object_get(s, "left_out"))) {
-            double seconds = json_number_value(json_object_get(s, "seconds"));
-            snprintf(minutes, sizeof(minutes), "%5.1f min", seconds / 60);
-            sum += seconds;
-        }
-        printf("%-16s %s  %s%s%s\n", json_string_value(json_object_get(s, "name")), minutes,
-               json_string_value(json_object_get(s, "title")),
-               json_string_length(json_object_get(s, "needs")) ? "; needs " : "",
-               json_string_value(json_object_get(s, "needs")));
-    }
-    if (!json)
-        printf("%-16s %5.1f min  with --device %s%s\n", "all", sum / 60, o.device,
-               o.quick ? " --quick" : "");
+    else
+        print_scenarios(&o, v);
     json_decref(v);
-    return CLI_OK;
+    return r < 0 ? CLI_FAILED : CLI_OK;
 }
 
-static int run(const struct bench_options *o, bool json)
+static int bench_verb_run(const struct bench_options *o, bool json)
 {
     struct error err = {""};
     json_t *summary = NULL;
@@ -182,7 +178,7 @@ static int run(const struct bench_options *o, bool json)
     return r == 0 && pass ? CLI_OK : CLI_FAILED;
 }
 
-static int report(const char *dir, bool figures)
+static int bench_verb_report(const char *dir, bool figures)
 {
     struct error err = {""};
     bool missing = false;
@@ -208,24 +204,24 @@ static const char *join(int argc, char **argv, char *buf, size_t size)
 
 int bench_main(int argc, char **argv)
 {
-    enum { OUT = 256, RESUME, QUICK, DEVICE, REPEAT, ONLY, SCENARIOS, FIGURES, JSON };
-    static const struct option longs[] = {
+    enum { OUT = 256, DEVICE, REPEAT, ONLY, SCENARIOS };
+    int resume = 0, quick = 0, figures = 0, json = 0;
+    const struct option longs[] = {
         {"out", required_argument, NULL, OUT},
-        {"resume", no_argument, NULL, RESUME},
-        {"quick", no_argument, NULL, QUICK},
+        {"resume", no_argument, &resume, 1},
+        {"quick", no_argument, &quick, 1},
         {"device", required_argument, NULL, DEVICE},
         {"repeat", required_argument, NULL, REPEAT},
         {"only", required_argument, NULL, ONLY},
         {"scenarios", required_argument, NULL, SCENARIOS},
-        {"figures", no_argument, NULL, FIGURES},
-        {"json", no_argument, NULL, JSON},
+        {"figures", no_argument, &figures, 1},
+        {"json", no_argument, &json, 1},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     char dir[400], command[800];
     struct bench_options o = {.progress = true,
                               .command = join(argc, argv, command, sizeof(command))};
-    bool json = false, figures = false;
     uint64_t repeat = 0;
     struct error err = {""};
     for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
@@ -244,19 +240,17 @@ int bench_main(int argc, char **argv)
         o.device = c == DEVICE ? optarg : o.device;
         o.only = c == ONLY ? optarg : o.only;
         o.dir = c == SCENARIOS ? optarg : o.dir;
-        o.quick |= c == QUICK;
-        o.resume |= c == RESUME;
-        figures |= c == FIGURES;
-        json |= c == JSON;
     }
     const char *what = optind < argc ? argv[optind] : "";
     o.names = (const char *const *)argv + optind + 1;
     o.nnames = optind < argc ? (size_t)(argc - optind - 1) : 0;
     o.repeat = (size_t)repeat;
+    o.quick = quick;
+    o.resume = resume;
     if (!o.device)
         o.device = access("/dev/nvidiactl", F_OK) == 0 ? "nvidia" : "soft";
     if (strcmp(what, "report") == 0)
-        return o.nnames == 1 ? report(o.names[0], figures)
+        return o.nnames == 1 ? bench_verb_report(o.names[0], figures)
                              : cli_usage("bench", "bench report: one directory is needed");
     if (strcmp(what, "list") != 0 && strcmp(what, "run") != 0)
         return cli_usage("bench", "bench: list, run or report is needed");
@@ -270,8 +264,8 @@ int bench_main(int argc, char **argv)
         o.dir = dir;
     }
     if (strcmp(what, "list") == 0)
-        return o.nnames ? cli_usage("bench", "bench list takes no name") : list(&o, json);
+        return o.nnames ? cli_usage("bench", "bench list takes no name") : bench_verb_list(o, json);
     if (o.nnames == 0)
         return cli_usage("bench", "bench run: name scenarios, or all");
-    return run(&o, json);
+    return bench_verb_run(&o, json);
 }

@@ -58,11 +58,9 @@ struct demo {
 
 static int read_scenario(const struct demo *d, struct scenario **out, struct error *err)
 {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
+    _cleanup_fclose_ FILE *f = tmpfile();
     if (!f)
-        return error_set(err, -ENOMEM, "out of memory");
+        return error_set(err, -errno, "cannot make a temporary file: %s", strerror(errno));
     fprintf(f,
             "[scenario]\ntitle = demo\nid = demo\nseconds = 600\nsettle = %g\n"
             "[role latency]\nstart = later\nload = latency --period-us %llu\n",
@@ -73,14 +71,8 @@ static int read_scenario(const struct demo *d, struct scenario **out, struct err
     for (size_t i = 0; i < PHASES; i++)
         fprintf(f, "[phase %s]\nseconds = %g\n%s", phases[i].id,
                 fmax(d->seconds * phases[i].part - SETTLE_S - START_S, WINDOW_S), phases[i].steps);
-    int r = fclose(f) == 0 ? 0 : error_set(err, -ENOMEM, "out of memory");
-    f = r == 0 ? fmemopen(text, size, "r") : NULL;
-    if (f) {
-        r = scenario_read(f, "demo", (struct scenario_how){false, false}, out, err);
-        fclose(f);
-    }
-    free(text);
-    return f || r < 0 ? r : error_set(err, -ENOMEM, "out of memory");
+    rewind(f);
+    return scenario_read(f, "demo", (struct scenario_how){false, false}, out, err);
 }
 
 /* ---- what is seen meanwhile ---- */

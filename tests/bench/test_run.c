@@ -113,8 +113,10 @@ static void check_adoption(void)
     json_decref(o);
 }
 
-/* How many are late on a busy machine says nothing; tests of the queue compare that in virtual
- * time. */
+/* The policies' lateness is not compared: this program's requests wait for a processor too, each
+ * policy is measured in a window of its own, and a stall of the machine in one of them makes more
+ * late than the policy does. test_requests.c of tests/libcede/pure compares EDF with the order of
+ * arrival in virtual time, strictly. */
 static void check_lognormal(void)
 {
     json_t *o = read_json("lognormal");
