@@ -7,8 +7,11 @@
  *                                       several kinds; puts all back
  *   nvidia_probe --pace PID...          scans all ten times a second for 2 s: CPU time of each
  *   nvidia_probe --watch PID            scans without a pause for 8 s and tells each change
- * Exits 77 where there is no such GPU. Must not leave a program suspended except on --suspend. */
+ *   nvidia_probe --parallel PID...      suspends and resumes each 20 times, one by one, and then
+ * all at once from a thread and a driver of its own each Exits 77 where there is no such GPU. Must
+ * not leave a program suspended except on --suspend. */
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -253,6 +256,105 @@ static void watch(struct device_driver *d, pid_t pid)
     group_list_free(&l);
 }
 
+/* ---- whether calls to different GPUs run at the same time ---- */
+
+struct lane {
+    pid_t pid;
+    double off[ROUNDS], on[ROUNDS];
+    pthread_barrier_t *together; /* NULL: alone */
+    int result;
+};
+
+static void *toggle(void *arg)
+{
+    struct lane *x = arg;
+    struct device_driver *d = NULL;
+    struct group_list l = {0};
+    struct proc_stat st;
+    struct error err = {""};
+    x->result = proc_stat_read(x->pid, &st);
+    x->result = x->result < 0 ? x->result : device_nvidia.open(NULL, &d, &err);
+    x->result = x->result < 0 ? x->result : scan(d, st.id, &l, false);
+    for (int i = 0; i < ROUNDS; i++) {
+        if (x->together)
+            pthread_barrier_wait(x->together);
+        uint64_t t = monotonic_ns();
+        int r = x->result ? 0 : disable_all(d, &l, true);
+        x->off[i] = us_since(t);
+        if (x->together)
+            pthread_barrier_wait(x->together);
+        t = monotonic_ns();
+        int r2 = x->result ? 0 : disable_all(d, &l, false);
+        x->on[i] = us_since(t);
+        x->result = x->result ? x->result : r ? r : r2;
+        nanosleep(&(struct timespec){.tv_nsec = 5 * 1000 * 1000}, NULL);
+    }
+    group_list_free(&l);
+    device_close(d);
+    return NULL;
+}
+
+static int parallel(const struct pid_list *pids)
+{
+    enum { LANES = 8 };
+    struct lane lanes[LANES];
+    pthread_t threads[LANES];
+    pthread_barrier_t together;
+    unsigned n = pids->n < LANES ? (unsigned)pids->n : LANES;
+    int r = 0;
+    pthread_barrier_init(&together, NULL, n);
+    for (int at_once = 0; at_once < 2 && n; at_once++) {
+        for (unsigned i = 0; i < n; i++) {
+            lanes[i] = (struct lane){.pid = pids->v[i], .together = at_once ? &together : NULL};
+            if (pthread_create(&threads[i], NULL, toggle, &lanes[i]) != 0)
+                return -EAGAIN;
+            if (!at_once)
+                pthread_join(threads[i], NULL);
+        }
+        for (unsigned i = 0; i < n; i++) {
+            if (at_once)
+                pthread_join(threads[i], NULL);
+            r = r ? r : lanes[i].result;
+            printf("%d, %s:\n", (int)lanes[i].pid, at_once ? "all at once" : "one by one");
+            report("suspend (process)", lanes[i].off);
+            report("resume (process)", lanes[i].on);
+        }
+    }
+    pthread_barrier_destroy(&together);
+    return r;
+}
+
+/* ---- what there is ---- */
+
+static int show_all(struct device_driver *d, struct pid_list *pids)
+{
+    struct error err = {""};
+    int r = 0;
+    for (unsigned i = 0; i < d->ops->gpus(d); i++) {
+        struct gpu_info g;
+        uint64_t t = monotonic_ns();
+        d->ops->info(d, i, &g);
+        printf("gpu %u: %s, %s, %s, %llu MiB, caps %x (told in %.0f us)\n", i, g.name, g.uuid,
+               g.bus_id, (unsigned long long)(g.memory_bytes >> 20), g.caps, us_since(t));
+    }
+    for (int i = 0; i < 2; i++) {
+        pids->n = 0;
+        uint64_t t = monotonic_ns(), c = cpu_ns();
+        r = d->ops->processes(d, pids, &err);
+        printf("%zu processes in %.0f us, CPU %.0f us%s%s\n", pids->n, us_since(t),
+               (double)(cpu_ns() - c) / 1000, r < 0 ? ": " : "", err.text);
+    }
+    struct usage_list u = {0};
+    uint64_t t = monotonic_ns();
+    int r2 = d->ops->usage(d, &u, &err);
+    printf("usage in %.0f us%s%s\n", us_since(t), r2 < 0 ? ": " : "", r2 < 0 ? err.text : "");
+    for (size_t i = 0; i < u.n; i++)
+        printf("  pid %d gpu %u busy %.2f memory %llu MiB\n", u.v[i].pid, u.v[i].gpu, u.v[i].busy,
+               (unsigned long long)(u.v[i].memory_bytes >> 20));
+    usage_list_free(&u);
+    return r;
+}
+
 int main(int argc, char **argv)
 {
     struct error err = {""};
@@ -291,36 +393,17 @@ int main(int argc, char **argv)
             return 2;
         r = pid_list_push(&pids, (pid_t)pid);
     }
-    if (!pids.n) {
-        for (unsigned i = 0; i < d->ops->gpus(d); i++) {
-            struct gpu_info g;
-            t = monotonic_ns();
-            d->ops->info(d, i, &g);
-            printf("gpu %u: %s, %s, %s, %llu MiB, caps %x (told in %.0f us)\n", i, g.name, g.uuid,
-                   g.bus_id, (unsigned long long)(g.memory_bytes >> 20), g.caps, us_since(t));
-        }
-        for (int i = 0; i < 2; i++) {
-            pids.n = 0;
-            t = monotonic_ns();
-            uint64_t c = cpu_ns();
-            r = d->ops->processes(d, &pids, &err);
-            printf("%zu processes in %.0f us, CPU %.0f us%s%s\n", pids.n, us_since(t),
-                   (double)(cpu_ns() - c) / 1000, r < 0 ? ": " : "", err.text);
-        }
-        struct usage_list u = {0};
-        t = monotonic_ns();
-        int r2 = d->ops->usage(d, &u, &err);
-        printf("usage in %.0f us%s%s\n", us_since(t), r2 < 0 ? ": " : "", r2 < 0 ? err.text : "");
-        for (size_t i = 0; i < u.n; i++)
-            printf("  pid %d gpu %u busy %.2f memory %llu MiB\n", u.v[i].pid, u.v[i].gpu,
-                   u.v[i].busy, (unsigned long long)(u.v[i].memory_bytes >> 20));
-        usage_list_free(&u);
-    }
+    if (!pids.n)
+        r = show_all(d, &pids);
     int result = r;
     if (strcmp(verb, "--pace") == 0)
         pace(d, &pids);
     if (strcmp(verb, "--watch") == 0 && pids.n) {
         watch(d, pids.v[0]);
+        pids.n = 0;
+    }
+    if (strcmp(verb, "--parallel") == 0) {
+        result = parallel(&pids);
         pids.n = 0;
     }
     for (size_t i = 0; i < pids.n; i++) {
