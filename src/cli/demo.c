@@ -64,7 +64,7 @@ static int read_scenario(const struct demo *d, struct scenario **out, struct err
     fprintf(f,
             "[scenario]\ntitle = demo\nid = demo\nseconds = 600\nsettle = %g\n"
             "[role latency]\nstart = later\nload = latency --period-us %llu\n",
-            SETTLE_S, 1000000ULL / d->result.rate);
+            SETTLE_S, 1000000ULL / max_u64(d->result.rate, 1));
     for (size_t i = 0; i < ARRAY_SIZE(batches); i++)
         fprintf(f, "[role %s]\nstart = later\nload = batch --kernel-us %llu\n", batches[i],
                 (unsigned long long)d->result.batch_kernel_us);

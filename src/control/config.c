@@ -473,9 +473,9 @@ int config_read(const char *file, bool must_exist, struct config *out, struct er
 
     /* One byte more than is allowed shows a file that is too long, or grew. */
     size_t size = (size_t)min_u64((uint64_t)st.st_size, CONFIG_SIZE_MAX) + 1;
-    _cleanup_free_ char *text = malloc(size);
     _cleanup_fclose_ FILE *f = fdopen(dup(fd), "r");
-    if (!text || !f)
+    _cleanup_free_ char *text = f ? malloc(size) : NULL;
+    if (!text)
         return error_set(err, -ENOMEM, "no memory to read %s", file);
     size_t n = fread(text, 1, size, f);
     if (ferror(f))

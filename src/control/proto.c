@@ -59,7 +59,7 @@ struct field {
 
 static const struct field fields[FIELDS] = {
     [F_PID] = {"pid", NUMBER(KIND_INT, pid, 1, INT32_MAX)},
-    [F_TARGET] = {"target", KIND_TARGET},
+    [F_TARGET] = {"target", .kind = KIND_TARGET},
     [F_CLASS] = {"class", KIND_CLASS, .word = "class"},
     [F_WEIGHT] = {"weight", NUMBER(KIND_INT, weight, WEIGHT_MIN, WEIGHT_MAX), HAS(has_weight),
                   .word = "weight", .allowed = "a whole number from 1 to 10000"},
@@ -77,7 +77,7 @@ static const struct field fields[FIELDS] = {
                   .allowed = "a size such as 500M or 40G, with @N for another GPU than 0"},
     [F_GPU] = {"gpu", NUMBER(KIND_INT, gpu, 0, DEVICE_GPUS_MAX - 1)},
     [F_AFTER] = {"after", NUMBER(KIND_INT, number, 0, INT64_MAX)},
-    [F_PARAMS] = {"params", KIND_PARAMS},
+    [F_PARAMS] = {"params", .kind = KIND_PARAMS},
 };
 
 #define BIT(f)   (1U << (f))

@@ -268,10 +268,11 @@ static void apply_config(struct daemon *d, const struct config *c)
     daemon_tick(d);
 }
 
-static void config_is_read(struct daemon *d, int r, const struct config *c, const struct error *err)
+/* NULL: it could not be read. */
+static void config_is_read(struct daemon *d, const struct config *c, const struct error *err)
 {
     stop_reading(d);
-    if (r == 0)
+    if (c)
         apply_config(d, c);
     else
         logger_say(&d->log, LOG_ERR, "%s (the old configuration stays)", err->text);
@@ -286,7 +287,7 @@ static void on_config(uv_poll_t *p, int status, int events)
     struct config c;
     int r = reader_take(&d->reader, &c, &err);
     if (r != -EAGAIN)
-        config_is_read(d, r, &c, &err);
+        config_is_read(d, r == 0 ? &c : NULL, &err);
 }
 
 /* A reader that is under way began before what may have changed: it is done with. */
@@ -306,7 +307,7 @@ static void reload(struct daemon *d)
         free(p);
         if (!err.text[0])
             error_set(&err, r, "cannot watch the reading of the configuration: %s", strerror(-r));
-        config_is_read(d, r, NULL, &err);
+        config_is_read(d, NULL, &err);
         return;
     }
     p->data = d;

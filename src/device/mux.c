@@ -87,7 +87,7 @@ static unsigned mux_gpus(struct device_driver *base)
 
 static int mux_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
 {
-    struct mux_part *p;
+    struct mux_part *p = NULL;
     int r = mux_part_of(mux(base), gpu, &p, NULL);
     if (r == 0)
         r = p->ops->info(p->driver, gpu - p->first, out);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-int error_set(struct error *err, int code, const char *fmt, ...)
+int(error_set)(struct error *err, int code, const char *fmt, ...)
 {
     if (err) {
         va_list ap;

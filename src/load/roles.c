@@ -115,7 +115,7 @@ uint64_t load_first_line(const struct load_run *run, uint64_t start_ns)
 bool load_line_due(const struct load_run *run, uint64_t *next_ns, uint64_t t)
 {
     uint64_t every_ns = run->o->report_ms * NSEC_PER_MSEC;
-    if (t < *next_ns)
+    if (!every_ns || t < *next_ns)
         return false;
     *next_ns += ((t - *next_ns) / every_ns + 1) * every_ns;
     return true;

@@ -166,7 +166,7 @@ static int bs_verify(struct cuda *g)
     uint64_t digest;
     if (bs_digest(g, &digest) == 0 && digest != g->w.first_digest)
         return error_set(g->s.err, -EBADMSG, "the same options got other prices the last time");
-    _cleanup_free_ float *call = malloc(2 * OPTIONS * sizeof(float));
+    _cleanup_free_ float *call = calloc(2 * OPTIONS, sizeof(float));
     if (!call)
         return error_set(g->s.err, -ENOMEM, "no memory for %u prices", OPTIONS);
     float *put = call + OPTIONS;
@@ -184,7 +184,7 @@ static int bs_verify(struct cuda *g)
                              "option %u is priced %g and %g instead of %g and %g", i,
                              (double)call[i], (double)put[i], c, p);
     }
-    return g->s.failed;
+    return g->s.failed; // NOLINT(clang-analyzer-unix.Malloc): _cleanup_
 }
 
 /* Fluid dynamics: the state after k kernels is in v[k % 2] */
@@ -231,7 +231,7 @@ static void euler_set_up(struct cuda *g)
 static int euler_compare(struct cuda *g)
 {
     size_t bytes = SMALL * SMALL * 4 * sizeof(float);
-    _cleanup_free_ float(*both)[4] = malloc(2 * bytes);
+    _cleanup_free_ float(*both)[4] = calloc(2, bytes);
     if (!both)
         return error_set(g->s.err, -ENOMEM, "no memory for a grid of %u cells", SMALL * SMALL);
     float(*a)[4] = both, (*b)[4] = both + SMALL * SMALL;
@@ -257,7 +257,7 @@ static int euler_compare(struct cuda *g)
 static int euler_verify(struct cuda *g)
 {
     static const char *const what[] = {"mass", "momentum along x", "momentum along y", "energy"};
-    double sums[4];
+    double sums[4] = {0};
     euler_sums(g, sums);
     for (int k = 0; k < 4 && !g->s.failed; k++) {
         /* Momentum may add up to nothing: its error is compared with the mass. */

@@ -168,13 +168,13 @@ static int journal_map(int fd, int lock_fd, int prot, struct journal **out, stru
         return error_set(err, -ENOMEM, "out of memory");
     }
     *j = (struct journal){.fd = fd, .lock_fd = lock_fd};
-    int r = journal_refresh(j);
-    void *map = r < 0 ? NULL : mmap(NULL, sizeof(*j->map), prot, MAP_SHARED, fd, 0);
+    int r = 0;
+    void *map = mmap(NULL, sizeof(*j->map), prot, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         r = error_set(err, -errno, "cannot map the journal: %s", strerror(errno));
     else
         j->map = map;
-    if (map != MAP_FAILED && (!map || !header_ok(map)))
+    if (r == 0 && (journal_refresh(j) < 0 || !header_ok(map)))
         r = error_set(err, -ENOENT, "the journal is from another boot or version, or cut short");
     if (r < 0)
         journal_close(j);

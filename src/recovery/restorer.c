@@ -124,6 +124,8 @@ unsigned restorer_address(struct journal *j, struct device_driver *driver,
             left += journal_group(j, i, &flags) != NULL;
             journal_put_group(j, i, 0, NULL);
         }
+        if (left)
+            atomic_fetch_or(&s->incomplete, JOURNAL_GROUPS_MISSING);
         (void)swapper_undo(j, SWAP_START_MS, false,
                            NULL); /* what does not come back stays on record */
     }

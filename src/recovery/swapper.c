@@ -252,9 +252,10 @@ static unsigned undo_job(struct undoing *u, uint32_t job)
         if (!is_ours(u->j, slots[i], &o.v[i]))
             return 0;
     }
-    int r = o.n ? swapper_start(&s, u->err) : 0;
-    if (r < 0 || !o.n)
-        return o.n;
+    const uint32_t n = o.n;
+    int r = n ? swapper_start(&s, u->err) : 0;
+    if (r < 0 || !n)
+        return n;
     r = swapper_begin(&s, u->j, &o, u->err);
     if (r < 0) {
         swapper_detach(&s); /* without an order it does nothing */
@@ -262,15 +263,15 @@ static unsigned undo_job(struct undoing *u, uint32_t job)
         r = undo_wait(u, o.v[0].swapper);
         if (r < 0 || !is_ours(u->j, slots[0], &o.v[0])) {
             swapper_detach(&s);
-            return u->taken || r == 0 ? 0 : o.n; /* it goes on; the records say so */
+            return u->taken || r == 0 ? 0 : n; /* it goes on; the records say so */
         }
         r = swapper_end(&s, u->err);
     }
-    for (uint32_t i = 0; i < o.n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         o.v[i].swapper.pid = 0;
         journal_put_swap(u->j, slots[i], r < 0 ? &o.v[i] : NULL);
     }
-    return r < 0 ? o.n : 0;
+    return r < 0 ? n : 0;
 }
 
 unsigned swapper_undo(struct journal *j, unsigned wait_ms, bool yields, struct error *err)
@@ -404,7 +405,7 @@ static int search(const struct swap_order *o, struct device_driver *d, struct er
         if (code < 0 && code != -ESRCH)
             r = error_set(err, code, "cannot look at process %d: %s", (int)pids[i],
                           strerror(-code));
-        if (code < 0 || (geteuid() != 0 && uid != geteuid()) ||
+        if (code != 0 || (geteuid() != 0 && uid != geteuid()) ||
             other_cedes_have(&others, pids[i]) || d->ops->swap_state(d, st.id, &s, NULL) < 0)
             continue;
         if (s == SWAP_OUT || s == SWAP_LOCKED)

@@ -57,7 +57,7 @@ static uint64_t exact(const struct packing *p, const double *value, uint64_t fre
     }
     uint64_t chosen = 0;
     for (uint64_t mask = free; mask;) {
-        uint8_t i = with[mask];
+        uint8_t i = with[mask]; // cppcheck-suppress uninitvar
         chosen |= i == NONE ? 0 : 1ULL << i;
         mask &= i == NONE ? mask - 1 : ~p->sets[i].devices;
     }

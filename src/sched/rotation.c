@@ -62,7 +62,7 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, doubl
     /* GPU time counts on all devices of a gang; but a large one is found working as soon as others.
      */
     ns = probe ? turn * PROBE_CHARGE : ns * (m->gang ? m->gang : 1);
-    m->vtime += (uint64_t)((double)(ns * WEIGHT_DEFAULT / m->weight) / pace);
+    m->vtime += (uint64_t)((double)(ns * WEIGHT_DEFAULT) / m->weight / pace);
 }
 
 enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_ns,

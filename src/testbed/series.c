@@ -180,7 +180,7 @@ double series_rank(const double *sorted, size_t n, unsigned permille)
 int series_percentiles(const struct series *s, double a, double b, struct percentiles *out)
 {
     struct series_window w;
-    if (series_window(s, a, b, &w) < 0 || w.n == 0)
+    if (series_window(s, a, b, &w) < 0 || !w.latencies || w.n == 0)
         return -ENODATA;
     _cleanup_free_ double *v = calloc(w.n, sizeof(*v));
     if (!v)

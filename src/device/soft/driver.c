@@ -35,7 +35,8 @@ struct soft_sample {
 
 struct soft_driver {
     struct device_driver base;
-    int fd; /* -1: no server */
+    int fd;       /* -1: no server */
+    pid_t server; /* that was reached last */
     unsigned gpus;
     char path[112];
     struct soft_seen *seen;
@@ -77,7 +78,11 @@ static int soft_reach(struct soft_driver *d, struct error *err)
     if (r < 0)
         return no_server(d, r, err);
     d->gpus = (unsigned)min_u64(m.u.reply.gpus, DEVICE_GPUS_MAX);
-    d->seen_n = 0; /* another server, other groups */
+    struct ucred peer = {0};
+    getsockopt(d->fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){sizeof(peer)});
+    if (peer.pid != d->server)
+        d->seen_n = 0; /* another server, other groups */
+    d->server = peer.pid;
     sample_free(&d->usage);
     sample_free(&d->activity);
     return 0;
@@ -381,17 +386,16 @@ static int soft_activity(struct device_driver *base, struct activity_list *out, 
     _cleanup_(sample_free) struct soft_sample done = {.v = NULL};
     uint64_t span_ns;
     int r = done_since(soft(base), &soft(base)->activity, &done, &span_ns, err);
-    if (r == 0 && (span_ns == 0 || span_ns >= ACTIVITY_STALE_NS)) {
+    bool stale = r == 0 && (span_ns == 0 || span_ns >= ACTIVITY_STALE_NS);
+    if (stale)
         out->incomplete = UINT32_MAX;
-        return 0;
-    }
-    for (size_t i = 0; i < done.n && r == 0; i++) {
+    for (size_t i = 0; i < done.n && r == 0 && !stale; i++) {
         const struct soft_group *g = &done.v[i];
         if (g->busy_ns || g->bursts)
             r = activity_list_push(
                 out, &(struct gpu_activity){g->pid, g->gpu, (uint32_t)g->bursts, g->busy_ns});
     }
-    return r;
+    return r; // NOLINT(clang-analyzer-unix.Malloc): _cleanup_
 }
 
 /* ---- swapping ----
