@@ -48,15 +48,18 @@ static bool part_has(const struct mux_part *p, unsigned gpu)
     return gpu >= p->first && gpu - p->first < p->gpus;
 }
 
-/* The part that has this GPU, opened. */
+/* The part that has this GPU, opened; NULL with an error. */
 static int mux_part_of(struct mux *m, unsigned gpu, struct mux_part **out, struct error *err)
 {
     for_each_part(m, p)
     {
-        *out = p;
-        if (part_has(p, gpu))
-            return mux_part_open(m, p, err);
+        if (part_has(p, gpu)) {
+            int r = mux_part_open(m, p, err);
+            *out = r < 0 ? NULL : p;
+            return r;
+        }
     }
+    *out = NULL;
     return error_set(err, -ENODEV, "there is no GPU %u", gpu);
 }
 
@@ -87,7 +90,7 @@ static unsigned mux_gpus(struct device_driver *base)
 
 static int mux_info(struct device_driver *base, unsigned gpu, struct gpu_info *out)
 {
-    struct mux_part *p = NULL;
+    struct mux_part *p;
     int r = mux_part_of(mux(base), gpu, &p, NULL);
     if (r == 0)
         r = p->ops->info(p->driver, gpu - p->first, out);
