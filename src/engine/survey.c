@@ -33,6 +33,14 @@ static uint64_t survey_again(struct survey *s)
     return monotonic_ns() + (AGAIN_NS << (n < DOUBLE_MAX ? n : DOUBLE_MAX));
 }
 
+/* Somebody has not been dealt with. */
+static void survey_lost(struct survey *s)
+{
+    s->lost = true;
+    if (s->list_at == TIME_NEVER)
+        s->list_at = survey_again(s);
+}
+
 void survey_add(struct survey *s, struct proc_id id)
 {
     for (uint32_t i = 0; i < s->n; i++) {
@@ -41,8 +49,7 @@ void survey_add(struct survey *s, struct proc_id id)
     }
     struct suspect *v = s->n < SUSPECTS_MAX ? reallocarray(s->v, s->n + 1, sizeof(*s->v)) : NULL;
     if (!v) {
-        s->lost = true;
-        s->list_at = survey_again(s);
+        survey_lost(s);
         return;
     }
     s->v = v;
@@ -51,35 +58,46 @@ void survey_add(struct survey *s, struct proc_id id)
 
 static void suspect_remove(struct survey *s, uint32_t i)
 {
+    if (s->v[i].failed)
+        survey_lost(s);
     s->v[i] = s->v[--s->n];
 }
 
 /* ---- one process ---- */
 
-/* Errors: what this user may not steer, no cede of this user's has changed. */
-static void free_groups(const struct survey *s, const struct model *m,
+/* What this user may not steer, no cede of this user's has changed. */
+static bool may_recover(int r)
+{
+    return r < 0 && r != -ESRCH && r != -EPERM && r != -EACCES && r != -ENOTSUP;
+}
+
+/* False: a call failed that may succeed later. */
+static bool free_groups(const struct survey *s, const struct model *m,
                         const struct group_list *found)
 {
     struct device_driver *d = m->driver;
+    bool ok = true;
     for (size_t k = 0; k < found->n; k++) {
         const struct device_group *g = &found->v[k];
         if (g->gpu >= m->ngpus)
             continue;
-        d->ops->set_running(d, &g, 1, true, NULL);
+        ok &= !may_recover(d->ops->set_running(d, &g, 1, true, NULL));
         uint64_t us = survey_timeslice(s, m, g);
         if (us != g->timeslice_us && (m->gpus[g->gpu].caps & GPU_CAP_TIMESLICE))
-            d->ops->set_timeslice(d, g, us, NULL);
+            ok &= !may_recover(d->ops->set_timeslice(d, g, us, NULL));
     }
+    return ok;
 }
 
-/* One scan; true if the process is dealt with. */
+/* One scan; true if the process is dealt with, or that has failed. */
 static bool free_step(const struct survey *s, const struct model *m, struct suspect *x)
 {
     struct device_driver *d = m->driver;
     struct group_list found = {0};
-    bool end = d->ops->scan(d, x->id, &found, NULL) != -EAGAIN || ++x->scans >= SCANS_MAX;
+    int r = d->ops->scan(d, x->id, &found, NULL);
+    bool end = r != -EAGAIN || ++x->scans >= SCANS_MAX;
     if (end) {
-        free_groups(s, m, &found);
+        x->failed = !free_groups(s, m, &found) || (r != -EAGAIN && may_recover(r));
         x->groups = (uint32_t)found.n;
         d->ops->forget(d, x->id.pid); /* what it saw here is not what restoring sets */
     }
@@ -135,10 +153,16 @@ int survey_free(struct survey *s, struct model *m, struct proc_id id, struct err
             return 0;
         }
     }
-    return x.groups ? 0
-                    : error_set(err, -ENODEV,
-                                "process %d is in no job, and nothing of it was found on a GPU",
-                                (int)id.pid);
+    if (x.failed) {
+        survey_add(s, id);
+        return error_set(err, -EIO, "process %d cannot be resumed now; it is tried again",
+                         (int)id.pid);
+    }
+    if (!x.groups)
+        return error_set(err, -ENODEV,
+                         "process %d is in no job, and nothing of it was found on a GPU",
+                         (int)id.pid);
+    return 0;
 }
 
 /* ---- all ---- */
@@ -149,7 +173,9 @@ static void list_processes(struct survey *s, struct model *m)
     struct pid_list pids = {0};
     struct other_cedes others;
     const struct journal_shared *j = journal_shared(m->journal);
-    other_cedes_find(&others, j->driver, j->where, getpid());
+    const struct journal_place own = journal_place(m->journal);
+    other_cedes_find(&others, j->driver, j->where, &own);
+    s->list_at = TIME_NEVER;
     s->lost = d->ops->processes(d, &pids, NULL) < 0;
     for (size_t i = 0; i < pids.n; i++) {
         struct proc_stat st;
@@ -159,7 +185,9 @@ static void list_processes(struct survey *s, struct model *m)
             survey_add(s, st.id);
     }
     pid_list_free(&pids);
-    s->list_at = s->lost ? survey_again(s) : TIME_NEVER;
+    s->lost |= others.unsure;
+    if (s->lost)
+        survey_lost(s);
 }
 
 static void begin_search(struct survey *s, struct model *m)

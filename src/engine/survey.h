@@ -19,6 +19,7 @@
 struct suspect {
     struct proc_id id;
     uint32_t scans, groups;
+    bool failed;
 };
 
 struct survey {
@@ -26,7 +27,7 @@ struct survey {
     struct suspect *v;
     uint32_t n, next;
     uint64_t at;
-    bool lost;             /* there are more than are listed: they are listed again at list_at */
+    bool lost;             /* somebody was not listed or dealt with: listed again at list_at */
     struct swapper search; /* for what is off the GPU; pid 0: none */
     struct watch *watch;
     bool search_ended;

@@ -322,9 +322,14 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
             return fd;
         struct header h = {0};
         struct stat st;
-        ssize_t n = pread(fd, &h, sizeof(h), 0);
-        if (n == (ssize_t)sizeof(h) &&
-            (!header_ok(&h) || fstat(fd, &st) < 0 || st.st_size < (off_t)GROUPS_OFFSET)) {
+        ssize_t n = fstat(fd, &st) < 0 ? -1 : pread(fd, &h, sizeof(h), 0);
+        if (n < 0 || n < (ssize_t)min_u64((uint64_t)st.st_size, sizeof(h))) {
+            r = n < 0 ? -errno : -EINTR;
+            close(fd);
+            return error_set(err, r, "cannot read %s: %s (if that stays so, remove it)", path,
+                             strerror(-r));
+        }
+        if (n == (ssize_t)sizeof(h) && (!header_ok(&h) || st.st_size < (off_t)GROUPS_OFFSET)) {
             close(fd);
             if (set_aside || rename(path, bad) < 0)
                 return error_set(err, -EIO, "cannot set %s aside; remove it", path);
@@ -403,6 +408,13 @@ int journal_fd(const struct journal *j)
 int journal_lock_fd(const struct journal *j)
 {
     return j->lock_fd;
+}
+
+struct journal_place journal_place(const struct journal *j)
+{
+    struct stat st;
+    return fstat(j->lock_fd, &st) < 0 ? (struct journal_place){0, 0}
+                                      : (struct journal_place){st.st_dev, st.st_ino};
 }
 
 struct journal_shared *journal_shared(struct journal *j)

@@ -108,6 +108,11 @@ void journal_close(struct journal *j);
 
 int journal_fd(const struct journal *j);
 int journal_lock_fd(const struct journal *j);
+/* Of its lock file, which stays the same for all that hold a journal there, one after the other. */
+struct journal_place {
+    uint64_t device, inode;
+};
+struct journal_place journal_place(const struct journal *j);
 struct journal_shared *journal_shared(struct journal *j);
 
 /* Slots are the caller's. job NULL frees the record. */

@@ -13,63 +13,85 @@
 #include "recovery/address.h"
 #include "recovery/journal.h"
 
-/* The number of its journal's descriptor is a restorer's first argument. -1: not known. */
-static int journal_number(pid_t restorer)
+/* The numbers of its descriptors of journal and lock are a restorer's first arguments. */
+static int descriptors(pid_t restorer, int *journal, int *lock)
 {
     char path[64], args[64] = "";
-    int number = -1;
     snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)restorer);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, args, sizeof(args) - 1);
-    size_t name = strlen(args);
-    if (n > 0 && name < (size_t)n && sscanf(args + name + 1, "%d", &number) != 1)
-        number = -1;
-    return number;
+    if (n < 0)
+        return -errno;
+    for (ssize_t i = 0; i < n; i++)
+        args[i] = args[i] ? args[i] : ' ';
+    return sscanf(args, "%*s %d %d", journal, lock) == 2 ? 0 : -ESRCH;
 }
 
-/* What may not be read counts as being about the same devices. A cede that has just ended, or whose
- * journal is no journal any more, knows of nothing. A look at what the descriptor is comes first:
- * opening a pipe would block. */
-static bool overlaps(pid_t restorer, const char *driver, const char *where)
+/* 1: it has something to do with these devices, or may not be looked at; 0: not, or it has just
+ * ended, or what it has is no journal any more; else an error. A look at what a descriptor is comes
+ * first: opening a pipe would block. */
+static int overlaps(pid_t restorer, const char *driver, const char *where,
+                    const struct journal_place *own)
 {
     char path[64], theirs[16], there[256];
     struct stat st;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, journal_number(restorer));
+    int journal = -1, lock = -1, r = descriptors(restorer, &journal, &lock);
+    if (r < 0)
+        return r == -ENOENT || r == -ESRCH ? 0 : r;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, lock);
+    if (stat(path, &st) == 0 && st.st_dev == own->device && st.st_ino == own->inode)
+        return 0;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, journal);
     _cleanup_close_ int any = open(path, O_PATH | O_CLOEXEC);
     if (any < 0)
-        return errno == EACCES || errno == EPERM;
+        return errno == EACCES || errno == EPERM ? 1 : errno == ENOENT ? 0 : -errno;
     if (fstat(any, &st) < 0 || !S_ISREG(st.st_mode))
-        return false;
+        return 0;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", any);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return true;
+        return errno == EACCES || errno == EPERM ? 1 : -errno;
     return journal_devices(fd, theirs, there) == 0 && theirs[0] &&
            address_overlap(driver, where, theirs, there);
 }
 
-void other_cedes_find(struct other_cedes *o, const char *driver, const char *where, pid_t daemon)
+/* 1: a restorer; 0: not, or gone; else an error. */
+static int is_restorer(pid_t pid, uid_t *owner)
+{
+    struct proc_stat st;
+    int r = proc_stat_read(pid, &st);
+    if (r == 0 && strcmp(st.comm, "cede-restore") != 0)
+        return 0;
+    if (r == 0)
+        r = proc_owner(pid, owner);
+    return r == 0 ? 1 : r == -ESRCH ? 0 : r;
+}
+
+void other_cedes_find(struct other_cedes *o, const char *driver, const char *where,
+                      const struct journal_place *own)
 {
     _cleanup_free_ pid_t *pids = NULL;
     size_t n = 0;
-    struct proc_stat st;
-    uid_t uid;
     *o = (struct other_cedes){.n = 0};
-    o->more = proc_list(&pids, &n) < 0;
+    o->unsure = proc_list(&pids, &n) < 0;
     for (size_t i = 0; i < n; i++) {
-        if (proc_stat_read(pids[i], &st) < 0 || strcmp(st.comm, "cede-restore") != 0 ||
-            st.ppid == daemon || proc_owner(pids[i], &uid) < 0 || !overlaps(pids[i], driver, where))
-            continue;
-        o->more |= o->n == OTHERS_MAX;
-        if (o->n < OTHERS_MAX)
+        uid_t uid = 0;
+        int r = is_restorer(pids[i], &uid);
+        if (r > 0)
+            r = overlaps(pids[i], driver, where, own);
+        if (r < 0 || (r > 0 && o->n == OTHERS_MAX))
+            o->unsure = true;
+        else if (r > 0)
             o->owners[o->n++] = uid;
     }
 }
 
-bool other_cedes_have(const struct other_cedes *o, pid_t pid)
+bool other_cedes_have(struct other_cedes *o, pid_t pid)
 {
-    uid_t owner;
-    if (o->more || (o->n && proc_owner(pid, &owner) < 0))
+    uid_t owner = 0;
+    int r = o->n ? proc_owner(pid, &owner) : 0;
+    o->unsure |= r < 0 && r != -ESRCH;
+    if (o->unsure || r < 0)
         return true;
     for (unsigned i = 0; i < o->n; i++) {
         if (o->owners[i] == 0 || o->owners[i] == owner)

@@ -6,18 +6,22 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "recovery/journal.h"
+
 #define OTHERS_MAX 64
 
 struct other_cedes {
     uid_t owners[OTHERS_MAX]; /* of those that may have these devices */
     unsigned n;
-    bool more;
+    bool unsure; /* not all could be looked at: every process may be theirs, for now */
 };
 
-/* By the driver's name and address as in a journal. daemon: whose own restorer does not count. */
-void other_cedes_find(struct other_cedes *o, const char *driver, const char *where, pid_t daemon);
+/* By the driver's name and address as in a journal, and the asker's own place: a restorer there
+ * stands by for the asker, or goes on with what the asker's predecessor left to it. */
+void other_cedes_find(struct other_cedes *o, const char *driver, const char *where,
+                      const struct journal_place *own);
 /* Whether one of them may have changed something in this process: root's in anybody's, a user's in
  * that user's. */
-bool other_cedes_have(const struct other_cedes *o, pid_t pid);
+bool other_cedes_have(struct other_cedes *o, pid_t pid);
 
 #endif

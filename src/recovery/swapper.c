@@ -93,6 +93,7 @@ int swapper_begin(struct swapper *s, struct journal *j, struct swap_order *o, st
     const struct journal_shared *shared = journal_shared(j);
     snprintf(o->driver, sizeof(o->driver), "%.*s", (int)sizeof(o->driver) - 1, shared->driver);
     snprintf(o->where, sizeof(o->where), "%.*s", (int)sizeof(o->where) - 1, shared->where);
+    o->place = journal_place(j);
     for (uint32_t i = 0; i < o->n; i++) {
         uint32_t slot = journal_swap_slot(j, o->v[i].proc);
         if (slot == SLOT_NONE)
@@ -391,7 +392,7 @@ static int search(const struct swap_order *o, struct device_driver *d, struct er
     _cleanup_free_ pid_t *pids = NULL;
     struct other_cedes others;
     size_t n = 0;
-    other_cedes_find(&others, o->driver, o->where, getppid());
+    other_cedes_find(&others, o->driver, o->where, &o->place);
     int r = d->ops->swap_state ? proc_list(&pids, &n) : -ENOTSUP;
     if (r < 0)
         return error_set(err, r, "cannot search the processes: %s", strerror(-r));
@@ -411,6 +412,8 @@ static int search(const struct swap_order *o, struct device_driver *d, struct er
         if (s == SWAP_OUT || s == SWAP_LOCKED)
             (void)write_full(SWAP_RESULT_FD, &st.id, sizeof(st.id));
     }
+    if (others.unsure && r == 0)
+        r = error_set(err, -EAGAIN, "cannot tell what other cedes there are");
     return r;
 }
 

@@ -25,6 +25,7 @@ struct swap_order {
     uint32_t lock_ms;
     uint64_t host_max_bytes; /* take no more host memory; 0: what the machine has to spare */
     char driver[16], where[256];
+    struct journal_place place;
     uint32_t n, spare;
     struct journal_swap v[SWAP_PROCESSES_MAX];
 };

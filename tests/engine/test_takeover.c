@@ -2,6 +2,7 @@
  * nobody stays suspended. */
 #include "engine/engine.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,8 +21,6 @@
 #include <cmocka.h>
 
 #include "fixture.h"
-
-#include <pthread.h>
 
 /* One latency job, two batch jobs: one of them is suspended. */
 static void test_crash_and_undo(void **state)
@@ -126,6 +125,47 @@ static void test_no_descriptors(void **state)
     assert_int_equal(changed_groups(f), 0);
     assert_int_equal(suspended_groups(f), 0);
     journal_close(j);
+}
+
+static int no_directory;
+
+/* In libc's place. */
+DIR *opendir(const char *path)
+{
+    int fd = no_directory ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    errno = no_directory ? no_directory : errno;
+    return fd < 0 ? NULL : fdopendir(fd);
+}
+
+/* A journal is lost, and what the next engine does about it fails at first. */
+static void test_lost_and_failing(void **state)
+{
+    struct fixture *f = *state;
+    char journal[96];
+    const struct {
+        int *fails, code;
+    } rows[] = {{&f->d.fail_processes, EMFILE}, {&f->d.fail_scan, EMFILE},
+                {&f->d.fail_resume, EIO},       {&f->d.fail_resume, ENOMEM},
+                {&f->d.fail_timeslice, EIO},    {&no_directory, EMFILE}};
+    snprintf(journal, sizeof(journal), "%s/journal", f->dir);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        pid_t p[3];
+        three_jobs(f, p);
+        crash(f);
+        assert_int_equal(unlink(journal), 0);
+        *rows[i].fails = rows[i].code;
+        start(f, "priority", NULL);
+        ticks(f, 1000);
+        assert_true(changed_groups(f) > 0);
+        assert_true(journal_incomplete(f->j) & JOURNAL_GROUPS_MISSING);
+        *rows[i].fails = 0;
+        ticks(f, 6000);
+        assert_int_equal(changed_groups(f), 0);
+        assert_false(journal_incomplete(f->j) & JOURNAL_GROUPS_MISSING);
+        stop(f, true);
+        for (int k = 0; k < 3; k++)
+            end(f, p[k]);
+    }
 }
 
 /* Killed between the record and what it speaks of. */
@@ -342,6 +382,7 @@ int main(void)
         T(test_crash_and_undo),
         T(test_crash_and_take_over),
         T(test_no_descriptors),
+        T(test_lost_and_failing),
         T(test_crash_before_the_change),
         T(test_undo_without_first_thread),
         T(test_orphaned_records_are_undone),

@@ -2,6 +2,7 @@
  * the end of whoever noticed. */
 #include "recovery/journal.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -156,11 +159,38 @@ static void zeroed(void **state)
     }
 }
 
+static int read_error;
+
+/* In libc's place. */
+ssize_t pread(int fd, void *buf, size_t n, off_t at)
+{
+    errno = read_error;
+    return read_error ? -1 : syscall(SYS_pread64, fd, buf, n, at);
+}
+
+/* What cannot be read now is neither begun anew nor set aside. */
+static void unreadable(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    uint32_t flags;
+    fill(f);
+    journal_close(f->j);
+    f->j = NULL;
+    read_error = EIO;
+    assert_int_equal(journal_open(f->dir, 0, &f->j, &err), -EIO);
+    assert_non_null(strstr(err.text, "cannot read"));
+    read_error = 0;
+    reopen(f);
+    assert_int_equal(journal_incomplete(f->j), 0);
+    assert_non_null(journal_group(f->j, 299, &flags));
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {T(complete_once_said_so), T(removed), T(cut_short),
-                                       T(zeroed)};
+                                       T(zeroed), T(unreadable)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }
