@@ -76,15 +76,17 @@ static void apply_timeslice(struct model *m, uint32_t slot)
     if (g->retry_at > m->now || (g->timeslice_us == g->want_us && !g->timeslice_unknown) ||
         !(m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE))
         return;
-    uint64_t before = g->timeslice_us;
     int r = journal_put_group(m->journal, slot, model_journal_flags(g) | JG_TIMESLICE, &g->dg);
-    if (r == 0)
+    if (r == 0) {
         r = m->driver->ops->set_timeslice(m->driver, &g->dg, g->want_us, &err);
-    else
+        /* A control that failed may have done it. */
+        g->timeslice_unknown = r < 0 && (r != -EPERM || g->timeslice_unknown);
+    } else {
         error_set(&err, r, "cannot write the journal (%s): left as it is", strerror(-r));
-    g->timeslice_us = r == 0 ? g->want_us : before;
-    g->timeslice_unknown &= r != 0;
-    if (r < 0)
+    }
+    if (r == 0)
+        g->timeslice_us = g->want_us;
+    else
         apply_failed(m, g, r, &err);
     journal_put_group(m->journal, slot, model_journal_flags(g), &g->dg);
 }

@@ -26,7 +26,7 @@ struct mock_driver {
     size_t nidle;
     /* errno to answer, 0: work */
     int fail_timeslice, fail_suspend, fail_resume, fail_scan, fail_processes;
-    bool partial;     /* a failing suspend has suspended the first group nevertheless */
+    bool partial;     /* what fails is done nevertheless; suspending, for the first group */
     uint64_t scan_ns; /* so long does a scan take */
     unsigned timeslice_calls, suspend_calls, resume_calls, scans;
     bool has_usage, has_activity, incomplete;

@@ -59,6 +59,25 @@ static void test_failing_driver(void **state)
     assert_int_equal(on(f, lat)->timeslice_us, 1000000);
 }
 
+/* A control that fails may have done what it was told; that is not the program's own doing. */
+static void test_timeslice_set_and_failed(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p = child(f);
+    start(f, "priority", NULL);
+    ticks(f, 1000);
+    assert_false(journal_incomplete(f->j) & JOURNAL_GROUPS_MISSING); /* or it would be looked for */
+    mock_context(&f->d, p, 0, 0);
+    add(f, p, CLASS_LATENCY);
+    f->d.fail_timeslice = EIO;
+    f->d.partial = true;
+    ticks(f, 10);
+    assert_int_equal(on(f, p)->timeslice_us, 1000000);
+    f->d.fail_timeslice = 0;
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
 /* A suspension that fails is tried again until it works, too: a person has been told "paused". */
 static void test_suspension_is_tried_again(void **state)
 {
@@ -105,6 +124,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_failing_driver),
+        T(test_timeslice_set_and_failed),
         T(test_suspension_is_tried_again),
         T(test_channels_change_while_resume_fails),
     };
