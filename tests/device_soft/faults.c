@@ -231,7 +231,7 @@ static void test_strictness(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         struct soft_msg m = {.type = SOFT_OPEN_CONTEXT};
         int fd = -1;
-        assert_int_equal(soft_connect(f->path, &m, &fd), 0);
+        assert_int_equal(soft_connect(f->path, &m, &fd, NULL), 0);
         assert_true(send(fd, &ok, soft_msg_size(SOFT_SUBMIT), 0) > 0);
         assert_true(recv(fd, &m, sizeof(m), 0) > 0); /* a right one works */
         assert_true(send(fd, bad[i].m, bad[i].n, 0) > 0);
@@ -277,9 +277,10 @@ static void test_permission(void **state)
     if (geteuid() != 0)
         skip();
     assert_non_null(mkdtemp(f.dir));
-    assert_int_equal(chown(f.dir, NOBODY, NOBODY), 0);
+    assert_int_equal(chmod(f.dir, 0755), 0);
     snprintf(f.path, sizeof(f.path), "%s/socket", f.dir);
-    f.server = start_server(f.path, NOBODY, NULL);
+    f.server = start_server(f.path, 0, NULL);
+    assert_int_equal(chmod(f.path, 0666), 0);
     struct soft_client *c = client(&f, 0);
     struct device_driver *d = driver(&f);
     struct group_list l = scan(d, getpid());
@@ -306,6 +307,101 @@ static void test_permission(void **state)
     soft_client_close(c);
     device_close(d);
     stop_server(f.server);
+    assert_int_equal(rmdir(f.dir), 0);
+}
+
+/* ---- servers that lie ---- */
+
+/* Somebody's program that listens there and does as told; ends with the test. */
+static pid_t impostor(const char *path, uid_t uid, void (*serve)(int fd))
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(fd >= 0 && pid >= 0);
+    if (pid == 0) {
+        if (uid != geteuid() && setuid(uid) < 0)
+            _exit(1);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, 0) < 0)
+            _exit(1);
+        for (;;)
+            serve(accept4(fd, NULL, NULL, SOCK_CLOEXEC));
+    }
+    close(fd);
+    for (int i = 0; i < PATIENCE && access(path, F_OK) != 0; i++)
+        usleep(1000);
+    return pid;
+}
+
+static void end_impostor(const char *path, pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    unlink(path);
+}
+
+static void never_answers(int fd)
+{
+    (void)fd;
+}
+
+/* Another user's server is left alone: it is not even connected to, as that could wait for ever. */
+static void test_impostor(void **state)
+{
+    char dir[] = "/tmp/cede-test-XXXXXX", path[64];
+    struct device_driver *d;
+    struct soft_client *c;
+    struct error err = {""};
+    if (geteuid() != 0)
+        skip();
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(chmod(dir, 0777), 0);
+    snprintf(path, sizeof(path), "%s/socket", dir);
+    pid_t pid = impostor(path, NOBODY, never_answers);
+    assert_int_equal(device_soft.open(path, &d, &err), -EPERM);
+    assert_non_null(strstr(err.text, "another user's"));
+    assert_int_equal(soft_client_open(path, 0, NULL, &c), -EPERM);
+    end_impostor(path, pid);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+static uint64_t step; /* from one key of an endless list to the next */
+
+static void lists_without_end(int fd)
+{
+    struct soft_msg m;
+    uint64_t key = 1;
+    while (fd >= 0 && recv(fd, &m, sizeof(m), 0) > 0) {
+        uint32_t asked = m.type;
+        m = (struct soft_msg){.version = SOFT_VERSION, .type = SOFT_REPLY, .u.reply = {.gpus = 1}};
+        if (asked == SOFT_LIST) {
+            m = (struct soft_msg){
+                .version = SOFT_VERSION, .type = SOFT_GROUPS, .u.groups = {.n = 8, .more = 1}};
+            for (int i = 0; i < 8; i++)
+                m.u.groups.v[i] = (struct soft_group){.key = key += step, .pid = 1};
+        }
+        if (send(fd, &m, soft_msg_size(m.type), MSG_NOSIGNAL) < 0)
+            break;
+    }
+    close(fd);
+}
+
+static void test_endless_list(void **state)
+{
+    struct fixture f = {.dir = "/tmp/cede-test-XXXXXX"};
+    assert_non_null(mkdtemp(f.dir));
+    snprintf(f.path, sizeof(f.path), "%s/socket", f.dir);
+    for (step = 0; step < 2; step++) {
+        pid_t pid = impostor(f.path, geteuid(), lists_without_end);
+        struct device_driver *d;
+        struct error err = {""};
+        assert_int_equal(device_soft.open(f.path, &d, &err), -ENODEV); /* it looks at once */
+        assert_non_null(strstr(err.text, f.path));
+        end_impostor(f.path, pid);
+    }
     assert_int_equal(rmdir(f.dir), 0);
 }
 
@@ -341,6 +437,7 @@ int main(void)
         end_to_end(test_second_server),   end_to_end(test_socket_mode),
         end_to_end(test_malformed),       end_to_end(test_strictness),
         end_to_end(test_never_reads),     cmocka_unit_test(test_permission),
+        cmocka_unit_test(test_impostor),  cmocka_unit_test(test_endless_list),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
@@ -73,7 +74,13 @@ int soft_transact(int fd, struct soft_msg *m, uint32_t want)
     return r < 0 ? r : recv_msg(fd, m, want);
 }
 
-int soft_connect(const char *path, struct soft_msg *m, int *out)
+/* Another user's server could answer anything, and a program there need not even accept. */
+static bool is_trusted(uid_t uid)
+{
+    return uid == 0 || uid == geteuid();
+}
+
+int soft_connect(const char *path, struct soft_msg *m, int *out, pid_t *server)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     char buf[sizeof(addr.sun_path)];
@@ -87,6 +94,9 @@ int soft_connect(const char *path, struct soft_msg *m, int *out)
     if (strlen(path) >= sizeof(addr.sun_path))
         return -ENAMETOOLONG;
     memcpy(addr.sun_path, path, strlen(path));
+    struct stat st;
+    if (lstat(path, &st) == 0 && !is_trusted(st.st_uid))
+        return -EPERM;
 
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     struct timeval tv = {.tv_sec = PATIENCE_S};
@@ -97,6 +107,13 @@ int soft_connect(const char *path, struct soft_msg *m, int *out)
         if (errno != EINTR)
             return errno == EAGAIN ? -ETIMEDOUT : -errno;
     }
+    struct ucred peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){sizeof(peer)}) < 0)
+        return -errno;
+    if (!is_trusted(peer.uid))
+        return -EPERM;
+    if (server)
+        *server = peer.pid;
     r = soft_transact(fd, m, SOFT_REPLY);
     if (r == 0)
         r = m->u.reply.result;
@@ -116,7 +133,7 @@ int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gan
         m.u.open.gang = gang->id;
         m.u.open.ranks = gang->ranks;
     }
-    int r = soft_connect(path, &m, &c->fd);
+    int r = soft_connect(path, &m, &c->fd, NULL);
     if (r < 0)
         free(c);
     else

@@ -15,6 +15,7 @@
 #include "device/soft/engine.h"
 #include "device/soft/proto.h"
 
+#define GROUPS_MAX        (1U << 17)         /* of one list: more than descriptors allow */
 #define ACTIVITY_STALE_NS (5 * NSEC_PER_SEC) /* an older sample counts as none */
 #define COMPUTE_CHANNELS  8                  /* as libcuda makes them */
 #define COPY_CHANNELS     4
@@ -63,8 +64,7 @@ static int no_server(struct soft_driver *d, int code, struct error *err)
         close(d->fd);
     d->fd = -1;
     if (code == -EACCES || code == -EPERM)
-        return error_set(err, -EPERM, "no right to use the software GPU at %s: it serves one user",
-                         d->path);
+        return error_set(err, -EPERM, "the software GPU at %s is another user's", d->path);
     return error_set(err, -ENODEV, "no software GPU at %s (%s): start `cede-softgpu`", d->path,
                      strerror(-code));
 }
@@ -74,15 +74,14 @@ static int soft_reach(struct soft_driver *d, struct error *err)
     if (d->fd >= 0)
         return 0;
     struct soft_msg m = {.type = SOFT_OPEN_CONTROL};
-    int r = soft_connect(d->path, &m, &d->fd);
+    pid_t server = 0;
+    int r = soft_connect(d->path, &m, &d->fd, &server);
     if (r < 0)
         return no_server(d, r, err);
     d->gpus = (unsigned)min_u64(m.u.reply.gpus, DEVICE_GPUS_MAX);
-    struct ucred peer = {0};
-    getsockopt(d->fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){sizeof(peer)});
-    if (peer.pid != d->server)
+    if (server != d->server)
         d->seen_n = 0; /* another server, other groups */
-    d->server = peer.pid;
+    d->server = server;
     sample_free(&d->usage);
     sample_free(&d->activity);
     return 0;
@@ -96,6 +95,16 @@ static int soft_ask(struct soft_driver *d, struct soft_msg *m, uint32_t want, st
         return r;
     r = soft_transact(d->fd, m, want);
     return r < 0 ? no_server(d, r, err) : 0;
+}
+
+/* By their keys, and behind the last one: so that a list comes to an end. */
+static bool is_ascending(const struct soft_group *v, size_t n, const struct soft_group *last)
+{
+    for (size_t i = 0; i < n; last = &v[i++]) {
+        if (last && v[i].key <= last->key)
+            return false;
+    }
+    return true;
 }
 
 /* Groups, or those of one process (pid 0: all). `out` is the caller's to free. */
@@ -112,6 +121,9 @@ static int soft_list(struct soft_driver *d, struct proc_id proc, bool compute_on
         if (r < 0)
             return r;
         size_t more = min_u64(m.u.groups.n, ARRAY_SIZE(m.u.groups.v));
+        if (l.n + more > GROUPS_MAX ||
+            !is_ascending(m.u.groups.v, more, l.n ? &l.v[l.n - 1] : NULL))
+            return no_server(d, -EPROTO, err);
         struct soft_group *p = reallocarray(l.v, l.n + more + 1, sizeof(*p));
         if (!p)
             return error_set(err, -ENOMEM, "no memory for the list of groups");

@@ -121,8 +121,10 @@ static inline size_t soft_msg_size(uint32_t type)
     return type < SOFT_TYPES ? sizes[type] : 0;
 }
 
-/* client.c, for the driver too. Connects and opens; the reply is in *m. 0 or -errno. */
-int soft_connect(const char *path, struct soft_msg *m, int *fd);
+/* client.c, for the driver too. Connects and opens; the reply is in *m. 0 or -errno; -EPERM: what
+ * listens is neither root's nor this user's, or does not serve this user. server: its pid, or NULL.
+ */
+int soft_connect(const char *path, struct soft_msg *m, int *fd, pid_t *server);
 /* One message each way; the other end has 60 s for it. m->type is the request's, then `want`.
  * -ETIMEDOUT, -EPIPE (the server has gone), -EPROTO: the connection is of no use any more. */
 int soft_transact(int fd, struct soft_msg *m, uint32_t want);
