@@ -23,7 +23,6 @@ struct direct {
     struct device_driver *driver;
     struct engine *engine;
     struct verbs verbs;
-    struct logger log;
     bool weights;
 };
 
@@ -70,7 +69,7 @@ static int start_engine(struct direct *d, struct error *err)
         cli_error("note: an earlier scheduler changed programs on devices that cannot be reached "
                   "any more");
     int r = engine_new(d->driver, d->journal, &options, &d->engine, err);
-    d->verbs = (struct verbs){.engine = d->engine, .log = &d->log, .once = true};
+    d->verbs = (struct verbs){.engine = d->engine, .once = true};
     return r;
 }
 
@@ -80,7 +79,6 @@ int direct_open(struct direct **out, struct error *err)
     struct direct *d = calloc(1, sizeof(*d));
     if (!d)
         return error_set(err, -ENOMEM, "out of memory");
-    logger_init(&d->log, LOG_EMERG); /* the verb speaks for itself */
     int r = uv_loop_init(&d->loop);
     d->loop_open = r == 0;
     if (r < 0)

@@ -42,7 +42,6 @@ struct daemon {
     char dir[108], socket[128];
     struct config config;
     struct rule_list rules; /* of config; where the engine's rule_fn looks */
-    struct logger log;
 
     struct journal *journal;
     struct device_driver *driver;
@@ -77,7 +76,7 @@ static void notify_status(const struct daemon *d, const char *more)
              d->jobs == 1 ? "" : "s", device_name(d->driver), engine_policy(d->engine));
     int r = notify_send(text);
     if (r < 0)
-        logger_say(&d->log, LOG_DEBUG, "cannot reach the service manager: %s", strerror(-r));
+        log_say(LOG_DEBUG, "cannot reach the service manager: %s", strerror(-r));
 }
 
 static void heartbeat(struct daemon *d)
@@ -103,9 +102,9 @@ static void reap_restorer(struct daemon *d)
     int status;
     if (restorer_missing(d) || waitpid(d->restorer, &status, WNOHANG) != d->restorer)
         return;
-    logger_say(&d->log, LOG_WARNING, "the restorer (pid %d) has died (%s %d); starting another",
-               (int)d->restorer, WIFSIGNALED(status) ? "signal" : "status",
-               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    log_say(LOG_WARNING, "the restorer (pid %d) has died (%s %d); starting another",
+            (int)d->restorer, WIFSIGNALED(status) ? "signal" : "status",
+            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     d->restorer = 0;
     close(d->restorer_pipe);
     d->restorer_pipe = -1;
@@ -116,7 +115,7 @@ static void replace_restorer(struct daemon *d, uint64_t now)
     struct error err = {""};
     if (restorer_missing(d) && now >= d->restorer_started_ns + RESTORER_INTERVAL_NS &&
         start_restorer(d, &err) < 0)
-        logger_say(&d->log, LOG_ERR, "%s; trying again in a second", err.text);
+        log_say(LOG_ERR, "%s; trying again in a second", err.text);
 }
 
 /* The loop */
@@ -126,7 +125,7 @@ static void on_timer(uv_timer_t *t);
 
 static void daemon_leave(struct daemon *d, const char *why)
 {
-    logger_say(&d->log, LOG_INFO, "%s", why);
+    log_say(LOG_INFO, "%s", why);
     daemon_stop(d);
 }
 
@@ -247,14 +246,14 @@ static void use_config(struct daemon *d)
 {
     /* A transient daemon serves those who started it, and looks for nobody else's programs. */
     d->rules = (struct rule_list){d->config.rules, d->opt.transient ? 0 : d->config.nrules};
-    d->log.level = d->config.log_level;
+    log_set_level(d->config.log_level);
 }
 
 static void apply_config(struct daemon *d, const struct config *c)
 {
     if (strcmp(c->device, d->config.device) != 0 ||
         strcmp(c->soft_socket, d->config.soft_socket) != 0)
-        logger_say(&d->log, LOG_WARNING, "device and soft_socket are used at the next start");
+        log_say(LOG_WARNING, "device and soft_socket are used at the next start");
     struct config old = d->config;
     d->config = *c;
     use_config(d);
@@ -264,7 +263,7 @@ static void apply_config(struct daemon *d, const struct config *c)
     engine_set_policy(d->engine, c->policy);
     engine_set_params(d->engine, &c->params);
     engine_set_swap(d->engine, &c->swap);
-    logger_say(&d->log, LOG_INFO, "configuration read again");
+    log_say(LOG_INFO, "configuration read again");
     daemon_tick(d);
 }
 
@@ -275,7 +274,7 @@ static void config_is_read(struct daemon *d, const struct config *c, const struc
     if (c)
         apply_config(d, c);
     else
-        logger_say(&d->log, LOG_ERR, "%s (the old configuration stays)", err->text);
+        log_say(LOG_ERR, "%s (the old configuration stays)", err->text);
     if (!d->stopping)
         notify_status(d, "READY=1\n");
 }
@@ -328,7 +327,7 @@ static void on_signal(uv_signal_t *s, int number)
         timer_arm(d);
         break;
     default:
-        logger_say(&d->log, LOG_INFO, "signal %d: leaving", number);
+        log_say(LOG_INFO, "signal %d: leaving", number);
         daemon_stop(d);
     }
 }
@@ -379,10 +378,10 @@ static int start_up(struct daemon *d, struct error *err)
     if (r < 0)
         return r;
     if (journal_damaged(d->journal))
-        logger_say(&d->log, LOG_WARNING,
-                   "the journal in %s is damaged, or of another boot or version: all GPU programs "
-                   "are given back the driver's defaults, and some jobs may be forgotten",
-                   d->dir);
+        log_say(LOG_WARNING,
+                "the journal in %s is damaged, or of another boot or version: all GPU programs "
+                "are given back the driver's defaults, and some jobs may be forgotten",
+                d->dir);
 
     const char *device = d->opt.device ? d->opt.device : d->config.device;
     d->soft = d->opt.soft_socket         ? d->opt.soft_socket
@@ -397,10 +396,10 @@ static int start_up(struct daemon *d, struct error *err)
     /* What the restorer has to open, should it come to that. */
     unsigned left = restorer_address(d->journal, d->driver, &address);
     if (left)
-        logger_say(&d->log, LOG_WARNING,
-                   "%u channel groups that an earlier cede changed are on devices that cannot be "
-                   "reached any more: forgotten",
-                   left);
+        log_say(LOG_WARNING,
+                "%u channel groups that an earlier cede changed are on devices that cannot be "
+                "reached any more: forgotten",
+                left);
     heartbeat(d);
     r = start_restorer(d, err);
     if (r < 0)
@@ -422,7 +421,7 @@ static int start_up(struct daemon *d, struct error *err)
     if (r < 0)
         return r;
     d->hints = hints_new(); /* without memory: no program can report requests */
-    d->verbs = (struct verbs){.engine = d->engine, .log = &d->log, .hints = d->hints};
+    d->verbs = (struct verbs){.engine = d->engine, .hints = d->hints};
     return server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
 }
 
@@ -446,11 +445,11 @@ static int shut_down(struct daemon *d)
         }
     }
     if (failed)
-        logger_say(&d->log, LOG_ERR,
-                   "%u channel groups could not be given back what they had; the restorer goes on "
-                   "trying for a second, and the journal in %s keeps what is left: start ceded "
-                   "again, or end those programs",
-                   failed, d->dir);
+        log_say(LOG_ERR,
+                "%u channel groups could not be given back what they had; the restorer goes on "
+                "trying for a second, and the journal in %s keeps what is left: start ceded "
+                "again, or end those programs",
+                failed, d->dir);
     hints_free(d->hints);
     device_close(d->driver);
     journal_close(d->journal);
@@ -478,20 +477,19 @@ static int daemon_run(struct daemon *d)
     struct error err = {""};
     int r = start_up(d, &err);
     if (r < 0) {
-        logger_say(&d->log, LOG_ERR, "%s", err.text);
+        log_say(LOG_ERR, "%s", err.text);
         daemon_stop(d);
         shut_down(d);
         close_loop(d);
         return 1;
     }
     d->start_ns = monotonic_ns();
-    logger_say(&d->log, LOG_INFO, "cede %s: %s, policy %s, socket %s", build_version(),
-               device_name(d->driver), engine_policy(d->engine), d->socket);
+    log_say(LOG_INFO, "cede %s: %s, policy %s, socket %s", build_version(), device_name(d->driver),
+            engine_policy(d->engine), d->socket);
     const char *device = d->opt.device ? d->opt.device : d->config.device;
     if (strcmp(device, "auto") == 0 && strcmp(device_name(d->driver), "gate") == 0 &&
         !d->opt.transient) {
-        logger_say(&d->log, LOG_INFO,
-                   "no GPU is here: only programs that hold their own work are scheduled");
+        log_say(LOG_INFO, "no GPU is here: only programs that hold their own work are scheduled");
         d->gpu_look_ns = d->start_ns + GPU_LOOK_NS;
     }
     daemon_tick(d);
@@ -513,11 +511,11 @@ static int read_config(struct daemon *d, struct error *err)
     for (int wait_ms = CONFIG_WAIT_MS; code == 0 || code == -EAGAIN; wait_ms = -1) {
         struct pollfd p = {.fd = r.fd, .events = POLLIN};
         if (poll(&p, 1, wait_ms) == 0) {
-            logger_say(&d->log, LOG_WARNING,
-                       "reading the configuration takes long: is a directory service down that "
-                       "knows the users and groups in it?");
+            log_say(LOG_WARNING,
+                    "reading the configuration takes long: is a directory service down that "
+                    "knows the users and groups in it?");
             if (find_dir(d, err) == 0 && restorer_undo_abandoned(d->dir, err) < 0)
-                logger_say(&d->log, LOG_ERR, "%s", err->text);
+                log_say(LOG_ERR, "%s", err->text);
         }
         code = reader_take(&r, &d->config, err);
         if (code != -EAGAIN)
@@ -535,7 +533,7 @@ int ceded_main(int argc, char **argv)
     struct error err = {""};
     d->restorer_pipe = -1;
     d->reader = (struct reader)READER_NONE;
-    logger_init(&d->log, LOG_INFO);
+    log_open("ceded", LOG_INFO);
     int r = options_parse(argc, argv, &d->opt);
     if (r != OPTIONS_GO_ON) {
         free(d);
@@ -549,7 +547,7 @@ int ceded_main(int argc, char **argv)
             options_start_again(&d->opt); /* never returns, or the old end it is */
         config_free(&d->config);
     } else {
-        logger_say(&d->log, LOG_ERR, "%s", err.text);
+        log_say(LOG_ERR, "%s", err.text);
         r = 2;
     }
     free(d);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lib/log.h"
 #include "recovery/other.h"
 
 #define SCANS_MAX    1024U /* of one process: what was found until then has to do */
@@ -201,8 +202,8 @@ static void begin_search(struct survey *s, struct model *m)
     }
     s->search_at = r < 0 ? survey_again(s) : TIME_NEVER;
     if (r < 0)
-        fprintf(stderr,
-                "cede: what is swapped out cannot be searched for now, and will be again: %s\n",
+        log_say(LOG_WARNING,
+                "what is swapped out cannot be searched for now, and will be again: %s",
                 err.text[0] ? err.text : strerror(-r));
 }
 
@@ -257,8 +258,7 @@ void survey_take(struct survey *s, struct model *m)
     for (uint32_t i = 0; i < n; i++) {
         int code = swap_adopt(m, found[i], true, &job, &err);
         if (code == 0)
-            fprintf(stderr,
-                    "cede: process %d was off the GPU, and no journal says so: it comes in\n",
+            log_say(LOG_WARNING, "process %d was off the GPU, and no journal says so: it comes in",
                     (int)found[i].pid);
         r = r == 0 && code != -EEXIST && code != -ESRCH ? code : r;
     }
@@ -267,7 +267,7 @@ void survey_take(struct survey *s, struct model *m)
         return;
     }
     s->search_at = survey_again(s);
-    fprintf(stderr, "cede: perhaps not all that is swapped out was found; a search follows: %s\n",
+    log_say(LOG_WARNING, "perhaps not all that is swapped out was found; a search follows: %s",
             err.text[0] ? err.text : strerror(-r));
 }
 

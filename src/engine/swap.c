@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "engine/apply.h"
+#include "lib/log.h"
 
 #define RETRY_MIN_NS    (500 * NSEC_PER_MSEC)
 #define RETRY_MAX_NS    (30 * NSEC_PER_SEC)
@@ -456,7 +457,7 @@ void swap_leave(struct model *m, bool restore)
         swapper_detach(&j->swap.child);
     }
     if (restore && swapper_undo(m->journal, SWAP_LEAVE_MS, false, &err) > 0)
-        fprintf(stderr, "cede: a job stays in host memory for now: %s\n", err.text);
+        log_say(LOG_WARNING, "a job stays in host memory for now: %s", err.text);
 }
 
 const char *swap_phase_name(enum swap_phase phase)

@@ -12,6 +12,7 @@
  *
  * This is the only caller of the parts. */
 #include "engine/engine_impl.h"
+#include "lib/log.h"
 
 /* ---- record ---- */
 
@@ -110,7 +111,7 @@ static uint64_t tick_move(struct engine *e)
     } else {
         swap_in(m, what.job);
     }
-    fprintf(stderr, "cede: job #%llu (%s) is swapped %s%s%s\n", (unsigned long long)j->rec.number,
+    log_say(LOG_WARNING, "job #%llu (%s) is swapped %s%s%s", (unsigned long long)j->rec.number,
             j->rec.name, what.out ? "out, for a latency job" : "in again",
             r < 0 ? ": not done: " : "", err.text);
     return next;

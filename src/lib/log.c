@@ -1,29 +1,135 @@
 /* See log.h. */
 #include "lib/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 
-void logger_init(struct logger *l, int level)
+#define USERS 64
+
+static struct {
+    const char *name;
+    int level;
+    bool prefixed;
+    int fd; /* standard error, opened anew so as not to wait; else itself */
+    enum { PLAIN, SOCKET, ASK_FIRST } how;
+    unsigned lost;
+    struct user {
+        uid_t uid;
+        uint64_t paid_ns; /* when all that the user had said is paid for */
+        unsigned left_out;
+    } users[USERS];
+} log_state = {.name = "cede", .level = LOG_WARNING, .fd = STDERR_FILENO, .how = ASK_FIRST};
+
+void log_open(const char *name, int level)
 {
-    l->level = level;
-    l->prefixed = getenv("JOURNAL_STREAM") || getenv("NOTIFY_SOCKET");
+    struct stat st;
+    log_state.name = name;
+    log_state.level = level;
+    log_state.prefixed = getenv("JOURNAL_STREAM") || getenv("NOTIFY_SOCKET");
+    if (log_state.fd != STDERR_FILENO)
+        close(log_state.fd);
+    log_state.fd = STDERR_FILENO;
+    log_state.how = fstat(STDERR_FILENO, &st) < 0 ? ASK_FIRST
+                    : S_ISREG(st.st_mode)         ? PLAIN
+                    : S_ISSOCK(st.st_mode)        ? SOCKET
+                                                  : ASK_FIRST;
+    if (log_state.how != ASK_FIRST)
+        return;
+    /* O_NONBLOCK on the descriptor that we were given would be everybody's who has it. */
+    int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    log_state.fd = fd;
+    log_state.how = PLAIN;
 }
 
-void logger_say(const struct logger *l, int level, const char *fmt, ...)
+void log_set_level(int level)
 {
-    if (level > l->level)
-        return;
-    char text[1024];
-    va_list ap;
-    va_start(ap, fmt);
+    log_state.level = level;
+}
+
+/* A pipe takes a line as a whole or not at all. */
+static bool put(const char *line, size_t n)
+{
+    struct pollfd p = {.fd = log_state.fd, .events = POLLOUT};
+    ssize_t done;
+    if (log_state.how == ASK_FIRST && poll(&p, 1, 0) != 1)
+        return false;
+    do {
+        done = log_state.how == SOCKET ? send(log_state.fd, line, n, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                       : write(log_state.fd, line, n);
+    } while (done < 0 && errno == EINTR);
+    return done == (ssize_t)n;
+}
+
+static bool put_line(int level, const char *text)
+{
+    char line[1152];
+    int n = log_state.prefixed ? snprintf(line, sizeof(line), "<%d>%s\n", level, text)
+                               : snprintf(line, sizeof(line), "%.64s: %s\n", log_state.name, text);
+    return put(line, (size_t)n);
+}
+
+static void say(int level, const char *fmt, va_list ap)
+{
+    char text[1024], lost[64];
     vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
     for (char *p = text; *p; p++) {
         if ((unsigned char)*p < ' ') /* one message is one line, whatever was quoted */
             *p = ' ';
     }
-    if (l->prefixed)
-        fprintf(stderr, "<%d>%s\n", level, text);
-    else
-        fprintf(stderr, "ceded: %s\n", text);
+    snprintf(lost, sizeof(lost), "%u messages were lost: nobody read them", log_state.lost);
+    if (log_state.lost && put_line(LOG_WARNING, lost))
+        log_state.lost = 0;
+    if (log_state.lost || !put_line(level, text))
+        log_state.lost++;
+}
+
+void log_say(int level, const char *fmt, ...)
+{
+    va_list ap;
+    if (level > log_state.level)
+        return;
+    va_start(ap, fmt);
+    say(level, fmt, ap);
+    va_end(ap);
+}
+
+static struct user *user_of(uid_t uid)
+{
+    struct user *oldest = &log_state.users[0];
+    for (unsigned i = 0; i < USERS; i++) {
+        struct user *u = &log_state.users[i];
+        if (u->paid_ns && u->uid == uid)
+            return u;
+        oldest = u->paid_ns < oldest->paid_ns ? u : oldest;
+    }
+    *oldest = (struct user){.uid = uid};
+    return oldest;
+}
+
+void log_user(uid_t uid, int level, const char *fmt, ...)
+{
+    va_list ap;
+    if (level > log_state.level)
+        return;
+    const uint64_t now = monotonic_ns();
+    struct user *u = user_of(uid);
+    u->paid_ns = max_u64(u->paid_ns, now);
+    if (u->paid_ns > now + (LOG_USER_BURST - 1) * LOG_USER_NS) {
+        u->left_out++;
+        return;
+    }
+    u->paid_ns += LOG_USER_NS;
+    if (u->left_out)
+        log_say(LOG_WARNING, "uid %u: %u messages left out: too many", uid, u->left_out);
+    u->left_out = 0;
+    va_start(ap, fmt);
+    say(level, fmt, ap);
+    va_end(ap);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lib/log.h"
 #include "recovery/address.h"
 #include "recovery/swapper.h"
 
@@ -76,7 +77,7 @@ static unsigned restorer_undo(struct journal *j, struct device_driver **driver)
     struct journal_shared *s = journal_shared(j);
     journal_refresh(j);
     if (!*driver && device_open(s->driver, s->where[0] ? s->where : NULL, driver, &err) < 0) {
-        fprintf(stderr, "cede-restore: %s\n", err.text);
+        log_say(LOG_ERR, "%s", err.text);
         return 1;
     }
     unsigned failed = journal_undo(j, *driver, NULL, NULL);
@@ -153,7 +154,7 @@ static bool guard(struct journal *j, int pipe_fd, struct device_driver **driver)
         if (n == 0) {
             bool hangs = daemon_hangs(j);
             if (hangs && !undone_for_hang) {
-                fprintf(stderr, "cede-restore: ceded does not answer; its jobs run again\n");
+                log_say(LOG_ERR, "ceded does not answer; its jobs run again");
                 restorer_undo(j, driver);
             }
             undone_for_hang = hangs;
@@ -176,8 +177,7 @@ static void clean_up(struct journal *j, struct device_driver **driver)
     for (int i = 0; i < UNDO_TRIES && restorer_undo(j, driver) > 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = UNDO_INTERVAL_NS}, NULL);
     if (swapper_undo(j, SWAP_UNDO_MS, true, &err) > 0)
-        fprintf(stderr, "cede-restore: a job stays swapped out until the next ceded: %s\n",
-                err.text);
+        log_say(LOG_ERR, "a job stays swapped out until the next ceded: %s", err.text);
 }
 
 int restore_main(int argc, char **argv)
@@ -195,14 +195,14 @@ int restore_main(int argc, char **argv)
     struct journal *j;
     struct error err = {""};
     if (journal_from_fd((int)fd, (int)lock_fd, &j, &err) < 0) {
-        fprintf(stderr, "cede-restore: %s\n", err.text);
+        log_say(LOG_ERR, "%s", err.text);
         return 1;
     }
     /* Opened now, because later there is a second to lose. */
     struct device_driver *driver = NULL;
     const struct journal_shared *s = journal_shared(j);
     if (device_open(s->driver, s->where[0] ? s->where : NULL, &driver, &err) < 0)
-        fprintf(stderr, "cede-restore: %s (will try again when needed)\n", err.text);
+        log_say(LOG_ERR, "%s (will try again when needed)", err.text);
 
     if (guard(j, (int)pipe_fd, &driver))
         clean_up(j, &driver);

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "device/registry.h"
+#include "lib/log.h"
 #include "recovery/other.h"
 
 /* Beyond what the GPU memory takes: the target's own bookkeeping was 50 MB. */
@@ -37,6 +38,7 @@ int standby_begin(const char *name)
     for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
         signal(ignored[i], SIG_IGN);
     prctl(PR_SET_NAME, name);
+    log_open(name, LOG_INFO);
     return chdir("/") < 0 ? -errno : 0;
 }
 

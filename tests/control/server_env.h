@@ -35,7 +35,6 @@ struct env {
     char dir[64], path[80];
     uv_loop_t loop;
     struct engine *m;
-    struct logger log;
     struct verbs v;
     struct server *s;
 };
@@ -51,8 +50,7 @@ HELPER int set_up(void **state)
     snprintf(e->path, sizeof(e->path), "%s/socket", e->dir);
     e->m = fake_engine_new();
     assert_non_null(e->m);
-    e->log.level = LOG_EMERG;
-    e->v = (struct verbs){.engine = e->m, .log = &e->log, .hints = hints_new()};
+    e->v = (struct verbs){.engine = e->m, .hints = hints_new()};
     assert_non_null(e->v.hints);
     assert_int_equal(uv_loop_init(&e->loop), 0);
     if (server_start(&e->loop, e->path, &e->v, ADMIN_NO_GROUP, &e->s, &err) < 0)

@@ -47,10 +47,9 @@ static bool eventually(bool (*f)(void *), void *arg)
 static int serve(pid_t who)
 {
     uv_loop_t loop;
-    struct logger log = {.level = LOG_EMERG};
     struct server *s;
     struct engine *m = fake_engine_new();
-    struct verbs v = {.engine = m, .log = &log, .hints = hints_new()};
+    struct verbs v = {.engine = m, .hints = hints_new()};
     fake_engine_put(m, who, geteuid(), CLASS_NORMAL, WEIGHT_DEFAULT, "me");
     if (uv_loop_init(&loop) < 0 || server_start(&loop, path, &v, ADMIN_NO_GROUP, &s, NULL) < 0)
         return 1;

@@ -1,6 +1,8 @@
 /* See discovery.h. */
 #include "engine/observe/discovery.h"
 
+#include "lib/log.h"
+
 /* A new job is looked for closely, because until it is found it runs with the driver's default. */
 #define DISCOVER_FAST_NS  (100 * NSEC_PER_MSEC)
 #define DISCOVER_SLOW_NS  NSEC_PER_SEC
@@ -31,7 +33,7 @@ static bool taken_by_rule(struct discovery *d, struct model *m, struct unmanaged
     u->looked = false; /* should it not become one: again next time */
     if (model_job_add(m, u->id, &spec, &job, &err) == 0)
         return true;
-    fprintf(stderr, "cede: %s\n", err.text);
+    log_say(LOG_WARNING, "%s", err.text);
     return false;
 }
 
@@ -63,7 +65,7 @@ void discovery_run(struct discovery *d, struct model *m)
     struct error gone = {""};
     int r = m->driver->ops->processes(m->driver, &pids, &gone);
     if ((r < 0) != d->device_lost)
-        fprintf(stderr, "cede: %s\n", r < 0 ? gone.text : "the GPU is there again");
+        log_say(LOG_WARNING, "%s", r < 0 ? gone.text : "the GPU is there again");
     d->device_lost = r < 0;
     m->discover_now = false;
     for (size_t i = 0; i < m->nunmanaged; i++)
