@@ -210,11 +210,27 @@ static int free_left_behind(struct verb *v, struct engine *e, bool managed)
     return code;
 }
 
+/* The number is the asker's: in a container another than here. */
+static int translate(struct verb *v)
+{
+    const pid_t asked = v->request.pid;
+    int code = asked ? proc_translate(v->who.pid, asked, &v->request.pid) : 0;
+    return code == 0 ? 0
+           : code == -ESRCH
+               ? error_set(&v->error, code, "there is no process %d in your pid namespace", asked)
+               : error_set(&v->error, code,
+                           "cannot tell which process is %d in your pid namespace (%s): name the "
+                           "job by its number",
+                           asked, strerror(-code));
+}
+
 static int steer(struct verb *v, struct engine *e)
 {
     const struct request *r = &v->request;
     struct target *t = &v->target;
-    int code = find_target(e, r, t, &v->error);
+    int code = translate(v);
+    if (code == 0)
+        code = find_target(e, r, t, &v->error);
     bool managed = code == 0 && t->slot != SLOT_NONE;
     if (code == 0)
         code = verb_check(v, managed);

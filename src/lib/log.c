@@ -54,7 +54,7 @@ void log_set_level(int level)
 }
 
 /* A pipe takes a line as a whole or not at all. */
-static bool put(const char *line, size_t n)
+static bool log_put(const char *line, size_t n)
 {
     struct pollfd p = {.fd = log_state.fd, .events = POLLOUT};
     ssize_t done;
@@ -72,7 +72,7 @@ static bool put_line(int level, const char *text)
     char line[1152];
     int n = log_state.prefixed ? snprintf(line, sizeof(line), "<%d>%s\n", level, text)
                                : snprintf(line, sizeof(line), "%.64s: %s\n", log_state.name, text);
-    return put(line, (size_t)n);
+    return log_put(line, (size_t)n);
 }
 
 static void say(int level, const char *fmt, va_list ap)

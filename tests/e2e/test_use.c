@@ -290,13 +290,42 @@ static void clients_that_misbehave(void **state)
     end(pids, &d);
 }
 
+/* In a container the numbers of processes are others than ceded's. */
+static void in_a_container(void **state)
+{
+    (void)state;
+    static const char *const script =
+        "cede() { \"$CEDE_EXE\" \"$@\"; }\n"
+        "cede run -c batch -n inner -- \"$CEDE_EXE\" load batch --device soft --name inner &\n"
+        "sleep 1000 & sleeper=$!\n"
+        "cede set $sleeper -c latency || exit 11\n"
+        "cede set 30000 -c batch 2>wrong && exit 12\n"
+        "grep -q 'no process 30000 in your pid namespace' wrong || exit 13\n"
+        "wait";
+    if (getuid() != 0)
+        skip();
+    RUN(&result, "unshare", "-pf", "--mount-proc", "true");
+    if (result.status)
+        skip(); /* this machine has no pid namespaces for us */
+    struct ceded d = ceded_start();
+    pid_t pid =
+        SPAWN("container", "unshare", "-pf", "--kill-child", "--mount-proc", "sh", "-c", script);
+    assert_true(
+        EVENTUALLY(job_is("inner", "state", "running") && job_is("sleep", "class", "latency")));
+    CEDE("pause", "inner");
+    assert_true(EVENTUALLY(job_is("inner", "state", "paused")));
+    CEDE("resume", "inner");
+    kill(pid, SIGKILL);
+    await_child(pid);
+    assert_true(EVENTUALLY(job_gone("inner") && job_gone("sleep")));
+    ceded_stop(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        e2e(latency_beside_batch),
-        e2e(pause_release_shares),
-        e2e(budgets),
-        e2e(clients_that_misbehave),
+        e2e(latency_beside_batch),   e2e(pause_release_shares), e2e(budgets),
+        e2e(clients_that_misbehave), e2e(in_a_container),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
