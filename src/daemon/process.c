@@ -13,9 +13,29 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "lib/log.h"
 #include "lib/util.h"
 
+#define NOFILE_FEW 4096
 #define NOFILE_MAX 65536 /* a descriptor per process of a job and per client, and spare */
+
+/* Beyond the hard limit too, where it may. */
+static void raise_descriptors(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur >= NOFILE_MAX)
+        return;
+    struct rlimit more = {NOFILE_MAX, max_u64(l.rlim_max, NOFILE_MAX)};
+    if (setrlimit(RLIMIT_NOFILE, &more) == 0)
+        return;
+    l.rlim_cur = min_u64(l.rlim_max, NOFILE_MAX);
+    setrlimit(RLIMIT_NOFILE, &l);
+    if (l.rlim_cur < NOFILE_FEW)
+        log_say(LOG_WARNING,
+                "only %llu descriptors are allowed (RLIMIT_NOFILE, LimitNOFILE): each job and each "
+                "GPU process takes one",
+                (unsigned long long)l.rlim_cur);
+}
 
 void process_become_daemon(void)
 {
@@ -30,11 +50,7 @@ void process_become_daemon(void)
     /* Whatever else was handed down is no business of the restorer's. */
     close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
     (void)!chdir("/"); /* so that no file system is kept from being unmounted */
-    struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < NOFILE_MAX) {
-        l.rlim_cur = l.rlim_max < NOFILE_MAX ? l.rlim_max : NOFILE_MAX;
-        setrlimit(RLIMIT_NOFILE, &l);
-    }
+    raise_descriptors();
     /* Killed for want of memory, it would leave the GPU to the restorer. */
     _cleanup_close_ int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0 && geteuid() == 0)

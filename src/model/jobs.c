@@ -85,6 +85,9 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
         slot++;
     if (slot == JOURNAL_JOBS)
         return error_set(err, -ENOSPC, "too many jobs (%u)", JOURNAL_JOBS);
+    if (!model_may_watch(m, spec->uid))
+        return error_set(err, -ENOSPC,
+                         "too many jobs and processes for ceded's descriptors (LimitNOFILE)");
     struct journal_job rec = {
         .root = root,
         .class = spec->class,

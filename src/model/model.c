@@ -4,9 +4,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define BUCKETS    ARRAY_SIZE(((struct model *)0)->buckets)
 #define ORPHANS_NS (2 * NSEC_PER_SEC) /* how long an orphan is waited for */
+
+/* For clients, hint pages and all the rest: what 256 of each may have, and spare. */
+#define DESCRIPTORS_ELSE 768U
 
 int model_init(struct model *m)
 {
@@ -16,6 +20,10 @@ int model_init(struct model *m)
     m->groups = calloc(JOURNAL_GROUPS, sizeof(*m->groups));
     for (size_t i = 0; i < BUCKETS; i++)
         m->buckets[i] = SLOT_NONE;
+    struct rlimit l = {.rlim_cur = 1024};
+    getrlimit(RLIMIT_NOFILE, &l);
+    uint64_t n = min_u64(l.rlim_cur, UINT32_MAX);
+    m->watched_max = (uint32_t)(n - min_u64(DESCRIPTORS_ELSE, n / 2));
     return m->jobs && m->processes && m->groups ? 0 : -ENOMEM;
 }
 
@@ -72,18 +80,41 @@ uint32_t model_process_find(const struct model *m, pid_t pid)
     return i;
 }
 
+bool model_may_watch(const struct model *m, uid_t uid)
+{
+    uint32_t all = m->nprocesses, users = m->user_processes;
+    for_each_job (m, j) {
+        all += j->root_pidfd >= 0;
+        users += j->root_pidfd >= 0 && j->rec.uid != 0;
+    }
+    return all < m->watched_max && (uid == 0 || users < USERS_PART(m->watched_max));
+}
+
+/* The first one without room says so for its job. */
+static int no_room(struct model *m, uint32_t job, const char *of, struct proc_id id)
+{
+    struct error e;
+    error_set(&e, -ENOSPC,
+              m->jobs[job].rec.uid ? "too many GPU programs of users for ceded's %s: process %d is "
+                                     "not scheduled"
+                                   : "too many GPU programs for ceded's %s: process %d is not "
+                                     "scheduled",
+              of, id.pid);
+    model_job_failed(m, job, -ENOSPC, &e);
+    return -ENOSPC;
+}
+
 int model_process_add(struct model *m, struct proc_id id, uint32_t job)
 {
+    const bool user = m->jobs[job].rec.uid != 0;
     uint32_t slot = 0, b = process_bucket(id.pid);
     while (slot < MODEL_PROCESSES_MAX && m->processes[slot].id.pid)
         slot++;
-    if (slot == MODEL_PROCESSES_MAX) {
-        struct error e;
-        error_set(&e, -ENOSPC, "too many GPU processes (%u): process %d is not scheduled",
-                  MODEL_PROCESSES_MAX, id.pid);
-        model_job_failed(m, job, -ENOSPC, &e);
-        return -ENOSPC;
-    }
+    if (slot == MODEL_PROCESSES_MAX ||
+        (user && m->user_processes >= USERS_PART(MODEL_PROCESSES_MAX)))
+        return no_room(m, job, "tables", id);
+    if (!model_may_watch(m, m->jobs[job].rec.uid))
+        return no_room(m, job, "descriptors (LimitNOFILE)", id);
     int fd = proc_pidfd(id);
     if (fd < 0)
         return fd;
@@ -107,6 +138,8 @@ int model_process_add(struct model *m, struct proc_id id, uint32_t job)
     m->jobs[job].first_process = slot;
     m->processes_end = slot >= m->processes_end ? slot + 1 : m->processes_end;
     m->jobs[job].nprocesses++;
+    m->nprocesses++;
+    m->user_processes += user;
     return 0;
 }
 
@@ -130,6 +163,8 @@ void model_process_remove(struct model *m, uint32_t slot, bool keep)
     watch_stop(p->watch);
     close(p->pidfd);
     j->nprocesses--;
+    m->nprocesses--;
+    m->user_processes -= j->rec.uid != 0;
     j->wants_changed |= p->wants != 0;
     p->id.pid = 0;
 }
@@ -175,13 +210,10 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
 {
     struct process *p = &m->processes[process];
     uint32_t slot = group_slot(m, dg);
-    if (slot == SLOT_NONE || dg->gpu >= m->ngpus) {
-        struct error e;
-        error_set(&e, -ENOSPC, "too many channel groups on this machine (%u): not scheduled",
-                  JOURNAL_GROUPS);
-        model_job_failed(m, p->job, -ENOSPC, &e);
-        return -ENOSPC;
-    }
+    const bool user = m->jobs[p->job].rec.uid != 0;
+    if (slot == SLOT_NONE || dg->gpu >= m->ngpus ||
+        (user && m->user_groups >= USERS_PART(JOURNAL_GROUPS)))
+        return no_room(m, p->job, "tables", p->id);
     const struct channel_group old = m->groups[slot];
     struct channel_group *g = &m->groups[slot];
     *g = (struct channel_group){.dg = *dg,
@@ -203,6 +235,7 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
     p->first_group = slot;
     m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;
     m->jobs[p->job].ngroups++;
+    m->user_groups += user;
     m->jobs[p->job].wants_changed |= m->gpus[dg->gpu].caps & GPU_CAP_GATE;
     model_emit(m, (struct sched_event){.type = EV_GROUP_ADD,
                                        .group = slot,
@@ -250,6 +283,7 @@ void model_group_remove(struct model *m, uint32_t slot, bool keep)
     *link = g->next;
     model_emit(m, (struct sched_event){.type = EV_GROUP_REMOVE, .group = slot});
     m->jobs[p->job].ngroups--;
+    m->user_groups -= m->jobs[p->job].rec.uid != 0;
     g->orphan = keep && model_journal_flags(g);
     if (g->orphan) {
         m->norphans++;

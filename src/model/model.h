@@ -24,8 +24,10 @@
 
 /* So that users cannot take all JOURNAL_JOBS, neither one nor several. Administrators may have
  * more. */
-#define USER_JOBS_MAX  1024
-#define USERS_JOBS_MAX (JOURNAL_JOBS / 4 * 3) /* all but root's together */
+#define USER_JOBS_MAX 1024
+/* All but root's together: of every table, and of the descriptors. */
+#define USERS_PART(n)  ((n) / 4 * 3)
+#define USERS_JOBS_MAX USERS_PART(JOURNAL_JOBS)
 
 /* What a process that is about to be a job's root shall be. */
 struct job_spec {
@@ -160,6 +162,8 @@ struct model {
     struct channel_group *groups;
     uint32_t jobs_end, processes_end, groups_end; /* slots below may be in use */
     uint32_t buckets[1024];
+    uint32_t watched_max; /* jobs and processes together: one descriptor each */
+    uint32_t nprocesses, user_processes, user_groups; /* user: all but root's */
     struct unmanaged *unmanaged;
     size_t nunmanaged, unmanaged_cap;
     uint32_t norphans;
@@ -193,6 +197,9 @@ static inline void model_group_changed(struct model *m, struct channel_group *g)
 {
     g->record_changed = m->records_changed = true;
 }
+
+/* Whether there is a descriptor for one more job or process of this user. */
+bool model_may_watch(const struct model *m, uid_t uid);
 
 /* Passes it to the scheduler, and returns what that says of it. */
 int model_emit(struct model *m, struct sched_event ev);

@@ -1,6 +1,8 @@
 /* More programs of one user than there is room for: others find room all the same. */
 #include "fixture.h"
 
+#include <sys/resource.h>
+
 enum { CROWD = USER_JOBS_MAX + 20 };
 
 static bool anybody(void *arg, pid_t pid, struct job_spec *spec)
@@ -49,6 +51,56 @@ static void test_rule_for_all(void **state)
     assert_int_equal(jobs[1], 1);
 }
 
+/* One user's programs take all descriptors that users may have; root's job has one all the same. */
+static void test_descriptors_for_root(void **state)
+{
+    enum { LIMIT = 512, MANY = 200 };
+    struct fixture *f = *state;
+    struct rlimit before, few;
+    struct error err = {""};
+    static pid_t pids[MANY];
+    struct engine_options o = {
+        .loop = &f->loop, .policy = "priority", .rule = anybody, .rule_arg = &pids[0]};
+    params_default(&o.params);
+    for (size_t i = 0; i < MANY; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0)
+            wait_to_die();
+        assert_true(pids[i] > 0);
+    }
+    f->d.idle = pids;
+    f->d.nidle = MANY;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){LIMIT, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    assert_int_equal(journal_open(f->dir, 0, &f->j, &err), 0);
+    assert_int_equal(engine_new(&f->d.base, f->j, &o, &f->m, &err), 0);
+    f->now = monotonic_ns();
+    for (int i = 0; i < 3; i++) {
+        ticks(f, 1);
+        f->now += 2 * NSEC_PER_SEC;
+    }
+    struct job_view v;
+    unsigned jobs = 0;
+    for (uint32_t cursor = 0; engine_next_job(f->m, &cursor, &v);)
+        jobs++;
+    assert_in_range(jobs, LIMIT / 8, LIMIT / 4);
+    f->d.idle = NULL;
+    f->d.nidle = 0;
+    pid_t root = child(f);
+    mock_context(&f->d, root, 0, 3);
+    uint32_t job = add(f, root, CLASS_LATENCY);
+    ticks(f, 1000);
+    assert_int_equal(engine_job_status(f->m, job, &err), 0);
+    assert_int_equal(on(f, root)->timeslice_us, 1000000);
+    for (size_t i = 0; i < MANY; i++) {
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+    }
+    crash(f);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 /* Programs that take long to look at and are different each time: another that is behind them is
  * found all the same. */
 static void test_programs_that_change_all_the_time(void **state)
@@ -75,7 +127,7 @@ static void test_programs_that_change_all_the_time(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(test_rule_for_all),
+    const struct CMUnitTest tests[] = {T(test_rule_for_all), T(test_descriptors_for_root),
                                        T(test_programs_that_change_all_the_time)};
     return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);
 }
