@@ -4,6 +4,7 @@
 #include "bench/bench.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -173,8 +174,11 @@ static int write_item(const struct job *j, const struct item *it, struct error *
     result_path(j, it, path, sizeof(path));
     snprintf(tmp, sizeof(tmp), "%s.tmp", path);
     json_t *o = item_json(j, it);
-    errno = 0;
-    int r = json_dump_file(o, tmp, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    /* Not through a link: the folder may be one where others write. */
+    unlink(tmp);
+    _cleanup_close_ int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    errno = fd < 0 ? errno : 0;
+    int r = fd < 0 ? fd : json_dumpfd(o, fd, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     json_decref(o);
     if (r < 0 || rename(tmp, path) < 0)
         return error_set(err, -EIO, "cannot write %s: %s", path,

@@ -14,6 +14,7 @@
 #include "lib/json_text.h"
 #include "lib/paths.h"
 #include "lib/procfs.h"
+#include "lib/schedulers.h"
 #include "model/model.h"
 #include "recovery/journal.h"
 
@@ -168,7 +169,7 @@ static json_t *other(pid_t pid, const struct usage_list *usage)
     if (proc_stat_read(pid, &st) < 0 || proc_owner(pid, &uid) < 0)
         return NULL;
     /* Scheduling is no use of the GPU. */
-    if (pid == getpid() || model_is_scheduler(&st, uid))
+    if (pid == getpid() || proc_is_scheduler(&st, uid))
         return NULL;
     text_printable(st.comm);
     json_t *gpus = json_array();

@@ -10,6 +10,7 @@
 #include "lib/json_text.h"
 #include "lib/log.h"
 #include "lib/procfs.h"
+#include "lib/schedulers.h"
 
 /* ---- what a request is about ---- */
 
@@ -30,6 +31,11 @@ static int identify(pid_t pid, struct target *t, struct error *err)
     if (r < 0)
         return error_set(
             err, r, r == -ESRCH ? "there is no process %d" : "cannot look at process %d", (int)pid);
+    if (after.kernel)
+        return error_set(err, -EINVAL, "process %d is a thread of the kernel's", (int)pid);
+    if (proc_is_scheduler(&after, t->proc_uid))
+        return error_set(err, -EINVAL, "process %d (%s) schedules programs, and is none itself",
+                         (int)pid, after.comm);
     t->proc = after.id;
     snprintf(t->comm, sizeof(t->comm), "%s", after.comm);
     return 0;

@@ -15,7 +15,8 @@
 
 #include "lib/util.h"
 
-#define PID_LEVELS   33 /* pid namespaces are nested so deep, at most (MAX_PID_NS_LEVEL) */
+#define PF_KTHREAD   0x00200000U /* include/linux/sched.h; /proc shows it */
+#define PID_LEVELS   33          /* pid namespaces are nested so deep, at most (MAX_PID_NS_LEVEL) */
 #define TRANSLATE_NS (20 * NSEC_PER_MSEC)
 
 /* Whole small file; always terminated. Bytes read or -errno, with ENOENT told as ESRCH. */
@@ -59,12 +60,13 @@ int proc_stat_read(pid_t pid, struct proc_stat *out)
     memcpy(out->comm, open_paren + 1, len);
 
     int ppid;
-    unsigned threads;
+    unsigned threads, flags;
     unsigned long long start;
     if (sscanf(close_paren + 1,
-               " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u %*d %llu",
-               &out->state, &ppid, &threads, &start) != 4)
+               " %c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u %*d %llu",
+               &out->state, &ppid, &flags, &threads, &start) != 5)
         return -EIO;
+    out->kernel = flags & PF_KTHREAD;
     out->ppid = ppid;
     out->threads = threads;
     out->id = (struct proc_id){.pid = (int32_t)pid, .start_ticks = start};

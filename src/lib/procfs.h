@@ -21,6 +21,7 @@ struct proc_stat {
     char state;    /* 'R', 'S', 'T', 'Z', ... */
     char comm[32]; /* truncated by the kernel to 15 bytes */
     uint32_t threads;
+    bool kernel; /* a thread of the kernel's */
 };
 
 /* 0, -ESRCH (no such process, or a zombie's /proc entry just went), -EIO (unparsable); another

@@ -91,7 +91,7 @@ bool model_may_watch(const struct model *m, uid_t uid)
 }
 
 /* The first one without room says so for its job. */
-static int no_room(struct model *m, uint32_t job, const char *of, struct proc_id id)
+static int model_no_room(struct model *m, uint32_t job, const char *of, struct proc_id id)
 {
     struct error e;
     error_set(&e, -ENOSPC,
@@ -112,9 +112,9 @@ int model_process_add(struct model *m, struct proc_id id, uint32_t job)
         slot++;
     if (slot == MODEL_PROCESSES_MAX ||
         (user && m->user_processes >= USERS_PART(MODEL_PROCESSES_MAX)))
-        return no_room(m, job, "tables", id);
+        return model_no_room(m, job, "tables", id);
     if (!model_may_watch(m, m->jobs[job].rec.uid))
-        return no_room(m, job, "descriptors (LimitNOFILE)", id);
+        return model_no_room(m, job, "descriptors (LimitNOFILE)", id);
     int fd = proc_pidfd(id);
     if (fd < 0)
         return fd;
@@ -213,7 +213,7 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
     const bool user = m->jobs[p->job].rec.uid != 0;
     if (slot == SLOT_NONE || dg->gpu >= m->ngpus ||
         (user && m->user_groups >= USERS_PART(JOURNAL_GROUPS)))
-        return no_room(m, p->job, "tables", p->id);
+        return model_no_room(m, p->job, "tables", p->id);
     const struct channel_group old = m->groups[slot];
     struct channel_group *g = &m->groups[slot];
     *g = (struct channel_group){.dg = *dg,

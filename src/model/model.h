@@ -292,8 +292,5 @@ struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool d
 void model_unmanaged_forget(struct model *m);
 /* Those that were not seen are gone. */
 void model_unmanaged_sweep(struct model *m);
-/* A process of cede, or the control daemon of MPS: not a program that uses a GPU. Everybody may
- * choose a process's name, so that alone does not make it one. */
-bool model_is_scheduler(const struct proc_stat *st, uid_t uid);
 
 #endif

@@ -138,12 +138,18 @@ static void choice(void **state)
 static void lacking(void **state)
 {
     (void)state;
+    /* Where others can write, a link may lie in wait. */
+    char link[128], target[128];
+    snprintf(link, sizeof(link), "%s/mine.json.tmp", harness_dir());
+    snprintf(target, sizeof(target), "%s/precious", harness_dir());
+    assert_int_equal(symlink(target, link), 0);
     RUN(&result, "cede", "bench", "run", "--device=soft", "--out", harness_dir(), "hints",
         scenario_file(HEAD "memory_mib = size\n[axis size]\nvalues = 1 1e9\n"
                            "[role b]\nload = batch\n[phase p]\ndo = wait\n[phase q]\ndo = wait\n"
                            "[target t]\ncheck = p.b.rate > 0\n"));
     assert_int_equal(status_of(result.status), 0);
     assert_non_null(strstr(result.out, "hints: skipped: needs an NVIDIA GPU"));
+    assert_int_equal(access(target, F_OK), -1);
     json_t *o = read_json("mine"), *cell;
     size_t i;
     json_array_foreach(json_object_get(o, "cells"), i, cell) assert_string_equal(

@@ -290,6 +290,36 @@ static void clients_that_misbehave(void **state)
     end(pids, &d);
 }
 
+static void refused(pid_t pid, const char *why)
+{
+    char number[16];
+    snprintf(number, sizeof(number), "%d", (int)pid);
+    RUN(&result, harness_exe(), "set", number, "-c", "batch");
+    assert_int_equal(status_of(result.status), 1);
+    if (!strstr(result.err, why))
+        fail_msg("%s", result.err);
+}
+
+/* cede itself and the kernel cannot be jobs: who pauses a job would wait for ever. */
+static void what_is_no_program(void **state)
+{
+    (void)state;
+    _cleanup_free_ pid_t *pids = NULL;
+    size_t n = 0;
+    struct proc_stat st;
+    struct ceded d = ceded_start();
+    refused(d.pid, "schedules programs");
+    refused(d.restorer, "schedules programs");
+    assert_int_equal(proc_list(&pids, &n), 0);
+    for (size_t i = 0; i < n; i++) {
+        if (pids[i] != 1 && proc_stat_read(pids[i], &st) == 0 && st.kernel) {
+            refused(pids[i], "thread of the kernel");
+            break;
+        }
+    }
+    ceded_stop(&d);
+}
+
 /* In a container the numbers of processes are others than ceded's. */
 static void in_a_container(void **state)
 {
@@ -325,7 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         e2e(latency_beside_batch),   e2e(pause_release_shares), e2e(budgets),
-        e2e(clients_that_misbehave), e2e(in_a_container),
+        e2e(clients_that_misbehave), e2e(what_is_no_program),   e2e(in_a_container),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
