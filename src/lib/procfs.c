@@ -229,7 +229,7 @@ int proc_translate(pid_t peer, pid_t pid, pid_t *out)
     *out = level > 0 && own[level - 1] == pid ? peer : pid;
     if (level <= 1 || *out == peer)
         return level < 0 ? level : 0;
-    ino_t theirs = 0, ns;
+    ino_t theirs = 0, ns = 0;
     int r = pid_namespace(peer, &theirs);
     _cleanup_free_ pid_t *all = NULL;
     size_t n = 0;
