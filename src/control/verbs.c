@@ -17,7 +17,7 @@
 /* Who owned exactly this process: the same start time before and after. */
 static int identify(pid_t pid, struct target *t, struct error *err)
 {
-    struct proc_stat before, after;
+    struct proc_stat before, after = {.kernel = false};
     if (pid == 1)
         return error_set(err, -EINVAL,
                          "process 1 is the ancestor of all processes and cannot be a job");
