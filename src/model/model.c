@@ -9,7 +9,7 @@
 #define BUCKETS    ARRAY_SIZE(((struct model *)0)->buckets)
 #define ORPHANS_NS (2 * NSEC_PER_SEC) /* how long an orphan is waited for */
 
-/* For clients, hint pages and all the rest: what 256 of each may have, and spare. */
+/* Descriptors that are kept for 256 clients, 256 pages of hints, and the daemon itself. */
 #define DESCRIPTORS_ELSE 768U
 
 int model_init(struct model *m)

@@ -212,7 +212,7 @@ static json_t *settled(void)
     return all;
 }
 
-static bool any(const double *v, size_t n)
+static bool any_busy(const double *v, size_t n)
 {
     bool is = false;
     for (size_t i = 0; i < n; i++)
@@ -222,8 +222,8 @@ static bool any(const double *v, size_t n)
 
 static void check_up(void)
 {
-    pid_t runs[LOADS], rests[LOADS], free_of_jobs[LOADS];
-    size_t nruns = 0, nrests = 0, nfree = 0;
+    pid_t running[LOADS], off[LOADS], unmanaged[LOADS];
+    size_t nrunning = 0, noff = 0, nunmanaged = 0;
     if (!EVENTUALLY(journal_is_complete()))
         fail_msg("the journal stays incomplete");
     json_t *all = settled();
@@ -234,23 +234,23 @@ static void check_up(void)
             continue;
         if (is_off(state) && !l->pause_wanted)
             fail_msg("%s is %s, and nobody asked for that", l->name, state);
-        *(is_off(state) ? &rests[nrests++] : &runs[nruns++]) = l->pid;
+        *(is_off(state) ? &off[noff++] : &running[nrunning++]) = l->pid;
         l->pause_wanted &= is_off(state);
         if (!state)
-            free_of_jobs[nfree++] = l->pid;
+            unmanaged[nunmanaged++] = l->pid;
     }
     json_decref(all);
-    await_progress(runs, nruns);
+    await_progress(running, nrunning);
     /* What could not be suspended when a call failed is tried again. */
     double busy[LOADS];
     if (!EVENTUALLY(({
-            measure(rests, nrests, 20, busy);
-            !any(busy, nrests);
+            measure(off, noff, 20, busy);
+            !any_busy(busy, noff);
         })))
         fail_msg("processes are off the GPU by what ps says, and get it");
-    if (!c.odd_slices && nfree && !EVENTUALLY(all_slices_default(free_of_jobs, nfree)))
+    if (!c.odd_slices && nunmanaged && !EVENTUALLY(all_slices_default(unmanaged, nunmanaged)))
         fail_msg("a program in no job has a timeslice of %llu us",
-                 (unsigned long long)odd_slice(free_of_jobs, nfree));
+                 (unsigned long long)odd_slice(unmanaged, nunmanaged));
     if (!EVENTUALLY(helper("cede-restore")))
         fail_msg("ceded has no restorer");
 }

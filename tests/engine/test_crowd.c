@@ -16,37 +16,43 @@ static bool anybody(void *arg, pid_t pid, struct job_spec *spec)
     return true;
 }
 
-static void test_rule_for_all(void **state)
+/* Programs, one of them (other) another user's, and an engine that makes jobs of all. */
+static void crowd_begin(struct fixture *f, pid_t *pids, size_t n, pid_t *other)
 {
-    struct fixture *f = *state;
-    struct error err = {""};
-    static pid_t pids[CROWD + 1];
-    struct engine_options o = {
-        .loop = &f->loop, .policy = "priority", .rule = anybody, .rule_arg = &pids[CROWD]};
-    params_default(&o.params);
-    for (size_t i = 0; i <= CROWD; i++) {
+    for (size_t i = 0; i < n; i++) {
         pids[i] = fork();
         if (pids[i] == 0)
             wait_to_die();
         assert_true(pids[i] > 0);
     }
     f->d.idle = pids;
-    f->d.nidle = CROWD + 1;
-    assert_int_equal(journal_open(f->dir, 0, &f->j, &err), 0);
-    assert_int_equal(engine_new(&f->d.base, f->j, &o, &f->m, &err), 0);
-    f->now = monotonic_ns();
+    f->d.nidle = n;
+    f->rule = anybody;
+    start(f, "priority", other);
     for (int i = 0; i < 3; i++) {
         ticks(f, 1);
         f->now += 2 * NSEC_PER_SEC;
     }
+}
+
+static void crowd_end(const pid_t *pids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+    }
+}
+
+static void test_rule_for_all(void **state)
+{
+    struct fixture *f = *state;
+    static pid_t pids[CROWD + 1];
+    crowd_begin(f, pids, CROWD + 1, &pids[CROWD]);
     struct job_view v;
     unsigned jobs[2] = {0};
     for (uint32_t cursor = 0; engine_next_job(f->m, &cursor, &v);)
         jobs[v.job.uid == 1001]++;
-    for (size_t i = 0; i <= CROWD; i++) {
-        kill(pids[i], SIGKILL);
-        waitpid(pids[i], NULL, 0);
-    }
+    crowd_end(pids, CROWD + 1);
     assert_int_equal(jobs[0], USER_JOBS_MAX);
     assert_int_equal(jobs[1], 1);
 }
@@ -59,27 +65,10 @@ static void test_descriptors_for_root(void **state)
     struct rlimit before, few;
     struct error err = {""};
     static pid_t pids[MANY];
-    struct engine_options o = {
-        .loop = &f->loop, .policy = "priority", .rule = anybody, .rule_arg = &pids[0]};
-    params_default(&o.params);
-    for (size_t i = 0; i < MANY; i++) {
-        pids[i] = fork();
-        if (pids[i] == 0)
-            wait_to_die();
-        assert_true(pids[i] > 0);
-    }
-    f->d.idle = pids;
-    f->d.nidle = MANY;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = (struct rlimit){LIMIT, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    assert_int_equal(journal_open(f->dir, 0, &f->j, &err), 0);
-    assert_int_equal(engine_new(&f->d.base, f->j, &o, &f->m, &err), 0);
-    f->now = monotonic_ns();
-    for (int i = 0; i < 3; i++) {
-        ticks(f, 1);
-        f->now += 2 * NSEC_PER_SEC;
-    }
+    crowd_begin(f, pids, MANY, &pids[0]);
     struct job_view v;
     unsigned jobs = 0;
     for (uint32_t cursor = 0; engine_next_job(f->m, &cursor, &v);)
@@ -93,10 +82,7 @@ static void test_descriptors_for_root(void **state)
     ticks(f, 1000);
     assert_int_equal(engine_job_status(f->m, job, &err), 0);
     assert_int_equal(on(f, root)->timeslice_us, 1000000);
-    for (size_t i = 0; i < MANY; i++) {
-        kill(pids[i], SIGKILL);
-        waitpid(pids[i], NULL, 0);
-    }
+    crowd_end(pids, MANY);
     crash(f);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }

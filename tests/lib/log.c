@@ -108,10 +108,11 @@ static void users(void **state)
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     with_stderr(fd);
+    text[0] = '\0';
     for (int i = 0; i < 10000; i++)
         log_user(1000, LOG_INFO, "uid 1000 again");
     log_user(1001, LOG_INFO, "uid 1001 too");
-    while (lseek(fd, 0, SEEK_END) == 0 || !strstr(text, "left out")) {
+    while (!strstr(text, "left out")) {
         usleep(20000);
         log_user(1000, LOG_INFO, "uid 1000 again");
         assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
