@@ -14,6 +14,7 @@
 #include <sys/un.h>
 
 #include "lib/accept.h"
+#include "lib/quota.h"
 #include "lib/share.h"
 
 #define BACKLOG          128
@@ -22,7 +23,6 @@
 #define BACKOFF_PART     4                     /* times what a request took, its user waits then */
 #define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC)  /* shorter debts wait for more */
 #define BACKOFF_LOOK_MS  10                    /* how often debts are looked at */
-#define USERS            64                    /* whose account is kept */
 #define FLOOD_NS         (200 * NSEC_PER_MSEC) /* no client that waits for replies reaches it */
 #define TURNED_AWAY      16                    /* in one turn: too many */
 
@@ -52,10 +52,7 @@ struct server {
     uv_timer_t sampler;  /* runs while a client has a page */
     uv_timer_t backoff;  /* runs while a client backs off, or no connection is accepted */
     bool accepts_nobody; /* nobody is accepted */
-    struct {
-        uid_t uid;
-        uint64_t paid_ns; /* when all is paid for */
-    } users[USERS];
+    struct quotas users;
     uint64_t next_number;
     struct verbs *verbs;
     LIST_HEAD(, ask) asks;
@@ -159,29 +156,14 @@ static void has_page(struct client *c)
         uv_timer_start(&s->sampler, on_sample, SAMPLE_MS, SAMPLE_MS);
 }
 
-/* Of this user, or else the one that paid for all first. */
-static uint64_t *quota_of(struct server *s, uid_t uid)
-{
-    unsigned best = 0;
-    for (unsigned i = 0; i < USERS; i++) {
-        if (s->users[i].uid == uid)
-            return &s->users[i].paid_ns;
-        best = s->users[i].paid_ns < s->users[best].paid_ns ? i : best;
-    }
-    s->users[best].uid = uid;
-    s->users[best].paid_ns = 0;
-    return &s->users[best].paid_ns;
-}
-
 static bool quota_exceeded(struct server *s, uid_t uid, bool admin, uint64_t ns)
 {
-    return !admin && *quota_of(s, uid) > monotonic_ns() + ns;
+    return !admin && quota_of(&s->users, uid)->paid_ns > monotonic_ns() + ns;
 }
 
-static void quota_charge(struct server *s, uid_t uid, uint64_t took_ns)
+static void user_charge(struct server *s, uid_t uid, uint64_t took_ns)
 {
-    uint64_t *paid = quota_of(s, uid), now = monotonic_ns();
-    *paid = max_u64(*paid, now) + took_ns * BACKOFF_PART;
+    quota_charge(quota_of(&s->users, uid), monotonic_ns(), took_ns * BACKOFF_PART);
 }
 
 static void on_request(uv_poll_t *h, int status, int events);
@@ -244,7 +226,7 @@ static void answered(struct verb *v, char *text)
         hints_close(v->verbs->hints, a->connection);
     if (s) {
         LIST_REMOVE(a, link);
-        quota_charge(s, v->who.uid, v->took_ns);
+        user_charge(s, v->who.uid, v->took_ns);
     }
     close_p(&v->fd);
     free(text);
@@ -301,7 +283,7 @@ static void on_request(uv_poll_t *h, int status, int events)
         return;
     }
     client_ask(c, (size_t)n);
-    quota_charge(s, uid, verbs_cpu_ns(s->verbs) - started);
+    user_charge(s, uid, verbs_cpu_ns(s->verbs) - started);
 }
 
 /* NULL: room for this one. */
@@ -338,7 +320,7 @@ static bool admit(struct server *s, int fd)
         if (!flood)
             refuse(fd, -EUSERS, why);
         close(fd);
-        quota_charge(s, cred.uid, verbs_cpu_ns(s->verbs) - started);
+        user_charge(s, cred.uid, verbs_cpu_ns(s->verbs) - started);
         return !flood;
     }
     struct client *c = calloc(1, sizeof(*c));
@@ -356,7 +338,7 @@ static bool admit(struct server *s, int fd)
     c->reserved = admin;
     LIST_INSERT_HEAD(&s->clients, c, link);
     s->nclients++;
-    quota_charge(s, cred.uid, verbs_cpu_ns(s->verbs) - started);
+    user_charge(s, cred.uid, verbs_cpu_ns(s->verbs) - started);
     if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
         client_disconnect(c);
     else

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#define USERS 64
+#include "lib/quota.h"
 
 static struct {
     const char *name;
@@ -18,11 +18,7 @@ static struct {
     int fd; /* standard error, opened anew so as not to wait; else itself */
     enum { PLAIN, SOCKET, ASK_FIRST } how;
     unsigned lost;
-    struct user {
-        uid_t uid;
-        uint64_t paid_ns; /* when all that the user had said is paid for */
-        unsigned left_out;
-    } users[USERS];
+    struct quotas users;
 } log_state = {.name = "cede", .level = LOG_WARNING, .fd = STDERR_FILENO, .how = ASK_FIRST};
 
 void log_open(const char *name, int level)
@@ -100,32 +96,18 @@ void log_say(int level, const char *fmt, ...)
     va_end(ap);
 }
 
-static struct user *user_of(uid_t uid)
-{
-    struct user *oldest = &log_state.users[0];
-    for (unsigned i = 0; i < USERS; i++) {
-        struct user *u = &log_state.users[i];
-        if (u->paid_ns && u->uid == uid)
-            return u;
-        oldest = u->paid_ns < oldest->paid_ns ? u : oldest;
-    }
-    *oldest = (struct user){.uid = uid};
-    return oldest;
-}
-
 void log_user(uid_t uid, int level, const char *fmt, ...)
 {
     va_list ap;
     if (level > log_state.level)
         return;
     const uint64_t now = monotonic_ns();
-    struct user *u = user_of(uid);
-    u->paid_ns = max_u64(u->paid_ns, now);
+    struct quota *u = quota_of(&log_state.users, uid);
     if (u->paid_ns > now + (LOG_USER_BURST - 1) * LOG_USER_NS) {
         u->left_out++;
         return;
     }
-    u->paid_ns += LOG_USER_NS;
+    quota_charge(u, now, LOG_USER_NS);
     if (u->left_out)
         log_say(LOG_WARNING, "uid %u: %u messages left out: too many", uid, u->left_out);
     u->left_out = 0;
