@@ -20,7 +20,7 @@ int main(void)
     params_default(&params);
     params.floor = 0.05;
     struct sched *c;
-    if (sched_new(&(struct sched_limits){DEVICES, JOBS, JOBS}, &params, &c) < 0)
+    if (sched_new(&(struct sched_limits){DEVICES, JOBS, JOBS, 1}, &params, &c) < 0)
         return 1;
     uint64_t t0 = monotonic_ns();
     for (uint32_t i = 0; i < JOBS; i++) {

@@ -40,7 +40,7 @@ static int engine_set_up(struct engine *e, const struct engine_options *o)
     int r = model_init(m);
     m->ngpus = (unsigned)min_u64(m->driver->ops->gpus(m->driver), DEVICE_GPUS_MAX);
     m->next_number = max_u64(journal_shared(m->journal)->next_number, 1);
-    struct sched_limits limits = {m->ngpus, JOURNAL_JOBS, JOURNAL_GROUPS};
+    struct sched_limits limits = {m->ngpus, JOURNAL_JOBS, JOURNAL_GROUPS, JOURNAL_JOBS};
     if (r == 0)
         r = sched_new(&limits, &o->params, &m->sched);
     if (r == 0 && o->policy)

@@ -164,7 +164,7 @@ static void grant(const struct machine *mc, struct policy_device *own, struct me
     bool promote = false, on_top = true, latency = false;
     for_each_device_of (mc, own, m, dev) {
         promote |= use == DEADLINES_LAXITY && needs_promotion(dev, m, mc->now_ns);
-        on_top &= dev->boost.top == m->own_class && dev->boost.below > 1;
+        on_top &= dev->boost.top == m->own_class && dev->boost.below > 1 && !account_shared(dev, m);
         latency |= dev->boost.top == CLASS_LATENCY;
     }
     if (promote)

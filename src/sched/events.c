@@ -23,7 +23,9 @@ static void member_link(struct sched *c, uint32_t device, uint32_t job)
         .gang_first = SLOT_NONE,
         .pace = 1,
         .fresh = true,
-        .vtime = dev->rotation.vtime_floor,
+        .account = j->account,
+        .share = j->weight,
+        .vtime = dev->turns[j->account].floor,
         .prev = dev->last,
         .next = SLOT_NONE,
         .used = true,
@@ -141,8 +143,8 @@ static void job_spread(struct sched *c, uint32_t job)
         m->budget_us = j->budget_us;
         m->paused = j->paused;
         /* No credit for the time it took no turns (paused, or in another class). */
-        if (m->vtime < c->devices[d].rotation.vtime_floor)
-            m->vtime = c->devices[d].rotation.vtime_floor;
+        if (m->vtime < c->devices[d].turns[j->account].floor)
+            m->vtime = c->devices[d].turns[j->account].floor;
     }
 }
 
@@ -151,7 +153,7 @@ static void job_spread(struct sched *c, uint32_t job)
  * it had. More than a lead's worth of turns had while boosted is forgotten. */
 static void place_wakeup(const struct policy_device *dev, struct member *m)
 {
-    uint64_t floor = dev->rotation.vtime_floor;
+    uint64_t floor = dev->turns[m->account].floor;
     uint64_t most = floor + (uint64_t)ROTATION_LEAD_NS * WEIGHT_DEFAULT / m->weight;
     bool probed = !dev->gated && !m->due.expects;
     m->idle = false;
@@ -232,6 +234,12 @@ static int device_event(struct sched *c, const struct sched_event *ev)
         events_activity(&c->devices[ev->device], ev);
         return 0;
     }
+    if (ev->type == EV_ACCOUNT) {
+        if (ev->account >= c->limits.accounts || ev->weight < WEIGHT_MIN || ev->weight > WEIGHT_MAX)
+            return -EINVAL;
+        c->accounts[ev->account].weight = ev->weight;
+        return 0;
+    }
     if (ev->type == EV_GROUP_REMOVE || ev->type == EV_GROUP_CHANGE) {
         if (ev->group >= c->limits.groups || c->groups[ev->group].job == SLOT_NONE)
             return -EINVAL;
@@ -246,8 +254,8 @@ static int device_event(struct sched *c, const struct sched_event *ev)
 
 int sched_event(struct sched *c, const struct sched_event *ev)
 {
-    if (ev->type == EV_DEVICE || ev->type == EV_ACTIVITY || ev->type == EV_GROUP_REMOVE ||
-        ev->type == EV_GROUP_CHANGE)
+    if (ev->type == EV_DEVICE || ev->type == EV_ACTIVITY || ev->type == EV_ACCOUNT ||
+        ev->type == EV_GROUP_REMOVE || ev->type == EV_GROUP_CHANGE)
         return device_event(c, ev);
     if (ev->job >= c->limits.jobs)
         return -EINVAL;
@@ -256,7 +264,8 @@ int sched_event(struct sched *c, const struct sched_event *ev)
         return ev->type == EV_JOB_ADD ? -EEXIST : -EINVAL;
     bool sets = ev->type == EV_JOB_ADD || ev->type == EV_JOB_CHANGE;
     if (sets && ((unsigned)ev->class >= CLASS_COUNT || ev->weight < WEIGHT_MIN ||
-                 ev->weight > WEIGHT_MAX || ev->budget_us > BUDGET_MAX_US))
+                 ev->weight > WEIGHT_MAX || ev->budget_us > BUDGET_MAX_US ||
+                 (ev->type == EV_JOB_ADD && ev->account >= c->limits.accounts)))
         return -EINVAL;
 
     switch (ev->type) {
@@ -264,6 +273,7 @@ int sched_event(struct sched *c, const struct sched_event *ev)
         *j = (struct job){.used = true,
                           .class = ev->class,
                           .weight = ev->weight,
+                          .account = ev->account,
                           .budget_us = ev->budget_us,
                           .due.deadline_ns = TIME_NEVER};
         return 0;
@@ -299,6 +309,7 @@ int sched_event(struct sched *c, const struct sched_event *ev)
     case EV_COUNT:
     case EV_DEVICE:
     case EV_ACTIVITY:
+    case EV_ACCOUNT:
         break;
     }
     return -EINVAL;

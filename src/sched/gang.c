@@ -96,8 +96,10 @@ static void gang_join(const struct machine *mc, uint32_t a, uint32_t b)
 {
     uint32_t low = a < b ? a : b, high = a < b ? b : a;
     for (uint32_t d = 0; d < mc->n; d++) {
-        if (mc->devices[d].rotation.link == high)
-            mc->devices[d].rotation.link = low;
+        struct rotation *r = &mc->devices[d].rotation;
+        if (r->link == high)
+            r->link = low;
+        r->linked |= low != high && r->link == low;
     }
 }
 
@@ -112,6 +114,14 @@ static uint64_t reached(const struct machine *mc, uint32_t link, uint32_t before
             floor = r->vtime_floor;
     }
     return floor;
+}
+
+/* How far a job's account is behind on a device that was linked with none: there each account
+ * counts for itself. */
+static uint64_t apart(const struct policy_device *dev, const struct member *m)
+{
+    const struct rotation *r = &dev->rotation;
+    return r->linked && !r->was_linked ? r->vtime_floor - dev->turns[m->account].floor : 0;
 }
 
 /* Devices that were not linked before count vtime from different points: those that are behind move
@@ -134,7 +144,7 @@ static void level_vtime(const struct machine *mc, uint32_t link)
             if (r->link != link || r->was_link != before)
                 continue;
             for_each_member (&mc->devices[d], m)
-                m->vtime += furthest - floor;
+                m->vtime += furthest - floor + apart(&mc->devices[d], m);
             r->vtime_floor += furthest - floor;
             r->round_ns = round;
         }
@@ -163,6 +173,8 @@ void gang_link(const struct machine *mc)
     for (uint32_t d = 0; d < mc->n; d++) {
         mc->devices[d].rotation.was_link = mc->devices[d].rotation.link;
         mc->devices[d].rotation.link = d;
+        mc->devices[d].rotation.was_linked = mc->devices[d].rotation.linked;
+        mc->devices[d].rotation.linked = false;
     }
     for (uint32_t d = 0; d < mc->n; d++) {
         for_each_gang(mc, d, m)

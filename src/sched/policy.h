@@ -5,6 +5,7 @@
 #ifndef CEDE_SCHED_POLICY_H
 #define CEDE_SCHED_POLICY_H
 
+#include "sched/account.h"
 #include "sched/boost.h"
 #include "sched/budget.h"
 #include "sched/rotation.h"
@@ -16,6 +17,7 @@ struct member {
     uint32_t job;
     uint32_t prev, next; /* list of the device's members, in order of appearance */
     uint32_t weight;
+    uint32_t account;
     enum job_class class;     /* now: see boost.h */
     enum job_class own_class; /* as its job has it */
     uint32_t ngroups;
@@ -44,6 +46,8 @@ struct member {
     uint32_t turn_group; /* the computing group that runs; SLOT_NONE: the next after the last */
     uint32_t last_group;
 
+    double share, turn_weight; /* see account.h */
+
     /* Turns on linked devices: see round.c. */
     uint32_t set;
     double pace;
@@ -54,7 +58,11 @@ struct member {
 struct policy_device {
     struct member *members; /* the pool: index with first, member.next */
     uint32_t first, last;
-    uint32_t gangs; /* of the members are part of one */
+    struct account *accounts;    /* the same for all devices */
+    struct account_turns *turns; /* of each account here */
+    uint32_t gangs;              /* of the members are part of one */
+    uint32_t island;             /* the first of the devices that gangs tie to this one */
+    bool several;                /* accounts have jobs on the island */
     bool gated;
 
     struct rotation rotation;

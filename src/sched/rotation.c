@@ -26,6 +26,16 @@ uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, 
     return (us < cycle_us ? (uint64_t)cycle_us : us) * 1000ULL; /* floor is 0 or 0.001 and more */
 }
 
+/* Whether a job of this account works here. */
+static bool account_works(const struct policy_device *dev, uint32_t account)
+{
+    for_each_member (dev, m) {
+        if (m->account == account && !m->paused && !m->idle)
+            return true;
+    }
+    return false;
+}
+
 void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns)
 {
     m->turn_group = SLOT_NONE; /* of several contexts the next */
@@ -33,13 +43,19 @@ void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns
     dev->rotation.turn_ns = now_ns;
 }
 
-void rotation_begin(struct policy_device *dev, struct member *m, bool counts, uint64_t now_ns)
+void rotation_begin(struct policy_device *dev, struct member *m, bool leads, uint64_t now_ns)
 {
     struct rotation *r = &dev->rotation;
-    if (m->vtime < r->vtime_floor)
-        m->vtime = r->vtime_floor;
-    else if (counts)
-        r->vtime_floor = m->vtime;
+    struct account_turns *a = &dev->turns[m->account];
+    if (m->vtime < a->floor)
+        m->vtime = a->floor;
+    else if (!m->idle && m->job != dev->boost.job)
+        a->floor = m->vtime;
+    if (a->vtime < r->account_floor)
+        a->vtime = r->account_floor;
+    else if (!m->idle && !leads)
+        r->account_floor = a->vtime;
+    r->vtime_floor = a->floor > r->vtime_floor ? a->floor : r->vtime_floor;
     r->round_ns = now_ns;
     rotation_grant(dev, m, now_ns);
 }
@@ -59,10 +75,13 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, doubl
     bool probe = m->idle && !m->due.expects && !dev->gated;
     ns = ns < turn ? ns : turn;
     r->class_vtime[m->class] += ns;
+    bool alone = probe && !account_works(dev, m->account);
+    struct account_turns *a = &dev->turns[m->account];
+    a->vtime += (uint64_t)((double)(alone ? turn * PROBE_CHARGE : ns) * WEIGHT_DEFAULT / a->part);
     /* GPU time counts on all devices of a gang; but a large one is found working as soon as others.
      */
     ns = probe ? turn * PROBE_CHARGE : ns * (m->gang ? m->gang : 1);
-    m->vtime += (uint64_t)((double)(ns * WEIGHT_DEFAULT) / m->weight / pace);
+    m->vtime += (uint64_t)((double)(ns * WEIGHT_DEFAULT) / m->turn_weight / pace);
 }
 
 enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_ns,
@@ -72,11 +91,11 @@ enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_
     return l < u ? CLASS_BATCH : CLASS_NORMAL;
 }
 
-/* The boosted job of those that may have this turn. */
+/* The boosted job, if it comes before all others that may have this turn. */
 static struct member *boosted(const struct policy_device *dev)
 {
     struct member *m = dev->boost.job == SLOT_NONE ? NULL : &dev->members[dev->boost.job];
-    return m && is_candidate(dev, m) ? m : NULL;
+    return m && is_candidate(dev, m) && account_may_lead(dev, m) ? m : NULL;
 }
 
 /* With a floor kept, normal and batch jobs beside a latency job have turns by class first. Whether
@@ -106,14 +125,14 @@ static void pick_next(const struct sched_params *p, struct policy_device *dev, u
     struct member *best = NULL, *first = boosted(dev);
     for_each_member (dev, m) {
         if (is_candidate(dev, m) && (!one_class || m->class == class) &&
-            (!best || m->vtime < best->vtime))
+            (!best || account_before(dev, m, best)))
             best = m;
     }
     if (first && one_class && first->class != class)
         first = NULL;
     best = first ? first : best;
     if (best)
-        rotation_begin(dev, best, !best->idle && !first, now_ns);
+        rotation_begin(dev, best, first, now_ns);
 }
 
 static void rotate(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)

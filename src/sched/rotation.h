@@ -1,6 +1,7 @@
 /* Turns: of the jobs below the latency class one at a time runs on a device, the others are
  * suspended. Which one is fair by weight: each job's vtime grows by the GPU time of its turns over
- * its weight, and the smallest vtime is next (start-time fair queueing). A job that was not seen
+ * its weight, and the smallest vtime is next (start-time fair queueing), first among accounts and
+ * then among the jobs of one (account.h). A job that was not seen
  * working gets short turns, and is charged a long one for each, so that probing it costs the others
  * about 1 %.
  *
@@ -23,25 +24,28 @@ struct policy_device;
 /* Invariants: holder is SLOT_NONE or a member that takes turns here; that of a gang holds all
  * devices of the gang, and no other job does (a gang whose devices changed loses its turn at the
  * next decision, and gets the next). A gang's vtime is the same on all its devices. Linked devices
- * have the same round_ns. vtime_floor never falls. */
+ * have the same round_ns. vtime_floor never falls, and is no account's floor less (account.h); of
+ * linked devices it is that of all accounts. */
 struct rotation {
     uint32_t holder;                   /* has the turn; SLOT_NONE: nobody */
     uint64_t turn_ns;                  /* since then */
     uint64_t round_ns;                 /* of linked devices: when all last switched */
-    uint64_t vtime_floor;              /* vtime a newcomer starts with */
+    uint64_t vtime_floor;              /* vtime that jobs have reached */
+    uint64_t account_floor;            /* vtime that an account starts with that comes */
     uint64_t class_vtime[CLASS_COUNT]; /* GPU time of turns; counts while a floor is kept */
     uint64_t idle_since_ns; /* gated devices: the holder wants nothing; TIME_NEVER: it does */
 
     /* Of this decision, set by the policy. */
-    enum job_class from; /* the highest class that takes turns; CLASS_COUNT: nobody does */
-    enum job_class top;  /* the highest class present */
-    uint32_t slice_us;   /* of classes below the top */
-    bool batch_waits;    /* batch jobs get turns only where no normal job wants the GPU */
-    bool blocked;        /* nobody has a turn now */
-    bool wanted;         /* a job without a turn waits for it */
-    uint32_t link;       /* the first device of those it is linked with */
-    uint32_t was_link;   /* by the decision before */
-    uint32_t bit;        /* which of the linked devices it is, 0..63 */
+    enum job_class from;     /* the highest class that takes turns; CLASS_COUNT: nobody does */
+    enum job_class top;      /* the highest class present */
+    uint32_t slice_us;       /* of classes below the top */
+    bool batch_waits;        /* batch jobs get turns only where no normal job wants the GPU */
+    bool blocked;            /* nobody has a turn now */
+    bool wanted;             /* a job without a turn waits for it */
+    uint32_t link;           /* the first device of those it is linked with */
+    uint32_t was_link;       /* by the decision before */
+    bool linked, was_linked; /* with another device */
+    uint32_t bit;            /* which of the linked devices it is, 0..63 */
 };
 
 #define ROTATION_LEAD_NS 5000000000U /* GPU time: of turns had while boosted, more is forgotten */
@@ -50,8 +54,9 @@ void rotation_init(struct rotation *r, uint32_t device);
 /* How long a turn of this job is while so many jobs work. */
 uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, uint32_t busy);
 /* The turn is this member's. A member that waited for a higher class gets no credit for that
- * against its peers; counts: nor does one that comes later against this one. */
-void rotation_begin(struct policy_device *dev, struct member *m, bool counts, uint64_t now_ns);
+ * against its peers; nor does one that comes later, unless this one works out of order: it is
+ * boosted, or idle. leads: it is boosted, and comes before other accounts too. */
+void rotation_begin(struct policy_device *dev, struct member *m, bool leads, uint64_t now_ns);
 /* The same without a look at vtime. */
 void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns);
 /* Ends the turn of the device's holder, if there is one, and charges it, the less the higher its

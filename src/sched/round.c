@@ -45,7 +45,7 @@ static bool is_first_of(const struct round *rd, const struct policy_device *dev,
 
 static bool is_boosted(const struct policy_device *dev, const struct member *m)
 {
-    return dev->boost.job == m->job;
+    return dev->boost.job == m->job && account_may_lead(dev, m);
 }
 
 /* 0: a normal job that works, or shares a device with one that does; its idle peers are probed in
@@ -181,11 +181,11 @@ static void line_up(const struct round *rd, struct lineup *l)
         if (devices & rd->blocked || (l->class != CLASS_COUNT && m->class != l->class))
             continue;
         m->set = find_set(l, devices, rd->by_class ? 0 : rank(rd, own, m));
-        l->sets[m->set].rate += m->weight / (m->idle ? PROBED_SELDOM : m->gang ? m->gang : 1);
+        l->sets[m->set].rate += m->share / (m->idle ? PROBED_SELDOM : m->gang ? m->gang : 1);
         if (m->idle || m->fresh)
             continue;
-        l->weight[m->set] += m->weight;
-        l->vtime[m->set] += m->weight * (double)m->vtime;
+        l->weight[m->set] += m->share;
+        l->vtime[m->set] += m->share * (double)m->vtime;
     }
 }
 
@@ -214,7 +214,7 @@ static void set_clock(const struct round *rd, struct lineup *l)
 static double charge_of(const struct round *rd, const struct member *m)
 {
     double turns = m->idle ? PROBED_SELDOM : m->gang ? m->gang : 1;
-    return (double)rd->length_ns * turns * WEIGHT_DEFAULT / m->weight / m->pace;
+    return (double)rd->length_ns * turns * WEIGHT_DEFAULT / m->turn_weight / m->pace;
 }
 
 /* Keeps a job near the clock: one that was away has neither credit nor debt. A job that fills what
@@ -223,7 +223,7 @@ static double charge_of(const struct round *rd, const struct member *m)
 static void follow(const struct round *rd, const struct lineup *l, struct policy_device *own,
                    struct member *m, bool starts)
 {
-    m->pace = l->pace[m->set];
+    m->pace = l->pace[m->set] * m->share / m->turn_weight;
     double charge = charge_of(rd, m), vtime = m->fresh ? l->clock : (double)m->vtime;
     double lead = vtime - l->clock - PAID_TURNS * charge;
     vtime = fmax(vtime, l->clock - LAG_TURNS * charge);
@@ -305,9 +305,14 @@ static void pack(const struct round *rd, struct lineup *l, bool starts)
         l->best_on[m->set] = own;
     }
     for_each_linked (rd, dev) {
+        struct rotation *r = &dev->rotation;
         uint64_t clock = (uint64_t)l->clock;
-        if (starts && clock > dev->rotation.vtime_floor)
-            dev->rotation.vtime_floor = clock;
+        if (starts && clock > r->vtime_floor)
+            r->vtime_floor = clock;
+        for_each_member (dev, m) {
+            dev->turns[m->account].vtime = r->account_floor;
+            dev->turns[m->account].floor = r->vtime_floor;
+        }
     }
     for (uint64_t best = round_choose(l, free); best; best &= best - 1) {
         int i = __builtin_ctzll(best);

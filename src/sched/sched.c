@@ -33,8 +33,9 @@ int sched_new(const struct sched_limits *limits, const struct sched_params *para
               struct sched **out)
 {
     const struct param *what;
-    if (!limits->devices || !limits->jobs || !limits->groups || limits->jobs == SLOT_NONE ||
-        limits->groups == SLOT_NONE || params_check(params, &what) < 0)
+    if (!limits->devices || !limits->jobs || !limits->groups || !limits->accounts ||
+        limits->accounts == SLOT_NONE || limits->jobs == SLOT_NONE || limits->groups == SLOT_NONE ||
+        params_check(params, &what) < 0)
         return -EINVAL;
 
     struct sched *c = calloc(1, sizeof(*c));
@@ -48,22 +49,28 @@ int sched_new(const struct sched_limits *limits, const struct sched_params *para
     c->groups = calloc(limits->groups, sizeof(*c->groups));
     c->settings = calloc(limits->groups, sizeof(*c->settings));
     c->first_group = calloc(members, sizeof(*c->first_group));
+    c->accounts = calloc(limits->accounts, sizeof(*c->accounts));
+    c->turns = calloc((size_t)limits->devices * limits->accounts, sizeof(*c->turns));
     c->devices = calloc(limits->devices, sizeof(*c->devices));
     c->members = calloc(members, sizeof(*c->members));
     c->packings = calloc(2 * (size_t)limits->devices, sizeof(*c->packings));
-    if (!c->jobs || !c->groups || !c->settings || !c->first_group || !c->devices || !c->members ||
-        !c->packings) {
+    if (!c->jobs || !c->groups || !c->settings || !c->first_group || !c->accounts || !c->turns ||
+        !c->devices || !c->members || !c->packings) {
         sched_free(c);
         return -ENOMEM;
     }
     for (uint32_t i = 0; i < limits->devices; i++) {
         struct policy_device *dev = &c->devices[i];
         dev->members = c->members + (size_t)i * limits->jobs;
+        dev->accounts = c->accounts;
+        dev->turns = c->turns + (size_t)i * limits->accounts;
         dev->packings = &c->packings[2 * i];
         dev->first = dev->last = SLOT_NONE;
         rotation_init(&dev->rotation, i);
         boost_init(&dev->boost);
     }
+    for (uint32_t i = 0; i < limits->accounts; i++)
+        c->accounts[i].weight = WEIGHT_DEFAULT;
     for (uint32_t i = 0; i < limits->groups; i++)
         c->groups[i].job = SLOT_NONE;
     for (size_t i = 0; i < members; i++)
@@ -79,6 +86,8 @@ void sched_free(struct sched *c)
     free(c->packings);
     free(c->members);
     free(c->devices);
+    free(c->turns);
+    free(c->accounts);
     free(c->first_group);
     free(c->settings);
     free(c->groups);
@@ -148,10 +157,8 @@ static void decide_device(const struct sched *c, struct policy_device *dev, uint
 {
     dev->rotation.from = CLASS_COUNT;
     dev->rotation.blocked = dev->throttle.may = false;
-    for_each_member (dev, m) {
+    for_each_member (dev, m)
         m->serialize_contexts = false;
-        m->class = c->policy->strict ? m->class : CLASS_BATCH;
-    }
     if (dev->gated && c->policy->turns)
         policy_gated(&c->params, dev, now_ns);
     else
@@ -166,12 +173,9 @@ static void decide_turns(const struct machine *mc)
     gang_link(mc);
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *dev = &mc->devices[d];
-        bool linked = dev->rotation.link != d;
-        for (uint32_t e = d + 1; e < mc->n && !linked; e++)
-            linked = mc->devices[e].rotation.link == d;
         if (dev->gated)
             continue;
-        if (!linked)
+        if (!dev->rotation.linked)
             rotation_decide(mc->params, dev, mc->now_ns);
         else if (dev->rotation.link == d)
             round_decide(mc, d);
@@ -230,6 +234,11 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
     for (uint32_t d = 0; d < mc.n; d++)
         mc.devices[d].wake_ns = TIME_NEVER;
     boost_decide(&mc, c->policy->deadlines);
+    for (uint32_t d = 0; d < mc.n && !c->policy->strict; d++) {
+        for_each_member (&mc.devices[d], m)
+            m->class = CLASS_BATCH;
+    }
+    account_shares(&mc);
     for (uint32_t d = 0; d < mc.n; d++)
         decide_device(c, &mc.devices[d], now_ns);
     if (c->policy->turns)

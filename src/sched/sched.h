@@ -6,8 +6,9 @@
  *
  * Terms: a *job* is what the user names (a process tree). A *group* is what the hardware schedules
  * (a channel group, on one device). A *member* is a job on a device: its groups there, treated
- * alike. A *gang* is a job with compute groups on more than one device (rotation.h). Job, group and
- * device numbers are slots that the caller chooses, below the limits given at set-up.
+ * alike. An *account* is whose jobs they are (account.h). A *gang* is a job with compute groups on
+ * more than one device (rotation.h). Job, group and device numbers are slots that the caller
+ * chooses, below the limits given at set-up.
  *
  * Not thread-safe. Times are nanoseconds of any monotonic clock; timeslices are microseconds.
  */
@@ -25,7 +26,7 @@ const char *job_class_name(enum job_class c);
 int job_class_parse(const char *name, enum job_class *out);
 
 struct sched_limits {
-    uint32_t devices, jobs, groups;
+    uint32_t devices, jobs, groups, accounts;
 };
 
 /* What the policies may be told; defaults, bounds and reasons in params.c. */
@@ -80,7 +81,8 @@ int params_check(const struct sched_params *p, const struct param **what);
 const char *param_range(const struct param *f, char buf[static PARAM_RANGE]);
 
 enum sched_event_type {
-    EV_JOB_ADD,      /* job, class, weight, budget_us */
+    EV_ACCOUNT,      /* account, weight; by itself one has WEIGHT_DEFAULT */
+    EV_JOB_ADD,      /* job, account, class, weight, budget_us */
     EV_JOB_CHANGE,   /* job, class, weight, budget_us */
     EV_JOB_REMOVE,   /* job; its groups are removed with it */
     EV_JOB_PAUSE,    /* job, on: true pauses, false resumes */
@@ -96,7 +98,7 @@ enum sched_event_type {
 
 struct sched_event {
     enum sched_event_type type;
-    uint32_t job, group, device;
+    uint32_t job, group, device, account;
     enum job_class class;
     uint32_t weight;
     uint32_t budget_us; /* how much longer requests of a latency job may take; 0: no longer */

@@ -7,7 +7,7 @@
 struct job {
     bool used, paused;
     enum job_class class;
-    uint32_t weight, budget_us;
+    uint32_t account, weight, budget_us;
     struct member_due due;
 };
 
@@ -23,8 +23,10 @@ struct sched {
     const struct policy *policy;
     struct job *jobs;
     struct group *groups;
-    uint32_t ngroups;      /* that are not free */
-    uint32_t *first_group; /* [device * limits.jobs + job] */
+    uint32_t ngroups; /* that are not free */
+    struct account *accounts;
+    struct account_turns *turns; /* [device * limits.accounts + account] */
+    uint32_t *first_group;       /* [device * limits.jobs + job] */
     struct policy_device *devices;
     struct member *members;   /* [device * limits.jobs + job] */
     struct packing *packings; /* two for each device */

@@ -473,7 +473,7 @@ static int sim_set_up(struct sim *m, const struct softgpu_params *engine)
         r = softgpu_new(engine, SIM_JOBS_MAX, SIM_JOBS_MAX * 64, &m->f.engines[m->f.n]);
     for (uint32_t d = 0; r == 0 && d < m->ndeciders; d++) {
         m->deciders[d].wake = TIME_NEVER;
-        struct sched_limits limits = {m->ngpus / m->ndeciders, SIM_JOBS_MAX, RANKS};
+        struct sched_limits limits = {m->ngpus / m->ndeciders, SIM_JOBS_MAX, RANKS, 1};
         r = sched_new(&limits, &params, &m->deciders[d].c);
         if (r == 0 && s->policy)
             r = sched_set_policy(m->deciders[d].c, s->policy);

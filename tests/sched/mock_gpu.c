@@ -76,10 +76,16 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
     params.floor = s->floor;
     params.urgent_us = s->urgent_s > 0 ? (uint32_t)(s->urgent_s * 1e6) : params.urgent_us;
     params.deadline_share = s->deadline_share > 0 ? s->deadline_share : params.deadline_share;
-    assert_int_equal(sched_new(&(struct sched_limits){1, MOCK_JOBS, MOCK_JOBS}, &params, &c), 0);
+    assert_int_equal(
+        sched_new(&(struct sched_limits){1, MOCK_JOBS, MOCK_JOBS, MOCK_JOBS}, &params, &c), 0);
     if (s->policy)
         assert_int_equal(sched_set_policy(c, s->policy), 0);
 
+    for (uint32_t i = 0; i < 4; i++) {
+        if (s->account_weight[i])
+            event(c, (struct sched_event){
+                         .type = EV_ACCOUNT, .account = i, .weight = s->account_weight[i]});
+    }
     struct state st[MOCK_JOBS] = {0};
     uint32_t njobs = 0;
     while (njobs < sizeof(s->jobs) / sizeof(s->jobs[0]) && s->jobs[njobs].need > 0)
@@ -105,6 +111,7 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
             if (present && !st[i].present) {
                 event(c, (struct sched_event){.type = EV_JOB_ADD,
                                               .job = i,
+                                              .account = j->account,
                                               .class = j->class,
                                               .weight = j->weight ? j->weight : WEIGHT_DEFAULT});
                 event(c, (struct sched_event){.type = EV_GROUP_ADD, .job = i, .group = i});

@@ -10,7 +10,8 @@
 
 struct mock_job {
     enum job_class class;
-    uint32_t weight;                 /* 0: default */
+    uint32_t weight; /* 0: default */
+    uint32_t account;
     double need;                     /* of the GPU while it is there: 1 = saturates */
     double from_s, to_s;             /* lives in [from, to); to 0: to the end */
     double works_from_s, works_to_s; /* has work only then; to 0: always */
@@ -35,6 +36,7 @@ struct mock_scenario {
     bool usage;                      /* the driver tells who works (EV_DEMAND every 0.5 s) */
     bool saturated;                  /* somebody can always run: no time may be lost */
     double urgent_s, deadline_share; /* 0: default */
+    uint32_t account_weight[4];      /* 0: default */
     struct mock_job jobs[8];
 };
 

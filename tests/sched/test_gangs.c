@@ -71,7 +71,7 @@ static int begin(void **state)
     (void)state;
     struct sched_params p;
     params_default(&p);
-    return sched_new(&(struct sched_limits){DEVICES, JOBS, JOBS * DEVICES}, &p, &c);
+    return sched_new(&(struct sched_limits){DEVICES, JOBS, JOBS * DEVICES, JOBS}, &p, &c);
 }
 
 static int end(void **state)

@@ -94,7 +94,7 @@ static void simulate(const struct scenario *s, struct state *v)
     struct sched *c;
     struct sched_plan plan = {.wake_ns = 0};
     params_default(&p);
-    assert_int_equal(sched_new(&(struct sched_limits){1, JOBS, JOBS}, &p, &c), 0);
+    assert_int_equal(sched_new(&(struct sched_limits){1, JOBS, JOBS, JOBS}, &p, &c), 0);
     assert_int_equal(sched_set_policy(c, s->policy), 0);
     assert_int_equal(sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true}), 0);
     for (uint32_t j = 0; j < JOBS && s->jobs[j].there; j++) {
@@ -185,7 +185,7 @@ static void test_pause(void **unused)
     struct sched *c;
     struct sched_plan plan;
     params_default(&p);
-    assert_int_equal(sched_new(&(struct sched_limits){1, 2, 2}, &p, &c), 0);
+    assert_int_equal(sched_new(&(struct sched_limits){1, 2, 2, 2}, &p, &c), 0);
     sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true});
     for (uint32_t j = 0; j < 2; j++) {
         sched_event(c, &(struct sched_event){
@@ -218,7 +218,7 @@ static void test_waiting_gives_no_credit(void **unused)
     struct sched_plan plan;
     unsigned ran[4] = {0};
     params_default(&p);
-    assert_int_equal(sched_new(&(struct sched_limits){1, 4, 4}, &p, &c), 0);
+    assert_int_equal(sched_new(&(struct sched_limits){1, 4, 4, 4}, &p, &c), 0);
     sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true});
     for (uint64_t ms = 0, jobs = 0; ms < 70000; ms += 10) {
         while (jobs < (ms < 50000 ? 3 : 4)) {
@@ -249,7 +249,7 @@ static void test_deadline(void **unused)
     struct sched *c;
     struct sched_plan plan;
     params_default(&p);
-    assert_int_equal(sched_new(&(struct sched_limits){1, 2, 2}, &p, &c), 0);
+    assert_int_equal(sched_new(&(struct sched_limits){1, 2, 2, 2}, &p, &c), 0);
     sched_event(c, &(struct sched_event){.type = EV_DEVICE, .on = true});
     for (uint32_t j = 0; j < 2; j++) {
         sched_event(c,

@@ -217,7 +217,7 @@ static bool shares(const struct scenario *s, uint64_t seconds, double *got)
     uint64_t from = 10 * SEC, end = from + seconds * SEC;
     params_default(&p);
     assert_int_equal(
-        sched_new(&(struct sched_limits){GPUS, JOBS + GPUS, (JOBS + GPUS) * GPUS}, &p, &c), 0);
+        sched_new(&(struct sched_limits){GPUS, JOBS + GPUS, (JOBS + GPUS) * GPUS, 1}, &p, &c), 0);
     for (uint32_t j = 0; j < count(s); j++)
         add_job(c, j, &s->jobs[j]);
     for (uint32_t g = 0; g < GPUS; g++) {

@@ -16,7 +16,7 @@ static struct sched *new_core(uint32_t devices, uint32_t jobs, uint32_t groups)
     struct sched_params p;
     struct sched *c;
     params_default(&p);
-    assert_int_equal(sched_new(&(struct sched_limits){devices, jobs, groups}, &p, &c), 0);
+    assert_int_equal(sched_new(&(struct sched_limits){devices, jobs, groups, jobs}, &p, &c), 0);
     return c;
 }
 
@@ -269,7 +269,7 @@ static void test_params(void **state)
     assert_null(param_at(PARAMS_COUNT));
     struct sched *none;
     params_default(&p);
-    assert_int_equal(sched_new(&(struct sched_limits){0, 1, 1}, &p, &none), -EINVAL);
+    assert_int_equal(sched_new(&(struct sched_limits){0, 1, 1, 1}, &p, &none), -EINVAL);
     sched_free(c);
 }
 
@@ -298,7 +298,7 @@ static uint32_t rng(uint64_t *s)
     return (uint32_t)(*s >> 33);
 }
 
-enum { DEVICES = 3, JOBS = 12, GROUPS = 40, STEPS = 20000 };
+enum { DEVICES = 3, JOBS = 12, GROUPS = 40, ACCOUNTS = 4, STEPS = 20000 };
 
 /* What the events so far amount to. */
 struct model {
@@ -317,6 +317,7 @@ static struct sched_event random_event(struct model *m)
                                 .job = rng(s) % JOBS,
                                 .group = rng(s) % GROUPS,
                                 .device = rng(s) % DEVICES,
+                                .account = rng(s) % ACCOUNTS,
                                 .class = (enum job_class)(rng(s) % CLASS_COUNT),
                                 .weight = 1 + rng(s) % 10000,
                                 .on = rng(s) % 2,
@@ -368,6 +369,9 @@ static void model_event(struct model *m, struct sched_event e, int r)
             m->gdev[e.group] = e.device;
             m->gcomputes[e.group] = e.computes;
         }
+        break;
+    case EV_ACCOUNT:
+        assert_int_equal(r, 0);
         break;
     case EV_GROUP_REMOVE:
     case EV_GROUP_CHANGE:

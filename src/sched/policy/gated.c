@@ -25,9 +25,9 @@ static struct member *next_of(struct policy_device *dev, enum job_class class)
     for_each_member (dev, m) {
         if (!wants(m) || m->class != class)
             continue;
-        if (m->job == dev->boost.job)
+        if (m->job == dev->boost.job && account_may_lead(dev, m))
             return m;
-        if (!best || m->vtime < best->vtime)
+        if (!best || account_before(dev, m, best))
             best = m;
     }
     return best;
@@ -69,7 +69,7 @@ static uint32_t gated_turn(const struct sched_params *p, struct policy_device *d
     }
     if (!best)
         return SLOT_NONE;
-    rotation_begin(dev, best, best->job != dev->boost.job, now_ns);
+    rotation_begin(dev, best, best->job == dev->boost.job, now_ns);
     r->idle_since_ns = TIME_NEVER;
     uint64_t end = n > 1 ? now_ns + p->rotation_us * 1000ULL : TIME_NEVER;
     policy_wake(dev, end);

@@ -1,0 +1,58 @@
+/* Accounts: the time of a GPU is shared between those whose jobs they are first, and within each
+ * account between its jobs, by weight. An account is a user, or what the configuration names. So
+ * how many jobs somebody has, how often they come and go, and what deadlines they state moves time
+ * within their own part only.
+ *
+ * Turns keep this in two levels: each account has a virtual time on each device as each job has
+ * (rotation.h), and the account that has had least for its weight is next. Timeslices and rounds
+ * (round.c) keep it by a job's *share*: its weight, scaled so that the shares of an account's
+ * working jobs of one class add up to the account's part. That is the weight of the heaviest of
+ * them, times the account's own: a user who lowers the weight of all jobs has less, and one who
+ * has many jobs no more than for one. Of devices that gangs tie together a job counts once.
+ *
+ * A job that is boosted for its deadline takes deadline_share of its account's part, and in turns
+ * it may bring forward what the account is owed by ACCOUNT_LEAD_NS. Pure arithmetic. */
+#ifndef CEDE_SCHED_ACCOUNT_H
+#define CEDE_SCHED_ACCOUNT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/terms.h"
+
+struct machine;
+struct member;
+struct policy_device;
+
+struct account {
+    uint32_t weight;
+    /* Scratch of account_shares(), of one island. */
+    struct {
+        double sum, most; /* weights of its jobs that work */
+    } working[CLASS_COUNT];
+    bool boosted; /* one of its jobs is, for its deadline */
+};
+
+/* An account on a device. Invariant: vtime and floor never fall. */
+struct account_turns {
+    uint64_t vtime; /* turns of its jobs, in ns divided by weight (times WEIGHT_DEFAULT) */
+    uint64_t floor; /* vtime that a job which comes to it here starts with */
+    double part;    /* of its jobs together, as a weight */
+};
+
+#define ACCOUNT_LEAD_NS 1000000000U
+
+/* Sets the share of every member and the part of every account, from the classes that they have
+ * now. */
+void account_shares(const struct machine *mc);
+/* Whether a has the next turn rather than b, by what their accounts had and then by what they had.
+ * A boosted job is first of its account. */
+bool account_before(const struct policy_device *dev, const struct member *a,
+                    const struct member *b);
+/* Whether m, which is boosted, comes before jobs of other accounts too. On linked devices its own
+ * lead counts. */
+bool account_may_lead(const struct policy_device *dev, const struct member *m);
+/* Whether jobs of another account work on the device, below the latency class. */
+bool account_shared(const struct policy_device *dev, const struct member *m);
+
+#endif
