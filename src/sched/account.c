@@ -130,6 +130,14 @@ static void set_share(const struct sched_params *p, const struct policy_device *
         dev->boost.job == m->job && of > w ? (of - w) * of_account / (1 - of_account) : w;
 }
 
+/* What a job had ahead or behind in rounds it keeps as GPU time, when its share changes. */
+static void rescale(const struct rotation *r, struct member *m, double by)
+{
+    double vtime = (double)r->vtime_floor + ((double)m->vtime - (double)r->vtime_floor) * by;
+    if (by != 1)
+        m->vtime = vtime > 0 ? (uint64_t)vtime : 0;
+}
+
 /* All classes below the first: these take turns. */
 static double part_of(const struct account *a)
 {
@@ -148,9 +156,12 @@ void account_shares(const struct machine *mc)
         for_each_of_island (mc, i, dev) {
             dev->several = several;
             for_each_member (dev, m) {
+                double was = m->share;
                 m->share = m->turn_weight = m->weight;
                 if (several)
                     set_share(mc->params, dev, m);
+                if (dev->rotation.linked)
+                    rescale(&dev->rotation, m, was / m->share);
                 dev->turns[m->account].part = part_of(&dev->accounts[m->account]);
             }
         }

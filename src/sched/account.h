@@ -38,6 +38,7 @@ struct account_turns {
     uint64_t vtime; /* turns of its jobs, in ns divided by weight (times WEIGHT_DEFAULT) */
     uint64_t floor; /* vtime that a job which comes to it here starts with */
     double part;    /* of its jobs together, as a weight */
+    double debt;    /* on linked devices: what jobs that left had ahead, ns times WEIGHT_DEFAULT */
 };
 
 #define ACCOUNT_LEAD_NS 1000000000U

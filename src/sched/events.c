@@ -49,8 +49,7 @@ static void member_unlink(struct sched *c, uint32_t device, uint32_t job)
         dev->last = m->prev;
     else
         dev->members[m->next].prev = m->prev;
-    if (dev->rotation.holder == job)
-        dev->rotation.holder = SLOT_NONE;
+    rotation_leave(dev, m);
     if (dev->boost.job == job)
         dev->boost.job = SLOT_NONE;
     m->used = false;

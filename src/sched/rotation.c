@@ -7,7 +7,7 @@
 void rotation_init(struct rotation *r, uint32_t device)
 {
     r->link = r->was_link = device;
-    r->holder = SLOT_NONE;
+    r->holder = r->left = SLOT_NONE;
     r->idle_since_ns = TIME_NEVER;
 }
 
@@ -82,6 +82,37 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, doubl
      */
     ns = probe ? turn * PROBE_CHARGE : ns * (m->gang ? m->gang : 1);
     m->vtime += (uint64_t)((double)(ns * WEIGHT_DEFAULT) / m->turn_weight / pace);
+}
+
+/* Of what a job of linked devices had ahead each device keeps its part. */
+void rotation_leave(struct policy_device *dev, const struct member *m)
+{
+    struct rotation *r = &dev->rotation;
+    if (r->linked && !m->fresh) {
+        double ahead = (double)m->vtime - (double)r->vtime_floor;
+        double *debt = &dev->turns[m->account].debt;
+        *debt += ahead * m->turn_weight * m->pace / (m->gang ? m->gang : 1);
+        *debt = *debt > 0 ? *debt : 0;
+    }
+    if (r->holder != m->job)
+        return;
+    r->holder = SLOT_NONE;
+    r->left = m->account;
+}
+
+void rotation_charge_left(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
+{
+    struct rotation *r = &dev->rotation;
+    if (r->left == SLOT_NONE)
+        return;
+    struct account_turns *a = &dev->turns[r->left];
+    uint64_t turn = p->rotation_us * 1000ULL, ns = now_ns > r->turn_ns ? now_ns - r->turn_ns : 0;
+    double charge = (double)(ns < turn ? ns : turn) * WEIGHT_DEFAULT;
+    r->left = SLOT_NONE;
+    if (r->linked)
+        a->debt += charge;
+    else
+        a->vtime += (uint64_t)(charge / a->part);
 }
 
 enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_ns,

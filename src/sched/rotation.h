@@ -28,6 +28,7 @@ struct policy_device;
  * linked devices it is that of all accounts. */
 struct rotation {
     uint32_t holder;                   /* has the turn; SLOT_NONE: nobody */
+    uint32_t left;                     /* account of a holder that left; SLOT_NONE: none */
     uint64_t turn_ns;                  /* since then */
     uint64_t round_ns;                 /* of linked devices: when all last switched */
     uint64_t vtime_floor;              /* vtime that jobs have reached */
@@ -63,6 +64,9 @@ void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns
  * pace is (round.c; 1 where devices are not linked). */
 void rotation_end(const struct sched_params *p, struct policy_device *dev, double pace,
                   uint64_t now_ns);
+/* Its holder left in mid-turn: the account is charged at the next decision. */
+void rotation_leave(struct policy_device *dev, const struct member *m);
+void rotation_charge_left(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
 /* A device that is not linked: whose turn it is. */
 void rotation_decide(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
 /* What the turn means for the members: runnable, timeslice_us, serialize_contexts. */

@@ -217,6 +217,18 @@ static double charge_of(const struct round *rd, const struct member *m)
     return (double)rd->length_ns * turns * WEIGHT_DEFAULT / m->turn_weight / m->pace;
 }
 
+/* Where one starts that comes: with what others of its account owed when they left. */
+static double start_of(const struct round *rd, const struct lineup *l, struct policy_device *own,
+                       const struct member *m)
+{
+    double debt = 0;
+    for_each_device_of (rd->mc, own, m, dev) {
+        debt += dev->turns[m->account].debt;
+        dev->turns[m->account].debt = 0;
+    }
+    return l->clock + debt / (m->turn_weight * m->pace);
+}
+
 /* Keeps a job near the clock: one that was away has neither credit nor debt. A job that fills what
  * nobody else can use gets ahead of the others, and should not have to wait until they have caught
  * up when that changes. */
@@ -224,7 +236,7 @@ static void follow(const struct round *rd, const struct lineup *l, struct policy
                    struct member *m, bool starts)
 {
     m->pace = l->pace[m->set] * m->share / m->turn_weight;
-    double charge = charge_of(rd, m), vtime = m->fresh ? l->clock : (double)m->vtime;
+    double charge = charge_of(rd, m), vtime = m->fresh ? start_of(rd, l, own, m) : (double)m->vtime;
     double lead = vtime - l->clock - PAID_TURNS * charge;
     vtime = fmax(vtime, l->clock - LAG_TURNS * charge);
     if (starts && lead > 0)

@@ -238,6 +238,8 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
         for_each_member (&mc.devices[d], m)
             m->class = CLASS_BATCH;
     }
+    for (uint32_t d = 0; d < mc.n; d++)
+        rotation_charge_left(mc.params, &mc.devices[d], now_ns);
     account_shares(&mc);
     for (uint32_t d = 0; d < mc.n; d++)
         decide_device(c, &mc.devices[d], now_ns);

@@ -31,9 +31,10 @@ static uint32_t group_of(uint32_t job, uint32_t device)
 }
 
 /* A job with one compute group on each device of the bit map. */
-static void add(uint32_t job, enum job_class class, uint32_t devices)
+static void add_of(uint32_t account, uint32_t job, enum job_class class, uint32_t devices)
 {
-    ev((struct sched_event){.type = EV_JOB_ADD, .job = job, .class = class, .weight = 100});
+    ev((struct sched_event){
+        .type = EV_JOB_ADD, .job = job, .account = account, .class = class, .weight = 100});
     for (uint32_t d = 0; d < DEVICES; d++) {
         if (devices >> d & 1)
             ev((struct sched_event){.type = EV_GROUP_ADD,
@@ -42,6 +43,11 @@ static void add(uint32_t job, enum job_class class, uint32_t devices)
                                     .group = group_of(job, d),
                                     .computes = true});
     }
+}
+
+static void add(uint32_t job, enum job_class class, uint32_t devices)
+{
+    add_of(0, job, class, devices);
 }
 
 static void demand(uint32_t job, uint32_t device, bool on)
@@ -299,6 +305,38 @@ static void test_groups_change(void **state)
     }
 }
 
+/* One gang of one user has half beside three of another, however these come and go, and whatever
+ * is due for them. */
+static void test_accounts(void **state)
+{
+    (void)state;
+    enum { PLAIN, CHURN, DUE, PHASES, PHASE_MS = 60000 };
+    uint64_t had[PHASES] = {0};
+    add(0, L, 3);
+    add_of(1, 1, B, 3);
+    for (uint32_t j = 2; j < 5; j++)
+        add_of(2, j, B, 3);
+    for (uint64_t ms = 0; ms < (uint64_t)PHASES * PHASE_MS; ms += 10) {
+        uint32_t other = 2 + (uint32_t)(ms / 300 % 3);
+        if (ms / PHASE_MS == CHURN && ms % 300 == 0) {
+            ev((struct sched_event){.type = EV_JOB_REMOVE, .job = other});
+            add_of(2, other, B, 3);
+        }
+        if (ms / PHASE_MS == DUE && ms % 300 == 0)
+            ev((struct sched_event){.type = EV_DEADLINE,
+                                    .job = 2,
+                                    .deadline_ns = (ms + 300) * MS,
+                                    .left_ns = 300 * MS,
+                                    .on = true});
+        decide(ms);
+        had[ms / PHASE_MS] += runs(1) == 3 ? 10 : 0;
+    }
+    /* The other one loses by leaving in mid-turn. */
+    assert_in_range(had[PLAIN], PHASE_MS * 49 / 100, PHASE_MS * 51 / 100);
+    assert_in_range(had[CHURN], PHASE_MS * 49 / 100, PHASE_MS * 64 / 100);
+    assert_in_range(had[DUE], PHASE_MS * 49 / 100, PHASE_MS * 64 / 100);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
@@ -311,6 +349,7 @@ int main(void)
         T(test_stray),
         T(test_throttle),
         T(test_groups_change),
+        T(test_accounts),
     };
     return cmocka_run_group_tests_name("gangs", tests, NULL, NULL);
 }
