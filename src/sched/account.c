@@ -3,7 +3,7 @@
 
 #include "sched/policy.h"
 
-static bool works(const struct member *m)
+static bool member_works(const struct member *m)
 {
     return !m->paused && !m->idle;
 }
@@ -11,7 +11,7 @@ static bool works(const struct member *m)
 bool account_shared(const struct policy_device *dev, const struct member *m)
 {
     for_each_member (dev, x) {
-        if (works(x) && x->account != m->account && x->own_class != CLASS_LATENCY)
+        if (member_works(x) && x->account != m->account && x->own_class != CLASS_LATENCY)
             return true;
     }
     return false;
@@ -97,7 +97,7 @@ static bool add_up(const struct machine *mc, uint32_t island)
     for_each_of_island (mc, island, dev) {
         for_each_member (dev, m) {
             struct account *a = &dev->accounts[m->account];
-            *a = (struct account){.weight = a->weight};
+            *a = (struct account){.weight = a->weight, .jobs = a->jobs};
             several |= first != SLOT_NONE && first != m->account;
             first = m->account;
         }
@@ -106,7 +106,7 @@ static bool add_up(const struct machine *mc, uint32_t island)
         for_each_member (dev, m) {
             struct account *a = &dev->accounts[m->account];
             a->boosted |= dev->boost.job == m->job;
-            if (works(m))
+            if (member_works(m))
                 account_add(a, m, !m->gang || dev == mc->devices + m->gang_first);
         }
     }
@@ -119,7 +119,7 @@ static void set_share(const struct sched_params *p, const struct policy_device *
 {
     const struct account *a = &dev->accounts[m->account];
     double w = m->weight, sum = a->working[m->class].sum, most = a->working[m->class].most;
-    double of = works(m) ? sum : sum + w;
+    double of = member_works(m) ? sum : sum + w;
     double part = (most > w ? most : w) * a->weight / WEIGHT_DEFAULT, of_account = w / of;
     if (dev->boost.job == m->job)
         of_account = p->deadline_share + of_account * (1 - p->deadline_share);
@@ -148,6 +148,8 @@ static double part_of(const struct account *a)
 
 void account_shares(const struct machine *mc)
 {
+    if (!mc->several && !mc->had_several)
+        return;
     join_islands(mc);
     for (uint32_t i = 0; i < mc->n; i++) {
         if (mc->devices[i].island != i)
@@ -162,7 +164,8 @@ void account_shares(const struct machine *mc)
                     set_share(mc->params, dev, m);
                 if (dev->rotation.linked)
                     rescale(&dev->rotation, m, was / m->share);
-                dev->turns[m->account].part = part_of(&dev->accounts[m->account]);
+                dev->turns[m->account].part =
+                    several ? part_of(&dev->accounts[m->account]) : WEIGHT_DEFAULT;
             }
         }
     }

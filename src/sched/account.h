@@ -26,6 +26,7 @@ struct policy_device;
 
 struct account {
     uint32_t weight;
+    uint32_t jobs; /* that it has */
     /* Scratch of account_shares(), of one island. */
     struct {
         double sum, most; /* weights of its jobs that work */
@@ -37,7 +38,7 @@ struct account {
 struct account_turns {
     uint64_t vtime; /* turns of its jobs, in ns divided by weight (times WEIGHT_DEFAULT) */
     uint64_t floor; /* vtime that a job which comes to it here starts with */
-    double part;    /* of its jobs together, as a weight */
+    double part;    /* of its jobs together, as a weight; the default where there is one account */
     double debt;    /* on linked devices: what jobs that left had ahead, ns times WEIGHT_DEFAULT */
 };
 

@@ -25,6 +25,7 @@ static void member_link(struct sched *c, uint32_t device, uint32_t job)
         .fresh = true,
         .account = j->account,
         .share = j->weight,
+        .turn_weight = j->weight,
         .vtime = dev->turns[j->account].floor,
         .prev = dev->last,
         .next = SLOT_NONE,
@@ -138,7 +139,7 @@ static void job_spread(struct sched *c, uint32_t job)
         if (!m->used)
             continue;
         m->class = m->own_class = j->class;
-        m->weight = j->weight;
+        m->weight = m->share = m->turn_weight = j->weight;
         m->budget_us = j->budget_us;
         m->paused = j->paused;
         /* No credit for the time it took no turns (paused, or in another class). */
@@ -275,6 +276,7 @@ int sched_event(struct sched *c, const struct sched_event *ev)
                           .account = ev->account,
                           .budget_us = ev->budget_us,
                           .due.deadline_ns = TIME_NEVER};
+        c->accounts_used += c->accounts[ev->account].jobs++ == 0;
         return 0;
     case EV_JOB_CHANGE:
         j->class = ev->class;
@@ -287,6 +289,7 @@ int sched_event(struct sched *c, const struct sched_event *ev)
             while (*sched_group_head(c, d, ev->job) != SLOT_NONE)
                 group_remove(c, *sched_group_head(c, d, ev->job));
         }
+        c->accounts_used -= --c->accounts[j->account].jobs == 0;
         j->used = false;
         return 0;
     case EV_JOB_PAUSE:

@@ -82,6 +82,7 @@ struct machine {
     struct policy_device *devices;
     uint32_t n;
     uint64_t now_ns;
+    bool several, had_several; /* accounts have jobs; had at the last decision */
 };
 
 struct policy {

@@ -71,6 +71,8 @@ int sched_new(const struct sched_limits *limits, const struct sched_params *para
     }
     for (uint32_t i = 0; i < limits->accounts; i++)
         c->accounts[i].weight = WEIGHT_DEFAULT;
+    for (size_t i = 0; i < (size_t)limits->devices * limits->accounts; i++)
+        c->turns[i].part = WEIGHT_DEFAULT;
     for (uint32_t i = 0; i < limits->groups; i++)
         c->groups[i].job = SLOT_NONE;
     for (size_t i = 0; i < members; i++)
@@ -241,6 +243,7 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
     for (uint32_t d = 0; d < mc.n; d++)
         rotation_charge_left(mc.params, &mc.devices[d], now_ns);
     account_shares(&mc);
+    c->had_several = mc.several;
     for (uint32_t d = 0; d < mc.n; d++)
         decide_device(c, &mc.devices[d], now_ns);
     if (c->policy->turns)

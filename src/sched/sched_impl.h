@@ -25,6 +25,8 @@ struct sched {
     struct group *groups;
     uint32_t ngroups; /* that are not free */
     struct account *accounts;
+    uint32_t accounts_used; /* have jobs */
+    bool had_several;
     struct account_turns *turns; /* [device * limits.accounts + account] */
     uint32_t *first_group;       /* [device * limits.jobs + job] */
     struct policy_device *devices;
@@ -40,8 +42,12 @@ static inline uint32_t *sched_group_head(const struct sched *c, uint32_t device,
 
 static inline struct machine sched_machine(struct sched *c, uint64_t now_ns)
 {
-    return (struct machine){
-        .params = &c->params, .devices = c->devices, .n = c->limits.devices, .now_ns = now_ns};
+    return (struct machine){.params = &c->params,
+                            .devices = c->devices,
+                            .n = c->limits.devices,
+                            .now_ns = now_ns,
+                            .several = c->accounts_used > 1,
+                            .had_several = c->had_several};
 }
 
 #endif

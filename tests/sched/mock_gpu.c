@@ -68,6 +68,15 @@ static bool requests(struct sched *c, const struct mock_job *j, struct state *x,
     return true;
 }
 
+static void mock_accounts(struct sched *c, const struct mock_scenario *s)
+{
+    for (uint32_t i = 0; i < sizeof(s->account_weight) / sizeof(s->account_weight[0]); i++) {
+        if (s->account_weight[i])
+            event(c, (struct sched_event){
+                         .type = EV_ACCOUNT, .account = i, .weight = s->account_weight[i]});
+    }
+}
+
 void mock_run(const struct mock_scenario *s, struct mock_result *r)
 {
     struct sched_params params;
@@ -81,11 +90,7 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
     if (s->policy)
         assert_int_equal(sched_set_policy(c, s->policy), 0);
 
-    for (uint32_t i = 0; i < 4; i++) {
-        if (s->account_weight[i])
-            event(c, (struct sched_event){
-                         .type = EV_ACCOUNT, .account = i, .weight = s->account_weight[i]});
-    }
+    mock_accounts(c, s);
     struct state st[MOCK_JOBS] = {0};
     uint32_t njobs = 0;
     while (njobs < sizeof(s->jobs) / sizeof(s->jobs[0]) && s->jobs[njobs].need > 0)
