@@ -1,6 +1,8 @@
 /* See account.h. */
 #include "sched/account.h"
 
+#include <string.h>
+
 #include "sched/policy.h"
 
 static bool member_works(const struct member *m)
@@ -97,7 +99,8 @@ static bool add_up(const struct machine *mc, uint32_t island)
     for_each_of_island (mc, island, dev) {
         for_each_member (dev, m) {
             struct account *a = &dev->accounts[m->account];
-            *a = (struct account){.weight = a->weight, .jobs = a->jobs};
+            memset(a->working, 0, sizeof(a->working));
+            a->boosted = false;
             several |= first != SLOT_NONE && first != m->account;
             first = m->account;
         }

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "lib/terms.h"
+#include "sched/limits.h"
 
 struct machine;
 struct member;
@@ -26,12 +27,17 @@ struct policy_device;
 
 struct account {
     uint32_t weight;
+    struct limits limits;
     uint32_t jobs; /* that it has */
     /* Scratch of account_shares(), of one island. */
     struct {
         double sum, most; /* weights of its jobs that work */
     } working[CLASS_COUNT];
-    bool boosted; /* one of its jobs is, for its deadline */
+    struct {
+        uint32_t first, next, members; /* of its members at work; the next such account */
+        double lo, left, got;          /* of its floor, of its ceiling; in a class */
+    } fill;                            /* scratch of limits.c, of one device */
+    bool boosted;                      /* one of its jobs is, for its deadline */
 };
 
 /* An account on a device. Invariant: vtime and floor never fall. */

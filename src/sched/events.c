@@ -17,6 +17,7 @@ static void member_link(struct sched *c, uint32_t device, uint32_t job)
         .budget_us = j->budget_us,
         .paused = j->paused,
         .due = j->due,
+        .limit = {.own = j->limits},
         .runnable = !j->paused,
         .turn_group = SLOT_NONE,
         .last_group = SLOT_NONE,
@@ -139,9 +140,12 @@ static void job_spread(struct sched *c, uint32_t job)
         if (!m->used)
             continue;
         m->class = m->own_class = j->class;
-        m->weight = m->share = m->turn_weight = j->weight;
+        m->weight = j->weight;
+        m->share = m->turn_weight = j->weight;
         m->budget_us = j->budget_us;
         m->paused = j->paused;
+        m->limit.held = false;
+        m->limit.own = j->limits;
         /* No credit for the time it took no turns (paused, or in another class). */
         if (m->vtime < c->devices[d].turns[j->account].floor)
             m->vtime = c->devices[d].turns[j->account].floor;
@@ -217,6 +221,19 @@ static void events_activity(struct policy_device *dev, const struct sched_event 
         observed_add(&dev->seen, ev);
 }
 
+static bool limits_ok(const struct sched_event *ev)
+{
+    return ev->gpu_min >= 0 && ev->gpu_min <= 1 && ev->gpu_max >= 0 && ev->gpu_max <= 1 &&
+           (ev->gpu_max <= 0 || ev->gpu_min <= ev->gpu_max);
+}
+
+static void set_limits(struct sched *c, struct limits *l, const struct sched_event *ev)
+{
+    c->nlimited -= l->min > 0 || l->max > 0;
+    *l = (struct limits){ev->gpu_min, ev->gpu_max};
+    c->nlimited += l->min > 0 || l->max > 0;
+}
+
 /* Those that name no job. */
 static int device_event(struct sched *c, const struct sched_event *ev)
 {
@@ -235,9 +252,11 @@ static int device_event(struct sched *c, const struct sched_event *ev)
         return 0;
     }
     if (ev->type == EV_ACCOUNT) {
-        if (ev->account >= c->limits.accounts || ev->weight < WEIGHT_MIN || ev->weight > WEIGHT_MAX)
+        if (ev->account >= c->limits.accounts || ev->weight < WEIGHT_MIN ||
+            ev->weight > WEIGHT_MAX || !limits_ok(ev))
             return -EINVAL;
         c->accounts[ev->account].weight = ev->weight;
+        set_limits(c, &c->accounts[ev->account].limits, ev);
         return 0;
     }
     if (ev->type == EV_GROUP_REMOVE || ev->type == EV_GROUP_CHANGE) {
@@ -264,7 +283,7 @@ int sched_event(struct sched *c, const struct sched_event *ev)
         return ev->type == EV_JOB_ADD ? -EEXIST : -EINVAL;
     bool sets = ev->type == EV_JOB_ADD || ev->type == EV_JOB_CHANGE;
     if (sets && ((unsigned)ev->class >= CLASS_COUNT || ev->weight < WEIGHT_MIN ||
-                 ev->weight > WEIGHT_MAX || ev->budget_us > BUDGET_MAX_US ||
+                 ev->weight > WEIGHT_MAX || ev->budget_us > BUDGET_MAX_US || !limits_ok(ev) ||
                  (ev->type == EV_JOB_ADD && ev->account >= c->limits.accounts)))
         return -EINVAL;
 
@@ -276,12 +295,14 @@ int sched_event(struct sched *c, const struct sched_event *ev)
                           .account = ev->account,
                           .budget_us = ev->budget_us,
                           .due.deadline_ns = TIME_NEVER};
+        set_limits(c, &j->limits, ev);
         c->accounts_used += c->accounts[ev->account].jobs++ == 0;
         return 0;
     case EV_JOB_CHANGE:
         j->class = ev->class;
         j->weight = ev->weight;
         j->budget_us = ev->budget_us;
+        set_limits(c, &j->limits, ev);
         job_spread(c, ev->job);
         return 0;
     case EV_JOB_REMOVE:
@@ -289,6 +310,7 @@ int sched_event(struct sched *c, const struct sched_event *ev)
             while (*sched_group_head(c, d, ev->job) != SLOT_NONE)
                 group_remove(c, *sched_group_head(c, d, ev->job));
         }
+        set_limits(c, &j->limits, &(struct sched_event){0});
         c->accounts_used -= --c->accounts[j->account].jobs == 0;
         j->used = false;
         return 0;

@@ -40,6 +40,7 @@ struct member {
      * ended: see rotation.h. A gang's vtime is the same on all its devices. */
     uint64_t vtime, ended_ns;
 
+    struct member_limits limit;
     struct member_due due;
     uint32_t budget_us;
     uint32_t gang_first; /* the first device of the gang */
@@ -63,6 +64,8 @@ struct policy_device {
     uint32_t gangs;              /* of the members are part of one */
     uint32_t island;             /* the first of the devices that gangs tie to this one */
     bool several;                /* accounts have jobs on the island */
+    uint32_t nlimited;           /* of the members */
+    uint32_t window;             /* whose it is; SLOT_NONE: nobody's: see limits.h */
     bool gated;
 
     struct rotation rotation;
@@ -82,6 +85,7 @@ struct machine {
     struct policy_device *devices;
     uint32_t n;
     uint64_t now_ns;
+    bool limited;              /* some job or account has a floor or a ceiling */
     bool several, had_several; /* accounts have jobs; had at the last decision */
 };
 

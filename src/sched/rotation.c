@@ -53,7 +53,7 @@ void rotation_begin(struct policy_device *dev, struct member *m, bool leads, uin
         a->floor = m->vtime;
     if (a->vtime < r->account_floor)
         a->vtime = r->account_floor;
-    else if (!m->idle && !leads)
+    else if (!m->idle && !leads && m->job != dev->window)
         r->account_floor = a->vtime;
     r->vtime_floor = a->floor > r->vtime_floor ? a->floor : r->vtime_floor;
     r->round_ns = now_ns;

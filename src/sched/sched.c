@@ -51,17 +51,20 @@ int sched_new(const struct sched_limits *limits, const struct sched_params *para
     c->first_group = calloc(members, sizeof(*c->first_group));
     c->accounts = calloc(limits->accounts, sizeof(*c->accounts));
     c->turns = calloc((size_t)limits->devices * limits->accounts, sizeof(*c->turns));
+    c->frames.claims = calloc(limits->jobs > limits->accounts ? limits->jobs : limits->accounts,
+                              sizeof(*c->frames.claims));
     c->devices = calloc(limits->devices, sizeof(*c->devices));
     c->members = calloc(members, sizeof(*c->members));
     c->packings = calloc(2 * (size_t)limits->devices, sizeof(*c->packings));
     if (!c->jobs || !c->groups || !c->settings || !c->first_group || !c->accounts || !c->turns ||
-        !c->devices || !c->members || !c->packings) {
+        !c->frames.claims || !c->devices || !c->members || !c->packings) {
         sched_free(c);
         return -ENOMEM;
     }
     for (uint32_t i = 0; i < limits->devices; i++) {
         struct policy_device *dev = &c->devices[i];
         dev->members = c->members + (size_t)i * limits->jobs;
+        dev->window = SLOT_NONE;
         dev->accounts = c->accounts;
         dev->turns = c->turns + (size_t)i * limits->accounts;
         dev->packings = &c->packings[2 * i];
@@ -88,6 +91,7 @@ void sched_free(struct sched *c)
     free(c->packings);
     free(c->members);
     free(c->devices);
+    free(c->frames.claims);
     free(c->turns);
     free(c->accounts);
     free(c->first_group);
@@ -235,6 +239,7 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
     struct machine mc = sched_machine(c, now_ns);
     for (uint32_t d = 0; d < mc.n; d++)
         mc.devices[d].wake_ns = TIME_NEVER;
+    limits_release(&mc);
     boost_decide(&mc, c->policy->deadlines);
     for (uint32_t d = 0; d < mc.n && !c->policy->strict; d++) {
         for_each_member (&mc.devices[d], m)
@@ -243,6 +248,10 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
     for (uint32_t d = 0; d < mc.n; d++)
         rotation_charge_left(mc.params, &mc.devices[d], now_ns);
     account_shares(&mc);
+    if (mc.limited && c->policy->turns) {
+        limits_decide(&mc, &c->frames);
+        account_shares(&mc);
+    }
     c->had_several = mc.several;
     for (uint32_t d = 0; d < mc.n; d++)
         decide_device(c, &mc.devices[d], now_ns);

@@ -81,9 +81,9 @@ int params_check(const struct sched_params *p, const struct param **what);
 const char *param_range(const struct param *f, char buf[static PARAM_RANGE]);
 
 enum sched_event_type {
-    EV_ACCOUNT,      /* account, weight; by itself one has WEIGHT_DEFAULT */
-    EV_JOB_ADD,      /* job, account, class, weight, budget_us */
-    EV_JOB_CHANGE,   /* job, class, weight, budget_us */
+    EV_ACCOUNT,      /* account, weight, gpu_min, gpu_max; by itself one has WEIGHT_DEFAULT */
+    EV_JOB_ADD,      /* job, account, class, weight, budget_us, gpu_min, gpu_max */
+    EV_JOB_CHANGE,   /* job, class, weight, budget_us, gpu_min, gpu_max */
     EV_JOB_REMOVE,   /* job; its groups are removed with it */
     EV_JOB_PAUSE,    /* job, on: true pauses, false resumes */
     EV_GROUP_ADD,    /* group, job, device, computes */
@@ -101,7 +101,8 @@ struct sched_event {
     uint32_t job, group, device, account;
     enum job_class class;
     uint32_t weight;
-    uint32_t budget_us; /* how much longer requests of a latency job may take; 0: no longer */
+    double gpu_min, gpu_max; /* shares of each GPU, see limits.h; 0: none */
+    uint32_t budget_us;      /* how much longer requests of a latency job may take; 0: no longer */
     bool on;
     bool computes;      /* runs kernels: competes with the other such groups of its own job too */
     uint32_t returns;   /* how often a lower job got the GPU back while a latency job was there */
@@ -151,8 +152,8 @@ const struct sched_params *sched_current_params(const struct sched *c);
 /* Names and one-line summaries of the policies; false when i is past the last. */
 bool sched_policy_at(unsigned i, const char **name, const char **summary);
 
-/* 0; -EINVAL (slot out of range, weight, class or budget out of range, unknown job or group),
- * -EEXIST (slot in use). A refused event changes nothing. */
+/* 0; -EINVAL (slot out of range, weight, class, budget or limit out of range, unknown job or
+ * group), -EEXIST (slot in use). A refused event changes nothing. */
 int sched_event(struct sched *c, const struct sched_event *ev);
 
 /* The plan for this moment. Points into the scheduler: valid until the next call. */

@@ -8,6 +8,7 @@ struct job {
     bool used, paused;
     enum job_class class;
     uint32_t account, weight, budget_us;
+    struct limits limits;
     struct member_due due;
 };
 
@@ -27,6 +28,8 @@ struct sched {
     struct account *accounts;
     uint32_t accounts_used; /* have jobs */
     bool had_several;
+    uint32_t nlimited; /* jobs and accounts with limits */
+    struct frames frames;
     struct account_turns *turns; /* [device * limits.accounts + account] */
     uint32_t *first_group;       /* [device * limits.jobs + job] */
     struct policy_device *devices;
@@ -47,7 +50,8 @@ static inline struct machine sched_machine(struct sched *c, uint64_t now_ns)
                             .n = c->limits.devices,
                             .now_ns = now_ns,
                             .several = c->accounts_used > 1,
-                            .had_several = c->had_several};
+                            .had_several = c->had_several,
+                            .limited = c->nlimited > 0};
 }
 
 #endif

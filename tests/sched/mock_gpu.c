@@ -2,6 +2,7 @@
  * first. */
 #include "mock_gpu.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #define DEFAULT_SLICE   2048.0
 #define DEMAND_EVERY_NS 500000000ULL
 #define TELL_EVERY_NS   100000000ULL
+#define FRAME_S         0.1
 
 struct state {
     bool present, paused, runnable, was_runnable, worked;
@@ -21,6 +23,8 @@ struct state {
     double got;
     double begun_s, next_s; /* requests; begun_s < 0: none is open */
     double waits_s;
+    double step, frame; /* had in this step, and in this frame */
+    uint32_t frames;
 };
 
 static bool in(double t, double from, double to)
@@ -68,12 +72,63 @@ static bool requests(struct sched *c, const struct mock_job *j, struct state *x,
     return true;
 }
 
+/* Round-robin: in proportion to the slices, what one leaves goes to the others. What is left. */
+static double share_out(const struct mock_scenario *s, struct state *st, uint32_t n, double dt,
+                        bool had[static MOCK_JOBS], double *upper_s)
+{
+    double left = dt;
+    for (uint32_t i = 0; i < n; i++)
+        st[i].step = 0;
+    for (int round = 0; round < 8 && left > 1e-12; round++) {
+        double sum = 0, given = 0;
+        for (uint32_t i = 0; i < n; i++)
+            sum += st[i].present && st[i].runnable && st[i].backlog > 1e-12 ? st[i].slice_us : 0;
+        if (sum <= 0)
+            break;
+        for (uint32_t i = 0; i < n; i++) {
+            if (!st[i].present || !st[i].runnable || st[i].backlog <= 1e-12)
+                continue;
+            double x = left * st[i].slice_us / sum;
+            x = x < st[i].backlog ? x : st[i].backlog;
+            st[i].backlog -= x;
+            st[i].worked = had[i] = true;
+            *upper_s += s->jobs[i].class == CLASS_LATENCY ? x : 0;
+            given += x;
+            st[i].step += x;
+        }
+        left -= given;
+    }
+    return left;
+}
+
+/* What each had, in all and in each FRAME_S. */
+static void count(struct state *st, struct mock_result *r, uint32_t n, double t, double dt)
+{
+    bool ends = floor((t + dt) / FRAME_S + 1e-6) > floor(t / FRAME_S + 1e-6);
+    for (uint32_t i = 0; i < n; i++) {
+        struct state *x = &st[i];
+        x->got += x->step;
+        x->frame += x->step;
+        if (!ends)
+            continue;
+        double share = x->frame / FRAME_S;
+        bool whole = x->frames++ > 0; /* the first may be half a frame */
+        r->frame_most[i] = whole && share > r->frame_most[i] ? share : r->frame_most[i];
+        r->frame_least[i] =
+            whole && (x->frames == 2 || share < r->frame_least[i]) ? share : r->frame_least[i];
+        x->frame = 0;
+    }
+}
+
 static void mock_accounts(struct sched *c, const struct mock_scenario *s)
 {
-    for (uint32_t i = 0; i < sizeof(s->account_weight) / sizeof(s->account_weight[0]); i++) {
-        if (s->account_weight[i])
-            event(c, (struct sched_event){
-                         .type = EV_ACCOUNT, .account = i, .weight = s->account_weight[i]});
+    for (uint32_t i = 0; i < sizeof(s->account) / sizeof(s->account[0]); i++) {
+        uint32_t weight = s->account[i].weight ? s->account[i].weight : WEIGHT_DEFAULT;
+        event(c, (struct sched_event){.type = EV_ACCOUNT,
+                                      .account = i,
+                                      .weight = weight,
+                                      .gpu_min = s->account[i].min,
+                                      .gpu_max = s->account[i].max});
     }
 }
 
@@ -117,6 +172,8 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
                 event(c, (struct sched_event){.type = EV_JOB_ADD,
                                               .job = i,
                                               .account = j->account,
+                                              .gpu_min = j->min,
+                                              .gpu_max = j->max,
                                               .class = j->class,
                                               .weight = j->weight ? j->weight : WEIGHT_DEFAULT});
                 event(c, (struct sched_event){.type = EV_GROUP_ADD, .job = i, .group = i});
@@ -201,7 +258,6 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
         bool wanted[MOCK_JOBS] = {false}, had[MOCK_JOBS] = {false};
         for (uint32_t i = 0; i < njobs; i++)
             wanted[i] = st[i].present && !st[i].paused && st[i].backlog > 1e-12;
-        double left = dt;
         bool has_work = false;
         for (uint32_t i = 0; i < njobs; i++) {
             has_work |= st[i].present && !st[i].paused && st[i].backlog > 1e-12;
@@ -209,34 +265,14 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
             st[i].was_runnable |= st[i].present && st[i].runnable;
         }
         r->overlaps += lower > 1;
-        /* Round-robin: in proportion to the slices, what one leaves goes to the others. */
-        for (int round = 0; round < 8 && left > 1e-12; round++) {
-            double sum = 0, given = 0;
-            for (uint32_t i = 0; i < njobs; i++)
-                sum +=
-                    st[i].present && st[i].runnable && st[i].backlog > 1e-12 ? st[i].slice_us : 0;
-            if (sum <= 0)
-                break;
-            for (uint32_t i = 0; i < njobs; i++) {
-                if (!st[i].present || !st[i].runnable || st[i].backlog <= 1e-12)
-                    continue;
-                double x = left * st[i].slice_us / sum;
-                x = x < st[i].backlog ? x : st[i].backlog;
-                st[i].backlog -= x;
-                st[i].worked = had[i] = true;
-                upper_s += s->jobs[i].class == CLASS_LATENCY ? x : 0;
-                given += x;
-                if (t >= s->measure_from_s)
-                    st[i].got += x;
-            }
-            left -= given;
-        }
+        double left = share_out(s, st, njobs, dt, had, &upper_s);
         for (uint32_t i = 0; i < njobs; i++) {
             st[i].waits_s = wanted[i] && !had[i] ? st[i].waits_s + dt : 0;
             if (st[i].waits_s > r->wait_s[i])
                 r->wait_s[i] = st[i].waits_s;
         }
         if (t >= s->measure_from_s) {
+            count(st, r, njobs, t, dt);
             measured += dt;
             lost += has_work ? left : 0;
         }

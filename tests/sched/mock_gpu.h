@@ -12,6 +12,7 @@ struct mock_job {
     enum job_class class;
     uint32_t weight; /* 0: default */
     uint32_t account;
+    double min, max;                 /* floor and ceiling; 0: none */
     double need;                     /* of the GPU while it is there: 1 = saturates */
     double from_s, to_s;             /* lives in [from, to); to 0: to the end */
     double works_from_s, works_to_s; /* has work only then; to 0: always */
@@ -36,12 +37,16 @@ struct mock_scenario {
     bool usage;                      /* the driver tells who works (EV_DEMAND every 0.5 s) */
     bool saturated;                  /* somebody can always run: no time may be lost */
     double urgent_s, deadline_share; /* 0: default */
-    uint32_t account_weight[4];      /* 0: default */
+    struct {
+        uint32_t weight; /* 0: default */
+        double min, max;
+    } account[4];
     struct mock_job jobs[8];
 };
 
 struct mock_result {
     double share[MOCK_JOBS];
+    double frame_least[MOCK_JOBS], frame_most[MOCK_JOBS]; /* share of 100 ms */
     uint32_t requests[MOCK_JOBS], late[MOCK_JOBS];
     double slowest_s[MOCK_JOBS]; /* request */
     double wait_s[MOCK_JOBS];    /* longest time without any GPU time while there was work */

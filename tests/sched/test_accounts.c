@@ -42,16 +42,16 @@ static const struct mock_scenario table[] = {
         {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
         {.class = B, .weight = 300, .need = 1, .account = 1, .lo = 0.66, .hi = 0.69},
         {.class = B, .need = 1, .account = 2, .lo = 0.21, .hi = 0.24}}},
-    {"weights of accounts", "priority", .seconds = 100, .account_weight = {[1] = 300}, .saturated = true, .jobs = {
+    {"weights of accounts", "priority", .seconds = 100, .account = {[1] = {.weight = 300}}, .saturated = true, .jobs = {
         {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
         {.class = B, .need = 1, .account = 1, .lo = 0.66, .hi = 0.69},
         {.class = B, .need = 1, .account = 2, .lo = 0.10, .hi = 0.13},
         {.class = B, .need = 1, .account = 2, .lo = 0.10, .hi = 0.13}}},
-    {"and in timeslices", "priority", .seconds = 20, .account_weight = {[1] = 300}, .saturated = true, .jobs = {
+    {"and in timeslices", "priority", .seconds = 20, .account = {[1] = {.weight = 300}}, .saturated = true, .jobs = {
         {.class = N, .need = 1, .account = 1, .lo = 0.74, .hi = 0.76},
         {.class = N, .need = 1, .account = 2, .lo = 0.12, .hi = 0.13},
         {.class = N, .need = 1, .account = 2, .lo = 0.12, .hi = 0.13}}},
-    {"jobs that come and go bring no credit", "priority", .seconds = 30, .account_weight = {[1] = 300}, .saturated = true, .jobs = {
+    {"jobs that come and go bring no credit", "priority", .seconds = 30, .account = {[1] = {.weight = 300}}, .saturated = true, .jobs = {
         {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
         {.class = B, .need = 1, .account = 1, .lo = 0.64, .hi = 0.69},
         {.class = B, .need = 1, .account = 2, .to_s = 5, .lo = 0, .hi = 1},

@@ -1,0 +1,63 @@
+/* Floors and ceilings: the least and the most of a GPU's time that a job or an account gets, of
+ * what the latency class leaves.
+ *
+ * Time is cut into frames. A *limited* job, one that has a floor or a ceiling or whose account has,
+ * gets its part of each frame as a *window*. While a job has its window, those of its peers that
+ * have no limit run only in the gaps that it leaves; beside a latency job, where two could not run,
+ * they do not run at all. When all windows of a frame are over, a limited job may go on in the gaps
+ * of the others, until it has run as long as its ceiling allows; then it is suspended. So a ceiling
+ * holds in each frame, and what one leaves below its ceiling others get.
+ *
+ * Parts are those of max-min fairness by share (account.h) between the bounds: floors first, then
+ * class by class. A part shorter than the shortest window is saved up for some frames. A limited
+ * job that does nothing is looked at every few frames. A gang has its window on all its devices at
+ * once.
+ *
+ * Each window costs a suspension and a resumption: not good for more than some ten limited jobs at
+ * work on a device. Pure arithmetic. */
+#ifndef CEDE_SCHED_LIMITS_H
+#define CEDE_SCHED_LIMITS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct machine;
+
+/* Of a job or an account, in shares of a GPU. */
+struct limits {
+    double min, max; /* 0: none */
+};
+
+/* A member's: the same on all devices of a gang but for the part. held: it is suspended for a
+ * limit's sake, and then `paused` says so to the policies. */
+struct member_limits {
+    struct limits own;
+    double part;               /* of a frame */
+    double most;               /* the same with the gaps that others leave */
+    double window_ns, gaps_ns; /* left of them; window_ns < 0: had too much */
+    uint32_t next;             /* of its account's members, while parts are worked out */
+    bool held;
+    bool in_gaps; /* goes on after its window */
+};
+
+/* One of those who share an amount by weight. */
+struct claim {
+    double weight, lo, hi, got;
+};
+
+/* Of all devices. */
+struct frames {
+    uint64_t begun_ns; /* the last one */
+    uint64_t charged_ns;
+    uint64_t number;      /* of it; 0: there was none */
+    struct claim *claims; /* scratch: as many as there are jobs or accounts */
+};
+
+/* Undoes what the last decision held: before anything looks at a member. */
+void limits_release(const struct machine *mc);
+/* Holds those that may not run now, and raises above its peers who has a window. */
+void limits_decide(const struct machine *mc, struct frames *f);
+/* Shares an amount by weight between the bounds; floors that exceed it are cut in proportion. */
+void limits_fill(struct claim *v, uint32_t n, double amount);
+
+#endif

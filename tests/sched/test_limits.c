@@ -1,0 +1,143 @@
+/* Floors and ceilings (sched/limits.h), on the mock GPU: what everybody has in all, and what those
+ * with limits have in each 100 ms. */
+#include "mock_gpu.h"
+#include "sched/limits.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define L CLASS_LATENCY
+#define N CLASS_NORMAL
+#define B CLASS_BATCH
+
+/* clang-format off */
+static const struct mock_scenario table[] = {
+    {"a ceiling alone", "priority", .seconds = 10, .jobs = {
+        {.class = N, .need = 1, .max = 0.5, .lo = 0.495, .hi = 0.505}}},
+    {"what is above a ceiling others get", "priority", .seconds = 10, .saturated = true, .jobs = {
+        {.class = N, .need = 1, .max = 0.2, .lo = 0.195, .hi = 0.205},
+        {.class = N, .need = 1, .lo = 0.79, .hi = 0.81}}},
+    {"a ceiling above one's part changes nothing", "priority", .seconds = 10, .saturated = true, .jobs = {
+        {.class = N, .need = 1, .max = 0.9, .lo = 0.48, .hi = 0.52},
+        {.class = N, .need = 1, .lo = 0.48, .hi = 0.52}}},
+    {"and lets in what the other leaves", "priority", .seconds = 10, .jobs = {
+        {.class = N, .need = 1, .max = 0.9, .lo = 0.76, .hi = 0.9},
+        {.class = N, .need = 0.1, .lo = 0.099, .hi = 0.101}}},
+    {"two ceilings", "priority", .seconds = 10, .jobs = {
+        {.class = N, .need = 1, .max = 0.3, .lo = 0.295, .hi = 0.305},
+        {.class = B, .need = 1, .max = 0.4, .lo = 0.395, .hi = 0.405}}},
+    {"eight ceilings", "priority", .seconds = 20, .jobs = {
+        {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125}, {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125},
+        {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125}, {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125},
+        {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125}, {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125},
+        {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125}, {.class = B, .need = 1, .max = 0.12, .lo = 0.115, .hi = 0.125}}},
+    {"a floor above one's part", "priority", .seconds = 10, .saturated = true, .jobs = {
+        {.class = N, .need = 1, .min = 0.6, .lo = 0.59, .hi = 0.62},
+        {.class = N, .need = 1, .lo = 0.19, .hi = 0.21},
+        {.class = N, .need = 1, .lo = 0.19, .hi = 0.21}}},
+    {"a floor below one's part changes nothing", "priority", .seconds = 10, .saturated = true, .jobs = {
+        {.class = N, .need = 1, .min = 0.3, .lo = 0.48, .hi = 0.52},
+        {.class = N, .need = 1, .lo = 0.48, .hi = 0.52}}},
+    {"a floor that is not used others get", "priority", .seconds = 10, .jobs = {
+        {.class = N, .need = 0.1, .min = 0.6, .lo = 0.099, .hi = 0.101},
+        {.class = N, .need = 1, .lo = 0.88, .hi = 0.901}}},
+    {"a floor below a class that saturates", "priority", .seconds = 10, .saturated = true, .jobs = {
+        {.class = N, .need = 1, .lo = 0.69, .hi = 0.71},
+        {.class = B, .need = 1, .min = 0.3, .lo = 0.29, .hi = 0.31},
+        {.class = B, .need = 1, .lo = 0, .hi = 0.01}}},
+    {"ceilings beside a latency job", "priority", .seconds = 20, .jobs = {
+        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+        {.class = B, .need = 1, .max = 0.3, .lo = 0.26, .hi = 0.3},
+        {.class = B, .need = 1, .lo = 0.6, .hi = 0.65}}},
+    {"a latency job's ceiling", "priority", .seconds = 10, .saturated = true, .jobs = {
+        {.class = L, .need = 1, .max = 0.5, .lo = 0.49, .hi = 0.51},
+        {.class = B, .need = 1, .lo = 0.49, .hi = 0.51}}},
+    {"small ceilings are kept over some frames", "priority", .seconds = 30, .jobs = {
+        {.class = N, .need = 1, .max = 0.01, .lo = 0.008, .hi = 0.011},
+        {.class = N, .need = 1, .max = 0.02, .lo = 0.017, .hi = 0.021},
+        {.class = N, .need = 1, .lo = 0.96, .hi = 0.98}}},
+    {"an account's ceiling holds for its jobs together", "priority", .seconds = 10, .account = {[1] = {.max = 0.3}}, .jobs = {
+        {.class = N, .need = 1, .account = 1, .lo = 0.145, .hi = 0.155},
+        {.class = N, .need = 1, .account = 1, .lo = 0.145, .hi = 0.155},
+        {.class = N, .need = 1, .account = 2, .lo = 0.69, .hi = 0.71}}},
+    {"an account's floor", "priority", .seconds = 10, .account = {[1] = {.min = 0.8}}, .saturated = true, .jobs = {
+        {.class = N, .need = 1, .account = 1, .lo = 0.39, .hi = 0.41},
+        {.class = N, .need = 1, .account = 1, .lo = 0.39, .hi = 0.41},
+        {.class = N, .need = 1, .account = 2, .lo = 0.19, .hi = 0.21}}},
+    {"floors of more than all are cut in proportion", "priority", .seconds = 10, .jobs = {
+        {.class = N, .need = 1, .min = 0.9, .lo = 0.59, .hi = 0.61},
+        {.class = N, .need = 1, .min = 0.6, .lo = 0.39, .hi = 0.41}}},
+    {"classes do not count in shares, limits do", "shares", .seconds = 10, .saturated = true, .jobs = {
+        {.class = B, .need = 1, .max = 0.2, .lo = 0.195, .hi = 0.205},
+        {.class = N, .need = 1, .lo = 0.79, .hi = 0.81}}},
+    {"a job that begins is found below its ceiling too", "priority", .seconds = 20, .measure_from_s = 12, .usage = true, .jobs = {
+        {.class = N, .need = 1, .max = 0.4, .works_from_s = 10, .lo = 0.39, .hi = 0.41},
+        {.class = N, .need = 1, .max = 0.5, .lo = 0.49, .hi = 0.51}}},
+};
+/* clang-format on */
+
+static void test_limits(void **state)
+{
+    (void)state;
+    int bad = 0;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        const struct mock_scenario *s = &table[i];
+        struct mock_result r;
+        mock_run(s, &r);
+        bool ok = !s->saturated || r.lost < 5e-3;
+        printf("%-52s", s->name);
+        for (size_t j = 0; j < sizeof(s->jobs) / sizeof(s->jobs[0]) && s->jobs[j].need > 0; j++) {
+            const struct mock_job *x = &s->jobs[j];
+            ok &= r.share[j] >= x->lo && r.share[j] <= x->hi;
+            /* Two points; what is shorter than a window is saved up. */
+            ok &= x->max < 0.05 || r.frame_most[j] <= x->max + 0.02;
+            printf(" %.3f (%.2f %.2f)", r.share[j], r.frame_least[j], r.frame_most[j]);
+        }
+        printf("  lost %.4f turns %lu%s\n", r.lost, (unsigned long)r.turns,
+               ok ? "" : "  <-- WRONG");
+        bad += !ok;
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* Max-min fairness between bounds, by its definition: nobody who is below the ceiling has less for
+ * his weight than anybody who is above his floor. */
+static void test_fill(void **state)
+{
+    (void)state;
+    uint64_t seed = 1;
+    for (int run = 0; run < 10000; run++) {
+        struct claim v[6];
+        double lo = 0, hi = 0, sum = 0;
+        for (int i = 0; i < 6; i++) {
+            double x[3];
+            for (int k = 0; k < 3; k++) {
+                seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+                x[k] = (double)(seed >> 40) / (double)(1 << 24);
+            }
+            v[i] = (struct claim){1 + 99 * x[0], x[1] * 0.2, x[1] * 0.2 + x[2] * 0.5, 0};
+            lo += v[i].lo;
+            hi += v[i].hi;
+        }
+        limits_fill(v, 6, 1);
+        for (int i = 0; i < 6; i++) {
+            sum += v[i].got;
+            assert_true(v[i].got <= v[i].hi + 1e-9 && (lo > 1 || v[i].got >= v[i].lo - 1e-9));
+            for (int k = 0; k < 6 && lo < 1; k++)
+                assert_true(v[i].got >= v[i].hi - 1e-6 || v[k].got <= v[k].lo + 1e-6 ||
+                            v[i].got / v[i].weight >= v[k].got / v[k].weight - 1e-6);
+        }
+        assert_true(fabs(sum - fmin(hi, 1)) < 1e-6);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_limits), cmocka_unit_test(test_fill)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
