@@ -23,7 +23,7 @@ struct direct {
     struct device_driver *driver;
     struct engine *engine;
     struct verbs verbs;
-    bool weights;
+    bool weights, limits;
 };
 
 static void free_all(struct direct *d)
@@ -200,6 +200,7 @@ int direct_do(struct direct *d, const struct request *r, json_t **reply, struct 
         quiesce(d);
     }
     d->weights |= code == 0 && r->has_weight;
+    d->limits |= code == 0 && (r->has_gpu_min || r->has_gpu_max);
     return code;
 }
 
@@ -213,7 +214,8 @@ void direct_close(struct direct *d)
         cli_error("note: %u batch jobs keep the driver's timeslices: taking turns needs a daemon "
                   "(start ceded)",
                   batch);
-    if (d->weights)
-        cli_error("note: weights are recorded, but have no effect without a daemon (start ceded)");
+    if (d->weights || d->limits)
+        cli_error("note: weights and limits are recorded, but have no effect without a daemon "
+                  "(start ceded)");
     free_all(d);
 }

@@ -258,17 +258,33 @@ static int ps_choose(json_t *all, char *const *targets, int n)
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
-enum { JOB, PID, CLASS, WEIGHT, BUDGET, STATE, GPU, LEVEL, SLICE, BUSY, MEM, NAME, COLUMNS };
+enum {
+    JOB,
+    PID,
+    CLASS,
+    WEIGHT,
+    LIMITS,
+    BUDGET,
+    STATE,
+    GPU,
+    LEVEL,
+    SLICE,
+    BUSY,
+    MEM,
+    NAME,
+    COLUMNS
+};
 #define CELL 160
 
 static const struct {
     const char *title;
     bool right;
 } columns[COLUMNS] = {
-    [JOB] = {"JOB", true},       [PID] = {"PID", true},       [CLASS] = {"CLASS", false},
-    [WEIGHT] = {"WEIGHT", true}, [BUDGET] = {"BUDGET", true}, [STATE] = {"STATE", false},
-    [GPU] = {"GPU", false},      [LEVEL] = {"LEVEL", false},  [SLICE] = {"SLICE", true},
-    [BUSY] = {"BUSY", true},     [MEM] = {"MEM", true},       [NAME] = {"NAME", false},
+    [JOB] = {"JOB", true},       [PID] = {"PID", true},        [CLASS] = {"CLASS", false},
+    [WEIGHT] = {"WEIGHT", true}, [LIMITS] = {"LIMITS", false}, [BUDGET] = {"BUDGET", true},
+    [STATE] = {"STATE", false},  [GPU] = {"GPU", false},       [LEVEL] = {"LEVEL", false},
+    [SLICE] = {"SLICE", true},   [BUSY] = {"BUSY", true},      [MEM] = {"MEM", true},
+    [NAME] = {"NAME", false},
 };
 
 static void time_text(char *buf, json_int_t us)
@@ -281,6 +297,16 @@ static void time_text(char *buf, json_int_t us)
         snprintf(buf, CELL, "%.3gms", (double)us / 1e3);
     else
         snprintf(buf, CELL, "%.3gs", (double)us / 1e6);
+}
+
+static void limits_text(char *buf, json_int_t min, json_int_t max)
+{
+    if (min && max)
+        snprintf(buf, CELL, "%lld-%lld%%", (long long)min, (long long)max);
+    else if (min || max)
+        snprintf(buf, CELL, min ? ">=%lld%%" : "<=%lld%%", (long long)(min ? min : max));
+    else
+        snprintf(buf, CELL, "-");
 }
 
 static void bytes_text(char *buf, json_int_t bytes)
@@ -359,6 +385,7 @@ static void ps_row(const json_t *job, const json_t *known, char cell[COLUMNS][CE
     snprintf(cell[CLASS], CELL, "%.16s", STR("class"));
     snprintf(cell[WEIGHT], CELL, INT("weight") ? "%lld" : "-", INT("weight"));
     snprintf(cell[STATE], CELL, "%.16s", STR("state"));
+    limits_text(cell[LIMITS], INT("gpu_min"), INT("gpu_max"));
     time_text(cell[BUDGET], INT("budget_us"));
     time_text(cell[SLICE], INT("timeslice_us"));
     bytes_text(cell[MEM], INT("memory_bytes"));
@@ -434,16 +461,19 @@ static int print_table(const json_t *rows, const json_t *devices)
         width[c] = strlen(columns[c].title);
     }
     const json_t *job, *known = mixed(devices);
-    bool budgets = false;
+    bool budgets = false, limits = false;
     json_array_foreach(rows, k, job)
     {
         ps_row(job, known, cells[k + 1]);
         budgets |= json_get_int(job, "budget_us") > 0;
+        limits |= json_get_int(job, "gpu_min") > 0 || json_get_int(job, "gpu_max") > 0;
         for (size_t c = 0; c < COLUMNS; c++)
             width[c] = max_u64(width[c], strlen(cells[k + 1][c]));
     }
     if (!budgets)
         width[BUDGET] = 0; /* most have none: no column */
+    if (!limits)
+        width[LIMITS] = 0;
     unsigned terminal = terminal_width();
     for (k = 0; k <= n; k++)
         print_row(cells[k], width, terminal);

@@ -23,9 +23,10 @@
 #include "lib/procfs.h"
 
 static const char help[] =
-    "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [-n NAME] [--memory SIZE] [--strict] "
-    "[-q]\n"
-    "                [--deadline TIME [--laxity TIME]] [--] COMMAND [ARGUMENT...]\n"
+    "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max P%] [-n "
+    "NAME]\n"
+    "                [--memory SIZE] [--strict] [-q] [--deadline TIME [--laxity TIME]] [--] "
+    "COMMAND [ARGUMENT...]\n"
     "\n"
     "Runs COMMAND as a job on the GPU. All that it starts belongs to the job.\n"
     "\n"
@@ -33,6 +34,9 @@ static const char help[] =
     "  -w, --weight WEIGHT  share within its class, 1 to 10000 (default 100)\n"
     "      --budget TIME    delay that requests of a latency job tolerate, such as 2ms, so that\n"
     "                       batch jobs lose less to switching (default 0)\n"
+    "      --gpu-min 30%    time of each GPU that the job gets at least, of what latency jobs "
+    "leave\n"
+    "      --gpu-max 50%    and at most\n"
     "      --deadline TIME  time allowed for each burst of GPU work, such as 3s: the job "
     "overtakes\n"
     "                       its class when its slack is nearly gone; for programs without libcede\n"
@@ -115,6 +119,8 @@ static int run_parse(int argc, char **argv, struct options *o)
     const struct option_row options[] = {
         {"class", 'c', .read = request_text, .to = r},
         {"weight", 'w', .read = request_text, .to = r},
+        {"gpu-min", .read = request_text, .to = r},
+        {"gpu-max", .read = request_text, .to = r},
         {"name", 'n', .read = request_text, .to = r},
         {"budget", .read = request_text, .to = r},
         {"deadline", .read = request_text, .to = r},

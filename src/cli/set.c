@@ -5,7 +5,8 @@
 #include "cli/targets.h"
 
 static const char help[] =
-    "usage: cede set TARGET... [-c CLASS] [-w WEIGHT] [--budget TIME]\n"
+    "usage: cede set TARGET... [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max "
+    "P%]\n"
     "                [--deadline TIME [--laxity TIME]]\n"
     "       cede set --others -c CLASS [-w WEIGHT]\n"
     "\n"
@@ -17,6 +18,10 @@ static const char help[] =
     "  -w, --weight WEIGHT  share within its class, 1 to 10000\n"
     "      --budget TIME    delay that requests of a latency job tolerate, such as 2ms, so that\n"
     "                       batch jobs lose less to switching (default 0)\n"
+    "      --gpu-min 30%    time of each GPU that the job gets at least, of what latency jobs "
+    "leave;\n"
+    "                       0: none\n"
+    "      --gpu-max 50%    and at most; 0: no limit\n"
     "      --deadline TIME  time allowed for each burst of GPU work, such as 3s: the job "
     "overtakes\n"
     "                       its class when its slack is nearly gone; for programs without libcede\n"
@@ -41,6 +46,8 @@ int set_main(int argc, char **argv)
         {"class", 'c', .read = request_text, .to = &r},
         {"weight", 'w', .read = request_text, .to = &r},
         {"budget", .read = request_text, .to = &r},
+        {"gpu-min", .read = request_text, .to = &r},
+        {"gpu-max", .read = request_text, .to = &r},
         {"deadline", .read = request_text, .to = &r},
         {"laxity", .read = request_text, .to = &r},
         {"others", .flag = &others},
@@ -60,12 +67,16 @@ int set_main(int argc, char **argv)
     struct error err = {""};
     uint32_t budget_us;
     if ((r.has_class && request_budget(&r, r.class, 0, &budget_us, &err) < 0) ||
-        request_deadline(&r, r.has_class ? r.class : CLASS_NORMAL, &err) < 0)
+        request_deadline(&r, r.has_class ? r.class : CLASS_NORMAL, &err) < 0 ||
+        request_limits(r.gpu_min, r.gpu_max, &err) < 0)
         return cli_usage("set", "set: %s", err.text);
-    if (!r.has_class && !r.has_weight && !r.has_budget && !r.has_deadline && !r.release)
-        return cli_usage("set", "set: nothing to set; give -c, -w, --budget or --deadline");
-    if (r.release && (r.has_weight || r.has_budget || r.has_deadline))
-        return cli_usage("set", "set: class none takes no weight, no budget and no deadline");
+    bool limits = r.has_gpu_min || r.has_gpu_max;
+    if (!r.has_class && !r.has_weight && !r.has_budget && !r.has_deadline && !r.release && !limits)
+        return cli_usage("set", "set: nothing to set; give -c, -w, --budget, --gpu-min, --gpu-max "
+                                "or --deadline");
+    if (r.release && (r.has_weight || r.has_budget || r.has_deadline || limits))
+        return cli_usage("set",
+                         "set: class none takes no weight, no budget, no limit and no deadline");
     if (others)
         return targets_do_others(&r);
     return targets_do("set", &r, argv + optind, argc - optind, NULL);

@@ -43,6 +43,11 @@ static void say_done(const struct request *r, const char *target, const json_t *
         json_int_t deadline = json_get_int(job, "deadline_us");
         if (deadline)
             printf(", deadline %g s", (double)deadline / 1e6);
+        json_int_t min = json_get_int(job, "gpu_min"), max = json_get_int(job, "gpu_max");
+        if (min)
+            printf(", gpu-min %lld%%", (long long)min);
+        if (max)
+            printf(", gpu-max %lld%%", (long long)max);
         putchar('\n');
     } else {
         printf("%s: %s\n", who,

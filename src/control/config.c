@@ -16,7 +16,7 @@
 #include "control/proto.h"
 #include "device/registry.h"
 
-enum section { S_NONE, S_DAEMON, S_POLICY, S_RULE };
+enum section { S_NONE, S_DAEMON, S_POLICY, S_RULE, S_ACCOUNT };
 
 struct parser {
     const char *file;
@@ -37,7 +37,7 @@ struct parser {
 struct key {
     const char *name;
     int (*read)(struct parser *p, const struct key *k, const char *value);
-    size_t at, size;          /* in struct config, or in struct rule in sections of rules */
+    size_t at, size; /* in struct config, or in struct rule in sections of rules and accounts */
     const char *const *words; /* of size `nwords`, by the value of each; some are NULL */
     size_t nwords;
 };
@@ -62,7 +62,7 @@ static int complain_at(struct parser *p, int line, int code, const char *fmt, ..
 
 static void *config_place(struct parser *p, const struct key *k)
 {
-    return (char *)(p->section == S_RULE ? (void *)p->rule : &p->c) + k->at;
+    return (char *)(p->section >= S_RULE ? (void *)p->rule : &p->c) + k->at;
 }
 
 static int config_text(struct parser *p, const struct key *k, const char *value)
@@ -161,6 +161,20 @@ static void check_params(struct parser *p)
                 param_range(what, range));
 }
 
+/* Accounts may have jobs on the same GPU. */
+static void check_floors(struct parser *p)
+{
+    uint32_t sum = 0;
+    for (size_t i = 0; i < p->c.nrules && p->r == 0; i++) {
+        const struct rule *r = &p->c.rules[i];
+        sum += r->account ? r->request.gpu_min : 0;
+        if (sum > 100)
+            complain_at(p, p->rule_line[i], -EINVAL,
+                        "account %s: with its gpu_min of %u%% accounts are promised %u%% of a GPU",
+                        r->title, r->request.gpu_min, sum);
+    }
+}
+
 /* [rule NAME] */
 
 static int read_uid(struct parser *p, const struct key *k, const char *value)
@@ -228,9 +242,19 @@ static const struct key rule_keys[] = {
     {"class", .read = read_request},
     {"weight", .read = read_request},
     {"budget", .read = read_request},
+    {"gpu_min", .read = read_request},
+    {"gpu_max", .read = read_request},
     {"deadline", .read = read_request},
     {"laxity", .read = read_request},
     {"name", .read = read_request},
+};
+static const struct key account_keys[] = {
+    {"uid", .read = read_uid},
+    {"cgroup", .read = config_text, AT(rule, cgroup)},
+    {"container", .read = read_container, AT(rule, container)},
+    {"weight", .read = read_request},
+    {"gpu_min", .read = read_request},
+    {"gpu_max", .read = read_request},
 };
 #undef AT
 
@@ -243,6 +267,8 @@ static const char *key_at(enum section s, unsigned i, const struct key **k, cons
         *k = &daemon_keys[i];
     if (s == S_RULE && i < ARRAY_SIZE(rule_keys))
         *k = &rule_keys[i];
+    if (s == S_ACCOUNT && i < ARRAY_SIZE(account_keys))
+        *k = &account_keys[i];
     if (s == S_POLICY && i == 0)
         *k = &policy_key;
     else if (s == S_POLICY)
@@ -257,8 +283,8 @@ static int on_key(void *user, const char *section, const char *key, const char *
         return 0;
     if (p->section == S_NONE)
         return complain(p,
-                        "'%.64s' stands before any section; there are [daemon], [policy] and "
-                        "[rule NAME]",
+                        "'%.64s' stands before any section; there are [daemon], [policy], "
+                        "[rule NAME] and [account NAME]",
                         key);
     char known[384] = "";
     const struct key *k;
@@ -282,16 +308,20 @@ static void end_section(struct parser *p)
     const struct rule *r = p->rule;
     struct error e = {""};
     uint32_t budget_us;
-    if (p->section != S_RULE || p->r < 0)
+    if (p->section < S_RULE || p->r < 0)
         return;
+    const char *what = p->section == S_RULE ? "rule" : "account";
     if (!r->has_uid && !r->exe[0] && !r->cgroup[0] && !r->container[0])
-        error_set(&e, 0, "it matches nothing: give it uid, exe, cgroup or container");
-    else if (!r->request.has_class)
+        error_set(&e, 0, "it matches nothing: give it uid, %scgroup or container",
+                  r->account ? "" : "exe, ");
+    else if (request_limits(r->request.gpu_min, r->request.gpu_max, &e) < 0)
+        ;
+    else if (!r->account && !r->request.has_class)
         error_set(&e, 0, "it has no class: latency, normal or batch");
-    else if (request_budget(&r->request, r->request.class, 0, &budget_us, &e) == 0)
+    else if (!r->account && request_budget(&r->request, r->request.class, 0, &budget_us, &e) == 0)
         request_deadline(&r->request, r->request.class, &e);
     if (e.text[0])
-        complain_at(p, p->section_line, -EINVAL, "rule %s: %s", r->title, e.text);
+        complain_at(p, p->section_line, -EINVAL, "%s %s: %s", what, r->title, e.text);
 }
 
 static bool new_rule(struct parser *p, const struct rule *rule)
@@ -315,18 +345,20 @@ static void rule_of_others(struct parser *p)
         new_rule(p, &all);
 }
 
-static int begin_rule(struct parser *p, const char *title)
+static int begin_rule(struct parser *p, const char *title, bool account)
 {
-    if (!*title || strlen(title) >= JOB_NAME_MAX)
-        return complain(p, "a rule is headed [rule NAME], with a name of 1 to %d bytes",
-                        JOB_NAME_MAX - 1);
+    const char *what = account ? "account" : "rule";
+    int most = account ? ACCOUNT_NAME_MAX - 1 : JOB_NAME_MAX - 1;
+    if (!*title || strlen(title) > (size_t)most || (account && !proto_name_ok(title)))
+        return complain(p, "the line is [%s NAME], with a name of 1 to %d bytes%s", what, most,
+                        account ? " that a job could have" : "");
     for (size_t i = 0; i < p->c.nrules; i++) {
-        if (strcmp(p->c.rules[i].title, title) == 0)
-            return complain(p, "rule %s is there already, at line %d", title, p->rule_line[i]);
+        if (p->c.rules[i].account == account && strcmp(p->c.rules[i].title, title) == 0)
+            return complain(p, "%s %s is there already, at line %d", what, title, p->rule_line[i]);
     }
     if (p->c.nrules == CONFIG_RULES_MAX)
-        return complain(p, "more than %d rules", CONFIG_RULES_MAX);
-    struct rule r = {.has_uid = false};
+        return complain(p, "more than %d rules and accounts", CONFIG_RULES_MAX);
+    struct rule r = {.account = account};
     snprintf(r.title, sizeof(r.title), "%s", title);
     p->rule_line[p->c.nrules] = p->line;
     return new_rule(p, &r);
@@ -357,13 +389,17 @@ static int begin_section(struct parser *p, char *line)
         p->section = (enum section)s;
         return 1;
     }
-    if (strncmp(name, "rule", 4) == 0 && (!name[4] || strchr(" \t", name[4]))) {
-        if (!begin_rule(p, name + 4 + strspn(name + 4, " \t")))
+    size_t word = strcspn(name, " \t");
+    bool account = word == 7 && strncmp(name, "account", word) == 0;
+    if (account || (word == 4 && strncmp(name, "rule", word) == 0)) {
+        if (!begin_rule(p, name + word + strspn(name + word, " \t"), account))
             return 0;
-        p->section = S_RULE;
+        p->section = account ? S_ACCOUNT : S_RULE;
         return 1;
     }
-    return complain(p, "unknown section [%.64s]; there are [daemon], [policy] and [rule NAME]",
+    return complain(p,
+                    "unknown section [%.64s]; there are [daemon], [policy], [rule NAME] and "
+                    "[account NAME]",
                     name);
 }
 
@@ -448,6 +484,7 @@ int config_parse(const char *file, const char *text, size_t n, struct config *ou
         complain_at(p, p->line, -ENOMEM, "no memory to read it");
     end_section(p);
     check_params(p);
+    check_floors(p);
     rule_of_others(p);
     int r = p->r;
     if (r < 0)

@@ -27,7 +27,7 @@ struct config {
     char policy[32];
     struct sched_params params;
     int others;         /* the class of what no rule matches; OTHERS_LEAVE: that becomes no job */
-    struct rule *rules; /* with the one that this amounts to as the last */
+    struct rule *rules; /* and accounts; with the one that `others` amounts to as the last */
     size_t nrules;
 };
 

@@ -10,12 +10,13 @@
 
 #include "lib/json_text.h"
 
-/* How a field of a request is written. KIND_TIME and KIND_BYTES are whole numbers in messages, and
- * have units where people write them. */
+/* How a field of a request is written. KIND_TIME, KIND_BYTES and KIND_PERCENT are whole numbers in
+ * messages, and have units where people write them. */
 enum field_kind {
     KIND_INT,
     KIND_TIME,
     KIND_BYTES,
+    KIND_PERCENT,
     KIND_TARGET,
     KIND_CLASS,
     KIND_NAME,
@@ -30,6 +31,8 @@ enum {
     F_CLASS,
     F_WEIGHT,
     F_BUDGET,
+    F_GPU_MIN,
+    F_GPU_MAX,
     F_DEADLINE,
     F_LAXITY,
     F_NAME,
@@ -65,6 +68,10 @@ static const struct field fields[FIELDS] = {
                   .word = "weight", .allowed = "a whole number from 1 to 10000"},
     [F_BUDGET] = {"budget_us", NUMBER(KIND_TIME, budget_us, 0, BUDGET_MAX_US), HAS(has_budget),
                   .word = "budget", .allowed = "a time up to 1s, such as 500us or 2ms"},
+    [F_GPU_MIN] = {"gpu_min", NUMBER(KIND_PERCENT, gpu_min, 0, 100), HAS(has_gpu_min),
+                   .word = "gpu-min", .allowed = "a percentage from 1% to 100%, or 0 for none"},
+    [F_GPU_MAX] = {"gpu_max", NUMBER(KIND_PERCENT, gpu_max, 0, 100), HAS(has_gpu_max),
+                   .word = "gpu-max", .allowed = "a percentage from 1% to 100%, or 0 for none"},
     [F_DEADLINE] = {"deadline_us", NUMBER(KIND_TIME, deadline_us, 0, DEADLINE_MAX_US),
                     HAS(has_deadline), .least = DEADLINE_MIN_US, .word = "deadline",
                     .allowed = "a time from 200ms to 3600s, such as 3s"},
@@ -80,8 +87,10 @@ static const struct field fields[FIELDS] = {
     [F_PARAMS] = {"params", .kind = KIND_PARAMS},
 };
 
-#define BIT(f)   (1U << (f))
-#define CHANGES  (BIT(F_CLASS) | BIT(F_WEIGHT) | BIT(F_BUDGET) | BIT(F_DEADLINE) | BIT(F_LAXITY))
+#define BIT(f) (1U << (f))
+#define CHANGES                                                                                    \
+    (BIT(F_CLASS) | BIT(F_WEIGHT) | BIT(F_BUDGET) | BIT(F_GPU_MIN) | BIT(F_GPU_MAX) |              \
+     BIT(F_DEADLINE) | BIT(F_LAXITY))
 #define BY_NAME  BIT(F_TARGET), BIT(F_TARGET)
 #define NO_FIELD FIELDS
 
@@ -236,13 +245,26 @@ static int put_name(const char *text, struct request *out, struct error *err)
     return 0;
 }
 
+/* 30% or 30 */
+static int parse_percent(const char *text, uint64_t *v)
+{
+    char number[8];
+    size_t n = strlen(text);
+    n -= n > 1 && text[n - 1] == '%';
+    if ((size_t)snprintf(number, sizeof(number), "%.*s", (int)min_u64(n, INT32_MAX), text) >=
+        sizeof(number))
+        return -EINVAL;
+    return parse_u64(number, 0, 100, v);
+}
+
 /* A number as people write it, into its place. */
 static int put_text(const struct field *f, const char *text, struct request *out)
 {
     uint64_t v;
-    int r = f->kind == KIND_TIME    ? parse_duration_us(text, (uint64_t)f->hi, &v)
-            : f->kind == KIND_BYTES ? parse_bytes(text, (uint64_t)f->hi, &v)
-                                    : parse_u64(text, 0, (uint64_t)f->hi, &v);
+    int r = f->kind == KIND_TIME      ? parse_duration_us(text, (uint64_t)f->hi, &v)
+            : f->kind == KIND_BYTES   ? parse_bytes(text, (uint64_t)f->hi, &v)
+            : f->kind == KIND_PERCENT ? parse_percent(text, &v)
+                                      : parse_u64(text, 0, (uint64_t)f->hi, &v);
     if (r == 0 && ((int64_t)v < f->lo || (v && (int64_t)v < f->least)))
         r = -ERANGE;
     if (r == 0)
@@ -261,11 +283,21 @@ static int put_memory(const char *text, struct request *out)
     return r == 0 && *at ? put_text(&fields[F_GPU], at + 1, out) : r;
 }
 
+/* The configuration writes keys with _ where options have -. */
+static bool is_word(const char *given, const char *word)
+{
+    while (*given && (*given == *word || (*given == '_' && *word == '-'))) {
+        given++;
+        word++;
+    }
+    return !*given && !*word;
+}
+
 int request_text(void *request, const char *word, const char *text, struct error *err)
 {
     struct request *out = request;
     unsigned f = 0;
-    while (!fields[f].word || strcmp(word, fields[f].word) != 0)
+    while (!fields[f].word || !is_word(word, fields[f].word))
         f++;
     if (f == F_CLASS)
         return put_class(text, out, err);
@@ -274,6 +306,14 @@ int request_text(void *request, const char *word, const char *text, struct error
     int r = f == F_MEMORY ? put_memory(text, out) : put_text(&fields[f], text, out);
     return r < 0 ? error_set(err, -EINVAL, "%s: '%.64s' is not %s", word, text, fields[f].allowed)
                  : 0;
+}
+
+int request_limits(uint32_t gpu_min, uint32_t gpu_max, struct error *err)
+{
+    return gpu_max && gpu_min > gpu_max
+               ? error_set(err, -EINVAL, "gpu-min is %u%%, more than gpu-max, which is %u%%",
+                           gpu_min, gpu_max)
+               : 0;
 }
 
 int request_param(struct request *r, const char *name, double value, struct error *err)
@@ -319,6 +359,7 @@ static int get_field(const struct field *f, const json_t *v, struct request *out
     case KIND_INT:
     case KIND_TIME:
     case KIND_BYTES:
+    case KIND_PERCENT:
         return get_int(f, v, out, err);
     case KIND_TARGET:
         return get_target(v, out, err);
@@ -385,7 +426,9 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
         return error_set(err, -EINVAL, "%s: field %s is missing", ops[r->op].name,
                          ops[r->op].needed & BIT(F_PID) ? "pid" : "target");
     if (r->op == OP_SET && !(seen & CHANGES))
-        return error_set(err, -EINVAL, "set: class, weight, budget_us or deadline_us is missing");
+        return error_set(
+            err, -EINVAL,
+            "set: class, weight, budget_us, gpu_min, gpu_max or deadline_us is missing");
     int code = request_deadline(r, r->has_class ? r->class : CLASS_NORMAL, err);
     if (code < 0)
         return code;
@@ -393,10 +436,11 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
         return error_set(err, -EINVAL, "add: memory_bytes needs class latency");
     if ((seen & BIT(F_GPU)) && !r->memory_bytes)
         return error_set(err, -EINVAL, "add: gpu needs memory_bytes");
-    if (r->release && (r->has_weight || r->has_budget || r->has_deadline))
+    if (r->release &&
+        (r->has_weight || r->has_budget || r->has_deadline || r->has_gpu_min || r->has_gpu_max))
         return error_set(err, -EINVAL,
-                         "set: class none takes no weight, no budget and no deadline");
-    return 0;
+                         "set: class none takes no weight, no budget, no limit and no deadline");
+    return request_limits(r->gpu_min, r->gpu_max, err);
 }
 
 static int parse_object(const json_t *o, struct request *out, struct error *err)
@@ -475,6 +519,7 @@ static json_t *field_json(const struct field *f, const struct request *r)
     case KIND_INT:
     case KIND_TIME:
     case KIND_BYTES:
+    case KIND_PERCENT:
         return is_given(f, r) ? json_integer((json_int_t)number_of(f, r)) : NULL;
     case KIND_TARGET:
         return proto_target_json(r);

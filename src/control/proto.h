@@ -70,9 +70,11 @@ enum proto_op {
 
 struct request {
     enum proto_op op;
-    bool has_class, has_weight, has_budget, has_deadline, has_laxity, release, run;
+    bool has_class, has_weight, has_budget, has_deadline, has_laxity, has_gpu_min, has_gpu_max;
+    bool release, run;
     enum job_class class;
     uint32_t weight, budget_us;
+    uint32_t gpu_min, gpu_max;       /* percent of each GPU; 0: none */
     uint32_t deadline_us, laxity_us; /* 0: none */
     uint64_t memory_bytes;           /* of add; 0: not said */
     uint32_t gpu;
@@ -107,8 +109,11 @@ int request_budget(const struct request *r, enum job_class class, uint32_t now_u
 /* -EINVAL: a deadline for a latency job, or none for a laxity, or less than the laxity. */
 int request_deadline(const struct request *r, enum job_class class, struct error *err);
 
+/* -EINVAL: a floor above the ceiling. */
+int request_limits(uint32_t gpu_min, uint32_t gpu_max, struct error *err);
+
 /* A field of a struct request from what a person writes as option or key `word`: class, weight,
- * budget, deadline, laxity, name, memory. -EINVAL. */
+ * budget, gpu-min, gpu-max (also with _), deadline, laxity, name, memory. -EINVAL. */
 int request_text(void *request, const char *word, const char *text, struct error *err);
 
 /* One more parameter into a request. -EINVAL: no such parameter, or not a whole number where one is

@@ -53,12 +53,16 @@ json_t *job_json(const struct job_view *v)
     const char *level = device_level_name(least);
     /* o steals; a NULL among the values makes the whole NULL. */
     return json_pack(
-        "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, s:o, s:I, s:o, s:I, s:o*, "
+        "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, s:o, "
+        "s:I, s:o, s:I, s:o*, "
         "s:o*, s:o*, "
         "s:o*, s:o*, s:o, s:o, s:o}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
-        "budget_us", (json_int_t)v->job.budget_us, "deadline_us",
+        "budget_us", (json_int_t)v->job.budget_us, "gpu_min",
+        v->job.gpu_min ? json_integer(v->job.gpu_min) : NULL, "gpu_max",
+        v->job.gpu_max ? json_integer(v->job.gpu_max) : NULL, "account",
+        v->job.account[0] ? json_text(v->job.account) : NULL, "deadline_us",
         v->job.deadline_us ? json_integer(v->job.deadline_us) : NULL, "laxity_us",
         v->job.laxity_us ? json_integer(v->job.laxity_us) : NULL, "pid",
         (json_int_t)v->job.root.pid, "uid", (json_int_t)v->job.uid, "source",

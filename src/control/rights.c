@@ -33,6 +33,24 @@ static int rights_check_swap_in(const struct caller *who, const struct subject *
     return 0;
 }
 
+/* A floor takes from others, and a ceiling may only be lowered. */
+static int check_limits(const struct request *want, const struct subject *subject, bool fresh,
+                        struct error *err)
+{
+    uint32_t min = want->has_gpu_min ? want->gpu_min : fresh ? 0 : subject->gpu_min;
+    uint32_t max = want->has_gpu_max ? want->gpu_max : fresh ? 0 : subject->gpu_max;
+    if (min > subject->gpu_min)
+        return error_set(err, -EPERM,
+                         "gpu-min: a floor is taken from others, which requires root or the "
+                         "administrators' group");
+    if (subject->gpu_max && (!max || max > subject->gpu_max))
+        return error_set(err, -EPERM,
+                         "its gpu-max is %u%% now, and you may only lower it; more requires root "
+                         "or the administrators' group",
+                         subject->gpu_max);
+    return 0;
+}
+
 int rights_check(const struct caller *who, const struct request *want,
                  const struct subject *subject, struct error *err)
 {
@@ -88,6 +106,9 @@ int rights_check(const struct caller *who, const struct request *want,
             "its weight is %u now, and you may only lower it; raising it to %u requires "
             "root or the administrators' group",
             weight, to_weight);
+    int limits = check_limits(want, subject, fresh, err);
+    if (limits < 0)
+        return limits;
     /* A part taken out of a latency job has no budget unless the request says so. */
     bool budget = fresh ? to_class == CLASS_LATENCY : want->has_budget;
     if (budget && want->budget_us < subject->budget_us)

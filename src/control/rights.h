@@ -26,6 +26,7 @@ struct subject {
     bool managed; /* in a job; then: */
     enum job_class class;
     uint32_t weight;
+    uint32_t gpu_min, gpu_max; /* percent; 0: none */
     bool paused;
     uid_t paused_by;
     uint32_t budget_us;

@@ -65,7 +65,7 @@ bool rule_matches(const struct rule *r, const struct rule_facts *f)
 const struct rule *rules_find(const struct rule_list *l, const struct rule_facts *f)
 {
     for (size_t i = 0; i < l->n; i++) {
-        if (rule_matches(&l->rules[i], f))
+        if (!l->rules[i].account && rule_matches(&l->rules[i], f))
             return &l->rules[i];
     }
     return NULL;
@@ -80,9 +80,8 @@ void rules_job_name(char name[static JOB_NAME_MAX], const char *comm, pid_t pid)
 struct job_spec request_spec(const struct request *r, const char *comm, pid_t pid, bool admin)
 {
     struct job_spec spec = {
-        .class = r->has_class ? r->class : CLASS_NORMAL,
-        .weight = r->has_weight ? r->weight : WEIGHT_DEFAULT,
-        .budget_us = r->budget_us,
+        .terms = {r->has_class ? r->class : CLASS_NORMAL,
+                  r->has_weight ? r->weight : WEIGHT_DEFAULT, r->budget_us, r->gpu_min, r->gpu_max},
         .deadline_us = r->deadline_us,
         .laxity_us = r->laxity_us,
         .may_promote = admin && r->deadline_us,
@@ -94,24 +93,53 @@ struct job_spec request_spec(const struct request *r, const char *comm, pid_t pi
     return spec;
 }
 
+/* Of a process, with room for its texts. */
+struct facts {
+    struct rule_facts of;
+    char exe[4096], cgroup[4096];
+};
+
+static int facts_read(pid_t pid, struct facts *f)
+{
+    f->of = (struct rule_facts){.exe = f->exe, .cgroup = f->cgroup};
+    /* These leave an empty text when they fail. */
+    (void)proc_exe(pid, f->exe, sizeof(f->exe));
+    (void)proc_cgroup(pid, f->cgroup, sizeof(f->cgroup));
+    return proc_owner(pid, &f->of.uid);
+}
+
+static void account_of(const struct rule_list *l, const struct rule_facts *f,
+                       char name[static ACCOUNT_NAME_MAX])
+{
+    size_t i = 0;
+    while (i < l->n && !(l->rules[i].account && rule_matches(&l->rules[i], f)))
+        i++;
+    snprintf(name, ACCOUNT_NAME_MAX, "%s", i < l->n ? l->rules[i].title : "");
+}
+
+void rules_account(const struct rule_list *l, pid_t pid, char name[static ACCOUNT_NAME_MAX])
+{
+    struct facts f;
+    name[0] = '\0';
+    if (l && l->n && facts_read(pid, &f) == 0)
+        account_of(l, &f.of, name);
+}
+
 bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
 {
     const struct rule_list *l = arg;
     if (l->n == 0)
         return false;
     struct proc_stat st;
-    char exe[4096], cgroup[4096];
-    struct rule_facts f = {.exe = exe, .cgroup = cgroup};
-    if (proc_stat_read(pid, &st) < 0 || proc_owner(pid, &f.uid) < 0)
+    struct facts f;
+    if (proc_stat_read(pid, &st) < 0 || facts_read(pid, &f) < 0)
         return false;
-    /* Both leave an empty text when they fail. */
-    (void)proc_exe(pid, exe, sizeof(exe));
-    (void)proc_cgroup(pid, cgroup, sizeof(cgroup));
-    const struct rule *r = rules_find(l, &f);
+    const struct rule *r = rules_find(l, &f.of);
     if (!r)
         return false;
     *spec = request_spec(&r->request, st.comm, pid, true);
     spec->source = JOB_RULE;
-    spec->uid = f.uid;
+    spec->uid = f.of.uid;
+    account_of(l, &f.of, spec->account);
     return true;
 }

@@ -15,7 +15,8 @@
 #define RULE_PATTERN_MAX 192
 
 struct rule {
-    char title[JOB_NAME_MAX]; /* [rule TITLE] */
+    char title[JOB_NAME_MAX]; /* [rule TITLE], or [account TITLE] */
+    bool account;             /* its jobs are of that account; the request is what that gets */
     /* What must be so; all that are given. */
     bool has_uid;
     uid_t uid;
@@ -42,6 +43,9 @@ bool rule_is_container_id(const char *s);
 
 bool rule_matches(const struct rule *r, const struct rule_facts *f);
 const struct rule *rules_find(const struct rule_list *l, const struct rule_facts *f);
+
+/* The first account that matches: its name, or "". */
+void rules_account(const struct rule_list *l, pid_t pid, char name[static ACCOUNT_NAME_MAX]);
 
 /* What a request asks for, for a job of this process. */
 struct job_spec request_spec(const struct request *r, const char *comm, pid_t pid, bool admin);

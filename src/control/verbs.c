@@ -102,7 +102,8 @@ static int verb_adopt(struct verb *v, struct engine *e)
         return error_set(&v->error, -ENOSPC,
                          "too many jobs: a user may have %d, and all users together %u",
                          USER_JOBS_MAX, USERS_JOBS_MAX);
-    int code = request_budget(r, spec.class, 0, &spec.budget_us, &v->error);
+    rules_account(v->verbs->rules, t->proc.pid, spec.account);
+    int code = request_budget(r, spec.terms.class, 0, &spec.terms.budget_us, &v->error);
     if (code < 0)
         return code;
     code = engine_add(e, t->proc, &spec, &t->slot, &v->error);
@@ -121,16 +122,22 @@ static int verb_set(struct verb *v, struct engine *e, struct error *err)
     const struct request *r = &v->request;
     const struct target *t = &v->target;
     const struct journal_job *job = &t->view.job;
-    enum job_class class = r->has_class ? r->class : (enum job_class)job->class;
-    uint32_t budget_us;
-    int code = request_budget(r, class, job->budget_us, &budget_us, err);
+    struct job_terms to = {
+        .class = r->has_class ? r->class : (enum job_class)job->class,
+        .weight = r->has_weight ? r->weight : job->weight,
+        .gpu_min = r->has_gpu_min ? r->gpu_min : job->gpu_min,
+        .gpu_max = r->has_gpu_max ? r->gpu_max : job->gpu_max,
+    };
+    int code = request_budget(r, to.class, job->budget_us, &to.budget_us, err);
     if (code == 0)
-        code = request_deadline(r, class, err);
+        code = request_deadline(r, to.class, err);
+    if (code == 0)
+        code = request_limits(to.gpu_min, to.gpu_max, err);
     if (code == 0 && r->has_deadline && v->verbs->once)
         code = error_set(err, -ENOTSUP,
                          "a deadline requires a daemon: start ceded, or the program by `cede run`");
     if (code == 0)
-        code = engine_change(e, t->slot, class, r->has_weight ? r->weight : job->weight, budget_us);
+        code = engine_change(e, t->slot, &to, err);
     if (code == 0 && r->has_deadline)
         code = engine_set_deadline(e, t->slot, r->deadline_us, r->laxity_us,
                                    v->who.admin && r->deadline_us);
@@ -177,6 +184,8 @@ static int verb_check(struct verb *v, bool managed)
         .managed = managed,
         .class = (enum job_class)t->view.job.class,
         .weight = t->view.job.weight,
+        .gpu_min = t->view.job.gpu_min,
+        .gpu_max = t->view.job.gpu_max,
         .budget_us = t->view.job.budget_us,
         .paused = t->view.job.paused,
         .paused_by = t->view.job.paused_by,
@@ -188,6 +197,11 @@ static int verb_check(struct verb *v, bool managed)
     if (code == 0 && !managed && r->release)
         code = error_set(&v->error, -ESRCH,
                          "process %d is in no job, so there is nothing to detach", (int)r->pid);
+    if (code == 0 && r->release && !v->who.admin && t->view.job.account[0])
+        code = error_set(&v->error, -EPERM,
+                         "it counts for account %s: only root and the administrators' group may "
+                         "detach it",
+                         t->view.job.account);
     if (code == 0 && r->release && s.swapped)
         code = error_set(&v->error, -EBUSY, "job #%llu is swapped out: swap it in first",
                          (unsigned long long)t->view.number);

@@ -249,6 +249,20 @@ static void use_config(struct daemon *d)
     log_set_level(d->config.log_level);
 }
 
+static void name_accounts(struct daemon *d)
+{
+    engine_accounts_forget(d->engine);
+    for (size_t i = 0; i < d->rules.n; i++) {
+        const struct request *r = &d->rules.rules[i].request;
+        if (d->rules.rules[i].account)
+            engine_account_set(
+                d->engine, d->rules.rules[i].title,
+                &(struct job_terms){.weight = r->has_weight ? r->weight : WEIGHT_DEFAULT,
+                                    .gpu_min = r->gpu_min,
+                                    .gpu_max = r->gpu_max});
+    }
+}
+
 static void apply_config(struct daemon *d, const struct config *c)
 {
     if (strcmp(c->device, d->config.device) != 0 ||
@@ -257,6 +271,7 @@ static void apply_config(struct daemon *d, const struct config *c)
     struct config old = d->config;
     d->config = *c;
     use_config(d);
+    name_accounts(d);
     config_free(&old);
     server_set_group(d->server, c->admin_gid);
     /* Both were checked when the file was read. */
@@ -421,7 +436,8 @@ static int start_up(struct daemon *d, struct error *err)
     if (r < 0)
         return r;
     d->hints = hints_new(); /* without memory: no program can report requests */
-    d->verbs = (struct verbs){.engine = d->engine, .hints = d->hints};
+    d->verbs = (struct verbs){.engine = d->engine, .rules = &d->rules, .hints = d->hints};
+    name_accounts(d);
     return server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
 }
 

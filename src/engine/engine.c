@@ -40,7 +40,7 @@ static int engine_set_up(struct engine *e, const struct engine_options *o)
     int r = model_init(m);
     m->ngpus = (unsigned)min_u64(m->driver->ops->gpus(m->driver), DEVICE_GPUS_MAX);
     m->next_number = max_u64(journal_shared(m->journal)->next_number, 1);
-    struct sched_limits limits = {m->ngpus, JOURNAL_JOBS, JOURNAL_GROUPS, JOURNAL_JOBS};
+    struct sched_limits limits = {m->ngpus, JOURNAL_JOBS, JOURNAL_GROUPS, MODEL_ACCOUNTS};
     if (r == 0)
         r = sched_new(&limits, &o->params, &m->sched);
     if (r == 0 && o->policy)
@@ -109,23 +109,33 @@ unsigned engine_free(struct engine *e, bool restore)
 int engine_add(struct engine *e, struct proc_id root, const struct job_spec *spec, uint32_t *job,
                struct error *err)
 {
-    return model_job_add(&e->model, root, spec, job, err);
+    int r = model_floors_check(&e->model, SLOT_NONE, spec->account, spec->uid, &spec->terms, err);
+    return r < 0 ? r : model_job_add(&e->model, root, spec, job, err);
 }
 
-int engine_change(struct engine *e, uint32_t job, enum job_class class, uint32_t weight,
-                  uint32_t budget_us)
+void engine_accounts_forget(struct engine *e)
+{
+    model_accounts_forget(&e->model);
+}
+
+void engine_account_set(struct engine *e, const char *name, const struct job_terms *terms)
+{
+    model_account_set(&e->model, name, terms);
+}
+
+int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms, struct error *err)
 {
     struct job *j = &e->model.jobs[job];
-    int r = model_emit(&e->model, (struct sched_event){.type = EV_JOB_CHANGE,
-                                                       .job = job,
-                                                       .class = class,
-                                                       .weight = weight,
-                                                       .budget_us = budget_us});
+    int r = model_floors_check(&e->model, job, j->rec.account, j->rec.uid, terms, err);
+    if (r == 0)
+        r = model_emit(&e->model, model_terms_event(EV_JOB_CHANGE, job, terms));
     if (r < 0)
         return r;
-    j->rec.class = class;
-    j->rec.weight = weight;
-    j->rec.budget_us = budget_us;
+    j->rec.class = terms->class;
+    j->rec.weight = terms->weight;
+    j->rec.budget_us = terms->budget_us;
+    j->rec.gpu_min = terms->gpu_min;
+    j->rec.gpu_max = terms->gpu_max;
     model_job_changed(&e->model, j);
     return 0;
 }

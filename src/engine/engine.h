@@ -64,11 +64,14 @@ void engine_submit(struct engine *e, struct command *c);
 
 /* ---- what commands do; applied at the end of the tick ---- */
 
-/* Adopts a process and its descendants: see model_job_add(). */
+/* Adopts a process and its descendants: see model_job_add(). -ERANGE: as engine_change(). */
 int engine_add(struct engine *e, struct proc_id root, const struct job_spec *spec, uint32_t *job,
                struct error *err);
-int engine_change(struct engine *e, uint32_t job, enum job_class class, uint32_t weight,
-                  uint32_t budget_us);
+/* -ERANGE: its floor cannot be had beside those of others. */
+int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms, struct error *err);
+/* The account of that name, with a weight and limits; what is named no more has those of a user. */
+void engine_accounts_forget(struct engine *e);
+void engine_account_set(struct engine *e, const char *name, const struct job_terms *terms);
 /* For programs that do not report requests: what the job's GPUs have to do is done so long after it
  * began; 0: whenever. laxity_us: of that time, what it can spare (it does not need the GPU); 0:
  * find out. may_promote: it may join the latency class for that. -ENOMEM. */

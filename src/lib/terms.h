@@ -10,6 +10,10 @@ enum job_class { CLASS_LATENCY, CLASS_NORMAL, CLASS_BATCH, CLASS_COUNT };
 #define WEIGHT_MAX     10000U
 #define WEIGHT_DEFAULT 100U
 
+/* Whose jobs share a part of the GPU: see sched/account.h. */
+#define ACCOUNT_NAME_MAX 32
+#define ACCOUNTS_NAMED   256U /* by the configuration, at most */
+
 #define BUDGET_MAX_US 1000000U /* of added latency */
 
 /* Deadlines that somebody sets for a job (not those of its requests). Who works is seen ten times a

@@ -27,6 +27,7 @@ void model_job_remove(struct model *m, uint32_t job)
     struct job *j = &m->jobs[job];
     model_root_close(&m->jobs[job]);
     model_emit(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = job});
+    m->accounts[j->account].jobs--;
     free(j->due);
     j->due = NULL;
     j->rec.root.pid = 0;
@@ -57,11 +58,12 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     }
     model_job_changed(m, j);
     m->jobs_end = slot >= m->jobs_end ? slot + 1 : m->jobs_end;
-    model_emit(m, (struct sched_event){.type = EV_JOB_ADD,
-                                       .job = slot,
-                                       .class = (enum job_class)rec->class,
-                                       .weight = rec->weight,
-                                       .budget_us = rec->budget_us});
+    j->account = model_account(m, rec->account, rec->uid);
+    m->accounts[j->account].jobs++;
+    const struct job_terms terms = job_terms(rec);
+    struct sched_event add = model_terms_event(EV_JOB_ADD, slot, &terms);
+    add.account = j->account;
+    model_emit(m, add);
     if (rec->paused)
         model_emit(m, (struct sched_event){.type = EV_JOB_PAUSE, .job = slot, .on = true});
     /* The root may use the GPU itself; if it does not, its scans grow rare. */
@@ -90,9 +92,11 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
                          "too many jobs and processes for ceded's descriptors (LimitNOFILE)");
     struct journal_job rec = {
         .root = root,
-        .class = spec->class,
-        .weight = spec->weight,
-        .budget_us = spec->budget_us,
+        .class = spec->terms.class,
+        .weight = spec->terms.weight,
+        .budget_us = spec->terms.budget_us,
+        .gpu_min = spec->terms.gpu_min,
+        .gpu_max = spec->terms.gpu_max,
         .deadline_us = spec->deadline_us,
         .laxity_us = spec->laxity_us,
         .may_promote = spec->may_promote,
@@ -101,6 +105,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
         .number = m->next_number++,
     };
     snprintf(rec.name, sizeof(rec.name), "%s", spec->name);
+    snprintf(rec.account, sizeof(rec.account), "%s", spec->account);
     /* A process that is known as part of another job becomes the root of its own. */
     uint32_t p = model_process_find(m, root.pid);
     if (p != SLOT_NONE) {

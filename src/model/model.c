@@ -16,6 +16,7 @@ int model_init(struct model *m)
 {
     m->next_number = 1;
     m->jobs = calloc(JOURNAL_JOBS, sizeof(*m->jobs));
+    m->accounts = calloc(MODEL_ACCOUNTS, sizeof(*m->accounts));
     m->processes = calloc(MODEL_PROCESSES_MAX, sizeof(*m->processes));
     m->groups = calloc(JOURNAL_GROUPS, sizeof(*m->groups));
     for (size_t i = 0; i < BUCKETS; i++)
@@ -50,6 +51,7 @@ void model_free(struct model *m)
         free(j->due);
     }
     free(m->jobs);
+    free(m->accounts);
     free(m->processes);
     free(m->groups);
     free(m->unmanaged);

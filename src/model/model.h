@@ -29,16 +29,23 @@
 #define USERS_PART(n)  ((n) / 4 * 3)
 #define USERS_JOBS_MAX USERS_PART(JOURNAL_JOBS)
 
-/* What a process that is about to be a job's root shall be. */
-struct job_spec {
+/* What can be set for a job at any time. */
+struct job_terms {
     enum job_class class;
     uint32_t weight;
-    uint32_t budget_us;              /* of added latency, for a latency job; 0: none */
+    uint32_t budget_us;        /* of added latency, for a latency job; 0: none */
+    uint32_t gpu_min, gpu_max; /* percent of each GPU; 0: none */
+};
+
+/* What a process that is about to be a job's root shall be. */
+struct job_spec {
+    struct job_terms terms;
     uint32_t deadline_us, laxity_us; /* see engine_set_deadline() */
     bool may_promote;
     enum job_source source;
     uid_t uid;
     char name[JOB_NAME_MAX];
+    char account[ACCOUNT_NAME_MAX]; /* "": the user's own */
 };
 
 struct process {
@@ -105,6 +112,17 @@ struct job_swap {
     struct error error;
 };
 
+/* Those whose jobs share a part of each GPU; the scheduler's slots. One that has no jobs left stays
+ * as long as there is room, because what it had still counts. */
+#define MODEL_ACCOUNTS (JOURNAL_JOBS + ACCOUNTS_NAMED)
+struct model_account {
+    bool used;
+    char name[ACCOUNT_NAME_MAX]; /* ""; then it is a user's */
+    uid_t uid;
+    uint32_t jobs;
+    uint32_t weight, gpu_min, gpu_max; /* weight 0: nobody named it; as WEIGHT_DEFAULT */
+};
+
 struct job_due; /* engine/observe/deadlines.c */
 
 struct job {
@@ -115,6 +133,7 @@ struct job {
     bool root_ended;
     uint32_t nprocesses, ngroups;
     uint32_t first_process;
+    uint32_t account;
     uint64_t added_ns;
     int error_code; /* shown until error_until */
     uint64_t error_until;
@@ -158,6 +177,8 @@ struct model {
     unsigned ngpus;
     struct gpu_info gpus[DEVICE_GPUS_MAX];
     struct job *jobs;
+    struct model_account *accounts;
+    uint32_t accounts_end, account_hand; /* slots below may be in use; where to look for one */
     struct process *processes;
     struct channel_group *groups;
     uint32_t jobs_end, processes_end, groups_end; /* slots below may be in use */
@@ -206,6 +227,12 @@ int model_emit(struct model *m, struct sched_event ev);
 
 /* ---- jobs ---- */
 
+static inline struct job_terms job_terms(const struct journal_job *r)
+{
+    return (struct job_terms){(enum job_class)r->class, r->weight, r->budget_us, r->gpu_min,
+                              r->gpu_max};
+}
+
 static inline uint32_t model_job_slot(const struct model *m, const struct job *j)
 {
     return (uint32_t)(j - m->jobs);
@@ -252,6 +279,22 @@ uint32_t model_job_by_number(const struct model *m, uint64_t number);
 unsigned model_jobs(const struct model *m); /* how many */
 /* Whether a user has as many jobs as users may have. */
 bool model_user_full(const struct model *m, uid_t uid);
+
+/* The event EV_JOB_ADD or EV_JOB_CHANGE with these terms. */
+struct sched_event model_terms_event(enum sched_event_type type, uint32_t job,
+                                     const struct job_terms *terms);
+
+/* ---- accounts ---- */
+
+/* The one of that name, or the user's own if name is "". */
+uint32_t model_account(struct model *m, const char *name, uid_t uid);
+/* What the configuration says of those that it names; the others are as if never named. */
+void model_accounts_forget(struct model *m);
+void model_account_set(struct model *m, const char *name, const struct job_terms *terms);
+/* Whether floors can be had together if this job, of this account and with these terms, is one of
+ * them: 0, or -ERANGE with the arithmetic. job SLOT_NONE: it is not there yet. */
+int model_floors_check(const struct model *m, uint32_t job, const char *account, uid_t uid,
+                       const struct job_terms *terms, struct error *err);
 
 /* ---- processes ---- */
 

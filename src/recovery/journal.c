@@ -104,7 +104,8 @@ static bool job_ok(const struct journal_job *r)
     return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN &&
            r->weight <= WEIGHT_MAX && r->budget_us <= BUDGET_MAX_US && r->paused <= 1 &&
            r->deadline_us <= DEADLINE_MAX_US && r->laxity_us <= DEADLINE_MAX_US &&
-           r->may_promote <= 1 && r->number <= NUMBER_MAX &&
+           r->may_promote <= 1 && r->gpu_min <= 100 && r->gpu_max <= 100 &&
+           memchr(r->account, '\0', sizeof(r->account)) && r->number <= NUMBER_MAX &&
            memchr(r->name, '\0', sizeof(r->name)) &&
            (r->sum == JOB_CHANGING || (r->sum == job_sum(r) && r->laxity_us <= r->deadline_us));
 }

@@ -130,10 +130,13 @@ int engine_add(struct engine *m, struct proc_id root, const struct job_spec *spe
     *job = engine_job_of(m, root.pid);
     if (*job != SLOT_NONE)
         return error_set(err, -EEXIST, "process %d is already a job", root.pid);
-    *job = fake_engine_put(m, root.pid, spec->uid, spec->class, spec->weight, spec->name);
+    *job =
+        fake_engine_put(m, root.pid, spec->uid, spec->terms.class, spec->terms.weight, spec->name);
     if (*job == SLOT_NONE)
         return error_set(err, -ENOSPC, "too many jobs");
     m->jobs[*job].job.root = root;
+    m->jobs[*job].job.gpu_min = spec->terms.gpu_min;
+    m->jobs[*job].job.gpu_max = spec->terms.gpu_max;
     m->jobs[*job].job.source = spec->source;
     m->jobs[*job].job.deadline_us = spec->deadline_us;
     m->jobs[*job].job.laxity_us = spec->laxity_us;
@@ -141,12 +144,14 @@ int engine_add(struct engine *m, struct proc_id root, const struct job_spec *spe
     return 0;
 }
 
-int engine_change(struct engine *m, uint32_t job, enum job_class class, uint32_t weight,
-                  uint32_t budget_us)
+int engine_change(struct engine *m, uint32_t job, const struct job_terms *terms, struct error *err)
 {
-    m->jobs[job].job.budget_us = budget_us;
-    m->jobs[job].job.class = class;
-    m->jobs[job].job.weight = weight;
+    (void)err;
+    m->jobs[job].job.budget_us = terms->budget_us;
+    m->jobs[job].job.class = terms->class;
+    m->jobs[job].job.weight = terms->weight;
+    m->jobs[job].job.gpu_min = terms->gpu_min;
+    m->jobs[job].job.gpu_max = terms->gpu_max;
     return 0;
 }
 

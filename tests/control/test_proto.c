@@ -115,7 +115,12 @@ static const struct {
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":0}", -EINVAL, "gpu needs memory_bytes"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":16}", -EINVAL, "gpu: a whole number from 0 to 15"},
     {"{\"v\":1,\"op\":\"swap-out\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field"},
-    {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL, "class, weight, budget_us or deadline_us"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL,
+     "class, weight, budget_us, gpu_min, gpu_max or deadline_us"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"gpu_max\":101}", -EINVAL, "gpu_max: a whole number"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu_min\":60,\"gpu_max\":50}", -EINVAL,
+     "gpu-min is 60%, more than gpu-max, which is 50%"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"gpu_max\":5}", -EINVAL, "no limit"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"budget_us\":1000001}", -EINVAL, "budget_us"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"budget_us\":5}", -EINVAL,
      "no budget"},
@@ -230,6 +235,7 @@ static void what_is_written_can_be_read(void **state)
         {.op = OP_ADD, .pid = INT32_MAX},
         {.op = OP_SET, .pid = 5, .has_budget = true, .budget_us = 1000000},
         {.op = OP_SET, .pid = 5, .has_weight = true, .weight = 10000},
+        {.op = OP_SET, .pid = 5, .has_gpu_min = true, .has_gpu_max = true, .gpu_max = 50},
         {.op = OP_SET, .pid = 5, .has_deadline = true},
         {.op = OP_SET,
          .pid = 5,
@@ -258,6 +264,8 @@ static void what_is_written_can_be_read(void **state)
         assert_int_equal(r.has_class, all[i].has_class);
         assert_int_equal(r.class, all[i].class);
         assert_int_equal(r.weight, all[i].weight);
+        assert_true(r.has_gpu_min == all[i].has_gpu_min && r.gpu_min == all[i].gpu_min);
+        assert_true(r.has_gpu_max == all[i].has_gpu_max && r.gpu_max == all[i].gpu_max);
         assert_int_equal(r.has_budget, all[i].has_budget);
         assert_int_equal(r.budget_us, all[i].budget_us);
         assert_int_equal(r.has_deadline, all[i].has_deadline);

@@ -86,8 +86,8 @@ static void of_a_real_process(void **state)
     struct rule_list l = {&r, 1};
     struct job_spec spec;
     assert_true(rules_fn(&l, getpid(), &spec));
-    assert_int_equal(spec.class, CLASS_BATCH);
-    assert_int_equal(spec.weight, 9);
+    assert_int_equal(spec.terms.class, CLASS_BATCH);
+    assert_int_equal(spec.terms.weight, 9);
     assert_int_equal(spec.source, JOB_RULE);
     assert_int_equal(spec.uid, geteuid());
     assert_string_equal(spec.name, "self");
@@ -141,7 +141,7 @@ static void of_two_users(void **state)
         assert_true(found);
         assert_int_equal(owner, rows[i].real);
         assert_int_equal(spec.uid, rows[i].real);
-        assert_int_equal(spec.class, rows[i].real == 0 ? CLASS_LATENCY : CLASS_BATCH);
+        assert_int_equal(spec.terms.class, rows[i].real == 0 ? CLASS_LATENCY : CLASS_BATCH);
     }
 }
 
@@ -198,6 +198,11 @@ static void administrators(void **state)
 #define BUDGET(us)                                                                                 \
     {                                                                                              \
         .owner = ME, .managed = true, .class = CLASS_LATENCY, .weight = 100, .budget_us = (us)     \
+    }
+#define LIMITS(min, max)                                                                           \
+    {                                                                                              \
+        .owner = ME, .managed = true, .class = CLASS_NORMAL, .weight = 100, .gpu_min = (min),      \
+        .gpu_max = (max)                                                                           \
     }
 #define SWAPPED(by_user, who)                                                                      \
     {                                                                                              \
@@ -269,6 +274,16 @@ static const struct {
     {{.op = OP_ADD, .has_class = true, .has_budget = true, .budget_us = 999}, BUDGET(1000), false},
     {{.op = OP_ADD, .has_class = true, .has_budget = true, .budget_us = 1000}, BUDGET(1000), true},
     {ADD(CLASS_BATCH, 100), BUDGET(1000), true},
+
+    /* A floor takes from others; a ceiling can be lowered. */
+    {{.op = OP_SET, .has_gpu_min = true, .gpu_min = 1}, LIMITS(0, 0), false},
+    {{.op = OP_SET, .has_gpu_min = true, .gpu_min = 20}, LIMITS(30, 0), true},
+    {{.op = OP_SET, .has_gpu_max = true, .gpu_max = 50}, LIMITS(0, 0), true},
+    {{.op = OP_SET, .has_gpu_max = true, .gpu_max = 40}, LIMITS(0, 50), true},
+    {{.op = OP_SET, .has_gpu_max = true, .gpu_max = 51}, LIMITS(0, 50), false},
+    {{.op = OP_SET, .has_gpu_max = true, .gpu_max = 0}, LIMITS(0, 50), false},
+    {{.op = OP_SET, .release = true}, LIMITS(0, 50), false},
+    {ADD(CLASS_BATCH, 100), LIMITS(0, 50), false}, /* a part of the job without it */
 
     /* A deadline changes the order among one's like. */
     {{.op = OP_SET, .has_deadline = true, .deadline_us = 3000000}, JOB(CLASS_BATCH, 100), true},

@@ -8,8 +8,7 @@ enum { CROWD = USER_JOBS_MAX + 20 };
 static bool anybody(void *arg, pid_t pid, struct job_spec *spec)
 {
     const pid_t *other = arg;
-    *spec = (struct job_spec){.class = CLASS_BATCH,
-                              .weight = 50,
+    *spec = (struct job_spec){.terms = {CLASS_BATCH, 50, 0, 0, 0},
                               .source = JOB_RULE,
                               .uid = pid == *other ? 1001 : 1000,
                               .name = "r"};

@@ -23,7 +23,7 @@ static void known_is_listed(struct model *m, uint32_t slot)
 /* Whether it became a job. */
 static bool taken_by_rule(struct discovery *d, struct model *m, struct unmanaged *u)
 {
-    struct job_spec spec = {.weight = WEIGHT_DEFAULT};
+    struct job_spec spec = {.terms.weight = WEIGHT_DEFAULT};
     struct error err;
     uint32_t job;
     u->looked = true;
