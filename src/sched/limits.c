@@ -9,6 +9,9 @@
 #define WINDOW_MIN_NS 5000000.0
 #define PROBE_FRAMES  5U
 #define REST_NS       500000.0 /* of a window that is left: not worth another turn */
+/* What stopping one job takes before the next can run. Measured on H200: a window beside seven
+ * others was shorter by 5 ms, one after a single other by 0.7 ms. */
+#define STOP_NS 700000.0
 
 /* ---- parts ---- */
 
@@ -245,6 +248,15 @@ static bool window_fits(const struct machine *mc, struct policy_device *own, con
     return true;
 }
 
+/* A window begins when the others have stopped: all but one that fills its gaps. */
+static double stopping_ns(const struct policy_device *dev)
+{
+    double stopped = -1;
+    for_each_member (dev, m)
+        stopped += takes_part(m) && !is_limited(dev, m);
+    return stopped > 0 ? stopped * STOP_NS : 0;
+}
+
 /* Windows that are over end; then gangs come first, which need several devices at once. */
 static void set_windows(const struct machine *mc)
 {
@@ -264,8 +276,13 @@ static void set_windows(const struct machine *mc)
             for_each_member (own, m) {
                 if (!own->nlimited || (m->gang > 0) != gangs || !window_fits(mc, own, m))
                     continue;
+                double stopping = 0;
                 for_each_device_of (mc, own, m, dev)
+                    stopping = fmax(stopping, stopping_ns(dev));
+                for_each_device_of (mc, own, m, dev) {
                     dev->window = m->job;
+                    dev->members[m->job].limit.window_ns += stopping;
+                }
             }
         }
     }
