@@ -313,7 +313,7 @@ static bool latency_beside(const struct machine *mc, struct policy_device *own,
 static void give_window(const struct machine *mc, struct policy_device *dev)
 {
     struct member *holder = &dev->members[dev->window];
-    bool beside = latency_beside(mc, dev, holder);
+    bool beside = dev->window_beside;
     for_each_member (dev, m) {
         if (m != holder && !m->paused && m->own_class != CLASS_LATENCY &&
             (beside || is_limited(dev, m)))
@@ -346,7 +346,7 @@ static void give_rest(const struct machine *mc, struct policy_device *dev)
         policy_wake(dev, policy_after(mc->now_ns + 1, m->limit.gaps_ns));
     }
     for_each_member (dev, m) {
-        if (gaps && !normal && !m->limit.in_gaps && m->class == CLASS_BATCH)
+        if (gaps && !normal && !m->gang && !m->limit.in_gaps && m->class == CLASS_BATCH)
             m->class = CLASS_NORMAL;
     }
 }
@@ -375,6 +375,11 @@ void limits_decide(const struct machine *mc, struct frames *f)
     if (any && (!f->number || mc->now_ns - f->begun_ns >= (uint64_t)FRAME_NS))
         begin_frame(mc, f);
     set_windows(mc);
+    for (uint32_t d = 0; d < mc->n; d++) {
+        struct policy_device *dev = &mc->devices[d];
+        dev->window_beside =
+            dev->window != SLOT_NONE && latency_beside(mc, dev, &dev->members[dev->window]);
+    }
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *dev = &mc->devices[d];
         if (!dev->nlimited)

@@ -66,6 +66,7 @@ struct policy_device {
     bool several;                /* accounts have jobs on the island */
     uint32_t nlimited;           /* of the members */
     uint32_t window;             /* whose it is; SLOT_NONE: nobody's: see limits.h */
+    bool window_beside;          /* a latency job is on one of its devices */
     bool gated;
 
     struct rotation rotation;
