@@ -1,6 +1,6 @@
 /* What people do with it: a latency program beside a batch program without a daemon, pausing,
- * letting go, shares; and that clients that misbehave disturb none of it. Latencies and shares are
- * times of the device. */
+ * letting go, shares, a ceiling; and that clients that misbehave disturb none of it. Latencies and
+ * shares are times of the device. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +127,17 @@ static void steer(const pid_t pids[N])
     double ratio = busy[A] / busy[B];
     if (!(ratio > 2.7 && ratio < 3.3))
         fail_msg("300:100 gives %.3f:%.3f", busy[A], busy[B]);
+
+    /* A ceiling leaves the rest to the other; without one nothing of it stays. */
+    CEDE("policy", "priority");
+    CEDE("set", "a", "--gpu-max", "20%");
+    assert_int_equal(job_int("a", "gpu_max"), 20);
+    nap_ms(200);
+    measure(pids, N, 2400, busy);
+    if (!(busy[A] > 0.16 && busy[A] < 0.23 && busy[B] > 0.7))
+        fail_msg("with a ceiling of 20 %%: %.3f:%.3f", busy[A], busy[B]);
+    CEDE("set", "a", "--gpu-max", "0");
+    assert_int_equal(job_int("a", "gpu_max"), 0);
 
     CEDE("set", "b", "-c", "none");
     assert_true(all_slices_default(&pids[B], 1));
