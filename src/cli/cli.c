@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "lib/text.h"
+
 void cli_error(const char *fmt, ...)
 {
     char text[1024];
@@ -11,6 +13,7 @@ void cli_error(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    text_show(text);
     fprintf(stderr, "cede: %s\n", text);
 }
 
@@ -19,8 +22,10 @@ int cli_usage(const char *verb, const char *fmt, ...)
     char program[32], text[1024];
     va_list ap;
     va_start(ap, fmt);
-    if (fmt)
+    if (fmt) {
         vsnprintf(text, sizeof(text), fmt, ap);
+        text_show(text);
+    }
     va_end(ap);
     snprintf(program, sizeof(program), "cede %s", verb);
     return options_wrong(program, fmt ? "%s" : NULL, text);

@@ -15,6 +15,7 @@
 #include "lib/paths.h"
 #include "lib/procfs.h"
 #include "lib/schedulers.h"
+#include "lib/text.h"
 #include "model/model.h"
 #include "recovery/journal.h"
 

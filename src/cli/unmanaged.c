@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/json_text.h"
+#include "lib/text.h"
 #include "lib/util.h"
 #include "sched/sched.h"
 

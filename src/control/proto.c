@@ -2,13 +2,13 @@
  * send is checked here; no I/O. */
 #include "control/proto.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "lib/json_text.h"
+#include "lib/text.h"
 
 /* How a field of a request is written. KIND_TIME, KIND_BYTES and KIND_PERCENT are whole numbers in
  * messages, and have units where people write them. */
@@ -115,17 +115,7 @@ bool proto_name_ok(const char *name)
     size_t n = strnlen(name, JOB_NAME_MAX);
     if (n == 0 || n == JOB_NAME_MAX || name[0] == '#' || strspn(name, "0123456789") == n)
         return false;
-    /* Names are shown in tables: no controls, and none of U+2028 to U+202E and U+2066 to U+2069,
-     * which end the line or change the direction of what follows. */
-    for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
-        if (*c < 0x20 || *c == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0) ||
-            (c[0] == 0xe2 && c[1] == 0x80 && c[2] >= 0xa8 && c[2] <= 0xae) ||
-            (c[0] == 0xe2 && c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9))
-            return false;
-    }
-    json_t *utf8 = json_string(name);
-    json_decref(utf8);
-    return utf8;
+    return text_plain(name);
 }
 
 bool proto_name_from(char name[static JOB_NAME_MAX], const char *text)
@@ -211,36 +201,25 @@ static int get_target(const json_t *v, struct request *out, struct error *err)
     return get_int(&pid, v, out, err);
 }
 
-/* Text of others in an error: short, and without what a terminal would obey. */
-static void quote(char buf[static 40], const char *s)
-{
-    size_t len = strlen(s), n = min_u64(len, 32);
-    for (size_t i = 0; i < n; i++)
-        buf[i] = isgraph((unsigned char)s[i]) ? s[i] : '?';
-    snprintf(buf + n, 40 - n, "%s", n < len ? "..." : "");
-}
-
 static int put_class(const char *text, struct request *out, struct error *err)
 {
     out->release = out->op == OP_SET && strcmp(text, "none") == 0;
     out->has_class = !out->release && job_class_parse(text, &out->class) == 0;
     if (out->release || out->has_class)
         return 0;
-    char q[40];
-    quote(q, text);
-    return error_set(err, -EINVAL, "class: '%s' is not latency, normal or batch%s", q,
-                     out->op == OP_SET ? ", or none to detach the job" : "");
+    char q[TEXT_QUOTE];
+    return error_set(err, -EINVAL, "class: '%s' is not latency, normal or batch%s",
+                     text_quote(q, text), out->op == OP_SET ? ", or none to detach the job" : "");
 }
 
 static int put_name(const char *text, struct request *out, struct error *err)
 {
-    char q[40];
-    quote(q, text);
+    char q[TEXT_QUOTE];
     if (!proto_name_ok(text))
         return error_set(err, -EINVAL,
                          "name: '%s' cannot be one: a name has 1 to %d bytes of printable UTF-8, "
                          "does not start with # and is not a number",
-                         q, JOB_NAME_MAX - 1);
+                         text_quote(q, text), JOB_NAME_MAX - 1);
     snprintf(out->name, sizeof(out->name), "%s", text);
     return 0;
 }
@@ -304,7 +283,9 @@ int request_text(void *request, const char *word, const char *text, struct error
     if (f == F_NAME)
         return put_name(text, out, err);
     int r = f == F_MEMORY ? put_memory(text, out) : put_text(&fields[f], text, out);
-    return r < 0 ? error_set(err, -EINVAL, "%s: '%.64s' is not %s", word, text, fields[f].allowed)
+    char q[TEXT_QUOTE];
+    return r < 0 ? error_set(err, -EINVAL, "%s: '%s' is not %s", word, text_quote(q, text),
+                             fields[f].allowed)
                  : 0;
 }
 
@@ -320,11 +301,11 @@ int request_param(struct request *r, const char *name, double value, struct erro
 {
     const struct param *f = param_find(name);
     if (!f) {
-        char q[40], known[400] = "";
-        quote(q, name);
+        char q[TEXT_QUOTE], known[400] = "";
         for (unsigned i = 0; param_at(i); i++)
             list_add(known, sizeof(known), param_at(i)->name);
-        return error_set(err, -EINVAL, "there is no parameter %s; there are %s", q, known);
+        return error_set(err, -EINVAL, "there is no parameter %s; there are %s",
+                         text_quote(q, name), known);
     }
     struct sched_params scratch;
     char range[PARAM_RANGE];
@@ -406,9 +387,9 @@ static int parse_fields(const json_t *o, struct request *out, unsigned *seen, st
         if (strcmp(key, "v") == 0 || strcmp(key, "op") == 0)
             continue;
         if (f == NO_FIELD || !(ops[out->op].allowed & BIT(f))) {
-            char q[40], names[160];
-            quote(q, key);
-            return error_set(err, -EINVAL, "unknown field '%s': %s takes %s", q, ops[out->op].name,
+            char q[TEXT_QUOTE], names[160];
+            return error_set(err, -EINVAL, "unknown field '%s': %s takes %s", text_quote(q, key),
+                             ops[out->op].name,
                              field_names(ops[out->op].allowed, names, sizeof(names)));
         }
         int r = get_field(&fields[f], v, out, err);
@@ -459,11 +440,11 @@ static int parse_object(const json_t *o, struct request *out, struct error *err)
     while (op && k < ARRAY_SIZE(ops) && strcmp(op, ops[k].name) != 0)
         k++;
     if (!op || k == ARRAY_SIZE(ops)) {
-        char q[40], known[128] = "";
-        quote(q, op ? op : "");
+        char q[TEXT_QUOTE], known[128] = "";
         for (k = 0; k < ARRAY_SIZE(ops); k++)
             list_add(known, sizeof(known), ops[k].name);
-        return error_set(err, -EINVAL, "op: '%s' is not one of %s", q, known);
+        return error_set(err, -EINVAL, "op: '%s' is not one of %s", text_quote(q, op ? op : ""),
+                         known);
     }
     out->op = (enum proto_op)k;
     unsigned seen = 0;

@@ -91,8 +91,8 @@ int proto_parse(const char *text, size_t n, struct request *out, struct error *e
 /* "1234", "#12" or a name, as a person types it. -EINVAL. */
 int proto_target(const char *text, struct request *out, struct error *err);
 
-/* Names: 1..63 bytes of printable UTF-8 without control characters; not starting with '#', not all
- * digits. */
+/* Names: 1..63 bytes of UTF-8 that can be seen (lib/text.h); not starting with '#', not all digits.
+ */
 bool proto_name_ok(const char *name);
 
 /* text made a name, its bytes that no name may have replaced by _. False: even so it is none. */

@@ -130,12 +130,6 @@ void list_add(char *buf, size_t size, const char *entry)
     snprintf(buf + n, size - n, "%s%s", n ? ", " : "", entry);
 }
 
-void text_printable(char *text)
-{
-    for (; *text; text++)
-        *text = *text < ' ' || *text > '~' ? '?' : *text;
-}
-
 int write_full(int fd, const void *buf, size_t n)
 {
     const char *p = buf;

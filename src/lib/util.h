@@ -103,9 +103,6 @@ int parse_bytes(const char *s, uint64_t max, uint64_t *out);
 /* One more entry of a list for people: "a, b, c"; cut where buf ends. */
 void list_add(char *buf, size_t size, const char *entry);
 
-/* Text of others for a terminal, which would obey some of it: all but printable ASCII becomes ?. */
-void text_printable(char *text);
-
 /* Whole-buffer I/O that survives EINTR and short transfers. 0 or -errno (-EPIPE on early end). */
 int write_full(int fd, const void *buf, size_t n);
 int read_full(int fd, void *buf, size_t n);

@@ -211,10 +211,14 @@ static void knows_good_names(void **state)
          "x",
          false}, /* right-to-left override */
         {"\xff", false},
-        {"\xc0\xaf", false},         /* overlong */
-        {"\xed\xa0\x80", false},     /* surrogate */
-        {"\xf4\x90\x80\x80", false}, /* past the last code point */
-        {"a\xe2\x82", false},        /* cut */
+        {"\xc0\xaf", false},          /* overlong */
+        {"\xed\xa0\x80", false},      /* surrogate */
+        {"\xf4\x90\x80\x80", false},  /* past the last code point */
+        {"a\xe2\x82", false},         /* cut */
+        {"train\xe2\x80\x8b", false}, /* zero width space */
+        {"train\xef\xb8\x8f", false}, /* variation selector */
+        {"\xf3\xa0\x81\x81", false},  /* tag */
+        {"\xee\x80\x80", false},      /* private use */
     };
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         if (proto_name_ok(names[i].name) != names[i].ok)
