@@ -191,7 +191,7 @@ int direct_do(struct direct *d, const struct request *r, json_t **reply, struct 
     else if (code < 0)
         error_set(err, code, "%s", note.text);
     if (code == 0) {
-        *reply = reply_job(&v.target.view, note.text[0] ? note.text : NULL);
+        *reply = reply_job(&v.target.view, note.text[0] ? note.text : v.note[0] ? v.note : NULL);
         code = *reply ? 0 : error_set(err, -ENOMEM, "out of memory");
     }
     /* A resumed process that was no job is only freed from what an earlier cede left behind. */

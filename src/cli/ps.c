@@ -9,6 +9,7 @@
 #include "cli/direct.h"
 #include "cli/targets.h"
 #include "cli/unmanaged.h"
+#include "cli/users.h"
 #include "control/replies.h"
 #include "device/registry.h"
 #include "lib/json_text.h"
@@ -22,7 +23,8 @@
 static const char help[] =
     "usage: cede ps [-a] [--json] [TARGET...]\n"
     "\n"
-    "Shows the jobs, or those that TARGETs (pid, job's number '#12' or %12, name) belong to.\n"
+    "Shows the jobs, or those that TARGETs (pid, job's number '#12' or %12, name or\n"
+    "USER/name) belong to.\n"
     "\n"
     "  -a, --all   also the processes that use a GPU and belong to no job\n"
     "      --json  one object: {\"jobs\": [...], \"daemon\": true, ...}\n"
@@ -222,7 +224,8 @@ static bool wanted(const json_t *job, const struct request *t)
         return (uint64_t)json_get_int(job, "number") == t->number;
     if (t->pid)
         return proc_in_tree(t->pid, (pid_t)json_get_int(job, "pid"));
-    return name && strcmp(name, t->name) == 0;
+    return name && strcmp(name, t->name) == 0 &&
+           (!t->has_owner || json_get_int(job, "uid") == (json_int_t)t->owner);
 }
 
 /* Keeps the jobs that are named; each once, in their order. CLI_FAILED if a target names none. */
@@ -272,6 +275,7 @@ enum {
     SLICE,
     BUSY,
     MEM,
+    USER,
     NAME,
     COLUMNS
 };
@@ -285,7 +289,7 @@ static const struct {
     [WEIGHT] = {"WEIGHT", true}, [LIMITS] = {"LIMITS", false}, [BUDGET] = {"BUDGET", true},
     [STATE] = {"STATE", false},  [GPU] = {"GPU", false},       [LEVEL] = {"LEVEL", false},
     [SLICE] = {"SLICE", true},   [BUSY] = {"BUSY", true},      [MEM] = {"MEM", true},
-    [NAME] = {"NAME", false},
+    [USER] = {"USER", false},    [NAME] = {"NAME", false},
 };
 
 static void time_text(char *buf, json_int_t us)
@@ -390,6 +394,7 @@ static void ps_row(const json_t *job, const json_t *known, char cell[COLUMNS][CE
     time_text(cell[BUDGET], INT("budget_us"));
     time_text(cell[SLICE], INT("timeslice_us"));
     bytes_text(cell[MEM], INT("memory_bytes"));
+    user_text(cell[USER], (uid_t)INT("uid"));
     name_text(cell[NAME], json_get_text(job, "name"));
     const json_t *busy = json_object_get(job, "busy");
     snprintf(cell[BUSY], CELL, "-");
@@ -462,12 +467,13 @@ static int print_table(const json_t *rows, const json_t *devices)
         width[c] = strlen(columns[c].title);
     }
     const json_t *job, *known = mixed(devices);
-    bool budgets = false, limits = false;
+    bool budgets = false, limits = false, users = false;
     json_array_foreach(rows, k, job)
     {
         ps_row(job, known, cells[k + 1]);
         budgets |= json_get_int(job, "budget_us") > 0;
         limits |= json_get_int(job, "gpu_min") > 0 || json_get_int(job, "gpu_max") > 0;
+        users |= user_is_other(job);
         for (size_t c = 0; c < COLUMNS; c++)
             width[c] = max_u64(width[c], strlen(cells[k + 1][c]));
     }
@@ -475,6 +481,8 @@ static int print_table(const json_t *rows, const json_t *devices)
         width[BUDGET] = 0; /* most have none: no column */
     if (!limits)
         width[LIMITS] = 0;
+    if (!users)
+        width[USER] = 0;
     unsigned terminal = terminal_width();
     for (k = 0; k <= n; k++)
         print_row(cells[k], width, terminal);

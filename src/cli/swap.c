@@ -31,12 +31,12 @@ static int swap_finish(struct client *c, const struct request *r, const json_t *
             return code == -ESRCH ? code : error_prefix(err, -ESRCH, "its outcome is not known");
     }
     const char *why = json_get_text(job, "swap_error");
-    const char *name = json_get_text(job, "name");
+    char who[TARGET_TEXT];
     json_int_t bytes = json_get_int(job, "swapped_bytes");
     /* Of a process that nobody knew to be out there is no size, and an error is this one's. */
     bool done = r->op == OP_SWAP_OUT ? is(job, "swapped") : !is(job, "swapped") && (bytes || !why);
     if (done)
-        printf("#%lld %s: %s", (long long)number, name ? name : "",
+        printf("%s: %s", target_text(who, job),
                r->op == OP_SWAP_OUT ? "swapped out" : "swapped in");
     if (done && bytes > 0)
         printf(", %.1f GiB", (double)bytes / (1U << 30));

@@ -7,14 +7,25 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/direct.h"
+#include "cli/users.h"
 #include "lib/json_text.h"
+#include "lib/text.h"
 
 int target_parse(const char *verb, const char *text, struct request *r)
 {
-    char number[32];
+    char number[JOB_NAME_MAX + 32], user[64];
     struct error err = {""};
-    const char *t = text;
-    if (text[0] == '%' && text[1] && strspn(text + 1, "0123456789") == strlen(text + 1)) {
+    const char *t = text, *name = strchr(text, '/');
+    uid_t uid;
+    /* Messages have numbers: the client may wait for a directory service, the daemon must not. */
+    if (name && name > text && (size_t)(name - text) < sizeof(user) &&
+        strspn(text, "0123456789") != (size_t)(name - text)) {
+        snprintf(user, sizeof(user), "%.*s", (int)(name - text), text);
+        if (!user_find(user, &uid))
+            return cli_usage(verb, "'%s': there is no user %s", text, user);
+        snprintf(number, sizeof(number), "%u%s", uid, name);
+        t = number;
+    } else if (text[0] == '%' && text[1] && strspn(text + 1, "0123456789") == strlen(text + 1)) {
         snprintf(number, sizeof(number), "#%s", text + 1);
         t = number;
     }
@@ -23,16 +34,25 @@ int target_parse(const char *verb, const char *text, struct request *r)
     return CLI_OK;
 }
 
+const char *target_text(char buf[static TARGET_TEXT], const json_t *job)
+{
+    char user[USER_TEXT];
+    const char *name = json_get_text(job, "name");
+    bool other = user_is_other(job);
+    snprintf(buf, TARGET_TEXT, "#%lld %s%s%s", (long long)json_get_int(job, "number"),
+             name ? name : "", other ? " of user " : "",
+             other ? user_text(user, (uid_t)json_get_int(job, "uid")) : "");
+    text_show(buf);
+    return buf;
+}
+
 static void say_done(const struct request *r, const char *target, const json_t *reply)
 {
     const json_t *job = json_object_get(reply, "job");
-    const char *name = json_get_text(job, "name");
-    json_int_t number = json_get_int(job, "number");
-    char who[128];
-    if (number)
-        snprintf(who, sizeof(who), "#%lld %s", (long long)number, name ? name : "");
-    else
-        snprintf(who, sizeof(who), "%s", target);
+    char who[TARGET_TEXT];
+    snprintf(who, sizeof(who), "%s", target);
+    if (json_get_int(job, "number"))
+        target_text(who, job);
     const char *class = json_get_text(job, "class");
     if (r->op == OP_SET && !r->release) {
         printf("%s: %s, weight %lld", who, class ? class : "?",
@@ -128,18 +148,22 @@ static int do_one(struct doer *d, const struct request *r, const char *target)
 int targets_do(const char *verb, const struct request *what, char *const *targets, int n,
                finish_fn finish)
 {
-    struct request r = *what;
+    _cleanup_free_ struct request *all = calloc((size_t)n, sizeof(*all));
     struct doer d;
+    if (!all) {
+        cli_error("out of memory");
+        return CLI_FAILED;
+    }
     for (int i = 0; i < n; i++) {
-        if (target_parse(verb, targets[i], &r) != CLI_OK)
+        all[i] = *what;
+        if (target_parse(verb, targets[i], &all[i]) != CLI_OK)
             return CLI_USAGE;
     }
     if (doer_open(&d, finish) < 0)
         return CLI_FAILED;
     int status = CLI_OK;
     for (int i = 0; i < n; i++) {
-        target_parse(verb, targets[i], &r);
-        int code = do_one(&d, &r, targets[i]);
+        int code = do_one(&d, &all[i], targets[i]);
         status = code < 0 ? CLI_FAILED : status;
         if (code == -EPIPE || code == -ETIMEDOUT)
             break;

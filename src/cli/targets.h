@@ -5,9 +5,14 @@
 
 #include "cli/client.h"
 
-/* A target as a person types it into a request: what proto_target() takes, and %12 for #12, which a
- * shell takes for a comment. CLI_OK, or CLI_USAGE with the message printed. */
+/* A target as a person types it into a request: what proto_target() takes, a user's name for the
+ * number before /, and %12 for #12, which a shell takes for a comment. CLI_OK, or CLI_USAGE with
+ * the message printed. */
 int target_parse(const char *verb, const char *text, struct request *r);
+
+/* "#12 train", and whose job it is where that is another user's. */
+#define TARGET_TEXT 160
+const char *target_text(char buf[static TARGET_TEXT], const json_t *job);
 
 /* Waits for the end of what a daemon has begun, and says what became of it. 0 or -errno. */
 typedef int (*finish_fn)(struct client *c, const struct request *r, const json_t *reply,

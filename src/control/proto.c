@@ -113,7 +113,8 @@ static const struct {
 bool proto_name_ok(const char *name)
 {
     size_t n = strnlen(name, JOB_NAME_MAX);
-    if (n == 0 || n == JOB_NAME_MAX || name[0] == '#' || strspn(name, "0123456789") == n)
+    if (n == 0 || n == JOB_NAME_MAX || name[0] == '#' || memchr(name, '/', n) ||
+        strspn(name, "0123456789") == n)
         return false;
     return text_plain(name);
 }
@@ -124,7 +125,7 @@ bool proto_name_from(char name[static JOB_NAME_MAX], const char *text)
     if (proto_name_ok(name))
         return true;
     for (char *p = name; *p; p++)
-        *p = *p <= ' ' || *p > '~' || *p == '#' ? '_' : *p;
+        *p = *p <= ' ' || *p > '~' || *p == '#' || *p == '/' ? '_' : *p;
     return proto_name_ok(name);
 }
 
@@ -133,7 +134,9 @@ int proto_target(const char *text, struct request *out, struct error *err)
     out->pid = 0;
     out->number = 0;
     out->name[0] = '\0';
+    out->has_owner = false;
     uint64_t v;
+    const char *name = strchr(text, '/');
     if (text[0] == '#') {
         if (parse_u64(text + 1, 1, INT64_MAX, &v) < 0)
             return error_set(err, -EINVAL, "target: after # a job's number is needed, as in #12");
@@ -146,9 +149,21 @@ int proto_target(const char *text, struct request *out, struct error *err)
         out->pid = (pid_t)v;
         return 0;
     }
+    char user[16];
+    if (name) {
+        if ((size_t)snprintf(user, sizeof(user), "%.*s", (int)min_u64((size_t)(name - text), 15),
+                             text) != (size_t)(name - text) ||
+            parse_u64(user, 0, UINT32_MAX - 1, &v) < 0)
+            return error_set(err, -EINVAL,
+                             "target: before / the number of a user is needed, as in 1000/train");
+        out->has_owner = true;
+        out->owner = (uid_t)v;
+        text = name + 1;
+    }
     if (!proto_name_ok(text))
         return error_set(err, -EINVAL,
-                         "target: a pid, a job's number as in #12, or its name of 1 to %d bytes",
+                         "target: a pid, a job's number as in #12, or its name of 1 to %d bytes, "
+                         "also with its user as in 1000/train",
                          JOB_NAME_MAX - 1);
     snprintf(out->name, sizeof(out->name), "%s", text);
     return 0;
@@ -218,7 +233,7 @@ static int put_name(const char *text, struct request *out, struct error *err)
     if (!proto_name_ok(text))
         return error_set(err, -EINVAL,
                          "name: '%s' cannot be one: a name has 1 to %d bytes of printable UTF-8, "
-                         "does not start with # and is not a number",
+                         "does not start with #, is not a number and has no /",
                          text_quote(q, text), JOB_NAME_MAX - 1);
     snprintf(out->name, sizeof(out->name), "%s", text);
     return 0;
@@ -478,9 +493,13 @@ json_t *proto_param(const struct param *f, double v)
 
 static json_t *proto_target_json(const struct request *r)
 {
-    char number[24];
-    snprintf(number, sizeof(number), "#%llu", (unsigned long long)r->number);
-    return r->pid ? json_integer(r->pid) : r->number ? json_string(number) : json_text(r->name);
+    char text[JOB_NAME_MAX + 16];
+    snprintf(text, sizeof(text), "%s", r->name);
+    if (r->number)
+        snprintf(text, sizeof(text), "#%llu", (unsigned long long)r->number);
+    else if (r->has_owner)
+        snprintf(text, sizeof(text), "%u/%s", r->owner, r->name);
+    return r->pid ? json_integer(r->pid) : json_text(text);
 }
 
 static json_t *params_json(const struct request *r)

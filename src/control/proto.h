@@ -1,6 +1,7 @@
 /* What cede and ceded say to each other: one JSON object a message on a SEQPACKET Unix socket.
  *
- * Request:  {"v":1, "op":OP, ...}. T is a pid, a job's number written "#12", or its name.
+ * Request:  {"v":1, "op":OP, ...}. T is a pid, a job's number written "#12", or its name,
+ * with its user's number before it where it is another's: "1000/train".
  * - add: {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?,
  *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?}: adopt a process tree; of class
  *   latency it may say how much of a GPU it is going to take
@@ -81,17 +82,20 @@ struct request {
     pid_t pid;               /* of add, or of target when it is a pid; 0: none */
     uint64_t number;         /* of target "#12", or of "after" */
     char name[JOB_NAME_MAX]; /* of add, target or policy; "" none */
-    uint32_t params;         /* of policy: bit i says that param_at(i) shall be param[i] */
+    bool has_owner;          /* of target: the name is that user's; else the caller's first */
+    uid_t owner;
+    uint32_t params; /* of policy: bit i says that param_at(i) shall be param[i] */
     double param[PARAMS_COUNT];
 };
 
 /* 0, or -EINVAL / -EMSGSIZE / -EPROTO (other version) with what is wrong and where. */
 int proto_parse(const char *text, size_t n, struct request *out, struct error *err);
 
-/* "1234", "#12" or a name, as a person types it. -EINVAL. */
+/* "1234", "#12", a name or "1000/name". -EINVAL. */
 int proto_target(const char *text, struct request *out, struct error *err);
 
-/* Names: 1..63 bytes of UTF-8 that can be seen (lib/text.h); not starting with '#', not all digits.
+/* Names: 1..63 bytes of UTF-8 that can be seen (lib/text.h); not starting with '#', not all digits,
+ * without '/', which is between a user and a name.
  */
 bool proto_name_ok(const char *name);
 

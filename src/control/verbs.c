@@ -41,30 +41,75 @@ static int identify(pid_t pid, struct target *t, struct error *err)
     return 0;
 }
 
-static int find_by_name(const struct engine *e, const char *name, uint32_t *slot, struct error *err)
+/* The jobs of a name: of the user that is meant, and of others. */
+struct named {
+    unsigned own, others;
+    uint32_t own_slot, other_slot;
+    uid_t other;  /* of one of them */
+    bool several; /* others are not one user's */
+    char own_list[128], other_list[400];
+};
+
+static struct named find_named(const struct engine *e, const char *name, uid_t user)
 {
+    struct named n = {.own = 0};
     struct job_view v;
-    char numbers[128] = "", number[24];
-    unsigned found = 0;
     for (uint32_t cursor = 0; engine_next_job(e, &cursor, &v);) {
+        char text[JOB_NAME_MAX + 48];
         if (strcmp(v.job.name, name) != 0)
             continue;
-        *slot = cursor - 1;
-        snprintf(number, sizeof(number), "#%llu", (unsigned long long)v.number);
-        if (found++ < 5)
-            list_add(numbers, sizeof(numbers), number);
+        if (v.job.uid == user) {
+            n.own_slot = cursor - 1;
+            snprintf(text, sizeof(text), "#%llu", (unsigned long long)v.number);
+            if (n.own++ < 5)
+                list_add(n.own_list, sizeof(n.own_list), text);
+            continue;
+        }
+        n.several |= n.others && v.job.uid != n.other;
+        n.other = v.job.uid;
+        n.other_slot = cursor - 1;
+        snprintf(text, sizeof(text), "%u/%s (#%llu)", v.job.uid, name,
+                 (unsigned long long)v.number);
+        if (n.others++ < 4)
+            list_add(n.other_list, sizeof(n.other_list), text);
     }
-    if (found > 1)
-        return error_set(err, -ENOTUNIQ, "%u jobs are named %s: name one by its number (%s%s)",
-                         found, name, numbers, found > 5 ? ", ..." : "");
-    if (!found)
-        return error_set(err, -ESRCH, "there is no job named %s; `cede ps` lists them", name);
-    return 0;
+    return n;
 }
 
-static int find_target(const struct engine *e, const struct request *r, struct target *t,
-                       struct error *err)
+/* Names are users': one that others have too never stands between a user and a job. */
+static int find_by_name(struct verb *v, const struct engine *e, uint32_t *slot)
 {
+    const struct request *r = &v->request;
+    const uid_t user = r->has_owner ? r->owner : v->who.uid;
+    const struct named n = find_named(e, r->name, user);
+    if (n.own > 1)
+        return error_set(&v->error, -ENOTUNIQ,
+                         "%u jobs of user %u are named %s: name one by its number (%s%s)", n.own,
+                         user, r->name, n.own_list, n.own > 5 ? ", ..." : "");
+    *slot = n.own ? n.own_slot : n.other_slot;
+    if (n.own) {
+        if (n.others && !r->has_owner && v->who.admin)
+            snprintf(v->note, sizeof(v->note), "others have jobs of this name, too: %s%s",
+                     n.other_list, n.others > 4 ? ", ..." : "");
+        return 0;
+    }
+    if (r->has_owner)
+        return error_set(&v->error, -ESRCH, "user %u has no job named %s; `cede ps` lists them",
+                         user, r->name);
+    if (n.others > 1)
+        return error_set(&v->error, -ENOTUNIQ, "%u jobs%s are named %s: name one as %s%s", n.others,
+                         n.several ? " of several users" : "", r->name, n.other_list,
+                         n.others > 4 ? ", ..." : "");
+    return n.others ? 0
+                    : error_set(&v->error, -ESRCH, "there is no job named %s; `cede ps` lists them",
+                                r->name);
+}
+
+static int find_target(struct verb *v, const struct engine *e)
+{
+    const struct request *r = &v->request;
+    struct target *t = &v->target;
+    struct error *err = &v->error;
     *t = (struct target){.slot = SLOT_NONE};
     if (r->pid) {
         /* A job's own process needs no looking up, which takes a tenth of what a pause does. */
@@ -80,7 +125,7 @@ static int find_target(const struct engine *e, const struct request *r, struct t
             return error_set(err, -ESRCH, "there is no job #%llu; `cede ps` lists them",
                              (unsigned long long)r->number);
     } else {
-        int code = find_by_name(e, r->name, &t->slot, err);
+        int code = find_by_name(v, e, &t->slot);
         if (code < 0)
             return code;
     }
@@ -250,7 +295,7 @@ static int steer(struct verb *v, struct engine *e)
     struct target *t = &v->target;
     int code = translate(v);
     if (code == 0)
-        code = find_target(e, r, t, &v->error);
+        code = find_target(v, e);
     bool managed = code == 0 && t->slot != SLOT_NONE;
     if (code == 0)
         code = verb_check(v, managed);
@@ -340,9 +385,9 @@ static void log_done(const struct verb *v)
                                        [OP_PAUSE] = "paused",       [OP_RESUME] = "resumed",
                                        [OP_SWAP_OUT] = "swaps out", [OP_SWAP_IN] = "swaps in"};
     const struct job_view *j = &v->target.view;
-    log_user(v->who.uid, LOG_INFO, "uid %u (pid %d): %s #%llu %s: class %s, weight %u%s",
+    log_user(v->who.uid, LOG_INFO, "uid %u (pid %d): %s #%llu %s of uid %u: class %s, weight %u%s",
              v->who.uid, (int)v->who.pid, v->request.release ? "released" : done[v->request.op],
-             (unsigned long long)j->number, j->job.name,
+             (unsigned long long)j->number, j->job.name, j->job.uid,
              job_class_name((enum job_class)j->job.class), j->job.weight,
              j->job.paused ? ", paused" : "");
 }
@@ -370,7 +415,7 @@ static json_t *steered(struct verb *v, const struct engine *e)
             snprintf(note.text, sizeof(note.text), "%s", strerror(-status));
     }
     log_done(v);
-    json_t *reply = reply_job(&t->view, status < 0 ? note.text : NULL);
+    json_t *reply = reply_job(&t->view, status < 0 ? note.text : v->note[0] ? v->note : NULL);
     if (reply && v->request.run)
         reply_add_unmanaged(reply, e, &v->who);
     return reply;

@@ -151,6 +151,29 @@ static void output_that_cannot_be_written(void **state)
     assert_non_null(strstr(r.err, "\n1\n"));
 }
 
+/* USER/NAME: messages have the number, and answers about others' jobs say whose they are. */
+static void jobs_of_others(void **state)
+{
+    (void)state;
+    pid_t daemon = fake_daemon(
+        (uid_t)-1, (const char *const[]){OK ",\"job\":{\"number\":12,\"name\":\"train\",\"class\":"
+                                            "\"batch\",\"weight\":300,\"uid\":4000000000}}",
+                                         NULL});
+    RUN(&r, "cede", "set", "-w300", "root/train");
+    char *asked = fake_daemon_end(daemon);
+    assert_string_equal(asked, "{\"v\":1,\"op\":\"set\",\"target\":\"0/train\",\"weight\":300}\n");
+    free(asked);
+    assert_string_equal(r.out, "#12 train of user 4000000000: batch, weight 300\n");
+
+    RUN(&r, "cede", "ps", "no such user/train");
+    assert_int_equal(status_of(r.status), 2);
+    assert_non_null(strstr(r.err, "there is no user no such user"));
+    RUN(&r, "cede", "pause", "4000000000/a\xe2\x80\xae");
+    assert_int_equal(status_of(r.status), 2);
+    assert_non_null(strstr(r.err, "'4000000000/a??"));
+    assert_null(strstr(r.err, "\xe2"));
+}
+
 /* What a verb sends, what it says to the answer, and the exit status. */
 static void talk(void **state)
 {
@@ -430,6 +453,22 @@ static void table(void **state)
                " #3   10  latency     100   2.5ms  running  -    -          -     -    -  serve\n"
                " #4   11  batch       100       -  running  -    -          -     -    -  train\n");
 
+    /* And one when jobs are another user's. */
+    daemon = fake_daemon((uid_t)-1,
+                         (const char *const[]){
+                             OK ",\"more\":false,\"policy\":\"priority\",\"jobs\":["
+                                "{\"number\":3,\"name\":\"serve\",\"class\":\"latency\",\"pid\":10,"
+                                "\"weight\":100,\"uid\":4000000000,\"state\":\"running\"},"
+                                "{\"number\":4,\"name\":\"serve\",\"class\":\"batch\",\"pid\":11,"
+                                "\"weight\":100,\"uid\":4000000001,\"state\":\"running\"}]}",
+                             NULL});
+    RUN(&r, "cede", "ps", "4000000000/serve");
+    free(fake_daemon_end(daemon));
+    assert_string_equal(
+        r.out,
+        "JOB  PID  CLASS    WEIGHT  STATE    GPU  LEVEL  SLICE  BUSY  MEM  USER        NAME\n"
+        " #3   10  latency     100  running  -    -          -     -    -  4000000000  serve\n");
+
     /* Several kinds of devices: by what they are called. */
     daemon = fake_daemon(
         (uid_t)-1,
@@ -503,6 +542,7 @@ int main(void)
         cmocka_unit_test(statuses),
         cmocka_unit_test(output_that_cannot_be_written),
         cmocka_unit_test(talk),
+        cmocka_unit_test(jobs_of_others),
         cmocka_unit_test(all_without_a_gpu),
         cmocka_unit_test(too_long_an_answer),
         cmocka_unit_test(stranger),

@@ -152,6 +152,12 @@ static const struct {
     {"{\"v\":1,\"op\":\"pause\",\"target\":true}", -EINVAL, "target:"},
     {"{\"v\":1,\"op\":\"pause\",\"target\":\"#0\"}", -EINVAL, "job's number"},
     {"{\"v\":1,\"op\":\"pause\",\"target\":\"0\"}", -EINVAL, "a pid is"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":\"a/b\"}", -EINVAL, "number of a user"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":\"/b\"}", -EINVAL, "number of a user"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":\"1/\"}", -EINVAL, "1000/train"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":\"1/2\"}", -EINVAL, "1000/train"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":\"4294967295/b\"}", -EINVAL, "number of a user"},
+    {"{\"v\":1,\"op\":\"pause\",\"target\":\"00000000000000001/b\"}", -EINVAL, "number of a user"},
     {"{\"v\":1,\"op\":\"policy\",\"params\":7}", -EINVAL, "an object"},
     {"{\"v\":1,\"op\":\"policy\",\"params\":{\"x\":7}}", -EINVAL, "no parameter x; there are"},
     {"{\"v\":1,\"op\":\"policy\",\"params\":{\"probe_us\":0.5}}", -EINVAL, "probe_us: a whole"},
@@ -204,6 +210,7 @@ static void knows_good_names(void **state)
         {"", false},
         {"12", false},
         {"#x", false},
+        {"a/b", false},
         {"a\nb", false},
         {"\x7f", false},
         {"\xc2\x85", false}, /* next line, a C1 control */
@@ -249,6 +256,7 @@ static void what_is_written_can_be_read(void **state)
          .laxity_us = 1000000},
         {.op = OP_SET, .number = 12, .release = true},
         {.op = OP_PAUSE, .name = "a \"b\" \\"},
+        {.op = OP_PAUSE, .name = "x", .has_owner = true, .owner = UINT32_MAX - 1},
         {.op = OP_RESUME, .number = INT64_MAX},
         {.op = OP_PS},
         {.op = OP_PS, .number = 77},
@@ -265,6 +273,8 @@ static void what_is_written_can_be_read(void **state)
         assert_int_equal(r.pid, all[i].pid);
         assert_int_equal(r.number, all[i].number);
         assert_string_equal(r.name, all[i].name);
+        assert_int_equal(r.has_owner, all[i].has_owner);
+        assert_int_equal(r.owner, all[i].owner);
         assert_int_equal(r.has_class, all[i].has_class);
         assert_int_equal(r.class, all[i].class);
         assert_int_equal(r.weight, all[i].weight);

@@ -83,6 +83,49 @@ static void verbs(void **state)
     close(fd);
 }
 
+/* What a reply says of its job: its user, and the number. */
+static void assert_named(struct env *e, int fd, const char *target, unsigned uid, unsigned number)
+{
+    json_t *o =
+        ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":\"%s\",\"class\":\"latency\"}", target);
+    const json_t *job = json_object_get(o, "job");
+    assert_int_equal(json_integer_value(json_object_get(job, "uid")), uid);
+    assert_int_equal(json_integer_value(json_object_get(job, "number")), number);
+    assert_int_equal(code(o), 0);
+}
+
+/* A name that others took stands between no user and a job, and never makes of root's request one
+ * about the wrong job without saying so. */
+static void names_of_users(void **state)
+{
+    struct env *e = *state;
+    int fd = dial(e->path);
+    const unsigned self = geteuid(), alice = self + 1000, mallory = self + 1001;
+    fake_engine_put(e->m, 2, alice, CLASS_BATCH, 1, "train");
+    assert_named(e, fd, "train", alice, 1);
+    fake_engine_put(e->m, 3, mallory, CLASS_BATCH, 1, "train");
+    json_t *o = ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"train\"}");
+    char both[64], name[32];
+    snprintf(both, sizeof(both), "%u/train (#1), %u/train (#2)", alice, mallory);
+    assert_non_null(strstr(json_string_value(json_object_get(o, "error")), both));
+    assert_int_equal(code(o), ENOTUNIQ);
+    snprintf(name, sizeof(name), "%u/train", alice);
+    assert_named(e, fd, name, alice, 1);
+    snprintf(name, sizeof(name), "%u/train", mallory + 1);
+    assert_int_equal(code(ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"%s\"}", name)), ESRCH);
+
+    fake_engine_put(e->m, 4, self, CLASS_BATCH, 1, "train");
+    assert_named(e, fd, "train", self, 3);
+    o = ask(e, fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"train\"}");
+    assert_non_null(strstr(json_string_value(json_object_get(o, "note")), both));
+    assert_int_equal(code(o), 0);
+
+    /* The owner's has ended: what is left is another's, and the reply says whose. */
+    e->m->jobs[0].number = e->m->jobs[2].number = 0;
+    assert_named(e, fd, "train", mallory, 2);
+    close(fd);
+}
+
 static void a_process_that_is_gone(void **state)
 {
     struct env *e = *state;
@@ -474,6 +517,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(verbs),
+        TEST(names_of_users),
         TEST(unmanaged),
         TEST(many_unmanaged),
         TEST(a_process_that_is_gone),

@@ -41,6 +41,8 @@ static int as_a_user(const char *path, pid_t parent)
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"policy\",\"params\":{\"floor\":0.1}}") == EPERM);
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":%d}", (int)parent) == EPERM);
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"roots\"}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"0/both\"}") == EPERM);
+    STEP(child_ask(fd, "{\"v\":1,\"op\":\"pause\",\"target\":\"both\"}") == 0);
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"class\":\"latency\"}", self) ==
          EPERM);
     STEP(child_ask(fd, "{\"v\":1,\"op\":\"set\",\"target\":%d,\"weight\":50}", self) == 0);
@@ -175,6 +177,8 @@ static void other_users(void **state)
     if (geteuid() != 0)
         skip();
     fake_engine_put(e->m, 1, 0, CLASS_BATCH, 100, "roots");
+    fake_engine_put(e->m, 3, 0, CLASS_BATCH, 100, "both");
+    fake_engine_put(e->m, 4, NOBODY, CLASS_BATCH, 100, "both");
     uint32_t held = fake_engine_put(e->m, 2, NOBODY, CLASS_BATCH, 100, "held");
     e->m->jobs[held].job.paused = 1;
     e->m->jobs[held].swap = "swapped";

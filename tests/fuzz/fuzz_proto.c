@@ -33,6 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     char *text = proto_format(&a);
     require(text && proto_parse(text, strlen(text), &b, NULL) == 0);
+    require(a.has_owner == b.has_owner && a.owner == b.owner);
     require(a.op == b.op && a.pid == b.pid && a.number == b.number && strcmp(a.name, b.name) == 0 &&
             a.has_class == b.has_class && a.class == b.class && a.has_weight == b.has_weight &&
             a.weight == b.weight && a.memory_bytes == b.memory_bytes && a.gpu == b.gpu &&
