@@ -77,9 +77,13 @@ static int receive(struct client *c, json_t **out, struct error *err)
     if (!buf)
         return error_set(err, -ENOMEM, "out of memory");
     ssize_t n;
-    do
+    bool reset = false; /* said once, before what the daemon sent while it closed */
+    do {
         n = recv(c->fd, buf, PROTO_MESSAGE_MAX, MSG_TRUNC);
-    while (n < 0 && errno == EINTR);
+        bool first = n < 0 && errno == ECONNRESET && !reset;
+        reset |= first;
+        errno = first ? EINTR : errno;
+    } while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN)
         return error_set(err, -ETIMEDOUT, "the daemon (pid %d) gave no answer within %d s",
                          (int)c->daemon_pid, CLIENT_TIMEOUT_MS / 1000);
@@ -111,8 +115,9 @@ int client_call(struct client *c, const struct request *r, json_t **reply, struc
     do
         n = send(c->fd, text, strlen(text), MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);
-    if (n < 0) {
-        int e = errno == ECONNRESET ? EPIPE : errno == EAGAIN ? ETIMEDOUT : errno;
+    /* A daemon that refuses a connection closes it, and has said why. */
+    if (n < 0 && errno != EPIPE && errno != ECONNRESET) {
+        int e = errno == EAGAIN ? ETIMEDOUT : errno;
         return error_set(err, -e, "cannot send to the daemon (pid %d): %s", (int)c->daemon_pid,
                          strerror(e));
     }

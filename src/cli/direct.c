@@ -156,7 +156,8 @@ static void on_done(struct verb *v, char *reply)
 /* By the real user, so that a cede with file capabilities is no way into others' programs. */
 static struct caller direct_caller(void)
 {
-    return (struct caller){.uid = getuid(), .pid = getpid(), .admin = getuid() == 0};
+    return (struct caller){
+        .uid = getuid(), .account = getuid(), .pid = getpid(), .admin = getuid() == 0};
 }
 
 void direct_unmanaged(struct direct *d, json_t *reply)

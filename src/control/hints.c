@@ -8,6 +8,7 @@
 
 #include "lib/hints_proto.h"
 #include "lib/procfs.h"
+#include "lib/quota.h"
 #include "lib/share.h"
 
 #define COUNT_MAX (1ULL << 53) /* exact in JSON, and a sum of all pages fits */
@@ -26,7 +27,7 @@ struct page {
     struct hints_page *shared; /* NULL: free */
     uint64_t connection, job;  /* 0: in none */
     struct proc_id proc;
-    uid_t uid;
+    uid_t account;
     bool admin;
     unsigned nsamples;
     struct sample samples[SAMPLES]; /* oldest first */
@@ -80,18 +81,20 @@ int hints_open(struct hints *h, const struct caller *who, int *fd, struct error 
 {
     struct page *p = NULL;
     struct proc_stat st;
-    unsigned theirs = 0;
+    unsigned theirs = 0, users = 0;
     uid_t owner;
     for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
         struct page *q = &h->pages[i];
         if (q->shared && q->connection == who->connection)
             return error_set(err, -EALREADY, "this connection has its page already");
-        theirs += q->shared && !q->admin && q->uid == who->uid;
+        theirs += q->shared && !q->admin && q->account == who->account;
+        users += q->shared && !q->admin;
         p = p || q->shared ? p : q;
     }
-    if (!p || (!who->admin && theirs >= HINTS_PAGES_PER_USER))
+    bool own = !who->admin && theirs >= HINTS_PAGES_PER_USER;
+    if (!p || own || (!who->admin && users >= USERS_PART(HINTS_PAGES_MAX)))
         return error_set(err, -EUSERS, "too many programs%s report their requests already",
-                         p ? " of yours" : "");
+                         own ? " of yours" : "");
     if (proc_owner(who->pid, &owner) < 0 || (!who->admin && owner != who->uid) ||
         proc_stat_read(who->pid, &st) < 0 || st.id.start_ticks > who->since_ticks)
         return error_set(err, -ESRCH, "cannot see the process that connected (pid %d)",
@@ -102,7 +105,7 @@ int hints_open(struct hints *h, const struct caller *who, int *fd, struct error 
     *p = (struct page){.shared = shared,
                        .connection = who->connection,
                        .proc = st.id,
-                       .uid = who->uid,
+                       .account = who->account,
                        .admin = who->admin};
     h->n++;
     h->assigned_ns = 0;

@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 
 #define HINTS_PAGES_MAX      256
-#define HINTS_PAGES_PER_USER 64 /* unless administrator */
+#define HINTS_PAGES_PER_USER 64 /* unless administrator; all users together: USERS_PART */
 
 struct hints;
 

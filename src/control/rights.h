@@ -14,6 +14,7 @@
 
 struct caller {
     uid_t uid;
+    uid_t account; /* by whom limits are counted: lib/account.h */
     pid_t pid;
     bool admin;
     uint64_t connection;  /* its number, never used again */

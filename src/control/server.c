@@ -14,6 +14,7 @@
 #include <sys/un.h>
 
 #include "lib/accept.h"
+#include "lib/account.h"
 #include "lib/quota.h"
 #include "lib/share.h"
 
@@ -39,6 +40,7 @@ struct client {
     struct server *server;
     int fd;
     struct ucred cred; /* of whoever called connect() */
+    uid_t account;     /* by whom limits are counted */
     bool reserved;     /* came as administrator */
     bool hints;        /* has a page */
     bool backs_off;    /* is not listened to */
@@ -52,6 +54,7 @@ struct server {
     uv_timer_t sampler;  /* runs while a client has a page */
     uv_timer_t backoff;  /* runs while a client backs off, or no connection is accepted */
     bool accepts_nobody; /* nobody is accepted */
+    struct accounts accounts;
     struct quotas users;
     uint64_t next_number;
     struct verbs *verbs;
@@ -68,8 +71,10 @@ struct server {
 
 static void free_when_closed(struct server *s)
 {
-    if (s->stopping && s->closing == 0)
-        free(s);
+    if (!s->stopping || s->closing)
+        return;
+    accounts_free(&s->accounts);
+    free(s);
 }
 
 static void on_client_closed(uv_handle_t *h)
@@ -179,7 +184,7 @@ static void on_backoff(uv_timer_t *t)
         next = LIST_NEXT(c, link);
         if (!c->backs_off)
             continue;
-        c->backs_off = quota_exceeded(s, c->cred.uid, c->reserved, BACKOFF_MIN_NS);
+        c->backs_off = quota_exceeded(s, c->account, c->reserved, BACKOFF_MIN_NS);
         more |= c->backs_off;
         if (!c->backs_off && !c->asks &&
             uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
@@ -226,7 +231,7 @@ static void answered(struct verb *v, char *text)
         hints_close(v->verbs->hints, a->connection);
     if (s) {
         LIST_REMOVE(a, link);
-        user_charge(s, v->who.uid, v->took_ns);
+        user_charge(s, v->who.account, v->took_ns);
     }
     close_p(&v->fd);
     free(text);
@@ -237,6 +242,7 @@ static void client_ask(struct client *c, size_t n)
 {
     struct server *s = c->server;
     struct caller who = {.uid = c->cred.uid,
+                         .account = c->account,
                          .pid = c->cred.pid,
                          .admin = is_admin(s, c->fd, &c->cred),
                          .connection = c->number,
@@ -261,12 +267,12 @@ static void on_request(uv_poll_t *h, int status, int events)
 {
     struct client *c = h->data;
     struct server *s = c->server;
-    if (quota_exceeded(s, c->cred.uid, c->reserved, BACKOFF_MIN_NS)) {
+    if (quota_exceeded(s, c->account, c->reserved, BACKOFF_MIN_NS)) {
         back_off(s, &c->poll, &c->backs_off);
         return;
     }
     uint64_t started = verbs_cpu_ns(s->verbs);
-    uid_t uid = c->cred.uid;
+    uid_t account = c->account;
     /* MSG_TRUNC: the true length of a message that does not fit. */
     ssize_t n = recv(c->fd, s->buf, sizeof(s->buf), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR) && status == 0)
@@ -283,18 +289,18 @@ static void on_request(uv_poll_t *h, int status, int events)
         return;
     }
     client_ask(c, (size_t)n);
-    user_charge(s, uid, verbs_cpu_ns(s->verbs) - started);
+    user_charge(s, account, verbs_cpu_ns(s->verbs) - started);
 }
 
 /* NULL: room for this one. */
-static const char *no_room(const struct server *s, const struct ucred *cred, bool admin)
+static const char *no_room(const struct server *s, uid_t account, bool admin)
 {
     if (s->nclients >= SERVER_CLIENTS_MAX)
         return "too many connections; try again later";
     unsigned others = 0, same = 0;
     for (const struct client *c = LIST_FIRST(&s->clients); c && !admin; c = LIST_NEXT(c, link)) {
         others += !c->reserved && !c->hints;
-        same += !c->reserved && !c->hints && c->cred.uid == cred->uid;
+        same += !c->reserved && !c->hints && c->account == account;
     }
     if (same >= SERVER_CLIENTS_PER_USER)
         return "you have too many connections already; close some";
@@ -314,13 +320,14 @@ static bool admit(struct server *s, int fd)
         return true;
     }
     bool admin = is_admin(s, fd, &cred);
-    const char *why = no_room(s, &cred, admin);
+    const uid_t account = account_of(&s->accounts, cred.uid, cred.pid);
+    const char *why = no_room(s, account, admin);
     if (why) {
-        bool flood = quota_exceeded(s, cred.uid, admin, FLOOD_NS);
+        bool flood = quota_exceeded(s, account, admin, FLOOD_NS);
         if (!flood)
             refuse(fd, -EUSERS, why);
         close(fd);
-        user_charge(s, cred.uid, verbs_cpu_ns(s->verbs) - started);
+        user_charge(s, account, verbs_cpu_ns(s->verbs) - started);
         return !flood;
     }
     struct client *c = calloc(1, sizeof(*c));
@@ -335,10 +342,11 @@ static bool admit(struct server *s, int fd)
     c->since_ticks = proc_ticks_now();
     c->fd = fd;
     c->cred = cred;
+    c->account = account;
     c->reserved = admin;
     LIST_INSERT_HEAD(&s->clients, c, link);
     s->nclients++;
-    user_charge(s, cred.uid, verbs_cpu_ns(s->verbs) - started);
+    user_charge(s, account, verbs_cpu_ns(s->verbs) - started);
     if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
         client_disconnect(c);
     else

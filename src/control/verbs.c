@@ -385,8 +385,9 @@ static void log_done(const struct verb *v)
                                        [OP_PAUSE] = "paused",       [OP_RESUME] = "resumed",
                                        [OP_SWAP_OUT] = "swaps out", [OP_SWAP_IN] = "swaps in"};
     const struct job_view *j = &v->target.view;
-    log_user(v->who.uid, LOG_INFO, "uid %u (pid %d): %s #%llu %s of uid %u: class %s, weight %u%s",
-             v->who.uid, (int)v->who.pid, v->request.release ? "released" : done[v->request.op],
+    log_user(v->who.account, LOG_INFO,
+             "uid %u (pid %d): %s #%llu %s of uid %u: class %s, weight %u%s", v->who.uid,
+             (int)v->who.pid, v->request.release ? "released" : done[v->request.op],
              (unsigned long long)j->number, j->job.name, j->job.uid,
              job_class_name((enum job_class)j->job.class), j->job.weight,
              j->job.paused ? ", paused" : "");
@@ -399,8 +400,9 @@ static json_t *steered(struct verb *v, const struct engine *e)
     struct error note = {""};
     int status = 0;
     if (v->in_none) {
-        log_user(v->who.uid, LOG_INFO, "uid %u (pid %d): resumed process %d, which is in no job",
-                 v->who.uid, (int)v->who.pid, (int)v->target.proc.pid);
+        log_user(v->who.account, LOG_INFO,
+                 "uid %u (pid %d): resumed process %d, which is in no job", v->who.uid,
+                 (int)v->who.pid, (int)v->target.proc.pid);
         return json_pack("{s:i, s:b}", "v", PROTO_VERSION, "ok", 1);
     }
     if (!v->request.release) {
@@ -432,7 +434,7 @@ static json_t *reply_of(struct verb *v, struct engine *e)
                          HINTS_VERSION, "pid", (int)v->who.pid);
     case OP_POLICY:
         if (r->name[0] || r->params)
-            log_user(v->who.uid, LOG_INFO, "uid %u (pid %d): policy %s%s", v->who.uid,
+            log_user(v->who.account, LOG_INFO, "uid %u (pid %d): policy %s%s", v->who.uid,
                      (int)v->who.pid, engine_policy(e), r->params ? ", other parameters" : "");
         return reply_policy(e);
     default:
@@ -449,8 +451,8 @@ static void verb_answer(struct command *c, struct engine *e, int code)
     if (code < 0) {
         if (!v->error.text[0])
             error_set(&v->error, code, "%s", strerror(-code));
-        log_user(v->who.uid, LOG_DEBUG, "uid %u (pid %d): refused: %s", v->who.uid, (int)v->who.pid,
-                 v->error.text);
+        log_user(v->who.account, LOG_DEBUG, "uid %u (pid %d): refused: %s", v->who.uid,
+                 (int)v->who.pid, v->error.text);
     }
     if (verbs->batch) {
         v->took_ns = (verbs_cpu_ns(verbs) - verbs->batch_ns) / verbs->batch;

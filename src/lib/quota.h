@@ -9,6 +9,9 @@
 
 #define QUOTA_USERS 64
 
+/* What all but root may have together: of every table, and of the descriptors. */
+#define USERS_PART(n) ((n) / 4 * 3)
+
 struct quota {
     uid_t uid;
     uint64_t paid_ns;  /* when all is paid for, as monotonic_ns() */

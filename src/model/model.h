@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "device/ops.h"
+#include "lib/quota.h"
 #include "lib/terms.h"
 #include "lib/util.h"
 #include "model/watch.h"
@@ -24,9 +25,7 @@
 
 /* So that users cannot take all JOURNAL_JOBS, neither one nor several. Administrators may have
  * more. */
-#define USER_JOBS_MAX 1024
-/* All but root's together: of every table, and of the descriptors. */
-#define USERS_PART(n)  ((n) / 4 * 3)
+#define USER_JOBS_MAX  1024
 #define USERS_JOBS_MAX USERS_PART(JOURNAL_JOBS)
 
 /* What can be set for a job at any time. */

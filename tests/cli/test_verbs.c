@@ -1,8 +1,12 @@
 /* The verbs as a person meets them: exit statuses, messages, tables, what they ask the daemon for
  * and what they make of its answers. No GPU and no real daemon. */
 #include <jansson.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "harness.h"
@@ -149,6 +153,38 @@ static void output_that_cannot_be_written(void **state)
     RUN(&r, "sh", "-c", "{ sleep 0.2; \"$CEDE_EXE\" ps; echo $? >&2; } | true");
     assert_non_null(strstr(r.err, "cede: cannot write standard output: Broken pipe"));
     assert_non_null(strstr(r.err, "\n1\n"));
+}
+
+/* A daemon that takes no more connections says so and closes: whether the request still fits before
+ * that or not, the reason is shown. */
+static void refused_at_the_door(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"v\":1,\"ok\":false,\"errno\":87,\"error\":\"you have too many\"}";
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s/socket", harness_dir());
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    pid_t pid = fork();
+    for (int n = 0; pid == 0; n++) {
+        int c = accept(fd, NULL, NULL);
+        char drop[4096];
+        send(c, text, sizeof(text) - 1, MSG_NOSIGNAL);
+        if (n % 2 && recv(c, drop, 1, MSG_PEEK) < 0)
+            _exit(1);
+        close(c); /* with a request that was not read, or before there is one */
+    }
+    close(fd);
+    for (int i = 0; i < 10; i++) {
+        RUN(&r, "cede", "pause", "train");
+        assert_int_equal(status_of(r.status), 1);
+        assert_string_equal(r.err, "cede: train: you have too many\n");
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    unlink(a.sun_path);
 }
 
 /* USER/NAME: messages have the number, and answers about others' jobs say whose they are. */
@@ -543,6 +579,7 @@ int main(void)
         cmocka_unit_test(output_that_cannot_be_written),
         cmocka_unit_test(talk),
         cmocka_unit_test(jobs_of_others),
+        cmocka_unit_test(refused_at_the_door),
         cmocka_unit_test(all_without_a_gpu),
         cmocka_unit_test(too_long_an_answer),
         cmocka_unit_test(stranger),

@@ -98,9 +98,42 @@ static void pid_of_another(void **state)
     hints_free(h);
 }
 
+/* All users together leave root a part, and one account's uids are one user's. */
+static void pages_of_users(void **state)
+{
+    (void)state;
+    struct error err = {""};
+    struct hints *h = hints_new();
+    struct caller who = {.uid = getuid(), .pid = getpid(), .since_ticks = proc_ticks_now()};
+    unsigned given[5] = {0};
+    for (unsigned i = 0; i < 5 * HINTS_PAGES_PER_USER; i++) {
+        int fd = -1;
+        who.connection++;
+        who.account = 1000 + i / HINTS_PAGES_PER_USER;
+        int r = hints_open(h, &who, &fd, &err);
+        given[i / HINTS_PAGES_PER_USER] += r == 0;
+        if (r < 0)
+            assert_int_equal(r, -EUSERS);
+        if (r == 0)
+            close(fd);
+    }
+    for (unsigned i = 0; i < 5; i++)
+        assert_int_equal(given[i], i < 3 ? HINTS_PAGES_PER_USER : 0);
+    int fd = -1;
+    who.connection++;
+    who.account = 1000;
+    assert_int_equal(hints_open(h, &who, &fd, &err), -EUSERS);
+    assert_non_null(strstr(err.text, "of yours"));
+    who.admin = true;
+    assert_int_equal(hints_open(h, &who, &fd, &err), 0);
+    close(fd);
+    hints_free(h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines),
-                                       cmocka_unit_test(pid_of_another)};
+                                       cmocka_unit_test(pid_of_another),
+                                       cmocka_unit_test(pages_of_users)};
     return cmocka_run_group_tests_name("hints", tests, NULL, NULL);
 }

@@ -1,5 +1,8 @@
 /* The real control socket and other users: what they may not, and how much of the daemon's time
  * they get. They are children of the test, which takes turns with them. */
+#include <sched.h>
+#include <sys/prctl.h>
+
 #include "server_env.h"
 
 /* In a child of another user: blocking, and no cmocka. */
@@ -92,11 +95,49 @@ static int as_an_administrator(const char *path, pid_t parent)
     return 0;
 }
 
+/* One account with a range of uids: it is one user all the same. */
+static int with_many_uids(const char *path, pid_t parent)
+{
+    (void)parent;
+    int step = 0, ready[2], mapped[2], n = SERVER_CLIENTS_PER_USER;
+    char c;
+    STEP(pipe(ready) == 0 && pipe(mapped) == 0);
+    pid_t helper = fork();
+    if (helper == 0) {
+        char command[160];
+        const pid_t self = getppid();
+        snprintf(command, sizeof(command),
+                 "echo 0 0 10 >/proc/%d/gid_map; printf '0 %d 1\\n1 300001 9\\n' >/proc/%d/uid_map",
+                 (int)self, NOBODY, (int)self);
+        _exit(read(ready[0], &c, 1) == 1 && system(command) == 0 && write(mapped[1], "x", 1) == 1
+                  ? 0
+                  : 1);
+    }
+    alarm(10);
+    STEP(setresuid(NOBODY, NOBODY, NOBODY) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0);
+    STEP(unshare(CLONE_NEWUSER) == 0 && write(ready[1], "x", 1) == 1);
+    STEP(read(mapped[0], &c, 1) == 1);
+    for (int i = 0; i < n; i++) {
+        STEP(seteuid((uid_t)(1 + i % 9)) == 0);
+        int fd = dial(path);
+        STEP(seteuid(0) == 0 && child_ask(fd, "{\"v\":1,\"op\":\"policy\"}") == 0);
+    }
+    STEP(seteuid(7) == 0);
+    char text[256];
+    ssize_t got = recv(dial(path), text, sizeof(text), 0);
+    STEP(got > 0 && memmem(text, (size_t)got, "too many connections already", 28));
+    return 0;
+}
+
+#define KEEP_ROOT ((gid_t)-1)
+
 static int as_nobody(struct env *e, gid_t extra_group, int (*what)(const char *path, pid_t parent))
 {
     pid_t parent = getpid(), pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
+        if (extra_group == KEEP_ROOT)
+            _exit(what(e->path, parent));
         if (setgroups(1, &extra_group) < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
             _exit(99);
         _exit(what(e->path, parent));
@@ -110,6 +151,15 @@ static int as_nobody(struct env *e, gid_t extra_group, int (*what)(const char *p
     assert_int_equal(ended, pid);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
+}
+
+static void uids_of_one_account(void **state)
+{
+    struct env *e = *state;
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(as_nobody(e, KEEP_ROOT, with_many_uids), 0);
+    assert_served(e);
 }
 
 static int as_one_too_many(const char *path, pid_t parent)
@@ -282,7 +332,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(other_users),          TEST(flood),          TEST(charges_processor_time),
-        TEST(flood_of_connections), TEST(users_together),
+        TEST(flood_of_connections), TEST(users_together), TEST(uids_of_one_account),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

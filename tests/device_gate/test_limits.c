@@ -9,10 +9,12 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "device/gate/gate.h"
+#include "lib/quota.h"
 
 /* ---- descriptors ---- */
 
@@ -301,17 +303,67 @@ static void invented_devices_leave_room(void **state)
     user_leaves(second);
 }
 
+/* All users together leave root a part. */
+static void users_leave_root_room(void **state)
+{
+    (void)state;
+    pid_t pids[4];
+    if (geteuid() != 0)
+        skip();
+    for (unsigned i = 0; i < ARRAY_SIZE(pids); i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            if (setgid(60001 + i) < 0 || setuid(60001 + i) < 0 ||
+                prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+                _exit(1);
+            for (unsigned k = 0; k < GATE_PROGRAMS_OF_USER; k++) {
+                struct sockaddr_un a = {.sun_family = AF_UNIX};
+                snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+                int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+                if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+                    _exit(1);
+            }
+            for (;;)
+                pause();
+        }
+    }
+    struct gate_driver *g = (struct gate_driver *)(void *)d;
+    unsigned taken = 0;
+    for (unsigned i = 0; i < 20000 && taken < USERS_PART(GATE_PROGRAMS); i++) {
+        usleep(1000);
+        g->unmuted_ns = 0;
+        processes();
+        taken = 0;
+        for (unsigned k = 0; k < g->end; k++)
+            taken += g->programs[k].fd >= 0;
+    }
+    for (unsigned i = 0; i < 100; i++) {
+        usleep(1000);
+        g->unmuted_ns = 0;
+        processes();
+    }
+    taken = 0;
+    for (unsigned k = 0; k < g->end; k++)
+        taken += g->programs[k].fd >= 0;
+    assert_int_equal(taken, USERS_PART(GATE_PROGRAMS));
+    struct pages p = welcomed();
+    leave(&p);
+    for (unsigned i = 0; i < ARRAY_SIZE(pids); i++) {
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+    }
+}
+
 #define B(name) cmocka_unit_test_setup_teardown(name, begin, end)
 #define V(name) cmocka_unit_test_setup_teardown(name, begin_virtual, end)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        B(no_descriptors_left),
-        B(refusals_are_slow),
-        B(invented_devices_leave_room),
-        V(honest_wants_are_believed),
-        cmocka_unit_test(fruitless_wants_lose),
+        B(no_descriptors_left),         B(refusals_are_slow),
+        B(invented_devices_leave_room), B(users_leave_root_room),
+        V(honest_wants_are_believed),   cmocka_unit_test(fruitless_wants_lose),
     };
     return cmocka_run_group_tests_name("device_gate_limits", tests, NULL, NULL);
 }

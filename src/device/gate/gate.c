@@ -50,6 +50,7 @@ static void gate_close(struct device_driver *base)
     }
     gate_watch(base, NULL);
     acceptor_close(&d->acceptor);
+    accounts_free(&d->accounts);
     if (d->acceptor.fd >= 0) {
         unlink(d->path);
         close(d->acceptor.fd);

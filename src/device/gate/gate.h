@@ -9,14 +9,15 @@
 
 #include "device/ops.h"
 #include "lib/accept.h"
+#include "lib/account.h"
 #include "lib/gate_proto.h"
 #include "lib/util.h"
 
 #define GATE_PLACES           4 /* kinds of devices at once */
 #define GATE_PLACES_OF_USER   2 /* that no other user has */
 #define GATE_PROGRAMS         512
-#define GATE_PROGRAMS_OF_USER 128
-#define GATE_USERS            64 /* whose wants are accounted */
+#define GATE_PROGRAMS_OF_USER 128 /* all but root's together: USERS_PART */
+#define GATE_USERS            64  /* whose wants are accounted */
 
 /* Time that a program wants an open gate without any command of it ending. What one command may
  * take is more than a program waits before it withdraws its want (10 s, src/gate/gate.c). */
@@ -41,14 +42,14 @@ struct gate_program {
     bool muted;    /* not listened to before d->unmuted_ns is long enough ago */
     unsigned sent; /* messages since then */
     struct proc_id proc;
-    uid_t uid;
+    uid_t account; /* by whom limits are counted: lib/account.h */
     struct gate_control *control;
     struct gate_slot *slot;
     struct gate_entry v[GATE_DEVICES];
 };
 
 struct gate_user {
-    uid_t uid;
+    uid_t uid;             /* an account */
     uint64_t fruitless_ns; /* of all the user's programs, also of those that have left */
     bool doubted;
 };
@@ -58,6 +59,7 @@ struct gate_driver {
     char path[108];
     struct acceptor acceptor; /* .fd < 0: does not listen yet */
     struct device_watcher watcher;
+    struct accounts accounts;
     bool paused; /* no connection is accepted */
     bool any_muted;
     uint64_t next_key, usage_ns, unmuted_ns;

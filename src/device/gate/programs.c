@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "device/gate/gate.h"
+#include "lib/log.h"
+#include "lib/quota.h"
 #include "lib/share.h"
 
 #define ACCEPTS_AT_ONCE  64
@@ -141,11 +143,11 @@ static int receive_device(struct gate_driver *d, struct gate_program *p, const s
     return 0;
 }
 
-static bool sent_too_much(const struct gate_driver *d, uid_t uid)
+static bool sent_too_much(const struct gate_driver *d, uid_t account)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < d->end; i++)
-        n += d->programs[i].fd >= 0 && d->programs[i].uid == uid ? d->programs[i].sent : 0;
+        n += d->programs[i].fd >= 0 && d->programs[i].account == account ? d->programs[i].sent : 0;
     return n > MESSAGES_MAX;
 }
 
@@ -179,7 +181,7 @@ static void receive_from(struct gate_driver *d, struct gate_program *p)
 {
     if (receive_messages(d, p) < 0) {
         gate_drop(d, p);
-    } else if (p->sent && sent_too_much(d, p->uid)) {
+    } else if (p->sent && sent_too_much(d, p->account)) {
         watch_fd(d, p->fd, false);
         p->muted = d->any_muted = true;
     }
@@ -193,19 +195,29 @@ static bool program_admit(struct gate_driver *d, int fd)
     struct ucred c;
     socklen_t size = sizeof(c);
     struct proc_stat st;
-    unsigned slot = 0, theirs = 0;
+    unsigned slot = 0, theirs = 0, users = 0;
     uid_t owner;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &size) < 0 || proc_stat_read(c.pid, &st) < 0 ||
         proc_owner(c.pid, &owner) < 0 ||
         (c.uid != 0 && owner != c.uid)) /* its pid is another's now */
         return false;
-    for (unsigned i = 0; i < d->end; i++)
-        theirs += d->programs[i].fd >= 0 && d->programs[i].uid == c.uid;
+    const uid_t account = account_of(&d->accounts, c.uid, c.pid);
+    for (unsigned i = 0; i < d->end; i++) {
+        theirs += d->programs[i].fd >= 0 && d->programs[i].account == account;
+        users += d->programs[i].fd >= 0 && d->programs[i].account != 0;
+    }
     while (slot < d->end && d->programs[slot].fd >= 0)
         slot++;
-    if (slot == GATE_PROGRAMS || theirs >= GATE_PROGRAMS_OF_USER)
+    if (slot == GATE_PROGRAMS || theirs >= GATE_PROGRAMS_OF_USER ||
+        (account != 0 && users >= USERS_PART(GATE_PROGRAMS))) {
+        log_user(account, LOG_WARNING,
+                 "process %d of uid %u runs unscheduled: its user has %u programs with a gate (at "
+                 "most %d), all users together %u (at most %d)",
+                 (int)c.pid, c.uid, theirs, GATE_PROGRAMS_OF_USER, users,
+                 USERS_PART(GATE_PROGRAMS));
         return false;
-    d->programs[slot] = (struct gate_program){.fd = fd, .proc = st.id, .uid = c.uid};
+    }
+    d->programs[slot] = (struct gate_program){.fd = fd, .proc = st.id, .account = account};
     d->end = slot >= d->end ? slot + 1 : d->end;
     watch_fd(d, fd, true);
     return true;

@@ -36,7 +36,7 @@ static bool ended(struct gate_program *p, unsigned k)
 void gate_entry_update(struct gate_driver *d, struct gate_program *p, unsigned k)
 {
     struct gate_entry *e = &p->v[k];
-    struct gate_user *u = gate_user(d, p->uid);
+    struct gate_user *u = gate_user(d, p->account);
     uint64_t now = d->now_ns(), passed = min_u64(now - e->looked_ns, LOOK_MAX_NS);
     if (ended(p, k)) {
         u->fruitless_ns -= min_u64(u->fruitless_ns, e->fruitless_ns);
@@ -73,5 +73,5 @@ bool gate_believed(struct gate_driver *d, const struct gate_program *p, unsigned
 {
     const struct gate_entry *e = &p->v[device];
     return e->raw_wants &&
-           (!gate_user(d, p->uid)->doubted || (e->worked && e->fruitless_ns < RECENT_NS));
+           (!gate_user(d, p->account)->doubted || (e->worked && e->fruitless_ns < RECENT_NS));
 }

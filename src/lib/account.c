@@ -1,0 +1,159 @@
+/* See account.h. Bounds what it reads: both files are root's, and may be long. */
+#include "lib/account.h"
+
+#include <fcntl.h>
+#include <linux/nsfs.h>
+#include <pwd.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "lib/util.h"
+
+#define RANGES_MAX     4096U
+#define LINES_MAX      65536U
+#define NAMESPACES_MAX 33 /* nested, MAX_PID_NS_LEVEL and user namespaces' likewise */
+#define CHECK_NS       NSEC_PER_SEC
+#define BLOCK          65536U
+#define NO_UID         ((uid_t)-1)
+
+/* ---- /etc/subuid ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct subuid_range *)a)->name, ((const struct subuid_range *)b)->name);
+}
+
+/* Ranges whose owner is a name get its number. */
+static void resolve_owners(struct accounts *a, const char *path)
+{
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    const struct passwd *p;
+    qsort(a->v, a->n, sizeof(*a->v), by_name);
+    for (unsigned i = 0; f && i < LINES_MAX && (p = fgetpwent(f)); i++) {
+        struct subuid_range key;
+        if ((size_t)snprintf(key.name, sizeof(key.name), "%s", p->pw_name) >= sizeof(key.name))
+            continue;
+        struct subuid_range *r = bsearch(&key, a->v, a->n, sizeof(*a->v), by_name);
+        while (r && r > a->v && by_name(r - 1, &key) == 0)
+            r--;
+        for (; r && r < a->v + a->n && by_name(r, &key) == 0; r++)
+            r->owner = r->owner == NO_UID ? p->pw_uid : r->owner;
+    }
+}
+
+static void ranges_read(struct accounts *a, const char *path)
+{
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    char line[256];
+    a->n = 0;
+    for (unsigned i = 0; f && i < LINES_MAX && a->n < RANGES_MAX; i++) {
+        struct subuid_range r;
+        uint64_t owner;
+        if (!fgets(line, sizeof(line), f))
+            break;
+        if (sscanf(line, "%31[^:#\n]:%u:%u", r.name, &r.first, &r.count) != 3 || !r.first)
+            continue;
+        r.owner = parse_u64(r.name, 0, NO_UID - 1, &owner) == 0 ? (uid_t)owner : NO_UID;
+        struct subuid_range *v = reallocarray(a->v, a->n + 1, sizeof(*v));
+        if (!v)
+            break;
+        a->v = v;
+        a->v[a->n++] = r;
+    }
+}
+
+/* Whether it is another file than at the last look. */
+static bool file_changed(const char *path, struct stat *was)
+{
+    struct stat now = {.st_ino = 0};
+    if (stat(path, &now) < 0)
+        now = (struct stat){.st_ino = 0};
+    bool same = now.st_ino == was->st_ino && now.st_size == was->st_size &&
+                now.st_mtim.tv_sec == was->st_mtim.tv_sec &&
+                now.st_mtim.tv_nsec == was->st_mtim.tv_nsec;
+    *was = now;
+    return !same;
+}
+
+static uid_t range_owner(struct accounts *a, uid_t uid)
+{
+    const char *subuid = a->subuid ? a->subuid : "/etc/subuid";
+    const char *passwd = a->passwd ? a->passwd : "/etc/passwd";
+    uint64_t now = monotonic_ns();
+    if (!a->checked_ns || now - a->checked_ns >= CHECK_NS) {
+        a->checked_ns = now;
+        bool changed = file_changed(subuid, &a->subuid_was);
+        if (file_changed(passwd, &a->passwd_was) || changed) {
+            ranges_read(a, subuid);
+            if (a->n)
+                resolve_owners(a, passwd);
+        }
+    }
+    for (size_t i = 0; i < a->n; i++) {
+        const struct subuid_range *r = &a->v[i];
+        if (uid < r->first || uid - r->first >= r->count)
+            continue;
+        bool person = r->owner != NO_UID && r->owner != 0;
+        return person ? r->owner : r->first + (uid - r->first) / BLOCK * BLOCK;
+    }
+    return uid;
+}
+
+/* ---- user namespaces ---- */
+
+static bool own_namespace(struct accounts *a)
+{
+    struct stat st;
+    if (!a->ns_ino && stat("/proc/self/ns/user", &st) == 0) {
+        a->ns_dev = st.st_dev;
+        a->ns_ino = st.st_ino;
+    }
+    return a->ns_ino != 0;
+}
+
+static bool is_own(const struct accounts *a, const struct stat *st)
+{
+    return st->st_dev == a->ns_dev && st->st_ino == a->ns_ino;
+}
+
+/* NO_UID: it is in ours, or that cannot be told. The process's uid is no proof that the pid is
+ * still the peer's: within its namespace it may have changed that since. */
+static uid_t namespace_owner(struct accounts *a, pid_t pid)
+{
+    char path[40];
+    struct stat st;
+    uid_t owner = NO_UID;
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+    if (!own_namespace(a) || stat(path, &st) < 0 || is_own(a, &st))
+        return NO_UID;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (unsigned i = 0; fd >= 0 && i < NAMESPACES_MAX && owner == NO_UID; i++) {
+        int parent = ioctl(fd, NS_GET_PARENT);
+        if (parent < 0 || fstat(parent, &st) < 0 ||
+            (is_own(a, &st) && ioctl(fd, NS_GET_OWNER_UID, &owner) < 0))
+            owner = NO_UID;
+        close(fd);
+        fd = parent;
+    }
+    close_p(&fd);
+    return owner;
+}
+
+uid_t account_of(struct accounts *a, uid_t uid, pid_t pid)
+{
+    if (uid == 0)
+        return 0;
+    uid_t owner = pid > 0 ? namespace_owner(a, pid) : NO_UID;
+    return range_owner(a, owner != NO_UID && owner != 0 ? owner : uid);
+}
+
+void accounts_free(struct accounts *a)
+{
+    free(a->v);
+    a->v = NULL;
+    a->n = 0;
+}
