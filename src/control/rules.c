@@ -108,7 +108,7 @@ static int facts_read(pid_t pid, struct facts *f)
     return proc_owner(pid, &f->of.uid);
 }
 
-static void account_of(const struct rule_list *l, const struct rule_facts *f,
+static void account_name(const struct rule_list *l, const struct rule_facts *f,
                        char name[static ACCOUNT_NAME_MAX])
 {
     size_t i = 0;
@@ -122,7 +122,7 @@ void rules_account(const struct rule_list *l, pid_t pid, char name[static ACCOUN
     struct facts f;
     name[0] = '\0';
     if (l && l->n && facts_read(pid, &f) == 0)
-        account_of(l, &f.of, name);
+        account_name(l, &f.of, name);
 }
 
 bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
@@ -140,6 +140,6 @@ bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
     *spec = request_spec(&r->request, st.comm, pid, true);
     spec->source = JOB_RULE;
     spec->uid = f.of.uid;
-    account_of(l, &f.of, spec->account);
+    account_name(l, &f.of, spec->account);
     return true;
 }

@@ -248,13 +248,14 @@ static bool window_fits(const struct machine *mc, struct policy_device *own, con
     return true;
 }
 
-/* A window begins when the others have stopped: all but one that fills its gaps. */
-static double stopping_ns(const struct policy_device *dev)
+/* A window begins when the others have stopped, all but one that fills its gaps: so much longer it
+ * is, below the ceiling. */
+static double stopping_ns(const struct policy_device *dev, const struct member *holder)
 {
-    double stopped = -1;
+    double stopped = -1, max = fmin(ceiling(&holder->limit.own), ceiling(of_account(dev, holder)));
     for_each_member (dev, m)
         stopped += takes_part(m) && !is_limited(dev, m);
-    return stopped > 0 ? stopped * STOP_NS : 0;
+    return fmax(fmin(stopped * STOP_NS, (max - holder->limit.part) * FRAME_NS), 0);
 }
 
 /* Windows that are over end; then gangs come first, which need several devices at once. */
@@ -278,7 +279,7 @@ static void set_windows(const struct machine *mc)
                     continue;
                 double stopping = 0;
                 for_each_device_of (mc, own, m, dev)
-                    stopping = fmax(stopping, stopping_ns(dev));
+                    stopping = fmax(stopping, stopping_ns(dev, m));
                 for_each_device_of (mc, own, m, dev) {
                     dev->window = m->job;
                     dev->members[m->job].limit.window_ns += stopping;
