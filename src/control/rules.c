@@ -108,21 +108,23 @@ static int facts_read(pid_t pid, struct facts *f)
     return proc_owner(pid, &f->of.uid);
 }
 
-static void account_name(const struct rule_list *l, const struct rule_facts *f,
-                       char name[static ACCOUNT_NAME_MAX])
+static void set_account(const struct rule_list *l, const struct rule_facts *f, pid_t pid,
+                        struct job_spec *spec)
 {
     size_t i = 0;
     while (i < l->n && !(l->rules[i].account && rule_matches(&l->rules[i], f)))
         i++;
-    snprintf(name, ACCOUNT_NAME_MAX, "%s", i < l->n ? l->rules[i].title : "");
+    snprintf(spec->account, sizeof(spec->account), "%s", i < l->n ? l->rules[i].title : "");
+    spec->account_uid = l->people ? account_of(l->people, spec->uid, pid) : spec->uid;
 }
 
-void rules_account(const struct rule_list *l, pid_t pid, char name[static ACCOUNT_NAME_MAX])
+void rules_account(const struct rule_list *l, pid_t pid, struct job_spec *spec)
 {
+    static const struct rule_list none = {.rules = NULL};
     struct facts f;
-    name[0] = '\0';
-    if (l && l->n && facts_read(pid, &f) == 0)
-        account_name(l, &f.of, name);
+    spec->account_uid = spec->uid;
+    if (facts_read(pid, &f) == 0)
+        set_account(l ? l : &none, &f.of, pid, spec);
 }
 
 bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
@@ -140,6 +142,6 @@ bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
     *spec = request_spec(&r->request, st.comm, pid, true);
     spec->source = JOB_RULE;
     spec->uid = f.of.uid;
-    account_name(l, &f.of, spec->account);
+    set_account(l, &f.of, pid, spec);
     return true;
 }

@@ -10,6 +10,7 @@
 
 #include "control/proto.h"
 #include "engine/engine.h"
+#include "lib/account.h"
 #include "sched/sched.h"
 
 #define RULE_PATTERN_MAX 192
@@ -34,6 +35,7 @@ struct rule_facts {
 struct rule_list {
     const struct rule *rules;
     size_t n;
+    struct accounts *people; /* whose uids are whose; NULL: each is its own */
 };
 
 /* A container is named by at least this many hexadecimal digits of its id. */
@@ -44,8 +46,9 @@ bool rule_is_container_id(const char *s);
 bool rule_matches(const struct rule *r, const struct rule_facts *f);
 const struct rule *rules_find(const struct rule_list *l, const struct rule_facts *f);
 
-/* The first account that matches: its name, or "". */
-void rules_account(const struct rule_list *l, pid_t pid, char name[static ACCOUNT_NAME_MAX]);
+/* Whose jobs a process's count for: the first account that matches, else its user's own. l may be
+ * NULL. spec->uid is the process's. */
+void rules_account(const struct rule_list *l, pid_t pid, struct job_spec *spec);
 
 /* What a request asks for, for a job of this process. */
 struct job_spec request_spec(const struct request *r, const char *comm, pid_t pid, bool admin);

@@ -147,7 +147,7 @@ static int verb_adopt(struct verb *v, struct engine *e)
         return error_set(&v->error, -ENOSPC,
                          "too many jobs: a user may have %d, and all users together %u",
                          USER_JOBS_MAX, USERS_JOBS_MAX);
-    rules_account(v->verbs->rules, t->proc.pid, spec.account);
+    rules_account(v->verbs->rules, t->proc.pid, &spec);
     int code = request_budget(r, spec.terms.class, 0, &spec.terms.budget_us, &v->error);
     if (code < 0)
         return code;

@@ -41,6 +41,7 @@ struct daemon {
     struct options opt;
     char dir[108], socket[128];
     struct config config;
+    struct accounts people;
     struct rule_list rules; /* of config; where the engine's rule_fn looks */
 
     struct journal *journal;
@@ -245,7 +246,8 @@ static void daemon_stop(struct daemon *d)
 static void use_config(struct daemon *d)
 {
     /* A transient daemon serves those who started it, and looks for nobody else's programs. */
-    d->rules = (struct rule_list){d->config.rules, d->opt.transient ? 0 : d->config.nrules};
+    d->rules =
+        (struct rule_list){d->config.rules, d->opt.transient ? 0 : d->config.nrules, &d->people};
     log_set_level(d->config.log_level);
 }
 
@@ -562,6 +564,7 @@ int ceded_main(int argc, char **argv)
         if (d->again)
             options_start_again(&d->opt); /* never returns, or the old end it is */
         config_free(&d->config);
+        accounts_free(&d->people);
     } else {
         log_say(LOG_ERR, "%s", err.text);
         r = 2;

@@ -109,7 +109,8 @@ unsigned engine_free(struct engine *e, bool restore)
 int engine_add(struct engine *e, struct proc_id root, const struct job_spec *spec, uint32_t *job,
                struct error *err)
 {
-    int r = model_floors_check(&e->model, SLOT_NONE, spec->account, spec->uid, &spec->terms, err);
+    int r = model_floors_check(&e->model, SLOT_NONE, spec->account, spec->account_uid, &spec->terms,
+                               err);
     return r < 0 ? r : model_job_add(&e->model, root, spec, job, err);
 }
 
@@ -126,7 +127,7 @@ void engine_account_set(struct engine *e, const char *name, const struct job_ter
 int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms, struct error *err)
 {
     struct job *j = &e->model.jobs[job];
-    int r = model_floors_check(&e->model, job, j->rec.account, j->rec.uid, terms, err);
+    int r = model_floors_check(&e->model, job, j->rec.account, j->rec.account_uid, terms, err);
     if (r == 0)
         r = model_emit(&e->model, model_terms_event(EV_JOB_CHANGE, job, terms));
     if (r < 0)

@@ -388,6 +388,7 @@ static uint32_t job_of_record(struct model *m, const struct journal_swap *rec)
     uint32_t job = model_job_of(m, rec->proc.pid);
     if (job != SLOT_NONE || proc_owner(rec->proc.pid, &spec.uid) < 0)
         return job;
+    spec.account_uid = spec.uid;
     return model_job_add(m, rec->proc, &spec, &job, NULL) < 0 ? SLOT_NONE : job;
 }
 

@@ -58,7 +58,7 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     }
     model_job_changed(m, j);
     m->jobs_end = slot >= m->jobs_end ? slot + 1 : m->jobs_end;
-    j->account = model_account(m, rec->account, rec->uid);
+    j->account = model_account(m, rec->account, rec->account_uid);
     m->accounts[j->account].jobs++;
     const struct job_terms terms = job_terms(rec);
     struct sched_event add = model_terms_event(EV_JOB_ADD, slot, &terms);
@@ -106,6 +106,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
     };
     snprintf(rec.name, sizeof(rec.name), "%s", spec->name);
     snprintf(rec.account, sizeof(rec.account), "%s", spec->account);
+    rec.account_uid = spec->account_uid;
     /* A process that is known as part of another job becomes the root of its own. */
     uint32_t p = model_process_find(m, root.pid);
     if (p != SLOT_NONE) {

@@ -44,7 +44,8 @@ struct job_spec {
     enum job_source source;
     uid_t uid;
     char name[JOB_NAME_MAX];
-    char account[ACCOUNT_NAME_MAX]; /* "": the user's own */
+    char account[ACCOUNT_NAME_MAX]; /* "": that of a user: */
+    uid_t account_uid;
 };
 
 struct process {
@@ -285,7 +286,7 @@ struct sched_event model_terms_event(enum sched_event_type type, uint32_t job,
 
 /* ---- accounts ---- */
 
-/* The one of that name, or the user's own if name is "". */
+/* The one of that name, or the user's own if name is "". uid: of the person, see lib/account.h. */
 uint32_t model_account(struct model *m, const char *name, uid_t uid);
 /* What the configuration says of those that it names; the others are as if never named. */
 void model_accounts_forget(struct model *m);

@@ -36,8 +36,9 @@ struct journal_job {
     uint32_t deadline_us, laxity_us; /* see manager_set_deadline() */
     uint32_t may_promote;
     uint32_t gpu_min, gpu_max;      /* percent of each GPU; 0: none */
-    char account[ACCOUNT_NAME_MAX]; /* "": its user's own */
-    uint64_t number;                /* what `cede ps` shows; never reused while the machine is up */
+    char account[ACCOUNT_NAME_MAX]; /* "": that of a user: */
+    uint32_t account_uid;
+    uint64_t number; /* what `cede ps` shows; never reused while the machine is up */
     char name[JOB_NAME_MAX];
     uint32_t sum; /* of all above: journal_put_job() fills it in */
 };

@@ -66,7 +66,7 @@ static void the_first_wins(void **state)
 {
     const struct rule rules[] = {
         {.has_uid = true, .uid = 5}, {.exe = "*"}, {.has_uid = true, .uid = 6}};
-    const struct rule_list l = {rules, ARRAY_SIZE(rules)};
+    const struct rule_list l = {rules, ARRAY_SIZE(rules), NULL};
     assert_ptr_equal(rules_find(&l, &(struct rule_facts){5, "/a", ""}), &rules[0]);
     assert_ptr_equal(rules_find(&l, &(struct rule_facts){6, "/a", ""}), &rules[1]);
     assert_ptr_equal(rules_find(&l, &(struct rule_facts){6, "", ""}), &rules[2]);
@@ -83,7 +83,7 @@ static void of_a_real_process(void **state)
                                  .has_weight = true,
                                  .weight = 9,
                                  .name = "self"}};
-    struct rule_list l = {&r, 1};
+    struct rule_list l = {&r, 1, NULL};
     struct job_spec spec;
     assert_true(rules_fn(&l, getpid(), &spec));
     assert_int_equal(spec.terms.class, CLASS_BATCH);
@@ -98,6 +98,19 @@ static void of_a_real_process(void **state)
     r.request.name[0] = '\0';
     assert_true(rules_fn(&l, getpid(), &spec));
     assert_string_equal(spec.name, "test_rules");
+    assert_string_equal(spec.account, "");
+    assert_int_equal(spec.account_uid, geteuid());
+    const struct rule two[] = {
+        r,
+        {.account = true, .title = "others", .has_uid = true, .uid = geteuid() + 1},
+        {.account = true, .title = "mine", .has_uid = true, .uid = geteuid()},
+        {.account = true, .title = "later", .has_uid = true, .uid = geteuid()}};
+    struct rule_list all = {two, ARRAY_SIZE(two), NULL};
+    assert_true(rules_fn(&all, getpid(), &spec));
+    assert_string_equal(spec.account, "mine");
+    spec.account[0] = '\0';
+    rules_account(&all, getpid(), &spec);
+    assert_string_equal(spec.account, "mine");
     r.uid++;
     assert_false(rules_fn(&l, getpid(), &spec));
     l.n = 0;
@@ -116,7 +129,7 @@ static void of_two_users(void **state)
     const struct rule rules[] = {
         {.has_uid = true, .uid = 0, .request = {.has_class = true, .class = CLASS_LATENCY}},
         {.has_uid = true, .uid = NOBODY, .request = {.has_class = true, .class = CLASS_BATCH}}};
-    struct rule_list l = {rules, ARRAY_SIZE(rules)};
+    struct rule_list l = {rules, ARRAY_SIZE(rules), NULL};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         int ready[2];
         char c = 0;

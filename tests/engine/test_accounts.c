@@ -20,8 +20,10 @@ static uint32_t add_for(struct fixture *f, uid_t uid, const char *account, uint3
     struct proc_stat st;
     uint32_t job = SLOT_NONE;
     pid_t pid = pool[used++];
-    struct job_spec spec = {
-        .terms = {CLASS_NORMAL, WEIGHT_DEFAULT, 0, min, max}, .source = JOB_PID, .uid = uid};
+    struct job_spec spec = {.terms = {CLASS_NORMAL, WEIGHT_DEFAULT, 0, min, max},
+                            .source = JOB_PID,
+                            .uid = uid,
+                            .account_uid = uid};
     snprintf(spec.account, sizeof(spec.account), "%s", account);
     assert_int_equal(proc_stat_read(pid, &st), 0);
     int r = engine_add(f->m, st.id, &spec, &job, err);
