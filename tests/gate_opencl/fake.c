@@ -183,6 +183,10 @@ static cl_int CL_API_CALL fake_device_info(cl_device_id d, cl_device_info what, 
         *(cl_uint *)value = 0x10DE;
         return CL_SUCCESS;
     }
+    if (what == CL_DEVICE_VERSION) {
+        strcpy(value, fake.old ? "OpenCL 1.0 made up" : "OpenCL 1.1 made up");
+        return CL_SUCCESS;
+    }
     if (what != CL_DEVICE_NAME)
         return CL_INVALID_VALUE;
     strcpy(value, "made up");
@@ -198,14 +202,19 @@ static cl_int CL_API_CALL fake_devices(cl_platform_id p, cl_device_type t, cl_ui
 {
     return CL_INVALID_VALUE;
 }
-const char *const fake_sources[2] = {
+const char *const fake_sources[3] = {
     "kernel void f(global uint *v) { v[get_global_id(0)] = 1; }",
     "kernel void f(global uint *v) { v[get_global_id(0)] = get_global_size(0); }",
+    "kernel __attribute__((reqd_work_group_size(4, 1, 1))) void f(global uint *v) {"
+    " v[get_global_id(0)] = 1; }",
 };
 static cl_program CL_API_CALL fake_program(cl_context c, cl_uint n, const char **texts,
                                            const size_t *sizes, cl_int *ret)
 {
-    return texts[0] == fake_sources[0] ? (cl_program)0x2000 : (cl_program)0x2008;
+    uintptr_t i = 0;
+    while (i + 1 < ARRAY_SIZE(fake_sources) && texts[0] != fake_sources[i])
+        i++;
+    return (cl_program)(0x2000 + 8 * i);
 }
 static cl_int CL_API_CALL fake_build(cl_program p, cl_uint n, const cl_device_id *v, const char *o,
                                      void(CL_CALLBACK *f)(cl_program, void *), void *arg)

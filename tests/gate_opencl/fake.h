@@ -39,6 +39,7 @@ struct fake {
     unsigned kernels;
     cl_queue_properties made[16]; /* what the last queue was asked with */
     bool refuses_hints;
+    bool old;             /* OpenCL 1.0 */
     uintptr_t next_queue; /* handle of the one that is made next */
     cl_uint queue_references;
     cl_command_queue flushed; /* last */
@@ -47,7 +48,8 @@ struct fake {
 };
 extern struct fake fake;
 
-extern const char *const fake_sources[2]; /* whose kernels may be cut, and may not */
+/* Whose kernels may be cut, may not, and may with the local size that they require. */
+extern const char *const fake_sources[3];
 
 /* Fills the table and starts the device. */
 void fake_begin(cl_icd_dispatch *d);

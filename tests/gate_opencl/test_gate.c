@@ -34,7 +34,8 @@ static uint32_t rnd(uint32_t n)
     return (uint32_t)(s >> 20) % n;
 }
 
-static pid_t start(const char *first, const char *count, const char *out, bool gated)
+static pid_t start_program(const char *program, const char *first, const char *count,
+                           const char *out, bool gated)
 {
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -44,10 +45,15 @@ static pid_t start(const char *first, const char *count, const char *out, bool g
         setenv("CEDE_GATE", socket_path, 1);
         if (gated)
             setenv("OPENCL_LAYERS", getenv("OPENCL_LAYER"), 1);
-        execl(getenv("MIX"), "mix", first, count, (char *)NULL);
+        execl(program, program, first, count, (char *)NULL);
         _exit(126);
     }
     return pid;
+}
+
+static pid_t start(const char *first, const char *count, const char *out, bool gated)
+{
+    return start_program(getenv("MIX"), first, count, out, gated);
 }
 
 static int end(pid_t pid)
@@ -180,6 +186,55 @@ static void interleavings(void **state)
         same_text(in_dir("plain", i), in_dir("gated", i));
 }
 
+static unsigned kernels_run(const char *trace)
+{
+    unsigned n = 0;
+    char line[512];
+    FILE *f = fopen(trace, "r");
+    while (f && fgets(line, sizeof(line), f))
+        n += strstr(line, "ndrange_kernel | complete") != NULL;
+    assert_true(f && fclose(f) == 0);
+    return n;
+}
+
+/* Whatever a program launches, the device refuses and does the same with kernels in pieces. */
+static void launches(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"alone", "cut"};
+    const char *seed = getenv("CEDE_LAUNCHES_SEED"), *program = getenv("LAUNCHES");
+    char text[2][256];
+    unsigned kernels[2], line = 0;
+    seed = seed ? seed : "1";
+    print_message("CEDE_LAUNCHES_SEED=%s\n", seed);
+    setenv("POCL_TRACING", "text", 1);
+    struct device_driver *d = driver();
+    for (unsigned gated = 0; gated < 2; gated++) {
+        setenv("POCL_TRACING_OPT", in_dir("trace", gated), 1);
+        pid_t pid = start_program(program, seed, "10000", in_dir(names[gated], 0), gated);
+        int status;
+        while (waitpid(pid, &status, WNOHANG) == 0) {
+            set(d, pid, true, 1);
+            usleep(1000);
+        }
+        assert_int_equal(status, 0);
+        kernels[gated] = kernels_run(in_dir("trace", gated));
+    }
+    unsetenv("POCL_TRACING");
+    device_close(d);
+    FILE *a = fopen(in_dir(names[0], 0), "r"), *b = fopen(in_dir(names[1], 0), "r");
+    assert_true(a && b);
+    while (fgets(text[0], sizeof(text[0]), a)) {
+        assert_non_null(fgets(text[1], sizeof(text[1]), b));
+        assert_string_equal(text[0], text[1]);
+        line++;
+    }
+    fclose(a);
+    fclose(b);
+    assert_true(line > 4000);
+    assert_true(kernels[1] > kernels[0] + 1000); /* they were cut */
+}
+
 /* Held programs that are killed leave nothing, and do not keep the others. */
 static void killed_programs(void **state)
 {
@@ -276,9 +331,8 @@ int main(void)
     cmocka_set_test_filter(getenv("FILTER"));
     int r = end(start("1", "1", in_dir("try", 0), false));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(interleavings),
-        cmocka_unit_test(killed_programs),
-        cmocka_unit_test(fails_open),
+        cmocka_unit_test(launches),        cmocka_unit_test(interleavings),
+        cmocka_unit_test(killed_programs), cmocka_unit_test(fails_open),
         cmocka_unit_test(found_again),
     };
     if (r == 77)

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 
 #include "device/ops.h"
-#include "fake.h"
+#include "strict.h"
 
 #define US 1000ULL
 
@@ -353,6 +353,62 @@ static void kernels_are_cut(void **state)
     slice(0);
 }
 
+static cl_int launch(const cl_icd_dispatch *through, const struct strict_launch *l, bool *failed)
+{
+    cl_event e = NULL;
+    memset(strict.count, 0, sizeof(strict.count));
+    strict.items = strict.calls = 0;
+    cl_int r = through->clEnqueueNDRangeKernel(
+        l->q, l->k, l->dims, l->offset_given ? l->offset : NULL, l->size_given ? l->size : NULL,
+        l->local_given ? l->local : NULL, l->n, l->list_given ? l->wait : NULL,
+        l->event_wanted ? &e : NULL);
+    *failed = e && ((struct strict_event *)e)->failed;
+    return r;
+}
+
+/* The device refuses and does the same, with the layer and without. */
+static void launches_are_the_same(void **state)
+{
+    (void)state;
+    static unsigned char count[sizeof(strict.count)];
+    const cl_kernel kernels[] = {kernel(0), kernel(1), kernel(2)};
+    const char *seed = getenv("CEDE_LAUNCHES_SEED");
+    unsigned cut = 0, refused = 0;
+    struct strict_launch l;
+    print_message("CEDE_LAUNCHES_SEED=%s\n", seed ? seed : "1");
+    strict_seed(strtoull(seed ? seed : "1", NULL, 10));
+    fake.old = true;
+    fake.next_queue = 0x1900;
+    const cl_command_queue queues[] = {
+        queue, cl->clCreateCommandQueueWithProperties(NULL, NULL, NULL, NULL)};
+    fake.old = false;
+    fake.next_queue = 0;
+    slice(1);
+    reset(0, 0);
+    __typeof__(below.clEnqueueNDRangeKernel) before = below.clEnqueueNDRangeKernel;
+    below.clEnqueueNDRangeKernel = strict_nd;
+    strict.four = kernels[2];
+    for (int i = 0; i < 10000; i++) {
+        bool failed[2];
+        strict_choose(&l, kernels, queues);
+        cl_int r = launch(&below, &l, &failed[0]);
+        uint64_t items = strict.items;
+        memcpy(count, strict.count, sizeof(count));
+        strict.refuses = r == CL_SUCCESS ? l.refuses : 0;
+        assert_int_equal(launch(cl, &l, &failed[1]), r);
+        strict.refuses = 0;
+        assert_int_equal(failed[1], failed[0]);
+        assert_int_equal(strict.items, items);
+        assert_memory_equal(strict.count, count, sizeof(count));
+        cut += r == CL_SUCCESS && strict.calls > 1;
+        refused += r != CL_SUCCESS;
+    }
+    assert_true(cut > 500 && refused > 2000);
+    below.clEnqueueNDRangeKernel = before;
+    cl->clReleaseCommandQueue(queues[1]);
+    slice(0);
+}
+
 static atomic_int flushes;
 static void flushes_too(void)
 {
@@ -445,6 +501,7 @@ int main(void)
         cmocka_unit_test(kernels_are_cut),
         cmocka_unit_test(callbacks_within_a_flush_flush),
         cmocka_unit_test(forks_while_it_flushes),
+        cmocka_unit_test(launches_are_the_same),
         cmocka_unit_test(end),
         cmocka_unit_test(stays_when_closed),
     };

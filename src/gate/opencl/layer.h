@@ -69,6 +69,7 @@ struct queue {
     int device;             /* of gate.h; -1: not counted */
     uint32_t compute_units; /* of the device; at least 1 */
     bool in_order;
+    bool offsets;               /* the device takes ranges that begin elsewhere (OpenCL 1.1) */
     bool profiled;              /* the program asked for it; the layer always does */
     bool timed;                 /* and it was given */
     cl_queue_properties *asked; /* as the program gave them; NULL: none */

@@ -84,6 +84,15 @@ static int queue_device_number(cl_device_id device)
     return gate_device_add(name, id, LEVEL_SLICES);
 }
 
+/* Since OpenCL 1.1. */
+static bool takes_offsets(cl_device_id d)
+{
+    char version[128] = "";
+    return next->clGetDeviceInfo(d, CL_DEVICE_VERSION, sizeof(version) - 1, version, NULL) !=
+               CL_SUCCESS ||
+           strncmp(version, "OpenCL 1.0 ", 11) != 0;
+}
+
 /* ---- queues ---------------------------------------------------------------------------------- */
 
 static bool queue_is_hint(cl_queue_properties p)
@@ -124,6 +133,7 @@ static void queue_add(cl_command_queue q, cl_device_id device, cl_command_queue_
     struct queue x = {
         .compute_units = units ? units : 1,
         .device = flags & CL_QUEUE_ON_DEVICE ? -1 : queue_device_number(device),
+        .offsets = takes_offsets(device),
         .in_order = !(flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE),
         .profiled = flags & CL_QUEUE_PROFILING_ENABLE,
         .timed = timed,

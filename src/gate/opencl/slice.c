@@ -4,7 +4,8 @@
  *
  * Only kernels that cannot see the difference are cut (proof.h), in queues that keep order, and
  * never where the program could see it: where it takes times from the kernel's event, or where the
- * kernel may wait for the thread that submits it. The program's event is that of the last piece. */
+ * kernel may wait for the thread that submits it; nor where the device may refuse the whole and
+ * take pieces of it, or the other way. The program's event is that of the last piece. */
 #include <stdlib.h>
 
 #include "gate/estimate.h"
@@ -34,13 +35,36 @@ static bool cuts_allowed(void)
     return a;
 }
 
+/* Whether the device takes each piece of this range if it takes the first: no check of the whole
+ * (OpenCL 3.0, 5.8: sizes of zero, offsets that overflow, groups that leave a remainder, ranges too
+ * large for it) can fail. Groups may leave a remainder where the program was built for that, which
+ * is not looked at. What else is refused, such as arguments that are not set, or another size of
+ * groups than the kernel requires, is refused of the first piece as of the whole. */
+static bool range_is_plain(const struct range *r)
+{
+    uint64_t items = 1;
+    if (!r->size || !r->dims || r->dims > 3)
+        return false;
+    for (cl_uint d = 0; d < r->dims; d++) {
+        size_t offset = r->offset ? r->offset[d] : 0, size = r->size[d];
+        if (!size || size > INT32_MAX || offset > INT32_MAX - size)
+            return false;
+        if (r->local && (!r->local[d] || size % r->local[d]))
+            return false;
+        items *= size;
+        if (items > INT32_MAX)
+            return false;
+    }
+    return true;
+}
+
 /* Work items along the outermost dimension that is more than one unit long, in units of which
  * pieces may consist; 0: cannot be cut. */
 static size_t unit_of(const struct range *r, cl_uint *dim)
 {
     for (cl_uint d = r->dims; d-- > 0;) {
         size_t unit = r->local ? r->local[d] : d ? 1 : ROWS;
-        if (unit && r->size[d] >= 2 * unit) {
+        if (r->size[d] >= 2 * unit) {
             *dim = d;
             return unit;
         }
@@ -53,7 +77,7 @@ static uint64_t row_groups(const struct range *r, cl_uint dim)
 {
     uint64_t n = 1;
     for (cl_uint d = 0; d < dim && r->local; d++)
-        n *= r->local[d] ? (r->size[d] + r->local[d] - 1) / r->local[d] : 1;
+        n *= r->size[d] / r->local[d];
     return n;
 }
 
@@ -73,7 +97,7 @@ static size_t piece_of(const struct command *c, cl_kernel kernel, const struct r
 {
     uint64_t limit = gate_limit_ns(c->q.device);
     uint64_t target = limit > PIECE_MIN_NS ? limit : PIECE_MIN_NS;
-    if (!cuts_allowed() || !r->size || !r->dims || r->dims > 3 || !c->q.in_order || in_callback() ||
+    if (!cuts_allowed() || !range_is_plain(r) || !c->q.in_order || !c->q.offsets || in_callback() ||
         (event_wanted && c->q.profiled) || limit >= LIMIT_NS || gate_host_waits(0))
         return 0;
     size_t unit = unit_of(r, dim), units = unit ? r->size[*dim] / unit : 0;
@@ -92,6 +116,9 @@ static size_t piece_of(const struct command *c, cl_kernel kernel, const struct r
     return step < units ? step : 0;
 }
 
+/* Each waits for what the whole would wait for: where that fails, none may run. A piece that is
+ * refused (the first because the whole would be, a later one for want of memory) is tried once more
+ * with all that is left. */
 static cl_int enqueue_pieces(const struct command *whole, cl_kernel kernel, const struct range *r,
                              cl_uint dim, size_t step, cl_uint nwait, const cl_event *wait,
                              cl_event *event)
@@ -102,18 +129,23 @@ static cl_int enqueue_pieces(const struct command *whole, cl_kernel kernel, cons
         size[d] = r->size[d];
     }
     cl_int result = CL_SUCCESS;
-    for (size_t done = 0; done < r->size[dim] && result == CL_SUCCESS; done += size[dim]) {
-        size_t left = r->size[dim] - done;
-        size[dim] = left < 2 * step ? left : step; /* no crumbs */
+    unsigned refused = 0;
+    for (size_t left = r->size[dim]; left && refused < 2;) {
+        bool all = refused || left < 2 * step; /* no crumbs */
+        size[dim] = all ? left : step;
         struct command c = *whole;
         c.part = (double)size[dim] / (double)r->size[dim];
-        bool last = size[dim] == left;
-        cl_event *e = last ? event : NULL;
+        cl_event *e = all ? event : NULL;
         command_begin(&c, &e);
         result = command_end(&c, e,
-                             next->clEnqueueNDRangeKernel(c.queue, kernel, r->dims, offset, size,
-                                                          r->local, done ? 0 : nwait,
-                                                          done ? NULL : wait, e));
+                             next->clEnqueueNDRangeKernel(c.queue, kernel, r->dims,
+                                                          left < r->size[dim] ? offset : r->offset,
+                                                          size, r->local, nwait, wait, e));
+        if (result != CL_SUCCESS) {
+            refused++;
+            continue;
+        }
+        left -= size[dim];
         offset[dim] += size[dim];
     }
     return result;
@@ -129,7 +161,7 @@ cl_int CL_API_CALL my_clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel kerne
                                             event);
     struct range r = {dims, offset, size, local};
     uint64_t items = 1;
-    for (cl_uint d = 0; d < dims && d < 3 && size; d++)
+    for (cl_uint d = 0; d < dims && dims <= 3 && size; d++)
         items *= size[d];
     struct command c = {.queue = q,
                         .key = estimate_key(kernel_hash(kernel), items, 5),
