@@ -29,6 +29,7 @@ struct page {
     struct proc_id proc;
     uid_t account;
     bool admin;
+    bool stopped; /* by ^Z or a debugger: nothing comes of its deadline meanwhile */
     unsigned nsamples;
     struct sample samples[SAMPLES]; /* oldest first */
 };
@@ -143,6 +144,7 @@ void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns)
         if (!p->shared)
             continue;
         uint32_t slot = proc_alive(p->proc) ? engine_job_of(e, p->proc.pid) : SLOT_NONE;
+        p->stopped = proc_stopped(p->proc);
         p->job = slot != SLOT_NONE && engine_view(e, slot, &v) ? v.number : 0;
     }
 }
@@ -164,7 +166,7 @@ static struct report report_of(const struct hints *h, uint64_t job, uint64_t now
         int priority = atomic_load_explicit(&p->shared->priority, memory_order_relaxed);
         t.ended += word(&p->shared->ended);
         t.root &= p->admin;
-        if (!at || (t.deadline_ns && at >= t.deadline_ns))
+        if (!at || p->stopped || (t.deadline_ns && at >= t.deadline_ns))
             continue;
         t.deadline_ns = at;
         t.need_ns = min_u64(word(&p->shared->need_us), COUNT_MAX / NSEC_PER_USEC) * NSEC_PER_USEC;

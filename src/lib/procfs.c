@@ -113,6 +113,13 @@ bool proc_alive(struct proc_id id)
     return proc_check(id) != -ESRCH;
 }
 
+bool proc_stopped(struct proc_id id)
+{
+    struct proc_stat st;
+    return proc_stat_read(id.pid, &st) == 0 && proc_same(st.id, id) &&
+           (st.state == 'T' || st.state == 't');
+}
+
 int proc_pidfd(struct proc_id id)
 {
     if (id.pid <= 0)

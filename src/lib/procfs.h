@@ -44,6 +44,9 @@ int proc_check(struct proc_id id);
 /* False only if the process is known to have ended: whoever cannot tell must not forget it. */
 bool proc_alive(struct proc_id id);
 
+/* Whether its first thread is stopped: by a signal (^Z), or for a tracer. */
+bool proc_stopped(struct proc_id id);
+
 /* Whether `pid` is `ancestor` or descends from it, by the parents as they are now. */
 bool proc_is_descendant(pid_t pid, pid_t ancestor);
 

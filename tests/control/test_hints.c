@@ -1,10 +1,14 @@
 /* From what programs write into their pages to what the manager is told of a job. */
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -75,6 +79,50 @@ static void deadlines(void **state)
     free(m);
 }
 
+/* What is due for a program that is stopped is not hurried up for. */
+static void stopped_programs_are_not_late(void **state)
+{
+    (void)state;
+    struct error err = {""};
+    struct engine *m = fake_engine_new();
+    uint64_t now = monotonic_ns();
+    struct hints *h = hints_new();
+    int page;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            pause();
+    }
+    uint32_t job = fake_engine_put(m, pid, 0, CLASS_BATCH, 100, "it");
+    struct caller who = {.uid = getuid(),
+                         .pid = pid,
+                         .connection = 1,
+                         .admin = true,
+                         .since_ticks = proc_ticks_now() + 100};
+    assert_int_equal(hints_open(h, &who, &page, &err), 0);
+    struct hints_page *p = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
+    assert_true(p != MAP_FAILED);
+    for (int stopped = 0; stopped < 3; stopped++) {
+        int status;
+        kill(pid, stopped == 1 ? SIGSTOP : SIGCONT);
+        if (stopped)
+            assert_int_equal(waitpid(pid, &status, WUNTRACED | WCONTINUED), pid);
+        now += NSEC_PER_SEC;
+        p->earliest_ns = now + 5000;
+        hints_report(h, m, now);
+        assert_true(m->told[job].now_ns == now);
+        assert_true(m->told[job].deadline_ns == (stopped == 1 ? 0 : now + 5000));
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    munmap(p, HINTS_PAGE);
+    close(page);
+    hints_free(h);
+    free(m);
+}
+
 /* Who connected is gone, and another has its pid: of somebody else, or younger. */
 static void pid_of_another(void **state)
 {
@@ -132,8 +180,8 @@ static void pages_of_users(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines),
-                                       cmocka_unit_test(pid_of_another),
-                                       cmocka_unit_test(pages_of_users)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deadlines), cmocka_unit_test(stopped_programs_are_not_late),
+        cmocka_unit_test(pid_of_another), cmocka_unit_test(pages_of_users)};
     return cmocka_run_group_tests_name("hints", tests, NULL, NULL);
 }

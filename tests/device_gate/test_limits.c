@@ -221,6 +221,72 @@ static void honest_wants_are_believed(void **state)
     leave(&works);
 }
 
+static unsigned wants_that_count(void)
+{
+    const struct gate_driver *g = (const struct gate_driver *)(const void *)d;
+    unsigned v = 0;
+    for (int i = 0; i < 3; i++) { /* looks */
+        assert_true(d->ops->due_ns(d) <= now + NSEC_PER_SEC);
+        now = max_u64(now, d->ops->due_ns(d));
+        demand();
+    }
+    for (unsigned i = 0; i < 2; i++)
+        v |= (unsigned)g->programs[i].v[0].wants << i;
+    return v;
+}
+
+static void await_state(pid_t pid, bool stopped)
+{
+    struct proc_stat st;
+    do
+        assert_int_equal(proc_stat_read(pid, &st), 0);
+    while ((st.state == 'T') != stopped);
+}
+
+/* A program that is stopped while it wants the device does not keep others from it. */
+static void stopped_programs_want_nothing(void **state)
+{
+    (void)state;
+    struct gate_driver *g = (struct gate_driver *)(void *)d;
+    struct pages stops = program(true), waits = program(false);
+    struct proc_stat st;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(proc_stat_read(pid, &st), 0);
+    g->programs[0].proc = st.id;
+    demand();
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(wants_that_count(), 3);
+        kill(pid, SIGSTOP);
+        await_state(pid, true);
+        assert_int_equal(wants_that_count(), 2);
+        /* Still so when the other begins again. */
+        atomic_store(&waits.slot->device[0].wants, 0);
+        demand();
+        atomic_store(&waits.slot->device[0].wants, 1);
+        demand();
+        assert_false(g->programs[0].v[0].wants);
+        kill(pid, SIGCONT);
+        await_state(pid, false);
+    }
+    assert_int_equal(wants_that_count(), 3);
+    /* Of one that nobody waits for nothing is asked. */
+    atomic_store(&waits.slot->device[0].wants, 0);
+    demand();
+    assert_true(d->ops->due_ns(d) == UINT64_MAX);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(proc_stat_read(getpid(), &st), 0);
+    g->programs[0].proc = st.id;
+    leave(&stops);
+    leave(&waits);
+}
+
 /* ---- places ---- */
 
 /* A process of this user that names so many devices: PREFIX 0, PREFIX 1, ... */
@@ -361,9 +427,13 @@ static void users_leave_root_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        B(no_descriptors_left),         B(refusals_are_slow),
-        B(invented_devices_leave_room), B(users_leave_root_room),
-        V(honest_wants_are_believed),   cmocka_unit_test(fruitless_wants_lose),
+        B(no_descriptors_left),
+        B(refusals_are_slow),
+        B(invented_devices_leave_room),
+        B(users_leave_root_room),
+        V(honest_wants_are_believed),
+        V(stopped_programs_want_nothing),
+        cmocka_unit_test(fruitless_wants_lose),
     };
     return cmocka_run_group_tests_name("device_gate_limits", tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  *   programs.c  the socket: connections, messages, and how much of them is taken
  *   devices.c   which of the driver's few devices a program's device is
  *   wants.c     which programs' wants are believed
+ *   stops.c     which programs are stopped
  * For these and their tests. */
 #ifndef CEDE_DEVICE_GATE_GATE_H
 #define CEDE_DEVICE_GATE_GATE_H
@@ -39,8 +40,9 @@ struct gate_entry {      /* a device of a program */
 struct gate_program {
     int fd; /* -1: free */
     bool welcomed;
-    bool muted;    /* not listened to before d->unmuted_ns is long enough ago */
-    unsigned sent; /* messages since then */
+    bool muted;             /* not listened to before d->unmuted_ns is long enough ago */
+    unsigned sent;          /* messages since then */
+    unsigned stopped_looks; /* in a row at which it was stopped */
     struct proc_id proc;
     uid_t account; /* by whom limits are counted: lib/account.h */
     struct gate_control *control;
@@ -69,7 +71,9 @@ struct gate_driver {
     struct gate_program programs[GATE_PROGRAMS];
     unsigned end; /* programs below may be in use */
     struct gate_user users[GATE_USERS];
-    uint64_t paid_ns; /* when the users' accounts last fell */
+    uint64_t paid_ns;  /* when the users' accounts last fell */
+    uint64_t stops_ns; /* when programs are looked at next, if any has to be */
+    bool stops_looked; /* one has to be */
     uint64_t (*now_ns)(void);
 };
 
@@ -102,5 +106,11 @@ void gate_wants_update(struct gate_driver *d);
 void gate_entry_update(struct gate_driver *d, struct gate_program *p, unsigned device);
 /* Whether the program wants the device, as far as it is believed. */
 bool gate_believed(struct gate_driver *d, const struct gate_program *p, unsigned device);
+
+/* ---- stops.c ---- */
+
+/* Looks, where it is time to, which of the programs that others wait for are stopped. */
+void gate_stops_update(struct gate_driver *d);
+bool gate_stopped(const struct gate_program *p);
 
 #endif

@@ -84,7 +84,8 @@ void gate_watch(struct device_driver *base, const struct device_watcher *w)
 uint64_t gate_due_ns(struct device_driver *base)
 {
     const struct gate_driver *d = (const struct gate_driver *)base;
-    return d->any_muted || d->paused ? d->unmuted_ns + MUTE_NS : UINT64_MAX;
+    return min_u64(d->any_muted || d->paused ? d->unmuted_ns + MUTE_NS : UINT64_MAX,
+                   d->stops_looked ? d->stops_ns : UINT64_MAX);
 }
 
 void gate_unmute(struct gate_driver *d)

@@ -61,6 +61,7 @@ void gate_wants_update(struct gate_driver *d)
                 gate_entry_update(d, &d->programs[i], k);
         }
     }
+    gate_stops_update(d);
     for (unsigned i = 0; i < GATE_USERS; i++) {
         struct gate_user *u = &d->users[i];
         u->fruitless_ns -= min_u64(u->fruitless_ns, paid);
@@ -72,6 +73,6 @@ void gate_wants_update(struct gate_driver *d)
 bool gate_believed(struct gate_driver *d, const struct gate_program *p, unsigned device)
 {
     const struct gate_entry *e = &p->v[device];
-    return e->raw_wants &&
+    return e->raw_wants && !gate_stopped(p) &&
            (!gate_user(d, p->account)->doubted || (e->worked && e->fruitless_ns < RECENT_NS));
 }
