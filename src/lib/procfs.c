@@ -59,15 +59,17 @@ int proc_stat_read(pid_t pid, struct proc_stat *out)
     size_t len = min_u64((size_t)(close_paren - open_paren - 1), sizeof(out->comm) - 1);
     memcpy(out->comm, open_paren + 1, len);
 
-    int ppid;
+    int ppid, group, session;
     unsigned threads, flags;
     unsigned long long start;
     if (sscanf(close_paren + 1,
-               " %c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u %*d %llu",
-               &out->state, &ppid, &flags, &threads, &start) != 5)
+               " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u %*d %llu",
+               &out->state, &ppid, &group, &session, &flags, &threads, &start) != 7)
         return -EIO;
     out->kernel = flags & PF_KTHREAD;
     out->ppid = ppid;
+    out->group = group;
+    out->session = session;
     out->threads = threads;
     out->id = (struct proc_id){.pid = (int32_t)pid, .start_ticks = start};
     return 0;
@@ -255,15 +257,26 @@ int proc_translate(pid_t peer, pid_t pid, pid_t *out)
     return r < 0 ? r : -ESRCH;
 }
 
+int proc_stat_parent(struct proc_stat *st)
+{
+    struct proc_stat parent;
+    int r = proc_stat_read(st->ppid, &parent);
+    if (r < 0 || parent.id.start_ticks > st->id.start_ticks)
+        return r < 0 ? r : -ESRCH;
+    *st = parent;
+    return 0;
+}
+
 bool proc_is_descendant(pid_t pid, pid_t ancestor)
 {
     struct proc_stat st;
-    for (int depth = 0; pid > 0 && depth < 128; depth++) {
-        if (pid == ancestor)
-            return true;
-        if (proc_stat_read(pid, &st) < 0)
-            break;
-        pid = st.ppid;
+    if (pid == ancestor)
+        return pid > 0;
+    int r = proc_stat_read(pid, &st);
+    for (int depth = 0; r == 0 && depth < PROC_LEVELS_MAX; depth++) {
+        if (st.ppid == ancestor)
+            return ancestor > 0;
+        r = proc_stat_parent(&st);
     }
     return false;
 }

@@ -17,7 +17,7 @@ struct proc_id {
 
 struct proc_stat {
     struct proc_id id;
-    pid_t ppid;
+    pid_t ppid, group, session;
     char state;    /* 'R', 'S', 'T', 'Z', ... */
     char comm[32]; /* truncated by the kernel to 15 bytes */
     uint32_t threads;
@@ -46,6 +46,11 @@ bool proc_alive(struct proc_id id);
 
 /* Whether its first thread is stopped: by a signal (^Z), or for a tracer. */
 bool proc_stopped(struct proc_id id);
+
+/* Its parent's in its place; -ESRCH at the top, and where the parent's number has passed to a
+ * process that is younger than its child. More levels than these, about 0.1 s, nobody climbs. */
+#define PROC_LEVELS_MAX 32768
+int proc_stat_parent(struct proc_stat *st);
 
 /* Whether `pid` is `ancestor` or descends from it, by the parents as they are now. */
 bool proc_is_descendant(pid_t pid, pid_t ancestor);

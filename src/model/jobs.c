@@ -5,8 +5,6 @@
 
 #include "model/model.h"
 
-#define ANCESTORS_MAX 128
-
 static uint32_t job_by_root(const struct model *m, pid_t pid)
 {
     for_each_job (m, j) {
@@ -50,6 +48,8 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     *j =
         (struct job){.rec = *rec, .root_pidfd = fd, .first_process = SLOT_NONE, .added_ns = m->now};
     model_job_usage_clear(j);
+    if (proc_owner(rec->root.pid, &j->owner) < 0)
+        j->owner = rec->uid;
     int r = watch_start(&m->watches, fd, &j->root_ended, &j->root_watch);
     if (r < 0) {
         close(fd);
@@ -146,18 +146,43 @@ uint32_t model_job_with(const struct model *m, pid_t pid)
     return job != SLOT_NONE && pidfd_alive(m->jobs[job].root_pidfd) ? job : SLOT_NONE;
 }
 
+/* A process group or session has its leader's number, which is given to no other process while it
+ * has members. A daemon's child keeps both when its parents have gone. Of another user's programs
+ * none is taken: who may signal a job may not signal those. */
+static uint32_t job_by_leader(const struct model *m, const struct proc_stat *st)
+{
+    uint32_t found = SLOT_NONE;
+    uid_t owner;
+    for_each_job (m, j) {
+        const struct proc_id root = j->rec.root;
+        if ((st->group != root.pid && st->session != root.pid) ||
+            st->id.start_ticks < root.start_ticks)
+            continue;
+        struct proc_stat now; /* the number may have passed on */
+        if (proc_stat_read(root.pid, &now) == 0 && !proc_same(now.id, root))
+            continue;
+        if (proc_owner(st->id.pid, &owner) == 0 && owner == j->owner &&
+            (found == SLOT_NONE || st->group == root.pid))
+            found = model_job_slot(m, j);
+    }
+    return found;
+}
+
 uint32_t model_job_of(const struct model *m, pid_t pid)
 {
-    for (int depth = 0; pid > 1 && depth < ANCESTORS_MAX; depth++) {
-        uint32_t job = model_job_with(m, pid);
+    uint32_t job = model_job_with(m, pid);
+    struct proc_stat first, st;
+    if (job != SLOT_NONE || proc_stat_read(pid, &first) < 0)
+        return job;
+    st = first;
+    for (int depth = 0; st.ppid > 1 && depth < PROC_LEVELS_MAX; depth++) {
+        job = model_job_with(m, st.ppid);
         if (job != SLOT_NONE)
             return job;
-        struct proc_stat st;
-        if (proc_stat_read(pid, &st) < 0)
+        if (proc_stat_parent(&st) < 0)
             break;
-        pid = st.ppid;
     }
-    return SLOT_NONE;
+    return job_by_leader(m, &first);
 }
 
 uint32_t model_job_by_number(const struct model *m, uint64_t number)

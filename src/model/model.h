@@ -131,6 +131,7 @@ struct job {
     int root_pidfd;         /* -1: the root has ended */
     struct watch *root_watch;
     bool root_ended;
+    uid_t owner; /* of the root process; rec.uid is who asked */
     uint32_t nprocesses, ngroups;
     uint32_t first_process;
     uint32_t account;
@@ -271,8 +272,8 @@ static inline void model_job_usage_clear(struct job *j)
 /* Its processes are looked at as if they were new. */
 void model_job_rescan(struct model *m, uint32_t job);
 
-/* The job that this living process is known to be in; the one that it belongs to, by what is known
- * or by its ancestors now. */
+/* The job that this living process is known to be in; the one that it belongs to, by what is known,
+ * by its ancestors now, or by the root that leads or has led its process group or session. */
 uint32_t model_job_with(const struct model *m, pid_t pid);
 uint32_t model_job_of(const struct model *m, pid_t pid);
 uint32_t model_job_by_number(const struct model *m, uint64_t number);

@@ -1,0 +1,92 @@
+/* Which processes are a job's: those that a program has moved away from itself are. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fixture.h"
+
+/* The number that a program wrote there. */
+static pid_t pid_in(const char *file)
+{
+    assert_true(EVENTUALLY(strchr(contents(file), '\n')));
+    return (pid_t)strtol(contents(file), NULL, 10);
+}
+
+static void program_ends(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    assert_true(EVENTUALLY(!process_state(pid) || process_state(pid) == 'Z'));
+}
+
+/* 200 shells, each the child of the one before. */
+static void far_descendant(void **state)
+{
+    (void)state;
+    pid_t runner = SPAWN("far", "cede", "run", "--gpu-device", "soft", "-c", "batch", "-n", "far",
+                         "--", "sh", "-c",
+                         "f() { [ $1 -eq 0 ] && exec sh -c 'echo $$ > $CEDE_DIR/far.pid; exec "
+                         "$CEDE_EXE load batch --device soft --kernel-us 2000'; "
+                         "(f $(($1 - 1)); :); }; f 200");
+    pid_t far = pid_in("far.pid");
+    assert_true(EVENTUALLY(all_have_contexts(&far, 1)));
+    assert_true(EVENTUALLY(job_int("far", "timeslice_us") > 0));
+    CEDE("pause", "far");
+    assert_true(EVENTUALLY(suspended(far)));
+    kill(far, SIGKILL);
+    await_child(runner);
+}
+
+/* The child's parent has ended before anybody saw it; all that is left are group and session. */
+static void orphan_of_session(void **state)
+{
+    (void)state;
+    static const char script[] =
+        "trap '(sh -c \"echo \\$\\$ > $CEDE_DIR/orphan.pid; exec $CEDE_EXE load batch "
+        "--device soft --kernel-us 2000\" &)' USR1; echo $$ > $CEDE_DIR/ready; while :; do "
+        "sleep 0.05; done";
+    SPAWN("root", "setsid", "sh", "-c", script);
+    pid_t root = pid_in("ready");
+    struct ceded d = ceded_start();
+    CEDE("set", pid_text(root), "-c", "batch");
+    CEDE("pause", pid_text(root));
+    kill(root, SIGUSR1);
+    pid_t pid = pid_in("orphan.pid");
+    assert_int_equal(process_parent(pid), getpid());
+    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
+    assert_true(EVENTUALLY(suspended(pid)));
+    CEDE("resume", pid_text(root));
+    assert_true(EVENTUALLY(!suspended(pid)));
+    program_ends(pid);
+    program_ends(root);
+    ceded_stop(&d);
+}
+
+/* Neither another's session nor a group that is not the root's makes a program the job's. */
+static void neighbour_is_left_alone(void **state)
+{
+    (void)state;
+    SPAWN("shell", "setsid", "sh", "-c",
+          "sleep 600 & echo $! > $CEDE_DIR/sleeper.pid; sh -c 'echo $$ > "
+          "$CEDE_DIR/other.pid; exec $CEDE_EXE load batch --device soft' & wait");
+    pid_t root = pid_in("sleeper.pid"), other = pid_in("other.pid");
+    struct ceded d = ceded_start();
+    CEDE("set", pid_text(root), "-c", "batch");
+    CEDE("pause", pid_text(root));
+    assert_true(EVENTUALLY(all_have_contexts(&other, 1)));
+    await_progress(&other, 1);
+    assert_int_equal(job_int("sleep", "timeslice_us"), 0);
+    assert_false(suspended(other));
+    program_ends(other);
+    program_ends(root);
+    ceded_stop(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        e2e(far_descendant),
+        e2e(orphan_of_session),
+        e2e(neighbour_is_left_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
