@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "lib/paths.h"
+#include "recovery/restorers.h"
 
 #define MAGIC        0x4e524a4544454301ULL /* bytes: 01 C E D E J R N */
 #define HEADER_SIZE  4096U
@@ -269,13 +270,22 @@ static int open_checked(const char *path, int flags, mode_t mode, struct error *
     return fd;
 }
 
+#define CONTINUE_MS 100 /* between looks for holders that were stopped: the whole of /proc */
+
 static int lock(int fd, int wait_ms)
 {
-    for (;;) {
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    for (int look_ms = 0;; look_ms -= 10) {
         if (flock(fd, LOCK_EX | LOCK_NB) == 0)
             return 0;
         if (errno != EWOULDBLOCK && errno != EINTR)
             return -errno;
+        if (look_ms <= 0) {
+            restorers_continue(st.st_dev, st.st_ino);
+            look_ms = CONTINUE_MS;
+        }
         if (wait_ms <= 0)
             return -EBUSY;
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);

@@ -1,5 +1,4 @@
-/* See other.h. A user can make a process that looks like a restorer, and keeps cede from that
- * user's own programs by it. */
+/* See other.h. */
 #include "recovery/other.h"
 
 #include <errno.h>
@@ -12,20 +11,7 @@
 #include "lib/util.h"
 #include "recovery/address.h"
 #include "recovery/journal.h"
-
-/* The numbers of its descriptors of journal and lock are a restorer's first arguments. */
-static int descriptors(pid_t restorer, int *journal, int *lock)
-{
-    char path[64], args[64] = "";
-    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)restorer);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, args, sizeof(args) - 1);
-    if (n < 0)
-        return -errno;
-    for (ssize_t i = 0; i < n; i++)
-        args[i] = args[i] ? args[i] : ' ';
-    return sscanf(args, "%*s %d %d", journal, lock) == 2 ? 0 : -ESRCH;
-}
+#include "recovery/restorers.h"
 
 /* 1: it has something to do with these devices, or may not be looked at; 0: not, or it has just
  * ended, or what it has is no journal any more; else an error. A look at what a descriptor is comes
@@ -35,11 +21,10 @@ static int overlaps(pid_t restorer, const char *driver, const char *where,
 {
     char path[64], theirs[16], there[256];
     struct stat st;
-    int journal = -1, lock = -1, r = descriptors(restorer, &journal, &lock);
+    int journal = -1, lock = -1, r = restorers_descriptors(restorer, &journal, &lock);
     if (r < 0)
         return r == -ENOENT || r == -ESRCH ? 0 : r;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, lock);
-    if (stat(path, &st) == 0 && st.st_dev == own->device && st.st_ino == own->inode)
+    if (restorers_hold(restorer, lock, own->device, own->inode))
         return 0;
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)restorer, journal);
     _cleanup_close_ int any = open(path, O_PATH | O_CLOEXEC);
@@ -55,18 +40,6 @@ static int overlaps(pid_t restorer, const char *driver, const char *where,
            address_overlap(driver, where, theirs, there);
 }
 
-/* 1: a restorer; 0: not, or gone; else an error. */
-static int is_restorer(pid_t pid, uid_t *owner)
-{
-    struct proc_stat st;
-    int r = proc_stat_read(pid, &st);
-    if (r == 0 && strcmp(st.comm, "cede-restore") != 0)
-        return 0;
-    if (r == 0)
-        r = proc_owner(pid, owner);
-    return r == 0 ? 1 : r == -ESRCH ? 0 : r;
-}
-
 void other_cedes_find(struct other_cedes *o, const char *driver, const char *where,
                       const struct journal_place *own)
 {
@@ -76,7 +49,7 @@ void other_cedes_find(struct other_cedes *o, const char *driver, const char *whe
     o->unsure = proc_list(&pids, &n) < 0;
     for (size_t i = 0; i < n; i++) {
         uid_t uid = 0;
-        int r = is_restorer(pids[i], &uid);
+        int r = restorers_have(pids[i], &uid);
         if (r > 0)
             r = overlaps(pids[i], driver, where, own);
         if (r < 0 || (r > 0 && o->n == OTHERS_MAX))

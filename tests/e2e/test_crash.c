@@ -204,12 +204,35 @@ static void stopped_daemon(void **state)
     end_loads(pids);
 }
 
+/* The daemon dies while its restorer is stopped: the next one does not wait for somebody to think
+ * of that. */
+static void stopped_restorer(void **state)
+{
+    (void)state;
+    pid_t pids[N];
+    start_loads(pids);
+    struct ceded d = ceded_start();
+    make_jobs(pids);
+    await_turns();
+    kill(d.restorer, SIGSTOP);
+    await_state(d.restorer, "T");
+    kill(d.pid, SIGKILL);
+    await_child(d.pid);
+    pid_t before = d.restorer;
+    d = ceded_start();
+    assert_int_equal(await_child(before), 0);
+    await_turns();
+    ceded_stop(&d);
+    assert_true(all_slices_default(pids, N));
+    end_loads(pids);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         e2e(killed_at_random_moments), e2e(next_daemon_after_both_died),
         e2e(resume_after_both_died),   e2e(ps_after_both_died),
-        e2e(stopped_daemon),
+        e2e(stopped_daemon),           e2e(stopped_restorer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
