@@ -145,3 +145,16 @@ bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
     set_account(l, &f.of, pid, spec);
     return true;
 }
+
+void rules_name_accounts(const struct rule_list *l, struct engine *e)
+{
+    engine_accounts_forget(e);
+    for (size_t i = 0; i < l->n; i++) {
+        const struct request *r = &l->rules[i].request;
+        const struct job_terms terms = {.weight = r->has_weight ? r->weight : WEIGHT_DEFAULT,
+                                        .gpu_min = r->gpu_min,
+                                        .gpu_max = r->gpu_max};
+        if (l->rules[i].account)
+            engine_account_set(e, l->rules[i].title, &terms);
+    }
+}

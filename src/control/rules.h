@@ -53,6 +53,9 @@ void rules_account(const struct rule_list *l, pid_t pid, struct job_spec *spec);
 /* What a request asks for, for a job of this process. */
 struct job_spec request_spec(const struct request *r, const char *comm, pid_t pid, bool admin);
 
+/* Tells the engine of all accounts, and that there are no others. */
+void rules_name_accounts(const struct rule_list *l, struct engine *e);
+
 /* A rule_fn; arg is a struct rule_list that outlives the engine. */
 bool rules_fn(void *arg, pid_t pid, struct job_spec *spec);
 

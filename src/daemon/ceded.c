@@ -16,6 +16,7 @@
 #include <uv.h>
 
 #include "control/server.h"
+#include "daemon/directory.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
 #include "daemon/reader.h"
@@ -48,6 +49,7 @@ struct daemon {
     struct device_driver *driver;
     struct engine *engine;
     struct server *server;
+    struct directory directory;
     struct verbs verbs;
 
     pid_t restorer; /* 0: none */
@@ -238,6 +240,7 @@ static void daemon_stop(struct daemon *d)
     if (d->server)
         server_stop(d->server);
     d->server = NULL;
+    directory_unwatch(&d->directory);
     stop_reading(d);
     if (d->loop_open)
         uv_stop(&d->loop);
@@ -251,20 +254,6 @@ static void use_config(struct daemon *d)
     log_set_level(d->config.log_level);
 }
 
-static void name_accounts(struct daemon *d)
-{
-    engine_accounts_forget(d->engine);
-    for (size_t i = 0; i < d->rules.n; i++) {
-        const struct request *r = &d->rules.rules[i].request;
-        if (d->rules.rules[i].account)
-            engine_account_set(
-                d->engine, d->rules.rules[i].title,
-                &(struct job_terms){.weight = r->has_weight ? r->weight : WEIGHT_DEFAULT,
-                                    .gpu_min = r->gpu_min,
-                                    .gpu_max = r->gpu_max});
-    }
-}
-
 static void apply_config(struct daemon *d, const struct config *c)
 {
     if (strcmp(c->device, d->config.device) != 0 ||
@@ -273,7 +262,7 @@ static void apply_config(struct daemon *d, const struct config *c)
     struct config old = d->config;
     d->config = *c;
     use_config(d);
-    name_accounts(d);
+    rules_name_accounts(&d->rules, d->engine);
     config_free(&old);
     server_set_group(d->server, c->admin_gid);
     /* Both were checked when the file was read. */
@@ -382,6 +371,38 @@ static int find_dir(struct daemon *d, struct error *err)
     return 0;
 }
 
+/* Somebody removed it, or what is in it. Jobs are kept where the journal still is. A transient
+ * daemon's successor is whoever runs the next job. */
+static void directory_lost(void *arg)
+{
+    struct daemon *d = arg;
+    log_say(LOG_WARNING, "the socket or the lock in %s was removed", d->dir);
+    d->again = !d->opt.transient;
+    daemon_leave(d, d->again ? "starting anew" : "all jobs run by the driver's defaults");
+}
+
+static int open_devices(struct daemon *d, struct error *err)
+{
+    const char *device = d->opt.device ? d->opt.device : d->config.device;
+    d->soft = d->opt.soft_socket         ? d->opt.soft_socket
+              : d->config.soft_socket[0] ? d->config.soft_socket
+                                         : NULL;
+    char gate[128];
+    snprintf(gate, sizeof(gate), "%s/gate", d->dir);
+    struct device_address address;
+    int r = device_open_list(device, d->soft, gate, &d->driver, &address, err);
+    if (r < 0)
+        return r;
+    /* What the restorer has to open, should it come to that. */
+    unsigned left = restorer_address(d->journal, d->driver, &address);
+    if (left)
+        log_say(LOG_WARNING,
+                "%u channel groups that an earlier cede changed are on devices that cannot be "
+                "reached any more: forgotten",
+                left);
+    return 0;
+}
+
 static int start_up(struct daemon *d, struct error *err)
 {
     process_raise_priority();
@@ -400,23 +421,9 @@ static int start_up(struct daemon *d, struct error *err)
                 "are given back the driver's defaults, and some jobs may be forgotten",
                 d->dir);
 
-    const char *device = d->opt.device ? d->opt.device : d->config.device;
-    d->soft = d->opt.soft_socket         ? d->opt.soft_socket
-              : d->config.soft_socket[0] ? d->config.soft_socket
-                                         : NULL;
-    char gate[128];
-    snprintf(gate, sizeof(gate), "%s/gate", d->dir);
-    struct device_address address;
-    r = device_open_list(device, d->soft, gate, &d->driver, &address, err);
+    r = open_devices(d, err);
     if (r < 0)
         return r;
-    /* What the restorer has to open, should it come to that. */
-    unsigned left = restorer_address(d->journal, d->driver, &address);
-    if (left)
-        log_say(LOG_WARNING,
-                "%u channel groups that an earlier cede changed are on devices that cannot be "
-                "reached any more: forgotten",
-                left);
     heartbeat(d);
     r = start_restorer(d, err);
     if (r < 0)
@@ -439,8 +446,17 @@ static int start_up(struct daemon *d, struct error *err)
         return r;
     d->hints = hints_new(); /* without memory: no program can report requests */
     d->verbs = (struct verbs){.engine = d->engine, .rules = &d->rules, .hints = d->hints};
-    name_accounts(d);
-    return server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
+    rules_name_accounts(&d->rules, d->engine);
+    r = server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
+    if (r < 0)
+        return r;
+    r = directory_watch(&d->directory, &d->loop, d->dir, journal_place(d->journal), directory_lost,
+                        d);
+    if (r == -ENOENT)
+        return error_set(err, r, "%s was removed while ceded started", d->dir);
+    if (r < 0)
+        log_say(LOG_WARNING, "cannot watch %s, should it be removed: %s", d->dir, strerror(-r));
+    return 0;
 }
 
 /* Undoes what was changed, then lets the restorer go. Returns the exit status. */
@@ -549,7 +565,7 @@ int ceded_main(int argc, char **argv)
     if (!d)
         return 1;
     struct error err = {""};
-    d->restorer_pipe = -1;
+    d->restorer_pipe = d->directory.fd = -1;
     d->reader = (struct reader)READER_NONE;
     log_open("ceded", LOG_INFO);
     int r = options_parse(argc, argv, &d->opt);

@@ -155,6 +155,18 @@ int engine_change(struct engine *m, uint32_t job, const struct job_terms *terms,
     return 0;
 }
 
+void engine_accounts_forget(struct engine *m)
+{
+    m->naccounts = 0;
+}
+
+void engine_account_set(struct engine *m, const char *name, const struct job_terms *terms)
+{
+    (void)terms;
+    snprintf(m->account, sizeof(m->account), "%s", name);
+    m->naccounts++;
+}
+
 int engine_set_deadline(struct engine *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
                         bool may_promote)
 {

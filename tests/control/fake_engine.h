@@ -8,6 +8,8 @@
 #define FAKE_JOBS 4096
 
 struct engine {
+    unsigned naccounts;
+    char account[ACCOUNT_NAME_MAX];  /* the last one named */
     struct job_view jobs[FAKE_JOBS]; /* number 0: free */
     struct report told[FAKE_JOBS];   /* what each said last */
     uint32_t end;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 #include "control/config.h"
 #include "control/rights.h"
 #include "control/rules.h"
+#include "fake_engine.h"
 #include "lib/procfs.h"
 
 #define NOBODY 65534
@@ -111,6 +113,14 @@ static void of_a_real_process(void **state)
     spec.account[0] = '\0';
     rules_account(&all, getpid(), &spec);
     assert_string_equal(spec.account, "mine");
+    struct engine *e = fake_engine_new();
+    rules_name_accounts(&all, e);
+    assert_int_equal(e->naccounts, 3);
+    assert_string_equal(e->account, "later");
+    all.n = 1;
+    rules_name_accounts(&all, e);
+    assert_int_equal(e->naccounts, 0);
+    free(e);
     r.uid++;
     assert_false(rules_fn(&l, getpid(), &spec));
     l.n = 0;

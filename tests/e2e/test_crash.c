@@ -227,12 +227,53 @@ static void stopped_restorer(void **state)
     end_loads(pids);
 }
 
+static bool answers(pid_t daemon)
+{
+    json_t *all = ask("{\"v\":1,\"op\":\"ps\"}");
+    bool it_does = json_integer_value(json_object_get(all, "pid")) == daemon;
+    json_decref(all);
+    return it_does;
+}
+
+/* The daemon that has lost its directory has another before a second daemon takes the place. */
+static void directory_removed(void **state)
+{
+    (void)state;
+    pid_t pids[N];
+    char home[96];
+    snprintf(home, sizeof(home), "%s/home", harness_dir());
+    set_cede_home(home);
+    start_loads(pids);
+    struct ceded d = ceded_start();
+    make_jobs(pids);
+    await_turns();
+    RUN(&result, "rm", "-rf", home);
+    assert_true(EVENTUALLY(answers(d.pid)));
+    assert_true(all_slices_default(pids, N)); /* the jobs went with their records */
+    await_progress(pids, N);
+    RUN(&result, "cede", "daemon", "--device", "soft", "--dir", home);
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "another cede"));
+    make_jobs(pids);
+    await_turns();
+
+    snprintf(home, sizeof(home), "%s/socket", cede_home());
+    assert_int_equal(unlink(home), 0);
+    assert_true(EVENTUALLY(answers(d.pid)));
+    await_turns(); /* the jobs are on record */
+    assert_int_equal(children_of(d.pid, &d.restorer, 1), 1);
+    ceded_stop(&d);
+    assert_true(all_slices_default(pids, N));
+    end_loads(pids);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         e2e(killed_at_random_moments), e2e(next_daemon_after_both_died),
         e2e(resume_after_both_died),   e2e(ps_after_both_died),
         e2e(stopped_daemon),           e2e(stopped_restorer),
+        e2e(directory_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static uint32_t wanted_places(const struct gate_program *p)
     return places;
 }
 
-static void look(struct gate_program *p)
+static void stops_look(struct gate_program *p)
 {
     bool stopped = proc_stopped(p->proc);
     p->stopped_looks = !stopped ? 0 : gate_stopped(p) ? STOPPED_LOOKS : p->stopped_looks + 1;
@@ -47,7 +47,7 @@ void gate_stops_update(struct gate_driver *d)
             continue;
         n++;
         if (now >= d->stops_ns)
-            look(p);
+            stops_look(p);
     }
     d->stops_looked = n > 0;
     if (now >= d->stops_ns)
