@@ -24,7 +24,7 @@ static void assert_names(const char *text, pid_t pid)
 static void two_daemons(void **state)
 {
     (void)state;
-    char config[96], path[96];
+    char config[96];
     pid_t pids[2] = {LOAD("lat", "latency"), LOAD("b1", "batch")};
     assert_true(EVENTUALLY(all_have_contexts(pids, 2)));
     struct ceded d = ceded_start();
@@ -37,13 +37,6 @@ static void two_daemons(void **state)
     assert_int_equal(status_of(result.status), 1);
     assert_names(result.err, d.pid);
     assert_int_equal(job_int("b1", "number"), number); /* the first answers still */
-
-    /* Direct work is refused while somebody holds the journal, also where its socket is gone. */
-    snprintf(path, sizeof(path), "%s/socket", cede_home());
-    assert_int_equal(unlink(path), 0);
-    RUN(&result, "cede", "set", pid_text(pids[1]), "-c", "latency");
-    assert_int_equal(status_of(result.status), 1);
-    assert_names(result.err, d.pid);
     await_progress(pids, 2);
     ceded_stop(&d);
     assert_true(all_slices_default(pids, 2));
