@@ -61,6 +61,9 @@ static const char help[] =
 
 #define ROOM_WAIT_US     (120 * 1000000ULL) /* two jobs of 64 GiB have left by then */
 #define ROOM_LOOK_NS     100000000L
+#define ENROLL_NS        (20 * NSEC_PER_SEC)
+#define NAP_FIRST_NS     (5 * NSEC_PER_MSEC)
+#define NAP_MAX_NS       (200 * NSEC_PER_MSEC)
 #define CONTINUE_LOOK_NS 20000000L /* of whether a stopped program goes on */
 
 struct options {
@@ -185,16 +188,25 @@ static int room_wait(struct client *c, const struct request *r, const json_t *re
     return 0;
 }
 
+/* Of many calls at once some are refused for now. A daemon that leaves, its last job gone, closes
+ * its connections and accepts none after that: one that does so twice is out of order. */
+static bool is_passing(int r, pid_t daemon, pid_t *left)
+{
+    const pid_t before = *left;
+    *left = r == -EPIPE ? daemon : 0;
+    return (r == -EPIPE && daemon != before) || r == -EUSERS || r == -EMFILE;
+}
+
 /* Makes this process a job. *refused: a scheduler is there and does not allow it. */
 static int enroll(const struct options *o, struct client *peer, bool *refused, int *room,
                   struct error *err)
 {
     struct transient t = TRANSIENT_NONE;
-    int r = 0;
-    for (int i = 0; i < 3; i++) {
-        r = transient_connect(&t, o->device, peer, err);
-        if (r < 0)
-            break;
+    const uint64_t until = monotonic_ns() + ENROLL_NS;
+    long nap = NAP_FIRST_NS;
+    pid_t left = 0;
+    int r = transient_connect(&t, o->device, peer, err);
+    while (r == 0) {
         json_t *reply;
         r = client_call(peer, &o->request, &reply, err);
         if (r == 0)
@@ -205,9 +217,11 @@ static int enroll(const struct options *o, struct client *peer, bool *refused, i
         client_close(peer);
         /* What cannot be had is refused too: a size that no GPU has. */
         *refused = r == -EPERM || r == -EACCES || (r == -EINVAL && o->request.memory_bytes);
-        /* A transient daemon may be on its way out, its last job gone, while we come in. */
-        if (r != -EPIPE)
+        if (!is_passing(r, peer->daemon_pid, &left) || monotonic_ns() > until)
             break;
+        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+        nap = (long)min_u64((uint64_t)nap * 2, NAP_MAX_NS);
+        r = transient_connect(&t, o->device, peer, err);
     }
     transient_close(&t);
     return r;

@@ -8,16 +8,19 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "lib/paths.h"
 
-#define START_MS 3000
-#define RETRY_MS 20
-#define LOG_MAX  (1 << 20) /* bytes; a larger log is begun anew */
+#define CONNECT_MS 20000
+#define TURN_MS    5000 /* who has been starting one for so long was stopped, or waits for a lock */
+#define RETRY_MS   20
+#define LOG_MAX    (1 << 20) /* bytes; a larger log is begun anew */
 
-/* In the daemon-to-be. Descriptor 3 is the end of the pipe whose other end shows that it lives. */
+/* In the daemon-to-be. Descriptor 3 is the end of the pipe whose other end shows that it lives, and
+ * by a byte that another daemon has the place. */
 static void become_daemon(int log_fd, int alive_fd, const char *dir, const char *device)
 {
     sigset_t none;
@@ -106,26 +109,55 @@ static void complaint(const struct transient *t, char *buf, size_t size)
     memmove(buf, line, strlen(line) + 1);
 }
 
+/* Of those that find no daemon one at a time starts one. True: it is this one's turn, or who has it
+ * does not get on. */
+static bool my_turn(struct transient *t, uint64_t since_ns)
+{
+    char dir[256], path[300];
+    if (t->turn_fd < 0 && cede_dir(dir, sizeof(dir), NULL) == 0 && cede_dir_make(dir, NULL) == 0) {
+        snprintf(path, sizeof(path), "%s/starting", dir);
+        t->turn_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    }
+    return t->turn_fd < 0 || flock(t->turn_fd, LOCK_EX | LOCK_NB) == 0 ||
+           monotonic_ns() > since_ns + TURN_MS * NSEC_PER_MSEC;
+}
+
+enum started { BEGINS, BUSY, ENDED };
+
+/* How the daemon that was started gets on, after RETRY_MS at most. */
+static enum started transient_look(const struct transient *t)
+{
+    char c;
+    struct pollfd p = {.fd = t->alive_fd, .events = POLLIN};
+    if (poll(&p, 1, RETRY_MS) <= 0)
+        return BEGINS;
+    return read(t->alive_fd, &c, 1) == 1 ? BUSY : ENDED;
+}
+
 int transient_connect(struct transient *t, const char *device, struct client *c, struct error *err)
 {
-    int r = client_open(c, err);
+    const uint64_t since = monotonic_ns();
+    enum started state = BUSY;
+    int r;
+    while ((r = client_open(c, err)) == -ENOENT && state != ENDED &&
+           monotonic_ns() < since + CONNECT_MS * NSEC_PER_MSEC) {
+        if (state == BEGINS) {
+            state = transient_look(t);
+        } else if (!my_turn(t, since)) {
+            poll(NULL, 0, RETRY_MS);
+        } else if ((r = client_open(c, err)) != -ENOENT || (r = start(t, device, err)) < 0) {
+            break; /* another's may have come before the turn did */
+        } else {
+            state = BEGINS;
+        }
+    }
+    close_p(&t->turn_fd);
+    t->turn_fd = -1;
     if (r != -ENOENT)
         return r;
-    r = start(t, device, err);
-    if (r < 0)
-        return r;
-    const uint64_t deadline = monotonic_ns() + START_MS * NSEC_PER_MSEC;
-    for (bool ended = false;;) {
-        r = client_open(c, err);
-        if (r != -ENOENT)
-            return r;
-        if (ended || monotonic_ns() > deadline)
-            break;
-        struct pollfd p = {.fd = t->alive_fd, .events = POLLIN};
-        ended = poll(&p, 1, RETRY_MS) > 0; /* then look once more: another's may be there */
-    }
-    char why[400];
-    complaint(t, why, sizeof(why));
+    char why[400] = "";
+    if (t->log_fd >= 0)
+        complaint(t, why, sizeof(why));
     return error_set(err, -ENOENT, "%s", why[0] ? why : "ceded was started and does not answer");
 }
 

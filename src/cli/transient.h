@@ -9,17 +9,17 @@
 struct transient {
     int alive_fd; /* ends when the daemon that was started has ended; -1: none was started */
     int log_fd;
+    int turn_fd; /* a lock among those that would start one */
     off_t log_start;
 };
 #define TRANSIENT_NONE                                                                             \
     {                                                                                              \
-        .alive_fd = -1, .log_fd = -1                                                               \
+        .alive_fd = -1, .log_fd = -1, .turn_fd = -1                                                \
     }
 
-/* Connects to a daemon; if there is none, starts one and waits for it up to 3 s. Of several that
- * are started at once one gets the journal, and all callers find that one. May be called again with
- * the same `t`; transient_close() once, after any outcome. On failure err says what the daemon that
- * was started complained of. */
+/* Connects to a daemon; if there is none, starts one and waits for it, up to 20 s while one begins
+ * or another is just ending. May be called again with the same `t`; transient_close() once, after
+ * any outcome. On failure err says what the daemon that was started complained of. */
 int transient_connect(struct transient *t, const char *device, struct client *c, struct error *err);
 void transient_close(struct transient *t);
 

@@ -413,6 +413,8 @@ static int start_up(struct daemon *d, struct error *err)
     r = cede_dir_make(d->dir, err);
     if (r == 0)
         r = journal_open(d->dir, JOURNAL_WAIT_MS, &d->journal, err);
+    if (r == -EBUSY && d->opt.transient)
+        process_say_busy();
     if (r < 0)
         return r;
     if (journal_damaged(d->journal))

@@ -17,6 +17,7 @@
 #include "lib/util.h"
 
 #define NOFILE_FEW 4096
+#define STARTER_FD 3     /* a pipe */
 #define NOFILE_MAX 65536 /* a descriptor per process of a job and per client, and spare */
 
 /* Beyond the hard limit too, where it may. */
@@ -63,6 +64,13 @@ void process_raise_priority(void)
     if (sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &p) == 0 ||
         setpriority(PRIO_PROCESS, 0, -20) == 0)
         return;
+}
+
+void process_say_busy(void)
+{
+    struct stat st;
+    if (fstat(STARTER_FD, &st) == 0 && S_ISFIFO(st.st_mode))
+        (void)write_full(STARTER_FD, "b", 1);
 }
 
 int notify_send(const char *state)

@@ -504,6 +504,18 @@ static void refused(void **state)
     }
 }
 
+static void asks_again_while_too_many_do(void **state)
+{
+    (void)state;
+    static const char full[] = "{\"v\":1,\"ok\":false,\"errno\":87,\"error\":\"too many\"}";
+    pid_t daemon = fake_daemon(
+        (uid_t)-1, (const char *const[]){full, full, full, full, "{\"v\":1,\"ok\":true}", NULL});
+    RUN(&with, "cede", "run", "--strict", "echo", "ran");
+    free(fake_daemon_end(daemon));
+    assert_string_equal(with.err, "");
+    assert_int_equal(status_of(with.status), 0);
+}
+
 /* A stranger's socket is as good as none. */
 static void distrusts(void **state)
 {
@@ -562,6 +574,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(registers_itself),
         cmocka_unit_test(names_itself),
         cmocka_unit_test(refused),
+        cmocka_unit_test(asks_again_while_too_many_do),
         cmocka_unit_test(distrusts),
         cmocka_unit_test(as_a_user),
     };

@@ -1,0 +1,72 @@
+/* Many `cede run` at once on a machine where no daemon runs: all of them are scheduled, whatever
+ * another's daemon is at just then. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+#define RUNNERS 10
+#define TIMES   "30"
+
+static struct result r;
+
+static const char *file_in(const char *name)
+{
+    static char path[120];
+    snprintf(path, sizeof(path), "%s/%s", harness_dir(), name);
+    return path;
+}
+
+/* Daemons begin and end all the time. */
+static void many_at_once(void **state)
+{
+    (void)state;
+    static const char script[] =
+        "i=0; while [ $i -lt " TIMES " ]; do "
+        "\"$CEDE_EXE\" run --strict -q --gpu-device gate true || exit 1; i=$((i + 1)); done";
+    pid_t v[RUNNERS];
+    for (int i = 0; i < RUNNERS; i++)
+        v[i] = harness_start((const char *const[]){"sh", "-c", script, NULL}, -1, -1, 2, false);
+    for (int i = 0; i < RUNNERS; i++) {
+        int st;
+        assert_int_equal(waitpid(v[i], &st, 0), v[i]);
+        assert_int_equal(status_of(st), 0);
+    }
+}
+
+static bool log_says(const char *what)
+{
+    RUN(&r, "cat", file_in("log"));
+    return strstr(r.out, what);
+}
+
+/* One that ends has the lock for longer than the next daemon waits. */
+static void predecessor_takes_long(void **state)
+{
+    (void)state;
+    int lock = open(file_in("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600), st;
+    assert_int_equal(flock(lock, LOCK_EX), 0);
+    pid_t runner = harness_start((const char *const[]){"cede", "run", "--strict", "-q",
+                                                       "--gpu-device", "gate", "true", NULL},
+                                 -1, -1, 2, false);
+    for (int i = 0; i < 1000 && !log_says("another cede"); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_true(log_says("another cede"));
+    close(lock);
+    assert_int_equal(waitpid(runner, &st, 0), runner);
+    assert_int_equal(status_of(st), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(predecessor_takes_long, harness_begin, harness_end),
+        cmocka_unit_test_setup_teardown(many_at_once, harness_begin, harness_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
