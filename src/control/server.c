@@ -66,6 +66,7 @@ struct server {
     LIST_HEAD(, client) clients;
     unsigned nclients;
     char path[108];
+    ino_t inode; /* of the socket there */
     char buf[PROTO_MESSAGE_MAX + 1];
 };
 
@@ -401,6 +402,12 @@ static int listen_on(const char *path, struct error *err)
     return TAKE_FD(fd);
 }
 
+static ino_t inode_at(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 ? st.st_ino : 0;
+}
+
 int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t admin_gid,
                  struct server **out, struct error *err)
 {
@@ -416,6 +423,7 @@ int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t a
         return error_set(err, r, "cannot watch %s: %s", path, strerror(-r));
     }
     snprintf(s->path, sizeof(s->path), "%s", path);
+    s->inode = inode_at(path);
     s->poll.data = s;
     uv_timer_init(loop, &s->sampler);
     s->sampler.data = s;
@@ -444,7 +452,8 @@ static void on_server_closed(uv_handle_t *h)
 void server_stop(struct server *s)
 {
     s->stopping = true;
-    unlink(s->path);
+    if (inode_at(s->path) == s->inode) /* else a successor's, where ours was removed */
+        unlink(s->path);
     for (struct ask *a = LIST_FIRST(&s->asks); a; a = LIST_NEXT(a, link))
         a->server = NULL;
     while (!LIST_EMPTY(&s->clients))

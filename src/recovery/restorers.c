@@ -54,8 +54,8 @@ void restorers_continue(uint64_t device, uint64_t inode)
         return;
     for (size_t i = 0; i < n; i++) {
         struct proc_stat st;
-        uid_t owner;
-        int journal, held;
+        uid_t owner = 0;
+        int journal = -1, held = -1;
         if (restorers_have(pids[i], &owner) <= 0 || owner != geteuid() ||
             proc_stat_read(pids[i], &st) < 0 || st.state != 'T' ||
             restorers_descriptors(pids[i], &journal, &held) < 0 ||
