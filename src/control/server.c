@@ -2,8 +2,10 @@
  * from each client a turn, so that none starves the others. And answering takes time from all jobs
  * on the machine: what a user's connections and requests took is paid for by not listening to that
  * user, who gets a fifth of the time at most. It is the thread's processor time that counts: that
- * other programs had the processor meanwhile is no fault of the user's. A user who only connects,
- * again and again, is known after accept() alone: then nobody is accepted for a while. */
+ * other programs had the processor meanwhile is no fault of the user's. Connecting and closing is
+ * paid for as well: connections of a user that owes wait, and those of one that owes much are
+ * refused. Whose a connection is shows after accept() alone: so while there are some to refuse,
+ * nobody is accepted for most of the time. */
 #include "control/server.h"
 
 #include <errno.h>
@@ -23,9 +25,11 @@
 #define SAMPLE_MS        1000
 #define BACKOFF_PART     4                     /* times what a request took, its user waits then */
 #define BACKOFF_MIN_NS   (20 * NSEC_PER_MSEC)  /* shorter debts wait for more */
-#define BACKOFF_LOOK_MS  10                    /* how often debts are looked at */
-#define FLOOD_NS         (200 * NSEC_PER_MSEC) /* no client that waits for replies reaches it */
-#define TURNED_AWAY      16                    /* in one turn: too many */
+#define BACKOFF_LOOK_MS  5                     /* how often debts are looked at */
+#define FLOOD_NS         (200 * NSEC_PER_MSEC) /* whose user owes so much is turned away */
+#define AWAY_NS          NSEC_PER_MSEC         /* for turning them away, in one turn */
+#define DEBT_MAX_NS      NSEC_PER_SEC          /* by connecting */
+#define CONNECTION_NS    (10 * NSEC_PER_USEC)  /* of a connection, in the event loop */
 
 /* A request that waits for the engine's next tick. */
 struct ask {
@@ -55,6 +59,7 @@ struct server {
     uv_timer_t backoff;  /* runs while a client backs off, or no connection is accepted */
     bool accepts_nobody; /* nobody is accepted */
     struct accounts accounts;
+    char *flood_text; /* a refusal */
     struct quotas users;
     uint64_t next_number;
     struct verbs *verbs;
@@ -75,14 +80,22 @@ static void free_when_closed(struct server *s)
     if (!s->stopping || s->closing)
         return;
     accounts_free(&s->accounts);
+    free(s->flood_text);
     free(s);
+}
+
+static void user_charge(struct server *s, uid_t account, uint64_t took_ns)
+{
+    quota_charge(quota_of(&s->users, account), monotonic_ns(), took_ns * BACKOFF_PART);
 }
 
 static void on_client_closed(uv_handle_t *h)
 {
     struct client *c = h->data;
     struct server *s = c->server;
+    uint64_t started = verbs_cpu_ns(s->verbs);
     close(c->fd);
+    user_charge(s, c->account, verbs_cpu_ns(s->verbs) - started);
     free(c);
     s->closing--;
     free_when_closed(s);
@@ -165,11 +178,6 @@ static void has_page(struct client *c)
 static bool quota_exceeded(struct server *s, uid_t uid, bool admin, uint64_t ns)
 {
     return !admin && quota_of(&s->users, uid)->paid_ns > monotonic_ns() + ns;
-}
-
-static void user_charge(struct server *s, uid_t uid, uint64_t took_ns)
-{
-    quota_charge(quota_of(&s->users, uid), monotonic_ns(), took_ns * BACKOFF_PART);
 }
 
 static void on_request(uv_poll_t *h, int status, int events);
@@ -264,32 +272,37 @@ static void client_ask(struct client *c, size_t n)
     engine_submit(s->verbs->engine, &a->verb.command);
 }
 
-static void on_request(uv_poll_t *h, int status, int events)
+/* One message of a client that may have sent one. */
+static void client_take(struct client *c, int status)
 {
-    struct client *c = h->data;
     struct server *s = c->server;
-    if (quota_exceeded(s, c->account, c->reserved, BACKOFF_MIN_NS)) {
-        back_off(s, &c->poll, &c->backs_off);
-        return;
-    }
-    uint64_t started = verbs_cpu_ns(s->verbs);
-    uid_t account = c->account;
     /* MSG_TRUNC: the true length of a message that does not fit. */
     ssize_t n = recv(c->fd, s->buf, sizeof(s->buf), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR) && status == 0)
         return;
     if (n <= 0) { /* gone, or an empty message, which looks the same */
         client_disconnect(c);
-        return;
-    }
-    if (n > PROTO_MESSAGE_MAX) {
+    } else if (n > PROTO_MESSAGE_MAX) {
         struct error err;
         error_set(&err, -EMSGSIZE, "message of more than %d bytes", PROTO_MESSAGE_MAX);
         refuse(c->fd, -EMSGSIZE, err.text);
         client_disconnect(c);
+    } else {
+        client_ask(c, (size_t)n);
+    }
+}
+
+static void on_request(uv_poll_t *h, int status, int events)
+{
+    struct client *c = h->data;
+    struct server *s = c->server;
+    uid_t account = c->account;
+    if (quota_exceeded(s, account, c->reserved, BACKOFF_MIN_NS)) {
+        back_off(s, &c->poll, &c->backs_off);
         return;
     }
-    client_ask(c, (size_t)n);
+    uint64_t started = verbs_cpu_ns(s->verbs);
+    client_take(c, status);
     user_charge(s, account, verbs_cpu_ns(s->verbs) - started);
 }
 
@@ -310,65 +323,77 @@ static const char *no_room(const struct server *s, uid_t account, bool admin)
     return NULL;
 }
 
-/* Takes fd over. False: turned away without a word. */
-static bool admit(struct server *s, int fd)
+/* A connection of a user that owes is not listened to before that is paid. */
+static void client_begin(struct client *c)
 {
-    uint64_t started = verbs_cpu_ns(s->verbs);
-    struct ucred cred;
-    socklen_t len = sizeof(cred);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
-        close(fd);
-        return true;
-    }
-    bool admin = is_admin(s, fd, &cred);
-    const uid_t account = account_of(&s->accounts, cred.uid, cred.pid);
-    const char *why = no_room(s, account, admin);
-    if (why) {
-        bool flood = quota_exceeded(s, account, admin, FLOOD_NS);
-        if (!flood)
-            refuse(fd, -EUSERS, why);
-        close(fd);
-        user_charge(s, account, verbs_cpu_ns(s->verbs) - started);
-        return !flood;
-    }
-    struct client *c = calloc(1, sizeof(*c));
+    struct server *s = c->server;
+    if (quota_exceeded(s, c->account, c->reserved, BACKOFF_MIN_NS))
+        back_off(s, &c->poll, &c->backs_off);
+    else if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
+        client_disconnect(c);
+    else
+        client_take(c, 0); /* most ask at once */
+}
+
+/* Takes fd over. False: turned away, because the user connects and connects. */
+static bool admit(struct server *s, int fd, const struct ucred *cred, uid_t account)
+{
+    bool admin = is_admin(s, fd, cred), flood = quota_exceeded(s, account, admin, FLOOD_NS);
+    const char *why = flood ? NULL : no_room(s, account, admin);
+    struct client *c = flood || why ? NULL : calloc(1, sizeof(*c));
+    if (flood)
+        (void)reply(fd, s->flood_text, -1);
+    if (why)
+        refuse(fd, -EUSERS, why);
     if (!c || uv_poll_init(s->poll.loop, &c->poll, fd) < 0) {
         free(c);
         close(fd);
-        return true;
+        return !flood;
     }
     c->poll.data = c;
     c->server = s;
     c->number = ++s->next_number;
     c->since_ticks = proc_ticks_now();
     c->fd = fd;
-    c->cred = cred;
+    c->cred = *cred;
     c->account = account;
     c->reserved = admin;
     LIST_INSERT_HEAD(&s->clients, c, link);
     s->nclients++;
-    user_charge(s, account, verbs_cpu_ns(s->verbs) - started);
-    if (uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0)
-        client_disconnect(c);
-    else
-        on_request(&c->poll, 0, UV_READABLE); /* most ask at once */
+    client_begin(c);
     return true;
 }
 
+/* Backlogged connections of a user that floods are in front of others': so they are taken out, for
+ * some of the time. */
 static void on_connect(uv_poll_t *h, int status, int events)
 {
     struct server *s = h->data;
-    unsigned away = 0;
-    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+    uint64_t started = verbs_cpu_ns(s->verbs), away_ns = 0;
+    for (unsigned taken = 0; taken < ACCEPTS_PER_TURN && away_ns < AWAY_NS;) {
         int fd = acceptor_next(&s->acceptor);
-        if (fd == -EAGAIN)
-            return;
-        away += fd >= 0 && !admit(s, fd);
-        if (fd < 0 || away == TURNED_AWAY) {
+        struct ucred cred;
+        socklen_t len = sizeof(cred);
+        if (fd == -EBUSY)
             back_off(s, &s->poll, &s->accepts_nobody);
-            return;
+        if (fd < 0)
+            break;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
+            close(fd);
+            continue;
         }
+        uid_t account = account_of(&s->accounts, cred.uid, cred.pid);
+        bool in = admit(s, fd, &cred, account);
+        uint64_t now = verbs_cpu_ns(s->verbs), took = now - started;
+        started = now;
+        taken += in;
+        away_ns += in ? 0 : took;
+        /* Refusing goes on while it is paid for: so it costs the fifth more that a pause would. */
+        if (!quota_exceeded(s, account, false, DEBT_MAX_NS))
+            user_charge(s, account, took + took / BACKOFF_PART + (in ? CONNECTION_NS : 0));
     }
+    if (away_ns && !s->accepts_nobody)
+        back_off(s, &s->poll, &s->accepts_nobody);
 }
 
 static int remove_stale(const char *path, struct error *err)
@@ -414,6 +439,10 @@ int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t a
     int fd = listen_on(path, err);
     if (fd < 0)
         return fd;
+    struct error flood;
+    error_set(&flood, -EAGAIN,
+              "your programs connect so often, or ask so much, that the daemon takes no connection "
+              "of theirs for a while: try again in a second");
     struct server *s = calloc(1, sizeof(*s));
     int r = s ? uv_poll_init(loop, &s->poll, fd) : -ENOMEM;
     if (r < 0) {
@@ -430,6 +459,7 @@ int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t a
     uv_timer_init(loop, &s->backoff);
     s->backoff.data = s;
     s->verbs = verbs;
+    s->flood_text = verbs_refusal(-EAGAIN, &flood); /* NULL: without a word then */
     s->admin_gid = admin_gid;
     acceptor_init(&s->acceptor, fd, no_descriptors);
     uv_poll_start(&s->poll, UV_READABLE, on_connect);

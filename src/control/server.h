@@ -2,7 +2,8 @@
  *
  * One message in, one reply out at the end of the engine's next tick, nothing queued: a client that
  * does not take its reply is disconnected. A silent client may stay. Users who are no
- * administrators get a fifth of the daemon's time each, and no more. */
+ * administrators get a fifth of the daemon's time each, and no more: requests and connections are
+ * paid for by waiting, and who owes for more than 50 ms of it is refused at the door. */
 #ifndef CEDE_CONTROL_SERVER_H
 #define CEDE_CONTROL_SERVER_H
 

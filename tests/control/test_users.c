@@ -1,5 +1,6 @@
 /* The real control socket and other users: what they may not, and how much of the daemon's time
  * they get. They are children of the test, which takes turns with them. */
+#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
 
@@ -185,30 +186,67 @@ static void users_together(void **state)
 }
 
 /* Connects and says nothing, again and again: served at first, then told that there are too many,
- * and then not even that. */
+ * and then that it connects too often. */
 static int as_a_flood(const char *path, pid_t parent)
 {
     (void)parent;
     int step = 0;
     for (int i = 0; i < SERVER_CLIENTS_PER_USER; i++)
         STEP(dial(path) >= 0);
-    int told = 0, silent = 0;
-    for (uint64_t end = monotonic_ns() + 60 * NSEC_PER_SEC; silent < 50 && monotonic_ns() < end;) {
+    int many = 0, often = 0;
+    for (uint64_t end = monotonic_ns() + 60 * NSEC_PER_SEC; often < 50 && monotonic_ns() < end;) {
         int fd[100];
         for (size_t i = 0; i < ARRAY_SIZE(fd); i++)
             fd[i] = dial(path);
         for (size_t i = 0; i < ARRAY_SIZE(fd); i++) {
             char buf[256];
             ssize_t n = recv(fd[i], buf, sizeof(buf), 0);
-            told += n > 0;
-            silent += n == 0;
+            many += n > 0 && memmem(buf, (size_t)n, "too many connections", 20);
+            often += n > 0 && memmem(buf, (size_t)n, "connect so often", 16);
             close(fd[i]);
         }
     }
     step = 100;
-    STEP(told > 0);
-    STEP(silent >= 50);
+    STEP(many > 0);
+    STEP(often >= 50);
     return 0;
+}
+
+/* Connects and closes, and never has more than one connection. */
+static int as_a_visitor(const char *path, pid_t parent)
+{
+    (void)parent;
+    int step = 0;
+    bool often = false;
+    for (uint64_t end = monotonic_ns() + 60 * NSEC_PER_SEC; !often && monotonic_ns() < end;) {
+        for (int i = 0; i < 500; i++)
+            close(dial(path));
+        int fd = dial(path);
+        char buf[512];
+        ssize_t n = poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 400) == 1
+                        ? recv(fd, buf, sizeof(buf), MSG_DONTWAIT)
+                        : 0;
+        often = n > 0 && memmem(buf, (size_t)n, "connect so often", 16);
+        close(fd);
+    }
+    STEP(often);
+    return 0;
+}
+
+static uint64_t slow_clock(void)
+{
+    static uint64_t now;
+    return now += 200 * NSEC_PER_USEC;
+}
+
+static void connections_are_paid_for(void **state)
+{
+    struct env *e = *state;
+    if (geteuid() != 0)
+        skip();
+    e->v.cpu_ns = slow_clock;
+    assert_int_equal(as_nobody(e, NOBODY, as_a_visitor), 0);
+    assert_served(e);
 }
 
 static void flood_of_connections(void **state)
@@ -331,8 +369,13 @@ static void charges_processor_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(other_users),          TEST(flood),          TEST(charges_processor_time),
-        TEST(flood_of_connections), TEST(users_together), TEST(uids_of_one_account),
+        TEST(other_users),
+        TEST(flood),
+        TEST(charges_processor_time),
+        TEST(flood_of_connections),
+        TEST(users_together),
+        TEST(uids_of_one_account),
+        TEST(connections_are_paid_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
