@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -14,7 +15,6 @@
 #include <unistd.h>
 
 #include "device/gate/gate.h"
-#include "lib/quota.h"
 
 /* ---- descriptors ---- */
 
@@ -369,6 +369,45 @@ static void invented_devices_leave_room(void **state)
     user_leaves(second);
 }
 
+static uint64_t passing_now(void)
+{
+    return now += NSEC_PER_USEC;
+}
+
+/* Connecting and closing, and no more than one connection at a time: refused, for a while. */
+static void connecting_is_paid_for(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    now = monotonic_ns();
+    ((struct gate_driver *)(void *)d)->now_ns = passing_now;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+        if (setgid(60001) < 0 || setuid(60001) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+            _exit(1);
+        alarm(20);
+        for (unsigned i = 1;; i++) {
+            int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+            struct pollfd p = {.fd = fd, .events = POLLIN};
+            if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+                _exit(1);
+            if (i % 1000 == 0 && poll(&p, 1, 300) == 1)
+                _exit(0);
+            close(fd);
+        }
+    }
+    int status = -1;
+    while (waitpid(pid, &status, WNOHANG) == 0)
+        processes();
+    assert_int_equal(status, 0);
+    struct pages p = welcomed(); /* root */
+    leave(&p);
+}
+
 /* All users together leave root a part. */
 static void users_leave_root_room(void **state)
 {
@@ -431,6 +470,7 @@ int main(void)
         B(refusals_are_slow),
         B(invented_devices_leave_room),
         B(users_leave_root_room),
+        B(connecting_is_paid_for),
         V(honest_wants_are_believed),
         V(stopped_programs_want_nothing),
         cmocka_unit_test(fruitless_wants_lose),

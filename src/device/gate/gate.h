@@ -12,6 +12,7 @@
 #include "lib/accept.h"
 #include "lib/account.h"
 #include "lib/gate_proto.h"
+#include "lib/quota.h"
 #include "lib/util.h"
 
 #define GATE_PLACES           4 /* kinds of devices at once */
@@ -62,7 +63,8 @@ struct gate_driver {
     struct acceptor acceptor; /* .fd < 0: does not listen yet */
     struct device_watcher watcher;
     struct accounts accounts;
-    bool paused; /* no connection is accepted */
+    struct quotas debts; /* of accounts, for connecting */
+    bool paused;         /* no connection is accepted */
     bool any_muted;
     uint64_t next_key, usage_ns, unmuted_ns;
     struct gate_name {

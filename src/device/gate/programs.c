@@ -15,12 +15,15 @@
 
 #include "device/gate/gate.h"
 #include "lib/log.h"
-#include "lib/quota.h"
 #include "lib/share.h"
 
-#define ACCEPTS_AT_ONCE  64
-#define REFUSED_AT_ONCE  16 /* of these; then none is accepted for a while */
-#define MESSAGES_AT_ONCE 64 /* of one program, before the others' */
+#define ACCEPTS_AT_ONCE 64
+#define REFUSED_AT_ONCE 16 /* of these; then none is accepted for a while */
+/* Connecting is paid for: a user that owes more is refused. */
+#define DEBT_PART        5
+#define DEBT_MAX_NS      (200 * NSEC_PER_MSEC)
+#define LEAVING_NS       (20 * NSEC_PER_USEC) /* of a connection, later */
+#define MESSAGES_AT_ONCE 64                   /* of one program, before the others' */
 /* Messages of all programs of a user within MUTE_NS; beyond, they are not read until it is over.
  * What they want is in their pages, and looked at whenever demand() is asked. */
 #define MESSAGES_MAX 128
@@ -190,19 +193,23 @@ static void receive_from(struct gate_driver *d, struct gate_program *p)
 
 /* ---- connections ---- */
 
-/* Takes the descriptor over if there is room for the program. */
-static bool program_admit(struct gate_driver *d, int fd)
+/* Takes the descriptor over if there is room for the program, and its user does not owe too much.
+ */
+static bool program_admit(struct gate_driver *d, int fd, uid_t *whose)
 {
     struct ucred c;
     socklen_t size = sizeof(c);
     struct proc_stat st;
     unsigned slot = 0, theirs = 0, users = 0;
     uid_t owner;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &size) < 0 || proc_stat_read(c.pid, &st) < 0 ||
-        proc_owner(c.pid, &owner) < 0 ||
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &size) < 0)
+        return false;
+    const uid_t account = *whose = account_of(&d->accounts, c.uid, c.pid);
+    if (account != 0 && quota_of(&d->debts, account)->paid_ns > d->now_ns() + DEBT_MAX_NS)
+        return false;
+    if (proc_stat_read(c.pid, &st) < 0 || proc_owner(c.pid, &owner) < 0 ||
         (c.uid != 0 && owner != c.uid)) /* its pid is another's now */
         return false;
-    const uid_t account = account_of(&d->accounts, c.uid, c.pid);
     for (unsigned i = 0; i < d->end; i++) {
         theirs += d->programs[i].fd >= 0 && d->programs[i].account == account;
         users += d->programs[i].fd >= 0 && d->programs[i].account != 0;
@@ -228,12 +235,20 @@ static void accept_some(struct gate_driver *d)
 {
     unsigned refused = 0;
     int fd = 0;
+    uint64_t started = thread_cpu_ns();
     for (int i = 0; i < ACCEPTS_AT_ONCE && fd >= 0 && refused < REFUSED_AT_ONCE; i++) {
+        uid_t account = 0;
         fd = acceptor_next(&d->acceptor);
-        if (fd >= 0 && !program_admit(d, fd)) {
+        bool in = fd >= 0 && program_admit(d, fd, &account);
+        if (fd >= 0 && !in) {
             close(fd);
             refused++;
         }
+        uint64_t now = thread_cpu_ns(), took = now - started + (in ? LEAVING_NS : 0);
+        started = now;
+        struct quota *q = quota_of(&d->debts, account);
+        if (account != 0 && q->paid_ns <= d->now_ns() + 2 * DEBT_MAX_NS)
+            quota_charge(q, d->now_ns(), took * DEBT_PART);
     }
     if (fd == -EBUSY || refused == REFUSED_AT_ONCE) {
         watch_fd(d, d->acceptor.fd, false);
