@@ -145,20 +145,9 @@ static int do_one(struct doer *d, const struct request *r, const char *target)
     return !d->direct || (code != -EPIPE && code != -ETIMEDOUT) ? code : -EIO;
 }
 
-int targets_do(const char *verb, const struct request *what, char *const *targets, int n,
-               finish_fn finish)
+static int do_all(const struct request *all, char *const *targets, int n, finish_fn finish)
 {
-    _cleanup_free_ struct request *all = calloc((size_t)n, sizeof(*all));
     struct doer d;
-    if (!all) {
-        cli_error("out of memory");
-        return CLI_FAILED;
-    }
-    for (int i = 0; i < n; i++) {
-        all[i] = *what;
-        if (target_parse(verb, targets[i], &all[i]) != CLI_OK)
-            return CLI_USAGE;
-    }
     if (doer_open(&d, finish) < 0)
         return CLI_FAILED;
     int status = CLI_OK;
@@ -169,6 +158,26 @@ int targets_do(const char *verb, const struct request *what, char *const *target
             break;
     }
     doer_close(&d);
+    return status;
+}
+
+int targets_do(const char *verb, const struct request *what, char *const *targets, int n,
+               finish_fn finish)
+{
+    struct request *all = calloc((size_t)n, sizeof(*all));
+    int status = CLI_OK;
+    if (!all) {
+        cli_error("out of memory");
+        return CLI_FAILED;
+    }
+    /* All of them before anything is done: looking up a user may take its time. */
+    for (int i = 0; i < n && status == CLI_OK; i++) {
+        all[i] = *what;
+        status = target_parse(verb, targets[i], &all[i]);
+    }
+    if (status == CLI_OK)
+        status = do_all(all, targets, n, finish);
+    free(all);
     return status;
 }
 
