@@ -168,7 +168,7 @@ static void refused_at_the_door(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
     assert_int_equal(listen(fd, 8), 0);
     pid_t pid = fork();
-    for (int n = 0; pid == 0; n++) {
+    for (int n = pid == 0 ? 0 : -1; n >= 0; n++) {
         int c = accept(fd, NULL, NULL);
         char drop[4096];
         send(c, text, sizeof(text) - 1, MSG_NOSIGNAL);
