@@ -20,7 +20,7 @@
 #define LOG_MAX    (1 << 20) /* bytes; a larger log is begun anew */
 
 /* In the daemon-to-be. Descriptor 3 is the end of the pipe whose other end shows that it lives, and
- * by a byte that another daemon has the place. */
+ * by a byte that it listens, or that another has the place. */
 static void become_daemon(int log_fd, int alive_fd, const char *dir, const char *device)
 {
     sigset_t none;
@@ -122,24 +122,25 @@ static bool my_turn(struct transient *t, uint64_t since_ns)
            monotonic_ns() > since_ns + TURN_MS * NSEC_PER_MSEC;
 }
 
-enum started { BEGINS, BUSY, ENDED };
+enum started { NONE, BEGINS, FAILED };
 
-/* How the daemon that was started gets on, after RETRY_MS at most. */
+/* How the daemon that was started gets on, after RETRY_MS at most. One that did listen may have
+ * served others and ended since: then, too, none begins. */
 static enum started transient_look(const struct transient *t)
 {
     char c;
     struct pollfd p = {.fd = t->alive_fd, .events = POLLIN};
     if (poll(&p, 1, RETRY_MS) <= 0)
         return BEGINS;
-    return read(t->alive_fd, &c, 1) == 1 ? BUSY : ENDED;
+    return read(t->alive_fd, &c, 1) == 1 ? NONE : FAILED;
 }
 
 int transient_connect(struct transient *t, const char *device, struct client *c, struct error *err)
 {
     const uint64_t since = monotonic_ns();
-    enum started state = BUSY;
+    enum started state = NONE;
     int r;
-    while ((r = client_open(c, err)) == -ENOENT && state != ENDED &&
+    while ((r = client_open(c, err)) == -ENOENT && state != FAILED &&
            monotonic_ns() < since + CONNECT_MS * NSEC_PER_MSEC) {
         if (state == BEGINS) {
             state = transient_look(t);

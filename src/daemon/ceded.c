@@ -414,7 +414,7 @@ static int start_up(struct daemon *d, struct error *err)
     if (r == 0)
         r = journal_open(d->dir, JOURNAL_WAIT_MS, &d->journal, err);
     if (r == -EBUSY && d->opt.transient)
-        process_say_busy();
+        process_say_served();
     if (r < 0)
         return r;
     if (journal_damaged(d->journal))
@@ -519,6 +519,8 @@ static int daemon_run(struct daemon *d)
         close_loop(d);
         return 1;
     }
+    if (d->opt.transient)
+        process_say_served();
     d->start_ns = monotonic_ns();
     log_say(LOG_INFO, "cede %s: %s, policy %s, socket %s", build_version(), device_name(d->driver),
             engine_policy(d->engine), d->socket);

@@ -66,7 +66,7 @@ void process_raise_priority(void)
         return;
 }
 
-void process_say_busy(void)
+void process_say_served(void)
 {
     struct stat st;
     if (fstat(STARTER_FD, &st) == 0 && S_ISFIFO(st.st_mode))

@@ -10,8 +10,9 @@ void process_become_daemon(void);
  * decides about would keep it from the processor: some ms, seen as twice the latency. A user's own
  * daemon has no right to a higher priority, and does without. */
 void process_raise_priority(void);
-/* Tells who started a transient daemon (cli/transient.c) that another has the place. */
-void process_say_busy(void);
+/* Tells who started a transient daemon (cli/transient.c) that it listens, or that another has the
+ * place. */
+void process_say_served(void);
 
 /* A message to the service manager, by sd_notify(3)'s protocol: "READY=1\nSTATUS=...". 0: sent, or
  * no service manager asked for it; or -errno. */
