@@ -470,14 +470,10 @@ static void users_leave_root_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        B(no_descriptors_left),
-        B(refusals_are_slow),
-        B(invented_devices_leave_room),
-        B(users_leave_root_room),
-        B(connecting_is_paid_for),
-        V(honest_wants_are_believed),
-        V(stopped_programs_want_nothing),
-        cmocka_unit_test(fruitless_wants_lose),
+        B(no_descriptors_left),           B(refusals_are_slow),
+        B(invented_devices_leave_room),   B(users_leave_root_room),
+        B(connecting_is_paid_for),        V(honest_wants_are_believed),
+        V(stopped_programs_want_nothing), cmocka_unit_test(fruitless_wants_lose),
     };
     return cmocka_run_group_tests_name("device_gate_limits", tests, NULL, NULL);
 }
