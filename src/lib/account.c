@@ -34,7 +34,7 @@ static void resolve_owners(struct accounts *a, const char *path)
     const struct passwd *p;
     qsort(a->v, a->n, sizeof(*a->v), by_name);
     for (unsigned i = 0; f && i < LINES_MAX && (p = fgetpwent(f)); i++) {
-        struct subuid_range key;
+        struct subuid_range key = {.first = 0};
         if ((size_t)snprintf(key.name, sizeof(key.name), "%s", p->pw_name) >= sizeof(key.name))
             continue;
         struct subuid_range *r = bsearch(&key, a->v, a->n, sizeof(*a->v), by_name);

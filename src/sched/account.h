@@ -35,6 +35,7 @@ struct account {
     } working[CLASS_COUNT];
     struct {
         uint32_t first, next, members; /* of its members at work; the next such account */
+        uint64_t looked;               /* as member_limits.looked */
         double lo, left, got;          /* of its floor, of its ceiling; in a class */
     } fill;                            /* scratch of limits.c, of one device */
     bool boosted;                      /* one of its jobs is, for its deadline */

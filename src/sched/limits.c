@@ -36,9 +36,15 @@ void limits_fill(struct claim *v, uint32_t n, double amount)
                          : fmin(fmax(below * v[i].weight, v[i].lo), v[i].hi);
 }
 
+/* Without what a deadline makes of it for now. */
+static enum job_class class_of(const struct member *m)
+{
+    return m->class == CLASS_LATENCY ? m->own_class : m->class;
+}
+
 static bool takes_part(const struct member *m)
 {
-    return !m->paused && !m->idle && m->class != CLASS_LATENCY;
+    return !m->paused && !m->idle && class_of(m) != CLASS_LATENCY;
 }
 
 static const struct limits *of_account(const struct policy_device *dev, const struct member *m)
@@ -52,7 +58,7 @@ static bool is_limited(const struct policy_device *dev, const struct member *m)
     if (m->paused && !m->limit.held)
         return false;
     return own->max > 0 || a->max > 0 ||
-           (m->own_class != CLASS_LATENCY && (own->min > 0 || a->min > 0));
+           (class_of(m) != CLASS_LATENCY && (own->min > 0 || a->min > 0));
 }
 
 static double ceiling(const struct limits *l)
@@ -92,7 +98,7 @@ static struct claim account_claim(const struct policy_device *dev, const struct 
     struct claim all = {0};
     for (uint32_t j = a->fill.first; j != SLOT_NONE; j = dev->members[j].limit.next) {
         const struct member *m = &dev->members[j];
-        if (m->class != class)
+        if (class_of(m) != class)
             continue;
         all.weight += m->share;
         all.lo += m->limit.own.min;
@@ -110,13 +116,13 @@ static void fill_account(const struct policy_device *dev, struct account *a, enu
     uint32_t n = 0;
     for (uint32_t j = a->fill.first; j != SLOT_NONE; j = dev->members[j].limit.next) {
         const struct member *m = &dev->members[j];
-        if (m->class == class)
+        if (class_of(m) == class)
             v[n++] = (struct claim){m->share, m->limit.own.min, ceiling(&m->limit.own), 0};
     }
     limits_fill(v, n, amount);
     n = 0;
     for (uint32_t j = a->fill.first; j != SLOT_NONE; j = dev->members[j].limit.next) {
-        if (dev->members[j].class == class)
+        if (class_of(&dev->members[j]) == class)
             dev->members[j].limit.part = v[n++].got;
     }
     a->fill.left = fmax(a->fill.left - amount, 0);
@@ -161,7 +167,7 @@ static void set_parts(struct policy_device *dev, struct claim *v)
     for_each_member (dev, m) {
         const struct account *a = &dev->accounts[m->account];
         double most = ceiling(&m->limit.own);
-        if (m->class == CLASS_LATENCY)
+        if (class_of(m) == CLASS_LATENCY)
             m->limit.part = fmin(most, ceiling(&a->limits));
         else if (takes_part(m))
             m->limit.most = fmin(most, m->limit.part + a->fill.left / a->fill.members);
@@ -176,6 +182,25 @@ static bool first_of(const struct machine *mc, const struct policy_device *dev,
     return !m->gang || dev == mc->devices + m->gang_first;
 }
 
+/* Of the jobs that do nothing one is looked at, and beside latency jobs, which lose by it that
+ * others wait meanwhile, only in some frames: that of the account, and of its jobs that, which was
+ * looked at last longest ago. */
+static void choose_probe(const struct frames *f, struct policy_device *dev)
+{
+    bool latency = false;
+    const struct member *best = NULL;
+    for_each_member (dev, m) {
+        latency |= class_of(m) == CLASS_LATENCY && !m->paused;
+        if (!m->idle || m->paused || !is_limited(dev, m) || class_of(m) == CLASS_LATENCY)
+            continue;
+        uint64_t account = dev->accounts[m->account].fill.looked;
+        uint64_t than = best ? dev->accounts[best->account].fill.looked : 0;
+        if (!best || account < than || (account == than && m->limit.looked < best->limit.looked))
+            best = m;
+    }
+    dev->probed = best && (!latency || f->number % PROBE_FRAMES == 0) ? best->job : SLOT_NONE;
+}
+
 /* What a frame brings a job: its part; or, if it does nothing, now and then a look. */
 static void renew(const struct machine *mc, const struct frames *f, struct policy_device *own,
                   struct member *m)
@@ -186,10 +211,12 @@ static void renew(const struct machine *mc, const struct frames *f, struct polic
     double quota = part * FRAME_NS;
     double window = quota + fmin(m->limit.window_ns, quota < WINDOW_MIN_NS ? WINDOW_MIN_NS : 0);
     double gaps = m->gang ? 0 : (m->limit.most - m->limit.part) * FRAME_NS;
-    if (m->idle) {
-        bool looked_at = (f->number + m->job) % PROBE_FRAMES == 0;
+    if (m->idle && class_of(m) != CLASS_LATENCY) {
+        bool looked_at = own->probed == m->job;
         window = looked_at ? fmin(max * FRAME_NS, mc->params->probe_us * 1e3) : 0;
         gaps = 0;
+        if (looked_at)
+            m->limit.looked = own->accounts[m->account].fill.looked = f->number;
     }
     for_each_device_of (mc, own, m, dev) {
         struct member_limits *l = &dev->members[m->job].limit;
@@ -204,8 +231,10 @@ static void begin_frame(const struct machine *mc, struct frames *f)
     f->begun_ns = f->number ? mc->now_ns - (mc->now_ns - f->begun_ns) % frame : mc->now_ns;
     f->number++;
     for (uint32_t d = 0; d < mc->n; d++) {
-        if (mc->devices[d].nlimited)
-            set_parts(&mc->devices[d], f->claims);
+        if (!mc->devices[d].nlimited)
+            continue;
+        set_parts(&mc->devices[d], f->claims);
+        choose_probe(f, &mc->devices[d]);
     }
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *own = &mc->devices[d];
@@ -303,7 +332,7 @@ static bool latency_beside(const struct machine *mc, struct policy_device *own,
 {
     for_each_device_of (mc, own, m, dev) {
         for_each_member (dev, x) {
-            if (x->own_class == CLASS_LATENCY && x != &dev->members[m->job] && !x->paused)
+            if (class_of(x) == CLASS_LATENCY && x != &dev->members[m->job] && !x->paused)
                 return true;
         }
     }
@@ -316,10 +345,7 @@ static void give_window(const struct machine *mc, struct policy_device *dev)
     struct member *holder = &dev->members[dev->window];
     bool beside = dev->window_beside;
     for_each_member (dev, m) {
-        if (m != holder && !m->paused && m->own_class != CLASS_LATENCY &&
-            (beside || is_limited(dev, m)))
-            limits_hold(mc, dev, m);
-        else if (m != holder && is_limited(dev, m))
+        if (m != holder && (is_limited(dev, m) || (beside && class_of(m) != CLASS_LATENCY)))
             limits_hold(mc, dev, m);
     }
     holder->class = beside ? holder->class : CLASS_LATENCY;
@@ -331,13 +357,13 @@ static void give_rest(const struct machine *mc, struct policy_device *dev)
 {
     bool latency = false, gaps = false, normal = false;
     for_each_member (dev, m) {
-        latency |= m->own_class == CLASS_LATENCY && !m->paused;
-        normal |= m->class == CLASS_NORMAL && takes_part(m) && !is_limited(dev, m);
+        latency |= class_of(m) == CLASS_LATENCY && !m->paused;
+        normal |= class_of(m) == CLASS_NORMAL && takes_part(m) && !is_limited(dev, m);
     }
     for_each_member (dev, m) {
         if (!is_limited(dev, m))
             continue;
-        bool goes_on = !latency && m->own_class != CLASS_LATENCY && m->limit.gaps_ns >= REST_NS;
+        bool goes_on = !latency && class_of(m) != CLASS_LATENCY && m->limit.gaps_ns >= REST_NS;
         if (!goes_on) {
             limits_hold(mc, dev, m);
             continue;

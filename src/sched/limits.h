@@ -35,6 +35,7 @@ struct member_limits {
     double part;               /* of a frame */
     double most;               /* the same with the gaps that others leave */
     double window_ns, gaps_ns; /* left of them; window_ns < 0: had too much */
+    uint64_t looked;           /* the frame in which it last was, doing nothing */
     uint32_t next;             /* of its account's members, while parts are worked out */
     bool held;
     bool in_gaps; /* goes on after its window */

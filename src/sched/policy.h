@@ -66,6 +66,7 @@ struct policy_device {
     bool several;                /* accounts have jobs on the island */
     uint32_t nlimited;           /* of the members */
     uint32_t window;             /* whose it is; SLOT_NONE: nobody's: see limits.h */
+    uint32_t probed;             /* of the limited jobs that do nothing this one is looked at */
     bool window_beside;          /* a latency job is on one of its devices */
     bool gated;
 

@@ -75,6 +75,19 @@ static const struct mock_scenario table[] = {
     {"classes do not count in shares, limits do", "shares", .seconds = 10, .saturated = true, .jobs = {
         {.class = B, .need = 1, .max = 0.2, .lo = 0.195, .hi = 0.205},
         {.class = N, .need = 1, .lo = 0.79, .hi = 0.81}}},
+    {"limited jobs that do nothing cost others nothing", "priority", .seconds = 20, .measure_from_s = 10, .usage = true, .jobs = {
+        {.class = N, .need = 1, .lo = 0.99, .hi = 1},
+        {.class = N, .need = 1, .max = 0.5, .works_from_s = 99, .lo = 0, .hi = 0},
+        {.class = N, .need = 1, .min = 0.5, .works_from_s = 99, .lo = 0, .hi = 0},
+        {.class = N, .need = 1, .max = 0.5, .works_from_s = 99, .lo = 0, .hi = 0}}},
+    {"and beside a latency job little", "priority", .seconds = 20, .measure_from_s = 10, .usage = true, .jobs = {
+        {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
+        {.class = B, .need = 1, .lo = 0.84, .hi = 0.9},
+        {.class = B, .need = 1, .max = 0.5, .works_from_s = 99, .lo = 0, .hi = 0},
+        {.class = B, .need = 1, .max = 0.5, .works_from_s = 99, .lo = 0, .hi = 0}}},
+    {"a latency job with a ceiling is not held for doing nothing", "priority", .seconds = 20, .measure_from_s = 12, .usage = true, .jobs = {
+        {.class = L, .need = 1, .max = 0.5, .works_from_s = 12, .lo = 0.48, .hi = 0.51},
+        {.class = B, .need = 1, .lo = 0.48, .hi = 0.52}}},
     {"a job that begins is found below its ceiling too", "priority", .seconds = 20, .measure_from_s = 12, .usage = true, .jobs = {
         {.class = N, .need = 1, .max = 0.4, .works_from_s = 10, .lo = 0.39, .hi = 0.41},
         {.class = N, .need = 1, .max = 0.5, .lo = 0.49, .hi = 0.51}}},
