@@ -368,6 +368,8 @@ int bench_init(struct bench *b, const char *device, const char *scenarios)
         .mps = !soft && !gated && on_path("nvidia-cuda-mps-control"),
     };
     snprintf(b->programs, sizeof(b->programs), "%s/../programs", scenarios);
+    if (gated && setenv("CEDE_GATE_CPU", "1", 1) < 0) /* a processor will do */
+        return -ENOMEM;
     return readlink("/proc/self/exe", b->exe, sizeof(b->exe) - 1) < 0 ? -errno : 0;
 }
 

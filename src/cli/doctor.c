@@ -165,7 +165,9 @@ static void check_gate(struct doctor *d)
 {
     char path[GATES_PATH];
     if (gates_opencl(path))
-        finding(d, OK, "gate", "", "OpenCL programs are scheduled through %s", path);
+        finding(d, OK, "gate", "",
+                "OpenCL programs are scheduled through %s; on processors only with CEDE_GATE_CPU=1",
+                path);
     else
         finding(d, WARN, "gate",
                 "install all of cede (make install), where OpenCL or HIP programs matter",

@@ -183,6 +183,10 @@ static cl_int CL_API_CALL fake_device_info(cl_device_id d, cl_device_info what, 
         *(cl_uint *)value = 0x10DE;
         return CL_SUCCESS;
     }
+    if (what == CL_DEVICE_TYPE && d == FAKE_PROCESSOR) {
+        *(cl_device_type *)value = CL_DEVICE_TYPE_CPU;
+        return CL_SUCCESS;
+    }
     if (what == CL_DEVICE_VERSION) {
         strcpy(value, fake.old ? "OpenCL 1.0 made up" : "OpenCL 1.1 made up");
         return CL_SUCCESS;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #define FAKE_NVIDIA      ((cl_device_id)0x3000)
+#define FAKE_PROCESSOR   ((cl_device_id)0x3008)
 #define FAKE_PLATFORM(n) ((cl_platform_id)(uintptr_t)(0x4000 + 8 * (n)))
 
 struct fake_event {

@@ -328,6 +328,7 @@ int main(void)
     snprintf(socket_path, sizeof(socket_path), "%s/gate", dir);
     signal(SIGPIPE, SIG_IGN);
     setenv("POCL_CACHE_DIR", dir, 0);
+    setenv("CEDE_GATE_CPU", "1", 1);
     cmocka_set_test_filter(getenv("FILTER"));
     int r = end(start("1", "1", in_dir("try", 0), false));
     const struct CMUnitTest tests[] = {

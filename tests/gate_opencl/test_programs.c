@@ -68,6 +68,20 @@ static void nvidia_is_left_alone(void **state)
     cl->clReleaseCommandQueue(q);
 }
 
+/* Processors: Linux shares them out; the gate is for those who ask. */
+static void processors_are_left_alone(void **state)
+{
+    for (int asked = 0; asked < 2; asked++) {
+        if (asked)
+            setenv("CEDE_GATE_CPU", "1", 1);
+        cl_command_queue q =
+            cl->clCreateCommandQueueWithProperties(NULL, FAKE_PROCESSOR, NULL, NULL);
+        assert_int_equal(fake.made[1], asked ? CL_QUEUE_PROFILING_ENABLE : 0);
+        cl->clReleaseCommandQueue(q);
+    }
+    unsetenv("CEDE_GATE_CPU");
+}
+
 static atomic_bool built;
 
 static void *builds(void *p)
@@ -100,9 +114,8 @@ static void builds_and_kernels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(listed_twice),
-        cmocka_unit_test(several_platforms),
-        cmocka_unit_test(nvidia_is_left_alone),
+        cmocka_unit_test(listed_twice),         cmocka_unit_test(several_platforms),
+        cmocka_unit_test(nvidia_is_left_alone), cmocka_unit_test(processors_are_left_alone),
         cmocka_unit_test(builds_and_kernels),
     };
     mallopt(M_MMAP_THRESHOLD, OPTIONS / 2);

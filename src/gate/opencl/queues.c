@@ -48,11 +48,24 @@ static cl_device_id root_of(cl_device_id d)
     return d;
 }
 
+/* Processors are Linux's to share out, which stops a kernel in its middle: there the gate makes
+ * requests of some milliseconds faster and shorter ones slower, and costs every command time
+ * (docs/gate.md): it is for those who ask. */
+static bool processors_are_gated(void)
+{
+    const char *asked = secure_getenv("CEDE_GATE_CPU");
+    return asked && asked[0] == '1';
+}
+
 /* Scheduled from outside the program: nothing of its queues is changed. */
 static bool is_steered(cl_device_id d)
 {
     enum { NVIDIA = 0x10DE };
     cl_uint vendor = 0;
+    cl_device_type type = 0;
+    if (next->clGetDeviceInfo(d, CL_DEVICE_TYPE, sizeof(type), &type, NULL) == CL_SUCCESS &&
+        type & CL_DEVICE_TYPE_CPU)
+        return !processors_are_gated();
     return next->clGetDeviceInfo(d, CL_DEVICE_VENDOR_ID, sizeof(vendor), &vendor, NULL) ==
                CL_SUCCESS &&
            vendor == NVIDIA;
