@@ -209,8 +209,7 @@ static cl_int CL_API_CALL fake_devices(cl_platform_id p, cl_device_type t, cl_ui
 const char *const fake_sources[3] = {
     "kernel void f(global uint *v) { v[get_global_id(0)] = 1; }",
     "kernel void f(global uint *v) { v[get_global_id(0)] = get_global_size(0); }",
-    ("kernel __attribute__((reqd_work_group_size(4, 1, 1))) void f(global uint *v) {"
-     " v[get_global_id(0)] = 1; }"),
+    "kernel __attribute__((reqd_work_group_size(4, 1, 1))) void f(global uint *v) { v[0] = 1; }",
 };
 static cl_program CL_API_CALL fake_program(cl_context c, cl_uint n, const char **texts,
                                            const size_t *sizes, cl_int *ret)
