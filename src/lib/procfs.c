@@ -19,8 +19,7 @@
 #define PID_LEVELS   33          /* pid namespaces are nested so deep, at most (MAX_PID_NS_LEVEL) */
 #define TRANSLATE_NS (20 * NSEC_PER_MSEC)
 
-/* Whole small file; always terminated. Bytes read or -errno, with ENOENT told as ESRCH. */
-static ssize_t read_proc(pid_t pid, const char *name, char *buf, size_t size)
+ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
@@ -48,7 +47,7 @@ int proc_stat_read(pid_t pid, struct proc_stat *out)
      * all threads: with hundreds of them that costs 0.1 ms and more. */
     char name[32];
     snprintf(name, sizeof(name), "task/%d/stat", (int)pid);
-    ssize_t n = read_proc(pid, name, buf, sizeof(buf));
+    ssize_t n = proc_read(pid, name, buf, sizeof(buf));
     if (n < 0)
         return (int)n;
 
@@ -86,7 +85,7 @@ uint64_t proc_ticks_now(void)
 int proc_owner(pid_t pid, uid_t *uid)
 {
     char buf[2048];
-    ssize_t n = read_proc(pid, "status", buf, sizeof(buf));
+    ssize_t n = proc_read(pid, "status", buf, sizeof(buf));
     if (n < 0)
         return (int)n;
     /* "Name:" comes before it, in which the kernel leaves no line's end. */
@@ -156,7 +155,7 @@ int proc_cgroup(pid_t pid, char *buf, size_t size)
 {
     char text[4096];
     buf[0] = '\0';
-    ssize_t n = read_proc(pid, "cgroup", text, sizeof(text));
+    ssize_t n = proc_read(pid, "cgroup", text, sizeof(text));
     if (n < 0)
         return (int)n;
     /* "0::/path" is version 2; on a version-1 machine take the first hierarchy's path. */
@@ -210,7 +209,7 @@ static int numbers(pid_t pid, int v[PID_LEVELS])
 {
     char buf[4096];
     int n = 0, used = 0;
-    ssize_t got = read_proc(pid, "status", buf, sizeof(buf));
+    ssize_t got = proc_read(pid, "status", buf, sizeof(buf));
     if (got < 0)
         return (int)got;
     const char *p = strstr(buf, "\nNSpid:");

@@ -24,6 +24,10 @@ struct proc_stat {
     bool kernel; /* a thread of the kernel's */
 };
 
+/* The file NAME of a process, as far as one read(2) gives it; always terminated. Bytes read or
+ * -errno, with ENOENT told as ESRCH. */
+ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size);
+
 /* 0, -ESRCH (no such process, or a zombie's /proc entry just went), -EIO (unparsable); another
  * error
  * (-EMFILE) says nothing about the process. */

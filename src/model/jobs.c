@@ -17,6 +17,12 @@ static uint32_t job_by_root(const struct model *m, pid_t pid)
 void model_job_root_ended(struct model *m, uint32_t job)
 {
     model_root_close(&m->jobs[job]);
+    model_job_group_look(m, job);
+}
+
+void model_job_group_look(struct model *m, uint32_t job)
+{
+    m->jobs[job].group_lives = cgroup_populated(m->jobs[job].rec.cgroup);
     model_job_drop_if_over(m, job);
 }
 
@@ -35,22 +41,25 @@ void model_job_remove(struct model *m, uint32_t job)
 void model_job_drop_if_over(struct model *m, uint32_t job)
 {
     const struct job *j = &m->jobs[job];
-    if (j->rec.root.pid && j->root_pidfd < 0 && !j->nprocesses && !j->swap.child.id.pid)
+    if (j->rec.root.pid && j->root_pidfd < 0 && !j->nprocesses && !j->group_lives &&
+        !j->swap.child.id.pid)
         model_job_remove(m, job);
 }
 
 int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *rec)
 {
     int fd = proc_pidfd(rec->root);
-    if (fd < 0)
+    const bool left = fd == -ESRCH && cgroup_populated(rec->cgroup);
+    if (fd < 0 && !left)
         return fd;
     struct job *j = &m->jobs[slot];
-    *j =
-        (struct job){.rec = *rec, .root_pidfd = fd, .first_process = SLOT_NONE, .added_ns = m->now};
+    *j = (struct job){.rec = *rec,
+                      .root_pidfd = left ? -1 : fd,
+                      .first_process = SLOT_NONE,
+                      .group_lives = left,
+                      .added_ns = m->now};
     model_job_usage_clear(j);
-    if (proc_owner(rec->root.pid, &j->owner) < 0)
-        j->owner = rec->uid;
-    int r = watch_start(&m->watches, fd, &j->root_ended, &j->root_watch);
+    int r = left ? 0 : watch_start(&m->watches, fd, &j->root_ended, &j->root_watch);
     if (r < 0) {
         close(fd);
         j->rec.root.pid = 0;
@@ -67,10 +76,30 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     if (rec->paused)
         model_emit(m, (struct sched_event){.type = EV_JOB_PAUSE, .job = slot, .on = true});
     /* The root may use the GPU itself; if it does not, its scans grow rare. */
-    model_process_add(m, rec->root, slot);
+    if (!left)
+        model_process_add(m, rec->root, slot);
     model_unmanaged_forget(m);
     m->discover_now = true;
     return 0;
+}
+
+static uint32_t job_of_group(const struct model *m, struct cgroup group,
+                             const struct proc_stat *st);
+
+/* It has a control group of its own. One that had it before has nobody else left in it. */
+static void job_take_group(struct model *m, uint32_t job)
+{
+    struct cgroup group;
+    if (!cgroup_own(m->jobs[job].rec.root.pid, &group))
+        return;
+    uint32_t old = job_of_group(m, group, NULL);
+    if (old != SLOT_NONE) {
+        m->jobs[old].rec.cgroup = (struct cgroup){0};
+        model_job_changed(m, &m->jobs[old]);
+        model_job_group_look(m, old);
+    }
+    m->jobs[job].rec.cgroup = group;
+    model_job_changed(m, &m->jobs[job]);
 }
 
 int model_job_add(struct model *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
@@ -107,6 +136,9 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
     snprintf(rec.name, sizeof(rec.name), "%s", spec->name);
     snprintf(rec.account, sizeof(rec.account), "%s", spec->account);
     rec.account_uid = spec->account_uid;
+    uid_t owner = spec->uid;
+    (void)proc_owner(root.pid, &owner);
+    rec.owner = owner;
     /* A process that is known as part of another job becomes the root of its own. */
     uint32_t p = model_process_find(m, root.pid);
     if (p != SLOT_NONE) {
@@ -123,6 +155,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
                          r == -ESRCH                    ? "no such process"
                          : r == -ENOENT || r == -EINVAL ? "a thread: give the pid of its process"
                                                         : strerror(-r));
+    job_take_group(m, slot);
     *job = slot;
     return 0;
 }
@@ -146,43 +179,88 @@ uint32_t model_job_with(const struct model *m, pid_t pid)
     return job != SLOT_NONE && pidfd_alive(m->jobs[job].root_pidfd) ? job : SLOT_NONE;
 }
 
+/* Of another user's programs none is taken without being a descendant: who may signal a job may not
+ * signal those. */
+static bool job_may_take(const struct job *j, const struct proc_stat *st)
+{
+    uid_t owner;
+    return st->id.start_ticks >= j->rec.root.start_ticks && proc_owner(st->id.pid, &owner) == 0 &&
+           owner == j->rec.owner;
+}
+
+/* The job that has that group and may take this process (NULL: whatever it may take). */
+static uint32_t job_of_group(const struct model *m, struct cgroup group, const struct proc_stat *st)
+{
+    for_each_job (m, j) {
+        if (cgroup_same(j->rec.cgroup, group) && (!st || job_may_take(j, st)))
+            return model_job_slot(m, j);
+    }
+    return SLOT_NONE;
+}
+
+/* The innermost group counts. Whoever can join one, by writing to its cgroup.procs, gives no more
+ * than its own processes to the job. */
+static uint32_t job_by_cgroup(const struct model *m, const struct proc_stat *st)
+{
+    uint64_t ids[CGROUP_LEVELS_MAX];
+    uint32_t wanted = 0; /* hierarchies, a bit mask */
+    for_each_job (m, j)
+        wanted |= 1U << j->rec.cgroup.hierarchy;
+    for (uint32_t h = 1; h <= CGROUP_HIERARCHIES; h++) {
+        unsigned n = wanted & 1U << h ? cgroup_levels(st->id.pid, h, ids) : 0;
+        for (unsigned i = 0; i < n; i++) {
+            uint32_t job = job_of_group(m, (struct cgroup){h, ids[i]}, st);
+            if (job != SLOT_NONE)
+                return job;
+        }
+    }
+    return SLOT_NONE;
+}
+
 /* A process group or session has its leader's number, which is given to no other process while it
- * has members. A daemon's child keeps both when its parents have gone. Of another user's programs
- * none is taken: who may signal a job may not signal those. */
+ * has members. A daemon's child keeps both when its parents have gone. */
 static uint32_t job_by_leader(const struct model *m, const struct proc_stat *st)
 {
     uint32_t found = SLOT_NONE;
-    uid_t owner;
     for_each_job (m, j) {
         const struct proc_id root = j->rec.root;
-        if ((st->group != root.pid && st->session != root.pid) ||
-            st->id.start_ticks < root.start_ticks)
+        if (st->group != root.pid && st->session != root.pid)
             continue;
         struct proc_stat now; /* the number may have passed on */
         if (proc_stat_read(root.pid, &now) == 0 && !proc_same(now.id, root))
             continue;
-        if (proc_owner(st->id.pid, &owner) == 0 && owner == j->owner &&
-            (found == SLOT_NONE || st->group == root.pid))
+        if (job_may_take(j, st) && (found == SLOT_NONE || st->group == root.pid))
             found = model_job_slot(m, j);
     }
     return found;
 }
 
-uint32_t model_job_of(const struct model *m, pid_t pid)
+static uint32_t job_by_ancestors(const struct model *m, struct proc_stat st)
 {
-    uint32_t job = model_job_with(m, pid);
-    struct proc_stat first, st;
-    if (job != SLOT_NONE || proc_stat_read(pid, &first) < 0)
-        return job;
-    st = first;
     for (int depth = 0; st.ppid > 1 && depth < PROC_LEVELS_MAX; depth++) {
-        job = model_job_with(m, st.ppid);
+        uint32_t job = model_job_with(m, st.ppid);
         if (job != SLOT_NONE)
             return job;
         if (proc_stat_parent(&st) < 0)
             break;
     }
-    return job_by_leader(m, &first);
+    return SLOT_NONE;
+}
+
+uint32_t model_job_of(const struct model *m, pid_t pid)
+{
+    uint32_t job = model_job_with(m, pid);
+    struct proc_stat st;
+    if (job != SLOT_NONE || proc_stat_read(pid, &st) < 0)
+        return job;
+    job = job_by_ancestors(m, st);
+    job = job != SLOT_NONE ? job : job_by_leader(m, &st);
+    uint32_t group = job_by_cgroup(m, &st);
+    /* Of two jobs one has begun within the other: that is the younger one, and the nearer. */
+    if (job == SLOT_NONE || (group != SLOT_NONE && m->jobs[group].rec.root.start_ticks >
+                                                       m->jobs[job].rec.root.start_ticks))
+        return group;
+    return job;
 }
 
 uint32_t model_job_by_number(const struct model *m, uint64_t number)

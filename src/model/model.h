@@ -131,7 +131,7 @@ struct job {
     int root_pidfd;         /* -1: the root has ended */
     struct watch *root_watch;
     bool root_ended;
-    uid_t owner; /* of the root process; rec.uid is who asked */
+    bool group_lives; /* its control group had processes when it was last looked at */
     uint32_t nprocesses, ngroups;
     uint32_t first_process;
     uint32_t account;
@@ -239,8 +239,8 @@ static inline uint32_t model_job_slot(const struct model *m, const struct job *j
     return (uint32_t)(j - m->jobs);
 }
 
-/* A record becomes a job in that slot, with its root as a process. -ESRCH, ... : no such process.
- */
+/* A record becomes a job in that slot, with its root as a process unless only its control group is
+ * left. -ESRCH, ... : no such process. */
 int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *rec);
 /* Adopts a process and its descendants; one that another job owns becomes the root of its own.
  * -ESRCH, -EEXIST (already a root: *job says whose), -EBUSY, -ENOSPC. */
@@ -251,6 +251,8 @@ void model_job_remove(struct model *m, uint32_t job);
 /* Its end is not waited for any more. */
 void model_root_close(struct job *j);
 void model_job_root_ended(struct model *m, uint32_t job);
+/* Looks whether there are processes in its control group, for a job that has nothing else. */
+void model_job_group_look(struct model *m, uint32_t job);
 /* Removes a job of which nothing is left. */
 void model_job_drop_if_over(struct model *m, uint32_t job);
 /* Shown for some seconds. */
@@ -273,7 +275,8 @@ static inline void model_job_usage_clear(struct job *j)
 void model_job_rescan(struct model *m, uint32_t job);
 
 /* The job that this living process is known to be in; the one that it belongs to, by what is known,
- * by its ancestors now, or by the root that leads or has led its process group or session. */
+ * by its ancestors now, or by the root that leads or has led its process group or session; or by
+ * its control group. */
 uint32_t model_job_with(const struct model *m, pid_t pid);
 uint32_t model_job_of(const struct model *m, pid_t pid);
 uint32_t model_job_by_number(const struct model *m, uint64_t number);

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "device/ops.h"
+#include "lib/cgroup.h"
 #include "lib/terms.h"
 #include "lib/util.h"
 
@@ -29,7 +30,8 @@ struct journal_job {
     uint32_t class;      /* enum job_class */
     uint32_t weight;
     uint32_t budget_us;              /* of added latency; 0: none */
-    uint32_t uid;                    /* owner of the job's processes */
+    uint32_t uid;                    /* of who asked */
+    uint32_t owner;                  /* of the root process */
     uint32_t source;                 /* enum job_source */
     uint32_t paused;                 /* by a person */
     uint32_t paused_by;              /* that person's uid */
@@ -38,7 +40,8 @@ struct journal_job {
     uint32_t gpu_min, gpu_max;      /* percent of each GPU; 0: none */
     char account[ACCOUNT_NAME_MAX]; /* "": that of a user: */
     uint32_t account_uid;
-    uint64_t number; /* what `cede ps` shows; never reused while the machine is up */
+    struct cgroup cgroup; /* of its own */
+    uint64_t number;      /* what `cede ps` shows; never reused while the machine is up */
     char name[JOB_NAME_MAX];
     uint32_t sum; /* of all above: journal_put_job() fills it in */
 };

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fixture.h"
 
@@ -61,6 +62,47 @@ static void orphan_of_session(void **state)
     ceded_stop(&d);
 }
 
+/* Left session, group and parents before anybody saw it, while its root has ended and the daemon
+ * was killed: the control group is left, where this machine lets us make one. */
+static void orphan_of_control_group(void **state)
+{
+    (void)state;
+    static const char script[] =
+        "for d in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do "
+        "g=$d/cede-members-$$; mkdir $g 2>&- && [ -e $g/cgroup.procs ] && echo $$ > "
+        "$g/cgroup.procs && break; "
+        "rmdir $g 2>&-; g=none; done; echo $g > $CEDE_DIR/group; "
+        "trap '(setsid sh -c \"echo \\$\\$ > $CEDE_DIR/orphan.pid; "
+        "while ! [ -e $CEDE_DIR/go ]; do sleep 0.05; done; exec $CEDE_EXE load batch "
+        "--device soft --kernel-us 2000\" &)' USR1; echo $$ > $CEDE_DIR/ready; while :; do "
+        "sleep 0.05; done";
+    char group[256], go[256];
+    SPAWN("root", "setsid", "sh", "-c", script);
+    pid_t root = pid_in("ready");
+    snprintf(group, sizeof(group), "%.*s", (int)strcspn(contents("group"), "\n"),
+             contents("group"));
+    if (strcmp(group, "none") == 0) {
+        program_ends(root);
+        skip();
+    }
+    struct ceded d = ceded_start();
+    CEDE("set", pid_text(root), "-c", "batch");
+    CEDE("pause", pid_text(root));
+    kill(root, SIGUSR1);
+    pid_t pid = pid_in("orphan.pid");
+    program_ends(root);
+    ceded_kill(&d);
+    d = ceded_start();
+    snprintf(go, sizeof(go), "%s/go", getenv("CEDE_DIR"));
+    fclose(fopen(go, "we"));
+    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
+    assert_true(EVENTUALLY(suspended(pid)));
+    program_ends(pid);
+    assert_true(EVENTUALLY(job_gone("sh")));
+    assert_true(EVENTUALLY(rmdir(group) == 0));
+    ceded_stop(&d);
+}
+
 /* Neither another's session nor a group that is not the root's makes a program the job's. */
 static void neighbour_is_left_alone(void **state)
 {
@@ -86,6 +128,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         e2e(far_descendant),
         e2e(orphan_of_session),
+        e2e(orphan_of_control_group),
         e2e(neighbour_is_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

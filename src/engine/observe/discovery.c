@@ -80,8 +80,11 @@ void discovery_run(struct discovery *d, struct model *m)
     model_unmanaged_sweep(m);
     pid_list_free(&pids);
     bool young = false;
-    for_each_job (m, j)
+    for_each_job (m, j) {
+        if (j->group_lives && j->root_pidfd < 0 && !j->nprocesses)
+            model_job_group_look(m, model_job_slot(m, j));
         young |= !j->ngroups && m->now - j->added_ns < DISCOVER_YOUNG_NS;
+    }
     d->at = m->now + (young ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
 }
 

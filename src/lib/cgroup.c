@@ -1,0 +1,137 @@
+/* See cgroup.h. */
+#include "lib/cgroup.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "lib/procfs.h"
+#include "lib/util.h"
+
+#define MEMBERS_MAX    512
+#define FILEID_KERNFS_ 0xfe /* include/linux/exportfs.h: the handle is the group's number */
+
+static const struct hierarchy {
+    const char *at, *controller;
+    unsigned long magic;
+} hierarchies[CGROUP_HIERARCHIES] = {
+    {"/sys/fs/cgroup", "", CGROUP2_SUPER_MAGIC},
+    {"/sys/fs/cgroup/unified", "", CGROUP2_SUPER_MAGIC},
+    {"/sys/fs/cgroup/systemd", "name=systemd", CGROUP_SUPER_MAGIC},
+    {"/sys/fs/cgroup/pids", "pids", CGROUP_SUPER_MAGIC},
+};
+
+/* Where the process's group is in the file system; false: in the root, or not to be seen from our
+ * namespace ("/.."). */
+static bool group_directory(pid_t pid, const struct hierarchy *h, char *out, size_t size)
+{
+    char text[16384], *line, *rest = text;
+    const size_t len = strlen(h->controller);
+    struct statfs fs;
+    if (statfs(h->at, &fs) < 0 || (unsigned long)fs.f_type != h->magic ||
+        proc_read(pid, "cgroup", text, sizeof(text)) < 0)
+        return false;
+    /* "4:pids:/path" */
+    while ((line = strsep(&rest, "\n"))) {
+        const char *name = strchr(line, ':');
+        if (!name || strncmp(name + 1, h->controller, len) != 0 || name[1 + len] != ':')
+            continue;
+        const char *path = name + len + 2;
+        if (path[0] != '/' || !path[1] || strncmp(path, "/..", 3) == 0)
+            return false;
+        return (size_t)snprintf(out, size, "%s%s", h->at, path) < size;
+    }
+    return false;
+}
+
+unsigned cgroup_levels(pid_t pid, uint32_t hierarchy, uint64_t ids[CGROUP_LEVELS_MAX])
+{
+    const struct hierarchy *h = &hierarchies[hierarchy - 1];
+    char path[4096 + 32];
+    struct stat st;
+    unsigned n = 0;
+    if (!group_directory(pid, h, path, sizeof(path)))
+        return 0;
+    for (; strcmp(path, h->at) != 0 && n < CGROUP_LEVELS_MAX; *strrchr(path, '/') = '\0') {
+        if (stat(path, &st) < 0)
+            return 0;
+        ids[n++] = st.st_ino;
+    }
+    return n;
+}
+
+/* Descendants: each but the root has a parent among them. */
+static bool only_descendants(pid_t root, const int *pids, unsigned n)
+{
+    bool found = false;
+    for (unsigned i = 0; i < n; i++) {
+        struct proc_stat st;
+        bool inside = pids[i] == root;
+        found |= inside;
+        if (!inside && (proc_stat_read(pids[i], &st) < 0 || pids[i] == getpid()))
+            return false;
+        for (unsigned k = 0; k < n && !inside; k++)
+            inside = pids[k] == st.ppid;
+        if (!inside)
+            return false;
+    }
+    return found;
+}
+
+static bool owns_group(pid_t root, const char *path)
+{
+    char name[4096 + 64];
+    struct stat st;
+    int pids[MEMBERS_MAX];
+    unsigned n = 0;
+    snprintf(name, sizeof(name), "%s/cgroup.procs", path);
+    FILE *f = stat(path, &st) == 0 && st.st_nlink == 2 ? fopen(name, "re") : NULL;
+    if (!f)
+        return false;
+    while (n < MEMBERS_MAX && fscanf(f, "%d", &pids[n]) == 1)
+        n++;
+    fclose(f);
+    return n < MEMBERS_MAX && only_descendants(root, pids, n);
+}
+
+bool cgroup_own(pid_t root, struct cgroup *out)
+{
+    for (uint32_t i = 0; i < CGROUP_HIERARCHIES; i++) {
+        char path[4096 + 32];
+        struct stat st;
+        if (!group_directory(root, &hierarchies[i], path, sizeof(path)) ||
+            !owns_group(root, path) || stat(path, &st) < 0)
+            continue;
+        *out = (struct cgroup){.hierarchy = i + 1, .id = st.st_ino};
+        return true;
+    }
+    return false;
+}
+
+bool cgroup_populated(struct cgroup g)
+{
+    union {
+        struct file_handle h;
+        char room[sizeof(struct file_handle) + sizeof(g.id)];
+    } handle = {.h = {.handle_bytes = sizeof(g.id), .handle_type = FILEID_KERNFS_}};
+    if (!g.hierarchy || g.hierarchy > CGROUP_HIERARCHIES)
+        return false;
+    const struct hierarchy *h = &hierarchies[g.hierarchy - 1];
+    struct statfs fs;
+    _cleanup_close_ int mount = open(h->at, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (mount < 0 || fstatfs(mount, &fs) < 0 || (unsigned long)fs.f_type != h->magic)
+        return false;
+    memcpy(handle.room + sizeof(handle.h), &g.id, sizeof(g.id));
+    _cleanup_close_ int dir = open_by_handle_at(mount, &handle.h, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const bool events = h->magic == CGROUP2_SUPER_MAGIC;
+    _cleanup_close_ int fd =
+        dir < 0 ? -1 : openat(dir, events ? "cgroup.events" : "cgroup.procs", O_RDONLY | O_CLOEXEC);
+    char text[256];
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return events ? strstr(text, "populated 1") != NULL : n > 0;
+}

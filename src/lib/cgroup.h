@@ -1,0 +1,38 @@
+/* Control groups: which one is a process's own, who is in it. Only of the hierarchies that systemd
+ * and containers use for telling programs apart, where they are usually mounted; what cannot be
+ * read is as if it were not there. Changes none. */
+#ifndef CEDE_LIB_CGROUP_H
+#define CEDE_LIB_CGROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* The kernel gives a number to one group of a hierarchy for as long as the machine is up, whatever
+ * its path becomes. */
+struct cgroup {
+    uint32_t hierarchy; /* 1 to CGROUP_HIERARCHIES; 0: none */
+    uint64_t id;
+};
+
+#define CGROUP_HIERARCHIES 4U
+#define CGROUP_LEVELS_MAX  32U
+
+static inline bool cgroup_same(struct cgroup a, struct cgroup b)
+{
+    return a.hierarchy == b.hierarchy && a.id == b.id;
+}
+
+/* The groups that the process is in, innermost first, without the root of the hierarchy: how many
+ * of the innermost CGROUP_LEVELS_MAX. */
+unsigned cgroup_levels(pid_t pid, uint32_t hierarchy, uint64_t ids[CGROUP_LEVELS_MAX]);
+
+/* Finds one that has this process and its descendants in it and nobody else, neither the caller nor
+ * groups below. False: there is none, or more than 512 are in it. */
+bool cgroup_own(pid_t root, struct cgroup *out);
+
+/* Whether living processes are in it or, in version 2, below it. The caller has to have
+ * CAP_DAC_READ_SEARCH; false for who has not. */
+bool cgroup_populated(struct cgroup g);
+
+#endif

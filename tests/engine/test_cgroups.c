@@ -1,0 +1,276 @@
+/* Processes of a job by its control group, in real ones: in each hierarchy in which this machine
+ * lets the test make some. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fixture.h"
+
+#define USER 12345
+
+static const char *const hierarchies[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified",
+                                          "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/pids"};
+static const char *hierarchy;
+static pid_t test_pid;
+
+static const char *group_path(const char *name)
+{
+    static char path[2][128];
+    static unsigned at;
+    char *p = path[at++ % 2];
+    snprintf(p, sizeof(path[0]), "%s/cede-test-%d%s", hierarchy, (int)test_pid, name);
+    return p;
+}
+
+static bool group_make(const char *name)
+{
+    struct stat st;
+    char procs[160];
+    snprintf(procs, sizeof(procs), "%s/cgroup.procs", group_path(name));
+    if (mkdir(group_path(name), 0755) < 0)
+        return false;
+    if (stat(procs, &st) == 0)
+        return true;
+    rmdir(group_path(name));
+    return false;
+}
+
+static bool group_move(const char *name, pid_t pid)
+{
+    char procs[160];
+    snprintf(procs, sizeof(procs), "%s/cgroup.procs", group_path(name));
+    FILE *to = fopen(procs, "we");
+    return to && ((fprintf(to, "%d\n", (int)pid) > 0) & (fclose(to) == 0));
+}
+
+static void group_enter(const char *name, pid_t pid)
+{
+    assert_true(group_move(name, pid));
+}
+
+static int groups_begin(void **state)
+{
+    assert_true(group_make(""));
+    return setup(state);
+}
+
+static int groups_end(void **state)
+{
+    teardown(state);
+    for (int i = 0; i < 1000 && access(group_path("/below"), F_OK) == 0; i++)
+        if (rmdir(group_path("/below")) < 0)
+            usleep(1000);
+    for (int i = 0; i < 1000 && access(group_path(""), F_OK) == 0; i++)
+        if (rmdir(group_path("")) < 0)
+            usleep(1000);
+    return 0;
+}
+
+static pid_t child_in(struct fixture *f, const char *name)
+{
+    pid_t pid = child(f);
+    group_enter(name, pid);
+    return pid;
+}
+
+/* A job whose root was alone in its group. */
+static uint32_t job_in(struct fixture *f, const char *name, pid_t *root)
+{
+    *root = child_in(f, name);
+    if (!f->m)
+        start(f, "priority", NULL);
+    return add(f, *root, CLASS_BATCH);
+}
+
+static void those_in_the_group_are_the_jobs(void **state)
+{
+    struct fixture *f = *state;
+    pid_t root;
+    uint32_t job = job_in(f, "", &root);
+    pid_t outside = child(f), inside = child_in(f, "");
+    assert_true(group_make("/below"));
+    pid_t below = child_in(f, "/below");
+    assert_int_equal(engine_job_of(f->m, outside), SLOT_NONE);
+    assert_int_equal(engine_job_of(f->m, inside), job);
+    assert_int_equal(engine_job_of(f->m, below), job);
+}
+
+static void group_with_others_is_nobodys(void **state)
+{
+    struct fixture *f = *state;
+    child_in(f, "");
+    pid_t root;
+    job_in(f, "", &root);
+    assert_int_equal(engine_job_of(f->m, child_in(f, "")), SLOT_NONE);
+}
+
+/* Who is below is not looked for. */
+static void group_with_groups_below_is_nobodys(void **state)
+{
+    struct fixture *f = *state;
+    pid_t root;
+    assert_true(group_make("/below"));
+    job_in(f, "", &root);
+    assert_int_equal(engine_job_of(f->m, child_in(f, "")), SLOT_NONE);
+}
+
+/* A child that is in the group, and a child of its own there. */
+static pid_t family(struct fixture *f, pid_t *grandchild)
+{
+    int to[2];
+    assert_int_equal(pipe2(to, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        pid_t own = group_move("", getpid()) ? fork() : -1;
+        if (own < 0 || (own > 0 && write(to[1], &own, sizeof(own)) < 0))
+            _exit(1);
+        wait_to_die();
+    }
+    f->children[f->n++] = pid;
+    close(to[1]);
+    assert_int_equal(read(to[0], grandchild, sizeof(*grandchild)), sizeof(*grandchild));
+    close(to[0]);
+    return pid;
+}
+
+static void descendants_are_no_others(void **state)
+{
+    struct fixture *f = *state;
+    pid_t grandchild, root = family(f, &grandchild);
+    start(f, "priority", NULL);
+    uint32_t job = add(f, root, CLASS_BATCH);
+    assert_int_equal(engine_job_of(f->m, child_in(f, "")), job);
+}
+
+static void other_users_are_not_taken(void **state)
+{
+    struct fixture *f = *state;
+    pid_t root, other;
+    job_in(f, "", &root);
+    assert_true((other = fork()) >= 0);
+    if (other == 0)
+        _exit(setuid(USER) < 0 ? 1 : (wait_to_die(), 0));
+    f->children[f->n++] = other;
+    uid_t uid = 0;
+    for (int i = 0; i < 1000 && uid != USER; i++) {
+        usleep(1000);
+        assert_int_equal(proc_owner(other, &uid), 0);
+    }
+    assert_int_equal(uid, USER);
+    group_enter("", other);
+    assert_int_equal(engine_job_of(f->m, other), SLOT_NONE);
+}
+
+static void innermost_group_counts(void **state)
+{
+    struct fixture *f = *state;
+    pid_t outer_root, inner_root;
+    uint32_t outer = job_in(f, "", &outer_root);
+    assert_true(group_make("/below"));
+    uint32_t inner = job_in(f, "/below", &inner_root);
+    assert_int_not_equal(inner, outer);
+    assert_int_equal(engine_job_of(f->m, child_in(f, "")), outer);
+    assert_int_equal(engine_job_of(f->m, child_in(f, "/below")), inner);
+}
+
+/* A job that began within the group is nearer to its own children than the group's job is. */
+static void younger_job_keeps_its_own(void **state)
+{
+    struct fixture *f = *state;
+    pid_t root, grandchild;
+    uint32_t job = job_in(f, "", &root);
+    usleep(20000); /* start times are in ticks of 10 ms */
+    pid_t inner = family(f, &grandchild);
+    assert_int_equal(engine_job_of(f->m, grandchild), job);
+    uint32_t nested = add(f, inner, CLASS_BATCH);
+    assert_int_not_equal(nested, job);
+    assert_int_equal(engine_job_of(f->m, grandchild), nested);
+}
+
+/* Whom nobody has seen on the GPU yet keeps the job, over a restart too. */
+static void job_lasts_as_long_as_its_group(void **state)
+{
+    struct fixture *f = *state;
+    pid_t root = child_in(f, ""), orphan = child(f); /* neither has the journal's lock */
+    start(f, "priority", NULL);
+    uint32_t job = add(f, root, CLASS_BATCH);
+    group_enter("", orphan);
+    ticks(f, 100);
+    end(f, root);
+    ticks(f, 3000);
+    assert_int_equal(engine_jobs(f->m), 1);
+    assert_int_equal(engine_job_by_number(f->m, 1), job);
+    crash(f);
+    start(f, "priority", NULL);
+    ticks(f, 3000);
+    assert_int_equal(engine_jobs(f->m), 1);
+    job = engine_job_by_number(f->m, 1);
+    assert_int_equal(engine_job_of(f->m, orphan), job);
+    mock_context(&f->d, orphan, 0, 1);
+    ticks(f, 2000);
+    assert_int_equal(engine_job_with(f->m, orphan), job);
+    end(f, orphan);
+    ticks(f, 3000);
+    assert_int_equal(engine_jobs(f->m), 0);
+}
+
+static void job_without_a_group_ends_with_its_root(void **state)
+{
+    struct fixture *f = *state;
+    pid_t root = child(f);
+    start(f, "priority", NULL);
+    add(f, root, CLASS_BATCH);
+    ticks(f, 100);
+    child(f);
+    end(f, root);
+    ticks(f, 2000);
+    assert_int_equal(engine_jobs(f->m), 0);
+}
+
+/* The last one left of a job becomes a job of its own: then the first is over. */
+static void group_passes_to_the_one_who_is_left(void **state)
+{
+    struct fixture *f = *state;
+    pid_t root;
+    job_in(f, "", &root);
+    ticks(f, 100);
+    pid_t left = child_in(f, "");
+    end(f, root);
+    ticks(f, 2000);
+    assert_int_equal(engine_jobs(f->m), 1);
+    uint32_t job = add(f, left, CLASS_BATCH);
+    ticks(f, 2000);
+    assert_int_equal(engine_jobs(f->m), 1);
+    assert_int_equal(engine_job_of(f->m, child_in(f, "")), job);
+}
+
+#define G(name) cmocka_unit_test_setup_teardown(name, groups_begin, groups_end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        G(those_in_the_group_are_the_jobs),
+        G(group_with_others_is_nobodys),
+        G(group_with_groups_below_is_nobodys),
+        G(descendants_are_no_others),
+        G(other_users_are_not_taken),
+        G(innermost_group_counts),
+        G(younger_job_keeps_its_own),
+        G(job_lasts_as_long_as_its_group),
+        G(job_without_a_group_ends_with_its_root),
+        G(group_passes_to_the_one_who_is_left),
+    };
+    int failed = 0, tried = 0;
+    test_pid = getpid();
+    for (size_t i = 0; i < ARRAY_SIZE(hierarchies); i++) {
+        hierarchy = hierarchies[i];
+        if (getuid() != 0 || !group_make(""))
+            continue;
+        rmdir(group_path(""));
+        tried++;
+        failed += cmocka_run_group_tests_name(hierarchy, tests, NULL, NULL);
+    }
+    return tried ? failed : 77;
+}
