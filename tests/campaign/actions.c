@@ -107,9 +107,9 @@ static void reload(void)
     static const char *const what[] = {
         "rubbish",
         "floor = 0.3",
-        "[account all]\nuid = 0-4294967294\ngpu_max = 50%",
-        "[account all]\nuid = 0-4294967294\ngpu_min = 20%\nweight = 30",
-        "[rule loads]\nexe = cede\nclass = batch\ngpu_max = 30%",
+        "floor = 0.3\n[account all]\nuid = 0-4294967294\ngpu_max = 50%",
+        "floor = 0.3\n[account all]\nuid = 0-4294967294\ngpu_min = 20%\nweight = 30",
+        "floor = 0.3\n[rule loads]\nexe = cede\nclass = batch\ngpu_max = 30%",
     };
     configure(20, what[draw(ARRAY_SIZE(what))]);
     if (c.ceded)
