@@ -37,8 +37,7 @@ void start_load(void)
         return;
     *l = (struct load){.pid = 0};
     snprintf(l->name, sizeof(l->name), "l%u", ++c.started);
-    l->pid = draw(2) ? LOAD(l->name, "batch", "--depth", "4", "--memory", "33554432")
-                     : LOAD(l->name, "latency", "--memory", "33554432");
+    start_program_of_load(l);
     if (!EVENTUALLY(all_have_contexts(&l->pid, 1)))
         fail_msg("%s opens no context", l->name);
     note(" %s pid %d", l->name, (int)l->pid);
@@ -49,7 +48,7 @@ static void kill_load(void)
     struct load *l = some_load();
     if (!l)
         return;
-    kill_it(l->pid);
+    kill_it(KILLED_PROGRAM, l->pid);
     assert_int_equal(await_child(l->pid), 1000 + SIGKILL);
     note(" %s killed", l->name);
     l->pid = 0;
@@ -58,8 +57,11 @@ static void kill_load(void)
 static void change(void)
 {
     static const char *const options[][2] = {
-        {"-c", "batch"}, {"-c", "normal"},        {"-c", "latency"},   {"-c", "none"},
-        {"-w", "300"},   {"--deadline", "500ms"}, {"--deadline", "0"}, {"--budget", "2ms"}};
+        {"-c", "batch"},      {"-c", "normal"},     {"-c", "latency"},   {"-c", "none"},
+        {"-w", "300"},        {"--gpu-max", "40%"}, {"--gpu-max", "2%"}, {"--gpu-max", "0"},
+        {"--gpu-min", "30%"}, {"--gpu-min", "0"},   {"--deadline", "0"}, {"--deadline", "500ms"},
+        {"--budget", "2ms"},
+    };
     struct load *l = some_load();
     size_t k = draw(ARRAY_SIZE(options));
     if (l)
@@ -84,7 +86,7 @@ static void resume_load(void)
 
 static void swap_load(void)
 {
-    struct load *l = some_load();
+    struct load *l = c.no_swap ? NULL : some_load();
     if (!l)
         return;
     l->pause_wanted = true;
@@ -102,22 +104,29 @@ static void change_policy(void)
 
 static void reload(void)
 {
-    configure(20, draw(3) ? "floor = 0.3" : "rubbish");
+    static const char *const what[] = {
+        "rubbish",
+        "floor = 0.3",
+        "floor = 0.3\n[account all]\nuid = 0-4294967294\ngpu_max = 50%",
+        "floor = 0.3\n[account all]\nuid = 0-4294967294\ngpu_min = 20%\nweight = 30",
+        "floor = 0.3\n[rule loads]\nexe = cede\nclass = batch\ngpu_max = 30%",
+    };
+    configure(20, what[draw(ARRAY_SIZE(what))]);
     if (c.ceded)
         kill(c.ceded, SIGHUP);
     nap_ms((unsigned)draw(30));
-    configure(20, "floor = 0.3");
+    configure(20, "floor = 0.3"); /* which the next start reads, or the next reload */
 }
 
 static void kill_restorer(void)
 {
-    kill_it(helper("cede-restore"));
+    kill_it(KILLED_RESTORER, helper("cede-restore"));
 }
 
 /* Of a move that is on its way. */
 static void kill_swapper(void)
 {
-    struct load *l = some_load();
+    struct load *l = c.no_swap ? NULL : some_load();
     char text[64];
     if (!l)
         return;
@@ -125,7 +134,7 @@ static void kill_swapper(void)
     snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"swap-out\",\"target\":%d}", (int)l->pid);
     json_decref(ask(text));
     nap_ms((unsigned)draw(100));
-    kill_it(helper("cede-swap"));
+    kill_it(KILLED_SWAPPER, helper("cede-swap"));
 }
 
 static void stop_for_a_moment(void)
@@ -134,6 +143,7 @@ static void stop_for_a_moment(void)
     if (!pid)
         return;
     kill(pid, SIGSTOP);
+    c.stops++;
     nap_ms((unsigned)draw(100));
     if (draw(4) == 0)
         kill_ceded(true);
@@ -220,5 +230,25 @@ void act(void)
     for (; left >= actions[i].often; i++)
         left -= actions[i].often;
     actions[i].act();
+    has_ended();
+}
+
+void kill_something(void)
+{
+    switch (draw(8)) {
+    case 0:
+        kill_load();
+        start_load();
+        break;
+    case 1:
+        kill_restorer();
+        break;
+    case 2:
+    case 3:
+        kill_both();
+        break;
+    default:
+        kill_one();
+    }
     has_ended();
 }

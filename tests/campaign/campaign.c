@@ -5,8 +5,12 @@
  * everything is as the programs had it. At the end of each round the programs' results are right.
  * Asserts no times but "within 20 s".
  *
- * usage: campaign [--minutes N] [--steps N] [--seed N]
- * A round is one seed and 25 steps; the next round has the next seed. A failure prints the seed. */
+ * usage: campaign [--minutes N] [--steps N] [--seed N] [--device NAME [--program CMD] [--no-swap]]
+ * --device nvidia: on a GPU of this machine, or soft in the same way: no call fails, each step
+ * begins with a kill, and a program's work is what it reports. CMD is one program more, a single
+ * command: it prints something for each step of its work, and on SIGTERM ends with status 0 if its
+ * results are right. A round is one seed and 25 steps; the next round has the next seed. A failure
+ * prints the seed. */
 #include "campaign.h"
 
 #include <errno.h>
@@ -23,8 +27,9 @@
 
 #define ROUND_STEPS 25
 #define STEPS       300
+#define NUMBER(n)   ((unsigned long long)(n))
 
-struct campaign c = {.seed = 1, .steps = STEPS};
+struct campaign c = {.seed = 1, .steps = STEPS, .device = "soft"};
 
 uint64_t draw(uint64_t n)
 {
@@ -83,12 +88,12 @@ pid_t helper(const char *name)
     return 0;
 }
 
-void kill_it(pid_t pid)
+void kill_it(enum killed_kind kind, pid_t pid)
 {
     if (!pid)
         return;
     kill(pid, SIGKILL);
-    c.kills++;
+    c.killed[kind]++;
 }
 
 /* Whether ceded has ended by itself, which it may while its calls fail. */
@@ -121,8 +126,10 @@ static bool try_start(void)
     char config[96], page[96];
     snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
     snprintf(page, sizeof(page), "%s/faults", harness_dir());
-    setenv("LD_PRELOAD", getenv("CEDE_FAULTS_LIBRARY"), 1);
-    setenv(FAULTS_ENV, page, 1);
+    if (!c.real) {
+        setenv("LD_PRELOAD", getenv("CEDE_FAULTS_LIBRARY"), 1);
+        setenv(FAULTS_ENV, page, 1);
+    }
     c.ceded = SPAWN("ceded", "cede", "daemon", "--config", config, "--dir", cede_home());
     unsetenv("LD_PRELOAD");
     unsetenv(FAULTS_ENV);
@@ -157,9 +164,9 @@ void kill_ceded(bool both)
     if (!c.ceded)
         return;
     if (draw(2))
-        kill_it(restorer);
-    kill_it(c.ceded);
-    kill_it(restorer);
+        kill_it(KILLED_RESTORER, restorer);
+    kill_it(KILLED_CEDED, c.ceded);
+    kill_it(KILLED_RESTORER, restorer);
     await_child(c.ceded);
     c.ceded = 0;
 }
@@ -212,12 +219,32 @@ static json_t *settled(void)
     return all;
 }
 
-static bool any_busy(const double *v, size_t n)
+static bool gets_gpu(const pid_t *v, size_t n)
 {
+    double busy[LOADS];
     bool is = false;
+    if (c.real)
+        return works_while_off();
+    measure(v, n, 20, busy);
     for (size_t i = 0; i < n; i++)
-        is |= v[i] > 0;
+        is |= busy[i] > 0;
     return is;
+}
+
+/* None has ended, and those that may get the GPU. */
+static void await_programs(const pid_t *v, size_t n)
+{
+    for (size_t i = 0; i < LOADS; i++) {
+        struct load *l = &c.loads[i];
+        if (l->pid && waitpid(l->pid, NULL, WNOHANG) != 0) {
+            c.lost++;
+            fail_msg("%s has ended by itself", l->name);
+        }
+    }
+    if (c.real)
+        await_work();
+    else
+        await_progress(v, n);
 }
 
 static void check_up(void)
@@ -234,19 +261,16 @@ static void check_up(void)
             continue;
         if (is_off(state) && !l->pause_wanted)
             fail_msg("%s is %s, and nobody asked for that", l->name, state);
+        l->off = is_off(state);
         *(is_off(state) ? &off[noff++] : &running[nrunning++]) = l->pid;
         l->pause_wanted &= is_off(state);
         if (!state)
             unmanaged[nunmanaged++] = l->pid;
     }
     json_decref(all);
-    await_progress(running, nrunning);
+    await_programs(running, nrunning);
     /* What could not be suspended when a call failed is tried again. */
-    double busy[LOADS];
-    if (!EVENTUALLY(({
-            measure(off, noff, 20, busy);
-            !any_busy(busy, noff);
-        })))
+    if (noff && !EVENTUALLY(!gets_gpu(off, noff)))
         fail_msg("processes are off the GPU by what ps says, and get it");
     if (!c.odd_slices && nunmanaged && !EVENTUALLY(all_slices_default(unmanaged, nunmanaged)))
         fail_msg("a program in no job has a timeslice of %llu us",
@@ -269,7 +293,9 @@ static void check_down(void)
         fail_msg("%u groups are on record still", records(NULL));
     if (n && !c.odd_slices && !all_slices_default(v, n))
         fail_msg("without ceded, a timeslice is %llu us", (unsigned long long)odd_slice(v, n));
-    await_progress(v, n);
+    for (size_t i = 0; i < LOADS; i++)
+        c.loads[i].off = false;
+    await_programs(v, n);
 }
 
 static void stop(void)
@@ -341,7 +367,7 @@ static void round_end(void)
     check_down();
     for (size_t i = 0; i < LOADS; i++) {
         if (c.loads[i].pid)
-            json_decref(load_end(c.loads[i].name, c.loads[i].pid));
+            end_load(&c.loads[i]);
     }
     for (size_t i = 0; i < FAULT_COUNT; i++) {
         c.calls[i] += atomic_load(&c.faults->calls[i]);
@@ -362,7 +388,9 @@ static void campaign(void **state)
         note("\n%llu:", (unsigned long long)c.step);
         start();
         faults(often[draw(ARRAY_SIZE(often))]);
-        for (uint64_t n = 1 + draw(4); n; n--)
+        if (c.real)
+            kill_something();
+        for (uint64_t n = c.real ? draw(3) : 1 + draw(4); n; n--)
             act();
         check();
         if (c.step % ROUND_STEPS == ROUND_STEPS - 1) {
@@ -382,12 +410,28 @@ static void report(void)
         FAULT_KINDS(X)
 #undef X
     };
-    printf("steps %llu, kills %llu, journals damaged %llu, starts that failed %llu\n",
-           (unsigned long long)c.step, (unsigned long long)c.kills, (unsigned long long)c.losses,
-           (unsigned long long)c.starts_failed);
+    static const char *const killed[] = {
+#define X(name, text) text,
+        KILLED_KINDS(X)
+#undef X
+    };
+    printf("{\"ok\": %s, \"device\": \"%s\", \"seconds\": %llu, \"steps\": %llu, \"kills\": {",
+           c.over ? "true" : "false", c.device,
+           NUMBER((monotonic_ns() - c.begun_ns) / NSEC_PER_SEC), NUMBER(c.step));
+    uint64_t all = 0;
+    for (size_t i = 0; i < KILLED_COUNT; i++) {
+        printf("\"%s\": %llu, ", killed[i], NUMBER(c.killed[i]));
+        all += c.killed[i];
+    }
+    printf("\"all\": %llu}, \"stops\": %llu, \"journals_damaged\": %llu, \"starts_failed\": %llu, "
+           "\"programs_verified\": %llu, \"programs_lost\": %llu, \"results_wrong\": %llu, "
+           "\"calls_failed\": {",
+           NUMBER(all), NUMBER(c.stops), NUMBER(c.losses), NUMBER(c.starts_failed),
+           NUMBER(c.verified), NUMBER(c.lost), NUMBER(c.wrong));
     for (size_t i = 0; i < FAULT_COUNT; i++)
-        printf("  %-8s %llu of %llu calls failed\n", names[i], (unsigned long long)c.failed[i],
-               (unsigned long long)c.calls[i]);
+        printf("%s\"%s\": [%llu, %llu]", i ? ", " : "", names[i], NUMBER(c.failed[i]),
+               NUMBER(c.calls[i]));
+    printf("}}\n");
 }
 
 static int campaign_end(void **state)
@@ -416,12 +460,30 @@ int main(int argc, char **argv)
     static const struct option options[] = {{"minutes", required_argument, NULL, 'm'},
                                             {"steps", required_argument, NULL, 'n'},
                                             {"seed", required_argument, NULL, 's'},
+                                            {"device", required_argument, NULL, 'd'},
+                                            {"program", required_argument, NULL, 'p'},
+                                            {"no-swap", no_argument, NULL, 'w'},
                                             {NULL, 0, NULL, 0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == '?')
             return 2;
-        *(o == 'm' ? &c.minutes : o == 'n' ? &c.steps : &c.seed) = number(optarg);
+        if (o == 'd') {
+            c.device = optarg;
+            c.real = true;
+        } else if (o == 'p') {
+            c.program = optarg;
+        } else if (o == 'w') {
+            c.no_swap = true;
+        } else {
+            *(o == 'm' ? &c.minutes : o == 'n' ? &c.steps : &c.seed) = number(optarg);
+        }
     }
+    if (c.program && !c.real) {
+        fprintf(stderr, "campaign: --program goes with --device alone: add it\n");
+        return 2;
+    }
+    use_driver(c.device);
+    c.begun_ns = monotonic_ns();
     const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(campaign, campaign_end)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,9 +8,20 @@
 
 #define LOADS 4
 
+#define KILLED_KINDS(X)                                                                            \
+    X(CEDED, "ceded") X(RESTORER, "restorer") X(SWAPPER, "swapper") X(PROGRAM, "program")
+enum killed_kind {
+#define X(name, text) KILLED_##name,
+    KILLED_KINDS(X)
+#undef X
+        KILLED_COUNT
+};
+
 struct load {
     char name[16];
     pid_t pid;         /* 0: none */
+    bool foreign;      /* runs --program */
+    bool off;          /* paused or swapped out when ceded was asked last */
     bool pause_wanted; /* somebody asked to pause it, or to swap it out, since it last ran freely */
 };
 
@@ -21,11 +32,15 @@ struct campaign {
     struct load loads[LOADS];
     unsigned started;
     pid_t ceded; /* 0: none */
+    const char *device, *program;
+    bool real; /* not on a software GPU */
+    bool no_swap;
     bool over;
     bool odd_slices; /* the journal was lost: which slices are a program's own cannot be told */
     char history[64 * 1024];
     size_t history_end;
-    uint64_t kills, losses, failed[FAULT_COUNT], calls[FAULT_COUNT], starts_failed;
+    uint64_t killed[KILLED_COUNT], stops, lost, wrong, verified, begun_ns;
+    uint64_t losses, failed[FAULT_COUNT], calls[FAULT_COUNT], starts_failed;
 };
 extern struct campaign c;
 
@@ -35,7 +50,7 @@ void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* ceded's living child of that name; 0: none. */
 pid_t helper(const char *name);
-void kill_it(pid_t pid);
+void kill_it(enum killed_kind kind, pid_t pid);
 void await_orphans(void);
 /* Whether ceded has ended by itself, which it may while its calls fail. */
 bool has_ended(void);
@@ -48,5 +63,16 @@ void kill_ceded(bool both);
 /* actions.c: something random; whether it succeeds is not asked. */
 void act(void);
 void start_load(void);
+/* A kill of one or both halves of ceded, or of a program: what each step on a real GPU begins with.
+ */
+void kill_something(void);
+
+/* programs.c: what programs do by their own output, where the driver cannot say it exactly. Loads
+ * report counts; a program of --program has to print something for each step of its work. */
+void start_program_of_load(struct load *l);
+void await_work(void);
+bool works_while_off(void);
+/* Ends it; its results have to be right. */
+void end_load(struct load *l);
 
 #endif

@@ -1,0 +1,113 @@
+/* The campaign's programs: loads, and with --program one of somebody's own. Whether they work is
+ * read from their output where a driver does not count work exactly. See campaign.h. */
+#include "campaign.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define REPORT_MS "20"
+#define LOOK_MS   300 /* ends long after what was in flight when a program was suspended */
+
+static bool program_is_there(void)
+{
+    bool is = false;
+    for (size_t i = 0; i < LOADS; i++)
+        is |= c.loads[i].pid && c.loads[i].foreign;
+    return is;
+}
+
+void start_program_of_load(struct load *l)
+{
+    static const char *const roles[][8] = {
+        {"latency", "--memory", "33554432"},
+        {"batch", "--memory", "33554432", "--depth", "4"},
+    };
+    const char *argv[12];
+    size_t n = 0, role = draw(2);
+    if (c.program && !program_is_there()) {
+        char command[4096]; /* the process with the context is the child */
+        snprintf(command, sizeof(command), "exec %s", c.program);
+        l->foreign = true;
+        l->pid = SPAWN(l->name, "sh", "-c", command);
+        return;
+    }
+    for (; roles[role][n]; n++)
+        argv[n] = roles[role][n];
+    if (c.real) {
+        argv[n++] = "--report";
+        argv[n++] = REPORT_MS;
+    }
+    argv[n] = NULL;
+    l->pid = load_start(l->name, argv);
+}
+
+/* Kernels or requests by the last whole line of a load; bytes that another program has printed. */
+static long long work_done(const struct load *l)
+{
+    char path[128], *end;
+    snprintf(path, sizeof(path), "%s.out", l->name);
+    if (l->foreign) {
+        struct stat st;
+        snprintf(path, sizeof(path), "%s/%s.out", harness_dir(), l->name);
+        return stat(path, &st) == 0 ? (long long)st.st_size : 0;
+    }
+    static char text[OUTPUT_MAX];
+    snprintf(text, sizeof(text), "%s", contents(path));
+    if (!(end = strrchr(text, '\n')))
+        return 0;
+    *end = '\0';
+    char *line = strrchr(text, '\n');
+    json_t *o = json_loads(line ? line + 1 : text, 0, NULL);
+    const json_t *n = json_object_get(o, "kernels");
+    long long v = json_integer_value(n ? n : json_object_get(o, "requests"));
+    json_decref(o);
+    return v;
+}
+
+void await_work(void)
+{
+    long long before[LOADS] = {0};
+    for (size_t i = 0; i < LOADS; i++)
+        before[i] = c.loads[i].pid ? work_done(&c.loads[i]) : 0;
+    for (size_t i = 0; i < LOADS; i++) {
+        const struct load *l = &c.loads[i];
+        if (l->pid && !l->off && !EVENTUALLY(work_done(l) > before[i]))
+            fail_msg("%s (process %d) does not get the GPU", l->name, (int)l->pid);
+    }
+}
+
+bool works_while_off(void)
+{
+    long long before[LOADS] = {0};
+    bool any = false;
+    for (size_t i = 0; i < LOADS; i++)
+        before[i] = c.loads[i].pid ? work_done(&c.loads[i]) : 0;
+    nap_ms(LOOK_MS);
+    for (size_t i = 0; i < LOADS; i++) {
+        const struct load *l = &c.loads[i];
+        any |= l->pid && l->off && !l->foreign && work_done(l) != before[i];
+    }
+    return any;
+}
+
+void end_load(struct load *l)
+{
+    if (!l->foreign) {
+        c.wrong++; /* unless the next call returns */
+        json_decref(load_end(l->name, l->pid));
+        c.wrong--;
+        c.verified++;
+        return;
+    }
+    kill(l->pid, SIGTERM);
+    int status = await_child(l->pid);
+    c.wrong += status != 0;
+    if (status) {
+        char file[80];
+        snprintf(file, sizeof(file), "%s.err", l->name);
+        fail_msg("%s (--program) ended with %d: %s", l->name, status, contents(file));
+    }
+    c.verified++;
+}
