@@ -1,5 +1,5 @@
-"""A PyTorch program for tests/campaign/kills: products of matrices of small whole numbers, which a GPU
-has to get exactly right, on two streams. A line for each; "right" at the end, or status 1."""
+"""A PyTorch program for `campaign --program`: products of matrices of small whole numbers, which a GPU has to
+get exactly right, on two streams. A line for each sixteen; on SIGTERM the verdict, and status 1 if one was wrong."""
 import signal
 import sys
 
