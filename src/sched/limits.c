@@ -253,7 +253,7 @@ static void charge(const struct machine *mc, struct frames *f)
         struct policy_device *dev = &mc->devices[d];
         for_each_member (dev, m) {
             m->limit.window_ns -= dev->window == m->job ? ns : 0;
-            m->limit.gaps_ns -= m->limit.in_gaps ? ns : 0;
+            m->limit.gaps_ns -= m->limit.in_gaps && m->runnable ? ns : 0;
             m->limit.in_gaps = false;
         }
     }
@@ -339,21 +339,38 @@ static bool latency_beside(const struct machine *mc, struct policy_device *own,
     return false;
 }
 
-/* In somebody's window. */
-static void give_window(const struct machine *mc, struct policy_device *dev)
+static bool has_gaps(const struct member *m)
+{
+    return !m->paused && class_of(m) != CLASS_LATENCY && m->limit.gaps_ns >= REST_NS;
+}
+
+static void give_gaps(const struct machine *mc, const struct frames *f, struct policy_device *dev,
+                      struct member *m)
+{
+    m->limit.in_gaps = true;
+    dev->turns_from_ns = f->begun_ns;
+    policy_wake(dev, policy_after(mc->now_ns + 1, m->limit.gaps_ns));
+}
+
+/* In somebody's window: what it leaves the others share as they always do. */
+static void give_window(const struct machine *mc, const struct frames *f, struct policy_device *dev)
 {
     struct member *holder = &dev->members[dev->window];
     bool beside = dev->window_beside;
     for_each_member (dev, m) {
-        if (m != holder && (is_limited(dev, m) || (beside && class_of(m) != CLASS_LATENCY)))
+        if (m == holder || (!is_limited(dev, m) && (!beside || class_of(m) == CLASS_LATENCY)))
+            continue;
+        if (!beside && has_gaps(m))
+            give_gaps(mc, f, dev, m);
+        else
             limits_hold(mc, dev, m);
     }
     holder->class = beside ? holder->class : CLASS_LATENCY;
     policy_wake(dev, policy_after(mc->now_ns + 1, holder->limit.window_ns));
 }
 
-/* In nobody's: those without limits run, and the others in their gaps. */
-static void give_rest(const struct machine *mc, struct policy_device *dev)
+/* In nobody's: those without limits run, and the others, which had theirs, in their gaps. */
+static void give_rest(const struct machine *mc, const struct frames *f, struct policy_device *dev)
 {
     bool latency = false, gaps = false, normal = false;
     for_each_member (dev, m) {
@@ -363,14 +380,13 @@ static void give_rest(const struct machine *mc, struct policy_device *dev)
     for_each_member (dev, m) {
         if (!is_limited(dev, m))
             continue;
-        bool goes_on = !latency && class_of(m) != CLASS_LATENCY && m->limit.gaps_ns >= REST_NS;
-        if (!goes_on) {
+        if (latency || !has_gaps(m)) {
             limits_hold(mc, dev, m);
             continue;
         }
-        m->limit.in_gaps = gaps = true;
+        give_gaps(mc, f, dev, m);
+        gaps = true;
         m->class = CLASS_BATCH;
-        policy_wake(dev, policy_after(mc->now_ns + 1, m->limit.gaps_ns));
     }
     for_each_member (dev, m) {
         if (gaps && !normal && !m->gang && !m->limit.in_gaps && m->class == CLASS_BATCH)
@@ -412,9 +428,9 @@ void limits_decide(const struct machine *mc, struct frames *f)
         if (!dev->nlimited)
             continue;
         if (dev->window != SLOT_NONE)
-            give_window(mc, dev);
+            give_window(mc, f, dev);
         else
-            give_rest(mc, dev);
+            give_rest(mc, f, dev);
         policy_wake(dev, f->begun_ns + (uint64_t)FRAME_NS);
     }
 }

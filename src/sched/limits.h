@@ -2,11 +2,11 @@
  * what the latency class leaves.
  *
  * Time is cut into frames. A *limited* job, one that has a floor or a ceiling or whose account has,
- * gets its part of each frame as a *window*. While a job has its window, those of its peers that
- * have no limit run only in the gaps that it leaves; beside a latency job, where two could not run,
- * they do not run at all. When all windows of a frame are over, a limited job may go on in the gaps
- * of the others, until it has run as long as its ceiling allows; then it is suspended. So a ceiling
- * holds in each frame, and what one leaves below its ceiling others get.
+ * gets its part of each frame as a *window*. While a job has its window, the others run only in the
+ * gaps that it leaves; beside a latency job, where two could not run, they do not run at all. When
+ * all windows of a frame are over, a limited job may go on in the gaps of those without limits. In
+ * gaps it runs until it has had what its ceiling allows; then it is suspended. So a ceiling holds
+ * in each frame, and what one leaves below its ceiling others get.
  *
  * Parts are those of max-min fairness by share (account.h) between the bounds: floors first, then
  * class by class. A part shorter than the shortest window is saved up for some frames. A limited

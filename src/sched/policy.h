@@ -68,6 +68,7 @@ struct policy_device {
     uint32_t window;             /* whose it is; SLOT_NONE: nobody's: see limits.h */
     uint32_t probed;             /* of the limited jobs that do nothing this one is looked at */
     bool window_beside;          /* a latency job is on one of its devices */
+    uint64_t turns_from_ns;      /* a turn that began before is over: limited jobs may go on anew */
     bool gated;
 
     struct rotation rotation;

@@ -177,7 +177,8 @@ static void rotate(const struct sched_params *p, struct policy_device *dev, uint
     const struct member *h = r->holder == SLOT_NONE ? NULL : &dev->members[r->holder];
     const struct member *first = boosted(dev);
     if (h && (!is_candidate(dev, h) || (first && first != h && first->class == h->class) ||
-              (n > 1 && now_ns >= r->turn_ns + rotation_turn_ns(p, h, busy))))
+              (n > 1 && (now_ns >= r->turn_ns + rotation_turn_ns(p, h, busy) ||
+                         r->turn_ns < dev->turns_from_ns))))
         rotation_end(p, dev, 1, now_ns);
     if (r->holder == SLOT_NONE)
         pick_next(p, dev, now_ns);

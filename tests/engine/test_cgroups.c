@@ -41,7 +41,8 @@ static bool group_move(const char *name, pid_t pid)
     char procs[160];
     snprintf(procs, sizeof(procs), "%s/cgroup.procs", group_path(name));
     FILE *to = fopen(procs, "we");
-    return to && ((fprintf(to, "%d\n", (int)pid) > 0) & (fclose(to) == 0));
+    bool written = to && fprintf(to, "%d\n", (int)pid) > 0;
+    return to && fclose(to) == 0 && written;
 }
 
 static void group_enter(const char *name, pid_t pid)

@@ -72,6 +72,10 @@ static const struct mock_scenario table[] = {
     {"floors of more than all are cut in proportion", "priority", .seconds = 10, .jobs = {
         {.class = N, .need = 1, .min = 0.9, .lo = 0.59, .hi = 0.61},
         {.class = N, .need = 1, .min = 0.6, .lo = 0.39, .hi = 0.41}}},
+    {"the gaps of a window are everybody's", "priority", .seconds = 10, .jobs = {
+        {.class = N, .need = 0.05, .min = 0.2, .lo = 0.049, .hi = 0.051},
+        {.class = B, .need = 1, .max = 0.4, .lo = 0.36, .hi = 0.4},
+        {.class = B, .need = 1, .lo = 0.53, .hi = 0.6}}},
     {"classes do not count in shares, limits do", "shares", .seconds = 10, .saturated = true, .jobs = {
         {.class = B, .need = 1, .max = 0.2, .lo = 0.195, .hi = 0.205},
         {.class = N, .need = 1, .lo = 0.79, .hi = 0.81}}},
