@@ -106,18 +106,31 @@ static int mux_info(struct device_driver *base, unsigned gpu, struct gpu_info *o
 
 /* ---- processes and groups ---- */
 
-static int mux_processes(struct device_driver *base, struct pid_list *out, struct error *err)
+static int mux_list(struct device_driver *base, bool clients, struct pid_list *out,
+                    struct error *err)
 {
     int first = 0;
     for_each_part(mux(base), p)
     {
         struct error e = {""};
         int r = mux_part_open(mux(base), p, &e);
-        if (r == 0)
+        if (r == 0 && !clients)
             r = p->ops->processes(p->driver, out, &e);
+        else if (r == 0 && p->ops->clients)
+            r = p->ops->clients(p->driver, out, &e);
         first_error(&first, r, err, &e);
     }
     return first;
+}
+
+static int mux_processes(struct device_driver *base, struct pid_list *out, struct error *err)
+{
+    return mux_list(base, false, out, err);
+}
+
+static int mux_clients(struct device_driver *base, struct pid_list *out, struct error *err)
+{
+    return mux_list(base, true, out, err);
 }
 
 /* Whether the part had groups of the process. */
@@ -407,6 +420,7 @@ static const struct device_ops mux_ops = {
     .gpus = mux_gpus,
     .info = mux_info,
     .processes = mux_processes,
+    .clients = mux_clients,
     .scan = mux_scan,
     .forget = mux_forget,
     .set_timeslice = mux_set_timeslice,

@@ -73,9 +73,13 @@ const char *device_level_name(unsigned level);
  * and a fresh driver instance in another process can undo with nothing else in hand. */
 #define GROUP_CHANNELS_MAX 128
 struct device_group {
-    uint64_t key;              /* unique on its GPU while the group exists */
-    struct proc_id proc;       /* owner */
-    uint32_t gpu;              /* index: 0 .. ngpus-1 */
+    uint64_t key;        /* unique on its GPU while the group exists */
+    struct proc_id proc; /* owner */
+    uint32_t gpu;        /* index: 0 .. ngpus-1 */
+    /* 0: this process's own. Else it is one and the same as the compute groups of other processes
+     * that have this number on this GPU: clients of one MPS server. What is set through one is set
+     * for all, and what suspends one that has work stops all until it is resumed. */
+    uint32_t shared;
     uint32_t kind;             /* enum group_kind */
     uint32_t level;            /* how it is steered: enum device_level */
     uint64_t timeslice_us;     /* what was set when the group was first seen: what restoring sets */
@@ -190,6 +194,10 @@ struct device_ops {
      * second on a machine with thousands of processes. After an error, what is listed is true and
      * not all. */
     int (*processes)(struct device_driver *d, struct pid_list *out, struct error *err);
+
+    /* Processes that share compute groups with others: clients of MPS servers, of all users. As
+     * processes() (may be NULL: there are none). */
+    int (*clients)(struct device_driver *d, struct pid_list *out, struct error *err);
 
     /* All channel groups of one process, now. Repeatable; the driver remembers what it has seen of
      * a known process, so that a repeated scan is cheap (< 5 ms). An empty list is a success: no
