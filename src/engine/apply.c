@@ -5,6 +5,7 @@
 #include "engine/apply.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #define RETRY_NS   NSEC_PER_SEC
@@ -69,6 +70,7 @@ static void apply_runnable(struct model *m, uint32_t slot)
     }
 }
 
+/* One that is the same in the hardware as others has its timeslice for all of them. */
 static void apply_timeslice(struct model *m, uint32_t slot)
 {
     struct channel_group *g = &m->groups[slot];
@@ -76,45 +78,149 @@ static void apply_timeslice(struct model *m, uint32_t slot)
     if (g->retry_at > m->now || (g->timeslice_us == g->want_us && !g->timeslice_unknown) ||
         !(m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE))
         return;
-    int r = journal_put_group(m->journal, slot, model_journal_flags(g) | JG_TIMESLICE, &g->dg);
-    if (r == 0) {
-        r = m->driver->ops->set_timeslice(m->driver, &g->dg, g->want_us, &err);
-        /* A control that failed may have done it. */
-        g->timeslice_unknown = r < 0 && (r != -EPERM || g->timeslice_unknown);
-    } else {
-        error_set(&err, r, "cannot write the journal (%s): left as it is", strerror(-r));
+    int r = 0;
+    for_each_twin(m, slot, i)
+    {
+        struct channel_group *t = &m->groups[i];
+        int put = journal_put_group(m->journal, i, model_journal_flags(t) | JG_TIMESLICE, &t->dg);
+        r = r ? r : put;
     }
-    if (r == 0)
-        g->timeslice_us = g->want_us;
-    else
+    if (r < 0)
+        error_set(&err, r, "cannot write the journal (%s): left as it is", strerror(-r));
+    const bool written = r == 0;
+    if (written)
+        r = m->driver->ops->set_timeslice(m->driver, &g->dg, g->want_us, &err);
+    for_each_twin(m, slot, i)
+    {
+        struct channel_group *t = &m->groups[i];
+        /* A control that failed may have done it. */
+        if (written)
+            t->timeslice_unknown = r < 0 && (r != -EPERM || t->timeslice_unknown);
+        if (r == 0)
+            t->timeslice_us = g->want_us;
+        if (i == slot) journal_put_group(m->journal, i, model_journal_flags(t), &t->dg);
+    }
+    if (r < 0)
         apply_failed(m, g, r, &err);
-    journal_put_group(m->journal, slot, model_journal_flags(g), &g->dg);
+}
+
+/* ---- clients of MPS servers, which are paused by a signal ---- */
+
+static bool wants_stop(const struct model *m, const struct process *p)
+{
+    const struct job *j = &m->jobs[p->job];
+    return j->rec.paused && j->is_client && p->first_group != SLOT_NONE;
+}
+
+/* 0, or why the journal does not have it. */
+static int record_stop(struct model *m, struct process *p, bool stopped)
+{
+    int r = 0;
+    for_each_group_of (m, p, i) {
+        struct channel_group *g = &m->groups[i];
+        g->stopped = stopped;
+        int put = journal_put_group(m->journal, i, model_journal_flags(g), &g->dg);
+        r = r ? r : put;
+    }
+    return r;
+}
+
+/* What somebody else has stopped is that one's to continue, and is not on record. */
+static void apply_stop(struct model *m, struct process *p)
+{
+    struct error err = {""};
+    if (proc_stopped(p->id))
+        return;
+    int r = record_stop(m, p, true);
+    r = r < 0 ? r : proc_signal(p->id, SIGSTOP);
+    p->stopped = r == 0;
+    if (r == 0 || r == -ESRCH)
+        return;
+    record_stop(m, p, false);
+    error_set(&err, r, "cannot stop process %d: %s", p->id.pid, strerror(-r));
+    model_job_failed(m, p->job, r, &err);
+}
+
+static void apply_continue(struct model *m, struct process *p)
+{
+    int r = proc_signal(p->id, SIGCONT);
+    if (r < 0 && r != -ESRCH && r != -EPERM)
+        return; /* at the next turn */
+    p->stopped = false;
+    record_stop(m, p, false);
+}
+
+bool apply_stops(struct model *m)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < m->processes_end; i++) {
+        struct process *p = &m->processes[i];
+        if (!p->id.pid)
+            continue;
+        if (wants_stop(m, p))
+            apply_stop(m, p);
+        else if (p->stopped)
+            apply_continue(m, p);
+        any |= p->id.pid && (p->stopped || wants_stop(m, p));
+    }
+    return any;
+}
+
+/* ---- a plan ---- */
+
+static void want(struct model *m, uint32_t slot, uint64_t us, bool runnable)
+{
+    struct channel_group *g = &m->groups[slot];
+    const struct gpu_info *gpu = &m->gpus[g->dg.gpu];
+    g->want_us =
+        us ? clamp_u64(us, gpu->timeslice_min_us, gpu->timeslice_max_us) : g->dg.timeslice_us;
+    g->want_runnable = runnable;
+}
+
+/* Of units with a program that is in no job all is as it was. */
+static void leave_alone(struct model *m)
+{
+    for (uint32_t i = 0; m->nalone && i < m->groups_end; i++) {
+        struct channel_group *g = &m->groups[i];
+        if (!group_live(g) || !m->jobs[m->processes[g->process].job].left_alone)
+            continue;
+        want(m, i, 0, true);
+        if (g->suspended)
+            apply_runnable(m, i);
+        apply_timeslice(m, i);
+    }
 }
 
 uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
 {
     uint64_t retry_at = TIME_NEVER;
     for (size_t i = 0; i < plan->n; i++) {
-        struct channel_group *g = &m->groups[plan->settings[i].group];
-        const struct gpu_info *gpu = &m->gpus[g->dg.gpu];
-        uint64_t us = plan->settings[i].timeslice_us;
-        g->want_us =
-            us ? clamp_u64(us, gpu->timeslice_min_us, gpu->timeslice_max_us) : g->dg.timeslice_us;
-        g->want_runnable = plan->settings[i].runnable;
+        const struct sched_setting *s = &plan->settings[i];
+        for_each_twin(m, s->group, g) want(m, g, s->timeslice_us, s->runnable);
     }
+    leave_alone(m);
     for (size_t i = 0; i < plan->n; i++) {
-        if (!plan->settings[i].runnable && is_due(&m->groups[plan->settings[i].group]))
-            apply_runnable(m, plan->settings[i].group);
+        for_each_twin(m, plan->settings[i].group, g)
+        {
+            if (!plan->settings[i].runnable && is_due(&m->groups[g]))
+                apply_runnable(m, g);
+        }
     }
     for (size_t i = 0; i < plan->n; i++)
         apply_timeslice(m, plan->settings[i].group);
     for (size_t i = 0; i < plan->n; i++) {
-        if (plan->settings[i].runnable && m->groups[plan->settings[i].group].suspended)
-            apply_runnable(m, plan->settings[i].group);
+        for_each_twin(m, plan->settings[i].group, g)
+        {
+            if (plan->settings[i].runnable && m->groups[g].suspended)
+                apply_runnable(m, g);
+        }
     }
     for (size_t i = 0; i < plan->n; i++) {
-        uint64_t at = m->groups[plan->settings[i].group].retry_at;
-        retry_at = at > m->now ? min_u64(retry_at, at) : retry_at;
+        for_each_twin(m, plan->settings[i].group, g)
+        {
+            uint64_t at = m->groups[g].retry_at;
+            retry_at = at > m->now ? min_u64(retry_at, at) : retry_at;
+        }
     }
     return retry_at;
 }
@@ -123,10 +229,11 @@ bool apply_detach(struct model *m, uint32_t process)
 {
     struct process *p = &m->processes[process];
     bool runs = true;
+    if (p->stopped)
+        apply_continue(m, p);
     for_each_group_of (m, p, i) {
         struct channel_group *g = &m->groups[i];
-        g->want_runnable = true;
-        g->want_us = g->dg.timeslice_us;
+        want(m, i, 0, true);
         g->retry_at = 0;
         if (g->suspended)
             apply_runnable(m, i);
@@ -167,5 +274,7 @@ void undo_by_restorer(struct model *m)
         g->suspended = flags & JG_SUSPENDED; /* what it could not undo it left there */
         g->suspend_unsure = true;
         g->timeslice_unknown = m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE;
+        g->stopped = flags & JG_STOPPED;
+        m->processes[g->process].stopped &= g->stopped;
     }
 }

@@ -83,7 +83,7 @@ static void look_at(const struct autoswap *x, const struct model *m, unsigned gp
         v[model_job_slot(m, j)] = (struct swap_job){
             .class = (enum job_class)j->rec.class,
             .out = !on,
-            .fixed = (!on && s->phase != SWAP_AWAY) || m->now < s->refused_until ||
+            .fixed = (!on && s->phase != SWAP_AWAY) || m->now < s->refused_until || j->is_client ||
                      (on && !j->ngroups) ||
                      (!on && (!back || s->by_user || j->rec.paused || !room_above(x, m, j, gpu))),
             .bytes = on ? j->on[gpu].memory_bytes : back,

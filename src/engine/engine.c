@@ -128,7 +128,7 @@ int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms,
 {
     struct job *j = &e->model.jobs[job];
     int r = model_floors_check(&e->model, job, j->rec.account, j->rec.account_uid, terms, err);
-    if (r == 0)
+    if (r == 0) /* which says whether they are valid */
         r = model_emit(&e->model, model_terms_event(EV_JOB_CHANGE, job, terms));
     if (r < 0)
         return r;
@@ -137,6 +137,7 @@ int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms,
     j->rec.budget_us = terms->budget_us;
     j->rec.gpu_min = terms->gpu_min;
     j->rec.gpu_max = terms->gpu_max;
+    model_unit_changed(&e->model, job);
     model_job_changed(&e->model, j);
     return 0;
 }
@@ -155,15 +156,12 @@ void engine_report(struct engine *e, uint32_t job, const struct report *r)
 int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)
 {
     struct job *j = &e->model.jobs[job];
-    int r =
-        model_emit(&e->model, (struct sched_event){.type = EV_JOB_PAUSE, .job = job, .on = paused});
-    if (r < 0)
-        return r;
     j->rec.paused = paused;
     j->rec.paused_by = paused ? by : 0;
+    model_unit_changed(&e->model, job);
     model_job_changed(&e->model, j);
     if (!paused) {
-        demand_resumed(&e->model, job);
+        demand_resumed(&e->demand, &e->model, job);
         survey_distrust(&e->model, job);
     }
     return 0;

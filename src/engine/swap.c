@@ -215,6 +215,9 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t
     if (!ops->swap_out || !ops->usage || !may_swap(m, job))
         return error_set(err, -ENOTSUP, "what it has on its GPUs cannot be swapped (driver %s)",
                          device_name(m->driver));
+    if (m->jobs[job].is_client)
+        return error_set(err, -ENOTSUP,
+                         "it is a client of an MPS server, and such are not swapped");
     if (s->phase > SWAP_AWAY)
         return error_set(err, -EBUSY, "it is being swapped in just now: try again later");
     if (s->phase != SWAP_HERE) {

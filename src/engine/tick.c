@@ -14,6 +14,8 @@
 #include "engine/engine_impl.h"
 #include "lib/log.h"
 
+#define STOPS_NS NSEC_PER_SEC /* between looks whether what is to be stopped still is */
+
 /* ---- record ---- */
 
 static void tick_record(struct engine *e)
@@ -44,6 +46,7 @@ static void tick_record(struct engine *e)
 static uint64_t tick_commit(struct engine *e)
 {
     struct model *m = &e->model;
+    model_units_update(m);
     tick_record(e);
     if (m->dirty || m->now >= m->wake) {
         struct sched_plan plan;
@@ -52,7 +55,7 @@ static uint64_t tick_commit(struct engine *e)
         m->wake = min_u64(plan.wake_ns, apply_plan(m, &plan));
         demand_decided(m);
     }
-    return m->wake;
+    return apply_stops(m) ? min_u64(m->wake, m->now + STOPS_NS) : m->wake;
 }
 
 /* ---- observe ---- */
@@ -83,7 +86,7 @@ static uint64_t tick_observe(struct engine *e)
         undo_orphans(m);
     if (m->norphans)
         next = min_u64(next, m->orphans_until);
-    demand_gated(m); /* groups that were found just now */
+    demand_gated(&e->demand, m); /* groups that were found just now */
     next = min_u64(next, demand_due(&e->demand, m, m->wake != TIME_NEVER || deadlines_wanted(m)));
     if (e->demand.fresh)
         deadlines_observe(m);
@@ -175,7 +178,7 @@ uint64_t engine_tick(struct engine *e, uint64_t now_ns)
     tick_reap(m);
     demand_read(&e->demand, m);
     struct command *commands = run_commands(e);
-    demand_gated(m);
+    demand_gated(&e->demand, m);
     survey_take(&e->survey, m);
     uint64_t next = swap_due(&e->swaps, m);
     tick_commit(e);

@@ -74,9 +74,21 @@ static void view_due(const struct engine *e, uint32_t job, struct job_view *out)
     out->due = deadlines_open(&e->model, job, &out->due_in_ns, &out->due_needs_ns);
     for (unsigned d = 0; d < e->model.ngpus && out->due; d++) {
         bool promoted;
-        out->due_first |= sched_member_boosted(e->model.sched, job, d, &promoted);
+        out->due_first |=
+            sched_member_boosted(e->model.sched, e->model.jobs[job].unit, d, &promoted);
         out->due_promoted |= promoted;
     }
+}
+
+static void view_unit(const struct model *m, uint32_t job, struct job_view *out)
+{
+    const struct job *j = &m->jobs[job];
+    out->is_client = j->is_client;
+    out->left_alone = j->left_alone;
+    out->unit = j->united ? m->jobs[j->unit].rec.number : 0;
+    out->unit_class = model_class(m, j);
+    for_each_process_of (m, j, p)
+        out->stopped |= m->processes[p].stopped;
 }
 
 static void view_swap(const struct job *j, struct job_view *out)
@@ -113,6 +125,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
         if (j->on[d].busy >= 0)
             out->busy = (out->busy < 0 ? 0 : out->busy) + j->on[d].busy;
     }
+    view_unit(&e->model, job, out);
     view_due(e, job, out);
     view_swap(j, out);
     if (j->error_code && e->model.now < j->error_until)

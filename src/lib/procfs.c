@@ -137,6 +137,14 @@ int proc_pidfd(struct proc_id id)
     return r < 0 ? r : -ESRCH;
 }
 
+int proc_signal(struct proc_id id, int signal)
+{
+    _cleanup_close_ int fd = proc_pidfd(id);
+    if (fd < 0)
+        return fd;
+    return syscall(SYS_pidfd_send_signal, fd, signal, NULL, 0) < 0 ? -errno : 0;
+}
+
 bool pidfd_alive(int pidfd)
 {
     return poll(&(struct pollfd){.fd = pidfd, .events = POLLIN}, 1, 0) == 0;

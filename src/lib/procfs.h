@@ -74,6 +74,9 @@ static inline bool proc_same(struct proc_id a, struct proc_id b)
  * if that cannot be told now. The caller closes it. */
 int proc_pidfd(struct proc_id id);
 
+/* To exactly this process: -ESRCH, -EPERM, or an error of proc_pidfd(). */
+int proc_signal(struct proc_id id, int signal);
+
 /* False once the process has ended with all its threads. One system call, against the three and the
  * cold look-ups in /proc of proc_alive(). */
 bool pidfd_alive(int pidfd);

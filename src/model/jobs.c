@@ -30,6 +30,7 @@ void model_job_remove(struct model *m, uint32_t job)
 {
     struct job *j = &m->jobs[job];
     model_root_close(&m->jobs[job]);
+    model_unit_leave(m, job);
     model_emit(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = job});
     m->accounts[j->account].jobs--;
     free(j->due);
@@ -56,6 +57,7 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     *j = (struct job){.rec = *rec,
                       .root_pidfd = left ? -1 : fd,
                       .first_process = SLOT_NONE,
+                      .unit = slot,
                       .group_lives = left,
                       .added_ns = m->now};
     model_job_usage_clear(j);

@@ -19,13 +19,14 @@ int model_init(struct model *m)
     m->accounts = calloc(MODEL_ACCOUNTS, sizeof(*m->accounts));
     m->processes = calloc(MODEL_PROCESSES_MAX, sizeof(*m->processes));
     m->groups = calloc(JOURNAL_GROUPS, sizeof(*m->groups));
+    m->shared = calloc(JOURNAL_GROUPS, sizeof(*m->shared));
     for (size_t i = 0; i < BUCKETS; i++)
         m->buckets[i] = SLOT_NONE;
     struct rlimit l = {.rlim_cur = 1024};
     getrlimit(RLIMIT_NOFILE, &l);
     uint64_t n = min_u64(l.rlim_cur, UINT32_MAX);
     m->watched_max = (uint32_t)(n - min_u64(DESCRIPTORS_ELSE, n / 2));
-    return m->jobs && m->processes && m->groups ? 0 : -ENOMEM;
+    return m->jobs && m->accounts && m->processes && m->groups && m->shared ? 0 : -ENOMEM;
 }
 
 void model_root_close(struct job *j)
@@ -54,6 +55,7 @@ void model_free(struct model *m)
     free(m->accounts);
     free(m->processes);
     free(m->groups);
+    free(m->shared);
     free(m->unmanaged);
 }
 
@@ -186,7 +188,8 @@ void model_process_detach(struct model *m, uint32_t slot)
 uint32_t model_journal_flags(const struct channel_group *g)
 {
     return (g->suspended ? JG_SUSPENDED : 0U) |
-           (g->timeslice_unknown || g->timeslice_us != g->dg.timeslice_us ? JG_TIMESLICE : 0U);
+           (g->timeslice_unknown || g->timeslice_us != g->dg.timeslice_us ? JG_TIMESLICE : 0U) |
+           (g->stopped ? JG_STOPPED : 0U);
 }
 
 static bool same_group(const struct device_group *a, const struct device_group *b)
@@ -221,6 +224,8 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
     *g = (struct channel_group){.dg = *dg,
                                 .process = process,
                                 .next = p->first_group,
+                                .twin = slot,
+                                .sched_job = SLOT_NONE,
                                 .record_changed = old.record_changed,
                                 .timeslice_us = dg->timeslice_us,
                                 .timeslice_unknown = dg->timeslice_now_us &&
@@ -233,17 +238,17 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
         g->suspended = old.suspended;
         g->suspend_unsure = true;
         g->timeslice_unknown = m->gpus[dg->gpu].caps & GPU_CAP_TIMESLICE;
+        p->stopped |= g->stopped = old.stopped;
     }
     p->first_group = slot;
     m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;
     m->jobs[p->job].ngroups++;
     m->user_groups += user;
     m->jobs[p->job].wants_changed |= m->gpus[dg->gpu].caps & GPU_CAP_GATE;
-    model_emit(m, (struct sched_event){.type = EV_GROUP_ADD,
-                                       .group = slot,
-                                       .job = p->job,
-                                       .device = dg->gpu,
-                                       .computes = dg->kind == GROUP_COMPUTE});
+    if (dg->shared)
+        model_group_inherit(m, slot);
+    else if (!m->jobs[p->job].left_alone)
+        model_group_show(m, slot, m->jobs[p->job].unit);
     return 0;
 }
 
@@ -254,7 +259,9 @@ bool model_group_update(struct model *m, uint32_t slot, const struct device_grou
     struct channel_group *g = &m->groups[slot];
     bool changed = memcmp(g->dg.channels, found->channels, sizeof(found->channels)) != 0;
     uint64_t original = g->dg.timeslice_us;
-    if (g->dg.kind != found->kind) /* the first scan saw a half-built context */
+    const uint32_t shared = g->dg.shared;
+    if (g->dg.kind != found->kind &&
+        g->sched_job != SLOT_NONE) /* the first scan saw a half-built context */
         model_emit(m, (struct sched_event){.type = EV_GROUP_CHANGE,
                                            .group = slot,
                                            .computes = found->kind == GROUP_COMPUTE});
@@ -267,6 +274,8 @@ bool model_group_update(struct model *m, uint32_t slot, const struct device_grou
         if (now_us != g->want_us) /* else ours, by a control that seemed to fail */
             g->dg.timeslice_us = now_us;
     }
+    if (found->shared != shared)
+        model_group_inherit(m, slot);
     g->suspend_unsure |= changed && g->suspended;
     if (reset || (changed && g->suspended)) {
         model_group_changed(m, g);
@@ -283,7 +292,8 @@ void model_group_remove(struct model *m, uint32_t slot, bool keep)
     while (*link != slot)
         link = &m->groups[*link].next;
     *link = g->next;
-    model_emit(m, (struct sched_event){.type = EV_GROUP_REMOVE, .group = slot});
+    model_group_show(m, slot, SLOT_NONE);
+    m->units_dirty |= g->dg.shared > 0;
     m->jobs[p->job].ngroups--;
     m->user_groups -= m->jobs[p->job].rec.uid != 0;
     g->orphan = keep && model_journal_flags(g);
@@ -298,8 +308,10 @@ void model_group_remove(struct model *m, uint32_t slot, bool keep)
 
 void model_orphan_add(struct model *m, uint32_t slot, const struct device_group *dg, uint32_t flags)
 {
-    m->groups[slot] =
-        (struct channel_group){.dg = *dg, .orphan = true, .suspended = flags & JG_SUSPENDED};
+    m->groups[slot] = (struct channel_group){.dg = *dg,
+                                             .orphan = true,
+                                             .suspended = flags & JG_SUSPENDED,
+                                             .stopped = flags & JG_STOPPED};
     m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;
     m->norphans++;
     m->orphans_until = m->now + ORPHANS_NS;

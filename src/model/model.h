@@ -57,6 +57,7 @@ struct process {
     bool ended;
     bool listed;    /* by the driver, as one that uses it; engine/observe/discovery.c */
     uint32_t wants; /* gated devices that it wants: bit mask; engine/observe/demand.c */
+    bool stopped;   /* by us (SIGSTOP), and on record; engine/apply.c */
     /* engine/observe/scans.c */
     bool searching;   /* its last scan has not come to an end */
     bool slow;        /* or it took long */
@@ -68,7 +69,10 @@ struct process {
 struct channel_group {
     struct device_group dg; /* dg.proc.pid 0: free, or an orphan */
     uint32_t process, next; /* next group of the process */
+    uint32_t twin;          /* the next of those that are the same in the hardware: a ring */
+    uint32_t sched_job;     /* for the scheduler it is this job's; SLOT_NONE: it does not know it */
     bool orphan;            /* the journal has a record of it, and no job's process shows it */
+    bool stopped;           /* the record says so of its process */
     bool suspended;         /* is, or may be: then */
     bool suspend_unsure;    /* it has to be suspended again, to be so */
     bool timeslice_unknown;
@@ -135,6 +139,11 @@ struct job {
     uint32_t nprocesses, ngroups;
     uint32_t first_process;
     uint32_t account;
+    /* units.c */
+    uint32_t unit;              /* the job that stands for all of its unit: itself, mostly */
+    bool is_client, was_client; /* it has groups that others may share */
+    bool united;                /* with other jobs */
+    bool left_alone;            /* a program that is in no job is one of them */
     uint64_t added_ns;
     int error_code; /* shown until error_until */
     uint64_t error_until;
@@ -161,6 +170,9 @@ struct unmanaged {
     bool looked;    /* whether a rule takes it; asked once */
     bool detached;  /* by a person: no rule takes it again */
     bool scheduler; /* a process that schedules: no program, and no rule takes it */
+    bool serves;    /* an MPS server: it runs nothing of its own */
+    bool client;    /* of one */
+    uint32_t shares[DEVICE_GPUS_MAX]; /* device_group.shared, on each GPU; as far as is known */
     /* engine/observe/demand.c */
     uint32_t gpus; /* bit mask, as far as usage() showed them; 0: not known */
     uint8_t asked; /* how often usage() was asked, while they were not known */
@@ -188,6 +200,9 @@ struct model {
     uint32_t nprocesses, user_processes, user_groups; /* user: all but root's */
     struct unmanaged *unmanaged;
     size_t nunmanaged, unmanaged_cap;
+    uint32_t *shared; /* groups that several processes may have, sorted: units.c */
+    uint32_t nshared, nalone;
+    bool units_dirty;
     uint32_t norphans;
     uint64_t orphans_until;    /* those whose processes have not turned up by then are undone */
     uint64_t next_number;      /* of a job */
@@ -205,6 +220,11 @@ struct model {
     for (uint32_t p = (j)->first_process; p != SLOT_NONE; p = (m)->processes[p].job_next)
 #define for_each_group_of(m, p, g)                                                                 \
     for (uint32_t g = (p)->first_group; g != SLOT_NONE; g = (m)->groups[g].next)
+
+/* Those that are the same group in the hardware, this one first. */
+#define for_each_twin(m, slot, t)                                                                  \
+    for (uint32_t t = (slot), t##_more = 1; t##_more;                                              \
+         t = (m)->groups[t].twin, t##_more = t != (slot))
 
 /* Allocates the tables: all at once, for as many as the journal holds. 0 or -ENOMEM. */
 int model_init(struct model *m);
@@ -288,6 +308,31 @@ bool model_user_full(const struct model *m, uid_t uid);
 struct sched_event model_terms_event(enum sched_event_type type, uint32_t job,
                                      const struct job_terms *terms);
 
+/* ---- units ----
+ * Clients of one MPS server have the same compute group in the hardware: what is set for one is set
+ * for all, and suspending one stops all. So their jobs are one *unit* for the scheduler, which
+ * knows all of their groups as those of the oldest job, of several that are the same only the
+ * first, and the terms of the best of those that are not paused. A client is paused by a signal to
+ * its process (engine/apply.c), whether or not there are others yet. Of a unit with a client that
+ * is in no job everything is left as it was. */
+
+/* Before each decision: which jobs are one now. */
+void model_units_update(struct model *m);
+/* Of a job, or of those that it stands for: the best of them. */
+struct job_terms model_unit_terms(const struct model *m, uint32_t job);
+static inline enum job_class model_class(const struct model *m, const struct job *j)
+{
+    return j->united ? model_unit_terms(m, j->unit).class : (enum job_class)j->rec.class;
+}
+/* Its terms or its pause changed. */
+void model_unit_changed(struct model *m, uint32_t job);
+/* It ends, and stands for nobody any more. */
+void model_unit_leave(struct model *m, uint32_t job);
+/* Tells the scheduler that it is this job's, or nobody's (SLOT_NONE). */
+void model_group_show(struct model *m, uint32_t slot, uint32_t job);
+/* It turned out to be shared, or is shared no more. */
+void model_group_inherit(struct model *m, uint32_t slot);
+
 /* ---- accounts ---- */
 
 /* The one of that name, or the user's own if name is "". uid: of the person, see lib/account.h. */
@@ -337,6 +382,8 @@ struct unmanaged *model_unmanaged_find(struct model *m, struct proc_id id);
 struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool detached);
 /* All but those that a person detached are looked at again. */
 void model_unmanaged_forget(struct model *m);
+/* What of its groups others share too; NULL: it is no client of an MPS server. */
+void model_unmanaged_share(struct model *m, struct unmanaged *u, const struct group_list *l);
 /* Those that were not seen are gone. */
 void model_unmanaged_sweep(struct model *m);
 

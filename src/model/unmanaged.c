@@ -29,6 +29,7 @@ struct unmanaged *model_unmanaged_add(struct model *m, struct proc_id id, bool d
         return NULL;
     snprintf(u.comm, sizeof(u.comm), "%s", st.comm);
     u.scheduler = proc_is_scheduler(&st, u.uid);
+    u.serves = strcmp(st.comm, "nvidia-cuda-mps") == 0; /* as much of its name as there is */
     if (m->nunmanaged == m->unmanaged_cap) {
         size_t cap = m->unmanaged_cap ? m->unmanaged_cap * 2 : 64;
         struct unmanaged *v = reallocarray(m->unmanaged, cap, sizeof(*v));
@@ -47,12 +48,40 @@ void model_unmanaged_forget(struct model *m)
         m->unmanaged[i].looked = false;
 }
 
+static void unmanaged_unshare(struct model *m, struct unmanaged *u)
+{
+    if (!u->client)
+        return;
+    u->client = false;
+    memset(u->shares, 0, sizeof(u->shares));
+    m->driver->ops->forget(m->driver, u->id.pid);
+    m->units_dirty = true;
+}
+
+void model_unmanaged_share(struct model *m, struct unmanaged *u, const struct group_list *l)
+{
+    uint32_t shares[DEVICE_GPUS_MAX] = {0};
+    if (!l) {
+        unmanaged_unshare(m, u);
+        return;
+    }
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->v[i].gpu < DEVICE_GPUS_MAX && l->v[i].shared)
+            shares[l->v[i].gpu] = l->v[i].shared;
+    }
+    m->units_dirty |= memcmp(shares, u->shares, sizeof(shares)) != 0;
+    memcpy(u->shares, shares, sizeof(shares));
+    u->client = true;
+}
+
 void model_unmanaged_sweep(struct model *m)
 {
     size_t kept = 0;
     for (size_t i = 0; i < m->nunmanaged; i++) {
         if (m->unmanaged[i].seen)
             m->unmanaged[kept++] = m->unmanaged[i];
+        else
+            unmanaged_unshare(m, &m->unmanaged[i]);
     }
     m->nunmanaged = kept;
 }

@@ -23,7 +23,7 @@
 
 /* Its group is being written over: it counts, its sum does not. */
 #define JG_MOVING (1U << 2)
-#define FLAGS_ALL (JG_SUSPENDED | JG_TIMESLICE | JG_MOVING)
+#define FLAGS_ALL (JG_SUSPENDED | JG_TIMESLICE | JG_STOPPED | JG_MOVING)
 
 #define ALL_MISSING (JOURNAL_GROUPS_MISSING | JOURNAL_SWAPS_MISSING)
 

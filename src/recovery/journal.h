@@ -49,6 +49,7 @@ struct journal_job {
 enum journal_group_flags {
     JG_SUSPENDED = 1 << 0, /* its channels are disabled, or were about to be */
     JG_TIMESLICE = 1 << 1, /* its timeslice is not group.timeslice_us, or was about to be */
+    JG_STOPPED = 1 << 3,   /* its process was stopped by SIGSTOP, or was about to be */
 };
 
 struct journal_group {

@@ -1,6 +1,7 @@
 /* See journal.h: what is on record is given back. Holds no state, and tries everything once; how
  * often is its caller's to decide. */
 #include <errno.h>
+#include <signal.h>
 
 #include "recovery/journal.h"
 
@@ -44,6 +45,11 @@ static void undo_suspend(struct journal *j, struct device_driver *d, uint32_t fr
     }
 }
 
+static void undo_stop(struct journal *j, uint32_t slot, struct proc_id proc)
+{
+    undone(j, slot, proc_signal(proc, SIGCONT), JG_STOPPED);
+}
+
 unsigned journal_undo(struct journal *j, struct device_driver *d,
                       bool (*want)(uint32_t slot, void *arg), void *arg)
 {
@@ -57,8 +63,11 @@ unsigned journal_undo(struct journal *j, struct device_driver *d,
                 continue;
             if (!proc_alive(g->proc)) {
                 journal_put_group(j, i, 0, NULL);
-            } else if (pass == 0 && (flags & JG_SUSPENDED)) {
-                undo_suspend(j, d, i, want, arg);
+            } else if (pass == 0) {
+                if (flags & JG_STOPPED)
+                    undo_stop(j, i, g->proc);
+                if (flags & JG_SUSPENDED)
+                    undo_suspend(j, d, i, want, arg);
             } else if (pass == 1) {
                 if (flags & JG_TIMESLICE) {
                     int r = d->ops->set_timeslice(d, g, g->timeslice_us, NULL);

@@ -44,6 +44,15 @@ static int processes(struct device_driver *d, struct pid_list *out, struct error
     return 0;
 }
 
+static int clients(struct device_driver *d, struct pid_list *out, struct error *err)
+{
+    for (size_t i = 0; i < MOCK_GROUPS; i++) {
+        if (self(d)->g[i].dg.proc.pid && self(d)->g[i].dg.shared)
+            pid_list_push(out, self(d)->g[i].dg.proc.pid);
+    }
+    return 0;
+}
+
 static int scan(struct device_driver *d, struct proc_id proc, struct group_list *out,
                 struct error *err)
 {
@@ -87,8 +96,12 @@ static int set_timeslice(struct device_driver *d, const struct device_group *g, 
     m->timeslice_calls++;
     assert_in_range(us, 1, 1000000);
     struct mock_group *x = find(m, g);
-    if (x && (!m->fail_timeslice || m->partial))
-        x->timeslice_us = us;
+    for (size_t i = 0; i < MOCK_GROUPS && x && (!m->fail_timeslice || m->partial); i++) {
+        struct mock_group *o = &m->g[i];
+        if (o == x || (x->dg.shared && o->dg.proc.pid && o->dg.shared == x->dg.shared &&
+                       o->dg.gpu == x->dg.gpu))
+            o->timeslice_us = us;
+    }
     if (m->fail_timeslice)
         return error_set(err, -m->fail_timeslice, "mock timeslice");
     return x ? 0 : -ESRCH;
@@ -178,6 +191,7 @@ void mock_init(struct mock_driver *d, unsigned ngpus)
         .gpus = gpus,
         .info = info,
         .processes = processes,
+        .clients = clients,
         .scan = scan,
         .forget = forget,
         .set_timeslice = set_timeslice,
@@ -235,4 +249,12 @@ struct mock_group *mock_compute(struct mock_driver *d, pid_t pid, unsigned gpu)
     }
     fail_msg("process %d has no context on GPU %u", (int)pid, gpu);
     return NULL;
+}
+
+void mock_share(struct mock_driver *d, pid_t pid, uint32_t number)
+{
+    for (size_t i = 0; i < MOCK_GROUPS; i++) {
+        if (d->g[i].dg.proc.pid == pid && d->g[i].dg.kind == GROUP_COMPUTE)
+            d->g[i].dg.shared = number;
+    }
 }

@@ -40,6 +40,8 @@ void mock_init(struct mock_driver *d, unsigned ngpus);
 /* A context: one compute group and ncopy copy groups. Returns the index of the compute group. */
 unsigned mock_context(struct mock_driver *d, pid_t pid, unsigned gpu, unsigned ncopy);
 void mock_exit(struct mock_driver *d, pid_t pid);
+/* Its compute groups are those of every process that has this number: a client of an MPS server. */
+void mock_share(struct mock_driver *d, pid_t pid, uint32_t number);
 struct mock_group *mock_compute(struct mock_driver *d, pid_t pid, unsigned gpu);
 
 #endif

@@ -35,6 +35,7 @@ struct job_due {
     uint64_t mark_ns;           /* the job's GPU time when it began */
     uint64_t ended_n, learn_at; /* of requests that ended: what they took is not all seen yet */
     uint64_t notify_at;
+    bool united;             /* the job was, at the last notice */
     struct sched_event last; /* told to the scheduler */
 };
 
@@ -57,18 +58,21 @@ static uint64_t deadlines_left(const struct job *j, const struct job_due *d)
     return max_u64(need > used ? need - used : 0, need / 8);
 }
 
+/* Within a unit nobody can be first: nothing of it is due. */
 static void deadlines_notify(struct model *m, uint32_t job)
 {
     struct job *j = &m->jobs[job];
     struct job_due *d = j->due;
+    const bool open = d->open && !j->united;
     struct sched_event ev = {.type = EV_DEADLINE,
                              .job = job,
-                             .deadline_ns = d->open ? d->deadline_ns : TIME_NEVER,
-                             .left_ns = d->open ? deadlines_left(j, d) : 0,
-                             .priority = d->open && d->reported ? d->priority : 0,
+                             .deadline_ns = open ? d->deadline_ns : TIME_NEVER,
+                             .left_ns = open ? deadlines_left(j, d) : 0,
+                             .priority = open && d->reported ? d->priority : 0,
                              /* Whoever set the job's did not set these. */
                              .may_promote = d->reported ? d->program_root : j->rec.may_promote,
-                             .on = d->reported || j->rec.deadline_us};
+                             .on = !j->united && (d->reported || j->rec.deadline_us)};
+    d->united = j->united;
     bool begins = ev.deadline_ns != TIME_NEVER && ev.deadline_ns != d->last.deadline_ns;
     bool same = d->last.type == EV_DEADLINE && ev.deadline_ns == d->last.deadline_ns &&
                 ev.left_ns == d->last.left_ns && ev.may_promote == d->last.may_promote &&
@@ -164,7 +168,7 @@ static bool deadlines_quiet(const struct model *m, uint32_t job)
 {
     bool any = false, runnable;
     for (unsigned g = 0; g < m->ngpus; g++) {
-        if (!sched_member_state(m->sched, job, g, &runnable))
+        if (!sched_member_state(m->sched, m->jobs[job].unit, g, &runnable))
             continue;
         if (m->jobs[job].on[g].quiet_ns < QUIET_NS)
             return false;
@@ -215,7 +219,7 @@ uint64_t deadlines_due(struct model *m)
             j->due->reported = j->due->open = false;
             j->due->notify_at = 0;
         }
-        if (m->now >= j->due->notify_at)
+        if (m->now >= j->due->notify_at || j->due->united != j->united)
             deadlines_notify(m, model_job_slot(m, j));
         next = min_u64(next, j->due->notify_at);
     }

@@ -30,28 +30,56 @@
 
 #define GAPS_NS     (3 * NSEC_PER_SEC) /* between looks for latency jobs that have most of a GPU */
 #define GAPS_BUSY   0.5
-#define OTHERS_BUSY 0.9 /* share of time above which others may keep a job off the engine */
+#define SERVER_BUSY 0.02 /* share of time that a driver may count as an MPS server's own */
+#define OTHERS_BUSY 0.9  /* share of time above which others may keep a job off the engine */
 
-static void set_idle(struct model *m, uint32_t job, unsigned d, bool idle)
+static bool has_groups_on(const struct model *m, const struct job *j, unsigned d)
 {
-    model_emit(m, (struct sched_event){.type = EV_DEMAND, .job = job, .device = d, .on = !idle});
+    for_each_process_of (m, j, p) {
+        for_each_group_of (m, &m->processes[p], g) {
+            if (m->groups[g].dg.gpu == d)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* A unit works if one of its jobs does, or, as far as can be told, its server. */
+static bool others_work(const struct demand *x, const struct model *m, uint32_t job, unsigned d)
+{
+    if (m->jobs[job].is_client && x->unmanaged_busy[d] > SERVER_BUSY)
+        return true;
+    for_each_job (m, j) {
+        if (j->unit == m->jobs[job].unit && model_job_slot(m, j) != job && !j->on[d].idle &&
+            has_groups_on(m, j, d))
+            return true;
+    }
+    return false;
+}
+
+static void set_idle(const struct demand *x, struct model *m, uint32_t job, unsigned d, bool idle)
+{
+    bool on = !idle || (m->jobs[job].is_client && others_work(x, m, job, d));
+    m->dirty |= m->jobs[job].united;
+    model_emit(m, (struct sched_event){
+                      .type = EV_DEMAND, .job = m->jobs[job].unit, .device = d, .on = on});
     m->jobs[job].on[d].idle = idle;
 }
 
-void demand_resumed(struct model *m, uint32_t job)
+void demand_resumed(const struct demand *x, struct model *m, uint32_t job)
 {
     for (unsigned d = 0; d < m->ngpus; d++) {
         if (m->gpus[d].caps & GPU_CAP_GATE)
             continue;
         m->jobs[job].on[d].idle_windows = 0;
         m->jobs[job].on[d].quiet_ns = 0;
-        set_idle(m, job, d, false);
+        set_idle(x, m, job, d, false);
     }
 }
 
 /* ---- usage ---- */
 
-static void usage_demand(struct model *m, uint32_t job, unsigned d)
+static void usage_demand(const struct demand *x, struct model *m, uint32_t job, unsigned d)
 {
     struct job_demand *on = &m->jobs[job].on[d];
     /* No work in a window in which it was not allowed to work says nothing. */
@@ -59,11 +87,11 @@ static void usage_demand(struct model *m, uint32_t job, unsigned d)
         on->idle_windows = 0;
     else if (on->ran && on->idle_windows < IDLE_WINDOWS)
         on->idle_windows++;
-    sched_member_state(m->sched, job, d, &on->ran);
+    sched_member_state(m->sched, m->jobs[job].unit, d, &on->ran);
     if (m->gpus[d].caps & GPU_CAP_GATE)
         return;
     if (!on->seen_ns || m->now - on->seen_ns > ACTIVITY_VALID_NS)
-        set_idle(m, job, d, on->idle_windows >= IDLE_WINDOWS);
+        set_idle(x, m, job, d, on->idle_windows >= IDLE_WINDOWS);
 }
 
 static void unmanaged_uses(struct model *m, pid_t pid, unsigned gpu)
@@ -119,7 +147,7 @@ static void demand_usage(struct demand *x, struct model *m)
     for_each_job (m, j) {
         for (unsigned d = 0; d < m->ngpus; d++) {
             if (j->on[d].busy >= 0)
-                usage_demand(m, model_job_slot(m, j), d);
+                usage_demand(x, m, model_job_slot(m, j), d);
         }
     }
     usage_list_free(&list);
@@ -158,7 +186,7 @@ void demand_read(struct demand *x, struct model *m)
     demand_list_free(&list);
 }
 
-void demand_gated(struct model *m)
+void demand_gated(const struct demand *x, struct model *m)
 {
     for_each_job (m, j) {
         uint32_t wants = 0;
@@ -169,7 +197,7 @@ void demand_gated(struct model *m)
             wants |= m->processes[p].wants;
         for (unsigned d = 0; d < m->ngpus; d++) {
             if (m->gpus[d].caps & GPU_CAP_GATE)
-                set_idle(m, model_job_slot(m, j), d, !(wants >> d & 1));
+                set_idle(x, m, model_job_slot(m, j), d, !(wants >> d & 1));
         }
     }
 }
@@ -182,7 +210,7 @@ void demand_decided(struct model *m)
         for (unsigned d = 0; d < m->ngpus; d++) {
             struct job_demand *on = &j->on[d];
             bool runnable;
-            sched_member_state(m->sched, model_job_slot(m, j), d, &runnable);
+            sched_member_state(m->sched, j->unit, d, &runnable);
             on->ran |= runnable;
             if (runnable && !on->runnable)
                 on->since_ns = m->now;
@@ -217,7 +245,7 @@ static void activity_demand(const struct demand *x, struct model *m, uint32_t jo
     if (on->bursts) {
         on->quiet_ns = 0;
         on->seen_ns = m->now;
-        set_idle(m, job, d, false);
+        set_idle(x, m, job, d, false);
         return;
     }
     /* What it did until active_ns may have been told then. */
@@ -229,7 +257,7 @@ static void activity_demand(const struct demand *x, struct model *m, uint32_t jo
     if (on->quiet_ns < IDLE_QUIET_NS)
         return;
     on->seen_ns = m->now;
-    set_idle(m, job, d, true);
+    set_idle(x, m, job, d, true);
 }
 
 /* For latency budgets: how long latency jobs had the GPU, and how often jobs below got it back from
@@ -240,7 +268,7 @@ static void activity_report(struct model *m, unsigned d, uint64_t window_ns)
     struct sched_event ev = {.type = EV_ACTIVITY, .device = d, .window_ns = window_ns};
     uint64_t upper = 0, lower = 0;
     for_each_job (m, j) {
-        bool latency = j->rec.class == CLASS_LATENCY;
+        bool latency = model_class(m, j) == CLASS_LATENCY;
         *(latency ? &upper : &lower) += j->on[d].bursts;
         ev.busy_ns += latency ? j->on[d].busy_ns : 0;
     }
@@ -253,7 +281,7 @@ static bool wants_activity(const struct model *m, unsigned d)
 {
     double busy = 0;
     for_each_job (m, j)
-        busy += j->rec.class == CLASS_LATENCY ? fmax(j->on[d].busy, 0) : 0;
+        busy += model_class(m, j) == CLASS_LATENCY ? fmax(j->on[d].busy, 0) : 0;
     return sched_wants_activity(m->sched, d) ||
            (busy >= GAPS_BUSY && sched_may_throttle(m->sched, d));
 }

@@ -17,14 +17,14 @@ struct demand {
 /* What programs on gated devices say themselves, as facts of their processes; */
 void demand_read(struct demand *x, struct model *m);
 /* and as demand of their jobs, after scans have found what the processes have. */
-void demand_gated(struct model *m);
+void demand_gated(const struct demand *x, struct model *m);
 /* Asks the driver what is due; returns when the next is. turns: jobs take turns, or have
  * deadlines, so that it matters which of them work. */
 uint64_t demand_due(struct demand *x, struct model *m, bool turns);
 /* After each decision about a device: which jobs may run now. */
 void demand_decided(struct model *m);
 /* A person let it run again: it is taken to have work until it is seen that it has none. */
-void demand_resumed(struct model *m, uint32_t job);
+void demand_resumed(const struct demand *x, struct model *m, uint32_t job);
 /* Somebody looks: busy and memory_bytes of jobs are kept up to date for some seconds. */
 void demand_watch(struct demand *x, const struct model *m);
 

@@ -59,6 +59,33 @@ static void unknown_is_listed(struct discovery *d, struct model *m, pid_t pid)
         u->seen = false; /* it is unmanaged no more */
 }
 
+/* Clients of MPS servers that are in no job, where there are some in jobs: what is set for these is
+ * set for them. */
+static void look_for_clients(struct model *m)
+{
+    struct pid_list pids = {0};
+    if (!m->driver->ops->clients || !m->nshared ||
+        m->driver->ops->clients(m->driver, &pids, NULL) < 0) {
+        pid_list_free(&pids);
+        return; /* what was known stays so */
+    }
+    for (size_t i = 0; i < m->nunmanaged; i++) {
+        struct unmanaged *u = &m->unmanaged[i];
+        struct group_list groups = {0};
+        bool is = false;
+        for (size_t k = 0; k < pids.n && !is; k++)
+            is = pids.v[k] == u->id.pid;
+        if (u->seen && !u->serves && is) {
+            if (m->driver->ops->scan(m->driver, u->id, &groups, NULL) == 0)
+                model_unmanaged_share(m, u, &groups);
+        } else {
+            model_unmanaged_share(m, u, NULL);
+        }
+        group_list_free(&groups);
+    }
+    pid_list_free(&pids);
+}
+
 void discovery_run(struct discovery *d, struct model *m)
 {
     struct pid_list pids = {0};
@@ -78,6 +105,7 @@ void discovery_run(struct discovery *d, struct model *m)
             unknown_is_listed(d, m, pids.v[i]);
     }
     model_unmanaged_sweep(m);
+    look_for_clients(m);
     pid_list_free(&pids);
     bool young = false;
     for_each_job (m, j) {

@@ -1,0 +1,219 @@
+/* Jobs whose programs are clients of one MPS server: see model.h. */
+#include "model/model.h"
+
+void model_group_show(struct model *m, uint32_t slot, uint32_t job)
+{
+    struct channel_group *g = &m->groups[slot];
+    if (g->sched_job == job)
+        return;
+    if (g->sched_job != SLOT_NONE)
+        model_emit(m, (struct sched_event){.type = EV_GROUP_REMOVE, .group = slot});
+    g->sched_job = job;
+    if (job != SLOT_NONE)
+        model_emit(m, (struct sched_event){.type = EV_GROUP_ADD,
+                                           .group = slot,
+                                           .job = job,
+                                           .device = g->dg.gpu,
+                                           .computes = g->dg.kind == GROUP_COMPUTE});
+    m->dirty = true;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static struct job_terms best_of(struct job_terms a, struct job_terms b)
+{
+    struct job_terms t = a.class <= b.class ? a : b;
+    if (a.class == b.class) {
+        t.weight = larger(a.weight, b.weight);
+        t.budget_us = a.budget_us < b.budget_us ? a.budget_us : b.budget_us;
+    }
+    t.gpu_min = larger(a.gpu_min, b.gpu_min);
+    t.gpu_max = a.gpu_max && b.gpu_max ? larger(a.gpu_max, b.gpu_max) : 0;
+    return t;
+}
+
+struct job_terms model_unit_terms(const struct model *m, uint32_t job)
+{
+    const uint32_t unit = m->jobs[job].unit;
+    struct job_terms t = job_terms(&m->jobs[job].rec);
+    bool any = false;
+    for_each_job (m, j) {
+        if (j->unit != unit || j->rec.paused)
+            continue;
+        t = any ? best_of(t, job_terms(&j->rec)) : job_terms(&j->rec);
+        any = true;
+    }
+    return t;
+}
+
+void model_unit_changed(struct model *m, uint32_t job)
+{
+    struct job *j = &m->jobs[job];
+    if (j->unit != job)
+        model_unit_changed(m, j->unit);
+    const struct job_terms terms = j->unit == job ? model_unit_terms(m, job) : job_terms(&j->rec);
+    model_emit(m, model_terms_event(EV_JOB_CHANGE, job, &terms));
+    model_emit(m, (struct sched_event){
+                      .type = EV_JOB_PAUSE, .job = job, .on = j->rec.paused && !j->is_client});
+}
+
+/* ---- which jobs are one ---- */
+
+static int by_share(const void *a, const void *b, void *groups)
+{
+    const struct device_group *x = &((struct channel_group *)groups)[*(const uint32_t *)a].dg;
+    const struct device_group *y = &((struct channel_group *)groups)[*(const uint32_t *)b].dg;
+    if (x->gpu != y->gpu)
+        return x->gpu < y->gpu ? -1 : 1;
+    if (x->shared != y->shared)
+        return x->shared < y->shared ? -1 : 1;
+    return *(const uint32_t *)a < *(const uint32_t *)b ? -1 : 1;
+}
+
+static struct job *job_of_group(const struct model *m, uint32_t slot)
+{
+    return &m->jobs[m->processes[m->groups[slot].process].job];
+}
+
+/* The job that stands for this one, as far as is known yet. */
+static struct job *unit_of(const struct model *m, struct job *j)
+{
+    while (&m->jobs[j->unit] != j)
+        j = &m->jobs[j->unit];
+    return j;
+}
+
+/* The older job stands for both. */
+static void unite(struct model *m, struct job *a, struct job *b)
+{
+    a = unit_of(m, a);
+    b = unit_of(m, b);
+    if (a->rec.number < b->rec.number)
+        b->unit = model_job_slot(m, a);
+    else
+        a->unit = model_job_slot(m, b);
+}
+
+static bool has_foreign_client(const struct model *m, const struct device_group *dg)
+{
+    for (size_t i = 0; i < m->nunmanaged; i++) {
+        const struct unmanaged *u = &m->unmanaged[i];
+        if (u->seen && u->shares[dg->gpu] == dg->shared)
+            return true;
+    }
+    return false;
+}
+
+/* From v[0] on, how many are the same group of the hardware. */
+static uint32_t twins(const struct model *m, const uint32_t *v, uint32_t n)
+{
+    uint32_t k = 1;
+    while (k < n && m->groups[v[k]].dg.gpu == m->groups[v[0]].dg.gpu &&
+           m->groups[v[k]].dg.shared == m->groups[v[0]].dg.shared)
+        k++;
+    return k;
+}
+
+static void find_units(struct model *m)
+{
+    uint32_t n = 0, *v = m->shared;
+    for (uint32_t i = 0; i < m->groups_end; i++) {
+        if (group_live(&m->groups[i]) && m->groups[i].dg.shared)
+            v[n++] = i;
+    }
+    qsort_r(v, n, sizeof(*v), by_share, m->groups);
+    m->nshared = n;
+    for (uint32_t from = 0, k; from < n; from += k) {
+        k = twins(m, v + from, n - from);
+        for (uint32_t i = from; i < from + k; i++) {
+            job_of_group(m, v[i])->is_client = true;
+            m->groups[v[i]].twin = v[i + 1 < from + k ? i + 1 : from];
+            if (job_of_group(m, v[i]) != job_of_group(m, v[from]))
+                unite(m, job_of_group(m, v[i]), job_of_group(m, v[from]));
+        }
+        if (has_foreign_client(m, &m->groups[v[from]].dg))
+            job_of_group(m, v[from])->left_alone = true;
+    }
+    for_each_job (m, j) {
+        struct job *unit = unit_of(m, j);
+        unit->left_alone |= j->left_alone;
+        unit->united |= unit != j;
+    }
+    for_each_job (m, j) {
+        struct job *unit = unit_of(m, j);
+        j->unit = model_job_slot(m, unit);
+        j->left_alone = unit->left_alone;
+        j->united = unit->united;
+    }
+}
+
+void model_units_update(struct model *m)
+{
+    if (!m->units_dirty)
+        return;
+    m->units_dirty = false;
+    for_each_job (m, j) {
+        j->was_client = j->is_client;
+        j->unit = model_job_slot(m, j);
+        j->is_client = j->united = j->left_alone = false;
+    }
+    find_units(m);
+    m->nalone = 0;
+    for (uint32_t i = 0; i < m->groups_end; i++) {
+        struct channel_group *g = &m->groups[i];
+        if (!group_live(g))
+            continue;
+        const struct job *j = job_of_group(m, i);
+        /* Of those that are the same the first stands for all. */
+        bool first = true;
+        for (uint32_t t = g->twin; t != i && first; t = m->groups[t].twin)
+            first = t > i;
+        m->nalone += j->left_alone;
+        model_group_show(m, i, j->left_alone || !first ? SLOT_NONE : j->unit);
+    }
+    for_each_job (m, j) {
+        if (j->was_client || j->is_client)
+            model_unit_changed(m, model_job_slot(m, j));
+    }
+}
+
+void model_unit_leave(struct model *m, uint32_t job)
+{
+    for (uint32_t i = 0; i < m->groups_end; i++) {
+        if (group_live(&m->groups[i]) && m->groups[i].sched_job == job)
+            model_group_show(m, i, SLOT_NONE);
+    }
+    m->units_dirty |= m->nshared > 0;
+}
+
+/* ---- a timeslice that several see ---- */
+
+/* What it had before any of us came is known of the twin that was seen before somebody changed it:
+ * that is the one with the driver's default, or else the one that is known for longer. */
+void model_group_inherit(struct model *m, uint32_t slot)
+{
+    struct channel_group *g = &m->groups[slot];
+    const uint64_t usual = m->gpus[g->dg.gpu].timeslice_default_us;
+    m->units_dirty = true;
+    if (g->dg.shared) {
+        job_of_group(m, slot)->is_client = true;
+        m->discover_now |= m->nshared == 0; /* there may be others, in no job */
+    }
+    for (uint32_t i = 0; g->dg.shared && i < m->groups_end; i++) {
+        struct channel_group *t = &m->groups[i];
+        if (t == g || !group_live(t) || t->dg.gpu != g->dg.gpu || t->dg.shared != g->dg.shared)
+            continue;
+        if (g->dg.timeslice_us == usual)
+            t->dg.timeslice_us = usual;
+        else
+            g->dg.timeslice_us = t->dg.timeslice_us;
+        g->timeslice_us = t->timeslice_us;
+        g->timeslice_unknown = t->timeslice_unknown;
+        model_group_changed(m, t);
+        model_group_changed(m, g);
+        return;
+    }
+}
