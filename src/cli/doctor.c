@@ -179,10 +179,10 @@ static void check_mps(struct doctor *d)
     /* The kernel cuts names to 15 bytes: server and control daemon look the same. */
     pid_t pid = machine_find_process("nvidia-cuda-mps");
     if (pid)
-        finding(d, WARN, "mps",
-                "end it to steer programs one by one (echo quit | "
-                "nvidia-cuda-mps-control)",
-                "MPS runs (pid %d): its programs share contexts and cannot be distinguished", pid);
+        finding(d, OK, "mps", "",
+                "MPS runs (pid %d): clients of one server are steered together, as one job of the "
+                "best class among them",
+                pid);
     else
         finding(d, OK, "mps", "", "MPS does not run");
 }

@@ -7,8 +7,8 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/direct.h"
+#include "cli/notes.h"
 #include "cli/targets.h"
-#include "cli/unmanaged.h"
 #include "cli/users.h"
 #include "control/replies.h"
 #include "device/registry.h"
@@ -533,16 +533,6 @@ static int print(const json_t *all, bool json)
     return status;
 }
 
-/* Programs that no job owns, where jobs run beside them. */
-static void ps_note_unmanaged(const json_t *all)
-{
-    struct unmanaged_words w;
-    const json_t *jobs = json_object_get(all, "jobs");
-    if (json_array_size(jobs) && unmanaged_words(all, jobs, CLASS_BATCH, &w))
-        cli_error("note: %s: %s no job until you type: %s", w.who,
-                  w.several ? "they yield to" : "it yields to", w.command);
-}
-
 int ps_main(int argc, char **argv)
 {
     bool json = false, others = false;
@@ -569,7 +559,9 @@ int ps_main(int argc, char **argv)
     if (status != CLI_USAGE && !nothing && print(all, json) != CLI_OK)
         status = CLI_FAILED;
     if (!json && optind == argc)
-        ps_note_unmanaged(all);
+        notes_unmanaged(all);
+    if (!json)
+        notes_mps(json_object_get(all, "jobs"));
     status = blind ? CLI_FAILED : status;
     json_decref(all);
     return status;

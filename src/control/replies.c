@@ -36,6 +36,16 @@ static json_t *due_json(const struct job_view *v)
     return NULL;
 }
 
+/* NULL: no client of an MPS server. */
+static json_t *mps_json(const struct job_view *v)
+{
+    if (!v->is_client)
+        return NULL;
+    return json_pack(
+        "{s:o*, s:s, s:b, s:b}", "unit", v->unit ? json_integer((json_int_t)v->unit) : NULL,
+        "class", job_class_name(v->unit_class), "left_alone", v->left_alone, "stopped", v->stopped);
+}
+
 json_t *job_json(const struct job_view *v)
 {
     static const char *const sources[] = {
@@ -56,7 +66,7 @@ json_t *job_json(const struct job_view *v)
         "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, s:o, "
         "s:I, s:o, s:I, s:o*, "
         "s:o*, s:o*, "
-        "s:o*, s:o*, s:o, s:o, s:o}",
+        "s:o*, s:o*, s:o*, s:o, s:o, s:o}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
         "budget_us", (json_int_t)v->job.budget_us, "gpu_min",
@@ -75,13 +85,33 @@ json_t *job_json(const struct job_view *v)
                            : NULL,
         "swap_error", v->swap_error[0] ? json_text(v->swap_error) : NULL, "swapped_bytes",
         v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL, "room",
-        v->needs ? json_boolean(v->room) : NULL, "due", due_json(v), "level",
+        v->needs ? json_boolean(v->room) : NULL, "due", due_json(v), "mps", mps_json(v), "level",
         level ? json_integer(least) : json_null(), "level_name",
         level ? json_string(level) : json_null(), "levels", levels);
 }
 
+/* What one who steers a client of an MPS server has to know. */
+static const char *mps_note(const struct job_view *v, char buf[static 256])
+{
+    if (v->is_client && v->job.paused)
+        return "a client of an MPS server: its processes are stopped (SIGSTOP), and what they had "
+               "queued on the GPU ends first";
+    if (v->left_alone)
+        return "its MPS server has a client that is in no job: cede changes nothing for any of "
+               "them until that is a job, too (cede ps -a shows it)";
+    if (!v->unit)
+        return NULL;
+    snprintf(buf, 256,
+             "a client of the same MPS server as %s: they run at the same time, all as %s, the "
+             "best class among them",
+             v->unit == v->number ? "others" : "an older job", job_class_name(v->unit_class));
+    return buf;
+}
+
 json_t *reply_job(const struct job_view *v, const char *note)
 {
+    char buf[256];
+    note = note ? note : mps_note(v, buf);
     return json_pack("{s:i, s:b, s:o, s:s*}", "v", PROTO_VERSION, "ok", 1, "job", job_json(v),
                      "note", note);
 }

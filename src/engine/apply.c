@@ -98,7 +98,8 @@ static void apply_timeslice(struct model *m, uint32_t slot)
             t->timeslice_unknown = r < 0 && (r != -EPERM || t->timeslice_unknown);
         if (r == 0)
             t->timeslice_us = g->want_us;
-        if (i == slot) journal_put_group(m->journal, i, model_journal_flags(t), &t->dg);
+        if (i == slot)
+            journal_put_group(m->journal, i, model_journal_flags(t), &t->dg);
     }
     if (r < 0)
         apply_failed(m, g, r, &err);

@@ -135,15 +135,3 @@ int model_floors_check(const struct model *m, uint32_t job, const char *account,
             terms->gpu_min, where, least - terms->gpu_min);
     return 0;
 }
-
-struct sched_event model_terms_event(enum sched_event_type type, uint32_t job,
-                                     const struct job_terms *terms)
-{
-    return (struct sched_event){.type = type,
-                                .job = job,
-                                .class = terms->class,
-                                .weight = terms->weight,
-                                .budget_us = terms->budget_us,
-                                .gpu_min = terms->gpu_min / 100.0,
-                                .gpu_max = terms->gpu_max / 100.0};
-}

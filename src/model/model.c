@@ -59,16 +59,6 @@ void model_free(struct model *m)
     free(m->unmanaged);
 }
 
-/* Whether a job works changes something only where jobs take turns, or programs hold their own
- * work. */
-int model_emit(struct model *m, struct sched_event ev)
-{
-    m->dirty |= ev.type != EV_DEMAND || (m->gpus[ev.device].caps & GPU_CAP_GATE) ||
-                (m->jobs[ev.job].on[ev.device].idle == ev.on &&
-                 (m->wake != TIME_NEVER || m->jobs[ev.job].due));
-    return sched_event(m->sched, &ev);
-}
-
 /* ---- processes ---- */
 
 static uint32_t process_bucket(pid_t pid)

@@ -73,13 +73,13 @@ static int by_share(const void *a, const void *b, void *groups)
     return *(const uint32_t *)a < *(const uint32_t *)b ? -1 : 1;
 }
 
-static struct job *job_of_group(const struct model *m, uint32_t slot)
+static struct job *unit_client(const struct model *m, uint32_t slot)
 {
     return &m->jobs[m->processes[m->groups[slot].process].job];
 }
 
 /* The job that stands for this one, as far as is known yet. */
-static struct job *unit_of(const struct model *m, struct job *j)
+static struct job *unit_root(const struct model *m, struct job *j)
 {
     while (&m->jobs[j->unit] != j)
         j = &m->jobs[j->unit];
@@ -89,8 +89,8 @@ static struct job *unit_of(const struct model *m, struct job *j)
 /* The older job stands for both. */
 static void unite(struct model *m, struct job *a, struct job *b)
 {
-    a = unit_of(m, a);
-    b = unit_of(m, b);
+    a = unit_root(m, a);
+    b = unit_root(m, b);
     if (a->rec.number < b->rec.number)
         b->unit = model_job_slot(m, a);
     else
@@ -129,21 +129,21 @@ static void find_units(struct model *m)
     for (uint32_t from = 0, k; from < n; from += k) {
         k = twins(m, v + from, n - from);
         for (uint32_t i = from; i < from + k; i++) {
-            job_of_group(m, v[i])->is_client = true;
+            unit_client(m, v[i])->is_client = true;
             m->groups[v[i]].twin = v[i + 1 < from + k ? i + 1 : from];
-            if (job_of_group(m, v[i]) != job_of_group(m, v[from]))
-                unite(m, job_of_group(m, v[i]), job_of_group(m, v[from]));
+            if (unit_client(m, v[i]) != unit_client(m, v[from]))
+                unite(m, unit_client(m, v[i]), unit_client(m, v[from]));
         }
         if (has_foreign_client(m, &m->groups[v[from]].dg))
-            job_of_group(m, v[from])->left_alone = true;
+            unit_client(m, v[from])->left_alone = true;
     }
     for_each_job (m, j) {
-        struct job *unit = unit_of(m, j);
+        struct job *unit = unit_root(m, j);
         unit->left_alone |= j->left_alone;
         unit->united |= unit != j;
     }
     for_each_job (m, j) {
-        struct job *unit = unit_of(m, j);
+        struct job *unit = unit_root(m, j);
         j->unit = model_job_slot(m, unit);
         j->left_alone = unit->left_alone;
         j->united = unit->united;
@@ -166,7 +166,7 @@ void model_units_update(struct model *m)
         struct channel_group *g = &m->groups[i];
         if (!group_live(g))
             continue;
-        const struct job *j = job_of_group(m, i);
+        const struct job *j = unit_client(m, i);
         /* Of those that are the same the first stands for all. */
         bool first = true;
         for (uint32_t t = g->twin; t != i && first; t = m->groups[t].twin)
@@ -199,7 +199,7 @@ void model_group_inherit(struct model *m, uint32_t slot)
     const uint64_t usual = m->gpus[g->dg.gpu].timeslice_default_us;
     m->units_dirty = true;
     if (g->dg.shared) {
-        job_of_group(m, slot)->is_client = true;
+        unit_client(m, slot)->is_client = true;
         m->discover_now |= m->nshared == 0; /* there may be others, in no job */
     }
     for (uint32_t i = 0; g->dg.shared && i < m->groups_end; i++) {

@@ -1,0 +1,40 @@
+/* See notes.h. */
+#include "cli/notes.h"
+
+#include "cli/cli.h"
+#include "cli/unmanaged.h"
+#include "lib/json_text.h"
+#include "lib/util.h"
+
+void notes_unmanaged(const json_t *all)
+{
+    struct unmanaged_words w;
+    const json_t *jobs = json_object_get(all, "jobs");
+    if (json_array_size(jobs) && unmanaged_words(all, jobs, CLASS_BATCH, &w))
+        cli_error("note: %s: %s no job until you type: %s", w.who,
+                  w.several ? "they yield to" : "it yields to", w.command);
+}
+
+void notes_mps(const json_t *jobs)
+{
+    const json_t *job, *other;
+    size_t i, k;
+    json_array_foreach(jobs, i, job)
+    {
+        const json_t *mps = json_object_get(job, "mps");
+        char list[160] = "";
+        if (!mps || json_get_int(mps, "unit") != json_get_int(job, "number"))
+            continue;
+        json_array_foreach(jobs, k, other)
+        {
+            char text[32];
+            snprintf(text, sizeof(text), "#%lld", (long long)json_get_int(other, "number"));
+            if (json_get_int(json_object_get(other, "mps"), "unit") == json_get_int(mps, "unit"))
+                list_add(list, sizeof(list), text);
+        }
+        cli_error("note: %s are clients of one MPS server: %s", list,
+                  json_is_true(json_object_get(mps, "left_alone"))
+                      ? "another one is in no job, so they are left as they are"
+                      : "they run at the same time, by the best class among them");
+    }
+}

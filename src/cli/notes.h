@@ -1,0 +1,12 @@
+/* What `cede ps` says below its table. */
+#ifndef CEDE_CLI_NOTES_H
+#define CEDE_CLI_NOTES_H
+
+#include <jansson.h>
+
+/* Programs that no job owns, where jobs run beside them; of a reply to ps. */
+void notes_unmanaged(const json_t *all);
+/* The jobs that are clients of one MPS server. */
+void notes_mps(const json_t *jobs);
+
+#endif
