@@ -281,6 +281,13 @@ static uint32_t control(struct fake_rm *rm, int file, const struct rm_ioctl_cont
             t->us = o->timeslice_us;
         return 0;
     }
+    if (a->cmd == 0xA06C0106) {
+        if (!o || o->class != RM_CLASS_GROUP)
+            return RM_STATUS_INVALID_OBJECT;
+        rm->numbers++;
+        ((struct rm_group_info *)params)->number = o->number;
+        return 0;
+    }
     if (a->cmd == 0x2080110B)
         return disable_channels(rm, o, params);
     if (a->cmd == 0x2080014A && o) {
@@ -352,7 +359,7 @@ struct device_driver *fake_driver(struct fake_rm *rm, unsigned known)
         snprintf(gpus.v[i].uuid, sizeof(gpus.v[i].uuid), "gpu-%08u", i);
     struct device_driver *d = NULL;
     struct error err;
-    int r = nv_driver_open(&fake_io, &gpus, false, &d, &err);
+    int r = nv_driver_open(&fake_io, &gpus, rm->nvml, &d, &err);
     assert(r == 0);
     return d;
 }
@@ -399,6 +406,7 @@ static uint32_t group_new(struct fake_rm *rm, struct fake_client *c, uint32_t de
 {
     uint32_t group = library_new(c, RM_CLASS_GROUP, device);
     c->objects[c->nobjects - 1].timeslice_us = compute ? 2048 : 1024;
+    c->objects[c->nobjects - 1].number = rm->groups++;
     own_new(rm, c, RM_CLASS_CONTEXT, group);
     for (int i = 0; i < (compute ? 0 : 2); i++)
         own_new(rm, c, RM_CLASS_CONTEXT_SHARE, group);

@@ -10,6 +10,7 @@
 struct fake_object {
     uint32_t handle, class, parent;
     uint64_t timeslice_us; /* of groups */
+    uint32_t number;       /* of groups: unique but for the clients of one MPS server */
     unsigned gpu;          /* of devices and subdevices */
     bool disabled;         /* of channels */
 };
@@ -66,6 +67,8 @@ struct fake_rm {
         int file;
         void *pages;
     } maps[4];
+    uint32_t groups; /* ever made */
+    bool nvml;       /* the driver may use the vendor's library */
     bool other_pids; /* we are in a pid namespace */
     unsigned gpus_open;
     bool no_own_names; /* an RM that names nothing itself */
@@ -79,7 +82,7 @@ struct fake_rm {
     size_t die_who;
 
     /* What was asked. */
-    unsigned ioctls, disables, max_disabled, allocs, listed, counted;
+    unsigned ioctls, disables, max_disabled, allocs, listed, counted, numbers;
 };
 
 void fake_init(struct fake_rm *rm, unsigned gpus);

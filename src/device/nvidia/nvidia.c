@@ -240,10 +240,44 @@ static int nvidia_processes(struct device_driver *base, struct pid_list *out, st
     return r < 0 ? error_set(err, r, "listing GPU processes: %s", strerror(-r)) : 0;
 }
 
+/* The server's own process, which owns no compute group that others do not show too. */
+static bool is_mps_server(pid_t pid)
+{
+    struct proc_stat st;
+    return proc_stat_read(pid, &st) == 0 && strncmp(st.comm, "nvidia-cuda-mps", 15) == 0;
+}
+
+/* After an error the last answer stays. */
+static int mps_clients_ask(struct nv_driver *d)
+{
+    struct pid_list found = {0}, *known = &d->scanner.mps;
+    d->mps_ns = d->io->now_ns();
+    int r = nvml_get(d) ? nvml_mps_clients(d->nvml, &found) : -ENOTSUP;
+    if (r == 0) {
+        known->n = 0;
+        for (size_t i = 0; i < found.n && r == 0; i++)
+            r = is_mps_server(found.v[i]) ? 0 : pid_list_push(known, found.v[i]);
+    }
+    pid_list_free(&found);
+    return r == -ENOTSUP ? 0 : r;
+}
+
+static int nvidia_clients(struct device_driver *base, struct pid_list *out, struct error *err)
+{
+    struct nv_driver *d = nv(base);
+    int r = mps_clients_ask(d);
+    for (size_t i = 0; i < d->scanner.mps.n && r == 0; i++)
+        r = pid_list_push(out, d->scanner.mps.v[i]);
+    return r < 0 ? error_set(err, r, "listing clients of MPS servers: %s", strerror(-r)) : 0;
+}
+
 static int nvidia_scan(struct device_driver *base, struct proc_id proc, struct group_list *out,
                        struct error *err)
 {
-    return nv_scan(&nv(base)->scanner, proc, out, err);
+    struct nv_driver *d = nv(base);
+    if (d->mps_ns == 0 || d->io->now_ns() - d->mps_ns >= NSEC_PER_SEC)
+        mps_clients_ask(d); /* clients() reports its errors */
+    return nv_scan(&d->scanner, proc, out, err);
 }
 
 static void nvidia_forget(struct device_driver *base, pid_t pid)
@@ -282,8 +316,7 @@ static int control_failed(struct nv_driver *d, struct proc_id proc, int code, st
     nv_distrust(&d->scanner, proc.pid);
     if (!d->io->alive(proc))
         return error_set(err, -ESRCH, "process %d is gone", (int)proc.pid);
-    struct proc_stat st;
-    if (proc_stat_read(proc.pid, &st) == 0 && strncmp(st.comm, "nvidia-cuda-mps", 15) == 0)
+    if (is_mps_server(proc.pid))
         error_prefix(err, code,
                      "process %d is an MPS server, which runs the work of several "
                      "programs in one group: stop MPS to schedule them one by one",
@@ -471,6 +504,7 @@ const struct device_ops device_nvidia = {
     .gpus = nvidia_gpus,
     .info = nvidia_info,
     .processes = nvidia_processes,
+    .clients = nvidia_clients,
     .scan = nvidia_scan,
     .forget = nvidia_forget,
     .set_timeslice = nvidia_set_timeslice,

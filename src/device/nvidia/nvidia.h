@@ -31,6 +31,7 @@ struct nv_driver {
     struct nv_trace trace;
     struct nvml *nvml;
     bool nvml_tried, nvml_told;
+    uint64_t mps_ns; /* when NVML was last asked for the clients of MPS servers; 0: never */
     struct nv_holder *holders;
     size_t nholders;
     unsigned rounds; /* through all processes */
@@ -54,6 +55,10 @@ int nvml_gpus(struct nvml *n, struct nv_gpus *gpus);
 /* One entry for each process and GPU with a context; busy < 0. Pids as this pid namespace has them;
  * those that it cannot see are left out. */
 int nvml_running(struct nvml *n, struct nv_gpus *gpus, struct usage_list *out);
+
+/* Processes that compute through an MPS server, on any GPU. -ENOTSUP: the library does not list
+ * them (before 470). */
+int nvml_mps_clients(struct nvml *n, struct pid_list *out);
 
 /* Fills in `busy` of those entries from the samples of the last seconds. -ENOTSUP if no GPU has
  * any.

@@ -43,6 +43,8 @@ _Static_assert(sizeof(struct nvml_sample) == 32, "nvmlProcessUtilizationSample_t
 /* Older samples are not about now; new ones come every 0.17-1 s. */
 #define SAMPLE_MAX_AGE_US 2000000ULL
 
+#define TRIES_MAX 4U /* of a list that grows while it is asked for */
+
 struct nvml {
     void *lib;
     int (*init)(void);
@@ -54,6 +56,7 @@ struct nvml {
     int (*pci)(nvml_device d, struct nvml_pci_info *out);
     int (*memory)(nvml_device d, struct nvml_memory *out);
     int (*running)(nvml_device d, unsigned *n, struct nvml_process_info *out);
+    int (*mps)(nvml_device d, unsigned *n, struct nvml_process_info *out);
     int (*samples)(nvml_device d, struct nvml_sample *out, unsigned *n, unsigned long long since);
 };
 
@@ -71,6 +74,9 @@ static const struct symbol needed[] = {
 static const struct symbol optional[] = {
     {"nvmlDeviceGetComputeRunningProcesses_v2", offsetof(struct nvml, running)},
     {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct nvml, running)},
+    /* Since 470, both at once. From 535.43 to 535.86 _v3 writes entries of 32 bytes. */
+    {"nvmlDeviceGetMPSComputeRunningProcesses_v3", offsetof(struct nvml, mps)},
+    {"nvmlDeviceGetMPSComputeRunningProcesses_v2", offsetof(struct nvml, mps)},
     {"nvmlDeviceGetProcessUtilization", offsetof(struct nvml, samples)},
 };
 
@@ -170,40 +176,79 @@ static bool pid_exists(uint32_t pid)
     return access(path, F_OK) == 0;
 }
 
+/* What a device's list of processes holds; freed by its user. */
+struct processes {
+    struct nvml_process_info *v;
+    unsigned n, cap;
+};
+
+static void processes_free(struct processes *p)
+{
+    free(p->v);
+}
+
+/* The processes that `list` has for a device: none where it refuses. 0 or -ENOMEM. */
+static int processes_list(int (*list)(nvml_device, unsigned *, struct nvml_process_info *),
+                          nvml_device d, struct processes *p)
+{
+    int r = NVML_INSUFFICIENT_SIZE;
+    p->n = 48;
+    for (unsigned tries = 0; r == NVML_INSUFFICIENT_SIZE && tries < TRIES_MAX; tries++) {
+        unsigned cap = p->n + 16; /* the call reports the number, and more may come */
+        if (cap > p->cap) {
+            void *v = reallocarray(p->v, cap, sizeof(*p->v));
+            if (!v)
+                return -ENOMEM;
+            p->v = v;
+            p->cap = cap;
+        }
+        p->n = p->cap;
+        r = list(d, &p->n, p->v);
+    }
+    if (r != NVML_SUCCESS || p->n > p->cap)
+        p->n = 0;
+    return 0;
+}
+
 int nvml_running(struct nvml *n, struct nv_gpus *gpus, struct usage_list *out)
 {
     if (!n->running)
         return -ENOTSUP;
-    unsigned cap = 64;
-    _cleanup_free_ struct nvml_process_info *v = NULL;
+    _cleanup_(processes_free) struct processes p = {0};
     for (unsigned i = 0; i < device_count(n); i++) {
         nvml_device d;
         int gpu = device_at(n, i, gpus, &d);
-        unsigned got = 0;
-        for (int r = NVML_INSUFFICIENT_SIZE; gpu >= 0 && r == NVML_INSUFFICIENT_SIZE;) {
-            cap = (unsigned)max_u64(cap, got + 16U); /* the call reports the number */
-            void *p = reallocarray(v, cap, sizeof(*v));
-            if (!p)
-                return -ENOMEM;
-            v = p;
-            got = cap;
-            r = n->running(d, &got, v);
-            if (r != NVML_SUCCESS && r != NVML_INSUFFICIENT_SIZE)
-                got = 0;
-        }
-        for (unsigned k = 0; k < got; k++) {
+        int r = gpu >= 0 ? processes_list(n->running, d, &p) : 0;
+        for (unsigned k = 0; gpu >= 0 && k < p.n && r == 0; k++) {
             struct gpu_usage u = {
-                .pid = (int32_t)v[k].pid,
+                .pid = (int32_t)p.v[k].pid,
                 .gpu = (uint32_t)gpu,
                 .busy = -1,
-                .memory_bytes = v[k].used_bytes == UINT64_MAX ? 0 : v[k].used_bytes,
+                .memory_bytes = p.v[k].used_bytes == UINT64_MAX ? 0 : p.v[k].used_bytes,
             };
-            if (!v[k].pid || !pid_exists(v[k].pid))
-                continue;
-            int r = usage_list_push(out, &u);
-            if (r < 0)
-                return r;
+            if (p.v[k].pid && pid_exists(p.v[k].pid))
+                r = usage_list_push(out, &u);
         }
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int nvml_mps_clients(struct nvml *n, struct pid_list *out)
+{
+    if (!n->mps)
+        return -ENOTSUP;
+    _cleanup_(processes_free) struct processes p = {0};
+    for (unsigned i = 0; i < device_count(n); i++) {
+        nvml_device d;
+        int r = n->by_index(i, &d) == NVML_SUCCESS ? processes_list(n->mps, d, &p) : 0;
+        for (unsigned k = 0; k < p.n && r == 0; k++) {
+            if (p.v[k].pid && pid_exists(p.v[k].pid))
+                r = pid_list_push(out, (pid_t)p.v[k].pid);
+        }
+        if (r < 0)
+            return r;
     }
     return 0;
 }

@@ -356,3 +356,15 @@ bool nv_client_unchanged(const struct nv_look *l)
     }
     return true;
 }
+
+void nv_client_share(const struct nv_look *l)
+{
+    for (size_t i = 0; i < l->c->groups.n; i++) {
+        struct device_group *g = &l->c->groups.v[i];
+        struct rm_group_info info;
+        if (g->kind == GROUP_COMPUTE && !g->shared &&
+            rm_control(l->s->io, l->fd, l->c->handle, g->handles[3], RM_GROUP_INFO, &info, NULL) ==
+                0)
+            g->shared = info.number + 1;
+    }
+}

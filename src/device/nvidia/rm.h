@@ -59,6 +59,10 @@ struct rm_timeslice {
     uint64_t us;
 };
 
+struct rm_group_info {
+    uint32_t number; /* the hardware's, on the group's run list */
+};
+
 #define RM_DISABLE_MAX 64
 struct rm_disable_channels {
     uint8_t disable;
@@ -148,6 +152,7 @@ struct rm_update_get {
 #define RM_CONTROLS(X)                                                                             \
     X(RM_SET_TIMESLICE, 0xA06C0103U, struct rm_timeslice, 8)             /* TSG */                 \
     X(RM_GET_TIMESLICE, 0xA06C0104U, struct rm_timeslice, 8)             /* TSG */                 \
+    X(RM_GROUP_INFO, 0xA06C0106U, struct rm_group_info, 4)               /* TSG: its number */     \
     X(RM_DISABLE_CHANNELS, 0x2080110BU, struct rm_disable_channels, 536) /* subdevice: suspend */  \
     X(RM_HANDLE_INFO, 0x00000D02U, struct rm_handle_info, 16) /* client: class, parent */          \
     X(RM_GPU_UUID, 0x2080014AU, struct rm_gid_info, 268)      /* subdevice: which GPU */           \

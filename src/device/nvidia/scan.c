@@ -150,7 +150,7 @@ static void clients_drop(struct nv_scanner *s, struct nv_process *p, int fd, str
     }
 }
 
-static int client_scan(const struct nv_look *l, const struct plan *plan)
+static int client_update(const struct nv_look *l, const struct plan *plan)
 {
     struct nv_client *c = l->c;
     bool inherited = c->elsewhere;
@@ -167,6 +167,16 @@ static int client_scan(const struct nv_look *l, const struct plan *plan)
     if (nv_client_unchanged(l))
         return 0;
     return nv_client_answers(l->s, l->fd, c->handle) ? nv_client_discover(l, false, true) : -ESTALE;
+}
+
+static int client_scan(const struct nv_look *l, const struct plan *plan)
+{
+    int r = client_update(l, plan);
+    for (size_t i = 0; i < l->s->mps.n && r == 0; i++) {
+        if (l->s->mps.v[i] == l->p->id.pid)
+            nv_client_share(l);
+    }
+    return r;
 }
 
 static int fd_scan(struct nv_scanner *s, struct nv_process *p, int fd, struct nv_fd *state,
@@ -322,5 +332,6 @@ void nv_scanner_free(struct nv_scanner *s)
     for (size_t i = 0; i < s->nprocs; i++)
         process_clear(&s->procs[i]);
     free(s->procs);
+    pid_list_free(&s->mps);
     *s = (struct nv_scanner){.ctl_fd = -1};
 }

@@ -77,6 +77,7 @@ struct nv_scanner {
     size_t nprocs, cap;
     uint32_t asked, looked; /* for clients, and at their objects, in this scan */
     uint32_t list_left;     /* descriptors that this scan may still list */
+    struct pid_list mps;    /* clients of MPS servers: their compute groups are shared */
     /* The clients' counter, with its wraps counted, now and at some moments past: a process cannot
      * own a client that is older than itself (unless it inherited the descriptor). */
     uint64_t position;
@@ -105,6 +106,8 @@ struct nv_look { /* one client through its borrowed descriptor */
 int nv_client_discover(const struct nv_look *l, bool deep, bool wait);
 /* True if all known groups of the client are there and RM named nothing new. */
 bool nv_client_unchanged(const struct nv_look *l);
+/* Sets device_group.shared of the compute groups that have none yet. */
+void nv_client_share(const struct nv_look *l);
 
 int nv_scanner_init(struct nv_scanner *s, const struct rm_io *io, int ctl_fd, struct nv_gpus *gpus,
                     struct error *err);
