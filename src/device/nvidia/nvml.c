@@ -70,11 +70,11 @@ static const struct symbol needed[] = {
     {"nvmlDeviceGetPciInfo_v3", offsetof(struct nvml, pci)},
     {"nvmlDeviceGetMemoryInfo", offsetof(struct nvml, memory)},
 };
-/* Of two for one place the later one counts. */
+/* Of two for one place the later one counts: every library so far has _v2, with the same entries,
+ * but _v3 of 535.43 to 535.86 has larger ones. Lists of MPS clients came with 470. */
 static const struct symbol optional[] = {
-    {"nvmlDeviceGetComputeRunningProcesses_v2", offsetof(struct nvml, running)},
     {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct nvml, running)},
-    /* Since 470, both at once. From 535.43 to 535.86 _v3 writes entries of 32 bytes. */
+    {"nvmlDeviceGetComputeRunningProcesses_v2", offsetof(struct nvml, running)},
     {"nvmlDeviceGetMPSComputeRunningProcesses_v3", offsetof(struct nvml, mps)},
     {"nvmlDeviceGetMPSComputeRunningProcesses_v2", offsetof(struct nvml, mps)},
     {"nvmlDeviceGetProcessUtilization", offsetof(struct nvml, samples)},
