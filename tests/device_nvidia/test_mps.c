@@ -173,6 +173,26 @@ static void test_control_fails(void **state)
     nvml_rig_down(&r);
 }
 
+/* Should a server show the group itself, it is its clients' group: in a job it is steered with
+ * them.
+ */
+static void test_server(void **state)
+{
+    (void)state;
+    struct nvml_rig r;
+    nvml_rig_up(&r, LIBRARY_580, 1);
+    struct fake_process *p = program(&r), *server = fake_process(&r.t.rm);
+    server->id.pid = child(&r, "nvidia-cuda-mps-server");
+    uint32_t c = fake_client(&r.t.rm, server), g = compute(&r, server, c, 0, 5);
+    assert_int_equal(scan(&r.t, server), 4);
+    assert_int_equal(find(&r.t, c, g)->shared, 0);
+    lists(&r, 0, p->id.pid);
+    r.t.rm.now_ns += NSEC_PER_SEC;
+    assert_int_equal(scan(&r.t, server), 4);
+    assert_int_equal(find(&r.t, c, g)->shared, 6);
+    nvml_rig_down(&r);
+}
+
 /* A context that comes later has a number of its own. */
 static void test_second_context(void **state)
 {
@@ -238,7 +258,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_shared_groups),  cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_listed_later),   cmocka_unit_test(test_control_fails),
         cmocka_unit_test(test_second_context), cmocka_unit_test(test_other_libraries),
-        cmocka_unit_test(test_no_library),
+        cmocka_unit_test(test_no_library),     cmocka_unit_test(test_server),
     };
     if (argc != 4)
         return 2;

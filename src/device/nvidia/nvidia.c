@@ -240,7 +240,7 @@ static int nvidia_processes(struct device_driver *base, struct pid_list *out, st
     return r < 0 ? error_set(err, r, "listing GPU processes: %s", strerror(-r)) : 0;
 }
 
-/* The server's own process, which owns no compute group that others do not show too. */
+/* Server or control daemon, which run nothing of their own. */
 static bool is_mps_server(pid_t pid)
 {
     struct proc_stat st;
@@ -277,6 +277,9 @@ static int nvidia_scan(struct device_driver *base, struct proc_id proc, struct g
     struct nv_driver *d = nv(base);
     if (d->mps_ns == 0 || d->io->now_ns() - d->mps_ns >= NSEC_PER_SEC)
         mps_clients_ask(d); /* clients() reports its errors */
+    /* What a server shows of its clients' groups is theirs, too. Until NVML is asked again. */
+    if (d->scanner.mps.n && is_mps_server(proc.pid))
+        pid_list_push(&d->scanner.mps, proc.pid);
     return nv_scan(&d->scanner, proc, out, err);
 }
 
