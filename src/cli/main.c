@@ -12,6 +12,7 @@
 #include "device/soft/server.h"
 #include "lib/version.h"
 #include "load/load.h"
+#include "pool/pool.h"
 #include "recovery/restorer.h"
 #include "recovery/swapper.h"
 
@@ -26,6 +27,7 @@ static const struct {
     {"cede-softgpu", "softgpu", soft_server_main, "run the software GPU"},
     {"cede-restore", NULL, restore_main, NULL},
     {"cede-swap", NULL, swap_main, NULL},
+    {"cede-pool", NULL, pool_keeper_main, NULL},
 };
 
 static const struct {

@@ -21,12 +21,13 @@
 #include "device/registry.h"
 #include "lib/json_text.h"
 #include "lib/procfs.h"
+#include "pool/pool.h"
 
 static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max P%] [-n "
     "NAME]\n"
-    "                [--memory SIZE] [--strict] [-q] [--deadline TIME [--laxity TIME]] [--] "
-    "COMMAND [ARGUMENT...]\n"
+    "                [--memory SIZE] [--strict] [-q] [--deadline TIME [--laxity TIME]]\n"
+    "                [--pool [--sm P%]] [--] COMMAND [ARGUMENT...]\n"
     "\n"
     "Runs COMMAND as a job on the GPU. All that it starts belongs to the job.\n"
     "\n"
@@ -41,6 +42,10 @@ static const char help[] =
     "overtakes\n"
     "                       its class when its slack is nearly gone; for programs without libcede\n"
     "      --laxity TIME    slack: the deadline less the GPU time needed (default: estimated)\n"
+    "      --pool           a batch job that shares the GPU in space with your other batch jobs "
+    "in\n"
+    "                       the pool: an MPS server that cede runs for you\n"
+    "      --sm 30%         of the GPU's multiprocessors that it may use there at most\n"
     "      --memory SIZE[@GPU]  memory that a latency job needs on that GPU (default: GPU 0), "
     "such\n"
     "                       as 40G: batch and normal jobs are swapped out for it before it starts\n"
@@ -69,8 +74,16 @@ static const char help[] =
 struct options {
     struct request request;
     const char *device;
-    bool strict, quiet;
-    uint64_t wait_us; /* for room */
+    bool strict, quiet, pool;
+    uint32_t sm_percent; /* in the pool; 0: all */
+    uint64_t wait_us;    /* for room */
+};
+
+/* What became of enrolling. */
+struct enrolled {
+    bool refused; /* a scheduler is there and does not allow it */
+    int room;
+    bool pool_wanted, pool_possible; /* by its configuration; on its devices */
 };
 
 /* The command's last path component, made into a valid name. */
@@ -98,6 +111,28 @@ static int parse_checked(const char *command, struct request *r)
     if (!r->name[0])
         default_name(command, r->name);
     return OPTIONS_GO_ON;
+}
+
+static int run_check_pool(const struct options *o)
+{
+    if (o->pool && o->request.class != CLASS_BATCH)
+        return cli_usage("run", "run: --pool is for batch jobs: give -c batch too");
+    if (o->sm_percent && !o->pool)
+        return cli_usage("run", "run: --sm is of a pool: give --pool too");
+    return OPTIONS_GO_ON;
+}
+
+static int read_sm(void *to, const char *name, const char *text, struct error *err)
+{
+    uint64_t percent;
+    char digits[8];
+    size_t n = strlen(text);
+    snprintf(digits, sizeof(digits), "%.*s", (int)(n && text[n - 1] == '%' ? n - 1 : n), text);
+    if (n >= sizeof(digits) || parse_u64(digits, 1, 100, &percent) < 0)
+        return error_set(err, -EINVAL, "%s: '%s' is not a percentage from 1%% to 100%%", name,
+                         text);
+    *(uint32_t *)to = (uint32_t)percent;
+    return 0;
 }
 
 static int read_wait(void *to, const char *name, const char *text, struct error *err)
@@ -130,13 +165,17 @@ static int run_parse(int argc, char **argv, struct options *o)
         {"laxity", .read = request_text, .to = r},
         {"memory", .read = request_text, .to = r},
         {"wait", .read = read_wait, .to = &o->wait_us},
+        {"pool", .flag = &o->pool},
+        {"sm", .read = read_sm, .to = &o->sm_percent},
         {"strict", .flag = &o->strict},
         {"quiet", 'q', .flag = &o->quiet},
         {"gpu-device", .read = run_device, .to = &o->device},
     };
     const struct command_line line = {.program = "cede run", .help = help, .own = true};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
-    return status == OPTIONS_GO_ON ? parse_checked(optind < argc ? argv[optind] : NULL, r) : status;
+    if (status == OPTIONS_GO_ON)
+        status = parse_checked(optind < argc ? argv[optind] : NULL, r);
+    return status == OPTIONS_GO_ON ? run_check_pool(o) : status;
 }
 
 /* Names the unmanaged programs that make the job's class ineffective. */
@@ -197,8 +236,15 @@ static bool is_passing(int r, pid_t daemon, pid_t *left)
     return (r == -EPIPE && daemon != before) || r == -EUSERS || r == -EMFILE;
 }
 
-/* Makes this process a job. *refused: a scheduler is there and does not allow it. */
-static int enroll(const struct options *o, struct client *peer, bool *refused, int *room,
+static void take_pool(struct enrolled *e, const json_t *reply)
+{
+    const json_t *pool = json_object_get(reply, "pool");
+    e->pool_wanted = json_is_true(json_object_get(pool, "wanted"));
+    e->pool_possible = json_is_true(json_object_get(pool, "possible"));
+}
+
+/* Makes this process a job. */
+static int enroll(const struct options *o, struct client *peer, struct enrolled *e,
                   struct error *err)
 {
     struct transient t = TRANSIENT_NONE;
@@ -209,14 +255,15 @@ static int enroll(const struct options *o, struct client *peer, bool *refused, i
     while (r == 0) {
         json_t *reply;
         r = client_call(peer, &o->request, &reply, err);
-        if (r == 0)
+        if (r == 0) {
             run_note_unmanaged(o, reply);
-        if (r == 0)
-            *room = room_wait(peer, &o->request, reply, o->wait_us, err);
+            take_pool(e, reply);
+            e->room = room_wait(peer, &o->request, reply, o->wait_us, err);
+        }
         json_decref(reply);
         client_close(peer);
         /* What cannot be had is refused too: a size that no GPU has. */
-        *refused = r == -EPERM || r == -EACCES || (r == -EINVAL && o->request.memory_bytes);
+        e->refused = r == -EPERM || r == -EACCES || (r == -EINVAL && o->request.memory_bytes);
         if (!is_passing(r, peer->daemon_pid, &left) || monotonic_ns() > until)
             break;
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
@@ -371,8 +418,24 @@ static void grant_steering(const struct client *peer)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 }
 
-static int run_program(char **command, const struct client *peer)
+/* A job runs without one where there is none. */
+static void run_pool(const struct options *o, const struct enrolled *e, struct pool *pool)
 {
+    struct error err = {""};
+    if (!o->pool && !e->pool_wanted)
+        return;
+    int r = e->pool_possible ? pool_join(pool, o->sm_percent, &err)
+                             : error_set(&err, -ENOTSUP,
+                                         "the GPU is in MIG mode, reserved for one process "
+                                         "(compute mode), or of another kind");
+    if (r < 0)
+        cli_error("'%s' runs outside of a pool: %s", o->request.name, err.text);
+}
+
+static int run_program(char **command, const struct client *peer, const struct pool *pool)
+{
+    char text[160];
+    int status;
     sigset_t set, before;
     struct sigaction child_before;
     const struct sigaction dfl = {.sa_handler = SIG_DFL};
@@ -392,12 +455,17 @@ static int run_program(char **command, const struct client *peer)
         grant_steering(peer);
         if (peer->daemon_pid > 0)
             gates_enter(peer->socket); /* without, it runs anyway */
+        pool_enter(pool);
         execvp(command[0], command);
         int e = errno;
         cli_error("cannot run '%s': %s", command[0], strerror(e));
         _exit(e == ENOENT ? 127 : 126);
     }
-    return end_like(wait_and_forward(child, &set), &set);
+    status = wait_and_forward(child, &set);
+    const char *fault = status && pool->users >= 0 ? pool_fault(pool, text) : NULL;
+    if (fault)
+        cli_error("the pool of '%s' failed while it ran: %s", command[0], fault);
+    return end_like(status, &set);
 }
 
 int run_main(int argc, char **argv)
@@ -410,17 +478,20 @@ int run_main(int argc, char **argv)
 
     struct client peer = {.fd = -1};
     struct error err = {""};
-    bool refused = false;
-    int room = 0, r = enroll(&o, &peer, &refused, &room, &err);
-    if (refused || ((r < 0 || room < 0) && o.strict)) {
+    struct enrolled e = {.room = 0};
+    struct pool pool = {.users = -1};
+    int r = enroll(&o, &peer, &e, &err);
+    if (e.refused || ((r < 0 || e.room < 0) && o.strict)) {
         cli_error("'%s' was not run: %s", command[0], err.text);
         return CLI_FAILED;
     }
-    if (room < 0)
+    if (e.room < 0)
         cli_error("'%s' runs anyway: %s", command[0], err.text);
     if (r < 0) {
         cli_error("'%s' runs unscheduled: %s", command[0], err.text);
         peer.daemon_pid = 0;
+    } else {
+        run_pool(&o, &e, &pool);
     }
-    return run_program(command, &peer);
+    return run_program(command, &peer, &pool);
 }

@@ -224,6 +224,8 @@ static const char *const modes[] = {
 static const char *const others[] = {
     [CLASS_NORMAL] = "normal", [CLASS_BATCH] = "batch", [OTHERS_LEAVE] = "leave"};
 
+static const char *const pools[] = {[POOL_OF_NONE] = "off", [POOL_OF_BATCH] = "batch"};
+
 static const struct key daemon_keys[] = {
     {"group", .read = read_group},
     {"device", .read = config_device, AT(config, device)},
@@ -232,6 +234,7 @@ static const struct key daemon_keys[] = {
     {"swap", .read = read_word, AT(config, swap.mode), WORDS(modes)},
     {"memory_reserve", .read = read_bytes, AT(config, swap.reserve_bytes)},
     {"others", .read = read_word, AT(config, others), WORDS(others)},
+    {"pool", .read = read_word, AT(config, pool), WORDS(pools)},
 };
 static const struct key policy_key = {"name", .read = read_policy, AT(config, policy)};
 static const struct key rule_keys[] = {

@@ -18,6 +18,8 @@
 #define CONFIG_RULES_MAX 256
 #define OTHERS_LEAVE     CLASS_COUNT
 
+enum pool_of { POOL_OF_NONE, POOL_OF_BATCH };
+
 struct config {
     gid_t admin_gid;       /* its members may do what root may; ADMIN_NO_GROUP: none */
     char device[256];      /* of device_open_list() */
@@ -26,6 +28,7 @@ struct config {
     int log_level; /* of syslog: LOG_ERR .. LOG_DEBUG */
     char policy[32];
     struct sched_params params;
+    int pool;           /* enum pool_of */
     int others;         /* the class of what no rule matches; OTHERS_LEAVE: that becomes no job */
     struct rule *rules; /* and accounts; with the one that `others` amounts to as the last */
     size_t nrules;

@@ -121,9 +121,13 @@ static json_t *caps_of(uint32_t caps)
     static const struct {
         uint32_t bit;
         const char *name;
-    } all[] = {{GPU_CAP_TIMESLICE, "timeslice"}, {GPU_CAP_SUSPEND, "suspend"},
-               {GPU_CAP_USAGE, "usage"},         {GPU_CAP_ACTIVITY, "activity"},
-               {GPU_CAP_SWAP, "swap"},           {GPU_CAP_GATE, "gate"}};
+    } all[] = {{GPU_CAP_TIMESLICE, "timeslice"},
+               {GPU_CAP_SUSPEND, "suspend"},
+               {GPU_CAP_USAGE, "usage"},
+               {GPU_CAP_ACTIVITY, "activity"},
+               {GPU_CAP_SWAP, "swap"},
+               {GPU_CAP_GATE, "gate"},
+               {GPU_CAP_POOL, "pool"}};
     json_t *a = json_array();
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
         if (caps & all[i].bit)
@@ -224,6 +228,17 @@ void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct cal
     json_object_set_new(reply, "unmanaged", all);
     if (more)
         json_object_set_new(reply, "unmanaged_more", json_integer(more));
+}
+
+void reply_add_pool(json_t *reply, struct device_driver *d, bool wanted)
+{
+    bool possible = false;
+    for (unsigned i = 0; i < d->ops->gpus(d); i++) {
+        struct gpu_info g;
+        possible |= d->ops->info(d, i, &g) == 0 && (g.caps & GPU_CAP_POOL);
+    }
+    json_object_set_new(reply, "pool",
+                        json_pack("{s:b, s:b}", "wanted", wanted, "possible", possible));
 }
 
 /* Slots are reused and numbers are not, so pages go by number: a job that comes or goes between two

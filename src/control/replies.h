@@ -18,6 +18,9 @@ json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who
  * the caller may set come first, those that a person detached last. */
 #define UNMANAGED_MAX 64
 void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct caller *who);
+/* For a program that is about to run: whether the configuration wants it in a pool, and whether
+ * there may be one. */
+void reply_add_pool(json_t *reply, struct device_driver *d, bool wanted);
 json_t *reply_policy(const struct engine *e);
 json_t *policies_json(void); /* [{"name":, "summary":}, ...] */
 /* "laxity, edf, ..."; returns buf. */

@@ -36,6 +36,7 @@ struct rule_list {
     const struct rule *rules;
     size_t n;
     struct accounts *people; /* whose uids are whose; NULL: each is its own */
+    bool pool_batch;         /* batch jobs that cede starts share in space (pool.h) */
 };
 
 /* A container is named by at least this many hexadecimal digits of its id. */

@@ -418,8 +418,12 @@ static json_t *steered(struct verb *v, const struct engine *e)
     }
     log_done(v);
     json_t *reply = reply_job(&t->view, status < 0 ? note.text : v->note[0] ? v->note : NULL);
-    if (reply && v->request.run)
+    if (reply && v->request.run) {
+        const struct rule_list *l = v->verbs->rules;
         reply_add_unmanaged(reply, e, &v->who);
+        reply_add_pool(reply, engine_driver(e),
+                       l && l->pool_batch && t->view.job.class == CLASS_BATCH);
+    }
     return reply;
 }
 

@@ -249,8 +249,8 @@ static void daemon_stop(struct daemon *d)
 static void use_config(struct daemon *d)
 {
     /* A transient daemon serves those who started it, and looks for nobody else's programs. */
-    d->rules =
-        (struct rule_list){d->config.rules, d->opt.transient ? 0 : d->config.nrules, &d->people};
+    d->rules = (struct rule_list){d->config.rules, d->opt.transient ? 0 : d->config.nrules,
+                                  &d->people, d->config.pool == POOL_OF_BATCH};
     log_set_level(d->config.log_level);
 }
 

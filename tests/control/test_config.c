@@ -89,7 +89,7 @@ static int class_of_others(const char *text, bool rule_takes_it)
     struct error err = {""};
     if (config_parse("f", text, strlen(text), &c, &err) < 0)
         fail_msg("%s: %s", text, err.text);
-    const struct rule_list l = {c.rules, c.nrules, NULL};
+    const struct rule_list l = {.rules = c.rules, .n = c.nrules};
     const struct rule_facts f = {.uid = rule_takes_it ? 7 : 8, .exe = "", .cgroup = ""};
     const struct rule *r = rules_find(&l, &f);
     int class = r ? (int)r->request.class : -1;

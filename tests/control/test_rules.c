@@ -68,7 +68,7 @@ static void the_first_wins(void **state)
 {
     const struct rule rules[] = {
         {.has_uid = true, .uid = 5}, {.exe = "*"}, {.has_uid = true, .uid = 6}};
-    const struct rule_list l = {rules, ARRAY_SIZE(rules), NULL};
+    const struct rule_list l = {.rules = rules, .n = ARRAY_SIZE(rules)};
     assert_ptr_equal(rules_find(&l, &(struct rule_facts){5, "/a", ""}), &rules[0]);
     assert_ptr_equal(rules_find(&l, &(struct rule_facts){6, "/a", ""}), &rules[1]);
     assert_ptr_equal(rules_find(&l, &(struct rule_facts){6, "", ""}), &rules[2]);
@@ -85,7 +85,7 @@ static void of_a_real_process(void **state)
                                  .has_weight = true,
                                  .weight = 9,
                                  .name = "self"}};
-    struct rule_list l = {&r, 1, NULL};
+    struct rule_list l = {.rules = &r, .n = 1};
     struct job_spec spec;
     assert_true(rules_fn(&l, getpid(), &spec));
     assert_int_equal(spec.terms.class, CLASS_BATCH);
@@ -107,7 +107,7 @@ static void of_a_real_process(void **state)
         {.account = true, .title = "others", .has_uid = true, .uid = geteuid() + 1},
         {.account = true, .title = "mine", .has_uid = true, .uid = geteuid()},
         {.account = true, .title = "later", .has_uid = true, .uid = geteuid()}};
-    struct rule_list all = {two, ARRAY_SIZE(two), NULL};
+    struct rule_list all = {.rules = two, .n = ARRAY_SIZE(two)};
     assert_true(rules_fn(&all, getpid(), &spec));
     assert_string_equal(spec.account, "mine");
     spec.account[0] = '\0';
@@ -139,7 +139,7 @@ static void of_two_users(void **state)
     const struct rule rules[] = {
         {.has_uid = true, .uid = 0, .request = {.has_class = true, .class = CLASS_LATENCY}},
         {.has_uid = true, .uid = NOBODY, .request = {.has_class = true, .class = CLASS_BATCH}}};
-    struct rule_list l = {rules, ARRAY_SIZE(rules), NULL};
+    struct rule_list l = {.rules = rules, .n = ARRAY_SIZE(rules)};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         int ready[2];
         char c = 0;

@@ -200,8 +200,8 @@ static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *
     softgpu_params_h200(&p);
     *out = (struct gpu_info){
         .name = "cede software GPU (H200 timing)",
-        .caps =
-            GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE | GPU_CAP_SWAP | GPU_CAP_ACTIVITY,
+        .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE | GPU_CAP_SWAP |
+                GPU_CAP_ACTIVITY | GPU_CAP_POOL,
         .timeslice_min_us = SOFTGPU_TIMESLICE_MIN_US,
         .timeslice_max_us = SOFTGPU_TIMESLICE_MAX_US,
         .timeslice_default_us = p.timeslice_us,

@@ -1,0 +1,63 @@
+/* See files.h. */
+#include "pool/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/util.h"
+#include "pool/pool.h"
+
+int pool_open(const char *dir, const char *name, int flags)
+{
+    char path[POOL_PATH];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    int fd = open(path, flags | O_NOFOLLOW, 0600);
+    return fd < 0 ? -errno : fd;
+}
+
+bool pool_has_control(void)
+{
+    const char *path = getenv("PATH");
+    char file[512];
+    for (size_t n; path && *path; path += n + (path[n] == ':')) {
+        n = strcspn(path, ":");
+        if (n + sizeof("/" POOL_CONTROL) > sizeof(file))
+            continue;
+        snprintf(file, sizeof(file), "%.*s/%s", (int)n, path, POOL_CONTROL);
+        if (access(file, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool pool_control(const char *dir, struct proc_id *id)
+{
+    unsigned long long start;
+    int pid, n = 0;
+    _cleanup_close_ int fd = pool_open(dir, "control", O_RDONLY | O_CLOEXEC);
+    char text[64] = "";
+    if (fd < 0 || (n = (int)read(fd, text, sizeof(text) - 1)) <= 0 ||
+        sscanf(text, "%d %llu", &pid, &start) != 2)
+        return false;
+    *id = (struct proc_id){.pid = pid, .start_ticks = start};
+    return proc_alive(*id);
+}
+
+void pool_control_put(const char *dir, struct proc_id id)
+{
+    _cleanup_close_ int fd = pool_open(dir, "control", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
+    if (fd >= 0)
+        dprintf(fd, "%d %llu\n", id.pid, (unsigned long long)id.start_ticks);
+}
+
+long pool_faults_end(const char *dir)
+{
+    struct stat st;
+    _cleanup_close_ int fd = pool_open(dir, "faults", O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && fstat(fd, &st) == 0 ? (long)st.st_size : 0;
+}

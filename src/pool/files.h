@@ -1,0 +1,21 @@
+/* A pool's files, for join.c and keeper.c. */
+#ifndef CEDE_POOL_FILES_H
+#define CEDE_POOL_FILES_H
+
+#include <stdbool.h>
+
+#include "lib/procfs.h"
+
+#define POOL_PATH    128
+#define POOL_LOOK_NS 20000000L
+#define POOL_READY   "ready"
+
+/* -errno: none; 0600. */
+int pool_open(const char *dir, const char *name, int flags);
+bool pool_has_control(void);
+/* The control daemon as it is on record, if it lives. */
+bool pool_control(const char *dir, struct proc_id *id);
+void pool_control_put(const char *dir, struct proc_id id);
+long pool_faults_end(const char *dir);
+
+#endif

@@ -1,0 +1,202 @@
+/* How a program comes into its pool. See pool.h. */
+#include "pool/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "lib/paths.h"
+#include "lib/procfs.h"
+#include "pool/files.h"
+
+/* The user's own directory, not that of another's scheduler. */
+static int pool_base(char *dir, size_t size, struct error *err)
+{
+    struct stat st;
+    int r = cede_dir(dir, size, err);
+    if (r == 0 && stat(dir, &st) == 0 && st.st_uid != geteuid())
+        r = cede_user_dir(dir, size);
+    return r < 0 ? r : cede_dir_make(dir, err);
+}
+
+/* One for each setting: "all", "0", "0,1"; a long one by its sum. */
+static void pool_key(char *key, size_t size)
+{
+    const char *gpus = getenv("CUDA_VISIBLE_DEVICES");
+    uint64_t sum = 14695981039346656037ULL; /* FNV-1a */
+    for (const char *c = gpus; c && *c; c++)
+        sum = (sum ^ (unsigned char)*c) * 1099511628211ULL;
+    if (!gpus)
+        snprintf(key, size, "all");
+    else if (strlen(gpus) < 12 && strspn(gpus, "0123456789,") == strlen(gpus) && *gpus)
+        snprintf(key, size, "%s", gpus);
+    else
+        snprintf(key, size, "%08x", (unsigned)(sum ^ sum >> 32));
+}
+
+static int make(const char *dir, const char *name, struct error *err)
+{
+    char path[POOL_PATH];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    if (mkdir(path, 0700) == 0 || errno == EEXIST)
+        return 0;
+    return error_set(err, -errno, "cannot create %s: %s", path, strerror(errno));
+}
+
+static int pool_make(struct pool *p, struct error *err)
+{
+    char base[64], key[16];
+    int r = pool_base(base, sizeof(base) - sizeof("/pool-") - sizeof(key) + 1, err);
+    if (r < 0)
+        return r;
+    pool_key(key, sizeof(key));
+    snprintf(p->dir, sizeof(p->dir), "%s/pool-%s", base, key);
+    if (mkdir(p->dir, 0700) < 0 && errno != EEXIST)
+        return error_set(err, -errno, "cannot create %s: %s", p->dir, strerror(errno));
+    r = make(p->dir, "mps", err);
+    return r < 0 ? r : make(p->dir, "log", err);
+}
+
+static int lock_until(int fd, int how, uint64_t until_ns)
+{
+    while (flock(fd, how | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -errno;
+        if (monotonic_ns() > until_ns)
+            return -ETIMEDOUT;
+        nanosleep(&(struct timespec){.tv_nsec = POOL_LOOK_NS}, NULL);
+    }
+    return 0;
+}
+
+/* A child of nobody: in a session of its own, and no part of the job that this process may be the
+ * root of. */
+static void become_keeper(const char *dir, int keeper, int ready)
+{
+    char lock[16], answer[16];
+    if (fork() != 0 || setsid() < 0)
+        _exit(0);
+    fcntl(keeper, F_SETFD, 0);
+    fcntl(ready, F_SETFD, 0);
+    snprintf(lock, sizeof(lock), "%d", keeper);
+    snprintf(answer, sizeof(answer), "%d", ready);
+    execl("/proc/self/exe", "cede-pool", dir, lock, answer, (char *)NULL);
+    _exit(127);
+}
+
+/* 0 once the control daemon answers; else what the keeper says. */
+static int start_keeper(const char *dir, int keeper, uint64_t until_ns, struct error *err)
+{
+    char text[200];
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return error_set(err, -errno, "cannot make a pipe: %s", strerror(errno));
+    _cleanup_close_ int ready = fds[0];
+    pid_t child = fork();
+    if (child == 0)
+        become_keeper(dir, keeper, fds[1]);
+    close(fds[1]);
+    if (child < 0)
+        return error_set(err, -errno, "cannot start the pool's keeper: %s", strerror(errno));
+    waitpid(child, NULL, 0);
+    struct pollfd p = {.fd = ready, .events = POLLIN};
+    uint64_t now = monotonic_ns();
+    int r = poll(&p, 1, until_ns > now ? (int)((until_ns - now) / NSEC_PER_MSEC) : 0);
+    if (r <= 0)
+        return error_set(err, -ETIMEDOUT, "the MPS control daemon does not start within %d s",
+                         POOL_WAIT_S);
+    ssize_t n = read(ready, text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    if (strcmp(text, POOL_READY) == 0)
+        return 0;
+    return error_set(err, -EIO, "%s", n > 0 ? text : "the pool's keeper ended");
+}
+
+/* Until there is a keeper with a control daemon that lives. */
+static int pool_start(struct pool *p, uint64_t until_ns, struct error *err)
+{
+    for (;;) {
+        struct proc_id control;
+        _cleanup_close_ int keeper = pool_open(p->dir, "keeper", O_RDWR | O_CREAT | O_CLOEXEC);
+        if (keeper < 0)
+            return error_set(err, keeper, "cannot open %s/keeper: %s", p->dir, strerror(-keeper));
+        if (flock(keeper, LOCK_EX | LOCK_NB) == 0)
+            return start_keeper(p->dir, keeper, until_ns, err);
+        if (pool_control(p->dir, &control))
+            return 0;
+        /* It is about to notice. */
+        if (monotonic_ns() > until_ns)
+            return error_set(err, -ETIMEDOUT, "the pool's keeper does not answer");
+        nanosleep(&(struct timespec){.tv_nsec = POOL_LOOK_NS}, NULL);
+    }
+}
+
+static int pool_environment(const struct pool *p, unsigned sm_percent)
+{
+    char mps[POOL_PATH], log[POOL_PATH], percent[8];
+    snprintf(mps, sizeof(mps), "%s/mps", p->dir);
+    snprintf(log, sizeof(log), "%s/log", p->dir);
+    snprintf(percent, sizeof(percent), "%u", sm_percent);
+    if (setenv("CUDA_MPS_PIPE_DIRECTORY", mps, 1) < 0 ||
+        setenv("CUDA_MPS_LOG_DIRECTORY", log, 1) < 0 ||
+        (sm_percent && setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent, 1) < 0))
+        return -ENOMEM;
+    return 0;
+}
+
+int pool_join(struct pool *p, unsigned sm_percent, struct error *err)
+{
+    const char *other = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    const uint64_t until_ns = monotonic_ns() + POOL_WAIT_S * NSEC_PER_SEC;
+    *p = (struct pool){.users = -1};
+    if (other && *other)
+        return error_set(err, -EEXIST, "CUDA_MPS_PIPE_DIRECTORY is set: that MPS is used");
+    if (!pool_has_control())
+        return error_set(err, -ENOENT, "there is no " POOL_CONTROL " in $PATH");
+    int r = pool_make(p, err);
+    if (r < 0)
+        return r;
+    _cleanup_close_ int start = pool_open(p->dir, "start", O_RDWR | O_CREAT | O_CLOEXEC);
+    _cleanup_close_ int users = pool_open(p->dir, "users", O_RDWR | O_CREAT | O_CLOEXEC);
+    if (start < 0 || users < 0)
+        return error_set(err, start < 0 ? start : users, "cannot write to %s", p->dir);
+    r = lock_until(start, LOCK_EX, until_ns);
+    r = r < 0 ? r : lock_until(users, LOCK_SH, until_ns);
+    if (r < 0)
+        return error_set(err, r, "%s is being ended: %s", p->dir, strerror(-r));
+    r = pool_start(p, until_ns, err);
+    if (r < 0)
+        return r;
+    p->faults_end = pool_faults_end(p->dir);
+    if (pool_environment(p, sm_percent) < 0)
+        return error_set(err, -ENOMEM, "out of memory");
+    p->users = TAKE_FD(users);
+    return 0;
+}
+
+void pool_enter(const struct pool *p)
+{
+    if (p->users >= 0)
+        fcntl(p->users, F_SETFD, 0);
+}
+
+const char *pool_fault(const struct pool *p, char buf[static 160])
+{
+    char path[POOL_PATH], *found = NULL;
+    snprintf(path, sizeof(path), "%s/faults", p->dir);
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    if (!f || fseek(f, p->faults_end, SEEK_SET) < 0)
+        return NULL;
+    while (fgets(buf, 160, f))
+        found = buf;
+    if (found)
+        found[strcspn(found, "\n")] = '\0';
+    return found;
+}

@@ -1,0 +1,45 @@
+/* Pools: batch jobs of one user that share the GPU in space, as clients of an MPS server that cede
+ * runs for them. To the scheduler they are one job (model.h, units).
+ *
+ * A pool is a directory of its user, for each setting of CUDA_VISIBLE_DEVICES:
+ *   start    locked while somebody starts or ends it
+ *   users    locked (shared) by each program in it, as long as it or a child of it lives
+ *   keeper   locked by the keeper, a process that starts the MPS control daemon, watches it, and
+ *            ends it when nobody has locked `users` for some seconds
+ *   control  which process the control daemon is
+ *   faults   a line for each MPS server, or control daemon, that has ended under its users
+ *   mps, log the daemon's own directories
+ * So a pool needs no scheduler, and outlives every one of its users, the runner that started it
+ * and, if it must, its keeper: the next user starts another keeper, which takes over. */
+#ifndef CEDE_POOL_POOL_H
+#define CEDE_POOL_POOL_H
+
+#include <stdbool.h>
+
+#include "lib/util.h"
+
+#define POOL_CONTROL "nvidia-cuda-mps-control"
+
+struct pool {
+    char dir[80];
+    int users;       /* the lock; -1: none */
+    long faults_end; /* what was in the file before */
+};
+
+/* Makes this process a user of its pool, which is started if need be, and puts what leads programs
+ * there into the environment. sm_percent: of the GPU's multiprocessors that such a program may use
+ * at most; 0: all. Waits for at most POOL_WAIT_S.
+ * -ENOENT: no control daemon in $PATH; -EEXIST: the environment names another MPS; -ETIMEDOUT,
+ * -EIO: it does not start; -ENAMETOOLONG, ... */
+#define POOL_WAIT_S 20
+int pool_join(struct pool *p, unsigned sm_percent, struct error *err);
+/* In the child that is about to execute the program, which keeps the pool for as long as it lives,
+ * whatever becomes of its runner. */
+void pool_enter(const struct pool *p);
+/* What has befallen the pool since: its newest line in `faults`, or NULL. */
+const char *pool_fault(const struct pool *p, char buf[static 160]);
+
+/* `cede-pool DIRECTORY LOCK READY`: the keeper. Returns the exit status. */
+int pool_keeper_main(int argc, char **argv);
+
+#endif
