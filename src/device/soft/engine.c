@@ -53,11 +53,15 @@ void softgpu_event_push(struct softgpu *e, struct event ev)
 
 /* ---- who may run ---- */
 
-void softgpu_update_ready(struct softgpu *e, uint32_t group)
+void softgpu_update_ready(struct softgpu *e, uint32_t owner)
 {
-    struct group *g = &e->groups[group];
+    struct owner *o = &e->owners[owner];
+    struct group *g = &e->groups[o->group];
+    g->blocks -= o->blocks;
+    o->blocks = (o->suspended || o->held) && o->arrived != 0;
+    g->blocks += o->blocks;
     e->ready_count -= g->ready;
-    g->ready = g->used && !g->suspended && !g->held && g->work != 0;
+    g->ready = g->blocks == 0 && g->work != 0;
     e->ready_count += g->ready;
 }
 
@@ -114,8 +118,10 @@ static void switch_to(struct softgpu *e, uint32_t to, bool free)
         cost += (uint64_t)e->p.restore_ns * e->groups[to].occupied / ONE;
         free = false;
     }
-    if (to != SOFTGPU_NONE && to != e->cur)
-        e->groups[to].bursts++;
+    if (to != SOFTGPU_NONE && to != e->cur) {
+        for (uint32_t o = e->groups[to].owner; o != SOFTGPU_NONE; o = e->owners[o].next)
+            e->owners[o].bursts += e->owners[o].arrived != 0;
+    }
     e->cur = to;
     if (free) {
         softgpu_begin_turn(e);
@@ -144,8 +150,7 @@ static void start_kernels(struct softgpu *e)
         /* One of several ranks spins until fabric.c finds that all run. */
         k->end_busy_ns = k->ranks > 1 ? SOFTGPU_NEVER : g->busy_ns + k->duration_ns;
         k->left_ns = k->duration_ns;
-        g->occupied += k->fraction;
-        g->running |= 1U << k->stream;
+        softgpu_running(e, k, true);
     }
 }
 
@@ -167,13 +172,12 @@ void softgpu_settle(struct softgpu *e)
         e->contended = true;
     }
 
-    if (mine && (g->work & g->seen) && !(others && e->now_ns >= slice_end(e))) {
-        start_kernels(e);
-    } else if (others) {
+    bool stays = mine && (g->work & g->seen) && !(others && e->now_ns >= slice_end(e));
+    if (!stays && others) {
         switch_to(e, next_ready(e, e->turn), e->idle);
-    } else if (g && (g->suspended || g->held) && softgpu_executing(e)) {
+    } else if (!stays && g && g->blocks && softgpu_executing(e)) {
         switch_to(e, SOFTGPU_NONE, false);
-    } else {
+    } else if (!stays) {
         e->idle = true;
         e->contended = false;
         return;
@@ -216,40 +220,48 @@ static void end_kernels(struct softgpu *e)
     struct group *g = &e->groups[e->cur];
     for (uint32_t m = g->running; m; m &= m - 1) {
         uint32_t s = (uint32_t)__builtin_ctz(m), k = g->streams[s].head;
-        if (e->kernels[k].end_busy_ns > g->busy_ns)
+        struct kernel *kn = &e->kernels[k];
+        struct owner *o = &e->owners[kn->owner];
+        if (kn->end_busy_ns > g->busy_ns)
             continue;
         softgpu_fifo_pop(e, &g->streams[s]);
-        g->running &= ~(1U << s);
-        g->occupied -= e->kernels[k].fraction;
-        g->last_end_ns = e->kernels[k].end_ns = e->now_ns;
-        g->kernels--;
+        softgpu_running(e, kn, false);
+        o->last_end_ns = kn->end_ns = e->now_ns;
+        o->kernels--;
         if (g->streams[s].head == SOFTGPU_NONE)
             g->work &= ~(1U << s);
         softgpu_fifo_push(e, &e->done, k);
+        if (--o->arrived == 0)
+            softgpu_update_ready(e, kn->owner);
     }
-    softgpu_update_ready(e, e->cur);
 }
 
 static void handle(struct softgpu *e, struct event ev)
 {
-    struct group *g = &e->groups[ev.group];
+    struct owner *o = &e->owners[ev.owner];
+    struct group *g = &e->groups[o->group];
     if (ev.kernel != SOFTGPU_NONE) {
         struct kernel *k = &e->kernels[ev.kernel];
         k->order = e->arrivals++;
-        softgpu_fifo_push(e, &g->streams[k->stream], ev.kernel);
-        g->work |= 1U << k->stream;
+        softgpu_fifo_push(e, &g->streams[k->slot], ev.kernel);
+        bool first = o->arrived++ == 0;
+        /* The GPU is at work for other owners: to this one that is as if it got it now. */
+        o->bursts += first && o->group == e->cur && g->work;
+        g->work |= 1U << k->slot;
+        if (!first)
+            return; /* nothing follows for who may run */
     } else {
         e->calls_n--;
         if (ev.call != SOFTGPU_TIMESLICE) {
-            g->suspended = ev.call == SOFTGPU_SUSPEND;
+            o->suspended = ev.call == SOFTGPU_SUSPEND;
         } else {
             /* At once, for the slice that runs too. */
-            if (ev.group == e->cur && !e->switching && !e->contended)
+            if (o->group == e->cur && !e->switching && !e->contended)
                 renew_slice(e);
             g->timeslice_us = ev.timeslice_us;
         }
     }
-    softgpu_update_ready(e, ev.group);
+    softgpu_update_ready(e, ev.owner);
 }
 
 static void run_until(struct softgpu *e, uint64_t t)
@@ -295,7 +307,7 @@ bool softgpu_pop_completion(struct softgpu *e, struct softgpu_completion *out)
     if (k == SOFTGPU_NONE)
         return false;
     const struct kernel *kn = &e->kernels[k];
-    *out = (struct softgpu_completion){kn->group,     kn->stream,   kn->cookie,
+    *out = (struct softgpu_completion){kn->owner,     kn->stream,   kn->cookie,
                                        kn->submit_ns, kn->start_ns, kn->end_ns};
     softgpu_kernel_free(e, k);
     return true;

@@ -10,6 +10,11 @@
  *   work itself. If nobody else has work its timeslice renews without a switch.
  * - A group has streams. The oldest kernel of each stream may run, several at once as long as their
  *   SM fractions fit, in order of arrival.
+ * - A group may have several owners, as that of an MPS server has its clients. Each has a number
+ * for the group, streams of its own as far as there are some, and its own suspension; timeslice and
+ *   turn are the group's. Their kernels run at the same time, as those of one owner do. An owner
+ * that is suspended and has work stops the whole group, and one without work nobody until it has
+ * some.
  * - A switch takes time, during which nothing runs, and once begun it completes. The group that
  * comes in then has at least its timeslice. On an idle GPU work starts without a switch.
  * - While another group waits, a group's streams that had no work when its turn began are not
@@ -64,14 +69,17 @@ struct softgpu_kernel {
 };
 
 struct softgpu_completion {
-    uint32_t group, stream;
+    uint32_t group, stream; /* as they were submitted */
     uint64_t cookie;
     uint64_t submit_ns, start_ns, end_ns;
 };
 
+/* All but the timeslice is of this owner of the group, if there are several. */
 struct softgpu_group_info {
     uint64_t busy_ns; /* its kernels ran for so long, switches not counted */
-    uint64_t bursts;  /* times it got the GPU, from another group or from nobody */
+    /* Times it got the GPU, from another group or from nobody; or its work came while other owners
+     * had it. */
+    uint64_t bursts;
     uint32_t timeslice_us;
     uint32_t kernels; /* submitted and not completed */
     bool suspended;
@@ -79,8 +87,8 @@ struct softgpu_group_info {
 
 struct softgpu;
 
-/* Room for so many groups and so many kernels (submitted, and until their completions are popped).
- * 0, -ENOMEM or -EINVAL. */
+/* Room for so many groups (owners, where several share one) and so many kernels (submitted, and
+ * until their completions are popped). 0, -ENOMEM or -EINVAL. */
 int softgpu_new(const struct softgpu_params *p, uint32_t groups, uint32_t kernels,
                 struct softgpu **out);
 void softgpu_free(struct softgpu *e);
@@ -89,7 +97,11 @@ int softgpu_reserve(struct softgpu *e, uint32_t groups, uint32_t kernels);
 
 /* A new group's number (the lowest free one) into *group. -ENOSPC if there is no room. */
 int softgpu_group_add(struct softgpu *e, uint64_t at_ns, uint32_t *group);
-/* At once: its kernels, completions that were not popped and pending controls are dropped. */
+/* A further owner of the group that `with` is a number for, as softgpu_group_add(). -EINVAL: there
+ * is no such group. */
+int softgpu_group_join(struct softgpu *e, uint32_t with, uint64_t at_ns, uint32_t *group);
+/* At once: its kernels, completions that were not popped and pending controls are dropped. Those of
+ * other owners stay, and the group goes with the last. */
 int softgpu_group_remove(struct softgpu *e, uint32_t group, uint64_t at_ns);
 /* At once, and whatever suspend and resume say: a held group's work waits (its memory is
  * elsewhere).

@@ -54,11 +54,13 @@ int softgpu_reserve(struct softgpu *e, uint32_t groups, uint32_t kernels)
 
     /* An array that could grow is kept on failure: only the limits below are what counts. */
     if (!grow(&e->events, events, sizeof(*e->events)) ||
+        !grow(&e->owners, groups, sizeof(*e->owners)) ||
         !grow(&e->groups, groups, sizeof(*e->groups)) ||
         !grow(&e->kernels, kernels, sizeof(*e->kernels)))
         return -ENOMEM;
-    memset(e->groups + e->groups_cap, 0, (groups - e->groups_cap) * sizeof(*e->groups));
-    e->groups_cap = groups;
+    memset(e->owners + e->groups_cap, 0, (groups - e->groups_cap) * sizeof(*e->owners));
+    for (; e->groups_cap < groups; e->groups_cap++)
+        e->groups[e->groups_cap] = (struct group){.owner = SOFTGPU_NONE};
     e->events_cap = events;
     while (e->kernels_cap < kernels)
         softgpu_kernel_free(e, e->kernels_cap++);
@@ -94,6 +96,7 @@ void softgpu_free(struct softgpu *e)
 {
     if (!e)
         return;
+    free(e->owners);
     free(e->groups);
     free(e->kernels);
     free(e->events);
@@ -102,25 +105,78 @@ void softgpu_free(struct softgpu *e)
 
 static bool valid(const struct softgpu *e, uint32_t group)
 {
-    return group < e->groups_cap && e->groups[group].used;
+    return group < e->groups_cap && e->owners[group].used;
+}
+
+/* The lowest free number. */
+static int owner_add(struct softgpu *e, uint32_t *owner)
+{
+    for (uint32_t i = 0; i < e->groups_cap; i++) {
+        if (e->owners[i].used)
+            continue;
+        e->owners[i] = (struct owner){.used = true, .next = SOFTGPU_NONE};
+        *owner = i;
+        return 0;
+    }
+    return -ENOSPC;
 }
 
 int softgpu_group_add(struct softgpu *e, uint64_t at_ns, uint32_t *group)
 {
     softgpu_advance(e, at_ns);
-    for (uint32_t i = 0; i < e->groups_cap; i++) {
-        struct group *g = &e->groups[i];
-        if (g->used)
-            continue;
-        memset(g, 0, sizeof(*g));
-        for (uint32_t s = 0; s < SOFTGPU_STREAMS; s++)
-            g->streams[s] = (struct fifo){SOFTGPU_NONE, SOFTGPU_NONE};
-        g->used = true;
-        g->timeslice_us = e->p.timeslice_us;
-        *group = i;
-        return 0;
+    int r = owner_add(e, group);
+    if (r < 0)
+        return r;
+    uint32_t i = 0; /* there is one: no more groups than owners */
+    while (e->groups[i].owner != SOFTGPU_NONE)
+        i++;
+    struct group *g = &e->groups[i];
+    *g = (struct group){.owner = *group, .timeslice_us = e->p.timeslice_us};
+    for (uint32_t s = 0; s < SOFTGPU_STREAMS; s++)
+        g->streams[s] = (struct fifo){SOFTGPU_NONE, SOFTGPU_NONE};
+    e->owners[*group].group = i;
+    return 0;
+}
+
+int softgpu_group_join(struct softgpu *e, uint32_t with, uint64_t at_ns, uint32_t *group)
+{
+    if (!valid(e, with))
+        return -EINVAL;
+    softgpu_advance(e, at_ns);
+    int r = owner_add(e, group);
+    if (r < 0)
+        return r;
+    e->owners[*group].group = e->owners[with].group;
+    e->owners[*group].next = e->owners[with].next;
+    e->owners[with].next = *group;
+    return 0;
+}
+
+/* Frees the kernels of one owner. */
+static void fifo_drop(struct softgpu *e, struct fifo *f, uint32_t owner)
+{
+    struct fifo all = *f;
+    *f = (struct fifo){SOFTGPU_NONE, SOFTGPU_NONE};
+    for (uint32_t k; (k = softgpu_fifo_pop(e, &all)) != SOFTGPU_NONE;) {
+        if (e->kernels[k].owner == owner)
+            softgpu_kernel_free(e, k);
+        else
+            softgpu_fifo_push(e, f, k);
     }
-    return -ENOSPC;
+}
+
+static void events_drop(struct softgpu *e, uint32_t owner)
+{
+    uint32_t n = e->events_first;
+    for (uint32_t i = n; i < e->events_end; i++) {
+        if (e->events[i].owner != owner)
+            e->events[n++] = e->events[i];
+        else if (e->events[i].kernel != SOFTGPU_NONE)
+            softgpu_kernel_free(e, e->events[i].kernel);
+        else
+            e->calls_n--;
+    }
+    e->events_end = n;
 }
 
 int softgpu_group_remove(struct softgpu *e, uint32_t group, uint64_t at_ns)
@@ -129,33 +185,30 @@ int softgpu_group_remove(struct softgpu *e, uint32_t group, uint64_t at_ns)
         return -EINVAL;
     softgpu_advance(e, at_ns);
 
-    struct group *g = &e->groups[group];
-    for (uint32_t s = 0, k; s < SOFTGPU_STREAMS; s++) {
-        while ((k = softgpu_fifo_pop(e, &g->streams[s])) != SOFTGPU_NONE)
-            softgpu_kernel_free(e, k);
+    struct owner *o = &e->owners[group];
+    struct group *g = &e->groups[o->group];
+    for (uint32_t s = 0; s < SOFTGPU_STREAMS; s++) {
+        uint32_t bit = 1U << s;
+        if ((g->running & bit) && e->kernels[g->streams[s].head].owner == group)
+            softgpu_running(e, &e->kernels[g->streams[s].head], false);
+        fifo_drop(e, &g->streams[s], group);
+        if (g->streams[s].head == SOFTGPU_NONE)
+            g->work &= ~bit;
+        if (o->has & bit)
+            g->users[o->slots[s]]--;
     }
-    struct fifo done = e->done;
-    e->done = (struct fifo){SOFTGPU_NONE, SOFTGPU_NONE};
-    for (uint32_t k; (k = softgpu_fifo_pop(e, &done)) != SOFTGPU_NONE;) {
-        if (e->kernels[k].group == group)
-            softgpu_kernel_free(e, k);
-        else
-            softgpu_fifo_push(e, &e->done, k);
-    }
-    uint32_t n = e->events_first;
-    for (uint32_t i = n; i < e->events_end; i++) {
-        if (e->events[i].group != group)
-            e->events[n++] = e->events[i];
-        else if (e->events[i].kernel != SOFTGPU_NONE)
-            softgpu_kernel_free(e, e->events[i].kernel);
-        else
-            e->calls_n--;
-    }
-    e->events_end = n;
+    g->preempted &= g->running != 0;
+    fifo_drop(e, &e->done, group);
+    events_drop(e, group);
 
-    g->used = false;
+    o->arrived = 0;
     softgpu_update_ready(e, group);
-    if (e->cur == group)
+    o->used = false;
+    uint32_t *at = &g->owner;
+    while (*at != group)
+        at = &e->owners[*at].next;
+    *at = o->next;
+    if (g->owner == SOFTGPU_NONE && e->cur == o->group)
         e->cur = SOFTGPU_NONE; /* a switch to it still takes its time */
     softgpu_settle(e);
     return 0;
@@ -166,7 +219,7 @@ int softgpu_hold(struct softgpu *e, uint32_t group, bool on, uint64_t at_ns)
     if (!valid(e, group))
         return -EINVAL;
     softgpu_advance(e, at_ns);
-    e->groups[group].held = on;
+    e->owners[group].held = on;
     softgpu_update_ready(e, group);
     softgpu_settle(e);
     return 0;
@@ -176,13 +229,14 @@ int softgpu_group_info(const struct softgpu *e, uint32_t group, struct softgpu_g
 {
     if (!valid(e, group))
         return -EINVAL;
-    const struct group *g = &e->groups[group];
+    const struct owner *o = &e->owners[group];
+    const struct group *g = &e->groups[o->group];
     *out = (struct softgpu_group_info){
-        .busy_ns = g->busy_ns,
-        .bursts = g->bursts,
+        .busy_ns = o->busy_ns + (o->running ? g->busy_ns - o->since_ns : 0),
+        .bursts = o->bursts,
         .timeslice_us = g->timeslice_us,
-        .kernels = g->kernels,
-        .suspended = g->suspended,
+        .kernels = o->kernels,
+        .suspended = o->suspended,
     };
     return 0;
 }
@@ -191,14 +245,28 @@ int softgpu_group_info(const struct softgpu *e, uint32_t group, struct softgpu_g
 
 /* Host overhead: mostly the plain value, one in a hundred nearly all of the jitter on top: u^8 for
  * u even in 0..1. */
-static uint64_t launch_time(struct softgpu *e, const struct group *g)
+static uint64_t launch_time(struct softgpu *e, const struct owner *o)
 {
     e->random = e->random * 6364136223846793005ULL + 1442695040888963407ULL;
     uint64_t u = e->random >> 48;
     for (int i = 0; i < 3; i++)
         u = u * u >> 16;
-    bool warm = g->kernels > 0 || (g->last_end_ns && e->now_ns - g->last_end_ns < e->p.warm_ns);
+    bool warm = o->kernels > 0 || (o->last_end_ns && e->now_ns - o->last_end_ns < e->p.warm_ns);
     return (warm ? e->p.launch_warm_ns : e->p.launch_ns) + (u * e->p.launch_jitter_ns >> 16);
+}
+
+/* The stream of the group for one of an owner's, for as long as the owner is there: one that nobody
+ * has, best that of the same number, or else the one with the fewest owners. */
+static uint32_t slot_for(struct softgpu *e, struct owner *o, uint32_t stream)
+{
+    uint32_t *users = e->groups[o->group].users, best = stream;
+    if (o->has & 1U << stream)
+        return o->slots[stream];
+    for (uint32_t s = 0; s < SOFTGPU_STREAMS; s++)
+        best = users[s] < users[best] ? s : best;
+    users[best]++;
+    o->has |= 1U << stream;
+    return o->slots[stream] = (uint8_t)best;
 }
 
 int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kernel *k,
@@ -213,11 +281,12 @@ int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kerne
         return -ENOSPC;
     softgpu_advance(e, at_ns);
 
-    struct group *g = &e->groups[group];
-    uint64_t arrival_ns = e->now_ns + launch_time(e, g);
-    arrival_ns = max_ns(arrival_ns, g->last_arrival_ns[k->stream]); /* a stream keeps its order */
-    g->last_arrival_ns[k->stream] = arrival_ns;
-    g->kernels++;
+    struct owner *o = &e->owners[group];
+    uint32_t slot = slot_for(e, o, k->stream);
+    uint64_t *last_ns = &e->groups[o->group].last_arrival_ns[slot];
+    uint64_t arrival_ns = e->now_ns + launch_time(e, o);
+    arrival_ns = *last_ns = max_ns(arrival_ns, *last_ns); /* a stream keeps its order */
+    o->kernels++;
 
     uint32_t fraction = (uint32_t)(k->sm_fraction * (float)ONE);
     uint32_t i = e->free_kernel;
@@ -228,12 +297,13 @@ int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kerne
         .cookie = k->cookie,
         .collective = k->collective,
         .ranks = k->ranks,
-        .group = group,
+        .owner = group,
         .stream = k->stream,
+        .slot = slot,
         .fraction = fraction ? fraction : 1,
         .next = SOFTGPU_NONE,
     };
-    softgpu_event_push(e, (struct event){.at_ns = arrival_ns, .group = group, .kernel = i});
+    softgpu_event_push(e, (struct event){.at_ns = arrival_ns, .owner = group, .kernel = i});
     return 0;
 }
 
@@ -252,8 +322,8 @@ int softgpu_control(struct softgpu *e, uint32_t group, enum softgpu_call call,
                     : e->switching || softgpu_executing(e) ? e->p.timeslice_call_busy_ns
                                                            : e->p.timeslice_call_idle_ns;
     /* Calls for one group take effect in the order in which they were made. */
-    *done_ns = max_ns(e->now_ns + cost, e->groups[group].last_call_ns);
-    e->groups[group].last_call_ns = *done_ns;
+    struct group *g = &e->groups[e->owners[group].group];
+    *done_ns = g->last_call_ns = max_ns(e->now_ns + cost, g->last_call_ns);
     e->calls_n++;
     softgpu_event_push(e, (struct event){*done_ns, group, SOFTGPU_NONE, call, timeslice_us});
     return 0;

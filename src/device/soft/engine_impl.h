@@ -10,7 +10,7 @@
 
 struct event {
     uint64_t at_ns;
-    uint32_t group;
+    uint32_t owner;
     uint32_t kernel; /* that arrives; SOFTGPU_NONE: a call has its effect */
     enum softgpu_call call;
     uint32_t timeslice_us;
@@ -23,33 +23,53 @@ struct kernel {
     uint64_t end_busy_ns; /* ends when the group has run for so long in all; NEVER: it spins */
     uint64_t collective, left_ns; /* left: to do together with its peers */
     uint64_t cookie;
-    uint32_t group, stream, fraction, ranks, next;
+    uint32_t owner, stream; /* as submitted */
+    uint32_t slot;          /* stream of the group */
+    uint32_t fraction, ranks, next;
 };
 
 struct fifo {
     uint32_t head, tail;
 };
 
-struct group {
+/* What the numbers of engine.h mean: who has a group, alone or with others. */
+struct owner {
     bool used, suspended, held;
+    bool blocks;          /* suspended or held, with work: the group waits for that */
+    uint32_t group, next; /* another owner of the group */
+    uint32_t kernels;     /* submitted and not completed */
+    uint32_t arrived;     /* of those */
+    uint32_t running;     /* streams on which they run */
+    uint64_t busy_ns;     /* until none ran last ... */
+    uint64_t since_ns;    /* ... and busy_ns of the group when one began */
+    uint64_t bursts, last_end_ns;
+    uint32_t has;                   /* bit map: streams that have a slot */
+    uint8_t slots[SOFTGPU_STREAMS]; /* stream of the group for each of its own */
+};
+
+struct group {
+    uint32_t owner;    /* the first; SOFTGPU_NONE: there is no such group */
+    uint32_t blocks;   /* owners that do */
     bool ready;        /* may run, and has work */
     bool preempted;    /* in mid-kernel and switched out: has to be restored */
     uint32_t work;     /* streams with kernels that arrived */
     uint32_t seen;     /* streams that are looked at in this turn */
     uint32_t running;  /* streams whose first kernel has begun */
     uint32_t occupied; /* sum of the fractions of those */
-    uint32_t timeslice_us, kernels;
-    uint64_t busy_ns, bursts, last_end_ns, last_call_ns;
+    uint32_t timeslice_us;
+    uint64_t busy_ns, last_call_ns;
     struct fifo streams[SOFTGPU_STREAMS];
     uint64_t last_arrival_ns[SOFTGPU_STREAMS];
+    uint32_t users[SOFTGPU_STREAMS]; /* owners with that slot */
 };
 
 struct softgpu {
     struct softgpu_params p;
     uint64_t now_ns, arrivals, random;
 
+    struct owner *owners;
     struct group *groups;
-    uint32_t groups_cap, ready_count;
+    uint32_t groups_cap, ready_count; /* cap: of both */
 
     struct kernel *kernels;
     uint32_t kernels_cap, free_kernel;
@@ -73,13 +93,26 @@ static inline uint64_t max_ns(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* The first kernel of a stream of the group begins to run, or no longer does. */
+static inline void softgpu_running(struct softgpu *e, struct kernel *k, bool on)
+{
+    struct owner *o = &e->owners[k->owner];
+    struct group *g = &e->groups[o->group];
+    g->running ^= 1U << k->slot;
+    g->occupied = on ? g->occupied + k->fraction : g->occupied - k->fraction;
+    if (on && o->running++ == 0)
+        o->since_ns = g->busy_ns;
+    else if (!on && --o->running == 0)
+        o->busy_ns += g->busy_ns - o->since_ns;
+}
+
 void softgpu_fifo_push(struct softgpu *e, struct fifo *f, uint32_t k);
 uint32_t softgpu_fifo_pop(struct softgpu *e, struct fifo *f);
 void softgpu_kernel_free(struct softgpu *e, uint32_t k);
 /* There is room: an arrival for every kernel, and controls are counted. */
 void softgpu_event_push(struct softgpu *e, struct event ev);
-/* After anything that decides whether a group may run. */
-void softgpu_update_ready(struct softgpu *e, uint32_t g);
+/* After anything that decides whether an owner's group may run. */
+void softgpu_update_ready(struct softgpu *e, uint32_t owner);
 /* The group with the GPU is running kernels. */
 bool softgpu_executing(const struct softgpu *e);
 /* After all events of one moment: which group has the GPU from now on. */
