@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 
-VERSION = 0x73670003
+VERSION = 0x73670004
 OPEN_CONTEXT, REPLY, SUBMIT, COMPLETION = 1, 3, 4, 5
 
 
@@ -14,11 +14,20 @@ def path():
         f"{directory}/cede-softgpu" if directory else f"/tmp/cede-softgpu-{os.geteuid()}/socket")
 
 
+def mps_server():
+    """Of the server whose client this program is: device and inode of its directory, or 0 and 0."""
+    directory = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
+    if not directory or not os.path.isdir(directory):
+        return 0, 0
+    status = os.stat(directory)
+    return status.st_dev, status.st_ino
+
+
 class Context:
     def __init__(self):
         self.s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.s.connect(path())
-        self.s.send(struct.pack("=IIIIQ", VERSION, OPEN_CONTEXT, 0, 0, 0))
+        self.s.send(struct.pack("=IIIIQQQ", VERSION, OPEN_CONTEXT, 0, 0, 0, *mps_server()))
         result = self._receive(REPLY, "=iI")[0]
         if result < 0:
             raise OSError(-result, os.strerror(-result))

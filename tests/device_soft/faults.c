@@ -171,6 +171,7 @@ static void test_malformed(void **state)
         int fd = raw_connection(f);
         if (rnd(&s) % 2) {
             struct soft_msg m = {.type = rnd(&s) % 2 ? SOFT_OPEN_CONTEXT : SOFT_OPEN_CONTROL};
+            m.u.open.mps_inode = rnd(&s) % 3; /* 0: nobody's client */
             assert_int_equal(soft_transact(fd, &m, SOFT_REPLY), 0);
             assert_int_equal(m.u.reply.result, 0);
         }

@@ -65,6 +65,7 @@ void stop_server(pid_t pid)
 int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof(*f));
+    unsetenv("CUDA_MPS_PIPE_DIRECTORY"); /* contexts would be clients */
     strcpy(f->dir, "/tmp/cede-test-XXXXXX");
     if (!mkdtemp(f->dir))
         return -1;

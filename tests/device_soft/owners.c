@@ -119,7 +119,7 @@ static void test_usage(void **state)
 {
     struct softgpu *e = pool_and_other();
     submit(e, A, 0, 10 * MS, 0.5f, 0);
-    submit(e, A, 1, 1 * MS, 0.25f, 0); /* beside the other: no time of its own */
+    submit(e, A, 1, 1 * MS, 0.25f, 1 * MS); /* beside the other: no time of its own */
     submit(e, B, 0, 1 * MS, 0.25f, 2 * MS);
     softgpu_advance(e, 2500 * US);
     assert_int_equal(info_of(e, A).busy_ns, 2500 * US);

@@ -122,6 +122,17 @@ int soft_connect(const char *path, struct soft_msg *m, int *out, pid_t *server)
     return r;
 }
 
+/* As a client of an MPS server, if the environment names one's directory. */
+static void find_mps(struct soft_msg *m)
+{
+    const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    struct stat st;
+    if (dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode)) {
+        m->u.open.mps_device = st.st_dev;
+        m->u.open.mps_inode = st.st_ino;
+    }
+}
+
 int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gang,
                      struct soft_client **out)
 {
@@ -133,6 +144,7 @@ int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gan
         m.u.open.gang = gang->id;
         m.u.open.ranks = gang->ranks;
     }
+    find_mps(&m);
     int r = soft_connect(path, &m, &c->fd, NULL);
     if (r < 0)
         free(c);

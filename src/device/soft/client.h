@@ -33,7 +33,12 @@ struct soft_gang {
 };
 
 /* path: the server's socket, or NULL for soft_default_path(). Creates one context (one compute and
- * three copy groups), a rank of `gang` if that is not NULL. -ENOENT / -ECONNREFUSED: no server.
+ * three copy groups), a rank of `gang` if that is not NULL.
+ * Where the environment's CUDA_MPS_PIPE_DIRECTORY names a directory that exists, the context is a
+ * client of an MPS server, as the vendor's library would make it: all contexts of this user on this
+ * GPU that were opened with the same directory have one compute group together. There need not be
+ * anything in the directory.
+ * -ENOENT / -ECONNREFUSED: no server.
  * -EINVAL: the gang cannot have this rank: it is complete, has one on that GPU, or would have fewer
  * than two or more than there are GPUs. */
 int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gang,

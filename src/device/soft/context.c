@@ -1,5 +1,6 @@
-/* What a program asks of the software GPU's server, on its own connection: a context, alone or as a
- * rank of a gang, kernels, and memory. Must not decide anything about scheduling. */
+/* What a program asks of the software GPU's server, on its own connection: a context, alone, as a
+ * rank of a gang or as a client of an MPS server, kernels, and memory. Must not decide anything
+ * about scheduling. */
 #include <errno.h>
 
 #include "device/soft/server_impl.h"
@@ -29,11 +30,38 @@ static int context_join(struct server *s, struct conn *c)
     return 0;
 }
 
+static bool same_pool(const struct conn *a, const struct conn *b)
+{
+    return a->uid == b->uid && a->gpu == b->gpu && a->mps_inode == b->mps_inode &&
+           a->mps_device == b->mps_device;
+}
+
+/* All clients of an MPS server have one compute group, which the first makes. A server is one
+ * user's: another user's clients in the same directory have another. */
+static int context_compute_group(struct server *s, struct conn *c)
+{
+    struct softgpu *e = s->fabric.engines[c->gpu];
+    const struct conn *o;
+    if (!c->mps_inode)
+        return softgpu_group_add(e, s->now_ns, &c->groups[0]);
+    for_each_context (s, o) {
+        if (same_pool(c, o)) {
+            c->shared = o->shared;
+            return softgpu_group_join(e, o->groups[0], s->now_ns, &c->groups[0]);
+        }
+    }
+    s->pools += s->pools == UINT32_MAX ? 2 : 1; /* never 0 */
+    c->shared = s->pools;
+    return softgpu_group_add(e, s->now_ns, &c->groups[0]);
+}
+
 static int context_add(struct server *s, struct conn *c, const struct soft_msg *m)
 {
     c->gpu = m->u.open.gpu;
     c->gang = m->u.open.gang;
     c->ranks = m->u.open.ranks;
+    c->mps_device = m->u.open.mps_device;
+    c->mps_inode = m->u.open.mps_inode;
     if (c->gpu >= s->fabric.n)
         return -ENODEV;
     struct gpu *g = &s->gpus[c->gpu];
@@ -42,7 +70,9 @@ static int context_add(struct server *s, struct conn *c, const struct soft_msg *
     if (r == 0)
         r = softgpu_reserve(e, (g->contexts + 1) * SOFT_CONTEXT_GROUPS,
                             (g->contexts + 1) * SOFT_OUTSTANDING_MAX);
-    for (unsigned i = 0; r == 0 && i < SOFT_CONTEXT_GROUPS; i++)
+    if (r == 0)
+        r = context_compute_group(s, c);
+    for (unsigned i = 1; r == 0 && i < SOFT_CONTEXT_GROUPS; i++)
         r = softgpu_group_add(e, s->now_ns, &c->groups[i]); /* there is room */
     if (r < 0)
         return r;

@@ -33,6 +33,7 @@ static bool list_context(struct server *s, const struct conn *o, const struct so
             .gpu = o->gpu,
             .copy = i > 0,
             .timeslice_us = info.timeslice_us,
+            .shared = i > 0 ? 0 : o->shared,
         };
     }
     return true;
@@ -169,6 +170,17 @@ void control_swap_due(struct server *s)
     }
 }
 
+/* A process that has a client's context is refused as a whole, before anything is begun. */
+static bool is_client(struct server *s, int32_t pid, uint64_t start_ticks)
+{
+    const struct conn *o;
+    for_each_context (s, o) {
+        if (o->shared && is_of(o, pid, start_ticks))
+            return true;
+    }
+    return false;
+}
+
 static bool waits_suspended(struct server *s, const struct conn *c)
 {
     struct softgpu_group_info info;
@@ -215,6 +227,7 @@ bool control_swap(struct server *s, struct conn *c, const struct soft_msg *m,
     struct conn *o;
     if (step > SOFT_UNLOCK || m->u.swap.zero)
         return false;
+    bool refused = step == SOFT_LOCK && is_client(s, m->u.swap.pid, m->u.swap.start_ticks);
     c->result = -ESRCH;
     c->reply_ns = s->now_ns;
     for_each_context (s, o) {
@@ -225,6 +238,8 @@ bool control_swap(struct server *s, struct conn *c, const struct soft_msg *m,
             r = -EPERM;
         } else if (step == SOFT_SWAP_STATE) {
             r = (int)o->swap;
+        } else if (refused) {
+            r = -ENOTSUP;
         } else if (step == SOFT_LOCK && waits_suspended(s, o)) {
             /* Its kernels would have to end first, and cannot. */
             r = -ETIMEDOUT;

@@ -23,6 +23,7 @@
 /* The timeslice that a group had when it was first seen. */
 struct soft_seen {
     uint64_t key;
+    uint32_t shared;
     uint32_t timeslice_us;
     int32_t pid;
 };
@@ -232,17 +233,30 @@ static int soft_processes(struct device_driver *base, struct pid_list *out, stru
     return r;
 }
 
-/* What it had when it was first seen; what it has, and remembered, if that is now. 0: no memory. */
+static int soft_clients(struct device_driver *base, struct pid_list *out, struct error *err)
+{
+    _cleanup_(sample_free) struct soft_sample l = {.v = NULL};
+    int r = soft_list_compute(soft(base), &l, err);
+    for (size_t i = 0; i < l.n && r == 0; i++)
+        r = l.v[i].shared ? pid_list_push(out, l.v[i].pid) : 0;
+    return r;
+}
+
+/* What it had when it was first seen; what it has, and remembered, if that is now. 0: no memory.
+ * A client that comes later finds what was set through others: what they had counts for it too. */
 static uint32_t first_timeslice(struct soft_driver *d, const struct soft_group *g)
 {
+    uint32_t first_us = g->timeslice_us;
     for (size_t i = 0; i < d->seen_n; i++) {
         if (d->seen[i].key == g->key)
             return d->seen[i].timeslice_us;
+        if (g->shared && d->seen[i].shared == g->shared)
+            first_us = d->seen[i].timeslice_us;
     }
     if (list_grow(&d->seen, d->seen_n, &d->seen_cap, sizeof(d->seen[0])) < 0)
         return 0;
-    d->seen[d->seen_n++] = (struct soft_seen){g->key, g->timeslice_us, g->pid};
-    return g->timeslice_us;
+    d->seen[d->seen_n++] = (struct soft_seen){g->key, g->shared, first_us, g->pid};
+    return first_us;
 }
 
 static int soft_scan(struct device_driver *base, struct proc_id proc, struct group_list *out,
@@ -257,6 +271,7 @@ static int soft_scan(struct device_driver *base, struct proc_id proc, struct gro
             .key = v->key,
             .proc = proc,
             .gpu = v->gpu,
+            .shared = v->shared,
             .kind = v->copy ? GROUP_COPY : GROUP_COMPUTE,
             .level = LEVEL_QUEUE,
             .timeslice_us = first_timeslice(soft(base), v),
@@ -445,6 +460,10 @@ static int swap_step(struct device_driver *base, struct proc_id proc, enum soft_
     }
     if (r == -ESRCH)
         return error_set(err, r, "process %d is gone, or uses no GPU", (int)proc.pid);
+    if (r == -ENOTSUP)
+        return error_set(err, r,
+                         "process %d is a client of an MPS server: its GPU memory cannot be moved",
+                         (int)proc.pid);
     if (r == -ETIMEDOUT)
         return error_set(err, r, "process %d did not become idle within %u ms; it runs on",
                          (int)proc.pid, lock_ms);
@@ -504,6 +523,7 @@ const struct device_ops device_soft = {
     .gpus = soft_gpus,
     .info = soft_info,
     .processes = soft_processes,
+    .clients = soft_clients,
     .scan = soft_scan,
     .forget = soft_forget,
     .set_timeslice = soft_set_timeslice,

@@ -15,7 +15,7 @@
 
 #include <stddef.h>
 
-#define SOFT_VERSION         0x73670003U /* "sg", and a number for each incompatible change */
+#define SOFT_VERSION         0x73670004U /* "sg", and a number for each incompatible change */
 #define SOFT_OUTSTANDING_MAX 1024U       /* kernels of a context; also completions not read */
 #define SOFT_COPY_GROUPS     3U          /* of a context, after its compute group */
 #define SOFT_CONTEXT_GROUPS  (1U + SOFT_COPY_GROUPS)
@@ -48,6 +48,8 @@ struct soft_group {
     uint32_t gpu;
     uint32_t copy; /* 0: compute, 1: copy */
     uint32_t timeslice_us;
+    uint32_t shared; /* of a client of an MPS server: its compute group's number; else 0 */
+    uint32_t zero;
 };
 
 struct soft_msg {
@@ -57,6 +59,8 @@ struct soft_msg {
             uint32_t gpu;
             uint32_t ranks; /* 0: the context is not a rank of a gang */
             uint64_t gang;
+            /* Of an MPS server's directory; inode 0: the context is nobody's client. */
+            uint64_t mps_device, mps_inode;
         } open;
         struct {
             int32_t result; /* 0 or -errno */

@@ -4,11 +4,12 @@
  * at its exact time, however late this process was scheduled: it only learns and reports it later.
  * What clients send is stamped when it is received.
  *
- * A connection is a context (one compute and three copy groups, gone with the connection) or a
- * control connection; what was set through one of those stays when it closes, as on a real GPU.
- * No client can hold the server up: it never waits for one, keeps at most SOFT_OUTSTANDING_MAX
- * completions for one that does not read, and closes the connection of one that breaks proto.h.
- * It must not decide anything about scheduling. */
+ * A connection is a context (one compute and three copy groups, gone with the connection; clients
+ * of an MPS server have the compute group together, gone with the last) or a control connection;
+ * what was set through one of those stays when it closes, as on a real GPU. No client can hold the
+ * server up: it never waits for one, keeps at most SOFT_OUTSTANDING_MAX completions for one that
+ * does not read, and closes the connection of one that breaks proto.h. It must not decide anything
+ * about scheduling. */
 #include "device/soft/server.h"
 
 #include <errno.h>

@@ -37,6 +37,8 @@ struct conn {
     uint32_t ranks; /* of its gang; 0: it is in none */
     uint64_t gang;  /* its id, unless a rank of it has gone: nobody can join it then */
     uint32_t gang_number, collectives; /* the server's number for it; kernels so far */
+    uint64_t mps_device, mps_inode;    /* its MPS server; inode 0: it has none */
+    uint32_t shared;                   /* number of its compute group if it has one, else 0 */
     uint64_t key;                      /* of the first group; the others' follow */
     uint32_t groups[SOFT_CONTEXT_GROUPS];
     uint32_t outstanding;            /* kernels whose completion was not sent */
@@ -58,7 +60,7 @@ struct server {
     struct fabric fabric;     /* an engine for each GPU, all at now_ns */
     struct gpu gpus[DEVICE_GPUS_MAX];
     uint64_t now_ns, next_key;
-    uint32_t gangs; /* so far */
+    uint32_t gangs, pools; /* of ranks; of clients of an MPS server: so far */
     struct sockaddr_un addr;
     ino_t inode;        /* of the socket file: unlink no other */
     const char *grants; /* NULL: whose program it is alone decides (yama_may_trace()) */
