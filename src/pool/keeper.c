@@ -38,7 +38,7 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = TURN_NS}, NULL);
 }
 
-static int say(int fd, const char *text)
+static int keeper_answer(int fd, const char *text)
 {
     ssize_t n = write(fd, text, strlen(text));
     close(fd);
@@ -231,7 +231,7 @@ int pool_keeper_main(int argc, char **argv)
                        .users = pool_open(argv[1], "users", O_RDWR | O_CREAT | O_CLOEXEC)};
     const struct sigaction term = {.sa_handler = on_term};
     if (k.start < 0 || k.users < 0)
-        return say((int)ready, "the pool's directory cannot be written");
+        return keeper_answer((int)ready, "the pool's directory cannot be written");
     signal(SIGHUP, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     sigaction(SIGTERM, &term, NULL);
@@ -243,9 +243,9 @@ int pool_keeper_main(int argc, char **argv)
         char text[POOL_PATH + 64];
         snprintf(text, sizeof(text), "the MPS control daemon does not start: %s/log has why",
                  k.dir);
-        return say((int)ready, text);
+        return keeper_answer((int)ready, text);
     }
-    say((int)ready, POOL_READY);
+    keeper_answer((int)ready, POOL_READY);
     keep(&k);
     return 0;
 }
