@@ -34,6 +34,7 @@ static const char help[] =
     "        waiting    suspended until its turn\n"
     "        throttled  suspended for some seconds, as a latency job leaves only short gaps\n"
     "        paused     by `cede pause`\n"
+    "        stopped    by ^Z or a debugger (programs that hold their own work)\n"
     "        starting   has not opened a GPU yet\n"
     "        swapped    in host memory; swapping-out and swapping-in on the way\n"
     "LEVEL   where a job that has to wait is stopped: in its running work (hardware), at the next\n"

@@ -29,7 +29,8 @@
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
  *   "laxity_us":?, "pid":, "uid":,
  *   "source":"run|pid|rule",
- *   "state":"running|waiting|throttled|paused|starting|swapping-out|swapped|swapping-in",
+ *   "state":"running|waiting|throttled|paused|stopped|starting|swapping-out|swapped|
+ *   swapping-in",
  *   "processes":,
  *   "gpus":[..], "levels":[..] (of each GPU), "level":N|null (the lowest), "level_name":S|null,
  *   "timeslice_us":, "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?,

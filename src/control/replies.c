@@ -16,6 +16,8 @@ static const char *job_state(const struct job_view *v)
         return "paused";
     if (v->groups == 0)
         return "starting";
+    if (v->stopped)
+        return "stopped";
     if (v->runnable_groups)
         return "running";
     return v->throttled ? "throttled" : "waiting";

@@ -55,10 +55,13 @@ int engine_job_status(const struct engine *e, uint32_t job, struct error *err)
 static void view_groups(const struct engine *e, const struct job *j, struct job_view *out)
 {
     const struct model *m = &e->model;
+    uint32_t stopped = 0;
     for_each_process_of (m, j, p) {
+        bool holds = false;
         out->processes += m->processes[p].first_group != SLOT_NONE;
         for_each_group_of (m, &m->processes[p], g) {
             const struct channel_group *x = &m->groups[g];
+            holds |= x->dg.level != LEVEL_QUEUE; /* else its work may go on meanwhile */
             out->gpus |= 1U << x->dg.gpu;
             job_view_level(out, &x->dg);
             out->runnable_groups += !x->suspended;
@@ -66,7 +69,9 @@ static void view_groups(const struct engine *e, const struct job *j, struct job_
             if (x->dg.kind == GROUP_COMPUTE)
                 out->timeslice_us = (uint32_t)x->timeslice_us;
         }
+        stopped += holds && proc_stopped(m->processes[p].id);
     }
+    out->stopped = stopped && stopped == out->processes;
 }
 
 static void view_due(const struct engine *e, uint32_t job, struct job_view *out)

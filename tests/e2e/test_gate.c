@@ -7,6 +7,8 @@
 
 #include "fixture.h"
 
+#include "device/gate/gate.h"
+
 static void configure_both(void)
 {
     char path[96];
@@ -153,6 +155,38 @@ static void kills(void **state)
     ceded_stop(&d);
 }
 
+/* A latency program that is stopped (^Z, a debugger) while it wants the device cannot say that it
+ * does not. Any want of which nothing comes ends after GATE_FRUITLESS_MAX_NS: this one has to end
+ * sooner. */
+static void stopped_and_continued(void **state)
+{
+    (void)state;
+    configure_both();
+    struct ceded d = ceded_start();
+    pid_t low = OPENCL("low", "batch", "batch", "--kernel-us", "1000"),
+          lat = OPENCL("lat", "latency", "latency", "--kernel-us", "5000", "--period-us", "1000");
+    pid_t program;
+    assert_true(moves("lat", "requests"));
+    program = program_of(lat);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(EVENTUALLY(job_int("low", "timeslice_us") == 1));
+        nap_ms(7 * i); /* in a request, or between two */
+        assert_int_equal(kill(program, SIGSTOP), 0);
+        assert_true(EVENTUALLY(job_is("lat", "state", "stopped")));
+        double before = last_of("low", "kernels");
+        uint64_t until = monotonic_ns() + GATE_FRUITLESS_MAX_NS / 2;
+        while (last_of("low", "kernels") <= before + 5 && monotonic_ns() < until)
+            nap_ms(5);
+        assert_true(last_of("low", "kernels") > before + 5);
+        assert_int_equal(kill(program, SIGCONT), 0);
+        assert_true(moves("lat", "requests"));
+        assert_true(EVENTUALLY(job_is("lat", "state", "running")));
+    }
+    end_well("lat", lat);
+    end_well("low", low);
+    ceded_stop(&d);
+}
+
 static bool opencl_here(void)
 {
     char command[4200];
@@ -164,7 +198,8 @@ static bool opencl_here(void)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(mixed_devices), e2e(paused_and_let_go), e2e(kills)};
+    const struct CMUnitTest tests[] = {e2e(mixed_devices), e2e(paused_and_let_go), e2e(kills),
+                                       e2e(stopped_and_continued)};
     setenv("CEDE_GATE_CPU", "1", 1);
     if (!opencl_here()) {
         fprintf(stderr, "no OpenCL device: apt-get install pocl-opencl-icd\n");
