@@ -45,7 +45,7 @@ static json_t *mps_json(const struct job_view *v)
         return NULL;
     return json_pack(
         "{s:o*, s:s, s:b, s:b}", "unit", v->unit ? json_integer((json_int_t)v->unit) : NULL,
-        "class", job_class_name(v->unit_class), "left_alone", v->left_alone, "stopped", v->stopped);
+        "class", job_class_name(v->unit_class), "left_alone", v->left_alone, "stopped", v->signalled);
 }
 
 json_t *job_json(const struct job_view *v)

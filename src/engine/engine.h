@@ -132,21 +132,15 @@ struct job_view {
     uint8_t level[DEVICE_GPUS_MAX]; /* enum device_level, of what is steered worst; 0: nothing */
     uint32_t groups;
     uint32_t runnable_groups;
-<<<<<<< HEAD
-    bool throttled;  /* that there are none is not for want of a turn (sched_throttled()) */
-    bool is_client;  /* of an MPS server */
+    bool stopped;   /* all that hold their own work are, by a signal or a debugger */
+    bool throttled; /* that there are none is not for want of a turn (sched_throttled()) */
+    bool is_client; /* of an MPS server; then paused by a signal: */
+    bool signalled;
     bool left_alone; /* because another client of its server is in no job */
-    bool stopped;    /* paused by a signal, as is who is a client */
     uint64_t unit;   /* number of the job that stands for all of a server's; 0: one alone */
     enum job_class unit_class; /* the best of them */
     uint32_t timeslice_us;     /* of its compute group on the first GPU; 0: the driver's default */
     double busy;               /* share of GPU time lately, summed over GPUs; < 0: unknown */
-=======
-    bool stopped;          /* all that hold their own work are, by a signal or a debugger */
-    bool throttled;        /* that there are none is not for want of a turn (sched_throttled()) */
-    uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
-    double busy;           /* share of GPU time lately, summed over GPUs; < 0: unknown */
->>>>>>> trust
     uint64_t memory_bytes;
     bool due, due_first, due_promoted; /* a deadline is open; it overtakes others for it */
     int64_t due_in_ns;                 /* < 0: it is late */

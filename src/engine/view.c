@@ -93,7 +93,7 @@ static void view_unit(const struct model *m, uint32_t job, struct job_view *out)
     out->unit = j->united ? m->jobs[j->unit].rec.number : 0;
     out->unit_class = model_class(m, j);
     for_each_process_of (m, j, p)
-        out->stopped |= m->processes[p].stopped;
+        out->signalled |= m->processes[p].stopped;
 }
 
 static void view_swap(const struct job *j, struct job_view *out)

@@ -143,8 +143,8 @@ static void test_pause_is_a_signal(void **state)
     pause_job(f, job[1], true);
     assert_true(reaches(p[1], true));
     assert_int_equal(suspended_groups(f), 0);
-    assert_true(view(f, job[1]).stopped);
-    assert_false(view(f, job[2]).stopped);
+    assert_true(view(f, job[1]).signalled);
+    assert_false(view(f, job[2]).signalled);
     /* Somebody lets it go on: it is paused all the same. */
     kill(p[1], SIGCONT);
     assert_true(reaches(p[1], false));
@@ -157,7 +157,7 @@ static void test_pause_is_a_signal(void **state)
     pause_job(f, job[1], false);
     for (int i = 0; i < 3; i++)
         assert_true(reaches(p[i], false));
-    assert_false(view(f, job[1]).stopped);
+    assert_false(view(f, job[1]).signalled);
 }
 
 /* What somebody else has stopped stays stopped. */
@@ -191,7 +191,7 @@ static void test_kill_while_stopped(void **state)
         assert_int_equal(suspended_groups(f), 0);
         assert_int_equal(state_of(p[1]), 'T');
     }
-    assert_true(view(f, job[1]).stopped);
+    assert_true(view(f, job[1]).signalled);
     crash_and_undo(f);
     assert_true(reaches(p[1], false));
     assert_int_equal(changed_groups(f), 0);
