@@ -149,11 +149,19 @@ static void check_nvml(struct doctor *d)
         return;
     }
     finding(d, OK, "nvml", "", "NVML works and shows %u GPU%s", n.gpus, n.gpus == 1 ? "" : "s");
+    unsigned devices = n.gpus - n.mig + n.instances;
     if (n.mig)
         finding(
-            d, WARN, "mig", "cede shares one GPU instance at a time; nvidia-smi -mig 0 ends MIG",
-            "MIG is on for %u GPU%s; cede was not tested with it", n.mig, n.mig == 1 ? "" : "s");
-    else
+            d, WARN, "mig", "please report what this prints, and what pause and resume do",
+            "MIG is on for %u GPU%s with %u instance%s; cede schedules each instance by itself, "
+            "but has never run on one",
+            n.mig, n.mig == 1 ? "" : "s", n.instances, n.instances == 1 ? "" : "s");
+    if (n.mig && devices > DEVICE_GPUS_MAX)
+        finding(d, WARN, "mig", "divide fewer GPUs, or into fewer instances",
+                "there are %u GPUs and instances; the first %d are scheduled, the others are left "
+                "alone",
+                devices, DEVICE_GPUS_MAX);
+    if (!n.mig)
         finding(d, OK, "mig", "", "MIG is off");
     if (n.exclusive)
         finding(d, FAIL, "compute mode", "nvidia-smi -c DEFAULT",
@@ -203,8 +211,11 @@ static bool doctor_gpus(struct doctor *d)
         struct gpu_info g;
         if (driver->ops->info(driver, i, &g) < 0)
             continue;
-        finding(d, OK, "gpu", "", "%u: %s %s%s%s", i, g.name[0] ? g.name : "(name unknown)", g.uuid,
-                g.bus_id[0] ? " at " : "", g.bus_id);
+        char sms[32] = "";
+        if (g.sms)
+            snprintf(sms, sizeof(sms), ", %u SMs", g.sms);
+        finding(d, OK, "gpu", "", "%u: %s %s%s%s%s", i, g.name[0] ? g.name : "(name unknown)",
+                g.uuid, g.bus_id[0] ? " at " : "", g.bus_id, sms);
     }
     device_close(driver);
     if (n == 0)

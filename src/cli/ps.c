@@ -344,8 +344,8 @@ static void append(char *buf, const char *text)
     snprintf(buf + n, CELL - n, "%s%s", n ? "," : "", text);
 }
 
-/* known: devices by what to call them; NULL: all are of one kind, and their indices do. */
-static void gpus_text(char *buf, const json_t *job, const json_t *known)
+/* Their indices; instances of GPUs, and with `labels` all devices, by what they are called. */
+static void gpus_text(char *buf, const json_t *job, const json_t *devices, bool labels)
 {
     const json_t *gpu, *device;
     size_t i, k;
@@ -354,10 +354,11 @@ static void gpus_text(char *buf, const json_t *job, const json_t *known)
     {
         char text[24];
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(gpu));
-        json_array_foreach(known, k, device)
+        json_array_foreach(devices, k, device)
         {
             const char *label = json_get_text(device, "label");
-            if (label && json_equal(json_object_get(device, "index"), gpu))
+            if (label && (labels || strchr(label, ':')) &&
+                json_equal(json_object_get(device, "index"), gpu))
                 snprintf(text, sizeof(text), "%s", label);
         }
         append(buf, text);
@@ -381,7 +382,7 @@ static void levels_text(char *buf, const json_t *job)
         snprintf(buf, CELL, "-");
 }
 
-static void ps_row(const json_t *job, const json_t *known, char cell[COLUMNS][CELL])
+static void ps_row(const json_t *job, const json_t *devices, bool labels, char cell[COLUMNS][CELL])
 {
 /* What a process in no job does not have is shown as -. */
 #define INT(key) ((long long)json_get_int(job, key))
@@ -401,7 +402,7 @@ static void ps_row(const json_t *job, const json_t *known, char cell[COLUMNS][CE
     snprintf(cell[BUSY], CELL, "-");
     if (json_is_number(busy))
         snprintf(cell[BUSY], CELL, "%.0f%%", json_number_value(busy) * 100);
-    gpus_text(cell[GPU], job, known);
+    gpus_text(cell[GPU], job, devices, labels);
     levels_text(cell[LEVEL], job);
 #undef INT
 #undef STR
@@ -438,8 +439,8 @@ static void print_row(char cell[COLUMNS][CELL], const size_t width[COLUMNS], uns
     printf("%.*s\n", cut(cell[NAME], room), cell[NAME]);
 }
 
-/* The devices, if there are several kinds of them. */
-static const json_t *mixed(const json_t *devices)
+/* Whether there are several kinds of devices. */
+static bool mixed(const json_t *devices)
 {
     const char *first = NULL;
     const json_t *device;
@@ -449,10 +450,10 @@ static const json_t *mixed(const json_t *devices)
         const char *label = json_get_text(device, "label");
         size_t n = label ? strcspn(label, "0123456789") : 0;
         if (first && n && (strncmp(first, label, n) != 0 || strcspn(first, "0123456789") != n))
-            return devices;
+            return true;
         first = first || !n ? first : label;
     }
-    return NULL;
+    return false;
 }
 
 static int print_table(const json_t *rows, const json_t *devices)
@@ -467,11 +468,12 @@ static int print_table(const json_t *rows, const json_t *devices)
         snprintf(cells[0][c], CELL, "%s", columns[c].title);
         width[c] = strlen(columns[c].title);
     }
-    const json_t *job, *known = mixed(devices);
+    const json_t *job;
+    bool labels = mixed(devices);
     bool budgets = false, limits = false, users = false;
     json_array_foreach(rows, k, job)
     {
-        ps_row(job, known, cells[k + 1]);
+        ps_row(job, devices, labels, cells[k + 1]);
         budgets |= json_get_int(job, "budget_us") > 0;
         limits |= json_get_int(job, "gpu_min") > 0 || json_get_int(job, "gpu_max") > 0;
         users |= user_is_other(job);

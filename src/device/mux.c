@@ -100,7 +100,13 @@ static int mux_info(struct device_driver *base, unsigned gpu, struct gpu_info *o
     unsigned number = gpu - p->first;
     for (struct mux_part *q = mux(base)->v; q < p; q++)
         number += q->ops == p->ops ? q->gpus : 0;
-    snprintf(out->label, sizeof(out->label), "%.12s%u", p->ops->name, number);
+    char label[sizeof(out->label)];
+    memcpy(label, out->label, sizeof(label));
+    const char *profile = strchr(label, ':');
+    if (profile)
+        snprintf(out->label, sizeof(out->label), "%u%s", gpu, profile);
+    else
+        snprintf(out->label, sizeof(out->label), "%.12s%u", p->ops->name, number);
     return 0;
 }
 

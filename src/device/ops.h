@@ -50,8 +50,11 @@ struct gpu_info {
     char name[64];
     char uuid[48];
     char bus_id[20]; /* "0000:1b:00.0", or "" */
-    char label[16];  /* where there are several drivers: "nvidia0", "gate1"; else "" */
-    uint32_t caps;   /* enum gpu_caps */
+    /* Where there are several drivers: "nvidia0", "gate1". Of an instance of a GPU that is divided:
+     * index and profile, "1:3g.71gb". Else "". */
+    char label[16];
+    uint32_t caps; /* enum gpu_caps */
+    uint32_t sms;  /* of an instance: its multiprocessors; 0: not known */
     uint64_t memory_bytes;
     uint64_t timeslice_min_us;
     uint64_t timeslice_max_us;

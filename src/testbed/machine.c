@@ -148,6 +148,7 @@ pid_t machine_find_process(const char *comm)
 /* From NVML's reference: only what is asked here. */
 enum { NVML_EXCLUSIVE_THREAD = 1, NVML_PROHIBITED = 2, NVML_EXCLUSIVE_PROCESS = 3 };
 enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2 };
+#define NVML_INSTANCES_MAX 64U /* of a GPU */
 struct nvml_gpu;
 
 struct nvml {
@@ -155,6 +156,8 @@ struct nvml {
     int (*init)(void), (*end)(void), (*count)(unsigned *);
     int (*get)(unsigned, struct nvml_gpu **);
     int (*mig)(struct nvml_gpu *, unsigned *now, unsigned *pending);
+    int (*mig_most)(struct nvml_gpu *, unsigned *);
+    int (*mig_get)(struct nvml_gpu *, unsigned, struct nvml_gpu **);
     int (*mode)(struct nvml_gpu *, unsigned *);
     int (*clock)(struct nvml_gpu *, unsigned kind, unsigned *mhz);
     int (*clock_max)(struct nvml_gpu *, unsigned kind, unsigned *mhz);
@@ -177,6 +180,8 @@ static bool open_nvml(struct nvml *n)
         {"nvmlDeviceGetCount_v2", offsetof(struct nvml, count)},
         {"nvmlDeviceGetHandleByIndex_v2", offsetof(struct nvml, get)},
         {"nvmlDeviceGetMigMode", offsetof(struct nvml, mig)},
+        {"nvmlDeviceGetMaxMigDeviceCount", offsetof(struct nvml, mig_most)},
+        {"nvmlDeviceGetMigDeviceHandleByIndex", offsetof(struct nvml, mig_get)},
         {"nvmlDeviceGetComputeMode", offsetof(struct nvml, mode)},
         {"nvmlDeviceGetClockInfo", offsetof(struct nvml, clock)},
         {"nvmlDeviceGetMaxClockInfo", offsetof(struct nvml, clock_max)},
@@ -197,11 +202,14 @@ void machine_ask_nvml(struct machine_nvml *out)
     memset(out, 0, sizeof(*out));
     out->found = open_nvml(&n) && n.count(&out->gpus) == 0;
     for (unsigned i = 0; out->found && i < out->gpus; i++) {
-        struct nvml_gpu *gpu;
-        unsigned now, pending;
+        struct nvml_gpu *gpu, *instance;
+        unsigned now, pending, most = 0;
         if (n.get(i, &gpu) != 0)
             continue;
-        out->mig += n.mig(gpu, &now, &pending) == 0 && now;
+        bool mig = n.mig(gpu, &now, &pending) == 0 && now && n.mig_most(gpu, &most) == 0;
+        out->mig += mig;
+        for (unsigned k = 0; mig && k < most && k < NVML_INSTANCES_MAX; k++)
+            out->instances += n.mig_get(gpu, k, &instance) == 0;
         out->exclusive +=
             n.mode(gpu, &now) == 0 && (now == NVML_EXCLUSIVE_THREAD || now == NVML_PROHIBITED ||
                                        now == NVML_EXCLUSIVE_PROCESS);

@@ -32,6 +32,7 @@ struct machine_nvml {
     bool found;
     unsigned gpus;
     unsigned mig;       /* GPUs with MIG on */
+    unsigned instances; /* of these */
     unsigned exclusive; /* GPUs whose compute mode lets only one process in, or none */
 };
 void machine_ask_nvml(struct machine_nvml *out);

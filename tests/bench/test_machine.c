@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/version.h"
@@ -16,7 +17,11 @@ static void nvml(void **state)
     struct machine_nvml n;
     struct machine_clocks c;
     machine_ask_nvml(&n);
-    assert_true(n.found && n.gpus == 1 && n.mig == 0 && n.exclusive == 0);
+    assert_true(n.found && n.gpus == 1 && n.mig == 0 && n.exclusive == 0 && n.instances == 0);
+    setenv("FAKE_NVML_MIG", "2", 1);
+    machine_ask_nvml(&n);
+    assert_true(n.found && n.gpus == 1 && n.mig == 1 && n.instances == 2);
+    unsetenv("FAKE_NVML_MIG");
     machine_ask_clocks(&c);
     assert_true(c.known && c.sm_mhz == 1000 && c.sm_max_mhz == 1500);
     assert_true(c.memory_mhz == 2000 && c.memory_max_mhz == 2500);

@@ -504,22 +504,6 @@ static void table(void **state)
         r.out,
         "JOB  PID  CLASS    WEIGHT  STATE    GPU  LEVEL  SLICE  BUSY  MEM  USER        NAME\n"
         " #3   10  latency     100  running  -    -          -     -    -  4000000000  serve\n");
-
-    /* Several kinds of devices: by what they are called. */
-    daemon = fake_daemon(
-        (uid_t)-1,
-        (const char *const[]){
-            OK ",\"more\":false,\"policy\":\"priority\",\"gpus\":["
-               "{\"index\":0,\"label\":\"nvidia0\"},{\"index\":3,\"label\":\"gate1\"}],\"jobs\":["
-               "{\"number\":3,\"name\":\"serve\",\"class\":\"latency\",\"pid\":10,\"weight\":100,"
-               "\"state\":\"running\",\"gpus\":[0,3,4],\"levels\":[3,2,9]}]}",
-            NULL});
-    RUN(&r, "cede", "ps");
-    free(fake_daemon_end(daemon));
-    assert_string_equal(r.out, "JOB  PID  CLASS    WEIGHT  STATE    GPU              LEVEL         "
-                               "  SLICE  BUSY  MEM  NAME\n"
-                               " #3   10  latency     100  running  nvidia0,gate1,4  "
-                               "hardware,slice      -     -    -  serve\n");
 }
 
 static void chosen(void **state)

@@ -49,11 +49,10 @@ static uint32_t library_new(struct fake_client *c, uint32_t class, uint32_t pare
     return object_new(c, RM_LIBRARY_BASE + c->next_library++, class, parent);
 }
 
-static void own_new(struct fake_rm *rm, struct fake_client *c, uint32_t class, uint32_t parent)
+static uint32_t own_new(struct fake_rm *rm, struct fake_client *c, uint32_t class, uint32_t parent)
 {
     uint32_t handle = RM_OWN_BASE + c->next_own++;
-    if (!rm->no_own_names)
-        object_new(c, handle, class, parent);
+    return rm->no_own_names ? handle : object_new(c, handle, class, parent);
 }
 
 /* ---- what the driver calls ---- */
@@ -288,6 +287,14 @@ static uint32_t control(struct fake_rm *rm, int file, const struct rm_ioctl_cont
         ((struct rm_group_info *)params)->number = o->number;
         return 0;
     }
+    if (a->cmd == 0xC6380101) {
+        struct rm_instance_uuid *u = params;
+        if (!o || o->class != RM_CLASS_COMPUTE_INSTANCE)
+            return RM_STATUS_INVALID_OBJECT;
+        memset(u, 0xFF, sizeof(*u));
+        memcpy(u->text, o->uuid, strlen(o->uuid) + 1);
+        return 0;
+    }
     if (a->cmd == 0x2080110B)
         return disable_channels(rm, o, params);
     if (a->cmd == 0x2080014A && o) {
@@ -354,7 +361,7 @@ void fake_free(struct fake_rm *rm)
 
 struct device_driver *fake_driver(struct fake_rm *rm, unsigned known)
 {
-    struct nv_gpus gpus = {.n = known};
+    struct nv_gpus gpus = {.n = known, .instances = rm->instances};
     for (unsigned i = 0; i < known; i++)
         snprintf(gpus.v[i].uuid, sizeof(gpus.v[i].uuid), "gpu-%08u", i);
     struct device_driver *d = NULL;
@@ -400,6 +407,21 @@ uint32_t fake_device(struct fake_rm *rm, uint32_t client, unsigned gpu)
     c->objects[c->nobjects - 1].gpu = gpu;
     library_new(c, 0x2081, device);
     return device;
+}
+
+void fake_subscribe(struct fake_rm *rm, uint32_t client, uint32_t device, const char *uuid,
+                    bool own)
+{
+    struct fake_client *c = fake_client_at(rm, client);
+    uint32_t subdevice = device + 1, outer;
+    if (own) {
+        outer = own_new(rm, c, RM_CLASS_GPU_INSTANCE, subdevice);
+        own_new(rm, c, RM_CLASS_COMPUTE_INSTANCE, outer);
+    } else {
+        outer = library_new(c, RM_CLASS_GPU_INSTANCE, subdevice);
+        library_new(c, RM_CLASS_COMPUTE_INSTANCE, outer);
+    }
+    c->objects[c->nobjects - 1].uuid = uuid;
 }
 
 static uint32_t group_new(struct fake_rm *rm, struct fake_client *c, uint32_t device, bool compute)

@@ -12,6 +12,7 @@ struct fake_object {
     uint64_t timeslice_us; /* of groups */
     uint32_t number;       /* of groups: unique but for the clients of one MPS server */
     unsigned gpu;          /* of devices and subdevices */
+    const char *uuid;      /* of subscriptions to a compute instance */
     bool disabled;         /* of channels */
 };
 
@@ -69,6 +70,7 @@ struct fake_rm {
     } maps[4];
     uint32_t groups; /* ever made */
     bool nvml;       /* the driver may use the vendor's library */
+    bool instances;  /* the driver shows that some GPU has MIG instances */
     bool other_pids; /* we are in a pid namespace */
     unsigned gpus_open;
     bool no_own_names; /* an RM that names nothing itself */
@@ -96,6 +98,9 @@ struct fake_process *fake_process(struct fake_rm *rm);
 uint32_t fake_client(struct fake_rm *rm, struct fake_process *p);
 /* Devices and subdevice of a GPU, as cuInit makes them; returns the device's handle. */
 uint32_t fake_device(struct fake_rm *rm, uint32_t client, unsigned gpu);
+/* The device's subscription to a MIG instance, named by RM itself or by the library. */
+void fake_subscribe(struct fake_rm *rm, uint32_t client, uint32_t device, const char *uuid,
+                    bool own);
 /* A context: 1 compute group of 8 channels and 3 copy groups of 4. Returns its compute group. */
 uint32_t fake_context(struct fake_rm *rm, struct fake_process *p, uint32_t client, uint32_t device);
 void fake_context_free(struct fake_rm *rm, struct fake_process *p, uint32_t client, uint32_t group);

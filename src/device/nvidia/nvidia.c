@@ -9,11 +9,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <string.h>
 #include <strings.h>
 
-#define PROC_GPUS "/proc/driver/nvidia/gpus"
-#define RECHECK   16U /* every so many rounds a process's descriptors are listed in any case */
+#define PROC_GPUS      "/proc/driver/nvidia/gpus"
+#define PROC_INSTANCES "/proc/driver/nvidia/capabilities/gpu*/mig/gi*"
+#define RECHECK        16U /* every so many rounds a process's descriptors are listed in any case */
 /* Of one processes() without NVML: about 2 us each. Of one process fewer, so that those with very
  * many descriptors do not keep the others from being looked at. */
 #define STEPS_MAX 20000U
@@ -65,8 +67,27 @@ static struct nvml *nvml_get(struct nv_driver *d)
         d->nvml_tried = true;
         if (nvml_open(&d->nvml) < 0)
             d->nvml = NULL;
+        else if (d->numbered)
+            nvml_divide(d->nvml, &d->gpus, false);
     }
     return d->nvml;
+}
+
+/* Completes the list of devices. Without NVML it is not known which GPUs have the instances that
+ * the driver shows, so that no process is steered on any. */
+static void gpus_complete(struct nv_driver *d)
+{
+    struct nv_gpus *g = &d->gpus;
+    bool none = g->n == 0;
+    if (none && nvml_get(d)) {
+        nvml_gpus(d->nvml, g);
+        qsort(g->v, g->n, sizeof(g->v[0]), nv_by_bus_id);
+    }
+    if ((none || g->instances) && nvml_get(d))
+        nvml_divide(d->nvml, g, true);
+    for (unsigned i = 0; g->instances && !d->nvml && i < g->n; i++)
+        memcpy(g->divided[g->ndivided++], g->v[i].uuid, sizeof(g->v[i].uuid));
+    d->numbered = true;
 }
 
 /* ---- open, close, info ---- */
@@ -90,10 +111,8 @@ int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml
         r = error_set(err, -ENODEV, "no NVIDIA driver: " RM_CTL_PATH ": %s", strerror(-r));
     if (r >= 0)
         r = nv_scanner_init(&d->scanner, io, d->ctl_fd, &d->gpus, err);
-    if (r >= 0 && d->gpus.n == 0 && nvml_get(d)) {
-        nvml_gpus(d->nvml, &d->gpus);
-        qsort(d->gpus.v, d->gpus.n, sizeof(d->gpus.v[0]), nv_by_bus_id);
-    }
+    if (r >= 0)
+        gpus_complete(d);
     if (r >= 0 && d->gpus.n == 0)
         r = error_set(err, -ENODEV,
                       "the NVIDIA driver is loaded but shows no GPU in " PROC_GPUS
@@ -109,7 +128,10 @@ int nv_driver_open(const struct rm_io *io, const struct nv_gpus *gpus, bool nvml
 static int nvidia_open(const char *where, struct device_driver **out, struct error *err)
 {
     struct nv_gpus gpus = {.n = 0};
+    glob_t instances;
     gpus_from_proc(&gpus);
+    gpus.instances = glob(PROC_INSTANCES, GLOB_NOSORT, NULL, &instances) == 0;
+    globfree(&instances);
     return nv_driver_open(&rm_io_system, &gpus, true, out, err);
 }
 
@@ -139,12 +161,20 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
         nvml_gpus(d->nvml, &d->gpus);
         d->nvml_told = true;
     }
-    *out = d->gpus.v[gpu];
-    out->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_SWAP;
+    const struct gpu_info *g = &d->gpus.v[gpu];
+    bool part = d->gpus.part[gpu].gpu[0];
+    *out = *g;
+    if (nv_gpu_divided(&d->gpus, g->uuid)) {
+        snprintf(out->name, sizeof(out->name), "%.30s (MIG mode, not scheduled)", g->name);
+        return 0;
+    }
+    out->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND;
+    if (!part) /* libcuda's checkpoints fail in instances */
+        out->caps |= GPU_CAP_SWAP;
     out->timeslice_min_us = NV_TIMESLICE_MIN_US;
     out->timeslice_max_us = NV_TIMESLICE_MAX_US;
     out->timeslice_default_us = NV_TIMESLICE_DEFAULT_US;
-    if (d->io->same_pids())
+    if (d->io->same_pids() && !part) /* the trace of a divided GPU is its profilers' */
         out->caps |= GPU_CAP_ACTIVITY;
     return 0;
 }
@@ -247,25 +277,32 @@ static bool is_mps_server(pid_t pid)
     return proc_stat_read(pid, &st) == 0 && strncmp(st.comm, "nvidia-cuda-mps", 15) == 0;
 }
 
-/* After an error the last answer stays. */
-static int mps_clients_ask(struct nv_driver *d)
+/* What scans need of NVML. After an error the last answer stays. */
+static int scans_prepare(struct nv_driver *d)
 {
     struct pid_list found = {0}, *known = &d->scanner.mps;
-    d->mps_ns = d->io->now_ns();
-    int r = nvml_get(d) ? nvml_mps_clients(d->nvml, &found) : -ENOTSUP;
+    struct usage_list running = {0};
+    d->asked_ns = d->io->now_ns();
+    int r = nvml_get(d) ? nvml_mps_clients(d->nvml, &d->gpus, &found) : -ENOTSUP;
     if (r == 0) {
         known->n = 0;
         for (size_t i = 0; i < found.n && r == 0; i++)
             r = is_mps_server(found.v[i]) ? 0 : pid_list_push(known, found.v[i]);
     }
     pid_list_free(&found);
+    if (d->gpus.ndivided && nvml_get(d) && nvml_running(d->nvml, &d->gpus, &running) == 0) {
+        usage_list_free(&d->scanner.placed);
+        d->scanner.placed = running;
+    } else {
+        usage_list_free(&running);
+    }
     return r == -ENOTSUP ? 0 : r;
 }
 
 static int nvidia_clients(struct device_driver *base, struct pid_list *out, struct error *err)
 {
     struct nv_driver *d = nv(base);
-    int r = mps_clients_ask(d);
+    int r = scans_prepare(d);
     for (size_t i = 0; i < d->scanner.mps.n && r == 0; i++)
         r = pid_list_push(out, d->scanner.mps.v[i]);
     return r < 0 ? error_set(err, r, "listing clients of MPS servers: %s", strerror(-r)) : 0;
@@ -275,8 +312,8 @@ static int nvidia_scan(struct device_driver *base, struct proc_id proc, struct g
                        struct error *err)
 {
     struct nv_driver *d = nv(base);
-    if (d->mps_ns == 0 || d->io->now_ns() - d->mps_ns >= NSEC_PER_SEC)
-        mps_clients_ask(d); /* clients() reports its errors */
+    if (d->asked_ns == 0 || d->io->now_ns() - d->asked_ns >= NSEC_PER_SEC)
+        scans_prepare(d); /* clients() reports its errors */
     /* What a server shows of its clients' groups is theirs, too. Until NVML is asked again. */
     if (d->scanner.mps.n && is_mps_server(proc.pid))
         pid_list_push(&d->scanner.mps, proc.pid);
@@ -449,13 +486,20 @@ static int nvidia_usage(struct device_driver *base, struct usage_list *out, stru
     if (!nvml_get(d))
         return error_set(err, -ENOTSUP, "GPU time per process needs libnvidia-ml.so.1");
     int r = nvml_running(d->nvml, &d->gpus, out);
+    for (size_t i = 0; i < out->n;) {
+        if (out->v[i].gpu < d->gpus.n)
+            i++;
+        else
+            out->v[i] = out->v[--out->n];
+    }
     if (r == 0)
         nvml_busy(d->nvml, &d->gpus, out); /* memory is worth having without it */
     return r < 0 ? error_set(err, r, "asking NVML for GPU processes: %s", strerror(-r)) : 0;
 }
 
 /* Only GPUs on which something was found are traced: the others may be switched off. An error only
- * if none can be traced: gaps in the record of the others are reported with it. */
+ * if none can be traced: gaps in the record of the others are reported with it. The driver traces
+ * instances for profilers that subscribe to them, which no cede has tried: they have gaps, too. */
 static int trace_used_gpus(struct nv_driver *d, struct error *err)
 {
     int result = 0;
@@ -469,7 +513,9 @@ static int trace_used_gpus(struct nv_driver *d, struct error *err)
         }
     }
     for (unsigned i = 0; i < d->gpus.n; i++) {
-        int r = used[i] ? nv_trace_start(&d->trace, &d->gpus, i, result ? NULL : err) : 0;
+        int r = used[i] && !d->gpus.part[i].gpu[0]
+                    ? nv_trace_start(&d->trace, &d->gpus, i, result ? NULL : err)
+                    : 0;
         result = result < 0 ? result : r;
         any |= used[i] && r == 0;
     }

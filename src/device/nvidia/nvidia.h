@@ -31,7 +31,8 @@ struct nv_driver {
     struct nv_trace trace;
     struct nvml *nvml;
     bool nvml_tried, nvml_told;
-    uint64_t mps_ns; /* when NVML was last asked for the clients of MPS servers; 0: never */
+    bool numbered;     /* gpus() was answered: devices keep their indices */
+    uint64_t asked_ns; /* when NVML was last asked for what a scan needs of it; 0: never */
     struct nv_holder *holders;
     size_t nholders;
     unsigned rounds; /* through all processes */
@@ -52,13 +53,17 @@ void nvml_close(struct nvml *n);
 /* Fills in names, memory and capabilities; adds GPUs that were not known. */
 int nvml_gpus(struct nvml *n, struct nv_gpus *gpus);
 
+/* Fills in which GPUs are in MIG mode. in_place: puts their instances in their places. */
+void nvml_divide(struct nvml *n, struct nv_gpus *gpus, bool in_place);
+
 /* One entry for each process and GPU with a context; busy < 0. Pids as this pid namespace has them;
- * those that it cannot see are left out. */
+ * those that it cannot see are left out. gpu is DEVICE_GPUS_MAX for an instance that is not one of
+ * our devices. */
 int nvml_running(struct nvml *n, struct nv_gpus *gpus, struct usage_list *out);
 
 /* Processes that compute through an MPS server, on any GPU. -ENOTSUP: the library does not list
  * them (before 470). */
-int nvml_mps_clients(struct nvml *n, struct pid_list *out);
+int nvml_mps_clients(struct nvml *n, struct nv_gpus *gpus, struct pid_list *out);
 
 /* Fills in `busy` of those entries from the samples of the last seconds. -ENOTSUP if no GPU has
  * any.

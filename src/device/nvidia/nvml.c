@@ -28,6 +28,13 @@ struct nvml_process_info { /* since _v2 */
     uint32_t gpu_instance, compute_instance;
 };
 _Static_assert(sizeof(struct nvml_process_info) == 24, "nvmlProcessInfo_t");
+#define NO_INSTANCE UINT32_MAX
+
+struct nvml_attributes {
+    uint32_t sms, engines[5], gpu_slices, compute_slices;
+    uint64_t memory_mib;
+};
+_Static_assert(sizeof(struct nvml_attributes) == 40, "nvmlDeviceAttributes_t");
 
 struct nvml_sample {
     uint32_t pid;
@@ -43,7 +50,8 @@ _Static_assert(sizeof(struct nvml_sample) == 32, "nvmlProcessUtilizationSample_t
 /* Older samples are not about now; new ones come every 0.17-1 s. */
 #define SAMPLE_MAX_AGE_US 2000000ULL
 
-#define TRIES_MAX 4U /* of a list that grows while it is asked for */
+#define TRIES_MAX     4U  /* of a list that grows while it is asked for */
+#define INSTANCES_MAX 64U /* of one GPU: 8 GPU instances of 8 compute instances */
 
 struct nvml {
     void *lib;
@@ -58,6 +66,12 @@ struct nvml {
     int (*running)(nvml_device d, unsigned *n, struct nvml_process_info *out);
     int (*mps)(nvml_device d, unsigned *n, struct nvml_process_info *out);
     int (*samples)(nvml_device d, struct nvml_sample *out, unsigned *n, unsigned long long since);
+    int (*mig_mode)(nvml_device d, unsigned *now, unsigned *pending);
+    int (*mig_count)(nvml_device d, unsigned *most);
+    int (*mig_by_index)(nvml_device d, unsigned i, nvml_device *instance);
+    int (*gpu_instance)(nvml_device d, unsigned *id);
+    int (*compute_instance)(nvml_device d, unsigned *id);
+    int (*attributes)(nvml_device d, struct nvml_attributes *out);
 };
 
 static const struct symbol needed[] = {
@@ -78,6 +92,12 @@ static const struct symbol optional[] = {
     {"nvmlDeviceGetMPSComputeRunningProcesses_v3", offsetof(struct nvml, mps)},
     {"nvmlDeviceGetMPSComputeRunningProcesses_v2", offsetof(struct nvml, mps)},
     {"nvmlDeviceGetProcessUtilization", offsetof(struct nvml, samples)},
+    {"nvmlDeviceGetMigMode", offsetof(struct nvml, mig_mode)},
+    {"nvmlDeviceGetMaxMigDeviceCount", offsetof(struct nvml, mig_count)},
+    {"nvmlDeviceGetMigDeviceHandleByIndex", offsetof(struct nvml, mig_by_index)},
+    {"nvmlDeviceGetGpuInstanceId", offsetof(struct nvml, gpu_instance)},
+    {"nvmlDeviceGetComputeInstanceId", offsetof(struct nvml, compute_instance)},
+    {"nvmlDeviceGetAttributes_v2", offsetof(struct nvml, attributes)},
 };
 
 int nvml_open(struct nvml **out)
@@ -110,57 +130,175 @@ void nvml_close(struct nvml *n)
     free(n);
 }
 
-/* Our index of the library's i-th device, or -ENOENT. */
-static int device_at(struct nvml *n, unsigned i, struct nv_gpus *gpus, nvml_device *d)
+static void uuid_of(struct nvml *n, nvml_device d, char *buf, unsigned size)
 {
-    char uuid[96] = "", bus[20] = "";
-    struct nvml_pci_info pci;
-    if (n->by_index(i, d) != NVML_SUCCESS)
-        return -ENOENT;
-    if (n->uuid(*d, uuid, sizeof(uuid)) != NVML_SUCCESS)
-        uuid[0] = '\0';
-    if (n->pci(*d, &pci) == NVML_SUCCESS)
-        snprintf(bus, sizeof(bus), "%04x:%02x:%02x.0", pci.domain, pci.bus & 0xFF,
-                 pci.device & 0xFF);
-    return nv_gpu_index(gpus, uuid, bus);
+    if (n->uuid(d, buf, size) != NVML_SUCCESS)
+        buf[0] = '\0';
 }
 
-static unsigned device_count(struct nvml *n)
+/* Indices of a GPU's instances are below this; some may be free. 0 where MIG mode is off. */
+static unsigned instance_indices(struct nvml *n, nvml_device gpu)
 {
-    unsigned count = 0;
-    return n->count(&count) == NVML_SUCCESS ? count : 0;
+    unsigned now = 0, pending, most = 0;
+    if (!n->mig_mode || !n->mig_count || !n->mig_by_index ||
+        n->mig_mode(gpu, &now, &pending) != NVML_SUCCESS || now == 0 ||
+        n->mig_count(gpu, &most) != NVML_SUCCESS)
+        return 0;
+    return (unsigned)min_u64(most, INSTANCES_MAX);
+}
+
+/* Our devices as the library has them, one after the other; and instances that are none of ours. */
+struct walk {
+    struct nvml *n;
+    struct nv_gpus *gpus;
+    unsigned i, count;     /* GPUs */
+    unsigned k, instances; /* of `gpu` */
+    nvml_device gpu, d;
+    int index; /* ours; -ENOENT: an instance that is not */
+};
+
+static struct walk walk_begin(struct nvml *n, struct nv_gpus *gpus)
+{
+    struct walk w = {.n = n, .gpus = gpus};
+    if (n->count(&w.count) != NVML_SUCCESS)
+        w.count = 0;
+    return w;
+}
+
+static bool walk_instances(struct walk *w)
+{
+    while (w->k < w->instances) {
+        char uuid[96];
+        if (w->n->mig_by_index(w->gpu, w->k++, &w->d) != NVML_SUCCESS)
+            continue;
+        uuid_of(w->n, w->d, uuid, sizeof(uuid));
+        w->index = nv_device_by_uuid(w->gpus, uuid);
+        return true;
+    }
+    return false;
+}
+
+static bool walk_next(struct walk *w)
+{
+    struct nvml *n = w->n;
+    while (!walk_instances(w)) {
+        char uuid[96], bus[20] = "";
+        struct nvml_pci_info pci;
+        if (w->i == w->count)
+            return false;
+        if (n->by_index(w->i++, &w->d) != NVML_SUCCESS)
+            continue;
+        uuid_of(n, w->d, uuid, sizeof(uuid));
+        if (n->pci(w->d, &pci) == NVML_SUCCESS)
+            snprintf(bus, sizeof(bus), "%04x:%02x:%02x.0", pci.domain, pci.bus & 0xFF,
+                     pci.device & 0xFF);
+        w->index = nv_gpu_index(w->gpus, uuid, bus);
+        w->gpu = w->d;
+        w->k = 0;
+        w->instances = nv_gpu_divided(w->gpus, uuid) ? instance_indices(n, w->d) : 0;
+        if (w->index >= 0)
+            return true;
+    }
+    return true;
+}
+
+/* part: an instance, which has a name already. It keeps it if the library has only the GPU's. */
+static void device_describe(struct nvml *n, nvml_device d, bool part, struct gpu_info *g)
+{
+    char name[96];
+    if (n->name(d, name, sizeof(name)) == NVML_SUCCESS && (!part || strstr(name, "MIG ")))
+        snprintf(g->name, sizeof(g->name), "%.*s", (int)sizeof(g->name) - 1, name);
+    struct nvml_memory m;
+    if (n->memory(d, &m) == NVML_SUCCESS)
+        g->memory_bytes = m.total;
+    unsigned none = 0;
+    int r = n->samples ? n->samples(d, NULL, &none, 0) : -1;
+    if (r == NVML_SUCCESS || r == NVML_INSUFFICIENT_SIZE || r == NVML_NOT_FOUND)
+        g->caps |= GPU_CAP_USAGE;
 }
 
 int nvml_gpus(struct nvml *n, struct nv_gpus *gpus)
 {
-    for (unsigned i = 0; i < device_count(n); i++) {
-        nvml_device d;
-        int index = device_at(n, i, gpus, &d);
-        if (index < 0)
-            continue;
-        struct gpu_info *g = &gpus->v[index];
-        char name[96];
-        if (n->name(d, name, sizeof(name)) == NVML_SUCCESS)
-            snprintf(g->name, sizeof(g->name), "%.*s", (int)sizeof(g->name) - 1, name);
-        struct nvml_memory m;
-        if (n->memory(d, &m) == NVML_SUCCESS)
-            g->memory_bytes = m.total;
-        unsigned none = 0;
-        int r = n->samples ? n->samples(d, NULL, &none, 0) : -1;
-        if (r == NVML_SUCCESS || r == NVML_INSUFFICIENT_SIZE || r == NVML_NOT_FOUND)
-            g->caps |= GPU_CAP_USAGE;
+    for (struct walk w = walk_begin(n, gpus); walk_next(&w);) {
+        if (w.index >= 0)
+            device_describe(n, w.d, gpus->part[w.index].gpu[0], &gpus->v[w.index]);
     }
     return 0;
 }
 
+/* Adds a GPU's instances. Those for which there is no room are left out. */
+static void instances_add(struct nvml *n, nvml_device gpu, const struct gpu_info *whole,
+                          struct nv_gpus *gpus)
+{
+    unsigned most = instance_indices(n, gpu);
+    for (unsigned k = 0; k < most && gpus->n < DEVICE_GPUS_MAX; k++) {
+        nvml_device d;
+        char uuid[96];
+        if (n->mig_by_index(gpu, k, &d) != NVML_SUCCESS)
+            continue;
+        uuid_of(n, d, uuid, sizeof(uuid));
+        struct gpu_info *g = &gpus->v[gpus->n];
+        struct nv_part *part = &gpus->part[gpus->n];
+        struct nvml_attributes a = {.sms = 0};
+        *part = (struct nv_part){.gpu_instance = NO_INSTANCE};
+        memcpy(part->gpu, whole->uuid, sizeof(part->gpu));
+        if (n->gpu_instance)
+            n->gpu_instance(d, &part->gpu_instance);
+        if (n->compute_instance)
+            n->compute_instance(d, &part->compute_instance);
+        if (n->attributes)
+            n->attributes(d, &a);
+        *g = *whole;
+        g->caps = 0;
+        g->sms = a.sms;
+        g->memory_bytes = a.memory_mib << 20;
+        snprintf(g->uuid, sizeof(g->uuid), "%.*s", (int)sizeof(g->uuid) - 1, uuid);
+        snprintf(g->name, sizeof(g->name), "%.32s MIG %u.%u", whole->name, part->gpu_instance,
+                 part->compute_instance);
+        device_describe(n, d, true, g);
+        const char *profile = strstr(g->name, "MIG ");
+        snprintf(g->label, sizeof(g->label), "%u:%s", gpus->n, profile ? profile + 4 : "MIG");
+        gpus->n++;
+    }
+}
+
+void nvml_divide(struct nvml *n, struct nv_gpus *gpus, bool in_place)
+{
+    nvml_device handle[DEVICE_GPUS_MAX] = {NULL};
+    for (struct walk w = walk_begin(n, gpus); walk_next(&w);) {
+        unsigned now = 0, pending;
+        char uuid[96];
+        if (w.index < 0 || !n->mig_mode || n->mig_mode(w.d, &now, &pending) != NVML_SUCCESS || !now)
+            continue;
+        uuid_of(n, w.d, uuid, sizeof(uuid));
+        if (!uuid[0] || handle[w.index])
+            continue;
+        struct gpu_info *g = &gpus->v[w.index];
+        snprintf(g->uuid, sizeof(g->uuid), "%.*s", (int)sizeof(g->uuid) - 1, uuid);
+        device_describe(n, w.d, false, g);
+        memcpy(gpus->divided[gpus->ndivided++], g->uuid, sizeof(g->uuid));
+        handle[w.index] = w.d;
+    }
+    if (!in_place || !gpus->ndivided)
+        return;
+    struct nv_gpus whole = *gpus;
+    gpus->n = 0;
+    for (unsigned i = 0; i < whole.n; i++) {
+        unsigned before = gpus->n;
+        if (handle[i])
+            instances_add(n, handle[i], &whole.v[i], gpus);
+        if (gpus->n == before && gpus->n < DEVICE_GPUS_MAX)
+            gpus->v[gpus->n++] = whole.v[i];
+    }
+}
+
 int nvml_memory_free(struct nvml *n, struct nv_gpus *gpus, unsigned gpu, uint64_t *bytes)
 {
-    for (unsigned i = 0; i < device_count(n); i++) {
-        nvml_device d;
+    for (struct walk w = walk_begin(n, gpus); walk_next(&w);) {
         struct nvml_memory m;
-        if (device_at(n, i, gpus, &d) != (int)gpu)
+        if (w.index != (int)gpu)
             continue;
-        if (n->memory(d, &m) != NVML_SUCCESS)
+        if (n->memory(w.d, &m) != NVML_SUCCESS)
             return -EIO;
         gpus->v[gpu].memory_bytes = m.total;
         *bytes = m.free;
@@ -210,23 +348,31 @@ static int processes_list(int (*list)(nvml_device, unsigned *, struct nvml_proce
     return 0;
 }
 
+/* Whether an entry of a device's list is one of this instance, where it says which it is of. */
+static bool listed_here(const struct nv_gpus *gpus, int index, const struct nvml_process_info *x)
+{
+    const struct nv_part *part = index >= 0 ? &gpus->part[index] : NULL;
+    return x->pid && pid_exists(x->pid) &&
+           (!part || !part->gpu[0] || x->gpu_instance == NO_INSTANCE ||
+            (x->gpu_instance == part->gpu_instance &&
+             x->compute_instance == part->compute_instance));
+}
+
 int nvml_running(struct nvml *n, struct nv_gpus *gpus, struct usage_list *out)
 {
     if (!n->running)
         return -ENOTSUP;
     _cleanup_(processes_free) struct processes p = {0};
-    for (unsigned i = 0; i < device_count(n); i++) {
-        nvml_device d;
-        int gpu = device_at(n, i, gpus, &d);
-        int r = gpu >= 0 ? processes_list(n->running, d, &p) : 0;
-        for (unsigned k = 0; gpu >= 0 && k < p.n && r == 0; k++) {
+    for (struct walk w = walk_begin(n, gpus); walk_next(&w);) {
+        int r = processes_list(n->running, w.d, &p);
+        for (unsigned k = 0; k < p.n && r == 0; k++) {
             struct gpu_usage u = {
                 .pid = (int32_t)p.v[k].pid,
-                .gpu = (uint32_t)gpu,
+                .gpu = w.index < 0 ? DEVICE_GPUS_MAX : (uint32_t)w.index,
                 .busy = -1,
                 .memory_bytes = p.v[k].used_bytes == UINT64_MAX ? 0 : p.v[k].used_bytes,
             };
-            if (p.v[k].pid && pid_exists(p.v[k].pid))
+            if (listed_here(gpus, w.index, &p.v[k]))
                 r = usage_list_push(out, &u);
         }
         if (r < 0)
@@ -235,14 +381,13 @@ int nvml_running(struct nvml *n, struct nv_gpus *gpus, struct usage_list *out)
     return 0;
 }
 
-int nvml_mps_clients(struct nvml *n, struct pid_list *out)
+int nvml_mps_clients(struct nvml *n, struct nv_gpus *gpus, struct pid_list *out)
 {
     if (!n->mps)
         return -ENOTSUP;
     _cleanup_(processes_free) struct processes p = {0};
-    for (unsigned i = 0; i < device_count(n); i++) {
-        nvml_device d;
-        int r = n->by_index(i, &d) == NVML_SUCCESS ? processes_list(n->mps, d, &p) : 0;
+    for (struct walk w = walk_begin(n, gpus); walk_next(&w);) {
+        int r = processes_list(n->mps, w.d, &p);
         for (unsigned k = 0; k < p.n && r == 0; k++) {
             if (p.v[k].pid && pid_exists(p.v[k].pid))
                 r = pid_list_push(out, (pid_t)p.v[k].pid);
@@ -260,9 +405,9 @@ int nvml_busy(struct nvml *n, struct nv_gpus *gpus, struct usage_list *list)
     clock_gettime(CLOCK_REALTIME, &ts);
     uint64_t now_us = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
     _cleanup_free_ struct nvml_sample *v = NULL;
-    for (unsigned i = 0; n->samples && i < device_count(n); i++) {
-        nvml_device d;
-        int gpu = device_at(n, i, gpus, &d);
+    for (struct walk w = walk_begin(n, gpus); n->samples && walk_next(&w);) {
+        nvml_device d = w.d;
+        int gpu = w.index;
         if (gpu < 0)
             continue;
         unsigned cap = 0;

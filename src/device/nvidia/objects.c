@@ -24,16 +24,34 @@
 #define FDS_BASE         10U    /* those of a process without one */
 #define DEBOUNCE_NS      (200 * NSEC_PER_MSEC)
 #define DEFAULT_SLICE_US 2048U
+#define CHILD_NAMES      256U /* names after an object's that are looked at for its child */
 
-int nv_gpu_index(struct nv_gpus *gpus, const char *uuid, const char *bus_id)
+int nv_device_by_uuid(const struct nv_gpus *gpus, const char *uuid)
 {
     for (unsigned i = 0; uuid[0] && i < gpus->n; i++) {
         if (strcasecmp(gpus->v[i].uuid, uuid) == 0)
             return (int)i;
     }
+    return -ENOENT;
+}
+
+bool nv_gpu_divided(const struct nv_gpus *gpus, const char *uuid)
+{
+    for (unsigned i = 0; uuid[0] && i < gpus->ndivided; i++) {
+        if (strcasecmp(gpus->divided[i], uuid) == 0)
+            return true;
+    }
+    return false;
+}
+
+int nv_gpu_index(struct nv_gpus *gpus, const char *uuid, const char *bus_id)
+{
+    int known = nv_device_by_uuid(gpus, uuid);
+    if (known >= 0 || nv_gpu_divided(gpus, uuid))
+        return known;
     for (unsigned i = 0; bus_id[0] && i < gpus->n; i++) {
         if (strcasecmp(gpus->v[i].bus_id, bus_id) == 0)
-            return (int)i;
+            return gpus->part[i].gpu[0] ? -ENOENT : (int)i;
     }
     if ((!uuid[0] && !bus_id[0]) || gpus->n == DEVICE_GPUS_MAX)
         return -ENOENT;
@@ -165,6 +183,45 @@ static struct device_group *group_with_channel(struct group_list *groups, uint32
     return NULL;
 }
 
+/* The first of a few names from this one on that is a child of this class. 0: none. */
+static uint32_t child_find(const struct nv_look *l, uint32_t from, uint32_t class, uint32_t parent)
+{
+    for (uint32_t h = from; h < from + CHILD_NAMES; h++) {
+        if (object_class(l, h) == class && object_parent(l, h) == parent)
+            return h;
+    }
+    return 0;
+}
+
+/* The instance that a subdevice subscribes to, which RM demands before it makes a group there; or
+ * that in which NVML lists the process, if there is exactly one. -ENOENT: it is not known, or not
+ * one of our devices. */
+static int instance_of(const struct nv_look *l, uint32_t subdevice, const char *gpu)
+{
+    const struct nv_scanner *s = l->s;
+    uint32_t outer = 0, inner = 0, names[] = {subdevice + 1, RM_OWN_BASE};
+    for (size_t i = 0; i < ARRAY_SIZE(names) && !outer; i++)
+        outer = child_find(l, names[i], RM_CLASS_GPU_INSTANCE, subdevice);
+    for (size_t i = 0; i < ARRAY_SIZE(names) && outer && !inner; i++)
+        inner = child_find(l, i ? names[i] : outer + 1, RM_CLASS_COMPUTE_INSTANCE, outer);
+    struct rm_instance_uuid uuid = {.text = ""};
+    if (inner &&
+        rm_control(s->io, l->fd, l->c->handle, inner, RM_INSTANCE_UUID, &uuid, NULL) == 0) {
+        uuid.text[sizeof(uuid.text) - 1] = '\0';
+        return nv_device_by_uuid(s->gpus, uuid.text);
+    }
+    int found = -ENOENT;
+    for (size_t i = 0; i < s->placed.n; i++) {
+        const struct gpu_usage *u = &s->placed.v[i];
+        bool here = u->pid == l->p->id.pid && u->gpu < s->gpus->n &&
+                    strcasecmp(s->gpus->part[u->gpu].gpu, gpu) == 0;
+        if (here && found >= 0 && (uint32_t)found != u->gpu)
+            return -ENOENT;
+        found = here ? (int)u->gpu : found;
+    }
+    return found;
+}
+
 /* The subdevice of a device is named soon after it. */
 static const struct nv_device *device_get(const struct nv_look *l, uint32_t device)
 {
@@ -177,10 +234,7 @@ static const struct nv_device *device_get(const struct nv_look *l, uint32_t devi
         return NULL;
     struct nv_device *d = &c->devices[c->ndevices];
     *d = (struct nv_device){.device = device, .gpu = -ENOENT};
-    for (uint32_t h = device + 1; h <= device + 256 && !d->subdevice; h++) {
-        if (object_class(l, h) == RM_CLASS_SUBDEVICE && object_parent(l, h) == device)
-            d->subdevice = h;
-    }
+    d->subdevice = child_find(l, device + 1, RM_CLASS_SUBDEVICE, device);
     const struct rm_io *io = l->s->io;
     struct rm_gid_info gid = {0};
     struct rm_gpu_id id = {0};
@@ -193,7 +247,12 @@ static const struct nv_device *device_get(const struct nv_look *l, uint32_t devi
         if (rm_control(io, l->fd, c->handle, c->handle, RM_GPU_PCI, &pci, NULL) == 0)
             snprintf(bus, sizeof(bus), "%04x:%02x:%02x.0", pci.domain, pci.bus, pci.slot);
     }
-    d->gpu = nv_gpu_index(l->s->gpus, uuid, bus);
+    if (nv_gpu_divided(l->s->gpus, uuid)) {
+        d->gpu = instance_of(l, d->subdevice, uuid);
+        c->unplaced |= d->gpu < 0;
+    } else {
+        d->gpu = nv_gpu_index(l->s->gpus, uuid, bus);
+    }
     c->ndevices++;
     return d;
 }
@@ -202,7 +261,7 @@ static int client_group_add(const struct nv_look *l, uint32_t handle,
                             const struct group_list *before)
 {
     const struct nv_device *d = device_get(l, object_parent(l, handle));
-    if (!d || (d->gpu < 0 && l->s->gpus->n != 1))
+    if (!d || (d->gpu < 0 && (l->s->gpus->n != 1 || l->s->gpus->ndivided)))
         return 0; /* its GPU is not known */
     struct device_group g = {
         .key = (uint64_t)l->c->handle << 32 | handle,
@@ -310,6 +369,9 @@ int nv_client_discover(const struct nv_look *l, bool deep, bool wait)
     struct group_list before = c->groups;
     c->groups = (struct group_list){0};
     c->ndevices = 0;
+    if (c->unplaced) /* none of their groups was kept */
+        c->own_next = 0;
+    c->unplaced = false;
     c->discovered_ns = l->s->io->now_ns();
     deep &= l->s->looked < DEEP_MAX;
 

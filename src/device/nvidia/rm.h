@@ -38,9 +38,11 @@ enum rm_class {
     RM_CLASS_MEMORY_DEVICELESS = 0x90CE, /* system memory that the GPU does not see */
     RM_CLASS_EVENT_BUFFER = 0x90CD,
     RM_CLASS_SUBDEVICE = 0x2080,
-    RM_CLASS_GROUP = 0xA06C,         /* KEPLER_CHANNEL_GROUP_A: a TSG */
-    RM_CLASS_CONTEXT = 0x90,         /* KERNEL_GRAPHICS_CONTEXT, child of a TSG */
-    RM_CLASS_CONTEXT_SHARE = 0x9067, /* FERMI_CONTEXT_SHARE_A, child of a TSG */
+    RM_CLASS_GPU_INSTANCE = 0xC637,     /* AMPERE_SMC_PARTITION_REF, child of a subdevice */
+    RM_CLASS_COMPUTE_INSTANCE = 0xC638, /* AMPERE_SMC_EXEC_PARTITION_REF, child of that one */
+    RM_CLASS_GROUP = 0xA06C,            /* KEPLER_CHANNEL_GROUP_A: a TSG */
+    RM_CLASS_CONTEXT = 0x90,            /* KERNEL_GRAPHICS_CONTEXT, child of a TSG */
+    RM_CLASS_CONTEXT_SHARE = 0x9067,    /* FERMI_CONTEXT_SHARE_A, child of a TSG */
 };
 /* Generations differ in the upper byte: 0xC86F is Hopper's channel. */
 #define RM_IS_CHANNEL(class) (((class) & 0xFFU) == 0x6F && (class) > 0x6F)
@@ -79,6 +81,11 @@ struct rm_gid_info {
     uint32_t flags; /* 0: text */
     uint32_t length;
     uint8_t data[256];
+};
+
+struct rm_instance_uuid {
+    uint8_t bytes[16];
+    char text[41]; /* "MIG-..." */
 };
 
 struct rm_gpu_id {
@@ -154,10 +161,11 @@ struct rm_update_get {
     X(RM_GET_TIMESLICE, 0xA06C0104U, struct rm_timeslice, 8)             /* TSG */                 \
     X(RM_GROUP_INFO, 0xA06C0106U, struct rm_group_info, 4)               /* TSG: its number */     \
     X(RM_DISABLE_CHANNELS, 0x2080110BU, struct rm_disable_channels, 536) /* subdevice: suspend */  \
-    X(RM_HANDLE_INFO, 0x00000D02U, struct rm_handle_info, 16) /* client: class, parent */          \
-    X(RM_GPU_UUID, 0x2080014AU, struct rm_gid_info, 268)      /* subdevice: which GPU */           \
-    X(RM_GPU_ID, 0x20800142U, struct rm_gpu_id, 4)            /* subdevice */                      \
-    X(RM_GPU_PCI, 0x0000021BU, struct rm_pci_info, 12)        /* client: place of an id */         \
+    X(RM_HANDLE_INFO, 0x00000D02U, struct rm_handle_info, 16)     /* client: class, parent */      \
+    X(RM_GPU_UUID, 0x2080014AU, struct rm_gid_info, 268)          /* subdevice: which GPU */       \
+    X(RM_INSTANCE_UUID, 0xC6380101U, struct rm_instance_uuid, 57) /* compute instance: which */    \
+    X(RM_GPU_ID, 0x20800142U, struct rm_gpu_id, 4)                /* subdevice */                  \
+    X(RM_GPU_PCI, 0x0000021BU, struct rm_pci_info, 12)            /* client: place of an id */     \
     /* On objects of our own client: the trace of context switches. */                             \
     X(RM_BIND_SWITCHES, 0x20801238U, struct rm_bind_switches, 24) /* subdevice */                  \
     X(RM_ENABLE_EVENTS, 0x90CD0101U, struct rm_enable_events, 8)  /* event buffer */               \

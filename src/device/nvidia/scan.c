@@ -16,7 +16,8 @@
 
 #define RELIST_NS     (30 * NSEC_PER_SEC) /* descriptors listed although their number is the same */
 #define REDISCOVER_NS (60 * NSEC_PER_SEC)
-#define LIST_MAX      2048U /* descriptors that one scan lists: 4 ms */
+#define REPLACE_NS    NSEC_PER_SEC /* NVML may say by now in which instance the process is */
+#define LIST_MAX      2048U        /* descriptors that one scan lists: 4 ms */
 
 /* ---- memory of processes ---- */
 
@@ -162,7 +163,7 @@ static int client_update(const struct nv_look *l, const struct plan *plan)
     }
     uint64_t age = l->s->io->now_ns() - c->discovered_ns;
     bool whole = plan->first || inherited, anew = inherited || c->discovered_ns == 0;
-    if (plan->rediscover || anew || c->fresh.n || age > REDISCOVER_NS)
+    if (plan->rediscover || anew || c->fresh.n || age > (c->unplaced ? REPLACE_NS : REDISCOVER_NS))
         return nv_client_discover(l, plan->deep || anew, !whole);
     if (nv_client_unchanged(l))
         return 0;
@@ -204,7 +205,8 @@ static bool fd_idle(const struct nv_process *p, const struct nv_fd *state)
 {
     for (size_t i = 0; i < p->nclients; i++) {
         const struct nv_client *c = &p->clients[i];
-        if (c->fd == state->number && !c->elsewhere && (c->groups.n || c->fresh.n || c->own_next))
+        if (c->fd == state->number && !c->elsewhere &&
+            (c->groups.n || c->fresh.n || c->own_next || c->unplaced))
             return false;
     }
     return true;
@@ -305,7 +307,9 @@ int nv_scan(struct nv_scanner *s, struct proc_id proc, struct group_list *out, s
     if (r == -ESTALE) /* what we knew is no longer so: once more, from the start */
         r = process_scan(s, p, pidfd, true, err);
     s->io->close(pidfd);
+    bool unplaced = false;
     for (size_t i = 0; r == 0 && i < p->nclients; i++) {
+        unplaced |= p->clients[i].unplaced && !p->clients[i].elsewhere;
         for (size_t k = 0; r == 0 && k < p->clients[i].groups.n; k++)
             r = group_list_push(out, &p->clients[i].groups.v[k]);
     }
@@ -316,6 +320,12 @@ int nv_scan(struct nv_scanner *s, struct proc_id proc, struct group_list *out, s
     if (r == 0 && p->searching)
         return error_set(err, -EAGAIN, "process %d: still looking for its GPU contexts",
                          (int)proc.pid);
+    if (r == 0 && unplaced)
+        return error_set(err, -ENOTSUP,
+                         "process %d computes in a MIG instance that cede does not schedule: it is "
+                         "newer than this cede (restart it: systemctl restart ceded), or beyond "
+                         "the first %d devices, or the driver does not say which it is",
+                         (int)proc.pid, DEVICE_GPUS_MAX);
     return r;
 }
 
@@ -333,5 +343,6 @@ void nv_scanner_free(struct nv_scanner *s)
         process_clear(&s->procs[i]);
     free(s->procs);
     pid_list_free(&s->mps);
+    usage_list_free(&s->placed);
     *s = (struct nv_scanner){.ctl_fd = -1};
 }

@@ -7,15 +7,33 @@
 #include "device/nvidia/rm.h"
 #include "device/ops.h"
 
-/* The GPUs, in the order of their bus ids. */
+#define NV_UUID_BYTES sizeof(((struct gpu_info *)0)->uuid)
+
+/* A device that is an instance of a GPU in MIG mode. */
+struct nv_part {
+    char gpu[NV_UUID_BYTES]; /* the GPU's UUID; "": the device is a whole GPU */
+    uint32_t gpu_instance, compute_instance;
+};
+
+/* The devices, in the order of their bus ids. The instances of a GPU in MIG mode take its place. */
 struct nv_gpus {
     struct gpu_info v[DEVICE_GPUS_MAX];
+    struct nv_part part[DEVICE_GPUS_MAX];
     unsigned n;
+    /* GPUs in MIG mode. One that has no instance, or had none when the driver was opened, is a
+     * device all the same, and none of its processes is steered. */
+    char divided[DEVICE_GPUS_MAX][NV_UUID_BYTES];
+    unsigned ndivided;
+    bool instances; /* some GPU has instances: NVML is to say which */
 };
 /* Index of the GPU with this uuid, or else this bus id ("" matches nothing). A GPU that was not
  * known is added at the end: inside a container the libraries may show fewer than programs use.
- * -ENOENT if it has neither or the table is full. */
+ * -ENOENT if it has neither, the table is full, or its instances stand there in its place. */
 int nv_gpu_index(struct nv_gpus *gpus, const char *uuid, const char *bus_id);
+/* Index of the device with this uuid, or -ENOENT. */
+int nv_device_by_uuid(const struct nv_gpus *gpus, const char *uuid);
+/* Whether the GPU is in MIG mode. */
+bool nv_gpu_divided(const struct nv_gpus *gpus, const char *uuid);
 
 struct nv_device {
     uint32_t device, subdevice; /* handles; subdevice 0: none found */
@@ -26,6 +44,7 @@ struct nv_client {
     uint32_t handle;
     int32_t fd;        /* descriptor number in the process */
     bool elsewhere;    /* the descriptor is inherited: the groups are listed with another process */
+    bool unplaced;     /* has groups in an instance that is not known */
     uint32_t own_next; /* one past the last handle seen in the range that RM names itself */
     uint64_t discovered_ns;
     struct nv_device devices[DEVICE_GPUS_MAX];
@@ -75,9 +94,10 @@ struct nv_scanner {
     struct nv_gpus *gpus;
     struct nv_process *procs;
     size_t nprocs, cap;
-    uint32_t asked, looked; /* for clients, and at their objects, in this scan */
-    uint32_t list_left;     /* descriptors that this scan may still list */
-    struct pid_list mps;    /* clients of MPS servers: their compute groups are shared */
+    uint32_t asked, looked;   /* for clients, and at their objects, in this scan */
+    uint32_t list_left;       /* descriptors that this scan may still list */
+    struct pid_list mps;      /* clients of MPS servers: their compute groups are shared */
+    struct usage_list placed; /* processes in instances; where no GPU is divided: empty */
     /* The clients' counter, with its wraps counted, now and at some moments past: a process cannot
      * own a client that is older than itself (unless it inherited the descriptor). */
     uint64_t position;

@@ -1,9 +1,14 @@
-/* A stand-in for libnvidia-ml.so.1 as the bench asks it: one GPU, without MIG, for all programs. */
+/* A stand-in for libnvidia-ml.so.1 as bench and doctor ask it: one GPU for all programs, which has
+ * so many MIG instances as FAKE_NVML_MIG in the environment says. */
+#include <stdlib.h>
+
 int nvmlInit_v2(void);
 int nvmlShutdown(void);
 int nvmlDeviceGetCount_v2(unsigned *n);
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **gpu);
 int nvmlDeviceGetMigMode(void *gpu, unsigned *now, unsigned *pending);
+int nvmlDeviceGetMaxMigDeviceCount(void *gpu, unsigned *n);
+int nvmlDeviceGetMigDeviceHandleByIndex(void *gpu, unsigned i, void **instance);
 int nvmlDeviceGetComputeMode(void *gpu, unsigned *mode);
 int nvmlDeviceGetClockInfo(void *gpu, unsigned kind, unsigned *mhz);
 int nvmlDeviceGetMaxClockInfo(void *gpu, unsigned kind, unsigned *mhz);
@@ -33,8 +38,22 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **gpu)
 
 int nvmlDeviceGetMigMode(void *gpu, unsigned *now, unsigned *pending)
 {
-    *now = *pending = 0;
+    *now = *pending = getenv("FAKE_NVML_MIG") != NULL;
     return 0;
+}
+
+/* Every second place is free. */
+int nvmlDeviceGetMaxMigDeviceCount(void *gpu, unsigned *n)
+{
+    const char *instances = getenv("FAKE_NVML_MIG");
+    *n = instances ? 2 * (unsigned)atoi(instances) : 0;
+    return 0;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *gpu, unsigned i, void **instance)
+{
+    *instance = gpu;
+    return i % 2 ? 6 : 0;
 }
 
 int nvmlDeviceGetComputeMode(void *gpu, unsigned *mode)

@@ -3,23 +3,36 @@
 #ifndef CEDE_TESTS_FAKE_NVML_H
 #define CEDE_TESTS_FAKE_NVML_H
 
+#include <stdbool.h>
+
 struct fake_nvml_process {
     unsigned pid;
     unsigned long long bytes;
 };
 
+/* A GPU, or an instance of one. */
 struct fake_nvml_gpu {
     struct fake_nvml_process running[128], mps[128];
     unsigned nrunning, nmps;
+    bool mig; /* a GPU in MIG mode */
+    /* Of instances: */
+    bool there;
+    const char *name, *uuid;
+    unsigned gpu_instance, compute_instance, sms;
+    unsigned long long mib;
 };
 
+#define FAKE_NVML_GPUS      4
+#define FAKE_NVML_INSTANCES 24
 struct fake_nvml {
-    struct fake_nvml_gpu gpus[4];
+    struct fake_nvml_gpu gpus[FAKE_NVML_GPUS];
+    struct fake_nvml_gpu instances[FAKE_NVML_GPUS][FAKE_NVML_INSTANCES];
     unsigned n;
+    bool lists_all; /* an instance's list of processes is that of all the GPU's */
     /* Faults. */
     int mps_status; /* the answer of the list of clients */
     /* What was asked. */
-    unsigned asked_mps;
+    unsigned opened, asked_mps, asked_mode;
 };
 
 #endif

@@ -9,6 +9,7 @@
 #define SUCCESS           0
 #define INVALID_ARGUMENT  2
 #define NOT_SUPPORTED     3
+#define NOT_FOUND         6
 #define INSUFFICIENT_SIZE 7
 
 typedef struct fake_nvml_gpu *device;
@@ -21,6 +22,11 @@ struct pci {
 struct memory {
     unsigned long long total, free, used;
 };
+struct attributes {
+    unsigned sms, copy, decoders, encoders, jpeg, ofa, gpu_slices, compute_slices;
+    unsigned long long mib;
+};
+struct sample;
 struct info2 {
     unsigned pid;
     unsigned long long bytes;
@@ -47,12 +53,21 @@ int nvmlDeviceGetComputeRunningProcesses_v2(device d, unsigned *n, struct info2 
 int nvmlDeviceGetComputeRunningProcesses_v3(device d, unsigned *n, struct info3 *out);
 int nvmlDeviceGetMPSComputeRunningProcesses_v2(device d, unsigned *n, struct info2 *out);
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(device d, unsigned *n, struct info3 *out);
+int nvmlDeviceGetProcessUtilization(device d, struct sample *out, unsigned *n,
+                                    unsigned long long since);
+int nvmlDeviceGetMigMode(device d, unsigned *now, unsigned *pending);
+int nvmlDeviceGetMaxMigDeviceCount(device d, unsigned *count);
+int nvmlDeviceGetMigDeviceHandleByIndex(device d, unsigned i, device *out);
+int nvmlDeviceGetGpuInstanceId(device d, unsigned *id);
+int nvmlDeviceGetComputeInstanceId(device d, unsigned *id);
+int nvmlDeviceGetAttributes_v2(device d, struct attributes *out);
 
 extern struct fake_nvml fake_nvml;
 struct fake_nvml fake_nvml;
 
 int nvmlInit_v2(void)
 {
+    fake_nvml.opened++;
     return SUCCESS;
 }
 
@@ -73,20 +88,35 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, device *d)
     return i < fake_nvml.n ? SUCCESS : INVALID_ARGUMENT;
 }
 
+static bool is_instance(device d)
+{
+    return d < fake_nvml.gpus || d >= fake_nvml.gpus + FAKE_NVML_GPUS;
+}
+
 static unsigned number(device d)
 {
+    if (is_instance(d))
+        return (unsigned)(d - fake_nvml.instances[0]) / FAKE_NVML_INSTANCES;
     return (unsigned)(d - fake_nvml.gpus);
 }
 
 int nvmlDeviceGetName(device d, char *buf, unsigned size)
 {
-    snprintf(buf, size, "Stand-in %u", number(d));
+    if (is_instance(d) && !d->name)
+        return NOT_SUPPORTED;
+    if (is_instance(d))
+        snprintf(buf, size, "%s", d->name);
+    else
+        snprintf(buf, size, "Stand-in %u", number(d));
     return SUCCESS;
 }
 
 int nvmlDeviceGetUUID(device d, char *buf, unsigned size)
 {
-    snprintf(buf, size, "GPU-%08u", number(d));
+    if (is_instance(d))
+        snprintf(buf, size, "%s", d->uuid);
+    else
+        snprintf(buf, size, "GPU-%08u", number(d));
     return SUCCESS;
 }
 
@@ -99,42 +129,76 @@ int nvmlDeviceGetPciInfo_v3(device d, struct pci *out)
 
 int nvmlDeviceGetMemoryInfo(device d, struct memory *out)
 {
-    (void)d;
-    *out = (struct memory){.total = 1000, .free = 600, .used = 400};
+    unsigned long long total = is_instance(d) ? d->mib << 20 : 1000;
+    *out = (struct memory){.total = total, .free = total * 6 / 10, .used = total * 4 / 10};
     return SUCCESS;
 }
 
-/* Entries of `size` bytes, which begin alike. */
-static int list(const struct fake_nvml_process *v, unsigned count, unsigned *n, void *out,
-                unsigned size)
+int nvmlDeviceGetProcessUtilization(device d, struct sample *out, unsigned *n,
+                                    unsigned long long since)
 {
-    unsigned room = *n;
-    *n = count;
-    if (count > room)
-        return INSUFFICIENT_SIZE;
-    for (unsigned i = 0; i < count; i++) {
+    (void)out;
+    (void)n;
+    (void)since;
+    return d->mig || is_instance(d) ? NOT_SUPPORTED : NOT_FOUND;
+}
+
+/* Which of its two lists. */
+enum which { RUNNING, MPS };
+
+struct to {
+    char *out;
+    unsigned room, n, size; /* entries of `size` bytes, which begin alike */
+};
+
+static void list_add(struct to *to, device d, enum which which)
+{
+    const struct fake_nvml_process *v = which == MPS ? d->mps : d->running;
+    unsigned count = which == MPS ? d->nmps : d->nrunning;
+    for (unsigned i = 0; i < count; i++, to->n++) {
         struct info2 x = {v[i].pid, v[i].bytes, ~0U, ~0U};
-        memset((char *)out + i * size, 0, size);
-        memcpy((char *)out + i * size, &x, sizeof(x));
+        if (is_instance(d)) {
+            x.gpu_instance = d->gpu_instance;
+            x.compute_instance = d->compute_instance;
+        }
+        if (to->n >= to->room)
+            continue;
+        memset(to->out + to->n * to->size, 0, to->size);
+        memcpy(to->out + to->n * to->size, &x, sizeof(x));
     }
-    return SUCCESS;
+}
+
+/* A GPU in MIG mode lists what is in its instances. */
+static int list(device d, enum which which, unsigned *n, void *out, unsigned size)
+{
+    struct to to = {.out = out, .room = *n, .size = size};
+    device gpu = &fake_nvml.gpus[number(d)];
+    if (!is_instance(d) || !fake_nvml.lists_all)
+        list_add(&to, d, which);
+    for (unsigned i = 0; i < FAKE_NVML_INSTANCES; i++) {
+        device x = &fake_nvml.instances[number(d)][i];
+        if (gpu->mig && x->there && (!is_instance(d) || fake_nvml.lists_all))
+            list_add(&to, x, which);
+    }
+    *n = to.n;
+    return to.n > to.room ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
 int nvmlDeviceGetComputeRunningProcesses_v2(device d, unsigned *n, struct info2 *out)
 {
-    return list(d->running, d->nrunning, n, out, sizeof(*out));
+    return list(d, RUNNING, n, out, sizeof(*out));
 }
 
 #if DRIVER > 450
 int nvmlDeviceGetComputeRunningProcesses_v3(device d, unsigned *n, struct info3 *out)
 {
-    return list(d->running, d->nrunning, n, out, sizeof(*out));
+    return list(d, RUNNING, n, out, sizeof(*out));
 }
 
 static int list_mps(device d, unsigned *n, void *out, unsigned size)
 {
     fake_nvml.asked_mps++;
-    return fake_nvml.mps_status ? fake_nvml.mps_status : list(d->mps, d->nmps, n, out, size);
+    return fake_nvml.mps_status ? fake_nvml.mps_status : list(d, MPS, n, out, size);
 }
 
 int nvmlDeviceGetMPSComputeRunningProcesses_v2(device d, unsigned *n, struct info2 *out)
@@ -145,5 +209,48 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v2(device d, unsigned *n, struct inf
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(device d, unsigned *n, struct info3 *out)
 {
     return list_mps(d, n, out, sizeof(*out));
+}
+
+int nvmlDeviceGetMigMode(device d, unsigned *now, unsigned *pending)
+{
+    fake_nvml.asked_mode++;
+    *now = d->mig;
+    *pending = 0;
+    return SUCCESS;
+}
+
+/* Most that there could be, with free places between. */
+int nvmlDeviceGetMaxMigDeviceCount(device d, unsigned *count)
+{
+    *count = d->mig ? FAKE_NVML_INSTANCES : 0;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(device d, unsigned i, device *out)
+{
+    if (is_instance(d) || i >= FAKE_NVML_INSTANCES)
+        return INVALID_ARGUMENT;
+    *out = &fake_nvml.instances[number(d)][i];
+    return (*out)->there ? SUCCESS : NOT_FOUND;
+}
+
+int nvmlDeviceGetGpuInstanceId(device d, unsigned *id)
+{
+    *id = d->gpu_instance;
+    return is_instance(d) ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetComputeInstanceId(device d, unsigned *id)
+{
+    *id = d->compute_instance;
+    return is_instance(d) ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetAttributes_v2(device d, struct attributes *out)
+{
+    if (!is_instance(d))
+        return NOT_SUPPORTED;
+    *out = (struct attributes){.sms = d->sms, .mib = d->mib};
+    return SUCCESS;
 }
 #endif
