@@ -108,7 +108,6 @@ static void test_devices(void **state)
     nvml_rig_down(&r);
 }
 
-/* The client's own subscription says where its groups are, whatever NVML lists. */
 static void test_processes(void **state)
 {
     (void)state;
@@ -143,6 +142,20 @@ static void test_processes(void **state)
     }
 }
 
+/* The client's own subscription says where its groups are, whatever NVML lists. */
+static void test_subscription(void **state)
+{
+    (void)state;
+    for (int own = 0; own < 2; own++) {
+        struct nvml_rig r;
+        mig_rig_up(&r);
+        struct fake_process *p = computes(&r, 1, uuids[0], own);
+        lists(instance(&r, 1, places[2]), p->id.pid);
+        is_on(&r, p, 1);
+        nvml_rig_down(&r);
+    }
+}
+
 /* A driver that names subscriptions elsewhere: the instance in which NVML lists the process. */
 static void test_by_list(void **state)
 {
@@ -159,6 +172,7 @@ static void test_by_list(void **state)
     struct fake_process *q = computes(&r, 1, NULL, false);
     lists(instance(&r, 1, 0), q->id.pid);
     lists(instance(&r, 1, 2), q->id.pid);
+    r.t.rm.now_ns += 2 * NSEC_PER_SEC;
     is_nowhere(&r, q);
 
     /* One of another GPU does not matter. */
@@ -295,6 +309,17 @@ static void test_single_instance(void **state)
     nvml_rig_down(&r);
 }
 
+/* By its place on the bus a GPU is found, but not one whose instances stand there. */
+static void test_by_bus(void **state)
+{
+    (void)state;
+    struct nv_gpus g = {.n = 2, .v = {{.uuid = "a", .bus_id = "1"}, {.uuid = "b", .bus_id = "2"}}};
+    memcpy(g.part[1].gpu, "whole", 6);
+    assert_int_equal(nv_gpu_index(&g, "", "1"), 0);
+    assert_int_equal(nv_gpu_index(&g, "", "2"), -ENOENT);
+    assert_int_equal(nv_gpu_index(&g, "", "3"), 2);
+}
+
 /* Nobody can say what the instances are. */
 static void test_no_library(void **state)
 {
@@ -384,12 +409,13 @@ static void test_without_mig(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_devices),      cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_by_list),      cmocka_unit_test(test_cost_of_unplaced),
-        cmocka_unit_test(test_no_instances), cmocka_unit_test(test_instances_later),
-        cmocka_unit_test(test_too_many),     cmocka_unit_test(test_single_instance),
-        cmocka_unit_test(test_no_library),   cmocka_unit_test(test_mps),
-        cmocka_unit_test(test_activity),     cmocka_unit_test(test_without_mig),
+        cmocka_unit_test(test_devices),          cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_subscription),     cmocka_unit_test(test_by_list),
+        cmocka_unit_test(test_cost_of_unplaced), cmocka_unit_test(test_no_instances),
+        cmocka_unit_test(test_instances_later),  cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_single_instance),  cmocka_unit_test(test_by_bus),
+        cmocka_unit_test(test_no_library),       cmocka_unit_test(test_mps),
+        cmocka_unit_test(test_activity),         cmocka_unit_test(test_without_mig),
     };
     if (argc != 4)
         return 2;

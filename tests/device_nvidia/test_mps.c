@@ -64,6 +64,10 @@ static void test_many(void **state)
         lists(&r, i % 5 == 0, child(&r, "client"));
     assert_int_equal(clients(&r, &l), 100);
     assert_int_equal(r.nvml->asked_mps, 3);
+    r.nvml->grows = true;
+    r.nvml->gpus[0].nmps = 65;
+    r.nvml->gpus[1].nmps = 0;
+    assert_int_equal(clients(&r, &l), 68); /* of GPU 0, in two questions, and of GPU 1 */
     pid_list_free(&l);
     nvml_rig_down(&r);
 }

@@ -205,8 +205,7 @@ static bool fd_idle(const struct nv_process *p, const struct nv_fd *state)
 {
     for (size_t i = 0; i < p->nclients; i++) {
         const struct nv_client *c = &p->clients[i];
-        if (c->fd == state->number && !c->elsewhere &&
-            (c->groups.n || c->fresh.n || c->own_next || c->unplaced))
+        if (c->fd == state->number && !c->elsewhere && (c->groups.n || c->fresh.n || c->own_next))
             return false;
     }
     return true;

@@ -29,6 +29,7 @@ struct fake_nvml {
     struct fake_nvml_gpu instances[FAKE_NVML_GPUS][FAKE_NVML_INSTANCES];
     unsigned n;
     bool lists_all; /* an instance's list of processes is that of all the GPU's */
+    bool grows;     /* the list of clients has one more whenever it is asked for */
     /* Faults. */
     int mps_status; /* the answer of the list of clients */
     /* What was asked. */

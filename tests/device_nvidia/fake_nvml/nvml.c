@@ -198,6 +198,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device d, unsigned *n, struct info3 
 static int list_mps(device d, unsigned *n, void *out, unsigned size)
 {
     fake_nvml.asked_mps++;
+    d->nmps += fake_nvml.grows;
     return fake_nvml.mps_status ? fake_nvml.mps_status : list(d, MPS, n, out, size);
 }
 
