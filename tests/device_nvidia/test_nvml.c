@@ -37,6 +37,7 @@ static void test_gpus(void **state)
     (void)state;
     struct nvml_rig r;
     nvml_rig_load(&r, LIBRARY_580, 3);
+    r.nvml->gpus[2].compute_mode = 3;
     r.t.d = fake_driver(&r.t.rm, 0); /* /proc shows none */
     assert_int_equal(r.t.d->ops->gpus(r.t.d), 3);
     for (unsigned i = 0; i < 3; i++) {
@@ -50,6 +51,7 @@ static void test_gpus(void **state)
         snprintf(text, sizeof(text), "0000:%02x:00.0", 0x10 + i);
         assert_string_equal(g.bus_id, text);
         assert_int_equal(g.memory_bytes, 1000);
+        assert_int_equal(g.caps & GPU_CAP_POOL, i < 2 ? GPU_CAP_POOL : 0);
         uint64_t bytes;
         assert_int_equal(r.t.d->ops->memory_free(r.t.d, i, &bytes, &r.t.err), 0);
         assert_int_equal(bytes, 600);

@@ -166,6 +166,7 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
     *out = *g;
     if (nv_gpu_divided(&d->gpus, g->uuid)) {
         snprintf(out->name, sizeof(out->name), "%.30s (MIG mode, not scheduled)", g->name);
+        out->caps &= ~(uint32_t)GPU_CAP_POOL;
         return 0;
     }
     out->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND;

@@ -47,6 +47,8 @@ _Static_assert(sizeof(struct nvml_sample) == 32, "nvmlProcessUtilizationSample_t
 #define NVML_NOT_FOUND         6
 #define NVML_INSUFFICIENT_SIZE 7
 
+#define NVML_COMPUTEMODE_DEFAULT 0 /* else one process at a time has the GPU, or none */
+
 /* Older samples are not about now; new ones come every 0.17-1 s. */
 #define SAMPLE_MAX_AGE_US 2000000ULL
 
@@ -66,6 +68,7 @@ struct nvml {
     int (*running)(nvml_device d, unsigned *n, struct nvml_process_info *out);
     int (*mps)(nvml_device d, unsigned *n, struct nvml_process_info *out);
     int (*samples)(nvml_device d, struct nvml_sample *out, unsigned *n, unsigned long long since);
+    int (*compute_mode)(nvml_device d, int *mode);
     int (*mig_mode)(nvml_device d, unsigned *now, unsigned *pending);
     int (*mig_count)(nvml_device d, unsigned *most);
     int (*mig_by_index)(nvml_device d, unsigned i, nvml_device *instance);
@@ -92,6 +95,7 @@ static const struct symbol optional[] = {
     {"nvmlDeviceGetMPSComputeRunningProcesses_v3", offsetof(struct nvml, mps)},
     {"nvmlDeviceGetMPSComputeRunningProcesses_v2", offsetof(struct nvml, mps)},
     {"nvmlDeviceGetProcessUtilization", offsetof(struct nvml, samples)},
+    {"nvmlDeviceGetComputeMode", offsetof(struct nvml, compute_mode)},
     {"nvmlDeviceGetMigMode", offsetof(struct nvml, mig_mode)},
     {"nvmlDeviceGetMaxMigDeviceCount", offsetof(struct nvml, mig_count)},
     {"nvmlDeviceGetMigDeviceHandleByIndex", offsetof(struct nvml, mig_by_index)},
@@ -215,6 +219,10 @@ static void device_describe(struct nvml *n, nvml_device d, bool part, struct gpu
     int r = n->samples ? n->samples(d, NULL, &none, 0) : -1;
     if (r == NVML_SUCCESS || r == NVML_INSUFFICIENT_SIZE || r == NVML_NOT_FOUND)
         g->caps |= GPU_CAP_USAGE;
+    int mode;
+    if (!part && n->compute_mode && n->compute_mode(d, &mode) == NVML_SUCCESS &&
+        mode == NVML_COMPUTEMODE_DEFAULT)
+        g->caps |= GPU_CAP_POOL;
 }
 
 int nvml_gpus(struct nvml *n, struct nv_gpus *gpus)

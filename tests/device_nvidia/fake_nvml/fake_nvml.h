@@ -14,7 +14,8 @@ struct fake_nvml_process {
 struct fake_nvml_gpu {
     struct fake_nvml_process running[128], mps[128];
     unsigned nrunning, nmps;
-    bool mig; /* a GPU in MIG mode */
+    bool mig;         /* a GPU in MIG mode */
+    int compute_mode; /* 3: for one process */
     /* Of instances: */
     bool there;
     const char *name, *uuid;

@@ -55,6 +55,7 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v2(device d, unsigned *n, struct inf
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(device d, unsigned *n, struct info3 *out);
 int nvmlDeviceGetProcessUtilization(device d, struct sample *out, unsigned *n,
                                     unsigned long long since);
+int nvmlDeviceGetComputeMode(device d, int *mode);
 int nvmlDeviceGetMigMode(device d, unsigned *now, unsigned *pending);
 int nvmlDeviceGetMaxMigDeviceCount(device d, unsigned *count);
 int nvmlDeviceGetMigDeviceHandleByIndex(device d, unsigned i, device *out);
@@ -210,6 +211,12 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v2(device d, unsigned *n, struct inf
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(device d, unsigned *n, struct info3 *out)
 {
     return list_mps(d, n, out, sizeof(*out));
+}
+
+int nvmlDeviceGetComputeMode(device d, int *mode)
+{
+    *mode = d->compute_mode;
+    return SUCCESS;
 }
 
 int nvmlDeviceGetMigMode(device d, unsigned *now, unsigned *pending)
