@@ -52,6 +52,7 @@ struct daemon {
     struct directory directory;
     struct verbs verbs;
 
+    struct inherited inherited;
     pid_t restorer; /* 0: none */
     int restorer_pipe;
     uint64_t restorer_started_ns;
@@ -328,6 +329,7 @@ static void on_signal(uv_signal_t *s, int number)
         reload(d);
         break;
     case SIGCHLD:
+        process_reap(&d->inherited);
         reap_restorer(d);
         replace_restorer(d, monotonic_ns());
         timer_arm(d);
@@ -521,6 +523,7 @@ static int daemon_run(struct daemon *d)
     }
     if (d->opt.transient)
         process_say_served();
+    process_reap(&d->inherited);
     d->start_ns = monotonic_ns();
     log_say(LOG_INFO, "cede %s: %s, policy %s, socket %s", build_version(), device_name(d->driver),
             engine_policy(d->engine), d->socket);
@@ -577,6 +580,7 @@ int ceded_main(int argc, char **argv)
         free(d);
         return r;
     }
+    process_inherit(&d->inherited);
     if (read_config(d, &err) == 0) {
         use_config(d);
         process_become_daemon();

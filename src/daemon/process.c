@@ -12,8 +12,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include "lib/log.h"
+#include "lib/procfs.h"
 #include "lib/util.h"
 
 #define NOFILE_FEW 4096
@@ -94,4 +96,29 @@ int notify_send(const char *state)
     if (sendto(fd, state, strlen(state), flags, (struct sockaddr *)&a, len) < 0)
         return -errno;
     return 0;
+}
+
+void process_inherit(struct inherited *x)
+{
+    siginfo_t si;
+    _cleanup_free_ pid_t *pids = NULL;
+    size_t n = 0;
+    x->n = 0;
+    if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || proc_list(&pids, &n) < 0)
+        return; /* there are none, mostly */
+    for (size_t i = 0; i < n && x->n < INHERITED_MAX; i++) {
+        struct proc_stat st;
+        if (proc_stat_read(pids[i], &st) == 0 && st.ppid == getpid())
+            x->v[x->n++] = pids[i];
+    }
+}
+
+void process_reap(struct inherited *x)
+{
+    for (size_t i = x->n; i-- > 0;) {
+        if (waitpid(x->v[i], NULL, WNOHANG) == 0)
+            continue;
+        x->n--;
+        x->v[i] = x->v[x->n];
+    }
 }

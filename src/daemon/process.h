@@ -3,6 +3,9 @@
 #ifndef CEDE_DAEMON_PROCESS_H
 #define CEDE_DAEMON_PROCESS_H
 
+#include <stddef.h>
+#include <sys/types.h>
+
 /* Standard input, descriptors, directory, limits, out-of-memory score. */
 void process_become_daemon(void);
 
@@ -17,5 +20,16 @@ void process_say_served(void);
 /* A message to the service manager, by sd_notify(3)'s protocol: "READY=1\nSTATUS=...". 0: sent, or
  * no service manager asked for it; or -errno. */
 int notify_send(const char *state);
+
+/* Children that this process had before it began, of a daemon that started anew by exec: a swapper
+ * that goes on to its end, and was nobody's to wait for. */
+#define INHERITED_MAX 64
+struct inherited {
+    pid_t v[INHERITED_MAX];
+    size_t n;
+};
+void process_inherit(struct inherited *x);
+/* Those of them that have ended. */
+void process_reap(struct inherited *x);
 
 #endif
