@@ -129,21 +129,25 @@ static void fill_account(const struct policy_device *dev, struct account *a, enu
     a->fill.lo = fmax(a->fill.lo - amount, 0);
 }
 
-/* What the classes below have to have at least. */
-static double floors_below(const struct policy_device *dev, uint32_t first, enum job_class class)
+/* What the classes below have to have at least, of what is left: by their own floors, or by the one
+ * that is kept for lower classes. */
+static double floors_below(const struct sched_params *p, const struct policy_device *dev,
+                           uint32_t first, enum job_class class, double left)
 {
     double sum = 0;
+    bool any = false;
     for (uint32_t i = first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
         const struct account *a = &dev->accounts[i];
         for (unsigned c = class + 1U; c < CLASS_COUNT; c++) {
             struct claim all = account_claim(dev, a, (enum job_class)c);
             sum += all.weight > 0 ? all.lo : 0;
+            any |= all.weight > 0;
         }
     }
-    return sum;
+    return any ? fmax(sum, p->floor * left) : 0;
 }
 
-static void set_parts(struct policy_device *dev, struct claim *v)
+static void set_parts(const struct sched_params *p, struct policy_device *dev, struct claim *v)
 {
     uint32_t first = list_accounts(dev);
     double left = 1;
@@ -154,7 +158,7 @@ static void set_parts(struct policy_device *dev, struct claim *v)
             if (all.weight > 0)
                 v[n++] = all;
         }
-        limits_fill(v, n, left - floors_below(dev, first, (enum job_class)c));
+        limits_fill(v, n, left - floors_below(p, dev, first, (enum job_class)c, left));
         n = 0;
         for (uint32_t i = first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
             struct account *a = &dev->accounts[i];
@@ -233,7 +237,7 @@ static void begin_frame(const struct machine *mc, struct frames *f)
     for (uint32_t d = 0; d < mc->n; d++) {
         if (!mc->devices[d].nlimited)
             continue;
-        set_parts(&mc->devices[d], f->claims);
+        set_parts(mc->params, &mc->devices[d], f->claims);
         choose_probe(f, &mc->devices[d]);
     }
     for (uint32_t d = 0; d < mc->n; d++) {

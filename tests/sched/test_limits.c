@@ -76,6 +76,13 @@ static const struct mock_scenario table[] = {
         {.class = N, .need = 0.05, .min = 0.2, .lo = 0.049, .hi = 0.051},
         {.class = B, .need = 1, .max = 0.4, .lo = 0.36, .hi = 0.4},
         {.class = B, .need = 1, .lo = 0.53, .hi = 0.6}}},
+    {"what is kept for lower classes is for those with a ceiling, too", "priority", .floor = 0.2, .seconds = 20, .jobs = {
+        {.class = L, .need = 0.01, .lo = 0.009, .hi = 0.011},
+        {.class = N, .need = 1, .lo = 0.7, .hi = 0.85},
+        {.class = B, .need = 1, .max = 0.4, .lo = 0.12, .hi = 0.4}}},
+    {"and without a latency job", "priority", .floor = 0.2, .seconds = 20, .jobs = {
+        {.class = N, .need = 1, .lo = 0.7, .hi = 0.85},
+        {.class = B, .need = 1, .max = 0.4, .lo = 0.12, .hi = 0.4}}},
     {"classes do not count in shares, limits do", "shares", .seconds = 10, .saturated = true, .jobs = {
         {.class = B, .need = 1, .max = 0.2, .lo = 0.195, .hi = 0.205},
         {.class = N, .need = 1, .lo = 0.79, .hi = 0.81}}},
