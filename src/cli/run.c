@@ -188,13 +188,14 @@ static int room_wait(struct client *c, const struct request *r, const json_t *re
     return 0;
 }
 
-/* Of many calls at once some are refused for now. A daemon that leaves, its last job gone, closes
- * its connections and accepts none after that: one that does so twice is out of order. */
+/* Of many calls at once some are refused for now, or wait longer than the client does. A daemon
+ * that leaves, its last job gone, closes its connections and accepts none after that: one that does
+ * so twice is out of order. */
 static bool is_passing(int r, pid_t daemon, pid_t *left)
 {
     const pid_t before = *left;
     *left = r == -EPIPE ? daemon : 0;
-    return (r == -EPIPE && daemon != before) || r == -EUSERS || r == -EMFILE;
+    return (r == -EPIPE && daemon != before) || r == -EUSERS || r == -EMFILE || r == -ETIMEDOUT;
 }
 
 /* Makes this process a job. *refused: a scheduler is there and does not allow it. */
