@@ -206,10 +206,13 @@ static int enroll(const struct options *o, struct client *peer, bool *refused, i
     const uint64_t until = monotonic_ns() + ENROLL_NS;
     long nap = NAP_FIRST_NS;
     pid_t left = 0;
+    bool unanswered = false;
     int r = transient_connect(&t, o->device, peer, err);
     while (r == 0) {
         json_t *reply;
         r = client_call(peer, &o->request, &reply, err);
+        r = r == -EEXIST && unanswered ? 0 : r; /* the call that was not answered was done */
+        unanswered |= r == -ETIMEDOUT;
         if (r == 0)
             run_note_unmanaged(o, reply);
         if (r == 0)
