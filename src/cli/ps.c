@@ -218,6 +218,22 @@ static int others_add(json_t *all, struct error *err)
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
+/* Only the daemon knows which process a pid is: in a container its numbers are others. */
+static int job_of(pid_t pid, uint64_t *number, struct error *err)
+{
+    struct client c;
+    json_t *reply = NULL;
+    int r = client_open(&c, err);
+    if (r == 0)
+        r = client_call(&c, &(struct request){.op = OP_PS, .pid = pid, .number = INT64_MAX}, &reply,
+                        err);
+    const json_int_t of = json_get_int(reply, "job_of");
+    *number = of > 0 ? (uint64_t)of : UINT64_MAX;
+    json_decref(reply);
+    client_close(&c);
+    return r;
+}
+
 static bool wanted(const json_t *job, const struct request *t)
 {
     const char *name = json_get_text(job, "name");
@@ -239,7 +255,13 @@ static int ps_choose(json_t *all, char *const *targets, int n)
     for (int i = 0; i < n && keep; i++) {
         struct request t = {.op = OP_PS};
         bool any = false;
+        struct error err = {""};
         status = target_parse("ps", targets[i], &t) == CLI_OK ? status : CLI_USAGE;
+        if (t.pid && json_get_true(all, "daemon") && job_of(t.pid, &t.number, &err) < 0) {
+            cli_error("%s: %s", targets[i], err.text);
+            status = CLI_FAILED;
+            continue;
+        }
         json_array_foreach(jobs, k, job)
         {
             bool w = wanted(job, &t);

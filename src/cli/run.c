@@ -227,13 +227,14 @@ static int room_wait(struct client *c, const struct request *r, const json_t *re
     return 0;
 }
 
-/* Of many calls at once some are refused for now. A daemon that leaves, its last job gone, closes
- * its connections and accepts none after that: one that does so twice is out of order. */
+/* Of many calls at once some are refused for now, or wait longer than the client does. A daemon
+ * that leaves, its last job gone, closes its connections and accepts none after that: one that does
+ * so twice is out of order. */
 static bool is_passing(int r, pid_t daemon, pid_t *left)
 {
     const pid_t before = *left;
     *left = r == -EPIPE ? daemon : 0;
-    return (r == -EPIPE && daemon != before) || r == -EUSERS || r == -EMFILE;
+    return (r == -EPIPE && daemon != before) || r == -EUSERS || r == -EMFILE || r == -ETIMEDOUT;
 }
 
 static void take_pool(struct enrolled *e, const json_t *reply)
@@ -251,10 +252,13 @@ static int enroll(const struct options *o, struct client *peer, struct enrolled 
     const uint64_t until = monotonic_ns() + ENROLL_NS;
     long nap = NAP_FIRST_NS;
     pid_t left = 0;
+    bool unanswered = false;
     int r = transient_connect(&t, o->device, peer, err);
     while (r == 0) {
         json_t *reply;
         r = client_call(peer, &o->request, &reply, err);
+        r = r == -EEXIST && unanswered ? 0 : r; /* the call that was not answered was done */
+        unanswered |= r == -ETIMEDOUT;
         if (r == 0) {
             run_note_unmanaged(o, reply);
             take_pool(e, reply);

@@ -103,7 +103,7 @@ static const struct {
     [OP_SET] = {"set", BIT(F_TARGET) | CHANGES, BIT(F_TARGET)},
     [OP_PAUSE] = {"pause", BY_NAME},
     [OP_RESUME] = {"resume", BY_NAME},
-    [OP_PS] = {"ps", BIT(F_AFTER), 0},
+    [OP_PS] = {"ps", BIT(F_AFTER) | BIT(F_PID), 0},
     [OP_POLICY] = {"policy", BIT(F_NAME) | BIT(F_PARAMS), 0},
     [OP_SWAP_OUT] = {"swap-out", BY_NAME},
     [OP_SWAP_IN] = {"swap-in", BY_NAME},

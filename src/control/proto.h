@@ -9,7 +9,7 @@
  *   class "none" detaches the job; a pid in no job is adopted
  * - pause, resume: {"target":T}
  * - swap-out, swap-in: {"target":T}: begin it; ps shows how far it is
- * - ps: {"after":N?}: jobs with numbers above N, as many as fit
+ * - ps: {"after":N?, "pid":N?}: jobs with numbers above N, as many as fit; which the process is in
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: show, or change; keys as in [policy] of cede.conf.
  *   All of it is done, or nothing
  * - hints: {}: a page to report requests: libcede
@@ -17,11 +17,12 @@
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
  * - add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}; of add with run also what
  *   ps lists of unmanaged programs
- * - ps: {"jobs":[...], "more":bool, "policy":S, "device":S, "gpus":[{"index":, "label":, "name":,
- *   "uuid":, "level":, "level_name":, "caps":[S, ...]}], "pid":N}; without devices that nobody has
- *   used yet. Where "after" is 0 also "unmanaged":[{"pid":, "name":, "uid":, "gpus":[..] (empty:
- * not known), "detached":bool (by a person), "may_set":bool (by this caller)}] and, where there are
- *   more than 64, "unmanaged_more":N: GPU programs that no job owns
+ * - ps: {"jobs":[...], "job_of":N? (the number of that process's), "more":bool, "policy":S,
+ * "device":S, "gpus":[{"index":, "label":, "name":, "uuid":, "level":, "level_name":, "caps":[S,
+ * ...]}], "pid":N}; without devices that nobody has used yet. Where "after" is 0 also
+ * "unmanaged":[{"pid":, "name":, "uid":, "gpus":[..] (empty: not known), "detached":bool (by a
+ * person), "may_set":bool (by this caller)}] and, where there are more than 64, "unmanaged_more":N:
+ * GPU programs that no job owns
  * - policy: {"policy":S, "policies":[{"name":, "summary":}], "params":{KEY:X, ...}}
  * - hints: {"hints":N, "pid":N}, and the page's descriptor: lib/hints_proto.h of version N; pid
  *   is the asking process as the daemon sees it

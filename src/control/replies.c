@@ -269,7 +269,8 @@ static void add_jobs(json_t *reply, const struct engine *e, const struct hints *
     }
 }
 
-json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after)
+json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after,
+                 uint64_t job_of)
 {
     struct device_driver *d = engine_driver(e);
     struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
@@ -280,6 +281,8 @@ json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who
         engine_watch(e);
         if (hints)
             hints_assign(hints, e, monotonic_ns());
+        if (job_of)
+            json_object_set_new(o, "job_of", json_integer((json_int_t)job_of));
         if (!after)
             reply_add_unmanaged(o, e, who);
         add_jobs(o, e, hints, after, all);

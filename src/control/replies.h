@@ -13,7 +13,8 @@ json_t *job_json(const struct job_view *v); /* as proto.h describes it */
 json_t *reply_job(const struct job_view *v, const char *note);
 /* Jobs with numbers above `after`, as many as fit; the first page also has what
  * reply_add_unmanaged() adds. hints: NULL: none. */
-json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after);
+json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after,
+                 uint64_t job_of);
 /* Adds "unmanaged", and "unmanaged_more" where there are more than UNMANAGED_MAX: the programs that
  * the caller may set come first, those that a person detached last. */
 #define UNMANAGED_MAX 64

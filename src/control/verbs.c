@@ -289,6 +289,17 @@ static int translate(struct verb *v)
                            asked, strerror(-code));
 }
 
+/* Whose job a process is in, for ps; none is no fault. */
+static int find_asked(struct verb *v, const struct engine *e)
+{
+    struct target *t = &v->target;
+    int code = translate(v);
+    t->slot = code == 0 ? engine_job_of(e, v->request.pid) : SLOT_NONE;
+    if (t->slot != SLOT_NONE)
+        engine_view(e, t->slot, &t->view);
+    return code == -ESRCH ? 0 : code;
+}
+
 static int steer(struct verb *v, struct engine *e)
 {
     const struct request *r = &v->request;
@@ -368,7 +379,7 @@ static int verb_run(struct command *c, struct engine *e)
         return v->parsed;
     switch (v->request.op) {
     case OP_PS:
-        return 0;
+        return v->request.pid ? find_asked(v, e) : 0;
     case OP_POLICY:
         return set_policy(v, e);
     case OP_HINTS:
@@ -432,7 +443,7 @@ static json_t *reply_of(struct verb *v, struct engine *e)
     const struct request *r = &v->request;
     switch (r->op) {
     case OP_PS:
-        return reply_ps(e, v->verbs->hints, &v->who, r->number);
+        return reply_ps(e, v->verbs->hints, &v->who, r->number, v->target.view.number);
     case OP_HINTS:
         return json_pack("{s:i, s:b, s:i, s:i}", "v", PROTO_VERSION, "ok", 1, "hints",
                          HINTS_VERSION, "pid", (int)v->who.pid);

@@ -167,6 +167,10 @@ static void serve(int listener, const char *const replies[])
             if (write_full(log_fd, buf, (size_t)n + 1) < 0)
                 _exit(1);
             const char *reply = replies[k];
+            if (reply && !*reply && replies[k + 1]) { /* silence, until the client has gone */
+                k++;
+                continue;
+            }
             if (!reply || send(fd, reply, strlen(reply), MSG_NOSIGNAL) < 0)
                 break;
             k += replies[k + 1] != NULL || replies[k] == NULL;

@@ -51,7 +51,8 @@ pid_t process_parent(pid_t pid);
 void await_state(pid_t pid, const char *states);
 
 /* A daemon that answers the n-th message with the n-th text (the last one again and again; NULL:
- * closes the connection instead) and writes down what it was asked. uid -1: this user. */
+ * closes the connection instead; "": none until the client has gone) and writes down what it was
+ * asked. uid -1: this user. */
 pid_t fake_daemon(uid_t uid, const char *const replies[]);
 /* Ends it; what it was asked, one message a line. malloc'd. */
 char *fake_daemon_end(pid_t pid);

@@ -516,6 +516,22 @@ static void asks_again_while_too_many_do(void **state)
     assert_int_equal(status_of(with.status), 0);
 }
 
+/* A user who asks for much waits longer than one call does. */
+static void asks_again_without_an_answer(void **state)
+{
+    (void)state;
+    static const char done[] =
+        "{\"v\":1,\"ok\":false,\"errno\":17,\"error\":\"is already job #1\"}";
+    for (int i = 0; i < 2; i++) {
+        pid_t daemon = fake_daemon(
+            (uid_t)-1, (const char *const[]){"", i ? done : "{\"v\":1,\"ok\":true}", NULL});
+        RUN(&with, "cede", "run", "--strict", "echo", "ran");
+        free(fake_daemon_end(daemon));
+        assert_string_equal(with.err, "");
+        assert_int_equal(status_of(with.status), 0);
+    }
+}
+
 /* A stranger's socket is as good as none. */
 static void distrusts(void **state)
 {
@@ -575,6 +591,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(names_itself),
         cmocka_unit_test(refused),
         cmocka_unit_test(asks_again_while_too_many_do),
+        cmocka_unit_test(asks_again_without_an_answer),
         cmocka_unit_test(distrusts),
         cmocka_unit_test(as_a_user),
     };

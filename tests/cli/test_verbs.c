@@ -526,22 +526,27 @@ static void chosen(void **state)
     json_decref(o);
 }
 
-/* A pid is in the job of its ancestor. */
+/* The daemon is asked whose process that is: the number may mean another one to it. */
 static void chosen_by_pid(void **state)
 {
     (void)state;
-    char page[256], pid[16];
-    snprintf(page, sizeof(page),
-             OK ",\"more\":false,\"jobs\":[{\"number\":1,\"name\":\"x\",\"pid\":%d}]}",
-             (int)getpid());
-    pid_t daemon = fake_daemon((uid_t)-1, (const char *const[]){page, NULL});
-    snprintf(pid, sizeof(pid), "%d", (int)daemon); /* a child of this process */
-    RUN(&r, "cede", "ps", pid);
-    assert_int_equal(status_of(r.status), 0);
-    assert_non_null(strstr(r.out, "#1 "));
+    static const char page[] =
+        OK ",\"more\":false,\"jobs\":[{\"number\":1,\"name\":\"x\",\"pid\":1},"
+           "{\"number\":2,\"name\":\"y\",\"pid\":77}]}";
+    pid_t daemon =
+        fake_daemon((uid_t)-1, (const char *const[]){page, OK ",\"jobs\":[],\"job_of\":2}", NULL});
     RUN(&r, "cede", "ps", "1");
-    assert_int_equal(status_of(r.status), 1);
+    char *asked = fake_daemon_end(daemon);
+    assert_int_equal(status_of(r.status), 0);
+    assert_non_null(strstr(r.out, "#2 "));
+    assert_null(strstr(r.out, "#1 "));
+    assert_non_null(strstr(asked, "\"pid\":1"));
+    free(asked);
+    daemon = fake_daemon((uid_t)-1, (const char *const[]){page, OK ",\"jobs\":[]}", NULL});
+    RUN(&r, "cede", "ps", "77");
     free(fake_daemon_end(daemon));
+    assert_int_equal(status_of(r.status), 1);
+    assert_string_equal(r.err, "cede: 77: no such job; `cede ps` lists the jobs\n");
 }
 
 /* "more" for ever, with the same jobs. */

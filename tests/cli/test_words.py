@@ -166,7 +166,7 @@ class Words(unittest.TestCase):
             "An unmanaged program": packed("control/replies.c", "unmanaged_json"),
             "A process of others": packed("cli/ps.c", "other"),
         }
-        of_messages = {"v", "ok", "more"}  # cut off by from_daemon()
+        of_messages = {"v", "ok", "more", "job_of"}  # cut off by from_daemon()
         for title, fields in objects.items():
             self.assertEqual(fields_on(page, title), fields - of_messages, title)
         states = packed_words("control/replies.c", "job_state") | {"swapping-out", "swapped", "swapping-in"}

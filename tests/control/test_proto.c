@@ -102,7 +102,7 @@ static const struct {
     {"{\"v\":1,\"op\":7}", -EINVAL, "op:"},
     {"{\"v\":1,\"op\":\"reboot\"}", -EINVAL, "'reboot'"},
     {"{\"v\":1,\"op\":\"\\u001b[2J\"}", -EINVAL, "'?[2J'"},
-    {"{\"v\":1,\"op\":\"ps\",\"x\":1}", -EINVAL, "'x': ps takes after"},
+    {"{\"v\":1,\"op\":\"ps\",\"x\":1}", -EINVAL, "'x': ps takes pid, after"},
     {"{\"v\":1,\"op\":\"pause\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field 'weight'"},
     {"{\"v\":1,\"op\":\"add\"}", -EINVAL, "pid is missing"},
     {"{\"v\":1,\"op\":\"pause\"}", -EINVAL, "target is missing"},

@@ -464,16 +464,78 @@ static void users_leave_root_room(void **state)
     }
 }
 
+/* What a program is told that had no room, in ps. */
+static int refusal_of(pid_t pid, struct error *err)
+{
+    struct pid_list all = {0};
+    struct group_list l = {0};
+    struct proc_stat st;
+    bool listed = false;
+    int r = 0;
+    assert_int_equal(d->ops->processes(d, &all, NULL), 0);
+    for (size_t i = 0; i < all.n; i++)
+        listed |= all.v[i] == pid;
+    assert_int_equal(proc_stat_read(pid, &st), 0);
+    if (listed)
+        r = d->ops->scan(d, st.id, &l, err);
+    group_list_free(&l);
+    pid_list_free(&all);
+    return r;
+}
+
+static void refusals_are_told(void **state)
+{
+    (void)state;
+    int crowd[GATE_PROGRAMS_OF_USER], ends[2];
+    struct error err = {""};
+    for (unsigned i = 0; i < ARRAY_SIZE(crowd); i++) {
+        crowd[i] = connect_raw();
+        processes();
+    }
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char c;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (unsigned i = 0; i < ARRAY_SIZE(crowd); i++)
+            close(crowd[i]);
+        close(ends[1]);
+        close(connect_raw());
+        if (read(ends[0], &c, 1) == 0)
+            connect_raw();
+        pause();
+    }
+    close(ends[0]);
+    for (int i = 0; i < 2000 && refusal_of(pid, &err) == 0; i++)
+        usleep(5000);
+    assert_int_equal(refusal_of(pid, &err), -EUSERS);
+    assert_non_null(strstr(err.text, "a user may have 128 programs"));
+
+    for (unsigned i = 0; i < ARRAY_SIZE(crowd); i++)
+        close(crowd[i]);
+    close(ends[1]); /* it tries again */
+    for (int i = 0; i < 2000 && refusal_of(pid, &err) != 0; i++)
+        usleep(5000);
+    assert_int_equal(refusal_of(pid, &err), 0);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 #define B(name) cmocka_unit_test_setup_teardown(name, begin, end)
 #define V(name) cmocka_unit_test_setup_teardown(name, begin_virtual, end)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        B(no_descriptors_left),           B(refusals_are_slow),
-        B(invented_devices_leave_room),   B(users_leave_root_room),
-        B(connecting_is_paid_for),        V(honest_wants_are_believed),
-        V(stopped_programs_want_nothing), cmocka_unit_test(fruitless_wants_lose),
+        B(no_descriptors_left),
+        B(refusals_are_slow),
+        B(invented_devices_leave_room),
+        B(users_leave_root_room),
+        B(refusals_are_told),
+        B(connecting_is_paid_for),
+        V(honest_wants_are_believed),
+        V(stopped_programs_want_nothing),
+        cmocka_unit_test(fruitless_wants_lose),
     };
     return cmocka_run_group_tests_name("device_gate_limits", tests, NULL, NULL);
 }

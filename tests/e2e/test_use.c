@@ -362,11 +362,49 @@ static void in_a_container(void **state)
     ceded_stop(&d);
 }
 
+/* One that shares nothing but the sockets, with users of its own. */
+static void in_a_bare_container(void **state)
+{
+    (void)state;
+    static const char *const script =
+        "mount -t tmpfs tmpfs /mnt && cd /mnt && touch socket gpu cede || exit 10\n"
+        "mount --bind $CEDE_DIR/socket socket && mount --bind $CEDE_SOFT_SOCKET gpu || exit 10\n"
+        "mount --bind $CEDE_EXE cede && mount -t tmpfs tmpfs /tmp || exit 10\n"
+        "export CEDE_DIR=/mnt CEDE_SOFT_SOCKET=/mnt/gpu\n"
+        "shows() { ./cede ps $1 >shown 2>&1; grep -q \"$2\" shown; }\n"
+        "./cede run -c batch -n inner -- ./cede load batch --device soft & runner=$!\n"
+        "until shows $runner 'running.* inner'; do sleep 0.05; done\n"
+        "sleep 1000 & sleeper=$!\n"
+        "shows $sleeper 'no such job' || exit 11\n"
+        "./cede set $sleeper -c latency && shows $sleeper 'latency.* sleep' || exit 12\n"
+        "shows $sleeper inner && exit 13\n"
+        "./cede pause $runner && shows inner paused && shows outer running || exit 14\n"
+        "./cede resume $runner && shows inner running || exit 15\n"
+        "shows 30000 'no such job' || exit 16\n"
+        "kill $sleeper $runner && wait $runner";
+    if (getuid() != 0)
+        skip();
+    RUN(&result, "unshare", "-Urpfm", "--mount-proc", "mount", "-t", "tmpfs", "tmpfs", "/mnt");
+    if (result.status)
+        skip(); /* nor user namespaces */
+    struct ceded d = ceded_start();
+    pid_t outer = LOAD("outer", "batch");
+    assert_true(EVENTUALLY(all_have_contexts(&outer, 1)));
+    CEDE("set", pid_text(outer), "-c", "normal");
+    pid_t pid = SPAWN("container", "unshare", "-Urpfm", "--mount-proc", "sh", "-c", script);
+    int status = await_child(pid);
+    if (status)
+        fail_msg("%d: %s", status, contents("container.err"));
+    json_decref(load_end("outer", outer));
+    ceded_stop(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         e2e(latency_beside_batch),   e2e(pause_release_shares), e2e(budgets),
         e2e(clients_that_misbehave), e2e(what_is_no_program),   e2e(in_a_container),
+        e2e(in_a_bare_container),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

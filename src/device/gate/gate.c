@@ -99,6 +99,12 @@ static int gate_processes(struct device_driver *base, struct pid_list *out, stru
         }
         r = pid_list_push(out, p->proc.pid);
     }
+    for (unsigned i = 0; i < GATE_REFUSED && r == 0; i++) {
+        struct proc_id *p = &d->refused[i];
+        if (p->pid && (!proc_alive(*p) || !gate_refused(d, *p)))
+            *p = (struct proc_id){0};
+        r = p->pid ? pid_list_push(out, p->pid) : 0;
+    }
     return r < 0 ? error_set(err, r, "out of memory") : 0;
 }
 
@@ -128,6 +134,11 @@ static int gate_scan(struct device_driver *base, struct proc_id proc, struct gro
             r = e->used ? group_list_push(out, &g) : 0;
         }
     }
+    if (gate_refused(d, proc))
+        return error_set(err, -EUSERS,
+                         "it runs unscheduled: a user may have %d programs with a gate, and all "
+                         "users together %u",
+                         GATE_PROGRAMS_OF_USER, USERS_PART(GATE_PROGRAMS));
     return r < 0 ? error_set(err, r, "out of memory") : 0;
 }
 

@@ -20,6 +20,7 @@
 #define GATE_PROGRAMS         512
 #define GATE_PROGRAMS_OF_USER 128 /* all but root's together: USERS_PART */
 #define GATE_USERS            64  /* whose wants are accounted */
+#define GATE_REFUSED          16  /* programs that had no room and are remembered */
 
 /* Time that a program wants an open gate without any command of it ending. What one command may
  * take is more than a program waits before it withdraws its want (10 s, src/gate/gate.c). */
@@ -72,6 +73,8 @@ struct gate_driver {
     } places[GATE_PLACES];
     struct gate_program programs[GATE_PROGRAMS];
     unsigned end; /* programs below may be in use */
+    struct proc_id refused[GATE_REFUSED];
+    unsigned nrefused; /* ever */
     struct gate_user users[GATE_USERS];
     uint64_t paid_ns;  /* when the users' accounts last fell */
     uint64_t stops_ns; /* when programs are looked at next, if any has to be */
@@ -92,6 +95,8 @@ uint64_t gate_due_ns(struct device_driver *base);
 void gate_poll(struct gate_driver *d);
 /* Listens again to programs that sent too much, and for new ones, if it is time. */
 void gate_unmute(struct gate_driver *d);
+/* Whether the program runs unscheduled because there was no room for it. */
+bool gate_refused(const struct gate_driver *d, struct proc_id proc);
 /* The program notices, and runs unscheduled. */
 void gate_drop(struct gate_driver *d, struct gate_program *p);
 

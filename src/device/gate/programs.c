@@ -193,6 +193,16 @@ static void receive_from(struct gate_driver *d, struct gate_program *p)
 
 /* ---- connections ---- */
 
+bool gate_refused(const struct gate_driver *d, struct proc_id proc)
+{
+    bool refused = false;
+    for (unsigned i = 0; i < GATE_REFUSED; i++)
+        refused |= d->refused[i].pid && proc_same(d->refused[i], proc);
+    for (unsigned i = 0; i < d->end && refused; i++)
+        refused = d->programs[i].fd < 0 || !proc_same(d->programs[i].proc, proc);
+    return refused;
+}
+
 /* Takes the descriptor over if there is room for the program, and its user does not owe too much.
  */
 static bool program_admit(struct gate_driver *d, int fd, uid_t *whose)
@@ -223,6 +233,8 @@ static bool program_admit(struct gate_driver *d, int fd, uid_t *whose)
                  "most %d), all users together %u (at most %d)",
                  (int)c.pid, c.uid, theirs, GATE_PROGRAMS_OF_USER, users,
                  USERS_PART(GATE_PROGRAMS));
+        if (!gate_refused(d, st.id))
+            d->refused[d->nrefused++ % GATE_REFUSED] = st.id;
         return false;
     }
     d->programs[slot] = (struct gate_program){.fd = fd, .proc = st.id, .account = account};
