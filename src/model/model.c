@@ -264,8 +264,10 @@ bool model_group_update(struct model *m, uint32_t slot, const struct device_grou
         if (now_us != g->want_us) /* else ours, by a control that seemed to fail */
             g->dg.timeslice_us = now_us;
     }
-    if (found->shared != shared)
+    if (found->shared != shared) {
+        model_group_part(m, slot);
         model_group_inherit(m, slot);
+    }
     g->suspend_unsure |= changed && g->suspended;
     if (reset || (changed && g->suspended)) {
         model_group_changed(m, g);
@@ -283,6 +285,7 @@ void model_group_remove(struct model *m, uint32_t slot, bool keep)
         link = &m->groups[*link].next;
     *link = g->next;
     model_group_show(m, slot, SLOT_NONE);
+    model_group_part(m, slot);
     m->units_dirty |= g->dg.shared > 0;
     m->jobs[p->job].ngroups--;
     m->user_groups -= m->jobs[p->job].rec.uid != 0;

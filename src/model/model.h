@@ -330,6 +330,8 @@ void model_unit_changed(struct model *m, uint32_t job);
 void model_unit_leave(struct model *m, uint32_t job);
 /* Tells the scheduler that it is this job's, or nobody's (SLOT_NONE). */
 void model_group_show(struct model *m, uint32_t slot, uint32_t job);
+/* It ends, or is another one in the hardware now: those that were the same as it still are. */
+void model_group_part(struct model *m, uint32_t slot);
 /* It turned out to be shared, or is shared no more. */
 void model_group_inherit(struct model *m, uint32_t slot);
 

@@ -62,6 +62,14 @@ void model_unit_changed(struct model *m, uint32_t job)
 
 /* ---- which jobs are one ---- */
 
+void model_group_part(struct model *m, uint32_t slot)
+{
+    uint32_t last = slot;
+    for_each_twin(m, slot, t) last = t;
+    m->groups[last].twin = m->groups[slot].twin;
+    m->groups[slot].twin = slot;
+}
+
 static int by_share(const void *a, const void *b, void *groups)
 {
     const struct device_group *x = &((struct channel_group *)groups)[*(const uint32_t *)a].dg;

@@ -362,6 +362,24 @@ static void test_not_swapped(void **state)
     assert_non_null(strstr(err.text, "MPS"));
 }
 
+/* One of three is a client no more, and the others still are. */
+static void test_client_no_more(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    three_clients(f, p, job, (enum job_class[]){CLASS_BATCH, CLASS_BATCH, CLASS_BATCH});
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(view(f, job[i]).unit, view(f, job[0]).number);
+    client_of(f, p[0], 0);
+    ticks(f, 6000);
+    assert_false(view(f, job[0]).is_client);
+    assert_int_equal(view(f, job[0]).unit, 0);
+    assert_int_equal(view(f, job[2]).unit, view(f, job[1]).number);
+    stop(f, true);
+    assert_int_equal(changed_groups(f), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,6 +395,7 @@ int main(void)
         T(test_first_ends_unseen),
         T(test_two_servers_and_gpus),
         T(test_not_swapped),
+        T(test_client_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
