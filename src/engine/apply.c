@@ -178,9 +178,17 @@ static void want(struct model *m, uint32_t slot, uint64_t us, bool runnable)
     g->want_runnable = runnable;
 }
 
-/* Of units with a program that is in no job all is as it was. */
-static void leave_alone(struct model *m)
+/* When to try again what failed for this group. */
+static uint64_t retry_due(const struct model *m, uint32_t slot)
 {
+    const uint64_t at = m->groups[slot].retry_at;
+    return at > m->now ? at : TIME_NEVER;
+}
+
+/* Of units with a program that is in no job all is as it was. Returns when to try again. */
+static uint64_t leave_alone(struct model *m)
+{
+    uint64_t retry_at = TIME_NEVER;
     for (uint32_t i = 0; m->nalone && i < m->groups_end; i++) {
         struct channel_group *g = &m->groups[i];
         if (!group_live(g) || !m->jobs[m->processes[g->process].job].left_alone)
@@ -189,17 +197,18 @@ static void leave_alone(struct model *m)
         if (g->suspended)
             apply_runnable(m, i);
         apply_timeslice(m, i);
+        retry_at = min_u64(retry_at, retry_due(m, i));
     }
+    return retry_at;
 }
 
 uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
 {
-    uint64_t retry_at = TIME_NEVER;
     for (size_t i = 0; i < plan->n; i++) {
         const struct sched_setting *s = &plan->settings[i];
         for_each_twin(m, s->group, g) want(m, g, s->timeslice_us, s->runnable);
     }
-    leave_alone(m);
+    uint64_t retry_at = leave_alone(m);
     for (size_t i = 0; i < plan->n; i++) {
         for_each_twin(m, plan->settings[i].group, g)
         {
@@ -217,11 +226,7 @@ uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
         }
     }
     for (size_t i = 0; i < plan->n; i++) {
-        for_each_twin(m, plan->settings[i].group, g)
-        {
-            uint64_t at = m->groups[g].retry_at;
-            retry_at = at > m->now ? min_u64(retry_at, at) : retry_at;
-        }
+        for_each_twin(m, plan->settings[i].group, g) retry_at = min_u64(retry_at, retry_due(m, g));
     }
     return retry_at;
 }

@@ -380,6 +380,31 @@ static void test_client_no_more(void **state)
     assert_int_equal(changed_groups(f), 0);
 }
 
+/* What was suspended when a program in no job came is resumed, even if not at the first attempt. */
+static void test_left_alone_at_last(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[4];
+    programs(f, p, 4, 2);
+    client_of(f, p[0], SERVER);
+    start(f, "priority", NULL);
+    uint32_t a = add(f, p[0], CLASS_BATCH);
+    add(f, p[1], CLASS_BATCH);
+    add(f, p[2], CLASS_LATENCY);
+    for (int i = 0; i < 1000 && !suspended_of(f, p[0]); i++)
+        ticks(f, 10);
+    assert_int_equal(suspended_of(f, p[0]), 3);
+    f->d.fail_resume = EIO;
+    end(f, p[1]);
+    end(f, p[2]);
+    client_of(f, p[3], SERVER);
+    ticks(f, 3000);
+    assert_true(view(f, a).left_alone);
+    f->d.fail_resume = 0;
+    ticks(f, 3000);
+    assert_int_equal(suspended_groups(f), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +421,7 @@ int main(void)
         T(test_two_servers_and_gpus),
         T(test_not_swapped),
         T(test_client_no_more),
+        T(test_left_alone_at_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
