@@ -230,6 +230,10 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
         g->timeslice_unknown = m->gpus[dg->gpu].caps & GPU_CAP_TIMESLICE;
         p->stopped |= g->stopped = old.stopped;
     }
+    if (p->stopped && !g->stopped) { /* for when it is the last one that is on record */
+        g->stopped = true;
+        model_group_changed(m, g);
+    }
     p->first_group = slot;
     m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;
     m->jobs[p->job].ngroups++;

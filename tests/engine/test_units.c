@@ -405,6 +405,25 @@ static void test_left_alone_at_last(void **state)
     assert_int_equal(suspended_groups(f), 0);
 }
 
+/* A stopped program is found to have another context than the one that is on record. */
+static void test_other_groups_while_stopped(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    three_clients(f, p, job, (enum job_class[]){CLASS_BATCH, CLASS_BATCH, CLASS_BATCH});
+    pause_job(f, job[1], true);
+    assert_true(reaches(p[1], true));
+    mock_exit(&f->d, p[1]);
+    mock_context(&f->d, p[1], 0, 3);
+    client_of(f, p[1], SERVER);
+    ticks(f, 6000);
+    assert_int_equal(view(f, job[1]).groups, 4);
+    assert_int_equal(state_of(p[1]), 'T');
+    crash_and_undo(f);
+    assert_true(reaches(p[1], false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +441,7 @@ int main(void)
         T(test_not_swapped),
         T(test_client_no_more),
         T(test_left_alone_at_last),
+        T(test_other_groups_while_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
