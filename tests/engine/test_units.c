@@ -424,6 +424,31 @@ static void test_other_groups_while_stopped(void **state)
     assert_true(reaches(p[1], false));
 }
 
+/* Its new groups have the old ones' places. */
+static void test_other_groups_in_one_look(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    programs(f, p, 3, 2);
+    client_of(f, p[0], SERVER);
+    client_of(f, p[1], SERVER);
+    start(f, "priority", NULL);
+    add(f, p[0], CLASS_BATCH);
+    add(f, p[1], CLASS_BATCH);
+    add(f, p[2], CLASS_LATENCY);
+    ticks(f, 100);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
+    mock_exit(&f->d, p[1]);
+    mock_context(&f->d, p[1], 0, 2);
+    on(f, p[1])->timeslice_us = 1;
+    client_of(f, p[1], SERVER);
+    ticks(f, 6000);
+    crash(f);
+    end(f, p[0]);
+    undo(f);
+    assert_int_equal(changed_groups(f), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,6 +467,7 @@ int main(void)
         T(test_client_no_more),
         T(test_left_alone_at_last),
         T(test_other_groups_while_stopped),
+        T(test_other_groups_in_one_look),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
