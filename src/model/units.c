@@ -194,6 +194,11 @@ void model_unit_leave(struct model *m, uint32_t job)
         if (group_live(&m->groups[i]) && m->groups[i].sched_job == job)
             model_group_show(m, i, SLOT_NONE);
     }
+    /* Its slot may be another job's before it is known who stands for them now. */
+    for_each_job (m, j) {
+        if (j->unit == job)
+            j->unit = model_job_slot(m, j);
+    }
     m->units_dirty |= m->nshared > 0;
 }
 

@@ -449,6 +449,31 @@ static void test_other_groups_in_one_look(void **state)
     assert_int_equal(changed_groups(f), 0);
 }
 
+/* Who stands for two ends, and in the same turn another job gets its place. */
+static void test_place_of_the_oldest(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[5];
+    programs(f, p, 5, 2);
+    client_of(f, p[0], SERVER);
+    client_of(f, p[1], SERVER);
+    start(f, "priority", NULL);
+    uint32_t a = add(f, p[0], CLASS_BATCH);
+    uint32_t b = add(f, p[1], CLASS_LATENCY);
+    add(f, p[2], CLASS_BATCH);
+    ticks(f, 1500);
+    end(f, p[2]);
+    ticks(f, 100);
+    engine_release(f->m, a);
+    uint32_t c = add(f, p[3], CLASS_BATCH);
+    assert_int_equal(c, a);
+    assert_int_equal(engine_pause(f->m, b, true, 0), 0);
+    assert_int_equal(engine_pause(f->m, b, false, 0), 0);
+    add(f, p[4], CLASS_LATENCY);
+    ticks(f, 3000);
+    assert_int_equal(on(f, p[3])->timeslice_us, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -468,6 +493,7 @@ int main(void)
         T(test_left_alone_at_last),
         T(test_other_groups_while_stopped),
         T(test_other_groups_in_one_look),
+        T(test_place_of_the_oldest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
