@@ -157,10 +157,12 @@ int journal_refresh(struct journal *j);
 uint32_t journal_jobs_end(const struct journal *j);
 uint32_t journal_groups_end(const struct journal *j);
 
-/* Resumes every suspended group and gives every group its old timeslice back, for the records that
- * `want` accepts (NULL: all), suspended ones first. Frees each record that was undone or whose
- * process is gone. Returns how many could not be undone. */
+/* Continues every stopped process, resumes every suspended group and gives every group its old
+ * timeslice back, for the records that `want` accepts (NULL: all), in this order. Frees each record
+ * that was undone or whose process is gone. Returns how many could not be undone. */
 unsigned journal_undo(struct journal *j, struct device_driver *d,
                       bool (*want)(uint32_t slot, void *arg), void *arg);
+/* The first of these, which needs no device. */
+void journal_undo_stops(struct journal *j, bool (*want)(uint32_t slot, void *arg), void *arg);
 
 #endif

@@ -1,6 +1,10 @@
 /* Jobs whose programs are clients of one MPS server: one for the scheduler, suspended as a whole or
  * not at all; one of them is paused by a signal; nothing of it outlives who set it. */
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "fixture.h"
@@ -474,6 +478,42 @@ static void test_place_of_the_oldest(void **state)
     assert_int_equal(on(f, p[3])->timeslice_us, 1);
 }
 
+/* For what follows in this process every other one is gone when it is sent a signal. */
+static void lose_signals(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_send_signal, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ESRCH),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog prog = {ARRAY_SIZE(code), code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+        _exit(99);
+}
+
+/* A stopped process of a suspended unit ends while it is about to be continued. */
+static void test_ends_while_undone(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[1];
+    int status;
+    programs(f, p, 1, 2);
+    assert_int_equal(journal_open(f->dir, 0, &f->j, NULL), 0);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(journal_put_group(f->j, i, JG_STOPPED | JG_SUSPENDED, &f->d.g[i].dg), 0);
+    pid_t restorer = fork();
+    if (restorer == 0) {
+        lose_signals();
+        signal(SIGSEGV, SIG_DFL); /* which cmocka would take for its own */
+        _exit((int)journal_undo(f->j, &f->d.base, NULL, NULL));
+    }
+    assert_int_equal(waitpid(restorer, &status, 0), restorer);
+    assert_int_equal(status, 0);
+    journal_close(f->j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +534,7 @@ int main(void)
         T(test_other_groups_while_stopped),
         T(test_other_groups_in_one_look),
         T(test_place_of_the_oldest),
+        T(test_ends_while_undone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
