@@ -126,12 +126,26 @@ static int record_stop(struct model *m, struct process *p, bool stopped)
     return r;
 }
 
+/* Whoever may pause a user's job may not signal all in it: a descendant may be another user's. */
+static bool may_stop(const struct model *m, const struct process *p)
+{
+    const struct journal_job *rec = &m->jobs[p->job].rec;
+    uid_t owner;
+    return rec->uid == 0 || rec->paused_by == 0 ||
+           (proc_owner(p->id.pid, &owner) == 0 && owner == rec->uid);
+}
+
 /* What somebody else has stopped is that one's to continue, and is not on record. */
 static void apply_stop(struct model *m, struct process *p)
 {
     struct error err = {""};
     if (proc_stopped(p->id))
         return;
+    if (!may_stop(m, p)) {
+        error_set(&err, -EPERM, "process %d is another user's: not stopped, it runs on", p->id.pid);
+        model_job_failed(m, p->job, -EPERM, &err);
+        return;
+    }
     int r = record_stop(m, p, true);
     r = r < 0 ? r : proc_signal(p->id, SIGSTOP);
     p->stopped = r == 0;

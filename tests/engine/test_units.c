@@ -514,6 +514,55 @@ static void test_ends_while_undone(void **state)
     journal_close(f->j);
 }
 
+/* A user's job whose program has started a client that is root's. */
+static void test_other_users_client(void **state)
+{
+    struct fixture *f = *state;
+    struct proc_stat st;
+    struct error err = {""};
+    int fds[2];
+    uint32_t job;
+    pid_t roots;
+    assert_int_equal(pipe(fds), 0);
+    pid_t users = fork();
+    if (users == 0) {
+        roots = fork();
+        if (roots == 0)
+            wait_to_die();
+        if (setresuid(1000, 1000, 1000) < 0 || write(fds[1], &roots, sizeof(roots)) < 0)
+            _exit(1);
+        wait_to_die();
+    }
+    assert_int_equal(read(fds[0], &roots, sizeof(roots)), sizeof(roots));
+    f->children[f->n++] = users;
+    f->children[f->n++] = roots; /* whom no end of a user's process ends */
+    close(fds[0]);
+    close(fds[1]);
+    pid_t p[2] = {users, roots};
+    for (int i = 0; i < 2; i++) {
+        mock_context(&f->d, p[i], 0, 1);
+        client_of(f, p[i], SERVER);
+    }
+    start(f, "priority", NULL);
+    assert_int_equal(proc_stat_read(users, &st), 0);
+    struct job_spec spec = {.terms = {CLASS_BATCH, WEIGHT_DEFAULT, 0, 0, 0}, .uid = 1000};
+    assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), 0);
+    ticks(f, 1500);
+    assert_int_equal(view(f, job).processes, 2);
+    assert_int_equal(engine_pause(f->m, job, true, 1000), 0);
+    ticks(f, 100);
+    assert_true(reaches(users, true));
+    assert_int_not_equal(state_of(roots), 'T');
+    assert_non_null(strstr(view(f, job).error, "another user"));
+    /* Root may. */
+    assert_int_equal(engine_pause(f->m, job, true, 0), 0);
+    ticks(f, 1100);
+    assert_true(reaches(roots, true));
+    stop(f, true);
+    assert_true(reaches(users, false));
+    assert_true(reaches(roots, false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -535,6 +584,7 @@ int main(void)
         T(test_other_groups_in_one_look),
         T(test_place_of_the_oldest),
         T(test_ends_while_undone),
+        T(test_other_users_client),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
