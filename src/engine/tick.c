@@ -81,6 +81,8 @@ static uint64_t tick_observe(struct engine *e)
     struct model *m = &e->model;
     uint64_t next = discovery_due(&e->discovery, m);
     next = min_u64(next, scans_due(&e->scans, m));
+    if (m->discover_now)
+        next = m->now;
     next = min_u64(next, survey_due(&e->survey, m));
     if (m->norphans && m->now >= m->orphans_until)
         undo_orphans(m);

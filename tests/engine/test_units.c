@@ -563,6 +563,30 @@ static void test_other_users_client(void **state)
     assert_true(reaches(roots, false));
 }
 
+/* As a verb without a daemon does: until nothing is due. */
+static void quiesce(struct fixture *f)
+{
+    while (tick(f) <= f->now)
+        f->now++;
+}
+
+static void test_left_alone_without_daemon(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    programs(f, p, 3, 2);
+    client_of(f, p[0], SERVER);
+    client_of(f, p[1], SERVER);
+    start(f, "static", NULL);
+    quiesce(f);
+    add(f, p[2], CLASS_LATENCY);
+    uint32_t job = add(f, p[0], CLASS_BATCH);
+    quiesce(f);
+    assert_true(view(f, job).left_alone);
+    stop(f, false);
+    assert_int_equal(on(f, p[1])->timeslice_us, 2048);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -585,6 +609,7 @@ int main(void)
         T(test_place_of_the_oldest),
         T(test_ends_while_undone),
         T(test_other_users_client),
+        T(test_left_alone_without_daemon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
