@@ -587,6 +587,32 @@ static void test_left_alone_without_daemon(void **state)
     assert_int_equal(on(f, p[1])->timeslice_us, 2048);
 }
 
+/* Programs in no job are looked at for no more than some of a tick's time. */
+static void test_looks_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[12];
+    uint32_t job;
+    programs(f, p, 12, 0);
+    for (int i = 0; i < 12; i++)
+        client_of(f, p[i], SERVER + (i > 0));
+    start(f, "priority", NULL);
+    job = add(f, p[0], CLASS_BATCH);
+    ticks(f, 1500);
+    f->d.scan_ns = 3 * NSEC_PER_MSEC;
+    for (int i = 0; i < 50; i++) {
+        const unsigned scans = f->d.scans;
+        f->now += 100 * NSEC_PER_MSEC;
+        tick(f);
+        assert_in_range(f->d.scans - scans, 0, 4);
+    }
+    f->d.scan_ns = 0;
+    assert_false(view(f, job).left_alone);
+    client_of(f, p[11], SERVER);
+    ticks(f, 3000);
+    assert_true(view(f, job).left_alone);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -610,6 +636,7 @@ int main(void)
         T(test_ends_while_undone),
         T(test_other_users_client),
         T(test_left_alone_without_daemon),
+        T(test_looks_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
