@@ -10,6 +10,7 @@
 
 #define RETRY_NS   NSEC_PER_SEC
 #define ORPHANS_NS (2 * NSEC_PER_SEC) /* between two attempts to undo them */
+#define STOPS_NS   NSEC_PER_SEC       /* between looks whether what is to be stopped still is */
 
 static void apply_failed(struct model *m, struct channel_group *g, int r, const struct error *err)
 {
@@ -139,6 +140,9 @@ static bool may_stop(const struct model *m, const struct process *p)
 static void apply_stop(struct model *m, struct process *p)
 {
     struct error err = {""};
+    if (m->now < p->stops_at)
+        return;
+    p->stops_at = m->now + STOPS_NS;
     if (proc_stopped(p->id))
         return;
     if (!may_stop(m, p)) {
@@ -165,20 +169,25 @@ static void apply_continue(struct model *m, struct process *p)
     record_stop(m, p, false);
 }
 
-bool apply_stops(struct model *m)
+uint64_t apply_stops(struct model *m)
 {
-    bool any = false;
+    uint64_t next = TIME_NEVER;
     for (uint32_t i = 0; i < m->processes_end; i++) {
         struct process *p = &m->processes[i];
         if (!p->id.pid)
             continue;
-        if (wants_stop(m, p))
+        if (wants_stop(m, p)) {
             apply_stop(m, p);
-        else if (p->stopped)
+            next = min_u64(next, p->stops_at);
+            continue;
+        }
+        p->stops_at = 0;
+        if (p->stopped)
             apply_continue(m, p);
-        any |= p->id.pid && (p->stopped || wants_stop(m, p));
+        if (p->stopped)
+            next = min_u64(next, m->now + STOPS_NS);
     }
-    return any;
+    return next;
 }
 
 /* ---- a plan ---- */

@@ -14,8 +14,6 @@
 #include "engine/engine_impl.h"
 #include "lib/log.h"
 
-#define STOPS_NS NSEC_PER_SEC /* between looks whether what is to be stopped still is */
-
 /* ---- record ---- */
 
 static void tick_record(struct engine *e)
@@ -55,7 +53,7 @@ static uint64_t tick_commit(struct engine *e)
         m->wake = min_u64(plan.wake_ns, apply_plan(m, &plan));
         demand_decided(m);
     }
-    return apply_stops(m) ? min_u64(m->wake, m->now + STOPS_NS) : m->wake;
+    return min_u64(m->wake, apply_stops(m));
 }
 
 /* ---- observe ---- */

@@ -57,7 +57,9 @@ struct process {
     bool ended;
     bool listed;    /* by the driver, as one that uses it; engine/observe/discovery.c */
     uint32_t wants; /* gated devices that it wants: bit mask; engine/observe/demand.c */
-    bool stopped;   /* by us (SIGSTOP), and on record; engine/apply.c */
+    /* engine/apply.c */
+    bool stopped;      /* by us (SIGSTOP), and on record */
+    uint64_t stops_at; /* whether it is, and shall be, is looked at again then */
     /* engine/observe/scans.c */
     bool searching;   /* its last scan has not come to an end */
     bool slow;        /* or it took long */

@@ -613,6 +613,28 @@ static void test_looks_are_bounded(void **state)
     assert_true(view(f, job).left_alone);
 }
 
+/* Whether what is to be stopped still is is looked at once a second, however many ticks there are.
+ */
+static void test_stops_are_looked_at_rarely(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    three_clients(f, p, job, (enum job_class[]){CLASS_BATCH, CLASS_BATCH, CLASS_BATCH});
+    pause_job(f, job[1], true);
+    assert_true(reaches(p[1], true));
+    kill(p[1], SIGCONT);
+    assert_true(reaches(p[1], false));
+    for (int i = 0; i < 50; i++) {
+        ticks(f, 10);
+        assert_int_not_equal(state_of(p[1]), 'T');
+    }
+    /* Not of one that is paused anew. */
+    pause_job(f, job[1], false);
+    pause_job(f, job[1], true);
+    assert_true(reaches(p[1], true));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -637,6 +659,7 @@ int main(void)
         T(test_other_users_client),
         T(test_left_alone_without_daemon),
         T(test_looks_are_bounded),
+        T(test_stops_are_looked_at_rarely),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
