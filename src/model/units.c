@@ -46,6 +46,10 @@ struct job_terms model_unit_terms(const struct model *m, uint32_t job)
         t = any ? best_of(t, job_terms(&j->rec)) : job_terms(&j->rec);
         any = true;
     }
+    if (!any && m->jobs[job].is_client) { /* what they had queued comes after everybody else's */
+        t.class = CLASS_BATCH;
+        t.budget_us = t.gpu_min = 0;
+    }
     return t;
 }
 

@@ -635,6 +635,26 @@ static void test_stops_are_looked_at_rarely(void **state)
     assert_true(reaches(p[1], true));
 }
 
+/* A unit whose jobs are all paused is no better than others. */
+static void test_all_are_paused(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[2];
+    programs(f, p, 2, 2);
+    client_of(f, p[0], SERVER);
+    start(f, "priority", NULL);
+    uint32_t latency = add(f, p[0], CLASS_LATENCY);
+    add(f, p[1], CLASS_BATCH);
+    ticks(f, 100);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
+    pause_job(f, latency, true);
+    ticks(f, 100);
+    assert_int_not_equal(on(f, p[1])->timeslice_us, 1);
+    pause_job(f, latency, false);
+    ticks(f, 100);
+    assert_int_equal(on(f, p[1])->timeslice_us, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -660,6 +680,7 @@ int main(void)
         T(test_left_alone_without_daemon),
         T(test_looks_are_bounded),
         T(test_stops_are_looked_at_rarely),
+        T(test_all_are_paused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
