@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "fixture.h"
+#include "recovery/restorer.h"
 
 #define SERVER 7
 
@@ -655,6 +656,24 @@ static void test_all_are_paused(void **state)
     assert_int_equal(on(f, p[1])->timeslice_us, 1);
 }
 
+/* Daemon and restorer were killed, and there is no GPU to be had any more. */
+static void test_stopped_and_no_device(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[1];
+    struct error err = {""};
+    programs(f, p, 1, 0);
+    assert_int_equal(journal_open(f->dir, 0, &f->j, NULL), 0);
+    snprintf(journal_shared(f->j)->driver, sizeof(journal_shared(f->j)->driver), "soft");
+    snprintf(journal_shared(f->j)->where, sizeof(journal_shared(f->j)->where), "/nowhere");
+    assert_int_equal(journal_put_group(f->j, 0, JG_STOPPED, &f->d.g[0].dg), 0);
+    journal_close(f->j);
+    kill(p[0], SIGSTOP);
+    assert_true(reaches(p[0], true));
+    (void)restorer_undo_abandoned(f->dir, &err);
+    assert_true(reaches(p[0], false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -681,6 +700,7 @@ int main(void)
         T(test_looks_are_bounded),
         T(test_stops_are_looked_at_rarely),
         T(test_all_are_paused),
+        T(test_stopped_and_no_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
