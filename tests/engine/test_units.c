@@ -674,6 +674,28 @@ static void test_stopped_and_no_device(void **state)
     assert_true(reaches(p[0], false));
 }
 
+/* That it was cede that stopped a program nobody knows any more; who asks for it gets it. */
+static void test_resumed_without_journal(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    char path[80];
+    struct proc_stat st;
+    three_clients(f, p, job, (enum job_class[]){CLASS_BATCH, CLASS_BATCH, CLASS_BATCH});
+    pause_job(f, job[1], true);
+    assert_true(reaches(p[1], true));
+    crash(f);
+    snprintf(path, sizeof(path), "%s/journal", f->dir);
+    assert_int_equal(unlink(path), 0);
+    start(f, "priority", NULL);
+    ticks(f, 3000);
+    assert_int_equal(state_of(p[1]), 'T'); /* it may be a person's doing */
+    assert_int_equal(proc_stat_read(p[1], &st), 0);
+    assert_int_equal(engine_resume_unmanaged(f->m, st.id, NULL), 0);
+    assert_true(reaches(p[1], false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -701,6 +723,7 @@ int main(void)
         T(test_stops_are_looked_at_rarely),
         T(test_all_are_paused),
         T(test_stopped_and_no_device),
+        T(test_resumed_without_journal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
