@@ -182,16 +182,10 @@ uint32_t model_journal_flags(const struct channel_group *g)
            (g->stopped ? JG_STOPPED : 0U);
 }
 
-static bool same_group(const struct device_group *a, const struct device_group *b)
-{
-    return a->key == b->key && a->gpu == b->gpu && a->proc.pid == b->proc.pid &&
-           a->proc.start_ticks == b->proc.start_ticks;
-}
-
 static uint32_t group_slot(const struct model *m, const struct device_group *dg)
 {
     for (uint32_t i = 0; m->norphans && i < m->groups_end; i++) {
-        if (m->groups[i].orphan && same_group(&m->groups[i].dg, dg))
+        if (m->groups[i].orphan && journal_same(&m->groups[i].dg, dg))
             return i;
     }
     for (uint32_t i = 0; i < JOURNAL_GROUPS; i++) {

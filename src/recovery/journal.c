@@ -517,11 +517,6 @@ uint32_t journal_swap_slot(const struct journal *j, struct proc_id proc)
     return spare;
 }
 
-static bool is_record_of(const struct journal_group *r, const struct device_group *g)
-{
-    return r->group.key == g->key && r->group.gpu == g->gpu && proc_same(r->group.proc, g->proc);
-}
-
 int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
                       const struct device_group *g)
 {
@@ -542,7 +537,7 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
     const bool was_used = r->state != 0;
     if (flags)
         count_used(j, was_used, true);
-    if (flags && was_used && !is_record_of(r, g)) /* the slot has changed hands */
+    if (flags && was_used && !journal_same(&r->group, g)) /* the slot has changed hands */
         set_flags(r, 0);
     uint32_t moving = flags ? flags_of(r) & JG_MOVING : 0; /* its sum is not right yet */
     if (flags && !r->state) {

@@ -58,6 +58,11 @@ struct journal_group {
     struct device_group group;
 };
 
+static inline bool journal_same(const struct device_group *a, const struct device_group *b)
+{
+    return a->key == b->key && a->gpu == b->gpu && proc_same(a->proc, b->proc);
+}
+
 /* A process that is not on the GPU, or is on its way: written before the first step, and freed when
  * it is known to be back. */
 struct journal_swap {
