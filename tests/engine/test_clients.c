@@ -338,6 +338,29 @@ static void test_resumed_without_journal(void **state)
     assert_true(reaches(p[1], false));
 }
 
+/* One that is detached is known as a client at once: nothing is set for it through the other. */
+static void test_detached_at_once(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    programs(f, p, 3, 2);
+    client_of(f, p[0], SERVER);
+    client_of(f, p[1], SERVER);
+    start(f, "priority", NULL);
+    uint32_t a = add(f, p[0], CLASS_BATCH);
+    add(f, p[1], CLASS_BATCH);
+    add(f, p[2], CLASS_LATENCY);
+    ticks(f, 3100);
+    assert_int_equal(on(f, p[0])->timeslice_us, 1);
+    engine_release(f->m, a);
+    f->now += NSEC_PER_MSEC;
+    tick(f);
+    assert_int_equal(on(f, p[0])->timeslice_us, 2048);
+    end(f, p[1]);
+    ticks(f, 3000);
+    assert_int_equal(on(f, p[0])->timeslice_us, 2048);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +377,7 @@ int main(void)
         T(test_all_are_paused),
         T(test_stopped_and_no_device),
         T(test_resumed_without_journal),
+        T(test_detached_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
