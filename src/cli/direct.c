@@ -122,7 +122,8 @@ bool direct_abandoned(const struct journal *j)
     for (uint32_t i = 0; i < journal_groups_end(j); i++) {
         uint32_t flags;
         const struct device_group *g = journal_group(j, i, &flags);
-        if (g && (flags & JG_SUSPENDED) && proc_alive(g->proc) && is_abandoned(i, (void *)j))
+        if (g && (flags & (JG_SUSPENDED | JG_STOPPED)) && proc_alive(g->proc) &&
+            is_abandoned(i, (void *)j))
             return true;
     }
     return false;

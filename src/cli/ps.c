@@ -80,7 +80,8 @@ static int from_daemon(struct client *c, json_t **out, struct error *err)
 }
 
 /* The journal holds only what was changed, so a group that it does not show runs as it always did.
- * A job counts as paused if something of it is still suspended: a restorer may have been there. */
+ * A job counts as paused if something of it is still suspended or stopped: a restorer may have been
+ * there. */
 static json_t *from_journal_job(const struct journal *j, const struct journal_job *rec)
 {
     struct job_view v = {.number = rec->number, .job = *rec, .busy = -1};
@@ -92,7 +93,7 @@ static json_t *from_journal_job(const struct journal *j, const struct journal_jo
         v.groups++;
         v.gpus |= g->gpu < 32 ? 1U << g->gpu : 0;
         job_view_level(&v, g);
-        v.runnable_groups += !(flags & JG_SUSPENDED);
+        v.runnable_groups += !(flags & (JG_SUSPENDED | JG_STOPPED));
     }
     v.job.paused = v.groups > v.runnable_groups;
     for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {

@@ -10,6 +10,7 @@
 
 #define RETRY_NS   NSEC_PER_SEC
 #define ORPHANS_NS (2 * NSEC_PER_SEC) /* between two attempts to undo them */
+#define STOPS_NS   NSEC_PER_SEC       /* between looks whether what is to be stopped still is */
 
 static void apply_failed(struct model *m, struct channel_group *g, int r, const struct error *err)
 {
@@ -126,12 +127,29 @@ static int record_stop(struct model *m, struct process *p, bool stopped)
     return r;
 }
 
+/* Whoever may pause a user's job may not signal all in it: a descendant may be another user's. */
+static bool may_stop(const struct model *m, const struct process *p)
+{
+    const struct journal_job *rec = &m->jobs[p->job].rec;
+    uid_t owner;
+    return rec->uid == 0 || rec->paused_by == 0 ||
+           (proc_owner(p->id.pid, &owner) == 0 && owner == rec->uid);
+}
+
 /* What somebody else has stopped is that one's to continue, and is not on record. */
 static void apply_stop(struct model *m, struct process *p)
 {
     struct error err = {""};
+    if (m->now < p->stops_at)
+        return;
+    p->stops_at = m->now + STOPS_NS;
     if (proc_stopped(p->id))
         return;
+    if (!may_stop(m, p)) {
+        error_set(&err, -EPERM, "process %d is another user's: not stopped, it runs on", p->id.pid);
+        model_job_failed(m, p->job, -EPERM, &err);
+        return;
+    }
     int r = record_stop(m, p, true);
     r = r < 0 ? r : proc_signal(p->id, SIGSTOP);
     p->stopped = r == 0;
@@ -151,20 +169,25 @@ static void apply_continue(struct model *m, struct process *p)
     record_stop(m, p, false);
 }
 
-bool apply_stops(struct model *m)
+uint64_t apply_stops(struct model *m)
 {
-    bool any = false;
+    uint64_t next = TIME_NEVER;
     for (uint32_t i = 0; i < m->processes_end; i++) {
         struct process *p = &m->processes[i];
         if (!p->id.pid)
             continue;
-        if (wants_stop(m, p))
+        if (wants_stop(m, p)) {
             apply_stop(m, p);
-        else if (p->stopped)
+            next = min_u64(next, p->stops_at);
+            continue;
+        }
+        p->stops_at = 0;
+        if (p->stopped)
             apply_continue(m, p);
-        any |= p->id.pid && (p->stopped || wants_stop(m, p));
+        if (p->stopped)
+            next = min_u64(next, m->now + STOPS_NS);
     }
-    return any;
+    return next;
 }
 
 /* ---- a plan ---- */
@@ -178,9 +201,17 @@ static void want(struct model *m, uint32_t slot, uint64_t us, bool runnable)
     g->want_runnable = runnable;
 }
 
-/* Of units with a program that is in no job all is as it was. */
-static void leave_alone(struct model *m)
+/* When to try again what failed for this group. */
+static uint64_t retry_due(const struct model *m, uint32_t slot)
 {
+    const uint64_t at = m->groups[slot].retry_at;
+    return at > m->now ? at : TIME_NEVER;
+}
+
+/* Of units with a program that is in no job all is as it was. Returns when to try again. */
+static uint64_t leave_alone(struct model *m)
+{
+    uint64_t retry_at = TIME_NEVER;
     for (uint32_t i = 0; m->nalone && i < m->groups_end; i++) {
         struct channel_group *g = &m->groups[i];
         if (!group_live(g) || !m->jobs[m->processes[g->process].job].left_alone)
@@ -189,17 +220,18 @@ static void leave_alone(struct model *m)
         if (g->suspended)
             apply_runnable(m, i);
         apply_timeslice(m, i);
+        retry_at = min_u64(retry_at, retry_due(m, i));
     }
+    return retry_at;
 }
 
 uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
 {
-    uint64_t retry_at = TIME_NEVER;
     for (size_t i = 0; i < plan->n; i++) {
         const struct sched_setting *s = &plan->settings[i];
         for_each_twin(m, s->group, g) want(m, g, s->timeslice_us, s->runnable);
     }
-    leave_alone(m);
+    uint64_t retry_at = leave_alone(m);
     for (size_t i = 0; i < plan->n; i++) {
         for_each_twin(m, plan->settings[i].group, g)
         {
@@ -217,11 +249,7 @@ uint64_t apply_plan(struct model *m, const struct sched_plan *plan)
         }
     }
     for (size_t i = 0; i < plan->n; i++) {
-        for_each_twin(m, plan->settings[i].group, g)
-        {
-            uint64_t at = m->groups[g].retry_at;
-            retry_at = at > m->now ? min_u64(retry_at, at) : retry_at;
-        }
+        for_each_twin(m, plan->settings[i].group, g) retry_at = min_u64(retry_at, retry_due(m, g));
     }
     return retry_at;
 }

@@ -8,8 +8,8 @@
 /* Returns when to try again what failed; TIME_NEVER: nothing did. */
 uint64_t apply_plan(struct model *m, const struct sched_plan *plan);
 /* Stops the processes of paused jobs that no suspended group stops, and lets the others go on.
- * Whether some are stopped: to be looked at again, because others may continue them. */
-bool apply_stops(struct model *m);
+ * Returns when to look again, because others may continue them. */
+uint64_t apply_stops(struct model *m);
 /* The groups of a process get back what they had and are forgotten, and it is not scanned. False:
  * some may still be suspended. */
 bool apply_detach(struct model *m, uint32_t process);

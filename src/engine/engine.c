@@ -201,12 +201,25 @@ int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, st
     return autoswap_need(&e->autoswap, &e->model, job, bytes, gpu, err);
 }
 
+/* It is in no job from now on: what its groups share with others is known already. */
+static void release_process(struct model *m, const struct process *p)
+{
+    struct unmanaged *u = model_unmanaged_add(m, p->id, true);
+    for_each_group_of (m, p, i) {
+        const struct device_group *g = &m->groups[i].dg;
+        if (u && g->shared) {
+            u->client = true;
+            u->shares[g->gpu] = g->shared;
+        }
+    }
+}
+
 void engine_release(struct engine *e, uint32_t job)
 {
     struct model *m = &e->model;
     for (uint32_t p = m->jobs[job].first_process, next; p != SLOT_NONE; p = next) {
         next = m->processes[p].job_next;
-        model_unmanaged_add(m, m->processes[p].id, true);
+        release_process(m, &m->processes[p]);
         apply_detach(m, p);
         model_process_remove(m, p, true); /* what could not be undone is tried again */
     }

@@ -2,6 +2,7 @@
 #include "engine/survey.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "lib/log.h"
@@ -97,6 +98,8 @@ static bool free_step(const struct survey *s, const struct model *m, struct susp
     struct group_list found = {0};
     int r = d->ops->scan(d, x->id, &found, NULL);
     bool end = r != -EAGAIN || ++x->scans >= SCANS_MAX;
+    for (size_t i = 0; i < found.n; i++)
+        x->client |= found.v[i].shared > 0;
     if (end) {
         x->failed = !free_groups(s, m, &found) || (r != -EAGAIN && may_recover(r));
         x->groups = (uint32_t)found.n;
@@ -154,6 +157,9 @@ int survey_free(struct survey *s, struct model *m, struct proc_id id, struct err
             return 0;
         }
     }
+    /* Only because it was asked for: who has stopped it nobody knows. */
+    if (x.client && proc_stopped(id))
+        (void)proc_signal(id, SIGCONT);
     if (x.failed) {
         survey_add(s, id);
         return error_set(err, -EIO, "process %d cannot be resumed now; it is tried again",

@@ -20,6 +20,7 @@ struct suspect {
     struct proc_id id;
     uint32_t scans, groups;
     bool failed;
+    bool client; /* of an MPS server: those are stopped by a signal */
 };
 
 struct survey {

@@ -14,8 +14,6 @@
 #include "engine/engine_impl.h"
 #include "lib/log.h"
 
-#define STOPS_NS NSEC_PER_SEC /* between looks whether what is to be stopped still is */
-
 /* ---- record ---- */
 
 static void tick_record(struct engine *e)
@@ -55,7 +53,7 @@ static uint64_t tick_commit(struct engine *e)
         m->wake = min_u64(plan.wake_ns, apply_plan(m, &plan));
         demand_decided(m);
     }
-    return apply_stops(m) ? min_u64(m->wake, m->now + STOPS_NS) : m->wake;
+    return min_u64(m->wake, apply_stops(m));
 }
 
 /* ---- observe ---- */
@@ -81,6 +79,8 @@ static uint64_t tick_observe(struct engine *e)
     struct model *m = &e->model;
     uint64_t next = discovery_due(&e->discovery, m);
     next = min_u64(next, scans_due(&e->scans, m));
+    if (m->discover_now)
+        next = m->now;
     next = min_u64(next, survey_due(&e->survey, m));
     if (m->norphans && m->now >= m->orphans_until)
         undo_orphans(m);

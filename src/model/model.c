@@ -182,16 +182,10 @@ uint32_t model_journal_flags(const struct channel_group *g)
            (g->stopped ? JG_STOPPED : 0U);
 }
 
-static bool same_group(const struct device_group *a, const struct device_group *b)
-{
-    return a->key == b->key && a->gpu == b->gpu && a->proc.pid == b->proc.pid &&
-           a->proc.start_ticks == b->proc.start_ticks;
-}
-
 static uint32_t group_slot(const struct model *m, const struct device_group *dg)
 {
     for (uint32_t i = 0; m->norphans && i < m->groups_end; i++) {
-        if (m->groups[i].orphan && same_group(&m->groups[i].dg, dg))
+        if (m->groups[i].orphan && journal_same(&m->groups[i].dg, dg))
             return i;
     }
     for (uint32_t i = 0; i < JOURNAL_GROUPS; i++) {
@@ -230,6 +224,10 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
         g->timeslice_unknown = m->gpus[dg->gpu].caps & GPU_CAP_TIMESLICE;
         p->stopped |= g->stopped = old.stopped;
     }
+    if (p->stopped && !g->stopped) { /* for when it is the last one that is on record */
+        g->stopped = true;
+        model_group_changed(m, g);
+    }
     p->first_group = slot;
     m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;
     m->jobs[p->job].ngroups++;
@@ -264,8 +262,10 @@ bool model_group_update(struct model *m, uint32_t slot, const struct device_grou
         if (now_us != g->want_us) /* else ours, by a control that seemed to fail */
             g->dg.timeslice_us = now_us;
     }
-    if (found->shared != shared)
+    if (found->shared != shared) {
+        model_group_part(m, slot);
         model_group_inherit(m, slot);
+    }
     g->suspend_unsure |= changed && g->suspended;
     if (reset || (changed && g->suspended)) {
         model_group_changed(m, g);
@@ -283,6 +283,7 @@ void model_group_remove(struct model *m, uint32_t slot, bool keep)
         link = &m->groups[*link].next;
     *link = g->next;
     model_group_show(m, slot, SLOT_NONE);
+    model_group_part(m, slot);
     m->units_dirty |= g->dg.shared > 0;
     m->jobs[p->job].ngroups--;
     m->user_groups -= m->jobs[p->job].rec.uid != 0;

@@ -57,7 +57,9 @@ struct process {
     bool ended;
     bool listed;    /* by the driver, as one that uses it; engine/observe/discovery.c */
     uint32_t wants; /* gated devices that it wants: bit mask; engine/observe/demand.c */
-    bool stopped;   /* by us (SIGSTOP), and on record; engine/apply.c */
+    /* engine/apply.c */
+    bool stopped;      /* by us (SIGSTOP), and on record */
+    uint64_t stops_at; /* whether it is, and shall be, is looked at again then */
     /* engine/observe/scans.c */
     bool searching;   /* its last scan has not come to an end */
     bool slow;        /* or it took long */
@@ -330,6 +332,8 @@ void model_unit_changed(struct model *m, uint32_t job);
 void model_unit_leave(struct model *m, uint32_t job);
 /* Tells the scheduler that it is this job's, or nobody's (SLOT_NONE). */
 void model_group_show(struct model *m, uint32_t slot, uint32_t job);
+/* It ends, or is another one in the hardware now: those that were the same as it still are. */
+void model_group_part(struct model *m, uint32_t slot);
 /* It turned out to be shared, or is shared no more. */
 void model_group_inherit(struct model *m, uint32_t slot);
 

@@ -46,6 +46,10 @@ struct job_terms model_unit_terms(const struct model *m, uint32_t job)
         t = any ? best_of(t, job_terms(&j->rec)) : job_terms(&j->rec);
         any = true;
     }
+    if (!any && m->jobs[job].is_client) { /* what they had queued comes after everybody else's */
+        t.class = CLASS_BATCH;
+        t.budget_us = t.gpu_min = 0;
+    }
     return t;
 }
 
@@ -61,6 +65,14 @@ void model_unit_changed(struct model *m, uint32_t job)
 }
 
 /* ---- which jobs are one ---- */
+
+void model_group_part(struct model *m, uint32_t slot)
+{
+    uint32_t last = slot;
+    for_each_twin(m, slot, t) last = t;
+    m->groups[last].twin = m->groups[slot].twin;
+    m->groups[slot].twin = slot;
+}
 
 static int by_share(const void *a, const void *b, void *groups)
 {
@@ -185,6 +197,11 @@ void model_unit_leave(struct model *m, uint32_t job)
     for (uint32_t i = 0; i < m->groups_end; i++) {
         if (group_live(&m->groups[i]) && m->groups[i].sched_job == job)
             model_group_show(m, i, SLOT_NONE);
+    }
+    /* Its slot may be another job's before it is known who stands for them now. */
+    for_each_job (m, j) {
+        if (j->unit == job)
+            j->unit = model_job_slot(m, j);
     }
     m->units_dirty |= m->nshared > 0;
 }

@@ -537,6 +537,8 @@ int journal_put_group(struct journal *j, uint32_t slot, uint32_t flags,
     const bool was_used = r->state != 0;
     if (flags)
         count_used(j, was_used, true);
+    if (flags && was_used && !journal_same(&r->group, g)) /* the slot has changed hands */
+        set_flags(r, 0);
     uint32_t moving = flags ? flags_of(r) & JG_MOVING : 0; /* its sum is not right yet */
     if (flags && !r->state) {
         r->group = *g;

@@ -58,6 +58,11 @@ struct journal_group {
     struct device_group group;
 };
 
+static inline bool journal_same(const struct device_group *a, const struct device_group *b)
+{
+    return a->key == b->key && a->gpu == b->gpu && proc_same(a->proc, b->proc);
+}
+
 /* A process that is not on the GPU, or is on its way: written before the first step, and freed when
  * it is known to be back. */
 struct journal_swap {
@@ -157,10 +162,12 @@ int journal_refresh(struct journal *j);
 uint32_t journal_jobs_end(const struct journal *j);
 uint32_t journal_groups_end(const struct journal *j);
 
-/* Resumes every suspended group and gives every group its old timeslice back, for the records that
- * `want` accepts (NULL: all), suspended ones first. Frees each record that was undone or whose
- * process is gone. Returns how many could not be undone. */
+/* Continues every stopped process, resumes every suspended group and gives every group its old
+ * timeslice back, for the records that `want` accepts (NULL: all), in this order. Frees each record
+ * that was undone or whose process is gone. Returns how many could not be undone. */
 unsigned journal_undo(struct journal *j, struct device_driver *d,
                       bool (*want)(uint32_t slot, void *arg), void *arg);
+/* The first of these, which needs no device. */
+void journal_undo_stops(struct journal *j, bool (*want)(uint32_t slot, void *arg), void *arg);
 
 #endif

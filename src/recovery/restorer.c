@@ -61,11 +61,11 @@ void restorer_dismiss(int pipe_fd)
     close(pipe_fd);
 }
 
-static bool anything_suspended(const struct journal *j)
+static bool anything_waits(const struct journal *j)
 {
     for (uint32_t i = 0; i < journal_groups_end(j); i++) {
         uint32_t flags;
-        if (journal_group(j, i, &flags) && (flags & JG_SUSPENDED))
+        if (journal_group(j, i, &flags) && (flags & (JG_SUSPENDED | JG_STOPPED)))
             return true;
     }
     return false;
@@ -78,6 +78,7 @@ static unsigned restorer_undo(struct journal *j, struct device_driver **driver)
     journal_refresh(j);
     if (!*driver && device_open(s->driver, s->where[0] ? s->where : NULL, driver, &err) < 0) {
         log_say(LOG_ERR, "%s", err.text);
+        journal_undo_stops(j, NULL, NULL);
         return 1;
     }
     unsigned failed = journal_undo(j, *driver, NULL, NULL);
@@ -91,7 +92,7 @@ int restorer_undo_abandoned(const char *dir, struct error *err)
     struct device_driver *driver = NULL;
     if (journal_open_readonly(dir, &j, NULL) < 0)
         return 0;
-    bool any = anything_suspended(j);
+    bool any = anything_waits(j);
     journal_close(j);
     if (!any || journal_open(dir, 0, &j, NULL) < 0)
         return 0;
@@ -141,7 +142,7 @@ static bool daemon_hangs(struct journal *j)
     if (!beat || now < beat || now - beat < RESTORER_HANG_MS * NSEC_PER_MSEC)
         return false;
     journal_refresh(j);
-    return anything_suspended(j);
+    return anything_waits(j);
 }
 
 /* Until the daemon has ended; false: and there is nothing to undo. */

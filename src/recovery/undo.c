@@ -45,15 +45,21 @@ static void undo_suspend(struct journal *j, struct device_driver *d, uint32_t fr
     }
 }
 
-static void undo_stop(struct journal *j, uint32_t slot, struct proc_id proc)
+void journal_undo_stops(struct journal *j, bool (*want)(uint32_t slot, void *arg), void *arg)
 {
-    undone(j, slot, proc_signal(proc, SIGCONT), JG_STOPPED);
+    for (uint32_t i = 0; i < journal_groups_end(j); i++) {
+        uint32_t flags;
+        const struct device_group *g = journal_group(j, i, &flags);
+        if (g && (flags & JG_STOPPED) && (!want || want(i, arg)))
+            undone(j, i, proc_signal(g->proc, SIGCONT), JG_STOPPED);
+    }
 }
 
 unsigned journal_undo(struct journal *j, struct device_driver *d,
                       bool (*want)(uint32_t slot, void *arg), void *arg)
 {
     unsigned failed = 0;
+    journal_undo_stops(j, want, arg);
     /* Everybody runs again before anybody waits for a timeslice. */
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < journal_groups_end(j); i++) {
@@ -63,11 +69,8 @@ unsigned journal_undo(struct journal *j, struct device_driver *d,
                 continue;
             if (!proc_alive(g->proc)) {
                 journal_put_group(j, i, 0, NULL);
-            } else if (pass == 0) {
-                if (flags & JG_STOPPED)
-                    undo_stop(j, i, g->proc);
-                if (flags & JG_SUSPENDED)
-                    undo_suspend(j, d, i, want, arg);
+            } else if (pass == 0 && (flags & JG_SUSPENDED)) {
+                undo_suspend(j, d, i, want, arg);
             } else if (pass == 1) {
                 if (flags & JG_TIMESLICE) {
                     int r = d->ops->set_timeslice(d, g, g->timeslice_us, NULL);

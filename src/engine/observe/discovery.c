@@ -7,6 +7,7 @@
 #define DISCOVER_FAST_NS  (100 * NSEC_PER_MSEC)
 #define DISCOVER_SLOW_NS  NSEC_PER_SEC
 #define DISCOVER_YOUNG_NS (60 * NSEC_PER_SEC)
+#define CLIENTS_NS        (5 * NSEC_PER_MSEC) /* for programs in no job, each time */
 
 /* The driver lists a process once it has a context: time to look closely, however rare its scans
  * have become. */
@@ -61,25 +62,28 @@ static void unknown_is_listed(struct discovery *d, struct model *m, pid_t pid)
 
 /* Clients of MPS servers that are in no job, where there are some in jobs: what is set for these is
  * set for them. */
-static void look_for_clients(struct model *m)
+static void look_for_clients(struct discovery *d, struct model *m)
 {
     struct pid_list pids = {0};
+    const uint64_t started = monotonic_ns();
+    const size_t n = m->nunmanaged, first = d->from;
     if (!m->driver->ops->clients || !m->nshared ||
         m->driver->ops->clients(m->driver, &pids, NULL) < 0) {
         pid_list_free(&pids);
         return; /* what was known stays so */
     }
-    for (size_t i = 0; i < m->nunmanaged; i++) {
-        struct unmanaged *u = &m->unmanaged[i];
+    for (size_t k = 0; k < n; k++) {
+        struct unmanaged *u = &m->unmanaged[(first + k) % n];
         struct group_list groups = {0};
         bool is = false;
-        for (size_t k = 0; k < pids.n && !is; k++)
-            is = pids.v[k] == u->id.pid;
-        if (u->seen && !u->serves && is) {
+        for (size_t i = 0; i < pids.n && !is; i++)
+            is = pids.v[i] == u->id.pid;
+        if (!u->seen || u->serves || !is) {
+            model_unmanaged_share(m, u, NULL);
+        } else if (monotonic_ns() - started < CLIENTS_NS) {
+            d->from = (first + k + 1) % n; /* who did not have its turn is the next time's first */
             if (m->driver->ops->scan(m->driver, u->id, &groups, NULL) == 0)
                 model_unmanaged_share(m, u, &groups);
-        } else {
-            model_unmanaged_share(m, u, NULL);
         }
         group_list_free(&groups);
     }
@@ -105,7 +109,7 @@ void discovery_run(struct discovery *d, struct model *m)
             unknown_is_listed(d, m, pids.v[i]);
     }
     model_unmanaged_sweep(m);
-    look_for_clients(m);
+    look_for_clients(d, m);
     pid_list_free(&pids);
     bool young = false;
     for_each_job (m, j) {

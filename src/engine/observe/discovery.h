@@ -12,6 +12,7 @@ struct discovery {
     rule_fn rule; /* NULL: none */
     void *rule_arg;
     uint64_t at;
+    size_t from;      /* which program in no job is the first to be looked at */
     bool device_lost; /* reported once, not every second */
 };
 
