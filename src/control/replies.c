@@ -43,9 +43,10 @@ static json_t *mps_json(const struct job_view *v)
 {
     if (!v->is_client)
         return NULL;
-    return json_pack(
-        "{s:o*, s:s, s:b, s:b}", "unit", v->unit ? json_integer((json_int_t)v->unit) : NULL,
-        "class", job_class_name(v->unit_class), "left_alone", v->left_alone, "stopped", v->signalled);
+    return json_pack("{s:o*, s:s, s:b, s:b}", "unit",
+                     v->unit ? json_integer((json_int_t)v->unit) : NULL, "class",
+                     job_class_name(v->unit_class), "left_alone", v->left_alone, "stopped",
+                     v->signalled);
 }
 
 json_t *job_json(const struct job_view *v)

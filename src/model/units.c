@@ -209,28 +209,32 @@ void model_unit_leave(struct model *m, uint32_t job)
 /* ---- a timeslice that several see ---- */
 
 /* What it had before any of us came is known of the twin that was seen before somebody changed it:
- * that is the one with the driver's default, or else the one that is known for longer. */
+ * that is the one with the driver's default, or else the one that is known for longer. Where nobody
+ * is left who knows, what is not the default is taken for ours. */
 void model_group_inherit(struct model *m, uint32_t slot)
 {
     struct channel_group *g = &m->groups[slot];
     const uint64_t usual = m->gpus[g->dg.gpu].timeslice_default_us;
+    const bool is_usual = g->dg.timeslice_us == usual;
+    bool known = g->timeslice_unknown; /* from its record */
     m->units_dirty = true;
-    if (g->dg.shared) {
-        unit_client(m, slot)->is_client = true;
-        m->discover_now |= m->nshared == 0; /* there may be others, in no job */
-    }
-    for (uint32_t i = 0; g->dg.shared && i < m->groups_end; i++) {
+    if (!g->dg.shared)
+        return;
+    unit_client(m, slot)->is_client = true;
+    m->discover_now |= m->nshared == 0; /* there may be others, in no job */
+    for (uint32_t i = 0; i < m->groups_end; i++) {
         struct channel_group *t = &m->groups[i];
         if (t == g || !group_live(t) || t->dg.gpu != g->dg.gpu || t->dg.shared != g->dg.shared)
             continue;
-        if (g->dg.timeslice_us == usual)
+        if (is_usual)
             t->dg.timeslice_us = usual;
         else
             g->dg.timeslice_us = t->dg.timeslice_us;
         g->timeslice_us = t->timeslice_us;
         g->timeslice_unknown = t->timeslice_unknown;
         model_group_changed(m, t);
-        model_group_changed(m, g);
-        return;
+        known = true;
     }
+    g->dg.timeslice_us = known ? g->dg.timeslice_us : usual;
+    model_group_changed(m, g);
 }

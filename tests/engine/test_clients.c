@@ -361,9 +361,26 @@ static void test_detached_at_once(void **state)
     assert_int_equal(on(f, p[0])->timeslice_us, 2048);
 }
 
+/* Of the clients that had the timeslice before us nobody is left when the next one is looked at. */
+static void test_nobody_knows(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[2];
+    programs(f, p, 2, 2);
+    client_of(f, p[0], SERVER);
+    on(f, p[0])->timeslice_us = 1;
+    start(f, "priority", NULL);
+    add(f, p[0], CLASS_BATCH);
+    add(f, p[1], CLASS_LATENCY);
+    ticks(f, 100);
+    crash_and_undo(f);
+    assert_int_equal(changed_groups(f), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(test_nobody_knows),
         T(test_client_no_more),
         T(test_left_alone_at_last),
         T(test_other_groups_while_stopped),
