@@ -470,7 +470,8 @@ static int shut_down(struct daemon *d)
     if (d->journal)
         journal_shared(d->journal)->heartbeat_ns = 0;
     if (d->restorer_pipe >= 0) {
-        bool done = failed == 0 && !swapper_anything(d->journal);
+        bool done = failed == 0 && !swapper_anything(d->journal) &&
+                    !(journal_incomplete(d->journal) & JOURNAL_SWAPS_MISSING);
         if (done)
             restorer_dismiss(d->restorer_pipe);
         else

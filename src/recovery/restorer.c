@@ -19,6 +19,7 @@
 #define UNDO_INTERVAL_NS 50000000L
 /* Of bringing in all that is out: hours of GPU memory moved at its slowest measured 3 GB/s would be
  * more, but a swapper that hangs is not to keep a process for ever. */
+#define SEARCH_MS    (120 * 1000)
 #define SWAP_UNDO_MS (600 * 1000)
 /* A daemon that begins has programs to schedule. */
 #define SWAP_START_MS 10000
@@ -170,6 +171,40 @@ static bool guard(struct journal *j, int pipe_fd, struct device_driver **driver)
     }
 }
 
+/* What is off the GPU and on no record: the daemon was still looking for it. Another one that
+ * begins meanwhile looks itself. */
+static void find_swapped(struct journal *j, const struct device_driver *driver)
+{
+    struct swapper s;
+    struct proc_id v[SWAPS_FOUND_MAX];
+    struct error err = {""};
+    uint32_t n = 0;
+    if (!(journal_incomplete(j) & JOURNAL_SWAPS_MISSING) || !driver || !driver->ops->swap_state)
+        return;
+    int r = swapper_search(&s, j, &err);
+    if (r == 0) {
+        struct pollfd ended = {.fd = s.pidfd, .events = POLLIN};
+        journal_yield(j);
+        bool done = poll(&ended, 1, SEARCH_MS) > 0;
+        if (journal_reclaim(j) < 0 || !done) {
+            swapper_detach(&s);
+            return;
+        }
+        r = swapper_found(&s, v, &n, &err);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t slot = journal_swap_slot(j, v[i]);
+        if (slot != SLOT_NONE && !journal_swap(j, slot)) /* each by itself */
+            journal_put_swap(
+                j, slot,
+                &(struct journal_swap){.proc = v[i], .arrived = true, .job = JOURNAL_JOBS + i});
+    }
+    if (r == 0)
+        journal_complete(j, JOURNAL_SWAPS_MISSING);
+    else
+        log_say(LOG_ERR, "perhaps not all that is swapped out was found: %s", err.text);
+}
+
 /* The daemon is dead. What takes longest comes last, and meanwhile another daemon may begin. */
 static void clean_up(struct journal *j, struct device_driver **driver)
 {
@@ -177,6 +212,7 @@ static void clean_up(struct journal *j, struct device_driver **driver)
     journal_reclaim(j); /* held already: for its name */
     for (int i = 0; i < UNDO_TRIES && restorer_undo(j, driver) > 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = UNDO_INTERVAL_NS}, NULL);
+    find_swapped(j, *driver);
     if (swapper_undo(j, SWAP_UNDO_MS, true, &err) > 0)
         log_say(LOG_ERR, "a job stays swapped out until the next ceded: %s", err.text);
 }

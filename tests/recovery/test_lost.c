@@ -141,6 +141,30 @@ static void killed_while_it_looks(void **state)
     end_loads(pids);
 }
 
+/* As killed_while_it_looks, but it is told to end, and no other begins. */
+static void ended_while_it_looks(void **state)
+{
+    (void)state;
+    pid_t pids[N];
+    start_loads(pids);
+    for (int round = 0; round < 6; round++) {
+        struct ceded d = ceded_start();
+        for (int i = 0; i < N; i++)
+            CEDE("set", pid_text(pids[i]), "-c", i == LAT ? "latency" : "batch");
+        CEDE("swap-out", pid_text(pids[OUT]));
+        kill_both(&d);
+        lose(REMOVED);
+        d = ceded_start();
+        kill(d.pid, SIGTERM);
+        assert_int_equal(await_child(d.pid), 0);
+        await_progress(pids, N);
+        assert_true(EVENTUALLY(complete()));
+        assert_true(EVENTUALLY(children_of(getpid(), NULL, 0) == N + 1 ||
+                               (waitpid(-1, NULL, WNOHANG), false)));
+    }
+    end_loads(pids);
+}
+
 static void suspend(pid_t pid)
 {
     struct device_driver *d = NULL;
@@ -235,7 +259,8 @@ static void another_cede(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(lost), e2e(killed_while_it_looks), e2e(asked_for),
+    const struct CMUnitTest tests[] = {e2e(lost), e2e(killed_while_it_looks),
+                                       e2e(ended_while_it_looks), e2e(asked_for),
                                        e2e(another_cede)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
