@@ -91,6 +91,14 @@ static bool free_groups(const struct survey *s, const struct model *m,
     return ok;
 }
 
+/* Who has stopped it is on no record: perhaps one of us, whose pause ends with the record of it. */
+static void continue_client(struct proc_id id)
+{
+    if (proc_stopped(id) && proc_signal(id, SIGCONT) == 0)
+        log_say(LOG_WARNING, "process %d, a client of an MPS server, was stopped: it goes on",
+                (int)id.pid);
+}
+
 /* One scan; true if the process is dealt with, or that has failed. */
 static bool free_step(const struct survey *s, const struct model *m, struct suspect *x)
 {
@@ -103,6 +111,8 @@ static bool free_step(const struct survey *s, const struct model *m, struct susp
     if (end) {
         x->failed = !free_groups(s, m, &found) || (r != -EAGAIN && may_recover(r));
         x->groups = (uint32_t)found.n;
+        if (x->client)
+            continue_client(x->id);
         d->ops->forget(d, x->id.pid); /* what it saw here is not what restoring sets */
     }
     group_list_free(&found);
@@ -130,6 +140,8 @@ static bool take_managed(const struct survey *s, struct model *m, const struct p
 {
     if (!p->scan_every || p->searching)
         return false;
+    if (m->jobs[p->job].is_client && !m->jobs[p->job].rec.paused)
+        continue_client(p->id);
     for_each_group_of (m, p, i) {
         struct channel_group *g = &m->groups[i];
         g->dg.timeslice_us = survey_timeslice(s, m, &g->dg);
@@ -157,9 +169,6 @@ int survey_free(struct survey *s, struct model *m, struct proc_id id, struct err
             return 0;
         }
     }
-    /* Only because it was asked for: who has stopped it nobody knows. */
-    if (x.client && proc_stopped(id))
-        (void)proc_signal(id, SIGCONT);
     if (x.failed) {
         survey_add(s, id);
         return error_set(err, -EIO, "process %d cannot be resumed now; it is tried again",

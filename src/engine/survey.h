@@ -2,6 +2,7 @@
  * was damaged, cut short, of another version, or is gone. Programs are looked at themselves, in the
  * course of the first ticks, so that a start takes no longer for it:
  *   - a process in no job is resumed, and a timeslice that only a cede sets becomes the default;
+ *   - a client of an MPS server that is stopped goes on, unless its job is paused;
  *   - of a process that a job owns, all groups count as suspended until they were set anew;
  *   - what is off the GPU is searched for by a swapper (recovery/swapper.h), and comes in.
  * What another cede that is alive may have done is that cede's (recovery/other.h).
@@ -10,7 +11,8 @@
  * later by other means is left alone.
  *
  * From outside it does not show who did it: a program that somebody has moved off the GPU with the
- * vendor's own tool comes in too, once, if a cede without its journal begins just then. */
+ * vendor's own tool comes in too, and a client that somebody has stopped goes on, once, if a cede
+ * without its journal begins just then. */
 #ifndef CEDE_ENGINE_SURVEY_H
 #define CEDE_ENGINE_SURVEY_H
 

@@ -1,9 +1,9 @@
-/* A campaign against fail-open: programs on a software GPU, a ceded that schedules them while its
- * system calls fail at random (faults.c), and everything killed, stopped or damaged that can be.
- * After each step the faults cease, and then: ceded answers or can be started; who is in no job,
- * and who is not paused, gets the GPU; nobody is paused whom nobody paused; without ceded
- * everything is as the programs had it. At the end of each round the programs' results are right.
- * Asserts no times but "within 20 s".
+/* A campaign against fail-open: programs on a software GPU, some of them clients of one MPS server,
+ * a ceded that schedules them while its system calls fail at random (faults.c), and everything
+ * killed, stopped or damaged that can be. After each step the faults cease, and then: ceded answers
+ * or can be started; who is in no job, and who is not paused, gets the GPU; nobody is paused whom
+ * nobody paused; without ceded everything is as the programs had it. At the end of each round the
+ * programs' results are right. Asserts no times but "within 20 s".
  *
  * usage: campaign [--minutes N] [--steps N] [--seed N] [--device NAME [--program CMD] [--no-swap]]
  * --device nvidia: on a GPU of this machine, or soft in the same way: no call fails, each step

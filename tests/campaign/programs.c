@@ -18,6 +18,16 @@ static bool program_is_there(void)
     return is;
 }
 
+/* One in three is a client of the same MPS server. */
+static void choose_server(void)
+{
+    char dir[96];
+    snprintf(dir, sizeof(dir), "%s/mps", harness_dir());
+    mkdir(dir, 0700);
+    if (!c.real && draw(3) == 0)
+        setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
+}
+
 void start_program_of_load(struct load *l)
 {
     static const char *const roles[][8] = {
@@ -40,7 +50,9 @@ void start_program_of_load(struct load *l)
         argv[n++] = REPORT_MS;
     }
     argv[n] = NULL;
+    choose_server();
     l->pid = load_start(l->name, argv);
+    unsetenv("CUDA_MPS_PIPE_DIRECTORY");
 }
 
 /* Kernels or requests by the last whole line of a load; bytes that another program has printed. */
