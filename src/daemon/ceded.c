@@ -486,7 +486,7 @@ static int shut_down(struct daemon *d)
     if (failed)
         log_say(LOG_ERR,
                 "%u channel groups could not be given back what they had; the restorer goes on "
-                "trying for a second, and the journal in %s keeps what is left: start ceded "
+                "trying for ten seconds, and the journal in %s keeps what is left: start ceded "
                 "again, or end those programs",
                 failed, d->dir);
     hints_free(d->hints);

@@ -38,10 +38,10 @@ bool pool_has_control(void)
 bool pool_control(const char *dir, struct proc_id *id)
 {
     unsigned long long start;
-    int pid, n = 0;
+    int pid;
     _cleanup_close_ int fd = pool_open(dir, "control", O_RDONLY | O_CLOEXEC);
     char text[64] = "";
-    if (fd < 0 || (n = (int)read(fd, text, sizeof(text) - 1)) <= 0 ||
+    if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 ||
         sscanf(text, "%d %llu", &pid, &start) != 2)
         return false;
     *id = (struct proc_id){.pid = pid, .start_ticks = start};

@@ -16,6 +16,7 @@
 #define DISMISSAL        'Q'
 #define LOOK_MS          500 /* at the daemon's heartbeat */
 #define UNDO_TRIES       20
+#define UNDO_LATER       10 /* once a second, after those */
 #define UNDO_INTERVAL_NS 50000000L
 /* Of bringing in all that is out: hours of GPU memory moved at its slowest measured 3 GB/s would be
  * more, but a swapper that hangs is not to keep a process for ever. */
@@ -205,13 +206,28 @@ static void find_swapped(struct journal *j, const struct device_driver *driver)
         log_say(LOG_ERR, "perhaps not all that is swapped out was found: %s", err.text);
 }
 
+/* At once, and on a machine that is too busy for that in the next seconds, unless another holder
+ * begins: then false. */
+static bool undo_all(struct journal *j, struct device_driver **driver)
+{
+    for (int i = 0; restorer_undo(j, driver) > 0 && i < UNDO_TRIES + UNDO_LATER; i++) {
+        bool later = i >= UNDO_TRIES;
+        if (later)
+            journal_yield(j);
+        nanosleep(&(struct timespec){later, later ? 0 : UNDO_INTERVAL_NS}, NULL);
+        if (later && journal_reclaim(j) < 0)
+            return false;
+    }
+    return true;
+}
+
 /* The daemon is dead. What takes longest comes last, and meanwhile another daemon may begin. */
 static void clean_up(struct journal *j, struct device_driver **driver)
 {
     struct error err = {""};
     journal_reclaim(j); /* held already: for its name */
-    for (int i = 0; i < UNDO_TRIES && restorer_undo(j, driver) > 0; i++)
-        nanosleep(&(struct timespec){.tv_nsec = UNDO_INTERVAL_NS}, NULL);
+    if (!undo_all(j, driver))
+        return;
     find_swapped(j, *driver);
     if (swapper_undo(j, SWAP_UNDO_MS, true, &err) > 0)
         log_say(LOG_ERR, "a job stays swapped out until the next ceded: %s", err.text);

@@ -151,6 +151,7 @@ static void killed(void **state)
         strstr(contents("c.err"), "the pool of 'sh' failed while it ran: its MPS server"));
     /* The control daemon: the next has a new one. */
     kill(control, SIGKILL);
+    await_state(control, "Z");
     pid_t e = IN_POOL("e", "true");
     assert_int_equal(await_child(e), 0);
     assert_int_equal(begun(), 2);
