@@ -145,6 +145,7 @@ struct job {
     uint32_t unit;              /* the job that stands for all of its unit: itself, mostly */
     bool is_client, was_client; /* it has groups that others may share */
     bool united;                /* with other jobs */
+    enum job_class unit_class;  /* of all that it stands for */
     bool left_alone;            /* a program that is in no job is one of them */
     uint64_t added_ns;
     int error_code; /* shown until error_until */
@@ -320,11 +321,10 @@ struct sched_event model_terms_event(enum sched_event_type type, uint32_t job,
 
 /* Before each decision: which jobs are one now. */
 void model_units_update(struct model *m);
-/* Of a job, or of those that it stands for: the best of them. */
-struct job_terms model_unit_terms(const struct model *m, uint32_t job);
+/* Of its unit: the best of those that are not paused. */
 static inline enum job_class model_class(const struct model *m, const struct job *j)
 {
-    return j->united ? model_unit_terms(m, j->unit).class : (enum job_class)j->rec.class;
+    return j->united ? m->jobs[j->unit].unit_class : (enum job_class)j->rec.class;
 }
 /* Its terms or its pause changed. */
 void model_unit_changed(struct model *m, uint32_t job);

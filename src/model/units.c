@@ -35,7 +35,8 @@ static struct job_terms best_of(struct job_terms a, struct job_terms b)
     return t;
 }
 
-struct job_terms model_unit_terms(const struct model *m, uint32_t job)
+/* Of those that it stands for: the best of them. */
+static struct job_terms unit_terms(const struct model *m, uint32_t job)
 {
     const uint32_t unit = m->jobs[job].unit;
     struct job_terms t = job_terms(&m->jobs[job].rec);
@@ -58,7 +59,8 @@ void model_unit_changed(struct model *m, uint32_t job)
     struct job *j = &m->jobs[job];
     if (j->unit != job)
         model_unit_changed(m, j->unit);
-    const struct job_terms terms = j->unit == job ? model_unit_terms(m, job) : job_terms(&j->rec);
+    const struct job_terms terms = j->unit == job ? unit_terms(m, job) : job_terms(&j->rec);
+    j->unit_class = terms.class;
     model_emit(m, model_terms_event(EV_JOB_CHANGE, job, &terms));
     model_emit(m, (struct sched_event){
                       .type = EV_JOB_PAUSE, .job = job, .on = j->rec.paused && !j->is_client});
