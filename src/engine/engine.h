@@ -117,7 +117,7 @@ bool engine_searching(const struct engine *e);
 uint32_t engine_job_with(const struct engine *e, pid_t pid);
 uint32_t engine_job_of(const struct engine *e, pid_t pid);
 uint32_t engine_job_by_number(const struct engine *e, uint64_t number);
-bool engine_user_full(const struct engine *e, uid_t uid);
+bool engine_user_full(const struct engine *e, uid_t account);
 unsigned engine_jobs(const struct engine *e); /* how many */
 
 /* What went wrong with this job lately: 0 if nothing, -ENODEV if none of its processes uses a GPU

@@ -19,9 +19,9 @@ uint32_t engine_job_by_number(const struct engine *e, uint64_t number)
     return model_job_by_number(&e->model, number);
 }
 
-bool engine_user_full(const struct engine *e, uid_t uid)
+bool engine_user_full(const struct engine *e, uid_t account)
 {
-    return model_user_full(&e->model, uid);
+    return model_user_full(&e->model, account);
 }
 
 unsigned engine_jobs(const struct engine *e)

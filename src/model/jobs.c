@@ -282,12 +282,12 @@ unsigned model_jobs(const struct model *m)
     return n;
 }
 
-bool model_user_full(const struct model *m, uid_t uid)
+bool model_user_full(const struct model *m, uid_t account)
 {
     uint32_t own = 0, users = 0;
     for_each_job (m, j) {
-        own += j->rec.uid == uid;
+        own += j->rec.account_uid == account;
         users += j->rec.uid != 0;
     }
-    return uid != 0 && (own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX);
+    return account != 0 && (own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX);
 }

@@ -304,8 +304,8 @@ uint32_t model_job_with(const struct model *m, pid_t pid);
 uint32_t model_job_of(const struct model *m, pid_t pid);
 uint32_t model_job_by_number(const struct model *m, uint64_t number);
 unsigned model_jobs(const struct model *m); /* how many */
-/* Whether a user has as many jobs as users may have. */
-bool model_user_full(const struct model *m, uid_t uid);
+/* Whether a user, by the account, has as many jobs as users may have. */
+bool model_user_full(const struct model *m, uid_t account);
 
 /* The event EV_JOB_ADD or EV_JOB_CHANGE with these terms. */
 struct sched_event model_terms_event(enum sched_event_type type, uint32_t job,

@@ -85,14 +85,14 @@ void fake_engine_tick(struct engine *m)
     }
 }
 
-bool engine_user_full(const struct engine *m, uid_t uid)
+bool engine_user_full(const struct engine *m, uid_t account)
 {
     uint32_t own = 0, users = 0;
     for (uint32_t i = 0; i < m->end; i++) {
-        own += m->jobs[i].number && m->jobs[i].job.uid == uid;
+        own += m->jobs[i].number && m->jobs[i].job.account_uid == account;
         users += m->jobs[i].number && m->jobs[i].job.uid != 0;
     }
-    return uid != 0 && (own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX);
+    return account != 0 && (own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX);
 }
 
 bool engine_view(const struct engine *m, uint32_t job, struct job_view *out)

@@ -8,9 +8,11 @@ enum { CROWD = USER_JOBS_MAX + 20 };
 static bool anybody(void *arg, pid_t pid, struct job_spec *spec)
 {
     const pid_t *other = arg;
+    const bool is_other = pid == *other; /* a person has many uids */
     *spec = (struct job_spec){.terms = {CLASS_BATCH, 50, 0, 0, 0},
                               .source = JOB_RULE,
-                              .uid = pid == *other ? 1001 : 1000,
+                              .uid = is_other ? 1001 : 100000 + (uid_t)pid % 65536,
+                              .account_uid = is_other ? 1001 : 1000,
                               .name = "r"};
     return true;
 }

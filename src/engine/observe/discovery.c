@@ -29,7 +29,7 @@ static bool taken_by_rule(struct discovery *d, struct model *m, struct unmanaged
     uint32_t job;
     u->looked = true;
     if (u->scheduler || !d->rule || !d->rule(d->rule_arg, u->id.pid, &spec) ||
-        model_user_full(m, spec.uid) || !model_may_watch(m, spec.uid))
+        model_user_full(m, spec.account_uid) || !model_may_watch(m, spec.uid))
         return false;
     u->looked = false; /* should it not become one: again next time */
     if (model_job_add(m, u->id, &spec, &job, &err) == 0)
