@@ -283,9 +283,11 @@ static void swap_answered(struct model *m, uint32_t job, int r, const struct err
 {
     struct job_swap *s = &m->jobs[job].swap;
     const bool leaving = s->phase == SWAP_LEAVING || s->phase == SWAP_RECALLED;
-    const bool no_room = !leaving && r == -ENOMEM; /* nothing was begun: it is as it was */
-    enum swap_phase next = swap_next[s->phase][r == 0 ? MOVED : r == -EINTR ? KILLED : FAILED];
-    if (s->guessed && r < 0 && r != -ENOMEM && r != -EINTR)
+    /* Whether one that may be out is there was not found out for want of memory: asked again. */
+    const bool unknown = r == -EINTR || (s->guessed && r == -ENOMEM);
+    const bool no_room = !leaving && r == -ENOMEM && !unknown; /* nothing was begun */
+    enum swap_phase next = swap_next[s->phase][r == 0 ? MOVED : unknown ? KILLED : FAILED];
+    if (s->guessed && r < 0 && !unknown)
         next = SWAP_HERE; /* it never was out, or nothing helps it */
     uint32_t first = 0;
     if (!journal_swap_of(m->journal, job, &first)) { /* its processes have ended */
@@ -363,8 +365,8 @@ static uint64_t swap_retry_in(struct model *m, uint32_t job)
          i++)
         o.v[o.n++] = *rec;
     int r = swap_launch(m, job, &o, &err);
-    if (r < 0)
-        swap_answered(m, job, r, &err);
+    if (r < 0) /* nobody has asked one that may be out */
+        swap_answered(m, job, s->guessed ? -EINTR : r, &err);
     return r < 0 && s->phase > SWAP_AWAY ? s->retry_at : TIME_NEVER;
 }
 

@@ -236,6 +236,25 @@ static void test_job_dies_meanwhile(void **state)
     stop(f, true);
 }
 
+/* Whether a process that nothing is known of is out could not be found out for want of memory, the
+ * first time: it is asked again, and runs. */
+static void test_asked_again(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    struct proc_stat st;
+    uint32_t job = SLOT_NONE;
+    pid_t pid;
+    programs(f, &pid, 1, 3);
+    swap_start(f);
+    assert_int_equal(proc_stat_read(pid, &st), 0);
+    assert_int_equal(engine_swap_in_process(f->m, st.id, &job, &err), 0);
+    brought_in(f, pid, ENOMEM);
+    brought_in(f, pid, EINVAL); /* it is on the GPU */
+    assert_true(EVENTUALLY(is(f, job, "")));
+    assert_int_equal(suspended_groups(f), 0);
+}
+
 static void test_takeover(void **state)
 {
     struct fixture *f = *state;
@@ -276,6 +295,7 @@ int main(int argc, char **argv)
         T(test_called_back),      T(test_out_and_in),         T(test_refused_runs_on),
         T(test_not_all_the_time), T(test_several_processes),  T(test_no_room),
         T(test_killed_swapper),   T(test_job_dies_meanwhile), T(test_takeover),
+        T(test_asked_again),
     };
     (void)argc;
     return cmocka_run_group_tests(tests, NULL, NULL);
