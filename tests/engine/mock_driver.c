@@ -178,6 +178,12 @@ static int swap(struct device_driver *d, struct proc_id proc, unsigned lock_ms, 
     return -ENOTSUP;
 }
 
+static int swap_in(struct device_driver *d, struct proc_id proc, struct error *err)
+{
+    fail_msg("the daemon has called swap_in");
+    return -ENOTSUP;
+}
+
 static void close_driver(struct device_driver *d)
 {
     (void)d;
@@ -200,6 +206,7 @@ void mock_init(struct mock_driver *d, unsigned ngpus)
         .activity = activity,
         .memory_free = memory_free,
         .swap_out = swap,
+        .swap_in = swap_in,
     };
     memset(d, 0, sizeof(*d));
     d->base.ops = &ops;
