@@ -22,7 +22,6 @@
 #define TURN_NS     (200 * NSEC_PER_MSEC)
 #define IDLE_NS     (3 * NSEC_PER_SEC) /* without users */
 #define BEGIN_NS    (15 * NSEC_PER_SEC)
-#define QUIT_NS     (10 * NSEC_PER_SEC)
 #define SERVERS_MAX 64
 
 struct keeper {
@@ -172,16 +171,13 @@ static bool control_lives(const struct keeper *k)
     return proc_alive(k->control);
 }
 
+/* However long it takes: a program that has closed all its descriptors may be a client still. Who
+ * wants to join meanwhile runs outside of the pool. */
 static void quit(const struct keeper *k)
 {
-    pid_t pid = run_control(k->dir, NULL, "quit\n");
-    uint64_t until = monotonic_ns() + QUIT_NS;
-    while (control_lives(k) && monotonic_ns() < until)
+    run_control(k->dir, NULL, "quit\n");
+    while (control_lives(k))
         nap();
-    if (pid > 0 && waitpid(pid, NULL, WNOHANG) == 0)
-        kill(pid, SIGKILL);
-    if (control_lives(k))
-        proc_signal(k->control, SIGKILL);
 }
 
 static volatile sig_atomic_t told_to_end;
