@@ -48,11 +48,19 @@ bool pool_control(const char *dir, struct proc_id *id)
     return proc_alive(*id);
 }
 
-void pool_control_put(const char *dir, struct proc_id id)
+int pool_control_put(const char *dir, struct proc_id id)
 {
     _cleanup_close_ int fd = pool_open(dir, "control", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
-    if (fd >= 0)
-        dprintf(fd, "%d %llu\n", id.pid, (unsigned long long)id.start_ticks);
+    if (fd < 0)
+        return fd;
+    return dprintf(fd, "%d %llu\n", id.pid, (unsigned long long)id.start_ticks) < 0 ? -errno : 0;
+}
+
+bool pool_answers(const char *dir)
+{
+    char path[POOL_PATH];
+    snprintf(path, sizeof(path), "%s/" POOL_SOCKET, dir);
+    return access(path, F_OK) == 0;
 }
 
 long pool_faults_end(const char *dir)

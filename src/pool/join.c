@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "lib/paths.h"
 #include "lib/procfs.h"
@@ -83,6 +85,8 @@ static void become_keeper(const char *dir, int keeper, int ready)
     char lock[16], answer[16];
     if (fork() != 0 || setsid() < 0)
         _exit(0);
+    close_range(STDERR_FILENO + 1, ~0U,
+                CLOSE_RANGE_CLOEXEC); /* what our caller has open is its own */
     fcntl(keeper, F_SETFD, 0);
     fcntl(ready, F_SETFD, 0);
     snprintf(lock, sizeof(lock), "%d", keeper);
@@ -129,7 +133,7 @@ static int pool_start(struct pool *p, uint64_t until_ns, struct error *err)
             return error_set(err, keeper, "cannot open %s/keeper: %s", p->dir, strerror(-keeper));
         if (flock(keeper, LOCK_EX | LOCK_NB) == 0)
             return start_keeper(p->dir, keeper, until_ns, err);
-        if (pool_control(p->dir, &control))
+        if (pool_control(p->dir, &control) && pool_answers(p->dir))
             return 0;
         /* It is about to notice. */
         if (monotonic_ns() > until_ns)

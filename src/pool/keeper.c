@@ -56,6 +56,13 @@ static void environment(const char *dir)
     unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
 }
 
+/* Before it becomes the control daemon: whoever kills us, it is on record. */
+static bool record_self(const char *dir)
+{
+    struct proc_stat st;
+    return proc_stat_read(getpid(), &st) == 0 && pool_control_put(dir, st.id) == 0;
+}
+
 /* Its output goes to log/control.err; input: what it reads, or NULL. */
 static pid_t run_control(const char *dir, const char *option, const char *input)
 {
@@ -70,6 +77,8 @@ static pid_t run_control(const char *dir, const char *option, const char *input)
         dup2(fds[0], 0);
         dup2(log, 1);
         dup2(log, 2);
+        if (option && !record_self(dir))
+            _exit(126);
         execlp(POOL_CONTROL, POOL_CONTROL, option, (char *)NULL);
         _exit(127);
     }
@@ -80,34 +89,33 @@ static pid_t run_control(const char *dir, const char *option, const char *input)
     return pid;
 }
 
-static bool has_socket(const char *dir)
+static bool control_lives(const struct keeper *k)
 {
-    char path[POOL_PATH];
-    snprintf(path, sizeof(path), "%s/mps/control", dir);
-    return access(path, F_OK) == 0;
+    waitpid(k->control.pid, NULL, WNOHANG); /* where it is a child */
+    return proc_alive(k->control);
 }
 
-/* Until it answers. */
+/* Until it answers, also one that an earlier keeper has begun. */
 static bool begin(struct keeper *k)
 {
     char path[POOL_PATH];
     struct proc_stat st;
-    if (pool_control(k->dir, &k->control))
-        return true;
-    snprintf(path, sizeof(path), "%s/mps/control", k->dir);
-    unlink(path); /* of one that was killed */
-    pid_t pid = run_control(k->dir, "-f", NULL);
-    if (pid < 0 || proc_stat_read(pid, &st) < 0)
-        return false;
-    k->control = st.id;
-    pool_control_put(k->dir, k->control);
+    pid_t pid = 0;
+    if (!pool_control(k->dir, &k->control)) {
+        snprintf(path, sizeof(path), "%s/" POOL_SOCKET, k->dir);
+        unlink(path); /* of one that was killed */
+        pid = run_control(k->dir, "-f", NULL);
+        if (pid < 0 || proc_stat_read(pid, &st) < 0)
+            return false;
+        k->control = st.id;
+    }
     for (uint64_t until = monotonic_ns() + BEGIN_NS; monotonic_ns() < until; nap()) {
-        if (has_socket(k->dir))
+        if (pool_answers(k->dir))
             return true;
-        if (waitpid(pid, NULL, WNOHANG) != 0)
+        if (!control_lives(k))
             return false;
     }
-    kill(pid, SIGKILL);
+    proc_signal(k->control, SIGKILL);
     return false;
 }
 
@@ -165,12 +173,6 @@ static void reopen(const struct keeper *k)
     flock(k->start, LOCK_UN);
 }
 
-static bool control_lives(const struct keeper *k)
-{
-    waitpid(k->control.pid, NULL, WNOHANG); /* where it is a child */
-    return proc_alive(k->control);
-}
-
 /* However long it takes: a program that has closed all its descriptors may be a client still. Who
  * wants to join meanwhile runs outside of the pool. */
 static void quit(const struct keeper *k)
@@ -186,6 +188,11 @@ static void on_term(int signal)
 {
     (void)signal;
     told_to_end = 1;
+}
+
+static void on_pipe(int signal)
+{
+    (void)signal;
 }
 
 static void keep(struct keeper *k)
@@ -225,9 +232,10 @@ int pool_keeper_main(int argc, char **argv)
     struct keeper k = {.dir = argv[1],
                        .start = pool_open(argv[1], "start", O_RDWR | O_CREAT | O_CLOEXEC),
                        .users = pool_open(argv[1], "users", O_RDWR | O_CREAT | O_CLOEXEC)};
-    const struct sigaction term = {.sa_handler = on_term};
+    const struct sigaction term = {.sa_handler = on_term}, pipe_gone = {.sa_handler = on_pipe};
     if (k.start < 0 || k.users < 0)
         return keeper_answer((int)ready, "the pool's directory cannot be written");
+    sigaction(SIGPIPE, &pipe_gone, NULL); /* not ignored: the control daemon would inherit that */
     signal(SIGHUP, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     sigaction(SIGTERM, &term, NULL);

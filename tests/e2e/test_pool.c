@@ -163,11 +163,59 @@ static void killed(void **state)
     ceded_stop(&d);
 }
 
+/* A file that the stand-in looks for. */
+static void stand_in(const char *what)
+{
+    static const char *const dirs[] = {POOL, POOL "/mps"};
+    char path[160];
+    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+        snprintf(path, sizeof(path), "%s/%s", harness_dir(), dirs[i]);
+        mkdir(path, 0700);
+    }
+    snprintf(path, sizeof(path), "%s/" POOL "/mps/%s", harness_dir(), what);
+    fclose(fopen(path, "w"));
+}
+
+/* Who begins the pool is killed meanwhile: the next waits until it is there, and it ends. */
+static void killed_at_its_beginning(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    stand_in("slow");
+    pid_t a = IN_POOL("a", "true");
+    assert_true(EVENTUALLY(pid_of("control")));
+    kill(a, SIGKILL);
+    await_child(a);
+    pid_t b = IN_POOL("b", "sh", "-c", "test -e $CUDA_MPS_PIPE_DIRECTORY/control");
+    assert_int_equal(await_child(b), 0);
+    assert_string_equal(contents("b.err"), "");
+    assert_int_equal(begun(), 1);
+    assert_true(EVENTUALLY(is_over()));
+    assert_true(EVENTUALLY(!keeper()));
+    ceded_stop(&d);
+}
+
+/* What the first user has open is not the pool's to keep. */
+static void foreign_descriptors(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    RUN(&result, "sh", "-c",
+        "cd $CEDE_DIR && exec 9>l && flock 9 && $CEDE_EXE run -c batch --pool -- true && exec 9>&- "
+        "&& flock -n l true");
+    assert_int_equal(status_of(result.status), 0);
+    assert_true(keeper());
+    assert_true(EVENTUALLY(is_over()));
+    ceded_stop(&d);
+}
+
 /* Where there can be none the job runs without, and a line says why. */
 static void without(void **state)
 {
     (void)state;
-    char path[160], *before = strdup(getenv("PATH"));
+    char *before = strdup(getenv("PATH"));
     configure(20, "");
     struct ceded d = ceded_start();
     setenv("CUDA_MPS_PIPE_DIRECTORY", "/else", 1);
@@ -183,12 +231,7 @@ static void without(void **state)
     assert_non_null(strstr(result.err, "there is no nvidia-cuda-mps-control in $PATH"));
     setenv("PATH", before, 1);
 
-    snprintf(path, sizeof(path), "%s/" POOL, harness_dir());
-    mkdir(path, 0700);
-    snprintf(path, sizeof(path), "%s/" POOL "/mps", harness_dir());
-    mkdir(path, 0700);
-    snprintf(path, sizeof(path), "%s/" POOL "/mps/fails", harness_dir());
-    fclose(fopen(path, "w"));
+    stand_in("fails");
     CEDE("run", "-c", "batch", "--pool", "--", "sh", "-c", "echo .$CUDA_MPS_PIPE_DIRECTORY");
     assert_string_equal(result.out, ".\n");
     assert_non_null(strstr(result.err, "the MPS control daemon does not start"));
@@ -223,7 +266,8 @@ int main(void)
     snprintf(path, sizeof(path), "%s:%s", getenv("CEDE_MPS_STAND_IN"), getenv("PATH"));
     setenv("PATH", path, 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
-    const struct CMUnitTest tests[] = {e2e(together_and_gone), e2e(many_at_once), e2e(killed),
-                                       e2e(without), e2e(configured)};
+    const struct CMUnitTest tests[] = {
+        e2e(together_and_gone),   e2e(many_at_once), e2e(killed),    e2e(killed_at_its_beginning),
+        e2e(foreign_descriptors), e2e(without),      e2e(configured)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
