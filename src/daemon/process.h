@@ -22,7 +22,7 @@ void process_say_served(void);
 int notify_send(const char *state);
 
 /* Children that this process had before it began, of a daemon that started anew by exec: a swapper
- * that goes on to its end, and was nobody's to wait for. */
+ * that goes on to its end, and that nothing else waits for. */
 #define INHERITED_MAX 64
 struct inherited {
     pid_t v[INHERITED_MAX];

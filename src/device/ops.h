@@ -39,7 +39,7 @@ enum gpu_caps {
      * is the most that may be queued, and demand() reports at once which programs want the device.
      */
     GPU_CAP_GATE = 1 << 5,
-    GPU_CAP_POOL = 1 << 6, /* an MPS server of ours may serve it: no MIG, nobody's alone */
+    GPU_CAP_POOL = 1 << 6, /* an MPS server of ours may serve it: no MIG, default compute mode */
     /* What is suspended runs again when the process that suspended it ends, however it ends. */
     GPU_CAP_FLEETING = 1 << 8,
 };

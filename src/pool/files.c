@@ -69,3 +69,14 @@ long pool_faults_end(const char *dir)
     _cleanup_close_ int fd = pool_open(dir, "faults", O_RDONLY | O_CLOEXEC);
     return fd >= 0 && fstat(fd, &st) == 0 ? (long)st.st_size : 0;
 }
+
+int pool_environment(const char *dir)
+{
+    char mps[POOL_PATH], log[POOL_PATH];
+    snprintf(mps, sizeof(mps), "%s/mps", dir);
+    snprintf(log, sizeof(log), "%s/log", dir);
+    return setenv("CUDA_MPS_PIPE_DIRECTORY", mps, 1) < 0 ||
+                   setenv("CUDA_MPS_LOG_DIRECTORY", log, 1) < 0
+               ? -ENOMEM
+               : 0;
+}

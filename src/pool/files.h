@@ -19,5 +19,7 @@ bool pool_control(const char *dir, struct proc_id *id);
 int pool_control_put(const char *dir, struct proc_id id); /* 0 or -errno */
 bool pool_answers(const char *dir);                       /* it has its socket */
 long pool_faults_end(const char *dir);
+/* For the control daemon, and for its clients. 0 or -ENOMEM. */
+int pool_environment(const char *dir);
 
 #endif

@@ -60,9 +60,8 @@ static int pool_make(struct pool *p, struct error *err)
         return r;
     pool_key(key, sizeof(key));
     snprintf(p->dir, sizeof(p->dir), "%s/pool-%s", base, key);
-    if (mkdir(p->dir, 0700) < 0 && errno != EEXIST)
-        return error_set(err, -errno, "cannot create %s: %s", p->dir, strerror(errno));
-    r = make(p->dir, "mps", err);
+    r = make(p->dir, "", err);
+    r = r < 0 ? r : make(p->dir, "mps", err);
     return r < 0 ? r : make(p->dir, "log", err);
 }
 
@@ -142,21 +141,9 @@ static int pool_start(struct pool *p, uint64_t until_ns, struct error *err)
     }
 }
 
-static int pool_environment(const struct pool *p, unsigned sm_percent)
-{
-    char mps[POOL_PATH], log[POOL_PATH], percent[8];
-    snprintf(mps, sizeof(mps), "%s/mps", p->dir);
-    snprintf(log, sizeof(log), "%s/log", p->dir);
-    snprintf(percent, sizeof(percent), "%u", sm_percent);
-    if (setenv("CUDA_MPS_PIPE_DIRECTORY", mps, 1) < 0 ||
-        setenv("CUDA_MPS_LOG_DIRECTORY", log, 1) < 0 ||
-        (sm_percent && setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent, 1) < 0))
-        return -ENOMEM;
-    return 0;
-}
-
 int pool_join(struct pool *p, unsigned sm_percent, struct error *err)
 {
+    char percent[8];
     const char *other = getenv("CUDA_MPS_PIPE_DIRECTORY");
     const uint64_t until_ns = monotonic_ns() + POOL_WAIT_S * NSEC_PER_SEC;
     *p = (struct pool){.users = -1};
@@ -179,7 +166,9 @@ int pool_join(struct pool *p, unsigned sm_percent, struct error *err)
     if (r < 0)
         return r;
     p->faults_end = pool_faults_end(p->dir);
-    if (pool_environment(p, sm_percent) < 0)
+    snprintf(percent, sizeof(percent), "%u", sm_percent);
+    if (pool_environment(p->dir) < 0 ||
+        (sm_percent && setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent, 1) < 0))
         return error_set(err, -ENOMEM, "out of memory");
     p->users = TAKE_FD(users);
     return 0;

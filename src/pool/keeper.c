@@ -44,18 +44,6 @@ static int keeper_answer(int fd, const char *text)
     return n < 0 ? 1 : 0;
 }
 
-static void environment(const char *dir)
-{
-    char path[POOL_PATH];
-    snprintf(path, sizeof(path), "%s/mps", dir);
-    setenv("CUDA_MPS_PIPE_DIRECTORY", path, 1);
-    snprintf(path, sizeof(path), "%s/log", dir);
-    setenv("CUDA_MPS_LOG_DIRECTORY", path, 1);
-    /* The programs' numbers of GPUs are the driver's: the server has to see all. */
-    unsetenv("CUDA_VISIBLE_DEVICES");
-    unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
-}
-
 /* Before it becomes the control daemon: whoever kills us, it is on record. */
 static bool record_self(const char *dir)
 {
@@ -242,8 +230,10 @@ int pool_keeper_main(int argc, char **argv)
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd <= 2 && null >= 0; fd++)
         dup2(null, fd);
-    environment(k.dir);
-    if (chdir("/") < 0 || !begin(&k)) {
+    /* The programs' numbers of GPUs are the driver's: the server has to see all. */
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    if (pool_environment(k.dir) < 0 || chdir("/") < 0 || !begin(&k)) {
         char text[POOL_PATH + 64];
         snprintf(text, sizeof(text), "the MPS control daemon does not start: %s/log has why",
                  k.dir);
