@@ -8,6 +8,7 @@
 #define FRAME_NS      100000000.0
 #define WINDOW_MIN_NS 5000000.0
 #define PROBE_FRAMES  5U
+#define LEAST         0.05     /* of all jobs at work, see floor_of() */
 #define REST_NS       500000.0 /* of a window that is left: not worth another turn */
 /* What stopping one job takes before the next can run. Measured on H200: a window beside seven
  * others was shorter by 5 ms, one after a single other by 0.7 ms. */
@@ -66,10 +67,21 @@ static double ceiling(const struct limits *l)
     return l->max > 0 ? l->max : 1;
 }
 
-/* The accounts that have members at work here, each with its members in a list. */
-static uint32_t list_accounts(struct policy_device *dev)
+/* Of a device: the accounts that have members at work, each with its members in a list. */
+struct parts {
+    struct policy_device *dev;
+    uint32_t first;       /* account */
+    double kept;          /* for lower classes */
+    double least;         /* see floor_of() */
+    double cut;           /* what is left of floors that come to more than all */
+    struct claim *claims; /* scratch */
+};
+
+static struct parts list_accounts(const struct sched_params *p, struct policy_device *dev,
+                                  struct claim *claims)
 {
-    uint32_t first = SLOT_NONE;
+    struct parts all = {dev, SLOT_NONE, p->floor, 0, 1, claims};
+    double n = 0;
     for_each_member (dev, m)
         dev->accounts[m->account].fill.first = SLOT_NONE;
     for_each_member (dev, m) {
@@ -78,95 +90,116 @@ static uint32_t list_accounts(struct policy_device *dev)
         if (!takes_part(m))
             continue;
         if (a->fill.first == SLOT_NONE) {
-            a->fill.next = first;
+            a->fill.next = all.first;
             a->fill.lo = a->limits.min;
             a->fill.left = a->limits.max > 0 ? a->limits.max : INFINITY;
             a->fill.members = 0;
-            first = m->account;
+            all.first = m->account;
         }
         m->limit.next = a->fill.first;
         a->fill.first = m->job;
         a->fill.members++;
+        n++;
     }
-    return first;
-}
-
-/* Of an account's members of one class. */
-static struct claim account_claim(const struct policy_device *dev, const struct account *a,
-                                  enum job_class class)
-{
-    struct claim all = {0};
-    for (uint32_t j = a->fill.first; j != SLOT_NONE; j = dev->members[j].limit.next) {
-        const struct member *m = &dev->members[j];
-        if (class_of(m) != class)
-            continue;
-        all.weight += m->share;
-        all.lo += m->limit.own.min;
-        all.hi += ceiling(&m->limit.own);
-    }
-    all.hi = fmin(all.hi, a->fill.left);
-    all.lo = fmin(fmax(all.lo, a->fill.lo), all.hi);
+    all.least = n > 0 ? LEAST / n : 0;
     return all;
 }
 
-/* Divides what an account has among its members of that class. */
-static void fill_account(const struct policy_device *dev, struct account *a, enum job_class class,
-                         struct claim *v, double amount)
+/* A member's own floor, or a little: those of others, which may come to more than all, must not
+ * leave it without a window or a rest for ever. Of a lower class only if something is kept for it.
+ */
+static double floor_of(const struct parts *all, const struct member *m)
 {
-    uint32_t n = 0;
-    for (uint32_t j = a->fill.first; j != SLOT_NONE; j = dev->members[j].limit.next) {
-        const struct member *m = &dev->members[j];
-        if (class_of(m) == class)
-            v[n++] = (struct claim){m->share, m->limit.own.min, ceiling(&m->limit.own), 0};
-    }
-    limits_fill(v, n, amount);
-    n = 0;
-    for (uint32_t j = a->fill.first; j != SLOT_NONE; j = dev->members[j].limit.next) {
-        if (class_of(&dev->members[j]) == class)
-            dev->members[j].limit.part = v[n++].got;
-    }
-    a->fill.left = fmax(a->fill.left - amount, 0);
-    a->fill.lo = fmax(a->fill.lo - amount, 0);
+    bool least = class_of(m) == CLASS_NORMAL || all->kept > 0;
+    return fmax(m->limit.own.min, least ? fmin(all->least, ceiling(&m->limit.own)) : 0);
 }
 
-/* What the classes below have to have at least, of what is left: by their own floors, or by the one
- * that is kept for lower classes. */
-static double floors_below(const struct sched_params *p, const struct policy_device *dev,
-                           uint32_t first, enum job_class class, double left)
+/* Of an account's members of one class. */
+static struct claim account_claim(const struct parts *all, const struct account *a,
+                                  enum job_class class)
 {
-    double sum = 0;
+    struct claim sum = {0};
+    for (uint32_t j = a->fill.first; j != SLOT_NONE; j = all->dev->members[j].limit.next) {
+        const struct member *m = &all->dev->members[j];
+        if (class_of(m) != class)
+            continue;
+        sum.weight += m->share;
+        sum.lo += floor_of(all, m);
+        sum.hi += ceiling(&m->limit.own);
+    }
+    sum.hi = fmin(sum.hi, a->fill.left);
+    sum.lo = fmin(fmax(sum.lo, a->fill.lo), sum.hi);
+    return sum;
+}
+
+/* Divides what an account has among its members of that class. */
+static void fill_account(const struct parts *all, struct account *a, enum job_class class)
+{
+    struct member *members = all->dev->members;
+    struct claim *v = all->claims;
+    uint32_t n = 0;
+    for (uint32_t j = a->fill.first; j != SLOT_NONE; j = members[j].limit.next) {
+        const struct member *m = &members[j];
+        if (class_of(m) == class)
+            v[n++] = (struct claim){m->share, floor_of(all, m), ceiling(&m->limit.own), 0};
+    }
+    limits_fill(v, n, a->fill.got);
+    n = 0;
+    for (uint32_t j = a->fill.first; j != SLOT_NONE; j = members[j].limit.next) {
+        if (class_of(&members[j]) == class)
+            members[j].limit.part = v[n++].got;
+    }
+    a->fill.left = fmax(a->fill.left - a->fill.got, 0);
+    a->fill.lo = fmax(a->fill.lo - a->fill.got, 0);
+}
+
+/* What the classes below have to have at least, of what is left: their own floors, and of what no
+ * floor takes the share that is kept for lower classes, which those without a floor live on. */
+static double floors_below(const struct parts *all, enum job_class class, double left)
+{
+    double below = 0, own = 0;
     bool any = false;
-    for (uint32_t i = first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
-        const struct account *a = &dev->accounts[i];
-        for (unsigned c = class + 1U; c < CLASS_COUNT; c++) {
-            struct claim all = account_claim(dev, a, (enum job_class)c);
-            sum += all.weight > 0 ? all.lo : 0;
-            any |= all.weight > 0;
+    for (uint32_t i = all->first; i != SLOT_NONE; i = all->dev->accounts[i].fill.next) {
+        for (unsigned c = class; c < CLASS_COUNT; c++) {
+            struct claim v = account_claim(all, &all->dev->accounts[i], (enum job_class)c);
+            *(c == class ? &own : &below) += v.weight > 0 ? v.lo : 0;
+            any |= v.weight > 0 && c != class;
         }
     }
-    return any ? fmax(sum, p->floor * left) : 0;
+    return any ? below * all->cut + all->kept * fmax(left - (below + own) * all->cut, 0) : 0;
+}
+
+/* At a job that does nothing. */
+static double look_ns(const struct sched_params *p)
+{
+    return fmin(p->probe_us * 1e3, FRAME_NS / 5);
 }
 
 static void set_parts(const struct sched_params *p, struct policy_device *dev, struct claim *v)
 {
-    uint32_t first = list_accounts(dev);
-    double left = 1;
+    struct parts all = list_accounts(p, dev, v);
+    double left = dev->probed == SLOT_NONE ? 1 : 1 - look_ns(p) / FRAME_NS, floors = 0;
+    for (uint32_t i = all.first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
+        for (unsigned c = CLASS_NORMAL; c < CLASS_COUNT; c++)
+            floors += account_claim(&all, &dev->accounts[i], (enum job_class)c).lo;
+    }
+    all.cut = floors > left ? left / floors : 1;
     for (unsigned c = CLASS_NORMAL; c < CLASS_COUNT; c++) {
         uint32_t n = 0;
-        for (uint32_t i = first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
-            struct claim all = account_claim(dev, &dev->accounts[i], (enum job_class)c);
-            if (all.weight > 0)
-                v[n++] = all;
+        for (uint32_t i = all.first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
+            struct claim of = account_claim(&all, &dev->accounts[i], (enum job_class)c);
+            if (of.weight > 0)
+                v[n++] = of;
         }
-        limits_fill(v, n, left - floors_below(p, dev, first, (enum job_class)c, left));
+        limits_fill(v, n, left - floors_below(&all, (enum job_class)c, left));
         n = 0;
-        for (uint32_t i = first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
+        for (uint32_t i = all.first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
             struct account *a = &dev->accounts[i];
-            a->fill.got = account_claim(dev, a, (enum job_class)c).weight > 0 ? v[n++].got : 0;
+            a->fill.got = account_claim(&all, a, (enum job_class)c).weight > 0 ? v[n++].got : 0;
             left -= a->fill.got;
         }
-        for (uint32_t i = first; i != SLOT_NONE; i = dev->accounts[i].fill.next)
-            fill_account(dev, &dev->accounts[i], (enum job_class)c, v, dev->accounts[i].fill.got);
+        for (uint32_t i = all.first; i != SLOT_NONE; i = dev->accounts[i].fill.next)
+            fill_account(&all, &dev->accounts[i], (enum job_class)c);
     }
     for_each_member (dev, m) {
         const struct account *a = &dev->accounts[m->account];
@@ -188,14 +221,19 @@ static bool first_of(const struct machine *mc, const struct policy_device *dev,
 
 /* Of the jobs that do nothing one is looked at, and beside latency jobs, which lose by it that
  * others wait meanwhile, only in some frames: that of the account, and of its jobs that, which was
- * looked at last longest ago. */
+ * looked at last longest ago. Where limited jobs work one without limits is, too: their windows may
+ * leave it nothing. */
 static void choose_probe(const struct frames *f, struct policy_device *dev)
 {
-    bool latency = false;
+    bool latency = false, windows = false;
     const struct member *best = NULL;
     for_each_member (dev, m) {
         latency |= class_of(m) == CLASS_LATENCY && !m->paused;
-        if (!m->idle || m->paused || !is_limited(dev, m) || class_of(m) == CLASS_LATENCY)
+        windows |= takes_part(m) && is_limited(dev, m);
+    }
+    for_each_member (dev, m) {
+        if (!m->idle || m->paused || class_of(m) == CLASS_LATENCY ||
+            !(windows || is_limited(dev, m)))
             continue;
         uint64_t account = dev->accounts[m->account].fill.looked;
         uint64_t than = best ? dev->accounts[best->account].fill.looked : 0;
@@ -217,7 +255,7 @@ static void renew(const struct machine *mc, const struct frames *f, struct polic
     double gaps = m->gang ? 0 : (m->limit.most - m->limit.part) * FRAME_NS;
     if (m->idle && class_of(m) != CLASS_LATENCY) {
         bool looked_at = own->probed == m->job;
-        window = looked_at ? fmin(max * FRAME_NS, mc->params->probe_us * 1e3) : 0;
+        window = looked_at ? fmin(max * FRAME_NS, look_ns(mc->params)) : 0;
         gaps = 0;
         if (looked_at)
             m->limit.looked = own->accounts[m->account].fill.looked = f->number;
@@ -237,14 +275,17 @@ static void begin_frame(const struct machine *mc, struct frames *f)
     for (uint32_t d = 0; d < mc->n; d++) {
         if (!mc->devices[d].nlimited)
             continue;
-        set_parts(mc->params, &mc->devices[d], f->claims);
         choose_probe(f, &mc->devices[d]);
+        set_parts(mc->params, &mc->devices[d], f->claims);
     }
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *own = &mc->devices[d];
         for_each_member (own, m) {
-            if (is_limited(own, m) && first_of(mc, own, m))
+            bool any = is_limited(own, m) || own->probed == m->job;
+            if (any && first_of(mc, own, m))
                 renew(mc, f, own, m);
+            else if (!any)
+                m->limit.window_ns = m->limit.gaps_ns = 0;
         }
     }
 }
@@ -256,7 +297,9 @@ static void charge(const struct machine *mc, struct frames *f)
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *dev = &mc->devices[d];
         for_each_member (dev, m) {
-            m->limit.window_ns -= dev->window == m->job ? ns : 0;
+            bool runs =
+                class_of(m) == CLASS_LATENCY ? m->limit.window_ns > 0 : dev->window == m->job;
+            m->limit.window_ns -= runs ? ns : 0;
             m->limit.gaps_ns -= m->limit.in_gaps && m->runnable ? ns : 0;
             m->limit.in_gaps = false;
         }
@@ -268,8 +311,7 @@ static void charge(const struct machine *mc, struct frames *f)
 static bool may_have_window(const struct policy_device *dev, const struct member *m)
 {
     double least = m->limit.part * FRAME_NS < WINDOW_MIN_NS && !m->idle ? WINDOW_MIN_NS : REST_NS;
-    return is_limited(dev, m) && !m->paused &&
-           m->limit.window_ns >= (dev->window == m->job ? 1 : least * 0.99);
+    return !m->paused && m->limit.window_ns >= (dev->window == m->job ? 1 : least * 0.99);
 }
 
 static bool window_fits(const struct machine *mc, struct policy_device *own, const struct member *m)
@@ -291,34 +333,55 @@ static double stopping_ns(const struct policy_device *dev, const struct member *
     return fmax(fmin(stopped * STOP_NS, (max - holder->limit.part) * FRAME_NS), 0);
 }
 
-/* Windows that are over end; then gangs come first, which need several devices at once. */
+/* Who is looked at comes first, so that no window leaves too little for it; then gangs, which need
+ * several devices at once; then whose last window was longest ago. */
+static struct member *next_window(const struct machine *mc, struct policy_device *own)
+{
+    struct member *best = NULL;
+    unsigned best_rank = 0;
+    if (!own->nlimited || own->window != SLOT_NONE)
+        return NULL;
+    for_each_member (own, m) {
+        unsigned rank = own->probed == m->job ? 0 : m->gang ? 1 : 2;
+        if (class_of(m) == CLASS_LATENCY || !window_fits(mc, own, m) ||
+            (best &&
+             (rank > best_rank || (rank == best_rank && m->limit.served >= best->limit.served))))
+            continue;
+        best = m;
+        best_rank = rank;
+    }
+    return best;
+}
+
+static void begin_window(const struct machine *mc, struct policy_device *own, struct member *m)
+{
+    double stopping = 0;
+    for_each_device_of (mc, own, m, dev)
+        stopping = fmax(stopping, stopping_ns(dev, m));
+    for_each_device_of (mc, own, m, dev) {
+        dev->window = m->job;
+        dev->members[m->job].limit.window_ns += stopping;
+        dev->members[m->job].limit.served = mc->now_ns;
+    }
+}
+
+/* Windows that are over end, and the next ones begin. */
 static void set_windows(const struct machine *mc)
 {
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *own = &mc->devices[d];
         const struct member *m = own->window == SLOT_NONE ? NULL : &own->members[own->window];
-        bool goes_on = m && m->used;
+        bool goes_on = m && m->used && own->nlimited;
         if (goes_on) {
             for_each_device_of (mc, own, m, dev)
                 goes_on &= dev->window == m->job && may_have_window(dev, &dev->members[m->job]);
         }
         own->window = goes_on ? own->window : SLOT_NONE;
     }
-    for (int gangs = 1; gangs >= 0; gangs--) {
-        for (uint32_t d = 0; d < mc->n; d++) {
-            struct policy_device *own = &mc->devices[d];
-            for_each_member (own, m) {
-                if (!own->nlimited || (m->gang > 0) != gangs || !window_fits(mc, own, m))
-                    continue;
-                double stopping = 0;
-                for_each_device_of (mc, own, m, dev)
-                    stopping = fmax(stopping, stopping_ns(dev, m));
-                for_each_device_of (mc, own, m, dev) {
-                    dev->window = m->job;
-                    dev->members[m->job].limit.window_ns += stopping;
-                }
-            }
-        }
+    for (uint32_t d = 0; d < mc->n; d++) {
+        struct member *m = next_window(mc, &mc->devices[d]);
+        if (m)
+            begin_window(mc, &mc->devices[d], m);
     }
 }
 
@@ -328,6 +391,19 @@ static void limits_hold(const struct machine *mc, struct policy_device *own, str
         struct member *x = &dev->members[m->job];
         x->limit.held |= !x->paused;
         x->paused = true;
+    }
+}
+
+/* A latency job does not wait for others' windows: it has its part from the frame's begin on. */
+static void hold_latency(const struct machine *mc, struct policy_device *own)
+{
+    for_each_member (own, m) {
+        if (class_of(m) != CLASS_LATENCY || m->paused || !is_limited(own, m))
+            continue;
+        if (m->limit.window_ns >= 1)
+            policy_wake(own, policy_after(mc->now_ns + 1, m->limit.window_ns));
+        else
+            limits_hold(mc, own, m);
     }
 }
 
@@ -362,7 +438,7 @@ static void give_window(const struct machine *mc, const struct frames *f, struct
     struct member *holder = &dev->members[dev->window];
     bool beside = dev->window_beside;
     for_each_member (dev, m) {
-        if (m == holder || (!is_limited(dev, m) && (!beside || class_of(m) == CLASS_LATENCY)))
+        if (m == holder || class_of(m) == CLASS_LATENCY || (!beside && !is_limited(dev, m)))
             continue;
         if (!beside && has_gaps(m))
             give_gaps(mc, f, dev, m);
@@ -373,7 +449,8 @@ static void give_window(const struct machine *mc, const struct frames *f, struct
     policy_wake(dev, policy_after(mc->now_ns + 1, holder->limit.window_ns));
 }
 
-/* In nobody's: those without limits run, and the others, which had theirs, in their gaps. */
+/* In nobody's: those without limits run, and the others, which had theirs, in their gaps: with
+ * small slices (policy/priority.c), or by turns. */
 static void give_rest(const struct machine *mc, const struct frames *f, struct policy_device *dev)
 {
     bool latency = false, gaps = false, normal = false;
@@ -382,7 +459,7 @@ static void give_rest(const struct machine *mc, const struct frames *f, struct p
         normal |= class_of(m) == CLASS_NORMAL && takes_part(m) && !is_limited(dev, m);
     }
     for_each_member (dev, m) {
-        if (!is_limited(dev, m))
+        if (!is_limited(dev, m) || class_of(m) == CLASS_LATENCY)
             continue;
         if (latency || !has_gaps(m)) {
             limits_hold(mc, dev, m);
@@ -390,7 +467,7 @@ static void give_rest(const struct machine *mc, const struct frames *f, struct p
         }
         give_gaps(mc, f, dev, m);
         gaps = true;
-        m->class = CLASS_BATCH;
+        m->class = normal ? class_of(m) : CLASS_BATCH;
     }
     for_each_member (dev, m) {
         if (gaps && !normal && !m->gang && !m->limit.in_gaps && m->class == CLASS_BATCH)
@@ -421,6 +498,8 @@ void limits_decide(const struct machine *mc, struct frames *f)
     charge(mc, f);
     if (any && (!f->number || mc->now_ns - f->begun_ns >= (uint64_t)FRAME_NS))
         begin_frame(mc, f);
+    for (uint32_t d = 0; d < mc->n; d++)
+        hold_latency(mc, &mc->devices[d]);
     set_windows(mc);
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *dev = &mc->devices[d];

@@ -9,9 +9,14 @@
  * in each frame, and what one leaves below its ceiling others get.
  *
  * Parts are those of max-min fairness by share (account.h) between the bounds: floors first, then
- * class by class. A part shorter than the shortest window is saved up for some frames. A limited
- * job that does nothing is looked at every few frames. A gang has its window on all its devices at
- * once.
+ * class by class. A part shorter than the shortest window is saved up for some frames. Of the jobs
+ * that do nothing one is looked at every few frames, in a window of its own. A gang has its window
+ * on all its devices at once. A latency job with a ceiling waits for nobody's window: it runs from
+ * each frame's begin on until it has had its part.
+ *
+ * Nobody starves: floors that come to more than all are cut in all classes alike, everybody at work
+ * has a little (batch jobs only while a floor is kept for lower classes), and turns in windows do
+ * not count against those in the rest.
  *
  * Each window costs a suspension and a resumption: not good for more than some ten limited jobs at
  * work on a device. Pure arithmetic. */
@@ -36,6 +41,7 @@ struct member_limits {
     double most;               /* the same with the gaps that others leave */
     double window_ns, gaps_ns; /* left of them; window_ns < 0: had too much */
     uint64_t looked;           /* the frame in which it last was, doing nothing */
+    uint64_t served;           /* when its last window began */
     uint32_t next;             /* of its account's members, while parts are worked out */
     bool held;
     bool in_gaps; /* goes on after its window */

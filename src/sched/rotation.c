@@ -41,6 +41,7 @@ void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns
     m->turn_group = SLOT_NONE; /* of several contexts the next */
     dev->rotation.holder = m->job;
     dev->rotation.turn_ns = now_ns;
+    dev->rotation.windowed = dev->window == m->job;
 }
 
 void rotation_begin(struct policy_device *dev, struct member *m, bool leads, uint64_t now_ns)
@@ -69,12 +70,14 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, doubl
     struct member *m = &dev->members[r->holder];
     r->holder = SLOT_NONE;
     m->ended_ns = now_ns;
+    if (r->windowed)
+        return; /* that was its part of the frame: of the rest it has what others have */
     /* What it had beyond its turn nobody else wanted: not charged. */
     uint64_t turn = rotation_turn_ns(p, m, 0);
     uint64_t ns = now_ns > r->turn_ns ? now_ns - r->turn_ns : 0;
     bool probe = m->idle && !m->due.expects && !dev->gated;
     ns = ns < turn ? ns : turn;
-    r->class_vtime[m->class] += ns;
+    r->class_vtime[m->class] += r->by_class || r->linked ? ns : 0;
     bool alone = probe && !account_works(dev, m->account);
     struct account_turns *a = &dev->turns[m->account];
     a->vtime += (uint64_t)((double)(alone ? turn * PROBE_CHARGE : ns) * WEIGHT_DEFAULT / a->part);
@@ -97,7 +100,7 @@ void rotation_leave(struct policy_device *dev, const struct member *m)
     if (r->holder != m->job)
         return;
     r->holder = SLOT_NONE;
-    r->left = m->account;
+    r->left = r->windowed ? SLOT_NONE : m->account;
 }
 
 void rotation_charge_left(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
@@ -136,7 +139,7 @@ static bool floor_class(const struct sched_params *p, struct policy_device *dev,
 {
     struct rotation *r = &dev->rotation;
     uint32_t busy[CLASS_COUNT] = {0};
-    if (p->floor == 0.0 || r->top != CLASS_LATENCY)
+    if (p->floor == 0.0 || r->top != CLASS_LATENCY || dev->window != SLOT_NONE)
         return false;
     for_each_member (dev, m)
         busy[m->class] += !m->paused && !m->idle;
@@ -162,6 +165,7 @@ static void pick_next(const struct sched_params *p, struct policy_device *dev, u
     if (first && one_class && first->class != class)
         first = NULL;
     best = first ? first : best;
+    dev->rotation.by_class = one_class;
     if (best)
         rotation_begin(dev, best, first, now_ns);
 }

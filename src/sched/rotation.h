@@ -30,6 +30,8 @@ struct rotation {
     uint32_t holder;                   /* has the turn; SLOT_NONE: nobody */
     uint32_t left;                     /* account of a holder that left; SLOT_NONE: none */
     uint64_t turn_ns;                  /* since then */
+    bool by_class;                     /* and it was given by class, of a device not linked */
+    bool windowed;                     /* the turn is in its window (limits.h): not charged */
     uint64_t round_ns;                 /* of linked devices: when all last switched */
     uint64_t vtime_floor;              /* vtime that jobs have reached */
     uint64_t account_floor;            /* vtime that an account starts with that comes */

@@ -383,7 +383,7 @@ static void open_classes(struct round *rd)
     rd->by_class = busy[CLASS_NORMAL] && busy[CLASS_BATCH];
     for_each_linked (rd, dev) {
         struct rotation *r = &dev->rotation;
-        if (!rd->by_class)
+        if (!rd->by_class && dev->window == SLOT_NONE)
             r->class_vtime[CLASS_NORMAL] = r->class_vtime[CLASS_BATCH] = 0;
         had[CLASS_NORMAL] += r->class_vtime[CLASS_NORMAL];
         had[CLASS_BATCH] += r->class_vtime[CLASS_BATCH];

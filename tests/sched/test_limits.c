@@ -99,6 +99,32 @@ static const struct mock_scenario table[] = {
     {"a latency job with a ceiling is not held for doing nothing", "priority", .seconds = 20, .measure_from_s = 12, .usage = true, .jobs = {
         {.class = L, .need = 1, .max = 0.5, .works_from_s = 12, .lo = 0.48, .hi = 0.51},
         {.class = B, .need = 1, .lo = 0.48, .hi = 0.52}}},
+    {"nor does it wait for the windows of others", "priority", .seconds = 10, .jobs = {
+        {.class = L, .need = 0.1, .max = 0.9, .lo = 0.099, .hi = 0.101},
+        {.class = N, .need = 1, .min = 0.6, .lo = 0.5, .hi = 0.62},
+        {.class = B, .need = 1, .min = 0.4, .lo = 0.3, .hi = 0.41}}},
+    {"floors of a lower class do not take those of a higher", "priority", .floor = 0.2, .seconds = 10, .jobs = {
+        {.class = N, .need = 1, .min = 0.2, .lo = 0.13, .hi = 0.2},
+        {.class = B, .need = 1, .min = 0.9, .lo = 0.6, .hi = 0.7},
+        {.class = B, .need = 1, .min = 0.2, .lo = 0.13, .hi = 0.2}}},
+    {"nor what is kept for those of their class without one", "priority", .floor = 0.2, .seconds = 20, .jobs = {
+        {.class = N, .need = 1, .lo = 0.3, .hi = 0.34},
+        {.class = B, .need = 1, .min = 0.6, .lo = 0.59, .hi = 0.65},
+        {.class = B, .need = 1, .lo = 0.035, .hi = 0.09}}},
+    {"nor that beside a latency job", "priority", .floor = 0.2, .seconds = 20, .jobs = {
+        {.class = L, .need = 0.005, .lo = 0.004, .hi = 0.006},
+        {.class = N, .need = 1, .lo = 0.25, .hi = 0.34},
+        {.class = B, .need = 1, .min = 0.6, .lo = 0.59, .hi = 0.61},
+        {.class = B, .need = 1, .lo = 0.05, .hi = 0.1}}},
+    {"a floor that is hardly used costs batch jobs little", "priority", .seconds = 20, .jobs = {
+        {.class = N, .need = 0.02, .min = 0.2, .lo = 0.019, .hi = 0.021},
+        {.class = N, .need = 0.02, .lo = 0.018, .hi = 0.021},
+        {.class = B, .need = 1, .lo = 0.9, .hi = 0.97}}},
+    {"a job that begins to work beside windows that fill the frame", "priority", .seconds = 20, .measure_from_s = 14, .usage = true, .jobs = {
+        {.class = L, .need = 0.02, .lo = 0.019, .hi = 0.021},
+        {.class = B, .need = 0.2, .min = 0.2, .works_from_s = 10, .lo = 0.17, .hi = 0.21},
+        {.class = B, .need = 1, .min = 0.2, .lo = 0.3, .hi = 0.8},
+        {.class = B, .need = 0.2, .works_from_s = 10, .lo = 0.1, .hi = 0.21}}},
     {"a job that begins is found below its ceiling too", "priority", .seconds = 20, .measure_from_s = 12, .usage = true, .jobs = {
         {.class = N, .need = 1, .max = 0.4, .works_from_s = 10, .lo = 0.39, .hi = 0.41},
         {.class = N, .need = 1, .max = 0.5, .lo = 0.49, .hi = 0.51}}},
@@ -127,6 +153,44 @@ static void test_limits(void **state)
         bad += !ok;
     }
     assert_int_equal(bad, 0);
+}
+
+static double one_of(uint64_t *seed, const double *v, uint32_t n)
+{
+    *seed = *seed * 6364136223846793005U + 1442695040888963407U;
+    return v[(*seed >> 33) % n];
+}
+
+/* Whatever floors and ceilings there are: who has work gets some of the GPU every few seconds,
+ * where floors leave something, and batch jobs have something kept for them. */
+static void test_nobody_starves(void **state)
+{
+    (void)state;
+    static const double needs[] = {0.005, 0.02, 0.17, 0.5, 1}, times[] = {0, 0, 0, 1, 3, 5};
+    static const double floors[] = {0, 0, 0.1, 0.15}, ceilings[] = {0, 0, 0.2, 0.4, 0.9};
+    static const double classes[] = {L, N, N, N, B, B, B, B};
+    uint64_t seed = 7;
+    for (int run = 0; run < 400; run++) {
+        struct mock_scenario s = {
+            .name = "random", .policy = "priority", .floor = 0.2, .seconds = 12, .usage = true};
+        struct mock_result r;
+        unsigned n = 2 + (unsigned)run % 5;
+        for (unsigned j = 0; j < n; j++) {
+            s.jobs[j] = (struct mock_job){.class = (enum job_class)one_of(&seed, classes, 8),
+                                          .need = one_of(&seed, needs, 5),
+                                          .min = one_of(&seed, floors, 4),
+                                          .max = one_of(&seed, ceilings, 5),
+                                          .works_from_s = one_of(&seed, times, 6)};
+            if (s.jobs[j].class == L && s.jobs[j].need > 0.5)
+                s.jobs[j].need = 0.5;
+        }
+        mock_run(&s, &r);
+        for (unsigned j = 0; j < n; j++) {
+            if (r.wait_s[j] > 3.5)
+                fail_msg("run %d: job %u, %s, waited for %.1f s", run, j,
+                         job_class_name(s.jobs[j].class), r.wait_s[j]);
+        }
+    }
 }
 
 /* Max-min fairness between bounds, by its definition: nobody who is below the ceiling has less for
@@ -162,6 +226,8 @@ static void test_fill(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_limits), cmocka_unit_test(test_fill)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_limits),
+                                       cmocka_unit_test(test_nobody_starves),
+                                       cmocka_unit_test(test_fill)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,9 @@
  * deadline of theirs is looked at. */
 #include "sched/policy.h"
 
+#define IN_GAPS                                                                                    \
+    100 /* so much shorter is the slice of a limited job that goes on after its window */
+
 /* Long slices for the top: of one that has the GPU to itself, or of several that share it. */
 static void top_slices(const struct sched_params *p, struct policy_device *dev, enum job_class top,
                        uint32_t jobs, bool lower)
@@ -44,7 +47,23 @@ static void top_slices(const struct sched_params *p, struct policy_device *dev, 
         m->timeslice_us = alone ? p->timeslice_alone_us : untouched ? 0 : m->timeslice_us;
         if (m->timeslice_us > most)
             m->timeslice_us = (uint32_t)most;
+        if (m->limit.in_gaps && m->timeslice_us > p->timeslice_share_us / IN_GAPS)
+            m->timeslice_us = p->timeslice_share_us / IN_GAPS;
     }
+}
+
+/* In somebody's window on a device without latency jobs or gangs: a normal job that hardly works
+ * must not keep batch jobs out of the gaps by having turns in them. It runs all the time, with
+ * slices that cost the holder next to nothing; a batch job has the smallest. */
+static void decide_gaps(const struct sched_params *p, struct policy_device *dev, bool batch)
+{
+    struct rotation *r = &dev->rotation;
+    policy_share_slices(p, dev, p->timeslice_alone_us, CLASS_LATENCY);
+    policy_share_slices(p, dev, p->timeslice_floor_us, CLASS_NORMAL);
+    r->top = CLASS_NORMAL;
+    r->from = batch ? CLASS_BATCH : CLASS_COUNT;
+    r->slice_us = p->timeslice_min_us;
+    r->batch_waits = false;
 }
 
 void policy_priority_decide(const struct sched_params *p, struct policy_device *dev,
@@ -59,6 +78,10 @@ void policy_priority_decide(const struct sched_params *p, struct policy_device *
     enum job_class top = n[CLASS_LATENCY]  ? CLASS_LATENCY
                          : n[CLASS_NORMAL] ? CLASS_NORMAL
                                            : CLASS_BATCH;
+    if (dev->window != SLOT_NONE && !dev->window_beside && !dev->gangs) {
+        decide_gaps(p, dev, n[CLASS_BATCH] > 0);
+        return;
+    }
     bool lower = false;
     for (unsigned c = top + 1U; c < CLASS_COUNT; c++)
         lower |= n[c] > 0;
