@@ -3,6 +3,10 @@
 
 #define PROBE_CHARGE 10U /* in turns: an idle job is looked at every PROBE_CHARGE turns or so */
 #define WAITS_NS     1000000000U
+#define GAPS_FLOOR   0.5
+#define GAPS_CHEAP                                                                                 \
+    10U /* turns in the gaps of a window, however few there are, cost so much less                 \
+         */
 
 void rotation_init(struct rotation *r, uint32_t device)
 {
@@ -41,7 +45,9 @@ void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns
     m->turn_group = SLOT_NONE; /* of several contexts the next */
     dev->rotation.holder = m->job;
     dev->rotation.turn_ns = now_ns;
-    dev->rotation.windowed = dev->window == m->job;
+    dev->rotation.in_window = dev->window == m->job      ? WINDOW_OWN
+                              : dev->window == SLOT_NONE ? WINDOW_NONE
+                                                         : WINDOW_GAPS;
 }
 
 void rotation_begin(struct policy_device *dev, struct member *m, bool leads, uint64_t now_ns)
@@ -70,13 +76,14 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, doubl
     struct member *m = &dev->members[r->holder];
     r->holder = SLOT_NONE;
     m->ended_ns = now_ns;
-    if (r->windowed)
+    if (r->in_window == WINDOW_OWN)
         return; /* that was its part of the frame: of the rest it has what others have */
     /* What it had beyond its turn nobody else wanted: not charged. */
     uint64_t turn = rotation_turn_ns(p, m, 0);
     uint64_t ns = now_ns > r->turn_ns ? now_ns - r->turn_ns : 0;
     bool probe = m->idle && !m->due.expects && !dev->gated;
     ns = ns < turn ? ns : turn;
+    ns /= r->in_window == WINDOW_GAPS ? GAPS_CHEAP : 1;
     r->class_vtime[m->class] += r->by_class || r->linked ? ns : 0;
     bool alone = probe && !account_works(dev, m->account);
     struct account_turns *a = &dev->turns[m->account];
@@ -100,7 +107,7 @@ void rotation_leave(struct policy_device *dev, const struct member *m)
     if (r->holder != m->job)
         return;
     r->holder = SLOT_NONE;
-    r->left = r->windowed ? SLOT_NONE : m->account;
+    r->left = r->in_window == WINDOW_NONE ? m->account : SLOT_NONE;
 }
 
 void rotation_charge_left(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns)
@@ -118,10 +125,17 @@ void rotation_charge_left(const struct sched_params *p, struct policy_device *de
         a->vtime += (uint64_t)(charge / a->part);
 }
 
-enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_ns,
-                                   uint64_t lower_ns)
+/* Who has a window may hardly use it. Were turns in its gaps given in strict order, a normal job
+ * that hardly works either would keep batch jobs out of them. */
+double rotation_floor(const struct sched_params *p, const struct policy_device *dev)
 {
-    double u = (double)upper_ns / (1.0 - p->floor), l = (double)lower_ns / p->floor;
+    bool gaps = dev->window != SLOT_NONE && !dev->window_beside;
+    return gaps ? GAPS_FLOOR : p->floor;
+}
+
+enum job_class rotation_owed_class(double floor, uint64_t upper_ns, uint64_t lower_ns)
+{
+    double u = (double)upper_ns / (1.0 - floor), l = (double)lower_ns / floor;
     return l < u ? CLASS_BATCH : CLASS_NORMAL;
 }
 
@@ -139,12 +153,14 @@ static bool floor_class(const struct sched_params *p, struct policy_device *dev,
 {
     struct rotation *r = &dev->rotation;
     uint32_t busy[CLASS_COUNT] = {0};
-    if (p->floor == 0.0 || r->top != CLASS_LATENCY || dev->window != SLOT_NONE)
+    double floor = rotation_floor(p, dev);
+    if (floor == 0.0 || r->top != CLASS_LATENCY || dev->window_beside)
         return false;
     for_each_member (dev, m)
         busy[m->class] += !m->paused && !m->idle;
     if (busy[CLASS_NORMAL] && busy[CLASS_BATCH]) {
-        *class = rotation_owed_class(p, r->class_vtime[CLASS_NORMAL], r->class_vtime[CLASS_BATCH]);
+        *class =
+            rotation_owed_class(floor, r->class_vtime[CLASS_NORMAL], r->class_vtime[CLASS_BATCH]);
         return true;
     }
     /* Nobody saves up turns while the other class is away. */

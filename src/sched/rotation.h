@@ -21,6 +21,9 @@ struct machine;
 struct member;
 struct policy_device;
 
+/* Where a turn began: in nobody's window, the job's own, another's (limits.h). */
+enum turn_in { WINDOW_NONE, WINDOW_OWN, WINDOW_GAPS };
+
 /* Invariants: holder is SLOT_NONE or a member that takes turns here; that of a gang holds all
  * devices of the gang, and no other job does (a gang whose devices changed loses its turn at the
  * next decision, and gets the next). A gang's vtime is the same on all its devices. Linked devices
@@ -31,7 +34,7 @@ struct rotation {
     uint32_t left;                     /* account of a holder that left; SLOT_NONE: none */
     uint64_t turn_ns;                  /* since then */
     bool by_class;                     /* and it was given by class, of a device not linked */
-    bool windowed;                     /* the turn is in its window (limits.h): not charged */
+    enum turn_in in_window;            /* where the turn began */
     uint64_t round_ns;                 /* of linked devices: when all last switched */
     uint64_t vtime_floor;              /* vtime that jobs have reached */
     uint64_t account_floor;            /* vtime that an account starts with that comes */
@@ -73,9 +76,10 @@ void rotation_charge_left(const struct sched_params *p, struct policy_device *de
 void rotation_decide(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);
 /* What the turn means for the members: runnable, timeslice_us, serialize_contexts. */
 void rotation_apply(const struct sched_params *p, struct policy_device *dev);
+/* Share of the turns below the top that is kept for batch jobs while normal ones work; 0: none. */
+double rotation_floor(const struct sched_params *p, const struct policy_device *dev);
 /* With a floor kept: the class that has had less than its share, of these two. */
-enum job_class rotation_owed_class(const struct sched_params *p, uint64_t upper_ns,
-                                   uint64_t lower_ns);
+enum job_class rotation_owed_class(double floor, uint64_t upper_ns, uint64_t lower_ns);
 
 /* gang.c: marks the job's members as a gang, or as none. A gang is idle only if it is so on all its
  * devices; if it is so on some, these do not belong to it: a program may open a context on a device

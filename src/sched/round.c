@@ -371,24 +371,23 @@ static void fill(const struct round *rd, bool starts)
 }
 
 /* What a floor means here: normal and batch jobs have turns by class first, as on one device. */
-static void open_classes(struct round *rd)
+static void open_classes(struct round *rd, double floor)
 {
-    const struct sched_params *p = rd->mc->params;
     uint32_t busy[CLASS_COUNT] = {0};
     uint64_t had[CLASS_COUNT] = {0};
-    if (p->floor == 0.0)
+    if (floor == 0.0)
         return;
     for_each_party (rd, dev, m)
         busy[m->class] += !m->idle;
     rd->by_class = busy[CLASS_NORMAL] && busy[CLASS_BATCH];
     for_each_linked (rd, dev) {
         struct rotation *r = &dev->rotation;
-        if (!rd->by_class && dev->window == SLOT_NONE)
+        if (!rd->by_class && !dev->window_beside)
             r->class_vtime[CLASS_NORMAL] = r->class_vtime[CLASS_BATCH] = 0;
         had[CLASS_NORMAL] += r->class_vtime[CLASS_NORMAL];
         had[CLASS_BATCH] += r->class_vtime[CLASS_BATCH];
     }
-    rd->owed = rotation_owed_class(p, had[CLASS_NORMAL], had[CLASS_BATCH]);
+    rd->owed = rotation_owed_class(floor, had[CLASS_NORMAL], had[CLASS_BATCH]);
 }
 
 static void open_round(struct round *rd)
@@ -397,19 +396,22 @@ static void open_round(struct round *rd)
     double cycle_us = p->floor > 0.0 ? p->timeslice_floor_us / p->floor : 0;
     rd->length_ns = (p->rotation_us < cycle_us ? (uint64_t)cycle_us : p->rotation_us) * 1000ULL;
     uint32_t bit = 0;
+    double floor = 0;
+    for_each_linked (rd, dev)
+        floor = fmax(floor, rotation_floor(p, dev));
     for_each_linked (rd, dev) {
         dev->rotation.bit = bit < 63 ? bit++ : bit;
         dev->rotation.batch_waits = false;
         dev->rotation.blocked |= dev->boost.promoted && p->floor == 0.0;
         rd->blocked |= dev->rotation.blocked ? 1ULL << dev->rotation.bit : 0;
         for_each_member (dev, m) {
-            dev->rotation.batch_waits |= rotation_takes_part(dev, m) && !m->idle &&
-                                         m->class == CLASS_NORMAL && p->floor == 0.0;
+            dev->rotation.batch_waits |=
+                rotation_takes_part(dev, m) && !m->idle && m->class == CLASS_NORMAL && floor == 0.0;
         }
     }
     for_each_party (rd, dev, m)
         rd->busy += !m->idle;
-    open_classes(rd);
+    open_classes(rd, floor);
 }
 
 /* Which devices a job waits for that has no turn. Whether anybody waits: for its turn, or for the

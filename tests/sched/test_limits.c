@@ -109,8 +109,8 @@ static const struct mock_scenario table[] = {
         {.class = B, .need = 1, .min = 0.2, .lo = 0.13, .hi = 0.2}}},
     {"nor what is kept for those of their class without one", "priority", .floor = 0.2, .seconds = 20, .jobs = {
         {.class = N, .need = 1, .lo = 0.3, .hi = 0.34},
-        {.class = B, .need = 1, .min = 0.6, .lo = 0.59, .hi = 0.65},
-        {.class = B, .need = 1, .lo = 0.035, .hi = 0.09}}},
+        {.class = B, .need = 1, .min = 0.6, .lo = 0.59, .hi = 0.66},
+        {.class = B, .need = 1, .lo = 0.03, .hi = 0.09}}},
     {"nor that beside a latency job", "priority", .floor = 0.2, .seconds = 20, .jobs = {
         {.class = L, .need = 0.005, .lo = 0.004, .hi = 0.006},
         {.class = N, .need = 1, .lo = 0.25, .hi = 0.34},
@@ -119,7 +119,7 @@ static const struct mock_scenario table[] = {
     {"a floor that is hardly used costs batch jobs little", "priority", .seconds = 20, .jobs = {
         {.class = N, .need = 0.02, .min = 0.2, .lo = 0.019, .hi = 0.021},
         {.class = N, .need = 0.02, .lo = 0.018, .hi = 0.021},
-        {.class = B, .need = 1, .lo = 0.9, .hi = 0.97}}},
+        {.class = B, .need = 1, .lo = 0.7, .hi = 0.97}}},
     {"a job that begins to work beside windows that fill the frame", "priority", .seconds = 20, .measure_from_s = 14, .usage = true, .jobs = {
         {.class = L, .need = 0.02, .lo = 0.019, .hi = 0.021},
         {.class = B, .need = 0.2, .min = 0.2, .works_from_s = 10, .lo = 0.17, .hi = 0.21},

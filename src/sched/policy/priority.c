@@ -25,6 +25,13 @@
 #define IN_GAPS                                                                                    \
     100 /* so much shorter is the slice of a limited job that goes on after its window */
 
+/* A window is its holder's, but for the gaps: what others have to have comes in the frame's rest.
+ */
+static bool in_window(const struct policy_device *dev)
+{
+    return dev->window != SLOT_NONE && !dev->window_beside;
+}
+
 /* Long slices for the top: of one that has the GPU to itself, or of several that share it. */
 static void top_slices(const struct sched_params *p, struct policy_device *dev, enum job_class top,
                        uint32_t jobs, bool lower)
@@ -37,7 +44,7 @@ static void top_slices(const struct sched_params *p, struct policy_device *dev, 
     bool alone = width == 1 && (lower || top == CLASS_LATENCY);
     bool untouched = jobs == 1 && top != CLASS_LATENCY && !lower;
     /* With a floor: what leaves the lower job its share. */
-    double most = lower && p->floor > 0.0
+    double most = lower && p->floor > 0.0 && !in_window(dev)
                       ? p->timeslice_floor_us * (1.0 - p->floor) / p->floor / width
                       : UINT32_MAX;
     most = most < p->timeslice_min_us ? p->timeslice_min_us : most;
@@ -52,20 +59,6 @@ static void top_slices(const struct sched_params *p, struct policy_device *dev, 
     }
 }
 
-/* In somebody's window on a device without latency jobs or gangs: a normal job that hardly works
- * must not keep batch jobs out of the gaps by having turns in them. It runs all the time, with
- * slices that cost the holder next to nothing; a batch job has the smallest. */
-static void decide_gaps(const struct sched_params *p, struct policy_device *dev, bool batch)
-{
-    struct rotation *r = &dev->rotation;
-    policy_share_slices(p, dev, p->timeslice_alone_us, CLASS_LATENCY);
-    policy_share_slices(p, dev, p->timeslice_floor_us, CLASS_NORMAL);
-    r->top = CLASS_NORMAL;
-    r->from = batch ? CLASS_BATCH : CLASS_COUNT;
-    r->slice_us = p->timeslice_min_us;
-    r->batch_waits = false;
-}
-
 void policy_priority_decide(const struct sched_params *p, struct policy_device *dev,
                             uint64_t now_ns)
 {
@@ -78,10 +71,6 @@ void policy_priority_decide(const struct sched_params *p, struct policy_device *
     enum job_class top = n[CLASS_LATENCY]  ? CLASS_LATENCY
                          : n[CLASS_NORMAL] ? CLASS_NORMAL
                                            : CLASS_BATCH;
-    if (dev->window != SLOT_NONE && !dev->window_beside && !dev->gangs) {
-        decide_gaps(p, dev, n[CLASS_BATCH] > 0);
-        return;
-    }
     bool lower = false;
     for (unsigned c = top + 1U; c < CLASS_COUNT; c++)
         lower |= n[c] > 0;
@@ -89,11 +78,11 @@ void policy_priority_decide(const struct sched_params *p, struct policy_device *
 
     r->top = top;
     r->from = lower ? top + 1U : CLASS_COUNT;
-    r->batch_waits = top == CLASS_LATENCY && busy[CLASS_NORMAL] && p->floor == 0.0;
+    r->batch_waits = top == CLASS_LATENCY && busy[CLASS_NORMAL] && rotation_floor(p, dev) == 0.0;
     r->slice_us = top == CLASS_LATENCY && lower
                       ? budget_decide(p, &dev->budget, &dev->seen, policy_budget(dev))
                       : p->timeslice_min_us;
-    r->slice_us = p->floor > 0.0 ? p->timeslice_floor_us : r->slice_us;
+    r->slice_us = p->floor > 0.0 && !in_window(dev) ? p->timeslice_floor_us : r->slice_us;
     dev->throttle.may = top == CLASS_LATENCY && lower && p->floor == 0.0 && !policy_budget(dev) &&
                         dev->boost.job == SLOT_NONE;
     r->blocked = throttle_decide(p, &dev->throttle, &dev->seen, now_ns);
