@@ -485,6 +485,14 @@ void limits_release(const struct machine *mc)
     }
 }
 
+void limits_end(const struct machine *mc)
+{
+    for (uint32_t d = 0; d < mc->n; d++) {
+        mc->devices[d].window = SLOT_NONE;
+        mc->devices[d].window_beside = false;
+    }
+}
+
 void limits_decide(const struct machine *mc, struct frames *f)
 {
     bool any = false;

@@ -64,6 +64,8 @@ struct frames {
 void limits_release(const struct machine *mc);
 /* Holds those that may not run now, and raises above its peers who has a window. */
 void limits_decide(const struct machine *mc, struct frames *f);
+/* Instead, where nobody has limits: no window is left from before. */
+void limits_end(const struct machine *mc);
 /* Shares an amount by weight between the bounds; floors that exceed it are cut in proportion. */
 void limits_fill(struct claim *v, uint32_t n, double amount);
 

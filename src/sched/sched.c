@@ -251,6 +251,8 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
     if (mc.limited && c->policy->turns) {
         limits_decide(&mc, &c->frames);
         account_shares(&mc);
+    } else {
+        limits_end(&mc);
     }
     c->had_several = mc.several;
     for (uint32_t d = 0; d < mc.n; d++)

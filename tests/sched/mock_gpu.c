@@ -17,7 +17,7 @@
 #define FRAME_S         0.1
 
 struct state {
-    bool present, paused, runnable, was_runnable, worked;
+    bool present, paused, runnable, was_runnable, worked, limited;
     double slice_us;
     double backlog; /* seconds of GPU work it waits for */
     double got;
@@ -179,8 +179,15 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
                 event(c, (struct sched_event){.type = EV_GROUP_ADD, .job = i, .group = i});
                 st[i].runnable = true;
                 st[i].slice_us = DEFAULT_SLICE;
+                st[i].limited = j->limits_to_s > 0;
             } else if (!present && st[i].present) {
                 event(c, (struct sched_event){.type = EV_JOB_REMOVE, .job = i});
+            } else if (present && st[i].limited && t >= j->limits_to_s) {
+                st[i].limited = false;
+                event(c, (struct sched_event){.type = EV_JOB_CHANGE,
+                                              .job = i,
+                                              .class = j->class,
+                                              .weight = j->weight ? j->weight : WEIGHT_DEFAULT});
             } else if (present && paused != st[i].paused) {
                 event(c, (struct sched_event){.type = EV_JOB_PAUSE, .job = i, .on = paused});
             } else {

@@ -13,6 +13,7 @@ struct mock_job {
     uint32_t weight; /* 0: default */
     uint32_t account;
     double min, max;                 /* floor and ceiling; 0: none */
+    double limits_to_s;              /* then it has none any more; 0: to the end */
     double need;                     /* of the GPU while it is there: 1 = saturates */
     double from_s, to_s;             /* lives in [from, to); to 0: to the end */
     double works_from_s, works_to_s; /* has work only then; to 0: always */

@@ -125,6 +125,11 @@ static const struct mock_scenario table[] = {
         {.class = B, .need = 0.2, .min = 0.2, .works_from_s = 10, .lo = 0.17, .hi = 0.21},
         {.class = B, .need = 1, .min = 0.2, .lo = 0.3, .hi = 0.8},
         {.class = B, .need = 0.2, .works_from_s = 10, .lo = 0.1, .hi = 0.21}}},
+    {"nothing is left of limits that are no more", "priority", .floor = 0.2, .seconds = 20, .measure_from_s = 6, .jobs = {
+        {.class = L, .need = 0.01, .max = 0.9, .limits_to_s = 5.03, .lo = 0.009, .hi = 0.011},
+        {.class = N, .need = 0.01, .max = 0.9, .limits_to_s = 5.03, .lo = 0.009, .hi = 0.011},
+        {.class = B, .need = 1, .max = 0.9, .limits_to_s = 5.03, .lo = 0.05, .hi = 0.5},
+        {.class = B, .need = 1, .max = 0.9, .limits_to_s = 5.03, .lo = 0.05, .hi = 0.5}}},
     {"a job that begins is found below its ceiling too", "priority", .seconds = 20, .measure_from_s = 12, .usage = true, .jobs = {
         {.class = N, .need = 1, .max = 0.4, .works_from_s = 10, .lo = 0.39, .hi = 0.41},
         {.class = N, .need = 1, .max = 0.5, .lo = 0.49, .hi = 0.51}}},
@@ -145,7 +150,7 @@ static void test_limits(void **state)
             const struct mock_job *x = &s->jobs[j];
             ok &= r.share[j] >= x->lo && r.share[j] <= x->hi;
             /* Two points; what is shorter than a window is saved up. */
-            ok &= x->max < 0.05 || r.frame_most[j] <= x->max + 0.02;
+            ok &= x->max < 0.05 || x->limits_to_s > 0 || r.frame_most[j] <= x->max + 0.02;
             printf(" %.3f (%.2f %.2f)", r.share[j], r.frame_least[j], r.frame_most[j]);
         }
         printf("  lost %.4f turns %lu%s\n", r.lost, (unsigned long)r.turns,
