@@ -40,6 +40,7 @@ enum gpu_caps {
      */
     GPU_CAP_GATE = 1 << 5,
     GPU_CAP_POOL = 1 << 6, /* an MPS server of ours may serve it: no MIG, default compute mode */
+    GPU_CAP_COUNTERS = 1 << 7, /* counters() reports what the GPU's parts do */
     /* What is suspended runs again when the process that suspended it ends, however it ends. */
     GPU_CAP_FLEETING = 1 << 8,
 };
@@ -126,6 +127,26 @@ struct gpu_activity {
     uint32_t gpu;
     uint32_t bursts;
     uint64_t busy_ns;
+};
+
+/* Parts of a GPU whose work adds up over programs that share it in space. */
+enum gpu_part {
+    PART_INTEGER,
+    PART_TENSOR_FP64,
+    PART_TENSOR_FP16, /* and BF16, TF32, FP8 */
+    PART_TENSOR_INTEGER,
+    PART_FP64,
+    PART_FP32,
+    PART_FP16,
+    PART_DRAM, /* bandwidth */
+    GPU_PARTS,
+};
+
+/* Of the whole GPU, not of a process. Work for each second, as a share of what the part could do at
+ * the highest clock: of two windows the one with a lower clock and the same work shows the same. */
+struct gpu_counters {
+    uint64_t window_ns; /* since the last call for this GPU */
+    double parts[GPU_PARTS];
 };
 #define ACTIVITY_LAG_NS (50 * NSEC_PER_MSEC) /* later events may be reported by the next call */
 struct activity_list {
@@ -232,6 +253,12 @@ struct device_ops {
     /* Processes that began or ceased to want a device since the last call: one entry per process
      * and device, with the last state (may be NULL: see GPU_CAP_GATE). */
     int (*demand)(struct device_driver *d, struct demand_list *out, struct error *err);
+
+    /* What the parts of one GPU did since the last call for it (may be NULL: see GPU_CAP_COUNTERS).
+     * Cheap (under 0.1 ms) and without effect on programs. -EAGAIN: the first call, or too little
+     * time has passed. */
+    int (*counters)(struct device_driver *d, unsigned gpu, struct gpu_counters *out,
+                    struct error *err);
 
     /* For a caller with an event loop (all three may be NULL: the driver reports nothing by
      * itself). Without a watcher, processes() and demand() look at the driver's descriptors
