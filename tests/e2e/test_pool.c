@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,13 @@ static const char *pool_file(const char *name)
     snprintf(path, sizeof(path), POOL "/%s", name);
     snprintf(full, sizeof(full), "%s/%s", harness_dir(), path);
     return stat(full, &st) == 0 ? contents(path) : "";
+}
+
+static bool pool_has(const char *name)
+{
+    char path[160];
+    snprintf(path, sizeof(path), "%s/" POOL "/%s", harness_dir(), name);
+    return access(path, F_OK) == 0;
 }
 
 static pid_t pid_of(const char *name)
@@ -228,7 +236,11 @@ static void without(void **state)
     setenv("PATH", "/usr/bin:/bin", 1);
     CEDE("run", "-c", "batch", "--pool", "--", "sh", "-c", "echo .$CUDA_MPS_PIPE_DIRECTORY");
     assert_string_equal(result.out, ".\n");
-    assert_non_null(strstr(result.err, "there is no nvidia-cuda-mps-control in $PATH"));
+    assert_non_null(strstr(
+        result.err, "there is no nvidia-cuda-mps-control in an absolute directory of $PATH"));
+    RUN(&result, "sh", "-c",
+        "cd $CEDE_MPS_STAND_IN && PATH=:.:$PATH exec $CEDE_EXE run -c batch --pool -- true");
+    assert_non_null(strstr(result.err, "in an absolute directory of $PATH"));
     setenv("PATH", before, 1);
 
     stand_in("fails");
@@ -260,14 +272,165 @@ static void configured(void **state)
     ceded_stop(&d);
 }
 
+/* The next has a control daemon that stays. */
+static void keeper_killed_while_it_ends_all(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    stand_in("lingers");
+    CEDE("run", "-c", "batch", "--pool", "--", "true");
+    const pid_t control = pid_of("control"), k = keeper();
+    assert_true(EVENTUALLY(pool_has("mps/quitting")));
+    kill(k, SIGKILL);
+    await_child(k);
+    CEDE("run", "-c", "batch", "--pool", "--", "sh", "-c", "cat $CUDA_MPS_PIPE_DIRECTORY/pid");
+    assert_string_equal(result.err, "");
+    assert_int_not_equal(strtol(result.out, NULL, 10), control);
+    assert_int_equal(begun(), 2);
+    assert_true(EVENTUALLY(is_over()));
+    ceded_stop(&d);
+}
+
+/* MPS' own ends with its control daemon, unless it cannot. */
+static void server_that_hangs(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    stand_in("hangs");
+    pid_t a = IN_POOL("a", "sleep", "1000"), program = program_of(a), server;
+    assert_true(EVENTUALLY((server = pid_of("mps/server"))));
+    nap_ms(1000); /* it was seen */
+    kill(pid_of("control"), SIGKILL);
+    await_state(server, "Z");
+    kill(program, SIGKILL);
+    await_child(a);
+    ceded_stop(&d);
+}
+
+/* An end that nobody could have suffered from is not the next one's. */
+static void server_ended_while_empty(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    CEDE("run", "-c", "batch", "--pool", "--", "sleep", "0.6");
+    nap_ms(500);
+    const pid_t server = pid_of("mps/server");
+    kill(server, SIGKILL);
+    assert_true(EVENTUALLY(pid_of("mps/server") != server));
+    pid_t b = IN_POOL("b", "sh", "-c", "sleep 0.6; exit 3");
+    assert_int_equal(await_child(b), 3);
+    assert_string_equal(contents("b.err"), "");
+    ceded_stop(&d);
+}
+
+/* What cannot be looked for is not forgotten. */
+static void keeper_without_descriptors(void **state)
+{
+    (void)state;
+    struct rlimit before, none;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    pid_t a =
+        IN_POOL("a", "sh", "-c",
+                "until [ -s $CUDA_MPS_PIPE_DIRECTORY/../faults ]; do sleep 0.1; done; exit 3");
+    assert_true(EVENTUALLY(pid_of("mps/server")));
+    nap_ms(1000);
+    assert_int_equal(prlimit(keeper(), RLIMIT_NOFILE, NULL, &before), 0);
+    none = (struct rlimit){0, before.rlim_max};
+    assert_int_equal(prlimit(keeper(), RLIMIT_NOFILE, &none, NULL), 0);
+    nap_ms(500);
+    kill(pid_of("mps/server"), SIGKILL);
+    nap_ms(500);
+    assert_int_equal(prlimit(keeper(), RLIMIT_NOFILE, &before, NULL), 0);
+    assert_int_equal(await_child(a), 3);
+    assert_non_null(strstr(contents("a.err"), "its MPS server"));
+    ceded_stop(&d);
+}
+
+static void logs_are_bounded(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    pid_t a = IN_POOL("a", "sh", "-c",
+                      "cd $CUDA_MPS_LOG_DIRECTORY; for f in control.err server.log; do "
+                      "head -c 2000000 /dev/zero >>$f; while [ $(stat -c %s $f) -gt 1048576 ]; do "
+                      "sleep 0.1; done; done");
+    assert_int_equal(await_child(a), 0);
+    ceded_stop(&d);
+}
+
+/* What the first user has set is not everybody's. */
+static void plain_environment_of_all(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    RUN(&result, "sh", "-c",
+        "trap '' USR1; CUDA_DEVICE_ORDER=PCI_BUS_ID LD_BIND_NOW=1 exec $CEDE_EXE run -q -c batch "
+        "--pool -- sh -c 'cd /proc/$(cat $CUDA_MPS_PIPE_DIRECTORY/pid); tr \"\\0\" \"\\n\" "
+        "<environ "
+        "| grep -e CUDA_DEV -e LD_ -e PATH=; grep SigIgn status'");
+    assert_string_equal(result.err, "");
+    assert_null(strstr(result.out, "CUDA_DEV"));
+    assert_null(strstr(result.out, "LD_BIND_NOW"));
+    assert_non_null(strstr(result.out, "PATH="));
+    const char *ignored = strstr(result.out, "SigIgn:\t");
+    assert_non_null(ignored);
+    assert_false(strtoul(ignored + strlen("SigIgn:\t"), NULL, 16) & 1UL << (SIGUSR1 - 1));
+    ceded_stop(&d);
+}
+
+/* In a container the numbers of processes mean others. */
+static void pid_namespace_of_its_own(void **state)
+{
+    (void)state;
+    RUN(&result, "unshare", "--pid", "--fork", "--mount-proc", "true");
+    if (result.status)
+        skip();
+    configure(20, "");
+    struct ceded d = ceded_start();
+    pid_t a = IN_POOL("a", "sleep", "1000"), program = program_of(a);
+    assert_true(EVENTUALLY(pool_has("mps/control")));
+    for (int i = 0; i < 2; i++) {
+        RUN(&result, "unshare", "--pid", "--fork", "--mount-proc", harness_exe(), "run", "-q", "-c",
+            "batch", "--pool", "--", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY");
+        assert_string_equal(result.err, "");
+        assert_non_null(strstr(result.out, "/" POOL "-"));
+    }
+    RUN(&result, "unshare", "--pid", "--fork", harness_exe(), "run", "-q", "-c", "batch", "--pool",
+        "--", "true");
+    assert_non_null(strstr(result.err, "outside of a pool: /proc is not of this pid namespace"));
+    assert_int_equal(begun(), 1);
+    kill(program, SIGKILL);
+    await_child(a);
+    ceded_stop(&d);
+}
+
 int main(void)
 {
     char path[4096];
     snprintf(path, sizeof(path), "%s:%s", getenv("CEDE_MPS_STAND_IN"), getenv("PATH"));
     setenv("PATH", path, 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
-    const struct CMUnitTest tests[] = {
-        e2e(together_and_gone),   e2e(many_at_once), e2e(killed),    e2e(killed_at_its_beginning),
-        e2e(foreign_descriptors), e2e(without),      e2e(configured)};
+    const struct CMUnitTest tests[] = {e2e(together_and_gone),
+                                       e2e(many_at_once),
+                                       e2e(killed),
+                                       e2e(killed_at_its_beginning),
+                                       e2e(foreign_descriptors),
+                                       e2e(without),
+                                       e2e(configured),
+                                       e2e(keeper_killed_while_it_ends_all),
+                                       e2e(server_that_hangs),
+                                       e2e(server_ended_while_empty),
+                                       e2e(keeper_without_descriptors),
+                                       e2e(logs_are_bounded),
+                                       e2e(plain_environment_of_all),
+                                       e2e(pid_namespace_of_its_own)};
+    if (getenv("CEDE_TEST"))
+        cmocka_set_test_filter(getenv("CEDE_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
