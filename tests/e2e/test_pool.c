@@ -22,11 +22,16 @@ static const char *pool_file(const char *name)
     return stat(full, &st) == 0 ? contents(path) : "";
 }
 
+static const char *pool_path(const char *name)
+{
+    static char path[160];
+    snprintf(path, sizeof(path), "%s/" POOL "/%s", harness_dir(), name);
+    return path;
+}
+
 static bool pool_has(const char *name)
 {
-    char path[160];
-    snprintf(path, sizeof(path), "%s/" POOL "/%s", harness_dir(), name);
-    return access(path, F_OK) == 0;
+    return access(pool_path(name), F_OK) == 0;
 }
 
 static pid_t pid_of(const char *name)
@@ -410,6 +415,37 @@ static void pid_namespace_of_its_own(void **state)
     ceded_stop(&d);
 }
 
+/* A client's fault is all clients': each is told what happened, and the next has a new server. */
+static void fault_of_a_client(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    pid_t outside = SPAWN("outside", "cede", "run", "-q", "--", harness_exe(), "load", "latency",
+                          "--device", "soft", "--name", "outside", "--verify");
+    pid_t a = IN_POOL("a", harness_exe(), "load", "batch", "--device", "soft");
+    await_progress((pid_t[]){program_of(a)}, 1);
+    const pid_t server = pid_of("mps/server");
+    nap_ms(500);
+    /* The stand-in logs what is written to that pipe. */
+    pid_t b = IN_POOL("b", "sh", "-c",
+                      "echo \"Client {PID: $$, Context: 1} encountered a fatal GPU error.\" "
+                      ">$CUDA_MPS_PIPE_DIRECTORY/log; CEDE_SOFT_FAULT=99 exec $CEDE_EXE load batch "
+                      "--device soft");
+    assert_int_equal(await_child(a), 1);
+    assert_int_equal(await_child(b), 1);
+    assert_non_null(strstr(contents("a.err"), "the pool of '"));
+    assert_non_null(strstr(contents("a.err"), "caused a fatal error on the GPU"));
+    assert_non_null(strstr(contents("b.err"), "caused a fatal error on the GPU"));
+    CEDE("run", "-q", "-c", "batch", "--pool", "--", "cat", pool_path("mps/server"));
+    assert_string_equal(result.err, "");
+    assert_int_not_equal(strtol(result.out, NULL, 10), server);
+    assert_null(strstr(pool_file("faults"), "its MPS server"));
+    json_decref(load_end("outside", outside));
+    assert_true(EVENTUALLY(is_over()));
+    ceded_stop(&d);
+}
+
 int main(void)
 {
     char path[4096];
@@ -429,7 +465,8 @@ int main(void)
                                        e2e(keeper_without_descriptors),
                                        e2e(logs_are_bounded),
                                        e2e(plain_environment_of_all),
-                                       e2e(pid_namespace_of_its_own)};
+                                       e2e(pid_namespace_of_its_own),
+                                       e2e(fault_of_a_client)};
     if (getenv("CEDE_TEST"))
         cmocka_set_test_filter(getenv("CEDE_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
