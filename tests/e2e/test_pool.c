@@ -446,6 +446,61 @@ static void fault_of_a_client(void **state)
     ceded_stop(&d);
 }
 
+/* A ceded that was busy for longer than `cede run` waits says the same when it is asked again. */
+static void answer_that_was_lost(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    kill(d.pid, SIGSTOP);
+    pid_t a = IN_POOL("a", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY");
+    nap_ms(6000);
+    kill(d.pid, SIGCONT);
+    assert_int_equal(await_child(a), 0);
+    assert_string_equal(contents("a.err"), "");
+    assert_non_null(strstr(contents("a.out"), "/" POOL "/mps"));
+    ceded_stop(&d);
+}
+
+/* --strict: in the pool or not at all. Without a ceded one is started for it, or a line says why
+ * there is no pool. */
+static void strict_and_alone(void **state)
+{
+    (void)state;
+    char *before = strdup(getenv("PATH"));
+    CEDE("run", "--gpu-device", "soft", "-c", "batch", "--strict", "--pool", "--", "sh", "-c",
+         "echo $CUDA_MPS_PIPE_DIRECTORY");
+    assert_non_null(strstr(result.out, "/" POOL "/mps"));
+    setenv("PATH", "/usr/bin:/bin", 1);
+    RUN(&result, "cede", "run", "--gpu-device", "soft", "-c", "batch", "--strict", "--pool", "--",
+        "echo", "ran");
+    assert_int_equal(status_of(result.status), 1);
+    assert_string_equal(result.out, "");
+    assert_non_null(strstr(result.err, "'echo' was not run: there is no nvidia-cuda-mps-control"));
+    setenv("PATH", before, 1);
+    set_device("soft\npool = batch"); /* nobody has asked for that */
+    configure(20, "");
+    setenv("PATH", "/usr/bin:/bin", 1);
+    struct ceded d = ceded_start();
+    CEDE("run", "-c", "batch", "--strict", "--", "echo", "ran");
+    assert_string_equal(result.out, "ran\n");
+    assert_non_null(strstr(result.err, "'echo' runs outside of a pool: there is no"));
+    ceded_stop(&d);
+    setenv("PATH", before, 1);
+    free(before);
+
+    kill(gpu_pid(), SIGKILL);
+    await_child(gpu_pid());
+    CEDE("run", "--gpu-device", "soft", "-c", "batch", "--pool", "--", "sh", "-c",
+         "echo .$CUDA_MPS_PIPE_DIRECTORY");
+    assert_string_equal(result.out, ".\n");
+    assert_non_null(strstr(result.err, "'sh' runs unscheduled and outside of a pool: "));
+    assert_ptr_equal(strchr(result.err, '\n'), strrchr(result.err, '\n'));
+    RUN(&result, "cede", "run", "--gpu-device", "soft", "-c", "batch", "--strict", "--pool", "--",
+        "true");
+    assert_int_equal(status_of(result.status), 1);
+}
+
 int main(void)
 {
     char path[4096];
@@ -466,7 +521,9 @@ int main(void)
                                        e2e(logs_are_bounded),
                                        e2e(plain_environment_of_all),
                                        e2e(pid_namespace_of_its_own),
-                                       e2e(fault_of_a_client)};
+                                       e2e(fault_of_a_client),
+                                       e2e(answer_that_was_lost),
+                                       e2e(strict_and_alone)};
     if (getenv("CEDE_TEST"))
         cmocka_set_test_filter(getenv("CEDE_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
