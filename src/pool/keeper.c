@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/cgroup.h"
 #include "lib/util.h"
 #include "pool/files.h"
 #include "pool/pool.h"
@@ -307,6 +308,7 @@ int pool_keeper_main(int argc, char **argv)
     if (k.start < 0 || k.users < 0)
         return keeper_answer((int)ready, "the pool's directory cannot be written");
     keeper_signals();
+    cgroup_leave("cede-pool"); /* whoever ends the first user's group does not mean us */
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd <= 2 && null >= 0; fd++)
         dup2(null, fd);
