@@ -9,6 +9,7 @@
 #include "lib/procfs.h"
 
 #define POOL_PATH    128
+#define POOL_PROGRAM 512 /* bytes of a path in $PATH */
 #define POOL_LOOK_NS 20000000L
 #define POOL_READY   "ready"
 #define POOL_ENDING  "ending\n"

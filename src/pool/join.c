@@ -115,7 +115,7 @@ static void become_keeper(const char *dir, int keeper, int ready)
 /* 0 once the control daemon answers; else what the keeper says. */
 static int start_keeper(const char *dir, int keeper, uint64_t until_ns, struct error *err)
 {
-    char text[200];
+    char text[300];
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) < 0)
         return error_set(err, -errno, "cannot make a pipe: %s", strerror(errno));
@@ -162,7 +162,7 @@ static int pool_start(struct pool *p, uint64_t until_ns, struct error *err)
 
 int pool_join(struct pool *p, unsigned sm_percent, struct error *err)
 {
-    char percent[8], control[POOL_PATH];
+    char percent[8], control[POOL_PROGRAM];
     const char *other = getenv("CUDA_MPS_PIPE_DIRECTORY");
     const uint64_t until_ns = monotonic_ns() + POOL_WAIT_S * NSEC_PER_SEC;
     *p = (struct pool){.users = -1};

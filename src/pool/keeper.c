@@ -31,7 +31,7 @@
 
 struct keeper {
     const char *dir;
-    char program[POOL_PATH];
+    char program[POOL_PROGRAM];
     struct proc_id control;
     int lock, start, users;
     struct server {
@@ -112,7 +112,7 @@ static const char *begin(struct keeper *k)
     bool ending, lives = pool_control(k->dir, &k->control, &ending);
     if (lives && ending) {
         if (!quit(k, until))
-            return "the MPS control daemon before it has not ended: a program is its client still";
+            return "the one before it has not ended, as a program is its client still";
         lives = false;
     }
     if (!lives) {
@@ -178,7 +178,8 @@ static void end_servers(struct keeper *k)
 
 /* What MPS writes when a client's kernel fails, by an access to memory that is not there: all
  * clients of the server get that error, and new ones are refused until the last of them has ended.
- * (H100, driver 580.159.04, 2026-11-23.) Once the server is killed, the next has a new one. */
+ * (H100, driver 580.159.04, 2026-11-23.) Once the server is killed, the next has a new one. Of
+ * several GPUs it had those where nothing failed, too. */
 static void watch_log(struct keeper *k)
 {
     static const char *const logs[] = {LOG, "log/control.log", "log/server.log"};
@@ -187,7 +188,11 @@ static void watch_log(struct keeper *k)
     int fd = pool_open(k->dir, LOG, O_RDONLY | O_CLOEXEC);
     _cleanup_fclose_ FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
     if (f && fseeko(f, k->log_read, SEEK_SET) == 0) {
-        while (fgets(line, sizeof(line), f)) {
+        /* Half a line is read again. */
+        for (off_t n; fgets(line, sizeof(line), f); k->log_read += n) {
+            n = ftello(f) - k->log_read; /* there may be zeros in it */
+            if (n < 1 || (line[n - 1] != '\n' && n + 1 < (off_t)sizeof(line)))
+                break;
             const char *at = strstr(line, "Client {PID: ");
             if (!at || !strstr(at, " encountered a fatal ") ||
                 sscanf(at, "Client {PID: %d", &pid) != 1)
@@ -196,7 +201,6 @@ static void watch_log(struct keeper *k)
                   "caused a fatal error on the GPU, which ends the work");
             end_servers(k);
         }
-        k->log_read = ftello(f);
     }
     for (size_t i = 0; i < ARRAY_SIZE(logs); i++) {
         struct stat st;
