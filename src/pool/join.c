@@ -22,10 +22,15 @@
 static int pool_base(char *dir, size_t size, struct error *err)
 {
     struct stat st;
-    int r = cede_dir(dir, size, err);
+    int r = cede_dir(dir, size, NULL);
     if (r == 0 && stat(dir, &st) == 0 && st.st_uid != geteuid())
         r = cede_user_dir(dir, size);
-    return r < 0 ? r : cede_dir_make(dir, err);
+    if (r < 0)
+        return error_set(err, r,
+                         "%.64s... is too long for a pool's sockets: set CEDE_DIR to a directory "
+                         "of at most %zu bytes",
+                         dir, size - 1);
+    return cede_dir_make(dir, err);
 }
 
 /* One for each setting: "all", "0", "0,1"; a long one by its sum. */
@@ -43,8 +48,7 @@ static void pool_key(char *key, size_t size)
         snprintf(key, size, "%08x", (unsigned)(sum ^ sum >> 32));
 }
 
-/* The numbers of processes in it are one pid namespace's: below the first each has pools of its
- * own.
+/* The numbers of processes in it are one pid namespace's: each below the first has its own pools.
  */
 static void pool_name(char *name, size_t size)
 {

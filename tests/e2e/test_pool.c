@@ -213,6 +213,12 @@ static void strict_and_alone(void **state)
     setenv("PATH", before, 1);
     free(before);
 
+    RUN(&result, "sh", "-c",
+        "d=$CEDE_DIR/a-directory-of-more-bytes-than-there-are; mkdir $d; CEDE_DIR=$d exec "
+        "$CEDE_EXE run --gpu-device soft -c batch --pool -- true");
+    assert_int_equal(status_of(result.status), 0);
+    assert_non_null(strstr(result.err, "is too long for a pool's sockets: set CEDE_DIR"));
+
     kill(gpu_pid(), SIGKILL);
     await_child(gpu_pid());
     CEDE("run", "--gpu-device", "soft", "-c", "batch", "--pool", "--", "sh", "-c",
