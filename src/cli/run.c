@@ -51,7 +51,7 @@ static const char help[] =
     "                       as 40G: batch and normal jobs are swapped out for it before it starts\n"
     "      --wait TIME      longest wait for that memory; then it starts anyway (default 120s)\n"
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
-    "      --strict         do not run the command if it cannot be scheduled\n"
+    "      --strict         do not run the command unscheduled, nor outside of its --pool\n"
     "  -q, --quiet          do not name the GPU programs that are not scheduled\n"
     "      --gpu-device D   auto, nvidia, amd, soft, ...: device of the scheduler that is started\n"
     "                       if none runs\n"
@@ -252,13 +252,10 @@ static int enroll(const struct options *o, struct client *peer, struct enrolled 
     const uint64_t until = monotonic_ns() + ENROLL_NS;
     long nap = NAP_FIRST_NS;
     pid_t left = 0;
-    bool unanswered = false;
     int r = transient_connect(&t, o->device, peer, err);
     while (r == 0) {
         json_t *reply;
         r = client_call(peer, &o->request, &reply, err);
-        r = r == -EEXIST && unanswered ? 0 : r; /* the call that was not answered was done */
-        unanswered |= r == -ETIMEDOUT;
         if (r == 0) {
             run_note_unmanaged(o, reply);
             take_pool(e, reply);
@@ -422,18 +419,20 @@ static void grant_steering(const struct client *peer)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 }
 
-/* A job runs without one where there is none. */
-static void run_pool(const struct options *o, const struct enrolled *e, struct pool *pool)
+/* A job runs without one where there is none, unless it is to have one. */
+static int run_pool(const struct options *o, const struct enrolled *e, struct pool *pool)
 {
     struct error err = {""};
     if (!o->pool && !e->pool_wanted)
-        return;
+        return 0;
     int r = e->pool_possible ? pool_join(pool, o->sm_percent, &err)
                              : error_set(&err, -ENOTSUP,
                                          "the GPU is in MIG mode, reserved for one process "
                                          "(compute mode), or of another kind");
     if (r < 0)
-        cli_error("'%s' runs outside of a pool: %s", o->request.name, err.text);
+        cli_error("'%s' %s: %s", o->request.name,
+                  o->pool && o->strict ? "was not run" : "runs outside of a pool", err.text);
+    return o->pool && o->strict ? r : 0;
 }
 
 static int run_program(char **command, const struct client *peer, const struct pool *pool)
@@ -492,10 +491,11 @@ int run_main(int argc, char **argv)
     if (e.room < 0)
         cli_error("'%s' runs anyway: %s", command[0], err.text);
     if (r < 0) {
-        cli_error("'%s' runs unscheduled: %s", command[0], err.text);
+        cli_error("'%s' runs unscheduled%s: %s", command[0], o.pool ? " and outside of a pool" : "",
+                  err.text);
         peer.daemon_pid = 0;
-    } else {
-        run_pool(&o, &e, &pool);
+    } else if (run_pool(&o, &e, &pool) < 0) {
+        return CLI_FAILED;
     }
     return run_program(command, &peer, &pool);
 }

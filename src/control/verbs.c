@@ -153,6 +153,10 @@ static int verb_adopt(struct verb *v, struct engine *e)
         return code;
     code = engine_add(e, t->proc, &spec, &t->slot, &v->error);
     v->adopted = v->command.looks = code == 0;
+    /* It asks again because it had no answer; there is no other reason to. */
+    if (code == -EEXIST && r->run && engine_view(e, t->slot, &t->view) &&
+        t->view.job.source == JOB_RUN)
+        return 0;
     if (code == 0 && r->memory_bytes)
         code = engine_need(e, t->slot, r->memory_bytes, r->gpu, &v->error);
     if (code < 0 && v->adopted)

@@ -135,3 +135,19 @@ bool cgroup_populated(struct cgroup g)
     text[n > 0 ? n : 0] = '\0';
     return events ? strstr(text, "populated 1") != NULL : n > 0;
 }
+
+void cgroup_leave(const char *name)
+{
+    for (size_t i = 0; i < CGROUP_HIERARCHIES; i++) {
+        char path[4096 + 32], beside[4096 + 96];
+        if (!group_directory(getpid(), &hierarchies[i], path, sizeof(path)))
+            continue;
+        *strrchr(path, '/') = '\0';
+        snprintf(beside, sizeof(beside), "%s/%s", path, name);
+        (void)mkdir(beside, 0755);
+        snprintf(beside, sizeof(beside), "%s/%s/cgroup.procs", path, name);
+        _cleanup_close_ int fd = open(beside, O_WRONLY | O_CLOEXEC);
+        if (fd >= 0)
+            (void)!write(fd, "0", 1);
+    }
+}

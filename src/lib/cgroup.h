@@ -1,6 +1,6 @@
 /* Control groups: which one is a process's own, who is in it. Only of the hierarchies that systemd
  * and containers use for telling programs apart, where they are usually mounted; what cannot be
- * read is as if it were not there. Changes none. */
+ * read is as if it were not there. Changes only the caller's own. */
 #ifndef CEDE_LIB_CGROUP_H
 #define CEDE_LIB_CGROUP_H
 
@@ -34,5 +34,9 @@ bool cgroup_own(pid_t root, struct cgroup *out);
 /* Whether living processes are in it or, in version 2, below it. The caller has to have
  * CAP_DAC_READ_SEARCH; false for who has not. */
 bool cgroup_populated(struct cgroup g);
+
+/* Moves this process out of its group to the one called `name` beside that, which is made if need
+ * be; where it may not, it stays. */
+void cgroup_leave(const char *name);
 
 #endif

@@ -15,6 +15,11 @@ static bool same_executable(pid_t pid)
            own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
 
+bool proc_is_keeper(const struct proc_stat *st)
+{
+    return strcmp(st->comm, "cede-pool") == 0 && same_executable(st->id.pid);
+}
+
 /* The kernel cuts names to 15 bytes: MPS' server, which has the contexts of its clients, is called
  * the same. */
 static bool is_mps_control(pid_t pid)

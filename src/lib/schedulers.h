@@ -8,4 +8,8 @@
  * alone does not make it one. */
 bool proc_is_scheduler(const struct proc_stat *st, uid_t uid);
 
+/* The keeper of a pool (src/pool), whose descendants serve all that are in it: they are no part of
+ * the job that the first of these is in. */
+bool proc_is_keeper(const struct proc_stat *st);
+
 #endif

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/schedulers.h"
 #include "model/model.h"
 
 static uint32_t job_by_root(const struct model *m, pid_t pid)
@@ -239,7 +240,7 @@ static uint32_t job_by_leader(const struct model *m, const struct proc_stat *st)
 
 static uint32_t job_by_ancestors(const struct model *m, struct proc_stat st)
 {
-    for (int depth = 0; st.ppid > 1 && depth < PROC_LEVELS_MAX; depth++) {
+    for (int depth = 0; st.ppid > 1 && depth < PROC_LEVELS_MAX && !proc_is_keeper(&st); depth++) {
         uint32_t job = model_job_with(m, st.ppid);
         if (job != SLOT_NONE)
             return job;

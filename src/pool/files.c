@@ -20,22 +20,20 @@ int pool_open(const char *dir, const char *name, int flags)
     return fd < 0 ? -errno : fd;
 }
 
-bool pool_has_control(void)
+bool pool_find_control(char *file, size_t size)
 {
     const char *path = getenv("PATH");
-    char file[512];
     for (size_t n; path && *path; path += n + (path[n] == ':')) {
         n = strcspn(path, ":");
-        if (n + sizeof("/" POOL_CONTROL) > sizeof(file))
-            continue;
-        snprintf(file, sizeof(file), "%.*s/%s", (int)n, path, POOL_CONTROL);
-        if (access(file, X_OK) == 0)
+        if (path[0] == '/' && /* what a relative one means depends on where one stands */
+            (size_t)snprintf(file, size, "%.*s/%s", (int)n, path, POOL_CONTROL) < size &&
+            access(file, X_OK) == 0)
             return true;
     }
     return false;
 }
 
-bool pool_control(const char *dir, struct proc_id *id)
+bool pool_control(const char *dir, struct proc_id *id, bool *ending)
 {
     unsigned long long start;
     int pid;
@@ -45,6 +43,7 @@ bool pool_control(const char *dir, struct proc_id *id)
         sscanf(text, "%d %llu", &pid, &start) != 2)
         return false;
     *id = (struct proc_id){.pid = pid, .start_ticks = start};
+    *ending = strstr(text, POOL_ENDING) != NULL;
     return proc_alive(*id);
 }
 
@@ -56,6 +55,12 @@ int pool_control_put(const char *dir, struct proc_id id)
     return dprintf(fd, "%d %llu\n", id.pid, (unsigned long long)id.start_ticks) < 0 ? -errno : 0;
 }
 
+int pool_control_end(const char *dir)
+{
+    _cleanup_close_ int fd = pool_open(dir, "control", O_WRONLY | O_APPEND | O_CLOEXEC);
+    return fd < 0 ? fd : write(fd, POOL_ENDING, strlen(POOL_ENDING)) < 0 ? -errno : 0;
+}
+
 bool pool_answers(const char *dir)
 {
     char path[POOL_PATH];
@@ -63,11 +68,11 @@ bool pool_answers(const char *dir)
     return access(path, F_OK) == 0;
 }
 
-long pool_faults_end(const char *dir)
+off_t pool_size(const char *dir, const char *name)
 {
     struct stat st;
-    _cleanup_close_ int fd = pool_open(dir, "faults", O_RDONLY | O_CLOEXEC);
-    return fd >= 0 && fstat(fd, &st) == 0 ? (long)st.st_size : 0;
+    _cleanup_close_ int fd = pool_open(dir, name, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && fstat(fd, &st) == 0 ? st.st_size : 0;
 }
 
 int pool_environment(const char *dir)

@@ -22,10 +22,15 @@
 static int pool_base(char *dir, size_t size, struct error *err)
 {
     struct stat st;
-    int r = cede_dir(dir, size, err);
+    int r = cede_dir(dir, size, NULL);
     if (r == 0 && stat(dir, &st) == 0 && st.st_uid != geteuid())
         r = cede_user_dir(dir, size);
-    return r < 0 ? r : cede_dir_make(dir, err);
+    if (r < 0)
+        return error_set(err, r,
+                         "%.64s... is too long for a pool's sockets: set CEDE_DIR to a directory "
+                         "of at most %zu bytes",
+                         dir, size - 1);
+    return cede_dir_make(dir, err);
 }
 
 /* One for each setting: "all", "0", "0,1"; a long one by its sum. */
@@ -43,26 +48,43 @@ static void pool_key(char *key, size_t size)
         snprintf(key, size, "%08x", (unsigned)(sum ^ sum >> 32));
 }
 
+/* The numbers of processes in it are one pid namespace's: each below the first has its own pools.
+ */
+static void pool_name(char *name, size_t size)
+{
+    struct stat ns;
+    char key[16];
+    pool_key(key, sizeof(key));
+    if (!proc_sees_all() && stat("/proc/self/ns/pid", &ns) == 0)
+        snprintf(name, size, "pool-%s-%x", key, (unsigned)ns.st_ino);
+    else
+        snprintf(name, size, "pool-%s", key);
+}
+
+/* What is there and is a link, or another's, is refused. */
 static int make(const char *dir, const char *name, struct error *err)
 {
     char path[POOL_PATH];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    if (mkdir(path, 0700) == 0 || errno == EEXIST)
-        return 0;
-    return error_set(err, -errno, "cannot create %s: %s", path, strerror(errno));
+    snprintf(path, sizeof(path), "%s%s", dir, name);
+    int r = cede_dir_make(path, err);
+    if (r == 0 && chmod(path, 0700) < 0)
+        r = error_set(err, -errno, "cannot set the rights of %s: %s", path, strerror(errno));
+    return r;
 }
 
 static int pool_make(struct pool *p, struct error *err)
 {
-    char base[64], key[16];
-    int r = pool_base(base, sizeof(base) - sizeof("/pool-") - sizeof(key) + 1, err);
+    char name[32], base[sizeof(p->dir) - sizeof(name)], self[16] = "";
+    if (readlink("/proc/self", self, sizeof(self) - 1) < 0 || atoi(self) != getpid())
+        return error_set(err, -ENOTSUP, "/proc is not of this pid namespace");
+    int r = pool_base(base, sizeof(base), err);
     if (r < 0)
         return r;
-    pool_key(key, sizeof(key));
-    snprintf(p->dir, sizeof(p->dir), "%s/pool-%s", base, key);
+    pool_name(name, sizeof(name));
+    snprintf(p->dir, sizeof(p->dir), "%s/%s", base, name);
     r = make(p->dir, "", err);
-    r = r < 0 ? r : make(p->dir, "mps", err);
-    return r < 0 ? r : make(p->dir, "log", err);
+    r = r < 0 ? r : make(p->dir, "/mps", err);
+    return r < 0 ? r : make(p->dir, "/log", err);
 }
 
 static int lock_until(int fd, int how, uint64_t until_ns)
@@ -97,7 +119,7 @@ static void become_keeper(const char *dir, int keeper, int ready)
 /* 0 once the control daemon answers; else what the keeper says. */
 static int start_keeper(const char *dir, int keeper, uint64_t until_ns, struct error *err)
 {
-    char text[200];
+    char text[300];
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) < 0)
         return error_set(err, -errno, "cannot make a pipe: %s", strerror(errno));
@@ -127,12 +149,13 @@ static int pool_start(struct pool *p, uint64_t until_ns, struct error *err)
 {
     for (;;) {
         struct proc_id control;
+        bool ending;
         _cleanup_close_ int keeper = pool_open(p->dir, "keeper", O_RDWR | O_CREAT | O_CLOEXEC);
         if (keeper < 0)
             return error_set(err, keeper, "cannot open %s/keeper: %s", p->dir, strerror(-keeper));
         if (flock(keeper, LOCK_EX | LOCK_NB) == 0)
             return start_keeper(p->dir, keeper, until_ns, err);
-        if (pool_control(p->dir, &control) && pool_answers(p->dir))
+        if (pool_control(p->dir, &control, &ending) && !ending && pool_answers(p->dir))
             return 0;
         /* It is about to notice. */
         if (monotonic_ns() > until_ns)
@@ -143,14 +166,15 @@ static int pool_start(struct pool *p, uint64_t until_ns, struct error *err)
 
 int pool_join(struct pool *p, unsigned sm_percent, struct error *err)
 {
-    char percent[8];
+    char percent[8], control[POOL_PROGRAM];
     const char *other = getenv("CUDA_MPS_PIPE_DIRECTORY");
     const uint64_t until_ns = monotonic_ns() + POOL_WAIT_S * NSEC_PER_SEC;
     *p = (struct pool){.users = -1};
     if (other && *other)
         return error_set(err, -EEXIST, "CUDA_MPS_PIPE_DIRECTORY is set: that MPS is used");
-    if (!pool_has_control())
-        return error_set(err, -ENOENT, "there is no " POOL_CONTROL " in $PATH");
+    if (!pool_find_control(control, sizeof(control)))
+        return error_set(err, -ENOENT,
+                         "there is no " POOL_CONTROL " in an absolute directory of $PATH");
     int r = pool_make(p, err);
     if (r < 0)
         return r;
@@ -165,7 +189,7 @@ int pool_join(struct pool *p, unsigned sm_percent, struct error *err)
     r = pool_start(p, until_ns, err);
     if (r < 0)
         return r;
-    p->faults_end = pool_faults_end(p->dir);
+    p->faults_end = pool_size(p->dir, "faults");
     snprintf(percent, sizeof(percent), "%u", sm_percent);
     if (pool_environment(p->dir) < 0 ||
         (sm_percent && setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent, 1) < 0))
@@ -180,12 +204,29 @@ void pool_enter(const struct pool *p)
         fcntl(p->users, F_SETFD, 0);
 }
 
+/* What happened before this call is in `faults` once the keeper has begun a turn and ended it. */
+static void await_turn(const struct pool *p)
+{
+    const uint64_t until_ns = monotonic_ns() + POOL_NOTICE_S * NSEC_PER_SEC;
+    char path[POOL_PATH];
+    struct stat now, before = {.st_size = 0};
+    snprintf(path, sizeof(path), "%s/keeper", p->dir);
+    for (int seen = 0; seen <= 2 && monotonic_ns() < until_ns && stat(path, &now) == 0;) {
+        if (memcmp(&now.st_mtim, &before.st_mtim, sizeof(now.st_mtim)) != 0)
+            seen++;
+        before = now;
+        nanosleep(&(struct timespec){.tv_nsec = POOL_LOOK_NS}, NULL);
+    }
+}
+
 const char *pool_fault(const struct pool *p, char buf[static 160])
 {
     char path[POOL_PATH], *found = NULL;
+    if (pool_size(p->dir, "faults") <= p->faults_end)
+        await_turn(p);
     snprintf(path, sizeof(path), "%s/faults", p->dir);
     _cleanup_fclose_ FILE *f = fopen(path, "re");
-    if (!f || fseek(f, p->faults_end, SEEK_SET) < 0)
+    if (!f || fseeko(f, p->faults_end, SEEK_SET) < 0)
         return NULL;
     while (fgets(buf, 160, f))
         found = buf;

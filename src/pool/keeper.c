@@ -11,10 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/cgroup.h"
 #include "lib/util.h"
 #include "pool/files.h"
 #include "pool/pool.h"
@@ -23,13 +25,21 @@
 #define IDLE_NS     (3 * NSEC_PER_SEC) /* without users */
 #define BEGIN_NS    (15 * NSEC_PER_SEC)
 #define SERVERS_MAX 64
+#define LOG_MAX     (1 << 20) /* bytes; a longer one is begun anew */
+#define LOG         "log/control.err"
+#define ENDED       "ended, and with it the work"
 
 struct keeper {
     const char *dir;
+    char program[POOL_PROGRAM];
     struct proc_id control;
-    int start, users;
-    struct proc_id servers[SERVERS_MAX];
+    int lock, start, users;
+    struct server {
+        struct proc_id id;
+        bool condemned; /* why it ends is said already */
+    } servers[SERVERS_MAX];
     unsigned nservers;
+    off_t log_read;
 };
 
 static void nap(void)
@@ -51,27 +61,26 @@ static bool record_self(const char *dir)
     return proc_stat_read(getpid(), &st) == 0 && pool_control_put(dir, st.id) == 0;
 }
 
-/* Its output goes to log/control.err; input: what it reads, or NULL. */
-static pid_t run_control(const char *dir, const char *option, const char *input)
+/* With option -f it is the daemon, which writes its log to standard error; otherwise it passes on
+ * the order. */
+static pid_t run_control(const struct keeper *k, const char *option, const char *order)
 {
     int fds[2] = {-1, -1};
     if (pipe2(fds, O_CLOEXEC) < 0)
         return -1;
     pid_t pid = fork();
     if (pid == 0) {
-        char path[POOL_PATH];
-        snprintf(path, sizeof(path), "%s/log/control.err", dir);
-        int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+        int log = pool_open(k->dir, LOG, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC);
         dup2(fds[0], 0);
         dup2(log, 1);
         dup2(log, 2);
-        if (option && !record_self(dir))
+        if (option && !record_self(k->dir))
             _exit(126);
-        execlp(POOL_CONTROL, POOL_CONTROL, option, (char *)NULL);
+        execl(k->program, POOL_CONTROL, option, (char *)NULL);
         _exit(127);
     }
     close(fds[0]);
-    if (pid > 0 && input && write(fds[1], input, strlen(input)) < 0)
+    if (pid > 0 && order && write(fds[1], order, strlen(order)) < 0)
         kill(pid, SIGKILL);
     close(fds[1]);
     return pid;
@@ -83,65 +92,123 @@ static bool control_lives(const struct keeper *k)
     return proc_alive(k->control);
 }
 
-/* Until it answers, also one that an earlier keeper has begun. */
-static bool begin(struct keeper *k)
+/* It is on record first: should this process be killed, nobody joins what is about to end. A
+ * program that has closed all its descriptors may be a client still, for which it waits. */
+static bool quit(const struct keeper *k, uint64_t until_ns)
+{
+    pool_control_end(k->dir);
+    run_control(k, NULL, "quit\n");
+    while (control_lives(k) && monotonic_ns() < until_ns)
+        nap();
+    return !control_lives(k);
+}
+
+/* Until it answers, also one that an earlier keeper has begun. NULL, or why not. */
+static const char *begin(struct keeper *k)
 {
     char path[POOL_PATH];
     struct proc_stat st;
-    pid_t pid = 0;
-    if (!pool_control(k->dir, &k->control)) {
+    const uint64_t until = monotonic_ns() + BEGIN_NS;
+    bool ending, lives = pool_control(k->dir, &k->control, &ending);
+    if (lives && ending) {
+        if (!quit(k, until))
+            return "the one before it has not ended, as a program is its client still";
+        lives = false;
+    }
+    if (!lives) {
         snprintf(path, sizeof(path), "%s/" POOL_SOCKET, k->dir);
         unlink(path); /* of one that was killed */
-        pid = run_control(k->dir, "-f", NULL);
+        pid_t pid = run_control(k, "-f", NULL);
         if (pid < 0 || proc_stat_read(pid, &st) < 0)
-            return false;
+            return "it cannot be executed";
         k->control = st.id;
     }
-    for (uint64_t until = monotonic_ns() + BEGIN_NS; monotonic_ns() < until; nap()) {
+    for (; monotonic_ns() < until; nap()) {
         if (pool_answers(k->dir))
-            return true;
+            return NULL;
         if (!control_lives(k))
-            return false;
+            return "it has ended";
     }
     proc_signal(k->control, SIGKILL);
-    return false;
+    return "it did not begin in time";
 }
 
-/* Its children, by name: those that hold the contexts. */
-static unsigned find_servers(const struct keeper *k, struct proc_id v[SERVERS_MAX])
+static void fault(const struct keeper *k, const char *what, pid_t pid, const char *did)
+{
+    _cleanup_close_ int fd = pool_open(k->dir, "faults", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC);
+    if (fd >= 0)
+        dprintf(fd, "%s (pid %d) %s of all programs in it\n", what, (int)pid, did);
+}
+
+/* Those that are known are looked at one by one: a list that cannot be had forgets none. used: the
+ * pool has not been empty since the turn before. */
+static void watch_servers(struct keeper *k, bool used)
 {
     _cleanup_free_ pid_t *pids = NULL;
     size_t all = 0;
     unsigned n = 0;
-    if (proc_list(&pids, &all) < 0)
-        return 0;
-    for (size_t i = 0; i < all && n < SERVERS_MAX; i++) {
-        struct proc_stat st;
-        if (proc_stat_read(pids[i], &st) == 0 && st.ppid == k->control.pid && !proc_ended(&st) &&
-            strncmp(st.comm, "nvidia-cuda-mps", 15) == 0)
-            v[n++] = st.id;
-    }
-    return n;
-}
-
-static void fault(const struct keeper *k, const char *what, pid_t pid)
-{
-    _cleanup_close_ int fd = pool_open(k->dir, "faults", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC);
-    if (fd >= 0)
-        dprintf(fd, "%s (pid %d) ended at %lld, and with it what its clients had on the GPU\n",
-                what, (int)pid, (long long)time(NULL));
-}
-
-static void watch_servers(struct keeper *k)
-{
-    struct proc_id now[SERVERS_MAX];
-    unsigned n = find_servers(k, now);
     for (unsigned i = 0; i < k->nservers; i++) {
-        if (!proc_alive(k->servers[i]))
-            fault(k, "its MPS server", k->servers[i].pid);
+        if (proc_alive(k->servers[i].id))
+            k->servers[n++] = k->servers[i];
+        else if (used && !k->servers[i].condemned)
+            fault(k, "its MPS server", k->servers[i].id.pid, ENDED);
     }
-    memcpy(k->servers, now, n * sizeof(now[0]));
     k->nservers = n;
+    if (proc_list(&pids, &all) < 0)
+        return;
+    /* Children of the control daemon, by name. */
+    for (size_t i = 0; i < all && k->nservers < SERVERS_MAX; i++) {
+        struct proc_stat st;
+        bool known = false;
+        for (n = 0; n < k->nservers && !known; n++)
+            known = k->servers[n].id.pid == pids[i];
+        if (!known && proc_stat_read(pids[i], &st) == 0 && st.ppid == k->control.pid &&
+            !proc_ended(&st) && strncmp(st.comm, "nvidia-cuda-mps", 15) == 0)
+            k->servers[k->nservers++] = (struct server){.id = st.id};
+    }
+}
+
+static void end_servers(struct keeper *k)
+{
+    for (unsigned i = 0; i < k->nservers; i++) {
+        proc_signal(k->servers[i].id, SIGKILL);
+        k->servers[i].condemned = true;
+    }
+}
+
+/* What MPS writes when a client's kernel fails, by an access to memory that is not there: all
+ * clients of the server get that error, and new ones are refused until the last of them has ended.
+ * (H100, driver 580.159.04, 2026-11-23.) Once the server is killed, the next has a new one. Of
+ * several GPUs it had those where nothing failed, too. */
+static void watch_log(struct keeper *k)
+{
+    static const char *const logs[] = {LOG, "log/control.log", "log/server.log"};
+    char line[512];
+    int pid;
+    int fd = pool_open(k->dir, LOG, O_RDONLY | O_CLOEXEC);
+    _cleanup_fclose_ FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+    if (f && fseeko(f, k->log_read, SEEK_SET) == 0) {
+        /* Half a line is read again. */
+        for (off_t n; fgets(line, sizeof(line), f); k->log_read += n) {
+            n = ftello(f) - k->log_read; /* there may be zeros in it */
+            if (n < 1 || (line[n - 1] != '\n' && n + 1 < (off_t)sizeof(line)))
+                break;
+            const char *at = strstr(line, "Client {PID: ");
+            if (!at || !strstr(at, " encountered a fatal ") ||
+                sscanf(at, "Client {PID: %d", &pid) != 1)
+                continue;
+            fault(k, "a program in it", pid,
+                  "caused a fatal error on the GPU, which ends the work");
+            end_servers(k);
+        }
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(logs); i++) {
+        struct stat st;
+        _cleanup_close_ int log = pool_open(k->dir, logs[i], O_WRONLY | O_CLOEXEC);
+        if (log >= 0 && fstat(log, &st) == 0 && st.st_size > LOG_MAX && ftruncate(log, 0) == 0 &&
+            i == 0)
+            k->log_read = 0;
+    }
 }
 
 /* Nobody is in it, and nobody is on the way: then both locks are held. */
@@ -161,15 +228,6 @@ static void reopen(const struct keeper *k)
     flock(k->start, LOCK_UN);
 }
 
-/* However long it takes: a program that has closed all its descriptors may be a client still. Who
- * wants to join meanwhile runs outside of the pool. */
-static void quit(const struct keeper *k)
-{
-    run_control(k->dir, NULL, "quit\n");
-    while (control_lives(k))
-        nap();
-}
-
 static volatile sig_atomic_t told_to_end;
 
 static void on_term(int signal)
@@ -183,28 +241,57 @@ static void on_pipe(int signal)
     (void)signal;
 }
 
+/* Until the control daemon has ended. */
 static void keep(struct keeper *k)
 {
     uint64_t empty_since = 0;
     for (;; nap()) {
         const bool empty = is_empty(k), lives = control_lives(k);
-        if (!empty) {
-            empty_since = 0;
-            watch_servers(k);
-        }
+        watch_servers(k, !empty && !empty_since);
+        watch_log(k);
         if (!lives && !empty)
-            fault(k, "its MPS control daemon", k->control.pid);
+            fault(k, "its MPS control daemon", k->control.pid, ENDED);
+        futimens(k->lock, NULL); /* a turn is over: pool_fault() waits for that */
         if (!lives)
-            return; /* the locks go with this process */
-        if (!empty)
-            continue;
-        empty_since = empty_since ? empty_since : monotonic_ns();
-        if (told_to_end || monotonic_ns() - empty_since >= IDLE_NS) {
-            quit(k);
-            return;
+            break; /* the locks go with this process */
+        empty_since = !empty ? 0 : empty_since ? empty_since : monotonic_ns();
+        if (empty && (told_to_end || monotonic_ns() - empty_since >= IDLE_NS)) {
+            close(pool_open(k->dir, "faults", O_WRONLY | O_TRUNC | O_CLOEXEC));
+            quit(k, UINT64_MAX);
+            break;
         }
-        reopen(k);
+        if (empty)
+            reopen(k);
     }
+    end_servers(k); /* one that hangs does not see that the daemon has gone */
+}
+
+/* What the first user has set is for its own program. */
+static int plain_environment(const char *dir)
+{
+    static const char *const kept[] = {"PATH", "HOME", "LD_LIBRARY_PATH"};
+    const char *values[ARRAY_SIZE(kept)];
+    int r = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+        values[i] = getenv(kept[i]);
+    clearenv();
+    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+        r |= values[i] ? setenv(kept[i], values[i], 1) : 0;
+    return r < 0 ? -ENOMEM : pool_environment(dir);
+}
+
+static void keeper_signals(void)
+{
+    const struct sigaction term = {.sa_handler = on_term}, pipe_gone = {.sa_handler = on_pipe};
+    sigset_t none;
+    sigemptyset(&none);
+    for (int sig = 1; sig <= SIGRTMAX; sig++)
+        signal(sig, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    sigaction(SIGPIPE, &pipe_gone, NULL); /* not ignored: the control daemon would inherit that */
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    sigaction(SIGTERM, &term, NULL);
 }
 
 int pool_keeper_main(int argc, char **argv)
@@ -218,25 +305,25 @@ int pool_keeper_main(int argc, char **argv)
     fcntl((int)lock, F_SETFD, FD_CLOEXEC);
     fcntl((int)ready, F_SETFD, FD_CLOEXEC);
     struct keeper k = {.dir = argv[1],
+                       .lock = (int)lock,
                        .start = pool_open(argv[1], "start", O_RDWR | O_CREAT | O_CLOEXEC),
-                       .users = pool_open(argv[1], "users", O_RDWR | O_CREAT | O_CLOEXEC)};
-    const struct sigaction term = {.sa_handler = on_term}, pipe_gone = {.sa_handler = on_pipe};
+                       .users = pool_open(argv[1], "users", O_RDWR | O_CREAT | O_CLOEXEC),
+                       .log_read = pool_size(argv[1], LOG)};
     if (k.start < 0 || k.users < 0)
         return keeper_answer((int)ready, "the pool's directory cannot be written");
-    sigaction(SIGPIPE, &pipe_gone, NULL); /* not ignored: the control daemon would inherit that */
-    signal(SIGHUP, SIG_IGN);
-    signal(SIGINT, SIG_IGN);
-    sigaction(SIGTERM, &term, NULL);
+    keeper_signals();
+    cgroup_leave("cede-pool"); /* whoever ends the first user's group does not mean us */
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd <= 2 && null >= 0; fd++)
         dup2(null, fd);
-    /* The programs' numbers of GPUs are the driver's: the server has to see all. */
-    unsetenv("CUDA_VISIBLE_DEVICES");
-    unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
-    if (pool_environment(k.dir) < 0 || chdir("/") < 0 || !begin(&k)) {
-        char text[POOL_PATH + 64];
-        snprintf(text, sizeof(text), "the MPS control daemon does not start: %s/log has why",
-                 k.dir);
+    const char *why = plain_environment(k.dir) < 0 || chdir("/") < 0 ||
+                              !pool_find_control(k.program, sizeof(k.program))
+                          ? "it is not found"
+                          : begin(&k);
+    if (why) {
+        char text[POOL_PATH + 160];
+        snprintf(text, sizeof(text), "the MPS control daemon does not start: %s; %s/log has more",
+                 why, k.dir);
         return keeper_answer((int)ready, text);
     }
     keeper_answer((int)ready, POOL_READY);

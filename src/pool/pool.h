@@ -1,29 +1,31 @@
 /* Pools: batch jobs of one user that share the GPU in space, as clients of an MPS server that cede
  * runs for them. To the scheduler they are one job (model.h, units).
  *
- * A pool is a directory of its user, for each setting of CUDA_VISIBLE_DEVICES:
+ * A pool is a directory of its user, for each setting of CUDA_VISIBLE_DEVICES (and each pid
+ * namespace):
  *   start    locked while somebody starts or ends it
  *   users    locked (shared) by each program in it, as long as it or a child of it lives
  *   keeper   locked by the keeper, a process that starts the MPS control daemon, watches it, and
  *            ends it when nobody has locked `users` for some seconds
- *   control  which process the control daemon is
- *   faults   a line for each MPS server, or control daemon, that has ended under its users
- *   mps, log the daemon's own directories
- * So a pool needs no scheduler, and outlives every one of its users, the runner that started it
- * and, if it must, its keeper: the next user starts another keeper, which takes over. */
+ *   control  which process the control daemon is, and whether it was asked to end
+ *   faults   a line for each MPS server, or control daemon, that has ended or failed under its
+ * users mps, log the daemon's own directories So a pool needs no scheduler, and outlives every one
+ * of its users, the runner that started it and, if it must, its keeper: the next user starts
+ * another keeper, which takes over. */
 #ifndef CEDE_POOL_POOL_H
 #define CEDE_POOL_POOL_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "lib/util.h"
 
 #define POOL_CONTROL "nvidia-cuda-mps-control"
 
 struct pool {
-    char dir[80];
-    int users;       /* the lock; -1: none */
-    long faults_end; /* what was in the file before */
+    char dir[80];     /* MPS adds the names of sockets, which have at most 107 bytes */
+    int users;        /* the lock; -1: none */
+    off_t faults_end; /* what was in the file before */
 };
 
 /* Makes this process a user of its pool, which is started if need be, and puts what leads programs
@@ -36,7 +38,9 @@ int pool_join(struct pool *p, unsigned sm_percent, struct error *err);
 /* In the child that is about to execute the program, which keeps the pool for as long as it lives,
  * whatever becomes of its runner. */
 void pool_enter(const struct pool *p);
-/* What has befallen the pool since: its newest line in `faults`, or NULL. */
+/* What has befallen the pool since, also just now: its newest line in `faults`, or NULL. Waits for
+ * the keeper, at most POOL_NOTICE_S. */
+#define POOL_NOTICE_S 2
 const char *pool_fault(const struct pool *p, char buf[static 160]);
 
 /* `cede-pool DIRECTORY LOCK READY`: the keeper. Returns the exit status. */

@@ -210,11 +210,11 @@ static void test_strictness(void **state)
                           .type = SOFT_SUBMIT,
                           .u.submit = {.duration_ns = US, .sm_fraction = 1}};
     struct soft_msg again = {.version = SOFT_VERSION, .type = SOFT_OPEN_CONTEXT};
-    struct soft_msg version = ok, zero = ok, stream = ok,
+    struct soft_msg version = ok, fault = ok, stream = ok,
                     control = {
                         .version = SOFT_VERSION, .type = SOFT_CONTROL, .u.control = {.n = 1}};
     version.version++;
-    zero.u.submit.zero = 1;
+    fault.u.submit.fault = 2;
     stream.u.submit.stream = SOFTGPU_STREAMS;
     const struct {
         const struct soft_msg *m;
@@ -224,7 +224,7 @@ static void test_strictness(void **state)
         {&ok, soft_msg_size(SOFT_SUBMIT) + 1},
         {&ok, 1},
         {&version, soft_msg_size(SOFT_SUBMIT)},
-        {&zero, soft_msg_size(SOFT_SUBMIT)},
+        {&fault, soft_msg_size(SOFT_SUBMIT)},
         {&stream, soft_msg_size(SOFT_SUBMIT)},
         {&control, soft_msg_size(SOFT_CONTROL)},
         {&again, soft_msg_size(SOFT_OPEN_CONTEXT)},

@@ -1,67 +1,5 @@
-/* `cede run --pool`: batch jobs as clients of an MPS server that cede runs for them; a stand-in for
- * the vendor's control daemon (mps/). */
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "fixture.h"
-
-#define POOL "pool-all"
-
-/* "" if there is none. */
-static const char *pool_file(const char *name)
-{
-    char path[64];
-    struct stat st;
-    static char full[160];
-    snprintf(path, sizeof(path), POOL "/%s", name);
-    snprintf(full, sizeof(full), "%s/%s", harness_dir(), path);
-    return stat(full, &st) == 0 ? contents(path) : "";
-}
-
-static pid_t pid_of(const char *name)
-{
-    return (pid_t)strtol(pool_file(name), NULL, 10);
-}
-
-/* How often a control daemon began. */
-static unsigned begun(void)
-{
-    unsigned n = 0;
-    for (const char *c = pool_file("mps/count"); *c; c++)
-        n += *c == '\n';
-    return n;
-}
-
-static bool is_over(void)
-{
-    pid_t control = pid_of("control");
-    return control && !process_state(control) && !*pool_file("mps/control");
-}
-
-/* The process that `cede run` executes. */
-static pid_t program_of(pid_t runner)
-{
-    pid_t v[4];
-    size_t n = 0;
-    EVENTUALLY((n = children_of(runner, v, 4)) > 0);
-    assert_int_equal(n, 1);
-    return v[0];
-}
-
-static pid_t keeper(void)
-{
-    pid_t v[64];
-    size_t n = children_of(getpid(), v, ARRAY_SIZE(v)); /* this process is a subreaper */
-    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
-        struct proc_stat st;
-        if (proc_stat_read(v[i], &st) == 0 && strcmp(st.comm, "cede-pool") == 0 && st.state != 'Z')
-            return v[i];
-    }
-    return 0;
-}
+/* `cede run --pool`: who comes into a pool, and what it is made of. */
+#include "pool.h"
 
 static long long unit_of_job(const char *name)
 {
@@ -70,9 +8,6 @@ static long long unit_of_job(const char *name)
     json_decref(job);
     return unit;
 }
-
-#define IN_POOL(name, ...)                                                                         \
-    SPAWN(name, "cede", "run", "-q", "-c", "batch", "--pool", "-n", name, "--", __VA_ARGS__)
 
 static void together_and_gone(void **state)
 {
@@ -120,82 +55,6 @@ static void many_at_once(void **state)
     ceded_stop(&d);
 }
 
-static void killed(void **state)
-{
-    (void)state;
-    configure(20, "");
-    struct ceded d = ceded_start();
-    /* The runner: its program is in the pool still. */
-    pid_t a = IN_POOL("a", "sh", "-c", "echo $$ > $CEDE_DIR/a.pid; exec sleep 1000");
-    assert_true(EVENTUALLY(*pool_file("../a.pid")));
-    pid_t program = program_of(a), control = pid_of("control");
-    kill(a, SIGKILL);
-    await_child(a);
-    nap_ms(4000);
-    assert_int_not_equal(process_state(control), 0);
-    /* The keeper: the next user starts another, and the same daemon serves. */
-    pid_t old = keeper();
-    assert_int_not_equal(old, 0);
-    kill(old, SIGKILL);
-    await_child(old);
-    pid_t b = IN_POOL("b", "sleep", "1000");
-    assert_true(EVENTUALLY(keeper()));
-    assert_int_equal(begun(), 1);
-    assert_int_equal(pid_of("control"), control);
-    /* The server: the others' programs fail by themselves; what happened is said. */
-    pid_t c = IN_POOL("c", "sh", "-c",
-                      "cd $CUDA_MPS_PIPE_DIRECTORY; until [ -s ../faults ]; do "
-                      "kill -9 $(cat server); sleep 0.4; done; exit 3");
-    assert_int_equal(await_child(c), 3);
-    assert_non_null(
-        strstr(contents("c.err"), "the pool of 'sh' failed while it ran: its MPS server"));
-    /* The control daemon: the next has a new one. */
-    kill(control, SIGKILL);
-    await_state(control, "Z");
-    pid_t e = IN_POOL("e", "true");
-    assert_int_equal(await_child(e), 0);
-    assert_int_equal(begun(), 2);
-    assert_int_not_equal(pid_of("control"), control);
-    kill(program, SIGKILL);
-    kill(program_of(b), SIGKILL);
-    await_child(b);
-    assert_true(EVENTUALLY(is_over()));
-    ceded_stop(&d);
-}
-
-/* A file that the stand-in looks for. */
-static void stand_in(const char *what)
-{
-    static const char *const dirs[] = {POOL, POOL "/mps"};
-    char path[160];
-    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
-        snprintf(path, sizeof(path), "%s/%s", harness_dir(), dirs[i]);
-        mkdir(path, 0700);
-    }
-    snprintf(path, sizeof(path), "%s/" POOL "/mps/%s", harness_dir(), what);
-    fclose(fopen(path, "w"));
-}
-
-/* Who begins the pool is killed meanwhile: the next waits until it is there, and it ends. */
-static void killed_at_its_beginning(void **state)
-{
-    (void)state;
-    configure(20, "");
-    struct ceded d = ceded_start();
-    stand_in("slow");
-    pid_t a = IN_POOL("a", "true");
-    assert_true(EVENTUALLY(pid_of("control")));
-    kill(a, SIGKILL);
-    await_child(a);
-    pid_t b = IN_POOL("b", "sh", "-c", "test -e $CUDA_MPS_PIPE_DIRECTORY/control");
-    assert_int_equal(await_child(b), 0);
-    assert_string_equal(contents("b.err"), "");
-    assert_int_equal(begun(), 1);
-    assert_true(EVENTUALLY(is_over()));
-    assert_true(EVENTUALLY(!keeper()));
-    ceded_stop(&d);
-}
-
 /* What the first user has open is not the pool's to keep. */
 static void foreign_descriptors(void **state)
 {
@@ -228,7 +87,11 @@ static void without(void **state)
     setenv("PATH", "/usr/bin:/bin", 1);
     CEDE("run", "-c", "batch", "--pool", "--", "sh", "-c", "echo .$CUDA_MPS_PIPE_DIRECTORY");
     assert_string_equal(result.out, ".\n");
-    assert_non_null(strstr(result.err, "there is no nvidia-cuda-mps-control in $PATH"));
+    assert_non_null(strstr(
+        result.err, "there is no nvidia-cuda-mps-control in an absolute directory of $PATH"));
+    RUN(&result, "sh", "-c",
+        "cd $CEDE_MPS_STAND_IN && PATH=:.:$PATH exec $CEDE_EXE run -c batch --pool -- true");
+    assert_non_null(strstr(result.err, "in an absolute directory of $PATH"));
     setenv("PATH", before, 1);
 
     stand_in("fails");
@@ -260,14 +123,232 @@ static void configured(void **state)
     ceded_stop(&d);
 }
 
+/* What the first user has set is not everybody's. */
+static void plain_environment_of_all(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    RUN(&result, "sh", "-c",
+        "trap '' USR1; CUDA_DEVICE_ORDER=PCI_BUS_ID LD_BIND_NOW=1 exec $CEDE_EXE run -q -c batch "
+        "--pool -- sh -c 'cd /proc/$(cat $CUDA_MPS_PIPE_DIRECTORY/pid); tr \"\\0\" \"\\n\" "
+        "<environ "
+        "| grep -e CUDA_DEV -e LD_ -e PATH=; grep SigIgn status'");
+    assert_string_equal(result.err, "");
+    assert_null(strstr(result.out, "CUDA_DEV"));
+    assert_null(strstr(result.out, "LD_BIND_NOW"));
+    assert_non_null(strstr(result.out, "PATH="));
+    const char *ignored = strstr(result.out, "SigIgn:\t");
+    assert_non_null(ignored);
+    assert_false(strtoul(ignored + strlen("SigIgn:\t"), NULL, 16) & 1UL << (SIGUSR1 - 1));
+    ceded_stop(&d);
+}
+
+/* In a container the numbers of processes mean others. */
+static void pid_namespace_of_its_own(void **state)
+{
+    (void)state;
+    RUN(&result, "unshare", "--pid", "--fork", "--mount-proc", "true");
+    if (result.status)
+        skip();
+    configure(20, "");
+    struct ceded d = ceded_start();
+    pid_t a = IN_POOL("a", "sleep", "1000"), program = program_of(a);
+    assert_true(EVENTUALLY(pool_has("mps/control")));
+    for (int i = 0; i < 2; i++) {
+        RUN(&result, "unshare", "--pid", "--fork", "--mount-proc", harness_exe(), "run", "-q", "-c",
+            "batch", "--pool", "--", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY");
+        assert_string_equal(result.err, "");
+        assert_non_null(strstr(result.out, "/" POOL "-"));
+    }
+    RUN(&result, "unshare", "--pid", "--fork", harness_exe(), "run", "-q", "-c", "batch", "--pool",
+        "--", "true");
+    assert_non_null(strstr(result.err, "outside of a pool: /proc is not of this pid namespace"));
+    assert_int_equal(begun(), 1);
+    kill(program, SIGKILL);
+    await_child(a);
+    ceded_stop(&d);
+}
+
+/* A ceded that was busy for longer than `cede run` waits says the same when it is asked again. */
+static void answer_that_was_lost(void **state)
+{
+    (void)state;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    kill(d.pid, SIGSTOP);
+    pid_t a = IN_POOL("a", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY");
+    nap_ms(6000);
+    kill(d.pid, SIGCONT);
+    assert_int_equal(await_child(a), 0);
+    assert_string_equal(contents("a.err"), "");
+    assert_non_null(strstr(contents("a.out"), "/" POOL "/mps"));
+    ceded_stop(&d);
+}
+
+/* --strict: in the pool or not at all. Without a ceded one is started for it, or a line says why
+ * there is no pool. */
+static void strict_and_alone(void **state)
+{
+    (void)state;
+    char *before = strdup(getenv("PATH"));
+    CEDE("run", "--gpu-device", "soft", "-c", "batch", "--strict", "--pool", "--", "sh", "-c",
+         "echo $CUDA_MPS_PIPE_DIRECTORY");
+    assert_non_null(strstr(result.out, "/" POOL "/mps"));
+    setenv("PATH", "/usr/bin:/bin", 1);
+    RUN(&result, "cede", "run", "--gpu-device", "soft", "-c", "batch", "--strict", "--pool", "--",
+        "echo", "ran");
+    assert_int_equal(status_of(result.status), 1);
+    assert_string_equal(result.out, "");
+    assert_non_null(strstr(result.err, "'echo' was not run: there is no nvidia-cuda-mps-control"));
+    setenv("PATH", before, 1);
+    set_device("soft\npool = batch"); /* nobody has asked for that */
+    configure(20, "");
+    setenv("PATH", "/usr/bin:/bin", 1);
+    struct ceded d = ceded_start();
+    CEDE("run", "-c", "batch", "--strict", "--", "echo", "ran");
+    assert_string_equal(result.out, "ran\n");
+    assert_non_null(strstr(result.err, "'echo' runs outside of a pool: there is no"));
+    ceded_stop(&d);
+    setenv("PATH", before, 1);
+    free(before);
+
+    RUN(&result, "sh", "-c",
+        "d=$CEDE_DIR/a-directory-of-more-bytes-than-there-are; mkdir $d; CEDE_DIR=$d exec "
+        "$CEDE_EXE run --gpu-device soft -c batch --pool -- true");
+    assert_int_equal(status_of(result.status), 0);
+    assert_non_null(strstr(result.err, "is too long for a pool's sockets: set CEDE_DIR"));
+
+    kill(gpu_pid(), SIGKILL);
+    await_child(gpu_pid());
+    CEDE("run", "--gpu-device", "soft", "-c", "batch", "--pool", "--", "sh", "-c",
+         "echo .$CUDA_MPS_PIPE_DIRECTORY");
+    assert_string_equal(result.out, ".\n");
+    assert_non_null(strstr(result.err, "'sh' runs unscheduled and outside of a pool: "));
+    assert_ptr_equal(strchr(result.err, '\n'), strrchr(result.err, '\n'));
+    RUN(&result, "cede", "run", "--gpu-device", "soft", "-c", "batch", "--strict", "--pool", "--",
+        "true");
+    assert_int_equal(status_of(result.status), 1);
+}
+
+/* What ends with its first user's control group is not the pool. */
+static void control_group_of_the_first(void **state)
+{
+    (void)state;
+    char group[256], beside[300];
+    configure(20, "");
+    struct ceded d = ceded_start();
+    pid_t a = SPAWN("a", "sh", "-c",
+                    "for d in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do "
+                    "g=$d/cede-pool-test-$$; mkdir $g 2>&- && [ -e $g/cgroup.procs ] && "
+                    "echo $$ >$g/cgroup.procs && break; rmdir $g 2>&-; g=none; done; "
+                    "echo $g >$CEDE_DIR/group; exec $CEDE_EXE run -q -c batch --pool -n a -- "
+                    "sh -c 'until [ -e $CEDE_DIR/go ]; do sleep 0.1; done'");
+    assert_true(EVENTUALLY(pool_has("mps/control")));
+    snprintf(group, sizeof(group), "%.*s", (int)strcspn(contents("group"), "\n"),
+             contents("group"));
+    pid_t b = IN_POOL("b", "sleep", "1000"), program = program_of(b);
+    RUN(&result, "touch", pool_path("../go"));
+    assert_int_equal(await_child(a), 0);
+    assert_true(EVENTUALLY(job_gone("a")));
+    if (strcmp(group, "none") != 0) {
+        assert_true(EVENTUALLY(rmdir(group) == 0));
+        assert_int_not_equal(process_state(pid_of("control")), 0);
+    }
+    kill(program, SIGKILL);
+    await_child(b);
+    assert_true(EVENTUALLY(is_over()));
+    assert_true(EVENTUALLY(!keeper()));
+    snprintf(beside, sizeof(beside), "%.*s/cede-pool", (int)(strrchr(group, '/') - group), group);
+    rmdir(beside); /* another test's may be in it */
+    ceded_stop(&d);
+}
+
+static void expect_refused(const char *why)
+{
+    CEDE("run", "-c", "batch", "--pool", "--", "sh", "-c", "echo .$CUDA_MPS_PIPE_DIRECTORY");
+    assert_string_equal(result.out, ".\n");
+    assert_non_null(strstr(result.err, why));
+}
+
+/* Who can write there could have put anything there. */
+static void directory_of_another(void **state)
+{
+    (void)state;
+    char dir[160], elsewhere[160];
+    struct stat st;
+    configure(20, "");
+    struct ceded d = ceded_start();
+    snprintf(dir, sizeof(dir), "%s", pool_path(""));
+    dir[strlen(dir) - 1] = '\0';
+    snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", harness_dir());
+    mkdir(elsewhere, 0700);
+    assert_int_equal(symlink(elsewhere, dir), 0);
+    expect_refused("it is a link or no directory");
+    unlink(dir);
+    mkdir(dir, 0700);
+    assert_int_equal(symlink(elsewhere, pool_path("mps")), 0);
+    expect_refused("it is a link or no directory");
+    unlink(pool_path("mps"));
+    assert_int_equal(rmdir(elsewhere), 0); /* nothing was put there */
+    chmod(dir, 0777);
+    expect_refused("may be written to by others");
+    chmod(dir, 0755);
+    if (chown(dir, 4242, 4242) == 0)
+        expect_refused("belongs to uid 4242");
+    assert_int_equal(chown(dir, getuid(), getgid()), 0);
+    CEDE("run", "-c", "batch", "--pool", "--", "true");
+    assert_string_equal(result.err, "");
+    assert_int_equal(stat(dir, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    ceded_stop(&d);
+}
+
+/* Beside root's. */
+static void each_user_has_its_own(void **state)
+{
+    (void)state;
+    char own[160], runtime[180];
+    struct stat st;
+    RUN(&result, "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "test", "-x",
+        harness_exe());
+    if (result.status)
+        skip();
+    configure(20, "");
+    struct ceded d = ceded_start();
+    assert_int_equal(chmod(harness_dir(), 0755), 0);
+    snprintf(own, sizeof(own), "%s/own", harness_dir());
+    snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=%s", own);
+    mkdir(own, 0700);
+    assert_int_equal(chown(own, 65534, 65534), 0);
+    CEDE("run", "-c", "batch", "--pool", "--", "setpriv", "--reuid", "65534", "--regid", "65534",
+         "--clear-groups", "env", "-u", "CUDA_MPS_PIPE_DIRECTORY", runtime, harness_exe(), "run",
+         "-c", "batch", "--pool", "--", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY");
+    assert_string_equal(result.err, "");
+    assert_non_null(strstr(result.out, "/own/cede/" POOL "/mps\n"));
+    assert_int_equal(begun(), 1); /* root's */
+    result.out[strcspn(result.out, "\n")] = '\0';
+    assert_int_equal(stat(result.out, &st), 0);
+    assert_int_equal(st.st_uid, 65534);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_true(EVENTUALLY(is_over()));
+    ceded_stop(&d);
+}
+
 int main(void)
 {
-    char path[4096];
-    snprintf(path, sizeof(path), "%s:%s", getenv("CEDE_MPS_STAND_IN"), getenv("PATH"));
-    setenv("PATH", path, 1);
-    unsetenv("CUDA_VISIBLE_DEVICES");
-    const struct CMUnitTest tests[] = {
-        e2e(together_and_gone),   e2e(many_at_once), e2e(killed),    e2e(killed_at_its_beginning),
-        e2e(foreign_descriptors), e2e(without),      e2e(configured)};
+    use_stand_in();
+    const struct CMUnitTest tests[] = {e2e(together_and_gone),
+                                       e2e(many_at_once),
+                                       e2e(foreign_descriptors),
+                                       e2e(without),
+                                       e2e(configured),
+                                       e2e(plain_environment_of_all),
+                                       e2e(pid_namespace_of_its_own),
+                                       e2e(answer_that_was_lost),
+                                       e2e(strict_and_alone),
+                                       e2e(control_group_of_the_first),
+                                       e2e(directory_of_another),
+                                       e2e(each_user_has_its_own)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -201,11 +201,45 @@ static void test_schedulers_are_left_out(void **state)
     assert_int_not_equal(engine_job_with(f->m, mps), SLOT_NONE);
 }
 
+/* What keeps a pool, and the server that it has started, are below the first program's runner where
+ * another runner is above, and serve others too. */
+static void test_pool_is_in_no_job(void **state)
+{
+    static const char *const names[] = {"cede-pool", "nvidia-cuda-mps"};
+    struct fixture *f = *state;
+    pid_t v[3]; /* runner, keeper, server: each the parent of the next */
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    if ((v[0] = fork()) == 0) {
+        for (size_t i = 0; i < ARRAY_SIZE(names) && (v[i + 1] = fork()) == 0; i++) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            prctl(PR_SET_NAME, names[i]);
+            v[0] = getpid();
+            if (write(fds[1], v, sizeof(v[0])) < 0)
+                _exit(1);
+        }
+        wait_to_die();
+    }
+    assert_true(v[0] > 0);
+    f->children[f->n++] = v[0];
+    assert_int_equal(read(fds[0], &v[1], sizeof(v[1])), sizeof(v[1]));
+    assert_int_equal(read(fds[0], &v[2], sizeof(v[2])), sizeof(v[2]));
+    close(fds[0]);
+    close(fds[1]);
+    mock_context(&f->d, v[2], 0, 0);
+    start(f, "priority", NULL);
+    add(f, v[0], CLASS_BATCH);
+    ticks(f, 2000);
+    assert_int_equal(engine_job_with(f->m, v[2]), SLOT_NONE);
+    assert_true(listed(f, v[2]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_is_known_with_its_gpus), T(test_usage_is_asked_now_and_then), T(test_becomes_a_job),
-        T(test_detached_stays_so),      T(test_schedulers_are_left_out),
+        T(test_is_known_with_its_gpus),  T(test_usage_is_asked_now_and_then),
+        T(test_becomes_a_job),           T(test_detached_stays_so),
+        T(test_schedulers_are_left_out), T(test_pool_is_in_no_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,7 @@ struct soft_client {
     int fd;
     unsigned outstanding;
     uint64_t memory_bytes;
+    uint64_t submitted, fault_at; /* kernels */
 };
 
 int soft_default_path(char *buf, unsigned long size)
@@ -145,6 +146,9 @@ int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gan
         m.u.open.ranks = gang->ranks;
     }
     find_mps(&m);
+    const char *fault = getenv("CEDE_SOFT_FAULT");
+    if (fault && parse_u64(fault, 1, UINT64_MAX, &c->fault_at) < 0)
+        c->fault_at = 0;
     int r = soft_connect(path, &m, &c->fd, NULL);
     if (r < 0)
         free(c);
@@ -173,7 +177,8 @@ int soft_client_submit(struct soft_client *c, const struct soft_kernel *k)
                          .u.submit = {.cookie = k->cookie,
                                       .stream = k->stream,
                                       .duration_ns = k->duration_ns,
-                                      .sm_fraction = k->sm_fraction}};
+                                      .sm_fraction = k->sm_fraction,
+                                      .fault = ++c->submitted == c->fault_at}};
     int r = send_msg(c->fd, &m);
     if (r == 0)
         c->outstanding++;

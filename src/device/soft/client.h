@@ -38,6 +38,8 @@ struct soft_gang {
  * client of an MPS server, as the vendor's library would make it: all contexts of this user on this
  * GPU that were opened with the same directory have one compute group together. There need not be
  * anything in the directory.
+ * CEDE_SOFT_FAULT=N in the environment: the N-th kernel accesses memory that is not there. The
+ * context is lost, and with it all clients of its MPS server (-EPIPE).
  * -ENOENT / -ECONNREFUSED: no server.
  * -EINVAL: the gang cannot have this rank: it is complete, has one on that GPU, or would have fewer
  * than two or more than there are GPUs. */

@@ -2,6 +2,7 @@
  * rank of a gang or as a client of an MPS server, kernels, and memory. Must not decide anything
  * about scheduling. */
 #include <errno.h>
+#include <sys/socket.h>
 
 #include "device/soft/server_impl.h"
 #include "lib/util.h"
@@ -104,6 +105,18 @@ void context_end(struct server *s, struct conn *c)
     }
 }
 
+/* An access to memory that is not there takes the context, and all that are clients of the same MPS
+ * server. */
+static bool context_fault(struct server *s, struct conn *c)
+{
+    const struct conn *o;
+    for_each_context (s, o) {
+        if (o == c || (c->mps_inode && same_pool(c, o)))
+            shutdown(o->fd, SHUT_RDWR);
+    }
+    return true;
+}
+
 bool context_submit(struct server *s, struct conn *c, const struct soft_msg *m,
                     struct soft_msg *answer)
 {
@@ -115,8 +128,10 @@ bool context_submit(struct server *s, struct conn *c, const struct soft_msg *m,
         .ranks = c->ranks,
         .collective = (uint64_t)c->gang_number << 32 | c->collectives++,
     };
+    if (m->u.submit.fault == 1)
+        return context_fault(s, c);
     /* A client that does not read its completions ends here too. */
-    if (c->outstanding >= SOFT_OUTSTANDING_MAX || m->u.submit.zero != 0 ||
+    if (c->outstanding >= SOFT_OUTSTANDING_MAX || m->u.submit.fault != 0 ||
         softgpu_submit(s->fabric.engines[c->gpu], c->groups[0], &k, s->now_ns) < 0)
         return false;
     c->outstanding++;

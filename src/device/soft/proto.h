@@ -70,7 +70,7 @@ struct soft_msg {
             uint64_t cookie;
             uint32_t stream, duration_ns;
             float sm_fraction;
-            uint32_t zero;
+            uint32_t fault; /* 1: it accesses memory that is not there */
         } submit;
         struct soft_completion completion;
         /* Groups with larger keys than `after`, in the order of the keys. */

@@ -1,0 +1,108 @@
+/* For tests of pools (`cede run --pool`), with a stand-in for the vendor's control daemon (mps/):
+ * what can be seen of one from outside. */
+#ifndef CEDE_TESTS_E2E_POOL_H
+#define CEDE_TESTS_E2E_POOL_H
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fixture.h"
+
+#define HELPER static __attribute__((unused))
+
+#define POOL "pool-all"
+
+/* "" if there is none. */
+HELPER const char *pool_file(const char *name)
+{
+    char path[64];
+    struct stat st;
+    static char full[160];
+    snprintf(path, sizeof(path), POOL "/%s", name);
+    snprintf(full, sizeof(full), "%s/%s", harness_dir(), path);
+    return stat(full, &st) == 0 ? contents(path) : "";
+}
+
+HELPER const char *pool_path(const char *name)
+{
+    static char path[160];
+    snprintf(path, sizeof(path), "%s/" POOL "/%s", harness_dir(), name);
+    return path;
+}
+
+HELPER bool pool_has(const char *name)
+{
+    return access(pool_path(name), F_OK) == 0;
+}
+
+HELPER pid_t pid_of(const char *name)
+{
+    return (pid_t)strtol(pool_file(name), NULL, 10);
+}
+
+/* How often a control daemon began. */
+HELPER unsigned begun(void)
+{
+    unsigned n = 0;
+    for (const char *c = pool_file("mps/count"); *c; c++)
+        n += *c == '\n';
+    return n;
+}
+
+HELPER bool is_over(void)
+{
+    pid_t control = pid_of("control");
+    return control && !process_state(control) && !*pool_file("mps/control");
+}
+
+/* The process that `cede run` executes, once it is in the pool: the keeper's parent was before. */
+HELPER pid_t program_of(pid_t runner)
+{
+    pid_t v[4];
+    assert_true(EVENTUALLY(pool_has("mps/control")));
+    assert_true(
+        EVENTUALLY(children_of(runner, v, ARRAY_SIZE(v)) == 1 && process_state(v[0]) != 'Z'));
+    return v[0];
+}
+
+HELPER pid_t keeper(void)
+{
+    pid_t v[64];
+    size_t n = children_of(getpid(), v, ARRAY_SIZE(v)); /* this process is a subreaper */
+    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
+        struct proc_stat st;
+        if (proc_stat_read(v[i], &st) == 0 && strcmp(st.comm, "cede-pool") == 0 && st.state != 'Z')
+            return v[i];
+    }
+    return 0;
+}
+
+#define IN_POOL(name, ...)                                                                         \
+    SPAWN(name, "cede", "run", "-q", "-c", "batch", "--pool", "-n", name, "--", __VA_ARGS__)
+
+/* A file that the stand-in looks for. */
+HELPER void stand_in(const char *what)
+{
+    static const char *const dirs[] = {POOL, POOL "/mps"};
+    char path[160];
+    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+        snprintf(path, sizeof(path), "%s/%s", harness_dir(), dirs[i]);
+        mkdir(path, 0700);
+    }
+    snprintf(path, sizeof(path), "%s/" POOL "/mps/%s", harness_dir(), what);
+    fclose(fopen(path, "w"));
+}
+
+/* Before the first test. */
+HELPER void use_stand_in(void)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%s:%s", getenv("CEDE_MPS_STAND_IN"), getenv("PATH"));
+    setenv("PATH", path, 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+#endif
