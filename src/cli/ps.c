@@ -19,6 +19,7 @@
 #include "lib/text.h"
 #include "model/model.h"
 #include "recovery/journal.h"
+#include "sched/speeds.h"
 
 static const char help[] =
     "usage: cede ps [-a] [--json] [TARGET...]\n"
@@ -40,7 +41,9 @@ static const char help[] =
     "LEVEL   where a job that has to wait is stopped: in its running work (hardware), at the next\n"
     "        piece of a kernel (slice) or at the next submission (gate)\n"
     "SLICE   its timeslice; - is the driver's default\n"
-    "BUSY    GPU time lately; 100% is a whole GPU\n";
+    "BUSY    GPU time lately; 100% is a whole GPU\n"
+    "SPEED   beside others in its MPS server, of what it is alone; ... is being measured,\n"
+    "        ? cannot be told\n";
 
 /* ---- where the jobs come from ---------------------------------------------------------------- */
 
@@ -298,6 +301,7 @@ enum {
     LEVEL,
     SLICE,
     BUSY,
+    SPEED,
     MEM,
     USER,
     NAME,
@@ -312,8 +316,8 @@ static const struct {
     [JOB] = {"JOB", true},       [PID] = {"PID", true},        [CLASS] = {"CLASS", false},
     [WEIGHT] = {"WEIGHT", true}, [LIMITS] = {"LIMITS", false}, [BUDGET] = {"BUDGET", true},
     [STATE] = {"STATE", false},  [GPU] = {"GPU", false},       [LEVEL] = {"LEVEL", false},
-    [SLICE] = {"SLICE", true},   [BUSY] = {"BUSY", true},      [MEM] = {"MEM", true},
-    [USER] = {"USER", false},    [NAME] = {"NAME", false},
+    [SLICE] = {"SLICE", true},   [BUSY] = {"BUSY", true},      [SPEED] = {"SPEED", true},
+    [MEM] = {"MEM", true},       [USER] = {"USER", false},     [NAME] = {"NAME", false},
 };
 
 static void time_text(char *buf, json_int_t us)
@@ -405,6 +409,19 @@ static void levels_text(char *buf, const json_t *job)
         snprintf(buf, CELL, "-");
 }
 
+static void speed_text(char *buf, const json_t *mps)
+{
+    const json_t *speed = json_object_get(mps, "speed"), *e = json_object_get(mps, "speed_error");
+    if (json_is_true(json_object_get(mps, "profiling")))
+        snprintf(buf, CELL, "...");
+    else if (!json_is_number(speed))
+        snprintf(buf, CELL, "-");
+    else if (json_number_value(e) > SPEED_ERROR_MAX)
+        snprintf(buf, CELL, "?");
+    else
+        snprintf(buf, CELL, "%.0f%%", json_number_value(speed) * 100);
+}
+
 static void ps_row(const json_t *job, const json_t *devices, bool labels, char cell[COLUMNS][CELL])
 {
 /* What a process in no job does not have is shown as -. */
@@ -425,6 +442,7 @@ static void ps_row(const json_t *job, const json_t *devices, bool labels, char c
     snprintf(cell[BUSY], CELL, "-");
     if (json_is_number(busy))
         snprintf(cell[BUSY], CELL, "%.0f%%", json_number_value(busy) * 100);
+    speed_text(cell[SPEED], json_object_get(job, "mps"));
     gpus_text(cell[GPU], job, devices, labels);
     levels_text(cell[LEVEL], job);
 #undef INT
@@ -493,12 +511,13 @@ static int print_table(const json_t *rows, const json_t *devices)
     }
     const json_t *job;
     bool labels = mixed(devices);
-    bool budgets = false, limits = false, users = false;
+    bool budgets = false, limits = false, speeds = false, users = false;
     json_array_foreach(rows, k, job)
     {
         ps_row(job, devices, labels, cells[k + 1]);
         budgets |= json_get_int(job, "budget_us") > 0;
         limits |= json_get_int(job, "gpu_min") > 0 || json_get_int(job, "gpu_max") > 0;
+        speeds |= strcmp(cells[k + 1][SPEED], "-") != 0;
         users |= user_is_other(job);
         for (size_t c = 0; c < COLUMNS; c++)
             width[c] = max_u64(width[c], strlen(cells[k + 1][c]));
@@ -507,6 +526,8 @@ static int print_table(const json_t *rows, const json_t *devices)
         width[BUDGET] = 0; /* most have none: no column */
     if (!limits)
         width[LIMITS] = 0;
+    if (!speeds)
+        width[SPEED] = 0;
     if (!users)
         width[USER] = 0;
     unsigned terminal = terminal_width();

@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "lib/gpu_parts.h"
 #include "lib/procfs.h"
 #include "lib/util.h"
 
@@ -127,19 +128,6 @@ struct gpu_activity {
     uint32_t gpu;
     uint32_t bursts;
     uint64_t busy_ns;
-};
-
-/* Parts of a GPU whose work adds up over programs that share it in space. */
-enum gpu_part {
-    PART_INTEGER,
-    PART_TENSOR_FP64,
-    PART_TENSOR_FP16, /* and BF16, TF32, FP8 */
-    PART_TENSOR_INTEGER,
-    PART_FP64,
-    PART_FP32,
-    PART_FP16,
-    PART_DRAM, /* bandwidth */
-    GPU_PARTS,
 };
 
 /* Of the whole GPU, not of a process. Work for each second, as a share of what the part could do at

@@ -106,12 +106,12 @@ static void apply_timeslice(struct model *m, uint32_t slot)
         apply_failed(m, g, r, &err);
 }
 
-/* ---- clients of MPS servers, which are paused by a signal ---- */
+/* ---- clients of MPS servers, which are paused, or held for a moment, by a signal ---- */
 
 static bool wants_stop(const struct model *m, const struct process *p)
 {
     const struct job *j = &m->jobs[p->job];
-    return j->rec.paused && j->is_client && p->first_group != SLOT_NONE;
+    return (j->rec.paused || j->speed.held) && j->is_client && p->first_group != SLOT_NONE;
 }
 
 /* 0, or why the journal does not have it. */
@@ -132,7 +132,7 @@ static bool may_stop(const struct model *m, const struct process *p)
 {
     const struct journal_job *rec = &m->jobs[p->job].rec;
     uid_t owner;
-    return rec->uid == 0 || rec->paused_by == 0 ||
+    return rec->uid == 0 || (rec->paused && rec->paused_by == 0) ||
            (proc_owner(p->id.pid, &owner) == 0 && owner == rec->uid);
 }
 

@@ -138,9 +138,11 @@ struct job_view {
     bool signalled;
     bool left_alone; /* because another client of its server is in no job */
     uint64_t unit;   /* number of the job that stands for all of a server's; 0: one alone */
-    enum job_class unit_class; /* the best of them */
-    uint32_t timeslice_us;     /* of its compute group on the first GPU; 0: the driver's default */
-    double busy;               /* share of GPU time lately, summed over GPUs; < 0: unknown */
+    enum job_class unit_class;        /* the best of them */
+    bool speed_told, speed_profiling; /* relative to alone, beside the others of its unit */
+    double speed, speed_error;        /* one standard deviation */
+    uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
+    double busy;           /* share of GPU time lately, summed over GPUs; < 0: unknown */
     uint64_t memory_bytes;
     bool due, due_first, due_promoted; /* a deadline is open; it overtakes others for it */
     int64_t due_in_ns;                 /* < 0: it is late */

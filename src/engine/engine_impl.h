@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/observe/demand.h"
 #include "engine/observe/scans.h"
+#include "engine/observe/speeds.h"
 #include "engine/survey.h"
 
 struct engine {
@@ -18,6 +19,7 @@ struct engine {
     struct swaps swaps;
     struct autoswap autoswap;
     struct survey survey;
+    struct speeds speeds;
 
     uint64_t restored_seen;
     struct command *first, *last; /* that wait */

@@ -92,6 +92,10 @@ static void view_unit(const struct model *m, uint32_t job, struct job_view *out)
     out->left_alone = j->left_alone;
     out->unit = j->united ? m->jobs[j->unit].rec.number : 0;
     out->unit_class = model_class(m, j);
+    out->speed_told = j->speed.told;
+    out->speed_profiling = j->speed.profiling;
+    out->speed = j->speed.value;
+    out->speed_error = j->speed.error;
     for_each_process_of (m, j, p)
         out->signalled |= m->processes[p].stopped;
 }

@@ -131,6 +131,16 @@ struct model_account {
 
 struct job_due; /* engine/observe/deadlines.c */
 
+/* Beside others in an MPS server: engine/observe/speeds.c. */
+struct job_speed {
+    bool known;                /* what it does alone: */
+    double profile[GPU_PARTS]; /* as struct gpu_counters */
+    bool told;                 /* how fast it goes: */
+    double value, error;       /* as struct speed */
+    bool profiling;            /* the profiles of its unit are being measured */
+    bool held;                 /* stopped for that */
+};
+
 struct job {
     struct journal_job rec; /* root.pid 0: free */
     bool record_changed;    /* the journal's is older; engine/record.c */
@@ -154,6 +164,7 @@ struct job {
     /* engine/observe/demand.c */
     bool wants_changed; /* what its processes want of gated devices */
     struct job_demand on[DEVICE_GPUS_MAX];
+    struct job_speed speed;
     /* engine/observe/deadlines.c */
     struct job_due *due; /* NULL: nothing was ever due */
     uint64_t gpu_ns;     /* engine time seen since then, of the GPU where it had most */

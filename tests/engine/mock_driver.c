@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -22,7 +23,8 @@ static int info(struct device_driver *d, unsigned gpu, struct gpu_info *out)
 {
     *out = (struct gpu_info){.name = "mock",
                              .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND |
-                                     (self(d)->no_swap ? 0 : GPU_CAP_SWAP),
+                                     (self(d)->no_swap ? 0 : GPU_CAP_SWAP) |
+                                     (self(d)->has_counters ? GPU_CAP_COUNTERS : 0),
                              .memory_bytes = 64ULL << 30,
                              .timeslice_min_us = 1,
                              .timeslice_max_us = 1000000,
@@ -163,6 +165,31 @@ static int activity(struct device_driver *d, struct activity_list *out, struct e
     return 0;
 }
 
+static bool works(const struct mock_group *g, unsigned gpu)
+{
+    struct proc_stat st;
+    return g->dg.proc.pid && g->dg.gpu == gpu && g->together > 0 && !g->suspended &&
+           proc_stat_read(g->dg.proc.pid, &st) == 0 && st.state != 'T';
+}
+
+/* Programs that are stopped and run again meanwhile get there first. */
+static int counters(struct device_driver *d, unsigned gpu, struct gpu_counters *out,
+                    struct error *err)
+{
+    struct mock_driver *m = self(d);
+    unsigned n = 0;
+    usleep(3000);
+    *out = (struct gpu_counters){.window_ns = NSEC_PER_SEC};
+    for (size_t i = 0; i < MOCK_GROUPS; i++)
+        n += works(&m->g[i], gpu) && m->g[i].dg.shared;
+    for (size_t i = 0; i < MOCK_GROUPS; i++) {
+        double speed = n > 1 && m->g[i].dg.shared ? m->g[i].together : 1;
+        for (unsigned p = 0; p < GPU_PARTS && works(&m->g[i], gpu); p++)
+            out->parts[p] += m->g[i].uses[p] * speed;
+    }
+    return 0;
+}
+
 static int memory_free(struct device_driver *d, unsigned gpu, uint64_t *bytes, struct error *err)
 {
     if (self(d)->free_unknown)
@@ -204,6 +231,7 @@ void mock_init(struct mock_driver *d, unsigned ngpus)
         .set_running = set_running,
         .usage = usage,
         .activity = activity,
+        .counters = counters,
         .memory_free = memory_free,
         .swap_out = swap,
         .swap_in = swap_in,

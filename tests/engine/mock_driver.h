@@ -16,6 +16,8 @@ struct mock_group {
     uint64_t busy_ns;
     bool ran;
     uint64_t memory_bytes; /* 0: 1 MiB */
+    double uses[GPU_PARTS],
+        together; /* what counters() tells of it alone; its speed beside others */
 };
 
 struct mock_driver {
@@ -29,7 +31,7 @@ struct mock_driver {
     bool partial;     /* what fails is done nevertheless; suspending, for the first group */
     uint64_t scan_ns; /* so long does a scan take */
     unsigned timeslice_calls, suspend_calls, resume_calls, scans;
-    bool has_usage, has_activity, incomplete;
+    bool has_usage, has_activity, incomplete, has_counters;
     unsigned activity_calls, usage_calls;
     bool no_swap;        /* in its caps */
     uint64_t free_bytes; /* what memory_free() tells */

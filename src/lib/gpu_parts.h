@@ -1,0 +1,17 @@
+/* Parts of a GPU whose work adds up over programs that share it in space. */
+#ifndef CEDE_LIB_GPU_PARTS_H
+#define CEDE_LIB_GPU_PARTS_H
+
+enum gpu_part {
+    PART_INTEGER,
+    PART_TENSOR_FP64,
+    PART_TENSOR_FP16, /* and BF16, TF32, FP8 */
+    PART_TENSOR_INTEGER,
+    PART_FP64,
+    PART_FP32,
+    PART_FP16,
+    PART_DRAM, /* bandwidth */
+    GPU_PARTS,
+};
+
+#endif

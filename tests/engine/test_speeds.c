@@ -1,0 +1,201 @@
+/* How fast the clients of an MPS server go, told from counters, and that nobody stays held for it:
+ * observe/speeds.h. The driver's counters are those of programs that are not stopped. */
+#include <math.h>
+
+#include "clients.h"
+#include "sched/speeds.h"
+
+#define EACH_MS 5
+
+struct program {
+    enum job_class class;
+    enum gpu_part part; /* that it uses most */
+    double together;    /* speed beside others */
+    bool client;
+};
+
+static void begin(struct fixture *f, pid_t *p, uint32_t *job, const struct program *v, int n)
+{
+    f->d.has_counters = true;
+    programs(f, p, n, 2);
+    for (int i = 0; i < n; i++) {
+        struct mock_group *g = mock_compute(&f->d, p[i], 0);
+        if (v[i].client)
+            client_of(f, p[i], SERVER);
+        g->uses[v[i].part] = 0.5;
+        g->uses[PART_DRAM] += 0.1;
+        g->together = v[i].together;
+    }
+    start(f, "priority", NULL);
+    for (int i = 0; i < n; i++)
+        job[i] = add(f, p[i], v[i].class);
+}
+
+/* For so long; how long each was held meanwhile. */
+static void watch(struct fixture *f, const uint32_t *job, unsigned n, unsigned ms, unsigned *held)
+{
+    for (unsigned t = 0; t < ms; t += EACH_MS) {
+        ticks(f, EACH_MS);
+        for (unsigned i = 0; i < n; i++)
+            held[i] += view(f, job[i]).signalled ? EACH_MS : 0;
+    }
+}
+
+static void assert_told(struct fixture *f, uint32_t job, double speed)
+{
+    struct job_view v = view(f, job);
+    assert_true(v.speed_told);
+    assert_false(v.speed_profiling);
+    assert_true(fabs(v.speed - speed) < 0.02);
+    assert_true(v.speed_error < SPEED_ERROR_MAX);
+}
+
+static void assert_nobody_held(struct fixture *f, const pid_t *p, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        assert_true(reaches(p[i], false));
+}
+
+static const struct program three[] = {{CLASS_BATCH, PART_FP32, 0.7, true},
+                                       {CLASS_BATCH, PART_TENSOR_FP16, 0.4, true},
+                                       {CLASS_LATENCY, PART_FP64, 1, false}};
+
+static void test_told(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    unsigned held[3] = {0};
+    begin(f, p, job, three, 3);
+    watch(f, job, 3, 4000, held);
+    assert_in_range(held[0], 500, 2000);
+    assert_in_range(held[1], 500, 2000);
+    assert_int_equal(held[2], 0);
+    watch(f, job, 3, 5000, held);
+    assert_in_range(held[0], 500, 2000);
+    assert_told(f, job[0], 0.7);
+    assert_told(f, job[1], 0.4);
+    assert_false(view(f, job[2]).speed_told);
+    assert_nobody_held(f, p, 3);
+}
+
+/* Only what is not known is measured. */
+static void test_one_joins(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    unsigned held[3] = {0};
+    static const struct program v[] = {{CLASS_BATCH, PART_FP32, 0.7, true},
+                                       {CLASS_BATCH, PART_TENSOR_FP16, 0.4, true},
+                                       {CLASS_BATCH, PART_FP64, 0.3, true}};
+    begin(f, p, job, v, 3);
+    pause_job(f, job[2], true);
+    watch(f, job, 2, 6000, held);
+    memset(held, 0, sizeof(held));
+    pause_job(f, job[2], false);
+    watch(f, job, 3, 6000, held);
+    assert_in_range(held[0], 500, 2000);
+    assert_in_range(held[1], 500, 2000);
+    assert_in_range(held[2], 0, 700);
+    for (int i = 0; i < 3; i++)
+        assert_told(f, job[i], v[i].together);
+}
+
+static void test_paused_meanwhile(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    unsigned held[3] = {0};
+    begin(f, p, job, three, 3);
+    while (!view(f, job[0]).speed_profiling)
+        ticks(f, EACH_MS);
+    pause_job(f, job[0], true);
+    watch(f, job, 3, 3000, held);
+    assert_true(reaches(p[0], true));
+    assert_true(reaches(p[1], false));
+    assert_false(view(f, job[1]).speed_profiling);
+    pause_job(f, job[0], false);
+    watch(f, job, 3, 8000, held);
+    assert_told(f, job[0], 0.7);
+    assert_nobody_held(f, p, 3);
+}
+
+static void test_crash(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    begin(f, p, job, three, 3);
+    while (!view(f, job[0]).signalled || !view(f, job[1]).signalled)
+        ticks(f, EACH_MS);
+    assert_true(reaches(p[0], true));
+    crash_and_undo(f);
+    assert_nobody_held(f, p, 3);
+}
+
+static void test_ended_in_order(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    begin(f, p, job, three, 3);
+    while (!view(f, job[0]).signalled)
+        ticks(f, EACH_MS);
+    stop(f, true);
+    assert_nobody_held(f, p, 3);
+}
+
+static void test_one_ends_meanwhile(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    begin(f, p, job, three, 3);
+    while (!view(f, job[0]).signalled)
+        ticks(f, EACH_MS);
+    end(f, p[1]);
+    ticks(f, 1000);
+    assert_true(reaches(p[0], false));
+    assert_false(view(f, job[0]).speed_profiling);
+}
+
+/* Where others have turns, where a client is no batch job, and where one is on two GPUs. */
+static void test_nobody_is_held(void **state)
+{
+    static const struct program v[][3] = {
+        {{CLASS_BATCH, PART_FP32, 0.7, true},
+         {CLASS_BATCH, PART_FP64, 0.4, true},
+         {CLASS_BATCH, PART_FP16, 1, false}},
+        {{CLASS_NORMAL, PART_FP32, 0.7, true},
+         {CLASS_BATCH, PART_FP64, 0.4, true},
+         {CLASS_LATENCY, PART_FP16, 1, false}},
+        {{CLASS_LATENCY, PART_FP32, 0.7, true},
+         {CLASS_BATCH, PART_FP64, 0.4, true},
+         {CLASS_BATCH, PART_FP16, 1, true}},
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof(v) / sizeof(v[0]); i++) {
+        pid_t p[3];
+        uint32_t job[3];
+        unsigned held[3] = {0};
+        begin(f, p, job, v[i], 3);
+        watch(f, job, 3, 5000, held);
+        for (int k = 0; k < 3; k++) {
+            assert_int_equal(held[k], 0);
+            assert_false(view(f, job[k]).speed_told);
+        }
+        stop(f, true);
+        for (int k = 0; k < 3; k++)
+            end(f, p[k]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_told),           T(test_one_joins),          T(test_paused_meanwhile), T(test_crash),
+        T(test_ended_in_order), T(test_one_ends_meanwhile), T(test_nobody_is_held)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
