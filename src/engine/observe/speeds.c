@@ -168,7 +168,7 @@ static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counter
         m->jobs[g->jobs[i]].speed.known = false;
 }
 
-static void look(struct speeds_gpu *g, struct model *m, unsigned d)
+static void speeds_look(struct speeds_gpu *g, struct model *m, unsigned d)
 {
     struct gpu_counters c;
     int r = m->driver->ops->counters(m->driver, d, &c, NULL);
@@ -201,7 +201,7 @@ uint64_t speeds_due(struct speeds *s, struct model *m)
         if (!n)
             continue;
         if (m->now >= g->at)
-            look(g, m, d);
+            speeds_look(g, m, d);
         next = g->at < next ? g->at : next;
     }
     return next;

@@ -1,0 +1,139 @@
+/* See cells.h. */
+#include "cli/cells.h"
+
+#include <string.h>
+
+#include "cli/users.h"
+#include "control/proto.h"
+#include "lib/json_text.h"
+#include "lib/text.h"
+#include "sched/speeds.h"
+
+static void time_text(char *buf, json_int_t us)
+{
+    if (us <= 0)
+        snprintf(buf, CELL, "-");
+    else if (us < 1000)
+        snprintf(buf, CELL, "%lldus", (long long)us);
+    else if (us < 1000000)
+        snprintf(buf, CELL, "%.3gms", (double)us / 1e3);
+    else
+        snprintf(buf, CELL, "%.3gs", (double)us / 1e6);
+}
+
+static void limits_text(char *buf, json_int_t min, json_int_t max)
+{
+    if (min && max)
+        snprintf(buf, CELL, "%lld-%lld%%", (long long)min, (long long)max);
+    else if (min || max)
+        snprintf(buf, CELL, min ? ">=%lld%%" : "<=%lld%%", (long long)(min ? min : max));
+    else
+        snprintf(buf, CELL, "-");
+}
+
+static void bytes_text(char *buf, json_int_t bytes)
+{
+    static const char units[] = "BKMGT";
+    double v = (double)bytes;
+    size_t u = 0;
+    for (; v >= 1000 && u + 2 < sizeof(units); u++)
+        v /= 1024;
+    if (bytes <= 0)
+        snprintf(buf, CELL, "-");
+    else
+        snprintf(buf, CELL, v < 10 && u ? "%.1f%c" : "%.0f%c", v, units[u]);
+}
+
+/* A process's own name may hold anything, and the reader has a terminal. */
+static void name_text(char *buf, const char *name)
+{
+    snprintf(buf, CELL, "%s", name ? name : "?");
+    bool digits = buf[0] && strspn(buf, "0123456789") == strlen(buf);
+    if (digits || buf[0] == '#' || proto_name_ok(buf))
+        return;
+    text_printable(buf);
+}
+
+static void append(char *buf, const char *text)
+{
+    size_t n = strlen(buf);
+    snprintf(buf + n, CELL - n, "%s%s", n ? "," : "", text);
+}
+
+/* Their indices; instances of GPUs, and with `labels` all devices, by what they are called. */
+static void gpus_text(char *buf, const json_t *job, const json_t *devices, bool labels)
+{
+    const json_t *gpu, *device;
+    size_t i, k;
+    buf[0] = '\0';
+    json_array_foreach(json_object_get(job, "gpus"), i, gpu)
+    {
+        char text[24];
+        snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(gpu));
+        json_array_foreach(devices, k, device)
+        {
+            const char *label = json_get_text(device, "label");
+            if (label && (labels || strchr(label, ':')) &&
+                json_equal(json_object_get(device, "index"), gpu))
+                snprintf(text, sizeof(text), "%s", label);
+        }
+        append(buf, text);
+    }
+    if (!buf[0])
+        snprintf(buf, CELL, "-");
+}
+
+static void levels_text(char *buf, const json_t *job)
+{
+    const json_t *levels = json_object_get(job, "levels"), *level;
+    size_t i;
+    buf[0] = '\0';
+    json_array_foreach(levels, i, level)
+    {
+        const char *name = device_level_name((unsigned)json_integer_value(level));
+        if (name && !strstr(buf, name))
+            append(buf, name);
+    }
+    if (!buf[0])
+        snprintf(buf, CELL, "-");
+}
+
+static void speed_text(char *buf, const json_t *mps)
+{
+    const json_t *speed = json_object_get(mps, "speed"), *e = json_object_get(mps, "speed_error");
+    if (json_is_true(json_object_get(mps, "profiling")))
+        snprintf(buf, CELL, "...");
+    else if (!json_is_number(speed))
+        snprintf(buf, CELL, "-");
+    else if (json_number_value(e) > SPEED_ERROR_MAX)
+        snprintf(buf, CELL, "?");
+    else
+        snprintf(buf, CELL, "%.0f%%", json_number_value(speed) * 100);
+}
+
+void cells_of(const json_t *job, const json_t *devices, bool labels, char cell[COLUMNS][CELL])
+{
+/* What a process in no job does not have is shown as -. */
+#define INT(key) ((long long)json_get_int(job, key))
+#define STR(key) (json_is_string(json_object_get(job, key)) ? json_get_text(job, key) : "-")
+    snprintf(cell[JOB], CELL, INT("number") ? "#%lld" : "-", INT("number"));
+    snprintf(cell[PID], CELL, "%lld", INT("pid"));
+    snprintf(cell[CLASS], CELL, "%.16s", STR("class"));
+    snprintf(cell[WEIGHT], CELL, INT("weight") ? "%lld" : "-", INT("weight"));
+    snprintf(cell[STATE], CELL, "%.16s", STR("state"));
+    limits_text(cell[LIMITS], INT("gpu_min"), INT("gpu_max"));
+    time_text(cell[BUDGET], INT("budget_us"));
+    time_text(cell[SLICE], INT("timeslice_us"));
+    bytes_text(cell[MEM], INT("memory_bytes"));
+    user_text(cell[USER], (uid_t)INT("uid"));
+    name_text(cell[NAME], json_get_text(job, "name"));
+    const json_t *busy = json_object_get(job, "busy");
+    snprintf(cell[BUSY], CELL, "-");
+    if (json_is_number(busy))
+        snprintf(cell[BUSY], CELL, "%.0f%%", json_number_value(busy) * 100);
+    speed_text(cell[SPEED], json_object_get(job, "mps"));
+    gpus_text(cell[GPU], job, devices, labels);
+    levels_text(cell[LEVEL], job);
+#undef INT
+#undef STR
+}

@@ -1,0 +1,32 @@
+/* The cells of `cede ps`. */
+#ifndef CEDE_CLI_CELLS_H
+#define CEDE_CLI_CELLS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+enum {
+    JOB,
+    PID,
+    CLASS,
+    WEIGHT,
+    LIMITS,
+    BUDGET,
+    STATE,
+    GPU,
+    LEVEL,
+    SLICE,
+    BUSY,
+    SPEED,
+    MEM,
+    USER,
+    NAME,
+    COLUMNS
+};
+#define CELL 160
+
+/* A job, or a program in no job: what that does not have is "-". devices: of the daemon's answer;
+ * labels: they are called by these instead of their indices. */
+void cells_of(const json_t *job, const json_t *devices, bool labels, char cell[COLUMNS][CELL]);
+
+#endif
