@@ -35,6 +35,8 @@ void notes_mps(const json_t *jobs)
         cli_error("note: %s are clients of one MPS server: %s", list,
                   json_is_true(json_object_get(mps, "left_alone"))
                       ? "another one is in no job, so they are left as they are"
+                  : json_is_true(json_object_get(mps, "turns"))
+                      ? "they take turns, because together they do less"
                       : "they run at the same time, by the best class among them");
     }
 }

@@ -43,11 +43,11 @@ static json_t *mps_json(const struct job_view *v)
 {
     if (!v->is_client)
         return NULL;
-    return json_pack("{s:o*, s:s, s:b, s:b, s:b, s:o*, s:o*}", "unit",
+    return json_pack("{s:o*, s:s, s:b, s:b, s:b, s:b, s:o*, s:o*}", "unit",
                      v->unit ? json_integer((json_int_t)v->unit) : NULL, "class",
                      job_class_name(v->unit_class), "left_alone", v->left_alone, "stopped",
-                     v->signalled, "profiling", v->speed_profiling, "speed",
-                     v->speed_told ? json_real(v->speed) : NULL, "speed_error",
+                     v->signalled, "profiling", v->speed_profiling, "turns", v->speed_turns,
+                     "speed", v->speed_told ? json_real(v->speed) : NULL, "speed_error",
                      v->speed_told ? json_real(v->speed_error) : NULL);
 }
 

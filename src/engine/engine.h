@@ -140,6 +140,7 @@ struct job_view {
     uint64_t unit;   /* number of the job that stands for all of a server's; 0: one alone */
     enum job_class unit_class;        /* the best of them */
     bool speed_told, speed_profiling; /* relative to alone, beside the others of its unit */
+    bool speed_turns;                 /* with which it takes turns */
     double speed, speed_error;        /* one standard deviation */
     uint32_t timeslice_us; /* of its compute group on the first GPU; 0: the driver's default */
     double busy;           /* share of GPU time lately, summed over GPUs; < 0: unknown */

@@ -94,6 +94,7 @@ static void view_unit(const struct model *m, uint32_t job, struct job_view *out)
     out->unit_class = model_class(m, j);
     out->speed_told = j->speed.told;
     out->speed_profiling = j->speed.profiling;
+    out->speed_turns = j->speed.turns;
     out->speed = j->speed.value;
     out->speed_error = j->speed.error;
     for_each_process_of (m, j, p)

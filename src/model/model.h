@@ -138,6 +138,7 @@ struct job_speed {
     bool told;                 /* how fast it goes: */
     double value, error;       /* as struct speed */
     bool profiling;            /* the profiles of its unit are being measured */
+    bool turns;                /* together they would do less: they take turns */
     bool held;                 /* stopped for that */
 };
 

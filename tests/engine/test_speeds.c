@@ -192,10 +192,40 @@ static void test_nobody_is_held(void **state)
     }
 }
 
+/* Together these do less than in turns: one of them at a time runs, and a killed daemon leaves none
+ * held. */
+static void test_turns(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    unsigned held[3] = {0};
+    static const struct program v[] = {{CLASS_BATCH, PART_FP32, 0.4, true},
+                                       {CLASS_BATCH, PART_TENSOR_FP16, 0.3, true},
+                                       {CLASS_LATENCY, PART_FP64, 1, false}};
+    begin(f, p, job, v, 3);
+    watch(f, job, 3, 12000, held);
+    assert_true(view(f, job[0]).speed_turns && view(f, job[1]).speed_turns);
+    memset(held, 0, sizeof(held));
+    watch(f, job, 3, 20000, held);
+    assert_in_range(held[0], 9000, 11000);
+    assert_in_range(held[1], 9000, 11000);
+    assert_true(fabs(view(f, job[0]).speed - 0.5) < 0.01);
+    watch(f, job, 3, 39000, held); /* tried again, for five windows */
+    assert_false(view(f, job[0]).speed_turns);
+    assert_false(view(f, job[0]).signalled || view(f, job[1]).signalled);
+    watch(f, job, 3, 12000, held);
+    assert_true(view(f, job[0]).speed_turns);
+    assert_true(view(f, job[0]).signalled || view(f, job[1]).signalled);
+    crash_and_undo(f);
+    assert_nobody_held(f, p, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_told),           T(test_one_joins),          T(test_paused_meanwhile), T(test_crash),
-        T(test_ended_in_order), T(test_one_ends_meanwhile), T(test_nobody_is_held)};
+        T(test_told),           T(test_one_joins),      T(test_paused_meanwhile),
+        T(test_crash),          T(test_ended_in_order), T(test_one_ends_meanwhile),
+        T(test_nobody_is_held), T(test_turns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

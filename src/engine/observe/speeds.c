@@ -68,7 +68,7 @@ static void release(struct model *m, const struct speeds_gpu *g)
     for (uint32_t i = 0; i < g->n; i++) {
         struct job *j = &m->jobs[g->jobs[i]];
         if (j->rec.number == g->numbers[i])
-            j->speed.held = j->speed.profiling = false;
+            j->speed.held = j->speed.profiling = j->speed.turns = false;
     }
 }
 
@@ -148,6 +148,7 @@ static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counter
 {
     double profiles[SPEED_JOBS][GPU_PARTS], together[GPU_PARTS], misfit;
     struct speed got[SPEED_JOBS];
+    struct space_job v[SPEED_JOBS];
     for (uint32_t i = 0; i < g->n; i++)
         memcpy(profiles[i], m->jobs[g->jobs[i]].speed.profile, sizeof(profiles[i]));
     for (unsigned p = 0; p < GPU_PARTS; p++)
@@ -159,7 +160,9 @@ static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counter
         s->value += (got[i].value - s->value) * by;
         s->error += (got[i].error - s->error) * by;
         s->told = true;
+        v[i] = (struct space_job){m->jobs[g->jobs[i]].rec.weight, got[i]};
     }
+    space_told(&g->space, v, g->n, m->now);
     /* They do something else than when they were alone. */
     g->misfits = misfit > MISFIT ? g->misfits + 1 : 0;
     if (g->misfits < MISFITS_MAX || m->now < g->profile_at)
@@ -180,12 +183,33 @@ static void speeds_look(struct speeds_gpu *g, struct model *m, unsigned d)
     } else if (profile_missing(m, g) && m->now >= g->profile_at) {
         profile_begin(m, g);
     } else {
-        if (r == 0 && !profile_missing(m, g))
+        /* A longer one has something else in it: turns, or a pause. */
+        if (r == 0 && !profile_missing(m, g) && c.window_ns < 2 * WINDOW_NS)
             tell(m, g, &c);
         g->at = m->now + WINDOW_NS;
     }
     if (g->at <= m->now)
         g->at = m->now + WINDOW_NS;
+}
+
+/* Holds those whose turn it is not. In turns each is as fast as its share of them. */
+static uint64_t take_turns(struct model *m, struct speeds_gpu *g)
+{
+    struct space_job v[SPEED_JOBS] = {{0}};
+    double weights = 0;
+    uint64_t wake;
+    for (uint32_t i = 0; i < g->n; i++) {
+        v[i].weight = m->jobs[g->jobs[i]].rec.weight;
+        weights += v[i].weight;
+    }
+    uint32_t held = space_decide(&g->space, v, g->n, m->now, &wake);
+    for (uint32_t i = 0; i < g->n; i++) {
+        struct job_speed *s = &m->jobs[g->jobs[i]].speed;
+        s->held = held >> i & 1;
+        s->turns = held != 0;
+        s->value = held ? v[i].weight / weights : s->value;
+    }
+    return wake;
 }
 
 uint64_t speeds_due(struct speeds *s, struct model *m)
@@ -200,9 +224,10 @@ uint64_t speeds_due(struct speeds *s, struct model *m)
         adopt_jobs(m, g, jobs, n);
         if (!n)
             continue;
-        if (m->now >= g->at)
+        uint64_t turn = g->profiling ? TIME_NEVER : take_turns(m, g);
+        if (m->now >= g->at && (g->profiling || !g->space.turns))
             speeds_look(g, m, d);
-        next = g->at < next ? g->at : next;
+        next = min_u64(next, g->space.turns ? turn : g->at);
     }
     return next;
 }

@@ -1,14 +1,15 @@
 /* How fast each batch job of an MPS server goes, relative to alone, told from the GPU's counters
  * (sched/speeds.h), where the driver has them (GPU_CAP_COUNTERS). What a job does alone, its
  * *profile*, is measured when it joins: the server's other jobs are held (SIGSTOP, on record, so
- * that whoever is killed they go on) for PROFILE_NS, at most two seconds. While other jobs take
+ * that whoever is killed they go on) for two seconds at most. While other jobs take
  * turns on the GPU nothing is told; what latency jobs do beside is measured with all held, and
- * subtracted. Decides nothing. */
+ * subtracted. Whether they run together or take turns sched/space.h decides; who has no turn is
+ * held. */
 #ifndef CEDE_ENGINE_OBSERVE_SPEEDS_H
 #define CEDE_ENGINE_OBSERVE_SPEEDS_H
 
 #include "model/model.h"
-#include "sched/speeds.h"
+#include "sched/space.h"
 
 /* Measuring profiles: everybody is held, and then, one by one, all others. */
 struct speeds_gpu {
@@ -21,6 +22,7 @@ struct speeds_gpu {
     uint64_t at;         /* the next step; TIME_NEVER: nothing to do */
     uint64_t profile_at; /* not again before */
     uint32_t misfits;    /* windows in a row that the profiles do not explain */
+    struct space space;  /* together, or in turns */
 };
 
 struct speeds {

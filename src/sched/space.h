@@ -1,0 +1,37 @@
+/* Who of the jobs that share a GPU in space runs now. They run together as long as that gains: for
+ * TRIAL windows it is looked at how fast each goes (speeds.h). Where all of them together do less
+ * than they would in turns, or one is left with less than half of its turns, they take turns, by
+ * weight, and try again from time to time, more and more rarely.
+ *
+ * A turn here is long: who is held (SIGSTOP) ends first what it has queued. Pure arithmetic. */
+#ifndef CEDE_SCHED_SPACE_H
+#define CEDE_SCHED_SPACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sched/speeds.h"
+
+struct space_job {
+    uint32_t weight;
+    struct speed speed; /* in the last window */
+};
+
+/* All zero at the start, and when other jobs share the GPU. */
+struct space {
+    bool turns;
+    uint32_t windows;         /* of this trial */
+    double sum[SPEED_JOBS];   /* of their speeds in it */
+    uint64_t retry_ns, until; /* when turns end; 0: they have not begun */
+    uint32_t holder;          /* index of whose turn it is, and until when */
+    uint64_t turn_until;
+    double had[SPEED_JOBS]; /* turns by weight */
+};
+
+/* A window has passed in which all ran. */
+void space_told(struct space *s, const struct space_job *v, uint32_t n, uint64_t now_ns);
+/* The jobs that are held now, bit map by index; *wake_ns: until when at most. */
+uint32_t space_decide(struct space *s, const struct space_job *v, uint32_t n, uint64_t now_ns,
+                      uint64_t *wake_ns);
+
+#endif

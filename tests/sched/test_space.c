@@ -1,0 +1,104 @@
+/* Together or in turns (sched/space.h): what jobs with given speeds get. */
+#include "sched/space.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define STEP_NS   100000000ULL
+#define WINDOW_NS 1000000000ULL
+
+struct scenario {
+    const char *name;
+    double seconds;
+    uint32_t weight[3]; /* 0: no more jobs */
+    double together[3], error;
+    double lo[3], hi[3]; /* expected: speed, on average */
+};
+
+/* clang-format off */
+static const struct scenario table[] = {
+    {"who gains stays together", 60, {100, 100}, {0.7, 0.6}, 0.01, {0.7, 0.6}, {0.7, 0.6}},
+    {"two that do less than in turns", 300, {100, 100}, {0.5, 0.3}, 0.01, {0.45, 0.45}, {0.52, 0.52}},
+    {"one that is left with nearly nothing", 300, {100, 100}, {0.98, 0.08}, 0.01, {0.45, 0.45}, {0.55, 0.52}},
+    {"turns are by weight", 600, {300, 100}, {0.5, 0.2}, 0.01, {0.7, 0.23}, {0.77, 0.27}},
+    {"nor is little much for a small weight", 60, {900, 100}, {0.9, 0.1}, 0.01, {0.9, 0.1}, {0.9, 0.1}},
+    {"three", 300, {100, 100, 100}, {0.3, 0.3, 0.2}, 0.01, {0.31, 0.31, 0.31}, {0.35, 0.35, 0.35}},
+    {"who cannot be told apart stays together", 60, {100, 100}, {0.2, 0.2}, 0.5, {0.2, 0.2}, {0.2, 0.2}},
+};
+/* clang-format on */
+
+static void run(const struct scenario *s, double *got)
+{
+    struct space x = {0};
+    struct space_job v[3] = {{0}};
+    uint32_t n = 0;
+    uint64_t window = 0, wake, end = (uint64_t)(s->seconds * 1e9);
+    for (; n < 3 && s->weight[n]; n++)
+        v[n] = (struct space_job){s->weight[n], {s->together[n], s->error}};
+    for (uint64_t now = 0; now < end; now += STEP_NS) {
+        uint32_t held = space_decide(&x, v, n, now, &wake), running = 0;
+        assert_true(wake > now);
+        for (uint32_t i = 0; i < n; i++)
+            running += !(held >> i & 1);
+        assert_true(running == n || running == 1);
+        for (uint32_t i = 0; i < n; i++) {
+            double speed = held >> i & 1 ? 0 : running == 1 ? 1 : s->together[i];
+            got[i] += speed * (double)STEP_NS / (double)end;
+        }
+        window = held ? 0 : window + STEP_NS;
+        if (window >= WINDOW_NS) {
+            space_told(&x, v, n, now + STEP_NS);
+            window = 0;
+        }
+    }
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    int bad = 0;
+    for (size_t k = 0; k < sizeof(table) / sizeof(table[0]); k++) {
+        const struct scenario *s = &table[k];
+        double got[3] = {0};
+        bool ok = true;
+        run(s, got);
+        for (int i = 0; i < 3; i++)
+            ok &= got[i] > s->lo[i] - 1e-9 && got[i] < s->hi[i] + 1e-9;
+        printf("%-42s %.3f %.3f %.3f%s\n", s->name, got[0], got[1], got[2],
+               ok ? "" : "  <-- WRONG");
+        bad += !ok;
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* It is tried again, more and more rarely. */
+static void test_retries(void **state)
+{
+    (void)state;
+    struct space x = {0};
+    const struct space_job v[2] = {{100, {0.3, 0.01}}, {100, {0.3, 0.01}}};
+    uint64_t now = 0, wake, last = 0;
+    double apart_s[4] = {0};
+    for (int k = 0; k < 4; k++) {
+        while (space_decide(&x, v, 2, now, &wake))
+            now = wake;
+        apart_s[k] = (double)(now - last) / 1e9;
+        for (int i = 0; i < 5; i++)
+            space_told(&x, v, 2, now += WINDOW_NS);
+        last = now;
+    }
+    assert_true(apart_s[1] > 59 && apart_s[1] < 61);
+    assert_true(apart_s[2] > 119 && apart_s[2] < 121);
+    assert_true(apart_s[3] > 239 && apart_s[3] < 241);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table),
+                                       cmocka_unit_test(test_retries)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
