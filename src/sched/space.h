@@ -3,6 +3,9 @@
  * than they would in turns, or one is left with less than half of its turns, they take turns, by
  * weight, and try again from time to time, more and more rarely.
  *
+ * A job may have a speed that it is to keep. Then the others, those without one, run only for a
+ * part of each PERIOD, as long as leaves it that.
+ *
  * A turn here is long: who is held (SIGSTOP) ends first what it has queued. Pure arithmetic. */
 #ifndef CEDE_SCHED_SPACE_H
 #define CEDE_SCHED_SPACE_H
@@ -14,6 +17,7 @@
 
 struct space_job {
     uint32_t weight;
+    double min_speed;   /* that it is to keep; 0: none */
     struct speed speed; /* in the last window */
 };
 
@@ -26,6 +30,7 @@ struct space {
     uint32_t holder;          /* index of whose turn it is, and until when */
     uint64_t turn_until;
     double had[SPEED_JOBS]; /* turns by weight */
+    double less;            /* what those without min_speed run less, of the time */
 };
 
 /* A window has passed in which all ran. */

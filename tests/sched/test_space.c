@@ -1,6 +1,7 @@
 /* Together or in turns (sched/space.h): what jobs with given speeds get. */
 #include "sched/space.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +39,7 @@ static void run(const struct scenario *s, double *got)
     uint32_t n = 0;
     uint64_t window = 0, wake, end = (uint64_t)(s->seconds * 1e9);
     for (; n < 3 && s->weight[n]; n++)
-        v[n] = (struct space_job){s->weight[n], {s->together[n], s->error}};
+        v[n] = (struct space_job){s->weight[n], 0, {s->together[n], s->error}};
     for (uint64_t now = 0; now < end; now += STEP_NS) {
         uint32_t held = space_decide(&x, v, n, now, &wake), running = 0;
         assert_true(wake > now);
@@ -80,7 +81,7 @@ static void test_retries(void **state)
 {
     (void)state;
     struct space x = {0};
-    const struct space_job v[2] = {{100, {0.3, 0.01}}, {100, {0.3, 0.01}}};
+    const struct space_job v[2] = {{100, 0, {0.3, 0.01}}, {100, 0, {0.3, 0.01}}};
     uint64_t now = 0, wake, last = 0;
     double apart_s[4] = {0};
     for (int k = 0; k < 4; k++) {
@@ -96,9 +97,52 @@ static void test_retries(void **state)
     assert_true(apart_s[3] > 239 && apart_s[3] < 241);
 }
 
+/* One keeps its part whatever the other does to it, and the other has what that leaves. Speeds err
+ * by two points. */
+static void test_min_speed(void **state)
+{
+    (void)state;
+    static const struct {
+        double together, other, keep;
+    } cases[] = {
+        {0.7, 0.6, 0.9}, {0.5, 0.5, 0.8}, {0.2, 0.9, 0.9}, {0.95, 0.3, 0.9}, {0.7, 0.6, 0.7}};
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        struct space x = {0};
+        struct space_job v[2] = {{100, cases[k].keep, {0, 0.01}}, {100, 0, {0, 0.01}}};
+        double had[2] = {0}, window[2] = {0};
+        uint64_t wake, seed = k + 1;
+        unsigned n = 0;
+        for (uint64_t now = 0; now < 60 * WINDOW_NS; now += STEP_NS / 10) {
+            bool alone = space_decide(&x, v, 2, now, &wake) == 2;
+            double speed[2] = {alone ? 1 : cases[k].together, alone ? 0 : cases[k].other};
+            assert_true(wake > now);
+            for (int i = 0; i < 2; i++) {
+                window[i] += speed[i] / 100;
+                had[i] += now >= 10 * WINDOW_NS ? speed[i] : 0;
+            }
+            n += now >= 10 * WINDOW_NS;
+            if ((now + STEP_NS / 10) % WINDOW_NS)
+                continue;
+            for (int i = 0; i < 2; i++) {
+                seed = seed * 6364136223846793005U + 1442695040888963407U;
+                v[i].speed.value = window[i] + ((double)(seed >> 40) / (1 << 24) - 0.5) * 0.04;
+                window[i] = 0;
+            }
+            space_told(&x, v, 2, now);
+        }
+        double kept = had[0] / n, other = had[1] / n;
+        double most = fmin(1, (1 - cases[k].keep) / (1 - cases[k].together)) * cases[k].other;
+        printf("%.2f + %.2f, to keep %.2f: %.3f + %.3f\n", cases[k].together, cases[k].other,
+               cases[k].keep, kept, other);
+        assert_true(kept >= cases[k].keep - 0.01 &&
+                    kept <= fmax(cases[k].keep + 0.03, cases[k].together));
+        assert_true(other >= 0.75 * most && other >= 0.04 * cases[k].other);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table),
-                                       cmocka_unit_test(test_retries)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_retries),
+                                       cmocka_unit_test(test_min_speed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,7 +160,7 @@ static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counter
         s->value += (got[i].value - s->value) * by;
         s->error += (got[i].error - s->error) * by;
         s->told = true;
-        v[i] = (struct space_job){m->jobs[g->jobs[i]].rec.weight, got[i]};
+        v[i] = (struct space_job){m->jobs[g->jobs[i]].rec.weight, 0, got[i]};
     }
     space_told(&g->space, v, g->n, m->now);
     /* They do something else than when they were alone. */
@@ -206,8 +206,8 @@ static uint64_t take_turns(struct model *m, struct speeds_gpu *g)
     for (uint32_t i = 0; i < g->n; i++) {
         struct job_speed *s = &m->jobs[g->jobs[i]].speed;
         s->held = held >> i & 1;
-        s->turns = held != 0;
-        s->value = held ? v[i].weight / weights : s->value;
+        s->turns = g->space.turns;
+        s->value = s->turns ? v[i].weight / weights : s->value;
     }
     return wake;
 }
@@ -227,7 +227,7 @@ uint64_t speeds_due(struct speeds *s, struct model *m)
         uint64_t turn = g->profiling ? TIME_NEVER : take_turns(m, g);
         if (m->now >= g->at && (g->profiling || !g->space.turns))
             speeds_look(g, m, d);
-        next = min_u64(next, g->space.turns ? turn : g->at);
+        next = min_u64(next, g->space.turns ? turn : min_u64(turn, g->at));
     }
     return next;
 }
