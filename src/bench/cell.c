@@ -40,7 +40,7 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
     double sum = 0, least = NAN, most = NAN, work = 0, cpu = 0;
     size_t n = 0, nlate = 0, count = 0;
     bool requests = false, works = false, covered = true, deadlines = false;
-    if (run->b->gated && run->base == BASE_CEDE)
+    if (steer_by_run(run, role))
         cpu = NAN; /* the programs are children of `cede run` */
     for (size_t i = 0; i < run->n; i++) {
         if (run->v[i].role != role)
@@ -182,6 +182,8 @@ char *session_key(const struct session *x)
         steer_put_conf(f, c);
     if (c)
         fprintf(f, "|%s|%s|%s|%s|%s", c->env, c->wrap, c->start, c->run, c->stop);
+    if (c && c->options[0])
+        fprintf(f, "|%s", c->options);
     if (fclose(f) == 0)
         return text;
     free(text);

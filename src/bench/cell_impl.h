@@ -40,6 +40,9 @@ int steer_step(struct run *run, const char *line, struct error *err);
 
 int steer_daemon(struct run *run, struct error *err);
 
+/* Whether a role's programs are started by `cede run`, and not adopted. */
+bool steer_by_run(const struct run *run, const struct role *role);
+
 /* What `cede set` gets for a role, and the configuration file. */
 void steer_put_set(FILE *f, const struct config *c, const struct role *role);
 void steer_put_conf(FILE *f, const struct config *c);

@@ -68,7 +68,7 @@ struct scenario {
     struct config {
         scenario_name name;
         enum scenario_base base;
-        scenario_text base_text, policy, conf, set, run, start, stop, wrap, env;
+        scenario_text base_text, policy, conf, set, options, run, start, stop, wrap, env;
     } configs[SCENARIO_CONFIGS];
     size_t nconfigs;
 

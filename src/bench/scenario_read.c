@@ -76,6 +76,7 @@ static const struct key config_keys[] = {
     {"policy", TEXT, AT(config, policy), 0, 0},
     {"conf", LINES | BRACES, AT(config, conf), 0, 0},
     {"set", LINES | BRACES, AT(config, set), 0, 0},
+    {"options", LINES | BRACES, AT(config, options), 0, 0},
     {"run", LINES | BRACES | LENIENT, AT(config, run), 0, 0},
     {"start", BRACES | LENIENT, AT(config, start), 0, 0},
     {"stop", BRACES | LENIENT, AT(config, stop), 0, 0},

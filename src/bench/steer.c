@@ -123,19 +123,36 @@ void steer_stop_mps(struct run *run)
 
 /* ---- starting and steering roles ---- */
 
-void steer_put_set(FILE *f, const struct config *c, const struct role *role)
+/* Of lines "ROLE words" those of a role, without its name. Whether there is one; f may be NULL. */
+static bool put_words(FILE *f, const char *lines, const struct role *role)
 {
     char line[SCENARIO_TEXT];
     size_t n = strlen(role->name);
+    bool any = false;
+    for (const char *at = NULL; (at = scenario_line(lines, at, line, sizeof(line)));) {
+        bool is = strncmp(line, role->name, n) == 0 && (line[n] == ' ' || !line[n]);
+        any |= is;
+        if (is && f)
+            fputs(line + n, f);
+    }
+    return any;
+}
+
+bool steer_by_run(const struct run *run, const struct role *role)
+{
+    const struct config *c = run->x->config;
+    return run->base == BASE_CEDE && (run->b->gated || (c && put_words(NULL, c->options, role)));
+}
+
+void steer_put_set(FILE *f, const struct config *c, const struct role *role)
+{
     fprintf(f, " -c %s", role->class[0] ? role->class : "normal");
     if (role->weight.v > 0)
         fprintf(f, " -w %.0f", role->weight.v);
     if (role->set[0])
         fprintf(f, " %s", role->set);
-    for (const char *at = NULL; c && (at = scenario_line(c->set, at, line, sizeof(line)));) {
-        if (strncmp(line, role->name, n) == 0 && (line[n] == ' ' || !line[n])) /* "ROLE words" */
-            fputs(line + n, f);
-    }
+    if (c)
+        put_words(f, c->set, role);
 }
 
 void steer_put_conf(FILE *f, const struct config *c)
@@ -177,21 +194,23 @@ static int start_program(struct run *run, const struct role *role, const char *n
 {
     const struct config *c = run->x->config;
     const char *wrap = c ? c->wrap : "";
-    bool gated = run->b->gated && run->base == BASE_CEDE;
+    bool by_run = steer_by_run(run, role);
     _cleanup_(args_free) struct args a;
     int r = args_begin(&a, err);
     if (r < 0)
         return r;
-    if (gated) {
+    if (by_run) {
         fputs("cede run --strict", a.f);
         steer_put_set(a.f, c, role);
+        if (c)
+            put_words(a.f, c->options, role);
         fputs(" -- ", a.f);
     }
     fprintf(a.f, "%s ", wrap);
     if (role->program[0])
         fputs(role->program, a.f);
     else
-        put_load(a.f, run, role, name, gated || wrap[0]);
+        put_load(a.f, run, role, name, by_run || wrap[0]);
     r = args_split(&a, run->b, err);
     return r < 0 ? r : testbed_program(&run->b->bed, CHILD_LOAD, name, a.v, env, out, err);
 }
@@ -270,7 +289,9 @@ static int run_verb(struct run *run, struct args *a, struct error *err)
 int steer_adopt(struct run *run, struct error *err)
 {
     int r = 0;
-    for (size_t i = 0; i < run->n && r == 0 && !run->b->gated; i++) {
+    for (size_t i = 0; i < run->n && r == 0; i++) {
+        if (steer_by_run(run, run->v[i].role))
+            continue;
         _cleanup_(args_free) struct args a;
         r = args_begin(&a, err);
         if (r < 0)
