@@ -140,6 +140,7 @@ struct job_view {
     uint64_t unit;   /* number of the job that stands for all of a server's; 0: one alone */
     enum job_class unit_class; /* the best of them */
     uint32_t timeslice_us;     /* of its compute group on the first GPU; 0: the driver's default */
+    bool preempt_active;       /* it has a group that is preempted at block ends */
     double busy;               /* share of GPU time lately, summed over GPUs; < 0: unknown */
     uint64_t memory_bytes;
     bool due, due_first, due_promoted; /* a deadline is open; it overtakes others for it */
