@@ -220,8 +220,8 @@ static int mux_set_preempt(struct device_driver *base, const struct device_group
     int r = mux_part_of(mux(base), g->gpu, &p, err);
     if (r < 0)
         return r;
-    if (!p->ops->set_preempt)
-        return error_set(err, -ENOTSUP, "no preemption modes on this GPU");
+    if (!p->ops->set_preempt) /* then it has the usual mode */
+        return block_ends ? error_set(err, -ENOTSUP, "no preemption modes on this GPU") : 0;
     struct device_group own = *g;
     own.gpu -= p->first;
     return p->ops->set_preempt(p->driver, &own, block_ends, err);

@@ -136,6 +136,22 @@ static void test_restored(void **state)
     journal_close(f->j);
 }
 
+/* A record that says so of a driver without such modes is damage: nothing is there to undo. */
+static void test_no_such_driver(void **state)
+{
+    struct fixture *f = *state;
+    struct device_ops ops = *f->d.base.ops;
+    pid_t p;
+    blocks_job(f, &p);
+    crash(f);
+    ops.set_preempt = NULL;
+    f->d.base.ops = &ops;
+    assert_int_equal(journal_open(f->dir, 0, &f->j, NULL), 0);
+    assert_int_equal(journal_undo(f->j, &f->d.base, NULL, NULL), 0);
+    assert_int_equal(on_record(f), 0);
+    journal_close(f->j);
+}
+
 /* Its restorer was killed too: the next one takes over, and the mode stays the job's. */
 static void test_taken_over(void **state)
 {
@@ -208,9 +224,10 @@ static void test_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_set_and_back),   T(test_new_contexts),       T(test_ends_with_class_and_detach),
-        T(test_ends_with_gang), T(test_ends_with_unit),     T(test_restored),
-        T(test_taken_over),     T(test_undone_by_restorer), T(test_failures),
+        T(test_set_and_back),   T(test_new_contexts),   T(test_ends_with_class_and_detach),
+        T(test_ends_with_gang), T(test_ends_with_unit), T(test_restored),
+        T(test_no_such_driver), T(test_taken_over),     T(test_undone_by_restorer),
+        T(test_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
