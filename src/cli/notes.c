@@ -15,7 +15,7 @@ void notes_unmanaged(const json_t *all)
                   w.several ? "they yield to" : "it yields to", w.command);
 }
 
-void notes_mps(const json_t *jobs)
+static void notes_mps(const json_t *jobs)
 {
     const json_t *job, *other;
     size_t i, k;
@@ -39,4 +39,35 @@ void notes_mps(const json_t *jobs)
                       ? "they take turns, because together they do less"
                       : "they run at the same time, by the best class among them");
     }
+}
+
+/* Those whose mode is, or is not, in effect. */
+static void preempt_list(const json_t *jobs, bool active, char *list, size_t size)
+{
+    const json_t *job;
+    size_t i;
+    json_array_foreach(jobs, i, job)
+    {
+        char text[32];
+        const json_t *is = json_object_get(job, "preempt_active");
+        snprintf(text, sizeof(text), "#%lld", (long long)json_get_int(job, "number"));
+        if (is && json_is_true(is) == active)
+            list_add(list, size, text);
+    }
+}
+
+void notes_jobs(const json_t *jobs)
+{
+    char active[160] = "", other[160] = "";
+    notes_mps(jobs);
+    preempt_list(jobs, true, active, sizeof(active));
+    preempt_list(jobs, false, other, sizeof(other));
+    if (active[0])
+        cli_error("note: preempted at block ends: %s; the driver kills a program whose block runs "
+                  "for seconds while another waits",
+                  active);
+    if (other[0])
+        cli_error("note: --preempt block has no effect now: %s; only a program with work of its "
+                  "own on one GPU, outside MPS, can be preempted at block ends",
+                  other);
 }

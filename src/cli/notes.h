@@ -6,7 +6,7 @@
 
 /* Programs that no job owns, where jobs run beside them; of a reply to ps. */
 void notes_unmanaged(const json_t *all);
-/* The jobs that are clients of one MPS server. */
-void notes_mps(const json_t *jobs);
+/* The jobs that are clients of one MPS server; those that are preempted at block ends. */
+void notes_jobs(const json_t *jobs);
 
 #endif

@@ -459,7 +459,7 @@ int ps_main(int argc, char **argv)
     if (!json && optind == argc)
         notes_unmanaged(all);
     if (!json)
-        notes_mps(json_object_get(all, "jobs"));
+        notes_jobs(json_object_get(all, "jobs"));
     status = blind ? CLI_FAILED : status;
     json_decref(all);
     return status;

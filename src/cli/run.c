@@ -27,7 +27,7 @@ static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max P%] [-n "
     "NAME]\n"
     "                [--memory SIZE] [--strict] [-q] [--deadline TIME [--laxity TIME]]\n"
-    "                [--pool [--sm P%]] [--] COMMAND [ARGUMENT...]\n"
+    "                [--preempt MODE] [--pool [--sm P%]] [--] COMMAND [ARGUMENT...]\n"
     "\n"
     "Runs COMMAND as a job on the GPU. All that it starts belongs to the job.\n"
     "\n"
@@ -42,6 +42,10 @@ static const char help[] =
     "overtakes\n"
     "                       its class when its slack is nearly gone; for programs without libcede\n"
     "      --laxity TIME    slack: the deadline less the GPU time needed (default: estimated)\n"
+    "      --preempt MODE   block: a batch job yields the GPU only when its running blocks end, "
+    "which\n"
+    "                       costs less; the driver kills it if a block runs for seconds while\n"
+    "                       another program waits. instruction: at any time (default)\n"
     "      --pool           a batch job that shares the GPU in space with your other batch jobs "
     "in\n"
     "                       the pool: an MPS server that cede runs for you\n"
@@ -100,9 +104,11 @@ static int parse_checked(const char *command, struct request *r)
 {
     struct error err = {""};
     uint32_t budget_us;
+    enum preempt_mode preempt;
     if (!command || !command[0])
         return cli_usage("run", "run: no command given");
     if (request_budget(r, r->class, 0, &budget_us, &err) < 0 ||
+        request_preempt(r, r->class, PREEMPT_INSTRUCTION, &preempt, &err) < 0 ||
         request_deadline(r, r->class, &err) < 0)
         return cli_usage("run", "run: %s", err.text);
     if (r->memory_bytes && r->class != CLASS_LATENCY)
@@ -117,6 +123,10 @@ static int run_check_pool(const struct options *o)
 {
     if (o->pool && o->request.class != CLASS_BATCH)
         return cli_usage("run", "run: --pool is for batch jobs: give -c batch too");
+    if (o->pool && o->request.preempt == PREEMPT_BLOCK)
+        return cli_usage("run",
+                         "run: --preempt block is not for the programs of a pool, which have "
+                         "one preemption mode together: leave out one of the two");
     if (o->sm_percent && !o->pool)
         return cli_usage("run", "run: --sm is of a pool: give --pool too");
     return OPTIONS_GO_ON;
@@ -163,6 +173,7 @@ static int run_parse(int argc, char **argv, struct options *o)
         {"budget", .read = request_text, .to = r},
         {"deadline", .read = request_text, .to = r},
         {"laxity", .read = request_text, .to = r},
+        {"preempt", .read = request_text, .to = r},
         {"memory", .read = request_text, .to = r},
         {"wait", .read = read_wait, .to = &o->wait_us},
         {"pool", .flag = &o->pool},
@@ -263,8 +274,9 @@ static int enroll(const struct options *o, struct client *peer, struct enrolled 
         }
         json_decref(reply);
         client_close(peer);
-        /* What cannot be had is refused too: a size that no GPU has. */
-        e->refused = r == -EPERM || r == -EACCES || (r == -EINVAL && o->request.memory_bytes);
+        /* What cannot be had is refused too: a size or a preemption mode that no GPU has. */
+        e->refused = r == -EPERM || r == -EACCES || (r == -EINVAL && o->request.memory_bytes) ||
+                     (r == -ENOTSUP && o->request.preempt);
         if (!is_passing(r, peer->daemon_pid, &left) || monotonic_ns() > until)
             break;
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
@@ -423,7 +435,7 @@ static void grant_steering(const struct client *peer)
 static int run_pool(const struct options *o, const struct enrolled *e, struct pool *pool)
 {
     struct error err = {""};
-    if (!o->pool && !e->pool_wanted)
+    if (!o->pool && (!e->pool_wanted || o->request.preempt == PREEMPT_BLOCK))
         return 0;
     int r = e->pool_possible ? pool_join(pool, o->sm_percent, &err)
                              : error_set(&err, -ENOTSUP,

@@ -7,7 +7,7 @@
 static const char help[] =
     "usage: cede set TARGET... [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max "
     "P%]\n"
-    "                [--deadline TIME [--laxity TIME]]\n"
+    "                [--deadline TIME [--laxity TIME]] [--preempt MODE]\n"
     "       cede set --others -c CLASS [-w WEIGHT]\n"
     "\n"
     "Makes running programs jobs, or changes jobs. TARGET is a pid, a job's number\n"
@@ -27,6 +27,10 @@ static const char help[] =
     "overtakes\n"
     "                       its class when its slack is nearly gone; for programs without libcede\n"
     "      --laxity TIME    slack: the deadline less the GPU time needed (default: estimated)\n"
+    "      --preempt MODE   block: a batch job yields the GPU only when its running blocks end, "
+    "which\n"
+    "                       costs less; the driver kills it if a block runs for seconds while\n"
+    "                       another program waits. instruction: at any time, as usual\n"
     "      --others         instead of targets: all GPU programs of yours (root: of all users)\n"
     "                       that are in no job and were not detached by -c none\n"
     "  -h, --help           this text\n"
@@ -50,6 +54,7 @@ int set_main(int argc, char **argv)
         {"gpu-min", .read = request_text, .to = &r},
         {"gpu-max", .read = request_text, .to = &r},
         {"deadline", .read = request_text, .to = &r},
+        {"preempt", .read = request_text, .to = &r},
         {"laxity", .read = request_text, .to = &r},
         {"others", .flag = &others},
     };
@@ -67,17 +72,20 @@ int set_main(int argc, char **argv)
         return cli_usage("set", "set: no target given");
     struct error err = {""};
     uint32_t budget_us;
-    if ((r.has_class && request_budget(&r, r.class, 0, &budget_us, &err) < 0) ||
+    enum preempt_mode preempt;
+    if ((r.has_class && (request_budget(&r, r.class, 0, &budget_us, &err) < 0 ||
+                         request_preempt(&r, r.class, PREEMPT_INSTRUCTION, &preempt, &err) < 0)) ||
         request_deadline(&r, r.has_class ? r.class : CLASS_NORMAL, &err) < 0 ||
         request_limits(r.gpu_min, r.gpu_max, &err) < 0)
         return cli_usage("set", "set: %s", err.text);
     bool limits = r.has_gpu_min || r.has_gpu_max;
-    if (!r.has_class && !r.has_weight && !r.has_budget && !r.has_deadline && !r.release && !limits)
-        return cli_usage("set", "set: nothing to set; give -c, -w, --budget, --gpu-min, --gpu-max "
-                                "or --deadline");
-    if (r.release && (r.has_weight || r.has_budget || r.has_deadline || limits))
-        return cli_usage("set",
-                         "set: class none takes no weight, no budget, no limit and no deadline");
+    bool others_given = r.has_weight || r.has_budget || r.has_deadline || r.has_preempt || limits;
+    if (!r.has_class && !r.release && !others_given)
+        return cli_usage("set", "set: nothing to set; give -c, -w, --budget, --gpu-min, --gpu-max, "
+                                "--deadline or --preempt");
+    if (r.release && others_given)
+        return cli_usage("set", "set: class none takes no weight, no budget, no limit, no deadline "
+                                "and no preemption mode");
     if (others)
         return targets_do_others(&r);
     return targets_do("set", &r, argv + optind, argc - optind, NULL);

@@ -68,6 +68,8 @@ static void say_done(const struct request *r, const char *target, const json_t *
             printf(", gpu-min %lld%%", (long long)min);
         if (max)
             printf(", gpu-max %lld%%", (long long)max);
+        if (json_get_text(job, "preempt"))
+            printf(", preempted at block ends");
         putchar('\n');
     } else {
         printf("%s: %s\n", who,

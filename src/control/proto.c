@@ -19,6 +19,7 @@ enum field_kind {
     KIND_PERCENT,
     KIND_TARGET,
     KIND_CLASS,
+    KIND_PREEMPT,
     KIND_NAME,
     KIND_BOOL,
     KIND_PARAMS
@@ -35,6 +36,7 @@ enum {
     F_GPU_MAX,
     F_DEADLINE,
     F_LAXITY,
+    F_PREEMPT,
     F_NAME,
     F_RUN,
     F_MEMORY,
@@ -77,6 +79,7 @@ static const struct field fields[FIELDS] = {
                     .allowed = "a time from 200ms to 3600s, such as 3s"},
     [F_LAXITY] = {"laxity_us", NUMBER(KIND_TIME, laxity_us, 0, DEADLINE_MAX_US), HAS(has_laxity),
                   .word = "laxity", .allowed = "a time below the deadline, such as 1.5s"},
+    [F_PREEMPT] = {"preempt", KIND_PREEMPT, HAS(has_preempt), .word = "preempt"},
     [F_NAME] = {"name", KIND_NAME, .word = "name"},
     [F_RUN] = {"run", KIND_BOOL, AT(run)},
     [F_MEMORY] = {"memory_bytes", NUMBER(KIND_BYTES, memory_bytes, 1, PROTO_BYTES_MAX),
@@ -90,7 +93,7 @@ static const struct field fields[FIELDS] = {
 #define BIT(f) (1U << (f))
 #define CHANGES                                                                                    \
     (BIT(F_CLASS) | BIT(F_WEIGHT) | BIT(F_BUDGET) | BIT(F_GPU_MIN) | BIT(F_GPU_MAX) |              \
-     BIT(F_DEADLINE) | BIT(F_LAXITY))
+     BIT(F_DEADLINE) | BIT(F_LAXITY) | BIT(F_PREEMPT))
 #define BY_NAME  BIT(F_TARGET), BIT(F_TARGET)
 #define NO_FIELD FIELDS
 
@@ -227,6 +230,23 @@ static int put_class(const char *text, struct request *out, struct error *err)
                      text_quote(q, text), out->op == OP_SET ? ", or none to detach the job" : "");
 }
 
+static const char *const preempt_modes[] = {
+    [PREEMPT_INSTRUCTION] = "instruction", [PREEMPT_BLOCK] = "block"};
+
+static int put_preempt(const char *text, struct request *out, struct error *err)
+{
+    unsigned i = 0;
+    char q[TEXT_QUOTE];
+    while (i < PREEMPT_COUNT && strcmp(text, preempt_modes[i]) != 0)
+        i++;
+    if (i == PREEMPT_COUNT)
+        return error_set(err, -EINVAL, "preempt: '%s' is not block or instruction",
+                         text_quote(q, text));
+    out->preempt = (enum preempt_mode)i;
+    out->has_preempt = true;
+    return 0;
+}
+
 static int put_name(const char *text, struct request *out, struct error *err)
 {
     char q[TEXT_QUOTE];
@@ -297,19 +317,13 @@ int request_text(void *request, const char *word, const char *text, struct error
         return put_class(text, out, err);
     if (f == F_NAME)
         return put_name(text, out, err);
+    if (f == F_PREEMPT)
+        return put_preempt(text, out, err);
     int r = f == F_MEMORY ? put_memory(text, out) : put_text(&fields[f], text, out);
     char q[TEXT_QUOTE];
     return r < 0 ? error_set(err, -EINVAL, "%s: '%s' is not %s", word, text_quote(q, text),
                              fields[f].allowed)
                  : 0;
-}
-
-int request_limits(uint32_t gpu_min, uint32_t gpu_max, struct error *err)
-{
-    return gpu_max && gpu_min > gpu_max
-               ? error_set(err, -EINVAL, "gpu-min is %u%%, more than gpu-max, which is %u%%",
-                           gpu_min, gpu_max)
-               : 0;
 }
 
 int request_param(struct request *r, const char *name, double value, struct error *err)
@@ -361,6 +375,8 @@ static int get_field(const struct field *f, const json_t *v, struct request *out
         return get_target(v, out, err);
     case KIND_CLASS: /* what is no text is an empty one, which neither takes */
         return put_class(json_is_string(v) ? json_string_value(v) : "", out, err);
+    case KIND_PREEMPT:
+        return put_preempt(json_is_string(v) ? json_string_value(v) : "", out, err);
     case KIND_NAME:
         return put_name(json_is_string(v) ? json_string_value(v) : "", out, err);
     case KIND_BOOL:
@@ -424,7 +440,7 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
     if (r->op == OP_SET && !(seen & CHANGES))
         return error_set(
             err, -EINVAL,
-            "set: class, weight, budget_us, gpu_min, gpu_max or deadline_us is missing");
+            "set: class, weight, budget_us, gpu_min, gpu_max, preempt or deadline_us is missing");
     int code = request_deadline(r, r->has_class ? r->class : CLASS_NORMAL, err);
     if (code < 0)
         return code;
@@ -432,10 +448,11 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
         return error_set(err, -EINVAL, "add: memory_bytes needs class latency");
     if ((seen & BIT(F_GPU)) && !r->memory_bytes)
         return error_set(err, -EINVAL, "add: gpu needs memory_bytes");
-    if (r->release &&
-        (r->has_weight || r->has_budget || r->has_deadline || r->has_gpu_min || r->has_gpu_max))
+    if (r->release && (r->has_weight || r->has_budget || r->has_deadline || r->has_gpu_min ||
+                       r->has_gpu_max || r->has_preempt))
         return error_set(err, -EINVAL,
-                         "set: class none takes no weight, no budget, no limit and no deadline");
+                         "set: class none takes no weight, no budget, no limit, no deadline and no "
+                         "preemption mode");
     return request_limits(r->gpu_min, r->gpu_max, err);
 }
 
@@ -527,6 +544,8 @@ static json_t *field_json(const struct field *f, const struct request *r)
         return r->release     ? json_string("none")
                : r->has_class ? json_string(job_class_name(r->class))
                               : NULL;
+    case KIND_PREEMPT:
+        return r->has_preempt ? json_string(preempt_modes[r->preempt]) : NULL;
     case KIND_NAME:
         return r->name[0] ? json_text(r->name) : NULL;
     case KIND_BOOL:
@@ -547,33 +566,4 @@ char *proto_format(const struct request *r)
     char *text = bad ? NULL : json_dumps(o, JSON_COMPACT);
     json_decref(o);
     return text;
-}
-
-int request_budget(const struct request *r, enum job_class class, uint32_t now_us, uint32_t *out,
-                   struct error *err)
-{
-    if (r->has_budget && r->budget_us && class != CLASS_LATENCY)
-        return error_set(
-            err, -EINVAL,
-            "only a latency job has a budget, and this is a %s job: give it class latency "
-            "too",
-            job_class_name(class));
-    *out = r->has_budget ? r->budget_us : class == CLASS_LATENCY ? now_us : 0;
-    return 0;
-}
-
-int request_deadline(const struct request *r, enum job_class class, struct error *err)
-{
-    if (r->deadline_us && class == CLASS_LATENCY)
-        return error_set(
-            err, -EINVAL,
-            "a deadline lifts a normal or batch job, and this is a latency job, which runs "
-            "before them anyway");
-    if (r->has_laxity && !r->has_deadline)
-        return error_set(err, -EINVAL, "a laxity is a part of a deadline: give the deadline too");
-    if (r->laxity_us && r->laxity_us >= r->deadline_us)
-        return error_set(
-            err, -EINVAL,
-            "the laxity, which is the slack in the deadline, has to be shorter than it");
-    return 0;
 }

@@ -3,10 +3,10 @@
  * Request:  {"v":1, "op":OP, ...}. T is a pid, a job's number written "#12", or its name,
  * with its user's number before it where it is another's: "1000/train".
  * - add: {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?,
- *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?}: adopt a process tree; of class
- *   latency it may say how much of a GPU it is going to take
- * - set: {"target":T, "class":C?, "weight":W?, "budget_us":B?, "deadline_us":D?, "laxity_us":L?};
- *   class "none" detaches the job; a pid in no job is adopted
+ *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?, "preempt":P?}: adopt a process
+ * tree; of class latency it may say how much of a GPU it is going to take
+ * - set: {"target":T, "class":C?, "weight":W?, "budget_us":B?, "deadline_us":D?, "laxity_us":L?,
+ *   "preempt":"block|instruction"?}; class "none" detaches the job; a pid in no job is adopted
  * - pause, resume: {"target":T}
  * - swap-out, swap-in: {"target":T}: begin it; ps shows how far it is
  * - ps: {"after":N?, "pid":N?}: jobs with numbers above N, as many as fit; which the process is in
@@ -28,7 +28,7 @@
  *   is the asking process as the daemon sees it
  *
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
- *   "laxity_us":?, "pid":, "uid":,
+ *   "laxity_us":?, "preempt":"block"?, "preempt_active":bool? (is it so now?), "pid":, "uid":,
  *   "source":"run|pid|rule",
  *   "state":"running|waiting|throttled|paused|stopped|starting|swapping-out|swapped|
  *   swapping-in",
@@ -74,10 +74,12 @@ enum proto_op {
 struct request {
     enum proto_op op;
     bool has_class, has_weight, has_budget, has_deadline, has_laxity, has_gpu_min, has_gpu_max;
+    bool has_preempt;
     bool release, run;
     enum job_class class;
     uint32_t weight, budget_us;
-    uint32_t gpu_min, gpu_max;       /* percent of each GPU; 0: none */
+    uint32_t gpu_min, gpu_max; /* percent of each GPU; 0: none */
+    enum preempt_mode preempt;
     uint32_t deadline_us, laxity_us; /* 0: none */
     uint64_t memory_bytes;           /* of add; 0: not said */
     uint32_t gpu;
@@ -115,11 +117,16 @@ int request_budget(const struct request *r, enum job_class class, uint32_t now_u
 /* -EINVAL: a deadline for a latency job, or none for a laxity, or less than the laxity. */
 int request_deadline(const struct request *r, enum job_class class, struct error *err);
 
+/* The preemption mode of a job that is to be of that class and has `now` now. -EINVAL: only batch
+ * jobs have another than the usual one. */
+int request_preempt(const struct request *r, enum job_class class, enum preempt_mode now,
+                    enum preempt_mode *out, struct error *err);
+
 /* -EINVAL: a floor above the ceiling. */
 int request_limits(uint32_t gpu_min, uint32_t gpu_max, struct error *err);
 
 /* A field of a struct request from what a person writes as option or key `word`: class, weight,
- * budget, gpu-min, gpu-max (also with _), deadline, laxity, name, memory. -EINVAL. */
+ * budget, gpu-min, gpu-max (also with _), preempt, deadline, laxity, name, memory. -EINVAL. */
 int request_text(void *request, const char *word, const char *text, struct error *err);
 
 /* One more parameter into a request. -EINVAL: no such parameter, or not a whole number where one is

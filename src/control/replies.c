@@ -66,12 +66,13 @@ json_t *job_json(const struct job_view *v)
         least = level && (!least || level < least) ? level : least;
     }
     const char *level = device_level_name(least);
+    const bool blocks = v->job.preempt == PREEMPT_BLOCK;
     /* o steals; a NULL among the values makes the whole NULL. */
     return json_pack(
         "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, s:o, "
         "s:I, s:o, s:I, s:o*, "
         "s:o*, s:o*, "
-        "s:o*, s:o*, s:o*, s:o, s:o, s:o}",
+        "s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
         "budget_us", (json_int_t)v->job.budget_us, "gpu_min",
@@ -92,7 +93,8 @@ json_t *job_json(const struct job_view *v)
         v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL, "room",
         v->needs ? json_boolean(v->room) : NULL, "due", due_json(v), "mps", mps_json(v), "level",
         level ? json_integer(least) : json_null(), "level_name",
-        level ? json_string(level) : json_null(), "levels", levels);
+        level ? json_string(level) : json_null(), "levels", levels, "preempt",
+        blocks ? "block" : NULL, "preempt_active", blocks ? json_boolean(v->preempt_active) : NULL);
 }
 
 /* What one who steers a client of an MPS server has to know. */
@@ -126,13 +128,10 @@ static json_t *caps_of(uint32_t caps)
     static const struct {
         uint32_t bit;
         const char *name;
-    } all[] = {{GPU_CAP_TIMESLICE, "timeslice"},
-               {GPU_CAP_SUSPEND, "suspend"},
-               {GPU_CAP_USAGE, "usage"},
-               {GPU_CAP_ACTIVITY, "activity"},
-               {GPU_CAP_SWAP, "swap"},
-               {GPU_CAP_GATE, "gate"},
-               {GPU_CAP_POOL, "pool"}};
+    } all[] = {{GPU_CAP_TIMESLICE, "timeslice"}, {GPU_CAP_SUSPEND, "suspend"},
+               {GPU_CAP_USAGE, "usage"},         {GPU_CAP_ACTIVITY, "activity"},
+               {GPU_CAP_SWAP, "swap"},           {GPU_CAP_GATE, "gate"},
+               {GPU_CAP_POOL, "pool"},           {GPU_CAP_PREEMPT, "preempt"}};
     json_t *a = json_array();
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
         if (caps & all[i].bit)

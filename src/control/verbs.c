@@ -136,6 +136,18 @@ static int find_target(struct verb *v, const struct engine *e)
 
 /* ---- what it changes ---- */
 
+/* It has to end with the job's class, and in new contexts it has to be set. */
+static int verb_preempt(const struct verb *v, enum job_class class, enum preempt_mode now,
+                        enum preempt_mode *out, struct error *err)
+{
+    const struct request *r = &v->request;
+    if (r->has_preempt && r->preempt == PREEMPT_BLOCK && v->verbs->once)
+        return error_set(err, -ENOTSUP,
+                         "a preemption mode requires a daemon: start ceded, or the program by "
+                         "`cede run`");
+    return request_preempt(r, class, now, out, err);
+}
+
 static int verb_adopt(struct verb *v, struct engine *e)
 {
     const struct request *r = &v->request;
@@ -149,6 +161,9 @@ static int verb_adopt(struct verb *v, struct engine *e)
                          USER_JOBS_MAX, USERS_JOBS_MAX);
     rules_account(v->verbs->rules, t->proc.pid, &spec);
     int code = request_budget(r, spec.terms.class, 0, &spec.terms.budget_us, &v->error);
+    if (code == 0)
+        code =
+            verb_preempt(v, spec.terms.class, PREEMPT_INSTRUCTION, &spec.terms.preempt, &v->error);
     if (code < 0)
         return code;
     code = engine_add(e, t->proc, &spec, &t->slot, &v->error);
@@ -178,6 +193,8 @@ static int verb_set(struct verb *v, struct engine *e, struct error *err)
         .gpu_max = r->has_gpu_max ? r->gpu_max : job->gpu_max,
     };
     int code = request_budget(r, to.class, job->budget_us, &to.budget_us, err);
+    if (code == 0)
+        code = verb_preempt(v, to.class, (enum preempt_mode)job->preempt, &to.preempt, err);
     if (code == 0)
         code = request_deadline(r, to.class, err);
     if (code == 0)

@@ -213,6 +213,20 @@ static int mux_set_timeslice(struct device_driver *base, const struct device_gro
     return p->ops->set_timeslice(p->driver, &own, us, err);
 }
 
+static int mux_set_preempt(struct device_driver *base, const struct device_group *g,
+                           bool block_ends, struct error *err)
+{
+    struct mux_part *p;
+    int r = mux_part_of(mux(base), g->gpu, &p, err);
+    if (r < 0)
+        return r;
+    if (!p->ops->set_preempt) /* then it has the usual mode */
+        return block_ends ? error_set(err, -ENOTSUP, "no preemption modes on this GPU") : 0;
+    struct device_group own = *g;
+    own.gpu -= p->first;
+    return p->ops->set_preempt(p->driver, &own, block_ends, err);
+}
+
 static int mux_set_running(struct device_driver *base, const struct device_group *const *g,
                            size_t n, bool on, struct error *err)
 {
@@ -430,6 +444,7 @@ static const struct device_ops mux_ops = {
     .scan = mux_scan,
     .forget = mux_forget,
     .set_timeslice = mux_set_timeslice,
+    .set_preempt = mux_set_preempt,
     .set_running = mux_set_running,
     .usage = mux_usage,
     .activity = mux_activity,

@@ -40,10 +40,11 @@ enum gpu_caps {
      * is the most that may be queued, and demand() reports at once which programs want the device.
      */
     GPU_CAP_GATE = 1 << 5,
-    GPU_CAP_POOL = 1 << 6, /* an MPS server of ours may serve it: no MIG, default compute mode */
-    GPU_CAP_COUNTERS = 1 << 7, /* counters() reports what the GPU's parts do */
+    GPU_CAP_POOL = 1 << 6,    /* an MPS server of ours may serve it: no MIG, default compute mode */
+    GPU_CAP_PREEMPT = 1 << 7, /* set_preempt() */
     /* What is suspended runs again when the process that suspended it ends, however it ends. */
     GPU_CAP_FLEETING = 1 << 8,
+    GPU_CAP_COUNTERS = 1 << 9, /* counters() reports what the GPU's parts do */
 };
 
 #define DEVICE_GPUS_MAX 16 /* GPUs of one driver, or of several together */
@@ -224,6 +225,12 @@ struct device_ops {
 
     int (*set_timeslice)(struct device_driver *d, const struct device_group *g, uint64_t us,
                          struct error *err);
+    /* When a compute group may be switched out: at any instruction, as every group begins, or, with
+     * block_ends, only when its running blocks have ended (may be NULL: see GPU_CAP_PREEMPT). The
+     * switch is cheaper then, and its program is lost if a block runs for seconds while another
+     * waits; a call at such a time may take seconds, and does not save the program. */
+    int (*set_preempt)(struct device_driver *d, const struct device_group *g, bool block_ends,
+                       struct error *err);
     /* Suspends or resumes several groups of ONE process at once: the hardware's control takes up to
      * 64 channels, and one call for a whole context costs as much as one for a single group. All
      * groups are tried; the first error is returned. Idempotent. */

@@ -22,6 +22,13 @@ static void apply_failed(struct model *m, struct channel_group *g, int r, const 
         model_job_failed(m, p->job, r, err);
 }
 
+/* When to try again what failed for this group. */
+static uint64_t retry_due(const struct model *m, uint32_t slot)
+{
+    const uint64_t at = m->groups[slot].retry_at;
+    return at > m->now ? at : TIME_NEVER;
+}
+
 static bool is_due(const struct channel_group *g)
 {
     return g->want_runnable ? g->suspended : !g->suspended || g->suspend_unsure;
@@ -104,6 +111,53 @@ static void apply_timeslice(struct model *m, uint32_t slot)
     }
     if (r < 0)
         apply_failed(m, g, r, &err);
+}
+
+/* ---- preemption at block ends ---- */
+
+static void apply_block_ends(struct model *m, uint32_t slot, bool on)
+{
+    struct channel_group *g = &m->groups[slot];
+    struct error err = {""};
+    int r = 0;
+    if (g->retry_at > m->now || (g->block_ends == on && !g->block_ends_unsure) ||
+        !(m->gpus[g->dg.gpu].caps & GPU_CAP_PREEMPT))
+        return;
+    if (on)
+        r = journal_put_group(m->journal, slot, model_journal_flags(g) | JG_PREEMPT, &g->dg);
+    if (r < 0) {
+        error_set(&err, r, "cannot write the journal (%s): left as it is", strerror(-r));
+    } else {
+        r = m->driver->ops->set_preempt(m->driver, &g->dg, on, &err);
+        if (r != -EPERM) { /* a control that failed may have done it */
+            g->block_ends = on || r < 0;
+            g->block_ends_unsure = r < 0;
+        }
+        journal_put_group(m->journal, slot, model_journal_flags(g), &g->dg);
+    }
+    if (r < 0)
+        apply_failed(m, g, r, &err);
+}
+
+uint64_t apply_preempt(struct model *m)
+{
+    uint64_t next = TIME_NEVER;
+    if (!m->preempts)
+        return next;
+    m->preempts = false;
+    for_each_job (m, j) {
+        const bool on = j->rec.preempt == PREEMPT_BLOCK && j->rec.class == CLASS_BATCH &&
+                        !model_job_preempt_refused(m, j);
+        m->preempts |= j->rec.preempt;
+        for_each_process_of (m, j, p) {
+            for_each_group_of (m, &m->processes[p], i) {
+                apply_block_ends(m, i, on && m->groups[i].dg.kind == GROUP_COMPUTE);
+                m->preempts |= m->groups[i].block_ends;
+                next = min_u64(next, retry_due(m, i));
+            }
+        }
+    }
+    return next;
 }
 
 /* ---- clients of MPS servers, which are paused, or held for a moment, by a signal ---- */
@@ -201,13 +255,6 @@ static void want(struct model *m, uint32_t slot, uint64_t us, bool runnable)
     g->want_runnable = runnable;
 }
 
-/* When to try again what failed for this group. */
-static uint64_t retry_due(const struct model *m, uint32_t slot)
-{
-    const uint64_t at = m->groups[slot].retry_at;
-    return at > m->now ? at : TIME_NEVER;
-}
-
 /* Of units with a program that is in no job all is as it was. Returns when to try again. */
 static uint64_t leave_alone(struct model *m)
 {
@@ -267,6 +314,7 @@ bool apply_detach(struct model *m, uint32_t process)
         if (g->suspended)
             apply_runnable(m, i);
         apply_timeslice(m, i);
+        apply_block_ends(m, i, false);
         runs &= !g->suspended;
     }
     model_process_detach(m, process); /* what could not be undone is tried again */
@@ -304,6 +352,9 @@ void undo_by_restorer(struct model *m)
         g->suspend_unsure = true;
         g->timeslice_unknown = m->gpus[g->dg.gpu].caps & GPU_CAP_TIMESLICE;
         g->stopped = flags & JG_STOPPED;
+        g->block_ends |= flags & JG_PREEMPT; /* a call of ours may have ended after it undid that */
+        g->block_ends_unsure = g->block_ends;
+        m->preempts |= g->block_ends;
         m->processes[g->process].stopped &= g->stopped;
     }
 }

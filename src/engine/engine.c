@@ -106,11 +106,23 @@ unsigned engine_free(struct engine *e, bool restore)
 
 /* ---- what commands do ---- */
 
+/* j NULL: it is not a job yet. */
+static int preempt_check(const struct model *m, const struct job *j, struct error *err)
+{
+    bool can = false;
+    for (unsigned d = 0; d < m->ngpus; d++)
+        can |= m->gpus[d].caps & GPU_CAP_PREEMPT;
+    const char *why = !can ? "no GPU here can do that" : j ? model_job_preempt_refused(m, j) : NULL;
+    return why ? error_set(err, -ENOTSUP, "preemption at block ends: %s", why) : 0;
+}
+
 int engine_add(struct engine *e, struct proc_id root, const struct job_spec *spec, uint32_t *job,
                struct error *err)
 {
     int r = model_floors_check(&e->model, SLOT_NONE, spec->account, spec->account_uid, &spec->terms,
                                err);
+    if (r == 0 && spec->terms.preempt)
+        r = preempt_check(&e->model, NULL, err);
     return r < 0 ? r : model_job_add(&e->model, root, spec, job, err);
 }
 
@@ -128,6 +140,8 @@ int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms,
 {
     struct job *j = &e->model.jobs[job];
     int r = model_floors_check(&e->model, job, j->rec.account, j->rec.account_uid, terms, err);
+    if (r == 0 && terms->preempt > j->rec.preempt)
+        r = preempt_check(&e->model, j, err);
     if (r == 0) /* which says whether they are valid */
         r = model_emit(&e->model, model_terms_event(EV_JOB_CHANGE, job, terms));
     if (r < 0)
@@ -137,6 +151,8 @@ int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms,
     j->rec.budget_us = terms->budget_us;
     j->rec.gpu_min = terms->gpu_min;
     j->rec.gpu_max = terms->gpu_max;
+    j->rec.preempt = terms->preempt;
+    e->model.preempts |= terms->preempt > 0;
     model_unit_changed(&e->model, job);
     model_job_changed(&e->model, j);
     return 0;

@@ -389,7 +389,7 @@ uint64_t swap_due(struct swaps *x, struct model *m)
 static uint32_t job_of_record(struct model *m, const struct journal_swap *rec)
 {
     struct job_spec spec = {
-        .terms = {CLASS_NORMAL, WEIGHT_DEFAULT, 0, 0, 0}, .source = JOB_PID, .name = "swapped"};
+        .terms = {CLASS_NORMAL, WEIGHT_DEFAULT, 0, 0, 0, 0}, .source = JOB_PID, .name = "swapped"};
     uint32_t job = model_job_of(m, rec->proc.pid);
     if (job != SLOT_NONE || proc_owner(rec->proc.pid, &spec.uid) < 0)
         return job;

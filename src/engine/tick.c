@@ -53,7 +53,7 @@ static uint64_t tick_commit(struct engine *e)
         m->wake = min_u64(plan.wake_ns, apply_plan(m, &plan));
         demand_decided(m);
     }
-    return min_u64(m->wake, apply_stops(m));
+    return min_u64(min_u64(m->wake, apply_preempt(m)), apply_stops(m));
 }
 
 /* ---- observe ---- */

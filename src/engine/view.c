@@ -68,6 +68,7 @@ static void view_groups(const struct engine *e, const struct job *j, struct job_
             out->throttled |= x->suspended && sched_throttled(e->model.sched, x->dg.gpu);
             if (x->dg.kind == GROUP_COMPUTE)
                 out->timeslice_us = (uint32_t)x->timeslice_us;
+            out->preempt_active |= x->block_ends && !x->block_ends_unsure;
         }
         stopped += holds && proc_stopped(m->processes[p].id);
     }

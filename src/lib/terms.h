@@ -6,6 +6,9 @@
 
 enum job_class { CLASS_LATENCY, CLASS_NORMAL, CLASS_BATCH, CLASS_COUNT };
 
+/* Where a job may be switched out of a GPU: at any instruction, or when its running blocks end. */
+enum preempt_mode { PREEMPT_INSTRUCTION, PREEMPT_BLOCK, PREEMPT_COUNT };
+
 #define WEIGHT_MIN     1U
 #define WEIGHT_MAX     10000U
 #define WEIGHT_DEFAULT 100U

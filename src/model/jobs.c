@@ -27,6 +27,22 @@ void model_job_group_look(struct model *m, uint32_t job)
     model_job_drop_if_over(m, job);
 }
 
+const char *model_job_preempt_refused(const struct model *m, const struct job *j)
+{
+    uint32_t gpu = SLOT_NONE;
+    if (j->is_client)
+        return "it is a client of an MPS server, whose programs have one preemption mode together";
+    for_each_process_of (m, j, p) {
+        for_each_group_of (m, &m->processes[p], i) {
+            const struct device_group *g = &m->groups[i].dg;
+            if (g->kind == GROUP_COMPUTE && gpu != SLOT_NONE && g->gpu != gpu)
+                return "it is on several GPUs, where blocks wait for each other";
+            gpu = g->kind == GROUP_COMPUTE ? g->gpu : gpu;
+        }
+    }
+    return NULL;
+}
+
 void model_job_remove(struct model *m, uint32_t job)
 {
     struct job *j = &m->jobs[job];
@@ -69,6 +85,7 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
         return r;
     }
     model_job_changed(m, j);
+    m->preempts |= rec->preempt;
     m->jobs_end = slot >= m->jobs_end ? slot + 1 : m->jobs_end;
     j->account = model_account(m, rec->account, rec->account_uid);
     m->accounts[j->account].jobs++;
@@ -129,6 +146,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
         .budget_us = spec->terms.budget_us,
         .gpu_min = spec->terms.gpu_min,
         .gpu_max = spec->terms.gpu_max,
+        .preempt = spec->terms.preempt,
         .deadline_us = spec->deadline_us,
         .laxity_us = spec->laxity_us,
         .may_promote = spec->may_promote,

@@ -179,7 +179,7 @@ uint32_t model_journal_flags(const struct channel_group *g)
 {
     return (g->suspended ? JG_SUSPENDED : 0U) |
            (g->timeslice_unknown || g->timeslice_us != g->dg.timeslice_us ? JG_TIMESLICE : 0U) |
-           (g->stopped ? JG_STOPPED : 0U);
+           (g->stopped ? JG_STOPPED : 0U) | (g->block_ends ? JG_PREEMPT : 0U);
 }
 
 static uint32_t group_slot(const struct model *m, const struct device_group *dg)
@@ -223,6 +223,7 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
         g->suspend_unsure = true;
         g->timeslice_unknown = m->gpus[dg->gpu].caps & GPU_CAP_TIMESLICE;
         p->stopped |= g->stopped = old.stopped;
+        m->preempts |= g->block_ends = g->block_ends_unsure = old.block_ends;
     }
     if (p->stopped && !g->stopped) { /* for when it is the last one that is on record */
         g->stopped = true;
@@ -302,7 +303,8 @@ void model_orphan_add(struct model *m, uint32_t slot, const struct device_group 
     m->groups[slot] = (struct channel_group){.dg = *dg,
                                              .orphan = true,
                                              .suspended = flags & JG_SUSPENDED,
-                                             .stopped = flags & JG_STOPPED};
+                                             .stopped = flags & JG_STOPPED,
+                                             .block_ends = flags & JG_PREEMPT};
     m->groups_end = slot >= m->groups_end ? slot + 1 : m->groups_end;
     m->norphans++;
     m->orphans_until = m->now + ORPHANS_NS;

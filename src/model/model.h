@@ -34,6 +34,7 @@ struct job_terms {
     uint32_t weight;
     uint32_t budget_us;        /* of added latency, for a latency job; 0: none */
     uint32_t gpu_min, gpu_max; /* percent of each GPU; 0: none */
+    enum preempt_mode preempt; /* of a batch job */
 };
 
 /* What a process that is about to be a job's root shall be. */
@@ -78,7 +79,9 @@ struct channel_group {
     bool suspended;         /* is, or may be: then */
     bool suspend_unsure;    /* it has to be suspended again, to be so */
     bool timeslice_unknown;
-    bool record_changed; /* its journal record has to be written again */
+    bool block_ends;        /* is preempted there, or may be: then */
+    bool block_ends_unsure; /* it has to be set again, to be so */
+    bool record_changed;    /* its journal record has to be written again */
     bool want_runnable;
     uint64_t timeslice_us; /* what it has */
     uint64_t want_us;
@@ -217,6 +220,7 @@ struct model {
     size_t nunmanaged, unmanaged_cap;
     uint32_t *shared; /* groups that several processes may have, sorted: units.c */
     uint32_t nshared, nalone;
+    bool preempts; /* some job has a preemption mode, or some group; engine/apply.c */
     bool units_dirty;
     uint32_t norphans;
     uint64_t orphans_until;    /* those whose processes have not turned up by then are undone */
@@ -265,8 +269,9 @@ int model_emit(struct model *m, struct sched_event ev);
 
 static inline struct job_terms job_terms(const struct journal_job *r)
 {
-    return (struct job_terms){(enum job_class)r->class, r->weight, r->budget_us, r->gpu_min,
-                              r->gpu_max};
+    return (struct job_terms){
+        (enum job_class)r->class,     r->weight, r->budget_us, r->gpu_min, r->gpu_max,
+        (enum preempt_mode)r->preempt};
 }
 
 static inline uint32_t model_job_slot(const struct model *m, const struct job *j)
@@ -298,6 +303,9 @@ static inline void model_job_failed(struct model *m, uint32_t job, int code,
     m->jobs[job].error_until = m->now + 5 * NSEC_PER_SEC;
     m->jobs[job].error = *err;
 }
+/* Why it cannot be preempted at block ends; NULL: it can. Clients of an MPS server have one group
+ * together, and of the halves of a job on several GPUs one waits in a block for the other. */
+const char *model_job_preempt_refused(const struct model *m, const struct job *j);
 /* Nothing is known of its share of time and its memory. */
 static inline void model_job_usage_clear(struct job *j)
 {

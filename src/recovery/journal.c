@@ -23,7 +23,7 @@
 
 /* Its group is being written over: it counts, its sum does not. */
 #define JG_MOVING (1U << 2)
-#define FLAGS_ALL (JG_SUSPENDED | JG_TIMESLICE | JG_STOPPED | JG_MOVING)
+#define FLAGS_ALL (JG_SUSPENDED | JG_TIMESLICE | JG_STOPPED | JG_PREEMPT | JG_MOVING)
 
 #define ALL_MISSING (JOURNAL_GROUPS_MISSING | JOURNAL_SWAPS_MISSING)
 
@@ -106,7 +106,7 @@ static bool job_ok(const struct journal_job *r)
            r->weight <= WEIGHT_MAX && r->budget_us <= BUDGET_MAX_US && r->paused <= 1 &&
            r->deadline_us <= DEADLINE_MAX_US && r->laxity_us <= DEADLINE_MAX_US &&
            r->may_promote <= 1 && r->gpu_min <= 100 && r->gpu_max <= 100 &&
-           r->cgroup.hierarchy <= CGROUP_HIERARCHIES &&
+           r->preempt < PREEMPT_COUNT && r->cgroup.hierarchy <= CGROUP_HIERARCHIES &&
            memchr(r->account, '\0', sizeof(r->account)) && r->number <= NUMBER_MAX &&
            memchr(r->name, '\0', sizeof(r->name)) &&
            (r->sum == JOB_CHANGING || (r->sum == job_sum(r) && r->laxity_us <= r->deadline_us));

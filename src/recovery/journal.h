@@ -38,6 +38,7 @@ struct journal_job {
     uint32_t deadline_us, laxity_us; /* see manager_set_deadline() */
     uint32_t may_promote;
     uint32_t gpu_min, gpu_max;      /* percent of each GPU; 0: none */
+    uint32_t preempt;               /* enum preempt_mode */
     char account[ACCOUNT_NAME_MAX]; /* "": that of a user: */
     uint32_t account_uid;
     struct cgroup cgroup; /* of its own */
@@ -50,6 +51,7 @@ enum journal_group_flags {
     JG_SUSPENDED = 1 << 0, /* its channels are disabled, or were about to be */
     JG_TIMESLICE = 1 << 1, /* its timeslice is not group.timeslice_us, or was about to be */
     JG_STOPPED = 1 << 3,   /* its process was stopped by SIGSTOP, or was about to be */
+    JG_PREEMPT = 1 << 4,   /* it is preempted at block ends, or was about to be */
 };
 
 struct journal_group {
@@ -163,8 +165,9 @@ uint32_t journal_jobs_end(const struct journal *j);
 uint32_t journal_groups_end(const struct journal *j);
 
 /* Continues every stopped process, resumes every suspended group and gives every group its old
- * timeslice back, for the records that `want` accepts (NULL: all), in this order. Frees each record
- * that was undone or whose process is gone. Returns how many could not be undone. */
+ * timeslice and preemption mode back, for the records that `want` accepts (NULL: all), in this
+ * order. Frees each record that was undone or whose process is gone. Returns how many could not be
+ * undone. */
 unsigned journal_undo(struct journal *j, struct device_driver *d,
                       bool (*want)(uint32_t slot, void *arg), void *arg);
 /* The first of these, which needs no device. */

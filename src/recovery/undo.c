@@ -76,6 +76,9 @@ unsigned journal_undo(struct journal *j, struct device_driver *d,
                     int r = d->ops->set_timeslice(d, g, g->timeslice_us, NULL);
                     undone(j, i, r, JG_TIMESLICE);
                 }
+                if (flags & JG_PREEMPT) /* of a driver without modes it is damage */
+                    undone(j, i, d->ops->set_preempt ? d->ops->set_preempt(d, g, false, NULL) : 0,
+                           JG_PREEMPT);
                 failed += journal_group(j, i, &flags) != NULL;
             }
         }

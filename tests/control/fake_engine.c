@@ -137,6 +137,7 @@ int engine_add(struct engine *m, struct proc_id root, const struct job_spec *spe
     m->jobs[*job].job.root = root;
     m->jobs[*job].job.gpu_min = spec->terms.gpu_min;
     m->jobs[*job].job.gpu_max = spec->terms.gpu_max;
+    m->jobs[*job].job.preempt = spec->terms.preempt;
     m->jobs[*job].job.source = spec->source;
     m->jobs[*job].job.deadline_us = spec->deadline_us;
     m->jobs[*job].job.laxity_us = spec->laxity_us;
@@ -152,6 +153,7 @@ int engine_change(struct engine *m, uint32_t job, const struct job_terms *terms,
     m->jobs[job].job.weight = terms->weight;
     m->jobs[job].job.gpu_min = terms->gpu_min;
     m->jobs[job].job.gpu_max = terms->gpu_max;
+    m->jobs[job].job.preempt = terms->preempt;
     return 0;
 }
 

@@ -312,6 +312,11 @@ static const struct {
     {{.op = OP_SET, .has_deadline = true, .deadline_us = 3000000}, JOB(CLASS_BATCH, 100), true},
     {{.op = OP_SET, .has_deadline = true, .deadline_us = 3000000}, {.owner = OTHER}, false},
 
+    /* When it may be switched out is its owner's to say, in no job and in one. */
+    {{.op = OP_SET, .has_preempt = true, .preempt = PREEMPT_BLOCK}, JOB(CLASS_BATCH, 100), true},
+    {{.op = OP_SET, .has_preempt = true, .preempt = PREEMPT_BLOCK}, {.owner = OTHER}, false},
+    {{.op = OP_ADD, .has_preempt = true, .preempt = PREEMPT_BLOCK}, {.owner = OTHER}, false},
+
     {{.op = OP_PAUSE}, NO_JOB, true},
     {{.op = OP_PAUSE}, JOB(CLASS_BATCH, 1), true},
     {{.op = OP_RESUME}, JOB(CLASS_BATCH, 1), true}, /* runs: nothing to do */

@@ -206,6 +206,20 @@ static uint32_t disable_channels(struct fake_rm *rm, const struct fake_object *s
     return 0;
 }
 
+static uint32_t set_preemption(struct fake_rm *rm, uint32_t client, const struct fake_object *sub,
+                               const struct rm_preemption_mode *p)
+{
+    struct fake_object *channel = fake_object_at(rm, client, p->channel);
+    rm->preempts++;
+    if (!sub || sub->class != RM_CLASS_SUBDEVICE || p->flags != 1 || p->graphics || p->route ||
+        p->route_flags || p->compute > 2)
+        return 0x1F;
+    if (!channel || !RM_IS_CHANNEL(channel->class))
+        return RM_STATUS_INVALID_CHANNEL;
+    fake_object_at(rm, client, channel->parent)->block_ends = p->compute == 1;
+    return 0;
+}
+
 static int io_open_gpu(const char *bus_id)
 {
     struct fake_rm *rm = fake_machine;
@@ -297,6 +311,8 @@ static uint32_t control(struct fake_rm *rm, int file, const struct rm_ioctl_cont
     }
     if (a->cmd == 0x2080110B)
         return disable_channels(rm, o, params);
+    if (a->cmd == 0x20801210)
+        return set_preemption(rm, a->client, o, params);
     if (a->cmd == 0x2080014A && o) {
         struct rm_gid_info *g = params;
         g->length = 1 + (uint32_t)snprintf((char *)g->data, sizeof(g->data), "GPU-%08u", o->gpu);

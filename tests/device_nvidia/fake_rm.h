@@ -14,6 +14,7 @@ struct fake_object {
     unsigned gpu;          /* of devices and subdevices */
     const char *uuid;      /* of subscriptions to a compute instance */
     bool disabled;         /* of channels */
+    bool block_ends;       /* of groups: preempted there */
 };
 
 struct fake_client {
@@ -84,7 +85,7 @@ struct fake_rm {
     size_t die_who;
 
     /* What was asked. */
-    unsigned ioctls, disables, max_disabled, allocs, listed, counted, numbers;
+    unsigned ioctls, disables, max_disabled, allocs, listed, counted, numbers, preempts;
 };
 
 void fake_init(struct fake_rm *rm, unsigned gpus);

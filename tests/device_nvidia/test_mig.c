@@ -100,7 +100,7 @@ static void test_devices(void **state)
         assert_int_equal(g.sms, 60 - 20 * i);
         assert_int_equal(g.memory_bytes, (1000ULL * (i + 1)) << 20);
         assert_true(g.caps & GPU_CAP_TIMESLICE && g.caps & GPU_CAP_SUSPEND);
-        assert_false(g.caps & (GPU_CAP_USAGE | GPU_CAP_ACTIVITY | GPU_CAP_SWAP));
+        assert_false(g.caps & (GPU_CAP_USAGE | GPU_CAP_ACTIVITY | GPU_CAP_SWAP | GPU_CAP_PREEMPT));
         assert_int_equal(ops->memory_free(r.t.d, i + 1, &bytes, &r.t.err), 0);
         assert_int_equal(bytes, ((1000ULL * (i + 1)) << 20) * 6 / 10);
     }

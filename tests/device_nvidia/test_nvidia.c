@@ -198,6 +198,37 @@ static void test_gpus_and_descriptors(void **state)
     rig_down(&t);
 }
 
+/* By any channel of the group; those that are gone say nothing. */
+static void test_preemption_mode(void **state)
+{
+    struct rig t;
+    struct gpu_info info;
+    rig_up(&t, 1);
+    struct fake_process *p = fake_process(&t.rm);
+    uint32_t c = fake_client(&t.rm, p), g = fake_context(&t.rm, p, c, fake_device(&t.rm, c, 0));
+    assert_int_equal(t.d->ops->info(t.d, 0, &info), 0);
+    assert_true(info.caps & GPU_CAP_PREEMPT);
+    assert_int_equal(scan(&t, p), 4);
+    struct device_group found = *find(&t, c, g);
+    assert_int_equal(t.d->ops->set_preempt(t.d, &found, true, &t.err), 0);
+    assert_true(fake_object_at(&t.rm, c, g)->block_ends);
+    assert_int_equal(t.rm.preempts, 1);
+    fake_object_at(&t.rm, c, found.channels[0])->class = 0x3E;
+    assert_int_equal(t.d->ops->set_preempt(t.d, &found, false, &t.err), 0);
+    assert_false(fake_object_at(&t.rm, c, g)->block_ends);
+    assert_int_equal(t.rm.preempts, 4); /* the first twice: the descriptor might be another */
+    for (uint32_t i = 0; i < found.nchannels; i++)
+        fake_object_at(&t.rm, c, found.channels[i])->class = 0x3E;
+    assert_int_equal(t.d->ops->set_preempt(t.d, &found, true, &t.err), -ENOENT);
+    t.rm.fail_cmd = 0x20801210;
+    t.rm.fail_status = 0x56;
+    assert_int_equal(t.d->ops->set_preempt(t.d, &found, true, &t.err), -EIO);
+    assert_non_null(strstr(t.err.text, "SET_PREEMPTION_MODE"));
+    fake_exit(&t.rm, p);
+    assert_int_equal(t.d->ops->set_preempt(t.d, &found, true, &t.err), -ESRCH);
+    rig_down(&t);
+}
+
 static void test_client_counter(void **state)
 {
     struct rig t;
@@ -536,6 +567,7 @@ int main(void)
         cmocka_unit_test(test_many_contexts_gone),
         cmocka_unit_test(test_unnamed_by_rm),
         cmocka_unit_test(test_gpus_and_descriptors),
+        cmocka_unit_test(test_preemption_mode),
         cmocka_unit_test(test_client_counter),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_descriptor_reused),

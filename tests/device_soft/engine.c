@@ -26,6 +26,9 @@ static const struct softgpu_params plain = {
     .timeslice_call_busy_ns = 300 * US,
     .suspend_call_ns = 600 * US,
     .resume_call_ns = 300 * US,
+    .block_switch_ns = 80 * US,
+    .block_limit_ns = 5000 * MS,
+    .preempt_call_ns = 700 * US,
 };
 
 static struct softgpu *engine(uint32_t groups)
@@ -230,6 +233,62 @@ static void test_suspend(void **state)
     uint64_t end = done + BASE + RESTORE + 1400 * US;
     expect(e, 0, 0, end);
     expect(e, 0, end, end + 1 * MS);
+    softgpu_free(e);
+}
+
+/* What runs ends first, nothing begins, and the switch is cheaper, both ways. */
+static void test_block_ends(void **state)
+{
+    struct softgpu *e = engine(2);
+    struct softgpu_group_info info;
+    uint64_t done;
+    assert_int_equal(softgpu_control(e, 0, SOFTGPU_PREEMPT, 1, 0, &done), 0);
+    assert_int_equal(done, 700 * US);
+    submit(e, 0, 0, 3 * MS, 1, 1 * MS);
+    submit(e, 0, 0, 4 * MS, 1, 1 * MS);
+    submit(e, 1, 0, 100 * US, 1, 2500 * US); /* from its slice's end, at 3 ms, on it is awaited */
+    expect(e, 0, 1 * MS, 4 * MS);
+    expect(e, 1, 4 * MS + 80 * US, 4 * MS + 180 * US);
+    expect(e, 0, 4 * MS + 260 * US, 8 * MS + 260 * US);
+    assert_int_equal(softgpu_group_info(e, 0, &info), 0);
+    assert_true(info.block_ends && !info.reset);
+    assert_int_equal(softgpu_control(e, 0, SOFTGPU_PREEMPT, 0, 10 * MS, &done), 0);
+    submit(e, 0, 0, 3 * MS, 1, 20 * MS);
+    submit(e, 1, 0, 100 * US, 1, 20 * MS);
+    expect(e, 1, 21 * MS + BASE + SAVE, 21 * MS + BASE + SAVE + 100 * US);
+    softgpu_free(e);
+}
+
+/* Alone it may take any time. A mode that is set while it is awaited does not save it. */
+static void test_block_too_long(void **state)
+{
+    struct softgpu *e = engine(3);
+    struct softgpu_group_info info;
+    uint64_t done;
+    assert_int_equal(softgpu_control(e, 0, SOFTGPU_PREEMPT, 1, 0, &done), 0);
+    submit(e, 0, 0, 12000 * MS, 1, 1 * MS);
+    expect(e, 0, 1 * MS, 12001 * MS);
+    submit(e, 0, 0, 12000 * MS, 1, 20000 * MS);
+    submit(e, 1, 0, 100 * US, 1, 20000 * MS);
+    assert_int_equal(softgpu_control(e, 0, SOFTGPU_PREEMPT, 0, 21000 * MS, &done), 0);
+    expect(e, 1, 25001 * MS + BASE + SAVE, 25001 * MS + BASE + SAVE + 100 * US);
+    assert_int_equal(softgpu_group_info(e, 0, &info), 0);
+    assert_true(info.reset);
+    softgpu_advance(e, 100000 * MS);
+    assert_int_equal(softgpu_next_event_ns(e), SOFTGPU_NEVER);
+    /* Suspending waits as well, and its number can be had again. */
+    assert_int_equal(softgpu_control(e, 1, SOFTGPU_PREEMPT, 1, 100000 * MS, &done), 0);
+    submit(e, 1, 0, 12000 * MS, 1, 100001 * MS);
+    assert_int_equal(softgpu_control(e, 1, SOFTGPU_SUSPEND, 0, 100002 * MS, &done), 0);
+    softgpu_advance(e, done + 4999 * MS);
+    assert_int_equal(softgpu_group_info(e, 1, &info), 0);
+    assert_false(info.reset);
+    softgpu_advance(e, done + 5000 * MS);
+    assert_int_equal(softgpu_group_info(e, 1, &info), 0);
+    assert_true(info.reset);
+    assert_int_equal(softgpu_group_remove(e, 1, 110000 * MS), 0);
+    submit(e, 2, 0, 100 * US, 1, 110000 * MS);
+    expect(e, 2, 110000 * MS, 110000 * MS + 100 * US);
     softgpu_free(e);
 }
 
@@ -528,6 +587,8 @@ int main(void)
         cmocka_unit_test(test_other_streams_wait),
         cmocka_unit_test(test_timeslice),
         cmocka_unit_test(test_suspend),
+        cmocka_unit_test(test_block_ends),
+        cmocka_unit_test(test_block_too_long),
         cmocka_unit_test(test_suspend_in_switch),
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_host_overhead),

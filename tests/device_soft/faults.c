@@ -109,6 +109,32 @@ static void test_server_killed(void **state)
     device_close(d);
 }
 
+/* Preempted at block ends, its block waits for a peer that never comes, and another program waits
+ * for it: its channel is reset, and with it its context ends. 5 s of the device's time. */
+static void test_channel_reset(void **state)
+{
+    struct fixture *f = *state;
+    const struct soft_gang gang = {7, 2};
+    struct device_driver *d = driver(f);
+    struct soft_client *lost, *other;
+    struct soft_completion c;
+    assert_int_equal(soft_client_open(f->path, 0, &gang, &lost), 0);
+    struct group_list l = scan(d, getpid());
+    assert_int_equal(d->ops->set_preempt(d, &l.v[0], true, NULL), 0);
+    other = client(f, 0);
+    submit(lost, 1 * MS, 1);
+    usleep(10000);
+    submit(other, 1 * MS, 1);
+    c = wait_for(other);
+    assert_true(c.end_ns - c.submit_ns > 4900ULL * MS);
+    assert_int_equal(soft_client_wait(lost, 1000ULL * MS, &c), -EPIPE);
+    assert_int_equal(d->ops->set_preempt(d, &l.v[0], false, NULL), -ESRCH);
+    group_list_free(&l);
+    soft_client_close(lost);
+    soft_client_close(other);
+    device_close(d);
+}
+
 static void test_second_server(void **state)
 {
     struct fixture *f = *state;
@@ -434,12 +460,12 @@ static void test_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        end_to_end(test_client_killed),   end_to_end(test_server_killed),
-        end_to_end(test_second_server),   end_to_end(test_socket_mode),
-        end_to_end(test_malformed),       end_to_end(test_strictness),
-        end_to_end(test_never_reads),     cmocka_unit_test(test_permission),
-        cmocka_unit_test(test_impostor),  cmocka_unit_test(test_endless_list),
-        cmocka_unit_test(test_arguments),
+        end_to_end(test_client_killed),      end_to_end(test_server_killed),
+        end_to_end(test_channel_reset),      end_to_end(test_second_server),
+        end_to_end(test_socket_mode),        end_to_end(test_malformed),
+        end_to_end(test_strictness),         end_to_end(test_never_reads),
+        cmocka_unit_test(test_permission),   cmocka_unit_test(test_impostor),
+        cmocka_unit_test(test_endless_list), cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,6 +120,10 @@ static void configured(void **state)
     assert_non_null(strstr(result.out, POOL));
     CEDE("run", "--", "sh", "-c", "echo .$CUDA_MPS_PIPE_DIRECTORY");
     assert_string_equal(result.out, ".\n");
+    /* In a pool it would have no effect. */
+    CEDE("run", "-c", "batch", "--preempt", "block", "--", "sh", "-c",
+         "echo .$CUDA_MPS_PIPE_DIRECTORY");
+    assert_string_equal(result.out, ".\n");
     ceded_stop(&d);
 }
 

@@ -22,7 +22,7 @@ static unsigned gpus(struct device_driver *d)
 static int info(struct device_driver *d, unsigned gpu, struct gpu_info *out)
 {
     *out = (struct gpu_info){.name = "mock",
-                             .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND |
+                             .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_PREEMPT |
                                      (self(d)->no_swap ? 0 : GPU_CAP_SWAP) |
                                      (self(d)->has_counters ? GPU_CAP_COUNTERS : 0),
                              .memory_bytes = 64ULL << 30,
@@ -106,6 +106,20 @@ static int set_timeslice(struct device_driver *d, const struct device_group *g, 
     }
     if (m->fail_timeslice)
         return error_set(err, -m->fail_timeslice, "mock timeslice");
+    return x ? 0 : -ESRCH;
+}
+
+static int set_preempt(struct device_driver *d, const struct device_group *g, bool block_ends,
+                       struct error *err)
+{
+    struct mock_driver *m = self(d);
+    struct mock_group *x = find(m, g);
+    m->preempt_calls++;
+    assert_int_equal(g->kind, GROUP_COMPUTE);
+    if (x && (!m->fail_preempt || m->partial))
+        x->block_ends = block_ends;
+    if (m->fail_preempt)
+        return error_set(err, -m->fail_preempt, "mock preempt");
     return x ? 0 : -ESRCH;
 }
 
@@ -228,6 +242,7 @@ void mock_init(struct mock_driver *d, unsigned ngpus)
         .scan = scan,
         .forget = forget,
         .set_timeslice = set_timeslice,
+        .set_preempt = set_preempt,
         .set_running = set_running,
         .usage = usage,
         .activity = activity,

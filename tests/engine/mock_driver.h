@@ -11,6 +11,7 @@ struct mock_group {
     struct device_group dg; /* proc.pid 0: free */
     uint64_t timeslice_us;
     bool suspended;
+    bool block_ends; /* as set_preempt() was told */
     double busy;     /* what usage() tells of its process */
     uint32_t bursts; /* what activity() tells each time, unless it is suspended all the time */
     uint64_t busy_ns;
@@ -27,10 +28,10 @@ struct mock_driver {
     const pid_t *idle; /* processes that have the device open and no group */
     size_t nidle;
     /* errno to answer, 0: work */
-    int fail_timeslice, fail_suspend, fail_resume, fail_scan, fail_processes;
+    int fail_timeslice, fail_suspend, fail_resume, fail_scan, fail_processes, fail_preempt;
     bool partial;     /* what fails is done nevertheless; suspending, for the first group */
     uint64_t scan_ns; /* so long does a scan take */
-    unsigned timeslice_calls, suspend_calls, resume_calls, scans;
+    unsigned preempt_calls, timeslice_calls, suspend_calls, resume_calls, scans;
     bool has_usage, has_activity, incomplete, has_counters;
     unsigned activity_calls, usage_calls;
     bool no_swap;        /* in its caps */

@@ -198,10 +198,10 @@ static void test_budget_by_activity(void **state)
     three_active_jobs(f, p);
     end(f, p[2]);
     uint32_t job = engine_job_of(f->m, p[0]);
-    assert_int_equal(engine_change(f->m, job,
-                                   &(struct job_terms){CLASS_LATENCY, WEIGHT_DEFAULT, 2500, 0, 0},
-                                   NULL),
-                     0);
+    assert_int_equal(
+        engine_change(f->m, job, &(struct job_terms){CLASS_LATENCY, WEIGHT_DEFAULT, 2500, 0, 0, 0},
+                      NULL),
+        0);
     on(f, p[0])->bursts = on(f, p[1])->bursts = 100; /* 1000 requests/s */
     f->d.activity_calls = 0;
     ticks(f, 3000);
@@ -223,9 +223,10 @@ static void test_budget_by_activity(void **state)
     f->d.incomplete = false;
     ticks(f, 3000);
     assert_in_range(on(f, p[1])->timeslice_us, 1000, 2140);
-    assert_int_equal(
-        engine_change(f->m, job, &(struct job_terms){CLASS_LATENCY, WEIGHT_DEFAULT, 0, 0, 0}, NULL),
-        0);
+    assert_int_equal(engine_change(f->m, job,
+                                   &(struct job_terms){CLASS_LATENCY, WEIGHT_DEFAULT, 0, 0, 0, 0},
+                                   NULL),
+                     0);
     ticks(f, 100);
     assert_int_equal(on(f, p[1])->timeslice_us, 1);
 }
@@ -252,7 +253,7 @@ static void test_idle_normal_job(void **state)
     for (uint32_t budget_us = 0; budget_us <= 2500; budget_us += 2500) {
         assert_int_equal(
             engine_change(f->m, latency,
-                          &(struct job_terms){CLASS_LATENCY, WEIGHT_DEFAULT, budget_us, 0, 0},
+                          &(struct job_terms){CLASS_LATENCY, WEIGHT_DEFAULT, budget_us, 0, 0, 0},
                           NULL),
             0);
         on(f, p[1])->bursts = 20;

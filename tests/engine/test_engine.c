@@ -40,10 +40,10 @@ static void test_classes_become_timeslices(void **state)
     ticks(f, 10000);
     assert_int_equal(f->d.timeslice_calls, calls);
 
-    assert_int_equal(engine_change(f->m, ja, &(struct job_terms){CLASS_NORMAL, 300, 0, 0, 0}, NULL),
-                     0);
-    assert_int_equal(engine_change(f->m, jb, &(struct job_terms){CLASS_NORMAL, 100, 0, 0, 0}, NULL),
-                     0);
+    assert_int_equal(
+        engine_change(f->m, ja, &(struct job_terms){CLASS_NORMAL, 300, 0, 0, 0, 0}, NULL), 0);
+    assert_int_equal(
+        engine_change(f->m, jb, &(struct job_terms){CLASS_NORMAL, 100, 0, 0, 0, 0}, NULL), 0);
     ticks(f, 1);
     assert_int_equal(on(f, a)->timeslice_us, 60000);
     assert_int_equal(on(f, b)->timeslice_us, 20000);
@@ -133,8 +133,8 @@ static void test_contexts_of_one_job_take_turns(void **state)
     }
     assert_in_range(ran, 180, 220);
     /* Two contexts count as one job, and need not yield to each other where nothing is better. */
-    assert_int_equal(engine_change(f->m, j, &(struct job_terms){CLASS_LATENCY, 100, 0, 0, 0}, NULL),
-                     0);
+    assert_int_equal(
+        engine_change(f->m, j, &(struct job_terms){CLASS_LATENCY, 100, 0, 0, 0, 0}, NULL), 0);
     ticks(f, 1);
     assert_int_equal(suspended_groups(f), 0);
     assert_int_equal(one->timeslice_us, 2000);
@@ -293,7 +293,7 @@ static void test_nested_job(void **state)
     struct error err = {""};
     uint32_t job = 0;
     proc_stat_read(p[1], &st);
-    struct job_spec spec = {.terms = {CLASS_BATCH, 100, 0, 0, 0}};
+    struct job_spec spec = {.terms = {CLASS_BATCH, 100, 0, 0, 0, 0}};
     assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), -EEXIST);
     assert_int_equal(job, engine_job_of(f->m, p[1]));
     st.id.start_ticks++;
@@ -324,7 +324,7 @@ static void test_thread_is_no_process(void **state)
     pid_t tid;
     assert_int_equal(read(fd[0], &tid, sizeof(tid)), sizeof(tid));
     assert_int_equal(proc_stat_read(tid, &st), 0);
-    struct job_spec spec = {.terms = {CLASS_NORMAL, 100, 0, 0, 0}, .name = "t"};
+    struct job_spec spec = {.terms = {CLASS_NORMAL, 100, 0, 0, 0, 0}, .name = "t"};
     struct error err = {""};
     uint32_t job;
     assert_true(engine_add(f->m, st.id, &spec, &job, &err) < 0);

@@ -88,6 +88,27 @@ static void write_zeros(const struct fixture *f, off_t at, size_t n)
     close(fd);
 }
 
+/* Preemption modes: of a job, and in force in a group. */
+static void preemption_modes(void **state)
+{
+    struct fixture *f = *state;
+    const struct device_group g = {.key = 1, .proc = f->self, .nchannels = 1};
+    struct journal_job job = {.root = f->self, .weight = 1, .preempt = PREEMPT_BLOCK};
+    uint32_t flags;
+    journal_put_job(f->j, 0, &job);
+    assert_int_equal(journal_put_group(f->j, 0, JG_PREEMPT, &g), 0);
+    reopen(f);
+    assert_int_equal(journal_job(f->j, 0)->preempt, PREEMPT_BLOCK);
+    assert_non_null(journal_group(f->j, 0, &flags));
+    assert_int_equal(flags, JG_PREEMPT);
+    assert_false(journal_damaged(f->j));
+    job.preempt = PREEMPT_COUNT;
+    journal_put_job(f->j, 0, &job);
+    reopen(f);
+    assert_null(journal_job(f->j, 0));
+    assert_true(journal_damaged(f->j));
+}
+
 static void complete_once_said_so(void **state)
 {
     struct fixture *f = *state;
@@ -190,7 +211,8 @@ static void unreadable(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(complete_once_said_so), T(removed), T(cut_short),
-                                       T(zeroed), T(unreadable)};
+    const struct CMUnitTest tests[] = {
+        T(complete_once_said_so), T(removed), T(cut_short), T(zeroed), T(unreadable),
+        T(preemption_modes)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }

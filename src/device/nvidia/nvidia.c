@@ -170,8 +170,8 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
         return 0;
     }
     out->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND;
-    if (!part) /* libcuda's checkpoints fail in instances */
-        out->caps |= GPU_CAP_SWAP;
+    if (!part) /* libcuda's checkpoints fail in instances, and preemption modes were not tried */
+        out->caps |= GPU_CAP_SWAP | GPU_CAP_PREEMPT;
     out->timeslice_min_us = NV_TIMESLICE_MIN_US;
     out->timeslice_max_us = NV_TIMESLICE_MAX_US;
     out->timeslice_default_us = NV_TIMESLICE_DEFAULT_US;
@@ -407,6 +407,24 @@ static int nvidia_set_timeslice(struct device_driver *base, const struct device_
     return nv_control(nv(base), g, g->handles[3], RM_SET_TIMESLICE, &t, err);
 }
 
+/* Any channel of the group names it; one that is gone says nothing about the others. */
+static int nvidia_set_preempt(struct device_driver *base, const struct device_group *g,
+                              bool block_ends, struct error *err)
+{
+    if (g->handles[2] == 0)
+        return error_set(err, -ENOTSUP, "process %d: no subdevice was found for its GPU context",
+                         (int)g->proc.pid);
+    int r = error_set(err, -ENOENT, "process %d: its group has no channel", (int)g->proc.pid);
+    for (uint32_t i = 0; r == -ENOENT && i < min_u64(g->nchannels, GROUP_CHANNELS_MAX); i++) {
+        struct rm_preemption_mode p = {.flags = RM_PREEMPT_COMPUTE,
+                                       .channel = g->channels[i],
+                                       .compute = block_ends ? RM_PREEMPT_BLOCK_ENDS
+                                                             : RM_PREEMPT_INSTRUCTION};
+        r = nv_control(nv(base), g, g->handles[2], RM_SET_PREEMPTION_MODE, &p, err);
+    }
+    return r;
+}
+
 /* The control takes 64 channels, and costs the same for one as for all. One channel that is gone
  * makes RM refuse the whole list: then each goes alone, and -ENOENT means that all are gone.
  * *some_done: some channel was taken. */
@@ -558,6 +576,7 @@ const struct device_ops device_nvidia = {
     .scan = nvidia_scan,
     .forget = nvidia_forget,
     .set_timeslice = nvidia_set_timeslice,
+    .set_preempt = nvidia_set_preempt,
     .set_running = nvidia_set_running,
     .usage = nvidia_usage,
     .activity = nvidia_activity,

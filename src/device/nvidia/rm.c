@@ -21,6 +21,8 @@ _Static_assert(offsetof(struct rm_disable_channels, rewind_put) == 9, "rewind_pu
 _Static_assert(offsetof(struct rm_disable_channels, preempt_event) == 16, "preempt_event");
 _Static_assert(offsetof(struct rm_disable_channels, client) == 24, "client");
 _Static_assert(offsetof(struct rm_disable_channels, channel) == 280, "channel");
+_Static_assert(offsetof(struct rm_preemption_mode, compute) == 12, "compute");
+_Static_assert(offsetof(struct rm_preemption_mode, route) == 24, "route");
 _Static_assert(sizeof(struct rm_ioctl_control) == 32, "NVOS54");
 _Static_assert(sizeof(struct rm_ioctl_alloc) == 32, "NVOS21");
 _Static_assert(sizeof(struct rm_ioctl_free) == 16, "NVOS00");

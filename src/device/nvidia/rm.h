@@ -4,8 +4,9 @@
  * The table RM_CONTROLS is the complete list. None needs privilege beyond holding the open file
  * that owns the client (of other users' switches the trace names the process to root only). Never
  * to be added: controls that stop a channel for good, restart a runlist, make a group real-time,
- * change the runlist's policy or a preemption mode, switch a group's scheduling off, or are marked
- * privileged: they reach beyond the one program or can break it.
+ * change the runlist's policy, switch a group's scheduling off, or are marked privileged: they
+ * reach beyond the one program or can break it. The preemption mode can break a program too: that
+ * control is issued only where its owner asked for it by name.
  *
  * Layouts and numbers: open kernel modules, tags 580.x, sdk/nvidia/inc (nvos.h, ctrl/...). */
 #ifndef CEDE_DEVICE_NVIDIA_RM_H
@@ -75,6 +76,23 @@ struct rm_disable_channels {
     uint32_t client[RM_DISABLE_MAX];
     uint32_t channel[RM_DISABLE_MAX];
 };
+
+/* Of the compute group that the channel is in. On an H200 (driver 580.159.04, 2026-11-22) it
+ * changes a running program's mode from outside, in 0.5 to 0.9 ms, through any channel of the
+ * group; programs begin with RM_PREEMPT_INSTRUCTION. With RM_PREEMPT_BLOCK_ENDS a program whose
+ * block does not end within some 5 s while another waits loses its channel (Xid 109; blocks of 3 s
+ * survived, of 12 s did not), and setting the other mode then does not save it: that call returned
+ * after 2.5 s. */
+struct rm_preemption_mode {
+    uint32_t flags; /* RM_PREEMPT_COMPUTE: `compute` counts */
+    uint32_t channel;
+    uint32_t graphics, compute;
+    uint32_t route_flags; /* 0: the channel says which engine */
+    uint64_t route;
+};
+#define RM_PREEMPT_COMPUTE     1U
+#define RM_PREEMPT_BLOCK_ENDS  1U /* CTA */
+#define RM_PREEMPT_INSTRUCTION 2U /* CILP */
 
 struct rm_gid_info {
     uint32_t index;
@@ -157,10 +175,11 @@ struct rm_update_get {
 
 /*   name                 control      parameters                 bytes   on, what for */
 #define RM_CONTROLS(X)                                                                             \
-    X(RM_SET_TIMESLICE, 0xA06C0103U, struct rm_timeslice, 8)             /* TSG */                 \
-    X(RM_GET_TIMESLICE, 0xA06C0104U, struct rm_timeslice, 8)             /* TSG */                 \
-    X(RM_GROUP_INFO, 0xA06C0106U, struct rm_group_info, 4)               /* TSG: its number */     \
-    X(RM_DISABLE_CHANNELS, 0x2080110BU, struct rm_disable_channels, 536) /* subdevice: suspend */  \
+    X(RM_SET_TIMESLICE, 0xA06C0103U, struct rm_timeslice, 8)              /* TSG */                \
+    X(RM_GET_TIMESLICE, 0xA06C0104U, struct rm_timeslice, 8)              /* TSG */                \
+    X(RM_GROUP_INFO, 0xA06C0106U, struct rm_group_info, 4)                /* TSG: its number */    \
+    X(RM_DISABLE_CHANNELS, 0x2080110BU, struct rm_disable_channels, 536)  /* subdevice: suspend */ \
+    X(RM_SET_PREEMPTION_MODE, 0x20801210U, struct rm_preemption_mode, 32) /* subdevice */          \
     X(RM_HANDLE_INFO, 0x00000D02U, struct rm_handle_info, 16)     /* client: class, parent */      \
     X(RM_GPU_UUID, 0x2080014AU, struct rm_gid_info, 268)          /* subdevice: which GPU */       \
     X(RM_INSTANCE_UUID, 0xC6380101U, struct rm_instance_uuid, 57) /* compute instance: which */    \

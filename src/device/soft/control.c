@@ -33,6 +33,7 @@ static bool list_context(struct server *s, const struct conn *o, const struct so
             .gpu = o->gpu,
             .copy = i > 0,
             .timeslice_us = info.timeslice_us,
+            .block_ends = info.block_ends,
             .shared = i > 0 ? 0 : o->shared,
         };
     }
@@ -93,7 +94,7 @@ static int control_one(struct server *s, const struct conn *c, const struct soft
         if (!may_steer(s, c, o))
             return -EPERM;
         int r = softgpu_control(s->fabric.engines[o->gpu], o->groups[key - o->key],
-                                m->u.control.what, m->u.control.timeslice_us, s->now_ns, done_ns);
+                                m->u.control.what, m->u.control.value, s->now_ns, done_ns);
         return r == -ENOSPC ? -EAGAIN : r;
     }
     return -ESRCH;
@@ -106,7 +107,7 @@ bool control_groups(struct server *s, struct conn *c, const struct soft_msg *m,
 {
     bool some_done = false;
     if (m->u.control.n == 0 || m->u.control.n > ARRAY_SIZE(m->u.control.keys) ||
-        m->u.control.what > SOFTGPU_RESUME)
+        m->u.control.what > SOFTGPU_PREEMPT)
         return false;
     c->result = 0;
     c->reply_ns = s->now_ns;
@@ -152,6 +153,7 @@ static void forget_controls(struct server *s, const struct conn *c)
     for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
         softgpu_control(e, c->groups[i], SOFTGPU_TIMESLICE, p.timeslice_us, s->now_ns, &done_ns);
         softgpu_control(e, c->groups[i], SOFTGPU_RESUME, 0, s->now_ns, &done_ns);
+        softgpu_control(e, c->groups[i], SOFTGPU_PREEMPT, 0, s->now_ns, &done_ns);
     }
 }
 

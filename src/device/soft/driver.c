@@ -202,7 +202,7 @@ static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *
     *out = (struct gpu_info){
         .name = "cede software GPU (H200 timing)",
         .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE | GPU_CAP_SWAP |
-                GPU_CAP_ACTIVITY | GPU_CAP_POOL,
+                GPU_CAP_ACTIVITY | GPU_CAP_POOL | GPU_CAP_PREEMPT,
         .timeslice_min_us = SOFTGPU_TIMESLICE_MIN_US,
         .timeslice_max_us = SOFTGPU_TIMESLICE_MAX_US,
         .timeslice_default_us = p.timeslice_us,
@@ -320,19 +320,19 @@ static int soft_call(struct soft_driver *d, struct soft_msg *m, const char *what
     }
 }
 
-static int for_groups(struct device_driver *base, enum softgpu_call call, uint64_t timeslice_us,
+static int for_groups(struct device_driver *base, enum softgpu_call call, uint64_t value,
                       const struct device_group *const *g, size_t n, struct error *err)
 {
     static const char *const names[] = {[SOFTGPU_SUSPEND] = "suspend the groups",
                                         [SOFTGPU_TIMESLICE] = "set the timeslice of groups",
-                                        [SOFTGPU_RESUME] = "resume the groups"};
+                                        [SOFTGPU_RESUME] = "resume the groups",
+                                        [SOFTGPU_PREEMPT] = "set the preemption mode of groups"};
     int first = 0;
     bool some_done = false;
     for (size_t i = 0; i < n;) {
         struct soft_msg m = {
             .type = SOFT_CONTROL,
-            .u.control = {.what = call,
-                          .timeslice_us = (uint32_t)min_u64(timeslice_us, UINT32_MAX)}};
+            .u.control = {.what = call, .value = (uint32_t)min_u64(value, UINT32_MAX)}};
         int32_t pid = g[i]->proc.pid;
         while (i < n && m.u.control.n < ARRAY_SIZE(m.u.control.keys))
             m.u.control.keys[m.u.control.n++] = g[i++]->key;
@@ -348,6 +348,12 @@ static int soft_set_timeslice(struct device_driver *base, const struct device_gr
                               struct error *err)
 {
     return for_groups(base, SOFTGPU_TIMESLICE, us, &g, 1, err);
+}
+
+static int soft_set_preempt(struct device_driver *base, const struct device_group *g,
+                            bool block_ends, struct error *err)
+{
+    return for_groups(base, SOFTGPU_PREEMPT, block_ends, &g, 1, err);
 }
 
 static int soft_set_running(struct device_driver *base, const struct device_group *const *g,
@@ -527,6 +533,7 @@ const struct device_ops device_soft = {
     .scan = soft_scan,
     .forget = soft_forget,
     .set_timeslice = soft_set_timeslice,
+    .set_preempt = soft_set_preempt,
     .set_running = soft_set_running,
     .usage = soft_usage,
     .memory_free = soft_memory_free,

@@ -61,7 +61,7 @@ void softgpu_update_ready(struct softgpu *e, uint32_t owner)
     o->blocks = (o->suspended || o->held) && o->arrived != 0;
     g->blocks += o->blocks;
     e->ready_count -= g->ready;
-    g->ready = g->blocks == 0 && g->work != 0;
+    g->ready = g->blocks == 0 && g->work != 0 && !g->reset;
     e->ready_count += g->ready;
 }
 
@@ -104,9 +104,15 @@ static void softgpu_begin_turn(struct softgpu *e)
     e->contended = false;
 }
 
+static bool at_block_ends(const struct softgpu *e, uint32_t group)
+{
+    return group != SOFTGPU_NONE && e->groups[group].block_ends;
+}
+
 /* Gives the GPU to `to` (may be none). `free`: nothing has to leave it first. */
 static void switch_to(struct softgpu *e, uint32_t to, bool free)
 {
+    const bool blocks = at_block_ends(e, e->cur) || at_block_ends(e, to);
     uint64_t cost = 0;
     if (e->cur != SOFTGPU_NONE && softgpu_executing(e)) {
         struct group *out = &e->groups[e->cur];
@@ -128,7 +134,7 @@ static void switch_to(struct softgpu *e, uint32_t to, bool free)
         return;
     }
     e->switching = true;
-    e->switch_end_ns = e->now_ns + e->p.switch_ns + cost;
+    e->switch_end_ns = e->now_ns + (blocks ? e->p.block_switch_ns : e->p.switch_ns + cost);
 }
 
 static void start_kernels(struct softgpu *e)
@@ -154,6 +160,19 @@ static void start_kernels(struct softgpu *e)
     }
 }
 
+/* Whether the group has to run on, though it may not keep the GPU. Another mode does not change
+ * that once it is so. */
+static bool drains(struct softgpu *e)
+{
+    if (!softgpu_executing(e) || e->groups[e->cur].reset ||
+        !(e->draining || at_block_ends(e, e->cur)))
+        return false;
+    if (!e->draining)
+        e->drain_end_ns = e->now_ns + e->p.block_limit_ns;
+    e->draining = true;
+    return true;
+}
+
 void softgpu_settle(struct softgpu *e)
 {
     if (e->switching)
@@ -173,9 +192,12 @@ void softgpu_settle(struct softgpu *e)
     }
 
     bool stays = mine && (g->work & g->seen) && !(others && e->now_ns >= slice_end(e));
+    if (!stays && (others || (g && g->blocks)) && drains(e))
+        return;
+    e->draining = false;
     if (!stays && others) {
         switch_to(e, next_ready(e, e->turn), e->idle);
-    } else if (!stays && g && g->blocks && softgpu_executing(e)) {
+    } else if (!stays && g && (g->blocks || g->reset) && softgpu_executing(e)) {
         switch_to(e, SOFTGPU_NONE, false);
     } else if (!stays) {
         e->idle = true;
@@ -209,6 +231,8 @@ uint64_t softgpu_next_event_ns(const struct softgpu *e)
         uint64_t busy = first_end_busy(e, g);
         uint64_t end = busy == SOFTGPU_NEVER ? busy : e->now_ns + (busy - g->busy_ns);
         t = end < t ? end : t;
+        if (e->draining)
+            return e->drain_end_ns < t ? e->drain_end_ns : t;
         if (e->contended && slice_end(e) < t)
             t = max_ns(slice_end(e), e->now_ns);
     }
@@ -252,13 +276,15 @@ static void handle(struct softgpu *e, struct event ev)
             return; /* nothing follows for who may run */
     } else {
         e->calls_n--;
-        if (ev.call != SOFTGPU_TIMESLICE) {
+        if (ev.call == SOFTGPU_PREEMPT) {
+            g->block_ends = ev.value != 0;
+        } else if (ev.call != SOFTGPU_TIMESLICE) {
             o->suspended = ev.call == SOFTGPU_SUSPEND;
         } else {
             /* At once, for the slice that runs too. */
             if (o->group == e->cur && !e->switching && !e->contended)
                 renew_slice(e);
-            g->timeslice_us = ev.timeslice_us;
+            g->timeslice_us = ev.value;
         }
     }
     softgpu_update_ready(e, ev.owner);
@@ -279,6 +305,10 @@ void softgpu_advance(struct softgpu *e, uint64_t to_ns)
         run_until(e, t);
         if (softgpu_executing(e))
             end_kernels(e);
+        if (e->draining && t == e->drain_end_ns && softgpu_executing(e)) {
+            e->groups[e->cur].reset = true;
+            softgpu_update_ready(e, e->groups[e->cur].owner);
+        }
         if (e->switching && t == e->switch_end_ns) {
             e->switching = false;
             if (e->cur != SOFTGPU_NONE && e->groups[e->cur].ready)

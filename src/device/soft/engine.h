@@ -19,6 +19,9 @@
  * comes in then has at least its timeslice. On an idle GPU work starts without a switch.
  * - While another group waits, a group's streams that had no work when its turn began are not
  * looked at before its next turn.
+ * - A group may be set to be preempted at block ends: a kernel counts as one wave of blocks, and a
+ *   switch waits until those that run have ended. One that makes another group wait for
+ *   block_limit_ns loses its channel, and never runs again.
  * - Controls take a while and take effect at their end.
  * - A kernel of a collective occupies its GPU until all its peers on other engines have run at the
  *   same time for its duration (struct fabric).
@@ -44,7 +47,9 @@ struct softgpu_params {
     uint32_t switch_ns;  /* any switch */
     uint32_t save_ns;    /* more, if the group that leaves is in mid-kernel: times its occupancy */
     uint32_t restore_ns; /* more, if the group that comes was preempted: times its occupancy */
-    uint32_t launch_ns;  /* host overhead of a request (launch and synchronisation) */
+    uint32_t block_switch_ns; /* instead of all three, from or to a group preempted at block ends */
+    uint64_t block_limit_ns;
+    uint32_t launch_ns;        /* host overhead of a request (launch and synchronisation) */
     uint32_t launch_warm_ns;   /* same, if the group's last kernel ended less than warm_ns ago */
     uint32_t launch_jitter_ns; /* at most this is added; seldom much of it */
     uint32_t warm_ns;
@@ -53,6 +58,7 @@ struct softgpu_params {
     uint32_t timeslice_call_busy_ns;
     uint32_t suspend_call_ns;
     uint32_t resume_call_ns;
+    uint32_t preempt_call_ns;
     uint64_t seed; /* of the jitter */
 };
 void softgpu_params_h200(struct softgpu_params *p);
@@ -83,6 +89,8 @@ struct softgpu_group_info {
     uint32_t timeslice_us;
     uint32_t kernels; /* submitted and not completed */
     bool suspended;
+    bool block_ends; /* preempted there */
+    bool reset;      /* it has lost its channel */
 };
 
 struct softgpu;
@@ -115,11 +123,11 @@ int softgpu_submit(struct softgpu *e, uint32_t group, const struct softgpu_kerne
                    uint64_t at_ns);
 
 /* Puts the time when the call is done and has its effect into *done_ns. Suspending a group in
- * mid-kernel switches it out. timeslice_us counts for SOFTGPU_TIMESLICE alone. -EINVAL (no such
- * group, timeslice out of range), -ENOSPC. */
-enum softgpu_call { SOFTGPU_SUSPEND, SOFTGPU_TIMESLICE, SOFTGPU_RESUME };
-int softgpu_control(struct softgpu *e, uint32_t group, enum softgpu_call call,
-                    uint32_t timeslice_us, uint64_t at_ns, uint64_t *done_ns);
+ * mid-kernel switches it out. value: of SOFTGPU_TIMESLICE the timeslice in us, of SOFTGPU_PREEMPT
+ * 1 for block ends and 0 for anywhere. -EINVAL (no such group, timeslice out of range), -ENOSPC. */
+enum softgpu_call { SOFTGPU_SUSPEND, SOFTGPU_TIMESLICE, SOFTGPU_RESUME, SOFTGPU_PREEMPT };
+int softgpu_control(struct softgpu *e, uint32_t group, enum softgpu_call call, uint32_t value,
+                    uint64_t at_ns, uint64_t *done_ns);
 
 uint64_t softgpu_now_ns(const struct softgpu *e);
 /* When something changes next by itself: SOFTGPU_NEVER if nothing will. */

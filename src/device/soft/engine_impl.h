@@ -13,7 +13,7 @@ struct event {
     uint32_t owner;
     uint32_t kernel; /* that arrives; SOFTGPU_NONE: a call has its effect */
     enum softgpu_call call;
-    uint32_t timeslice_us;
+    uint32_t value;
 };
 
 struct kernel {
@@ -52,6 +52,8 @@ struct group {
     uint32_t blocks;   /* owners that do */
     bool ready;        /* may run, and has work */
     bool preempted;    /* in mid-kernel and switched out: has to be restored */
+    bool block_ends;   /* is switched out only when its kernels have ended */
+    bool reset;        /* one did not in time: it never runs again */
     uint32_t work;     /* streams with kernels that arrived */
     uint32_t seen;     /* streams that are looked at in this turn */
     uint32_t running;  /* streams whose first kernel has begun */
@@ -83,6 +85,8 @@ struct softgpu {
     uint32_t cur;  /* has the GPU, or gets it when the switch is over */
     uint32_t turn; /* where on the runlist: number of the last group that had the GPU */
     bool switching, idle;
+    bool draining; /* its kernels are to end, and none begins: at drain_end_ns it is reset */
+    uint64_t drain_end_ns;
     uint64_t switch_end_ns;
     bool contended; /* another group waits: slice_start_ns is of this very slice */
     uint64_t slice_start_ns;

@@ -48,8 +48,8 @@ struct soft_group {
     uint32_t gpu;
     uint32_t copy; /* 0: compute, 1: copy */
     uint32_t timeslice_us;
-    uint32_t shared; /* of a client of an MPS server: its compute group's number; else 0 */
-    uint32_t zero;
+    uint32_t shared;     /* of a client of an MPS server: its compute group's number; else 0 */
+    uint32_t block_ends; /* it is preempted there */
 };
 
 struct soft_msg {
@@ -88,7 +88,7 @@ struct soft_msg {
         } groups;
         struct {
             uint32_t what; /* enum softgpu_call */
-            uint32_t timeslice_us;
+            uint32_t value;
             uint32_t n, zero;
             uint64_t keys[16];
         } control;

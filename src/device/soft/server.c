@@ -204,6 +204,17 @@ static void conn_read(struct server *s, struct conn *c)
 
 /* ---- the loop ---- */
 
+/* Of programs that have lost their channel no work ends any more. */
+static void end_reset(struct server *s)
+{
+    struct softgpu_group_info info;
+    struct conn *c;
+    for_each_context (s, c) {
+        if (softgpu_group_info(s->fabric.engines[c->gpu], c->groups[0], &info) == 0 && info.reset)
+            conn_end(s, c, "a block ran too long while others waited: its channel is reset");
+    }
+}
+
 /* What has happened by now; returns when something happens next. */
 static uint64_t catch_up(struct server *s)
 {
@@ -214,6 +225,7 @@ static uint64_t catch_up(struct server *s)
         while (softgpu_pop_completion(s->fabric.engines[i], &k))
             deliver(s, i, &k);
     }
+    end_reset(s);
     control_swap_due(s);
     uint64_t next_ns = SOFTGPU_NEVER;
     TAILQ_FOREACH(c, &s->conns, link)

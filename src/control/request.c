@@ -1,0 +1,54 @@
+/* What the fields of a request may be together, and for which class; proto.c checks each by itself.
+ * For messages, options and the configuration. No I/O. */
+#include <errno.h>
+
+#include "control/proto.h"
+
+int request_budget(const struct request *r, enum job_class class, uint32_t now_us, uint32_t *out,
+                   struct error *err)
+{
+    if (r->has_budget && r->budget_us && class != CLASS_LATENCY)
+        return error_set(
+            err, -EINVAL,
+            "only a latency job has a budget, and this is a %s job: give it class latency "
+            "too",
+            job_class_name(class));
+    *out = r->has_budget ? r->budget_us : class == CLASS_LATENCY ? now_us : 0;
+    return 0;
+}
+
+int request_preempt(const struct request *r, enum job_class class, enum preempt_mode now,
+                    enum preempt_mode *out, struct error *err)
+{
+    if (r->has_preempt && r->preempt == PREEMPT_BLOCK && class != CLASS_BATCH)
+        return error_set(err, -EINVAL,
+                         "only a batch job is preempted at block ends, and this is a %s job: give "
+                         "it class batch too",
+                         job_class_name(class));
+    *out = class != CLASS_BATCH ? PREEMPT_INSTRUCTION : r->has_preempt ? r->preempt : now;
+    return 0;
+}
+
+int request_deadline(const struct request *r, enum job_class class, struct error *err)
+{
+    if (r->deadline_us && class == CLASS_LATENCY)
+        return error_set(
+            err, -EINVAL,
+            "a deadline lifts a normal or batch job, and this is a latency job, which runs "
+            "before them anyway");
+    if (r->has_laxity && !r->has_deadline)
+        return error_set(err, -EINVAL, "a laxity is a part of a deadline: give the deadline too");
+    if (r->laxity_us && r->laxity_us >= r->deadline_us)
+        return error_set(
+            err, -EINVAL,
+            "the laxity, which is the slack in the deadline, has to be shorter than it");
+    return 0;
+}
+
+int request_limits(uint32_t gpu_min, uint32_t gpu_max, struct error *err)
+{
+    return gpu_max && gpu_min > gpu_max
+               ? error_set(err, -EINVAL, "gpu-min is %u%%, more than gpu-max, which is %u%%",
+                           gpu_min, gpu_max)
+               : 0;
+}
