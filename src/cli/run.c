@@ -27,7 +27,8 @@ static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max P%] [-n "
     "NAME]\n"
     "                [--memory SIZE] [--strict] [-q] [--deadline TIME [--laxity TIME]]\n"
-    "                [--preempt MODE] [--pool [--sm P%]] [--] COMMAND [ARGUMENT...]\n"
+    "                [--preempt MODE] [--pool [--sm P%] [--min-speed P%]] [--] COMMAND "
+    "[ARGUMENT...]\n"
     "\n"
     "Runs COMMAND as a job on the GPU. All that it starts belongs to the job.\n"
     "\n"
@@ -42,6 +43,9 @@ static const char help[] =
     "overtakes\n"
     "                       its class when its slack is nearly gone; for programs without libcede\n"
     "      --laxity TIME    slack: the deadline less the GPU time needed (default: estimated)\n"
+    "      --min-speed 90%  of its speed alone that a batch job is to keep beside others in a "
+    "pool:\n"
+    "                       those without one run less\n"
     "      --preempt MODE   block: a batch job yields the GPU only when its running blocks end, "
     "which\n"
     "                       costs less; the driver kills it if a block runs for seconds while\n"
@@ -103,12 +107,13 @@ static void default_name(const char *command, char name[static JOB_NAME_MAX])
 static int parse_checked(const char *command, struct request *r)
 {
     struct error err = {""};
-    uint32_t budget_us;
+    uint32_t budget_us, min_speed;
     enum preempt_mode preempt;
     if (!command || !command[0])
         return cli_usage("run", "run: no command given");
     if (request_budget(r, r->class, 0, &budget_us, &err) < 0 ||
         request_preempt(r, r->class, PREEMPT_INSTRUCTION, &preempt, &err) < 0 ||
+        request_min_speed(r, r->class, 0, &min_speed, &err) < 0 ||
         request_deadline(r, r->class, &err) < 0)
         return cli_usage("run", "run: %s", err.text);
     if (r->memory_bytes && r->class != CLASS_LATENCY)
@@ -173,6 +178,7 @@ static int run_parse(int argc, char **argv, struct options *o)
         {"budget", .read = request_text, .to = r},
         {"deadline", .read = request_text, .to = r},
         {"laxity", .read = request_text, .to = r},
+        {"min-speed", .read = request_text, .to = r},
         {"preempt", .read = request_text, .to = r},
         {"memory", .read = request_text, .to = r},
         {"wait", .read = read_wait, .to = &o->wait_us},

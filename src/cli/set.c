@@ -8,6 +8,7 @@ static const char help[] =
     "usage: cede set TARGET... [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max "
     "P%]\n"
     "                [--deadline TIME [--laxity TIME]] [--preempt MODE]\n"
+    "                [--min-speed P%]\n"
     "       cede set --others -c CLASS [-w WEIGHT]\n"
     "\n"
     "Makes running programs jobs, or changes jobs. TARGET is a pid, a job's number\n"
@@ -27,6 +28,9 @@ static const char help[] =
     "overtakes\n"
     "                       its class when its slack is nearly gone; for programs without libcede\n"
     "      --laxity TIME    slack: the deadline less the GPU time needed (default: estimated)\n"
+    "      --min-speed 90%  of its speed alone that a batch job is to keep beside others in a "
+    "pool:\n"
+    "                       those without one run less; 0: none\n"
     "      --preempt MODE   block: a batch job yields the GPU only when its running blocks end, "
     "which\n"
     "                       costs less; the driver kills it if a block runs for seconds while\n"
@@ -56,6 +60,7 @@ int set_main(int argc, char **argv)
         {"deadline", .read = request_text, .to = &r},
         {"preempt", .read = request_text, .to = &r},
         {"laxity", .read = request_text, .to = &r},
+        {"min-speed", .read = request_text, .to = &r},
         {"others", .flag = &others},
     };
     const struct command_line line = {.program = "cede set", .help = help};
@@ -71,21 +76,23 @@ int set_main(int argc, char **argv)
     if (!others && optind == argc)
         return cli_usage("set", "set: no target given");
     struct error err = {""};
-    uint32_t budget_us;
+    uint32_t budget_us, min_speed;
     enum preempt_mode preempt;
     if ((r.has_class && (request_budget(&r, r.class, 0, &budget_us, &err) < 0 ||
-                         request_preempt(&r, r.class, PREEMPT_INSTRUCTION, &preempt, &err) < 0)) ||
+                         request_preempt(&r, r.class, PREEMPT_INSTRUCTION, &preempt, &err) < 0 ||
+                         request_min_speed(&r, r.class, 0, &min_speed, &err) < 0)) ||
         request_deadline(&r, r.has_class ? r.class : CLASS_NORMAL, &err) < 0 ||
         request_limits(r.gpu_min, r.gpu_max, &err) < 0)
         return cli_usage("set", "set: %s", err.text);
     bool limits = r.has_gpu_min || r.has_gpu_max;
-    bool others_given = r.has_weight || r.has_budget || r.has_deadline || r.has_preempt || limits;
+    bool others_given = r.has_weight || r.has_budget || r.has_deadline || r.has_preempt ||
+                        r.has_min_speed || limits;
     if (!r.has_class && !r.release && !others_given)
         return cli_usage("set", "set: nothing to set; give -c, -w, --budget, --gpu-min, --gpu-max, "
-                                "--deadline or --preempt");
+                                "--deadline, --preempt or --min-speed");
     if (r.release && others_given)
-        return cli_usage("set", "set: class none takes no weight, no budget, no limit, no deadline "
-                                "and no preemption mode");
+        return cli_usage("set", "set: class none takes no weight, no budget, no limit, no "
+                                "deadline, no preemption mode and no speed");
     if (others)
         return targets_do_others(&r);
     return targets_do("set", &r, argv + optind, argc - optind, NULL);

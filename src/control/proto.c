@@ -37,6 +37,7 @@ enum {
     F_DEADLINE,
     F_LAXITY,
     F_PREEMPT,
+    F_MIN_SPEED,
     F_NAME,
     F_RUN,
     F_MEMORY,
@@ -80,6 +81,8 @@ static const struct field fields[FIELDS] = {
     [F_LAXITY] = {"laxity_us", NUMBER(KIND_TIME, laxity_us, 0, DEADLINE_MAX_US), HAS(has_laxity),
                   .word = "laxity", .allowed = "a time below the deadline, such as 1.5s"},
     [F_PREEMPT] = {"preempt", KIND_PREEMPT, HAS(has_preempt), .word = "preempt"},
+    [F_MIN_SPEED] = {"min_speed", NUMBER(KIND_PERCENT, min_speed, 0, 99), HAS(has_min_speed),
+                     .word = "min-speed", .allowed = "a percentage from 1% to 99%, or 0 for none"},
     [F_NAME] = {"name", KIND_NAME, .word = "name"},
     [F_RUN] = {"run", KIND_BOOL, AT(run)},
     [F_MEMORY] = {"memory_bytes", NUMBER(KIND_BYTES, memory_bytes, 1, PROTO_BYTES_MAX),
@@ -93,7 +96,7 @@ static const struct field fields[FIELDS] = {
 #define BIT(f) (1U << (f))
 #define CHANGES                                                                                    \
     (BIT(F_CLASS) | BIT(F_WEIGHT) | BIT(F_BUDGET) | BIT(F_GPU_MIN) | BIT(F_GPU_MAX) |              \
-     BIT(F_DEADLINE) | BIT(F_LAXITY) | BIT(F_PREEMPT))
+     BIT(F_DEADLINE) | BIT(F_LAXITY) | BIT(F_PREEMPT) | BIT(F_MIN_SPEED))
 #define BY_NAME  BIT(F_TARGET), BIT(F_TARGET)
 #define NO_FIELD FIELDS
 
@@ -438,9 +441,9 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
         return error_set(err, -EINVAL, "%s: field %s is missing", ops[r->op].name,
                          ops[r->op].needed & BIT(F_PID) ? "pid" : "target");
     if (r->op == OP_SET && !(seen & CHANGES))
-        return error_set(
-            err, -EINVAL,
-            "set: class, weight, budget_us, gpu_min, gpu_max, preempt or deadline_us is missing");
+        return error_set(err, -EINVAL,
+                         "set: class, weight, budget_us, gpu_min, gpu_max, preempt, min_speed or "
+                         "deadline_us is missing");
     int code = request_deadline(r, r->has_class ? r->class : CLASS_NORMAL, err);
     if (code < 0)
         return code;
@@ -449,10 +452,10 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
     if ((seen & BIT(F_GPU)) && !r->memory_bytes)
         return error_set(err, -EINVAL, "add: gpu needs memory_bytes");
     if (r->release && (r->has_weight || r->has_budget || r->has_deadline || r->has_gpu_min ||
-                       r->has_gpu_max || r->has_preempt))
+                       r->has_gpu_max || r->has_preempt || r->has_min_speed))
         return error_set(err, -EINVAL,
-                         "set: class none takes no weight, no budget, no limit, no deadline and no "
-                         "preemption mode");
+                         "set: class none takes no weight, no budget, no limit, no deadline, no "
+                         "preemption mode and no speed");
     return request_limits(r->gpu_min, r->gpu_max, err);
 }
 

@@ -74,12 +74,13 @@ enum proto_op {
 struct request {
     enum proto_op op;
     bool has_class, has_weight, has_budget, has_deadline, has_laxity, has_gpu_min, has_gpu_max;
-    bool has_preempt;
+    bool has_preempt, has_min_speed;
     bool release, run;
     enum job_class class;
     uint32_t weight, budget_us;
     uint32_t gpu_min, gpu_max; /* percent of each GPU; 0: none */
     enum preempt_mode preempt;
+    uint32_t min_speed;              /* percent of its speed alone; 0: none */
     uint32_t deadline_us, laxity_us; /* 0: none */
     uint64_t memory_bytes;           /* of add; 0: not said */
     uint32_t gpu;
@@ -122,6 +123,10 @@ int request_deadline(const struct request *r, enum job_class class, struct error
 int request_preempt(const struct request *r, enum job_class class, enum preempt_mode now,
                     enum preempt_mode *out, struct error *err);
 
+/* The speed that a job of that class is to keep, which has `now` now. -EINVAL: only batch jobs do.
+ */
+int request_min_speed(const struct request *r, enum job_class class, uint32_t now, uint32_t *out,
+                      struct error *err);
 /* -EINVAL: a floor above the ceiling. */
 int request_limits(uint32_t gpu_min, uint32_t gpu_max, struct error *err);
 

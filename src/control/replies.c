@@ -69,7 +69,8 @@ json_t *job_json(const struct job_view *v)
     const bool blocks = v->job.preempt == PREEMPT_BLOCK;
     /* o steals; a NULL among the values makes the whole NULL. */
     return json_pack(
-        "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, s:o, "
+        "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, "
+        "s:o, "
         "s:I, s:o, s:I, s:o*, "
         "s:o*, s:o*, "
         "s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*}",
@@ -77,7 +78,8 @@ json_t *job_json(const struct job_view *v)
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
         "budget_us", (json_int_t)v->job.budget_us, "gpu_min",
         v->job.gpu_min ? json_integer(v->job.gpu_min) : NULL, "gpu_max",
-        v->job.gpu_max ? json_integer(v->job.gpu_max) : NULL, "account",
+        v->job.gpu_max ? json_integer(v->job.gpu_max) : NULL, "min_speed",
+        v->job.min_speed ? json_integer(v->job.min_speed) : NULL, "account",
         v->job.account[0] ? json_text(v->job.account) : NULL, "deadline_us",
         v->job.deadline_us ? json_integer(v->job.deadline_us) : NULL, "laxity_us",
         v->job.laxity_us ? json_integer(v->job.laxity_us) : NULL, "pid",

@@ -45,6 +45,18 @@ int request_deadline(const struct request *r, enum job_class class, struct error
     return 0;
 }
 
+int request_min_speed(const struct request *r, enum job_class class, uint32_t now, uint32_t *out,
+                      struct error *err)
+{
+    if (r->has_min_speed && r->min_speed && class != CLASS_BATCH)
+        return error_set(err, -EINVAL,
+                         "a speed is kept among the batch jobs of a pool, and this is a %s job: "
+                         "give it class batch too",
+                         job_class_name(class));
+    *out = class != CLASS_BATCH ? 0 : r->has_min_speed ? r->min_speed : now;
+    return 0;
+}
+
 int request_limits(uint32_t gpu_min, uint32_t gpu_max, struct error *err)
 {
     return gpu_max && gpu_min > gpu_max

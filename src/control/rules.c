@@ -82,7 +82,7 @@ struct job_spec request_spec(const struct request *r, const char *comm, pid_t pi
     struct job_spec spec = {
         .terms = {r->has_class ? r->class : CLASS_NORMAL,
                   r->has_weight ? r->weight : WEIGHT_DEFAULT, r->budget_us, r->gpu_min, r->gpu_max,
-                  r->preempt},
+                  r->preempt, r->min_speed},
         .deadline_us = r->deadline_us,
         .laxity_us = r->laxity_us,
         .may_promote = admin && r->deadline_us,

@@ -164,6 +164,8 @@ static int verb_adopt(struct verb *v, struct engine *e)
     if (code == 0)
         code =
             verb_preempt(v, spec.terms.class, PREEMPT_INSTRUCTION, &spec.terms.preempt, &v->error);
+    if (code == 0)
+        code = request_min_speed(r, spec.terms.class, 0, &spec.terms.min_speed, &v->error);
     if (code < 0)
         return code;
     code = engine_add(e, t->proc, &spec, &t->slot, &v->error);
@@ -195,6 +197,8 @@ static int verb_set(struct verb *v, struct engine *e, struct error *err)
     int code = request_budget(r, to.class, job->budget_us, &to.budget_us, err);
     if (code == 0)
         code = verb_preempt(v, to.class, (enum preempt_mode)job->preempt, &to.preempt, err);
+    if (code == 0)
+        code = request_min_speed(r, to.class, job->min_speed, &to.min_speed, err);
     if (code == 0)
         code = request_deadline(r, to.class, err);
     if (code == 0)

@@ -152,6 +152,7 @@ int engine_change(struct engine *e, uint32_t job, const struct job_terms *terms,
     j->rec.gpu_min = terms->gpu_min;
     j->rec.gpu_max = terms->gpu_max;
     j->rec.preempt = terms->preempt;
+    j->rec.min_speed = terms->min_speed;
     e->model.preempts |= terms->preempt > 0;
     model_unit_changed(&e->model, job);
     model_job_changed(&e->model, j);

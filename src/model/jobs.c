@@ -147,6 +147,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
         .gpu_min = spec->terms.gpu_min,
         .gpu_max = spec->terms.gpu_max,
         .preempt = spec->terms.preempt,
+        .min_speed = spec->terms.min_speed,
         .deadline_us = spec->deadline_us,
         .laxity_us = spec->laxity_us,
         .may_promote = spec->may_promote,

@@ -35,6 +35,7 @@ struct job_terms {
     uint32_t budget_us;        /* of added latency, for a latency job; 0: none */
     uint32_t gpu_min, gpu_max; /* percent of each GPU; 0: none */
     enum preempt_mode preempt; /* of a batch job */
+    uint32_t min_speed;        /* percent, beside others in an MPS server; 0: none */
 };
 
 /* What a process that is about to be a job's root shall be. */
@@ -270,8 +271,8 @@ int model_emit(struct model *m, struct sched_event ev);
 static inline struct job_terms job_terms(const struct journal_job *r)
 {
     return (struct job_terms){
-        (enum job_class)r->class,     r->weight, r->budget_us, r->gpu_min, r->gpu_max,
-        (enum preempt_mode)r->preempt};
+        (enum job_class)r->class,      r->weight,   r->budget_us, r->gpu_min, r->gpu_max,
+        (enum preempt_mode)r->preempt, r->min_speed};
 }
 
 static inline uint32_t model_job_slot(const struct model *m, const struct job *j)

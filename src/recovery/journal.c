@@ -107,8 +107,8 @@ static bool job_ok(const struct journal_job *r)
            r->deadline_us <= DEADLINE_MAX_US && r->laxity_us <= DEADLINE_MAX_US &&
            r->may_promote <= 1 && r->gpu_min <= 100 && r->gpu_max <= 100 &&
            r->preempt < PREEMPT_COUNT && r->cgroup.hierarchy <= CGROUP_HIERARCHIES &&
-           memchr(r->account, '\0', sizeof(r->account)) && r->number <= NUMBER_MAX &&
-           memchr(r->name, '\0', sizeof(r->name)) &&
+           r->min_speed < 100 && memchr(r->account, '\0', sizeof(r->account)) &&
+           r->number <= NUMBER_MAX && memchr(r->name, '\0', sizeof(r->name)) &&
            (r->sum == JOB_CHANGING || (r->sum == job_sum(r) && r->laxity_us <= r->deadline_us));
 }
 

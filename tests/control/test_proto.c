@@ -116,7 +116,7 @@ static const struct {
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":16}", -EINVAL, "gpu: a whole number from 0 to 15"},
     {"{\"v\":1,\"op\":\"swap-out\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL,
-     "class, weight, budget_us, gpu_min, gpu_max, preempt or deadline_us"},
+     "class, weight, budget_us, gpu_min, gpu_max, preempt, min_speed or deadline_us"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"gpu_max\":101}", -EINVAL, "gpu_max: a whole number"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu_min\":60,\"gpu_max\":50}", -EINVAL,
      "gpu-min is 60%, more than gpu-max, which is 50%"},
@@ -125,6 +125,7 @@ static const struct {
      "no preemption mode"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"preempt\":\"kernel\"}", -EINVAL,
      "'kernel' is not block or instruction"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"min_speed\":100}", -EINVAL, "min_speed"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"preempt\":1}", -EINVAL, "not block or instruction"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"budget_us\":1000001}", -EINVAL, "budget_us"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1,\"class\":\"none\",\"budget_us\":5}", -EINVAL,
@@ -260,6 +261,7 @@ static void what_is_written_can_be_read(void **state)
          .has_laxity = true,
          .laxity_us = 1000000},
         {.op = OP_SET, .pid = 5, .has_preempt = true, .preempt = PREEMPT_BLOCK},
+        {.op = OP_SET, .pid = 5, .has_min_speed = true, .min_speed = 90},
         {.op = OP_ADD, .pid = 5, .has_preempt = true, .preempt = PREEMPT_INSTRUCTION},
         {.op = OP_SET, .number = 12, .release = true},
         {.op = OP_PAUSE, .name = "a \"b\" \\"},
@@ -292,6 +294,7 @@ static void what_is_written_can_be_read(void **state)
         assert_int_equal(r.has_deadline, all[i].has_deadline);
         assert_int_equal(r.deadline_us, all[i].deadline_us);
         assert_true(r.has_preempt == all[i].has_preempt && r.preempt == all[i].preempt);
+        assert_true(r.has_min_speed == all[i].has_min_speed && r.min_speed == all[i].min_speed);
         assert_int_equal(r.has_laxity, all[i].has_laxity);
         assert_int_equal(r.laxity_us, all[i].laxity_us);
         assert_int_equal(r.release, all[i].release);

@@ -52,7 +52,7 @@ static void stop(struct world *w, bool restore)
 static void add(struct world *w, unsigned i, enum job_class class)
 {
     struct error err = {""};
-    struct job_spec spec = {.terms = {class, WEIGHT_DEFAULT, 0, 0, 0, 0}, .source = JOB_PID};
+    struct job_spec spec = {.terms = {.class = class, .weight = WEIGHT_DEFAULT}, .source = JOB_PID};
     if (engine_add(w->m, w->p[i]->id, &spec, &w->job[i], &err) < 0)
         fail_msg("%s", err.text);
 }

@@ -36,8 +36,8 @@ HELPER bool rule(void *arg, pid_t pid, struct job_spec *spec)
     const pid_t *match = arg;
     if (pid != *match)
         return false;
-    *spec =
-        (struct job_spec){.terms = {CLASS_BATCH, 50, 0, 0, 0, 0}, .source = JOB_RULE, .name = "r"};
+    *spec = (struct job_spec){
+        .terms = {.class = CLASS_BATCH, .weight = 50}, .source = JOB_RULE, .name = "r"};
     return true;
 }
 
@@ -156,7 +156,7 @@ HELPER uint32_t add(struct fixture *f, pid_t pid, enum job_class class)
     struct error err = {""};
     uint32_t job = SLOT_NONE;
     assert_int_equal(proc_stat_read(pid, &st), 0);
-    struct job_spec spec = {.terms = {class, WEIGHT_DEFAULT, 0, 0, 0, 0}, .source = JOB_PID};
+    struct job_spec spec = {.terms = {.class = class, .weight = WEIGHT_DEFAULT}, .source = JOB_PID};
     if (engine_add(f->m, st.id, &spec, &job, &err) < 0)
         fail_msg("%s", err.text);
     return job;

@@ -54,7 +54,7 @@ static void test_floors(void **state)
     assert_non_null(strstr(err.text, "gpu-min 80%: no GPU has so much left"));
     assert_non_null(strstr(err.text, "of GPU 1, which has most, 30% is promised to others"));
     add_for(f, 2, "lab", 20, 0, 0, &err); /* 40 now, of both */
-    struct job_terms more = {CLASS_NORMAL, WEIGHT_DEFAULT, 0, 61, 0, 0};
+    struct job_terms more = {.class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT, .gpu_min = 61};
     assert_int_equal(engine_change(f->m, a, &more, &err), -ERANGE);
     assert_non_null(strstr(err.text, "40% of GPU 0 is promised to others, so 60% is left"));
     assert_int_equal(record(f, a).gpu_min, 50);

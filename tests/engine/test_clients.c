@@ -188,7 +188,7 @@ static void test_other_users_client(void **state)
     }
     start(f, "priority", NULL);
     assert_int_equal(proc_stat_read(users, &st), 0);
-    struct job_spec spec = {.terms = {CLASS_BATCH, WEIGHT_DEFAULT, 0, 0, 0, 0}, .uid = 1000};
+    struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT}, .uid = 1000};
     assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), 0);
     ticks(f, 1500);
     assert_int_equal(view(f, job).processes, 2);

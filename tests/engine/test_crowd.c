@@ -9,7 +9,7 @@ static bool anybody(void *arg, pid_t pid, struct job_spec *spec)
 {
     const pid_t *other = arg;
     const bool is_other = pid == *other; /* a person has many uids */
-    *spec = (struct job_spec){.terms = {CLASS_BATCH, 50, 0, 0, 0, 0},
+    *spec = (struct job_spec){.terms = {.class = CLASS_BATCH, .weight = 50},
                               .source = JOB_RULE,
                               .uid = is_other ? 1001 : 100000 + (uid_t)pid % 65536,
                               .account_uid = is_other ? 1001 : 1000,

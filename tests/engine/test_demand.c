@@ -198,10 +198,12 @@ static void test_budget_by_activity(void **state)
     three_active_jobs(f, p);
     end(f, p[2]);
     uint32_t job = engine_job_of(f->m, p[0]);
-    assert_int_equal(
-        engine_change(f->m, job, &(struct job_terms){CLASS_LATENCY, WEIGHT_DEFAULT, 2500, 0, 0, 0},
-                      NULL),
-        0);
+    assert_int_equal(engine_change(f->m, job,
+                                   &(struct job_terms){.class = CLASS_LATENCY,
+                                                       .weight = WEIGHT_DEFAULT,
+                                                       .budget_us = 2500},
+                                   NULL),
+                     0);
     on(f, p[0])->bursts = on(f, p[1])->bursts = 100; /* 1000 requests/s */
     f->d.activity_calls = 0;
     ticks(f, 3000);
@@ -223,10 +225,10 @@ static void test_budget_by_activity(void **state)
     f->d.incomplete = false;
     ticks(f, 3000);
     assert_in_range(on(f, p[1])->timeslice_us, 1000, 2140);
-    assert_int_equal(engine_change(f->m, job,
-                                   &(struct job_terms){CLASS_LATENCY, WEIGHT_DEFAULT, 0, 0, 0, 0},
-                                   NULL),
-                     0);
+    assert_int_equal(
+        engine_change(f->m, job,
+                      &(struct job_terms){.class = CLASS_LATENCY, .weight = WEIGHT_DEFAULT}, NULL),
+        0);
     ticks(f, 100);
     assert_int_equal(on(f, p[1])->timeslice_us, 1);
 }
@@ -251,11 +253,12 @@ static void test_idle_normal_job(void **state)
         on(f, p[i])->busy = 0.1;
     }
     for (uint32_t budget_us = 0; budget_us <= 2500; budget_us += 2500) {
-        assert_int_equal(
-            engine_change(f->m, latency,
-                          &(struct job_terms){CLASS_LATENCY, WEIGHT_DEFAULT, budget_us, 0, 0, 0},
-                          NULL),
-            0);
+        assert_int_equal(engine_change(f->m, latency,
+                                       &(struct job_terms){.class = CLASS_LATENCY,
+                                                           .weight = WEIGHT_DEFAULT,
+                                                           .budget_us = budget_us},
+                                       NULL),
+                         0);
         on(f, p[1])->bursts = 20;
         on(f, p[1])->busy_ns = 10 * NSEC_PER_MSEC;
         on(f, p[1])->busy = 0.1;

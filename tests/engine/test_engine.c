@@ -41,9 +41,11 @@ static void test_classes_become_timeslices(void **state)
     assert_int_equal(f->d.timeslice_calls, calls);
 
     assert_int_equal(
-        engine_change(f->m, ja, &(struct job_terms){CLASS_NORMAL, 300, 0, 0, 0, 0}, NULL), 0);
+        engine_change(f->m, ja, &(struct job_terms){.class = CLASS_NORMAL, .weight = 300}, NULL),
+        0);
     assert_int_equal(
-        engine_change(f->m, jb, &(struct job_terms){CLASS_NORMAL, 100, 0, 0, 0, 0}, NULL), 0);
+        engine_change(f->m, jb, &(struct job_terms){.class = CLASS_NORMAL, .weight = 100}, NULL),
+        0);
     ticks(f, 1);
     assert_int_equal(on(f, a)->timeslice_us, 60000);
     assert_int_equal(on(f, b)->timeslice_us, 20000);
@@ -134,7 +136,8 @@ static void test_contexts_of_one_job_take_turns(void **state)
     assert_in_range(ran, 180, 220);
     /* Two contexts count as one job, and need not yield to each other where nothing is better. */
     assert_int_equal(
-        engine_change(f->m, j, &(struct job_terms){CLASS_LATENCY, 100, 0, 0, 0, 0}, NULL), 0);
+        engine_change(f->m, j, &(struct job_terms){.class = CLASS_LATENCY, .weight = 100}, NULL),
+        0);
     ticks(f, 1);
     assert_int_equal(suspended_groups(f), 0);
     assert_int_equal(one->timeslice_us, 2000);
@@ -293,7 +296,7 @@ static void test_nested_job(void **state)
     struct error err = {""};
     uint32_t job = 0;
     proc_stat_read(p[1], &st);
-    struct job_spec spec = {.terms = {CLASS_BATCH, 100, 0, 0, 0, 0}};
+    struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = 100}};
     assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), -EEXIST);
     assert_int_equal(job, engine_job_of(f->m, p[1]));
     st.id.start_ticks++;
@@ -324,7 +327,7 @@ static void test_thread_is_no_process(void **state)
     pid_t tid;
     assert_int_equal(read(fd[0], &tid, sizeof(tid)), sizeof(tid));
     assert_int_equal(proc_stat_read(tid, &st), 0);
-    struct job_spec spec = {.terms = {CLASS_NORMAL, 100, 0, 0, 0, 0}, .name = "t"};
+    struct job_spec spec = {.terms = {.class = CLASS_NORMAL, .weight = 100}, .name = "t"};
     struct error err = {""};
     uint32_t job;
     assert_true(engine_add(f->m, st.id, &spec, &job, &err) < 0);

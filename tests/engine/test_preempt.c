@@ -7,7 +7,7 @@
 
 static int set(struct fixture *f, uint32_t job, enum job_class class, enum preempt_mode mode)
 {
-    struct job_terms t = {class, WEIGHT_DEFAULT, 0, 0, 0, mode};
+    struct job_terms t = {.class = class, .weight = WEIGHT_DEFAULT, .preempt = mode};
     return engine_change(f->m, job, &t, NULL);
 }
 
@@ -97,7 +97,7 @@ static void test_ends_with_gang(void **state)
     assert_false(view(f, job).preempt_active);
     assert_int_equal(view(f, job).job.preempt, PREEMPT_BLOCK);
     assert_int_equal(set(f, job, CLASS_BATCH, PREEMPT_INSTRUCTION), 0);
-    struct job_terms t = {CLASS_BATCH, WEIGHT_DEFAULT, 0, 0, 0, PREEMPT_BLOCK};
+    struct job_terms t = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .preempt = PREEMPT_BLOCK};
     assert_int_equal(engine_change(f->m, job, &t, &err), -ENOTSUP);
     assert_non_null(strstr(err.text, "several GPUs"));
     stop(f, true);
@@ -115,7 +115,7 @@ static void test_ends_with_unit(void **state)
     assert_true(view(f, job).is_client);
     assert_false(on(f, p)->block_ends || view(f, job).preempt_active);
     assert_int_equal(set(f, job, CLASS_BATCH, PREEMPT_INSTRUCTION), 0);
-    struct job_terms t = {CLASS_BATCH, WEIGHT_DEFAULT, 0, 0, 0, PREEMPT_BLOCK};
+    struct job_terms t = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .preempt = PREEMPT_BLOCK};
     assert_int_equal(engine_change(f->m, job, &t, &err), -ENOTSUP);
     assert_non_null(strstr(err.text, "MPS"));
 }

@@ -221,11 +221,39 @@ static void test_turns(void **state)
     assert_nobody_held(f, p, 3);
 }
 
+/* One keeps nine tenths of its speed, and the other has what that leaves. */
+static void test_min_speed(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    unsigned held[3] = {0};
+    static const struct program v[] = {{CLASS_BATCH, PART_FP32, 0.7, true},
+                                       {CLASS_BATCH, PART_TENSOR_FP16, 0.6, true},
+                                       {CLASS_LATENCY, PART_FP64, 1, false}};
+    begin(f, p, job, v, 3);
+    struct job_terms t = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .min_speed = 90};
+    assert_int_equal(engine_change(f->m, job[0], &t, NULL), 0);
+    watch(f, job, 3, 20000, held);
+    memset(held, 0, sizeof(held));
+    watch(f, job, 3, 20000, held);
+    assert_int_equal(held[0], 0);
+    assert_true(held[1] > 2000 && held[1] < 19200);
+    t.min_speed = 0;
+    assert_int_equal(engine_change(f->m, job[0], &t, NULL), 0);
+    watch(f, job, 3, 2000, held);
+    memset(held, 0, sizeof(held));
+    watch(f, job, 3, 10000, held);
+    assert_int_equal(held[1], 0);
+    stop(f, true);
+    assert_nobody_held(f, p, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_told),           T(test_one_joins),      T(test_paused_meanwhile),
         T(test_crash),          T(test_ended_in_order), T(test_one_ends_meanwhile),
-        T(test_nobody_is_held), T(test_turns)};
+        T(test_nobody_is_held), T(test_turns),          T(test_min_speed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static void test_turns_as_one(void **state)
     assert_int_equal(f->d.timeslice_calls, calls);
     assert_false(view(f, latency).is_client);
     /* The class of the best of them. */
-    struct job_terms t = {CLASS_LATENCY, WEIGHT_DEFAULT, 0, 0, 0, 0};
+    struct job_terms t = {.class = CLASS_LATENCY, .weight = WEIGHT_DEFAULT};
     assert_int_equal(engine_change(f->m, job, &t, NULL), 0);
     ticks(f, 500);
     assert_int_equal(suspended_of(f, p[2]) + suspended_of(f, p[3]), 0);

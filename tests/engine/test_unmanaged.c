@@ -126,8 +126,8 @@ static bool takes_all(void *arg, pid_t pid, struct job_spec *spec)
 {
     (void)arg;
     (void)pid;
-    *spec =
-        (struct job_spec){.terms = {CLASS_BATCH, 50, 0, 0, 0, 0}, .source = JOB_RULE, .name = "r"};
+    *spec = (struct job_spec){
+        .terms = {.class = CLASS_BATCH, .weight = 50}, .source = JOB_RULE, .name = "r"};
     return true;
 }
 

@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(a.pid >= 0 && a.number <= INT64_MAX);
     require(!a.has_weight || (a.weight >= WEIGHT_MIN && a.weight <= WEIGHT_MAX));
     require(!a.has_class || (unsigned)a.class < CLASS_COUNT);
-    require((unsigned)a.preempt < PREEMPT_COUNT);
+    require((unsigned)a.preempt < PREEMPT_COUNT && a.min_speed < 100);
     require(!a.name[0] || proto_name_ok(a.name));
     if (a.op != OP_PS && a.op != OP_POLICY && a.op != OP_HINTS)
         require(a.pid || a.number || a.name[0]);
@@ -39,7 +39,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             a.has_class == b.has_class && a.class == b.class && a.has_weight == b.has_weight &&
             a.weight == b.weight && a.memory_bytes == b.memory_bytes && a.gpu == b.gpu &&
             a.release == b.release && a.run == b.run && a.has_preempt == b.has_preempt &&
-            a.preempt == b.preempt);
+            a.preempt == b.preempt && a.has_min_speed == b.has_min_speed &&
+            a.min_speed == b.min_speed);
     free(text);
     return 0;
 }

@@ -144,6 +144,17 @@ static void profile_take(struct model *m, struct speeds_gpu *g, const struct gpu
 
 /* ---- speeds ---- */
 
+/* What one keeps others lose: only those of the same user. */
+static struct space_job space_terms(const struct model *m, const struct speeds_gpu *g, uint32_t i)
+{
+    const struct journal_job *rec = &m->jobs[g->jobs[i]].rec;
+    bool alike = true;
+    for (uint32_t k = 0; k < g->n; k++)
+        alike &= m->jobs[g->jobs[k]].rec.uid == rec->uid;
+    return (struct space_job){.weight = rec->weight,
+                              .min_speed = alike ? rec->min_speed / 100.0 : 0};
+}
+
 static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counters *c)
 {
     double profiles[SPEED_JOBS][GPU_PARTS], together[GPU_PARTS], misfit;
@@ -160,7 +171,8 @@ static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counter
         s->value += (got[i].value - s->value) * by;
         s->error += (got[i].error - s->error) * by;
         s->told = true;
-        v[i] = (struct space_job){m->jobs[g->jobs[i]].rec.weight, 0, got[i]};
+        v[i] = space_terms(m, g, i);
+        v[i].speed = got[i];
     }
     space_told(&g->space, v, g->n, m->now);
     /* They do something else than when they were alone. */
@@ -199,7 +211,7 @@ static uint64_t take_turns(struct model *m, struct speeds_gpu *g)
     double weights = 0;
     uint64_t wake;
     for (uint32_t i = 0; i < g->n; i++) {
-        v[i].weight = m->jobs[g->jobs[i]].rec.weight;
+        v[i] = space_terms(m, g, i);
         weights += v[i].weight;
     }
     uint32_t held = space_decide(&g->space, v, g->n, m->now, &wake);
