@@ -100,6 +100,21 @@ void use_driver(const char *name)
     driver_name = name;
 }
 
+/* A software GPU may be another one since the last look. A real one is not, and its driver knows by
+ * now where to look for a program's contexts, which takes seconds the first time. */
+static struct device_driver *test_driver(void)
+{
+    static struct device_driver *d;
+    struct error err = {""};
+    if (d && strcmp(driver_name, "soft") == 0) {
+        device_close(d);
+        d = NULL;
+    }
+    if (!d && device_open(driver_name, NULL, &d, &err) < 0)
+        fail_msg("%s", err.text);
+    return d;
+}
+
 int e2e_begin(void **state)
 {
     char path[96];
@@ -110,8 +125,10 @@ int e2e_begin(void **state)
     set_cede_home(harness_dir());
     set_device(driver_name);
     configure(20, "");
-    if (strcmp(driver_name, "soft") != 0)
+    if (strcmp(driver_name, "soft") != 0) {
+        test_driver(); /* before there are programs: it then knows which contexts came later */
         return 0;
+    }
     gpu = SPAWN("softgpu", "cede", "softgpu");
     assert_true(EVENTUALLY(strstr(contents("softgpu.out"), "listening")));
     return 0;
@@ -293,21 +310,6 @@ json_t *load_end(const char *name, pid_t pid)
 }
 
 /* ---- the device ---- */
-
-/* A software GPU may be another one since the last look. A real one is not, and its driver knows by
- * now where to look for a program's contexts, which takes seconds the first time. */
-static struct device_driver *test_driver(void)
-{
-    static struct device_driver *d;
-    struct error err = {""};
-    if (d && strcmp(driver_name, "soft") == 0) {
-        device_close(d);
-        d = NULL;
-    }
-    if (!d && device_open(driver_name, NULL, &d, &err) < 0)
-        fail_msg("%s", err.text);
-    return d;
-}
 
 static struct group_list groups_of(struct device_driver *d, pid_t pid)
 {
