@@ -366,6 +366,16 @@ static int mux_memory_free(struct device_driver *base, unsigned gpu, uint64_t *b
     return r < 0 ? r : p->ops->memory_free(p->driver, gpu - p->first, bytes, err);
 }
 
+static int mux_counters(struct device_driver *base, unsigned gpu, struct gpu_counters *out,
+                        struct error *err)
+{
+    struct mux_part *p;
+    int r = mux_part_of(mux(base), gpu, &p, err);
+    if (r == 0 && !p->ops->counters)
+        r = not_supported(err);
+    return r < 0 ? r : p->ops->counters(p->driver, gpu - p->first, out, err);
+}
+
 /* ---- swapping ---- */
 
 /* Where a process's memory is: the only part that can move any; else the one where it is away, or
@@ -452,6 +462,7 @@ static const struct device_ops mux_ops = {
     .watch = mux_watch,
     .ready = mux_ready,
     .due_ns = mux_due_ns,
+    .counters = mux_counters,
     .memory_free = mux_memory_free,
     .swap_out = mux_swap_out,
     .swap_in = mux_swap_in,

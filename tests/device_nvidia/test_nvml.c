@@ -1,4 +1,6 @@
 /* What the driver has from the vendor's library, of three ages: GPUs, memory, processes. */
+#include <math.h>
+
 #include "nvml_rig.h"
 
 /* Entries of the lists differ in size; with the wrong one every second process is another. */
@@ -59,11 +61,59 @@ static void test_gpus(void **state)
     nvml_rig_down(&r);
 }
 
+/* Which of NVML's numbers is which part, and what the clock does to those of the SMs. */
+static void test_counters(void **state)
+{
+    (void)state;
+    static const unsigned metric_of[GPU_PARTS] = {
+        [PART_INTEGER] = 4,        [PART_TENSOR_FP64] = 6, [PART_TENSOR_FP16] = 7,
+        [PART_TENSOR_INTEGER] = 9, [PART_FP64] = 11,       [PART_FP32] = 12,
+        [PART_FP16] = 13,          [PART_DRAM] = 10,
+    };
+    struct nvml_rig r;
+    struct gpu_counters c;
+    struct gpu_info g;
+    nvml_rig_load(&r, LIBRARY_580, 2);
+    struct device_driver *d = r.t.d = fake_driver(&r.t.rm, 0);
+    r.nvml->gpus[1].no_metrics = true;
+    assert_int_equal(d->ops->gpus(d), 2);
+    assert_int_equal(d->ops->info(d, 0, &g), 0);
+    assert_true(g.caps & GPU_CAP_COUNTERS);
+    assert_int_equal(d->ops->info(d, 1, &g), 0);
+    assert_false(g.caps & GPU_CAP_COUNTERS);
+    assert_int_equal(d->ops->counters(d, 1, &c, NULL), -ENOTSUP);
+    assert_int_equal(d->ops->counters(d, 9, &c, NULL), -ENOTSUP);
+    for (unsigned p = 0; p < GPU_PARTS; p++)
+        r.nvml->gpus[0].metrics[metric_of[p]] = 10 + p;
+    assert_int_equal(d->ops->counters(d, 0, &c, NULL), -EAGAIN);
+    assert_int_equal(d->ops->counters(d, 0, &c, NULL), -EAGAIN); /* no time has passed */
+    r.t.rm.now_ns += NSEC_PER_SEC;
+    assert_int_equal(d->ops->counters(d, 0, &c, NULL), 0);
+    assert_int_equal(c.window_ns, NSEC_PER_SEC);
+    for (unsigned p = 0; p < GPU_PARTS; p++)
+        assert_true(fabs(c.parts[p] - (10 + p) / 100.0) < 1e-9);
+    /* The clock falls by half in the window's middle; DRAM has one of its own. */
+    r.nvml->gpus[0].clock_mhz = 1000;
+    r.nvml->gpus[0].metrics[metric_of[PART_FP16]] = -1;
+    r.nvml->gpus[0].metrics[metric_of[PART_FP32]] = 250;
+    r.t.rm.now_ns += NSEC_PER_SEC;
+    assert_int_equal(d->ops->counters(d, 0, &c, NULL), 0);
+    assert_true(fabs(c.parts[PART_INTEGER] - 0.1 * 0.75) < 1e-9);
+    assert_true(fabs(c.parts[PART_DRAM] - (10 + PART_DRAM) / 100.0) < 1e-9);
+    assert_true(c.parts[PART_FP16] == 0 && fabs(c.parts[PART_FP32] - 0.75) < 1e-9);
+    nvml_rig_down(&r);
+    nvml_rig_up(&r, LIBRARY_535, 1);
+    assert_int_equal(r.t.d->ops->info(r.t.d, 0, &g), 0);
+    assert_false(g.caps & GPU_CAP_COUNTERS);
+    nvml_rig_down(&r);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes),
         cmocka_unit_test(test_gpus),
+        cmocka_unit_test(test_counters),
     };
     if (argc != 4)
         return 2;

@@ -7,6 +7,7 @@
 #include "device/nvidia/trace.h"
 #include "device/ops.h"
 
+struct gpm;
 struct nvml;
 
 #define NV_TIMESLICE_MIN_US     1U
@@ -31,6 +32,8 @@ struct nv_driver {
     struct nv_trace trace;
     struct nvml *nvml;
     bool nvml_tried, nvml_told;
+    struct gpm *gpm;
+    bool gpm_tried;
     bool numbered;     /* gpus() was answered: devices keep their indices */
     uint64_t asked_ns; /* when NVML was last asked for what a scan needs of it; 0: never */
     struct nv_holder *holders;

@@ -21,6 +21,10 @@ struct fake_nvml_gpu {
     const char *name, *uuid;
     unsigned gpu_instance, compute_instance, sms;
     unsigned long long mib;
+    /* Counters: percent since the last sample, by NVML's number; a negative one answers an error. */
+    double metrics[32];
+    bool no_metrics;
+    unsigned clock_mhz; /* 0: the highest, 2000 */
 };
 
 #define FAKE_NVML_GPUS      4
@@ -34,7 +38,7 @@ struct fake_nvml {
     /* Faults. */
     int mps_status; /* the answer of the list of clients */
     /* What was asked. */
-    unsigned opened, asked_mps, asked_mode;
+    unsigned opened, asked_mps, asked_mode, samples;
 };
 
 #endif

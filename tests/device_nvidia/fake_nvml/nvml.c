@@ -4,6 +4,7 @@
 #include "fake_nvml.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SUCCESS           0
@@ -62,6 +63,35 @@ int nvmlDeviceGetMigDeviceHandleByIndex(device d, unsigned i, device *out);
 int nvmlDeviceGetGpuInstanceId(device d, unsigned *id);
 int nvmlDeviceGetComputeInstanceId(device d, unsigned *id);
 int nvmlDeviceGetAttributes_v2(device d, struct attributes *out);
+
+#if DRIVER == 580
+struct support {
+    unsigned version, supported;
+};
+struct metric {
+    unsigned id;
+    int status;
+    double value;
+    char *names[3];
+};
+struct metrics {
+    unsigned version, n;
+    struct gpm_sample *from, *to;
+    struct metric v[333];
+};
+struct gpm_sample {
+    device of;
+    unsigned number;
+};
+int nvmlDeviceGetHandleByUUID(const char *uuid, device *d);
+int nvmlGpmQueryDeviceSupport(device d, struct support *out);
+int nvmlGpmSampleAlloc(struct gpm_sample **s);
+int nvmlGpmSampleFree(struct gpm_sample *s);
+int nvmlGpmSampleGet(device d, struct gpm_sample *s);
+int nvmlGpmMetricsGet(struct metrics *m);
+int nvmlDeviceGetClockInfo(device d, int type, unsigned *mhz);
+int nvmlDeviceGetMaxClockInfo(device d, int type, unsigned *mhz);
+#endif
 
 extern struct fake_nvml fake_nvml;
 struct fake_nvml fake_nvml;
@@ -259,6 +289,73 @@ int nvmlDeviceGetAttributes_v2(device d, struct attributes *out)
     if (!is_instance(d))
         return NOT_SUPPORTED;
     *out = (struct attributes){.sms = d->sms, .mib = d->mib};
+    return SUCCESS;
+}
+#endif
+
+#if DRIVER == 580
+int nvmlDeviceGetHandleByUUID(const char *uuid, device *d)
+{
+    for (unsigned i = 0; i < fake_nvml.n; i++) {
+        char own[80];
+        nvmlDeviceGetUUID(&fake_nvml.gpus[i], own, sizeof(own));
+        if (strcmp(own, uuid) == 0) {
+            *d = &fake_nvml.gpus[i];
+            return SUCCESS;
+        }
+    }
+    return NOT_FOUND;
+}
+
+int nvmlGpmQueryDeviceSupport(device d, struct support *out)
+{
+    if (out->version != 1)
+        return INVALID_ARGUMENT;
+    out->supported = !d->no_metrics;
+    return SUCCESS;
+}
+
+int nvmlGpmSampleAlloc(struct gpm_sample **s)
+{
+    *s = calloc(1, sizeof(**s));
+    return SUCCESS;
+}
+
+int nvmlGpmSampleFree(struct gpm_sample *s)
+{
+    free(s);
+    return SUCCESS;
+}
+
+int nvmlGpmSampleGet(device d, struct gpm_sample *s)
+{
+    s->of = d;
+    s->number = ++fake_nvml.samples;
+    return SUCCESS;
+}
+
+int nvmlGpmMetricsGet(struct metrics *m)
+{
+    if (m->version != 1 || m->n > 32 || m->from->of != m->to->of ||
+        m->from->number >= m->to->number)
+        return INVALID_ARGUMENT;
+    for (unsigned i = 0; i < m->n; i++) {
+        double v = m->v[i].id < 32 ? m->from->of->metrics[m->v[i].id] : -1;
+        m->v[i].status = v < 0 ? NOT_SUPPORTED : SUCCESS;
+        m->v[i].value = v < 0 ? 1e30 : v;
+    }
+    return SUCCESS;
+}
+
+int nvmlDeviceGetClockInfo(device d, int type, unsigned *mhz)
+{
+    *mhz = type != 1 ? 1 : d->clock_mhz ? d->clock_mhz : 2000;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxClockInfo(device d, int type, unsigned *mhz)
+{
+    *mhz = type == 1 ? 2000 : 1;
     return SUCCESS;
 }
 #endif
