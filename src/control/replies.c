@@ -133,7 +133,8 @@ static json_t *caps_of(uint32_t caps)
     } all[] = {{GPU_CAP_TIMESLICE, "timeslice"}, {GPU_CAP_SUSPEND, "suspend"},
                {GPU_CAP_USAGE, "usage"},         {GPU_CAP_ACTIVITY, "activity"},
                {GPU_CAP_SWAP, "swap"},           {GPU_CAP_GATE, "gate"},
-               {GPU_CAP_POOL, "pool"},           {GPU_CAP_PREEMPT, "preempt"}};
+               {GPU_CAP_POOL, "pool"},           {GPU_CAP_PREEMPT, "preempt"},
+               {GPU_CAP_COUNTERS, "counters"}};
     json_t *a = json_array();
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
         if (caps & all[i].bit)

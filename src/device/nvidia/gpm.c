@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "device/nvidia/gpm.h"
+#include "device/nvidia/nvidia.h"
 #include "lib/procfs.h"
 #include "lib/symbols.h"
 
@@ -75,7 +76,7 @@ static const struct symbol needed[] = {
     {"nvmlDeviceGetMaxClockInfo", offsetof(struct gpm, clock_most)},
 };
 
-struct gpm *gpm_open(void)
+static struct gpm *gpm_open(void)
 {
     struct gpm *g = calloc(1, sizeof(*g));
     if (!g)
@@ -117,9 +118,14 @@ static struct gpm_gpu *gpm_find(struct gpm *g, unsigned gpu, const char *uuid)
     return x;
 }
 
-bool gpm_supported(struct gpm *g, unsigned gpu, const char *uuid)
+bool nv_has_counters(struct nv_driver *d, unsigned gpu)
 {
-    return uuid[0] && gpm_find(g, gpu, uuid)->supported;
+    const char *uuid = d->gpus.v[gpu].uuid;
+    if (!d->gpm_tried && d->nvml) {
+        d->gpm_tried = true;
+        d->gpm = gpm_open();
+    }
+    return d->gpm && uuid[0] && gpm_find(d->gpm, gpu, uuid)->supported;
 }
 
 /* The SMs' clock now, of its highest. */
@@ -131,18 +137,14 @@ static double clock_now(const struct gpm *g, nvml_device d)
     return now < most ? (double)now / most : 1;
 }
 
-static double part_of(const struct gpm_metric *m)
+static double gpm_share(const struct gpm_metric *m)
 {
     double share = m->status == 0 && isfinite(m->value) ? m->value / 100 : 0;
     return share < 0 ? 0 : share > 1 ? 1 : share;
 }
 
-int gpm_counters(struct gpm *g, unsigned gpu, const char *uuid, uint64_t now_ns,
-                 struct gpu_counters *out)
+static int gpm_counters(struct gpm *g, struct gpm_gpu *x, uint64_t now_ns, struct gpu_counters *out)
 {
-    struct gpm_gpu *x = gpm_find(g, gpu, uuid);
-    if (!x->supported)
-        return -ENOTSUP;
     if (x->sampled && now_ns < x->ns + WINDOW_LEAST_NS)
         return -EAGAIN;
     double clock = clock_now(g, x->device), mean = (clock + x->clock) / 2;
@@ -160,7 +162,7 @@ int gpm_counters(struct gpm *g, unsigned gpu, const char *uuid, uint64_t now_ns,
     int r = first ? -EAGAIN : g->metrics(&g->asked) == 0 ? 0 : -EIO;
     *out = (struct gpu_counters){.window_ns = now_ns - x->ns};
     for (unsigned p = 0; p < GPU_PARTS && r == 0; p++)
-        out->parts[p] = part_of(&g->asked.v[p]) * (p == PART_DRAM ? 1 : mean);
+        out->parts[p] = gpm_share(&g->asked.v[p]) * (p == PART_DRAM ? 1 : mean);
     gpm_sample from = x->from;
     x->from = x->to;
     x->to = from;
@@ -168,4 +170,14 @@ int gpm_counters(struct gpm *g, unsigned gpu, const char *uuid, uint64_t now_ns,
     x->clock = clock;
     x->sampled = true;
     return r;
+}
+
+int nv_counters(struct device_driver *base, unsigned gpu, struct gpu_counters *out,
+                struct error *err)
+{
+    struct nv_driver *d = (struct nv_driver *)(void *)base;
+    int r = gpu < d->gpus.n && !d->gpus.part[gpu].gpu[0] && nv_has_counters(d, gpu)
+                ? gpm_counters(d->gpm, &d->gpm->gpus[gpu], d->io->now_ns(), out)
+                : -ENOTSUP;
+    return r < 0 ? error_set(err, r, "the GPU's counters: %s", strerror(-r)) : 0;
 }

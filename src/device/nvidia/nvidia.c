@@ -150,15 +150,6 @@ static void nvidia_close(struct device_driver *base)
     free(d);
 }
 
-static struct gpm *gpm_get(struct nv_driver *d)
-{
-    if (!d->gpm_tried && nvml_get(d)) {
-        d->gpm_tried = true;
-        d->gpm = gpm_open();
-    }
-    return d->gpm;
-}
-
 static unsigned nvidia_gpus(struct device_driver *base)
 {
     return nv(base)->gpus.n;
@@ -187,7 +178,7 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
     out->timeslice_min_us = NV_TIMESLICE_MIN_US;
     out->timeslice_max_us = NV_TIMESLICE_MAX_US;
     out->timeslice_default_us = NV_TIMESLICE_DEFAULT_US;
-    if (!part && gpm_get(d) && gpm_supported(d->gpm, gpu, g->uuid))
+    if (!part && nv_has_counters(d, gpu))
         out->caps |= GPU_CAP_COUNTERS;
     if (d->io->same_pids() && !part) /* the trace of a divided GPU is its profilers' */
         out->caps |= GPU_CAP_ACTIVITY;
@@ -578,16 +569,6 @@ static int nvidia_memory_free(struct device_driver *base, unsigned gpu, uint64_t
     return r < 0 ? error_set(err, r, "how much GPU memory is free takes libnvidia-ml.so.1") : 0;
 }
 
-static int nvidia_counters(struct device_driver *base, unsigned gpu, struct gpu_counters *out,
-                           struct error *err)
-{
-    struct nv_driver *d = nv(base);
-    if (gpu >= d->gpus.n || d->gpus.part[gpu].gpu[0] || !gpm_get(d))
-        return error_set(err, -ENOTSUP, "this GPU has no counters of what its parts do");
-    int r = gpm_counters(d->gpm, gpu, d->gpus.v[gpu].uuid, d->io->now_ns(), out);
-    return r < 0 ? error_set(err, r, "the GPU's counters: %s", strerror(-r)) : 0;
-}
-
 const struct device_ops device_nvidia = {
     .name = "nvidia",
     .summary = "NVIDIA GPUs, stock driver",
@@ -604,7 +585,7 @@ const struct device_ops device_nvidia = {
     .set_running = nvidia_set_running,
     .usage = nvidia_usage,
     .activity = nvidia_activity,
-    .counters = nvidia_counters,
+    .counters = nv_counters,
     .memory_free = nvidia_memory_free,
     .swap_out = nv_swap_out,
     .swap_in = nv_swap_in,

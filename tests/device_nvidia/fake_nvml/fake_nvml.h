@@ -21,7 +21,8 @@ struct fake_nvml_gpu {
     const char *name, *uuid;
     unsigned gpu_instance, compute_instance, sms;
     unsigned long long mib;
-    /* Counters: percent since the last sample, by NVML's number; a negative one answers an error. */
+    /* Counters: percent since the last sample, by NVML's number; a negative one answers an error.
+     */
     double metrics[32];
     bool no_metrics;
     unsigned clock_mhz; /* 0: the highest, 2000 */
