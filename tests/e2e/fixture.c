@@ -350,7 +350,9 @@ uint64_t odd_slice(const pid_t *v, size_t n)
         struct group_list l = groups_of(d, v[i]);
         assert_int_not_equal(l.n, 0);
         for (size_t k = 0; k < l.n && !odd; k++)
-            odd = l.v[k].timeslice_us == SLICE_DEFAULT_US ? 0 : l.v[k].timeslice_us;
+            odd = l.v[k].timeslice_now_us == SLICE_DEFAULT_US || l.v[k].kind != GROUP_COMPUTE
+                      ? 0
+                      : l.v[k].timeslice_now_us;
         group_list_free(&l);
     }
     return odd;

@@ -35,7 +35,7 @@ struct gpm_metrics {
 };
 
 #define CLOCK_SM        1
-#define WINDOW_LEAST_NS (10 * NSEC_PER_MSEC)
+#define WINDOW_LEAST_NS (150 * NSEC_PER_MSEC) /* the counters move every 100 ms (H200) */
 
 static const uint32_t metric_of[GPU_PARTS] = {
     [PART_INTEGER] = 4, [PART_TENSOR_FP64] = 6, [PART_TENSOR_FP16] = 7, [PART_TENSOR_INTEGER] = 9,
