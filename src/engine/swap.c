@@ -388,8 +388,9 @@ uint64_t swap_due(struct swaps *x, struct model *m)
 /* The job of a record, or a new one if that has gone. */
 static uint32_t job_of_record(struct model *m, const struct journal_swap *rec)
 {
-    struct job_spec spec = {
-        .terms = {CLASS_NORMAL, WEIGHT_DEFAULT, 0, 0, 0, 0}, .source = JOB_PID, .name = "swapped"};
+    struct job_spec spec = {.terms = {.class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT},
+                            .source = JOB_PID,
+                            .name = "swapped"};
     uint32_t job = model_job_of(m, rec->proc.pid);
     if (job != SLOT_NONE || proc_owner(rec->proc.pid, &spec.uid) < 0)
         return job;

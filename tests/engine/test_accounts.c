@@ -20,10 +20,11 @@ static uint32_t add_for(struct fixture *f, uid_t uid, const char *account, uint3
     struct proc_stat st;
     uint32_t job = SLOT_NONE;
     pid_t pid = pool[used++];
-    struct job_spec spec = {.terms = {CLASS_NORMAL, WEIGHT_DEFAULT, 0, min, max, 0},
-                            .source = JOB_PID,
-                            .uid = uid,
-                            .account_uid = uid};
+    struct job_spec spec = {
+        .terms = {.class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT, .gpu_min = min, .gpu_max = max},
+        .source = JOB_PID,
+        .uid = uid,
+        .account_uid = uid};
     snprintf(spec.account, sizeof(spec.account), "%s", account);
     assert_int_equal(proc_stat_read(pid, &st), 0);
     int r = engine_add(f->m, st.id, &spec, &job, err);
