@@ -114,9 +114,9 @@ static double floor_of(const struct parts *all, const struct member *m)
     return fmax(m->limit.own.min, least ? fmin(all->least, ceiling(&m->limit.own)) : 0);
 }
 
-/* Of an account's members of one class. */
+/* Of an account's members of one class; least: what is left of the account's own floor. */
 static struct claim account_claim(const struct parts *all, const struct account *a,
-                                  enum job_class class)
+                                  enum job_class class, double least)
 {
     struct claim sum = {0};
     for (uint32_t j = a->fill.first; j != SLOT_NONE; j = all->dev->members[j].limit.next) {
@@ -128,8 +128,20 @@ static struct claim account_claim(const struct parts *all, const struct account 
         sum.hi += ceiling(&m->limit.own);
     }
     sum.hi = fmin(sum.hi, a->fill.left);
-    sum.lo = fmin(fmax(sum.lo, a->fill.lo), sum.hi);
+    sum.lo = fmin(fmax(sum.lo, least), sum.hi);
     return sum;
+}
+
+/* The floors of an account's members in that class and those below. */
+static void account_floors(const struct parts *all, const struct account *a, enum job_class class,
+                           double floors[static CLASS_COUNT])
+{
+    double least = a->fill.lo;
+    for (unsigned c = class; c < CLASS_COUNT; c++) {
+        double lo = account_claim(all, a, (enum job_class)c, least).lo;
+        floors[c] += lo;
+        least = fmax(least - lo, 0);
+    }
 }
 
 /* Divides what an account has among its members of that class. */
@@ -157,16 +169,16 @@ static void fill_account(const struct parts *all, struct account *a, enum job_cl
  * floor takes the share that is kept for lower classes, which those without a floor live on. */
 static double floors_below(const struct parts *all, enum job_class class, double left)
 {
-    double below = 0, own = 0;
+    double floors[CLASS_COUNT] = {0}, below = 0;
     bool any = false;
-    for (uint32_t i = all->first; i != SLOT_NONE; i = all->dev->accounts[i].fill.next) {
-        for (unsigned c = class; c < CLASS_COUNT; c++) {
-            struct claim v = account_claim(all, &all->dev->accounts[i], (enum job_class)c);
-            *(c == class ? &own : &below) += v.weight > 0 ? v.lo : 0;
-            any |= v.weight > 0 && c != class;
-        }
-    }
-    return any ? below * all->cut + all->kept * fmax(left - (below + own) * all->cut, 0) : 0;
+    for (uint32_t i = all->first; i != SLOT_NONE; i = all->dev->accounts[i].fill.next)
+        account_floors(all, &all->dev->accounts[i], class, floors);
+    for_each_member (all->dev, m)
+        any |= takes_part(m) && class_of(m) > class;
+    for (unsigned c = class + 1U; c < CLASS_COUNT; c++)
+        below += floors[c];
+    double free = fmax(left - (below + floors[class]) * all->cut, 0);
+    return any ? below * all->cut + all->kept * free : 0;
 }
 
 /* At a job that does nothing. */
@@ -178,16 +190,17 @@ static double look_ns(const struct sched_params *p)
 static void set_parts(const struct sched_params *p, struct policy_device *dev, struct claim *v)
 {
     struct parts all = list_accounts(p, dev, v);
-    double left = dev->probed == SLOT_NONE ? 1 : 1 - look_ns(p) / FRAME_NS, floors = 0;
-    for (uint32_t i = all.first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
-        for (unsigned c = CLASS_NORMAL; c < CLASS_COUNT; c++)
-            floors += account_claim(&all, &dev->accounts[i], (enum job_class)c).lo;
-    }
-    all.cut = floors > left ? left / floors : 1;
+    double left = dev->probed == SLOT_NONE ? 1 : 1 - look_ns(p) / FRAME_NS;
+    double floors[CLASS_COUNT] = {0};
+    for (uint32_t i = all.first; i != SLOT_NONE; i = dev->accounts[i].fill.next)
+        account_floors(&all, &dev->accounts[i], CLASS_NORMAL, floors);
+    double sum = floors[CLASS_NORMAL] + floors[CLASS_BATCH];
+    all.cut = sum > left ? left / sum : 1;
     for (unsigned c = CLASS_NORMAL; c < CLASS_COUNT; c++) {
         uint32_t n = 0;
         for (uint32_t i = all.first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
-            struct claim of = account_claim(&all, &dev->accounts[i], (enum job_class)c);
+            const struct account *a = &dev->accounts[i];
+            struct claim of = account_claim(&all, a, (enum job_class)c, a->fill.lo);
             if (of.weight > 0)
                 v[n++] = of;
         }
@@ -195,7 +208,8 @@ static void set_parts(const struct sched_params *p, struct policy_device *dev, s
         n = 0;
         for (uint32_t i = all.first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
             struct account *a = &dev->accounts[i];
-            a->fill.got = account_claim(&all, a, (enum job_class)c).weight > 0 ? v[n++].got : 0;
+            bool any = account_claim(&all, a, (enum job_class)c, 0).weight > 0;
+            a->fill.got = any ? v[n++].got : 0;
             left -= a->fill.got;
         }
         for (uint32_t i = all.first; i != SLOT_NONE; i = dev->accounts[i].fill.next)

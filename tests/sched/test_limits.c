@@ -69,6 +69,10 @@ static const struct mock_scenario table[] = {
         {.class = N, .need = 1, .account = 1, .lo = 0.39, .hi = 0.41},
         {.class = N, .need = 1, .account = 1, .lo = 0.39, .hi = 0.41},
         {.class = N, .need = 1, .account = 2, .lo = 0.19, .hi = 0.21}}},
+    {"an account's floor is for all its classes together", "priority", .floor = 0.2, .seconds = 10, .account = {[1] = {.min = 0.5}}, .jobs = {
+        {.class = N, .need = 1, .account = 1, .lo = 0.49, .hi = 0.52},
+        {.class = B, .need = 1, .account = 1, .lo = 0.08, .hi = 0.12},
+        {.class = N, .need = 1, .account = 2, .lo = 0.36, .hi = 0.41}}},
     {"floors of more than all are cut in proportion", "priority", .seconds = 10, .jobs = {
         {.class = N, .need = 1, .min = 0.9, .lo = 0.59, .hi = 0.61},
         {.class = N, .need = 1, .min = 0.6, .lo = 0.39, .hi = 0.41}}},

@@ -22,14 +22,18 @@
  * deadline of theirs is looked at. */
 #include "sched/policy.h"
 
-#define IN_GAPS                                                                                    \
-    100 /* so much shorter is the slice of a limited job that goes on after its window */
+/* So much shorter is the slice of a limited job that goes on after its window. */
+#define IN_GAPS 100
 
-/* A window is its holder's, but for the gaps: what others have to have comes in the frame's rest.
- */
-static bool in_window(const struct policy_device *dev)
+/* Whether a floor is kept against the top class. Not in somebody's window: what others have to have
+ * comes in the frame's rest; nor for those who had their windows. */
+static bool keeps_floor(const struct sched_params *p, const struct policy_device *dev,
+                        enum job_class top)
 {
-    return dev->window != SLOT_NONE && !dev->window_beside;
+    bool lower = false;
+    for_each_member (dev, m)
+        lower |= !m->paused && m->class > top && !m->limit.in_gaps;
+    return lower && p->floor > 0.0 && (dev->window == SLOT_NONE || dev->window_beside);
 }
 
 /* Long slices for the top: of one that has the GPU to itself, or of several that share it. */
@@ -44,7 +48,7 @@ static void top_slices(const struct sched_params *p, struct policy_device *dev, 
     bool alone = width == 1 && (lower || top == CLASS_LATENCY);
     bool untouched = jobs == 1 && top != CLASS_LATENCY && !lower;
     /* With a floor: what leaves the lower job its share. */
-    double most = lower && p->floor > 0.0 && !in_window(dev)
+    double most = keeps_floor(p, dev, top)
                       ? p->timeslice_floor_us * (1.0 - p->floor) / p->floor / width
                       : UINT32_MAX;
     most = most < p->timeslice_min_us ? p->timeslice_min_us : most;
@@ -82,7 +86,7 @@ void policy_priority_decide(const struct sched_params *p, struct policy_device *
     r->slice_us = top == CLASS_LATENCY && lower
                       ? budget_decide(p, &dev->budget, &dev->seen, policy_budget(dev))
                       : p->timeslice_min_us;
-    r->slice_us = p->floor > 0.0 && !in_window(dev) ? p->timeslice_floor_us : r->slice_us;
+    r->slice_us = keeps_floor(p, dev, top) ? p->timeslice_floor_us : r->slice_us;
     dev->throttle.may = top == CLASS_LATENCY && lower && p->floor == 0.0 && !policy_budget(dev) &&
                         dev->boost.job == SLOT_NONE;
     r->blocked = throttle_decide(p, &dev->throttle, &dev->seen, now_ns);
