@@ -351,8 +351,9 @@ static pid_t start_continuer(pid_t program)
     _exit(0);
 }
 
-/* Reaps all there is. True when the program has ended, with its wait status. */
-static bool reap(pid_t child, int *status)
+/* Reaps all there is. True when the program has ended, with its wait status. held: a SIGSTOP is
+ * ceded's, which stops batch jobs of MPS servers for moments; no shell is to take that for ^Z. */
+static bool reap(pid_t child, bool held, int *status)
 {
     bool ended = false;
     int st;
@@ -365,7 +366,7 @@ static bool reap(pid_t child, int *status)
             continue;
         }
         /* The shell that waits for us has to see a stopped job. */
-        if (is_stopped(child)) {
+        if (is_stopped(child) && !(held && WSTOPSIG(st) == SIGSTOP)) {
             pid_t continuer = start_continuer(child);
             kill(getpid(), SIGSTOP);
             if (continuer > 0 && kill(continuer, SIGKILL) == 0)
@@ -375,7 +376,7 @@ static bool reap(pid_t child, int *status)
     return ended;
 }
 
-static int wait_and_forward(pid_t child, const sigset_t *set)
+static int wait_and_forward(pid_t child, bool held, const sigset_t *set)
 {
     int status = 0;
     siginfo_t si;
@@ -383,7 +384,7 @@ static int wait_and_forward(pid_t child, const sigset_t *set)
         if (sigwaitinfo(set, &si) < 0)
             continue; /* EINTR: stopped and continued */
         if (si.si_signo == SIGCHLD) {
-            if (reap(child, &status))
+            if (reap(child, held, &status))
                 return status;
         } else if (should_forward(&si, child)) {
             kill(child, si.si_signo);
@@ -453,7 +454,8 @@ static int run_pool(const struct options *o, const struct enrolled *e, struct po
     return o->pool && o->strict ? r : 0;
 }
 
-static int run_program(char **command, const struct client *peer, const struct pool *pool)
+static int run_program(const struct options *o, char **command, const struct client *peer,
+                       const struct pool *pool)
 {
     char text[160];
     int status;
@@ -482,7 +484,7 @@ static int run_program(char **command, const struct client *peer, const struct p
         cli_error("cannot run '%s': %s", command[0], strerror(e));
         _exit(e == ENOENT ? 127 : 126);
     }
-    status = wait_and_forward(child, &set);
+    status = wait_and_forward(child, o->request.class == CLASS_BATCH, &set);
     const char *fault = status && pool->users >= 0 ? pool_fault(pool, text) : NULL;
     if (fault)
         cli_error("the pool of '%s' failed while it ran: %s", command[0], fault);
@@ -515,5 +517,5 @@ int run_main(int argc, char **argv)
     } else if (run_pool(&o, &e, &pool) < 0) {
         return CLI_FAILED;
     }
-    return run_program(command, &peer, &pool);
+    return run_program(&o, command, &peer, &pool);
 }
