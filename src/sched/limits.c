@@ -385,12 +385,14 @@ static void set_windows(const struct machine *mc)
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *own = &mc->devices[d];
         const struct member *m = own->window == SLOT_NONE ? NULL : &own->members[own->window];
-        bool goes_on = m && m->used && own->nlimited;
+        bool goes_on = m && m->used, limited = false;
         if (goes_on) {
-            for_each_device_of (mc, own, m, dev)
+            for_each_device_of (mc, own, m, dev) {
                 goes_on &= dev->window == m->job && may_have_window(dev, &dev->members[m->job]);
+                limited |= dev->nlimited > 0;
+            }
         }
-        own->window = goes_on ? own->window : SLOT_NONE;
+        own->window = goes_on && limited ? own->window : SLOT_NONE;
     }
     for (uint32_t d = 0; d < mc->n; d++) {
         struct member *m = next_window(mc, &mc->devices[d]);
@@ -433,9 +435,10 @@ static bool latency_beside(const struct machine *mc, struct policy_device *own,
     return false;
 }
 
+/* A gang has none: its class has to be the same on all its devices. */
 static bool has_gaps(const struct member *m)
 {
-    return !m->paused && class_of(m) != CLASS_LATENCY && m->limit.gaps_ns >= REST_NS;
+    return !m->paused && !m->gang && class_of(m) != CLASS_LATENCY && m->limit.gaps_ns >= REST_NS;
 }
 
 static void give_gaps(const struct machine *mc, const struct frames *f, struct policy_device *dev,
@@ -530,8 +533,8 @@ void limits_decide(const struct machine *mc, struct frames *f)
     }
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *dev = &mc->devices[d];
-        if (!dev->nlimited)
-            continue;
+        if (!dev->nlimited && dev->window == SLOT_NONE)
+            continue; /* a gang that is looked at has windows where others are limited, and here */
         if (dev->window != SLOT_NONE)
             give_window(mc, f, dev);
         else

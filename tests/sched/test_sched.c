@@ -513,7 +513,7 @@ static void test_random_events(void **state)
 {
     (void)state;
     static const char *const names[] = {"laxity", "edf", "priority", "shares", "static"};
-    for (uint64_t seed = 1; seed <= 18; seed++) {
+    for (uint64_t seed = 1; seed <= 40; seed++) {
         struct model m = {.s = seed, .limited = seed > 12};
         struct sched *c = new_core(DEVICES, JOBS, GROUPS);
         struct sched_params p;
