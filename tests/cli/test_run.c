@@ -304,34 +304,6 @@ static void stops_and_continues(void **state)
     close(out);
 }
 
-/* ceded stops clients of MPS servers for moments: no shell shall see a stopped job then. ^Z it
- * sees. */
-static void batch_job_is_held(void **state)
-{
-    (void)state;
-    int out, status;
-    char line[64];
-    pid_t runner = start_program(&out, (const char *const[]){"cede", "run", "--gpu-device", "soft",
-                                                             "-c", "batch", "sh", "-c",
-                                                             "echo $$; exec sleep 600", NULL});
-    read_line(out, line, sizeof(line));
-    pid_t program = (pid_t)strtol(line, NULL, 10);
-    kill(program, SIGSTOP);
-    await_state(program, "T");
-    kill(runner, SIGWINCH); /* it has looked at its child before it forwards this */
-    await_state(runner, "S");
-    assert_int_equal(waitpid(runner, &status, WUNTRACED | WNOHANG), 0);
-    kill(program, SIGCONT);
-    await_state(program, "S");
-    kill(program, SIGTSTP);
-    assert_int_equal(waitpid(runner, &status, WUNTRACED), runner);
-    assert_true(WIFSTOPPED(status));
-    kill(program, SIGKILL);
-    assert_int_equal(waitpid(runner, &status, 0), runner);
-    assert_int_equal(status_of(status), 1000 + SIGKILL);
-    close(out);
-}
-
 static void adopts_and_reaps_orphans(void **state)
 {
     (void)state;
@@ -606,7 +578,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(own_signals_come_once),
         cmocka_unit_test(inherited_alarm),
         cmocka_unit_test(stops_and_continues),
-        cmocka_unit_test(batch_job_is_held),
+
         cmocka_unit_test(adopts_and_reaps_orphans),
         cmocka_unit_test(ends_with_the_program),
         cmocka_unit_test(killed_runner_leaves_the_program),
