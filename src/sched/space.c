@@ -16,16 +16,15 @@
 
 static bool gains(const struct space *s, const struct space_job *v, uint32_t n)
 {
-    double all = 0, weights = 0;
+    double weights = 0;
     bool fair = true;
     for (uint32_t i = 0; i < n; i++)
         weights += v[i].weight;
     for (uint32_t i = 0; i < n; i++) {
         double speed = s->sum[i] / s->windows;
-        all += speed;
         fair &= speed >= FAIR * v[i].weight / weights;
     }
-    return all >= GAIN && fair;
+    return s->all / s->windows >= GAIN && (fair || s->alike);
 }
 
 /* How much of its speed the job has least of, of what it is to keep, is missing; negative: spare.
@@ -53,25 +52,29 @@ static void regulate(struct space *s, double lost, double may_lose)
     s->less = 1 - fmin(fmax(time, LEAST), 1);
 }
 
-void space_told(struct space *s, const struct space_job *v, uint32_t n, uint64_t now_ns)
+void space_told(struct space *s, const struct space_job *v, uint32_t n, struct speed all,
+                uint64_t now_ns)
 {
     bool told = true;
     for (uint32_t i = 0; i < n; i++)
         told &= v[i].speed.error <= SPEED_ERROR_MAX;
-    if (!told || s->turns)
-        return; /* who cannot be told apart stays together */
+    if (all.error > SPEED_ERROR_MAX || s->turns)
+        return; /* of whom nothing is known stay together */
     double lost = 0, may_lose = 0;
-    if (missing(v, n, &lost, &may_lose)) {
+    if (told && missing(v, n, &lost, &may_lose)) {
         regulate(s, lost, may_lose);
         return;
     }
     s->less = 0;
     for (uint32_t i = 0; i < n; i++)
         s->sum[i] += v[i].speed.value;
+    s->all += all.value;
+    s->alike += !told;
     if (++s->windows < TRIAL)
         return;
     s->turns = !gains(s, v, n);
-    s->windows = 0;
+    s->windows = s->alike = 0;
+    s->all = 0;
     memset(s->sum, 0, sizeof(s->sum));
     if (!s->turns)
         return;

@@ -25,7 +25,9 @@ struct space_job {
 struct space {
     bool turns;
     uint32_t windows;         /* of this trial */
-    double sum[SPEED_JOBS];   /* of their speeds in it */
+    double sum[SPEED_JOBS];   /* of their speeds in it, */
+    double all;               /* of all of them, */
+    uint32_t alike;           /* and windows in which they could not be told apart */
     uint64_t retry_ns, until; /* when turns end; 0: they have not begun */
     uint32_t holder;          /* index of whose turn it is, and until when */
     uint64_t turn_until;
@@ -33,8 +35,9 @@ struct space {
     double less;            /* what those without min_speed run less, of the time */
 };
 
-/* A window has passed in which all ran. */
-void space_told(struct space *s, const struct space_job *v, uint32_t n, uint64_t now_ns);
+/* A window has passed in which all ran; all: the sum of their speeds in it. */
+void space_told(struct space *s, const struct space_job *v, uint32_t n, struct speed all,
+                uint64_t now_ns);
 /* The jobs that are held now, bit map by index; *wake_ns: until when at most. */
 uint32_t space_decide(struct space *s, const struct space_job *v, uint32_t n, uint64_t now_ns,
                       uint64_t *wake_ns);

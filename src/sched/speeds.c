@@ -5,6 +5,7 @@
 
 #define STEPS     2000
 #define CONVERGED 1e-6
+#define PRIOR     4.0  /* 1 / 0.5^2: before anything is known a speed is about 0.5 +- 0.5 */
 #define RIDGE     1e-6 /* of a profile that is nothing, so that its error is finite */
 
 /* How far a counter errs: at least, and of what it shows. From 49 pairs and triples of nine
@@ -65,19 +66,19 @@ static void descend(const struct normal *e, struct speed *s)
     }
 }
 
-/* The diagonal of the inverse: the variances of the unknowns. Gauss-Jordan; the matrix is symmetric
- * and, by RIDGE, positive. */
-static void variances(const struct normal *e, struct speed *s)
+/* The diagonal of the inverse: the variances of the unknowns; that of their sum is the sum of all.
+ * Gauss-Jordan; the matrix is symmetric and, by RIDGE, positive. */
+static void variances(const struct normal *e, struct speed *s, struct speed *sum)
 {
     double a[SPEED_JOBS][2 * SPEED_JOBS] = {{0}};
     uint32_t n = e->n;
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = 0; k < n; k++)
-            a[i][k] = e->a[i][k];
+            a[i][k] = e->a[i][k] + (i == k ? PRIOR : 0);
         a[i][n + i] = 1;
     }
     for (uint32_t i = 0; i < n; i++) {
-        double pivot = fmax(a[i][i], RIDGE);
+        double pivot = a[i][i]; /* PRIOR at least */
         for (uint32_t k = 0; k < 2 * n; k++)
             a[i][k] /= pivot;
         for (uint32_t r = 0; r < n; r++) {
@@ -86,27 +87,38 @@ static void variances(const struct normal *e, struct speed *s)
                 a[r][k] -= by * a[i][k];
         }
     }
-    for (uint32_t i = 0; i < n; i++)
+    *sum = (struct speed){0};
+    for (uint32_t i = 0; i < n; i++) {
         s[i].error = sqrt(fmax(a[i][n + i], 0));
+        sum->value += s[i].value;
+        for (uint32_t k = 0; k < n; k++)
+            sum->error += a[i][n + k];
+    }
+    sum->error = sqrt(fmax(sum->error, 0));
 }
 
 void speeds_estimate(const double profiles[][GPU_PARTS], uint32_t n,
-                     const double together[GPU_PARTS], struct speed *out, double *misfit)
+                     const double together[GPU_PARTS], struct speed *out, struct speed *sum,
+                     double *misfit)
 {
     struct normal e;
+    struct speed total;
     normal_equations(profiles, n, together, &e);
     descend(&e, out);
-    variances(&e, out);
-    double sum = 0;
+    variances(&e, out, &total);
+    double squares = 0;
     for (unsigned p = 0; p < GPU_PARTS; p++) {
         double left = together[p];
         for (uint32_t i = 0; i < n; i++)
             left -= profiles[i][p] * out[i].value;
-        sum += left * left * weight_of(p, together[p]);
+        squares += left * left * weight_of(p, together[p]);
     }
-    double apart = sqrt(sum / (n < GPU_PARTS ? GPU_PARTS - n : 1));
+    double apart = sqrt(squares / (n < GPU_PARTS ? GPU_PARTS - n : 1));
     for (uint32_t i = 0; i < n; i++)
         out[i].error *= fmax(apart, 1);
+    total.error *= fmax(apart, 1);
+    if (sum)
+        *sum = total;
     if (misfit)
         *misfit = fmax(apart, 1);
 }

@@ -28,8 +28,10 @@ struct speed {
 #define SPEED_ERROR_MAX 0.15
 
 /* profiles, together: shares of what each part can do. n: 1 to SPEED_JOBS. misfit (may be NULL):
- * how much worse they explain `together` than counters err, 1: not at all. */
+ * how much worse they explain `together` than counters err, 1: not at all. sum (may be NULL): of
+ * all speeds, which is known of programs that cannot be told apart, too. */
 void speeds_estimate(const double profiles[][GPU_PARTS], uint32_t n,
-                     const double together[GPU_PARTS], struct speed *out, double *misfit);
+                     const double together[GPU_PARTS], struct speed *out, struct speed *sum,
+                     double *misfit);
 
 #endif

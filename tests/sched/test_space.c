@@ -15,9 +15,9 @@
 struct scenario {
     const char *name;
     double seconds;
-    uint32_t weight[3]; /* 0: no more jobs */
-    double together[3], error;
-    double lo[3], hi[3]; /* expected: speed, on average */
+    uint32_t weight[3];        /* 0: no more jobs */
+    double together[3], error; /* above 1: that of the sum, too */
+    double lo[3], hi[3];       /* expected: speed, on average */
 };
 
 /* clang-format off */
@@ -28,7 +28,9 @@ static const struct scenario table[] = {
     {"turns are by weight", 600, {300, 100}, {0.5, 0.2}, 0.01, {0.7, 0.23}, {0.77, 0.27}},
     {"nor is little much for a small weight", 60, {900, 100}, {0.9, 0.1}, 0.01, {0.9, 0.1}, {0.9, 0.1}},
     {"three", 300, {100, 100, 100}, {0.3, 0.3, 0.2}, 0.01, {0.31, 0.31, 0.31}, {0.35, 0.35, 0.35}},
-    {"who cannot be told apart stays together", 60, {100, 100}, {0.2, 0.2}, 0.5, {0.2, 0.2}, {0.2, 0.2}},
+    {"of whom nothing is known stay together", 60, {100, 100}, {0.2, 0.2}, 5, {0.2, 0.2}, {0.2, 0.2}},
+    {"of those who are alike the sum is", 300, {100, 100}, {0.4, 0.4}, 0.5, {0.45, 0.45}, {0.52, 0.52}},
+    {"and who has too little is not", 60, {100, 100}, {0.9, 0.1}, 0.5, {0.9, 0.1}, {0.9, 0.1}},
 };
 /* clang-format on */
 
@@ -52,7 +54,10 @@ static void run(const struct scenario *s, double *got)
         }
         window = held ? 0 : window + STEP_NS;
         if (window >= WINDOW_NS) {
-            space_told(&x, v, n, now + STEP_NS);
+            struct speed all = {0, s->error > 1 ? 1 : 0.01};
+            for (uint32_t i = 0; i < n; i++)
+                all.value += s->together[i];
+            space_told(&x, v, n, all, now + STEP_NS);
             window = 0;
         }
     }
@@ -89,7 +94,7 @@ static void test_retries(void **state)
             now = wake;
         apart_s[k] = (double)(now - last) / 1e9;
         for (int i = 0; i < 5; i++)
-            space_told(&x, v, 2, now += WINDOW_NS);
+            space_told(&x, v, 2, (struct speed){0.6, 0.01}, now += WINDOW_NS);
         last = now;
     }
     assert_true(apart_s[1] > 59 && apart_s[1] < 61);
@@ -128,7 +133,8 @@ static void test_min_speed(void **state)
                 v[i].speed.value = window[i] + ((double)(seed >> 40) / (1 << 24) - 0.5) * 0.04;
                 window[i] = 0;
             }
-            space_told(&x, v, 2, now);
+            struct speed all = {v[0].speed.value + v[1].speed.value, 0.01};
+            space_told(&x, v, 2, all, now);
         }
         double kept = had[0] / n, other = had[1] / n;
         double most = fmin(1, (1 - cases[k].keep) / (1 - cases[k].together)) * cases[k].other;

@@ -158,13 +158,13 @@ static struct space_job space_terms(const struct model *m, const struct speeds_g
 static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counters *c)
 {
     double profiles[SPEED_JOBS][GPU_PARTS], together[GPU_PARTS], misfit;
-    struct speed got[SPEED_JOBS];
+    struct speed got[SPEED_JOBS], all;
     struct space_job v[SPEED_JOBS];
     for (uint32_t i = 0; i < g->n; i++)
         memcpy(profiles[i], m->jobs[g->jobs[i]].speed.profile, sizeof(profiles[i]));
     for (unsigned p = 0; p < GPU_PARTS; p++)
         together[p] = c->parts[p] > g->beside[p] ? c->parts[p] - g->beside[p] : 0;
-    speeds_estimate(profiles, g->n, together, got, &misfit);
+    speeds_estimate(profiles, g->n, together, got, &all, &misfit);
     for (uint32_t i = 0; i < g->n; i++) {
         struct job_speed *s = &m->jobs[g->jobs[i]].speed;
         double by = s->told ? NEWER : 1;
@@ -174,7 +174,7 @@ static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counter
         v[i] = space_terms(m, g, i);
         v[i].speed = got[i];
     }
-    space_told(&g->space, v, g->n, m->now);
+    space_told(&g->space, v, g->n, all, m->now);
     /* They do something else than when they were alone. */
     g->misfits = misfit > MISFIT ? g->misfits + 1 : 0;
     if (g->misfits < MISFITS_MAX || m->now < g->profile_at)
