@@ -11,30 +11,37 @@
 #define PERIOD_NS 500000000U /* a whole number of them is a window */
 #define LEAST     0.05       /* of the time, of those that others are protected from */
 #define SPARE     0.01       /* of the speed, so that the mean is not below min_speed */
+#define IDLE      0.1        /* of what it could do alone */
 #define RETRY_NS  60000000000U
 #define RETRY_MAX 16U /* times RETRY_NS */
+
+static bool is_idle(const struct space *s, const struct space_job *v, uint32_t i)
+{
+    return v[i].unknown || s->idle >> i & 1;
+}
 
 static bool gains(const struct space *s, const struct space_job *v, uint32_t n)
 {
     double weights = 0;
     bool fair = true;
     for (uint32_t i = 0; i < n; i++)
-        weights += v[i].weight;
+        weights += is_idle(s, v, i) ? 0 : v[i].weight;
     for (uint32_t i = 0; i < n; i++) {
         double speed = s->sum[i] / s->windows;
-        fair &= speed >= FAIR * v[i].weight / weights;
+        fair &= is_idle(s, v, i) || speed >= FAIR * v[i].weight / weights;
     }
     return s->all / s->windows >= GAIN && (fair || s->alike);
 }
 
 /* How much of its speed the job has least of, of what it is to keep, is missing; negative: spare.
  */
-static bool missing(const struct space_job *v, uint32_t n, double *lost, double *may_lose)
+static bool missing(const struct space *s, const struct space_job *v, uint32_t n, double *lost,
+                    double *may_lose)
 {
     double worst = -INFINITY;
     for (uint32_t i = 0; i < n; i++) {
         double below = v[i].min_speed - v[i].speed.value;
-        if (v[i].min_speed <= 0 || below <= worst)
+        if (v[i].min_speed <= 0 || is_idle(s, v, i) || below <= worst)
             continue;
         worst = below;
         *lost = 1 - v[i].speed.value;
@@ -52,16 +59,54 @@ static void regulate(struct space *s, double lost, double may_lose)
     s->less = 1 - fmin(fmax(time, LEAST), 1);
 }
 
+static void begin_trial(struct space *s)
+{
+    s->windows = s->alike = 0;
+    s->all = 0;
+    memset(s->sum, 0, sizeof(s->sum));
+}
+
+/* Who does nothing while nobody keeps it from working, and who does something again. */
+static void see_idle(struct space *s, const struct space_job *v, uint32_t n)
+{
+    uint32_t was = s->idle, working = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        double alone = s->turns ? s->holder == i : v[i].min_speed > 0 ? s->less : 0;
+        if (v[i].unknown || v[i].speed.error > SPEED_ERROR_MAX)
+            continue;
+        if (was >> i & 1 && v[i].speed.value > IDLE)
+            s->idle &= ~(1U << i);
+        else if (!(was >> i & 1) && v[i].speed.value < IDLE * alone)
+            s->idle |= 1U << i;
+    }
+    if (s->idle == was)
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        working += !is_idle(s, v, i);
+    begin_trial(s);
+    memset(s->had, 0, sizeof(s->had));
+    s->turn_until = 0;
+    s->less = 0;
+    if (working < 2) {
+        s->turns = false;
+        s->retry_ns = 0;
+    }
+}
+
 void space_told(struct space *s, const struct space_job *v, uint32_t n, struct speed all,
                 uint64_t now_ns)
 {
     bool told = true;
-    for (uint32_t i = 0; i < n; i++)
-        told &= v[i].speed.error <= SPEED_ERROR_MAX;
-    if (all.error > SPEED_ERROR_MAX || s->turns)
-        return; /* of whom nothing is known stay together */
     double lost = 0, may_lose = 0;
-    if (told && missing(v, n, &lost, &may_lose)) {
+    uint32_t working = 0;
+    see_idle(s, v, n);
+    for (uint32_t i = 0; i < n; i++) {
+        told &= is_idle(s, v, i) || v[i].speed.error <= SPEED_ERROR_MAX;
+        working += !is_idle(s, v, i);
+    }
+    if (all.error > SPEED_ERROR_MAX || s->turns || working < 2)
+        return; /* of whom nothing is known stay together */
+    if (told && missing(s, v, n, &lost, &may_lose)) {
         regulate(s, lost, may_lose);
         return;
     }
@@ -73,9 +118,7 @@ void space_told(struct space *s, const struct space_job *v, uint32_t n, struct s
     if (++s->windows < TRIAL)
         return;
     s->turns = !gains(s, v, n);
-    s->windows = s->alike = 0;
-    s->all = 0;
-    memset(s->sum, 0, sizeof(s->sum));
+    begin_trial(s);
     if (!s->turns)
         return;
     s->retry_ns = s->retry_ns ? 2 * s->retry_ns : RETRY_NS;
@@ -85,15 +128,27 @@ void space_told(struct space *s, const struct space_job *v, uint32_t n, struct s
     memset(s->had, 0, sizeof(s->had));
 }
 
+static uint32_t next_holder(const struct space *s, uint32_t working, uint32_t n)
+{
+    uint32_t next = SPEED_JOBS;
+    for (uint32_t i = 0; i < n; i++) {
+        if (working >> i & 1 && (next == SPEED_JOBS || s->had[i] < s->had[next]))
+            next = i;
+    }
+    return next;
+}
+
 uint32_t space_decide(struct space *s, const struct space_job *v, uint32_t n, uint64_t now_ns,
                       uint64_t *wake_ns)
 {
-    uint32_t unprotected = 0;
-    for (uint32_t i = 0; i < n; i++)
-        unprotected |= v[i].min_speed > 0 ? 0 : 1U << i;
+    uint32_t working = 0, unprotected = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        working |= is_idle(s, v, i) ? 0 : 1U << i;
+        unprotected |= is_idle(s, v, i) || v[i].min_speed > 0 ? 0 : 1U << i;
+    }
     *wake_ns = UINT64_MAX;
-    s->turns &= now_ns < s->until && unprotected == (1U << n) - 1;
-    if (s->less > 0 && unprotected != (1U << n) - 1) {
+    s->turns &= now_ns < s->until && unprotected == working && working;
+    if (s->less > 0 && unprotected != working) {
         uint64_t begin = now_ns - now_ns % PERIOD_NS, runs = (uint64_t)((1 - s->less) * PERIOD_NS);
         bool held = now_ns - begin >= runs;
         *wake_ns = begin + (held ? PERIOD_NS : runs);
@@ -102,13 +157,10 @@ uint32_t space_decide(struct space *s, const struct space_job *v, uint32_t n, ui
     if (!s->turns)
         return 0;
     if (now_ns >= s->turn_until) {
-        uint32_t next = 0;
-        for (uint32_t i = 1; i < n; i++)
-            next = s->had[i] < s->had[next] ? i : next;
-        s->holder = next;
-        s->had[next] += 1.0 / v[next].weight;
+        s->holder = next_holder(s, working, n);
+        s->had[s->holder] += 1.0 / v[s->holder].weight;
         s->turn_until = now_ns + TURN_NS;
     }
     *wake_ns = s->turn_until < s->until ? s->turn_until : s->until;
-    return ((1U << n) - 1) & ~(1U << s->holder);
+    return working & ~(1U << s->holder);
 }

@@ -6,6 +6,9 @@
  * A job may have a speed that it is to keep. Then the others, those without one, run only for a
  * part of each PERIOD, as long as leaves it that.
  *
+ * Who does nothing while it has the GPU for itself is *idle*: nobody waits for it, nor it for
+ * anybody, until it works again.
+ *
  * A turn here is long: who is held (SIGSTOP) ends first what it has queued. Pure arithmetic. */
 #ifndef CEDE_SCHED_SPACE_H
 #define CEDE_SCHED_SPACE_H
@@ -18,12 +21,14 @@
 struct space_job {
     uint32_t weight;
     double min_speed;   /* that it is to keep; 0: none */
-    struct speed speed; /* in the last window */
+    bool unknown;       /* it did nothing alone: its speed is not known, and it counts as idle */
+    struct speed speed; /* in the last window, if it ran */
 };
 
 /* All zero at the start, and when other jobs share the GPU. */
 struct space {
     bool turns;
+    uint32_t idle;            /* bit map by index */
     uint32_t windows;         /* of this trial */
     double sum[SPEED_JOBS];   /* of their speeds in it, */
     double all;               /* of all of them, */
@@ -35,7 +40,8 @@ struct space {
     double less;            /* what those without min_speed run less, of the time */
 };
 
-/* A window has passed in which all ran; all: the sum of their speeds in it. */
+/* A window has passed in which all ran, or in turns only the holder and those who are idle; all:
+ * the sum of their speeds in it. */
 void space_told(struct space *s, const struct space_job *v, uint32_t n, struct speed all,
                 uint64_t now_ns);
 /* The jobs that are held now, bit map by index; *wake_ns: until when at most. */

@@ -192,6 +192,8 @@ static int counters(struct device_driver *d, unsigned gpu, struct gpu_counters *
 {
     struct mock_driver *m = self(d);
     unsigned n = 0;
+    if (m->fail_counters)
+        return -m->fail_counters;
     usleep(3000);
     *out = (struct gpu_counters){.window_ns = NSEC_PER_SEC};
     for (size_t i = 0; i < MOCK_GROUPS; i++)
@@ -201,6 +203,8 @@ static int counters(struct device_driver *d, unsigned gpu, struct gpu_counters *
         for (unsigned p = 0; p < GPU_PARTS && works(&m->g[i], gpu); p++)
             out->parts[p] += m->g[i].uses[p] * speed;
     }
+    for (unsigned p = 0; p < GPU_PARTS && m->nonsense != 0; p++)
+        out->parts[p] = m->nonsense;
     return 0;
 }
 

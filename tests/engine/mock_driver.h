@@ -28,7 +28,9 @@ struct mock_driver {
     const pid_t *idle; /* processes that have the device open and no group */
     size_t nidle;
     /* errno to answer, 0: work */
-    int fail_timeslice, fail_suspend, fail_resume, fail_scan, fail_processes, fail_preempt;
+    int fail_timeslice, fail_suspend, fail_resume, fail_scan, fail_processes, fail_preempt,
+        fail_counters;
+    double nonsense;  /* all counters say, unless 0 */
     bool partial;     /* what fails is done nevertheless; suspending, for the first group */
     uint64_t scan_ns; /* so long does a scan take */
     unsigned preempt_calls, timeslice_calls, suspend_calls, resume_calls, scans;

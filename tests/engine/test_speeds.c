@@ -1,5 +1,6 @@
 /* How fast the clients of an MPS server go, told from counters, and that nobody stays held for it:
  * observe/speeds.h. The driver's counters are those of programs that are not stopped. */
+#include <errno.h>
 #include <math.h>
 
 #include "clients.h"
@@ -249,11 +250,108 @@ static void test_min_speed(void **state)
     assert_nobody_held(f, p, 3);
 }
 
+/* Counters that fail, or are no numbers, before anything is measured, meanwhile and afterwards: in
+ * two minutes the jobs wait for a few seconds, and nothing false is told. */
+static void test_counters_fail(void **state)
+{
+    static const struct {
+        int err;
+        double says;
+    } how[] = {{EIO, 0}, {0, NAN}, {0, INFINITY}, {0, -1}, {0, 1e9}};
+    static const unsigned after_ms[] = {0, 2200, 6000};
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof(how) / sizeof(how[0]) * 3; i++) {
+        pid_t p[3];
+        uint32_t job[3];
+        unsigned held[3] = {0};
+        begin(f, p, job, three, 3);
+        watch(f, job, 3, after_ms[i % 3], held);
+        memset(held, 0, sizeof(held));
+        f->d.fail_counters = how[i / 3].err;
+        f->d.nonsense = how[i / 3].says;
+        watch(f, job, 3, 120000, held);
+        assert_in_range(held[0] + held[1], 0, 6000);
+        assert_true(!view(f, job[0]).speed_told || fabs(view(f, job[0]).speed - 0.7) < 0.02);
+        f->d.fail_counters = 0;
+        f->d.nonsense = 0;
+        watch(f, job, 3, 8000, held);
+        assert_told(f, job[0], 0.7);
+        assert_told(f, job[1], 0.4);
+        stop(f, true);
+        assert_nobody_held(f, p, 3);
+        for (int k = 0; k < 3; k++)
+            end(f, p[k]);
+    }
+}
+
+/* One that waits for data has no turns, and one that keeps its speed keeps nobody, while it does
+ * nothing. */
+static void test_idle(void **state)
+{
+    static const struct program v[] = {{CLASS_BATCH, PART_FP32, 0.4, true},
+                                       {CLASS_BATCH, PART_TENSOR_FP16, 0.3, true}};
+    struct fixture *f = *state;
+    for (uint32_t keeps = 0; keeps <= 90; keeps += 90) {
+        pid_t p[2];
+        uint32_t job[2];
+        unsigned held[2] = {0};
+        begin(f, p, job, v, 2);
+        struct job_terms t = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .min_speed = keeps};
+        assert_int_equal(engine_change(f->m, job[0], &t, NULL), 0);
+        struct mock_group *g = mock_compute(&f->d, p[0], 0), had = *g;
+        watch(f, job, 2, 20000, held);
+        assert_in_range(held[1], 3000, 20000);
+        memset(g->uses, 0, sizeof(g->uses));
+        watch(f, job, 2, 5000, held);
+        memset(held, 0, sizeof(held));
+        watch(f, job, 2, 60000, held);
+        assert_int_equal(held[1], 0);
+        memcpy(g->uses, had.uses, sizeof(g->uses));
+        watch(f, job, 2, 20000, held);
+        assert_in_range(held[1], 3000, 20000);
+        stop(f, true);
+        for (int k = 0; k < 2; k++)
+            end(f, p[k]);
+    }
+}
+
+/* One that does nothing while it is measured, beside one that is paused and goes on all the time:
+ * the others are held for a twentieth of the time, and their speeds are told. When it begins to
+ * work, its is, too. */
+static void test_joins_idle(void **state)
+{
+    static const struct program v[] = {{CLASS_BATCH, PART_FP32, 0.7, true},
+                                       {CLASS_BATCH, PART_TENSOR_FP16, 0.6, true},
+                                       {CLASS_BATCH, PART_FP64, 0.5, true}};
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    unsigned held[3] = {0};
+    begin(f, p, job, v, 3);
+    struct mock_group *g = mock_compute(&f->d, p[1], 0), had = *g;
+    memset(g->uses, 0, sizeof(g->uses));
+    for (int i = 0; i < 40; i++) {
+        pause_job(f, job[2], true);
+        watch(f, job, 3, 300, held);
+        pause_job(f, job[2], false);
+        watch(f, job, 3, 2700, held);
+    }
+    assert_in_range(held[0], 500, 12000);
+    watch(f, job, 3, 4000, held);
+    assert_told(f, job[0], 0.7);
+    assert_false(view(f, job[1]).speed_told);
+    memcpy(g->uses, had.uses, sizeof(g->uses));
+    watch(f, job, 3, 30000, held);
+    for (int i = 0; i < 3; i++)
+        assert_told(f, job[i], v[i].together);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_told),           T(test_one_joins),      T(test_paused_meanwhile),
         T(test_crash),          T(test_ended_in_order), T(test_one_ends_meanwhile),
-        T(test_nobody_is_held), T(test_turns),          T(test_min_speed)};
+        T(test_nobody_is_held), T(test_turns),          T(test_min_speed),
+        T(test_counters_fail),  T(test_idle),           T(test_joins_idle)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static void run(const struct scenario *s, double *got)
     uint32_t n = 0;
     uint64_t window = 0, wake, end = (uint64_t)(s->seconds * 1e9);
     for (; n < 3 && s->weight[n]; n++)
-        v[n] = (struct space_job){s->weight[n], 0, {s->together[n], s->error}};
+        v[n] = (struct space_job){s->weight[n], 0, false, {s->together[n], s->error}};
     for (uint64_t now = 0; now < end; now += STEP_NS) {
         uint32_t held = space_decide(&x, v, n, now, &wake), running = 0;
         assert_true(wake > now);
@@ -86,7 +86,7 @@ static void test_retries(void **state)
 {
     (void)state;
     struct space x = {0};
-    const struct space_job v[2] = {{100, 0, {0.3, 0.01}}, {100, 0, {0.3, 0.01}}};
+    const struct space_job v[2] = {{100, 0, false, {0.3, 0.01}}, {100, 0, false, {0.3, 0.01}}};
     uint64_t now = 0, wake, last = 0;
     double apart_s[4] = {0};
     for (int k = 0; k < 4; k++) {
@@ -113,7 +113,8 @@ static void test_min_speed(void **state)
         {0.7, 0.6, 0.9}, {0.5, 0.5, 0.8}, {0.2, 0.9, 0.9}, {0.95, 0.3, 0.9}, {0.7, 0.6, 0.7}};
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
         struct space x = {0};
-        struct space_job v[2] = {{100, cases[k].keep, {0, 0.01}}, {100, 0, {0, 0.01}}};
+        struct space_job v[2] = {{100, cases[k].keep, false, {0, 0.01}},
+                                 {100, 0, false, {0, 0.01}}};
         double had[2] = {0}, window[2] = {0};
         uint64_t wake, seed = k + 1;
         unsigned n = 0;
@@ -146,9 +147,64 @@ static void test_min_speed(void **state)
     }
 }
 
+static bool tell(struct space *x, struct space_job *v, uint64_t *now, double a, double b)
+{
+    v[0].speed.value = a;
+    v[1].speed.value = b;
+    *now += WINDOW_NS;
+    space_told(x, v, 2, (struct speed){a + b, 0.01}, *now);
+    uint64_t wake;
+    return space_decide(x, v, 2, *now, &wake) != 0;
+}
+
+/* One that does nothing in its turn has none; when it works again it is looked at as if new. */
+static void test_idle(void **state)
+{
+    (void)state;
+    struct space x = {0};
+    struct space_job v[2] = {{100, 0, false, {0, 0.01}}, {100, 0, false, {0, 0.01}}};
+    uint64_t now = 0;
+    for (int i = 0; i < 4; i++)
+        assert_false(tell(&x, v, &now, 0.5, 0));
+    assert_true(tell(&x, v, &now, 0.5, 0)); /* together it may only have lost */
+    assert_true(x.turns);
+    while (x.holder != 1)
+        assert_true(tell(&x, v, &now, 1, 0));
+    for (int i = 0; i < 20; i++)
+        assert_false(tell(&x, v, &now, i ? 1 : 0, 0));
+    assert_false(tell(&x, v, &now, 0.4, 0.3));
+    for (int i = 0; i < 4; i++)
+        tell(&x, v, &now, 0.4, 0.3);
+    assert_true(x.turns);
+    v[1].unknown = true;
+    for (int i = 0; i < 100; i++)
+        tell(&x, v, &now, 0.4, 0);
+    assert_false(x.turns);
+}
+
+/* Nobody waits for the sake of one that does nothing. */
+static void test_min_speed_of_idle(void **state)
+{
+    (void)state;
+    struct space x = {0};
+    struct space_job v[2] = {{100, 0.9, false, {0, 0.01}}, {100, 0, false, {0, 0.01}}};
+    uint64_t now = 0;
+    for (int i = 0; i < 10; i++)
+        tell(&x, v, &now, 0.6, 0.5);
+    assert_true(x.less > 0.5);
+    for (int i = 0; i < 10; i++)
+        tell(&x, v, &now, 0, 1);
+    assert_true(x.less == 0);
+    for (int i = 0; i < 10; i++)
+        tell(&x, v, &now, 0.6, 0.5);
+    assert_true(x.less > 0.5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_retries),
-                                       cmocka_unit_test(test_min_speed)};
+                                       cmocka_unit_test(test_min_speed),
+                                       cmocka_unit_test(test_idle),
+                                       cmocka_unit_test(test_min_speed_of_idle)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,12 @@
 #define BESIDE_NS   (300 * NSEC_PER_MSEC)
 #define ALONE_NS    NSEC_PER_SEC
 #define WINDOW_NS   NSEC_PER_SEC
-#define AGAIN_NS    (60 * NSEC_PER_SEC) /* between profiles of the same jobs */
+#define RARELY      20U                 /* of this many seconds, one is for profiles, */
+#define AHEAD_NS    (6 * NSEC_PER_SEC)  /* and these at once */
+#define FAILED_NS   (60 * NSEC_PER_SEC) /* without, when the counters failed */
 #define NEWER       0.4                 /* weight of the last window */
-#define NOTHING     0.003               /* of all parts together: it did not work */
+#define PART_MOST   4.0
+#define NOTHING     0.003 /* of all parts together: it did not work */
 #define MISFIT      4.0
 #define MISFITS_MAX 10
 
@@ -63,7 +66,7 @@ static void hold_all_but(struct model *m, const struct speeds_gpu *g, uint32_t j
     }
 }
 
-static void release(struct model *m, const struct speeds_gpu *g)
+static void release(const struct model *m, const struct speeds_gpu *g)
 {
     for (uint32_t i = 0; i < g->n; i++) {
         struct job *j = &m->jobs[g->jobs[i]];
@@ -72,22 +75,58 @@ static void release(struct model *m, const struct speeds_gpu *g)
     }
 }
 
-/* If they are not the same jobs as before, all starts anew with these. */
-static void adopt_jobs(struct model *m, struct speeds_gpu *g, const uint32_t *jobs, uint32_t n)
+static bool same_jobs(const struct model *m, const struct speeds_gpu *g, const uint32_t *jobs,
+                      uint32_t n)
 {
     bool same = n == g->n;
     for (uint32_t i = 0; i < n && same; i++)
         same = jobs[i] == g->jobs[i] && m->jobs[jobs[i]].rec.number == g->numbers[i];
-    if (same)
+    return same;
+}
+
+static void profile_end(const struct model *m, struct speeds_gpu *g)
+{
+    uint64_t ahead = RARELY * AHEAD_NS;
+    release(m, g);
+    g->profiling = g->settled = false;
+    g->profile_at = max_u64(g->profile_at, m->now > ahead ? m->now - ahead : 0);
+    g->profile_at += RARELY * (m->now - g->began);
+    g->at = m->now + WINDOW_NS;
+}
+
+/* Who runs together is decided anew with these. What was measured stays. */
+static void adopt_jobs(struct model *m, struct speeds_gpu *g, const uint32_t *jobs, uint32_t n)
+{
+    if (same_jobs(m, g, jobs, n))
         return;
+    if (g->profiling)
+        profile_end(m, g);
     release(m, g);
     for (uint32_t i = 0; i < g->n; i++)
         m->jobs[g->jobs[i]].speed.told = false;
-    *g = (struct speeds_gpu){.n = n, .at = m->now};
+    g->space = (struct space){0};
+    g->n = n;
+    g->misfits = 0;
+    g->settled = false;
+    g->at = m->now;
     for (uint32_t i = 0; i < n; i++) {
         g->jobs[i] = jobs[i];
         g->numbers[i] = m->jobs[jobs[i]].rec.number;
     }
+}
+
+static double parts_sum(const double *parts)
+{
+    double sum = 0;
+    for (unsigned p = 0; p < GPU_PARTS; p++)
+        sum += parts[p];
+    return sum;
+}
+
+/* It did something alone. */
+static bool has_profile(const struct job_speed *s)
+{
+    return s->known && parts_sum(s->profile) > NOTHING;
 }
 
 static bool profile_missing(const struct model *m, const struct speeds_gpu *g)
@@ -99,47 +138,71 @@ static bool profile_missing(const struct model *m, const struct speeds_gpu *g)
     return false;
 }
 
+/* What the driver says is not trusted to be numbers. */
+static bool read_counters(struct model *m, unsigned d, struct gpu_counters *c)
+{
+    bool good = m->driver->ops->counters(m->driver, d, c, NULL) == 0;
+    for (unsigned p = 0; p < GPU_PARTS && good; p++)
+        good = c->parts[p] >= 0 && c->parts[p] <= PART_MOST;
+    return good;
+}
+
 /* ---- profiles ---- */
 
 static void profile_step(struct model *m, struct speeds_gpu *g)
 {
     while (g->next > 0 && g->next <= g->n && m->jobs[g->jobs[g->next - 1]].speed.known)
         g->next++;
-    g->profiling = g->next <= g->n;
+    if (g->next > g->n) {
+        profile_end(m, g);
+        return;
+    }
     g->settled = false;
-    g->at = m->now + (g->profiling ? SETTLE_NS : 0);
-    if (g->profiling)
-        hold_all_but(m, g, g->next ? g->jobs[g->next - 1] : SLOT_NONE);
-    else
-        release(m, g);
+    g->at = m->now + SETTLE_NS;
+    hold_all_but(m, g, g->next ? g->jobs[g->next - 1] : SLOT_NONE);
 }
 
 static void profile_begin(struct model *m, struct speeds_gpu *g)
 {
     g->next = 0;
-    g->profile_at = m->now + AGAIN_NS;
+    g->profiling = true;
+    g->began = m->now;
     g->misfits = 0;
+    g->space = (struct space){0};
     for (uint32_t i = 0; i < g->n; i++)
         m->jobs[g->jobs[i]].speed.profiling = true;
     profile_step(m, g);
 }
 
-static void profile_take(struct model *m, struct speeds_gpu *g, const struct gpu_counters *c)
+/* Above what is done beside. */
+static void own_parts(const struct speeds_gpu *g, const struct gpu_counters *c, double *own)
 {
+    for (unsigned p = 0; p < GPU_PARTS; p++)
+        own[p] = c->parts[p] > g->beside[p] ? c->parts[p] - g->beside[p] : 0;
+}
+
+static void profile_look(struct model *m, struct speeds_gpu *g, const struct gpu_counters *c)
+{
+    if (!g->settled) {
+        g->settled = true; /* this window has the time before in it */
+        g->at = m->now + (g->next ? ALONE_NS : BESIDE_NS);
+        return;
+    }
     if (g->next == 0) {
         memcpy(g->beside, c->parts, sizeof(g->beside));
     } else {
         struct job_speed *s = &m->jobs[g->jobs[g->next - 1]].speed;
-        double sum = 0;
-        for (unsigned p = 0; p < GPU_PARTS; p++) {
-            double v = c->parts[p] - g->beside[p];
-            s->profile[p] = v > 0 ? v : 0;
-            sum += s->profile[p];
-        }
-        s->known = sum > NOTHING;
+        own_parts(g, c, s->profile);
+        s->known = true;
     }
     g->next++;
     profile_step(m, g);
+}
+
+static void profile_fail(const struct model *m, struct speeds_gpu *g)
+{
+    profile_end(m, g);
+    g->profile_at = max_u64(g->profile_at, m->now + FAILED_NS);
 }
 
 /* ---- speeds ---- */
@@ -147,61 +210,89 @@ static void profile_take(struct model *m, struct speeds_gpu *g, const struct gpu
 /* What one keeps others lose: only those of the same user. */
 static struct space_job space_terms(const struct model *m, const struct speeds_gpu *g, uint32_t i)
 {
-    const struct journal_job *rec = &m->jobs[g->jobs[i]].rec;
+    const struct job *j = &m->jobs[g->jobs[i]];
     bool alike = true;
     for (uint32_t k = 0; k < g->n; k++)
-        alike &= m->jobs[g->jobs[k]].rec.uid == rec->uid;
-    return (struct space_job){.weight = rec->weight,
-                              .min_speed = alike ? rec->min_speed / 100.0 : 0};
+        alike &= m->jobs[g->jobs[k]].rec.uid == j->rec.uid;
+    return (struct space_job){.weight = j->rec.weight,
+                              .min_speed = alike ? j->rec.min_speed / 100.0 : 0,
+                              .unknown = !has_profile(&j->speed)};
 }
 
-static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counters *c)
+/* They do something else than when they were alone, or one works that did nothing then. */
+static void see_misfit(const struct model *m, struct speeds_gpu *g, bool fits)
 {
-    double profiles[SPEED_JOBS][GPU_PARTS], together[GPU_PARTS], misfit;
-    struct speed got[SPEED_JOBS], all;
-    struct space_job v[SPEED_JOBS];
-    for (uint32_t i = 0; i < g->n; i++)
-        memcpy(profiles[i], m->jobs[g->jobs[i]].speed.profile, sizeof(profiles[i]));
-    for (unsigned p = 0; p < GPU_PARTS; p++)
-        together[p] = c->parts[p] > g->beside[p] ? c->parts[p] - g->beside[p] : 0;
-    speeds_estimate(profiles, g->n, together, got, &all, &misfit);
-    for (uint32_t i = 0; i < g->n; i++) {
-        struct job_speed *s = &m->jobs[g->jobs[i]].speed;
-        double by = s->told ? NEWER : 1;
-        s->value += (got[i].value - s->value) * by;
-        s->error += (got[i].error - s->error) * by;
-        s->told = true;
-        v[i] = space_terms(m, g, i);
-        v[i].speed = got[i];
-    }
-    space_told(&g->space, v, g->n, all, m->now);
-    /* They do something else than when they were alone. */
-    g->misfits = misfit > MISFIT ? g->misfits + 1 : 0;
+    g->misfits = fits ? 0 : g->misfits + 1;
     if (g->misfits < MISFITS_MAX || m->now < g->profile_at)
         return;
     for (uint32_t i = 0; i < g->n; i++)
         m->jobs[g->jobs[i]].speed.known = false;
 }
 
+/* A turn of one shows what it does now. */
+static bool renew_profile(struct model *m, const struct speeds_gpu *g, const double *own)
+{
+    struct job_speed *s = &m->jobs[g->jobs[g->space.holder]].speed;
+    if (!g->space.turns || g->space.idle || parts_sum(own) <= NOTHING)
+        return false;
+    for (uint32_t i = 0; i < g->n; i++) {
+        if (!has_profile(&m->jobs[g->jobs[i]].speed))
+            return false;
+    }
+    for (unsigned p = 0; p < GPU_PARTS; p++)
+        s->profile[p] += (own[p] - s->profile[p]) * NEWER;
+    return true;
+}
+
+static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counters *c)
+{
+    double profiles[SPEED_JOBS][GPU_PARTS], own[GPU_PARTS], misfit;
+    struct speed got[SPEED_JOBS], all;
+    struct space_job v[SPEED_JOBS];
+    uint32_t ran[SPEED_JOBS], n = 0;
+    own_parts(g, c, own);
+    bool renewed = renew_profile(m, g, own);
+    for (uint32_t i = 0; i < g->n; i++) {
+        const struct job_speed *s = &m->jobs[g->jobs[i]].speed;
+        v[i] = space_terms(m, g, i);
+        if (s->held || v[i].unknown)
+            continue;
+        memcpy(profiles[n], s->profile, sizeof(profiles[n]));
+        ran[n++] = i;
+    }
+    if (!n) {
+        see_misfit(m, g, parts_sum(own) <= NOTHING);
+        return;
+    }
+    speeds_estimate(profiles, n, own, got, &all, &misfit);
+    for (uint32_t k = 0; k < n; k++) {
+        struct job_speed *s = &m->jobs[g->jobs[ran[k]]].speed;
+        double by = s->told ? NEWER : 1;
+        s->value += (got[k].value - s->value) * by;
+        s->error += (got[k].error - s->error) * by;
+        s->told = true;
+        v[ran[k]].speed = got[k];
+    }
+    space_told(&g->space, v, g->n, all, m->now);
+    see_misfit(m, g, renewed || misfit <= MISFIT);
+}
+
 static void speeds_look(struct speeds_gpu *g, struct model *m, unsigned d)
 {
     struct gpu_counters c;
-    int r = m->driver->ops->counters(m->driver, d, &c, NULL);
-    if (g->profiling && !g->settled) {
-        g->settled = true; /* this window has the time before in it */
-        g->at = m->now + (g->next ? ALONE_NS : BESIDE_NS);
-    } else if (g->profiling && r == 0) {
-        profile_take(m, g, &c);
-    } else if (profile_missing(m, g) && m->now >= g->profile_at) {
+    bool good = read_counters(m, d, &c);
+    /* In turns it is a turn's end. */
+    bool ends = g->space.turns && g->space.turn_until > m->now;
+    g->at = ends ? g->space.turn_until : m->now + WINDOW_NS;
+    if (g->profiling && (good || !g->settled))
+        profile_look(m, g, &c);
+    else if (g->profiling)
+        profile_fail(m, g);
+    else if (profile_missing(m, g) && m->now >= g->profile_at)
         profile_begin(m, g);
-    } else {
-        /* A longer one has something else in it: turns, or a pause. */
-        if (r == 0 && !profile_missing(m, g) && c.window_ns < 2 * WINDOW_NS)
-            tell(m, g, &c);
-        g->at = m->now + WINDOW_NS;
-    }
-    if (g->at <= m->now)
-        g->at = m->now + WINDOW_NS;
+    else if (good && g->settled && !profile_missing(m, g) && c.window_ns < 2 * WINDOW_NS)
+        tell(m, g, &c); /* a longer one has something else in it: turns, or a pause */
+    g->settled |= !g->profiling;
 }
 
 /* Holds those whose turn it is not. In turns each is as fast as its share of them. */
@@ -210,15 +301,21 @@ static uint64_t take_turns(struct model *m, struct speeds_gpu *g)
     struct space_job v[SPEED_JOBS] = {{0}};
     double weights = 0;
     uint64_t wake;
-    for (uint32_t i = 0; i < g->n; i++) {
+    bool turns = g->space.turns;
+    uint32_t holder = g->space.holder;
+    for (uint32_t i = 0; i < g->n; i++)
         v[i] = space_terms(m, g, i);
-        weights += v[i].weight;
-    }
     uint32_t held = space_decide(&g->space, v, g->n, m->now, &wake);
+    if (turns != g->space.turns || (turns && holder != g->space.holder)) {
+        g->settled = false;
+        g->at = m->now + SETTLE_NS;
+    }
+    for (uint32_t i = 0; i < g->n; i++)
+        weights += held >> i & 1 || i == g->space.holder ? v[i].weight : 0;
     for (uint32_t i = 0; i < g->n; i++) {
         struct job_speed *s = &m->jobs[g->jobs[i]].speed;
         s->held = held >> i & 1;
-        s->turns = g->space.turns;
+        s->turns = g->space.turns && (s->held || i == g->space.holder);
         s->value = s->turns ? v[i].weight / weights : s->value;
     }
     return wake;
@@ -236,10 +333,9 @@ uint64_t speeds_due(struct speeds *s, struct model *m)
         adopt_jobs(m, g, jobs, n);
         if (!n)
             continue;
-        uint64_t turn = g->profiling ? TIME_NEVER : take_turns(m, g);
-        if (m->now >= g->at && (g->profiling || !g->space.turns))
+        if (m->now >= g->at)
             speeds_look(g, m, d);
-        next = min_u64(next, g->space.turns ? turn : min_u64(turn, g->at));
+        next = min_u64(next, g->profiling ? g->at : min_u64(take_turns(m, g), g->at));
     }
     return next;
 }

@@ -1,25 +1,28 @@
 /* How fast each batch job of an MPS server goes, relative to alone, told from the GPU's counters
  * (sched/speeds.h), where the driver has them (GPU_CAP_COUNTERS). What a job does alone, its
  * *profile*, is measured when it joins: the server's other jobs are held (SIGSTOP, on record, so
- * that whoever is killed they go on) for two seconds at most. While other jobs take
- * turns on the GPU nothing is told; what latency jobs do beside is measured with all held, and
- * subtracted. Whether they run together or take turns sched/space.h decides; who has no turn is
- * held. */
+ * that whoever is killed they go on) for two seconds at most, and for a twentieth of the time in
+ * all; where they take turns, each turn shows it. While other jobs take turns on the GPU nothing is
+ * told; what latency jobs do beside is measured with all held, and subtracted. Whether they run
+ * together or take turns sched/space.h decides; who has no turn is held. */
 #ifndef CEDE_ENGINE_OBSERVE_SPEEDS_H
 #define CEDE_ENGINE_OBSERVE_SPEEDS_H
 
 #include "model/model.h"
 #include "sched/space.h"
 
-/* Measuring profiles: everybody is held, and then, one by one, all others. */
+/* Of the one unit here: its profiles, measured while everybody is held and then, one by one, all
+ * others; and who runs. */
 struct speeds_gpu {
-    uint32_t jobs[SPEED_JOBS]; /* of the one unit here; slots */
+    uint32_t jobs[SPEED_JOBS]; /* slots */
     uint64_t numbers[SPEED_JOBS];
     uint32_t n;
-    bool profiling, settled;
-    uint32_t next; /* whose profile is measured: 0: nobody's, k: that of jobs[k - 1] */
+    bool profiling;
+    uint64_t began; /* profiling */
+    bool settled;   /* nobody has begun or ceased to run in this window */
+    uint32_t next;  /* whose profile is measured: 0: nobody's, k: that of jobs[k - 1] */
     double beside[GPU_PARTS];
-    uint64_t at;         /* the next step; TIME_NEVER: nothing to do */
+    uint64_t at;         /* the next look; TIME_NEVER: nothing to do */
     uint64_t profile_at; /* not again before */
     uint32_t misfits;    /* windows in a row that the profiles do not explain */
     struct space space;  /* together, or in turns */
