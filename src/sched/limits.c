@@ -71,6 +71,7 @@ static double ceiling(const struct limits *l)
 struct parts {
     struct policy_device *dev;
     uint32_t first;       /* account */
+    enum job_class top;   /* of those at work */
     double kept;          /* for lower classes */
     double least;         /* see floor_of() */
     double cut;           /* what is left of floors that come to more than all */
@@ -80,7 +81,7 @@ struct parts {
 static struct parts list_accounts(const struct sched_params *p, struct policy_device *dev,
                                   struct claim *claims)
 {
-    struct parts all = {dev, SLOT_NONE, p->floor, 0, 1, claims};
+    struct parts all = {dev, SLOT_NONE, CLASS_BATCH, p->floor, 0, 1, claims};
     double n = 0;
     for_each_member (dev, m)
         dev->accounts[m->account].fill.first = SLOT_NONE;
@@ -96,6 +97,7 @@ static struct parts list_accounts(const struct sched_params *p, struct policy_de
             a->fill.members = 0;
             all.first = m->account;
         }
+        all.top = class_of(m) < all.top ? class_of(m) : all.top;
         m->limit.next = a->fill.first;
         a->fill.first = m->job;
         a->fill.members++;
@@ -106,11 +108,11 @@ static struct parts list_accounts(const struct sched_params *p, struct policy_de
 }
 
 /* A member's own floor, or a little: those of others, which may come to more than all, must not
- * leave it without a window or a rest for ever. Of a lower class only if something is kept for it.
- */
+ * leave it without a window or a rest for ever. Of a class below the highest only if something is
+ * kept for it. */
 static double floor_of(const struct parts *all, const struct member *m)
 {
-    bool least = class_of(m) == CLASS_NORMAL || all->kept > 0;
+    bool least = class_of(m) == all->top || all->kept > 0;
     return fmax(m->limit.own.min, least ? fmin(all->least, ceiling(&m->limit.own)) : 0);
 }
 
@@ -142,6 +144,23 @@ static void account_floors(const struct parts *all, const struct account *a, enu
         floors[c] += lo;
         least = fmax(least - lo, 0);
     }
+}
+
+/* What that class may have of what is left of an account's ceiling: the classes below have their
+ * floors of it, and what is kept for them. */
+static double account_room(const struct parts *all, const struct account *a, enum job_class class)
+{
+    double floors[CLASS_COUNT] = {0}, below = 0, left = a->fill.left;
+    bool any = false;
+    if (!isfinite(left))
+        return left;
+    account_floors(all, a, class, floors);
+    for (unsigned c = class + 1U; c < CLASS_COUNT; c++) {
+        below += floors[c];
+        any |= account_claim(all, a, (enum job_class)c, 0).weight > 0;
+    }
+    double sum = below + floors[class], cut = sum > left ? left / sum : 1;
+    return any ? left - below * cut - all->kept * (left - sum * cut) : left;
 }
 
 /* Divides what an account has among its members of that class. */
@@ -201,6 +220,8 @@ static void set_parts(const struct sched_params *p, struct policy_device *dev, s
         for (uint32_t i = all.first; i != SLOT_NONE; i = dev->accounts[i].fill.next) {
             const struct account *a = &dev->accounts[i];
             struct claim of = account_claim(&all, a, (enum job_class)c, a->fill.lo);
+            of.hi = fmin(of.hi, account_room(&all, a, (enum job_class)c));
+            of.lo = fmin(of.lo, of.hi);
             if (of.weight > 0)
                 v[n++] = of;
         }

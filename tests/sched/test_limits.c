@@ -137,6 +137,14 @@ static const struct mock_scenario table[] = {
     {"a job that begins is found below its ceiling too", "priority", .seconds = 20, .measure_from_s = 12, .usage = true, .jobs = {
         {.class = N, .need = 1, .max = 0.4, .works_from_s = 10, .lo = 0.39, .hi = 0.41},
         {.class = N, .need = 1, .max = 0.5, .lo = 0.49, .hi = 0.51}}},
+    {"below an account's ceiling lower classes have what is kept for them", "priority", .floor = 0.2, .seconds = 20, .account = {[1] = {.max = 0.5}}, .jobs = {
+        {.class = N, .need = 1, .account = 1, .lo = 0.38, .hi = 0.4},
+        {.class = B, .need = 1, .account = 1, .lo = 0.1, .hi = 0.12},
+        {.class = B, .need = 1, .lo = 0.48, .hi = 0.51}}},
+    {"where classes do not count a floor does not take an account's ceiling", "shares", .seconds = 20, .account = {[1] = {.max = 0.2}}, .jobs = {
+        {.class = N, .need = 1, .account = 1, .min = 0.3, .lo = 0.17, .hi = 0.2},
+        {.class = N, .need = 1, .account = 1, .lo = 0.004, .hi = 0.03},
+        {.class = B, .need = 1, .lo = 0.79, .hi = 0.81}}},
 };
 /* clang-format on */
 
@@ -177,15 +185,24 @@ static void test_nobody_starves(void **state)
     (void)state;
     static const double needs[] = {0.005, 0.02, 0.17, 0.5, 1}, times[] = {0, 0, 0, 1, 3, 5};
     static const double floors[] = {0, 0, 0.1, 0.15}, ceilings[] = {0, 0, 0.2, 0.4, 0.9};
-    static const double classes[] = {L, N, N, N, B, B, B, B};
+    static const double classes[] = {L, N, N, N, B, B, B, B}, accounts[] = {0, 1, 2};
+    static const char *const policies[] = {"priority", "laxity", "shares"};
     uint64_t seed = 7;
-    for (int run = 0; run < 400; run++) {
-        struct mock_scenario s = {
-            .name = "random", .policy = "priority", .floor = 0.2, .seconds = 12, .usage = true};
+    for (int run = 0; run < 800; run++) {
+        struct mock_scenario s = {.name = "random",
+                                  .policy = policies[run % 3],
+                                  .floor = run % 3 == 2 ? 0 : 0.2,
+                                  .seconds = 12,
+                                  .usage = true};
         struct mock_result r;
         unsigned n = 2 + (unsigned)run % 5;
+        for (unsigned a = 1; a < 3; a++) {
+            s.account[a].min = one_of(&seed, floors, 4);
+            s.account[a].max = one_of(&seed, ceilings, 5);
+        }
         for (unsigned j = 0; j < n; j++) {
             s.jobs[j] = (struct mock_job){.class = (enum job_class)one_of(&seed, classes, 8),
+                                          .account = (uint32_t)one_of(&seed, accounts, 3),
                                           .need = one_of(&seed, needs, 5),
                                           .min = one_of(&seed, floors, 4),
                                           .max = one_of(&seed, ceilings, 5),
