@@ -61,7 +61,7 @@ static void quiesce(struct direct *d)
 
 static int start_engine(struct direct *d, struct error *err)
 {
-    struct engine_options options = {.loop = &d->loop, .policy = "static"};
+    struct engine_options options = {.loop = &d->loop, .policy = "static", .once = true};
     params_default(&options.params);
     struct device_address address;
     device_default_address(d->driver, &address);

@@ -66,6 +66,7 @@ int engine_new(struct device_driver *driver, struct journal *journal,
                               .now = monotonic_ns(),
                               .wake = TIME_NEVER};
     e->discovery = (struct discovery){.rule = options->rule, .rule_arg = options->rule_arg};
+    e->once = options->once;
     e->swaps.mode = options->swap.mode;
     e->autoswap.options = options->swap;
     e->survey.floor_us = options->params.timeslice_floor_us;

@@ -29,6 +29,7 @@ struct engine_options {
     struct swap_options swap;
     rule_fn rule; /* NULL: none */
     void *rule_arg;
+    bool once;  /* for one command: nothing is begun that has to be ended later */
     bool stays; /* long enough to bring in what an earlier one has swapped out */
 };
 

@@ -21,6 +21,7 @@ struct engine {
     struct survey survey;
     struct speeds speeds;
 
+    bool once;
     uint64_t restored_seen;
     struct command *first, *last; /* that wait */
 };

@@ -28,6 +28,7 @@ struct fixture {
     pid_t children[64];
     struct swap_options swap;
     rule_fn rule; /* instead of the one that takes a pid */
+    bool once;
     unsigned n;
 };
 
@@ -50,7 +51,8 @@ HELPER void start(struct fixture *f, const char *policy, pid_t *rule_pid)
                                .rule = f->rule    ? f->rule
                                        : rule_pid ? rule
                                                   : NULL,
-                               .rule_arg = rule_pid};
+                               .rule_arg = rule_pid,
+                               .once = f->once};
     params_default(&o.params);
     if (journal_open(f->dir, 0, &f->j, &err) < 0)
         fail_msg("%s", err.text);

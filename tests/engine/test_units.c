@@ -289,6 +289,22 @@ static void test_not_swapped(void **state)
     assert_non_null(strstr(err.text, "MPS"));
 }
 
+/* A verb without a daemon is not there any more when a measurement would end. */
+static void test_once(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    f->d.has_counters = f->once = true;
+    three_clients(f, p, job, (enum job_class[]){CLASS_BATCH, CLASS_BATCH, CLASS_BATCH});
+    ticks(f, 500);
+    for (int i = 0; i < 3; i++)
+        assert_false(view(f, job[i]).signalled);
+    stop(f, false);
+    for (int i = 0; i < 3; i++)
+        assert_true(reaches(p[i], false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +320,7 @@ int main(void)
         T(test_first_ends_unseen),
         T(test_two_servers_and_gpus),
         T(test_not_swapped),
+        T(test_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
