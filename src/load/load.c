@@ -18,7 +18,7 @@
 #define LOADS (LOAD_LATENCY | LOAD_BATCH | LOAD_MODELS)
 #define DUE   (LOAD_LATENCY | LOAD_MODELS)
 
-enum option_type { FLAG, NUMBER, REAL, TEXT, SIZE, SET };
+enum option_type { FLAG, NUMBER, REAL, TEXT, SIZE, SET, USES };
 
 /* Where an option's value goes and what it may be. */
 static const struct option {
@@ -46,6 +46,8 @@ static const struct option {
      "bytes (or 500M, 40G) to hold and fill besides; with --verify looked through at the end (the "
      "software GPU's "
      "has no contents)"},
+    {"uses", LOADS, USES, AT(uses), 0, 1,
+     "of the GPU's parts while it runs alone, such as tensor16=0.6,dram=0.3 (soft)"},
     {"verify", LOADS, FLAG, AT(verify), 0, 0, "check at the end that every kernel did its work"},
     {"requests", LOADS, NUMBER, AT(requests), 1, 1e9,
      "end after this number of requests, or kernels"},
@@ -137,6 +139,48 @@ static int parse_set(const char *s, uint64_t most, uint64_t *out)
     return *out & (*out - 1) ? 0 : -EINVAL;
 }
 
+static const char *const parts[GPU_PARTS] = {
+    [PART_INTEGER] = "int",
+    [PART_TENSOR_FP64] = "tensor64",
+    [PART_TENSOR_FP16] = "tensor16",
+    [PART_DRAM] = "dram",
+    [PART_TENSOR_INTEGER] = "tensor8",
+    [PART_FP64] = "fp64",
+    [PART_FP32] = "fp32",
+    [PART_FP16] = "fp16",
+};
+
+static unsigned parse_part(const char *name, size_t length)
+{
+    unsigned p = 0;
+    while (p < GPU_PARTS && (strlen(parts[p]) != length || strncmp(parts[p], name, length) != 0))
+        p++;
+    return p;
+}
+
+/* "tensor16=0.6,dram=0.3", each part once at most. */
+static int parse_uses(const char *s, double most, struct load_uses *out)
+{
+    unsigned seen = 0;
+    *out = (struct load_uses){.given = true};
+    do {
+        char number[32];
+        double share;
+        size_t name = strcspn(s, "=,"), length = strcspn(s, ",");
+        unsigned p = parse_part(s, name);
+        if (p == GPU_PARTS || seen >> p & 1 || s[name] != '=' || length - name > sizeof(number))
+            return -EINVAL;
+        snprintf(number, sizeof(number), "%.*s", (int)(length - name - 1), s + name + 1);
+        int r = parse_double(number, 0, most, &share);
+        if (r)
+            return r;
+        out->v[p] = (float)share;
+        seen |= 1U << p;
+        s += length;
+    } while (*s++ == ',');
+    return 0;
+}
+
 static int set_option(const struct option *opt, const char *value, struct load_options *o,
                       struct error *err)
 {
@@ -148,6 +192,8 @@ static int set_option(const struct option *opt, const char *value, struct load_o
         r = parse_bytes(value, (uint64_t)opt->hi, (uint64_t *)(void *)at);
     else if (opt->type == SET)
         r = parse_set(value, (uint64_t)opt->hi, (uint64_t *)(void *)at);
+    else if (opt->type == USES)
+        r = parse_uses(value, opt->hi, (struct load_uses *)(void *)at);
     else if (opt->type == NUMBER)
         r = parse_u64(value, (uint64_t)opt->lo, (uint64_t)opt->hi, (uint64_t *)(void *)at);
     else
@@ -160,6 +206,11 @@ static int set_option(const struct option *opt, const char *value, struct load_o
     else if (r && opt->type == SET)
         error_set(err, r, "--%s %s: must be at least two different numbers up to %.0f, as in 0,1",
                   opt->name, value, opt->hi);
+    else if (r && opt->type == USES)
+        error_set(err, r,
+                  "--%s %s: must be shares from 0 to 1, such as tensor16=0.6,dram=0.3, of int, "
+                  "tensor8, tensor16, tensor64, fp16, fp32, fp64 and dram, each once at most",
+                  opt->name, value);
     else if (r)
         error_set(err, r, "--%s %s: must be a %snumber from %.10g to %.10g", opt->name, value,
                   opt->type == NUMBER ? "whole " : "", opt->lo, opt->hi);
@@ -377,8 +428,9 @@ int load_main(int argc, char **argv)
     }
     if (!r)
         ops = load_choose(o.device, &err);
-    if (ops && o.gpus && ops != &load_soft) {
-        error_set(&err, -EINVAL, "--gpus works on the software GPU only: add --device soft");
+    if (ops && (o.gpus || o.uses.given) && ops != &load_soft) {
+        error_set(&err, -EINVAL, "--%s works on the software GPU only: add --device soft",
+                  o.gpus ? "gpus" : "uses");
         ops = NULL;
     }
     if (!ops) {

@@ -170,7 +170,10 @@ static int open_contexts(struct soft *s, const struct load_options *o, unsigned 
                              "cannot open a context on GPU %u of the software GPU at %s: %s", gpu,
                              s->where, strerror(-r));
     }
-    int r = o->memory ? soft_client_alloc(client(s), (int64_t)o->memory) : 0;
+    int r = o->uses.given ? soft_client_uses(client(s), o->uses.v) : 0;
+    if (r)
+        return lost(s, r, "say what is used of the parts of", err);
+    r = o->memory ? soft_client_alloc(client(s), (int64_t)o->memory) : 0;
     if (r == -ENOMEM)
         return error_set(err, r,
                          "the software GPU has no room for --memory: leave it out, or take less");

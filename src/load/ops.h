@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "cede/cede.h"
+#include "lib/gpu_parts.h"
 #include "lib/util.h"
 
 /* Kernels in flight at most: what the software GPU takes, and about what a real channel takes
@@ -20,6 +21,12 @@
 #define LOAD_GPUS_MAX  16U  /* of a gang: what a software GPU's server has */
 
 enum load_role { LOAD_LATENCY = 1, LOAD_BATCH = 2, LOAD_CALIBRATE = 4, LOAD_MODELS = 8 };
+
+/* Of the software GPU's parts, while its kernels run alone. */
+struct load_uses {
+    bool given;
+    float v[GPU_PARTS];
+};
 
 struct load_options {
     enum load_role role;
@@ -41,7 +48,8 @@ struct load_options {
     bool hint_false;                                 /* and of as many requests that never come */
     uint64_t requests;                               /* or kernels of batch; 0: no limit */
     uint64_t depth;                                  /* batch; 0: the back end's default */
-    uint64_t gpus;           /* batch: bit map of a gang's GPUs; 0: a program on `gpu` alone */
+    uint64_t gpus; /* batch: bit map of a gang's GPUs; 0: a program on `gpu` alone */
+    struct load_uses uses;
     const char *policy_name; /* models, and below */
     unsigned policy;
     uint64_t k;

@@ -61,6 +61,13 @@ int soft_client_wait(struct soft_client *c, uint64_t timeout_ns, struct soft_com
     return 0;
 }
 
+int soft_client_uses(struct soft_client *c, const float uses[GPU_PARTS])
+{
+    return uses[PART_DRAM] == 0.25F && uses[PART_TENSOR_FP16] == 1 && uses[PART_FP32] == 0
+               ? 0
+               : -EINVAL;
+}
+
 int soft_client_alloc(struct soft_client *c, int64_t bytes)
 {
     return bytes > 1000 ? -ENOMEM : 0;

@@ -69,6 +69,19 @@ static void usage_errors(void **state)
     fails("batch --gpus 0,,1", 2, "--gpus 0,,1: must be");
     fails("latency --gpus 0,1", 2, "--gpus does not go with latency");
     fails("batch --gpus 0,1 --device opencl", 2, "add --device soft");
+    static const char *const uses[] = {"dram",      "dram=",         "dram=1.5",  "dram=-1",
+                                       "dram=nan",  "sram=0.5",      "=0.5",      "dram=0,",
+                                       ",dram=0.5", "dram=0,dram=1", "dram=0.5x", "dram 0.5",
+                                       "DRAM=1",    "dram=1;fp32=1"};
+    for (size_t i = 0; i < ARRAY_SIZE(uses); i++) {
+        char line[64];
+        snprintf(line, sizeof(line), "batch --device soft --uses=%s", uses[i]);
+        fails(line, 2,
+              "must be shares from 0 to 1, such as tensor16=0.6,dram=0.3, of int, tensor8");
+    }
+    fails("batch --uses", 2, "--uses needs a value");
+    fails("calibrate --uses dram=1", 2, "--uses does not go with calibrate");
+    fails("batch --uses dram=0 --device nvidia", 2, "--uses works on the software GPU only");
     fails("latency --arrivals often", 2, "must be periodic or poisson");
     fails("latency --arrivals poisson", 2, "goes with --open alone");
     fails("models --policy chance", 2, "must be fifo, priority, edf or laxity");
@@ -112,6 +125,12 @@ static void soft(void **state)
     json_decref(l);
 
     run("batch --device soft --memory 1000 --requests 5 --verify");
+    run("batch --device soft --requests 5 --uses tensor16=1,dram=0.25,fp32=0");
+    l = child_final(&result);
+    assert_int_equal(json_number(l, "kernels"), 5);
+    json_decref(l);
+    fails("batch --device soft --requests 5 --uses tensor16=0.75", 1,
+          "cannot say what is used of the parts of the software GPU");
     run("calibrate --device soft");
     l = child_final(&result);
     assert_true(json_number(l, "host_overhead_us") == 25);

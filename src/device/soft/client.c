@@ -219,3 +219,17 @@ int soft_client_alloc(struct soft_client *c, int64_t bytes)
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
 }
+
+int soft_client_uses(struct soft_client *c, const float uses[GPU_PARTS])
+{
+    struct soft_msg m = {.type = SOFT_USES};
+    if (c->outstanding)
+        return -EBUSY;
+    for (unsigned p = 0; p < GPU_PARTS; p++) {
+        m.u.uses.parts[p] = uses[p];
+        if (!(uses[p] >= 0 && uses[p] <= 1))
+            return -EINVAL;
+    }
+    int r = soft_transact(c->fd, &m, SOFT_REPLY);
+    return r == 0 ? m.u.reply.result : r;
+}

@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "lib/gpu_parts.h"
+
 struct soft_client;
 
 struct soft_kernel {
@@ -58,6 +60,12 @@ int soft_client_wait(struct soft_client *c, uint64_t timeout_ns, struct soft_com
  * the process is swapped out. -ENOMEM: no room; -EBUSY: completions are outstanding; -EINVAL: more
  * than it has. */
 int soft_client_alloc(struct soft_client *c, int64_t bytes);
+
+/* What its kernels use of each part of the GPU while they run alone, 0 to 1, from now on; at first
+ * nothing. The GPU's counters show it, and clients of an MPS server that together want more of a
+ * part than there is slow each other down. -EINVAL: no such share; -EBUSY: completions are
+ * outstanding. */
+int soft_client_uses(struct soft_client *c, const float uses[GPU_PARTS]);
 
 /* $CEDE_SOFT_SOCKET, or $XDG_RUNTIME_DIR/cede-softgpu, or /tmp/cede-softgpu-UID/socket. */
 int soft_default_path(char *buf, unsigned long size);

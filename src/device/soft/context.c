@@ -1,6 +1,6 @@
 /* What a program asks of the software GPU's server, on its own connection: a context, alone, as a
- * rank of a gang or as a client of an MPS server, kernels, and memory. Must not decide anything
- * about scheduling. */
+ * rank of a gang or as a client of an MPS server, kernels, what they use, and memory. Must not
+ * decide anything about scheduling. */
 #include <errno.h>
 #include <sys/socket.h>
 
@@ -152,5 +152,14 @@ bool context_alloc(struct server *s, struct conn *c, const struct soft_msg *m,
         return soft_reply(s, -ENOMEM, answer);
     c->memory_bytes += (uint64_t)more;
     g->used_bytes += (uint64_t)more;
+    return soft_reply(s, 0, answer);
+}
+
+bool context_uses(struct server *s, struct conn *c, const struct soft_msg *m,
+                  struct soft_msg *answer)
+{
+    if (c->outstanding ||
+        softgpu_uses(s->fabric.engines[c->gpu], c->groups[0], m->u.uses.parts, s->now_ns) < 0)
+        return false;
     return soft_reply(s, 0, answer);
 }

@@ -1,6 +1,7 @@
 /* What a driver may ask of the software GPU's server, on a control connection: which groups there
- * are, their timeslices, suspension; free memory; and the steps of swapping a process. A step, once
- * begun, ends at its time, whether or not the connection that asked for it is still there. */
+ * are, their timeslices, suspension; free memory; what the parts of a GPU do; and the steps of
+ * swapping a process. A step, once begun, ends at its time, whether or not the connection that
+ * asked for it is still there. */
 #include <errno.h>
 
 #include "device/soft/server_impl.h"
@@ -123,7 +124,7 @@ bool control_groups(struct server *s, struct conn *c, const struct soft_msg *m,
     return true;
 }
 
-/* ---- memory, swapping ---- */
+/* ---- memory, counters, swapping ---- */
 
 bool control_memory(struct server *s, struct conn *c, const struct soft_msg *m,
                     struct soft_msg *answer)
@@ -134,6 +135,17 @@ bool control_memory(struct server *s, struct conn *c, const struct soft_msg *m,
     const struct gpu *g = &s->gpus[m->u.memory.gpu];
     answer->u.memory.total_bytes = g->memory_bytes;
     answer->u.memory.free_bytes = g->memory_bytes - g->used_bytes;
+    return true;
+}
+
+bool control_counters(struct server *s, struct conn *c, const struct soft_msg *m,
+                      struct soft_msg *answer)
+{
+    if (m->u.counters.gpu >= s->fabric.n)
+        return false;
+    *answer = *m;
+    answer->u.counters.now_ns = s->now_ns;
+    softgpu_counters(s->fabric.engines[m->u.counters.gpu], answer->u.counters.parts_ns);
     return true;
 }
 

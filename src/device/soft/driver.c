@@ -35,6 +35,11 @@ struct soft_sample {
     uint64_t ns;
 };
 
+/* Counters at the last call; ns 0: there was none. */
+struct soft_parts {
+    uint64_t ns, parts_ns[GPU_PARTS];
+};
+
 struct soft_driver {
     struct device_driver base;
     int fd;       /* -1: no server */
@@ -44,6 +49,7 @@ struct soft_driver {
     struct soft_seen *seen;
     size_t seen_n, seen_cap;
     struct soft_sample usage, activity; /* at the last call of each */
+    struct soft_parts parts[DEVICE_GPUS_MAX];
 };
 
 static struct soft_driver *soft(struct device_driver *d)
@@ -83,6 +89,7 @@ static int soft_reach(struct soft_driver *d, struct error *err)
     if (server != d->server)
         d->seen_n = 0; /* another server, other groups */
     d->server = server;
+    memset(d->parts, 0, sizeof(d->parts));
     sample_free(&d->usage);
     sample_free(&d->activity);
     return 0;
@@ -202,7 +209,7 @@ static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *
     *out = (struct gpu_info){
         .name = "cede software GPU (H200 timing)",
         .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE | GPU_CAP_SWAP |
-                GPU_CAP_ACTIVITY | GPU_CAP_POOL | GPU_CAP_PREEMPT,
+                GPU_CAP_ACTIVITY | GPU_CAP_POOL | GPU_CAP_PREEMPT | GPU_CAP_COUNTERS,
         .timeslice_min_us = SOFTGPU_TIMESLICE_MIN_US,
         .timeslice_max_us = SOFTGPU_TIMESLICE_MAX_US,
         .timeslice_default_us = p.timeslice_us,
@@ -431,6 +438,28 @@ static int soft_activity(struct device_driver *base, struct activity_list *out, 
     return r; // NOLINT(clang-analyzer-unix.Malloc): _cleanup_
 }
 
+static int soft_counters(struct device_driver *base, unsigned gpu, struct gpu_counters *out,
+                         struct error *err)
+{
+    struct soft_msg m = {.type = SOFT_COUNTERS, .u.counters.gpu = gpu};
+    if (gpu >= soft(base)->gpus)
+        return error_set(err, -ENODEV, "there is no GPU %u", gpu);
+    int r = soft_ask(soft(base), &m, SOFT_COUNTERS, err);
+    if (r < 0)
+        return r;
+    struct soft_parts *last = &soft(base)->parts[gpu], before = *last;
+    last->ns = m.u.counters.now_ns;
+    memcpy(last->parts_ns, m.u.counters.parts_ns, sizeof(last->parts_ns));
+    if (!before.ns || last->ns <= before.ns)
+        return error_set(err, -EAGAIN, "the GPU's counters: nothing to compare with yet");
+    *out = (struct gpu_counters){.window_ns = last->ns - before.ns};
+    for (unsigned p = 0; p < GPU_PARTS; p++) {
+        double share = (double)(last->parts_ns[p] - before.parts_ns[p]) / (double)out->window_ns;
+        out->parts[p] = share < 1 ? share : 1;
+    }
+    return 0;
+}
+
 /* ---- swapping ----
  * The same steps in the same order as the NVIDIA driver's checkpoint.c, so that being killed
  * between two of them is the same. */
@@ -541,4 +570,5 @@ const struct device_ops device_soft = {
     .swap_in = soft_swap_in,
     .swap_state = soft_swap_state,
     .activity = soft_activity,
+    .counters = soft_counters,
 };

@@ -3,9 +3,9 @@
  *
  * Between two events nothing changes, so the state is small: who has the GPU (`cur`), whether a
  * switch to it is under way, and how far each group's kernels have run. A group's kernels carry the
- * value of the group's own running time (`busy_ns`) at which they end, so being switched out needs
- * no bookkeeping for each kernel. Timeslices renew without events while nobody waits: the phase is
- * worked out when somebody comes. */
+ * value of the group's own progress (`progress_ns`) at which they end, so being switched out or
+ * slowed down needs no bookkeeping for each kernel. Timeslices renew without events while nobody
+ * waits: the phase is worked out when somebody comes. */
 #include "device/soft/engine_impl.h"
 
 #include <string.h>
@@ -49,6 +49,85 @@ void softgpu_event_push(struct softgpu *e, struct event ev)
     for (; i > e->events_first && e->events[i - 1].at_ns > ev.at_ns; i--)
         e->events[i] = e->events[i - 1];
     e->events[i] = ev;
+}
+
+/* ---- what runs ---- */
+
+/* The most wanted part is used fully, and no part more than that. A collective is not slowed: its
+ * peers would be ahead of it. */
+static void update_rate(struct group *g)
+{
+    uint32_t most = ONE;
+    for (unsigned p = 0; p < GPU_PARTS && !g->collectives; p++)
+        most = g->together[p] > most ? g->together[p] : most;
+    g->rate = (uint32_t)((uint64_t)ONE * ONE / most);
+}
+
+static void add_uses(struct group *g, const struct owner *o, bool on)
+{
+    for (unsigned p = 0; p < GPU_PARTS; p++)
+        g->together[p] = on ? g->together[p] + o->uses[p] : g->together[p] - o->uses[p];
+    update_rate(g);
+}
+
+void softgpu_set_uses(struct softgpu *e, uint32_t owner, const uint32_t uses[GPU_PARTS])
+{
+    struct owner *o = &e->owners[owner];
+    struct group *g = &e->groups[o->group];
+    if (o->running)
+        add_uses(g, o, false);
+    memcpy(o->uses, uses, sizeof(o->uses));
+    if (o->running)
+        add_uses(g, o, true);
+}
+
+void softgpu_running(struct softgpu *e, struct kernel *k, bool on)
+{
+    struct owner *o = &e->owners[k->owner];
+    struct group *g = &e->groups[o->group];
+    g->running ^= 1U << k->slot;
+    g->occupied = on ? g->occupied + k->fraction : g->occupied - k->fraction;
+    if (k->ranks > 1)
+        g->collectives = on ? g->collectives + 1 : g->collectives - 1;
+    if (on && o->running++ == 0) {
+        o->since_ns = g->busy_ns;
+        add_uses(g, o, true);
+    } else if (!on && --o->running == 0) {
+        o->busy_ns += g->busy_ns - o->since_ns;
+        add_uses(g, o, false);
+    } else if (k->ranks > 1) {
+        update_rate(g);
+    }
+}
+
+/* ns times a factor, in ONEs; what is less than a nanosecond is carried in *rest. */
+static uint64_t scaled(uint64_t ns, uint32_t factor, uint32_t *rest)
+{
+    uint64_t low = ns % ONE * factor + *rest;
+    *rest = (uint32_t)(low % ONE);
+    return ns / ONE * factor + low / ONE;
+}
+
+/* Until the group's progress is so much more: (progress_ns * ONE - rest) / rate, rounded up. */
+static uint64_t time_for(const struct group *g, uint64_t progress_ns)
+{
+    uint64_t whole = progress_ns / g->rate * ONE, low = progress_ns % g->rate * ONE;
+    if (low < g->progress_rest)
+        return whole - (progress_ns ? (g->progress_rest - low) / g->rate : 0);
+    return whole + (low - g->progress_rest + g->rate - 1) / g->rate;
+}
+
+static void run_until(struct softgpu *e, uint64_t t)
+{
+    if (softgpu_executing(e)) {
+        struct group *g = &e->groups[e->cur];
+        uint64_t progress_ns = scaled(t - e->now_ns, g->rate, &g->progress_rest);
+        g->busy_ns += t - e->now_ns;
+        g->progress_ns += progress_ns;
+        for (unsigned p = 0; p < GPU_PARTS; p++)
+            e->parts_ns[p] += scaled(progress_ns, g->together[p], &e->parts_rest[p]);
+    }
+    e->now_ns = t;
 }
 
 /* ---- who may run ---- */
@@ -154,7 +233,7 @@ static void start_kernels(struct softgpu *e)
         struct kernel *k = &e->kernels[best];
         k->start_ns = e->now_ns;
         /* One of several ranks spins until fabric.c finds that all run. */
-        k->end_busy_ns = k->ranks > 1 ? SOFTGPU_NEVER : g->busy_ns + k->duration_ns;
+        k->end_progress_ns = k->ranks > 1 ? SOFTGPU_NEVER : g->progress_ns + k->duration_ns;
         k->left_ns = k->duration_ns;
         softgpu_running(e, k, true);
     }
@@ -211,12 +290,12 @@ void softgpu_settle(struct softgpu *e)
 
 /* ---- events ---- */
 
-static uint64_t first_end_busy(const struct softgpu *e, const struct group *g)
+static uint64_t first_end(const struct softgpu *e, const struct group *g)
 {
     uint64_t t = SOFTGPU_NEVER;
     for (uint32_t m = g->running; m; m &= m - 1) {
         const struct kernel *k = &e->kernels[g->streams[__builtin_ctz(m)].head];
-        t = k->end_busy_ns < t ? k->end_busy_ns : t;
+        t = k->end_progress_ns < t ? k->end_progress_ns : t;
     }
     return t;
 }
@@ -228,8 +307,9 @@ uint64_t softgpu_next_event_ns(const struct softgpu *e)
         return e->switch_end_ns < t ? e->switch_end_ns : t;
     if (softgpu_executing(e)) {
         const struct group *g = &e->groups[e->cur];
-        uint64_t busy = first_end_busy(e, g);
-        uint64_t end = busy == SOFTGPU_NEVER ? busy : e->now_ns + (busy - g->busy_ns);
+        uint64_t end = first_end(e, g);
+        if (end != SOFTGPU_NEVER)
+            end = e->now_ns + time_for(g, end - g->progress_ns);
         t = end < t ? end : t;
         if (e->draining)
             return e->drain_end_ns < t ? e->drain_end_ns : t;
@@ -246,7 +326,7 @@ static void end_kernels(struct softgpu *e)
         uint32_t s = (uint32_t)__builtin_ctz(m), k = g->streams[s].head;
         struct kernel *kn = &e->kernels[k];
         struct owner *o = &e->owners[kn->owner];
-        if (kn->end_busy_ns > g->busy_ns)
+        if (kn->end_progress_ns > g->progress_ns)
             continue;
         softgpu_fifo_pop(e, &g->streams[s]);
         softgpu_running(e, kn, false);
@@ -288,13 +368,6 @@ static void handle(struct softgpu *e, struct event ev)
         }
     }
     softgpu_update_ready(e, ev.owner);
-}
-
-static void run_until(struct softgpu *e, uint64_t t)
-{
-    if (softgpu_executing(e))
-        e->groups[e->cur].busy_ns += t - e->now_ns;
-    e->now_ns = t;
 }
 
 void softgpu_advance(struct softgpu *e, uint64_t to_ns)

@@ -15,6 +15,11 @@
  *   turn are the group's. Their kernels run at the same time, as those of one owner do. An owner
  * that is suspended and has work stops the whole group, and one without work nobody until it has
  * some.
+ * - What an owner says that its kernels use of the GPU's parts adds up over the owners of a group
+ *   that run at the same time. If they together want more of a part than there is, all of them run
+ *   slower, at the rate at which the most wanted part is used fully; not while a kernel of a
+ *   collective is among them. In no other way do kernels that run at the same time slow each other
+ *   down.
  * - A switch takes time, during which nothing runs, and once begun it completes. The group that
  * comes in then has at least its timeslice. On an idle GPU work starts without a switch.
  * - While another group waits, a group's streams that had no work when its turn began are not
@@ -36,6 +41,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "lib/gpu_parts.h"
 
 #define SOFTGPU_STREAMS          32U /* a group */
 #define SOFTGPU_TIMESLICE_MIN_US 1U
@@ -115,6 +122,12 @@ int softgpu_group_remove(struct softgpu *e, uint32_t group, uint64_t at_ns);
  * elsewhere).
  */
 int softgpu_hold(struct softgpu *e, uint32_t group, bool on, uint64_t at_ns);
+/* What its kernels use of each part while they run alone, 0 to 1, from now on: at first nothing.
+ * -EINVAL: no such group, or no such share. */
+int softgpu_uses(struct softgpu *e, uint32_t group, const float uses[GPU_PARTS], uint64_t at_ns);
+/* Since the beginning, of each part: ns for which it would have been used fully. Of all owners
+ * there were. */
+void softgpu_counters(const struct softgpu *e, uint64_t parts_ns[GPU_PARTS]);
 /* -EINVAL if there is no such group. The time is the engine's now. */
 int softgpu_group_info(const struct softgpu *e, uint32_t group, struct softgpu_group_info *out);
 

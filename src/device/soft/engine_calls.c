@@ -135,7 +135,7 @@ int softgpu_group_add(struct softgpu *e, uint64_t at_ns, uint32_t *group)
     while (e->groups[i].owner != SOFTGPU_NONE)
         i++;
     struct group *g = &e->groups[i];
-    *g = (struct group){.owner = *group, .timeslice_us = e->p.timeslice_us};
+    *g = (struct group){.owner = *group, .timeslice_us = e->p.timeslice_us, .rate = ONE};
     for (uint32_t s = 0; s < SOFTGPU_STREAMS; s++)
         g->streams[s] = (struct fifo){SOFTGPU_NONE, SOFTGPU_NONE};
     e->owners[*group].group = i;
@@ -227,6 +227,26 @@ int softgpu_hold(struct softgpu *e, uint32_t group, bool on, uint64_t at_ns)
     softgpu_update_ready(e, group);
     softgpu_settle(e);
     return 0;
+}
+
+int softgpu_uses(struct softgpu *e, uint32_t group, const float uses[GPU_PARTS], uint64_t at_ns)
+{
+    uint32_t v[GPU_PARTS];
+    for (unsigned p = 0; p < GPU_PARTS; p++) {
+        if (!(uses[p] >= 0 && uses[p] <= 1))
+            return -EINVAL;
+        v[p] = (uint32_t)(uses[p] * (float)ONE + 0.5F);
+    }
+    if (!valid(e, group))
+        return -EINVAL;
+    softgpu_advance(e, at_ns);
+    softgpu_set_uses(e, group, v);
+    return 0;
+}
+
+void softgpu_counters(const struct softgpu *e, uint64_t parts_ns[GPU_PARTS])
+{
+    memcpy(parts_ns, e->parts_ns, sizeof(e->parts_ns));
 }
 
 int softgpu_group_info(const struct softgpu *e, uint32_t group, struct softgpu_group_info *out)

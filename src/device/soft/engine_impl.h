@@ -5,7 +5,7 @@
 
 #include "device/soft/engine.h"
 
-#define ONE            65536U /* an SM fraction of 1 */
+#define ONE            65536U /* an SM fraction, a share of a part or a rate of 1 */
 #define CALLS_IN_GROUP 8U     /* room for pending controls: so many for each group */
 
 struct event {
@@ -20,7 +20,7 @@ struct kernel {
     uint64_t submit_ns, start_ns, end_ns;
     uint64_t order; /* of arrival */
     uint64_t duration_ns;
-    uint64_t end_busy_ns; /* ends when the group has run for so long in all; NEVER: it spins */
+    uint64_t end_progress_ns;     /* ends when that is the group's progress; NEVER: it spins */
     uint64_t collective, left_ns; /* left: to do together with its peers */
     uint64_t cookie;
     uint32_t owner, stream; /* as submitted */
@@ -43,6 +43,7 @@ struct owner {
     uint64_t busy_ns;     /* until none ran last ... */
     uint64_t since_ns;    /* ... and busy_ns of the group when one began */
     uint64_t bursts, last_end_ns;
+    uint32_t uses[GPU_PARTS];       /* while its kernels run */
     uint32_t has;                   /* bit map: streams that have a slot */
     uint8_t slots[SOFTGPU_STREAMS]; /* stream of the group for each of its own */
 };
@@ -60,6 +61,11 @@ struct group {
     uint32_t occupied; /* sum of the fractions of those */
     uint32_t timeslice_us;
     uint64_t busy_ns, last_call_ns;
+    uint64_t progress_ns;         /* of its kernels: as busy_ns, but slower when they slow down */
+    uint32_t progress_rest;       /* ns / ONE */
+    uint32_t rate;                /* of progress, (0..ONE] */
+    uint32_t collectives;         /* ranks of them that run */
+    uint32_t together[GPU_PARTS]; /* sum of the uses of the owners that run */
     struct fifo streams[SOFTGPU_STREAMS];
     uint64_t last_arrival_ns[SOFTGPU_STREAMS];
     uint32_t users[SOFTGPU_STREAMS]; /* owners with that slot */
@@ -90,6 +96,8 @@ struct softgpu {
     uint64_t switch_end_ns;
     bool contended; /* another group waits: slice_start_ns is of this very slice */
     uint64_t slice_start_ns;
+    uint64_t parts_ns[GPU_PARTS];
+    uint32_t parts_rest[GPU_PARTS]; /* ns / ONE */
 };
 
 static inline uint64_t max_ns(uint64_t a, uint64_t b)
@@ -98,18 +106,8 @@ static inline uint64_t max_ns(uint64_t a, uint64_t b)
 }
 
 /* The first kernel of a stream of the group begins to run, or no longer does. */
-static inline void softgpu_running(struct softgpu *e, struct kernel *k, bool on)
-{
-    struct owner *o = &e->owners[k->owner];
-    struct group *g = &e->groups[o->group];
-    g->running ^= 1U << k->slot;
-    g->occupied = on ? g->occupied + k->fraction : g->occupied - k->fraction;
-    if (on && o->running++ == 0)
-        o->since_ns = g->busy_ns;
-    else if (!on && --o->running == 0)
-        o->busy_ns += g->busy_ns - o->since_ns;
-}
-
+void softgpu_running(struct softgpu *e, struct kernel *k, bool on);
+void softgpu_set_uses(struct softgpu *e, uint32_t owner, const uint32_t uses[GPU_PARTS]);
 void softgpu_fifo_push(struct softgpu *e, struct fifo *f, uint32_t k);
 uint32_t softgpu_fifo_pop(struct softgpu *e, struct fifo *f);
 void softgpu_kernel_free(struct softgpu *e, uint32_t k);

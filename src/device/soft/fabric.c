@@ -33,13 +33,13 @@ static void fabric_couple(struct fabric *f)
         struct softgpu *e = f->engines[i];
         for (uint32_t m = fabric_running(e); m; m &= m - 1) {
             struct kernel *k = fabric_kernel(e, m);
-            uint64_t busy_ns = e->groups[e->cur].busy_ns;
-            bool spins = k->end_busy_ns == SOFTGPU_NEVER;
+            uint64_t progress_ns = e->groups[e->cur].progress_ns;
+            bool spins = k->end_progress_ns == SOFTGPU_NEVER;
             if (k->ranks <= 1 || all_ranks_run(f, k) != spins)
                 continue;
             if (!spins)
-                k->left_ns = k->end_busy_ns - busy_ns;
-            k->end_busy_ns = spins ? busy_ns + k->left_ns : SOFTGPU_NEVER;
+                k->left_ns = k->end_progress_ns - progress_ns;
+            k->end_progress_ns = spins ? progress_ns + k->left_ns : SOFTGPU_NEVER;
         }
     }
 }

@@ -4,9 +4,10 @@
  * src/device/soft.
  *
  *   program:  OPEN_CONTEXT -> REPLY, then SUBMIT ... -> COMPLETION ..., and with no kernel
- *             outstanding ALLOC -> REPLY
+ *             outstanding ALLOC | USES -> REPLY
  *   driver:   OPEN_CONTROL -> REPLY, then one request at a time: LIST -> GROUPS,
- *             CONTROL | SWAP -> REPLY when the call is done, MEMORY -> MEMORY
+ *             CONTROL | SWAP -> REPLY when the call is done, MEMORY -> MEMORY,
+ *             COUNTERS -> COUNTERS
  * Anything else closes the connection. */
 #ifndef CEDE_DEVICE_SOFT_PROTO_H
 #define CEDE_DEVICE_SOFT_PROTO_H
@@ -15,7 +16,7 @@
 
 #include <stddef.h>
 
-#define SOFT_VERSION         0x73670004U /* "sg", and a number for each incompatible change */
+#define SOFT_VERSION         0x73670005U /* "sg", and a number for each incompatible change */
 #define SOFT_OUTSTANDING_MAX 1024U       /* kernels of a context; also completions not read */
 #define SOFT_COPY_GROUPS     3U          /* of a context, after its compute group */
 #define SOFT_CONTEXT_GROUPS  (1U + SOFT_COPY_GROUPS)
@@ -32,6 +33,8 @@ enum soft_type {
     SOFT_ALLOC,
     SOFT_MEMORY,
     SOFT_SWAP,
+    SOFT_USES,
+    SOFT_COUNTERS,
     SOFT_TYPES
 };
 
@@ -106,6 +109,13 @@ struct soft_msg {
             uint32_t lock_ms; /* of LOCK */
             uint32_t zero;
         } swap;
+        struct {
+            float parts[GPU_PARTS]; /* what its kernels use of each, 0 to 1 */
+        } uses;
+        struct {
+            uint32_t gpu, zero;
+            uint64_t now_ns, parts_ns[GPU_PARTS]; /* in the answer: softgpu_counters() */
+        } counters;
     } u;
 };
 
@@ -119,7 +129,8 @@ static inline size_t soft_msg_size(uint32_t type)
         [SOFT_LIST] = SIZE(list),         [SOFT_COMPLETION] = SIZE(completion),
         [SOFT_GROUPS] = SIZE(groups),     [SOFT_CONTROL] = SIZE(control),
         [SOFT_ALLOC] = SIZE(alloc),       [SOFT_MEMORY] = SIZE(memory),
-        [SOFT_SWAP] = SIZE(swap),
+        [SOFT_SWAP] = SIZE(swap),         [SOFT_USES] = SIZE(uses),
+        [SOFT_COUNTERS] = SIZE(counters),
     };
 #undef SIZE
     return type < SOFT_TYPES ? sizes[type] : 0;

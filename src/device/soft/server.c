@@ -164,9 +164,11 @@ static bool conn_handle(struct server *s, struct conn *c, const struct soft_msg 
         [SOFT_OPEN_CONTROL] = {CONN_NEW, control_open},
         [SOFT_SUBMIT] = {CONN_CONTEXT, context_submit},
         [SOFT_ALLOC] = {CONN_CONTEXT, context_alloc},
+        [SOFT_USES] = {CONN_CONTEXT, context_uses},
         [SOFT_LIST] = {CONN_CONTROL, control_list},
         [SOFT_MEMORY] = {CONN_CONTROL, control_memory},
         [SOFT_SWAP] = {CONN_CONTROL, control_swap},
+        [SOFT_COUNTERS] = {CONN_CONTROL, control_counters},
         [SOFT_CONTROL] = {CONN_CONTROL, control_groups},
     };
     struct soft_msg answer = {.type = 0};

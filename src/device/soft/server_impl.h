@@ -80,8 +80,8 @@ static inline bool soft_reply(const struct server *s, int result, struct soft_ms
  * a type afterwards. */
 typedef bool soft_handler(struct server *s, struct conn *c, const struct soft_msg *m,
                           struct soft_msg *answer);
-soft_handler context_open, context_submit, context_alloc;
-soft_handler control_list, control_memory, control_groups, control_swap;
+soft_handler context_open, context_submit, context_alloc, context_uses;
+soft_handler control_list, control_memory, control_groups, control_swap, control_counters;
 /* The context's groups, and its memory with it. */
 void context_end(struct server *s, struct conn *c);
 /* Ends the steps of swapping that are due. */
