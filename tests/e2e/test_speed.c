@@ -1,0 +1,141 @@
+/* How fast each of two batch jobs goes that share the software GPU in space, as `cede ps` has it,
+ * told from the GPU's counters. Each queues so much that neither waits for a processor, and less
+ * than ends while a measurement settles. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "fixture.h"
+
+struct told {
+    double speed[2], error[2];
+};
+
+/* False: one is not told, or measured just now. */
+static bool all_told(struct told *out)
+{
+    static const char *const names[] = {"a", "b"};
+    bool all = true;
+    CEDE("ps", "--json");
+    json_t *ps = json_loads(result.out, 0, NULL), *job;
+    size_t i;
+    assert_int_equal(json_array_size(json_object_get(ps, "jobs")), 2);
+    json_array_foreach(json_object_get(ps, "jobs"), i, job)
+    {
+        const json_t *mps = json_object_get(job, "mps");
+        unsigned k = strcmp(json_string_value(json_object_get(job, "name")), names[0]) != 0;
+        assert_string_equal(json_string_value(json_object_get(job, "name")), names[k]);
+        all &= json_is_number(json_object_get(mps, "speed")) &&
+               json_is_false(json_object_get(mps, "profiling"));
+        out->speed[k] = json_number_value(json_object_get(mps, "speed"));
+        out->error[k] = json_number_value(json_object_get(mps, "speed_error"));
+    }
+    json_decref(ps);
+    return all;
+}
+
+static void set_in_one_server(bool on)
+{
+    char dir[128];
+    snprintf(dir, sizeof(dir), "%s/server", harness_dir());
+    mkdir(dir, 0700);
+    if (on)
+        setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
+    else
+        unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+}
+
+/* The clients "a" and "b" of one server become batch jobs. */
+static struct ceded two_jobs(pid_t p[2], const char *const a[], const char *const b[])
+{
+    set_in_one_server(true);
+    p[0] = load_start("a", a);
+    p[1] = load_start("b", b);
+    set_in_one_server(false);
+    assert_true(EVENTUALLY(all_have_contexts(p, 2)));
+    struct ceded d = ceded_start();
+    CEDE("set", pid_text(p[0]), "-c", "batch");
+    CEDE("set", pid_text(p[1]), "-c", "batch");
+    return d;
+}
+#define LINE(...) ((const char *const[]){"batch", __VA_ARGS__, NULL})
+
+static void end(struct ceded *d, const pid_t p[2])
+{
+    ceded_stop(d);
+    await_state(p[0], "RSD");
+    await_state(p[1], "RSD");
+    json_decref(load_end("a", p[0]));
+    json_decref(load_end("b", p[1]));
+}
+
+static bool is_close(double a, double b)
+{
+    return fabs(a - b) < 0.08;
+}
+
+/* Kernels that need all SMs run one after the other, in the order in which they came: who queues
+ * twice as many gets twice as much. */
+static void as_was_counted(void **state)
+{
+    (void)state;
+    pid_t p[2];
+    struct told t;
+    double busy[2] = {0};
+    struct ceded d = two_jobs(p, LINE("--depth", "40", "--uses", "tensor16=0.8,dram=0.2"),
+                              LINE("--depth", "20", "--uses", "fp32=0.5,dram=0.6"));
+    bool right = false;
+    for (int i = 0; i < 40 && !right; i++) {
+        bool told = all_told(&t);
+        measure(p, 2, 500, busy);
+        right = told && t.error[0] < 0.15 && t.error[1] < 0.15 &&
+                is_close(t.speed[0] + t.speed[1], 1) && t.speed[0] > 1.4 * t.speed[1] &&
+                is_close(t.speed[0], busy[0] / (busy[0] + busy[1]));
+    }
+    assert_true(right);
+    end(&d, p);
+}
+
+/* At the same time, and the tensor cores are not enough for both. */
+static void slowed_down(void **state)
+{
+    (void)state;
+    pid_t p[2];
+    struct told t;
+    struct ceded d = two_jobs(
+        p, LINE("--depth", "40", "--sm-fraction", "0.5", "--uses", "tensor16=0.8,dram=0.2"),
+        LINE("--depth", "40", "--sm-fraction", "0.5", "--uses", "tensor16=0.6,int=0.9"));
+    assert_true(EVENTUALLY(all_told(&t) && t.error[0] < 0.15 && t.error[1] < 0.15 &&
+                           is_close(t.speed[0], 1 / 1.4) && is_close(t.speed[1], 1 / 1.4)));
+    CEDE("ps");
+    assert_non_null(strstr(result.out, "SPEED"));
+    end(&d, p);
+}
+
+static void alike(void **state)
+{
+    (void)state;
+    pid_t p[2];
+    struct told t;
+    struct ceded d = two_jobs(
+        p, LINE("--depth", "40", "--sm-fraction", "0.5", "--uses", "tensor16=0.4,dram=0.2"),
+        LINE("--depth", "40", "--sm-fraction", "0.5", "--uses", "tensor16=0.4,dram=0.2"));
+    assert_true(EVENTUALLY(all_told(&t)));
+    for (int i = 0; i < 5; i++) {
+        nap_ms(500);
+        if (all_told(&t))
+            assert_true(t.error[0] > 0.15 && t.error[1] > 0.15);
+    }
+    assert_true(EVENTUALLY(({
+        CEDE("ps");
+        strstr(result.out, " ? ");
+    })));
+    end(&d, p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {e2e(as_was_counted), e2e(slowed_down), e2e(alike)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
