@@ -22,7 +22,10 @@ static void verb(const char *const argv[])
 {
     pid_t pid = spawn("verb", argv);
     int status = await_child(pid);
-    note(" %s=%d", argv[1], status);
+    note(" %s", argv[1]);
+    for (size_t i = 2; argv[i]; i++)
+        note(" %s", argv[i]);
+    note("=%d", status);
     if (status > 2)
         fail_msg("cede %s ended with %d: %s", argv[1], status, contents("verb.err"));
 }
@@ -111,7 +114,9 @@ static void reload(void)
         "floor = 0.3\n[account all]\nuid = 0-4294967294\ngpu_min = 20%\nweight = 30",
         "floor = 0.3\n[rule loads]\nexe = cede\nclass = batch\ngpu_max = 30%",
     };
-    configure(20, what[draw(ARRAY_SIZE(what))]);
+    size_t k = draw(ARRAY_SIZE(what));
+    configure(20, what[k]);
+    note(" reload %zu", k);
     if (c.ceded)
         kill(c.ceded, SIGHUP);
     nap_ms((unsigned)draw(30));

@@ -31,6 +31,12 @@
 
 struct campaign c = {.seed = 1, .steps = STEPS, .device = "soft"};
 
+static const char *const killed_names[] = {
+#define X(name, text) text,
+    KILLED_KINDS(X)
+#undef X
+};
+
 uint64_t draw(uint64_t n)
 {
     return rng_below(&c.rng, n);
@@ -94,6 +100,7 @@ void kill_it(enum killed_kind kind, pid_t pid)
         return;
     kill(pid, SIGKILL);
     c.killed[kind]++;
+    note(" %s killed", killed_names[kind]);
 }
 
 /* Whether ceded has ended by itself, which it may while its calls fail. */
@@ -303,6 +310,7 @@ static void stop(void)
     kill(c.ceded, SIGTERM);
     int status = await_child(c.ceded);
     c.ceded = 0;
+    note(" stopped");
     if (status)
         fail_msg("ceded was to stop, and ended with %d: %s", status, contents("ceded.err"));
 }
@@ -410,17 +418,12 @@ static void report(void)
         FAULT_KINDS(X)
 #undef X
     };
-    static const char *const killed[] = {
-#define X(name, text) text,
-        KILLED_KINDS(X)
-#undef X
-    };
     printf("{\"ok\": %s, \"device\": \"%s\", \"seconds\": %llu, \"steps\": %llu, \"kills\": {",
            c.over ? "true" : "false", c.device,
            NUMBER((monotonic_ns() - c.begun_ns) / NSEC_PER_SEC), NUMBER(c.step));
     uint64_t all = 0;
     for (size_t i = 0; i < KILLED_COUNT; i++) {
-        printf("\"%s\": %llu, ", killed[i], NUMBER(c.killed[i]));
+        printf("\"%s\": %llu, ", killed_names[i], NUMBER(c.killed[i]));
         all += c.killed[i];
     }
     printf("\"all\": %llu}, \"stops\": %llu, \"journals_damaged\": %llu, \"starts_failed\": %llu, "

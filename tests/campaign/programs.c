@@ -85,8 +85,12 @@ void await_work(void)
         before[i] = c.loads[i].pid ? work_done(&c.loads[i]) : 0;
     for (size_t i = 0; i < LOADS; i++) {
         const struct load *l = &c.loads[i];
-        if (l->pid && !l->off && !EVENTUALLY(work_done(l) > before[i]))
-            fail_msg("%s (process %d) does not get the GPU", l->name, (int)l->pid);
+        if (l->pid && !l->off && !EVENTUALLY(work_done(l) > before[i])) {
+            json_t *all = ask("{\"v\":1,\"op\":\"ps\"}");
+            char *text = all ? json_dumps(all, 0) : NULL;
+            fail_msg("%s (process %d) does not get the GPU: done %lld, before %lld; ps: %s",
+                     l->name, (int)l->pid, work_done(l), before[i], text ? text : "none");
+        }
     }
 }
 
