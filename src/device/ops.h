@@ -233,7 +233,8 @@ struct device_ops {
                        struct error *err);
     /* Suspends or resumes several groups of ONE process at once: the hardware's control takes up to
      * 64 channels, and one call for a whole context costs as much as one for a single group. All
-     * groups are tried; the first error is returned. Idempotent. */
+     * groups are tried; the first error is returned. Suspensions are counted: two need two
+     * resumptions. One that is not suspended may be resumed. */
     int (*set_running)(struct device_driver *d, const struct device_group *const *g, size_t n,
                        bool on, struct error *err);
 

@@ -8,9 +8,10 @@
 #include <signal.h>
 #include <string.h>
 
-#define RETRY_NS   NSEC_PER_SEC
-#define ORPHANS_NS (2 * NSEC_PER_SEC) /* between two attempts to undo them */
-#define STOPS_NS   NSEC_PER_SEC       /* between looks whether what is to be stopped still is */
+#define APPLY_BATCH 256 /* groups in one call */
+#define RETRY_NS    NSEC_PER_SEC
+#define ORPHANS_NS  (2 * NSEC_PER_SEC) /* between two attempts to undo them */
+#define STOPS_NS    NSEC_PER_SEC       /* between looks whether what is to be stopped still is */
 
 static void apply_failed(struct model *m, struct channel_group *g, int r, const struct error *err)
 {
@@ -34,18 +35,33 @@ static bool is_due(const struct channel_group *g)
     return g->want_runnable ? g->suspended : !g->suspended || g->suspend_unsure;
 }
 
+/* The hardware counts suspensions, and nobody may have two: who may be suspended already is resumed
+ * first. */
+static int apply_running(struct model *m, const uint32_t *slots, const struct device_group **list,
+                         size_t n, bool on, struct error *err)
+{
+    const struct device_ops *ops = m->driver->ops;
+    const struct device_group *unsure[APPLY_BATCH];
+    size_t k = 0;
+    for (size_t i = 0; i < n && !on; i++) {
+        if (m->groups[slots[i]].suspend_unsure)
+            unsure[k++] = list[i];
+    }
+    int r = k ? ops->set_running(m->driver, unsure, k, true, err) : 0;
+    return r ? r : ops->set_running(m->driver, list, n, on, err);
+}
+
 /* Suspends or resumes all groups of one process on one device that want it, in one call. */
 static void apply_runnable(struct model *m, uint32_t slot)
 {
-    enum { BATCH = 256 };
-    const struct device_group *list[BATCH];
-    uint32_t slots[BATCH];
+    const struct device_group *list[APPLY_BATCH];
+    uint32_t slots[APPLY_BATCH];
     size_t n = 0;
     const struct channel_group *first = &m->groups[slot];
     bool resume = first->want_runnable;
     struct error err = {""};
 
-    for (uint32_t i = m->processes[first->process].first_group; i != SLOT_NONE && n < BATCH;
+    for (uint32_t i = m->processes[first->process].first_group; i != SLOT_NONE && n < APPLY_BATCH;
          i = m->groups[i].next) {
         struct channel_group *g = &m->groups[i];
         if (g->dg.gpu != first->dg.gpu || g->want_runnable != resume || !is_due(g) ||
@@ -64,7 +80,7 @@ static void apply_runnable(struct model *m, uint32_t slot)
     }
     if (!n)
         return;
-    int r = m->driver->ops->set_running(m->driver, list, n, resume, &err);
+    int r = apply_running(m, slots, list, n, resume, &err);
     /* After an error some may be suspended: they count as such until a resume says otherwise. Only
      * -EPERM says that none is (ops.h); what may never be steered must not stay on record. */
     bool nothing_done = r == -EPERM || (r < 0 && !proc_alive(m->processes[first->process].id));

@@ -31,7 +31,7 @@ unsigned engine_jobs(const struct engine *e)
 
 bool engine_searching(const struct engine *e)
 {
-    return scans_searching(&e->model);
+    return scans_searching(&e->model) || e->survey.n > 0;
 }
 
 int engine_job_status(const struct engine *e, uint32_t job, struct error *err)

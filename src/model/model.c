@@ -210,6 +210,7 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
                                 .next = p->first_group,
                                 .twin = slot,
                                 .sched_job = SLOT_NONE,
+                                .suspend_unsure = true, /* an earlier scheduler may have */
                                 .record_changed = old.record_changed,
                                 .timeslice_us = dg->timeslice_us,
                                 .timeslice_unknown = dg->timeslice_now_us &&
@@ -220,7 +221,6 @@ int model_group_add(struct model *m, uint32_t process, const struct device_group
         m->norphans--;
         g->dg.timeslice_us = old.dg.timeslice_us;
         g->suspended = old.suspended;
-        g->suspend_unsure = true;
         g->timeslice_unknown = m->gpus[dg->gpu].caps & GPU_CAP_TIMESLICE;
         p->stopped |= g->stopped = old.stopped;
         m->preempts |= g->block_ends = g->block_ends_unsure = old.block_ends;

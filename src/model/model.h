@@ -78,7 +78,7 @@ struct channel_group {
     bool orphan;            /* the journal has a record of it, and no job's process shows it */
     bool stopped;           /* the record says so of its process */
     bool suspended;         /* is, or may be: then */
-    bool suspend_unsure;    /* it has to be suspended again, to be so */
+    bool suspend_unsure;    /* by whom is not known: resumed first, and suspended again to be so */
     bool timeslice_unknown;
     bool block_ends;        /* is preempted there, or may be: then */
     bool block_ends_unsure; /* it has to be set again, to be so */

@@ -144,6 +144,7 @@ static void test_in_space(void **state)
     switch_context(d, &l, 1, true); /* when it answers, both kernels are there */
     switch_context(d, &l, 0, false);
     switch_context(d, &l, 1, false);
+    switch_context(d, &l, 1, false);
     struct soft_completion ca = wait_for(a), cb = wait_for(b);
     assert_int_equal(ca.start_ns, cb.start_ns);
     assert_int_equal(ca.end_ns, cb.end_ns);

@@ -227,9 +227,11 @@ static void test_suspend(void **state)
     assert_int_equal(busy_ns(e, 0), 600 * US);
     assert_int_equal(softgpu_next_event_ns(e), SOFTGPU_NEVER);
 
-    assert_int_equal(softgpu_control(e, 0, SOFTGPU_SUSPEND, 0, 100 * MS, &done),
-                     0); /* twice is once */
+    assert_int_equal(softgpu_control(e, 0, SOFTGPU_SUSPEND, 0, 100 * MS, &done), 0); /* counted: */
     assert_int_equal(softgpu_control(e, 0, SOFTGPU_RESUME, 0, 101 * MS, &done), 0);
+    softgpu_advance(e, 199 * MS);
+    assert_int_equal(softgpu_next_event_ns(e), SOFTGPU_NEVER);
+    assert_int_equal(softgpu_control(e, 0, SOFTGPU_RESUME, 0, 199 * MS, &done), 0);
     uint64_t end = done + BASE + RESTORE + 1400 * US;
     expect(e, 0, 0, end);
     expect(e, 0, end, end + 1 * MS);
@@ -462,8 +464,13 @@ static uint64_t random_run_end(struct softgpu *e, struct account *acc, uint64_t 
                                uint64_t busy_gone)
 {
     uint64_t done, busy = busy_gone, digest = 0;
-    for (uint32_t g = 0; g < GROUPS; g++)
-        softgpu_control(e, g, SOFTGPU_RESUME, 0, now, &done);
+    for (uint32_t g = 0; g < GROUPS; g++) {
+        struct softgpu_group_info info;
+        while (softgpu_group_info(e, g, &info) == 0 && info.suspended) {
+            softgpu_control(e, g, SOFTGPU_RESUME, 0, now, &done);
+            softgpu_advance(e, now = done);
+        }
+    }
     while (softgpu_next_event_ns(e) != SOFTGPU_NEVER) {
         softgpu_advance(e, softgpu_next_event_ns(e));
         collect(e, acc);

@@ -2,7 +2,9 @@
 #include "mock_driver.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
@@ -136,7 +138,10 @@ static int set_running(struct device_driver *d, const struct device_group *const
         if (!x)
             r = r ? r : -ESRCH;
         else if (!fail || (m->partial && i == 0))
-            x->suspended = !on, x->ran |= on;
+            x->suspended = !on            ? x->suspended + 1
+                           : x->suspended ? x->suspended - 1
+                                          : 0,
+            x->ran |= on;
     }
     return fail ? error_set(err, -fail, "mock %s", on ? "resume" : "suspend") : r;
 }
@@ -179,14 +184,25 @@ static int activity(struct device_driver *d, struct activity_list *out, struct e
     return 0;
 }
 
-static bool works(const struct mock_group *g, unsigned gpu)
+/* Or will be, once it gets the processor. */
+static bool is_stopped(pid_t pid)
 {
-    struct proc_stat st;
-    return g->dg.proc.pid && g->dg.gpu == gpu && g->together > 0 && !g->suspended &&
-           proc_stat_read(g->dg.proc.pid, &st) == 0 && st.state != 'T';
+    char path[64], text[4096];
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    const char *pending = strstr(text, "ShdPnd:");
+    return strstr(text, "State:\tT") ||
+           (pending && strtoull(pending + 8, NULL, 16) >> (SIGSTOP - 1) & 1);
 }
 
-/* Programs that are stopped and run again meanwhile get there first. */
+static bool works(const struct mock_group *g, unsigned gpu)
+{
+    return g->dg.proc.pid && g->dg.gpu == gpu && g->together > 0 && !g->suspended &&
+           !is_stopped(g->dg.proc.pid);
+}
+
 static int counters(struct device_driver *d, unsigned gpu, struct gpu_counters *out,
                     struct error *err)
 {
@@ -194,7 +210,6 @@ static int counters(struct device_driver *d, unsigned gpu, struct gpu_counters *
     unsigned n = 0;
     if (m->fail_counters)
         return -m->fail_counters;
-    usleep(3000);
     *out = (struct gpu_counters){.window_ns = NSEC_PER_SEC};
     for (size_t i = 0; i < MOCK_GROUPS; i++)
         n += works(&m->g[i], gpu) && m->g[i].dg.shared;

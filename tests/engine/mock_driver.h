@@ -10,10 +10,10 @@
 struct mock_group {
     struct device_group dg; /* proc.pid 0: free */
     uint64_t timeslice_us;
-    bool suspended;
-    bool block_ends; /* as set_preempt() was told */
-    double busy;     /* what usage() tells of its process */
-    uint32_t bursts; /* what activity() tells each time, unless it is suspended all the time */
+    unsigned suspended; /* so many times: each needs its resumption */
+    bool block_ends;    /* as set_preempt() was told */
+    double busy;        /* what usage() tells of its process */
+    uint32_t bursts;    /* what activity() tells each time, unless it is suspended all the time */
     uint64_t busy_ns;
     bool ran;
     uint64_t memory_bytes; /* 0: 1 MiB */

@@ -359,7 +359,10 @@ static void handle(struct softgpu *e, struct event ev)
         if (ev.call == SOFTGPU_PREEMPT) {
             g->block_ends = ev.value != 0;
         } else if (ev.call != SOFTGPU_TIMESLICE) {
-            o->suspended = ev.call == SOFTGPU_SUSPEND;
+            if (ev.call == SOFTGPU_SUSPEND)
+                o->suspended++;
+            else if (o->suspended)
+                o->suspended--;
         } else {
             /* At once, for the slice that runs too. */
             if (o->group == e->cur && !e->switching && !e->contended)

@@ -24,6 +24,8 @@
  * comes in then has at least its timeslice. On an idle GPU work starts without a switch.
  * - While another group waits, a group's streams that had no work when its turn began are not
  * looked at before its next turn.
+ * - Suspensions are counted, as the hardware does: two need two resumptions. One more than that
+ *   changes nothing.
  * - A group may be set to be preempted at block ends: a kernel counts as one wave of blocks, and a
  *   switch waits until those that run have ended. One that makes another group wait for
  *   block_limit_ns loses its channel, and never runs again.

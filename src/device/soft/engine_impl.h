@@ -34,7 +34,8 @@ struct fifo {
 
 /* What the numbers of engine.h mean: who has a group, alone or with others. */
 struct owner {
-    bool used, suspended, held;
+    bool used, held;
+    uint32_t suspended;   /* so many times */
     bool blocks;          /* suspended or held, with work: the group waits for that */
     uint32_t group, next; /* another owner of the group */
     uint32_t kernels;     /* submitted and not completed */
