@@ -244,8 +244,10 @@ static void await_programs(const pid_t *v, size_t n)
     for (size_t i = 0; i < LOADS; i++) {
         struct load *l = &c.loads[i];
         if (l->pid && waitpid(l->pid, NULL, WNOHANG) != 0) {
+            char file[80];
+            snprintf(file, sizeof(file), "%s.err", l->name);
             c.lost++;
-            fail_msg("%s has ended by itself", l->name);
+            fail_msg("%s has ended by itself: %s", l->name, contents(file));
         }
     }
     if (c.real)

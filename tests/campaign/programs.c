@@ -34,7 +34,7 @@ void start_program_of_load(struct load *l)
         {"latency", "--memory", "33554432"},
         {"batch", "--memory", "33554432", "--depth", "4"},
     };
-    const char *argv[12];
+    const char *argv[16];
     size_t n = 0, role = draw(2);
     if (c.program && !program_is_there()) {
         char command[4096]; /* the process with the context is the child */
@@ -48,6 +48,10 @@ void start_program_of_load(struct load *l)
     if (c.real) {
         argv[n++] = "--report";
         argv[n++] = REPORT_MS;
+    }
+    if (strcmp(c.device, "nvidia") == 0) { /* or it would measure, and would have to be alone */
+        argv[n++] = "--iterations-per-us";
+        argv[n++] = "5";
     }
     argv[n] = NULL;
     choose_server();
