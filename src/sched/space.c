@@ -10,6 +10,7 @@
 #define TURN_NS   1000000000U
 #define PERIOD_NS 500000000U /* a whole number of them is a window */
 #define LEAST     0.05       /* of the time, of those that others are protected from */
+#define FAR       2.0        /* times what may be lost */
 #define SPARE     0.01       /* of the speed, so that the mean is not below min_speed */
 #define IDLE      0.1        /* of what it could do alone */
 #define RETRY_NS  60000000000U
@@ -50,12 +51,13 @@ static bool missing(const struct space *s, const struct space_job *v, uint32_t n
     return isfinite(worst);
 }
 
-/* What is lost grows with the time that the others run; the time that leaves it at what it may be
- * is approached by halves, since speeds err. */
+/* What is lost grows with the time that the others run. The time that leaves it at what it may be
+ * is approached at once from far above, and else by halves, since speeds err. */
 static void regulate(struct space *s, double lost, double may_lose)
 {
     double time = 1 - s->less, right = time * may_lose / fmax(lost, 0.005);
-    time += (fmin(fmax(right, time / 2), time * 2) - time) / 2;
+    double by = lost > FAR * may_lose ? 1 : 0.5;
+    time += (fmin(fmax(right, time / 4), time * 2) - time) * by;
     s->less = 1 - fmin(fmax(time, LEAST), 1);
 }
 
@@ -106,7 +108,7 @@ void space_told(struct space *s, const struct space_job *v, uint32_t n, struct s
     }
     if (all.error > SPEED_ERROR_MAX || s->turns || working < 2)
         return; /* of whom nothing is known stay together */
-    if (told && missing(s, v, n, &lost, &may_lose)) {
+    if (missing(s, v, n, &lost, &may_lose)) {
         regulate(s, lost, may_lose);
         return;
     }

@@ -5,8 +5,7 @@
 
 #define STEPS     2000
 #define CONVERGED 1e-6
-#define PRIOR     4.0  /* 1 / 0.5^2: before anything is known a speed is about 0.5 +- 0.5 */
-#define RIDGE     1e-6 /* of a profile that is nothing, so that its error is finite */
+#define PRIOR     4.0 /* 1 / 0.5^2: before anything is known a speed is about 0.5 +- 0.5 */
 
 /* How far a counter errs: at least, and of what it shows. From 49 pairs and triples of nine
  * programs on an H200. */
@@ -19,7 +18,8 @@ static const struct {
     [PART_FP16] = {0.0003, 0.03},        [PART_DRAM] = {0.003, 0.1},
 };
 
-/* The normal equations of the weighted least squares. */
+/* The normal equations of the weighted least squares. By what is known before, programs that cannot
+ * be told apart are as fast as each other. */
 struct normal {
     uint32_t n;
     double a[SPEED_JOBS][SPEED_JOBS], b[SPEED_JOBS];
@@ -42,7 +42,8 @@ static void normal_equations(const double profiles[][GPU_PARTS], uint32_t n, con
             for (uint32_t k = 0; k < n; k++)
                 e->a[i][k] += w * profiles[k][p];
         }
-        e->a[i][i] += RIDGE;
+        e->a[i][i] += PRIOR;
+        e->b[i] += PRIOR * 0.5;
     }
 }
 
@@ -67,14 +68,14 @@ static void descend(const struct normal *e, struct speed *s)
 }
 
 /* The diagonal of the inverse: the variances of the unknowns; that of their sum is the sum of all.
- * Gauss-Jordan; the matrix is symmetric and, by RIDGE, positive. */
+ * Gauss-Jordan; the matrix is symmetric and, by PRIOR, positive. */
 static void variances(const struct normal *e, struct speed *s, struct speed *sum)
 {
     double a[SPEED_JOBS][2 * SPEED_JOBS] = {{0}};
     uint32_t n = e->n;
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = 0; k < n; k++)
-            a[i][k] = e->a[i][k] + (i == k ? PRIOR : 0);
+            a[i][k] = e->a[i][k];
         a[i][n + i] = 1;
     }
     for (uint32_t i = 0; i < n; i++) {

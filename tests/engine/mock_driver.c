@@ -208,9 +208,13 @@ static int counters(struct device_driver *d, unsigned gpu, struct gpu_counters *
 {
     struct mock_driver *m = self(d);
     unsigned n = 0;
+    int r = 0;
     if (m->fail_counters)
         return -m->fail_counters;
-    *out = (struct gpu_counters){.window_ns = NSEC_PER_SEC};
+    *out = (struct gpu_counters){.window_ns = *m->clock - m->counted_ns};
+    if (!m->counted_ns || !out->window_ns)
+        r = -EAGAIN;
+    m->counted_ns = *m->clock;
     for (size_t i = 0; i < MOCK_GROUPS; i++)
         n += works(&m->g[i], gpu) && m->g[i].dg.shared;
     for (size_t i = 0; i < MOCK_GROUPS; i++) {
@@ -220,7 +224,7 @@ static int counters(struct device_driver *d, unsigned gpu, struct gpu_counters *
     }
     for (unsigned p = 0; p < GPU_PARTS && m->nonsense != 0; p++)
         out->parts[p] = m->nonsense;
-    return 0;
+    return r;
 }
 
 static int memory_free(struct device_driver *d, unsigned gpu, uint64_t *bytes, struct error *err)

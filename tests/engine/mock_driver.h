@@ -30,6 +30,8 @@ struct mock_driver {
     /* errno to answer, 0: work */
     int fail_timeslice, fail_suspend, fail_resume, fail_scan, fail_processes, fail_preempt,
         fail_counters;
+    const uint64_t *clock; /* for counters */
+    uint64_t counted_ns;
     double nonsense;  /* all counters say, unless 0 */
     bool partial;     /* what fails is done nevertheless; suspending, for the first group */
     uint64_t scan_ns; /* so long does a scan take */

@@ -239,7 +239,7 @@ static void test_min_speed(void **state)
     memset(held, 0, sizeof(held));
     watch(f, job, 3, 20000, held);
     assert_int_equal(held[0], 0);
-    assert_true(held[1] > 2000 && held[1] < 19200);
+    assert_in_range(held[1], 13000, 15000); /* 0.3 is lost in 0.3 of the time */
     t.min_speed = 0;
     assert_int_equal(engine_change(f->m, job[0], &t, NULL), 0);
     watch(f, job, 3, 2000, held);

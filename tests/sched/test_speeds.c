@@ -36,7 +36,7 @@ static void test_exact(void **state)
             add(together, profiles[i], speeds[i]);
         speeds_estimate(profiles, n, together, got, NULL, &misfit);
         for (uint32_t i = 0; i < n; i++) {
-            assert_true(fabs(got[i].value - speeds[i]) < 1e-3);
+            assert_true(fabs(got[i].value - speeds[i]) < 5e-3);
             assert_true(got[i].error < 0.1);
         }
         assert_true(misfit < 1.01);
@@ -53,6 +53,7 @@ static void test_alike(void **state)
     speeds_estimate(profiles, 2, together, got, &sum, NULL);
     assert_true(got[0].error > SPEED_ERROR_MAX && got[1].error > SPEED_ERROR_MAX);
     assert_true(sum.error < SPEED_ERROR_MAX && fabs(sum.value - 1.19) < 0.02);
+    assert_true(fabs(got[0].value - got[1].value) < 0.1);
 }
 
 static void test_nothing_known(void **state)
@@ -112,7 +113,7 @@ static void test_measured(void **state)
     }
     json_decref(all);
     printf("%zu of %zu speeds within 0.05; of those told %zu of %zu\n", near, n, told_near, told);
-    assert_true(lists[2] >= 15);
+    assert_true(lists[2] >= 15 && lists[3] >= 10);
     assert_true(100 * told >= 95 * n && 10 * told_near >= 9 * told);
 }
 

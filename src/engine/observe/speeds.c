@@ -1,6 +1,7 @@
 /* See speeds.h. */
 #include "engine/observe/speeds.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define SETTLE_NS   (200 * NSEC_PER_MSEC) /* what was queued when a job was held ends */
@@ -138,12 +139,30 @@ static bool profile_missing(const struct model *m, const struct speeds_gpu *g)
     return false;
 }
 
-/* What the driver says is not trusted to be numbers. */
-static bool read_counters(struct model *m, unsigned d, struct gpu_counters *c)
+/* Adds what was done since the last time to the window. What the driver says is not trusted to be
+ * numbers. */
+static bool add_counters(const struct model *m, struct speeds_gpu *g, unsigned d)
 {
-    bool good = m->driver->ops->counters(m->driver, d, c, NULL) == 0;
+    struct gpu_counters c;
+    int r = m->driver->ops->counters(m->driver, d, &c, NULL);
+    for (unsigned p = 0; p < GPU_PARTS && r == 0; p++)
+        r = c.parts[p] >= 0 && c.parts[p] <= PART_MOST ? 0 : -EIO;
+    for (unsigned p = 0; p < GPU_PARTS && r == 0; p++)
+        g->sum[p] += c.parts[p] * (double)c.window_ns;
+    g->sum_ns += r == 0 ? c.window_ns : 0;
+    return r == 0 || r == -EAGAIN;
+}
+
+/* False: it cannot be told. */
+static bool end_window(const struct model *m, struct speeds_gpu *g, unsigned d,
+                       struct gpu_counters *out)
+{
+    bool good = add_counters(m, g, d) && g->sum_ns;
+    *out = (struct gpu_counters){.window_ns = g->sum_ns};
     for (unsigned p = 0; p < GPU_PARTS && good; p++)
-        good = c->parts[p] >= 0 && c->parts[p] <= PART_MOST;
+        out->parts[p] = g->sum[p] / (double)g->sum_ns;
+    memset(g->sum, 0, sizeof(g->sum));
+    g->sum_ns = 0;
     return good;
 }
 
@@ -168,7 +187,6 @@ static void profile_begin(struct model *m, struct speeds_gpu *g)
     g->profiling = true;
     g->began = m->now;
     g->misfits = 0;
-    g->space = (struct space){0};
     for (uint32_t i = 0; i < g->n; i++)
         m->jobs[g->jobs[i]].speed.profiling = true;
     profile_step(m, g);
@@ -255,8 +273,8 @@ static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counter
     for (uint32_t i = 0; i < g->n; i++) {
         const struct job_speed *s = &m->jobs[g->jobs[i]].speed;
         v[i] = space_terms(m, g, i);
-        if (s->held || v[i].unknown)
-            continue;
+        if ((g->space.turns && s->held) || v[i].unknown)
+            continue; /* it has not run in this window */
         memcpy(profiles[n], s->profile, sizeof(profiles[n]));
         ran[n++] = i;
     }
@@ -280,7 +298,7 @@ static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counter
 static void speeds_look(struct speeds_gpu *g, struct model *m, unsigned d)
 {
     struct gpu_counters c;
-    bool good = read_counters(m, d, &c);
+    bool good = end_window(m, g, d, &c);
     /* In turns it is a turn's end. */
     bool ends = g->space.turns && g->space.turn_until > m->now;
     g->at = ends ? g->space.turn_until : m->now + WINDOW_NS;
@@ -296,7 +314,7 @@ static void speeds_look(struct speeds_gpu *g, struct model *m, unsigned d)
 }
 
 /* Holds those whose turn it is not. In turns each is as fast as its share of them. */
-static uint64_t take_turns(struct model *m, struct speeds_gpu *g)
+static uint64_t take_turns(struct model *m, struct speeds_gpu *g, unsigned d)
 {
     struct space_job v[SPEED_JOBS] = {{0}};
     double weights = 0;
@@ -310,6 +328,10 @@ static uint64_t take_turns(struct model *m, struct speeds_gpu *g)
         g->settled = false;
         g->at = m->now + SETTLE_NS;
     }
+    /* Before and after, the clock is another: the window is added up of parts. */
+    if (g->space.less > 0 && held != g->held && !add_counters(m, g, d))
+        g->settled = false;
+    g->held = held;
     for (uint32_t i = 0; i < g->n; i++)
         weights += held >> i & 1 || i == g->space.holder ? v[i].weight : 0;
     for (uint32_t i = 0; i < g->n; i++) {
@@ -335,7 +357,7 @@ uint64_t speeds_due(struct speeds *s, struct model *m)
             continue;
         if (m->now >= g->at)
             speeds_look(g, m, d);
-        next = min_u64(next, g->profiling ? g->at : min_u64(take_turns(m, g), g->at));
+        next = min_u64(next, g->profiling ? g->at : min_u64(take_turns(m, g, d), g->at));
     }
     return next;
 }

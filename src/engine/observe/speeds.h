@@ -22,10 +22,13 @@ struct speeds_gpu {
     bool settled;   /* nobody has begun or ceased to run in this window */
     uint32_t next;  /* whose profile is measured: 0: nobody's, k: that of jobs[k - 1] */
     double beside[GPU_PARTS];
+    double sum[GPU_PARTS]; /* of this window: counters times ns */
+    uint64_t sum_ns;
     uint64_t at;         /* the next look; TIME_NEVER: nothing to do */
     uint64_t profile_at; /* not again before */
     uint32_t misfits;    /* windows in a row that the profiles do not explain */
     struct space space;  /* together, or in turns */
+    uint32_t held;       /* by its last decision */
 };
 
 struct speeds {
