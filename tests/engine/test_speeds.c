@@ -336,7 +336,7 @@ static void test_joins_idle(void **state)
         pause_job(f, job[2], false);
         watch(f, job, 3, 2700, held);
     }
-    assert_in_range(held[0], 500, 12000);
+    assert_in_range(held[0], 500, 18000);
     watch(f, job, 3, 4000, held);
     assert_told(f, job[0], 0.7);
     assert_false(view(f, job[1]).speed_told);

@@ -8,8 +8,10 @@
 #define BESIDE_NS   (300 * NSEC_PER_MSEC)
 #define ALONE_NS    NSEC_PER_SEC
 #define WINDOW_NS   NSEC_PER_SEC
+#define LONG_NS     (2 * NSEC_PER_SEC) /* once they have run together for some: each costs 2 ms */
+#define SHORT_MAX   10
 #define RARELY      20U                 /* of this many seconds, one is for profiles, */
-#define AHEAD_NS    (6 * NSEC_PER_SEC)  /* and these at once */
+#define AHEAD_NS    (12 * NSEC_PER_SEC) /* and these at once: eight that begin together */
 #define FAILED_NS   (60 * NSEC_PER_SEC) /* without, when the counters failed */
 #define NEWER       0.4                 /* weight of the last window */
 #define PART_MOST   4.0
@@ -108,6 +110,7 @@ static void adopt_jobs(struct model *m, struct speeds_gpu *g, const uint32_t *jo
     g->space = (struct space){0};
     g->n = n;
     g->misfits = 0;
+    g->windows = 0;
     g->settled = false;
     g->at = m->now;
     for (uint32_t i = 0; i < n; i++) {
@@ -298,18 +301,18 @@ static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counter
 static void speeds_look(struct speeds_gpu *g, struct model *m, unsigned d)
 {
     struct gpu_counters c;
-    bool good = end_window(m, g, d, &c);
-    /* In turns it is a turn's end. */
-    bool ends = g->space.turns && g->space.turn_until > m->now;
-    g->at = ends ? g->space.turn_until : m->now + WINDOW_NS;
+    bool good = end_window(m, g, d, &c), ends = g->space.turns && g->space.turn_until > m->now;
+    uint64_t window = g->windows < SHORT_MAX || g->space.less > 0 ? WINDOW_NS : LONG_NS;
+    g->at = ends ? g->space.turn_until : m->now + window;
     if (g->profiling && (good || !g->settled))
         profile_look(m, g, &c);
     else if (g->profiling)
         profile_fail(m, g);
     else if (profile_missing(m, g) && m->now >= g->profile_at)
         profile_begin(m, g);
-    else if (good && g->settled && !profile_missing(m, g) && c.window_ns < 2 * WINDOW_NS)
+    else if (good && g->settled && !profile_missing(m, g) && c.window_ns < 2 * window)
         tell(m, g, &c); /* a longer one has something else in it: turns, or a pause */
+    g->windows += g->settled && g->windows < SHORT_MAX;
     g->settled |= !g->profiling;
 }
 

@@ -24,6 +24,7 @@ struct speeds_gpu {
     double beside[GPU_PARTS];
     double sum[GPU_PARTS]; /* of this window: counters times ns */
     uint64_t sum_ns;
+    uint32_t windows;    /* since these jobs share the GPU; up to some */
     uint64_t at;         /* the next look; TIME_NEVER: nothing to do */
     uint64_t profile_at; /* not again before */
     uint32_t misfits;    /* windows in a row that the profiles do not explain */
