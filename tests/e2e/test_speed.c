@@ -134,8 +134,41 @@ static void alike(void **state)
     end(&d, p);
 }
 
+static bool in_turns(void)
+{
+    CEDE("ps", "--json");
+    json_t *ps = json_loads(result.out, 0, NULL);
+    const json_t *job = json_array_get(json_object_get(ps, "jobs"), 0);
+    bool are = json_is_true(json_object_get(json_object_get(job, "mps"), "turns"));
+    json_decref(ps);
+    return are;
+}
+
+/* One that queues little is left with nearly nothing together: they take turns. Or it is to keep
+ * its speed: then the other has what that leaves. */
+static void little_is_left(void **state)
+{
+    (void)state;
+    pid_t p[2];
+    double busy[2] = {0};
+    struct ceded d = two_jobs(p, LINE("--depth", "40", "--uses", "tensor16=0.8,dram=0.2"),
+                              LINE("--depth", "3", "--uses", "fp32=0.5,dram=0.6"));
+    assert_true(EVENTUALLY(in_turns()));
+    measure(p, 2, 6000, busy);
+    double part = busy[1] / (busy[0] + busy[1]);
+    assert_true(part > 0.35 && part < 0.65);
+    CEDE("set", pid_text(p[1]), "--min-speed", "75%");
+    assert_true(EVENTUALLY(({
+        measure(p, 2, 1500, busy);
+        part = busy[1] / (busy[0] + busy[1]);
+        !in_turns() && part > 0.68 && part < 0.9;
+    })));
+    end(&d, p);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(as_was_counted), e2e(slowed_down), e2e(alike)};
+    const struct CMUnitTest tests[] = {e2e(as_was_counted), e2e(slowed_down), e2e(alike),
+                                       e2e(little_is_left)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
