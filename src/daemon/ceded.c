@@ -443,6 +443,7 @@ static int start_up(struct daemon *d, struct error *err)
         .swap = d->config.swap,
         .rule = d->opt.transient ? NULL : rules_fn,
         .rule_arg = &d->rules,
+        .experience = d->dir,
         .stays = true,
     };
     r = engine_new(d->driver, d->journal, &o, &d->engine, err);

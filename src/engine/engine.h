@@ -29,8 +29,9 @@ struct engine_options {
     struct swap_options swap;
     rule_fn rule; /* NULL: none */
     void *rule_arg;
-    bool once;  /* for one command: nothing is begun that has to be ended later */
-    bool stays; /* long enough to bring in what an earlier one has swapped out */
+    bool once;              /* for one command: nothing is begun that has to be ended later */
+    const char *experience; /* directory for experience.h; the caller keeps it. NULL: none */
+    bool stays;             /* long enough to bring in what an earlier one has swapped out */
 };
 
 /* Takes back the jobs of the journal. The driver and the journal stay the caller's. */

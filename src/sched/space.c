@@ -95,8 +95,18 @@ static void see_idle(struct space *s, const struct space_job *v, uint32_t n)
     }
 }
 
-void space_told(struct space *s, const struct space_job *v, uint32_t n, struct speed all,
-                uint64_t now_ns)
+void space_begin_turns(struct space *s, uint64_t now_ns)
+{
+    s->turns = true;
+    s->retry_ns = s->retry_ns ? 2 * s->retry_ns : RETRY_NS;
+    s->retry_ns = s->retry_ns > RETRY_MAX * RETRY_NS ? RETRY_MAX * RETRY_NS : s->retry_ns;
+    s->until = now_ns + s->retry_ns;
+    s->turn_until = now_ns;
+    memset(s->had, 0, sizeof(s->had));
+}
+
+int space_told(struct space *s, const struct space_job *v, uint32_t n, struct speed all,
+               uint64_t now_ns)
 {
     bool told = true;
     double lost = 0, may_lose = 0;
@@ -107,10 +117,10 @@ void space_told(struct space *s, const struct space_job *v, uint32_t n, struct s
         working += !is_idle(s, v, i);
     }
     if (all.error > SPEED_ERROR_MAX || s->turns || working < 2)
-        return; /* of whom nothing is known stay together */
+        return 0; /* of whom nothing is known stay together */
     if (missing(s, v, n, &lost, &may_lose)) {
         regulate(s, lost, may_lose);
-        return;
+        return 0;
     }
     s->less = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -118,16 +128,12 @@ void space_told(struct space *s, const struct space_job *v, uint32_t n, struct s
     s->all += all.value;
     s->alike += !told;
     if (++s->windows < TRIAL)
-        return;
-    s->turns = !gains(s, v, n);
+        return 0;
+    bool gain = gains(s, v, n);
     begin_trial(s);
-    if (!s->turns)
-        return;
-    s->retry_ns = s->retry_ns ? 2 * s->retry_ns : RETRY_NS;
-    s->retry_ns = s->retry_ns > RETRY_MAX * RETRY_NS ? RETRY_MAX * RETRY_NS : s->retry_ns;
-    s->until = now_ns + s->retry_ns;
-    s->turn_until = now_ns;
-    memset(s->had, 0, sizeof(s->had));
+    if (!gain)
+        space_begin_turns(s, now_ns);
+    return gain ? 1 : -1;
 }
 
 static uint32_t next_holder(const struct space *s, uint32_t working, uint32_t n)

@@ -40,10 +40,13 @@ struct space {
     double less;            /* what those without min_speed run less, of the time */
 };
 
+/* They are known to do less together. */
+void space_begin_turns(struct space *s, uint64_t now_ns);
 /* A window has passed in which all ran, or in turns only the holder and those who are idle; all:
- * the sum of their speeds in it. */
-void space_told(struct space *s, const struct space_job *v, uint32_t n, struct speed all,
-                uint64_t now_ns);
+ * the sum of their speeds in it. Above 0: a trial has shown that they gain, below: that they do
+ * not. */
+int space_told(struct space *s, const struct space_job *v, uint32_t n, struct speed all,
+               uint64_t now_ns);
 /* The jobs that are held now, bit map by index; *wake_ns: until when at most. */
 uint32_t space_decide(struct space *s, const struct space_job *v, uint32_t n, uint64_t now_ns,
                       uint64_t *wake_ns);

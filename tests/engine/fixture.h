@@ -29,6 +29,7 @@ struct fixture {
     struct swap_options swap;
     rule_fn rule; /* instead of the one that takes a pid */
     bool once;
+    const char *experience;
     unsigned n;
 };
 
@@ -52,7 +53,8 @@ HELPER void start(struct fixture *f, const char *policy, pid_t *rule_pid)
                                        : rule_pid ? rule
                                                   : NULL,
                                .rule_arg = rule_pid,
-                               .once = f->once};
+                               .once = f->once,
+                               .experience = f->experience};
     params_default(&o.params);
     f->d.clock = &f->now;
     if (journal_open(f->dir, 0, &f->j, &err) < 0)

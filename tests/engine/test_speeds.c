@@ -222,6 +222,45 @@ static void test_turns(void **state)
     assert_nobody_held(f, p, 3);
 }
 
+static bool take_turns_within(struct fixture *f, uint32_t job, unsigned ms)
+{
+    for (unsigned t = 0; t < ms && !view(f, job).speed_turns; t += EACH_MS)
+        ticks(f, EACH_MS);
+    return view(f, job).speed_turns;
+}
+
+/* What a killed daemon has learned the next one knows, until they gain. */
+static void test_experience(void **state)
+{
+    static const struct program v[] = {{CLASS_BATCH, PART_FP32, 0.4, true},
+                                       {CLASS_BATCH, PART_TENSOR_FP16, 0.3, true}};
+    struct fixture *f = *state;
+    char path[96];
+    pid_t p[2];
+    uint32_t job[2];
+    snprintf(path, sizeof(path), "%s/experience", f->dir);
+    f->experience = f->dir;
+    begin(f, p, job, v, 2);
+    assert_false(take_turns_within(f, job[0], 5000)); /* two profiles, and five windows */
+    assert_true(take_turns_within(f, job[0], 5000));
+    crash_and_undo(f);
+    for (int known = 1; known >= 0; known--) {
+        start(f, "priority", NULL);
+        ticks(f, 10);
+        job[0] = engine_job_with(f->m, p[0]);
+        assert_int_equal(take_turns_within(f, job[0], 5000), known);
+        for (int i = 0; i < 2; i++)
+            mock_compute(&f->d, p[i], 0)->together = 0.9;
+        ticks(f, 70000); /* tried again, they gain */
+        assert_false(view(f, job[0]).speed_turns);
+        for (int i = 0; i < 2; i++)
+            mock_compute(&f->d, p[i], 0)->together = v[i].together;
+        crash_and_undo(f);
+    }
+    f->experience = NULL;
+    unlink(path);
+}
+
 /* One keeps nine tenths of its speed, and the other has what that leaves. */
 static void test_min_speed(void **state)
 {
@@ -349,9 +388,9 @@ static void test_joins_idle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_told),           T(test_one_joins),      T(test_paused_meanwhile),
-        T(test_crash),          T(test_ended_in_order), T(test_one_ends_meanwhile),
-        T(test_nobody_is_held), T(test_turns),          T(test_min_speed),
-        T(test_counters_fail),  T(test_idle),           T(test_joins_idle)};
+        T(test_told),           T(test_one_joins),          T(test_paused_meanwhile), T(test_crash),
+        T(test_ended_in_order), T(test_one_ends_meanwhile), T(test_nobody_is_held),   T(test_turns),
+        T(test_experience),     T(test_min_speed),          T(test_counters_fail),    T(test_idle),
+        T(test_joins_idle)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

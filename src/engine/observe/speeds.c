@@ -98,7 +98,8 @@ static void profile_end(const struct model *m, struct speeds_gpu *g)
 }
 
 /* Who runs together is decided anew with these. What was measured stays. */
-static void adopt_jobs(struct model *m, struct speeds_gpu *g, const uint32_t *jobs, uint32_t n)
+static void adopt_jobs(struct model *m, struct speeds_gpu *g, const struct experience *x,
+                       const uint32_t *jobs, uint32_t n)
 {
     if (same_jobs(m, g, jobs, n))
         return;
@@ -117,6 +118,9 @@ static void adopt_jobs(struct model *m, struct speeds_gpu *g, const uint32_t *jo
         g->jobs[i] = jobs[i];
         g->numbers[i] = m->jobs[jobs[i]].rec.number;
     }
+    g->key = n ? experience_key(m, jobs, n) : 0;
+    if (n && experience_has(x, g->key, m->now))
+        space_begin_turns(&g->space, m->now);
 }
 
 static double parts_sum(const double *parts)
@@ -265,7 +269,8 @@ static bool renew_profile(struct model *m, const struct speeds_gpu *g, const dou
     return true;
 }
 
-static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counters *c)
+static void tell(struct model *m, struct speeds_gpu *g, struct experience *x,
+                 const struct gpu_counters *c)
 {
     double profiles[SPEED_JOBS][GPU_PARTS], own[GPU_PARTS], misfit;
     struct speed got[SPEED_JOBS], all;
@@ -294,12 +299,15 @@ static void tell(struct model *m, struct speeds_gpu *g, const struct gpu_counter
         s->told = true;
         v[ran[k]].speed = got[k];
     }
-    space_told(&g->space, v, g->n, all, m->now);
+    int trial = space_told(&g->space, v, g->n, all, m->now);
+    if (trial)
+        experience_learn(x, g->key, trial < 0, m->now);
     see_misfit(m, g, renewed || misfit <= MISFIT);
 }
 
-static void speeds_look(struct speeds_gpu *g, struct model *m, unsigned d)
+static void speeds_look(struct speeds *s, struct model *m, unsigned d)
 {
+    struct speeds_gpu *g = &s->gpu[d];
     struct gpu_counters c;
     bool good = end_window(m, g, d, &c), ends = g->space.turns && g->space.turn_until > m->now;
     uint64_t window = g->windows < SHORT_MAX || g->space.less > 0 ? WINDOW_NS : LONG_NS;
@@ -311,7 +319,8 @@ static void speeds_look(struct speeds_gpu *g, struct model *m, unsigned d)
     else if (profile_missing(m, g) && m->now >= g->profile_at)
         profile_begin(m, g);
     else if (good && g->settled && !profile_missing(m, g) && c.window_ns < 2 * window)
-        tell(m, g, &c); /* a longer one has something else in it: turns, or a pause */
+        tell(m, g, &s->experience,
+             &c); /* a longer one has something else in it: turns, or a pause */
     g->windows += g->settled && g->windows < SHORT_MAX;
     g->settled |= !g->profiling;
 }
@@ -355,11 +364,11 @@ uint64_t speeds_due(struct speeds *s, struct model *m)
         if (!(m->gpus[d].caps & GPU_CAP_COUNTERS))
             continue;
         uint32_t n = m->nshared ? find_unit(m, d, jobs) : 0;
-        adopt_jobs(m, g, jobs, n);
+        adopt_jobs(m, g, &s->experience, jobs, n);
         if (!n)
             continue;
         if (m->now >= g->at)
-            speeds_look(g, m, d);
+            speeds_look(s, m, d);
         next = min_u64(next, g->profiling ? g->at : min_u64(take_turns(m, g, d), g->at));
     }
     return next;

@@ -8,7 +8,7 @@
 #ifndef CEDE_ENGINE_OBSERVE_SPEEDS_H
 #define CEDE_ENGINE_OBSERVE_SPEEDS_H
 
-#include "model/model.h"
+#include "engine/observe/experience.h"
 #include "sched/space.h"
 
 /* Of the one unit here: its profiles, measured while everybody is held and then, one by one, all
@@ -17,6 +17,7 @@ struct speeds_gpu {
     uint32_t jobs[SPEED_JOBS]; /* slots */
     uint64_t numbers[SPEED_JOBS];
     uint32_t n;
+    uint64_t key; /* of these programs: experience.h */
     bool profiling;
     uint64_t began; /* profiling */
     bool settled;   /* nobody has begun or ceased to run in this window */
@@ -34,6 +35,7 @@ struct speeds_gpu {
 
 struct speeds {
     struct speeds_gpu gpu[DEVICE_GPUS_MAX];
+    struct experience experience;
 };
 
 /* Looks at what is due; returns when the next is. */

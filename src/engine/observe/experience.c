@@ -1,0 +1,104 @@
+/* See experience.h. */
+#include "engine/observe/experience.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KEPT_NS (7 * 24 * 3600 * NSEC_PER_SEC)
+
+/* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv */
+static uint64_t fnv(uint64_t hash, const void *bytes, size_t n)
+{
+    for (const unsigned char *b = bytes; n > 0; n--)
+        hash = (hash ^ *b++) * 0x100000001b3;
+    return hash;
+}
+
+static uint64_t key_of(const struct journal_job *rec)
+{
+    char path[64], args[4096]; /* what is beyond does not count */
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)rec->root.pid);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, args, sizeof(args));
+    uint64_t hash = fnv(0xcbf29ce484222325, &rec->uid, sizeof(rec->uid));
+    hash = fnv(hash, rec->name, strnlen(rec->name, sizeof(rec->name)));
+    return fnv(hash, args, n > 0 ? (size_t)n : 0);
+}
+
+uint64_t experience_key(const struct model *m, const uint32_t *slots, uint32_t n)
+{
+    uint64_t sum = 0; /* in any order */
+    for (uint32_t i = 0; i < n; i++)
+        sum += key_of(&m->jobs[slots[i]].rec);
+    return fnv(sum, &n, sizeof(n));
+}
+
+static uint32_t experience_find(const struct experience *x, uint64_t key)
+{
+    uint32_t i = 0;
+    while (i < x->n && x->v[i].key != key)
+        i++;
+    return i;
+}
+
+bool experience_has(const struct experience *x, uint64_t key, uint64_t now_ns)
+{
+    uint32_t i = experience_find(x, key);
+    return i < x->n && now_ns < x->v[i].until_ns;
+}
+
+static bool experience_path(const struct experience *x, char *path, const char *suffix)
+{
+    return x->dir && (size_t)snprintf(path, PATH_MAX, "%s/experience%s", x->dir, suffix) < PATH_MAX;
+}
+
+/* Whole or not at all; what cannot be written is known until the daemon ends. */
+static void save(const struct experience *x)
+{
+    char path[PATH_MAX], new[PATH_MAX];
+    if (!experience_path(x, path, "") || !experience_path(x, new, ".new"))
+        return;
+    int fd = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!f) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    for (uint32_t i = 0; i < x->n; i++)
+        fprintf(f, "%016" PRIx64 " %" PRIu64 "\n", x->v[i].key, x->v[i].until_ns);
+    if (fclose(f) == 0)
+        rename(new, path);
+}
+
+void experience_learn(struct experience *x, uint64_t key, bool lost, uint64_t now_ns)
+{
+    uint32_t i = experience_find(x, key);
+    if (i == x->n && !lost)
+        return;
+    for (uint32_t k = 0; i == EXPERIENCE_MAX && k < EXPERIENCE_MAX; k++)
+        i = i == EXPERIENCE_MAX || x->v[k].until_ns < x->v[i].until_ns ? k : i;
+    x->n += i == x->n;
+    x->v[i].key = key;
+    x->v[i].until_ns = now_ns + KEPT_NS;
+    if (!lost)
+        x->v[i] = x->v[--x->n];
+    save(x);
+}
+
+void experience_load(struct experience *x, const char *dir)
+{
+    char path[PATH_MAX];
+    *x = (struct experience){.dir = dir};
+    FILE *f = experience_path(x, path, "") ? fopen(path, "re") : NULL;
+    if (!f)
+        return;
+    while (x->n < EXPERIENCE_MAX &&
+           fscanf(f, "%16" SCNx64 " %20" SCNu64, &x->v[x->n].key, &x->v[x->n].until_ns) == 2)
+        x->n++;
+    fclose(f);
+}
