@@ -295,6 +295,12 @@ static json_t *measured_json(const struct measured *m)
                             json_pack("{s:b, s:f, s:f}", "effective", m->latency.effective,
                                       "default_p99_us", m->latency.default_p99_us,
                                       "smallest_p99_us", m->latency.smallest_p99_us));
+    if (m->preempt.done)
+        json_object_set_new(
+            o, "preempt_block",
+            json_pack("{s:o, s:s}", "p99_us",
+                      m->preempt.error.text[0] ? json_null() : json_real(m->preempt.p99_us),
+                      "error", m->preempt.error.text));
     if (m->activity.done)
         json_object_set_new(o, "activity",
                             json_pack("{s:b, s:f, s:f, s:s}", "effective", m->activity.effective,
@@ -326,6 +332,12 @@ static void report_measured(struct doctor *d, const struct measured *m)
                 "with the smallest",
                 m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
                 m->latency.smallest_p99_us);
+    if (m->preempt.done && m->preempt.error.text[0])
+        finding(d, WARN, "preempt", "do not use --preempt block here", "%s", m->preempt.error.text);
+    else if (m->preempt.done)
+        finding(d, OK, "preempt", "",
+                "p99 is %.0f us where the batch program, of short blocks, yields at their ends",
+                m->preempt.p99_us);
     const char *late =
         "nothing has to be done: cede notices some seconds later that a job has stopped working";
     if (m->activity.done && m->activity.error.text[0])

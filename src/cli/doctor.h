@@ -26,6 +26,11 @@ struct measured {
         double default_p99_us, smallest_p99_us;
     } latency;
     struct {
+        bool done; /* with the smallest slices, and the batch program switched out at block ends */
+        double p99_us;
+        struct error error;
+    } preempt;
+    struct {
         bool done, effective;
         double sent, seen; /* requests/s of the latency program, as the driver's trace shows */
         struct error error;

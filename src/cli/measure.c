@@ -221,6 +221,37 @@ static int latency(struct subject *x, struct child *const *v, const uint64_t *sl
     return 0;
 }
 
+static int set_block_ends(struct subject *x, const struct child *c, bool on, struct error *err)
+{
+    struct group_list l = {0};
+    int r = groups_of(x, c, &l, err);
+    for (size_t i = 0; i < l.n && r == 0; i++)
+        r = l.v[i].kind == GROUP_COMPUTE ? x->driver->ops->set_preempt(x->driver, &l.v[i], on, err)
+                                         : 0;
+    group_list_free(&l);
+    return r;
+}
+
+/* After latency(): p99 with the batch program switched out at block ends. Its blocks are short; it
+ * is ours, and ends in any case. Failing is a result. */
+static int block_ends(struct subject *x, struct child *const *v, struct measured *m,
+                      struct error *err)
+{
+    struct percentiles p = {0};
+    m->preempt.done = true;
+    if (set_block_ends(x, v[1], true, &m->preempt.error) < 0)
+        return 0;
+    double a = clock_s() + SETTLE_S, b = a + 0.9;
+    int r = window(x, b, v, 2, err);
+    if (r == 0)
+        r = series_percentiles(&v[0]->series, a, b, &p);
+    if (r == -ENODATA)
+        r = error_set(&m->preempt.error, 0, "no request of the latency program ended in 0.9 s");
+    m->preempt.p99_us = p.p99_us;
+    set_block_ends(x, v[1], false, &m->preempt.error);
+    return r;
+}
+
 static int measure(struct subject *x, struct measured *m, struct error *err)
 {
     struct child *ab[2] = {NULL, NULL}, *latency_and_b[2] = {NULL, NULL};
@@ -247,6 +278,8 @@ static int measure(struct subject *x, struct measured *m, struct error *err)
     for (int i = 0; i < ATTEMPTS && r == 0 && !m->latency.effective; i++)
         r = latency(x, latency_and_b,
                     (const uint64_t[]){info.timeslice_default_us, info.timeslice_min_us}, m, err);
+    if (r == 0 && (info.caps & GPU_CAP_PREEMPT))
+        r = block_ends(x, latency_and_b, m, err);
     return r == 0 ? testbed_stop(x->bed, &ab[1], 1, err) : r;
 }
 

@@ -217,6 +217,7 @@ static void doctor_measures(void **state)
     double ratio = field(m, "timeslices", "got_ratio");
     assert_true(ratio > 2.5 && ratio < 3.6);
     assert_true(field(m, "suspend", "work_while_suspended_us") == 0);
+    assert_true(field(m, "preempt_block", "p99_us") > 0);
     json_decref(o);
 }
 
