@@ -8,6 +8,7 @@
 
 #include "bench/cell_impl.h"
 #include "bench/stats.h"
+#include "lib/gpu_parts.h"
 #include "lib/json_text.h"
 #include "load/load.h"
 #include "testbed/machine.h"
@@ -89,6 +90,51 @@ static json_t *role_metrics(struct run *run, const struct role *role, double a, 
     return o;
 }
 
+static bool is_job_of(const json_t *job, const struct child *c)
+{
+    const char *name = json_string_value(json_object_get(job, "name"));
+    return json_integer_value(json_object_get(job, "pid")) == c->pid ||
+           (name && strcmp(name, c->name) == 0);
+}
+
+/* The mean of what `cede ps` says of a role's programs; NAN where it says nothing of one. */
+static double told_speed(const struct run *run, const struct role *role, const json_t *jobs)
+{
+    double sum = 0;
+    size_t n = 0, i;
+    const json_t *job;
+    for (size_t k = 0; k < run->n; k++) {
+        double v = NAN;
+        if (run->v[k].role != role)
+            continue;
+        json_array_foreach(jobs, i, job)
+        {
+            const json_t *mps = json_object_get(job, "mps");
+            const json_t *error = json_object_get(mps, "speed_error");
+            if (is_job_of(job, run->v[k].child) && json_is_number(error) &&
+                json_number_value(error) <= SPEED_ERROR_MAX)
+                v = json_number_value(json_object_get(mps, "speed"));
+        }
+        sum += v;
+        n++;
+    }
+    return n ? sum / (double)n : NAN;
+}
+
+static void add_speeds(struct run *run, json_t *roles)
+{
+    json_t *all = NULL;
+    double us;
+    int r = testbed_request(&run->b->bed, "{\"v\":1,\"op\":\"ps\"}", &us, &all, NULL);
+    for (size_t i = 0; i < run->x->s->nroles && r == 0; i++) {
+        const struct role *role = &run->x->s->roles[i];
+        double v = told_speed(run, role, json_object_get(all, "jobs"));
+        if (!isnan(v))
+            json_object_set_new(json_object_get(roles, role->name), "speed", json_real(v));
+    }
+    json_decref(all);
+}
+
 /* Until that time, for what looks on too. */
 static int sleep_until(struct run *run, double t, struct error *err)
 {
@@ -132,8 +178,10 @@ static int cell_window(struct run *run, double seconds, json_t **roles, struct e
         const struct role *role = &run->x->s->roles[i];
         json_object_set_new(*roles, role->name, role_metrics(run, role, a, b));
     }
-    if (daemon)
+    if (daemon) {
+        add_speeds(run, *roles);
         json_object_set_new(*roles, "ceded", json_pack("{s:o}", "cpu", cell_number(cpu)));
+    }
     if (json_object_size(run->verbs))
         json_object_set(*roles, "verb", run->verbs);
     return 0;

@@ -36,7 +36,8 @@ static void report_number(FILE *f, double v, const char *metric)
 {
     if (strstr(metric, "us"))
         fprintf(f, v >= 100 || v <= -100 ? "%.0f" : "%.1f", v);
-    else if (strncmp(metric, "share", 5) == 0 || strcmp(metric, "late") == 0)
+    else if (strncmp(metric, "share", 5) == 0 || strcmp(metric, "speed") == 0 ||
+             strcmp(metric, "late") == 0)
         fprintf(f, "%.3f", v);
     else if (strcmp(metric, "cpu") == 0)
         fprintf(f, "%.2f %%", 100 * v);
@@ -107,7 +108,7 @@ static size_t role_columns(const json_t *rows, const char *role, const json_t *m
                            struct column *v, size_t n)
 {
     static const char *const wanted[] = {"p50_us", "p99_us",   "late",      "share", "rate",
-                                         "us",     "pause_us", "resume_us", "cpu"};
+                                         "us",     "pause_us", "resume_us", "speed", "cpu"};
     for (size_t k = 0; k < ARRAY_SIZE(wanted) && n < COLUMNS; k++) {
         struct column c = {role, wanted[k]};
         /* A rate is for where there is nothing better, CPU time for the daemon alone. */

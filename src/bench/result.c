@@ -239,8 +239,8 @@ static json_t *row(const struct result *r, size_t slot, size_t point)
 
 static void flat_results(json_t *results, const json_t *row)
 {
-    static const char *const names[] = {"p50_us", "p99_us", "late",     "share",    "rate",
-                                        "cpu",    "us",     "pause_us", "resume_us"};
+    static const char *const names[] = {"p50_us", "p99_us", "late",     "share",     "rate",
+                                        "cpu",    "us",     "pause_us", "resume_us", "speed"};
     char at[96] = "", key[256];
     const char *config = json_string_value(json_object_get(row, "config")), *axis, *role;
     json_t *v, *metrics;

@@ -14,9 +14,10 @@ struct names {
 /* With or without its unit, as result.c takes it. */
 static bool is_metric(const char *of, const char *name)
 {
-    static const char *const of_role[] = {
-        "requests",  "p50",       "p90",      "p99",      "p999", "max",  "mean", "rate",  "share",
-        "share_min", "share_max", "rate_min", "rate_max", "late", "work", "cpu",  "count", NULL};
+    static const char *const of_role[] = {"requests",  "p50",      "p90",      "p99",   "p999",
+                                          "max",       "mean",     "rate",     "share", "share_min",
+                                          "share_max", "rate_min", "rate_max", "late",  "work",
+                                          "cpu",       "count",    "speed",    NULL};
     static const char *const of_verb[] = {"us", "pause", "resume", NULL};
     static const char *const of_daemon[] = {"cpu", NULL};
     const char *const *v = strcmp(of, "verb") == 0    ? of_verb

@@ -200,7 +200,7 @@ static int start_program(struct run *run, const struct role *role, const char *n
     if (r < 0)
         return r;
     if (by_run) {
-        fputs("cede run --strict", a.f);
+        fprintf(a.f, "cede run --strict -n %s", name);
         steer_put_set(a.f, c, role);
         if (c)
             put_words(a.f, c->options, role);
@@ -319,7 +319,7 @@ static int steer_pause_or_resume(struct run *run, const char *op, const struct r
             continue;
         snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"%s\",\"target\":\"%d\"}", op,
                  (int)run->v[i].child->pid);
-        r = testbed_request(&run->b->bed, text, &us, err);
+        r = testbed_request(&run->b->bed, text, &us, NULL, err);
         sum += us;
         n++;
     }

@@ -5,9 +5,9 @@
 
 #include "cli/users.h"
 #include "control/proto.h"
+#include "lib/gpu_parts.h"
 #include "lib/json_text.h"
 #include "lib/text.h"
-#include "sched/speeds.h"
 
 static void time_text(char *buf, json_int_t us)
 {

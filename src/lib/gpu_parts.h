@@ -14,4 +14,8 @@ enum gpu_part {
     GPU_PARTS,
 };
 
+/* A speed relative to alone that was told from them says nothing if its standard deviation is
+ * larger. */
+#define SPEED_ERROR_MAX 0.15
+
 #endif

@@ -25,7 +25,6 @@ struct speed {
     double value; /* 1: as alone */
     double error; /* one standard deviation; more than SPEED_ERROR_MAX: says nothing */
 };
-#define SPEED_ERROR_MAX 0.15
 
 /* profiles, together: shares of what each part can do. n: 1 to SPEED_JOBS. misfit (may be NULL):
  * how much worse they explain `together` than counters err, 1: not at all. sum (may be NULL): of

@@ -184,26 +184,31 @@ static int connect_daemon(const struct testbed *s, int *fd)
     return r;
 }
 
-int testbed_request(const struct testbed *s, const char *text, double *us, struct error *err)
+int testbed_request(const struct testbed *s, const char *text, double *us, json_t **answer,
+                    struct error *err)
 {
-    char reply[8192];
+    enum { REPLY_MAX = 1 << 20 };
+    _cleanup_free_ char *reply = malloc(REPLY_MAX);
     const struct timeval patience = {.tv_sec = END_NS / NSEC_PER_SEC};
     _cleanup_close_ int fd = -1;
-    int r = connect_daemon(s, &fd);
+    int r = reply ? connect_daemon(s, &fd) : -ENOMEM;
     if (r < 0)
         return error_set(err, r, "cannot connect to ceded in %s: %s", s->dir, strerror(-r));
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     uint64_t start = monotonic_ns();
     ssize_t n = send(fd, text, strlen(text), MSG_NOSIGNAL);
     if (n > 0)
-        n = recv(fd, reply, sizeof(reply) - 1, 0);
+        n = recv(fd, reply, REPLY_MAX - 1, 0);
     *us = (double)(monotonic_ns() - start) / (double)NSEC_PER_USEC;
     if (n <= 0)
         return error_set(err, -EIO, "ceded gave no answer: %s", n ? strerror(errno) : "it ended");
     reply[n] = '\0';
-    return strstr(reply, "\"ok\":true") || strstr(reply, "\"ok\": true")
-               ? 0
-               : error_set(err, -EPROTO, "ceded: %.300s", reply);
+    json_t *o = json_loads(reply, 0, NULL);
+    bool ok = json_is_true(json_object_get(o, "ok"));
+    if (ok && answer)
+        *answer = json_incref(o);
+    json_decref(o);
+    return ok ? 0 : error_set(err, -EPROTO, "ceded: %.300s", reply);
 }
 
 int testbed_daemon(struct testbed *s, const char *device, const char *settings, struct error *err)

@@ -16,6 +16,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include <jansson.h>
+
 #include "lib/util.h"
 #include "testbed/series.h"
 
@@ -78,8 +80,10 @@ int testbed_program(struct testbed *s, enum child_kind kind, const char *name,
  * cede.conf, "" for none); back when it listens. */
 int testbed_daemon(struct testbed *s, const char *device, const char *settings, struct error *err);
 
-/* One message to that daemon and its answer; *us is the time that took. -EPROTO: it refused. */
-int testbed_request(const struct testbed *s, const char *text, double *us, struct error *err);
+/* One message to that daemon and its answer, the caller's (may be NULL); *us is the time that took.
+ * -EPROTO: it refused. */
+int testbed_request(const struct testbed *s, const char *text, double *us, json_t **answer,
+                    struct error *err);
 
 /* Releases a child that has ended, to make room. */
 void testbed_forget(struct testbed *s, struct child *c);

@@ -273,6 +273,29 @@ static void opencl(void **state)
     json_decref(o);
 }
 
+/* Two clients of one server, started by the configuration's environment: what they do is told. */
+static void speeds(void **state)
+{
+    (void)state;
+    char text[1024];
+    snprintf(text, sizeof(text),
+             "[scenario]\ntitle = t\nid = 1\nseconds = 3\nsettle = 7\nrepeat = 1\n"
+             "configs = shared\n"
+             "[role a]\nload = batch --depth 40 --uses tensor16=0.8\nclass = batch\n"
+             "[role b]\nload = batch --depth 40 --uses fp32=0.5\nclass = batch\n"
+             "[config shared]\nbase = cede\nenv = CUDA_MPS_PIPE_DIRECTORY=%s\n"
+             "[target told]\ncheck = shared.a.speed + shared.b.speed <= 1.3\n",
+             harness_dir());
+    RUN(&result, "cede", "bench", "run", "--device=soft", "--out", harness_dir(),
+        scenario_file(text));
+    if (status_of(result.status) != 0)
+        fail_msg("status %d: %s%s", status_of(result.status), result.out, result.err);
+    json_t *o = read_json("mine");
+    assert_true(value(o, "shared.a.speed") > 0.2 && value(o, "shared.b.speed") > 0.2);
+    assert_null(json_object_get(json_object_get(o, "results"), "alone.a.speed"));
+    json_decref(o);
+}
+
 /* 77 without an OpenCL device. */
 static int opencl_only(void)
 {
@@ -293,6 +316,12 @@ int main(int argc, char **argv)
     const struct CMUnitTest all[] = {
         cmocka_unit_test_setup_teardown(whole, harness_begin, harness_end),
     };
+    if (argc == 2 && strcmp(argv[1], "speeds") == 0) {
+        const struct CMUnitTest one[] = {
+            cmocka_unit_test_setup_teardown(speeds, harness_begin, harness_end),
+        };
+        return cmocka_run_group_tests(one, NULL, NULL);
+    }
     if (argc != 4)
         return 2;
     some = strcmp(argv[1], "some") == 0;

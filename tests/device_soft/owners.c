@@ -395,8 +395,13 @@ static void test_random(void **state)
             random_step(e, acc, &s, now);
             collect(e, acc);
         }
-        for (uint32_t g = 0; g < OWNERS; g++)
-            softgpu_control(e, g, SOFTGPU_RESUME, 0, now, &done);
+        struct softgpu_group_info info;
+        for (uint32_t g = 0; g < OWNERS; g++) {
+            for (; softgpu_group_info(e, g, &info) == 0 && info.suspended; now = done) {
+                softgpu_control(e, g, SOFTGPU_RESUME, 0, now, &done);
+                softgpu_advance(e, done);
+            }
+        }
         while (softgpu_next_event_ns(e) != SOFTGPU_NEVER) {
             softgpu_advance(e, softgpu_next_event_ns(e));
             collect(e, acc);

@@ -249,7 +249,8 @@ static void test_suspend(void **state)
     for (int i = 0; i < 50; i++)
         last = wait_for(b);
     assert_int_equal(soft_client_wait(a, 0, &next), -ETIMEDOUT);
-    assert_int_equal(switch_groups(d, &l, 4, true), 0); /* again: no harm */
+    assert_int_equal(switch_groups(d, &l, 4, true), 0); /* again: counted */
+    assert_int_equal(switch_groups(d, &l, 4, false), 0);
     /* It stays so when nobody is connected for controls. */
     device_close(d);
     submit(b, 1 * MS, 1);

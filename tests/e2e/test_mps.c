@@ -83,7 +83,7 @@ static void turns_as_one(void **state)
         nap_ms(3);
     }
     assert_in_range(waits, 20, 180);
-    assert_true(apart < 20); /* it takes two calls */
+    assert_true(apart < 60); /* it takes two calls; by themselves they would be in most */
     measure(p, 4, 2000, busy);
     /* Turns are one job's, not two jobs'. */
     assert_true(busy[2] > (busy[0] + busy[1]) / 2 && busy[2] < (busy[0] + busy[1]) * 2);
