@@ -155,16 +155,22 @@ HELPER void ticks(struct fixture *f, uint64_t ms)
     tick(f);
 }
 
-HELPER uint32_t add(struct fixture *f, pid_t pid, enum job_class class)
+HELPER uint32_t add_as(struct fixture *f, pid_t pid, enum job_class class, uid_t uid)
 {
     struct proc_stat st;
     struct error err = {""};
     uint32_t job = SLOT_NONE;
     assert_int_equal(proc_stat_read(pid, &st), 0);
-    struct job_spec spec = {.terms = {.class = class, .weight = WEIGHT_DEFAULT}, .source = JOB_PID};
+    struct job_spec spec = {
+        .terms = {.class = class, .weight = WEIGHT_DEFAULT}, .source = JOB_PID, .uid = uid};
     if (engine_add(f->m, st.id, &spec, &job, &err) < 0)
         fail_msg("%s", err.text);
     return job;
+}
+
+HELPER uint32_t add(struct fixture *f, pid_t pid, enum job_class class)
+{
+    return add_as(f, pid, class, 0);
 }
 
 HELPER struct mock_group *on(struct fixture *f, pid_t pid)

@@ -193,6 +193,25 @@ static void test_nobody_is_held(void **state)
     }
 }
 
+/* Nobody waits for another user's job to be measured. */
+static void test_two_users(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    unsigned held[3] = {0};
+    begin(f, p, job, three, 3);
+    engine_release(f->m, job[1]);
+    job[1] = add_as(f, p[1], CLASS_BATCH, 1000);
+    watch(f, job, 3, 5000, held);
+    assert_int_equal(held[0] + held[1], 0);
+    assert_false(view(f, job[0]).speed_told);
+    engine_release(f->m, job[1]);
+    job[1] = add(f, p[1], CLASS_BATCH);
+    watch(f, job, 3, 8000, held);
+    assert_told(f, job[0], 0.7);
+}
+
 /* Together these do less than in turns: one of them at a time runs, and a killed daemon leaves none
  * held. */
 static void test_turns(void **state)
@@ -388,9 +407,10 @@ static void test_joins_idle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_told),           T(test_one_joins),          T(test_paused_meanwhile), T(test_crash),
-        T(test_ended_in_order), T(test_one_ends_meanwhile), T(test_nobody_is_held),   T(test_turns),
-        T(test_experience),     T(test_min_speed),          T(test_counters_fail),    T(test_idle),
-        T(test_joins_idle)};
+        T(test_told),           T(test_one_joins),      T(test_paused_meanwhile),
+        T(test_crash),          T(test_ended_in_order), T(test_one_ends_meanwhile),
+        T(test_nobody_is_held), T(test_two_users),      T(test_turns),
+        T(test_experience),     T(test_min_speed),      T(test_counters_fail),
+        T(test_idle),           T(test_joins_idle)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

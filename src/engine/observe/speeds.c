@@ -40,10 +40,11 @@ static bool on_one_gpu(const struct model *m, const struct job *j)
 }
 
 /* The jobs of the only unit that works on this GPU below the latency class; 0 if there are others,
- * or one of them is not to be held. */
+ * or one of them is not to be held: nobody waits so that another user's job is measured. */
 static uint32_t find_unit(const struct model *m, unsigned d, uint32_t *jobs)
 {
     uint32_t n = 0, unit = SLOT_NONE;
+    uid_t user = 0;
     for_each_job (m, j) {
         if (j->rec.paused || !has_group_on(m, j, d) || model_class(m, j) == CLASS_LATENCY)
             continue;
@@ -52,9 +53,10 @@ static uint32_t find_unit(const struct model *m, unsigned d, uint32_t *jobs)
                 return 0;
             continue;
         }
-        if ((unit != SLOT_NONE && unit != j->unit) || n == SPEED_JOBS)
+        if ((unit != SLOT_NONE && (unit != j->unit || user != j->rec.uid)) || n == SPEED_JOBS)
             return 0;
         unit = j->unit;
+        user = j->rec.uid;
         jobs[n++] = model_job_slot(m, j);
     }
     return n > 1 ? n : 0;
@@ -232,15 +234,11 @@ static void profile_fail(const struct model *m, struct speeds_gpu *g)
 
 /* ---- speeds ---- */
 
-/* What one keeps others lose: only those of the same user. */
 static struct space_job space_terms(const struct model *m, const struct speeds_gpu *g, uint32_t i)
 {
     const struct job *j = &m->jobs[g->jobs[i]];
-    bool alike = true;
-    for (uint32_t k = 0; k < g->n; k++)
-        alike &= m->jobs[g->jobs[k]].rec.uid == j->rec.uid;
     return (struct space_job){.weight = j->rec.weight,
-                              .min_speed = alike ? j->rec.min_speed / 100.0 : 0,
+                              .min_speed = j->rec.min_speed / 100.0,
                               .unknown = !has_profile(&j->speed)};
 }
 
