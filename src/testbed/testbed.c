@@ -187,18 +187,17 @@ static int connect_daemon(const struct testbed *s, int *fd)
 int testbed_request(const struct testbed *s, const char *text, double *us, json_t **answer,
                     struct error *err)
 {
-    enum { REPLY_MAX = 1 << 20 };
-    _cleanup_free_ char *reply = malloc(REPLY_MAX);
+    char reply[1 << 18];
     const struct timeval patience = {.tv_sec = END_NS / NSEC_PER_SEC};
     _cleanup_close_ int fd = -1;
-    int r = reply ? connect_daemon(s, &fd) : -ENOMEM;
+    int r = connect_daemon(s, &fd);
     if (r < 0)
         return error_set(err, r, "cannot connect to ceded in %s: %s", s->dir, strerror(-r));
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     uint64_t start = monotonic_ns();
     ssize_t n = send(fd, text, strlen(text), MSG_NOSIGNAL);
     if (n > 0)
-        n = recv(fd, reply, REPLY_MAX - 1, 0);
+        n = recv(fd, reply, sizeof(reply) - 1, 0);
     *us = (double)(monotonic_ns() - start) / (double)NSEC_PER_USEC;
     if (n <= 0)
         return error_set(err, -EIO, "ceded gave no answer: %s", n ? strerror(errno) : "it ended");
