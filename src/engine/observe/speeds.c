@@ -277,8 +277,9 @@ static void tell(struct model *m, struct speeds_gpu *g, struct experience *x,
     own_parts(g, c, own);
     bool renewed = renew_profile(m, g, own);
     for (uint32_t i = 0; i < g->n; i++) {
-        const struct job_speed *s = &m->jobs[g->jobs[i]].speed;
+        struct job_speed *s = &m->jobs[g->jobs[i]].speed;
         v[i] = space_terms(m, g, i);
+        s->told &= !v[i].unknown;
         if ((g->space.turns && s->held) || v[i].unknown)
             continue; /* it has not run in this window */
         memcpy(profiles[n], s->profile, sizeof(profiles[n]));
@@ -310,15 +311,16 @@ static void speeds_look(struct speeds *s, struct model *m, unsigned d)
     bool good = end_window(m, g, d, &c), ends = g->space.turns && g->space.turn_until > m->now;
     uint64_t window = g->windows < SHORT_MAX || g->space.less > 0 ? WINDOW_NS : LONG_NS;
     g->at = ends ? g->space.turn_until : m->now + window;
+    /* A longer one has something else in it: turns, or a pause. */
+    bool whole = good && g->settled && c.window_ns < 2 * window;
     if (g->profiling && (good || !g->settled))
         profile_look(m, g, &c);
     else if (g->profiling)
         profile_fail(m, g);
     else if (profile_missing(m, g) && m->now >= g->profile_at)
         profile_begin(m, g);
-    else if (good && g->settled && !profile_missing(m, g) && c.window_ns < 2 * window)
-        tell(m, g, &s->experience,
-             &c); /* a longer one has something else in it: turns, or a pause */
+    else if (whole && !profile_missing(m, g))
+        tell(m, g, &s->experience, &c);
     g->windows += g->settled && g->windows < SHORT_MAX;
     g->settled |= !g->profiling;
 }
