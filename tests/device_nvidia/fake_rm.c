@@ -201,7 +201,7 @@ static uint32_t disable_channels(struct fake_rm *rm, const struct fake_object *s
         /* A channel of another GPU is not this subdevice's. */
         if (group->parent != sub->parent)
             return RM_STATUS_INVALID_CHANNEL;
-        channel->disabled = p->disable;
+        channel->disabled += p->disable ? 1U : channel->disabled ? -1U : 0;
     }
     return 0;
 }

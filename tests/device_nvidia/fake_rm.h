@@ -13,7 +13,7 @@ struct fake_object {
     uint32_t number;       /* of groups: unique but for the clients of one MPS server */
     unsigned gpu;          /* of devices and subdevices */
     const char *uuid;      /* of subscriptions to a compute instance */
-    bool disabled;         /* of channels */
+    unsigned disabled;     /* so many times; of channels */
     bool block_ends;       /* of groups: preempted there */
 };
 

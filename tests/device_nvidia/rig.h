@@ -98,7 +98,7 @@ HELPER unsigned disabled(struct rig *t)
     unsigned n = 0;
     for (size_t i = 0; i < t->rm.nclients; i++) {
         for (size_t k = 0; k < t->rm.clients[i].nobjects; k++)
-            n += t->rm.clients[i].objects[k].disabled;
+            n += t->rm.clients[i].objects[k].disabled > 0;
     }
     return n;
 }

@@ -188,7 +188,6 @@ static void test_gpus_and_descriptors(void **state)
     assert_int_equal(disable(&t, true), 0);
     assert_int_equal(t.rm.disables, 3);
     assert_int_equal(disabled(&t), 60);
-    assert_int_equal(disable(&t, true), 0);
     assert_int_equal(disable(&t, false), 0);
     assert_int_equal(disabled(&t), 0);
 

@@ -374,6 +374,7 @@ static int control_failed(struct nv_driver *d, struct proc_id proc, int code, st
 
 /* A control through the owner's descriptor. Descriptors answer for their own clients alone, so
  * where this client was seen is tried without asking first. */
+#define CONTROL_TRIES 2U
 static int nv_control(struct nv_driver *d, const struct device_group *g, uint32_t object,
                       enum rm_control_id id, void *params, struct error *err)
 {
@@ -431,8 +432,9 @@ static int nvidia_set_preempt(struct device_driver *base, const struct device_gr
 }
 
 /* The control takes 64 channels, and costs the same for one as for all. One channel that is gone
- * makes RM refuse the whole list: then each goes alone, and -ENOENT means that all are gone.
- * *some_done: some channel was taken. */
+ * makes RM refuse the list, perhaps in its middle: then each goes alone, enabled as often as it may
+ * have been disabled, since RM counts, and -ENOENT means that all are gone. *some_done: some
+ * channel was taken. */
 static int disable_channels(struct nv_driver *d, const struct device_group *g,
                             struct rm_disable_channels *list, bool *some_done, struct error *err)
 {
@@ -444,6 +446,10 @@ static int disable_channels(struct nv_driver *d, const struct device_group *g,
                                           .count = 1,
                                           .client = {list->client[i]},
                                           .channel = {list->channel[i]}};
+        struct rm_disable_channels enable = one;
+        enable.disable = false;
+        for (unsigned k = 0; k < CONTROL_TRIES && list->disable; k++)
+            nv_control(d, g, g->handles[2], RM_DISABLE_CHANNELS, &enable, err);
         int r1 = disable_channels(d, g, &one, some_done, err);
         if (r1 == 0 ? r == -ENOENT : r1 != -ENOENT)
             r = r1;
