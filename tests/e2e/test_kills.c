@@ -185,11 +185,40 @@ static void fork_bomb(void **state)
         json_decref(load_end(names[i], s.pids[i]));
 }
 
+/* Paused, and taken over by one ceded after the other with no restorer between them: one resume is
+ * enough, and so is the last one's restorer. */
+static void paused_for_generations(void **state)
+{
+    (void)state;
+    for (int resumed = 0; resumed < 2; resumed++) {
+        pid_t pid = LOAD(resumed ? "resumed" : "restored", "batch");
+        assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
+        struct ceded d = ceded_start();
+        CEDE("pause", pid_text(pid));
+        for (int i = 0; i < 3; i++) {
+            kill(d.restorer, SIGKILL);
+            kill(d.pid, SIGKILL);
+            await_child(d.pid);
+            await_child(d.restorer); /* an orphan of ours now */
+            d = ceded_start();
+            assert_true(EVENTUALLY(suspended(pid)));
+        }
+        if (resumed)
+            CEDE("resume", pid_text(pid));
+        else
+            ceded_kill(&d);
+        await_progress(&pid, 1);
+        if (resumed)
+            ceded_stop(&d);
+        json_decref(load_end(resumed ? "resumed" : "restored", pid));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        e2e(suspended_program), e2e(turn_holder), e2e(latency_program),
-        e2e(its_runner),        e2e(the_gpu),     e2e(fork_bomb),
+        e2e(suspended_program), e2e(turn_holder), e2e(latency_program),        e2e(its_runner),
+        e2e(the_gpu),           e2e(fork_bomb),   e2e(paused_for_generations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
