@@ -10,6 +10,7 @@
 
 #define SCANS_MAX    1024U /* of one process: what was found until then has to do */
 #define SUSPECTS_MAX 16384U
+#define RESUMES      4U /* the hardware counts suspensions, and an earlier cede did not */
 #define BUDGET_NS    (5 * NSEC_PER_MSEC)   /* of one tick */
 #define PART         2U                    /* scans take one part in so many of the time */
 #define LEAVING_NS   NSEC_PER_SEC          /* for what is left when the engine ends */
@@ -83,7 +84,8 @@ static bool free_groups(const struct survey *s, const struct model *m,
         const struct device_group *g = &found->v[k];
         if (g->gpu >= m->ngpus)
             continue;
-        ok &= !may_recover(d->ops->set_running(d, &g, 1, true, NULL));
+        for (unsigned n = 0; n < RESUMES; n++)
+            ok &= !may_recover(d->ops->set_running(d, &g, 1, true, NULL));
         uint64_t us = survey_timeslice(s, m, g);
         if (us != g->timeslice_us && (m->gpus[g->gpu].caps & GPU_CAP_TIMESLICE))
             ok &= !may_recover(d->ops->set_timeslice(d, g, us, NULL));

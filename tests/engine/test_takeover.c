@@ -228,6 +228,20 @@ static void test_pause_survives(void **state)
     assert_int_equal(changed_groups(f), 0);
 }
 
+/* By a cede that did not know that suspensions are counted. */
+static void test_left_suspended_twice(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p;
+    struct proc_stat st;
+    programs(f, &p, 1, 2);
+    mock_compute(&f->d, p, 0)->suspended = 2;
+    start(f, "priority", NULL);
+    assert_int_equal(proc_stat_read(p, &st), 0);
+    assert_int_equal(engine_resume_unmanaged(f->m, st.id, NULL), 0);
+    assert_int_equal(suspended_groups(f), 0);
+}
+
 /* A driver that has to search for long does so in many scans, which is no failure. */
 static void test_long_search(void **state)
 {
@@ -387,6 +401,7 @@ int main(void)
         T(test_undo_without_first_thread),
         T(test_orphaned_records_are_undone),
         T(test_pause_survives),
+        T(test_left_suspended_twice),
         T(test_long_search),
         T(test_hung_daemon),
         T(test_journal_files),
