@@ -86,7 +86,7 @@ static void apply_runnable(struct model *m, uint32_t slot)
     bool nothing_done = r == -EPERM || (r < 0 && !proc_alive(m->processes[first->process].id));
     for (size_t k = 0; k < n; k++) {
         struct channel_group *g = &m->groups[slots[k]];
-        g->suspended = resume ? r < 0 : !nothing_done;
+        g->suspended = resume ? r < 0 : !nothing_done || (r == -EPERM && g->suspended);
         g->suspend_unsure = r < 0;
         if (r < 0)
             apply_failed(m, g, r, &err);

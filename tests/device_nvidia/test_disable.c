@@ -89,12 +89,37 @@ static void test_right_is_lost_between_two_lists(void **state)
     rig_down(&t);
 }
 
+/* Nor is the answer -EPERM after a list that was taken in part, and one resumption is enough. */
+static void test_right_is_lost_after_a_part(void **state)
+{
+    (void)state;
+    for (unsigned calls = 1; calls < 30; calls++) {
+        struct rig t;
+        rig_up(&t, 1);
+        struct fake_process *p = fake_process(&t.rm);
+        uint32_t client = fake_client(&t.rm, p);
+        fake_context(&t.rm, p, client, fake_device(&t.rm, client, 0));
+        assert_int_equal(scan(&t, p), 4);
+        struct device_group *g = &t.l.v[0];
+        fake_object_at(&t.rm, client, g->channels[g->nchannels - 1])->handle += 0x12340000;
+        t.rm.disables_max = calls;
+        int r = disable(&t, true);
+        assert_true(r != -EPERM || disabled(&t) == 0);
+        t.rm.disables_max = 0;
+        g->nchannels--; /* as the next scan sees it */
+        assert_int_equal(disable(&t, false), 0);
+        assert_int_equal(disabled(&t), 0);
+        rig_down(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_more_than_64_channels),
         cmocka_unit_test(test_right_is_lost_between_two_lists),
         cmocka_unit_test(test_channel_gone),
+        cmocka_unit_test(test_right_is_lost_after_a_part),
     };
     return cmocka_run_group_tests_name("disable", tests, NULL, NULL);
 }

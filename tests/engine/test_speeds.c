@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "clients.h"
+#include "engine/observe/experience.h"
 #include "sched/speeds.h"
 
 #define EACH_MS 5
@@ -342,6 +343,36 @@ static void test_counters_fail(void **state)
     }
 }
 
+/* Nor is anybody held for the sake of a speed that cannot be told any more. */
+static void test_counters_fail_later(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[3];
+    unsigned held[3] = {0};
+    begin(f, p, job, three, 3);
+    struct job_terms t = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT, .min_speed = 99};
+    assert_int_equal(engine_change(f->m, job[0], &t, NULL), 0);
+    watch(f, job, 3, 30000, held);
+    assert_in_range(held[1], 10000, 30000);
+    f->d.fail_counters = EIO;
+    watch(f, job, 3, 10000, held);
+    memset(held, 0, sizeof(held));
+    watch(f, job, 3, 60000, held);
+    assert_int_equal(held[1], 0);
+}
+
+static void test_full_experience(void **state)
+{
+    (void)state;
+    struct experience x = {.dir = NULL};
+    for (uint64_t k = 1; k <= EXPERIENCE_MAX + 10; k++)
+        experience_learn(&x, k, true, k);
+    assert_int_equal(x.n, EXPERIENCE_MAX);
+    for (uint64_t k = 1; k <= EXPERIENCE_MAX + 10; k++)
+        assert_int_equal(experience_has(&x, k, k), k > 10);
+}
+
 /* One that waits for data has no turns, and one that keeps its speed keeps nobody, while it does
  * nothing. */
 static void test_idle(void **state)
@@ -406,11 +437,21 @@ static void test_joins_idle(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        T(test_told),           T(test_one_joins),      T(test_paused_meanwhile),
-        T(test_crash),          T(test_ended_in_order), T(test_one_ends_meanwhile),
-        T(test_nobody_is_held), T(test_two_users),      T(test_turns),
-        T(test_experience),     T(test_min_speed),      T(test_counters_fail),
-        T(test_idle),           T(test_joins_idle)};
+    const struct CMUnitTest tests[] = {T(test_told),
+                                       T(test_one_joins),
+                                       T(test_paused_meanwhile),
+                                       T(test_crash),
+                                       T(test_ended_in_order),
+                                       T(test_one_ends_meanwhile),
+                                       T(test_nobody_is_held),
+                                       T(test_two_users),
+                                       T(test_turns),
+                                       T(test_experience),
+                                       T(test_min_speed),
+                                       T(test_counters_fail),
+                                       T(test_counters_fail_later),
+                                       T(test_full_experience),
+                                       T(test_idle),
+                                       T(test_joins_idle)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -228,6 +228,24 @@ static void test_pause_survives(void **state)
     assert_int_equal(changed_groups(f), 0);
 }
 
+/* -EPERM says that this call has done nothing, not that nobody was suspended before. */
+static void test_right_is_lost_for_a_while(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p;
+    uint32_t job = one_job(f, CLASS_BATCH, &p);
+    ticks(f, 50);
+    engine_pause(f->m, job, true, 0);
+    ticks(f, 50);
+    crash(f);
+    f->d.fail_suspend = f->d.fail_resume = EPERM;
+    start(f, "priority", NULL);
+    ticks(f, 2000);
+    f->d.fail_suspend = f->d.fail_resume = 0;
+    stop(f, true);
+    assert_int_equal(suspended_groups(f), 0);
+}
+
 /* By a cede that did not know that suspensions are counted. */
 static void test_left_suspended_twice(void **state)
 {
@@ -401,6 +419,7 @@ int main(void)
         T(test_undo_without_first_thread),
         T(test_orphaned_records_are_undone),
         T(test_pause_survives),
+        T(test_right_is_lost_for_a_while),
         T(test_left_suspended_twice),
         T(test_long_search),
         T(test_hung_daemon),

@@ -374,7 +374,6 @@ static int control_failed(struct nv_driver *d, struct proc_id proc, int code, st
 
 /* A control through the owner's descriptor. Descriptors answer for their own clients alone, so
  * where this client was seen is tried without asking first. */
-#define CONTROL_TRIES 2U
 static int nv_control(struct nv_driver *d, const struct device_group *g, uint32_t object,
                       enum rm_control_id id, void *params, struct error *err)
 {
@@ -388,7 +387,9 @@ static int nv_control(struct nv_driver *d, const struct device_group *g, uint32_
         r = rm_control(io, fd, client, object, id, params, err);
     else if (fd != -EBADF)
         r = rm_borrow_error(err, fd, g->proc.pid);
-    if (r == -EBADF || r == -ENOENT) {
+    /* What RM refuses it may have done in part, if it is a list. */
+    bool list = id == RM_DISABLE_CHANNELS && ((struct rm_disable_channels *)params)->count > 1;
+    if (r == -EBADF || (r == -ENOENT && !list)) {
         int moved = borrow_any(d, pidfd, g, err);
         if (fd >= 0)
             io->close(fd);
@@ -432,15 +433,15 @@ static int nvidia_set_preempt(struct device_driver *base, const struct device_gr
 }
 
 /* The control takes 64 channels, and costs the same for one as for all. One channel that is gone
- * makes RM refuse the list, perhaps in its middle: then each goes alone, enabled as often as it may
- * have been disabled, since RM counts, and -ENOENT means that all are gone. *some_done: some
+ * makes RM refuse the list, perhaps in its middle: then each goes alone, enabled first, since RM
+ * counts, and -ENOENT means that all are gone. *some_done: some
  * channel was taken. */
 static int disable_channels(struct nv_driver *d, const struct device_group *g,
                             struct rm_disable_channels *list, bool *some_done, struct error *err)
 {
     uint32_t n = list->count;
     int r = nv_control(d, g, g->handles[2], RM_DISABLE_CHANNELS, list, err);
-    *some_done |= r == 0;
+    *some_done |= r == 0 || (r == -ENOENT && n > 1);
     for (uint32_t i = 0, alone = r == -ENOENT && n > 1; alone && i < n; i++) {
         struct rm_disable_channels one = {.disable = list->disable,
                                           .count = 1,
@@ -448,7 +449,7 @@ static int disable_channels(struct nv_driver *d, const struct device_group *g,
                                           .channel = {list->channel[i]}};
         struct rm_disable_channels enable = one;
         enable.disable = false;
-        for (unsigned k = 0; k < CONTROL_TRIES && list->disable; k++)
+        if (list->disable)
             nv_control(d, g, g->handles[2], RM_DISABLE_CHANNELS, &enable, err);
         int r1 = disable_channels(d, g, &one, some_done, err);
         if (r1 == 0 ? r == -ENOENT : r1 != -ENOENT)

@@ -62,7 +62,7 @@ static void save(const struct experience *x)
     char path[PATH_MAX], new[PATH_MAX];
     if (!experience_path(x, path, "") || !experience_path(x, new, ".new"))
         return;
-    int fd = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int fd = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     if (!f) {
         if (fd >= 0)
@@ -80,8 +80,9 @@ void experience_learn(struct experience *x, uint64_t key, bool lost, uint64_t no
     uint32_t i = experience_find(x, key);
     if (i == x->n && !lost)
         return;
-    for (uint32_t k = 0; i == EXPERIENCE_MAX && k < EXPERIENCE_MAX; k++)
-        i = i == EXPERIENCE_MAX || x->v[k].until_ns < x->v[i].until_ns ? k : i;
+    bool full = i == EXPERIENCE_MAX;
+    for (uint32_t k = 0; full && k < EXPERIENCE_MAX; k++)
+        i = k == 0 || x->v[k].until_ns < x->v[i].until_ns ? k : i;
     x->n += i == x->n;
     x->v[i].key = key;
     x->v[i].until_ns = now_ns + KEPT_NS;
@@ -94,9 +95,15 @@ void experience_load(struct experience *x, const char *dir)
 {
     char path[PATH_MAX];
     *x = (struct experience){.dir = dir};
-    FILE *f = experience_path(x, path, "") ? fopen(path, "re") : NULL;
-    if (!f)
+    int fd = experience_path(x, path, "")
+                 ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+                 : -1;
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+    if (!f) {
+        if (fd >= 0)
+            close(fd);
         return;
+    }
     while (x->n < EXPERIENCE_MAX &&
            fscanf(f, "%16" SCNx64 " %20" SCNu64, &x->v[x->n].key, &x->v[x->n].until_ns) == 2)
         x->n++;

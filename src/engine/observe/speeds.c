@@ -18,6 +18,7 @@
 #define NOTHING     0.003 /* of all parts together: it did not work */
 #define MISFIT      4.0
 #define MISFITS_MAX 10
+#define BLIND_MAX   5
 
 static bool has_group_on(const struct model *m, const struct job *j, unsigned d)
 {
@@ -321,6 +322,11 @@ static void speeds_look(struct speeds *s, struct model *m, unsigned d)
         profile_begin(m, g);
     else if (whole && !profile_missing(m, g))
         tell(m, g, &s->experience, &c);
+    g->blind = good ? 0 : g->blind + 1;
+    if (g->blind > BLIND_MAX) { /* nobody is held by what was told long ago */
+        g->space.less = 0;
+        g->space.turns = false;
+    }
     g->windows += g->settled && g->windows < SHORT_MAX;
     g->settled |= !g->profiling;
 }

@@ -28,6 +28,7 @@ struct speeds_gpu {
     uint32_t windows;    /* since these jobs share the GPU; up to some */
     uint64_t at;         /* the next look; TIME_NEVER: nothing to do */
     uint64_t profile_at; /* not again before */
+    uint32_t blind;      /* windows in a row that the counters told nothing of */
     uint32_t misfits;    /* windows in a row that the profiles do not explain */
     struct space space;  /* together, or in turns */
     uint32_t held;       /* by its last decision */
