@@ -31,7 +31,7 @@ static bool gains(const struct space *s, const struct space_job *v, uint32_t n)
         double speed = s->sum[i] / s->windows;
         fair &= is_idle(s, v, i) || speed >= FAIR * v[i].weight / weights;
     }
-    return s->all / s->windows >= GAIN && (fair || s->alike);
+    return s->all / s->windows >= GAIN && (fair || 2 * s->alike > s->windows);
 }
 
 /* How much of its speed the job has least of, of what it is to keep, is missing; negative: spare.

@@ -32,7 +32,7 @@ struct space {
     uint32_t windows;         /* of this trial */
     double sum[SPEED_JOBS];   /* of their speeds in it, */
     double all;               /* of all of them, */
-    uint32_t alike;           /* and windows in which they could not be told apart */
+    uint32_t alike;           /* and windows in which they could not be told apart: if most */
     uint64_t retry_ns, until; /* when turns end; 0: they have not begun */
     uint32_t holder;          /* index of whose turn it is, and until when */
     uint64_t turn_until;
