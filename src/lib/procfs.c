@@ -74,6 +74,14 @@ int proc_stat_read(pid_t pid, struct proc_stat *out)
     return 0;
 }
 
+int proc_boot_id(char buf[static 37])
+{
+    _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    int r = fd < 0 ? -errno : read_full(fd, buf, 36);
+    buf[r < 0 ? 0 : 36] = '\0';
+    return r;
+}
+
 uint64_t proc_ticks_now(void)
 {
     struct timespec t;

@@ -29,13 +29,14 @@ struct proc_stat {
 ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size);
 
 /* 0, -ESRCH (no such process, or a zombie's /proc entry just went), -EIO (unparsable); another
- * error
- * (-EMFILE) says nothing about the process. */
+ * error (-EMFILE) says nothing about the process. */
 int proc_stat_read(pid_t pid, struct proc_stat *out);
 
 /* The user whose process it is: the real one, as kill(2) asks for. The effective one is another's
  * for who runs a set-user-ID program, and for root's programs that do something as a user. */
 int proc_owner(pid_t pid, uid_t *uid);
+/* The random name of this boot, 36 characters. 0, or -errno with nothing in it. */
+int proc_boot_id(char buf[static 37]);
 uint64_t proc_ticks_now(void); /* a process that starts now has this start_ticks, or a later one */
 
 /* A zombie with threads is a program whose first thread has ended, and which goes on. */

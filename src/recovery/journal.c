@@ -56,9 +56,9 @@ struct journal {
 };
 
 /* What a journal of this boot and version begins with. */
-static struct header header_now(void)
+static int header_now(struct header *out, struct error *err)
 {
-    struct header h = {
+    *out = (struct header){
         .magic = MAGIC,
         .job_size = sizeof(struct journal_job),
         .group_size = sizeof(struct journal_group),
@@ -69,16 +69,16 @@ static struct header header_now(void)
         .shared.next_number = 1,
         .shared.incomplete = ALL_MISSING,
     };
-    _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && read(fd, h.boot_id, 36) < 0)
-        h.boot_id[0] = '\0';
-    return h;
+    int r = proc_boot_id(out->boot_id);
+    return r < 0 ? error_set(err, r, "cannot tell this boot: %s", strerror(-r)) : 0;
 }
 
-static bool header_ok(const struct header *h)
+/* 1: it is of this boot and version; 0: it is not. */
+static int header_ok(const struct header *h, struct error *err)
 {
-    struct header now = header_now();
-    return memcmp(h, &now, offsetof(struct header, holder)) == 0;
+    struct header now;
+    int r = header_now(&now, err);
+    return r < 0 ? r : memcmp(h, &now, offsetof(struct header, holder)) == 0;
 }
 
 /* FNV-1a. */
@@ -177,13 +177,13 @@ static int journal_map(int fd, int lock_fd, int prot, struct journal **out, stru
         r = error_set(err, -errno, "cannot map the journal: %s", strerror(errno));
     else
         j->map = map;
-    if (r == 0 && (journal_refresh(j) < 0 || !header_ok(map)))
+    if (r == 0 && (journal_refresh(j) < 0 || (r = header_ok(map, err)) == 0))
         r = error_set(err, -ENOENT, "the journal is from another boot or version, or cut short");
     if (r < 0)
         journal_close(j);
     else
         *out = j;
-    return r;
+    return r < 0 ? r : 0;
 }
 
 /* The one holder that writes drops records that make no sense, and learns where they end. */
@@ -210,8 +210,7 @@ static void tidy(struct journal *j)
         }
     }
     shared->next_number = next;
-    const uint32_t were_used = shared->used;
-    uint32_t used = 0;
+    uint32_t used = 0, were_used = shared->used;
     for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
         bool is_used = j->map->swaps[i].proc.pid != 0;
         if (is_used && !swap_ok(&j->map->swaps[i])) {
@@ -245,8 +244,11 @@ static void tidy(struct journal *j)
 /* The lock holder begins a file anew. */
 static int format_file(int fd, const char *path, struct error *err)
 {
-    const struct header h = header_now();
-    int r = ftruncate(fd, 0) < 0 ? -errno : -posix_fallocate(fd, 0, (off_t)GROUPS_OFFSET);
+    struct header h;
+    int r = header_now(&h, err);
+    if (r < 0)
+        return r;
+    r = ftruncate(fd, 0) < 0 ? -errno : -posix_fallocate(fd, 0, (off_t)GROUPS_OFFSET);
     if (r == 0 && pwrite(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h))
         r = errno ? -errno : -EIO;
     return r < 0 ? error_set(err, r, "cannot write %s: %s%s", path, strerror(-r),
@@ -329,7 +331,7 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
         return lock_fd;
 
     for (;;) {
-        int fd = open_checked(path, O_RDWR | O_CREAT, 0644, err);
+        _cleanup_close_ int fd = open_checked(path, O_RDWR | O_CREAT, 0644, err);
         if (fd < 0)
             return fd;
         struct header h = {0};
@@ -337,22 +339,20 @@ int journal_open(const char *dir, int wait_ms, struct journal **out, struct erro
         ssize_t n = fstat(fd, &st) < 0 ? -1 : pread(fd, &h, sizeof(h), 0);
         if (n < 0 || n < (ssize_t)min_u64((uint64_t)st.st_size, sizeof(h))) {
             r = n < 0 ? -errno : -EINTR;
-            close(fd);
             return error_set(err, r, "cannot read %s: %s (if that stays so, remove it)", path,
                              strerror(-r));
         }
-        if (n == (ssize_t)sizeof(h) && (!header_ok(&h) || st.st_size < (off_t)GROUPS_OFFSET)) {
-            close(fd);
+        if ((r = header_ok(&h, err)) < 0)
+            return r;
+        if (n == (ssize_t)sizeof(h) && (!r || st.st_size < (off_t)GROUPS_OFFSET)) {
             if (set_aside || rename(path, bad) < 0)
                 return error_set(err, -EIO, "cannot set %s aside; remove it", path);
             set_aside = true;
             continue;
         }
-        if (n != (ssize_t)sizeof(h) && (r = format_file(fd, path, err)) < 0) {
-            close(fd);
+        if (n != (ssize_t)sizeof(h) && (r = format_file(fd, path, err)) < 0)
             return r;
-        }
-        r = journal_map(fd, TAKE_FD(lock_fd), PROT_READ | PROT_WRITE, out, err);
+        r = journal_map(TAKE_FD(fd), TAKE_FD(lock_fd), PROT_READ | PROT_WRITE, out, err);
         if (r < 0)
             return r;
         struct journal *j = *out;
@@ -376,7 +376,7 @@ int journal_open_readonly(const char *dir, struct journal **out, struct error *e
 int journal_devices(int fd, char driver[16], char where[256])
 {
     struct header h;
-    if (pread(fd, &h, sizeof(h), 0) != sizeof(h) || !header_ok(&h))
+    if (pread(fd, &h, sizeof(h), 0) != sizeof(h) || header_ok(&h, NULL) <= 0)
         return -ENOENT;
     snprintf(driver, 16, "%.*s", (int)sizeof(h.shared.driver) - 1, h.shared.driver);
     snprintf(where, 256, "%.*s", (int)sizeof(h.shared.where) - 1, h.shared.where);

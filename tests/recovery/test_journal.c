@@ -180,13 +180,26 @@ static void zeroed(void **state)
     }
 }
 
-static int read_error;
+static int read_error, boot_error;
 
 /* In libc's place. */
 ssize_t pread(int fd, void *buf, size_t n, off_t at)
 {
     errno = read_error;
     return read_error ? -1 : syscall(SYS_pread64, fd, buf, n, at);
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list ap;
+    va_start(ap, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(ap, mode_t) : 0;
+    va_end(ap);
+    if (boot_error && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0) {
+        errno = boot_error;
+        return -1;
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
 /* What cannot be read now is neither begun anew nor set aside. */
@@ -207,12 +220,41 @@ static void unreadable(void **state)
     assert_non_null(journal_group(f->j, 299, &flags));
 }
 
+/* Nor can it be told of which boot it is. */
+static void of_which_boot(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    uint32_t flags;
+    fill(f);
+    journal_close(f->j);
+    f->j = NULL;
+    for (int i = 0; i < 2; i++) {
+        boot_error = i ? EINTR : EMFILE;
+        assert_int_equal(journal_open(f->dir, 0, &f->j, &err), -boot_error);
+        assert_int_equal(journal_open_readonly(f->dir, &f->j, &err), -boot_error);
+        assert_non_null(strstr(err.text, "cannot tell this boot"));
+    }
+    boot_error = 0;
+    reopen(f);
+    assert_int_equal(journal_incomplete(f->j), 0);
+    assert_non_null(journal_group(f->j, 299, &flags));
+    journal_close(f->j);
+    f->j = NULL;
+    assert_int_equal(unlink(f->path), 0);
+    boot_error = EMFILE;
+    assert_int_equal(journal_open(f->dir, 0, &f->j, &err), -EMFILE);
+    boot_error = 0;
+    reopen(f);
+    assert_int_equal(journal_incomplete(f->j), ALL);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(complete_once_said_so), T(removed), T(cut_short), T(zeroed), T(unreadable),
-        T(preemption_modes)};
+        T(complete_once_said_so), T(removed),         T(cut_short), T(zeroed), T(unreadable),
+        T(of_which_boot),         T(preemption_modes)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }
