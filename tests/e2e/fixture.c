@@ -182,11 +182,20 @@ void configure(unsigned rotation_ms, const char *more)
     assert_int_equal(fclose(f), 0);
 }
 
+/* One that `cede run` has started ends a moment after it. */
+static bool nobody_answers(void)
+{
+    json_t *answer = ask("{\"v\":1,\"op\":\"ps\"}");
+    json_decref(answer);
+    return !answer;
+}
+
 struct ceded ceded_start(void)
 {
     char config[96];
     struct ceded d;
     json_t *answer = NULL;
+    assert_true(EVENTUALLY(nobody_answers()));
     snprintf(config, sizeof(config), "%s/cede.conf", harness_dir());
     d.pid = SPAWN("ceded", "cede", "daemon", "--config", config, "--dir", home);
     bool up = EVENTUALLY((answer = ask("{\"v\":1,\"op\":\"ps\"}")) || !process_state(d.pid) ||

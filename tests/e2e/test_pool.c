@@ -70,11 +70,13 @@ static void foreign_descriptors(void **state)
     ceded_stop(&d);
 }
 
+/* Where there is no control daemon to start. */
+#define CEDE_WITHOUT_MPS(...) RUN(&result, "env", "PATH=/usr/bin:/bin", harness_exe(), __VA_ARGS__)
+
 /* Where there can be none the job runs without, and a line says why. */
 static void without(void **state)
 {
     (void)state;
-    char *before = strdup(getenv("PATH"));
     configure(20, "");
     struct ceded d = ceded_start();
     setenv("CUDA_MPS_PIPE_DIRECTORY", "/else", 1);
@@ -84,15 +86,15 @@ static void without(void **state)
         strstr(result.err, "'sh' runs outside of a pool: CUDA_MPS_PIPE_DIRECTORY is set"));
     unsetenv("CUDA_MPS_PIPE_DIRECTORY");
 
-    setenv("PATH", "/usr/bin:/bin", 1);
-    CEDE("run", "-c", "batch", "--pool", "--", "sh", "-c", "echo .$CUDA_MPS_PIPE_DIRECTORY");
+    CEDE_WITHOUT_MPS("run", "-c", "batch", "--pool", "--", "sh", "-c",
+                     "echo .$CUDA_MPS_PIPE_DIRECTORY");
     assert_string_equal(result.out, ".\n");
     assert_non_null(strstr(
         result.err, "there is no nvidia-cuda-mps-control in an absolute directory of $PATH"));
     RUN(&result, "sh", "-c",
-        "cd $CEDE_MPS_STAND_IN && PATH=:.:$PATH exec $CEDE_EXE run -c batch --pool -- true");
+        "cd $CEDE_MPS_STAND_IN && PATH=:.:/usr/bin:/bin exec $CEDE_EXE run -c batch --pool -- "
+        "true");
     assert_non_null(strstr(result.err, "in an absolute directory of $PATH"));
-    setenv("PATH", before, 1);
 
     stand_in("fails");
     CEDE("run", "-c", "batch", "--pool", "--", "sh", "-c", "echo .$CUDA_MPS_PIPE_DIRECTORY");
@@ -106,7 +108,6 @@ static void without(void **state)
     assert_int_equal(status_of(result.status), 2);
     RUN(&result, "cede", "run", "-c", "batch", "--pool", "--sm", "0", "--", "true");
     assert_int_equal(status_of(result.status), 2);
-    free(before);
     ceded_stop(&d);
 }
 
@@ -195,27 +196,21 @@ static void answer_that_was_lost(void **state)
 static void strict_and_alone(void **state)
 {
     (void)state;
-    char *before = strdup(getenv("PATH"));
     CEDE("run", "--gpu-device", "soft", "-c", "batch", "--strict", "--pool", "--", "sh", "-c",
          "echo $CUDA_MPS_PIPE_DIRECTORY");
     assert_non_null(strstr(result.out, "/" POOL "/mps"));
-    setenv("PATH", "/usr/bin:/bin", 1);
-    RUN(&result, "cede", "run", "--gpu-device", "soft", "-c", "batch", "--strict", "--pool", "--",
-        "echo", "ran");
+    CEDE_WITHOUT_MPS("run", "--gpu-device", "soft", "-c", "batch", "--strict", "--pool", "--",
+                     "echo", "ran");
     assert_int_equal(status_of(result.status), 1);
     assert_string_equal(result.out, "");
     assert_non_null(strstr(result.err, "'echo' was not run: there is no nvidia-cuda-mps-control"));
-    setenv("PATH", before, 1);
     set_device("soft\npool = batch"); /* nobody has asked for that */
     configure(20, "");
-    setenv("PATH", "/usr/bin:/bin", 1);
     struct ceded d = ceded_start();
-    CEDE("run", "-c", "batch", "--strict", "--", "echo", "ran");
+    CEDE_WITHOUT_MPS("run", "-c", "batch", "--strict", "--", "echo", "ran");
     assert_string_equal(result.out, "ran\n");
     assert_non_null(strstr(result.err, "'echo' runs outside of a pool: there is no"));
     ceded_stop(&d);
-    setenv("PATH", before, 1);
-    free(before);
 
     RUN(&result, "sh", "-c",
         "d=$CEDE_DIR/a-directory-of-more-bytes-than-there-are; mkdir $d; CEDE_DIR=$d exec "
