@@ -19,9 +19,12 @@ bool account_shared(const struct policy_device *dev, const struct member *m)
     return false;
 }
 
+/* Where a floor gives the classes parts of their own, each part is divided by itself: an account's
+ * normal jobs would otherwise use up what its batch jobs are to have. */
 static uint64_t account_vtime(const struct policy_device *dev, const struct member *m)
 {
-    return dev->turns[m->account].vtime;
+    const struct account_turns *a = &dev->turns[m->account];
+    return dev->rotation.by_class ? a->by_class[m->class].vtime : a->all.vtime;
 }
 
 /* Boosted, and not too far ahead of the jobs of its account that work, if any do: then its turns
@@ -38,8 +41,9 @@ bool account_may_lead(const struct policy_device *dev, const struct member *m)
 {
     const struct rotation *r = &dev->rotation;
     double own = m->turn_weight * m->pace, whole = dev->turns[m->account].part;
-    double lead = r->linked ? own * ((double)m->vtime - (double)r->vtime_floor)
-                            : whole * ((double)account_vtime(dev, m) - (double)r->account_floor);
+    double lead =
+        r->linked ? own * ((double)m->vtime - (double)r->vtime_floor)
+                  : whole * ((double)dev->turns[m->account].all.vtime - (double)r->account_floor);
     return !dev->several ||
            (leads_its_own(dev, m) && lead <= (double)ACCOUNT_LEAD_NS * WEIGHT_DEFAULT);
 }

@@ -41,9 +41,16 @@ struct account {
     bool boosted;                      /* one of its jobs is, for its deadline */
 };
 
-/* An account on a device. Invariant: vtime and floor never fall. */
+/* Turns that an account has had, in ns divided by weight (times WEIGHT_DEFAULT). */
+struct account_had {
+    uint64_t vtime;
+    uint64_t probe; /* of it, if that was the last: a look whether an idle job works */
+};
+
+/* An account on a device. Invariant: floor never falls. */
 struct account_turns {
-    uint64_t vtime; /* turns of its jobs, in ns divided by weight (times WEIGHT_DEFAULT) */
+    struct account_had all;
+    struct account_had by_class[CLASS_COUNT]; /* of the turns that were given by class */
     uint64_t floor; /* vtime that a job which comes to it here starts with */
     double part;    /* of its jobs together, as a weight; the default where there is one account */
     double debt;    /* on linked devices: what jobs that left had ahead, ns times WEIGHT_DEFAULT */

@@ -155,13 +155,14 @@ static void job_spread(struct sched *c, uint32_t job)
 /* A job that works again gets no credit for the time it wanted nothing, and no debt for probes. A
  * gated device is never probed, nor is a job that expects deadlines: there it is no debt, but what
  * it had. More than a lead's worth of turns had while boosted is forgotten. */
-static void place_wakeup(const struct policy_device *dev, struct member *m)
+static void place_wakeup(struct policy_device *dev, struct member *m)
 {
     uint64_t floor = dev->turns[m->account].floor;
     uint64_t most = floor + (uint64_t)ROTATION_LEAD_NS * WEIGHT_DEFAULT / m->weight;
     bool probed = !dev->gated && !m->due.expects;
     m->idle = false;
     m->fresh = probed;
+    rotation_wake(dev, m);
     if (probed || m->vtime < floor)
         m->vtime = floor;
     else if (m->due.expects && m->vtime > most)

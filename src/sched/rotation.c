@@ -30,11 +30,12 @@ uint64_t rotation_turn_ns(const struct sched_params *p, const struct member *m, 
     return (us < cycle_us ? (uint64_t)cycle_us : us) * 1000ULL; /* floor is 0 or 0.001 and more */
 }
 
-/* Whether a job of this account works here. */
-static bool account_works(const struct policy_device *dev, uint32_t account)
+/* Whether a job of its account works that this one's turns are taken from. */
+static bool account_works(const struct policy_device *dev, const struct member *m)
 {
-    for_each_member (dev, m) {
-        if (m->account == account && !m->paused && !m->idle)
+    for_each_member (dev, x) {
+        if (x->account == m->account && !x->idle && is_candidate(dev, x) &&
+            (!dev->rotation.by_class || x->class == m->class))
             return true;
     }
     return false;
@@ -50,6 +51,15 @@ void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns
                                                          : WINDOW_GAPS;
 }
 
+/* An account that comes late starts where the others are. */
+static void reach(struct account_had *had, uint64_t *floor, bool counts)
+{
+    if (had->vtime < *floor)
+        had->vtime = *floor;
+    else if (counts)
+        *floor = had->vtime;
+}
+
 void rotation_begin(struct policy_device *dev, struct member *m, bool leads, uint64_t now_ns)
 {
     struct rotation *r = &dev->rotation;
@@ -58,13 +68,33 @@ void rotation_begin(struct policy_device *dev, struct member *m, bool leads, uin
         m->vtime = a->floor;
     else if (!m->idle && m->job != dev->boost.job)
         a->floor = m->vtime;
-    if (a->vtime < r->account_floor)
-        a->vtime = r->account_floor;
-    else if (!m->idle && !leads && m->job != dev->window)
-        r->account_floor = a->vtime;
+    bool counts = !m->idle && !leads && m->job != dev->window;
+    reach(&a->all, &r->account_floor, counts);
+    if (r->by_class)
+        reach(&a->by_class[m->class], &r->account_class_floor[m->class], counts);
     r->vtime_floor = a->floor > r->vtime_floor ? a->floor : r->vtime_floor;
     r->round_ns = now_ns;
     rotation_grant(dev, m, now_ns);
+}
+
+static void charge(struct account_had *had, double weighted_ns, bool probe)
+{
+    had->vtime += (uint64_t)weighted_ns;
+    had->probe = probe ? (uint64_t)weighted_ns : 0;
+}
+
+static void forgive(struct account_had *had, uint64_t floor)
+{
+    uint64_t ahead = had->vtime > floor ? had->vtime - floor : 0;
+    had->vtime -= ahead < had->probe ? ahead : had->probe;
+    had->probe = 0;
+}
+
+void rotation_wake(struct policy_device *dev, const struct member *m)
+{
+    struct account_turns *a = &dev->turns[m->account];
+    forgive(&a->all, dev->rotation.account_floor);
+    forgive(&a->by_class[m->class], dev->rotation.account_class_floor[m->class]);
 }
 
 void rotation_end(const struct sched_params *p, struct policy_device *dev, double pace,
@@ -85,9 +115,12 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, doubl
     ns = ns < turn ? ns : turn;
     ns /= r->in_window == WINDOW_GAPS ? GAPS_CHEAP : 1;
     r->class_vtime[m->class] += r->by_class || r->linked ? ns : 0;
-    bool alone = probe && !account_works(dev, m->account);
+    bool alone = probe && !account_works(dev, m);
     struct account_turns *a = &dev->turns[m->account];
-    a->vtime += (uint64_t)((double)(alone ? turn * PROBE_CHARGE : ns) * WEIGHT_DEFAULT / a->part);
+    double weighted_ns = (double)(alone ? turn * PROBE_CHARGE : ns) * WEIGHT_DEFAULT / a->part;
+    charge(&a->all, weighted_ns, alone);
+    if (r->by_class)
+        charge(&a->by_class[m->class], weighted_ns, alone);
     /* GPU time counts on all devices of a gang; but a large one is found working as soon as others.
      */
     ns = probe ? turn * PROBE_CHARGE : ns * (m->gang ? m->gang : 1);
@@ -117,12 +150,12 @@ void rotation_charge_left(const struct sched_params *p, struct policy_device *de
         return;
     struct account_turns *a = &dev->turns[r->left];
     uint64_t turn = p->rotation_us * 1000ULL, ns = now_ns > r->turn_ns ? now_ns - r->turn_ns : 0;
-    double charge = (double)(ns < turn ? ns : turn) * WEIGHT_DEFAULT;
+    double weighted_ns = (double)(ns < turn ? ns : turn) * WEIGHT_DEFAULT;
     r->left = SLOT_NONE;
     if (r->linked)
-        a->debt += charge;
+        a->debt += weighted_ns;
     else
-        a->vtime += (uint64_t)(charge / a->part);
+        charge(&a->all, weighted_ns / a->part, false);
 }
 
 /* Who has a window may hardly use it. Were turns in its gaps given in strict order, a normal job
@@ -173,6 +206,7 @@ static void pick_next(const struct sched_params *p, struct policy_device *dev, u
     enum job_class class = CLASS_COUNT;
     bool one_class = floor_class(p, dev, &class);
     struct member *best = NULL, *first = boosted(dev);
+    dev->rotation.by_class = one_class;
     for_each_member (dev, m) {
         if (is_candidate(dev, m) && (!one_class || m->class == class) &&
             (!best || account_before(dev, m, best)))
@@ -181,7 +215,6 @@ static void pick_next(const struct sched_params *p, struct policy_device *dev, u
     if (first && one_class && first->class != class)
         first = NULL;
     best = first ? first : best;
-    dev->rotation.by_class = one_class;
     if (best)
         rotation_begin(dev, best, first, now_ns);
 }

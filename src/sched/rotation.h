@@ -30,15 +30,16 @@ enum turn_in { WINDOW_NONE, WINDOW_OWN, WINDOW_GAPS };
  * have the same round_ns. vtime_floor never falls, and is no account's floor less (account.h); of
  * linked devices it is that of all accounts. */
 struct rotation {
-    uint32_t holder;                   /* has the turn; SLOT_NONE: nobody */
-    uint32_t left;                     /* account of a holder that left; SLOT_NONE: none */
-    uint64_t turn_ns;                  /* since then */
-    bool by_class;                     /* and it was given by class, of a device not linked */
-    enum turn_in in_window;            /* where the turn began */
-    uint64_t round_ns;                 /* of linked devices: when all last switched */
-    uint64_t vtime_floor;              /* vtime that jobs have reached */
-    uint64_t account_floor;            /* vtime that an account starts with that comes */
-    uint64_t class_vtime[CLASS_COUNT]; /* GPU time of turns; counts while a floor is kept */
+    uint32_t holder;        /* has the turn; SLOT_NONE: nobody */
+    uint32_t left;          /* account of a holder that left; SLOT_NONE: none */
+    uint64_t turn_ns;       /* since then */
+    bool by_class;          /* and it was given by class, of a device not linked */
+    enum turn_in in_window; /* where the turn began */
+    uint64_t round_ns;      /* of linked devices: when all last switched */
+    uint64_t vtime_floor;   /* vtime that jobs have reached */
+    uint64_t account_floor; /* vtime that an account starts with that comes */
+    uint64_t account_class_floor[CLASS_COUNT]; /* the same of turns that are given by class */
+    uint64_t class_vtime[CLASS_COUNT];         /* GPU time of turns; counts while a floor is kept */
     uint64_t idle_since_ns; /* gated devices: the holder wants nothing; TIME_NEVER: it does */
 
     /* Of this decision, set by the policy. */
@@ -69,6 +70,8 @@ void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns
  * pace is (round.c; 1 where devices are not linked). */
 void rotation_end(const struct sched_params *p, struct policy_device *dev, double pace,
                   uint64_t now_ns);
+/* It works again: its account is not charged for the last look at it. */
+void rotation_wake(struct policy_device *dev, const struct member *m);
 /* Its holder left in mid-turn: the account is charged at the next decision. */
 void rotation_leave(struct policy_device *dev, const struct member *m);
 void rotation_charge_left(const struct sched_params *p, struct policy_device *dev, uint64_t now_ns);

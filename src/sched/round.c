@@ -322,7 +322,7 @@ static void pack(const struct round *rd, struct lineup *l, bool starts)
         if (starts && clock > r->vtime_floor)
             r->vtime_floor = clock;
         for_each_member (dev, m) {
-            dev->turns[m->account].vtime = r->account_floor;
+            dev->turns[m->account].all.vtime = r->account_floor;
             dev->turns[m->account].floor = r->vtime_floor;
         }
     }

@@ -51,6 +51,17 @@ static const struct mock_scenario table[] = {
         {.class = N, .need = 1, .account = 1, .lo = 0.74, .hi = 0.76},
         {.class = N, .need = 1, .account = 2, .lo = 0.12, .hi = 0.13},
         {.class = N, .need = 1, .account = 2, .lo = 0.12, .hi = 0.13}}},
+    {"what a floor keeps for batch jobs is not used up by normal ones of the same account", "priority", .floor = 0.2, .seconds = 60, .usage = true, .jobs = {
+        {.class = L, .need = 0.02, .account = 3, .lo = 0.019, .hi = 0.021},
+        {.class = N, .need = 1, .account = 2, .lo = 0.38, .hi = 0.4},
+        {.class = N, .need = 1, .account = 3, .lo = 0.38, .hi = 0.4},
+        {.class = B, .need = 1, .account = 3, .lo = 0.07, .hi = 0.1},
+        {.class = B, .need = 0.005, .lo = 0.004, .hi = 0.006}}},
+    {"and an account that comes later has no more of it", "priority", .floor = 0.2, .seconds = 60, .usage = true, .jobs = {
+        {.class = L, .need = 0.02, .account = 3, .lo = 0.019, .hi = 0.021},
+        {.class = N, .need = 1, .account = 2, .lo = 0.76, .hi = 0.8},
+        {.class = B, .need = 1, .account = 2, .lo = 0.15, .hi = 0.17},
+        {.class = B, .need = 1, .account = 3, .works_from_s = 40, .lo = 0.026, .hi = 0.034}}},
     {"jobs that come and go bring no credit", "priority", .seconds = 30, .account = {[1] = {.weight = 300}}, .saturated = true, .jobs = {
         {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
         {.class = B, .need = 1, .account = 1, .lo = 0.64, .hi = 0.69},
@@ -89,6 +100,10 @@ static const struct mock_scenario table[] = {
         {.class = L, .need = 0.1, .lo = 0.099, .hi = 0.101},
         {.class = B, .need = 1, .account = 1, .lo = 0.86, .hi = 0.9},
         {.class = B, .need = 1, .account = 2, .works_from_s = 99, .lo = 0, .hi = 0},
+        {.class = B, .need = 1, .account = 3, .works_from_s = 99, .lo = 0, .hi = 0}}},
+    {"the same with a floor, and a latency job that works", "priority", .floor = 0.2, .seconds = 60, .measure_from_s = 10, .usage = true, .jobs = {
+        {.class = L, .need = 0.02, .account = 3, .lo = 0.019, .hi = 0.021},
+        {.class = B, .need = 1, .account = 2, .lo = 0.94, .hi = 0.98},
         {.class = B, .need = 1, .account = 3, .works_from_s = 99, .lo = 0, .hi = 0}}},
 };
 /* clang-format on */
