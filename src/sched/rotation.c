@@ -52,7 +52,7 @@ void rotation_grant(struct policy_device *dev, struct member *m, uint64_t now_ns
 }
 
 /* An account that comes late starts where the others are. */
-static void reach(struct account_had *had, uint64_t *floor, bool counts)
+static void had_reach(struct account_had *had, uint64_t *floor, bool counts)
 {
     if (had->vtime < *floor)
         had->vtime = *floor;
@@ -69,21 +69,21 @@ void rotation_begin(struct policy_device *dev, struct member *m, bool leads, uin
     else if (!m->idle && m->job != dev->boost.job)
         a->floor = m->vtime;
     bool counts = !m->idle && !leads && m->job != dev->window;
-    reach(&a->all, &r->account_floor, counts);
+    had_reach(&a->all, &r->account_floor, counts);
     if (r->by_class)
-        reach(&a->by_class[m->class], &r->account_class_floor[m->class], counts);
+        had_reach(&a->by_class[m->class], &r->account_class_floor[m->class], counts);
     r->vtime_floor = a->floor > r->vtime_floor ? a->floor : r->vtime_floor;
     r->round_ns = now_ns;
     rotation_grant(dev, m, now_ns);
 }
 
-static void charge(struct account_had *had, double weighted_ns, bool probe)
+static void had_charge(struct account_had *had, double weighted_ns, bool probe)
 {
     had->vtime += (uint64_t)weighted_ns;
     had->probe = probe ? (uint64_t)weighted_ns : 0;
 }
 
-static void forgive(struct account_had *had, uint64_t floor)
+static void had_forgive(struct account_had *had, uint64_t floor)
 {
     uint64_t ahead = had->vtime > floor ? had->vtime - floor : 0;
     had->vtime -= ahead < had->probe ? ahead : had->probe;
@@ -93,8 +93,8 @@ static void forgive(struct account_had *had, uint64_t floor)
 void rotation_wake(struct policy_device *dev, const struct member *m)
 {
     struct account_turns *a = &dev->turns[m->account];
-    forgive(&a->all, dev->rotation.account_floor);
-    forgive(&a->by_class[m->class], dev->rotation.account_class_floor[m->class]);
+    had_forgive(&a->all, dev->rotation.account_floor);
+    had_forgive(&a->by_class[m->class], dev->rotation.account_class_floor[m->class]);
 }
 
 void rotation_end(const struct sched_params *p, struct policy_device *dev, double pace,
@@ -118,9 +118,9 @@ void rotation_end(const struct sched_params *p, struct policy_device *dev, doubl
     bool alone = probe && !account_works(dev, m);
     struct account_turns *a = &dev->turns[m->account];
     double weighted_ns = (double)(alone ? turn * PROBE_CHARGE : ns) * WEIGHT_DEFAULT / a->part;
-    charge(&a->all, weighted_ns, alone);
+    had_charge(&a->all, weighted_ns, alone);
     if (r->by_class)
-        charge(&a->by_class[m->class], weighted_ns, alone);
+        had_charge(&a->by_class[m->class], weighted_ns, alone);
     /* GPU time counts on all devices of a gang; but a large one is found working as soon as others.
      */
     ns = probe ? turn * PROBE_CHARGE : ns * (m->gang ? m->gang : 1);
@@ -155,7 +155,7 @@ void rotation_charge_left(const struct sched_params *p, struct policy_device *de
     if (r->linked)
         a->debt += weighted_ns;
     else
-        charge(&a->all, weighted_ns / a->part, false);
+        had_charge(&a->all, weighted_ns / a->part, false);
 }
 
 /* Who has a window may hardly use it. Were turns in its gaps given in strict order, a normal job

@@ -1,0 +1,244 @@
+/* See interference.h. */
+#include "sched/interference.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+#define ISSUE_MOST   0.98 /* of issue slots and pipes that two kernels get together */
+#define GREED        3.0  /* who has an instruction ready more often gets that much more */
+#define DRAM_SHARP   3.3  /* how late DRAM makes its users wait before it is full */
+#define TOGETHER     4.0  /* several scarce resources cost more than the scarcest */
+#define LATENCY_L1   35.0 /* cycles, of which only the ratios matter */
+#define LATENCY_L2   270.0
+#define LATENCY_DRAM 600.0
+#define LEAST_USE    0.02 /* of DRAM: below that a kernel does not wait for memory */
+
+const char *resource_name(enum resource r)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        RESOURCES(X)
+#undef X
+    };
+    return r < RESOURCE_COUNT ? names[r] : "?";
+}
+
+/* What several causes make of a kernel. */
+struct cost {
+    double excess, largest; /* sum of slowdown^TOGETHER - 1 */
+    enum resource limit;
+};
+
+static void cost_add(struct cost *c, enum resource r, double slowdown)
+{
+    c->excess += pow(slowdown, TOGETHER) - 1;
+    if (slowdown > c->largest * (1 + 1e-9)) {
+        c->largest = slowdown;
+        c->limit = r;
+    }
+}
+
+/* ---- room on SMs ---- */
+
+/* The largest part that so many blocks take of anything that an SM has. */
+static double room_taken(const struct gpu_shape *g, const struct kernel_profile *a, double na,
+                         const struct kernel_profile *b, double nb)
+{
+    double threads = na * a->threads + nb * b->threads;
+    double registers = na * a->threads * a->registers + nb * b->threads * b->registers;
+    double shared = na * a->shared_bytes + nb * b->shared_bytes;
+    double most = fmax(threads / g->sm_threads, (na + nb) / g->sm_blocks);
+    most = g->sm_registers ? fmax(most, registers / g->sm_registers) : most;
+    return g->sm_shared_bytes ? fmax(most, shared / g->sm_shared_bytes) : most;
+}
+
+/* Blocks of the kernel at a time on an SM in use. */
+static double resident(const struct gpu_shape *g, const struct kernel_profile *k)
+{
+    double one = room_taken(g, k, 1, k, 0), most = one > 0 ? floor(1 / one + 1e-9) : 1;
+    return fmin(fmax(most, 1), ceil((double)k->blocks / g->sms));
+}
+
+/* Blocks go where the fewest are: the part of the SMs in use that the other uses, too. */
+static double overlap(const struct gpu_shape *g, const struct kernel_profile *k,
+                      const struct kernel_profile *other)
+{
+    double in_use = fmin(k->blocks, g->sms), others = fmin(other->blocks, g->sms);
+    double both = fmax(0, in_use + others - g->sms);
+    if (both > 0 && k->blocks <= g->sms * resident(g, k))
+        return 1; /* all blocks run at once: the slowest counts */
+    return in_use > 0 ? both / in_use : 0;
+}
+
+/* ---- issue slots and pipes ---- */
+
+/* A scheduler stays with who has an instruction ready; the others get what that leaves. */
+static void contend(const double use[2], double slowdown[2])
+{
+    double most = fmax(ISSUE_MOST, fmax(use[0], use[1])), w[2], got[2];
+    slowdown[0] = slowdown[1] = 1;
+    if (use[0] + use[1] <= most)
+        return;
+    for (int i = 0; i < 2; i++)
+        w[i] = pow(use[i], GREED);
+    for (int i = 0; i < 2; i++)
+        got[i] = fmin(use[i], most * w[i] / (w[0] + w[1]));
+    for (int i = 0; i < 2; i++)
+        got[i] = fmin(use[i], most - got[!i]);
+    for (int i = 0; i < 2; i++)
+        slowdown[i] = got[i] > 0 ? fmax(1, use[i] / got[i]) : 1;
+}
+
+/* ---- memory ---- */
+
+/* Of a working set that is gone through again and again, where what is replaced is random. */
+static double hit_rate(double bytes, double capacity)
+{
+    double ratio = capacity > 0 ? bytes / capacity : 0, hit = 1 / fmax(ratio, 1);
+    if (ratio <= 1)
+        return 1;
+    for (int i = 0; i < 100; i++)
+        hit = exp(-(1 - hit) * ratio);
+    return hit;
+}
+
+/* The working set that has this hit rate alone. */
+static double working_set(double bytes, double hit, double capacity)
+{
+    if (bytes > 0 || hit <= 0 || hit >= 1)
+        return bytes;
+    return -log(hit) / (1 - hit) * capacity;
+}
+
+static double hit_beside(double hit, double own, double other, double capacity)
+{
+    if (own <= 0)
+        return hit;
+    return hit * hit_rate(own + other, capacity) / hit_rate(own, capacity);
+}
+
+static double interference_latency(double l1, double l2)
+{
+    return l1 * LATENCY_L1 + (1 - l1) * (l2 * LATENCY_L2 + (1 - l2) * LATENCY_DRAM);
+}
+
+/* How much of its time a kernel waits for memory: the rest it computes. */
+static double memory_bound(const struct kernel_profile *k)
+{
+    double busy = 0;
+    bool reads = k->use[RESOURCE_DRAM] > LEAST_USE || k->l1_bytes || k->l2_bytes || k->l1_hit > 0 ||
+                 k->l2_hit > 0;
+    for (int r = RESOURCE_ISSUE; r <= RESOURCE_TENSOR; r++)
+        busy = fmax(busy, k->use[r]);
+    return reads ? fmax(0, 1 - busy) : 0;
+}
+
+struct caches {
+    double l1, l2; /* hit rates */
+};
+
+static struct caches caches_beside(const struct gpu_shape *g, const struct kernel_profile *k,
+                                   const struct kernel_profile *o, double shared)
+{
+    double own1 = working_set((double)k->l1_bytes, k->l1_hit, g->sm_l1_bytes / resident(g, k));
+    double other1 = working_set((double)o->l1_bytes, o->l1_hit, g->sm_l1_bytes / resident(g, o));
+    double own2 = working_set((double)k->l2_bytes, k->l2_hit, (double)g->l2_bytes);
+    double other2 = working_set((double)o->l2_bytes, o->l2_hit, (double)g->l2_bytes);
+    double l1 =
+        hit_beside(k->l1_hit, own1 * resident(g, k), other1 * resident(g, o), g->sm_l1_bytes);
+    return (struct caches){.l1 = k->l1_hit + shared * (l1 - k->l1_hit),
+                           .l2 = hit_beside(k->l2_hit, own2, other2, (double)g->l2_bytes)};
+}
+
+/* Of DRAM's bandwidth, with these hit rates, if it went on as fast as alone. */
+static double dram_use(const struct kernel_profile *k, struct caches now)
+{
+    double before = (1 - k->l1_hit) * (1 - k->l2_hit), l1 = (1 - now.l1) / (1 - k->l1_hit);
+    if (k->use[RESOURCE_L2] > 0 && k->l1_hit < 1)
+        return k->use[RESOURCE_L2] * l1 * (1 - now.l2);
+    return k->use[RESOURCE_DRAM] * (before > 1e-3 ? l1 * (1 - now.l2) / (1 - k->l2_hit) : 1);
+}
+
+/* What it would ask of DRAM that never made it wait. */
+static double dram_demand(double use)
+{
+    double u = pow(fmin(use, 0.99), DRAM_SHARP);
+    return pow(u / (1 - u), 1 / DRAM_SHARP);
+}
+
+static double dram_wait(double demand)
+{
+    return pow(1 + pow(demand, DRAM_SHARP), 1 / DRAM_SHARP);
+}
+
+static void add_memory(const struct gpu_shape *g, const struct kernel_profile pair[2],
+                       const double shared[2], struct cost cost[2])
+{
+    double demand[2], cached[2];
+    for (int i = 0; i < 2; i++) {
+        const struct kernel_profile *k = &pair[i];
+        struct caches now = caches_beside(g, k, &pair[!i], shared[i]);
+        double bound = memory_bound(k), alone = interference_latency(k->l1_hit, k->l2_hit);
+        double l1 = 1 + bound * (interference_latency(now.l1, k->l2_hit) / alone - 1);
+        double both = 1 + bound * (interference_latency(now.l1, now.l2) / alone - 1);
+        cached[i] = both;
+        demand[i] = dram_demand(dram_use(k, now) / both);
+        cost_add(&cost[i], RESOURCE_L1, l1);
+        cost_add(&cost[i], RESOURCE_L2, both / l1);
+    }
+    for (int i = 0; i < 2; i++) {
+        double alone = dram_wait(dram_demand(pair[i].use[RESOURCE_DRAM]));
+        double waits = dram_wait(demand[0] + demand[1]) / alone;
+        if (pair[i].use[RESOURCE_DRAM] > LEAST_USE || cached[i] > 1)
+            cost_add(&cost[i], RESOURCE_DRAM, fmax(1, waits));
+    }
+}
+
+/* ---- together ---- */
+
+/* One of each: when the first ends the other goes on alone. */
+static double speedup_of(const double us[2], const double slowdown[2])
+{
+    int first = us[0] * slowdown[0] > us[1] * slowdown[1];
+    double t = us[first] * slowdown[first];
+    double left = us[!first] * fmax(0, 1 - t / (us[!first] * slowdown[!first]));
+    return us[0] > 0 && us[1] > 0 ? (us[0] + us[1]) / (t + left) : 0;
+}
+
+void interference_estimate(const struct gpu_shape *g, const struct kernel_profile pair[2],
+                           struct interference *out)
+{
+    const struct kernel_profile *a = &pair[0], *b = &pair[1];
+    double shared[2] = {overlap(g, a, b), overlap(g, b, a)}, us[2] = {a->us, b->us};
+    double room = room_taken(g, a, resident(g, a), b, resident(g, b));
+    struct cost cost[2] = {{.largest = 1}, {.largest = 1}};
+    for (int r = RESOURCE_ISSUE; r <= RESOURCE_TENSOR; r++) {
+        double use[2] = {a->use[r], b->use[r]}, slowdown[2];
+        contend(use, slowdown);
+        for (int i = 0; i < 2; i++)
+            cost_add(&cost[i], r, 1 + shared[i] * (slowdown[i] - 1));
+    }
+    add_memory(g, pair, shared, cost);
+    for (int i = 0; i < 2; i++) {
+        /* Blocks that wait for room ask for nothing else meanwhile. */
+        double waits = 1 + shared[i] * (fmax(room, 1) - 1);
+        out->slowdown[i] = pow(1 + cost[i].excess, 1 / TOGETHER);
+        out->limit[i] = cost[i].limit;
+        if (waits > out->slowdown[i]) {
+            out->slowdown[i] = waits;
+            out->limit[i] = RESOURCE_BLOCKS;
+        }
+    }
+    out->speedup = speedup_of(us, out->slowdown);
+}
+
+double interference_of_fewer_sms(const struct gpu_shape *g, const struct kernel_profile *k,
+                                 uint32_t sms)
+{
+    double busy = 0, one = room_taken(g, k, 1, k, 0), most = one > 0 ? floor(1 / one + 1e-9) : 1;
+    double before = ceil((double)k->blocks / g->sms), now = ceil((double)k->blocks / sms);
+    for (int r = RESOURCE_ISSUE; r <= RESOURCE_TENSOR; r++)
+        busy = fmax(busy, k->use[r] / ISSUE_MOST);
+    double waves = ceil(now / fmax(most, 1)) / ceil(before / fmax(most, 1));
+    return fmax(fmax(1, waves), busy * now / before);
+}

@@ -1,0 +1,68 @@
+/* How much two kernels slow each other down that run on one GPU at the same time, and by what.
+ *
+ * Both go on for ever, each as a profiler sees it alone. They contend for what each SM has (room
+ * for blocks, issue slots, pipes, L1) where they share SMs, and for what all SMs share (L2, DRAM).
+ * A single figure, such as arithmetic intensity or occupancy, misses most of these.
+ *
+ * Source: requirements N11, M sections 3 and 4. Pure arithmetic.
+ */
+#ifndef CEDE_SCHED_INTERFERENCE_H
+#define CEDE_SCHED_INTERFERENCE_H
+
+#include <stdint.h>
+
+#define RESOURCES(X)                                                                               \
+    X(NONE, "nothing")                                                                             \
+    X(BLOCKS, "room for blocks")                                                                   \
+    X(ISSUE, "issue slots")                                                                        \
+    X(INTEGER, "integer pipe")                                                                     \
+    X(FP32, "FP32 pipe")                                                                           \
+    X(FP64, "FP64 pipe")                                                                           \
+    X(FP16, "FP16 pipe")                                                                           \
+    X(TENSOR, "tensor pipe")                                                                       \
+    X(L1, "L1 cache")                                                                              \
+    X(L2, "L2 cache")                                                                              \
+    X(DRAM, "DRAM bandwidth")
+
+enum resource {
+#define X(name, text) RESOURCE_##name,
+    RESOURCES(X)
+#undef X
+        RESOURCE_COUNT
+};
+
+/* Capacities. Of one SM, or of the whole GPU. */
+struct gpu_shape {
+    uint32_t sms;
+    uint32_t sm_threads, sm_blocks, sm_registers, sm_shared_bytes;
+    uint32_t sm_l1_bytes;
+    uint64_t l2_bytes; /* that one kernel can fill */
+};
+
+/* A kernel alone on the GPU. What is not known is 0. */
+struct kernel_profile {
+    uint32_t blocks, threads;         /* of the grid; of a block */
+    uint32_t registers, shared_bytes; /* of a thread; of a block */
+    double us;                        /* how long it takes */
+    double use[RESOURCE_COUNT];  /* shares of issue slots and pipes while an SM is in use, and of
+                                  * DRAM's bandwidth; L2: its traffic by DRAM's bandwidth */
+    double l1_hit, l2_hit;       /* of what it reads and writes; of what L1 does not have */
+    uint64_t l1_bytes, l2_bytes; /* that it goes through again and again: a block; the grid */
+};
+
+struct interference {
+    double slowdown[2];     /* duration beside the other, relative to alone: 1 and more */
+    enum resource limit[2]; /* what costs each most */
+    double speedup;         /* of one of each, started together, over one after the other */
+};
+
+const char *resource_name(enum resource r);
+
+void interference_estimate(const struct gpu_shape *g, const struct kernel_profile pair[2],
+                           struct interference *out);
+
+/* Duration with only so many SMs, relative to all of them. sms: 1 to g->sms. */
+double interference_of_fewer_sms(const struct gpu_shape *g, const struct kernel_profile *k,
+                                 uint32_t sms);
+
+#endif

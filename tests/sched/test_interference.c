@@ -1,0 +1,157 @@
+/* Slowdowns that are predicted (sched/interference.h), against what the reference measured on an
+ * H100 and an RTX 3090: every number of its tables and of the text. */
+#include "sched/interference.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define WITHIN 0.1 /* requirement N11 */
+
+#define MB 1000000
+#define KB 1000
+
+static const struct gpu_shape h100 = {.sms = 132,
+                                      .sm_threads = 2048,
+                                      .sm_blocks = 32,
+                                      .sm_registers = 65536,
+                                      .sm_shared_bytes = 233472,
+                                      .sm_l1_bytes = 256 << 10,
+                                      .l2_bytes = 50 << 20};
+static const struct gpu_shape rtx3090 = {.sms = 82,
+                                         .sm_threads = 1536,
+                                         .sm_blocks = 16,
+                                         .sm_registers = 65536,
+                                         .sm_l1_bytes = 128 << 10,
+                                         .l2_bytes = 6 << 20};
+
+#define IPC(n) [RESOURCE_ISSUE] = (n) / 4.0
+
+/* ---- kernels of the reference ---- */
+
+#define SLEEP(n)                                                                                   \
+    {                                                                                              \
+        .blocks = (n), .threads = 1024, .us = 1, .use = { IPC(0.2) }                               \
+    }
+#define COPY                                                                                       \
+    {                                                                                              \
+        .blocks = 132, .threads = 1024, .us = 1, .use = { IPC(0.61), [RESOURCE_DRAM] = 0.5 }       \
+    }
+#define MUL(t, ipc)                                                                                \
+    {                                                                                              \
+        .blocks = 132, .threads = (t), .us = 1, .use = { IPC(ipc) }                                \
+    }
+#define MUL64(ipc, pipe)                                                                           \
+    {                                                                                              \
+        .blocks = 132, .threads = 128, .us = 1, .use = {                                           \
+            IPC(ipc),                                                                              \
+            [RESOURCE_FP64] = (pipe) / 100                                                         \
+        }                                                                                          \
+    }
+/* On SMs of its own. */
+#define APART(n, dram)                                                                             \
+    {                                                                                              \
+        .blocks = (n), .threads = 1024, .us = 1, .use = {                                          \
+            IPC(0.61),                                                                             \
+            [RESOURCE_DRAM] = (dram) / 100                                                         \
+        }                                                                                          \
+    }
+/* Arrays that it copies again and again, in L2 while it is alone. */
+#define COPY_L2(mb)                                                                                \
+    {                                                                                              \
+        .blocks = 66, .threads = 1024, .us = 1, .use = {IPC(0.61), [RESOURCE_L2] = 0.9},           \
+        .l2_hit = 1, .l2_bytes = 2 * (mb)*MB                                                       \
+    }
+#define COPY_L1(kb)                                                                                \
+    {                                                                                              \
+        .blocks = 132, .threads = 64, .us = 1, .use = {IPC(0.1)}, .l1_hit = 1, .l2_hit = 1,        \
+        .l1_bytes = 2 * (kb)*KB                                                                    \
+    }
+#define BOTH(k)                                                                                    \
+    {                                                                                              \
+        k, k                                                                                       \
+    }
+
+static const struct row {
+    const char *name;
+    const struct gpu_shape *gpu;
+    struct kernel_profile pair[2];
+    double slowdown, speedup; /* 0: not told. The slowdown is the second's */
+    enum resource limit;
+} rows[] = {
+    {"sleeping, 132 blocks", &h100, BOTH(SLEEP(132)), 1, 2, RESOURCE_NONE},
+    {"sleeping, 264 blocks", &h100, BOTH(SLEEP(264)), 2, 1, RESOURCE_BLOCKS},
+    {"L2: small arrays", &h100, BOTH(COPY_L2(5)), 1, 0, RESOURCE_NONE},
+    {"L2: arrays of 22.5 MB", &h100, BOTH(COPY_L2(22.5)), 1.79, 0, RESOURCE_L2},
+    {"DRAM: 33 blocks", &h100, BOTH(APART(33, 21.33)), 1.06, 0, RESOURCE_DRAM},
+    {"DRAM: 66 blocks", &h100, BOTH(APART(66, 40.12)), 1.14, 0, RESOURCE_DRAM},
+    {"DRAM: 99 blocks", &h100, BOTH(APART(66, 55.06)), 1.23, 0, RESOURCE_DRAM},
+    {"DRAM: 132 blocks", &h100, BOTH(APART(66, 69.18)), 1.36, 0, RESOURCE_DRAM},
+    {"DRAM: 10 blocks", &rtx3090, BOTH(APART(10, 24.48)), 1.06, 0, RESOURCE_DRAM},
+    {"DRAM: 20 blocks", &rtx3090, BOTH(APART(20, 45.34)), 1.27, 0, RESOURCE_DRAM},
+    {"DRAM: 40 blocks", &rtx3090, BOTH(APART(40, 71.96)), 1.61, 0, RESOURCE_DRAM},
+    {"DRAM: 80 blocks", &rtx3090, BOTH(APART(41, 90.69)), 1.91, 0, RESOURCE_DRAM},
+    {"L1: arrays of 32 KB", &h100, BOTH(COPY_L1(32)), 1, 2, RESOURCE_NONE},
+    {"issue: IPC 1.08", &h100, {MUL(128, 1.08), COPY}, 0, 1.915, RESOURCE_NONE},
+    {"issue: IPC 2.06", &h100, {MUL(128, 2.06), COPY}, 0, 1.896, RESOURCE_NONE},
+    {"issue: IPC 2.9", &h100, {MUL(128, 2.9), COPY}, 0, 1.893, RESOURCE_NONE},
+    {"issue: IPC 3.45", &h100, {MUL(128, 3.45), COPY}, 0, 1.65, RESOURCE_ISSUE},
+    {"issue: IPC 4", &h100, {MUL(256, 4), COPY}, 0, 1.001, RESOURCE_ISSUE},
+    {"FP64: 25 %", &h100, BOTH(MUL64(0.51, 24.96)), 0, 1.988, RESOURCE_NONE},
+    {"FP64: 49 %", &h100, BOTH(MUL64(1.02, 49.32)), 0, 1.977, RESOURCE_NONE},
+    {"FP64: 73 %", &h100, BOTH(MUL64(1.53, 72.99)), 0, 1.356, RESOURCE_FP64},
+    {"FP64: 97 %", &h100, BOTH(MUL64(2.01, 96.59)), 0, 1.018, RESOURCE_FP64},
+    {"product of 4 MB", &h100,
+     BOTH(((struct kernel_profile){
+         .blocks = 128, .threads = 128, .us = 1, .use = {IPC(3), [RESOURCE_FP32] = 0.6}})),
+     1.7, 0, RESOURCE_ISSUE},
+    {"intensity says yes", &h100, {MUL(1024, 4), COPY}, 0, 1, RESOURCE_ISSUE},
+    {"occupancy says yes", &h100, BOTH(MUL(128, 3.45)), 1.85, 0, RESOURCE_ISSUE},
+};
+
+static bool close_to(double value, double measured)
+{
+    return measured == 0 || fabs(value - measured) <= WITHIN * measured;
+}
+
+static void test_reference(void **state)
+{
+    (void)state;
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct row *r = &rows[i];
+        struct interference got;
+        interference_estimate(r->gpu, r->pair, &got);
+        bool right = close_to(got.slowdown[1], r->slowdown) && close_to(got.speedup, r->speedup) &&
+                     (r->limit == RESOURCE_NONE || got.limit[1] == r->limit);
+        printf("%-24s slowdown %.3f (%.3f)  speedup %.3f (%.3f)  %s%s\n", r->name, got.slowdown[1],
+               r->slowdown, got.speedup, r->speedup, resource_name(got.limit[1]),
+               right ? "" : "  <-- WRONG");
+        wrong += !right;
+    }
+    assert_int_equal(wrong, 0);
+}
+
+/* A sixteenth of the SMs, by its occupancy. */
+static void test_fewer_sms(void **state)
+{
+    (void)state;
+    static const struct kernel_profile mul = MUL(128, 3.45), sleeps = SLEEP(132);
+    assert_true(close_to(interference_of_fewer_sms(&h100, &mul, 8), 15.8));
+    assert_true(fabs(interference_of_fewer_sms(&h100, &mul, 132) - 1) < 1e-9);
+    assert_true(fabs(interference_of_fewer_sms(&h100, &sleeps, 66) - 1) < 1e-9);
+    assert_true(fabs(interference_of_fewer_sms(&h100, &sleeps, 33) - 2) < 1e-9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference),
+                                       cmocka_unit_test(test_fewer_sms)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
