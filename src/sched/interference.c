@@ -12,6 +12,7 @@
 #define LATENCY_L2   270.0
 #define LATENCY_DRAM 600.0
 #define LEAST_USE    0.02 /* of DRAM: below that a kernel does not wait for memory */
+#define WORTH_NAMING 1.01 /* slowdown */
 
 const char *resource_name(enum resource r)
 {
@@ -65,9 +66,23 @@ static double overlap(const struct gpu_shape *g, const struct kernel_profile *k,
 {
     double in_use = fmin(k->blocks, g->sms), others = fmin(other->blocks, g->sms);
     double both = fmax(0, in_use + others - g->sms);
+    if (k->sms && other->sms && k->sms + other->sms <= g->sms)
+        return 0;
     if (both > 0 && k->blocks <= g->sms * resident(g, k))
         return 1; /* all blocks run at once: the slowest counts */
     return in_use > 0 ? both / in_use : 0;
+}
+
+/* Where both leave no room for each other they take turns, kernel by kernel; where some is left,
+ * that part of it. */
+static double wait_for_room(const struct gpu_shape *g, const struct kernel_profile *k,
+                            const struct kernel_profile *other)
+{
+    double own = resident(g, k), others = resident(g, other);
+    double over = room_taken(g, k, own, other, others) - 1;
+    double least = fmin(room_taken(g, k, own, k, 0), room_taken(g, other, others, k, 0));
+    double longer = k->us > 0 && other->us > 0 ? other->us / k->us : 1;
+    return over > 0 && least > 0 ? 1 + longer * fmin(1, over / least) : 1;
 }
 
 /* ---- issue slots and pipes ---- */
@@ -210,7 +225,6 @@ void interference_estimate(const struct gpu_shape *g, const struct kernel_profil
 {
     const struct kernel_profile *a = &pair[0], *b = &pair[1];
     double shared[2] = {overlap(g, a, b), overlap(g, b, a)}, us[2] = {a->us, b->us};
-    double room = room_taken(g, a, resident(g, a), b, resident(g, b));
     struct cost cost[2] = {{.largest = 1}, {.largest = 1}};
     for (int r = RESOURCE_ISSUE; r <= RESOURCE_TENSOR; r++) {
         double use[2] = {a->use[r], b->use[r]}, slowdown[2];
@@ -220,16 +234,58 @@ void interference_estimate(const struct gpu_shape *g, const struct kernel_profil
     }
     add_memory(g, pair, shared, cost);
     for (int i = 0; i < 2; i++) {
+        double fewer = pair[i].sms ? interference_of_fewer_sms(g, &pair[i], pair[i].sms) : 1;
         /* Blocks that wait for room ask for nothing else meanwhile. */
-        double waits = 1 + shared[i] * (fmax(room, 1) - 1);
-        out->slowdown[i] = pow(1 + cost[i].excess, 1 / TOGETHER);
-        out->limit[i] = cost[i].limit;
-        if (waits > out->slowdown[i]) {
-            out->slowdown[i] = waits;
+        double waits = 1 + shared[i] * (wait_for_room(g, &pair[i], &pair[!i]) - 1);
+        double slower = pow(1 + cost[i].excess, 1 / TOGETHER);
+        out->limit[i] = slower > WORTH_NAMING ? cost[i].limit : RESOURCE_NONE;
+        if (fmax(waits, fewer) > slower)
             out->limit[i] = RESOURCE_BLOCKS;
-        }
+        out->slowdown[i] = fmax(waits, slower) * fewer;
     }
     out->speedup = speedup_of(us, out->slowdown);
+}
+
+/* The first program beside the second, kernel by kernel: whose is slowed down more is met more
+ * often. */
+static void beside(const struct gpu_shape *g, const struct program_kernels *own,
+                   const struct program_kernels *other, const uint32_t sms[2], double *slowdown,
+                   enum resource *limit)
+{
+    double cost[RESOURCE_COUNT] = {0};
+    *slowdown = 0;
+    for (uint32_t i = 0; i < own->n; i++) {
+        double sum = 0, often = 0, of_kernel[RESOURCE_COUNT] = {0};
+        for (uint32_t k = 0; k < other->n; k++) {
+            struct kernel_profile two[2] = {own->v[i], other->v[k]};
+            struct interference met;
+            two[0].sms = sms[0];
+            two[1].sms = sms[1];
+            interference_estimate(g, two, &met);
+            double weight = two[1].share * met.slowdown[1];
+            often += weight;
+            sum += weight * met.slowdown[0];
+            of_kernel[met.limit[0]] += weight * (met.slowdown[0] - 1);
+        }
+        *slowdown += own->v[i].share * (often > 0 ? sum / often : 1);
+        for (int r = 0; r < RESOURCE_COUNT && often > 0; r++)
+            cost[r] += own->v[i].share * of_kernel[r] / often;
+    }
+    *limit = RESOURCE_NONE;
+    for (int r = 1; r < RESOURCE_COUNT; r++) {
+        if (cost[r] > cost[*limit])
+            *limit = (enum resource)r;
+    }
+}
+
+void interference_of_programs(const struct gpu_shape *g, const struct program_kernels pair[2],
+                              uint32_t sms_of_first, struct interference *out)
+{
+    uint32_t sms[2] = {sms_of_first, sms_of_first ? g->sms - sms_of_first : 0};
+    uint32_t reversed[2] = {sms[1], sms[0]};
+    beside(g, &pair[0], &pair[1], sms, &out->slowdown[0], &out->limit[0]);
+    beside(g, &pair[1], &pair[0], reversed, &out->slowdown[1], &out->limit[1]);
+    out->speedup = 0;
 }
 
 double interference_of_fewer_sms(const struct gpu_shape *g, const struct kernel_profile *k,

@@ -43,7 +43,9 @@ struct gpu_shape {
 struct kernel_profile {
     uint32_t blocks, threads;         /* of the grid; of a block */
     uint32_t registers, shared_bytes; /* of a thread; of a block */
-    double us;                        /* how long it takes */
+    uint32_t sms;                     /* that it may use; 0: all */
+    double us;                        /* how long it takes with all of them */
+    double share;                     /* of its program's time, where that has several kernels */
     double use[RESOURCE_COUNT];  /* shares of issue slots and pipes while an SM is in use, and of
                                   * DRAM's bandwidth; L2: its traffic by DRAM's bandwidth */
     double l1_hit, l2_hit;       /* of what it reads and writes; of what L1 does not have */
@@ -51,15 +53,26 @@ struct kernel_profile {
 };
 
 struct interference {
-    double slowdown[2];     /* duration beside the other, relative to alone: 1 and more */
+    double slowdown[2];     /* duration beside the other, relative to alone on all SMs */
     enum resource limit[2]; /* what costs each most */
-    double speedup;         /* of one of each, started together, over one after the other */
+    double speedup;         /* of one of each, started together, over one after the other; 0: not
+                             * known */
 };
 
 const char *resource_name(enum resource r);
 
+/* Kernels that may use some SMs only use different ones, if there are enough for both. */
 void interference_estimate(const struct gpu_shape *g, const struct kernel_profile pair[2],
                            struct interference *out);
+
+/* The same of programs: n kernels each, whose shares add up to 1, at any moment of each other.
+ * speedup: 0. */
+struct program_kernels {
+    const struct kernel_profile *v;
+    uint32_t n;
+};
+void interference_of_programs(const struct gpu_shape *g, const struct program_kernels pair[2],
+                              uint32_t sms_of_first, struct interference *out);
 
 /* Duration with only so many SMs, relative to all of them. sms: 1 to g->sms. */
 double interference_of_fewer_sms(const struct gpu_shape *g, const struct kernel_profile *k,

@@ -129,7 +129,7 @@ static void test_reference(void **state)
         struct interference got;
         interference_estimate(r->gpu, r->pair, &got);
         bool right = close_to(got.slowdown[1], r->slowdown) && close_to(got.speedup, r->speedup) &&
-                     (r->limit == RESOURCE_NONE || got.limit[1] == r->limit);
+                     got.limit[1] == r->limit;
         printf("%-24s slowdown %.3f (%.3f)  speedup %.3f (%.3f)  %s%s\n", r->name, got.slowdown[1],
                r->slowdown, got.speedup, r->speedup, resource_name(got.limit[1]),
                right ? "" : "  <-- WRONG");
@@ -149,9 +149,32 @@ static void test_fewer_sms(void **state)
     assert_true(fabs(interference_of_fewer_sms(&h100, &sleeps, 33) - 2) < 1e-9);
 }
 
+/* Half of the time the one kernel, half of the time the other. */
+static void test_programs(void **state)
+{
+    (void)state;
+    static const struct kernel_profile one[] = {MUL64(2.01, 96.59)};
+    struct kernel_profile two[] = {MUL64(2.01, 96.59), SLEEP(132)}, alone = one[0];
+    struct interference got;
+    alone.share = 1;
+    two[0].share = two[1].share = 0.5;
+    interference_of_programs(&h100, (struct program_kernels[]){{&alone, 1}, {two, 2}}, 0, &got);
+    /* The program of two kernels is at the one that is slowed down for two thirds of its time. */
+    assert_true(fabs(got.slowdown[0] - (1 + 2 / 3.0)) < 0.05);
+    assert_true(fabs(got.slowdown[1] - 1.5) < 0.05);
+    assert_int_equal(got.limit[0], RESOURCE_FP64);
+    assert_int_equal(got.limit[1], RESOURCE_FP64);
+    /* Each on half of the SMs: what computes takes twice as long, what sleeps does not. */
+    interference_of_programs(&h100, (struct program_kernels[]){{&alone, 1}, {two, 2}}, 66, &got);
+    assert_true(fabs(got.slowdown[0] - 1.97) < 0.05);
+    assert_true(fabs(got.slowdown[1] - (0.5 * 1.97 + 0.5)) < 0.05);
+    assert_int_equal(got.limit[0], RESOURCE_BLOCKS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference),
-                                       cmocka_unit_test(test_fewer_sms)};
+                                       cmocka_unit_test(test_fewer_sms),
+                                       cmocka_unit_test(test_programs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
