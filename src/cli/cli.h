@@ -24,6 +24,8 @@ int ps_main(int argc, char **argv);
 int policy_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
+int profile_main(int argc, char **argv);
+int advise_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 
 /* "cede: ...\n" on standard error, in one write. */

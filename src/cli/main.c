@@ -43,6 +43,8 @@ static const struct {
     {"swap-in", swap_in_main, "move swapped jobs back to the GPU"},
     {"ps", ps_main, "show the jobs"},
     {"policy", policy_main, "show or change the scheduling policy"},
+    {"profile", profile_main, "show what a program's kernels use, from a profiler"},
+    {"advise", advise_main, "predict which programs fit together on a GPU"},
     {"doctor", doctor_main, "check what this machine allows, and measure it"},
     {"bench", bench_main, "measure scenarios on this GPU, and report them"},
     {"demo", demo_main, "show what cede does, on this GPU or a software one"},

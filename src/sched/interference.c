@@ -255,7 +255,7 @@ static void beside(const struct gpu_shape *g, const struct program_kernels *own,
     double cost[RESOURCE_COUNT] = {0};
     *slowdown = 0;
     for (uint32_t i = 0; i < own->n; i++) {
-        double sum = 0, often = 0, of_kernel[RESOURCE_COUNT] = {0};
+        double speed = 0, often = 0, of_kernel[RESOURCE_COUNT] = {0};
         for (uint32_t k = 0; k < other->n; k++) {
             struct kernel_profile two[2] = {own->v[i], other->v[k]};
             struct interference met;
@@ -264,10 +264,10 @@ static void beside(const struct gpu_shape *g, const struct program_kernels *own,
             interference_estimate(g, two, &met);
             double weight = two[1].share * met.slowdown[1];
             often += weight;
-            sum += weight * met.slowdown[0];
-            of_kernel[met.limit[0]] += weight * (met.slowdown[0] - 1);
+            speed += weight / met.slowdown[0];
+            of_kernel[met.limit[0]] += weight * (1 - 1 / met.slowdown[0]);
         }
-        *slowdown += own->v[i].share * (often > 0 ? sum / often : 1);
+        *slowdown += own->v[i].share * (speed > 0 ? often / speed : 1);
         for (int r = 0; r < RESOURCE_COUNT && often > 0; r++)
             cost[r] += own->v[i].share * of_kernel[r] / often;
     }

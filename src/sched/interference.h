@@ -4,7 +4,8 @@
  * for blocks, issue slots, pipes, L1) where they share SMs, and for what all SMs share (L2, DRAM).
  * A single figure, such as arithmetic intensity or occupancy, misses most of these.
  *
- * Source: requirements N11, M sections 3 and 4. Pure arithmetic.
+ * Source: "Measuring GPU utilization one level deeper", sections 3 and 4 (requirements N11). Pure
+ * arithmetic.
  */
 #ifndef CEDE_SCHED_INTERFERENCE_H
 #define CEDE_SCHED_INTERFERENCE_H

@@ -1,0 +1,131 @@
+/* `cede advise`: which programs fit together on a GPU, by their profiles. */
+#include <errno.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "lib/json_text.h"
+#include "profile/profile.h"
+#include "sched/advice.h"
+
+#define PROGRAMS_MAX 40
+
+static const char help[] =
+    "usage: cede advise [--json] PROFILE PROFILE...\n"
+    "\n"
+    "Predicts how fast each two of these programs are together on one GPU, relative to alone, "
+    "what\n"
+    "they contend for most, and whether they should share it in space (a pool) or in time "
+    "(turns).\n"
+    "Profiles are made by `cede profile`. One that is given twice is two of the same.\n"
+    "\n"
+    "      --json  {\"pairs\": [...]}, see cede-json(5)\n"
+    "  -h, --help  this text\n"
+    "\n"
+    "  cede advise train.json serve.json\n";
+
+static const char *const advice_names[] = {
+    [ADVICE_TURNS] = "turns", [ADVICE_POOL] = "pool", [ADVICE_SPLIT] = "split"};
+
+static void in_words(const struct advised *a, char *buf, size_t size)
+{
+    switch (a->advice) {
+    case ADVICE_TURNS:
+        snprintf(buf, size, "turns");
+        break;
+    case ADVICE_POOL:
+        snprintf(buf, size, "--pool");
+        break;
+    case ADVICE_SPLIT:
+        snprintf(buf, size, "--pool --sm %u%% and --sm %u%%", a->split_percent,
+                 100 - a->split_percent);
+        break;
+    }
+}
+
+static void print_pair(const struct profile *p, const struct profile *q, const struct advised *a)
+{
+    char pair[140], words[64], limits[64];
+    const struct interference *i = &a->pool;
+    const char *first = resource_name(i->limit[0]), *second = resource_name(i->limit[1]);
+    snprintf(pair, sizeof(pair), "%s + %s", p->name, q->name);
+    snprintf(limits, sizeof(limits), i->limit[0] == i->limit[1] ? "%s%.0s" : "%s, %s", first,
+             second);
+    in_words(a, words, sizeof(words));
+    printf("%-32s %5.2f + %.2f %5.2f %5.2f + %.2f  %-32s %s\n", pair, 1 / i->slowdown[0],
+           1 / i->slowdown[1], interference_sum(i), 1 / a->split.slowdown[0],
+           1 / a->split.slowdown[1], limits, words);
+}
+
+static json_t *speeds_json(const struct interference *i)
+{
+    return json_pack("[f,f]", 1 / i->slowdown[0], 1 / i->slowdown[1]);
+}
+
+static json_t *pair_json(const struct profile *p, const struct profile *q, const struct advised *a)
+{
+    return json_pack("{s:[o,o], s:{s:o, s:[s,s]}, s:{s:o, s:[i,i]}, s:s}", "programs",
+                     json_text(p->name), json_text(q->name), "pool", "speeds",
+                     speeds_json(&a->pool), "limits", resource_name(a->pool.limit[0]),
+                     resource_name(a->pool.limit[1]), "split", "speeds", speeds_json(&a->split),
+                     "sm_percent", (int)a->split_percent, 100 - (int)a->split_percent, "advice",
+                     advice_names[a->advice]);
+}
+
+/* Each two, and each with itself if there is only one. */
+static void advise_all(const struct profile *v, size_t n, bool json)
+{
+    json_t *pairs = json_array();
+    if (!json)
+        printf("%-32s %-12s  %5s %-12s  %-32s %s\n", "PROGRAMS", "IN A POOL", "SUM", "SPLIT",
+               "CONTENDING FOR", "ADVICE");
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = i + 1; k < n; k++) {
+            const struct program_kernels pair[2] = {{v[i].uses, v[i].n}, {v[k].uses, v[k].n}};
+            struct advised a;
+            advise(&v[i].gpu, pair, &a);
+            if (json)
+                json_array_append_new(pairs, pair_json(&v[i], &v[k], &a));
+            else
+                print_pair(&v[i], &v[k], &a);
+        }
+    }
+    if (json) {
+        json_t *all = json_pack("{s:O}", "pairs", pairs);
+        cli_print_json(all);
+        json_decref(all);
+    }
+    json_decref(pairs);
+}
+
+int advise_main(int argc, char **argv)
+{
+    bool json = false;
+    const struct option_row options[] = {{"json", .flag = &json}};
+    const struct command_line line = {.program = "cede advise", .help = help};
+    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
+    size_t n = (size_t)(argc - optind), read = 0;
+    struct error err = {""};
+    if (n < 2 || n > PROGRAMS_MAX)
+        return cli_usage("advise", "advise: give 2 to %d profiles, as `cede profile -o` makes them",
+                         PROGRAMS_MAX);
+    struct profile *v = calloc(n, sizeof(*v));
+    int r = v ? 0 : error_set(&err, -ENOMEM, "out of memory");
+    for (; r == 0 && read < n; read += r == 0) {
+        r = profile_load(argv[(size_t)optind + read], &v[read], &err);
+        if (r == 0 && v[read].gpu.sms != v[0].gpu.sms) {
+            r = error_set(&err, -EINVAL, "%s is of a GPU with %u SMs, and %s of one with %u",
+                          argv[optind], v[0].gpu.sms, argv[(size_t)optind + read], v[read].gpu.sms);
+            profile_free(&v[read]);
+        }
+    }
+    if (r == 0)
+        advise_all(v, n, json);
+    else
+        cli_error("%s", err.text);
+    for (size_t i = 0; i < read; i++)
+        profile_free(&v[i]);
+    free(v);
+    return r == 0 ? CLI_OK : r == -ENOMEM ? CLI_FAILED : CLI_USAGE;
+}
