@@ -107,6 +107,7 @@ static void split(struct reader *r)
 static bool next_row(struct reader *r)
 {
     ssize_t n;
+    r->n = 0;
     do {
         n = getline(&r->line, &r->room, r->f);
         r->number += n >= 0;

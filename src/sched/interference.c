@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #define ISSUE_MOST   0.98 /* of issue slots and pipes that two kernels get together */
+#define ISSUE_LEAST  0.01 /* that one gets beside one that could use all */
 #define GREED        3.0  /* who has an instruction ready more often gets that much more */
 #define DRAM_SHARP   3.3  /* how late DRAM makes its users wait before it is full */
 #define TOGETHER     4.0  /* several scarce resources cost more than the scarcest */
@@ -99,7 +100,7 @@ static void contend(const double use[2], double slowdown[2])
     for (int i = 0; i < 2; i++)
         got[i] = fmin(use[i], most * w[i] / (w[0] + w[1]));
     for (int i = 0; i < 2; i++)
-        got[i] = fmin(use[i], most - got[!i]);
+        got[i] = fmin(use[i], fmax(most - got[!i], ISSUE_LEAST));
     for (int i = 0; i < 2; i++)
         slowdown[i] = got[i] > 0 ? fmax(1, use[i] / got[i]) : 1;
 }
@@ -230,7 +231,7 @@ void interference_estimate(const struct gpu_shape *g, const struct kernel_profil
         double use[2] = {a->use[r], b->use[r]}, slowdown[2];
         contend(use, slowdown);
         for (int i = 0; i < 2; i++)
-            cost_add(&cost[i], r, 1 + shared[i] * (slowdown[i] - 1));
+            cost_add(&cost[i], (enum resource)r, 1 + shared[i] * (slowdown[i] - 1));
     }
     add_memory(g, pair, shared, cost);
     for (int i = 0; i < 2; i++) {
