@@ -17,8 +17,8 @@ static void apply_failed(struct model *m, struct channel_group *g, int r, const 
 {
     struct process *p = &m->processes[g->process];
     g->retry_at = m->now + RETRY_NS;
-    if (r == -ESRCH || r == -ENOENT)
-        p->scan_at = m->now; /* process or group gone: the scan finds out */
+    if (r == -ESRCH || r == -ENOENT || r == -EAGAIN)
+        p->scan_at = m->now; /* process or group gone, or elsewhere: the scan finds out */
     else
         model_job_failed(m, p->job, r, err);
 }

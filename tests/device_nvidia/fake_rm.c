@@ -119,6 +119,8 @@ static int io_getfd(int pidfd, int number)
     if (p->forbidden)
         return -EPERM;
     for (size_t i = 0; i < p->nfds; i++) {
+        if (number && number == p->full_at)
+            return -EMFILE;
         if (p->fds[i].number == number)
             return p->fds[i].file < 0 ? -EBADF : open_add(rm, p->fds[i].file, true);
     }

@@ -48,6 +48,7 @@ struct fake_process {
     uint64_t plain; /* descriptors besides, of other files */
     uint32_t ngpu;
     bool forbidden;
+    int full_at; /* of this number no copy is had: our descriptors are used up; 0: none */
 };
 
 struct fake_rm {

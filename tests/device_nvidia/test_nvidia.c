@@ -337,6 +337,15 @@ static void test_descriptor_reused(void **state)
     p->fds[0].number = 40;
     assert_int_equal(t.d->ops->set_timeslice(t.d, &moved, 6, &t.err), 0);
     assert_int_equal(fake_object_at(&t.rm, c2, g2)->timeslice_us, 6);
+
+    /* Where it cannot be looked for it is not gone. */
+    p->fds[0].number = p->full_at = 50;
+    assert_int_equal(t.d->ops->set_timeslice(t.d, &moved, 7, &t.err), -EMFILE);
+    p->full_at = 0;
+    p->plain = 100000;
+    assert_int_equal(t.d->ops->set_timeslice(t.d, &moved, 7, &t.err), -EAGAIN);
+    p->plain = 0;
+    assert_int_equal(t.d->ops->set_timeslice(t.d, &moved, 7, &t.err), 0);
     rig_down(&t);
 }
 

@@ -340,17 +340,17 @@ static int borrow_any(struct nv_driver *d, int pidfd, const struct device_group 
     struct rm_fds fds = {.next = 0};
     uint32_t left = BORROW_MAX, client = g->handles[0], class;
     int r = d->io->fds(g->proc.pid, &fds, &left);
-    if (r < 0 && r != -EAGAIN)
-        return rm_borrow_error(err, r, g->proc.pid);
     for (uint32_t i = 0; i < fds.nctl; i++) {
         int fd = d->io->getfd(pidfd, fds.ctl[i]);
-        if (fd < 0)
-            continue;
-        if (rm_info(d->io, fd, client, client, RM_INFO_CLASS, &class) == 0)
+        r = fd < 0 && fd != -EBADF ? fd : r;
+        if (fd >= 0 && rm_info(d->io, fd, client, client, RM_INFO_CLASS, &class) == 0)
             return fd;
-        d->io->close(fd);
+        if (fd >= 0)
+            d->io->close(fd);
     }
     nv_distrust(&d->scanner, g->proc.pid);
+    if (r < 0) /* not all could be looked at: it may be there */
+        return rm_borrow_error(err, r, g->proc.pid);
     return error_set(err, -ENOENT,
                      "process %d no longer has the GPU context that was found in it (client 0x%x)",
                      (int)g->proc.pid, client);
