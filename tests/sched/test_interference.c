@@ -14,7 +14,6 @@
 
 #define WITHIN 0.1 /* requirement N11 */
 
-#define MB 1000000
 #define KB 1000
 
 static const struct gpu_shape h100 = {.sms = 132,
@@ -63,10 +62,10 @@ static const struct gpu_shape rtx3090 = {.sms = 82,
         }                                                                                          \
     }
 /* Arrays that it copies again and again, in L2 while it is alone. */
-#define COPY_L2(mb)                                                                                \
+#define COPY_L2(kb)                                                                                \
     {                                                                                              \
         .blocks = 66, .threads = 1024, .us = 1, .use = {IPC(0.61), [RESOURCE_L2] = 0.9},           \
-        .l2_hit = 1, .l2_bytes = 2 * (mb)*MB                                                       \
+        .l2_hit = 1, .l2_bytes = 2 * (kb)*KB                                                       \
     }
 #define COPY_L1(kb)                                                                                \
     {                                                                                              \
@@ -87,7 +86,7 @@ static const struct row {
 } rows[] = {
     {"sleeping, 132 blocks", &h100, BOTH(SLEEP(132)), 1, 2, RESOURCE_NONE},
     {"sleeping, 264 blocks", &h100, BOTH(SLEEP(264)), 2, 1, RESOURCE_BLOCKS},
-    {"L2: arrays of 22.5 MB", &h100, BOTH(COPY_L2(22.5)), 1.79, 0, RESOURCE_L2},
+    {"L2: arrays of 22.5 MB", &h100, BOTH(COPY_L2(22500)), 1.79, 0, RESOURCE_L2},
     {"DRAM: 33 blocks", &h100, BOTH(APART(33, 21.33)), 1.06, 0, RESOURCE_DRAM},
     {"DRAM: 66 blocks", &h100, BOTH(APART(66, 40.12)), 1.14, 0, RESOURCE_DRAM},
     {"DRAM: 99 blocks", &h100, BOTH(APART(66, 55.06)), 1.23, 0, RESOURCE_DRAM},
@@ -141,7 +140,7 @@ static void test_reference(void **state)
 static void test_caches(void **state)
 {
     (void)state;
-    static const struct kernel_profile l2[2] = BOTH(COPY_L2(5)), few[2] = BOTH(COPY_L1(32)),
+    static const struct kernel_profile l2[2] = BOTH(COPY_L2(5000)), few[2] = BOTH(COPY_L1(32)),
                                        many[2] = BOTH(COPY_L1(120));
     struct interference got;
     interference_estimate(&h100, l2, &got);
