@@ -434,14 +434,16 @@ int swap_adopt(struct model *m, struct proc_id id, bool must, uint32_t *job, str
     *job = model_job_of(m, id.pid);
     if (!m->driver->ops->swap_in)
         return error_set(err, -ENOTSUP, "the driver for %s GPUs cannot swap", m->driver->ops->name);
-    if (journal_swap(m->journal, slot) ||
-        (p != SLOT_NONE && m->processes[p].first_group != SLOT_NONE))
+    const bool has_groups = p != SLOT_NONE && m->processes[p].first_group != SLOT_NONE;
+    if (journal_swap(m->journal, slot) || (has_groups && !must))
         return error_set(err, -EEXIST, "where process %d is, is known", (int)id.pid);
     if (*job != SLOT_NONE && m->jobs[*job].swap.phase != SWAP_HERE)
         return error_set(err, -EBUSY, "job #%llu, which it is part of, is swapped out",
                          (unsigned long long)m->jobs[*job].rec.number);
     if (slot == SLOT_NONE)
         return error_set(err, -ENOSPC, "too many processes are swapped out (%u)", JOURNAL_SWAPS);
+    if (has_groups) /* of before it went, or while it is locked */
+        apply_detach(m, p);
     if (!enter_record(m, slot, (struct journal_swap){.proc = id}))
         return error_set(err, -ESRCH, "process %d has just ended", (int)id.pid);
     *job = journal_swap(m->journal, slot)->job;

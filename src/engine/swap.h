@@ -28,7 +28,8 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t
              struct error *err);
 int swap_in(struct model *m, uint32_t job);
 /* A process that may be off the GPU, on no record: as a job of its own if it is in none, it is
- * brought in. must: until it has come. -EEXIST: it is on record, or has groups on the GPU. */
+ * brought in. must: until it has come, also if groups of it are known. -EEXIST: it is on record, or
+ * has groups on the GPU. */
 int swap_adopt(struct model *m, struct proc_id id, bool must, uint32_t *job, struct error *err);
 uint32_t swap_moving(const struct model *m); /* SLOT_NONE: no job */
 void swap_process_gone(struct model *m, struct proc_id id);

@@ -235,6 +235,35 @@ static void asked_for(void **state)
     end_loads(pids);
 }
 
+/* On its way to host memory when all was lost, and paused by the next one, without a daemon: its
+ * groups are known, and yet it is not here. */
+static void on_its_way(void **state)
+{
+    (void)state;
+    pid_t pids[N];
+    start_loads(pids);
+    pid_t swapper = fork();
+    if (swapper == 0) {
+        swap_out(pids[OUT]);
+        _exit(0);
+    }
+    nap_ms(50);
+    kill(swapper, SIGKILL);
+    assert_int_equal(waitpid(swapper, NULL, 0), swapper);
+    RUN(&result, "cede", "pause", pid_text(pids[OUT]));
+    const bool paused = status_of(result.status) == 0; /* it may have gone already */
+    struct ceded d = ceded_start();
+    assert_true(EVENTUALLY(complete()));
+    if (paused) {
+        assert_false(runs(pids[OUT]));
+        CEDE("resume", pid_text(pids[OUT]));
+    }
+    assert_true(EVENTUALLY(runs(pids[OUT])));
+    ceded_stop(&d);
+    await_progress(pids, N);
+    end_loads(pids);
+}
+
 /* A cede of another place has no record of what this one did, and leaves it alone. */
 static void another_cede(void **state)
 {
@@ -259,8 +288,8 @@ static void another_cede(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(lost), e2e(killed_while_it_looks),
-                                       e2e(ended_while_it_looks), e2e(asked_for),
-                                       e2e(another_cede)};
+    const struct CMUnitTest tests[] = {
+        e2e(lost),       e2e(killed_while_it_looks), e2e(ended_while_it_looks), e2e(asked_for),
+        e2e(on_its_way), e2e(another_cede)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
