@@ -44,6 +44,20 @@ static void bytes_text(char *buf, json_int_t bytes)
         snprintf(buf, CELL, v < 10 && u ? "%.1f%c" : "%.0f%c", v, units[u]);
 }
 
+/* What it holds; of a job that waits for room, or took more than it said, also what it said. */
+static void memory_text(char *buf, const json_t *job)
+{
+    const json_t *m = json_object_get(job, "memory");
+    const json_int_t said = json_get_int(m, "said_bytes"), held = json_get_int(m, "held_bytes");
+    bytes_text(buf, json_get_int(job, "memory_bytes"));
+    if (!m || (held <= said && !json_object_get(m, "place")))
+        return;
+    char text[CELL];
+    bytes_text(buf, held);
+    bytes_text(text, said);
+    snprintf(buf + strlen(buf), CELL - strlen(buf), "/%.16s", text);
+}
+
 /* A process's own name may hold anything, and the reader has a terminal. */
 static void name_text(char *buf, const char *name)
 {
@@ -124,7 +138,7 @@ void cells_of(const json_t *job, const json_t *devices, bool labels, char cell[C
     limits_text(cell[LIMITS], INT("gpu_min"), INT("gpu_max"));
     time_text(cell[BUDGET], INT("budget_us"));
     time_text(cell[SLICE], INT("timeslice_us"));
-    bytes_text(cell[MEM], INT("memory_bytes"));
+    memory_text(cell[MEM], job);
     user_text(cell[USER], (uid_t)INT("uid"));
     name_text(cell[NAME], json_get_text(job, "name"));
     const json_t *busy = json_object_get(job, "busy");

@@ -159,3 +159,37 @@ int client_job(struct client *c, json_int_t number, json_t **job, struct error *
     json_decref(page);
     return *job ? 0 : error_set(err, -ESRCH, "the job has ended");
 }
+
+int client_ps(struct client *c, json_t **out, struct error *err)
+{
+    struct request r = {.op = OP_PS};
+    json_t *all = NULL;
+    for (bool more = true; more;) {
+        json_t *page;
+        int code = client_call(c, &r, &page, err);
+        if (code < 0) {
+            json_decref(all);
+            return code;
+        }
+        json_t *jobs = json_object_get(page, "jobs");
+        size_t n = json_array_size(jobs);
+        json_int_t last = json_get_int(json_array_get(jobs, n ? n - 1 : 0), "number");
+        /* Only ever upwards, whatever the answer says. */
+        more = json_get_true(page, "more") && last > (json_int_t)r.number;
+        r.number = last > 0 ? (uint64_t)last : 0;
+        if (!all) {
+            all = json_incref(page);
+            if (!json_is_array(jobs))
+                json_object_set_new(all, "jobs", json_array());
+        } else {
+            json_array_extend(json_object_get(all, "jobs"), jobs);
+        }
+        json_decref(page);
+    }
+    json_object_del(all, "v");
+    json_object_del(all, "ok");
+    json_object_del(all, "more");
+    json_object_set_new(all, "daemon", json_true());
+    *out = all;
+    return 0;
+}

@@ -33,4 +33,8 @@ int client_call(struct client *c, const struct request *r, json_t **reply, struc
 /* The job of that number as it is now, the caller's reference. -ESRCH: it has ended; as above. */
 int client_job(struct client *c, json_int_t number, json_t **job, struct error *err);
 
+/* All that the daemon says of jobs and devices, in one object as `cede ps --json` prints it; the
+ * caller's reference. */
+int client_ps(struct client *c, json_t **out, struct error *err);
+
 #endif

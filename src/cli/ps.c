@@ -36,6 +36,7 @@ static const char help[] =
     "        throttled  suspended for some seconds, as a latency job leaves only short gaps\n"
     "        paused     by `cede pause`\n"
     "        stopped    by ^Z or a debugger (programs that hold their own work)\n"
+    "        queued     waits, before it starts, for the GPU memory that it will take\n"
     "        starting   has not opened a GPU yet\n"
     "        swapped    in host memory; swapping-out and swapping-in on the way\n"
     "LEVEL   where a job that has to wait is stopped: in its running work (hardware), at the next\n"
@@ -43,44 +44,12 @@ static const char help[] =
     "SLICE   its timeslice; - is the driver's default\n"
     "BUSY    GPU time lately; 100% is a whole GPU\n"
     "SPEED   beside others in its MPS server, of what it is alone; ... is being measured,\n"
-    "        ? cannot be told\n";
+    "        ? cannot be told\n"
+    "MEM     GPU memory; after / what it said with cede run, while it waits for that or when it "
+    "has\n"
+    "        taken more\n";
 
 /* ---- where the jobs come from ---------------------------------------------------------------- */
-
-/* All pages of the daemon's answer in the first one's object. */
-static int from_daemon(struct client *c, json_t **out, struct error *err)
-{
-    struct request r = {.op = OP_PS};
-    json_t *all = NULL;
-    for (bool more = true; more;) {
-        json_t *page;
-        int code = client_call(c, &r, &page, err);
-        if (code < 0) {
-            json_decref(all);
-            return code;
-        }
-        json_t *jobs = json_object_get(page, "jobs");
-        size_t n = json_array_size(jobs);
-        json_int_t last = json_get_int(json_array_get(jobs, n ? n - 1 : 0), "number");
-        /* Only ever upwards, whatever the answer says. */
-        more = json_get_true(page, "more") && last > (json_int_t)r.number;
-        r.number = last > 0 ? (uint64_t)last : 0;
-        if (!all) {
-            all = json_incref(page);
-            if (!json_is_array(jobs))
-                json_object_set_new(all, "jobs", json_array());
-        } else {
-            json_array_extend(json_object_get(all, "jobs"), jobs);
-        }
-        json_decref(page);
-    }
-    json_object_del(all, "v");
-    json_object_del(all, "ok");
-    json_object_del(all, "more");
-    json_object_set_new(all, "daemon", json_true());
-    *out = all;
-    return 0;
-}
 
 /* The journal holds only what was changed, so a group that it does not show runs as it always did.
  * A job counts as paused if something of it is still suspended or stopped: a restorer may have been
@@ -404,7 +373,7 @@ static int get(json_t **all, struct error *err)
     struct client c;
     int r = client_open(&c, err);
     if (r == 0) {
-        r = from_daemon(&c, all, err);
+        r = client_ps(&c, all, err);
         client_close(&c);
     } else if (r == -ENOENT) {
         r = from_journal(all, err);

@@ -16,6 +16,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/gates.h"
+#include "cli/room.h"
 #include "cli/transient.h"
 #include "cli/unmanaged.h"
 #include "device/registry.h"
@@ -26,7 +27,8 @@
 static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max P%] [-n "
     "NAME]\n"
-    "                [--memory SIZE] [--strict] [-q] [--deadline TIME [--laxity TIME]]\n"
+    "                [--memory SIZE [--wait TIME]] [--strict] [-q] [--deadline TIME [--laxity "
+    "TIME]]\n"
     "                [--preempt MODE] [--pool [--sm P%] [--min-speed P%]] [--] COMMAND "
     "[ARGUMENT...]\n"
     "\n"
@@ -54,13 +56,17 @@ static const char help[] =
     "in\n"
     "                       the pool: an MPS server that cede runs for you\n"
     "      --sm 30%         of the GPU's multiprocessors that it may use there at most\n"
-    "      --memory SIZE[@GPU]  memory that a latency job needs on that GPU (default: GPU 0), "
-    "such\n"
-    "                       as 40G: batch and normal jobs are swapped out for it before it starts\n"
-    "      --wait TIME      longest wait for that memory; then it starts anyway (default 120s)\n"
+    "      --memory SIZE[@GPU]  memory that the job takes of that GPU (default: GPU 0), such as\n"
+    "                       40G: it starts when so much is free, by class, then in turn; for a\n"
+    "                       latency job batch and normal jobs are swapped out\n"
+    "      --wait TIME      longest wait for that memory; then it starts anyway (default: 120s "
+    "for\n"
+    "                       a latency job, else as long as it takes)\n"
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
-    "      --strict         do not run the command unscheduled, nor outside of its --pool\n"
-    "  -q, --quiet          do not name the GPU programs that are not scheduled\n"
+    "      --strict         do not run the command unscheduled, outside of its --pool, nor\n"
+    "                       without its --memory\n"
+    "  -q, --quiet          do not name the GPU programs that are not scheduled, nor say for whom\n"
+    "                       it waits\n"
     "      --gpu-device D   auto, nvidia, amd, soft, ...: device of the scheduler that is started\n"
     "                       if none runs\n"
     "  -h, --help           this text\n"
@@ -73,7 +79,7 @@ static const char help[] =
     "  cede run -c batch -- python3 train.py --epochs 90\n";
 
 #define ROOM_WAIT_US     (120 * 1000000ULL) /* two jobs of 64 GiB have left by then */
-#define ROOM_LOOK_NS     100000000L
+#define WAIT_DEFAULT     UINT64_MAX
 #define ENROLL_NS        (20 * NSEC_PER_SEC)
 #define NAP_FIRST_NS     (5 * NSEC_PER_MSEC)
 #define NAP_MAX_NS       (200 * NSEC_PER_MSEC)
@@ -89,8 +95,8 @@ struct options {
 
 /* What became of enrolling. */
 struct enrolled {
-    bool refused; /* a scheduler is there and does not allow it */
-    int room;
+    bool refused, impossible;        /* a scheduler is there and does not allow it; it cannot be */
+    json_t *reply;                   /* to the request; NULL: not accepted */
     bool pool_wanted, pool_possible; /* by its configuration; on its devices */
 };
 
@@ -116,9 +122,6 @@ static int parse_checked(const char *command, struct request *r)
         request_min_speed(r, r->class, 0, &min_speed, &err) < 0 ||
         request_deadline(r, r->class, &err) < 0)
         return cli_usage("run", "run: %s", err.text);
-    if (r->memory_bytes && r->class != CLASS_LATENCY)
-        return cli_usage("run", "run: --memory swaps other jobs out, which only a latency job "
-                                "may cause: give it class latency too");
     if (!r->name[0])
         default_name(command, r->name);
     return OPTIONS_GO_ON;
@@ -208,40 +211,15 @@ static void run_note_unmanaged(const struct options *o, const json_t *reply)
                   w.command);
 }
 
-static bool wanting(const json_t *job)
+/* Waits for the memory that the job said it will take. */
+static int run_wait(const struct options *o, struct client *peer, const json_t *reply,
+                    struct error *err)
 {
-    return json_is_false(json_object_get(job, "room"));
-}
-
-/* reply: to the request that made the job, for which the daemon swaps others out. 0: there is room,
- * or the daemon does not report it. -ETIMEDOUT, ... */
-static int room_wait(struct client *c, const struct request *r, const json_t *reply,
-                     uint64_t wait_us, struct error *err)
-{
-    const json_t *job = json_object_get(reply, "job");
-    const json_int_t number = json_get_int(job, "number");
-    uint64_t until = monotonic_ns() + wait_us * NSEC_PER_USEC;
-    bool wants = wanting(job) && number > 0;
-    if (wants)
-        cli_error("waiting for %.1f GiB on GPU %u, at most %llu s",
-                  (double)r->memory_bytes / (1U << 30), r->gpu,
-                  (unsigned long long)(wait_us / 1000000));
-    while (wants) {
-        if (monotonic_ns() >= until)
-            return error_set(err, -ETIMEDOUT,
-                             "%.1f GiB were not free on GPU %u within %llu s; `cede ps` shows "
-                             "which jobs hold memory, and --wait waits longer",
-                             (double)r->memory_bytes / (1U << 30), r->gpu,
-                             (unsigned long long)(wait_us / 1000000));
-        nanosleep(&(struct timespec){.tv_nsec = ROOM_LOOK_NS}, NULL);
-        json_t *now;
-        int code = client_job(c, number, &now, err);
-        if (code < 0 && code != -ESRCH)
-            return code;
-        wants = code == 0 && wanting(now);
-        json_decref(now);
-    }
-    return 0;
+    struct room_wait w = {
+        .request = &o->request, .device = o->device, .wait_us = o->wait_us, .quiet = o->quiet};
+    if (w.wait_us == WAIT_DEFAULT)
+        w.wait_us = o->request.class == CLASS_LATENCY ? ROOM_WAIT_US : ROOM_NO_LIMIT;
+    return room_wait(&w, peer, reply, err);
 }
 
 /* Of many calls at once some are refused for now, or wait longer than the client does. A daemon
@@ -276,12 +254,13 @@ static int enroll(const struct options *o, struct client *peer, struct enrolled 
         if (r == 0) {
             run_note_unmanaged(o, reply);
             take_pool(e, reply);
-            e->room = room_wait(peer, &o->request, reply, o->wait_us, err);
+            e->reply = json_incref(reply);
         }
         json_decref(reply);
         client_close(peer);
         /* What cannot be had is refused too: a size or a preemption mode that no GPU has. */
-        e->refused = r == -EPERM || r == -EACCES || (r == -EINVAL && o->request.memory_bytes) ||
+        e->impossible = r == -EINVAL && o->request.memory_bytes;
+        e->refused = r == -EPERM || r == -EACCES || r == -EDQUOT || e->impossible ||
                      (r == -ENOTSUP && o->request.preempt);
         if (!is_passing(r, peer->daemon_pid, &left) || monotonic_ns() > until)
             break;
@@ -493,7 +472,7 @@ static int run_program(const struct options *o, char **command, const struct cli
 
 int run_main(int argc, char **argv)
 {
-    struct options o = {.wait_us = ROOM_WAIT_US};
+    struct options o = {.wait_us = WAIT_DEFAULT};
     int status = run_parse(argc, argv, &o);
     if (status != OPTIONS_GO_ON)
         return status;
@@ -501,14 +480,16 @@ int run_main(int argc, char **argv)
 
     struct client peer = {.fd = -1};
     struct error err = {""};
-    struct enrolled e = {.room = 0};
+    struct enrolled e = {.reply = NULL};
     struct pool pool = {.users = -1};
     int r = enroll(&o, &peer, &e, &err);
-    if (e.refused || ((r < 0 || e.room < 0) && o.strict)) {
+    const int room = r < 0 ? 0 : run_wait(&o, &peer, e.reply, &err);
+    json_decref(e.reply);
+    if (e.refused || ((r < 0 || room < 0) && o.strict)) {
         cli_error("'%s' was not run: %s", command[0], err.text);
-        return CLI_FAILED;
+        return e.impossible ? CLI_USAGE : CLI_FAILED;
     }
-    if (e.room < 0)
+    if (room < 0)
         cli_error("'%s' runs anyway: %s", command[0], err.text);
     if (r < 0) {
         cli_error("'%s' runs unscheduled%s: %s", command[0], o.pool ? " and outside of a pool" : "",

@@ -114,7 +114,7 @@ static int read_path(struct parser *p, const struct key *k, const char *value)
 
 static int read_bytes(struct parser *p, const struct key *k, const char *value)
 {
-    return parse_bytes(value, PROTO_BYTES_MAX, config_place(p, k)) < 0
+    return parse_bytes(value, MEMORY_MAX_BYTES, config_place(p, k)) < 0
                ? complain(p, "%s: '%.64s' is no size, such as 0, 500M or 16G", k->name, value)
                : 1;
 }

@@ -40,6 +40,7 @@ enum {
     F_MIN_SPEED,
     F_NAME,
     F_RUN,
+    F_STARTED,
     F_MEMORY,
     F_GPU,
     F_AFTER,
@@ -85,7 +86,8 @@ static const struct field fields[FIELDS] = {
                      .word = "min-speed", .allowed = "a percentage from 1% to 99%, or 0 for none"},
     [F_NAME] = {"name", KIND_NAME, .word = "name"},
     [F_RUN] = {"run", KIND_BOOL, AT(run)},
-    [F_MEMORY] = {"memory_bytes", NUMBER(KIND_BYTES, memory_bytes, 1, PROTO_BYTES_MAX),
+    [F_STARTED] = {"started", KIND_BOOL, AT(started)},
+    [F_MEMORY] = {"memory_bytes", NUMBER(KIND_BYTES, memory_bytes, 1, MEMORY_MAX_BYTES),
                   .word = "memory",
                   .allowed = "a size such as 500M or 40G, with @N for another GPU than 0"},
     [F_GPU] = {"gpu", NUMBER(KIND_INT, gpu, 0, DEVICE_GPUS_MAX - 1)},
@@ -104,7 +106,9 @@ static const struct {
     const char *name;
     unsigned allowed, needed;
 } ops[] = {
-    [OP_ADD] = {"add", BIT(F_PID) | CHANGES | BIT(F_NAME) | BIT(F_RUN) | BIT(F_MEMORY) | BIT(F_GPU),
+    [OP_ADD] = {"add",
+                BIT(F_PID) | CHANGES | BIT(F_NAME) | BIT(F_RUN) | BIT(F_STARTED) | BIT(F_MEMORY) |
+                    BIT(F_GPU),
                 BIT(F_PID)},
     [OP_SET] = {"set", BIT(F_TARGET) | CHANGES, BIT(F_TARGET)},
     [OP_PAUSE] = {"pause", BY_NAME},
@@ -447,10 +451,8 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
     int code = request_deadline(r, r->has_class ? r->class : CLASS_NORMAL, err);
     if (code < 0)
         return code;
-    if (r->memory_bytes && (!r->has_class || r->class != CLASS_LATENCY))
-        return error_set(err, -EINVAL, "add: memory_bytes needs class latency");
-    if ((seen & BIT(F_GPU)) && !r->memory_bytes)
-        return error_set(err, -EINVAL, "add: gpu needs memory_bytes");
+    if (((seen & BIT(F_GPU)) || r->started) && !r->memory_bytes)
+        return error_set(err, -EINVAL, "add: gpu and started need memory_bytes");
     if (r->release && (r->has_weight || r->has_budget || r->has_deadline || r->has_gpu_min ||
                        r->has_gpu_max || r->has_preempt || r->has_min_speed))
         return error_set(err, -EINVAL,

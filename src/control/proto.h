@@ -3,8 +3,10 @@
  * Request:  {"v":1, "op":OP, ...}. T is a pid, a job's number written "#12", or its name,
  * with its user's number before it where it is another's: "1000/train".
  * - add: {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?,
- *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?, "preempt":P?}: adopt a process
- * tree; of class latency it may say how much of a GPU it is going to take
+ *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?, "started":true?,
+ *   "preempt":P?}: adopt a process
+ * tree; it may say how much of a GPU it is going to take, and "started":true that its program
+ * starts whether or not that is free
  * - set: {"target":T, "class":C?, "weight":W?, "budget_us":B?, "deadline_us":D?, "laxity_us":L?,
  *   "preempt":"block|instruction"?}; class "none" detaches the job; a pid in no job is adopted
  * - pause, resume: {"target":T}
@@ -30,15 +32,17 @@
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
  *   "laxity_us":?, "preempt":"block"?, "preempt_active":bool? (is it so now?), "pid":, "uid":,
  *   "source":"run|pid|rule",
- *   "state":"running|waiting|throttled|paused|stopped|starting|swapping-out|swapped|
- *   swapping-in",
+ *   "state":"running|waiting|throttled|paused|stopped|queued|starting|swapping-out|
+ *   swapped|swapping-in",
  *   "processes":,
  *   "gpus":[..], "levels":[..] (of each GPU), "level":N|null (the lowest), "level_name":S|null,
  *   "timeslice_us":, "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?,
  *   "due":{"in_us":, "needs_us":N|null, "first":bool, "promoted":bool}? (what it does now is due:
  * is it boosted over its class, is it promoted to the latency class?), "swapped_bytes":?,
- * "room":bool? (is the memory free that it said it needs?), "requests":{..}? (of ps, when its
- * programs report them: control/hints.h)}
+ * "room":bool? (was the memory free that it said it needs?), "memory":{"said_bytes":,
+ *   "gpu":, "held_bytes":, "place":N?}? (with room; place in line, 0 the first;
+ *   "infeasible":true? if there is too little even if all jobs end), "requests":{..}?
+ * (of ps, when its programs report them: control/hints.h)}
  *
  * Parsing never trusts: length, depth, types, ranges and unknown fields are checked here, and
  * nowhere else. No I/O in this file. */
@@ -56,7 +60,6 @@
 #include "sched/sched.h"
 
 #define PROTO_VERSION     1
-#define PROTO_BYTES_MAX   (1ULL << 50)
 #define PROTO_MESSAGE_MAX 65536 /* bytes; a longer message is refused */
 
 enum proto_op {
@@ -75,7 +78,7 @@ struct request {
     enum proto_op op;
     bool has_class, has_weight, has_budget, has_deadline, has_laxity, has_gpu_min, has_gpu_max;
     bool has_preempt, has_min_speed;
-    bool release, run;
+    bool release, run, started;
     enum job_class class;
     uint32_t weight, budget_us;
     uint32_t gpu_min, gpu_max; /* percent of each GPU; 0: none */

@@ -15,7 +15,7 @@ static const char *job_state(const struct job_view *v)
     if (v->job.paused)
         return "paused";
     if (v->groups == 0)
-        return "starting";
+        return v->queued ? "queued" : "starting";
     if (v->stopped)
         return "stopped";
     if (v->runnable_groups)
@@ -51,6 +51,18 @@ static json_t *mps_json(const struct job_view *v)
                      v->speed_told ? json_real(v->speed_error) : NULL);
 }
 
+/* NULL: nobody said how much it takes. */
+static json_t *memory_json(const struct job_view *v)
+{
+    const struct journal_job *job = &v->job;
+    if (!job->memory_bytes)
+        return NULL;
+    return json_pack("{s:I, s:I, s:I, s:o*, s:o*}", "said_bytes", (json_int_t)job->memory_bytes,
+                     "gpu", (json_int_t)job->memory_gpu, "held_bytes", (json_int_t)v->memory_held,
+                     "place", v->queued ? json_integer(v->place) : NULL, "infeasible",
+                     v->infeasible ? json_true() : NULL);
+}
+
 json_t *job_json(const struct job_view *v)
 {
     static const char *const sources[] = {
@@ -73,7 +85,7 @@ json_t *job_json(const struct job_view *v)
         "s:o, "
         "s:I, s:o, s:I, s:o*, "
         "s:o*, s:o*, "
-        "s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*}",
+        "s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
         "budget_us", (json_int_t)v->job.budget_us, "gpu_min",
@@ -93,7 +105,8 @@ json_t *job_json(const struct job_view *v)
                            : NULL,
         "swap_error", v->swap_error[0] ? json_text(v->swap_error) : NULL, "swapped_bytes",
         v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL, "room",
-        v->needs ? json_boolean(v->room) : NULL, "due", due_json(v), "mps", mps_json(v), "level",
+        v->job.memory_bytes ? json_boolean(v->job.room == ROOM_KEPT) : NULL, "memory",
+        memory_json(v), "due", due_json(v), "mps", mps_json(v), "level",
         level ? json_integer(least) : json_null(), "level_name",
         level ? json_string(level) : json_null(), "levels", levels, "preempt",
         blocks ? "block" : NULL, "preempt_active", blocks ? json_boolean(v->preempt_active) : NULL);

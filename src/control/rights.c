@@ -81,7 +81,7 @@ int rights_check(const struct caller *who, const struct request *want,
         want->op == OP_SWAP_IN)
         return 0;
 
-    if (want->memory_bytes)
+    if (want->memory_bytes && want->has_class && want->class == CLASS_LATENCY)
         return error_set(err, -EPERM,
                          "making room swaps other jobs out, which requires root or the "
                          "administrators' group");

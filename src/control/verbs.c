@@ -148,6 +148,28 @@ static int verb_preempt(const struct verb *v, enum job_class class, enum preempt
     return request_preempt(r, class, now, out, err);
 }
 
+/* What a job, new or known, said that it will take. */
+static int verb_need(struct verb *v, struct engine *e)
+{
+    const struct request *r = &v->request;
+    struct job_view view;
+    int code = 0;
+    if (!r->memory_bytes || !engine_view(e, v->target.slot, &view))
+        return 0;
+    const bool known = view.job.memory_bytes > 0;
+    if (!known && !v->who.admin && engine_user_waits_full(e, v->who.account))
+        return error_set(&v->error, -EDQUOT,
+                         "too many jobs wait for GPU memory: a user may have %d that do, and all "
+                         "users together %u; try again when some of them have started",
+                         USER_WAITS_MAX, USERS_WAITS_MAX);
+    /* A latency job swaps others out, and this one may be of that class by an administrator. */
+    if (!known && (v->who.admin || view.job.class != CLASS_LATENCY))
+        code = engine_need(e, v->target.slot, r->memory_bytes, r->gpu, &v->error);
+    if (code == 0 && (r->started || (!r->run && view.job.class != CLASS_LATENCY)))
+        engine_started(e, v->target.slot);
+    return code;
+}
+
 static int verb_adopt(struct verb *v, struct engine *e)
 {
     const struct request *r = &v->request;
@@ -173,9 +195,9 @@ static int verb_adopt(struct verb *v, struct engine *e)
     /* It asks again because it had no answer; there is no other reason to. */
     if (code == -EEXIST && r->run && engine_view(e, t->slot, &t->view) &&
         t->view.job.source == JOB_RUN)
-        return 0;
-    if (code == 0 && r->memory_bytes)
-        code = engine_need(e, t->slot, r->memory_bytes, r->gpu, &v->error);
+        code = 0;
+    if (code == 0)
+        code = verb_need(v, e);
     if (code < 0 && v->adopted)
         engine_release(e, t->slot);
     if (code == 0 && !engine_view(e, t->slot, &t->view))

@@ -1,12 +1,14 @@
 /* Automatic swapping: looks at each GPU for sched/swap.h, which decides who leaves for a latency
- * job and who comes back, and has swap.c do it. Costs nothing while no job needs room and none is
- * out for another's sake. */
+ * job and who comes back, and has swap.c do it; and for sched/room.h, which decides who of those
+ * that wait for memory may start. Costs nothing while no latency job needs room, nobody waits for
+ * it and nobody is out for another's sake. */
 #include "engine/autoswap.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "sched/room.h"
 #include "sched/swap.h"
 
 #define DECIDE_NS   NSEC_PER_SEC
@@ -15,31 +17,40 @@
 /* Above what the swapper wants to be free, so that it does not go in vain. */
 #define COME_MARGIN(bytes) (512ULL * 1024 * 1024 + (bytes) / 16)
 
-/* What a latency job is going to take of a GPU, beyond what it has there. */
+/* What a job is going to take of a GPU, beyond what it has there. */
 static uint64_t need_of(const struct autoswap *x, const struct model *m, const struct job *j,
                         unsigned gpu)
 {
     uint64_t need = 0, has = j->on[gpu].memory_bytes;
-    if (j->rec.class != CLASS_LATENCY)
+    if (j->rec.room == ROOM_NONE && j->rec.class != CLASS_LATENCY)
         return 0;
-    if (j->need_bytes)
-        need = j->need_gpu == gpu ? j->need_bytes : 0;
+    if (j->rec.memory_bytes)
+        need = j->rec.memory_gpu == gpu ? j->rec.memory_bytes : 0;
     /* Of several GPUs nobody knows which it will use before it does. */
-    else if (m->now < j->added_ns + STARTING_NS && (m->ngpus == 1 || has))
+    else if (j->rec.class == CLASS_LATENCY && m->now < j->added_ns + STARTING_NS &&
+             (m->ngpus == 1 || has))
         need = x->options.reserve_bytes;
     return need > has ? need - has : 0;
 }
 
-/* Whether anybody needs room, or is out and may come back. */
+static void job_starts(struct model *m, struct job *j, enum job_room room)
+{
+    j->rec.room = room;
+    model_job_changed(m, j);
+}
+
+/* Whether a latency job needs room, a job waits for it, or is out and may come back. */
 static bool anybody(const struct autoswap *x, struct model *m)
 {
     bool any = false;
     for_each_job (m, j) {
+        if (model_job_waits(j) && j->rec.memory_gpu >= m->ngpus)
+            job_starts(m, j, ROOM_NONE); /* an earlier daemon had that GPU */
         bool out = j->swap.phase >= SWAP_AWAY && !j->swap.by_user;
         if (out && j->swap.phase == SWAP_AWAY && x->options.mode != SWAP_AUTO)
             j->swap.phase = SWAP_STRANDED; /* automatic swapping was switched off meanwhile */
-        any |= out;
-        for (unsigned g = 0; g < m->ngpus; g++)
+        any |= out || model_job_waits(j);
+        for (unsigned g = 0; g < m->ngpus && j->rec.class == CLASS_LATENCY; g++)
             any |= need_of(x, m, j, g) > 0;
     }
     return any;
@@ -48,7 +59,7 @@ static bool anybody(const struct autoswap *x, struct model *m)
 static bool memory_free(const struct model *m, unsigned gpu, uint64_t *bytes)
 {
     const struct device_ops *ops = m->driver->ops;
-    return ops->memory_free && ops->memory_free(m->driver, gpu, bytes, NULL) == 0;
+    return ops->memory_free && ops->usage && ops->memory_free(m->driver, gpu, bytes, NULL) == 0;
 }
 
 /* Whether it finds room, beside what others need, on its GPUs above this one: of several, the first
@@ -64,11 +75,23 @@ static bool room_above(const struct autoswap *x, const struct model *m, const st
     for (unsigned g = gpu + 1; g < m->ngpus; g++) {
         uint64_t spare, kept = bytes[g] + COME_MARGIN(bytes[g]);
         for_each_job (m, j)
-            kept += need_of(x, m, j, g);
+            kept += model_job_waits(j) && j->rec.class != CLASS_LATENCY &&
+                            j->rec.class >= job->rec.class
+                        ? 0
+                        : need_of(x, m, j, g);
         if (bytes[g] && (!memory_free(m, g, &spare) || kept > spare))
             return false;
     }
     return true;
+}
+
+/* What it takes when it comes back, with what it had still to take when it left. */
+static uint64_t back_of(const struct job *j, unsigned gpu)
+{
+    uint64_t bytes = j->swap.bytes[gpu];
+    if (bytes && j->rec.memory_gpu == gpu)
+        bytes = max_u64(bytes, j->rec.memory_bytes);
+    return bytes ? bytes + COME_MARGIN(bytes) : 0;
 }
 
 /* The GPU as sched/swap.h sees it, by slots of jobs; a free slot has nothing there. */
@@ -79,7 +102,7 @@ static void look_at(const struct autoswap *x, const struct model *m, unsigned gp
     for_each_job (m, j) {
         const struct job_swap *s = &j->swap;
         bool on = s->phase == SWAP_HERE;
-        uint64_t back = s->bytes[gpu] ? s->bytes[gpu] + COME_MARGIN(s->bytes[gpu]) : 0;
+        uint64_t back = back_of(j, gpu);
         v[model_job_slot(m, j)] = (struct swap_job){
             .class = (enum job_class)j->rec.class,
             .out = !on,
@@ -88,9 +111,82 @@ static void look_at(const struct autoswap *x, const struct model *m, unsigned gp
                      (!on && (!back || s->by_user || j->rec.paused || !room_above(x, m, j, gpu))),
             .bytes = on ? j->on[gpu].memory_bytes : back,
             .need_bytes = on ? need_of(x, m, j, gpu) : 0,
+            .waits = model_job_waits(j),
             .since_ns = s->since_ns,
         };
     }
+}
+
+/* Whether it waits for what no job's end brings: others may have it, or the driver. most: what
+ * would be free if all ended. What programs begin or end with is seen a moment later here than
+ * there. */
+static bool is_infeasible(const struct model *m, struct job *j, uint64_t most)
+{
+    if (j->rec.memory_bytes <= most)
+        j->short_ns = 0;
+    else if (!j->short_ns)
+        j->short_ns = m->now;
+    return j->infeasible = j->short_ns && m->now >= j->short_ns + QUIET_NS;
+}
+
+/* The GPU as sched/room.h sees it, by slots of jobs. */
+static void line_look(const struct autoswap *x, struct model *m, unsigned gpu, uint64_t free_bytes,
+                      struct room_job *v)
+{
+    uint64_t most = free_bytes;
+    for_each_job (m, j)
+        most += j->on[gpu].memory_bytes;
+    for_each_job (m, j) {
+        const struct job_swap *s = &j->swap;
+        const bool here = s->phase == SWAP_HERE, waits = model_job_waits(j);
+        const bool stays = s->phase == SWAP_AWAY && (s->by_user || j->rec.paused);
+        if (waits && j->rec.memory_gpu != gpu)
+            continue;
+        v[model_job_slot(m, j)] = (struct room_job){
+            .class = (enum job_class)j->rec.class,
+            .account = j->account,
+            .waits = waits,
+            .infeasible = waits && is_infeasible(m, j, most),
+            .need_bytes = here ? need_of(x, m, j, gpu) : 0,
+            .back_bytes = here || stays ? 0 : back_of(j, gpu),
+            .line_ns = j->line_ns,
+            .first_ns = j->first_ns,
+            .pass_ns = j->pass_ns,
+            .number = j->rec.number,
+        };
+    }
+}
+
+/* Who of those that wait for this GPU may start, and the places of the others. Nobody waits where
+ * it is not known how much is free. */
+static void autoswap_line(const struct autoswap *x, struct model *m, unsigned gpu, bool known,
+                          uint64_t free_bytes)
+{
+    struct room_job *v = calloc(m->jobs_end + 1, sizeof(*v));
+    struct room_job **scratch = calloc(m->jobs_end + 1, sizeof(struct room_job *));
+    for_each_job (m, j) {
+        if (model_job_waits(j) && j->rec.memory_gpu == gpu &&
+            (!known || j->ngroups || !v || !scratch)) /* it is not to wait, or did not */
+            job_starts(m, j, j->ngroups ? ROOM_NONE : ROOM_KEPT);
+    }
+    if (v && scratch) {
+        line_look(x, m, gpu, free_bytes, v);
+        room_decide(v, m->jobs_end, free_bytes, m->now);
+        room_line(v, m->jobs_end, scratch);
+    }
+    for_each_job (m, j) {
+        const struct room_job *r = v ? &v[model_job_slot(m, j)] : NULL;
+        if (!r || !model_job_waits(j) || j->rec.memory_gpu != gpu)
+            continue;
+        j->line_ns = r->line_ns;
+        j->first_ns = r->first_ns;
+        j->pass_ns = r->pass_ns;
+        j->place = r->place;
+        if (!r->waits)
+            job_starts(m, j, ROOM_KEPT);
+    }
+    free(scratch);
+    free(v);
 }
 
 /* False: what was chosen has to be done first. */
@@ -102,12 +198,10 @@ static bool autoswap_look(const struct autoswap *x, struct model *m, unsigned gp
     bool known = memory_free(m, gpu, &d.free_bytes);
     for_each_job (m, j) {
         uint32_t i = model_job_slot(m, j);
-        if (known && v[i].need_bytes > d.free_bytes)
+        if (known && j->rec.class == CLASS_LATENCY && v[i].need_bytes > d.free_bytes)
             m->swap_pressure_ns = m->now;
-        /* Once said it stays so; and who cannot be told need not wait. */
-        if (j->need_bytes && j->need_gpu == gpu)
-            j->room |= !known || swap_room(&d, v, m->jobs_end, i);
     }
+    autoswap_line(x, m, gpu, known, d.free_bytes);
     d.need_ns = m->swap_pressure_ns;
     if (!known || x->options.mode != SWAP_AUTO)
         return true;
@@ -116,6 +210,14 @@ static bool autoswap_look(const struct autoswap *x, struct model *m, unsigned gp
         return true;
     *move = (struct autoswap_move){what.job, what.out};
     return false;
+}
+
+bool autoswap_looks(const struct autoswap *x, const struct model *m)
+{
+    bool any = false;
+    for_each_job (m, j)
+        any |= m->now >= x->at && model_job_waits(j);
+    return any;
 }
 
 uint64_t autoswap_due(struct autoswap *x, struct model *m, struct autoswap_move *move)
@@ -142,13 +244,23 @@ int autoswap_need(struct autoswap *x, struct model *m, uint32_t job, uint64_t by
     if (gpu >= m->ngpus)
         return error_set(err, -EINVAL, "there is no GPU %u: they are 0 to %u", gpu, m->ngpus - 1);
     if (m->gpus[gpu].memory_bytes && bytes > m->gpus[gpu].memory_bytes)
-        return error_set(err, -EINVAL, "GPU %u has %.1f GiB of memory, not %.1f", gpu,
-                         (double)m->gpus[gpu].memory_bytes / (1U << 30),
-                         (double)bytes / (1U << 30));
-    m->jobs[job].need_bytes = bytes;
-    m->jobs[job].need_gpu = gpu;
-    m->jobs[job].room = false;
+        return error_set(
+            err, -EINVAL, "GPU %u has %.1f GiB of memory in all: %.1f GiB are %.1f GiB too many",
+            gpu, (double)m->gpus[gpu].memory_bytes / (1U << 30), (double)bytes / (1U << 30),
+            (double)(bytes - m->gpus[gpu].memory_bytes) / (1U << 30));
+    struct job *j = &m->jobs[job];
+    j->rec.memory_bytes = bytes;
+    j->rec.memory_gpu = gpu;
+    j->rec.room = ROOM_AWAITED;
+    j->line_ns = m->now;
+    model_job_changed(m, j);
     m->memory_until = m->now + 2 * DECIDE_NS;
     x->at = 0;
     return 0;
+}
+
+void autoswap_started(struct model *m, uint32_t job)
+{
+    if (model_job_waits(&m->jobs[job]))
+        job_starts(m, &m->jobs[job], ROOM_NONE);
 }

@@ -220,6 +220,11 @@ int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, st
     return autoswap_need(&e->autoswap, &e->model, job, bytes, gpu, err);
 }
 
+void engine_started(struct engine *e, uint32_t job)
+{
+    autoswap_started(&e->model, job);
+}
+
 /* It is in no job from now on: what its groups share with others is known already. */
 static void release_process(struct model *m, const struct process *p)
 {

@@ -95,9 +95,14 @@ int engine_swap_in_process(struct engine *e, struct proc_id proc, uint32_t *job,
 int engine_resume_unmanaged(struct engine *e, struct proc_id proc, struct error *err);
 /* And for one that is about to become a job. */
 void engine_distrust(struct engine *e, struct proc_id proc);
-/* What a latency job is going to take of a GPU: others make room for it, and keep it. job_view.room
- * shows when it is there. -EINVAL: no such GPU, or it is not that large. */
+/* What a job is going to take of a GPU, which it waits for in line (sched/room.h). For a latency
+ * job others make room. job_view.job.room shows when it is there; from then on it is kept. -EINVAL:
+ * no such GPU, or it is not that large. */
 int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err);
+/* Its program starts though there is no room, or did. */
+void engine_started(struct engine *e, uint32_t job);
+/* Whether a user has as many jobs that wait for room as users may have. */
+bool engine_user_waits_full(const struct engine *e, uid_t account);
 /* Detaches a job that is not swapped: its groups get back what they had. */
 void engine_release(struct engine *e, uint32_t job);
 /* 0 or -EINVAL: no such policy; out of range. */
@@ -151,8 +156,11 @@ struct job_view {
     bool due, due_first, due_promoted; /* a deadline is open; it overtakes others for it */
     int64_t due_in_ns;                 /* < 0: it is late */
     uint64_t due_needs_ns;             /* GPU time still; TIME_NEVER: not known */
-    bool needs, room; /* it said what it needs (engine_need()), and that is there */
-    const char *swap; /* "", "swapping-out", "swapped" or "swapping-in" */
+    bool queued;          /* it waits for room before its program is started (engine_need()) */
+    uint32_t place;       /* then, in line: 0 is the first */
+    bool infeasible;      /* there is too little for it even if all jobs end: others go first */
+    uint64_t memory_held; /* of the GPU for which it said how much it will take */
+    const char *swap;     /* "", "swapping-out", "swapped" or "swapping-in" */
     bool swap_by_user;
     uid_t swap_uid; /* of the user who swapped it out */
     uint64_t swapped_bytes;

@@ -87,6 +87,8 @@ static uint64_t tick_observe(struct engine *e)
     if (m->norphans)
         next = min_u64(next, m->orphans_until);
     demand_gated(&e->demand, m); /* groups that were found just now */
+    if (autoswap_looks(&e->autoswap, m))
+        e->demand.usage_at = 0; /* what jobs hold and what is free, of the same moment */
     next = min_u64(next, demand_due(&e->demand, m, m->wake != TIME_NEVER || deadlines_wanted(m)));
     if (e->demand.fresh)
         deadlines_observe(m);

@@ -24,6 +24,11 @@ bool engine_user_full(const struct engine *e, uid_t account)
     return model_user_full(&e->model, account);
 }
 
+bool engine_user_waits_full(const struct engine *e, uid_t account)
+{
+    return model_user_waits_full(&e->model, account);
+}
+
 unsigned engine_jobs(const struct engine *e)
 {
     return model_jobs(&e->model);
@@ -108,8 +113,6 @@ static void view_swap(const struct job *j, struct job_view *out)
     out->swap = swap_phase_name(s->phase);
     out->swap_by_user = s->by_user;
     out->swap_uid = s->uid;
-    out->needs = j->need_bytes > 0;
-    out->room = j->room;
     for (unsigned g = 0; g < DEVICE_GPUS_MAX && s->phase != SWAP_HERE; g++) {
         out->swapped_bytes += s->bytes[g];
         out->gpus |= s->bytes[g] ? 1U << g : 0;
@@ -139,6 +142,11 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     view_unit(&e->model, job, out);
     view_due(e, job, out);
     view_swap(j, out);
+    out->queued = model_job_waits(j);
+    out->infeasible = out->queued && j->infeasible;
+    out->place = j->place;
+    if (j->rec.memory_bytes)
+        out->memory_held = j->on[j->rec.memory_gpu].memory_bytes;
     if (j->error_code && e->model.now < j->error_until)
         snprintf(out->error, sizeof(out->error), "%.*s", (int)sizeof(out->error) - 1,
                  j->error.text);

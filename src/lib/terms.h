@@ -24,6 +24,8 @@ enum preempt_mode { PREEMPT_INSTRUCTION, PREEMPT_BLOCK, PREEMPT_COUNT };
 #define DEADLINE_MIN_US 200000U
 #define DEADLINE_MAX_US 3600000000U
 
+#define MEMORY_MAX_BYTES (1ULL << 50) /* of a GPU, that a job may say it will take */
+
 #define SLOT_NONE  UINT32_MAX /* no job, process, group or device */
 #define TIME_NEVER UINT64_MAX
 

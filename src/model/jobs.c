@@ -311,3 +311,13 @@ bool model_user_full(const struct model *m, uid_t account)
     }
     return account != 0 && (own >= USER_JOBS_MAX || users >= USERS_JOBS_MAX);
 }
+
+bool model_user_waits_full(const struct model *m, uid_t account)
+{
+    uint32_t own = 0, users = 0;
+    for_each_job (m, j) {
+        own += model_job_waits(j) && j->rec.account_uid == account;
+        users += model_job_waits(j) && j->rec.uid != 0;
+    }
+    return account != 0 && (own >= USER_WAITS_MAX || users >= USERS_WAITS_MAX);
+}

@@ -25,8 +25,10 @@
 
 /* So that users cannot take all JOURNAL_JOBS, neither one nor several. Administrators may have
  * more. */
-#define USER_JOBS_MAX  1024
-#define USERS_JOBS_MAX USERS_PART(JOURNAL_JOBS)
+#define USER_JOBS_MAX   1024
+#define USERS_JOBS_MAX  USERS_PART(JOURNAL_JOBS)
+#define USER_WAITS_MAX  256 /* jobs that wait for room */
+#define USERS_WAITS_MAX USERS_PART(1024)
 
 /* What can be set for a job at any time. */
 struct job_terms {
@@ -175,9 +177,10 @@ struct job {
     uint64_t gpu_ns;     /* engine time seen since then, of the GPU where it had most */
     /* engine/swap.c, engine/autoswap.c */
     struct job_swap swap;
-    uint64_t need_bytes; /* what a person said it will take of GPU need_gpu; 0: nothing said */
-    uint32_t need_gpu;
-    bool room; /* that was there once */
+    uint64_t line_ns, first_ns, pass_ns; /* as in sched/room.h, */
+    uint32_t place;                      /* too */
+    bool infeasible;   /* for a while there has been too little for it even if all jobs ended: */
+    uint64_t short_ns; /* since then; 0: it is not so */
 };
 
 /* A GPU process that no job owns. */
@@ -315,6 +318,11 @@ static inline void model_job_usage_clear(struct job *j)
         j->on[d].memory_bytes = 0;
     }
 }
+/* It waits for room in GPU memory before its program is started. */
+static inline bool model_job_waits(const struct job *j)
+{
+    return j->rec.memory_bytes && j->rec.room == ROOM_AWAITED;
+}
 /* Its processes are looked at as if they were new. */
 void model_job_rescan(struct model *m, uint32_t job);
 
@@ -325,8 +333,9 @@ uint32_t model_job_with(const struct model *m, pid_t pid);
 uint32_t model_job_of(const struct model *m, pid_t pid);
 uint32_t model_job_by_number(const struct model *m, uint64_t number);
 unsigned model_jobs(const struct model *m); /* how many */
-/* Whether a user, by the account, has as many jobs as users may have. */
+/* Whether a user, by the account, has as many jobs as users may have, or as may wait for room. */
 bool model_user_full(const struct model *m, uid_t account);
+bool model_user_waits_full(const struct model *m, uid_t account);
 
 /* The event EV_JOB_ADD or EV_JOB_CHANGE with these terms. */
 struct sched_event model_terms_event(enum sched_event_type type, uint32_t job,

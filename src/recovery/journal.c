@@ -22,9 +22,8 @@
 #define NUMBER_MAX   (1ULL << 53) /* job numbers travel as JSON numbers */
 
 /* Its group is being written over: it counts, its sum does not. */
-#define JG_MOVING (1U << 2)
-#define FLAGS_ALL (JG_SUSPENDED | JG_TIMESLICE | JG_STOPPED | JG_PREEMPT | JG_MOVING)
-
+#define JG_MOVING   (1U << 2)
+#define FLAGS_ALL   (JG_SUSPENDED | JG_TIMESLICE | JG_STOPPED | JG_PREEMPT | JG_MOVING)
 #define ALL_MISSING (JOURNAL_GROUPS_MISSING | JOURNAL_SWAPS_MISSING)
 
 struct header {
@@ -102,13 +101,14 @@ static uint32_t job_sum(const struct journal_job *r)
 
 static bool job_ok(const struct journal_job *r)
 {
-    return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN &&
-           r->weight <= WEIGHT_MAX && r->budget_us <= BUDGET_MAX_US && r->paused <= 1 &&
-           r->deadline_us <= DEADLINE_MAX_US && r->laxity_us <= DEADLINE_MAX_US &&
-           r->may_promote <= 1 && r->gpu_min <= 100 && r->gpu_max <= 100 &&
-           r->preempt < PREEMPT_COUNT && r->cgroup.hierarchy <= CGROUP_HIERARCHIES &&
-           r->min_speed < 100 && memchr(r->account, '\0', sizeof(r->account)) &&
-           r->number <= NUMBER_MAX && memchr(r->name, '\0', sizeof(r->name)) &&
+    return r->root.pid > 0 && r->class < CLASS_COUNT && r->weight >= WEIGHT_MIN && r->paused <= 1 &&
+           r->weight <= WEIGHT_MAX && r->budget_us <= BUDGET_MAX_US && r->room <= ROOM_NONE &&
+           r->may_promote <= 1 && r->gpu_min <= 100 && r->gpu_max <= 100 && r->min_speed < 100 &&
+           r->memory_bytes <= MEMORY_MAX_BYTES && r->number <= NUMBER_MAX &&
+           memchr(r->name, '\0', sizeof(r->name)) && memchr(r->account, '\0', sizeof(r->account)) &&
+           r->deadline_us <= DEADLINE_MAX_US && r->memory_gpu < DEVICE_GPUS_MAX &&
+           r->cgroup.hierarchy <= CGROUP_HIERARCHIES && r->preempt < PREEMPT_COUNT &&
+           r->laxity_us <= DEADLINE_MAX_US &&
            (r->sum == JOB_CHANGING || (r->sum == job_sum(r) && r->laxity_us <= r->deadline_us));
 }
 

@@ -23,6 +23,10 @@
 #define JOURNAL_SWAPS  256U
 #define JOB_NAME_MAX   64
 
+/* Of a job that says what it will take: it waits in line for it, it was there and is kept, or it
+ * has started without; then nothing is kept for it unless it is a latency job. */
+enum job_room { ROOM_AWAITED, ROOM_KEPT, ROOM_NONE };
+
 enum job_source { JOB_RUN, JOB_PID, JOB_RULE };
 
 struct journal_job {
@@ -42,8 +46,11 @@ struct journal_job {
     uint32_t min_speed;             /* percent, in an MPS server; 0: none */
     char account[ACCOUNT_NAME_MAX]; /* "": that of a user: */
     uint32_t account_uid;
-    struct cgroup cgroup; /* of its own */
-    uint64_t number;      /* what `cede ps` shows; never reused while the machine is up */
+    struct cgroup cgroup;  /* of its own */
+    uint64_t memory_bytes; /* what a person said it will take of that GPU; 0: nothing said */
+    uint32_t memory_gpu;
+    uint32_t room;   /* enum job_room */
+    uint64_t number; /* what `cede ps` shows; never reused while the machine is up */
     char name[JOB_NAME_MAX];
     uint32_t sum; /* of all above: journal_put_job() fills it in */
 };

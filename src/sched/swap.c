@@ -1,12 +1,28 @@
 /* See swap.h. */
 #include "sched/swap.h"
 
+/* What is kept free: what those that have started will still take, and what those of the classes
+ * up to `lowest` wait for. */
 static uint64_t needs(const struct swap_job *jobs, uint32_t n, enum job_class lowest)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++)
-        sum += jobs[i].class <= lowest && !jobs[i].out ? jobs[i].need_bytes : 0;
+        sum += !jobs[i].out && (!jobs[i].waits || jobs[i].class <= lowest) ? jobs[i].need_bytes : 0;
     return sum;
+}
+
+static bool latency_needs(const struct swap_job *jobs, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++)
+        any |= jobs[i].class == CLASS_LATENCY && !jobs[i].out && jobs[i].need_bytes;
+    return any;
+}
+
+/* By its leaving. */
+static uint64_t gain(const struct swap_job *j)
+{
+    return j->bytes + j->need_bytes;
 }
 
 static bool may_leave(const struct swap_job *j)
@@ -41,7 +57,7 @@ static uint32_t next_to_leave(const struct swap_job *jobs, uint32_t n, uint32_t 
 static uint32_t leaver(const struct swap_job *jobs, uint32_t n, uint64_t shortage)
 {
     uint64_t sum = 0;
-    for (uint32_t i = SLOT_NONE; sum < shortage; sum += jobs[i].bytes) {
+    for (uint32_t i = SLOT_NONE; sum < shortage; sum += gain(&jobs[i])) {
         i = next_to_leave(jobs, n, i);
         if (i == SLOT_NONE)
             return SLOT_NONE; /* everybody's leaving would not help */
@@ -49,19 +65,22 @@ static uint32_t leaver(const struct swap_job *jobs, uint32_t n, uint64_t shortag
     uint64_t surplus = sum - shortage;
     for (uint32_t i = next_to_leave(jobs, n, SLOT_NONE); i != SLOT_NONE;
          i = next_to_leave(jobs, n, i)) {
-        if (jobs[i].bytes > surplus)
+        if (gain(&jobs[i]) > surplus)
             return i;
-        surplus -= jobs[i].bytes;
+        surplus -= gain(&jobs[i]);
     }
     return SLOT_NONE;
 }
 
-static uint32_t comer(const struct swap_job *jobs, uint32_t n, uint64_t room)
+static uint32_t comer(const struct swap_device *d, const struct swap_job *jobs, uint32_t n)
 {
     uint32_t best = SLOT_NONE;
+    uint64_t kept[CLASS_COUNT];
+    for (int c = 0; c < CLASS_COUNT; c++) /* of those that wait, the classes above its own */
+        kept[c] = d->margin_bytes + needs(jobs, n, (enum job_class)(c > 0 ? c - 1 : 0));
     for (uint32_t i = 0; i < n; i++) {
         const struct swap_job *j = &jobs[i], *b = best == SLOT_NONE ? NULL : &jobs[best];
-        if (!j->out || j->fixed || j->bytes > room)
+        if (!j->out || j->fixed || kept[j->class] + j->bytes > d->free_bytes)
             continue;
         if (!b || j->class < b->class || (j->class == b->class && j->since_ns < b->since_ns))
             best = i;
@@ -74,7 +93,7 @@ struct swap_move swap_decide(const struct swap_device *d, const struct swap_job 
 {
     struct swap_move m = {.job = SLOT_NONE, .wake_ns = TIME_NEVER};
     uint64_t need = needs(jobs, n, CLASS_LATENCY);
-    if (need > d->free_bytes) {
+    if (need > d->free_bytes && latency_needs(jobs, n)) {
         m.out = true;
         m.job = leaver(jobs, n, need - d->free_bytes);
         return m;
@@ -83,18 +102,6 @@ struct swap_move swap_decide(const struct swap_device *d, const struct swap_job 
         m.wake_ns = d->need_ns + d->quiet_ns;
         return m;
     }
-    uint64_t kept = needs(jobs, n, CLASS_BATCH) + d->margin_bytes;
-    if (kept < d->free_bytes)
-        m.job = comer(jobs, n, d->free_bytes - kept);
+    m.job = comer(d, jobs, n);
     return m;
-}
-
-bool swap_room(const struct swap_device *d, const struct swap_job *jobs, uint32_t n, uint32_t job)
-{
-    uint64_t before = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (jobs[i].class < jobs[job].class || (i < job && jobs[i].class == jobs[job].class))
-            before += jobs[i].need_bytes;
-    }
-    return before + jobs[job].need_bytes <= d->free_bytes;
 }

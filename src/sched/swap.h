@@ -4,7 +4,8 @@
  * A job leaves only for a latency job that needs memory which is not there, only if that becomes
  * possible by it, batch before normal and the largest first; latency jobs never leave. It comes
  * back when there is room for it beside all that others still need, not before a while has passed
- * in which nobody needed any: so jobs that begin and end often do not make the others thrash. */
+ * in which no latency job needed any: so jobs that begin and end often do not make the others
+ * thrash. Jobs of its class and below that wait for room to start come after it. */
 #ifndef CEDE_SCHED_SWAP_H
 #define CEDE_SCHED_SWAP_H
 
@@ -16,13 +17,14 @@ struct swap_job {
     bool fixed;          /* on its way, refused lately, or out because a person wants so */
     uint64_t bytes;      /* on this device, or what it will take there */
     uint64_t need_bytes; /* what it is going to take beyond that */
+    bool waits;          /* until that is free, before its program is started: room.h */
     uint64_t since_ns;   /* when it last left or came */
 };
 
 struct swap_device {
     uint64_t free_bytes;
     uint64_t margin_bytes; /* stays free when a job comes back */
-    uint64_t need_ns;      /* when somebody last needed memory; 0: never */
+    uint64_t need_ns;      /* when a latency job last needed memory; 0: never */
     uint64_t quiet_ns;     /* to pass after that before anybody comes back */
 };
 
@@ -34,9 +36,5 @@ struct swap_move {
 
 struct swap_move swap_decide(const struct swap_device *d, const struct swap_job *jobs, uint32_t n,
                              uint64_t now_ns);
-
-/* Whether what this job needs is there, with those before it in line served first: all of higher
- * class, and of its own those with smaller index. */
-bool swap_room(const struct swap_device *d, const struct swap_job *jobs, uint32_t n, uint32_t job);
 
 #endif

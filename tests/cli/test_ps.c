@@ -43,8 +43,35 @@ static void devices(void **state)
                " #3   10  latency     100  running  0,1:3g.71gb  -          -     -    -  serve\n");
 }
 
+/* What it said that it takes: of a job that waits for it, and of one that took more. */
+static void memory(void **state)
+{
+    (void)state;
+    pid_t daemon = fake_daemon(
+        (uid_t)-1,
+        (const char *const[]){
+            OK ",\"more\":false,\"policy\":\"priority\",\"gpus\":[],\"jobs\":["
+               "{\"number\":3,\"name\":\"a\",\"class\":\"batch\",\"pid\":10,\"weight\":100,"
+               "\"state\":\"queued\",\"memory_bytes\":0,\"memory\":{\"said_bytes\":2147483648,"
+               "\"gpu\":0,\"held_bytes\":0,\"place\":0}},"
+               "{\"number\":4,\"name\":\"b\",\"class\":\"batch\",\"pid\":11,\"weight\":100,"
+               "\"state\":\"running\",\"memory_bytes\":4294967296,\"memory\":{"
+               "\"said_bytes\":2147483648,\"gpu\":0,\"held_bytes\":3221225472}},"
+               "{\"number\":5,\"name\":\"c\",\"class\":\"batch\",\"pid\":12,\"weight\":100,"
+               "\"state\":\"running\",\"memory_bytes\":1073741824,\"memory\":{"
+               "\"said_bytes\":2147483648,\"gpu\":0,\"held_bytes\":1073741824}}]}",
+            NULL});
+    RUN(&r, "cede", "ps");
+    free(fake_daemon_end(daemon));
+    assert_string_equal(
+        r.out, "JOB  PID  CLASS  WEIGHT  STATE    GPU  LEVEL  SLICE  BUSY        MEM  NAME\n"
+               " #3   10  batch     100  queued   -    -          -     -     -/2.0G  a\n"
+               " #4   11  batch     100  running  -    -          -     -  3.0G/2.0G  b\n"
+               " #5   12  batch     100  running  -    -          -     -       1.0G  c\n");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(devices)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(devices), cmocka_unit_test(memory)};
     return cmocka_run_group_tests_name("ps", tests, harness_begin, harness_end);
 }

@@ -156,18 +156,19 @@ class Words(unittest.TestCase):
         print the source says, as no one run shows all of them."""
         page = read("man", "cede-json.5")
         objects = {
-            "The object": packed("control/replies.c", "reply_ps") | packed("cli/ps.c", "from_daemon")
+            "The object": packed("control/replies.c", "reply_ps") | packed("cli/client.c", "client_ps")
             | packed("cli/ps.c", "from_journal") | packed("cli/ps.c", "others_add")
             | packed("control/replies.c", "reply_add_unmanaged"),
             "A job": packed("control/replies.c", "job_json") | packed("cli/ps.c", "from_journal_job")
             | packed("control/replies.c", "job_and_requests"),
+            "Memory": packed("control/replies.c", "memory_json"),
             "Due": packed("control/replies.c", "due_json"),
             "Requests": packed("control/hints.c", "hints_of"),
             "A device": packed("control/replies.c", "gpus_of"),
             "An unmanaged program": packed("control/replies.c", "unmanaged_json"),
             "A process of others": packed("cli/ps.c", "other"),
         }
-        of_messages = {"v", "ok", "more", "job_of"}  # cut off by from_daemon()
+        of_messages = {"v", "ok", "more", "job_of"}  # cut off by client_ps()
         for title, fields in objects.items():
             self.assertEqual(fields_on(page, title), fields - of_messages, title)
         states = packed_words("control/replies.c", "job_state") | {"swapping-out", "swapped", "swapping-in"}

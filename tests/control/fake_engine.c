@@ -204,8 +204,19 @@ int engine_need(struct engine *m, uint32_t job, uint64_t bytes, uint32_t gpu, st
 {
     if (gpu > 1)
         return error_set(err, -EINVAL, "there is no GPU %u", gpu);
-    m->jobs[job].needs = bytes > 0;
+    m->jobs[job].job.memory_bytes = bytes;
+    m->jobs[job].job.memory_gpu = gpu;
     return 0;
+}
+
+void engine_started(struct engine *m, uint32_t job)
+{
+    m->jobs[job].job.room = ROOM_NONE;
+}
+
+bool engine_user_waits_full(const struct engine *m, uid_t account)
+{
+    return m->waits_full && account != 0;
 }
 
 int engine_swap_in(struct engine *m, uint32_t job)

@@ -59,6 +59,11 @@ static void accepts_each_operation(void **state)
         0);
     assert_int_equal(r.memory_bytes, 99999999999);
     assert_int_equal(r.gpu, 2);
+    assert_false(r.started);
+    assert_int_equal(
+        parse("{\"v\":1,\"op\":\"add\",\"pid\":3,\"memory_bytes\":5,\"started\":true}", &r, &err),
+        0);
+    assert_true(r.started);
     assert_int_equal(parse("{\"v\":1,\"op\":\"swap-in\",\"target\":3}", &r, &err), 0);
     assert_int_equal(r.op, OP_SWAP_IN);
     assert_int_equal(r.pid, 3);
@@ -107,12 +112,10 @@ static const struct {
     {"{\"v\":1,\"op\":\"add\"}", -EINVAL, "pid is missing"},
     {"{\"v\":1,\"op\":\"pause\"}", -EINVAL, "target is missing"},
     {"{\"v\":1,\"op\":\"swap-in\"}", -EINVAL, "target is missing"},
-    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"memory_bytes\":5}", -EINVAL, "needs class latency"},
-    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"batch\",\"memory_bytes\":5}", -EINVAL,
-     "needs class latency"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"latency\",\"memory_bytes\":0}", -EINVAL,
      "memory_bytes: a whole number from 1"},
-    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":0}", -EINVAL, "gpu needs memory_bytes"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":0}", -EINVAL, "gpu and started need memory_bytes"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"started\":true}", -EINVAL, "need memory_bytes"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":16}", -EINVAL, "gpu: a whole number from 0 to 15"},
     {"{\"v\":1,\"op\":\"swap-out\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL,
@@ -370,7 +373,7 @@ static void shows_a_job(void **state)
     assert_null(json_object_get(o, "swapped_bytes"));
     json_decref(o);
 
-    v.needs = true;
+    v.job.memory_bytes = 70;
     v.swap = "swapped"; /* rather than paused */
     v.swapped_bytes = 5;
     snprintf(v.swap_error, sizeof(v.swap_error), "no room");
@@ -383,12 +386,43 @@ static void shows_a_job(void **state)
     json_decref(o);
 }
 
+/* What it said that it takes, and whether it waits for that. */
+static void shows_memory(void **state)
+{
+    (void)state;
+    struct job_view v = {.number = 3, .busy = -1, .memory_held = 80};
+    v.job.memory_bytes = 70;
+    v.job.memory_gpu = 2;
+    v.job.room = ROOM_KEPT;
+    json_t *o = job_json(&v);
+    char *text = json_dumps(json_object_get(o, "memory"), JSON_COMPACT | JSON_SORT_KEYS);
+    assert_string_equal(text, "{\"gpu\":2,\"held_bytes\":80,\"said_bytes\":70}");
+    assert_string_equal(json_string_value(json_object_get(o, "state")), "starting");
+    assert_true(json_is_true(json_object_get(o, "room")));
+    free(text);
+    json_decref(o);
+
+    v.job.room = ROOM_AWAITED;
+    v.queued = true;
+    v.place = 4;
+    o = job_json(&v);
+    assert_string_equal(json_string_value(json_object_get(o, "state")), "queued");
+    assert_true(json_is_false(json_object_get(o, "room")));
+    const json_t *place = json_object_get(json_object_get(o, "memory"), "place");
+    assert_int_equal(json_integer_value(place), 4);
+    json_decref(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(accepts_each_operation),      cmocka_unit_test(refuses_with_a_reason),
-        cmocka_unit_test(refuses_size_and_depth),      cmocka_unit_test(knows_good_names),
-        cmocka_unit_test(what_is_written_can_be_read), cmocka_unit_test(shows_a_job),
+        cmocka_unit_test(accepts_each_operation),
+        cmocka_unit_test(refuses_with_a_reason),
+        cmocka_unit_test(refuses_size_and_depth),
+        cmocka_unit_test(knows_good_names),
+        cmocka_unit_test(what_is_written_can_be_read),
+        cmocka_unit_test(shows_a_job),
+        cmocka_unit_test(shows_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,6 +185,69 @@ static void users_together(void **state)
     close(fd);
 }
 
+#define ADD_SELF(more) "{\"v\":1,\"op\":\"add\",\"run\":true,\"pid\":%d" more "}"
+#define GIB1           ",\"memory_bytes\":1073741824"
+
+static int as_one_that_waits(const char *path, pid_t parent)
+{
+    (void)parent;
+    int step = 0, self = (int)getpid(), fd = dial(path);
+    STEP(child_ask(fd, ADD_SELF(",\"class\":\"latency\"" GIB1), self) == EPERM);
+    STEP(child_ask(fd, ADD_SELF(GIB1), self) == 0);
+    STEP(child_ask(fd, ADD_SELF(",\"memory_bytes\":5"), self) == 0); /* asks again */
+    return 0;
+}
+
+static int as_one_waiter_too_many(const char *path, pid_t parent)
+{
+    (void)parent;
+    int step = 0, self = (int)getpid(), fd = dial(path);
+    STEP(child_ask(fd, ADD_SELF(GIB1), self) == EDQUOT);
+    STEP(child_ask(fd, ADD_SELF(""), self) == 0);
+    return 0;
+}
+
+static void made_latency(void *arg)
+{
+    struct engine *m = arg;
+    for (uint32_t i = 0; i < m->end; i++)
+        m->jobs[i].job.class = CLASS_LATENCY;
+}
+
+/* By an administrator, after which its user says what it takes. */
+static int as_one_that_was_raised(const char *path, pid_t parent)
+{
+    (void)parent;
+    int step = 0, self = (int)getpid(), fd = dial(path);
+    STEP(child_ask(fd, ADD_SELF(""), self) == 0);
+    STEP(child_ask(fd, ADD_SELF(GIB1), self) == 0);
+    return 0;
+}
+
+/* Users wait for memory in line, as many as are allowed; others are swapped out for nobody but
+ * those whom an administrator has it done for. */
+static void memory_of_users(void **state)
+{
+    struct env *e = *state;
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(as_nobody(e, NOBODY, as_one_that_waits), 0);
+    assert_int_equal(e->m->end, 1);
+    assert_int_equal(e->m->jobs[0].job.memory_bytes, 1 << 30);
+    e->m->jobs[0].number = 0;
+    e->m->on_apply = made_latency;
+    e->m->arg = e->m;
+    assert_int_equal(as_nobody(e, NOBODY, as_one_that_was_raised), 0);
+    assert_int_equal(e->m->jobs[0].job.memory_bytes, 0);
+    e->m->jobs[0].number = 0;
+    e->m->on_apply = NULL;
+    e->m->waits_full = true;
+    assert_int_equal(as_nobody(e, NOBODY, as_one_waiter_too_many), 0);
+    int fd = dial(e->path);
+    assert_int_equal(code(ask(e, fd, ADD_SELF(GIB1), (int)getpid())), 0);
+    close(fd);
+}
+
 /* Connects and says nothing, again and again: served at first, then told that there are too many,
  * and then that it connects too often. */
 static int as_a_flood(const char *path, pid_t parent)
@@ -374,6 +437,7 @@ int main(void)
         TEST(charges_processor_time),
         TEST(flood_of_connections),
         TEST(users_together),
+        TEST(memory_of_users),
         TEST(uids_of_one_account),
         TEST(connections_are_paid_for),
     };

@@ -144,6 +144,14 @@ pid_t gpu_pid(void)
     return gpu;
 }
 
+void small_gpu(const char *bytes)
+{
+    kill(gpu, SIGKILL);
+    assert_int_equal(await_child(gpu), 1000 + SIGKILL);
+    SPAWN("small", "cede", "softgpu", "--memory", bytes);
+    assert_true(EVENTUALLY(strstr(contents("small.out"), "listening")));
+}
+
 const char *cede_home(void)
 {
     return home;

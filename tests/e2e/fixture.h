@@ -44,6 +44,8 @@ int e2e_begin(void **state);
 int e2e_end(void **state);
 #define e2e(t) cmocka_unit_test_setup_teardown(t, e2e_begin, e2e_end)
 pid_t gpu_pid(void);
+/* One with so much memory, in place of the one that is there. */
+void small_gpu(const char *bytes);
 /* Before e2e_begin(): "nvidia" for a GPU of this machine instead of a software GPU. */
 void use_driver(const char *name);
 /* Where the daemon works; the test's directory if it did not say otherwise. */

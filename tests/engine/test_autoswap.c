@@ -1,4 +1,4 @@
-/* For whom jobs leave the GPU's memory, and when they come back. */
+/* For whom jobs leave the GPU's memory, when they come back, and who waits before it starts. */
 #include "swapping.h"
 
 /* A latency job that says what it needs, beside a small batch, a large batch and a normal job, of
@@ -27,6 +27,12 @@ static void need(struct fixture *f, uint32_t job, unsigned gib)
         fail_msg("%s", err.text);
 }
 
+static bool has_room(struct fixture *f, uint32_t job)
+{
+    struct job_view v = view(f, job);
+    return v.job.memory_bytes && !v.queued;
+}
+
 /* The swapper is to move this one, and does. */
 static void moves(struct fixture *f, const char *what, pid_t pid, unsigned gib)
 {
@@ -48,20 +54,20 @@ static void test_room_for_a_latency_job(void **state)
     pid_t p[4];
     uint32_t j[4];
     crowd(f, p, j);
-    assert_false(view(f, j[3]).needs);
+    assert_false(view(f, j[3]).queued);
     need(f, j[3], 10);
     ticks(f, 1);
-    assert_true(view(f, j[3]).needs && view(f, j[3]).room); /* there already */
+    assert_true(has_room(f, j[3])); /* there already */
     need(f, j[3], 45);
     ticks(f, 1);
-    assert_false(view(f, j[3]).room);
+    assert_false(has_room(f, j[3]));
     /* Batch before normal, the largest first, and no more than it takes. */
     moves(f, "out", p[1], 20);
     assert_true(EVENTUALLY(is(f, j[1], "swapped")));
     assert_false(view(f, j[1]).swap_by_user);
-    assert_false(view(f, j[3]).room);
+    assert_false(has_room(f, j[3]));
     moves(f, "out", p[2], 30);
-    assert_true(EVENTUALLY(view(f, j[3]).room));
+    assert_true(EVENTUALLY(has_room(f, j[3])));
     assert_true(is(f, j[0], ""));
 
     /* Nobody comes back into what it has not taken yet; nor into what it has. */
@@ -94,7 +100,7 @@ static void test_refused_is_left_alone(void **state)
     write_answer(f, ENOTSUP);
     brought_in(f, p[1], 0);
     moves(f, "out", p[2], 30); /* another one instead */
-    assert_true(EVENTUALLY(view(f, j[3]).room));
+    assert_true(EVENTUALLY(has_room(f, j[3])));
     assert_true(is(f, j[1], ""));
     write_answer(f, 0);
     stop(f, true);
@@ -130,10 +136,10 @@ static void test_switched_off(void **state)
     need(f, j[3], 30);
     ticks(f, 10000);
     assert_null(record(f));
-    assert_false(view(f, j[3]).room);
+    assert_false(has_room(f, j[3]));
     f->d.free_bytes += 20 * GIB; /* it may be had all the same */
     ticks(f, 2000);
-    assert_true(view(f, j[3]).room);
+    assert_true(has_room(f, j[3]));
     f->d.free_bytes -= 20 * GIB;
     assert_int_equal(engine_need(f->m, j[3], 65 * GIB, 0, &err), -EINVAL);
     assert_int_equal(engine_need(f->m, j[3], 1, 2, &err), -EINVAL);
@@ -151,8 +157,278 @@ static void test_switched_off(void **state)
     f->d.free_unknown = true;
     need(f, j[3], 30);
     ticks(f, 1);
-    assert_true(view(f, j[3]).room);
+    assert_true(has_room(f, j[3]));
     stop(f, true);
+}
+
+/* ---- waiting for room ---- */
+
+/* Programs that have not opened the GPU, as jobs that say how much they will take of it; 20 GiB are
+ * free. */
+static void waiters(struct fixture *f, int n, const enum job_class *classes, const unsigned *gib,
+                    pid_t *p, uint32_t *jobs)
+{
+    f->d.free_bytes = 20 * GIB;
+    for (int i = 0; i < n; i++)
+        p[i] = child(f); /* before the journal's lock, which they would inherit */
+    swap_start(f);
+    for (int i = 0; i < n; i++) {
+        jobs[i] = add(f, p[i], classes[i]);
+        if (gib[i])
+            need(f, jobs[i], gib[i]);
+    }
+    ticks(f, 1);
+}
+
+static void takes(struct fixture *f, pid_t pid, unsigned gib)
+{
+    mock_context(&f->d, pid, 0, 3);
+    on(f, pid)->memory_bytes = gib * GIB;
+    f->d.free_bytes -= gib * GIB;
+}
+
+static void ends(struct fixture *f, pid_t pid, unsigned gib)
+{
+    end(f, pid);
+    f->d.free_bytes += gib * GIB;
+}
+
+/* By class, then first come; what has been said and not been taken is taken. Nobody is swapped out
+ * for them. */
+static void test_waits_in_line(void **state)
+{
+    struct fixture *f = *state;
+    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH, CLASS_BATCH, CLASS_NORMAL};
+    static const unsigned gib[] = {15, 10, 1, 12};
+    pid_t p[4];
+    uint32_t j[4];
+    f->d.ngpus = 1;
+    waiters(f, 4, classes, gib, p, j);
+    /* All came in one tick: the normal job is first, and leaves 8. */
+    assert_true(has_room(f, j[3]));
+    for (int i = 0; i < 3; i++)
+        assert_true(view(f, j[i]).queued && view(f, j[i]).place == (uint32_t)i);
+    ticks(f, 5000);
+    assert_true(view(f, j[0]).queued && view(f, j[2]).queued); /* the last would fit */
+    takes(f, p[3], 12);
+    ticks(f, 5000);
+    assert_true(view(f, j[0]).queued);
+    assert_null(record(f));
+    ends(f, p[3], 12);
+    ticks(f, 2000);
+    assert_true(has_room(f, j[0]) && view(f, j[1]).queued && view(f, j[2]).queued);
+    /* More than it said: what is free is what counts. */
+    takes(f, p[0], 17);
+    ticks(f, 2000);
+    assert_int_equal(view(f, j[0]).memory_held, 17 * GIB);
+    assert_int_equal(view(f, j[0]).job.memory_bytes, 15 * GIB);
+    assert_true(view(f, j[1]).queued);
+    /* A waiter that ends leaves the line. */
+    end(f, p[1]);
+    ticks(f, 2000);
+    assert_true(has_room(f, j[2]));
+    stop(f, true);
+}
+
+/* What a job holds and what is free are seen at the same time: one that frees memory which it said
+ * it takes gets it again. */
+static void test_same_moment(void **state)
+{
+    struct fixture *f = *state;
+    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH};
+    static const unsigned gib[] = {10, 12};
+    pid_t p[2];
+    uint32_t j[2];
+    f->d.ngpus = 1;
+    waiters(f, 2, classes, gib, p, j);
+    takes(f, p[0], 10);
+    ticks(f, 3000);
+    assert_true(view(f, j[1]).queued && view(f, j[0]).memory_held == 10 * GIB);
+    on(f, p[0])->memory_bytes = 5 * GIB;
+    f->d.free_bytes = 15 * GIB;
+    engine_set_swap(f->m, &(struct swap_options){.mode = SWAP_AUTO}); /* a look out of turn */
+    ticks(f, 1);
+    assert_true(view(f, j[1]).queued);
+    ends(f, p[0], 5);
+    ticks(f, 2000);
+    assert_true(has_room(f, j[1]));
+    stop(f, true);
+}
+
+/* A latency job is first in line, and has others swapped out, but not for those that wait. */
+static void test_latency_is_first_in_line(void **state)
+{
+    struct fixture *f = *state;
+    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH, CLASS_LATENCY};
+    static const unsigned gib[] = {0, 15, 0};
+    pid_t p[3];
+    uint32_t j[3];
+    f->d.ngpus = 1;
+    waiters(f, 3, classes, gib, p, j);
+    assert_true(has_room(f, j[1]));
+    takes(f, p[0], 3); /* it said nothing */
+    ticks(f, 2000);
+    need(f, j[2], 4);
+    ticks(f, 1);
+    assert_true(view(f, j[2]).queued); /* 17 free, 15 of them reserved */
+    moves(f, "out", p[0], 3);
+    assert_true(EVENTUALLY(has_room(f, j[2])));
+    assert_true(is(f, j[0], "swapped"));
+    /* Who is out comes before one of its class that waits. */
+    pid_t last = child(f);
+    uint32_t next = add(f, last, CLASS_BATCH);
+    need(f, next, 2);
+    ends(f, p[2], 0);
+    ticks(f, 5000);
+    assert_true(view(f, next).queued);
+    ends(f, p[1], 0);
+    moves(f, "in", p[0], 3);
+    assert_true(EVENTUALLY(is(f, j[0], "")));
+    assert_true(EVENTUALLY(has_room(f, next)));
+    stop(f, true);
+}
+
+/* Whoever starts without room has nothing kept for it; and another daemon knows who waits, in which
+ * order, and what was promised. */
+static void test_line_outlives_the_engine(void **state)
+{
+    struct fixture *f = *state;
+    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH, CLASS_BATCH, CLASS_NORMAL};
+    static const unsigned gib[] = {15, 10, 5, 0};
+    pid_t p[4];
+    uint32_t j[4];
+    f->d.ngpus = 1;
+    waiters(f, 4, classes, gib, p, j);
+    assert_true(has_room(f, j[0]) && view(f, j[1]).queued);
+    need(f, j[3], 12); /* of a higher class, but what is promised is promised */
+    ticks(f, 1);
+    stop(f, false);
+    start(f, "priority", NULL);
+    ticks(f, 2000);
+    assert_true(has_room(f, j[0]) && view(f, j[1]).queued && view(f, j[2]).queued);
+    assert_true(view(f, j[3]).place == 0 && view(f, j[1]).place == 1 && view(f, j[2]).place == 2);
+    end(f, p[3]);
+    engine_started(f->m, j[1]);
+    ticks(f, 2000);
+    assert_true(!view(f, j[1]).queued && view(f, j[1]).job.room == ROOM_NONE);
+    assert_true(has_room(f, j[2]));
+    stop(f, true);
+}
+
+/* Programs of no job have what it waits for: after a while it holds up nobody, and it has its turn
+ * when they end. */
+static void test_too_little_if_all_end(void **state)
+{
+    struct fixture *f = *state;
+    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH};
+    static const unsigned gib[] = {30, 5};
+    pid_t p[2];
+    uint32_t j[2];
+    f->d.ngpus = 1;
+    waiters(f, 2, classes, gib, p, j);
+    ticks(f, 5000);
+    assert_true(view(f, j[0]).queued && view(f, j[1]).queued && !view(f, j[0]).infeasible);
+    ticks(f, 10000);
+    assert_true(view(f, j[0]).queued && view(f, j[0]).infeasible && has_room(f, j[1]));
+    takes(f, p[1], 5);
+    f->d.free_bytes += 14 * GIB; /* 34 if all end */
+    ticks(f, 2000);
+    assert_true(view(f, j[0]).queued && !view(f, j[0]).infeasible);
+    f->d.free_bytes += 1 * GIB;
+    ticks(f, 2000);
+    assert_true(has_room(f, j[0]));
+    stop(f, true);
+}
+
+/* One that waits for a job that does not end is not overtaken at first, and later it is. */
+static void test_others_start_past_the_first(void **state)
+{
+    struct fixture *f = *state;
+    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH, CLASS_BATCH};
+    static const unsigned gib[] = {10, 15, 5};
+    pid_t p[3];
+    uint32_t j[3];
+    f->d.ngpus = 1;
+    waiters(f, 3, classes, gib, p, j);
+    takes(f, p[0], 10);
+    ticks(f, 590000);
+    assert_true(view(f, j[1]).queued && view(f, j[2]).queued);
+    ticks(f, 20000);
+    assert_true(view(f, j[1]).queued && has_room(f, j[2]));
+    stop(f, true);
+}
+
+/* Users have turns, however many jobs they have in line. */
+static void test_users_in_turn(void **state)
+{
+    struct fixture *f = *state;
+    static const uid_t users[] = {5, 5, 6};
+    pid_t p[3];
+    uint32_t j[3];
+    struct error err = {""};
+    f->d.ngpus = 1;
+    f->d.free_bytes = 20 * GIB;
+    for (int i = 0; i < 3; i++)
+        p[i] = child(f);
+    swap_start(f);
+    for (int i = 0; i < 3; i++) {
+        struct proc_stat st;
+        const struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = 100},
+                                      .source = JOB_RUN,
+                                      .uid = users[i],
+                                      .account_uid = users[i]};
+        assert_int_equal(proc_stat_read(p[i], &st), 0);
+        assert_int_equal(engine_add(f->m, st.id, &spec, &j[i], &err), 0);
+        need(f, j[i], 15);
+    }
+    ticks(f, 1);
+    assert_true(has_room(f, j[0]));
+    ends(f, p[0], 0);
+    ticks(f, 2000);
+    assert_true(view(f, j[1]).queued && has_room(f, j[2]));
+    ends(f, p[2], 0);
+    ticks(f, 2000);
+    assert_true(has_room(f, j[1]));
+    stop(f, true);
+}
+
+/* No user has more jobs in line than users may have, and those that left it do not count. */
+static void test_waiters_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    static pid_t pids[USER_WAITS_MAX];
+    uint32_t job = SLOT_NONE;
+    struct error err = {""};
+    for (int i = 0; i < USER_WAITS_MAX; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0)
+            wait_to_die();
+    }
+    swap_start(f);
+    for (int i = 0; i < USER_WAITS_MAX; i++) {
+        struct proc_stat st;
+        const struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = 100},
+                                      .source = JOB_RUN,
+                                      .uid = 7,
+                                      .account_uid = 7};
+        assert_false(engine_user_waits_full(f->m, 7));
+        assert_int_equal(proc_stat_read(pids[i], &st), 0);
+        assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), 0);
+        need(f, job, 1);
+    }
+    ticks(f, 1);
+    assert_true(engine_user_waits_full(f->m, 7));
+    assert_false(engine_user_waits_full(f->m, 8));
+    assert_false(engine_user_waits_full(f->m, 0));
+    assert_int_equal(view(f, job).place, USER_WAITS_MAX - 1);
+    engine_started(f->m, job);
+    assert_false(engine_user_waits_full(f->m, 7));
+    stop(f, true);
+    for (int i = 0; i < USER_WAITS_MAX; i++) {
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], NULL, 0);
+    }
 }
 
 int main(int argc, char **argv)
@@ -164,6 +440,14 @@ int main(int argc, char **argv)
         T(test_refused_is_left_alone),
         T(test_reserve),
         T(test_switched_off),
+        T(test_waits_in_line),
+        T(test_same_moment),
+        T(test_latency_is_first_in_line),
+        T(test_line_outlives_the_engine),
+        T(test_too_little_if_all_end),
+        T(test_others_start_past_the_first),
+        T(test_users_in_turn),
+        T(test_waiters_are_bounded),
     };
     (void)argc;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* Who leaves a GPU's memory and who comes back: a table of situations, and that a sequence of
- * decisions comes to rest. */
+/* Who leaves a GPU's memory, who comes back and who of those that wait starts: tables of
+ * situations, that a sequence of decisions comes to rest, and that nobody starves. */
+#include "sched/room.h"
 #include "sched/swap.h"
 
 #include <setjmp.h>
@@ -153,21 +154,225 @@ static void test_quiet_before_coming_back(void **state)
     assert_false(m.out);
 }
 
-static void test_room_goes_by_class_and_order(void **state)
+/* What those that have started will still take is kept for them, and only a latency job's need
+ * makes anybody leave. Who is out comes back before those of its class that wait to start. */
+static void test_beside_jobs_that_wait(void **state)
 {
     (void)state;
-    struct swap_job jobs[] = {{.class = B, .need_bytes = 30},
-                              {.class = L, .need_bytes = 30},
-                              {.class = L, .need_bytes = 30}};
-    struct swap_device d = {.free_bytes = 60};
-    assert_false(swap_room(&d, jobs, 3, 0));
-    assert_true(swap_room(&d, jobs, 3, 1));
-    assert_true(swap_room(&d, jobs, 3, 2));
-    d.free_bytes = 59;
-    assert_false(swap_room(&d, jobs, 3, 2));
+    struct swap_job jobs[] = {{.class = L, .need_bytes = 20},
+                              {.class = B, .need_bytes = 15}, /* just started */
+                              {.class = B, .bytes = 40}};
+    struct swap_device d = {.free_bytes = 30};
+    struct swap_move m = swap_decide(&d, jobs, 3, 1000);
+    assert_true(m.job == 2 && m.out);
+    d.free_bytes = 35;
+    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, NOBODY);
+    jobs[1].waits = true; /* it comes after the latency job, and is not to be made room for */
+    d.free_bytes = 20;
+    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, NOBODY);
+    jobs[0].need_bytes = 0;
+    d.free_bytes = 0;
+    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, NOBODY);
+
+    jobs[2].out = true;
+    d.free_bytes = 40;
+    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, 2);
+    jobs[1].class = N;
+    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, NOBODY);
+    jobs[1].class = B;
+    jobs[1].waits = false;
+    assert_int_equal(swap_decide(&d, jobs, 3, 1000).job, NOBODY);
+
+    /* One that leaves needs no more what it had still to take. */
+    struct swap_job half[] = {{.class = L, .need_bytes = 30},
+                              {.class = B, .bytes = 10, .need_bytes = 20},
+                              {.class = B, .bytes = 30}};
+    d.free_bytes = 20;
+    m = swap_decide(&d, half, 3, 1000);
+    assert_true(m.job == 2 && m.out); /* the largest first */
+    half[2].fixed = true;
+    m = swap_decide(&d, half, 3, 1000);
+    assert_true(m.job == 1 && m.out);
+}
+
+/* ---- who starts ---- */
+
+struct room_row {
+    const char *what;
+    uint64_t free;
+    struct {
+        enum job_class class;
+        uint32_t account;
+        bool waits;
+        uint64_t need, back, line;
+    } jobs[5];
+    uint32_t n;
+    unsigned started; /* a bit mask */
+};
+
+static const struct room_row room_rows[] = {
+    {"nobody waits", 90, {{B, 1, false, 10, 0, 0}}, 1, 0},
+    {"there is room", 10, {{B, 1, true, 10, 0, 0}}, 1, 1},
+    {"a byte too little", 9, {{B, 1, true, 10, 0, 0}}, 1, 0},
+    {"no memory is given twice", 19, {{B, 1, true, 10, 0, 0}, {B, 2, true, 10, 0, 0}}, 2, 1},
+    {"room for two", 20, {{B, 1, true, 10, 0, 0}, {B, 2, true, 10, 0, 0}}, 2, 3},
+    {"what has started takes its own first",
+     20,
+     {{B, 1, false, 11, 0, 0}, {N, 2, true, 10, 0, 0}},
+     2,
+     0},
+    {"of any class", 20, {{B, 1, false, 11, 0, 0}, {L, 2, true, 10, 0, 0}}, 2, 0},
+    {"latency before normal before batch",
+     9,
+     {{B, 1, true, 5, 0, 1}, {N, 2, true, 5, 0, 2}, {L, 3, true, 5, 0, 3}},
+     3,
+     4},
+    {"normal before batch", 9, {{B, 1, true, 5, 0, 1}, {N, 2, true, 5, 0, 2}}, 2, 2},
+    {"first come, first served", 9, {{B, 1, true, 5, 0, 2}, {B, 2, true, 5, 0, 1}}, 2, 2},
+    {"by number at the same time", 9, {{B, 1, true, 5, 0, 1}, {B, 1, true, 5, 0, 1}}, 2, 1},
+    {"a smaller one does not overtake", 10, {{B, 1, true, 11, 0, 1}, {B, 2, true, 1, 0, 2}}, 2, 0},
+    {"nor one of a lower class", 10, {{N, 1, true, 11, 0, 2}, {B, 2, true, 1, 0, 1}}, 2, 0},
+    {"who was swapped out comes back first",
+     40,
+     {{B, 1, false, 0, 35, 9}, {B, 2, true, 10, 0, 1}},
+     2,
+     0},
+    {"also of a higher class", 40, {{N, 1, false, 0, 35, 9}, {B, 2, true, 10, 0, 1}}, 2, 0},
+    {"but not of a lower one", 40, {{B, 1, false, 0, 35, 9}, {N, 2, true, 10, 0, 1}}, 2, 2},
+};
+
+static void test_room_table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(room_rows) / sizeof(room_rows[0]); i++) {
+        const struct room_row *r = &room_rows[i];
+        struct room_job jobs[5];
+        unsigned started = 0;
+        for (uint32_t k = 0; k < r->n; k++)
+            jobs[k] = (struct room_job){.class = r->jobs[k].class,
+                                        .account = r->jobs[k].account,
+                                        .waits = r->jobs[k].waits,
+                                        .need_bytes = r->jobs[k].need,
+                                        .back_bytes = r->jobs[k].back,
+                                        .line_ns = r->jobs[k].line,
+                                        .number = k + 1};
+        room_decide(jobs, r->n, r->free, 1000);
+        for (uint32_t k = 0; k < r->n; k++)
+            started |= r->jobs[k].waits && !jobs[k].waits ? 1U << k : 0;
+        if (started != r->started)
+            fail_msg("%s: %x", r->what, started);
+    }
+}
+
+static struct room_job waiter(uint32_t account, uint64_t need, uint64_t number)
+{
+    return (struct room_job){.class = B,
+                             .account = account,
+                             .waits = true,
+                             .need_bytes = need,
+                             .line_ns = number,
+                             .number = number};
+}
+
+/* One that may start is counted from then on, by what it has still to take. */
+static void test_room_is_kept(void **state)
+{
+    (void)state;
+    struct room_job jobs[] = {waiter(1, 6, 1), waiter(2, 6, 2)};
+    room_decide(jobs, 2, 10, 5);
+    assert_true(!jobs[0].waits && jobs[1].waits);
+    jobs[0].need_bytes = 1; /* it has taken the rest */
+    room_decide(jobs, 2, 5, 6);
+    assert_true(jobs[1].waits);
+    room_decide(jobs, 2, 7, 7);
+    assert_false(jobs[1].waits);
+}
+
+/* An account with many jobs in line has no more turns than one with few, and in the line that is
+ * shown each stands where it will start. */
+static void test_accounts_in_turn(void **state)
+{
+    (void)state;
+    static const uint32_t accounts[] = {1, 1, 1, 2, 3, 2}, places[] = {0, 3, 5, 1, 2, 4};
+    struct room_job jobs[6], *scratch[6];
+    for (uint32_t i = 0; i < 6; i++)
+        jobs[i] = waiter(accounts[i], 10, i + 1);
+    room_line(jobs, 6, scratch);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(jobs[i].place, places[i]);
+    for (uint32_t turn = 0; turn < 6; turn++) {
+        room_decide(jobs, 6, 10, 100 + turn); /* room for one */
+        for (uint32_t i = 0; i < 6; i++) {
+            assert_int_equal(jobs[i].waits, places[i] > turn);
+            jobs[i].need_bytes = jobs[i].waits ? 10 : 0; /* it has taken it, and is done */
+        }
+    }
+}
+
+/* Whatever others come, one that waits starts: accounts that always have another job in line, of
+ * any size, while memory becomes free again. */
+static void test_nobody_starves(void **state)
+{
+    (void)state;
+    unsigned seed = 7, turns = 0;
+    struct room_job jobs[9];
+    for (uint32_t i = 0; i < 9; i++)
+        jobs[i] = waiter(i / 2, 51 + (uint64_t)rand_r(&seed) % 50, i + 1);
+    jobs[7].need_bytes = 100; /* the second of its account, and the largest */
+    for (uint64_t now = 10; jobs[7].waits; now++) {
+        unsigned started = 0;
+        room_decide(jobs, 9, 100, now);
+        for (uint32_t i = 0; i < 9; i++) {
+            if (jobs[i].waits)
+                continue;
+            started++;
+            if (i != 7) /* it is done, and another one of that account comes */
+                jobs[i] = waiter(i / 2, 51 + (uint64_t)rand_r(&seed) % 50, now);
+        }
+        assert_int_equal(started, 1);
+        assert_true(++turns <= 10); /* twice each account */
+    }
+    assert_true(turns > 2);
+}
+
+/* If what the first waits for does not end, the others start past it, ever more rarely. */
+static void test_first_does_not_block_for_ever(void **state)
+{
+    (void)state;
+    struct room_job jobs[] = {waiter(1, 60, 1), waiter(2, 50, 2), waiter(3, 60, 3),
+                              waiter(4, 5, 4)};
+    jobs[3].class = L;
+    uint64_t now = 1000;
+    room_decide(jobs, 4, 50, now);
+    assert_true(jobs[0].waits && jobs[1].waits && jobs[2].waits && !jobs[3].waits);
+    jobs[3].need_bytes = 0;
+    room_decide(jobs, 4, 50, now + ROOM_PASS_NS - 1);
+    assert_true(jobs[1].waits);
+    now += ROOM_PASS_NS;
+    room_decide(jobs, 4, 50, now);
+    assert_true(jobs[0].waits && !jobs[1].waits && jobs[2].waits); /* one fits */
+    jobs[1] = waiter(2, 50, 5);
+    room_decide(jobs, 4, 50, now + 2 * ROOM_PASS_NS - 1);
+    assert_true(jobs[1].waits);
+    now += 2 * ROOM_PASS_NS;
+    room_decide(jobs, 4, 50, now);
+    assert_true(jobs[0].waits && !jobs[1].waits);
+    for (int i = 0; i < 12; i++)
+        room_decide(jobs, 4, 50, now += ROOM_PASS_MAX_NS);
+    assert_int_equal(jobs[0].pass_ns, ROOM_PASS_MAX_NS);
     jobs[1].need_bytes = 0;
-    assert_false(swap_room(&d, jobs, 3, 0));
-    assert_true(swap_room(&d, jobs, 3, 2));
+    room_decide(jobs, 4, 60, now + 1); /* it is still the first */
+    assert_true(!jobs[0].waits && jobs[2].waits);
+}
+
+/* One for which there never is enough, as things are, holds up nobody. */
+static void test_infeasible(void **state)
+{
+    (void)state;
+    struct room_job jobs[] = {waiter(1, 60, 1), waiter(2, 50, 2)};
+    jobs[0].infeasible = true;
+    room_decide(jobs, 2, 50, 10);
+    assert_true(jobs[0].waits && !jobs[1].waits);
 }
 
 /* Whatever the jobs, moves end: nobody is sent out and back for the same need, and what was moved
@@ -220,7 +425,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_quiet_before_coming_back),
-        cmocka_unit_test(test_room_goes_by_class_and_order),
+        cmocka_unit_test(test_beside_jobs_that_wait),
+        cmocka_unit_test(test_room_table),
+        cmocka_unit_test(test_room_is_kept),
+        cmocka_unit_test(test_accounts_in_turn),
+        cmocka_unit_test(test_nobody_starves),
+        cmocka_unit_test(test_first_does_not_block_for_ever),
+        cmocka_unit_test(test_infeasible),
         cmocka_unit_test(test_comes_to_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
