@@ -88,10 +88,9 @@ static bool room_above(const struct autoswap *x, const struct model *m, const st
 /* What it takes when it comes back, with what it had still to take when it left. */
 static uint64_t back_of(const struct job *j, unsigned gpu)
 {
-    uint64_t bytes = j->swap.bytes[gpu];
-    if (bytes && j->rec.memory_gpu == gpu)
-        bytes = max_u64(bytes, j->rec.memory_bytes);
-    return bytes ? bytes + COME_MARGIN(bytes) : 0;
+    const uint64_t bytes = j->swap.bytes[gpu];
+    const bool said = j->rec.memory_gpu == gpu && j->rec.room == ROOM_KEPT;
+    return bytes ? max_u64(bytes + COME_MARGIN(bytes), said ? j->rec.memory_bytes : 0) : 0;
 }
 
 /* The GPU as sched/swap.h sees it, by slots of jobs; a free slot has nothing there. */
@@ -140,6 +139,7 @@ static void line_look(const struct autoswap *x, struct model *m, unsigned gpu, u
         const struct job_swap *s = &j->swap;
         const bool here = s->phase == SWAP_HERE, waits = model_job_waits(j);
         const bool stays = s->phase == SWAP_AWAY && (s->by_user || j->rec.paused);
+        const uint64_t back = here || stays ? 0 : back_of(j, gpu);
         if (waits && j->rec.memory_gpu != gpu)
             continue;
         v[model_job_slot(m, j)] = (struct room_job){
@@ -148,7 +148,7 @@ static void line_look(const struct autoswap *x, struct model *m, unsigned gpu, u
             .waits = waits,
             .infeasible = waits && is_infeasible(m, j, most),
             .need_bytes = here ? need_of(x, m, j, gpu) : 0,
-            .back_bytes = here || stays ? 0 : back_of(j, gpu),
+            .back_bytes = back <= most ? back : 0, /* else it cannot come as things are */
             .line_ns = j->line_ns,
             .first_ns = j->first_ns,
             .pass_ns = j->pass_ns,

@@ -288,6 +288,57 @@ static void test_latency_is_first_in_line(void **state)
     stop(f, true);
 }
 
+/* One that is out keeps its place before those that wait if it can come back at all: on a GPU of
+ * others' programs or of this size it cannot, and does not hold them up. */
+static void test_out_for_ever_holds_up_nobody(void **state)
+{
+    struct fixture *f = *state;
+    static const enum job_class classes[] = {CLASS_BATCH, CLASS_LATENCY, CLASS_BATCH};
+    static const unsigned gib[] = {0, 0, 0};
+    for (unsigned held = 17; held <= 19; held += 2) {
+        pid_t p[3];
+        uint32_t j[3];
+        f->d.ngpus = 1;
+        waiters(f, 3, classes, gib, p, j);
+        takes(f, p[0], held);
+        ticks(f, 2000);
+        need(f, j[1], 10);
+        moves(f, "out", p[0], held);
+        assert_true(EVENTUALLY(has_room(f, j[1])));
+        takes(f, p[1], 10);
+        need(f, j[2], 5);
+        ticks(f, 5000);
+        assert_int_equal(has_room(f, j[2]), held == 19); /* with the margin, 20.7 of 20 */
+        for (int i = 0; i < 3; i++)
+            end(f, p[i]);
+        stop(f, true);
+    }
+}
+
+/* What a job said that is out counts when it comes back, without a margin. */
+static void test_comes_back_to_what_it_said(void **state)
+{
+    struct fixture *f = *state;
+    static const enum job_class classes[] = {CLASS_BATCH, CLASS_LATENCY};
+    static const unsigned gib[] = {20, 0};
+    pid_t p[2];
+    uint32_t j[2];
+    f->d.ngpus = 1;
+    waiters(f, 2, classes, gib, p, j);
+    takes(f, p[0], 5);
+    ticks(f, 2000);
+    need(f, j[1], 10);
+    moves(f, "out", p[0], 5);
+    assert_true(EVENTUALLY(has_room(f, j[1])));
+    takes(f, p[1], 10);
+    ticks(f, 20000);
+    assert_true(is(f, j[0], "swapped")); /* 5 would fit, 20 not */
+    ends(f, p[1], 10);
+    moves(f, "in", p[0], 5);
+    assert_true(EVENTUALLY(is(f, j[0], "")));
+    stop(f, true);
+}
+
 /* Whoever starts without room has nothing kept for it; and another daemon knows who waits, in which
  * order, and what was promised. */
 static void test_line_outlives_the_engine(void **state)
@@ -443,6 +494,8 @@ int main(int argc, char **argv)
         T(test_waits_in_line),
         T(test_same_moment),
         T(test_latency_is_first_in_line),
+        T(test_out_for_ever_holds_up_nobody),
+        T(test_comes_back_to_what_it_said),
         T(test_line_outlives_the_engine),
         T(test_too_little_if_all_end),
         T(test_others_start_past_the_first),
