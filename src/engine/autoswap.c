@@ -17,12 +17,21 @@
 /* Above what the swapper wants to be free, so that it does not go in vain. */
 #define COME_MARGIN(bytes) (512ULL * 1024 * 1024 + (bytes) / 16)
 
+#define TAKING_NS (600 * NSEC_PER_SEC) /* how long that which a job said is kept for it */
+
+/* Nobody keeps memory from others for ever by saying that he will take it. */
+static bool takes_it_still(const struct model *m, const struct job *j)
+{
+    return j->rec.class == CLASS_LATENCY || model_job_waits(j) ||
+           (j->rec.room == ROOM_KEPT && m->now < max_u64(j->added_ns, j->kept_ns) + TAKING_NS);
+}
+
 /* What a job is going to take of a GPU, beyond what it has there. */
 static uint64_t need_of(const struct autoswap *x, const struct model *m, const struct job *j,
                         unsigned gpu)
 {
     uint64_t need = 0, has = j->on[gpu].memory_bytes;
-    if (j->rec.room == ROOM_NONE && j->rec.class != CLASS_LATENCY)
+    if (!takes_it_still(m, j))
         return 0;
     if (j->rec.memory_bytes)
         need = j->rec.memory_gpu == gpu ? j->rec.memory_bytes : 0;
@@ -36,6 +45,7 @@ static uint64_t need_of(const struct autoswap *x, const struct model *m, const s
 static void job_starts(struct model *m, struct job *j, enum job_room room)
 {
     j->rec.room = room;
+    j->kept_ns = m->now;
     model_job_changed(m, j);
 }
 

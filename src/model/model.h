@@ -177,6 +177,7 @@ struct job {
     uint64_t gpu_ns;     /* engine time seen since then, of the GPU where it had most */
     /* engine/swap.c, engine/autoswap.c */
     struct job_swap swap;
+    uint64_t kept_ns;                    /* since when what it said is kept for it */
     uint64_t line_ns, first_ns, pass_ns; /* as in sched/room.h, */
     uint32_t place;                      /* too */
     bool infeasible;   /* for a while there has been too little for it even if all jobs ended: */

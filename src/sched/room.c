@@ -13,7 +13,7 @@ static int by_turn(const struct room_job *a, const struct room_job *b)
 }
 
 /* What is not there for one of that class that waits. */
-static uint64_t room_taken(const struct room_job *jobs, uint32_t n, enum job_class class)
+static uint64_t room_kept(const struct room_job *jobs, uint32_t n, enum job_class class)
 {
     uint64_t taken = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -53,7 +53,7 @@ static void room_fill(struct room_job *jobs, uint32_t n, uint64_t free_bytes, ui
     for (;;) {
         uint64_t most[CLASS_COUNT];
         for (int c = 0; c < CLASS_COUNT; c++) {
-            uint64_t taken = room_taken(jobs, n, (enum job_class)c);
+            uint64_t taken = room_kept(jobs, n, (enum job_class)c);
             most[c] = taken < free_bytes ? free_bytes - taken : 0;
         }
         uint32_t next = room_first(jobs, n, pass ? most : NULL);

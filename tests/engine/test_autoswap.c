@@ -341,6 +341,23 @@ static void test_comes_back_to_what_it_said(void **state)
 
 /* Whoever starts without room has nothing kept for it; and another daemon knows who waits, in which
  * order, and what was promised. */
+/* Who says much and takes nothing keeps it from others for ten minutes. */
+static void test_kept_for_a_while(void **state)
+{
+    struct fixture *f = *state;
+    static const enum job_class classes[] = {CLASS_BATCH, CLASS_BATCH};
+    static const unsigned gib[] = {15, 10};
+    pid_t p[2];
+    uint32_t j[2];
+    f->d.ngpus = 1;
+    waiters(f, 2, classes, gib, p, j);
+    ticks(f, 590000);
+    assert_true(has_room(f, j[0]) && view(f, j[1]).queued);
+    ticks(f, 20000);
+    assert_true(has_room(f, j[0]) && has_room(f, j[1]));
+    stop(f, true);
+}
+
 static void test_line_outlives_the_engine(void **state)
 {
     struct fixture *f = *state;
@@ -496,6 +513,7 @@ int main(int argc, char **argv)
         T(test_latency_is_first_in_line),
         T(test_out_for_ever_holds_up_nobody),
         T(test_comes_back_to_what_it_said),
+        T(test_kept_for_a_while),
         T(test_line_outlives_the_engine),
         T(test_too_little_if_all_end),
         T(test_others_start_past_the_first),
