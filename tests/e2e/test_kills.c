@@ -196,9 +196,11 @@ static void paused_for_generations(void **state)
         struct ceded d = ceded_start();
         CEDE("pause", pid_text(pid));
         for (int i = 0; i < 3; i++) {
-            kill(d.restorer, SIGKILL);
+            kill(d.restorer, SIGSTOP); /* nothing between the one kill and the other */
+            await_state(d.restorer, "T");
             kill(d.pid, SIGKILL);
             await_child(d.pid);
+            kill(d.restorer, SIGKILL);
             await_child(d.restorer); /* an orphan of ours now */
             d = ceded_start();
             assert_true(EVENTUALLY(suspended(pid)));
