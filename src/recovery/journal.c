@@ -154,8 +154,7 @@ int journal_refresh(struct journal *j)
     if ((size_t)st.st_size < GROUPS_OFFSET)
         return -EIO;
     size_t room = ((size_t)st.st_size - GROUPS_OFFSET) / sizeof(struct journal_group);
-    j->groups_reserved = (uint32_t)min_u64(room, JOURNAL_GROUPS);
-    j->groups_end = j->groups_reserved;
+    j->groups_end = j->groups_reserved = (uint32_t)min_u64(room, JOURNAL_GROUPS);
     j->jobs_end = JOURNAL_JOBS;
     return 0;
 }
@@ -181,8 +180,7 @@ static int journal_map(int fd, int lock_fd, int prot, struct journal **out, stru
         r = error_set(err, -ENOENT, "the journal is from another boot or version, or cut short");
     if (r < 0)
         journal_close(j);
-    else
-        *out = j;
+    *out = r < 0 ? NULL : j;
     return r < 0 ? r : 0;
 }
 
@@ -190,8 +188,7 @@ static int journal_map(int fd, int lock_fd, int prot, struct journal **out, stru
 static void tidy(struct journal *j)
 {
     struct journal_shared *shared = &j->map->header.shared;
-    uint64_t next = shared->next_number;
-    next = next >= 1 && next <= NUMBER_MAX ? next : 1;
+    uint64_t next = shared->next_number - 1 < NUMBER_MAX ? shared->next_number : 1;
     j->jobs_end = j->groups_end = 0;
     for (uint32_t i = 0; i < JOURNAL_JOBS; i++) {
         const struct journal_job *job = &j->map->jobs[i];
@@ -248,9 +245,12 @@ static int format_file(int fd, const char *path, struct error *err)
     int r = header_now(&h, err);
     if (r < 0)
         return r;
+    h.magic = 0; /* it comes last: a header that is cut short is none */
     r = ftruncate(fd, 0) < 0 ? -errno : -posix_fallocate(fd, 0, (off_t)GROUPS_OFFSET);
-    if (r == 0 && pwrite(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h))
-        r = errno ? -errno : -EIO;
+    errno = EIO; /* of a write that is cut short */
+    if (r == 0 && (pwrite(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h) ||
+                   pwrite(fd, &(uint64_t){MAGIC}, 8, 0) != 8))
+        r = -errno;
     return r < 0 ? error_set(err, r, "cannot write %s: %s%s", path, strerror(-r),
                              r == -ENOSPC ? " (make room there, or set CEDE_DIR)" : "")
                  : 0;
