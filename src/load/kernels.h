@@ -26,5 +26,7 @@ extern const char hold_ptx[];
 
 /* Of works.c; compiled by scripts/ptx from the .cu files beside them. */
 extern const char black_scholes_ptx[], digest_ptx[], euler_ptx[];
+/* Of bench/interference.c; compiled likewise. */
+extern const char contend_ptx[];
 
 #endif

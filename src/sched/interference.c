@@ -128,9 +128,8 @@ static double working_set(double bytes, double hit, double capacity)
 
 static double hit_beside(double hit, double own, double other, double capacity)
 {
-    if (own <= 0)
-        return hit;
-    return hit * hit_rate(own + other, capacity) / hit_rate(own, capacity);
+    double alone = hit_rate(own, capacity);
+    return own > 0 && alone > 0 ? hit * hit_rate(own + other, capacity) / alone : hit;
 }
 
 static double interference_latency(double l1, double l2)

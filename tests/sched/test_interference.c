@@ -149,6 +149,15 @@ static void test_caches(void **state)
     assert_true(got.speedup > 1.5);
     interference_estimate(&h100, many, &got);
     assert_true(got.speedup <= 1 && got.limit[0] == RESOURCE_L1);
+    /* Far more than fits, whose size is known: what misses anyway misses beside another, too. */
+    struct kernel_profile stream[2] = BOTH(APART(66, 69.18));
+    for (int i = 0; i < 2; i++) {
+        stream[i].use[RESOURCE_L2] = stream[i].use[RESOURCE_DRAM];
+        stream[i].l2_bytes = 8000000000ULL;
+        stream[i].l1_bytes = stream[i].l2_bytes / 66;
+    }
+    interference_estimate(&h100, stream, &got);
+    assert_true(got.slowdown[0] > 1.3 && got.limit[0] == RESOURCE_DRAM);
 }
 
 /* ---- simpler rules: may two kernels run together? ---- */
