@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/client.h"
 #include "lib/json_text.h"
 #include "profile/profile.h"
 #include "sched/advice.h"
@@ -16,7 +17,9 @@ static const char help[] =
     "what\n"
     "they contend for most, and whether they should share it in space (a pool) or in time "
     "(turns).\n"
-    "Profiles are made by `cede profile`. One that is given twice is two of the same.\n"
+    "Profiles are made by `cede profile`. One that is given twice is two of the same. Where jobs "
+    "of\n"
+    "these names run together now, what ceded measures stands below.\n"
     "\n"
     "      --json  {\"pairs\": [...]}, see cede-json(5)\n"
     "  -h, --help  this text\n"
@@ -42,7 +45,61 @@ static void in_words(const struct advised *a, char *buf, size_t size)
     }
 }
 
-static void print_pair(const struct profile *p, const struct profile *q, const struct advised *a)
+/* ---- what `cede ps` says of jobs of these names ---- */
+
+static const json_t *next_told(const json_t *jobs, const char *name, const json_t *after)
+{
+    const json_t *job;
+    size_t i;
+    json_array_foreach(jobs, i, job)
+    {
+        const char *own = json_get_text(job, "name");
+        if (after)
+            after = job == after ? NULL : after;
+        else if (own && strcmp(own, name) == 0 &&
+                 json_is_number(json_object_get(json_object_get(job, "mps"), "speed")))
+            return job;
+    }
+    return NULL;
+}
+
+/* They are alone in one MPS server, at the same time. */
+static bool are_together(const json_t *jobs, const json_t *a, const json_t *b)
+{
+    json_int_t unit = json_get_int(json_object_get(a, "mps"), "unit");
+    unsigned there = 0;
+    const json_t *job;
+    size_t i;
+    json_array_foreach(jobs, i, job)
+    {
+        const json_t *mps = json_object_get(job, "mps");
+        there += mps && json_get_int(mps, "unit") == unit;
+        if ((job == a || job == b) &&
+            (json_get_int(mps, "unit") != unit || json_is_true(json_object_get(mps, "turns"))))
+            return false;
+    }
+    return unit > 0 && there == 2;
+}
+
+static bool measured(const json_t *jobs, const char *a, const char *b, double speeds[2])
+{
+    const json_t *first = NULL, *second = NULL;
+    while ((first = next_told(jobs, a, first))) {
+        while ((second = next_told(jobs, b, second))) {
+            if (first == second || !are_together(jobs, first, second))
+                continue;
+            speeds[0] = json_number_value(json_object_get(json_object_get(first, "mps"), "speed"));
+            speeds[1] = json_number_value(json_object_get(json_object_get(second, "mps"), "speed"));
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- output ---- */
+
+static void print_pair(const struct profile *p, const struct profile *q, const struct advised *a,
+                       const double *is)
 {
     char pair[140], words[64], limits[64];
     const struct interference *i = &a->pool;
@@ -51,9 +108,11 @@ static void print_pair(const struct profile *p, const struct profile *q, const s
     snprintf(limits, sizeof(limits), i->limit[0] == i->limit[1] ? "%s%.0s" : "%s, %s", first,
              second);
     in_words(a, words, sizeof(words));
-    printf("%-32s %5.2f + %.2f %5.2f %5.2f + %.2f  %-32s %s\n", pair, 1 / i->slowdown[0],
-           1 / i->slowdown[1], interference_sum(i), 1 / a->split.slowdown[0],
-           1 / a->split.slowdown[1], limits, words);
+    printf("%-32s %5.2f + %.2f  %5.2f + %.2f  %5.2f + %.2f  %-32s %s\n", pair,
+           1 / a->turns.slowdown[0], 1 / a->turns.slowdown[1], 1 / i->slowdown[0],
+           1 / i->slowdown[1], 1 / a->split.slowdown[0], 1 / a->split.slowdown[1], limits, words);
+    if (is)
+        printf("%-32s %-13s  %5.2f + %.2f\n", "  they run now, and are", "", is[0], is[1]);
 }
 
 static json_t *speeds_json(const struct interference *i)
@@ -61,32 +120,37 @@ static json_t *speeds_json(const struct interference *i)
     return json_pack("[f,f]", 1 / i->slowdown[0], 1 / i->slowdown[1]);
 }
 
-static json_t *pair_json(const struct profile *p, const struct profile *q, const struct advised *a)
+static json_t *pair_json(const struct profile *p, const struct profile *q, const struct advised *a,
+                         const double *is)
 {
-    return json_pack("{s:[o,o], s:{s:o, s:[s,s]}, s:{s:o, s:[i,i]}, s:s}", "programs",
-                     json_text(p->name), json_text(q->name), "pool", "speeds",
-                     speeds_json(&a->pool), "limits", resource_name(a->pool.limit[0]),
-                     resource_name(a->pool.limit[1]), "split", "speeds", speeds_json(&a->split),
-                     "sm_percent", (int)a->split_percent, 100 - (int)a->split_percent, "advice",
-                     advice_names[a->advice]);
+    json_t *speeds = is ? json_pack("[f,f]", is[0], is[1]) : NULL;
+    return json_pack("{s:[o,o], s:{s:o}, s:{s:o, s:[s,s]}, s:{s:o, s:[i,i]}, s:s, s:o*}",
+                     "programs", json_text(p->name), json_text(q->name), "turns", "speeds",
+                     speeds_json(&a->turns), "pool", "speeds", speeds_json(&a->pool), "limits",
+                     resource_name(a->pool.limit[0]), resource_name(a->pool.limit[1]), "split",
+                     "speeds", speeds_json(&a->split), "sm_percent", (int)a->split_percent,
+                     100 - (int)a->split_percent, "advice", advice_names[a->advice], "measured",
+                     speeds);
 }
 
 /* Each two, and each with itself if there is only one. */
-static void advise_all(const struct profile *v, size_t n, bool json)
+static void advise_all(const struct profile *v, size_t n, const json_t *jobs, bool json)
 {
     json_t *pairs = json_array();
     if (!json)
-        printf("%-32s %-12s  %5s %-12s  %-32s %s\n", "PROGRAMS", "IN A POOL", "SUM", "SPLIT",
-               "CONTENDING FOR", "ADVICE");
+        printf("%-32s %-13s  %-12s  %-12s  %-32s %s\n", "PROGRAMS", "IN TURNS", "IN A POOL",
+               "SPLIT", "CONTENDING FOR", "ADVICE");
     for (size_t i = 0; i < n; i++) {
         for (size_t k = i + 1; k < n; k++) {
-            const struct program_kernels pair[2] = {{v[i].uses, v[i].n}, {v[k].uses, v[k].n}};
+            const struct program_kernels pair[2] = {{v[i].uses, v[i].n, v[i].busy},
+                                                    {v[k].uses, v[k].n, v[k].busy}};
             struct advised a;
+            double speeds[2], *is = measured(jobs, v[i].name, v[k].name, speeds) ? speeds : NULL;
             advise(&v[i].gpu, pair, &a);
             if (json)
-                json_array_append_new(pairs, pair_json(&v[i], &v[k], &a));
+                json_array_append_new(pairs, pair_json(&v[i], &v[k], &a, is));
             else
-                print_pair(&v[i], &v[k], &a);
+                print_pair(&v[i], &v[k], &a, is);
         }
     }
     if (json) {
@@ -95,6 +159,20 @@ static void advise_all(const struct profile *v, size_t n, bool json)
         json_decref(all);
     }
     json_decref(pairs);
+}
+
+/* NULL: no daemon says. */
+static json_t *ask_daemon(void)
+{
+    struct error err = {""};
+    struct client c;
+    json_t *ps = NULL;
+    if (client_open(&c, &err) < 0)
+        return NULL;
+    if (client_ps(&c, &ps, &err) < 0)
+        ps = NULL;
+    client_close(&c);
+    return ps;
 }
 
 int advise_main(int argc, char **argv)
@@ -120,10 +198,12 @@ int advise_main(int argc, char **argv)
             profile_free(&v[read]);
         }
     }
+    json_t *ps = r == 0 ? ask_daemon() : NULL;
     if (r == 0)
-        advise_all(v, n, json);
+        advise_all(v, n, json_object_get(ps, "jobs"), json);
     else
         cli_error("%s", err.text);
+    json_decref(ps);
     for (size_t i = 0; i < read; i++)
         profile_free(&v[i]);
     free(v);

@@ -1,5 +1,6 @@
 /* `cede profile`: what the kernels of a program use of a GPU, from a profiler's tables. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -8,12 +9,14 @@
 #define SHOWN 20 /* kernels */
 
 static const char help[] =
-    "usage: cede profile --ncu FILE [--name NAME] [-o FILE]\n"
+    "usage: cede profile --ncu FILE [--busy PERCENT] [--name NAME] [-o FILE]\n"
     "\n"
     "Shows which kernels a program spends its GPU time in, and what of the GPU each uses, from a\n"
     "table of Nsight Compute (-: standard input). With -o it is kept for `cede advise`.\n"
     "\n"
     "      --ncu FILE   made by ncu --csv, as below\n"
+    "      --busy PERCENT  of its time alone in which the GPU works (nvidia-smi shows it as\n"
+    "                   utilization): a profiler does not see gaps (default: 100%)\n"
     "      --name NAME  of the program (default: the file's)\n"
     "  -o, --output FILE  write the profile there\n"
     "  -h, --help       this text\n"
@@ -78,13 +81,29 @@ static void name_by_file(struct profile *p, const char *path)
         snprintf(p->name, sizeof(p->name), "program");
 }
 
+/* 60% or 60 */
+static int read_busy(void *to, const char *name, const char *text, struct error *err)
+{
+    char *end;
+    double percent = strtod(text, &end);
+    if (end == text || strcmp(*end == '%' ? end + 1 : end, "") != 0 || !(percent > 0) ||
+        percent > 100)
+        return error_set(err, -EINVAL, "--%s: '%s' is no percentage above 0 and up to 100", name,
+                         text);
+    *(double *)to = percent / 100;
+    return 0;
+}
+
 int profile_main(int argc, char **argv)
 {
     const char *ncu = NULL, *name = NULL, *output = NULL;
     struct profile p;
     struct error err = {""};
-    const struct option_row options[] = {
-        {"ncu", .text = &ncu}, {"name", .text = &name}, {"output", 'o', .text = &output}};
+    double busy = 0;
+    const struct option_row options[] = {{"ncu", .text = &ncu},
+                                         {"busy", .read = read_busy, .to = &busy},
+                                         {"name", .text = &name},
+                                         {"output", 'o', .text = &output}};
     const struct command_line line = {.program = "cede profile", .help = help};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
     if (status != OPTIONS_GO_ON)
@@ -104,6 +123,7 @@ int profile_main(int argc, char **argv)
         name_by_file(&p, name ? name : ncu);
         if (name)
             snprintf(p.name, sizeof(p.name), "%s", name);
+        p.busy = busy;
         show_profile(&p);
         r = output ? profile_save(&p, output, &err) : 0;
         profile_free(&p);

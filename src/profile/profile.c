@@ -158,6 +158,8 @@ int profile_save(const struct profile *p, const char *path, struct error *err)
     WHOLE(PUT, &p->gpu)
     json_object_set_new(all, "program", json_text(p->name));
     json_object_set_new(all, "gpu", o);
+    if (p->busy > 0)
+        json_object_set_new(all, "busy", json_real(p->busy));
     for (uint32_t i = 0; i < p->n; i++)
         json_array_append_new(kernels, kernel_json(&p->kernels[i], &p->uses[i]));
     json_object_set_new(all, "kernels", kernels);
@@ -210,6 +212,7 @@ int profile_load(const char *path, struct profile *out, struct error *err)
     const char *name = json_get_text(all, "program");
     snprintf(out->name, sizeof(out->name), "%s", name ? name : path);
     WHOLE(GET, &out->gpu)
+    out->busy = fmin(profile_share(all, "busy", &bad), 1);
     size_t i;
     json_array_foreach(kernels, i, k)
     {

@@ -21,6 +21,7 @@ struct profile_kernel {
 struct profile {
     char name[64]; /* of the program */
     struct gpu_shape gpu;
+    double busy; /* part of its time in which one of its kernels runs; 0: not known */
     struct profile_kernel *kernels;
     struct kernel_profile *uses; /* of each */
     uint32_t n;

@@ -20,6 +20,8 @@ static double advice_worth(const struct interference *i)
 void advise(const struct gpu_shape *g, const struct program_kernels pair[2], struct advised *out)
 {
     *out = (struct advised){.advice = ADVICE_TURNS};
+    interference_with_gaps((double[2]){pair[0].busy, pair[1].busy}, (double[2]){2, 2},
+                           out->turns.slowdown);
     interference_of_programs(g, pair, 0, &out->pool);
     for (unsigned percent = STEP_PERCENT; percent < 100; percent += STEP_PERCENT) {
         uint32_t sms = g->sms * percent / 100;
@@ -34,6 +36,6 @@ void advise(const struct gpu_shape *g, const struct program_kernels pair[2], str
     }
     double pool = advice_worth(&out->pool),
            parts = out->split_percent ? advice_worth(&out->split) : 0;
-    if (fmax(pool, parts) > 1 + ADVICE_GAIN)
+    if (fmax(pool, parts) > interference_sum(&out->turns) + ADVICE_GAIN)
         out->advice = parts > pool + ADVICE_GAIN ? ADVICE_SPLIT : ADVICE_POOL;
 }

@@ -5,19 +5,19 @@
 #include "sched/interference.h"
 
 enum advice {
-    ADVICE_TURNS, /* in time: each has half of it */
+    ADVICE_TURNS, /* in time: each has half of it while both want it */
     ADVICE_POOL,  /* in space, on all SMs */
     ADVICE_SPLIT, /* in space, on SMs of their own */
 };
 
 struct advised {
-    struct interference pool, split;
-    unsigned split_percent; /* SMs of the first of the two that do most together */
+    struct interference turns, pool, split; /* turns: slowdown alone */
+    unsigned split_percent;                 /* SMs of the first of the two that do most together */
     enum advice advice;
 };
 
 /* Space has to be worth it, and to starve neither. */
-#define ADVICE_GAIN  0.05 /* of what one alone does, beyond turns or the simpler way */
+#define ADVICE_GAIN  0.05 /* of what one alone does, more than turns or the simpler way */
 #define ADVICE_LEAST 0.25 /* speed of each, relative to alone */
 
 void advise(const struct gpu_shape *g, const struct program_kernels pair[2], struct advised *out);

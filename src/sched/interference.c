@@ -14,6 +14,7 @@
 #define LATENCY_DRAM 600.0
 #define LEAST_USE    0.02 /* of DRAM: below that a kernel does not wait for memory */
 #define WORTH_NAMING 1.01 /* slowdown */
+#define GAP_ROUNDS   50
 
 const char *resource_name(enum resource r)
 {
@@ -286,6 +287,28 @@ void interference_of_programs(const struct gpu_shape *g, const struct program_ke
     beside(g, &pair[0], &pair[1], sms, &out->slowdown[0], &out->limit[0]);
     beside(g, &pair[1], &pair[0], reversed, &out->slowdown[1], &out->limit[1]);
     out->speedup = 0;
+    if (!sms_of_first)
+        interference_with_gaps((double[2]){pair[0].busy, pair[1].busy},
+                               (double[2]){out->slowdown[0], out->slowdown[1]}, out->slowdown);
+    for (int i = 0; i < 2 && sms_of_first && pair[i].busy > 0; i++)
+        out->slowdown[i] = 1 + pair[i].busy * (out->slowdown[i] - 1); /* fewer SMs at any time */
+}
+
+void interference_with_gaps(const double busy[2], const double both[2], double slowdown[2])
+{
+    double part[2];
+    for (int i = 0; i < 2; i++) {
+        part[i] = busy[i] > 0 ? fmin(busy[i], 1) : 1;
+        slowdown[i] = both[i];
+    }
+    /* Who is slowed down is there for longer; the other has its gaps for as long as before. */
+    for (int round = 0; round < GAP_ROUNDS; round++) {
+        double there[2];
+        for (int i = 0; i < 2; i++)
+            there[i] = 1 - (1 - part[i]) / slowdown[i];
+        for (int i = 0; i < 2; i++)
+            slowdown[i] = 1 - part[i] + part[i] / (1 - there[!i] + there[!i] / both[i]);
+    }
 }
 
 double interference_of_fewer_sms(const struct gpu_shape *g, const struct kernel_profile *k,

@@ -71,9 +71,14 @@ void interference_estimate(const struct gpu_shape *g, const struct kernel_profil
 struct program_kernels {
     const struct kernel_profile *v;
     uint32_t n;
+    double busy; /* part of its time alone in which one of them runs; 0: all of it */
 };
 void interference_of_programs(const struct gpu_shape *g, const struct program_kernels pair[2],
                               uint32_t sms_of_first, struct interference *out);
+
+/* Programs that are busy for such parts of their time alone and slow each other down so much while
+ * both have work: of all their time. 2 and 2: they take turns. */
+void interference_with_gaps(const double busy[2], const double both[2], double slowdown[2]);
 
 /* Duration with only so many SMs, relative to all of them. sms: 1 to g->sms. */
 double interference_of_fewer_sms(const struct gpu_shape *g, const struct kernel_profile *k,

@@ -67,6 +67,21 @@ static void pairs(void **state)
     assert_non_null(strstr(result.out, "--pool\n"));
 }
 
+/* Whether they contend is the same; but two that are idle most of the time do as well in turns. */
+static void gaps(void **state)
+{
+    (void)state;
+    make_profile("computes", "40", "1", "128");
+    RUN(&result, "cede", "profile", "--ncu", path_of("computes.csv"), "--busy", "5%", "-o",
+        path_of("rarely.json"));
+    assert_int_equal(status_of(result.status), 0);
+    expect_advice("computes.json", "computes.json", "pool", "nothing");
+    expect_advice("rarely.json", "rarely.json", "turns", "nothing");
+    RUN(&result, "cede", "profile", "--ncu", path_of("computes.csv"), "--busy", "101%");
+    assert_int_equal(status_of(result.status), 2);
+    assert_non_null(strstr(result.err, "--busy: '101%' is no percentage above 0 and up to 100"));
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -91,6 +106,7 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pairs), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pairs), cmocka_unit_test(gaps),
+                                       cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, harness_begin, harness_end);
 }

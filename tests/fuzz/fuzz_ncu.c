@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct error err = {""};
     FILE *f = size ? fmemopen((void *)(uintptr_t)data, size, "r") : NULL;
     if (f && profile_from_ncu(f, "f", &p, &err) == 0) {
-        const struct program_kernels pair[2] = {{p.uses, p.n}, {p.uses, p.n}};
+        const struct program_kernels pair[2] = {{p.uses, p.n, p.busy}, {p.uses, p.n, p.busy}};
         struct advised a;
         double shares = 0;
         for (uint32_t i = 0; i < p.n; i++)

@@ -226,24 +226,46 @@ static void test_programs(void **state)
     struct interference got;
     alone.share = 1;
     two[0].share = two[1].share = 0.5;
-    interference_of_programs(&h100, (struct program_kernels[]){{&alone, 1}, {two, 2}}, 0, &got);
+    interference_of_programs(&h100, (struct program_kernels[]){{&alone, 1, 0}, {two, 2, 0}}, 0, &got);
     /* While the one does its work once, the other is at both of its kernels once. */
     assert_true(fabs(got.slowdown[0] - 1.485) < 0.02);
     assert_true(fabs(got.slowdown[1] - 1.485) < 0.02);
     assert_int_equal(got.limit[0], RESOURCE_FP64);
     assert_int_equal(got.limit[1], RESOURCE_FP64);
     /* Each on half of the SMs: what computes takes twice as long, what sleeps does not. */
-    interference_of_programs(&h100, (struct program_kernels[]){{&alone, 1}, {two, 2}}, 66, &got);
+    interference_of_programs(&h100, (struct program_kernels[]){{&alone, 1, 0}, {two, 2, 0}}, 66, &got);
     assert_true(fabs(got.slowdown[0] - 1.97) < 0.05);
     assert_true(fabs(got.slowdown[1] - (0.5 * 1.97 + 0.5)) < 0.05);
     assert_int_equal(got.limit[0], RESOURCE_BLOCKS);
 }
 
+static void test_gaps(void **state)
+{
+    (void)state;
+    static const struct {
+        double busy[2], both[2], slowdown[2];
+    } cases[] = {
+        {{1, 1}, {2, 2}, {2, 2}},       {{0, 0}, {3, 1.5}, {3, 1.5}}, /* not known: no gaps */
+        {{0.5, 1}, {2, 2}, {1.5, 1.5}}, /* there for 2/3 of the time then, which is 1 / 1.5 */
+        {{1, 1e-9}, {2, 2}, {1, 1}},    {{0.5, 0.5}, {1, 1}, {1, 1}},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        double got[2];
+        interference_with_gaps(cases[i].busy, cases[i].both, got);
+        for (int k = 0; k < 2; k++)
+            assert_true(fabs(got[k] - cases[i].slowdown[k]) < 1e-3);
+    }
+    /* Two that have gaps do more in turns than one of them alone, and less than twice as much. */
+    double got[2];
+    interference_with_gaps((double[2]){0.6, 0.6}, (double[2]){2, 2}, got);
+    assert_true(1 / got[0] + 1 / got[1] > 1.2 && 1 / got[0] + 1 / got[1] < 1.7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_caches),
+        cmocka_unit_test(test_reference),     cmocka_unit_test(test_caches),
         cmocka_unit_test(test_simpler_rules), cmocka_unit_test(test_fewer_sms),
-        cmocka_unit_test(test_programs)};
+        cmocka_unit_test(test_programs),      cmocka_unit_test(test_gaps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
