@@ -226,14 +226,16 @@ static void test_programs(void **state)
     struct interference got;
     alone.share = 1;
     two[0].share = two[1].share = 0.5;
-    interference_of_programs(&h100, (struct program_kernels[]){{&alone, 1, 0}, {two, 2, 0}}, 0, &got);
+    interference_of_programs(&h100, (struct program_kernels[]){{&alone, 1, 0}, {two, 2, 0}}, 0,
+                             &got);
     /* While the one does its work once, the other is at both of its kernels once. */
     assert_true(fabs(got.slowdown[0] - 1.485) < 0.02);
     assert_true(fabs(got.slowdown[1] - 1.485) < 0.02);
     assert_int_equal(got.limit[0], RESOURCE_FP64);
     assert_int_equal(got.limit[1], RESOURCE_FP64);
     /* Each on half of the SMs: what computes takes twice as long, what sleeps does not. */
-    interference_of_programs(&h100, (struct program_kernels[]){{&alone, 1, 0}, {two, 2, 0}}, 66, &got);
+    interference_of_programs(&h100, (struct program_kernels[]){{&alone, 1, 0}, {two, 2, 0}}, 66,
+                             &got);
     assert_true(fabs(got.slowdown[0] - 1.97) < 0.05);
     assert_true(fabs(got.slowdown[1] - (0.5 * 1.97 + 0.5)) < 0.05);
     assert_int_equal(got.limit[0], RESOURCE_BLOCKS);
