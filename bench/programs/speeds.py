@@ -148,7 +148,7 @@ class Counters:
         for _ in range(2):
             self.samples.append(ctypes.c_void_p())
             self.call("nvmlGpmSampleAlloc", ctypes.byref(self.samples[-1]))
-        self.clocks, self.highest = [], self.clock("nvmlDeviceGetMaxClockInfo")
+        self.clocks, self.busy, self.highest = [], [], self.clock("nvmlDeviceGetMaxClockInfo")
 
     def call(self, name, *args):
         status = getattr(self.lib, name)(*args)
@@ -167,11 +167,14 @@ class Counters:
         return value.value.decode()
 
     def begin(self):
-        self.clocks = [self.clock()]
+        self.clocks, self.busy = [self.clock()], []
         self.call("nvmlGpmSampleGet", self.gpu, self.samples[0])
 
     def look(self):
         self.clocks.append(self.clock())
+        busy = (ctypes.c_uint * 2)()  # of the GPU, of its memory
+        self.call("nvmlDeviceGetUtilizationRates", self.gpu, busy)
+        self.busy.append(busy[0] / 100)
 
     def end(self):
         self.call("nvmlGpmSampleGet", self.gpu, self.samples[1])
@@ -187,14 +190,23 @@ class Counters:
 
 # ---- the record ----
 
+def server_in(folder):
+    return {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+
+
 class Recorder:
-    def __init__(self, folder):
+    """All programs, stopped but for those that run() lets run. env: in theirs, without an MPS
+    server; None: clients of one, whose control daemon is started and ended here."""
+
+    def __init__(self, folder, env=None):
         page = f"{folder}/counts"
         with open(page, "wb") as f:
             f.write(bytes(mmap.PAGESIZE))
         self.counts = mmap.mmap(os.open(page, os.O_RDWR), mmap.PAGESIZE)
-        self.env = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=folder, CUDA_MPS_LOG_DIRECTORY=folder)
-        subprocess.run(["nvidia-cuda-mps-control", "-d"], env=self.env, check=True)
+        self.serves = env is None
+        self.env = dict(os.environ, **(server_in(folder) if self.serves else env))
+        if self.serves:
+            subprocess.run(["nvidia-cuda-mps-control", "-d"], env=self.env, check=True)
         self.programs = [
             subprocess.Popen([sys.executable, __file__, "--program", kind, page, str(i)],
                              env=self.env, stdout=subprocess.DEVNULL)
@@ -235,8 +247,9 @@ class Recorder:
     def close(self):
         for p in self.programs:
             p.kill()
-        subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", env=self.env, timeout=20,
-                       check=False)
+        if self.serves:
+            subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", env=self.env, timeout=20,
+                           check=False)
 
 
 def plan():
@@ -276,9 +289,14 @@ def record(path, seconds):
     print(f"{len(together)} sets of programs: {path}")
 
 
-if len(sys.argv) == 5 and sys.argv[1] == "--program":
-    program(sys.argv[2], sys.argv[3], int(sys.argv[4]))
-elif len(sys.argv) in (2, 3) and not sys.argv[1].startswith("-"):
-    record(sys.argv[1], float(sys.argv[2]) if len(sys.argv) == 3 else 190)
-else:
-    sys.exit(__doc__)
+def main():
+    if len(sys.argv) == 5 and sys.argv[1] == "--program":
+        program(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    elif len(sys.argv) in (2, 3) and not sys.argv[1].startswith("-"):
+        record(sys.argv[1], float(sys.argv[2]) if len(sys.argv) == 3 else 190)
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

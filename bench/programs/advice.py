@@ -1,0 +1,170 @@
+"""Follows the advice of `cede advise`: profiles the programs of speeds.py with Nsight Compute, asks for
+advice on each pair, and measures how fast each of a pair is, by its own count, in turns (default time
+slices), in one MPS server, and there with half of the SMs each. For an NVIDIA GPU that nobody else uses,
+ncu and PyTorch.
+
+usage: advice.py CEDE FILE [SECONDS]     writes FILE after so many seconds at most (default 420)
+       advice.py --step KIND             one step of a program, for the profiler
+"""
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+import speeds
+
+METRICS = """gpu__time_duration.sum launch__grid_size launch__block_size launch__registers_per_thread
+launch__shared_mem_per_block smsp__issue_active.avg.pct_of_peak_sustained_active
+sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active
+sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active
+sm__inst_executed_pipe_fp64.avg.pct_of_peak_sustained_active
+sm__inst_executed_pipe_fp16.avg.pct_of_peak_sustained_active
+sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active l1tex__t_sector_hit_rate.pct
+lts__t_sector_hit_rate.pct lts__t_bytes.sum.per_second dram__bytes.sum.per_second
+dram__throughput.avg.pct_of_peak_sustained_elapsed device__attribute_multiprocessor_count
+device__attribute_l2_cache_size""".split()
+LAUNCHES, PROFILE_S, RUN_S = 500, 60, 1.2
+NAMES = list(speeds.KINDS.values())
+
+
+def step(kind):
+    import torch
+    torch.manual_seed(0)
+    one = speeds.steps(kind)
+    for _ in range(3):
+        one()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    one()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+
+
+def profile(cede, folder, busy):
+    """A profile of each kind; those that the profiler fails for are left out."""
+    files = {}
+    for kind, name in speeds.KINDS.items():
+        table, out = f"{folder}/{kind}.csv", f"{folder}/{kind}.json"
+        ncu = ["ncu", "--csv", "--page", "raw", "--clock-control", "none", "--profile-from-start", "off",
+               "--launch-count", str(LAUNCHES), "--metrics", ",".join(METRICS), "--log-file", table,
+               sys.executable, os.path.abspath(__file__), "--step", kind]
+        try:
+            subprocess.run(ncu, timeout=PROFILE_S, check=True, stdout=subprocess.DEVNULL)
+            percent = max(1, min(100, 100 * busy[name]))
+            subprocess.run([cede, "profile", "--ncu", table, "--name", name, "--busy", f"{percent:.0f}%",
+                            "-o", out], check=True, stdout=subprocess.DEVNULL)
+            files[name] = out
+        except (subprocess.SubprocessError, OSError) as e:
+            print(f"{name}: no profile: {e}", file=sys.stderr)
+    return files
+
+
+def advice(cede, files):
+    asked = subprocess.run([cede, "advise", "--json", *files.values()], check=True, capture_output=True)
+    return json.loads(asked.stdout)["pairs"]
+
+
+def worth(pair, mode):
+    """What both did; nothing if one of them was starved."""
+    return sum(pair[mode]) if min(pair[mode]) >= 0.25 else 0
+
+
+def summary(pairs):
+    followed = {"turns": "turns", "pool": "pool", "split": "halves"}
+    modes = ("turns", "pool", "halves")
+    mean = {m: sum(sum(p[m]) for p in pairs) / len(pairs) for m in modes}
+    errors = sorted(abs(s - w) for p in pairs for s, w in zip(p["predicted"]["pool"]["speeds"], p["pool"]))
+    return {"pairs": len(pairs), "mean_sum": mean,
+            "mean_sum_by_advice": sum(sum(p[followed[p["predicted"]["advice"]]]) for p in pairs) / len(pairs),
+            "mean_sum_at_best": sum(max(worth(p, m) for m in modes) for p in pairs) / len(pairs),
+            "advice_within_0.05_of_best": sum(
+                sum(p[followed[p["predicted"]["advice"]]]) >= max(worth(p, m) for m in modes) - 0.05
+                for p in pairs),
+            "pool_speed_off_median": errors[len(errors) // 2], "pool_speed_off_90": errors[len(errors) * 9 // 10]}
+
+
+def measure(recorders, end):
+    """The alone speeds, and of each pair until the time is up: its speeds in each mode."""
+    alone = {m: [r.run([i], RUN_S)[1][0] for i in range(len(NAMES))] for m, r in recorders.items() if m != "halves"}
+    alone["halves"] = alone["pool"]
+    sets = list(itertools.combinations(range(len(NAMES)), 2))
+    random.Random(2).shuffle(sets)
+    pairs = []
+    for which in sets:
+        if time.monotonic() > end:
+            break
+        pair = {"programs": [NAMES[i] for i in which]}
+        for mode, recorder in recorders.items():
+            _, rates = recorder.run(which, RUN_S)
+            pair[mode] = [round(r / alone[mode][i], 4) for r, i in zip(rates, which)]
+        pairs.append(pair)
+    return pairs
+
+
+def utilization(recorder):
+    busy = {}
+    for i, name in enumerate(NAMES):
+        recorder.run([i], RUN_S)
+        seen = recorder.counters.busy[len(recorder.counters.busy) // 2:]  # the driver's word is late
+        busy[name] = round(sum(seen) / len(seen), 3)
+    return busy
+
+
+def record(cede, path, seconds):
+    end = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory() as folder:
+        recorders = {}
+        try:
+            for mode in ("pool", "halves", "turns"):
+                own = f"{folder}/{mode}"
+                os.mkdir(own)
+                env = None if mode == "pool" else {} if mode == "turns" else dict(
+                    speeds.server_in(f"{folder}/pool"), CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="50")
+                recorders[mode] = speeds.Recorder(own, env)
+            for recorder in recorders.values():
+                recorder.await_all(120)
+            busy = utilization(recorders["turns"])
+            measured = measure(recorders, end - 160)
+            counters = recorders["pool"].counters
+            gpu, driver = counters.text("nvmlDeviceGetName"), counters.text("nvmlSystemGetDriverVersion")
+        finally:
+            for recorder in recorders.values():
+                recorder.close()
+        told = {frozenset(p["programs"]): p for p in advice(cede, profile(cede, folder, busy))}
+    pairs = []
+    for pair in measured:
+        says = told.get(frozenset(pair["programs"]))
+        if says:
+            if says["programs"] != pair["programs"]:
+                for mode in ("turns", "pool", "halves"):
+                    pair[mode].reverse()
+                pair["programs"].reverse()
+            pairs.append(dict(pair, predicted=says))
+    result = {"gpu": gpu, "driver": driver, "date": time.strftime("%Y-%m-%d"), "busy": busy,
+              "summary": summary(pairs), "pairs": pairs}
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(result, f, indent=1)
+        f.write("\n")
+    for p in pairs:
+        text = " + ".join(p["programs"])
+        sums = "  ".join(f"{m} {sum(p[m]):.2f}" for m in ("turns", "pool", "halves"))
+        print(f"{text:52} {sums}  advice: {p['predicted']['advice']}, "
+              f"pool {sum(p['predicted']['pool']['speeds']):.2f}")
+    print(json.dumps(result["summary"]))
+
+
+def main():
+    if len(sys.argv) == 3 and sys.argv[1] == "--step":
+        step(sys.argv[2])
+    elif len(sys.argv) in (3, 4) and not sys.argv[1].startswith("-"):
+        record(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) == 4 else 420)
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
