@@ -63,6 +63,36 @@ static json_t *memory_json(const struct job_view *v)
                      v->infeasible ? json_true() : NULL);
 }
 
+static json_t *seconds_json(uint64_t ns)
+{
+    return json_real((double)ns / 1e9);
+}
+
+/* Sums since the daemon knows the job. */
+static json_t *counts_json(const struct job_view *v)
+{
+    const struct job_counts *c = &v->counts;
+    uint64_t all = 0;
+    json_t *gpus = json_array();
+    for (int w = 0; w < WHERE_COUNT; w++)
+        all += c->where_ns[w];
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
+        const struct gpu_counts *g = &c->on[d];
+        if (g->ran_ns || g->waited_ns || v->exact_ns[d] || v->sampled_ns[d])
+            json_array_append_new(
+                gpus, json_pack("{s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "gpu", (int)d, "gpu_s",
+                                seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "exact_s",
+                                seconds_json(v->exact_ns[d]), "allowed_s", seconds_json(g->ran_ns),
+                                "waited_s", seconds_json(g->waited_ns), "turns",
+                                (json_int_t)g->turns, "preempted", (json_int_t)g->preempted));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "known_s", seconds_json(all),
+                     "queued_s", seconds_json(c->where_ns[WHERE_QUEUED]), "paused_s",
+                     seconds_json(c->where_ns[WHERE_PAUSED]), "swapped_s",
+                     seconds_json(c->where_ns[WHERE_SWAPPED]), "swaps", (json_int_t)c->swaps,
+                     "swapped_out_bytes", (json_int_t)c->swapped_bytes, "gpus", gpus);
+}
+
 json_t *job_json(const struct job_view *v)
 {
     static const char *const sources[] = {
@@ -83,7 +113,7 @@ json_t *job_json(const struct job_view *v)
     return json_pack(
         "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, "
         "s:o, "
-        "s:I, s:o, s:I, s:o*, "
+        "s:I, s:o, s:I, s:o, s:o*, "
         "s:o*, s:o*, "
         "s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
@@ -99,7 +129,7 @@ json_t *job_json(const struct job_view *v)
         v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state", job_state(v),
         "processes", (json_int_t)v->processes, "gpus", gpus, "timeslice_us",
         (json_int_t)v->timeslice_us, "busy", v->busy >= 0 ? json_real(v->busy) : json_null(),
-        "memory_bytes", (json_int_t)v->memory_bytes, "error",
+        "memory_bytes", (json_int_t)v->memory_bytes, "counts", counts_json(v), "error",
         v->error[0]        ? json_text(v->error)
         : v->swap_error[0] ? json_text(v->swap_error)
                            : NULL,
@@ -341,7 +371,10 @@ json_t *policies_json(void)
 
 json_t *reply_policy(const struct engine *e)
 {
-    return json_pack("{s:i, s:b, s:s, s:o, s:o}", "v", PROTO_VERSION, "ok", 1, "policy",
-                     engine_policy(e), "policies", policies_json(), "params",
-                     params_of(engine_params(e)));
+    uint64_t totals[3];
+    engine_totals(e, totals);
+    return json_pack("{s:i, s:b, s:s, s:o, s:o, s:I, s:I, s:I}", "v", PROTO_VERSION, "ok", 1,
+                     "policy", engine_policy(e), "policies", policies_json(), "params",
+                     params_of(engine_params(e)), "decisions", (json_int_t)totals[0], "controls",
+                     (json_int_t)totals[1], "controls_failed", (json_int_t)totals[2]);
 }

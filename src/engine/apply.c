@@ -17,6 +17,7 @@ static void apply_failed(struct model *m, struct channel_group *g, int r, const 
 {
     struct process *p = &m->processes[g->process];
     g->retry_at = m->now + RETRY_NS;
+    m->controls_failed++;
     if (r == -ESRCH || r == -ENOENT || r == -EAGAIN)
         p->scan_at = m->now; /* process or group gone, or elsewhere: the scan finds out */
     else
@@ -81,6 +82,7 @@ static void apply_runnable(struct model *m, uint32_t slot)
     if (!n)
         return;
     int r = apply_running(m, slots, list, n, resume, &err);
+    m->controls += n;
     /* After an error some may be suspended: they count as such until a resume says otherwise. Only
      * -EPERM says that none is (ops.h); what may never be steered must not stay on record. */
     bool nothing_done = r == -EPERM || (r < 0 && !proc_alive(m->processes[first->process].id));
@@ -114,6 +116,7 @@ static void apply_timeslice(struct model *m, uint32_t slot)
     const bool written = r == 0;
     if (written)
         r = m->driver->ops->set_timeslice(m->driver, &g->dg, g->want_us, &err);
+    m->controls += written;
     for_each_twin(m, slot, i)
     {
         struct channel_group *t = &m->groups[i];
@@ -145,6 +148,7 @@ static void apply_block_ends(struct model *m, uint32_t slot, bool on)
         error_set(&err, r, "cannot write the journal (%s): left as it is", strerror(-r));
     } else {
         r = m->driver->ops->set_preempt(m->driver, &g->dg, on, &err);
+        m->controls++;
         if (r != -EPERM) { /* a control that failed may have done it */
             g->block_ends = on || r < 0;
             g->block_ends_unsure = r < 0;

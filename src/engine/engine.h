@@ -160,7 +160,9 @@ struct job_view {
     uint32_t place;       /* then, in line: 0 is the first */
     bool infeasible;      /* there is too little for it even if all jobs end: others go first */
     uint64_t memory_held; /* of the GPU for which it said how much it will take */
-    const char *swap;     /* "", "swapping-out", "swapped" or "swapping-in" */
+    struct job_counts counts;
+    uint64_t exact_ns[DEVICE_GPUS_MAX], sampled_ns[DEVICE_GPUS_MAX]; /* as in struct job_demand */
+    const char *swap; /* "", "swapping-out", "swapped" or "swapping-in" */
     bool swap_by_user;
     uid_t swap_uid; /* of the user who swapped it out */
     uint64_t swapped_bytes;
@@ -183,6 +185,8 @@ bool engine_next_unmanaged(const struct engine *e, uint32_t *cursor, struct unma
 /* Somebody looks: keeps busy and memory_bytes up to date for the next seconds. */
 void engine_watch(struct engine *e);
 
+/* Since the daemon began: decisions, controls of the device, those of them that failed. */
+void engine_totals(const struct engine *e, uint64_t out[3]);
 const struct sched_params *engine_params(const struct engine *e);
 const char *engine_policy(const struct engine *e);
 struct device_driver *engine_driver(const struct engine *e);

@@ -5,6 +5,7 @@
 
 #include "engine/apply.h"
 #include "engine/autoswap.h"
+#include "engine/counts.h"
 #include "engine/engine.h"
 #include "engine/observe/demand.h"
 #include "engine/observe/scans.h"

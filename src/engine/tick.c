@@ -46,13 +46,16 @@ static uint64_t tick_commit(struct engine *e)
     struct model *m = &e->model;
     model_units_update(m);
     tick_record(e);
-    if (m->dirty || m->now >= m->wake) {
+    const bool decide = m->dirty || m->now >= m->wake;
+    if (decide) {
         struct sched_plan plan;
         sched_decide(m->sched, m->now, &plan);
         m->dirty = false;
         m->wake = min_u64(plan.wake_ns, apply_plan(m, &plan));
         demand_decided(m);
+        m->decisions++;
     }
+    counts_update(m, decide);
     return min_u64(min_u64(m->wake, apply_preempt(m)), apply_stops(m));
 }
 

@@ -136,9 +136,12 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     view_groups(e, j, out);
     for (unsigned d = 0; d < e->model.ngpus; d++) {
         out->memory_bytes += j->on[d].memory_bytes;
+        out->exact_ns[d] = j->on[d].exact_ns;
+        out->sampled_ns[d] = j->on[d].sampled_ns;
         if (j->on[d].busy >= 0)
             out->busy = (out->busy < 0 ? 0 : out->busy) + j->on[d].busy;
     }
+    counts_now(&e->model, j, &out->counts);
     view_unit(&e->model, job, out);
     view_due(e, job, out);
     view_swap(j, out);
@@ -163,6 +166,13 @@ bool engine_next_job(const struct engine *e, uint32_t *cursor, struct job_view *
 void engine_watch(struct engine *e)
 {
     demand_watch(&e->demand, &e->model);
+}
+
+void engine_totals(const struct engine *e, uint64_t out[3])
+{
+    out[0] = e->model.decisions;
+    out[1] = e->model.controls;
+    out[2] = e->model.controls_failed;
 }
 
 const struct sched_params *engine_params(const struct engine *e)

@@ -76,7 +76,8 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
                       .first_process = SLOT_NONE,
                       .unit = slot,
                       .group_lives = left,
-                      .added_ns = m->now};
+                      .added_ns = m->now,
+                      .counts.where_since = m->now};
     model_job_usage_clear(j);
     int r = left ? 0 : watch_start(&m->watches, fd, &j->root_ended, &j->root_watch);
     if (r < 0) {

@@ -102,9 +102,10 @@ struct job_demand {
     uint64_t since_ns, until_ns;
     uint32_t bursts; /* in the last window of activity() */
     uint64_t busy_ns;
-    uint64_t active_ns; /* when activity() last reported any */
-    uint64_t quiet_ns;  /* runnable and not on the engine, since it was last */
-    uint64_t seen_ns;   /* when activity() last showed whether it works; 0: never */
+    uint64_t active_ns;            /* when activity() last reported any */
+    uint64_t exact_ns, sampled_ns; /* engine time in all, by activity(); else by usage() */
+    uint64_t quiet_ns;             /* runnable and not on the engine, since it was last */
+    uint64_t seen_ns;              /* when activity() last showed whether it works; 0: never */
 };
 
 /* engine/swap.c, which has the transitions. */
@@ -136,6 +137,23 @@ struct model_account {
 };
 
 struct job_due; /* engine/observe/deadlines.c */
+
+/* Where its time went since it is known: engine/counts.c. */
+enum job_where { WHERE_HERE, WHERE_QUEUED, WHERE_PAUSED, WHERE_SWAPPED, WHERE_COUNT };
+struct job_counts {
+    enum job_where where;
+    uint64_t where_since;           /* ns */
+    uint64_t where_ns[WHERE_COUNT]; /* before that */
+    bool away;
+    uint32_t swaps;         /* times that it left, */
+    uint64_t swapped_bytes; /* and what it took with it */
+    struct gpu_counts {
+        bool runs, waits; /* may run; has work, as far as is known, and may not */
+        uint64_t since;   /* ns */
+        uint64_t ran_ns, waited_ns;
+        uint32_t turns, preempted; /* times that it came to run, and that it had to make room */
+    } on[DEVICE_GPUS_MAX];
+};
 
 /* Beside others in an MPS server: engine/observe/speeds.c. */
 struct job_speed {
@@ -172,6 +190,7 @@ struct job {
     bool wants_changed; /* what its processes want of gated devices */
     struct job_demand on[DEVICE_GPUS_MAX];
     struct job_speed speed;
+    struct job_counts counts;
     /* engine/observe/deadlines.c */
     struct job_due *due; /* NULL: nothing was ever due */
     uint64_t gpu_ns;     /* engine time seen since then, of the GPU where it had most */
@@ -208,8 +227,10 @@ struct model {
     struct watches watches;
     void (*process_gone)(struct model *m, struct proc_id id); /* called when one has ended */
     uint64_t now;                                             /* of this tick */
-    bool dirty;    /* something changed since the last decision */
-    uint64_t wake; /* decide again then; TIME_NEVER: no jobs take turns */
+    bool dirty;                         /* something changed since the last decision */
+    uint64_t wake;                      /* decide again then; TIME_NEVER: no jobs take turns */
+    uint64_t decisions;                 /* made; engine/tick.c */
+    uint64_t controls, controls_failed; /* of the device; engine/apply.c */
     unsigned ngpus;
     struct gpu_info gpus[DEVICE_GPUS_MAX];
     struct job *jobs;

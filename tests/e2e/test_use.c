@@ -104,6 +104,17 @@ static void assert_stands(pid_t pid, bool stands)
     assert_true(busy == 0);
 }
 
+/* Engine time of a job so far, as `cede ps` counts it; and the part that is exact. */
+static double counted(const char *job, double *exact)
+{
+    json_t *all = job_named(job);
+    const json_t *gpu = json_array_get(json_object_get(json_object_get(all, "counts"), "gpus"), 0);
+    double s = json_number_value(json_object_get(gpu, "gpu_s"));
+    *exact = json_number_value(json_object_get(gpu, "exact_s"));
+    json_decref(all);
+    return s;
+}
+
 static void steer(const pid_t pids[N])
 {
     char number[24];
@@ -133,7 +144,19 @@ static void steer(const pid_t pids[N])
     CEDE("set", "a", "--gpu-max", "20%");
     assert_int_equal(job_int("a", "gpu_max"), 20);
     nap_ms(200);
+    double exact[N], was[N] = {counted("a", &exact[A]), counted("b", &exact[B])};
     measure(pids, N, 2400, busy);
+    double had[N], part[N];
+    for (int i = 0; i < N; i++) {
+        double before = exact[i];
+        had[i] = counted(i ? "b" : "a", &exact[i]) - was[i];
+        part[i] = (exact[i] - before) / had[i];
+    }
+    /* Who is alone on the engine may keep it while it has no work: more than they counted. */
+    if (!(had[A] > busy[A] - 0.1 && had[B] > busy[B] - 0.3 && had[B] > 2 * had[A] &&
+          part[A] > 0.6 && part[B] > 0.6))
+        fail_msg("%.3f and %.3f s are counted, of which %.2f and %.2f exactly", had[A], had[B],
+                 part[A], part[B]);
     if (!(busy[A] > 0.1 && busy[A] < 0.23 && busy[B] > 3 * busy[A]))
         fail_msg("with a ceiling of 20 %%: %.3f:%.3f", busy[A], busy[B]);
     CEDE("set", "a", "--gpu-max", "0");

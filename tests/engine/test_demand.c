@@ -154,7 +154,8 @@ static void test_activity_not_asked(void **state)
     ticks(f, 1000);
     f->d.activity_calls = f->d.usage_calls = 0;
     ticks(f, 6000);
-    assert_int_equal(f->d.activity_calls + f->d.usage_calls, 0);
+    assert_int_equal(f->d.activity_calls, 0);
+    assert_in_range(f->d.usage_calls, 1, 2); /* for the count */
 }
 
 /* A latency job with 128 gaps a second that leaves 0.024 of the GPU, as a training job was seen to:

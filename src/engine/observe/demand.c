@@ -16,6 +16,8 @@
 #include <string.h>
 
 #define USAGE_NS          NSEC_PER_SEC
+#define USAGE_COUNT_NS    (5 * NSEC_PER_SEC)  /* between calls for nothing but the count */
+#define COUNT_MAX_NS      (10 * NSEC_PER_SEC) /* what is older than that samples do not show */
 #define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
 #define IDLE_WINDOWS      3                   /* windows without work before a job counts as idle */
 #define ACTIVITY_RETRY_NS NSEC_PER_SEC        /* the driver paces costlier attempts itself */
@@ -117,6 +119,23 @@ static bool unmanaged_wanted(const struct model *m)
     return unknown && model_jobs(m);
 }
 
+/* Engine time since the last call, but for that which activity() has told. */
+static void count_samples(struct demand *x, struct model *m)
+{
+    uint64_t window = min_u64(m->now - x->counted_ns, COUNT_MAX_NS);
+    x->counted_ns = m->now;
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        uint64_t left = window - min_u64(x->exact_ns[d], window);
+        x->exact_ns[d] = 0;
+        for_each_job (m, j) {
+            struct job_demand *on = &j->on[d];
+            if (on->busy > 0)
+                on->sampled_ns +=
+                    (uint64_t)(on->busy * (double)min_u64(left, m->now - j->added_ns));
+        }
+    }
+}
+
 static void demand_usage(struct demand *x, struct model *m)
 {
     struct usage_list list = {0};
@@ -150,6 +169,7 @@ static void demand_usage(struct demand *x, struct model *m)
                 usage_demand(x, m, model_job_slot(m, j), d);
         }
     }
+    count_samples(x, m);
     usage_list_free(&list);
 }
 
@@ -318,11 +338,15 @@ static bool demand_activity(struct demand *x, struct model *m)
     for_each_job (m, j) {
         for (unsigned d = 0; d < m->ngpus; d++) {
             bool all_known = from && !(list.incomplete & 1U << d);
+            j->on[d].exact_ns += all_known ? j->on[d].busy_ns : 0;
             activity_demand(x, m, model_job_slot(m, j), d, all_known ? from : to, to);
         }
     }
     for (unsigned d = 0; d < m->ngpus && from && from < to; d++) {
-        if (wants_activity(m, d) && !(list.incomplete & 1U << d))
+        if (list.incomplete & 1U << d)
+            continue;
+        x->exact_ns[d] += to - from;
+        if (wants_activity(m, d))
             activity_report(m, d, min_u64(to - from, NSEC_PER_SEC));
     }
     activity_list_free(&list);
@@ -339,7 +363,13 @@ static uint64_t usage_due(const struct demand *x, const struct model *m, bool tu
     bool gaps = false;
     for (unsigned d = 0; d < m->ngpus; d++)
         gaps |= m->driver->ops->activity && sched_may_throttle(m->sched, d);
-    return gaps ? x->usage_at + (GAPS_NS - USAGE_NS) : TIME_NEVER;
+    if (gaps)
+        return x->usage_at + (GAPS_NS - USAGE_NS);
+    for_each_job (m, j) {
+        if (j->ngroups)
+            return x->usage_at + (USAGE_COUNT_NS - USAGE_NS);
+    }
+    return TIME_NEVER;
 }
 
 uint64_t demand_due(struct demand *x, struct model *m, bool turns)

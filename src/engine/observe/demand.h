@@ -10,6 +10,8 @@
 struct demand {
     uint64_t usage_at, watched_until;
     uint64_t activity_at, activity_ns;      /* ns: known up to here; 0: nobody looked */
+    uint64_t counted_ns;                    /* engine time is counted up to here, of which */
+    uint64_t exact_ns[DEVICE_GPUS_MAX];     /* activity() knew so much */
     double unmanaged_busy[DEVICE_GPUS_MAX]; /* of processes in no job, by usage() */
     bool fresh;                             /* the last demand_due() has seen activity */
 };

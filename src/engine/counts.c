@@ -1,0 +1,69 @@
+/* See counts.h. */
+#include "engine/counts.h"
+
+static enum job_where where_is(const struct job *j)
+{
+    if (j->swap.phase != SWAP_HERE)
+        return WHERE_SWAPPED;
+    if (j->rec.paused)
+        return WHERE_PAUSED;
+    return model_job_waits(j) ? WHERE_QUEUED : WHERE_HERE;
+}
+
+/* What comes back was away. */
+static void count_swaps(struct job *j)
+{
+    struct job_counts *c = &j->counts;
+    bool left = j->swap.phase == SWAP_AWAY && !c->away;
+    c->away = j->swap.phase != SWAP_HERE && (c->away || left);
+    c->swaps += left;
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX && left; d++)
+        c->swapped_bytes += j->swap.bytes[d];
+}
+
+/* Adds what has passed in the present state. */
+static void counts_add(struct gpu_counts *c, uint64_t now)
+{
+    c->ran_ns += c->runs ? now - c->since : 0;
+    c->waited_ns += c->waits ? now - c->since : 0;
+    c->since = now;
+}
+
+static void count_on(struct model *m, struct job *j, unsigned d)
+{
+    struct gpu_counts *c = &j->counts.on[d];
+    bool runs, there = sched_member_state(m->sched, j->unit, d, &runs);
+    bool waits = there && !runs && !j->on[d].idle && j->counts.where == WHERE_HERE;
+    if (runs == c->runs && waits == c->waits)
+        return;
+    counts_add(c, m->now);
+    c->turns += runs && !c->runs;
+    c->preempted += waits && c->runs;
+    c->runs = runs;
+    c->waits = waits;
+}
+
+void counts_update(struct model *m, bool decided)
+{
+    for_each_job (m, j) {
+        struct job_counts *c = &j->counts;
+        enum job_where where = where_is(j);
+        if (where != c->where) {
+            c->where_ns[c->where] += m->now - c->where_since;
+            c->where = where;
+            c->where_since = m->now;
+        }
+        count_swaps(j);
+        for (unsigned d = 0; d < m->ngpus && decided; d++)
+            count_on(m, j, d);
+    }
+}
+
+void counts_now(const struct model *m, const struct job *j, struct job_counts *out)
+{
+    *out = j->counts;
+    out->where_ns[out->where] += m->now - out->where_since;
+    out->where_since = m->now;
+    for (unsigned d = 0; d < m->ngpus; d++)
+        counts_add(&out->on[d], m->now);
+}

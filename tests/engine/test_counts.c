@@ -1,0 +1,114 @@
+/* Where the time of jobs went, in sums. */
+#include "fixture.h"
+
+#define MS(ns) ((ns) / NSEC_PER_MSEC)
+
+static struct job_view seen(struct fixture *f, uint32_t job)
+{
+    struct job_view v;
+    assert_true(engine_view(f->m, job, &v));
+    return v;
+}
+
+/* Beside a latency job two batch jobs take turns of 200 ms, each with work for half of them, by
+ * samples. */
+static void test_turns(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint32_t job[2];
+    uint64_t ran = 0;
+    f->d.has_usage = true;
+    programs(f, p, 3, 1);
+    start(f, "priority", NULL);
+    add(f, p[2], CLASS_LATENCY);
+    for (int i = 0; i < 2; i++) {
+        job[i] = add(f, p[i], CLASS_BATCH);
+        on(f, p[i])->busy = 0.25;
+    }
+    ticks(f, 10000);
+    for (int i = 0; i < 2; i++) {
+        struct job_view v = seen(f, job[i]);
+        const struct gpu_counts *c = &v.counts.on[0];
+        assert_in_range(MS(v.counts.where_ns[WHERE_HERE]), 9990, 10100);
+        assert_in_range(MS(c->ran_ns + c->waited_ns), 9900, 10100);
+        assert_in_range(MS(c->ran_ns), 4500, 5500);
+        assert_in_range(c->turns, 20, 30);
+        assert_in_range(c->preempted + 1, c->turns, c->turns + 1);
+        assert_in_range(MS(v.sampled_ns[0]), 2200, 2550);
+        assert_int_equal(v.exact_ns[0], 0);
+        assert_int_equal(v.counts.on[1].ran_ns + v.counts.on[1].waited_ns, 0);
+        ran += c->ran_ns;
+    }
+    assert_in_range(MS(ran), 9500, 10100);
+    uint64_t totals[3];
+    engine_totals(f->m, totals);
+    assert_true(totals[0] >= 50 && totals[1] >= 2 * totals[0] && totals[2] == 0);
+}
+
+/* What the record of switches tells is not told again by samples. */
+static void test_exact(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    f->d.has_usage = f->d.has_activity = true;
+    three_jobs(f, p);
+    for (int i = 0; i < 3; i++) {
+        on(f, p[i])->busy = 1;
+        on(f, p[i])->bursts = 5;
+        on(f, p[i])->busy_ns = 30 * NSEC_PER_MSEC; /* of each 100 ms, as long as it has any */
+    }
+    ticks(f, 1000);
+    struct job_view before = seen(f, 0);
+    ticks(f, 10000);
+    struct job_view v = seen(f, 0);
+    assert_in_range(MS(v.exact_ns[0] - before.exact_ns[0]), 2800, 3100);
+    assert_in_range(MS(v.sampled_ns[0] - before.sampled_ns[0]), 0, 300);
+}
+
+/* Nobody looks and nothing takes turns: samples are enough, and rare. */
+static void test_alone(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p;
+    f->d.has_usage = f->d.has_activity = true;
+    uint32_t job = one_job(f, CLASS_BATCH, &p);
+    on(f, p)->busy = 0.25;
+    ticks(f, 100);
+    unsigned asked = f->d.usage_calls;
+    ticks(f, 60000);
+    struct job_view v = seen(f, job);
+    assert_in_range(f->d.usage_calls - asked, 11, 13);
+    assert_int_equal(f->d.activity_calls, 0);
+    assert_in_range(MS(v.sampled_ns[0]), 13500, 15100);
+    assert_in_range(MS(v.counts.on[0].ran_ns), 59000, 60200);
+    assert_int_equal(v.counts.on[0].turns, 1);
+    assert_int_equal(v.counts.on[0].preempted, 0);
+}
+
+static void test_where(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p;
+    uint32_t job = one_job(f, CLASS_BATCH, &p);
+    ticks(f, 1000);
+    assert_int_equal(engine_pause(f->m, job, true, 0), 0);
+    ticks(f, 2000);
+    struct job_view v = seen(f, job);
+    assert_in_range(MS(v.counts.where_ns[WHERE_PAUSED]), 1980, 2010);
+    assert_int_equal(engine_pause(f->m, job, false, 0), 0);
+    ticks(f, 3000);
+    v = seen(f, job);
+    assert_in_range(MS(v.counts.where_ns[WHERE_PAUSED]), 1980, 2010);
+    assert_in_range(MS(v.counts.where_ns[WHERE_HERE]), 3980, 4100);
+    assert_in_range(MS(v.counts.on[0].ran_ns), 3900, 4100);
+    assert_int_equal(v.counts.on[0].waited_ns, 0); /* paused is not waiting for others */
+    assert_int_equal(v.counts.on[0].preempted, 0);
+    assert_int_equal(v.counts.where_ns[WHERE_SWAPPED] + v.counts.where_ns[WHERE_QUEUED], 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {T(test_turns), T(test_exact), T(test_alone), T(test_where)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
