@@ -170,6 +170,37 @@ bool sched_throttled(const struct sched *c, uint32_t device);
 
 /* What is decided for a job on a device. False if it has no groups there, and is not runnable. */
 bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bool *runnable);
+/* Why that is so, by the last decision: for people. `other` is a job: SCHED_WHY has where. */
+#define SCHED_WHY(X)                                                                               \
+    X(ABSENT, "nothing of it is there")                                                            \
+    X(ALONE, "no other job wants it")                                                              \
+    X(FIRST, "its class comes before those of all others")                                         \
+    X(SLICES, "it shares by weight with others, in timeslices of the hardware")                    \
+    X(TURN, "it has its turn")                                                                     \
+    X(WATCHED, "it was not seen working: it may begin at any time")                                \
+    X(IDLE, "it does not want the device")                                                         \
+    X(PAUSED, "it is paused")                                                                      \
+    X(NEXT, "another has its turn")                  /* other: who */                              \
+    X(CLASS, "a job of a better class works")        /* other: one of them */                      \
+    X(GANG, "another has a turn on one of its GPUs") /* other: who; device: where */               \
+    X(CEILING, "it has had what its limit allows, for now")                                        \
+    X(WINDOW, "another has the time that its limits give") /* other: who */                        \
+    X(BOOSTED, "another comes first, for its deadline")    /* other: who */                        \
+    X(THROTTLED, "latency jobs leave gaps that are too short to be of use, for now")
+
+enum sched_why {
+#define X(name, text) WHY_##name,
+    SCHED_WHY(X)
+#undef X
+};
+struct sched_reason {
+    enum sched_why why;
+    uint32_t other, device; /* SLOT_NONE: nobody */
+    uint32_t ahead;         /* NEXT: so many that work and wait have their turn before it */
+    uint64_t until_ns; /* TURN, NEXT: the turn ends at the latest; THROTTLED; else TIME_NEVER */
+};
+const char *sched_why_text(enum sched_why why);
+struct sched_reason sched_explain(const struct sched *c, uint32_t job, uint32_t device);
 /* Whether the job is boosted there, for its deadline, and whether it joined the latency class. */
 bool sched_member_boosted(const struct sched *c, uint32_t job, uint32_t device, bool *promoted);
 

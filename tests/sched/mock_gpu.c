@@ -132,6 +132,23 @@ static void mock_accounts(struct sched *c, const struct mock_scenario *s)
     }
 }
 
+/* What it is told that a job waits for is so. */
+static void assert_explained(const struct sched *c, uint32_t job, const struct state *x,
+                             const struct state *all, uint32_t n)
+{
+    struct sched_reason r = sched_explain(c, job, 0);
+    const bool runs = r.why == WHY_ALONE || r.why == WHY_FIRST || r.why == WHY_SLICES ||
+                      r.why == WHY_TURN || r.why == WHY_WATCHED;
+    assert_int_equal(r.why == WHY_ABSENT, !x->present);
+    if (!x->present)
+        return;
+    assert_int_equal(runs, x->runnable);
+    assert_true(r.why != WHY_PAUSED || x->paused);
+    assert_true(r.other == SLOT_NONE || (r.other < n && r.other != job && all[r.other].present));
+    assert_true(r.why != WHY_NEXT || r.other == SLOT_NONE || all[r.other].runnable);
+    assert_true(r.ahead < n);
+}
+
 void mock_run(const struct mock_scenario *s, struct mock_result *r)
 {
     struct sched_params params;
@@ -241,6 +258,8 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
                 x->runnable = set->runnable;
                 x->slice_us = set->timeslice_us ? set->timeslice_us : DEFAULT_SLICE;
             }
+            for (uint32_t i = 0; i < njobs; i++)
+                assert_explained(c, i, &st[i], st, njobs);
             assert_true(plan.wake_ns > now);
             wake = plan.wake_ns;
         }

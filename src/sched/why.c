@@ -1,0 +1,128 @@
+/* See sched.h: what the last decision was made by, as far as it can be told from its state. */
+#include "sched/sched_impl.h"
+
+const char *sched_why_text(enum sched_why why)
+{
+    static const char *const texts[] = {
+#define X(name, text) text,
+        SCHED_WHY(X)
+#undef X
+    };
+    return texts[why];
+}
+
+static bool wants_turn(const struct policy_device *dev, const struct member *m)
+{
+    return rotation_takes_part(dev, m) && !m->idle &&
+           !(dev->rotation.batch_waits && m->class == CLASS_BATCH);
+}
+
+/* When the turn that is under way ends, if anybody waits for it. */
+static uint64_t turn_end(const struct sched *c, const struct policy_device *dev)
+{
+    const struct rotation *r = &dev->rotation;
+    uint32_t busy = 0, n = 0;
+    for_each_member (dev, x) {
+        busy += wants_turn(dev, x);
+        n += rotation_takes_part(dev, x) ? member_width(x) : 0;
+    }
+    if (n < 2 || r->holder == SLOT_NONE)
+        return TIME_NEVER;
+    return r->turn_ns + rotation_turn_ns(&c->params, &dev->members[r->holder], busy);
+}
+
+static void why_runs(const struct sched *c, const struct policy_device *dev, const struct member *m,
+                     struct sched_reason *out)
+{
+    uint32_t others = 0, peers = 0;
+    for_each_member (dev, x) {
+        others += x != m && !x->paused;
+        peers += x != m && !x->paused && x->class <= m->class;
+    }
+    if (m->watched)
+        out->why = WHY_WATCHED;
+    else if (!others)
+        out->why = WHY_ALONE;
+    else if (c->policy->turns && dev->rotation.holder == m->job)
+        out->why = WHY_TURN;
+    else
+        out->why = peers ? WHY_SLICES : WHY_FIRST;
+    out->until_ns = out->why == WHY_TURN ? turn_end(c, dev) : TIME_NEVER;
+}
+
+/* Somebody who works, of a better class for which this one waits. */
+static const struct member *better(const struct policy_device *dev, const struct member *m)
+{
+    if (!dev->gated && !(dev->rotation.batch_waits && m->class == CLASS_BATCH))
+        return NULL;
+    for_each_member (dev, x) {
+        if (x->class < m->class && (dev->gated || x->class == CLASS_NORMAL) && !x->paused &&
+            !x->idle)
+            return x;
+    }
+    return NULL;
+}
+
+/* A gang that may not run because of one of its other devices. */
+static uint32_t held_elsewhere(const struct sched *c, const struct member *m)
+{
+    for (uint32_t d = 0; m->gang && d < c->limits.devices; d++) {
+        const struct policy_device *dev = &c->devices[d];
+        if (dev->members[m->job].gang && dev->rotation.holder != m->job &&
+            dev->rotation.holder != SLOT_NONE)
+            return d;
+    }
+    return SLOT_NONE;
+}
+
+static void why_waits(const struct sched *c, const struct policy_device *dev,
+                      const struct member *m, struct sched_reason *out)
+{
+    const struct rotation *r = &dev->rotation;
+    const struct member *above = better(dev, m);
+    if (dev->gated && m->idle) {
+        out->why = WHY_IDLE;
+    } else if (dev->throttle.until_ns) {
+        out->why = WHY_THROTTLED;
+        out->until_ns = dev->throttle.until_ns;
+    } else if (dev->boost.promoted && dev->boost.job != m->job) {
+        out->why = WHY_BOOSTED;
+        out->other = dev->boost.job;
+    } else if (above) {
+        out->why = WHY_CLASS;
+        out->other = above->job;
+    } else if (r->holder == SLOT_NONE && held_elsewhere(c, m) != SLOT_NONE) {
+        out->why = WHY_GANG;
+        out->device = held_elsewhere(c, m);
+        out->other = c->devices[out->device].rotation.holder;
+    } else {
+        out->why = WHY_NEXT;
+        out->other = r->holder;
+        out->until_ns = turn_end(c, dev);
+        for_each_member (dev, x)
+            out->ahead +=
+                x != m && x->job != r->holder && wants_turn(dev, x) && account_before(dev, x, m);
+    }
+}
+
+struct sched_reason sched_explain(const struct sched *c, uint32_t job, uint32_t device)
+{
+    struct sched_reason out = {
+        .why = WHY_ABSENT, .other = SLOT_NONE, .device = SLOT_NONE, .until_ns = TIME_NEVER};
+    if (job >= c->limits.jobs || device >= c->limits.devices ||
+        !c->devices[device].members[job].used)
+        return out;
+    const struct policy_device *dev = &c->devices[device];
+    const struct member *m = &dev->members[job];
+    if (m->limit.held && dev->window != SLOT_NONE && dev->window != job) {
+        out.why = WHY_WINDOW;
+        out.other = dev->window;
+    } else if (m->paused) {
+        out.why = m->limit.held ? WHY_CEILING : WHY_PAUSED;
+    } else if (m->runnable) {
+        why_runs(c, dev, m, &out);
+    } else {
+        why_waits(c, dev, m, &out);
+    }
+    return out;
+}
