@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 
 #include "cli/cells.h"
+#include "cli/choose.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/direct.h"
@@ -189,73 +190,6 @@ static int others_add(json_t *all, struct error *err)
     return r;
 }
 
-/* ---- choosing -------------------------------------------------------------------------------- */
-
-/* Only the daemon knows which process a pid is: in a container its numbers are others. */
-static int job_of(pid_t pid, uint64_t *number, struct error *err)
-{
-    struct client c;
-    json_t *reply = NULL;
-    int r = client_open(&c, err);
-    if (r == 0)
-        r = client_call(&c, &(struct request){.op = OP_PS, .pid = pid, .number = INT64_MAX}, &reply,
-                        err);
-    const json_int_t of = json_get_int(reply, "job_of");
-    *number = of > 0 ? (uint64_t)of : UINT64_MAX;
-    json_decref(reply);
-    client_close(&c);
-    return r;
-}
-
-static bool wanted(const json_t *job, const struct request *t)
-{
-    const char *name = json_get_text(job, "name");
-    if (t->number)
-        return (uint64_t)json_get_int(job, "number") == t->number;
-    if (t->pid)
-        return proc_in_tree(t->pid, (pid_t)json_get_int(job, "pid"));
-    return name && strcmp(name, t->name) == 0 &&
-           (!t->has_owner || json_get_int(job, "uid") == (json_int_t)t->owner);
-}
-
-/* Keeps the jobs that are named; each once, in their order. CLI_FAILED if a target names none. */
-static int ps_choose(json_t *all, char *const *targets, int n)
-{
-    json_t *jobs = json_object_get(all, "jobs"), *chosen = json_array(), *job;
-    size_t k;
-    int status = CLI_OK;
-    bool *keep = calloc(json_array_size(jobs) + 1, sizeof(*keep));
-    for (int i = 0; i < n && keep; i++) {
-        struct request t = {.op = OP_PS};
-        bool any = false;
-        struct error err = {""};
-        status = target_parse("ps", targets[i], &t) == CLI_OK ? status : CLI_USAGE;
-        if (t.pid && json_get_true(all, "daemon") && job_of(t.pid, &t.number, &err) < 0) {
-            cli_error("%s: %s", targets[i], err.text);
-            status = CLI_FAILED;
-            continue;
-        }
-        json_array_foreach(jobs, k, job)
-        {
-            bool w = wanted(job, &t);
-            any |= w;
-            keep[k] |= w;
-        }
-        if (!any && status != CLI_USAGE) {
-            cli_error("%s: no such job; `cede ps` lists the jobs", targets[i]);
-            status = CLI_FAILED;
-        }
-    }
-    json_array_foreach(jobs, k, job)
-    {
-        if (keep && keep[k])
-            json_array_append(chosen, job);
-    }
-    free(keep);
-    json_object_set_new(all, "jobs", chosen);
-    return status;
-}
-
 /* ---- table ----------------------------------------------------------------------------------- */
 
 static const struct {
@@ -417,7 +351,7 @@ int ps_main(int argc, char **argv)
         json_decref(all);
         return CLI_FAILED;
     }
-    status = optind < argc ? ps_choose(all, argv + optind, argc - optind) : CLI_OK;
+    status = optind < argc ? choose_jobs("ps", all, argv + optind, argc - optind) : CLI_OK;
     bool blind = others && others_add(all, &err) < 0; /* the jobs are shown anyway */
     if (blind)
         cli_error("cannot list the GPU processes that belong to no job: %s", err.text);

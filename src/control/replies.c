@@ -93,6 +93,26 @@ static json_t *counts_json(const struct job_view *v)
                      "swapped_out_bytes", (json_int_t)c->swapped_bytes, "gpus", gpus);
 }
 
+static json_t *why_json(const struct job_view *v)
+{
+    json_t *all = json_array();
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
+        const struct job_why *w = &v->why[d];
+        if (w->why == WHY_ABSENT)
+            continue;
+        json_array_append_new(
+            all, json_pack("{s:i, s:s, s:s, s:o*, s:o*, s:I, s:o*}", "gpu", (int)d, "reason",
+                           sched_why_name(w->why), "text", sched_why_text(w->why), "job",
+                           w->other ? json_integer((json_int_t)w->other) : NULL, "on_gpu",
+                           w->gpu < DEVICE_GPUS_MAX ? json_integer(w->gpu) : NULL, "ahead",
+                           (json_int_t)w->ahead, "for_us",
+                           w->for_ns == TIME_NEVER
+                               ? NULL
+                               : json_integer((json_int_t)(w->for_ns / NSEC_PER_USEC))));
+    }
+    return all;
+}
+
 json_t *job_json(const struct job_view *v)
 {
     static const char *const sources[] = {
@@ -113,7 +133,7 @@ json_t *job_json(const struct job_view *v)
     return json_pack(
         "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, "
         "s:o, "
-        "s:I, s:o, s:I, s:o, s:o*, "
+        "s:I, s:o, s:I, s:o, s:o, s:o*, "
         "s:o*, s:o*, "
         "s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
@@ -129,7 +149,8 @@ json_t *job_json(const struct job_view *v)
         v->job.source < ARRAY_SIZE(sources) ? sources[v->job.source] : "?", "state", job_state(v),
         "processes", (json_int_t)v->processes, "gpus", gpus, "timeslice_us",
         (json_int_t)v->timeslice_us, "busy", v->busy >= 0 ? json_real(v->busy) : json_null(),
-        "memory_bytes", (json_int_t)v->memory_bytes, "counts", counts_json(v), "error",
+        "memory_bytes", (json_int_t)v->memory_bytes, "counts", counts_json(v), "why", why_json(v),
+        "error",
         v->error[0]        ? json_text(v->error)
         : v->swap_error[0] ? json_text(v->swap_error)
                            : NULL,

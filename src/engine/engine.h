@@ -161,6 +161,13 @@ struct job_view {
     bool infeasible;      /* there is too little for it even if all jobs end: others go first */
     uint64_t memory_held; /* of the GPU for which it said how much it will take */
     struct job_counts counts;
+    struct job_why { /* on each GPU: */
+        enum sched_why why;
+        uint64_t other;  /* number of the job that it names; 0: none */
+        uint32_t gpu;    /* where that is so; SLOT_NONE: here */
+        uint32_t ahead;  /* jobs whose turn comes before its own */
+        uint64_t for_ns; /* so long at most; TIME_NEVER: not known */
+    } why[DEVICE_GPUS_MAX];
     uint64_t exact_ns[DEVICE_GPUS_MAX], sampled_ns[DEVICE_GPUS_MAX]; /* as in struct job_demand */
     const char *swap; /* "", "swapping-out", "swapped" or "swapping-in" */
     bool swap_by_user;

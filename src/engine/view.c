@@ -107,6 +107,22 @@ static void view_unit(const struct model *m, uint32_t job, struct job_view *out)
         out->signalled |= m->processes[p].stopped;
 }
 
+static void view_why(const struct engine *e, const struct job *j, struct job_view *out)
+{
+    const struct model *m = &e->model;
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        struct sched_reason r = sched_explain(m->sched, j->unit, d);
+        out->why[d] =
+            (struct job_why){.why = r.why,
+                             .other = r.other < m->jobs_end ? m->jobs[r.other].rec.number : 0,
+                             .gpu = r.device,
+                             .ahead = r.ahead,
+                             .for_ns = r.until_ns == TIME_NEVER ? TIME_NEVER
+                                       : r.until_ns > m->now    ? r.until_ns - m->now
+                                                                : 0};
+    }
+}
+
 static void view_swap(const struct job *j, struct job_view *out)
 {
     const struct job_swap *s = &j->swap;
@@ -142,6 +158,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
             out->busy = (out->busy < 0 ? 0 : out->busy) + j->on[d].busy;
     }
     counts_now(&e->model, j, &out->counts);
+    view_why(e, j, out);
     view_unit(&e->model, job, out);
     view_due(e, job, out);
     view_swap(j, out);

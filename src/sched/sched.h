@@ -172,24 +172,24 @@ bool sched_throttled(const struct sched *c, uint32_t device);
 bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bool *runnable);
 /* Why that is so, by the last decision: for people. `other` is a job: SCHED_WHY has where. */
 #define SCHED_WHY(X)                                                                               \
-    X(ABSENT, "nothing of it is there")                                                            \
-    X(ALONE, "no other job wants it")                                                              \
-    X(FIRST, "its class comes before those of all others")                                         \
-    X(SLICES, "it shares by weight with others, in timeslices of the hardware")                    \
-    X(TURN, "it has its turn")                                                                     \
-    X(WATCHED, "it was not seen working: it may begin at any time")                                \
-    X(IDLE, "it does not want the device")                                                         \
-    X(PAUSED, "it is paused")                                                                      \
-    X(NEXT, "another has its turn")                  /* other: who */                              \
-    X(CLASS, "a job of a better class works")        /* other: one of them */                      \
-    X(GANG, "another has a turn on one of its GPUs") /* other: who; device: where */               \
-    X(CEILING, "it has had what its limit allows, for now")                                        \
-    X(WINDOW, "another has the time that its limits give") /* other: who */                        \
-    X(BOOSTED, "another comes first, for its deadline")    /* other: who */                        \
-    X(THROTTLED, "latency jobs leave gaps that are too short to be of use, for now")
+    X(ABSENT, "absent", "nothing of it is there")                                                  \
+    X(ALONE, "alone", "no other job wants it")                                                     \
+    X(FIRST, "first", "its class comes before those of all others")                                \
+    X(SLICES, "slices", "it shares by weight with others, in timeslices of the hardware")          \
+    X(TURN, "turn", "it has its turn")                                                             \
+    X(WATCHED, "watched", "it was not seen working: it may begin at any time")                     \
+    X(IDLE, "idle", "it does not want the device")                                                 \
+    X(PAUSED, "paused", "it is paused")                                                            \
+    X(NEXT, "next", "another has its turn")                  /* other: who */                      \
+    X(CLASS, "class", "a job of a better class works")       /* other: one of them */              \
+    X(GANG, "gang", "another has a turn on one of its GPUs") /* other: who; device: where */       \
+    X(CEILING, "ceiling", "it has had what its limit allows, for now")                             \
+    X(WINDOW, "window", "another has the time that its limits give") /* other: who */              \
+    X(BOOSTED, "boosted", "another comes first, for its deadline")   /* other: who */              \
+    X(THROTTLED, "throttled", "latency jobs leave gaps that are too short to be of use, for now")
 
 enum sched_why {
-#define X(name, text) WHY_##name,
+#define X(why, name, text) WHY_##why,
     SCHED_WHY(X)
 #undef X
 };
@@ -200,6 +200,7 @@ struct sched_reason {
     uint64_t until_ns; /* TURN, NEXT: the turn ends at the latest; THROTTLED; else TIME_NEVER */
 };
 const char *sched_why_text(enum sched_why why);
+const char *sched_why_name(enum sched_why why); /* "next": for programs */
 struct sched_reason sched_explain(const struct sched *c, uint32_t job, uint32_t device);
 /* Whether the job is boosted there, for its deadline, and whether it joined the latency class. */
 bool sched_member_boosted(const struct sched *c, uint32_t job, uint32_t device, bool *promoted);

@@ -4,11 +4,21 @@
 const char *sched_why_text(enum sched_why why)
 {
     static const char *const texts[] = {
-#define X(name, text) text,
+#define X(why, name, text) text,
         SCHED_WHY(X)
 #undef X
     };
     return texts[why];
+}
+
+const char *sched_why_name(enum sched_why why)
+{
+    static const char *const names[] = {
+#define X(why, name, text) name,
+        SCHED_WHY(X)
+#undef X
+    };
+    return names[why];
 }
 
 static bool wants_turn(const struct policy_device *dev, const struct member *m)

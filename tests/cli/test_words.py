@@ -13,7 +13,7 @@ import time
 import unittest
 
 CEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
-VERBS = "run set pause resume swap-out swap-in ps policy profile advise doctor demo".split()
+VERBS = "run set pause resume swap-out swap-in ps why policy profile advise doctor demo".split()
 PAGES = {"bench": "cede-bench.1", "load": "cede-load.1", "softgpu": "cede-softgpu.1",
          "daemon": "ceded.8"}
 NO_MATTER = {"--help", "--version", "--epochs",  # of an example, and of a profiler:
@@ -144,7 +144,7 @@ class Words(unittest.TestCase):
         self.assertEqual(len(ps["jobs"]), 1)
         json_page = read("man", "cede-json.5")
         told = fields_on(json_page, "CEDE POLICY")
-        self.assertEqual(told, {"policy", "policies", "params"})
+        self.assertEqual(told, {"policy", "policies", "params", "decisions", "controls", "controls_failed"})
         self.assertEqual(told, set(policy))
         for policy_object in policy["policies"]:
             self.assertEqual(set(policy_object), {"name", "summary"})
@@ -162,6 +162,8 @@ class Words(unittest.TestCase):
             "A job": packed("control/replies.c", "job_json") | packed("cli/ps.c", "from_journal_job")
             | packed("control/replies.c", "job_and_requests"),
             "Memory": packed("control/replies.c", "memory_json"),
+            "Why": packed("control/replies.c", "why_json"),
+            "Counts": packed("control/replies.c", "counts_json"),
             "Due": packed("control/replies.c", "due_json"),
             "Requests": packed("control/hints.c", "hints_of"),
             "A device": packed("control/replies.c", "gpus_of"),

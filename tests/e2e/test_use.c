@@ -197,6 +197,48 @@ static void pause_release_shares(void **state)
     end(pids, &d);
 }
 
+/* ---- why ---- */
+
+static bool says(const char *job, const char *text)
+{
+    CEDE("why", job);
+    return strstr(result.out, text) != NULL;
+}
+
+/* Both batch jobs have turns, and each waits for the other. */
+static void why_it_waits(void **state)
+{
+    (void)state;
+    configure(200, "");
+    struct ceded d = ceded_start();
+    pid_t p[3] = {LOAD("a", "batch"), LOAD("b", "batch"), LOAD("lat", "latency")};
+    char text[64];
+    assert_true(EVENTUALLY(all_have_contexts(p, 3)));
+    CEDE("set", pid_text(p[0]), "-c", "batch");
+    CEDE("set", pid_text(p[1]), "-c", "batch");
+    CEDE("set", pid_text(p[2]), "-c", "latency");
+    assert_true(EVENTUALLY(says("lat", "its class comes before those of all others")));
+    assert_true(EVENTUALLY(says("a", "it has its turn, for ")));
+    snprintf(text, sizeof(text), "another has its turn: #%lld (b), for ", job_int("b", "number"));
+    assert_true(EVENTUALLY(says("a", text)));
+    CEDE("pause", "b");
+    assert_true(says("b", "somebody paused it"));
+    assert_true(EVENTUALLY(says("a", "it has its turn\n")));
+    CEDE("why", "--json", "a");
+    json_t *all = json_loads(result.out, 0, NULL);
+    const json_t *why =
+        json_array_get(json_object_get(json_array_get(json_object_get(all, "jobs"), 0), "why"), 0);
+    assert_string_equal(json_string_value(json_object_get(why, "reason")), "turn");
+    json_decref(all);
+    RUN(&result, harness_exe(), "why", "nobody");
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "nobody: no such job"));
+    CEDE("resume", "b");
+    ceded_stop(&d);
+    for (int i = 0; i < 3; i++)
+        json_decref(load_end((const char *[]){"a", "b", "lat"}[i], p[i]));
+}
+
 /* ---- latency budgets ---- */
 
 static bool slice_within(const char *job, long long lo, long long hi)
@@ -425,9 +467,10 @@ static void in_a_bare_container(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        e2e(latency_beside_batch),   e2e(pause_release_shares), e2e(budgets),
-        e2e(clients_that_misbehave), e2e(what_is_no_program),   e2e(in_a_container),
-        e2e(in_a_bare_container),
+        e2e(latency_beside_batch),   e2e(pause_release_shares),
+        e2e(why_it_waits),           e2e(budgets),
+        e2e(clients_that_misbehave), e2e(what_is_no_program),
+        e2e(in_a_container),         e2e(in_a_bare_container),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

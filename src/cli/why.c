@@ -1,0 +1,184 @@
+/* `cede why`: why jobs run or wait, in words. */
+#include <errno.h>
+#include <string.h>
+
+#include "cli/choose.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "lib/json_text.h"
+#include "lib/text.h"
+
+static const char help[] =
+    "usage: cede why [--json] TARGET...\n"
+    "\n"
+    "Says why a job runs or waits, by the scheduler's last decision, who is before it, and where\n"
+    "its time has gone so far. TARGET: pid, job's number '#12' or %12, name or USER/name.\n"
+    "\n"
+    "      --json  as cede ps has it: {\"jobs\": [{..., \"why\": [...], \"counts\": {...}}]}\n"
+    "  -h, --help  this text\n";
+
+/* "#3 (train)" */
+static const char *named(const json_t *jobs, json_int_t number, char *buf, size_t size)
+{
+    const json_t *job;
+    size_t i;
+    snprintf(buf, size, "#%lld", (long long)number);
+    json_array_foreach(jobs, i, job)
+    {
+        char name[64];
+        const char *text = json_get_text(job, "name");
+        if (json_get_int(job, "number") != number || !text || !text[0])
+            continue;
+        snprintf(name, sizeof(name), "%s", text);
+        text_printable(name);
+        snprintf(buf, size, "#%lld (%s)", (long long)number, name);
+    }
+    return buf;
+}
+
+/* Why it is on no GPU at all now; NULL: its GPUs say more. */
+static const char *whole_reason(const json_t *job)
+{
+    static const struct {
+        const char *state, *text;
+    } reasons[] = {
+        {"paused", "somebody paused it: `cede resume` lets it go on"},
+        {"swapped", "its memory is in host memory: it comes back when there is room, or by `cede "
+                    "swap-in`"},
+        {"swapping-out", "its memory is on the way to host memory"},
+        {"swapping-in", "its memory is on the way back from host memory"},
+        {"stopped", "its processes are stopped by a signal or a debugger"},
+        {"starting", "it has not opened a GPU yet"},
+    };
+    const char *state = json_get_text(job, "state");
+    for (size_t i = 0; state && i < ARRAY_SIZE(reasons); i++) {
+        if (strcmp(state, reasons[i].state) == 0)
+            return reasons[i].text;
+    }
+    return NULL;
+}
+
+static void print_queued(const json_t *job)
+{
+    const json_t *memory = json_object_get(job, "memory");
+    json_int_t place = json_get_int(memory, "place");
+    printf("  it waits for %.1f GiB on GPU %lld: ",
+           (double)json_get_int(memory, "said_bytes") / (1 << 30),
+           (long long)json_get_int(memory, "gpu"));
+    if (place)
+        printf("%lld %s before it in line\n", (long long)place, place == 1 ? "job is" : "jobs are");
+    else
+        printf("it is the first in line\n");
+}
+
+static void print_gpu(const json_t *jobs, const json_t *w)
+{
+    char other[100];
+    const char *text = json_get_text(w, "text");
+    json_int_t ahead = json_get_int(w, "ahead");
+    const json_t *on = json_object_get(w, "on_gpu"), *us = json_object_get(w, "for_us");
+    printf("  GPU %lld: %s", (long long)json_get_int(w, "gpu"), text ? text : "?");
+    if (json_get_int(w, "job"))
+        printf(": %s", named(jobs, json_get_int(w, "job"), other, sizeof(other)));
+    if (on)
+        printf(", on GPU %lld", (long long)json_integer_value(on));
+    if (us)
+        printf(", for %.0f ms at most", json_number_value(us) / 1e3);
+    if (ahead)
+        printf("; %lld more before it", (long long)ahead);
+    putchar('\n');
+}
+
+static double seconds(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static void print_counts(const json_t *counts)
+{
+    static const struct {
+        const char *key, *text;
+    } parts[] = {
+        {"queued_s", "waited for GPU memory"}, {"paused_s", "paused"}, {"swapped_s", "swapped"}};
+    const json_t *g;
+    size_t i;
+    printf("  in %.0f s:", seconds(counts, "known_s"));
+    for (size_t k = 0; k < ARRAY_SIZE(parts); k++) {
+        if (seconds(counts, parts[k].key) >= 0.5)
+            printf(" %.0f s %s,", seconds(counts, parts[k].key), parts[k].text);
+    }
+    json_array_foreach(json_object_get(counts, "gpus"), i, g)
+    {
+        printf("%s GPU %lld: %.1f s of engine time, %.1f s allowed to run in %lld turns, %.1f s "
+               "waiting for others",
+               i ? ";" : "", (long long)json_get_int(g, "gpu"), seconds(g, "gpu_s"),
+               seconds(g, "allowed_s"), (long long)json_get_int(g, "turns"),
+               seconds(g, "waited_s"));
+    }
+    printf(json_array_size(json_object_get(counts, "gpus")) ? "\n" : " nothing on a GPU\n");
+}
+
+static void print_job(const json_t *jobs, const json_t *job)
+{
+    char name[100];
+    const char *state = json_get_text(job, "state"), *class = json_get_text(job, "class");
+    const char *whole = whole_reason(job), *error = json_get_text(job, "error");
+    const json_t *w, *unit = json_object_get(json_object_get(job, "mps"), "unit");
+    size_t i;
+    printf("%s, %s: %s\n", named(jobs, json_get_int(job, "number"), name, sizeof(name)),
+           class ? class : "?", state ? state : "?");
+    if (error)
+        printf("  %s\n", error);
+    if (state && strcmp(state, "queued") == 0)
+        print_queued(job);
+    else if (whole)
+        printf("  %s\n", whole);
+    if (unit && json_integer_value(unit) != json_get_int(job, "number"))
+        printf("  it is a client of the same MPS server as %s, and scheduled as one with it\n",
+               named(jobs, json_integer_value(unit), name, sizeof(name)));
+    json_array_foreach(json_object_get(job, "why"), i, w)
+    {
+        if (!whole)
+            print_gpu(jobs, w);
+    }
+    print_counts(json_object_get(job, "counts"));
+}
+
+int why_main(int argc, char **argv)
+{
+    bool json = false;
+    const struct option_row options[] = {{"json", .flag = &json}};
+    const struct command_line line = {.program = "cede why", .help = help};
+    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
+    if (optind == argc)
+        return cli_usage("why", "why: which job? `cede ps` lists them");
+    struct error err = {""};
+    struct client c;
+    json_t *all = NULL;
+    int r = client_open(&c, &err);
+    if (r == 0) {
+        r = client_ps(&c, &all, &err);
+        client_close(&c);
+    }
+    if (r < 0) {
+        cli_error("%s%s", err.text,
+                  r == -ENOENT ? ": nothing is decided for any job, all run as they always do"
+                               : "");
+        return CLI_FAILED;
+    }
+    json_t *jobs = json_incref(json_object_get(all, "jobs")), *job;
+    status = choose_jobs("why", all, argv + optind, argc - optind);
+    size_t i;
+    if (json && status != CLI_USAGE && json_array_size(json_object_get(all, "jobs")))
+        cli_print_json(all);
+    json_array_foreach(json_object_get(all, "jobs"), i, job)
+    {
+        if (!json && status != CLI_USAGE)
+            print_job(jobs, job);
+    }
+    json_decref(jobs);
+    json_decref(all);
+    return status;
+}
