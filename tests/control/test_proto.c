@@ -306,6 +306,33 @@ static void what_is_written_can_be_read(void **state)
     }
 }
 
+static void shows_sums_and_reasons(void **state)
+{
+    (void)state;
+    struct job_view v = {.number = 3, .busy = -1};
+    v.counts =
+        (struct job_counts){.where_ns = {[WHERE_HERE] = 1500000000, [WHERE_PAUSED] = 500000000},
+                            .swaps = 1,
+                            .swapped_bytes = 7};
+    v.counts.on[2] = (struct gpu_counts){.ran_ns = 250000000, .turns = 3};
+    v.exact_ns[2] = 125000000;
+    v.sampled_ns[2] = 125000000;
+    v.why[2] = (struct job_why){.why = WHY_NEXT, .other = 5, .gpu = 1, .ahead = 2, .for_ns = 9000};
+    json_t *o = job_json(&v);
+    char *sums = json_dumps(json_object_get(o, "counts"), JSON_COMPACT | JSON_SORT_KEYS);
+    assert_string_equal(sums,
+                        "{\"gpus\":[{\"allowed_s\":0.25,\"exact_s\":0.125,\"gpu\":2,\"gpu_s\":0.25,"
+                        "\"preempted\":0,\"turns\":3,\"waited_s\":0.0}],\"known_s\":2.0,"
+                        "\"paused_s\":0.5,\"queued_s\":0.0,\"swapped_out_bytes\":7,"
+                        "\"swapped_s\":0.0,\"swaps\":1}");
+    free(sums);
+    sums = json_dumps(json_object_get(o, "why"), JSON_COMPACT | JSON_SORT_KEYS);
+    assert_string_equal(sums, "[{\"ahead\":2,\"for_us\":9,\"gpu\":2,\"job\":5,\"on_gpu\":1,"
+                              "\"reason\":\"next\",\"text\":\"another has its turn\"}]");
+    free(sums);
+    json_decref(o);
+}
+
 static void shows_a_job(void **state)
 {
     struct job_view v = {
@@ -344,14 +371,6 @@ static void shows_a_job(void **state)
     v.due = v.due_first = true;
     v.due_in_ns = -1500000;
     v.due_needs_ns = TIME_NEVER;
-    v.counts =
-        (struct job_counts){.where_ns = {[WHERE_HERE] = 1500000000, [WHERE_PAUSED] = 500000000},
-                            .swaps = 1,
-                            .swapped_bytes = 7};
-    v.counts.on[2] = (struct gpu_counts){.ran_ns = 250000000, .turns = 3};
-    v.exact_ns[2] = 125000000;
-    v.sampled_ns[2] = 125000000;
-    v.why[2] = (struct job_why){.why = WHY_NEXT, .other = 5, .gpu = 1, .ahead = 2, .for_ns = 9000};
     json_t *due = job_json(&v), *now = json_object_get(due, "due");
     assert_int_equal(json_integer_value(json_object_get(now, "in_us")), -1500);
     assert_true(json_is_null(json_object_get(now, "needs_us")));
@@ -359,28 +378,16 @@ static void shows_a_job(void **state)
     assert_true(json_is_false(json_object_get(now, "promoted")));
     v.due = false;
     assert_int_equal(json_integer_value(json_object_get(due, "deadline_us")), 3000000000);
-    char *sums = json_dumps(json_object_get(due, "counts"), JSON_COMPACT | JSON_SORT_KEYS);
-    assert_string_equal(sums,
-                        "{\"gpus\":[{\"allowed_s\":0.25,\"exact_s\":0.125,\"gpu\":2,\"gpu_s\":0.25,"
-                        "\"preempted\":0,\"turns\":3,\"waited_s\":0.0}],\"known_s\":2.0,"
-                        "\"paused_s\":0.5,\"queued_s\":0.0,\"swapped_out_bytes\":7,"
-                        "\"swapped_s\":0.0,\"swaps\":1}");
-    free(sums);
-    sums = json_dumps(json_object_get(due, "why"), JSON_COMPACT | JSON_SORT_KEYS);
-    assert_string_equal(sums, "[{\"ahead\":2,\"for_us\":9,\"gpu\":2,\"job\":5,\"on_gpu\":1,"
-                              "\"reason\":\"next\",\"text\":\"another has its turn\"}]");
-    free(sums);
     json_decref(due);
     v.job.deadline_us = 0;
     char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
     assert_string_equal(
-        text, "{\"budget_us\":0,\"busy\":0.5,\"class\":\"batch\","
-              "\"counts\":{\"gpus\":[],\"known_s\":0.0,\"paused_s\":0.0,\"queued_s\":0.0,"
-              "\"swapped_out_bytes\":0,\"swapped_s\":0.0,\"swaps\":0},\"error\":\"no ? right\","
-              "\"gpus\":[0,2],\"level\":2,\"level_name\":\"slice\",\"levels\":[3,2],"
-              "\"memory_bytes\":0,\"name\":\"bad ? byte\","
-              "\"number\":3,\"pid\":9,\"processes\":0,\"source\":\"rule\","
-              "\"state\":\"paused\",\"timeslice_us\":0,\"uid\":1000,\"weight\":50,\"why\":[]}");
+        text, "{\"budget_us\":0,\"busy\":0.5,\"class\":\"batch\",\"counts\":{\"gpus\":[],\"know"
+              "n_s\":0.0,\"paused_s\":0.0,\"queued_s\":0.0,\"swapped_out_bytes\":0,\"swapped_s"
+              "\":0.0,\"swaps\":0},\"error\":\"no ? right\",\"gpus\":[0,2],\"level\":2,\"level_"
+              "name\":\"slice\",\"levels\":[3,2],\"memory_bytes\":0,\"name\":\"bad ? byte\",\"n"
+              "umber\":3,\"pid\":9,\"processes\":0,\"source\":\"rule\",\"state\":\"paused\",\"t"
+              "imeslice_us\":0,\"uid\":1000,\"weight\":50,\"why\":[]}");
     free(text);
     json_decref(o);
 
