@@ -390,7 +390,6 @@ static void shows_a_job(void **state)
               "imeslice_us\":0,\"uid\":1000,\"weight\":50,\"why\":[]}");
     free(text);
     json_decref(o);
-
     v.busy = -1;
     v.error[0] = '\0';
     o = job_json(&v);
