@@ -404,6 +404,7 @@ static void in_a_container(void **state)
         "cede() { \"$CEDE_EXE\" \"$@\"; }\n"
         "cede run -c batch -n inner -- \"$CEDE_EXE\" load batch --device soft --name inner &\n"
         "sleep 1000 & sleeper=$!\n"
+        "until grep -q sleep /proc/$sleeper/comm; do :; done\n" /* else the job's name is sh */
         "cede set $sleeper -c latency || exit 11\n"
         "cede set 30000 -c batch 2>wrong && exit 12\n"
         "grep -q 'no process 30000 in your pid namespace' wrong || exit 13\n"
@@ -440,6 +441,7 @@ static void in_a_bare_container(void **state)
         "./cede run -c batch -n inner -- ./cede load batch --device soft & runner=$!\n"
         "until shows $runner 'running.* inner'; do sleep 0.05; done\n"
         "sleep 1000 & sleeper=$!\n"
+        "until grep -q sleep /proc/$sleeper/comm; do :; done\n"
         "shows $sleeper 'no such job' || exit 11\n"
         "./cede set $sleeper -c latency && shows $sleeper 'latency.* sleep' || exit 12\n"
         "shows $sleeper inner && exit 13\n"
