@@ -1,0 +1,193 @@
+/* Decisions of a graph cache, as tables: buckets, captures, evictions, and what a failed capture
+ * means. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "libcede/pure/graph_plan.h"
+
+#define ELEMENTS(a) (sizeof(a) / sizeof(*(a)))
+
+static void sizes_are_powers_of_two_or_a_list(void **state)
+{
+    static const struct {
+        unsigned max_batch, nlist, list[4];
+        int n;
+        unsigned sizes[5];
+    } cases[] = {
+        {1, 0, {0}, 1, {1}},
+        {2, 0, {0}, 2, {1, 2}},
+        {8, 0, {0}, 4, {1, 2, 4, 8}},
+        {9, 0, {0}, 5, {1, 2, 4, 8, 9}},
+        {0, 0, {0}, -EINVAL, {0}},
+        {(1U << 30) + 1, 0, {0}, -EINVAL, {0}},
+        {0, 3, {3, 7, 100}, 3, {3, 7, 100}},
+        {0, 3, {3, 3, 100}, -EINVAL, {0}}, /* not rising */
+        {0, 2, {7, 3}, -EINVAL, {0}},
+        {0, 1, {0}, -EINVAL, {0}},
+        {0, 1, {UINT32_MAX}, -EINVAL, {0}},
+        {0, CEDE_GRAPH_BUCKETS_MAX + 1, {1}, -EINVAL, {0}},
+    };
+    for (size_t i = 0; i < ELEMENTS(cases); i++) {
+        struct cede_graph_config c = {
+            .max_batch = cases[i].max_batch, .nbuckets = cases[i].nlist, .buckets = cases[i].list};
+        unsigned out[CEDE_GRAPH_BUCKETS_MAX];
+        print_message("case %zu\n", i);
+        assert_int_equal(cede_graph_sizes(&c, out), cases[i].n);
+        for (int k = 0; k < cases[i].n; k++)
+            assert_int_equal(out[k], cases[i].sizes[k]);
+    }
+    struct cede_graph_config none = {.nbuckets = 1}, most = {.max_batch = 1U << 30};
+    unsigned out[CEDE_GRAPH_BUCKETS_MAX];
+    assert_int_equal(cede_graph_sizes(&none, out), -EINVAL);
+    assert_int_equal(cede_graph_sizes(&most, out), 31);
+}
+
+static void the_smallest_that_fits_is_picked(void **state)
+{
+    static const unsigned sizes[] = {1, 2, 4, 8, 16, 100};
+    for (unsigned n = 1; n <= ELEMENTS(sizes); n++) {
+        for (unsigned batch = 1; batch <= 101; batch++) {
+            int want = -1;
+            for (unsigned i = n; i-- > 0;)
+                want = sizes[i] >= batch ? (int)i : want;
+            assert_int_equal(cede_graph_pick(sizes, n, batch), want);
+        }
+    }
+}
+
+static void a_bucket_is_due(void **state)
+{
+    static const struct {
+        unsigned eager, evictions, warmups;
+        bool due;
+    } cases[] = {
+        {0, 0, 0, true},     {0, 0, 1, false},    {1, 0, 1, true},      {2, 0, 3, false},
+        {1, 1, 1, false},    {2, 1, 1, true},     {2, 1, 100, true}, /* it has been warm */
+        {3, 2, 0, false},    {4, 2, 0, true},     {1023, 10, 1, false}, {1024, 10, 1, true},
+        {1024, 11, 1, true}, {1024, 99, 1, true},
+    };
+    for (size_t i = 0; i < ELEMENTS(cases); i++) {
+        struct graph_use u = {.eager = cases[i].eager, .evictions = cases[i].evictions};
+        print_message("case %zu\n", i);
+        assert_int_equal(cede_graph_due(&u, cases[i].warmups), cases[i].due);
+    }
+}
+
+static void the_least_recently_used_is_evicted(void **state)
+{
+    static const struct {
+        struct graph_use u[3];
+        int keep;
+        unsigned max_graphs;
+        uint64_t max_bytes;
+        int victim, oldest;
+    } cases[] = {
+#define G(used_, bytes_) {.ready = true, .used = (used_), .bytes = (bytes_)}
+        {{G(3, 10), G(1, 10), G(2, 10)}, 0, 0, 0, -1, 1}, /* no limits */
+        {{G(3, 10), G(1, 10), G(2, 10)}, 0, 3, 30, -1, 1},
+        {{G(3, 10), G(1, 10), G(2, 10)}, 0, 2, 0, 1, 1},
+        {{G(3, 10), G(1, 10), G(2, 10)}, 1, 2, 0, 2, 2}, /* never the one that is to run now */
+        {{G(3, 10), G(1, 10), G(2, 10)}, 0, 0, 29, 1, 1},
+        {{G(3, 10), {.used = 1, .bytes = 10}, G(2, 10)}, 0, 0, 29, -1, 2}, /* has no graph */
+        {{G(3, 40), {.used = 1, .bytes = 10}, G(2, 10)}, 0, 0, 29, 2, 2},
+        {{G(3, 40), {.used = 1}, {.used = 2}}, 0, 0, 29, 0, -1}, /* alone, and too large */
+        {{G(3, 40), {.used = 1}, {.used = 2}}, 0, 1, 40, -1, -1},
+        {{G(3, 0), G(1, 0), G(2, 0)}, 0, 0, 1, -1, 1},
+#undef G
+    };
+    for (size_t i = 0; i < ELEMENTS(cases); i++) {
+        print_message("case %zu\n", i);
+        assert_int_equal(cede_graph_victim(cases[i].u, 3, cases[i].keep, cases[i].max_graphs,
+                                           cases[i].max_bytes),
+                         cases[i].victim);
+        assert_int_equal(cede_graph_oldest(cases[i].u, 3, cases[i].keep), cases[i].oldest);
+    }
+}
+
+static void an_attempt_has_one_outcome(void **state)
+{
+    static const struct {
+        int step, end, code, own;
+    } cases[] = {
+        {0, 0, 0, 0},       {0, 901, 901, 0}, /* the step returned no error */
+        {900, 901, 900, 0},                   /* it did, and that is exact */
+        {907, 0, 907, 0},                     /* the driver went on, but the step gave up */
+        {901, 904, 904, 0},                   /* the end says more */
+        {901, 901, 901, 0}, {901, 0, 901, 0},  {0, 904, 904, 0},
+        {0, 401, 401, 0},   {14, 901, 901, 0}, /* a library's own number */
+        {-5, 901, 901, 0},                     /* the step's wrapper of a failed call */
+        {-5, 0, 0, -5},                        /* the step's own error */
+        {2, 0, 0, 2},       {899, 0, 0, 899},  {909, 0, 0, 909},
+    };
+    for (size_t i = 0; i < ELEMENTS(cases); i++) {
+        int own = 99;
+        print_message("case %zu\n", i);
+        assert_int_equal(cede_graph_outcome(cases[i].step, cases[i].end, &own), cases[i].code);
+        assert_int_equal(own, cases[i].own);
+    }
+}
+
+static void every_code_has_its_reason(void **state)
+{
+    static const struct {
+        int code;
+        bool relaxed, ambiguous;
+        enum cede_graph_reason reason;
+    } cases[] = {
+        {900, false, true, CEDE_GRAPH_SYNCHRONIZES},
+        {900, true, true, CEDE_GRAPH_UNSAFE_CALL},
+        {901, false, true, CEDE_GRAPH_INVALIDATED},
+        {901, true, true, CEDE_GRAPH_UNSAFE_CALL},
+        {902, false, false, CEDE_GRAPH_MERGES},
+        {903, false, false, CEDE_GRAPH_UNMATCHED},
+        {904, false, false, CEDE_GRAPH_UNJOINED},
+        {905, false, false, CEDE_GRAPH_OUTSIDE_EVENT},
+        {906, false, false, CEDE_GRAPH_DEFAULT_STREAM},
+        {907, false, false, CEDE_GRAPH_CAPTURED_EVENT},
+        {908, false, false, CEDE_GRAPH_OTHER_THREAD},
+        {904, true, false, CEDE_GRAPH_UNJOINED},
+        {401, false, false, CEDE_GRAPH_UNMATCHED},
+        {2, false, false, CEDE_GRAPH_NO_MEMORY},
+        {801, false, false, CEDE_GRAPH_OTHER},
+        {909, false, false, CEDE_GRAPH_OTHER},
+        {899, false, false, CEDE_GRAPH_OTHER},
+    };
+    for (size_t i = 0; i < ELEMENTS(cases); i++) {
+        print_message("case %zu\n", i);
+        assert_int_equal(cede_graph_explain(cases[i].code, cases[i].relaxed), cases[i].reason);
+        assert_int_equal(cede_graph_ambiguous(cases[i].code), cases[i].ambiguous);
+    }
+}
+
+/* Each in words of its own, which fit into the statistics' error with what stands before. */
+static void every_reason_has_words(void **state)
+{
+    struct cede_graph_statistics s;
+    for (unsigned i = 0; i <= CEDE_GRAPH_OTHER; i++) {
+        const char *text = cede_graph_text((enum cede_graph_reason)i);
+        assert_non_null(text);
+        assert_true(strlen(text) > 5 && strlen(text) + 60 < sizeof(s.error));
+        for (unsigned k = 0; k < i; k++)
+            assert_string_not_equal(text, cede_graph_text((enum cede_graph_reason)k));
+    }
+    assert_string_equal(cede_graph_text((enum cede_graph_reason)99), "unknown reason");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_powers_of_two_or_a_list),
+        cmocka_unit_test(the_smallest_that_fits_is_picked),
+        cmocka_unit_test(a_bucket_is_due),
+        cmocka_unit_test(the_least_recently_used_is_evicted),
+        cmocka_unit_test(an_attempt_has_one_outcome),
+        cmocka_unit_test(every_code_has_its_reason),
+        cmocka_unit_test(every_reason_has_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
