@@ -1,6 +1,6 @@
 #!/bin/sh
 # What is installed is enough to build and run examples/requests.c, shared and static, and leases.c; only names of
-# ours are exported. Skips (77) without a compiler or pkg-config.
+# ours are exported; each header stands alone in C11 and, with a compiler for it, in C++17. Skips (77) without a compiler or pkg-config.
 #
 # usage: installed.sh BUILD_DIR SOURCE_DIR
 set -eu
@@ -18,6 +18,13 @@ cc -Wall -Werror "$2/examples/requests.c" $(pkg-config --cflags --libs cede) -o 
 cc -Wall -Werror "$2/examples/requests.c" $(pkg-config --cflags cede) "$lib/libcede.a" -pthread -o "$d/static"
 # shellcheck disable=SC2046
 cc -Wall -Werror "$2/examples/leases.c" $(pkg-config --cflags --libs cede) -o "$d/leases"
+for header in "$d"/root/*/include/cede/*.h "$d"/root/*/*/include/cede/*.h; do
+    [ -e "$header" ] || continue
+    cc -std=c11 -Wall -Wextra -pedantic -Werror -fsyntax-only -I"${header%/cede/*}" -x c "$header"
+    ! command -v c++ >/dev/null || c++ -std=c++17 -Wall -Wextra -pedantic -Werror -fsyntax-only -I"${header%/cede/*}" -x c++ "$header"
+    touch "$d/headers"
+done
+[ -e "$d/headers" ]
 LD_LIBRARY_PATH=$lib "$d/shared" | grep -q '^100 requests'
 LD_LIBRARY_PATH=$lib "$d/leases" | grep -q 'leases on the first of .*ok$'
 "$d/static" | grep -q '^100 requests'

@@ -12,9 +12,16 @@
     int name(__VA_ARGS__);                                                                         \
     int name(__VA_ARGS__)
 
-enum { OK = 0, BAD_VALUE = 1, NO_MEMORY = 2, NO_CONTEXT = 201, FAILED = 719 };
+enum {
+    OK = 0,
+    BAD_VALUE = 1,
+    NO_MEMORY = 2,
+    NO_CONTEXT = 201,
+    FAILED = 719,
+    CAPTURE_UNSUPPORTED = 900
+};
 
-struct fake_cuda fake_cuda;
+struct fake_cuda fake_cuda = {.free_bytes = 1 << 20};
 char fake_contexts[2];
 static _Thread_local void *stack[8];
 static _Thread_local int depth;
@@ -31,7 +38,9 @@ CALL(cuInit, unsigned flags)
 
 CALL(cuGetErrorName, int r, const char **s)
 {
-    *s = r == NO_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : NULL;
+    *s = r == NO_MEMORY             ? "CUDA_ERROR_OUT_OF_MEMORY"
+         : r == CAPTURE_UNSUPPORTED ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+                                    : NULL;
     return *s ? OK : BAD_VALUE;
 }
 
@@ -125,24 +134,28 @@ CALL(cuStreamCreateWithPriority, void **s, unsigned flags, int priority)
     fake_cuda.bad += !top() || flags != 1 || priority > 0 || priority < -5;
     if (fake_cuda.fail_streams)
         return NO_MEMORY;
-    *s = malloc(sizeof(void *));
-    *(void **)*s = top();
+    struct fake_stream *made = calloc(1, sizeof(*made));
+    made->context = top();
+    *s = made;
     fake_cuda.last_priority = priority;
     fake_cuda.streams++;
     fake_cuda.streams_made++;
     return OK;
 }
 
-CALL(cuStreamDestroy_v2, void *s)
+CALL(cuStreamCreate, void **s, unsigned flags)
 {
-    fake_cuda.bad += !top() || *(void **)s != top();
-    free(s);
-    fake_cuda.streams--;
-    return OK;
+    int r = cuStreamCreateWithPriority(s, 1, 0);
+    if (r == OK)
+        ((struct fake_stream *)*s)->blocking = !flags;
+    return r;
 }
 
-CALL(cuStreamSynchronize, void *s)
+CALL(cuStreamDestroy_v2, void *s)
 {
+    fake_cuda.bad += !top() || ((struct fake_stream *)s)->context != top();
+    free(s);
+    fake_cuda.streams--;
     return OK;
 }
 
@@ -200,6 +213,9 @@ CALL(cuLaunchKernel, void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx
      unsigned bz, unsigned shared, void *stream, void **params, void **extra)
 {
     struct timespec t;
+    int r = fake_graph_launch(f, stream, params);
+    if (r >= 0)
+        return r;
     if (fake_cuda.fail_launch && --fake_cuda.fail_launch == 0)
         return FAILED;
     if (gx * gy * gz * bx * by * bz != 1 || !top() || fake_cuda.n == 256)

@@ -23,6 +23,19 @@ struct fake_cuda {
     atomic_int fail_launch; /* the n-th from now; 0: none */
     unsigned n;             /* launches */
     struct fake_launch launch[256];
+    /* fake_graph.c: what there is now, and what was done */
+    atomic_int allocated, graphs, execs, begun, instantiated, uploads, graph_launches, added;
+    /* the CUresult that such calls give; 0: as it should be */
+    atomic_int fail_instantiate, fail_upload, fail_graph_launch, fail_update;
+    atomic_int lazy;                         /* the next launch of a kernel has to load it */
+    _Atomic uint64_t free_bytes, node_bytes; /* of memory; that each node of a graph takes */
+};
+
+struct fake_capture;
+struct fake_stream {
+    void *context;
+    int blocking;                 /* synchronizes with the legacy default stream */
+    struct fake_capture *capture; /* NULL: none */
 };
 
 struct fake_nvml {
@@ -31,5 +44,8 @@ struct fake_nvml {
 
 extern struct fake_cuda fake_cuda;
 extern char fake_contexts[2]; /* of the GPUs */
+
+/* A launch of a kernel that fake_graph.c knows: a CUresult; else -1. */
+int fake_graph_launch(void *f, void *stream, void **params);
 
 #endif

@@ -1,0 +1,297 @@
+/* The calls of a graph cache: see cede/graph.h. A launch of a bucket that is captured takes no lock
+ * and allocates nothing; all else is in graph_capture.c. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libcede/api.h"
+#include "libcede/graph.h"
+
+#define WARMUPS_MAX 1000U
+
+/* The handles of the legacy default stream: CU_STREAM_LEGACY, and 0. */
+static bool graph_stream_is_legacy(const void *stream)
+{
+    return (uintptr_t)stream <= 1;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+CEDE_API void cede_graph_defaults(struct cede_graph_config *config)
+{
+    *config = (struct cede_graph_config){.size = sizeof(*config), .max_batch = 128, .warmups = 1};
+}
+
+static int graph_configure(struct cede_graph *g, const struct cede_graph_config *config)
+{
+    cede_graph_defaults(&g->config);
+    if (config && config->size != sizeof(*config))
+        return -EINVAL;
+    if (config)
+        g->config = *config;
+    if (g->config.flags & ~(unsigned)CEDE_GRAPH_EAGER || g->config.warmups > WARMUPS_MAX)
+        return -EINVAL;
+    int n = cede_graph_sizes(&g->config, g->sizes);
+    if (n < 0)
+        return n;
+    g->n = (unsigned)n;
+    const char *wanted = getenv("CEDE_GRAPH");
+    g->eager = g->config.flags & CEDE_GRAPH_EAGER || (wanted && strcmp(wanted, "0") == 0);
+    return g->eager ? 0 : cede_graph_load(&g->cu);
+}
+
+CEDE_API int cede_graph_open(const struct cede_graph_config *config, void *stream,
+                             cede_graph_step step, void *arg, struct cede_graph **out)
+{
+    if (out)
+        *out = NULL;
+    if (!out || !step)
+        return -EINVAL;
+    struct cede_graph *g = calloc(1, sizeof(*g));
+    int r = g ? graph_configure(g, config) : -ENOMEM;
+    if (r) {
+        free(g);
+        return r;
+    }
+    g->stream = stream;
+    g->step = step;
+    g->arg = arg;
+    if (!g->eager && graph_stream_is_legacy(stream)) {
+        g->eager = true;
+        for (unsigned i = 0; i < g->n; i++)
+            cede_graph_refuse(g, i, CEDE_GRAPH_DEFAULT_STREAM, 0);
+    }
+    *out = g;
+    return 0;
+}
+
+CEDE_API void cede_graph_close(struct cede_graph *g)
+{
+    if (!g)
+        return;
+    for (unsigned i = 0; i < g->n; i++)
+        cede_graph_drop(g, i);
+    free(g);
+}
+
+/* ---- launching ------------------------------------------------------------------------------- */
+
+static bool graph_enter(struct cede_graph *g)
+{
+    return !atomic_exchange_explicit(&g->busy, true, memory_order_acquire);
+}
+
+static void graph_leave(struct cede_graph *g)
+{
+    atomic_store_explicit(&g->busy, false, memory_order_release);
+}
+
+static bool graph_is_current(const struct cede_graph *g, unsigned i)
+{
+    const struct graph_entry *e = &g->entries[i];
+    return e->exec && e->epoch == atomic_load_explicit(&g->epoch, memory_order_relaxed);
+}
+
+static int graph_call_step(struct cede_graph *g, unsigned n)
+{
+    int r = g->step(g->arg, g->stream, n);
+    if (r)
+        graph_fail(g, GRAPH_FAILED_STEP, n, r);
+    return r > 0 ? -EIO : r;
+}
+
+/* For a bucket, or with -1 for a batch larger than all of them. */
+static int graph_run_eagerly(struct cede_graph *g, int i, unsigned n)
+{
+    graph_add(i < 0 ? &g->too_large : &g->entries[i].eager, 1);
+    return graph_call_step(g, n);
+}
+
+/* A bucket that has no graph of the present addresses. 1: it has one now. 0: it is to run eagerly
+ * for *n rows. Or a negative errno. */
+static int graph_catch_up(struct cede_graph *g, unsigned i, unsigned *n)
+{
+    struct graph_entry *e = &g->entries[i];
+    if (g->eager || atomic_load(&e->reason) || cede_graph_captured_outside(g))
+        return 0;
+    if (!e->exec && !cede_graph_due(&g->use[i], g->config.warmups)) {
+        g->use[i].eager++;
+        graph_add(&g->warmups, 1);
+        *n = g->sizes[i]; /* what it is warmed up for is its own size */
+        return 0;
+    }
+    int r = cede_graph_capture(g, i);
+    return r ? r : e->exec != NULL;
+}
+
+static int graph_run(struct cede_graph *g, unsigned n, unsigned *took)
+{
+    int i = cede_graph_pick(g->sizes, g->n, n);
+    if (i < 0)
+        return graph_run_eagerly(g, i, n);
+    struct graph_entry *e = &g->entries[i];
+    if (!graph_is_current(g, (unsigned)i)) {
+        int r = graph_catch_up(g, (unsigned)i, &n);
+        if (r <= 0)
+            return r ? r : graph_run_eagerly(g, i, n);
+    }
+    int code = g->cu.launch(e->exec, g->stream);
+    if (code == GRAPH_CUDA_NO_MEMORY) {
+        cede_graph_refuse(g, (unsigned)i, CEDE_GRAPH_NO_MEMORY, code);
+        return graph_run_eagerly(g, i, n);
+    }
+    if (code) {
+        graph_fail(g, GRAPH_FAILED_LAUNCH, g->sizes[i], code);
+        return -EIO;
+    }
+    g->use[i].used = ++g->launches;
+    graph_add(&e->launched, 1);
+    *took = g->sizes[i];
+    return 0;
+}
+
+CEDE_API int cede_graph_launch(struct cede_graph *g, unsigned n, unsigned *bucket)
+{
+    unsigned took = 0;
+    if (!g || !n)
+        return -EINVAL;
+    if (!graph_enter(g))
+        return -EBUSY;
+    int r = graph_run(g, n, &took);
+    graph_leave(g);
+    if (bucket)
+        *bucket = took;
+    return r;
+}
+
+static int graph_prepare_one(struct cede_graph *g, unsigned i)
+{
+    struct graph_entry *e = &g->entries[i];
+    if (graph_is_current(g, i) || cede_graph_captured_outside(g))
+        return 0;
+    for (unsigned k = 0; !e->exec && k < g->config.warmups; k++) {
+        int r = graph_call_step(g, g->sizes[i]);
+        if (r)
+            return r;
+    }
+    atomic_store(&e->reason, CEDE_GRAPH_NOT_REFUSED);
+    atomic_store(&e->code, 0);
+    return cede_graph_capture(g, i);
+}
+
+static unsigned graph_count(const struct cede_graph *g)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < g->n; i++)
+        n += atomic_load_explicit(&g->entries[i].captured, memory_order_relaxed);
+    return n;
+}
+
+/* One that would only take another's place is left to the launches. */
+static int graph_prepare_all(struct cede_graph *g)
+{
+    uint64_t evictions = g->evictions;
+    int r = 0;
+    for (unsigned i = 0; !r && i < g->n && evictions == g->evictions; i++) {
+        if (g->entries[i].exec || !g->config.max_graphs || graph_count(g) < g->config.max_graphs)
+            r = graph_prepare_one(g, i);
+    }
+    return r;
+}
+
+CEDE_API int cede_graph_prepare(struct cede_graph *g, unsigned n)
+{
+    int i = g && n ? cede_graph_pick(g->sizes, g->n, n) : 0;
+    if (!g || i < 0)
+        return -EINVAL;
+    if (!graph_enter(g))
+        return -EBUSY;
+    int r = g->eager ? 0 : n ? graph_prepare_one(g, (unsigned)i) : graph_prepare_all(g);
+    graph_leave(g);
+    return r;
+}
+
+CEDE_API void cede_graph_changed(struct cede_graph *g)
+{
+    if (g)
+        atomic_fetch_add(&g->epoch, 1);
+}
+
+/* ---- what is known --------------------------------------------------------------------------- */
+
+CEDE_API int cede_graph_get_bucket(struct cede_graph *g, unsigned n, struct cede_graph_bucket *out,
+                                   size_t size)
+{
+    int i = g && n ? cede_graph_pick(g->sizes, g->n, n) : -1;
+    if (i < 0 || !out || size != sizeof(*out))
+        return -EINVAL;
+    const struct graph_entry *e = &g->entries[i];
+    *out = (struct cede_graph_bucket){
+        .size = g->sizes[i],
+        .captured = (int)atomic_load(&e->captured),
+        .refused = (enum cede_graph_reason)atomic_load(&e->reason),
+        .cuda_error = atomic_load(&e->code),
+        .nodes = atomic_load(&e->nodes),
+        .launched = e->launched,
+        .eager = e->eager,
+        .bytes = e->bytes,
+    };
+    return 0;
+}
+
+static void graph_error_text(const struct cede_graph *g, char *out, size_t size)
+{
+    uint64_t v = g->failure;
+    enum graph_failure what = (enum graph_failure)(v & 3);
+    unsigned batch = (unsigned)(v >> 2 & GRAPH_FAILURE_BATCH);
+    int code = (int)(uint32_t)(v >> 32), i = cede_graph_pick(g->sizes, g->n, batch);
+    const char *name = NULL;
+    char number[64] = "";
+    if (what == GRAPH_FAILED_NOTHING)
+        return;
+    if (code > 0 && (!g->cu.error_name || g->cu.error_name(code, &name) || !name))
+        name = "CUDA error";
+    if (code > 0)
+        snprintf(number, sizeof(number), "%s (%d)", name, code);
+    else if (code < 0)
+        snprintf(number, sizeof(number), "it returned %d", code);
+    if (what == GRAPH_REFUSED && i >= 0)
+        snprintf(out, size, "a batch of %u runs eagerly: %s%s%s", batch,
+                 cede_graph_text((enum cede_graph_reason)atomic_load(&g->entries[i].reason)),
+                 code ? ": " : "", number);
+    else
+        snprintf(out, size, "cannot %s for a batch of %u: %s",
+                 what == GRAPH_FAILED_STEP ? "run the step" : "launch the graph", batch, number);
+}
+
+CEDE_API int cede_graph_get_statistics(struct cede_graph *g, struct cede_graph_statistics *out,
+                                       size_t size)
+{
+    if (!g || !out || size != sizeof(*out))
+        return -EINVAL;
+    *out = (struct cede_graph_statistics){
+        .buckets = g->n,
+        .graphs = graph_count(g),
+        .eager = g->too_large,
+        .too_large = g->too_large,
+        .warmups = g->warmups,
+        .captures = g->captures,
+        .retried = g->retried,
+        .refusals = g->refusals,
+        .updates = g->updates,
+        .rebuilds = g->rebuilds,
+        .evictions = g->evictions,
+        .capture_us = g->capture_us,
+        .saved_us = g->saved_us,
+    };
+    for (unsigned i = 0; i < g->n; i++) {
+        const struct graph_entry *e = &g->entries[i];
+        out->refused += atomic_load(&e->reason) != CEDE_GRAPH_NOT_REFUSED;
+        out->launched += e->launched;
+        out->eager += e->eager;
+        out->bytes += e->bytes;
+    }
+    graph_error_text(g, out->error, sizeof(out->error));
+    return 0;
+}
