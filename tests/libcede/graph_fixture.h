@@ -12,11 +12,11 @@
 
 #include <cmocka.h>
 
+#include "bench/graph_add.h"
+#include "bench/graph_rig.h"
 #include "cede/graph.h"
 #include "fake_gpu.h"
 #include "libcede/clock.h"
-#include "tests/libcede/graph_add.h"
-#include "tests/libcede/graph_rig.h"
 
 #define FREE_BYTES (1 << 20)
 

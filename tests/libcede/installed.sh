@@ -1,6 +1,7 @@
 #!/bin/sh
-# What is installed is enough to build and run examples/requests.c, shared and static, and leases.c; only names of
-# ours are exported; each header stands alone in C11 and, with a compiler for it, in C++17. Skips (77) without a compiler or pkg-config.
+# What is installed is enough to build and run examples/requests.c, shared and static, and leases.c; each header stands
+# alone in C11 and, with a compiler for it, in C++17; only names of ours are exported. Skips (77) without a compiler or
+# pkg-config.
 #
 # usage: installed.sh BUILD_DIR SOURCE_DIR
 set -eu
@@ -18,13 +19,14 @@ cc -Wall -Werror "$2/examples/requests.c" $(pkg-config --cflags --libs cede) -o 
 cc -Wall -Werror "$2/examples/requests.c" $(pkg-config --cflags cede) "$lib/libcede.a" -pthread -o "$d/static"
 # shellcheck disable=SC2046
 cc -Wall -Werror "$2/examples/leases.c" $(pkg-config --cflags --libs cede) -o "$d/leases"
-for header in "$d"/root/*/include/cede/*.h "$d"/root/*/*/include/cede/*.h; do
-    [ -e "$header" ] || continue
+find "$d/root" -path '*/include/cede/*.h' >"$d/headers"
+[ -s "$d/headers" ]
+while read -r header; do
     cc -std=c11 -Wall -Wextra -pedantic -Werror -fsyntax-only -I"${header%/cede/*}" -x c "$header"
-    ! command -v c++ >/dev/null || c++ -std=c++17 -Wall -Wextra -pedantic -Werror -fsyntax-only -I"${header%/cede/*}" -x c++ "$header"
-    touch "$d/headers"
-done
-[ -e "$d/headers" ]
+    if command -v c++ >/dev/null; then
+        c++ -std=c++17 -Wall -Wextra -pedantic -Werror -fsyntax-only -I"${header%/cede/*}" -x c++ "$header"
+    fi
+done <"$d/headers"
 LD_LIBRARY_PATH=$lib "$d/shared" | grep -q '^100 requests'
 LD_LIBRARY_PATH=$lib "$d/leases" | grep -q 'leases on the first of .*ok$'
 "$d/static" | grep -q '^100 requests'

@@ -7,9 +7,9 @@
 #include <semaphore.h>
 #include <stdlib.h>
 
+#include "bench/graph_add.h"
+#include "bench/graph_rig.h"
 #include "cede/graph.h"
-#include "tests/libcede/graph_add.h"
-#include "tests/libcede/graph_rig.h"
 
 static struct rig rig;
 

@@ -56,6 +56,18 @@ CALL(cuDeviceGet, int *d, int ordinal)
     return OK;
 }
 
+CALL(cuDeviceGetName, char *name, int length, int d)
+{
+    snprintf(name, (size_t)length, "stand-in");
+    return OK;
+}
+
+CALL(cuDriverGetVersion, int *version)
+{
+    *version = 12000;
+    return OK;
+}
+
 CALL(cuDeviceGetAttribute, int *v, int attribute, int d)
 {
     *v = attribute == 16 ? 4 : 1024;

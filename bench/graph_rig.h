@@ -1,7 +1,7 @@
 /* A step that adds numbers to words in GPU memory, on the driver API alone, for the tests of graphs
  * and bench/graph_cost.c. Works with a real libcuda and with the stand-in. */
-#ifndef CEDE_TESTS_LIBCEDE_GRAPH_RIG_H
-#define CEDE_TESTS_LIBCEDE_GRAPH_RIG_H
+#ifndef CEDE_BENCH_GRAPH_RIG_H
+#define CEDE_BENCH_GRAPH_RIG_H
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -44,6 +44,12 @@ typedef unsigned long long rig_pointer;
     X(capturing, "cuStreamIsCapturing", (void *stream, int *status))                               \
     X(begin, "cuStreamBeginCapture_v2", (void *stream, int mode))                                  \
     X(end, "cuStreamEndCapture", (void *stream, void **graph))                                     \
+    X(device_name, "cuDeviceGetName", (char *name, int length, int d))                             \
+    X(driver_version, "cuDriverGetVersion", (int *version))                                        \
+    X(instantiate, "cuGraphInstantiateWithFlags",                                                  \
+      (void **exec, void *graph, unsigned long long flags))                                        \
+    X(graph_launch, "cuGraphLaunch", (void *exec, void *stream))                                   \
+    X(exec_destroy, "cuGraphExecDestroy", (void *exec))                                            \
     X(graph_destroy, "cuGraphDestroy", (void *graph))                                              \
     X(launch, "cuLaunchKernel",                                                                    \
       (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,      \

@@ -1,7 +1,0 @@
-/* graph_add.ptx as a text. */
-#ifndef CEDE_TESTS_LIBCEDE_GRAPH_ADD_H
-#define CEDE_TESTS_LIBCEDE_GRAPH_ADD_H
-
-extern const char graph_add_ptx[];
-
-#endif
