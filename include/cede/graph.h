@@ -2,7 +2,7 @@
  * for batches of many sizes gives the step as a function; the cache captures it once for each of a
  * few sizes (buckets) and then launches the graph, which is one call in place of one for each
  * kernel. What cannot be captured runs eagerly, and the cache says why. See cede_graph_open(3) and
- * docs/serving.md.
+ * docs/graphs.md.
  *
  * Needs no daemon and no CUDA toolkit: libcuda (driver 525 or later) is opened at run time. A cache
  * has no thread. The stream's context has to be current in every thread that calls.
@@ -92,17 +92,17 @@ enum cede_graph_reason {
     CEDE_GRAPH_SYNCHRONIZES, /* it waits for the GPU, or asks whether work has ended */
     CEDE_GRAPH_UNSAFE_CALL,  /* each time: an allocation outside a pool, a module loaded */
     CEDE_GRAPH_INVALIDATED,  /* by a call whose error the step did not return, or another thread */
-    CEDE_GRAPH_DEFAULT_STREAM,
-    CEDE_GRAPH_MERGES, /* with another capture */
-    CEDE_GRAPH_UNMATCHED,
-    CEDE_GRAPH_UNJOINED,
-    CEDE_GRAPH_OUTSIDE_EVENT,
-    CEDE_GRAPH_CAPTURED_EVENT,
-    CEDE_GRAPH_OTHER_THREAD,
-    CEDE_GRAPH_EMPTY,
-    CEDE_GRAPH_NO_MEMORY,
-    CEDE_GRAPH_NOT_EXECUTABLE,
-    CEDE_GRAPH_OTHER, /* an error that is none of stream capture's */
+    CEDE_GRAPH_DEFAULT_STREAM, /* the legacy one; unnoticed by a non-blocking stream */
+    CEDE_GRAPH_MERGES,         /* with another capture */
+    CEDE_GRAPH_UNMATCHED,      /* it ended the capture, or began one */
+    CEDE_GRAPH_UNJOINED,       /* it left work on another stream */
+    CEDE_GRAPH_OUTSIDE_EVENT,  /* it waits for an event that was recorded before it */
+    CEDE_GRAPH_CAPTURED_EVENT, /* it queries or waits for an event that it recorded */
+    CEDE_GRAPH_OTHER_THREAD,   /* began a capture on the stream */
+    CEDE_GRAPH_EMPTY,          /* it queued nothing on the stream */
+    CEDE_GRAPH_NO_MEMORY,      /* the GPU is full, or max_bytes is too small for it alone */
+    CEDE_GRAPH_NOT_EXECUTABLE, /* the driver makes no executable graph of it */
+    CEDE_GRAPH_OTHER,          /* an error that is none of stream capture's */
 };
 /* A reason in words, and what to change. Static; never NULL. */
 const char *cede_graph_text(enum cede_graph_reason reason);

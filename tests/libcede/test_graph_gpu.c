@@ -413,7 +413,7 @@ static const char *play(const struct scenario *w)
     const char *wrong = judge(w, &b, result, took, ran);
     if (!wrong && w->reason == CEDE_GRAPH_NOT_REFUSED && r.scene.thread_error)
         wrong = "the other thread was disturbed";
-    const char *broken = unusable(r.scene.stream);
+    const char *broken = unusable(r.scene.stream) ?: unusable(r.scene.side);
     printf("%-34s result %d, reason %d, CUDA %d, retried %d, runs %u%s%s\n    %s\n", w->name,
            result, (int)b.refused, b.cuda_error, (int)stats.retried, ran,
            wrong || broken ? ": WRONG: " : "",
