@@ -42,6 +42,7 @@ typedef unsigned long long rig_pointer;
     X(event_query, "cuEventQuery", (void *event))                                                  \
     X(event_synchronize, "cuEventSynchronize", (void *event))                                      \
     X(capturing, "cuStreamIsCapturing", (void *stream, int *status))                               \
+    X(exchange_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                             \
     X(begin, "cuStreamBeginCapture_v2", (void *stream, int mode))                                  \
     X(end, "cuStreamEndCapture", (void *stream, void **graph))                                     \
     X(device_name, "cuDeviceGetName", (char *name, int length, int d))                             \

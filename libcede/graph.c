@@ -175,8 +175,6 @@ static int graph_prepare_one(struct cede_graph *g, unsigned i)
         if (r)
             return r;
     }
-    atomic_store(&e->reason, CEDE_GRAPH_NOT_REFUSED);
-    atomic_store(&e->code, 0);
     return cede_graph_capture(g, i);
 }
 

@@ -97,8 +97,8 @@ static int graph_attempts(struct cede_graph *g, unsigned i, void **graph, int *o
         return code;
     int relaxed = graph_attempt(g, i, MODE_RELAXED, graph, own);
     if (relaxed || *own) {
-        /* "Invalidated" says less than what the other attempt saw. */
-        code = relaxed && relaxed != GRAPH_CUDA_INVALIDATED ? relaxed : code;
+        /* What is unambiguous says more. */
+        code = relaxed && !cede_graph_ambiguous(relaxed) ? relaxed : code;
         *reason = cede_graph_explain(code, false);
         *own = 0;
         return code;

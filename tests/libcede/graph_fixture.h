@@ -25,12 +25,15 @@ extern struct rig rig;
 extern atomic_uint_least64_t tick_ns; /* that each look at the clock takes */
 extern atomic_uint allocations;       /* by libcede and the test */
 
+#define GOES_WELL 1 /* in a script */
+
 struct step {
     struct cede_graph *g;
     unsigned word, each; /* adds 1 to it, with `each` kernels for each row */
     unsigned calls, last_n;
     int error, inner; /* to return; what a call of the cache from here returned */
     bool calls_cache, changes;
+    const int *script; /* NULL, or errors that the calls return one after the other, up to a 0 */
 };
 int step(void *arg, void *stream, unsigned n);
 

@@ -223,6 +223,58 @@ static void a_launch_that_fails_is_told_or_made_good(void **state)
     close_cache(g, stream);
 }
 
+/* The first call is in thread-local mode, the second in relaxed mode, the third as the first. */
+static void attempts_are_put_together(void **state)
+{
+    static const struct {
+        int script[4], result, code;
+        enum cede_graph_reason reason;
+        unsigned calls;
+    } cases[] = {
+        {{904}, 0, 904, CEDE_GRAPH_UNJOINED, 2},
+        {{900, 900}, 0, 900, CEDE_GRAPH_SYNCHRONIZES, 3},
+        {{900, 901}, 0, 900, CEDE_GRAPH_SYNCHRONIZES, 3},
+        {{901, 904}, 0, 904, CEDE_GRAPH_UNJOINED, 3},
+        {{900, -5}, 0, 900, CEDE_GRAPH_SYNCHRONIZES, 3},
+        {{900, GOES_WELL, 900}, 0, 900, CEDE_GRAPH_UNSAFE_CALL, 4},
+        {{901, GOES_WELL, 906}, 0, 906, CEDE_GRAPH_DEFAULT_STREAM, 4},
+        {{900, GOES_WELL, -5}, -5, 0, CEDE_GRAPH_NOT_REFUSED, 3},
+        {{900, GOES_WELL, GOES_WELL}, 0, 0, CEDE_GRAPH_NOT_REFUSED, 3},
+        {{-5}, -5, 0, CEDE_GRAPH_NOT_REFUSED, 1},
+    };
+    struct cede_graph_config c = configured(1, 0);
+    for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct step s = {.each = 1, .word = i, .script = cases[i].script};
+        void *stream = make_stream();
+        struct cede_graph *g = open_cache(&c, stream, &s);
+        print_message("case %u\n", i);
+        assert_int_equal(cede_graph_launch(g, 1, NULL), cases[i].result);
+        assert_int_equal(s.calls, cases[i].calls);
+        assert_int_equal(bucket(g, 1).cuda_error, cases[i].code);
+        assert_int_equal(bucket(g, 1).refused, cases[i].reason);
+        assert_int_equal(rig_word(&rig, i), cases[i].result == 0);
+        assert_int_equal(statistics(g).retried, !cases[i].result && !cases[i].code);
+        close_cache(g, stream);
+    }
+}
+
+/* The mode in which captures of other threads concern this one is the program's again. */
+static void the_threads_mode_is_given_back(void **state)
+{
+    struct cede_graph_config c = configured(1, 0);
+    struct step s = {.each = 1};
+    void *stream = make_stream();
+    struct cede_graph *g = open_cache(&c, stream, &s);
+    int mode = RIG_RELAXED;
+    rig.cu.exchange_mode(&mode);
+    int was = mode;
+    assert_int_equal(was, RIG_GLOBAL);
+    assert_int_equal(launch(g, 1), 1);
+    rig.cu.exchange_mode(&mode);
+    assert_int_equal(mode, RIG_RELAXED);
+    close_cache(g, stream);
+}
+
 static void errors_of_the_step_come_back(void **state)
 {
     struct cede_graph_config c = configured(1, 1);
@@ -361,6 +413,8 @@ int main(void)
         T(a_capture_of_the_programs_own_is_left_alone),
         T(what_the_driver_refuses_runs_eagerly),
         T(a_launch_that_fails_is_told_or_made_good),
+        T(attempts_are_put_together),
+        T(the_threads_mode_is_given_back),
         T(errors_of_the_step_come_back),
         T(a_captured_bucket_allocates_nothing),
         T(a_second_user_is_turned_away),

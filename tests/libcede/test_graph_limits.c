@@ -18,6 +18,7 @@ static void the_least_recently_used_graph_goes(void **state)
     assert_int_equal(statistics(g).evictions, 1);
     assert_int_equal(statistics(g).graphs, 2);
     assert_false(bucket(g, 2).captured);
+    assert_int_equal(bucket(g, 2).nodes, 0);
     assert_int_equal(launch(g, 1), 1);
     assert_int_equal(launch(g, 2), 0); /* it has to be wanted twice before it comes back, */
     assert_int_equal(launch(g, 2), 0);
@@ -105,6 +106,8 @@ static void a_full_gpu_takes_graphs_from_others(void **state)
     assert_int_equal(cede_graph_prepare(g, 8), 0); /* on request it is tried again */
     assert_int_equal(launch(g, 8), 8);
     assert_int_equal(bucket(g, 8).refused, CEDE_GRAPH_NOT_REFUSED);
+    assert_int_equal(bucket(g, 8).cuda_error, 0);
+    assert_int_equal(bucket(g, 8).nodes, 8);
     assert_int_equal(rig_word(&rig, 0), 5);
     close_cache(g, stream);
 }
