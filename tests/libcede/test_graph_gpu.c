@@ -432,6 +432,123 @@ static const char *play(const struct scenario *w)
     return wrong ? wrong : broken;
 }
 
+/* ---- graphs that work ------------------------------------------------------------------------ */
+
+struct work {
+    unsigned word, nodes;
+};
+
+static int do_work(void *arg, void *stream, unsigned n)
+{
+    const struct work *w = arg;
+    int r = 0;
+    for (unsigned i = 0; i < w->nodes && !r; i++)
+        r = rig_add(&rig, stream, w->word, n);
+    return r;
+}
+
+struct trial {
+    struct work work;
+    struct cede_graph *g;
+    void *stream;
+    struct cede_graph_statistics stats;
+};
+
+static bool read_stats(struct trial *b)
+{
+    return cede_graph_get_statistics(b->g, &b->stats, sizeof(b->stats)) == 0;
+}
+
+static bool launches(struct trial *b, unsigned n, unsigned times)
+{
+    bool ok = true;
+    for (unsigned i = 0; i < times && ok; i++)
+        ok = cede_graph_launch(b->g, n, NULL) == 0;
+    return ok;
+}
+
+static bool changed_to(struct trial *b, unsigned word, unsigned nodes)
+{
+    b->work = (struct work){word, nodes};
+    cede_graph_changed(b->g);
+    return launches(b, 1, 3);
+}
+
+static bool updates(struct trial *b)
+{
+    return launches(b, 1, 3) && changed_to(b, 9, 4) && rig_word(&rig, 8) == 12 &&
+           rig_word(&rig, 9) == 12 && read_stats(b) && b->stats.updates == 1 &&
+           b->stats.rebuilds == 0;
+}
+
+static bool rebuilds(struct trial *b)
+{
+    return launches(b, 1, 3) && changed_to(b, 9, 5) && rig_word(&rig, 8) == 12 &&
+           rig_word(&rig, 9) == 15 && read_stats(b) && b->stats.updates == 0 &&
+           b->stats.rebuilds == 1;
+}
+
+/* Graphs are destroyed and updated while they run, as nothing is waited for in between. */
+static bool runs_meanwhile(struct trial *b)
+{
+    uint32_t want = 0;
+    b->work.nodes = 300;
+    for (unsigned round = 0; round < 50; round++) {
+        for (unsigned n = 1; n <= 4; n *= 2) {
+            if (!launches(b, n, 3))
+                return false;
+            want += 3 * n * b->work.nodes;
+        }
+        cede_graph_changed(b->g);
+    }
+    return rig_word(&rig, 8) == want && read_stats(b) && b->stats.evictions > 0 &&
+           b->stats.updates > 0 && b->stats.graphs == 2;
+}
+
+static bool prepares_many(struct trial *b)
+{
+    b->work.nodes = 300;
+    return cede_graph_prepare(b->g, 0) == 0 && launches(b, 1, 1000) &&
+           rig_word(&rig, 8) == (1 + 2 + 4 + 1000) * 300 && read_stats(b) && b->stats.graphs == 3 &&
+           b->stats.launched == 1000 && b->stats.eager == 0;
+}
+
+static const struct {
+    const char *name;
+    bool (*f)(struct trial *);
+    unsigned warmups, max_graphs;
+} functions[] = {
+    {"addresses change: update", updates, 0, 0},
+    {"nodes change: rebuild", rebuilds, 0, 0},
+    {"eviction and update while running", runs_meanwhile, 0, 2},
+    {"all prepared, 1000 launches", prepares_many, 1, 0},
+};
+
+static bool try_function(size_t i)
+{
+    static const uint32_t zeros[2];
+    struct trial b = {.work = {.word = 8, .nodes = 4}};
+    struct cede_graph_config c;
+    cede_graph_defaults(&c);
+    c.max_batch = 4;
+    c.warmups = functions[i].warmups;
+    c.max_graphs = functions[i].max_graphs;
+    bool ok = rig.cu.copy_in(rig.words + 8 * sizeof(uint32_t), zeros, sizeof(zeros)) == 0 &&
+              rig.cu.stream_create(&b.stream, RIG_NON_BLOCKING) == 0 &&
+              cede_graph_open(&c, b.stream, do_work, &b.work, &b.g) == 0 && functions[i].f(&b);
+    if (b.g)
+        cede_graph_get_statistics(b.g, &b.stats, sizeof(b.stats));
+    printf("%-34s captures %d, updates %d, rebuilds %d, evictions %d, %d us capturing, %d us "
+           "saved, %d bytes%s\n    %s\n",
+           functions[i].name, (int)b.stats.captures, (int)b.stats.updates, (int)b.stats.rebuilds,
+           (int)b.stats.evictions, (int)b.stats.capture_us, (int)b.stats.saved_us,
+           (int)b.stats.bytes, ok ? "" : ": WRONG",
+           b.stats.error[0] ? b.stats.error : "(no error)");
+    cede_graph_close(b.g);
+    rig.cu.stream_destroy(b.stream);
+    return ok;
+}
+
 int main(void)
 {
     unsigned failed = 0;
@@ -442,8 +559,10 @@ int main(void)
     }
     for (size_t i = 0; i < ARRAY_SIZE(scenarios); i++)
         failed += play(&scenarios[i]) != NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(functions); i++)
+        failed += !try_function(i);
     rig_close(&rig);
-    printf("%u of %zu as expected\n", (unsigned)ARRAY_SIZE(scenarios) - failed,
-           ARRAY_SIZE(scenarios));
+    printf("%zu of %zu as expected\n", ARRAY_SIZE(scenarios) + ARRAY_SIZE(functions) - failed,
+           ARRAY_SIZE(scenarios) + ARRAY_SIZE(functions));
     return failed ? 1 : 0;
 }
