@@ -240,6 +240,7 @@ static void attempts_are_put_together(void **state)
         {{901, GOES_WELL, 906}, 0, 906, CEDE_GRAPH_DEFAULT_STREAM, 4},
         {{900, GOES_WELL, -5}, -5, 0, CEDE_GRAPH_NOT_REFUSED, 3},
         {{900, GOES_WELL, GOES_WELL}, 0, 0, CEDE_GRAPH_NOT_REFUSED, 3},
+        {{901, GOES_WELL, GOES_WELL}, 0, 0, CEDE_GRAPH_NOT_REFUSED, 3},
         {{-5}, -5, 0, CEDE_GRAPH_NOT_REFUSED, 1},
     };
     struct cede_graph_config c = configured(1, 0);
