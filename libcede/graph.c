@@ -38,7 +38,7 @@ static int graph_configure(struct cede_graph *g, const struct cede_graph_config 
     g->n = (unsigned)n;
     const char *wanted = getenv("CEDE_GRAPH");
     g->eager = g->config.flags & CEDE_GRAPH_EAGER || (wanted && strcmp(wanted, "0") == 0);
-    return g->eager ? 0 : cede_graph_load(&g->cu);
+    return g->eager ? 0 : cede_graph_load(&g->cu, &g->device);
 }
 
 CEDE_API int cede_graph_open(const struct cede_graph_config *config, void *stream,

@@ -22,6 +22,9 @@ struct graph_update_result {
 #define GRAPH_CALLS(X)                                                                             \
     X(error_name, "cuGetErrorName", (int r, const char **s))                                       \
     X(ctx_current, "cuCtxGetCurrent", (void **context))                                            \
+    X(ctx_device, "cuCtxGetDevice", (int *device))                                                 \
+    X(trim, "cuDeviceGraphMemTrim", (int device))                                                  \
+    X(synchronize, "cuStreamSynchronize", (void *stream))                                          \
     X(memory, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * bytes))                            \
     X(exchange_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                             \
     X(capturing, "cuStreamIsCapturing", (void *stream, int *status))                               \
@@ -66,6 +69,7 @@ struct cede_graph {
     atomic_bool busy;
     _Atomic uint64_t epoch; /* of the program's addresses */
     struct graph_driver cu;
+    int device;
     bool eager; /* capture nothing */
     struct cede_graph_config config;
     void *stream;
@@ -100,8 +104,8 @@ static inline void graph_fail(struct cede_graph *g, enum graph_failure what, uns
 
 /* ---- graph_capture.c ------------------------------------------------------------------------- */
 
-/* -ENOSYS: no libcuda, or too old, or no context is current. */
-int cede_graph_load(struct graph_driver *cu);
+/* -ENOSYS: no libcuda, or too old, or no context is current. device: of the context. */
+int cede_graph_load(struct graph_driver *cu, int *device);
 
 /* The program captures the stream itself. */
 bool cede_graph_captured_outside(const struct cede_graph *g);

@@ -18,11 +18,11 @@ enum { AUTO_FREE_ON_LAUNCH = 1 };
 static const struct symbol graph_symbols[] = {GRAPH_CALLS(X)};
 #undef X
 
-int cede_graph_load(struct graph_driver *cu)
+int cede_graph_load(struct graph_driver *cu, int *device)
 {
     void *context = NULL, *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!lib || symbols_find(lib, graph_symbols, ARRAY_SIZE(graph_symbols), cu) ||
-        cu->ctx_current(&context) || !context)
+        cu->ctx_current(&context) || !context || cu->ctx_device(device))
         return -ENOSYS;
     return 0;
 }
@@ -48,11 +48,13 @@ void cede_graph_drop(struct cede_graph *g, unsigned i)
     atomic_store(&e->nodes, 0);
 }
 
+/* The driver keeps what graphs allocated of a pool until it is asked for it. */
 static void graph_evict(struct cede_graph *g, unsigned i)
 {
     g->use[i].evictions++;
     graph_add(&g->evictions, 1);
     cede_graph_drop(g, i);
+    g->cu.trim(g->device);
 }
 
 void cede_graph_refuse(struct cede_graph *g, unsigned i, enum cede_graph_reason reason, int code)
@@ -143,6 +145,8 @@ static int graph_make(struct cede_graph *g, unsigned i, void *graph)
         if (code != GRAPH_CUDA_NO_MEMORY || oldest < 0)
             return code;
         graph_evict(g, (unsigned)oldest);
+        g->cu.synchronize(g->stream); /* one that runs still has its memory */
+        g->cu.trim(g->device);
     }
 }
 

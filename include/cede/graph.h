@@ -72,7 +72,8 @@ int cede_graph_prepare(struct cede_graph *g, unsigned n);
  * eagerly if n is larger than the largest bucket, the bucket is refused, or it is not warm yet. A
  * graph computes its whole bucket: rows from n on are the program's padding. bucket: NULL, or
  * becomes the size of the graph that was launched; 0: the step ran eagerly. The launch of a bucket
- * that is captured takes no lock and allocates nothing in libcede.
+ * that is captured takes no lock and allocates nothing in libcede. Waits for the stream only if a
+ * new graph finds the GPU full and others are evicted for it.
  * -EBUSY: another thread, or the step itself, calls meanwhile. -EINVAL: g is NULL, or n is 0. -EIO:
  * the driver or the step failed; cede_graph_get_statistics() has the message. Or a negative errno
  * that the step returned. On failure the step has not run, or failed itself. */

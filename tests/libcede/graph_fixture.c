@@ -33,7 +33,8 @@ void *__wrap_calloc(size_t n, size_t size)
 int step(void *arg, void *stream, unsigned n)
 {
     struct step *s = arg;
-    int r = 0;
+    rig_pointer p;
+    int r = s->uses_pool ? rig.cu.mem_alloc_async(&p, 1, stream) : 0;
     s->calls++;
     s->last_n = n;
     if (s->script && *s->script && *s->script++ != GOES_WELL)
@@ -111,7 +112,7 @@ int set_up(void **state)
     gpu->fail_instantiate = gpu->fail_upload = gpu->fail_graph_launch = gpu->fail_update = 0;
     gpu->free_bytes = FREE_BYTES;
     gpu->node_bytes = 0;
-    gpu->lazy = 0;
+    gpu->lazy = gpu->busy = 0;
     tick_ns = 0;
     return rig.cu.copy_in(rig.words, zeros, sizeof(zeros));
 }

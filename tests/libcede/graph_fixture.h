@@ -32,7 +32,7 @@ struct step {
     unsigned word, each; /* adds 1 to it, with `each` kernels for each row */
     unsigned calls, last_n;
     int error, inner; /* to return; what a call of the cache from here returned */
-    bool calls_cache, changes;
+    bool calls_cache, changes, uses_pool;
     const int *script; /* NULL, or errors that the calls return one after the other, up to a 0 */
 };
 int step(void *arg, void *stream, unsigned n);

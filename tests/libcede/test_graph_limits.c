@@ -112,6 +112,44 @@ static void a_full_gpu_takes_graphs_from_others(void **state)
     close_cache(g, stream);
 }
 
+/* What an evicted graph had is there once it has ended, or the pool has given it back. */
+static void memory_of_evicted_graphs_is_waited_for(void **state)
+{
+    struct cede_graph_config c = configured(4, 0);
+    for (int uses_pool = 0; uses_pool < 2; uses_pool++) {
+        struct step s = {.each = 1, .uses_pool = uses_pool};
+        void *stream = make_stream();
+        struct cede_graph *g = open_cache(&c, stream, &s);
+        gpu->busy = 1;
+        gpu->node_bytes = 1000;
+        gpu->free_bytes = 6500;
+        assert_int_equal(launch(g, 1), 1);
+        assert_int_equal(launch(g, 2), 2);
+        assert_int_equal(launch(g, 4), 4);
+        assert_int_equal(statistics(g).evictions, uses_pool ? 2 : 1);
+        assert_int_equal(statistics(g).refusals, 0);
+        cede_graph_close(g);
+        assert_int_equal(rig.cu.stream_synchronize(stream), 0);
+        gpu->pool_bytes = 0;
+        assert_int_equal(rig.cu.stream_destroy(stream), 0);
+    }
+    struct step s = {.each = 1, .uses_pool = true};
+    void *stream = make_stream();
+    gpu->busy = 0;
+    gpu->free_bytes = FREE_BYTES;
+    c.max_graphs = 1;
+    struct cede_graph *g = open_cache(&c, stream, &s);
+    assert_int_equal(launch(g, 1), 1);
+    assert_int_equal(launch(g, 2), 2);
+    assert_int_equal(gpu->free_bytes, FREE_BYTES - 3000); /* of 2 and its pool, not of 1 */
+    assert_int_equal(gpu->pool_bytes, 0);
+    s.uses_pool = false;
+    cede_graph_changed(g);
+    assert_int_equal(launch(g, 2), 2);
+    gpu->free_bytes += atomic_exchange(&gpu->pool_bytes, 0);
+    close_cache(g, stream);
+}
+
 /* ---- changes --------------------------------------------------------------------------------- */
 
 #define MS 1000000U
@@ -205,6 +243,7 @@ int main(void)
         T(memory_is_measured_and_bounded),
         T(preparing_stops_at_the_limits),
         T(a_full_gpu_takes_graphs_from_others),
+        T(memory_of_evicted_graphs_is_waited_for),
         T(graphs_are_updated_in_place),
         T(a_change_meanwhile_is_not_lost),
         T(a_step_that_can_no_longer_be_captured_loses_its_graph),

@@ -29,6 +29,8 @@ struct fake_cuda {
     atomic_int fail_instantiate, fail_upload, fail_graph_launch, fail_update;
     atomic_int lazy;                         /* the next launch of a kernel has to load it */
     _Atomic uint64_t free_bytes, node_bytes; /* of memory; that each node of a graph takes */
+    /* of graphs that were destroyed while `busy`, until they are synchronized with; of a pool */
+    _Atomic uint64_t running_bytes, running_pool_bytes, pool_bytes;
 };
 
 struct fake_capture;

@@ -215,22 +215,33 @@ CALL(cuCtxSynchronize, void)
     return unlocked(r);
 }
 
-CALL(cuStreamSynchronize, void *stream)
+static int ask_stream(void *stream)
 {
     int r = OK;
-    pthread_mutex_lock(&lock);
     if (is_legacy(stream)) {
         r = legacy_call();
     } else if (capture_of(stream)) {
         capture_of(stream)->invalid = true;
         r = UNSUPPORTED;
     }
+    return r;
+}
+
+CALL(cuStreamSynchronize, void *stream)
+{
+    pthread_mutex_lock(&lock);
+    int r = ask_stream(stream);
+    if (r == OK) {
+        fake_cuda.free_bytes += atomic_exchange(&fake_cuda.running_bytes, 0);
+        fake_cuda.pool_bytes += atomic_exchange(&fake_cuda.running_pool_bytes, 0);
+    }
     return unlocked(r);
 }
 
 CALL(cuStreamQuery, void *stream)
 {
-    return cuStreamSynchronize(stream);
+    pthread_mutex_lock(&lock);
+    return unlocked(ask_stream(stream));
 }
 
 CALL(cuEventCreate, void **event, unsigned flags)
@@ -401,9 +412,22 @@ CALL(cuGraphInstantiateWithFlags, struct exec **out, const struct graph *g,
     return unlocked(r);
 }
 
+CALL(cuDeviceGraphMemTrim, int device)
+{
+    fake_cuda.bad += device != 40;
+    fake_cuda.free_bytes += atomic_exchange(&fake_cuda.pool_bytes, 0);
+    return OK;
+}
+
 CALL(cuGraphExecDestroy, struct exec *e)
 {
-    fake_cuda.free_bytes += e->bytes;
+    bool pool = false;
+    for (unsigned i = 0; i < e->graph.n; i++)
+        pool |= !e->graph.nodes[i].kernel;
+    *(fake_cuda.busy && pool ? &fake_cuda.running_pool_bytes
+      : fake_cuda.busy       ? &fake_cuda.running_bytes
+      : pool                 ? &fake_cuda.pool_bytes
+                             : &fake_cuda.free_bytes) += e->bytes;
     fake_cuda.execs--;
     free(e);
     return OK;
