@@ -67,7 +67,7 @@ int engine_new(struct device_driver *driver, struct journal *journal,
                               .wake = TIME_NEVER};
     e->discovery = (struct discovery){.rule = options->rule, .rule_arg = options->rule_arg};
     e->once = options->once;
-    experience_load(&e->speeds.experience, options->experience);
+    experience_load(&e->speeds.experience, options->experience, e->model.now);
     e->swaps.mode = options->swap.mode;
     e->autoswap.options = options->swap;
     e->survey.floor_us = options->params.timeslice_floor_us;

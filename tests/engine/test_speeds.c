@@ -362,6 +362,28 @@ static void test_counters_fail_later(void **state)
     assert_int_equal(held[1], 0);
 }
 
+/* For a week, whatever the daemon's clock says, which begins anew with the machine. */
+static void test_experience_ends(void **state)
+{
+    const uint64_t day = 24 * 3600, today = (uint64_t)time(NULL), now = 5 * NSEC_PER_SEC;
+    struct fixture *f = *state;
+    struct experience x;
+    char path[96];
+    snprintf(path, sizeof(path), "%s/experience", f->dir);
+    FILE *file = fopen(path, "we");
+    for (unsigned k = 0; k <= 8; k++) /* ended, ends in 1 to 7 days, cannot be */
+        fprintf(file, "%x %llu\n", k, (unsigned long long)(today + k * day - (k < 8)));
+    fclose(file);
+    experience_load(&x, f->dir, now);
+    for (unsigned k = 0; k <= 8; k++)
+        assert_int_equal(experience_has(&x, k, now), k >= 1 && k <= 7);
+    assert_false(experience_has(&x, 1, now + day * NSEC_PER_SEC));
+    experience_learn(&x, 9, true, now);
+    experience_load(&x, f->dir, 2 * now); /* another boot */
+    assert_true(experience_has(&x, 9, 2 * now) && experience_has(&x, 7, 2 * now));
+    unlink(path);
+}
+
 static void test_full_experience(void **state)
 {
     (void)state;
@@ -451,6 +473,7 @@ int main(void)
                                        T(test_counters_fail),
                                        T(test_counters_fail_later),
                                        T(test_full_experience),
+                                       T(test_experience_ends),
                                        T(test_idle),
                                        T(test_joins_idle)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,9 +6,11 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#define KEPT_NS (7 * 24 * 3600 * NSEC_PER_SEC)
+#define KEPT_S  (7 * 24 * 3600ULL)
+#define KEPT_NS (KEPT_S * NSEC_PER_SEC)
 
 /* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv */
 static uint64_t fnv(uint64_t hash, const void *bytes, size_t n)
@@ -56,9 +58,11 @@ static bool experience_path(const struct experience *x, char *path, const char *
     return x->dir && (size_t)snprintf(path, PATH_MAX, "%s/experience%s", x->dir, suffix) < PATH_MAX;
 }
 
-/* Whole or not at all; what cannot be written is known until the daemon ends. */
-static void save(const struct experience *x)
+/* Whole or not at all; what cannot be written is known until the daemon ends. The file has times of
+ * day: the clock of the daemon begins anew with the machine. */
+static void save(const struct experience *x, uint64_t now_ns)
 {
+    const uint64_t today = (uint64_t)time(NULL);
     char path[PATH_MAX], new[PATH_MAX];
     if (!experience_path(x, path, "") || !experience_path(x, new, ".new"))
         return;
@@ -69,8 +73,11 @@ static void save(const struct experience *x)
             close(fd);
         return;
     }
-    for (uint32_t i = 0; i < x->n; i++)
-        fprintf(f, "%016" PRIx64 " %" PRIu64 "\n", x->v[i].key, x->v[i].until_ns);
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (x->v[i].until_ns > now_ns)
+            fprintf(f, "%016" PRIx64 " %" PRIu64 "\n", x->v[i].key,
+                    (uint64_t)(today + (x->v[i].until_ns - now_ns) / NSEC_PER_SEC));
+    }
     if (fclose(f) == 0)
         rename(new, path);
 }
@@ -88,12 +95,14 @@ void experience_learn(struct experience *x, uint64_t key, bool lost, uint64_t no
     x->v[i].until_ns = now_ns + KEPT_NS;
     if (!lost)
         x->v[i] = x->v[--x->n];
-    save(x);
+    save(x, now_ns);
 }
 
-void experience_load(struct experience *x, const char *dir)
+void experience_load(struct experience *x, const char *dir, uint64_t now_ns)
 {
     char path[PATH_MAX];
+    const uint64_t today = (uint64_t)time(NULL);
+    uint64_t key, until;
     *x = (struct experience){.dir = dir};
     int fd = experience_path(x, path, "")
                  ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
@@ -104,8 +113,11 @@ void experience_load(struct experience *x, const char *dir)
             close(fd);
         return;
     }
-    while (x->n < EXPERIENCE_MAX &&
-           fscanf(f, "%16" SCNx64 " %20" SCNu64, &x->v[x->n].key, &x->v[x->n].until_ns) == 2)
-        x->n++;
+    while (x->n < EXPERIENCE_MAX && fscanf(f, "%16" SCNx64 " %20" SCNu64, &key, &until) == 2) {
+        if (until <= today || until - today > KEPT_S)
+            continue; /* long ago, or of a clock that was wrong */
+        x->v[x->n].key = key;
+        x->v[x->n++].until_ns = now_ns + (until - today) * NSEC_PER_SEC;
+    }
     fclose(f);
 }

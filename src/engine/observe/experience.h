@@ -17,7 +17,7 @@ struct experience {
 };
 
 /* From the file `experience` there. One that is missing, or is not one of ours, says nothing. */
-void experience_load(struct experience *x, const char *dir);
+void experience_load(struct experience *x, const char *dir, uint64_t now_ns);
 /* Of these jobs together, in any order. slots: n, at most SPEED_JOBS. */
 uint64_t experience_key(const struct model *m, const uint32_t *slots, uint32_t n);
 bool experience_has(const struct experience *x, uint64_t key, uint64_t now_ns);
