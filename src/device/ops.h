@@ -45,6 +45,7 @@ enum gpu_caps {
     /* What is suspended runs again when the process that suspended it ends, however it ends. */
     GPU_CAP_FLEETING = 1 << 8,
     GPU_CAP_COUNTERS = 1 << 9, /* counters() reports what the GPU's parts do */
+    GPU_CAP_PLACE = 1 << 10,   /* programs use it alone if CUDA_VISIBLE_DEVICES names its uuid */
 };
 
 #define DEVICE_GPUS_MAX 16 /* GPUs of one driver, or of several together */

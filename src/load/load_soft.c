@@ -165,6 +165,10 @@ static int open_contexts(struct soft *s, const struct load_options *o, unsigned 
         if (r == -ENOENT || r == -ECONNREFUSED)
             return error_set(err, r, "no software GPU answers at %s: start one with cede-softgpu",
                              s->where);
+        if (r == -ENODEV)
+            return error_set(err, r,
+                             "there is no GPU %u at %s, or CUDA_VISIBLE_DEVICES leaves it out", gpu,
+                             s->where);
         if (r)
             return error_set(err, r,
                              "cannot open a context on GPU %u of the software GPU at %s: %s", gpu,

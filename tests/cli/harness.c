@@ -45,6 +45,7 @@ int harness_begin(void **state)
     setenv("CEDE_DIR", dir, 1);
     setenv("CEDE_SOFT_SOCKET", none, 1);
     setenv("LC_ALL", "C", 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
     return 0;
 }
 

@@ -100,7 +100,8 @@ static void test_devices(void **state)
         assert_int_equal(g.sms, 60 - 20 * i);
         assert_int_equal(g.memory_bytes, (1000ULL * (i + 1)) << 20);
         assert_true(g.caps & GPU_CAP_TIMESLICE && g.caps & GPU_CAP_SUSPEND);
-        assert_false(g.caps & (GPU_CAP_USAGE | GPU_CAP_ACTIVITY | GPU_CAP_SWAP | GPU_CAP_PREEMPT));
+        assert_false(g.caps & (GPU_CAP_USAGE | GPU_CAP_ACTIVITY | GPU_CAP_SWAP | GPU_CAP_PREEMPT |
+                               GPU_CAP_PLACE));
         assert_int_equal(ops->memory_free(r.t.d, i + 1, &bytes, &r.t.err), 0);
         assert_int_equal(bytes, ((1000ULL * (i + 1)) << 20) * 6 / 10);
     }
@@ -213,7 +214,7 @@ static void test_no_instances(void **state)
         assert_int_equal(r.t.d->ops->gpus(r.t.d), 2);
         assert_int_equal(r.t.d->ops->info(r.t.d, 0, &g), 0);
         assert_string_equal(g.name, "Stand-in 0 (MIG mode, not scheduled)");
-        assert_int_equal(g.caps & (GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND), 0);
+        assert_int_equal(g.caps & (GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_PLACE), 0);
         assert_int_equal(r.t.d->ops->info(r.t.d, 1, &g), 0);
         assert_string_equal(g.name, "Stand-in 1");
         assert_true(g.caps & GPU_CAP_SUSPEND);

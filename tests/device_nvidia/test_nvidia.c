@@ -206,7 +206,7 @@ static void test_preemption_mode(void **state)
     struct fake_process *p = fake_process(&t.rm);
     uint32_t c = fake_client(&t.rm, p), g = fake_context(&t.rm, p, c, fake_device(&t.rm, c, 0));
     assert_int_equal(t.d->ops->info(t.d, 0, &info), 0);
-    assert_true(info.caps & GPU_CAP_PREEMPT);
+    assert_true(info.caps & GPU_CAP_PREEMPT && info.caps & GPU_CAP_PLACE);
     assert_int_equal(scan(&t, p), 4);
     struct device_group found = *find(&t, c, g);
     assert_int_equal(t.d->ops->set_preempt(t.d, &found, true, &t.err), 0);

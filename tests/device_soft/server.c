@@ -66,6 +66,28 @@ static void test_no_server(void **state)
     assert_non_null(strstr(err.text, "cede-softgpu"));
 }
 
+/* Programs count the GPUs that CUDA_VISIBLE_DEVICES lists; of the two there are. */
+static void test_visible(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *list;
+        unsigned gpu;
+        int code;
+    } rows[] = {
+        {"1", 0, 0},         {"1", 1, -ENODEV},    {"SOFT-1,0", 1, 0},
+        {"0,7", 1, -ENODEV}, {"0,-1", 1, -ENODEV}, {"GPU-8932f937", 1, 0}, /* about others */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct soft_client *c;
+        setenv("CUDA_VISIBLE_DEVICES", rows[i].list, 1);
+        assert_int_equal(soft_client_open(f->path, rows[i].gpu, NULL, &c), rows[i].code);
+        unsetenv("CUDA_VISIBLE_DEVICES");
+        if (!rows[i].code)
+            soft_client_close(c);
+    }
+}
+
 static void test_many_clients(void **state)
 {
     enum { N = 100 };
@@ -364,10 +386,10 @@ static void test_usage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        end_to_end(test_kernels),       end_to_end(test_client_limits), end_to_end(test_no_server),
-        end_to_end(test_many_clients),  end_to_end(test_gang),          end_to_end(test_scan),
-        end_to_end(test_set_timeslice), end_to_end(test_suspend),       end_to_end(test_shares),
-        end_to_end(test_latency),       end_to_end(test_usage),
+        end_to_end(test_kernels), end_to_end(test_client_limits), end_to_end(test_no_server),
+        end_to_end(test_visible), end_to_end(test_many_clients),  end_to_end(test_gang),
+        end_to_end(test_scan),    end_to_end(test_set_timeslice), end_to_end(test_suspend),
+        end_to_end(test_shares),  end_to_end(test_latency),       end_to_end(test_usage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,7 +174,7 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
     }
     out->caps |= GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND;
     if (!part) /* libcuda's checkpoints fail in instances, and preemption modes were not tried */
-        out->caps |= GPU_CAP_SWAP | GPU_CAP_PREEMPT;
+        out->caps |= GPU_CAP_SWAP | GPU_CAP_PREEMPT | (g->uuid[0] ? GPU_CAP_PLACE : 0);
     out->timeslice_min_us = NV_TIMESLICE_MIN_US;
     out->timeslice_max_us = NV_TIMESLICE_MAX_US;
     out->timeslice_default_us = NV_TIMESLICE_DEFAULT_US;

@@ -134,9 +134,41 @@ static void find_mps(struct soft_msg *m)
     }
 }
 
+/* The number of a software GPU at the beginning of a list of them, also as SOFT-N; *end: behind it.
+ * Else -EINVAL. */
+static int entry_number(const char *list, const char **end, uint64_t *out)
+{
+    char number[12];
+    const char *digits = strncmp(list, "SOFT-", 5) == 0 ? list + 5 : list;
+    size_t n = strcspn(digits, ",");
+    *end = digits + n;
+    snprintf(number, sizeof(number), "%.*s", (int)min_u64(n, sizeof(number)), digits);
+    return parse_u64(number, 0, UINT32_MAX, out);
+}
+
+/* Which GPU a program's number means, by CUDA_VISIBLE_DEVICES as the vendor's library reads it: a
+ * place in that list, which ends before the first entry that is no number or name of a software
+ * GPU. One that begins with such an entry is about other GPUs. */
+static int visible_gpu(unsigned *gpu)
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES"), *end;
+    uint64_t number;
+    if (!list || entry_number(list, &end, &number) < 0)
+        return 0;
+    for (unsigned i = 0; i < *gpu; i++) {
+        if (!*end || entry_number(end + 1, &end, &number) < 0)
+            return -ENODEV;
+    }
+    *gpu = (unsigned)number;
+    return 0;
+}
+
 int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gang,
                      struct soft_client **out)
 {
+    int r = visible_gpu(&gpu);
+    if (r < 0)
+        return r;
     struct soft_client *c = calloc(1, sizeof(*c));
     if (!c)
         return -ENOMEM;
@@ -149,7 +181,7 @@ int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gan
     const char *fault = getenv("CEDE_SOFT_FAULT");
     if (fault && parse_u64(fault, 1, UINT64_MAX, &c->fault_at) < 0)
         c->fault_at = 0;
-    int r = soft_connect(path, &m, &c->fd, NULL);
+    r = soft_connect(path, &m, &c->fd, NULL);
     if (r < 0)
         free(c);
     else

@@ -40,9 +40,12 @@ struct soft_gang {
  * client of an MPS server, as the vendor's library would make it: all contexts of this user on this
  * GPU that were opened with the same directory have one compute group together. There need not be
  * anything in the directory.
+ * CUDA_VISIBLE_DEVICES in the environment, if it begins with a number or a name such as SOFT-1: the
+ * GPUs that there are for the program, which counts them from 0.
  * CEDE_SOFT_FAULT=N in the environment: the N-th kernel accesses memory that is not there. The
  * context is lost, and with it all clients of its MPS server (-EPIPE).
  * -ENOENT / -ECONNREFUSED: no server.
+ * -ENODEV: there is no such GPU, or CUDA_VISIBLE_DEVICES lists fewer.
  * -EINVAL: the gang cannot have this rank: it is complete, has one on that GPU, or would have fewer
  * than two or more than there are GPUs. */
 int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gang,

@@ -209,7 +209,8 @@ static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *
     *out = (struct gpu_info){
         .name = "cede software GPU (H200 timing)",
         .caps = GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_USAGE | GPU_CAP_SWAP |
-                GPU_CAP_ACTIVITY | GPU_CAP_POOL | GPU_CAP_PREEMPT | GPU_CAP_COUNTERS,
+                GPU_CAP_ACTIVITY | GPU_CAP_POOL | GPU_CAP_PREEMPT | GPU_CAP_COUNTERS |
+                GPU_CAP_PLACE,
         .timeslice_min_us = SOFTGPU_TIMESLICE_MIN_US,
         .timeslice_max_us = SOFTGPU_TIMESLICE_MAX_US,
         .timeslice_default_us = p.timeslice_us,
