@@ -17,13 +17,11 @@
 /* Above what the swapper wants to be free, so that it does not go in vain. */
 #define COME_MARGIN(bytes) (512ULL * 1024 * 1024 + (bytes) / 16)
 
-#define TAKING_NS (600 * NSEC_PER_SEC) /* how long that which a job said is kept for it */
+#define TAKING_NS (600 * NSEC_PER_SEC) /* how long what a job is promised is kept for it */
 
-/* Nobody keeps memory from others for ever by saying that he will take it. */
-static bool takes_it_still(const struct model *m, const struct job *j)
+bool autoswap_begins(const struct model *m, const struct job *j)
 {
-    return j->rec.class == CLASS_LATENCY || model_job_waits(j) ||
-           (j->rec.room == ROOM_KEPT && m->now < max_u64(j->added_ns, j->kept_ns) + TAKING_NS);
+    return model_job_waits(j) || m->now < max_u64(j->added_ns, j->kept_ns) + TAKING_NS;
 }
 
 /* What a job is going to take of a GPU, beyond what it has there. */
@@ -31,7 +29,7 @@ static uint64_t need_of(const struct autoswap *x, const struct model *m, const s
                         unsigned gpu)
 {
     uint64_t need = 0, has = j->on[gpu].memory_bytes;
-    if (!takes_it_still(m, j))
+    if (j->rec.class != CLASS_LATENCY && (j->rec.room == ROOM_NONE || !autoswap_begins(m, j)))
         return 0;
     if (j->rec.memory_bytes)
         need = j->rec.memory_gpu == gpu ? j->rec.memory_bytes : 0;
@@ -103,6 +101,15 @@ static uint64_t back_of(const struct job *j, unsigned gpu)
     return bytes ? max_u64(bytes + COME_MARGIN(bytes), said ? j->rec.memory_bytes : 0) : 0;
 }
 
+uint64_t autoswap_kept(const struct autoswap *x, const struct model *m, const struct job *j,
+                       unsigned gpu)
+{
+    const struct job_swap *s = &j->swap;
+    if (s->phase == SWAP_HERE)
+        return need_of(x, m, j, gpu);
+    return s->phase == SWAP_AWAY && (s->by_user || j->rec.paused) ? 0 : back_of(j, gpu);
+}
+
 /* The GPU as sched/swap.h sees it, by slots of jobs; a free slot has nothing there. */
 static void look_at(const struct autoswap *x, const struct model *m, unsigned gpu,
                     struct swap_job *v)
@@ -146,10 +153,8 @@ static void line_look(const struct autoswap *x, struct model *m, unsigned gpu, u
     for_each_job (m, j)
         most += j->on[gpu].memory_bytes;
     for_each_job (m, j) {
-        const struct job_swap *s = &j->swap;
-        const bool here = s->phase == SWAP_HERE, waits = model_job_waits(j);
-        const bool stays = s->phase == SWAP_AWAY && (s->by_user || j->rec.paused);
-        const uint64_t back = here || stays ? 0 : back_of(j, gpu);
+        const bool here = j->swap.phase == SWAP_HERE, waits = model_job_waits(j);
+        const uint64_t kept = autoswap_kept(x, m, j, gpu);
         if (waits && j->rec.memory_gpu != gpu)
             continue;
         v[model_job_slot(m, j)] = (struct room_job){
@@ -157,8 +162,8 @@ static void line_look(const struct autoswap *x, struct model *m, unsigned gpu, u
             .account = j->account,
             .waits = waits,
             .infeasible = waits && is_infeasible(m, j, most),
-            .need_bytes = here ? need_of(x, m, j, gpu) : 0,
-            .back_bytes = back <= most ? back : 0, /* else it cannot come as things are */
+            .need_bytes = here ? kept : 0,
+            .back_bytes = !here && kept <= most ? kept : 0, /* else it cannot come as things are */
             .line_ns = j->line_ns,
             .first_ns = j->first_ns,
             .pass_ns = j->pass_ns,

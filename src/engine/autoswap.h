@@ -14,6 +14,13 @@ struct autoswap_move {
     bool out;
 };
 
+/* Whether a job has been promised something lately, or waits for it, and may not have taken it yet.
+ * Nobody keeps memory or GPUs from others for ever. */
+bool autoswap_begins(const struct model *m, const struct job *j);
+/* What of a GPU's memory is free and kept for a job: what it is going to take beyond what it has
+ * there, or comes back to. */
+uint64_t autoswap_kept(const struct autoswap *x, const struct model *m, const struct job *j,
+                       unsigned gpu);
 /* Whether the next look is due and for jobs that wait: it needs what others hold by now. */
 bool autoswap_looks(const struct autoswap *x, const struct model *m);
 /* Looks if it is due; returns when to ask again. */

@@ -225,6 +225,15 @@ void engine_started(struct engine *e, uint32_t job)
     autoswap_started(&e->model, job);
 }
 
+int engine_place(struct engine *e, uint32_t job, const struct place_wish *w, struct error *err)
+{
+    if (demand_stale(&e->demand, &e->model)) {
+        discovery_run(&e->discovery, &e->model); /* programs that nobody has looked at, too */
+        demand_refresh(&e->demand, &e->model);
+    }
+    return place_job(&e->names, &e->demand, &e->autoswap, &e->model, job, w, err);
+}
+
 /* It is in no job from now on: what its groups share with others is known already. */
 static void release_process(struct model *m, const struct process *p)
 {

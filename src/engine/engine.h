@@ -103,6 +103,10 @@ int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, st
 void engine_started(struct engine *e, uint32_t job);
 /* Whether a user has as many jobs that wait for room as users may have. */
 bool engine_user_waits_full(const struct engine *e, uid_t account);
+/* Chooses GPUs for a job that has just been added, whose program is then to be started so that it
+ * uses no others; job_view.job.placed has them. One that has GPUs keeps them. w: its number of
+ * GPUs, the candidates and the memory. -EINVAL: there are not so many. */
+int engine_place(struct engine *e, uint32_t job, const struct place_wish *w, struct error *err);
 /* Detaches a job that is not swapped: its groups get back what they had. */
 void engine_release(struct engine *e, uint32_t job);
 /* 0 or -EINVAL: no such policy; out of range. */
@@ -156,6 +160,7 @@ struct job_view {
     bool due, due_first, due_promoted; /* a deadline is open; it overtakes others for it */
     int64_t due_in_ns;                 /* < 0: it is late */
     uint64_t due_needs_ns;             /* GPU time still; TIME_NEVER: not known */
+    enum place_reason placed_why;      /* job.placed, by engine_place() */
     bool queued;          /* it waits for room before its program is started (engine_need()) */
     uint32_t place;       /* then, in line: 0 is the first */
     bool infeasible;      /* there is too little for it even if all jobs end: others go first */

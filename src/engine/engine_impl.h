@@ -10,6 +10,7 @@
 #include "engine/observe/demand.h"
 #include "engine/observe/scans.h"
 #include "engine/observe/speeds.h"
+#include "engine/place.h"
 #include "engine/survey.h"
 
 struct engine {
@@ -21,6 +22,7 @@ struct engine {
     struct autoswap autoswap;
     struct survey survey;
     struct speeds speeds;
+    struct place_names names; /* of jobs, and where they were */
 
     bool once;
     uint64_t restored_seen;

@@ -159,6 +159,7 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
     }
     counts_now(&e->model, j, &out->counts);
     view_why(e, j, out);
+    out->placed_why = j->placed_why;
     view_unit(&e->model, job, out);
     view_due(e, job, out);
     view_swap(j, out);

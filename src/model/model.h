@@ -19,6 +19,7 @@
 #include "model/watch.h"
 #include "recovery/journal.h"
 #include "recovery/swapper.h"
+#include "sched/place.h"
 #include "sched/sched.h"
 
 #define MODEL_PROCESSES_MAX 8192U
@@ -201,6 +202,7 @@ struct job {
     uint32_t place;                      /* too */
     bool infeasible;   /* for a while there has been too little for it even if all jobs ended: */
     uint64_t short_ns; /* since then; 0: it is not so */
+    enum place_reason placed_why; /* rec.placed; engine/place.c */
 };
 
 /* A GPU process that no job owns. */

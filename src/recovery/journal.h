@@ -50,6 +50,7 @@ struct journal_job {
     uint64_t memory_bytes; /* what a person said it will take of that GPU; 0: nothing said */
     uint32_t memory_gpu;
     uint32_t room;   /* enum job_room */
+    uint32_t placed; /* GPUs that were chosen for it: bit map; 0: none were */
     uint64_t number; /* what `cede ps` shows; never reused while the machine is up */
     char name[JOB_NAME_MAX];
     uint32_t sum; /* of all above: journal_put_job() fills it in */

@@ -41,6 +41,7 @@ struct mock_driver {
     bool no_swap;        /* in its caps */
     uint64_t free_bytes; /* what memory_free() tells */
     bool free_unknown;
+    uint32_t small; /* GPUs with half the memory, a bit map */
 };
 
 void mock_init(struct mock_driver *d, unsigned ngpus);

@@ -123,16 +123,20 @@ static bool unmanaged_wanted(const struct model *m)
 static void count_samples(struct demand *x, struct model *m)
 {
     uint64_t window = min_u64(m->now - x->counted_ns, COUNT_MAX_NS);
+    x->has_window = x->counted_ns;
     x->counted_ns = m->now;
     for (unsigned d = 0; d < m->ngpus; d++) {
         uint64_t left = window - min_u64(x->exact_ns[d], window);
+        double busy = x->unmanaged_busy[d];
         x->exact_ns[d] = 0;
         for_each_job (m, j) {
             struct job_demand *on = &j->on[d];
+            busy += fmax(on->busy, 0);
             if (on->busy > 0)
                 on->sampled_ns +=
                     (uint64_t)(on->busy * (double)min_u64(left, m->now - j->added_ns));
         }
+        x->used_ns[d] += (uint64_t)(fmin(busy, 1) * (double)window);
     }
 }
 
@@ -390,6 +394,16 @@ uint64_t demand_due(struct demand *x, struct model *m, bool turns)
     if (m->now >= x->activity_at)
         x->fresh = demand_activity(x, m);
     return min_u64(next, x->activity_at);
+}
+
+bool demand_stale(const struct demand *x, const struct model *m)
+{
+    return m->driver->ops->usage && m->now >= x->usage_at;
+}
+
+void demand_refresh(struct demand *x, struct model *m)
+{
+    demand_usage(x, m);
 }
 
 void demand_watch(struct demand *x, const struct model *m)

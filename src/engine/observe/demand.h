@@ -13,6 +13,8 @@ struct demand {
     uint64_t counted_ns;                    /* engine time is counted up to here, of which */
     uint64_t exact_ns[DEVICE_GPUS_MAX];     /* activity() knew so much */
     double unmanaged_busy[DEVICE_GPUS_MAX]; /* of processes in no job, by usage() */
+    bool has_window;                        /* these are of the time between two calls */
+    uint64_t used_ns[DEVICE_GPUS_MAX];      /* how long each was busy so far, by usage() */
     bool fresh;                             /* the last demand_due() has seen activity */
 };
 
@@ -27,6 +29,9 @@ uint64_t demand_due(struct demand *x, struct model *m, bool turns);
 void demand_decided(struct model *m);
 /* A person let it run again: it is taken to have work until it is seen that it has none. */
 void demand_resumed(const struct demand *x, struct model *m, uint32_t job);
+/* Whether usage() was not asked just now; asks. */
+bool demand_stale(const struct demand *x, const struct model *m);
+void demand_refresh(struct demand *x, struct model *m);
 /* Somebody looks: busy and memory_bytes of jobs are kept up to date for some seconds. */
 void demand_watch(struct demand *x, const struct model *m);
 

@@ -1,0 +1,115 @@
+/* See place.h. Changes nothing but the job's own record, and nothing on a device. */
+#include "engine/place.h"
+
+#include <string.h>
+
+_Static_assert(PLACE_GPUS == DEVICE_GPUS_MAX, "a bit map of GPUs means the same everywhere");
+
+/* What a job uses in the beginning, while it loads data, is not what it will use. */
+#define NEW_NS (60 * NSEC_PER_SEC)
+/* Without this limit a GPU that came later, or was away, would get all jobs for hours. */
+#define USED_MAX_S 3600
+
+/* Where it is, where it comes back to, and where it may still begin. */
+static uint32_t place_gpus_of(const struct model *m, const struct job *j)
+{
+    uint32_t gpus = autoswap_begins(m, j) ? j->rec.placed : 0;
+    for_each_process_of (m, j, p) {
+        for_each_group_of (m, &m->processes[p], g)
+            gpus |= 1U << m->groups[g].dg.gpu;
+    }
+    for (unsigned d = 0; d < m->ngpus; d++)
+        gpus |= j->swap.bytes[d] && j->swap.phase != SWAP_HERE ? 1U << d : 0;
+    return gpus;
+}
+
+/* Memory is kept on GPUs where the job has no place yet, too: it may have chosen them itself. */
+static void place_add_jobs(struct place *p, const struct autoswap *s, const struct model *m)
+{
+    for_each_job (m, j) {
+        struct place_job x = {.gpus = place_gpus_of(m, j),
+                              .class = (enum job_class)j->rec.class,
+                              .weight = j->rec.weight};
+        for (unsigned d = 0; d < m->ngpus; d++) {
+            p->gpus[d].promised_bytes += autoswap_kept(s, m, j, d);
+            x.busy[d] = m->now < j->added_ns + NEW_NS ? -1 : j->on[d].busy;
+        }
+        place_add(p, &x);
+    }
+}
+
+/* By the driver's default they run before batch jobs. */
+static void place_add_unmanaged(struct place *p, const struct demand *x, const struct model *m)
+{
+    unsigned n[DEVICE_GPUS_MAX] = {0};
+    for (size_t i = 0; i < m->nunmanaged; i++) {
+        for (unsigned d = 0; d < m->ngpus; d++)
+            n[d] += m->unmanaged[i].gpus >> d & 1;
+    }
+    for (size_t i = 0; i < m->nunmanaged; i++) {
+        const struct unmanaged *u = &m->unmanaged[i];
+        struct place_job job = {.gpus = u->gpus, .class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT};
+        for (unsigned d = 0; d < m->ngpus; d++)
+            job.busy[d] = x->has_window && n[d] ? x->unmanaged_busy[d] / n[d] : -1;
+        if (u->seen && !u->scheduler && !u->serves)
+            place_add(p, &job);
+    }
+}
+
+static void place_add_gpus(struct place *p, const struct demand *x, const struct model *m,
+                           uint32_t candidates)
+{
+    const struct device_ops *ops = m->driver->ops;
+    uint64_t least = UINT64_MAX;
+    uint32_t sms = 0;
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        if (candidates >> d & 1) {
+            least = min_u64(least, x->used_ns[d]);
+            sms = m->gpus[d].sms > sms ? m->gpus[d].sms : sms;
+        }
+    }
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        struct place_gpu *g = &p->gpus[d];
+        if (!(candidates >> d & 1))
+            continue;
+        g->speed = m->gpus[d].sms ? (double)m->gpus[d].sms / sms : 1;
+        g->used_s = min_u64((x->used_ns[d] - least) / NSEC_PER_SEC, USED_MAX_S);
+        if (!ops->memory_free || ops->memory_free(m->driver, d, &g->free_bytes, NULL) < 0)
+            g->free_bytes = UINT64_MAX;
+    }
+}
+
+/* Where there is never so much memory the job cannot start at all; if that is so everywhere,
+ * autoswap_need() says so. */
+static uint32_t place_large_enough(const struct model *m, const struct place_wish *w)
+{
+    uint32_t gpus = w->candidates;
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        if (m->gpus[d].memory_bytes && w->memory_bytes > m->gpus[d].memory_bytes)
+            gpus &= ~(1U << d);
+    }
+    return (unsigned)__builtin_popcount(gpus) < w->ngpus ? w->candidates : gpus;
+}
+
+int place_job(struct place_names *names, const struct demand *x, const struct autoswap *s,
+              struct model *m, uint32_t job, const struct place_wish *wish, struct error *err)
+{
+    struct job *j = &m->jobs[job];
+    struct place p = {.ngangs = 0};
+    struct place_wish w = *wish;
+    if (j->rec.placed)
+        return 0;
+    w.candidates = place_large_enough(m, wish);
+    w.class = (enum job_class)j->rec.class;
+    w.weight = j->rec.weight;
+    w.before = place_recall(names, j->rec.uid, j->rec.name);
+    place_add_gpus(&p, x, m, w.candidates);
+    place_add_jobs(&p, s, m);
+    place_add_unmanaged(&p, x, m);
+    j->rec.placed = place_choose(&p, &w, &j->placed_why);
+    if (!j->rec.placed)
+        return error_set(err, -EINVAL, "there are no %u GPUs to choose from", w.ngpus);
+    place_remember(names, j->rec.uid, j->rec.name, j->rec.placed);
+    model_job_changed(m, j);
+    return 0;
+}
