@@ -4,7 +4,8 @@
  * The job's root is this process, not the program, and this process is the program's subreaper, so
  * that whatever the program starts stays in the tree that the daemon looks at. Nothing here may
  * make the program depend on cede: no death signal, no descriptor kept open, no variable set but
- * those of devices that need a gate inside (gates.h). */
+ * those of devices that need a gate inside (gates.h) and of GPUs that cede was to choose (place.h).
+ */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/gates.h"
+#include "cli/place.h"
 #include "cli/room.h"
 #include "cli/transient.h"
 #include "cli/unmanaged.h"
@@ -27,10 +29,10 @@
 static const char help[] =
     "usage: cede run [-c CLASS] [-w WEIGHT] [--budget TIME] [--gpu-min P%] [--gpu-max P%] [-n "
     "NAME]\n"
-    "                [--memory SIZE [--wait TIME]] [--strict] [-q] [--deadline TIME [--laxity "
-    "TIME]]\n"
-    "                [--preempt MODE] [--pool [--sm P%] [--min-speed P%]] [--] COMMAND "
-    "[ARGUMENT...]\n"
+    "                [--gpus N|auto] [--memory SIZE [--wait TIME]] [--strict] [-q]\n"
+    "                [--deadline TIME [--laxity TIME]] [--preempt MODE] [--pool [--sm P%] "
+    "[--min-speed P%]]\n"
+    "                [--] COMMAND [ARGUMENT...]\n"
     "\n"
     "Runs COMMAND as a job on the GPU. All that it starts belongs to the job.\n"
     "\n"
@@ -56,17 +58,22 @@ static const char help[] =
     "in\n"
     "                       the pool: an MPS server that cede runs for you\n"
     "      --sm 30%         of the GPU's multiprocessors that it may use there at most\n"
-    "      --memory SIZE[@GPU]  memory that the job takes of that GPU (default: GPU 0), such as\n"
-    "                       40G: it starts when so much is free, by class, then in turn; for a\n"
-    "                       latency job batch and normal jobs are swapped out\n"
+    "      --gpus N         chooses N GPUs for the job (auto: 1), the least loaded or where its "
+    "name\n"
+    "                       ran last, and sets CUDA_VISIBLE_DEVICES to them; if that is set, of\n"
+    "                       those in it\n"
+    "      --memory SIZE[@GPU]  memory that the job takes of that GPU (default: GPU 0, or the one\n"
+    "                       that --gpus chooses), such as 40G: it starts when so much is free, by\n"
+    "                       class, then in turn; for a latency job batch and normal jobs are\n"
+    "                       swapped out\n"
     "      --wait TIME      longest wait for that memory; then it starts anyway (default: 120s "
     "for\n"
     "                       a latency job, else as long as it takes)\n"
     "  -n, --name NAME      what `cede ps` shows (default: the command's name)\n"
     "      --strict         do not run the command unscheduled, outside of its --pool, nor\n"
-    "                       without its --memory\n"
+    "                       without its --memory or its --gpus\n"
     "  -q, --quiet          do not name the GPU programs that are not scheduled, nor say for whom\n"
-    "                       it waits\n"
+    "                       it waits, nor which GPUs of CUDA_VISIBLE_DEVICES it gets\n"
     "      --gpu-device D   auto, nvidia, amd, soft, ...: device of the scheduler that is started\n"
     "                       if none runs\n"
     "  -h, --help           this text\n"
@@ -96,6 +103,7 @@ struct options {
 /* What became of enrolling. */
 struct enrolled {
     bool refused, impossible;        /* a scheduler is there and does not allow it; it cannot be */
+    struct error unplaced;           /* why no GPUs are chosen for it; "": they are, or need not */
     json_t *reply;                   /* to the request; NULL: not accepted */
     bool pool_wanted, pool_possible; /* by its configuration; on its devices */
 };
@@ -120,7 +128,7 @@ static int parse_checked(const char *command, struct request *r)
     if (request_budget(r, r->class, 0, &budget_us, &err) < 0 ||
         request_preempt(r, r->class, PREEMPT_INSTRUCTION, &preempt, &err) < 0 ||
         request_min_speed(r, r->class, 0, &min_speed, &err) < 0 ||
-        request_deadline(r, r->class, &err) < 0)
+        request_deadline(r, r->class, &err) < 0 || request_place(r, &err) < 0)
         return cli_usage("run", "run: %s", err.text);
     if (!r->name[0])
         default_name(command, r->name);
@@ -184,6 +192,7 @@ static int run_parse(int argc, char **argv, struct options *o)
         {"min-speed", .read = request_text, .to = r},
         {"preempt", .read = request_text, .to = r},
         {"memory", .read = request_text, .to = r},
+        {"gpus", .read = request_text, .to = r},
         {"wait", .read = read_wait, .to = &o->wait_us},
         {"pool", .flag = &o->pool},
         {"sm", .read = read_sm, .to = &o->sm_percent},
@@ -240,8 +249,7 @@ static void take_pool(struct enrolled *e, const json_t *reply)
 }
 
 /* Makes this process a job. */
-static int enroll(const struct options *o, struct client *peer, struct enrolled *e,
-                  struct error *err)
+static int enroll(struct options *o, struct client *peer, struct enrolled *e, struct error *err)
 {
     struct transient t = TRANSIENT_NONE;
     const uint64_t until = monotonic_ns() + ENROLL_NS;
@@ -255,14 +263,20 @@ static int enroll(const struct options *o, struct client *peer, struct enrolled 
             run_note_unmanaged(o, reply);
             take_pool(e, reply);
             e->reply = json_incref(reply);
+            place_enter(&o->request, reply, o->quiet);
         }
         json_decref(reply);
         client_close(peer);
+        const bool dropped = r < 0 && place_drop(&o->request, r, err);
+        if (dropped)
+            e->unplaced = *err;
         /* What cannot be had is refused too: a size or a preemption mode that no GPU has. */
-        e->impossible = r == -EINVAL && o->request.memory_bytes;
+        e->impossible =
+            (r == -EINVAL && o->request.memory_bytes) || place_impossible(&o->request, r);
         e->refused = r == -EPERM || r == -EACCES || r == -EDQUOT || e->impossible ||
                      (r == -ENOTSUP && o->request.preempt);
-        if (!is_passing(r, peer->daemon_pid, &left) || monotonic_ns() > until)
+        if (!(dropped && !o->strict) &&
+            (!is_passing(r, peer->daemon_pid, &left) || monotonic_ns() > until))
             break;
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
         nap = (long)min_u64((uint64_t)nap * 2, NAP_MAX_NS);
@@ -482,7 +496,12 @@ int run_main(int argc, char **argv)
     struct error err = {""};
     struct enrolled e = {.reply = NULL};
     struct pool pool = {.users = -1};
-    int r = enroll(&o, &peer, &e, &err);
+    int r = place_ask(&o.request, &err);
+    if (r < 0)
+        return cli_usage("run", "run: --gpus: %s", err.text);
+    r = enroll(&o, &peer, &e, &err);
+    if (r == 0 && e.unplaced.text[0])
+        cli_error("'%s' runs with no GPU chosen for it: %s", command[0], e.unplaced.text);
     const int room = r < 0 ? 0 : run_wait(&o, &peer, e.reply, &err);
     json_decref(e.reply);
     if (e.refused || ((r < 0 || room < 0) && o.strict)) {
@@ -492,8 +511,9 @@ int run_main(int argc, char **argv)
     if (room < 0)
         cli_error("'%s' runs anyway: %s", command[0], err.text);
     if (r < 0) {
-        cli_error("'%s' runs unscheduled%s: %s", command[0], o.pool ? " and outside of a pool" : "",
-                  err.text);
+        cli_error("'%s' runs unscheduled%s%s: %s", command[0],
+                  o.pool ? " and outside of a pool" : "",
+                  o.request.gpus ? " and with no GPU chosen for it" : "", err.text);
         peer.daemon_pid = 0;
     } else if (run_pool(&o, &e, &pool) < 0) {
         return CLI_FAILED;

@@ -21,6 +21,7 @@ enum field_kind {
     KIND_CLASS,
     KIND_PREEMPT,
     KIND_NAME,
+    KIND_VISIBLE,
     KIND_BOOL,
     KIND_PARAMS
 };
@@ -43,6 +44,8 @@ enum {
     F_STARTED,
     F_MEMORY,
     F_GPU,
+    F_GPUS,
+    F_VISIBLE,
     F_AFTER,
     F_PARAMS,
     FIELDS
@@ -90,7 +93,10 @@ static const struct field fields[FIELDS] = {
     [F_MEMORY] = {"memory_bytes", NUMBER(KIND_BYTES, memory_bytes, 1, MEMORY_MAX_BYTES),
                   .word = "memory",
                   .allowed = "a size such as 500M or 40G, with @N for another GPU than 0"},
-    [F_GPU] = {"gpu", NUMBER(KIND_INT, gpu, 0, DEVICE_GPUS_MAX - 1)},
+    [F_GPU] = {"gpu", NUMBER(KIND_INT, gpu, 0, DEVICE_GPUS_MAX - 1), HAS(has_gpu)},
+    [F_GPUS] = {"gpus", NUMBER(KIND_INT, gpus, 1, DEVICE_GPUS_MAX), .word = "gpus",
+                .allowed = "a number of GPUs from 1 to 16, or auto"},
+    [F_VISIBLE] = {"visible", KIND_VISIBLE, HAS(has_visible)},
     [F_AFTER] = {"after", NUMBER(KIND_INT, number, 0, INT64_MAX)},
     [F_PARAMS] = {"params", .kind = KIND_PARAMS},
 };
@@ -108,7 +114,7 @@ static const struct {
 } ops[] = {
     [OP_ADD] = {"add",
                 BIT(F_PID) | CHANGES | BIT(F_NAME) | BIT(F_RUN) | BIT(F_STARTED) | BIT(F_MEMORY) |
-                    BIT(F_GPU),
+                    BIT(F_GPU) | BIT(F_GPUS) | BIT(F_VISIBLE),
                 BIT(F_PID)},
     [OP_SET] = {"set", BIT(F_TARGET) | CHANGES, BIT(F_TARGET)},
     [OP_PAUSE] = {"pause", BY_NAME},
@@ -266,6 +272,17 @@ static int put_name(const char *text, struct request *out, struct error *err)
     return 0;
 }
 
+static int put_visible(const json_t *v, struct request *out, struct error *err)
+{
+    const char *text = json_string_value(v);
+    if (!text || strlen(text) >= sizeof(out->visible))
+        return error_set(err, -EINVAL, "visible: a list of GPUs of less than %d bytes is needed",
+                         VISIBLE_MAX);
+    snprintf(out->visible, sizeof(out->visible), "%s", text);
+    out->has_visible = true;
+    return 0;
+}
+
 /* 30% or 30 */
 static int parse_percent(const char *text, uint64_t *v)
 {
@@ -326,6 +343,8 @@ int request_text(void *request, const char *word, const char *text, struct error
         return put_name(text, out, err);
     if (f == F_PREEMPT)
         return put_preempt(text, out, err);
+    if (f == F_GPUS && strcmp(text, "auto") == 0)
+        text = "1";
     int r = f == F_MEMORY ? put_memory(text, out) : put_text(&fields[f], text, out);
     char q[TEXT_QUOTE];
     return r < 0 ? error_set(err, -EINVAL, "%s: '%s' is not %s", word, text_quote(q, text),
@@ -386,6 +405,8 @@ static int get_field(const struct field *f, const json_t *v, struct request *out
         return put_preempt(json_is_string(v) ? json_string_value(v) : "", out, err);
     case KIND_NAME:
         return put_name(json_is_string(v) ? json_string_value(v) : "", out, err);
+    case KIND_VISIBLE:
+        return put_visible(v, out, err);
     case KIND_BOOL:
         if (!json_is_boolean(v))
             return error_set(err, -EINVAL, "%s: true or false is needed", f->name);
@@ -458,7 +479,8 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
         return error_set(err, -EINVAL,
                          "set: class none takes no weight, no budget, no limit, no deadline, no "
                          "preemption mode and no speed");
-    return request_limits(r->gpu_min, r->gpu_max, err);
+    code = request_place(r, err);
+    return code < 0 ? code : request_limits(r->gpu_min, r->gpu_max, err);
 }
 
 static int parse_object(const json_t *o, struct request *out, struct error *err)
@@ -553,6 +575,8 @@ static json_t *field_json(const struct field *f, const struct request *r)
         return r->has_preempt ? json_string(preempt_modes[r->preempt]) : NULL;
     case KIND_NAME:
         return r->name[0] ? json_text(r->name) : NULL;
+    case KIND_VISIBLE:
+        return r->has_visible ? json_text(r->visible) : NULL;
     case KIND_BOOL:
         return *(const bool *)((const char *)r + f->at) ? json_true() : NULL;
     default:

@@ -4,9 +4,10 @@
  * with its user's number before it where it is another's: "1000/train".
  * - add: {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?,
  *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?, "started":true?,
- *   "preempt":P?}: adopt a process
+ *   "preempt":P?, "gpus":N?, "visible":S?}: adopt a process
  * tree; it may say how much of a GPU it is going to take, and "started":true that its program
- * starts whether or not that is free
+ * starts whether or not that is free; gpus: how many are to be chosen for it, of those that visible
+ * (its CUDA_VISIBLE_DEVICES) lists
  * - set: {"target":T, "class":C?, "weight":W?, "budget_us":B?, "deadline_us":D?, "laxity_us":L?,
  *   "preempt":"block|instruction"?}; class "none" detaches the job; a pid in no job is adopted
  * - pause, resume: {"target":T}
@@ -18,7 +19,7 @@
  *
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
  * - add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}; of add with run also what
- *   ps lists of unmanaged programs
+ *   ps lists of unmanaged programs; with gpus "visible":S, for the program's environment
  * - ps: {"jobs":[...], "job_of":N? (the number of that process's), "more":bool, "policy":S,
  * "device":S, "gpus":[{"index":, "label":, "name":, "uuid":, "level":, "level_name":, "caps":[S,
  * ...]}], "pid":N}; without devices that nobody has used yet. Where "after" is 0 also
@@ -39,6 +40,7 @@
  *   "timeslice_us":, "busy":x|null, "memory_bytes":, "error":S?, "swap_error":S?,
  *   "due":{"in_us":, "needs_us":N|null, "first":bool, "promoted":bool}? (what it does now is due:
  * is it boosted over its class, is it promoted to the latency class?), "swapped_bytes":?,
+ * "placed":{"gpus":[..], "why":S}? (the GPUs that were chosen for it),
  * "room":bool? (was the memory free that it said it needs?), "memory":{"said_bytes":,
  *   "gpu":, "held_bytes":, "place":N?}? (with room; place in line, 0 the first;
  *   "infeasible":true? if there is too little even if all jobs end), "requests":{..}?
@@ -61,6 +63,7 @@
 
 #define PROTO_VERSION     1
 #define PROTO_MESSAGE_MAX 65536 /* bytes; a longer message is refused */
+#define VISIBLE_MAX       1024  /* bytes of a list of GPUs */
 
 enum proto_op {
     OP_ADD,
@@ -87,6 +90,9 @@ struct request {
     uint32_t deadline_us, laxity_us; /* 0: none */
     uint64_t memory_bytes;           /* of add; 0: not said */
     uint32_t gpu;
+    uint32_t gpus; /* of add: how many are to be chosen; 0: none, the program does */
+    bool has_gpu, has_visible;
+    char visible[VISIBLE_MAX];
     pid_t pid;               /* of add, or of target when it is a pid; 0: none */
     uint64_t number;         /* of target "#12", or of "after" */
     char name[JOB_NAME_MAX]; /* of add, target or policy; "" none */
@@ -130,11 +136,14 @@ int request_preempt(const struct request *r, enum job_class class, enum preempt_
  */
 int request_min_speed(const struct request *r, enum job_class class, uint32_t now, uint32_t *out,
                       struct error *err);
+/* -EINVAL: GPUs to choose, and what does not go with that. */
+int request_place(const struct request *r, struct error *err);
 /* -EINVAL: a floor above the ceiling. */
 int request_limits(uint32_t gpu_min, uint32_t gpu_max, struct error *err);
 
 /* A field of a struct request from what a person writes as option or key `word`: class, weight,
- * budget, gpu-min, gpu-max (also with _), preempt, deadline, laxity, name, memory. -EINVAL. */
+ * budget, gpu-min, gpu-max (also with _), preempt, deadline, laxity, name, memory, gpus. -EINVAL.
+ */
 int request_text(void *request, const char *word, const char *text, struct error *err);
 
 /* One more parameter into a request. -EINVAL: no such parameter, or not a whole number where one is

@@ -38,6 +38,18 @@ static json_t *due_json(const struct job_view *v)
     return NULL;
 }
 
+/* NULL: it chose its GPUs itself. */
+static json_t *placed_json(const struct job_view *v)
+{
+    json_t *gpus = v->job.placed ? json_array() : NULL;
+    for (uint32_t i = 0; i < DEVICE_GPUS_MAX; i++) {
+        if (v->job.placed >> i & 1)
+            json_array_append_new(gpus, json_integer(i));
+    }
+    return gpus ? json_pack("{s:o, s:s}", "gpus", gpus, "why", place_reason_text(v->placed_why))
+                : NULL;
+}
+
 /* NULL: no client of an MPS server. */
 static json_t *mps_json(const struct job_view *v)
 {
@@ -134,7 +146,7 @@ json_t *job_json(const struct job_view *v)
         "{s:I, s:o, s:s, s:I, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:I, s:I, s:s, s:s, s:I, "
         "s:o, "
         "s:I, s:o, s:I, s:o, s:o, s:o*, "
-        "s:o*, s:o*, "
+        "s:o*, s:o*, s:o*, "
         "s:o*, s:o*, s:o*, s:o*, s:o, s:o, s:o, s:s*, s:o*}",
         "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
         job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
@@ -157,7 +169,7 @@ json_t *job_json(const struct job_view *v)
         "swap_error", v->swap_error[0] ? json_text(v->swap_error) : NULL, "swapped_bytes",
         v->swapped_bytes ? json_integer((json_int_t)v->swapped_bytes) : NULL, "room",
         v->job.memory_bytes ? json_boolean(v->job.room == ROOM_KEPT) : NULL, "memory",
-        memory_json(v), "due", due_json(v), "mps", mps_json(v), "level",
+        memory_json(v), "placed", placed_json(v), "due", due_json(v), "mps", mps_json(v), "level",
         level ? json_integer(least) : json_null(), "level_name",
         level ? json_string(level) : json_null(), "levels", levels, "preempt",
         blocks ? "block" : NULL, "preempt_active", blocks ? json_boolean(v->preempt_active) : NULL);
@@ -198,7 +210,7 @@ static json_t *caps_of(uint32_t caps)
                {GPU_CAP_USAGE, "usage"},         {GPU_CAP_ACTIVITY, "activity"},
                {GPU_CAP_SWAP, "swap"},           {GPU_CAP_GATE, "gate"},
                {GPU_CAP_POOL, "pool"},           {GPU_CAP_PREEMPT, "preempt"},
-               {GPU_CAP_COUNTERS, "counters"}};
+               {GPU_CAP_COUNTERS, "counters"},   {GPU_CAP_PLACE, "place"}};
     json_t *a = json_array();
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
         if (caps & all[i].bit)

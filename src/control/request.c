@@ -57,6 +57,19 @@ int request_min_speed(const struct request *r, enum job_class class, uint32_t no
     return 0;
 }
 
+int request_place(const struct request *r, struct error *err)
+{
+    if (r->has_visible && !r->gpus)
+        return error_set(err, -EINVAL, "visible needs gpus");
+    if (r->gpus && r->has_gpu)
+        return error_set(err, -EINVAL,
+                         "gpus chooses the GPU on which the memory is taken: leave out its number");
+    if (r->gpus > 1 && r->memory_bytes)
+        return error_set(err, -EINVAL,
+                         "memory is waited for on one GPU only: leave it out, or give gpus 1");
+    return 0;
+}
+
 int request_limits(uint32_t gpu_min, uint32_t gpu_max, struct error *err)
 {
     return gpu_max && gpu_min > gpu_max

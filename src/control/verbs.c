@@ -6,6 +6,7 @@
 
 #include "control/replies.h"
 #include "control/rules.h"
+#include "control/visible.h"
 #include "lib/hints_proto.h"
 #include "lib/json_text.h"
 #include "lib/log.h"
@@ -170,6 +171,28 @@ static int verb_need(struct verb *v, struct engine *e)
     return code;
 }
 
+/* Which GPU it needs memory on is known then. */
+static int verb_place(struct verb *v, struct engine *e)
+{
+    struct request *r = &v->request;
+    struct target *t = &v->target;
+    struct visible visible;
+    int code = visible_read(engine_driver(e), r->has_visible ? r->visible : NULL, r->gpus, &visible,
+                            &v->error);
+    if (code < 0)
+        return code;
+    const struct place_wish wish = {
+        .ngpus = r->gpus, .candidates = visible_mask(&visible), .memory_bytes = r->memory_bytes};
+    code = engine_place(e, t->slot, &wish, &v->error);
+    if (code < 0)
+        return code;
+    if (!engine_view(e, t->slot, &t->view))
+        return error_set(&v->error, -ESRCH, "process %d has just ended", (int)r->pid);
+    visible_write(&visible, t->view.job.placed, v->visible, sizeof(v->visible));
+    r->gpu = (uint32_t)__builtin_ctz(t->view.job.placed);
+    return 0;
+}
+
 static int verb_adopt(struct verb *v, struct engine *e)
 {
     const struct request *r = &v->request;
@@ -196,6 +219,8 @@ static int verb_adopt(struct verb *v, struct engine *e)
     if (code == -EEXIST && r->run && engine_view(e, t->slot, &t->view) &&
         t->view.job.source == JOB_RUN)
         code = 0;
+    if (code == 0 && r->gpus)
+        code = verb_place(v, e);
     if (code == 0)
         code = verb_need(v, e);
     if (code < 0 && v->adopted)
@@ -476,6 +501,8 @@ static json_t *steered(struct verb *v, const struct engine *e)
     }
     log_done(v);
     json_t *reply = reply_job(&t->view, status < 0 ? note.text : v->note[0] ? v->note : NULL);
+    if (reply && v->visible[0])
+        json_object_set_new(reply, "visible", json_text(v->visible));
     if (reply && v->request.run) {
         const struct rule_list *l = v->verbs->rules;
         reply_add_unmanaged(reply, e, &v->who);

@@ -38,10 +38,11 @@ struct verb {
     struct request request;
     int parsed; /* not 0: it is no request; the reason is in error */
     struct target target;
-    bool adopted;   /* its process was in no job before */
-    bool in_none;   /* and is in none now: there is no job to show */
-    char note[256]; /* for the reply; "" none */
-    int fd;         /* goes with the reply; -1: none */
+    bool adopted;              /* its process was in no job before */
+    bool in_none;              /* and is in none now: there is no job to show */
+    char note[256];            /* for the reply; "" none */
+    char visible[VISIBLE_MAX]; /* for the reply: the GPUs that were chosen */
+    int fd;                    /* goes with the reply; -1: none */
     struct error error;
     /* The verb is the receiver's again; reply is malloc'd JSON of at most PROTO_MESSAGE_MAX bytes,
      * NULL: no memory. */

@@ -162,6 +162,7 @@ class Words(unittest.TestCase):
             "A job": packed("control/replies.c", "job_json") | packed("cli/ps.c", "from_journal_job")
             | packed("control/replies.c", "job_and_requests"),
             "Memory": packed("control/replies.c", "memory_json"),
+            "Placed": packed("control/replies.c", "placed_json"),
             "Why": packed("control/replies.c", "why_json"),
             "Counts": packed("control/replies.c", "counts_json"),
             "Due": packed("control/replies.c", "due_json"),

@@ -14,6 +14,7 @@ static int fake_info(struct device_driver *d, unsigned gpu, struct gpu_info *out
     memset(out, 0, sizeof(*out));
     snprintf(out->name, sizeof(out->name), "Made-up \"%u\"", gpu);
     snprintf(out->uuid, sizeof(out->uuid), "GPU-%u", gpu);
+    out->caps = GPU_CAP_PLACE;
     return 0;
 }
 
@@ -217,6 +218,13 @@ void engine_started(struct engine *m, uint32_t job)
 bool engine_user_waits_full(const struct engine *m, uid_t account)
 {
     return m->waits_full && account != 0;
+}
+
+int engine_place(struct engine *m, uint32_t job, const struct place_wish *w, struct error *err)
+{
+    m->jobs[job].job.placed = w->ngpus == 1 ? w->candidates & -w->candidates : w->candidates;
+    m->jobs[job].placed_why = PLACE_IDLE;
+    return m->status ? error_set(err, m->status, "made-up trouble") : 0;
 }
 
 int engine_swap_in(struct engine *m, uint32_t job)

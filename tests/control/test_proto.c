@@ -87,6 +87,22 @@ static void accepts_each_operation(void **state)
     }
 }
 
+static void accepts_gpus(void **state)
+{
+    struct request r;
+    struct error err = {""};
+    assert_int_equal(
+        parse("{\"v\":1,\"op\":\"add\",\"pid\":3,\"gpus\":16,\"visible\":\"\"}", &r, &err), 0);
+    assert_int_equal(r.gpus, 16);
+    assert_true(r.has_visible);
+    assert_string_equal(r.visible, "");
+    assert_int_equal(request_text(&r, "gpus", "auto", &err), 0);
+    assert_int_equal(r.gpus, 1);
+}
+
+#define LONG_8(x) x x x x x x x x
+#define LONG      LONG_8(LONG_8("GPU-01234567890,")) /* 1024 bytes */
+
 /* Each with a word that the text must hold, so that it is refused for the right reason. */
 static const struct {
     const char *text;
@@ -117,6 +133,19 @@ static const struct {
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":0}", -EINVAL, "gpu and started need memory_bytes"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"started\":true}", -EINVAL, "need memory_bytes"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":16}", -EINVAL, "gpu: a whole number from 0 to 15"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpus\":0}", -EINVAL, "gpus: a whole number from 1 to 16"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpus\":17}", -EINVAL,
+     "gpus: a whole number from 1 to 16"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpus\":\"auto\"}", -EINVAL, "gpus: a whole number"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"visible\":\"0\"}", -EINVAL, "visible needs gpus"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpus\":1,\"visible\":[0]}", -EINVAL,
+     "visible: a list of GPUs of less than 1024 bytes"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpus\":1,\"visible\":\"" LONG "\"}", -EINVAL,
+     "visible: a list of GPUs of less than 1024 bytes"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpus\":1,\"memory_bytes\":5,\"gpu\":0}", -EINVAL,
+     "leave out its number"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpus\":2,\"memory_bytes\":5}", -EINVAL, "one GPU only"},
+    {"{\"v\":1,\"op\":\"set\",\"target\":1,\"gpus\":1}", -EINVAL, "unknown field 'gpus'"},
     {"{\"v\":1,\"op\":\"swap-out\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field"},
     {"{\"v\":1,\"op\":\"set\",\"target\":1}", -EINVAL,
      "class, weight, budget_us, gpu_min, gpu_max, preempt, min_speed or deadline_us"},
@@ -253,6 +282,7 @@ static void what_is_written_can_be_read(void **state)
     static const struct request all[] = {
         {.op = OP_ADD, .pid = 5, .has_class = true, .class = CLASS_BATCH, .run = true, .name = "x"},
         {.op = OP_ADD, .pid = INT32_MAX},
+        {.op = OP_ADD, .pid = 5, .gpus = 2, .has_visible = true, .visible = "0,GPU-é"},
         {.op = OP_SET, .pid = 5, .has_budget = true, .budget_us = 1000000},
         {.op = OP_SET, .pid = 5, .has_weight = true, .weight = 10000},
         {.op = OP_SET, .pid = 5, .has_gpu_min = true, .has_gpu_max = true, .gpu_max = 50},
@@ -443,10 +473,15 @@ static void shows_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(accepts_each_operation),      cmocka_unit_test(refuses_with_a_reason),
-        cmocka_unit_test(refuses_size_and_depth),      cmocka_unit_test(knows_good_names),
-        cmocka_unit_test(what_is_written_can_be_read), cmocka_unit_test(shows_a_job),
-        cmocka_unit_test(shows_sums_and_reasons),      cmocka_unit_test(shows_memory),
+        cmocka_unit_test(accepts_each_operation),
+        cmocka_unit_test(accepts_gpus),
+        cmocka_unit_test(refuses_with_a_reason),
+        cmocka_unit_test(refuses_size_and_depth),
+        cmocka_unit_test(knows_good_names),
+        cmocka_unit_test(what_is_written_can_be_read),
+        cmocka_unit_test(shows_a_job),
+        cmocka_unit_test(shows_sums_and_reasons),
+        cmocka_unit_test(shows_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -180,6 +180,30 @@ static void policies(void **state)
     close(fd);
 }
 
+/* GPUs for a program that is about to start; where they cannot be had it is no job. */
+static void places(void **state)
+{
+    struct env *e = *state;
+    int fd = dial(e->path), self = (int)getpid();
+    json_t *o = ask(e, fd, "{\"v\":1,\"op\":\"add\",\"run\":true,\"pid\":%d,\"gpus\":3}", self);
+    assert_string_equal(json_string_value(json_object_get(o, "error")),
+                        "3 GPUs are wanted, and there are 2 (GPU-0, GPU-1)");
+    assert_int_equal(code(o), E2BIG);
+    assert_int_equal(e->m->jobs[0].number, 0);
+    o = ask(e, fd, "{\"v\":1,\"op\":\"add\",\"run\":true,\"pid\":%d,\"gpus\":1,\"visible\":\"1\"}",
+            self);
+    assert_string_equal(json_string_value(json_object_get(o, "visible")), "1");
+    json_t *placed = json_object_get(json_object_get(o, "job"), "placed");
+    assert_int_equal(json_array_size(json_object_get(placed, "gpus")), 1);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(placed, "gpus"), 0)), 1);
+    assert_string_equal(json_string_value(json_object_get(placed, "why")), "no job is there");
+    assert_int_equal(code(o), 0);
+    o = ask(e, fd, "{\"v\":1,\"op\":\"set\",\"target\":\"#2\",\"weight\":7}");
+    assert_null(json_object_get(o, "visible"));
+    assert_int_equal(code(o), 0);
+    close(fd);
+}
+
 static void pages(void **state)
 {
     struct env *e = *state;
@@ -523,6 +547,7 @@ int main(void)
         TEST(a_process_that_is_gone),
         TEST(policies),
         TEST(deadlines),
+        TEST(places),
         TEST(pages),
         TEST(malformed),
         TEST(too_long),

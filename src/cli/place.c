@@ -1,0 +1,51 @@
+/* See place.h. */
+#include "cli/place.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "lib/json_text.h"
+
+#define VARIABLE "CUDA_VISIBLE_DEVICES"
+
+int place_ask(struct request *r, struct error *err)
+{
+    const char *list = getenv(VARIABLE);
+    if (!r->gpus || !list)
+        return 0;
+    if (strlen(list) >= sizeof(r->visible))
+        return error_set(err, -EINVAL, VARIABLE " is longer than %d bytes", VISIBLE_MAX - 1);
+    snprintf(r->visible, sizeof(r->visible), "%s", list);
+    r->has_visible = true;
+    return 0;
+}
+
+void place_enter(struct request *r, const json_t *reply, bool quiet)
+{
+    const char *list = json_get_text(reply, "visible");
+    if (!r->gpus || !list || strlen(list) >= sizeof(r->visible))
+        return;
+    if (r->has_visible && strcmp(r->visible, list) != 0 && !quiet)
+        cli_error("note: of " VARIABLE "=%s the program gets %s", r->visible, list);
+    snprintf(r->visible, sizeof(r->visible), "%s", list);
+    r->has_visible = true;
+    r->gpu =
+        (uint32_t)json_get_int(json_object_get(json_object_get(reply, "job"), "memory"), "gpu");
+    setenv(VARIABLE, list, 1);
+}
+
+bool place_impossible(const struct request *r, int code)
+{
+    return r->gpus && (code == -E2BIG || code == -EINVAL);
+}
+
+bool place_drop(struct request *r, int code, const struct error *err)
+{
+    const bool older = code == -EINVAL && strstr(err->text, "unknown field");
+    if (!r->gpus || !(older || code == -ENOTSUP))
+        return false;
+    r->gpus = 0;
+    r->has_visible = false;
+    return true;
+}
