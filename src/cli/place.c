@@ -21,17 +21,14 @@ int place_ask(struct request *r, struct error *err)
     return 0;
 }
 
-void place_enter(struct request *r, const json_t *reply, bool quiet)
+void place_enter(const struct request *r, const json_t *reply, bool quiet)
 {
     const char *list = json_get_text(reply, "visible");
-    if (!r->gpus || !list || strlen(list) >= sizeof(r->visible))
+    const char *now = getenv(VARIABLE);
+    if (!r->gpus || !list || (now && strcmp(now, list) == 0))
         return;
-    if (r->has_visible && strcmp(r->visible, list) != 0 && !quiet)
+    if (r->has_visible && !quiet)
         cli_error("note: of " VARIABLE "=%s the program gets %s", r->visible, list);
-    snprintf(r->visible, sizeof(r->visible), "%s", list);
-    r->has_visible = true;
-    r->gpu =
-        (uint32_t)json_get_int(json_object_get(json_object_get(reply, "job"), "memory"), "gpu");
     setenv(VARIABLE, list, 1);
 }
 

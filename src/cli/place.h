@@ -11,10 +11,9 @@
 
 /* What the variable says now, into a request that asks for GPUs. -EINVAL: it is too long. */
 int place_ask(struct request *r, struct error *err);
-/* Sets the variable to what was chosen, for this process and what it starts, and in the request,
- * should that be made again, with the GPU of its memory. Says what becomes of a variable that was
- * set, unless quiet. */
-void place_enter(struct request *r, const json_t *reply, bool quiet);
+/* Sets the variable to what was chosen, for this process and what it starts. Says what becomes of
+ * one that was set, unless quiet. */
+void place_enter(const struct request *r, const json_t *reply, bool quiet);
 /* Whether a refusal is about the GPUs that were asked for, which nobody can have. */
 bool place_impossible(const struct request *r, int code);
 /* Whether that daemon chooses no GPUs for anybody: it is an older one, or has none to choose.

@@ -21,12 +21,13 @@
 struct waiting {
     const struct room_wait *w;
     struct client *peer;
-    json_int_t number;
+    json_int_t number, gpu;
     pid_t daemon; /* that knows it by that number */
     uint64_t since_ns, answered_ns, report_ns;
+    bool detached; /* by somebody */
 };
 
-static bool room_awaited(const json_t *job)
+bool room_awaited(const json_t *job)
 {
     return json_is_false(json_object_get(job, "room"));
 }
@@ -146,11 +147,18 @@ static void room_report(struct waiting *x)
         snprintf(spent, sizeof(spent), ", for %s so far", duration(so_far, time));
     if (w->wait_us != ROOM_NO_LIMIT)
         snprintf(most, sizeof(most), ", at most %s", duration(w->wait_us * NSEC_PER_USEC, time));
-    cli_error("waiting for %.1f GiB on GPU %u%s%s%s", gib(w->request->memory_bytes),
-              w->request->gpu, spent, most, crowds);
+    cli_error("waiting for %.1f GiB on GPU %d%s%s%s", gib(w->request->memory_bytes), (int)x->gpu,
+              spent, most, crowds);
 }
 
 /* ---- asking ---- */
+
+/* With `cede run --gpus` the daemon's choice, which it may change as long as the job waits. */
+static void room_take_gpu(struct waiting *x, const json_t *job)
+{
+    const json_t *gpu = json_object_get(json_object_get(job, "memory"), "gpu");
+    x->gpu = gpu ? json_integer_value(gpu) : x->gpu;
+}
 
 /* Becomes a job, or finds that it is one. */
 static int room_enroll(struct waiting *x, bool started, json_t **job, struct error *err)
@@ -162,6 +170,7 @@ static int room_enroll(struct waiting *x, bool started, json_t **job, struct err
     if (code < 0)
         return code;
     *job = json_incref(json_object_get(reply, "job"));
+    room_take_gpu(x, *job);
     x->number = json_get_int(*job, "number");
     x->daemon = x->peer->daemon_pid;
     json_decref(reply);
@@ -187,9 +196,11 @@ static int room_look(struct waiting *x, struct error *err)
     if (r == 0)
         r = same ? client_job(x->peer, x->number, &job, err) : room_enroll(x, false, &job, err);
     client_close(x->peer);
-    if (r == -ESRCH && same)
-        return 0; /* somebody has detached it */
+    x->detached = r == -ESRCH && same;
+    if (x->detached)
+        return 0;
     bool waits = r == 0 && room_awaited(job);
+    room_take_gpu(x, job);
     json_decref(job);
     return r < 0 ? r : waits;
 }
@@ -205,9 +216,9 @@ static int room_give_up(struct waiting *x, struct error *err)
     client_close(x->peer);
     json_decref(job);
     return error_set(err, -ETIMEDOUT,
-                     "%.1f GiB were not free on GPU %u within %s; `cede ps` shows which jobs hold "
+                     "%.1f GiB were not free on GPU %d within %s; `cede ps` shows which jobs hold "
                      "memory, and --wait waits longer",
-                     gib(w->request->memory_bytes), w->request->gpu,
+                     gib(w->request->memory_bytes), (int)x->gpu,
                      duration(w->wait_us * NSEC_PER_USEC, time));
 }
 
@@ -219,12 +230,14 @@ int room_wait(const struct room_wait *w, struct client *peer, const json_t *repl
     struct waiting x = {.w = w,
                         .peer = peer,
                         .number = json_get_int(job, "number"),
+                        .gpu = w->request->gpu,
                         .daemon = peer->daemon_pid,
                         .since_ns = now,
                         .answered_ns = now,
                         .report_ns = now};
     if (!room_awaited(job) || x.number <= 0)
         return 0;
+    room_take_gpu(&x, job);
     for (;;) {
         struct error why = {""};
         const uint64_t so_far = monotonic_ns() - x.since_ns;
@@ -237,7 +250,7 @@ int room_wait(const struct room_wait *w, struct client *peer, const json_t *repl
                   NULL);
         int r = room_look(&x, &why);
         if (r == 0)
-            return 0;
+            return x.detached;
         if (r > 0)
             x.answered_ns = monotonic_ns();
         else if (r == -EPERM || r == -EACCES || r == -EINVAL || r == -EDQUOT ||

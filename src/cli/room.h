@@ -13,9 +13,12 @@ struct room_wait {
     bool quiet;
 };
 
+/* Whether that job waits. */
+bool room_awaited(const json_t *job);
 /* reply: to the request. Says on standard error how long and for whom it waits. peer: closed, whose
- * daemon becomes the one that answered last. 0: there is room, or the daemon does not report it.
- * -ETIMEDOUT: there was none in time; others: no daemon answers any more, or refuses the job. */
+ * daemon becomes the one that answered last. 0: there is room, or the daemon does not report it. 1:
+ * it is no job any more; somebody has detached it. -ETIMEDOUT: there was none in time; others: no
+ * daemon answers any more, or refuses the job. */
 int room_wait(const struct room_wait *w, struct client *peer, const json_t *reply,
               struct error *err);
 

@@ -220,7 +220,8 @@ static void run_note_unmanaged(const struct options *o, const json_t *reply)
                   w.command);
 }
 
-/* Waits for the memory that the job said it will take. */
+/* Waits for the memory that the job said it will take. Meanwhile it may have been given other GPUs.
+ */
 static int run_wait(const struct options *o, struct client *peer, const json_t *reply,
                     struct error *err)
 {
@@ -228,7 +229,16 @@ static int run_wait(const struct options *o, struct client *peer, const json_t *
         .request = &o->request, .device = o->device, .wait_us = o->wait_us, .quiet = o->quiet};
     if (w.wait_us == WAIT_DEFAULT)
         w.wait_us = o->request.class == CLASS_LATENCY ? ROOM_WAIT_US : ROOM_NO_LIMIT;
-    return room_wait(&w, peer, reply, err);
+    const int r = room_wait(&w, peer, reply, err);
+    json_t *now;
+    if (r > 0 || !o->request.gpus || !room_awaited(json_object_get(reply, "job")) ||
+        client_open(peer, NULL) < 0)
+        return r;
+    if (client_call(peer, &o->request, &now, NULL) == 0)
+        place_enter(&o->request, now, o->quiet);
+    json_decref(now);
+    client_close(peer);
+    return r;
 }
 
 /* Of many calls at once some are refused for now, or wait longer than the client does. A daemon

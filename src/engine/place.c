@@ -97,6 +97,7 @@ int place_job(struct place_names *names, const struct demand *x, const struct au
     struct job *j = &m->jobs[job];
     struct place p = {.ngangs = 0};
     struct place_wish w = *wish;
+    j->candidates = w.ngpus == 1 ? w.candidates : 0;
     if (j->rec.placed)
         return 0;
     w.candidates = place_large_enough(m, wish);
@@ -112,4 +113,58 @@ int place_job(struct place_names *names, const struct demand *x, const struct au
     place_remember(names, j->rec.uid, j->rec.name, j->rec.placed);
     model_job_changed(m, j);
     return 0;
+}
+
+/* What is free of a GPU beyond what is kept for jobs, those that wait there too. */
+static uint64_t place_spare(const struct autoswap *s, const struct model *m, unsigned gpu)
+{
+    const struct device_ops *ops = m->driver->ops;
+    uint64_t free_bytes, kept = 0;
+    if (!ops->memory_free || ops->memory_free(m->driver, gpu, &free_bytes, NULL) < 0)
+        return 0;
+    for_each_job (m, j)
+        kept += autoswap_kept(s, m, j, gpu);
+    return free_bytes > kept ? free_bytes - kept : 0;
+}
+
+/* For a latency job others have been swapped out where it is. */
+static bool place_may_move(const struct job *j)
+{
+    return model_job_waits(j) && j->candidates && j->rec.class != CLASS_LATENCY;
+}
+
+static bool place_goes_first(const struct job *a, const struct job *b)
+{
+    if (a->rec.class != b->rec.class)
+        return a->rec.class < b->rec.class;
+    return a->place != b->place ? a->place < b->place : a->rec.number < b->rec.number;
+}
+
+void place_moves(struct place_names *names, const struct autoswap *s, struct model *m)
+{
+    uint64_t spare[DEVICE_GPUS_MAX] = {0};
+    struct job *first = NULL;
+    unsigned to = 0;
+    bool any = false;
+    for_each_job (m, j)
+        any |= place_may_move(j);
+    for (unsigned d = 0; any && d < m->ngpus; d++)
+        spare[d] = place_spare(s, m, d);
+    for_each_job (m, j) {
+        for (unsigned d = 0; place_may_move(j) && d < m->ngpus; d++) {
+            if (j->candidates >> d & 1 && d != j->rec.memory_gpu &&
+                j->rec.memory_bytes <= spare[d] && (!first || place_goes_first(j, first))) {
+                first = j;
+                to = d;
+            }
+        }
+    }
+    if (!first)
+        return;
+    first->rec.placed = 1U << to;
+    first->rec.memory_gpu = to;
+    first->placed_why = PLACE_MEMORY;
+    first->first_ns = 0;
+    place_remember(names, first->rec.uid, first->rec.name, first->rec.placed);
+    model_job_changed(m, first);
 }

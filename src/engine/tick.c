@@ -111,7 +111,10 @@ static uint64_t tick_move(struct engine *e)
     if (e->swaps.moved)
         e->autoswap.at = 0;
     e->swaps.moved = false;
+    const bool looks = autoswap_looks(&e->autoswap, m);
     uint64_t next = autoswap_due(&e->autoswap, m, &what);
+    if (looks)
+        place_moves(&e->names, &e->autoswap, m);
     if (what.job == SLOT_NONE)
         return next;
     struct job *j = &m->jobs[what.job];

@@ -202,7 +202,9 @@ struct job {
     uint32_t place;                      /* too */
     bool infeasible;   /* for a while there has been too little for it even if all jobs ended: */
     uint64_t short_ns; /* since then; 0: it is not so */
-    enum place_reason placed_why; /* rec.placed; engine/place.c */
+    /* engine/place.c */
+    enum place_reason placed_why; /* rec.placed */
+    uint32_t candidates;          /* it waits, and may go there too: bit map; 0: not known */
 };
 
 /* A GPU process that no job owns. */

@@ -161,8 +161,8 @@ static void gangs(void **state)
     ceded_stop(&d);
 }
 
-/* What jobs said that they will take is not there for others: the fourth waits for the GPU that was
- * chosen for it. */
+/* What jobs said that they will take is not there for others: the fifth and the sixth wait for the
+ * GPUs that were chosen for them, and the fifth goes where there is room first. */
 static void memory(void **state)
 {
     (void)state;
@@ -176,19 +176,27 @@ static void memory(void **state)
     }
     pids[3] = start_idle("small", "1", "--memory=500M");
     await_visible("small", "SOFT-0");
-    pids[4] = SPAWN("queued", "cede", "run", "--gpus", "1", "--memory", "2G", "-n", "queued", "--",
-                    "sh", "-c", "echo $CUDA_VISIBLE_DEVICES");
-    if (!EVENTUALLY(strstr(contents("queued.err"), "waiting for 2.0 GiB on GPU 1")))
-        fail_msg("%s", contents("queued.err"));
-    assert_true(job_is("queued", "state", "queued"));
-    stop(pids[1]);
-    assert_int_equal(await_child(pids[4]), 0);
-    assert_string_equal(contents("queued.out"), "SOFT-1\n");
+    for (int i = 1; i <= 2; i++) {
+        char name[16], file[32], says[64];
+        snprintf(name, sizeof(name), "queued%d", i);
+        pids[3 + i] = SPAWN(name, "cede", "run", "--gpus", "1", "--memory", "2G", "-n", name, "--",
+                            "sh", "-c", "echo $CUDA_VISIBLE_DEVICES");
+        snprintf(file, sizeof(file), "%s.err", name);
+        snprintf(says, sizeof(says), "waiting for 2.0 GiB on GPU %d", i);
+        if (!EVENTUALLY(strstr(contents(file), says)))
+            fail_msg("%s", contents(file));
+        assert_true(job_is(name, "state", "queued"));
+    }
+    stop(pids[2]);
+    for (int i = 2; i >= 1; i--) {
+        assert_int_equal(await_child(pids[3 + i]), 0);
+        assert_string_equal(contents(i == 1 ? "queued1.out" : "queued2.out"), "SOFT-2\n");
+    }
     RUN(&result, "cede", "run", "--gpus", "1", "--memory", "4G", "true");
     assert_int_equal(status_of(result.status), 2);
-    assert_non_null(strstr(result.err, "'true' was not run: GPU 1 has 3.0 GiB of memory in all"));
+    assert_non_null(strstr(result.err, "'true' was not run: GPU 2 has 3.0 GiB of memory in all"));
     stop(pids[0]);
-    stop(pids[2]);
+    stop(pids[1]);
     stop(pids[3]);
     ceded_stop(&d);
 }

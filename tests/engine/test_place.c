@@ -16,11 +16,11 @@ static void begin(struct fixture *f)
 }
 
 /* The program of this number as a job of its own name. */
-static uint32_t job_of(struct fixture *f, unsigned i)
+static uint32_t job_as(struct fixture *f, unsigned i, enum job_class class)
 {
     struct proc_stat st;
     struct error err = {""};
-    struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT}};
+    struct job_spec spec = {.terms = {.class = class, .weight = WEIGHT_DEFAULT}};
     uint32_t job = SLOT_NONE;
     assert_int_equal(proc_stat_read(f->children[i], &st), 0);
     snprintf(spec.name, sizeof(spec.name), "job%u", i);
@@ -28,16 +28,28 @@ static uint32_t job_of(struct fixture *f, unsigned i)
     return job;
 }
 
-/* Of two GPUs; as a bit map. */
-static uint32_t place(struct fixture *f, uint32_t job, uint64_t memory_bytes)
+static uint32_t job_of(struct fixture *f, unsigned i)
+{
+    return job_as(f, i, CLASS_BATCH);
+}
+
+static uint32_t place_among(struct fixture *f, uint32_t job, uint64_t memory_bytes,
+                            uint32_t candidates)
 {
     struct error err = {""};
     struct job_view v;
-    const struct place_wish w = {.ngpus = 1, .candidates = 3, .memory_bytes = memory_bytes};
+    const struct place_wish w = {
+        .ngpus = 1, .candidates = candidates, .memory_bytes = memory_bytes};
     if (engine_place(f->m, job, &w, &err) < 0)
         fail_msg("%s", err.text);
     assert_true(engine_view(f->m, job, &v));
     return v.job.placed;
+}
+
+/* Of two GPUs; as a bit map. */
+static uint32_t place(struct fixture *f, uint32_t job, uint64_t memory_bytes)
+{
+    return place_among(f, job, memory_bytes, 3);
 }
 
 static uint32_t placed(struct fixture *f, unsigned i)
@@ -118,10 +130,78 @@ static void test_memory(void **state)
     assert_int_equal(place(f, job_of(f, 5), 50 * GIB), 1);
 }
 
+static void needs_among(struct fixture *f, uint32_t job, uint32_t gpu, uint32_t candidates)
+{
+    struct error err = {""};
+    assert_int_equal(place_among(f, job, 40 * GIB, candidates), 1U << gpu);
+    assert_int_equal(engine_need(f->m, job, 40 * GIB, gpu, &err), 0);
+    ticks(f, 2000);
+}
+
+static void needs(struct fixture *f, uint32_t job, uint32_t gpu)
+{
+    needs_among(f, job, gpu, 3);
+}
+
+static void queued_on(struct fixture *f, uint32_t job, bool queued, uint32_t gpu)
+{
+    struct job_view v;
+    assert_true(engine_view(f->m, job, &v));
+    assert_int_equal(v.queued, queued);
+    assert_int_equal(v.job.placed, 1U << gpu);
+    assert_int_equal(v.job.memory_gpu, gpu);
+}
+
+/* A job that waits for memory goes where there is room first, but overtakes nobody there. */
+static void test_moves_while_it_waits(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t jobs[6];
+    pid_t p[6];
+    f->d.has_usage = true;
+    begin(f);
+    memcpy(p, f->children, sizeof(p));
+    for (unsigned i = 0; i < 6; i++)
+        needs(f, jobs[i] = job_of(f, i), i % 2);
+    for (unsigned i = 0; i < 6; i++)
+        queued_on(f, jobs[i], i > 1, i % 2);
+    end(f, p[1]);
+    ticks(f, 3000);
+    queued_on(f, jobs[3], false, 1);
+    queued_on(f, jobs[2], true, 0);
+    end(f, p[3]);
+    ticks(f, 3000);
+    queued_on(f, jobs[5], false, 1);
+    end(f, p[5]);
+    ticks(f, 3000);
+    queued_on(f, jobs[2], false, 1);
+    queued_on(f, jobs[4], true, 0);
+}
+
+/* A job for which others have been swapped out stays where it is, and one whose user has named its
+ * GPUs stays among them. */
+static void test_stays(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t jobs[4];
+    f->d.has_usage = true;
+    begin(f);
+    for (unsigned i = 0; i < 4; i++)
+        jobs[i] = job_as(f, i, i == 2 ? CLASS_LATENCY : CLASS_BATCH);
+    for (unsigned i = 0; i < 3; i++)
+        needs(f, jobs[i], i % 2);
+    needs_among(f, jobs[3], 0, 1);
+    end(f, f->children[1]);
+    ticks(f, 3000);
+    queued_on(f, jobs[2], true, 0);
+    queued_on(f, jobs[3], true, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_promise), T(test_promise_ends), T(test_record), T(test_unmanaged), T(test_memory),
+        T(test_promise), T(test_promise_ends),         T(test_record), T(test_unmanaged),
+        T(test_memory),  T(test_moves_while_it_waits), T(test_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
