@@ -47,20 +47,11 @@ static void in_words(const struct advised *a, char *buf, size_t size)
 
 /* ---- what `cede ps` says of jobs of these names ---- */
 
-static const json_t *next_told(const json_t *jobs, const char *name, const json_t *after)
+static bool is_told(const json_t *job, const char *name)
 {
-    const json_t *job;
-    size_t i;
-    json_array_foreach(jobs, i, job)
-    {
-        const char *own = json_get_text(job, "name");
-        if (after)
-            after = job == after ? NULL : after;
-        else if (own && strcmp(own, name) == 0 &&
-                 json_is_number(json_object_get(json_object_get(job, "mps"), "speed")))
-            return job;
-    }
-    return NULL;
+    const char *own = json_get_text(job, "name");
+    return own && strcmp(own, name) == 0 &&
+           json_is_number(json_object_get(json_object_get(job, "mps"), "speed"));
 }
 
 /* They are alone in one MPS server, at the same time. */
@@ -81,15 +72,24 @@ static bool are_together(const json_t *jobs, const json_t *a, const json_t *b)
     return unit > 0 && there == 2;
 }
 
+static double speed_of(const json_t *job)
+{
+    return json_number_value(json_object_get(json_object_get(job, "mps"), "speed"));
+}
+
 static bool measured(const json_t *jobs, const char *a, const char *b, double speeds[2])
 {
-    const json_t *first = NULL, *second = NULL;
-    while ((first = next_told(jobs, a, first))) {
-        while ((second = next_told(jobs, b, second))) {
-            if (first == second || !are_together(jobs, first, second))
+    const json_t *first, *second;
+    size_t i, k;
+    json_array_foreach(jobs, i, first)
+    {
+        json_array_foreach(jobs, k, second)
+        {
+            if (i == k || !is_told(first, a) || !is_told(second, b) ||
+                !are_together(jobs, first, second))
                 continue;
-            speeds[0] = json_number_value(json_object_get(json_object_get(first, "mps"), "speed"));
-            speeds[1] = json_number_value(json_object_get(json_object_get(second, "mps"), "speed"));
+            speeds[0] = speed_of(first);
+            speeds[1] = speed_of(second);
             return true;
         }
     }
