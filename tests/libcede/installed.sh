@@ -1,5 +1,5 @@
 #!/bin/sh
-# What is installed is enough to build and run examples/requests.c, shared and static, and leases.c; each header stands
+# What is installed is enough to build and run examples/requests.c, shared and static, leases.c and step.c; each header stands
 # alone in C11 and, with a compiler for it, in C++17; only names of ours are exported. Skips (77) without a compiler or
 # pkg-config.
 #
@@ -19,6 +19,8 @@ cc -Wall -Werror "$2/examples/requests.c" $(pkg-config --cflags --libs cede) -o 
 cc -Wall -Werror "$2/examples/requests.c" $(pkg-config --cflags cede) "$lib/libcede.a" -pthread -o "$d/static"
 # shellcheck disable=SC2046
 cc -Wall -Werror "$2/examples/leases.c" $(pkg-config --cflags --libs cede) -o "$d/leases"
+# shellcheck disable=SC2046
+cc -Wall -Werror "$2/examples/step.c" $(pkg-config --cflags --libs cede) -o "$d/step"
 find "$d/root" -path '*/include/cede/*.h' >"$d/headers"
 [ -s "$d/headers" ]
 while read -r header; do
@@ -27,6 +29,7 @@ while read -r header; do
         c++ -std=c++17 -Wall -Wextra -pedantic -Werror -fsyntax-only -I"${header%/cede/*}" -x c++ "$header"
     fi
 done <"$d/headers"
+LD_LIBRARY_PATH=$lib "$d/step" | grep -q '^108 tokens in .* steps'
 LD_LIBRARY_PATH=$lib "$d/shared" | grep -q '^100 requests'
 LD_LIBRARY_PATH=$lib "$d/leases" | grep -q 'leases on the first of .*ok$'
 "$d/static" | grep -q '^100 requests'

@@ -4,6 +4,7 @@
 #define CEDE_TESTS_LIBCEDE_FAKE_GPU_FAKE_GPU_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct fake_launch {
@@ -16,11 +17,13 @@ struct fake_launch {
 
 struct fake_cuda {
     void *current; /* of every thread that has pushed none */
-    atomic_int streams, streams_made, contexts, modules, pinned, pushed;
+    atomic_int streams, streams_made, contexts, modules, pinned, pushed, events, memory;
     atomic_int occupancy_asked, last_priority, fail_streams;
     atomic_int bad;         /* calls that a real driver would refuse or die of */
     atomic_int busy;        /* nothing that is launched ends */
     atomic_int fail_launch; /* the n-th from now; 0: none */
+    atomic_int fail_make;   /* the n-th event or memory from now; 0: none */
+    atomic_int fail_work;   /* the n-th event that is waited for or asked for; 0: none */
     unsigned n;             /* launches */
     struct fake_launch launch[256];
     /* fake_graph.c: what there is now, and what was done */
@@ -43,6 +46,37 @@ struct fake_stream {
 struct fake_nvml {
     atomic_int percent[2], asked;
 };
+
+/* ---- fake_streams.c: what is put into streams runs later, in order, on the thread that lets it
+ * ---
+ */
+
+/* Runs the next n things in all streams. What an event is waited for runs too, and each query of
+ * an event runs one. */
+void fake_run(unsigned n);
+/* From now on, until fake_capture_end(), what is put into streams becomes a graph. */
+struct fake_graph;
+struct fake_graph *fake_capture(void);
+void fake_capture_end(void);
+void fake_replay(const struct fake_graph *g);
+void fake_graph_free(struct fake_graph *g);
+/* For fake_cuda.c. True: it is a kernel of the future map. */
+int fake_launch_future(const char *text, unsigned blocks, unsigned threads, void **params);
+void fake_drain(void);
+int fake_fails_to_make(void);
+
+/* ---- fake_ptx.c: kernels, from the text of their module
+ * ------------------------------------------
+ */
+
+/* Copies the parameters; how many there are. text: the module's, from the kernel's name on. */
+unsigned fake_ptx_params(const char *text, void **params, uint64_t *out);
+/* Of a kernel that had its parameters copied. */
+void fake_ptx_run(const char *name, const uint64_t *params, unsigned blocks, unsigned threads);
+
+/* The driver's, for tests' own work. */
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream);
+int cuLaunchHostFunc(void *stream, void (*call)(void *), void *arg);
 
 extern struct fake_cuda fake_cuda;
 extern char fake_contexts[2]; /* of the GPUs */

@@ -1,0 +1,249 @@
+/* libcede: the future map; see cede/future.h. Memory, launches and a lock around the bookkeeping of
+ * slots (pure/future_slots.h). What the kernels do is in future_kernels.h, and runs here for maps
+ * without a GPU. */
+#include "libcede/future.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libcede/api.h"
+#include "libcede/pure/future_slots.h"
+#include "libcede/step_gpu.h"
+
+struct cede_futures {
+    struct step_gpu *gpu;             /* NULL: the addresses below are the host's */
+    uint64_t ring, place, missing_at; /* addresses for kernels: slots, place, missing */
+    volatile uint32_t *missing;
+    uint32_t mask;
+    pthread_mutex_t lock; /* what follows */
+    struct future_slots *slots;
+    struct gpu_error error;
+};
+
+CEDE_API void cede_future_defaults(struct cede_future_config *c)
+{
+    *c = (struct cede_future_config){.size = sizeof(*c), .slots = 4096};
+}
+
+static void future_free(struct cede_futures *f)
+{
+    if (f->gpu) {
+        if (f->ring)
+            cede_step_gpu_memory_end(f->gpu, f->ring);
+        if (f->missing)
+            cede_step_gpu_pinned_end(f->gpu, (void *)f->missing);
+        cede_step_gpu_close(f->gpu);
+    } else {
+        free((void *)(uintptr_t)f->ring);
+        free((void *)f->missing);
+    }
+    free(f->slots);
+    free(f);
+}
+
+static int future_set_up(struct cede_futures *f, const struct cede_future_config *c)
+{
+    /* `place` is behind the slots */
+    size_t slots = c->slots * sizeof(struct future_slot), bytes = slots + 2 * sizeof(uint32_t);
+    void *words = NULL;
+    int r = cede_slots_new(c->slots, &f->slots);
+    f->mask = c->slots - 1;
+    if (r == 0 && c->flags & CEDE_FUTURE_NO_GPU) {
+        f->ring = (uint64_t)(uintptr_t)calloc(1, bytes);
+        words = calloc(1, sizeof(uint32_t));
+        f->missing_at = (uint64_t)(uintptr_t)words;
+        r = f->ring && words ? 0 : -ENOMEM;
+    } else if (r == 0) {
+        r = cede_step_gpu_open(&f->gpu, &f->error);
+        if (r == 0)
+            r = cede_step_gpu_memory(f->gpu, bytes, &f->ring, &f->error);
+        if (r == 0)
+            r = cede_step_gpu_pinned(f->gpu, sizeof(uint32_t), &words, &f->missing_at, &f->error);
+    }
+    f->missing = words;
+    f->place = f->ring + slots;
+    return r;
+}
+
+CEDE_API int cede_future_open(const struct cede_future_config *config, struct cede_futures **out)
+{
+    struct cede_future_config c;
+    if (!out)
+        return -EINVAL;
+    *out = NULL;
+    cede_future_defaults(&c);
+    c = config ? *config : c;
+    if (c.size != sizeof(c) || c.flags & ~(unsigned)CEDE_FUTURE_NO_GPU)
+        return -EINVAL;
+    struct cede_futures *f = calloc(1, sizeof(*f));
+    if (!f)
+        return -ENOMEM;
+    int r = future_set_up(f, &c);
+    if (r) {
+        future_free(f);
+        return r;
+    }
+    pthread_mutex_init(&f->lock, NULL);
+    *out = f;
+    return 0;
+}
+
+CEDE_API void cede_future_close(struct cede_futures *f)
+{
+    if (!f)
+        return;
+    pthread_mutex_destroy(&f->lock);
+    future_free(f);
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+CEDE_API int cede_future_reserve(struct cede_futures *f, unsigned n, int64_t *symbol)
+{
+    uint32_t position;
+    if (!f || !symbol)
+        return -EINVAL;
+    pthread_mutex_lock(&f->lock);
+    int r = cede_slots_reserve(f->slots, n, &position);
+    pthread_mutex_unlock(&f->lock);
+    if (r == 0)
+        *symbol = -(int64_t)position - 1;
+    return r;
+}
+
+static bool future_is_symbol(int64_t symbol)
+{
+    return symbol < 0 && symbol >= -CEDE_FUTURE_POSITIONS;
+}
+
+CEDE_API int cede_future_release(struct cede_futures *f, int64_t symbol)
+{
+    if (!f)
+        return -EINVAL;
+    if (!future_is_symbol(symbol))
+        return -ENOENT;
+    pthread_mutex_lock(&f->lock);
+    int r = cede_slots_release(f->slots, (uint32_t)(-symbol - 1));
+    pthread_mutex_unlock(&f->lock);
+    return r;
+}
+
+CEDE_API int cede_future_get_statistics(struct cede_futures *f, struct cede_future_statistics *out,
+                                        size_t size)
+{
+    if (!f || !out || size != sizeof(*out))
+        return -EINVAL;
+    uint32_t tag = *f->missing;
+    pthread_mutex_lock(&f->lock);
+    *out =
+        (struct cede_future_statistics){.slots = f->slots->slots,
+                                        .free = slots_free(f->slots),
+                                        .missing = tag == UINT32_MAX ? INT64_MIN : -(int64_t)tag};
+    memcpy(out->error, f->error.text, sizeof(out->error));
+    pthread_mutex_unlock(&f->lock);
+    return 0;
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+static int future_launch(struct cede_futures *f, enum future_kernel k, unsigned n, void **params,
+                         void *stream)
+{
+    struct gpu_error e;
+    int r = cede_step_gpu_launch(f->gpu, k, n, params, stream, &e);
+    if (r) {
+        pthread_mutex_lock(&f->lock);
+        f->error = e;
+        pthread_mutex_unlock(&f->lock);
+    }
+    return r;
+}
+
+static bool future_is_array(const struct cede_future_array *a)
+{
+    return a && a->address && a->n && (a->bytes == 4 || a->bytes == 8);
+}
+
+static int future_put_store(struct cede_futures *f, void *stream, const struct cede_future_array *a,
+                            uint64_t place, uint32_t tag)
+{
+    struct cede_future_array v = *a;
+    v.stride = v.stride ? v.stride : 1;
+    void *params[] = {&f->ring, &f->mask, &place, &tag, &v.n, &v.address, &v.stride, &v.bytes};
+    if (f->gpu)
+        return future_launch(f, FUTURE_STORE, v.n, params, stream);
+    for (uint32_t i = 0; i < v.n; i++)
+        future_store(i, (struct future_slot *)(uintptr_t)f->ring, f->mask,
+                     (const uint32_t *)(uintptr_t)place, tag, v.n,
+                     (const char *)(uintptr_t)v.address, v.stride, v.bytes);
+    return 0;
+}
+
+CEDE_API int cede_future_store(struct cede_futures *f, void *stream,
+                               const struct cede_future_array *values, int64_t symbol)
+{
+    if (!f || !future_is_array(values) || values->n > f->mask + 1 || !future_is_symbol(symbol))
+        return -EINVAL;
+    return future_put_store(f, stream, values, 0, (uint32_t)-symbol);
+}
+
+CEDE_API int cede_future_store_placed(struct cede_futures *f, void *stream,
+                                      const struct cede_future_array *values)
+{
+    return f && future_is_array(values) ? future_put_store(f, stream, values, f->place, 0)
+                                        : -EINVAL;
+}
+
+CEDE_API int cede_future_place(struct cede_futures *f, void *stream, int64_t symbol, unsigned n)
+{
+    if (!f || !future_is_symbol(symbol) || n > f->mask + 1)
+        return -EINVAL;
+    uint32_t tag = (uint32_t)-symbol;
+    void *params[] = {&f->place, &tag, &n};
+    if (f->gpu)
+        return future_launch(f, FUTURE_PLACE, 1, params, stream);
+    future_place((uint32_t *)(uintptr_t)f->place, tag, n);
+    return 0;
+}
+
+CEDE_API int cede_future_resolve(struct cede_futures *f, void *stream,
+                                 const struct cede_future_array *inputs)
+{
+    if (!f || !future_is_array(inputs))
+        return -EINVAL;
+    struct cede_future_array v = *inputs;
+    v.stride = v.stride ? v.stride : 1;
+    void *params[] = {&f->ring, &f->mask, &f->missing_at, &v.n, &v.address, &v.stride, &v.bytes};
+    if (f->gpu)
+        return future_launch(f, FUTURE_RESOLVE, v.n, params, stream);
+    for (uint32_t i = 0; i < v.n; i++)
+        future_resolve(i, (const struct future_slot *)(uintptr_t)f->ring, f->mask,
+                       (uint32_t *)(uintptr_t)f->missing_at, v.n, (char *)(uintptr_t)v.address,
+                       v.stride, v.bytes);
+    return 0;
+}
+
+/* ---- for the overlap loop -------------------------------------------------------------------- */
+
+bool cede_future_on_gpu(const struct cede_futures *f)
+{
+    return f->gpu != NULL;
+}
+
+int cede_future_copy_out(struct cede_futures *f, void *stream, int64_t symbol, unsigned n,
+                         struct future_slot *to, struct gpu_error *e)
+{
+    int r = 0;
+    uint32_t at = (uint32_t)(-symbol - 1) & f->mask;
+    for (unsigned done = 0, part; r == 0 && done < n; done += part, at = 0) {
+        part = n - done < f->mask + 1 - at ? n - done : f->mask + 1 - at;
+        uint64_t from = f->ring + at * sizeof(*to);
+        if (f->gpu)
+            r = cede_step_gpu_copy_out(f->gpu, to + done, from, part * sizeof(*to), stream, e);
+        else
+            memcpy(to + done, (const void *)(uintptr_t)from, part * sizeof(*to));
+    }
+    return r;
+}

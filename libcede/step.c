@@ -1,0 +1,527 @@
+/* libcede: the overlap loop; see cede/step.h. Calls the program's functions and the GPU in the
+ * order that the pure part says (pure/step_order.h); times are summed up by pure/step_times.h. The
+ * lock is for what other threads call, and is never held while the program or the GPU is called. */
+#include "cede/step.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libcede/api.h"
+#include "libcede/clock.h"
+#include "libcede/future.h"
+#include "libcede/pure/step_order.h"
+#include "libcede/pure/step_times.h"
+#include "libcede/step_gpu.h"
+
+#define LANES (CEDE_STEP_DEPTH_MAX + 1)
+
+struct step_lane {
+    struct cede_step step;
+    void *began, *ended; /* events */
+    bool marked;         /* both are in the stream */
+    bool follows;        /* a step, with nothing but the loop's work between */
+    struct future_slot *copied;
+    int64_t *result;
+};
+
+struct cede_step_loop {
+    struct cede_step_config config;
+    struct step_gpu *gpu; /* NULL: none */
+    void *stream;
+    struct step_lane lanes[LANES]; /* by number, of depth + 1 */
+    uint64_t launched;             /* number of the last step */
+    pthread_mutex_t lock;          /* what follows; `inside` for the others of its thread as well */
+    struct step_order *order;
+    struct step_times times;
+    struct cede_step_statistics s;
+    bool inside;     /* a thread is in cede_step_once() or cede_step_close() */
+    bool scheduling; /* `schedule` is called */
+    bool failed;     /* step `launched` was not launched; what follows waits for its end */
+};
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+CEDE_API void cede_step_defaults(struct cede_step_config *c)
+{
+    *c = (struct cede_step_config){.size = sizeof(*c), .depth = 2, .batch = 256, .requests = 1024};
+}
+
+static struct step_lane *step_lane(struct cede_step_loop *l, uint64_t number)
+{
+    return &l->lanes[number % (l->config.depth + 1)];
+}
+
+static void step_free(struct cede_step_loop *l)
+{
+    for (unsigned i = 0; i < LANES; i++) {
+        struct step_lane *n = &l->lanes[i];
+        if (n->began)
+            cede_step_gpu_event_end(l->gpu, n->began);
+        if (n->ended)
+            cede_step_gpu_event_end(l->gpu, n->ended);
+        if (l->gpu && n->copied)
+            cede_step_gpu_pinned_end(l->gpu, n->copied);
+        else
+            free(n->copied);
+        free(n->result);
+    }
+    if (l->gpu && l->stream && !l->config.stream)
+        cede_step_gpu_stream_end(l->gpu, l->stream);
+    cede_step_gpu_close(l->gpu);
+    cede_order_free(l->order);
+    free(l);
+}
+
+static int step_set_up_lane(struct cede_step_loop *l, struct step_lane *n, struct gpu_error *e)
+{
+    size_t bytes = l->config.batch * sizeof(*n->copied);
+    void *copied = NULL;
+    uint64_t unused;
+    int r = 0;
+    n->step.lane = (unsigned)(n - l->lanes);
+    n->step.stream = l->stream;
+    if (l->config.futures) {
+        n->result = calloc(l->config.batch, sizeof(*n->result));
+        if (l->gpu)
+            r = cede_step_gpu_pinned(l->gpu, bytes, &copied, &unused, e);
+        else
+            copied = calloc(1, bytes);
+        n->copied = copied;
+        if (r == 0 && !(n->result && copied))
+            r = -ENOMEM;
+    }
+    if (r == 0 && l->gpu)
+        r = cede_step_gpu_event(l->gpu, false, &n->began, e);
+    if (r == 0 && l->gpu)
+        r = cede_step_gpu_event(l->gpu, !(l->config.flags & CEDE_STEP_SPIN), &n->ended, e);
+    return r;
+}
+
+static int step_set_up(struct cede_step_loop *l)
+{
+    const struct cede_step_config *c = &l->config;
+    struct gpu_error e;
+    int r = cede_order_new(c->depth, c->batch, c->requests, &l->order);
+    if (r == 0 && !(c->flags & CEDE_STEP_NO_GPU))
+        r = cede_step_gpu_open(&l->gpu, &e);
+    l->stream = c->stream;
+    if (r == 0 && l->gpu && !l->stream)
+        r = cede_step_gpu_stream(l->gpu, &l->stream, &e);
+    for (unsigned i = 0; r == 0 && i <= c->depth; i++)
+        r = step_set_up_lane(l, &l->lanes[i], &e);
+    return r;
+}
+
+static int step_check(const struct cede_step_config *c)
+{
+    struct cede_future_statistics s;
+    bool gpu = !(c->flags & CEDE_STEP_NO_GPU);
+    if (c->size != sizeof(*c) || c->flags & ~(unsigned)(CEDE_STEP_NO_GPU | CEDE_STEP_SPIN) ||
+        !c->schedule || !c->launch || !c->finish)
+        return -EINVAL;
+    if (c->futures && (cede_future_get_statistics(c->futures, &s, sizeof(s)) ||
+                       s.slots < c->batch || cede_future_on_gpu(c->futures) != gpu))
+        return -EINVAL;
+    return 0;
+}
+
+CEDE_API int cede_step_open(const struct cede_step_config *config, struct cede_step_loop **out)
+{
+    if (!out)
+        return -EINVAL;
+    *out = NULL;
+    int r = config ? step_check(config) : -EINVAL;
+    if (r)
+        return r;
+    struct cede_step_loop *l = calloc(1, sizeof(*l));
+    if (!l)
+        return -ENOMEM;
+    l->config = *config;
+    r = step_set_up(l);
+    if (r) {
+        step_free(l);
+        return r;
+    }
+    pthread_mutex_init(&l->lock, NULL);
+    *out = l;
+    return 0;
+}
+
+/* -EDEADLK: one of the program's functions calls. */
+static int step_enter(struct cede_step_loop *l)
+{
+    pthread_mutex_lock(&l->lock);
+    int r = l->inside ? -EDEADLK : 0;
+    l->inside = true;
+    pthread_mutex_unlock(&l->lock);
+    return r;
+}
+
+static void step_tell_left(struct cede_step_loop *l)
+{
+    void *user;
+    int reason;
+    for (;;) {
+        pthread_mutex_lock(&l->lock);
+        bool any = cede_order_take_left(l->order, &user, &reason);
+        l->s.left += any;
+        pthread_mutex_unlock(&l->lock);
+        if (!any)
+            return;
+        if (l->config.left)
+            l->config.left(l->config.arg, user, reason);
+    }
+}
+
+CEDE_API int cede_step_close(struct cede_step_loop *l)
+{
+    struct gpu_error e;
+    int r = l ? step_enter(l) : 0;
+    if (!l || r)
+        return r;
+    const struct order_step *s;
+    while ((s = cede_order_oldest(l->order))) {
+        if (step_lane(l, s->number)->marked)
+            (void)cede_step_gpu_wait(l->gpu, step_lane(l, s->number)->ended, &e);
+        cede_order_finish(l->order, 0);
+        cede_order_finished(l->order);
+    }
+    int64_t symbol;
+    while (cede_order_take_free(l->order, &symbol))
+        cede_future_release(l->config.futures, symbol);
+    cede_order_leave_all(l->order, -ECANCELED);
+    step_tell_left(l);
+    pthread_mutex_destroy(&l->lock);
+    step_free(l);
+    return 0;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+CEDE_API int cede_step_join(struct cede_step_loop *l, void *user, struct cede_scope *scope,
+                            int64_t timeout_us, uint64_t *id)
+{
+    if (!l || !id || timeout_us < 0)
+        return -EINVAL;
+    uint64_t deadline = timeout_us == CEDE_NO_TIMEOUT
+                            ? TIME_NEVER
+                            : time_after(cede_clock_now_ns(), (uint64_t)timeout_us, NSEC_PER_USEC);
+    pthread_mutex_lock(&l->lock);
+    int r = cede_order_join(l->order, user, scope, deadline, id);
+    l->s.joined += r == 0;
+    pthread_mutex_unlock(&l->lock);
+    return r;
+}
+
+CEDE_API int cede_step_leave(struct cede_step_loop *l, uint64_t id, int reason)
+{
+    if (!l)
+        return -EINVAL;
+    pthread_mutex_lock(&l->lock);
+    int r = cede_order_leave(l->order, id, reason);
+    pthread_mutex_unlock(&l->lock);
+    return r;
+}
+
+CEDE_API int cede_step_add(struct cede_step_loop *l, uint64_t id, int64_t *symbol)
+{
+    int64_t unwanted;
+    if (!l)
+        return -EINVAL;
+    pthread_mutex_lock(&l->lock);
+    int r = l->scheduling ? cede_order_add(l->order, id, symbol ? symbol : &unwanted) : -EPERM;
+    pthread_mutex_unlock(&l->lock);
+    return r;
+}
+
+static int step_scope_stopped(const void *scope)
+{
+    return cede_scope_cancelled(scope);
+}
+
+/* ---- a step begins --------------------------------------------------------------------------- */
+
+/* Whether one more step may be scheduled. Its slots have to be free before the program is asked:
+ * only then is it known that what it schedules can be launched. */
+static int step_may_begin(struct cede_step_loop *l)
+{
+    struct cede_future_statistics s;
+    unsigned running = cede_order_running(l->order);
+    if (running == l->config.depth || l->failed)
+        return 0;
+    if (!l->config.futures)
+        return 1;
+    cede_future_get_statistics(l->config.futures, &s, sizeof(s));
+    if (s.free >= l->config.batch)
+        return 1;
+    pthread_mutex_lock(&l->lock);
+    l->s.blocked += running > 0;
+    pthread_mutex_unlock(&l->lock);
+    return running ? 0 : -ENOBUFS;
+}
+
+/* Whether every step has run. */
+static bool step_stream_empty(struct cede_step_loop *l)
+{
+    struct gpu_error e;
+    const struct step_lane *last = step_lane(l, l->launched);
+    return !cede_order_running(l->order) || !last->marked ||
+           cede_step_gpu_done(l->gpu, last->ended, &e) != 0;
+}
+
+static int step_launch_marked(struct cede_step_loop *l, struct step_lane *n, struct gpu_error *e)
+{
+    struct cede_step *s = &n->step;
+    int r = l->gpu ? cede_step_gpu_record(l->gpu, n->began, l->stream, e) : 0;
+    if (r == 0) {
+        r = l->config.launch(l->config.arg, s);
+        snprintf(e->text, sizeof(e->text), "step %llu: launch() returned %d",
+                 (unsigned long long)s->number, r);
+        r = r < 0 ? r : 0;
+    }
+    if (r == 0 && s->symbol)
+        r = cede_future_copy_out(l->config.futures, l->stream, s->symbol, s->n, n->copied, e);
+    /* Also after a failure: what was launched before it has to have run when the step is finished.
+     */
+    struct gpu_error unused;
+    int marked = l->gpu ? cede_step_gpu_record(l->gpu, n->ended, l->stream, r ? &unused : e) : 0;
+    n->marked = l->gpu && marked == 0;
+    return r ? r : marked;
+}
+
+static void step_note_error(struct cede_step_loop *l, const struct gpu_error *e)
+{
+    pthread_mutex_lock(&l->lock);
+    memcpy(l->s.error, e->text, sizeof(l->s.error));
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void step_launch(struct cede_step_loop *l, const struct order_step *o, uint64_t schedule_ns)
+{
+    struct step_lane *n = step_lane(l, o->number);
+    struct cede_step *s = &n->step;
+    struct gpu_error e;
+    bool empty = step_stream_empty(l);
+    uint64_t from = cede_clock_now_ns();
+    if (l->config.futures && s->n)
+        s->error = cede_future_reserve(l->config.futures, s->n, &s->symbol);
+    n->marked = false;
+    snprintf(e.text, sizeof(e.text), "step %llu: others took the map's slots",
+             (unsigned long long)s->number);
+    if (!s->error)
+        s->error = step_launch_marked(l, n, &e);
+    uint64_t launch_ns = cede_clock_now_ns() - from;
+    if (s->error)
+        step_note_error(l, &e);
+    pthread_mutex_lock(&l->lock);
+    cede_order_launched(l->order, s->symbol);
+    n->follows = cede_times_launched(&l->times, schedule_ns, launch_ns, empty);
+    pthread_mutex_unlock(&l->lock);
+    l->launched = o->number;
+    l->failed = s->error != 0;
+}
+
+/* 1: a step was launched. 0: none may be, or there is nothing to run. */
+static int step_begin(struct cede_step_loop *l)
+{
+    int r = step_may_begin(l);
+    if (r <= 0)
+        return r;
+    pthread_mutex_lock(&l->lock);
+    struct order_step *o = cede_order_begin(l->order);
+    l->scheduling = true;
+    pthread_mutex_unlock(&l->lock);
+
+    struct cede_step *s = &step_lane(l, o->number)->step;
+    *s = (struct cede_step){
+        .number = o->number, .stream = l->stream, .lane = s->lane, .user = o->user};
+    uint64_t from = cede_clock_now_ns();
+    r = l->config.schedule(l->config.arg, s);
+    uint64_t schedule_ns = cede_clock_now_ns() - from;
+
+    pthread_mutex_lock(&l->lock);
+    l->scheduling = false;
+    s->n = o->n;
+    if (r <= 0)
+        cede_order_abandon(l->order);
+    pthread_mutex_unlock(&l->lock);
+    if (r > 0)
+        step_launch(l, o, schedule_ns);
+    return r;
+}
+
+/* ---- a step ends ----------------------------------------------------------------------------- */
+
+static int step_wait(struct cede_step_loop *l, struct step_lane *n, struct gpu_error *e)
+{
+    int r;
+    if (!n->marked)
+        return 0;
+    if (!(l->config.flags & CEDE_STEP_SPIN))
+        return cede_step_gpu_wait(l->gpu, n->ended, e);
+    while ((r = cede_step_gpu_done(l->gpu, n->ended, e)) == 0)
+        ;
+    return r < 0 ? r : 0;
+}
+
+static int step_read_results(struct step_lane *n, struct gpu_error *e)
+{
+    struct cede_step *s = &n->step;
+    for (unsigned i = 0; s->symbol && i < s->n; i++) {
+        int r = future_value(&n->copied[i], cede_future_symbol(s->symbol, i), &n->result[i]);
+        if (r) {
+            snprintf(e->text, sizeof(e->text),
+                     "step %llu has no result of request %u of %u: cede_future_store() all in "
+                     "launch()",
+                     (unsigned long long)s->number, i, s->n);
+            return r;
+        }
+    }
+    return 0;
+}
+
+/* Its times on the GPU. */
+static void step_gpu_times(struct cede_step_loop *l, const struct step_lane *n, uint64_t *gpu,
+                           uint64_t *gap)
+{
+    const struct step_lane *before = step_lane(l, n->step.number - 1);
+    *gpu = *gap = 0;
+    if (!n->marked || n->step.error)
+        return;
+    int64_t ns = cede_step_gpu_elapsed_ns(l->gpu, n->began, n->ended);
+    *gpu = ns > 0 ? (uint64_t)ns : 0;
+    if (n->follows && before->marked) {
+        ns = cede_step_gpu_elapsed_ns(l->gpu, before->ended, n->began);
+        *gap = ns > 0 ? (uint64_t)ns : 0;
+    }
+}
+
+static void step_count(struct cede_step_loop *l, const struct cede_step *s)
+{
+    l->s.steps++;
+    l->s.failed += s->error != 0;
+    for (unsigned i = 0; !s->error && i < s->n; i++) {
+        l->s.results++;
+        l->s.surplus += s->surplus[i];
+    }
+}
+
+/* Waits for the oldest step and finishes it. */
+static int step_finish(struct cede_step_loop *l)
+{
+    const struct order_step *o = cede_order_oldest(l->order);
+    struct step_lane *n = step_lane(l, o->number);
+    struct cede_step *s = &n->step;
+    struct gpu_error e;
+    uint64_t gpu, gap, from = cede_clock_now_ns();
+    int r = step_wait(l, n, &e);
+    uint64_t wait_ns = cede_clock_now_ns() - from;
+    if (!s->error && r == 0)
+        r = step_read_results(n, &e);
+    if (!s->error && r) {
+        s->error = r;
+        step_note_error(l, &e);
+    }
+    l->failed = l->failed && s->number != l->launched;
+    step_gpu_times(l, n, &gpu, &gap);
+    bool empty = step_stream_empty(l);
+
+    pthread_mutex_lock(&l->lock);
+    cede_order_finish(l->order, s->error);
+    s->surplus = o->surplus;
+    s->result = s->symbol && !s->error ? n->result : NULL;
+    step_count(l, s);
+    pthread_mutex_unlock(&l->lock);
+    int64_t symbol;
+    while (cede_order_take_free(l->order, &symbol))
+        cede_future_release(l->config.futures, symbol);
+
+    from = cede_clock_now_ns();
+    r = l->config.finish(l->config.arg, s);
+    uint64_t finish_ns = cede_clock_now_ns() - from;
+    pthread_mutex_lock(&l->lock);
+    cede_order_finished(l->order);
+    cede_times_finished(&l->times, wait_ns, finish_ns, gpu, gap, empty);
+    pthread_mutex_unlock(&l->lock);
+    return r < 0 ? r : 0;
+}
+
+static bool step_has_run(struct cede_step_loop *l)
+{
+    struct gpu_error e;
+    const struct order_step *o = cede_order_oldest(l->order);
+    const struct step_lane *n = step_lane(l, o->number);
+    return !n->marked || cede_step_gpu_done(l->gpu, n->ended, &e) != 0;
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static int step_turn(struct cede_step_loop *l)
+{
+    bool stopped = cede_scope_cancelled(l->config.scope), done = false;
+    pthread_mutex_lock(&l->lock);
+    cede_order_expire(l->order, cede_clock_now_ns(), step_scope_stopped);
+    pthread_mutex_unlock(&l->lock);
+    step_tell_left(l);
+    int r = stopped ? 0 : step_begin(l);
+    if (r < 0)
+        return r;
+    done = r > 0;
+    for (unsigned running; (running = cede_order_running(l->order)) > 0; done = true) {
+        if (running < l->config.depth && done && !step_has_run(l))
+            break;
+        r = step_finish(l);
+        step_tell_left(l);
+        if (r < 0)
+            return r;
+    }
+    if (!done) {
+        pthread_mutex_lock(&l->lock);
+        cede_times_idle(&l->times);
+        pthread_mutex_unlock(&l->lock);
+    }
+    return done ? 1 : stopped ? -ECANCELED : 0;
+}
+
+CEDE_API int cede_step_once(struct cede_step_loop *l)
+{
+    int r = l ? step_enter(l) : -EINVAL;
+    if (r)
+        return r;
+    r = step_turn(l);
+    pthread_mutex_lock(&l->lock);
+    l->inside = false;
+    pthread_mutex_unlock(&l->lock);
+    return r;
+}
+
+CEDE_API int cede_step_run(struct cede_step_loop *l)
+{
+    int r;
+    while ((r = cede_step_once(l)) > 0)
+        ;
+    return r;
+}
+
+CEDE_API int cede_step_get_statistics(struct cede_step_loop *l, struct cede_step_statistics *out,
+                                      size_t size)
+{
+    if (!l || !out || size != sizeof(*out))
+        return -EINVAL;
+    pthread_mutex_lock(&l->lock);
+    *out = l->s;
+    out->schedule_us = l->times.schedule / NSEC_PER_USEC;
+    out->launch_us = l->times.launch / NSEC_PER_USEC;
+    out->finish_us = l->times.finish / NSEC_PER_USEC;
+    out->wait_us = l->times.wait / NSEC_PER_USEC;
+    out->hidden_us = cede_times_hidden(&l->times) / NSEC_PER_USEC;
+    out->gpu_us = l->times.gpu / NSEC_PER_USEC;
+    out->idle_us = l->times.idle / NSEC_PER_USEC;
+    out->running = cede_order_running(l->order);
+    out->requests = cede_order_requests(l->order);
+    pthread_mutex_unlock(&l->lock);
+    return 0;
+}

@@ -1,0 +1,126 @@
+/* Which slots of a future map are free: a table, and at random against a model that marks slots. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../../random.h"
+#include "cede/future.h"
+#include "libcede/pure/future_slots.h"
+
+static struct future_slots *slots_of(uint32_t n)
+{
+    struct future_slots *s = NULL;
+    assert_int_equal(cede_slots_new(n, &s), 0);
+    return s;
+}
+
+static void sizes(void **unused)
+{
+    struct future_slots *s = NULL;
+    assert_int_equal(cede_slots_new(0, &s), -EINVAL);
+    assert_int_equal(cede_slots_new(3, &s), -EINVAL);
+    assert_int_equal(cede_slots_new(2 * CEDE_FUTURE_SLOTS_MAX, &s), -EINVAL);
+    s = slots_of(CEDE_FUTURE_SLOTS_MAX);
+    assert_int_equal(slots_free(s), CEDE_FUTURE_SLOTS_MAX);
+    free(s);
+    s = slots_of(1);
+    uint32_t at;
+    assert_int_equal(cede_slots_reserve(s, 1, &at), 0);
+    assert_int_equal(cede_slots_reserve(s, 1, &at), -EAGAIN);
+    free(s);
+}
+
+/* +n: reserves n; -n: releases the n-th reservation. */
+static void in_the_order_of_reservations(void **unused)
+{
+    static const struct {
+        int act, result;
+        uint32_t at, free;
+    } rows[] = {
+        {3, 0, 0, 5},        {4, 0, 3, 1},        {2, -EAGAIN, 0, 1},
+        {0, -EINVAL, 0, 1},  {9, -EINVAL, 0, 1},  {-2, 0, 0, 1}, /* waits for the first */
+        {-2, -ENOENT, 0, 1}, {2, -EAGAIN, 0, 1},  {1, 0, 7, 0},
+        {-1, 0, 0, 7},       {-1, -ENOENT, 0, 7}, {7, 0, 8, 0}, /* goes on at slot 0 */
+        {-3, 0, 0, 1},       {-4, 0, 0, 8},
+    };
+    struct future_slots *s = slots_of(8);
+    uint32_t made[8] = {0}, n = 0, at;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        print_message("row %zu\n", i);
+        if (rows[i].act < 0) {
+            assert_int_equal(cede_slots_release(s, made[-rows[i].act - 1]), rows[i].result);
+        } else {
+            assert_int_equal(cede_slots_reserve(s, (uint32_t)rows[i].act, &at), rows[i].result);
+            if (rows[i].result == 0) {
+                assert_int_equal(at, rows[i].at);
+                made[n++] = at;
+            }
+        }
+        assert_int_equal(slots_free(s), rows[i].free);
+    }
+    free(s);
+}
+
+#define SLOTS 64U
+
+/* Slots that somebody has are never handed out; with nothing reserved all are free; positions go
+ * on at 0 behind the last. */
+static void at_random(void **unused)
+{
+    for (unsigned run = 0; run < 20; run++) {
+        struct future_slots *s = slots_of(SLOTS);
+        struct {
+            uint32_t at, n;
+        } have[SLOTS];
+        bool used[SLOTS] = {false};
+        unsigned nhave = 0, refused = 0, passes = 0;
+        uint32_t last = 0;
+        state = run;
+        s->head = s->tail = (uint64_t)CEDE_FUTURE_POSITIONS - 2000 + rnd(SLOTS);
+        for (unsigned i = 0; i < 3000; i++) {
+            uint32_t n = 1 + (uint32_t)rnd(1 + rnd(SLOTS)), at;
+            if (rnd(2) && nhave < SLOTS) {
+                uint32_t room = slots_free(s);
+                int r = cede_slots_reserve(s, n, &at);
+                assert_int_equal(r, n <= room ? 0 : -EAGAIN);
+                refused += r != 0;
+                for (uint32_t k = 0; r == 0 && k < n; k++) {
+                    assert_false(used[(at + k) % SLOTS]);
+                    used[(at + k) % SLOTS] = true;
+                }
+                if (r == 0) {
+                    passes += at < last;
+                    last = at;
+                    have[nhave].at = at;
+                    have[nhave++].n = n;
+                }
+            } else if (nhave) {
+                unsigned which = (unsigned)rnd(nhave);
+                assert_int_equal(cede_slots_release(s, have[which].at), 0);
+                for (uint32_t k = 0; k < have[which].n; k++)
+                    used[(have[which].at + k) % SLOTS] = false;
+                have[which] = have[--nhave];
+                if (nhave == 0)
+                    assert_int_equal(slots_free(s), SLOTS);
+            }
+        }
+        assert_true(refused > 0 && passes == 1);
+        free(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(in_the_order_of_reservations),
+        cmocka_unit_test(at_random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

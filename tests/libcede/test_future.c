@@ -1,0 +1,280 @@
+/* The future map without a GPU, and on the stand-in for libcuda: values and inputs of any type and
+ * stride, graphs, symbols without a value. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../random.h"
+#include "cede/future.h"
+#include "fake_gpu.h"
+
+static char context[2];
+
+static struct cede_futures *map_of(unsigned slots, unsigned flags)
+{
+    struct cede_future_config c;
+    struct cede_futures *f;
+    cede_future_defaults(&c);
+    c.slots = slots;
+    c.flags = flags;
+    assert_int_equal(cede_future_open(&c, &f), 0);
+    assert_non_null(f);
+    return f;
+}
+
+static void close_map(struct cede_futures *f)
+{
+    cede_future_close(f);
+    assert_int_equal(fake_cuda.memory + fake_cuda.pinned + fake_cuda.modules, 0);
+    assert_int_equal(fake_cuda.bad, 0);
+}
+
+static struct cede_future_statistics stats(struct cede_futures *f)
+{
+    struct cede_future_statistics s;
+    assert_int_equal(cede_future_get_statistics(f, &s, sizeof(s)), 0);
+    return s;
+}
+
+static struct cede_future_array array(void *p, unsigned n, unsigned bytes, int64_t stride)
+{
+    return (struct cede_future_array){(uint64_t)(uintptr_t)p, stride, n, bytes};
+}
+
+static void refusals(void **unused)
+{
+    struct cede_future_config c;
+    struct cede_futures *f = (void *)&c;
+    int32_t v[4] = {0};
+    struct cede_future_array a = array(v, 4, 4, 0), bad;
+    int64_t symbol;
+    cede_future_defaults(&c);
+    c.slots = 3;
+    assert_int_equal(cede_future_open(&c, &f), -EINVAL);
+    assert_null(f);
+    c.slots = 4;
+    c.flags = 2;
+    assert_int_equal(cede_future_open(&c, &f), -EINVAL);
+    c.flags = 0;
+    c.size--;
+    assert_int_equal(cede_future_open(&c, &f), -EINVAL);
+    assert_int_equal(cede_future_open(NULL, NULL), -EINVAL);
+    fake_cuda.current = NULL;
+    assert_int_equal(cede_future_open(NULL, &f), -ENOSYS);
+    fake_cuda.current = context;
+    fake_cuda.fail_launch = 1;
+    f = map_of(4, 0);
+    assert_int_equal(cede_future_reserve(f, 4, &symbol), 0);
+    assert_int_equal(cede_future_store(f, NULL, &a, symbol), -EIO);
+    assert_non_null(strstr(stats(f).error, "cannot launch"));
+    assert_int_equal(cede_future_store(f, NULL, &a, 0), -EINVAL);
+    assert_int_equal(cede_future_store(f, NULL, &a, -CEDE_FUTURE_POSITIONS - 1), -EINVAL);
+    bad = array(v, 5, 4, 0);
+    assert_int_equal(cede_future_store(f, NULL, &bad, symbol), -EINVAL);
+    bad = array(v, 4, 2, 0);
+    assert_int_equal(cede_future_resolve(f, NULL, &bad), -EINVAL);
+    bad = array(NULL, 4, 4, 0);
+    assert_int_equal(cede_future_store_placed(f, NULL, &bad), -EINVAL);
+    assert_int_equal(cede_future_place(f, NULL, symbol, 5), -EINVAL);
+    assert_int_equal(cede_future_reserve(f, 1, &symbol), -EAGAIN);
+    assert_int_equal(cede_future_release(f, symbol - 1), -ENOENT);
+    assert_int_equal(cede_future_release(f, symbol), 0);
+    assert_int_equal(cede_future_release(f, symbol), -ENOENT);
+    assert_int_equal(stats(f).free, 4);
+    close_map(f);
+}
+
+static void symbols_go_round(void **unused)
+{
+    assert_int_equal(cede_future_symbol(-1, 0), -1);
+    assert_int_equal(cede_future_symbol(-7, 3), -10);
+    assert_int_equal(cede_future_symbol(-CEDE_FUTURE_POSITIONS, 0), -CEDE_FUTURE_POSITIONS);
+    assert_int_equal(cede_future_symbol(-CEDE_FUTURE_POSITIONS, 1), -1);
+    assert_int_equal(cede_future_symbol(-CEDE_FUTURE_POSITIONS + 1, 3), -2);
+}
+
+static int64_t get(const void *p, unsigned bytes, int64_t at)
+{
+    return bytes == 8 ? ((const int64_t *)p)[at] : ((const int32_t *)p)[at];
+}
+
+static void set(void *p, unsigned bytes, int64_t at, int64_t value)
+{
+    if (bytes == 8)
+        ((int64_t *)p)[at] = value;
+    else
+        ((int32_t *)p)[at] = (int32_t)value;
+}
+
+#define MOST 40
+
+/* Values of one type and stride, and inputs of another: symbols become their values, all else
+ * stays. On the stand-in the kernels run long after they were launched. */
+static void any_type_and_stride(void **unused)
+{
+    static const int64_t strides[] = {0, 1, 2, 3, -1, -2};
+    for (unsigned run = 0; run < 400; run++) {
+        state = run;
+        struct cede_futures *f = map_of(64, run & 1 ? CEDE_FUTURE_NO_GPU : 0);
+        for (unsigned round = 0; round < 4; round++) {
+            int64_t from[4 * MOST], to[4 * MOST], want[4 * MOST], first;
+            unsigned n = 1 + (unsigned)rnd(MOST), m = 1 + (unsigned)rnd(MOST);
+            unsigned b = rnd(2) ? 4 : 8, c = rnd(2) ? 4 : 8;
+            int64_t s = strides[rnd(6)], t = strides[rnd(6)];
+            int64_t at = s < 0 ? 3 * MOST : 0, bt = t < 0 ? 3 * MOST : 0;
+            for (unsigned i = 0; i < 4 * MOST; i++)
+                set(from, b, i, (int64_t)rnd(100000) - (b == 8 ? 50000 : 1000));
+            for (unsigned i = 0; i < 4 * MOST; i++)
+                set(to, c, i, (int64_t)i);
+            assert_int_equal(cede_future_reserve(f, n, &first), 0);
+            memcpy(want, to, sizeof(to));
+            for (unsigned i = 0; i < m; i++) {
+                unsigned k = (unsigned)rnd(n);
+                int64_t value = get(from, b, at + k * (s ? s : 1));
+                if (rnd(3) == 0)
+                    continue;
+                set(to, c, bt + i * (t ? t : 1), cede_future_symbol(first, k));
+                set(want, c, bt + i * (t ? t : 1), value);
+            }
+            struct cede_future_array values = array((char *)from + at * b, n, b, s);
+            struct cede_future_array inputs = array((char *)to + bt * c, m, c, t);
+            assert_int_equal(cede_future_store(f, NULL, &values, first), 0);
+            assert_int_equal(cede_future_resolve(f, NULL, &inputs), 0);
+            fake_drain();
+            assert_memory_equal(to, want, sizeof(to));
+            assert_int_equal(cede_future_release(f, first), 0);
+        }
+        assert_int_equal(stats(f).missing, 0);
+        close_map(f);
+    }
+}
+
+/* More than a block of threads has, and past the end of the ring. */
+static void a_large_step(void **unused)
+{
+    static int32_t values[1000];
+    static int64_t inputs[1000];
+    struct cede_futures *f = map_of(1024, 0);
+    struct cede_future_array v = array(values, 1000, 4, 0), in = array(inputs, 1000, 8, 0);
+    for (unsigned round = 0; round < 3; round++) {
+        int64_t first;
+        assert_int_equal(cede_future_reserve(f, 1000, &first), 0);
+        for (unsigned i = 0; i < 1000; i++) {
+            values[i] = (int32_t)(round * 5000 + i);
+            inputs[i] = cede_future_symbol(first, 999 - i);
+        }
+        assert_int_equal(cede_future_store(f, NULL, &v, first), 0);
+        assert_int_equal(cede_future_resolve(f, NULL, &in), 0);
+        fake_drain();
+        for (unsigned i = 0; i < 1000; i++)
+            assert_int_equal(inputs[i], values[999 - i]);
+        assert_int_equal(cede_future_release(f, first), 0);
+    }
+    assert_int_equal(stats(f).missing, 0);
+    close_map(f);
+}
+
+static void symbols_without_a_value(void **unused)
+{
+    struct cede_futures *f = map_of(4, 0);
+    int32_t values[4] = {10, 11, 12, 13};
+    int64_t inputs[4], first, second;
+    struct cede_future_array v = array(values, 4, 4, 0), in = array(inputs, 4, 8, 0);
+    cede_future_reserve(f, 4, &first);
+    inputs[0] = first, inputs[1] = 5, inputs[2] = first - 1, inputs[3] = 6;
+    v.n = 1; /* the second is not stored */
+    cede_future_store(f, NULL, &v, first);
+    cede_future_resolve(f, NULL, &in);
+    fake_drain();
+    assert_int_equal(inputs[0], 10);
+    assert_int_equal(inputs[1], 5);
+    assert_int_equal(inputs[2], 0);
+    assert_int_equal(stats(f).missing, first - 1);
+    /* a symbol of before, whose slot another has now */
+    cede_future_release(f, first);
+    cede_future_reserve(f, 4, &second);
+    v.n = 4;
+    cede_future_store(f, NULL, &v, second);
+    inputs[0] = first;
+    cede_future_resolve(f, NULL, &in);
+    fake_drain();
+    assert_int_equal(inputs[0], 0);
+    assert_int_equal(stats(f).missing, first);
+    /* a graph with room for more values than there are this time */
+    cede_future_release(f, second);
+    cede_future_reserve(f, 4, &first);
+    cede_future_place(f, NULL, first, 2);
+    cede_future_store_placed(f, NULL, &v);
+    inputs[0] = first - 1, inputs[2] = first - 2;
+    cede_future_resolve(f, NULL, &in);
+    fake_drain();
+    assert_int_equal(inputs[0], 11);
+    assert_int_equal(inputs[2], 0);
+    assert_int_equal(stats(f).missing, first - 2);
+    inputs[0] = INT64_MIN;
+    cede_future_resolve(f, NULL, &in);
+    fake_drain();
+    assert_int_equal(inputs[0], 0);
+    assert_int_equal(stats(f).missing, INT64_MIN);
+    close_map(f);
+}
+
+/* One graph, launched for blocks at other places and of other sizes, several of them waiting at a
+ * time: of everything that changes, nothing is in the graph. */
+static void graphs(void **unused)
+{
+    struct cede_futures *f = map_of(8, 0);
+    int32_t values[4], inputs[4], expected[3][4];
+    int32_t staged[3][2][4];
+    int64_t first[3];
+    struct cede_future_array v = array(values, 4, 4, 0), in = array(inputs, 4, 4, 0);
+    struct fake_graph *g = fake_capture();
+    cede_future_resolve(f, NULL, &in);
+    cede_future_store_placed(f, NULL, &v);
+    fake_capture_end();
+    for (unsigned round = 0; round < 50; round++) {
+        for (unsigned k = 0; k < 3; k++) {
+            unsigned n = 1 + (round + k) % 2;
+            cede_future_reserve(f, n, &first[k]);
+            for (unsigned i = 0; i < 4; i++) {
+                staged[k][0][i] = (int32_t)(round * 100 + k * 10 + i);
+                bool symbol = k > 0 && i < 1 + (round + k - 1) % 2;
+                staged[k][1][i] =
+                    symbol ? (int32_t)cede_future_symbol(first[k - 1], i) : (int32_t)i;
+                expected[k][i] = symbol ? staged[k - 1][0][i] : (int32_t)i;
+            }
+            cuMemcpyHtoDAsync_v2((uint64_t)(uintptr_t)values, staged[k][0], sizeof(values), NULL);
+            cuMemcpyHtoDAsync_v2((uint64_t)(uintptr_t)inputs, staged[k][1], sizeof(inputs), NULL);
+            assert_int_equal(cede_future_place(f, NULL, first[k], n), 0);
+            fake_replay(g);
+        }
+        for (unsigned k = 0; k < 3; k++) {
+            fake_run(5); /* two copies, place, resolve, store */
+            assert_memory_equal(inputs, expected[k], sizeof(inputs));
+        }
+        for (unsigned k = 0; k < 3; k++)
+            assert_int_equal(cede_future_release(f, first[k]), 0);
+    }
+    assert_int_equal(stats(f).missing, 0);
+    fake_graph_free(g);
+    close_map(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(symbols_go_round),
+        cmocka_unit_test(any_type_and_stride),
+        cmocka_unit_test(a_large_step),
+        cmocka_unit_test(symbols_without_a_value),
+        cmocka_unit_test(graphs),
+    };
+    fake_cuda.current = context;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,372 @@
+/* The overlap loop in virtual time: a clock that only the program's functions and waits move, and a
+ * GPU that is a row of timers in place of step_cuda.c. What is shown: the orderings of ways to run
+ * steps, that overlap hides the work of the CPU, and that the counters are right. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../random.h"
+#include "cede/step.h"
+#include "lib/util.h"
+#include "libcede/clock.h"
+#include "libcede/step_gpu.h"
+
+/* ---- the clock and the GPU ------------------------------------------------------------------- */
+
+static uint64_t now_ns, busy_until_ns; /* when what is in the stream has run */
+
+uint64_t cede_clock_now_ns(void)
+{
+    return now_ns;
+}
+
+/* An interval of the CPU's or the GPU's work. */
+struct span {
+    uint64_t from, to;
+};
+#define SPANS 65536U
+static struct span cpu[SPANS], gpu[SPANS];
+static unsigned ncpu, ngpu;
+
+static void gpu_works(uint64_t ns)
+{
+    uint64_t from = max_u64(now_ns, busy_until_ns);
+    assert_true(ngpu < SPANS);
+    busy_until_ns = from + ns;
+    gpu[ngpu++] = (struct span){from, busy_until_ns};
+}
+
+static void cpu_works(uint64_t ns)
+{
+    assert_true(ncpu < SPANS);
+    cpu[ncpu++] = (struct span){now_ns, now_ns + ns};
+    now_ns += ns;
+}
+
+int cede_step_gpu_open(struct step_gpu **out, struct gpu_error *e)
+{
+    *out = (struct step_gpu *)&busy_until_ns;
+    return 0;
+}
+
+void cede_step_gpu_close(struct step_gpu *g)
+{
+}
+
+int cede_step_gpu_stream(struct step_gpu *g, void **out, struct gpu_error *e)
+{
+    *out = &busy_until_ns;
+    return 0;
+}
+
+void cede_step_gpu_stream_end(struct step_gpu *g, void *stream)
+{
+}
+
+int cede_step_gpu_event(struct step_gpu *g, bool blocking, void **out, struct gpu_error *e)
+{
+    *out = calloc(1, sizeof(uint64_t));
+    return 0;
+}
+
+void cede_step_gpu_event_end(struct step_gpu *g, void *event)
+{
+    free(event);
+}
+
+int cede_step_gpu_record(struct step_gpu *g, void *event, void *stream, struct gpu_error *e)
+{
+    *(uint64_t *)event = max_u64(now_ns, busy_until_ns);
+    return 0;
+}
+
+int cede_step_gpu_done(struct step_gpu *g, void *event, struct gpu_error *e)
+{
+    return *(uint64_t *)event <= now_ns;
+}
+
+int cede_step_gpu_wait(struct step_gpu *g, void *event, struct gpu_error *e)
+{
+    now_ns = max_u64(now_ns, *(uint64_t *)event);
+    return 0;
+}
+
+int64_t cede_step_gpu_elapsed_ns(struct step_gpu *g, void *from, void *to)
+{
+    return *(int64_t *)to - *(int64_t *)from;
+}
+
+int cede_step_gpu_memory(struct step_gpu *g, size_t bytes, uint64_t *address, struct gpu_error *e)
+{
+    return -EIO; /* there is no map here */
+}
+
+void cede_step_gpu_memory_end(struct step_gpu *g, uint64_t address)
+{
+}
+
+int cede_step_gpu_pinned(struct step_gpu *g, size_t bytes, void **out, uint64_t *address,
+                         struct gpu_error *e)
+{
+    return -EIO;
+}
+
+void cede_step_gpu_pinned_end(struct step_gpu *g, void *p)
+{
+}
+
+int cede_step_gpu_copy_out(struct step_gpu *g, void *to, uint64_t from, size_t bytes, void *stream,
+                           struct gpu_error *e)
+{
+    return -EIO;
+}
+
+int cede_step_gpu_launch(struct step_gpu *g, enum future_kernel k, unsigned n, void **params,
+                         void *stream, struct gpu_error *e)
+{
+    return -EIO;
+}
+
+int cede_scope_cancelled(const struct cede_scope *s)
+{
+    return 0;
+}
+
+/* ---- a program ------------------------------------------------------------------------------- */
+
+struct program {
+    uint64_t schedule_ns, launch_ns, step_ns, finish_ns;
+    unsigned kernels;  /* of a step; waited for one by one if `naive` */
+    bool naive, vary;  /* each time something between 0 and what is given */
+    unsigned left;     /* steps to run */
+    uint64_t finished; /* the last step */
+};
+
+static uint64_t varied(const struct program *p, uint64_t ns)
+{
+    return p->vary ? rnd(ns + 1) : ns;
+}
+
+static int schedule(void *arg, struct cede_step *s)
+{
+    struct program *p = arg;
+    if (!p->left)
+        return 0;
+    p->left--;
+    cpu_works(varied(p, p->schedule_ns));
+    return 1;
+}
+
+static int launch(void *arg, struct cede_step *s)
+{
+    const struct program *p = arg;
+    uint64_t step_ns = varied(p, p->step_ns);
+    for (unsigned i = 0; i < p->kernels; i++) {
+        cpu_works(varied(p, p->launch_ns / p->kernels));
+        gpu_works(step_ns / p->kernels);
+        now_ns = p->naive ? busy_until_ns : now_ns;
+    }
+    return 0;
+}
+
+static int finish(void *arg, struct cede_step *s)
+{
+    struct program *p = arg;
+    assert_int_equal(s->number, ++p->finished);
+    cpu_works(varied(p, p->finish_ns));
+    return 0;
+}
+
+static struct cede_step_loop *loop_of(struct program *p, unsigned depth)
+{
+    struct cede_step_config c;
+    struct cede_step_loop *l;
+    cede_step_defaults(&c);
+    c.depth = depth;
+    c.arg = p;
+    c.schedule = schedule;
+    c.launch = launch;
+    c.finish = finish;
+    now_ns = busy_until_ns = 1000 * NSEC_PER_SEC;
+    ncpu = ngpu = 0;
+    assert_int_equal(cede_step_open(&c, &l), 0);
+    return l;
+}
+
+/* What of the CPU's work was done while the GPU worked. */
+static uint64_t overlap_ns(void)
+{
+    uint64_t sum = 0;
+    unsigned g = 0;
+    for (unsigned c = 0; c < ncpu; c++) {
+        while (g < ngpu && gpu[g].to <= cpu[c].from)
+            g++;
+        for (unsigned k = g; k < ngpu && gpu[k].from < cpu[c].to; k++)
+            sum += min_u64(gpu[k].to, cpu[c].to) - max_u64(gpu[k].from, cpu[c].from);
+    }
+    return sum;
+}
+
+#define STEPS 200U
+#define MS    (1e-3 * (double)NSEC_PER_SEC)
+
+struct run {
+    double step_ms, hidden; /* from step to step; part of the CPU's time */
+    struct cede_step_statistics s;
+};
+
+static struct run run_steps(struct program p, unsigned depth)
+{
+    struct run r;
+    p.left = STEPS;
+    struct cede_step_loop *l = loop_of(&p, depth);
+    uint64_t from = now_ns;
+    assert_int_equal(cede_step_run(l), 0);
+    assert_int_equal(p.finished, STEPS);
+    assert_int_equal(cede_step_get_statistics(l, &r.s, sizeof(r.s)), 0);
+    assert_int_equal(cede_step_close(l), 0);
+    uint64_t all_us = r.s.schedule_us + r.s.launch_us + r.s.finish_us;
+    r.step_ms = (double)(now_ns - from) / MS / STEPS;
+    r.hidden = all_us ? (double)r.s.hidden_us / (double)all_us : 1;
+    assert_in_range(r.s.hidden_us + 5, overlap_ns() / NSEC_PER_USEC,
+                    overlap_ns() / NSEC_PER_USEC + 10);
+    return r;
+}
+
+static struct program program(double schedule_ms, double launch_ms, double step_ms)
+{
+    return (struct program){.schedule_ns = (uint64_t)(schedule_ms * MS),
+                            .launch_ns = (uint64_t)(launch_ms * MS),
+                            .step_ns = (uint64_t)(step_ms * MS),
+                            .finish_ns = (uint64_t)(0.2 * MS),
+                            .kernels = 1};
+}
+
+/* The ways to run the same steps of 8 ms and 200 kernels, from the slowest to the fastest. To
+ * launch the kernels one by one takes longer than to run them; a graph takes 10 us. */
+static void speed_hierarchy(void **unused)
+{
+    struct program naive = program(5, 9, 8), eager = naive, graph = program(5, 0.01, 8);
+    naive.kernels = eager.kernels = 200;
+    naive.naive = true;
+    /* The work of a naive loop is counted by hand: it waits inside of launch(). */
+    struct program p = naive;
+    p.left = STEPS;
+    struct cede_step_loop *l = loop_of(&p, 1);
+    uint64_t from = now_ns;
+    assert_int_equal(cede_step_run(l), 0);
+    assert_int_equal(cede_step_close(l), 0);
+    double naive_ms = (double)(now_ns - from) / MS / STEPS;
+
+    struct run one = run_steps(graph, 1), both = run_steps(graph, 2);
+    double eager_ms = 0, overlap_ms = 0;
+    for (unsigned depth = 1; depth <= 2; depth++) {
+        p = eager;
+        p.left = STEPS;
+        l = loop_of(&p, depth);
+        from = now_ns;
+        assert_int_equal(cede_step_run(l), 0);
+        assert_int_equal(cede_step_close(l), 0);
+        *(depth == 1 ? &eager_ms : &overlap_ms) = (double)(now_ns - from) / MS / STEPS;
+    }
+    print_message("ms a step: naive %.2f, eager %.2f, graph %.2f, overlap %.2f, both %.2f\n",
+                  naive_ms, eager_ms, one.step_ms, overlap_ms, both.step_ms);
+    assert_true(naive_ms > 1.5 * eager_ms);
+    assert_true(eager_ms > 1.05 * one.step_ms && eager_ms >= overlap_ms);
+    assert_true(one.step_ms > 1.6 * both.step_ms && overlap_ms > 1.6 * both.step_ms);
+    assert_true(both.step_ms < 1.01 * 8);
+}
+
+/* As long as a step is longer than the CPU's work for it, that work is free. */
+static void overlap_hides_scheduling(void **unused)
+{
+    static const double schedules_ms[] = {0, 2, 5};
+    for (unsigned depth = 2; depth <= CEDE_STEP_DEPTH_MAX; depth++) {
+        for (size_t i = 0; i < ARRAY_SIZE(schedules_ms); i++) {
+            struct run off = run_steps(program(schedules_ms[i], 0.5, 8), 1);
+            struct run on = run_steps(program(schedules_ms[i], 0.5, 8), depth);
+            print_message("schedule %.0f ms, depth %u: %.2f ms a step, %.2f without\n",
+                          schedules_ms[i], depth, on.step_ms, off.step_ms);
+            assert_true(on.step_ms < 1.01 * 8);
+            assert_true(on.hidden > 0.98 && on.s.idle_us == 0);
+            assert_true(off.step_ms > 0.99 * (8 + schedules_ms[i] + 0.5 + 0.2));
+            assert_true(off.hidden == 0);
+            assert_int_equal(off.s.idle_us, (STEPS - 1) * (unsigned)(1000 * schedules_ms[i] + 200));
+        }
+    }
+}
+
+/* Beyond, the CPU is what there is too little of, and the step is hidden instead. */
+static void a_slow_cpu_is_the_limit(void **unused)
+{
+    struct run off = run_steps(program(12, 0.5, 8), 1), on = run_steps(program(12, 0.5, 8), 2);
+    struct run deep = run_steps(program(12, 0.5, 8), 4);
+    assert_true(off.step_ms > 20.6 && on.step_ms < 12.8 && on.step_ms > 12.6);
+    assert_true(deep.step_ms < 12.8 && deep.step_ms > 12.6); /* depth does not help */
+    assert_true(on.s.idle_us > STEPS * 3000 && on.hidden > 0.5 && on.hidden < 0.7);
+}
+
+/* Unequal steps: a deeper queue evens them out. The counters agree with what was done when; idle
+ * time between runs is nobody's. */
+static void counters_agree_with_what_was_done(void **unused)
+{
+    for (unsigned run = 0; run < 200; run++) {
+        struct program p = program(4, 0, 6);
+        struct cede_step_statistics s;
+        unsigned depth = 1 + run % 4;
+        uint64_t gpu_ns = 0, work_ns = 0;
+        state = run;
+        p.vary = true;
+        struct cede_step_loop *l = loop_of(&p, depth);
+        unsigned runs = 1 + (unsigned)rnd(5);
+        for (unsigned i = 0; i < runs; i++) {
+            p.left = 1 + (unsigned)rnd(40);
+            assert_int_equal(cede_step_run(l), 0);
+            now_ns += rnd(50 * NSEC_PER_MSEC);
+        }
+        assert_int_equal(cede_step_get_statistics(l, &s, sizeof(s)), 0);
+        for (unsigned i = 0; i < ngpu; i++)
+            gpu_ns += gpu[i].to - gpu[i].from;
+        for (unsigned i = 0; i < ncpu; i++)
+            work_ns += cpu[i].to - cpu[i].from;
+        assert_int_equal(s.steps, ngpu);
+        assert_int_equal(s.gpu_us, gpu_ns / NSEC_PER_USEC);
+        assert_in_range(s.schedule_us + s.finish_us + 2, work_ns / NSEC_PER_USEC,
+                        work_ns / NSEC_PER_USEC + 2);
+        /* in each run, one call of finish() may begin while the last step runs and end after it */
+        uint64_t hidden_us = overlap_ns() / NSEC_PER_USEC;
+        assert_in_range(s.hidden_us + 2, hidden_us, hidden_us + 4 + 200 * runs);
+        assert_true(depth > 1 || s.hidden_us <= 1);
+        assert_int_equal(cede_step_close(l), 0);
+    }
+}
+
+/* When a step has run, it is finished, also while more could be launched. */
+static void results_do_not_wait_for_a_full_queue(void **unused)
+{
+    struct program p = program(4, 0, 1);
+    p.left = 10;
+    struct cede_step_loop *l = loop_of(&p, 4);
+    assert_int_equal(cede_step_once(l), 1);
+    assert_int_equal(p.finished, 0);
+    assert_int_equal(cede_step_once(l), 1); /* the first ran while the second was scheduled */
+    assert_int_equal(p.finished, 1);
+    assert_int_equal(cede_step_close(l), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(speed_hierarchy),
+        cmocka_unit_test(overlap_hides_scheduling),
+        cmocka_unit_test(a_slow_cpu_is_the_limit),
+        cmocka_unit_test(counters_agree_with_what_was_done),
+        cmocka_unit_test(results_do_not_wait_for_a_full_queue),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
