@@ -421,19 +421,20 @@ static int memory_part(struct mux *m, struct proc_id proc, struct mux_part **out
                      : error_set(err, -ESRCH, "process %d is gone, or uses no GPU", (int)proc.pid);
 }
 
-static int mux_swap_out(struct device_driver *base, struct proc_id proc, unsigned lock_ms,
-                        struct error *err)
+static int mux_swap_shares(struct device_driver *base, struct proc_id proc, bool several,
+                           struct error *err)
 {
     struct mux_part *p;
     int r = memory_part(mux(base), proc, &p, err);
-    return r < 0 ? r : p->ops->swap_out(p->driver, proc, lock_ms, err);
+    return r < 0 ? r : p->ops->swap_shares(p->driver, proc, several, err);
 }
 
-static int mux_swap_in(struct device_driver *base, struct proc_id proc, struct error *err)
+static int mux_swap_step(struct device_driver *base, struct proc_id proc, enum swap_step step,
+                         unsigned lock_ms, struct error *err)
 {
     struct mux_part *p;
     int r = memory_part(mux(base), proc, &p, err);
-    return r < 0 ? r : p->ops->swap_in(p->driver, proc, err);
+    return r < 0 ? r : p->ops->swap_step(p->driver, proc, step, lock_ms, err);
 }
 
 static int mux_swap_state(struct device_driver *base, struct proc_id proc, enum swap_state *state,
@@ -464,8 +465,8 @@ static const struct device_ops mux_ops = {
     .due_ns = mux_due_ns,
     .counters = mux_counters,
     .memory_free = mux_memory_free,
-    .swap_out = mux_swap_out,
-    .swap_in = mux_swap_in,
+    .swap_shares = mux_swap_shares,
+    .swap_step = mux_swap_step,
     .swap_state = mux_swap_state,
 };
 

@@ -176,6 +176,17 @@ enum swap_state {
     SWAP_FAILED,  /* broken by a failure half-way: only its end is left */
 };
 
+enum swap_step {
+    SWAP_STEP_LOCK,   /* RUNNING to LOCKED */
+    SWAP_STEP_OUT,    /* LOCKED to OUT */
+    SWAP_STEP_IN,     /* OUT to LOCKED */
+    SWAP_STEP_UNLOCK, /* LOCKED to RUNNING */
+};
+static inline enum swap_state swap_step_from(enum swap_step step)
+{
+    return step == SWAP_STEP_LOCK ? SWAP_RUNNING : step == SWAP_STEP_IN ? SWAP_OUT : SWAP_LOCKED;
+}
+
 /* The error of a call that consists of several: a right that was lost after some of it was done is
  * no -EPERM any more, because that says that nothing has to be undone. */
 static inline int device_refused(int r, bool some_done)
@@ -277,18 +288,20 @@ struct device_ops {
     /* Swapping (may be NULL: see GPU_CAP_SWAP): a process's GPU memory and context to host memory
      * and back; its GPU calls wait meanwhile. The exception to "never for long": these take
      * seconds to minutes and may load the vendor's library, so call them in a process of their own
-     * (recovery/swapper.h). The process's groups must not be suspended; they are others
-     * afterwards.
+     * (recovery/swapper.h, which has the order for several processes). The process's groups must
+     * not be suspended; they are others afterwards.
      *
-     * swap_out: what was begun is taken back after a failure.
-     *   -ETIMEDOUT its GPU work did not end within lock_ms, -ENOTSUP the driver cannot do it, or
-     *   not with what this process uses, -EIO.
-     * swap_in: from wherever the process is, also half-way (a swapper was killed); if it is there
-     *   already, that is a success. -ENOMEM: no room on the GPU: look for it with memory_free()
-     *   before, because the vendor's driver may not be able to try a second time. */
-    int (*swap_out)(struct device_driver *d, struct proc_id proc, unsigned lock_ms,
-                    struct error *err);
-    int (*swap_in)(struct device_driver *d, struct proc_id proc, struct error *err);
+     * swap_shares: before anything else. -ENOTSUP: it has memory of other processes open, or may
+     *   have, with which it could not be brought back. several: its job has other GPU processes.
+     * swap_step: does nothing in a state that the step does not begin with. LOCK: -ETIMEDOUT its
+     *   GPU work did not end within lock_ms. OUT: -ENOTSUP the driver cannot do it, or not with
+     *   what this process uses: it is still locked. IN: -ENOMEM no room on the GPU: look for it
+     *   with memory_free() before, because the vendor's driver may not be able to try a second
+     *   time. */
+    int (*swap_shares)(struct device_driver *d, struct proc_id proc, bool several,
+                       struct error *err);
+    int (*swap_step)(struct device_driver *d, struct proc_id proc, enum swap_step step,
+                     unsigned lock_ms, struct error *err);
     int (*swap_state)(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                       struct error *err);
 };

@@ -13,9 +13,11 @@
 #include "engine/apply.h"
 #include "lib/log.h"
 
-#define RETRY_MIN_NS    (500 * NSEC_PER_MSEC)
-#define RETRY_MAX_NS    (30 * NSEC_PER_SEC)
-#define SWAP_REFUSED_NS (60 * NSEC_PER_SEC) /* before automatic swapping tries a job again */
+#define RETRY_MIN_NS (500 * NSEC_PER_MSEC)
+#define RETRY_MAX_NS (30 * NSEC_PER_SEC)
+/* Before automatic swapping tries a job again; the second where the driver cannot move it. */
+#define SWAP_REFUSED_NS (60 * NSEC_PER_SEC)
+#define SWAP_UNABLE_NS  (600 * NSEC_PER_SEC)
 #define SWAP_AGAIN_NS   (60 * NSEC_PER_SEC) /* before a user may swap out the same job again */
 /* Of a daemon that leaves; a service manager kills it after 90 s. Then its restorer goes on. */
 #define SWAP_LEAVE_MS 60000
@@ -39,6 +41,11 @@ static const enum swap_phase swap_next[][SWAP_EVENTS] = {
     [SWAP_STRANDED] = {SWAP_STRANDED, SWAP_STRANDED, SWAP_HERE, SWAP_STRANDED, SWAP_STRANDED},
     [SWAP_MOVING] = {SWAP_MOVING, SWAP_MOVING, SWAP_STRANDED, SWAP_STRANDED, SWAP_STRANDED},
 };
+
+static uint64_t swap_pause_ns(int r)
+{
+    return r == -ENOTSUP ? SWAP_UNABLE_NS : SWAP_REFUSED_NS;
+}
 
 static void swap_failed(struct model *m, uint32_t job, int code, const struct error *err)
 {
@@ -109,7 +116,7 @@ static void swap_measure(struct model *m, struct swap_order *o)
         o->v[i].host_bytes = swapper_host_bytes(o->v[i].proc.pid);
 }
 
-/* The job's GPU process, into o. */
+/* The job's GPU processes, into o. What the driver cannot move of them the swapper refuses. */
 static int swap_choose(const struct model *m, uint32_t job, struct swap_order *o, struct error *err)
 {
     unsigned n = 0;
@@ -119,19 +126,19 @@ static int swap_choose(const struct model *m, uint32_t job, struct swap_order *o
     }
     if (n == 0)
         return error_set(err, -ENODEV, "it has nothing on a GPU");
-    /* Memory of another process (CUDA IPC) makes a process impossible to restore (docs/nvidia.md),
-     * and it cannot be seen from outside; processes of one job are the ones that share. */
-    if (n > 1)
+    if (n > SWAP_PROCESSES_MAX)
         return error_set(err, -ENOTSUP,
-                         "%u of its processes use a GPU and may share memory there, with which "
-                         "they could not be brought back: not swapped, it runs on",
-                         n);
-    struct proc_stat st;
-    if (proc_stat_read(o->v[0].proc.pid, &st) == 0 && (st.state == 'T' || st.state == 't'))
-        return error_set(err, -EBUSY,
-                         "process %d is stopped (SIGSTOP, or a debugger), and would not come to "
-                         "rest: continue it first",
-                         (int)o->v[0].proc.pid);
+                         "%u of its processes use a GPU, and at most %d can be swapped together: "
+                         "not swapped, it runs on",
+                         n, SWAP_PROCESSES_MAX);
+    for (uint32_t i = 0; i < o->n; i++) {
+        struct proc_stat st;
+        if (proc_stat_read(o->v[i].proc.pid, &st) == 0 && (st.state == 'T' || st.state == 't'))
+            return error_set(err, -EBUSY,
+                             "process %d is stopped (SIGSTOP, or a debugger), and would not come "
+                             "to rest: continue it first",
+                             (int)o->v[i].proc.pid);
+    }
     return 0;
 }
 
@@ -212,7 +219,7 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t
     uint32_t other = swap_moving(m);
     if (x->mode == SWAP_OFF)
         return error_set(err, -EPERM, "swapping is switched off in the configuration (swap = off)");
-    if (!ops->swap_out || !ops->usage || !may_swap(m, job))
+    if (!ops->swap_step || !ops->usage || !may_swap(m, job))
         return error_set(err, -ENOTSUP, "what it has on its GPUs cannot be swapped (driver %s)",
                          device_name(m->driver));
     if (m->jobs[job].is_client)
@@ -237,7 +244,7 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t
     swap_failed(m, job, r, &e);
     if (r == 0 && by_user)
         s->user_again_at = m->now + SWAP_AGAIN_NS;
-    s->refused_until = r < 0 ? m->now + SWAP_REFUSED_NS : 0;
+    s->refused_until = r < 0 ? m->now + swap_pause_ns(r) : 0;
     return r < 0 ? error_set(err, r, "%s", e.text) : 0;
 }
 
@@ -305,7 +312,7 @@ static void swap_answered(struct model *m, uint32_t job, int r, const struct err
     swap_is_out(m, job, next != SWAP_STRANDED && (r == 0 || no_room));
     s->retry_at = m->now;
     if (leaving && r < 0)
-        s->refused_until = m->now + SWAP_REFUSED_NS;
+        s->refused_until = m->now + swap_pause_ns(r);
     if (no_room)
         m->swap_pressure_ns = m->now; /* room was not what it seemed: automatic swapping waits */
     if (leaving)
@@ -432,7 +439,7 @@ int swap_adopt(struct model *m, struct proc_id id, bool must, uint32_t *job, str
 {
     uint32_t slot = journal_swap_slot(m->journal, id), p = model_process_find(m, id.pid);
     *job = model_job_of(m, id.pid);
-    if (!m->driver->ops->swap_in)
+    if (!m->driver->ops->swap_step)
         return error_set(err, -ENOTSUP, "the driver for %s GPUs cannot swap", m->driver->ops->name);
     const bool has_groups = p != SLOT_NONE && m->processes[p].first_group != SLOT_NONE;
     if (journal_swap(m->journal, slot) || (has_groups && !must))

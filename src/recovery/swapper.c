@@ -362,6 +362,8 @@ static int check_gpus(struct device_driver *d, const struct swap_order *o, struc
         const struct journal_swap *p = &o->v[i];
         enum swap_state s;
         int r = d->ops->swap_state(d, p->proc, &s, err);
+        if (r == -ESRCH && o->n > 1) /* the others need room all the same */
+            continue;
         if (r < 0)
             return r;
         if (s != SWAP_OUT)
@@ -419,18 +421,84 @@ static int search(const struct swap_order *o, struct device_driver *d, struct er
     return r;
 }
 
-/* All are tried; the first error is returned. */
-static int move_all(struct device_driver *d, const struct swap_order *o, struct error *err)
+/* ---- all processes of a job ----
+ * All are locked, then all leave; all come in, then all are unlocked: none runs while another is
+ * away, whatever they wait for from each other.
+ *
+ * The first is the first to leave and the last to come in. So if it is found locked none has left;
+ * then the others are not asked before it is unlocked, since processes that share memory may not
+ * answer while one of them is locked (cuda-checkpoint#30). */
+
+/* One step of all of them, in this order or backwards. All are tried; the first error counts. */
+static int step_all(struct device_driver *d, const struct swap_order *o, enum swap_step step,
+                    bool backwards, struct error *err)
 {
     int first = 0;
     for (uint32_t i = 0; i < o->n; i++) {
         struct error e = {""};
-        int r = o->out ? d->ops->swap_out(d, o->v[i].proc, o->lock_ms, &e)
-                       : d->ops->swap_in(d, o->v[i].proc, &e);
+        const struct proc_id proc = o->v[backwards ? o->n - 1 - i : i].proc;
+        int r = d->ops->swap_step(d, proc, step, 0, &e);
         if (r < 0 && first == 0)
             first = error_set(err, r, "%s", e.text);
     }
     return first;
+}
+
+/* -EAGAIN: one that was thought to be there is not. */
+static int bring_in(struct device_driver *d, const struct swap_order *o, struct error *err)
+{
+    enum swap_state s;
+    struct error e = {""};
+    int r = 0;
+    if (d->ops->swap_state(d, o->v[0].proc, &s, NULL) < 0 || s != SWAP_LOCKED) {
+        r = check_gpus(d, o, err);
+        if (r == 0)
+            r = step_all(d, o, SWAP_STEP_IN, true, err);
+    }
+    int unlocked = step_all(d, o, SWAP_STEP_UNLOCK, false, &e);
+    if (r < 0 || unlocked < 0)
+        return r < 0 ? r : error_set(err, unlocked, "%s", e.text);
+    for (uint32_t i = 0; i < o->n; i++) {
+        if (d->ops->swap_state(d, o->v[i].proc, &s, NULL) == 0 && s != SWAP_RUNNING)
+            return error_set(err, -EAGAIN, "process %d is not back yet", (int)o->v[i].proc.pid);
+    }
+    return 0;
+}
+
+/* lock_ms is for all of them together, with a second for each at least. */
+static int lock_all(struct device_driver *d, const struct swap_order *o, struct error *err)
+{
+    const uint64_t until = monotonic_ns() + o->lock_ms * NSEC_PER_MSEC;
+    int r = 0;
+    for (uint32_t i = 0; i < o->n && r == 0; i++) {
+        uint64_t now = monotonic_ns(), left = until > now ? (until - now) / NSEC_PER_MSEC : 0;
+        r = d->ops->swap_step(d, o->v[i].proc, SWAP_STEP_LOCK, (unsigned)max_u64(left, 1000), err);
+    }
+    return r;
+}
+
+/* What was begun is undone after a failure, except that what has left stays if its room is gone. */
+static int move_out(struct device_driver *d, const struct swap_order *o, struct error *err)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < o->n && r == 0 && d->ops->swap_shares; i++)
+        r = d->ops->swap_shares(d, o->v[i].proc, o->n > 1, err);
+    if (r < 0)
+        return r;
+    r = lock_all(d, o, err);
+    for (uint32_t i = 0; i < o->n && r == 0; i++)
+        r = d->ops->swap_step(d, o->v[i].proc, SWAP_STEP_OUT, 0, err);
+    for (int tries = 0; r < 0 && tries < 3 && bring_in(d, o, NULL) == -EAGAIN; tries++)
+        ;
+    return r;
+}
+
+static int move_in(struct device_driver *d, const struct swap_order *o, struct error *err)
+{
+    int r = -EAGAIN;
+    for (int tries = 0; r == -EAGAIN && tries < 3; tries++)
+        r = bring_in(d, o, err);
+    return r;
 }
 
 static int carry_out(const struct swap_order *o, struct error *err)
@@ -444,13 +512,12 @@ static int carry_out(const struct swap_order *o, struct error *err)
         device_close(d);
         return r;
     }
-    bool can = d->ops->swap_out && d->ops->swap_in && d->ops->swap_state && d->ops->memory_free;
-    if (!can)
+    if (!d->ops->swap_step || !d->ops->swap_state || !d->ops->memory_free)
         r = error_set(err, -ENOTSUP, "the driver for %s GPUs cannot swap", d->ops->name);
+    else if (o->out)
+        r = check_host(o, err);
     if (r == 0)
-        r = o->out ? check_host(o, err) : check_gpus(d, o, err);
-    if (r == 0 && can)
-        r = move_all(d, o, err);
+        r = o->out ? move_out(d, o, err) : move_in(d, o, err);
     device_close(d);
     return r;
 }

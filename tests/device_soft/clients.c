@@ -232,18 +232,18 @@ static void test_not_swapped(void **state)
     struct proc_id me = id_of(getpid());
     enum swap_state s = SWAP_FAILED;
     struct error err = {""};
-    assert_int_equal(d->ops->swap_out(d, me, 1000, &err), -ENOTSUP);
+    assert_int_equal(swap_away(d, me, 1000, &err), -ENOTSUP);
     assert_non_null(strstr(err.text, "client of an MPS server"));
     assert_int_equal(d->ops->swap_state(d, me, &s, NULL), 0);
     assert_int_equal(s, SWAP_RUNNING);
-    assert_int_equal(d->ops->swap_in(d, me, NULL), 0);
+    assert_int_equal(swap_back(d, me), 0);
     submit(own, 1 * MS, 1);
     submit(a, 1 * MS, 1);
     wait_for(own);
     wait_for(a);
     soft_client_close(a);
-    assert_int_equal(d->ops->swap_out(d, me, 1000, NULL), 0);
-    assert_int_equal(d->ops->swap_in(d, me, NULL), 0);
+    assert_int_equal(swap_away(d, me, 1000, NULL), 0);
+    assert_int_equal(swap_back(d, me), 0);
     soft_client_close(own);
     device_close(d);
 }

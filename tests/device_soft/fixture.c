@@ -143,3 +143,16 @@ int switch_groups(struct device_driver *d, const struct group_list *l, size_t n,
         g[i] = &l->v[i];
     return d->ops->set_running(d, g, n, !suspend, NULL);
 }
+
+int swap_away(struct device_driver *d, struct proc_id proc, unsigned lock_ms, struct error *err)
+{
+    int r = d->ops->swap_step(d, proc, SWAP_STEP_LOCK, lock_ms, err);
+    return r < 0 ? r : d->ops->swap_step(d, proc, SWAP_STEP_OUT, 0, err);
+}
+
+int swap_back(struct device_driver *d, struct proc_id proc)
+{
+    int in = d->ops->swap_step(d, proc, SWAP_STEP_IN, 0, NULL);
+    int r = d->ops->swap_step(d, proc, SWAP_STEP_UNLOCK, 0, NULL);
+    return in < 0 ? in : r;
+}

@@ -42,5 +42,8 @@ struct proc_id id_of(pid_t pid);
 struct group_list scan(struct device_driver *d, pid_t pid);
 /* The first n groups of the list (at most 8), in one call: suspend or resume. */
 int switch_groups(struct device_driver *d, const struct group_list *l, size_t n, bool suspend);
+/* Both steps of each; the first error. */
+int swap_away(struct device_driver *d, struct proc_id proc, unsigned lock_ms, struct error *err);
+int swap_back(struct device_driver *d, struct proc_id proc);
 
 #endif

@@ -236,15 +236,10 @@ static int memory_free(struct device_driver *d, unsigned gpu, uint64_t *bytes, s
 }
 
 /* A swapper's to call, and the tests have one of their own. */
-static int swap(struct device_driver *d, struct proc_id proc, unsigned lock_ms, struct error *err)
+static int swap(struct device_driver *d, struct proc_id proc, enum swap_step step, unsigned lock_ms,
+                struct error *err)
 {
-    fail_msg("the daemon has called swap_out");
-    return -ENOTSUP;
-}
-
-static int swap_in(struct device_driver *d, struct proc_id proc, struct error *err)
-{
-    fail_msg("the daemon has called swap_in");
+    fail_msg("the daemon has called swap_step");
     return -ENOTSUP;
 }
 
@@ -271,8 +266,7 @@ void mock_init(struct mock_driver *d, unsigned ngpus)
         .activity = activity,
         .counters = counters,
         .memory_free = memory_free,
-        .swap_out = swap,
-        .swap_in = swap_in,
+        .swap_step = swap,
     };
     memset(d, 0, sizeof(*d));
     d->base.ops = &ops;

@@ -126,12 +126,14 @@ static void test_not_all_the_time(void **state)
     stop(f, false);
 }
 
-/* Two processes of one job may share memory, with which neither could be brought back. */
+/* A job of several processes: one swapper has the order for both, and both are on record until it
+ * has answered. */
 static void test_several_processes(void **state)
 {
     struct fixture *f = *state;
     int fds[2];
     pid_t both[2];
+    uint32_t slot = 0, n = 0;
     assert_int_equal(pipe(fds), 0);
     pid_t a = fork();
     if (a == 0) {
@@ -142,14 +144,36 @@ static void test_several_processes(void **state)
     }
     both[0] = f->children[f->n++] = a;
     assert_int_equal(read(fds[0], &both[1], sizeof(both[1])), sizeof(both[1]));
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         mock_context(&f->d, both[i], 0, 1);
+        on(f, both[i])->memory_bytes = 3 * GIB;
+    }
     swap_start(f);
     uint32_t job = add(f, a, CLASS_BATCH);
     struct error err = {""};
-    assert_int_equal(engine_swap_out(f->m, job, 0, &err), -ENOTSUP); /* found at once */
-    assert_non_null(strstr(err.text, "2 of its processes"));
-    assert_int_equal(view(f, job).groups, 4);
+    struct proc_stat st;
+    kill(both[1], SIGSTOP);
+    assert_true(EVENTUALLY(proc_stat_read(both[1], &st) == 0 && st.state == 'T'));
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), -EBUSY);
+    assert_non_null(strstr(err.text, "is stopped"));
+    kill(both[1], SIGCONT);
+    assert_true(EVENTUALLY(proc_stat_read(both[1], &st) == 0 && st.state != 'T'));
+    sent_out(f, job, -1, 0);
+    for (; journal_swap_of(f->j, job, &slot); slot++)
+        n++;
+    assert_int_equal(n, 2);
+    for (int i = 0; i < 2; i++)
+        mock_exit(&f->d, both[i]);
+    write_answer(f, 0);
+    assert_true(EVENTUALLY(is(f, job, "swapped")));
+    assert_int_equal(view(f, job).swapped_bytes, 6 * GIB);
+    assert_int_equal(engine_swap_in(f->m, job), 0);
+    for (int i = 0; i < 2; i++)
+        mock_context(&f->d, both[i], 0, 1);
+    brought_in(f, -1, 0);
+    assert_true(EVENTUALLY(is(f, job, "")));
+    assert_null(record(f));
+    assert_true(EVENTUALLY(view(f, job).groups == 4));
     stop(f, true);
 }
 

@@ -188,7 +188,8 @@ static void swap_out(pid_t pid)
     struct proc_stat st;
     assert_int_equal(device_open("soft", NULL, &d, NULL), 0);
     assert_int_equal(proc_stat_read(pid, &st), 0);
-    assert_int_equal(d->ops->swap_out(d, st.id, 1000, NULL), 0);
+    assert_int_equal(d->ops->swap_step(d, st.id, SWAP_STEP_LOCK, 1000, NULL), 0);
+    assert_int_equal(d->ops->swap_step(d, st.id, SWAP_STEP_OUT, 0, NULL), 0);
     device_close(d);
 }
 

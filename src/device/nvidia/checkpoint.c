@@ -4,9 +4,9 @@
  *
  * Measured on one H200, driver 580.159.04, November 2026:
  * - A process whose restore has failed once, for want of GPU memory or because it had memory of
- *   another process open (cuIpcOpenMemHandle), could not be restored any more: the caller of
- *   swap_in makes sure first that there is room, and the caller of swap_out that nothing is
- *   shared. A process without the host memory was killed by the kernel in mid-checkpoint.
+ *   another process open (cuIpcOpenMemHandle), could not be restored any more: the caller
+ *   makes sure first that there is room, and that nothing is shared before it leaves. A process
+ * without the host memory was killed by the kernel in mid-checkpoint.
  * - Of a stopped process (SIGSTOP) the lock call does not come back, whatever its time limit; of
  *   one whose channels are disabled it does, and the process runs on.
  * - A caller that is killed in mid-call changes nothing: the process itself finishes the step, and
@@ -131,88 +131,86 @@ static int cuda_lock(const struct cuda *c, int pid, unsigned ms, struct error *e
     return r;
 }
 
-/* From wherever the process is to running. */
-static int cuda_bring_in(const struct cuda *c, struct proc_id proc, struct error *err)
+int nv_swap_step(struct device_driver *d, struct proc_id proc, enum swap_step step,
+                 unsigned lock_ms, struct error *err)
 {
-    struct cu_other_args args = {{0}};
-    enum { RESTORE, UNLOCK };
-    int first = 0;
-    for (int step = RESTORE; step <= UNLOCK; step++) {
-        enum swap_state s = SWAP_RUNNING;
-        struct error e = {""};
-        int r = cuda_state(c, proc, &s, &e);
-        if (r == 0 && s == SWAP_FAILED)
-            r = error_set(&e, -EIO,
-                          "process %d was broken by a swap that failed: end it, and start it again",
-                          (int)proc.pid);
-        else if (r == 0 && s == SWAP_OUT && step == RESTORE)
-            r = cuda_result(c, proc.pid, "cannot bring back", c->restore(proc.pid, &args), &e);
-        else if (r == 0 && s == SWAP_LOCKED && step == UNLOCK)
-            r = cuda_result(c, proc.pid, "cannot unlock", c->unlock(proc.pid, &args), &e);
-        if (r < 0 && first == 0)
-            first = error_set(err, r, "%s", e.text);
-    }
-    return first;
-}
-
-static int cuda_move_out(const struct cuda *c, struct proc_id proc, unsigned lock_ms,
-                         struct error *err)
-{
+    struct cuda c = {0};
     struct cu_other_args args = {{0}};
     struct proc_stat st;
     enum swap_state s = SWAP_RUNNING;
-    if (proc_stat_read(proc.pid, &st) == 0 && proc_same(st.id, proc) &&
+    if (step == SWAP_STEP_LOCK && proc_stat_read(proc.pid, &st) == 0 && proc_same(st.id, proc) &&
         (st.state == 'T' || st.state == 't'))
         return error_set(err, -EBUSY,
                          "process %d is stopped (SIGSTOP, or a debugger): continue it first",
                          (int)proc.pid);
-    int r = cuda_state(c, proc, &s, err);
-    if (r == 0 && s == SWAP_RUNNING)
-        r = cuda_lock(c, proc.pid, lock_ms, err);
+    int r = checkpoint_open(&c, err);
     if (r == 0)
-        r = cuda_state(c, proc, &s, err);
-    if (r == 0 && s != SWAP_OUT)
-        r = cuda_result(c, proc.pid, "cannot move to host memory", c->checkpoint(proc.pid, &args),
-                        err);
-    return r;
-}
-
-int nv_swap_out(struct device_driver *d, struct proc_id proc, unsigned lock_ms, struct error *err)
-{
-    struct cuda c = {0};
-    int r = checkpoint_open(&c, err);
-    if (r < 0)
+        r = cuda_state(&c, proc, &s, err);
+    if (r == 0 && s == SWAP_FAILED)
+        return error_set(err, -EIO,
+                         "process %d was broken by a swap that failed: end it, and start it again",
+                         (int)proc.pid);
+    if (r < 0 || s != swap_step_from(step))
         return r;
-    r = cuda_move_out(&c, proc, lock_ms, err);
-    if (r < 0)
-        cuda_bring_in(&c, proc, NULL);
-    return r;
+    switch (step) {
+    case SWAP_STEP_LOCK:
+        return cuda_lock(&c, proc.pid, lock_ms, err);
+    case SWAP_STEP_OUT:
+        return cuda_result(&c, proc.pid, "cannot move to host memory",
+                           c.checkpoint(proc.pid, &args), err);
+    case SWAP_STEP_IN:
+        return cuda_result(&c, proc.pid, "cannot bring back", c.restore(proc.pid, &args), err);
+    case SWAP_STEP_UNLOCK:
+        break;
+    }
+    return cuda_result(&c, proc.pid, "cannot unlock", c.unlock(proc.pid, &args), err);
 }
 
-int nv_swap_in(struct device_driver *d, struct proc_id proc, struct error *err)
-{
-    struct cuda c = {0};
-    int r = checkpoint_open(&c, err);
-    return r < 0 ? r : cuda_bring_in(&c, proc, err);
-}
-
-/* The library is not asked about programs that do not use it: it might do anything to find out. */
-static bool uses_cuda(pid_t pid)
+/* Whether a line of the process's /proc file has that text in it. */
+static bool proc_file_has(pid_t pid, const char *file, const char *text)
 {
     char path[64], line[512];
     bool found = false;
-    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
     _cleanup_fclose_ FILE *f = fopen(path, "re");
     while (f && !found && fgets(line, sizeof(line), f))
-        found = strstr(line, "/libcuda.so") != NULL;
+        found = strstr(line, text) != NULL;
     return found;
 }
 
+/* Its first number, 580 of 580.159.04; 0: not known. */
+static unsigned driver_release(void)
+{
+    unsigned n = 0;
+    _cleanup_fclose_ FILE *f = fopen("/sys/module/nvidia/version", "re");
+    return f && fscanf(f, "%u", &n) == 1 ? n : 0;
+}
+
+/* What of sharing can be seen from outside: NCCL's segments for peers on the same machine. Memory
+ * that was opened by handle (cuIpcOpenMemHandle) cannot, and the driver reports it at the restore
+ * only, when it is too late. The vendor says that 610 and later bring it back (cuda-checkpoint#56);
+ * before, of several processes each might have it. */
+int nv_swap_shares(struct device_driver *d, struct proc_id proc, bool several, struct error *err)
+{
+    if (proc_file_has(proc.pid, "maps", "/dev/shm/nccl-"))
+        return error_set(err, -ENOTSUP,
+                         "process %d shares memory with others through NCCL, which the driver "
+                         "cannot move: not swapped, it runs on",
+                         (int)proc.pid);
+    if (several && driver_release() < 610)
+        return error_set(err, -ENOTSUP,
+                         "several of its processes use a GPU and may share memory there, with "
+                         "which a driver before 610 could not bring them back: not swapped, it "
+                         "runs on");
+    return 0;
+}
+
+/* The library is not asked about programs that do not use it: it might do anything to find out. */
 int nv_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                   struct error *err)
 {
     struct cuda c = {0};
-    if (!uses_cuda(proc.pid))
+    if (!proc_file_has(proc.pid, "maps", "/libcuda.so"))
         return error_set(err, -ESRCH, "process %d is gone, or has no CUDA library in it",
                          (int)proc.pid);
     int r = checkpoint_open(&c, err);

@@ -594,7 +594,7 @@ const struct device_ops device_nvidia = {
     .activity = nvidia_activity,
     .counters = nv_counters,
     .memory_free = nvidia_memory_free,
-    .swap_out = nv_swap_out,
-    .swap_in = nv_swap_in,
+    .swap_shares = nv_swap_shares,
+    .swap_step = nv_swap_step,
     .swap_state = nv_swap_state,
 };

@@ -79,8 +79,9 @@ int nvml_memory_free(struct nvml *n, struct nv_gpus *gpus, unsigned gpu, uint64_
 /* ---- checkpoint.c: device_ops.swap_*. Only for a process of their own: they load libcuda, and
  * stay in it for as long as a job's memory takes to move. ---- */
 
-int nv_swap_out(struct device_driver *d, struct proc_id proc, unsigned lock_ms, struct error *err);
-int nv_swap_in(struct device_driver *d, struct proc_id proc, struct error *err);
+int nv_swap_shares(struct device_driver *d, struct proc_id proc, bool several, struct error *err);
+int nv_swap_step(struct device_driver *d, struct proc_id proc, enum swap_step step,
+                 unsigned lock_ms, struct error *err);
 int nv_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                   struct error *err);
 

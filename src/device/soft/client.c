@@ -163,6 +163,16 @@ static int visible_gpu(unsigned *gpu)
     return 0;
 }
 
+/* For tests: what the driver cannot move. */
+static void find_memory(struct soft_msg *m)
+{
+    const char *kind = getenv("CEDE_SOFT_MEMORY");
+    if (kind && strcmp(kind, "managed") == 0)
+        m->u.open.memory = SOFT_MEMORY_MANAGED;
+    if (kind && strcmp(kind, "shared") == 0)
+        m->u.open.memory = SOFT_MEMORY_SHARED;
+}
+
 int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gang,
                      struct soft_client **out)
 {
@@ -178,6 +188,7 @@ int soft_client_open(const char *path, unsigned gpu, const struct soft_gang *gan
         m.u.open.ranks = gang->ranks;
     }
     find_mps(&m);
+    find_memory(&m);
     const char *fault = getenv("CEDE_SOFT_FAULT");
     if (fault && parse_u64(fault, 1, UINT64_MAX, &c->fault_at) < 0)
         c->fault_at = 0;

@@ -63,6 +63,9 @@ static int context_add(struct server *s, struct conn *c, const struct soft_msg *
     c->ranks = m->u.open.ranks;
     c->mps_device = m->u.open.mps_device;
     c->mps_inode = m->u.open.mps_inode;
+    if (m->u.open.memory >= SOFT_MEMORY_KINDS || m->u.open.zero)
+        return -EINVAL;
+    c->memory = (enum soft_memory)m->u.open.memory;
     if (c->gpu >= s->fabric.n)
         return -ENODEV;
     struct gpu *g = &s->gpus[c->gpu];

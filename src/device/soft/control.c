@@ -184,15 +184,21 @@ void control_swap_due(struct server *s)
     }
 }
 
-/* A process that has a client's context is refused as a whole, before anything is begun. */
-static bool is_client(struct server *s, int32_t pid, uint64_t start_ticks)
+/* What one of a process's contexts is refused, the process is as a whole, before anything is begun.
+ */
+static int refusal(struct server *s, int32_t pid, uint64_t start_ticks, uint32_t step)
 {
     const struct conn *o;
     for_each_context (s, o) {
-        if (o->shared && is_of(o, pid, start_ticks))
-            return true;
+        if (!is_of(o, pid, start_ticks))
+            continue;
+        if ((step == SOFT_LOCK && o->shared) ||
+            (step == SOFT_MOVE_OUT && o->memory == SOFT_MEMORY_MANAGED))
+            return -ENOTSUP;
+        if (step == SOFT_MOVE_IN && o->memory == SOFT_MEMORY_SHARED)
+            return -EIO;
     }
-    return false;
+    return 0;
 }
 
 static bool waits_suspended(struct server *s, const struct conn *c)
@@ -239,9 +245,9 @@ bool control_swap(struct server *s, struct conn *c, const struct soft_msg *m,
 {
     uint32_t step = m->u.swap.step;
     struct conn *o;
-    if (step > SOFT_UNLOCK || m->u.swap.zero)
+    if (step > SOFT_SHARES || m->u.swap.zero)
         return false;
-    bool refused = step == SOFT_LOCK && is_client(s, m->u.swap.pid, m->u.swap.start_ticks);
+    const int refused = refusal(s, m->u.swap.pid, m->u.swap.start_ticks, step);
     c->result = -ESRCH;
     c->reply_ns = s->now_ns;
     for_each_context (s, o) {
@@ -250,10 +256,12 @@ bool control_swap(struct server *s, struct conn *c, const struct soft_msg *m,
             continue;
         if (!may_steer(s, c, o)) {
             r = -EPERM;
-        } else if (step == SOFT_SWAP_STATE) {
-            r = (int)o->swap;
+        } else if (step == SOFT_SHARES) {
+            r = o->memory == SOFT_MEMORY_SHARED;
+        } else if (step == SOFT_SWAP_STATE) { /* on a real GPU too this waits for a step's end */
+            r = o->swap_at_ns == SOFTGPU_NEVER ? (int)o->swap : -EBUSY;
         } else if (refused) {
-            r = -ENOTSUP;
+            r = refused;
         } else if (step == SOFT_LOCK && waits_suspended(s, o)) {
             /* Its kernels would have to end first, and cannot. */
             r = -ETIMEDOUT;
@@ -263,7 +271,8 @@ bool control_swap(struct server *s, struct conn *c, const struct soft_msg *m,
             if (r == 0)
                 c->reply_ns = max_u64(c->reply_ns, o->swap_at_ns);
         }
-        c->result = c->result == -ESRCH || (c->result >= 0 && r < 0) ? r : c->result;
+        c->result =
+            c->result == -ESRCH || (c->result >= 0 && (r < 0 || r > c->result)) ? r : c->result;
     }
     return true;
 }

@@ -467,14 +467,15 @@ static int soft_counters(struct device_driver *base, unsigned gpu, struct gpu_co
 
 /* The answer's result, or an error. A step that a swapper began before it was killed goes on to its
  * end, and is waited for. */
-static int swap_step(struct device_driver *base, struct proc_id proc, enum soft_swap what,
+static int swap_call(struct device_driver *base, struct proc_id proc, enum soft_swap what,
                      unsigned lock_ms, struct error *err)
 {
     static const char *const names[] = {[SOFT_SWAP_STATE] = "ask for the state of",
                                         [SOFT_LOCK] = "stop",
                                         [SOFT_MOVE_OUT] = "move to host memory",
                                         [SOFT_MOVE_IN] = "bring back",
-                                        [SOFT_UNLOCK] = "continue"};
+                                        [SOFT_UNLOCK] = "continue",
+                                        [SOFT_SHARES] = "ask for shared memory of"};
     struct soft_driver *d = soft(base);
     struct soft_msg m;
     int r;
@@ -497,9 +498,8 @@ static int swap_step(struct device_driver *base, struct proc_id proc, enum soft_
     if (r == -ESRCH)
         return error_set(err, r, "process %d is gone, or uses no GPU", (int)proc.pid);
     if (r == -ENOTSUP)
-        return error_set(err, r,
-                         "process %d is a client of an MPS server: its GPU memory cannot be moved",
-                         (int)proc.pid);
+        return error_set(err, r, "process %d %s: its GPU memory cannot be moved", (int)proc.pid,
+                         what == SOFT_LOCK ? "is a client of an MPS server" : "has managed memory");
     if (r == -ETIMEDOUT)
         return error_set(err, r, "process %d did not become idle within %u ms; it runs on",
                          (int)proc.pid, lock_ms);
@@ -507,45 +507,31 @@ static int swap_step(struct device_driver *base, struct proc_id proc, enum soft_
                      r == -ENOMEM ? " on the GPU" : "");
 }
 
-static int soft_swap_in(struct device_driver *d, struct proc_id proc, struct error *err)
+static int soft_swap_step(struct device_driver *d, struct proc_id proc, enum swap_step step,
+                          unsigned lock_ms, struct error *err)
 {
-    enum { MOVE, UNLOCK };
-    int first = 0;
-    for (int i = MOVE; i <= UNLOCK; i++) {
-        struct error e = {""};
-        int s = swap_step(d, proc, SOFT_SWAP_STATE, 0, &e), r = s < 0 ? s : 0;
-        /* What is under way may yet change the state. */
-        if (i == MOVE && (s == SWAP_LOCKED || s == SWAP_OUT))
-            r = swap_step(d, proc, SOFT_MOVE_IN, 0, &e);
-        else if ((i == MOVE && s == SWAP_RUNNING) || s == SWAP_LOCKED)
-            r = swap_step(d, proc, SOFT_UNLOCK, 0, &e); /* or about to be locked */
-        /* Where a step of another's has just ended, the process is elsewhere already, and its state
-         * decides what comes next. */
-        if (r < 0 && r != -EINVAL && first == 0)
-            first = error_set(err, r, "%s", e.text);
-    }
-    return first;
+    static const enum soft_swap steps[] = {SOFT_LOCK, SOFT_MOVE_OUT, SOFT_MOVE_IN, SOFT_UNLOCK};
+    int s = swap_call(d, proc, SOFT_SWAP_STATE, 0, err);
+    if (s < 0 || s != (int)swap_step_from(step))
+        return s < 0 ? s : 0;
+    return swap_call(d, proc, steps[step], lock_ms, err);
 }
 
-static int soft_swap_out(struct device_driver *d, struct proc_id proc, unsigned lock_ms,
-                         struct error *err)
+static int soft_swap_shares(struct device_driver *d, struct proc_id proc, bool several,
+                            struct error *err)
 {
-    int r = swap_step(d, proc, SOFT_SWAP_STATE, 0, err);
-    if (r == SWAP_RUNNING)
-        r = swap_step(d, proc, SOFT_LOCK, lock_ms, err);
-    if (r >= 0)
-        r = swap_step(d, proc, SOFT_SWAP_STATE, 0, err);
-    if (r == SWAP_LOCKED)
-        r = swap_step(d, proc, SOFT_MOVE_OUT, 0, err);
-    if (r < 0)
-        soft_swap_in(d, proc, NULL);
-    return r < 0 ? r : 0;
+    int r = swap_call(d, proc, SOFT_SHARES, 0, err);
+    return r > 0 ? error_set(err, -ENOTSUP,
+                             "process %d has GPU memory of another process open, and could not be "
+                             "brought back",
+                             (int)proc.pid)
+                 : r;
 }
 
 static int soft_swap_state(struct device_driver *d, struct proc_id proc, enum swap_state *state,
                            struct error *err)
 {
-    int r = swap_step(d, proc, SOFT_SWAP_STATE, 0, err);
+    int r = swap_call(d, proc, SOFT_SWAP_STATE, 0, err);
     if (r >= 0)
         *state = (enum swap_state)r;
     return r < 0 ? r : 0;
@@ -567,8 +553,8 @@ const struct device_ops device_soft = {
     .set_running = soft_set_running,
     .usage = soft_usage,
     .memory_free = soft_memory_free,
-    .swap_out = soft_swap_out,
-    .swap_in = soft_swap_in,
+    .swap_shares = soft_swap_shares,
+    .swap_step = soft_swap_step,
     .swap_state = soft_swap_state,
     .activity = soft_activity,
     .counters = soft_counters,

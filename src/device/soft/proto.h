@@ -16,7 +16,7 @@
 
 #include <stddef.h>
 
-#define SOFT_VERSION         0x73670005U /* "sg", and a number for each incompatible change */
+#define SOFT_VERSION         0x73670006U /* "sg", and a number for each incompatible change */
 #define SOFT_OUTSTANDING_MAX 1024U       /* kernels of a context; also completions not read */
 #define SOFT_COPY_GROUPS     3U          /* of a context, after its compute group */
 #define SOFT_CONTEXT_GROUPS  (1U + SOFT_COPY_GROUPS)
@@ -39,8 +39,21 @@ enum soft_type {
 };
 
 /* The steps of swapping a process, as the vendor's driver has them, each from one state to the
- * next: RUNNING, LOCK, LOCKED, MOVE_OUT, OUT, MOVE_IN, LOCKED, UNLOCK, RUNNING. */
-enum soft_swap { SOFT_SWAP_STATE, SOFT_LOCK, SOFT_MOVE_OUT, SOFT_MOVE_IN, SOFT_UNLOCK };
+ * next: RUNNING, LOCK, LOCKED, MOVE_OUT, OUT, MOVE_IN, LOCKED, UNLOCK, RUNNING. SHARES asks whether
+ * memory of another process is open in it: 0 or 1. */
+enum soft_swap {
+    SOFT_SWAP_STATE,
+    SOFT_LOCK,
+    SOFT_MOVE_OUT,
+    SOFT_MOVE_IN,
+    SOFT_UNLOCK,
+    SOFT_SHARES
+};
+
+/* What a context has that checkpoints do not know how to move. On an H200 with driver 580 a process
+ * with managed memory was refused when it was to leave, and one with memory of another process
+ * (CUDA IPC) left and could never be brought back. */
+enum soft_memory { SOFT_MEMORY_OWN, SOFT_MEMORY_MANAGED, SOFT_MEMORY_SHARED, SOFT_MEMORY_KINDS };
 
 struct soft_group {
     uint64_t key;
@@ -64,6 +77,7 @@ struct soft_msg {
             uint64_t gang;
             /* Of an MPS server's directory; inode 0: the context is nobody's client. */
             uint64_t mps_device, mps_inode;
+            uint32_t memory, zero; /* enum soft_memory */
         } open;
         struct {
             int32_t result; /* 0 or -errno */

@@ -31,6 +31,7 @@ struct conn {
 
     /* context */
     uint64_t memory_bytes; /* allocated */
+    enum soft_memory memory;
     enum swap_state swap, swap_to;
     uint64_t swap_at_ns; /* when it is in swap_to; SOFTGPU_NEVER: no step under way */
     uint32_t gpu;

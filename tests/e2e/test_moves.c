@@ -1,0 +1,168 @@
+/* Jobs of several processes on the software GPU are swapped as a whole: all of them or none, also
+ * where one of them cannot leave, or somebody is killed at whatever moment. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fixture.h"
+
+#include "recovery/journal.h"
+
+#define BYTES "268435456" /* moves in 0.3 s */
+#define RANKS 2
+
+struct ranks {
+    pid_t root, v[RANKS];
+};
+
+/* A shell and two programs below it; the second one's memory is of that kind, or "own". */
+static struct ranks ranks_start(const char *kind)
+{
+    static const char script[] =
+        "run() { CEDE_SOFT_MEMORY=$2 $CEDE_EXE load batch --device soft --kernel-us 2000 --memory "
+        "$3 --verify > $CEDE_DIR/$1.out 2> $CEDE_DIR/$1.err & echo $! > $CEDE_DIR/$1.pid; }; "
+        "run r0 own $2; run r1 $1 $2; wait";
+    static const char *const names[RANKS] = {"r0.pid", "r1.pid"};
+    struct ranks r = {.root = SPAWN("ranks", "sh", "-c", script, "sh", kind, BYTES)};
+    for (int i = 0; i < RANKS; i++) {
+        assert_true(EVENTUALLY(strchr(contents(names[i]), '\n')));
+        r.v[i] = (pid_t)strtol(contents(names[i]), NULL, 10);
+    }
+    assert_true(EVENTUALLY(all_have_contexts(r.v, RANKS)));
+    await_progress(r.v, RANKS);
+    CEDE("set", pid_text(r.root), "-c", "batch");
+    return r;
+}
+
+/* Both have done their work right. */
+static void ranks_end(const struct ranks *r)
+{
+    static const char *const names[RANKS] = {"r0", "r1"};
+    for (int i = 0; i < RANKS; i++)
+        kill(r->v[i], SIGTERM);
+    await_child(r->root);
+    for (int i = 0; i < RANKS; i++) {
+        json_t *last = load_final(names[i]);
+        assert_true(json_is_true(json_object_get(last, "verified")));
+        json_decref(last);
+        char path[128];
+        snprintf(path, sizeof(path), "%s/%s.pid", harness_dir(), names[i]); /* for the next ones */
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
+static unsigned swap_records_of(pid_t *swapper)
+{
+    struct journal *j;
+    unsigned n = 0;
+    *swapper = 0;
+    if (journal_open_readonly(cede_home(), &j, NULL) < 0)
+        return 0;
+    for (uint32_t i = 0; i < JOURNAL_SWAPS; i++) {
+        const struct journal_swap *s = journal_swap(j, i);
+        n += s != NULL;
+        if (s && s->swapper.pid && proc_alive(s->swapper))
+            *swapper = s->swapper.pid;
+    }
+    journal_close(j);
+    return n;
+}
+
+static void whole_job(void **state)
+{
+    (void)state;
+    pid_t swapper;
+    double busy[RANKS];
+    struct ceded d = ceded_start();
+    struct ranks r = ranks_start("own");
+    CEDE("swap-out", "sh");
+    assert_string_equal(result.out, "#1 sh: swapped out, 0.5 GiB\n");
+    assert_int_equal(swap_records_of(&swapper), RANKS);
+    measure(r.v, RANKS, 100, busy);
+    assert_true(busy[0] == 0 && busy[1] == 0);
+    CEDE("swap-in", "sh");
+    assert_int_equal(swap_records_of(&swapper), 0);
+    await_progress(r.v, RANKS);
+
+    /* One of them ends while they are out: the other comes back. */
+    CEDE("swap-out", "sh");
+    kill(r.v[1], SIGKILL);
+    assert_true(EVENTUALLY(swap_records_of(&swapper) == 1));
+    CEDE("swap-in", "sh");
+    await_progress(r.v, 1);
+    kill(r.v[0], SIGTERM);
+    await_child(r.root);
+    ceded_stop(&d);
+}
+
+/* The first one was locked or had left already when the second turned out not to be able to. */
+static void one_cannot(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind, *reason;
+    } rows[] = {{"managed", "has managed memory"}, {"shared", "of another process open"}};
+    struct ceded d = ceded_start();
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        pid_t swapper;
+        struct ranks r = ranks_start(rows[i].kind);
+        RUN(&result, "cede", "swap-out", "sh");
+        assert_int_equal(status_of(result.status), 1);
+        assert_non_null(strstr(result.err, rows[i].reason));
+        assert_true(EVENTUALLY(swap_records_of(&swapper) == 0));
+        await_progress(r.v, RANKS);
+        CEDE("ps");
+        assert_non_null(strstr(result.err, rows[i].reason));
+        ranks_end(&r);
+        assert_true(EVENTUALLY(job_gone("sh")));
+    }
+    ceded_stop(&d);
+}
+
+static void ask_move(bool in)
+{
+    char text[80];
+    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"swap-%s\",\"target\":\"sh\"}",
+             in ? "in" : "out");
+    json_t *answer = ask(text);
+    assert_true(json_is_true(json_object_get(answer, "ok")));
+    json_decref(answer);
+}
+
+/* At moments spread over the whole move: between any two steps of the two processes. */
+static void killed_at_any_step(void **state)
+{
+    (void)state;
+    enum { MOMENTS = 12 };
+    pid_t swapper;
+    struct ceded d = ceded_start();
+    struct ranks r = ranks_start("own");
+    for (unsigned i = 0; i < 2 * MOMENTS; i++) {
+        const bool in = i >= MOMENTS;
+        if (in)
+            CEDE("swap-out", "sh");
+        ask_move(in);
+        nap_ms(i % MOMENTS * 60);
+        if (i % 3 != 0 && swap_records_of(&swapper) && swapper)
+            kill(swapper, SIGKILL);
+        if (i % 3 != 1) {
+            ceded_kill(&d);
+            assert_int_equal(swap_records_of(&swapper), 0);
+            await_progress(r.v, RANKS);
+            d = ceded_start();
+        }
+        assert_true(EVENTUALLY(!job_is("sh", "state", "swapping-out") &&
+                               !job_is("sh", "state", "swapping-in")));
+        CEDE("swap-in", "sh");
+        assert_int_equal(swap_records_of(&swapper), 0);
+        await_progress(r.v, RANKS);
+    }
+    ranks_end(&r);
+    ceded_stop(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {e2e(whole_job), e2e(one_cannot), e2e(killed_at_any_step)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
