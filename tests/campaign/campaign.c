@@ -59,7 +59,7 @@ static bool is_ours(pid_t pid)
 {
     bool ours = pid == c.ceded || pid == gpu_pid();
     for (size_t i = 0; i < LOADS; i++)
-        ours |= c.loads[i].pid == pid;
+        ours |= c.loads[i].pid == pid || (pid && c.loads[i].second == pid);
     return ours;
 }
 
@@ -228,7 +228,7 @@ static json_t *settled(void)
 
 static bool gets_gpu(const pid_t *v, size_t n)
 {
-    double busy[LOADS];
+    double busy[PROCESSES];
     bool is = false;
     if (c.real)
         return works_while_off();
@@ -258,7 +258,7 @@ static void await_programs(const pid_t *v, size_t n)
 
 static void check_up(void)
 {
-    pid_t running[LOADS], off[LOADS], unmanaged[LOADS];
+    pid_t running[PROCESSES], off[PROCESSES], unmanaged[PROCESSES];
     size_t nrunning = 0, noff = 0, nunmanaged = 0;
     if (!EVENTUALLY(journal_is_complete()))
         fail_msg("the journal stays incomplete");
@@ -272,9 +272,13 @@ static void check_up(void)
             fail_msg("%s is %s, and nobody asked for that", l->name, state);
         l->off = is_off(state);
         *(is_off(state) ? &off[noff++] : &running[nrunning++]) = l->pid;
+        if (l->second)
+            *(is_off(state) ? &off[noff++] : &running[nrunning++]) = l->second;
         l->pause_wanted &= is_off(state);
         if (!state)
             unmanaged[nunmanaged++] = l->pid;
+        if (!state && l->second)
+            unmanaged[nunmanaged++] = l->second;
     }
     json_decref(all);
     await_programs(running, nrunning);
@@ -291,12 +295,14 @@ static void check_up(void)
 /* Everything is as the programs had it. */
 static void check_down(void)
 {
-    pid_t v[LOADS];
+    pid_t v[PROCESSES];
     size_t n = 0;
     await_orphans();
     for (size_t i = 0; i < LOADS; i++) {
         if (c.loads[i].pid)
             v[n++] = c.loads[i].pid;
+        if (c.loads[i].pid && c.loads[i].second)
+            v[n++] = c.loads[i].second;
     }
     if (records(NULL))
         fail_msg("%u groups are on record still", records(NULL));

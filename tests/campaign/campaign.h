@@ -6,7 +6,8 @@
 #include "../e2e/fixture.h"
 #include "faults.h"
 
-#define LOADS 4
+#define LOADS     4
+#define PROCESSES (2 * LOADS)
 
 #define KILLED_KINDS(X)                                                                            \
     X(CEDED, "ceded") X(RESTORER, "restorer") X(SWAPPER, "swapper") X(PROGRAM, "program")
@@ -20,6 +21,7 @@ enum killed_kind {
 struct load {
     char name[16];
     pid_t pid;         /* 0: none */
+    pid_t second;      /* a GPU process more of its job, which ends with the first; 0: none */
     bool foreign;      /* runs --program */
     bool off;          /* paused or swapped out when ceded was asked last */
     bool pause_wanted; /* somebody asked to pause it, or to swap it out, since it last ran freely */

@@ -28,6 +28,21 @@ static void choose_server(void)
         setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
 }
 
+/* A job of two processes, which are swapped together or not at all. */
+static void start_pair(struct load *l)
+{
+    char command[512];
+    snprintf(command, sizeof(command),
+             "setpriv --pdeathsig KILL $CEDE_EXE load batch --device soft --memory 33554432 "
+             "--kernel-us 2000 --report " REPORT_MS " > $CEDE_DIR/%s-2.out & exec $CEDE_EXE load "
+             "batch --device soft --memory 33554432 --kernel-us 2000 --verify --report " REPORT_MS
+             " --name %s",
+             l->name, l->name);
+    l->pid = SPAWN(l->name, "sh", "-c", command);
+    if (!EVENTUALLY(children_of(l->pid, &l->second, 1) == 1 && all_have_contexts(&l->second, 1)))
+        fail_msg("the second process of %s opens no context", l->name);
+}
+
 void start_program_of_load(struct load *l)
 {
     static const char *const roles[][8] = {
@@ -49,6 +64,11 @@ void start_program_of_load(struct load *l)
         argv[n++] = "--report";
         argv[n++] = REPORT_MS;
     }
+    l->second = 0;
+    if (strcmp(c.device, "soft") == 0 && draw(3) == 0) {
+        start_pair(l);
+        return;
+    }
     if (strcmp(c.device, "nvidia") == 0) { /* or it would measure, and would have to be alone */
         argv[n++] = "--iterations-per-us";
         argv[n++] = "5";
@@ -60,10 +80,10 @@ void start_program_of_load(struct load *l)
 }
 
 /* Kernels or requests by the last whole line of a load; bytes that another program has printed. */
-static long long work_done(const struct load *l)
+static long long work_of(const struct load *l, const char *suffix)
 {
     char path[128], *end;
-    snprintf(path, sizeof(path), "%s.out", l->name);
+    snprintf(path, sizeof(path), "%s%s.out", l->name, suffix);
     if (l->foreign) {
         struct stat st;
         snprintf(path, sizeof(path), "%s/%s.out", harness_dir(), l->name);
@@ -82,11 +102,22 @@ static long long work_done(const struct load *l)
     return v;
 }
 
+/* Of a pair that of the one that did less. */
+static long long work_done(const struct load *l)
+{
+    long long first = work_of(l, ""), second = l->second ? work_of(l, "-2") : first;
+    return first < second ? first : second;
+}
+
 void await_work(void)
 {
     long long before[LOADS] = {0};
-    for (size_t i = 0; i < LOADS; i++)
-        before[i] = c.loads[i].pid ? work_done(&c.loads[i]) : 0;
+    for (size_t i = 0; i < LOADS; i++) {
+        const struct load *l = &c.loads[i];
+        before[i] = l->pid ? work_of(l, "") : 0;
+        if (l->pid && l->second && work_of(l, "-2") > before[i])
+            before[i] = work_of(l, "-2");
+    }
     for (size_t i = 0; i < LOADS; i++) {
         const struct load *l = &c.loads[i];
         if (l->pid && !l->off && !EVENTUALLY(work_done(l) > before[i])) {
