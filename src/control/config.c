@@ -119,6 +119,16 @@ static int read_bytes(struct parser *p, const struct key *k, const char *value)
                : 1;
 }
 
+#define START_LIMIT_US (3600 * 1000000ULL)
+
+static int read_start(struct parser *p, const struct key *k, const char *value)
+{
+    return parse_duration_us(value, START_LIMIT_US, config_place(p, k)) < 0
+               ? complain(p, "%s: '%.64s' is no time up to 3600s, such as 90s, or 0", k->name,
+                          value)
+               : 1;
+}
+
 /* [policy] */
 
 static int read_policy(struct parser *p, const struct key *k, const char *value)
@@ -232,6 +242,7 @@ static const struct key daemon_keys[] = {
     {"soft_socket", .read = read_path, AT(config, soft_socket)},
     {"log_level", .read = read_word, AT(config, log_level), WORDS(levels)},
     {"swap", .read = read_word, AT(config, swap.mode), WORDS(modes)},
+    {"swap_start", .read = read_start, AT(config, swap.start_us)},
     {"memory_reserve", .read = read_bytes, AT(config, swap.reserve_bytes)},
     {"others", .read = read_word, AT(config, others), WORDS(others)},
     {"pool", .read = read_word, AT(config, pool), WORDS(pools)},
@@ -453,6 +464,7 @@ void config_default(struct config *c)
         .log_level = LOG_INFO,
         .policy = "laxity",
         .others = OTHERS_LEAVE,
+        .swap.start_us = STARTING_MAX_NS / NSEC_PER_USEC,
     };
     params_default(&c->params);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/starting.h"
 #include "sched/room.h"
 #include "sched/swap.h"
 
@@ -204,6 +205,38 @@ static void autoswap_line(const struct autoswap *x, struct model *m, unsigned gp
     free(v);
 }
 
+/* Somebody is starting where that job would leave or come; who waits for it is told so. Others
+ * leave all the same for a latency job that has started and still lacks what it said. */
+static bool waits_for_start(const struct autoswap *x, struct model *m, unsigned gpu,
+                            struct swap_move what)
+{
+    const uint64_t max_ns = x->options.start_us * NSEC_PER_USEC;
+    const struct job *mover = &m->jobs[what.job];
+    struct error err = {""};
+    uint32_t starts = SLOT_NONE;
+    unsigned g = 0;
+    for (; g < m->ngpus; g++) {
+        if (!(what.out ? mover->on[g].memory_bytes : mover->swap.bytes[g]))
+            continue;
+        starts = starting_next(m, g, max_ns, 0);
+        while (starts != SLOT_NONE && what.out && m->jobs[starts].rec.class == CLASS_LATENCY &&
+               need_of(x, m, &m->jobs[starts], g) > 0)
+            starts = starting_next(m, g, max_ns, starts + 1);
+        if (starts != SLOT_NONE)
+            break;
+    }
+    if (starts == SLOT_NONE)
+        return false;
+    int r = starting_error(m, max_ns, starts, g, &err);
+    if (!what.out)
+        model_job_failed(m, what.job, r, &err);
+    for_each_job (m, j) {
+        if (what.out && j->rec.class == CLASS_LATENCY && need_of(x, m, j, gpu) > 0)
+            model_job_failed(m, model_job_slot(m, j), r, &err);
+    }
+    return true;
+}
+
 /* False: what was chosen has to be done first. */
 static bool autoswap_look(const struct autoswap *x, struct model *m, unsigned gpu,
                           struct swap_job *v, struct autoswap_move *move)
@@ -221,7 +254,7 @@ static bool autoswap_look(const struct autoswap *x, struct model *m, unsigned gp
     if (!known || x->options.mode != SWAP_AUTO)
         return true;
     struct swap_move what = swap_decide(&d, v, m->jobs_end, m->now);
-    if (what.job == SLOT_NONE)
+    if (what.job == SLOT_NONE || waits_for_start(x, m, gpu, what))
         return true;
     *move = (struct autoswap_move){what.job, what.out};
     return false;

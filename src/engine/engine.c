@@ -68,8 +68,7 @@ int engine_new(struct device_driver *driver, struct journal *journal,
     e->discovery = (struct discovery){.rule = options->rule, .rule_arg = options->rule_arg};
     e->once = options->once;
     experience_load(&e->speeds.experience, options->experience, e->model.now);
-    e->swaps.mode = options->swap.mode;
-    e->autoswap.options = options->swap;
+    engine_set_swap(e, &options->swap);
     e->survey.floor_us = options->params.timeslice_floor_us;
     e->restored_seen = journal_shared(journal)->restored;
     int r = engine_set_up(e, options);
@@ -275,6 +274,7 @@ int engine_set_params(struct engine *e, const struct sched_params *params)
 void engine_set_swap(struct engine *e, const struct swap_options *o)
 {
     e->swaps.mode = o->mode;
+    e->swaps.start_ns = o->start_us * NSEC_PER_USEC;
     e->autoswap.options = *o;
     e->autoswap.at = 0;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "engine/apply.h"
+#include "engine/starting.h"
 #include "lib/log.h"
 
 #define RETRY_MIN_NS (500 * NSEC_PER_MSEC)
@@ -22,6 +23,7 @@
 /* Of a daemon that leaves; a service manager kills it after 90 s. Then its restorer goes on. */
 #define SWAP_LEAVE_MS 60000
 #define OTHERS_NS     (100 * NSEC_PER_MSEC) /* looks at who is in the way */
+#define STARTS_NS     NSEC_PER_SEC
 
 /* The life of a job's memory (enum swap_phase, swapper.h). MOVED, FAILED and KILLED are what a
  * swapper's end says. In any phase: when its last process has ended there is nothing to bring back,
@@ -216,7 +218,8 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t
     struct job_swap *s = &m->jobs[job].swap;
     const struct device_ops *ops = m->driver->ops;
     struct error e = {""};
-    uint32_t other = swap_moving(m);
+    uint32_t other = swap_moving(m), starts;
+    unsigned gpu;
     if (x->mode == SWAP_OFF)
         return error_set(err, -EPERM, "swapping is switched off in the configuration (swap = off)");
     if (!ops->swap_step || !ops->usage || !may_swap(m, job))
@@ -240,6 +243,9 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t
         return error_set(err, -EBUSY,
                          "it runs as if it were in no class until its work has come to rest, so a "
                          "user may have that once a minute: try again later");
+    starts = by_user ? starting_in_way(m, x->start_ns, job, true, &gpu) : SLOT_NONE;
+    if (starts != SLOT_NONE)
+        return starting_error(m, x->start_ns, starts, gpu, err);
     int r = swap_send_out(m, job, by_user, uid, &e);
     swap_failed(m, job, r, &e);
     if (r == 0 && by_user)
@@ -354,9 +360,10 @@ static bool moves_still(const struct model *m, uint32_t job)
 }
 
 /* Brings in what is to come in anyhow; returns when to look again. */
-static uint64_t swap_retry_in(struct model *m, uint32_t job)
+static uint64_t swap_retry_in(const struct swaps *x, struct model *m, uint32_t job)
 {
     struct job_swap *s = &m->jobs[job].swap;
+    unsigned gpu;
     struct swap_order o = {.out = 0};
     struct error err = {""};
     const struct journal_swap *rec;
@@ -368,6 +375,14 @@ static uint64_t swap_retry_in(struct model *m, uint32_t job)
         s->phase = swap_next[s->phase][KILLED];
     if (s->phase == SWAP_MOVING || swap_moving(m) != SLOT_NONE)
         return s->retry_at = m->now + OTHERS_NS;
+    /* What may be half-way comes in all the same. */
+    uint32_t starts = s->phase == SWAP_ASKED && !s->guessed
+                          ? starting_in_way(m, x->start_ns, job, false, &gpu)
+                          : SLOT_NONE;
+    if (starts != SLOT_NONE) {
+        model_job_failed(m, job, starting_error(m, x->start_ns, starts, gpu, &err), &err);
+        return s->retry_at = m->now + STARTS_NS;
+    }
     for (uint32_t i = 0; o.n < SWAP_PROCESSES_MAX && (rec = journal_swap_of(m->journal, job, &i));
          i++)
         o.v[o.n++] = *rec;
@@ -384,7 +399,7 @@ uint64_t swap_due(struct swaps *x, struct model *m)
         if (m->jobs[i].rec.root.pid && m->jobs[i].swap.ended)
             swapper_ended(x, m, i);
         if (m->jobs[i].rec.root.pid)
-            next = min_u64(next, swap_retry_in(m, i));
+            next = min_u64(next, swap_retry_in(x, m, i));
         model_job_drop_if_over(m, i); /* a scan out of turn may have found its last process gone */
     }
     return next;

@@ -15,10 +15,12 @@ struct swap_options {
     /* For a latency job that begins without engine_need(): of the GPU, or of those it has begun to
      * use. */
     uint64_t reserve_bytes;
+    uint64_t start_us; /* the longest that a starting job keeps others where they are */
 };
 
 struct swaps {
     enum swap_mode mode;
+    uint64_t start_ns;
     bool moved; /* a move has ended: automatic swapping looks again */
 };
 

@@ -21,6 +21,7 @@
 #include "recovery/swapper.h"
 #include "sched/place.h"
 #include "sched/sched.h"
+#include "sched/starting.h"
 
 #define MODEL_PROCESSES_MAX 8192U
 
@@ -60,8 +61,9 @@ struct process {
     int pidfd;
     struct watch *watch;
     bool ended;
-    bool listed;    /* by the driver, as one that uses it; engine/observe/discovery.c */
-    uint32_t wants; /* gated devices that it wants: bit mask; engine/observe/demand.c */
+    uint32_t opened; /* GPUs on which it has been seen: bit mask */
+    bool listed;     /* by the driver, as one that uses it; engine/observe/discovery.c */
+    uint32_t wants;  /* gated devices that it wants: bit mask; engine/observe/demand.c */
     /* engine/apply.c */
     bool stopped;      /* by us (SIGSTOP), and on record */
     uint64_t stops_at; /* whether it is, and shall be, is looked at again then */
@@ -107,6 +109,8 @@ struct job_demand {
     uint64_t exact_ns, sampled_ns; /* engine time in all, by activity(); else by usage() */
     uint64_t quiet_ns;             /* runnable and not on the engine, since it was last */
     uint64_t seen_ns;              /* when activity() last showed whether it works; 0: never */
+    struct starting start;
+    uint64_t start_bytes; /* what it had when its memory was last seen */
 };
 
 /* engine/swap.c, which has the transitions. */

@@ -22,6 +22,7 @@ static void reads_every_key(void **state)
                                "  log_level = debug\n"
                                "swap = manual\n"
                                "memory_reserve = 3G\n"
+                               "swap_start = 90s\n"
                                "others = normal\n"
                                "\n"
                                "[policy]\n"
@@ -55,6 +56,7 @@ static void reads_every_key(void **state)
     assert_int_equal(c.log_level, LOG_DEBUG);
     assert_int_equal(c.swap.mode, SWAP_MANUAL);
     assert_int_equal(c.swap.reserve_bytes, 3ULL << 30);
+    assert_int_equal(c.swap.start_us, 90000000);
     assert_string_equal(c.policy, "shares");
     assert_true(c.params.floor == 0.25);
     assert_int_equal(c.params.timeslice_min_us, 2);
@@ -149,6 +151,7 @@ static const struct {
     {"[daemon]\ngroup =\n", 2, {"no group", ""}},
     {"[daemon]\nsoft_socket = here\n", 2, {"absolute", ""}},
     {"[daemon]\nswap = on\n", 2, {"'on'", "auto, manual, off"}},
+    {"[daemon]\nswap_start = 2h\n", 2, {"'2h'", "90s"}},
     {"[daemon]\nmemory_reserve = 2X\n", 2, {"'2X'", "500M"}},
     {"[daemon]\nmemory_reserve = -1\n", 2, {"'-1'", "500M"}},
     {"[daemon]\nmemory_reserve = 99999T\n", 2, {"99999T", "500M"}},

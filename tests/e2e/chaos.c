@@ -324,7 +324,7 @@ void write_config(void)
     snprintf(path, sizeof(path), "%s/cede.conf", harness_dir());
     FILE *f = fopen(path, "we");
     assert_non_null(f);
-    fprintf(f, "[daemon]\ndevice = soft\n[policy]\nname = %s\n", names[draw(4)]);
+    fprintf(f, "[daemon]\ndevice = soft\nswap_start = 0\n[policy]\nname = %s\n", names[draw(4)]);
     fprintf(f, "rotation_us = %u\nprobe_us = 20000\nfloor = 0.%u\n",
             (unsigned)(20000 + draw(15000)), (unsigned)(3 + draw(2)));
     fputs(rules ? "[rule all]\nexe = *\nclass = batch\n" : "", f);

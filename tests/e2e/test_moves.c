@@ -108,7 +108,8 @@ static void one_cannot(void **state)
         struct ranks r = ranks_start(rows[i].kind);
         RUN(&result, "cede", "swap-out", "sh");
         assert_int_equal(status_of(result.status), 1);
-        assert_non_null(strstr(result.err, rows[i].reason));
+        if (!strstr(result.err, rows[i].reason))
+            fail_msg("%s: %s", rows[i].kind, result.err);
         assert_true(EVENTUALLY(swap_records_of(&swapper) == 0));
         await_progress(r.v, RANKS);
         CEDE("ps");
@@ -119,11 +120,10 @@ static void one_cannot(void **state)
     ceded_stop(&d);
 }
 
-static void ask_move(bool in)
+static void ask_target(const char *op, const char *target)
 {
     char text[80];
-    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"swap-%s\",\"target\":\"sh\"}",
-             in ? "in" : "out");
+    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"%s\",\"target\":\"%s\"}", op, target);
     json_t *answer = ask(text);
     assert_true(json_is_true(json_object_get(answer, "ok")));
     json_decref(answer);
@@ -141,7 +141,7 @@ static void killed_at_any_step(void **state)
         const bool in = i >= MOMENTS;
         if (in)
             CEDE("swap-out", "sh");
-        ask_move(in);
+        ask_target(in ? "swap-in" : "swap-out", "sh");
         nap_ms(i % MOMENTS * 60);
         if (i % 3 != 0 && swap_records_of(&swapper) && swapper)
             kill(swapper, SIGKILL);
@@ -161,8 +161,63 @@ static void killed_at_any_step(void **state)
     ceded_stop(&d);
 }
 
+/* Nobody leaves or comes where another job is starting, and those who wait are told why; when it
+ * has started they move. */
+static void not_while_one_starts(void **state)
+{
+    (void)state;
+    small_gpu("3221225472");
+    configure(20, "swap_start = 5s");
+    struct ceded d = ceded_start();
+    pid_t a = LOAD("a", "batch", "--memory", "2147483648");
+    assert_true(EVENTUALLY(all_have_contexts(&a, 1)));
+    CEDE("set", pid_text(a), "-c", "batch");
+    RUN(&result, "cede", "swap-out", "a");
+    assert_int_equal(status_of(result.status), 1);
+    assert_non_null(strstr(result.err, "is starting on GPU 0"));
+    assert_true(EVENTUALLY(({
+        RUN(&result, "cede", "swap-out", "a");
+        status_of(result.status) == 0;
+    })));
+
+    pid_t s = LOAD("server", "batch", "--memory", "1073741");
+    assert_true(EVENTUALLY(all_have_contexts(&s, 1)));
+    CEDE("set", pid_text(s), "-c", "batch");
+    assert_true(EVENTUALLY(job_int("server", "timeslice_us") > 0));
+    ask_target("swap-in", "a");
+    assert_true(EVENTUALLY(({
+        json_t *job = job_named("a");
+        const char *e = json_string_value(json_object_get(job, "error"));
+        bool told = e && strstr(e, "(server) is starting on GPU 0");
+        json_decref(job);
+        told;
+    })));
+    assert_true(EVENTUALLY(job_is("a", "state", "running")));
+    await_progress(&a, 1);
+
+    /* A latency job that waits for room, while yet another one starts. */
+    pid_t t = LOAD("other", "batch", "--memory", "1073741");
+    assert_true(EVENTUALLY(all_have_contexts(&t, 1)));
+    CEDE("set", pid_text(t), "-c", "batch");
+    assert_true(EVENTUALLY(job_int("other", "timeslice_us") > 0));
+    pid_t runner =
+        SPAWN("lat", "cede", "run", "-c", "latency", "-n", "lat", "--memory", "2G", "--", "true");
+    assert_true(EVENTUALLY(job_is("lat", "state", "queued")));
+    assert_true(EVENTUALLY(({
+        CEDE("ps");
+        strstr(result.err, "(other) is starting on GPU 0") != NULL;
+    })));
+    assert_int_equal(await_child(runner), 0);
+    assert_true(job_is("a", "state", "swapped"));
+    ceded_stop(&d);
+    json_decref(load_end("other", t));
+    json_decref(load_end("server", s));
+    json_decref(load_end("a", a));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(whole_job), e2e(one_cannot), e2e(killed_at_any_step)};
+    const struct CMUnitTest tests[] = {e2e(whole_job), e2e(one_cannot), e2e(killed_at_any_step),
+                                       e2e(not_while_one_starts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

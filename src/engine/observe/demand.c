@@ -169,6 +169,9 @@ static void demand_usage(struct demand *x, struct model *m)
     }
     for_each_job (m, j) {
         for (unsigned d = 0; d < m->ngpus; d++) {
+            if (j->on[d].memory_bytes > j->on[d].start_bytes)
+                j->on[d].start.grew_ns = m->now;
+            j->on[d].start_bytes = max_u64(j->on[d].start_bytes, j->on[d].memory_bytes);
             if (j->on[d].busy >= 0)
                 usage_demand(x, m, model_job_slot(m, j), d);
         }
