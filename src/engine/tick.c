@@ -118,7 +118,8 @@ static uint64_t tick_move(struct engine *e)
     if (what.job == SLOT_NONE)
         return next;
     struct job *j = &m->jobs[what.job];
-    if (what.out) {
+    if (what.out) { /* all of it, with what began just now */
+        discovery_run(&e->discovery, m);
         scans_job(m, what.job);
         r = swap_out(&e->swaps, m, what.job, false, 0, &err);
     } else {

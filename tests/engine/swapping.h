@@ -127,6 +127,23 @@ HELPER void swap_jobs(struct fixture *f, bool latency, int n, pid_t *p, uint32_t
     ticks(f, 100);
 }
 
+HELPER void parent_and_child(struct fixture *f, pid_t both[2])
+{
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    pid_t a = fork();
+    if (a == 0) {
+        pid_t b = fork();
+        if (b != 0 && write(fds[1], &b, sizeof(b)) < 0)
+            _exit(1);
+        wait_to_die();
+    }
+    both[0] = f->children[f->n++] = a;
+    assert_int_equal(read(fds[0], &both[1], sizeof(both[1])), sizeof(both[1]));
+    close(fds[0]);
+    close(fds[1]);
+}
+
 /* A swapper has the order to move it out. */
 HELPER void sent_out(struct fixture *f, uint32_t job, pid_t pid, uid_t by)
 {

@@ -499,11 +499,33 @@ static void test_waiters_are_bounded(void **state)
     }
 }
 
+/* A process that began since processes were last looked for leaves with the others of its job. */
+static void test_all_of_it(void **state)
+{
+    struct fixture *f = *state;
+    pid_t both[2];
+    parent_and_child(f, both);
+    mock_context(&f->d, both[0], 0, 3);
+    on(f, both[0])->memory_bytes = 20 * GIB;
+    f->d.free_bytes = 10 * GIB;
+    swap_start(f);
+    add(f, both[0], CLASS_BATCH);
+    uint32_t lat = add(f, child(f), CLASS_LATENCY);
+    ticks(f, 100);
+    mock_context(&f->d, both[1], 0, 3);
+    on(f, both[1])->memory_bytes = 1 * GIB;
+    need(f, lat, 25);
+    ticks(f, 1);
+    assert_true(EVENTUALLY(ordered(f, "out", -1)));
+    stop(f, false);
+}
+
 int main(int argc, char **argv)
 {
     if (strcmp(argv[0], "cede-swap") == 0)
         return fake_swapper();
     const struct CMUnitTest tests[] = {
+        T(test_all_of_it),
         T(test_room_for_a_latency_job),
         T(test_refused_is_left_alone),
         T(test_reserve),

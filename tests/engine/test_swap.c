@@ -131,25 +131,15 @@ static void test_not_all_the_time(void **state)
 static void test_several_processes(void **state)
 {
     struct fixture *f = *state;
-    int fds[2];
     pid_t both[2];
     uint32_t slot = 0, n = 0;
-    assert_int_equal(pipe(fds), 0);
-    pid_t a = fork();
-    if (a == 0) {
-        pid_t b = fork();
-        if (b != 0 && write(fds[1], &b, sizeof(b)) < 0)
-            _exit(1);
-        wait_to_die();
-    }
-    both[0] = f->children[f->n++] = a;
-    assert_int_equal(read(fds[0], &both[1], sizeof(both[1])), sizeof(both[1]));
+    parent_and_child(f, both);
     for (int i = 0; i < 2; i++) {
         mock_context(&f->d, both[i], 0, 1);
         on(f, both[i])->memory_bytes = 3 * GIB;
     }
     swap_start(f);
-    uint32_t job = add(f, a, CLASS_BATCH);
+    uint32_t job = add(f, both[0], CLASS_BATCH);
     struct error err = {""};
     struct proc_stat st;
     kill(both[1], SIGSTOP);
