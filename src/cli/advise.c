@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "lib/json_text.h"
+#include "lib/text.h"
 #include "profile/profile.h"
 #include "sched/advice.h"
 
@@ -101,16 +102,19 @@ static bool measured(const json_t *jobs, const char *a, const char *b, double sp
 static void print_pair(const struct profile *p, const struct profile *q, const struct advised *a,
                        const double *is)
 {
-    char pair[140], words[64], limits[64];
+    char pair[140], split[32] = "-", words[64], limits[64];
     const struct interference *i = &a->pool;
     const char *first = resource_name(i->limit[0]), *second = resource_name(i->limit[1]);
     snprintf(pair, sizeof(pair), "%s + %s", p->name, q->name);
+    text_show(pair);
+    if (a->split_percent)
+        snprintf(split, sizeof(split), "%5.2f + %.2f", 1 / a->split.slowdown[0],
+                 1 / a->split.slowdown[1]);
     snprintf(limits, sizeof(limits), i->limit[0] == i->limit[1] ? "%s%.0s" : "%s, %s", first,
              second);
     in_words(a, words, sizeof(words));
-    printf("%-32s %5.2f + %.2f  %5.2f + %.2f  %5.2f + %.2f  %-32s %s\n", pair,
-           1 / a->turns.slowdown[0], 1 / a->turns.slowdown[1], 1 / i->slowdown[0],
-           1 / i->slowdown[1], 1 / a->split.slowdown[0], 1 / a->split.slowdown[1], limits, words);
+    printf("%-32s %5.2f + %.2f  %5.2f + %.2f  %-12s  %-32s %s\n", pair, 1 / a->turns.slowdown[0],
+           1 / a->turns.slowdown[1], 1 / i->slowdown[0], 1 / i->slowdown[1], split, limits, words);
     if (is)
         printf("%-32s %-13s  %5.2f + %.2f\n", "  they run now, and are", "", is[0], is[1]);
 }
@@ -124,13 +128,15 @@ static json_t *pair_json(const struct profile *p, const struct profile *q, const
                          const double *is)
 {
     json_t *speeds = is ? json_pack("[f,f]", is[0], is[1]) : NULL;
-    return json_pack("{s:[o,o], s:{s:o}, s:{s:o, s:[s,s]}, s:{s:o, s:[i,i]}, s:s, s:o*}",
-                     "programs", json_text(p->name), json_text(q->name), "turns", "speeds",
+    json_t *split = a->split_percent ? json_pack("{s:o, s:[i,i]}", "speeds", speeds_json(&a->split),
+                                                 "sm_percent", (int)a->split_percent,
+                                                 100 - (int)a->split_percent)
+                                     : NULL; /* one SM cannot be split */
+    return json_pack("{s:[o,o], s:{s:o}, s:{s:o, s:[s,s]}, s:o*, s:s, s:o*}", "programs",
+                     json_text(p->name), json_text(q->name), "turns", "speeds",
                      speeds_json(&a->turns), "pool", "speeds", speeds_json(&a->pool), "limits",
                      resource_name(a->pool.limit[0]), resource_name(a->pool.limit[1]), "split",
-                     "speeds", speeds_json(&a->split), "sm_percent", (int)a->split_percent,
-                     100 - (int)a->split_percent, "advice", advice_names[a->advice], "measured",
-                     speeds);
+                     split, "advice", advice_names[a->advice], "measured", speeds);
 }
 
 /* Each two, and each with itself if there is only one. */

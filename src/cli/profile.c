@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "lib/text.h"
 #include "profile/profile.h"
 
 #define SHOWN 20 /* kernels */
@@ -53,7 +54,10 @@ static void print_percent(double share)
 
 static void show_profile(const struct profile *p)
 {
-    printf("%s: %u kernels, on a GPU of %u SMs\n", p->name, p->n, p->gpu.sms);
+    char name[sizeof(p->kernels->name)];
+    snprintf(name, sizeof(name), "%s", p->name);
+    text_show(name);
+    printf("%s: %u kernels, on a GPU of %u SMs\n", name, p->n, p->gpu.sms);
     printf(" TIME  ISSUE  DRAM L1HIT L2HIT   MOST       CALLS        US  BLOCKS THREADS KERNEL\n");
     for (uint32_t i = 0; i < p->n && i < SHOWN; i++) {
         const struct kernel_profile *k = &p->uses[i];
@@ -64,9 +68,11 @@ static void show_profile(const struct profile *p)
         print_percent(k->l1_hit);
         print_percent(k->l2_hit);
         print_percent(k->use[most]);
+        snprintf(name, sizeof(name), "%s", p->kernels[i].name);
+        text_show(name);
         printf(" %-6.*s %6llu %9.1f %7u %7u %s\n", (int)strcspn(resource_name(most), " "),
                resource_name(most), (unsigned long long)p->kernels[i].calls, k->us, k->blocks,
-               k->threads, p->kernels[i].name);
+               k->threads, name);
     }
     if (p->n > SHOWN)
         printf("and %u more\n", p->n - SHOWN);

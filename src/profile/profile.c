@@ -171,6 +171,9 @@ int profile_save(const struct profile *p, const char *path, struct error *err)
     return r;
 }
 
+/* Any two times have a ratio that can be reckoned with. */
+#define US_LEAST 1e-3
+
 static double profile_share(const json_t *o, const char *key, bool *bad)
 {
     double v = json_number_value(json_object_get(o, key));
@@ -190,7 +193,7 @@ static bool kernel_from(const json_t *o, struct profile *p)
     k.l2_hit = fmin(profile_share(o, "l2_hit", &bad), 1);
     for (int r = 1; r < RESOURCE_COUNT; r++)
         k.use[r] = profile_share(json_object_get(o, "use"), resource_name((enum resource)r), &bad);
-    bad |= !k.blocks || !k.threads || k.us <= 0;
+    bad |= !k.blocks || !k.threads || k.us < US_LEAST;
     if (bad || profile_add(p, name, &k) < 0)
         return false;
     p->kernels[p->n - 1].calls = (uint64_t)calls;

@@ -82,6 +82,42 @@ static void gaps(void **state)
     assert_non_null(strstr(result.err, "--busy: '101%' is no percentage above 0 and up to 100"));
 }
 
+static void write_profile(const char *file, const char *name, unsigned sms, const char *us)
+{
+    FILE *f = fopen(path_of(file), "w");
+    fprintf(f,
+            "{\"program\":\"%s\",\"gpu\":{\"sms\":%u,\"sm_threads\":2048,\"sm_blocks\":32},"
+            "\"kernels\":[{\"name\":\"k\",\"calls\":1,\"us\":%s,\"blocks\":9999,"
+            "\"threads\":1024,\"use\":{\"DRAM\":0.5}}]}",
+            name, sms, us);
+    fclose(f);
+}
+
+/* Files of others: what steers a terminal, no SMs to split, and times without a ratio. */
+static void foreign(void **state)
+{
+    (void)state;
+    write_profile("steers.json", "a\\u001b]0;b\\nc", 132, "10");
+    RUN(&result, "cede", "advise", path_of("steers.json"), path_of("steers.json"));
+    assert_int_equal(status_of(result.status), 0);
+    assert_non_null(strstr(result.out, "a?]0;b?c + a?]0;b?c"));
+    RUN(&result, "cede", "profile", "--ncu", path_of("computes.csv"), "--name", "a\033]0;b");
+    assert_non_null(strstr(result.out, "a?]0;b: 1 kernels"));
+
+    write_profile("single.json", "single", 1, "10");
+    RUN(&result, "cede", "advise", path_of("single.json"), path_of("single.json"));
+    assert_null(strstr(result.out, "inf"));
+    expect_advice("single.json", "single.json", "turns", "room for blocks");
+
+    write_profile("long.json", "long", 132, "1e11");
+    write_profile("short.json", "short", 132, "1e-300");
+    RUN(&result, "cede", "advise", path_of("long.json"), path_of("short.json"));
+    assert_int_equal(status_of(result.status), 2);
+    assert_non_null(strstr(result.err, "short.json is no profile of `cede profile`, or damaged"));
+    write_profile("short.json", "short", 132, "0.001");
+    expect_advice("long.json", "short.json", "turns", "room for blocks");
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -107,6 +143,6 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pairs), cmocka_unit_test(gaps),
-                                       cmocka_unit_test(refused)};
+                                       cmocka_unit_test(foreign), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, harness_begin, harness_end);
 }
