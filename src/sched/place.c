@@ -178,13 +178,35 @@ uint32_t place_recall(struct place_names *n, uid_t uid, const char *name)
     return x ? x->gpus : 0;
 }
 
+static uint32_t place_count(const struct place_names *n, uid_t uid)
+{
+    uint32_t count = 0;
+    for (const struct place_name *x = n->v; x < n->v + PLACE_NAMES; x++)
+        count += x->used && x->uid == uid;
+    return count;
+}
+
+static struct place_name *place_room(struct place_names *n)
+{
+    struct place_name *oldest = NULL;
+    uint32_t most = 0;
+    for (struct place_name *x = n->v; x < n->v + PLACE_NAMES; x++) {
+        if (!x->used)
+            return x;
+        const uint32_t count = place_count(n, x->uid);
+        if (count > most || (count == most && x->used < oldest->used)) {
+            oldest = x;
+            most = count;
+        }
+    }
+    return oldest;
+}
+
 void place_remember(struct place_names *n, uid_t uid, const char *name, uint32_t gpus)
 {
     struct place_name *x = place_find(n, uid, name);
     if (!x) {
-        x = &n->v[0];
-        for (struct place_name *y = n->v; y < n->v + PLACE_NAMES; y++)
-            x = y->used < x->used ? y : x;
+        x = place_room(n);
         *x = (struct place_name){.uid = uid};
         snprintf(x->name, sizeof(x->name), "%s", name);
     }

@@ -81,7 +81,8 @@ const char *place_reason_text(enum place_reason r);
 /* The set, as a bit map; 0: there are not so many candidates, or none is wanted. */
 uint32_t place_choose(const struct place *p, const struct place_wish *w, enum place_reason *why);
 
-/* Where jobs of a name ran last, by user. The name that was used longest ago makes room. */
+/* Where jobs of a name ran last, by user. Of the user with the most names the one that was used
+ * longest ago makes room: nobody makes others' jobs forget their GPUs by many names of his own. */
 #define PLACE_NAMES 256
 struct place_names {
     struct place_name {

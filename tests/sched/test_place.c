@@ -224,11 +224,12 @@ static void test_remembered(void **state)
         place_remember(&n, 1, "a", 1);
     }
     assert_int_equal(place_recall(&n, 1, "a"), 1);
-    assert_int_equal(place_recall(&n, 2, "a"), 0);
-    assert_int_equal(place_recall(&n, 1, "job0"), 4);
-    place_remember(&n, 1, "more", 4);
+    assert_int_equal(place_recall(&n, 2, "a"), 2); /* not for another's many names */
     assert_int_equal(place_recall(&n, 1, "job0"), 0);
-    assert_int_equal(place_recall(&n, 1, "more"), 4);
+    assert_int_equal(place_recall(&n, 1, "job1"), 4);
+    place_remember(&n, 3, "more", 4);
+    assert_int_equal(place_recall(&n, 1, "job1"), 0);
+    assert_int_equal(place_recall(&n, 3, "more"), 4);
 }
 
 /* ---- balance ---- */
