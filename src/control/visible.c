@@ -37,6 +37,7 @@ static int visible_find(const struct visible *all, const char *entry, struct err
     char q[TEXT_QUOTE];
     uint64_t number;
     int found = -1;
+    bool several = false;
     if (strncasecmp(entry, "MIG-", 4) == 0)
         return error_set(err, -EINVAL,
                          VARIABLE " lists %s, an instance of a GPU: these are "
@@ -52,11 +53,14 @@ static int visible_find(const struct visible *all, const char *entry, struct err
     for (unsigned i = 0; i < all->n && *entry; i++) {
         if (strncasecmp(all->v[i].name, entry, strlen(entry)) != 0)
             continue;
-        if (found >= 0)
-            return error_set(err, -EINVAL, VARIABLE " lists '%s', with which several GPUs begin",
-                             text_quote(q, entry));
+        if (!all->v[i].name[strlen(entry)])
+            return (int)i; /* the whole name of SOFT-1 is how SOFT-10 begins */
+        several |= found >= 0;
         found = (int)i;
     }
+    if (several)
+        return error_set(err, -EINVAL, VARIABLE " lists '%s', with which several GPUs begin",
+                         text_quote(q, entry));
     return found >= 0 ? found
                       : error_set(err, -EINVAL, VARIABLE " lists '%s', which is no GPU here",
                                   text_quote(q, entry));

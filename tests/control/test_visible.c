@@ -14,12 +14,13 @@
 #define B "GPU-89b00000-d72c-4106-c12f-20bd9faed9f6"
 
 /* The second is divided; the last two have one name, which means none. */
-static const struct gpu_info infos[] = {
+static const struct gpu_info several[] = {
     {.uuid = A, .caps = GPU_CAP_PLACE},        {.uuid = "GPU-divided"},
     {.uuid = B, .caps = GPU_CAP_PLACE},        {.uuid = "SOFT-0", .caps = GPU_CAP_PLACE},
     {.uuid = "soft-0", .caps = GPU_CAP_PLACE},
 };
 
+static const struct gpu_info *infos = several;
 static unsigned ngpus;
 
 static unsigned gpus(struct device_driver *d)
@@ -68,7 +69,7 @@ static void lists(void **state)
         {"0,GPU-893", 1, -EINVAL, 0, "lists GPU 0 twice ('GPU-893')"},
         {"0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0", 1, -EINVAL, 0, "twice"},
     };
-    ngpus = sizeof(infos) / sizeof(infos[0]);
+    ngpus = sizeof(several) / sizeof(several[0]);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct visible v;
         struct error err = {""};
@@ -100,6 +101,25 @@ static void choice(void **state)
     assert_string_equal(small, "GPU-89b");
 }
 
+/* Of a whole name it does not matter that others begin with it. */
+static void whole_names(void **state)
+{
+    (void)state;
+    static const struct gpu_info numbered[] = {
+        {.uuid = "SOFT-10", .caps = GPU_CAP_PLACE},
+        {.uuid = "SOFT-1", .caps = GPU_CAP_PLACE},
+        {.uuid = "SOFT-11", .caps = GPU_CAP_PLACE},
+    };
+    struct visible v;
+    ngpus = 3;
+    infos = numbered;
+    assert_int_equal(visible_read(&driver, "soft-1", 1, &v, NULL), 0);
+    assert_int_equal(visible_mask(&v), 2);
+    assert_int_equal(visible_read(&driver, "SOFT-11,SOFT-1,SOFT-10", 3, &v, NULL), 0);
+    assert_int_equal(visible_mask(&v), 7);
+    assert_int_equal(visible_read(&driver, "SOFT-", 1, &v, NULL), -EINVAL);
+}
+
 static void none(void **state)
 {
     (void)state;
@@ -116,6 +136,7 @@ int main(void)
         cmocka_unit_test(lists),
         cmocka_unit_test(choice),
         cmocka_unit_test(none),
+        cmocka_unit_test(whole_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
