@@ -326,6 +326,30 @@ static void a_second_user_is_turned_away(void **state)
     close_cache(g, stream);
 }
 
+static int changes_errno(void *arg, void *stream, unsigned n)
+{
+    errno = EDOM;
+    return step(arg, stream, n);
+}
+
+/* Warming up, capturing and failing, whatever the driver and the step do to it. */
+static void errno_stays(void **state)
+{
+    struct cede_graph_config c = configured(2, 1);
+    struct step s = {.each = 1};
+    void *stream = make_stream();
+    struct cede_graph *g = NULL;
+    errno = ERANGE;
+    assert_int_equal(cede_graph_open(&c, stream, changes_errno, &s, &g), 0);
+    assert_int_equal(cede_graph_launch(g, 1, NULL), 0);
+    assert_int_equal(cede_graph_launch(g, 1, NULL), 0);
+    assert_int_equal(cede_graph_prepare(g, 2), 0);
+    s.error = -ENOENT;
+    assert_int_equal(cede_graph_launch(g, 3, NULL), -ENOENT);
+    assert_int_equal(errno, ERANGE);
+    close_cache(g, stream);
+}
+
 #define THREADS 4U
 #define ROUNDS  2000U
 
@@ -419,6 +443,7 @@ int main(void)
         T(errors_of_the_step_come_back),
         T(a_captured_bucket_allocates_nothing),
         T(a_second_user_is_turned_away),
+        T(errno_stays),
         T(caches_of_threads_are_independent),
     };
     return run_graph_tests(tests, ARRAY_SIZE(tests));
