@@ -198,10 +198,12 @@ static unsigned graph_count(const struct cede_graph *g)
 static int graph_prepare_all(struct cede_graph *g)
 {
     uint64_t evictions = g->evictions;
+    bool full = false;
     int r = 0;
-    for (unsigned i = 0; !r && i < g->n && evictions == g->evictions; i++) {
+    for (unsigned i = 0; !r && !full && i < g->n; i++) {
         if (g->entries[i].exec || !g->config.max_graphs || graph_count(g) < g->config.max_graphs)
             r = graph_prepare_one(g, i);
+        full = evictions != g->evictions || g->entries[i].reason == CEDE_GRAPH_NO_MEMORY;
     }
     return r;
 }

@@ -71,7 +71,8 @@ int cede_graph_victim(const struct graph_use *u, unsigned n, int keep, unsigned 
     if ((!max_graphs || graphs <= max_graphs) && (!max_bytes || bytes <= max_bytes))
         return -1;
     int oldest = cede_graph_oldest(u, n, keep);
-    return oldest >= 0 ? oldest : keep;
+    bool vain = max_bytes && u[keep].ready && u[keep].bytes > max_bytes;
+    return oldest >= 0 && !vain ? oldest : keep;
 }
 
 /* ---- failed captures ------------------------------------------------------------------------- */

@@ -41,7 +41,7 @@ bool cede_graph_due(const struct graph_use *u, unsigned warmups);
 int cede_graph_oldest(const struct graph_use *u, unsigned n, int keep);
 
 /* The graph to evict next, until the limits (0: none) are kept: the least recently used one, and
- * `keep` itself if it is alone and too large. -1: they are kept. */
+ * `keep` itself if it is alone, or too large even then. -1: they are kept. */
 int cede_graph_victim(const struct graph_use *u, unsigned n, int keep, unsigned max_graphs,
                       uint64_t max_bytes);
 

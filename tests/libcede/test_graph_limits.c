@@ -55,10 +55,29 @@ static void memory_is_measured_and_bounded(void **state)
     assert_int_equal(bucket(g, 8).refused, CEDE_GRAPH_NO_MEMORY);
     assert_int_equal(statistics(g).refused, 1);
     assert_non_null(strstr(statistics(g).error, "a batch of 8 runs eagerly"));
+    assert_int_equal(statistics(g).bytes, 6000); /* no other went for it in vain */
+    assert_int_equal(statistics(g).evictions, 1);
     assert_non_null(strstr(statistics(g).error, "max_bytes"));
     int begun = gpu->begun;
     assert_int_equal(launch(g, 8), 0);
     assert_int_equal(gpu->begun, begun);
+    close_cache(g, stream);
+}
+
+/* What is larger than a graph that was too large is not even tried. */
+static void preparing_stops_where_one_is_too_large(void **state)
+{
+    struct cede_graph_config c = configured(16, 0);
+    struct step s = {.each = 1};
+    void *stream = make_stream();
+    gpu->node_bytes = 1000;
+    c.max_bytes = 7500;
+    struct cede_graph *g = open_cache(&c, stream, &s);
+    assert_int_equal(cede_graph_prepare(g, 0), 0);
+    assert_int_equal(statistics(g).bytes, 7000);
+    assert_int_equal(statistics(g).evictions, 0);
+    assert_int_equal(bucket(g, 8).refused, CEDE_GRAPH_NO_MEMORY);
+    assert_int_equal(bucket(g, 16).refused, CEDE_GRAPH_NOT_REFUSED);
     close_cache(g, stream);
 }
 
@@ -242,6 +261,7 @@ int main(void)
         T(the_least_recently_used_graph_goes),
         T(memory_is_measured_and_bounded),
         T(preparing_stops_at_the_limits),
+        T(preparing_stops_where_one_is_too_large),
         T(a_full_gpu_takes_graphs_from_others),
         T(memory_of_evicted_graphs_is_waited_for),
         T(graphs_are_updated_in_place),

@@ -94,8 +94,9 @@ static void the_least_recently_used_is_evicted(void **state)
         {{G(3, 10), G(1, 10), G(2, 10)}, 1, 2, 0, 2, 2}, /* never the one that is to run now */
         {{G(3, 10), G(1, 10), G(2, 10)}, 0, 0, 29, 1, 1},
         {{G(3, 10), {.used = 1, .bytes = 10}, G(2, 10)}, 0, 0, 29, -1, 2}, /* has no graph */
-        {{G(3, 40), {.used = 1, .bytes = 10}, G(2, 10)}, 0, 0, 29, 2, 2},
-        {{G(3, 40), {.used = 1}, {.used = 2}}, 0, 0, 29, 0, -1}, /* alone, and too large */
+        {{G(3, 25), {.used = 1, .bytes = 10}, G(2, 10)}, 0, 0, 29, 2, 2},
+        {{G(3, 40), {.used = 1, .bytes = 10}, G(2, 10)}, 0, 0, 29, 0, 2}, /* in vain */
+        {{G(3, 40), {.used = 1}, {.used = 2}}, 0, 0, 29, 0, -1},          /* alone, and too large */
         {{G(3, 40), {.used = 1}, {.used = 2}}, 0, 1, 40, -1, -1},
         {{G(3, 0), G(1, 0), G(2, 0)}, 0, 0, 1, -1, 1},
 #undef G
