@@ -188,7 +188,7 @@ static uint32_t place_count(const struct place_names *n, uid_t uid)
 
 static struct place_name *place_room(struct place_names *n)
 {
-    struct place_name *oldest = NULL;
+    struct place_name *oldest = n->v;
     uint32_t most = 0;
     for (struct place_name *x = n->v; x < n->v + PLACE_NAMES; x++) {
         if (!x->used)
