@@ -66,7 +66,9 @@ static double place_load(const struct place_gpu *x, const struct place_wish *w)
     return own / fmax(idle, part) / (x->speed > 0 ? x->speed : 1);
 }
 
-static struct place_cost place_cost(const struct place *p, const struct place_wish *w, uint32_t set)
+/* load: place_load() of each GPU, which is the same in all of the thousands of sets. */
+static struct place_cost place_cost(const struct place *p, const struct place_wish *w,
+                                    const double load[PLACE_GPUS], uint32_t set)
 {
     struct place_cost c = {.chains = 0};
     const uint64_t need = w->memory_bytes ? w->memory_bytes : PLACE_NEED;
@@ -74,10 +76,9 @@ static struct place_cost place_cost(const struct place *p, const struct place_wi
         const struct place_gpu *x = &p->gpus[g];
         if (!(set >> g & 1))
             continue;
-        const double load = place_load(x, w);
         c.lacking += x->free_bytes < need || x->free_bytes - need < x->promised_bytes;
-        c.worst = fmax(c.worst, load);
-        c.load += load;
+        c.worst = fmax(c.worst, load[g]);
+        c.load += load[g];
         for (int k = 0; k < CLASS_COUNT; k++)
             c.all += x->weight[k];
         c.jobs += x->jobs;
@@ -121,12 +122,15 @@ uint32_t place_choose(const struct place *p, const struct place_wish *w, enum pl
     uint32_t found = 0;
     struct place_cost best = {.lacking = 0};
     bool lacking = false;
+    double load[PLACE_GPUS];
     if (!w->ngpus || place_width(candidates) < w->ngpus)
         return 0;
+    for (uint32_t g = 0; g < PLACE_GPUS; g++)
+        load[g] = place_load(&p->gpus[g], w);
     for (uint32_t set = 1; set <= candidates; set++) {
         if ((set & ~candidates) || place_width(set) != w->ngpus)
             continue;
-        const struct place_cost c = place_cost(p, w, set);
+        const struct place_cost c = place_cost(p, w, load, set);
         lacking |= c.lacking > 0;
         if (!found || place_less(&c, &best)) {
             found = set;
@@ -139,7 +143,7 @@ uint32_t place_choose(const struct place *p, const struct place_wish *w, enum pl
                                : PLACE_LEAST;
     if (w->before && !(w->before & ~candidates) && place_width(w->before) == w->ngpus &&
         found != candidates) {
-        const struct place_cost c = place_cost(p, w, w->before);
+        const struct place_cost c = place_cost(p, w, load, w->before);
         if (place_keeps(&c, &best, w)) {
             *why = PLACE_SAME_NAME;
             return w->before;
