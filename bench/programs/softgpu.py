@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 
-VERSION = 0x73670005
+VERSION = 0x73670006
 OPEN_CONTEXT, REPLY, SUBMIT, COMPLETION = 1, 3, 4, 5
 
 
@@ -27,7 +27,7 @@ class Context:
     def __init__(self):
         self.s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.s.connect(path())
-        self.s.send(struct.pack("=IIIIQQQ", VERSION, OPEN_CONTEXT, 0, 0, 0, *mps_server()))
+        self.s.send(struct.pack("=IIIIQQQII", VERSION, OPEN_CONTEXT, 0, 0, 0, *mps_server(), 0, 0))
         result = self._receive(REPLY, "=iI")[0]
         if result < 0:
             raise OSError(-result, os.strerror(-result))

@@ -16,9 +16,10 @@
 
 #include <stddef.h>
 
-#define SOFT_VERSION         0x73670006U /* "sg", and a number for each incompatible change */
-#define SOFT_OUTSTANDING_MAX 1024U       /* kernels of a context; also completions not read */
-#define SOFT_COPY_GROUPS     3U          /* of a context, after its compute group */
+/* "sg", and a number for each incompatible change (bench/programs/softgpu.py has it too). */
+#define SOFT_VERSION         0x73670006U
+#define SOFT_OUTSTANDING_MAX 1024U /* kernels of a context; also completions not read */
+#define SOFT_COPY_GROUPS     3U    /* of a context, after its compute group */
 #define SOFT_CONTEXT_GROUPS  (1U + SOFT_COPY_GROUPS)
 
 enum soft_type {
