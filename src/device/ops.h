@@ -63,6 +63,7 @@ struct gpu_info {
     uint64_t timeslice_min_us;
     uint64_t timeslice_max_us;
     uint64_t timeslice_default_us; /* what the vendor's library gives a new group */
+    uint64_t timeslice_back_us; /* a compute group that was swapped comes back with; 0: its own */
 };
 
 enum group_kind { GROUP_COMPUTE, GROUP_COPY, GROUP_OTHER };

@@ -22,6 +22,8 @@
 
 #define SEARCH_S 60
 
+#define SCANS_MAX 64 /* of one process that is back, 10 ms apart */
+
 /* ---- who starts one ---- */
 
 void standby_fork(void)
@@ -444,6 +446,26 @@ static int step_all(struct device_driver *d, const struct swap_order *o, enum sw
     return first;
 }
 
+/* A context comes back without what the vendor's library had set on it. */
+static void restore_timeslices(struct device_driver *d, struct proc_id proc)
+{
+    struct group_list found = {0};
+    for (int i = 0; i < SCANS_MAX && d->ops->scan(d, proc, &found, NULL) == -EAGAIN; i++) {
+        group_list_free(&found);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    for (const struct device_group *g = found.v; g < found.v + found.n; g++) {
+        struct gpu_info gpu;
+        struct error err;
+        if (g->kind == GROUP_COMPUTE && d->ops->info(d, g->gpu, &gpu) == 0 &&
+            g->timeslice_now_us == gpu.timeslice_back_us && (gpu.caps & GPU_CAP_TIMESLICE) &&
+            d->ops->set_timeslice(d, g, gpu.timeslice_default_us, &err) < 0)
+            log_say(LOG_WARNING, "process %d is back with shorter timeslices than it had: %s",
+                    (int)proc.pid, err.text);
+    }
+    group_list_free(&found);
+}
+
 /* -EAGAIN: one that was thought to be there is not. */
 static int bring_in(struct device_driver *d, const struct swap_order *o, struct error *err)
 {
@@ -462,6 +484,8 @@ static int bring_in(struct device_driver *d, const struct swap_order *o, struct 
         if (d->ops->swap_state(d, o->v[i].proc, &s, NULL) == 0 && s != SWAP_RUNNING)
             return error_set(err, -EAGAIN, "process %d is not back yet", (int)o->v[i].proc.pid);
     }
+    for (uint32_t i = 0; i < o->n; i++)
+        restore_timeslices(d, o->v[i].proc);
     return 0;
 }
 

@@ -12,7 +12,7 @@
  * - A caller that is killed in mid-call changes nothing: the process itself finishes the step, and
  *   asking for its state waits for that.
  * - Managed memory is refused at the checkpoint, and the process can be unlocked.
- * - The context that comes back has other handles, and timeslices of 1024 us. */
+ * - The context that comes back has other handles, and timeslices of 1024 us, also for compute. */
 #include "device/nvidia/nvidia.h"
 
 #include <errno.h>

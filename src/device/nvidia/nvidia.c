@@ -160,10 +160,9 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
     struct nv_driver *d = nv(base);
     if (gpu >= d->gpus.n)
         return -EINVAL;
-    if (!d->nvml_told && nvml_get(d)) {
+    if (!d->nvml_told && nvml_get(d))
         nvml_gpus(d->nvml, &d->gpus);
-        d->nvml_told = true;
-    }
+    d->nvml_told |= d->nvml != NULL;
     const struct gpu_info *g = &d->gpus.v[gpu];
     bool part = d->gpus.part[gpu].gpu[0];
     *out = *g;
@@ -178,6 +177,7 @@ static int nvidia_info(struct device_driver *base, unsigned gpu, struct gpu_info
     out->timeslice_min_us = NV_TIMESLICE_MIN_US;
     out->timeslice_max_us = NV_TIMESLICE_MAX_US;
     out->timeslice_default_us = NV_TIMESLICE_DEFAULT_US;
+    out->timeslice_back_us = NV_TIMESLICE_BACK_US;
     if (!part && nv_has_counters(d, gpu))
         out->caps |= GPU_CAP_COUNTERS;
     if (d->io->same_pids() && !part) /* the trace of a divided GPU is its profilers' */

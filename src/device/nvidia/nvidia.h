@@ -13,6 +13,7 @@ struct nvml;
 #define NV_TIMESLICE_MIN_US     1U
 #define NV_TIMESLICE_MAX_US     1000000U /* the longest that was tried */
 #define NV_TIMESLICE_DEFAULT_US 2048U    /* what libcuda sets */
+#define NV_TIMESLICE_BACK_US    1024U    /* after a checkpoint, when it sets none */
 
 struct nv_holder { /* a process, where users of the driver are found through /proc */
     pid_t pid;

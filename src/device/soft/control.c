@@ -155,7 +155,8 @@ static void hold(struct server *s, const struct conn *c, bool on)
         softgpu_hold(s->fabric.engines[c->gpu], c->groups[i], on, s->now_ns);
 }
 
-/* A restored context has new groups on a real GPU: nothing is set on them. */
+/* A restored context has new groups on a real GPU: nothing is set on them, not even what the
+ * vendor's library sets on a compute group. */
 static void forget_controls(struct server *s, const struct conn *c)
 {
     struct softgpu *e = s->fabric.engines[c->gpu];
@@ -163,7 +164,8 @@ static void forget_controls(struct server *s, const struct conn *c)
     uint64_t done_ns;
     softgpu_params_h200(&p);
     for (unsigned i = 0; i < SOFT_CONTEXT_GROUPS; i++) {
-        softgpu_control(e, c->groups[i], SOFTGPU_TIMESLICE, p.timeslice_us, s->now_ns, &done_ns);
+        uint32_t us = i ? p.timeslice_us : SOFT_TIMESLICE_BACK_US;
+        softgpu_control(e, c->groups[i], SOFTGPU_TIMESLICE, us, s->now_ns, &done_ns);
         softgpu_control(e, c->groups[i], SOFTGPU_RESUME, 0, s->now_ns, &done_ns);
         softgpu_control(e, c->groups[i], SOFTGPU_PREEMPT, 0, s->now_ns, &done_ns);
     }

@@ -214,6 +214,7 @@ static int soft_info(struct device_driver *base, unsigned gpu, struct gpu_info *
         .timeslice_min_us = SOFTGPU_TIMESLICE_MIN_US,
         .timeslice_max_us = SOFTGPU_TIMESLICE_MAX_US,
         .timeslice_default_us = p.timeslice_us,
+        .timeslice_back_us = SOFT_TIMESLICE_BACK_US,
     };
     snprintf(out->uuid, sizeof(out->uuid), "SOFT-%u", gpu);
     if (soft_memory(base, gpu, &m, NULL) == 0)

@@ -17,10 +17,11 @@
 #include <stddef.h>
 
 /* "sg", and a number for each incompatible change (bench/programs/softgpu.py has it too). */
-#define SOFT_VERSION         0x73670006U
-#define SOFT_OUTSTANDING_MAX 1024U /* kernels of a context; also completions not read */
-#define SOFT_COPY_GROUPS     3U    /* of a context, after its compute group */
-#define SOFT_CONTEXT_GROUPS  (1U + SOFT_COPY_GROUPS)
+#define SOFT_VERSION           0x73670006U
+#define SOFT_TIMESLICE_BACK_US 1024U /* of a compute group after a swap, as an H200's */
+#define SOFT_OUTSTANDING_MAX   1024U /* kernels of a context; also completions not read */
+#define SOFT_COPY_GROUPS       3U    /* of a context, after its compute group */
+#define SOFT_CONTEXT_GROUPS    (1U + SOFT_COPY_GROUPS)
 
 enum soft_type {
     SOFT_OPEN_CONTEXT = 1,
