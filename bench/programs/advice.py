@@ -29,6 +29,7 @@ dram__throughput.avg.pct_of_peak_sustained_elapsed device__attribute_multiproces
 device__attribute_l2_cache_size""".split()
 LAUNCHES, PROFILE_S, RUN_S = 500, 60, 1.2
 NAMES = list(speeds.KINDS.values())
+MODES = {"turns": {}, "pool": {}, "halves": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}}
 
 
 def step(kind):
@@ -75,14 +76,13 @@ def worth(pair, mode):
 
 def summary(pairs):
     followed = {"turns": "turns", "pool": "pool", "split": "halves"}
-    modes = ("turns", "pool", "halves")
-    mean = {m: sum(sum(p[m]) for p in pairs) / len(pairs) for m in modes}
+    mean = {m: sum(sum(p[m]) for p in pairs) / len(pairs) for m in MODES}
     errors = sorted(abs(s - w) for p in pairs for s, w in zip(p["predicted"]["pool"]["speeds"], p["pool"]))
     return {"pairs": len(pairs), "mean_sum": mean,
             "mean_sum_by_advice": sum(sum(p[followed[p["predicted"]["advice"]]]) for p in pairs) / len(pairs),
-            "mean_sum_at_best": sum(max(worth(p, m) for m in modes) for p in pairs) / len(pairs),
+            "mean_sum_at_best": sum(max(worth(p, m) for m in MODES) for p in pairs) / len(pairs),
             "advice_within_0.05_of_best": sum(
-                sum(p[followed[p["predicted"]["advice"]]]) >= max(worth(p, m) for m in modes) - 0.05
+                sum(p[followed[p["predicted"]["advice"]]]) >= max(worth(p, m) for m in MODES) - 0.05
                 for p in pairs),
             "pool_speed_off_median": errors[len(errors) // 2], "pool_speed_off_90": errors[len(errors) * 9 // 10]}
 
@@ -119,14 +119,11 @@ def record(cede, path, seconds):
     with tempfile.TemporaryDirectory() as folder:
         recorders = {}
         try:
-            for mode in ("pool", "halves", "turns"):
+            for mode, env in MODES.items():
                 own = f"{folder}/{mode}"
                 os.mkdir(own)
-                env = None if mode == "pool" else {} if mode == "turns" else dict(
-                    speeds.server_in(f"{folder}/pool"), CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="50")
-                recorders[mode] = speeds.Recorder(own, env)
-            for recorder in recorders.values():
-                recorder.await_all(120)
+                recorders[mode] = speeds.Recorder(own, mode != "turns", **env)
+                recorders[mode].await_all(120)
             busy = utilization(recorders["turns"])
             measured = measure(recorders, end - 160)
             counters = recorders["pool"].counters
@@ -140,7 +137,7 @@ def record(cede, path, seconds):
         says = told.get(frozenset(pair["programs"]))
         if says:
             if says["programs"] != pair["programs"]:
-                for mode in ("turns", "pool", "halves"):
+                for mode in MODES:
                     pair[mode].reverse()
                 pair["programs"].reverse()
             pairs.append(dict(pair, predicted=says))
@@ -151,7 +148,7 @@ def record(cede, path, seconds):
         f.write("\n")
     for p in pairs:
         text = " + ".join(p["programs"])
-        sums = "  ".join(f"{m} {sum(p[m]):.2f}" for m in ("turns", "pool", "halves"))
+        sums = "  ".join(f"{m} {sum(p[m]):.2f}" for m in MODES)
         print(f"{text:52} {sums}  advice: {p['predicted']['advice']}, "
               f"pool {sum(p['predicted']['pool']['speeds']):.2f}")
     print(json.dumps(result["summary"]))

@@ -195,17 +195,17 @@ def server_in(folder):
 
 
 class Recorder:
-    """All programs, stopped but for those that run() lets run. env: in theirs, without an MPS
-    server; None: clients of one, whose control daemon is started and ended here."""
+    """All programs, stopped but for those that run() lets run. serves: they are clients of an MPS
+    server, whose control daemon is started and ended here. env: in theirs."""
 
-    def __init__(self, folder, env=None):
+    def __init__(self, folder, serves=True, **env):
         page = f"{folder}/counts"
         with open(page, "wb") as f:
             f.write(bytes(mmap.PAGESIZE))
         self.counts = mmap.mmap(os.open(page, os.O_RDWR), mmap.PAGESIZE)
-        self.serves = env is None
-        self.env = dict(os.environ, **(server_in(folder) if self.serves else env))
-        if self.serves:
+        self.serves = serves
+        self.env = dict(os.environ, **(server_in(folder) if serves else {}), **env)
+        if serves:
             subprocess.run(["nvidia-cuda-mps-control", "-d"], env=self.env, check=True)
         self.programs = [
             subprocess.Popen([sys.executable, __file__, "--program", kind, page, str(i)],
@@ -225,7 +225,8 @@ class Recorder:
         while min(self.count()) < 3:
             ended = [p.args[3] for p in self.programs if p.poll() is not None]
             if ended or time.monotonic() > end:
-                raise RuntimeError(f"ended: {ended}" if ended else "some program does not start")
+                waiting = [kind for kind, n in zip(KINDS, self.count()) if n < 3]
+                raise RuntimeError(f"ended: {ended}; not started: {waiting}")
             time.sleep(0.2)
         self.send(signal.SIGSTOP, range(len(KINDS)))
         time.sleep(0.5)

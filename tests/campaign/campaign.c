@@ -256,10 +256,31 @@ static void await_programs(const pid_t *v, size_t n)
         await_progress(v, n);
 }
 
+/* Of the programs in no job, of which a rule may make jobs at any time; 0: none is odd. */
+static uint64_t odd_slice_of_unmanaged(void)
+{
+    pid_t v[PROCESSES];
+    size_t n = 0;
+    json_t *all = ask("{\"v\":1,\"op\":\"ps\"}");
+    if (!all)
+        return UINT64_MAX;
+    for (size_t i = 0; i < LOADS; i++) {
+        struct load *l = &c.loads[i];
+        if (!l->pid || state_of(all, l))
+            continue;
+        v[n++] = l->pid;
+        if (l->second)
+            v[n++] = l->second;
+    }
+    json_decref(all);
+    return odd_slice(v, n);
+}
+
 static void check_up(void)
 {
-    pid_t running[PROCESSES], off[PROCESSES], unmanaged[PROCESSES];
-    size_t nrunning = 0, noff = 0, nunmanaged = 0;
+    pid_t running[PROCESSES], off[PROCESSES];
+    size_t nrunning = 0, noff = 0;
+    uint64_t odd_us = 0;
     if (!EVENTUALLY(journal_is_complete()))
         fail_msg("the journal stays incomplete");
     json_t *all = settled();
@@ -275,19 +296,14 @@ static void check_up(void)
         if (l->second)
             *(is_off(state) ? &off[noff++] : &running[nrunning++]) = l->second;
         l->pause_wanted &= is_off(state);
-        if (!state)
-            unmanaged[nunmanaged++] = l->pid;
-        if (!state && l->second)
-            unmanaged[nunmanaged++] = l->second;
     }
     json_decref(all);
     await_programs(running, nrunning);
     /* What could not be suspended when a call failed is tried again. */
     if (noff && !EVENTUALLY(!gets_gpu(off, noff)))
         fail_msg("processes are off the GPU by what ps says, and get it");
-    if (!c.odd_slices && nunmanaged && !EVENTUALLY(all_slices_default(unmanaged, nunmanaged)))
-        fail_msg("a program in no job has a timeslice of %llu us",
-                 (unsigned long long)odd_slice(unmanaged, nunmanaged));
+    if (!c.odd_slices && !EVENTUALLY(!(odd_us = odd_slice_of_unmanaged())))
+        fail_msg("a program in no job has a timeslice of %llu us", (unsigned long long)odd_us);
     if (!EVENTUALLY(helper("cede-restore")))
         fail_msg("ceded has no restorer");
 }
