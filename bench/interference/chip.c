@@ -145,12 +145,11 @@ static bool cached(struct chip *c, uint32_t *cache, uint32_t bytes, uint64_t lin
 static uint64_t access_line(struct chip *c, struct sm *sm, struct kernel *k, uint64_t line,
                             bool writes, uint64_t now)
 {
-    k->l1_seen++;
-    if (cached(c, sm->l1, L1_BYTES, line)) {
-        k->l1_hits++;
-        if (!writes)
-            return now + LATENCY_L1;
-    }
+    bool has = cached(c, sm->l1, L1_BYTES, line);
+    k->l1_seen += !writes;
+    k->l1_hits += has && !writes;
+    if (has && !writes)
+        return now + LATENCY_L1;
     sm->port_free = max_u64(sm->port_free, now) + PORT_COST;
     k->l2_seen++;
     if (cached(c, c->l2, L2_BYTES, line)) {
@@ -420,7 +419,7 @@ static struct kernel_profile counted(const struct stage *s, const struct kernel 
     struct kernel_profile p = {.blocks = k->c.blocks,
                                .threads = k->c.threads,
                                .shared_bytes = k->code->shared_bytes,
-                               .sms = apart ? s->shape.sms / 2 : 0,
+                               .sms = apart ? s->part_sms : 0,
                                .us = cycles / MHZ,
                                .share = 1};
     p.use[RESOURCE_ISSUE] = (double)k->issued / slots;
@@ -466,8 +465,9 @@ static void meet(const struct stage *s, const struct contender pair[2], bool apa
 
 void stage_chip(struct stage *s)
 {
-    *s = (struct stage){.shape = shape, .parts = true, .meet = meet};
+    *s = (struct stage){.shape = shape, .part_sms = SMS / 2, .meet = meet};
     snprintf(s->name, sizeof(s->name), "timing model");
     s->dram_gbps = CHANNELS / (double)CHANNEL_COST * LINE * MHZ / 1e3;
     s->l2_gbps = SMS / (double)PORT_COST * LINE * MHZ / 1e3;
+    s->shape.l2_by_dram = 100; /* each SM has a port of its own, and nothing behind it is full */
 }

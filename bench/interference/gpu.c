@@ -16,10 +16,13 @@
 #include "load/kernels.h"
 #include "suite.h"
 
-#define ALONE_MS   4.0
-#define REPEATS    5
-#define WAIT_S     20
-#define BLOCKS_MAX 1024U
+#define ALONE_MS       4.0
+#define REPEATS        5
+#define WAIT_S         20
+#define BLOCKS_MAX     1024U
+#define CARVEOUT       14 /* percent of the SM's shared memory: the same for all kernels */
+#define CARVEOUT_BYTES (32U << 10)
+#define SM_GROUP       8U /* SMs that a part of the GPU has a multiple of */
 
 typedef int result_t;
 typedef unsigned long long pointer_t;
@@ -36,6 +39,7 @@ typedef unsigned long long pointer_t;
       (void **, const void *, void *, void *, unsigned, void *, void *, unsigned))                 \
     X(kernel, "cuLibraryGetKernel", (void **, void *, const char *))                               \
     X(kernel_attribute, "cuKernelGetAttribute", (int *, int, void *, int))                         \
+    X(set_attribute, "cuKernelSetAttribute", (int, int, void *, int))                              \
     X(alloc, "cuMemAlloc_v2", (pointer_t *, size_t))                                               \
     X(release, "cuMemFree_v2", (pointer_t))                                                        \
     X(fill, "cuMemsetD32_v2", (pointer_t, unsigned, size_t))                                       \
@@ -69,6 +73,7 @@ enum {
     ATTRIBUTE_SM_BLOCKS = 106,
     KERNEL_SHARED = 1,
     KERNEL_REGISTERS = 4,
+    KERNEL_CARVEOUT = 9,
     NON_BLOCKING = 1,
     RESOURCE_IS_SM = 1,
     NOT_READY = 600,
@@ -148,6 +153,7 @@ static struct run prepare(const struct contender *c, int which, bool part)
     DO(kernel, &r.function, library, name);
     DO(kernel_attribute, &r.registers, KERNEL_REGISTERS, r.function, device);
     DO(kernel_attribute, &r.shared, KERNEL_SHARED, r.function, device);
+    DO(set_attribute, KERNEL_CARVEOUT, c->driver_divides ? -1 : CARVEOUT, r.function, device);
     if (c->bytes) {
         r.words = (c->bytes / 8 / c->blocks + unit - 1) / unit * unit;
         floats = r.words * c->blocks;
@@ -280,6 +286,28 @@ static double measure_beside(struct run r[2], int which, double *hidden)
 
 /* ---- what is known of a kernel ---- */
 
+/* How much of an H200's caches a copy alone goes through before its speed falls, and until it is
+ * that of the next level. */
+#define L1_FULL  0.9
+#define L1_EMPTY 1.85
+#define L2_FULL  0.7
+#define L2_EMPTY 1.0
+
+static double part_below(double x, double full, double empty)
+{
+    return fmin(1, fmax(0, (empty - x) / (empty - full)));
+}
+
+/* What the driver makes shared memory of an SM for a kernel that uses so much itself, as seen on an
+ * H200 by who may begin beside whom. */
+static uint32_t driver_division(const struct run *r)
+{
+    return r->shared            ? 32U << 10 /* product: 7 KB each of 4 blocks */
+           : r->c.threads > 512 ? 4U << 10
+           : r->c.threads > 256 ? 16U << 10
+                                : 32U << 10;
+}
+
 static struct kernel_profile profile_of(const struct stage *g, const struct run *r, double ms,
                                         const struct timing *t)
 {
@@ -292,24 +320,25 @@ static struct kernel_profile profile_of(const struct stage *g, const struct run 
                                .threads = r->c.threads,
                                .registers = (uint32_t)r->registers,
                                .shared_bytes = (uint32_t)r->shared,
+                               .division = r->c.driver_divides ? driver_division(r) : 0,
                                .us = ms * 1e3,
                                .share = 1};
     if (strcmp(r->kind->name, "product") == 0) {
-        k.use[RESOURCE_FP32] = 2.0 * 1024 * 1024 * 1024 * (double)r->steps / 64 / per_sm /
-                               g->shape.sms / t->cycles / 4 / 2 * per_sm;
+        k.use[RESOURCE_FP32] =
+            1024.0 * 1024 * 1024 / 32 * (double)r->steps / g->shape.sms / t->cycles / 4;
         issue = k.use[RESOURCE_FP32] * 1.25; /* one of four is for shared memory */
     }
     k.use[RESOURCE_ISSUE] = fmin(issue, 1);
-    if (r->kind->pipe == RESOURCE_FP64)
-        k.use[RESOURCE_FP64] = fmin(1, 2 * issue * 32 / 36);
+    if (r->kind->pipe == RESOURCE_FP64) /* half as wide as the others; four more are the loop's */
+        k.use[RESOURCE_FP64] = fmin(1, 2 * issue * (1 - 4 / r->kind->per_step));
     if (r->c.bytes) {
-        bool in_l1 = set * ceil((double)r->c.blocks / g->shape.sms) <= g->shape.sm_l1_bytes;
-        bool in_l2 = set * r->c.blocks <= (double)g->shape.l2_bytes;
+        double in_l1 = set * ceil((double)r->c.blocks / g->shape.sms) / g->shape.sm_l1_bytes;
+        double in_l2 = set * r->c.blocks / (double)g->shape.l2_bytes;
         k.l1_bytes = (uint64_t)set;
         k.l2_bytes = (uint64_t)(set * r->c.blocks);
-        k.l1_hit = in_l1 ? 0.5 : 0; /* what is written goes on */
-        k.l2_hit = in_l2;
-        k.use[RESOURCE_DRAM] = in_l2 ? 0 : fmin(1, gbps / g->dram_gbps);
+        k.l1_hit = part_below(in_l1, L1_FULL, L1_EMPTY);
+        k.l2_hit = part_below(in_l2, L2_FULL, L2_EMPTY);
+        k.use[RESOURCE_DRAM] = fmin(1, gbps / g->dram_gbps * (1 - k.l2_hit));
         k.use[RESOURCE_L2] = gbps / g->dram_gbps;
     }
     return k;
@@ -324,7 +353,7 @@ static void meet(const struct stage *s, const struct contender pair[2], bool apa
         r[i] = prepare(&pair[i], i, apart);
         alone[i] = measure_alone(&r[i], i, &t);
         out->k[i] = profile_of(s, &r[i], alone[i], &t);
-        out->k[i].sms = apart ? s->shape.sms / 2 : 0;
+        out->k[i].sms = apart ? s->part_sms : 0;
     }
     out->speedup = (alone[0] + alone[1]) / measure_both(r);
     for (int i = 0; i < 2; i++)
@@ -342,6 +371,11 @@ static uint32_t attribute(int which)
     return (uint32_t)v;
 }
 
+static uint32_t half_of(const struct stage *s)
+{
+    return s->shape.sms / 2 / SM_GROUP * SM_GROUP;
+}
+
 /* Two halves of the SMs, if the driver has such contexts. */
 static void make_parts(const struct stage *s)
 {
@@ -351,7 +385,7 @@ static void make_parts(const struct stage *s)
         DO(stream, &streams[i], NON_BLOCKING);
     if (!cu.green || cu.resource(device, whole, RESOURCE_IS_SM))
         return;
-    if (cu.split(half, &n, whole, rest, 0, s->shape.sms / 2) || n < 2)
+    if (cu.split(half, &n, whole, rest, 0, half_of(s)) || n < 2)
         return;
     for (int i = 0; i < 2; i++) {
         void *description, *context;
@@ -386,7 +420,8 @@ static void set_up(struct stage *s)
                                   .sm_blocks = attribute(ATTRIBUTE_SM_BLOCKS),
                                   .sm_registers = attribute(ATTRIBUTE_SM_REGISTERS),
                                   .sm_shared_bytes = attribute(ATTRIBUTE_SM_SHARED),
-                                  .sm_l1_bytes = attribute(ATTRIBUTE_SM_SHARED) + (28U << 10),
+                                  .sm_l1_bytes =
+                                      attribute(ATTRIBUTE_SM_SHARED) + (28U << 10) - CARVEOUT_BYTES,
                                   .l2_bytes = attribute(ATTRIBUTE_L2)};
     for (int i = 0; i < 2; i++)
         reports[i] = calloc(BLOCKS_MAX, sizeof(*reports[i]));
@@ -396,7 +431,8 @@ static void set_up(struct stage *s)
 /* A copy of all SMs, with two blocks each. */
 static double most_gbps(const struct stage *s, uint64_t bytes)
 {
-    struct contender c = {"copy", 2 * s->shape.sms, 1024, bytes};
+    struct contender c = {
+        .kernel = "copy", .blocks = 2 * s->shape.sms, .threads = 1024, .bytes = bytes};
     struct run r = prepare(&c, 0, false);
     struct timing t;
     double ms = measure_alone(&r, 0, &t);
@@ -408,7 +444,8 @@ void stage_gpu(struct stage *s)
 {
     *s = (struct stage){.meet = meet};
     set_up(s);
-    s->parts = parts[0];
     s->dram_gbps = most_gbps(s, 8000ULL * 1000 * 1000);
     s->l2_gbps = most_gbps(s, s->shape.l2_bytes / 4);
+    s->shape.l2_by_dram = s->l2_gbps / s->dram_gbps;
+    s->part_sms = parts[0] ? half_of(s) : 0;
 }

@@ -36,6 +36,7 @@ struct experiment {
     bool apart;                         /* half of the SMs for each */
     double told_slowdown, told_speedup; /* in the reference, of the second, on an H100; or 0 */
     bool unfamiliar; /* not in the reference, nor looked at when the estimator was made */
+    bool driver_divides;
 };
 
 #define TWICE(...)                                                                                 \
@@ -110,27 +111,38 @@ static const struct experiment experiments[] = {
     {"FP64: ways", 2, TWICE(DOUBLE(2)), .told_speedup = 1.977},
     {"FP64: ways", 3, TWICE(DOUBLE(3)), .told_speedup = 1.356},
     {"FP64: ways", 4, TWICE(DOUBLE(4)), .told_speedup = 1.018},
-    {"product of 4 MB", 0, TWICE(PRODUCT), .told_slowdown = 1.7},
+    {"product of 4 MB", 0, TWICE(PRODUCT), .told_slowdown = 1.7, .driver_divides = true},
     {"intensity says yes", 0, {MUL(1, 1024), COPY(1)}, .told_speedup = 1},
     {"occupancy says yes", 0, TWICE(MUL(4, 128)), .told_slowdown = 1.85},
     {"FP32 beside FP64", 0, {MUL(4, 128), DOUBLE(4)}, .unfamiliar = true},
     {"FP32 beside FP64", 1, {MUL(2, 128), DOUBLE(2)}, .unfamiliar = true},
     {"copy beside FP64", 0, {COPY(1), {"double3", 1, 256, 0, 0}}, .unfamiliar = true},
     {"copy from L2 beside copy", 0, {{"copy", 0.5, 1024, 0.5, 0}, COPY(0.5)}, .unfamiliar = true},
-    {"product beside copy", 0, {PRODUCT, COPY(1)}, .unfamiliar = true},
-    {"product beside FP32", 0, {PRODUCT, MUL(2, 128)}, .unfamiliar = true},
-    {"product beside sleep", 0, {PRODUCT, {"sleep", 1, 1024, 0, 0}}, .unfamiliar = true},
+    {"product beside copy", 0, {PRODUCT, COPY(1)}, .unfamiliar = true, .driver_divides = true},
+    {"product beside FP32", 0, {PRODUCT, MUL(2, 128)}, .unfamiliar = true, .driver_divides = true},
+    {"product beside sleep",
+     0,
+     {PRODUCT, {"sleep", 1, 1024, 0, 0}},
+     .unfamiliar = true,
+     .driver_divides = true},
+    {"as the driver divides SMs",
+     0,
+     {MUL(1, 128), COPY(1)},
+     .driver_divides = true,
+     .unfamiliar = true},
     {"half of the SMs each", 0, TWICE(MUL(4, 128)), .apart = true, .unfamiliar = true},
 };
 
-static struct contender on(const struct stage *s, const struct part_of_gpu *p)
+static struct contender on(const struct stage *s, const struct experiment *e, int which)
 {
-    double blocks = fmax(1, round(p->blocks * s->shape.sms));
+    const struct part_of_gpu *p = &e->pair[which];
+    double blocks = fmax(1, round(p->blocks * (e->apart ? 2 * s->part_sms : s->shape.sms)));
     double bytes = p->l2 * (double)s->shape.l2_bytes + p->l1 * s->shape.sm_l1_bytes * blocks;
     return (struct contender){.kernel = p->kernel,
                               .blocks = (uint32_t)blocks,
                               .threads = p->threads,
-                              .bytes = (uint64_t)bytes};
+                              .bytes = (uint64_t)bytes,
+                              .driver_divides = e->driver_divides};
 }
 
 static double fewer(const struct gpu_shape *g, const struct kernel_profile *k)
@@ -138,8 +150,8 @@ static double fewer(const struct gpu_shape *g, const struct kernel_profile *k)
     return k->sms ? interference_of_fewer_sms(g, k, k->sms) : 1;
 }
 
-/* As measured: the slowdown of each beside a longer run of the other, which began before. Relative
- * to alone on the SMs that it may use. */
+/* As measured: the slowdown of each beside one run of the other that is longer and began before,
+ * relative to alone on the SMs that it may use. What is left when that has ended it does alone. */
 static struct interference predict(const struct gpu_shape *g, const struct kernel_profile k[2])
 {
     struct interference both, one;
@@ -148,7 +160,13 @@ static struct interference predict(const struct gpu_shape *g, const struct kerne
         struct kernel_profile pair[2] = {k[0], k[1]};
         pair[!i].us *= SUITE_LONGER - 0.5;
         interference_estimate(g, pair, &one);
-        both.slowdown[i] = one.slowdown[i] / fewer(g, &k[i]);
+        double own = one.slowdown[i] / fewer(g, &k[i]);
+        double other = pair[!i].us / k[i].us * one.slowdown[!i] / fewer(g, &k[!i]);
+        if (one.starves[i])
+            own = 1 + pair[!i].us / k[i].us;
+        else if (own > other && one.limit[i] != RESOURCE_BLOCKS)
+            own = other + 1 - other / own;
+        both.slowdown[i] = own;
         both.speedup *= i ? fewer(g, &k[i]) : 1;
         both.limit[i] = one.limit[i];
     }
@@ -208,11 +226,12 @@ static json_t *kernel_json(const char *name, const struct kernel_profile *k)
         if (k->use[r] > 0)
             json_object_set_new(use, resource_name((enum resource)r), json_real(k->use[r]));
     }
-    return json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:f,s:o,s:f,s:f,s:I,s:I}", "kernel", name, "blocks",
-                     (int)k->blocks, "threads", (int)k->threads, "registers", (int)k->registers,
-                     "shared_bytes", (int)k->shared_bytes, "sms", (int)k->sms, "us", k->us, "use",
-                     use, "l1_hit", k->l1_hit, "l2_hit", k->l2_hit, "l1_bytes",
-                     (json_int_t)k->l1_bytes, "l2_bytes", (json_int_t)k->l2_bytes);
+    return json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:f,s:o,s:f,s:f,s:I,s:I}", "kernel", name,
+                     "blocks", (int)k->blocks, "threads", (int)k->threads, "registers",
+                     (int)k->registers, "shared_bytes", (int)k->shared_bytes, "division",
+                     (int)k->division, "sms", (int)k->sms, "us", k->us, "use", use, "l1_hit",
+                     k->l1_hit, "l2_hit", k->l2_hit, "l1_bytes", (json_int_t)k->l1_bytes,
+                     "l2_bytes", (json_int_t)k->l2_bytes);
 }
 
 static json_t *experiment_json(const struct experiment *e, const struct met *m,
@@ -263,7 +282,7 @@ static void print_head(const struct stage *s)
 {
     printf("%s: %u SMs, L2 %.4g MB; a copy has %.0f GB/s from DRAM, %.0f from L2%s\n", s->name,
            s->shape.sms, (double)s->shape.l2_bytes / (1 << 20), s->dram_gbps, s->l2_gbps,
-           s->parts ? "" : "; no parts of the SMs");
+           s->part_sms ? "" : "; no parts of the SMs");
     printf("%-26s %7s %-11s | %-11s | %-17s | %-17s\n", "", "", "IPC of each", "slowdown of",
            "of the other", "both at once:");
     printf("%-26s %7s %-11s | %-11s | %-17s | %-17s\n", "", "", "", "the first", "",
@@ -289,9 +308,9 @@ static void run_all(const struct stage *stage, const char *only, json_t *all,
 {
     for (size_t i = 0; i < ARRAY_SIZE(experiments); i++) {
         const struct experiment *e = &experiments[i];
-        const struct contender pair[2] = {on(stage, &e->pair[0]), on(stage, &e->pair[1])};
+        const struct contender pair[2] = {on(stage, e, 0), on(stage, e, 1)};
         struct met m;
-        if (strncmp(e->name, only, strlen(only)) != 0 || (e->apart && !stage->parts))
+        if (strncmp(e->name, only, strlen(only)) != 0 || (e->apart && !stage->part_sms))
             continue;
         stage->meet(stage, pair, e->apart, &m);
         struct interference p = predict(&stage->shape, m.k);

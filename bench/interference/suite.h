@@ -11,7 +11,8 @@
 struct contender {
     const char *kernel; /* of `kinds` in suite.c */
     uint32_t blocks, threads;
-    uint64_t bytes; /* copy: of all blocks' arrays, both together */
+    uint64_t bytes;      /* copy: of all blocks' arrays, both together */
+    bool driver_divides; /* SMs into shared memory and L1 as the driver would, not all alike */
 };
 
 /* One pair, as measured. */
@@ -26,8 +27,8 @@ struct met {
 struct stage {
     char name[96];
     struct gpu_shape shape;
+    uint32_t part_sms;         /* that each of two kernels can be given of its own; 0: none */
     double dram_gbps, l2_gbps; /* that a copy has: read and written */
-    bool parts;                /* can give each of two kernels half of the SMs */
     void (*meet)(const struct stage *s, const struct contender pair[2], bool apart,
                  struct met *out);
 };

@@ -18,7 +18,8 @@ import time
 import speeds
 
 METRICS = """gpu__time_duration.sum launch__grid_size launch__block_size launch__registers_per_thread
-launch__shared_mem_per_block smsp__issue_active.avg.pct_of_peak_sustained_active
+launch__shared_mem_per_block launch__shared_mem_config_size
+smsp__issue_active.avg.pct_of_peak_sustained_active
 sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active
 sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active
 sm__inst_executed_pipe_fp64.avg.pct_of_peak_sustained_active

@@ -15,6 +15,7 @@ enum metric_to {
     TO_THREADS,
     TO_REGISTERS,
     TO_SHARED,
+    TO_DIVISION,
     TO_L1_HIT,
     TO_L2_HIT,
     TO_USE, /* a percentage */
@@ -40,6 +41,7 @@ static const struct metric {
     {"launch__block_size", TO_THREADS, 0},
     {"launch__registers_per_thread", TO_REGISTERS, 0},
     {"launch__shared_mem_per_block", TO_SHARED, 0},
+    {"launch__shared_mem_config_size", TO_DIVISION, 0},
     {"l1tex__t_sector_hit_rate.pct", TO_L1_HIT, 0},
     {"lts__t_sector_hit_rate.pct", TO_L2_HIT, 0},
     {"smsp__issue_active.avg.pct_of_peak_sustained_active", TO_USE, RESOURCE_ISSUE},
@@ -199,6 +201,9 @@ static void take_metric(struct gpu_shape *g, struct kernel_profile *k, const str
         break;
     case TO_SHARED:
         k->shared_bytes = whole(v);
+        break;
+    case TO_DIVISION:
+        k->division = whole(v);
         break;
     case TO_L1_HIT:
         k->l1_hit = fmin(v / 100, 1);

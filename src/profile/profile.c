@@ -127,7 +127,8 @@ void profile_free(struct profile *p)
     X(of, sms)                                                                                     \
     X(of, sm_threads)                                                                              \
     X(of, sm_blocks) X(of, sm_registers) X(of, sm_shared_bytes) X(of, sm_l1_bytes) X(of, l2_bytes)
-#define LAUNCH(X, of) X(of, blocks) X(of, threads) X(of, registers) X(of, shared_bytes)
+#define LAUNCH(X, of)                                                                              \
+    X(of, blocks) X(of, threads) X(of, registers) X(of, shared_bytes) X(of, division)
 
 #define PUT(of, field) json_object_set_new(o, #field, json_integer((json_int_t)(of)->field));
 #define GET(of, field)                                                                             \

@@ -5,14 +5,21 @@
 #include <stdbool.h>
 
 #define ISSUE_MOST   0.98 /* of issue slots and pipes that two kernels get together */
+#define BLOCK_SHARED 1024 /* bytes of shared memory that the system takes for a block */
 #define ISSUE_LEAST  0.01 /* that one gets beside one that could use all */
-#define GREED        3.0  /* who has an instruction ready more often gets that much more */
-#define DRAM_SHARP   3.3  /* how late DRAM makes its users wait before it is full */
+#define SATURATED    0.96 /* who uses that much leaves the other nothing */
+#define GREED        4.0  /* who has an instruction ready more often gets that much more */
+#define SHARP        3.3  /* how late a bandwidth makes its users wait before it is full */
+#define SHARPER      16.0 /* of two bandwidths in a row the scarcer counts */
 #define TOGETHER     4.0  /* several scarce resources cost more than the scarcest */
+#define L1_FULL      0.6  /* parts of a cache: the largest set that has hits only, */
+#define L1_EMPTY     1.6  /* and the smallest that has none */
+#define L2_FULL      1.0
+#define L2_EMPTY     1.25
 #define LATENCY_L1   35.0 /* cycles, of which only the ratios matter */
 #define LATENCY_L2   270.0
-#define LATENCY_DRAM 600.0
-#define LEAST_USE    0.02 /* of DRAM: below that a kernel does not wait for memory */
+#define LATENCY_DRAM 500.0
+#define LEAST_USE    0.02 /* of a bandwidth: below that a kernel does not wait for it */
 #define WORTH_NAMING 1.01 /* slowdown */
 #define GAP_ROUNDS   50
 
@@ -55,11 +62,26 @@ static double room_taken(const struct gpu_shape *g, const struct kernel_profile 
     return g->sm_shared_bytes ? fmax(most, shared / g->sm_shared_bytes) : most;
 }
 
-/* Blocks of the kernel at a time on an SM in use. */
+/* Blocks of the kernel that an SM has room for. */
+static double most_resident(const struct gpu_shape *g, const struct kernel_profile *k)
+{
+    double one = room_taken(g, k, 1, k, 0);
+    return one > 0 ? fmax(1, floor(1 / one + 1e-9)) : 1;
+}
+
+/* At a time on an SM in use. */
 static double resident(const struct gpu_shape *g, const struct kernel_profile *k)
 {
-    double one = room_taken(g, k, 1, k, 0), most = one > 0 ? floor(1 / one + 1e-9) : 1;
-    return fmin(fmax(most, 1), ceil((double)k->blocks / g->sms));
+    return fmin(most_resident(g, k), ceil((double)k->blocks / g->sms));
+}
+
+/* The most of the issue slots and of a pipe that it uses. */
+static double busiest(const struct kernel_profile *k)
+{
+    double busy = 0;
+    for (int r = RESOURCE_ISSUE; r <= RESOURCE_TENSOR; r++)
+        busy = fmax(busy, k->use[r]);
+    return busy;
 }
 
 /* Blocks go where the fewest are: the part of the SMs in use that the other uses, too. */
@@ -87,6 +109,19 @@ static double wait_for_room(const struct gpu_shape *g, const struct kernel_profi
     return over > 0 && least > 0 ? 1 + longer * fmin(1, over / least) : 1;
 }
 
+/* An SM that is in use is not divided anew into shared memory and L1. A kernel begins there only if
+ * the shared memory is enough for as many of its blocks as could be on an SM at a time. Else it
+ * waits for the other's end, and then all its blocks go to the SMs that are free first. */
+static double wait_for_division(const struct gpu_shape *g, const struct kernel_profile *k,
+                                const struct kernel_profile *other)
+{
+    double most = most_resident(g, k), longer = other->us / fmax(k->us, 1e-9);
+    if (!k->division || !other->division ||
+        most * (k->shared_bytes + BLOCK_SHARED) <= other->division)
+        return 1;
+    return longer + fmax(1, most / resident(g, k) * busiest(k) / ISSUE_MOST);
+}
+
 /* ---- issue slots and pipes ---- */
 
 /* A scheduler stays with who has an instruction ready; the others get what that leaves. */
@@ -108,29 +143,48 @@ static void contend(const double use[2], double slowdown[2])
 
 /* ---- memory ---- */
 
-/* Of a working set that is gone through again and again, where what is replaced is random. */
-static double hit_rate(double bytes, double capacity)
+/* What has only hits up to a part of its size, and none above another. */
+struct cache {
+    double bytes, full, empty;
+};
+
+static struct cache l1_of(const struct gpu_shape *g)
 {
-    double ratio = capacity > 0 ? bytes / capacity : 0, hit = 1 / fmax(ratio, 1);
-    if (ratio <= 1)
-        return 1;
-    for (int i = 0; i < 100; i++)
-        hit = exp(-(1 - hit) * ratio);
-    return hit;
+    return (struct cache){(double)g->sm_l1_bytes, L1_FULL, L1_EMPTY};
+}
+
+static struct cache l2_of(const struct gpu_shape *g)
+{
+    return (struct cache){(double)g->l2_bytes, L2_FULL, L2_EMPTY};
+}
+
+/* Of a working set that is gone through again and again. What is needed next is what was replaced
+ * last, so a set that is a little larger than the cache has no hits at all; smaller caches have
+ * fewer places for a line, and lose some earlier. */
+static double hit_rate(struct cache c, double bytes)
+{
+    double ratio = c.bytes > 0 ? bytes / c.bytes : 0;
+    return fmin(1, fmax(0, (c.empty - ratio) / (c.empty - c.full)));
 }
 
 /* The working set that has this hit rate alone. */
-static double working_set(double bytes, double hit, double capacity)
+static double working_set(struct cache c, double bytes, double hit)
 {
     if (bytes > 0 || hit <= 0 || hit >= 1)
         return bytes;
-    return -log(hit) / (1 - hit) * capacity;
+    return c.bytes * (c.empty - hit * (c.empty - c.full));
 }
 
-static double hit_beside(double hit, double own, double other, double capacity)
+/* Of the other's set, what comes between two uses of the same line. */
+static double brought(double own, double other, double own_rate, double other_rate)
 {
-    double alone = hit_rate(own, capacity);
-    return own > 0 && alone > 0 ? hit * hit_rate(own + other, capacity) / alone : hit;
+    return own_rate > 0 && other_rate > 0 ? fmin(other, own * other_rate / own_rate) : other;
+}
+
+static double hit_beside(struct cache c, double hit, double own, double other)
+{
+    double alone = hit_rate(c, own);
+    return own > 0 && alone > 0 ? hit * hit_rate(c, own + other) / alone : hit;
 }
 
 static double interference_latency(double l1, double l2)
@@ -141,12 +195,9 @@ static double interference_latency(double l1, double l2)
 /* How much of its time a kernel waits for memory: the rest it computes. */
 static double memory_bound(const struct kernel_profile *k)
 {
-    double busy = 0;
     bool reads = k->use[RESOURCE_DRAM] > LEAST_USE || k->l1_bytes || k->l2_bytes || k->l1_hit > 0 ||
                  k->l2_hit > 0;
-    for (int r = RESOURCE_ISSUE; r <= RESOURCE_TENSOR; r++)
-        busy = fmax(busy, k->use[r]);
-    return reads ? fmax(0, 1 - busy) : 0;
+    return reads ? fmax(0, 1 - busiest(k)) : 0;
 }
 
 struct caches {
@@ -156,63 +207,87 @@ struct caches {
 static struct caches caches_beside(const struct gpu_shape *g, const struct kernel_profile *k,
                                    const struct kernel_profile *o, double shared)
 {
-    double own1 = working_set((double)k->l1_bytes, k->l1_hit, g->sm_l1_bytes / resident(g, k));
-    double other1 = working_set((double)o->l1_bytes, o->l1_hit, g->sm_l1_bytes / resident(g, o));
-    double own2 = working_set((double)k->l2_bytes, k->l2_hit, (double)g->l2_bytes);
-    double other2 = working_set((double)o->l2_bytes, o->l2_hit, (double)g->l2_bytes);
-    double l1 =
-        hit_beside(k->l1_hit, own1 * resident(g, k), other1 * resident(g, o), g->sm_l1_bytes);
-    return (struct caches){.l1 = k->l1_hit + shared * (l1 - k->l1_hit),
-                           .l2 = hit_beside(k->l2_hit, own2, other2, (double)g->l2_bytes)};
+    struct cache l1 = l1_of(g), l2 = l2_of(g), of_block = l1, of_other = l1;
+    of_block.bytes /= resident(g, k);
+    of_other.bytes /= resident(g, o);
+    double own1 = working_set(of_block, (double)k->l1_bytes, k->l1_hit) * resident(g, k);
+    double other1 = working_set(of_other, (double)o->l1_bytes, o->l1_hit) * resident(g, o);
+    double own2 = working_set(l2, (double)k->l2_bytes, k->l2_hit);
+    double other2 = working_set(l2, (double)o->l2_bytes, o->l2_hit);
+    double hit1 = hit_beside(l1, k->l1_hit, own1, other1);
+    other2 = brought(own2, other2, k->use[RESOURCE_L2], o->use[RESOURCE_L2]);
+    return (struct caches){.l1 = k->l1_hit + shared * (hit1 - k->l1_hit),
+                           .l2 = hit_beside(l2, k->l2_hit, own2, other2)};
 }
 
-/* Of DRAM's bandwidth, with these hit rates, if it went on as fast as alone. */
-static double dram_use(const struct kernel_profile *k, struct caches now)
+/* What it would ask of a bandwidth that never made it wait, if it has so much of it alone. */
+static double demand_of(double use)
 {
-    double before = (1 - k->l1_hit) * (1 - k->l2_hit), l1 = (1 - now.l1) / (1 - k->l1_hit);
-    if (k->use[RESOURCE_L2] > 0 && k->l1_hit < 1)
-        return k->use[RESOURCE_L2] * l1 * (1 - now.l2);
-    return k->use[RESOURCE_DRAM] * (before > 1e-3 ? l1 * (1 - now.l2) / (1 - k->l2_hit) : 1);
+    double u = pow(fmin(use, 0.99), SHARP);
+    return pow(u / (1 - u), 1 / SHARP);
 }
 
-/* What it would ask of DRAM that never made it wait. */
-static double dram_demand(double use)
+static double wait_for(double demand)
 {
-    double u = pow(fmin(use, 0.99), DRAM_SHARP);
-    return pow(u / (1 - u), 1 / DRAM_SHARP);
+    return pow(1 + pow(demand, SHARP), 1 / SHARP);
 }
 
-static double dram_wait(double demand)
+/* A bandwidth: what a kernel has of it alone, and would ask for beside the other. */
+struct demand {
+    double alone, now;
+};
+
+static struct demand demand_beside(double alone, double now, double later)
 {
-    return pow(1 + pow(demand, DRAM_SHARP), 1 / DRAM_SHARP);
+    return (struct demand){alone, (demand_of(alone) + fmax(0, now - alone)) / later};
 }
 
+static double waits(const struct demand pair[2], int i)
+{
+    double slowdown = wait_for(pair[0].now + pair[1].now) / wait_for(demand_of(pair[i].alone));
+    return pair[i].alone > LEAST_USE || pair[i].now > LEAST_USE ? fmax(1, slowdown) : 1;
+}
+
+/* Misses cost time, and bandwidth of what is behind. The traffic of L2 is counted as if half of
+ * what L1 sees were read: what is written goes on to L2 in any case. */
 static void add_memory(const struct gpu_shape *g, const struct kernel_profile pair[2],
                        const double shared[2], struct cost cost[2])
 {
-    double demand[2], cached[2];
+    struct demand dram[2], l2[2];
+    double l1_later[2], later[2];
+    bool lost[2];
+    const double ratio = g->l2_by_dram > 0 ? g->l2_by_dram : GPU_L2_BY_DRAM;
     for (int i = 0; i < 2; i++) {
         const struct kernel_profile *k = &pair[i];
         struct caches now = caches_beside(g, k, &pair[!i], shared[i]);
         double bound = memory_bound(k), alone = interference_latency(k->l1_hit, k->l2_hit);
-        double l1 = 1 + bound * (interference_latency(now.l1, k->l2_hit) / alone - 1);
-        double both = 1 + bound * (interference_latency(now.l1, now.l2) / alone - 1);
-        cached[i] = both;
-        demand[i] = dram_demand(dram_use(k, now) / both);
-        cost_add(&cost[i], RESOURCE_L1, l1);
-        cost_add(&cost[i], RESOURCE_L2, both / l1);
+        lost[i] = k->l2_hit > now.l2 + LEAST_USE;
+        double more = (2 - now.l1) / (2 - k->l1_hit), traffic = k->use[RESOURCE_L2];
+        double from_dram = k->use[RESOURCE_DRAM] * more;
+        l1_later[i] = 1 + bound * (interference_latency(now.l1, k->l2_hit) / alone - 1);
+        later[i] = 1 + bound * (interference_latency(now.l1, now.l2) / alone - 1);
+        if (traffic > 0)
+            from_dram += more * traffic * (k->l2_hit - now.l2);
+        else if (k->l2_hit < 1)
+            from_dram *= (1 - now.l2) / (1 - k->l2_hit);
+        dram[i] = demand_beside(k->use[RESOURCE_DRAM], from_dram, later[i]);
+        /* What comes from DRAM is written to L2 first. */
+        l2[i] = demand_beside((traffic + k->use[RESOURCE_DRAM]) / ratio,
+                              (more * traffic + from_dram) / ratio, later[i]);
     }
     for (int i = 0; i < 2; i++) {
-        double alone = dram_wait(dram_demand(pair[i].use[RESOURCE_DRAM]));
-        double waits = dram_wait(demand[0] + demand[1]) / alone;
-        if (pair[i].use[RESOURCE_DRAM] > LEAST_USE || cached[i] > 1)
-            cost_add(&cost[i], RESOURCE_DRAM, fmax(1, waits));
+        double of_dram = waits(dram, i), of_l2 = waits(l2, i);
+        double both = pow(pow(of_dram, SHARPER) + pow(of_l2, SHARPER) - 1, 1 / SHARPER);
+        enum resource limit = of_dram > of_l2 && !lost[i] ? RESOURCE_DRAM : RESOURCE_L2;
+        if (l1_later[i] > both && l1_later[i] * l1_later[i] > later[i])
+            limit = RESOURCE_L1;
+        cost_add(&cost[i], limit, later[i] * both);
     }
 }
 
 /* ---- together ---- */
 
-/* One of each: when the first ends the other goes on alone. */
+/* One of each, with such slowdowns while both run: when the first ends the other goes on alone. */
 static double speedup_of(const double us[2], const double slowdown[2])
 {
     int first = us[0] * slowdown[0] > us[1] * slowdown[1];
@@ -221,30 +296,47 @@ static double speedup_of(const double us[2], const double slowdown[2])
     return us[0] > 0 && us[1] > 0 ? (us[0] + us[1]) / (t + left) : 0;
 }
 
+/* Beside one that leaves nothing who comes second gets nothing. Of two such each is the second half
+ * of the time. */
+static void add_pipes(const struct kernel_profile pair[2], const double shared[2],
+                      struct cost cost[2], bool starves[2])
+{
+    for (int r = RESOURCE_ISSUE; r <= RESOURCE_TENSOR; r++) {
+        double use[2] = {pair[0].use[r], pair[1].use[r]}, slowdown[2];
+        contend(use, slowdown);
+        for (int i = 0; i < 2; i++) {
+            bool nothing = use[!i] >= SATURATED && slowdown[i] > 1 + LEAST_USE && shared[i] >= 1;
+            if (nothing && use[i] < SATURATED)
+                slowdown[i] = 1 / ISSUE_LEAST;
+            starves[i] |= nothing;
+            cost_add(&cost[i], (enum resource)r, 1 + shared[i] * (slowdown[i] - 1));
+        }
+    }
+}
+
 void interference_estimate(const struct gpu_shape *g, const struct kernel_profile pair[2],
                            struct interference *out)
 {
     const struct kernel_profile *a = &pair[0], *b = &pair[1];
-    double shared[2] = {overlap(g, a, b), overlap(g, b, a)}, us[2] = {a->us, b->us};
+    double shared[2] = {overlap(g, a, b), overlap(g, b, a)}, us[2] = {a->us, b->us}, pace[2];
     struct cost cost[2] = {{.largest = 1}, {.largest = 1}};
-    for (int r = RESOURCE_ISSUE; r <= RESOURCE_TENSOR; r++) {
-        double use[2] = {a->use[r], b->use[r]}, slowdown[2];
-        contend(use, slowdown);
-        for (int i = 0; i < 2; i++)
-            cost_add(&cost[i], (enum resource)r, 1 + shared[i] * (slowdown[i] - 1));
-    }
+    out->starves[0] = out->starves[1] = false;
+    add_pipes(pair, shared, cost, out->starves);
     add_memory(g, pair, shared, cost);
     for (int i = 0; i < 2; i++) {
         double fewer = pair[i].sms ? interference_of_fewer_sms(g, &pair[i], pair[i].sms) : 1;
         /* Blocks that wait for room ask for nothing else meanwhile. */
         double waits = 1 + shared[i] * (wait_for_room(g, &pair[i], &pair[!i]) - 1);
+        double divided = shared[i] > 0 ? wait_for_division(g, &pair[i], &pair[!i]) : 1;
         double slower = pow(1 + cost[i].excess, 1 / TOGETHER);
         out->limit[i] = slower > WORTH_NAMING ? cost[i].limit : RESOURCE_NONE;
-        if (fmax(waits, fewer) > slower)
+        if (fmax(fmax(waits, divided), fewer) > slower)
             out->limit[i] = RESOURCE_BLOCKS;
-        out->slowdown[i] = fmax(waits, slower) * fewer;
+        /* Started together, the first is there before the second. */
+        pace[i] = fmax(fmax(waits, i ? divided : 1), slower) * fewer;
+        out->slowdown[i] = fmax(fmax(waits, divided), slower) * fewer;
     }
-    out->speedup = speedup_of(us, out->slowdown);
+    out->speedup = speedup_of(us, pace);
 }
 
 /* The first program beside the second, kernel by kernel: whose is slowed down more is met more
@@ -314,10 +406,8 @@ void interference_with_gaps(const double busy[2], const double both[2], double s
 double interference_of_fewer_sms(const struct gpu_shape *g, const struct kernel_profile *k,
                                  uint32_t sms)
 {
-    double busy = 0, one = room_taken(g, k, 1, k, 0), most = one > 0 ? floor(1 / one + 1e-9) : 1;
+    double most = most_resident(g, k);
     double before = ceil((double)k->blocks / g->sms), now = ceil((double)k->blocks / sms);
-    for (int r = RESOURCE_ISSUE; r <= RESOURCE_TENSOR; r++)
-        busy = fmax(busy, k->use[r] / ISSUE_MOST);
-    double waves = ceil(now / fmax(most, 1)) / ceil(before / fmax(most, 1));
-    return fmax(fmax(1, waves), busy * now / before);
+    double waves = ceil(now / most) / ceil(before / most);
+    return fmax(fmax(1, waves), busiest(k) / ISSUE_MOST * now / before);
 }

@@ -10,6 +10,7 @@
 #ifndef CEDE_SCHED_INTERFERENCE_H
 #define CEDE_SCHED_INTERFERENCE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define RESOURCES(X)                                                                               \
@@ -38,24 +39,29 @@ struct gpu_shape {
     uint32_t sm_threads, sm_blocks, sm_registers, sm_shared_bytes;
     uint32_t sm_l1_bytes;
     uint64_t l2_bytes; /* that one kernel can fill */
+    double l2_by_dram; /* bandwidth of L2, in that of DRAM; 0: as GPU_L2_BY_DRAM */
 };
+
+#define GPU_L2_BY_DRAM 2.4 /* an H200's: 8289 GB/s by 3515 */
 
 /* A kernel alone on the GPU. What is not known is 0. */
 struct kernel_profile {
     uint32_t blocks, threads;         /* of the grid; of a block */
     uint32_t registers, shared_bytes; /* of a thread; of a block */
+    uint32_t division;                /* bytes of an SM that are shared memory while it runs */
     uint32_t sms;                     /* that it may use; 0: all */
     double us;                        /* how long it takes with all of them */
     double share;                     /* of its program's time, where that has several kernels */
     double use[RESOURCE_COUNT];  /* shares of issue slots and pipes while an SM is in use, and of
                                   * DRAM's bandwidth; L2: its traffic by DRAM's bandwidth */
-    double l1_hit, l2_hit;       /* of what it reads and writes; of what L1 does not have */
+    double l1_hit, l2_hit;       /* of what it reads; of what L1 does not have */
     uint64_t l1_bytes, l2_bytes; /* that it goes through again and again: a block; the grid */
 };
 
 struct interference {
     double slowdown[2];     /* duration beside the other, relative to alone on all SMs */
     enum resource limit[2]; /* what costs each most */
+    bool starves[2];        /* it gets next to nothing before the other's kernel has ended */
     double speedup;         /* of one of each, started together, over one after the other; 0: not
                              * known */
 };

@@ -61,11 +61,12 @@ static const struct gpu_shape rtx3090 = {.sms = 82,
             [RESOURCE_DRAM] = (dram) / 100                                                         \
         }                                                                                          \
     }
-/* Arrays that it copies again and again, in L2 while it is alone. */
-#define COPY_L2(kb)                                                                                \
+/* Arrays that it copies again and again; hit: that has hits in L2 alone. */
+#define COPY_L2(kb, hit)                                                                           \
     {                                                                                              \
-        .blocks = 66, .threads = 1024, .us = 1, .use = {IPC(0.61), [RESOURCE_L2] = 0.9},           \
-        .l2_hit = 1, .l2_bytes = 2 * (kb)*KB                                                       \
+        .blocks = 66, .threads = 1024, .us = 1,                                                    \
+        .use = {IPC(0.61), [RESOURCE_L2] = 0.9, [RESOURCE_DRAM] = 0.9 * (1 - (hit))},              \
+        .l2_hit = (hit), .l2_bytes = 2 * (kb)*KB                                                   \
     }
 #define COPY_L1(kb)                                                                                \
     {                                                                                              \
@@ -86,7 +87,7 @@ static const struct row {
 } rows[] = {
     {"sleeping, 132 blocks", &h100, BOTH(SLEEP(132)), 1, 2, RESOURCE_NONE},
     {"sleeping, 264 blocks", &h100, BOTH(SLEEP(264)), 2, 1, RESOURCE_BLOCKS},
-    {"L2: arrays of 22.5 MB", &h100, BOTH(COPY_L2(22500)), 1.79, 0, RESOURCE_L2},
+    {"L2: arrays of 22.5 MB", &h100, BOTH(COPY_L2(22500, 0.24)), 1.79, 0, RESOURCE_L2},
     {"DRAM: 33 blocks", &h100, BOTH(APART(33, 21.33)), 1.06, 0, RESOURCE_DRAM},
     {"DRAM: 66 blocks", &h100, BOTH(APART(66, 40.12)), 1.14, 0, RESOURCE_DRAM},
     {"DRAM: 99 blocks", &h100, BOTH(APART(66, 55.06)), 1.23, 0, RESOURCE_DRAM},
@@ -140,7 +141,7 @@ static void test_reference(void **state)
 static void test_caches(void **state)
 {
     (void)state;
-    static const struct kernel_profile l2[2] = BOTH(COPY_L2(5000)), few[2] = BOTH(COPY_L1(32)),
+    static const struct kernel_profile l2[2] = BOTH(COPY_L2(5000, 1)), few[2] = BOTH(COPY_L1(32)),
                                        many[2] = BOTH(COPY_L1(120));
     struct interference got;
     interference_estimate(&h100, l2, &got);
