@@ -76,7 +76,7 @@ static double resident(const struct gpu_shape *g, const struct kernel_profile *k
 }
 
 /* The most of the issue slots and of a pipe that it uses. */
-static double busiest(const struct kernel_profile *k)
+static double busiest_use(const struct kernel_profile *k)
 {
     double busy = 0;
     for (int r = RESOURCE_ISSUE; r <= RESOURCE_TENSOR; r++)
@@ -119,7 +119,7 @@ static double wait_for_division(const struct gpu_shape *g, const struct kernel_p
     if (!k->division || !other->division ||
         most * (k->shared_bytes + BLOCK_SHARED) <= other->division)
         return 1;
-    return longer + fmax(1, most / resident(g, k) * busiest(k) / ISSUE_MOST);
+    return longer + fmax(1, most / resident(g, k) * busiest_use(k) / ISSUE_MOST);
 }
 
 /* ---- issue slots and pipes ---- */
@@ -197,7 +197,7 @@ static double memory_bound(const struct kernel_profile *k)
 {
     bool reads = k->use[RESOURCE_DRAM] > LEAST_USE || k->l1_bytes || k->l2_bytes || k->l1_hit > 0 ||
                  k->l2_hit > 0;
-    return reads ? fmax(0, 1 - busiest(k)) : 0;
+    return reads ? fmax(0, 1 - busiest_use(k)) : 0;
 }
 
 struct caches {
@@ -409,5 +409,5 @@ double interference_of_fewer_sms(const struct gpu_shape *g, const struct kernel_
     double most = most_resident(g, k);
     double before = ceil((double)k->blocks / g->sms), now = ceil((double)k->blocks / sms);
     double waves = ceil(now / most) / ceil(before / most);
-    return fmax(fmax(1, waves), busiest(k) / ISSUE_MOST * now / before);
+    return fmax(fmax(1, waves), busiest_use(k) / ISSUE_MOST * now / before);
 }
