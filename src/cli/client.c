@@ -10,7 +10,24 @@
 #include "lib/json_text.h"
 #include "lib/paths.h"
 
-static int connect_to(const char *path, struct client *c, struct error *err)
+/* -ETIMEDOUT: nothing of the time is left. */
+static int limit_waits(int fd, uint64_t until_ns)
+{
+    uint64_t us = CLIENT_TIMEOUT_MS * 1000;
+    if (until_ns) {
+        uint64_t now = monotonic_ns();
+        us = min_u64(us, until_ns > now ? (until_ns - now) / NSEC_PER_USEC : 0);
+    }
+    const struct timeval tv = {.tv_sec = (time_t)(us / 1000000),
+                               .tv_usec = (suseconds_t)(us % 1000000)};
+    if (us == 0) /* which would be no limit */
+        return -ETIMEDOUT;
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+    return 0;
+}
+
+static int connect_to(const char *path, struct client *c, uint64_t until_ns, struct error *err)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(sa.sun_path))
@@ -21,10 +38,8 @@ static int connect_to(const char *path, struct client *c, struct error *err)
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return error_set(err, -errno, "cannot make a socket: %s", strerror(errno));
-    const struct timeval tv = {.tv_sec = CLIENT_TIMEOUT_MS / 1000,
-                               .tv_usec = CLIENT_TIMEOUT_MS % 1000 * 1000};
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+    if (limit_waits(fd, until_ns) < 0)
+        return error_set(err, -ETIMEDOUT, "the daemon at %s accepts no connection", path);
     if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
         int e = errno;
         if (e == ENOENT || e == ECONNREFUSED || e == ENOTDIR)
@@ -42,19 +57,25 @@ static int connect_to(const char *path, struct client *c, struct error *err)
         return error_set(err, -EPERM,
                          "not trusting the daemon at %s: it runs as user %u, neither root nor you",
                          path, (unsigned)peer.uid);
-    *c = (struct client){.fd = TAKE_FD(fd), .daemon_pid = peer.pid, .daemon_uid = peer.uid};
+    *c = (struct client){
+        .fd = TAKE_FD(fd), .daemon_pid = peer.pid, .daemon_uid = peer.uid, .until_ns = until_ns};
     snprintf(c->socket, sizeof(c->socket), "%s", path);
     return 0;
 }
 
 int client_open(struct client *c, struct error *err)
 {
+    return client_open_until(c, 0, err);
+}
+
+int client_open_until(struct client *c, uint64_t until_ns, struct error *err)
+{
     char path[512];
     int result = error_set(err, -ENOENT, "no daemon is running");
     c->fd = -1;
     for (unsigned i = 0; cede_socket_at(i, path, sizeof(path)); i++) {
         struct error e = {""};
-        int r = connect_to(path, c, &e);
+        int r = connect_to(path, c, until_ns, &e);
         if (r == 0)
             return 0;
         /* That a daemon is there and cannot be used says more than that there is none. */
@@ -68,6 +89,15 @@ void client_close(struct client *c)
 {
     close_p(&c->fd);
     c->fd = -1;
+}
+
+static int late(const struct client *c, struct error *err)
+{
+    if (c->until_ns)
+        return error_set(err, -ETIMEDOUT, "the daemon (pid %d) gave no answer in time",
+                         (int)c->daemon_pid);
+    return error_set(err, -ETIMEDOUT, "the daemon (pid %d) gave no answer within %d s",
+                     (int)c->daemon_pid, CLIENT_TIMEOUT_MS / 1000);
 }
 
 static int receive(struct client *c, json_t **out, struct error *err)
@@ -85,8 +115,7 @@ static int receive(struct client *c, json_t **out, struct error *err)
         errno = first ? EINTR : errno;
     } while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN)
-        return error_set(err, -ETIMEDOUT, "the daemon (pid %d) gave no answer within %d s",
-                         (int)c->daemon_pid, CLIENT_TIMEOUT_MS / 1000);
+        return late(c, err);
     if (n == 0 || (n < 0 && errno == ECONNRESET))
         return error_set(err, -EPIPE, "the daemon (pid %d) closed the connection without an answer",
                          (int)c->daemon_pid);
@@ -111,6 +140,8 @@ int client_call(struct client *c, const struct request *r, json_t **reply, struc
     _cleanup_free_ char *text = proto_format(r);
     if (!text)
         return error_set(err, -ENOMEM, "out of memory");
+    if (c->until_ns && limit_waits(c->fd, c->until_ns) < 0)
+        return late(c, err);
     ssize_t n;
     do
         n = send(c->fd, text, strlen(text), MSG_NOSIGNAL);

@@ -15,7 +15,8 @@ struct client {
     int fd; /* close-on-exec; < 0: closed */
     pid_t daemon_pid;
     uid_t daemon_uid;
-    char socket[108]; /* where it listens */
+    char socket[108];  /* where it listens */
+    uint64_t until_ns; /* when all waiting ends; 0: only each wait has its limit */
 };
 
 /* Connects to the first socket of cede_socket_at() that a daemon answers on. A daemon that is
@@ -23,6 +24,8 @@ struct client {
  * programs, and what it is told, would be in a stranger's hands.
  * -ENOENT: no daemon is running. */
 int client_open(struct client *c, struct error *err);
+/* The same, and everything that is asked of it together ends at until_ns (monotonic_ns()). */
+int client_open_until(struct client *c, uint64_t until_ns, struct error *err);
 void client_close(struct client *c);
 
 /* 0: *reply (the caller's reference) is the daemon's ok. The daemon's own refusal is returned as
