@@ -231,7 +231,7 @@ static bool http_prepare(struct http *h)
 
 static void say_address(int fd)
 {
-    struct sockaddr_storage a;
+    struct sockaddr_storage a = {0};
     socklen_t n = sizeof(a);
     char host[64], port[8];
     if (getsockname(fd, (struct sockaddr *)&a, &n) < 0 ||
