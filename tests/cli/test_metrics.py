@@ -150,6 +150,14 @@ class Metrics(unittest.TestCase):
         self.assertEqual(r.returncode, 1)
         self.assertIn("cannot make a file beside", r.stderr)
 
+    def test_no_library(self):
+        with open(self.path("libmicrohttpd.so.12"), "w", encoding="utf8"):
+            pass
+        self.env["LD_LIBRARY_PATH"] = self.dir
+        r = self.cede("metrics", "--listen", "127.0.0.1:0")
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("install libmicrohttpd12 (Debian 12)", r.stderr)
+
     # -- HTTP ----------------------------------------------------------------------------------
 
     def test_http(self):
