@@ -1,6 +1,7 @@
 /* See metrics_http.h. One thread of libmicrohttpd's reads requests and asks for the text; the main
  * thread waits for the end and, twice a second, closes connections that are too old: the library's
- * own time limit begins anew with each byte.
+ * own time limit begins anew with each byte. The library uses poll(): with epoll it sometimes never
+ * noticed on a busy machine that a connection had been closed so, or took no more connections.
  *
  * An answer is shared by all who get it, so that slow readers hold one text, not one each. */
 #include "cli/metrics_http.h"
@@ -37,7 +38,7 @@ struct MHD_Response;
 enum { MHD_NO, MHD_YES };
 enum {
     MHD_USE_INTERNAL_POLLING_THREAD = 8,
-    MHD_USE_EPOLL = 512,
+    MHD_USE_POLL = 64,
 };
 enum {
     MHD_OPTION_END = 0,
@@ -100,7 +101,7 @@ static int mhd_open(struct mhd *m, struct error *err)
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-struct place {
+struct http_place {
     int fd; /* < 0: free */
     uint64_t since_ns;
 };
@@ -114,7 +115,7 @@ struct http {
     struct MHD_Response *not_found, *not_allowed, *unavailable;
 
     pthread_mutex_t lock; /* of places: the library's thread and the main one */
-    struct place places[PLACES];
+    struct http_place places[PLACES];
 };
 
 /* The library closes a descriptor only after it has told of that, so one in a place is open. */
@@ -124,15 +125,15 @@ static void http_notify(void *ctx, struct MHD_Connection *c, void **mine, int wh
     pthread_mutex_lock(&h->lock);
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         const int *fd = h->mhd.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-        struct place *p = h->places;
+        struct http_place *p = h->places;
         while (p < h->places + PLACES && p->fd >= 0)
             p++;
         if (fd && p < h->places + PLACES) {
-            *p = (struct place){*fd, monotonic_ns()};
+            *p = (struct http_place){*fd, monotonic_ns()};
             *mine = p;
         }
     } else if (*mine) {
-        ((struct place *)*mine)->fd = -1;
+        ((struct http_place *)*mine)->fd = -1;
         *mine = NULL;
     }
     pthread_mutex_unlock(&h->lock);
@@ -140,14 +141,14 @@ static void http_notify(void *ctx, struct MHD_Connection *c, void **mine, int wh
 
 static void http_sweep(struct http *h)
 {
-    uint64_t now = monotonic_ns();
     unsigned taken = 0;
     pthread_mutex_lock(&h->lock);
+    uint64_t now = monotonic_ns();
     for (unsigned i = 0; i < PLACES; i++)
         taken += h->places[i].fd >= 0;
     uint64_t most_ns = (taken > FULL ? AGE_FULL_S : AGE_S) * NSEC_PER_SEC;
     for (unsigned i = 0; i < PLACES; i++) {
-        const struct place *p = &h->places[i];
+        const struct http_place *p = &h->places[i];
         if (p->fd >= 0 && now - p->since_ns > most_ns)
             shutdown(p->fd, SHUT_RDWR);
     }
@@ -270,7 +271,7 @@ int metrics_serve(int listen_fd, metrics_source *source, void *ctx, struct error
     sigaddset(&ends, SIGINT);
     pthread_sigmask(SIG_BLOCK, &ends, NULL); /* before the library's thread begins */
     struct MHD_Daemon *d = h->mhd.start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, NULL, NULL, http_handle, h,
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL, 0, NULL, NULL, http_handle, h,
         MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)PLACES,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)AGE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)REQUEST_BYTES, MHD_OPTION_NOTIFY_CONNECTION, http_notify, h, MHD_OPTION_END);
