@@ -1,0 +1,262 @@
+/* A small engine that decodes, in five ways: what each part of an engine's inner loop is worth. The
+ * tokens of every request are the same in all of them, or the program fails.
+ *
+ *     cc *.c $(pkg-config --cflags --libs cede) -lm -ldl -o decode */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+
+static const struct mode modes[] = {
+    {"naive", 1, false, 10},  {"eager", 1, false, 0}, {"graphs", 1, true, 0},
+    {"overlap", 2, false, 0}, {"all", 2, true, 0},
+};
+#define MODES (sizeof(modes) / sizeof(*modes))
+
+static const char help[] =
+    "usage: decode [OPTION...]\n"
+    "\n"
+    "      --device D       cuda or cpu (default: cuda where there is one)\n"
+    "      --layers N       (12)   --width N    (1024)   --heads N (16)   --vocabulary N (8192)\n"
+    "      --batch N        requests that run at a time (64)\n"
+    "      --requests N     in all (128)\n"
+    "      --tokens N       of each at most (256)\n"
+    "      --schedule-us N  work of the CPU added to each step (0)\n"
+    "      --mode NAME      naive, eager, graphs, overlap or all; may be given again (default: "
+    "each)\n"
+    "      --json           one object\n";
+
+struct options {
+    struct sizes sizes;
+    int requests, tokens, schedule_us;
+    const char *device;
+    bool wanted[MODES], json;
+};
+
+static uint64_t random_of(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    return *state ^= *state << 17;
+}
+
+static void free_requests(struct request *v, int n)
+{
+    for (int i = 0; v && i < n; i++) {
+        free(v[i].tokens);
+        free(v[i].pages);
+    }
+    free(v);
+}
+
+/* The same for each mode. */
+static struct request *make_requests(const struct options *o)
+{
+    uint64_t state = 88172645463325252;
+    bool failed = false;
+    struct request *v = calloc((size_t)o->requests, sizeof(*v));
+    for (int i = 0; v && i < o->requests; i++) {
+        struct request *r = &v[i];
+        r->prompt_tokens = 1 + (int)(random_of(&state) % (PROMPT_MAX / 2));
+        for (int k = 0; k < r->prompt_tokens; k++)
+            r->prompt[k] = (int32_t)(random_of(&state) % (uint64_t)o->sizes.vocabulary);
+        r->most = 1 + (int)(random_of(&state) % (uint64_t)o->tokens);
+        r->from_step = i < o->sizes.batch / 2 ? 0 : i;
+        r->tokens = calloc((size_t)o->tokens, sizeof(*r->tokens));
+        r->pages = calloc((size_t)o->sizes.pages_max, sizeof(*r->pages));
+        failed |= !r->tokens || !r->pages;
+    }
+    if (failed)
+        free_requests(v, o->requests);
+    return failed ? NULL : v;
+}
+
+/* Of all tokens of all requests (FNV-1a). */
+static uint64_t digest(const struct request *v, int n)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    for (int i = 0; i < n; i++) {
+        for (int k = -1; k < v[i].got; k++)
+            hash = (hash ^ (uint64_t)(k < 0 ? v[i].got : v[i].tokens[k])) * 0x100000001b3;
+    }
+    return hash;
+}
+
+static void print_json(const struct model *m, const struct mode *mode, const struct run *r,
+                       uint64_t hash)
+{
+    const double steps = (double)r->steps, gpu = r->gpu_us + r->idle_us;
+    printf(" {\"mode\": \"%s\", \"seconds\": %.4f, \"tokens\": %llu, \"tokens_per_s\": %.1f, "
+           "\"steps\": %llu, \"step_us\": %.1f, \"cpu_us\": %.1f, \"wait_us\": %.1f, "
+           "\"gpu_us\": %.1f, \"hidden\": %.4f, \"gpu_idle\": %.4f, \"surplus\": %llu, ",
+           mode->name, r->seconds, (unsigned long long)r->tokens, (double)r->tokens / r->seconds,
+           (unsigned long long)r->steps, r->seconds * 1e6 / steps, r->cpu_us / steps,
+           r->wait_us / steps, r->gpu_us / steps, r->cpu_us > 0 ? r->hidden_us / r->cpu_us : 0,
+           gpu > 0 ? r->idle_us / gpu : 0, (unsigned long long)r->surplus);
+    printf("\"kernels\": %d, \"launch_p50_us\": %.2f, \"launch_p99_us\": %.2f, \"graphs\": %llu, "
+           "\"eager\": %llu, \"captures\": %llu, \"capture_us\": %llu, \"graph_bytes\": %llu, "
+           "\"digest\": \"%016llx\"}",
+           model_kernels(m), r->launch_p50_us, r->launch_p99_us, (unsigned long long)r->graphs,
+           (unsigned long long)r->eager, (unsigned long long)r->captures,
+           (unsigned long long)r->capture_us, (unsigned long long)r->graph_bytes,
+           (unsigned long long)hash);
+}
+
+static void print_line(const struct mode *mode, const struct run *r, uint64_t hash)
+{
+    const double steps = (double)r->steps, gpu = r->gpu_us + r->idle_us;
+    printf("%-8s %10.1f %9.1f %9.1f %9.1f %7.1f %7.1f %8llu  %016llx\n", mode->name,
+           (double)r->tokens / r->seconds, r->seconds * 1e6 / steps, r->cpu_us / steps,
+           r->launch_p50_us, r->cpu_us > 0 ? 100 * r->hidden_us / r->cpu_us : 0,
+           gpu > 0 ? 100 * r->idle_us / gpu : 0, (unsigned long long)r->surplus,
+           (unsigned long long)hash);
+}
+
+static int number(const char *text, int least, int most)
+{
+    char *end;
+    const long v = strtol(text, &end, 10);
+    if (*text && !*end && v >= least && v <= most)
+        return (int)v;
+    fprintf(stderr, "decode: '%s' is no number from %d to %d\n", text, least, most);
+    exit(2);
+}
+
+static bool choose_mode(struct options *o, const char *name)
+{
+    for (size_t i = 0; i < MODES; i++) {
+        if (strcmp(modes[i].name, name) == 0)
+            return o->wanted[i] = true;
+    }
+    fprintf(stderr, "decode: there is no mode '%s'\n", name);
+    return false;
+}
+
+static int read_options(int argc, char **argv, struct options *o)
+{
+    static const struct option names[] = {{"layers", 1, NULL, 'l'}, {"width", 1, NULL, 'w'},
+                                          {"heads", 1, NULL, 'e'},  {"vocabulary", 1, NULL, 'v'},
+                                          {"batch", 1, NULL, 'b'},  {"requests", 1, NULL, 'r'},
+                                          {"tokens", 1, NULL, 't'}, {"schedule-us", 1, NULL, 's'},
+                                          {"device", 1, NULL, 'd'}, {"mode", 1, NULL, 'm'},
+                                          {"json", 0, NULL, 'j'},   {"help", 0, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    bool any = false;
+    for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
+        int *const to = c == 'l'   ? &o->sizes.layers
+                        : c == 'w' ? &o->sizes.width
+                        : c == 'e' ? &o->sizes.heads
+                        : c == 'v' ? &o->sizes.vocabulary
+                        : c == 'b' ? &o->sizes.batch
+                        : c == 'r' ? &o->requests
+                        : c == 't' ? &o->tokens
+                        : c == 's' ? &o->schedule_us
+                                   : NULL;
+        if (to)
+            *to = number(optarg, c != 's', 1 << 20);
+        else if (c == 'm' && !choose_mode(o, optarg))
+            return 2;
+        else if (c == 'd')
+            o->device = optarg;
+        else if (c == 'h')
+            fputs(help, stdout);
+        o->json |= c == 'j';
+        any |= c == 'm';
+        if (c == '?' || c == 'h')
+            return c == '?' ? 2 : 0;
+    }
+    for (size_t i = 0; i < MODES && !any; i++)
+        o->wanted[i] = true;
+    const int head = o->sizes.width / o->sizes.heads;
+    if (o->sizes.width % o->sizes.heads || head % 64 || head > HEAD_MAX) {
+        fprintf(stderr, "decode: a head has 64 or 128 numbers: choose --width and --heads so\n");
+        return 2;
+    }
+    o->sizes.pages_max = (PROMPT_MAX + o->tokens + PAGE - 1) / PAGE;
+    o->sizes.pages = o->sizes.batch * o->sizes.pages_max * 2;
+    return -1;
+}
+
+static int open_device(const char *name, struct device *d)
+{
+    if (name && strcmp(name, "cpu") == 0)
+        return cpu_open(d);
+    if (cuda_open(d) == 0)
+        return 0;
+    if (!name) {
+        fprintf(stderr, "decode: there is no GPU; on the CPU\n");
+        return cpu_open(d);
+    }
+    fprintf(stderr, "decode: there is no device '%s' here\n", name);
+    return -1;
+}
+
+static void print_head(const struct options *o, const struct device *d)
+{
+    if (o->json)
+        printf("{\"device\": \"%s\", \"layers\": %d, \"width\": %d, \"heads\": %d, "
+               "\"vocabulary\": %d, \"batch\": %d, \"requests\": %d, \"tokens\": %d, "
+               "\"schedule_us\": %d, \"runs\": [",
+               d->name, o->sizes.layers, o->sizes.width, o->sizes.heads, o->sizes.vocabulary,
+               o->sizes.batch, o->requests, o->tokens, o->schedule_us);
+    else
+        printf("%-8s %10s %9s %9s %9s %7s %7s %8s  %s\n", "MODE", "TOKENS/S", "STEP US", "CPU US",
+               "LAUNCH US", "HIDDEN%", "IDLE%", "SURPLUS", "DIGEST");
+}
+
+/* Exit status. */
+static int run_modes(const struct options *o, struct model *m)
+{
+    uint64_t same = 0;
+    int done = 0;
+    print_head(o, m->device);
+    for (size_t i = 0; i < MODES; i++) {
+        struct run run;
+        if (!o->wanted[i])
+            continue;
+        struct request *v = make_requests(o);
+        int r = v ? engine_run(m, &modes[i], v, o->requests, o->schedule_us, &run) : -1;
+        const uint64_t hash = r ? 0 : digest(v, o->requests);
+        free_requests(v, o->requests);
+        if (r)
+            return 1;
+        if (o->json)
+            fputs(done ? ",\n" : "\n", stdout), print_json(m, &modes[i], &run, hash);
+        else
+            print_line(&modes[i], &run, hash);
+        fflush(stdout);
+        if (done++ && hash != same) {
+            fprintf(stderr, "decode: %s gives other tokens\n", modes[i].name);
+            return 1;
+        }
+        same = hash;
+    }
+    if (o->json)
+        printf("\n]}\n");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {
+        .sizes = {.layers = 12, .width = 1024, .heads = 16, .vocabulary = 8192, .batch = 64},
+        .requests = 128,
+        .tokens = 256};
+    struct device device;
+    struct model model;
+    int r = read_options(argc, argv, &o);
+    if (r >= 0)
+        return r;
+    if (open_device(o.device, &device) < 0)
+        return 1;
+    r = model_open(&model, &device, &o.sizes, 1);
+    if (r)
+        fprintf(stderr, "decode: the model does not fit into memory: see --layers, --batch\n");
+    else
+        r = run_modes(&o, &model);
+    model_close(&model);
+    device.close(&device);
+    return r != 0;
+}

@@ -1,0 +1,299 @@
+/* See engine.h. */
+#include "engine.h"
+
+#include <cede/graph.h>
+#include <cede/step.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define END_TOKENS 64    /* one of so many tokens ends a request */
+#define TIMES      16384 /* launches that are remembered */
+
+/* What a step brings to the GPU, in memory that stays until it is finished. */
+struct inputs {
+    int32_t *token, *position, *pages;
+};
+
+struct engine {
+    struct model *model;
+    const struct mode *mode;
+    struct request *requests;
+    int n, joined, active, schedule_us;
+    struct cede_step_loop *loop;
+    struct cede_futures *futures;
+    struct cede_graph *graphs;
+    int32_t *input_memory;
+    struct inputs inputs[CEDE_STEP_DEPTH_MAX + 1];
+    int32_t *free_pages;
+    int nfree;
+    int error;
+    float launch_us[TIMES]; /* of the latest launches */
+    uint64_t launches;
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* ---- the loop's functions ---- */
+
+/* A page for its next token. False: all are in use; it waits for others to end. */
+static bool has_page(struct engine *e, struct request *r)
+{
+    if (r->position < r->npages * PAGE)
+        return true;
+    if (r->npages == e->model->s.pages_max || !e->nfree)
+        return false;
+    r->pages[r->npages++] = e->free_pages[--e->nfree];
+    return true;
+}
+
+/* The results of its first steps are not wanted: the next token is in the prompt. */
+static bool gives_token(const struct request *r, int position)
+{
+    return position >= r->prompt_tokens - 1;
+}
+
+static int schedule(void *arg, struct cede_step *step)
+{
+    struct engine *e = arg;
+    struct inputs *in = &e->inputs[step->lane];
+    const struct sizes *s = &e->model->s;
+    unsigned n = 0;
+    if (e->schedule_us)
+        busy_us(e->schedule_us);
+    while (e->joined < e->n &&
+           (!e->active || e->requests[e->joined].from_step <= (int)step->number)) {
+        struct request *r = &e->requests[e->joined++];
+        r->joined = cede_step_join(e->loop, r, NULL, CEDE_NO_TIMEOUT, &r->id) == 0;
+        e->active += r->joined;
+    }
+    memset(in->position, 0xff, (size_t)s->batch * sizeof(int32_t));
+    memset(in->token, 0, (size_t)s->batch * sizeof(int32_t));
+    for (int i = 0; i < e->joined && n < (unsigned)s->batch; i++) {
+        struct request *r = &e->requests[i];
+        int64_t symbol;
+        /* Not more steps than it may have tokens; that it ended before is learnt later. */
+        if (!r->joined || r->ended || r->position - r->prompt_tokens + 1 >= r->most ||
+            !has_page(e, r) || cede_step_add(e->loop, r->id, &symbol) < 0)
+            continue;
+        in->position[n] = r->position;
+        in->token[n] = r->position < r->prompt_tokens ? r->prompt[r->position]
+                       : symbol                       ? (int32_t)symbol
+                                                      : r->tokens[r->got - 1];
+        memcpy(in->pages + (size_t)n * (size_t)s->pages_max, r->pages,
+               (size_t)r->npages * sizeof(int32_t));
+        r->position++;
+        n++;
+    }
+    step->batch = in;
+    return n > 0;
+}
+
+static int queue_model(void *arg, void *stream, unsigned n)
+{
+    struct engine *e = arg;
+    return model_step(e->model, stream, n);
+}
+
+static struct cede_future_array array(uint64_t address, unsigned n)
+{
+    return (struct cede_future_array){.address = address, .n = n, .bytes = sizeof(int32_t)};
+}
+
+static int launch(void *arg, struct cede_step *step)
+{
+    struct engine *e = arg;
+    struct model *m = e->model;
+    struct device *d = m->device;
+    const struct inputs *in = step->batch;
+    const size_t rows = (size_t)m->s.batch * sizeof(int32_t);
+    const struct cede_future_array inputs = array(m->token, step->n);
+    const struct cede_future_array outputs = array(m->chosen, step->n);
+    /* All rows: a graph computes more of them than the step has. */
+    if (d->write(step->stream, m->token, in->token, rows) ||
+        d->write(step->stream, m->position, in->position, rows) ||
+        d->write(step->stream, m->row_pages, in->pages, rows * (size_t)m->s.pages_max))
+        return -EIO;
+    int r = cede_future_resolve(e->futures, step->stream, &inputs);
+    const double from = now_s();
+    if (r == 0)
+        r = cede_graph_launch(e->graphs, step->n, NULL);
+    e->launch_us[e->launches++ % TIMES] = (float)((now_s() - from) * 1e6);
+    return r < 0 ? r : cede_future_store(e->futures, step->stream, &outputs, step->symbol);
+}
+
+static int finish(void *arg, struct cede_step *step)
+{
+    struct engine *e = arg;
+    const struct inputs *in = step->batch;
+    e->error = e->error ? e->error : step->error;
+    for (unsigned i = 0; i < step->n && !step->error; i++) {
+        struct request *r = step->user[i];
+        const int32_t token = (int32_t)step->result[i];
+        if (step->surplus[i] || !gives_token(r, in->position[i]))
+            continue;
+        r->tokens[r->got++] = token;
+        if (r->got == r->most || token % END_TOKENS == END_TOKENS - 1) {
+            r->ended = true;
+            e->active--;
+            cede_step_leave(e->loop, r->id, 0);
+        }
+    }
+    return e->error;
+}
+
+/* No step has it any more. */
+static void left(void *arg, void *user, int reason)
+{
+    struct engine *e = arg;
+    struct request *r = user;
+    (void)reason;
+    while (r->npages)
+        e->free_pages[e->nfree++] = r->pages[--r->npages];
+}
+
+/* ---- a run ---- */
+
+static int open_inputs(struct engine *e)
+{
+    struct model *m = e->model;
+    struct device *d = m->device;
+    const size_t rows = (size_t)m->s.batch, row = 2 + (size_t)m->s.pages_max;
+    int32_t *p = d->host((e->mode->depth + 1) * rows * row * sizeof(*p));
+    e->input_memory = p;
+    if (!p)
+        return -ENOMEM;
+    for (unsigned i = 0; i <= e->mode->depth; i++, p += rows * row)
+        e->inputs[i] = (struct inputs){p, p + rows, p + 2 * rows};
+    /* Before the first step all rows are empty. One step of them loads the kernels, and graphs are
+     * made of such. */
+    memset(e->inputs[0].position, 0xff, rows * sizeof(*p));
+    if (d->write(d->stream, m->position, e->inputs[0].position, rows * sizeof(*p)) ||
+        model_step(m, d->stream, (unsigned)rows) || d->wait(d->stream))
+        return -EIO;
+    return 0;
+}
+
+static int open_loop(struct engine *e)
+{
+    const bool gpu = e->model->device->stream != NULL;
+    const unsigned rows = (unsigned)e->model->s.batch;
+    struct cede_future_config futures;
+    struct cede_step_config config;
+    struct cede_graph_config graphs;
+    int r = open_inputs(e);
+    cede_future_defaults(&futures);
+    futures.flags = gpu ? 0 : CEDE_FUTURE_NO_GPU;
+    r = r ? r : cede_future_open(&futures, &e->futures);
+    cede_graph_defaults(&graphs);
+    graphs.flags = gpu && e->mode->graphs ? 0 : CEDE_GRAPH_EAGER;
+    graphs.max_batch = rows;
+    r = r ? r : cede_graph_open(&graphs, e->model->device->stream, queue_model, e, &e->graphs);
+    cede_step_defaults(&config);
+    config.flags = gpu ? 0 : CEDE_STEP_NO_GPU;
+    config.depth = e->mode->depth;
+    config.batch = rows;
+    config.requests = (unsigned)e->n;
+    config.stream = e->model->device->stream;
+    config.futures = e->futures;
+    config.arg = e;
+    config.schedule = schedule;
+    config.launch = launch;
+    config.finish = finish;
+    config.left = left;
+    return r ? r : cede_step_open(&config, &e->loop);
+}
+
+static void close_loop(struct engine *e)
+{
+    cede_step_close(e->loop);
+    cede_graph_close(e->graphs);
+    cede_future_close(e->futures);
+    e->model->device->host_release(e->input_memory);
+    free(e->free_pages);
+    free(e);
+}
+
+static bool all_ended(const struct engine *e)
+{
+    for (int i = 0; i < e->n; i++) {
+        if (!e->requests[i].ended)
+            return false;
+    }
+    return true;
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void summarise(struct engine *e, double began, struct run *out)
+{
+    const uint64_t n = e->launches < TIMES ? e->launches : TIMES;
+    struct cede_step_statistics s;
+    struct cede_graph_statistics g;
+    qsort(e->launch_us, n, sizeof(*e->launch_us), compare_times);
+    cede_step_get_statistics(e->loop, &s, sizeof(s));
+    cede_graph_get_statistics(e->graphs, &g, sizeof(g));
+    *out = (struct run){.seconds = now_s() - began,
+                        .steps = s.steps,
+                        .surplus = s.surplus,
+                        .cpu_us = (double)(s.schedule_us + s.launch_us + s.finish_us),
+                        .gpu_us = (double)s.gpu_us,
+                        .idle_us = (double)s.idle_us,
+                        .hidden_us = e->model->device->stream ? (double)s.hidden_us : 0,
+                        .wait_us = (double)s.wait_us,
+                        .graphs = g.launched,
+                        .eager = g.eager,
+                        .launch_p50_us = (double)e->launch_us[n / 2],
+                        .launch_p99_us = (double)e->launch_us[n * 99 / 100],
+                        .captures = g.captures,
+                        .capture_us = g.capture_us,
+                        .graph_bytes = g.bytes};
+    for (int i = 0; i < e->n; i++)
+        out->tokens += (uint64_t)e->requests[i].got;
+}
+
+static void say_error(const struct engine *e, int r)
+{
+    struct cede_step_statistics s = {.error = ""};
+    struct cede_graph_statistics g = {.error = ""};
+    cede_step_get_statistics(e->loop, &s, sizeof(s));
+    cede_graph_get_statistics(e->graphs, &g, sizeof(g));
+    fprintf(stderr, "decode: %s: %s. %s. %s\n", e->mode->name, strerror(-r), s.error, g.error);
+}
+
+int engine_run(struct model *m, const struct mode *mode, struct request *v, int n, int schedule_us,
+               struct run *out)
+{
+    struct engine *e = calloc(1, sizeof(*e));
+    if (!e)
+        return -1;
+    *e = (struct engine){
+        .model = m, .mode = mode, .requests = v, .n = n, .schedule_us = schedule_us};
+    m->device->launch_us = mode->launch_us;
+    e->free_pages = calloc((size_t)m->s.pages, sizeof(*e->free_pages));
+    for (; e->free_pages && e->nfree < m->s.pages; e->nfree++)
+        e->free_pages[e->nfree] = e->nfree;
+    int r = e->free_pages ? open_loop(e) : -ENOMEM;
+    if (r == 0 && mode->graphs)
+        r = cede_graph_prepare(e->graphs, 0);
+    const double began = now_s();
+    while (r >= 0 && !all_ended(e))
+        r = cede_step_once(e->loop);
+    if (r >= 0)
+        summarise(e, began, out);
+    else
+        say_error(e, r);
+    close_loop(e);
+    return r < 0 ? -1 : 0;
+}

@@ -1,0 +1,46 @@
+/* Continuous batching: requests come and go while others run, each step decodes one token of each.
+ * The loop is libcede's (cede/step.h), and so are the graphs (cede/graph.h). */
+#ifndef DECODE_ENGINE_H
+#define DECODE_ENGINE_H
+
+#include <stdbool.h>
+
+#include "model.h"
+
+#define PROMPT_MAX 64
+
+struct request {
+    int32_t prompt[PROMPT_MAX];
+    int prompt_tokens, most; /* at most so many tokens, and none after one of the last kind */
+    int from_step;           /* it comes then */
+    int32_t *tokens;         /* what it got */
+    int got;
+    /* While it runs: */
+    uint64_t id;
+    int32_t *pages;
+    int npages, position; /* of the next step */
+    bool joined, ended;
+};
+
+struct mode {
+    const char *name;
+    unsigned depth; /* of the loop: 1: nothing overlaps */
+    bool graphs;
+    int launch_us; /* as in struct device */
+};
+
+struct run {
+    double seconds;
+    uint64_t tokens, steps, surplus;
+    double cpu_us, gpu_us, idle_us, hidden_us, wait_us; /* in all */
+    uint64_t graphs, eager;                             /* launches */
+    double launch_p50_us, launch_p99_us;                /* of the model, eagerly or as a graph */
+    uint64_t captures, capture_us, graph_bytes;         /* of all batch sizes */
+};
+
+/* Runs all of them to their end. schedule_us: work of the CPU added to each step. 0, or -1 with the
+ * reason said. */
+int engine_run(struct model *m, const struct mode *mode, struct request *v, int n, int schedule_us,
+               struct run *out);
+
+#endif

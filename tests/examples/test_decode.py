@@ -1,0 +1,65 @@
+"""examples/decode on the CPU: the tokens of every request are the same in every mode and in any company."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+GRID = os.path.join(os.path.dirname(__file__), "../../examples/decode/grid.py")
+DECODE = sys.argv.pop(1)
+SMALL = "--device cpu --layers 2 --width 128 --heads 2 --vocabulary 512 --requests 12 --tokens 16 --json".split()
+
+
+def runs(*more):
+    done = subprocess.run([DECODE, *SMALL, *more], check=True, capture_output=True, timeout=200)
+    return json.loads(done.stdout)["runs"]
+
+
+class Decode(unittest.TestCase):
+    def test_modes(self):
+        modes = runs("--batch", "4")
+        self.assertEqual([r["mode"] for r in modes], ["naive", "eager", "graphs", "overlap", "all"])
+        self.assertEqual(len({r["digest"] for r in modes}), 1)
+
+    def test_report(self):
+        run = runs("--batch", "4", "--mode", "graphs")[0]
+        self.assertEqual((run["kernels"], run["eager"], run["graphs"]), (4 + 7 * 2, run["steps"], 0))
+        self.assertGreater(run["tokens"], 0)
+        self.assertGreaterEqual(run["launch_p99_us"], run["launch_p50_us"])
+
+    def test_company(self):
+        digests = {runs("--batch", batch, "--mode", "all")[0]["digest"] for batch in ("1", "3", "8", "12")}
+        self.assertEqual(len(digests), 1)
+        other = runs("--batch", "3", "--mode", "all", "--tokens", "15")[0]["digest"]
+        self.assertNotIn(other, digests)
+
+    def grid(self, *more):
+        with tempfile.TemporaryDirectory() as folder:
+            out = folder + "/grid.json"
+            done = subprocess.run([sys.executable, GRID, DECODE, "--batches", "1,3", "--schedule-us", "0,1",
+                                   "--tokens", "4", "--together", "4", "--out", out, *more, "--", *SMALL[:-5]],
+                                  capture_output=True, text=True, timeout=200, check=False)
+            with open(out, encoding="ascii") as f:
+                return done, json.load(f)
+
+    def test_grid(self):
+        done, result = self.grid()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(result["company"]["same"])
+        self.assertEqual([(c["batch"], c["schedule_us"], len(c["runs"])) for c in result["cells"]],
+                         [(1, 0, 5), (3, 0, 5), (1, 1, 5), (3, 1, 5)])
+        self.assertEqual(len(done.stdout.splitlines()), 2 + 4 * 5)
+
+    def test_grid_without_time(self):
+        done, result = self.grid("--seconds", "0")
+        self.assertEqual((done.returncode, len(result["left_out"]), result["cells"]), (1, 4, []))
+
+    def test_usage(self):
+        for wrong in (["--mode", "none"], ["--batch", "0"], ["--width", "100"], ["--what"]):
+            done = subprocess.run([DECODE, *wrong], capture_output=True, check=False)
+            self.assertEqual(done.returncode, 2, wrong)
+            self.assertTrue(done.stderr)
+
+
+unittest.main()
