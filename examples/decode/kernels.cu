@@ -1,7 +1,10 @@
 /* The kernels of model.c. No sum depends on the number of rows. Compiled to kernels.ptx by
- * scripts/ptx. */
+ * scripts/ptx; also C, so that a test can run them without a GPU. */
 #include "model.h"
 
+#ifdef __CUDACC__
+#define KERNEL extern "C" __global__ void
+#endif
 #define WARP    32
 #define WARPS   8 /* of a block */
 #define ROWS    8 /* of x at a time in decode_linear: so often weights are used again */
@@ -21,7 +24,7 @@ static __device__ float sum_lanes(float v)
     return __shfl_sync(0xffffffff, v, 0);
 }
 
-extern "C" __global__ void decode_embed(work w)
+KERNEL decode_embed(struct work w)
 {
     const int row = blockIdx.y;
     if (EMPTY(row))
@@ -32,7 +35,7 @@ extern "C" __global__ void decode_embed(work w)
 }
 
 /* One warp a row. */
-extern "C" __global__ void decode_norm(work w)
+KERNEL decode_norm(struct work w)
 {
     const int row = blockIdx.y, lane = threadIdx.x;
     if (EMPTY(row))
@@ -48,7 +51,7 @@ extern "C" __global__ void decode_norm(work w)
 
 /* One warp a column, for ROWS rows at a time. Each lane takes two numbers, 64 apart from its next,
  * of every row alike. */
-extern "C" __global__ void decode_linear(work w, int rows)
+KERNEL decode_linear(struct work w, int rows)
 {
     const int column = blockIdx.x * WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int first = blockIdx.y * ROWS;
@@ -81,11 +84,11 @@ extern "C" __global__ void decode_linear(work w, int rows)
     }
 }
 
-static __device__ float *cached(const work &w, int row, int position)
+static __device__ float *cached(const struct work *w, int row, int position)
 {
-    const int page = ((const int *)w.pages)[(size_t)row * w.pages_max + position / PAGE];
-    const size_t at = ((size_t)w.layer * w.page_count + page) * PAGE + position % PAGE;
-    return (float *)w.cache + at * 2 * w.out;
+    const int page = ((const int *)w->pages)[(size_t)row * w->pages_max + position / PAGE];
+    const size_t at = ((size_t)w->layer * w->page_count + page) * PAGE + position % PAGE;
+    return (float *)w->cache + at * 2 * w->out;
 }
 
 static __device__ float rotated(const float *from, int i, int size, int position)
@@ -98,7 +101,7 @@ static __device__ float rotated(const float *from, int i, int size, int position
 
 /* A block a head of a row; each warp takes every WARPS-th position, and then they are put together
  * in order. */
-extern "C" __global__ void decode_attend(work w)
+KERNEL decode_attend(struct work w)
 {
     const int head = blockIdx.x, row = blockIdx.y, size = w.out / w.heads;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -107,7 +110,7 @@ extern "C" __global__ void decode_attend(work w)
         return;
     const int last = ((const int *)w.position)[row];
     const float *qkv = (const float *)w.x + (size_t)row * w.in + head * size;
-    float *own = cached(w, row, last) + head * size;
+    float *own = cached(&w, row, last) + head * size;
     for (int i = threadIdx.x; i < size; i += blockDim.x) {
         query[i] = rotated(qkv, i, size, last);
         own[i] = rotated(qkv + w.out, i, size, last);
@@ -116,7 +119,7 @@ extern "C" __global__ void decode_attend(work w)
     __syncthreads();
     float got[HEAD_MAX / WARP] = {}, top = -INFINITY, sum = 0;
     for (int p = warp; p <= last; p += WARPS) {
-        const float *key = cached(w, row, p) + head * size;
+        const float *key = cached(&w, row, p) + head * size;
         float score = 0;
         for (int i = lane; i < size; i += WARP)
             score += query[i] * key[i];
@@ -150,7 +153,7 @@ extern "C" __global__ void decode_attend(work w)
 }
 
 /* The first of the largest. */
-extern "C" __global__ void decode_choose(work w)
+KERNEL decode_choose(struct work w)
 {
     __shared__ float value[WARP * WARPS];
     __shared__ int index[WARP * WARPS];
