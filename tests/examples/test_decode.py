@@ -1,4 +1,7 @@
-"""examples/decode on the CPU: the tokens of every request are the same in every mode and in any company."""
+"""examples/decode on the CPU, and on a stand-in for CUDA (decode_gpu.c), where steps overlap and graphs are launched:
+the tokens of every request are the same in every mode and in any company.
+
+usage: test_decode.py DECODE FOLDER_OF_THE_STAND_IN"""
 import json
 import os
 import subprocess
@@ -7,12 +10,14 @@ import tempfile
 import unittest
 
 GRID = os.path.join(os.path.dirname(__file__), "../../examples/decode/grid.py")
-DECODE = sys.argv.pop(1)
+DECODE, STAND_IN = sys.argv[1:3]
+del sys.argv[1:3]
+GPU = dict(os.environ, LD_LIBRARY_PATH=STAND_IN, ASAN_OPTIONS="detect_leaks=0")
 SMALL = "--device cpu --layers 2 --width 128 --heads 2 --vocabulary 512 --requests 12 --tokens 16 --json".split()
 
 
-def runs(*more):
-    done = subprocess.run([DECODE, *SMALL, *more], check=True, capture_output=True, timeout=200)
+def runs(*more, env=None):
+    done = subprocess.run([DECODE, *SMALL, *more], check=True, capture_output=True, timeout=200, env=env)
     return json.loads(done.stdout)["runs"]
 
 
@@ -21,6 +26,22 @@ class Decode(unittest.TestCase):
         modes = runs("--batch", "4")
         self.assertEqual([r["mode"] for r in modes], ["naive", "eager", "graphs", "overlap", "all"])
         self.assertEqual(len({r["digest"] for r in modes}), 1)
+
+    def test_modes_on_a_gpu(self):
+        options = "--requests 24 --tokens 40 --batch 4".split()
+        on_cpu = runs(*options, "--mode", "all")[0]
+        modes = {r["mode"]: r for r in runs("--device", "cuda", *options, env=GPU)}
+        self.assertEqual({r["digest"] for r in modes.values()}, {on_cpu["digest"]})
+        for mode, r in modes.items():
+            overlaps, graphs = mode in ("overlap", "all"), mode in ("graphs", "all")
+            self.assertEqual((r["surplus"] > 0, r["graphs"] > 0, r["eager"] > 0), (overlaps, graphs, not graphs))
+            self.assertEqual(r["captures"], 3 if graphs else 0)
+
+    def test_no_gpu(self):
+        done = subprocess.run([DECODE, "--device", "cuda"], capture_output=True, check=False,
+                              env=dict(os.environ, CUDA_VISIBLE_DEVICES="", LD_LIBRARY_PATH=""))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"no device 'cuda'", done.stderr)
 
     def test_report(self):
         run = runs("--batch", "4", "--mode", "graphs")[0]
