@@ -282,6 +282,43 @@ static void speed_hierarchy(void **unused)
     assert_true(both.step_ms < 1.01 * 8);
 }
 
+/* The modes of examples/decode, for steps as long as those of small and of large batches and for
+ * scheduling work of 0, 2 and 5 ms: 88 kernels, launched in 10 us each by an interpreter, in 3 us
+ * each, or as one graph. No mode is slower than one with a part less, whatever is the limit; but a
+ * graph begins with its launch's end, and an eager step with its first kernel's. */
+static void modes_of_a_decoder(void **unused)
+{
+    enum { NAIVE, EAGER, GRAPHS, OVERLAP, ALL, MODES };
+    static const double steps_ms[] = {0.2, 1, 8}, schedules_ms[] = {0, 2, 5};
+    static const double launch_ms[MODES] = {0.88, 0.264, 0.01, 0.264, 0.01};
+    for (size_t i = 0; i < ARRAY_SIZE(steps_ms) * ARRAY_SIZE(schedules_ms); i++) {
+        const double step_ms = steps_ms[i / 3], schedule_ms = schedules_ms[i % 3];
+        double ms[MODES];
+        for (int mode = 0; mode < MODES; mode++) {
+            struct program p = program(schedule_ms, launch_ms[mode], step_ms);
+            p.kernels = mode == GRAPHS || mode == ALL ? 1 : 88;
+            p.finish_ns = (uint64_t)(0.02 * MS);
+            p.left = STEPS;
+            struct cede_step_loop *l = loop_of(&p, mode >= OVERLAP ? 2 : 1);
+            const uint64_t from = now_ns;
+            assert_int_equal(cede_step_run(l), 0);
+            assert_int_equal(cede_step_close(l), 0);
+            ms[mode] = (double)(now_ns - from) / MS / STEPS;
+        }
+        print_message("step %.1f ms, schedule %.0f ms: naive %.2f, eager %.2f, graphs %.2f, "
+                      "overlap %.2f, all %.2f ms\n",
+                      step_ms, schedule_ms, ms[NAIVE], ms[EAGER], ms[GRAPHS], ms[OVERLAP], ms[ALL]);
+        assert_true(ms[NAIVE] > ms[EAGER] && ms[EAGER] > ms[GRAPHS] - 0.01);
+        assert_true(ms[GRAPHS] > ms[ALL] && ms[EAGER] > ms[OVERLAP]);
+        assert_true(ms[OVERLAP] > 0.999 * ms[ALL]);
+        /* What is left is the longer of the two, the step or the CPU's work. */
+        assert_true(ms[ALL] < 1.01 * (step_ms > schedule_ms ? step_ms : schedule_ms + 0.03));
+        /* Graphs are for steps that take longer to launch than to run: not for large batches. */
+        assert_true(i != 0 || ms[EAGER] > 1.2 * ms[GRAPHS]);
+        assert_true(step_ms < 5 || ms[EAGER] < 1.02 * ms[GRAPHS]);
+    }
+}
+
 /* As long as a step is longer than the CPU's work for it, that work is free. */
 static void overlap_hides_scheduling(void **unused)
 {
@@ -363,6 +400,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(speed_hierarchy),
+        cmocka_unit_test(modes_of_a_decoder),
         cmocka_unit_test(overlap_hides_scheduling),
         cmocka_unit_test(a_slow_cpu_is_the_limit),
         cmocka_unit_test(counters_agree_with_what_was_done),
