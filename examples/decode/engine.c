@@ -221,15 +221,6 @@ static void close_loop(struct engine *e)
     free(e);
 }
 
-static bool all_ended(const struct engine *e)
-{
-    for (int i = 0; i < e->n; i++) {
-        if (!e->requests[i].ended)
-            return false;
-    }
-    return true;
-}
-
 static int compare_times(const void *a, const void *b)
 {
     const float x = *(const float *)a, y = *(const float *)b;
@@ -288,9 +279,9 @@ int engine_run(struct model *m, const struct mode *mode, struct request *v, int 
     if (r == 0 && mode->graphs)
         r = cede_graph_prepare(e->graphs, 0);
     const double began = now_s();
-    while (r >= 0 && !all_ended(e))
-        r = cede_step_once(e->loop);
-    if (r >= 0)
+    if (r == 0)
+        r = cede_step_run(e->loop);
+    if (r == 0)
         summarise(e, began, out);
     else
         say_error(e, r);
