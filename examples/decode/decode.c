@@ -24,13 +24,14 @@ static const char help[] =
     "      --requests N     in all (128)\n"
     "      --tokens N       of each at most (256)\n"
     "      --schedule-us N  work of the CPU added to each step (0)\n"
+    "      --prefill N      also N steps of lengths that vary, with graphs and without\n"
     "      --mode NAME      naive, eager, graphs, overlap or all; may be given again (default: "
     "each)\n"
     "      --json           one object\n";
 
 struct options {
     struct sizes sizes;
-    int requests, tokens, schedule_us;
+    int requests, tokens, schedule_us, prefill;
     const char *device;
     bool wanted[MODES], json;
 };
@@ -89,12 +90,14 @@ static void print_json(const struct model *m, const struct mode *mode, const str
 {
     const double steps = (double)r->steps, gpu = r->gpu_us + r->idle_us;
     printf(" {\"mode\": \"%s\", \"seconds\": %.4f, \"tokens\": %llu, \"tokens_per_s\": %.1f, "
-           "\"steps\": %llu, \"step_us\": %.1f, \"cpu_us\": %.1f, \"wait_us\": %.1f, "
+           "\"steps\": %llu, \"step_us\": %.1f, \"cpu_us\": %.1f, \"thread_us\": %.1f, "
+           "\"wait_us\": %.1f, "
            "\"gpu_us\": %.1f, \"hidden\": %.4f, \"gpu_idle\": %.4f, \"surplus\": %llu, ",
            mode->name, r->seconds, (unsigned long long)r->tokens, (double)r->tokens / r->seconds,
            (unsigned long long)r->steps, r->seconds * 1e6 / steps, r->cpu_us / steps,
-           r->wait_us / steps, r->gpu_us / steps, r->cpu_us > 0 ? r->hidden_us / r->cpu_us : 0,
-           gpu > 0 ? r->idle_us / gpu : 0, (unsigned long long)r->surplus);
+           r->thread_us / steps, r->wait_us / steps, r->gpu_us / steps,
+           r->cpu_us > 0 ? r->hidden_us / r->cpu_us : 0, gpu > 0 ? r->idle_us / gpu : 0,
+           (unsigned long long)r->surplus);
     printf("\"kernels\": %d, \"launch_p50_us\": %.2f, \"launch_p99_us\": %.2f, \"graphs\": %llu, "
            "\"eager\": %llu, \"captures\": %llu, \"capture_us\": %llu, \"graph_bytes\": %llu, "
            "\"digest\": \"%016llx\"}",
@@ -136,13 +139,12 @@ static bool choose_mode(struct options *o, const char *name)
 
 static int read_options(int argc, char **argv, struct options *o)
 {
-    static const struct option names[] = {{"layers", 1, NULL, 'l'}, {"width", 1, NULL, 'w'},
-                                          {"heads", 1, NULL, 'e'},  {"vocabulary", 1, NULL, 'v'},
-                                          {"batch", 1, NULL, 'b'},  {"requests", 1, NULL, 'r'},
-                                          {"tokens", 1, NULL, 't'}, {"schedule-us", 1, NULL, 's'},
-                                          {"device", 1, NULL, 'd'}, {"mode", 1, NULL, 'm'},
-                                          {"json", 0, NULL, 'j'},   {"help", 0, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option names[] = {
+        {"layers", 1, NULL, 'l'},     {"width", 1, NULL, 'w'},   {"heads", 1, NULL, 'e'},
+        {"vocabulary", 1, NULL, 'v'}, {"batch", 1, NULL, 'b'},   {"requests", 1, NULL, 'r'},
+        {"tokens", 1, NULL, 't'},     {"prefill", 1, NULL, 'p'}, {"schedule-us", 1, NULL, 's'},
+        {"device", 1, NULL, 'd'},     {"mode", 1, NULL, 'm'},    {"json", 0, NULL, 'j'},
+        {"help", 0, NULL, 'h'},       {NULL, 0, NULL, 0}};
     bool any = false;
     for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
         int *const to = c == 'l'   ? &o->sizes.layers
@@ -153,6 +155,7 @@ static int read_options(int argc, char **argv, struct options *o)
                         : c == 'r' ? &o->requests
                         : c == 't' ? &o->tokens
                         : c == 's' ? &o->schedule_us
+                        : c == 'p' ? &o->prefill
                                    : NULL;
         if (to)
             *to = number(optarg, c != 's', 1 << 20);
@@ -206,6 +209,29 @@ static void print_head(const struct options *o, const struct device *d)
                "LAUNCH US", "HIDDEN%", "IDLE%", "SURPLUS", "DIGEST");
 }
 
+static int run_prefill(const struct options *o, struct model *m)
+{
+    static const char *const ways[PREFILL_WAYS] = {"eager", "padded", "exact"};
+    struct prefill all[PREFILL_WAYS];
+    if (prefill_run(m, o->prefill, all) < 0) {
+        fprintf(stderr, "decode: steps of lengths that vary failed\n");
+        return -1;
+    }
+    printf(o->json ? "\n], \"prefill\": [\n" : "\nPREFILL    STEP US CAPTURES\n");
+    for (int i = 0; i < PREFILL_WAYS; i++) {
+        const struct prefill *p = &all[i];
+        if (o->json)
+            printf("%s {\"way\": \"%s\", \"step_us\": %.1f, \"graphs\": %llu, \"captures\": %llu, "
+                   "\"capture_us\": %llu, \"graph_bytes\": %llu}",
+                   i ? ",\n" : "", ways[i], p->step_us, (unsigned long long)p->graphs,
+                   (unsigned long long)p->captures, (unsigned long long)p->capture_us,
+                   (unsigned long long)p->graph_bytes);
+        else
+            printf("%-8s %9.1f %8llu\n", ways[i], p->step_us, (unsigned long long)p->captures);
+    }
+    return 0;
+}
+
 /* Exit status. */
 static int run_modes(const struct options *o, struct model *m)
 {
@@ -233,6 +259,8 @@ static int run_modes(const struct options *o, struct model *m)
         }
         same = hash;
     }
+    if (o->prefill && run_prefill(o, m) < 0)
+        return 1;
     if (o->json)
         printf("\n]}\n");
     return 0;

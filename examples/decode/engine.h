@@ -32,6 +32,7 @@ struct mode {
 struct run {
     double seconds;
     uint64_t tokens, steps, surplus;
+    double thread_us; /* of the processor, the loop's own work and waiting too */
     double cpu_us, gpu_us, idle_us, hidden_us, wait_us; /* in all */
     uint64_t graphs, eager;                             /* launches */
     double launch_p50_us, launch_p99_us;                /* of the model, eagerly or as a graph */
@@ -42,5 +43,14 @@ struct run {
  * reason said. */
 int engine_run(struct model *m, const struct mode *mode, struct request *v, int n, int schedule_us,
                struct run *out);
+
+/* Steps of lengths that vary. */
+enum { PREFILL_EAGER, PREFILL_PADDED, PREFILL_EXACT, PREFILL_WAYS };
+struct prefill {
+    double step_us;
+    uint64_t graphs, captures, capture_us, graph_bytes;
+};
+/* 0 or -1. */
+int prefill_run(struct model *m, int steps, struct prefill out[PREFILL_WAYS]);
 
 #endif

@@ -50,6 +50,12 @@ def company():
     return {"requests": args.together, "digests": digests, "same": digests[0] == digests[1]}
 
 
+def prefill():
+    """Steps of lengths that vary; the modes are not what counts here."""
+    found = decode("--mode", "eager", "--requests", 1, "--batch", max(args.batches), "--prefill", 200)
+    return found if isinstance(found, str) else found["prefill"]
+
+
 def add_derived(cell):
     """Of the whole time, what the GPU would not have needed: graphs leave no gaps between kernels."""
     run = {r["mode"]: r for r in cell["runs"]}
@@ -83,6 +89,9 @@ for schedule_us in args.schedule_us:
         add_derived(found)
         result["cells"].append(found)
         show(found)
+result["prefill"] = prefill()
+print("steps of lengths that vary:", "; ".join(f"{p['way']} {p['step_us']} us" for p in result["prefill"])
+      if isinstance(result["prefill"], list) else result["prefill"])
 with open(args.out, "w", encoding="ascii") as f:
     json.dump(result, f, indent=1)
 sys.exit(not result["company"].get("same") or bool(result["left_out"]))

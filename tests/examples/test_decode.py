@@ -16,9 +16,13 @@ GPU = dict(os.environ, LD_LIBRARY_PATH=STAND_IN, ASAN_OPTIONS="detect_leaks=0")
 SMALL = "--device cpu --layers 2 --width 128 --heads 2 --vocabulary 512 --requests 12 --tokens 16 --json".split()
 
 
-def runs(*more, env=None):
+def report(*more, env=None):
     done = subprocess.run([DECODE, *SMALL, *more], check=True, capture_output=True, timeout=200, env=env)
-    return json.loads(done.stdout)["runs"]
+    return json.loads(done.stdout)
+
+
+def runs(*more, env=None):
+    return report(*more, env=env)["runs"]
 
 
 class Decode(unittest.TestCase):
@@ -36,6 +40,12 @@ class Decode(unittest.TestCase):
             overlaps, graphs = mode in ("overlap", "all"), mode in ("graphs", "all")
             self.assertEqual((r["surplus"] > 0, r["graphs"] > 0, r["eager"] > 0), (overlaps, graphs, not graphs))
             self.assertEqual(r["captures"], 3 if graphs else 0)
+
+    def test_prefill(self):
+        _, by_power, by_length = report("--device", "cuda", "--mode", "eager", "--batch", "12", "--prefill", "100",
+                                        env=GPU)["prefill"]
+        self.assertEqual((by_power["captures"], by_length["captures"]), (5, 12))
+        self.assertEqual((by_power["graphs"], by_length["graphs"]), (95, 88))  # each is warmed up once
 
     def test_no_gpu(self):
         done = subprocess.run([DECODE, "--device", "cuda"], capture_output=True, check=False,
@@ -70,7 +80,8 @@ class Decode(unittest.TestCase):
         self.assertTrue(result["company"]["same"])
         self.assertEqual([(c["batch"], c["schedule_us"], len(c["runs"])) for c in result["cells"]],
                          [(1, 0, 5), (3, 0, 5), (1, 1, 5), (3, 1, 5)])
-        self.assertEqual(len(done.stdout.splitlines()), 2 + 4 * 5)
+        self.assertEqual([p["way"] for p in result["prefill"]], ["eager", "padded", "exact"])
+        self.assertEqual(len(done.stdout.splitlines()), 3 + 4 * 5)
 
     def test_grid_without_time(self):
         done, result = self.grid("--seconds", "0")
