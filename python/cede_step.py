@@ -98,6 +98,11 @@ def _load():
 _lib = _load()
 
 
+def available():
+    """Whether the library was found, and has the loop."""
+    return _lib is not None
+
+
 def _check(result, what):
     if result == -errno.EINVAL:
         raise ValueError(f"{what}: {os.strerror(-result)}")

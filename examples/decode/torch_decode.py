@@ -153,7 +153,7 @@ class TorchModel:
             return torch.randn(*shape, **kind) / shape[-1] ** 0.5
 
         w = args.width
-        self.embedding, self.places = weight(args.vocabulary, w) * w ** 0.5, weight(length, w) * w ** 0.5
+        self.embedding, self.places = weight(args.vocabulary, w), weight(length, w)
         self.layers = [{"qkv": weight(3 * w, w), "out": weight(w, w), "up": weight(4 * w, w), "down": weight(w, 4 * w)}
                        for _ in range(args.layers)]
         # One slot more, for empty rows.
@@ -290,6 +290,10 @@ def main():
         import torch
     except ModuleNotFoundError:
         sys.exit("torch_decode.py: needs PyTorch with CUDA: pip install torch")
+    if not torch.cuda.is_available():
+        sys.exit("torch_decode.py: PyTorch finds no GPU")
+    if not cede_step.available():
+        sys.exit("torch_decode.py: libcede was not found: set CEDE_LIBRARY to libcede.so.0")
     with torch.no_grad():
         model = TorchModel(args, 32 + args.tokens)
         model.capture()
