@@ -55,7 +55,10 @@ KERNEL decode_linear(struct work w, int rows)
 {
     const int column = blockIdx.x * WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int first = blockIdx.y * ROWS;
-    if (column >= w.out)
+    int n = 0; /* rows: behind an empty one are only empty ones */
+    while (n < ROWS && first + n < rows && !EMPTY(first + n))
+        n++;
+    if (column >= w.out || n == 0)
         return;
     const unsigned *weights = (const unsigned *)((const bfloat16 *)w.w + (size_t)column * w.in);
     const float *x = (const float *)w.x + (size_t)first * w.in;
@@ -65,7 +68,7 @@ KERNEL decode_linear(struct work w, int rows)
         const float a = wide(two & 0xffff), b = wide(two >> 16);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            if (first + r < rows) {
+            if (r < n) {
                 const float2 v = ((const float2 *)(x + (size_t)r * w.in))[i];
                 sum[r] += v.x * a;
                 sum[r] += v.y * b;
@@ -75,7 +78,7 @@ KERNEL decode_linear(struct work w, int rows)
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         float s = sum_lanes(sum[r]);
-        if (lane || first + r >= rows || EMPTY(first + r))
+        if (lane || r >= n)
             continue;
         if (w.gelu)
             s *= 0.5f * (1 + tanhf(0.79788456f * (s + 0.044715f * s * s * s)));

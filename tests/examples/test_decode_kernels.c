@@ -192,9 +192,10 @@ static void fill_inputs(void)
         pages[i] = pages[other];
         pages[other] = page;
     }
+    const int filled = ROWS_MAX - (int)rnd(ROWS_MAX); /* the others are empty */
     for (int i = 0; i < ROWS_MAX; i++) {
         token[i] = (int32_t)rnd(WIDTH);
-        position[i] = i % 4 == 3 ? -1 : i < 3 ? i : (int32_t)rnd(PAGES * PAGE);
+        position[i] = i >= filled ? -1 : i < 3 ? i : (int32_t)rnd(PAGES * PAGE);
     }
 }
 
@@ -260,7 +261,7 @@ static void linear_layers(void **unused)
 {
     static const int sizes[][2] = {{WIDTH, 3 * WIDTH}, {4 * WIDTH, WIDTH}, {64, 20}};
     static float before[ROWS_MAX * IN_MAX];
-    for (unsigned i = 0; i < 6; i++) {
+    for (int i = 0; i < 6; i++) {
         struct work w = work_of(sizes[i % 3][0], sizes[i % 3][1]);
         w.adds = i % 2;
         w.gelu = i / 3;
@@ -274,7 +275,7 @@ static void linear_layers(void **unused)
 
 static void attention(void **unused)
 {
-    for (unsigned i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         struct work w = work_of(3 * WIDTH, WIDTH);
         fill_inputs();
         memcpy(y[0], x, sizeof(y[0]));
