@@ -418,10 +418,10 @@ static int nvidia_set_timeslice(struct device_driver *base, const struct device_
 static int nvidia_set_preempt(struct device_driver *base, const struct device_group *g,
                               bool block_ends, struct error *err)
 {
-    if (g->handles[2] == 0)
-        return error_set(err, -ENOTSUP, "process %d: no subdevice was found for its GPU context",
-                         (int)g->proc.pid);
-    int r = error_set(err, -ENOENT, "process %d: its group has no channel", (int)g->proc.pid);
+    if (g->handles[2] == 0 || g->nchannels == 0)
+        return error_set(err, -ENOTSUP, "process %d: no %s was found for its GPU context",
+                         (int)g->proc.pid, g->handles[2] ? "channel" : "subdevice");
+    int r = -ENOENT;
     for (uint32_t i = 0; r == -ENOENT && i < min_u64(g->nchannels, GROUP_CHANNELS_MAX); i++) {
         struct rm_preemption_mode p = {.flags = RM_PREEMPT_COMPUTE,
                                        .channel = g->channels[i],
