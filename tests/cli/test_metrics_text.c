@@ -92,8 +92,8 @@ static void every_metric(void **state)
         "cede_job_wait_seconds_total" L ON_GPU "} 30.125",
         "cede_job_turns_total" L ON_GPU "} 40",
         "cede_job_preemptions_total" L ON_GPU "} 5",
-        "cede_gpu_info{UUID=\"GPU-a\",gpu=\"0\",device=\"nvidia0\",model_name=\"H\\\\2\","
-        "level=\"hardware\"} 1",
+        ("cede_gpu_info{UUID=\"GPU-a\",gpu=\"0\",device=\"nvidia0\",model_name=\"H\\\\2\","
+         "level=\"hardware\"} 1"),
         "cede_decisions_total 50",
         "cede_controls_total 60",
         "cede_controls_failed_total 1",
