@@ -288,7 +288,7 @@ static void issue(struct chip *c, struct sm *sm, uint32_t scheduler, struct warp
     }
     if (++w->count >= s->count)
         next_section(c, sm, w, now);
-    else if (s->unit <= UNIT_FP64)
+    else if (s->unit <= UNIT_FP64 && s->chains > 0)
         w->ready = max_u64(w->ready, w->done[w->count % s->chains]);
 }
 
