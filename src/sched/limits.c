@@ -5,11 +5,12 @@
 
 #include "sched/policy.h"
 
-#define FRAME_NS      100000000.0
-#define WINDOW_MIN_NS 5000000.0
-#define PROBE_FRAMES  5U
-#define LEAST         0.05     /* of all jobs at work, see floor_of() */
-#define REST_NS       500000.0 /* of a window that is left: not worth another turn */
+#define FRAME_NS       100000000.0
+#define WINDOW_MIN_NS  5000000.0
+#define PROBE_FRAMES   5U
+#define LEAST          0.05     /* of all jobs at work, see floor_of() */
+#define SLICE_LEAST_US 200U     /* a switch takes as long */
+#define REST_NS        500000.0 /* of a window that is left: not worth another turn */
 /* What stopping one job takes before the next can run. Measured on H200: a window beside seven
  * others was shorter by 5 ms, one after a single other by 0.7 ms. */
 #define STOP_NS 700000.0
@@ -510,6 +511,17 @@ static void give_rest(const struct machine *mc, const struct frames *f, struct p
     for_each_member (dev, m) {
         if (gaps && !normal && !m->gang && !m->limit.in_gaps && m->class == CLASS_BATCH)
             m->class = CLASS_NORMAL;
+    }
+}
+
+/* In a part that is hardly longer than a timeslice only the first of a job's contexts would work,
+ * in every frame the same. */
+void limits_slices(struct policy_device *dev)
+{
+    for_each_member (dev, m) {
+        double us = m->limit.part * FRAME_NS / 1e3 / (2 * member_width(m));
+        if (member_width(m) > 1 && is_limited(dev, m) && us < m->timeslice_us)
+            m->timeslice_us = us < SLICE_LEAST_US ? SLICE_LEAST_US : (uint32_t)us;
     }
 }
 

@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 struct machine;
+struct policy_device;
 
 /* Of a job or an account, in shares of a GPU. */
 struct limits {
@@ -66,6 +67,8 @@ void limits_release(const struct machine *mc);
 void limits_decide(const struct machine *mc, struct frames *f);
 /* Instead, where nobody has limits: no window is left from before. */
 void limits_end(const struct machine *mc);
+/* After all others: timeslices of jobs with limits that have several contexts. */
+void limits_slices(struct policy_device *dev);
 /* Shares an amount by weight between the bounds; floors that exceed it are cut in proportion. */
 void limits_fill(struct claim *v, uint32_t n, double amount);
 

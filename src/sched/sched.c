@@ -259,6 +259,8 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
         decide_device(c, &mc.devices[d], now_ns);
     if (c->policy->turns)
         decide_turns(&mc);
+    for (uint32_t d = 0; d < mc.n && mc.limited && c->policy->turns; d++)
+        limits_slices(&mc.devices[d]);
     emit(c);
     *plan = (struct sched_plan){.settings = c->settings, .n = c->ngroups, .wake_ns = TIME_NEVER};
     for (uint32_t d = 0; d < mc.n; d++)

@@ -1,5 +1,6 @@
 /* Floors and ceilings (sched/limits.h), on the mock GPU: what everybody has in all, and what those
  * with limits have in each 100 ms. */
+#include "lib/util.h"
 #include "mock_gpu.h"
 #include "sched/limits.h"
 
@@ -219,6 +220,51 @@ static void test_nobody_starves(void **state)
     }
 }
 
+static void test_event(struct sched *c, struct sched_event ev)
+{
+    assert_int_equal(sched_event(c, &ev), 0);
+}
+
+/* Two contexts of a job with 2 ms in each 100: each has a window by turns, or both fit into one. */
+static void test_several_contexts(void **state)
+{
+    (void)state;
+    for (int class = CLASS_LATENCY; class < CLASS_COUNT; class ++) {
+        struct sched_params params;
+        struct sched_plan plan;
+        struct sched *c;
+        unsigned ran = 0;
+        params_default(&params);
+        assert_int_equal(sched_new(&(struct sched_limits){1, 4, 4, 4}, &params, &c), 0);
+        test_event(c, (struct sched_event){.type = EV_JOB_ADD,
+                                           .class = (enum job_class) class,
+                                           .gpu_max = 0.02,
+                                           .weight = WEIGHT_DEFAULT});
+        test_event(
+            c, (struct sched_event){
+                   .type = EV_JOB_ADD, .job = 1, .class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT});
+        for (uint32_t g = 0; g < 3; g++)
+            test_event(c, (struct sched_event){
+                              .type = EV_GROUP_ADD, .group = g, .job = g / 2, .computes = true});
+        for (uint64_t now = 0; now < 3 * NSEC_PER_SEC; now += 500000) {
+            unsigned runnable = 0, longest_us = 0;
+            sched_decide(c, now, &plan);
+            for (size_t i = 0; i < plan.n; i++) {
+                const struct sched_setting *s = &plan.settings[i];
+                if (s->group > 1 || !s->runnable)
+                    continue;
+                runnable++;
+                ran |= 1U << s->group;
+                longest_us = s->timeslice_us > longest_us ? s->timeslice_us : longest_us;
+            }
+            if (runnable == 2 && longest_us > 1000)
+                fail_msg("class %d: two contexts have timeslices of %u us", class, longest_us);
+        }
+        assert_int_equal(ran, 3);
+        sched_free(c);
+    }
+}
+
 /* Max-min fairness between bounds, by its definition: nobody who is below the ceiling has less for
  * his weight than anybody who is above his floor. */
 static void test_fill(void **state)
@@ -252,8 +298,8 @@ static void test_fill(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_limits),
-                                       cmocka_unit_test(test_nobody_starves),
-                                       cmocka_unit_test(test_fill)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_limits), cmocka_unit_test(test_several_contexts),
+        cmocka_unit_test(test_nobody_starves), cmocka_unit_test(test_fill)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
