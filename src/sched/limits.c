@@ -333,8 +333,7 @@ static void charge(const struct machine *mc, struct frames *f)
     for (uint32_t d = 0; d < mc->n; d++) {
         struct policy_device *dev = &mc->devices[d];
         for_each_member (dev, m) {
-            bool runs =
-                class_of(m) == CLASS_LATENCY ? m->limit.window_ns > 0 : dev->window == m->job;
+            bool runs = class_of(m) == CLASS_LATENCY ? m->limit.begun : dev->window == m->job;
             m->limit.window_ns -= runs ? ns : 0;
             m->limit.gaps_ns -= m->limit.in_gaps && m->runnable ? ns : 0;
             m->limit.in_gaps = false;
@@ -344,10 +343,16 @@ static void charge(const struct machine *mc, struct frames *f)
 
 /* ---- windows ---- */
 
+/* That it takes to begin one. */
+static double window_least(const struct member *m)
+{
+    return m->limit.part * FRAME_NS < WINDOW_MIN_NS && !m->idle ? WINDOW_MIN_NS : REST_NS;
+}
+
 static bool may_have_window(const struct policy_device *dev, const struct member *m)
 {
-    double least = m->limit.part * FRAME_NS < WINDOW_MIN_NS && !m->idle ? WINDOW_MIN_NS : REST_NS;
-    return !m->paused && m->limit.window_ns >= (dev->window == m->job ? 1 : least * 0.99);
+    double least = dev->window == m->job ? 1 : window_least(m) * 0.99;
+    return !m->paused && m->limit.window_ns >= least;
 }
 
 static bool window_fits(const struct machine *mc, struct policy_device *own, const struct member *m)
@@ -438,7 +443,9 @@ static void hold_latency(const struct machine *mc, struct policy_device *own)
     for_each_member (own, m) {
         if (class_of(m) != CLASS_LATENCY || m->paused || !is_limited(own, m))
             continue;
-        if (m->limit.window_ns >= 1)
+        /* What is too short to get anything done in is saved up. */
+        m->limit.begun = m->limit.window_ns >= (m->limit.begun ? 1 : window_least(m) * 0.99);
+        if (m->limit.begun)
             policy_wake(own, policy_after(mc->now_ns + 1, m->limit.window_ns));
         else
             limits_hold(mc, own, m);

@@ -45,6 +45,7 @@ struct member_limits {
     uint64_t served;           /* when its last window began */
     uint32_t next;             /* of its account's members, while parts are worked out */
     bool held;
+    bool begun;   /* of the latency class: its window */
     bool in_gaps; /* goes on after its window */
 };
 

@@ -233,7 +233,7 @@ static void test_several_contexts(void **state)
         struct sched_params params;
         struct sched_plan plan;
         struct sched *c;
-        unsigned ran = 0;
+        unsigned ran = 0, steps = 0, window = 0;
         params_default(&params);
         assert_int_equal(sched_new(&(struct sched_limits){1, 4, 4, 4}, &params, &c), 0);
         test_event(c, (struct sched_event){.type = EV_JOB_ADD,
@@ -259,8 +259,11 @@ static void test_several_contexts(void **state)
             }
             if (runnable == 2 && longest_us > 1000)
                 fail_msg("class %d: two contexts have timeslices of %u us", class, longest_us);
+            steps = runnable ? steps + 1 : 0;
+            window = steps > window ? steps : window;
         }
         assert_int_equal(ran, 3);
+        assert_true(window >= 9); /* of 0.5 ms: what is shorter is not worth beginning */
         sched_free(c);
     }
 }
