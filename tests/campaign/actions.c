@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct load *some_load(void)
@@ -17,10 +18,15 @@ static struct load *some_load(void)
     return NULL;
 }
 
-/* It has to end, with a status of a verb. */
+/* It has to end, with a status of a verb: within a minute, because a swap waits 10 s for a program
+ * to be locked, and undoes what it has begun. */
 static void verb(const char *const argv[])
 {
     pid_t pid = spawn("verb", argv);
+    siginfo_t ended = {.si_pid = 0};
+    for (int i = 0; i < 2 && !ended.si_pid; i++)
+        (void)EVENTUALLY(waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                         ended.si_pid);
     int status = await_child(pid);
     note(" %s", argv[1]);
     for (size_t i = 2; argv[i]; i++)
