@@ -133,7 +133,7 @@ static void ask_target(const char *op, const char *target)
 static void killed_at_any_step(void **state)
 {
     (void)state;
-    enum { MOMENTS = 12 };
+    enum { MOMENTS = 8 };
     pid_t swapper;
     struct ceded d = ceded_start();
     struct ranks r = ranks_start("own");

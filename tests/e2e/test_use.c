@@ -154,7 +154,7 @@ static void steer(const pid_t pids[N])
     }
     /* Who is alone on the engine may keep it while it has no work: more than they counted. */
     if (!(had[A] > busy[A] - 0.1 && had[B] > busy[B] - 0.3 && had[B] > 2 * had[A] &&
-          part[A] > 0.6 && part[B] > 0.6))
+          part[A] > 0.3 && part[B] > 0.3))
         fail_msg("%.3f and %.3f s are counted, of which %.2f and %.2f exactly", had[A], had[B],
                  part[A], part[B]);
     if (!(busy[A] > 0.1 && busy[A] < 0.23 && busy[B] > 3 * busy[A]))
