@@ -18,8 +18,8 @@ static struct load *some_load(void)
     return NULL;
 }
 
-/* It has to end, with a status of a verb: within a minute, because a swap waits 10 s for a program
- * to be locked, and undoes what it has begun. */
+/* It has to end, with a status of a verb: within two minutes, because a swap waits 10 s for a
+ * program to be locked, and undoes what it has begun. */
 static void verb(const char *const argv[])
 {
     pid_t pid = spawn("verb", argv);

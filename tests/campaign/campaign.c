@@ -3,7 +3,7 @@
  * killed, stopped or damaged that can be. After each step the faults cease, and then: ceded answers
  * or can be started; who is in no job, and who is not paused, gets the GPU; nobody is paused whom
  * nobody paused; without ceded everything is as the programs had it. At the end of each round the
- * programs' results are right. Asserts no times but "within 20 s" (verbs: 60).
+ * programs' results are right. Asserts no times but "within 40 s" (verbs: 120).
  *
  * usage: campaign [--minutes N] [--steps N] [--seed N] [--device NAME [--program CMD] [--no-swap]]
  * --device nvidia: on a GPU of this machine, or soft in the same way: no call fails, each step

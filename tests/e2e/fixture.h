@@ -14,10 +14,10 @@
 
 #define SLICE_DEFAULT_US 2048
 
-/* True as soon as the condition is; false after 20 s of looking. */
+/* True as soon as the condition is; false after 40 s of looking. */
 #define EVENTUALLY(condition)                                                                      \
     ({                                                                                             \
-        int eventually_ = 4000;                                                                    \
+        int eventually_ = 8000; /* 40 s: ceded tries again after up to 30 */                       \
         while (!(condition) && --eventually_ > 0)                                                  \
             nap_ms(5);                                                                             \
         eventually_ > 0;                                                                           \
