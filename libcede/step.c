@@ -427,6 +427,8 @@ static int step_finish(struct cede_step_loop *l)
     }
     l->failed = l->failed && s->number != l->launched;
     step_gpu_times(l, n, &gpu, &gap);
+    s->gpu_us = gpu / NSEC_PER_USEC;
+    s->idle_us = gap / NSEC_PER_USEC;
     bool empty = step_stream_empty(l);
 
     pthread_mutex_lock(&l->lock);
@@ -459,6 +461,24 @@ static bool step_has_run(struct cede_step_loop *l)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
+/* Finishes the steps that have to be finished, and those that have run while the GPU has another
+ * one. If it has none, and one more may be launched, that comes first. launched: a step was, just
+ * now. 1: any was finished. */
+static int step_finish_some(struct cede_step_loop *l, bool launched)
+{
+    bool any = false;
+    for (unsigned running; (running = cede_order_running(l->order)) > 0; any = true) {
+        bool has_to = running == l->config.depth || !(launched || any);
+        if (!has_to && (!step_has_run(l) || (any && step_stream_empty(l))))
+            break;
+        int r = step_finish(l);
+        step_tell_left(l);
+        if (r < 0)
+            return r;
+    }
+    return any;
+}
+
 static int step_turn(struct cede_step_loop *l)
 {
     bool stopped = cede_scope_cancelled(l->config.scope), done = false;
@@ -470,14 +490,10 @@ static int step_turn(struct cede_step_loop *l)
     if (r < 0)
         return r;
     done = r > 0;
-    for (unsigned running; (running = cede_order_running(l->order)) > 0; done = true) {
-        if (running < l->config.depth && done && !step_has_run(l))
-            break;
-        r = step_finish(l);
-        step_tell_left(l);
-        if (r < 0)
-            return r;
-    }
+    r = step_finish_some(l, done);
+    if (r < 0)
+        return r;
+    done |= r > 0;
     if (!done) {
         pthread_mutex_lock(&l->lock);
         cede_times_idle(&l->times);
@@ -517,7 +533,7 @@ CEDE_API int cede_step_get_statistics(struct cede_step_loop *l, struct cede_step
     out->launch_us = l->times.launch / NSEC_PER_USEC;
     out->finish_us = l->times.finish / NSEC_PER_USEC;
     out->wait_us = l->times.wait / NSEC_PER_USEC;
-    out->hidden_us = cede_times_hidden(&l->times) / NSEC_PER_USEC;
+    out->hidden_us = l->gpu ? cede_times_hidden(&l->times) / NSEC_PER_USEC : 0;
     out->gpu_us = l->times.gpu / NSEC_PER_USEC;
     out->idle_us = l->times.idle / NSEC_PER_USEC;
     out->running = cede_order_running(l->order);

@@ -44,7 +44,8 @@ _u64, _i64, _uint, _int, _p = ctypes.c_uint64, ctypes.c_int64, ctypes.c_uint, ct
 class _Step(ctypes.Structure):
     _fields_ = [("number", _u64), ("batch", _p), ("stream", _p), ("lane", _uint), ("n", _uint),
                 ("user", ctypes.POINTER(_p)), ("symbol", _i64), ("error", _int),
-                ("result", ctypes.POINTER(_i64)), ("surplus", ctypes.POINTER(ctypes.c_ubyte))]
+                ("result", ctypes.POINTER(_i64)), ("surplus", ctypes.POINTER(ctypes.c_ubyte)),
+                ("gpu_us", _u64), ("idle_us", _u64)]
 
 
 _STEP = ctypes.CFUNCTYPE(_int, _p, ctypes.POINTER(_Step))
@@ -155,11 +156,13 @@ class Futures:
 
 class Step:
     """What the functions get; attributes that one of them sets are there in the next. `results` and `surplus`
-    are for finish(), one for each of `requests`; without a map or after an error there are no results."""
+    are for finish(), one for each of `requests`; without a map or after an error there are no results. Also for
+    finish(): how long the GPU computed the step (gpu_us), and had nothing to do before it (idle_us)."""
 
     def __init__(self, raw):
         self.number, self.lane, self.stream = raw.number, raw.lane, raw.stream
         self.requests, self.results, self.surplus, self.error = [], None, [], 0
+        self.gpu_us = self.idle_us = 0
 
     @property
     def n(self):
@@ -210,7 +213,7 @@ class Loop:
 
     def _on_finish(self, _, raw):
         step, n = self._steps.pop(raw.contents.lane), raw.contents.n
-        step.error = raw.contents.error
+        step.error, step.gpu_us, step.idle_us = raw.contents.error, raw.contents.gpu_us, raw.contents.idle_us
         step.surplus = [bool(v) for v in raw.contents.surplus[:n]]
         step.results = raw.contents.result[:n] if raw.contents.result else None
         r = self._call(self._finish, step)

@@ -47,6 +47,9 @@ struct cede_step {
     int error;                    /* 0, or why the step failed; then there are no results */
     const int64_t *result;        /* of each request; NULL: the step failed, or there is no map */
     const unsigned char *surplus; /* of each request, 1: it had left; its result is to be dropped */
+    uint64_t gpu_us;  /* from its beginning in the stream to its end; 0: no GPU, or it failed */
+    uint64_t idle_us; /* between the end of the step before it and its beginning, while there was
+                         something to do */
 };
 
 enum cede_step_flags {
@@ -118,11 +121,11 @@ int cede_step_leave(struct cede_step_loop *l, uint64_t id, int reason);
 int cede_step_add(struct cede_step_loop *l, uint64_t id, int64_t *symbol);
 
 /* Schedules and launches a step if there may be one more; then finishes the oldest one if there may
- * not, or none was scheduled, and those that have run already. 1: something was done. 0: nothing is
- * to do, and nothing runs: wait for a request, then call again. Negative: what a function returned,
- * and steps that run are kept for the next call; -ECANCELED: the loop's scope is cancelled, and
- * every step is finished; -EDEADLK: called by one of the program's functions; -ENOBUFS: others than
- * this loop hold the map's slots. */
+ * not, or none was scheduled, and those that have run while the GPU has another one. 1: something
+ * was done. 0: nothing is to do, and nothing runs: wait for a request, then call again. Negative:
+ * what a function returned, and steps that run are kept for the next call; -ECANCELED: the loop's
+ * scope is cancelled, and every step is finished; -EDEADLK: called by one of the program's
+ * functions; -ENOBUFS: others than this loop hold the map's slots. */
 int cede_step_once(struct cede_step_loop *l);
 
 /* Calls cede_step_once() until it returns 0 or an error, and returns that. */

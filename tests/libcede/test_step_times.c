@@ -141,10 +141,12 @@ int cede_scope_cancelled(const struct cede_scope *s)
 
 struct program {
     uint64_t schedule_ns, launch_ns, step_ns, finish_ns;
-    unsigned kernels;  /* of a step; waited for one by one if `naive` */
-    bool naive, vary;  /* each time something between 0 and what is given */
-    unsigned left;     /* steps to run */
-    uint64_t finished; /* the last step */
+    unsigned flags;           /* of the loop */
+    unsigned kernels;         /* of a step; waited for one by one if `naive` */
+    bool naive, vary;         /* each time something between 0 and what is given */
+    unsigned left;            /* steps to run */
+    uint64_t finished;        /* the last step */
+    uint64_t gpu_us, idle_us; /* of all finished, as they say themselves */
 };
 
 static uint64_t varied(const struct program *p, uint64_t ns)
@@ -178,6 +180,8 @@ static int finish(void *arg, struct cede_step *s)
 {
     struct program *p = arg;
     assert_int_equal(s->number, ++p->finished);
+    p->gpu_us += s->gpu_us;
+    p->idle_us += s->idle_us;
     cpu_works(varied(p, p->finish_ns));
     return 0;
 }
@@ -187,6 +191,7 @@ static struct cede_step_loop *loop_of(struct program *p, unsigned depth)
     struct cede_step_config c;
     struct cede_step_loop *l;
     cede_step_defaults(&c);
+    c.flags = p->flags;
     c.depth = depth;
     c.arg = p;
     c.schedule = schedule;
@@ -373,6 +378,8 @@ static void counters_agree_with_what_was_done(void **unused)
             work_ns += cpu[i].to - cpu[i].from;
         assert_int_equal(s.steps, ngpu);
         assert_int_equal(s.gpu_us, gpu_ns / NSEC_PER_USEC);
+        assert_in_range(p.gpu_us, s.gpu_us - s.steps, s.gpu_us);
+        assert_in_range(p.idle_us + s.steps, s.idle_us, s.idle_us + s.steps);
         assert_in_range(s.schedule_us + s.finish_us + 2, work_ns / NSEC_PER_USEC,
                         work_ns / NSEC_PER_USEC + 2);
         /* in each run, one call of finish() may begin while the last step runs and end after it */
@@ -396,6 +403,35 @@ static void results_do_not_wait_for_a_full_queue(void **unused)
     assert_int_equal(cede_step_close(l), 0);
 }
 
+/* Also where finishing takes as long as a step: then two have run before the second is finished,
+ * and the GPU would have nothing to do meanwhile. */
+static void the_gpu_has_a_step_before_results_are_read(void **unused)
+{
+    for (unsigned depth = 2; depth <= CEDE_STEP_DEPTH_MAX; depth++) {
+        struct program p = program(0.1, 0.01, 2);
+        p.finish_ns = (uint64_t)(2 * MS);
+        struct run on = run_steps(p, depth);
+        print_message("finishing as long as a step, depth %u: %.2f ms a step, idle %.2f\n", depth,
+                      on.step_ms, (double)on.s.idle_us / 1000 / STEPS);
+        assert_true(on.step_ms < 1.02 * (2 + 0.1 + 0.01));
+        assert_true(on.s.idle_us < STEPS * 150 && on.hidden > 0.9);
+    }
+}
+
+static void nothing_is_hidden_without_a_gpu(void **unused)
+{
+    struct cede_step_statistics s;
+    struct program p = program(4, 1, 0);
+    p.flags = CEDE_STEP_NO_GPU;
+    p.left = 10;
+    struct cede_step_loop *l = loop_of(&p, 2);
+    assert_int_equal(cede_step_run(l), 0);
+    assert_int_equal(cede_step_get_statistics(l, &s, sizeof(s)), 0);
+    assert_int_equal(s.schedule_us, 40000);
+    assert_int_equal(s.hidden_us + s.gpu_us + s.idle_us, 0);
+    assert_int_equal(cede_step_close(l), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -405,6 +441,8 @@ int main(void)
         cmocka_unit_test(a_slow_cpu_is_the_limit),
         cmocka_unit_test(counters_agree_with_what_was_done),
         cmocka_unit_test(results_do_not_wait_for_a_full_queue),
+        cmocka_unit_test(the_gpu_has_a_step_before_results_are_read),
+        cmocka_unit_test(nothing_is_hidden_without_a_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
