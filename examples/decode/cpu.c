@@ -57,6 +57,11 @@ static void norm(const struct work *w, unsigned block, unsigned row)
         floats(w->y)[(size_t)row * (size_t)w->in + (size_t)i] = x[i] * scale;
 }
 
+static float to_gelu(float v)
+{
+    return v * (0.5f * (1 + tanhf(0.79788456f * (v + 0.044715f * v * v * v))));
+}
+
 static void linear(const struct work *w, unsigned block, unsigned row)
 {
     const float *x = floats(w->x) + (size_t)row * (size_t)w->in;
@@ -69,7 +74,7 @@ static void linear(const struct work *w, unsigned block, unsigned row)
             lane[i / 2 % LANES] += x[i] * from_bfloat16(weights[i]);
         float sum = sum_lanes(lane);
         if (w->gelu)
-            sum *= 0.5f * (1 + tanhf(0.79788456f * (sum + 0.044715f * sum * sum * sum)));
+            sum = to_gelu(sum);
         *y = w->adds ? *y + sum : sum;
     }
 }
@@ -132,6 +137,18 @@ static void choose(const struct work *w, unsigned block, unsigned row)
     ((int32_t *)(uintptr_t)w->y)[row] = best;
 }
 
+static void gelu(const struct work *w, unsigned block, unsigned row)
+{
+    float *y = floats(w->y) + (size_t)row * (size_t)w->out;
+    for (int i = (int)block * 256; i < w->out && i < ((int)block + 1) * 256; i++)
+        y[i] = to_gelu(y[i]);
+}
+
+static void take(const struct work *w)
+{
+    memcpy((void *)(uintptr_t)w->y, integers(w->x), (size_t)w->out * sizeof(int32_t));
+}
+
 static int cpu_alloc(struct device *d, size_t bytes, uint64_t *out)
 {
     (void)d;
@@ -157,13 +174,22 @@ static int cpu_write(void *stream, uint64_t to, const void *from, size_t bytes)
     return 0;
 }
 
+static int cpu_read(void *stream, void *to, uint64_t from, size_t bytes)
+{
+    (void)stream;
+    memcpy(to, (const void *)(uintptr_t)from, bytes);
+    return 0;
+}
+
 static int cpu_launch(void *stream, enum kernel k, unsigned blocks_x, unsigned blocks_y,
                       const struct work *w)
 {
     static void (*const kernels[KERNELS])(const struct work *, unsigned,
-                                          unsigned) = {embed, norm, linear, attend, choose};
+                                          unsigned) = {embed, norm, linear, attend, choose, gelu};
     (void)stream;
-    for (unsigned row = 0; row < blocks_y; row++) {
+    if (k == TAKE)
+        take(w);
+    for (unsigned row = 0; k != TAKE && row < blocks_y; row++) {
         for (unsigned block = 0; block < blocks_x && integers(w->position)[row] >= 0; block++)
             kernels[k](w, block, row);
     }
@@ -189,6 +215,7 @@ int cpu_open(struct device *d)
                          .host = cpu_host,
                          .host_release = free,
                          .write = cpu_write,
+                         .read = cpu_read,
                          .launch = cpu_launch,
                          .wait = cpu_wait,
                          .close = cpu_close};

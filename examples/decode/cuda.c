@@ -33,6 +33,7 @@ extern const char decode_ptx[];
     X(host, "cuMemHostAlloc", (void **, size_t, unsigned))                                         \
     X(host_release, "cuMemFreeHost", (void *))                                                     \
     X(write, "cuMemcpyHtoDAsync_v2", (unsigned long long, const void *, size_t, void *))           \
+    X(read, "cuMemcpyDtoHAsync_v2", (void *, unsigned long long, size_t, void *))                  \
     X(launch, "cuLaunchKernel",                                                                    \
       (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,       \
        void **, void **))
@@ -105,10 +106,15 @@ static int cuda_write(void *stream, uint64_t to, const void *from, size_t bytes)
     return checked(cu.write(to, from, bytes, stream), "cuMemcpyHtoDAsync");
 }
 
+static int cuda_read(void *stream, void *to, uint64_t from, size_t bytes)
+{
+    return checked(cu.read(to, from, bytes, stream), "cuMemcpyDtoHAsync");
+}
+
 static int cuda_launch(void *stream, enum kernel k, unsigned blocks, unsigned rows,
                        const struct work *w)
 {
-    static const unsigned threads[KERNELS] = {128, 32, 256, 256, 256};
+    static const unsigned threads[KERNELS] = {128, 32, 256, 256, 256, 256, 256};
     struct work copy = *w;
     int n = (int)rows;
     void *params[] = {&copy, &n};
@@ -137,6 +143,7 @@ int cuda_open(struct device *d)
                          .host = cuda_host,
                          .host_release = cuda_host_release,
                          .write = cuda_write,
+                         .read = cuda_read,
                          .launch = cuda_launch,
                          .wait = cuda_wait,
                          .close = cuda_close};

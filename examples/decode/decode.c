@@ -8,12 +8,17 @@
 #include <string.h>
 
 #include "engine.h"
+#include "products.h"
 
 static const struct mode modes[] = {
     {"naive", 1, false, 10},  {"eager", 1, false, 0}, {"graphs", 1, true, 0},
     {"overlap", 2, false, 0}, {"all", 2, true, 0},
 };
 #define MODES (sizeof(modes) / sizeof(*modes))
+
+enum { OWN, LIBRARY, PLAIN };
+static const char *const products_names[] = {"own", "library", "plain", NULL};
+static const char *const inputs_names[] = {"copies", "copy", "kernel", NULL};
 
 static const char help[] =
     "usage: decode [OPTION...]\n"
@@ -23,7 +28,17 @@ static const char help[] =
     "      --batch N        requests that run at a time (64)\n"
     "      --requests N     in all (128)\n"
     "      --tokens N       of each at most (256)\n"
+    "      --at-once N      rows of a step at most (as --batch)\n"
     "      --schedule-us N  work of the CPU added to each step (0)\n"
+    "      --inputs HOW     how a step's inputs get to the GPU: copies (three), copy, or kernel,\n"
+    "                       which reads them in the host's memory (kernel)\n"
+    "      --spin           wait for results spinning, not asleep\n"
+    "      --products WHAT  matrix products: own kernel; library: cuBLASLt, each for all rows of\n"
+    "                       --batch, so that no row depends on its company; plain: cuBLASLt as it\n"
+    "                       is used elsewhere, for the rows that there are (own)\n"
+    "      --cublaslt FILE  libcublasLt, where the loader does not find it\n"
+    "      --alone          first run the requests one after the other, then count those that get\n"
+    "                       other tokens in company\n"
     "      --prefill N      also N steps of lengths that vary, with graphs and without\n"
     "      --mode NAME      naive, eager, graphs, overlap or all; may be given again (default: "
     "each)\n"
@@ -31,9 +46,10 @@ static const char help[] =
 
 struct options {
     struct sizes sizes;
-    int requests, tokens, schedule_us, prefill;
-    const char *device;
-    bool wanted[MODES], json;
+    struct run_options run;
+    int requests, tokens, prefill, products;
+    const char *device, *cublaslt;
+    bool wanted[MODES], alone, json;
 };
 
 static uint64_t random_of(uint64_t *state)
@@ -85,8 +101,31 @@ static uint64_t digest(const struct request *v, int n)
     return hash;
 }
 
+/* Requests that got other tokens. */
+static int differing(const struct request *a, const struct request *b, int n)
+{
+    int differ = 0;
+    for (int i = 0; i < n; i++)
+        differ += a[i].got != b[i].got ||
+                  memcmp(a[i].tokens, b[i].tokens, (size_t)a[i].got * sizeof(*a->tokens)) != 0;
+    return differ;
+}
+
+static double ratio(double part, double of)
+{
+    return of > 0 ? part / of : 0;
+}
+
+/* Of the scheduling that a step was long enough for, what the GPU did not wait for. */
+static double long_hidden(const struct run *r)
+{
+    const double shown = ratio(r->long_idle_us, r->long_schedule_us);
+    return r->long_steps && shown < 1 ? 1 - shown : 0;
+}
+
+/* differ: requests with other tokens than alone; negative: not known. */
 static void print_json(const struct model *m, const struct mode *mode, const struct run *r,
-                       uint64_t hash)
+                       uint64_t hash, int differ)
 {
     const double steps = (double)r->steps, gpu = r->gpu_us + r->idle_us;
     printf(" {\"mode\": \"%s\", \"seconds\": %.4f, \"tokens\": %llu, \"tokens_per_s\": %.1f, "
@@ -96,25 +135,32 @@ static void print_json(const struct model *m, const struct mode *mode, const str
            mode->name, r->seconds, (unsigned long long)r->tokens, (double)r->tokens / r->seconds,
            (unsigned long long)r->steps, r->seconds * 1e6 / steps, r->cpu_us / steps,
            r->thread_us / steps, r->wait_us / steps, r->gpu_us / steps,
-           r->cpu_us > 0 ? r->hidden_us / r->cpu_us : 0, gpu > 0 ? r->idle_us / gpu : 0,
-           (unsigned long long)r->surplus);
-    printf("\"kernels\": %d, \"launch_p50_us\": %.2f, \"launch_p99_us\": %.2f, \"graphs\": %llu, "
+           ratio(r->hidden_us, r->cpu_us), ratio(r->idle_us, gpu), (unsigned long long)r->surplus);
+    printf("\"long_steps\": %llu, \"long_hidden\": %.4f, \"long_idle\": %.4f, ",
+           (unsigned long long)r->long_steps, long_hidden(r),
+           ratio(r->long_idle_us, r->long_idle_us + r->long_gpu_us));
+    if (differ >= 0)
+        printf("\"differ_from_alone\": %d, ", differ);
+    printf("\"kernels\": %d, \"launch_p50_us\": %.2f, \"launch_p99_us\": %.2f, "
+           "\"inputs_p50_us\": %.2f, \"inputs_p99_us\": %.2f, \"graphs\": %llu, "
            "\"eager\": %llu, \"captures\": %llu, \"capture_us\": %llu, \"graph_bytes\": %llu, "
            "\"digest\": \"%016llx\"}",
-           model_kernels(m), r->launch_p50_us, r->launch_p99_us, (unsigned long long)r->graphs,
-           (unsigned long long)r->eager, (unsigned long long)r->captures,
-           (unsigned long long)r->capture_us, (unsigned long long)r->graph_bytes,
-           (unsigned long long)hash);
+           model_kernels(m), r->launch_p50_us, r->launch_p99_us, r->inputs_p50_us, r->inputs_p99_us,
+           (unsigned long long)r->graphs, (unsigned long long)r->eager,
+           (unsigned long long)r->captures, (unsigned long long)r->capture_us,
+           (unsigned long long)r->graph_bytes, (unsigned long long)hash);
 }
 
-static void print_line(const struct mode *mode, const struct run *r, uint64_t hash)
+static void print_line(const struct mode *mode, const struct run *r, uint64_t hash, int differ)
 {
     const double steps = (double)r->steps, gpu = r->gpu_us + r->idle_us;
-    printf("%-8s %10.1f %9.1f %9.1f %9.1f %7.1f %7.1f %8llu  %016llx\n", mode->name,
+    printf("%-8s %10.1f %9.1f %9.1f %9.1f %7.1f %7.1f %8llu  %016llx", mode->name,
            (double)r->tokens / r->seconds, r->seconds * 1e6 / steps, r->cpu_us / steps,
-           r->launch_p50_us, r->cpu_us > 0 ? 100 * r->hidden_us / r->cpu_us : 0,
-           gpu > 0 ? 100 * r->idle_us / gpu : 0, (unsigned long long)r->surplus,
-           (unsigned long long)hash);
+           r->launch_p50_us, 100 * ratio(r->hidden_us, r->cpu_us), 100 * ratio(r->idle_us, gpu),
+           (unsigned long long)r->surplus, (unsigned long long)hash);
+    if (differ >= 0)
+        printf("  %d requests differ from alone", differ);
+    printf("\n");
 }
 
 static int number(const char *text, int least, int most)
@@ -137,6 +183,39 @@ static bool choose_mode(struct options *o, const char *name)
     return false;
 }
 
+/* Its place among the names, or an exit. */
+static int choose(const char *const *names, const char *option, const char *name)
+{
+    for (int i = 0; names[i]; i++) {
+        if (strcmp(names[i], name) == 0)
+            return i;
+    }
+    fprintf(stderr, "decode: %s is %s, %s or %s, not '%s'\n", option, names[0], names[1], names[2],
+            name);
+    exit(2);
+}
+
+/* Exit status, or -1. */
+static int check_options(struct options *o)
+{
+    const int head = o->sizes.width / o->sizes.heads;
+    if (o->sizes.width % o->sizes.heads || head % 64 || head > HEAD_MAX) {
+        fprintf(stderr, "decode: a head has 64 or 128 numbers: choose --width and --heads so\n");
+        return 2;
+    }
+    if (o->run.at_once > o->sizes.batch) {
+        fprintf(stderr, "decode: --at-once %d is more than --batch %d\n", o->run.at_once,
+                o->sizes.batch);
+        return 2;
+    }
+    o->run.at_once = o->run.at_once ? o->run.at_once : o->sizes.batch;
+    o->sizes.pages_max = (PROMPT_MAX + o->tokens + PAGE - 1) / PAGE;
+    o->sizes.pages = o->sizes.batch * o->sizes.pages_max * 2;
+    o->sizes.wide = o->products != OWN;
+    return -1;
+}
+
+/* Exit status, or -1. */
 static int read_options(int argc, char **argv, struct options *o)
 {
     static const struct option names[] = {
@@ -144,6 +223,8 @@ static int read_options(int argc, char **argv, struct options *o)
         {"vocabulary", 1, NULL, 'v'}, {"batch", 1, NULL, 'b'},   {"requests", 1, NULL, 'r'},
         {"tokens", 1, NULL, 't'},     {"prefill", 1, NULL, 'p'}, {"schedule-us", 1, NULL, 's'},
         {"device", 1, NULL, 'd'},     {"mode", 1, NULL, 'm'},    {"json", 0, NULL, 'j'},
+        {"at-once", 1, NULL, 'o'},    {"inputs", 1, NULL, 'i'},  {"spin", 0, NULL, 'S'},
+        {"products", 1, NULL, 'P'},   {"alone", 0, NULL, 'A'},   {"cublaslt", 1, NULL, 'L'},
         {"help", 0, NULL, 'h'},       {NULL, 0, NULL, 0}};
     bool any = false;
     for (int c; (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
@@ -154,7 +235,8 @@ static int read_options(int argc, char **argv, struct options *o)
                         : c == 'b' ? &o->sizes.batch
                         : c == 'r' ? &o->requests
                         : c == 't' ? &o->tokens
-                        : c == 's' ? &o->schedule_us
+                        : c == 's' ? &o->run.schedule_us
+                        : c == 'o' ? &o->run.at_once
                         : c == 'p' ? &o->prefill
                                    : NULL;
         if (to)
@@ -163,23 +245,24 @@ static int read_options(int argc, char **argv, struct options *o)
             return 2;
         else if (c == 'd')
             o->device = optarg;
+        else if (c == 'L')
+            o->cublaslt = optarg;
+        else if (c == 'P')
+            o->products = choose(products_names, "--products", optarg);
+        else if (c == 'i')
+            o->run.inputs = (enum inputs_by)choose(inputs_names, "--inputs", optarg);
         else if (c == 'h')
             fputs(help, stdout);
         o->json |= c == 'j';
+        o->alone |= c == 'A';
+        o->run.spins |= c == 'S';
         any |= c == 'm';
         if (c == '?' || c == 'h')
             return c == '?' ? 2 : 0;
     }
     for (size_t i = 0; i < MODES && !any; i++)
         o->wanted[i] = true;
-    const int head = o->sizes.width / o->sizes.heads;
-    if (o->sizes.width % o->sizes.heads || head % 64 || head > HEAD_MAX) {
-        fprintf(stderr, "decode: a head has 64 or 128 numbers: choose --width and --heads so\n");
-        return 2;
-    }
-    o->sizes.pages_max = (PROMPT_MAX + o->tokens + PAGE - 1) / PAGE;
-    o->sizes.pages = o->sizes.batch * o->sizes.pages_max * 2;
-    return -1;
+    return check_options(o);
 }
 
 static int open_device(const char *name, struct device *d)
@@ -196,14 +279,17 @@ static int open_device(const char *name, struct device *d)
     return -1;
 }
 
-static void print_head(const struct options *o, const struct device *d)
+static void print_head(const struct options *o, const struct device *d, double difference)
 {
     if (o->json)
         printf("{\"device\": \"%s\", \"layers\": %d, \"width\": %d, \"heads\": %d, "
                "\"vocabulary\": %d, \"batch\": %d, \"requests\": %d, \"tokens\": %d, "
-               "\"schedule_us\": %d, \"runs\": [",
+               "\"at_once\": %d, \"schedule_us\": %d, \"inputs\": \"%s\", \"spins\": %s, "
+               "\"products\": \"%s\", \"products_difference\": %.3g, \"runs\": [",
                d->name, o->sizes.layers, o->sizes.width, o->sizes.heads, o->sizes.vocabulary,
-               o->sizes.batch, o->requests, o->tokens, o->schedule_us);
+               o->sizes.batch, o->requests, o->tokens, o->run.at_once, o->run.schedule_us,
+               inputs_names[o->run.inputs], o->run.spins ? "true" : "false",
+               products_names[o->products], difference);
     else
         printf("%-8s %10s %9s %9s %9s %7s %7s %8s  %s\n", "MODE", "TOKENS/S", "STEP US", "CPU US",
                "LAUNCH US", "HIDDEN%", "IDLE%", "SURPLUS", "DIGEST");
@@ -232,33 +318,57 @@ static int run_prefill(const struct options *o, struct model *m)
     return 0;
 }
 
-/* Exit status. */
-static int run_modes(const struct options *o, struct model *m)
+/* The requests one after the other, as the last mode has them. NULL: it is said what failed. */
+static struct request *run_alone(const struct options *o, struct model *m)
 {
+    const struct run_options one = {.at_once = 1, .inputs = o->run.inputs};
+    struct run unused;
+    struct request *v = make_requests(o);
+    if (v && engine_run(m, &modes[MODES - 1], v, o->requests, &one, &unused) == 0)
+        return v;
+    free_requests(v, o->requests);
+    return NULL;
+}
+
+/* 0, or -1. *same: of the modes before it; 0: there is none. */
+static int run_mode(const struct options *o, struct model *m, const struct mode *mode,
+                    const struct request *alone, uint64_t *same)
+{
+    struct run run;
+    struct request *v = make_requests(o);
+    int r = v ? engine_run(m, mode, v, o->requests, &o->run, &run) : -1;
+    const uint64_t hash = r ? 0 : digest(v, o->requests);
+    const int differ = r || !alone ? -1 : differing(alone, v, o->requests);
+    free_requests(v, o->requests);
+    if (r)
+        return -1;
+    if (o->json)
+        fputs(*same ? ",\n" : "\n", stdout), print_json(m, mode, &run, hash, differ);
+    else
+        print_line(mode, &run, hash, differ);
+    fflush(stdout);
+    /* Of the plain library nothing else is expected. */
+    const bool other = (*same && hash != *same) || differ > 0;
+    *same = hash;
+    if (!other || o->products == PLAIN)
+        return 0;
+    fprintf(stderr, "decode: %s gives other tokens\n", mode->name);
+    return -1;
+}
+
+/* Exit status. */
+static int run_modes(const struct options *o, struct model *m, double difference)
+{
+    struct request *alone = o->alone ? run_alone(o, m) : NULL;
     uint64_t same = 0;
-    int done = 0;
-    print_head(o, m->device);
-    for (size_t i = 0; i < MODES; i++) {
-        struct run run;
-        if (!o->wanted[i])
-            continue;
-        struct request *v = make_requests(o);
-        int r = v ? engine_run(m, &modes[i], v, o->requests, o->schedule_us, &run) : -1;
-        const uint64_t hash = r ? 0 : digest(v, o->requests);
-        free_requests(v, o->requests);
-        if (r)
-            return 1;
-        if (o->json)
-            fputs(done ? ",\n" : "\n", stdout), print_json(m, &modes[i], &run, hash);
-        else
-            print_line(&modes[i], &run, hash);
-        fflush(stdout);
-        if (done++ && hash != same) {
-            fprintf(stderr, "decode: %s gives other tokens\n", modes[i].name);
-            return 1;
-        }
-        same = hash;
-    }
+    int r = o->alone && !alone ? -1 : 0;
+    if (r == 0)
+        print_head(o, m->device, difference);
+    for (size_t i = 0; r == 0 && i < MODES; i++)
+        r = o->wanted[i] ? run_mode(o, m, &modes[i], alone, &same) : 0;
+    free_requests(alone, o->requests);
+    if (r)
+        return 1;
     if (o->prefill && run_prefill(o, m) < 0)
         return 1;
     if (o->json)
@@ -270,8 +380,10 @@ int main(int argc, char **argv)
 {
     struct options o = {
         .sizes = {.layers = 12, .width = 1024, .heads = 16, .vocabulary = 8192, .batch = 64},
+        .run = {.inputs = BY_KERNEL},
         .requests = 128,
         .tokens = 256};
+    struct products *products = NULL;
     struct device device;
     struct model model;
     int r = read_options(argc, argv, &o);
@@ -282,8 +394,12 @@ int main(int argc, char **argv)
     r = model_open(&model, &device, &o.sizes, 1);
     if (r)
         fprintf(stderr, "decode: the model does not fit into memory: see --layers, --batch\n");
+    else if (o.products != OWN &&
+             !(products = products_open(&model, o.cublaslt, o.products == LIBRARY)))
+        r = 1;
     else
-        r = run_modes(&o, &model);
+        r = run_modes(&o, &model, products ? products_difference(products) : 0);
+    products_close(products);
     model_close(&model);
     device.close(&device);
     return r != 0;

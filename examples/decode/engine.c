@@ -21,7 +21,8 @@ struct engine {
     struct model *model;
     const struct mode *mode;
     struct request *requests;
-    int n, joined, active, schedule_us;
+    const struct run_options *options;
+    int n, joined, active;
     struct cede_step_loop *loop;
     struct cede_futures *futures;
     struct cede_graph *graphs;
@@ -30,8 +31,11 @@ struct engine {
     int32_t *free_pages;
     int nfree;
     int error;
-    float launch_us[TIMES]; /* of the latest launches */
+    float launch_us[TIMES], inputs_us[TIMES]; /* of the latest launches */
     uint64_t launches;
+    double scheduled_us[CEDE_STEP_DEPTH_MAX + 1]; /* of each lane */
+    uint64_t before_us; /* the step before the one that is finished next */
+    struct run run;
 };
 
 static double clock_s(clockid_t clock)
@@ -60,23 +64,30 @@ static bool gives_token(const struct request *r, int position)
     return position >= r->prompt_tokens - 1;
 }
 
-static int schedule(void *arg, struct cede_step *step)
+/* Requests that come now. */
+static void join(struct engine *e, const struct cede_step *step)
 {
-    struct engine *e = arg;
-    struct inputs *in = &e->inputs[step->lane];
-    const struct sizes *s = &e->model->s;
-    unsigned n = 0;
-    if (e->schedule_us)
-        busy_us(e->schedule_us);
     while (e->joined < e->n &&
            (!e->active || e->requests[e->joined].from_step <= (int)step->number)) {
         struct request *r = &e->requests[e->joined++];
         r->joined = cede_step_join(e->loop, r, NULL, CEDE_NO_TIMEOUT, &r->id) == 0;
         e->active += r->joined;
     }
+}
+
+static int schedule(void *arg, struct cede_step *step)
+{
+    struct engine *e = arg;
+    struct inputs *in = &e->inputs[step->lane];
+    const struct sizes *s = &e->model->s;
+    const double from = clock_s(CLOCK_MONOTONIC);
+    unsigned n = 0;
+    if (e->options->schedule_us)
+        busy_us(e->options->schedule_us);
+    join(e, step);
     memset(in->position, 0xff, (size_t)s->batch * sizeof(int32_t));
     memset(in->token, 0, (size_t)s->batch * sizeof(int32_t));
-    for (int i = 0; i < e->joined && n < (unsigned)s->batch; i++) {
+    for (int i = 0; i < e->joined && n < (unsigned)e->options->at_once; i++) {
         struct request *r = &e->requests[i];
         int64_t symbol;
         /* Not more steps than it may have tokens; that it ended before is learnt later. */
@@ -93,6 +104,7 @@ static int schedule(void *arg, struct cede_step *step)
         n++;
     }
     step->batch = in;
+    e->scheduled_us[step->lane] = (clock_s(CLOCK_MONOTONIC) - from) * 1e6;
     return n > 0;
 }
 
@@ -107,32 +119,59 @@ static struct cede_future_array array(uint64_t address, unsigned n)
     return (struct cede_future_array){.address = address, .n = n, .bytes = sizeof(int32_t)};
 }
 
+/* All rows: a graph computes more of them than the step has. They are one array on both sides. */
+static int bring_inputs(struct engine *e, void *stream, const struct inputs *in)
+{
+    struct model *m = e->model;
+    const struct device *d = m->device;
+    const size_t rows = (size_t)m->s.batch * sizeof(int32_t), pages = (size_t)m->s.pages_max;
+    if (e->options->inputs == BY_KERNEL)
+        return model_take(m, stream, in->token);
+    if (e->options->inputs == BY_COPY)
+        return d->write(stream, m->token, in->token, rows * (2 + pages));
+    int r = d->write(stream, m->token, in->token, rows);
+    r = r ? r : d->write(stream, m->position, in->position, rows);
+    return r ? r : d->write(stream, m->row_pages, in->pages, rows * pages);
+}
+
 static int launch(void *arg, struct cede_step *step)
 {
     struct engine *e = arg;
     struct model *m = e->model;
-    struct device *d = m->device;
-    const struct inputs *in = step->batch;
-    const size_t rows = (size_t)m->s.batch * sizeof(int32_t);
     const struct cede_future_array inputs = array(m->token, step->n);
     const struct cede_future_array outputs = array(m->chosen, step->n);
-    /* All rows: a graph computes more of them than the step has. */
-    if (d->write(step->stream, m->token, in->token, rows) ||
-        d->write(step->stream, m->position, in->position, rows) ||
-        d->write(step->stream, m->row_pages, in->pages, rows * (size_t)m->s.pages_max))
+    const uint64_t at = e->launches++ % TIMES;
+    const double began = clock_s(CLOCK_MONOTONIC);
+    if (bring_inputs(e, step->stream, step->batch))
         return -EIO;
+    const double brought = clock_s(CLOCK_MONOTONIC);
     int r = cede_future_resolve(e->futures, step->stream, &inputs);
     const double from = clock_s(CLOCK_MONOTONIC);
     if (r == 0)
         r = cede_graph_launch(e->graphs, step->n, NULL);
-    e->launch_us[e->launches++ % TIMES] = (float)((clock_s(CLOCK_MONOTONIC) - from) * 1e6);
+    e->inputs_us[at] = (float)((brought - began) * 1e6);
+    e->launch_us[at] = (float)((clock_s(CLOCK_MONOTONIC) - from) * 1e6);
     return r < 0 ? r : cede_future_store(e->futures, step->stream, &outputs, step->symbol);
+}
+
+/* The step was scheduled while the one before it ran: was that long enough? */
+static void count_times(struct engine *e, const struct cede_step *step)
+{
+    const double us = e->scheduled_us[step->lane];
+    if ((double)e->before_us > us) {
+        e->run.long_steps++;
+        e->run.long_gpu_us += (double)e->before_us;
+        e->run.long_idle_us += (double)step->idle_us;
+        e->run.long_schedule_us += us;
+    }
+    e->before_us = step->gpu_us;
 }
 
 static int finish(void *arg, struct cede_step *step)
 {
     struct engine *e = arg;
     const struct inputs *in = step->batch;
+    count_times(e, step);
     e->error = e->error ? e->error : step->error;
     for (unsigned i = 0; i < step->n && !step->error; i++) {
         struct request *r = step->user[i];
@@ -197,7 +236,7 @@ static int open_loop(struct engine *e)
     graphs.max_batch = rows;
     r = r ? r : cede_graph_open(&graphs, e->model->device->stream, queue_model, e, &e->graphs);
     cede_step_defaults(&config);
-    config.flags = gpu ? 0 : CEDE_STEP_NO_GPU;
+    config.flags = !gpu ? CEDE_STEP_NO_GPU : e->options->spins ? CEDE_STEP_SPIN : 0;
     config.depth = e->mode->depth;
     config.batch = rows;
     config.requests = (unsigned)e->n;
@@ -233,24 +272,28 @@ static void summarise(struct engine *e, double seconds, double thread_s, struct 
     struct cede_step_statistics s;
     struct cede_graph_statistics g;
     qsort(e->launch_us, n, sizeof(*e->launch_us), compare_times);
+    qsort(e->inputs_us, n, sizeof(*e->inputs_us), compare_times);
     cede_step_get_statistics(e->loop, &s, sizeof(s));
     cede_graph_get_statistics(e->graphs, &g, sizeof(g));
-    *out = (struct run){.seconds = seconds,
-                        .thread_us = thread_s * 1e6,
-                        .steps = s.steps,
-                        .surplus = s.surplus,
-                        .cpu_us = (double)(s.schedule_us + s.launch_us + s.finish_us),
-                        .gpu_us = (double)s.gpu_us,
-                        .idle_us = (double)s.idle_us,
-                        .hidden_us = e->model->device->stream ? (double)s.hidden_us : 0,
-                        .wait_us = (double)s.wait_us,
-                        .graphs = g.launched,
-                        .eager = g.eager,
-                        .launch_p50_us = (double)e->launch_us[n / 2],
-                        .launch_p99_us = (double)e->launch_us[n * 99 / 100],
-                        .captures = g.captures,
-                        .capture_us = g.capture_us,
-                        .graph_bytes = g.bytes};
+    *out = e->run;
+    out->seconds = seconds;
+    out->thread_us = thread_s * 1e6;
+    out->steps = s.steps;
+    out->surplus = s.surplus;
+    out->cpu_us = (double)(s.schedule_us + s.launch_us + s.finish_us);
+    out->gpu_us = (double)s.gpu_us;
+    out->idle_us = (double)s.idle_us;
+    out->hidden_us = (double)s.hidden_us;
+    out->wait_us = (double)s.wait_us;
+    out->graphs = g.launched;
+    out->eager = g.eager;
+    out->launch_p50_us = (double)e->launch_us[n / 2];
+    out->launch_p99_us = (double)e->launch_us[n * 99 / 100];
+    out->inputs_p50_us = (double)e->inputs_us[n / 2];
+    out->inputs_p99_us = (double)e->inputs_us[n * 99 / 100];
+    out->captures = g.captures;
+    out->capture_us = g.capture_us;
+    out->graph_bytes = g.bytes;
     for (int i = 0; i < e->n; i++)
         out->tokens += (uint64_t)e->requests[i].got;
 }
@@ -264,19 +307,29 @@ static void say_error(const struct engine *e, int r)
     fprintf(stderr, "decode: %s: %s. %s. %s\n", e->mode->name, strerror(-r), s.error, g.error);
 }
 
-int engine_run(struct model *m, const struct mode *mode, struct request *v, int n, int schedule_us,
-               struct run *out)
+/* A library loads its kernels when they are first used, which cannot be captured. */
+static int load_products(struct engine *e)
+{
+    const unsigned rows = (unsigned)e->model->s.batch;
+    int r = 0;
+    for (unsigned n = 1; e->model->product && r == 0 && n < rows; n *= 2)
+        r = model_step(e->model, e->model->device->stream, n);
+    return r ? -EIO : 0;
+}
+
+int engine_run(struct model *m, const struct mode *mode, struct request *v, int n,
+               const struct run_options *options, struct run *out)
 {
     struct engine *e = calloc(1, sizeof(*e));
     if (!e)
         return -1;
-    *e = (struct engine){
-        .model = m, .mode = mode, .requests = v, .n = n, .schedule_us = schedule_us};
+    *e = (struct engine){.model = m, .mode = mode, .requests = v, .n = n, .options = options};
     m->device->launch_us = mode->launch_us;
     e->free_pages = calloc((size_t)m->s.pages, sizeof(*e->free_pages));
     for (; e->free_pages && e->nfree < m->s.pages; e->nfree++)
         e->free_pages[e->nfree] = e->nfree;
     int r = e->free_pages ? open_loop(e) : -ENOMEM;
+    r = r ? r : load_products(e);
     if (r == 0 && mode->graphs)
         r = cede_graph_prepare(e->graphs, 0);
     const double began = clock_s(CLOCK_MONOTONIC), ran = clock_s(CLOCK_THREAD_CPUTIME_ID);

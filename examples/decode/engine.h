@@ -29,20 +29,35 @@ struct mode {
     int launch_us; /* as in struct device */
 };
 
+/* How what a step brings gets to the GPU: token, position and pages each by a copy; all by one
+ * copy; or read out of the host's memory by a kernel. */
+enum inputs_by { BY_COPIES, BY_COPY, BY_KERNEL };
+
+struct run_options {
+    int schedule_us; /* work of the CPU added to each step */
+    int at_once;     /* rows of a step at most */
+    enum inputs_by inputs;
+    bool spins; /* in place of sleeping until a step has run */
+};
+
 struct run {
     double seconds;
     uint64_t tokens, steps, surplus;
     double thread_us; /* of the processor, the loop's own work and waiting too */
     double cpu_us, gpu_us, idle_us, hidden_us, wait_us; /* in all */
     uint64_t graphs, eager;                             /* launches */
-    double launch_p50_us, launch_p99_us;                /* of the model, eagerly or as a graph */
-    uint64_t captures, capture_us, graph_bytes;         /* of all batch sizes */
+    double launch_p50_us, launch_p99_us; /* of the model alone, eagerly or as a graph */
+    double inputs_p50_us, inputs_p99_us; /* of the call or calls that bring inputs */
+    /* Of the steps that the GPU needs longer for than the CPU to schedule the next one: how many,
+     * their time, how long the GPU had nothing to do after them, and that scheduling. */
+    uint64_t long_steps;
+    double long_gpu_us, long_idle_us, long_schedule_us;
+    uint64_t captures, capture_us, graph_bytes; /* of all batch sizes */
 };
 
-/* Runs all of them to their end. schedule_us: work of the CPU added to each step. 0, or -1 with the
- * reason said. */
-int engine_run(struct model *m, const struct mode *mode, struct request *v, int n, int schedule_us,
-               struct run *out);
+/* Runs all of them to their end. 0, or -1 with the reason said. */
+int engine_run(struct model *m, const struct mode *mode, struct request *v, int n,
+               const struct run_options *options, struct run *out);
 
 /* Steps of lengths that vary. */
 enum { PREFILL_EAGER, PREFILL_PADDED, PREFILL_EXACT, PREFILL_WAYS };

@@ -24,6 +24,11 @@ static __device__ float sum_lanes(float v)
     return __shfl_sync(0xffffffff, v, 0);
 }
 
+static __device__ float gelu(float v)
+{
+    return v * (0.5f * (1 + tanhf(0.79788456f * (v + 0.044715f * v * v * v))));
+}
+
 KERNEL decode_embed(struct work w)
 {
     const int row = blockIdx.y;
@@ -81,7 +86,7 @@ KERNEL decode_linear(struct work w, int rows)
         if (lane || r >= n)
             continue;
         if (w.gelu)
-            s *= 0.5f * (1 + tanhf(0.79788456f * (s + 0.044715f * s * s * s)));
+            s = gelu(s);
         float *y = (float *)w.y + (size_t)(first + r) * w.out + column;
         *y = w.adds ? *y + s : s;
     }
@@ -153,6 +158,24 @@ KERNEL decode_attend(struct work w)
         }
         ((float *)w.y)[(size_t)row * w.out + head * size + i] = y / total;
     }
+}
+
+/* After a product that a library computes. */
+KERNEL decode_gelu(struct work w)
+{
+    const int row = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (EMPTY(row) || i >= w.out)
+        return;
+    float *y = (float *)w.y + (size_t)row * w.out + i;
+    *y = gelu(*y);
+}
+
+/* Integers from memory of the host. */
+KERNEL decode_take(struct work w)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < w.out)
+        ((int *)w.y)[i] = ((const int *)w.x)[i];
 }
 
 /* The first of the largest. */

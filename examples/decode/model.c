@@ -5,14 +5,17 @@
 #include <stdlib.h>
 #include <time.h>
 
-const char *const kernel_names[KERNELS] = {"decode_embed", "decode_norm", "decode_linear",
-                                           "decode_attend", "decode_choose"};
+const char *const kernel_names[KERNELS] = {"decode_embed",  "decode_norm",   "decode_linear",
+                                           "decode_attend", "decode_choose", "decode_gelu",
+                                           "decode_take"};
 
 /* Of a layer, after each other, in widths squared. */
 enum { QKV = 0, OUT = 3, UP = 4, DOWN = 8, LAYER = 12 };
 
 #define WEIGHT_BYTES 2
+#define WIDE_BYTES   4
 #define COLUMNS      8 /* of y that a block of decode_linear computes */
+#define THREADS      256
 
 void busy_us(int us)
 {
@@ -43,16 +46,35 @@ static uint64_t next_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* Uniform, with the deviation that keeps the size of what it is multiplied with. */
-static int fill(struct device *d, size_t n, int in, uint64_t *seed, uint64_t to)
+static float from_bfloat16(uint16_t value)
 {
+    union {
+        uint32_t u;
+        float f;
+    } v = {.u = (uint32_t)value << 16};
+    return v.f;
+}
+
+/* Weights from the at-th on. Uniform, with the deviation that keeps the size of what they are
+ * multiplied with. */
+static int fill(struct model *m, size_t at, size_t n, uint64_t *seed)
+{
+    struct device *d = m->device;
     uint16_t *v = malloc(n * WEIGHT_BYTES);
-    const float scale = sqrtf(12.0f / (float)in);
-    for (size_t i = 0; v && i < n; i++)
+    float *wide = malloc(n * WIDE_BYTES);
+    const float scale = sqrtf(12.0f / (float)m->s.width);
+    int r = v && wide ? 0 : -1;
+    for (size_t i = 0; r == 0 && i < n; i++) {
         v[i] = to_bfloat16(((float)(next_random(seed) >> 40) / (1 << 24) - 0.5f) * scale);
-    int r = v ? d->write(d->stream, to, v, n * WEIGHT_BYTES) : -1;
+        wide[i] = from_bfloat16(v[i]);
+    }
+    if (r == 0)
+        r = d->write(d->stream, m->embedding + at * WEIGHT_BYTES, v, n * WEIGHT_BYTES);
+    if (r == 0 && m->wide)
+        r = d->write(d->stream, m->wide + at * WIDE_BYTES, wide, n * WIDE_BYTES);
     r = r ? r : d->wait(d->stream);
     free(v);
+    free(wide);
     return r;
 }
 
@@ -60,6 +82,7 @@ int model_open(struct model *m, struct device *d, const struct sizes *s, uint64_
 {
     const size_t rows = (size_t)s->batch, width = (size_t)s->width, layers = (size_t)s->layers;
     const size_t vocabulary = (size_t)s->vocabulary, layer_size = LAYER * width * width;
+    const size_t weights = vocabulary * width + layers * layer_size;
     const struct {
         uint64_t *to;
         size_t bytes;
@@ -70,35 +93,35 @@ int model_open(struct model *m, struct device *d, const struct sizes *s, uint64_
         {&m->hidden, rows * width * 4 * 4},
         {&m->logits, rows * vocabulary * 4},
         {&m->cache, 2 * layers * (size_t)s->pages * PAGE * width * 4},
-        {&m->embedding, vocabulary * width * WEIGHT_BYTES},
-        {&m->layers, layers * layer_size * WEIGHT_BYTES},
-        {&m->token, rows * 4},
-        {&m->position, rows * 4},
-        {&m->row_pages, rows * (size_t)s->pages_max * 4},
+        {&m->embedding, weights * WEIGHT_BYTES},
+        {&m->token, rows * (2 + (size_t)s->pages_max) * 4},
         {&m->chosen, rows * 4},
+        {&m->wide, s->wide ? weights * WIDE_BYTES : 0},
     };
     int r = 0;
     *m = (struct model){.s = *s, .device = d};
     for (size_t i = 0; r == 0 && i < sizeof(arrays) / sizeof(*arrays); i++)
-        r = d->alloc(d, arrays[i].bytes, arrays[i].to);
-    r = r ? r : fill(d, vocabulary * width, s->width, &seed, m->embedding);
+        r = arrays[i].bytes ? d->alloc(d, arrays[i].bytes, arrays[i].to) : 0;
+    m->layers = m->embedding + vocabulary * width * WEIGHT_BYTES;
+    m->position = m->token + rows * 4;
+    m->row_pages = m->position + rows * 4;
+    r = r ? r : fill(m, 0, vocabulary * width, &seed);
     for (size_t i = 0; r == 0 && i < layers; i++)
-        r = fill(d, layer_size, s->width, &seed, m->layers + i * layer_size * WEIGHT_BYTES);
+        r = fill(m, vocabulary * width + i * layer_size, layer_size, &seed);
     return r;
 }
 
 void model_close(struct model *m)
 {
-    const uint64_t all[] = {m->x,         m->y,         m->qkv,    m->hidden,
-                            m->logits,    m->cache,     m->token,  m->position,
-                            m->row_pages, m->embedding, m->layers, m->chosen};
+    const uint64_t all[] = {m->x,     m->y,     m->qkv,       m->hidden, m->logits,
+                            m->cache, m->token, m->embedding, m->chosen, m->wide};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         m->device->release(m->device, all[i]);
 }
 
 int model_kernels(const struct model *m)
 {
-    return 4 + 7 * m->s.layers;
+    return 4 + (m->product ? 8 : 7) * m->s.layers;
 }
 
 static int queue(struct model *m, void *stream, enum kernel k, int blocks, unsigned rows,
@@ -109,10 +132,28 @@ static int queue(struct model *m, void *stream, enum kernel k, int blocks, unsig
     return m->device->launch(stream, k, (unsigned)blocks, rows, w);
 }
 
+int model_linear(struct model *m, void *stream, unsigned n, const struct work *w)
+{
+    return queue(m, stream, LINEAR, (w->out + COLUMNS - 1) / COLUMNS, n, w);
+}
+
 static int linear(struct model *m, void *stream, unsigned n, struct work w)
 {
     w.position = m->position;
-    return queue(m, stream, LINEAR, (w.out + COLUMNS - 1) / COLUMNS, n, &w);
+    if (!m->product)
+        return model_linear(m, stream, n, &w);
+    if (m->device->launch_us)
+        busy_us(m->device->launch_us);
+    w.w = m->wide + (w.w - m->embedding) / WEIGHT_BYTES * WIDE_BYTES;
+    int r = m->product(m->product_arg, stream, n, &w);
+    return r || !w.gelu ? r : queue(m, stream, GELU, (w.out + THREADS - 1) / THREADS, n, &w);
+}
+
+int model_take(struct model *m, void *stream, const int32_t *from)
+{
+    const int n = m->s.batch * (2 + m->s.pages_max);
+    const struct work w = {.y = m->token, .x = (uint64_t)(uintptr_t)from, .out = n};
+    return m->device->launch(stream, TAKE, (unsigned)((n + THREADS - 1) / THREADS), 1, &w);
 }
 
 static int norm(struct model *m, void *stream, unsigned n)

@@ -10,6 +10,7 @@
 #ifndef DECODE_MODEL_H
 #define DECODE_MODEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,9 +26,10 @@ struct work {
     int32_t heads, pages_max;  /* attend: heads; pages that a row may have */
     int32_t layer, page_count; /* attend: in the cache */
     int32_t adds, gelu;        /* linear: to y; and then */
+    /* take: x is memory of the host; out: integers in all */
 };
 
-enum kernel { EMBED, NORM, LINEAR, ATTEND, CHOOSE, KERNELS };
+enum kernel { EMBED, NORM, LINEAR, ATTEND, CHOOSE, GELU, TAKE, KERNELS };
 extern const char *const kernel_names[KERNELS];
 
 /* Where it runs: cuda.c or cpu.c. Functions return 0, or an error of the device. */
@@ -37,9 +39,10 @@ struct device {
     int launch_us; /* of the CPU before each kernel, as an interpreter needs */
     int (*alloc)(struct device *d, size_t bytes, uint64_t *out); /* zeros */
     void (*release)(struct device *d, uint64_t address);         /* 0 is allowed */
-    void *(*host)(size_t bytes);                                 /* memory to write from */
-    void (*host_release)(void *p);                               /* NULL is allowed */
+    void *(*host)(size_t bytes);   /* memory to write from; kernels can read it at this address */
+    void (*host_release)(void *p); /* NULL is allowed */
     int (*write)(void *stream, uint64_t to, const void *from, size_t bytes);
+    int (*read)(void *stream, void *to, uint64_t from, size_t bytes);
     int (*launch)(void *stream, enum kernel k, unsigned blocks_x, unsigned blocks_y,
                   const struct work *w);
     int (*wait)(void *stream);
@@ -48,16 +51,23 @@ struct device {
 
 struct sizes {
     int layers, width, heads, vocabulary, batch, pages, pages_max;
+    bool wide; /* weights as floats, too: for products.c */
 };
 
 struct model {
     struct sizes s;
     struct device *device;
-    uint64_t embedding, layers;         /* weights */
+    uint64_t embedding, layers;         /* weights, one array */
+    uint64_t wide;                      /* the same as floats; 0: there are none */
     uint64_t x, y, qkv, hidden, logits; /* activations of a batch */
     uint64_t cache;
-    uint64_t token, position, row_pages; /* inputs of a batch; token: also where symbols are */
-    uint64_t chosen;                     /* result of a batch: int32_t */
+    /* Inputs of a batch, one array: of each row its token, or a symbol; then the positions; then
+     * the pages. */
+    uint64_t token, position, row_pages;
+    uint64_t chosen; /* result of a batch: int32_t */
+    /* NULL: the own kernel. Else y = x W', or y + x W', for n rows; weights are floats. */
+    int (*product)(void *arg, void *stream, unsigned n, const struct work *w);
+    void *product_arg;
 };
 
 /* 0, or an error of the device: mostly, that there is not so much memory. */
@@ -67,6 +77,10 @@ void model_close(struct model *m);
 /* Queues one step for n rows. */
 int model_step(struct model *m, void *stream, unsigned n);
 int model_kernels(const struct model *m); /* of a step */
+/* The inputs of a batch, from memory of the host that kernels can read. */
+int model_take(struct model *m, void *stream, const int32_t *from);
+/* The matrix product of the own kernel; weights: bfloat16. */
+int model_linear(struct model *m, void *stream, unsigned n, const struct work *w);
 
 void busy_us(int us);
 

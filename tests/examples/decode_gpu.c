@@ -41,7 +41,7 @@ static void run_queued(void *arg)
 
 static int launch(enum kernel k, unsigned gx, unsigned gy, unsigned bx, void *stream, void **params)
 {
-    static const unsigned threads[KERNELS] = {128, 32, 256, 256, 256};
+    static const unsigned threads[KERNELS] = {128, 32, 256, 256, 256, 256, 256};
     struct queued *q = malloc(sizeof(*q));
     *q = (struct queued){
         .next = all, .work = *(struct work *)params[0], .kernel = k, .blocks = gx, .rows = gy};

@@ -41,6 +41,23 @@ class Decode(unittest.TestCase):
             self.assertEqual((r["surplus"] > 0, r["graphs"] > 0, r["eager"] > 0), (overlaps, graphs, not graphs))
             self.assertEqual(r["captures"], 3 if graphs else 0)
 
+    def test_inputs(self):
+        options = "--device cuda --mode all --batch 4".split()
+        digests = {runs(*options, "--inputs", how, env=GPU)[0]["digest"] for how in ("copies", "copy", "kernel")}
+        self.assertEqual(digests, {runs("--mode", "all", "--batch", "4")[0]["digest"]})
+        self.assertEqual(runs(*options, "--spin", env=GPU)[0]["digest"], *digests)
+
+    def test_alone(self):
+        for r in runs("--device", "cuda", "--batch", "4", "--alone", env=GPU):
+            self.assertEqual(r["differ_from_alone"], 0)
+        one = runs("--batch", "4", "--at-once", "1", "--mode", "eager")[0]
+        self.assertGreater(one["steps"], runs("--batch", "4", "--mode", "eager")[0]["steps"])
+
+    def test_long_steps(self):
+        for r in runs("--device", "cuda", "--batch", "4", "--schedule-us", "5000", "--tokens", "2", env=GPU):
+            # the stand-in's microseconds are things that ran: no step has so many
+            self.assertEqual((r["long_steps"], r["long_hidden"], r["long_idle"]), (0, 0, 0))
+
     def test_prefill(self):
         _, by_power, by_length = report("--device", "cuda", "--mode", "eager", "--batch", "12", "--prefill", "100",
                                         env=GPU)["prefill"]
@@ -88,7 +105,8 @@ class Decode(unittest.TestCase):
         self.assertEqual((done.returncode, len(result["left_out"]), result["cells"]), (1, 4, []))
 
     def test_usage(self):
-        for wrong in (["--mode", "none"], ["--batch", "0"], ["--width", "100"], ["--what"]):
+        for wrong in (["--mode", "none"], ["--batch", "0"], ["--width", "100"], ["--what"],
+                      ["--batch", "4", "--at-once", "5"], ["--products", "mine"], ["--inputs", "none"]):
             done = subprocess.run([DECODE, *wrong], capture_output=True, check=False)
             self.assertEqual(done.returncode, 2, wrong)
             self.assertTrue(done.stderr)

@@ -95,8 +95,12 @@ static void body(void)
         decode_linear(work, rows);
     else if (kernel == ATTEND)
         decode_attend(work);
-    else
+    else if (kernel == CHOOSE)
         decode_choose(work);
+    else if (kernel == GELU)
+        decode_gelu(work);
+    else
+        decode_take(work);
     threads[threadIdx.x].is = ENDED;
 }
 
@@ -139,7 +143,7 @@ static void run_block(unsigned n)
 /* As cuda.c launches them. */
 static void run_kernel(enum kernel k, unsigned blocks, unsigned n, const struct work *w)
 {
-    static const unsigned of_block[KERNELS] = {128, 32, 256, 256, 256};
+    static const unsigned of_block[KERNELS] = {128, 32, 256, 256, 256, 256, 256};
     const unsigned blocks_y = k == LINEAR ? (n + 7) / 8 : n;
     kernel = k;
     work = *w;
@@ -298,13 +302,40 @@ static void choice(void **unused)
     }
 }
 
+static void after_a_product(void **unused)
+{
+    for (int i = 0; i < 3; i++) {
+        struct work w = work_of(0, i == 0 ? 20 : i == 1 ? 256 : IN_MAX - 3);
+        fill_inputs();
+        run_both(GELU, (unsigned)(w.out + 255) / 256, w);
+        same(y[0], y[1], ROWS_MAX * IN_MAX);
+    }
+}
+
+static void inputs_from_the_host(void **unused)
+{
+    for (int n = 255; n < 515; n += 129) {
+        const struct work w = {.x = at(x), .out = n};
+        fill_inputs();
+        for (int i = 0; i < 2; i++) {
+            struct work to = w;
+            to.y = at(y[i]);
+            if (i == 0)
+                assert_int_equal(cpu.launch(NULL, TAKE, (unsigned)(n + 255) / 256, 1, &to), 0);
+            else
+                run_kernel(TAKE, (unsigned)(n + 255) / 256, 1, &to);
+            assert_memory_equal(y[i], x, (size_t)n * sizeof(*x));
+            assert_memory_not_equal(y[i] + n, x + n, sizeof(*x));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embed_and_norm),
-        cmocka_unit_test(linear_layers),
-        cmocka_unit_test(attention),
-        cmocka_unit_test(choice),
+        cmocka_unit_test(embed_and_norm),  cmocka_unit_test(linear_layers),
+        cmocka_unit_test(attention),       cmocka_unit_test(choice),
+        cmocka_unit_test(after_a_product), cmocka_unit_test(inputs_from_the_host),
     };
     cpu_open(&cpu);
     return cmocka_run_group_tests(tests, NULL, NULL);
