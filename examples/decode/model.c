@@ -61,16 +61,17 @@ static int fill(struct model *m, size_t at, size_t n, uint64_t *seed)
 {
     struct device *d = m->device;
     uint16_t *v = malloc(n * WEIGHT_BYTES);
-    float *wide = malloc(n * WIDE_BYTES);
+    float *wide = m->wide ? malloc(n * WIDE_BYTES) : NULL;
     const float scale = sqrtf(12.0f / (float)m->s.width);
-    int r = v && wide ? 0 : -1;
+    int r = v && (wide || !m->wide) ? 0 : -1;
     for (size_t i = 0; r == 0 && i < n; i++) {
         v[i] = to_bfloat16(((float)(next_random(seed) >> 40) / (1 << 24) - 0.5f) * scale);
-        wide[i] = from_bfloat16(v[i]);
+        if (wide)
+            wide[i] = from_bfloat16(v[i]);
     }
     if (r == 0)
         r = d->write(d->stream, m->embedding + at * WEIGHT_BYTES, v, n * WEIGHT_BYTES);
-    if (r == 0 && m->wide)
+    if (r == 0 && wide)
         r = d->write(d->stream, m->wide + at * WIDE_BYTES, wide, n * WIDE_BYTES);
     r = r ? r : d->wait(d->stream);
     free(v);

@@ -6,10 +6,8 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
-GRID = os.path.join(os.path.dirname(__file__), "../../examples/decode/grid.py")
 DECODE, STAND_IN = sys.argv[1:3]
 del sys.argv[1:3]
 GPU = dict(os.environ, LD_LIBRARY_PATH=STAND_IN, ASAN_OPTIONS="detect_leaks=0")
@@ -81,28 +79,6 @@ class Decode(unittest.TestCase):
         self.assertEqual(len(digests), 1)
         other = runs("--batch", "3", "--mode", "all", "--tokens", "15")[0]["digest"]
         self.assertNotIn(other, digests)
-
-    def grid(self, *more):
-        with tempfile.TemporaryDirectory() as folder:
-            out = folder + "/grid.json"
-            done = subprocess.run([sys.executable, GRID, DECODE, "--batches", "1,3", "--schedule-us", "0,1",
-                                   "--tokens", "4", "--together", "4", "--out", out, *more, "--", *SMALL[:-5]],
-                                  capture_output=True, text=True, timeout=200, check=False)
-            with open(out, encoding="ascii") as f:
-                return done, json.load(f)
-
-    def test_grid(self):
-        done, result = self.grid()
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue(result["company"]["same"])
-        self.assertEqual([(c["batch"], c["schedule_us"], len(c["runs"])) for c in result["cells"]],
-                         [(1, 0, 5), (3, 0, 5), (1, 1, 5), (3, 1, 5)])
-        self.assertEqual([p["way"] for p in result["prefill"]], ["eager", "padded", "exact"])
-        self.assertEqual(len(done.stdout.splitlines()), 3 + 4 * 5)
-
-    def test_grid_without_time(self):
-        done, result = self.grid("--seconds", "0")
-        self.assertEqual((done.returncode, len(result["left_out"]), result["cells"]), (1, 4, []))
 
     def test_usage(self):
         for wrong in (["--mode", "none"], ["--batch", "0"], ["--width", "100"], ["--what"],
