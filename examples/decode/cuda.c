@@ -47,6 +47,7 @@ static void *functions[KERNELS];
 static int device_number;
 
 #define NON_BLOCKING 1
+#define DEVICE_MAP   2
 
 static int load_driver(void)
 {
@@ -92,7 +93,7 @@ static void cuda_release(struct device *d, uint64_t address)
 static void *cuda_host(size_t bytes)
 {
     void *p;
-    return checked(cu.host(&p, bytes, 0), "cuMemHostAlloc") ? NULL : p;
+    return checked(cu.host(&p, bytes, DEVICE_MAP), "cuMemHostAlloc") ? NULL : p;
 }
 
 static void cuda_host_release(void *p)

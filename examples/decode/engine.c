@@ -214,8 +214,8 @@ static int open_inputs(struct engine *e)
     /* Before the first step all rows are empty. One step of them loads the kernels, and graphs are
      * made of such. */
     memset(e->inputs[0].position, 0xff, rows * sizeof(*p));
-    if (d->write(d->stream, m->position, e->inputs[0].position, rows * sizeof(*p)) ||
-        model_step(m, d->stream, (unsigned)rows) || d->wait(d->stream))
+    if (bring_inputs(e, d->stream, &e->inputs[0]) || model_step(m, d->stream, (unsigned)rows) ||
+        d->wait(d->stream))
         return -EIO;
     return 0;
 }

@@ -128,9 +128,9 @@ class Grid:
         result = {"gpu": "", "driver": driver(), "date": datetime.date.today().isoformat(),
                   "shows": "examples/decode/grid.py: a decoder in five modes", "company": self.company(),
                   "graph_cost": self.graph_cost(), "products": self.products(), "inputs": self.inputs()}
+        result["prefill"] = self.prefill()
         cells = [self.cell(batch, us) for us in self.args.schedule_us for batch in self.args.batches]
         result["cells"] = [c for c in cells if c]
-        result["prefill"] = self.prefill()
         result["left_out"] = self.left_out
         result["gpu"] = result["cells"][0]["device"] if result["cells"] else ""
         return result
