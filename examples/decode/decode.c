@@ -116,11 +116,15 @@ static double ratio(double part, double of)
     return of > 0 ? part / of : 0;
 }
 
-/* Of the scheduling that a step was long enough for, what the GPU did not wait for. */
-static double long_hidden(const struct run *r)
+/* Of the scheduling that a step was long enough for, what the GPU did not wait for; and the part of
+ * its time that it waited. */
+static void print_long(const struct run *r)
 {
     const double shown = ratio(r->long_idle_us, r->long_schedule_us);
-    return r->long_steps && shown < 1 ? 1 - shown : 0;
+    printf("\"long_steps\": %llu, ", (unsigned long long)r->long_steps);
+    if (r->long_steps)
+        printf("\"long_hidden\": %.4f, \"long_idle\": %.4f, ", shown < 1 ? 1 - shown : 0,
+               ratio(r->long_idle_us, r->long_idle_us + r->long_gpu_us));
 }
 
 /* differ: requests with other tokens than alone; negative: not known. */
@@ -136,9 +140,7 @@ static void print_json(const struct model *m, const struct mode *mode, const str
            (unsigned long long)r->steps, r->seconds * 1e6 / steps, r->cpu_us / steps,
            r->thread_us / steps, r->wait_us / steps, r->gpu_us / steps,
            ratio(r->hidden_us, r->cpu_us), ratio(r->idle_us, gpu), (unsigned long long)r->surplus);
-    printf("\"long_steps\": %llu, \"long_hidden\": %.4f, \"long_idle\": %.4f, ",
-           (unsigned long long)r->long_steps, long_hidden(r),
-           ratio(r->long_idle_us, r->long_idle_us + r->long_gpu_us));
+    print_long(r);
     if (differ >= 0)
         printf("\"differ_from_alone\": %d, ", differ);
     printf("\"kernels\": %d, \"launch_p50_us\": %.2f, \"launch_p99_us\": %.2f, "

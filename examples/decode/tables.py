@@ -38,7 +38,7 @@ def modes(result):
                      for k in ("launch_p50_us", "launch_p99_us", "inputs_p50_us", "inputs_p99_us")]
             rows.append((batch, ms(us), r["mode"], *times, *calls, percent(r["hidden"]), percent(r["gpu_idle"]),
                          f"{r['long_steps']} of {r['steps']}" if "long_steps" in r else "",
-                         percent(r.get("long_hidden")), percent(r.get("long_idle"))))
+                         percent(r.get("long_hidden") if us else None), percent(r.get("long_idle"))))
     table("Modes. Long: steps that the GPU needs longer for than the CPU to schedule the next one.", head, rows)
 
 

@@ -54,7 +54,12 @@ class Decode(unittest.TestCase):
     def test_long_steps(self):
         for r in runs("--device", "cuda", "--batch", "4", "--schedule-us", "5000", "--tokens", "2", env=GPU):
             # the stand-in's microseconds are things that ran: no step has so many
-            self.assertEqual((r["long_steps"], r["long_hidden"], r["long_idle"]), (0, 0, 0))
+            self.assertEqual((r["long_steps"], "long_hidden" in r, "long_idle" in r), (0, False, False))
+        for r in runs("--device", "cuda", "--batch", "4", "--tokens", "2", env=GPU):
+            # they are longer than it takes to schedule them, unless this machine is busy
+            self.assertLessEqual(r["long_steps"], r["steps"])
+            if r["long_steps"]:
+                self.assertTrue(0 <= r["long_hidden"] <= 1 and 0 < r["long_idle"] < 1, r)
 
     def test_prefill(self):
         _, by_power, by_length = report("--device", "cuda", "--mode", "eager", "--batch", "12", "--prefill", "100",
