@@ -53,6 +53,17 @@ class Engine:
         self.model, self.requests, self.at_once, self.schedule_us = model, requests, at_once, schedule_us
         self.waiting, self.running, self.slots = list(requests), [], list(range(2 * model.batch))
         self.loop = None
+        # Of steps that the GPU needs longer for than the CPU to schedule the next one; microseconds.
+        self.before, self.long_steps, self.long_gpu, self.long_idle, self.long_schedule = 0, 0, 0, 0, 0
+
+    def count_times(self, step):
+        """The step was scheduled while the one before it ran: was that long enough?"""
+        if self.before > step.scheduled_us:
+            self.long_steps += 1
+            self.long_gpu += self.before
+            self.long_idle += step.idle_us
+            self.long_schedule += step.scheduled_us
+        self.before = step.gpu_us
 
     def choose(self, number, add):
         """The rows of a step."""
@@ -104,9 +115,11 @@ class Engine:
         futures = cede_step.Futures(4096 if model.batch < 512 else 65536, gpu=model.gpu)
 
         def schedule(step):
+            begin = time.perf_counter()
             step.rows = self.choose(step.number, self.loop.add)
             if step.rows:
                 model.write(step.lane, step.rows)
+            step.scheduled_us = 1e6 * (time.perf_counter() - begin)
             return bool(step.rows)
 
         def launch(step):
@@ -119,6 +132,7 @@ class Engine:
         def finish(step):
             if step.error:
                 raise OSError(-step.error, os.strerror(-step.error))
+            self.count_times(step)
             for r, row, token, surplus in zip(step.requests, step.rows, step.results, step.surplus):
                 if not surplus:
                     r.take(row[1], token)
@@ -248,7 +262,11 @@ def run(model, args, mode, at_once):
     if s:
         cpu_us = s.schedule_us + s.launch_us + s.finish_us
         result.update(cpu_us=cpu_us / steps, gpu_us=s.gpu_us / steps, surplus=s.surplus,
-                      hidden=s.hidden_us / max(1, cpu_us), gpu_idle=s.idle_us / max(1, s.gpu_us + s.idle_us))
+                      hidden=s.hidden_us / max(1, cpu_us), gpu_idle=s.idle_us / max(1, s.gpu_us + s.idle_us),
+                      long_steps=engine.long_steps)
+        if engine.long_steps:
+            result.update(long_hidden=max(0, 1 - engine.long_idle / engine.long_schedule),
+                          long_idle=engine.long_idle / (engine.long_gpu + engine.long_idle))
     return requests, result
 
 

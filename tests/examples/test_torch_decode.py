@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+import types
 import unittest
+import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
@@ -123,6 +125,23 @@ class TorchDecode(unittest.TestCase):
             surplus.append(result["surplus"])
             self.assertGreater(result["hidden"], 0)
         self.assertEqual(surplus, sorted(set(surplus)))
+
+    def test_times_of_steps(self):
+        for gpu in (True, False):
+            steps = []
+            with unittest.mock.patch.object(torch_decode.Engine, "count_times", lambda _, step, to=steps: to.append(step)):
+                result = run("overlap", gpu=gpu)[1]
+            self.assertEqual(len(steps), result["steps"])
+            self.assertEqual(sum(s.gpu_us > 0 for s in steps), len(steps) if gpu else 0)
+            self.assertAlmostEqual(sum(s.gpu_us for s in steps), result["gpu_us"] * len(steps), delta=len(steps))
+            self.assertTrue(all(s.scheduled_us > 0 for s in steps))
+
+    def test_long_steps(self):
+        engine = torch_decode.Engine(Model(4, False), [], 4)
+        step = types.SimpleNamespace
+        for scheduled, gpu, idle in ((50, 100, 0), (90, 80, 10), (90, 100, 30), (80, 100, 6)):  # long: before 2 and 4
+            engine.count_times(step(scheduled_us=scheduled, gpu_us=gpu, idle_us=idle))
+        self.assertEqual((engine.long_steps, engine.long_gpu, engine.long_idle, engine.long_schedule), (2, 200, 16, 170))
 
     def test_report(self):
         args = torch_decode.options().parse_args(["--requests", "8", "--batch", "4", "--tokens", "8"])
