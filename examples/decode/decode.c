@@ -120,10 +120,10 @@ static double ratio(double part, double of)
  * its time that it waited. */
 static void print_long(const struct run *r)
 {
-    const double shown = ratio(r->long_idle_us, r->long_schedule_us);
+    const double exposed = ratio(r->long_idle_us, r->long_schedule_us);
     printf("\"long_steps\": %llu, ", (unsigned long long)r->long_steps);
     if (r->long_steps)
-        printf("\"long_hidden\": %.4f, \"long_idle\": %.4f, ", shown < 1 ? 1 - shown : 0,
+        printf("\"long_hidden\": %.4f, \"long_idle\": %.4f, ", exposed < 1 ? 1 - exposed : 0,
                ratio(r->long_idle_us, r->long_idle_us + r->long_gpu_us));
 }
 
