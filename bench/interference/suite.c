@@ -303,6 +303,27 @@ static bool good(const struct score *s, double within)
     return false;
 }
 
+static bool chosen(const struct stage *stage, const struct experiment *e, const char *only)
+{
+    return strncmp(e->name, only, strlen(only)) == 0 && (!e->apart || stage->part_sms);
+}
+
+static bool any_chosen(const struct stage *stage, const char *only)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(experiments); i++)
+        if (chosen(stage, &experiments[i], only))
+            return true;
+    fprintf(
+        stderr,
+        "bench_interference: --only %s: no experiment here has a name that begins so; use one of\n",
+        only);
+    for (size_t i = 0; i < ARRAY_SIZE(experiments); i++)
+        if (chosen(stage, &experiments[i], "") &&
+            (i == 0 || strcmp(experiments[i - 1].name, experiments[i].name) != 0))
+            fprintf(stderr, "  %s\n", experiments[i].name);
+    return false;
+}
+
 static void run_all(const struct stage *stage, const char *only, json_t *all,
                     struct score scores[2])
 {
@@ -310,7 +331,7 @@ static void run_all(const struct stage *stage, const char *only, json_t *all,
         const struct experiment *e = &experiments[i];
         const struct contender pair[2] = {on(stage, e, 0), on(stage, e, 1)};
         struct met m;
-        if (strncmp(e->name, only, strlen(only)) != 0 || (e->apart && !stage->part_sms))
+        if (!chosen(stage, e, only))
             continue;
         stage->meet(stage, pair, e->apart, &m);
         struct interference p = predict(&stage->shape, m.k);
@@ -358,6 +379,8 @@ int main(int argc, char **argv)
             *(c == 'j' ? &path : &only) = optarg;
     }
     (soft ? stage_chip : stage_gpu)(&stage);
+    if (!any_chosen(&stage, only))
+        return 2;
     print_head(&stage);
     json_t *all = json_array();
     run_all(&stage, only, all, scores);
