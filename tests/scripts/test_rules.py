@@ -33,6 +33,7 @@ class Tree(unittest.TestCase):
         self.rules = load()
         self.rules.TOP = self.top
         self.rules.PURE = []
+        self.versions, self.rules.VERSIONS = self.rules.VERSIONS, {}
         self.rules.TABLES, self.rules.MAY_BE_MUTUAL, self.rules.COMMON_STATICS = {}, {}, {}
         self.rules.FILE_LINES, self.rules.FUNCTION_LINES = 20, 5
 
@@ -116,6 +117,22 @@ class Texts(Tree):
                    src__lib__c_c="const struct t table = {\n" + "    1,\n" * 9 + "};\n",
                    tests__lib__d_c="static __attribute__((format(printf, 1, 2))) void third(char *f)\n" + body)
         self.expect(["src/lib/a.c:8: second() has 6 lines", "tests/lib/d.c:3: third() has 6 lines"])
+
+    def test_protocol_versions(self):
+        self.rules.VERSIONS = self.versions
+        h, py = "#define SOFT_VERSION           0x73670006U\n", "\nVERSION = 0x7367000%d\n"
+        os.makedirs(os.path.join(self.top, "bench/programs"))
+
+        def python(text):
+            with open(os.path.join(self.top, "bench/programs/softgpu.py"), "w", encoding="utf-8") as f:
+                f.write(text)
+        self.write(src__device__soft__proto_h=h)
+        python(py % 6)
+        self.expect([])
+        python(py % 5)
+        self.expect(["differ|proto.h has 0x73670006|softgpu.py has 0x73670005"])
+        python("")
+        self.expect(["softgpu.py: no protocol version"])
 
     def test_static_names(self):
         f = "static int %s(void)\n{\n}\n"
