@@ -457,6 +457,26 @@ static void test_joins_idle(void **state)
         assert_told(f, job[i], v[i].together);
 }
 
+/* One that was still starting when it was measured is told soon after it begins to work. */
+static void test_starts_late(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[2];
+    uint32_t job[2];
+    unsigned held[2] = {0};
+    static const struct program v[] = {{CLASS_BATCH, PART_FP32, 0.7, true},
+                                       {CLASS_BATCH, PART_TENSOR_FP16, 0.6, true}};
+    begin(f, p, job, v, 2);
+    struct mock_group *g = mock_compute(&f->d, p[1], 0), had = *g;
+    memset(g->uses, 0, sizeof(g->uses));
+    watch(f, job, 2, 8000, held);
+    assert_false(view(f, job[1]).speed_told);
+    memcpy(g->uses, had.uses, sizeof(g->uses));
+    watch(f, job, 2, 9000, held);
+    for (int i = 0; i < 2; i++)
+        assert_told(f, job[i], v[i].together);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {T(test_told),
@@ -475,6 +495,7 @@ int main(void)
                                        T(test_full_experience),
                                        T(test_experience_ends),
                                        T(test_idle),
-                                       T(test_joins_idle)};
+                                       T(test_joins_idle),
+                                       T(test_starts_late)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@
 #define NOTHING     0.003 /* of all parts together: it did not work */
 #define MISFIT      4.0
 #define MISFITS_MAX 10
+#define MISFITS_NEW 3 /* where one did nothing when it was measured: it was starting */
 #define BLIND_MAX   5
 
 static bool has_group_on(const struct model *m, const struct job *j, unsigned d)
@@ -246,8 +247,11 @@ static struct space_job space_terms(const struct model *m, const struct speeds_g
 /* They do something else than when they were alone, or one works that did nothing then. */
 static void see_misfit(const struct model *m, struct speeds_gpu *g, bool fits)
 {
+    unsigned most = MISFITS_MAX;
+    for (uint32_t i = 0; i < g->n; i++)
+        most = has_profile(&m->jobs[g->jobs[i]].speed) ? most : MISFITS_NEW;
     g->misfits = fits ? 0 : g->misfits + 1;
-    if (g->misfits < MISFITS_MAX || m->now < g->profile_at)
+    if (g->misfits < most || m->now < g->profile_at)
         return;
     for (uint32_t i = 0; i < g->n; i++)
         m->jobs[g->jobs[i]].speed.known = false;
