@@ -106,6 +106,7 @@ struct enrolled {
     struct error unplaced;           /* why no GPUs are chosen for it; "": they are, or need not */
     json_t *reply;                   /* to the request; NULL: not accepted */
     bool pool_wanted, pool_possible; /* by its configuration; on its devices */
+    bool pool_loses;                 /* it did less in it, beside what is in it now */
 };
 
 /* The command's last path component, made into a valid name. */
@@ -256,6 +257,7 @@ static void take_pool(struct enrolled *e, const json_t *reply)
     const json_t *pool = json_object_get(reply, "pool");
     e->pool_wanted = json_is_true(json_object_get(pool, "wanted"));
     e->pool_possible = json_is_true(json_object_get(pool, "possible"));
+    e->pool_loses = json_is_true(json_object_get(pool, "loses"));
 }
 
 /* Makes this process a job. */
@@ -447,6 +449,13 @@ static int run_pool(const struct options *o, const struct enrolled *e, struct po
     struct error err = {""};
     if (!o->pool && (!e->pool_wanted || o->request.preempt == PREEMPT_BLOCK))
         return 0;
+    if (e->pool_loses && !o->strict && !o->sm_percent && !o->request.min_speed) {
+        cli_error(
+            "'%s' takes turns instead of joining the pool: beside what runs there now it did less, "
+            "the last time; --strict joins nevertheless",
+            o->request.name);
+        return 0;
+    }
     int r = e->pool_possible ? pool_join(pool, o->sm_percent, &err)
                              : error_set(&err, -ENOTSUP,
                                          "the GPU is in MIG mode, reserved for one process "

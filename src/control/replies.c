@@ -313,15 +313,16 @@ void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct cal
         json_object_set_new(reply, "unmanaged_more", json_integer(more));
 }
 
-void reply_add_pool(json_t *reply, struct device_driver *d, bool wanted)
+void reply_add_pool(json_t *reply, struct device_driver *d, bool wanted, bool loses)
 {
     bool possible = false;
     for (unsigned i = 0; i < d->ops->gpus(d); i++) {
         struct gpu_info g;
         possible |= d->ops->info(d, i, &g) == 0 && (g.caps & GPU_CAP_POOL);
     }
-    json_object_set_new(reply, "pool",
-                        json_pack("{s:b, s:b}", "wanted", wanted, "possible", possible));
+    json_object_set_new(
+        reply, "pool",
+        json_pack("{s:b, s:b, s:b}", "wanted", wanted, "possible", possible, "loses", loses));
 }
 
 /* Slots are reused and numbers are not, so pages go by number: a job that comes or goes between two

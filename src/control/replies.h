@@ -21,7 +21,7 @@ json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who
 void reply_add_unmanaged(json_t *reply, const struct engine *e, const struct caller *who);
 /* For a program that is about to run: whether the configuration wants it in a pool, and whether
  * there may be one. */
-void reply_add_pool(json_t *reply, struct device_driver *d, bool wanted);
+void reply_add_pool(json_t *reply, struct device_driver *d, bool wanted, bool loses);
 json_t *reply_policy(const struct engine *e);
 json_t *policies_json(void); /* [{"name":, "summary":}, ...] */
 /* "laxity, edf, ..."; returns buf. */

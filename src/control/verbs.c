@@ -507,7 +507,8 @@ static json_t *steered(struct verb *v, const struct engine *e)
         const struct rule_list *l = v->verbs->rules;
         reply_add_unmanaged(reply, e, &v->who);
         reply_add_pool(reply, engine_driver(e),
-                       l && l->pool_batch && t->view.job.class == CLASS_BATCH);
+                       l && l->pool_batch && t->view.job.class == CLASS_BATCH,
+                       engine_loses_in_space(e, t->slot));
     }
     return reply;
 }

@@ -128,6 +128,8 @@ bool engine_searching(const struct engine *e);
 uint32_t engine_job_with(const struct engine *e, pid_t pid);
 uint32_t engine_job_of(const struct engine *e, pid_t pid);
 uint32_t engine_job_by_number(const struct engine *e, uint64_t number);
+/* See speeds_lose(). */
+bool engine_loses_in_space(const struct engine *e, uint32_t slot);
 bool engine_user_full(const struct engine *e, uid_t account);
 unsigned engine_jobs(const struct engine *e); /* how many */
 

@@ -19,6 +19,11 @@ uint32_t engine_job_by_number(const struct engine *e, uint64_t number)
     return model_job_by_number(&e->model, number);
 }
 
+bool engine_loses_in_space(const struct engine *e, uint32_t slot)
+{
+    return speeds_lose(&e->speeds, &e->model, slot);
+}
+
 bool engine_user_full(const struct engine *e, uid_t account)
 {
     return model_user_full(&e->model, account);

@@ -6,7 +6,7 @@
 
 #define TRIAL     5U   /* windows */
 #define GAIN      0.97 /* turns give 0.93 to 1.0 in sum: each switch costs, and gaps are filled */
-#define FAIR      0.5  /* of a job's turns */
+#define FAIR      0.66 /* of a job's turns */
 #define TURN_NS   1000000000U
 #define PERIOD_NS 500000000U /* a whole number of them is a window */
 #define LEAST     0.05       /* of the time, of those that others are protected from */

@@ -1,7 +1,7 @@
 /* Who of the jobs that share a GPU in space runs now. They run together as long as that gains: for
  * TRIAL windows it is looked at how fast each goes (speeds.h). Where all of them together do less
- * than they would in turns, or one is left with less than half of its turns, they take turns, by
- * weight, and try again from time to time, more and more rarely.
+ * than they would in turns, or one is left with less than two thirds of its turns, they take turns,
+ * by weight, and try again from time to time, more and more rarely.
  *
  * A job may have a speed that it is to keep. Then the others, those without one, run only for a
  * part of each PERIOD, as long as leaves it that.

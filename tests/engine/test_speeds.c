@@ -249,6 +249,24 @@ static bool take_turns_within(struct fixture *f, uint32_t job, unsigned ms)
     return view(f, job).speed_turns;
 }
 
+/* One like the second is to stay out while the first is there alone. */
+static void stays_out(struct fixture *f, const uint32_t job[2])
+{
+    pid_t p;
+    programs(f, &p, 1, 2);
+    mock_compute(&f->d, p, 0);
+    uint32_t like = add(f, p, CLASS_BATCH);
+    assert_false(engine_loses_in_space(f->m, like)); /* three of them are not two */
+    pause_job(f, job[1], true);
+    assert_true(engine_loses_in_space(f->m, like));
+    pause_job(f, job[0], true);
+    assert_false(engine_loses_in_space(f->m, like));
+    pause_job(f, job[0], false);
+    pause_job(f, job[1], false);
+    end(f, p);
+    ticks(f, 100);
+}
+
 /* What a killed daemon has learned the next one knows, until they gain. */
 static void test_experience(void **state)
 {
@@ -263,6 +281,7 @@ static void test_experience(void **state)
     begin(f, p, job, v, 2);
     assert_false(take_turns_within(f, job[0], 5000)); /* two profiles, and five windows */
     assert_true(take_turns_within(f, job[0], 5000));
+    stays_out(f, job);
     crash_and_undo(f);
     for (int known = 1; known >= 0; known--) {
         start(f, "priority", NULL);

@@ -1,6 +1,7 @@
-/* Which programs, by users and arguments, did less together than in turns: so that they need not
- * lose that time again, they begin with turns the next time (sched/space.h), and are tried again
- * as ever. Kept in a small file in the daemon's directory, and forgotten after a week. */
+/* Which programs, by users, names and arguments, did less together than in turns: so that they need
+ * not lose that time again, the next time one of them does not join the others in a pool, or they
+ * begin with turns there (sched/space.h) and are tried again as ever. Kept in a small file in the
+ * daemon's directory, and forgotten after a week. */
 #ifndef CEDE_ENGINE_OBSERVE_EXPERIENCE_H
 #define CEDE_ENGINE_OBSERVE_EXPERIENCE_H
 

@@ -365,6 +365,24 @@ static uint64_t take_turns(struct model *m, struct speeds_gpu *g, unsigned d)
     return wake;
 }
 
+bool speeds_lose(const struct speeds *s, const struct model *m, uint32_t slot)
+{
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        uint32_t jobs[SPEED_JOBS], n = 0;
+        for_each_job (m, j) {
+            if (j->is_client && !j->rec.paused && j->rec.class == CLASS_BATCH &&
+                j->rec.uid == m->jobs[slot].rec.uid && n < SPEED_JOBS && has_group_on(m, j, d))
+                jobs[n++] = model_job_slot(m, j);
+        }
+        if (!n || n == SPEED_JOBS)
+            continue;
+        jobs[n++] = slot;
+        if (experience_has(&s->experience, experience_key(m, jobs, n), m->now))
+            return true;
+    }
+    return false;
+}
+
 uint64_t speeds_due(struct speeds *s, struct model *m)
 {
     uint64_t next = TIME_NEVER;

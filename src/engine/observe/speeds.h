@@ -42,4 +42,8 @@ struct speeds {
 /* Looks at what is due; returns when the next is. */
 uint64_t speeds_due(struct speeds *s, struct model *m);
 
+/* Whether this job, together with those of its user that share a GPU in space now, did less the
+ * last time than they would in turns. */
+bool speeds_lose(const struct speeds *s, const struct model *m, uint32_t slot);
+
 #endif
