@@ -1,7 +1,7 @@
 """Pairs of the programs of speeds.py under a ceded of its own, in turns and in a pool: how fast each of a pair
 goes by its own count, relative to alone, what `cede ps` says of it (SPEED), whether the pool lets them run
-together or in turns, and what ceded takes of a core. For an NVIDIA GPU from Hopper on that nobody else uses,
-root, and PyTorch.
+together or in turns, and what ceded takes of a core. One that was better off with turns is started again: it
+should stay out of the pool. For an NVIDIA GPU from Hopper on that nobody else uses, root, and PyTorch.
 
 usage: pools.py CEDE FILE [SECONDS]     writes FILE after so many seconds at most (default 400)
 """
@@ -19,11 +19,11 @@ PAIRS = (
     ("resnet_training", "small_inference"), ("resnet_training", "transformer_training"),
     ("resnet_training", "product_bf16"), ("small_inference", "decoding"), ("resnet_training", "stencil_fp64"),
     ("small_inference", "product_bf16"), ("product_bf16", "stencil_fp64"), ("resnet_training", "decoding"),
-    ("transformer_training", "decoding"), ("copy", "product_fp32"), ("small_inference", "transformer_training"),
-    ("product_fp64", "copy"), ("stencil_fp64", "decoding"), ("product_fp32", "product_fp64"),
+    ("transformer_training", "decoding"), ("small_inference", "transformer_training"),
+    ("stencil_fp64", "decoding"), ("small_inference", "stencil_fp64"),
 )
 START_S, ALONE_S, TURNS_S, DECIDE_S, POOL_S, LOOK_S = 150, 2, 4, 10, 6, 1
-KINDS = list(speeds.KINDS)
+KINDS = sorted({kind for pair in PAIRS for kind in pair})
 
 
 class Jobs:
@@ -34,30 +34,43 @@ class Jobs:
         with open(page, "wb") as f:
             f.write(bytes(mmap.PAGESIZE))
         self.counts = mmap.mmap(os.open(page, os.O_RDWR), mmap.PAGESIZE)
-        self.cede, self.names = cede, [f"{name}-{kind}" for kind in KINDS]
-        self.programs = [
-            subprocess.Popen([cede, "run", "-q", "-c", "batch", "-n", job, *options, "--", sys.executable,
-                              os.path.abspath(speeds.__file__), "--program", kind, page, str(i)],
-                             stdout=subprocess.DEVNULL)
-            for i, (kind, job) in enumerate(zip(KINDS, self.names))]
+        self.cede, self.names, self.page, self.options = cede, [f"{name}-{kind}" for kind in KINDS], page, options
+        self.programs = [self.start(i) for i in range(len(KINDS))]
+
+    def start(self, i):
+        return subprocess.Popen(
+            [self.cede, "run", "-q", "-c", "batch", "-n", self.names[i], *self.options, "--", sys.executable,
+             os.path.abspath(speeds.__file__), "--program", KINDS[i], self.page, str(i)], stdout=subprocess.DEVNULL)
+
+    def await_steps(self, which, before=0):
         end = time.monotonic() + START_S
-        while min(self.count(range(len(KINDS)))) < 3:
-            if time.monotonic() > end or any(p.poll() is not None for p in self.programs):
-                raise RuntimeError(f"{name}: not all programs started")
+        while min(self.count(which)) < before + 3:
+            if time.monotonic() > end or any(self.programs[i].poll() is not None for i in which):
+                raise RuntimeError("not all programs started")
             time.sleep(0.2)
-        self.verb("pause", range(len(KINDS)))
+
+    def start_again(self, i):
+        """Ends it, which is paused, and starts it anew."""
+        self.verb("resume", [i])
+        self.programs[i].terminate()
+        self.programs[i].wait(30)
+        self.counts[8 * i:8 * i + 8] = bytes(8)
+        self.programs[i] = self.start(i)
+        self.await_steps([i])
+        self.verb("pause", [i])
 
     def count(self, which):
         return [int.from_bytes(self.counts[8 * i:8 * i + 8], "little") for i in which]
 
     def verb(self, verb, which):
-        subprocess.run([self.cede, verb, *(self.names[i] for i in which)], check=True, timeout=60)
+        subprocess.run([self.cede, verb, *(self.names[i] for i in which)], check=True, timeout=60,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def told(self, which):
         """The jobs' `mps`, as `cede ps` has it."""
         out = subprocess.run([self.cede, "ps", "--json"], check=True, capture_output=True, timeout=60).stdout
         jobs = {j["name"]: j.get("mps") or {} for j in json.loads(out)["jobs"]}
-        return [jobs[self.names[i]] for i in which]
+        return [jobs.get(self.names[i], {}) for i in which]
 
     def run(self, which, settle, seconds):
         """Steps a second of each in the last of these seconds, and what was told every LOOK_S of them."""
@@ -107,12 +120,43 @@ def measure(ceded, modes, end):
         pairs.append({
             "programs": [speeds.KINDS[k] for k in kinds], "turns": relative(turns, alone["turns"], which),
             "pool": relative(pool, alone["pool"], which), "told": [mean_told(seen, i) for i in (0, 1)],
-            "takes_turns": any(m.get("turns") for m in seen[-1]), "ceded_core": round(used / took, 5),
-            "seen": [[[m.get("speed"), m.get("speed_error")] for m in s] for s in seen]})
+            "takes_turns": any(m.get("turns") for m in seen[-1]), "ceded_core": round(used / took, 5)})
         p = pairs[-1]
         print(f"{' + '.join(p['programs']):52} turns {sum(p['turns']):.2f}  pool {sum(p['pool']):.2f} {p['pool']}"
               f"{' (in turns)' if p['takes_turns'] else ''}  told {p['told']}  ceded {p['ceded_core']:.2%}", flush=True)
     return alone, pairs
+
+
+def again(jobs, alone, pair):
+    """The second of a pair that took turns, started once more while the first is in the pool."""
+    which = [KINDS.index(k) for k in kinds_of(pair)]
+    jobs.verb("resume", which[:1])
+    jobs.start_again(which[1])
+    jobs.verb("pause", which[:1])
+    rates, seen = jobs.run(which, 2, POOL_S)
+    out = {"programs": pair["programs"], "speeds": relative(rates, alone, which), "in_pool": bool(seen[-1][1])}
+    print(f"{' + '.join(out['programs']):52} again: {sum(out['speeds']):.2f} {out}", flush=True)
+    return out
+
+
+def kinds_of(pair):
+    return [next(k for k, name in speeds.KINDS.items() if name == p) for p in pair["programs"]]
+
+
+def quiet(ceded, jobs, seconds=8):
+    """What ceded takes of a core while nothing runs, and while two share the GPU and nobody asks."""
+    used = []
+    for which in ((), (0, 1)):
+        if which:
+            jobs.verb("resume", which)
+            time.sleep(DECIDE_S)
+        before = processor_s(ceded)
+        time.sleep(seconds)
+        used.append(round((processor_s(ceded) - before) / seconds, 5))
+        if which:
+            jobs.verb("pause", which)
+    print(f"ceded, of a core: {used[0]:.2%} with all paused, {used[1]:.2%} with two in a pool", flush=True)
+    return used
 
 
 def main():
@@ -127,7 +171,14 @@ def main():
             time.sleep(2)
             for name, options in (("turns", ()), ("pool", ("--pool",))):
                 modes[name] = Jobs(cede, folder, name, *options)
-            alone, pairs = measure(ceded.pid, modes, end)
+            for jobs in modes.values():
+                jobs.await_steps(range(len(KINDS)))
+            for jobs in modes.values():
+                jobs.verb("pause", range(len(KINDS)))
+            core = quiet(ceded.pid, modes["pool"])
+            alone, pairs = measure(ceded.pid, modes, end - 50)
+            lost = [p for p in pairs if p["takes_turns"]]
+            started_again = again(modes["pool"], alone["pool"], lost[0]) if lost else None
             counters = speeds.Counters()
             gpu, driver = counters.text("nvmlDeviceGetName"), counters.text("nvmlSystemGetDriverVersion")
         finally:
@@ -140,7 +191,8 @@ def main():
     with open(path, "w", encoding="utf-8") as f:
         json.dump({"gpu": gpu, "driver": driver, "date": time.strftime("%Y-%m-%d"), "shows": shows,
                    "alone_steps_per_s": {m: dict(zip(KINDS, map(lambda r: round(r, 3), a))) for m, a in alone.items()},
-                   "pairs": pairs}, f, indent=1)
+                   "ceded_core_paused": core[0], "ceded_core_in_pool": core[1], "pairs": pairs,
+                   "again": started_again}, f, indent=1)
         f.write("\n")
 
 

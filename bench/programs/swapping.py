@@ -1,0 +1,174 @@
+"""A training of two PyTorch processes leaves the GPU's memory by itself when a server needs it, and comes
+back when that ends; then batch jobs that do not fit together wait in line instead of running out of memory.
+With a ceded of its own. For an NVIDIA GPU that nobody else uses, root, PyTorch, and host memory for what leaves.
+
+usage: swapping.py CEDE FILE        prints what it saw, and writes it to FILE
+       swapping.py --train N        one of the training's processes: N iterations, and a digest of its weights
+       swapping.py --serve GIB      the server: holds so much, and serves a request every 20 ms, until SIGTERM
+       swapping.py --hold GIB       one of the jobs in line: holds so much for 3 s
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+ITERATIONS, LINE = 40, 5
+HERE = os.path.abspath(__file__)
+
+
+def hold(gib):
+    import torch
+    held = [torch.randint(0, 255, (1 << 30,), dtype=torch.uint8, device="cuda") for _ in range(gib)]
+    torch.cuda.synchronize()
+    return held
+
+
+def train(iterations):
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    sys.argv = ["train.py", "--iterations", str(iterations), "--batch", "256", "--deterministic"]
+    import train as training  # noqa: F401
+
+
+def serve(gib):
+    import torch
+    import told
+    held = hold(gib)
+    a = torch.randn(4096, 4096, device="cuda", dtype=torch.half)
+
+    def request():
+        torch.mm(a, a)
+        torch.cuda.synchronize()
+    for _ in range(20):
+        request()
+    told.requests(0.02, request)
+    told.final("serve", len(held) == gib)
+
+
+def in_line(gib):
+    held = hold(gib)
+    sums = [int(h[:4096].sum()) for h in held]
+    time.sleep(3)
+    print(json.dumps({"same": sums == [int(h[:4096].sum()) for h in held]}), flush=True)
+
+
+# ---- from outside ----
+
+def lines(path):
+    """The whole lines of JSON there so far."""
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(text) for text in f.read().split("\n")[:-1] if text.startswith("{")]
+
+
+def start(argv, path):
+    with open(path, "w", encoding="utf-8") as out, open(path + ".err", "w", encoding="utf-8") as err:
+        return subprocess.Popen(argv, stdout=out, stderr=err)
+
+
+def until(what, seconds, *args):
+    end = time.monotonic() + seconds
+    while not what(*args):
+        if time.monotonic() > end:
+            raise RuntimeError(f"not within {seconds} s")
+        time.sleep(0.1)
+    return time.monotonic()
+
+
+def job(cede, name):
+    out = subprocess.run([cede, "ps", "--json"], check=True, capture_output=True, timeout=60).stdout
+    return next((j for j in json.loads(out)["jobs"] if j["name"] == name), {})
+
+
+def digests(paths):
+    return [x["digest"] for p in paths for x in lines(p) if "digest" in x]
+
+
+def python(*args):
+    return [sys.executable, HERE, *args]
+
+
+def swap(cede, folder):
+    """The training alone, and with a server that comes and goes."""
+    ref = f"{folder}/ref"
+    if start(python("--train", str(ITERATIONS)), ref).wait(200):
+        raise RuntimeError("the training alone failed")
+    out = [f"{folder}/a", f"{folder}/b"]
+    two = " & ".join(" ".join(python("--train", str(ITERATIONS))) + f" >{p}" for p in out) + " & wait"
+    training = start([cede, "run", "-q", "-c", "batch", "-n", "training", "--", "sh", "-c", two], f"{folder}/sh")
+    until(lambda: all(len(lines(p)) > 3 for p in out), 120)
+    held = job(cede, "training").get("memory_bytes")
+    asked = time.monotonic()
+    server = start([cede, "run", "-c", "latency", "-n", "server", "--memory", "110G", "--",
+                    *python("--serve", "105")], f"{folder}/serve")
+    ready = until(lambda: len(lines(f"{folder}/serve")) > 1, 120)
+    away = job(cede, "training")
+    stood = [len(lines(p)) for p in out]
+    time.sleep(5)
+    moved = [len(lines(p)) for p in out] != stood
+    server.terminate()
+    ended = server.wait(60)
+    left = time.monotonic()
+    back = until(lambda: any(len(lines(p)) > n for p, n in zip(out, stood)), 120)
+    status = training.wait(200)
+    late = sorted(x for line in lines(f"{folder}/serve") for x in line.get("latencies_us", ()))
+    return {"training_held_bytes": held, "server_ready_s": round(ready - asked, 2), "state_meanwhile": away.get("state"),
+            "swapped_bytes": away.get("swapped_bytes"), "moved_meanwhile": moved, "server_status": ended,
+            "requests": len(late), "p50_us": round(late[len(late) // 2]), "p99_us": round(late[len(late) * 99 // 100]),
+            "back_s": round(back - left, 2), "training_status": status,
+            "same_weights": digests(out) == 2 * digests([ref]) and len(digests([ref])) == 1}
+
+
+def queue(cede, folder):
+    """So many jobs of 50 GB each, of which two fit."""
+    began = time.monotonic()
+    paths = [f"{folder}/line{i}" for i in range(LINE)]
+    jobs = []
+    for i, path in enumerate(paths):
+        jobs.append(start([cede, "run", "-c", "batch", "-n", f"line{i}", "--memory", "50G", "--",
+                           *python("--hold", "48")], path))
+        time.sleep(0.3)
+    statuses = [j.wait(150) for j in jobs]
+    said = []
+    for path in paths:
+        with open(path + ".err", encoding="utf-8") as f:
+            said.append(f.read().strip().split("\n")[0])
+    return {"statuses": statuses, "same": [x["same"] for p in paths for x in lines(p)],
+            "seconds": round(time.monotonic() - began, 1), "said": said}
+
+
+def measure(cede, path):
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["CEDE_DIR"] = f"{folder}/cede"
+        with open(f"{folder}/cede.conf", "w", encoding="utf-8") as f:
+            f.write("swap_start = 5s\n")  # the training is younger than the usual 300 s
+        ceded = subprocess.Popen([cede, "daemon", "--device", "nvidia", "--config", f"{folder}/cede.conf"])
+        try:
+            time.sleep(2)
+            result = {"date": time.strftime("%Y-%m-%d")}
+            for part in (queue, swap):
+                try:
+                    result[part.__name__] = part(cede, folder)
+                except (RuntimeError, subprocess.SubprocessError, IndexError) as e:
+                    result[part.__name__] = {"failed": str(e)}
+        finally:
+            ceded.terminate()
+            ceded.wait(60)
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(result, f, indent=1)
+        f.write("\n")
+    print(json.dumps(result, indent=1))
+
+
+def main():
+    steps = {"--train": train, "--serve": serve, "--hold": in_line}
+    if len(sys.argv) == 3 and sys.argv[1] in steps:
+        steps[sys.argv[1]](int(sys.argv[2]))
+    elif len(sys.argv) == 3 and not sys.argv[1].startswith("-"):
+        measure(os.path.abspath(sys.argv[1]), sys.argv[2])
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
