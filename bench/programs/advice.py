@@ -3,7 +3,9 @@ advice on each pair, and measures how fast each of a pair is, by its own count, 
 slices), in one MPS server, and there with half of the SMs each. For an NVIDIA GPU that nobody else uses,
 ncu and PyTorch.
 
-usage: advice.py CEDE FILE [SECONDS]     writes FILE after so many seconds at most (default 420)
+usage: advice.py CEDE FILE [SECONDS]     writes FILE and the profiler's tables in FILE.ncu; measures for so many
+                                         seconds at most (default 240), then profiles
+       advice.py --again CEDE FILE       asks for advice once more, with the tables; needs no GPU
        advice.py --step KIND             one step of a program, for the profiler
 """
 import itertools
@@ -28,8 +30,9 @@ sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active l1tex__t_sector_h
 lts__t_sector_hit_rate.pct lts__t_bytes.sum.per_second dram__bytes.sum.per_second
 dram__throughput.avg.pct_of_peak_sustained_elapsed device__attribute_multiprocessor_count
 device__attribute_l2_cache_size""".split()
-LAUNCHES, PROFILE_S, RUN_S = 500, 60, 1.2
-NAMES = list(speeds.KINDS.values())
+LAUNCHES, PROFILE_S, RUN_S = 200, 60, 1.2
+KINDS = [k for k in speeds.KINDS if k not in ("copy", "product_fp64")]
+NAMES = [speeds.KINDS[k] for k in KINDS]
 MODES = {"turns": {}, "pool": {}, "halves": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}}
 
 
@@ -46,28 +49,33 @@ def step(kind):
     torch.cuda.profiler.stop()
 
 
-def profile(cede, folder, busy):
-    """A profile of each kind; those that the profiler fails for are left out."""
-    files = {}
-    for kind, name in speeds.KINDS.items():
-        table, out = f"{folder}/{kind}.csv", f"{folder}/{kind}.json"
+def tables(folder):
+    """The profiler's table of each kind."""
+    os.makedirs(folder, exist_ok=True)
+    for kind in KINDS:
         ncu = ["ncu", "--csv", "--page", "raw", "--clock-control", "none", "--profile-from-start", "off",
-               "--launch-count", str(LAUNCHES), "--metrics", ",".join(METRICS), "--log-file", table,
+               "--launch-count", str(LAUNCHES), "--metrics", ",".join(METRICS), "--log-file", f"{folder}/{kind}.csv",
                sys.executable, os.path.abspath(__file__), "--step", kind]
+        began = time.monotonic()
         try:
             subprocess.run(ncu, timeout=PROFILE_S, check=True, stdout=subprocess.DEVNULL)
-            percent = max(1, min(100, 100 * busy[name]))
-            subprocess.run([cede, "profile", "--ncu", table, "--name", name, "--busy", f"{percent:.0f}%",
-                            "-o", out], check=True, stdout=subprocess.DEVNULL)
-            files[name] = out
         except (subprocess.SubprocessError, OSError) as e:
-            print(f"{name}: no profile: {e}", file=sys.stderr)
-    return files
+            print(f"{kind}: no table: {e}", file=sys.stderr)
+        print(f"{kind}: profiled in {time.monotonic() - began:.0f} s", flush=True)
 
 
-def advice(cede, files):
-    asked = subprocess.run([cede, "advise", "--json", *files.values()], check=True, capture_output=True)
-    return json.loads(asked.stdout)["pairs"]
+def advice(cede, folder, busy):
+    """By the pair; programs whose table says nothing are left out."""
+    with tempfile.TemporaryDirectory() as profiles:
+        files = []
+        for kind in KINDS:
+            out = f"{profiles}/{kind}.json"
+            percent = max(1, min(100, 100 * busy[speeds.KINDS[kind]]))
+            if subprocess.run([cede, "profile", "--ncu", f"{folder}/{kind}.csv", "--name", speeds.KINDS[kind], "--busy",
+                               f"{percent:.0f}%", "-o", out], check=False, stdout=subprocess.DEVNULL).returncode == 0:
+                files.append(out)
+        asked = subprocess.run([cede, "advise", "--json", *files], check=True, capture_output=True)
+    return {frozenset(p["programs"]): p for p in json.loads(asked.stdout)["pairs"]}
 
 
 def worth(pair, mode):
@@ -123,30 +131,34 @@ def record(cede, path, seconds):
             for mode, env in MODES.items():
                 own = f"{folder}/{mode}"
                 os.mkdir(own)
-                recorders[mode] = speeds.Recorder(own, mode != "turns", **env)
+                recorders[mode] = speeds.Recorder(own, mode != "turns", KINDS, **env)
                 recorders[mode].await_all(120)
             busy = utilization(recorders["turns"])
-            measured = measure(recorders, end - 160)
+            measured = measure(recorders, end)
             counters = recorders["pool"].counters
             gpu, driver = counters.text("nvmlDeviceGetName"), counters.text("nvmlSystemGetDriverVersion")
         finally:
             for recorder in recorders.values():
                 recorder.close()
-        told = {frozenset(p["programs"]): p for p in advice(cede, profile(cede, folder, busy))}
-    pairs = []
-    for pair in measured:
+    save(path, {"gpu": gpu, "driver": driver, "date": time.strftime("%Y-%m-%d"), "busy": busy, "pairs": measured})
+    tables(f"{path}.ncu")
+    follow(cede, path)
+
+
+def follow(cede, path):
+    """Sets what is predicted beside what was measured."""
+    with open(path, encoding="utf-8") as f:
+        result = json.load(f)
+    told = advice(cede, f"{path}.ncu", result["busy"])
+    for pair in result["pairs"]:
         says = told.get(frozenset(pair["programs"]))
-        if says:
-            if says["programs"] != pair["programs"]:
-                for mode in MODES:
-                    pair[mode].reverse()
-                pair["programs"].reverse()
-            pairs.append(dict(pair, predicted=says))
-    result = {"gpu": gpu, "driver": driver, "date": time.strftime("%Y-%m-%d"), "busy": busy,
-              "summary": summary(pairs), "pairs": pairs}
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump(result, f, indent=1)
-        f.write("\n")
+        if says and says["programs"] != pair["programs"]:
+            for mode in (*MODES, "programs"):
+                pair[mode].reverse()
+        pair["predicted"] = says
+    pairs = [p for p in result["pairs"] if p["predicted"]]
+    result["summary"] = summary(pairs)
+    save(path, result)
     for p in pairs:
         text = " + ".join(p["programs"])
         sums = "  ".join(f"{m} {sum(p[m]):.2f}" for m in MODES)
@@ -155,11 +167,19 @@ def record(cede, path, seconds):
     print(json.dumps(result["summary"]))
 
 
+def save(path, result):
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(result, f, indent=1)
+        f.write("\n")
+
+
 def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--step":
         step(sys.argv[2])
+    elif len(sys.argv) == 4 and sys.argv[1] == "--again":
+        follow(*sys.argv[2:])
     elif len(sys.argv) in (3, 4) and not sys.argv[1].startswith("-"):
-        record(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) == 4 else 420)
+        record(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) == 4 else 240)
     else:
         sys.exit(__doc__)
 

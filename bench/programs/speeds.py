@@ -198,23 +198,23 @@ class Recorder:
     """All programs, stopped but for those that run() lets run. serves: they are clients of an MPS
     server, whose control daemon is started and ended here. env: in theirs."""
 
-    def __init__(self, folder, serves=True, **env):
+    def __init__(self, folder, serves=True, kinds=tuple(KINDS), **env):
         page = f"{folder}/counts"
         with open(page, "wb") as f:
             f.write(bytes(mmap.PAGESIZE))
         self.counts = mmap.mmap(os.open(page, os.O_RDWR), mmap.PAGESIZE)
-        self.serves = serves
+        self.serves, self.kinds = serves, kinds
         self.env = dict(os.environ, **(server_in(folder) if serves else {}), **env)
         if serves:
             subprocess.run(["nvidia-cuda-mps-control", "-d"], env=self.env, check=True)
         self.programs = [
             subprocess.Popen([sys.executable, __file__, "--program", kind, page, str(i)],
                              env=self.env, stdout=subprocess.DEVNULL)
-            for i, kind in enumerate(KINDS)]
+            for i, kind in enumerate(kinds)]
         self.counters = Counters()
 
     def count(self):
-        return [struct.unpack_from("<Q", self.counts, 8 * i)[0] for i in range(len(KINDS))]
+        return [struct.unpack_from("<Q", self.counts, 8 * i)[0] for i in range(len(self.kinds))]
 
     def send(self, signum, which):
         for i in which:
@@ -225,10 +225,10 @@ class Recorder:
         while min(self.count()) < 3:
             ended = [p.args[3] for p in self.programs if p.poll() is not None]
             if ended or time.monotonic() > end:
-                waiting = [kind for kind, n in zip(KINDS, self.count()) if n < 3]
+                waiting = [kind for kind, n in zip(self.kinds, self.count()) if n < 3]
                 raise RuntimeError(f"ended: {ended}; not started: {waiting}")
             time.sleep(0.2)
-        self.send(signal.SIGSTOP, range(len(KINDS)))
+        self.send(signal.SIGSTOP, range(len(self.kinds)))
         time.sleep(0.5)
 
     def run(self, which, seconds):
