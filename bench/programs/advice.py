@@ -5,6 +5,7 @@ ncu and PyTorch.
 
 usage: advice.py CEDE FILE [SECONDS]     writes FILE and the profiler's tables in FILE.ncu; measures for so many
                                          seconds at most (default 240), then profiles
+       advice.py --tables FOLDER KIND... only makes the profiler's tables of these programs
        advice.py --again CEDE FILE       asks for advice once more, with the tables; needs no GPU
        advice.py --step KIND             one step of a program, for the profiler
 """
@@ -30,7 +31,7 @@ sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active l1tex__t_sector_h
 lts__t_sector_hit_rate.pct lts__t_bytes.sum.per_second dram__bytes.sum.per_second
 dram__throughput.avg.pct_of_peak_sustained_elapsed device__attribute_multiprocessor_count
 device__attribute_l2_cache_size""".split()
-LAUNCHES, PROFILE_S, RUN_S = 200, 60, 1.2
+LAUNCHES, PROFILE_S, RUN_S = 100, 60, 1.2
 KINDS = [k for k in speeds.KINDS if k not in ("copy", "product_fp64")]
 NAMES = [speeds.KINDS[k] for k in KINDS]
 MODES = {"turns": {}, "pool": {}, "halves": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}}
@@ -49,10 +50,10 @@ def step(kind):
     torch.cuda.profiler.stop()
 
 
-def tables(folder):
+def tables(folder, kinds):
     """The profiler's table of each kind."""
     os.makedirs(folder, exist_ok=True)
-    for kind in KINDS:
+    for kind in kinds:
         ncu = ["ncu", "--csv", "--page", "raw", "--clock-control", "none", "--profile-from-start", "off",
                "--launch-count", str(LAUNCHES), "--metrics", ",".join(METRICS), "--log-file", f"{folder}/{kind}.csv",
                sys.executable, os.path.abspath(__file__), "--step", kind]
@@ -141,7 +142,7 @@ def record(cede, path, seconds):
             for recorder in recorders.values():
                 recorder.close()
     save(path, {"gpu": gpu, "driver": driver, "date": time.strftime("%Y-%m-%d"), "busy": busy, "pairs": measured})
-    tables(f"{path}.ncu")
+    tables(f"{path}.ncu", KINDS)
     follow(cede, path)
 
 
@@ -176,6 +177,8 @@ def save(path, result):
 def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--step":
         step(sys.argv[2])
+    elif len(sys.argv) > 3 and sys.argv[1] == "--tables" and not set(sys.argv[3:]) - set(speeds.KINDS):
+        tables(sys.argv[2], sys.argv[3:])
     elif len(sys.argv) == 4 and sys.argv[1] == "--again":
         follow(*sys.argv[2:])
     elif len(sys.argv) in (3, 4) and not sys.argv[1].startswith("-"):

@@ -57,6 +57,8 @@ def in_line(gib):
 
 def lines(path):
     """The whole lines of JSON there so far."""
+    if not os.path.exists(path):
+        return []
     with open(path, encoding="utf-8") as f:
         return [json.loads(text) for text in f.read().split("\n")[:-1] if text.startswith("{")]
 
@@ -116,7 +118,7 @@ def swap(cede, folder):
             "swapped_bytes": away.get("swapped_bytes"), "moved_meanwhile": moved, "server_status": ended,
             "requests": len(late), "p50_us": round(late[len(late) // 2]), "p99_us": round(late[len(late) * 99 // 100]),
             "back_s": round(back - left, 2), "training_status": status,
-            "same_weights": digests(out) == 2 * digests([ref]) and len(digests([ref])) == 1}
+            "iterations": [n + 10 for n in stood], "same_weights": digests(out) == 2 * digests([ref]) and len(digests([ref])) == 1}
 
 
 def queue(cede, folder):
@@ -138,10 +140,10 @@ def queue(cede, folder):
 
 
 def measure(cede, path):
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["CEDE_DIR"] = f"{folder}/cede"
         with open(f"{folder}/cede.conf", "w", encoding="utf-8") as f:
-            f.write("swap_start = 5s\n")  # the training is younger than the usual 300 s
+            f.write("[daemon]\nswap_start = 5s\n")  # the training is younger than the usual 300 s
         ceded = subprocess.Popen([cede, "daemon", "--device", "nvidia", "--config", f"{folder}/cede.conf"])
         try:
             time.sleep(2)
