@@ -3,7 +3,8 @@ goes by its own count, relative to alone, what `cede ps` says of it (SPEED), whe
 together or in turns, and what ceded takes of a core. One that was better off with turns is started again: it
 should stay out of the pool. For an NVIDIA GPU from Hopper on that nobody else uses, root, and PyTorch.
 
-usage: pools.py CEDE FILE [SECONDS]     writes FILE after so many seconds at most (default 400)
+usage: pools.py CEDE FILE [SECONDS [KIND+KIND...]]     writes FILE after so many seconds at most (default 400);
+                                                       these pairs instead of ten
 """
 import json
 import mmap
@@ -23,7 +24,7 @@ PAIRS = (
     ("stencil_fp64", "decoding"), ("small_inference", "stencil_fp64"),
 )
 START_S, ALONE_S, TURNS_S, DECIDE_S, POOL_S, LOOK_S = 150, 2, 4, 10, 6, 1
-KINDS = sorted({kind for pair in PAIRS for kind in pair})
+KINDS = []  # of the pairs
 
 
 class Jobs:
@@ -106,10 +107,10 @@ def relative(rates, alone, which):
     return [round(r / alone[i], 4) for r, i in zip(rates, which)]
 
 
-def measure(ceded, modes, end):
+def measure(ceded, modes, chosen, end):
     alone = {m: [jobs.run([i], 1, ALONE_S)[0][0] for i in range(len(KINDS))] for m, jobs in modes.items()}
     pairs = []
-    for kinds in PAIRS:
+    for kinds in chosen:
         if time.monotonic() > end - TURNS_S - DECIDE_S - POOL_S - 5:
             break
         which = [KINDS.index(k) for k in kinds]
@@ -143,7 +144,7 @@ def kinds_of(pair):
     return [next(k for k, name in speeds.KINDS.items() if name == p) for p in pair["programs"]]
 
 
-def quiet(ceded, jobs, seconds=8):
+def quiet(ceded, jobs, seconds=6):
     """What ceded takes of a core while nothing runs, and while two share the GPU and nobody asks."""
     used = []
     for which in ((), (0, 1)):
@@ -160,11 +161,13 @@ def quiet(ceded, jobs, seconds=8):
 
 
 def main():
-    if len(sys.argv) not in (3, 4) or sys.argv[1].startswith("-"):
+    chosen = [tuple(pair.split("+")) for pair in sys.argv[4:]] or PAIRS
+    if len(sys.argv) < 3 or sys.argv[1].startswith("-") or {k for pair in chosen for k in pair} - set(speeds.KINDS):
         sys.exit(__doc__)
-    cede, path, seconds = os.path.abspath(sys.argv[1]), sys.argv[2], float((sys.argv + [400])[3])
+    KINDS.extend(sorted({kind for pair in chosen for kind in pair}))
+    cede, path, seconds = os.path.abspath(sys.argv[1]), sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else 400
     end, modes = time.monotonic() + seconds, {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["CEDE_DIR"] = f"{folder}/cede"
         ceded = subprocess.Popen([cede, "daemon", "--device", "nvidia"])
         try:
@@ -176,7 +179,7 @@ def main():
             for jobs in modes.values():
                 jobs.verb("pause", range(len(KINDS)))
             core = quiet(ceded.pid, modes["pool"])
-            alone, pairs = measure(ceded.pid, modes, end - 50)
+            alone, pairs = measure(ceded.pid, modes, chosen, end - 50)
             lost = [p for p in pairs if p["takes_turns"]]
             started_again = again(modes["pool"], alone["pool"], lost[0]) if lost else None
             counters = speeds.Counters()

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-ITERATIONS, LINE = 40, 5
+ITERATIONS, LINE = 50, 5
 HERE = os.path.abspath(__file__)
 
 
@@ -27,7 +27,7 @@ def hold(gib):
 
 def train(iterations):
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    sys.argv = ["train.py", "--iterations", str(iterations), "--batch", "256", "--deterministic"]
+    sys.argv = ["train.py", "--iterations", str(iterations), "--batch", "128", "--deterministic"]
     import train as training  # noqa: F401
 
 
@@ -101,9 +101,9 @@ def swap(cede, folder):
     until(lambda: all(len(lines(p)) > 3 for p in out), 120)
     held = job(cede, "training").get("memory_bytes")
     asked = time.monotonic()
-    server = start([cede, "run", "-c", "latency", "-n", "server", "--memory", "110G", "--",
-                    *python("--serve", "105")], f"{folder}/serve")
-    ready = until(lambda: len(lines(f"{folder}/serve")) > 1, 120)
+    server = start([cede, "run", "-c", "latency", "-n", "server", "--memory", "120G", "--",
+                    *python("--serve", "114")], f"{folder}/serve")
+    ready = until(lambda: len(lines(f"{folder}/serve")) > 1, 75)
     away = job(cede, "training")
     stood = [len(lines(p)) for p in out]
     time.sleep(5)
@@ -111,7 +111,7 @@ def swap(cede, folder):
     server.terminate()
     ended = server.wait(60)
     left = time.monotonic()
-    back = until(lambda: any(len(lines(p)) > n for p, n in zip(out, stood)), 120)
+    back = until(lambda: any(len(lines(p)) > n for p, n in zip(out, stood)), 60)
     status = training.wait(200)
     late = sorted(x for line in lines(f"{folder}/serve") for x in line.get("latencies_us", ()))
     return {"training_held_bytes": held, "server_ready_s": round(ready - asked, 2), "state_meanwhile": away.get("state"),
@@ -153,6 +153,8 @@ def measure(cede, path):
                     result[part.__name__] = part(cede, folder)
                 except (RuntimeError, subprocess.SubprocessError, IndexError) as e:
                     result[part.__name__] = {"failed": str(e)}
+                    subprocess.run(f"{cede} ps; {cede} ps --json; nvidia-smi; head -c 2000 {folder}/*.err; "
+                                   f"tail -n 3 {folder}/a {folder}/b {folder}/serve", shell=True, check=False)
         finally:
             ceded.terminate()
             ceded.wait(60)
