@@ -94,7 +94,7 @@ static bool is_on(const json_t *gpus, json_int_t gpu)
 /* all: as client_ps(). */
 static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t size)
 {
-    const json_t *jobs = json_object_get(all, "jobs"), *job, *own = NULL, *program;
+    const json_t *jobs = json_object_get(all, "jobs"), *job, *own = NULL, *stays = NULL, *program;
     struct crowd before = {.own = 0}, holders = {.own = 0};
     unsigned programs = 0;
     size_t i;
@@ -109,14 +109,20 @@ static void room_crowds(const json_t *all, json_int_t number, char *buf, size_t 
             crowd_add(&before, job, json_get_int(own, "uid"));
         else if (!at && ((same && json_is_true(json_object_get(job, "room"))) ||
                          (is_on(json_object_get(job, "gpus"), gpu) &&
-                          json_get_int(job, "memory_bytes") > 0)))
+                          json_get_int(job, "memory_bytes") > 0))) {
             crowd_add(&holders, job, json_get_int(own, "uid"));
+            stays = json_get_text(job, "swap_error") ? job : stays;
+        }
     }
     json_array_foreach(json_object_get(all, "unmanaged"), i, program) programs +=
         is_on(json_object_get(program, "gpus"), gpu);
     crowd_text(&before, "before it: ", buf, size);
     crowd_text(&holders, "memory is held or reserved by: ", buf, size);
     size_t n = strlen(buf);
+    if (stays)
+        snprintf(buf + n, size - n, "; #%lld: %s", (long long)json_get_int(stays, "number"),
+                 json_get_text(stays, "swap_error"));
+    n = strlen(buf);
     if (json_get_true(mine, "infeasible"))
         snprintf(buf + n, size - n,
                  "; that is more than there is if all jobs end, so others go first");

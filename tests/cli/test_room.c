@@ -49,6 +49,16 @@ static const struct {
      0,
      "cede: waiting for 3.0 GiB on GPU 1; that is more than there is if all jobs end, so "
      "others go first; 2 programs of no job use that GPU\n"},
+    {{"-clatency", "--memory=3G@1", "true"},
+     {ADDED,
+      OK ",\"more\":false,\"jobs\":[" IN_LINE(
+          12, 5, 0) "{\"number\":4,\"name\":\"job4\",\"uid\":5,"
+                    "\"gpus\":[1],\"memory_bytes\":7,\"swap_error\":\"no host memory\"}]}",
+      ROOM},
+     0,
+     "cede: waiting for 3.0 GiB on GPU 1, at most 120 s; memory is held or reserved by: #4 job4; "
+     "#4: no "
+     "host memory\n"},
     {{"-q", "--memory=3G@1", "true"}, {ADDED, WAITS, ROOM}, 0, ""},
     /* There is room; a scheduler of before knows of none; somebody has detached it. */
     {{"--memory=3G", "true"}, {OK ",\"job\":{\"number\":12,\"room\":true}}"}, 0, ""},
