@@ -2,10 +2,11 @@
  * sched/interference.h predicts: the experiments of "Measuring GPU utilization one level deeper",
  * sections 3 and 4. Prints a table, and with --json FILE writes all figures there.
  *
- * usage: bench_interference [--soft] [--json FILE] [--only NAME] [--within R]
+ * usage: bench_interference [--soft | --again FILE] [--json FILE] [--only NAME] [--within R]
  *
- * --soft: on a timing model (chip.c). --within: status 1 if a figure is off the reference's by a
- * larger part than R, or if the estimator tells less often than a simpler rule whether two fit.
+ * --soft: on a timing model (chip.c). --again: predicts anew what such a file has as measured.
+ * --within: status 1 if a figure is off the reference's by a larger part than R, or if the
+ * estimator tells less often than a simpler rule whether two fit.
  *
  * Sizes are parts of what the GPU has, so that the same experiments are made of any. */
 #include <getopt.h>
@@ -344,7 +345,10 @@ static void run_all(const struct stage *stage, const char *only, json_t *all,
 static int save(const char *path, const struct stage *s, json_t *all, const struct score scores[2])
 {
     json_t *file = json_pack(
-        "{s:s,s:i,s:I,s:f,s:f,s:o,s:o,s:O}", "gpu", s->name, "sms", (int)s->shape.sms, "l2_bytes",
+        "{s:s,s:i,s:i,s:{s:i,s:i,s:i,s:i,s:i},s:I,s:f,s:f,s:o,s:o,s:O}", "gpu", s->name, "sms",
+        (int)s->shape.sms, "part_sms", (int)s->part_sms, "sm", "threads", (int)s->shape.sm_threads,
+        "blocks", (int)s->shape.sm_blocks, "registers", (int)s->shape.sm_registers, "shared_bytes",
+        (int)s->shape.sm_shared_bytes, "l1_bytes", (int)s->shape.sm_l1_bytes, "l2_bytes",
         (json_int_t)s->shape.l2_bytes, "dram_gbps", s->dram_gbps, "l2_gbps", s->l2_gbps,
         "reference", score_json(&scores[0]), "others", score_json(&scores[1]), "experiments", all);
     int r = json_dump_file(file, path, JSON_INDENT(1));
@@ -357,13 +361,11 @@ static int save(const char *path, const struct stage *s, json_t *all, const stru
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"json", required_argument, NULL, 'j'},
-        {"only", required_argument, NULL, 'o'},
-        {"soft", no_argument, NULL, 's'},
-        {"within", required_argument, NULL, 'w'},
-        {NULL, 0, NULL, 0},
+        {"again", required_argument, NULL, 'a'},  {"json", required_argument, NULL, 'j'},
+        {"only", required_argument, NULL, 'o'},   {"soft", no_argument, NULL, 's'},
+        {"within", required_argument, NULL, 'w'}, {NULL, 0, NULL, 0},
     };
-    const char *path = NULL, *only = "";
+    const char *path = NULL, *only = "", *record = NULL;
     struct score scores[2] = {{0}, {0}};
     struct stage stage;
     double within = INFINITY;
@@ -376,9 +378,12 @@ int main(int argc, char **argv)
         else if (c == '?')
             return 2;
         else
-            *(c == 'j' ? &path : &only) = optarg;
+            *(c == 'a' ? &record : c == 'j' ? &path : &only) = optarg;
     }
-    (soft ? stage_chip : stage_gpu)(&stage);
+    if (record)
+        stage_record(&stage, record);
+    else
+        (soft ? stage_chip : stage_gpu)(&stage);
     if (!any_chosen(&stage, only))
         return 2;
     print_head(&stage);

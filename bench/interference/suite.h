@@ -33,7 +33,8 @@ struct stage {
                  struct met *out);
 };
 
-void stage_gpu(struct stage *s);  /* the first NVIDIA GPU */
-void stage_chip(struct stage *s); /* a timing model: chip.c */
+void stage_gpu(struct stage *s);                      /* the first NVIDIA GPU */
+void stage_chip(struct stage *s);                     /* a timing model: chip.c */
+void stage_record(struct stage *s, const char *path); /* what --json wrote */
 
 #endif
