@@ -97,16 +97,15 @@ static double overlap(const struct gpu_shape *g, const struct kernel_profile *k,
     return in_use > 0 ? both / in_use : 0;
 }
 
-/* Where both leave no room for each other they take turns, kernel by kernel; where some is left,
- * that part of it. */
-static double wait_for_room(const struct gpu_shape *g, const struct kernel_profile *k,
-                            const struct kernel_profile *other)
+/* Where both leave no room for each other they take turns, kernel by kernel (1); where some is left,
+ * for that part of it. */
+static double without_room(const struct gpu_shape *g, const struct kernel_profile *k,
+                           const struct kernel_profile *other)
 {
     double own = resident(g, k), others = resident(g, other);
     double over = room_taken(g, k, own, other, others) - 1;
     double least = fmin(room_taken(g, k, own, k, 0), room_taken(g, other, others, k, 0));
-    double longer = k->us > 0 && other->us > 0 ? other->us / k->us : 1;
-    return over > 0 && least > 0 ? 1 + longer * fmin(1, over / least) : 1;
+    return over > 0 && least > 0 ? fmin(1, over / least) : 0;
 }
 
 /* An SM that is in use is not divided anew into shared memory and L1. A kernel begins there only if
@@ -325,10 +324,11 @@ void interference_estimate(const struct gpu_shape *g, const struct kernel_profil
     add_memory(g, pair, shared, cost);
     for (int i = 0; i < 2; i++) {
         double fewer = pair[i].sms ? interference_of_fewer_sms(g, &pair[i], pair[i].sms) : 1;
-        /* Blocks that wait for room ask for nothing else meanwhile. */
-        double waits = 1 + shared[i] * (wait_for_room(g, &pair[i], &pair[!i]) - 1);
+        double apart = shared[i] * without_room(g, &pair[i], &pair[!i]);
+        double waits = 1 + apart * (us[i] > 0 && us[!i] > 0 ? us[!i] / us[i] : 1);
         double divided = shared[i] > 0 ? wait_for_division(g, &pair[i], &pair[!i]) : 1;
-        double slower = pow(1 + cost[i].excess, 1 / TOGETHER);
+        /* Blocks that wait for room ask for nothing else meanwhile. */
+        double slower = 1 + (1 - apart) * (pow(1 + cost[i].excess, 1 / TOGETHER) - 1);
         out->limit[i] = slower > WORTH_NAMING ? cost[i].limit : RESOURCE_NONE;
         if (fmax(fmax(waits, divided), fewer) > slower)
             out->limit[i] = RESOURCE_BLOCKS;
