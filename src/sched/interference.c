@@ -97,8 +97,8 @@ static double overlap(const struct gpu_shape *g, const struct kernel_profile *k,
     return in_use > 0 ? both / in_use : 0;
 }
 
-/* Where both leave no room for each other they take turns, kernel by kernel (1); where some is left,
- * for that part of it. */
+/* Where both leave no room for each other they take turns, kernel by kernel (1); where some is
+ * left, for that part of it. */
 static double without_room(const struct gpu_shape *g, const struct kernel_profile *k,
                            const struct kernel_profile *other)
 {
@@ -241,16 +241,17 @@ static struct demand demand_beside(double alone, double now, double later)
     return (struct demand){alone, (demand_of(alone) + fmax(0, now - alone)) / later};
 }
 
-static double waits(const struct demand pair[2], int i)
+/* With fewer SMs than alone (least: 0) it may wait less than alone. */
+static double waits(const struct demand pair[2], int i, double least)
 {
     double slowdown = wait_for(pair[0].now + pair[1].now) / wait_for(demand_of(pair[i].alone));
-    return pair[i].alone > LEAST_USE || pair[i].now > LEAST_USE ? fmax(1, slowdown) : 1;
+    return pair[i].alone > LEAST_USE || pair[i].now > LEAST_USE ? fmax(least, slowdown) : 1;
 }
 
 /* Misses cost time, and bandwidth of what is behind. The traffic of L2 is counted as if half of
  * what L1 sees were read: what is written goes on to L2 in any case. */
 static void add_memory(const struct gpu_shape *g, const struct kernel_profile pair[2],
-                       const double shared[2], struct cost cost[2])
+                       const double shared[2], const double fewer[2], struct cost cost[2])
 {
     struct demand dram[2], l2[2];
     double l1_later[2], later[2];
@@ -269,14 +270,16 @@ static void add_memory(const struct gpu_shape *g, const struct kernel_profile pa
             from_dram += more * traffic * (k->l2_hit - now.l2);
         else if (k->l2_hit < 1)
             from_dram *= (1 - now.l2) / (1 - k->l2_hit);
-        dram[i] = demand_beside(k->use[RESOURCE_DRAM], from_dram, later[i]);
+        dram[i] = demand_beside(k->use[RESOURCE_DRAM], from_dram, later[i] * fewer[i]);
         /* What comes from DRAM is written to L2 first. */
         l2[i] = demand_beside((traffic + k->use[RESOURCE_DRAM]) / ratio,
-                              (more * traffic + from_dram) / ratio, later[i]);
+                              (more * traffic + from_dram) / ratio, later[i] * fewer[i]);
     }
     for (int i = 0; i < 2; i++) {
-        double of_dram = waits(dram, i), of_l2 = waits(l2, i);
-        double both = pow(pow(of_dram, SHARPER) + pow(of_l2, SHARPER) - 1, 1 / SHARPER);
+        double least = fewer[i] > 1 ? 0 : 1, of_dram = waits(dram, i, least),
+               of_l2 = waits(l2, i, least);
+        double both = least > 0 ? pow(pow(of_dram, SHARPER) + pow(of_l2, SHARPER) - 1, 1 / SHARPER)
+                                : fmin(of_dram, of_l2);
         enum resource limit = of_dram > of_l2 && !lost[i] ? RESOURCE_DRAM : RESOURCE_L2;
         if (l1_later[i] > both && l1_later[i] * l1_later[i] > later[i])
             limit = RESOURCE_L1;
@@ -318,23 +321,27 @@ void interference_estimate(const struct gpu_shape *g, const struct kernel_profil
 {
     const struct kernel_profile *a = &pair[0], *b = &pair[1];
     double shared[2] = {overlap(g, a, b), overlap(g, b, a)}, us[2] = {a->us, b->us}, pace[2];
+    double fewer[2] = {1, 1};
     struct cost cost[2] = {{.largest = 1}, {.largest = 1}};
     out->starves[0] = out->starves[1] = false;
     add_pipes(pair, shared, cost, out->starves);
-    add_memory(g, pair, shared, cost);
+    for (int i = 0; i < 2; i++)
+        fewer[i] = pair[i].sms ? interference_of_fewer_sms(g, &pair[i], pair[i].sms) : 1;
+    add_memory(g, pair, shared, fewer, cost);
     for (int i = 0; i < 2; i++) {
-        double fewer = pair[i].sms ? interference_of_fewer_sms(g, &pair[i], pair[i].sms) : 1;
         double apart = shared[i] * without_room(g, &pair[i], &pair[!i]);
         double waits = 1 + apart * (us[i] > 0 && us[!i] > 0 ? us[!i] / us[i] : 1);
         double divided = shared[i] > 0 ? wait_for_division(g, &pair[i], &pair[!i]) : 1;
         /* Blocks that wait for room ask for nothing else meanwhile. */
         double slower = 1 + (1 - apart) * (pow(1 + cost[i].excess, 1 / TOGETHER) - 1);
         out->limit[i] = slower > WORTH_NAMING ? cost[i].limit : RESOURCE_NONE;
-        if (fmax(fmax(waits, divided), fewer) > slower)
+        if (fmax(fmax(waits, divided), fewer[i]) > slower)
             out->limit[i] = RESOURCE_BLOCKS;
+        if (waits <= 1 && divided <= 1)
+            waits = divided = 0;
         /* Started together, the first is there before the second. */
-        pace[i] = fmax(fmax(waits, i ? divided : 1), slower) * fewer;
-        out->slowdown[i] = fmax(fmax(waits, divided), slower) * fewer;
+        pace[i] = fmax(fmax(waits, i ? divided : 0), slower) * fewer[i];
+        out->slowdown[i] = fmax(fmax(waits, divided), slower) * fewer[i];
     }
     out->speedup = speedup_of(us, pace);
 }
