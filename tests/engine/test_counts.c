@@ -10,6 +10,22 @@ static struct job_view seen(struct fixture *f, uint32_t job)
     return v;
 }
 
+/* The engine was made a moment of real time before the tests' time begins, on a busy machine a long
+ * one, and jobs begin at its last tick. */
+static void start_counting(struct fixture *f)
+{
+    start(f, "priority", NULL);
+    tick(f);
+}
+
+static uint32_t counted_job(struct fixture *f, pid_t *p)
+{
+    *p = child(f);
+    mock_context(&f->d, *p, 0, 3);
+    start_counting(f);
+    return add(f, *p, CLASS_BATCH);
+}
+
 /* Beside a latency job two batch jobs take turns of 200 ms, each with work for half of them, by
  * samples. */
 static void test_turns(void **state)
@@ -20,7 +36,7 @@ static void test_turns(void **state)
     uint64_t ran = 0;
     f->d.has_usage = true;
     programs(f, p, 3, 1);
-    start(f, "priority", NULL);
+    start_counting(f);
     add(f, p[2], CLASS_LATENCY);
     for (int i = 0; i < 2; i++) {
         job[i] = add(f, p[i], CLASS_BATCH);
@@ -72,7 +88,7 @@ static void test_alone(void **state)
     struct fixture *f = *state;
     pid_t p;
     f->d.has_usage = f->d.has_activity = true;
-    uint32_t job = one_job(f, CLASS_BATCH, &p);
+    uint32_t job = counted_job(f, &p);
     on(f, p)->busy = 0.25;
     ticks(f, 100);
     unsigned asked = f->d.usage_calls;
@@ -90,7 +106,7 @@ static void test_where(void **state)
 {
     struct fixture *f = *state;
     pid_t p;
-    uint32_t job = one_job(f, CLASS_BATCH, &p);
+    uint32_t job = counted_job(f, &p);
     ticks(f, 1000);
     assert_int_equal(engine_pause(f->m, job, true, 0), 0);
     ticks(f, 2000);
