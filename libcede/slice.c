@@ -128,24 +128,32 @@ static int slice_launch(struct slice_run *s)
     return 0;
 }
 
-/* Waits for the oldest slice. 0 or -EIO. */
+/* Waits for the oldest slice. Those behind it that are found to have ended too are measured
+ * together with it: where times are the host's, it was late for them. 0 or -EIO. */
 static int slice_finish(struct slice_run *s)
 {
     struct cede_slice_progress *p = s->progress;
-    const struct slice *now = &s->ring[s->first % RING];
-    unsigned begin = now->follows ? slice_end_mark(s->first - 1) : slice_begin_mark(s->first);
-    if (s->ops->wait(s->gpu, slice_end_mark(s->first), &s->error) < 0)
+    const struct slice *oldest = &s->ring[s->first % RING];
+    unsigned begin = oldest->follows ? slice_end_mark(s->first - 1) : slice_begin_mark(s->first);
+    uint64_t count = oldest->count, end = s->first + 1;
+    int r = s->ops->wait(s->gpu, slice_end_mark(s->first), &s->error);
+    while (r == 0 && end < s->next && s->ring[end % RING].follows &&
+           (r = s->ops->passed(s->gpu, slice_end_mark(end), &s->error)) > 0) {
+        count += s->ring[end++ % RING].count;
+        r = 0;
+    }
+    if (r < 0)
         return slice_driver_failed(s);
-    uint64_t took_ns = s->ops->elapsed_ns(s->gpu, begin, slice_end_mark(s->first));
-    if (!now->follows && s->first)
+    uint64_t took_ns = s->ops->elapsed_ns(s->gpu, begin, slice_end_mark(end - 1));
+    if (!oldest->follows && s->first)
         s->idle_ns = saturating_add(
             s->idle_ns, s->ops->elapsed_ns(s->gpu, slice_end_mark(s->first - 1), begin));
-    cede_slice_size_add(&s->size, now->count, took_ns);
+    cede_slice_size_add(&s->size, count, end - s->first, took_ns);
     s->gpu_ns = saturating_add(s->gpu_ns, took_ns);
     p->next_count = s->size.next;
-    p->done += now->count;
-    p->slices++;
-    s->first++;
+    p->done += count;
+    p->slices += end - s->first;
+    s->first = end;
     return 0;
 }
 

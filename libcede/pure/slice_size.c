@@ -20,29 +20,33 @@ void cede_slice_size_begin(struct slice_size *s, uint64_t target_ns, uint64_t mu
     s->next = slice_round(s, min_u64(next, COUNT_MAX));
 }
 
-static double slice_median(const double *v, unsigned n)
+/* The mean without the largest and the smallest third. */
+static double slice_middle(const double *v, unsigned n)
 {
-    double sorted[SLICE_SAMPLES] = {0};
+    double sorted[SLICE_SAMPLES] = {0}, sum = 0;
+    unsigned out = (n - 1) / 3;
     for (unsigned i = 0; i < n; i++) {
         unsigned k = i;
         for (; k > 0 && sorted[k - 1] > v[i]; k--)
             sorted[k] = sorted[k - 1];
         sorted[k] = v[i];
     }
-    return sorted[n / 2];
+    for (unsigned i = out; i < n - out; i++)
+        sum += sorted[i];
+    return sum / (n - 2 * out);
 }
 
-void cede_slice_size_add(struct slice_size *s, uint64_t count, uint64_t took_ns)
+void cede_slice_size_add(struct slice_size *s, uint64_t count, uint64_t slices, uint64_t took_ns)
 {
     unsigned at = (unsigned)(s->n++ % SLICE_SAMPLES);
     unsigned n = (unsigned)min_u64(s->n, SLICE_SAMPLES);
     uint64_t largest = 0;
-    s->counts[at] = count;
+    s->counts[at] = count / slices;
     s->ns[at] = (double)took_ns / (double)count;
     for (unsigned i = 0; i < n; i++)
         largest = max_u64(largest, s->counts[i]);
     const uint64_t most = 2 * min_u64(largest, COUNT_MAX / 2);
-    double each = slice_median(s->ns, n);
+    double each = slice_middle(s->ns, n);
     bool bounded = (double)s->target_ns < each * (double)most;
     s->next = slice_round(s, bounded ? (uint64_t)((double)s->target_ns / each) : most);
 }

@@ -19,7 +19,7 @@ static double run(struct slice_size *s, double launch_ns, double each_ns)
 {
     uint64_t n = cede_slice_size_next(s, MANY);
     double ns = launch_ns + (double)n * each_ns;
-    cede_slice_size_add(s, n, (uint64_t)ns);
+    cede_slice_size_add(s, n, 1, (uint64_t)ns);
     return ns;
 }
 
@@ -58,7 +58,7 @@ static void one_at_least(void **unused)
     }
 }
 
-/* Two slices of five in which another program had the GPU for 2 ms, or during which the clock
+/* Two slices of seven in which another program had the GPU for 2 ms, or during which the clock
  * jumped by years, change nothing. */
 static void outliers(void **unused)
 {
@@ -71,16 +71,16 @@ static void outliers(void **unused)
             run(&s, 0, 100);
         for (int k = 0; k < 50; k++) {
             assert_int_equal(cede_slice_size_next(&s, MANY), 5000);
-            if (k % 5 < 2)
-                cede_slice_size_add(&s, 5000, wrong[i]);
+            if (k % 7 < 2)
+                cede_slice_size_add(&s, 5000, 1, wrong[i]);
             else
                 run(&s, 0, 100);
         }
     }
 }
 
-/* The kernel is ten times as slow from some element on, or as fast: six slices later the target is
- * met again. */
+/* The kernel is ten times as slow from some element on, or as fast: eight slices later the target
+ * is met again. */
 static void follows(void **unused)
 {
     (void)unused;
@@ -90,11 +90,38 @@ static void follows(void **unused)
         for (int k = 0; k < 40; k++)
             run(&s, 0, 100);
         double each = faster ? 10 : 1000;
-        for (int k = 0; k < 6; k++)
+        for (int k = 0; k < 8; k++)
             run(&s, 0, each);
         double ns = run(&s, 0, each);
         assert_true(ns > 0.9 * TARGET_NS && ns < 1.1 * TARGET_NS);
     }
+}
+
+/* Slices of which each second one is ten times as slow by nature: the target holds on average. */
+static void unequal(void **unused)
+{
+    (void)unused;
+    struct slice_size s;
+    double sum = 0;
+    cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
+    for (int k = 0; k < 240; k++) {
+        double ns = run(&s, 0, k % 2 ? 100 : 1000);
+        sum += k < 40 ? 0 : ns;
+    }
+    assert_true(sum / 200 > 0.7 * TARGET_NS && sum / 200 < 1.5 * TARGET_NS);
+}
+
+/* Several that were measured together are as large as the mean of them. */
+static void together(void **unused)
+{
+    (void)unused;
+    struct slice_size s;
+    cede_slice_size_begin(&s, (uint64_t)TARGET_NS, 1, 0);
+    cede_slice_size_add(&s, 40, 4, 0);
+    assert_int_equal(cede_slice_size_next(&s, MANY), 20);
+    for (int k = 0; k < 20; k++)
+        cede_slice_size_add(&s, 10000, 2, 1000000);
+    assert_int_equal(cede_slice_size_next(&s, MANY), 5000);
 }
 
 /* Whatever the times: within the bounds, at most twice the largest of late, the same twice. */
@@ -122,8 +149,8 @@ static void bounds(void **unused)
                 assert_true(n <= 2 * largest);
             counts[k % (int)SLICE_SAMPLES] = n;
             uint64_t took = rnd(3) ? rnd(1000000) : rnd(2) ? 0 : rnd(UINT64_MAX);
-            cede_slice_size_add(&s, n, took);
-            cede_slice_size_add(&twin, n, took);
+            cede_slice_size_add(&s, n, 1, took);
+            cede_slice_size_add(&twin, n, 1, took);
             assert_int_equal(s.next, twin.next);
         }
     }
@@ -132,7 +159,11 @@ static void bounds(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_target),
-                                       cmocka_unit_test(one_at_least), cmocka_unit_test(outliers),
-                                       cmocka_unit_test(follows), cmocka_unit_test(bounds)};
+                                       cmocka_unit_test(one_at_least),
+                                       cmocka_unit_test(outliers),
+                                       cmocka_unit_test(follows),
+                                       cmocka_unit_test(unequal),
+                                       cmocka_unit_test(together),
+                                       cmocka_unit_test(bounds)};
     return cmocka_run_group_tests_name("slice_size", tests, NULL, NULL);
 }
