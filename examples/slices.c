@@ -1,7 +1,7 @@
 /* The area of the Mandelbrot set, by counting: a long computation that survives kill -9 and gives
- * way to jobs of a higher class. It runs in slices of 0.5 ms and writes a checkpoint every second;
- * started again, it goes on from there. See cede_slice_run(3). The sums are integers, so the result
- * does not depend on where slices begin.
+ * way to jobs of a higher class. It runs in slices of 0.5 ms and writes a checkpoint five times a
+ * second; started again, it goes on from there. See cede_slice_run(3). The sums are integers, so
+ * the result does not depend on where slices begin.
  *
  *     cc slices.c $(pkg-config --cflags --libs cede) -lOpenCL -o slices
  *     cede run -c batch -- ./slices mandelbrot.checkpoint 16384 */
@@ -119,7 +119,7 @@ int main(int argc, char **argv)
     }
     config.flags = CEDE_SLICE_OPENCL; /* CUDA: no flag, and a current context */
     config.stream = c.queue;
-    config.checkpoint_us = 1000000;
+    config.checkpoint_us = 200000;
     config.arg = &c;
     config.launch = launch;
     config.save = save;
