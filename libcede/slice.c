@@ -226,8 +226,7 @@ static int slice_fill(struct slice_run *s)
     return r;
 }
 
-/* Until no slice runs and there is a reason to stop. After an error of the driver slices may run.
- */
+/* Until no slice runs and there is a reason to stop. After an error of the driver some may run. */
 static int slice_loop(struct slice_run *s)
 {
     int why = GO_ON;

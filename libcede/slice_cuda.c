@@ -17,6 +17,8 @@ static void slice_cuda_close(struct slice_gpu *g)
 {
     if (!g)
         return;
+    if (g->stream)
+        cede_step_gpu_drain(g->gpu, g->stream);
     for (unsigned i = 0; i < g->marks; i++) {
         if (g->events[i])
             cede_step_gpu_event_end(g->gpu, g->events[i]);

@@ -13,7 +13,8 @@ struct slice_gpu;
 struct slice_gpu_ops {
     /* *stream: the program's, or NULL: one is made. -ENOSYS, -EIO or -ENOMEM; *out is NULL then. */
     int (*open)(unsigned marks, void **stream, struct slice_gpu **out, struct gpu_error *e);
-    void (*close)(struct slice_gpu *g); /* every mark in the stream was passed, or has failed */
+    /* Waits for what is in the stream, so that the program may free what it uses. */
+    void (*close)(struct slice_gpu *g);
     /* 0 or -EIO. */
     int (*mark)(struct slice_gpu *g, unsigned i, struct gpu_error *e);
     /* 1: passed; 0: not yet; -EIO: what was in front of it has failed. */

@@ -16,6 +16,7 @@ enum { EXECUTION_STATUS = 0x11D3, COMPLETE = 0 }; /* CL/cl.h */
     X(marker, "clEnqueueMarkerWithWaitList",                                                       \
       (void *queue, uint32_t n, void *const *list, void **event))                                  \
     X(flush, "clFlush", (void *queue))                                                             \
+    X(finish, "clFinish", (void *queue))                                                           \
     X(wait, "clWaitForEvents", (uint32_t n, void *const *events))                                  \
     X(info, "clGetEventInfo",                                                                      \
       (void *event, uint32_t what, size_t bytes, void *out, size_t *out_bytes))                    \
@@ -68,7 +69,8 @@ static int slice_cl_open(unsigned marks, void **stream, struct slice_gpu **out, 
 
 static void slice_cl_close(struct slice_gpu *g)
 {
-    for (unsigned i = 0; g && i < g->n; i++)
+    g->finish(g->queue);
+    for (unsigned i = 0; i < g->n; i++)
         slice_cl_release(g, i);
     free(g);
 }

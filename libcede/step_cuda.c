@@ -117,6 +117,11 @@ void cede_step_gpu_stream_end(struct step_gpu *g, void *stream)
     g->stream_destroy(stream);
 }
 
+void cede_step_gpu_drain(struct step_gpu *g, void *stream)
+{
+    g->stream_sync(stream);
+}
+
 int cede_step_gpu_event(struct step_gpu *g, bool blocking, void **out, struct gpu_error *e)
 {
     return step_failed(g, g->event_create(out, blocking ? EVENT_BLOCKING_SYNC : 0),

@@ -26,6 +26,9 @@ void cede_step_gpu_close(struct step_gpu *g);
 int cede_step_gpu_stream(struct step_gpu *g, void **out, struct gpu_error *e);
 void cede_step_gpu_stream_end(struct step_gpu *g, void *stream);
 
+/* Waits until all that is in the stream has run, or has failed. */
+void cede_step_gpu_drain(struct step_gpu *g, void *stream);
+
 /* blocking: a wait for it sleeps. */
 int cede_step_gpu_event(struct step_gpu *g, bool blocking, void **out, struct gpu_error *e);
 void cede_step_gpu_event_end(struct step_gpu *g, void *event);

@@ -1,5 +1,5 @@
 /* Slices on the stand-in for libcuda, which runs what is in a stream as late as it may; runs that
- * fail anywhere; and runs of several threads, cancelled from another one. */
+ * fail anywhere; and, without a GPU, runs of several threads, cancelled from another one. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -22,7 +22,8 @@ static char context[2];
 struct program {
     atomic_ullong done, sum;
     uint64_t launched, saved, most_queued;
-    struct cede_scope *cancel_at; /* NULL: never; cancelled after 1000 elements */
+    struct cede_scope *cancels; /* after 1000 elements; NULL: none */
+    bool at_once;               /* there is no GPU */
 };
 
 struct work {
@@ -48,8 +49,12 @@ static int launch(void *arg, uint64_t first, uint64_t count, void *stream)
     *w = (struct work){p, first, count};
     p->launched = first + count;
     p->most_queued = max_u64(p->most_queued, first - p->done);
-    if (p->cancel_at && first > 1000)
-        cede_scope_cancel(p->cancel_at);
+    if (p->cancels && first > 1000)
+        cede_scope_cancel(p->cancels);
+    if (p->at_once) {
+        run_work(w);
+        return 0;
+    }
     return cuLaunchHostFunc(stream, run_work, w) == 0 ? 0 : -EIO;
 }
 
@@ -147,6 +152,7 @@ struct runner {
     pthread_t thread;
     struct program p;
     struct cede_scope *scope;
+    struct cede *client;
     int result;
     uint64_t done;
 };
@@ -156,7 +162,9 @@ static void *run_thread(void *arg)
     struct runner *r = arg;
     struct cede_slice_progress at = {.done = 0};
     struct cede_slice_config c = config_of(&r->p, 200000);
+    c.flags = CEDE_SLICE_NO_GPU;
     c.scope = r->scope;
+    c.cede = r->client;
     r->result = cede_slice_run(&c, &at);
     r->done = at.done;
     return NULL;
@@ -166,11 +174,16 @@ static void *run_thread(void *arg)
 static void threads(void **unused)
 {
     static struct runner r[4];
+    struct cede *client;
     memset(r, 0, sizeof(r));
+    setenv("CEDE_DIR", "/nowhere-at-all", 1);
+    assert_int_equal(cede_connect(&client), 0);
     for (unsigned i = 0; i < 4; i++)
         assert_int_equal(cede_scope_open(&r[i].scope, NULL, 0, CEDE_NO_TIMEOUT), 0);
     for (unsigned i = 0; i < 4; i++) {
-        r[i].p.cancel_at = i % 2 ? r[(i + 2) % 4].scope : NULL;
+        r[i].client = client; /* of all */
+        r[i].p.at_once = true;
+        r[i].p.cancels = i % 2 ? r[(i + 2) % 4].scope : NULL;
         assert_int_equal(pthread_create(&r[i].thread, NULL, run_thread, &r[i]), 0);
     }
     for (unsigned i = 0; i < 4; i++) {
@@ -181,6 +194,7 @@ static void threads(void **unused)
     assert_true(r[1].result == -ECANCELED || r[3].result == -ECANCELED);
     for (unsigned i = 0; i < 4; i++)
         cede_scope_close(r[i].scope);
+    cede_close(client);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
