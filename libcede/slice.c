@@ -11,7 +11,7 @@
 #include "libcede/pure/slice_size.h"
 #include "libcede/slice_gpu.h"
 
-#define HOLD_NS (200 * NSEC_PER_USEC) /* between two looks while a job of a higher class waits */
+#define HOLD_NS NSEC_PER_MSEC /* between two looks while a job of a higher class waits */
 
 #define RING (CEDE_SLICE_DEPTH_MAX + 1U) /* those that run, and the one before them */
 

@@ -1,5 +1,5 @@
 /* See hints.h. The pages are sealed in size, so reading them never faults; what they hold may
- * change while it is read, so each word is read once and bounded. */
+ * change while it is read, so each word is read once and bounded. One word is only written. */
 #include "control/hints.h"
 
 #include <errno.h>
