@@ -104,6 +104,10 @@ int main(int argc, char **argv)
     struct cede_slice_progress at = {0};
     c.file.path = argc > 1 ? argv[1] : "mandelbrot.checkpoint";
     c.side = argc > 2 ? strtoul(argv[2], NULL, 10) : 4096;
+    if (c.side < 1 || c.side > 65536) {
+        fprintf(stderr, "usage: slices [FILE [SIDE]], with 1 to 65536 points of a side\n");
+        return 2;
+    }
     c.file.work = c.side * ROUNDS;
     cede_slice_defaults(&config);
     config.count = c.side * c.side;

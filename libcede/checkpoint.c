@@ -21,6 +21,8 @@
 #define CHECKPOINT_VERSION 1U
 #define CHECKPOINT_PART    (1UL << 30) /* of one write(): Linux takes less than 2 GiB */
 
+#define TRIES 100 /* to get hold of PATH.new, while other processes rename it */
+
 /* The beginning of a file, in the machine's byte order; the state follows. Magic and version stay
  * where they are in all releases. */
 struct checkpoint_head {
@@ -123,7 +125,7 @@ static int checkpoint_look(struct cede_checkpoint *c)
 /* Opens and locks PATH.new. A descriptor or a negative errno. */
 static int checkpoint_open_new(struct cede_checkpoint *c, const char *name)
 {
-    for (;;) {
+    for (int tries = 0; tries < TRIES; tries++) {
         struct stat ours, there;
         _cleanup_close_ int fd =
             open(name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
@@ -132,24 +134,19 @@ static int checkpoint_open_new(struct cede_checkpoint *c, const char *name)
                                      errno == ELOOP ? "%s is a symbolic link (%s): remove it"
                                                     : "cannot create %s: %s",
                                      name, strerror(errno));
-        if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-            return errno == EWOULDBLOCK
-                       ? checkpoint_failed(
-                             c, -EBUSY,
-                             "another process writes %s: give each computation a path "
-                             "of its own",
-                             name)
-                       : checkpoint_failed(c, -errno, "cannot lock %s: %s", name, strerror(errno));
-        if (fstat(fd, &ours) < 0)
-            return checkpoint_failed(c, -errno, "cannot look at %s: %s", name, strerror(errno));
+        int locked = flock(fd, LOCK_EX | LOCK_NB);
+        if (locked < 0 && errno == EWOULDBLOCK)
+            break;
+        if (locked < 0 || fstat(fd, &ours) < 0)
+            return checkpoint_failed(c, -errno, "cannot lock %s: %s", name, strerror(errno));
         if (!S_ISREG(ours.st_mode) || ours.st_nlink > 1)
             return checkpoint_failed(c, -EEXIST, "%s is something else: remove it", name);
+        if (lstat(name, &there) == 0 && there.st_ino == ours.st_ino && there.st_dev == ours.st_dev)
+            return TAKE_FD(fd);
         /* The process that had the lock has renamed it meanwhile: it is no longer ours to write. */
-        if (ours.st_nlink == 0 || lstat(name, &there) < 0 || there.st_ino != ours.st_ino ||
-            there.st_dev != ours.st_dev)
-            continue;
-        return TAKE_FD(fd);
     }
+    return checkpoint_failed(
+        c, -EBUSY, "another process writes %s: give each computation a path of its own", name);
 }
 
 static int checkpoint_sync_directory(const char *path)

@@ -59,32 +59,30 @@ class Slices(unittest.TestCase):
 
     @unittest.skipUnless(CEDE, "the gate is not built")
     def test_gives_way(self):
-        whole = self.run_it("whole", "3000")
         self.env.update(CEDE_GATE_CPU="1")
+        log, begun = os.path.join(self.dir.name, "log"), time.monotonic()
+        gave, low = [], None
         daemon = subprocess.Popen([CEDE, "daemon", "--device", "gate"], env=self.env, stderr=subprocess.DEVNULL)
         try:
-            end = time.monotonic() + PATIENCE_S
-            while not os.path.exists(os.path.join(self.dir.name, "socket")) and time.monotonic() < end:
+            while not os.path.exists(os.path.join(self.dir.name, "socket")):
+                self.assertLess(time.monotonic(), begun + PATIENCE_S)
                 time.sleep(0.01)
-            log = os.path.join(self.dir.name, "log")
-            with open(log, "w", encoding="utf-8") as out:
+            with open(log, "w", encoding="utf-8") as out:  # longer than the test
                 low = subprocess.Popen([CEDE, "run", "-q", "-c", "batch", "--", "stdbuf", "-oL",
-                                        *self.args("low", "3000")], env=self.env, stdout=out)
-            text = ""
-            while low.poll() is None and "gives way" not in text and time.monotonic() < end:
-                # until the batch job works, and is interrupted by a latency job that is long enough
-                subprocess.run([CEDE, "run", "-q", "-c", "latency", "--", *self.args("high%d" % time.monotonic_ns())],
+                                        *self.args("low", "60000")], env=self.env, stdout=out)
+            while len(gave) < 2 and time.monotonic() < begun + PATIENCE_S:
+                self.assertIsNone(low.poll())
+                subprocess.run([CEDE, "run", "-q", "-c", "latency", "--", *self.args(f"high{time.monotonic_ns()}")],
                                env=self.env, stdout=subprocess.DEVNULL, timeout=120, check=True)
                 with open(log, encoding="utf-8") as f:
-                    text = f.read()
-            self.assertEqual(low.wait(timeout=120), 0)
-            with open(log, encoding="utf-8") as f:
-                text = f.read()
+                    gave = [float(p) for p in re.findall(r"gives way at (\S+) %", f.read())]
         finally:
+            if low:
+                low.kill()
+                low.wait()
             daemon.terminate()
             daemon.wait(timeout=60)
-        self.assertIn("gives way", text)
-        self.assertEqual(area(text), area(whole.stdout))
+        self.assertGreaterEqual(len(gave), 2)  # so it went on in between
 
     def test_other_work(self):
         self.assertEqual(self.run_it("state", "64").returncode, 0)
