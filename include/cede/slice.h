@@ -59,7 +59,7 @@ void cede_slice_defaults(struct cede_slice_config *config);
  * each further cede_slice_run() of the same work as the last one left it. */
 struct cede_slice_progress {
     uint64_t done;       /* elements 0 to done - 1 have run */
-    uint64_t saved;      /* of these `save` has saved, or a checkpoint was read */
+    uint64_t saved;      /* of these `save` has saved */
     uint64_t next_count; /* what the next slice would have; 0: not measured yet */
     uint64_t slices;     /* that have run */
     uint64_t gpu_us;     /* in slices */
@@ -74,8 +74,9 @@ struct cede_slice_progress {
  * -EAGAIN: a job of a higher class waits (cede_wanted()) for longer than patience_us. -ECANCELED:
  * the scope is cancelled, or past its deadline. -ETIMEDOUT: the deadline. What `launch` or `save`
  * returned. After all of these another call goes on from there. -EINVAL: a setting out of range, or
- * `launch` is missing. -EIO: the driver refused or a slice failed: what is on the GPU is lost, so
- * nothing is saved; go on from the latest checkpoint, in a new process. -ENOMEM. -ENOSYS: there is
+ * `launch` is missing. -EIO, unless it is `launch`'s or `save`'s: the driver refused or a slice
+ * failed: what is on the GPU is lost, so nothing is saved; go on from the latest checkpoint, in a
+ * new process. -ENOMEM. -ENOSYS: there is
  * no CUDA and no current context, or no OpenCL. */
 int cede_slice_run(const struct cede_slice_config *config, struct cede_slice_progress *progress);
 
