@@ -153,6 +153,19 @@ CEDE_API int cede_lead_cuda(struct cede *c, uint64_t keep_us)
     return again ? -EALREADY : 0;
 }
 
+CEDE_API int cede_wanted(struct cede *c)
+{
+    if (!c)
+        return 0;
+    uint64_t now = cede_clock_now_ns();
+    pthread_mutex_lock(&c->lock);
+    bool wanted = cede_hints_wanted(&c->hints), check = now >= c->check_ns;
+    pthread_mutex_unlock(&c->lock);
+    if (check)
+        cede_link_check(c, 0);
+    return wanted;
+}
+
 CEDE_API int cede_get_statistics(struct cede *c, struct cede_statistics *out, size_t size)
 {
     if (!out || size != sizeof(*out))

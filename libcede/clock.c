@@ -7,3 +7,9 @@ uint64_t cede_clock_now_ns(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
 }
+
+void cede_clock_sleep_ns(uint64_t ns)
+{
+    const struct timespec t = cede_clock_timespec(ns);
+    nanosleep(&t, NULL); /* a signal may end it sooner */
+}

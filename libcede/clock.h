@@ -10,6 +10,8 @@
 
 uint64_t cede_clock_now_ns(void);
 
+void cede_clock_sleep_ns(uint64_t ns);
+
 /* A condition whose timed waits take times of that clock. */
 static inline void cede_clock_cond_init(pthread_cond_t *c)
 {

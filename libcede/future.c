@@ -56,7 +56,7 @@ static int future_set_up(struct cede_futures *f, const struct cede_future_config
         f->missing_at = (uint64_t)(uintptr_t)words;
         r = f->ring && words ? 0 : -ENOMEM;
     } else if (r == 0) {
-        r = cede_step_gpu_open(&f->gpu, &f->error);
+        r = cede_step_gpu_open(&f->gpu, true, &f->error);
         if (r == 0)
             r = cede_step_gpu_memory(f->gpu, bytes, &f->ring, &f->error);
         if (r == 0)

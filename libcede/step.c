@@ -106,7 +106,7 @@ static int step_set_up(struct cede_step_loop *l)
     struct gpu_error e;
     int r = cede_order_new(c->depth, c->batch, c->requests, &l->order);
     if (r == 0 && !(c->flags & CEDE_STEP_NO_GPU))
-        r = cede_step_gpu_open(&l->gpu, &e);
+        r = cede_step_gpu_open(&l->gpu, false, &e);
     l->stream = c->stream;
     if (r == 0 && l->gpu && !l->stream)
         r = cede_step_gpu_stream(l->gpu, &l->stream, &e);

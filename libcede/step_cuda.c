@@ -71,7 +71,7 @@ static int step_load_kernels(struct step_gpu *g, struct gpu_error *e)
     return r;
 }
 
-int cede_step_gpu_open(struct step_gpu **out, struct gpu_error *e)
+int cede_step_gpu_open(struct step_gpu **out, bool kernels, struct gpu_error *e)
 {
     static const struct symbol calls[] = {
 #define X(field, symbol, args) {symbol, offsetof(struct step_gpu, field)},
@@ -89,7 +89,7 @@ int cede_step_gpu_open(struct step_gpu **out, struct gpu_error *e)
                     g->ctx_current(&context) == 0 && context
                 ? 0
                 : -ENOSYS;
-    if (r == 0)
+    if (r == 0 && kernels)
         r = step_load_kernels(g, e);
     if (r)
         cede_step_gpu_close(g);
@@ -115,6 +115,11 @@ int cede_step_gpu_stream(struct step_gpu *g, void **out, struct gpu_error *e)
 void cede_step_gpu_stream_end(struct step_gpu *g, void *stream)
 {
     g->stream_destroy(stream);
+}
+
+void cede_step_gpu_drain(struct step_gpu *g, void *stream)
+{
+    g->stream_sync(stream);
 }
 
 int cede_step_gpu_event(struct step_gpu *g, bool blocking, void **out, struct gpu_error *e)

@@ -1,7 +1,7 @@
-/* Inside libcede: the calls that the overlap loop and the future map make of libcuda, which is
- * opened at run time. Knows neither steps nor symbols. All calls are for the CUDA context that was
- * current in cede_step_gpu_open(), and need it current. A file of its own so that tests can put a
- * GPU in virtual time in its place. */
+/* Inside libcede: the calls that the overlap loop, the future map and slices make of libcuda, which
+ * is opened at run time. Knows neither steps nor symbols. All calls are for the CUDA context that
+ * was current in cede_step_gpu_open(), and need it current. A file of its own so that tests can put
+ * a GPU in virtual time in its place. */
 #ifndef CEDE_LIBCEDE_STEP_GPU_H
 #define CEDE_LIBCEDE_STEP_GPU_H
 
@@ -15,8 +15,9 @@ extern const char cede_future_ptx[]; /* cede_future.ptx */
 
 struct step_gpu;
 
-/* -ENOSYS: no CUDA, or no current context; -EIO; -ENOMEM. *out is NULL then. */
-int cede_step_gpu_open(struct step_gpu **out, struct gpu_error *e);
+/* kernels: those of cede_future.ptx are used. -ENOSYS: no CUDA, or no current context; -EIO;
+ * -ENOMEM. *out is NULL then. */
+int cede_step_gpu_open(struct step_gpu **out, bool kernels, struct gpu_error *e);
 void cede_step_gpu_close(struct step_gpu *g);
 
 /* ---- all below: 0 or -EIO, unless they say otherwise ------------------------------------------
@@ -24,6 +25,9 @@ void cede_step_gpu_close(struct step_gpu *g);
 
 int cede_step_gpu_stream(struct step_gpu *g, void **out, struct gpu_error *e);
 void cede_step_gpu_stream_end(struct step_gpu *g, void *stream);
+
+/* Waits until all that is in the stream has run, or has failed. */
+void cede_step_gpu_drain(struct step_gpu *g, void *stream);
 
 /* blocking: a wait for it sleeps. */
 int cede_step_gpu_event(struct step_gpu *g, bool blocking, void **out, struct gpu_error *e);

@@ -47,7 +47,7 @@ def _load():
             ("set_laxity", [p, stream, u64]), ("set_priority", [p, stream, i]),
             ("request_begin", [p, request, stream, u64, u64]), ("request_queued", [p, request]),
             ("request_end", [p, request]), ("lead_cuda", [p, u64]),
-            ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
+            ("wanted", [p]), ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
         f = getattr(lib, "cede_" + name)
         f.argtypes, f.restype = args, i
     lib.cede_close.argtypes, lib.cede_close.restype = [p], None
@@ -157,6 +157,10 @@ class Client:
     def connected(self):
         """Whether a daemon receives the hints."""
         return bool(_lib and self._c and _lib.cede_connected(self._c))
+
+    def wanted(self):
+        """Whether a job of a higher class waits until this one gives way; cede(3) says when. Never waits."""
+        return bool(_lib and self._c and _lib.cede_wanted(self._c))
 
     def statistics(self):
         """Zeros without the library."""

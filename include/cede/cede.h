@@ -105,6 +105,13 @@ int cede_request_end(struct cede *c, struct cede_request *r);
  * no CUDA, or no context is current. */
 int cede_lead_cuda(struct cede *c, uint64_t keep_us);
 
+/* 1: a job of a higher class waits until this one gives way: on a GPU whose work cannot be
+ * preempted, or for GPU memory that this one has. A long computation then saves what it has and
+ * returns, or sleeps until this is 0 (cede/slice.h does so between slices). 0: none waits, which is
+ * always so on GPUs that preempt and have room; there is no daemon; or c is NULL. Never waits. The
+ * first call makes the daemon look, so its answer is 0. */
+int cede_wanted(struct cede *c);
+
 struct cede_statistics {
     uint64_t begun, ended;   /* requests */
     uint64_t with_deadline;  /* of those that ended */

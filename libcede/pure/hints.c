@@ -62,6 +62,7 @@ static void hints_publish(const struct cede_hints *h)
     PUT(priority, first ? first->priority : 0);
     PUT(earliest_ns, first ? first->deadline_ns : 0);
     PUT(deadline_us, h->job.deadline_us);
+    PUT(looks, h->looks);
 #undef PUT
 }
 
@@ -71,6 +72,15 @@ struct hints_page *cede_hints_set_page(struct cede_hints *h, struct hints_page *
     h->page = page;
     hints_publish(h);
     return old;
+}
+
+bool cede_hints_wanted(struct cede_hints *h)
+{
+    if (!h->looks) {
+        h->looks = true;
+        hints_publish(h);
+    }
+    return h->page && atomic_load_explicit(&h->page->wanted, memory_order_relaxed);
 }
 
 void cede_hints_reset(struct cede_hints *h)

@@ -34,6 +34,7 @@ struct due_request {
 struct cede_hints {
     struct hints_page *page; /* NULL: no daemon reads */
     uint64_t generation; /* one more in a forked child: requests of the parent are not its own */
+    bool looks;          /* the program has called cede_wanted() */
     uint64_t begun, ended, due, met, max_ns;
     struct due_request open[HINTS_OPEN_MAX];
     uint32_t open_end; /* all places from here on are free */
@@ -64,6 +65,9 @@ void cede_hints_begin(struct cede_hints *h, cede_stream stream, uint64_t now_ns,
                       uint64_t deadline_us, struct hint_request *out);
 /* False: it began in another generation, and is not counted. */
 bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, uint64_t now_ns);
+
+/* What the daemon says on the page. */
+bool cede_hints_wanted(struct cede_hints *h);
 
 struct cede_statistics cede_hints_statistics(const struct cede_hints *h);
 

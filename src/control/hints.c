@@ -1,5 +1,5 @@
 /* See hints.h. The pages are sealed in size, so reading them never faults; what they hold may
- * change while it is read, so each word is read once and bounded. */
+ * change while it is read, so each word is read once and bounded. One word is only written. */
 #include "control/hints.h"
 
 #include <errno.h>
@@ -26,6 +26,7 @@ struct sample {
 struct page {
     struct hints_page *shared; /* NULL: free */
     uint64_t connection, job;  /* 0: in none */
+    uint32_t slot;             /* of the job, when it was looked up last; SLOT_NONE: in none */
     struct proc_id proc;
     uid_t account;
     bool admin;
@@ -100,7 +101,7 @@ int hints_open(struct hints *h, const struct caller *who, int *fd, struct error 
         proc_stat_read(who->pid, &st) < 0 || st.id.start_ticks > who->since_ticks)
         return error_set(err, -ESRCH, "cannot see the process that connected (pid %d)",
                          (int)who->pid);
-    struct hints_page *shared = shared_page("cede-hints", HINTS_PAGE, false, fd);
+    struct hints_page *shared = shared_page("cede-hints", HINTS_PAGE, SHARE_BOTH, fd);
     if (!shared)
         return error_set(err, -ENOMEM, "no memory or descriptors for a page");
     *p = (struct page){.shared = shared,
@@ -146,6 +147,7 @@ void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns)
         uint32_t slot = proc_alive(p->proc) ? engine_job_of(e, p->proc.pid) : SLOT_NONE;
         p->stopped = proc_stopped(p->proc);
         p->job = slot != SLOT_NONE && engine_view(e, slot, &v) ? v.number : 0;
+        p->slot = p->job ? slot : SLOT_NONE;
     }
 }
 
@@ -178,10 +180,10 @@ static struct report report_of(const struct hints *h, uint64_t job, uint64_t now
 uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns)
 {
     bool any = false;
-    for (unsigned i = 0; h->n && i < HINTS_PAGES_MAX; i++)
+    for (unsigned i = 0; h && h->n && i < HINTS_PAGES_MAX; i++)
         any |= has_deadlines(&h->pages[i]);
     if (!any)
-        return h->n ? now_ns + REPORT_OFF_NS : TIME_NEVER;
+        return h && h->n ? now_ns + REPORT_OFF_NS : TIME_NEVER;
     hints_assign(h, e, now_ns);
     for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
         const struct page *p = &h->pages[i];
@@ -196,6 +198,31 @@ uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns)
             engine_report(e, slot, &t);
     }
     return now_ns + REPORT_NS;
+}
+
+static bool looks(const struct page *p)
+{
+    return p->shared && atomic_load_explicit(&p->shared->looks, memory_order_relaxed);
+}
+
+void hints_tell_wanted(struct hints *h, struct engine *e, uint64_t now_ns)
+{
+    struct room_wanted room = {{0}};
+    bool any = false;
+    for (unsigned i = 0; h && h->n && i < HINTS_PAGES_MAX; i++) {
+        struct page *p = &h->pages[i];
+        if (!looks(p))
+            continue;
+        if (!any) {
+            hints_assign(h, e, now_ns);
+            room = engine_room_wanted(e);
+            any = true;
+        }
+        /* Not by its number, which takes a look at all jobs: until the next assignment a program
+         * whose job has ended may get the answer of the one that has its slot now. */
+        atomic_store_explicit(&p->shared->wanted, p->job && engine_job_wanted(e, p->slot, &room),
+                              memory_order_relaxed);
+    }
 }
 
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns)

@@ -30,9 +30,13 @@ unsigned hints_count(const struct hints *h);
 void hints_sample(struct hints *h, uint64_t now_ns);
 
 /* Reports to the engine when requests are due. Returns when to do so again, TIME_NEVER without
- * pages.
+ * pages. h: may be NULL, as for the next one.
  */
 uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns);
+
+/* After each decision: says to programs that look whether a job of a higher class waits for theirs.
+ */
+void hints_tell_wanted(struct hints *h, struct engine *e, uint64_t now_ns);
 
 /* Before hints_of(): which page belongs to which job now. */
 void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns);

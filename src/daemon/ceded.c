@@ -159,9 +159,9 @@ static void daemon_tick(struct daemon *d)
 {
     if (d->stopping)
         return;
-    uint64_t now = monotonic_ns(),
-             hints_ns = d->hints ? hints_report(d->hints, d->engine, now) : TIME_NEVER;
+    uint64_t now = monotonic_ns(), hints_ns = hints_report(d->hints, d->engine, now);
     d->wake_ns = min_u64(engine_tick(d->engine, now), hints_ns);
+    hints_tell_wanted(d->hints, d->engine, now);
     heartbeat(d);
     unsigned jobs = engine_jobs(d->engine);
     if (jobs != d->jobs) {

@@ -194,6 +194,14 @@ static inline void job_view_level(struct job_view *v, const struct device_group 
 bool engine_next_job(const struct engine *e, uint32_t *cursor, struct job_view *out);
 /* The job in this slot; false: there is none. */
 bool engine_view(const struct engine *e, uint32_t job, struct job_view *out);
+/* On each GPU the best class of jobs that wait for room in its memory; CLASS_COUNT: none waits. */
+struct room_wanted {
+    uint8_t class[DEVICE_GPUS_MAX];
+};
+struct room_wanted engine_room_wanted(const struct engine *e);
+/* A job of a higher class waits until this one gives way: on a device that cannot preempt it in the
+ * middle of its work, or for its memory. */
+bool engine_job_wanted(const struct engine *e, uint32_t job, const struct room_wanted *w);
 /* Next GPU process that no job owns, as it was seen last; as engine_next_job(). */
 bool engine_next_unmanaged(const struct engine *e, uint32_t *cursor, struct unmanaged *out);
 /* Somebody looks: keeps busy and memory_bytes up to date for the next seconds. */

@@ -1,6 +1,7 @@
 /* What the engine shows of itself. Changes nothing but how closely is looked. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "engine/engine_impl.h"
 
@@ -177,6 +178,34 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
         snprintf(out->error, sizeof(out->error), "%.*s", (int)sizeof(out->error) - 1,
                  j->error.text);
     return true;
+}
+
+struct room_wanted engine_room_wanted(const struct engine *e)
+{
+    const struct model *m = &e->model;
+    struct room_wanted out;
+    memset(out.class, CLASS_COUNT, sizeof(out.class));
+    for (uint32_t k = 0; k < m->jobs_end; k++) {
+        const struct job *j = &m->jobs[k];
+        if (j->rec.root.pid && model_job_waits(j) && !j->infeasible &&
+            j->rec.memory_gpu < m->ngpus && j->rec.class < out.class[j->rec.memory_gpu])
+            out.class[j->rec.memory_gpu] = (uint8_t)j->rec.class;
+    }
+    return out;
+}
+
+bool engine_job_wanted(const struct engine *e, uint32_t job, const struct room_wanted *w)
+{
+    const struct model *m = &e->model;
+    const struct job *j = &m->jobs[job];
+    if (job >= m->jobs_end || !j->rec.root.pid)
+        return false;
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        if (sched_member_outranked(m->sched, j->unit, d) ||
+            (w->class[d] < model_class(m, j) && j->on[d].memory_bytes))
+            return true;
+    }
+    return false;
 }
 
 bool engine_next_job(const struct engine *e, uint32_t *cursor, struct job_view *out)

@@ -1,7 +1,7 @@
 /* The page on which a program reports its requests: the program writes it (libcede), the daemon
- * reads it (src/control/hints.c) and trusts nothing on it that could hurt another job. It comes
- * with the answer to {"op":"hints"}, which has HINTS_VERSION: a program that knows another version
- * writes nothing. */
+ * reads it (src/control/hints.c) and trusts nothing on it that could hurt another job. One word
+ * goes the other way. It comes with the answer to {"op":"hints"}, which has HINTS_VERSION: a
+ * program that knows another version writes nothing. */
 #ifndef CEDE_LIB_HINTS_PROTO_H
 #define CEDE_LIB_HINTS_PROTO_H
 
@@ -19,6 +19,10 @@ struct hints_page {
     _Atomic uint64_t earliest_ns, need_us;
     _Atomic uint64_t deadline_us; /* default of requests; 0: none */
     _Atomic int32_t priority;
+    _Atomic uint32_t looks; /* the program looks at: */
+    /* 1: a job of a higher class waits for this one. The daemon writes it, into what was 0 in
+     * earlier releases; the program alone is hurt if it writes it too. */
+    _Alignas(64) _Atomic uint32_t wanted;
 };
 
 #endif

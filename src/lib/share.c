@@ -9,15 +9,17 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-void *shared_page(const char *name, size_t size, bool ours, int *fd)
+void *shared_page(const char *name, size_t size, enum share_writer writer, int *fd)
 {
     *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0)
         return NULL;
     void *page = MAP_FAILED;
     if (ftruncate(*fd, (off_t)size) == 0)
-        page = mmap(NULL, size, ours ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, *fd, 0);
-    int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | (ours ? F_SEAL_FUTURE_WRITE : 0);
+        page = mmap(NULL, size, writer == SHARE_THEIRS ? PROT_READ : PROT_READ | PROT_WRITE,
+                    MAP_SHARED, *fd, 0);
+    int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL |
+                (writer == SHARE_OURS ? F_SEAL_FUTURE_WRITE : 0);
     if (page != MAP_FAILED && fcntl(*fd, F_ADD_SEALS, seals) < 0) {
         munmap(page, size);
         page = MAP_FAILED;

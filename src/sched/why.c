@@ -73,6 +73,15 @@ static const struct member *better(const struct policy_device *dev, const struct
     return NULL;
 }
 
+bool sched_member_outranked(const struct sched *c, uint32_t job, uint32_t device)
+{
+    if (job >= c->limits.jobs || device >= c->limits.devices)
+        return false;
+    const struct policy_device *dev = &c->devices[device];
+    const struct member *m = &dev->members[job];
+    return c->policy->turns && m->used && better(dev, m);
+}
+
 /* A gang that may not run because of one of its other devices. */
 static uint32_t held_elsewhere(const struct sched *c, const struct member *m)
 {

@@ -28,6 +28,7 @@ struct engine *fake_engine_new(void)
         m->next_number = 1;
         snprintf(m->policy, sizeof(m->policy), "priority");
         params_default(&m->params);
+        m->room_class = CLASS_COUNT;
     }
     return m;
 }
@@ -183,6 +184,16 @@ int engine_set_deadline(struct engine *m, uint32_t job, uint32_t deadline_us, ui
     m->jobs[job].job.laxity_us = laxity_us;
     m->jobs[job].job.may_promote = may_promote;
     return 0;
+}
+
+struct room_wanted engine_room_wanted(const struct engine *m)
+{
+    return (struct room_wanted){{m->room_class}};
+}
+
+bool engine_job_wanted(const struct engine *m, uint32_t job, const struct room_wanted *w)
+{
+    return w->class[0] < m->jobs[job].job.class;
 }
 
 void engine_report(struct engine *m, uint32_t job, const struct report *t)

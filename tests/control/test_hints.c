@@ -1,5 +1,6 @@
 /* From what programs write into their pages to what the manager is told of a job. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -178,10 +179,54 @@ static void pages_of_users(void **state)
     hints_free(h);
 }
 
+/* Programs that look are told of a higher class; what they write there themselves does not last,
+ * and others' pages stay as they are. */
+static void wanted(void **state)
+{
+    (void)state;
+    struct error err = {""};
+    struct engine *m = fake_engine_new();
+    struct hints *h = hints_new();
+    uint64_t now = monotonic_ns();
+    int fds[2];
+    struct hints_page *p[2];
+    fake_engine_put(m, getpid(), 0, CLASS_BATCH, 100, "me");
+    hints_tell_wanted(h, m, now);
+    for (unsigned i = 0; i < 2; i++) {
+        struct caller who = {
+            .uid = getuid(), .pid = getpid(), .connection = i + 1, .since_ticks = proc_ticks_now()};
+        assert_int_equal(hints_open(h, &who, &fds[i], &err), 0);
+        p[i] = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[i], 0);
+        assert_true(p[i] != MAP_FAILED);
+    }
+    p[1]->looks = UINT32_MAX;
+    for (unsigned class = 0; class <= CLASS_COUNT; class ++) {
+        m->room_class = (uint8_t) class;
+        p[1]->wanted = 77;
+        hints_tell_wanted(h, m, now);
+        assert_int_equal(p[0]->wanted, 0);
+        assert_int_equal(p[1]->wanted, class < CLASS_BATCH);
+    }
+    m->room_class = CLASS_LATENCY;
+    m->jobs[0].number = 0; /* the job ends: nobody waits for it */
+    hints_tell_wanted(h, m, now + NSEC_PER_SEC);
+    assert_int_equal(p[1]->wanted, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        /* Still no way to make the daemon fault. */
+        assert_int_equal(ftruncate(fds[i], 0), -1);
+        assert_int_equal(fcntl(fds[i], F_ADD_SEALS, F_SEAL_WRITE), -1);
+        munmap(p[i], HINTS_PAGE);
+        close(fds[i]);
+    }
+    hints_free(h);
+    free(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deadlines), cmocka_unit_test(stopped_programs_are_not_late),
-        cmocka_unit_test(pid_of_another), cmocka_unit_test(pages_of_users)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines), cmocka_unit_test(wanted),
+                                       cmocka_unit_test(stopped_programs_are_not_late),
+                                       cmocka_unit_test(pid_of_another),
+                                       cmocka_unit_test(pages_of_users)};
     return cmocka_run_group_tests_name("hints", tests, NULL, NULL);
 }

@@ -61,6 +61,13 @@ static void test_room_for_a_latency_job(void **state)
     need(f, j[3], 45);
     ticks(f, 1);
     assert_false(has_room(f, j[3]));
+    /* Who has memory there is wanted, unless of its own class or above. */
+    struct room_wanted w = engine_room_wanted(f->m);
+    assert_int_equal(w.class[0], CLASS_LATENCY);
+    assert_int_equal(w.class[1], CLASS_COUNT);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(engine_job_wanted(f->m, j[i], &w), i < 3);
+    assert_false(engine_job_wanted(f->m, SLOT_NONE, &w));
     /* Batch before normal, the largest first, and no more than it takes. */
     moves(f, "out", p[1], 20);
     assert_true(EVENTUALLY(is(f, j[1], "swapped")));
@@ -69,6 +76,8 @@ static void test_room_for_a_latency_job(void **state)
     moves(f, "out", p[2], 30);
     assert_true(EVENTUALLY(has_room(f, j[3])));
     assert_true(is(f, j[0], ""));
+    w = engine_room_wanted(f->m);
+    assert_false(engine_job_wanted(f->m, j[0], &w));
 
     /* Nobody comes back into what it has not taken yet; nor into what it has. */
     ticks(f, 30000);

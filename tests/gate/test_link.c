@@ -166,8 +166,8 @@ static void honest(void)
 {
     struct gate_msg m;
     int a, b, fd = greeted();
-    control = shared_page("control", GATE_PAGE, true, &a);
-    slot = shared_page("slot", GATE_PAGE, false, &b);
+    control = shared_page("control", GATE_PAGE, SHARE_OURS, &a);
+    slot = shared_page("slot", GATE_PAGE, SHARE_THEIRS, &b);
     assert_true(control && slot);
     atomic_store(&control->any, 1);
     atomic_store(&control->device[0].state, GATE_ACTIVE);

@@ -1,7 +1,7 @@
 #!/bin/sh
-# What is installed is enough to build and run examples/requests.c, shared and static, leases.c and step.c; each header stands
-# alone in C11 and, with a compiler for it, in C++17; only names of ours are exported. Skips (77) without a compiler or
-# pkg-config.
+# What is installed is enough to build and run examples/requests.c, shared and static, leases.c and step.c, and to build
+# slices.c where there is OpenCL; each header stands alone in C11 and, with a compiler for it, in C++17; only names of
+# ours are exported. Skips (77) without a compiler or pkg-config.
 #
 # usage: installed.sh BUILD_DIR SOURCE_DIR
 set -eu
@@ -21,6 +21,10 @@ cc -Wall -Werror "$2/examples/requests.c" $(pkg-config --cflags cede) "$lib/libc
 cc -Wall -Werror "$2/examples/leases.c" $(pkg-config --cflags --libs cede) -o "$d/leases"
 # shellcheck disable=SC2046
 cc -Wall -Werror "$2/examples/step.c" $(pkg-config --cflags --libs cede) -o "$d/step"
+if echo '#include <CL/cl.h>' | cc -E - >/dev/null 2>&1 && echo 'int main(void) { return 0; }' | cc -x c - -lOpenCL -o "$d/x" 2>/dev/null; then
+    # shellcheck disable=SC2046
+    cc -Wall -Werror -Wno-deprecated-declarations "$2/examples/slices.c" $(pkg-config --cflags --libs cede) -lOpenCL -o "$d/slices"
+fi
 find "$d/root" -path '*/include/cede/*.h' >"$d/headers"
 [ -s "$d/headers" ]
 while read -r header; do

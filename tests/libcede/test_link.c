@@ -23,6 +23,7 @@
 #include "../descriptors.h"
 #include "cede/cede.h"
 #include "control/config.h"
+#include "control/hints.h"
 #include "control/server.h"
 #include "lib/hints_proto.h"
 #include "lib/share.h"
@@ -53,8 +54,11 @@ static int serve(pid_t who)
     fake_engine_put(m, who, geteuid(), CLASS_NORMAL, WEIGHT_DEFAULT, "me");
     if (uv_loop_init(&loop) < 0 || server_start(&loop, path, &v, ADMIN_NO_GROUP, &s, NULL) < 0)
         return 1;
-    while (uv_run(&loop, UV_RUN_ONCE))
+    m->room_class = CLASS_NORMAL;
+    while (uv_run(&loop, UV_RUN_ONCE)) {
         fake_engine_tick(m);
+        hints_tell_wanted(v.hints, m, monotonic_ns());
+    }
     return 0;
 }
 
@@ -275,6 +279,32 @@ static void dies(void **state)
     assert_true(eventually(batch_now, NULL));
     assert_int_equal(requests("ended"), 15);
     assert_int_equal(ended(c), 15);
+    cede_close(c);
+}
+
+static bool is_wanted(void *c)
+{
+    json_decref(me()); /* so that the daemon looks */
+    return cede_wanted(c) == 1;
+}
+
+/* A job of class normal waits: for batch jobs, as long as there is a daemon. */
+static void wanted(void **state)
+{
+    struct cede *c = connect_to_daemon();
+    assert_int_equal(cede_wanted(NULL), 0);
+    for (int i = 0; i < 20; i++)
+        assert_false(is_wanted(c));
+    assert_int_equal(cede_set_class(c, CEDE_BATCH), 0);
+    assert_true(eventually(is_wanted, c));
+    pid_t child = fork();
+    if (child == 0) /* begins without a page */
+        _exit(cede_wanted(c));
+    child_ends_well(child);
+    daemon_kill();
+    for (int i = 0; cede_wanted(c) && i < 4000; i++)
+        usleep(5000);
+    assert_int_equal(cede_wanted(c), 0);
     cede_close(c);
 }
 
@@ -560,7 +590,8 @@ static void threads(void **state)
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
-    const struct CMUnitTest tests[] = {T(reports), T(dies),   T(hangs),   T(forks), T(closed),
-                                       T(rights),  T(limits), T(hostile), T(lies),  T(threads)};
+    const struct CMUnitTest tests[] = {T(reports), T(dies),   T(wanted), T(hangs),
+                                       T(forks),   T(closed), T(rights), T(limits),
+                                       T(hostile), T(lies),   T(threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ try:
 except KeyError:
     pass
 s = c.statistics()
-print(cede.available(), c.connected(), s.begun, s.ended, s.deadlines_met, s.p50_us <= s.p99_us <= s.max_us)
+print(cede.available(), c.connected(), c.wanted(), s.begun, s.ended, s.deadlines_met, s.p50_us <= s.p99_us <= s.max_us)
 try:
     c.set_weight(0)
     print("taken")
@@ -83,10 +83,10 @@ class Module(unittest.TestCase):
                          "0 None\ntaken\n200\nno such setting")
 
     def test_without_library(self):
-        self.assertEqual(run(CODE, "/nowhere/libcede.so.0"), "False False 0 0 0 True\ntaken\n0")
+        self.assertEqual(run(CODE, "/nowhere/libcede.so.0"), "False False False 0 0 0 True\ntaken\n0")
 
     def test_without_daemon(self):
-        self.assertEqual(run(CODE, LIBRARY), "True False 201 201 201 True\nrefused\n0")
+        self.assertEqual(run(CODE, LIBRARY), "True False False 201 201 201 True\nrefused\n0")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ static void cpu_works(uint64_t ns)
     now_ns += ns;
 }
 
-int cede_step_gpu_open(struct step_gpu **out, struct gpu_error *e)
+int cede_step_gpu_open(struct step_gpu **out, bool kernels, struct gpu_error *e)
 {
     *out = (struct step_gpu *)&busy_until_ns;
     return 0;

@@ -46,6 +46,7 @@ static const struct scene {
     enum sched_why why;    /* and what is said */
     uint32_t other, ahead; /* SLOT_NONE: nobody */
     uint64_t until_ms;     /* 0: not known */
+    bool outranked;        /* it waits, or would, for a job of a higher class */
 } scenes[] = {
     {"nothing there", "priority", {JOB(B, 1)}, .device = 1, .why = WHY_ABSENT, .other = SLOT_NONE},
     {"no such job", "priority", {JOB(B, 1)}, .job = 3, .why = WHY_ABSENT, .other = SLOT_NONE},
@@ -108,7 +109,8 @@ static const struct scene {
      {JOB(L, 1), JOB(N, 1), JOB(B, 1)},
      .job = 2,
      .why = WHY_CLASS,
-     .other = 1},
+     .other = 1,
+     .outranked = true},
     {"a better class is there and idle",
      "priority",
      {JOB(L, 1), IDLE(N, 1), JOB(B, 1)},
@@ -141,7 +143,30 @@ static const struct scene {
      {JOB(L, 1), JOB(B, 1)},
      .gated = true,
      .job = 1,
-     .why = WHY_CLASS},
+     .why = WHY_CLASS,
+     .outranked = true},
+    {"would wait for a gated device",
+     "priority",
+     {JOB(L, 1), IDLE(B, 1)},
+     .gated = true,
+     .job = 1,
+     .why = WHY_IDLE,
+     .other = SLOT_NONE,
+     .outranked = true},
+    {"nobody wants a gated device",
+     "priority",
+     {IDLE(L, 1), JOB(B, 1)},
+     .gated = true,
+     .job = 1,
+     .why = WHY_TURN,
+     .other = SLOT_NONE},
+    {"nothing is held on a gated device",
+     "static",
+     {JOB(L, 1), JOB(B, 1)},
+     .gated = true,
+     .job = 1,
+     .why = WHY_SLICES,
+     .other = SLOT_NONE},
 };
 
 static void event(struct sched *c, struct sched_event e)
@@ -200,8 +225,9 @@ static void test_scenes(void **state)
             sched_decide(c, now = plan.wake_ns, &plan);
         struct sched_reason r = sched_explain(c, s->job, s->device);
         uint64_t until = r.until_ns == TIME_NEVER ? 0 : (r.until_ns - begin) / MS;
-        bool right = r.why == s->why && r.other == s->other && r.ahead == s->ahead &&
-                     until == s->until_ms && *sched_why_text(r.why);
+        bool right =
+            r.why == s->why && r.other == s->other && r.ahead == s->ahead && until == s->until_ms &&
+            sched_member_outranked(c, s->job, s->device) == s->outranked && *sched_why_text(r.why);
         if (!right)
             printf("%s: %s, %u, %u ahead, until %llu\n", s->name, sched_why_text(r.why), r.other,
                    r.ahead, (unsigned long long)until);

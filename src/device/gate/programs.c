@@ -48,8 +48,8 @@ void gate_set_state(struct gate_program *p, unsigned i, uint32_t state)
 static int welcome(struct gate_program *p)
 {
     _cleanup_close_ int control_fd = -1, slot_fd = -1;
-    p->control = shared_page("cede-gate-control", GATE_PAGE, true, &control_fd);
-    p->slot = shared_page("cede-gate-slot", GATE_PAGE, false, &slot_fd);
+    p->control = shared_page("cede-gate-control", GATE_PAGE, SHARE_OURS, &control_fd);
+    p->slot = shared_page("cede-gate-slot", GATE_PAGE, SHARE_THEIRS, &slot_fd);
     if (!p->control || !p->slot)
         return -ENOMEM;
     struct gate_msg m = {.type = GATE_WELCOME, .magic = GATE_MAGIC, .version = GATE_VERSION};

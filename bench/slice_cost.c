@@ -1,0 +1,211 @@
+/* What slices cost: the same work as one launch, and by cede_slice_run() with one and with two
+ * slices queued. The three take turns in each round. "cost" is how much longer the slices took than
+ * the one launch, at the median of rounds. An element is a block of 256 threads. Needs libcuda, and
+ * exits 77 without a GPU; --cpu computes on the CPU, only to see that this program works.
+ *
+ * usage: bench_slice_cost [--target-us N] [--ms N] [--rounds N] [--iters N] [--cpu] [--json FILE]
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/graph_add.h"
+#include "bench/graph_rig.h"
+#include "bench/slice_cost.h"
+#include "cede/slice.h"
+
+#define ROUNDS_MAX 1000U
+#define GRID_MAX   2147483647U
+
+enum { WHOLE, DEPTH_1, DEPTH_2, WAYS };
+static const char *const names[WAYS] = {"whole", "depth_1", "depth_2"};
+
+static struct {
+    uint64_t target_us, ms, rounds, iters, cpu;
+    const char *json;
+} o = {.target_us = 500, .ms = 1000, .rounds = 9, .iters = 300};
+
+static struct rig rig;
+static void *spin, *stream;
+static rig_pointer word;
+static uint32_t counted; /* elements that were launched, of 32 bits */
+static uint64_t took_ns[WAYS][ROUNDS_MAX];
+static struct cede_slice_progress seen[WAYS];
+
+static int launch(void *unused, uint64_t first, uint64_t count, void *on)
+{
+    uint32_t iters = (uint32_t)o.iters;
+    void *params[] = {&word, &iters};
+    counted += (uint32_t)count;
+    if (!o.cpu)
+        return rig.cu.launch(spin, (unsigned)count, 1, 1, 256, 1, 1, 0, on, params, NULL) ? -EIO
+                                                                                          : 0;
+    volatile uint32_t x = 0;
+    for (uint64_t i = 0; i < count * iters; i++)
+        x = x * 1664525U + 1013904223U;
+    return 0;
+}
+
+static struct cede_slice_config config_of(uint64_t count, unsigned depth)
+{
+    struct cede_slice_config c;
+    cede_slice_defaults(&c);
+    c.flags = o.cpu ? CEDE_SLICE_NO_GPU : 0;
+    c.depth = depth;
+    c.target_us = o.target_us;
+    c.count = count;
+    c.stream = stream;
+    c.launch = launch;
+    return c;
+}
+
+static int run_way(unsigned way, uint64_t count, uint64_t *ns)
+{
+    const uint64_t start = monotonic_ns();
+    int r;
+    if (way == WHOLE) {
+        r = launch(NULL, 0, count, stream);
+        if (r == 0 && !o.cpu)
+            r = rig.cu.stream_synchronize(stream) ? -EIO : 0;
+    } else {
+        const struct cede_slice_config c = config_of(count, way);
+        struct cede_slice_progress *p = &seen[way];
+        *p = (struct cede_slice_progress){.next_count = p->next_count};
+        r = cede_slice_run(&c, p);
+        if (r < 0)
+            fprintf(stderr, "bench_slice_cost: %s\n", p->error);
+    }
+    *ns = monotonic_ns() - start;
+    return r;
+}
+
+/* How many elements take `ms`; 0: it failed. */
+static uint64_t calibrate(void)
+{
+    struct cede_slice_progress p = {.done = 0};
+    struct cede_slice_config c = config_of(GRID_MAX, 2);
+    c.timeout_us = 300000;
+    int r = cede_slice_run(&c, &p);
+    if ((r && r != -ETIMEDOUT) || !p.gpu_us) {
+        fprintf(stderr, "bench_slice_cost: %s\n", p.error);
+        return 0;
+    }
+    double n = (double)p.done / (double)p.gpu_us * (double)o.ms * 1000;
+    return n < 1 ? 1 : n < GRID_MAX ? (uint64_t)n : GRID_MAX;
+}
+
+static int compare(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void report(FILE *f, uint64_t count)
+{
+    char device[128] = "cpu";
+    int version = 0;
+    if (!o.cpu) {
+        rig.cu.device_name(device, sizeof(device), rig.device);
+        rig.cu.driver_version(&version);
+    }
+    fprintf(f,
+            "{\"device\":\"%s\",\"cuda\":%d,\"target_us\":%llu,\"elements\":%llu,\"rounds\":%llu",
+            device, version, (unsigned long long)o.target_us, (unsigned long long)count,
+            (unsigned long long)o.rounds);
+    double whole = (double)took_ns[WHOLE][o.rounds / 2];
+    for (unsigned way = 0; way < WAYS; way++) {
+        const uint64_t *t = took_ns[way];
+        const struct cede_slice_progress *p = &seen[way];
+        fprintf(f, ",\"%s\":{\"min_ms\":%.3f,\"p50_ms\":%.3f,\"max_ms\":%.3f", names[way],
+                (double)t[0] / 1e6, (double)t[o.rounds / 2] / 1e6, (double)t[o.rounds - 1] / 1e6);
+        if (way != WHOLE)
+            fprintf(f, ",\"cost\":%.4f,\"slices\":%llu,\"slice_us\":%.1f,\"idle_us\":%llu",
+                    (double)t[o.rounds / 2] / whole - 1, (unsigned long long)p->slices,
+                    (double)p->gpu_us / (double)p->slices, (unsigned long long)p->idle_us);
+        fputc('}', f);
+    }
+    fputs("}\n", f);
+}
+
+static int measure(void)
+{
+    uint64_t count = calibrate(), ns;
+    int r = count ? run_way(DEPTH_2, count, &ns) : -EIO; /* not counted: all is warm then */
+    for (unsigned i = 0; r == 0 && i < o.rounds; i++) {
+        for (unsigned way = 0; r == 0 && way < WAYS; way++)
+            r = run_way(way, count, &took_ns[way][i]);
+    }
+    uint32_t found = counted; /* by the blocks themselves */
+    if (r == 0 && !o.cpu && rig.cu.copy_out(&found, word, sizeof(found)))
+        r = -EIO;
+    if (r == 0 && found != counted) {
+        fprintf(stderr, "bench_slice_cost: %u elements ran, and %u were launched\n", found,
+                counted);
+        r = -EIO;
+    }
+    for (unsigned way = 0; way < WAYS; way++)
+        qsort(took_ns[way], o.rounds, sizeof(uint64_t), compare);
+    FILE *f = r || !o.json ? NULL : fopen(o.json, "we");
+    if (r == 0)
+        report(stdout, count);
+    if (f)
+        report(f, count);
+    if (r == 0 && o.json && (!f || fclose(f))) {
+        fprintf(stderr, "bench_slice_cost: cannot write %s: %s\n", o.json, strerror(errno));
+        r = -EIO;
+    }
+    return r;
+}
+
+static int run_on_gpu(void)
+{
+    static const uint32_t zeros[16 + 256];
+    void *module = NULL;
+    const char *missing = rig_open(&rig, graph_add_ptx);
+    if (missing) {
+        fprintf(stderr, "bench_slice_cost: %s\n", missing);
+        return 77;
+    }
+    int r = rig.cu.module_load(&module, slice_spin_ptx) ||
+                    rig.cu.module_function(&spin, module, "slice_spin") ||
+                    rig.cu.mem_alloc(&word, sizeof(zeros)) ||
+                    rig.cu.copy_in(word, zeros, sizeof(zeros)) ||
+                    rig.cu.stream_create(&stream, RIG_NON_BLOCKING)
+                ? -EIO
+                : measure();
+    if (r)
+        fprintf(stderr, "bench_slice_cost: a call of the driver failed, or work did not run\n");
+    return r ? 1 : 0;
+}
+
+static int options(int argc, char **argv)
+{
+    static const struct option list[] = {{"target-us", 1, NULL, 't'}, {"ms", 1, NULL, 'm'},
+                                         {"rounds", 1, NULL, 'r'},    {"iters", 1, NULL, 'i'},
+                                         {"cpu", 0, NULL, 'c'},       {"json", 1, NULL, 'j'},
+                                         {NULL, 0, NULL, 0}};
+    for (int c; (c = getopt_long(argc, argv, "", list, NULL)) != -1;) {
+        int r = c == 't'               ? parse_u64(optarg, 1, CEDE_SLICE_TARGET_MAX, &o.target_us)
+                : c == 'm'             ? parse_u64(optarg, 1, 60000, &o.ms)
+                : c == 'r'             ? parse_u64(optarg, 1, ROUNDS_MAX, &o.rounds)
+                : c == 'i'             ? parse_u64(optarg, 1, 100000000, &o.iters)
+                : c == 'c' || c == 'j' ? 0
+                                       : -EINVAL;
+        o.cpu |= c == 'c';
+        o.json = c == 'j' ? optarg : o.json;
+        if (r)
+            return r;
+    }
+    return optind < argc ? -EINVAL : 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (options(argc, argv)) {
+        fprintf(stderr, "usage: bench_slice_cost [--target-us N] [--ms N] [--rounds N] [--iters N] "
+                        "[--cpu] [--json FILE]\n");
+        return 2;
+    }
+    return o.cpu ? measure() != 0 : run_on_gpu();
+}

@@ -1,0 +1,289 @@
+/* libcede: the loop that runs work in slices; see cede/slice.h. No thread, no lock: all state is of
+ * one call, or the caller's. How large slices are is pure/slice_size.c's. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cede/slice.h"
+#include "libcede/api.h"
+#include "libcede/clock.h"
+#include "libcede/pure/slice_size.h"
+#include "libcede/slice_gpu.h"
+
+#define HOLD_NS NSEC_PER_MSEC /* between two looks while a job of a higher class waits */
+
+#define RING (CEDE_SLICE_DEPTH_MAX + 1U) /* those that run, and the one before them */
+
+/* A slice. Mark 2 k is where its beginning was marked, mark 2 k + 1 its end; k: its place. */
+struct slice {
+    uint64_t count;
+    bool follows; /* it begins at the end of the one before it */
+};
+
+struct slice_run {
+    const struct cede_slice_config *config;
+    struct cede_slice_progress *progress;
+    const struct slice_gpu_ops *ops;
+    struct slice_gpu *gpu;
+    void *stream;
+    uint64_t deadline_ns, saved_ns; /* saved_ns: when it was saved last */
+    uint64_t wanted_ns;             /* since when a job of a higher class waits; 0: none does */
+    uint64_t launched;              /* elements */
+    uint64_t first, next;           /* slices that run: numbers from first to next - 1 */
+    uint64_t gpu_ns, idle_ns;
+    struct slice_size size;
+    struct slice ring[RING];
+    struct gpu_error error;
+};
+
+CEDE_API void cede_slice_defaults(struct cede_slice_config *config)
+{
+    *config = (struct cede_slice_config){
+        .size = sizeof(*config),
+        .depth = 2,
+        .target_us = 500,
+        .multiple = 1,
+        .checkpoint_us = 10000000,
+        .patience_us = 100000,
+        .timeout_us = CEDE_NO_TIMEOUT,
+    };
+}
+
+static int slice_refuse(struct cede_slice_progress *p, const char *what)
+{
+    snprintf(p->error, sizeof(p->error), "%s", what);
+    return -EINVAL;
+}
+
+static int slice_check(const struct cede_slice_config *c, struct cede_slice_progress *p)
+{
+    if (c->size != sizeof(*c))
+        return slice_refuse(p, "the settings are not of this release: call cede_slice_defaults()");
+    if (!c->launch)
+        return slice_refuse(p, "the settings have no `launch`: give a function that puts elements "
+                               "into the stream");
+    if (c->flags & ~3U || c->flags == 3)
+        return slice_refuse(p, "unknown flags: give 0, CEDE_SLICE_NO_GPU or CEDE_SLICE_OPENCL");
+    if (c->flags & CEDE_SLICE_OPENCL && !c->stream)
+        return slice_refuse(p, "OpenCL without a queue: set `stream` to a cl_command_queue");
+    if (c->depth < 1 || c->depth > CEDE_SLICE_DEPTH_MAX)
+        return slice_refuse(p, "`depth` is out of range: give 1 to 8");
+    if (c->target_us < 1 || c->target_us > CEDE_SLICE_TARGET_MAX)
+        return slice_refuse(p, "`target_us` is out of range: give 1 to 1000000");
+    if (!c->multiple)
+        return slice_refuse(p, "`multiple` is 0: give at least 1");
+    if (c->timeout_us < 0)
+        return slice_refuse(p, "`timeout_us` is negative: give CEDE_NO_TIMEOUT for none");
+    if (p->done > c->count || p->saved > p->done)
+        return slice_refuse(p, "the progress is not of this work: begin with one that is all 0, "
+                               "except `done` from a checkpoint");
+    return 0;
+}
+
+/* ---- slices ---------------------------------------------------------------------------------- */
+
+static unsigned slice_begin_mark(uint64_t number)
+{
+    return (unsigned)(number % RING) * 2;
+}
+
+static unsigned slice_end_mark(uint64_t number)
+{
+    return slice_begin_mark(number) + 1;
+}
+
+static int slice_driver_failed(struct slice_run *s)
+{
+    snprintf(s->progress->error, sizeof(s->progress->error),
+             "%s: go on from the latest checkpoint, in a new process", s->error.text);
+    return -EIO;
+}
+
+/* Launches one more. 0; a negative errno of `launch`; -EIO. */
+static int slice_launch(struct slice_run *s)
+{
+    const struct cede_slice_config *c = s->config;
+    struct slice *now = &s->ring[s->next % RING];
+    *now = (struct slice){.count = cede_slice_size_next(&s->size, c->count - s->launched)};
+    if (s->next > s->first) {
+        int passed = s->ops->passed(s->gpu, slice_end_mark(s->next - 1), &s->error);
+        if (passed < 0)
+            return slice_driver_failed(s);
+        now->follows = !passed;
+    }
+    if (!now->follows && s->ops->mark(s->gpu, slice_begin_mark(s->next), &s->error) < 0)
+        return slice_driver_failed(s);
+    int r = c->launch(c->arg, s->launched, now->count, s->stream);
+    if (r < 0) {
+        snprintf(s->progress->error, sizeof(s->progress->error),
+                 "`launch` failed for %llu elements from %llu on: %s",
+                 (unsigned long long)now->count, (unsigned long long)s->launched, strerror(-r));
+        return r;
+    }
+    if (s->ops->mark(s->gpu, slice_end_mark(s->next), &s->error) < 0)
+        return slice_driver_failed(s);
+    s->launched += now->count;
+    s->next++;
+    return 0;
+}
+
+/* Waits for the oldest slice. Those behind it that are found to have ended too are measured
+ * together with it: where times are the host's, it was late for them. 0 or -EIO. */
+static int slice_finish(struct slice_run *s)
+{
+    struct cede_slice_progress *p = s->progress;
+    const struct slice *oldest = &s->ring[s->first % RING];
+    unsigned begin = oldest->follows ? slice_end_mark(s->first - 1) : slice_begin_mark(s->first);
+    uint64_t count = oldest->count, end = s->first + 1;
+    int r = s->ops->wait(s->gpu, slice_end_mark(s->first), &s->error);
+    while (r == 0 && end < s->next && s->ring[end % RING].follows &&
+           (r = s->ops->passed(s->gpu, slice_end_mark(end), &s->error)) > 0) {
+        count += s->ring[end++ % RING].count;
+        r = 0;
+    }
+    if (r < 0)
+        return slice_driver_failed(s);
+    uint64_t took_ns = s->ops->elapsed_ns(s->gpu, begin, slice_end_mark(end - 1));
+    if (!oldest->follows && s->first)
+        s->idle_ns = saturating_add(
+            s->idle_ns, s->ops->elapsed_ns(s->gpu, slice_end_mark(s->first - 1), begin));
+    cede_slice_size_add(&s->size, count, end - s->first, took_ns);
+    s->gpu_ns = saturating_add(s->gpu_ns, took_ns);
+    p->next_count = s->size.next;
+    p->done += count;
+    p->slices += end - s->first;
+    s->first = end;
+    return 0;
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+enum { GO_ON = 0, HOLD = 1 }; /* or a negative errno: stop */
+
+/* Whether a slice may begin. */
+static int slice_look(struct slice_run *s)
+{
+    const struct cede_slice_config *c = s->config;
+    char *error = s->progress->error;
+    const size_t room = sizeof(s->progress->error);
+    if (cede_scope_cancelled(c->scope)) {
+        snprintf(error, room, "the scope is cancelled: call again with another to go on");
+        return -ECANCELED;
+    }
+    uint64_t now = s->deadline_ns != TIME_NEVER || c->cede ? cede_clock_now_ns() : 0;
+    if (now >= s->deadline_ns) {
+        snprintf(error, room, "the deadline has passed: call again to go on");
+        return -ETIMEDOUT;
+    }
+    if (!cede_wanted(c->cede)) {
+        s->wanted_ns = 0;
+        return GO_ON;
+    }
+    s->wanted_ns = s->wanted_ns ? s->wanted_ns : now;
+    if (now < time_after(s->wanted_ns, c->patience_us, NSEC_PER_USEC))
+        return HOLD;
+    snprintf(error, room,
+             "a job of a higher class waits: free what it may need, and call again when "
+             "cede_wanted() is 0");
+    return -EAGAIN;
+}
+
+static int slice_save(struct slice_run *s)
+{
+    struct cede_slice_progress *p = s->progress;
+    const struct cede_slice_config *c = s->config;
+    s->saved_ns = cede_clock_now_ns();
+    if (!c->save || p->saved == p->done)
+        return 0;
+    int r = c->save(c->arg, p->done);
+    if (r < 0) {
+        snprintf(p->error, sizeof(p->error), "`save` failed after %llu elements: %s",
+                 (unsigned long long)p->done, strerror(-r));
+        return r;
+    }
+    p->saved = p->done;
+    s->saved_ns = cede_clock_now_ns();
+    return 0;
+}
+
+static bool slice_save_due(const struct slice_run *s)
+{
+    const struct cede_slice_config *c = s->config;
+    return c->save && c->checkpoint_us && s->launched > s->progress->saved &&
+           cede_clock_now_ns() >= time_after(s->saved_ns, c->checkpoint_us, NSEC_PER_USEC);
+}
+
+/* Launches as many slices as there may be. GO_ON, HOLD, or a reason to stop. */
+static int slice_fill(struct slice_run *s)
+{
+    int r = GO_ON;
+    while (r == GO_ON && s->launched < s->config->count && s->next - s->first < s->config->depth) {
+        r = slice_look(s);
+        if (r == GO_ON)
+            r = slice_launch(s);
+    }
+    return r;
+}
+
+/* Until no slice runs and there is a reason to stop. After an error of the driver some may run. */
+static int slice_loop(struct slice_run *s)
+{
+    int why = GO_ON;
+    for (;;) {
+        bool save = slice_save_due(s);
+        if (why >= 0 && !save)
+            why = slice_fill(s);
+        if (s->error.text[0])
+            return why;
+        bool over = why < 0 || s->launched == s->config->count;
+        if (s->next > s->first) {
+            int r = slice_finish(s);
+            if (r < 0)
+                return r;
+        } else if (over || save) {
+            int r = slice_save(s);
+            if (over || r < 0)
+                return r < 0 ? r : why;
+        } else if (why == HOLD) {
+            cede_clock_sleep_ns(HOLD_NS);
+        }
+    }
+}
+
+CEDE_API int cede_slice_run(const struct cede_slice_config *config,
+                            struct cede_slice_progress *progress)
+{
+    if (!config || !progress)
+        return -EINVAL;
+    progress->error[0] = '\0';
+    struct slice_run s = {.config = config, .progress = progress, .stream = config->stream};
+    int r = slice_check(config, progress);
+    bool saved = !config->save || progress->saved == progress->done;
+    if (r < 0 || (progress->done == config->count && saved))
+        return r;
+    s.ops = config->flags & CEDE_SLICE_NO_GPU   ? &cede_slice_none
+            : config->flags & CEDE_SLICE_OPENCL ? &cede_slice_opencl
+                                                : &cede_slice_cuda;
+    r = s.ops->open(2 * RING, &s.stream, &s.gpu, &s.error);
+    if (r < 0) {
+        snprintf(progress->error, sizeof(progress->error), "%s",
+                 r == -ENOMEM    ? "no memory"
+                 : r == -EIO     ? s.error.text
+                 : config->flags ? "libOpenCL.so.1 cannot be opened: install an OpenCL "
+                                   "loader, such as the package ocl-icd-libopencl1"
+                                 : "there is no CUDA, or no context is current: create one "
+                                   "in this thread first, or set CEDE_SLICE_NO_GPU");
+        return r;
+    }
+    s.launched = progress->done;
+    s.saved_ns = cede_clock_now_ns();
+    s.deadline_ns = time_after(s.saved_ns, (uint64_t)config->timeout_us, NSEC_PER_USEC);
+    cede_slice_size_begin(&s.size, config->target_us * NSEC_PER_USEC, config->multiple,
+                          progress->next_count);
+    r = slice_loop(&s);
+    progress->gpu_us += s.gpu_ns / NSEC_PER_USEC;
+    progress->idle_us += s.idle_ns / NSEC_PER_USEC;
+    s.ops->close(s.gpu);
+    return r;
+}

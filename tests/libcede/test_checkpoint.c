@@ -1,0 +1,461 @@
+/* Checkpoints in files: every byte flipped, every length, killed at each call that writes, each
+ * call failing, and whatever may be in the way. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../random.h"
+#include "cede/slice.h"
+#include "lib/util.h"
+
+/* ---- calls that fail, or in which the process is killed
+ * ------------------------------------------ */
+
+static int calls, kill_at, fail_at, fail_with; /* kill_at, fail_at: the n-th; 0: none */
+static bool shorter;                           /* writes take less than they are given */
+
+static bool fails(void)
+{
+    if (++calls == kill_at)
+        kill(getpid(), SIGKILL);
+    if (calls != fail_at)
+        return false;
+    errno = fail_with;
+    return true;
+}
+
+ssize_t __real_write(int fd, const void *data, size_t n);
+int __real_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+int __real_ftruncate(int fd, off_t n);
+ssize_t __wrap_write(int fd, const void *data, size_t n);
+int __wrap_fsync(int fd);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_ftruncate(int fd, off_t n);
+
+ssize_t __wrap_write(int fd, const void *data, size_t n)
+{
+    if (fails())
+        return -1;
+    return __real_write(fd, data, shorter && n > 7 ? 7 : n);
+}
+
+int __wrap_fsync(int fd)
+{
+    return fails() ? -1 : __real_fsync(fd);
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    return fails() ? -1 : __real_rename(from, to);
+}
+
+int __wrap_ftruncate(int fd, off_t n)
+{
+    return fails() ? -1 : __real_ftruncate(fd, n);
+}
+
+static void no_faults(void)
+{
+    calls = kill_at = fail_at = fail_with = 0;
+    shorter = false;
+}
+
+/* ---- the file
+ * ------------------------------------------------------------------------------------ */
+
+#define WORK  0x1234567890abcdefULL
+#define BYTES 37
+
+static char dir[64], path[96], beside[112];
+static struct cede_checkpoint c;
+static unsigned char out[4096];
+
+static int begin_test(void **unused)
+{
+    /* In memory, if that is there: hundreds of syncs take minutes on a busy disk. */
+    snprintf(dir, sizeof(dir), "%s/cede-test-checkpoint-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    if (!mkdtemp(dir))
+        return -1;
+    snprintf(path, sizeof(path), "%s/state", dir);
+    snprintf(beside, sizeof(beside), "%s.new", path);
+    c = (struct cede_checkpoint){.path = path, .work = WORK};
+    no_faults();
+    return 0;
+}
+
+static int end_test(void **unused)
+{
+    char cmd[128];
+    snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+    return system(cmd);
+}
+
+static void fill(unsigned char *state_bytes, size_t n, unsigned char with)
+{
+    for (size_t i = 0; i < n; i++)
+        state_bytes[i] = (unsigned char)(i * 7 + with);
+}
+
+static void write_state(unsigned char with, uint64_t done)
+{
+    unsigned char data[BYTES];
+    fill(data, sizeof(data), with);
+    assert_int_equal(cede_checkpoint_write(&c, done, data, sizeof(data)), 0);
+    assert_string_equal(c.error, "");
+}
+
+/* It is there, and whole. */
+static bool is_state(unsigned char with, uint64_t done)
+{
+    unsigned char data[BYTES];
+    uint64_t found = 0;
+    fill(data, sizeof(data), with);
+    return cede_checkpoint_read(&c, &found, out, BYTES) == 0 && found == done &&
+           memcmp(out, data, BYTES) == 0;
+}
+
+static void put_file(const char *name, const void *data, size_t n)
+{
+    FILE *f = fopen(name, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static size_t get_file(const char *name, void *data, size_t size)
+{
+    FILE *f = fopen(name, "r");
+    assert_non_null(f);
+    size_t n = fread(data, 1, size, f);
+    fclose(f);
+    return n;
+}
+
+/* Refused, with `done` as it was and a text that names the file and says what to do. */
+static void refused(int error, const char *text, size_t bytes)
+{
+    uint64_t done = 77;
+    assert_int_equal(cede_checkpoint_read(&c, &done, out, bytes), error);
+    assert_int_equal(done, 77);
+    assert_non_null(strstr(c.error, path));
+    assert_non_null(strstr(c.error, text));
+}
+
+/* ---- tests
+ * --------------------------------------------------------------------------------------- */
+
+static void comes_back(void **unused)
+{
+    unsigned char data[sizeof(out)];
+    uint64_t done = 77;
+    assert_int_equal(cede_checkpoint_read(&c, &done, out, BYTES), -ENOENT);
+    assert_int_equal(done, 77);
+    for (size_t n = 0; n < 100; n++) {
+        fill(data, n, 3);
+        shorter = n % 2;
+        assert_int_equal(cede_checkpoint_write(&c, UINT64_MAX - n, n ? data : NULL, n), 0);
+        assert_int_equal(cede_checkpoint_read(&c, &done, out, n), 0);
+        assert_true(done == UINT64_MAX - n);
+        assert_memory_equal(out, data, n);
+        assert_int_equal(access(beside, F_OK), -1);
+    }
+    fill(data, sizeof(data), 1);
+    assert_int_equal(cede_checkpoint_write(&c, 5, data, sizeof(data)), 0);
+    assert_int_equal(cede_checkpoint_read(&c, &done, out, sizeof(out)), 0);
+    assert_memory_equal(out, data, sizeof(out));
+    /* In the current directory. */
+    c.path = "state";
+    assert_int_equal(chdir(dir), 0);
+    write_state(9, 6);
+    assert_true(is_state(9, 6));
+    assert_int_equal(chdir("/"), 0);
+}
+
+static void damaged(void **unused)
+{
+    unsigned char good[256], bad[256];
+    write_state(1, 1000);
+    size_t n = get_file(path, good, sizeof(good));
+    assert_in_range(n, BYTES + 16, sizeof(good) - 1);
+    for (size_t i = 0; i < n; i++) {
+        for (int bit = 0; bit < 9; bit++) { /* each bit, and all of the byte's */
+            memcpy(bad, good, n);
+            bad[i] ^= (unsigned char)(bit < 8 ? 1 << bit : 255);
+            put_file(path, bad, n);
+            refused(i >= 8 && i < 12 ? -EPROTO : -EBADMSG, i >= 8 && i < 12 ? "format" : "damaged",
+                    BYTES);
+            assert_non_null(strstr(c.error, "remove it"));
+        }
+    }
+    for (size_t cut = 0; cut < n; cut++) {
+        put_file(path, good, cut);
+        refused(-EBADMSG, "damaged", BYTES);
+    }
+    good[n] = 0;
+    put_file(path, good, n + 1);
+    refused(-EBADMSG, "damaged", BYTES);
+    put_file(path, good, n);
+    assert_true(is_state(1, 1000));
+    for (unsigned i = 0; i < 20000; i++) { /* anything */
+        state = i;
+        size_t size = rnd(sizeof(bad));
+        bool head = rnd(2);
+        for (size_t k = 0; k < size; k++)
+            bad[k] = (unsigned char)(head && k < 16 ? good[k] : rnd(256));
+        put_file(path, bad, size);
+        uint64_t done = 77;
+        int r = cede_checkpoint_read(&c, &done, out, BYTES);
+        assert_true(r == -EBADMSG || r == -EPROTO);
+    }
+}
+
+static void of_other_work(void **unused)
+{
+    write_state(1, 1000);
+    c.work++;
+    refused(-ESTALE, "other work", BYTES);
+    c.work--;
+    refused(-ESTALE, "bytes", BYTES - 1);
+    refused(-ESTALE, "bytes", BYTES + 1);
+    refused(-ESTALE, "bytes", 0);
+    assert_true(is_state(1, 1000));
+}
+
+/* The process is killed at each call that changes something: the file is the former one or the new
+ * one, and the next process is not disturbed by what is left. */
+static void killed_anywhere(void **unused)
+{
+    write_state(1, 1000);
+    int killed = 0, new = 0;
+    for (int at = 1;; at++) {
+        int status;
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            no_faults();
+            shorter = true;
+            kill_at = at;
+            unsigned char data[BYTES];
+            fill(data, sizeof(data), 2);
+            _exit(cede_checkpoint_write(&c, 2000, data, sizeof(data)) == 0 ? 0 : 1);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        bool has_new = is_state(2, 2000);
+        assert_true(has_new || is_state(1, 1000));
+        new += has_new;
+        if (WIFEXITED(status)) {
+            assert_int_equal(WEXITSTATUS(status), 0);
+            assert_true(has_new);
+            break;
+        }
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        killed++;
+        no_faults();
+        write_state(1, 1000);
+        assert_int_equal(access(beside, F_OK), -1);
+    }
+    assert_true(killed >= 10);
+    assert_int_equal(new, 2); /* at the sync of the directory, and not killed */
+}
+
+static void calls_fail(void **unused)
+{
+    static const int errors[] = {ENOSPC, EDQUOT, EIO, EFBIG, EINTR};
+    for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
+        for (int at = 1; at < 30; at++) {
+            unsigned char data[BYTES];
+            no_faults();
+            write_state(1, 1000);
+            no_faults();
+            shorter = true;
+            fail_at = at;
+            fail_with = errors[i];
+            fill(data, sizeof(data), 2);
+            int r = cede_checkpoint_write(&c, 2000, data, sizeof(data));
+            bool reached = calls >= at;
+            no_faults();
+            if (r == 0) {
+                assert_true(!reached || errors[i] == EINTR);
+                assert_true(is_state(2, 2000));
+                continue;
+            }
+            assert_int_equal(r, -errors[i]);
+            assert_non_null(strstr(c.error, path));
+            assert_non_null(strstr(c.error, "former checkpoint"));
+            bool renamed = strstr(c.error, "directory") != NULL;
+            assert_true(renamed ? is_state(2, 2000) : is_state(1, 1000));
+            assert_int_equal(access(beside, F_OK), -1); /* takes no room */
+        }
+    }
+}
+
+/* A limit of the kernel's instead of a made-up error. */
+static void really_full(void **unused)
+{
+    static unsigned char data[100000];
+    struct rlimit was, few = {.rlim_cur = 50000};
+    write_state(1, 1000);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    few.rlim_max = was.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    int r = cede_checkpoint_write(&c, 2000, data, sizeof(data));
+    setrlimit(RLIMIT_FSIZE, &was);
+    assert_int_equal(r, -EFBIG);
+    assert_true(is_state(1, 1000));
+    assert_int_equal(access(beside, F_OK), -1);
+}
+
+static void not_written(int error, const char *text)
+{
+    unsigned char data[BYTES] = {0};
+    assert_int_equal(cede_checkpoint_write(&c, 1, data, sizeof(data)), error);
+    assert_non_null(strstr(c.error, text));
+}
+
+static void in_the_way(void **unused)
+{
+    char elsewhere[112], text[16] = "";
+    uint64_t done = 0;
+    snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", dir);
+    put_file(elsewhere, "precious", 8);
+    assert_int_equal(symlink(elsewhere, path), 0);
+    not_written(-ELOOP, "symbolic link");
+    assert_int_equal(cede_checkpoint_read(&c, &done, out, BYTES), -ELOOP);
+    assert_non_null(strstr(c.error, "symbolic link"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(elsewhere, beside), 0);
+    not_written(-ELOOP, "symbolic link");
+    assert_int_equal(unlink(beside), 0);
+    assert_int_equal(link(elsewhere, beside), 0);
+    not_written(-EEXIST, "remove it");
+    assert_int_equal(unlink(beside), 0);
+    assert_int_equal(get_file(elsewhere, text, sizeof(text)), 8);
+    assert_string_equal(text, "precious");
+
+    assert_int_equal(mkfifo(beside, 0600), 0); /* nobody reads it: this does not wait */
+    not_written(-ENXIO, beside);
+    int reader = open(beside, O_RDONLY | O_NONBLOCK);
+    not_written(-EEXIST, "remove it");
+    close(reader);
+    assert_int_equal(unlink(beside), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    not_written(-EEXIST, "no file");
+    assert_int_equal(cede_checkpoint_read(&c, &done, out, BYTES), -EBADMSG);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    not_written(-EEXIST, "no file");
+    assert_int_equal(cede_checkpoint_read(&c, &done, out, BYTES), -EBADMSG);
+    assert_int_equal(unlink(path), 0);
+
+    c.path = "";
+    not_written(-EINVAL, "path");
+    c.path = NULL;
+    not_written(-EINVAL, "path");
+    char *too_long = malloc(5001);
+    assert_non_null(too_long);
+    memset(too_long, 'x', 5000);
+    too_long[5000] = '\0';
+    c.path = too_long;
+    not_written(-ENAMETOOLONG, "too long");
+    free(too_long);
+    c.path = "/nowhere-at-all/state";
+    not_written(-ENOENT, "/nowhere-at-all/state.new");
+    c.path = path;
+    assert_int_equal(cede_checkpoint_write(NULL, 1, text, 1), -EINVAL);
+    assert_int_equal(cede_checkpoint_write(&c, 1, NULL, 1), -EINVAL);
+    assert_int_equal(cede_checkpoint_read(&c, NULL, text, 1), -EINVAL);
+    assert_int_equal(cede_checkpoint_read(&c, &done, NULL, 1), -EINVAL);
+}
+
+/* Without the right to write, or read; as a user, where this runs as root. */
+static void no_permission(void **unused)
+{
+    write_state(1, 1000);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(chmod(dir, 0555), 0);
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        unsigned char data[BYTES] = {0};
+        uint64_t done;
+        bool user = getuid() == 0;
+        if (user && setuid(65534) < 0)
+            _exit(1);
+        if (cede_checkpoint_write(&c, 2, data, sizeof(data)) != -EACCES ||
+            !strstr(c.error, "cannot create"))
+            _exit(2);
+        if (user && (cede_checkpoint_read(&c, &done, out, BYTES) != -EACCES ||
+                     !strstr(c.error, "cannot open")))
+            _exit(3);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(chmod(dir, 0755), 0);
+    assert_true(is_state(1, 1000));
+}
+
+/* Two processes with one path by mistake: one is told so, or each file is whole. */
+static void two_writers(void **unused)
+{
+    write_state(1, 1000);
+    int fd = open(beside, O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    not_written(-EBUSY, "path of its own");
+    assert_true(is_state(1, 1000));
+    close(fd);
+    pid_t pids[2];
+    for (unsigned i = 0; i < 2; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        unsigned char data[BYTES];
+        fill(data, sizeof(data), (unsigned char)i);
+        for (int k = 0; pids[i] == 0 && k < 300; k++) {
+            int r = cede_checkpoint_write(&c, 1000 + i, data, sizeof(data));
+            if (r < 0 && r != -EBUSY)
+                _exit(1);
+        }
+        if (pids[i] == 0)
+            _exit(0);
+    }
+    for (unsigned i = 0, seen = 0; i < 2 || seen < 100; seen++) {
+        unsigned char data[BYTES];
+        uint64_t done = 0;
+        int status = 0;
+        assert_int_equal(cede_checkpoint_read(&c, &done, out, BYTES), 0);
+        fill(data, BYTES, out[0]);
+        assert_memory_equal(out, data, BYTES);
+        assert_true(out[0] < 2 && (done == 1000 || (done == 1001 && out[0] == 1)));
+        if (i < 2 && waitpid(pids[i], &status, WNOHANG) == pids[i]) {
+            assert_int_equal(status, 0);
+            i++;
+        }
+    }
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {T(comes_back),      T(damaged),       T(of_other_work),
+                                       T(killed_anywhere), T(calls_fail),    T(really_full),
+                                       T(in_the_way),      T(no_permission), T(two_writers)};
+    return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
+}

@@ -1,0 +1,448 @@
+/* The loop that runs slices, in virtual time: a clock that only the program's functions, sleeps and
+ * waits move, and a GPU that is a row of timers in place of slice_cuda.c. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../random.h"
+#include "cede/slice.h"
+#include "lib/util.h"
+#include "libcede/clock.h"
+#include "libcede/slice_gpu.h"
+
+/* ---- the clock, the GPU, the daemon and the scope
+ * ------------------------------------------------ */
+
+#define MARKS 32U
+
+static struct {
+    uint64_t now_ns, busy_until_ns, worked_ns;
+    uint64_t passed_ns[MARKS];
+    unsigned marks, open;
+    int fail_open, fail_mark, fail_wait; /* the n-th from now; 0: none */
+    bool cancelled;
+    uint64_t wanted_from_ns, wanted_to_ns;
+} gpu;
+
+uint64_t cede_clock_now_ns(void)
+{
+    return gpu.now_ns;
+}
+
+void cede_clock_sleep_ns(uint64_t ns)
+{
+    gpu.now_ns += ns;
+}
+
+int cede_scope_cancelled(const struct cede_scope *s)
+{
+    return s && gpu.cancelled;
+}
+
+int cede_wanted(struct cede *c)
+{
+    return c && gpu.now_ns >= gpu.wanted_from_ns && gpu.now_ns < gpu.wanted_to_ns;
+}
+
+static int timers_open(unsigned marks, void **stream, struct slice_gpu **out, struct gpu_error *e)
+{
+    *out = NULL;
+    assert_true(marks <= MARKS);
+    if (gpu.fail_open) {
+        snprintf(e->text, sizeof(e->text), "cannot create an event: made up");
+        return gpu.fail_open;
+    }
+    *stream = &gpu;
+    *out = (struct slice_gpu *)&gpu;
+    gpu.open++;
+    return 0;
+}
+
+static void timers_close(struct slice_gpu *g)
+{
+    gpu.open--;
+}
+
+static int timers_fail(int *n, struct gpu_error *e)
+{
+    if (!*n || --*n)
+        return 0;
+    snprintf(e->text, sizeof(e->text), "a slice failed: made up");
+    return -EIO;
+}
+
+static int timers_mark(struct slice_gpu *g, unsigned i, struct gpu_error *e)
+{
+    gpu.passed_ns[i] = max_u64(gpu.now_ns, gpu.busy_until_ns);
+    return timers_fail(&gpu.fail_mark, e);
+}
+
+static int timers_passed(struct slice_gpu *g, unsigned i, struct gpu_error *e)
+{
+    return gpu.now_ns >= gpu.passed_ns[i];
+}
+
+static int timers_wait(struct slice_gpu *g, unsigned i, struct gpu_error *e)
+{
+    gpu.now_ns = max_u64(gpu.now_ns, gpu.passed_ns[i]);
+    return timers_fail(&gpu.fail_wait, e);
+}
+
+static uint64_t timers_elapsed_ns(struct slice_gpu *g, unsigned from, unsigned to)
+{
+    return saturating_sub(gpu.passed_ns[to], gpu.passed_ns[from]);
+}
+
+const struct slice_gpu_ops cede_slice_cuda = {timers_open,   timers_close, timers_mark,
+                                              timers_passed, timers_wait,  timers_elapsed_ns};
+const struct slice_gpu_ops cede_slice_opencl = {timers_open,   timers_close, timers_mark,
+                                                timers_passed, timers_wait,  timers_elapsed_ns};
+
+/* ---- a program
+ * ----------------------------------------------------------------------------------- */
+
+struct program {
+    uint64_t next;      /* element, of the whole work */
+    double each_ns;     /* on the GPU */
+    uint64_t launch_ns; /* on the CPU */
+    uint64_t slices, largest, launched_at_ns;
+    uint64_t saves, saved, save_ns;
+    int fail_launch, fail_save; /* the n-th from now; 0: none */
+    int no_gpu;
+};
+
+static int launch(void *arg, uint64_t first, uint64_t count, void *stream)
+{
+    struct program *p = arg;
+    if (p->fail_launch && --p->fail_launch == 0)
+        return -ENOEXEC;
+    assert_int_equal(first, p->next); /* each once, in order */
+    assert_true(count > 0);
+    assert_true(p->no_gpu ? stream == NULL : stream == &gpu);
+    p->next += count;
+    p->slices++;
+    p->largest = max_u64(p->largest, count);
+    uint64_t ns = (uint64_t)((double)count * p->each_ns);
+    gpu.now_ns += p->launch_ns;
+    p->launched_at_ns = gpu.now_ns;
+    gpu.busy_until_ns = max_u64(gpu.now_ns, gpu.busy_until_ns) + ns;
+    if (p->no_gpu)
+        gpu.now_ns = gpu.busy_until_ns;
+    gpu.worked_ns += ns;
+    return 0;
+}
+
+static int save(void *arg, uint64_t done)
+{
+    struct program *p = arg;
+    assert_true(gpu.busy_until_ns <= gpu.now_ns); /* nothing runs */
+    assert_int_equal(done, p->next);
+    if (p->fail_save && --p->fail_save == 0)
+        return -ENOSPC;
+    gpu.now_ns += p->save_ns;
+    p->saves++;
+    p->saved = done;
+    return 0;
+}
+
+static struct cede_slice_config config_of(struct program *p, uint64_t count)
+{
+    struct cede_slice_config c;
+    memset(&gpu, 0, sizeof(gpu));
+    gpu.now_ns = NSEC_PER_SEC;
+    cede_slice_defaults(&c);
+    c.count = count;
+    c.arg = p;
+    c.launch = launch;
+    c.save = save;
+    return c;
+}
+
+#define CLOSED() assert_int_equal(gpu.open, 0)
+
+/* ---- tests
+ * --------------------------------------------------------------------------------------- */
+
+/* 20 s of work: slices of 0.5 ms, the GPU idles for next to nothing, and is never without work when
+ * two are queued. */
+static void runs(void **unused)
+{
+    (void)unused;
+    for (unsigned depth = 1; depth <= CEDE_SLICE_DEPTH_MAX; depth++) {
+        struct program p = {.each_ns = 100, .launch_ns = 5000};
+        struct cede_slice_progress at = {.done = 0};
+        struct cede_slice_config c = config_of(&p, 200000000);
+        uint64_t began = gpu.now_ns;
+        c.depth = depth;
+        c.checkpoint_us = 0;
+        assert_int_equal(cede_slice_run(&c, &at), 0);
+        assert_int_equal(at.done, 200000000);
+        assert_int_equal(at.saved, 200000000);
+        assert_int_equal(p.saves, 1);
+        assert_int_equal(at.slices, p.slices);
+        assert_in_range(p.slices, 40000, 40500);
+        assert_in_range(p.largest, depth == 1 ? 4900 : 5000, 5000);
+        double lost = (double)(gpu.now_ns - began) / (double)gpu.worked_ns - 1;
+        assert_true(depth == 1 ? lost > 0.009 : lost < 0.001);
+        assert_in_range(at.gpu_us, 20000000, depth == 1 ? 20300000 : 20001000);
+        assert_true(at.idle_us < 1000);
+        assert_string_equal(at.error, "");
+        CLOSED();
+    }
+}
+
+/* Each reason to stop: at once but for what is queued, saved, and it goes on from there. */
+static void stops(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *what;
+        int result;
+        const char *text;
+    } rows[] = {{"deadline", -ETIMEDOUT, "deadline"},
+                {"scope", -ECANCELED, "scope"},
+                {"wanted", -EAGAIN, "higher class"},
+                {"launch", -ENOEXEC, "from "},
+                {"save", -ENOSPC, "`save` failed after"}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct program p = {.each_ns = 100, .launch_ns = 5000};
+        struct cede_slice_progress at = {.done = 0};
+        struct cede_slice_config c = config_of(&p, 200000000);
+        const uint64_t began = gpu.now_ns;
+        c.cede = (struct cede *)&p;
+        c.scope = (struct cede_scope *)&p;
+        c.patience_us = 3000;
+        gpu.wanted_to_ns = UINT64_MAX;
+        gpu.wanted_from_ns = i == 2 ? began + NSEC_PER_SEC : UINT64_MAX;
+        c.timeout_us = i == 0 ? 1000000 : CEDE_NO_TIMEOUT;
+        p.fail_launch = i == 3 ? 2000 : 0;
+        p.fail_save = i == 4;
+        c.checkpoint_us = i == 4 ? 1000000 : 0;
+        gpu.cancelled = i == 1;
+        assert_int_equal(cede_slice_run(&c, &at), rows[i].result);
+        CLOSED();
+        assert_non_null(strstr(at.error, rows[i].text));
+        assert_int_equal(at.done, p.next);
+        assert_int_equal(at.saved, i == 4 ? 0 : at.done);
+        assert_int_equal(p.saved, at.saved);
+        if (i == 0 ||
+            i == 2) { /* 0.5 ms for each of two slices, 3 ms of patience, a look each ms */
+            assert_in_range(p.launched_at_ns - began, NSEC_PER_SEC / 2, NSEC_PER_SEC + 10000);
+            assert_true(gpu.now_ns - began < NSEC_PER_SEC + (i ? 5100000 : 1100000));
+        }
+        uint64_t done = at.done, slices = p.slices;
+        c.timeout_us = CEDE_NO_TIMEOUT;
+        gpu.cancelled = false;
+        gpu.wanted_from_ns = UINT64_MAX;
+        assert_int_equal(cede_slice_run(&c, &at), 0);
+        assert_int_equal(at.done, 200000000);
+        assert_int_equal(p.saved, 200000000);
+        assert_string_equal(at.error, "");
+        if (done) /* what was learnt of the kernel is still known */
+            assert_true(p.slices - slices < 2 + (200000000 - done) / 4990);
+    }
+}
+
+/* A higher class that waits for less than the patience: no slice begins meanwhile, none is saved
+ * for it, and the run goes on by itself. */
+static void holds(void **unused)
+{
+    (void)unused;
+    for (int patient = 0; patient < 2; patient++) {
+        struct program p = {.each_ns = 100};
+        struct cede_slice_progress at = {.done = 0};
+        struct cede_slice_config c = config_of(&p, 20000000);
+        c.cede = (struct cede *)&p;
+        c.patience_us = patient ? UINT64_MAX : 50000;
+        gpu.wanted_from_ns = gpu.now_ns + NSEC_PER_SEC;
+        gpu.wanted_to_ns = gpu.wanted_from_ns + (patient ? 100 * NSEC_PER_SEC : 40 * NSEC_PER_MSEC);
+        c.checkpoint_us = 0;
+        uint64_t began = gpu.now_ns;
+        assert_int_equal(cede_slice_run(&c, &at), 0);
+        assert_int_equal(p.saves, 1);
+        assert_int_equal(at.done, 20000000);
+        assert_true(gpu.now_ns - began >
+                    gpu.worked_ns + (gpu.wanted_to_ns - gpu.wanted_from_ns) - 2 * NSEC_PER_MSEC);
+    }
+}
+
+/* Every 10 s unless said otherwise; as often as it wants without standing still. */
+static void checkpoints(void **unused)
+{
+    (void)unused;
+    static const struct {
+        uint64_t us, saves;
+    } rows[] = {{10000000, 3}, {1000000, 20}, {0, 1}, {1, 0}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct program p = {.each_ns = 100, .launch_ns = 5000, .save_ns = 20 * NSEC_PER_MSEC};
+        struct cede_slice_progress at = {.done = 0};
+        struct cede_slice_config c = config_of(&p, 210000000);
+        c.checkpoint_us = rows[i].us;
+        assert_int_equal(cede_slice_run(&c, &at), 0);
+        if (rows[i].saves)
+            assert_in_range(p.saves, rows[i].saves, rows[i].saves + 1);
+        else
+            assert_in_range(p.saves, 2, p.slices);
+        assert_int_equal(p.saved, 210000000);
+        assert_true(at.idle_us + 5000 >= (p.saves - 1) * 20000);
+        CLOSED();
+    }
+    /* It begins with a checkpoint that was read, and has one that was complete. */
+    struct program p = {.each_ns = 100, .next = 123456};
+    struct cede_slice_progress at = {.done = 123456};
+    struct cede_slice_config c = config_of(&p, 1000000);
+    assert_int_equal(cede_slice_run(&c, &at), 0);
+    assert_int_equal(p.next, 1000000);
+    p.slices = 0;
+    assert_int_equal(cede_slice_run(&c, &at), 0);
+    assert_int_equal(p.saves, 1);
+    at = (struct cede_slice_progress){.done = 1000000};
+    assert_int_equal(cede_slice_run(&c, &at), 0);
+    assert_int_equal(p.slices, 0);
+}
+
+static void refuses(void **unused)
+{
+    (void)unused;
+    struct program p = {.each_ns = 100};
+    struct cede_slice_progress at = {.done = 0};
+    struct cede_slice_config good = config_of(&p, 1000), c = good;
+    assert_int_equal(cede_slice_run(NULL, &at), -EINVAL);
+    assert_int_equal(cede_slice_run(&c, NULL), -EINVAL);
+#define REFUSED(field, value, text)                                                                \
+    do {                                                                                           \
+        c = good;                                                                                  \
+        c.field = value;                                                                           \
+        assert_int_equal(cede_slice_run(&c, &at), -EINVAL);                                        \
+        assert_non_null(strstr(at.error, text));                                                   \
+        assert_int_equal(p.slices, 0);                                                             \
+    } while (0)
+    REFUSED(size, 8, "cede_slice_defaults");
+    REFUSED(launch, NULL, "launch");
+    REFUSED(flags, 3, "flags");
+    REFUSED(flags, 8, "flags");
+    REFUSED(flags, CEDE_SLICE_OPENCL, "cl_command_queue");
+    REFUSED(depth, 0, "depth");
+    REFUSED(depth, CEDE_SLICE_DEPTH_MAX + 1, "depth");
+    REFUSED(target_us, 0, "target_us");
+    REFUSED(target_us, CEDE_SLICE_TARGET_MAX + 1, "target_us");
+    REFUSED(target_us, UINT64_MAX, "target_us");
+    REFUSED(multiple, 0, "multiple");
+    REFUSED(timeout_us, -1, "timeout_us");
+    at.done = 1001;
+    REFUSED(depth, 2, "progress");
+    at = (struct cede_slice_progress){.done = 3, .saved = 4};
+    REFUSED(depth, 2, "progress");
+    CLOSED();
+}
+
+/* Nothing to do, 2^63 elements, steps larger than the work, kernels that take no time at all or
+ * far too much. */
+static void extremes(void **unused)
+{
+    (void)unused;
+    static const struct {
+        uint64_t count, multiple;
+        double each_ns;
+    } rows[] = {{0, 1, 1},
+                {1, 1, 0},
+                {1ULL << 63, 1, 0},
+                {UINT64_MAX, 1, 0},
+                {UINT64_MAX, 1ULL << 63, 0},
+                {UINT64_MAX, UINT64_MAX, 0},
+                {1000, 300, 1},
+                {10, 256, 1e15}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        for (int no_gpu = 0; no_gpu < 2; no_gpu++) {
+            struct program p = {.each_ns = rows[i].each_ns, .no_gpu = no_gpu};
+            struct cede_slice_progress at = {.done = 0};
+            struct cede_slice_config c = config_of(&p, rows[i].count);
+            c.flags = no_gpu ? CEDE_SLICE_NO_GPU : 0;
+            c.multiple = rows[i].multiple;
+            assert_int_equal(cede_slice_run(&c, &at), 0);
+            assert_true(at.done == rows[i].count && p.next == rows[i].count);
+            assert_true(p.slices <= 140); /* twice as many elements every two slices */
+            assert_int_equal(p.saves, rows[i].count ? 1 : 0);
+        }
+    }
+    struct program p = {.each_ns = 1}; /* 292 years: it stops */
+    struct cede_slice_progress at = {.done = 0};
+    struct cede_slice_config c = config_of(&p, 1ULL << 63);
+    c.timeout_us = 1000000;
+    assert_int_equal(cede_slice_run(&c, &at), -ETIMEDOUT);
+    assert_in_range(at.done, 900000000, 1100000000);
+    c.timeout_us = 0;
+    at = (struct cede_slice_progress){.done = 0};
+    assert_int_equal(cede_slice_run(&c, &at), -ETIMEDOUT);
+    assert_int_equal(at.done, 0);
+}
+
+static int jumping(void *arg, uint64_t first, uint64_t count, void *stream)
+{
+    struct program *p = arg;
+    int r = launch(arg, first, count, stream);
+    uint64_t by = rnd(2) ? rnd(NSEC_PER_SEC) : rnd(1ULL << 61);
+    if (p->slices % 4 == 0) /* backwards, too */
+        gpu.now_ns = rnd(2) ? gpu.now_ns + by : saturating_sub(gpu.now_ns, by);
+    gpu.busy_until_ns = gpu.now_ns;
+    return r;
+}
+
+/* A clock that jumps in every fourth slice: all work is done, and slices are what they were. */
+static void clock_jumps(void **unused)
+{
+    (void)unused;
+    for (unsigned round = 0; round < 50; round++) {
+        state = round;
+        struct program p = {.each_ns = 100, .no_gpu = 1};
+        struct cede_slice_progress at = {.done = 0};
+        struct cede_slice_config c = config_of(&p, 5000000);
+        c.flags = CEDE_SLICE_NO_GPU;
+        c.launch = jumping;
+        c.save = NULL;
+        assert_int_equal(cede_slice_run(&c, &at), 0);
+        assert_int_equal(at.done, 5000000);
+        assert_true(p.largest <= 20000);
+        assert_in_range(p.slices, 500, 4000);
+    }
+}
+
+/* The driver fails: nothing is saved, since what is on the GPU is lost. */
+static void driver_fails(void **unused)
+{
+    (void)unused;
+    for (int i = 0; i < 3; i++) {
+        struct program p = {.each_ns = 100};
+        struct cede_slice_progress at = {.done = 0};
+        struct cede_slice_config c = config_of(&p, 1000000);
+        gpu.fail_open = i == 0 ? -EIO : 0;
+        gpu.fail_mark = i == 1 ? 40 : 0;
+        gpu.fail_wait = i == 2 ? 40 : 0;
+        assert_int_equal(cede_slice_run(&c, &at), -EIO);
+        assert_non_null(strstr(at.error, "made up"));
+        assert_true(i == 0 || strstr(at.error, "checkpoint"));
+        assert_int_equal(p.saves, 0);
+        CLOSED();
+    }
+    struct program p = {.each_ns = 100};
+    struct cede_slice_progress at = {.done = 0};
+    struct cede_slice_config c = config_of(&p, 1000000);
+    gpu.fail_open = -ENOSYS;
+    assert_int_equal(cede_slice_run(&c, &at), -ENOSYS);
+    assert_non_null(strstr(at.error, "CEDE_SLICE_NO_GPU"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs),        cmocka_unit_test(stops),        cmocka_unit_test(holds),
+        cmocka_unit_test(checkpoints), cmocka_unit_test(refuses),      cmocka_unit_test(extremes),
+        cmocka_unit_test(clock_jumps), cmocka_unit_test(driver_fails),
+    };
+    return cmocka_run_group_tests_name("slice", tests, NULL, NULL);
+}

@@ -1,0 +1,206 @@
+/* Slices on the stand-in for libcuda, which runs what is in a stream as late as it may; runs that
+ * fail anywhere; and, without a GPU, runs of several threads, cancelled from another one. */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cede/slice.h"
+#include "fake_gpu.h"
+#include "lib/util.h"
+
+static char context[2];
+
+/* Elements are summed up when the stream runs, each slice by one piece of work. */
+struct program {
+    atomic_ullong done, sum;
+    uint64_t launched, saved, most_queued;
+    struct cede_scope *cancels; /* after 1000 elements; NULL: none */
+    bool at_once;               /* there is no GPU */
+};
+
+struct work {
+    struct program *p;
+    uint64_t first, count;
+};
+
+static void run_work(void *arg)
+{
+    struct work *w = arg;
+    for (uint64_t i = w->first; i < w->first + w->count; i++)
+        w->p->sum += i;
+    w->p->done += w->count;
+    free(w);
+}
+
+static int launch(void *arg, uint64_t first, uint64_t count, void *stream)
+{
+    struct program *p = arg;
+    struct work *w = malloc(sizeof(*w));
+    if (!w)
+        return -ENOMEM;
+    *w = (struct work){p, first, count};
+    p->launched = first + count;
+    p->most_queued = max_u64(p->most_queued, first - p->done);
+    if (p->cancels && first > 1000)
+        cede_scope_cancel(p->cancels);
+    if (p->at_once) {
+        run_work(w);
+        return 0;
+    }
+    return cuLaunchHostFunc(stream, run_work, w) == 0 ? 0 : -EIO;
+}
+
+static int save(void *arg, uint64_t done)
+{
+    struct program *p = arg;
+    assert_true(p->done == done && p->launched == done); /* all of it has run */
+    assert_true(p->sum == done * (done - 1) / 2);
+    p->saved = done;
+    return 0;
+}
+
+static struct cede_slice_config config_of(struct program *p, uint64_t count)
+{
+    struct cede_slice_config c;
+    cede_slice_defaults(&c);
+    c.count = count;
+    c.arg = p;
+    c.launch = launch;
+    c.save = save;
+    return c;
+}
+
+static int begin_test(void **unused)
+{
+    memset(&fake_cuda, 0, sizeof(fake_cuda));
+    fake_cuda.current = &context[0];
+    return 0;
+}
+
+static int end_test(void **unused)
+{
+    fake_drain();
+    assert_int_equal(fake_cuda.streams, 0);
+    assert_int_equal(fake_cuda.events, 0);
+    assert_int_equal(fake_cuda.modules, 0); /* nothing of the future map was loaded */
+    return 0;
+}
+
+static void runs(void **unused)
+{
+    for (unsigned depth = 1; depth <= CEDE_SLICE_DEPTH_MAX; depth++) {
+        struct program p = {.saved = 0};
+        struct cede_slice_progress at = {.done = 0};
+        struct cede_slice_config c = config_of(&p, 50000);
+        c.depth = depth;
+        c.target_us = 50; /* the stand-in takes 1 us for each thing in a stream */
+        assert_int_equal(cede_slice_run(&c, &at), 0);
+        assert_int_equal(at.done, 50000);
+        assert_int_equal(p.saved, 50000);
+        assert_true(at.slices > 10 && at.gpu_us >= at.slices);
+        assert_true(depth == 1 ? p.most_queued == 0 : p.most_queued > 0);
+        assert_int_equal(fake_cuda.bad, 0);
+    }
+    struct program p = {.saved = 0}; /* into the program's own stream, which stays */
+    struct cede_slice_progress at = {.done = 0};
+    struct cede_slice_config c = config_of(&p, 5000);
+    char stream;
+    c.stream = &stream;
+    assert_int_equal(cede_slice_run(&c, &at), 0);
+    assert_int_equal(fake_cuda.bad, 0);
+}
+
+/* The n-th thing that is made or waited for fails. */
+static void fails_anywhere(void **unused)
+{
+    unsigned failed = 0;
+    for (int at = 1; at < 60; at++) {
+        for (int made = 0; made < 2; made++) {
+            struct program p = {.saved = 0};
+            struct cede_slice_progress progress = {.done = 0};
+            struct cede_slice_config c = config_of(&p, 100000);
+            begin_test(NULL);
+            fake_cuda.fail_make = made ? at : 0;
+            fake_cuda.fail_work = made ? 0 : at;
+            int r = cede_slice_run(&c, &progress);
+            assert_true(r == 0 || r == -EIO);
+            failed += r < 0;
+            assert_int_equal(progress.error[0] != '\0', r < 0);
+            assert_int_equal(p.saved, r ? 0 : 100000);
+            end_test(NULL);
+        }
+    }
+    assert_true(failed > 40);
+    struct program p = {.saved = 0};
+    struct cede_slice_progress at = {.done = 0};
+    struct cede_slice_config c = config_of(&p, 1000);
+    begin_test(NULL);
+    fake_cuda.current = NULL;
+    assert_int_equal(cede_slice_run(&c, &at), -ENOSYS);
+    assert_non_null(strstr(at.error, "context"));
+}
+
+struct runner {
+    pthread_t thread;
+    struct program p;
+    struct cede_scope *scope;
+    struct cede *client;
+    int result;
+    uint64_t done;
+};
+
+static void *run_thread(void *arg)
+{
+    struct runner *r = arg;
+    struct cede_slice_progress at = {.done = 0};
+    struct cede_slice_config c = config_of(&r->p, 200000);
+    c.flags = CEDE_SLICE_NO_GPU;
+    c.scope = r->scope;
+    c.cede = r->client;
+    r->result = cede_slice_run(&c, &at);
+    r->done = at.done;
+    return NULL;
+}
+
+/* Of four runs at once two are cancelled, each by another thread. */
+static void threads(void **unused)
+{
+    static struct runner r[4];
+    struct cede *client;
+    memset(r, 0, sizeof(r));
+    setenv("CEDE_DIR", "/nowhere-at-all", 1);
+    assert_int_equal(cede_connect(&client), 0);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(cede_scope_open(&r[i].scope, NULL, 0, CEDE_NO_TIMEOUT), 0);
+    for (unsigned i = 0; i < 4; i++) {
+        r[i].client = client; /* of all */
+        r[i].p.at_once = true;
+        r[i].p.cancels = i % 2 ? r[(i + 2) % 4].scope : NULL;
+        assert_int_equal(pthread_create(&r[i].thread, NULL, run_thread, &r[i]), 0);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        pthread_join(r[i].thread, NULL);
+        assert_true(r[i].result == 0 || (i % 2 && r[i].result == -ECANCELED));
+        assert_true(r[i].p.saved == r[i].done && (r[i].result || r[i].done == 200000));
+    }
+    assert_true(r[1].result == -ECANCELED || r[3].result == -ECANCELED);
+    for (unsigned i = 0; i < 4; i++)
+        cede_scope_close(r[i].scope);
+    cede_close(client);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {T(runs), T(fails_anywhere), T(threads)};
+    return cmocka_run_group_tests_name("slice_cuda", tests, NULL, NULL);
+}
