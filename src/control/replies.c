@@ -92,11 +92,13 @@ static json_t *counts_json(const struct job_view *v)
         const struct gpu_counts *g = &c->on[d];
         if (g->ran_ns || g->waited_ns || v->exact_ns[d] || v->sampled_ns[d])
             json_array_append_new(
-                gpus, json_pack("{s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "gpu", (int)d, "gpu_s",
-                                seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "exact_s",
-                                seconds_json(v->exact_ns[d]), "allowed_s", seconds_json(g->ran_ns),
-                                "waited_s", seconds_json(g->waited_ns), "turns",
-                                (json_int_t)g->turns, "preempted", (json_int_t)g->preempted));
+                gpus,
+                json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "gpu", (int)d, "gpu_s",
+                          seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "exact_s",
+                          seconds_json(v->exact_ns[d]), "counted_s",
+                          seconds_json(all - min_u64(v->count_age_ns[d], all)), "allowed_s",
+                          seconds_json(g->ran_ns), "waited_s", seconds_json(g->waited_ns), "turns",
+                          (json_int_t)g->turns, "preempted", (json_int_t)g->preempted));
     }
     return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "known_s", seconds_json(all),
                      "queued_s", seconds_json(c->where_ns[WHERE_QUEUED]), "paused_s",

@@ -156,10 +156,10 @@ class Words(unittest.TestCase):
         print the source says, as no one run shows all of them."""
         page = read("man", "cede-json.5")
         objects = {
-            "The object": packed("control/replies.c", "reply_ps") | packed("cli/client.c", "client_ps")
-            | packed("cli/ps.c", "from_journal") | packed("cli/ps.c", "others_add")
+            "The object": packed("control/replies.c", "reply_ps") | packed("cli/client.c", "client_ps_page")
+            | packed("cli/look.c", "look_records") | packed("cli/look.c", "look_others")
             | packed("control/replies.c", "reply_add_unmanaged"),
-            "A job": packed("control/replies.c", "job_json") | packed("cli/ps.c", "from_journal_job")
+            "A job": packed("control/replies.c", "job_json") | packed("cli/look.c", "from_journal_job")
             | packed("control/replies.c", "job_and_requests"),
             "Memory": packed("control/replies.c", "memory_json"),
             "Placed": packed("control/replies.c", "placed_json"),
@@ -169,7 +169,7 @@ class Words(unittest.TestCase):
             "Requests": packed("control/hints.c", "hints_of"),
             "A device": packed("control/replies.c", "gpus_of"),
             "An unmanaged program": packed("control/replies.c", "unmanaged_json"),
-            "A process of others": packed("cli/ps.c", "other"),
+            "A process of others": packed("cli/look.c", "other"),
         }
         of_messages = {"v", "ok", "more", "job_of"}  # cut off by client_ps()
         for title, fields in objects.items():

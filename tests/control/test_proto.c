@@ -347,14 +347,15 @@ static void shows_sums_and_reasons(void **state)
     v.counts.on[2] = (struct gpu_counts){.ran_ns = 250000000, .turns = 3};
     v.exact_ns[2] = 125000000;
     v.sampled_ns[2] = 125000000;
+    v.count_age_ns[2] = 500000000;
     v.why[2] = (struct job_why){.why = WHY_NEXT, .other = 5, .gpu = 1, .ahead = 2, .for_ns = 9000};
     json_t *o = job_json(&v);
     char *sums = json_dumps(json_object_get(o, "counts"), JSON_COMPACT | JSON_SORT_KEYS);
-    assert_string_equal(sums,
-                        "{\"gpus\":[{\"allowed_s\":0.25,\"exact_s\":0.125,\"gpu\":2,\"gpu_s\":0.25,"
-                        "\"preempted\":0,\"turns\":3,\"waited_s\":0.0}],\"known_s\":2.0,"
-                        "\"paused_s\":0.5,\"queued_s\":0.0,\"swapped_out_bytes\":7,"
-                        "\"swapped_s\":0.0,\"swaps\":1}");
+    assert_string_equal(sums, "{\"gpus\":[{\"allowed_s\":0.25,\"counted_s\":1.5,\"exact_s\":0.125,"
+                              "\"gpu\":2,\"gpu_s\":0.25,"
+                              "\"preempted\":0,\"turns\":3,\"waited_s\":0.0}],\"known_s\":2.0,"
+                              "\"paused_s\":0.5,\"queued_s\":0.0,\"swapped_out_bytes\":7,"
+                              "\"swapped_s\":0.0,\"swaps\":1}");
     free(sums);
     sums = json_dumps(json_object_get(o, "why"), JSON_COMPACT | JSON_SORT_KEYS);
     assert_string_equal(sums, "[{\"ahead\":2,\"for_us\":9,\"gpu\":2,\"job\":5,\"on_gpu\":1,"
