@@ -103,9 +103,7 @@ static int late(const struct client *c, struct error *err)
 static int receive(struct client *c, json_t **out, struct error *err)
 {
     *out = NULL;
-    _cleanup_free_ char *buf = malloc(PROTO_MESSAGE_MAX);
-    if (!buf)
-        return error_set(err, -ENOMEM, "out of memory");
+    char buf[PROTO_MESSAGE_MAX]; /* no malloc(): to free so much has malloc() tidy up all it has */
     ssize_t n;
     bool reset = false; /* said once, before what the daemon sent while it closed */
     do {

@@ -13,7 +13,7 @@ import time
 import unittest
 
 CEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
-VERBS = "run set pause resume swap-out swap-in ps why metrics policy profile advise doctor demo".split()
+VERBS = "run set pause resume swap-out swap-in ps top why metrics policy profile advise doctor demo".split()
 PAGES = {"bench": "cede-bench.1", "load": "cede-load.1", "softgpu": "cede-softgpu.1",
          "daemon": "ceded.8"}
 NO_MATTER = {"--help", "--version", "--epochs",  # of an example, and of a profiler:
@@ -169,6 +169,10 @@ class Words(unittest.TestCase):
             "Requests": packed("control/hints.c", "hints_of"),
             "A device": packed("control/replies.c", "gpus_of"),
             "An unmanaged program": packed("control/replies.c", "unmanaged_json"),
+            "What top shows": packed("cli/top_json.c", "top_json"),
+            "A GPU in top": packed("cli/top_json.c", "top_gpu_json"),
+            "A job in top": packed("cli/top_json.c", "top_job_json"),
+            "A program in top": packed("cli/top_json.c", "top_nobody_json"),
             "A process of others": packed("cli/look.c", "other"),
         }
         of_messages = {"v", "ok", "more", "job_of"}  # cut off by client_ps()
