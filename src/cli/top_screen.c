@@ -84,9 +84,11 @@ static void on_event(struct top_ui *ui, int fd)
     case SIGTSTP:
         endwin();
         raise(SIGSTOP);
-        on_resize(); /* and from here on it goes on */
-        break;
+        break; /* it goes on from here, with SIGCONT */
     case SIGCONT:
+        endwin(); /* a shell may have set the terminal as it likes it */
+        on_resize();
+        break;
     case SIGWINCH:
         on_resize();
         break;

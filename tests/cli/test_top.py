@@ -447,6 +447,12 @@ class Top(unittest.TestCase):
         self.keys("clear; fg", "Enter")
         self.sees(r"^F1\s*Help")
         self.sees(r"#1 .* one$")
+        os.kill(self.running(), signal.SIGSTOP)  # unawares
+        self.sees(r"Stopped")
+        self.keys("clear; stty sane; fg", "C-j")
+        self.sees(r"^F1\s*Help")
+        self.keys("Space")
+        self.sees(r"^\* +#1 .* one$")
         self.keys("C-c")
         self.restored()
         for how in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
