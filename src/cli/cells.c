@@ -9,7 +9,7 @@
 #include "lib/json_text.h"
 #include "lib/text.h"
 
-static void time_text(char *buf, json_int_t us)
+void cell_time(char buf[static CELL], json_int_t us)
 {
     if (us <= 0)
         snprintf(buf, CELL, "-");
@@ -45,7 +45,7 @@ static void bytes_text(char *buf, json_int_t bytes)
 }
 
 /* What it holds; of a job that waits for room, or took more than it said, also what it said. */
-static void memory_text(char *buf, const json_t *job)
+void cell_memory(char buf[static CELL], const json_t *job)
 {
     const json_t *m = json_object_get(job, "memory");
     const json_int_t said = json_get_int(m, "said_bytes"), held = json_get_int(m, "held_bytes");
@@ -75,7 +75,7 @@ static void append(char *buf, const char *text)
 }
 
 /* Their indices; instances of GPUs, and with `labels` all devices, by what they are called. */
-static void gpus_text(char *buf, const json_t *job, const json_t *devices, bool labels)
+void cell_gpus(char buf[static CELL], const json_t *job, const json_t *devices, bool labels)
 {
     const json_t *gpu, *device;
     size_t i, k;
@@ -112,7 +112,7 @@ static void levels_text(char *buf, const json_t *job)
         snprintf(buf, CELL, "-");
 }
 
-static void speed_text(char *buf, const json_t *mps)
+void cell_speed(char buf[static CELL], const json_t *mps)
 {
     const json_t *speed = json_object_get(mps, "speed"), *e = json_object_get(mps, "speed_error");
     if (json_is_true(json_object_get(mps, "profiling")))
@@ -136,17 +136,17 @@ void cells_of(const json_t *job, const json_t *devices, bool labels, char cell[C
     snprintf(cell[WEIGHT], CELL, INT("weight") ? "%lld" : "-", INT("weight"));
     snprintf(cell[STATE], CELL, "%.16s", STR("state"));
     limits_text(cell[LIMITS], INT("gpu_min"), INT("gpu_max"));
-    time_text(cell[BUDGET], INT("budget_us"));
-    time_text(cell[SLICE], INT("timeslice_us"));
-    memory_text(cell[MEM], job);
+    cell_time(cell[BUDGET], INT("budget_us"));
+    cell_time(cell[SLICE], INT("timeslice_us"));
+    cell_memory(cell[MEM], job);
     user_text(cell[USER], (uid_t)INT("uid"));
     name_text(cell[NAME], json_get_text(job, "name"));
     const json_t *busy = json_object_get(job, "busy");
     snprintf(cell[BUSY], CELL, "-");
     if (json_is_number(busy))
         snprintf(cell[BUSY], CELL, "%.0f%%", json_number_value(busy) * 100);
-    speed_text(cell[SPEED], json_object_get(job, "mps"));
-    gpus_text(cell[GPU], job, devices, labels);
+    cell_speed(cell[SPEED], json_object_get(job, "mps"));
+    cell_gpus(cell[GPU], job, devices, labels);
     levels_text(cell[LEVEL], job);
 #undef INT
 #undef STR

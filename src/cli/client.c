@@ -103,9 +103,7 @@ static int late(const struct client *c, struct error *err)
 static int receive(struct client *c, json_t **out, struct error *err)
 {
     *out = NULL;
-    _cleanup_free_ char *buf = malloc(PROTO_MESSAGE_MAX);
-    if (!buf)
-        return error_set(err, -ENOMEM, "out of memory");
+    char buf[PROTO_MESSAGE_MAX]; /* no malloc(): to free so much has malloc() tidy up all it has */
     ssize_t n;
     bool reset = false; /* said once, before what the daemon sent while it closed */
     do {
@@ -134,9 +132,8 @@ static int receive(struct client *c, json_t **out, struct error *err)
     return 0;
 }
 
-int client_call(struct client *c, const struct request *r, json_t **reply, struct error *err)
+int client_send(struct client *c, const struct request *r, struct error *err)
 {
-    *reply = NULL;
     _cleanup_free_ char *text = proto_format(r);
     if (!text)
         return error_set(err, -ENOMEM, "out of memory");
@@ -152,6 +149,12 @@ int client_call(struct client *c, const struct request *r, json_t **reply, struc
         return error_set(err, -e, "cannot send to the daemon (pid %d): %s", (int)c->daemon_pid,
                          strerror(e));
     }
+    return 0;
+}
+
+int client_receive(struct client *c, json_t **reply, struct error *err)
+{
+    *reply = NULL;
     json_t *got;
     int code = receive(c, &got, err);
     if (code < 0)
@@ -176,6 +179,13 @@ int client_call(struct client *c, const struct request *r, json_t **reply, struc
     return code;
 }
 
+int client_call(struct client *c, const struct request *r, json_t **reply, struct error *err)
+{
+    *reply = NULL;
+    int code = client_send(c, r, err);
+    return code < 0 ? code : client_receive(c, reply, err);
+}
+
 int client_job(struct client *c, json_int_t number, json_t **job, struct error *err)
 {
     const struct request r = {.op = OP_PS, .number = (uint64_t)number - 1};
@@ -191,36 +201,42 @@ int client_job(struct client *c, json_int_t number, json_t **job, struct error *
     return *job ? 0 : error_set(err, -ESRCH, "the job has ended");
 }
 
+bool client_ps_page(json_t **all, json_t *page, struct request *r)
+{
+    json_t *jobs = json_object_get(page, "jobs");
+    size_t n = json_array_size(jobs);
+    json_int_t last = json_get_int(json_array_get(jobs, n ? n - 1 : 0), "number");
+    /* Only ever upwards, whatever the answer says. */
+    bool more = json_get_true(page, "more") && last > (json_int_t)r->number;
+    r->number = last > 0 ? (uint64_t)last : 0;
+    if (!*all) {
+        *all = json_incref(page);
+        if (!json_is_array(jobs))
+            json_object_set_new(*all, "jobs", json_array());
+    } else {
+        json_array_extend(json_object_get(*all, "jobs"), jobs);
+    }
+    json_decref(page);
+    if (more)
+        return true;
+    json_object_del(*all, "v");
+    json_object_del(*all, "ok");
+    json_object_del(*all, "more");
+    json_object_set_new(*all, "daemon", json_true());
+    return false;
+}
+
 int client_ps(struct client *c, json_t **out, struct error *err)
 {
     struct request r = {.op = OP_PS};
-    json_t *all = NULL;
-    for (bool more = true; more;) {
-        json_t *page;
+    json_t *all = NULL, *page;
+    do {
         int code = client_call(c, &r, &page, err);
         if (code < 0) {
             json_decref(all);
             return code;
         }
-        json_t *jobs = json_object_get(page, "jobs");
-        size_t n = json_array_size(jobs);
-        json_int_t last = json_get_int(json_array_get(jobs, n ? n - 1 : 0), "number");
-        /* Only ever upwards, whatever the answer says. */
-        more = json_get_true(page, "more") && last > (json_int_t)r.number;
-        r.number = last > 0 ? (uint64_t)last : 0;
-        if (!all) {
-            all = json_incref(page);
-            if (!json_is_array(jobs))
-                json_object_set_new(all, "jobs", json_array());
-        } else {
-            json_array_extend(json_object_get(all, "jobs"), jobs);
-        }
-        json_decref(page);
-    }
-    json_object_del(all, "v");
-    json_object_del(all, "ok");
-    json_object_del(all, "more");
-    json_object_set_new(all, "daemon", json_true());
+    } while (client_ps_page(&all, page, &r));
     *out = all;
     return 0;
 }

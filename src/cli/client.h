@@ -33,11 +33,20 @@ void client_close(struct client *c);
  * daemon went away without a reply. Several calls may follow each other. */
 int client_call(struct client *c, const struct request *r, json_t **reply, struct error *err);
 
+/* Its two halves, for a caller that does not wait: it sends, and receives when the socket is
+ * readable. */
+int client_send(struct client *c, const struct request *r, struct error *err);
+int client_receive(struct client *c, json_t **reply, struct error *err);
+
 /* The job of that number as it is now, the caller's reference. -ESRCH: it has ended; as above. */
 int client_job(struct client *c, json_int_t number, json_t **job, struct error *err);
 
 /* All that the daemon says of jobs and devices, in one object as `cede ps --json` prints it; the
  * caller's reference. */
 int client_ps(struct client *c, json_t **out, struct error *err);
+
+/* Takes a reply to r, OP_PS, into *all (NULL: it is the first). True: *r is to be sent again, for
+ * the next page; false: *all is complete, as of client_ps(). */
+bool client_ps_page(json_t **all, json_t *page, struct request *r);
 
 #endif

@@ -343,6 +343,10 @@ int demo_main(int argc, char **argv)
         return b.signal ? 128 + b.signal : CLI_FAILED;
     }
     print_result(&d);
+    if (!d.json)
+        puts("\nSee it on your own programs: `cede top` shows jobs as they go on, `cede why` why "
+             "one "
+             "waits.");
     if (d.result.stopped && d.result.resumed)
         return CLI_OK;
     cli_error("demo: a pause had no effect on this device: run `cede doctor`");

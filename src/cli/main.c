@@ -42,6 +42,7 @@ static const struct {
     {"swap-out", swap_out_main, "move jobs' GPU memory to host memory"},
     {"swap-in", swap_in_main, "move swapped jobs back to the GPU"},
     {"ps", ps_main, "show the jobs"},
+    {"top", top_main, "show the jobs as they go on"},
     {"why", why_main, "say why jobs run or wait, and who is before them"},
     {"metrics", metrics_main, "print or serve what ceded counts, for Prometheus"},
     {"policy", policy_main, "show or change the scheduling policy"},

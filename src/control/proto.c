@@ -47,6 +47,7 @@ enum {
     F_GPUS,
     F_VISIBLE,
     F_AFTER,
+    F_BRIEF,
     F_PARAMS,
     FIELDS
 };
@@ -98,6 +99,7 @@ static const struct field fields[FIELDS] = {
                 .allowed = "a number of GPUs from 1 to 16, or auto"},
     [F_VISIBLE] = {"visible", KIND_VISIBLE, HAS(has_visible)},
     [F_AFTER] = {"after", NUMBER(KIND_INT, number, 0, INT64_MAX)},
+    [F_BRIEF] = {"brief", KIND_BOOL, AT(brief)},
     [F_PARAMS] = {"params", .kind = KIND_PARAMS},
 };
 
@@ -119,7 +121,7 @@ static const struct {
     [OP_SET] = {"set", BIT(F_TARGET) | CHANGES, BIT(F_TARGET)},
     [OP_PAUSE] = {"pause", BY_NAME},
     [OP_RESUME] = {"resume", BY_NAME},
-    [OP_PS] = {"ps", BIT(F_AFTER) | BIT(F_PID), 0},
+    [OP_PS] = {"ps", BIT(F_AFTER) | BIT(F_BRIEF) | BIT(F_PID), 0},
     [OP_POLICY] = {"policy", BIT(F_NAME) | BIT(F_PARAMS), 0},
     [OP_SWAP_OUT] = {"swap-out", BY_NAME},
     [OP_SWAP_IN] = {"swap-in", BY_NAME},

@@ -12,7 +12,8 @@
  *   "preempt":"block|instruction"?}; class "none" detaches the job; a pid in no job is adopted
  * - pause, resume: {"target":T}
  * - swap-out, swap-in: {"target":T}: begin it; ps shows how far it is
- * - ps: {"after":N?, "pid":N?}: jobs with numbers above N, as many as fit; which the process is in
+ * - ps: {"after":N?, "pid":N?, "brief":true?}: jobs with numbers above N, as many as fit; which the
+ * process is in; brief: of each only what cede top shows, for who asks every second
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: show, or change; keys as in [policy] of cede.conf.
  *   All of it is done, or nothing
  * - hints: {}: a page to report requests: libcede
@@ -82,6 +83,7 @@ struct request {
     bool has_class, has_weight, has_budget, has_deadline, has_laxity, has_gpu_min, has_gpu_max;
     bool has_preempt, has_min_speed;
     bool release, run, started;
+    bool brief; /* of ps */
     enum job_class class;
     uint32_t weight, budget_us;
     uint32_t gpu_min, gpu_max; /* percent of each GPU; 0: none */

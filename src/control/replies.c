@@ -92,11 +92,13 @@ static json_t *counts_json(const struct job_view *v)
         const struct gpu_counts *g = &c->on[d];
         if (g->ran_ns || g->waited_ns || v->exact_ns[d] || v->sampled_ns[d])
             json_array_append_new(
-                gpus, json_pack("{s:i, s:o, s:o, s:o, s:o, s:I, s:I}", "gpu", (int)d, "gpu_s",
-                                seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "exact_s",
-                                seconds_json(v->exact_ns[d]), "allowed_s", seconds_json(g->ran_ns),
-                                "waited_s", seconds_json(g->waited_ns), "turns",
-                                (json_int_t)g->turns, "preempted", (json_int_t)g->preempted));
+                gpus,
+                json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "gpu", (int)d, "gpu_s",
+                          seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "exact_s",
+                          seconds_json(v->exact_ns[d]), "counted_s",
+                          seconds_json(all - min_u64(v->count_age_ns[d], all)), "allowed_s",
+                          seconds_json(g->ran_ns), "waited_s", seconds_json(g->waited_ns), "turns",
+                          (json_int_t)g->turns, "preempted", (json_int_t)g->preempted));
     }
     return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "known_s", seconds_json(all),
                      "queued_s", seconds_json(c->where_ns[WHERE_QUEUED]), "paused_s",
@@ -173,6 +175,32 @@ json_t *job_json(const struct job_view *v)
         level ? json_integer(least) : json_null(), "level_name",
         level ? json_string(level) : json_null(), "levels", levels, "preempt",
         blocks ? "block" : NULL, "preempt_active", blocks ? json_boolean(v->preempt_active) : NULL);
+}
+
+json_t *job_json_brief(const struct job_view *v)
+{
+    uint64_t all = 0;
+    json_t *gpus = json_array(), *on = json_array();
+    for (int w = 0; w < WHERE_COUNT; w++)
+        all += v->counts.where_ns[w];
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
+        if (v->gpus & 1U << d)
+            json_array_append_new(gpus, json_integer(d));
+        if (v->gpus & 1U << d || v->counts.on[d].waited_ns || v->exact_ns[d] || v->sampled_ns[d])
+            json_array_append_new(
+                on, json_pack("{s:i, s:o, s:o, s:o}", "gpu", (int)d, "gpu_s",
+                              seconds_json(v->exact_ns[d] + v->sampled_ns[d]), "counted_s",
+                              seconds_json(all - min_u64(v->count_age_ns[d], all)), "waited_s",
+                              seconds_json(v->counts.on[d].waited_ns)));
+    }
+    return json_pack(
+        "{s:I, s:o, s:s, s:I, s:o*, s:I, s:I, s:s, s:o, s:I, s:o*, s:o*, s:o*, s:{s:o, s:o}}",
+        "number", (json_int_t)v->number, "name", json_text(v->job.name), "class",
+        job_class_name((enum job_class)v->job.class), "weight", (json_int_t)v->job.weight,
+        "deadline_us", v->job.deadline_us ? json_integer(v->job.deadline_us) : NULL, "pid",
+        (json_int_t)v->job.root.pid, "uid", (json_int_t)v->job.uid, "state", job_state(v), "gpus",
+        gpus, "memory_bytes", (json_int_t)v->memory_bytes, "memory", memory_json(v), "due",
+        due_json(v), "mps", mps_json(v), "counts", "known_s", seconds_json(all), "gpus", on);
 }
 
 /* What one who steers a client of an MPS server has to know. */
@@ -328,7 +356,7 @@ void reply_add_pool(json_t *reply, struct device_driver *d, bool wanted, bool lo
 /* Slots are reused and numbers are not, so pages go by number: a job that comes or goes between two
  * pages neither hides another nor shows it twice. all: room for JOURNAL_JOBS. */
 static void add_jobs(json_t *reply, const struct engine *e, const struct hints *hints,
-                     uint64_t after, struct numbered *all)
+                     uint64_t after, bool brief, struct numbered *all)
 {
     json_t *jobs = json_object_get(reply, "jobs");
     uint64_t now = monotonic_ns();
@@ -339,7 +367,7 @@ static void add_jobs(json_t *reply, const struct engine *e, const struct hints *
         struct job_view view;
         if (!engine_view(e, all[i].slot, &view))
             continue;
-        json_t *job = job_and_requests(&view, hints, now);
+        json_t *job = brief ? job_json_brief(&view) : job_and_requests(&view, hints, now);
         size_t size = json_dumpb(job, NULL, 0, JSON_COMPACT) + 1; /* comma */
         if (used + size > PROTO_MESSAGE_MAX) {
             json_decref(job);
@@ -352,7 +380,7 @@ static void add_jobs(json_t *reply, const struct engine *e, const struct hints *
 }
 
 json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after,
-                 uint64_t job_of)
+                 uint64_t job_of, bool brief)
 {
     struct device_driver *d = engine_driver(e);
     struct numbered *all = calloc(JOURNAL_JOBS, sizeof(*all));
@@ -367,7 +395,7 @@ json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who
             json_object_set_new(o, "job_of", json_integer((json_int_t)job_of));
         if (!after)
             reply_add_unmanaged(o, e, who);
-        add_jobs(o, e, hints, after, all);
+        add_jobs(o, e, hints, after, brief, all);
     } else {
         json_decref(o);
         o = NULL;

@@ -10,11 +10,14 @@
 
 /* All NULL without memory. */
 json_t *job_json(const struct job_view *v); /* as proto.h describes it */
+/* A part of the same. */
+json_t *job_json_brief(const struct job_view *v);
 json_t *reply_job(const struct job_view *v, const char *note);
 /* Jobs with numbers above `after`, as many as fit; the first page also has what
- * reply_add_unmanaged() adds. hints: NULL: none. */
+ * reply_add_unmanaged() adds. hints: NULL: none.
+ * brief: of each job only a part, without requests. */
 json_t *reply_ps(struct engine *e, struct hints *hints, const struct caller *who, uint64_t after,
-                 uint64_t job_of);
+                 uint64_t job_of, bool brief);
 /* Adds "unmanaged", and "unmanaged_more" where there are more than UNMANAGED_MAX: the programs that
  * the caller may set come first, those that a person detached last. */
 #define UNMANAGED_MAX 64

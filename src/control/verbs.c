@@ -518,7 +518,7 @@ static json_t *reply_of(struct verb *v, struct engine *e)
     const struct request *r = &v->request;
     switch (r->op) {
     case OP_PS:
-        return reply_ps(e, v->verbs->hints, &v->who, r->number, v->target.view.number);
+        return reply_ps(e, v->verbs->hints, &v->who, r->number, v->target.view.number, r->brief);
     case OP_HINTS:
         return json_pack("{s:i, s:b, s:i, s:i}", "v", PROTO_VERSION, "ok", 1, "hints",
                          HINTS_VERSION, "pid", (int)v->who.pid);

@@ -176,7 +176,9 @@ struct job_view {
         uint64_t for_ns; /* so long at most; TIME_NEVER: not known */
     } why[DEVICE_GPUS_MAX];
     uint64_t exact_ns[DEVICE_GPUS_MAX], sampled_ns[DEVICE_GPUS_MAX]; /* as in struct job_demand */
-    const char *swap; /* "", "swapping-out", "swapped" or "swapping-in" */
+    uint64_t count_age_ns[DEVICE_GPUS_MAX]; /* the two are complete up to so long ago; TIME_NEVER:
+                                               never */
+    const char *swap;                       /* "", "swapping-out", "swapped" or "swapping-in" */
     bool swap_by_user;
     uid_t swap_uid; /* of the user who swapped it out */
     uint64_t swapped_bytes;

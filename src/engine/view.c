@@ -160,6 +160,9 @@ bool engine_view(const struct engine *e, uint32_t job, struct job_view *out)
         out->memory_bytes += j->on[d].memory_bytes;
         out->exact_ns[d] = j->on[d].exact_ns;
         out->sampled_ns[d] = j->on[d].sampled_ns;
+        out->count_age_ns[d] = e->demand.until_ns[d]
+                                   ? e->model.now - min_u64(e->demand.until_ns[d], e->model.now)
+                                   : TIME_NEVER;
         if (j->on[d].busy >= 0)
             out->busy = (out->busy < 0 ? 0 : out->busy) + j->on[d].busy;
     }

@@ -13,7 +13,7 @@ import time
 import unittest
 
 CEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
-VERBS = "run set pause resume swap-out swap-in ps why metrics policy profile advise doctor demo".split()
+VERBS = "run set pause resume swap-out swap-in ps top why metrics policy profile advise doctor demo".split()
 PAGES = {"bench": "cede-bench.1", "load": "cede-load.1", "softgpu": "cede-softgpu.1",
          "daemon": "ceded.8"}
 NO_MATTER = {"--help", "--version", "--epochs",  # of an example, and of a profiler:
@@ -156,10 +156,10 @@ class Words(unittest.TestCase):
         print the source says, as no one run shows all of them."""
         page = read("man", "cede-json.5")
         objects = {
-            "The object": packed("control/replies.c", "reply_ps") | packed("cli/client.c", "client_ps")
-            | packed("cli/ps.c", "from_journal") | packed("cli/ps.c", "others_add")
+            "The object": packed("control/replies.c", "reply_ps") | packed("cli/client.c", "client_ps_page")
+            | packed("cli/look.c", "look_records") | packed("cli/look.c", "look_others")
             | packed("control/replies.c", "reply_add_unmanaged"),
-            "A job": packed("control/replies.c", "job_json") | packed("cli/ps.c", "from_journal_job")
+            "A job": packed("control/replies.c", "job_json") | packed("cli/look.c", "from_journal_job")
             | packed("control/replies.c", "job_and_requests"),
             "Memory": packed("control/replies.c", "memory_json"),
             "Placed": packed("control/replies.c", "placed_json"),
@@ -169,7 +169,11 @@ class Words(unittest.TestCase):
             "Requests": packed("control/hints.c", "hints_of"),
             "A device": packed("control/replies.c", "gpus_of"),
             "An unmanaged program": packed("control/replies.c", "unmanaged_json"),
-            "A process of others": packed("cli/ps.c", "other"),
+            "What top shows": packed("cli/top_json.c", "top_json"),
+            "A GPU in top": packed("cli/top_json.c", "top_gpu_json"),
+            "A job in top": packed("cli/top_json.c", "top_job_json"),
+            "A program in top": packed("cli/top_json.c", "top_nobody_json"),
+            "A process of others": packed("cli/look.c", "other"),
         }
         of_messages = {"v", "ok", "more", "job_of"}  # cut off by client_ps()
         for title, fields in objects.items():

@@ -302,6 +302,7 @@ static void what_is_written_can_be_read(void **state)
         {.op = OP_RESUME, .number = INT64_MAX},
         {.op = OP_PS},
         {.op = OP_PS, .number = 77},
+        {.op = OP_PS, .brief = true},
         {.op = OP_POLICY, .name = "shares"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
@@ -332,6 +333,7 @@ static void what_is_written_can_be_read(void **state)
         assert_int_equal(r.laxity_us, all[i].laxity_us);
         assert_int_equal(r.release, all[i].release);
         assert_int_equal(r.run, all[i].run);
+        assert_int_equal(r.brief, all[i].brief);
         free(text);
     }
 }
@@ -347,20 +349,54 @@ static void shows_sums_and_reasons(void **state)
     v.counts.on[2] = (struct gpu_counts){.ran_ns = 250000000, .turns = 3};
     v.exact_ns[2] = 125000000;
     v.sampled_ns[2] = 125000000;
+    v.count_age_ns[2] = 500000000;
     v.why[2] = (struct job_why){.why = WHY_NEXT, .other = 5, .gpu = 1, .ahead = 2, .for_ns = 9000};
     json_t *o = job_json(&v);
     char *sums = json_dumps(json_object_get(o, "counts"), JSON_COMPACT | JSON_SORT_KEYS);
-    assert_string_equal(sums,
-                        "{\"gpus\":[{\"allowed_s\":0.25,\"exact_s\":0.125,\"gpu\":2,\"gpu_s\":0.25,"
-                        "\"preempted\":0,\"turns\":3,\"waited_s\":0.0}],\"known_s\":2.0,"
-                        "\"paused_s\":0.5,\"queued_s\":0.0,\"swapped_out_bytes\":7,"
-                        "\"swapped_s\":0.0,\"swaps\":1}");
+    assert_string_equal(sums, "{\"gpus\":[{\"allowed_s\":0.25,\"counted_s\":1.5,\"exact_s\":0.125,"
+                              "\"gpu\":2,\"gpu_s\":0.25,"
+                              "\"preempted\":0,\"turns\":3,\"waited_s\":0.0}],\"known_s\":2.0,"
+                              "\"paused_s\":0.5,\"queued_s\":0.0,\"swapped_out_bytes\":7,"
+                              "\"swapped_s\":0.0,\"swaps\":1}");
     free(sums);
     sums = json_dumps(json_object_get(o, "why"), JSON_COMPACT | JSON_SORT_KEYS);
     assert_string_equal(sums, "[{\"ahead\":2,\"for_us\":9,\"gpu\":2,\"job\":5,\"on_gpu\":1,"
                               "\"reason\":\"next\",\"text\":\"another has its turn\"}]");
     free(sums);
     json_decref(o);
+}
+
+/* What a brief job has is what the whole one has, but for sums of GPUs that say nothing. */
+static void brief_is_a_part(void **state)
+{
+    struct job_view v = {
+        .number = 3,
+        .job = {.root = {.pid = 9}, .weight = 50, .uid = 7, .deadline_us = 5, .memory_bytes = 9},
+        .busy = 0.5,
+        .gpus = 1,
+        .due = true,
+        .is_client = true,
+        .counts.where_ns = {[WHERE_HERE] = 2000000000},
+        .exact_ns = {125000000},
+        .count_age_ns = {500000000},
+    };
+    json_t *whole = job_json(&v), *brief = job_json_brief(&v), *part;
+    const char *key;
+    size_t n = 0;
+    assert_true(json_object_size(brief) < json_object_size(whole));
+    json_object_foreach(brief, key, part)
+    {
+        if (strcmp(key, "counts") != 0 && !json_equal(part, json_object_get(whole, key)))
+            fail_msg("%s differs", key);
+        n++;
+    }
+    assert_true(n == 14);
+    json_t *of[] = {json_object_get(whole, "counts"), json_object_get(brief, "counts")};
+    assert_true(json_equal(json_object_get(of[0], "known_s"), json_object_get(of[1], "known_s")));
+    json_object_foreach(json_array_get(json_object_get(of[1], "gpus"), 0), key, part) assert_true(
+        json_equal(part, json_object_get(json_array_get(json_object_get(of[0], "gpus"), 0), key)));
+    json_decref(whole);
+    json_decref(brief);
 }
 
 static void shows_a_job(void **state)
@@ -473,15 +509,11 @@ static void shows_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(accepts_each_operation),
-        cmocka_unit_test(accepts_gpus),
-        cmocka_unit_test(refuses_with_a_reason),
-        cmocka_unit_test(refuses_size_and_depth),
-        cmocka_unit_test(knows_good_names),
-        cmocka_unit_test(what_is_written_can_be_read),
-        cmocka_unit_test(shows_a_job),
-        cmocka_unit_test(shows_sums_and_reasons),
-        cmocka_unit_test(shows_memory),
+        cmocka_unit_test(accepts_each_operation), cmocka_unit_test(accepts_gpus),
+        cmocka_unit_test(refuses_with_a_reason),  cmocka_unit_test(refuses_size_and_depth),
+        cmocka_unit_test(knows_good_names),       cmocka_unit_test(what_is_written_can_be_read),
+        cmocka_unit_test(brief_is_a_part),        cmocka_unit_test(shows_a_job),
+        cmocka_unit_test(shows_sums_and_reasons), cmocka_unit_test(shows_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,6 +102,35 @@ static void test_alone(void **state)
     assert_int_equal(v.counts.on[0].preempted, 0);
 }
 
+/* Somebody who looks each second: samples, but no record of switches; and it is known up to when
+ * the sums are complete, so that their differences are right whenever one looks. */
+static void test_looked_at(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p;
+    f->d.has_usage = f->d.has_activity = true;
+    uint32_t job = one_job(f, CLASS_NORMAL, &p);
+    on(f, p)->busy = 0.5;
+    assert_true(seen(f, job).count_age_ns[0] == TIME_NEVER);
+    ticks(f, 3000);
+    struct job_view last = seen(f, job);
+    uint64_t last_ns = f->now;
+    for (int i = 0; i < 20; i++) {
+        engine_watch(f->m);
+        ticks(f, 700);
+        struct job_view v = seen(f, job);
+        assert_in_range(MS(v.count_age_ns[0]), 0, 1100);
+        uint64_t span =
+            (f->now - v.count_age_ns[0]) - (last_ns - min_u64(last.count_age_ns[0], last_ns));
+        if (i > 1)
+            assert_in_range(MS(2 * (v.sampled_ns[0] - last.sampled_ns[0])) + 2, MS(span),
+                            MS(span) + 4);
+        last = v;
+        last_ns = f->now;
+    }
+    assert_int_equal(f->d.activity_calls, 0);
+}
+
 static void test_where(void **state)
 {
     struct fixture *f = *state;
@@ -125,6 +154,7 @@ static void test_where(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(test_turns), T(test_exact), T(test_alone), T(test_where)};
+    const struct CMUnitTest tests[] = {T(test_turns), T(test_exact), T(test_alone),
+                                       T(test_looked_at), T(test_where)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,6 +129,7 @@ static void count_samples(struct demand *x, struct model *m)
         uint64_t left = window - min_u64(x->exact_ns[d], window);
         double busy = x->unmanaged_busy[d];
         x->exact_ns[d] = 0;
+        x->until_ns[d] = left ? m->now : x->until_ns[d];
         for_each_job (m, j) {
             struct job_demand *on = &j->on[d];
             busy += fmax(on->busy, 0);
@@ -353,6 +354,7 @@ static bool demand_activity(struct demand *x, struct model *m)
         if (list.incomplete & 1U << d)
             continue;
         x->exact_ns[d] += to - from;
+        x->until_ns[d] = max_u64(x->until_ns[d], to);
         if (wants_activity(m, d))
             activity_report(m, d, min_u64(to - from, NSEC_PER_SEC));
     }

@@ -12,6 +12,7 @@ struct demand {
     uint64_t activity_at, activity_ns;      /* ns: known up to here; 0: nobody looked */
     uint64_t counted_ns;                    /* engine time is counted up to here, of which */
     uint64_t exact_ns[DEVICE_GPUS_MAX];     /* activity() knew so much */
+    uint64_t until_ns[DEVICE_GPUS_MAX];     /* jobs' engine time is complete up to here; 0: never */
     double unmanaged_busy[DEVICE_GPUS_MAX]; /* of processes in no job, by usage() */
     bool has_window;                        /* these are of the time between two calls */
     uint64_t used_ns[DEVICE_GPUS_MAX];      /* how long each was busy so far, by usage() */
