@@ -43,6 +43,7 @@ static const struct {
     {"swap-in", swap_in_main, "move swapped jobs back to the GPU"},
     {"ps", ps_main, "show the jobs"},
     {"why", why_main, "say why jobs run or wait, and who is before them"},
+    {"trace", trace_main, "write what happens on the GPUs to a file, for ui.perfetto.dev"},
     {"metrics", metrics_main, "print or serve what ceded counts, for Prometheus"},
     {"policy", policy_main, "show or change the scheduling policy"},
     {"profile", profile_main, "show what a program's kernels use, from a profiler"},

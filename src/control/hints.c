@@ -29,7 +29,8 @@ struct page {
     struct proc_id proc;
     uid_t account;
     bool admin;
-    bool stopped; /* by ^Z or a debugger: nothing comes of its deadline meanwhile */
+    uint64_t ndone; /* requests that hints_requests() has seen */
+    bool stopped;   /* by ^Z or a debugger: nothing comes of its deadline meanwhile */
     unsigned nsamples;
     struct sample samples[SAMPLES]; /* oldest first */
 };
@@ -196,6 +197,42 @@ uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns)
             engine_report(e, slot, &t);
     }
     return now_ns + REPORT_NS;
+}
+
+/* False: it makes no sense, or the program has written over it meanwhile. */
+static bool request_read(const struct page *p, uint64_t number, struct hints_request *out)
+{
+    const struct hints_done *d = &p->shared->done[number % HINTS_DONE];
+    *out = (struct hints_request){time_word(&d->begun_ns), time_word(&d->ended_ns),
+                                  time_word(&d->lead_ns), time_word(&d->lead_end_ns)};
+    atomic_thread_fence(memory_order_acquire);
+    if (time_word(&p->shared->ndone) >= number + HINTS_DONE || !out->begun_ns ||
+        out->ended_ns < out->begun_ns)
+        return false;
+    if (out->lead_ns < out->begun_ns || out->lead_end_ns < out->lead_ns ||
+        out->lead_end_ns > out->ended_ns)
+        out->lead_ns = out->lead_end_ns = 0;
+    return true;
+}
+
+void hints_requests(struct hints *h,
+                    void (*fn)(void *arg, uint64_t job, const struct hints_request *q), void *arg)
+{
+    uint64_t now = monotonic_ns();
+    for (unsigned i = 0; h->n && i < HINTS_PAGES_MAX; i++) {
+        struct page *p = &h->pages[i];
+        struct hints_request q;
+        if (!p->shared)
+            continue;
+        uint64_t n =
+            min_u64(atomic_load_explicit(&p->shared->ndone, memory_order_acquire), TIME_MAX);
+        uint64_t at = n > p->ndone + HINTS_DONE ? n - HINTS_DONE : p->ndone;
+        p->ndone = n;
+        for (; fn && p->job && at < n; at++) {
+            if (request_read(p, at, &q) && q.ended_ns <= now)
+                fn(arg, p->job, &q);
+        }
+    }
 }
 
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns)

@@ -11,6 +11,13 @@
 #define HINTS_VERSION 2
 #define HINTS_PAGE    65536 /* bytes: a page on every architecture */
 
+/* What a request took, for those who trace. Times are CLOCK_MONOTONIC; lead: that which libcede
+ * launched for it, 0: none. */
+struct hints_done {
+    _Atomic uint64_t begun_ns, ended_ns, lead_ns, lead_end_ns;
+};
+#define HINTS_DONE 1024U
+
 struct hints_page {
     _Atomic uint64_t begun, ended; /* requests of this program, ever */
     _Atomic uint64_t due, met;     /* of those that ended: with a deadline, and in time */
@@ -19,6 +26,11 @@ struct hints_page {
     _Atomic uint64_t earliest_ns, need_us;
     _Atomic uint64_t deadline_us; /* default of requests; 0: none */
     _Atomic int32_t priority;
+    /* Requests that ended: number i is at done[i % HINTS_DONE], and the next is number ndone. A
+     * program of before has 0 there. */
+    _Atomic uint64_t ndone;
+    struct hints_done done[HINTS_DONE];
 };
+_Static_assert(sizeof(struct hints_page) <= HINTS_PAGE, "fits");
 
 #endif
