@@ -36,7 +36,8 @@ struct soft_driver {
     struct soft_sample usage, activity; /* at the last call of each */
     struct soft_parts parts[DEVICE_GPUS_MAX];
     bool recording[DEVICE_GPUS_MAX];
-    uint64_t switch_next[DEVICE_GPUS_MAX]; /* number of the next switch to ask for */
+    uint64_t switch_next[DEVICE_GPUS_MAX]; /* number of the next switch to ask for, */
+    uint64_t switch_ns[DEVICE_GPUS_MAX];   /* and when the last was; 0: there was none */
 };
 
 static inline struct soft_driver *soft(struct device_driver *d)

@@ -23,19 +23,22 @@ static int soft_switches_of(struct soft_driver *d, unsigned gpu, struct switch_l
         d->recording[gpu] = true;
         if (begins) { /* older ones are another reader's */
             d->switch_next[gpu] = m.u.switches.end;
+            d->switch_ns[gpu] = 0;
             return 0;
         }
         for (uint32_t k = 0; k < n && r == 0; k++) {
             const struct soft_switch *v = &m.u.switches.v[k];
-            struct gpu_switch s = {v->ns, lost ? GPU_UNKNOWN : v->pid, gpu};
-            if (lost)
-                r = switch_list_push(out, &s);
+            if (lost) /* since the last one that is known */
+                r = switch_list_push(
+                    out, &(struct gpu_switch){d->switch_ns[gpu] ? d->switch_ns[gpu] : v->ns,
+                                              GPU_UNKNOWN, gpu});
             lost = false;
-            s.pid = v->pid;
             if (r == 0)
-                r = switch_list_push(out, &s);
+                r = switch_list_push(out, &(struct gpu_switch){v->ns, v->pid, gpu});
+            d->switch_ns[gpu] = v->ns;
         }
-        d->switch_next[gpu] = m.u.switches.first + n;
+        if (n) /* else it is asked for again, so that what is lost is seen */
+            d->switch_next[gpu] = m.u.switches.first + n;
         if (r < 0 || n < ARRAY_SIZE(m.u.switches.v))
             return r;
     }
