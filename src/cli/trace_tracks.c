@@ -8,7 +8,7 @@
 #include "lib/json_text.h"
 #include "lib/text.h"
 
-#define JOBS   8192U /* known at a time, by number; an older one of the same place is forgotten */
+#define JOBS   4096U /* known at a time, by number; an older one of the same place is forgotten */
 #define LANES  16U   /* requests of a job that are open at once, and shown */
 #define CHOSEN 1024U
 
