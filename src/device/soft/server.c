@@ -400,8 +400,10 @@ static void server_close(struct server *s)
     TAILQ_FOREACH(c, &s->conns, link)
     conn_end(s, c, NULL);
     conns_bury(s);
-    for (unsigned i = 0; i < s->fabric.n; i++)
+    for (unsigned i = 0; i < s->fabric.n; i++) {
         softgpu_free(s->fabric.engines[i]);
+        free(s->gpus[i].switches);
+    }
     free(s->polls);
     close_p(&s->listener);
     close_p(&s->signals);
