@@ -50,6 +50,7 @@ struct traces {
     struct seen *seen; /* JOURNAL_JOBS; NULL: nobody traces */
     uint64_t round, jobs_at, counters_at;
     struct device_driver *recording; /* its switches are recorded */
+    bool takes_requests;             /* those of before are not for anybody */
     /* Whose process it was: it may have ended since. */
     struct {
         int32_t pid;
@@ -417,6 +418,7 @@ static void stop_recording(struct traces *t)
     if (t->recording)
         t->recording->ops->switches(t->recording, NULL, NULL);
     t->recording = NULL;
+    t->takes_requests = false;
 }
 
 static void traces_collect(struct traces *t, struct engine *e, struct hints *h, uint64_t now)
@@ -434,7 +436,8 @@ static void traces_collect(struct traces *t, struct engine *e, struct hints *h, 
     end_jobs(t, now);
     if (h) {
         hints_assign(h, e, now);
-        hints_requests(h, put_request, (void *)&to);
+        hints_requests(h, t->takes_requests ? put_request : NULL, (void *)&to);
+        t->takes_requests = true;
     }
     for_each_tracer(t, r)
     {
