@@ -133,6 +133,8 @@ static int trace_to(const char *path, struct client *c, const json_t *jobs, uint
         error_set(&err, r = flushed, "%s", last.text);
     bool cut;
     uint64_t lost = tracks_lost(t, &cut);
+    if (tracks_note(t))
+        cli_error("%s", tracks_note(t));
     tracks_free(t);
     if (r < 0)
         cli_error("%s%s", err.text,

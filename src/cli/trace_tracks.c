@@ -38,6 +38,7 @@ struct tracks {
     struct perfetto *out;
     uint64_t last_ns, lost, flows;
     bool cut, messages, chooses;
+    char note[TRACE_TEXT]; /* the last; "": none */
     uint64_t chosen[CHOSEN];
     size_t nchosen;
     bool gpu_known[DEVICE_GPUS_MAX], gpu_busy[DEVICE_GPUS_MAX], parts[DEVICE_GPUS_MAX];
@@ -288,19 +289,23 @@ static void take_of_gpu(struct tracks *t, const struct trace_event *ev)
 
 /* ---- all ---- */
 
+static void put_message(struct tracks *t, uint64_t at_ns, const char *text)
+{
+    const uint64_t track = track_of(TRACK_MESSAGES, 0, 0);
+    if (!t->messages)
+        perfetto_track(t->out, track, 0, "cede trace", NULL);
+    t->messages = true;
+    perfetto_instant(t->out, &(struct perfetto_event){at_ns, track, text, 0, NULL, 0});
+}
+
 static void take_lost(struct tracks *t, const struct trace_event *ev)
 {
     char text[64];
     t->lost += ev->v[0];
     t->cut |= ev->v[1] == 1;
-    if (!t->messages)
-        perfetto_track(t->out, track_of(TRACK_MESSAGES, 0, 0), 0, "cede trace", NULL);
-    t->messages = true;
     snprintf(text, sizeof(text), "%llu events lost%s", (unsigned long long)ev->v[0],
              ev->v[1] == 1 ? ", and all from here on" : "");
-    perfetto_instant(t->out, &(struct perfetto_event){.at_ns = ev->at_ns,
-                                                      .track = track_of(TRACK_MESSAGES, 0, 0),
-                                                      .name = text});
+    put_message(t, ev->at_ns, text);
 }
 
 void tracks_take(struct tracks *t, const struct trace_event *in)
@@ -317,6 +322,10 @@ void tracks_take(struct tracks *t, const struct trace_event *in)
         break;
     case TRACE_LOST:
         take_lost(t, &ev);
+        break;
+    case TRACE_NOTE:
+        put_message(t, ev.at_ns, ev.text);
+        snprintf(t->note, sizeof(t->note), "%s", ev.text);
         break;
     case TRACE_JOB:
         job_begin(t, &t->jobs[ev.job % JOBS], ev.job, ev.text, ev.at_ns);
@@ -342,4 +351,9 @@ uint64_t tracks_lost(const struct tracks *t, bool *cut)
 {
     *cut = t->cut;
     return t->lost;
+}
+
+const char *tracks_note(const struct tracks *t)
+{
+    return t->note[0] ? t->note : NULL;
 }

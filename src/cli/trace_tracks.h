@@ -22,5 +22,7 @@ void tracks_take(struct tracks *t, const struct trace_event *ev);
 void tracks_end(struct tracks *t, uint64_t now_ns);
 /* So many events were lost, so far; cut: by ceded, which sends no more. */
 uint64_t tracks_lost(const struct tracks *t, bool *cut);
+/* What ceded has said last, for a person; NULL: nothing. */
+const char *tracks_note(const struct tracks *t);
 
 #endif

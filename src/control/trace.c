@@ -50,6 +50,7 @@ struct traces {
     struct seen *seen; /* JOURNAL_JOBS; NULL: nobody traces */
     uint64_t round, jobs_at, counters_at;
     struct device_driver *recording; /* its switches are recorded */
+    bool no_switches;                /* the driver has none to record, or refuses */
     bool takes_requests;             /* those of before are not for anybody */
     /* Whose process it was: it may have ended since. */
     struct {
@@ -289,6 +290,11 @@ static void tell_all(struct traces *t, struct tracer *r, struct engine *e, uint6
         ev.gpu = i;
         traces_put(t, r, &ev, 0);
     }
+    if (t->no_switches) {
+        struct trace_event ev = event_of(
+            TRACE_NOTE, now, 0, "no record of who has the GPUs: `cede doctor` may say why");
+        traces_put(t, r, &ev, 0);
+    }
     for (uint32_t cursor = 0; engine_next_job(e, &cursor, &v);) {
         const struct seen *s = &t->seen[cursor - 1];
         if (s->number != v.number)
@@ -322,10 +328,12 @@ static void put_switches(struct traces *t, struct engine *e, uint64_t now)
 {
     struct device_driver *d = engine_driver(e);
     struct switch_list list = {0};
-    if (!d->ops->switches)
+    t->no_switches = !d->ops->switches;
+    if (t->no_switches)
         return;
     t->recording = d;
-    d->ops->switches(d, &list, NULL); /* where there is none, there are no events */
+    int r = d->ops->switches(d, &list, NULL);
+    t->no_switches = r < 0 && r != -EAGAIN;
     for (size_t i = 0; i < list.n; i++) {
         const struct gpu_switch *s = &list.v[i];
         struct trace_event ev = {.kind = TRACE_SWITCH, .at_ns = s->ns, .gpu = s->gpu};

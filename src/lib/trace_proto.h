@@ -23,6 +23,7 @@ enum trace_kind {
     TRACE_PART,    /* of gpu's work at the highest clock; v: enum gpu_part, per million */
     TRACE_REQUEST, /* of job, at_ns to v[0]; v[1] to v[2]: its lead, 0: it had none */
     TRACE_LOST,    /* v: so many events were lost before this one; 1: and this is the last */
+    TRACE_NOTE,    /* text: what the receiver should know */
     TRACE_KINDS
 };
 enum trace_owner { TRACE_NOBODY, TRACE_NO_JOB, TRACE_UNKNOWN };

@@ -20,6 +20,7 @@ static int fake_info(struct device_driver *d, unsigned gpu, struct gpu_info *out
 
 struct switch_list fake_switches;
 bool fake_recording;
+int fake_switches_code;
 
 static int fake_take_switches(struct device_driver *d, struct switch_list *out, struct error *err)
 {
@@ -29,7 +30,7 @@ static int fake_take_switches(struct device_driver *d, struct switch_list *out, 
             return -ENOMEM;
     }
     fake_switches.n = 0;
-    return 0;
+    return fake_switches_code;
 }
 
 static const struct device_ops fake_ops = {

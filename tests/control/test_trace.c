@@ -266,6 +266,21 @@ static void who_does_not_read_is_cut_off(void **state)
     assert_int_equal(recv(r->reader[hung], &cut, 1, MSG_DONTWAIT), 0); /* closed */
 }
 
+/* What cannot be recorded is said; the rest is there. */
+static void a_driver_that_refuses(void **state)
+{
+    struct rig *r = *state;
+    fake_switches_code = -ENOTSUP;
+    int i = open_as(r, 0, true);
+    fake_engine_put(r->m, 10, 1000, CLASS_BATCH, 100, "train");
+    update(r, 0);
+    assert_non_null(strstr(last_of(r, i, TRACE_NOTE, 0).text, "no record"));
+    fake_switches_code = 0;
+    int other = open_as(r, 0, true);
+    update(r, 100);
+    assert_string_equal(last_of(r, other, TRACE_NOTE, 0).text, "-");
+}
+
 static void not_more_than_there_is_room_for(void **state)
 {
     struct rig *r = *state;
@@ -302,6 +317,7 @@ int main(void)
         T(states_and_ends_are_reported),    T(switches_name_jobs),
         T(what_is_lost_is_counted),         T(who_does_not_read_is_cut_off),
         T(not_more_than_there_is_room_for), T(one_a_connection),
+        T(a_driver_that_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
