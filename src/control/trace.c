@@ -276,7 +276,7 @@ static void end_jobs(struct traces *t, uint64_t now)
 }
 
 /* What there is, for a tracer that begins. */
-static void tell_all(struct traces *t, struct tracer *r, struct engine *e, uint64_t now)
+static void describe_all(struct traces *t, struct tracer *r, struct engine *e, uint64_t now)
 {
     struct device_driver *d = engine_driver(e);
     struct job_view v;
@@ -450,7 +450,7 @@ static void traces_collect(struct traces *t, struct engine *e, struct hints *h, 
     for_each_tracer(t, r)
     {
         if (is_live(r) && r->fresh)
-            tell_all(t, r, e, now);
+            describe_all(t, r, e, now);
     }
     t->jobs_at = now + (thread_cpu_ns() - began) * (COST_PART - 1);
 }

@@ -1,11 +1,11 @@
-/* What happens, for those who trace (`cede trace`): after each tick the jobs are compared with what
- * they were, and what the driver, the counters and programs report is added. While nobody traces
- * this does nothing, and the driver's record of switches is off.
+/* Events for `cede trace`: after each tick the jobs are compared with what they were, and what the
+ * driver, the counters and programs report is added. While nobody traces this does nothing, and the
+ * driver's record of switches is off.
  *
  * A tracer has a bounded buffer; what does not fit is lost, and counted. One that takes nothing for
- * some seconds with a full buffer is cut off: it gets nothing more but that count, should it read
- * again. Nobody is waited for. Everybody may trace; whose job it is not gets neither its name nor
- * its requests, unless administrator. Not thread-safe. */
+ * five seconds is cut off: it gets nothing more but that count, should it read again. The daemon
+ * never waits. Every user may trace; names and requests of a job are for its owner and
+ * administrators only. Not thread-safe. */
 #ifndef CEDE_CONTROL_TRACE_H
 #define CEDE_CONTROL_TRACE_H
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/mux.h"
 #include "device/soft/engine.h"
 
 /* ---- the engine ---- */
@@ -177,12 +178,40 @@ static void test_driver(void **state)
     device_close(other);
 }
 
+/* The same server twice, as two drivers: each GPU has two numbers. */
+static void test_several_drivers(void **state)
+{
+    const struct fixture *f = *state;
+    struct mux_part parts[2] = {{.ops = &device_soft, .gpus = 2}, {.ops = &device_soft, .gpus = 2}};
+    struct device_driver *d = NULL;
+    struct switch_list l = {0};
+    for (int i = 0; i < 2; i++)
+        snprintf(parts[i].where, sizeof(parts[i].where), "%s", f->path);
+    assert_int_equal(mux_new(parts, 2, &d, NULL), 0);
+    struct soft_client *a = client(f, 1);
+    take(d, &l);
+    run_kernels(a, 10);
+    usleep(2000);
+    take(d, &l);
+    for (unsigned gpu = 0; gpu < 4; gpu++)
+        assert_int_equal(had(&l, gpu), gpu % 2 ? 10 * MS : 0);
+    assert_int_equal(d->ops->switches(d, NULL, NULL), 0);
+    run_kernels(a, 3);
+    l.n = 0;
+    take(d, &l);
+    assert_int_equal(l.n, 0);
+    switch_list_free(&l);
+    soft_client_close(a);
+    device_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_owners),
         end_to_end(test_driver),
+        end_to_end(test_several_drivers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
