@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/probe.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
 #include "libcede/handle.h"
@@ -108,7 +109,10 @@ CEDE_API int cede_request_queued(struct cede *c, struct cede_request *in)
     pthread_mutex_unlock(&c->lock);
     if (stale || !r.leading || r.queued)
         return stale ? -ESTALE : 0;
-    cede_lead_queued(c->lead, r.lead, cede_clock_now_ns(), r.expected_ns);
+    uint64_t now = cede_clock_now_ns();
+    uint64_t launched_ns = cede_lead_queued(c->lead, r.lead, now, r.expected_ns);
+    if (launched_ns)
+        cede_hints_led(&r.hint, launched_ns, now);
     r.queued = true;
     memcpy(in, &r, sizeof(r));
     return 0;
@@ -127,6 +131,7 @@ CEDE_API int cede_request_end(struct cede *c, struct cede_request *in)
     pthread_mutex_lock(&c->lock);
     bool own = cede_hints_end(&c->hints, &r.hint, now);
     pthread_mutex_unlock(&c->lock);
+    PROBE(request, r.hint.begun_ns, now, r.hint.deadline_ns);
     if (own && r.leading)
         cede_lead_end(c->lead, r.lead, r.queued);
     return own ? 0 : -ESTALE;

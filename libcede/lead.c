@@ -63,7 +63,8 @@ struct lead {
     uint32_t number, launched; /* of the lead planned last, and launched last */
     bool planned;              /* one is, and not launched yet */
     struct lead_plan plan;
-    uint64_t oversleep_ns;     /* how late the thread wakes up: the worst, fading by 1/16 a time */
+    uint64_t oversleep_ns; /* how late the thread wakes up: the worst, fading by 1/16 a time */
+    uint64_t launched_ns;
     uint64_t gone_ns;          /* the lead launched last is gone by then */
     unsigned waiting, running; /* requests without and with queued work that have not ended */
     struct lead_timing timing;
@@ -88,7 +89,8 @@ static void lead_launch(struct lead *l)
         l->cu.launch(l->tail, 1, 1, 1, 1, 1, 1, 0, l->stream, params, NULL))
         l->broken = true; /* the program has lost its context, or ends */
     l->launched = l->number;
-    l->gone_ns = cede_clock_now_ns() + limit + MARGIN_NS;
+    l->launched_ns = cede_clock_now_ns();
+    l->gone_ns = l->launched_ns + limit + MARGIN_NS;
     if (current != l->context)
         l->cu.ctx_pop(&current);
 }
@@ -153,8 +155,9 @@ uint32_t cede_lead_begin(struct lead *l, uint64_t now, uint64_t expected_ns)
     return number;
 }
 
-void cede_lead_queued(struct lead *l, uint32_t number, uint64_t now, uint64_t expected_ns)
+uint64_t cede_lead_queued(struct lead *l, uint32_t number, uint64_t now, uint64_t expected_ns)
 {
+    uint64_t launched_ns = 0;
     pthread_mutex_lock(&l->lock);
     l->waiting -= l->waiting > 0;
     l->running++;
@@ -162,8 +165,10 @@ void cede_lead_queued(struct lead *l, uint32_t number, uint64_t now, uint64_t ex
     if (number && number == l->number) {
         l->planned = false; /* too late for it */
         l->words[1] = number;
+        launched_ns = number == l->launched ? l->launched_ns : 0;
     }
     pthread_mutex_unlock(&l->lock);
+    return launched_ns;
 }
 
 void cede_lead_end(struct lead *l, uint32_t number, bool queued)

@@ -24,8 +24,8 @@ void cede_lead_close(struct lead *l, bool forked);
 /* A number for the lead of this request; 0: it has none. May launch two kernels, or wake the thread
  * that will. */
 uint32_t cede_lead_begin(struct lead *l, uint64_t now_ns, uint64_t expected_ns);
-/* The request's work is queued. */
-void cede_lead_queued(struct lead *l, uint32_t number, uint64_t now_ns, uint64_t expected_ns);
+/* The request's work is queued. Returns when its lead was launched; 0: it has none, or not yet. */
+uint64_t cede_lead_queued(struct lead *l, uint32_t number, uint64_t now_ns, uint64_t expected_ns);
 /* queued: cede_lead_queued() was called for it. */
 void cede_lead_end(struct lead *l, uint32_t number, bool queued);
 

@@ -174,6 +174,33 @@ void cede_hints_begin(struct cede_hints *h, cede_stream stream, uint64_t now_ns,
     hints_publish(h);
 }
 
+void cede_hints_led(struct hint_request *r, uint64_t launched_ns, uint64_t now_ns)
+{
+    uint64_t after_ns = saturating_sub(launched_ns, r->begun_ns);
+    r->lead_after_ns = (uint32_t)min_u64(after_ns, UINT32_MAX);
+    r->lead_for_ns = (uint32_t)min_u64(saturating_sub(now_ns, launched_ns), UINT32_MAX);
+}
+
+/* For those who trace. The number is the last that is written: what a reader of it finds is whole,
+ * unless the ring has come round. */
+static void hints_publish_done(const struct cede_hints *h, const struct hint_request *r,
+                               uint64_t now_ns)
+{
+    struct hints_page *p = h->page;
+    if (!p)
+        return;
+    uint64_t n = atomic_load_explicit(&p->ndone, memory_order_relaxed);
+    struct hints_done *d = &p->done[n % HINTS_DONE];
+    uint64_t lead_ns = r->lead_for_ns ? r->begun_ns + r->lead_after_ns : 0;
+#define PUT(field, value) atomic_store_explicit(&d->field, value, memory_order_relaxed)
+    PUT(begun_ns, r->begun_ns);
+    PUT(ended_ns, now_ns);
+    PUT(lead_ns, lead_ns);
+    PUT(lead_end_ns, lead_ns + r->lead_for_ns);
+#undef PUT
+    atomic_store_explicit(&p->ndone, n + 1, memory_order_release);
+}
+
 bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, uint64_t now_ns)
 {
     uint64_t took_ns = saturating_sub(now_ns, r->begun_ns);
@@ -186,5 +213,6 @@ bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, uint64_t
     h->max_ns = max_u64(took_ns, h->max_ns);
     h->histogram[min_u64(bucket_of(took_ns, HINTS_BITS), HINTS_BUCKETS - 1)]++;
     hints_publish(h);
+    hints_publish_done(h, r, now_ns);
     return true;
 }

@@ -46,8 +46,9 @@ struct cede_hints {
 /* The part of a request that hints keep in the caller's memory. */
 struct hint_request {
     uint64_t generation, begun_ns;
-    uint64_t deadline_ns; /* 0: none */
-    uint64_t place;       /* in `open`; UINT64_MAX: not listed */
+    uint64_t deadline_ns;                /* 0: none */
+    uint64_t place;                      /* in `open`; UINT64_MAX: not listed */
+    uint32_t lead_after_ns, lead_for_ns; /* its lead, since begun_ns; for 0: it had none */
 };
 
 /* Forgets requests and statistics; what was set for streams stays. A new handle begins with it. */
@@ -63,6 +64,8 @@ int cede_hints_set(struct cede_hints *h, cede_stream stream, const uint64_t *dea
 /* deadline_us: from now on; 0: the stream's, or else the job's. */
 void cede_hints_begin(struct cede_hints *h, cede_stream stream, uint64_t now_ns,
                       uint64_t deadline_us, struct hint_request *out);
+/* Its lead was launched at that time, and its work is queued now. */
+void cede_hints_led(struct hint_request *r, uint64_t launched_ns, uint64_t now_ns);
 /* False: it began in another generation, and is not counted. */
 bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, uint64_t now_ns);
 

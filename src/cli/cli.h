@@ -29,6 +29,7 @@ int demo_main(int argc, char **argv);
 int profile_main(int argc, char **argv);
 int advise_main(int argc, char **argv);
 int why_main(int argc, char **argv);
+int trace_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 
 /* "cede: ...\n" on standard error, in one write. */

@@ -44,6 +44,7 @@ static const struct {
     {"ps", ps_main, "show the jobs"},
     {"top", top_main, "show the jobs as they go on"},
     {"why", why_main, "say why jobs run or wait, and who is before them"},
+    {"trace", trace_main, "write what happens on the GPUs to a file, for ui.perfetto.dev"},
     {"metrics", metrics_main, "print or serve what ceded counts, for Prometheus"},
     {"policy", policy_main, "show or change the scheduling policy"},
     {"profile", profile_main, "show what a program's kernels use, from a profiler"},

@@ -30,7 +30,8 @@ struct page {
     struct proc_id proc;
     uid_t account;
     bool admin;
-    bool stopped; /* by ^Z or a debugger: nothing comes of its deadline meanwhile */
+    uint64_t ndone; /* requests that hints_requests() has seen */
+    bool stopped;   /* by ^Z or a debugger: nothing comes of its deadline meanwhile */
     unsigned nsamples;
     struct sample samples[SAMPLES]; /* oldest first */
 };
@@ -222,6 +223,42 @@ void hints_tell_wanted(struct hints *h, struct engine *e, uint64_t now_ns)
          * whose job has ended may get the answer of the one that has its slot now. */
         atomic_store_explicit(&p->shared->wanted, p->job && engine_job_wanted(e, p->slot, &room),
                               memory_order_relaxed);
+    }
+}
+
+/* False: it makes no sense, or the program has written over it meanwhile. */
+static bool request_read(const struct page *p, uint64_t number, struct hints_request *out)
+{
+    const struct hints_done *d = &p->shared->done[number % HINTS_DONE];
+    *out = (struct hints_request){time_word(&d->begun_ns), time_word(&d->ended_ns),
+                                  time_word(&d->lead_ns), time_word(&d->lead_end_ns)};
+    atomic_thread_fence(memory_order_acquire);
+    if (time_word(&p->shared->ndone) >= number + HINTS_DONE || !out->begun_ns ||
+        out->ended_ns < out->begun_ns)
+        return false;
+    if (out->lead_ns < out->begun_ns || out->lead_end_ns < out->lead_ns ||
+        out->lead_end_ns > out->ended_ns)
+        out->lead_ns = out->lead_end_ns = 0;
+    return true;
+}
+
+void hints_requests(struct hints *h,
+                    void (*fn)(void *arg, uint64_t job, const struct hints_request *q), void *arg)
+{
+    uint64_t now = monotonic_ns();
+    for (unsigned i = 0; h->n && i < HINTS_PAGES_MAX; i++) {
+        struct page *p = &h->pages[i];
+        struct hints_request q;
+        if (!p->shared)
+            continue;
+        uint64_t n =
+            min_u64(atomic_load_explicit(&p->shared->ndone, memory_order_acquire), TIME_MAX);
+        uint64_t at = n > p->ndone + HINTS_DONE ? n - HINTS_DONE : p->ndone;
+        p->ndone = n;
+        for (; fn && p->job && at < n; at++) {
+            if (request_read(p, at, &q) && q.ended_ns <= now)
+                fn(arg, p->job, &q);
+        }
     }
 }
 

@@ -38,6 +38,15 @@ uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns);
  */
 void hints_tell_wanted(struct hints *h, struct engine *e, uint64_t now_ns);
 
+/* Requests that have ended since the last call, of all programs; the first call, or one that comes
+ * after more than HINTS_DONE requests of a program, has not all. fn NULL: skips them. */
+struct hints_request {
+    uint64_t begun_ns, ended_ns;
+    uint64_t lead_ns, lead_end_ns; /* 0: no lead; else between the two above */
+};
+void hints_requests(struct hints *h,
+                    void (*fn)(void *arg, uint64_t job, const struct hints_request *q), void *arg);
+
 /* Before hints_of(): which page belongs to which job now. */
 void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns);
 /* What the programs of a job say together: {"programs":, "begun":, "ended":, "open":, "per_s":,

@@ -17,6 +17,7 @@
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: show, or change; keys as in [policy] of cede.conf.
  *   All of it is done, or nothing
  * - hints: {}: a page to report requests: libcede
+ * - trace: {}: what happens, from now on
  *
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
  * - add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}; of add with run also what
@@ -30,6 +31,7 @@
  * - policy: {"policy":S, "policies":[{"name":, "summary":}], "params":{KEY:X, ...}}
  * - hints: {"hints":N, "pid":N}, and the page's descriptor: lib/hints_proto.h of version N; pid
  *   is the asking process as the daemon sees it
+ * - trace: {"trace":N}, and then, unasked, messages as lib/trace_proto.h of version N has them
  *
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
  *   "laxity_us":?, "preempt":"block"?, "preempt_active":bool? (is it so now?), "pid":, "uid":,
@@ -75,7 +77,8 @@ enum proto_op {
     OP_POLICY,
     OP_SWAP_OUT,
     OP_SWAP_IN,
-    OP_HINTS
+    OP_HINTS,
+    OP_TRACE
 };
 
 struct request {

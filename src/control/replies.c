@@ -8,7 +8,7 @@
 #include "control/rules.h"
 #include "lib/json_text.h"
 
-static const char *job_state(const struct job_view *v)
+const char *job_state(const struct job_view *v)
 {
     if (v->swap && v->swap[0])
         return v->swap;

@@ -8,6 +8,8 @@
 #include "control/rights.h"
 #include "engine/engine.h"
 
+/* "running", as proto.h has them. */
+const char *job_state(const struct job_view *v);
 /* All NULL without memory. */
 json_t *job_json(const struct job_view *v); /* as proto.h describes it */
 /* A part of the same. */

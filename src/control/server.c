@@ -109,6 +109,8 @@ static void client_disconnect(struct client *c)
         s->nclients--;
     else
         hints_close(s->verbs->hints, c->number);
+    if (s->verbs->traces)
+        traces_close(s->verbs->traces, c->number);
     s->closing++;
     uv_close((uv_handle_t *)&c->poll, on_client_closed);
 }
@@ -227,6 +229,8 @@ static void client_deliver(struct client *c, const char *text, int fd)
     if (!reply(c->fd, text, fd) ||
         (!c->backs_off && uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_request) < 0))
         client_disconnect(c);
+    else if (c->server->verbs->traces)
+        traces_begin(c->server->verbs->traces, c->number, c->fd, monotonic_ns());
 }
 
 static void answered(struct verb *v, char *text)
@@ -238,6 +242,8 @@ static void answered(struct verb *v, char *text)
         client_deliver(c, text, v->fd);
     else if (v->fd >= 0)
         hints_close(v->verbs->hints, a->connection);
+    if (!c && v->verbs->traces)
+        traces_close(v->verbs->traces, a->connection);
     if (s) {
         LIST_REMOVE(a, link);
         user_charge(s, v->who.account, v->took_ns);

@@ -12,6 +12,7 @@
 #include "lib/log.h"
 #include "lib/procfs.h"
 #include "lib/schedulers.h"
+#include "lib/trace_proto.h"
 
 /* ---- what a request is about ---- */
 
@@ -457,6 +458,9 @@ static int verb_run(struct command *c, struct engine *e)
     case OP_HINTS:
         return verbs->hints ? hints_open(verbs->hints, &v->who, &v->fd, &v->error)
                             : error_set(&v->error, -ENOTSUP, "this daemon accepts no hints");
+    case OP_TRACE:
+        return verbs->traces ? traces_open(verbs->traces, &v->who, &v->error)
+                             : error_set(&v->error, -ENOTSUP, "this daemon cannot be traced");
     default:
         return steer(v, e);
     }
@@ -522,6 +526,9 @@ static json_t *reply_of(struct verb *v, struct engine *e)
     case OP_HINTS:
         return json_pack("{s:i, s:b, s:i, s:i}", "v", PROTO_VERSION, "ok", 1, "hints",
                          HINTS_VERSION, "pid", (int)v->who.pid);
+    case OP_TRACE:
+        log_user(v->who.account, LOG_INFO, "uid %u (pid %d): traces", v->who.uid, (int)v->who.pid);
+        return json_pack("{s:i, s:b, s:i}", "v", PROTO_VERSION, "ok", 1, "trace", TRACE_VERSION);
     case OP_POLICY:
         if (r->name[0] || r->params)
             log_user(v->who.account, LOG_INFO, "uid %u (pid %d): policy %s%s", v->who.uid,

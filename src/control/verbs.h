@@ -7,12 +7,14 @@
 #include "control/hints.h"
 #include "control/rights.h"
 #include "control/rules.h"
+#include "control/trace.h"
 #include "engine/engine.h"
 
 struct verbs {
     struct engine *engine;
     const struct rule_list *rules; /* with accounts; NULL: none */
     struct hints *hints;           /* NULL: no program can report requests */
+    struct traces *traces;         /* NULL: nobody can trace */
     bool once; /* no process continues what a verb begins: what needs that is refused */
     uint64_t (*cpu_ns)(void); /* what users are charged by; NULL: the thread's processor time */
     /* Commands of this tick, how many are answered, and cpu_ns() when the first was run: what each

@@ -57,7 +57,6 @@ struct daemon {
     int restorer_pipe;
     uint64_t restorer_started_ns;
 
-    struct hints *hints;
     uv_loop_t loop;
     bool loop_open;
     uv_timer_t timer;
@@ -96,15 +95,10 @@ static int start_restorer(struct daemon *d, struct error *err)
     return restorer_start(d->journal, &d->restorer, &d->restorer_pipe, err);
 }
 
-static bool restorer_missing(const struct daemon *d)
-{
-    return d->restorer == 0;
-}
-
 static void reap_restorer(struct daemon *d)
 {
     int status;
-    if (restorer_missing(d) || waitpid(d->restorer, &status, WNOHANG) != d->restorer)
+    if (!d->restorer || waitpid(d->restorer, &status, WNOHANG) != d->restorer)
         return;
     log_say(LOG_WARNING, "the restorer (pid %d) has died (%s %d); starting another",
             (int)d->restorer, WIFSIGNALED(status) ? "signal" : "status",
@@ -117,7 +111,7 @@ static void reap_restorer(struct daemon *d)
 static void replace_restorer(struct daemon *d, uint64_t now)
 {
     struct error err = {""};
-    if (restorer_missing(d) && now >= d->restorer_started_ns + RESTORER_INTERVAL_NS &&
+    if (!d->restorer && now >= d->restorer_started_ns + RESTORER_INTERVAL_NS &&
         start_restorer(d, &err) < 0)
         log_say(LOG_ERR, "%s; trying again in a second", err.text);
 }
@@ -138,7 +132,7 @@ static void timer_arm(struct daemon *d)
     uint64_t now = monotonic_ns(), next = d->wake_ns;
     if (d->jobs)
         next = min_u64(next, now + HEARTBEAT_NS);
-    if (restorer_missing(d))
+    if (!d->restorer)
         next = min_u64(next, d->restorer_started_ns + RESTORER_INTERVAL_NS);
     if (d->gpu_look_ns && !d->jobs)
         next = min_u64(next, d->gpu_look_ns);
@@ -159,9 +153,11 @@ static void daemon_tick(struct daemon *d)
 {
     if (d->stopping)
         return;
-    uint64_t now = monotonic_ns(), hints_ns = hints_report(d->hints, d->engine, now);
-    d->wake_ns = min_u64(engine_tick(d->engine, now), hints_ns);
-    hints_tell_wanted(d->hints, d->engine, now);
+    struct hints *hints = d->verbs.hints;
+    uint64_t now = monotonic_ns(), next = hints_report(hints, d->engine, now);
+    next = min_u64(next, engine_tick(d->engine, now));
+    hints_tell_wanted(hints, d->engine, now);
+    d->wake_ns = min_u64(next, traces_update(d->verbs.traces, d->engine, hints, monotonic_ns()));
     heartbeat(d);
     unsigned jobs = engine_jobs(d->engine);
     if (jobs != d->jobs) {
@@ -449,8 +445,9 @@ static int start_up(struct daemon *d, struct error *err)
     r = engine_new(d->driver, d->journal, &o, &d->engine, err);
     if (r < 0)
         return r;
-    d->hints = hints_new(); /* without memory: no program can report requests */
-    d->verbs = (struct verbs){.engine = d->engine, .rules = &d->rules, .hints = d->hints};
+    /* Without memory: no program can report requests, and nobody can trace. */
+    d->verbs = (struct verbs){
+        .engine = d->engine, .rules = &d->rules, .hints = hints_new(), .traces = traces_new()};
     rules_name_accounts(&d->rules, d->engine);
     r = server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
     if (r < 0)
@@ -490,7 +487,8 @@ static int shut_down(struct daemon *d)
                 "trying for ten seconds, and the journal in %s keeps what is left: start ceded "
                 "again, or end those programs",
                 failed, d->dir);
-    hints_free(d->hints);
+    hints_free(d->verbs.hints);
+    traces_free(d->verbs.traces);
     device_close(d->driver);
     journal_close(d->journal);
     return failed ? 1 : 0;

@@ -34,6 +34,7 @@ int list_grow(void *v, size_t n, size_t *cap, size_t size)
 DEFINE_LIST(group_list, struct device_group)
 DEFINE_LIST(usage_list, struct gpu_usage)
 DEFINE_LIST(activity_list, struct gpu_activity)
+DEFINE_LIST(switch_list, struct gpu_switch)
 DEFINE_LIST(demand_list, struct gpu_demand)
 
 int pid_list_push(struct pid_list *l, pid_t pid)

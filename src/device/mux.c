@@ -319,6 +319,18 @@ static int mux_activity(struct device_driver *base, struct activity_list *out, s
                    out->incomplete |= unknown(p, r == 0 ? l.incomplete : UINT32_MAX));
 }
 
+static int mux_switches(struct device_driver *base, struct switch_list *out, struct error *err)
+{
+    if (out)
+        return ask_all(mux(base), switch_list, switches, out, err, (void)0);
+    for_each_part(mux(base), p)
+    {
+        if (p->driver && p->ops->switches)
+            p->ops->switches(p->driver, NULL, NULL);
+    }
+    return 0;
+}
+
 static int mux_demand(struct device_driver *base, struct demand_list *out, struct error *err)
 {
     return ask_all(mux(base), demand_list, demand, out, err, (void)0);
@@ -459,6 +471,7 @@ static const struct device_ops mux_ops = {
     .set_running = mux_set_running,
     .usage = mux_usage,
     .activity = mux_activity,
+    .switches = mux_switches,
     .demand = mux_demand,
     .watch = mux_watch,
     .ready = mux_ready,

@@ -150,6 +150,21 @@ struct activity_list {
 int activity_list_push(struct activity_list *l, const struct gpu_activity *a);
 void activity_list_free(struct activity_list *l);
 
+/* From this moment on the process has the compute engine of the GPU. */
+struct gpu_switch {
+    uint64_t ns; /* CLOCK_MONOTONIC; not before the GPU's last */
+    int32_t pid; /* GPU_NOBODY or GPU_UNKNOWN, or a process */
+    uint32_t gpu;
+};
+#define GPU_NOBODY  0
+#define GPU_UNKNOWN (-1) /* somebody, maybe: switches before this one were lost */
+struct switch_list {
+    struct gpu_switch *v;
+    size_t n, cap;
+};
+int switch_list_push(struct switch_list *l, const struct gpu_switch *s);
+void switch_list_free(struct switch_list *l);
+
 struct gpu_demand {
     int32_t pid;
     uint32_t gpu;
@@ -258,6 +273,11 @@ struct device_ops {
      * (may be NULL: see GPU_CAP_ACTIVITY). Processes that are not listed never had it. The first
      * call starts the record, which costs nothing before and stops when calls cease. */
     int (*activity)(struct device_driver *d, struct activity_list *out, struct error *err);
+
+    /* Switches of the compute engines since the last call, each GPU's in order, for about twenty
+     * calls a second (may be NULL: there is no record). The first call starts the record, which
+     * costs nothing before; out NULL ends it, and so does not calling for five seconds. */
+    int (*switches)(struct device_driver *d, struct switch_list *out, struct error *err);
 
     /* Processes that began or ceased to want a device since the last call: one entry per process
      * and device, with the last state (may be NULL: see GPU_CAP_GATE). */

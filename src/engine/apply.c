@@ -8,6 +8,8 @@
 #include <signal.h>
 #include <string.h>
 
+#include "lib/probe.h"
+
 #define APPLY_BATCH 256 /* groups in one call */
 #define RETRY_NS    NSEC_PER_SEC
 #define ORPHANS_NS  (2 * NSEC_PER_SEC) /* between two attempts to undo them */
@@ -81,7 +83,16 @@ static void apply_runnable(struct model *m, uint32_t slot)
     }
     if (!n)
         return;
+    const uint64_t number = m->jobs[m->processes[first->process].job].rec.number;
+    if (resume)
+        PROBE(resume, number, first->dg.proc.pid, first->dg.gpu, n);
+    else
+        PROBE(suspend, number, first->dg.proc.pid, first->dg.gpu, n);
     int r = apply_running(m, slots, list, n, resume, &err);
+    if (resume)
+        PROBE(resume_done, number, first->dg.proc.pid, first->dg.gpu, r);
+    else
+        PROBE(suspend_done, number, first->dg.proc.pid, first->dg.gpu, r);
     m->controls += n;
     /* After an error some may be suspended: they count as such until a resume says otherwise. Only
      * -EPERM says that none is (ops.h); what may never be steered must not stay on record. */

@@ -209,6 +209,10 @@ bool engine_next_unmanaged(const struct engine *e, uint32_t *cursor, struct unma
 /* Somebody looks: keeps busy and memory_bytes up to date for the next seconds. */
 void engine_watch(struct engine *e);
 
+/* What the parts of a GPU did since the last call for it. -EBUSY: the speeds of jobs are told from
+ * that; -ENOTSUP, -EAGAIN and others: as device_ops.counters. */
+int engine_counters(struct engine *e, unsigned gpu, struct gpu_counters *out);
+
 /* Since the daemon began: decisions, controls of the device, those of them that failed. */
 void engine_totals(const struct engine *e, uint64_t out[3]);
 const struct sched_params *engine_params(const struct engine *e);

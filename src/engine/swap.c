@@ -13,6 +13,7 @@
 #include "engine/apply.h"
 #include "engine/starting.h"
 #include "lib/log.h"
+#include "lib/probe.h"
 
 #define RETRY_MIN_NS (500 * NSEC_PER_MSEC)
 #define RETRY_MAX_NS (30 * NSEC_PER_SEC)
@@ -43,6 +44,12 @@ static const enum swap_phase swap_next[][SWAP_EVENTS] = {
     [SWAP_STRANDED] = {SWAP_STRANDED, SWAP_STRANDED, SWAP_HERE, SWAP_STRANDED, SWAP_STRANDED},
     [SWAP_MOVING] = {SWAP_MOVING, SWAP_MOVING, SWAP_STRANDED, SWAP_STRANDED, SWAP_STRANDED},
 };
+
+static void swap_enter(struct model *m, uint32_t job, enum swap_phase phase)
+{
+    m->jobs[job].swap.phase = phase;
+    PROBE(swap, m->jobs[job].rec.number, phase);
+}
 
 static uint64_t swap_pause_ns(int r)
 {
@@ -176,7 +183,7 @@ static int swap_send_out(struct model *m, uint32_t job, bool by_user, uid_t uid,
         swap_forget(m, job);
         return r;
     }
-    s->phase = swap_next[s->phase][ASKED_OUT];
+    swap_enter(m, job, swap_next[s->phase][ASKED_OUT]);
     s->by_user = by_user;
     s->uid = uid;
     return 0;
@@ -231,7 +238,7 @@ int swap_out(struct swaps *x, struct model *m, uint32_t job, bool by_user, uid_t
     if (s->phase > SWAP_AWAY)
         return error_set(err, -EBUSY, "it is being swapped in just now: try again later");
     if (s->phase != SWAP_HERE) {
-        s->phase = swap_next[s->phase][ASKED_OUT];
+        swap_enter(m, job, swap_next[s->phase][ASKED_OUT]);
         if (by_user)
             keep_out(m, job, uid);
         return 0;
@@ -261,7 +268,7 @@ int swap_in(struct model *m, uint32_t job)
     struct job_swap *s = &m->jobs[job].swap;
     if (s->phase == SWAP_AWAY)
         s->retry_at = 0; /* the next turn sees to it */
-    s->phase = swap_next[s->phase][ASKED_IN];
+    swap_enter(m, job, swap_next[s->phase][ASKED_IN]);
     s->code = 0; /* what is told from now on is of this */
     return 0;
 }
@@ -270,7 +277,7 @@ static void swap_is_here(struct model *m, uint32_t job)
 {
     struct job_swap *s = &m->jobs[job].swap;
     swap_forget(m, job);
-    s->phase = SWAP_HERE;
+    swap_enter(m, job, SWAP_HERE);
     s->by_user = s->guessed = false;
     s->retry_every = 0;
     s->since_ns = m->now;
@@ -314,7 +321,7 @@ static void swap_answered(struct model *m, uint32_t job, int r, const struct err
         swap_is_here(m, job);
         return;
     }
-    s->phase = next;
+    swap_enter(m, job, next);
     swap_is_out(m, job, next != SWAP_STRANDED && (r == 0 || no_room));
     s->retry_at = m->now;
     if (leaving && r < 0)

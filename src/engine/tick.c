@@ -13,6 +13,7 @@
  * This is the only caller of the parts. */
 #include "engine/engine_impl.h"
 #include "lib/log.h"
+#include "lib/probe.h"
 
 /* ---- record ---- */
 
@@ -54,6 +55,7 @@ static uint64_t tick_commit(struct engine *e)
         m->wake = min_u64(plan.wake_ns, apply_plan(m, &plan));
         demand_decided(m);
         m->decisions++;
+        PROBE(plan, m->decisions, m->controls);
     }
     counts_update(m, decide);
     return min_u64(min_u64(m->wake, apply_preempt(m)), apply_stops(m));

@@ -223,6 +223,14 @@ void engine_watch(struct engine *e)
     demand_watch(&e->demand, &e->model);
 }
 
+int engine_counters(struct engine *e, unsigned gpu, struct gpu_counters *out)
+{
+    const struct device_driver *d = e->model.driver;
+    if (gpu >= e->model.ngpus || !(e->model.gpus[gpu].caps & GPU_CAP_COUNTERS))
+        return -ENOTSUP;
+    return e->speeds.gpu[gpu].n ? -EBUSY : d->ops->counters(e->model.driver, gpu, out, NULL);
+}
+
 void engine_totals(const struct engine *e, uint64_t out[3])
 {
     out[0] = e->model.decisions;

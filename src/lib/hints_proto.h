@@ -11,6 +11,13 @@
 #define HINTS_VERSION 2
 #define HINTS_PAGE    65536 /* bytes: a page on every architecture */
 
+/* What a request took, for those who trace. Times are CLOCK_MONOTONIC; lead: that which libcede
+ * launched for it, 0: none. */
+struct hints_done {
+    _Atomic uint64_t begun_ns, ended_ns, lead_ns, lead_end_ns;
+};
+#define HINTS_DONE 1024U
+
 struct hints_page {
     _Atomic uint64_t begun, ended; /* requests of this program, ever */
     _Atomic uint64_t due, met;     /* of those that ended: with a deadline, and in time */
@@ -23,6 +30,11 @@ struct hints_page {
     /* 1: a job of a higher class waits for this one. The daemon writes it, into what was 0 in
      * earlier releases; the program alone is hurt if it writes it too. */
     _Alignas(64) _Atomic uint32_t wanted;
+    /* Requests that ended: number i is at done[i % HINTS_DONE], and the next is number ndone. A
+     * program of before has 0 there. */
+    _Atomic uint64_t ndone;
+    struct hints_done done[HINTS_DONE];
 };
+_Static_assert(sizeof(struct hints_page) <= HINTS_PAGE, "fits");
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/probe.h"
 #include "lib/schedulers.h"
 #include "model/model.h"
 
@@ -101,6 +102,7 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
         model_process_add(m, rec->root, slot);
     model_unmanaged_forget(m);
     m->discover_now = true;
+    PROBE(job, rec->number, rec->root.pid, rec->uid, rec->class);
     return 0;
 }
 

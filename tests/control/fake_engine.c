@@ -18,7 +18,23 @@ static int fake_info(struct device_driver *d, unsigned gpu, struct gpu_info *out
     return 0;
 }
 
-static const struct device_ops fake_ops = {.name = "fake", .gpus = fake_gpus, .info = fake_info};
+struct switch_list fake_switches;
+bool fake_recording;
+int fake_switches_code;
+
+static int fake_take_switches(struct device_driver *d, struct switch_list *out, struct error *err)
+{
+    fake_recording = out != NULL;
+    for (size_t i = 0; out && i < fake_switches.n; i++) {
+        if (switch_list_push(out, &fake_switches.v[i]) < 0)
+            return -ENOMEM;
+    }
+    fake_switches.n = 0;
+    return fake_switches_code;
+}
+
+static const struct device_ops fake_ops = {
+    .name = "fake", .gpus = fake_gpus, .info = fake_info, .switches = fake_take_switches};
 static struct device_driver fake_driver = {&fake_ops};
 
 struct engine *fake_engine_new(void)
@@ -319,6 +335,11 @@ const struct sched_params *engine_params(const struct engine *m)
 const char *engine_policy(const struct engine *m)
 {
     return m->policy;
+}
+
+int engine_counters(struct engine *m, unsigned gpu, struct gpu_counters *out)
+{
+    return -ENOTSUP;
 }
 
 void engine_totals(const struct engine *m, uint64_t out[3])

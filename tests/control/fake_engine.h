@@ -38,4 +38,9 @@ uint32_t fake_engine_put(struct engine *m, pid_t pid, uid_t uid, enum job_class 
 /* Carries out the commands that wait. */
 void fake_engine_tick(struct engine *m);
 
+/* What its driver's switches() reports at the next call, and whether it was last told to record. */
+extern struct switch_list fake_switches;
+extern bool fake_recording;
+extern int fake_switches_code; /* what it answers then */
+
 #endif

@@ -222,11 +222,99 @@ static void wanted(void **state)
     free(m);
 }
 
+struct taken {
+    unsigned n;
+    uint64_t job;
+    struct hints_request last;
+};
+
+static void take_request(void *arg, uint64_t job, const struct hints_request *q)
+{
+    struct taken *t = arg;
+    t->n++;
+    t->job = job;
+    t->last = *q;
+    assert_true(q->begun_ns && q->ended_ns >= q->begun_ns && q->ended_ns <= monotonic_ns());
+    assert_true(!q->lead_ns || (q->lead_ns >= q->begun_ns && q->lead_end_ns >= q->lead_ns &&
+                                q->lead_end_ns <= q->ended_ns));
+}
+
+static void put_done(struct hints_page *p, uint64_t begun, uint64_t ended, uint64_t lead,
+                     uint64_t lead_end)
+{
+    struct hints_done *d = &p->done[p->ndone % HINTS_DONE];
+    d->begun_ns = begun;
+    d->ended_ns = ended;
+    d->lead_ns = lead;
+    d->lead_end_ns = lead_end;
+    p->ndone++;
+}
+
+/* Each once, those of before the first call never; nothing that makes no sense, and no more work
+ * than the ring has places, whatever the program writes. */
+static void requests_that_ended(void **state)
+{
+    (void)state;
+    struct engine *m = fake_engine_new();
+    fake_engine_put(m, getpid(), 0, CLASS_BATCH, 100, "me");
+    struct hints *h = hints_new();
+    const struct caller user = {
+        .uid = getuid(), .pid = getpid(), .admin = true, .since_ticks = proc_ticks_now()};
+    int fd;
+    assert_int_equal(hints_open(h, &user, &fd, NULL), 0);
+    struct hints_page *p = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(p != MAP_FAILED);
+    hints_assign(h, m, monotonic_ns());
+    struct taken t = {.n = 0};
+    put_done(p, 100, 200, 0, 0);
+    hints_requests(h, NULL, NULL);
+    hints_requests(h, take_request, &t);
+    assert_int_equal(t.n, 0);
+    put_done(p, 300, 400, 310, 350);
+    hints_requests(h, take_request, &t);
+    assert_int_equal(t.n, 1);
+    assert_int_equal(t.job, 1);
+    assert_int_equal(t.last.lead_ns, 310);
+    assert_int_equal(t.last.lead_end_ns, 350);
+    hints_requests(h, take_request, &t);
+    assert_int_equal(t.n, 1);
+    /* Leads outside of their requests are none; times that go backwards, or come, are no request.
+     */
+    put_done(p, 500, 600, 100, 550);
+    hints_requests(h, take_request, &t);
+    assert_int_equal(t.n, 2);
+    assert_int_equal(t.last.lead_ns, 0);
+    put_done(p, 600, 500, 0, 0);
+    put_done(p, 0, 500, 0, 0);
+    put_done(p, 600, UINT64_MAX, 0, 0);
+    hints_requests(h, take_request, &t);
+    assert_int_equal(t.n, 2);
+    /* More than fit: the last are there. */
+    for (unsigned i = 0; i < 3 * HINTS_DONE; i++)
+        put_done(p, 1000, 1000 + i, 0, 0);
+    t.n = 0;
+    hints_requests(h, take_request, &t);
+    assert_in_range(t.n, HINTS_DONE - 1, HINTS_DONE);
+    assert_int_equal(t.last.ended_ns, 1000 + 3 * HINTS_DONE - 1);
+    /* A number that jumps, or goes back. */
+    const uint64_t wild[] = {UINT64_MAX, 0, 1ULL << 62, 7, UINT64_MAX - HINTS_DONE};
+    for (unsigned i = 0; i < sizeof(wild) / sizeof(wild[0]); i++) {
+        p->ndone = wild[i];
+        t.n = 0;
+        hints_requests(h, take_request, &t);
+        assert_true(t.n <= HINTS_DONE);
+    }
+    munmap(p, HINTS_PAGE);
+    close(fd);
+    hints_free(h);
+    free(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines), cmocka_unit_test(wanted),
-                                       cmocka_unit_test(stopped_programs_are_not_late),
-                                       cmocka_unit_test(pid_of_another),
-                                       cmocka_unit_test(pages_of_users)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deadlines), cmocka_unit_test(wanted),
+        cmocka_unit_test(stopped_programs_are_not_late), cmocka_unit_test(pid_of_another),
+        cmocka_unit_test(pages_of_users), cmocka_unit_test(requests_that_ended)};
     return cmocka_run_group_tests_name("hints", tests, NULL, NULL);
 }

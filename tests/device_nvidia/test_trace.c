@@ -459,16 +459,109 @@ static void test_one_gpu_untraced(void **state)
     end(&m);
 }
 
+/* ---- switches ---- */
+
+static void switches_are(struct machine *m, struct switch_list *l, size_t n)
+{
+    l->n = 0;
+    assert_int_equal(m->d->ops->switches(m->d, l, NULL), 0);
+    assert_int_equal(l->n, n);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(l->v[i].gpu, 1);
+        assert_true(l->v[i].ns <= m->rm.now_ns);
+        assert_true(i == 0 || l->v[i].ns >= l->v[i - 1].ns);
+    }
+}
+
+/* By our clock, as if the newest record were of now; others see as much as without. */
+static void test_switches(void **state)
+{
+    struct machine m;
+    struct switch_list s = {0};
+    struct activity_list l = {0};
+    begin(&m, 2, 1);
+    m.rm.now_ns += NSEC_PER_SEC;
+    const int32_t a = m.a->id.pid, b = m.b->id.pid;
+    switches_are(&m, &s, 0);
+    assert_int_equal(fake_traces(&m.rm), 1);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    m.rm.now_ns += 50 * MS;
+    fake_switch(&m.rm, 1, RM_SWITCH_START, (uint32_t)a, 1000);
+    fake_switch(&m.rm, 1, RM_SWITCH_END, (uint32_t)a, 1500);
+    fake_switch(&m.rm, 1, RM_SWITCH_START, (uint32_t)b, 2000);
+    switches_are(&m, &s, 3);
+    const uint64_t zero = m.rm.now_ns - 2000; /* of the GPU's clock */
+    assert_int_equal(s.v[0].pid, a);
+    assert_int_equal(s.v[0].ns, zero + 1000);
+    assert_int_equal(s.v[1].pid, GPU_NOBODY);
+    assert_int_equal(s.v[1].ns, zero + 1500);
+    assert_int_equal(s.v[2].pid, b);
+    m.rm.now_ns += 50 * MS;
+    fake_switch(&m.rm, 1, RM_SWITCH_END, (uint32_t)b, 2700); /* took long to come */
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    expect(&l, a, 1, 500);
+    expect(&l, b, 1, 700);
+    switches_are(&m, &s, 1);
+    assert_int_equal(s.v[0].pid, GPU_NOBODY);
+    assert_int_equal(s.v[0].ns, zero + 2700);
+    /* Whoever has it when records are lost has it no longer for certain. */
+    for (uint32_t i = 0; i <= NV_TRACE_RECORDS; i++)
+        fake_switch(&m.rm, 1, i % 2 ? RM_SWITCH_END : RM_SWITCH_START, (uint32_t)a, 3000 + i);
+    switches_are(&m, &s, NV_TRACE_RECORDS - 1);
+    fake_switch(&m.rm, 1, RM_SWITCH_START, (uint32_t)b, 90000);
+    switches_are(&m, &s, 2);
+    assert_int_equal(s.v[0].pid, GPU_UNKNOWN);
+    assert_int_equal(s.v[1].pid, b);
+    switch_list_free(&s);
+    activity_list_free(&l);
+    end(&m);
+}
+
+/* Ends at once when nobody wants switches any more, unless activity() is asked for; and that tells
+ * nothing of a time in which nobody asked for it. */
+static void test_switches_end(void **state)
+{
+    struct machine m;
+    struct switch_list s = {0};
+    struct activity_list l = {0};
+    begin(&m, 2, 1);
+    m.rm.now_ns += NSEC_PER_SEC;
+    switches_are(&m, &s, 0);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    assert_int_equal(m.d->ops->switches(m.d, NULL, NULL), 0);
+    assert_int_equal(fake_traces(&m.rm), 1);
+    fake_switch(&m.rm, 1, RM_SWITCH_START, (uint32_t)m.a->id.pid, 1000);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    expect(&l, m.a->id.pid, 1, 0);
+    switches_are(&m, &s, 0); /* what was before is not kept */
+    fake_switch(&m.rm, 1, RM_SWITCH_START, (uint32_t)m.b->id.pid, 2000);
+    m.rm.now_ns += 2 * NV_TRACE_IDLE_NS;
+    switches_are(&m, &s, 1);
+    assert_int_equal(ask(&m, &l, NULL), 0);
+    assert_int_equal(l.n, 0);
+    assert_true(l.incomplete & 1 << 1);
+    switches_are(&m, &s, 0);
+    m.rm.now_ns += 2 * NV_TRACE_IDLE_NS;
+    assert_int_equal(m.d->ops->switches(m.d, NULL, NULL), 0);
+    assert_int_equal(fake_traces(&m.rm), 0);
+    switches_are(&m, &s, 0); /* begins anew at once */
+    assert_int_equal(fake_traces(&m.rm), 1);
+    switch_list_free(&s);
+    activity_list_free(&l);
+    end(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counting),    cmocka_unit_test(test_one_gpu_untraced),
-        cmocka_unit_test(test_quiet),       cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_many),        cmocka_unit_test(test_garbage),
-        cmocka_unit_test(test_driver),      cmocka_unit_test(test_rest),
-        cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_gone),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_namespace),
-        cmocka_unit_test(test_two_readers),
+        cmocka_unit_test(test_counting),     cmocka_unit_test(test_one_gpu_untraced),
+        cmocka_unit_test(test_quiet),        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_many),         cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_driver),       cmocka_unit_test(test_rest),
+        cmocka_unit_test(test_slow_reader),  cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_namespace),
+        cmocka_unit_test(test_two_readers),  cmocka_unit_test(test_switches),
+        cmocka_unit_test(test_switches_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

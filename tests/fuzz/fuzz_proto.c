@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(!a.has_class || (unsigned)a.class < CLASS_COUNT);
     require((unsigned)a.preempt < PREEMPT_COUNT && a.min_speed < 100);
     require(!a.name[0] || proto_name_ok(a.name));
-    if (a.op != OP_PS && a.op != OP_POLICY && a.op != OP_HINTS)
+    if (a.op != OP_PS && a.op != OP_POLICY && a.op != OP_HINTS && a.op != OP_TRACE)
         require(a.pid || a.number || a.name[0]);
 
     char *text = proto_format(&a);

@@ -128,7 +128,8 @@ static void test_launch(void **state)
     assert_int_equal(f[0].keep_ns, 100 * US);
     assert_true((int32_t)(f[0].words[0] - a) < 0 && (int32_t)(f[0].words[1] - a) < 0);
 
-    cede_lead_queued(l, a, now + 200 * US, now + 200 * US);
+    assert_in_range(cede_lead_queued(l, a, now + 200 * US, now + 200 * US), now,
+                    cede_clock_now_ns()); /* when it was launched */
     assert_int_equal(f[0].words[1], a);
     assert_true((int32_t)(f[0].words[0] - a) < 0);
     cede_lead_end(l, a, true);
@@ -145,9 +146,9 @@ static void test_overlap(void **state)
     assert_int_equal(b, 0);
     cede_lead_queued(l, a, now, now);
     cede_lead_end(l, a, true);
-    assert_int_not_equal(gpu->launch[0].words[0], a); /* b's work is to come */
-    cede_lead_queued(l, b, now, now);
-    assert_int_equal(cede_lead_begin(l, now, now), 0); /* b runs: the GPU is here */
+    assert_int_not_equal(gpu->launch[0].words[0], a);      /* b's work is to come */
+    assert_int_equal(cede_lead_queued(l, b, now, now), 0); /* it had none */
+    assert_int_equal(cede_lead_begin(l, now, now), 0);     /* b runs: the GPU is here */
     cede_lead_end(l, 0, false);
     cede_lead_end(l, b, true);
     now += 10 * (uint64_t)MS; /* a's lead is long gone */

@@ -203,12 +203,49 @@ static void without_a_handle(void **state)
     assert_int_equal(cede_connect(NULL), -EINVAL);
 }
 
+/* What `cede trace` shows of requests: each that ended, the last ones if there are many; and the
+ * lead of one. */
+static void requests_for_a_trace(void **state)
+{
+    struct cede *c = *state;
+    struct cede_request r;
+    for (uint64_t i = 0; i < HINTS_DONE + 10; i++) {
+        uint64_t began = now;
+        cede_request_begin(c, &r, 0, 0, 0);
+        assert_int_equal(page.ndone, i);
+        now += i * US;
+        assert_int_equal(cede_request_end(c, &r), 0);
+        assert_int_equal(page.ndone, i + 1);
+        assert_int_equal(page.done[i % HINTS_DONE].begun_ns, began);
+        assert_int_equal(page.done[i % HINTS_DONE].ended_ns, now);
+        assert_int_equal(page.done[i % HINTS_DONE].lead_ns, 0);
+    }
+    struct hint_request h;
+    cede_hints_begin(&c->hints, 0, now, 0, &h);
+    cede_hints_led(&h, now + 100 * US, now + 400 * US);
+    assert_true(cede_hints_end(&c->hints, &h, now + 900 * US));
+    const struct hints_done *d = &page.done[(page.ndone - 1) % HINTS_DONE];
+    assert_int_equal(d->lead_ns, now + 100 * US);
+    assert_int_equal(d->lead_end_ns, now + 400 * US);
+    /* Nowhere without a page. */
+    cede_hints_set_page(&c->hints, NULL);
+    uint64_t n = page.ndone;
+    cede_request_begin(c, &r, 0, 0, 0);
+    assert_int_equal(cede_request_end(c, &r), 0);
+    assert_int_equal(page.ndone, n);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
     const struct CMUnitTest tests[] = {
-        T(quantiles), T(deadlines), T(due_first),
-        T(earliest),  T(misuse),    cmocka_unit_test(without_a_handle),
+        T(quantiles),
+        T(deadlines),
+        T(due_first),
+        T(earliest),
+        T(misuse),
+        cmocka_unit_test(without_a_handle),
+        T(requests_for_a_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

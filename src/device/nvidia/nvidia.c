@@ -141,6 +141,7 @@ static void nvidia_close(struct device_driver *base)
 {
     struct nv_driver *d = nv(base);
     nv_trace_stop(&d->trace, 0);
+    switch_list_free(&d->trace.switches);
     nv_scanner_free(&d->scanner);
     gpm_close(d->gpm);
     nvml_close(d->nvml);
@@ -528,46 +529,6 @@ static int nvidia_usage(struct device_driver *base, struct usage_list *out, stru
     return r < 0 ? error_set(err, r, "asking NVML for GPU processes: %s", strerror(-r)) : 0;
 }
 
-/* Only GPUs on which something was found are traced: the others may be switched off. An error only
- * if none can be traced: gaps in the record of the others are reported with it. The driver traces
- * instances for profilers that subscribe to them, which no cede has tried: they have gaps, too. */
-static int trace_used_gpus(struct nv_driver *d, struct error *err)
-{
-    int result = 0;
-    bool any = false;
-    bool used[DEVICE_GPUS_MAX] = {false};
-    for (size_t i = 0; i < d->scanner.nprocs; i++) {
-        const struct nv_process *p = &d->scanner.procs[i];
-        for (size_t k = 0; k < p->nclients; k++) {
-            for (size_t g = 0; g < p->clients[k].groups.n; g++)
-                used[p->clients[k].groups.v[g].gpu % DEVICE_GPUS_MAX] = true;
-        }
-    }
-    for (unsigned i = 0; i < d->gpus.n; i++) {
-        int r = used[i] && !d->gpus.part[i].gpu[0]
-                    ? nv_trace_start(&d->trace, &d->gpus, i, result ? NULL : err)
-                    : 0;
-        result = result < 0 ? result : r;
-        any |= used[i] && r == 0;
-    }
-    return any ? 0 : result;
-}
-
-static int nvidia_activity(struct device_driver *base, struct activity_list *out, struct error *err)
-{
-    struct nv_driver *d = nv(base);
-    if (!d->io->same_pids())
-        return error_set(err, -ENOTSUP,
-                         "the driver's trace of context switches has the process numbers of the "
-                         "first pid namespace, and this is another");
-    int r = trace_used_gpus(d, err);
-    int read = nv_trace_read(&d->trace, out);
-    if (read < 0)
-        return error_set(err, read, "reading the driver's trace of context switches: %s",
-                         strerror(-read));
-    return r;
-}
-
 static int nvidia_memory_free(struct device_driver *base, unsigned gpu, uint64_t *bytes,
                               struct error *err)
 {
@@ -591,7 +552,8 @@ const struct device_ops device_nvidia = {
     .set_preempt = nvidia_set_preempt,
     .set_running = nvidia_set_running,
     .usage = nvidia_usage,
-    .activity = nvidia_activity,
+    .activity = nv_activity,
+    .switches = nv_switches,
     .counters = nv_counters,
     .memory_free = nvidia_memory_free,
     .swap_shares = nv_swap_shares,

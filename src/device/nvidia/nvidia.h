@@ -77,6 +77,11 @@ int nvml_busy(struct nvml *n, struct nv_gpus *gpus, struct usage_list *list);
 /* A GPU's free memory; brings its memory_bytes up to date too. */
 int nvml_memory_free(struct nvml *n, struct nv_gpus *gpus, unsigned gpu, uint64_t *bytes);
 
+/* ---- activity.c: device_ops.activity and switches ---- */
+
+int nv_activity(struct device_driver *d, struct activity_list *out, struct error *err);
+int nv_switches(struct device_driver *d, struct switch_list *out, struct error *err);
+
 /* ---- checkpoint.c: device_ops.swap_*. Only for a process of their own: they load libcuda, and
  * stay in it for as long as a job's memory takes to move. ---- */
 

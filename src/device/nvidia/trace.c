@@ -43,6 +43,7 @@ static int engine_leave(struct nv_engine *e, uint64_t ns)
 
 static void lose(struct nv_engine *e)
 {
+    e->losses++;
     e->incomplete = true;
     e->known = false;
     e->resident = 0;
@@ -210,7 +211,7 @@ static int trace_start(const struct nv_trace *t, struct nv_trace_gpu *g, const s
     struct rm_enable_events enable = {.enable = 1, .flags = RM_EVENTS_KEEP_OLDEST};
     if (r == 0)
         r = trace_control(t, g, BUFFER, RM_ENABLE_EVENTS, &enable, err);
-    g->read_ns = g->asked_ns = io->now_ns();
+    g->read_ns = g->asked_ns = g->asked_activity_ns = io->now_ns();
     return r;
 }
 
@@ -244,8 +245,51 @@ int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu,
     return r;
 }
 
+/* ---- switches ---- */
+
+static int switch_keep(struct nv_trace *t, struct nv_trace_gpu *g, uint64_t ns, int32_t pid)
+{
+    if (pid == g->switched_pid)
+        return 0;
+    struct gpu_switch s = {max_u64(ns, g->switched_ns), pid, (uint32_t)(g - t->gpu)};
+    g->switched_ns = s.ns;
+    g->switched_pid = pid;
+    return switch_list_push(&t->switches, &s);
+}
+
+/* What a record shows; the engine has taken it. */
+static int switch_take(struct nv_trace *t, struct nv_trace_gpu *g, const struct rm_switch_record *r)
+{
+    int32_t pid = g->engine.resident                           ? (int32_t)g->engine.resident
+                  : g->engine.known && r->tag == RM_SWITCH_END ? GPU_NOBODY
+                                                               : GPU_UNKNOWN;
+    if (!t->keeps_switches)
+        return 0;
+    uint64_t ns = r->type == RM_RECORD_SWITCH ? r->ns + (uint64_t)g->offset_ns : g->switched_ns;
+    if (t->switches.n >= NV_SWITCHES_MAX) { /* all are lost: whoever reads is late by seconds */
+        t->switches.n = 0;
+        for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++)
+            t->gpu[i].switched_pid = GPU_UNKNOWN - 1;
+        return switch_keep(t, g, ns, GPU_UNKNOWN);
+    }
+    int lost = g->losses != g->engine.losses ? switch_keep(t, g, 0, GPU_UNKNOWN) : 0;
+    g->losses = g->engine.losses;
+    return lost < 0 ? lost : switch_keep(t, g, ns, pid);
+}
+
+static void switch_clock(struct nv_trace_gpu *g, uint32_t put, uint64_t now)
+{
+    const volatile struct rm_switch_record *last =
+        &g->records[(put + NV_TRACE_RECORDS - 1) % NV_TRACE_RECORDS];
+    int64_t offset = (int64_t)(now - last->ns);
+    if (last->type != RM_RECORD_SWITCH || (g->offset_known && offset >= g->offset_ns))
+        return;
+    g->offset_known = true;
+    g->offset_ns = offset;
+}
+
 /* 0; -EIO: the driver no longer knows the buffer (the GPU was reset); -ENOMEM. */
-static int take_new(const struct nv_trace *t, struct nv_trace_gpu *g)
+static int take_new(struct nv_trace *t, struct nv_trace_gpu *g)
 {
     uint32_t put = __atomic_load_n(&g->header->put, __ATOMIC_ACQUIRE);
     uint64_t now = t->io->now_ns();
@@ -260,10 +304,12 @@ static int take_new(const struct nv_trace *t, struct nv_trace_gpu *g)
         }
         return r;
     }
+    switch_clock(g, put, now);
     for (; g->get != put && r == 0; g->get = (g->get + 1) % NV_TRACE_RECORDS) {
         struct rm_switch_record record;
         memcpy(&record, (const void *)(uintptr_t)&g->records[g->get], sizeof(record));
         r = nv_engine_take(&g->engine, &record);
+        r = r == 0 ? switch_take(t, g, &record) : r;
     }
     g->read_ns = now;
     struct rm_update_get update = {.records = put};
@@ -272,21 +318,57 @@ static int take_new(const struct nv_trace *t, struct nv_trace_gpu *g)
     return r;
 }
 
+static int trace_take(struct nv_trace *t, struct nv_trace_gpu *g)
+{
+    int r = g->client ? take_new(t, g) : 0;
+    if (r < 0 && t->keeps_switches)
+        (void)switch_keep(t, g, 0, GPU_UNKNOWN);
+    if (r < 0)
+        trace_stop(t, g);
+    g->asked_ns = g->read_ns;
+    return r;
+}
+
 int nv_trace_read(struct nv_trace *t, struct activity_list *out)
 {
     int result = 0;
     for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
         struct nv_trace_gpu *g = &t->gpu[i];
-        int r = g->client ? take_new(t, g) : 0;
-        if (r < 0)
-            trace_stop(t, g);
-        else
+        int r = trace_take(t, g);
+        /* Somebody else reads the trace, and what was counted is of long ago. */
+        if (g->client && g->read_ns > g->asked_activity_ns + NV_TRACE_IDLE_NS) {
+            g->engine.nusers = 0;
+            g->engine.incomplete = true;
+        }
+        g->asked_activity_ns = g->read_ns;
+        if (r == 0)
             r = nv_engine_report(&g->engine, i, out);
-        g->asked_ns = g->read_ns;
         if (!g->client)
             out->incomplete |= 1U << i;
         result = result < 0 ? result : r;
     }
+    return result;
+}
+
+int nv_trace_switches(struct nv_trace *t, struct switch_list *out)
+{
+    int result = 0;
+    uint64_t now = t->io->now_ns();
+    t->keeps_switches = out != NULL;
+    for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++) {
+        struct nv_trace_gpu *g = &t->gpu[i];
+        int r = out ? trace_take(t, g) : 0;
+        if (!out && g->client && now > g->asked_activity_ns + NV_TRACE_IDLE_NS) {
+            trace_stop(t, g);
+            g->retry_at = 0;
+        }
+        result = result < 0 ? result : r;
+    }
+    for (size_t i = 0; out && i < t->switches.n && result == 0; i++)
+        result = switch_list_push(out, &t->switches.v[i]);
+    t->switches.n = 0;
+    if (!out)
+        switch_list_free(&t->switches);
     return result;
 }
 

@@ -22,6 +22,7 @@ struct nv_engine {
     uint16_t next_seqno;
     bool known;      /* resident is right, also where it is 0 */
     bool incomplete; /* since it was last asked it was not, or records were lost */
+    uint32_t losses; /* of records */
     struct nv_engine_user *users;
     size_t nusers, cap;
 };
@@ -46,13 +47,23 @@ struct nv_trace_gpu {
     const volatile struct rm_switch_record *records;
     uint32_t get;
     uint64_t read_ns; /* counted up to here */
+    uint64_t asked_activity_ns;
     struct nv_engine engine;
+    /* Of switches. The GPU's clock plus offset_ns is ours, as far as the quickest record shows, and
+     * is late by as long as that took. */
+    bool offset_known;
+    int64_t offset_ns;
+    uint64_t switched_ns; /* the last, by our clock: of */
+    int32_t switched_pid;
+    uint32_t losses; /* as in engine, then */
 };
 
 struct nv_trace {
     const struct rm_io *io;
     int ctl_fd; /* not owned here */
     struct nv_trace_gpu gpu[DEVICE_GPUS_MAX];
+    bool keeps_switches;
+    struct switch_list switches; /* since nv_trace_switches() was last called */
 };
 
 /* Stops traces that were not read for so long (NV_TRACE_IDLE_NS; 0: all): with one, a switch takes
@@ -62,5 +73,10 @@ void nv_trace_stop(struct nv_trace *t, uint64_t idle_ns);
 int nv_trace_start(struct nv_trace *t, const struct nv_gpus *gpus, unsigned gpu, struct error *err);
 /* What happened since the last call. */
 int nv_trace_read(struct nv_trace *t, struct activity_list *out);
+
+/* More than so many between two calls are lost. */
+#define NV_SWITCHES_MAX 65536U
+/* See device_ops.switches; the traces are started already. */
+int nv_trace_switches(struct nv_trace *t, struct switch_list *out);
 
 #endif

@@ -76,6 +76,8 @@ static int context_add(struct server *s, struct conn *c, const struct soft_msg *
                             (g->contexts + 1) * SOFT_OUTSTANDING_MAX);
     if (r == 0)
         r = context_compute_group(s, c);
+    if (r == 0)
+        r = softgpu_tag(e, c->groups[0], (uint32_t)c->proc.pid);
     for (unsigned i = 1; r == 0 && i < SOFT_CONTEXT_GROUPS; i++)
         r = softgpu_group_add(e, s->now_ns, &c->groups[i]); /* there is room */
     if (r < 0)

@@ -3,6 +3,7 @@
  * swapping a process. A step, once begun, ends at its time, whether or not the connection that
  * asked for it is still there. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "device/soft/server_impl.h"
 #include "lib/util.h"
@@ -146,6 +147,52 @@ bool control_counters(struct server *s, struct conn *c, const struct soft_msg *m
     *answer = *m;
     answer->u.counters.now_ns = s->now_ns;
     softgpu_counters(s->fabric.engines[m->u.counters.gpu], answer->u.counters.parts_ns);
+    return true;
+}
+
+static void switches_stop(struct server *s, unsigned gpu)
+{
+    softgpu_record(s->fabric.engines[gpu], NULL, 0, NULL);
+    free(s->gpus[gpu].switches);
+    s->gpus[gpu].switches = NULL;
+    s->gpus[gpu].switches_first = ++s->gpus[gpu].switches_end; /* one is missing: readers see it */
+}
+
+void control_switches_due(struct server *s)
+{
+    for (unsigned i = 0; i < s->fabric.n; i++) {
+        if (s->gpus[i].switches && s->now_ns >= s->gpus[i].switches_until_ns)
+            switches_stop(s, i);
+    }
+}
+
+bool control_switches(struct server *s, struct conn *c, const struct soft_msg *m,
+                      struct soft_msg *answer)
+{
+    if (m->u.switches.gpu >= s->fabric.n || m->u.switches.on > 1)
+        return false;
+    struct gpu *g = &s->gpus[m->u.switches.gpu];
+    *answer = (struct soft_msg){.type = SOFT_SWITCHES, .u.switches.gpu = m->u.switches.gpu};
+    if (!m->u.switches.on && g->switches)
+        switches_stop(s, m->u.switches.gpu);
+    if (m->u.switches.on && !g->switches) {
+        g->switches = calloc(SWITCHES, sizeof(*g->switches));
+        if (g->switches) /* without memory there is never one */
+            softgpu_record(s->fabric.engines[m->u.switches.gpu], g->switches, SWITCHES,
+                           &g->switches_end);
+    }
+    if (!g->switches)
+        return true;
+    g->switches_until_ns = s->now_ns + SWITCHES_IDLE_NS;
+    uint64_t kept = min_u64(g->switches_end - g->switches_first, SWITCHES);
+    uint64_t at = max_u64(m->u.switches.first, g->switches_end - kept);
+    answer->u.switches.first = at;
+    answer->u.switches.end = g->switches_end;
+    for (; at < g->switches_end && answer->u.switches.n < ARRAY_SIZE(answer->u.switches.v); at++) {
+        const struct softgpu_switch *w = &g->switches[at % SWITCHES];
+        answer->u.switches.v[answer->u.switches.n++] =
+            (struct soft_switch){w->ns, (int32_t)w->who, 0};
+    }
     return true;
 }
 

@@ -11,99 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "device/ops.h"
+#include "device/soft/driver.h"
 #include "device/soft/engine.h"
-#include "device/soft/proto.h"
 
 #define GROUPS_MAX        (1U << 17)         /* of one list: more than descriptors allow */
 #define ACTIVITY_STALE_NS (5 * NSEC_PER_SEC) /* an older sample counts as none */
 #define COMPUTE_CHANNELS  8                  /* as libcuda makes them */
 #define COPY_CHANNELS     4
-
-/* The timeslice that a group had when it was first seen. */
-struct soft_seen {
-    uint64_t key;
-    uint32_t shared;
-    uint32_t timeslice_us;
-    int32_t pid;
-};
-
-/* Groups at some moment, in the order of their keys; ns 0: never taken. */
-struct soft_sample {
-    struct soft_group *v;
-    size_t n;
-    uint64_t ns;
-};
-
-/* Counters at the last call; ns 0: there was none. */
-struct soft_parts {
-    uint64_t ns, parts_ns[GPU_PARTS];
-};
-
-struct soft_driver {
-    struct device_driver base;
-    int fd;       /* -1: no server */
-    pid_t server; /* that was reached last */
-    unsigned gpus;
-    char path[112];
-    struct soft_seen *seen;
-    size_t seen_n, seen_cap;
-    struct soft_sample usage, activity; /* at the last call of each */
-    struct soft_parts parts[DEVICE_GPUS_MAX];
-};
-
-static struct soft_driver *soft(struct device_driver *d)
-{
-    return (struct soft_driver *)d;
-}
-
-static void sample_free(struct soft_sample *s)
-{
-    free(s->v);
-    *s = (struct soft_sample){.v = NULL};
-}
-
-/* ---- requests ---- */
-
-static int no_server(struct soft_driver *d, int code, struct error *err)
-{
-    if (d->fd >= 0)
-        close(d->fd);
-    d->fd = -1;
-    if (code == -EACCES || code == -EPERM)
-        return error_set(err, -EPERM, "the software GPU at %s is another user's", d->path);
-    return error_set(err, -ENODEV, "no software GPU at %s (%s): start `cede-softgpu`", d->path,
-                     strerror(-code));
-}
-
-static int soft_reach(struct soft_driver *d, struct error *err)
-{
-    if (d->fd >= 0)
-        return 0;
-    struct soft_msg m = {.type = SOFT_OPEN_CONTROL};
-    pid_t server = 0;
-    int r = soft_connect(d->path, &m, &d->fd, &server);
-    if (r < 0)
-        return no_server(d, r, err);
-    d->gpus = (unsigned)min_u64(m.u.reply.gpus, DEVICE_GPUS_MAX);
-    if (server != d->server)
-        d->seen_n = 0; /* another server, other groups */
-    d->server = server;
-    memset(d->parts, 0, sizeof(d->parts));
-    sample_free(&d->usage);
-    sample_free(&d->activity);
-    return 0;
-}
-
-/* One request and its answer, of type `want`. -ENODEV: the server has gone. */
-static int soft_ask(struct soft_driver *d, struct soft_msg *m, uint32_t want, struct error *err)
-{
-    int r = soft_reach(d, err);
-    if (r < 0)
-        return r;
-    r = soft_transact(d->fd, m, want);
-    return r < 0 ? no_server(d, r, err) : 0;
-}
 
 /* By their keys, and behind the last one: so that a list comes to an end. */
 static bool is_ascending(const struct soft_group *v, size_t n, const struct soft_group *last)
@@ -131,7 +45,7 @@ static int soft_list(struct soft_driver *d, struct proc_id proc, bool compute_on
         size_t more = min_u64(m.u.groups.n, ARRAY_SIZE(m.u.groups.v));
         if (l.n + more > GROUPS_MAX ||
             !is_ascending(m.u.groups.v, more, l.n ? &l.v[l.n - 1] : NULL))
-            return no_server(d, -EPROTO, err);
+            return soft_no_server(d, -EPROTO, err);
         struct soft_group *p = reallocarray(l.v, l.n + more + 1, sizeof(*p));
         if (!p)
             return error_set(err, -ENOMEM, "no memory for the list of groups");
@@ -559,4 +473,5 @@ const struct device_ops device_soft = {
     .swap_state = soft_swap_state,
     .activity = soft_activity,
     .counters = soft_counters,
+    .switches = soft_switches,
 };

@@ -117,8 +117,29 @@ static uint64_t time_for(const struct group *g, uint64_t progress_ns)
     return whole + (low - g->progress_rest + g->rate - 1) / g->rate;
 }
 
+static uint32_t who_runs(const struct softgpu *e)
+{
+    uint32_t o = softgpu_executing(e) ? e->groups[e->cur].owner : SOFTGPU_NONE;
+    while (o != SOFTGPU_NONE && !e->owners[o].running)
+        o = e->owners[o].next;
+    return o == SOFTGPU_NONE ? 0 : e->owners[o].tag;
+}
+
+/* From now until a later time nothing changes. */
+static void record_switch(struct softgpu *e)
+{
+    uint32_t who = who_runs(e);
+    if (who == e->last_who)
+        return;
+    e->last_who = who;
+    e->switches[*e->switches_end % e->switches_size] = (struct softgpu_switch){e->now_ns, who};
+    ++*e->switches_end;
+}
+
 static void run_until(struct softgpu *e, uint64_t t)
 {
+    if (e->switches && t > e->now_ns)
+        record_switch(e);
     if (softgpu_executing(e)) {
         struct group *g = &e->groups[e->cur];
         uint64_t progress_ns = scaled(t - e->now_ns, g->rate, &g->progress_rest);

@@ -144,6 +144,17 @@ enum softgpu_call { SOFTGPU_SUSPEND, SOFTGPU_TIMESLICE, SOFTGPU_RESUME, SOFTGPU_
 int softgpu_control(struct softgpu *e, uint32_t group, enum softgpu_call call, uint32_t value,
                     uint64_t at_ns, uint64_t *done_ns);
 
+/* Records from now on whose kernels run, in the caller's memory: switch number i is in
+ * ring[i % size], the last is number *end - 1. ring NULL: records no more. */
+struct softgpu_switch {
+    uint64_t ns;  /* from then on */
+    uint32_t who; /* softgpu_tag(); 0: no kernel runs */
+};
+void softgpu_record(struct softgpu *e, struct softgpu_switch *ring, uint32_t size, uint64_t *end);
+/* What an owner is called there, at first 0; of several owners whose kernels run at once, one is
+ * named. -EINVAL: no such group. */
+int softgpu_tag(struct softgpu *e, uint32_t group, uint32_t tag);
+
 uint64_t softgpu_now_ns(const struct softgpu *e);
 /* When something changes next by itself: SOFTGPU_NEVER if nothing will. */
 uint64_t softgpu_next_event_ns(const struct softgpu *e);

@@ -244,6 +244,22 @@ int softgpu_uses(struct softgpu *e, uint32_t group, const float uses[GPU_PARTS],
     return 0;
 }
 
+void softgpu_record(struct softgpu *e, struct softgpu_switch *ring, uint32_t size, uint64_t *end)
+{
+    e->switches = size ? ring : NULL;
+    e->switches_size = size;
+    e->switches_end = end;
+    e->last_who = 0;
+}
+
+int softgpu_tag(struct softgpu *e, uint32_t group, uint32_t tag)
+{
+    if (!valid(e, group))
+        return -EINVAL;
+    e->owners[group].tag = tag;
+    return 0;
+}
+
 void softgpu_counters(const struct softgpu *e, uint64_t parts_ns[GPU_PARTS])
 {
     memcpy(parts_ns, e->parts_ns, sizeof(e->parts_ns));

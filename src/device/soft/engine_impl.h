@@ -35,8 +35,9 @@ struct fifo {
 /* What the numbers of engine.h mean: who has a group, alone or with others. */
 struct owner {
     bool used, held;
-    uint32_t suspended;   /* so many times */
-    bool blocks;          /* suspended or held, with work: the group waits for that */
+    uint32_t suspended; /* so many times */
+    bool blocks;        /* suspended or held, with work: the group waits for that */
+    uint32_t tag;
     uint32_t group, next; /* another owner of the group */
     uint32_t kernels;     /* submitted and not completed */
     uint32_t arrived;     /* of those */
@@ -99,6 +100,10 @@ struct softgpu {
     uint64_t slice_start_ns;
     uint64_t parts_ns[GPU_PARTS];
     uint32_t parts_rest[GPU_PARTS]; /* ns / ONE */
+
+    struct softgpu_switch *switches; /* the caller's; NULL: not recorded */
+    uint32_t switches_size, last_who;
+    uint64_t *switches_end;
 };
 
 static inline uint64_t max_ns(uint64_t a, uint64_t b)

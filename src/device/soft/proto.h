@@ -7,7 +7,7 @@
  *             outstanding ALLOC | USES -> REPLY
  *   driver:   OPEN_CONTROL -> REPLY, then one request at a time: LIST -> GROUPS,
  *             CONTROL | SWAP -> REPLY when the call is done, MEMORY -> MEMORY,
- *             COUNTERS -> COUNTERS
+ *             COUNTERS -> COUNTERS, SWITCHES -> SWITCHES
  * Anything else closes the connection. */
 #ifndef CEDE_DEVICE_SOFT_PROTO_H
 #define CEDE_DEVICE_SOFT_PROTO_H
@@ -37,6 +37,7 @@ enum soft_type {
     SOFT_SWAP,
     SOFT_USES,
     SOFT_COUNTERS,
+    SOFT_SWITCHES,
     SOFT_TYPES
 };
 
@@ -132,6 +133,18 @@ struct soft_msg {
             uint32_t gpu, zero;
             uint64_t now_ns, parts_ns[GPU_PARTS]; /* in the answer: softgpu_counters() */
         } counters;
+        /* Those from number `first` on, as many as fit; in the answer `first` is that of v[0],
+         * which is a later one if the others are no longer there, and `end` the next there will be.
+         * The record runs while a connection that asked with `on` asks now and then. */
+        struct {
+            uint32_t gpu, on, n, zero;
+            uint64_t first, end;
+            struct soft_switch {
+                uint64_t ns;
+                int32_t pid; /* 0: nobody's kernels run */
+                uint32_t zero;
+            } v[64];
+        } switches;
     } u;
 };
 
@@ -146,7 +159,7 @@ static inline size_t soft_msg_size(uint32_t type)
         [SOFT_GROUPS] = SIZE(groups),     [SOFT_CONTROL] = SIZE(control),
         [SOFT_ALLOC] = SIZE(alloc),       [SOFT_MEMORY] = SIZE(memory),
         [SOFT_SWAP] = SIZE(swap),         [SOFT_USES] = SIZE(uses),
-        [SOFT_COUNTERS] = SIZE(counters),
+        [SOFT_COUNTERS] = SIZE(counters), [SOFT_SWITCHES] = SIZE(switches),
     };
 #undef SIZE
     return type < SOFT_TYPES ? sizes[type] : 0;

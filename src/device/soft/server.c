@@ -170,6 +170,7 @@ static bool conn_handle(struct server *s, struct conn *c, const struct soft_msg 
         [SOFT_SWAP] = {CONN_CONTROL, control_swap},
         [SOFT_COUNTERS] = {CONN_CONTROL, control_counters},
         [SOFT_CONTROL] = {CONN_CONTROL, control_groups},
+        [SOFT_SWITCHES] = {CONN_CONTROL, control_switches},
     };
     struct soft_msg answer = {.type = 0};
     if (n < offsetof(struct soft_msg, u) || m->version != SOFT_VERSION ||
@@ -229,6 +230,7 @@ static uint64_t catch_up(struct server *s)
     }
     end_reset(s);
     control_swap_due(s);
+    control_switches_due(s);
     uint64_t next_ns = SOFTGPU_NEVER;
     TAILQ_FOREACH(c, &s->conns, link)
     {
@@ -398,8 +400,10 @@ static void server_close(struct server *s)
     TAILQ_FOREACH(c, &s->conns, link)
     conn_end(s, c, NULL);
     conns_bury(s);
-    for (unsigned i = 0; i < s->fabric.n; i++)
+    for (unsigned i = 0; i < s->fabric.n; i++) {
         softgpu_free(s->fabric.engines[i]);
+        free(s->gpus[i].switches);
+    }
     free(s->polls);
     close_p(&s->listener);
     close_p(&s->signals);

@@ -47,9 +47,16 @@ struct conn {
     struct softgpu_completion unsent[SOFT_OUTSTANDING_MAX];
 };
 
+/* Seconds at some thousand switches per second, and that long without a reader. */
+#define SWITCHES         16384U
+#define SWITCHES_IDLE_NS (5 * NSEC_PER_SEC)
+
 struct gpu {
     uint32_t contexts;
     uint64_t memory_bytes, used_bytes;
+    struct softgpu_switch *switches;       /* NULL: not recorded */
+    uint64_t switches_first, switches_end; /* numbers: of the first there is, of the next */
+    uint64_t switches_until_ns;
 };
 
 struct server {
@@ -82,9 +89,12 @@ static inline bool soft_reply(const struct server *s, int result, struct soft_ms
 typedef bool soft_handler(struct server *s, struct conn *c, const struct soft_msg *m,
                           struct soft_msg *answer);
 soft_handler context_open, context_submit, context_alloc, context_uses;
-soft_handler control_list, control_memory, control_groups, control_swap, control_counters;
+soft_handler control_list, control_memory, control_groups, control_swap, control_counters,
+    control_switches;
 /* The context's groups, and its memory with it. */
 void context_end(struct server *s, struct conn *c);
+/* Ends records of switches that nobody reads. */
+void control_switches_due(struct server *s);
 /* Ends the steps of swapping that are due. */
 void control_swap_due(struct server *s);
 

@@ -1,0 +1,105 @@
+"""The static probes are in the binaries with the arguments that docs/observe.md names, and bpftrace's script finds
+them; where bpftrace may attach, it counts suspensions.
+
+usage: test_probes.py CEDE LIBCEDE SOURCE_DIR"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+CEDE, LIBCEDE, SOURCE = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
+# Bytes of each argument, < 0: signed.
+PROBES = {
+    "job": [8, -4, 4, 4], "plan": [8, 8],
+    "suspend": [8, -4, 4, 8], "suspend_done": [8, -4, 4, -4],
+    "resume": [8, -4, 4, 8], "resume_done": [8, -4, 4, -4],
+    "swap": [8, 4], "request": [8, 8, 8],
+}
+SCRIPT = os.path.join(SOURCE, "integrations/bpftrace/suspensions.bt")
+
+
+def probes_of(path):
+    """{name: [sizes of the arguments], ...} of the provider cede; several places of one have the same."""
+    notes = subprocess.run(["readelf", "-nW", path], text=True, check=True, stdout=subprocess.PIPE).stdout
+    found = {}
+    for provider, name, arguments in re.findall(
+            r"Provider: (\S+)\n\s*Name: (\S+)\n\s*Location:.*\n\s*Arguments: ?(.*)", notes):
+        sizes = [int(size) for size in re.findall(r"(-?\d+)@", arguments)]
+        if provider == "cede":
+            assert found.setdefault(name, sizes) == sizes, f"{name} has two kinds of arguments"
+    return found
+
+
+def has_header():
+    return subprocess.run(["cc", "-E", "-"], input="#include <sys/sdt.h>\n", text=True, check=False,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+class Probes(unittest.TestCase):
+    def setUp(self):
+        if not shutil.which("readelf") or not has_header():
+            self.skipTest("no readelf, or built without sys/sdt.h")
+
+    def test_arguments(self):
+        self.assertEqual(probes_of(CEDE), PROBES)
+        self.assertEqual(probes_of(LIBCEDE), {"request": PROBES["request"]})
+
+    def test_page(self):
+        with open(os.path.join(SOURCE, "docs/observe.md"), encoding="utf8") as f:
+            table = f.read().split("## Probes", 1)[1]
+        self.assertEqual(set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.M)))), set(PROBES))
+
+    def test_script_names_probes(self):
+        with open(SCRIPT, encoding="utf8") as f:
+            named = set(re.findall(r"usdt:/usr/bin/cede:cede:(\w+)", f.read()))
+        self.assertTrue(named)
+        self.assertLessEqual(named, set(PROBES))
+
+    def test_bpftrace(self):
+        if not shutil.which("bpftrace") or os.geteuid() != 0:
+            self.skipTest("no bpftrace, or not root")
+        with tempfile.TemporaryDirectory(prefix="cede-probes-") as folder:
+            self.count_suspensions(folder)
+
+    def count_suspensions(self, folder):
+        with open(SCRIPT, encoding="utf8") as f, open(os.path.join(folder, "s.bt"), "w", encoding="utf8") as out:
+            out.write(f.read().replace("/usr/bin/cede", CEDE))
+        env = dict(os.environ, CEDE_DIR=folder, CEDE_SOFT_SOCKET=os.path.join(folder, "gpu/socket"))
+        config = os.path.join(folder, "cede.conf")
+        with open(config, "w", encoding="utf8") as f:
+            f.write("[daemon]\ndevice = soft\n[policy]\nrotation_us = 50000\n")
+        started = []
+
+        def start(*args, **kw):
+            started.append(subprocess.Popen(args, env=env, text=True, **kw))
+            return started[-1]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        try:
+            start(CEDE, "softgpu", **quiet)
+            time.sleep(1)
+            start(CEDE, "daemon", "--config", config, "--dir", folder, **quiet)
+            time.sleep(1)
+            for cls, role in (("batch", "batch"), ("batch", "batch"), ("latency", "latency")):
+                start(CEDE, "run", "-q", "-c", cls, "--", CEDE, "load", role, "--device", "soft", **quiet)
+            tracer = start("bpftrace", os.path.join(folder, "s.bt"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            try:
+                out, err = tracer.communicate(timeout=10)
+            except subprocess.TimeoutExpired:
+                tracer.send_signal(2)
+                out, err = tracer.communicate(timeout=60)
+            if "@suspend_us" not in out and ("ERROR" in err or "rror" in err):
+                self.skipTest("bpftrace may not attach here: " + err.strip().split("\n")[-1])
+            for name in ("@suspend_us", "@resume_us", "@suspended_us"):
+                self.assertIn(name, out)
+        finally:
+            for p in reversed(started):
+                p.terminate()
+                p.communicate()
+
+
+if __name__ == "__main__":
+    unittest.main()

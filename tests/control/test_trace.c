@@ -1,0 +1,323 @@
+/* Tracing in ceded: who gets what, what is lost and counted, and that nothing is done, recorded or
+ * waited for when nobody reads. Time is made up. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+
+#include "control/trace.h"
+#include "fake_engine.h"
+#include "lib/trace_proto.h"
+
+#define MS NSEC_PER_MSEC
+
+struct rig {
+    struct traces *t;
+    struct engine *m;
+    uint64_t now;
+    int reader[TRACERS_MAX + 1], writer[TRACERS_MAX + 1];
+    unsigned n;
+};
+
+static int set_up(void **state)
+{
+    struct rig *r = calloc(1, sizeof(*r));
+    assert_non_null(r);
+    r->t = traces_new();
+    r->m = fake_engine_new();
+    assert_non_null(r->t);
+    assert_non_null(r->m);
+    r->now = 1000 * NSEC_PER_SEC;
+    *state = r;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct rig *r = *state;
+    for (unsigned i = 0; i < r->n; i++) {
+        close(r->reader[i]);
+        close(r->writer[i]);
+    }
+    traces_free(r->t);
+    switch_list_free(&fake_switches);
+    free(r->m);
+    free(r);
+    return 0;
+}
+
+static int open_as(struct rig *r, uid_t uid, bool admin)
+{
+    const struct caller who = {.uid = uid, .account = uid, .admin = admin, .connection = r->n + 1};
+    int fds[2], code = traces_open(r->t, &who, NULL);
+    if (code < 0)
+        return code;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+    r->reader[r->n] = fds[0];
+    r->writer[r->n] = fds[1];
+    traces_begin(r->t, who.connection, fds[1], r->now);
+    return (int)r->n++;
+}
+
+static uint64_t update(struct rig *r, uint64_t ms)
+{
+    r->now += ms * MS;
+    return traces_update(r->t, r->m, NULL, r->now);
+}
+
+static const struct trace_event *next_event(struct rig *r, int i)
+{
+    static struct trace_event v[TRACE_BATCH];
+    static size_t at, n;
+    static int of = -1;
+    if (of != i || at == n) {
+        ssize_t got = recv(r->reader[i], v, sizeof(v), MSG_DONTWAIT);
+        of = i;
+        at = n = 0;
+        if (got <= 0)
+            return NULL;
+        assert_int_equal((size_t)got % sizeof(v[0]), 0);
+        n = (size_t)got / sizeof(v[0]);
+    }
+    return &v[at++];
+}
+
+/* The last event of that kind and job; the others are read with it. Its text is "-" if there was
+ * none. */
+static struct trace_event last_of(struct rig *r, int i, uint32_t kind, uint64_t job)
+{
+    struct trace_event found = {.text = "-"};
+    const struct trace_event *ev;
+    while ((ev = next_event(r, i))) {
+        if (ev->kind == kind && ev->job == job)
+            found = *ev;
+    }
+    return found;
+}
+
+static void nobody_traces_nothing_happens(void **state)
+{
+    struct rig *r = *state;
+    fake_recording = false;
+    fake_engine_put(r->m, 10, 1000, CLASS_BATCH, 100, "train");
+    assert_int_equal(update(r, 0), TIME_NEVER);
+    assert_false(fake_recording);
+}
+
+static void recorded_while_somebody_is_there(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(open_as(r, 0, true), 0);
+    assert_int_equal(open_as(r, 0, true), 1);
+    assert_in_range(update(r, 0), r->now, r->now + 1000 * MS);
+    assert_true(fake_recording);
+    traces_close(r->t, 1);
+    update(r, 100);
+    assert_true(fake_recording);
+    traces_close(r->t, 2);
+    assert_int_equal(update(r, 100), TIME_NEVER);
+    assert_false(fake_recording);
+}
+
+/* A reader that was killed does not say so: the write fails, or the server closes. */
+static void a_killed_reader_ends_it(void **state)
+{
+    struct rig *r = *state;
+    int i = open_as(r, 0, true);
+    fake_engine_put(r->m, 10, 1000, CLASS_BATCH, 100, "train");
+    close(r->reader[i]);
+    r->reader[i] = -1;
+    update(r, 0);
+    update(r, 1000);
+    assert_false(fake_recording);
+}
+
+static void names_are_for_those_they_belong_to(void **state)
+{
+    struct rig *r = *state;
+    fake_engine_put(r->m, 10, 1000, CLASS_BATCH, 100, "mine");
+    fake_engine_put(r->m, 11, 1001, CLASS_BATCH, 100, "theirs");
+    int user = open_as(r, 1000, false), root = open_as(r, 0, true);
+    update(r, 0);
+    unsigned seen = 0;
+    const struct trace_event *ev;
+    while ((ev = next_event(r, user))) {
+        seen += ev->kind == TRACE_JOB;
+        if (ev->kind == TRACE_JOB)
+            assert_string_equal(ev->text, ev->job == 1 ? "mine" : "");
+    }
+    assert_int_equal(seen, 2);
+    assert_string_equal(last_of(r, root, TRACE_JOB, 2).text, "theirs");
+}
+
+static void states_and_ends_are_reported(void **state)
+{
+    struct rig *r = *state;
+    int i = open_as(r, 0, true);
+    uint32_t slot = fake_engine_put(r->m, 10, 1000, CLASS_BATCH, 100, "train");
+    update(r, 0);
+    assert_string_equal(last_of(r, i, TRACE_STATE, 1).text, "starting");
+    update(r, 100);
+    assert_string_equal(last_of(r, i, TRACE_STATE, 1).text, "-"); /* nothing is new */
+    r->m->jobs[slot].job.paused = true;
+    update(r, 100);
+    assert_string_equal(last_of(r, i, TRACE_STATE, 1).text, "paused");
+    r->m->jobs[slot].why[1] = (struct job_why){.why = WHY_NEXT, .other = 7, .for_ns = TIME_NEVER};
+    update(r, 100);
+    struct trace_event why = last_of(r, i, TRACE_WHY, 1);
+    assert_string_equal(why.text, sched_why_text(WHY_NEXT));
+    assert_int_equal(why.gpu, 1);
+    assert_int_equal(why.v[0], 7);
+    r->m->jobs[slot].number = 0;
+    update(r, 100);
+    assert_string_equal(last_of(r, i, TRACE_JOB_END, 1).text, "");
+}
+
+/* Also when the process has ended since: it is known for a while. */
+static void switches_name_jobs(void **state)
+{
+    struct rig *r = *state;
+    int i = open_as(r, 0, true);
+    uint32_t slot = fake_engine_put(r->m, 10, 1000, CLASS_BATCH, 100, "train");
+    update(r, 0);
+    last_of(r, i, TRACE_KINDS, 0);
+    switch_list_push(&fake_switches, &(struct gpu_switch){500, 10, 1});
+    update(r, 100);
+    struct trace_event ev = last_of(r, i, TRACE_SWITCH, 1);
+    assert_int_equal(ev.at_ns, 500);
+    assert_int_equal(ev.gpu, 1);
+    r->m->jobs[slot].number = 0;
+    switch_list_push(&fake_switches, &(struct gpu_switch){600, 10, 1});
+    update(r, 100);
+    assert_int_equal(last_of(r, i, TRACE_SWITCH, 1).at_ns, 600);
+    switch_list_push(&fake_switches, &(struct gpu_switch){700, 99, 0});
+    switch_list_push(&fake_switches, &(struct gpu_switch){800, GPU_NOBODY, 1});
+    update(r, 100);
+    assert_int_equal(last_of(r, i, TRACE_SWITCH, 0).v[0], TRACE_NOBODY);
+}
+
+static void flood(struct rig *r, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        switch_list_push(&fake_switches,
+                         &(struct gpu_switch){r->now + i, i % 2 ? GPU_NOBODY : 5, 0});
+}
+
+/* What a reader got and what it is told to have lost are together what there was. */
+static void what_is_lost_is_counted(void **state)
+{
+    struct rig *r = *state;
+    const unsigned all = 40000;
+    int i = open_as(r, 0, true);
+    uint64_t got = 0, lost = 0;
+    update(r, 0);
+    last_of(r, i, TRACE_KINDS, 0);
+    flood(r, all);
+    update(r, 100);
+    for (int round = 0; round < 200; round++) {
+        const struct trace_event *ev;
+        while ((ev = next_event(r, i))) {
+            got += ev->kind == TRACE_SWITCH;
+            lost += ev->kind == TRACE_LOST ? ev->v[0] : 0;
+            assert_int_equal(ev->v[1], 0);
+        }
+        if (round == 100) /* the count comes before the next event */
+            flood(r, 1);
+        update(r, 100);
+    }
+    assert_true(lost > 0);
+    assert_int_equal(got + lost, all + 1);
+}
+
+static void who_does_not_read_is_cut_off(void **state)
+{
+    struct rig *r = *state;
+    int hung = open_as(r, 0, true), good = open_as(r, 0, true);
+    uint64_t got = 0, lost = 0, all = 0;
+    bool cut = false;
+    const struct trace_event *ev;
+    update(r, 0);
+    for (int i = 0; i < 80; i++) { /* 8 s; the other reads on */
+        flood(r, 1000);
+        all += 1000;
+        update(r, 100);
+        while ((ev = next_event(r, good)))
+            got += ev->kind == TRACE_SWITCH;
+    }
+    assert_int_equal(got, all);
+    traces_close(r->t, (uint64_t)good + 1);
+    update(r, 100);
+    assert_false(fake_recording); /* it does not count as one who traces */
+    got = 0;
+    for (int i = 0; i < 1000; i++) {
+        while ((ev = next_event(r, hung))) {
+            got += ev->kind == TRACE_SWITCH;
+            lost += ev->kind == TRACE_LOST ? ev->v[0] : 0;
+            cut |= ev->kind == TRACE_LOST && ev->v[1] == 1;
+        }
+        update(r, 1000);
+    }
+    assert_true(cut);
+    assert_true(got > 0 && lost > 0 && got + lost <= all + 100);
+    assert_int_equal(recv(r->reader[hung], &cut, 1, MSG_DONTWAIT), 0); /* closed */
+}
+
+/* What cannot be recorded is said; the rest is there. */
+static void a_driver_that_refuses(void **state)
+{
+    struct rig *r = *state;
+    fake_switches_code = -ENOTSUP;
+    int i = open_as(r, 0, true);
+    fake_engine_put(r->m, 10, 1000, CLASS_BATCH, 100, "train");
+    update(r, 0);
+    assert_non_null(strstr(last_of(r, i, TRACE_NOTE, 0).text, "no record"));
+    fake_switches_code = 0;
+    int other = open_as(r, 0, true);
+    update(r, 100);
+    assert_string_equal(last_of(r, other, TRACE_NOTE, 0).text, "-");
+}
+
+static void not_more_than_there_is_room_for(void **state)
+{
+    struct rig *r = *state;
+    for (int i = 0; i < TRACERS_PER_USER; i++)
+        assert_int_equal(open_as(r, 1000, false), i);
+    assert_int_equal(open_as(r, 1000, false), -EUSERS);
+    for (uid_t u = 2000; r->n < USERS_PART(TRACERS_MAX); u++)
+        assert_true(open_as(r, u, false) >= 0);
+    assert_int_equal(open_as(r, 3000, false), -EUSERS);
+    while (r->n < TRACERS_MAX)
+        assert_true(open_as(r, 0, true) >= 0);
+    assert_int_equal(open_as(r, 0, true), -EUSERS);
+    traces_close(r->t, 1);
+    assert_int_equal(open_as(r, 0, true), TRACERS_MAX);
+}
+
+static void one_a_connection(void **state)
+{
+    struct rig *r = *state;
+    const struct caller who = {.admin = true, .connection = 9};
+    assert_int_equal(traces_open(r->t, &who, NULL), 0);
+    assert_int_equal(traces_open(r->t, &who, NULL), -EALREADY);
+    /* Its answer is not sent yet: nothing is done for it. */
+    update(r, 0);
+    assert_false(fake_recording);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        T(nobody_traces_nothing_happens),   T(recorded_while_somebody_is_there),
+        T(a_killed_reader_ends_it),         T(names_are_for_those_they_belong_to),
+        T(states_and_ends_are_reported),    T(switches_name_jobs),
+        T(what_is_lost_is_counted),         T(who_does_not_read_is_cut_off),
+        T(not_more_than_there_is_room_for), T(one_a_connection),
+        T(a_driver_that_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
