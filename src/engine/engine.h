@@ -21,6 +21,7 @@
 #include "model/model.h"
 
 struct engine;
+struct job_view;
 
 struct engine_options {
     uv_loop_t *loop;
@@ -32,6 +33,10 @@ struct engine_options {
     bool once;              /* for one command: nothing is begun that has to be ended later */
     const char *experience; /* directory for experience.h; the caller keeps it. NULL: none */
     bool stays;             /* long enough to bring in what an earlier one has swapped out */
+    /* When something has become a job (ends: ceases to be one, with all its sums); also within
+     * engine_new(). It must not change anything here. NULL: nobody asks. */
+    void (*job_changed)(void *arg, uint32_t job, const struct job_view *v, bool ends);
+    void *job_arg;
 };
 
 /* Takes back the jobs of the journal. The driver and the journal stay the caller's. */

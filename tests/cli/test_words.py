@@ -13,7 +13,7 @@ import time
 import unittest
 
 CEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
-VERBS = "run set pause resume swap-out swap-in ps why metrics policy profile advise doctor demo".split()
+VERBS = "run set pause resume swap-out swap-in ps why acct metrics policy profile advise doctor demo".split()
 PAGES = {"bench": "cede-bench.1", "load": "cede-load.1", "softgpu": "cede-softgpu.1",
          "daemon": "ceded.8"}
 NO_MATTER = {"--help", "--version", "--epochs",  # of an example, and of a profiler:
@@ -139,6 +139,14 @@ class Words(unittest.TestCase):
             finally:
                 daemon.terminate()
                 daemon.wait()
+            acct = json.loads(run(CEDE, "acct", "--json", env=env))
+            for by in ("class", "none"):  # read from the file
+                acct |= json.loads(run(CEDE, "acct", "--json", "--sum-by", by, env=env))
+        self.assertEqual(set(acct), fields_on(read("man", "cede-json.5"), "CEDE ACCT"))
+        told_sums = fields_on(read("man", "cede-json.5"), "Sums")
+        self.assertEqual(set(acct["jobs"][0]) | {"jobs"}, told_sums)
+        self.assertEqual(acct["jobs"][0]["gpu_s"], acct["sums"][0]["gpu_s"])
+        self.assertLessEqual(set(acct["sums"][0]), told_sums)
         self.assertEqual(told, policy["params"])
         self.assertEqual(policy["policy"], "laxity")
         self.assertEqual(len(ps["jobs"]), 1)
