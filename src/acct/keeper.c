@@ -202,7 +202,7 @@ static int take_rows(struct keeper *k, struct error *err)
         if (got <= 0)
             break;
         if (got != (ssize_t)sizeof(m))
-            return error_set(err, -EPROTO, "a message of %zd bytes from ceded", got);
+            return error_set(err, -EIO, "a message of %zd bytes from ceded", got);
         if (m.kind == ACCT_ROW)
             rows[n++] = m.row;
         else
