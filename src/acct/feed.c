@@ -454,8 +454,9 @@ void acct_configure(struct acct *a, gid_t admin_gid, uint32_t keep_days)
     send_settings(a);
 }
 
-void acct_finish(struct acct *a, const struct engine *e)
+void acct_finish(struct acct *a, struct engine *e)
 {
+    engine_last_look(e, monotonic_ns());
     feed_look(a, e);
     if (!a->keeper && !a->off && a->n)
         (void)keeper_start(a, monotonic_ns());

@@ -31,7 +31,7 @@ uint64_t acct_tick(struct acct *a, struct engine *e, uint64_t now_ns);
 void acct_reap(struct acct *a, uint64_t now_ns);
 
 /* The last rows of jobs that live, before the engine goes. */
-void acct_finish(struct acct *a, const struct engine *e);
+void acct_finish(struct acct *a, struct engine *e);
 /* Waits half a second at most for rows to be written and the keeper to end. NULL is allowed. */
 void acct_free(struct acct *a);
 

@@ -199,6 +199,8 @@ bool engine_next_job(const struct engine *e, uint32_t *cursor, struct job_view *
 bool engine_view(const struct engine *e, uint32_t job, struct job_view *out);
 /* Next GPU process that no job owns, as it was seen last; as engine_next_job(). */
 bool engine_next_unmanaged(const struct engine *e, uint32_t *cursor, struct unmanaged *out);
+/* Views are as of this time, though no tick comes any more. */
+void engine_last_look(struct engine *e, uint64_t now_ns);
 /* Somebody looks: keeps busy and memory_bytes up to date for the next seconds. */
 void engine_watch(struct engine *e);
 
