@@ -102,7 +102,7 @@ static int db_version(struct acct_db *db, int *out)
 /* Each step with its version in one transaction, so that a kill leaves one or the other. */
 static int migrate(struct acct_db *db, int version)
 {
-    int is, rc = db_run(db, "BEGIN IMMEDIATE");
+    int is = 0, rc = db_run(db, "BEGIN IMMEDIATE");
     if (rc == SQLITE_OK)
         rc = db_version(db, &is);
     for (; rc == SQLITE_OK && is < version; is++) {
