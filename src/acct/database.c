@@ -69,8 +69,7 @@ static int db_code(int rc)
 
 static int db_error(const struct acct_db *db, int rc, const char *what, struct error *err)
 {
-    return error_set(err, db_code(rc), "cannot %s the accounts: %s", what,
-                     db->sql ? sqlite3_errmsg(db->sql) : sqlite3_errstr(rc));
+    return error_set(err, db_code(rc), "cannot %s the accounts: %s", what, sqlite3_errmsg(db->sql));
 }
 
 static int db_run(struct acct_db *db, const char *sql)

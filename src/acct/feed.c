@@ -17,8 +17,10 @@
 #include "lib/paths.h"
 #include "recovery/swapper.h"
 
-#define LOOK_NS        (60 * NSEC_PER_SEC) /* between two looks at jobs that live */
-#define LATER_NS       NSEC_PER_SEC        /* while earlier rows are not yet written */
+#define LOOK_NS        (60 * NSEC_PER_SEC)  /* between two looks at jobs that live */
+#define LATER_NS       NSEC_PER_SEC         /* while earlier rows are not yet written */
+#define LOOK_JOBS      64U                  /* in one tick, some 10 us each; */
+#define STEP_NS        (10 * NSEC_PER_MSEC) /* and then the next */
 #define HOUR_S         3600
 #define QUEUE_MAX      8192U /* rows: two of each job, 7 MB */
 #define QUEUE_MIN      64U
@@ -46,6 +48,7 @@ struct acct {
     struct acct_job *jobs[JOURNAL_JOBS]; /* by slot */
     uint32_t njobs;
     uint64_t look_at;
+    uint32_t cursor; /* of a look that is not at its end */
     struct hints *hints;
 
     /* The first `sent` of n are with the keeper. A ring, of cap messages. */
@@ -135,8 +138,11 @@ static bool take_answers(struct acct *a)
 {
     uint64_t seq;
     ssize_t n;
-    while ((n = recv(a->link, &seq, sizeof(seq), MSG_DONTWAIT)) == (ssize_t)sizeof(seq))
-        queue_written(a, seq);
+    while ((n = recv(a->link, &seq, sizeof(seq), MSG_DONTWAIT)) == (ssize_t)sizeof(seq) ||
+           (n < 0 && errno == ECONNRESET)) { /* said once, before the last answers */
+        if (n > 0)
+            queue_written(a, seq);
+    }
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
@@ -349,15 +355,31 @@ void acct_job_changed(void *arg, uint32_t job, const struct job_view *v, bool en
     a->njobs--;
 }
 
-static void feed_look(struct acct *a, const struct engine *e)
+/* Rows of `most` jobs that live, from where it was left. Whether those were all. */
+static bool feed_look(struct acct *a, const struct engine *e, uint32_t most)
 {
     const int64_t hour = now_s() / HOUR_S;
     struct job_view v;
-    for (uint32_t i = 0; i < JOURNAL_JOBS && a->njobs; i++) {
-        struct acct_job *x = a->jobs[i];
-        if (x && engine_view(e, i, &v) && v.number == x->number)
-            feed_row(a, x, &v, false, x->begin_s / HOUR_S != hour || x->class != v.job.class);
+    for (; a->cursor < JOURNAL_JOBS && most; a->cursor++) {
+        struct acct_job *x = a->jobs[a->cursor];
+        if (!x || !engine_view(e, a->cursor, &v) || v.number != x->number)
+            continue;
+        feed_row(a, x, &v, false, x->begin_s / HOUR_S != hour || x->class != v.job.class);
+        most--;
     }
+    const bool all = a->cursor == JOURNAL_JOBS;
+    a->cursor = all ? 0 : a->cursor;
+    return all;
+}
+
+/* When to look at jobs again. */
+static uint64_t feed_look_due(struct acct *a, const struct engine *e, uint64_t now)
+{
+    if (!a->cursor && a->n) /* earlier rows are not yet written */
+        return now + LATER_NS;
+    if (!feed_look(a, e, LOOK_JOBS))
+        return now + STEP_NS;
+    return now + min_u64(LOOK_NS, (uint64_t)(HOUR_S - now_s() % HOUR_S) * NSEC_PER_SEC);
 }
 
 static void page_closed(void *arg, uint64_t job, const struct hints_sums *s)
@@ -379,13 +401,8 @@ uint64_t acct_tick(struct acct *a, struct engine *e, uint64_t now)
     if (a->hints && hints_unassigned(a->hints))
         hints_assign(a->hints, e, now);
     if (a->njobs && !a->off) {
-        if (now >= a->look_at) {
-            uint64_t hour_ns = (uint64_t)(HOUR_S - now_s() % HOUR_S) * NSEC_PER_SEC;
-            const bool written = !a->n;
-            if (written)
-                feed_look(a, e);
-            a->look_at = now + (written ? min_u64(LOOK_NS, hour_ns) : LATER_NS);
-        }
+        if (now >= a->look_at)
+            a->look_at = feed_look_due(a, e, now);
         next = a->look_at;
     }
     if (!a->keeper && !a->off) {
@@ -457,7 +474,8 @@ void acct_configure(struct acct *a, gid_t admin_gid, uint32_t keep_days)
 void acct_finish(struct acct *a, struct engine *e)
 {
     engine_last_look(e, monotonic_ns());
-    feed_look(a, e);
+    a->cursor = 0;
+    feed_look(a, e, JOURNAL_JOBS);
     if (!a->keeper && !a->off && a->n)
         (void)keeper_start(a, monotonic_ns());
     queue_send(a);

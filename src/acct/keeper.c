@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -24,7 +25,9 @@
 
 #define BATCH         64 /* rows in one transaction */
 #define PRUNE_S       3600
+#define RETRY_S       2 /* a full disk */
 #define READER_LOOK_S 1 /* how soon an ended one makes room for another */
+#define NICE          10
 #define ASK_S         5
 #define ANSWER_S      30
 
@@ -33,6 +36,11 @@ struct keeper {
     const char *dir;
     struct acct_settings settings;
     time_t prune_at;
+    struct acct_row rows[BATCH]; /* not yet written */
+    size_t n;
+    uint64_t seq;     /* of the last of them */
+    uint64_t dropped; /* settings.dropped, as it is on disk */
+    bool failed;      /* the last write */
     struct keeper_reader {
         pid_t pid; /* 0: free */
         uid_t uid;
@@ -73,6 +81,7 @@ static int drop_rights(const char *dir)
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     const struct __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
     umask(077);
+    setpriority(PRIO_PROCESS, 0, NICE); /* whoever asks and asks takes time from nobody */
     /* ceded's own is next to never killed for want of memory. */
     _cleanup_close_ int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0)
@@ -178,67 +187,81 @@ static int prune(struct keeper *k, struct error *err)
     if (now < k->prune_at || !k->settings.keep_days)
         return 0;
     k->prune_at = now + PRUNE_S;
-    return acct_db_prune(k->db, (int64_t)now - (int64_t)k->settings.keep_days * 86400, err);
+    int r = acct_db_prune(k->db, (int64_t)now - (int64_t)k->settings.keep_days * 86400, err);
+    return r == -EUCLEAN ? r : 0; /* else at the next hour */
 }
 
-static int take_settings(struct keeper *k, const struct acct_settings *s, struct error *err)
+/* What was taken, and then says so. Rows that cannot be written stay, and no others are taken
+ * meanwhile: ceded keeps those. */
+static int keeper_write(struct keeper *k, struct error *err)
 {
-    k->settings = *s;
-    k->prune_at = 0;
-    return s->dropped ? acct_db_dropped(k->db, s->session, s->dropped, err) : 0;
+    const struct acct_settings *s = &k->settings;
+    int r = k->n ? acct_db_put(k->db, k->rows, k->n, err) : 0;
+    if (r == 0 && s->dropped != k->dropped)
+        r = acct_db_dropped(k->db, s->session, s->dropped, err);
+    if (r == -EUCLEAN)
+        return r; /* the next one sets it aside */
+    if (r < 0 && !k->failed)
+        log_say(LOG_ERR, "%s; trying again every %d s", err->text, RETRY_S);
+    k->failed = r < 0;
+    if (r < 0)
+        return 0;
+    if (k->n) /* without room the next answer says so too */
+        (void)!send(ACCT_LINK_FD, &k->seq, sizeof(k->seq), MSG_DONTWAIT | MSG_NOSIGNAL);
+    k->n = 0;
+    k->dropped = s->dropped;
+    return prune(k, err);
 }
 
 /* What is there, at most a batch. 1: ceded has ended. */
-static int take_rows(struct keeper *k, struct error *err)
+static int keeper_take(struct keeper *k, struct error *err)
 {
-    static struct acct_row rows[BATCH];
     struct acct_message m;
-    uint64_t seq = 0;
-    size_t n = 0;
-    int r = 0, end = 0;
-    while (n < BATCH && r == 0) {
+    while (k->n < BATCH) {
         ssize_t got = recv(ACCT_LINK_FD, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
-        end = got == 0;
-        if (got <= 0)
-            break;
+        if (got == 0)
+            return 1;
+        if (got < 0 && errno == ECONNRESET) /* said once, before what ceded has left */
+            continue;
+        if (got < 0)
+            return errno == EAGAIN || errno == EINTR ? 0 : 1;
         if (got != (ssize_t)sizeof(m))
             return error_set(err, -EIO, "a message of %zd bytes from ceded", got);
-        if (m.kind == ACCT_ROW)
-            rows[n++] = m.row;
-        else
-            r = take_settings(k, &m.settings, err);
-        seq = m.seq;
+        if (m.kind == ACCT_ROW) {
+            k->rows[k->n++] = m.row;
+            k->seq = m.seq;
+        } else {
+            k->settings = m.settings;
+            k->prune_at = 0;
+        }
     }
-    if (r == 0 && n)
-        r = acct_db_put(k->db, rows, n, err);
-    if (r == 0 && seq) /* without room the next answer says so too */
-        (void)!send(ACCT_LINK_FD, &seq, sizeof(seq), MSG_DONTWAIT | MSG_NOSIGNAL);
-    return r < 0 ? r : end;
+    return 0;
 }
 
 static int keeper_loop(struct keeper *k, struct error *err)
 {
-    int r = 0;
-    while (r == 0) {
-        struct pollfd p[] = {{.fd = ACCT_LINK_FD, .events = POLLIN},
+    int r = 0, ended = 0;
+    while (r == 0 && !ended) {
+        struct pollfd p[] = {{.fd = ACCT_LINK_FD, .events = k->failed ? 0 : POLLIN},
                              {.fd = ACCT_LISTEN_FD, .events = POLLIN}};
-        int wait_s = k->nreaders ? READER_LOOK_S : PRUNE_S;
+        int wait_s = k->nreaders ? READER_LOOK_S : k->failed ? RETRY_S : PRUNE_S;
         if (poll(p, ARRAY_SIZE(p), wait_s * 1000) < 0)
             continue;
         reap_readers(k);
-        if (p[0].revents)
-            r = take_rows(k, err);
-        if (r == 0)
-            r = prune(k, err);
+        if (!k->failed && p[0].revents)
+            ended = keeper_take(k, err);
+        else if (p[0].revents) /* ceded has ended */
+            ended = 1;
+        r = ended < 0 ? ended : keeper_write(k, err);
         if (r == 0 && p[1].revents)
             accept_asker(k);
     }
-    return r;
+    return r < 0 ? r : k->failed ? -EIO : 0;
 }
 
 int acct_keeper_main(int argc, char **argv)
 {
-    struct keeper k = {.settings.admin_gid = ADMIN_NO_GROUP};
+    static struct keeper k = {.settings.admin_gid = ADMIN_NO_GROUP};
     struct error err = {""}, note = {""};
     uint64_t only = 0;
     if (argc < 2 || argc > 3 || argv[1][0] != '/' ||

@@ -409,7 +409,8 @@ struct keeper {
     int link;
 };
 
-static struct keeper keeper_start(void)
+/* Files of it may not be longer; RLIM_INFINITY: any. */
+static struct keeper keeper_start_with(rlim_t bytes)
 {
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
@@ -420,11 +421,17 @@ static struct keeper keeper_start(void)
         dup2(listener, ACCT_LISTEN_FD);
         dup2(link, ACCT_LINK_FD);
         close_range(5, ~0U, 0);
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, RLIM_INFINITY});
         execl(getenv("CEDE_EXE"), "cede-acct", dir, (char *)NULL);
         _exit(127);
     }
     close(fds[1]);
     return (struct keeper){pid, fds[0]};
+}
+
+static struct keeper keeper_start(void)
+{
+    return keeper_start_with(RLIM_INFINITY);
 }
 
 /* Answers until `seq`, for `ms` at most. Returns the last one. */
@@ -480,6 +487,53 @@ static void killed_again_and_again(void **state)
     print_message("%u of %u had written something\n", in_the_middle, (unsigned)KILLS);
 }
 
+/* Rows wait until there is room again. */
+static void keeper_waits_for_room(void **state)
+{
+    (void)state;
+    enum { ROWS = 300 };
+    int st;
+    struct keeper k = keeper_start_with(60000);
+    uint64_t sent = 0, written = 0;
+    struct timeval wait = {.tv_sec = 1};
+    setsockopt(k.link, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+    for (int full = 0; sent < ROWS && !full;) {
+        const struct acct_message m = {
+            .kind = ACCT_ROW, .seq = sent + 1, .row = row(sent, 0, 10, 20, 1)};
+        full = send(k.link, &m, sizeof(m), MSG_NOSIGNAL) < 0;
+        sent += !full;
+    }
+    written = answers(&k, ROWS, 500);
+    assert_true(written < sent);
+    assert_int_equal(
+        prlimit(k.pid, RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}, NULL), 0);
+    assert_int_equal(answers(&k, sent, 40000), sent);
+    close(k.link);
+    assert_int_equal(waitpid(k.pid, &st, 0), k.pid);
+    assert_int_equal(st, 0);
+    assert_int_equal(ask(all, ACCT_ANYBODY)->n, sent);
+}
+
+/* What was sent before ceded died is written, whether or not it had read the answers. */
+static void keeper_outlives(void **state)
+{
+    (void)state;
+    enum { ROWS = 100 };
+    int st;
+    struct keeper k = keeper_start();
+    struct pollfd p = {.fd = k.link, .events = POLLIN};
+    for (uint64_t n = 0; n < ROWS; n++) {
+        const struct acct_message m = {.kind = ACCT_ROW, .seq = n + 1, .row = row(n, 0, 10, 20, 1)};
+        assert_int_equal(send(k.link, &m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
+        if (n == ROWS / 2)
+            assert_int_equal(poll(&p, 1, 40000), 1);
+    }
+    close(k.link);
+    assert_int_equal(waitpid(k.pid, &st, 0), k.pid);
+    assert_int_equal(st, 0);
+    assert_int_equal(ask(all, ACCT_ANYBODY)->n, ROWS);
+}
+
 /* By a message that is none, and with ceded; settings on the way. */
 static void keeper_ends(void **state)
 {
@@ -501,20 +555,32 @@ static void keeper_ends(void **state)
     const struct acct_message young = {
         .kind = ACCT_ROW, .seq = 2, .row = row(2, 0, time(NULL), time(NULL), 1)};
     send(k.link, &young, sizeof(young), MSG_NOSIGNAL);
-    assert_int_equal(answers(&k, 2, 40000), 2);
+    const struct acct_message last = {
+        .kind = ACCT_ROW, .seq = 3, .row = row(3, 0, time(NULL), time(NULL), 1)};
+    send(k.link, &last, sizeof(last), MSG_NOSIGNAL);
+    send(k.link, &settings, sizeof(settings), MSG_NOSIGNAL); /* it answers for what was before */
+    assert_int_equal(answers(&k, 3, 40000), 3);
     close(k.link);
     assert_int_equal(waitpid(k.pid, &st, 0), k.pid);
     assert_int_equal(st, 0);
-    assert_int_equal(ask(all, ACCT_ANYBODY)->n, 1); /* the other is older than a day */
+    assert_int_equal(ask(all, ACCT_ANYBODY)->n, 2); /* the other is older than a day */
     assert_int_equal(ask(all, ACCT_ANYBODY)->dropped, 2);
 }
 
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, begin, end)
-    const struct CMUnitTest tests[] = {
-        T(sums),   T(times),     T(older_and_newer),        T(age),        T(not_there),
-        T(damage), T(full_disk), T(killed_again_and_again), T(keeper_ends)};
+    const struct CMUnitTest tests[] = {T(sums),
+                                       T(times),
+                                       T(older_and_newer),
+                                       T(age),
+                                       T(not_there),
+                                       T(damage),
+                                       T(full_disk),
+                                       T(killed_again_and_again),
+                                       T(keeper_waits_for_room),
+                                       T(keeper_outlives),
+                                       T(keeper_ends)};
     if (!acct_db_built())
         return 77;
     return cmocka_run_group_tests(tests, NULL, NULL);
