@@ -5,11 +5,14 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "acct/database.h"
+#include "acct/keeper.h"
 #include "fixture.h"
 #include "lib/procfs.h"
 
@@ -68,6 +71,18 @@ static struct ceded start_with(const char *more)
     set_accounts(true);
     configure(20, more);
     return ceded_start();
+}
+
+static pid_t keeper_of(pid_t ceded)
+{
+    pid_t v[8];
+    size_t n = children_of(ceded, v, ARRAY_SIZE(v));
+    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
+        struct proc_stat st;
+        if (proc_stat_read(v[i], &st) == 0 && strcmp(st.comm, "cede-acct") == 0 && st.state != 'Z')
+            return v[i];
+    }
+    return 0;
 }
 
 /* ---- shares ---- */
@@ -180,19 +195,59 @@ static void users(void **state)
     assert_int_equal(AS_NOBODY("acct"), 1); /* the file is root's */
 }
 
-/* ---- kills ---- */
-
-static pid_t keeper_of(pid_t ceded)
+/* In a child of another user, until it is killed: connections that say nothing, or what is no
+ * question, or a question whose answer nobody reads; and again. */
+_Noreturn static void pester(const char *path)
 {
-    pid_t v[8];
-    size_t n = children_of(ceded, v, ARRAY_SIZE(v));
-    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
-        struct proc_stat st;
-        if (proc_stat_read(v[i], &st) == 0 && strcmp(st.comm, "cede-acct") == 0 && st.state != 'Z')
-            return v[i];
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    struct acct_query q = {.end_s = INT64_MAX, .uid = ACCT_ANYBODY, .class = 99, .by = ~0U};
+    int fds[48];
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
+    memset(q.name, 0xff, sizeof(q.name));
+    if (setgroups(0, NULL) < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
+        _exit(126);
+    for (unsigned i = 0;; i++) {
+        int *fd = &fds[i % ARRAY_SIZE(fds)];
+        if (i >= ARRAY_SIZE(fds))
+            close(*fd);
+        *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+        if (connect(*fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
+            continue;
+        q.by = i % 16;
+        if (i % 3)
+            (void)!send(*fd, &q, i % 3 == 1 ? sizeof(q) : 1 + i % sizeof(q), MSG_NOSIGNAL);
+        nap_ms(i % 3);
     }
-    return 0;
 }
+
+static void pestered(void **state)
+{
+    (void)state;
+    char path[128];
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(chmod(harness_dir(), 0711), 0);
+    struct ceded d = start_with("");
+    snprintf(path, sizeof(path), "%s/" ACCT_SOCKET, harness_dir());
+    pid_t keeper = 0, child = fork();
+    if (child == 0)
+        pester(path);
+    assert_true(EVENTUALLY(keeper = keeper_of(d.pid)));
+    for (unsigned i = 0; i < 10; i++)
+        CEDE("run", "-q", "-n", "amid", "--", "/bin/true");
+    assert_true(EVENTUALLY(count("jobs", NULL) == 10));
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(count("jobs", NULL), 10); /* root has room of its own */
+    assert_true(keeper_of(d.pid) == keeper);
+    size_t readers = children_of(keeper, NULL, 0);
+    assert_true(readers <= ACCT_READERS_MAX);
+    kill(child, SIGKILL);
+    assert_int_equal(await_child(child), 1000 + SIGKILL);
+    assert_true(EVENTUALLY(children_of(keeper, NULL, 0) == 0));
+    ceded_stop(&d);
+}
+
+/* ---- kills ---- */
 
 static void keeper_killed(void **state)
 {
@@ -298,8 +353,9 @@ static void not_kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(shares),       e2e(users),   e2e(keeper_killed),
-                                       e2e(ceded_killed), e2e(damaged), e2e(not_kept)};
+    const struct CMUnitTest tests[] = {e2e(shares),        e2e(users),        e2e(pestered),
+                                       e2e(keeper_killed), e2e(ceded_killed), e2e(damaged),
+                                       e2e(not_kept)};
     if (!acct_db_built())
         return 77;
     return cmocka_run_group_tests(tests, NULL, NULL);
