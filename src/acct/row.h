@@ -44,7 +44,7 @@ struct acct_row {
 
     int64_t begin_s, end_s; /* since 1970 */
     uint32_t ended;         /* the job has, with this row */
-    uint32_t uid;           /* of who made it a job */
+    uint32_t uid;           /* of its first process */
     uint32_t class;         /* enum job_class, at the end of the row */
     uint32_t gpus;          /* how many it used at once */
     uint64_t sums[ACCT_SUMS_COUNT];

@@ -24,6 +24,8 @@ static void reads_every_key(void **state)
                                "memory_reserve = 3G\n"
                                "swap_start = 90s\n"
                                "others = normal\n"
+                               "accounts = no\n"
+                               "accounts_keep = 400d\n"
                                "\n"
                                "[policy]\n"
                                "name = shares\n"
@@ -57,6 +59,8 @@ static void reads_every_key(void **state)
     assert_int_equal(c.swap.mode, SWAP_MANUAL);
     assert_int_equal(c.swap.reserve_bytes, 3ULL << 30);
     assert_int_equal(c.swap.start_us, 90000000);
+    assert_false(c.accounts);
+    assert_int_equal(c.keep_days, 400);
     assert_string_equal(c.policy, "shares");
     assert_true(c.params.floor == 0.25);
     assert_int_equal(c.params.timeslice_min_us, 2);
@@ -152,6 +156,12 @@ static const struct {
     {"[daemon]\nsoft_socket = here\n", 2, {"absolute", ""}},
     {"[daemon]\nswap = on\n", 2, {"'on'", "auto, manual, off"}},
     {"[daemon]\nswap_start = 2h\n", 2, {"'2h'", "90s"}},
+    {"[daemon]\naccounts = on\n", 2, {"'on'", "no, yes"}},
+    {"[daemon]\naccounts_keep = 90\n", 2, {"'90'", "90d"}},
+    {"[daemon]\naccounts_keep = 0d\n", 2, {"'0d'", "from 1d to 3650d"}},
+    {"[daemon]\naccounts_keep = 3651d\n", 2, {"'3651d'", "90d"}},
+    {"[daemon]\naccounts_keep = 00000000000000000001d\n", 2, {"0001d'", "90d"}},
+    {"[daemon]\naccounts_keep = d\n", 2, {"'d'", "90d"}},
     {"[daemon]\nmemory_reserve = 2X\n", 2, {"'2X'", "500M"}},
     {"[daemon]\nmemory_reserve = -1\n", 2, {"'-1'", "500M"}},
     {"[daemon]\nmemory_reserve = 99999T\n", 2, {"99999T", "500M"}},
