@@ -24,8 +24,6 @@ static void reads_every_key(void **state)
                                "memory_reserve = 3G\n"
                                "swap_start = 90s\n"
                                "others = normal\n"
-                               "accounts = no\n"
-                               "accounts_keep = 400d\n"
                                "\n"
                                "[policy]\n"
                                "name = shares\n"
@@ -59,8 +57,6 @@ static void reads_every_key(void **state)
     assert_int_equal(c.swap.mode, SWAP_MANUAL);
     assert_int_equal(c.swap.reserve_bytes, 3ULL << 30);
     assert_int_equal(c.swap.start_us, 90000000);
-    assert_false(c.accounts);
-    assert_int_equal(c.keep_days, 400);
     assert_string_equal(c.policy, "shares");
     assert_true(c.params.floor == 0.25);
     assert_int_equal(c.params.timeslice_min_us, 2);
@@ -86,6 +82,20 @@ static void reads_every_key(void **state)
     assert_int_equal(c.rules[1].request.class, CLASS_LATENCY);
     assert_false(c.rules[1].request.has_weight);
     config_free(&c);
+}
+
+static void accounts(void **state)
+{
+    (void)state;
+    static const char text[] = "[daemon]\naccounts = no\naccounts_keep = 400d\n";
+    struct config c;
+    struct error err = {""};
+    assert_int_equal(config_parse("f", "", 0, &c, &err), 0);
+    assert_true(c.accounts);
+    assert_int_equal(c.keep_days, 90);
+    assert_int_equal(config_parse("f", text, sizeof(text) - 1, &c, &err), 0);
+    assert_false(c.accounts);
+    assert_int_equal(c.keep_days, 400);
 }
 
 /* The class of a program of uid 7, which a rule takes, or of another; -1: it is left alone. */
@@ -309,6 +319,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_key),
+        cmocka_unit_test(accounts),
         cmocka_unit_test(others_is_a_last_rule),
         cmocka_unit_test(empty_gives_the_defaults),
         cmocka_unit_test(tells_mistakes_with_their_line),
