@@ -122,7 +122,12 @@ static int reader_main(const char *dir, uint32_t only)
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
     if (recv(fd, &q, sizeof(q), MSG_TRUNC) != (ssize_t)sizeof(q))
         return 1;
-    int r = acct_db_open_readonly(dir, &db, &err);
+    int r = q.proto == ACCT_PROTO ? 0
+                                  : error_set(&err, -EPROTO,
+                                              "cede and ceded are of different releases: restart "
+                                              "ceded");
+    if (r == 0)
+        r = acct_db_open_readonly(dir, &db, &err);
     if (r == 0)
         r = acct_db_query(db, &q, only, answer_row, &fd, &dropped, &err);
     acct_db_close(db);

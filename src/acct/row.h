@@ -79,7 +79,10 @@ enum acct_by {
 };
 
 #define ACCT_ANYBODY UINT32_MAX
+/* Changes with these structures: who asks and who answers may be of two releases. */
+#define ACCT_PROTO 1
 struct acct_query {
+    uint64_t proto;
     int64_t start_s, end_s;   /* rows with some of their time in [start, end) count, whole */
     uint32_t uid;             /* ACCT_ANYBODY: all that may be seen */
     uint32_t class;           /* CLASS_COUNT: all */

@@ -101,7 +101,8 @@ static int ask_keeper(int fd, const struct acct_query *q, struct answer *out, st
                              n < 0 && errno == EAGAIN
                                  ? "no answer within %d s: does a cede-acct run?"
                                  : "the answer broke off: ask for a shorter time, or "
-                                   "again (after %d s an answer is given up)",
+                                   "again (after %d s an answer is given up); or ceded is of "
+                                   "another release",
                              n < 0 ? ANSWER_S : 30);
         if (a.last)
             break;
@@ -223,7 +224,8 @@ static void acct_print_json(const struct answer *a, enum acct_by by)
 
 int acct_main(int argc, char **argv)
 {
-    struct acct_query q = {.end_s = INT64_MAX / 2, .uid = ACCT_ANYBODY, .class = CLASS_COUNT};
+    struct acct_query q = {
+        .proto = ACCT_PROTO, .end_s = INT64_MAX / 2, .uid = ACCT_ANYBODY, .class = CLASS_COUNT};
     struct acct_format format;
     struct answer answer = {.v = NULL};
     const char *fields = NULL;

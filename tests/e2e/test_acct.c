@@ -200,7 +200,8 @@ static void users(void **state)
 _Noreturn static void pester(const char *path)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    struct acct_query q = {.end_s = INT64_MAX, .uid = ACCT_ANYBODY, .class = 99, .by = ~0U};
+    struct acct_query q = {
+        .proto = ACCT_PROTO, .end_s = INT64_MAX, .uid = ACCT_ANYBODY, .class = 99, .by = ~0U};
     int fds[48];
     snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
     memset(q.name, 0xff, sizeof(q.name));
