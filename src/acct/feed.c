@@ -19,10 +19,10 @@
 
 #define LOOK_NS        (60 * NSEC_PER_SEC)  /* between two looks at jobs that live */
 #define LATER_NS       NSEC_PER_SEC         /* while earlier rows are not yet written */
-#define LOOK_JOBS      64U                  /* in one tick, some 10 us each; */
+#define LOOK_JOBS      64U                  /* in one tick, so that it stays short; */
 #define STEP_NS        (10 * NSEC_PER_MSEC) /* and then the next */
 #define HOUR_S         3600
-#define QUEUE_MAX      8192U /* rows: two of each job, 7 MB */
+#define QUEUE_MAX      8192U /* rows: two of each job */
 #define QUEUE_MIN      64U
 #define BACKOFF_MIN_NS NSEC_PER_SEC
 #define BACKOFF_MAX_NS (300 * NSEC_PER_SEC)
