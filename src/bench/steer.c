@@ -268,7 +268,7 @@ int steer_daemon(struct run *run, struct error *err)
     size_t size;
     FILE *f = open_memstream(&conf, &size);
     if (f) { /* programs of a bench do not size themselves by the memory that is free */
-        fputs("[daemon]\nswap_start = 0\n", f);
+        fputs("[daemon]\nswap_start = 0\naccounts = no\n", f);
         steer_put_conf(f, run->x->config);
     }
     int r = !f || fclose(f) != 0 ? error_set(err, -ENOMEM, "out of memory")

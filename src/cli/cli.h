@@ -22,6 +22,7 @@ int swap_out_main(int argc, char **argv);
 int swap_in_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
 int top_main(int argc, char **argv);
+int acct_main(int argc, char **argv);
 int metrics_main(int argc, char **argv);
 int policy_main(int argc, char **argv);
 int bench_main(int argc, char **argv);

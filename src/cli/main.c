@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "acct/keeper.h"
 #include "cli/cli.h"
 #include "daemon/ceded.h"
 #include "device/soft/server.h"
@@ -27,6 +28,7 @@ static const struct {
     {"cede-softgpu", "softgpu", soft_server_main, "run the software GPU"},
     {"cede-restore", NULL, restore_main, NULL},
     {"cede-swap", NULL, swap_main, NULL},
+    {"cede-acct", NULL, acct_keeper_main, NULL},
     {"cede-pool", NULL, pool_keeper_main, NULL},
 };
 
@@ -45,6 +47,7 @@ static const struct {
     {"top", top_main, "show the jobs as they go on"},
     {"why", why_main, "say why jobs run or wait, and who is before them"},
     {"trace", trace_main, "write what happens on the GPUs to a file, for ui.perfetto.dev"},
+    {"acct", acct_main, "show what jobs had of GPUs in the last hours or months"},
     {"metrics", metrics_main, "print or serve what ceded counts, for Prometheus"},
     {"policy", policy_main, "show or change the scheduling policy"},
     {"profile", profile_main, "show what a program's kernels use, from a profiler"},

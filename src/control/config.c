@@ -129,6 +129,22 @@ static int read_start(struct parser *p, const struct key *k, const char *value)
                : 1;
 }
 
+static int read_days(struct parser *p, const struct key *k, const char *value)
+{
+    char number[16];
+    uint64_t days;
+    snprintf(number, sizeof(number), "%s", value);
+    char *unit = strchr(number, 'd');
+    const bool has_unit = unit && !unit[1];
+    if (has_unit)
+        *unit = '\0';
+    if (!has_unit || parse_u64(number, 1, KEEP_DAYS_MAX, &days) < 0)
+        return complain(p, "%s: '%.64s' is no number of days from 1d to %dd, such as 90d", k->name,
+                        value, KEEP_DAYS_MAX);
+    *(uint32_t *)config_place(p, k) = (uint32_t)days;
+    return 1;
+}
+
 /* [policy] */
 
 static int read_policy(struct parser *p, const struct key *k, const char *value)
@@ -234,6 +250,7 @@ static const char *const modes[] = {
 static const char *const others[] = {
     [CLASS_NORMAL] = "normal", [CLASS_BATCH] = "batch", [OTHERS_LEAVE] = "leave"};
 
+static const char *const yes_no[] = {"no", "yes"};
 static const char *const pools[] = {[POOL_OF_NONE] = "off", [POOL_OF_BATCH] = "batch"};
 
 static const struct key daemon_keys[] = {
@@ -246,6 +263,8 @@ static const struct key daemon_keys[] = {
     {"memory_reserve", .read = read_bytes, AT(config, swap.reserve_bytes)},
     {"others", .read = read_word, AT(config, others), WORDS(others)},
     {"pool", .read = read_word, AT(config, pool), WORDS(pools)},
+    {"accounts", .read = read_word, AT(config, accounts), WORDS(yes_no)},
+    {"accounts_keep", .read = read_days, AT(config, keep_days)},
 };
 static const struct key policy_key = {"name", .read = read_policy, AT(config, policy)};
 static const struct key rule_keys[] = {
@@ -464,6 +483,8 @@ void config_default(struct config *c)
         .log_level = LOG_INFO,
         .policy = "laxity",
         .others = OTHERS_LEAVE,
+        .accounts = true,
+        .keep_days = KEEP_DAYS,
         .swap.start_us = STARTING_MAX_NS / NSEC_PER_USEC,
     };
     params_default(&c->params);

@@ -17,6 +17,8 @@
 #define CONFIG_SIZE_MAX  (1U << 20) /* bytes */
 #define CONFIG_RULES_MAX 256
 #define OTHERS_LEAVE     CLASS_COUNT
+#define KEEP_DAYS        90
+#define KEEP_DAYS_MAX    3650
 
 enum pool_of { POOL_OF_NONE, POOL_OF_BATCH };
 
@@ -28,6 +30,8 @@ struct config {
     int log_level; /* of syslog: LOG_ERR .. LOG_DEBUG */
     char policy[32];
     struct sched_params params;
+    int accounts; /* of GPU time are kept; for so long: */
+    uint32_t keep_days;
     int pool;           /* enum pool_of */
     int others;         /* the class of what no rule matches; OTHERS_LEAVE: that becomes no job */
     struct rule *rules; /* and accounts; with the one that `others` amounts to as the last */

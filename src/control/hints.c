@@ -39,6 +39,8 @@ struct page {
 struct hints {
     unsigned n;
     uint64_t assigned_ns;
+    void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums);
+    void *closed_arg;
     struct page pages[HINTS_PAGES_MAX];
 };
 
@@ -59,8 +61,42 @@ struct hints *hints_new(void)
     return calloc(1, sizeof(struct hints));
 }
 
+static void page_sum(const struct page *p, struct hints_sums *s)
+{
+    uint64_t ended = min_u64(word(&p->shared->ended), word(&p->shared->begun));
+    uint64_t due = min_u64(word(&p->shared->due), ended);
+    s->ended += ended;
+    s->due += due;
+    s->met += min_u64(word(&p->shared->met), due);
+}
+
+void hints_sum(const struct hints *h, uint64_t job, struct hints_sums *sums)
+{
+    for (unsigned i = 0; h->n && i < HINTS_PAGES_MAX; i++) {
+        if (h->pages[i].shared && h->pages[i].job == job)
+            page_sum(&h->pages[i], sums);
+    }
+}
+
+void hints_on_close(struct hints *h,
+                    void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums),
+                    void *arg)
+{
+    h->closed = closed;
+    h->closed_arg = arg;
+}
+
+bool hints_unassigned(const struct hints *h)
+{
+    return h->n && !h->assigned_ns;
+}
+
 static void drop(struct hints *h, struct page *p)
 {
+    struct hints_sums sums = {0, 0, 0};
+    page_sum(p, &sums);
+    if (h->closed && p->job)
+        h->closed(h->closed_arg, p->job, &sums);
     munmap(p->shared, HINTS_PAGE);
     memset(p, 0, sizeof(*p));
     h->n--;

@@ -53,4 +53,17 @@ void hints_assign(struct hints *h, struct engine *e, uint64_t now_ns);
  * "due":, "met":, "next_due_us":N|null}. NULL: none reports anything. */
 json_t *hints_of(const struct hints *h, uint64_t job, uint64_t now_ns);
 
+/* For accounts. What ended, of that what had a deadline, and met it. */
+struct hints_sums {
+    uint64_t ended, due, met;
+};
+/* Adds those of the job's pages. */
+void hints_sum(const struct hints *h, uint64_t job, struct hints_sums *sums);
+/* Calls `closed` with those of a page that is dropped, and its job. NULL: no more. */
+void hints_on_close(struct hints *h,
+                    void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums),
+                    void *arg);
+/* Whether it is not known of a new page which job it belongs to: hints_assign() is due. */
+bool hints_unassigned(const struct hints *h);
+
 #endif

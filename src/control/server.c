@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "control/peer.h"
 #include "lib/accept.h"
 #include "lib/account.h"
 #include "lib/quota.h"
@@ -113,26 +114,6 @@ static void client_disconnect(struct client *c)
         traces_close(s->verbs->traces, c->number);
     s->closing++;
     uv_close((uv_handle_t *)&c->poll, on_client_closed);
-}
-
-/* Supplementary groups come from the kernel and are those of the moment of connecting. Looking them
- * up by name could block on a directory service, and with it every job on the machine. */
-static bool is_admin(const struct server *s, int fd, const struct ucred *cred)
-{
-    if (rights_admin(cred->uid, geteuid(), s->admin_gid, cred->gid, NULL, 0))
-        return true;
-    if (s->admin_gid == ADMIN_NO_GROUP)
-        return false;
-    gid_t few[64];
-    socklen_t len = sizeof(few);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, few, &len) == 0)
-        return rights_admin(cred->uid, geteuid(), s->admin_gid, cred->gid, few, len / sizeof(*few));
-    gid_t *many = errno == ERANGE ? malloc(len) : NULL;
-    bool admin =
-        many && getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, many, &len) == 0 &&
-        rights_admin(cred->uid, geteuid(), s->admin_gid, cred->gid, many, len / sizeof(*many));
-    free(many);
-    return admin;
 }
 
 /* False: the client does not read, or is gone. with: goes along; -1: nothing. */
@@ -259,7 +240,7 @@ static void client_ask(struct client *c, size_t n)
     struct caller who = {.uid = c->cred.uid,
                          .account = c->account,
                          .pid = c->cred.pid,
-                         .admin = is_admin(s, c->fd, &c->cred),
+                         .admin = peer_is_admin(c->fd, &c->cred, s->admin_gid),
                          .connection = c->number,
                          .since_ticks = c->since_ticks};
     struct ask *a = calloc(1, sizeof(*a));
@@ -344,7 +325,8 @@ static void client_begin(struct client *c)
 /* Takes fd over. False: turned away, because the user connects and connects. */
 static bool admit(struct server *s, int fd, const struct ucred *cred, uid_t account)
 {
-    bool admin = is_admin(s, fd, cred), flood = quota_exceeded(s, account, admin, FLOOD_NS);
+    bool admin = peer_is_admin(fd, cred, s->admin_gid),
+         flood = quota_exceeded(s, account, admin, FLOOD_NS);
     const char *why = flood ? NULL : no_room(s, account, admin);
     struct client *c = flood || why ? NULL : calloc(1, sizeof(*c));
     if (flood)
@@ -414,7 +396,7 @@ static int remove_stale(const char *path, struct error *err)
     return 0;
 }
 
-static int listen_on(const char *path, struct error *err)
+int server_listen(const char *path, struct error *err)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(a.sun_path))
@@ -442,7 +424,7 @@ static ino_t inode_at(const char *path)
 int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t admin_gid,
                  struct server **out, struct error *err)
 {
-    int fd = listen_on(path, err);
+    int fd = server_listen(path, err);
     if (fd < 0)
         return fd;
     struct error flood;

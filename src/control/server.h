@@ -25,6 +25,10 @@ struct server;
 int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t admin_gid,
                  struct server **out, struct error *err);
 
+/* A SEQPACKET socket at path that everybody may connect to, in the place of one that a dead daemon
+ * left there. The descriptor, or -errno. */
+int server_listen(const char *path, struct error *err);
+
 void server_set_group(struct server *s, gid_t admin_gid);
 
 /* Removes the socket and disconnects everyone. The server is freed once the loop has run its

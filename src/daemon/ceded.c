@@ -12,14 +12,15 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <uv.h>
 
+#include "acct/feed.h"
 #include "control/server.h"
 #include "daemon/directory.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
 #include "daemon/reader.h"
+#include "daemon/standby.h"
 #include "device/registry.h"
 #include "lib/log.h"
 #include "lib/options.h"
@@ -28,14 +29,12 @@
 #include "recovery/restorer.h"
 #include "recovery/swapper.h"
 
-#define JOURNAL_WAIT_MS      2000 /* a restorer that is at work has the journal until it is done */
-#define HEARTBEAT_NS         (500 * NSEC_PER_MSEC)
-#define TRANSIENT_WAIT_NS    (5 * NSEC_PER_SEC) /* for the first job */
-#define RESTORER_INTERVAL_NS NSEC_PER_SEC       /* between starts, should it keep dying */
+#define JOURNAL_WAIT_MS   2000 /* a restorer that is at work has the journal until it is done */
+#define HEARTBEAT_NS      (500 * NSEC_PER_MSEC)
+#define TRANSIENT_WAIT_NS (5 * NSEC_PER_SEC) /* for the first job */
 /* Started before its GPU was there, as happens at boot: looks for one while it has no jobs. */
 #define GPU_LOOK_NS       (2 * NSEC_PER_SEC)
 #define GPU_LOOK_UNTIL_NS (600 * NSEC_PER_SEC)
-#define RESTORER_LEAVE_MS 500  /* it has only to read that it may go */
 #define CONFIG_WAIT_MS    1000 /* then suspended programs wait for it no longer */
 
 struct daemon {
@@ -53,9 +52,8 @@ struct daemon {
     struct verbs verbs;
 
     struct inherited inherited;
-    pid_t restorer; /* 0: none */
-    int restorer_pipe;
-    uint64_t restorer_started_ns;
+    struct standby restorer;
+    struct acct *acct; /* NULL: no accounts */
 
     uv_loop_t loop;
     bool loop_open;
@@ -65,7 +63,7 @@ struct daemon {
     struct reader reader;   /* of a configuration that SIGHUP asked for */
     uv_poll_t *reader_poll; /* NULL: none is asked for */
     const char *soft;       /* where the software GPU listens; NULL: the default */
-    uint64_t start_ns, wake_ns;
+    uint64_t start_ns, wake_ns, acct_ns;
     unsigned jobs;
     bool had_jobs, stopping;
     uint64_t gpu_look_ns; /* 0: not */
@@ -87,35 +85,6 @@ static void heartbeat(struct daemon *d)
     journal_shared(d->journal)->heartbeat_ns = monotonic_ns();
 }
 
-/* The restorer */
-
-static int start_restorer(struct daemon *d, struct error *err)
-{
-    d->restorer_started_ns = monotonic_ns();
-    return restorer_start(d->journal, &d->restorer, &d->restorer_pipe, err);
-}
-
-static void reap_restorer(struct daemon *d)
-{
-    int status;
-    if (!d->restorer || waitpid(d->restorer, &status, WNOHANG) != d->restorer)
-        return;
-    log_say(LOG_WARNING, "the restorer (pid %d) has died (%s %d); starting another",
-            (int)d->restorer, WIFSIGNALED(status) ? "signal" : "status",
-            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    d->restorer = 0;
-    close(d->restorer_pipe);
-    d->restorer_pipe = -1;
-}
-
-static void replace_restorer(struct daemon *d, uint64_t now)
-{
-    struct error err = {""};
-    if (!d->restorer && now >= d->restorer_started_ns + RESTORER_INTERVAL_NS &&
-        start_restorer(d, &err) < 0)
-        log_say(LOG_ERR, "%s; trying again in a second", err.text);
-}
-
 /* The loop */
 
 static void daemon_stop(struct daemon *d);
@@ -132,8 +101,7 @@ static void timer_arm(struct daemon *d)
     uint64_t now = monotonic_ns(), next = d->wake_ns;
     if (d->jobs)
         next = min_u64(next, now + HEARTBEAT_NS);
-    if (!d->restorer)
-        next = min_u64(next, d->restorer_started_ns + RESTORER_INTERVAL_NS);
+    next = min_u64(next, min_u64(standby_due(&d->restorer), d->acct_ns));
     if (d->gpu_look_ns && !d->jobs)
         next = min_u64(next, d->gpu_look_ns);
     if (d->opt.transient && !d->had_jobs)
@@ -158,6 +126,7 @@ static void daemon_tick(struct daemon *d)
     next = min_u64(next, engine_tick(d->engine, now));
     hints_tell_wanted(hints, d->engine, now);
     d->wake_ns = min_u64(next, traces_update(d->verbs.traces, d->engine, hints, monotonic_ns()));
+    d->acct_ns = d->acct ? acct_tick(d->acct, d->engine, now) : TIME_NEVER;
     heartbeat(d);
     unsigned jobs = engine_jobs(d->engine);
     if (jobs != d->jobs) {
@@ -190,7 +159,7 @@ static void on_timer(uv_timer_t *t)
     struct daemon *d = t->data;
     uint64_t now = monotonic_ns();
     heartbeat(d);
-    replace_restorer(d, now);
+    standby_replace(&d->restorer, now);
     if (d->opt.transient && !d->had_jobs && now >= d->start_ns + TRANSIENT_WAIT_NS) {
         daemon_leave(d, "no job came");
         return;
@@ -200,7 +169,7 @@ static void on_timer(uv_timer_t *t)
         daemon_leave(d, "a GPU has appeared: starting anew");
         return;
     }
-    if (now >= d->wake_ns)
+    if (now >= min_u64(d->wake_ns, d->acct_ns))
         daemon_tick(d);
     else
         timer_arm(d);
@@ -254,14 +223,16 @@ static void use_config(struct daemon *d)
 static void apply_config(struct daemon *d, const struct config *c)
 {
     if (strcmp(c->device, d->config.device) != 0 ||
-        strcmp(c->soft_socket, d->config.soft_socket) != 0)
-        log_say(LOG_WARNING, "device and soft_socket are used at the next start");
+        strcmp(c->soft_socket, d->config.soft_socket) != 0 || c->accounts != d->config.accounts)
+        log_say(LOG_WARNING, "device, soft_socket and accounts are used at the next start");
     struct config old = d->config;
     d->config = *c;
     use_config(d);
     rules_name_accounts(&d->rules, d->engine);
     config_free(&old);
     server_set_group(d->server, c->admin_gid);
+    if (d->acct)
+        acct_configure(d->acct, c->admin_gid, c->keep_days);
     /* Both were checked when the file was read. */
     engine_set_policy(d->engine, c->policy);
     engine_set_params(d->engine, &c->params);
@@ -326,9 +297,11 @@ static void on_signal(uv_signal_t *s, int number)
         break;
     case SIGCHLD:
         process_reap(&d->inherited);
-        reap_restorer(d);
-        replace_restorer(d, monotonic_ns());
-        timer_arm(d);
+        standby_reap(&d->restorer);
+        standby_replace(&d->restorer, monotonic_ns());
+        if (d->acct)
+            acct_reap(d->acct, monotonic_ns());
+        daemon_tick(d);
         break;
     default:
         log_say(LOG_INFO, "signal %d: leaving", number);
@@ -401,6 +374,22 @@ static int open_devices(struct daemon *d, struct error *err)
     return 0;
 }
 
+/* NULL: there are none. Nothing else depends on them. */
+static struct acct *start_accounts(struct daemon *d)
+{
+    struct error err = {""};
+    char state[160];
+    if (!d->config.accounts || d->opt.transient)
+        return NULL;
+    int r = cede_state_dir(d->opt.dir, state, sizeof(state), &err);
+    struct acct *a =
+        r < 0 ? NULL
+              : acct_new(&d->loop, d->dir, state, d->config.admin_gid, d->config.keep_days, &err);
+    if (!a)
+        log_say(LOG_WARNING, "no accounts are kept: %s", err.text);
+    return a;
+}
+
 static int start_up(struct daemon *d, struct error *err)
 {
     process_raise_priority();
@@ -425,13 +414,14 @@ static int start_up(struct daemon *d, struct error *err)
     if (r < 0)
         return r;
     heartbeat(d);
-    r = start_restorer(d, err);
+    r = standby_start(&d->restorer, d->journal, err);
     if (r < 0)
         return r;
 
     r = daemon_open_loop(d, err);
     if (r < 0)
         return r;
+    d->acct = start_accounts(d);
     struct engine_options o = {
         .loop = &d->loop,
         .params = d->config.params,
@@ -441,6 +431,8 @@ static int start_up(struct daemon *d, struct error *err)
         .rule_arg = &d->rules,
         .experience = d->dir,
         .stays = true,
+        .job_changed = d->acct ? acct_job_changed : NULL,
+        .job_arg = d->acct,
     };
     r = engine_new(d->driver, d->journal, &o, &d->engine, err);
     if (r < 0)
@@ -448,6 +440,8 @@ static int start_up(struct daemon *d, struct error *err)
     /* Without memory: no program can report requests, and nobody can trace. */
     d->verbs = (struct verbs){
         .engine = d->engine, .rules = &d->rules, .hints = hints_new(), .traces = traces_new()};
+    if (d->acct)
+        acct_use_hints(d->acct, d->verbs.hints);
     rules_name_accounts(&d->rules, d->engine);
     r = server_start(&d->loop, d->socket, &d->verbs, d->config.admin_gid, &d->server, err);
     if (r < 0)
@@ -464,23 +458,14 @@ static int start_up(struct daemon *d, struct error *err)
 /* Undoes what was changed, then lets the restorer go. Returns the exit status. */
 static int shut_down(struct daemon *d)
 {
+    if (d->acct && d->engine)
+        acct_finish(d->acct, d->engine);
     unsigned failed = d->engine ? engine_free(d->engine, true) : 0;
     if (d->journal)
         journal_shared(d->journal)->heartbeat_ns = 0;
-    if (d->restorer_pipe >= 0) {
-        bool done = failed == 0 && !swapper_anything(d->journal) &&
-                    !(journal_incomplete(d->journal) & JOURNAL_SWAPS_MISSING);
-        if (done)
-            restorer_dismiss(d->restorer_pipe);
-        else
-            close(d->restorer_pipe); /* not dismissed: it tries once more */
-        /* Gone means gone: the journal is free for the next one, and nothing is left to reap. */
-        for (int i = 0; i < RESTORER_LEAVE_MS && done; i++) {
-            if (waitpid(d->restorer, NULL, WNOHANG) != 0)
-                break;
-            usleep(1000);
-        }
-    }
+    standby_leave(&d->restorer, failed == 0 && d->journal && !swapper_anything(d->journal) &&
+                                    !(journal_incomplete(d->journal) & JOURNAL_SWAPS_MISSING));
+    acct_free(d->acct);
     if (failed)
         log_say(LOG_ERR,
                 "%u channel groups could not be given back what they had; the restorer goes on "
@@ -572,7 +557,7 @@ int ceded_main(int argc, char **argv)
     if (!d)
         return 1;
     struct error err = {""};
-    d->restorer_pipe = d->directory.fd = -1;
+    d->restorer.pipe = d->directory.fd = -1;
     d->reader = (struct reader)READER_NONE;
     log_open("ceded", LOG_INFO);
     int r = options_parse(argc, argv, &d->opt);

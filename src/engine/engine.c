@@ -53,6 +53,16 @@ static int engine_set_up(struct engine *e, const struct engine_options *o)
     return r;
 }
 
+static void engine_job_changed(struct model *m, uint32_t job, bool ends)
+{
+    struct engine *e = (struct engine *)((char *)m - offsetof(struct engine, model));
+    struct job_view v;
+    if (ends)
+        demand_ended(&e->demand, m, job);
+    if (engine_view(e, job, &v))
+        e->job_changed(e->job_arg, job, &v, ends);
+}
+
 int engine_new(struct device_driver *driver, struct journal *journal,
                const struct engine_options *options, struct engine **out, struct error *err)
 {
@@ -67,6 +77,10 @@ int engine_new(struct device_driver *driver, struct journal *journal,
                               .wake = TIME_NEVER};
     e->discovery = (struct discovery){.rule = options->rule, .rule_arg = options->rule_arg};
     e->once = options->once;
+    e->job_changed = options->job_changed;
+    e->job_arg = options->job_arg;
+    if (e->job_changed)
+        e->model.job_changed = engine_job_changed;
     experience_load(&e->speeds.experience, options->experience, e->model.now);
     engine_set_swap(e, &options->swap);
     e->survey.floor_us = options->params.timeslice_floor_us;

@@ -21,6 +21,7 @@
 #include "model/model.h"
 
 struct engine;
+struct job_view;
 
 struct engine_options {
     uv_loop_t *loop;
@@ -32,6 +33,10 @@ struct engine_options {
     bool once;              /* for one command: nothing is begun that has to be ended later */
     const char *experience; /* directory for experience.h; the caller keeps it. NULL: none */
     bool stays;             /* long enough to bring in what an earlier one has swapped out */
+    /* When something has become a job (ends: ceases to be one, with all its sums); also within
+     * engine_new(). It must not change anything here. NULL: nobody asks. */
+    void (*job_changed)(void *arg, uint32_t job, const struct job_view *v, bool ends);
+    void *job_arg;
 };
 
 /* Takes back the jobs of the journal. The driver and the journal stay the caller's. */
@@ -206,6 +211,8 @@ struct room_wanted engine_room_wanted(const struct engine *e);
 bool engine_job_wanted(const struct engine *e, uint32_t job, const struct room_wanted *w);
 /* Next GPU process that no job owns, as it was seen last; as engine_next_job(). */
 bool engine_next_unmanaged(const struct engine *e, uint32_t *cursor, struct unmanaged *out);
+/* Views are as of this time, though no tick comes any more. */
+void engine_last_look(struct engine *e, uint64_t now_ns);
 /* Somebody looks: keeps busy and memory_bytes up to date for the next seconds. */
 void engine_watch(struct engine *e);
 

@@ -25,6 +25,8 @@ struct engine {
     struct place_names names; /* of jobs, and where they were */
 
     bool once;
+    void (*job_changed)(void *arg, uint32_t job, const struct job_view *v, bool ends);
+    void *job_arg;
     uint64_t restored_seen;
     struct command *first, *last; /* that wait */
 };

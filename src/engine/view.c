@@ -218,6 +218,11 @@ bool engine_next_job(const struct engine *e, uint32_t *cursor, struct job_view *
     return *cursor < e->model.jobs_end ? ++*cursor : false;
 }
 
+void engine_last_look(struct engine *e, uint64_t now_ns)
+{
+    e->model.now = max_u64(e->model.now, now_ns);
+}
+
 void engine_watch(struct engine *e)
 {
     demand_watch(&e->demand, &e->model);

@@ -20,6 +20,29 @@ int cede_dir(char *buf, size_t size, struct error *err)
     return 0;
 }
 
+int cede_state_dir(const char *dir, char *buf, size_t size, struct error *err)
+{
+    const char *state = secure_getenv("CEDE_STATE_DIR"), *more = "";
+    if (!state || !*state)
+        state = dir ? dir : secure_getenv("CEDE_DIR");
+    if ((!state || !*state) && geteuid() == 0)
+        state = "/var/lib/cede";
+    if (!state || !*state) {
+        state = secure_getenv("XDG_STATE_HOME");
+        more = "/cede";
+    }
+    if (!state || !*state) {
+        state = secure_getenv("HOME");
+        more = "/.local/state/cede";
+    }
+    if (!state || state[0] != '/' || (size_t)snprintf(buf, size, "%s%s", state, more) >= size)
+        return error_set(err, -ENAMETOOLONG,
+                         "the state directory needs an absolute path of at most %zu bytes: set "
+                         "CEDE_STATE_DIR",
+                         size - 1);
+    return 0;
+}
+
 int cede_dir_make(const char *dir, struct error *err)
 {
     mode_t mode = strncmp(dir, "/tmp/", 5) == 0 ? 0700 : 0755;

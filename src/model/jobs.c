@@ -47,6 +47,8 @@ const char *model_job_preempt_refused(const struct model *m, const struct job *j
 void model_job_remove(struct model *m, uint32_t job)
 {
     struct job *j = &m->jobs[job];
+    if (m->job_changed)
+        m->job_changed(m, job, true);
     model_root_close(&m->jobs[job]);
     model_unit_leave(m, job);
     model_emit(m, (struct sched_event){.type = EV_JOB_REMOVE, .job = job});
@@ -103,6 +105,8 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     model_unmanaged_forget(m);
     m->discover_now = true;
     PROBE(job, rec->number, rec->root.pid, rec->uid, rec->class);
+    if (m->job_changed)
+        m->job_changed(m, slot, false);
     return 0;
 }
 

@@ -234,7 +234,9 @@ struct model {
     struct sched *sched;
     struct watches watches;
     void (*process_gone)(struct model *m, struct proc_id id); /* called when one has ended */
-    uint64_t now;                                             /* of this tick */
+    /* Called when one has begun to be a job, and before one ceases to be; NULL: nobody asks. */
+    void (*job_changed)(struct model *m, uint32_t job, bool ends);
+    uint64_t now;                       /* of this tick */
     bool dirty;                         /* something changed since the last decision */
     uint64_t wake;                      /* decide again then; TIME_NEVER: no jobs take turns */
     uint64_t decisions;                 /* made; engine/tick.c */

@@ -22,14 +22,31 @@ static struct result r;
     "{\"number\":12,\"name\":\"train\",\"state\":\"" state                                         \
     "\",\"swap_error\":\"managed memory\",\"swapped_bytes\":1610612736}"
 
+struct status_row {
+    const char *args[6];
+    int status;
+    const char *out, *err; /* parts that must occur; "" nothing at all */
+};
+
+static void check_statuses(const struct status_row *t, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *argv[8] = {"cede"};
+        memcpy(argv + 1, t[i].args, sizeof(t[i].args));
+        run_program(&r, NULL, argv);
+        if (status_of(r.status) != t[i].status || !strstr(r.out, t[i].out) ||
+            !strstr(r.err, t[i].err) || (!*t[i].out && *r.out) || (!*t[i].err && *r.err))
+            fail_msg("cede %s %s %s: status %d (%d)\n%s%s", argv[1] ? argv[1] : "",
+                     argv[1] && argv[2] ? argv[2] : "",
+                     argv[1] && argv[2] && argv[3] ? argv[3] : "", status_of(r.status), t[i].status,
+                     r.out, r.err);
+    }
+}
+
 static void statuses(void **state)
 {
     (void)state;
-    static const struct {
-        const char *args[6];
-        int status;
-        const char *out, *err; /* parts that must occur; "" nothing at all */
-    } t[] = {
+    static const struct status_row t[] = {
         {{NULL}, 2, "", "usage: cede VERB"},
         {{"--help"}, 0, "usage: cede VERB", ""},
         {{"-h"}, 0, "usage: cede VERB", ""},
@@ -126,17 +143,27 @@ static void statuses(void **state)
         {{"policy", "probe_us=-1"}, 2, "", "probe_us: '-1'"},
         {{"policy", "probe_us=1.5"}, 2, "", "probe_us: a whole number"},
     };
-    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-        const char *argv[8] = {"cede"};
-        memcpy(argv + 1, t[i].args, sizeof(t[i].args));
-        run_program(&r, NULL, argv);
-        if (status_of(r.status) != t[i].status || !strstr(r.out, t[i].out) ||
-            !strstr(r.err, t[i].err) || (!*t[i].out && *r.out) || (!*t[i].err && *r.err))
-            fail_msg("cede %s %s %s: status %d (%d)\n%s%s", argv[1] ? argv[1] : "",
-                     argv[1] && argv[2] ? argv[2] : "",
-                     argv[1] && argv[2] && argv[3] ? argv[3] : "", status_of(r.status), t[i].status,
-                     r.out, r.err);
-    }
+    check_statuses(t, sizeof(t) / sizeof(t[0]));
+}
+
+static void acct_statuses(void **state)
+{
+    (void)state;
+    static const struct status_row t[] = {
+        {{"acct", "--help"}, 0, "usage: cede acct", ""},
+        {{"acct", "train"}, 2, "", "acct: unexpected argument 'train'"},
+        {{"acct", "-S", "never"}, 2, "", "'never' is no time: YYYY-MM-DD"},
+        {{"acct", "-S", "now", "-E", "now-1day"}, 2, "", "the end is not after the start"},
+        {{"acct", "-u", "no-such-user"}, 2, "", "there is no user 'no-such-user'"},
+        {{"acct", "--class", "best"}, 2, "", "'best' is no class"},
+        {{"acct", "--sum-by", "job"}, 2, "", "none of user, name, class"},
+        {{"acct", "-o", "JobID,,"}, 2, "", "there is no field ''"},
+        {{"acct", "-o", "Cost"}, 2, "", "there is no field 'Cost'; there are JobID"},
+        {{"acct", "-o", "JobID%0"}, 2, "", "JobID: a width is 1 to"},
+        {{"acct", "-o", "JobID%99999999999"}, 2, "", "JobID: a width is 1 to"},
+        {{"acct", "--sum-by", "user", "-o", "Unit"}, 2, "", "no field 'Unit' of such sums"},
+    };
+    check_statuses(t, sizeof(t) / sizeof(t[0]));
 }
 
 static void output_that_cannot_be_written(void **state)
@@ -535,6 +562,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statuses),
+        cmocka_unit_test(acct_statuses),
         cmocka_unit_test(output_that_cannot_be_written),
         cmocka_unit_test(talk),
         cmocka_unit_test(jobs_of_others),

@@ -13,7 +13,7 @@ import time
 import unittest
 
 CEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
-VERBS = "run set pause resume swap-out swap-in ps top why trace metrics policy profile advise doctor demo".split()
+VERBS = "run set pause resume swap-out swap-in ps top why trace acct metrics policy profile advise doctor demo".split()
 PAGES = {"bench": "cede-bench.1", "load": "cede-load.1", "softgpu": "cede-softgpu.1",
          "daemon": "ceded.8"}
 NO_MATTER = {"--help", "--version", "--epochs",  # of an example, and of a profiler:
@@ -139,6 +139,7 @@ class Words(unittest.TestCase):
             finally:
                 daemon.terminate()
                 daemon.wait()
+            self.check_accounts(env)
         self.assertEqual(told, policy["params"])
         self.assertEqual(policy["policy"], "laxity")
         self.assertEqual(len(ps["jobs"]), 1)
@@ -150,6 +151,22 @@ class Words(unittest.TestCase):
             self.assertEqual(set(policy_object), {"name", "summary"})
         self.assertLessEqual(set(ps), fields_on(json_page, "The object"))
         self.assertLessEqual(set(ps["jobs"][0]), fields_on(json_page, "A job"))
+
+    def check_accounts(self, env):
+        """Of a daemon that has ended: the fields are those of cede-json(5)."""
+        page, acct = read("man", "cede-json.5"), {}
+        for by in ((), ("--sum-by", "class"), ("--sum-by", "none")):
+            done = subprocess.run([CEDE, "acct", "--json", *by], text=True, timeout=60, env=env, check=False,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            if "built without SQLite" in done.stderr:
+                return
+            self.assertEqual(done.returncode, 0, done.stderr)
+            acct |= json.loads(done.stdout)
+        self.assertEqual(set(acct), fields_on(page, "CEDE ACCT"))
+        self.assertEqual(set(acct["jobs"][0]) | {"jobs"}, fields_on(page, "Sums"))
+        self.assertEqual(set(acct["jobs"][0]), set(acct["rows"][0]))
+        self.assertLessEqual(set(acct["sums"][0]), fields_on(page, "Sums"))
+        self.assertEqual(acct["jobs"][0]["gpu_s"], acct["sums"][0]["gpu_s"])
 
     def test_json(self):
         """Each field that `cede ps --json` can print is on cede-json(5), and no other. Which it can

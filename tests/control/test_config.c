@@ -84,6 +84,20 @@ static void reads_every_key(void **state)
     config_free(&c);
 }
 
+static void accounts(void **state)
+{
+    (void)state;
+    static const char text[] = "[daemon]\naccounts = no\naccounts_keep = 400d\n";
+    struct config c;
+    struct error err = {""};
+    assert_int_equal(config_parse("f", "", 0, &c, &err), 0);
+    assert_true(c.accounts);
+    assert_int_equal(c.keep_days, 90);
+    assert_int_equal(config_parse("f", text, sizeof(text) - 1, &c, &err), 0);
+    assert_false(c.accounts);
+    assert_int_equal(c.keep_days, 400);
+}
+
 /* The class of a program of uid 7, which a rule takes, or of another; -1: it is left alone. */
 static int class_of_others(const char *text, bool rule_takes_it)
 {
@@ -152,6 +166,12 @@ static const struct {
     {"[daemon]\nsoft_socket = here\n", 2, {"absolute", ""}},
     {"[daemon]\nswap = on\n", 2, {"'on'", "auto, manual, off"}},
     {"[daemon]\nswap_start = 2h\n", 2, {"'2h'", "90s"}},
+    {"[daemon]\naccounts = on\n", 2, {"'on'", "no, yes"}},
+    {"[daemon]\naccounts_keep = 90\n", 2, {"'90'", "90d"}},
+    {"[daemon]\naccounts_keep = 0d\n", 2, {"'0d'", "from 1d to 3650d"}},
+    {"[daemon]\naccounts_keep = 3651d\n", 2, {"'3651d'", "90d"}},
+    {"[daemon]\naccounts_keep = 00000000000000000001d\n", 2, {"0001d'", "90d"}},
+    {"[daemon]\naccounts_keep = d\n", 2, {"'d'", "90d"}},
     {"[daemon]\nmemory_reserve = 2X\n", 2, {"'2X'", "500M"}},
     {"[daemon]\nmemory_reserve = -1\n", 2, {"'-1'", "500M"}},
     {"[daemon]\nmemory_reserve = 99999T\n", 2, {"99999T", "500M"}},
@@ -299,6 +319,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_key),
+        cmocka_unit_test(accounts),
         cmocka_unit_test(others_is_a_last_rule),
         cmocka_unit_test(empty_gives_the_defaults),
         cmocka_unit_test(tells_mistakes_with_their_line),

@@ -312,9 +312,11 @@ static void requests_that_ended(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deadlines), cmocka_unit_test(wanted),
-        cmocka_unit_test(stopped_programs_are_not_late), cmocka_unit_test(pid_of_another),
-        cmocka_unit_test(pages_of_users), cmocka_unit_test(requests_that_ended)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines),
+                                       cmocka_unit_test(wanted),
+                                       cmocka_unit_test(stopped_programs_are_not_late),
+                                       cmocka_unit_test(pid_of_another),
+                                       cmocka_unit_test(pages_of_users),
+                                       cmocka_unit_test(requests_that_ended)};
     return cmocka_run_group_tests_name("hints", tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@ struct result result;
 static pid_t gpu;
 static const char *driver_name = "soft";
 static char home[80], device[256];
+static bool accounts;
 
 void nap_ms(unsigned ms)
 {
@@ -124,6 +125,7 @@ int e2e_begin(void **state)
     setenv("CEDE_SOFT_SOCKET", path, 1);
     set_cede_home(harness_dir());
     set_device(driver_name);
+    set_accounts(false);
     configure(20, "");
     if (strcmp(driver_name, "soft") != 0) {
         test_driver(); /* before there are programs: it then knows which contexts came later */
@@ -179,6 +181,11 @@ const char *pid_text(pid_t pid)
 
 /* ---- the daemon ---- */
 
+void set_accounts(bool kept)
+{
+    accounts = kept;
+}
+
 void configure(unsigned rotation_ms, const char *more)
 {
     char path[96];
@@ -186,8 +193,11 @@ void configure(unsigned rotation_ms, const char *more)
     FILE *f = fopen(path, "we");
     assert_non_null(f);
     const bool starts = strncmp(more, "swap_start", 10) == 0; /* else nobody waits for them */
-    fprintf(f, "[daemon]\ndevice = %s\n%s\n[policy]\nrotation_us = %u\nprobe_us = 5000\n%s\n",
-            device, starts ? more : "swap_start = 0", rotation_ms * 1000, starts ? "" : more);
+    fprintf(f,
+            "[daemon]\ndevice = %s\naccounts = %s\n%s\n[policy]\nrotation_us = %u\nprobe_us = "
+            "5000\n%s\n",
+            device, accounts ? "yes" : "no", starts ? more : "swap_start = 0", rotation_ms * 1000,
+            starts ? "" : more);
     assert_int_equal(fclose(f), 0);
 }
 

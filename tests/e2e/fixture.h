@@ -53,6 +53,8 @@ const char *cede_home(void);
 void set_cede_home(const char *dir);
 /* What configure() writes from now on; soft at the beginning of each test. */
 void set_device(const char *list);
+/* What configure() writes from now on; no at the beginning of each test. */
+void set_accounts(bool kept);
 /* A pid as an argument; four may be in use at once. */
 const char *pid_text(pid_t pid);
 

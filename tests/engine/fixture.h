@@ -30,6 +30,8 @@ struct fixture {
     rule_fn rule; /* instead of the one that takes a pid */
     bool once;
     const char *experience;
+    void (*job_changed)(void *arg, uint32_t job, const struct job_view *v, bool ends);
+    void *job_arg;
     unsigned n;
 };
 
@@ -54,7 +56,9 @@ HELPER void start(struct fixture *f, const char *policy, pid_t *rule_pid)
                                                   : NULL,
                                .rule_arg = rule_pid,
                                .once = f->once,
-                               .experience = f->experience};
+                               .experience = f->experience,
+                               .job_changed = f->job_changed,
+                               .job_arg = f->job_arg};
     params_default(&o.params);
     f->d.clock = &f->now;
     if (journal_open(f->dir, 0, &f->j, &err) < 0)

@@ -94,7 +94,8 @@ static void test_alone(void **state)
     unsigned asked = f->d.usage_calls;
     ticks(f, 60000);
     struct job_view v = seen(f, job);
-    assert_in_range(f->d.usage_calls - asked, 11, 13);
+    /* Every second for ten, then every five. */
+    assert_in_range(f->d.usage_calls - asked, 19, 21);
     assert_int_equal(f->d.activity_calls, 0);
     assert_in_range(MS(v.sampled_ns[0]), 13500, 15100);
     assert_in_range(MS(v.counts.on[0].ran_ns), 59000, 60200);
@@ -131,6 +132,52 @@ static void test_looked_at(void **state)
     assert_int_equal(f->d.activity_calls, 0);
 }
 
+struct ended {
+    struct job_view v;
+    unsigned begun, ended;
+};
+
+static void on_job(void *arg, uint32_t job, const struct job_view *v, bool ends)
+{
+    struct ended *x = arg;
+    x->begun += !ends;
+    x->ended += ends;
+    x->v = *v;
+}
+
+/* After the last sample it is taken to go on as before, as long as it could run. */
+static void test_ended(void **state)
+{
+    struct fixture *f = *state;
+    struct ended x = {.begun = 0};
+    pid_t p;
+    f->d.has_usage = true;
+    f->job_changed = on_job;
+    f->job_arg = &x;
+    uint32_t job = one_job(f, CLASS_BATCH, &p);
+    on(f, p)->busy = 0.5;
+    assert_int_equal(x.begun, 1);
+    const uint64_t number = x.v.number;
+    ticks(f, 2700);
+    assert_in_range(MS(seen(f, job).sampled_ns[0]), 900, 1100);
+    end(f, p);
+    ticks(f, 100);
+    assert_int_equal(x.begun, 1);
+    assert_int_equal(x.ended, 1);
+    assert_int_equal(x.v.number, number);
+    assert_in_range(MS(x.v.sampled_ns[0]), 1250, 1400);
+    assert_true(x.v.sampled_ns[0] <= x.v.counts.on[0].ran_ns);
+
+    /* One that ends before its first sample: nothing is known of it. */
+    mock_context(&f->d, p = child(f), 0, 0);
+    add(f, p, CLASS_BATCH);
+    tick(f);
+    end(f, p);
+    ticks(f, 100);
+    assert_int_equal(x.ended, 2);
+    assert_int_equal(x.v.sampled_ns[0], 0);
+}
+
 static void test_where(void **state)
 {
     struct fixture *f = *state;
@@ -154,7 +201,7 @@ static void test_where(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(test_turns), T(test_exact), T(test_alone),
-                                       T(test_looked_at), T(test_where)};
+    const struct CMUnitTest tests[] = {T(test_turns),     T(test_exact), T(test_alone),
+                                       T(test_looked_at), T(test_ended), T(test_where)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 
 #define USAGE_NS          NSEC_PER_SEC
 #define USAGE_COUNT_NS    (5 * NSEC_PER_SEC)  /* between calls for nothing but the count */
+#define YOUNG_NS          (10 * NSEC_PER_SEC) /* such a job may end before that */
 #define COUNT_MAX_NS      (10 * NSEC_PER_SEC) /* what is older than that samples do not show */
 #define USAGE_WATCHED_NS  (10 * NSEC_PER_SEC) /* how long somebody who looked counts as looking */
 #define IDLE_WINDOWS      3                   /* windows without work before a job counts as idle */
@@ -138,6 +139,21 @@ static void count_samples(struct demand *x, struct model *m)
                     (uint64_t)(on->busy * (double)min_u64(left, m->now - j->added_ns));
         }
         x->used_ns[d] += (uint64_t)(fmin(busy, 1) * (double)window);
+    }
+}
+
+void demand_ended(const struct demand *x, struct model *m, uint32_t job)
+{
+    struct job *j = &m->jobs[job];
+    for (unsigned d = 0; d < m->ngpus; d++) {
+        struct job_demand *on = &j->on[d];
+        const struct gpu_counts *c = &j->counts.on[d];
+        uint64_t left = min_u64(m->now - x->counted_ns, m->now - j->added_ns);
+        uint64_t ran = c->ran_ns + (c->runs ? m->now - c->since : 0);
+        uint64_t had = on->exact_ns + on->sampled_ns;
+        left -= min_u64(x->exact_ns[d], left);
+        if (on->busy > 0 && ran > had)
+            on->sampled_ns += min_u64((uint64_t)(on->busy * (double)left), ran - had);
     }
 }
 
@@ -374,11 +390,14 @@ static uint64_t usage_due(const struct demand *x, const struct model *m, bool tu
         gaps |= m->driver->ops->activity && sched_may_throttle(m->sched, d);
     if (gaps)
         return x->usage_at + (GAPS_NS - USAGE_NS);
+    uint64_t due = TIME_NEVER;
     for_each_job (m, j) {
+        if (j->ngroups && m->now - j->added_ns < YOUNG_NS)
+            return x->usage_at;
         if (j->ngroups)
-            return x->usage_at + (USAGE_COUNT_NS - USAGE_NS);
+            due = x->usage_at + (USAGE_COUNT_NS - USAGE_NS);
     }
-    return TIME_NEVER;
+    return due;
 }
 
 uint64_t demand_due(struct demand *x, struct model *m, bool turns)

@@ -33,6 +33,8 @@ void demand_resumed(const struct demand *x, struct model *m, uint32_t job);
 /* Whether usage() was not asked just now; asks. */
 bool demand_stale(const struct demand *x, const struct model *m);
 void demand_refresh(struct demand *x, struct model *m);
+/* A job ends: what it had since usage() was last asked is taken to be as before. */
+void demand_ended(const struct demand *x, struct model *m, uint32_t job);
 /* Somebody looks: busy and memory_bytes of jobs are kept up to date for some seconds. */
 void demand_watch(struct demand *x, const struct model *m);
 

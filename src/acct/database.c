@@ -1,0 +1,436 @@
+/* See database.h. */
+#include "acct/database.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <string.h>
+#include <time.h>
+
+#define BUSY_MS    5000                /* another ceded's keeper that writes its last rows */
+#define HEAP_MAX   (256 * 1024 * 1024) /* what a query sorts is in memory */
+#define FREE_PAGES "2000"              /* given back to the file system at a time */
+
+struct acct_db {
+    sqlite3 *sql;
+    sqlite3_stmt *put;
+};
+
+#define X(id, name) name " INTEGER NOT NULL, "
+/* From version i to i + 1. What is here is on people's disks: never change it, add to it. */
+static const char *const migrations[ACCT_VERSION] = {
+    "CREATE TABLE row("
+    "boot INTEGER NOT NULL, number INTEGER NOT NULL, start_ticks INTEGER NOT NULL, "
+    "session INTEGER NOT NULL, piece INTEGER NOT NULL, begin_s INTEGER NOT NULL, "
+    "end_s INTEGER NOT NULL, ended INTEGER NOT NULL, uid INTEGER NOT NULL, "
+    "class INTEGER NOT NULL, gpus INTEGER NOT NULL, " ACCT_SUMS(
+        X) "name TEXT NOT NULL, account TEXT NOT NULL, unit TEXT NOT NULL, container TEXT NOT "
+           "NULL, "
+           "pod TEXT NOT NULL, slurm_job INTEGER NOT NULL, "
+           "PRIMARY KEY(boot, number, start_ticks, session, piece)) STRICT, WITHOUT ROWID;"
+           "CREATE INDEX row_by_end ON row(end_s);",
+    "CREATE TABLE lost(session INTEGER PRIMARY KEY, rows INTEGER NOT NULL) STRICT;",
+};
+#undef X
+
+/* In this order everywhere below. */
+#define X(id, name) name ", "
+#define NUMBERS                                                                                    \
+    "boot, number, start_ticks, session, piece, begin_s, end_s, ended, uid, class, gpus, "         \
+    "slurm_job, " ACCT_SUMS(X)
+#define TEXTS "name, account, unit, container, pod"
+static const char put_text[] = "INSERT OR REPLACE INTO row(" NUMBERS TEXTS ") VALUES("
+#undef X
+#define X(id, name) "?,"
+                               "?,?,?,?,?,?,?,?,?,?,?,?," ACCT_SUMS(X) "?,?,?,?,?)";
+#undef X
+#define FIXED_NUMBERS 12
+
+static int db_code(int rc)
+{
+    switch (rc & 0xff) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return -EUCLEAN;
+    case SQLITE_FULL:
+        return -ENOSPC;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return -EBUSY;
+    case SQLITE_NOMEM:
+        return -ENOMEM;
+    case SQLITE_CANTOPEN:
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+        return -EACCES;
+    default:
+        return -EIO;
+    }
+}
+
+static int db_error(const struct acct_db *db, int rc, const char *what, struct error *err)
+{
+    return error_set(err, db_code(rc), "cannot %s the accounts: %s", what, sqlite3_errmsg(db->sql));
+}
+
+static int db_run(struct acct_db *db, const char *sql)
+{
+    return sqlite3_exec(db->sql, sql, NULL, NULL, NULL);
+}
+
+/* The first column of the first row. */
+static int db_ask(struct acct_db *db, const char *sql, char *out, size_t size)
+{
+    sqlite3_stmt *s = NULL;
+    int rc = sqlite3_prepare_v2(db->sql, sql, -1, &s, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(s);
+    const char *text = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    snprintf(out, size, "%s", text ? text : "");
+    sqlite3_finalize(s);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int db_version(struct acct_db *db, int *out)
+{
+    char text[16];
+    int rc = db_ask(db, "PRAGMA user_version", text, sizeof(text));
+    *out = atoi(text);
+    return rc;
+}
+
+/* Each step with its version in one transaction, so that a kill leaves one or the other. */
+static int migrate(struct acct_db *db, int version)
+{
+    int is = 0, rc = db_run(db, "BEGIN IMMEDIATE");
+    if (rc == SQLITE_OK)
+        rc = db_version(db, &is);
+    for (; rc == SQLITE_OK && is < version; is++) {
+        char text[48];
+        rc = db_run(db, migrations[is]);
+        snprintf(text, sizeof(text), "PRAGMA user_version = %d", is + 1);
+        if (rc == SQLITE_OK)
+            rc = db_run(db, text);
+    }
+    if (rc == SQLITE_OK)
+        return db_run(db, "COMMIT");
+    (void)db_run(db, "ROLLBACK");
+    return rc;
+}
+
+static int open_file(const char *dir, int flags, struct acct_db **out, struct error *err)
+{
+    char path[256];
+    struct acct_db *db = calloc(1, sizeof(*db));
+    *out = NULL;
+    if (!db)
+        return error_set(err, -ENOMEM, "no memory for accounts");
+    if ((size_t)snprintf(path, sizeof(path), "%s/" ACCT_FILE, dir) >= sizeof(path)) {
+        free(db);
+        return error_set(err, -ENAMETOOLONG, "the path of the accounts in %.64s... is too long",
+                         dir);
+    }
+    sqlite3_hard_heap_limit64(HEAP_MAX);
+    int rc = sqlite3_open_v2(path, &db->sql, flags | SQLITE_OPEN_NOFOLLOW, NULL);
+    if (rc != SQLITE_OK) {
+        int r = error_set(err, access(path, F_OK) < 0 ? -ENOENT : db_code(rc), "cannot open %s: %s",
+                          path, sqlite3_errstr(rc));
+        acct_db_close(db);
+        return r;
+    }
+    sqlite3_busy_timeout(db->sql, BUSY_MS);
+    *out = db;
+    return 0;
+}
+
+/* The log before the file: a log that is alone is of no use, but one of another file is worse. */
+static int set_aside(const char *dir, struct error *note, struct error *err)
+{
+    static const char *const parts[] = {"-wal", "-shm", ""};
+    char from[300], to[400], when[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    strftime(when, sizeof(when), "%Y%m%dT%H%M%SZ", gmtime_r(&now, &tm));
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+        snprintf(from, sizeof(from), "%s/" ACCT_FILE "%s", dir, parts[i]);
+        snprintf(to, sizeof(to), "%s/" ACCT_FILE ".damaged-%s%s", dir, when, parts[i]);
+        if (rename(from, to) < 0 && errno != ENOENT)
+            return error_set(err, -errno, "cannot set the damaged %s aside: %s", from,
+                             strerror(errno));
+    }
+    error_set(note, 0, "the accounts are damaged: they are set aside as %s, and new ones begin",
+              to);
+    return 0;
+}
+
+static int begin_writing(struct acct_db *db, int version, struct error *err)
+{
+    char text[256];
+    int is = 0;
+    /* Before there is a table; and the log, which a kill or a full disk does no harm to. */
+    int rc = db_run(db, "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;"
+                        "PRAGMA synchronous = NORMAL");
+    if (rc == SQLITE_OK)
+        rc = db_version(db, &is);
+    if (rc == SQLITE_OK && is > version)
+        return error_set(err, -EPROTO,
+                         "the accounts are of a newer cede (version %d, this one knows %d)", is,
+                         version);
+    if (rc == SQLITE_OK)
+        rc = db_ask(db, "PRAGMA quick_check(1)", text, sizeof(text));
+    if (rc == SQLITE_OK && strcmp(text, "ok") != 0)
+        return error_set(err, -EUCLEAN, "the accounts are damaged: %.200s", text);
+    if (rc == SQLITE_OK)
+        rc = migrate(db, version);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_prepare_v3(db->sql, put_text, -1, SQLITE_PREPARE_PERSISTENT, &db->put, NULL);
+    /* Tables that are not ours: another program's, or half of ours. */
+    if (rc == SQLITE_ERROR)
+        rc = SQLITE_CORRUPT;
+    return rc == SQLITE_OK ? 0 : db_error(db, rc, "open", err);
+}
+
+bool acct_db_built(void)
+{
+    return true;
+}
+
+int acct_db_open(const char *dir, int version, struct acct_db **out, struct error *note,
+                 struct error *err)
+{
+    int r = -EUCLEAN;
+    note->text[0] = '\0';
+    for (int i = 0; i < 2 && r == -EUCLEAN; i++) {
+        if (i > 0 && (r = set_aside(dir, note, err)) < 0)
+            return r;
+        r = open_file(dir, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, out, err);
+        if (r == 0)
+            r = begin_writing(*out, version, err);
+        if (r < 0) {
+            acct_db_close(*out);
+            *out = NULL;
+        }
+    }
+    return r;
+}
+
+int acct_db_open_readonly(const char *dir, struct acct_db **out, struct error *err)
+{
+    int r = open_file(dir, SQLITE_OPEN_READONLY, out, err);
+    return r == -ENOENT ? error_set(err, r, "there are no accounts in %s yet", dir) : r;
+}
+
+void acct_db_close(struct acct_db *db)
+{
+    if (!db)
+        return;
+    sqlite3_finalize(db->put);
+    sqlite3_close(db->sql);
+    free(db);
+}
+
+static int db_put_row(struct acct_db *db, const struct acct_row *r)
+{
+    const uint64_t fixed[FIXED_NUMBERS] = {(uint64_t)r->boot,
+                                           r->number,
+                                           r->start_ticks,
+                                           (uint64_t)r->session,
+                                           r->piece,
+                                           (uint64_t)r->begin_s,
+                                           (uint64_t)r->end_s,
+                                           r->ended,
+                                           r->uid,
+                                           r->class,
+                                           r->gpus,
+                                           r->workload.slurm_job};
+    const char *const texts[] = {r->name, r->account, r->workload.unit, r->workload.container,
+                                 r->workload.pod};
+    int at = 0;
+    for (size_t i = 0; i < FIXED_NUMBERS; i++)
+        sqlite3_bind_int64(db->put, ++at, (sqlite3_int64)fixed[i]);
+    for (size_t i = 0; i < ACCT_SUMS_COUNT; i++)
+        sqlite3_bind_int64(db->put, ++at, (sqlite3_int64)r->sums[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        sqlite3_bind_text(db->put, ++at, texts[i], -1, SQLITE_STATIC);
+    (void)sqlite3_step(db->put);
+    return sqlite3_reset(db->put);
+}
+
+int acct_db_put(struct acct_db *db, const struct acct_row *v, size_t n, struct error *err)
+{
+    int rc = db_run(db, "BEGIN IMMEDIATE");
+    for (size_t i = 0; i < n && rc == SQLITE_OK; i++)
+        rc = db_put_row(db, &v[i]);
+    if (rc == SQLITE_OK)
+        rc = db_run(db, "COMMIT");
+    if (rc == SQLITE_OK)
+        return 0;
+    int r = db_error(db, rc, "write", err);
+    (void)db_run(db, "ROLLBACK");
+    return r;
+}
+
+int acct_db_dropped(struct acct_db *db, int64_t session, uint64_t rows, struct error *err)
+{
+    char text[128];
+    snprintf(text, sizeof(text), "INSERT OR REPLACE INTO lost VALUES(%lld, %lld)",
+             (long long)session, (long long)rows);
+    int rc = db_run(db, text);
+    return rc == SQLITE_OK ? 0 : db_error(db, rc, "write", err);
+}
+
+int acct_db_prune(struct acct_db *db, int64_t before_s, struct error *err)
+{
+    char text[128];
+    snprintf(text, sizeof(text),
+             "DELETE FROM row WHERE end_s < %lld; PRAGMA incremental_vacuum(" FREE_PAGES ")",
+             (long long)before_s);
+    int rc = db_run(db, text);
+    return rc == SQLITE_OK ? 0 : db_error(db, rc, "shorten", err);
+}
+
+/* ---- asking ---- */
+
+static void column_text(sqlite3_stmt *s, int column, char *out, size_t size)
+{
+    const char *text = (const char *)sqlite3_column_text(s, column);
+    snprintf(out, size, "%s", text ? text : "");
+}
+
+static void accounts_row(sqlite3_stmt *s, struct acct_row *r)
+{
+    int at = 0;
+    const struct {
+        char *text;
+        size_t size;
+    } texts[] = {{r->name, sizeof(r->name)},
+                 {r->account, sizeof(r->account)},
+                 {r->workload.unit, sizeof(r->workload.unit)},
+                 {r->workload.container, sizeof(r->workload.container)},
+                 {r->workload.pod, sizeof(r->workload.pod)}};
+    *r = (struct acct_row){.jobs = 1, .rows = 1};
+    r->boot = sqlite3_column_int64(s, at++);
+    r->number = (uint64_t)sqlite3_column_int64(s, at++);
+    r->start_ticks = (uint64_t)sqlite3_column_int64(s, at++);
+    r->session = sqlite3_column_int64(s, at++);
+    r->piece = (uint64_t)sqlite3_column_int64(s, at++);
+    r->begin_s = sqlite3_column_int64(s, at++);
+    r->end_s = sqlite3_column_int64(s, at++);
+    r->ended = (uint32_t)sqlite3_column_int64(s, at++);
+    r->uid = (uint32_t)sqlite3_column_int64(s, at++);
+    r->class = (uint32_t)sqlite3_column_int64(s, at++);
+    r->gpus = (uint32_t)sqlite3_column_int64(s, at++);
+    r->workload.slurm_job = (uint64_t)sqlite3_column_int64(s, at++);
+    for (size_t i = 0; i < ACCT_SUMS_COUNT; i++)
+        r->sums[i] = (uint64_t)sqlite3_column_int64(s, at++);
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        column_text(s, at++, texts[i].text, texts[i].size);
+}
+
+static bool same_job(const struct acct_row *a, const struct acct_row *b)
+{
+    return a->boot == b->boot && a->number == b->number && a->start_ticks == b->start_ticks;
+}
+
+static bool same_key(enum acct_by by, const struct acct_row *a, const struct acct_row *b)
+{
+    switch (by) {
+    case ACCT_BY_JOB:
+        return same_job(a, b);
+    case ACCT_BY_USER:
+        return a->uid == b->uid;
+    case ACCT_BY_NAME:
+        return strcmp(a->name, b->name) == 0;
+    case ACCT_BY_CLASS:
+        return a->class == b->class;
+    case ACCT_BY_UNIT:
+        return strcmp(a->workload.unit, b->workload.unit) == 0;
+    case ACCT_BY_POD:
+        return strcmp(a->workload.pod, b->workload.pod) == 0;
+    default:
+        return false;
+    }
+}
+
+/* `sum` is followed by `r`, whose words are the job's if it is later. */
+static void row_add(struct acct_row *sum, const struct acct_row *r)
+{
+    struct acct_row was = *sum;
+    const bool later = r->end_s >= was.end_s;
+    *sum = later ? *r : was;
+    for (size_t i = 0; i < ACCT_SUMS_COUNT; i++)
+        sum->sums[i] = was.sums[i] + r->sums[i];
+    sum->begin_s = r->begin_s < was.begin_s ? r->begin_s : was.begin_s;
+    sum->ended = was.ended | r->ended;
+    sum->gpus = was.gpus > r->gpus ? was.gpus : r->gpus;
+    sum->rows = was.rows + 1;
+    sum->jobs = was.jobs + !same_job(&was, r);
+    sum->boot = r->boot; /* of the last that was counted */
+    sum->number = r->number;
+    sum->start_ticks = r->start_ticks;
+}
+
+static const char *const by_columns[ACCT_BY_COUNT] = {[ACCT_BY_USER] = "uid, ",
+                                                      [ACCT_BY_NAME] = "name, ",
+                                                      [ACCT_BY_CLASS] = "class, ",
+                                                      [ACCT_BY_UNIT] = "unit, ",
+                                                      [ACCT_BY_POD] = "pod, "};
+
+static int query_prepare(struct acct_db *db, const struct acct_query *q, uint32_t only,
+                         sqlite3_stmt **out)
+{
+    char text[1024];
+    if (q->by >= ACCT_BY_COUNT)
+        return SQLITE_MISUSE;
+#define X(id, name) name ", "
+    snprintf(text, sizeof(text),
+             "SELECT " NUMBERS TEXTS " FROM row WHERE begin_s < ?1 AND (end_s > ?2 OR begin_s >= "
+             "?2) AND (?3 < 0 OR uid = ?3) AND (?4 < 0 OR uid = ?4) AND (?5 = %d OR class = ?5) "
+             "AND (?6 = '' OR name = ?6) ORDER BY %sboot, number, start_ticks, session, piece",
+             CLASS_COUNT, by_columns[q->by] ? by_columns[q->by] : "");
+#undef X
+    int rc = sqlite3_prepare_v2(db->sql, text, -1, out, NULL);
+    if (rc != SQLITE_OK)
+        return rc;
+    sqlite3_bind_int64(*out, 1, q->end_s);
+    sqlite3_bind_int64(*out, 2, q->start_s);
+    sqlite3_bind_int64(*out, 3, q->uid == ACCT_ANYBODY ? -1 : (sqlite3_int64)q->uid);
+    sqlite3_bind_int64(*out, 4, only == ACCT_ANYBODY ? -1 : (sqlite3_int64)only);
+    sqlite3_bind_int64(*out, 5, q->class);
+    return sqlite3_bind_text(*out, 6, q->name, (int)strnlen(q->name, sizeof(q->name)),
+                             SQLITE_TRANSIENT);
+}
+
+int acct_db_query(struct acct_db *db, const struct acct_query *q, uint32_t only,
+                  int (*emit)(void *arg, const struct acct_row *row), void *arg, uint64_t *dropped,
+                  struct error *err)
+{
+    struct acct_row sum = {.rows = 0}, r;
+    sqlite3_stmt *s = NULL;
+    char text[32];
+    int stop = 0, rc = db_ask(db, "PRAGMA user_version", text, sizeof(text));
+    if (rc == SQLITE_OK && atoi(text) != ACCT_VERSION)
+        return error_set(err, -EPROTO, "the accounts are of another version of cede: %s", text);
+    if (rc == SQLITE_OK)
+        rc = query_prepare(db, q, only, &s);
+    while (rc == SQLITE_OK && !stop && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+        rc = SQLITE_OK;
+        accounts_row(s, &r);
+        if (sum.rows && same_key((enum acct_by)q->by, &sum, &r)) {
+            row_add(&sum, &r);
+            continue;
+        }
+        if (sum.rows)
+            stop = emit(arg, &sum);
+        sum = r;
+    }
+    if (rc == SQLITE_DONE && sum.rows)
+        stop = emit(arg, &sum);
+    rc = rc == SQLITE_DONE ? SQLITE_OK : rc;
+    int r2 = rc == SQLITE_OK ? stop : db_error(db, rc, "read", err);
+    sqlite3_finalize(s);
+    if (r2 == 0) {
+        (void)db_ask(db, "SELECT total(rows) FROM lost", text, sizeof(text));
+        *dropped = (uint64_t)atof(text);
+    }
+    return r2;
+}

@@ -1,0 +1,506 @@
+/* See feed.h. */
+#include "acct/feed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "acct/database.h"
+#include "acct/keeper.h"
+#include "control/server.h"
+#include "lib/log.h"
+#include "lib/paths.h"
+#include "recovery/swapper.h"
+
+#define LOOK_NS        (60 * NSEC_PER_SEC)  /* between two looks at jobs that live */
+#define LATER_NS       NSEC_PER_SEC         /* while earlier rows are not yet written */
+#define LOOK_JOBS      64U                  /* in one tick, so that it stays short; */
+#define STEP_NS        (10 * NSEC_PER_MSEC) /* and then the next */
+#define HOUR_S         3600
+#define QUEUE_MAX      8192U /* rows: two of each job */
+#define QUEUE_MIN      64U
+#define BACKOFF_MIN_NS NSEC_PER_SEC
+#define BACKOFF_MAX_NS (300 * NSEC_PER_SEC)
+#define LAST_MS        500 /* for the last rows */
+
+_Static_assert(ACCT_NAME_MAX == JOB_NAME_MAX, "");
+
+/* Of a job that lives. */
+struct acct_job {
+    uint64_t number, piece;
+    int64_t begin_s; /* of this row */
+    uint32_t class;
+    uint32_t gpus;
+    uint64_t base[ACCT_SUMS_COUNT]; /* what it had when the row began */
+    struct hints_sums closed;       /* of programs that report no more */
+    struct workload workload;
+};
+
+struct acct {
+    char state[160], socket[128];
+    struct acct_settings settings;
+    int64_t boot;
+    struct acct_job *jobs[JOURNAL_JOBS]; /* by slot */
+    uint32_t njobs;
+    uint64_t look_at;
+    uint32_t cursor; /* of a look that is not at its end */
+    struct hints *hints;
+
+    /* The first `sent` of n are with the keeper. A ring, of cap messages. */
+    struct acct_message *queue;
+    size_t cap, head, n, sent;
+    uint64_t seq, told_dropped;
+
+    uv_loop_t *loop;
+    uv_poll_t *poll; /* of the link */
+    int link, listen;
+    pid_t keeper; /* 0: none */
+    bool off;     /* no other is started */
+    uint64_t started_ns, start_at, backoff_ns;
+};
+
+/* ---- the queue ---- */
+
+static struct acct_message *queue_at(const struct acct *a, size_t i)
+{
+    return &a->queue[(a->head + i) % a->cap];
+}
+
+static bool queue_grow(struct acct *a)
+{
+    size_t cap = a->cap ? a->cap * 2 : QUEUE_MIN;
+    struct acct_message *v = cap <= QUEUE_MAX ? calloc(cap, sizeof(*v)) : NULL;
+    for (size_t i = 0; v && i < a->n; i++)
+        v[i] = *queue_at(a, i);
+    if (!v)
+        return false;
+    free(a->queue);
+    a->queue = v;
+    a->cap = cap;
+    a->head = 0;
+    return true;
+}
+
+static void queue_put(struct acct *a, const struct acct_row *row)
+{
+    if (a->n == a->cap && !queue_grow(a)) {
+        if (!a->settings.dropped++)
+            log_say(LOG_WARNING, "rows of accounts are not written and there is no room for more: "
+                                 "from now on they are only counted");
+        return;
+    }
+    *queue_at(a, a->n++) = (struct acct_message){.kind = ACCT_ROW, .seq = ++a->seq, .row = *row};
+}
+
+static void queue_send(struct acct *a)
+{
+    while (a->link >= 0 && a->sent < a->n) {
+        const struct acct_message *m = queue_at(a, a->sent);
+        ssize_t n = send(a->link, m, sizeof(*m), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n != (ssize_t)sizeof(*m))
+            return; /* no room: it answers for those before; or it has died */
+        a->sent++;
+    }
+}
+
+static void queue_written(struct acct *a, uint64_t seq)
+{
+    while (a->sent && queue_at(a, 0)->seq <= seq) {
+        a->head = (a->head + 1) % a->cap;
+        a->n--;
+        a->sent--;
+    }
+}
+
+/* ---- the keeper ---- */
+
+static void free_poll(uv_handle_t *h)
+{
+    free(h);
+}
+
+static void keeper_unlink(struct acct *a)
+{
+    if (a->poll)
+        uv_close((uv_handle_t *)a->poll, free_poll);
+    a->poll = NULL;
+    close_p(&a->link);
+    a->link = -1;
+    a->sent = 0;
+}
+
+static bool take_answers(struct acct *a)
+{
+    uint64_t seq;
+    ssize_t n;
+    while ((n = recv(a->link, &seq, sizeof(seq), MSG_DONTWAIT)) == (ssize_t)sizeof(seq) ||
+           (n < 0 && errno == ECONNRESET)) { /* said once, before the last answers */
+        if (n > 0)
+            queue_written(a, seq);
+    }
+    return n < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+static void on_answer(uv_poll_t *p, int status, int events)
+{
+    struct acct *a = p->data;
+    if (!take_answers(a))
+        uv_poll_stop(p); /* it has ended, which SIGCHLD says */
+    queue_send(a);
+}
+
+static void send_settings(struct acct *a)
+{
+    const struct acct_message m = {.kind = ACCT_SETTINGS, .settings = a->settings};
+    if (a->link >= 0 && send(a->link, &m, sizeof(m), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+        a->told_dropped = a->settings.dropped;
+}
+
+_Noreturn static void exec_keeper(const struct acct *a, int link)
+{
+    standby_fork();
+    /* Not through each other's number. */
+    int l = fcntl(link, F_DUPFD, ACCT_LISTEN_FD + 1);
+    int s = fcntl(a->listen, F_DUPFD, ACCT_LISTEN_FD + 1);
+    if (dup2(l, ACCT_LINK_FD) < 0 || dup2(s, ACCT_LISTEN_FD) < 0)
+        _exit(127);
+    close_range(ACCT_LISTEN_FD + 1, ~0U, 0);
+    execl("/proc/self/exe", "cede-acct", a->state, (char *)NULL);
+    _exit(127);
+}
+
+static int keeper_start(struct acct *a, uint64_t now)
+{
+    int fds[2], r;
+    a->started_ns = now;
+    a->backoff_ns = clamp_u64(a->backoff_ns * 2, BACKOFF_MIN_NS, BACKOFF_MAX_NS);
+    a->start_at = now + a->backoff_ns;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+        return -errno;
+    a->poll = calloc(1, sizeof(*a->poll));
+    r = a->poll ? uv_poll_init(a->loop, a->poll, fds[0]) : -ENOMEM;
+    if (r < 0) {
+        free(a->poll);
+        a->poll = NULL;
+        close(fds[0]);
+        close(fds[1]);
+        return r;
+    }
+    a->poll->data = a;
+    a->link = fds[0];
+    pid_t pid = fork();
+    r = pid < 0 ? -errno : 0;
+    if (pid == 0)
+        exec_keeper(a, fds[1]);
+    close(fds[1]);
+    if (r < 0) {
+        keeper_unlink(a);
+        return r;
+    }
+    a->keeper = pid;
+    uv_poll_start(a->poll, UV_READABLE, on_answer);
+    send_settings(a);
+    queue_send(a);
+    return 0;
+}
+
+void acct_reap(struct acct *a, uint64_t now)
+{
+    int status;
+    if (!a->keeper || waitpid(a->keeper, &status, WNOHANG) != a->keeper)
+        return;
+    (void)take_answers(a); /* the last before it died */
+    keeper_unlink(a);
+    a->off = WIFEXITED(status) && WEXITSTATUS(status) == ACCT_EXIT_OFF;
+    if (now - a->started_ns > BACKOFF_MAX_NS)
+        a->backoff_ns = BACKOFF_MIN_NS;
+    a->start_at = now + a->backoff_ns;
+    log_say(LOG_WARNING, "cede-acct (pid %d), which keeps accounts, has ended (%s %d); %s",
+            (int)a->keeper, WIFSIGNALED(status) ? "signal" : "status",
+            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
+            a->off ? "there are none until ceded is reloaded" : "another follows");
+    a->keeper = 0;
+}
+
+/* ---- rows ---- */
+
+static int64_t now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec;
+}
+
+static void totals_of(const struct acct *a, const struct acct_job *x, const struct job_view *v,
+                      uint64_t out[ACCT_SUMS_COUNT])
+{
+    const struct job_counts *c = &v->counts;
+    struct hints_sums h = x->closed;
+    if (a->hints)
+        hints_sum(a->hints, x->number, &h);
+    memset(out, 0, ACCT_SUMS_COUNT * sizeof(*out));
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++) {
+        out[ACCT_GPU_NS] += v->exact_ns[d] + v->sampled_ns[d];
+        out[ACCT_EXACT_NS] += v->exact_ns[d];
+        out[ACCT_ALLOWED_NS] += c->on[d].ran_ns;
+        out[ACCT_WAITED_NS] += c->on[d].waited_ns;
+        out[ACCT_TURNS] += c->on[d].turns;
+        out[ACCT_PREEMPTED] += c->on[d].preempted;
+    }
+    for (int w = 0; w < WHERE_COUNT; w++)
+        out[ACCT_KNOWN_NS] += c->where_ns[w];
+    out[ACCT_QUEUED_NS] = c->where_ns[WHERE_QUEUED];
+    out[ACCT_PAUSED_NS] = c->where_ns[WHERE_PAUSED];
+    out[ACCT_SWAPPED_NS] = c->where_ns[WHERE_SWAPPED];
+    out[ACCT_SWAPS] = c->swaps;
+    out[ACCT_SWAPPED_BYTES] = c->swapped_bytes;
+    out[ACCT_REQUESTS] = h.ended;
+    out[ACCT_DUE] = h.due;
+    out[ACCT_MET] = h.met;
+}
+
+/* Puts the row that it has now into the queue; next: and begins another. */
+static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *v, bool ends,
+                     bool next)
+{
+    struct acct_row r = {.boot = a->boot,
+                         .number = x->number,
+                         .start_ticks = v->job.root.start_ticks,
+                         .session = a->settings.session,
+                         .piece = x->piece,
+                         .begin_s = x->begin_s,
+                         .end_s = now_s(),
+                         .ended = ends,
+                         .uid = v->job.uid,
+                         .class = x->class,
+                         .workload = x->workload};
+    uint64_t totals[ACCT_SUMS_COUNT];
+    if (r.end_s < r.begin_s) /* the clock was set back */
+        r.end_s = r.begin_s;
+    totals_of(a, x, v, totals);
+    /* What a program reports of itself may shrink. */
+    for (size_t i = 0; i < ACCT_SUMS_COUNT; i++)
+        r.sums[i] = totals[i] - min_u64(x->base[i], totals[i]);
+    for (unsigned d = 0; d < DEVICE_GPUS_MAX; d++)
+        r.gpus += v->counts.on[d].ran_ns || v->exact_ns[d] || v->sampled_ns[d];
+    snprintf(r.name, sizeof(r.name), "%s", v->job.name);
+    snprintf(r.account, sizeof(r.account), "%s", v->job.account);
+    queue_put(a, &r);
+    if (!next)
+        return;
+    for (size_t i = 0; i < ACCT_SUMS_COUNT; i++)
+        x->base[i] = max_u64(x->base[i], totals[i]);
+    x->piece++;
+    x->begin_s = now_s();
+    x->class = v->job.class;
+}
+
+static void read_workload(pid_t pid, struct workload *out)
+{
+    char text[8192], *rest = text, *line;
+    *out = (struct workload){.slurm_job = 0};
+    if (proc_read(pid, "cgroup", text, sizeof(text)) < 0)
+        return;
+    /* "4:pids:/path": in version 1 not all hierarchies have all groups. */
+    while ((line = strsep(&rest, "\n"))) {
+        const char *path = strchr(line, '/');
+        struct workload w;
+        if (!path)
+            continue;
+        workload_read(path, &w);
+        if (!out->container[0])
+            memcpy(out->container, w.container, sizeof(w.container));
+        if (!out->pod[0])
+            memcpy(out->pod, w.pod, sizeof(w.pod));
+        if (!out->unit[0])
+            memcpy(out->unit, w.unit, sizeof(w.unit));
+        out->slurm_job = out->slurm_job ? out->slurm_job : w.slurm_job;
+    }
+}
+
+static void job_begins(struct acct *a, uint32_t slot, const struct job_view *v)
+{
+    struct acct_job *x = calloc(1, sizeof(*x));
+    if (!x) {
+        a->settings.dropped++;
+        return;
+    }
+    a->njobs += !a->jobs[slot];
+    free(a->jobs[slot]);
+    a->jobs[slot] = x;
+    x->number = v->number;
+    x->begin_s = now_s();
+    x->class = v->job.class;
+    read_workload(v->job.root.pid, &x->workload);
+}
+
+void acct_job_changed(void *arg, uint32_t job, const struct job_view *v, bool ends)
+{
+    struct acct *a = arg;
+    if (!ends) {
+        job_begins(a, job, v);
+        return;
+    }
+    struct acct_job *x = a->jobs[job];
+    if (!x)
+        return;
+    feed_row(a, x, v, true, false);
+    free(x);
+    a->jobs[job] = NULL;
+    a->njobs--;
+}
+
+/* Rows of `most` jobs that live, from where it was left. Whether those were all. */
+static bool feed_look(struct acct *a, const struct engine *e, uint32_t most)
+{
+    const int64_t hour = now_s() / HOUR_S;
+    struct job_view v;
+    for (; a->cursor < JOURNAL_JOBS && most; a->cursor++) {
+        struct acct_job *x = a->jobs[a->cursor];
+        if (!x || !engine_view(e, a->cursor, &v) || v.number != x->number)
+            continue;
+        feed_row(a, x, &v, false, x->begin_s / HOUR_S != hour || x->class != v.job.class);
+        most--;
+    }
+    const bool all = a->cursor == JOURNAL_JOBS;
+    a->cursor = all ? 0 : a->cursor;
+    return all;
+}
+
+/* When to look at jobs again. */
+static uint64_t feed_look_due(struct acct *a, const struct engine *e, uint64_t now)
+{
+    if (!a->cursor && a->n) /* earlier rows are not yet written */
+        return now + LATER_NS;
+    if (!feed_look(a, e, LOOK_JOBS))
+        return now + STEP_NS;
+    return now + min_u64(LOOK_NS, (uint64_t)(HOUR_S - now_s() % HOUR_S) * NSEC_PER_SEC);
+}
+
+static void page_closed(void *arg, uint64_t job, const struct hints_sums *s)
+{
+    struct acct *a = arg;
+    for (uint32_t i = 0; i < JOURNAL_JOBS; i++) {
+        struct acct_job *x = a->jobs[i];
+        if (!x || x->number != job)
+            continue;
+        x->closed.ended += s->ended;
+        x->closed.due += s->due;
+        x->closed.met += s->met;
+    }
+}
+
+uint64_t acct_tick(struct acct *a, struct engine *e, uint64_t now)
+{
+    uint64_t next = TIME_NEVER;
+    if (a->hints && hints_unassigned(a->hints))
+        hints_assign(a->hints, e, now);
+    if (a->njobs && !a->off) {
+        if (now >= a->look_at)
+            a->look_at = feed_look_due(a, e, now);
+        next = a->look_at;
+    }
+    if (!a->keeper && !a->off) {
+        int r = now >= a->start_at ? keeper_start(a, now) : 0;
+        if (r < 0)
+            log_say(LOG_WARNING, "cannot start cede-acct, which keeps accounts: %s", strerror(-r));
+        next = a->keeper ? next : min_u64(next, a->start_at);
+    }
+    queue_send(a);
+    if (a->settings.dropped != a->told_dropped && a->link >= 0)
+        send_settings(a);
+    return next;
+}
+
+/* ---- beginning and end ---- */
+
+struct acct *acct_new(uv_loop_t *loop, const char *dir, const char *state, gid_t admin_gid,
+                      uint32_t keep_days, struct error *err)
+{
+    char boot[37];
+    struct timespec t;
+    if (!acct_db_built()) {
+        error_set(err, -ENOSYS, "this cede was built without SQLite");
+        return NULL;
+    }
+    if (cede_dir_make(state, err) < 0)
+        return NULL;
+    struct acct *a = calloc(1, sizeof(*a));
+    if (!a || proc_boot_id(boot) < 0) {
+        free(a);
+        error_set(err, -ENOMEM, "no memory, or no /proc");
+        return NULL;
+    }
+    clock_gettime(CLOCK_REALTIME, &t);
+    snprintf(a->state, sizeof(a->state), "%s", state);
+    snprintf(a->socket, sizeof(a->socket), "%s/" ACCT_SOCKET, dir);
+    boot[8] = '\0'; /* 32 bits are enough to tell the boots of one machine apart */
+    a->boot = (int64_t)strtoll(boot, NULL, 16);
+    a->settings = (struct acct_settings){.admin_gid = admin_gid,
+                                         .keep_days = keep_days,
+                                         .session = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec};
+    a->loop = loop;
+    a->link = -1;
+    a->listen = server_listen(a->socket, err);
+    if (a->listen < 0) {
+        free(a);
+        return NULL;
+    }
+    return a;
+}
+
+void acct_use_hints(struct acct *a, struct hints *h)
+{
+    a->hints = h;
+    if (h)
+        hints_on_close(h, page_closed, a);
+}
+
+void acct_configure(struct acct *a, gid_t admin_gid, uint32_t keep_days)
+{
+    a->settings.admin_gid = admin_gid;
+    a->settings.keep_days = keep_days;
+    if (a->off)
+        a->start_at = a->backoff_ns = 0;
+    a->off = false;
+    send_settings(a);
+}
+
+void acct_finish(struct acct *a, struct engine *e)
+{
+    engine_last_look(e, monotonic_ns());
+    a->cursor = 0;
+    feed_look(a, e, JOURNAL_JOBS);
+    if (!a->keeper && !a->off && a->n)
+        (void)keeper_start(a, monotonic_ns());
+    queue_send(a);
+}
+
+void acct_free(struct acct *a)
+{
+    if (!a)
+        return;
+    if (a->hints)
+        hints_on_close(a->hints, NULL, NULL);
+    const uint64_t until = monotonic_ns() + LAST_MS * NSEC_PER_MSEC;
+    for (uint64_t now; a->link >= 0 && a->n && (now = monotonic_ns()) < until; queue_send(a)) {
+        struct pollfd p = {.fd = a->link, .events = POLLIN};
+        (void)poll(&p, 1, (int)((until - now) / NSEC_PER_MSEC) + 1);
+        if (!take_answers(a))
+            break;
+    }
+    keeper_unlink(a);
+    while (a->keeper && waitpid(a->keeper, NULL, WNOHANG) == 0 && monotonic_ns() < until)
+        usleep(1000);
+    unlink(a->socket);
+    close(a->listen);
+    for (uint32_t i = 0; i < JOURNAL_JOBS; i++)
+        free(a->jobs[i]);
+    free(a->queue);
+    free(a);
+}

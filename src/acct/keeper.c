@@ -1,0 +1,296 @@
+/* See keeper.h. Believes ceded, which it is a part of, and nobody else. */
+#include "acct/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/landlock.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "acct/database.h"
+#include "control/peer.h"
+#include "control/rights.h"
+#include "lib/log.h"
+#include "recovery/swapper.h"
+
+#define BATCH         64 /* rows in one transaction */
+#define PRUNE_S       3600
+#define RETRY_S       2 /* a full disk */
+#define READER_LOOK_S 1 /* how soon an ended one makes room for another */
+#define NICE          10
+#define ASK_S         5
+#define ANSWER_S      30
+
+struct keeper {
+    struct acct_db *db;
+    const char *dir;
+    struct acct_settings settings;
+    time_t prune_at;
+    struct acct_row rows[BATCH]; /* not yet written */
+    size_t n;
+    uint64_t seq;     /* of the last of them */
+    uint64_t dropped; /* settings.dropped, as it is on disk */
+    bool failed;      /* the last write */
+    struct keeper_reader {
+        pid_t pid; /* 0: free */
+        uid_t uid;
+        bool admin;
+    } readers[ACCT_READERS_MAX];
+    unsigned nreaders;
+};
+
+/* ---- rights ---- */
+
+#ifdef SYS_landlock_create_ruleset
+/* Writing is for what is below `dir`. Best effort, as the kernel may not have it. */
+static void write_only_below(const char *dir)
+{
+    const uint64_t file = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_FILE |
+                          LANDLOCK_ACCESS_FS_MAKE_REG;
+    const struct landlock_ruleset_attr all = {
+        .handled_access_fs = file | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_MAKE_CHAR |
+                             LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_SOCK |
+                             LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK |
+                             LANDLOCK_ACCESS_FS_MAKE_SYM};
+    _cleanup_close_ int rules = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof(all), 0);
+    _cleanup_close_ int below = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const struct landlock_path_beneath_attr may = {.allowed_access = file, .parent_fd = below};
+    if (rules < 0 || below < 0 ||
+        syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &may, 0) < 0 ||
+        syscall(SYS_landlock_restrict_self, rules, 0) < 0)
+        log_say(LOG_DEBUG, "without Landlock: %s", strerror(errno));
+}
+#else
+static void write_only_below(const char *dir)
+{
+}
+#endif
+
+static int drop_rights(const char *dir)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    const struct __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
+    umask(077);
+    setpriority(PRIO_PROCESS, 0, NICE); /* whoever asks and asks takes time from nobody */
+    /* ceded's own is next to never killed for want of memory. */
+    _cleanup_close_ int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0)
+        (void)write_full(fd, "0", 1);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || syscall(SYS_capset, &head, none) < 0)
+        return -errno;
+    write_only_below(dir);
+    return 0;
+}
+
+/* ---- a question ---- */
+
+static void answer_end(int fd, int code, uint64_t dropped, const struct error *err, int flags)
+{
+    struct acct_answer a = {.last = 1, .code = code, .dropped = dropped};
+    if (code < 0)
+        snprintf(a.text, sizeof(a.text), "%s", err->text);
+    (void)!send(fd, &a, sizeof(a), MSG_NOSIGNAL | flags);
+}
+
+static int answer_row(void *arg, const struct acct_row *row)
+{
+    const struct acct_answer a = {.row = *row};
+    ssize_t n = send(*(const int *)arg, &a, sizeof(a), MSG_NOSIGNAL);
+    return n == (ssize_t)sizeof(a) ? 0 : n < 0 ? -errno : -EIO;
+}
+
+static int reader_main(const char *dir, uint32_t only)
+{
+    static const struct timeval wait = {.tv_sec = ASK_S};
+    struct acct_query q;
+    struct acct_db *db = NULL;
+    struct error err = {""};
+    uint64_t dropped = 0;
+    int fd = ACCT_LINK_FD;
+    alarm(ANSWER_S);
+    signal(SIGALRM, SIG_DFL);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+    if (recv(fd, &q, sizeof(q), MSG_TRUNC) != (ssize_t)sizeof(q))
+        return 1;
+    int r = q.proto == ACCT_PROTO ? 0
+                                  : error_set(&err, -EPROTO,
+                                              "cede and ceded are of different releases: restart "
+                                              "ceded");
+    if (r == 0)
+        r = acct_db_open_readonly(dir, &db, &err);
+    if (r == 0)
+        r = acct_db_query(db, &q, only, answer_row, &fd, &dropped, &err);
+    acct_db_close(db);
+    answer_end(fd, r, dropped, &err, 0);
+    return r < 0;
+}
+
+static void reap_readers(struct keeper *k)
+{
+    for (unsigned i = k->nreaders; i-- > 0;) {
+        if (waitpid(k->readers[i].pid, NULL, WNOHANG) != 0)
+            k->readers[i] = k->readers[--k->nreaders];
+    }
+}
+
+static void start_reader(struct keeper *k, int fd, uid_t uid, bool admin)
+{
+    char only[16];
+    snprintf(only, sizeof(only), "%u", admin ? ACCT_ANYBODY : uid);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (dup2(fd, ACCT_LINK_FD) < 0)
+            _exit(127);
+        close_range(ACCT_LINK_FD + 1, ~0U, 0);
+        execl("/proc/self/exe", "cede-acct", k->dir, only, (char *)NULL);
+        _exit(127);
+    }
+    if (pid > 0)
+        k->readers[k->nreaders++] = (struct keeper_reader){pid, uid, admin};
+}
+
+static void accept_asker(struct keeper *k)
+{
+    struct ucred cred;
+    struct error err = {""};
+    socklen_t len = sizeof(cred);
+    unsigned own = 0, users = 0;
+    _cleanup_close_ int fd = accept4(ACCT_LISTEN_FD, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+        return;
+    const bool admin = peer_is_admin(fd, &cred, (gid_t)k->settings.admin_gid);
+    for (unsigned i = 0; i < k->nreaders; i++) {
+        own += !k->readers[i].admin && k->readers[i].uid == cred.uid;
+        users += !k->readers[i].admin;
+    }
+    const bool full = k->nreaders == ACCT_READERS_MAX ||
+                      (!admin && (own >= ACCT_READERS_PER_USER ||
+                                  users >= ACCT_READERS_MAX - ACCT_READERS_PER_USER));
+    if (full) {
+        error_set(&err, -EUSERS, "too many questions at once: try again later");
+        answer_end(fd, -EUSERS, 0, &err, MSG_DONTWAIT);
+    } else {
+        start_reader(k, fd, cred.uid, admin);
+    }
+}
+
+/* ---- rows ---- */
+
+static int prune(struct keeper *k, struct error *err)
+{
+    time_t now = time(NULL);
+    if (now < k->prune_at || !k->settings.keep_days)
+        return 0;
+    k->prune_at = now + PRUNE_S;
+    int r = acct_db_prune(k->db, (int64_t)now - (int64_t)k->settings.keep_days * 86400, err);
+    return r == -EUCLEAN ? r : 0; /* else at the next hour */
+}
+
+/* What was taken, and then says so. Rows that cannot be written stay, and no others are taken
+ * meanwhile: ceded keeps those. */
+static int keeper_write(struct keeper *k, struct error *err)
+{
+    const struct acct_settings *s = &k->settings;
+    int r = k->n ? acct_db_put(k->db, k->rows, k->n, err) : 0;
+    if (r == 0 && s->dropped != k->dropped)
+        r = acct_db_dropped(k->db, s->session, s->dropped, err);
+    if (r == -EUCLEAN)
+        return r; /* the next one sets it aside */
+    if (r < 0 && !k->failed)
+        log_say(LOG_ERR, "%s; trying again every %d s", err->text, RETRY_S);
+    k->failed = r < 0;
+    if (r < 0)
+        return 0;
+    if (k->n) /* without room the next answer says so too */
+        (void)!send(ACCT_LINK_FD, &k->seq, sizeof(k->seq), MSG_DONTWAIT | MSG_NOSIGNAL);
+    k->n = 0;
+    k->dropped = s->dropped;
+    return prune(k, err);
+}
+
+/* What is there, at most a batch. 1: ceded has ended. */
+static int keeper_take(struct keeper *k, struct error *err)
+{
+    struct acct_message m;
+    while (k->n < BATCH) {
+        ssize_t got = recv(ACCT_LINK_FD, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
+        if (got == 0)
+            return 1;
+        if (got < 0 && errno == ECONNRESET) /* said once, before what ceded has left */
+            continue;
+        if (got < 0)
+            return errno == EAGAIN || errno == EINTR ? 0 : 1;
+        if (got != (ssize_t)sizeof(m))
+            return error_set(err, -EIO, "a message of %zd bytes from ceded", got);
+        if (m.kind == ACCT_ROW) {
+            k->rows[k->n++] = m.row;
+            k->seq = m.seq;
+        } else {
+            k->settings = m.settings;
+            k->prune_at = 0;
+        }
+    }
+    return 0;
+}
+
+static int keeper_loop(struct keeper *k, struct error *err)
+{
+    int r = 0, ended = 0;
+    while (r == 0 && !ended) {
+        struct pollfd p[] = {{.fd = ACCT_LINK_FD, .events = k->failed ? 0 : POLLIN},
+                             {.fd = ACCT_LISTEN_FD, .events = POLLIN}};
+        int wait_s = k->nreaders ? READER_LOOK_S : k->failed ? RETRY_S : PRUNE_S;
+        if (poll(p, ARRAY_SIZE(p), wait_s * 1000) < 0)
+            continue;
+        reap_readers(k);
+        if (!k->failed && p[0].revents)
+            ended = keeper_take(k, err);
+        else if (p[0].revents) /* ceded has ended */
+            ended = 1;
+        r = ended < 0 ? ended : keeper_write(k, err);
+        if (r == 0 && p[1].revents)
+            accept_asker(k);
+    }
+    return r < 0 ? r : k->failed ? -EIO : 0;
+}
+
+int acct_keeper_main(int argc, char **argv)
+{
+    static struct keeper k = {.settings.admin_gid = ADMIN_NO_GROUP};
+    struct error err = {""}, note = {""};
+    uint64_t only = 0;
+    if (argc < 2 || argc > 3 || argv[1][0] != '/' ||
+        (argc == 3 && parse_u64(argv[2], 0, UINT32_MAX, &only) < 0)) {
+        fprintf(stderr, "cede-acct is started by ceded, not by hand\n");
+        return 2;
+    }
+    if (standby_begin("cede-acct") < 0)
+        return 1;
+    signal(SIGXFSZ, SIG_IGN); /* a write fails instead */
+    if (argc == 3)
+        return reader_main(argv[1], (uint32_t)only);
+    k.dir = argv[1];
+    int r = drop_rights(k.dir);
+    if (r < 0)
+        error_set(&err, r, "cannot give up its rights: %s", strerror(-r));
+    if (r == 0)
+        r = acct_db_open(k.dir, ACCT_VERSION, &k.db, &note, &err);
+    if (note.text[0])
+        log_say(LOG_ERR, "%s", note.text);
+    if (r == 0)
+        r = keeper_loop(&k, &err);
+    if (r < 0)
+        log_say(LOG_ERR, "%s", err.text);
+    acct_db_close(k.db);
+    return r == -EPROTO || r == -ENOSYS ? ACCT_EXIT_OFF : r < 0;
+}

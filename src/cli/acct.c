@@ -1,0 +1,276 @@
+/* `cede acct`: what jobs had of GPUs, with sacct's manners. Asks the process that keeps the
+ * accounts; without a daemon it reads them itself, if it may. */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+
+#include "acct/database.h"
+#include "acct/keeper.h"
+#include "acct/times.h"
+#include "cli/acct_fields.h"
+#include "cli/cli.h"
+#include "cli/users.h"
+#include "lib/paths.h"
+#include "lib/terms.h"
+#include "sched/sched.h"
+
+#define ANSWER_S 40 /* the keeper gives up after 30 */
+#define ROWS_MAX 1000000U
+
+static const char help[] =
+    "usage: cede acct [OPTION...]\n"
+    "\n"
+    "Shows what jobs had of GPUs, as ceded has kept it: your own; for root and the\n"
+    "administrators' group all. TIME: 2026-11-24, 2026-11-24T08:00, 08:00, today, now-7days.\n"
+    "\n"
+    "  -S, --starttime TIME  jobs that were there at TIME or later (today, from midnight)\n"
+    "  -E, --endtime TIME    and before TIME (now)\n"
+    "  -u, --user USER       of one user, by name or number\n"
+    "  -n, --name NAME       of this name\n"
+    "      --class CLASS     of this class: latency, normal, batch\n"
+    "      --sum-by WHAT     one line for each user, name, class, unit or pod; none: the rows as\n"
+    "                        they are kept, of an hour at most\n"
+    "  -o, --format FIELDS   these fields, with commas between; FIELD%N: N columns wide\n"
+    "  -P, --parsable2       with | between fields\n"
+    "      --json            {\"jobs\": [...]} or {\"sums\": [...]}, with all fields\n"
+    "  -h, --help            this text\n"
+    "\n"
+    "  cede acct -S now-7days --sum-by user\n"
+    "  cede acct -S 08:00 -n train --format JobID,Start,GPUTime,Exact,Waited,Preempted\n";
+
+struct answer {
+    struct acct_row *v;
+    size_t n, cap;
+    uint64_t dropped;
+};
+
+static int take_row(void *arg, const struct acct_row *row)
+{
+    struct answer *a = arg;
+    if (a->n == a->cap) {
+        size_t cap = a->cap ? a->cap * 2 : 64;
+        struct acct_row *v = a->n < ROWS_MAX ? reallocarray(a->v, cap, sizeof(*v)) : NULL;
+        if (!v)
+            return -ENOMEM;
+        a->v = v;
+        a->cap = cap;
+    }
+    a->v[a->n++] = *row;
+    return 0;
+}
+
+/* -ENOENT: nobody listens there. */
+static int connect_keeper(const char *path, struct error *err)
+{
+    static const struct timeval wait = {.tv_sec = ANSWER_S};
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    struct ucred peer;
+    socklen_t n = sizeof(peer);
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0 ||
+        (size_t)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path) >= sizeof(sa.sun_path))
+        return error_set(err, -ENOENT, "cannot make a socket for %s", path);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+    if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
+        const int e = errno;
+        return error_set(err, e == ECONNREFUSED || e == ENOTDIR ? -ENOENT : -e,
+                         "cannot connect to %s: %s", path, strerror(e));
+    }
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 ||
+        (peer.uid != 0 && peer.uid != geteuid()))
+        return error_set(err, -EPERM,
+                         "not trusting the accounts at %s: they are neither root's nor yours",
+                         path);
+    return TAKE_FD(fd);
+}
+
+static int ask_keeper(int fd, const struct acct_query *q, struct answer *out, struct error *err)
+{
+    struct acct_answer a;
+    int r = 0;
+    if (send(fd, q, sizeof(*q), MSG_NOSIGNAL) != (ssize_t)sizeof(*q))
+        return error_set(err, -errno, "cannot ask for accounts: %s", strerror(errno));
+    while (r == 0) {
+        ssize_t n = recv(fd, &a, sizeof(a), 0);
+        if (n != (ssize_t)sizeof(a))
+            return error_set(err, -EIO,
+                             n < 0 && errno == EAGAIN
+                                 ? "no answer within %d s: does a cede-acct run?"
+                                 : "the answer broke off: ask for a shorter time, or "
+                                   "again (after %d s an answer is given up); or ceded is of "
+                                   "another release",
+                             n < 0 ? ANSWER_S : 30);
+        if (a.last)
+            break;
+        r = take_row(out, &a.row);
+    }
+    a.text[sizeof(a.text) - 1] = '\0';
+    out->dropped = a.dropped;
+    if (r < 0)
+        return error_set(err, r, "too many rows: ask for a shorter time, or --sum-by");
+    return a.code < 0 ? error_set(err, a.code, "%s", a.text) : 0;
+}
+
+static int read_file(const struct acct_query *q, struct answer *out, struct error *err)
+{
+    char dir[160];
+    struct acct_db *db = NULL;
+    int r = cede_state_dir(NULL, dir, sizeof(dir), err);
+    if (r == 0)
+        r = acct_db_open_readonly(dir, &db, err);
+    if (r < 0 && r != -ENOSYS)
+        return error_prefix(err, r, "no daemon that keeps accounts is running");
+    if (r == 0)
+        r = acct_db_query(db, q, ACCT_ANYBODY, take_row, out, &out->dropped, err);
+    acct_db_close(db);
+    return r;
+}
+
+static int get_rows(const struct acct_query *q, struct answer *out, struct error *err)
+{
+    char path[512];
+    for (unsigned i = 0; cede_socket_at(i, path, sizeof(path)); i++) {
+        char *name = strrchr(path, '/') + 1;
+        snprintf(name, sizeof(path) - (size_t)(name - path), ACCT_SOCKET);
+        int fd = connect_keeper(path, err);
+        if (fd == -ENOENT)
+            continue;
+        if (fd < 0)
+            return fd;
+        int r = ask_keeper(fd, q, out, err);
+        close(fd);
+        return r;
+    }
+    return read_file(q, out, err);
+}
+
+/* ---- options ---- */
+
+static int read_moment(void *to, const char *name, const char *text, struct error *err)
+{
+    return acct_time(text, time(NULL), to, err);
+}
+
+static int read_user(void *to, const char *name, const char *text, struct error *err)
+{
+    uint64_t number;
+    uid_t uid;
+    if (parse_u64(text, 0, UINT32_MAX - 1, &number) == 0)
+        uid = (uid_t)number;
+    else if (!user_find(text, &uid))
+        return error_set(err, -EINVAL, "there is no user '%.40s'", text);
+    *(uint32_t *)to = uid;
+    return 0;
+}
+
+static int read_class(void *to, const char *name, const char *text, struct error *err)
+{
+    enum job_class class;
+    if (job_class_parse(text, &class) < 0)
+        return error_set(err, -EINVAL, "'%.40s' is no class: latency, normal, batch", text);
+    *(uint32_t *)to = class;
+    return 0;
+}
+
+static int read_name(void *to, const char *name, const char *text, struct error *err)
+{
+    if (strlen(text) >= ACCT_NAME_MAX)
+        return error_set(err, -EINVAL, "no name has more than %d bytes", ACCT_NAME_MAX - 1);
+    snprintf(to, ACCT_NAME_MAX, "%s", text);
+    return 0;
+}
+
+static int read_by(void *to, const char *name, const char *text, struct error *err)
+{
+    const enum acct_by by = acct_by_named(text);
+    if (by == ACCT_BY_COUNT || by == ACCT_BY_JOB)
+        return error_set(err, -EINVAL, "'%.40s' is none of user, name, class, unit, pod and none",
+                         text);
+    *(uint32_t *)to = by;
+    return 0;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct acct_row *x = a, *y = b;
+    const int begin = (x->begin_s > y->begin_s) - (x->begin_s < y->begin_s);
+    return begin ? begin : (x->number > y->number) - (x->number < y->number);
+}
+
+static int by_gpu_time(const void *a, const void *b)
+{
+    const uint64_t x = ((const struct acct_row *)a)->sums[ACCT_GPU_NS],
+                   y = ((const struct acct_row *)b)->sums[ACCT_GPU_NS];
+    return (x < y) - (x > y);
+}
+
+static void acct_print_json(const struct answer *a, enum acct_by by)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < a->n; i++)
+        json_array_append_new(all, acct_json(&a->v[i], by));
+    json_t *o = json_pack("{s:o, s:I}",
+                          by == ACCT_BY_JOB   ? "jobs"
+                          : by == ACCT_BY_ROW ? "rows"
+                                              : "sums",
+                          all, "lost", (json_int_t)a->dropped);
+    cli_print_json(o);
+    json_decref(o);
+}
+
+int acct_main(int argc, char **argv)
+{
+    struct acct_query q = {
+        .proto = ACCT_PROTO, .end_s = INT64_MAX / 2, .uid = ACCT_ANYBODY, .class = CLASS_COUNT};
+    struct acct_format format;
+    struct answer answer = {.v = NULL};
+    const char *fields = NULL;
+    bool json = false, parsable = false;
+    struct error err = {""};
+    const struct option_row options[] = {
+        {"starttime", 'S', .read = read_moment, .to = &q.start_s},
+        {"endtime", 'E', .read = read_moment, .to = &q.end_s},
+        {"user", 'u', .read = read_user, .to = &q.uid},
+        {"name", 'n', .read = read_name, .to = q.name},
+        {"class", .read = read_class, .to = &q.class},
+        {"sum-by", .read = read_by, .to = &q.by},
+        {"format", 'o', .text = &fields},
+        {"parsable2", 'P', .flag = &parsable},
+        {"json", .flag = &json},
+    };
+    const struct command_line line = {.program = "cede acct", .help = help};
+    acct_time("today", time(NULL), &q.start_s, NULL);
+    int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
+    if (status != OPTIONS_GO_ON)
+        return status;
+    if (optind < argc)
+        return cli_usage("acct", "acct: unexpected argument '%s'", argv[optind]);
+    if (q.start_s >= q.end_s)
+        return cli_usage("acct", "acct: the end is not after the start");
+    const enum acct_by by = (enum acct_by)q.by;
+    if (acct_format_read(fields, by, &format, &err) < 0)
+        return cli_usage("acct", "acct: %s", err.text);
+    int r = get_rows(&q, &answer, &err);
+    if (r < 0) {
+        cli_error("%s", err.text);
+        free(answer.v);
+        return CLI_FAILED;
+    }
+    if (answer.n)
+        qsort(answer.v, answer.n, sizeof(*answer.v),
+              by == ACCT_BY_JOB || by == ACCT_BY_ROW ? by_time : by_gpu_time);
+    if (json)
+        acct_print_json(&answer, by);
+    else
+        acct_print(&format, answer.v, answer.n, parsable);
+    if (answer.dropped && !json)
+        cli_error("%llu rows were lost, as they could not be written; their time is in none of "
+                  "these sums",
+                  (unsigned long long)answer.dropped);
+    free(answer.v);
+    return CLI_OK;
+}

@@ -1,0 +1,14 @@
+/* Who is at the other end of a Unix socket. */
+#ifndef CEDE_CONTROL_PEER_H
+#define CEDE_CONTROL_PEER_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+/* Whether it has an administrator's rights (rights_admin()). Supplementary groups come from the
+ * kernel and are those of the moment of connecting. Looking them up by name could block on a
+ * directory service, and with it every job on the machine. */
+bool peer_is_admin(int fd, const struct ucred *cred, gid_t admin_gid);
+
+#endif

@@ -1,0 +1,152 @@
+/* ceded's end of accounts on the mock driver, with the keeper behind it: rows of one job put
+ * together are what it had, over changes of class, minutes and a keeper that is killed. This
+ * program is that keeper, too. */
+#include "../engine/fixture.h"
+
+#include "acct/database.h"
+#include "acct/feed.h"
+#include "acct/keeper.h"
+#include "lib/procfs.h"
+
+static struct acct *feed;
+
+static void accounts_start(struct fixture *f, pid_t *p)
+{
+    struct error err = {""};
+    if (!(feed = acct_new(&f->loop, f->dir, f->dir, ADMIN_NO_GROUP, 90, &err)))
+        fail_msg("%s", err.text);
+    f->d.has_usage = true;
+    f->job_changed = acct_job_changed;
+    f->job_arg = feed;
+    one_job(f, CLASS_BATCH, p);
+    on(f, *p)->busy = 0.5;
+}
+
+/* Of virtual time, with the keeper's answers in between. */
+static void run_for(struct fixture *f, unsigned ms)
+{
+    for (unsigned k = 0; k < ms; k += 500) {
+        ticks(f, 500);
+        (void)acct_tick(feed, f->m, f->now);
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        usleep(2000);
+    }
+}
+
+struct sum {
+    size_t rows;
+    uint64_t gpu_ns, known_ns, ended;
+    uint64_t class_ns[CLASS_COUNT];
+};
+
+static int add_row(void *arg, const struct acct_row *r)
+{
+    struct sum *s = arg;
+    s->rows++;
+    s->gpu_ns += r->sums[ACCT_GPU_NS];
+    s->known_ns += r->sums[ACCT_KNOWN_NS];
+    s->class_ns[r->class] += r->sums[ACCT_KNOWN_NS];
+    s->ended += r->ended;
+    return 0;
+}
+
+static struct sum rows_of(struct fixture *f)
+{
+    const struct acct_query q = {
+        .end_s = INT64_MAX / 2, .uid = ACCT_ANYBODY, .class = CLASS_COUNT, .by = ACCT_BY_ROW};
+    struct error err = {""};
+    struct acct_db *db;
+    struct sum s = {.rows = 0};
+    uint64_t dropped;
+    if (acct_db_open_readonly(f->dir, &db, &err) < 0 ||
+        acct_db_query(db, &q, ACCT_ANYBODY, add_row, &s, &dropped, &err) < 0)
+        fail_msg("%s", err.text);
+    acct_db_close(db);
+    assert_int_equal(dropped, 0);
+    return s;
+}
+
+static void reclass(struct fixture *f, enum job_class class)
+{
+    struct job_view v;
+    struct error err = {""};
+    assert_true(engine_view(f->m, 0, &v));
+    struct job_terms t = {.class = class, .weight = v.job.weight};
+    if (engine_change(f->m, 0, &t, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void rows_are_whole(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p;
+    accounts_start(f, &p);
+    run_for(f, 130000);
+    reclass(f, CLASS_NORMAL);
+    run_for(f, 130000);
+    reclass(f, CLASS_BATCH);
+    run_for(f, 130000);
+    struct job_view v;
+    acct_finish(feed, f->m);
+    assert_true(engine_view(f->m, 0, &v));
+    const uint64_t known = v.counts.where_ns[WHERE_HERE], gpu = v.sampled_ns[0];
+    acct_free(feed);
+    const struct sum s = rows_of(f);
+    /* One for each class that it had, and one more if an hour ended meanwhile. */
+    assert_in_range(s.rows, 3, 4);
+    assert_int_equal(s.known_ns, known);
+    assert_int_equal(s.gpu_ns, gpu);
+    assert_true(gpu > known / 3);
+    assert_int_equal(s.ended, 0);
+    /* A change is seen within a minute. */
+    assert_true(s.class_ns[CLASS_NORMAL] > known / 5 && s.class_ns[CLASS_NORMAL] < known / 2);
+}
+
+static void keeper_is_replaced(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p, *all = NULL;
+    size_t n;
+    unsigned kills = 0;
+    accounts_start(f, &p);
+    for (int i = 0; i < 10; i++) {
+        run_for(f, 20000);
+        assert_int_equal(proc_list(&all, &n), 0);
+        for (size_t k = 0; k < n; k++) {
+            struct proc_stat st;
+            if (proc_stat_read(all[k], &st) == 0 && st.ppid == getpid() &&
+                strcmp(st.comm, "cede-acct") == 0 && kill(all[k], SIGKILL) == 0) {
+                kills++;
+                siginfo_t si;
+                waitid(P_PID, (id_t)all[k], &si, WEXITED | WNOWAIT);
+            }
+        }
+        free(all);
+        acct_reap(feed, f->now);
+    }
+    assert_true(kills >= 2);
+    end(f, p);
+    ticks(f, 1000);
+    for (int i = 0; i < 100; i++) { /* later than any backoff of so few kills */
+        f->now += 10 * NSEC_PER_SEC;
+        (void)acct_tick(feed, f->m, f->now);
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        usleep(1000);
+    }
+    acct_finish(feed, f->m);
+    acct_free(feed);
+    const struct sum s = rows_of(f);
+    assert_in_range(s.rows, 1, 2);
+    assert_int_equal(s.ended, 1);
+    assert_true(s.known_ns > 190 * NSEC_PER_SEC);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {T(rows_are_whole), T(keeper_is_replaced)};
+    if (strcmp(argv[0], "cede-acct") == 0)
+        return acct_keeper_main(argc, argv);
+    if (!acct_db_built())
+        return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,363 @@
+/* Accounts: jobs run, end, and `cede acct` shows what they had; users see their own; and whatever
+ * is killed, each job is there once. Asserts ratios and counts. */
+#include <errno.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "acct/database.h"
+#include "acct/keeper.h"
+#include "fixture.h"
+#include "lib/procfs.h"
+
+/* The rows of `cede acct --json` with these options; the caller's. */
+static json_t *acct_rows(const char *key, const char *const more[])
+{
+    const char *argv[16] = {"cede", "acct", "--json"};
+    for (size_t i = 0; more && more[i]; i++)
+        argv[3 + i] = more[i];
+    run_program(&result, NULL, argv);
+    if (result.status)
+        fail_msg("status %d: %s%s", status_of(result.status), result.out, result.err);
+    json_t *all = json_loads(result.out, 0, NULL), *rows = json_object_get(all, key);
+    assert_int_equal(json_integer_value(json_object_get(all, "lost")), 0);
+    assert_true(json_is_array(rows));
+    json_incref(rows);
+    json_decref(all);
+    return rows;
+}
+#define ACCT(key, ...) acct_rows(key, (const char *const[]){__VA_ARGS__, NULL})
+
+static double value(const json_t *row, const char *key)
+{
+    return json_number_value(json_object_get(row, key));
+}
+
+/* The only row of that name, and one of its values; -1: there is none. */
+static double named(const char *name, const char *key)
+{
+    json_t *rows = ACCT("jobs", "-n", name);
+    assert_true(json_array_size(rows) <= 1);
+    double v = json_array_size(rows) ? value(json_array_get(rows, 0), key) : -1;
+    json_decref(rows);
+    return v;
+}
+
+static bool state_is(const char *name, const char *state)
+{
+    json_t *rows = ACCT("jobs", "-n", name);
+    const char *is = json_string_value(json_object_get(json_array_get(rows, 0), "state"));
+    bool same = is && strcmp(is, state) == 0;
+    json_decref(rows);
+    return same;
+}
+
+static size_t count(const char *key, const char *by)
+{
+    json_t *rows = by ? ACCT(key, "--sum-by", by) : acct_rows(key, NULL);
+    size_t n = json_array_size(rows);
+    json_decref(rows);
+    return n;
+}
+
+static struct ceded start_with(const char *more)
+{
+    set_accounts(true);
+    configure(20, more);
+    return ceded_start();
+}
+
+static pid_t keeper_of(pid_t ceded)
+{
+    pid_t v[8];
+    size_t n = children_of(ceded, v, ARRAY_SIZE(v));
+    for (size_t i = 0; i < n && i < ARRAY_SIZE(v); i++) {
+        struct proc_stat st;
+        if (proc_stat_read(v[i], &st) == 0 && strcmp(st.comm, "cede-acct") == 0 && st.state != 'Z')
+            return v[i];
+    }
+    return 0;
+}
+
+/* ---- shares ---- */
+
+static void shares(void **state)
+{
+    (void)state;
+    struct ceded d = start_with("");
+    pid_t pids[] = {LOAD("three", "batch", "--depth", "100"),
+                    LOAD("one", "batch", "--depth", "100"), LOAD("above", "latency")};
+    assert_true(EVENTUALLY(all_have_contexts(pids, 3)));
+    CEDE("set", pid_text(pids[2]), "-c", "latency");
+    CEDE("set", pid_text(pids[0]), "-c", "batch", "-w", "300");
+    CEDE("set", pid_text(pids[1]), "-c", "batch", "-w", "100");
+    nap_ms(4000);
+    json_t *finals[2] = {load_end("three", pids[0]), load_end("one", pids[1])};
+    json_decref(finals[0]);
+    json_decref(finals[1]);
+    json_decref(load_end("above", pids[2]));
+    assert_true(EVENTUALLY(state_is("three", "ended") && state_is("one", "ended")));
+    const double three = named("three", "gpu_s"), one = named("one", "gpu_s"),
+                 known = named("one", "known_s");
+    if (!(three / one > 2 && three / one < 4))
+        fail_msg("300:100 gives %.3f:%.3f", three, one);
+    if (!(three + one > 0.6 * known && three + one < 1.2 * known))
+        fail_msg("%.3f and %.3f s of %.3f s are counted", three, one, known);
+    assert_true(named("three", "exact_s") <= three);
+    /* They take turns: what one has, the other waits for. */
+    const double waited = named("one", "waited_s");
+    if (!(waited > 0.4 * known && named("three", "waited_s") < waited))
+        fail_msg("it waited %.3f s of %.3f s", waited, known);
+    assert_true(named("one", "turns") > 3 && named("one", "gpus") == 1);
+
+    json_t *sums = ACCT("sums", "--sum-by", "class", "--class", "batch"),
+           *sum = json_array_get(sums, 0);
+    assert_int_equal(json_array_size(sums), 1);
+    assert_true(value(sum, "jobs") == 2 && value(sum, "gpu_s") > (three + one) * 0.999);
+    json_decref(sums);
+    CEDE("acct", "-P", "--format", "jobname,class,STATE,Exact", "-n", "three");
+    assert_non_null(strstr(result.out, "JobName|Class|State|Exact\nthree|batch|ended|"));
+    assert_int_equal(count("jobs", NULL), 3);
+    CEDE("acct", "-E", "now-1days", "-S", "now-2days");
+    assert_null(strstr(result.out, "three"));
+    ceded_stop(&d);
+    assert_int_equal(count("jobs", NULL), 3); /* read from the file */
+}
+
+/* ---- who sees what ---- */
+
+#define NOBODY 65534
+
+static int as_nobody(const char *const argv[])
+{
+    char out[96];
+    snprintf(out, sizeof(out), "%s/nobody.out", harness_dir());
+    FILE *f = fopen(out, "we");
+    assert_non_null(f);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(fileno(f), STDOUT_FILENO);
+        dup2(fileno(f), STDERR_FILENO);
+        if (setgroups(0, NULL) < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
+            _exit(126);
+        execv(harness_exe(), (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    fclose(f);
+    return await_child(pid);
+}
+#define AS_NOBODY(...) as_nobody((const char *const[]){"cede", __VA_ARGS__, NULL})
+
+static bool nobody_sees(const char *name)
+{
+    assert_int_equal(AS_NOBODY("acct", "-P"), 0);
+    return strstr(contents("nobody.out"), name) != NULL;
+}
+
+static void users(void **state)
+{
+    (void)state;
+    const struct group *g = getgrgid(NOBODY);
+    char more[96];
+    if (geteuid() != 0 || !g)
+        skip();
+    snprintf(more, sizeof(more), "swap_start = 0\ngroup = %s", g->gr_name);
+    assert_int_equal(chmod(harness_dir(), 0711), 0);
+    struct ceded d = start_with("");
+    if (AS_NOBODY("run", "-q", "-n", "theirs", "--", "/bin/true") == 127)
+        skip(); /* the build is where others may not look */
+    CEDE("run", "-q", "-n", "ours", "--", "/bin/true");
+    assert_true(EVENTUALLY(state_is("ours", "ended") && state_is("theirs", "ended")));
+    assert_true(named("theirs", "uid") == NOBODY && named("ours", "uid") == 0);
+    assert_true(nobody_sees("theirs") && !nobody_sees("ours"));
+    assert_int_equal(AS_NOBODY("acct", "-P", "-u", "root"), 0);
+    assert_null(strstr(contents("nobody.out"), "ours"));
+    assert_int_equal(AS_NOBODY("acct", "-P", "--sum-by", "name"), 0);
+    assert_null(strstr(contents("nobody.out"), "ours"));
+    CEDE("acct", "-P", "-u", "65534");
+    assert_true(strstr(result.out, "theirs") && !strstr(result.out, "ours"));
+    assert_int_equal(AS_NOBODY("acct", "-P", "--format", "nothing"), 2);
+
+    configure(20, more);
+    kill(d.pid, SIGHUP);
+    assert_true(EVENTUALLY(nobody_sees("ours")));
+    configure(20, "");
+    kill(d.pid, SIGHUP);
+    assert_true(EVENTUALLY(!nobody_sees("ours")));
+    assert_true(nobody_sees("theirs"));
+    ceded_stop(&d);
+    assert_int_equal(AS_NOBODY("acct"), 1); /* the file is root's */
+}
+
+/* In a child of another user, until it is killed: connections that say nothing, or what is no
+ * question, or a question whose answer nobody reads; and again. */
+_Noreturn static void pester(const char *path)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    struct acct_query q = {
+        .proto = ACCT_PROTO, .end_s = INT64_MAX, .uid = ACCT_ANYBODY, .class = 99, .by = ~0U};
+    int fds[48];
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
+    memset(q.name, 0xff, sizeof(q.name));
+    if (setgroups(0, NULL) < 0 || setgid(NOBODY) < 0 || setuid(NOBODY) < 0)
+        _exit(126);
+    for (unsigned i = 0;; i++) {
+        int *fd = &fds[i % ARRAY_SIZE(fds)];
+        if (i >= ARRAY_SIZE(fds))
+            close(*fd);
+        *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+        if (connect(*fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
+            continue;
+        q.by = i % 16;
+        if (i % 3)
+            (void)!send(*fd, &q, i % 3 == 1 ? sizeof(q) : 1 + i % sizeof(q), MSG_NOSIGNAL);
+        nap_ms(i % 3);
+    }
+}
+
+static void pestered(void **state)
+{
+    (void)state;
+    char path[128];
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(chmod(harness_dir(), 0711), 0);
+    struct ceded d = start_with("");
+    snprintf(path, sizeof(path), "%s/" ACCT_SOCKET, harness_dir());
+    pid_t keeper = 0, child = fork();
+    if (child == 0)
+        pester(path);
+    assert_true(EVENTUALLY(keeper = keeper_of(d.pid)));
+    for (unsigned i = 0; i < 10; i++)
+        CEDE("run", "-q", "-n", "amid", "--", "/bin/true");
+    assert_true(EVENTUALLY(count("jobs", NULL) == 10));
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(count("jobs", NULL), 10); /* root has room of its own */
+    assert_true(keeper_of(d.pid) == keeper);
+    size_t readers = children_of(keeper, NULL, 0);
+    assert_true(readers <= ACCT_READERS_MAX);
+    kill(child, SIGKILL);
+    assert_int_equal(await_child(child), 1000 + SIGKILL);
+    assert_true(EVENTUALLY(children_of(keeper, NULL, 0) == 0));
+    ceded_stop(&d);
+}
+
+/* ---- kills ---- */
+
+static void keeper_killed(void **state)
+{
+    (void)state;
+    enum { JOBS = 24 };
+    unsigned kills = 0;
+    char name[16];
+    struct ceded d = start_with("");
+    assert_true(EVENTUALLY(keeper_of(d.pid)));
+    for (unsigned i = 0; i < JOBS; i++) {
+        snprintf(name, sizeof(name), "j%u", i);
+        pid_t keeper = i % 2 ? keeper_of(d.pid) : 0;
+        CEDE("run", "-q", "-n", name, "--", "/bin/true");
+        kills += keeper && kill(keeper, SIGKILL) == 0;
+    }
+    assert_true(kills > 0);
+    assert_true(EVENTUALLY(keeper_of(d.pid)));
+    assert_true(EVENTUALLY(count("jobs", NULL) == JOBS));
+    assert_int_equal(count("rows", "none"), JOBS);
+    assert_int_equal(count("sums", "name"), JOBS);
+    /* And what ceded does meanwhile does not depend on it. */
+    kill(keeper_of(d.pid), SIGSTOP);
+    for (unsigned i = 0; i < 5; i++)
+        CEDE("run", "-q", "-n", "while", "--", "/bin/true");
+    pid_t stopped = keeper_of(d.pid);
+    kill(stopped, SIGCONT);
+    assert_true(EVENTUALLY(count("jobs", NULL) == JOBS + 5));
+    ceded_stop(&d);
+}
+
+static void ceded_killed(void **state)
+{
+    (void)state;
+    struct ceded d = start_with("");
+    pid_t pid = LOAD("lives", "batch");
+    assert_true(EVENTUALLY(all_have_contexts(&pid, 1)));
+    CEDE("set", pid_text(pid), "-c", "batch");
+    await_progress(&pid, 1);
+    ceded_stop(&d);
+    assert_true(state_is("lives", "open"));
+    const double first = named("lives", "known_s");
+    assert_true(first > 0);
+    /* Of what this one counts the last minute is lost, and nothing of before. */
+    d = ceded_start();
+    await_progress(&pid, 1);
+    pid_t keeper = keeper_of(d.pid);
+    ceded_kill(&d);
+    if (keeper)
+        assert_int_equal(await_child(keeper), 0); /* an orphan of ours now */
+    const double killed = named("lives", "known_s");
+    assert_true(killed >= first && state_is("lives", "open"));
+    d = ceded_start();
+    await_progress(&pid, 1);
+    json_decref(load_end("lives", pid));
+    assert_true(EVENTUALLY(state_is("lives", "ended")));
+    assert_true(named("lives", "known_s") > killed);
+    assert_int_equal(count("jobs", NULL), 1);
+    const size_t rows = count("rows", "none"); /* of each ceded, if it came to count */
+    assert_true(rows == 2 || rows == 3);
+    ceded_stop(&d);
+}
+
+/* ---- where there can be none ---- */
+
+static void damaged(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof(path), "%s/" ACCT_FILE, harness_dir());
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(
+        fputs("this is no database, and longer than a hundred bytes, so that nobody can take "
+              "it for one that is new",
+              f) >= 0);
+    fclose(f);
+    struct ceded d = start_with("");
+    CEDE("run", "-q", "-n", "after", "--", "/bin/true");
+    assert_true(EVENTUALLY(state_is("after", "ended")));
+    assert_non_null(strstr(contents("ceded.err"), "set aside as "));
+    ceded_stop(&d);
+}
+
+static void not_kept(void **state)
+{
+    (void)state;
+    struct ceded d;
+    for (int i = 0; i < 2; i++) {
+        if (i)
+            setenv("CEDE_STATE_DIR", "/proc/no-such", 1);
+        set_accounts(i);
+        configure(20, "");
+        d = ceded_start();
+        CEDE("run", "-q", "-n", "none", "--", "/bin/true");
+        RUN(&result, "cede", "acct");
+        assert_int_equal(status_of(result.status), 1);
+        assert_non_null(strstr(result.err, "no daemon that keeps accounts is running"));
+        assert_int_equal(strstr(contents("ceded.err"), "no accounts are kept: ") != NULL, i);
+        ceded_stop(&d);
+    }
+    unsetenv("CEDE_STATE_DIR");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {e2e(shares),        e2e(users),        e2e(pestered),
+                                       e2e(keeper_killed), e2e(ceded_killed), e2e(damaged),
+                                       e2e(not_kept)};
+    if (!acct_db_built())
+        return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
