@@ -3,15 +3,17 @@ advice on each pair, and measures how fast each of a pair is, by its own count, 
 slices), in one MPS server, and there with half of the SMs each. For an NVIDIA GPU that nobody else uses,
 ncu and PyTorch.
 
-usage: advice.py CEDE FILE [SECONDS]     writes FILE and the profiler's tables in FILE.ncu; measures for so many
-                                         seconds at most (default 240), then profiles
+usage: advice.py CEDE FILE [SECONDS]     measures for so many seconds at most (default 240), then profiles; writes FILE,
+                                         the profiler's tables in FILE.ncu, and profiles in `profiles` beside FILE
        advice.py --tables FOLDER KIND... only makes the profiler's tables of these programs
-       advice.py --again CEDE FILE       asks for advice once more, with the tables; needs no GPU
+       advice.py --profiles CEDE FILE    makes the profiles anew, from the tables
+       advice.py --again CEDE FILE       asks for advice once more, with the profiles; needs no GPU
        advice.py --step KIND             one step of a program, for the profiler
 """
 import itertools
 import json
 import os
+import pathlib
 import random
 import subprocess
 import sys
@@ -65,17 +67,25 @@ def tables(folder, kinds):
         print(f"{kind}: profiled in {time.monotonic() - began:.0f} s", flush=True)
 
 
-def advice(cede, folder, busy):
-    """By the pair; programs whose table says nothing are left out."""
-    with tempfile.TemporaryDirectory() as profiles:
-        files = []
-        for kind in KINDS:
-            out = f"{profiles}/{kind}.json"
-            percent = max(1, min(100, 100 * busy[speeds.KINDS[kind]]))
-            if subprocess.run([cede, "profile", "--ncu", f"{folder}/{kind}.csv", "--name", speeds.KINDS[kind], "--busy",
-                               f"{percent:.0f}%", "-o", out], check=False, stdout=subprocess.DEVNULL).returncode == 0:
-                files.append(out)
-        asked = subprocess.run([cede, "advise", "--json", *files], check=True, capture_output=True)
+def profiles_of(path):
+    return pathlib.Path(path).resolve().parent / "profiles"
+
+
+def profiles(cede, path):
+    """Of the tables; a program whose table says nothing is left out."""
+    with open(path, encoding="utf-8") as f:
+        busy = json.load(f)["busy"]
+    profiles_of(path).mkdir(exist_ok=True)
+    for kind in KINDS:
+        percent = max(1, min(100, 100 * busy[speeds.KINDS[kind]]))
+        subprocess.run([cede, "profile", "--ncu", f"{path}.ncu/{kind}.csv", "--name", speeds.KINDS[kind], "--busy",
+                        f"{percent:.0f}%", "-o", profiles_of(path) / f"{kind}.json"], check=False, stdout=subprocess.DEVNULL)
+
+
+def advice(cede, path):
+    """By the pair."""
+    asked = subprocess.run([cede, "advise", "--json", *sorted(profiles_of(path).glob("*.json"))], check=True,
+                           capture_output=True)
     return {frozenset(p["programs"]): p for p in json.loads(asked.stdout)["pairs"]}
 
 
@@ -143,6 +153,7 @@ def record(cede, path, seconds):
                 recorder.close()
     save(path, {"gpu": gpu, "driver": driver, "date": time.strftime("%Y-%m-%d"), "busy": busy, "pairs": measured})
     tables(f"{path}.ncu", KINDS)
+    profiles(cede, path)
     follow(cede, path)
 
 
@@ -150,7 +161,7 @@ def follow(cede, path):
     """Sets what is predicted beside what was measured."""
     with open(path, encoding="utf-8") as f:
         result = json.load(f)
-    told = advice(cede, f"{path}.ncu", result["busy"])
+    told = advice(cede, path)
     for pair in result["pairs"]:
         says = told.get(frozenset(pair["programs"]))
         if says and says["programs"] != pair["programs"]:
@@ -179,8 +190,8 @@ def main():
         step(sys.argv[2])
     elif len(sys.argv) > 3 and sys.argv[1] == "--tables" and not set(sys.argv[3:]) - set(speeds.KINDS):
         tables(sys.argv[2], sys.argv[3:])
-    elif len(sys.argv) == 4 and sys.argv[1] == "--again":
-        follow(*sys.argv[2:])
+    elif len(sys.argv) == 4 and sys.argv[1] in ("--again", "--profiles"):
+        (follow if sys.argv[1] == "--again" else profiles)(*sys.argv[2:])
     elif len(sys.argv) in (3, 4) and not sys.argv[1].startswith("-"):
         record(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) == 4 else 240)
     else:
