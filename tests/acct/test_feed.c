@@ -57,7 +57,7 @@ static struct sum rows_of(struct fixture *f)
     struct error err = {""};
     struct acct_db *db;
     struct sum s = {.rows = 0};
-    uint64_t dropped;
+    uint64_t dropped = 0;
     if (acct_db_open_readonly(f->dir, &db, &err) < 0 ||
         acct_db_query(db, &q, ACCT_ANYBODY, add_row, &s, &dropped, &err) < 0)
         fail_msg("%s", err.text);

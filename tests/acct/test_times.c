@@ -101,8 +101,8 @@ static const char *const none[] = {
     "999999999999",
     "\xff",
     "06",
-    "\xd9\xa2"
-    "026-06-15",
+    ("\xd9\xa2"
+     "026-06-15"),
 };
 
 static void zone(void)

@@ -263,8 +263,8 @@ static void refuses_what_is_no_job(void **state)
     static const char *const replies[] = {
         "{}",
         "{\"jobs\":7,\"gpus\":{}}",
-        "{\"daemon\":true,\"jobs\":[{},{\"number\":-1,\"pid\":1},{\"number\":1,\"pid\":0},"
-        "{\"number\":1,\"pid\":99999999999},[],null,3]}",
+        ("{\"daemon\":true,\"jobs\":[{},{\"number\":-1,\"pid\":1},{\"number\":1,\"pid\":0},"
+         "{\"number\":1,\"pid\":99999999999},[],null,3]}"),
     };
     struct top_model m;
     start(&m);
