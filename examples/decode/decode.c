@@ -31,7 +31,7 @@ static const char help[] =
     "      --at-once N      rows of a step at most (as --batch)\n"
     "      --schedule-us N  work of the CPU added to each step (0)\n"
     "      --inputs HOW     how a step's inputs get to the GPU: copies (three), copy, or kernel,\n"
-    "                       which reads them in the host's memory (kernel)\n"
+    "                       which reads them in the host's memory (copy)\n"
     "      --spin           wait for results spinning, not asleep\n"
     "      --products WHAT  matrix products: own kernel; library: cuBLASLt, each for all rows of\n"
     "                       --batch, so that no row depends on its company; plain: cuBLASLt as it\n"
@@ -382,7 +382,7 @@ int main(int argc, char **argv)
 {
     struct options o = {
         .sizes = {.layers = 12, .width = 1024, .heads = 16, .vocabulary = 8192, .batch = 64},
-        .run = {.inputs = BY_KERNEL},
+        .run = {.inputs = BY_COPY},
         .requests = 128,
         .tokens = 256};
     struct products *products = NULL;

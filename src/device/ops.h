@@ -284,8 +284,8 @@ struct device_ops {
     int (*demand)(struct device_driver *d, struct demand_list *out, struct error *err);
 
     /* What the parts of one GPU did since the last call for it (may be NULL: see GPU_CAP_COUNTERS).
-     * Cheap (under 0.1 ms) and without effect on programs. -EAGAIN: the first call, or too little
-     * time has passed. */
+     * Takes 2 ms on an H200; out NULL: what was done until now does not count, which takes 0.06 ms.
+     * Without effect on programs. -EAGAIN: the first call, or too little time has passed. */
     int (*counters)(struct device_driver *d, unsigned gpu, struct gpu_counters *out,
                     struct error *err);
 

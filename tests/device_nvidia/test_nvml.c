@@ -101,6 +101,12 @@ static void test_counters(void **state)
     assert_true(fabs(c.parts[PART_INTEGER] - 0.1 * 0.75) < 1e-9);
     assert_true(fabs(c.parts[PART_DRAM] - (10 + PART_DRAM) / 100.0) < 1e-9);
     assert_true(c.parts[PART_FP16] == 0 && fabs(c.parts[PART_FP32] - 0.75) < 1e-9);
+    /* What was before a beginning does not count. */
+    r.t.rm.now_ns += NSEC_PER_SEC;
+    assert_int_equal(d->ops->counters(d, 0, NULL, NULL), 0);
+    r.t.rm.now_ns += NSEC_PER_SEC / 2;
+    assert_int_equal(d->ops->counters(d, 0, &c, NULL), 0);
+    assert_int_equal(c.window_ns, NSEC_PER_SEC / 2);
     nvml_rig_down(&r);
     nvml_rig_up(&r, LIBRARY_535, 1);
     assert_int_equal(r.t.d->ops->info(r.t.d, 0, &g), 0);

@@ -143,26 +143,35 @@ static double gpm_share(const struct gpm_metric *m)
     return share < 0 ? 0 : share > 1 ? 1 : share;
 }
 
-static int gpm_counters(struct gpm *g, struct gpm_gpu *x, uint64_t now_ns, struct gpu_counters *out)
+/* Takes 2 ms. */
+static int gpm_difference(struct gpm *g, const struct gpm_gpu *x, double clock,
+                          struct gpu_counters *out)
 {
-    if (x->sampled && now_ns < x->ns + WINDOW_LEAST_NS)
-        return -EAGAIN;
-    double clock = clock_now(g, x->device), mean = (clock + x->clock) / 2;
-    if (g->sample(x->device, x->to) != 0) {
-        x->sampled = false;
-        return -EIO;
-    }
-    bool first = !x->sampled;
     g->asked.version = VERSION;
     g->asked.n = GPU_PARTS;
     g->asked.from = x->from;
     g->asked.to = x->to;
     for (unsigned p = 0; p < GPU_PARTS; p++)
         g->asked.v[p] = (struct gpm_metric){.id = metric_of[p]};
-    int r = first ? -EAGAIN : g->metrics(&g->asked) == 0 ? 0 : -EIO;
-    *out = (struct gpu_counters){.window_ns = now_ns - x->ns};
-    for (unsigned p = 0; p < GPU_PARTS && r == 0; p++)
-        out->parts[p] = gpm_share(&g->asked.v[p]) * (p == PART_DRAM ? 1 : mean);
+    if (g->metrics(&g->asked) != 0)
+        return -EIO;
+    for (unsigned p = 0; p < GPU_PARTS; p++)
+        out->parts[p] = gpm_share(&g->asked.v[p]) * (p == PART_DRAM ? 1 : clock);
+    return 0;
+}
+
+static int gpm_counters(struct gpm *g, struct gpm_gpu *x, uint64_t now_ns, struct gpu_counters *out)
+{
+    if (out && x->sampled && now_ns < x->ns + WINDOW_LEAST_NS)
+        return -EAGAIN;
+    double clock = clock_now(g, x->device), mean = (clock + x->clock) / 2;
+    if (g->sample(x->device, x->to) != 0) {
+        x->sampled = false;
+        return -EIO;
+    }
+    int r = !out ? 0 : x->sampled ? gpm_difference(g, x, mean, out) : -EAGAIN;
+    if (out)
+        out->window_ns = now_ns - x->ns;
     gpm_sample from = x->from;
     x->from = x->to;
     x->to = from;

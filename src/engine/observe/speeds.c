@@ -164,6 +164,14 @@ static bool add_counters(const struct model *m, struct speeds_gpu *g, unsigned d
     return r == 0 || r == -EAGAIN;
 }
 
+/* What was done until now does not count. */
+static bool start_window(const struct model *m, struct speeds_gpu *g, unsigned d)
+{
+    memset(g->sum, 0, sizeof(g->sum));
+    g->sum_ns = 0;
+    return m->driver->ops->counters(m->driver, d, NULL, NULL) == 0;
+}
+
 /* False: it cannot be told. */
 static bool end_window(const struct model *m, struct speeds_gpu *g, unsigned d,
                        struct gpu_counters *out)
@@ -312,8 +320,9 @@ static void tell(struct model *m, struct speeds_gpu *g, struct experience *x,
 static void speeds_look(struct speeds *s, struct model *m, unsigned d)
 {
     struct speeds_gpu *g = &s->gpu[d];
-    struct gpu_counters c;
-    bool good = end_window(m, g, d, &c), ends = g->space.turns && g->space.turn_until > m->now;
+    struct gpu_counters c = {.window_ns = 0};
+    bool good = g->settled ? end_window(m, g, d, &c) : start_window(m, g, d),
+         ends = g->space.turns && g->space.turn_until > m->now;
     uint64_t window = g->windows < SHORT_MAX || g->space.less > 0 ? WINDOW_NS : LONG_NS;
     g->at = ends ? g->space.turn_until : m->now + window;
     /* A longer one has something else in it: turns, or a pause. */
