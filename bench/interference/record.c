@@ -7,7 +7,7 @@
 
 #include "suite.h"
 
-static json_t *experiments;
+static json_t *file, *experiments; /* which is in it */
 static size_t next;
 
 static double number(const json_t *o, const char *key)
@@ -60,7 +60,8 @@ static void meet(const struct stage *s, const struct contender pair[2], bool apa
 void stage_record(struct stage *s, const char *path)
 {
     json_error_t err;
-    const json_t *file = json_load_file(path, 0, &err), *shape = json_object_get(file, "sm");
+    file = json_load_file(path, 0, &err);
+    const json_t *shape = json_object_get(file, "sm");
     const char *gpu = json_string_value(json_object_get(file, "gpu"));
     experiments = json_object_get(file, "experiments");
     if (!gpu || !shape || !json_is_array(experiments)) {

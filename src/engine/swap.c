@@ -58,8 +58,12 @@ static uint64_t swap_pause_ns(int r)
 
 static void swap_failed(struct model *m, uint32_t job, int code, const struct error *err)
 {
-    m->jobs[job].swap.code = code;
-    m->jobs[job].swap.error = *err;
+    struct job *j = &m->jobs[job];
+    if (code < 0 && !j->swap.by_user && strcmp(j->swap.error.text, err->text) != 0)
+        log_say(LOG_WARNING, "job #%llu (%s): %s", (unsigned long long)j->rec.number, j->rec.name,
+                err->text);
+    j->swap.code = code;
+    j->swap.error = *err;
 }
 
 uint32_t swap_moving(const struct model *m)

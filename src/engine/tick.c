@@ -127,9 +127,10 @@ static uint64_t tick_move(struct engine *e)
     } else {
         swap_in(m, what.job);
     }
-    log_say(LOG_WARNING, "job #%llu (%s) is swapped %s%s%s", (unsigned long long)j->rec.number,
-            j->rec.name, what.out ? "out, for a latency job" : "in again",
-            r < 0 ? ": not done: " : "", err.text);
+    log_say(LOG_WARNING, "job #%llu (%s) begins to be swapped %s%s%s",
+            (unsigned long long)j->rec.number, j->rec.name,
+            what.out ? "out, for a latency job" : "in again", r < 0 ? ": not done: " : "",
+            err.text);
     return next;
 }
 
