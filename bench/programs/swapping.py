@@ -15,6 +15,7 @@ import tempfile
 import time
 
 ITERATIONS, LINE = 50, 5
+BEGAN = time.monotonic()
 HERE = os.path.abspath(__file__)
 
 
@@ -77,6 +78,16 @@ def until(what, seconds, *args):
     return time.monotonic()
 
 
+def stage(text):
+    print(f"{time.monotonic() - BEGAN:6.1f} s: {text}", flush=True)
+
+
+def gpu_bytes():
+    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"], check=True,
+                         capture_output=True, text=True, timeout=60).stdout
+    return int(out.split()[0]) << 20
+
+
 def job(cede, name):
     out = subprocess.run([cede, "ps", "--json"], check=True, capture_output=True, timeout=60).stdout
     return next((j for j in json.loads(out)["jobs"] if j["name"] == name), {})
@@ -95,15 +106,19 @@ def swap(cede, folder):
     ref = f"{folder}/ref"
     if start(python("--train", str(ITERATIONS)), ref).wait(200):
         raise RuntimeError("the training alone failed")
+    stage("a training alone has ended")
     out = [f"{folder}/a", f"{folder}/b"]
     two = " & ".join(" ".join(python("--train", str(ITERATIONS))) + f" >{p}" for p in out) + " & wait"
     training = start([cede, "run", "-q", "-c", "batch", "-n", "training", "--", "sh", "-c", two], f"{folder}/sh")
     until(lambda: all(len(lines(p)) > 3 for p in out), 120)
     held = job(cede, "training").get("memory_bytes")
+    need = (gpu_bytes() - held) // (1 << 30) + 8  # more than is free, by so much
+    stage(f"the training holds {held / (1 << 30):.1f} GiB; a server comes that needs {need}")
     asked = time.monotonic()
-    server = start([cede, "run", "-c", "latency", "-n", "server", "--memory", "120G", "--",
-                    *python("--serve", "114")], f"{folder}/serve")
-    ready = until(lambda: len(lines(f"{folder}/serve")) > 1, 75)
+    server = start([cede, "run", "-c", "latency", "-n", "server", "--memory", f"{need}G", "--",
+                    *python("--serve", str(need - 4))], f"{folder}/serve")
+    ready = until(lambda: len(lines(f"{folder}/serve")) > 1 or server.poll() is not None, 75)
+    stage("it serves")
     away = job(cede, "training")
     stood = [len(lines(p)) for p in out]
     time.sleep(5)
@@ -112,6 +127,7 @@ def swap(cede, folder):
     ended = server.wait(60)
     left = time.monotonic()
     back = until(lambda: any(len(lines(p)) > n for p, n in zip(out, stood)), 60)
+    stage("the training is back")
     status = training.wait(200)
     late = sorted(x for line in lines(f"{folder}/serve") for x in line.get("latencies_us", ()))
     return {"training_held_bytes": held, "server_ready_s": round(ready - asked, 2), "state_meanwhile": away.get("state"),
