@@ -17,6 +17,8 @@
 #include "lib/terms.h"
 #include "sched/sched.h"
 
+#define AGAIN    3 /* times */
+#define AGAIN_NS 300000000L
 #define ANSWER_S 40 /* the keeper gives up after 30 */
 #define ROWS_MAX 1000000U
 
@@ -97,7 +99,7 @@ static int ask_keeper(int fd, const struct acct_query *q, struct answer *out, st
     while (r == 0) {
         ssize_t n = recv(fd, &a, sizeof(a), 0);
         if (n != (ssize_t)sizeof(a))
-            return error_set(err, -EIO,
+            return error_set(err, n == 0 && !out->n ? -ECONNRESET : -EIO,
                              n < 0 && errno == EAGAIN
                                  ? "no answer within %d s: does a cede-acct run?"
                                  : "the answer broke off: ask for a shorter time, or "
@@ -130,7 +132,8 @@ static int read_file(const struct acct_query *q, struct answer *out, struct erro
     return r;
 }
 
-static int get_rows(const struct acct_query *q, struct answer *out, struct error *err)
+/* -ECONNRESET: who answers has ended before it said anything. */
+static int get_rows_once(const struct acct_query *q, struct answer *out, struct error *err)
 {
     char path[512];
     for (unsigned i = 0; cede_socket_at(i, path, sizeof(path)); i++) {
@@ -146,6 +149,17 @@ static int get_rows(const struct acct_query *q, struct answer *out, struct error
         return r;
     }
     return read_file(q, out, err);
+}
+
+/* Whoever ends or is killed is replaced in a moment, or nobody is there and the file is read. */
+static int get_rows(const struct acct_query *q, struct answer *out, struct error *err)
+{
+    int r = get_rows_once(q, out, err);
+    for (int tries = 0; r == -ECONNRESET && tries < AGAIN; tries++) {
+        nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+        r = get_rows_once(q, out, err);
+    }
+    return r;
 }
 
 /* ---- options ---- */
