@@ -172,8 +172,8 @@ static void traces_put(struct traces *t, struct tracer *only, const struct trace
         if (!shows_job(r, owner)) {
             if (ev->kind == TRACE_REQUEST)
                 continue;
-            if (ev->kind == TRACE_JOB)
-                own.text[0] = '\0';
+            if (ev->kind == TRACE_JOB) /* all of it: the whole structure is sent */
+                memset(own.text, 0, sizeof(own.text));
         }
         tracer_put(r, &own);
     }

@@ -149,6 +149,8 @@ static void names_are_for_those_they_belong_to(void **state)
         seen += ev->kind == TRACE_JOB;
         if (ev->kind == TRACE_JOB)
             assert_string_equal(ev->text, ev->job == 1 ? "mine" : "");
+        for (size_t i = 0; ev->job == 2 && ev->kind == TRACE_JOB && i < sizeof(ev->text); i++)
+            assert_int_equal(ev->text[i], 0); /* nor what is behind the end of the string */
     }
     assert_int_equal(seen, 2);
     assert_string_equal(last_of(r, root, TRACE_JOB, 2).text, "theirs");
