@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <sqlite3.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define BUSY_MS    5000                /* another ceded's keeper that writes its last rows */
 #define HEAP_MAX   (256 * 1024 * 1024) /* what a query sorts is in memory */
 #define FREE_PAGES "2000"              /* given back to the file system at a time */
+#define LOG_MAX    (64 * 1024 * 1024)  /* else it is emptied after 4 MB */
 
 struct acct_db {
     sqlite3 *sql;
@@ -286,6 +288,17 @@ int acct_db_prune(struct acct_db *db, int64_t before_s, struct error *err)
              (long long)before_s);
     int rc = db_run(db, text);
     return rc == SQLITE_OK ? 0 : db_error(db, rc, "shorten", err);
+}
+
+bool acct_db_admits(struct acct_db *db, unsigned readers)
+{
+    const char *log = sqlite3_filename_wal(sqlite3_db_filename(db->sql, "main"));
+    struct stat st;
+    if (stat(log, &st) < 0 || st.st_size <= LOG_MAX)
+        return true;
+    if (!readers)
+        (void)sqlite3_wal_checkpoint_v2(db->sql, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    return !readers;
 }
 
 /* ---- asking ---- */

@@ -31,6 +31,11 @@ int acct_db_dropped(struct acct_db *db, int64_t session, uint64_t rows, struct e
 /* Forgets rows that ended before then. */
 int acct_db_prune(struct acct_db *db, int64_t before_s, struct error *err);
 
+/* With so many processes that read now: whether one more may. What one of them may still look at
+ * stays in the log, which grows while there is always one. So when it is long, all of them end
+ * first; then it is emptied. */
+bool acct_db_admits(struct acct_db *db, unsigned readers);
+
 /* Calls emit for each row of the answer, of what `only` may see (ACCT_ANYBODY: all), ordered by
  * what they are summed up by; what that returns ends it if it is not 0. *dropped: rows lost. */
 int acct_db_query(struct acct_db *db, const struct acct_query *q, uint32_t only,

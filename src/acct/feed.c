@@ -43,6 +43,7 @@ struct acct_job {
 
 struct acct {
     char state[160], socket[128];
+    ino_t inode; /* of the socket there */
     struct acct_settings settings;
     int64_t boot;
     struct acct_job *jobs[JOURNAL_JOBS]; /* by slot */
@@ -451,6 +452,7 @@ struct acct *acct_new(uv_loop_t *loop, const char *dir, const char *state, gid_t
         free(a);
         return NULL;
     }
+    a->inode = server_inode(a->socket);
     return a;
 }
 
@@ -497,7 +499,8 @@ void acct_free(struct acct *a)
     keeper_unlink(a);
     while (a->keeper && waitpid(a->keeper, NULL, WNOHANG) == 0 && monotonic_ns() < until)
         usleep(1000);
-    unlink(a->socket);
+    if (server_inode(a->socket) == a->inode) /* else a successor's, where ours was removed */
+        unlink(a->socket);
     close(a->listen);
     for (uint32_t i = 0; i < JOURNAL_JOBS; i++)
         free(a->jobs[i]);

@@ -175,7 +175,8 @@ static void accept_asker(struct keeper *k)
     }
     const bool full = k->nreaders == ACCT_READERS_MAX ||
                       (!admin && (own >= ACCT_READERS_PER_USER ||
-                                  users >= ACCT_READERS_MAX - ACCT_READERS_PER_USER));
+                                  users >= ACCT_READERS_MAX - ACCT_READERS_PER_USER)) ||
+                      !acct_db_admits(k->db, k->nreaders);
     if (full) {
         error_set(&err, -EUSERS, "too many questions at once: try again later");
         answer_end(fd, -EUSERS, 0, &err, MSG_DONTWAIT);

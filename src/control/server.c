@@ -415,7 +415,7 @@ int server_listen(const char *path, struct error *err)
     return TAKE_FD(fd);
 }
 
-static ino_t inode_at(const char *path)
+ino_t server_inode(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0 ? st.st_ino : 0;
@@ -440,7 +440,7 @@ int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t a
         return error_set(err, r, "cannot watch %s: %s", path, strerror(-r));
     }
     snprintf(s->path, sizeof(s->path), "%s", path);
-    s->inode = inode_at(path);
+    s->inode = server_inode(path);
     s->poll.data = s;
     uv_timer_init(loop, &s->sampler);
     s->sampler.data = s;
@@ -470,7 +470,7 @@ static void on_server_closed(uv_handle_t *h)
 void server_stop(struct server *s)
 {
     s->stopping = true;
-    if (inode_at(s->path) == s->inode) /* else a successor's, where ours was removed */
+    if (server_inode(s->path) == s->inode) /* else a successor's, where ours was removed */
         unlink(s->path);
     for (struct ask *a = LIST_FIRST(&s->asks); a; a = LIST_NEXT(a, link))
         a->server = NULL;

@@ -28,6 +28,8 @@ int server_start(uv_loop_t *loop, const char *path, struct verbs *verbs, gid_t a
 /* A SEQPACKET socket at path that everybody may connect to, in the place of one that a dead daemon
  * left there. The descriptor, or -errno. */
 int server_listen(const char *path, struct error *err);
+/* Of the socket there: it may be a successor's by now. 0: none. */
+ino_t server_inode(const char *path);
 
 void server_set_group(struct server *s, gid_t admin_gid);
 

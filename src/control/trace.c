@@ -172,8 +172,8 @@ static void traces_put(struct traces *t, struct tracer *only, const struct trace
         if (!shows_job(r, owner)) {
             if (ev->kind == TRACE_REQUEST)
                 continue;
-            if (ev->kind == TRACE_JOB)
-                own.text[0] = '\0';
+            if (ev->kind == TRACE_JOB) /* all of it: the whole structure is sent */
+                memset(own.text, 0, sizeof(own.text));
         }
         tracer_put(r, &own);
     }
@@ -363,12 +363,17 @@ static void put_parts(struct traces *t, struct engine *e, uint64_t now)
 struct request_target {
     struct traces *traces;
     const struct engine *engine;
+    uint64_t job; /* of the request before: a page has a thousand, and a look-up sees all jobs */
+    uint32_t slot;
 };
 
 static void put_request(void *arg, uint64_t job, const struct hints_request *q)
 {
-    const struct request_target *to = arg;
-    uint32_t slot = engine_job_by_number(to->engine, job);
+    struct request_target *to = arg;
+    if (to->job != job)
+        to->slot = engine_job_by_number(to->engine, job);
+    to->job = job;
+    const uint32_t slot = to->slot;
     if (slot >= JOURNAL_JOBS || to->traces->seen[slot].number != job)
         return;
     struct trace_event ev = {.kind = TRACE_REQUEST, .at_ns = q->begun_ns, .job = job};
@@ -431,7 +436,7 @@ static void stop_recording(struct traces *t)
 
 static void traces_collect(struct traces *t, struct engine *e, struct hints *h, uint64_t now)
 {
-    const struct request_target to = {t, e};
+    struct request_target to = {.traces = t, .engine = e};
     bool counters = now >= t->counters_at;
     if (counters) {
         t->counters_at = now + COUNTER_NS;
@@ -444,7 +449,7 @@ static void traces_collect(struct traces *t, struct engine *e, struct hints *h, 
     end_jobs(t, now);
     if (h) {
         hints_assign(h, e, now);
-        hints_requests(h, t->takes_requests ? put_request : NULL, (void *)&to);
+        hints_requests(h, t->takes_requests ? put_request : NULL, &to);
         t->takes_requests = true;
     }
     for_each_tracer(t, r)

@@ -141,9 +141,32 @@ static void keeper_is_replaced(void **state)
     assert_true(s.known_ns > 190 * NSEC_PER_SEC);
 }
 
+/* Whoever's socket is removed ends, and leaves alone what a successor has put there meanwhile. */
+static void socket_of_a_successor(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/cede-acct-XXXXXX", path[64], aside[64];
+    struct error err;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/" ACCT_SOCKET, dir);
+    snprintf(aside, sizeof(aside), "%s/aside", dir);
+    struct acct *first = acct_new(NULL, dir, dir, ADMIN_NO_GROUP, 90, &err);
+    assert_non_null(first);
+    assert_int_equal(rename(path, aside), 0); /* its inode stays taken */
+    struct acct *next = acct_new(NULL, dir, dir, ADMIN_NO_GROUP, 90, &err);
+    assert_non_null(next);
+    acct_free(first);
+    assert_int_equal(access(path, F_OK), 0);
+    acct_free(next);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(unlink(aside), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {T(rows_are_whole), T(keeper_is_replaced)};
+    const struct CMUnitTest tests[] = {T(rows_are_whole), T(keeper_is_replaced),
+                                       cmocka_unit_test(socket_of_a_successor)};
     if (strcmp(argv[0], "cede-acct") == 0)
         return acct_keeper_main(argc, argv);
     if (!acct_db_built())

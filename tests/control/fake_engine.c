@@ -20,6 +20,7 @@ static int fake_info(struct device_driver *d, unsigned gpu, struct gpu_info *out
 
 struct switch_list fake_switches;
 bool fake_recording;
+unsigned fake_lookups;
 int fake_switches_code;
 
 static int fake_take_switches(struct device_driver *d, struct switch_list *out, struct error *err)
@@ -141,6 +142,7 @@ uint32_t engine_job_of(const struct engine *m, pid_t pid)
 
 uint32_t engine_job_by_number(const struct engine *m, uint64_t number)
 {
+    fake_lookups++;
     for (uint32_t i = 0; i < m->end; i++) {
         if (m->jobs[i].number == number)
             return i;

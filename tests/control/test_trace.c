@@ -5,12 +5,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <cmocka.h>
 
 #include "control/trace.h"
 #include "fake_engine.h"
+#include "lib/hints_proto.h"
 #include "lib/trace_proto.h"
 
 #define MS NSEC_PER_MSEC
@@ -149,6 +151,8 @@ static void names_are_for_those_they_belong_to(void **state)
         seen += ev->kind == TRACE_JOB;
         if (ev->kind == TRACE_JOB)
             assert_string_equal(ev->text, ev->job == 1 ? "mine" : "");
+        for (size_t i = 0; ev->job == 2 && ev->kind == TRACE_JOB && i < sizeof(ev->text); i++)
+            assert_int_equal(ev->text[i], 0); /* nor what is behind the end of the string */
     }
     assert_int_equal(seen, 2);
     assert_string_equal(last_of(r, root, TRACE_JOB, 2).text, "theirs");
@@ -308,6 +312,39 @@ static void one_a_connection(void **state)
     assert_false(fake_recording);
 }
 
+/* A look-up goes through all jobs, and any user may fill its pages between two looks. */
+static void a_full_page_takes_one_lookup(void **state)
+{
+    struct rig *r = *state;
+    struct hints *h = hints_new();
+    const struct caller user = {
+        .uid = getuid(), .pid = getpid(), .admin = true, .since_ticks = proc_ticks_now()};
+    int fd, i = open_as(r, 0, true);
+    unsigned seen = 0;
+    const struct trace_event *ev;
+    fake_engine_put(r->m, getpid(), 0, CLASS_BATCH, 100, "me");
+    assert_int_equal(hints_open(h, &user, &fd, NULL), 0);
+    struct hints_page *p = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(p != MAP_FAILED);
+    r->now += 100 * MS;
+    traces_update(r->t, r->m, h, r->now);
+    for (unsigned k = 0; k < HINTS_DONE; k++) {
+        p->done[k].begun_ns = 1;
+        p->done[k].ended_ns = 2;
+    }
+    p->ndone = HINTS_DONE;
+    fake_lookups = 0;
+    r->now += 1000 * MS;
+    traces_update(r->t, r->m, h, r->now);
+    while ((ev = next_event(r, i)))
+        seen += ev->kind == TRACE_REQUEST;
+    assert_in_range(seen, HINTS_DONE / 2, HINTS_DONE);
+    assert_int_equal(fake_lookups, 1);
+    munmap(p, HINTS_PAGE);
+    close(fd);
+    hints_free(h);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -317,7 +354,7 @@ int main(void)
         T(states_and_ends_are_reported),    T(switches_name_jobs),
         T(what_is_lost_is_counted),         T(who_does_not_read_is_cut_off),
         T(not_more_than_there_is_room_for), T(one_a_connection),
-        T(a_driver_that_refuses),
+        T(a_driver_that_refuses),           T(a_full_page_takes_one_lookup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
