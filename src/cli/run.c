@@ -443,6 +443,20 @@ static void grant_steering(const struct client *peer)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 }
 
+/* For ceded, which tells programs apart by it that did well together or not (FNV-1a); above 0. */
+static uint64_t program_number(char *const *command)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    for (; *command; command++) {
+        for (const char *c = *command;; c++) {
+            hash = (hash ^ (unsigned char)*c) * 0x100000001b3;
+            if (!*c)
+                break;
+        }
+    }
+    return hash >> 1 | 1;
+}
+
 /* A job runs without one where there is none, unless it is to have one. */
 static int run_pool(const struct options *o, const struct enrolled *e, struct pool *pool)
 {
@@ -515,6 +529,7 @@ int run_main(int argc, char **argv)
     struct error err = {""};
     struct enrolled e = {.reply = NULL};
     struct pool pool = {.users = -1};
+    o.request.program = program_number(command);
     int r = place_ask(&o.request, &err);
     if (r < 0)
         return cli_usage("run", "run: --gpus: %s", err.text);

@@ -46,6 +46,7 @@ enum {
     F_GPU,
     F_GPUS,
     F_VISIBLE,
+    F_PROGRAM,
     F_AFTER,
     F_BRIEF,
     F_PARAMS,
@@ -98,6 +99,7 @@ static const struct field fields[FIELDS] = {
     [F_GPUS] = {"gpus", NUMBER(KIND_INT, gpus, 1, DEVICE_GPUS_MAX), .word = "gpus",
                 .allowed = "a number of GPUs from 1 to 16, or auto"},
     [F_VISIBLE] = {"visible", KIND_VISIBLE, HAS(has_visible)},
+    [F_PROGRAM] = {"program", NUMBER(KIND_INT, program, 1, INT64_MAX)},
     [F_AFTER] = {"after", NUMBER(KIND_INT, number, 0, INT64_MAX)},
     [F_BRIEF] = {"brief", KIND_BOOL, AT(brief)},
     [F_PARAMS] = {"params", .kind = KIND_PARAMS},
@@ -116,7 +118,7 @@ static const struct {
 } ops[] = {
     [OP_ADD] = {"add",
                 BIT(F_PID) | CHANGES | BIT(F_NAME) | BIT(F_RUN) | BIT(F_STARTED) | BIT(F_MEMORY) |
-                    BIT(F_GPU) | BIT(F_GPUS) | BIT(F_VISIBLE),
+                    BIT(F_GPU) | BIT(F_GPUS) | BIT(F_VISIBLE) | BIT(F_PROGRAM),
                 BIT(F_PID)},
     [OP_SET] = {"set", BIT(F_TARGET) | CHANGES, BIT(F_TARGET)},
     [OP_PAUSE] = {"pause", BY_NAME},

@@ -3,7 +3,7 @@
  * Request:  {"v":1, "op":OP, ...}. T is a pid, a job's number written "#12", or its name,
  * with its user's number before it where it is another's: "1000/train".
  * - add: {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?,
- *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?, "started":true?,
+ *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?, "started":true?, "program":N?,
  *   "preempt":P?, "gpus":N?, "visible":S?}: adopt a process
  * tree; it may say how much of a GPU it is going to take, and "started":true that its program
  * starts whether or not that is free; gpus: how many are to be chosen for it, of those that visible
@@ -98,6 +98,7 @@ struct request {
     uint32_t gpus; /* of add: how many are to be chosen; 0: none, the program does */
     bool has_gpu, has_visible;
     char visible[VISIBLE_MAX];
+    uint64_t program;        /* of add: a number made of its arguments; 0: not said */
     pid_t pid;               /* of add, or of target when it is a pid; 0: none */
     uint64_t number;         /* of target "#12", or of "after" */
     char name[JOB_NAME_MAX]; /* of add, target or policy; "" none */

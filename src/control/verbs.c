@@ -201,6 +201,7 @@ static int verb_adopt(struct verb *v, struct engine *e)
     struct job_spec spec = request_spec(r, t->comm, t->proc.pid, v->who.admin);
     spec.source = r->run ? JOB_RUN : JOB_PID;
     spec.uid = t->proc_uid;
+    spec.program = r->program;
     if (!v->who.admin && engine_user_full(e, v->who.account))
         return error_set(&v->error, -ENOSPC,
                          "too many jobs: a user may have %d, and all users together %u",

@@ -184,6 +184,7 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
                          r == -ESRCH                    ? "no such process"
                          : r == -ENOENT || r == -EINVAL ? "a thread: give the pid of its process"
                                                         : strerror(-r));
+    m->jobs[slot].program = spec->program;
     job_take_group(m, slot);
     *job = slot;
     return 0;

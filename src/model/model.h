@@ -52,6 +52,7 @@ struct job_spec {
     char name[JOB_NAME_MAX];
     char account[ACCOUNT_NAME_MAX]; /* "": that of a user: */
     uid_t account_uid;
+    uint64_t program; /* a number made of the arguments; 0: not known */
 };
 
 struct process {
@@ -179,6 +180,7 @@ struct job {
     bool root_ended;
     bool group_lives; /* its control group had processes when it was last looked at */
     uint32_t nprocesses, ngroups;
+    uint64_t program; /* as in its spec; 0 in the next daemon */
     uint32_t first_process;
     uint32_t account;
     /* units.c */

@@ -439,6 +439,13 @@ static void on_a_terminal(void **state)
 
 /* ---- what a scheduler answers ---------------------------------------------------------------- */
 
+/* The number that is made of the arguments. */
+static unsigned long long program_asked(const char *asked)
+{
+    const char *at = strstr(asked, "\"program\":");
+    return at ? strtoull(at + strlen("\"program\":"), NULL, 10) : 0;
+}
+
 static void registers_itself(void **state)
 {
     (void)state;
@@ -450,9 +457,10 @@ static void registers_itself(void **state)
     char *asked = fake_daemon_end(daemon);
     snprintf(expected, sizeof(expected),
              "{\"v\":1,\"op\":\"add\",\"pid\":%d,\"class\":\"batch\",\"weight\":300,"
-             "\"name\":\"nightly\",\"run\":true}\n",
-             atoi(with.out));
+             "\"name\":\"nightly\",\"run\":true,\"program\":%llu}\n",
+             atoi(with.out), program_asked(asked));
     assert_string_equal(asked, expected);
+    assert_true(program_asked(asked) > 0);
     free(asked);
     assert_string_equal(with.err, "");
     assert_int_equal(status_of(with.status), 4);

@@ -20,22 +20,21 @@ static uint64_t fnv(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-static uint64_t key_of(const struct journal_job *rec)
+/* The arguments are what `cede run` said: reading them in /proc may take as long as the program
+ * wants, since its memory is locked meanwhile. */
+static uint64_t key_of(const struct job *j)
 {
-    char path[64], args[4096]; /* what is beyond does not count */
-    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)rec->root.pid);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, args, sizeof(args));
+    const struct journal_job *rec = &j->rec;
     uint64_t hash = fnv(0xcbf29ce484222325, &rec->uid, sizeof(rec->uid));
     hash = fnv(hash, rec->name, strnlen(rec->name, sizeof(rec->name)));
-    return fnv(hash, args, n > 0 ? (size_t)n : 0);
+    return fnv(hash, &j->program, sizeof(j->program));
 }
 
 uint64_t experience_key(const struct model *m, const uint32_t *slots, uint32_t n)
 {
     uint64_t sum = 0; /* in any order */
     for (uint32_t i = 0; i < n; i++)
-        sum += key_of(&m->jobs[slots[i]].rec);
+        sum += key_of(&m->jobs[slots[i]]);
     return fnv(sum, &n, sizeof(n));
 }
 
