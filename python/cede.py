@@ -13,6 +13,7 @@ Without the library, or without a daemon, every call does nothing and raises not
 caller raise OSError (PermissionError: a user may lower class and weight, but not raise them) and
 ValueError. Clients may be used from several threads. cede(3) describes every call.
 """
+import contextlib
 import ctypes
 import os
 import threading
@@ -188,6 +189,23 @@ class Lease(ctypes.Structure):
     _fields_ = [("stream", ctypes.c_void_p), ("device", ctypes.c_int), ("urgent", ctypes.c_int),
                 ("opaque", ctypes.c_uint64 * 2)]
 
+    @contextlib.contextmanager
+    def torch(self):
+        """`with lease.torch():` makes the lease's stream PyTorch's current one. It waits for what the former
+        one has queued, and the end of the block for the work in this stream alone, not for the device. PyTorch's
+        rules for tensors on several streams hold (Tensor.record_stream). Without a GPU it does nothing."""
+        if not self.stream:
+            yield None
+            return
+        import torch  # pylint: disable=import-outside-toplevel
+        stream = torch.cuda.ExternalStream(self.stream, device=self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        try:
+            with torch.cuda.stream(stream):
+                yield stream
+        finally:
+            stream.synchronize()
+
 
 class _Shape(ctypes.Structure):
     _fields_ = [("blocks", ctypes.c_uint), ("threads", ctypes.c_uint),
@@ -292,9 +310,8 @@ class Pool:
 
         pool = cede.Pool(max_concurrent_streams=4)
         with pool.acquire(device=0) as lease:
-            with torch.cuda.stream(torch.cuda.ExternalStream(lease.stream, lease.device)):
+            with lease.torch():
                 model(batch)
-            torch.cuda.synchronize(lease.device)
 
     `async with pool.acquire(...)` does not block the event loop. A task that is cancelled while it waits keeps
     its place in the queue until then; the lease is released as it comes.

@@ -112,7 +112,8 @@ static void leases_are_given_back_on_exceptions()
     cede::lease b = std::move(a);
     CHECK(!a && a.device() == -1 && !a.stream() && held(p) == 1);
     CHECK(a.release() == std::errc::invalid_argument);
-    b = std::move(b); // NOLINT: what it does to itself is the question
+    cede::lease &same = b;
+    b = std::move(same);
     CHECK(b && held(p) == 1);
     b = cede::lease();
     CHECK(!b && held(p) == 0);
