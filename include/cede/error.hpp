@@ -28,8 +28,8 @@ constexpr int only_device(int device)
 {
     return device < 0 || device > 0xffff ? INT_MIN : device | 0x10000;
 }
-inline constexpr microseconds default_timeout =
-    microseconds::min(); /* block_timeout_ms of the pool */
+/* block_timeout_ms of the pool */
+inline constexpr microseconds default_timeout = microseconds::min();
 inline constexpr microseconds forever = microseconds::max();
 
 /* what(): the call, why it failed in libcede's words, and the text of the errno value. */
@@ -79,16 +79,21 @@ inline std::int64_t timeout_us(microseconds t) noexcept
     return t == default_timeout ? CEDE_DEFAULT_TIMEOUT : t.count() > 0 ? t.count() : 0;
 }
 
-/* The errno value, below 0, for an exception that is being handled. */
+/* A failure's errno value, below 0; -EIO where it has none. */
+inline int errno_of(const std::error_code &c) noexcept
+{
+    bool is_errno =
+        c.category() == std::generic_category() || c.category() == std::system_category();
+    return is_errno && c.value() > 0 && c.value() < 4096 ? -c.value() : -EIO;
+}
+
+/* The same for an exception that is being handled. */
 inline int current_errno() noexcept
 {
     try {
         throw;
     } catch (const std::system_error &e) {
-        const std::error_code &c = e.code();
-        bool is_errno =
-            c.category() == std::generic_category() || c.category() == std::system_category();
-        return is_errno && c.value() > 0 && c.value() < 4096 ? -c.value() : -EIO;
+        return errno_of(e.code());
     } catch (const std::bad_alloc &) {
         return -ENOMEM;
     } catch (...) {
@@ -105,7 +110,7 @@ template <class F, class... A> int result_of(F &f, A... args)
         return 0;
     } else if constexpr (std::is_same_v<R, std::error_code>) {
         std::error_code c = f(args...);
-        return !c ? 0 : c.value() > 0 ? -c.value() : -EIO;
+        return c ? errno_of(c) : 0;
     } else {
         static_assert(std::is_same_v<R, int>, "return nothing, an int or a std::error_code");
         return f(args...);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ios>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -242,6 +243,9 @@ static void the_first_exception_comes_out()
     deadlock.fork([&] { deadlock.join(); });
     fails(std::errc::resource_deadlock_would_occur, "by a task of the scope",
           [&] { deadlock.join(); });
+    cede::scope other(0);
+    other.fork([] { return std::error_code(ENOSPC, std::iostream_category()); });
+    CHECK(other.try_join() == std::errc::io_error); /* a value of another category */
     for (int r : {-ENOSPC, -EDEADLK, INT_MIN}) {
         cede::scope x(0);
         x.fork([r] { return r; });
