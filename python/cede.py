@@ -13,8 +13,10 @@ Without the library, or without a daemon, every call does nothing and raises not
 caller raise OSError (PermissionError: a user may lower class and weight, but not raise them) and
 ValueError. Clients may be used from several threads. cede(3) describes every call.
 """
+import contextlib
 import ctypes
 import os
+import threading
 
 LATENCY, NORMAL, BATCH = 0, 1, 2
 JOB = ctypes.c_size_t(-1).value  # all streams; else a stream's handle, as torch's stream.cuda_stream
@@ -187,6 +189,23 @@ class Lease(ctypes.Structure):
     _fields_ = [("stream", ctypes.c_void_p), ("device", ctypes.c_int), ("urgent", ctypes.c_int),
                 ("opaque", ctypes.c_uint64 * 2)]
 
+    @contextlib.contextmanager
+    def torch(self):
+        """`with lease.torch():` makes the lease's stream PyTorch's current one. It waits for what the former
+        one has queued, and the end of the block for the work in this stream alone, not for the device. PyTorch's
+        rules for tensors on several streams hold (Tensor.record_stream). Without a GPU it does nothing."""
+        if not self.stream:
+            yield None
+            return
+        import torch  # pylint: disable=import-outside-toplevel
+        stream = torch.cuda.ExternalStream(self.stream, device=self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        try:
+            with torch.cuda.stream(stream):
+                yield stream
+        finally:
+            stream.synchronize()
+
 
 class _Shape(ctypes.Structure):
     _fields_ = [("blocks", ctypes.c_uint), ("threads", ctypes.c_uint),
@@ -203,18 +222,86 @@ class _PoolConfig(ctypes.Structure):
                     ("urgent_threshold_ns", ctypes.c_uint64)]
 
 
+class PoolStatistics(ctypes.Structure):
+    """Of one device of a pool; cede_acquire(3) describes them. `error` is the driver's latest, as bytes."""
+    _fields_ = [("devices", ctypes.c_uint), ("has_gpu", ctypes.c_int), ("utilization", ctypes.c_int),
+                ("active", ctypes.c_uint), ("waiting", ctypes.c_uint), ("limit", ctypes.c_uint),
+                ("occupancy", ctypes.c_double), ("started", ctypes.c_uint64),
+                ("timed_out", ctypes.c_uint64), ("stolen", ctypes.c_uint64),
+                ("busy_us", ctypes.c_uint64), ("error", ctypes.c_char * 128)]
+
+    __repr__ = Statistics.__repr__
+
+
+def _release(lease):
+    if _lib and any(lease.opaque):
+        _lib.cede_release(ctypes.byref(lease))
+
+
 class _Held:
-    def __init__(self, pool, args):
-        self._pool, self._args = pool, args
+    """A lease for the time of a block, `with` or `async with`."""
+
+    def __init__(self, pool, args, lease=None):
+        self._pool, self._args, self._lease = pool, args, lease
 
     def __enter__(self):
-        self._lease = self._pool._acquire(*self._args)
+        if self._lease is None:
+            self._lease = self._pool._acquire(*self._args)
         return self._lease
 
     def __exit__(self, *_):
-        if _lib and any(self._lease.opaque):
-            _lib.cede_release(ctypes.byref(self._lease))
+        lease, self._lease = self._lease, None
+        _release(lease)
         return False
+
+    async def __aenter__(self):
+        if self._lease is None:
+            try:
+                self._lease = self._pool._acquire(*self._args[:-1], 0)
+            except BlockingIOError:
+                if self._args[-1] == 0:
+                    raise
+                self._lease = await self._wait()
+        return self._lease
+
+    async def __aexit__(self, *_):
+        return self.__exit__()
+
+    async def _wait(self):
+        """Waits in a thread of its own: those of the loop's executor may be needed by the programs that hold
+        leases, to give them back. A lease that comes after the task was cancelled is released."""
+        import asyncio  # pylint: disable=import-outside-toplevel
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+
+        def arrived(lease, error):
+            if future.cancelled():
+                if lease:
+                    _release(lease)
+            elif error:
+                future.set_exception(error)
+            else:
+                future.set_result(lease)
+
+        def wait():
+            lease = error = None
+            try:
+                lease = self._pool._acquire(*self._args)
+            except Exception as e:  # for the task
+                error = e
+            try:
+                loop.call_soon_threadsafe(arrived, lease, error)
+            except RuntimeError:  # the loop is closed
+                if lease:
+                    _release(lease)
+
+        threading.Thread(target=wait, daemon=True).start()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and not future.exception():
+                _release(future.result())
+            raise
 
 
 class Pool:
@@ -223,9 +310,11 @@ class Pool:
 
         pool = cede.Pool(max_concurrent_streams=4)
         with pool.acquire(device=0) as lease:
-            with torch.cuda.stream(torch.cuda.ExternalStream(lease.stream, lease.device)):
+            with lease.torch():
                 model(batch)
-            torch.cuda.synchronize(lease.device)
+
+    `async with pool.acquire(...)` does not block the event loop. A task that is cancelled while it waits keeps
+    its place in the queue until then; the lease is released as it comes.
     """
 
     def __init__(self, **settings):
@@ -240,6 +329,9 @@ class Pool:
             ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_Shape), ctypes.c_int64,
             ctypes.POINTER(Lease)]
         _lib.cede_pool_occupancy.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double]
+        _lib.cede_pool_kernel.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        _lib.cede_pool_get_statistics.argtypes = [
+            ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(PoolStatistics), ctypes.c_size_t]
         _lib.cede_pool_close.argtypes = [ctypes.c_void_p]
         _lib.cede_pool_defaults(ctypes.byref(config))
         for name, value in settings.items():
@@ -250,6 +342,33 @@ class Pool:
         """A lease for `kernel` takes this share of a GPU's warps, 0 to 1."""
         if _lib:
             _check(_lib.cede_pool_occupancy(self._p, kernel.encode(), share))
+
+    def kernel(self, name, function):
+        """The driver computes what a lease for `name` takes, from its shape. function: a CUfunction, as a number,
+        whose context is current."""
+        if _lib:
+            _check(_lib.cede_pool_kernel(self._p, name.encode(), function))
+
+    def statistics(self, device=0):
+        """Of leases on one device; zeros without the library."""
+        s = PoolStatistics()
+        if _lib:
+            _check(_lib.cede_pool_get_statistics(self._p, device, ctypes.byref(s), ctypes.sizeof(s)))
+        return s
+
+    def try_acquire(self, device=-1, kernel=None, only=False, **shape):
+        """Does not wait. None, or a lease for one `with`:
+
+            held = pool.try_acquire(device=0)
+            if held:
+                with held as lease: ...
+        """
+        held = self.acquire(device, kernel, 0, only, **shape)
+        try:
+            held.__enter__()
+        except BlockingIOError:
+            return None
+        return held
 
     def acquire(self, device=-1, kernel=None, timeout_us=-1, only=False, **shape):
         """`with pool.acquire(...) as lease:`. Raises TimeoutError; BlockingIOError with a timeout of 0."""

@@ -22,7 +22,12 @@
 extern "C" {
 #endif
 
-struct cede;
+/* A handle. C++ has no name for tags alone, and `cede` is the namespace of cede/cede.hpp. */
+#ifdef __cplusplus
+struct cede_handle;
+#else
+typedef struct cede cede_handle;
+#endif
 
 enum cede_class {
     CEDE_LATENCY, /* a user waits for the result */
@@ -40,26 +45,26 @@ typedef uintptr_t cede_stream;
 
 /* Makes a handle, and looks for a daemon for at most 0.1 s. Succeeds with or without one.
  * -EINVAL: out is NULL. -ENOMEM: *out is NULL then, which every call accepts. */
-int cede_connect(struct cede **out);
+int cede_connect(cede_handle **out);
 
 /* Frees the handle and forgets its open requests. Waits for no daemon. */
-void cede_close(struct cede *c);
+void cede_close(cede_handle *c);
 
 /* 1: a daemon receives the hints; 0: none does. For display only: no other call depends on it. */
-int cede_connected(struct cede *c);
+int cede_connected(cede_handle *c);
 
 /* Class and weight (CEDE_WEIGHT_MIN to CEDE_WEIGHT_MAX) of the job that this process belongs to, as
  * `cede set` does; a process without a job becomes one. Without a daemon the value is kept and sent
  * to the next one. Waits for the daemon's answer, at most 1 s.
  * -EINVAL: no such class or weight. -EPERM: a user may lower them, but not raise them. -ETIMEDOUT:
  * the daemon did not answer. Other errors are the daemon's. */
-int cede_set_class(struct cede *c, enum cede_class cls);
-int cede_set_weight(struct cede *c, unsigned weight);
+int cede_set_class(cede_handle *c, enum cede_class cls);
+int cede_set_weight(cede_handle *c, unsigned weight);
 
 /* Default deadline, from request start; 0: none. For requests of one stream, or with CEDE_JOB for
  * those of all streams without a setting of their own. Never waits for the daemon.
  * -ENOSPC: CEDE_STREAMS_MAX streams have settings. */
-int cede_set_deadline(struct cede *c, cede_stream stream, uint64_t deadline_us);
+int cede_set_deadline(cede_handle *c, cede_stream stream, uint64_t deadline_us);
 
 /* Laxity: the deadline minus the GPU time that a request needs (0, the default: cede learns the GPU
  * time). Priority (default 0): among jobs of a class with requests due, the one with the highest
@@ -67,8 +72,8 @@ int cede_set_deadline(struct cede *c, cede_stream stream, uint64_t deadline_us);
  * programs only. Both are set for a stream, or with CEDE_JOB for all streams without a setting of
  * their own. If several requests of a program are open, the one with the earliest deadline counts.
  * Neither waits for the daemon. -ENOSPC: CEDE_STREAMS_MAX streams have settings. */
-int cede_set_laxity(struct cede *c, cede_stream stream, uint64_t laxity_us);
-int cede_set_priority(struct cede *c, cede_stream stream, int priority);
+int cede_set_laxity(cede_handle *c, cede_stream stream, uint64_t laxity_us);
+int cede_set_priority(cede_handle *c, cede_stream stream, int priority);
 
 /* One request. The caller's memory, which has to stay in place until the request has ended; the
  * contents are libcede's. */
@@ -79,16 +84,16 @@ struct cede_request {
 /* A request begins; work for the GPU follows. expected_us: from now until its first work is queued;
  * 0: at once, or not known. deadline_us: from now; 0: the default of cede_set_deadline(). Never
  * waits for the daemon. -EINVAL: r is NULL. */
-int cede_request_begin(struct cede *c, struct cede_request *r, cede_stream stream,
+int cede_request_begin(cede_handle *c, struct cede_request *r, cede_stream stream,
                        uint64_t expected_us, uint64_t deadline_us);
 
 /* The request's first GPU work has been queued. Optional; makes pre-preemption (cede_lead_cuda())
  * more precise. -EINVAL, -ESTALE: as cede_request_end(). */
-int cede_request_queued(struct cede *c, struct cede_request *r);
+int cede_request_queued(cede_handle *c, struct cede_request *r);
 
 /* The request has ended. Never waits for the daemon. -EINVAL: it has not begun, or has ended
  * before. -ESTALE: it began in the parent, before a fork(). */
-int cede_request_end(struct cede *c, struct cede_request *r);
+int cede_request_end(cede_handle *c, struct cede_request *r);
 
 /* Pre-preemption on NVIDIA GPUs: from now on the GPU switches to this program while a request
  * prepares, so that the request's work does not wait for the switch (180 us on an H200, driver
@@ -103,14 +108,14 @@ int cede_request_end(struct cede *c, struct cede_request *r);
  * Does nothing, and returns 0, with CEDE_LEAD=0 in the environment; launches nothing without a
  * daemon. -EALREADY: called before. -EINVAL: keep_us. -EIO: the driver refused. -ENOMEM. -ENOSYS:
  * no CUDA, or no context is current. */
-int cede_lead_cuda(struct cede *c, uint64_t keep_us);
+int cede_lead_cuda(cede_handle *c, uint64_t keep_us);
 
 /* 1: a job of a higher class waits until this one gives way: on a GPU whose work cannot be
  * preempted, or for GPU memory that this one has. A long computation then saves what it has and
  * returns, or sleeps until this is 0 (cede/slice.h does so between slices). 0: none waits, which is
  * always so on GPUs that preempt and have room; there is no daemon; or c is NULL. Never waits. The
  * first call makes the daemon look, so its answer is 0. */
-int cede_wanted(struct cede *c);
+int cede_wanted(cede_handle *c);
 
 struct cede_statistics {
     uint64_t begun, ended;   /* requests */
@@ -122,7 +127,7 @@ struct cede_statistics {
 
 /* Since the handle was made. size: sizeof(*out), so that later releases can add fields. -EINVAL:
  * out is NULL, or this library does not know the size. */
-int cede_get_statistics(struct cede *c, struct cede_statistics *out, size_t size);
+int cede_get_statistics(cede_handle *c, struct cede_statistics *out, size_t size);
 
 #ifdef __cplusplus
 }

@@ -45,7 +45,7 @@ struct cede_queue_config {
     unsigned batch_max;     /* 32 requests; 1: no batches */
     uint64_t batch_wait_us; /* 10000: a request is held at most this long for others to join */
     uint64_t expected_us;   /* 1000: run time of one request, until some were seen */
-    struct cede *cede;      /* NULL; else requests are reported on this handle, which has to outlive
+    cede_handle *cede;      /* NULL; else requests are reported on this handle, which has to outlive
                                the queue */
 };
 /* config must not be NULL. */

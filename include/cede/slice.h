@@ -40,7 +40,7 @@ struct cede_slice_config {
     uint64_t checkpoint_us;   /* 10000000: `save` is called so often; 0: only when the run stops */
     int64_t timeout_us;       /* CEDE_NO_TIMEOUT: the deadline, from the call of cede_slice_run() */
     struct cede_scope *scope; /* NULL; else no slice begins once it is cancelled */
-    struct cede *cede;        /* NULL; else no slice begins while cede_wanted() */
+    cede_handle *cede;        /* NULL; else no slice begins while cede_wanted() */
     uint64_t patience_us;     /* 100000: if that lasts so long, the run stops; UINT64_MAX: never */
     void *stream;             /* NULL: a CUDA stream of the run's own */
     void *arg;                /* for the functions below */

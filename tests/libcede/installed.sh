@@ -1,7 +1,7 @@
 #!/bin/sh
 # What is installed is enough to build and run examples/requests.c, shared and static, leases.c and step.c, and to build
-# slices.c where there is OpenCL; each header stands alone in C11 and, with a compiler for it, in C++17; only names of
-# ours are exported. Skips (77) without a compiler or pkg-config.
+# slices.c where there is OpenCL; each header stands alone in C11 and, with a compiler for it, in C++17, where serve.cpp
+# runs; only names of ours are exported. Skips (77) without a compiler or pkg-config.
 #
 # usage: installed.sh BUILD_DIR SOURCE_DIR
 set -eu
@@ -33,6 +33,20 @@ while read -r header; do
         c++ -std=c++17 -Wall -Wextra -pedantic -Werror -fsyntax-only -I"${header%/cede/*}" -x c++ "$header"
     fi
 done <"$d/headers"
+find "$d/root" -path '*/include/cede/*.hpp' >"$d/hpp"
+[ -s "$d/hpp" ]
+if command -v c++ >/dev/null; then
+    while read -r header; do
+        c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"${header%/cede/*}" -x c++ "$header"
+    done <"$d/hpp"
+fi
+for cxx in c++ clang++; do
+    command -v $cxx >/dev/null || continue
+    # shellcheck disable=SC2046
+    $cxx -std=c++17 -Wall -Wextra -Wpedantic -Werror -Wconversion -Wold-style-cast "$2/examples/serve.cpp" \
+        $(pkg-config --cflags --libs cede) -pthread -o "$d/serve"
+    LD_LIBRARY_PATH=$lib "$d/serve" | grep -q '^[1-9][0-9]* requests answered'
+done
 LD_LIBRARY_PATH=$lib "$d/step" | grep -q '^108 tokens in .* steps'
 LD_LIBRARY_PATH=$lib "$d/shared" | grep -q '^100 requests'
 LD_LIBRARY_PATH=$lib "$d/leases" | grep -q 'leases on the first of .*ok$'
@@ -44,6 +58,5 @@ none() { # standard input has no line; `!` would not end the script
 readelf -d "$d/static" | { grep libcede || true; } | none
 readelf -d "$lib/libcede.so.0" | grep NEEDED | { grep -v 'libc\.so' || true; } | none
 nm -D --defined-only "$lib/libcede.so.0" | { grep -v ' cede_.*@@CEDE_0\.1$\| CEDE_0\.1$' || true; } | none
-# A program that is linked with the archive may have functions of any name but cede_*; and probes, whose one
-# symbol is the same in all.
+# A program that is linked with the archive may have functions of any name but cede_*. One name is <sys/sdt.h>'s.
 nm -g --defined-only "$lib/libcede.a" | awk 'NF == 3 { n++ } NF == 3 && $3 !~ /^cede_|^_\.stapsdt\.base$/ { print; bad = 1 } END { exit bad || n < 50 }'

@@ -1,0 +1,157 @@
+/* libcede for C++17: RAII over the C headers beside this one, which describe every call. Header
+ * only; link with libcede. Not for C, and not for decisions: each function is one call of libcede.
+ *
+ * Objects are moved, not copied, and give back what they have in their destructors: a request ends,
+ * a lease is released, a batch that was not done is reported as failed, a scope cancels its tasks
+ * and waits for them. A moved-from object is empty: calls on it do nothing or fail with EINVAL. A
+ * request stays where it was made, so it is not even moved.
+ *
+ * Errors: an `error`, or from try_ functions a std::error_code or an empty std::optional, and then
+ * nothing is thrown. Codes are errno values, as in the C headers: compare with std::errc.
+ *
+ * Times: std::chrono. A deadline of 0 is none, one below 0 has passed. A timeout below 0 is 0.
+ *
+ * Thread-safe as the calls of libcede are; an object must not be moved or destroyed while another
+ * thread uses it. */
+#ifndef CEDE_CEDE_HPP
+#define CEDE_CEDE_HPP
+
+#include <memory>
+#include <optional>
+
+#include "cede/cede.h"
+#include "cede/error.hpp"
+#include "cede/lease.hpp"
+#include "cede/queue.hpp"
+#include "cede/scope.hpp"
+
+namespace cede
+{
+
+/* A connection to the daemon, or to none: it works without one. */
+class client
+{
+  public:
+    client()
+    {
+        ::cede_handle *c;
+        detail::check(::cede_connect(&c), "cede_connect");
+        c_.reset(c);
+    }
+    static std::optional<client> try_connect(std::error_code *why = nullptr) noexcept
+    {
+        ::cede_handle *c;
+        if (detail::failed(::cede_connect(&c), why))
+            return std::nullopt;
+        return client(c);
+    }
+
+    std::error_code try_set_class(job_class cls) noexcept
+    {
+        return detail::code(::cede_set_class(c_.get(), static_cast<::cede_class>(cls)));
+    }
+    void set_class(job_class cls)
+    {
+        changed(try_set_class(cls), "cede_set_class", "no such class");
+    }
+    std::error_code try_set_weight(unsigned weight) noexcept
+    {
+        return detail::code(::cede_set_weight(c_.get(), weight));
+    }
+    void set_weight(unsigned weight)
+    {
+        changed(try_set_weight(weight), "cede_set_weight", "the weight is not 1 to 10000");
+    }
+    /* Of requests that state no deadline; 0: none. The only error is ENOSPC, also of the next. */
+    std::error_code set_deadline(microseconds d, ::cede_stream stream = whole_job) noexcept
+    {
+        return detail::code(::cede_set_deadline(c_.get(), stream, detail::deadline_us(d)));
+    }
+    std::error_code set_laxity(microseconds laxity, ::cede_stream stream = whole_job) noexcept
+    {
+        return detail::code(::cede_set_laxity(c_.get(), stream, detail::span_us(laxity)));
+    }
+    std::error_code set_priority(int priority, ::cede_stream stream = whole_job) noexcept
+    {
+        return detail::code(::cede_set_priority(c_.get(), stream, priority));
+    }
+    /* Pre-preemption: see cede_lead_cuda(). ENOSYS: there is no CUDA. */
+    std::error_code lead_cuda(microseconds keep = microseconds(0)) noexcept
+    {
+        return detail::code(::cede_lead_cuda(c_.get(), detail::span_us(keep)));
+    }
+
+    bool connected() const noexcept
+    {
+        return ::cede_connected(c_.get()) == 1;
+    }
+    bool wanted() const noexcept
+    {
+        return ::cede_wanted(c_.get()) == 1;
+    }
+    ::cede_statistics statistics() const noexcept
+    {
+        ::cede_statistics s{};
+        ::cede_get_statistics(c_.get(), &s, sizeof(s));
+        return s;
+    }
+    ::cede_handle *handle() const noexcept
+    {
+        return c_.get();
+    }
+
+  private:
+    explicit client(::cede_handle *c) noexcept : c_(c)
+    {
+    }
+    static void changed(std::error_code c, const char *call, const char *invalid)
+    {
+        if (c)
+            throw error(-c.value(),
+                        std::string(call) + ": " +
+                            (c == std::errc::operation_not_permitted
+                                 ? "a user may lower class and weight, but not raise them"
+                             : c == std::errc::invalid_argument ? invalid
+                             : c == std::errc::timed_out        ? "the daemon did not answer"
+                                                                : "the daemon refused"));
+    }
+    std::unique_ptr<::cede_handle, detail::closer<::cede_handle, ::cede_close>> c_;
+};
+
+/* A request, from here to the end of its block. The client has to outlive it. It stays in place,
+ * so `auto r = request(c)` is fine, and a std::optional takes emplace(c). */
+class request
+{
+  public:
+    explicit request(client &c, microseconds expected = microseconds(0),
+                     microseconds deadline = microseconds(0),
+                     ::cede_stream stream = whole_job) noexcept
+        : c_(c.handle())
+    {
+        ::cede_request_begin(c_, &r_, stream, detail::span_us(expected),
+                             detail::deadline_us(deadline));
+    }
+    request(const request &) = delete;
+    request &operator=(const request &) = delete;
+    ~request()
+    {
+        static_cast<void>(end());
+    }
+    /* EINVAL: it has ended. ESTALE: it began before a fork(). */
+    std::error_code queued() noexcept
+    {
+        return detail::code(::cede_request_queued(c_, &r_));
+    }
+    std::error_code end() noexcept
+    {
+        return detail::code(::cede_request_end(c_, &r_));
+    }
+
+  private:
+    ::cede_handle *c_;
+    ::cede_request r_;
+};
+
+} // namespace cede
+
+#endif

@@ -1,0 +1,131 @@
+/* libcede for C++17: errors, devices and times, for the other headers. See cede/cede.hpp. */
+#ifndef CEDE_ERROR_HPP
+#define CEDE_ERROR_HPP
+
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <new>
+#include <string>
+#include <system_error>
+#include <type_traits>
+
+#include "cede/cede.h"
+#include "cede/lease.h"
+
+namespace cede
+{
+
+using std::chrono::microseconds;
+
+enum class job_class { latency = CEDE_LATENCY, normal = CEDE_NORMAL, batch = CEDE_BATCH };
+
+inline constexpr ::cede_stream whole_job = ~::cede_stream{0};
+inline constexpr int any_device = -1;
+/* This device and no other; as an argument `device` alone is a preference. */
+constexpr int only_device(int device)
+{
+    return device < 0 || device > 0xffff ? INT_MIN : device | 0x10000;
+}
+/* block_timeout_ms of the pool */
+inline constexpr microseconds default_timeout = microseconds::min();
+inline constexpr microseconds forever = microseconds::max();
+
+/* what(): the call, why it failed in libcede's words, and the text of the errno value. */
+class error : public std::system_error
+{
+  public:
+    error(int result, const std::string &text)
+        : std::system_error(std::error_code(-result, std::generic_category()), text)
+    {
+    }
+};
+
+namespace detail
+{
+
+inline std::error_code code(int result) noexcept
+{
+    return {result < 0 ? -result : 0, std::generic_category()};
+}
+
+inline void check(int result, const char *text)
+{
+    if (result < 0)
+        throw error(result, text);
+}
+
+/* For an optional: its value, or null and the reason. */
+inline bool failed(int result, std::error_code *why) noexcept
+{
+    if (why)
+        *why = code(result);
+    return result < 0;
+}
+
+inline std::uint64_t span_us(microseconds t) noexcept
+{
+    return t.count() > 0 ? static_cast<std::uint64_t>(t.count()) : 0;
+}
+
+inline std::uint64_t deadline_us(microseconds t) noexcept
+{
+    return t.count() < 0 ? 1 : span_us(t);
+}
+
+inline std::int64_t timeout_us(microseconds t) noexcept
+{
+    return t == default_timeout ? CEDE_DEFAULT_TIMEOUT : t.count() > 0 ? t.count() : 0;
+}
+
+/* A failure's errno value, below 0; -EIO where it has none. */
+inline int errno_of(const std::error_code &c) noexcept
+{
+    bool is_errno =
+        c.category() == std::generic_category() || c.category() == std::system_category();
+    return is_errno && c.value() > 0 && c.value() < 4096 ? -c.value() : -EIO;
+}
+
+/* The same for an exception that is being handled. */
+inline int current_errno() noexcept
+{
+    try {
+        throw;
+    } catch (const std::system_error &e) {
+        return errno_of(e.code());
+    } catch (const std::bad_alloc &) {
+        return -ENOMEM;
+    } catch (...) {
+        return -EIO;
+    }
+}
+
+/* Calls a function of the program that returns nothing, an int or a std::error_code. */
+template <class F, class... A> int result_of(F &f, A... args)
+{
+    using R = std::invoke_result_t<F &, A...>;
+    if constexpr (std::is_void_v<R>) {
+        f(args...);
+        return 0;
+    } else if constexpr (std::is_same_v<R, std::error_code>) {
+        std::error_code c = f(args...);
+        return c ? errno_of(c) : 0;
+    } else {
+        static_assert(std::is_same_v<R, int>, "return nothing, an int or a std::error_code");
+        return f(args...);
+    }
+}
+
+template <class T, auto Close> struct closer {
+    void operator()(T *p) const noexcept
+    {
+        static_cast<void>(Close(p));
+    }
+};
+
+} // namespace detail
+
+} // namespace cede
+
+#endif

@@ -1,0 +1,254 @@
+/* libcede for C++17: the request queue. cede/queue.h describes every call; see also cede/cede.hpp.
+ * The queue owns no request: it hands back the pointers that were submitted. */
+#ifndef CEDE_QUEUE_HPP
+#define CEDE_QUEUE_HPP
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "cede/error.hpp"
+#include "cede/queue.h"
+
+namespace cede
+{
+
+/* submit() refused a request, and answer() is why. */
+class refused : public error
+{
+  public:
+    explicit refused(::cede_queue_answer answer)
+        : error(-EBUSY, std::string("cede_queue_submit: ") + ::cede_queue_text(answer)),
+          answer_(answer)
+    {
+    }
+    ::cede_queue_answer answer() const noexcept
+    {
+        return answer_;
+    }
+
+  private:
+    ::cede_queue_answer answer_;
+};
+
+/* Settings, with the defaults of cede_queue_defaults(). `cede` is a client's handle(). */
+struct queue_config : ::cede_queue_config {
+    queue_config() noexcept
+    {
+        ::cede_queue_defaults(this);
+    }
+};
+
+/* See struct cede_queue_request. Times are from now. */
+struct admission {
+    std::uint32_t model = 0;
+    std::uint64_t shape = 0;
+    job_class cls = job_class::normal;
+    microseconds deadline{0}, after{0};
+    int prefer = any_device;
+};
+
+/* Requests that run together: `for (T *r : batch)`. Is reported as failed unless done() was called.
+ * The queue has to outlive it. */
+template <class T> class batch
+{
+  public:
+    class iterator
+    {
+      public:
+        explicit iterator(void *const *p) noexcept : p_(p)
+        {
+        }
+        T *operator*() const noexcept
+        {
+            return static_cast<T *>(*p_);
+        }
+        iterator &operator++() noexcept
+        {
+            ++p_;
+            return *this;
+        }
+        bool operator!=(const iterator &other) const noexcept
+        {
+            return p_ != other.p_;
+        }
+
+      private:
+        void *const *p_;
+    };
+
+    batch(batch &&other) noexcept : q_(std::exchange(other.q_, nullptr)), b_(other.b_)
+    {
+        other.b_.n = 0;
+    }
+    batch &operator=(batch &&other) noexcept
+    {
+        if (this != &other) {
+            static_cast<void>(finish(true));
+            q_ = std::exchange(other.q_, nullptr);
+            b_ = other.b_;
+            other.b_.n = 0;
+        }
+        return *this;
+    }
+    ~batch()
+    {
+        static_cast<void>(finish(true));
+    }
+    /* Its requests have run, and its device is free. EINVAL: it was done before. */
+    std::error_code done() noexcept
+    {
+        return finish(false);
+    }
+    std::size_t size() const noexcept
+    {
+        return b_.n;
+    }
+    iterator begin() const noexcept
+    {
+        return iterator(b_.user);
+    }
+    iterator end() const noexcept
+    {
+        return iterator(b_.user + b_.n);
+    }
+    const ::cede_queue_batch &info() const noexcept /* its model, shape, device and so on */
+    {
+        return b_;
+    }
+
+  private:
+    template <class> friend class queue;
+    explicit batch(::cede_queue *q) noexcept : q_(q)
+    {
+    }
+    std::error_code finish(bool failed) noexcept
+    {
+        return detail::code(::cede_queue_done(std::exchange(q_, nullptr), &b_, failed));
+    }
+    ::cede_queue *q_;
+    ::cede_queue_batch b_{};
+};
+
+template <class T> class queue
+{
+  public:
+    explicit queue(const queue_config &config = {})
+    {
+        ::cede_queue *q;
+        int r = ::cede_queue_open(&config, &q);
+        detail::check(r, r == -EINVAL ? "cede_queue_open: a setting is out of range"
+                                      : "cede_queue_open");
+        q_.reset(q);
+    }
+    static std::optional<queue> try_open(const queue_config &config = {},
+                                         std::error_code *why = nullptr) noexcept
+    {
+        ::cede_queue *q;
+        if (detail::failed(::cede_queue_open(&config, &q), why))
+            return std::nullopt;
+        return queue(q);
+    }
+
+    /* EINVAL: out of range. */
+    std::error_code set_model(unsigned model, unsigned batch_max, microseconds batch_wait,
+                              microseconds expected) noexcept
+    {
+        return detail::code(::cede_queue_set_model(
+            q_.get(), model, batch_max, detail::span_us(batch_wait), detail::span_us(expected)));
+    }
+
+    /* Throws `refused`, or `error` (EINVAL, ESHUTDOWN). */
+    ::cede_queue_ticket submit(T *item, const admission &a = {})
+    {
+        ::cede_queue_ticket t{};
+        int r = put(item, a, t);
+        if (r == -EBUSY)
+            throw refused(t.answer);
+        detail::check(r, !q_            ? "cede_queue_submit: the queue was moved from"
+                         : r == -EINVAL ? "cede_queue_submit: class or device is out of range"
+                                        : "cede_queue_submit: the queue is shut down");
+        return t;
+    }
+    /* A ticket whose id is 0 was refused. Empty: EINVAL or ESHUTDOWN. */
+    std::optional<::cede_queue_ticket> try_submit(T *item, const admission &a = {},
+                                                  std::error_code *why = nullptr) noexcept
+    {
+        ::cede_queue_ticket t{};
+        int r = put(item, a, t);
+        if (detail::failed(r, why) && r != -EBUSY)
+            return std::nullopt;
+        return t;
+    }
+    /* EBUSY: it runs. ENOENT: it has ended. */
+    std::error_code cancel(const ::cede_queue_ticket &t) noexcept
+    {
+        return detail::code(::cede_queue_cancel(q_.get(), t.id));
+    }
+
+    /* Waits for a batch; empty: the queue is shut down, or there was none in time. */
+    std::optional<batch<T>> next(unsigned device = 0, microseconds timeout = forever)
+    {
+        std::error_code why;
+        std::optional<batch<T>> b = try_next(device, timeout, &why);
+        if (why == std::errc::invalid_argument)
+            throw error(-EINVAL, q_ ? "cede_queue_next: no such device"
+                                    : "cede_queue_next: the queue was moved from");
+        return b;
+    }
+    std::optional<batch<T>> try_next(unsigned device = 0, microseconds timeout = microseconds(0),
+                                     std::error_code *why = nullptr) noexcept
+    {
+        batch<T> b(q_.get());
+        std::uint64_t t = timeout == forever ? CEDE_FOREVER : detail::span_us(timeout);
+        if (detail::failed(::cede_queue_next(q_.get(), device, t, &b.b_), why)) {
+            b.q_ = nullptr;
+            return std::nullopt;
+        }
+        return b;
+    }
+
+    void shutdown() noexcept
+    {
+        ::cede_queue_shutdown(q_.get());
+    }
+    /* After shutdown(): calls f(T *) for each request that still waited, which are then gone. */
+    template <class F> void reclaim(F &&f)
+    {
+        void *item;
+        while (::cede_queue_reclaim(q_.get(), &item) == 0)
+            f(static_cast<T *>(item));
+    }
+    ::cede_queue_statistics statistics() const noexcept
+    {
+        ::cede_queue_statistics s{};
+        ::cede_queue_get_statistics(q_.get(), &s, sizeof(s));
+        return s;
+    }
+    ::cede_queue *handle() const noexcept
+    {
+        return q_.get();
+    }
+
+  private:
+    explicit queue(::cede_queue *q) noexcept : q_(q)
+    {
+    }
+    int put(T *item, const admission &a, ::cede_queue_ticket &t) noexcept
+    {
+        const ::cede_queue_request r{a.model,
+                                     a.shape,
+                                     static_cast<::cede_class>(a.cls),
+                                     detail::deadline_us(a.deadline),
+                                     detail::span_us(a.after),
+                                     static_cast<unsigned>(a.prefer) + 1,
+                                     item};
+        return ::cede_queue_submit(q_.get(), &r, &t);
+    }
+    std::unique_ptr<::cede_queue, detail::closer<::cede_queue, ::cede_queue_close>> q_;
+};
+
+} // namespace cede
+
+#endif

@@ -1,0 +1,248 @@
+/* libcede for C++17: scopes. cede/scope.h describes every call; see also cede/cede.hpp. A task is
+ * any callable. What it throws, or an int or std::error_code that it returns, is its failure. */
+#ifndef CEDE_SCOPE_HPP
+#define CEDE_SCOPE_HPP
+
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "cede/error.hpp"
+#include "cede/lease.hpp"
+#include "cede/scope.h"
+
+namespace cede
+{
+
+/* The destructor cancels the scope unless it was joined, and waits for the tasks that run. Tasks
+ * use it by reference, so it is not to be moved once it has any. */
+class scope
+{
+  public:
+    explicit scope(unsigned threads, microseconds timeout = forever)
+        : scope(nullptr, threads, timeout)
+    {
+    }
+    /* Within another: is cancelled with it, and has to end before it is joined. */
+    scope(scope &parent, unsigned threads, microseconds timeout = forever)
+        : scope(&parent, threads, timeout)
+    {
+    }
+    static std::optional<scope> try_open(scope *parent, unsigned threads,
+                                         microseconds timeout = forever,
+                                         std::error_code *why = nullptr) noexcept
+    {
+        int r;
+        auto s = open(parent, threads, timeout, r);
+        if (detail::failed(r, why))
+            return std::nullopt;
+        return scope(std::move(s));
+    }
+    scope(scope &&) noexcept = default;
+    scope &operator=(scope &&) noexcept = default;
+
+    /* Adds a task, from any thread and from tasks. */
+    template <class F> void fork(F &&f)
+    {
+        std::error_code c = try_fork(std::forward<F>(f));
+        if (c)
+            throw error(-c.value(), c == std::errc::device_or_resource_busy
+                                        ? "cede_scope_fork: the scope was joined"
+                                    : c == std::errc::operation_canceled
+                                        ? "cede_scope_fork: the scope is cancelled"
+                                    : c == std::errc::timed_out
+                                        ? "cede_scope_fork: the scope's deadline has passed"
+                                        : "cede_scope_fork");
+    }
+    /* Throws only what copying or moving f throws. */
+    template <class F> std::error_code try_fork(F &&f)
+    {
+        using task = task_of<std::decay_t<F>>;
+        if (!s_)
+            return detail::code(-EINVAL);
+        std::unique_ptr<task> t(new (std::nothrow) task(s_.get(), std::forward<F>(f)));
+        if (!t)
+            return detail::code(-ENOMEM);
+        /* With the lock, so that the task cannot end before it is in the list. */
+        std::lock_guard<std::mutex> guard(s_->lock);
+        int r = ::cede_scope_fork(s_->c, run, static_cast<any_task *>(t.get()));
+        if (r == 0)
+            s_->add(t.release());
+        return detail::code(r);
+    }
+
+    /* Waits until all tasks have ended. Throws what the task that failed first threw, if it did
+     * that, else an error: its errno value, ECANCELED or ETIMEDOUT. EDEADLK: a task called this. */
+    void join()
+    {
+        int r = joined();
+        if (r == -EDEADLK)
+            throw error(r, "cede_scope_join: called by a task of the scope");
+        if (r < 0 && s_->thrown)
+            std::rethrow_exception(s_->thrown);
+        detail::check(r, r == -ECANCELED   ? "cede_scope_join: the scope was cancelled"
+                         : r == -ETIMEDOUT ? "cede_scope_join: the scope's deadline has passed"
+                                           : "cede_scope_join: a task failed");
+    }
+    std::error_code try_join() noexcept
+    {
+        return detail::code(joined());
+    }
+    void cancel() noexcept
+    {
+        ::cede_scope_cancel(handle());
+    }
+    bool cancelled() const noexcept
+    {
+        return ::cede_scope_cancelled(handle()) != 0;
+    }
+
+    /* pool::acquire() for tasks; fails with ECANCELED as soon as the scope is cancelled. */
+    lease acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
+                  int device = any_device, microseconds timeout = default_timeout)
+    {
+        std::error_code why;
+        auto l = try_acquire(p, kernel, s, device, timeout, &why);
+        if (!l)
+            throw pool::refusal("cede_scope_acquire", -why.value(), p.handle(), kernel);
+        return std::move(*l);
+    }
+    std::optional<lease> try_acquire(pool &p, const char *kernel = nullptr, const shape &s = {},
+                                     int device = any_device,
+                                     microseconds timeout = microseconds(0),
+                                     std::error_code *why = nullptr) noexcept
+    {
+        lease l;
+        int r = s_ ? pool::take(s_->c, p.handle(), device, kernel, s, timeout, l.l_) : -EINVAL;
+        if (detail::failed(r, why))
+            return std::nullopt;
+        return l;
+    }
+    ::cede_scope *handle() const noexcept
+    {
+        return s_ ? s_->c : nullptr;
+    }
+
+  private:
+    struct state;
+    struct any_task {
+        state *in;
+        any_task *next = nullptr, **link = nullptr; /* what points to it */
+        int (*call)(any_task *);
+        void (*destroy)(any_task *) noexcept;
+    };
+    template <class F> struct task_of : any_task {
+        template <class G> task_of(state *s, G &&g) : f(std::forward<G>(g))
+        {
+            in = s;
+            call = [](any_task *t) { return detail::result_of(static_cast<task_of *>(t)->f); };
+            destroy = [](any_task *t) noexcept { delete static_cast<task_of *>(t); };
+        }
+        F f;
+    };
+    /* Where it is while it may run: libcede forgets the tasks that never begin. */
+    struct state {
+        ::cede_scope *c = nullptr;
+        std::mutex lock;
+        any_task *first = nullptr;
+        std::exception_ptr thrown;
+
+        void add(any_task *t) noexcept
+        {
+            t->next = first;
+            t->link = &first;
+            if (first)
+                first->link = &t->next;
+            first = t;
+        }
+        static void drop(any_task *t) noexcept
+        {
+            *t->link = t->next;
+            if (t->next)
+                t->next->link = t->link;
+        }
+        void drop_all() noexcept
+        {
+            for (;;) {
+                any_task *t;
+                {
+                    std::lock_guard<std::mutex> guard(lock);
+                    if (!(t = first))
+                        return;
+                    drop(t);
+                }
+                t->destroy(t);
+            }
+        }
+    };
+    struct closer {
+        void operator()(state *s) const noexcept
+        {
+            ::cede_scope_cancel(s->c);
+            /* A scope that a task of its own destroys cannot wait for that task: it stays. */
+            if (::cede_scope_close(s->c) == -EDEADLK)
+                return;
+            s->drop_all();
+            delete s;
+        }
+    };
+    using owner = std::unique_ptr<state, closer>;
+
+    explicit scope(owner s) noexcept : s_(std::move(s))
+    {
+    }
+    scope(const scope *parent, unsigned threads, microseconds timeout)
+    {
+        int r;
+        s_ = open(parent, threads, timeout, r);
+        detail::check(r, r == -EINVAL
+                             ? "cede_scope_open: the parent is empty, or there are more than "
+                               "CEDE_SCOPE_THREADS_MAX threads"
+                             : "cede_scope_open");
+    }
+    static owner open(const scope *parent, unsigned threads, microseconds timeout, int &r) noexcept
+    {
+        owner s(new (std::nothrow) state);
+        r = !s ? -ENOMEM
+            : parent && !parent->s_
+                ? -EINVAL
+                : ::cede_scope_open(&s->c, parent ? parent->handle() : nullptr, threads,
+                                    timeout.count() > 0 ? timeout.count() : 0);
+        return s;
+    }
+    int joined() noexcept
+    {
+        int r = ::cede_scope_join(handle());
+        if (s_ && r != -EDEADLK)
+            s_->drop_all();
+        return r;
+    }
+    static int run(::cede_scope *c, void *arg) noexcept
+    {
+        any_task *t = static_cast<any_task *>(arg);
+        state *s = t->in;
+        int r;
+        try {
+            r = t->call(t);
+        } catch (...) {
+            r = detail::current_errno();
+            std::lock_guard<std::mutex> guard(s->lock);
+            if (!s->thrown && !::cede_scope_cancelled(c)) /* what follows a stop is no reason */
+                s->thrown = std::current_exception();
+        }
+        {
+            std::lock_guard<std::mutex> guard(s->lock);
+            state::drop(t);
+        }
+        t->destroy(t);
+        /* EDEADLK is what libcede answers to a task that joins its own scope. */
+        return r == -EDEADLK || r < -4095 ? -EIO : r;
+    }
+    owner s_;
+};
+
+} // namespace cede
+
+#endif

@@ -1,0 +1,362 @@
+/* cede/cede.hpp on stand-ins for libcuda and libnvidia-ml, whose folder has to be in
+ * LD_LIBRARY_PATH: what is given back and when, moved-from objects, what exceptions say, hostile
+ * values. Not what the calls of libcede do: the tests in C have that. */
+#include "cede/cede.hpp"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ios>
+#include <limits>
+#include <thread>
+#include <vector>
+
+/* test_cpp_fixture.c: 1: no stream can be made; 0: they can. */
+extern "C" void fixture_fail_streams(int fail);
+
+using namespace std::chrono_literals;
+
+#define CHECK(x)                                                                                   \
+    do {                                                                                           \
+        if (!(x)) {                                                                                \
+            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x);                           \
+            std::abort();                                                                          \
+        }                                                                                          \
+    } while (0)
+
+template <class T>
+constexpr bool move_only =
+    std::is_nothrow_move_constructible_v<T> &&std::is_nothrow_move_assignable_v<T> &&
+    !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T>;
+static_assert(move_only<cede::client> && move_only<cede::pool> && move_only<cede::lease>);
+static_assert(move_only<cede::queue<int>> && move_only<cede::batch<int>> && move_only<cede::scope>);
+static_assert(!std::is_move_constructible_v<cede::request>);
+static_assert(!std::is_polymorphic_v<cede::client> && !std::is_polymorphic_v<cede::scope>);
+static_assert(sizeof(cede::pool) == sizeof(void *) && sizeof(cede::lease) == sizeof(::cede_lease));
+static_assert(std::is_base_of_v<std::system_error, cede::refused>);
+
+/* Runs f, which has to throw an error with this code and these words. */
+template <class F> static void fails(std::errc code, const char *words, F &&f)
+{
+    try {
+        f();
+    } catch (const cede::error &e) {
+        if (e.code() != code || !std::strstr(e.what(), words))
+            std::fprintf(stderr, "'%s' has not '%s', or is not %d\n", e.what(), words, int(code));
+        CHECK(e.code() == code && std::strstr(e.what(), words));
+        return;
+    }
+    std::fprintf(stderr, "nothing was thrown; wanted: %s\n", words);
+    std::abort();
+}
+
+static cede::pool_config small_pool(unsigned leases)
+{
+    cede::pool_config c;
+    c.devices = 1;
+    c.max_concurrent_streams = leases;
+    c.target_utilization = 100;
+    return c;
+}
+
+static unsigned held(const cede::pool &p)
+{
+    return p.statistics()->active;
+}
+
+static void requests_end_with_their_block()
+{
+    cede::client c;
+    {
+        cede::request r(c, 1ms, 1h);
+        CHECK(c.statistics().begun == 1 && c.statistics().ended == 0);
+    }
+    try {
+        auto r = cede::request(c);
+        throw 1;
+    } catch (int) {
+    }
+    CHECK(c.statistics().ended == 2 && c.statistics().deadlines_met == 1);
+    std::optional<cede::request> r;
+    r.emplace(c, 0us, -1us); /* has passed, which is not `none` */
+    CHECK(!r->queued() && !r->end() && r->end() == std::errc::invalid_argument);
+    r.reset();
+    CHECK(c.statistics().ended == 3 && c.statistics().with_deadline == 2);
+    fails(std::errc::invalid_argument, "the weight is not 1 to 10000", [&] { c.set_weight(0); });
+    fails(std::errc::invalid_argument, "no such class", [&] { c.set_class(cede::job_class(77)); });
+    CHECK(!c.try_set_class(cede::job_class::batch) && !c.connected() && !c.wanted());
+    cede::client d = std::move(c);
+    CHECK(d.statistics().ended == 3 && c.handle() == nullptr && c.statistics().ended == 0);
+    {
+        cede::request on_nothing(c);
+    }
+    CHECK(!c.try_set_class(cede::job_class::latency));
+    CHECK(cede::client::try_connect().has_value());
+}
+
+static void leases_are_given_back_on_exceptions()
+{
+    cede::pool p(small_pool(1));
+    try {
+        cede::lease l = p.acquire();
+        CHECK(held(p) == 1 && l && l.device() == 0 && l.stream());
+        throw 1;
+    } catch (int) {
+    }
+    CHECK(held(p) == 0);
+    std::error_code why;
+    cede::lease a = p.acquire();
+    CHECK(!p.try_acquire(nullptr, {}, 0, -5s, &why));
+    CHECK(why == std::errc::resource_unavailable_try_again);
+    CHECK(!p.try_acquire(nullptr, {}, 0, 1ms, &why) && why == std::errc::timed_out);
+    cede::lease b = std::move(a);
+    CHECK(!a && a.device() == -1 && !a.stream() && held(p) == 1);
+    CHECK(a.release() == std::errc::invalid_argument);
+    cede::lease &same = b;
+    b = std::move(same);
+    CHECK(b && held(p) == 1);
+    b = cede::lease();
+    CHECK(!b && held(p) == 0);
+    {
+        std::vector<cede::lease> some;
+        some.push_back(p.acquire());
+        some.reserve(100);
+        CHECK(held(p) == 1 && some[0]);
+    }
+    CHECK(held(p) == 0);
+}
+
+static void a_lease_may_outlive_its_pool()
+{
+    cede::lease late;
+    std::optional<cede::pool> p(small_pool(1));
+    late = p->acquire();
+    p.reset();
+    p.emplace(small_pool(1)); /* has the place of the former one */
+    cede::lease now = p->acquire();
+    CHECK(late && late.release() == std::errc(ESTALE));
+    CHECK(held(*p) == 1);
+    cede::pool moved = std::move(*p);
+    CHECK(!p->statistics() && held(moved) == 1);
+    fails(std::errc::invalid_argument, "was moved from", [&] { p->acquire(); });
+    fails(std::errc::invalid_argument, "was moved from", [&] { p->occupancy("x", 0.5); });
+}
+
+static void errors_say_what_was_wrong()
+{
+    cede::pool_config many = small_pool(1), none;
+    many.devices = 3;
+    none.size = 7;
+    std::error_code why;
+    fails(std::errc::no_such_device, "fewer GPUs", [&] { cede::pool p(many); });
+    fails(std::errc::invalid_argument, "out of range", [&] { cede::pool p(none); });
+    CHECK(!cede::pool::try_open(none, &why) && why == std::errc::invalid_argument);
+    auto p = cede::pool::try_open(small_pool(2), &why);
+    CHECK(p && !why);
+    p->occupancy("gemm", 0.3);
+    p->kernel("conv", reinterpret_cast<void *>(2));
+    for (double share : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()})
+        fails(std::errc::invalid_argument, "cede_pool_occupancy",
+              [&] { p->occupancy("x", share); });
+    fails(std::errc::invalid_argument, "cede_pool_kernel", [&] { p->kernel(nullptr, nullptr); });
+    fails(std::errc::no_such_file_or_directory, "'gem': no such kernel",
+          [&] { p->acquire("gem"); });
+    fails(std::errc::invalid_argument, "without threads", [&] { p->acquire("conv"); });
+    for (int device : {-2, 1, INT_MIN, INT_MAX, cede::only_device(-1), cede::only_device(0x10000)})
+        CHECK(!p->try_acquire("gemm", {}, device, 0us, &why) && why == std::errc::invalid_argument);
+    cede::shape due;
+    due.due = -1us;
+    CHECK(p->acquire("gemm", due).urgent());
+    auto fresh = cede::pool(small_pool(2));
+    fixture_fail_streams(1);
+    fails(std::errc::io_error, fresh.statistics()->error, [&] { fresh.acquire(); });
+    CHECK(fresh.statistics()->error[0]); /* the driver's words, then, were in it */
+    fixture_fail_streams(0);
+}
+
+static void a_scope_waits_for_its_tasks()
+{
+    cede::pool p(small_pool(4));
+    std::atomic<int> ran{0};
+    cede::scope s(2);
+    auto only_moved = std::make_unique<int>(5);
+    s.fork([&ran, n = std::move(only_moved)] { ran += *n; });
+    s.fork([&] { s.fork([&] { ran += 100; }); });
+    s.fork([&] {
+        cede::lease l = s.acquire(p);
+        std::thread([kept = std::move(l)] {}).join();
+        ran += held(p) == 0 ? 1000 : 0;
+    });
+    s.fork([&]() -> std::error_code { return s.try_join(); }); /* EDEADLK: fails, does not hang */
+    fails(std::errc::io_error, "a task failed", [&] { s.join(); });
+    CHECK(s.try_join() == std::errc::io_error);
+    fails(std::errc::device_or_resource_busy, "was joined", [&] { s.fork([] {}); });
+
+    cede::scope t(0);
+    t.fork([&ran] { ran = 1; });
+    cede::scope u = std::move(t);
+    t.join();
+    CHECK(t.try_fork([] {}) == std::errc::invalid_argument && !t.cancelled());
+    u.join();
+    CHECK(ran == 1);
+    cede::lease left;
+    cede::scope v(0);
+    v.fork([&] { left = v.acquire(p); });
+    v.join();
+    CHECK(left.release() == std::errc(ESTALE) && held(p) == 0);
+}
+
+static void the_first_exception_comes_out()
+{
+    std::atomic<int> alive{0}, ran{0};
+    struct counted {
+        std::atomic<int> *n;
+        explicit counted(std::atomic<int> *c) : n(c)
+        {
+            ++*n;
+        }
+        counted(counted &&o) noexcept : n(std::exchange(o.n, nullptr))
+        {
+        }
+        ~counted()
+        {
+            if (n)
+                --*n;
+        }
+    };
+    cede::scope s(0);
+    s.fork([c = counted(&alive)] { throw std::runtime_error("the model is gone"); });
+    for (int i = 0; i < 5; i++)
+        s.fork([&ran, c = counted(&alive)] { ran++; });
+    CHECK(alive == 6);
+    for (int i = 0; i < 2; i++) {
+        try {
+            s.join();
+            CHECK(false);
+        } catch (const std::runtime_error &e) {
+            CHECK(!std::strcmp(e.what(), "the model is gone"));
+        }
+        CHECK(alive == 0 && ran == 0); /* those that never began are gone too */
+    }
+    cede::scope deadlock(0);
+    deadlock.fork([&] { deadlock.join(); });
+    fails(std::errc::resource_deadlock_would_occur, "by a task of the scope",
+          [&] { deadlock.join(); });
+    cede::scope other(0);
+    other.fork([] { return std::error_code(ENOSPC, std::iostream_category()); });
+    CHECK(other.try_join() == std::errc::io_error); /* a value of another category */
+    for (int r : {-ENOSPC, -EDEADLK, INT_MIN}) {
+        cede::scope x(0);
+        x.fork([r] { return r; });
+        CHECK(x.try_join() == (r == -ENOSPC ? std::errc::no_space_on_device : std::errc::io_error));
+    }
+}
+
+static void a_scope_that_goes_cancels_its_children()
+{
+    cede::pool p(small_pool(1));
+    cede::lease all = p.acquire();
+    std::atomic<bool> began{false};
+    std::error_code why;
+    try {
+        cede::scope parent(1);
+        parent.fork([&] {
+            cede::scope child(parent, 0);
+            child.fork([&] {
+                began = true;
+                child.try_acquire(p, nullptr, {}, 0, cede::forever, &why);
+            });
+            child.try_join();
+        });
+        while (!began)
+            std::this_thread::yield();
+        throw 1;
+    } catch (int) {
+    }
+    CHECK(why == std::errc::operation_canceled && held(p) == 1);
+
+    fails(std::errc::invalid_argument, "CEDE_SCOPE_THREADS_MAX", [] { cede::scope s(1025); });
+    cede::scope from(0), to = std::move(from);
+    fails(std::errc::invalid_argument, "the parent is empty", [&] { cede::scope s(from, 0); });
+    CHECK(!cede::scope::try_open(&from, 0, cede::forever, &why) && why);
+    cede::scope late(0, -1us);
+    fails(std::errc::timed_out, "deadline", [&] { late.fork([] {}); });
+    to.cancel();
+    CHECK(to.cancelled());
+    fails(std::errc::operation_canceled, "cancelled", [&] { to.acquire(p); });
+    fails(std::errc::operation_canceled, "cancelled", [&] { to.join(); });
+}
+
+static void the_queue_hands_back_what_was_submitted()
+{
+    cede::queue_config c, bad;
+    bad.quantile = 2;
+    c.admit = 1;
+    c.capacity = 2;
+    c.batch_wait_us = 0;
+    c.expected_us = 1000;
+    std::error_code why;
+    fails(std::errc::invalid_argument, "cede_queue_open", [&] { cede::queue<int> q(bad); });
+    cede::queue<int> q(c);
+    int one = 1, two = 2, three = 3;
+    cede::admission a, tight;
+    tight.deadline = -1s;
+    try {
+        q.submit(&one, tight);
+        CHECK(false);
+    } catch (const cede::refused &e) {
+        CHECK(e.answer() == CEDE_QUEUE_ALONE && std::strstr(e.what(), "even if it ran at once"));
+    }
+    q.submit(&one);
+    auto second = q.submit(&two, a);
+    auto full = q.try_submit(&three, a, &why);
+    CHECK(full && full->id == 0 && full->answer == CEDE_QUEUE_FULL);
+    CHECK(why == std::errc::device_or_resource_busy);
+    a.prefer = 64;
+    fails(std::errc::invalid_argument, "out of range", [&] { q.submit(&three, a); });
+    a.prefer = -2;
+    CHECK(!q.try_submit(&three, a, &why) && why == std::errc::invalid_argument);
+    fails(std::errc::invalid_argument, "no such device", [&] { q.next(1); });
+    CHECK(!q.cancel(second) && q.cancel(second) == std::errc::no_such_file_or_directory);
+    try {
+        auto b = q.next();
+        int sum = 0;
+        for (int *i : *b)
+            sum += *i;
+        CHECK(b && b->size() == 1 && sum == 1);
+        cede::batch<int> moved = std::move(*b);
+        CHECK(b->size() == 0 && b->done() == std::errc::invalid_argument && moved.size() == 1);
+        CHECK(q.statistics().running == 1 && !q.try_next(0, 0us, &why));
+        throw 1;
+    } catch (int) {
+    }
+    CHECK(q.statistics().failed == 1 && q.statistics().running == 0);
+    q.submit(&two);
+    auto b = q.next();
+    CHECK(b && !b->done() && b->done() && q.statistics().ended == 1);
+    q.submit(&three);
+    q.shutdown();
+    CHECK(!q.next());
+    fails(std::errc(ESHUTDOWN), "shut down", [&] { q.submit(&one); });
+    int *left = nullptr;
+    q.reclaim([&](int *i) { left = i; });
+    CHECK(left == &three);
+    cede::queue<int> r = std::move(q);
+    CHECK(r.statistics().ended == 1 && q.statistics().ended == 0);
+    fails(std::errc::invalid_argument, "was moved from", [&] { q.submit(&one); });
+    fails(std::errc::invalid_argument, "was moved from", [&] { q.next(); });
+}
+
+int main()
+{
+    requests_end_with_their_block();
+    leases_are_given_back_on_exceptions();
+    a_lease_may_outlive_its_pool();
+    errors_say_what_was_wrong();
+    a_scope_waits_for_its_tasks();
+    the_first_exception_comes_out();
+    a_scope_that_goes_cancels_its_children();
+    the_queue_hands_back_what_was_submitted();
+    return 0;
+}

@@ -1,0 +1,190 @@
+"""Leases of python/cede.py: try_acquire, statistics, async with. Without a GPU; with the library and without.
+
+usage: test_python_lease.py LIBRARY"""
+import asyncio
+import os
+import sys
+import unittest
+from unittest import mock
+
+LIBRARY = sys.argv.pop(1)
+os.environ["CEDE_LIBRARY"] = LIBRARY
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+sys.dont_write_bytecode = True
+import cede  # noqa: E402
+
+LONG_US = 60 * 10**6
+
+
+class Leases(unittest.TestCase):
+    def setUp(self):
+        self.pool = cede.Pool(flags=1, max_concurrent_streams=1)
+        self.addCleanup(self.pool.close)
+
+    def active(self):
+        return self.pool.statistics().active
+
+    def until(self, condition):
+        """A coroutine that gives way until something is so; the test's own limit of time ends it."""
+        async def wait():
+            while not condition():
+                await asyncio.sleep(0.001)
+        return wait()
+
+    def test_try_acquire(self):
+        held = self.pool.try_acquire(0)
+        self.assertEqual(self.active(), 1)
+        self.assertIsNone(self.pool.try_acquire())
+        with held as lease:
+            self.assertEqual(lease.device, 0)
+        self.assertEqual(self.active(), 0)
+        with self.assertRaises(KeyError):
+            with self.pool.try_acquire():
+                raise KeyError
+        self.assertEqual(self.active(), 0)
+        with self.assertRaises(FileNotFoundError):
+            self.pool.try_acquire(kernel="unheard-of")
+        with self.assertRaises(ValueError):
+            self.pool.try_acquire(device=-2)
+
+    def test_statistics(self):
+        with self.pool.acquire():
+            with self.assertRaises(TimeoutError):
+                with self.pool.acquire(timeout_us=1):
+                    self.fail()
+            s = self.pool.statistics(0)
+            self.assertEqual((s.devices, s.has_gpu, s.active, s.waiting, s.limit, s.started, s.timed_out, s.error),
+                             (1, 0, 1, 0, 1, 1, 1, b""))
+            self.assertIn("timed_out=1", repr(s))
+        for device in (-1, 1, 2**31 - 1):
+            with self.assertRaises(ValueError):
+                self.pool.statistics(device)
+        with self.assertRaises(ValueError):
+            self.pool.kernel("", 0)
+        self.pool.close()
+        with self.assertRaises(ValueError):
+            self.pool.statistics()
+
+    def test_async_waits_and_lets_others_run(self):
+        order = []
+
+        async def task(name, begun=None):
+            async with self.pool.acquire(timeout_us=LONG_US):
+                order.append(name)
+                if begun:
+                    begun.set()
+                    await self.until(lambda: self.pool.statistics().waiting == 1)
+
+        async def main():
+            begun = asyncio.Event()
+            first = asyncio.ensure_future(task("first", begun))
+            await begun.wait()
+            await asyncio.gather(first, task("second"))
+        asyncio.run(main())
+        self.assertEqual(order, ["first", "second"])
+        self.assertEqual(self.active(), 0)
+
+    def test_async_errors(self):
+        async def main():
+            async with self.pool.acquire():
+                for error, args in ((BlockingIOError, {"timeout_us": 0}), (TimeoutError, {"timeout_us": 1}),
+                                    (FileNotFoundError, {"kernel": "unheard-of"})):
+                    with self.assertRaises(error):
+                        async with self.pool.acquire(**args):
+                            self.fail()
+            with self.assertRaises(KeyError):
+                async with self.pool.acquire():
+                    raise KeyError
+        asyncio.run(main())
+        self.assertEqual(self.active(), 0)
+
+    def test_a_cancelled_task_keeps_no_lease(self):
+        async def wait():
+            async with self.pool.acquire(timeout_us=LONG_US):
+                self.fail()
+
+        async def main():
+            with self.pool.acquire():
+                task = asyncio.ensure_future(wait())
+                await self.until(lambda: self.pool.statistics().waiting == 1)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+            await self.until(lambda: self.pool.statistics().started == 2)
+            await self.until(lambda: self.active() == 0)
+        asyncio.run(main())
+
+    def test_a_loop_that_has_ended_keeps_no_lease(self):
+        async def wait():
+            async with self.pool.acquire(timeout_us=LONG_US):
+                self.fail()
+
+        async def main():
+            asyncio.ensure_future(wait())
+            await self.until(lambda: self.pool.statistics().waiting == 1)
+        with self.pool.acquire():
+            asyncio.run(main())  # cancels the task, and closes the loop
+        asyncio.run(self.until(lambda: self.pool.statistics().started == 2 and self.active() == 0))
+
+    def test_cancelled_as_the_lease_comes(self):
+        """The lease is there, but its task is cancelled before it runs."""
+        async def wait():
+            async with self.pool.acquire(timeout_us=LONG_US):
+                self.fail()
+
+        async def main():
+            held = self.pool.try_acquire()
+            task = asyncio.ensure_future(wait())
+            await self.until(lambda: self.pool.statistics().waiting == 1)
+            future = task._fut_waiter
+            with held:
+                pass
+            while not future.done():  # this task runs before the other, which the future has woken
+                await asyncio.sleep(0)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+        asyncio.run(main())
+        self.assertEqual(self.active(), 0)
+
+    def test_torch(self):
+        """The calls of PyTorch and their order, on a stand-in: no GPU has run this."""
+        torch = mock.MagicMock()
+        stream = torch.cuda.ExternalStream.return_value
+        torch.cuda.stream.return_value.__exit__.return_value = False
+        with mock.patch.dict(sys.modules, torch=torch):
+            with self.pool.acquire() as lease, lease.torch() as s:
+                self.assertIsNone(s)
+            self.assertEqual(torch.mock_calls, [])
+            with self.assertRaises(KeyError):
+                with cede.Lease(stream=0x5000, device=1).torch() as s:
+                    self.assertIs(s, stream)
+                    stream.synchronize.assert_not_called()
+                    raise KeyError
+        calls = [c[0] for c in torch.mock_calls]
+        self.assertEqual(calls, [
+            "cuda.ExternalStream", "cuda.current_stream", "cuda.ExternalStream().wait_stream", "cuda.stream",
+            "cuda.stream().__enter__", "cuda.stream().__exit__", "cuda.ExternalStream().synchronize"])
+        torch.cuda.ExternalStream.assert_called_once_with(0x5000, device=1)
+        torch.cuda.current_stream.assert_called_once_with(1)
+        torch.cuda.stream.assert_called_once_with(stream)
+
+    def test_without_library(self):
+        lib, cede._lib = cede._lib, None
+        try:
+            pool = cede.Pool()
+
+            async def main():
+                async with pool.acquire() as lease, pool.acquire():
+                    return lease.device
+            self.assertEqual(asyncio.run(main()), 0)
+            with pool.try_acquire() as lease:
+                self.assertIsNone(lease.stream)
+            self.assertEqual(pool.statistics().started, 0)
+            pool.close()
+        finally:
+            cede._lib = lib
+
+
+if __name__ == "__main__":
+    unittest.main()
