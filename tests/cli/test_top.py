@@ -39,8 +39,15 @@ class StandIn:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.bind(test.path("socket"))
         self.socket.listen(8)
-        test.addCleanup(self.socket.close)
-        threading.Thread(target=self.accept, daemon=True).start()
+        self.thread = threading.Thread(target=self.accept, daemon=True)
+        self.thread.start()
+        test.addCleanup(self.close)
+
+    def close(self):
+        """Its number may be another socket's next: nobody may wait there any more."""
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.thread.join(WAIT_S)
+        self.socket.close()
 
     def accept(self):
         with contextlib.suppress(OSError):
