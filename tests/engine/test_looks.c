@@ -96,6 +96,26 @@ static void test_rule(void **state)
     assert_int_not_equal(engine_job_of(f->m, p), SLOT_NONE);
 }
 
+/* A program and its child match a rule: they are one job, whichever is listed first. */
+static void test_rule_takes_the_older(void **state)
+{
+    struct fixture *f = *state;
+    int left = 0;
+    f->rule = fails_once;
+    start(f, "priority", &left);
+    for (int first = 0; first < 2; first++) {
+        pid_t both[2];
+        parent_and_child(f, both);
+        mock_context(&f->d, both[first], 0, 1);
+        mock_context(&f->d, both[!first], 0, 1);
+        ticks(f, 2000);
+        uint32_t job = engine_job_of(f->m, both[0]);
+        assert_int_not_equal(job, SLOT_NONE);
+        assert_int_equal(engine_job_of(f->m, both[1]), job);
+        assert_int_equal(view(f, job).job.root.pid, both[0]);
+    }
+}
+
 /* A person took it out of its job: a failed look does not make it one for rules again. */
 static void test_detached_stays(void **state)
 {
@@ -221,9 +241,10 @@ int main(int argc, char **argv)
     if (strcmp(argv[0], "cede-swap") == 0)
         return fake_swapper();
     const struct CMUnitTest tests[] = {
-        T(test_child_of_a_job),   T(test_rule),
-        T(test_detached_stays),   T(test_nothing_left_behind),
-        T(test_found_while_away), T(test_record_is_taken_over),
+        T(test_child_of_a_job),       T(test_rule),
+        T(test_rule_takes_the_older), T(test_detached_stays),
+        T(test_nothing_left_behind),  T(test_found_while_away),
+        T(test_record_is_taken_over),
     };
     return cmocka_run_group_tests_name("engine_looks", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include "engine/observe/discovery.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "lib/log.h"
 
@@ -48,7 +49,7 @@ static void cannot_look(struct model *m, pid_t pid)
 }
 
 /* 0, or why it is not known whether it is a job's. */
-static int unknown_is_listed(struct discovery *d, struct model *m, pid_t pid)
+static int unknown_is_listed(struct model *m, pid_t pid)
 {
     struct proc_stat st;
     uint32_t job;
@@ -70,9 +71,43 @@ static int unknown_is_listed(struct discovery *d, struct model *m, pid_t pid)
         r = model_process_add(m, st.id, job);
     else
         u = model_unmanaged_add(m, st.id, false);
-    if (u && (owned || (r == 0 && !u->detached && taken_by_rule(d, m, u))))
-        u->seen = false;         /* it is unmanaged no more */
-    return r == -ENOSPC ? 0 : r; /* its job says so */
+    if (u && owned)
+        u->seen = false; /* it is unmanaged no more */
+    if (r == -ENOSPC)    /* its job says so */
+        return 0;
+    return r;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct proc_id *x = a, *y = b;
+    if (x->start_ticks != y->start_ticks)
+        return x->start_ticks < y->start_ticks ? -1 : 1;
+    return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+/* Oldest first: of a program and its descendants the program becomes the job, in whichever order
+ * they are listed. */
+static void look_at_rules(struct discovery *d, struct model *m)
+{
+    struct proc_id *v = calloc(m->nunmanaged + 1, sizeof(*v));
+    size_t n = 0;
+    uint32_t job;
+    for (size_t i = 0; v && i < m->nunmanaged; i++) {
+        const struct unmanaged *u = &m->unmanaged[i];
+        if (u->seen && !u->looked && !u->detached)
+            v[n++] = u->id;
+    }
+    if (n)
+        qsort(v, n, sizeof(*v), by_age);
+    for (size_t i = 0; i < n; i++) {
+        struct unmanaged *u = model_unmanaged_find(m, v[i]);
+        if (!u || model_job_of(m, v[i].pid, &job) < 0)
+            continue;
+        if (job != SLOT_NONE ? model_process_add(m, v[i], job) == 0 : taken_by_rule(d, m, u))
+            u->seen = false;
+    }
+    free(v);
 }
 
 /* Clients of MPS servers that are in no job, where there are some in jobs: what is set for these is
@@ -122,9 +157,10 @@ int discovery_run(struct discovery *d, struct model *m)
         if (known != SLOT_NONE)
             known_is_listed(m, known);
         else
-            code = unknown_is_listed(d, m, pids.v[i]);
+            code = unknown_is_listed(m, pids.v[i]);
         r = r == 0 && proc_unsure(code) ? code : r;
     }
+    look_at_rules(d, m);
     model_unmanaged_sweep(m);
     look_for_clients(d, m);
     pid_list_free(&pids);
