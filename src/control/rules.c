@@ -100,13 +100,14 @@ struct facts {
     char exe[4096], cgroup[4096];
 };
 
+/* What may not be seen is an empty text; what cannot be read now is an error. */
 static int facts_read(pid_t pid, struct facts *f)
 {
     f->of = (struct rule_facts){.exe = f->exe, .cgroup = f->cgroup};
-    /* These leave an empty text when they fail. */
-    (void)proc_exe(pid, f->exe, sizeof(f->exe));
-    (void)proc_cgroup(pid, f->cgroup, sizeof(f->cgroup));
-    return proc_owner(pid, &f->of.uid);
+    int r = proc_exe(pid, f->exe, sizeof(f->exe));
+    if (!proc_unsure(r))
+        r = proc_cgroup(pid, f->cgroup, sizeof(f->cgroup));
+    return proc_unsure(r) ? r : proc_owner(pid, &f->of.uid);
 }
 
 static void set_account(const struct rule_list *l, const struct rule_facts *f, pid_t pid,
@@ -128,23 +129,25 @@ void rules_account(const struct rule_list *l, pid_t pid, struct job_spec *spec)
         set_account(l ? l : &none, &f.of, pid, spec);
 }
 
-bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
+int rules_fn(void *arg, pid_t pid, struct job_spec *spec)
 {
     const struct rule_list *l = arg;
     if (l->n == 0)
-        return false;
+        return 0;
     struct proc_stat st;
     struct facts f;
-    if (proc_stat_read(pid, &st) < 0 || facts_read(pid, &f) < 0)
-        return false;
+    int code = proc_stat_read(pid, &st);
+    code = code < 0 ? code : facts_read(pid, &f);
+    if (code < 0)
+        return proc_unsure(code) ? code : 0;
     const struct rule *r = rules_find(l, &f.of);
     if (!r)
-        return false;
+        return 0;
     *spec = request_spec(&r->request, st.comm, pid, true);
     spec->source = JOB_RULE;
     spec->uid = f.of.uid;
     set_account(l, &f.of, pid, spec);
-    return true;
+    return 1;
 }
 
 void rules_name_accounts(const struct rule_list *l, struct engine *e)

@@ -58,7 +58,7 @@ struct job_spec request_spec(const struct request *r, const char *comm, pid_t pi
 void rules_name_accounts(const struct rule_list *l, struct engine *e);
 
 /* A rule_fn; arg is a struct rule_list that outlives the engine. */
-bool rules_fn(void *arg, pid_t pid, struct job_spec *spec);
+int rules_fn(void *arg, pid_t pid, struct job_spec *spec);
 
 /* comm made fit for a job's name (proto_name_ok). */
 void rules_job_name(char name[static JOB_NAME_MAX], const char *comm, pid_t pid);

@@ -120,7 +120,10 @@ static int find_target(struct verb *v, const struct engine *e)
         if (code < 0)
             return code;
         if (t->slot == SLOT_NONE)
-            t->slot = engine_job_of(e, r->pid);
+            code = engine_job_find(e, r->pid, &t->slot);
+        if (code < 0)
+            return error_set(err, code, "cannot look at process %d: %s", (int)r->pid,
+                             strerror(-code));
     } else if (r->number) {
         t->slot = engine_job_by_number(e, r->number);
         if (t->slot == SLOT_NONE)

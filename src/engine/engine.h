@@ -129,9 +129,11 @@ bool engine_searching(const struct engine *e);
 
 /* ---- looking ---- */
 
-/* See model_job_with(), model_job_of(), model_job_by_number(). */
+/* See model_job_with(), model_job_of() (engine_job_find()), model_job_by_number(). Of none as far
+ * as can be told: engine_job_of(). */
 uint32_t engine_job_with(const struct engine *e, pid_t pid);
 uint32_t engine_job_of(const struct engine *e, pid_t pid);
+int engine_job_find(const struct engine *e, pid_t pid, uint32_t *job);
 uint32_t engine_job_by_number(const struct engine *e, uint64_t number);
 /* See speeds_lose(). */
 bool engine_loses_in_space(const struct engine *e, uint32_t slot);

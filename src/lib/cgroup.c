@@ -1,6 +1,7 @@
 /* See cgroup.h. */
 #include "lib/cgroup.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdio.h>
@@ -25,16 +26,18 @@ static const struct hierarchy {
     {"/sys/fs/cgroup/pids", "pids", CGROUP_SUPER_MAGIC},
 };
 
-/* Where the process's group is in the file system; false: in the root, or not to be seen from our
- * namespace ("/.."). */
-static bool group_directory(pid_t pid, const struct hierarchy *h, char *out, size_t size)
+/* Where the process's group is in the file system: 1; 0: in the root, or not to be seen from our
+ * namespace ("/.."). An error if that cannot be told now. */
+static int group_directory(pid_t pid, const struct hierarchy *h, char *out, size_t size)
 {
     char text[16384], *line, *rest = text;
     const size_t len = strlen(h->controller);
     struct statfs fs;
-    if (statfs(h->at, &fs) < 0 || (unsigned long)fs.f_type != h->magic ||
-        proc_read(pid, "cgroup", text, sizeof(text)) < 0)
-        return false;
+    if (statfs(h->at, &fs) < 0 || (unsigned long)fs.f_type != h->magic)
+        return 0;
+    int r = (int)proc_read(pid, "cgroup", text, sizeof(text));
+    if (r < 0)
+        return proc_unsure(r) ? r : 0;
     /* "4:pids:/path" */
     while ((line = strsep(&rest, "\n"))) {
         const char *name = strchr(line, ':');
@@ -42,23 +45,23 @@ static bool group_directory(pid_t pid, const struct hierarchy *h, char *out, siz
             continue;
         const char *path = name + len + 2;
         if (path[0] != '/' || !path[1] || strncmp(path, "/..", 3) == 0)
-            return false;
+            return 0;
         return (size_t)snprintf(out, size, "%s%s", h->at, path) < size;
     }
-    return false;
+    return 0;
 }
 
-unsigned cgroup_levels(pid_t pid, uint32_t hierarchy, uint64_t ids[CGROUP_LEVELS_MAX])
+int cgroup_levels(pid_t pid, uint32_t hierarchy, uint64_t ids[CGROUP_LEVELS_MAX])
 {
     const struct hierarchy *h = &hierarchies[hierarchy - 1];
     char path[4096 + 32];
     struct stat st;
-    unsigned n = 0;
-    if (!group_directory(pid, h, path, sizeof(path)))
-        return 0;
-    for (; strcmp(path, h->at) != 0 && n < CGROUP_LEVELS_MAX; *strrchr(path, '/') = '\0') {
+    int n = 0, r = group_directory(pid, h, path, sizeof(path));
+    if (r <= 0)
+        return r;
+    for (; strcmp(path, h->at) != 0 && n < (int)CGROUP_LEVELS_MAX; *strrchr(path, '/') = '\0') {
         if (stat(path, &st) < 0)
-            return 0;
+            return proc_unsure(-errno) ? -errno : 0;
         ids[n++] = st.st_ino;
     }
     return n;
@@ -103,7 +106,7 @@ bool cgroup_own(pid_t root, struct cgroup *out)
     for (uint32_t i = 0; i < CGROUP_HIERARCHIES; i++) {
         char path[4096 + 32];
         struct stat st;
-        if (!group_directory(root, &hierarchies[i], path, sizeof(path)) ||
+        if (group_directory(root, &hierarchies[i], path, sizeof(path)) <= 0 ||
             !owns_group(root, path) || stat(path, &st) < 0)
             continue;
         *out = (struct cgroup){.hierarchy = i + 1, .id = st.st_ino};
@@ -140,7 +143,7 @@ void cgroup_leave(const char *name)
 {
     for (size_t i = 0; i < CGROUP_HIERARCHIES; i++) {
         char path[4096 + 32], beside[4096 + 96];
-        if (!group_directory(getpid(), &hierarchies[i], path, sizeof(path)))
+        if (group_directory(getpid(), &hierarchies[i], path, sizeof(path)) <= 0)
             continue;
         *strrchr(path, '/') = '\0';
         snprintf(beside, sizeof(beside), "%s/%s", path, name);

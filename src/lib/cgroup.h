@@ -24,8 +24,8 @@ static inline bool cgroup_same(struct cgroup a, struct cgroup b)
 }
 
 /* The groups that the process is in, innermost first, without the root of the hierarchy: how many
- * of the innermost CGROUP_LEVELS_MAX. */
-unsigned cgroup_levels(pid_t pid, uint32_t hierarchy, uint64_t ids[CGROUP_LEVELS_MAX]);
+ * of the innermost CGROUP_LEVELS_MAX. An error if that cannot be told now (proc_unsure()). */
+int cgroup_levels(pid_t pid, uint32_t hierarchy, uint64_t ids[CGROUP_LEVELS_MAX]);
 
 /* Finds one that has this process and its descendants in it and nobody else, neither the caller nor
  * groups below. False: there is none, or more than 512 are in it. */

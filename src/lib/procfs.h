@@ -3,6 +3,7 @@
 #ifndef CEDE_LIB_PROCFS_H
 #define CEDE_LIB_PROCFS_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,14 @@ struct proc_stat {
     uint32_t threads;
     bool kernel; /* a thread of the kernel's */
 };
+
+/* Whether a look at a process failed for a reason that says nothing about it (-EMFILE, -ENOMEM):
+ * then it is to be looked at again. */
+static inline bool proc_unsure(int r)
+{
+    return r < 0 && r != -ESRCH && r != -ENOENT && r != -EACCES && r != -EPERM &&
+           r != -ENAMETOOLONG;
+}
 
 /* The file NAME of a process, as far as one read(2) gives it; always terminated. Bytes read or
  * -errno, with ENOENT told as ESRCH. */

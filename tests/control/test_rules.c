@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -127,6 +128,23 @@ static void of_a_real_process(void **state)
     assert_false(rules_fn(&l, getpid(), &spec));
 }
 
+/* Without descriptors nothing is known of a process, and that is not that no rule takes it. */
+static void of_a_process_that_cannot_be_read(void **state)
+{
+    struct rule r = {.exe = "test_rules", .request = {.has_class = true}};
+    struct rule_list l = {.rules = &r, .n = 1};
+    struct rlimit all, none;
+    struct job_spec spec;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    none = all;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int code = rules_fn(&l, getpid(), &spec);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    assert_int_equal(code, -EMFILE);
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
+}
+
 /* Nobody has another user's rules, or rights over another user's program, by running a program with
  * the set-user-ID bit, or because one of root's works as that user for a moment. */
 static void of_two_users(void **state)
@@ -155,7 +173,7 @@ static void of_two_users(void **state)
         (void)!read(ready[0], &c, 1);
         struct job_spec spec = {.uid = 12345};
         uid_t owner = 12345;
-        bool found = rules_fn(&l, pid, &spec) && proc_owner(pid, &owner) == 0;
+        bool found = rules_fn(&l, pid, &spec) > 0 && proc_owner(pid, &owner) == 0;
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         close(ready[0]);
@@ -352,13 +370,10 @@ static void users(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matching),
-        cmocka_unit_test(the_first_wins),
-        cmocka_unit_test(of_a_real_process),
-        cmocka_unit_test(of_two_users),
-        cmocka_unit_test(names_for_jobs),
-        cmocka_unit_test(administrators),
-        cmocka_unit_test(users),
+        cmocka_unit_test(matching),          cmocka_unit_test(the_first_wins),
+        cmocka_unit_test(of_a_real_process), cmocka_unit_test(of_a_process_that_cannot_be_read),
+        cmocka_unit_test(of_two_users),      cmocka_unit_test(names_for_jobs),
+        cmocka_unit_test(administrators),    cmocka_unit_test(users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

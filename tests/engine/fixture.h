@@ -35,7 +35,7 @@ struct fixture {
     unsigned n;
 };
 
-HELPER bool rule(void *arg, pid_t pid, struct job_spec *spec)
+HELPER int rule(void *arg, pid_t pid, struct job_spec *spec)
 {
     const pid_t *match = arg;
     if (pid != *match)

@@ -122,7 +122,7 @@ static void test_detached_stays_so(void **state)
     assert_int_equal(engine_job_with(f->m, other), SLOT_NONE);
 }
 
-static bool takes_all(void *arg, pid_t pid, struct job_spec *spec)
+static int takes_all(void *arg, pid_t pid, struct job_spec *spec)
 {
     (void)arg;
     (void)pid;

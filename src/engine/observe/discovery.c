@@ -1,6 +1,9 @@
 /* See discovery.h. */
 #include "engine/observe/discovery.h"
 
+#include <errno.h>
+#include <stdlib.h>
+
 #include "lib/log.h"
 
 /* A new job is looked for closely, because until it is found it runs with the driver's default. */
@@ -21,43 +24,90 @@ static void known_is_listed(struct model *m, uint32_t slot)
     p->listed = true;
 }
 
-/* Whether it became a job. */
+/* Whether it became a job. What cannot be told now is asked again. */
 static bool taken_by_rule(struct discovery *d, struct model *m, struct unmanaged *u)
 {
     struct job_spec spec = {.terms.weight = WEIGHT_DEFAULT};
     struct error err;
     uint32_t job;
-    u->looked = true;
-    if (u->scheduler || !d->rule || !d->rule(d->rule_arg, u->id.pid, &spec) ||
-        model_user_full(m, spec.account_uid) || !model_may_watch(m, spec.uid))
+    int r = u->scheduler || !d->rule ? 0 : d->rule(d->rule_arg, u->id.pid, &spec);
+    u->looked = r == 0 ||
+                (r > 0 && (model_user_full(m, spec.account_uid) || !model_may_watch(m, spec.uid)));
+    if (r < 0 || u->looked)
         return false;
-    u->looked = false; /* should it not become one: again next time */
     if (model_job_add(m, u->id, &spec, &job, &err) == 0)
         return true;
     log_user(spec.uid, LOG_WARNING, "%s", err.text);
     return false;
 }
 
-static void unknown_is_listed(struct discovery *d, struct model *m, pid_t pid)
+/* What was known of it stays so. */
+static void cannot_look(struct model *m, pid_t pid)
+{
+    for (size_t i = 0; i < m->nunmanaged; i++)
+        m->unmanaged[i].seen |= m->unmanaged[i].id.pid == pid;
+}
+
+/* 0, or why it is not known whether it is a job's. */
+static int unknown_is_listed(struct model *m, pid_t pid)
 {
     struct proc_stat st;
-    if (proc_stat_read(pid, &st) < 0)
-        return;
+    uint32_t job;
+    int r = proc_stat_read(pid, &st);
+    if (proc_unsure(r))
+        cannot_look(m, pid);
+    if (r < 0)
+        return r;
     struct unmanaged *u = model_unmanaged_find(m, st.id);
     if (u) {
         u->seen = true;
         snprintf(u->comm, sizeof(u->comm), "%s", st.comm);
     }
     if (u && u->looked && !u->detached)
-        return;
-    uint32_t job = model_job_of(m, pid);
-    bool owned = job != SLOT_NONE;
+        return 0;
+    r = model_job_of(m, pid, &job);
+    const bool owned = job != SLOT_NONE;
     if (owned)
-        model_process_add(m, st.id, job);
+        r = model_process_add(m, st.id, job);
     else
         u = model_unmanaged_add(m, st.id, false);
-    if (u && (owned || (!u->detached && taken_by_rule(d, m, u))))
+    if (u && owned)
         u->seen = false; /* it is unmanaged no more */
+    if (r == -ENOSPC)    /* its job says so */
+        return 0;
+    return r;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct proc_id *x = a, *y = b;
+    if (x->start_ticks != y->start_ticks)
+        return x->start_ticks < y->start_ticks ? -1 : 1;
+    return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+/* Oldest first: of a program and its descendants the program becomes the job, in whichever order
+ * they are listed. */
+static void look_at_rules(struct discovery *d, struct model *m)
+{
+    struct proc_id *v = calloc(m->nunmanaged + 1, sizeof(*v));
+    size_t n = 0;
+    uint32_t job;
+    for (size_t i = 0; v && i < m->nunmanaged; i++) {
+        const struct unmanaged *u = &m->unmanaged[i];
+        if (u->seen && !u->looked && !u->detached)
+            v[n++] = u->id;
+    }
+    if (n)
+        qsort(v, n, sizeof(*v), by_age);
+    for (size_t i = 0; i < n; i++) {
+        struct unmanaged *u = model_unmanaged_find(m, v[i]);
+        if (!u || model_job_of(m, v[i].pid, &job) < 0)
+            continue;
+        if (job != SLOT_NONE ? model_process_add(m, v[i], job) == 0 : taken_by_rule(d, m, u))
+            u->seen = false;
+    }
+    free(v);
 }
 
 /* Clients of MPS servers that are in no job, where there are some in jobs: what is set for these is
@@ -90,7 +140,7 @@ static void look_for_clients(struct discovery *d, struct model *m)
     pid_list_free(&pids);
 }
 
-void discovery_run(struct discovery *d, struct model *m)
+int discovery_run(struct discovery *d, struct model *m)
 {
     struct pid_list pids = {0};
     struct error gone = {""};
@@ -103,11 +153,14 @@ void discovery_run(struct discovery *d, struct model *m)
         m->unmanaged[i].seen = r < 0; /* after an error what is listed is not all */
     for (size_t i = 0; i < pids.n; i++) {
         uint32_t known = model_process_find(m, pids.v[i]);
+        int code = 0;
         if (known != SLOT_NONE)
             known_is_listed(m, known);
         else
-            unknown_is_listed(d, m, pids.v[i]);
+            code = unknown_is_listed(m, pids.v[i]);
+        r = r == 0 && proc_unsure(code) ? code : r;
     }
+    look_at_rules(d, m);
     model_unmanaged_sweep(m);
     look_for_clients(d, m);
     pid_list_free(&pids);
@@ -118,6 +171,7 @@ void discovery_run(struct discovery *d, struct model *m)
         young |= !j->ngroups && m->now - j->added_ns < DISCOVER_YOUNG_NS;
     }
     d->at = m->now + (young ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
+    return r;
 }
 
 uint64_t discovery_due(struct discovery *d, struct model *m)
