@@ -120,6 +120,8 @@ unsigned engine_free(struct engine *e, bool restore)
     return failed;
 }
 
+#define LOOK_SOON_NS (20 * NSEC_PER_MSEC) /* of several reasons to look, one look */
+
 /* ---- what commands do ---- */
 
 /* j NULL: it is not a job yet. */
@@ -293,6 +295,13 @@ int engine_set_params(struct engine *e, const struct sched_params *params)
     model_unmanaged_forget(&e->model); /* the rules may have changed too */
     e->model.dirty = true;
     return sched_set_params(e->model.sched, params);
+}
+
+void engine_look_for_jobs(struct engine *e, bool anew)
+{
+    if (anew)
+        model_unmanaged_forget(&e->model);
+    e->discovery.at = min_u64(e->discovery.at, e->model.now + LOOK_SOON_NS);
 }
 
 void engine_set_swap(struct engine *e, const struct swap_options *o)

@@ -117,6 +117,8 @@ void engine_release(struct engine *e, uint32_t job);
 /* 0 or -EINVAL: no such policy; out of range. */
 int engine_set_policy(struct engine *e, const char *name);
 int engine_set_params(struct engine *e, const struct sched_params *params);
+/* Programs in no job are looked at soon. anew: also those that no rule took before. */
+void engine_look_for_jobs(struct engine *e, bool anew);
 void engine_set_swap(struct engine *e, const struct swap_options *o);
 
 /* ---- for a verb that ends when it has done its work ---- */

@@ -139,6 +139,62 @@ bool cgroup_populated(struct cgroup g)
     return events ? strstr(text, "populated 1") != NULL : n > 0;
 }
 
+/* Cuts a path of the hierarchy `controllers` ("", "pids", "cpu,cpuacct", "name=systemd") behind the
+ * last name that only root gives: whoever may write to a directory names what is in it. */
+static void cut_to_root(const char *controllers, char *path)
+{
+    static const char *const version2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    char at[4096 + 320];
+    struct stat st;
+    const char *name = strncmp(controllers, "name=", 5) == 0 ? controllers + 5 : controllers;
+    size_t base = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(version2) && !*controllers && !base; i++) {
+        struct statfs fs;
+        if (statfs(version2[i], &fs) == 0 && (unsigned long)fs.f_type == CGROUP2_SUPER_MAGIC)
+            base = (size_t)snprintf(at, sizeof(at), "%s", version2[i]);
+    }
+    if (*controllers)
+        base = (size_t)snprintf(at, sizeof(at), "/sys/fs/cgroup/%.255s", name);
+    if (!base || base + strlen(path) >= sizeof(at) || strstr(path, "/..")) {
+        *path = '\0';
+        return;
+    }
+    for (char *p = path; *p; p += 1 + strcspn(p + 1, "/")) {
+        snprintf(at + base, sizeof(at) - base, "%.*s", (int)(p - path), path);
+        if (stat(at, &st) < 0 || (st.st_uid != 0 && st.st_uid != geteuid()) || st.st_mode & 022) {
+            *p = '\0';
+            return;
+        }
+    }
+}
+
+void cgroup_workload(pid_t pid, bool named_by_root, struct workload *out)
+{
+    char text[8192], *rest = text, *line;
+    *out = (struct workload){.slurm_job = 0};
+    if (proc_read(pid, "cgroup", text, sizeof(text)) < 0)
+        return;
+    /* "4:pids:/path": in version 1 not all hierarchies have all groups. */
+    while ((line = strsep(&rest, "\n"))) {
+        char *controllers = strchr(line, ':'), *path = strchr(line, '/');
+        struct workload w;
+        if (!controllers || !path || path <= controllers + 1)
+            continue;
+        if (named_by_root) {
+            path[-1] = '\0';
+            cut_to_root(controllers + 1, path);
+        }
+        workload_read(path, &w);
+        if (!out->container[0])
+            memcpy(out->container, w.container, sizeof(w.container));
+        if (!out->pod[0])
+            memcpy(out->pod, w.pod, sizeof(w.pod));
+        if (!out->unit[0])
+            memcpy(out->unit, w.unit, sizeof(w.unit));
+        out->slurm_job = out->slurm_job ? out->slurm_job : w.slurm_job;
+    }
+}
+
 void cgroup_leave(const char *name)
 {
     for (size_t i = 0; i < CGROUP_HIERARCHIES; i++) {

@@ -220,6 +220,7 @@ struct unmanaged {
     char comm[32];  /* its own to choose: any bytes */
     bool seen;      /* by the driver's last list */
     bool looked;    /* whether a rule takes it; asked once */
+    bool pending;   /* that cannot be told yet */
     bool detached;  /* by a person: no rule takes it again */
     bool scheduler; /* a process that schedules: no program, and no rule takes it */
     bool serves;    /* an MPS server: it runs nothing of its own */

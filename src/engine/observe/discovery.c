@@ -10,7 +10,8 @@
 #define DISCOVER_FAST_NS  (100 * NSEC_PER_MSEC)
 #define DISCOVER_SLOW_NS  NSEC_PER_SEC
 #define DISCOVER_YOUNG_NS (60 * NSEC_PER_SEC)
-#define CLIENTS_NS        (5 * NSEC_PER_MSEC) /* for programs in no job, each time */
+#define CLIENTS_NS        (5 * NSEC_PER_MSEC) /* for programs in no job, each time; */
+#define RULES_NS          (5 * NSEC_PER_MSEC) /* and for what they shall be */
 
 /* The driver lists a process once it has a context: time to look closely, however rare its scans
  * have become. */
@@ -22,23 +23,6 @@ static void known_is_listed(struct model *m, uint32_t slot)
         p->scan_every = 0;
     }
     p->listed = true;
-}
-
-/* Whether it became a job. What cannot be told now is asked again. */
-static bool taken_by_rule(struct discovery *d, struct model *m, struct unmanaged *u)
-{
-    struct job_spec spec = {.terms.weight = WEIGHT_DEFAULT};
-    struct error err;
-    uint32_t job;
-    int r = u->scheduler || !d->rule ? 0 : d->rule(d->rule_arg, u->id.pid, &spec);
-    u->looked = r == 0 ||
-                (r > 0 && (model_user_full(m, spec.account_uid) || !model_may_watch(m, spec.uid)));
-    if (r < 0 || u->looked)
-        return false;
-    if (model_job_add(m, u->id, &spec, &job, &err) == 0)
-        return true;
-    log_user(spec.uid, LOG_WARNING, "%s", err.text);
-    return false;
 }
 
 /* What was known of it stays so. */
@@ -63,7 +47,7 @@ static int unknown_is_listed(struct model *m, pid_t pid)
         u->seen = true;
         snprintf(u->comm, sizeof(u->comm), "%s", st.comm);
     }
-    if (u && u->looked && !u->detached)
+    if (u && (u->looked || u->pending) && !u->detached)
         return 0;
     r = model_job_of(m, pid, &job);
     const bool owned = job != SLOT_NONE;
@@ -86,28 +70,106 @@ static int by_age(const void *a, const void *b)
     return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-/* Oldest first: of a program and its descendants the program becomes the job, in whichever order
- * they are listed. */
+/* Programs that rules are to look at, oldest first. */
+struct candidates {
+    struct proc_id *v;
+    bool *decided; /* it is a job's, or no rule takes it */
+    size_t n;
+    uint64_t rules_ns; /* that rules took */
+};
+
+/* Of a program and its descendants the program becomes the job: these wait for what it shall be. */
+static bool waits_for_older(const struct candidates *c, size_t i)
+{
+    struct proc_stat st;
+    int r = proc_stat_read(c->v[i].pid, &st);
+    for (int depth = 0; r == 0 && st.ppid > 1 && depth < PROC_LEVELS_MAX; depth++) {
+        for (size_t k = 0; k < i; k++) {
+            if (c->v[k].pid == st.ppid && !c->decided[k])
+                return true;
+        }
+        r = proc_stat_parent(&st);
+    }
+    return false;
+}
+
+/* As d->rule(). */
+static int ask_rule(struct discovery *d, struct unmanaged *u, struct candidates *c,
+                    struct job_spec *spec)
+{
+    const uint64_t started = monotonic_ns();
+    *spec = (struct job_spec){.terms.weight = WEIGHT_DEFAULT};
+    int r = u->scheduler || !d->rule ? 0 : d->rule(d->rule_arg, u->id.pid, spec);
+    c->rules_ns += monotonic_ns() - started;
+    u->pending = r < 0;
+    return r;
+}
+
+/* Of what the rule says, r and spec: whether it became a job. */
+static bool taken_by_rule(struct model *m, struct unmanaged *u, struct candidates *c, size_t i,
+                          int r, const struct job_spec *spec)
+{
+    struct error err;
+    uint32_t job;
+    if (r > 0 && waits_for_older(c, i))
+        return false;
+    u->looked =
+        r == 0 ||
+        (r > 0 && (model_user_full(m, spec->account_uid) || !model_may_watch(m, spec->uid)));
+    c->decided[i] = u->looked;
+    if (r < 0 || u->looked)
+        return false;
+    if (model_job_add(m, u->id, spec, &job, &err) == 0)
+        return true;
+    log_user(spec->uid, LOG_WARNING, "%s", err.text);
+    return false;
+}
+
+/* A program of which it could not be told what it shall be is looked at again only when it can:
+ * looking whose it is costs more than asking. */
+static void look_at_candidate(struct discovery *d, struct model *m, struct candidates *c, size_t i)
+{
+    struct unmanaged *u = model_unmanaged_find(m, c->v[i]);
+    const bool pending = u && u->pending;
+    struct job_spec spec;
+    uint32_t job;
+    int r = pending ? ask_rule(d, u, c, &spec) : 0;
+    if (!u || r < 0 || model_job_of(m, c->v[i].pid, &job) < 0)
+        return;
+    bool owned;
+    if (job != SLOT_NONE) {
+        owned = model_process_add(m, c->v[i], job) == 0;
+    } else {
+        r = pending ? r : ask_rule(d, u, c, &spec);
+        owned = taken_by_rule(m, u, c, i, r, &spec);
+    }
+    if (owned) {
+        u->seen = false;
+        c->decided[i] = true;
+    }
+}
+
 static void look_at_rules(struct discovery *d, struct model *m)
 {
-    struct proc_id *v = calloc(m->nunmanaged + 1, sizeof(*v));
-    size_t n = 0;
-    uint32_t job;
-    for (size_t i = 0; v && i < m->nunmanaged; i++) {
+    struct candidates c = {calloc(m->nunmanaged + 1, sizeof(*c.v)),
+                           calloc(m->nunmanaged + 1, sizeof(*c.decided)), 0, 0};
+    const size_t first = d->left ? d->first : 0;
+    d->left = false;
+    for (size_t i = 0; c.v && c.decided && i < m->nunmanaged; i++) {
         const struct unmanaged *u = &m->unmanaged[i];
         if (u->seen && !u->looked && !u->detached)
-            v[n++] = u->id;
+            c.v[c.n++] = u->id;
     }
-    if (n)
-        qsort(v, n, sizeof(*v), by_age);
-    for (size_t i = 0; i < n; i++) {
-        struct unmanaged *u = model_unmanaged_find(m, v[i]);
-        if (!u || model_job_of(m, v[i].pid, &job) < 0)
-            continue;
-        if (job != SLOT_NONE ? model_process_add(m, v[i], job) == 0 : taken_by_rule(d, m, u))
-            u->seen = false;
+    if (c.n)
+        qsort(c.v, c.n, sizeof(*c.v), by_age);
+    for (size_t k = 0; k < c.n && !d->left; k++) {
+        const size_t i = (first + k) % c.n;
+        look_at_candidate(d, m, &c, i);
+        d->left = k + 1 < c.n && c.rules_ns >= RULES_NS;
+        d->first = i + 1;
     }
-    free(v);
+    free(c.v);
+    free(c.decided);
 }
 
 /* Clients of MPS servers that are in no job, where there are some in jobs: what is set for these is
@@ -170,7 +232,7 @@ int discovery_run(struct discovery *d, struct model *m)
             model_job_group_look(m, model_job_slot(m, j));
         young |= !j->ngroups && m->now - j->added_ns < DISCOVER_YOUNG_NS;
     }
-    d->at = m->now + (young ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
+    d->at = m->now + (young || d->left ? DISCOVER_FAST_NS : DISCOVER_SLOW_NS);
     return r;
 }
 
