@@ -110,27 +110,6 @@ uint32_t cede_requests_places(const struct requests *r)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* The latest start that meets the deadline; the laxity is the time until then. */
-static uint64_t requests_latest_start(const struct request *q)
-{
-    return q->deadline_ns == TIME_NEVER
-               ? TIME_NEVER
-               : saturating_sub(q->deadline_ns, saturating_add(q->run_ns, q->after_ns));
-}
-
-/* a runs before b. Equal requests keep the order in which they were submitted. */
-static bool requests_before(enum cede_queue_policy policy, const struct request *a,
-                            const struct request *b)
-{
-    if ((policy == CEDE_PRIORITY || policy == CEDE_LAXITY) && a->class != b->class)
-        return a->class < b->class;
-    if (policy == CEDE_EDF && a->deadline_ns != b->deadline_ns)
-        return a->deadline_ns < b->deadline_ns;
-    if (policy == CEDE_LAXITY && requests_latest_start(a) != requests_latest_start(b))
-        return requests_latest_start(a) < requests_latest_start(b);
-    return a->arrival_ns < b->arrival_ns;
-}
-
 /* The request that runs next, of a queue that is not empty.
  *
  * With k > 1 EDF passes over a head that is late whatever happens, for a request that can still
@@ -150,8 +129,8 @@ static struct node *requests_choose(const struct requests *r, const struct devic
         const struct request *q = &at->q;
         uint64_t end = saturating_add(now_ns, q->run_ns);
         if (r->c.policy == CEDE_LAXITY) {
-            best = requests_latest_start(q) < least ? at : best;
-            least = min_u64(requests_latest_start(q), least);
+            best = request_latest_start(q) < least ? at : best;
+            least = min_u64(request_latest_start(q), least);
         } else if (seen++ == r->c.k) {
             break;
         } else if (end <= q->deadline_ns) {
@@ -218,7 +197,7 @@ static enum cede_queue_answer requests_fits(const struct requests *r, uint32_t d
     requests_plan(&with, r, d, 1, now_ns);
     for (const struct node *n = TAILQ_FIRST(&d->queue); n; n = TAILQ_NEXT(n, link)) {
         const struct request *w = &n->q;
-        if (!in && requests_before(r->c.policy, q, w)) {
+        if (!in && request_before(r->c.policy, q, w)) {
             in = true;
             if (!cede_request_plan_step(&with, q))
                 return CEDE_QUEUE_BEHIND;
@@ -269,7 +248,7 @@ int cede_requests_submit(struct requests *r, const struct request *q, uint64_t n
         (q->preferred != SLOT_NONE && q->preferred >= r->c.devices))
         return -EINVAL;
     *out = (struct cede_queue_ticket){.device = SLOT_NONE,
-                                      .urgent = requests_latest_start(q) <
+                                      .urgent = request_latest_start(q) <
                                                 saturating_add(now_ns, r->urgent_ns)};
     uint32_t device = 0;
     out->answer = requests_check(r, q, now_ns, &device);
@@ -284,9 +263,9 @@ int cede_requests_submit(struct requests *r, const struct request *q, uint64_t n
     n->q.id = out->id;
     n->device = d;
     struct node *after = TAILQ_LAST(&d->queue, node_list);
-    if (after && requests_before(r->c.policy, q, &after->q)) {
+    if (after && request_before(r->c.policy, q, &after->q)) {
         after = TAILQ_FIRST(&d->queue);
-        while (!requests_before(r->c.policy, q, &after->q))
+        while (!request_before(r->c.policy, q, &after->q))
             after = TAILQ_NEXT(after, link);
     } else {
         after = NULL;
@@ -370,7 +349,7 @@ void cede_requests_put_back(struct requests *r, uint32_t slot)
     r->devices[slot / r->c.batches].running -= !TAILQ_EMPTY(&s->batch);
     while ((n = TAILQ_LAST(&s->batch, node_list))) {
         struct node *before = TAILQ_FIRST(&n->device->queue);
-        while (before && requests_before(r->c.policy, &before->q, &n->q))
+        while (before && request_before(r->c.policy, &before->q, &n->q))
             before = TAILQ_NEXT(before, link);
         TAILQ_REMOVE(&s->batch, n, link);
         requests_link(r, n, before);
@@ -454,14 +433,28 @@ static bool party_harms(const struct requests *r, const struct party *p, uint32_
     return false;
 }
 
-static uint64_t party_slack_ns(const struct requests *r, const struct party *p, uint64_t now_ns)
+/* *late: requests that miss their deadline in queue order. */
+static uint64_t party_slack_ns(const struct requests *r, const struct party *p, uint64_t now_ns,
+                               uint32_t *late)
 {
     struct request_plan plan;
     uint32_t look = LOOK;
+    *late = 0;
     requests_plan(&plan, r, p->on, p->on->running + 1, now_ns);
     for (const struct node *n = TAILQ_FIRST(&p->from->queue); n && look--; n = TAILQ_NEXT(n, link))
-        cede_request_plan_step(&plan, &n->q);
+        *late += !cede_request_plan_step(&plan, &n->q);
     return cede_request_plan_slack(&plan);
+}
+
+/* More requests wait than fit into a batch, and some will be late. The whole party then runs: a
+ * smaller batch would meet its first deadline, but as requests get to the head when their slack is
+ * gone, one small batch would follow the other, and keep up a backlog that full ones work off. */
+static bool party_overload(const struct requests *r, const struct party *p, uint64_t now_ns)
+{
+    uint32_t late = 0;
+    if (p->max > 1 && p->n == p->max)
+        party_slack_ns(r, p, now_ns, &late);
+    return late > 0;
 }
 
 /* How many of the first requests run together in the plan of the queue, which harms none. */
@@ -491,12 +484,19 @@ static uint32_t party_decide(struct requests *r, const struct party *p, bool oth
     *until_ns = TIME_NEVER;
     struct batch_choice c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
     if (c.n == 0) {
-        uint64_t slack = saturating_sub(party_slack_ns(r, p, now_ns), r->urgent_ns);
+        uint32_t late;
+        uint64_t slack = saturating_sub(party_slack_ns(r, p, now_ns, &late), r->urgent_ns);
         *until_ns = min_u64(saturating_add(now_ns, slack), c.wake_ns);
         if (*until_ns > now_ns)
             return 0;
         b.max = p->n; /* full: it starts */
         c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
+    }
+    if (!others && party_overload(r, p, now_ns)) {
+        for (uint32_t i = 0; i < p->n; i++)
+            pick[i] = i;
+        party_mark(r, p, pick, p->n);
+        return p->n;
     }
     /* The largest batch that makes no other request late. The policy's choice alone runs whatever
      * the effect, unless it overtakes. */
