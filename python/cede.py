@@ -49,7 +49,7 @@ def _load():
             ("set_laxity", [p, stream, u64]), ("set_priority", [p, stream, i]),
             ("request_begin", [p, request, stream, u64, u64]), ("request_queued", [p, request]),
             ("request_end", [p, request]), ("lead_cuda", [p, u64]),
-            ("wanted", [p]), ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
+            ("wanted", [p]), ("share", [p]), ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
         f = getattr(lib, "cede_" + name)
         f.argtypes, f.restype = args, i
     lib.cede_close.argtypes, lib.cede_close.restype = [p], None
@@ -163,6 +163,11 @@ class Client:
     def wanted(self):
         """Whether a job of a higher class waits until this one gives way; cede(3) says when. Never waits."""
         return bool(_lib and self._c and _lib.cede_wanted(self._c))
+
+    def share(self):
+        """The share of the GPU, up to 1, that this process can expect while other programs use it; see
+        cede_share(3). 1 if that is not known. Never waits."""
+        return _lib.cede_share(self._c) / 1000 if _lib and self._c else 1.0
 
     def statistics(self):
         """Zeros without the library."""

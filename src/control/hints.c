@@ -1,5 +1,5 @@
 /* See hints.h. The pages are sealed in size, so reading them never faults; what they hold may
- * change while it is read, so each word is read once and bounded. One word is only written. */
+ * change while it is read, so each word is read once and bounded. Two words are only written. */
 #include "control/hints.h"
 
 #include <errno.h>
@@ -18,6 +18,7 @@
  * Deadlines are of a second or so, and may be seen that late. */
 #define REPORT_NS     (20 * NSEC_PER_MSEC)
 #define REPORT_OFF_NS (200 * NSEC_PER_MSEC)
+#define SHARE_NS      NSEC_PER_SEC
 
 struct sample {
     uint64_t at_ns, ended;
@@ -38,7 +39,7 @@ struct page {
 
 struct hints {
     unsigned n;
-    uint64_t assigned_ns;
+    uint64_t assigned_ns, share_ns; /* when shares are told next */
     void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums);
     void *closed_arg;
     struct page pages[HINTS_PAGES_MAX];
@@ -237,9 +238,32 @@ uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns)
     return now_ns + REPORT_NS;
 }
 
-static bool looks(const struct page *p)
+static bool looks(const struct page *p, uint32_t at)
 {
-    return p->shared && atomic_load_explicit(&p->shared->looks, memory_order_relaxed);
+    return p->shared && (atomic_load_explicit(&p->shared->looks, memory_order_relaxed) & at);
+}
+
+uint64_t hints_tell_share(struct hints *h, struct engine *e, uint64_t now_ns)
+{
+    bool any = false;
+    if (!h || !h->n)
+        return TIME_NEVER;
+    if (now_ns < h->share_ns)
+        return h->share_ns;
+    h->share_ns = now_ns + SHARE_NS;
+    hints_assign(h, e, now_ns);
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        struct page *p = &h->pages[i];
+        if (!looks(p, HINTS_LOOKS_SHARE))
+            continue;
+        uint32_t share = p->job ? engine_job_share(e, p->slot, p->proc.pid) : 0;
+        atomic_store_explicit(&p->shared->share, share ? hints_share_word(now_ns, share) : 0,
+                              memory_order_relaxed);
+        any = true;
+    }
+    if (any)
+        engine_watch(e);
+    return h->share_ns;
 }
 
 void hints_tell_wanted(struct hints *h, struct engine *e, uint64_t now_ns)
@@ -248,7 +272,7 @@ void hints_tell_wanted(struct hints *h, struct engine *e, uint64_t now_ns)
     bool any = false;
     for (unsigned i = 0; h && h->n && i < HINTS_PAGES_MAX; i++) {
         struct page *p = &h->pages[i];
-        if (!looks(p))
+        if (!looks(p, HINTS_LOOKS_WANTED))
             continue;
         if (!any) {
             hints_assign(h, e, now_ns);

@@ -127,6 +127,7 @@ static void daemon_tick(struct daemon *d)
     uint64_t now = monotonic_ns(), next = hints_report(hints, d->engine, now);
     next = min_u64(next, engine_tick(d->engine, now));
     hints_tell_wanted(hints, d->engine, now);
+    next = min_u64(next, hints_tell_share(hints, d->engine, now));
     d->wake_ns = min_u64(next, traces_update(d->verbs.traces, d->engine, hints, monotonic_ns()));
     d->acct_ns = d->acct ? acct_tick(d->acct, d->engine, now) : TIME_NEVER;
     heartbeat(d);

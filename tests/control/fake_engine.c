@@ -220,6 +220,11 @@ bool engine_job_wanted(const struct engine *m, uint32_t job, const struct room_w
     return w->class[0] < m->jobs[job].job.class;
 }
 
+uint32_t engine_job_share(const struct engine *m, uint32_t job, pid_t pid)
+{
+    return m->jobs[job].job.root.pid == pid ? m->share : 0;
+}
+
 void engine_report(struct engine *m, uint32_t job, const struct report *t)
 {
     m->told[job] = *t;
@@ -301,6 +306,7 @@ int engine_job_status(const struct engine *m, uint32_t job, struct error *err)
 
 void engine_watch(struct engine *m)
 {
+    m->watched++;
 }
 
 bool engine_next_job(const struct engine *m, uint32_t *cursor, struct job_view *out)

@@ -12,6 +12,8 @@ struct engine {
     char account[ACCOUNT_NAME_MAX];  /* the last one named */
     struct job_view jobs[FAKE_JOBS]; /* number 0: free */
     struct report told[FAKE_JOBS];   /* what each said last */
+    uint32_t share;                  /* what engine_job_share() answers */
+    unsigned watched;                /* calls of engine_watch() */
     uint8_t room_class;              /* the first GPU's, for engine_room_wanted() */
     uint32_t end;
     uint64_t next_number;
