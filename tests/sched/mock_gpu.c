@@ -138,7 +138,7 @@ static void assert_explained(const struct sched *c, uint32_t job, const struct s
 {
     struct sched_reason r = sched_explain(c, job, 0);
     const bool runs = r.why == WHY_ALONE || r.why == WHY_FIRST || r.why == WHY_SLICES ||
-                      r.why == WHY_TURN || r.why == WHY_WATCHED;
+                      r.why == WHY_SLACK || r.why == WHY_TURN || r.why == WHY_WATCHED;
     assert_int_equal(r.why == WHY_ABSENT, !x->present);
     if (!x->present)
         return;
