@@ -8,8 +8,9 @@
 #define WAKE_NS     1000000.0 /* at most so often for what time alone changes */
 #define ORDERED_MAX 32        /* requests on one device; more have their weight's part */
 #define LEFT_LEAST  0.125     /* of the need, however long it has run: see deadlines.c */
-#define FORGETS     0.25      /* of its share: credit of a job without a request */
-#define ROOM        1.1       /* by weight all take longer than one after the other: switches */
+#define FORGETS                                                                                    \
+    2.0          /* times its share: credit of a job without a request, which it has less use for */
+#define ROOM 1.1 /* by weight all take longer than one after the other: switches */
 /* Of several that follow, or with lower jobs, which would only switch between each other at the
  * shortest slice while the leader has no work. */
 #define FOLLOW_US 1000U
