@@ -214,9 +214,10 @@ bool engine_job_wanted(const struct engine *m, uint32_t job, const struct room_w
     return w->class[0] < m->jobs[job].job.class;
 }
 
-void engine_report(struct engine *m, uint32_t job, const struct report *t)
+uint64_t engine_report(struct engine *m, uint32_t job, const struct report *t)
 {
     m->told[job] = *t;
+    return m->report_again_ns;
 }
 
 int engine_pause(struct engine *m, uint32_t job, bool paused, uid_t by)

@@ -12,6 +12,7 @@ struct engine {
     char account[ACCOUNT_NAME_MAX];  /* the last one named */
     struct job_view jobs[FAKE_JOBS]; /* number 0: free */
     struct report told[FAKE_JOBS];   /* what each said last */
+    uint64_t report_again_ns;        /* and when it is asked again */
     uint8_t room_class;              /* the first GPU's, for engine_room_wanted() */
     uint32_t end;
     uint64_t next_number;
