@@ -93,6 +93,7 @@ class Torch:
             return
         done = torch.cuda.Event(blocking=True)
         side = torch.cuda.Stream()
+        torch.cuda.synchronize()
         with torch.no_grad(), torch.cuda.stream(side):
             for _ in range(3):
                 forward()
@@ -290,6 +291,7 @@ def of_phase(result, i, workers):
 
 
 def table(result):
+    print(f"{result['gpu']}, {result['date']}")
     print(f"alone: heavy {result['solo_ms']['heavy']:.1f} ms, light {result['solo_ms']['light']:.1f} ms; due after "
           f"{DUE:g} times that")
     print(f"{'':20}  heavy: late   p50     p99 ms   light: late   p50     p99 ms  train/s  controls/s  ceded")
@@ -321,7 +323,10 @@ def main():
         sys.exit(__doc__)
     cede, library, path = (os.path.abspath(x) for x in sys.argv[1:4])
     device, seconds = (sys.argv + ["nvidia"])[4], float((sys.argv[5:] + [7])[0])
-    result = {"date": time.strftime("%Y-%m-%d"), "device": device, "seconds": seconds, "solo_ms": {}, "phases": []}
+    gpu = "software GPU" if device == "soft" else subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], stdout=subprocess.PIPE, text=True,
+        timeout=20, check=False).stdout.strip()
+    result = {"gpu": gpu, "date": time.strftime("%Y-%m-%d"), "device": device, "seconds": seconds, "solo_ms": {}, "phases": []}
     os.environ["CEDE_LIBRARY"] = library
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     signal.signal(signal.SIGALRM, lambda *_: sys.exit(f"not done within {LIMIT_S} s: what there is follows"))

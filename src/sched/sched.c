@@ -237,6 +237,11 @@ static void emit(struct sched *c)
     }
 }
 
+bool sched_orders(const struct sched *c)
+{
+    return c->policy->deadlines != DEADLINES_IGNORED && c->params.deadline_share > 0;
+}
+
 void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
 {
     struct machine mc = sched_machine(c, now_ns);
@@ -258,7 +263,7 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
         limits_end(&mc);
     }
     c->had_several = mc.several;
-    slack_decide(&mc, c->policy->strict && c->policy->deadlines != DEADLINES_IGNORED);
+    slack_decide(&mc, sched_orders(c));
     for (uint32_t d = 0; d < mc.n; d++)
         decide_device(c, &mc.devices[d], now_ns);
     if (c->policy->turns)

@@ -11,8 +11,8 @@
 #define FORGETS                                                                                    \
     2.0          /* times its share: credit of a job without a request, which it has less use for */
 #define ROOM 1.1 /* by weight all take longer than one after the other: switches */
-/* Of several that follow, or with lower jobs, which would only switch between each other at the
- * shortest slice while the leader has no work. */
+/* Of several that follow, or with lower jobs: at the shortest slice they would only switch between
+ * each other while the leader has no work. */
 #define FOLLOW_US 1000U
 
 /* A request that is due. */
@@ -295,7 +295,7 @@ static void slack_device(const struct sched_params *p, struct policy_device *dev
         return;
     }
     const struct member *leader = order->leader == SLOT_NONE ? NULL : &dev->members[order->leader];
-    bool over = needed || lower || now_ns >= order->needed_ns + KEEP_NS;
+    bool over = needed || now_ns >= order->needed_ns + KEEP_NS;
     if (leader && (over || (o.n > 1 && !leader->slack.pending) || owed_other(&o, leader)))
         slack_end(dev);
     else if (leader)
@@ -314,8 +314,7 @@ void slack_decide(const struct machine *mc, bool use)
             any |= m->own_class == CLASS_LATENCY && m->due.expects;
         }
         /* With a floor kept, the timeslices of the latency class are what keeps it. */
-        if (!use || dev->gated || (mc->params->floor > 0 && lower) ||
-            mc->params->deadline_share <= 0)
+        if (!use || dev->gated || (mc->params->floor > 0 && lower))
             any = false;
         if (any)
             slack_device(mc->params, dev, lower, mc->now_ns);
@@ -344,7 +343,7 @@ void slack_slices(const struct sched_params *p, struct policy_device *dev, bool 
     for_each_member (dev, m) {
         if (m->class != CLASS_LATENCY || m->paused)
             continue;
-        if (m->slack.role == SLACK_FOLLOWS)
+        if (m->slack.role == SLACK_FOLLOWS && (!lower || others))
             m->compute_us = m->timeslice_us < least ? m->timeslice_us : least;
         else if (m->slack.role == SLACK_LEADS && !others && member_width(m) == 1)
             m->compute_us = p->timeslice_alone_us;

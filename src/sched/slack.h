@@ -5,7 +5,9 @@
  * By weight such jobs share the device in timeslices, so each takes as long as all of them
  * together. That is left alone where it is in time for all. Where it is not, one job *leads*: its
  * timeslice is long, and those of the others that are due, which *follow*, are the shortest, so
- * that the hardware gives them what the leader leaves. Nothing is suspended.
+ * that the hardware gives them what the leader leaves. With jobs of lower classes, which have the
+ * shortest, followers keep theirs: what the leader leaves is to be the followers' in large pieces,
+ * and the leader waits for one of them at most. Nothing is suspended.
  *
  * Which one leads: as few requests as possible are given up, of the lowest priority first and then
  * the longest, so that the others can be met one after the other (Moore and Hodgson 1968). Of these
@@ -13,7 +15,7 @@
  * the others can wait for it, else the one with the earliest deadline. A leader keeps its place as
  * long as the others can wait for its end, and when it ends within two switches. A request that
  * cannot be met any more leads nobody. As changing an order takes control calls, it lasts for
- * KEEP_NS after it was last needed, unless lower jobs would run in its stead.
+ * KEEP_NS after it was last needed.
  *
  * Nobody gains by short deadlines. Jobs without a deadline that is open, without a known need, with
  * a ceiling, or on several devices take no part: they have their weight's part of each round. Of

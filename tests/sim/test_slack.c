@@ -71,8 +71,9 @@ static void test_two_servers(void **state)
             late_by_weight += a.job[j].late;
             late += b.job[j].late;
         }
-        assert_true(b.job[2].share > a.job[2].share - 0.015);
-        assert_true(b.calls < 80 * 60);
+        /* From 80 % on the training is throttled in either case (sched/throttle.h). */
+        assert_true(load == 5 || b.job[2].share > a.job[2].share - 0.001);
+        assert_true(b.calls < 10 * 60);
     }
     printf("late: %u by weight, %u by slack\n", late_by_weight, late);
     assert_true(late * 2 < late_by_weight);

@@ -26,8 +26,12 @@
 #define NOTIFY_NS (100 * NSEC_PER_MSEC)
 #define SILENT_NS NSEC_PER_SEC /* after that a program that told of requests is gone */
 #define FAR_NS    (3600 * NSEC_PER_SEC)
-#define LEARN_NS  NSEC_PER_SEC  /* requests of a latency job are counted for so long, at least */
-#define LAST_NS   (2 * SEEN_NS) /* until work is seen of requests that are counted */
+/* Requests of a latency job are counted for LEARN_NS at least, and LEARN_N of them (at first
+ * LEARN_1), as one more or less is seen at the ends of that. */
+#define LEARN_NS NSEC_PER_SEC
+#define LEARN_N  8
+#define LEARN_1  3
+#define LAST_NS  (2 * SEEN_NS) /* until work is seen of requests that are counted */
 
 struct job_due {
     struct estimate need; /* GPU time of the requests so far */
@@ -65,7 +69,8 @@ static uint64_t deadlines_left(const struct job *j, const struct job_due *d)
     uint64_t said = d->said_ns, used = is_latency(j) ? 0 : j->gpu_ns - d->mark_ns;
     if (!said && j->rec.laxity_us && j->rec.deadline_us > j->rec.laxity_us)
         said = (j->rec.deadline_us - j->rec.laxity_us) * NSEC_PER_USEC;
-    uint64_t need = said ? said : cede_estimate_get(&d->need, QUANTILE, TIME_NEVER);
+    double q = is_latency(j) ? 0.5 : QUANTILE; /* of means */
+    uint64_t need = said ? said : cede_estimate_get(&d->need, q, TIME_NEVER);
     if (need == TIME_NEVER)
         return TIME_NEVER;
     /* One that takes longer than others is not done because they were. */
@@ -119,7 +124,8 @@ static void deadlines_learn(struct job *j)
 static void deadlines_count(const struct model *m, struct job *j)
 {
     struct job_due *d = j->due;
-    if (m->now < d->learn_at || !(d->ended_n || d->settles))
+    bool enough = d->settles || d->ended_n >= (d->need.n ? LEARN_N : LEARN_1);
+    if (m->now < d->learn_at || !enough)
         return;
     if (!d->settles)
         deadlines_learn(j);
@@ -251,7 +257,9 @@ static uint32_t reports_on(const struct model *m, const struct job *j)
 {
     bool runnable;
     uint32_t gpus = 0;
-    for (unsigned g = 0; g < m->ngpus && is_latency(j) && j->due && j->due->reported; g++)
+    if (!is_latency(j) || !j->due || !j->due->reported || !sched_orders(m->sched))
+        return 0;
+    for (unsigned g = 0; g < m->ngpus; g++)
         gpus |= (uint32_t)sched_member_state(m->sched, j->unit, g, &runnable) << g;
     return gpus;
 }
@@ -269,9 +277,9 @@ static void deadlines_peers(struct model *m)
             fast |= gpus;
     }
     for_each_job (m, j) {
-        uint32_t gpus = j->due && j->due->reported && one ? reports_on(m, j) : 0;
         if (!j->due)
             continue;
+        uint32_t gpus = one ? reports_on(m, j) : 0;
         if ((gpus & two) && !j->due->ordered) {
             j->due->settles = true;
             j->due->learn_at = m->now + LAST_NS;
