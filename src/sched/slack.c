@@ -5,6 +5,7 @@
 
 #define HOLD_NS     250000000.0 /* of waiting: some requests, and less than a person notices */
 #define KEEP_NS     100000000U
+#define CHANGE_NS   4000000U  /* between two orders: their control calls are a fifth of it */
 #define WAKE_NS     1000000.0 /* at most so often for what time alone changes */
 #define ORDERED_MAX 32        /* requests on one device; more have their weight's part */
 #define LEFT_LEAST  0.125     /* of the need, however long it has run: see deadlines.c */
@@ -43,6 +44,15 @@ static void slack_end(struct policy_device *dev)
     dev->order.leader = SLOT_NONE;
     for_each_member (dev, m)
         m->slack.role = SLACK_NONE;
+}
+
+/* Nobody takes part any more. */
+static void slack_forget(struct policy_device *dev)
+{
+    slack_end(dev);
+    dev->order.accounted_ns = 0;
+    for_each_member (dev, m)
+        m->slack = (struct member_slack){0};
 }
 
 /* ---- what jobs had ---- */
@@ -254,6 +264,8 @@ static bool owed_other(const struct ordering *o, const struct member *m)
 
 static void slack_lead(struct ordering *o, struct ordered *first)
 {
+    if (o->dev->order.leader != first->m->job)
+        o->dev->order.changed_ns = o->now_ns;
     slack_end(o->dev);
     for (uint32_t i = 0; i < o->n; i++)
         o->v[i].m->slack.role = SLACK_FOLLOWS;
@@ -283,13 +295,18 @@ static void slack_device(const struct sched_params *p, struct policy_device *dev
     struct ordering o = {.p = p, .dev = dev, .now_ns = now_ns, .switch_ns = p->switch_us * 1000.0};
     slack_account(dev, now_ns);
     if (!slack_collect(&o)) {
-        slack_end(dev);
+        slack_forget(dev);
         return;
     }
     bool needed = o.n > 1 && slack_needed(&o);
     struct ordered *first = needed ? slack_pick(&o) : NULL;
     if (first && !owed_other(&o, first->m)) {
         order->needed_ns = now_ns;
+        bool soon = order->changed_ns && now_ns < order->changed_ns + CHANGE_NS;
+        if (soon && first->m->job != order->leader) {
+            policy_wake(dev, order->changed_ns + CHANGE_NS);
+            return;
+        }
         slack_lead(&o, first);
         slack_wake(&o, first->left);
         return;
@@ -318,8 +335,8 @@ void slack_decide(const struct machine *mc, bool use)
             any = false;
         if (any)
             slack_device(mc->params, dev, lower, mc->now_ns);
-        else if (dev->order.leader != SLOT_NONE)
-            slack_end(dev);
+        else if (dev->order.accounted_ns)
+            slack_forget(dev);
     }
 }
 

@@ -15,7 +15,7 @@
  * the others can wait for it, else the one with the earliest deadline. A leader keeps its place as
  * long as the others can wait for its end, and when it ends within two switches. A request that
  * cannot be met any more leads nobody. As changing an order takes control calls, it lasts for
- * KEEP_NS after it was last needed.
+ * CHANGE_NS, and for KEEP_NS after it was last needed.
  *
  * Nobody gains by short deadlines. Jobs without a deadline that is open, without a known need, with
  * a ceiling, or on several devices take no part: they have their weight's part of each round. Of
@@ -52,7 +52,8 @@ struct member_slack {
  */
 struct slack_order {
     uint32_t leader;
-    uint64_t accounted_ns, needed_ns; /* up to now; when the order was last needed */
+    uint64_t accounted_ns;          /* up to now */
+    uint64_t needed_ns, changed_ns; /* when the order last was; 0: never */
 };
 
 /* Before deciding: the roles of all members. use: false for policies that ignore deadlines. */
