@@ -1,6 +1,8 @@
 /* See slack.h. */
 #include "sched/slack.h"
 
+#include <math.h>
+
 #include "sched/policy.h"
 
 #define HOLD_NS     250000000.0 /* of waiting: some requests, and less than a person notices */
@@ -365,6 +367,6 @@ void slack_slices(const struct sched_params *p, struct policy_device *dev, bool 
         else if (m->slack.role == SLACK_LEADS && !others && member_width(m) == 1)
             m->compute_us = p->timeslice_alone_us;
         else if (m->slack.role == SLACK_LEADS)
-            m->compute_us = (uint32_t)(sum_us / member_width(m));
+            m->compute_us = (uint32_t)fmin(sum_us / member_width(m), p->timeslice_max_us);
     }
 }
