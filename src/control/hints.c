@@ -224,9 +224,11 @@ uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns)
     for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
         const struct page *p = &h->pages[i];
         unsigned k = 0;
+        if (!p->job || !has_deadlines(p))
+            continue;
         while (k < i && (h->pages[k].job != p->job || !has_deadlines(&h->pages[k])))
             k++;
-        if (!p->job || k < i || !has_deadlines(p))
+        if (k < i)
             continue;
         uint32_t slot = engine_job_by_number(e, p->job);
         struct report t = report_of(h, p->job, now_ns);
