@@ -14,9 +14,7 @@
 #define COUNT_MAX (1ULL << 53) /* exact in JSON, and a sum of all pages fits */
 #define SAMPLES   4            /* the rate is that of the last 3 to 4 s */
 #define ASSIGN_NS (500 * NSEC_PER_MSEC)
-/* How often deadlines are looked for: of programs that report some, and of those that may begin to.
- * Deadlines are of a second or so, and may be seen that late. */
-#define REPORT_NS     (20 * NSEC_PER_MSEC)
+/* How often deadlines are looked for that programs may begin to report. */
 #define REPORT_OFF_NS (200 * NSEC_PER_MSEC)
 #define SHARE_NS      NSEC_PER_SEC
 
@@ -223,19 +221,22 @@ uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns)
     if (!any)
         return h && h->n ? now_ns + REPORT_OFF_NS : TIME_NEVER;
     hints_assign(h, e, now_ns);
+    uint64_t again_ns = REPORT_OFF_NS;
     for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
         const struct page *p = &h->pages[i];
         unsigned k = 0;
+        if (!p->job || !has_deadlines(p))
+            continue;
         while (k < i && (h->pages[k].job != p->job || !has_deadlines(&h->pages[k])))
             k++;
-        if (!p->job || k < i || !has_deadlines(p))
+        if (k < i)
             continue;
         uint32_t slot = engine_job_by_number(e, p->job);
         struct report t = report_of(h, p->job, now_ns);
         if (slot != SLOT_NONE)
-            engine_report(e, slot, &t);
+            again_ns = min_u64(again_ns, engine_report(e, slot, &t));
     }
-    return now_ns + REPORT_NS;
+    return now_ns + again_ns;
 }
 
 static bool looks(const struct page *p, uint32_t at)

@@ -183,9 +183,9 @@ int engine_set_deadline(struct engine *e, uint32_t job, uint32_t deadline_us, ui
     return deadlines_set(&e->model, job, deadline_us, laxity_us, may_promote);
 }
 
-void engine_report(struct engine *e, uint32_t job, const struct report *r)
+uint64_t engine_report(struct engine *e, uint32_t job, const struct report *r)
 {
-    deadlines_report(&e->model, job, r);
+    return deadlines_report(&e->model, job, r);
 }
 
 int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)

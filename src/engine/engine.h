@@ -84,7 +84,8 @@ void engine_account_set(struct engine *e, const char *name, const struct job_ter
  * find out. may_promote: it may join the latency class for that. -ENOMEM. */
 int engine_set_deadline(struct engine *e, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
                         bool may_promote);
-void engine_report(struct engine *e, uint32_t job, const struct report *r);
+/* See deadlines_report(). */
+uint64_t engine_report(struct engine *e, uint32_t job, const struct report *r);
 int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by);
 /* Off the GPU's memory and back, in the course of seconds to minutes: job_view.swap shows how far
  * it is, and job_view.swap_error why it did not go. A job that does not leave runs on; one that

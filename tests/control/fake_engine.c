@@ -225,9 +225,10 @@ uint32_t engine_job_share(const struct engine *m, uint32_t job, pid_t pid)
     return m->jobs[job].job.root.pid == pid ? m->share : 0;
 }
 
-void engine_report(struct engine *m, uint32_t job, const struct report *t)
+uint64_t engine_report(struct engine *m, uint32_t job, const struct report *t)
 {
     m->told[job] = *t;
+    return m->report_again_ns;
 }
 
 int engine_pause(struct engine *m, uint32_t job, bool paused, uid_t by)

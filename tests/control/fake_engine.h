@@ -14,6 +14,7 @@ struct engine {
     struct report told[FAKE_JOBS];   /* what each said last */
     uint32_t share;                  /* what engine_job_share() answers */
     unsigned watched;                /* calls of engine_watch() */
+    uint64_t report_again_ns;        /* and when it is asked again */
     uint8_t room_class;              /* the first GPU's, for engine_room_wanted() */
     uint32_t end;
     uint64_t next_number;

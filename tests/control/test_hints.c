@@ -49,7 +49,8 @@ static void deadlines(void **state)
         q->deadline_us = 3000000;
         q->need_us = 2000000;
         q->priority = 5;
-        hints_report(h, m, now);
+        m->report_again_ns = 2000000;
+        assert_int_equal(hints_report(h, m, now), now + 2000000);
         const struct report *t = &m->told[job];
         assert_int_equal(t->priority, 5);
         assert_int_equal(t->ended, 10);
