@@ -24,6 +24,7 @@ static struct cede_pool *open_pool(unsigned target_utilization)
 {
     struct cede_pool_config c;
     cede_pool_defaults(&c);
+    c.max_total_occupancy = 0.9;
     c.target_utilization = target_utilization;
     c.utilization_polling_ms = 1;
     return open_configured(&c);
@@ -224,6 +225,7 @@ int main(void)
         cmocka_unit_test(a_child_inherits_nothing),
     };
     cuda = find("libcuda.so.1", "fake_cuda");
+    cuda->free_bytes = 1000;
     nvml = find("libnvidia-ml.so.1", "fake_nvml");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static struct {
     unsigned marks, open;
     int fail_open, fail_mark, fail_wait; /* the n-th from now; 0: none */
     bool cancelled;
-    uint64_t wanted_from_ns, wanted_to_ns;
+    uint64_t wanted_from_ns, wanted_to_ns, displaced_from_ns, displaced_to_ns;
 } gpu;
 
 uint64_t cede_clock_now_ns(void)
@@ -47,6 +47,11 @@ int cede_scope_cancelled(const struct cede_scope *s)
 int cede_wanted(struct cede *c)
 {
     return c && gpu.now_ns >= gpu.wanted_from_ns && gpu.now_ns < gpu.wanted_to_ns;
+}
+
+int cede_lease_wanted(const struct cede_lease *l)
+{
+    return l && gpu.now_ns >= gpu.displaced_from_ns && gpu.now_ns < gpu.displaced_to_ns;
 }
 
 static int timers_open(unsigned marks, void **stream, struct slice_gpu **out, struct gpu_error *e)

@@ -42,6 +42,7 @@ static struct lease_ask ask(uint32_t occupancy_percent)
 {
     return (struct lease_ask){.occupancy = occupancy_percent * (LEASE_WHOLE / 100),
                               .preferred = SLOT_NONE,
+                              .last = SLOT_NONE,
                               .deadline_ns = TIME_NEVER,
                               .until_ns = TIME_NEVER};
 }
@@ -187,7 +188,7 @@ static void limits_hold_and_nothing_is_lost(void **s)
         struct leases *l = make(p);
         uint64_t memory = rnd(2) ? 1000 : 0, t = 0;
         for (uint32_t d = 0; d < p.devices; d++)
-            cede_leases_set_memory(l, d, memory);
+            cede_leases_set_memory(l, d, memory, memory);
         for (uint32_t i = 0; i < ASKS; i++) {
             struct lease_ask a = ask((uint32_t)rnd(101));
             a.preferred = rnd(2) ? (uint32_t)rnd(p.devices) : SLOT_NONE;
@@ -402,7 +403,7 @@ static void bad_asks_are_refused(void **s)
     bad[0].devices = 0;
     bad[1].capacity = LEASE_CAPACITY_MAX + 1;
     bad[2].max_concurrent_streams = 0;
-    bad[3].max_total_occupancy = 1.001;
+    bad[3].max_total_occupancy = 64.001;
     bad[4].max_slowdown = 0.5;
     bad[5].memory_reserve_fraction = 1;
     for (int i = 0; i < 6; i++)
