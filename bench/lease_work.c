@@ -58,7 +58,8 @@ static void blas_find(void)
     *(void **)&blas_create = dlsym(lib, "cublasCreate_v2");
     *(void **)&blas_stream = dlsym(lib, "cublasSetStream_v2");
     *(void **)&blas_gemm = dlsym(lib, "cublasGemmEx");
-    if (!blas_create || !blas_stream)
+    void *first = NULL; /* whether this cuBLAS and the driver go together */
+    if (!blas_create || !blas_stream || blas_create(&first))
         blas_gemm = NULL;
 }
 
