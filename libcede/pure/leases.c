@@ -195,10 +195,13 @@ static struct lease_entry *leases_head(const struct leases *l, const struct leas
     return s && dry && !leases_memory_fits(l, g, &s->ask) ? leases_first(l, g, true, now_ns) : s;
 }
 
-/* A lease may start beyond the limits. */
+/* A lease may start beyond the limits, but not with memory that an earlier one waits for. */
 static bool leases_displaces(const struct leases *l, const struct lease_gpu *g,
                              const struct lease_entry *s, uint64_t now_ns)
 {
+    const struct lease_entry *h = s->ask.memory_bytes ? leases_first(l, g, false, now_ns) : NULL;
+    if (h && h != s && leases_before(l, h, s, now_ns) && !leases_memory_fits(l, g, &h->ask))
+        return false;
     return g->v.displacing < l->c.displace && leases_urgent(l, s, now_ns) &&
            leases_memory_fits(l, g, &s->ask);
 }
