@@ -71,7 +71,7 @@ CALL(cuDeviceGetCount, int *n)
 CALL(cuDeviceGet, int *d, int ordinal)
 {
     *d = 40 + ordinal;
-    return OK;
+    return ordinal == 0 || ordinal == 1 ? OK : BAD_VALUE;
 }
 
 CALL(cuDeviceGetName, char *name, int length, int d)
@@ -88,7 +88,7 @@ CALL(cuDriverGetVersion, int *version)
 
 CALL(cuDeviceGetAttribute, int *v, int attribute, int d)
 {
-    *v = attribute == 16 ? 4 : 1024;
+    *v = attribute == 16 ? 4 : attribute == 89 ? !fake_cuda.unmanaged : 1024;
     return d == 40 || d == 41 ? OK : BAD_VALUE;
 }
 
