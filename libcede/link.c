@@ -255,16 +255,17 @@ int cede_link_set(struct cede *c, int class, int weight)
 /* With `talk` held. */
 static int link_room(struct cede *c, const char *gpu, uint64_t bytes)
 {
-    char text[160];
+    char text[160], size[40] = "";
     int code = -ETIMEDOUT;
     link_check(c, 0);
     if (c->link.fd < 0 || !c->hints.page)
         return -ENOTCONN;
     if (c->link.answers_due)
         return -ETIMEDOUT; /* one at a time */
-    snprintf(text, sizeof(text),
-             "{\"v\":1,\"op\":\"room\",\"memory_bytes\":%llu,\"visible\":\"%s\"}",
-             (unsigned long long)bytes, gpu);
+    if (bytes)
+        snprintf(size, sizeof(size), ",\"memory_bytes\":%llu", (unsigned long long)bytes);
+    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"room\"%s%s%s%s}", size,
+             *gpu ? ",\"name\":\"" : "", gpu, *gpu ? "\"" : "");
     if (!link_send(c, text))
         return -ENOTCONN;
     uint64_t end_ns = cede_clock_now_ns() + FIND_MS * NSEC_PER_MSEC;

@@ -73,7 +73,7 @@ int cede_memory_compare(const void *a, const void *b); /* two struct allocation 
 
 /* ---- memory_room.c: with the lock held ---- */
 
-/* Asks the driver what is free, if that is due or something needs it. */
+/* Asks the driver what is free, if that is due; now: at once. */
 void cede_memory_sample(struct cede_memory *m, bool now);
 /* Reserves by until_ns. *id: see rooms.h. */
 int cede_memory_wait(struct cede_memory *m, uint64_t bytes, uint64_t until_ns, uint64_t *id);

@@ -44,7 +44,7 @@ void cede_memory_sample(struct cede_memory *m, bool now)
     uint64_t bytes = 0, allocated = cede_rooms_allocated(m->rooms);
     struct gpu_error why;
     if (!m->gpu || m->sampling ||
-        (!now && !m->stale && m->sampled_ns &&
+        (!now && m->sampled_ns &&
          cede_clock_now_ns() < time_after(m->sampled_ns, m->config.polling_ms, NSEC_PER_MSEC)))
         return;
     m->sampling = true;
@@ -81,7 +81,8 @@ static void memory_ask_daemon(struct cede_memory *m, uint64_t bytes, uint64_t no
     if (bytes && r < 0) {
         m->error = why;
         m->asked = false;
-        m->ask_ns = now_ns + REFUSE_NS;
+        if (r == -EPERM || r == -EINVAL)
+            m->ask_ns = now_ns + REFUSE_NS;
     }
 }
 
@@ -193,6 +194,8 @@ CEDE_API int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes)
     if (r)
         return r;
     cede_memory_sample(m, false);
+    if (m->open && m->stale && !cede_rooms_fits(m->rooms, bytes))
+        cede_memory_sample(m, true);
     r = m->open ? cede_rooms_fits(m->rooms, bytes) : -ESHUTDOWN;
     cede_memory_leave(m);
     return r;
