@@ -17,6 +17,9 @@
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: show, or change; keys as in [policy] of cede.conf.
  *   All of it is done, or nothing
  * - hints: {}: a page to report requests: libcede
+ * - room: {"memory_bytes":N?, "name":S?}: after hints, on the same connection: so much is to be free
+ *   on that GPU (its UUID; without: the only one) for this process's job, which has to be of class
+ *   latency; for 5 s, or until the connection ends. Without memory_bytes: no longer
  * - trace: {}: what happens, from now on
  *
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
@@ -31,6 +34,7 @@
  * - policy: {"policy":S, "policies":[{"name":, "summary":}], "params":{KEY:X, ...}}
  * - hints: {"hints":N, "pid":N}, and the page's descriptor: lib/hints_proto.h of version N; pid
  *   is the asking process as the daemon sees it
+ * - room: {}
  * - trace: {"trace":N}, and then, unasked, messages as lib/trace_proto.h of version N has them
  *
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
@@ -78,6 +82,7 @@ enum proto_op {
     OP_SWAP_OUT,
     OP_SWAP_IN,
     OP_HINTS,
+    OP_ROOM,
     OP_TRACE
 };
 

@@ -219,6 +219,12 @@ void engine_report(struct engine *m, uint32_t job, const struct report *t)
     m->told[job] = *t;
 }
 
+void engine_room(struct engine *m, uint32_t job, unsigned gpu, uint64_t bytes, uint64_t until_ns)
+{
+    m->room[job][gpu] = bytes;
+    m->room_until[job][gpu] = until_ns;
+}
+
 int engine_pause(struct engine *m, uint32_t job, bool paused, uid_t by)
 {
     m->jobs[job].job.paused = paused;

@@ -9,10 +9,11 @@
 
 struct engine {
     unsigned naccounts;
-    char account[ACCOUNT_NAME_MAX];  /* the last one named */
-    struct job_view jobs[FAKE_JOBS]; /* number 0: free */
-    struct report told[FAKE_JOBS];   /* what each said last */
-    uint8_t room_class;              /* the first GPU's, for engine_room_wanted() */
+    char account[ACCOUNT_NAME_MAX];                        /* the last one named */
+    struct job_view jobs[FAKE_JOBS];                       /* number 0: free */
+    struct report told[FAKE_JOBS];                         /* what each said last */
+    uint64_t room[FAKE_JOBS][2], room_until[FAKE_JOBS][2]; /* that each waits for */
+    uint8_t room_class; /* the first GPU's, for engine_room_wanted() */
     uint32_t end;
     uint64_t next_number;
     char policy[32];
