@@ -34,8 +34,8 @@ struct cede {
     bool lead_forked;        /* it is the parent's */
 };
 
-/* ---- link.c: only cede_link_set(), and cede_link_check() with a time, ever wait ---------------
- */
+/* ---- link.c: only cede_link_set(), cede_link_room(), and cede_link_check() with a time, ever wait
+ * --- */
 
 /* Adds the handle to those that a fork takes care of. 0 or -ENOMEM. */
 int cede_link_add(struct cede *c);
@@ -48,5 +48,10 @@ void cede_link_check(struct cede *c, int wait_ms);
 /* Sends class and weight (-1: leave as it is), now or to the next daemon. 0, -ETIMEDOUT, or the
  * daemon's errno. */
 int cede_link_set(struct cede *c, int class, int weight);
+
+/* Asks the daemon to have `bytes` of that GPU's memory free for this process's job; 0: no longer.
+ * gpu: its UUID. Waits 100 ms for the answer at most. 0, -ENOTCONN (no daemon), -ETIMEDOUT, or the
+ * daemon's errno; why: in words. */
+int cede_link_room(struct cede *c, const char *gpu, uint64_t bytes, char *why, size_t size);
 
 #endif

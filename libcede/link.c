@@ -252,6 +252,50 @@ int cede_link_set(struct cede *c, int class, int weight)
     return r;
 }
 
+/* With `talk` held. */
+static int link_room(struct cede *c, const char *gpu, uint64_t bytes)
+{
+    char text[160], size[40] = "";
+    int code = -ETIMEDOUT;
+    link_check(c, 0);
+    if (c->link.fd < 0 || !c->hints.page)
+        return -ENOTCONN;
+    if (c->link.answers_due)
+        return -ETIMEDOUT; /* one at a time */
+    if (bytes)
+        snprintf(size, sizeof(size), ",\"memory_bytes\":%llu", (unsigned long long)bytes);
+    snprintf(text, sizeof(text), "{\"v\":1,\"op\":\"room\"%s%s%s%s}", size,
+             *gpu ? ",\"name\":\"" : "", gpu, *gpu ? "\"" : "");
+    if (!link_send(c, text))
+        return -ENOTCONN;
+    uint64_t end_ns = cede_clock_now_ns() + FIND_MS * NSEC_PER_MSEC;
+    while (c->link.fd >= 0 && c->link.answers_due) {
+        if (!link_receive(c, &code) && !link_wait(c, end_ns))
+            break;
+    }
+    return c->link.fd < 0 ? -ENOTCONN : c->link.answers_due ? -ETIMEDOUT : code;
+}
+
+int cede_link_room(struct cede *c, const char *gpu, uint64_t bytes, char *why, size_t size)
+{
+    int saved = errno;
+    pthread_mutex_lock(&c->talk);
+    int r = link_room(c, gpu, bytes);
+    pthread_mutex_unlock(&c->talk);
+    if (r == 0)
+        snprintf(why, size, "%s", "");
+    else if (r == -EPERM)
+        snprintf(why, size, "the daemon makes room for jobs of class latency only");
+    else
+        snprintf(why, size, "the daemon makes no room: %s (%d)",
+                 r == -ENOTCONN    ? "none is connected"
+                 : r == -ETIMEDOUT ? "it did not answer in time"
+                                   : "it refused",
+                 -r);
+    errno = saved;
+    return r;
+}
+
 /* ---- forks ----------------------------------------------------------------------------------- */
 
 static void link_before_fork(void)

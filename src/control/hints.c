@@ -17,6 +17,7 @@
 /* How often deadlines are looked for that programs may begin to report. */
 #define REPORT_OFF_NS (200 * NSEC_PER_MSEC)
 #define SHARE_NS      NSEC_PER_SEC
+#define ROOM_NS       (5 * NSEC_PER_SEC) /* a program that waits asks again every second */
 
 struct sample {
     uint64_t at_ns, ended;
@@ -29,8 +30,10 @@ struct page {
     struct proc_id proc;
     uid_t account;
     bool admin;
-    uint64_t ndone; /* requests that hints_requests() has seen */
-    bool stopped;   /* by ^Z or a debugger: nothing comes of its deadline meanwhile */
+    uint64_t ndone;                            /* requests that hints_requests() has seen */
+    uint64_t room_job, room_bytes, room_until; /* what it waits for; job: the number */
+    unsigned room_gpu;
+    bool stopped; /* by ^Z or a debugger: nothing comes of its deadline meanwhile */
     unsigned nsamples;
     struct sample samples[SAMPLES]; /* oldest first */
 };
@@ -38,6 +41,7 @@ struct page {
 struct hints {
     unsigned n;
     uint64_t assigned_ns, share_ns; /* when shares are told next */
+    struct engine *asked;           /* for room by some page; NULL: not yet */
     void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums);
     void *closed_arg;
     struct page pages[HINTS_PAGES_MAX];
@@ -90,22 +94,102 @@ bool hints_unassigned(const struct hints *h)
     return h->n && !h->assigned_ns;
 }
 
+/* What all programs of a job wait for together, to the engine. */
+static void room_sum(const struct hints *h, struct engine *e, uint64_t job, unsigned gpu)
+{
+    uint64_t now = monotonic_ns(), bytes = 0, until = 0;
+    uint32_t slot = engine_job_by_number(e, job);
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        const struct page *p = &h->pages[i];
+        if (!p->shared || p->room_job != job || p->room_gpu != gpu || p->room_until <= now)
+            continue;
+        bytes += min_u64(p->room_bytes, COUNT_MAX);
+        until = max_u64(until, p->room_until);
+    }
+    if (slot != SLOT_NONE)
+        engine_room(e, slot, gpu, bytes, until);
+}
+
+static int room_gpu(const struct engine *e, const char *uuid, uint64_t bytes, unsigned *gpu,
+                    struct error *err)
+{
+    struct device_driver *d = engine_driver(e);
+    struct gpu_info g;
+    unsigned n = d->ops->gpus(d);
+    for (*gpu = 0; *gpu < n; ++*gpu) {
+        if (d->ops->info(d, *gpu, &g) < 0 || (*uuid ? strcasecmp(uuid, g.uuid) != 0 : n > 1))
+            continue;
+        return g.memory_bytes && bytes > g.memory_bytes
+                   ? error_set(err, -EINVAL,
+                               "GPU %u has %llu bytes of memory in all: %llu are too "
+                               "many",
+                               *gpu, (unsigned long long)g.memory_bytes, (unsigned long long)bytes)
+                   : 0;
+    }
+    return error_set(err, -EINVAL, "there is no such GPU: give its UUID in name");
+}
+
+int hints_room(struct hints *h, struct engine *e, const struct caller *who, const char *uuid,
+               uint64_t bytes, struct error *err)
+{
+    struct page *p = h->pages;
+    struct job_view v;
+    unsigned gpu;
+    while (p < h->pages + HINTS_PAGES_MAX && !(p->shared && p->connection == who->connection))
+        p++;
+    if (p == h->pages + HINTS_PAGES_MAX)
+        return error_set(err, -ENOTCONN, "this connection has no page: ask for hints first");
+    if (p->room_until && !bytes) {
+        p->room_until = 0;
+        room_sum(h, e, p->room_job, p->room_gpu);
+    }
+    if (!bytes)
+        return 0;
+    uint32_t slot = proc_alive(p->proc) ? engine_job_of(e, p->proc.pid) : SLOT_NONE;
+    if (slot == SLOT_NONE || !engine_view(e, slot, &v))
+        return error_set(err, -ESRCH, "process %d is in no job", (int)p->proc.pid);
+    if (v.job.class != CLASS_LATENCY)
+        return error_set(err, -EPERM,
+                         "job #%llu is in class %s: others make room for latency jobs only",
+                         (unsigned long long)v.number, job_class_name((enum job_class)v.job.class));
+    int r = room_gpu(e, uuid, bytes, &gpu, err);
+    if (r < 0)
+        return r;
+    uint64_t before = p->room_job;
+    unsigned there = p->room_gpu;
+    p->room_job = v.number;
+    p->room_gpu = gpu;
+    p->room_bytes = bytes;
+    p->room_until = monotonic_ns() + ROOM_NS;
+    h->asked = e;
+    if (before && (before != p->room_job || there != gpu))
+        room_sum(h, e, before, there);
+    room_sum(h, e, v.number, gpu);
+    return 0;
+}
+
 static void drop(struct hints *h, struct page *p)
 {
     struct hints_sums sums = {0, 0, 0};
     page_sum(p, &sums);
     if (h->closed && p->job)
         h->closed(h->closed_arg, p->job, &sums);
+    const uint64_t job = p->room_job;
+    const unsigned gpu = p->room_gpu;
     munmap(p->shared, HINTS_PAGE);
     memset(p, 0, sizeof(*p));
     h->n--;
+    if (job && h->asked)
+        room_sum(h, h->asked, job, gpu);
 }
 
 void hints_free(struct hints *h)
 {
     for (unsigned i = 0; h && i < HINTS_PAGES_MAX; i++) {
-        if (h->pages[i].shared)
+        if (h->pages[i].shared) {
+            h->pages[i].room_job = 0; /* the engine may have ended */
             drop(h, &h->pages[i]);
+        }
     }
     free(h);
 }

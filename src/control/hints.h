@@ -26,6 +26,13 @@ int hints_open(struct hints *h, const struct caller *who, int *fd, struct error 
 void hints_close(struct hints *h, uint64_t connection);
 unsigned hints_count(const struct hints *h);
 
+/* That process's job waits for `bytes` (0: no longer) to be free on the GPU of that UUID ("": the
+ * only one): forgotten after 5 s, or when the connection closes. -ENOTCONN: the connection has no
+ * page. -ESRCH: the process is in no job. -EPERM: the job is not of class latency. -EINVAL: no such
+ * GPU, or it is not that large. */
+int hints_room(struct hints *h, struct engine *e, const struct caller *who, const char *uuid,
+               uint64_t bytes, struct error *err);
+
 /* What rates are made of: about once a second while there are pages. */
 void hints_sample(struct hints *h, uint64_t now_ns);
 

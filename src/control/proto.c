@@ -134,6 +134,7 @@ static const struct {
     [OP_SWAP_OUT] = {"swap-out", BY_NAME},
     [OP_SWAP_IN] = {"swap-in", BY_NAME},
     [OP_HINTS] = {"hints", 0, 0},
+    [OP_ROOM] = {"room", BIT(F_MEMORY) | BIT(F_NAME), 0},
     [OP_TRACE] = {"trace", 0, 0},
     [OP_RULES] = {"rules", BIT(F_PID) | BIT(F_AFTER), 0},
     [OP_IDENTITY] = {"identity", BIT(F_CGROUP) | BIT(F_FACTS), BIT(F_CGROUP)},

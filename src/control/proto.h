@@ -17,6 +17,9 @@
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: show, or change; keys as in [policy] of cede.conf.
  *   All of it is done, or nothing
  * - hints: {}: a page to report requests: libcede
+ * - room: {"memory_bytes":N?, "name":S?}: after hints, on the same connection: so much is to be
+ * free on that GPU (its UUID; without: the only one) for this process's job, which has to be of
+ * class latency; for 5 s, or until the connection ends. Without memory_bytes: no longer
  * - trace: {}: what happens, from now on
  * - rules: {"pid":N?, "after":N?}: the rules with numbers above N, as many as fit, and what they
  * say of a process
@@ -43,6 +46,7 @@
  *   again), "outcome":{"by":"rule|environment|others|nothing", "rule":S?, "class":?, "weight":?,
  *   "name":S?, "note":S?}?, "job":N?
  * - identity: {}
+ * - room: {}
  * - trace: {"trace":N}, and then, unasked, messages as lib/trace_proto.h of version N has them
  *
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
@@ -91,6 +95,7 @@ enum proto_op {
     OP_SWAP_OUT,
     OP_SWAP_IN,
     OP_HINTS,
+    OP_ROOM,
     OP_TRACE,
     OP_RULES,
     OP_IDENTITY

@@ -465,6 +465,10 @@ static int verb_run(struct command *c, struct engine *e)
     case OP_HINTS:
         return verbs->hints ? hints_open(verbs->hints, &v->who, &v->fd, &v->error)
                             : error_set(&v->error, -ENOTSUP, "this daemon accepts no hints");
+    case OP_ROOM:
+        return verbs->hints ? hints_room(verbs->hints, e, &v->who, v->request.name,
+                                         v->request.memory_bytes, &v->error)
+                            : error_set(&v->error, -ENOTSUP, "this daemon accepts no hints");
     case OP_TRACE:
         return verbs->traces ? traces_open(verbs->traces, &v->who, &v->error)
                              : error_set(&v->error, -ENOTSUP, "this daemon cannot be traced");
@@ -533,6 +537,8 @@ static json_t *reply_of(struct verb *v, struct engine *e)
     case OP_HINTS:
         return json_pack("{s:i, s:b, s:i, s:i}", "v", PROTO_VERSION, "ok", 1, "hints",
                          HINTS_VERSION, "pid", (int)v->who.pid);
+    case OP_ROOM:
+        return json_pack("{s:i, s:b}", "v", PROTO_VERSION, "ok", 1);
     case OP_RULES:
     case OP_IDENTITY:
         return rules_reply(v->verbs->rules, e, &v->who, r, &v->command.code, &v->error);

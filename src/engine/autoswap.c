@@ -38,7 +38,10 @@ static uint64_t need_of(const struct autoswap *x, const struct model *m, const s
     else if (j->rec.class == CLASS_LATENCY && m->now < j->added_ns + STARTING_NS &&
              (m->ngpus == 1 || has))
         need = x->options.reserve_bytes;
-    return need > has ? need - has : 0;
+    need = need > has ? need - has : 0;
+    return j->rec.class == CLASS_LATENCY && m->now < j->room_until[gpu]
+               ? max_u64(need, j->room_bytes[gpu])
+               : need;
 }
 
 static void job_starts(struct model *m, struct job *j, enum job_room room)
@@ -305,6 +308,19 @@ int autoswap_need(struct autoswap *x, struct model *m, uint32_t job, uint64_t by
     m->memory_until = m->now + 2 * DECIDE_NS;
     x->at = 0;
     return 0;
+}
+
+void autoswap_room(struct autoswap *x, struct model *m, uint32_t job, unsigned gpu, uint64_t bytes,
+                   uint64_t until_ns)
+{
+    struct job *j = &m->jobs[job];
+    if (gpu >= m->ngpus)
+        return;
+    if (bytes && (!j->room_bytes[gpu] || m->now >= j->room_until[gpu]))
+        x->at = 0;
+    j->room_bytes[gpu] = bytes;
+    j->room_until[gpu] = until_ns;
+    m->memory_until = m->now + 2 * DECIDE_NS;
 }
 
 void autoswap_started(struct model *m, uint32_t job)

@@ -25,9 +25,11 @@ uint64_t autoswap_kept(const struct autoswap *x, const struct model *m, const st
 bool autoswap_looks(const struct autoswap *x, const struct model *m);
 /* Looks if it is due; returns when to ask again. */
 uint64_t autoswap_due(struct autoswap *x, struct model *m, struct autoswap_move *move);
-/* See engine_need(), engine_started(). */
+/* See engine_need(), engine_room(), engine_started(). */
 int autoswap_need(struct autoswap *x, struct model *m, uint32_t job, uint64_t bytes, uint32_t gpu,
                   struct error *err);
+void autoswap_room(struct autoswap *x, struct model *m, uint32_t job, unsigned gpu, uint64_t bytes,
+                   uint64_t until_ns);
 void autoswap_started(struct model *m, uint32_t job);
 
 #endif

@@ -245,6 +245,12 @@ int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, st
     return autoswap_need(&e->autoswap, &e->model, job, bytes, gpu, err);
 }
 
+void engine_room(struct engine *e, uint32_t job, unsigned gpu, uint64_t bytes, uint64_t until_ns)
+{
+    e->demand.usage_at = 0;
+    autoswap_room(&e->autoswap, &e->model, job, gpu, bytes, until_ns);
+}
+
 void engine_started(struct engine *e, uint32_t job)
 {
     autoswap_started(&e->model, job);

@@ -105,6 +105,9 @@ void engine_distrust(struct engine *e, struct proc_id proc);
  * job others make room. job_view.job.room shows when it is there; from then on it is kept. -EINVAL:
  * no such GPU, or it is not that large. */
 int engine_need(struct engine *e, uint32_t job, uint64_t bytes, uint32_t gpu, struct error *err);
+/* A latency job that runs lacks memory: `bytes` are to be free on that GPU for it, until then; 0:
+ * no longer. Others make room as for engine_need(). */
+void engine_room(struct engine *e, uint32_t job, unsigned gpu, uint64_t bytes, uint64_t until_ns);
 /* Its program starts though there is no room, or did. */
 void engine_started(struct engine *e, uint32_t job);
 /* Whether a user has as many jobs that wait for room as users may have. */

@@ -203,6 +203,7 @@ struct job {
     uint64_t gpu_ns;     /* engine time seen since then, of the GPU where it had most */
     /* engine/swap.c, engine/autoswap.c */
     struct job_swap swap;
+    uint64_t room_bytes[DEVICE_GPUS_MAX], room_until[DEVICE_GPUS_MAX]; /* engine_room() */
     uint64_t kept_ns;                    /* since when what it said is kept for it */
     uint64_t line_ns, first_ns, pass_ns; /* as in sched/room.h, */
     uint32_t place;                      /* too */

@@ -231,6 +231,12 @@ uint64_t engine_report(struct engine *m, uint32_t job, const struct report *t)
     return m->report_again_ns;
 }
 
+void engine_room(struct engine *m, uint32_t job, unsigned gpu, uint64_t bytes, uint64_t until_ns)
+{
+    m->room[job][gpu] = bytes;
+    m->room_until[job][gpu] = until_ns;
+}
+
 int engine_pause(struct engine *m, uint32_t job, bool paused, uid_t by)
 {
     m->jobs[job].job.paused = paused;

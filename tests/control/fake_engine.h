@@ -16,6 +16,7 @@ struct engine {
     unsigned watched;                /* calls of engine_watch() */
     uint64_t report_again_ns;        /* and when it is asked again */
     uint8_t room_class;              /* the first GPU's, for engine_room_wanted() */
+    uint64_t room[FAKE_JOBS][2], room_until[FAKE_JOBS][2]; /* that each waits for */
     uint32_t end;
     uint64_t next_number;
     char policy[32];

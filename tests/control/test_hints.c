@@ -356,6 +356,45 @@ static void requests_that_ended(void **state)
     free(m);
 }
 
+/* A program waits for memory: who may, what its programs want together, and when that is over. */
+static void room(void **state)
+{
+    (void)state;
+    struct error err = {""};
+    struct engine *m = fake_engine_new();
+    struct hints *h = hints_new();
+    uint32_t job = fake_engine_put(m, getpid(), getuid(), CLASS_BATCH, 100, "me");
+    struct caller a = {.uid = getuid(), .pid = getpid(), .since_ticks = proc_ticks_now()}, b = a;
+    int fd;
+    a.connection = 1;
+    b.connection = 2;
+    assert_int_equal(hints_room(h, m, &a, "GPU-1", 100, &err), -ENOTCONN);
+    assert_int_equal(hints_open(h, &a, &fd, &err), 0);
+    close(fd);
+    assert_int_equal(hints_open(h, &b, &fd, &err), 0);
+    close(fd);
+    assert_int_equal(hints_room(h, m, &a, "GPU-1", 100, &err), -EPERM);
+    assert_non_null(strstr(err.text, "is in class batch: others make room for latency jobs only"));
+    assert_int_equal(m->room[job][1], 0);
+    m->jobs[job].job.class = CLASS_LATENCY;
+    assert_int_equal(hints_room(h, m, &a, "GPU-2", 100, &err), -EINVAL);
+    assert_int_equal(hints_room(h, m, &a, "", 100, &err), -EINVAL); /* which of two? */
+    uint64_t now = monotonic_ns();
+    assert_int_equal(hints_room(h, m, &a, "gpu-1", 100, &err), 0);
+    assert_int_equal(hints_room(h, m, &b, "GPU-1", 200, &err), 0);
+    assert_int_equal(m->room[job][1], 300);
+    assert_in_range(m->room_until[job][1], now + NSEC_PER_SEC, now + 10 * NSEC_PER_SEC);
+    assert_int_equal(hints_room(h, m, &a, "GPU-0", 50, &err), 0); /* another GPU now */
+    assert_int_equal(m->room[job][1], 200);
+    assert_int_equal(m->room[job][0], 50);
+    assert_int_equal(hints_room(h, m, &a, "", 0, &err), 0);
+    assert_int_equal(m->room[job][0], 0);
+    hints_close(h, 2);
+    assert_int_equal(m->room[job][1], 0);
+    hints_free(h);
+    free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines),
@@ -364,6 +403,7 @@ int main(void)
                                        cmocka_unit_test(stopped_programs_are_not_late),
                                        cmocka_unit_test(pid_of_another),
                                        cmocka_unit_test(pages_of_users),
-                                       cmocka_unit_test(requests_that_ended)};
+                                       cmocka_unit_test(requests_that_ended),
+                                       cmocka_unit_test(room)};
     return cmocka_run_group_tests_name("hints", tests, NULL, NULL);
 }

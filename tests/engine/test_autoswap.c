@@ -98,6 +98,35 @@ static void test_room_for_a_latency_job(void **state)
     stop(f, true);
 }
 
+/* A latency job that runs lacks memory: others leave for as long as it says so, and come back. */
+static void test_room_while_it_runs(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[4];
+    uint32_t j[4];
+    crowd(f, p, j);
+    mock_context(&f->d, p[3], 0, 3);
+    on(f, p[3])->memory_bytes = GIB;
+    ticks(f, 100);
+    engine_room(f->m, j[3], 0, 10 * GIB, f->now + NSEC_PER_SEC);
+    ticks(f, 3000); /* so much is free */
+    assert_true(is(f, j[1], ""));
+    engine_room(f->m, j[3], 7, GIB, f->now + NSEC_PER_SEC);           /* no such GPU */
+    engine_room(f->m, j[2], 0, 25 * GIB, f->now + 60 * NSEC_PER_SEC); /* not of class latency */
+    ticks(f, 3000);
+    assert_true(is(f, j[1], ""));
+    engine_room(f->m, j[3], 0, 25 * GIB, f->now + 600 * NSEC_PER_SEC);
+    moves(f, "out", p[1], 20);
+    assert_true(EVENTUALLY(is(f, j[1], "swapped")));
+    ticks(f, 30000);
+    assert_true(is(f, j[1], "swapped") && is(f, j[0], "") && is(f, j[2], ""));
+    engine_room(f->m, j[3], 0, 25 * GIB, f->now); /* it has not said so again */
+    moves(f, "in", p[1], 20);
+    assert_true(EVENTUALLY(is(f, j[1], "")));
+    assert_null(record(f));
+    stop(f, true);
+}
+
 static void test_refused_is_left_alone(void **state)
 {
     struct fixture *f = *state;
@@ -536,6 +565,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         T(test_all_of_it),
         T(test_room_for_a_latency_job),
+        T(test_room_while_it_runs),
         T(test_refused_is_left_alone),
         T(test_reserve),
         T(test_switched_off),

@@ -71,7 +71,7 @@ CALL(cuDeviceGetCount, int *n)
 CALL(cuDeviceGet, int *d, int ordinal)
 {
     *d = 40 + ordinal;
-    return OK;
+    return ordinal == 0 || ordinal == 1 ? OK : BAD_VALUE;
 }
 
 CALL(cuDeviceGetName, char *name, int length, int d)
@@ -92,7 +92,8 @@ CALL(cuDeviceGetAttribute, int *v, int attribute, int d)
          : attribute == 75  ? 9      /* compute capability */
          : attribute == 81  ? 100000 /* shared memory of an SM */
          : attribute == 82  ? 65536  /* registers of an SM */
-         : attribute == 106 ? 32     /* blocks of an SM */
+         : attribute == 89  ? !fake_cuda.unmanaged
+         : attribute == 106 ? 32 /* blocks of an SM */
                             : 1024;
     return d == 40 || d == 41 ? OK : BAD_VALUE;
 }

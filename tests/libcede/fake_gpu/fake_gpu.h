@@ -26,6 +26,7 @@ struct fake_cuda {
     atomic_int fail_work;              /* the n-th event that is waited for or asked for; 0: none */
     atomic_int memory_asked, free_now; /* of each GPU's 1000 bytes */
     atomic_int registers, static_bytes; /* of every kernel */
+    atomic_int unmanaged;               /* no concurrent managed access */
     unsigned n;                         /* launches */
     struct fake_launch launch[256];
     /* fake_graph.c: what there is now, and what was done */
@@ -47,6 +48,19 @@ struct fake_stream {
 
 struct fake_nvml {
     atomic_int percent[2], asked;
+    unsigned processes; /* on the first GPU */
+    struct {
+        unsigned pid;
+        unsigned long long bytes;
+    } process[8];
+};
+
+/* fake_memory.c: the first GPU's 1000 bytes */
+struct fake_memory {
+    _Atomic uint64_t others; /* that other processes have */
+    _Atomic uint64_t allocated_bytes, prefetched;
+    atomic_int asked, refused, synchronized, advised, old_calls;
+    atomic_int fail_allocations; /* so many more fail */
 };
 
 /* ---- fake_streams.c: what is put into streams runs later, in order, on the thread that lets it
@@ -78,6 +92,7 @@ void fake_ptx_run(const char *name, const uint64_t *params, unsigned blocks, uns
 
 /* The driver's, for tests' own work. */
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream);
+int cuCtxGetCurrent(void **c);
 int cuLaunchHostFunc(void *stream, void (*call)(void *), void *arg);
 
 extern struct fake_cuda fake_cuda;

@@ -10,7 +10,14 @@ struct rates {
     unsigned gpu, memory;
 };
 
+struct process {
+    unsigned pid;
+    unsigned long long bytes;
+    unsigned instances[2];
+};
+
 int nvmlInit_v2(void);
+int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, struct process *v);
 int nvmlShutdown(void);
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **d);
 int nvmlDeviceGetUtilizationRates(void *d, struct rates *out);
@@ -36,5 +43,16 @@ int nvmlDeviceGetUtilizationRates(void *d, struct rates *out)
 {
     fake_nvml.asked++;
     out->gpu = (unsigned)*(atomic_int *)d;
+    return 0;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, struct process *v)
+{
+    unsigned there = d == &fake_nvml.percent[0] ? fake_nvml.processes : 0, most = *n;
+    *n = there;
+    if (most < there)
+        return 7; /* insufficient size */
+    for (unsigned i = 0; i < there; i++)
+        v[i] = (struct process){fake_nvml.process[i].pid, fake_nvml.process[i].bytes, {0, 0}};
     return 0;
 }

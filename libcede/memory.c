@@ -1,0 +1,306 @@
+/* libcede: opens and closes handles of a GPU's memory, and says what there is; see cede/memory.h,
+ * memory.h. */
+#include "libcede/memory.h"
+
+#include <errno.h>
+#include <search.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libcede/api.h"
+#include "libcede/clock.h"
+
+#define USERS_MAX 256U
+#define GIB(x)    ((double)(x) / (1U << 30))
+
+static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+CEDE_API void cede_memory_defaults(struct cede_memory_config *c)
+{
+    *c = (struct cede_memory_config){
+        .size = sizeof(*c),
+        .capacity = 1024,
+        .block_timeout_ms = 5000,
+        .polling_ms = 20,
+        .reserve_fraction = 0.1,
+        .high = 0.75,
+        .critical = 0.9,
+    };
+}
+
+/* As before its first opening, but for the lock and the generation. */
+static void memory_empty(struct cede_memory *m)
+{
+    struct gpu_error why;
+    while (m->allocations) {
+        struct allocation *a = *(struct allocation **)m->allocations;
+        tdelete(a, &m->allocations, cede_memory_compare);
+        if (m->gpu)
+            cede_memory_gpu_release(m->gpu, a->address, &why);
+        free(a);
+    }
+    cede_memory_gpu_close(m->gpu);
+    cede_rooms_free(m->rooms);
+    free(m->holders);
+    m->gpu = NULL;
+    m->rooms = NULL;
+    m->holders = NULL;
+    m->nallocations = 0;
+    m->needs = (struct needs){0};
+    m->sampling = m->stale = m->asked = false;
+    m->sampled_ns = m->ask_ns = m->daemon_asked = 0;
+    m->pressure = 0;
+    m->prefetched_ranges = m->prefetched_bytes = m->skipped_ranges = 0;
+    m->skipped[0] = m->error.text[0] = '\0';
+}
+
+/* The parent's locks and memory are not the child's: its handles are closed. */
+static void memory_in_child(void)
+{
+    pthread_mutex_init(&handles_lock, NULL);
+    for (struct cede_memory *m = cede_memory_table; m < cede_memory_table + CEDE_MEMORIES_MAX;
+         m++) {
+        *m = (struct cede_memory){.generation = m->generation + 1};
+        pthread_mutex_init(&m->lock, NULL);
+        pthread_cond_init(&m->left, NULL);
+    }
+}
+
+static int memory_fill(struct cede_memory *m)
+{
+    struct cede_memory_config *c = &m->config;
+    if (c->flags & ~(unsigned)CEDE_MEMORY_NO_GPU || c->device < 0 ||
+        !(c->reserve_fraction >= 0 && c->reserve_fraction < 1) || !c->polling_ms)
+        return -EINVAL;
+    int r = c->flags & CEDE_MEMORY_NO_GPU ? -ENODEV
+                                          : cede_memory_gpu_open(c->device, &m->gpu, &m->error);
+    if (r && (r != -ENODEV || !c->total_bytes))
+        return r;
+    uint64_t there = m->gpu ? cede_memory_gpu_total(m->gpu) : c->total_bytes;
+    struct rooms_config rooms = {.total_bytes =
+                                     c->total_bytes ? min_u64(c->total_bytes, there) : there,
+                                 .capacity = c->capacity,
+                                 .high = c->high,
+                                 .critical = c->critical};
+    rooms.reserve_bytes = c->reserve_bytes
+                              ? c->reserve_bytes
+                              : (uint64_t)((double)rooms.total_bytes * c->reserve_fraction);
+    r = cede_rooms_new(&rooms, &m->rooms);
+    if (r)
+        return r;
+    c->total_bytes = rooms.total_bytes;
+    c->reserve_bytes = rooms.reserve_bytes;
+    m->holders = calloc(c->capacity, sizeof(*m->holders));
+    return m->holders ? 0 : -ENOMEM;
+}
+
+CEDE_API int cede_memory_open(const struct cede_memory_config *config, struct cede_memory **out)
+{
+    static bool watching; /* forks */
+    struct cede_memory *m = cede_memory_table;
+    int r = 0;
+    if (!out)
+        return -EINVAL;
+    *out = NULL;
+    if (config && config->size != sizeof(*config))
+        return -EINVAL;
+    pthread_mutex_lock(&handles_lock);
+    while (m < cede_memory_table + CEDE_MEMORIES_MAX && m->open) /* written under both locks */
+        m++;
+    if (m == cede_memory_table + CEDE_MEMORIES_MAX)
+        r = -EMFILE;
+    else if (!watching)
+        r = -pthread_atfork(NULL, NULL, memory_in_child);
+    watching |= r == 0;
+    if (r == 0) {
+        if (config)
+            m->config = *config;
+        else
+            cede_memory_defaults(&m->config);
+        r = memory_fill(m);
+        if (r)
+            memory_empty(m);
+    }
+    if (r == 0) {
+        pthread_mutex_lock(&m->lock);
+        m->generation++;
+        m->open = true;
+        cede_memory_sample(m, true);
+        m->pressure = cede_rooms_view(m->rooms).pressure;
+        pthread_mutex_unlock(&m->lock);
+        *out = m;
+    }
+    pthread_mutex_unlock(&handles_lock);
+    return r;
+}
+
+CEDE_API int cede_memory_close(struct cede_memory *m)
+{
+    pthread_mutex_lock(&handles_lock);
+    if (cede_memory_enter(m) < 0) {
+        pthread_mutex_unlock(&handles_lock);
+        return -EINVAL;
+    }
+    m->open = false;
+    m->generation++;
+    for (uint32_t i = 0; i < m->config.capacity; i++) {
+        if (m->holders[i].waiter)
+            pthread_cond_signal(&m->holders[i].waiter->cond);
+    }
+    while (m->inside)
+        pthread_cond_wait(&m->left, &m->lock);
+    pthread_mutex_unlock(&m->lock);
+    memory_empty(m);
+    pthread_mutex_unlock(&handles_lock);
+    return 0;
+}
+
+/* ---- what there is --------------------------------------------------------------------------- */
+
+CEDE_API int cede_memory_pressure(struct cede_memory *m)
+{
+    int r = cede_memory_enter(m);
+    if (r)
+        return r;
+    cede_memory_sample(m, false);
+    r = m->open ? cede_rooms_view(m->rooms).pressure : -ESHUTDOWN;
+    cede_memory_leave(m);
+    return r;
+}
+
+CEDE_API int cede_memory_get_statistics(struct cede_memory *m, struct cede_memory_statistics *out,
+                                        size_t size)
+{
+    int r = out && size == sizeof(*out) ? cede_memory_enter(m) : -EINVAL;
+    if (r)
+        return r;
+    struct rooms_view v = cede_rooms_view(m->rooms);
+    *out = (struct cede_memory_statistics){
+        .has_gpu = m->gpu != NULL,
+        .pressure = v.pressure,
+        .waiting = v.waiting,
+        .reservations = v.held,
+        .allocations = m->nallocations,
+        .total_bytes = m->config.total_bytes,
+        .free_bytes = v.free_bytes,
+        .reserve_bytes = m->config.reserve_bytes,
+        .promised_bytes = v.promised_bytes,
+        .allocated_bytes = v.allocated_bytes,
+        .available_bytes = v.available_bytes,
+        .granted = v.granted,
+        .timed_out = v.timed_out,
+        .waited = v.waited,
+        .longest_wait_us = v.longest_wait_ns / NSEC_PER_USEC,
+        .daemon_asked = m->daemon_asked,
+        .prefetched_ranges = m->prefetched_ranges,
+        .prefetched_bytes = m->prefetched_bytes,
+        .skipped_ranges = m->skipped_ranges,
+    };
+    memcpy(out->skipped, m->skipped, sizeof(out->skipped));
+    _Static_assert(sizeof(out->error) == sizeof(m->error.text), "one length");
+    memcpy(out->error, m->error.text, sizeof(out->error));
+    pthread_mutex_unlock(&m->lock);
+    return 0;
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+static int memory_by_size(const void *a, const void *b)
+{
+    const struct cede_memory_user *x = a, *y = b;
+    if (x->ours != y->ours)
+        return y->ours - x->ours;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->pid - y->pid;
+}
+
+static void memory_name(struct cede_memory_user *u)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/%d/comm", u->pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return;
+    if (!fgets(u->name, sizeof(u->name), f))
+        u->name[0] = '\0';
+    u->name[strcspn(u->name, "\n")] = '\0';
+    fclose(f);
+}
+
+/* All that fit into v, in order. With the lock held; gives it up meanwhile. */
+static int memory_users(struct cede_memory *m, struct cede_memory_user v[static USERS_MAX])
+{
+    int saved = errno;
+    cede_memory_step_out(m);
+    int n = m->gpu ? cede_memory_gpu_users(m->gpu, v, USERS_MAX) : -ENOTSUP;
+    for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
+        v[i].ours = v[i].pid == (int)getpid();
+        memory_name(&v[i]);
+    }
+    if (n > 0)
+        qsort(v, min_u64((uint64_t)n, USERS_MAX), sizeof(*v), memory_by_size);
+    cede_memory_step_in(m);
+    errno = saved;
+    return n;
+}
+
+CEDE_API int cede_memory_users(struct cede_memory *m, struct cede_memory_user *users, unsigned n)
+{
+    struct cede_memory_user v[USERS_MAX];
+    int r = users || !n ? cede_memory_enter(m) : -EINVAL;
+    if (r)
+        return r;
+    r = memory_users(m, v);
+    if (r > 0 && n)
+        memcpy(users, v, min_u64(min_u64((uint64_t)r, n), USERS_MAX) * sizeof(*v));
+    pthread_mutex_unlock(&m->lock);
+    return r;
+}
+
+__attribute__((format(printf, 4, 5))) static void memory_add(char *text, size_t size, size_t *at,
+                                                             const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = *at < size ? vsnprintf(text + *at, size - *at, format, args) : 0;
+    va_end(args);
+    *at += n > 0 ? (size_t)n : 0;
+}
+
+CEDE_API int cede_memory_text(struct cede_memory *m, char *text, size_t size)
+{
+    struct cede_memory_user v[USERS_MAX];
+    size_t at = 0;
+    int r = text && size ? cede_memory_enter(m) : -EINVAL;
+    if (r)
+        return r;
+    cede_memory_sample(m, false);
+    int n = m->open ? memory_users(m, v) : 0;
+    if (!m->open) {
+        pthread_mutex_unlock(&m->lock);
+        return -ESHUTDOWN;
+    }
+    const struct rooms_view w = cede_rooms_view(m->rooms);
+    memory_add(
+        text, size, &at,
+        "GPU %d: there is room for %.2f GiB of %.2f GiB: %.2f GiB are free, %.2f GiB of them "
+        "are the reserve and %.2f GiB are promised; %u threads wait; this process allocated "
+        "%.2f GiB here",
+        m->config.device, GIB(w.available_bytes), GIB(m->config.total_bytes), GIB(w.free_bytes),
+        GIB(m->config.reserve_bytes), GIB(w.promised_bytes), w.waiting, GIB(w.allocated_bytes));
+    pthread_mutex_unlock(&m->lock);
+    for (int i = 0; i < n && i < (int)USERS_MAX; i++) {
+        memory_add(text, size, &at, "%s%s (pid %d%s) has ", i ? ", " : "; ",
+                   v[i].name[0] ? v[i].name : "a process", v[i].pid,
+                   v[i].ours ? ", this process" : "");
+        if (v[i].bytes == UINT64_MAX)
+            memory_add(text, size, &at, "an unknown amount");
+        else
+            memory_add(text, size, &at, "%.2f GiB", GIB(v[i].bytes));
+    }
+    return 0;
+}

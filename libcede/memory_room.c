@@ -1,0 +1,361 @@
+/* libcede: waits for room in a GPU's memory, allocates and frees; see cede/memory.h, memory.h. The
+ * first thread in line looks at what the driver says is free and asks the daemon for room; the
+ * others sleep until it is their turn or their time is up. */
+#include <errno.h>
+#include <search.h>
+#include <stdlib.h>
+
+#include "libcede/api.h"
+#include "libcede/clock.h"
+#include "libcede/handle.h"
+#include "libcede/memory.h"
+
+#define ASK_NS    NSEC_PER_SEC        /* between two requests for the same room */
+#define REFUSE_NS (10 * NSEC_PER_SEC) /* the same, where the daemon refused */
+
+/* ---- what is free ---------------------------------------------------------------------------- */
+
+static void memory_wake_first(struct cede_memory *m)
+{
+    uint64_t bytes, id = cede_rooms_first(m->rooms, &bytes);
+    if (id && m->holders[room_slot(id)].waiter)
+        pthread_cond_signal(&m->holders[room_slot(id)].waiter->cond);
+}
+
+/* Wakes the threads that get their room by now, or time out. */
+static void memory_run_events(struct cede_memory *m, uint64_t now_ns)
+{
+    struct room_event e;
+    bool any = false;
+    while (cede_rooms_step(m->rooms, now_ns, &e)) {
+        struct room_holder *h = &m->holders[room_slot(e.id)];
+        h->waiter->granted = e.granted;
+        h->waiter->done = true;
+        pthread_cond_signal(&h->waiter->cond);
+        h->waiter = NULL;
+        any = true;
+    }
+    if (any)
+        memory_wake_first(m);
+}
+
+void cede_memory_sample(struct cede_memory *m, bool now)
+{
+    uint64_t bytes = 0, allocated = cede_rooms_allocated(m->rooms);
+    struct gpu_error why;
+    if (!m->gpu || m->sampling ||
+        (!now && m->sampled_ns &&
+         cede_clock_now_ns() < time_after(m->sampled_ns, m->config.polling_ms, NSEC_PER_MSEC)))
+        return;
+    m->sampling = true;
+    m->stale = false;
+    cede_memory_step_out(m);
+    int r = cede_memory_gpu_free(m->gpu, &bytes, &why);
+    cede_memory_step_in(m);
+    m->sampling = false;
+    m->sampled_ns = cede_clock_now_ns();
+    if (r)
+        m->error = why;
+    else
+        cede_rooms_set_free(m->rooms, bytes, allocated);
+    if (m->open) {
+        memory_run_events(m, m->sampled_ns);
+        memory_wake_first(m);
+    }
+}
+
+/* ---- the daemon ------------------------------------------------------------------------------ */
+
+/* bytes: that are to be free; 0: no longer. */
+static void memory_ask_daemon(struct cede_memory *m, uint64_t bytes, uint64_t now_ns)
+{
+    struct gpu_error why = {""};
+    m->asked = bytes != 0;
+    m->ask_ns = now_ns + ASK_NS;
+    cede_memory_step_out(m);
+    int r = cede_link_room(m->config.daemon, cede_memory_gpu_uuid(m->gpu), bytes, why.text,
+                           sizeof(why.text));
+    cede_memory_step_in(m);
+    if (bytes && r == 0)
+        m->daemon_asked++;
+    if (bytes && r < 0) {
+        m->error = why;
+        m->asked = false;
+        if (r == -EPERM || r == -EINVAL)
+            m->ask_ns = now_ns + REFUSE_NS;
+    }
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* What the first in line does before it sleeps. True: it did something. */
+static bool memory_look(struct cede_memory *m, uint64_t bytes, uint64_t now_ns)
+{
+    if (m->gpu && !m->sampling &&
+        (m->stale || now_ns >= time_after(m->sampled_ns, m->config.polling_ms, NSEC_PER_MSEC))) {
+        cede_memory_sample(m, true);
+        return true;
+    }
+    if (m->gpu && m->config.daemon && now_ns >= m->ask_ns) {
+        memory_ask_daemon(m, bytes, now_ns);
+        return true;
+    }
+    return false;
+}
+
+static void memory_sleep(struct cede_memory *m, struct room_waiter *w, bool first,
+                         uint64_t until_ns)
+{
+    uint64_t wake_ns = min_u64(until_ns, FAR_NS);
+    if (first && m->gpu && !m->sampling)
+        wake_ns = min_u64(wake_ns, time_after(m->sampled_ns, m->config.polling_ms, NSEC_PER_MSEC));
+    struct timespec t = cede_clock_timespec(wake_ns);
+    pthread_cond_timedwait(&w->cond, &m->lock, &t);
+}
+
+/* Until that reservation, which waits, is granted or times out. */
+static int memory_await(struct cede_memory *m, uint64_t id, uint64_t until_ns)
+{
+    struct room_waiter w = {.done = false};
+    uint64_t bytes;
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* the condition is on this stack */
+    cede_clock_cond_init(&w.cond);
+    m->holders[room_slot(id)].waiter = &w;
+    m->inside++;
+    while (m->open && !w.done) {
+        uint64_t now_ns = cede_clock_now_ns();
+        memory_run_events(m, now_ns);
+        if (w.done)
+            break;
+        bool first = cede_rooms_first(m->rooms, &bytes) == id;
+        if (!first || !memory_look(m, bytes, now_ns))
+            memory_sleep(m, &w, first, until_ns);
+    }
+    if (m->asked && m->open && !cede_rooms_first(m->rooms, &bytes))
+        memory_ask_daemon(m, 0, 0);
+    int r = w.done ? (w.granted ? 0 : -ENOMEM) : -ESHUTDOWN;
+    if (!m->open)
+        r = -ESHUTDOWN;
+    if (--m->inside == 0)
+        pthread_cond_broadcast(&m->left);
+    pthread_cond_destroy(&w.cond);
+    pthread_setcancelstate(cancel, NULL);
+    return r;
+}
+
+uint64_t cede_memory_until(const struct cede_memory *m, int64_t timeout_us)
+{
+    uint64_t now_ns = cede_clock_now_ns();
+    return timeout_us < 0 ? time_after(now_ns, m->config.block_timeout_ms, NSEC_PER_MSEC)
+                          : time_after(now_ns, (uint64_t)timeout_us, NSEC_PER_USEC);
+}
+
+int cede_memory_wait(struct cede_memory *m, uint64_t bytes, uint64_t until_ns, uint64_t *id)
+{
+    cede_memory_sample(m, false);
+    if (m->open && bytes && !cede_rooms_fits(m->rooms, bytes))
+        cede_memory_sample(m, true); /* others may have freed some since */
+    if (!m->open)
+        return -ESHUTDOWN;
+    int r = cede_rooms_ask(m->rooms, bytes, until_ns, cede_clock_now_ns(), id);
+    if (r == 0 || r == -EINPROGRESS)
+        m->holders[room_slot(*id)] = (struct room_holder){0};
+    return r == -EINPROGRESS ? memory_await(m, *id, until_ns) : r;
+}
+
+int cede_memory_end(struct cede_memory *m, uint64_t id)
+{
+    int r = cede_rooms_release(m->rooms, id);
+    if (r == 0)
+        memory_run_events(m, cede_clock_now_ns());
+    return r;
+}
+
+/* ---- reservations ---------------------------------------------------------------------------- */
+
+struct cede_reservation cede_memory_reservation(const struct cede_memory *m, uint64_t id,
+                                                uint64_t bytes)
+{
+    return (struct cede_reservation){
+        .bytes = bytes,
+        .opaque = {m->generation * CEDE_MEMORIES_MAX + (uint64_t)(m - cede_memory_table), id}};
+}
+
+static bool memory_has(const struct cede_memory *m, const struct cede_reservation *r)
+{
+    return m->generation == r->opaque[0] / CEDE_MEMORIES_MAX &&
+           m == &cede_memory_table[r->opaque[0] % CEDE_MEMORIES_MAX];
+}
+
+CEDE_API int cede_memory_can_allocate(struct cede_memory *m, uint64_t bytes)
+{
+    int r = cede_memory_enter(m);
+    if (r)
+        return r;
+    cede_memory_sample(m, false);
+    if (m->open && m->stale && !cede_rooms_fits(m->rooms, bytes))
+        cede_memory_sample(m, true);
+    r = m->open ? cede_rooms_fits(m->rooms, bytes) : -ESHUTDOWN;
+    cede_memory_leave(m);
+    return r;
+}
+
+CEDE_API int cede_memory_reserve(struct cede_memory *m, uint64_t bytes, int64_t timeout_us,
+                                 struct cede_reservation *out)
+{
+    uint64_t id;
+    int r = out && bytes ? cede_memory_enter(m) : -EINVAL;
+    if (r)
+        return r;
+    r = cede_memory_wait(m, bytes, cede_memory_until(m, timeout_us), &id);
+    if (r == 0)
+        *out = cede_memory_reservation(m, id, bytes);
+    cede_memory_leave(m);
+    return r;
+}
+
+CEDE_API int cede_memory_release(const struct cede_reservation *r)
+{
+    if (!r || !r->opaque[0])
+        return -EINVAL;
+    struct cede_memory *m = &cede_memory_table[r->opaque[0] % CEDE_MEMORIES_MAX];
+    if (cede_memory_enter(m) < 0)
+        return -ESTALE;
+    uint64_t id = r->opaque[1], peak = memory_has(m, r) ? cede_rooms_peak(m->rooms, id) : 0;
+    uint64_t key = peak ? m->holders[room_slot(id)].key : 0;
+    int code = memory_has(m, r) && cede_memory_end(m, id) == 0 ? 0 : -ESTALE;
+    if (code == 0 && key)
+        cede_needs_learn(&m->needs, key, peak);
+    m->stale = true; /* the program's own allocator may have the memory now */
+    cede_memory_leave(m);
+    return code;
+}
+
+/* ---- allocations ----------------------------------------------------------------------------- */
+
+/* Allocates what was drawn of a reservation. The caller's *a becomes the handle's. */
+static int memory_take(struct cede_memory *m, uint64_t id, uint64_t bytes, struct allocation *a)
+{
+    struct gpu_error why = {""};
+    cede_memory_step_out(m);
+    int r = cede_memory_gpu_allocate(m->gpu, bytes, &a->address, &why);
+    cede_memory_step_in(m);
+    a->bytes = bytes;
+    a->reservation = id;
+    if (r == 0 && !tsearch(a, &m->allocations, cede_memory_compare)) {
+        cede_memory_step_out(m);
+        cede_memory_gpu_release(m->gpu, a->address, &why);
+        cede_memory_step_in(m);
+        a->address = 0;
+        r = -ENOMEM;
+    }
+    if (r == 0) {
+        cede_rooms_took(m->rooms, bytes);
+        m->nallocations++;
+        return 0;
+    }
+    m->error = why;
+    cede_rooms_undraw(m->rooms, id, bytes);
+    return r;
+}
+
+/* The driver had less than it said: what it says is not believed until it is asked again, which is
+ * not at once. */
+static void memory_distrust(struct cede_memory *m)
+{
+    cede_rooms_set_free(m->rooms, 0, cede_rooms_allocated(m->rooms));
+    m->sampled_ns = cede_clock_now_ns();
+    m->stale = false;
+}
+
+static int memory_allocate(struct cede_memory *m, uint64_t bytes, uint64_t until_ns,
+                           struct allocation *a)
+{
+    uint64_t id;
+    int r = cede_memory_wait(m, bytes, until_ns, &id);
+    if (r)
+        return r;
+    for (;;) {
+        r = cede_rooms_draw(m->rooms, id, bytes);
+        if (r == 0)
+            r = memory_take(m, id, bytes, a);
+        if (r != -ENOMEM || !m->open)
+            break;
+        memory_distrust(m);
+        cede_rooms_again(m->rooms, id, until_ns);
+        r = memory_await(m, id, until_ns);
+        if (r)
+            return r;
+    }
+    cede_memory_end(m, id);
+    return m->open ? r : -ESHUTDOWN;
+}
+
+static int memory_allocate_from(struct cede_memory *m, const struct cede_reservation *from,
+                                uint64_t bytes, struct allocation *a)
+{
+    uint64_t id = from->opaque[1];
+    if (!memory_has(m, from))
+        return -ESTALE;
+    int r = cede_rooms_draw(m->rooms, id, bytes);
+    if (r == -ENOMEM) { /* it lacks some: others may have freed it since */
+        cede_memory_sample(m, true);
+        r = m->open ? cede_rooms_draw(m->rooms, id, bytes) : -ESHUTDOWN;
+    }
+    if (r == -ENOENT)
+        return -ESTALE;
+    if (r == 0)
+        r = memory_take(m, id, bytes, a);
+    return m->open ? r : -ESHUTDOWN;
+}
+
+CEDE_API int cede_memory_allocate(struct cede_memory *m, const struct cede_reservation *from,
+                                  uint64_t bytes, int64_t timeout_us, uint64_t *address)
+{
+    int r = address && bytes ? cede_memory_enter(m) : -EINVAL;
+    if (r)
+        return r;
+    struct allocation *a = m->gpu ? calloc(1, sizeof(*a)) : NULL;
+    if (!a)
+        r = m->gpu ? -ENOMEM : -ENODEV;
+    else if (from)
+        r = memory_allocate_from(m, from, bytes, a);
+    else
+        r = memory_allocate(m, bytes, cede_memory_until(m, timeout_us), a);
+    if (r == 0)
+        *address = a->address;
+    else if (r != -ESHUTDOWN || !a || !a->address) /* else closing frees it */
+        free(a);
+    cede_memory_leave(m);
+    return r;
+}
+
+CEDE_API int cede_memory_free(struct cede_memory *m, uint64_t address)
+{
+    const struct allocation key = {.address = address};
+    int r = cede_memory_enter(m);
+    if (r)
+        return r;
+    void *node = tfind(&key, &m->allocations, cede_memory_compare);
+    if (!node) {
+        pthread_mutex_unlock(&m->lock);
+        return -ENOENT;
+    }
+    struct allocation *a = *(struct allocation **)node;
+    struct gpu_error why = {""};
+    tdelete(a, &m->allocations, cede_memory_compare);
+    m->nallocations--;
+    cede_memory_step_out(m);
+    r = cede_memory_gpu_release(m->gpu, address, &why);
+    cede_memory_step_in(m);
+    cede_rooms_freed(m->rooms, a->reservation, a->bytes);
+    free(a);
+    if (r)
+        m->error = why;
+    m->stale = true;
+    if (m->open)
+        memory_wake_first(m);
+    cede_memory_leave(m);
+    return r;
+}

@@ -1,0 +1,315 @@
+/* Room in a GPU's memory, in virtual time: order, starvation, timeouts, the reserve, what the
+ * driver says late; a random run whose sums are right. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../../random.h"
+#include "cede/memory.h"
+#include "lib/terms.h"
+#include "lib/util.h"
+#include "libcede/pure/needs.h"
+#include "libcede/pure/rooms.h"
+
+#define NEVER TIME_NEVER
+
+static struct rooms *rooms_of(uint64_t total, uint64_t reserve, uint32_t capacity)
+{
+    struct rooms *r;
+    const struct rooms_config c = {total, reserve, capacity, 0.75, 0.9};
+    assert_int_equal(cede_rooms_new(&c, &r), 0);
+    return r;
+}
+
+/* What a table does and what has to come of it. id: of the n-th reservation asked for. */
+enum act { ASK, RELEASE, DRAW, TOOK, UNDRAW, AGAIN, FREED, SAYS, STEP, FITS };
+struct row {
+    enum act act;
+    unsigned id;
+    uint64_t bytes, until;
+    int result;
+    uint64_t room; /* afterwards */
+};
+
+static void run_rows(const struct row *v, unsigned n)
+{
+    struct rooms *r = rooms_of(100, 10, 4);
+    uint64_t ids[16] = {0};
+    struct room_event e;
+    for (unsigned i = 0; i < n; i++) {
+        int got = 0;
+        switch (v[i].act) {
+        case ASK:
+            got = cede_rooms_ask(r, v[i].bytes, v[i].until, 50, &ids[v[i].id]);
+            break;
+        case RELEASE:
+            got = cede_rooms_release(r, ids[v[i].id]);
+            break;
+        case DRAW:
+            got = cede_rooms_draw(r, ids[v[i].id], v[i].bytes);
+            break;
+        case TOOK:
+            cede_rooms_took(r, v[i].bytes);
+            break;
+        case UNDRAW:
+            cede_rooms_undraw(r, ids[v[i].id], v[i].bytes);
+            break;
+        case AGAIN:
+            cede_rooms_again(r, ids[v[i].id], v[i].until);
+            break;
+        case FREED:
+            cede_rooms_freed(r, ids[v[i].id], v[i].bytes);
+            break;
+        case SAYS:
+            cede_rooms_set_free(r, v[i].bytes, cede_rooms_allocated(r));
+            break;
+        case STEP: /* -1: nothing happens; 0: timed out; 1: granted */
+            got = cede_rooms_step(r, v[i].until, &e) ? e.granted : -1;
+            if (got >= 0)
+                assert_int_equal(e.id, ids[v[i].id]);
+            break;
+        case FITS:
+            got = cede_rooms_fits(r, v[i].bytes);
+            break;
+        }
+        if (got != v[i].result || cede_rooms_view(r).available_bytes != v[i].room)
+            fail_msg("row %u: %d, room %llu", i, got,
+                     (unsigned long long)cede_rooms_view(r).available_bytes);
+    }
+    cede_rooms_free(r);
+}
+#define ROWS(...)                                                                                  \
+    do {                                                                                           \
+        static const struct row rows[] = {__VA_ARGS__};                                            \
+        run_rows(rows, ARRAY_SIZE(rows));                                                          \
+    } while (0)
+
+static void the_reserve_is_kept(void **ctx)
+{
+    (void)ctx;
+    ROWS({ASK, 0, 91, NEVER, -ENOMEM, 90}, {ASK, 0, 90, 0, 0, 0}, {ASK, 1, 1, 50, -ENOMEM, 0},
+         {RELEASE, 0, 0, 0, 0, 90}, {RELEASE, 0, 0, 0, -ENOENT, 90}, {SAYS, 0, 40, 0, 0, 30},
+         {FITS, 0, 30, 0, 1, 30}, {FITS, 0, 31, 0, 0, 30}, {SAYS, 0, 5, 0, 0, 0});
+}
+
+static void first_come_first_served(void **ctx)
+{
+    (void)ctx;
+    ROWS({ASK, 0, 60, 0, 0, 30}, {ASK, 1, 50, NEVER, -EINPROGRESS, 30},
+         {FITS, 0, 5, 0, 0, 30}, /* it would overtake */
+         {ASK, 2, 5, NEVER, -EINPROGRESS, 30}, {ASK, 3, 5, 50, -ENOMEM, 30},
+         {STEP, 0, 0, 60, -1, 30}, {RELEASE, 0, 0, 0, 0, 90}, {STEP, 1, 0, 60, 1, 40},
+         {STEP, 2, 0, 60, 1, 35}, {STEP, 0, 0, 60, -1, 35});
+}
+
+static void timeouts(void **ctx)
+{
+    (void)ctx;
+    ROWS({ASK, 0, 90, 0, 0, 0}, {ASK, 1, 50, 70, -EINPROGRESS, 0},
+         {ASK, 2, 40, 60, -EINPROGRESS, 0}, {STEP, 0, 0, 59, -1, 0}, {STEP, 2, 0, 60, 0, 0},
+         {STEP, 0, 0, 69, -1, 0}, {RELEASE, 0, 0, 0, 0, 90},
+         {STEP, 1, 0, 70, 1, 40}, /* fits at the very moment */
+         {ASK, 2, 41, 80, -EINPROGRESS, 40}, {STEP, 2, 0, 81, 0, 40});
+}
+
+static void capacity(void **ctx)
+{
+    (void)ctx;
+    ROWS({ASK, 0, 1, 0, 0, 89}, {ASK, 1, 1, 0, 0, 88}, {ASK, 2, 1, 0, 0, 87}, {ASK, 3, 1, 0, 0, 86},
+         {ASK, 4, 1, NEVER, -ENOSPC, 86}, {RELEASE, 2, 0, 0, 0, 87}, {ASK, 4, 0, 0, 0, 87},
+         {RELEASE, 2, 0, 0, -ENOENT, 87} /* the slot is another's now */);
+}
+
+static void allocations_leave_the_reservation(void **ctx)
+{
+    (void)ctx;
+    ROWS({ASK, 0, 40, 0, 0, 50}, {DRAW, 0, 30, 0, 0, 50}, {TOOK, 0, 30, 0, 0, 50},
+         {SAYS, 0, 70, 0, 0, 50},                                /* the same from the driver */
+         {DRAW, 0, 70, 0, -ENOMEM, 50}, {DRAW, 0, 20, 0, 0, 40}, /* 10 more than it reserved */
+         {TOOK, 0, 20, 0, 0, 40}, {SAYS, 0, 50, 0, 0, 40}, {FREED, 0, 30, 0, 0, 20},
+         {SAYS, 0, 80, 0, 0, 50}, {RELEASE, 0, 0, 0, 0, 70}, {FREED, 0, 20, 0, 0, 70},
+         {SAYS, 0, 100, 0, 0, 90});
+}
+
+/* The driver refused what it had said was free: the reservation waits as the first again. */
+static void again(void **ctx)
+{
+    (void)ctx;
+    ROWS({ASK, 0, 40, 0, 0, 50}, {DRAW, 0, 40, 0, 0, 50}, {ASK, 1, 60, NEVER, -EINPROGRESS, 50},
+         {UNDRAW, 0, 40, 0, 0, 50}, {SAYS, 0, 0, 0, 0, 0}, {AGAIN, 0, 0, 90, 0, 0},
+         {STEP, 0, 0, 60, -1, 0}, {SAYS, 0, 70, 0, 0, 60}, {STEP, 0, 0, 60, 1, 20},
+         {STEP, 0, 0, 60, -1, 20}, {AGAIN, 0, 0, 65, 0, 60}, {SAYS, 0, 0, 0, 0, 0},
+         {STEP, 0, 0, 66, 0, 0}, {SAYS, 0, 70, 0, 0, 60}, {STEP, 1, 0, 66, 1, 0});
+}
+
+/* An allocation that was made while the driver was asked is not in what it said. */
+static void a_late_word(void **ctx)
+{
+    (void)ctx;
+    struct rooms *r = rooms_of(100, 10, 4);
+    uint64_t id, before = cede_rooms_allocated(r), need;
+    assert_int_equal(cede_rooms_ask(r, 40, 0, 0, &id), 0);
+    assert_int_equal(cede_rooms_draw(r, id, 40), 0);
+    cede_rooms_took(r, 40);
+    cede_rooms_set_free(r, 100, before);
+    assert_int_equal(cede_rooms_view(r).available_bytes, 50);
+    assert_int_equal(cede_rooms_peak(r, id), 40);
+    assert_int_equal(cede_rooms_release(r, id), 0);
+    assert_int_equal(cede_rooms_peak(r, id), 0);
+    assert_int_equal(cede_rooms_first(r, &need), 0);
+    assert_int_equal(cede_rooms_ask(r, 20, 0, 0, &id), 0);
+    assert_int_equal(cede_rooms_ask(r, 60, NEVER, 0, &id), -EINPROGRESS);
+    assert_int_equal(cede_rooms_first(r, &need), id);
+    assert_int_equal(need, 60 + 20 + 10);
+    cede_rooms_free(r);
+}
+
+static void bad_settings(void **ctx)
+{
+    (void)ctx;
+    static const struct rooms_config bad[] = {
+        {0, 0, 1, 0.7, 0.9}, {9, 9, 1, 0.7, 0.9}, {9, 1, 0, 0.7, 0.9}, {9, 1, 65537, 0.7, 0.9},
+        {9, 1, 1, 0, 0.9},   {9, 1, 1, 0.9, 0.8}, {9, 1, 1, 0.7, 1.1},
+    };
+    struct rooms *r;
+    for (unsigned i = 0; i < ARRAY_SIZE(bad); i++)
+        assert_int_equal(cede_rooms_new(&bad[i], &r), -EINVAL);
+}
+
+static void pressure(void **ctx)
+{
+    (void)ctx;
+    static const struct {
+        double share;
+        int was, now;
+    } rows[] = {
+        {0.1, 0, 0},   {0.75, 0, 1}, {0.74, 1, 1}, {0.72, 1, 0}, {0.9, 0, 2},
+        {0.895, 1, 1}, {0.89, 2, 2}, {0.87, 2, 1}, {0.1, 2, 0},  {0.74, 2, 1},
+    };
+    for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
+        assert_int_equal(cede_rooms_pressure(rows[i].share, 0.75, 0.9, rows[i].was), rows[i].now);
+}
+
+/* Small reservations come without end; the large one still gets its turn, after those before it. */
+static void nobody_starves(void **ctx)
+{
+    (void)ctx;
+    struct rooms *r = rooms_of(100, 0, 64);
+    uint64_t held[3], id, large;
+    struct room_event e;
+    unsigned rounds = 0;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(cede_rooms_ask(r, 30, NEVER, 0, &held[i]), 0);
+    assert_int_equal(cede_rooms_ask(r, 80, NEVER, 0, &large), -EINPROGRESS);
+    for (bool got = false; !got; rounds++) {
+        assert_true(rounds < 4);
+        if (rounds < 3)
+            assert_int_equal(cede_rooms_release(r, held[rounds]), 0);
+        assert_int_equal(cede_rooms_ask(r, 10, NEVER, rounds, &id), -EINPROGRESS);
+        while (cede_rooms_step(r, rounds, &e))
+            got |= e.id == large && e.granted;
+    }
+    assert_int_equal(cede_rooms_view(r).promised_bytes, 80 + 20);
+    cede_rooms_free(r);
+}
+
+static void needs_are_learnt(void **ctx)
+{
+    (void)ctx;
+    static struct needs n;
+    const uint64_t shape[] = {4, 128, 0}, other[] = {8, 128, 0};
+    uint64_t key = cede_needs_key("gemm", shape, 3);
+    assert_true(key != cede_needs_key("gemm", other, 3));
+    assert_true(key != cede_needs_key("conv", shape, 3));
+    assert_true(cede_needs_key(NULL, NULL, 0) != 0);
+    assert_int_equal(cede_needs_get(&n, key), 0);
+    cede_needs_learn(&n, key, 800);
+    cede_needs_learn(&n, key, 900);
+    assert_int_equal(cede_needs_get(&n, key), 900);
+    cede_needs_learn(&n, key, 100);
+    assert_int_equal(cede_needs_get(&n, key), 800);
+    for (int i = 0; i < 100; i++)
+        cede_needs_learn(&n, key, 100);
+    assert_in_range(cede_needs_get(&n, key), 100, 107);
+}
+
+/* Reservations, allocations and others' at random: what is promised and allocated is the sum of
+ * what is held, and nothing is given out twice. */
+static void sums_are_right(void **ctx)
+{
+    (void)ctx;
+    enum { N = 32, TOTAL = 1000, RESERVE = 100 };
+    struct {
+        uint64_t id, bytes, live;
+        bool waits;
+    } v[N] = {{0}};
+    struct rooms *r = rooms_of(TOTAL, RESERVE, N);
+    uint64_t others = 0, now = 0;
+    struct room_event e;
+    for (unsigned step = 0; step < 200000; step++) {
+        unsigned i = (unsigned)rnd(N);
+        uint64_t promised = 0, live = 0, bytes = 1 + rnd(200);
+        now++;
+        if (!v[i].id) {
+            int c = cede_rooms_ask(r, bytes, now + rnd(50), now, &v[i].id);
+            assert_true(c == 0 || c == -EINPROGRESS || c == -ENOMEM);
+            v[i].id = c == -ENOMEM ? 0 : v[i].id;
+            v[i].bytes = bytes;
+            v[i].waits = c == -EINPROGRESS;
+        } else if (!v[i].waits && !v[i].live && rnd(2)) {
+            bytes = 1 + rnd(v[i].bytes);
+            assert_int_equal(cede_rooms_draw(r, v[i].id, bytes), 0);
+            cede_rooms_took(r, bytes);
+            v[i].live = bytes;
+        } else {
+            if (v[i].live)
+                cede_rooms_freed(r, v[i].id, v[i].live);
+            v[i].live = 0;
+            assert_int_equal(cede_rooms_release(r, v[i].id), 0);
+            v[i].id = 0;
+        }
+        for (unsigned k = 0; k < N; k++)
+            live += v[k].live;
+        others = rnd(8) ? others : rnd(300);
+        cede_rooms_set_free(r, TOTAL - live > others ? TOTAL - live - others : 0,
+                            cede_rooms_allocated(r));
+        while (cede_rooms_step(r, now, &e)) {
+            for (unsigned k = 0; k < N; k++) {
+                if (v[k].id != e.id)
+                    continue;
+                assert_true(v[k].waits);
+                v[k].waits = false;
+                v[k].id = e.granted ? e.id : 0;
+            }
+        }
+        for (unsigned k = 0; k < N; k++)
+            promised += v[k].id && !v[k].waits ? v[k].bytes - v[k].live : 0;
+        assert_int_equal(cede_rooms_view(r).promised_bytes, promised);
+        assert_int_equal(cede_rooms_view(r).allocated_bytes, live);
+        assert_true(promised + live <= TOTAL - RESERVE);
+    }
+    cede_rooms_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_reserve_is_kept),
+        cmocka_unit_test(first_come_first_served),
+        cmocka_unit_test(timeouts),
+        cmocka_unit_test(capacity),
+        cmocka_unit_test(again),
+        cmocka_unit_test(allocations_leave_the_reservation),
+        cmocka_unit_test(a_late_word),
+        cmocka_unit_test(bad_settings),
+        cmocka_unit_test(pressure),
+        cmocka_unit_test(nobody_starves),
+        cmocka_unit_test(needs_are_learnt),
+        cmocka_unit_test(sums_are_right),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
