@@ -217,10 +217,10 @@ struct room_wanted engine_room_wanted(const struct engine *e);
 /* A job of a higher class waits until this one gives way: on a device that cannot preempt it in the
  * middle of its work, or for its memory. */
 bool engine_job_wanted(const struct engine *e, uint32_t job, const struct room_wanted *w);
-/* The share of a GPU, in thousandths from 1, that this process of a job can expect now: what jobs of
- * higher classes leave, by their use in the last second; of that what jobs of its own class leave,
- * and at least its part by accounts and weights; within its limits. Of the GPUs that it uses, the
- * least. 0: not known, as nothing was looked at lately (engine_watch()). */
+/* The share of a GPU, in thousandths from 1, that this process of a job can expect now: what jobs
+ * of higher classes leave, by their use in the last second; of that what jobs of its own class
+ * leave, and at least its part by accounts and weights; within its limits. Of the GPUs that it
+ * uses, the least. 0: not known, as nothing was looked at lately (engine_watch()). */
 uint32_t engine_job_share(const struct engine *e, uint32_t job, pid_t pid);
 /* Next GPU process that no job owns, as it was seen last; as engine_next_job(). */
 bool engine_next_unmanaged(const struct engine *e, uint32_t *cursor, struct unmanaged *out);
