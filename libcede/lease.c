@@ -7,9 +7,10 @@
 #include "libcede/clock.h"
 #include "libcede/pool.h"
 
-#define ONLY            0x10000       /* CEDE_ONLY_DEVICE() */
-#define MEMORY_FRESH_NS NSEC_PER_MSEC /* free memory that was read within this is not read again   \
-                                       */
+#define ONLY 0x10000 /* CEDE_ONLY_DEVICE() */
+#define MEMORY_FRESH_NS                                                                            \
+    NSEC_PER_MSEC /* free memory that was read within this is not read again                       \
+                   */
 
 /* ---- occupancy ------------------------------------------------------------------------------- */
 
@@ -225,22 +226,24 @@ static int lease_report(struct cede_pool *p, const struct cede_shape *s, struct 
     return p->open ? 0 : -ESHUTDOWN;
 }
 
-/* The GPU that a thread had last: its caches, and what the program keeps for the thread, are there.
- */
+/* The GPU that a thread had last of a pool: its caches, and what the program keeps for the thread,
+ * are there. Small and initial-exec, so that a library that is opened at run time has it without
+ * calls of the dynamic linker. Of two pools that fall on one place the later stays. */
+#define LAST_POOLS 4U
 static _Thread_local struct {
-    uint64_t generation;
+    uint64_t pool; /* a lease's opaque[0] */
     uint32_t device;
-} lease_last[CEDE_POOLS_MAX];
+} lease_last[LAST_POOLS] __attribute__((tls_model("initial-exec")));
 
 static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
                          const char *kernel, const struct cede_shape *s, int64_t timeout_us,
                          struct cede_lease *out)
 {
-    const size_t pool = (size_t)(p - cede_pool_table);
-    const bool again = lease_last[pool].generation == p->generation;
+    const uint64_t pool = p->generation * CEDE_POOLS_MAX + (uint64_t)(p - cede_pool_table);
+    const uint64_t at = pool % LAST_POOLS;
     struct lease_ask a = {.preferred = device < 0 ? SLOT_NONE : (uint32_t)device & (ONLY - 1),
                           .only = device >= 0 && (device & ONLY),
-                          .last = again ? lease_last[pool].device : SLOT_NONE,
+                          .last = lease_last[at].pool == pool ? lease_last[at].device : SLOT_NONE,
                           .priority = s->priority,
                           .memory_bytes = s->memory_bytes};
     struct lease_waiter w = {.owner = owner, .memory = s->memory_bytes != 0};
@@ -275,12 +278,12 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
     struct holder *h = &p->holders[lease_slot(w.event.id)];
     h->reported = mine.reported;
     h->request = mine.request;
-    lease_last[pool].generation = p->generation;
-    lease_last[pool].device = w.event.device;
+    lease_last[at].pool = pool;
+    lease_last[at].device = w.event.device;
     *out = (struct cede_lease){.stream = h->stream,
                                .device = (int)w.event.device,
                                .urgent = w.event.urgent,
-                               .opaque = {p->generation * CEDE_POOLS_MAX + pool, w.event.id}};
+                               .opaque = {pool, w.event.id}};
     return 0;
 out:
     if (mine.reported)
