@@ -31,6 +31,8 @@ static struct cede_pool *open_pool(unsigned streams)
     cede_pool_defaults(&c);
     c.flags = CEDE_POOL_NO_GPU;
     c.max_concurrent_streams = streams;
+    c.max_total_occupancy = 0.9;
+    c.unknown_occupancy = 0;
     c.age_ms = 1000000;
     assert_int_equal(cede_pool_open(&c, &p), 0);
     return p;
