@@ -17,9 +17,9 @@
  * - policy: {"name":S?, "params":{KEY:X, ...}?}: show, or change; keys as in [policy] of cede.conf.
  *   All of it is done, or nothing
  * - hints: {}: a page to report requests: libcede
- * - room: {"memory_bytes":N?, "name":S?}: after hints, on the same connection: so much is to be free
- *   on that GPU (its UUID; without: the only one) for this process's job, which has to be of class
- *   latency; for 5 s, or until the connection ends. Without memory_bytes: no longer
+ * - room: {"memory_bytes":N?, "name":S?}: after hints, on the same connection: so much is to be
+ *   free on that GPU (its UUID; without: the only one) for this process's job, which has to be of
+ *   class latency; for 5 s, or until the connection ends. Without memory_bytes: no longer
  * - trace: {}: what happens, from now on
  *
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}

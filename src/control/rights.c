@@ -54,8 +54,8 @@ static int check_limits(const struct request *want, const struct subject *subjec
 int rights_check(const struct caller *who, const struct request *want,
                  const struct subject *subject, struct error *err)
 {
-    if (who->admin || want->op == OP_PS || want->op == OP_HINTS || want->op == OP_ROOM || want->op == OP_TRACE ||
-        (want->op == OP_POLICY && !want->name[0] && !want->params))
+    if (who->admin || want->op == OP_PS || want->op == OP_HINTS || want->op == OP_ROOM ||
+        want->op == OP_TRACE || (want->op == OP_POLICY && !want->name[0] && !want->params))
         return 0;
     if (want->op == OP_POLICY)
         return error_set(err, -EPERM,
