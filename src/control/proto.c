@@ -422,9 +422,8 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
         return code;
     if (((seen & BIT(F_GPU)) || r->started) && !r->memory_bytes)
         return error_set(err, -EINVAL, "add: gpu and started need memory_bytes");
-    if (r->slurm_job && (r->name[0] || r->run || r->gpus || r->memory_bytes))
-        return error_set(err, -EINVAL,
-                         "add: slurm_job takes no name, no run, no gpus and no memory_bytes");
+    if (r->slurm_job && (r->name[0] || r->gpus || r->memory_bytes))
+        return error_set(err, -EINVAL, "add: slurm_job takes no name, no gpus and no memory_bytes");
     if (r->release && (r->has_weight || r->has_budget || r->has_deadline || r->has_gpu_min ||
                        r->has_gpu_max || r->has_preempt || r->has_min_speed))
         return error_set(err, -EINVAL,
