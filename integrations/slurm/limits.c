@@ -112,16 +112,17 @@ static struct terms terms_for(const struct limits *l, const char *partition, con
     for (enum limit_of of = LIMIT_ALL; of <= LIMIT_QOS; of++) {
         for (unsigned i = 0; i < l->n; i++) {
             const struct limit *one = &l->v[i];
-            /* Not known where: the best of all counts, but does not make it worse. */
-            const bool better = partition || one->of == LIMIT_ALL;
+            /* Where it is not known where, ceilings elsewhere only raise, and defaults do nothing.
+             */
+            const bool counts = partition || one->of == LIMIT_ALL;
             if (one->of != of || (partition && !is_about(one, partition, qos)))
                 continue;
-            if (one->kind == LIMIT_DEFAULT)
+            if (one->kind == LIMIT_DEFAULT && counts)
                 t.fallback = one->class;
             else if (one->kind == LIMIT_CLASS)
-                t.max = better || one->class < t.max ? one->class : t.max;
-            else
-                t.max_weight = better || one->weight > t.max_weight ? one->weight : t.max_weight;
+                t.max = counts || one->class < t.max ? one->class : t.max;
+            else if (one->kind == LIMIT_WEIGHT)
+                t.max_weight = counts || one->weight > t.max_weight ? one->weight : t.max_weight;
         }
     }
     return t;
