@@ -144,7 +144,7 @@ class Cluster:
     def end(self):
         if len(self.children) > 3:  # slurmctld runs: jobs end before it, as nobody ends them later
             with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
-                self.call("scancel", "-p", "debug,prod")
+                self.call("scancel", "-p", "debug,prod")  # of a test that failed
                 eventually(lambda: not self.call("squeue", "-h").stdout, "jobs stay")
         for p in reversed(self.children):
             with contextlib.suppress(ProcessLookupError):
@@ -177,6 +177,9 @@ class Slurm(unittest.TestCase):
 
     def ps(self):
         return json.loads(self.c.call(CEDE, "ps", "--json").stdout)
+
+    def tearDown(self):
+        self.c.call("scancel", "-p", "debug,prod")
 
     def daemon(self):
         return self.ps().get("daemon")
@@ -279,7 +282,7 @@ class Slurm(unittest.TestCase):
         self.assertEqual((got.returncode, got.stdout, got.stderr), (0, "ran\n", ""))
         self.assertIn("runs unscheduled: no daemon is running", self.c.text("slurmd.log"))
         self.ceded()
-        got = self.srun("sh", "-c", f"{CEDE} ps --json")
+        got = self.srun(CEDE, "ps", "--json")
         self.assertEqual(json.loads(got.stdout)["jobs"], [], "what asks for nothing is left alone")
 
     def test_hanging_ceded(self):
@@ -301,6 +304,26 @@ class Slurm(unittest.TestCase):
         after = self.job(number, processes=1)
         self.assertEqual((after["number"], after["class"], after["source"]), (before["number"], "batch", "slurm"))
         self.cancel(number)
+
+    def test_suspended(self):
+        """What scontrol stops leaves the GPU idle, keeps its memory, and goes on afterwards."""
+        self.ceded()
+        number = self.sbatch("--gpu-class=batch", script=self.load())
+        eventually(lambda: self.job(number, processes=1)["busy"], "it does not run")
+        self.assertEqual(self.c.call("scontrol", "suspend", str(number)).returncode, 0)
+        eventually(lambda: self.job(number)["busy"] == 0, "it runs on")
+        self.assertEqual(self.job(number)["memory_bytes"], 100 << 20)
+        self.assertEqual(self.c.call("scontrol", "resume", str(number)).returncode, 0)
+        eventually(lambda: self.job(number)["busy"], "it does not run again")
+        self.cancel(number)
+
+    def test_array(self):
+        """Each task of an array is a Slurm job by itself."""
+        self.ceded()
+        first = self.sbatch("--array=1-2", "--gpu-class=batch", script="sleep 1000")
+        eventually(lambda: len(self.jobs()) == 2, lambda: self.jobs())
+        self.assertEqual(self.c.call("scancel", str(first)).returncode, 0)
+        eventually(lambda: not self.jobs(), "they stay")
 
     def test_of_a_user(self):
         """The job is the user's, and a user alone cannot say that something is of a Slurm job."""
