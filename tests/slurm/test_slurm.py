@@ -2,7 +2,7 @@
 GPU: which jobs of Slurm become which jobs of cede's, what is refused and where, and that jobs run where
 ceded does not.
 
-usage: test_slurm.py CEDE PLUGIN DIRECTORY_OF_MPS_STAND_IN [TEST...]"""
+usage: test_slurm.py CEDE PLUGIN DIRECTORY_OF_MPS_STAND_IN DIRECTORY_OF_INTEGRATION [TEST...]"""
 import contextlib
 import json
 import os
@@ -17,7 +17,7 @@ import tempfile
 import time
 import unittest
 
-CEDE, PLUGIN, MPS = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
+CEDE, PLUGIN, MPS, INTEGRATION = (sys.argv.pop(1) for _ in range(4))
 WAIT_S = 60  # only a test that fails takes so long
 NOBODY = 65534
 LIMITS = "default=none max=normal max:partition:prod=latency max_weight=200 max_weight:qos:high=300"
@@ -46,6 +46,7 @@ ReturnToService=2
 GresTypes=gpu,shard
 KillWait=2
 PlugStackConfig={plugstack}
+JobSubmitPlugins=lua
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={slurmd} CPUs=64 Gres=gpu:1,shard:4
 PartitionName=debug Nodes=n1 Default=YES State=UP
 PartitionName=prod Nodes=n1 State=UP
@@ -90,6 +91,7 @@ class Cluster:
         with open(self.path("key"), "wb") as f:
             f.write(os.urandom(1024))
         os.chmod(self.path("key"), 0o400)
+        shutil.copy(os.path.join(INTEGRATION, "job_submit.lua"), self.dir)
         os.mknod(self.path("nvidia0"), 0o600 | stat.S_IFCHR, os.makedev(1, 3))  # nothing opens it
         with open(self.path("gres.conf"), "w", encoding="utf8") as f:
             f.write(f"Name=gpu File={self.path('nvidia0')}\nName=shard Count=4\n")
@@ -260,18 +262,20 @@ class Slurm(unittest.TestCase):
         number = self.sbatch("-p", "prod", "--gpu-class=latency", script="sleep 1000")
         self.job(number, **{"class": "latency"})
         self.cancel(number)
-        told = "--gpu-class=latency is not allowed in partition debug: normal and batch are; it is allowed in " \
-               "partition prod"
-        got = self.srun("--gpu-class=latency", "true")
+        for submit in (("srun", "true"), ("sbatch", "--wrap=true"), ("sbatch", "-p", "prod,debug", "--wrap=true")):
+            got = self.c.call(submit[0], "--gpu-class=latency", *submit[1:])
+            self.assertNotEqual(got.returncode, 0)
+            self.assertIn("--gpu-class=latency is not allowed in partition debug: at most normal is", got.stderr)
+        told = "--gpu-weight=201 is not allowed in partition debug: at most 200 is; it is allowed in qos high"
+        got = self.srun("--gpu-weight=201", "true")
         self.assertNotEqual(got.returncode, 0)
-        self.assertIn(told, got.stderr)
+        self.assertIn("srun: error: cede: " + told, got.stderr)
         # What the user's side says about limits, and about the partition, does not count.
         lie = {"SLURM_CONF": self.c.path("lax.conf"), "SLURM_JOB_PARTITION": "prod"}
-        got = self.srun("--gpu-class=latency", "touch", self.c.path("ran"), env=lie)
-        self.assertNotEqual(got.returncode, 0)
-        self.assertIn(told, got.stderr)
-        number = self.sbatch("--gpu-weight=300", script="touch ran", env=lie)
-        told = "--gpu-weight=300 is not allowed in partition debug: at most 200 is; it is allowed in qos high"
+        got = self.srun("--gpu-weight=201", "touch", self.c.path("ran"), env=lie)
+        self.assertEqual(got.returncode, 1)
+        self.assertIn("slurmstepd-n1: error: cede: " + told, got.stderr)
+        number = self.sbatch("--gpu-weight=201", script="touch ran", env=lie)
         eventually(lambda: told in self.c.text(f"out-{number}"),
                    lambda: self.c.text(f"out-{number}") + self.c.text("slurmd.log")[-3000:])
         self.assertFalse(os.path.exists(self.c.path("ran")))
