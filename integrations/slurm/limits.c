@@ -32,7 +32,7 @@ static int read_value(struct limit *l, const char *key, const char *value, struc
     if (strcmp(key, "max_weight") == 0) {
         l->kind = LIMIT_WEIGHT;
         if (parse_u64(value, WEIGHT_MIN, WEIGHT_MAX, &weight) < 0)
-            return error_set(err, -EINVAL, "max_weight: '%s' is not a number from %d to %d", value,
+            return error_set(err, -EINVAL, "max_weight: '%s' is not a number from %u to %u", value,
                              WEIGHT_MIN, WEIGHT_MAX);
         l->weight = (uint32_t)weight;
         return 0;

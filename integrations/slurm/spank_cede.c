@@ -57,7 +57,7 @@ static int spank_read_option(int which, const char *text, struct error *err)
                                text ? text : "");
     case OPTION_WEIGHT:
         if (!text || parse_u64(text, WEIGHT_MIN, WEIGHT_MAX, &weight) < 0)
-            return error_set(err, -EINVAL, "--gpu-weight: '%s' is not a number from %d to %d",
+            return error_set(err, -EINVAL, "--gpu-weight: '%s' is not a number from %u to %u",
                              text ? text : "", WEIGHT_MIN, WEIGHT_MAX);
         w->weight = (uint32_t)weight;
         return 0;
