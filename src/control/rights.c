@@ -62,9 +62,10 @@ int rights_check(const struct caller *who, const struct request *want,
         return error_set(err, -EPERM,
                          "only root and the administrators' group may change the policy; you may "
                          "look at it");
-    if (want->op == OP_IDENTITY)
+    if (want->op == OP_IDENTITY || want->slurm_job)
         return error_set(err, -EPERM,
-                         "only root and the administrators' group may say what a control group is");
+                         "only root and the administrators' group may say what a control group is, "
+                         "or belongs to a Slurm job");
     if (subject->owner != who->uid)
         return error_set(err, -EPERM,
                          "this belongs to uid %u: you may steer only your own programs (uid %u)",

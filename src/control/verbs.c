@@ -202,7 +202,7 @@ static int verb_adopt(struct verb *v, struct engine *e)
     const struct request *r = &v->request;
     struct target *t = &v->target;
     struct job_spec spec = request_spec(r, t->comm, t->proc.pid, v->who.admin);
-    spec.source = r->run ? JOB_RUN : JOB_PID;
+    spec.source = r->slurm_job ? JOB_SLURM : r->run ? JOB_RUN : JOB_PID;
     spec.uid = t->proc_uid;
     spec.program = r->program;
     if (!v->who.admin && engine_user_full(e, v->who.account))
