@@ -26,7 +26,7 @@ apt-get install -y -qq --no-install-recommends /old/*.deb >/apt.log 2>&1 || { ca
 getent group cede >/dev/null || fail "no group cede"
 [ -d /run/cede ] && [ -d /var/lib/cede ] || fail "no directories"
 cede --version
-python3 -c 'import cede, cede_queue, cede_slice; cede.Client(job_class="batch") if False else None' || fail "python3-cede"
+python3 -c 'import ctypes, cede, cede_queue, cede_slice; ctypes.CDLL("libcede.so.0").cede_connect' || fail "python3-cede"
 
 step jobs
 install -d -m 755 /run/cede-softgpu
@@ -36,8 +36,7 @@ start_ceded
 cede run -q -c latency -n serve -- cede-load latency --device soft --report 200 >/serve.log 2>&1 &
 cede run -q -c batch -n train -- cede-load batch --device soft --report 200 >/train.log 2>&1 & train=$!
 cede run -q -c batch -n render -- cede-load batch --device soft --report 200 >/render.log 2>&1 &
-until_true test -n "$(kernels /train.log)" -o 1
-sleep 2
+goes_on /train.log; goes_on /render.log
 [ "$(cede ps | grep -c '^ *#')" = 3 ] || fail "three jobs were started"
 was=$(cede ps | awk '/^ *#/ { print $1, $3 }' | sort | tr '\n' ' ')
 
@@ -61,7 +60,7 @@ goes_on /train.log; goes_on /render.log
 kill "$softgpu"
 
 step purge
-apt-get purge -y -qq 'cede*' 'libcede*' python3-cede >/apt.log 2>&1 || { cat /apt.log; exit 1; }
+apt-get purge -y -qq cede >/apt.log 2>&1 || { cat /apt.log; exit 1; }
 find /etc /usr /lib /var/lib /run -xdev ! -path '/var/lib/dpkg/*' ! -path '/var/lib/apt/*' ! -type d 2>/dev/null | sort >/after
 comm -13 /before /after | grep -i cede | grep -v '^/run/cede-softgpu/' && fail "the purge left these" || true
 step done
