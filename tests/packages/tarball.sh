@@ -7,7 +7,7 @@ find /usr/local /etc /lib -xdev ! -type d | sort >/before
 /tar/install.sh
 cede --version
 /tar/install.sh
-cede demo --device soft --seconds 1 >/demo.log 2>&1 || { cat /demo.log; exit 1; }
+cede demo --device soft --seconds 10 >/demo.log 2>&1 || { cat /demo.log; exit 1; }
 grep -q '"name": "libuv1-dev"' /tar/cede.spdx.json
 PREFIX=/opt/cede /tar/install.sh
 grep -q '^ExecStart=/opt/cede/bin/ceded$' /opt/cede/lib/systemd/system/ceded.service
