@@ -11,6 +11,8 @@ cede demo --device soft --seconds 10 >/demo.log 2>&1 || { cat /demo.log; exit 1;
 grep -q '"name": "libuv1-dev"' /tar/cede.spdx.json
 PREFIX=/opt/cede /tar/install.sh
 grep -q '^ExecStart=/opt/cede/bin/ceded$' /opt/cede/lib/systemd/system/ceded.service
+# The gate is found beside the program, wherever that was put.
+CEDE_DIR=/run/try /opt/cede/bin/cede run -q -c batch --gpu-device gate -- env | grep -q '^OPENCL_LAYERS=/opt/cede/'
 PREFIX=/opt/cede /tar/install.sh --uninstall
 [ ! -e /opt/cede ]
 /tar/install.sh --uninstall
