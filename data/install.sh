@@ -35,6 +35,7 @@ case ${1:-} in
     trap 'rm -f "$list"' EXIT
     cp "$root/$manifest" "$list"
     remove <"$list"
+    rmdir "$root" 2>/dev/null || true
     if services; then systemctl daemon-reload; fi
     if live; then ldconfig; fi
     echo "removed from $root; /etc/cede and the accounts in /var/lib/cede are left"
