@@ -117,6 +117,8 @@ void engine_release(struct engine *e, uint32_t job);
 /* 0 or -EINVAL: no such policy; out of range. */
 int engine_set_policy(struct engine *e, const char *name);
 int engine_set_params(struct engine *e, const struct sched_params *params);
+/* Programs in no job are looked at soon. anew: also those that no rule took before. */
+void engine_look_for_jobs(struct engine *e, bool anew);
 void engine_set_swap(struct engine *e, const struct swap_options *o);
 
 /* ---- for a verb that ends when it has done its work ---- */
@@ -129,9 +131,11 @@ bool engine_searching(const struct engine *e);
 
 /* ---- looking ---- */
 
-/* See model_job_with(), model_job_of(), model_job_by_number(). */
+/* See model_job_with(), model_job_of() (engine_job_find()), model_job_by_number(). Of none as far
+ * as can be told: engine_job_of(). */
 uint32_t engine_job_with(const struct engine *e, pid_t pid);
 uint32_t engine_job_of(const struct engine *e, pid_t pid);
+int engine_job_find(const struct engine *e, pid_t pid, uint32_t *job);
 uint32_t engine_job_by_number(const struct engine *e, uint64_t number);
 /* See speeds_lose(). */
 bool engine_loses_in_space(const struct engine *e, uint32_t slot);

@@ -140,6 +140,12 @@ uint32_t engine_job_of(const struct engine *m, pid_t pid)
     return engine_job_with(m, pid);
 }
 
+int engine_job_find(const struct engine *m, pid_t pid, uint32_t *job)
+{
+    *job = engine_job_with(m, pid);
+    return 0;
+}
+
 uint32_t engine_job_by_number(const struct engine *m, uint64_t number)
 {
     fake_lookups++;
@@ -355,4 +361,9 @@ void engine_totals(const struct engine *m, uint64_t out[3])
 struct device_driver *engine_driver(const struct engine *m)
 {
     return &fake_driver;
+}
+
+void engine_look_for_jobs(struct engine *m, bool anew)
+{
+    m->looks += anew;
 }

@@ -27,6 +27,7 @@ struct engine {
     struct command *first;
     struct unmanaged unmanaged[100];
     uint32_t nunmanaged;
+    unsigned looks; /* how often all were looked at anew */
 };
 
 struct engine *fake_engine_new(void);
