@@ -3,13 +3,13 @@ and a ceded that go away, an agent that is killed, hostile pods. And with a real
 
 usage: test_kube_agent.py CEDE INTEGRATION_DIR [TEST...]"""
 import contextlib
+import hashlib
 import http.server
 import json
 import os
 import queue
 import re
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
@@ -20,6 +20,11 @@ import time
 import unittest
 import urllib.parse
 import uuid
+
+try:
+    import yaml
+except ImportError:
+    yaml = None
 
 CEDE, INTEGRATION = sys.argv.pop(1), sys.argv.pop(1)
 WAIT_S = 60  # only a test that fails takes so long
@@ -384,6 +389,143 @@ class Agent(unittest.TestCase):
                 pass
         r = self.once(LD_LIBRARY_PATH=self.dir)
         self.assertEqual((r.returncode, r.stderr), (1, "cede: libcurl.so.4 cannot be opened: install libcurl4\n"))
+
+    # -- with a real ceded ---------------------------------------------------------------------
+
+    def group_of_test(self, root, p):
+        """A control group as the kubelet would make it, below one of version 1 or 2."""
+        for at in "/sys/fs/cgroup/pids", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup":
+            path = at + root + group(p)
+            with contextlib.suppress(OSError):
+                os.makedirs(path)
+                if os.path.exists(path + "/cgroup.procs"):
+                    self.addCleanup(lambda: [os.rmdir(at + "/".join((root + group(p)).split("/")[:n]))
+                                             for n in range(5, 1, -1)])
+                    return path
+                shutil.rmtree(at + root)
+        return self.skipTest("no control group can be made here")
+
+    def cede(self, *args):
+        return subprocess.run([CEDE, *args], env=self.env, text=True, stdout=subprocess.PIPE, check=False,
+                              stderr=subprocess.STDOUT, timeout=WAIT_S).stdout
+
+    def test_pod_becomes_batch(self):
+        """A GPU program that runs already in a pod is of the class of its PriorityClass, lowered by the pod's word."""
+        root, p = f"/cede-test-{os.getpid()}", pod("train", priority="low", notes={"cede.io/weight": "7"})
+        path = self.group_of_test(root, p)
+        with open(self.path("conf"), "w", encoding="utf8") as f:
+            f.write("[rule low]\nnamespace = prod\npriority_class = low\nclass = batch\nweight = 50\n")
+
+        def begin(*args):
+            c = subprocess.Popen(args, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.addCleanup(c.wait, WAIT_S)
+            self.addCleanup(c.terminate)
+            return c
+        begin(CEDE, "softgpu")
+        eventually(lambda: os.path.exists(self.path("gpu")), "no software GPU")
+        begin(CEDE, "daemon", "--config", self.path("conf"), "--device", "soft")
+        eventually(lambda: "no daemon" not in self.cede("policy"), "no ceded")
+        program = begin(CEDE, "load", "batch", "--device", "soft", "--memory", "100M")
+        with open(path + "/cgroup.procs", "w", encoding="utf8") as f:
+            f.write(str(program.pid))
+        self.assertIn("nothing", self.cede("rules", "test", "--json", str(program.pid)))
+        self.api.change("ADDED", p)
+        self.start("--cgroup-root", root)
+
+        def is_batch():
+            jobs = json.loads(self.cede("ps", "--json"))["jobs"]
+            return [j for j in jobs if j["pid"] == program.pid and (j["class"], j["weight"]) == ("batch", 7)]
+        eventually(is_batch, "it is not batch")
+        self.api.change("DELETED", p)
+        eventually(lambda: '"by": "nothing"' in self.cede("rules", "test", "--json", str(program.pid)),
+                   "the pod is not withdrawn")
+        self.assertTrue(is_batch())  # a job keeps what it has
+
+
+def documents(text):
+    return {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(text) if o}
+
+
+def render(template, values, release):
+    """As much of Helm's language as the chart uses."""
+    def value(m):
+        words = m[1].split()
+        if words[0] == "sha256sum":
+            return json.dumps(hashlib.sha256(values[words[1].split(".")[2]].encode()).hexdigest())
+        got = {"Release": {"Namespace": release}, "Values": values}
+        for part in words[-1].strip(".").split("."):
+            got = got[part]
+        return json.dumps(got) if words[0] == "toJson" else str(got)
+    part = re.fullmatch(r"\{\{- if \.Values\.(\w+) \}\}\n(.*)\{\{- end \}\}\n", template, re.S)
+    if part:
+        template = part[2] if values[part[1]] else ""
+    return re.sub(r"\{\{ (.*?) \}\}", value, template)
+
+
+@unittest.skipUnless(yaml, "python3-yaml is not installed")
+class Manifests(unittest.TestCase):
+    @staticmethod
+    def read(*path):
+        with open(os.path.join(INTEGRATION, *path), encoding="utf8") as f:
+            return f.read()
+
+    def plain(self):
+        return documents("\n---\n".join(self.read(*p) for p in (("agent", "rbac.yaml"), ("agent", "agent.yaml"),
+                                                                ("ceded", "ceded.yaml"))))
+
+    def chart(self, **other):
+        values = dict(yaml.safe_load(self.read("chart", "values.yaml")), **other)
+        return documents("\n---\n".join(render(self.read("chart", "templates", n), values, "cede")
+                                        for n in sorted(os.listdir(os.path.join(INTEGRATION, "chart", "templates")))))
+
+    def test_chart_is_the_manifests(self):
+        chart, plain = self.chart(), self.plain()
+        config = chart.pop(("ConfigMap", "cede-config"))["data"]["cede.conf"]
+        note = chart["DaemonSet", "ceded"]["spec"]["template"]["metadata"].pop("annotations")
+        self.assertEqual(note["checksum/config"], hashlib.sha256(config.encode()).hexdigest())
+        self.assertEqual(config.strip(), re.sub(r"^#.*\n", "", self.read("ceded", "cede.conf"), flags=re.M).strip())
+        self.assertEqual(chart, plain)
+        self.assertNotIn(("DaemonSet", "ceded"), self.chart(ceded=False))
+        self.assertIn("/kubelet.slice", str(self.chart(cgroupRoot="/kubelet.slice")["DaemonSet", "cede-agent"]))
+        if shutil.which("helm"):
+            out = subprocess.run(["helm", "template", "-n", "cede", "cede", os.path.join(INTEGRATION, "chart")],
+                                 text=True, check=True, stdout=subprocess.PIPE, timeout=WAIT_S).stdout
+            self.assertEqual(documents(out), self.chart())
+
+    def test_kustomize(self):
+        """All that kustomization.yaml names is there, and what kubectl makes of it is the plain files."""
+        for folder in ".", "agent", "ceded":
+            for name in yaml.safe_load(self.read(folder, "kustomization.yaml"))["resources"]:
+                self.assertTrue(os.path.exists(os.path.join(INTEGRATION, folder, name)), name)
+        if shutil.which("kubectl"):
+            out = subprocess.run(["kubectl", "kustomize", INTEGRATION], text=True, check=True, timeout=WAIT_S,
+                                 stdout=subprocess.PIPE).stdout
+            made, plain = documents(re.sub(r"cede-config-\w+", "cede-config", out)), self.plain()
+            self.assertEqual({k: made[k] for k in plain}, plain)
+            self.assertEqual(set(made) - set(plain), {("Namespace", "cede"), ("ConfigMap", "cede-config")})
+
+    def test_rights(self):
+        all_of = self.plain()
+        self.assertEqual(all_of["ClusterRole", "cede-agent"]["rules"],
+                         [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}])
+        agent = all_of["DaemonSet", "cede-agent"]["spec"]["template"]["spec"]
+        self.assertFalse({"hostPID", "hostNetwork", "hostIPC"} & set(agent))
+        self.assertEqual(agent["containers"][0]["securityContext"]["capabilities"], {"drop": ["ALL"]})
+        self.assertIs(all_of["DaemonSet", "ceded"]["spec"]["template"]["spec"]["automountServiceAccountToken"], False)
+
+    def test_arguments(self):
+        """What the manifests call exists, and the configuration is one."""
+        for name in "cede-agent", "ceded":
+            args = self.plain()["DaemonSet", name]["spec"]["template"]["spec"]["containers"][0]["args"]
+            known = subprocess.run([CEDE, "help", args[0]], text=True, stdout=subprocess.PIPE, check=True,
+                                   timeout=WAIT_S).stdout
+            for option in (a for a in args if a.startswith("--")):
+                self.assertIn(option, known)
+        with tempfile.TemporaryDirectory() as d:
+            p = subprocess.run([CEDE, "daemon", "--config", os.path.join(INTEGRATION, "ceded", "cede.conf"), "--device",
+                                "soft"], env=dict(os.environ, CEDE_DIR=d, CEDE_SOFT_SOCKET=d + "/none"), text=True,
+                               stderr=subprocess.PIPE, timeout=WAIT_S, check=False)
+        self.assertEqual(p.returncode, 1, p.stderr)  # no GPU; 2 would be the configuration
 
 
 if __name__ == "__main__":
