@@ -20,6 +20,7 @@
 #define LIST_S        30
 #define WATCH_S       300
 #define BACKOFF_MAX_S 30
+#define RECONNECT_NS  (900 * NSEC_PER_MSEC)
 
 static const char help[] =
     "usage: cede kube-agent [--node NAME] [--url URL] [OPTION...]\n"
@@ -48,9 +49,10 @@ struct agent {
     enum kube_driver driver;
     unsigned interval_s;
     bool kubelet, once;
-    bool watching, fresh; /* fresh: another list is needed */
-    bool failed_api, failed_ceded, refused;
-    char *body; /* of a page, or the events that have come */
+    bool watching, fresh;                         /* fresh: another list is needed */
+    bool failed_api, failed_ceded, refused, full; /* was said */
+    uint64_t connect_at_ns;                       /* not before */
+    char *body;                                   /* of a page, or the events that have come */
     size_t n, size;
     char version[64], next[512];
 };
@@ -71,6 +73,9 @@ static bool ceded_lives(struct agent *a)
     if (a->client.fd >= 0 && poll(&p, 1, 0) == 0)
         return true;
     client_close(&a->client);
+    if (monotonic_ns() < a->connect_at_ns)
+        return false;
+    a->connect_at_ns = monotonic_ns() + RECONNECT_NS;
     struct error err = {""};
     if (client_open(&a->client, &err) < 0) {
         agent_failed(&a->failed_ceded, &err);
@@ -82,7 +87,7 @@ static bool ceded_lives(struct agent *a)
     return true;
 }
 
-/* False: the connection is of no use any more. */
+/* False: ceded is away, or refuses what it may take later. */
 static bool agent_report(struct agent *a, struct kube_pod *pod)
 {
     struct request r = {.op = OP_IDENTITY};
@@ -100,6 +105,9 @@ static bool agent_report(struct agent *a, struct kube_pod *pod)
         }
         if (code < 0)
             agent_failed(&a->refused, &err);
+        if (code < 0 && code != -EINVAL && !pod->gone)
+            return false;
+        a->refused &= code < 0;
     }
     pod->sent = true;
     if (pod->gone)
@@ -112,9 +120,10 @@ static void agent_tick(void *arg)
     struct agent *a = arg;
     if (!ceded_lives(a))
         return;
-    for (unsigned i = 0; i < a->pods.end; i++) {
-        struct kube_pod *p = &a->pods.v[i];
-        if (p->uid[0] && !p->sent && !agent_report(a, p))
+    /* What is gone first, as it makes room. */
+    for (unsigned i = 0; i < 2 * a->pods.end; i++) {
+        struct kube_pod *p = &a->pods.v[i % a->pods.end];
+        if (p->uid[0] && !p->sent && p->gone == (i < a->pods.end) && !agent_report(a, p))
             return;
     }
 }
@@ -128,10 +137,12 @@ static void take_pod(struct agent *a, const json_t *o, bool deleted)
     if (node && a->node && strcmp(node, a->node) != 0)
         return;
     const int r = kube_pod_read(o, &pod);
-    if (deleted || r == -ESTALE)
+    if (deleted || r == -ESTALE) {
         kube_pods_remove(&a->pods, pod.uid);
-    else if (r == 0 && kube_pods_put(&a->pods, &pod) < 0 && a->pods.left_out == 1)
+    } else if (r == 0 && kube_pods_put(&a->pods, &pod) < 0 && !a->full) {
+        a->full = true;
         cli_error("more than %d pods: some are not reported", KUBE_PODS_MAX);
+    }
 }
 
 static void take_event(struct agent *a, const char *line, size_t n)
@@ -214,7 +225,10 @@ static int agent_page(struct agent *a, struct error *err)
     const bool none = o && json_is_null(items); /* as Go writes a list of nothing */
     if (!json_is_array(items) && !none)
         r = error_set(err, -EPROTO, "%s answers no list of pods", a->api.base);
-    json_array_foreach(items, i, pod) take_pod(a, pod, false);
+    json_array_foreach(items, i, pod)
+    {
+        take_pod(a, pod, false);
+    }
     snprintf(a->version, sizeof(a->version), "%s", version ? version : "");
     snprintf(a->next, sizeof(a->next), "%s", more && strlen(more) < sizeof(a->next) ? more : "");
     if (more && strlen(more) >= sizeof(a->next))

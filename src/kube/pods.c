@@ -135,10 +135,8 @@ int kube_pods_put(struct kube_pods *t, const struct kube_pod *pod)
         p = find_pod(t, "");
     if (!p && t->end < KUBE_PODS_MAX)
         p = &t->v[t->end++];
-    if (!p) {
-        t->left_out++;
+    if (!p)
         return -ENOSPC;
-    }
     const bool same = strcmp(p->uid, pod->uid) == 0 && !p->gone && p->nfacts == pod->nfacts &&
                       strcmp(p->qos, pod->qos) == 0 &&
                       memcmp(p->facts, pod->facts, pod->nfacts) == 0;
@@ -160,7 +158,6 @@ void kube_pods_remove(struct kube_pods *t, const char *uid)
 
 void kube_pods_begin(struct kube_pods *t)
 {
-    t->left_out = 0;
     for (unsigned i = 0; i < t->end; i++)
         t->v[i].seen = false;
 }

@@ -27,7 +27,6 @@ struct kube_pod {
 struct kube_pods {
     struct kube_pod v[KUBE_PODS_MAX];
     unsigned end; /* slots below may be in use */
-    unsigned left_out;
 };
 
 /* 0; -EINVAL: this is no pod, or one whose uid or class of service is not known; -ESTALE: its

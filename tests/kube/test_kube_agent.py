@@ -133,7 +133,7 @@ class Asked(http.server.BaseHTTPRequestHandler):
 class Ceded:
     """What ceded would know. It checks no more than that a message is one."""
     def __init__(self, directory):
-        self.known, self.messages, self.connections = {}, 0, []
+        self.known, self.messages, self.connections, self.room = {}, 0, [], 1 << 20
         self.path = os.path.join(directory, "socket")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
@@ -156,6 +156,9 @@ class Ceded:
                 assert m["op"] == "identity", m
                 self.messages += 1
                 self.known.pop(m["cgroup"], None)
+                if "facts" in m and len(self.known) >= self.room:
+                    c.send(json.dumps({"v": 1, "ok": False, "errno": 28, "error": "no room"}).encode())
+                    continue
                 if "facts" in m:
                     self.known[m["cgroup"]] = m["facts"]
                 c.send(json.dumps({"v": 1, "ok": True}).encode())
@@ -334,6 +337,20 @@ class Agent(unittest.TestCase):
             eventually(lambda: self.api.watches, "it does not watch again")
         self.assertIn("answers 503; trying again", self.words())
 
+    def test_ceded_is_full(self):
+        self.stand_in()
+        self.ceded.room = 10
+        pods = self.fill(30)
+        self.start()
+        eventually(lambda: "no room; trying again" in self.words(), "it does not say so")
+        self.assertEqual(len(self.ceded.known), 10)
+        eventually(lambda: self.api.watches, "it does not watch")
+        for p in pods[:5] + pods[20:]:
+            self.api.change("DELETED", p)
+        eventually(lambda: set(self.ceded.known) == set(map(group, pods[5:15])), "what is gone makes no room")
+        self.ceded.room = 30
+        self.knows(pods[5:20])
+
     def test_ceded_away(self):
         self.stand_in()
         pods = self.fill(30)
@@ -374,6 +391,20 @@ class Agent(unittest.TestCase):
         r = self.once("--ca", "/etc/hostname")
         self.assertEqual(r.returncode, 1)
         self.assertFalse(self.ceded.known)
+
+    def test_no_token_without_tls(self):
+        self.stand_in()
+        seen = []
+
+        class Plain(Asked):
+            def do_GET(self):
+                seen.append(self.headers["Authorization"])
+                self.answer({"items": []})
+        with http.server.HTTPServer(("127.0.0.1", 0), Plain) as server:
+            server.cut = False
+            threading.Thread(target=server.handle_request, daemon=True).start()
+            r = self.once("--url", f"http://127.0.0.1:{server.server_port}/pods")
+        self.assertEqual((r.returncode, seen), (0, [None]), r.stderr)
 
     def test_usage(self):
         for args, said in ((("--cgroup-driver", "x"), "is not systemd"), (("--interval", "0"), "is not a number"),
