@@ -115,17 +115,24 @@ static bool agent_report(struct agent *a, struct kube_pod *pod)
     return true;
 }
 
+static bool agent_report_all(struct agent *a, bool gone)
+{
+    for (unsigned i = 0; i < a->pods.end; i++) {
+        struct kube_pod *p = &a->pods.v[i];
+        if (p->uid[0] && !p->sent && p->gone == gone && !agent_report(a, p))
+            return false;
+    }
+    return true;
+}
+
 static void agent_tick(void *arg)
 {
     struct agent *a = arg;
     if (!ceded_lives(a))
         return;
     /* What is gone first, as it makes room. */
-    for (unsigned i = 0; i < 2 * a->pods.end; i++) {
-        struct kube_pod *p = &a->pods.v[i % a->pods.end];
-        if (p->uid[0] && !p->sent && p->gone == (i < a->pods.end) && !agent_report(a, p))
-            return;
-    }
+    if (agent_report_all(a, true))
+        agent_report_all(a, false);
 }
 
 /* ---- from the API ---- */
@@ -240,14 +247,12 @@ static int agent_page(struct agent *a, struct error *err)
 /* Only a whole list says which pods are gone. */
 static int agent_list(struct agent *a, struct error *err)
 {
-    int r;
-    unsigned pages = 0;
     a->watching = a->fresh = false;
     a->next[0] = '\0';
     kube_pods_begin(&a->pods);
-    do
+    int r = agent_page(a, err);
+    for (unsigned pages = 1; r == 0 && a->next[0] && pages < PAGES_MAX; pages++)
         r = agent_page(a, err);
-    while (r == 0 && a->next[0] && ++pages < PAGES_MAX);
     if (r == 0 && !a->next[0])
         kube_pods_end(&a->pods);
     agent_tick(a);
