@@ -356,7 +356,7 @@ static int agent_url(struct agent *a, const char *url, char out[static 512])
 int kube_agent_main(int argc, char **argv)
 {
     static struct agent a;
-    char base[512];
+    static char base[512]; /* a is static too */
     struct error err = {""};
     const char *url = NULL;
     a = (struct agent){.client.fd = -1, .node = getenv("NODE_NAME"), .interval_s = 2};
