@@ -351,7 +351,8 @@ static void report_measured(struct doctor *d, const struct measured *m)
                 m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
                 m->latency.smallest_p99_us);
     if (m->preempt.done && m->preempt.error.text[0])
-        finding(d, WARN, "preempt", "do not use --preempt block here", "%s", m->preempt.error.text);
+        finding(d, WARN, "preempt", "do not use --preempt block here", "%s",
+                d->report ? "not shown in a report" : m->preempt.error.text);
     else if (m->preempt.done)
         finding(d, OK, "preempt", "",
                 "p99 is %.0f us where the batch program, of short blocks, yields at their ends",
@@ -359,7 +360,8 @@ static void report_measured(struct doctor *d, const struct measured *m)
     const char *late =
         "nothing has to be done: cede notices some seconds later that a job has stopped working";
     if (m->activity.done && m->activity.error.text[0])
-        finding(d, WARN, "activity", late, "%s", m->activity.error.text);
+        finding(d, WARN, "activity", late, "%s",
+                d->report ? "not shown in a report" : m->activity.error.text);
     else if (m->activity.done)
         finding(d, m->activity.effective ? OK : WARN, "activity", m->activity.effective ? "" : late,
                 "the driver's trace shows %.0f of %.0f requests/s", m->activity.seen,

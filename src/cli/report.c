@@ -15,9 +15,10 @@
 bool report_may_show(const char *finding)
 {
     /* Their texts are built of fixed words, numbers, versions and GPU models. */
-    static const char *const shown[] = {"kernel", "container",  "rights",  "ptrace_scope",
-                                        "driver", "nvml",       "mig",     "compute mode",
-                                        "gpu",    "timeslices", "suspend", "latency"};
+    static const char *const shown[] = {"kernel",  "container",  "rights",  "ptrace_scope",
+                                        "driver",  "nvml",       "mig",     "compute mode",
+                                        "gpu",     "timeslices", "suspend", "latency",
+                                        "preempt", "activity"};
     for (size_t i = 0; i < ARRAY_SIZE(shown); i++)
         if (strcmp(finding, shown[i]) == 0)
             return true;

@@ -242,6 +242,8 @@ static void doctor_reports_without_private_data(void **state)
             daemon++;
             assert_string_equal(found, "not shown in a report");
         }
+        if (strcmp(name, "suspend") == 0)
+            assert_non_null(strstr(found, "effective"));
     }
     assert_true(daemon && gpus && flag(json_object_get(o, "measured"), "suspend", "effective"));
     text = json_dumps(o, 0);
