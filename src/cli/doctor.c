@@ -231,9 +231,9 @@ static bool doctor_gpus(struct doctor *d)
         char sms[32] = "";
         if (g.sms)
             snprintf(sms, sizeof(sms), ", %u SMs", g.sms);
-        finding(d, OK, "gpu", "", "%u: %s %s%s%s%s", i, g.name[0] ? g.name : "(name unknown)",
-                d->report ? "" : g.uuid, g.bus_id[0] && !d->report ? " at " : "",
-                d->report ? "" : g.bus_id, sms);
+        finding(d, OK, "gpu", "", "%u: %s%s%s%s%s%s", i, g.name[0] ? g.name : "(name unknown)",
+                d->report ? "" : " ", d->report ? "" : g.uuid,
+                g.bus_id[0] && !d->report ? " at " : "", d->report ? "" : g.bus_id, sms);
     }
     device_close(driver);
     if (n == 0)
