@@ -181,15 +181,15 @@ void config_rule_end(struct parser *p)
 static bool new_rule(struct parser *p, const struct rule *rule)
 {
     const size_t n = p->c.nrules;
-    struct rule *v = p->c.rules;
-    if ((n & (n - 1)) == 0) /* full, as there is room for powers of two */
-        v = reallocarray(v, n ? 2 * n : 1, sizeof(*v));
-    if (!v) {
-        config_complain(p, p->line, -ENOMEM, "no memory for rules");
-        return false;
+    if ((n & (n - 1)) == 0) { /* full, as there is room for powers of two */
+        struct rule *v = reallocarray(p->c.rules, n ? 2 * n : 1, sizeof(*v));
+        if (!v) {
+            config_complain(p, p->line, -ENOMEM, "no memory for rules");
+            return false;
+        }
+        p->c.rules = v;
     }
-    p->c.rules = v;
-    p->rule = &v[p->c.nrules++];
+    p->rule = &p->c.rules[p->c.nrules++];
     *p->rule = *rule;
     return true;
 }
