@@ -1,9 +1,11 @@
 /* What slices cost: the same work as one launch, and by cede_slice_run() with one and with two
  * slices queued. The three take turns in each round. "cost" is how much longer the slices took than
- * the one launch, at the median of rounds. An element is a block of 256 threads. Needs libcuda, and
- * exits 77 without a GPU; --cpu computes on the CPU, only to see that this program works.
+ * the one launch, at the median of rounds. An element is a block of 256 threads; with --multiple,
+ * slices have a multiple of so many, such as of all that run at once. Needs libcuda, and exits 77
+ * without a GPU; --cpu computes on the CPU, only to see that this program works.
  *
- * usage: bench_slice_cost [--target-us N] [--ms N] [--rounds N] [--iters N] [--cpu] [--json FILE]
+ * usage: bench_slice_cost [--target-us N] [--ms N] [--rounds N] [--iters N] [--multiple N] [--cpu]
+ *                         [--json FILE]
  */
 #include <errno.h>
 #include <getopt.h>
@@ -17,14 +19,16 @@
 
 #define ROUNDS_MAX 1000U
 #define GRID_MAX   2147483647U
+#define WORDS      1024U /* of slice_spin.ptx, */
+#define LINE       128U  /* a line each */
 
 enum { WHOLE, DEPTH_1, DEPTH_2, WAYS };
 static const char *const names[WAYS] = {"whole", "depth_1", "depth_2"};
 
 static struct {
-    uint64_t target_us, ms, rounds, iters, cpu;
+    uint64_t target_us, ms, rounds, iters, multiple, cpu;
     const char *json;
-} o = {.target_us = 500, .ms = 1000, .rounds = 9, .iters = 300};
+} o = {.target_us = 500, .ms = 1000, .rounds = 9, .iters = 300, .multiple = 1};
 
 static struct rig rig;
 static void *spin, *stream;
@@ -54,6 +58,7 @@ static struct cede_slice_config config_of(uint64_t count, unsigned depth)
     c.flags = o.cpu ? CEDE_SLICE_NO_GPU : 0;
     c.depth = depth;
     c.target_us = o.target_us;
+    c.multiple = o.multiple;
     c.count = count;
     c.stream = stream;
     c.launch = launch;
@@ -110,8 +115,10 @@ static void report(FILE *f, uint64_t count)
         rig.cu.driver_version(&version);
     }
     fprintf(f,
-            "{\"device\":\"%s\",\"cuda\":%d,\"target_us\":%llu,\"elements\":%llu,\"rounds\":%llu",
-            device, version, (unsigned long long)o.target_us, (unsigned long long)count,
+            "{\"device\":\"%s\",\"cuda\":%d,\"target_us\":%llu,\"iters\":%llu,"
+            "\"multiple\":%llu,\"elements\":%llu,\"rounds\":%llu",
+            device, version, (unsigned long long)o.target_us, (unsigned long long)o.iters,
+            (unsigned long long)o.multiple, (unsigned long long)count,
             (unsigned long long)o.rounds);
     double whole = (double)took_ns[WHOLE][o.rounds / 2];
     for (unsigned way = 0; way < WAYS; way++) {
@@ -128,6 +135,18 @@ static void report(FILE *f, uint64_t count)
     fputs("}\n", f);
 }
 
+/* The elements that ran, as the blocks themselves counted. */
+static int ran(uint32_t *found)
+{
+    static uint32_t lines[WORDS * LINE / sizeof(uint32_t)];
+    *found = 0;
+    if (rig.cu.copy_out(lines, word, sizeof(lines)))
+        return -EIO;
+    for (unsigned i = 0; i < WORDS; i++)
+        *found += lines[i * LINE / sizeof(uint32_t)];
+    return 0;
+}
+
 static int measure(void)
 {
     uint64_t count = calibrate(), ns;
@@ -136,9 +155,9 @@ static int measure(void)
         for (unsigned way = 0; r == 0 && way < WAYS; way++)
             r = run_way(way, count, &took_ns[way][i]);
     }
-    uint32_t found = counted; /* by the blocks themselves */
-    if (r == 0 && !o.cpu && rig.cu.copy_out(&found, word, sizeof(found)))
-        r = -EIO;
+    uint32_t found = counted;
+    if (r == 0 && !o.cpu)
+        r = ran(&found);
     if (r == 0 && found != counted) {
         fprintf(stderr, "bench_slice_cost: %u elements ran, and %u were launched\n", found,
                 counted);
@@ -160,7 +179,7 @@ static int measure(void)
 
 static int run_on_gpu(void)
 {
-    static const uint32_t zeros[16 + 256];
+    static const uint32_t zeros[WORDS * LINE / sizeof(uint32_t)];
     void *module = NULL;
     const char *missing = rig_open(&rig, graph_add_ptx);
     if (missing) {
@@ -183,13 +202,14 @@ static int options(int argc, char **argv)
 {
     static const struct option list[] = {{"target-us", 1, NULL, 't'}, {"ms", 1, NULL, 'm'},
                                          {"rounds", 1, NULL, 'r'},    {"iters", 1, NULL, 'i'},
-                                         {"cpu", 0, NULL, 'c'},       {"json", 1, NULL, 'j'},
-                                         {NULL, 0, NULL, 0}};
+                                         {"multiple", 1, NULL, 'x'},  {"cpu", 0, NULL, 'c'},
+                                         {"json", 1, NULL, 'j'},      {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", list, NULL)) != -1;) {
         int r = c == 't'               ? parse_u64(optarg, 1, CEDE_SLICE_TARGET_MAX, &o.target_us)
                 : c == 'm'             ? parse_u64(optarg, 1, 60000, &o.ms)
                 : c == 'r'             ? parse_u64(optarg, 1, ROUNDS_MAX, &o.rounds)
                 : c == 'i'             ? parse_u64(optarg, 1, 100000000, &o.iters)
+                : c == 'x'             ? parse_u64(optarg, 1, GRID_MAX, &o.multiple)
                 : c == 'c' || c == 'j' ? 0
                                        : -EINVAL;
         o.cpu |= c == 'c';
@@ -204,7 +224,7 @@ int main(int argc, char **argv)
 {
     if (options(argc, argv)) {
         fprintf(stderr, "usage: bench_slice_cost [--target-us N] [--ms N] [--rounds N] [--iters N] "
-                        "[--cpu] [--json FILE]\n");
+                        "[--multiple N] [--cpu] [--json FILE]\n");
         return 2;
     }
     return o.cpu ? measure() != 0 : run_on_gpu();

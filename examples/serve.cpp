@@ -36,12 +36,12 @@ static void receive(const cede::scope &scope, cede::queue<question> &queue,
 }
 
 /* Runs one batch after the other until the queue is shut down. */
-static void run(cede::scope &scope, cede::pool &pool, cede::queue<question> &queue)
+static void run(cede::queue<question> &queue)
 {
     while (auto batch = queue.next()) {
-        /* If this throws, the batch is reported as failed and the scope is cancelled. */
-        cede::lease lease = scope.acquire(pool, "gemm");
-        std::this_thread::sleep_for(1ms); /* in place of: work on lease.stream(), and its end */
+        /* The batch has a lease. If this throws, the batch is reported as failed, its lease is
+         * released, and the scope is cancelled. */
+        std::this_thread::sleep_for(1ms); /* in place of: work on batch->stream(), and its end */
         for (question *q : *batch)
             q->answered = true;
         batch->done();
@@ -61,11 +61,14 @@ try {
     config.batch_max = 8;
     config.batch_wait_us = 500;
     config.cede = client.handle();
+    config.pool = pool.handle();
     cede::queue<question> queue(config);
+    queue.set_lease(0, "gemm");
 
-    cede::scope scope(2, 10s);
+    cede::scope scope(3, 10s);
     scope.fork([&] { receive(scope, queue, questions); });
-    scope.fork([&] { run(scope, pool, queue); });
+    for (int i = 0; i < 2; i++) /* as many batches at a time, where the GPU has room */
+        scope.fork([&] { run(queue); });
     scope.join(); /* throws what a task threw */
 
     int answered = 0;

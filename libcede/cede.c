@@ -171,6 +171,21 @@ CEDE_API int cede_wanted(struct cede *c)
     return wanted;
 }
 
+CEDE_API int cede_share(struct cede *c)
+{
+    if (!c)
+        return CEDE_SHARE_WHOLE;
+    uint64_t now = cede_clock_now_ns();
+    pthread_mutex_lock(&c->lock);
+    uint32_t share = cede_hints_share(&c->hints, now);
+    bool check = now >= c->check_ns;
+    pthread_mutex_unlock(&c->lock);
+    if (check)
+        cede_link_check(c, 0);
+    return (int)share;
+}
+_Static_assert(CEDE_SHARE_WHOLE == HINTS_SHARE_WHOLE, "one unit");
+
 CEDE_API int cede_get_statistics(struct cede *c, struct cede_statistics *out, size_t size)
 {
     if (!out || size != sizeof(*out))

@@ -14,7 +14,10 @@
 
 /* Numbers of the driver API's and NVML's reference. */
 enum { STREAM_NON_BLOCKING = 1 };
-enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_THREADS_PER_SM = 39 };
+enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_THREADS_PER_SM = 39, ATTRIBUTE_REGISTERS_PER_BLOCK = 12 };
+enum { ATTRIBUTE_SHARED_PER_SM = 81, ATTRIBUTE_REGISTERS_PER_SM = 82, ATTRIBUTE_MAJOR = 75 };
+enum { ATTRIBUTE_BLOCKS_PER_SM = 106, ATTRIBUTE_RESERVED_SHARED = 111 };
+enum { FUNCTION_SHARED = 1, FUNCTION_REGISTERS = 4 };
 
 struct rates {
     unsigned gpu, memory;
@@ -27,6 +30,8 @@ struct rates {
     X(device_get, "cuDeviceGet", (int *d, int ordinal))                                            \
     X(attribute, "cuDeviceGetAttribute", (int *v, int attribute, int d))                           \
     X(memory, "cuDeviceTotalMem_v2", (size_t * bytes, int d))                                      \
+    X(mem_info, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * total_bytes))                    \
+    X(function, "cuFuncGetAttribute", (int *v, int attribute, void *f))                            \
     X(bus_id, "cuDeviceGetPCIBusId", (char *s, int len, int d))                                    \
     X(retain, "cuDevicePrimaryCtxRetain", (void **c, int d))                                       \
     X(release, "cuDevicePrimaryCtxRelease_v2", (int d))                                            \
@@ -214,16 +219,47 @@ void cede_gpus_stream_end(struct cede_gpus *g, unsigned device, void *stream)
     cuda_leave(g);
 }
 
+int cede_gpus_free(struct cede_gpus *g, unsigned device, uint64_t *bytes)
+{
+    struct gpu_error why;
+    size_t free_bytes = 0, total_bytes = 0;
+    if (cuda_enter(g, device, &why))
+        return -EIO;
+    int r = g->mem_info(&free_bytes, &total_bytes);
+    cuda_leave(g);
+    *bytes = free_bytes;
+    return r ? -EIO : 0;
+}
+
 void *cede_gpus_context(const struct cede_gpus *g)
 {
     void *c = NULL;
     return g->ctx_current(&c) == 0 ? c : NULL;
 }
 
+/* 0 where the driver does not know the attribute: it has no such limit. */
+static uint32_t cuda_attribute(const struct cede_gpus *g, int attribute, int device)
+{
+    int v = 0;
+    return g->attribute(&v, attribute, device) == 0 && v > 0 ? (uint32_t)v : 0;
+}
+
+static struct sm_limits cuda_limits(const struct cede_gpus *g, int device)
+{
+    return (struct sm_limits){
+        .threads = cuda_attribute(g, ATTRIBUTE_THREADS_PER_SM, device),
+        .blocks = cuda_attribute(g, ATTRIBUTE_BLOCKS_PER_SM, device),
+        .registers = cuda_attribute(g, ATTRIBUTE_REGISTERS_PER_SM, device),
+        .block_registers = cuda_attribute(g, ATTRIBUTE_REGISTERS_PER_BLOCK, device),
+        .shared_bytes = cuda_attribute(g, ATTRIBUTE_SHARED_PER_SM, device),
+        .reserved_bytes = cuda_attribute(g, ATTRIBUTE_RESERVED_SHARED, device),
+        .major = cuda_attribute(g, ATTRIBUTE_MAJOR, device)};
+}
+
 int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsigned threads,
                       unsigned shared_bytes, struct gpu_profile *out, struct gpu_error *e)
 {
-    int blocks = 0, sms = 0, per_sm = 0, d = 0;
+    int blocks = 0, sms = 0, registers = 0, fixed = 0, d = 0;
     /* GPU 0 in the texts: which one the function is on is not known */
     if (context ? cuda_failed(g, g->push(context), "make a kernel's context current", 0, e)
                 : cuda_enter(g, 0, e))
@@ -232,12 +268,15 @@ int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsign
                   cuda_failed(g, g->occupancy(&blocks, function, (int)threads, shared_bytes),
                               "ask for a kernel's occupancy", 0, e) ||
                   cuda_failed(g, g->attribute(&sms, ATTRIBUTE_SMS, d), "ask for the SMs", 0, e) ||
-                  cuda_failed(g, g->attribute(&per_sm, ATTRIBUTE_THREADS_PER_SM, d),
-                              "ask for an SM's threads", 0, e);
+                  cuda_failed(g, g->function(&registers, FUNCTION_REGISTERS, function),
+                              "ask for a kernel's registers", 0, e) ||
+                  cuda_failed(g, g->function(&fixed, FUNCTION_SHARED, function),
+                              "ask for a kernel's shared memory", 0, e);
+    struct sm_limits sm = cuda_limits(g, d);
     cuda_leave(g);
     if (failed)
         return -EIO;
-    if (blocks < 1 || sms < 1 || per_sm < 1) {
+    if (blocks < 1 || sms < 1 || !sm.threads) {
         snprintf(e->text, sizeof(e->text),
                  "the kernel does not fit on an SM with blocks of %u threads and %u bytes of "
                  "shared memory",
@@ -247,7 +286,9 @@ int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsign
     *out = (struct gpu_profile){.threads = threads,
                                 .blocks_per_sm = (uint32_t)blocks,
                                 .sms = (uint32_t)sms,
-                                .threads_per_sm = (uint32_t)per_sm};
+                                .registers = (uint32_t)registers,
+                                .shared_bytes = (uint32_t)fixed + shared_bytes,
+                                .sm = sm};
     return 0;
 }
 

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libcede/pure/occupancy.h"
+
 struct cede_gpus;
 
 /* A text for people, where a call fails. */
@@ -19,6 +21,8 @@ void cede_gpus_close(struct cede_gpus *g);
 
 unsigned cede_gpus_count(const struct cede_gpus *g);
 uint64_t cede_gpus_memory(const struct cede_gpus *g, unsigned device); /* bytes; 0: not known */
+/* What is free now, whichever program has the rest. 0 or -EIO. */
+int cede_gpus_free(struct cede_gpus *g, unsigned device, uint64_t *bytes);
 
 /* A stream in the device's primary context. level 0: the driver's ordinary priority; each more is
  * one higher, as far as the driver goes. 0 or -EIO. */
@@ -33,7 +37,10 @@ void *cede_gpus_context(const struct cede_gpus *g);
 /* A function's occupancy figures, asked in its context (NULL: the first device's primary context).
  * 0 or -EIO. */
 struct gpu_profile {
-    uint32_t threads, blocks_per_sm, sms, threads_per_sm;
+    uint32_t threads, blocks_per_sm, sms;
+    uint32_t registers;    /* per thread */
+    uint32_t shared_bytes; /* per block: static, dynamic */
+    struct sm_limits sm;
 };
 int cede_gpus_profile(struct cede_gpus *g, void *context, void *function, unsigned threads,
                       unsigned shared_bytes, struct gpu_profile *out, struct gpu_error *e);

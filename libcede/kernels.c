@@ -82,8 +82,6 @@ void cede_kernels_learn(struct kernels *k, const struct lease_kernel *f, const s
 uint32_t cede_profile_share(const struct gpu_profile *p, unsigned blocks)
 {
     uint64_t fit = (uint64_t)p->blocks_per_sm * p->sms;
-    uint64_t threads = (p->threads + 31ULL) / 32 * 32; /* whole warps */
-    uint64_t taken = (blocks && blocks < fit ? blocks : fit) * threads;
-    uint64_t all = (uint64_t)p->sms * p->threads_per_sm;
-    return taken < all ? (uint32_t)(taken * LEASE_WHOLE / all) : LEASE_WHOLE;
+    uint64_t taken = blocks && blocks < fit ? blocks : fit;
+    return cede_occupancy_share(&p->sm, p->sms, taken, p->threads, p->registers, p->shared_bytes);
 }

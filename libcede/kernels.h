@@ -46,7 +46,8 @@ bool cede_kernels_profile(const struct kernels *k, const struct lease_kernel *f,
 void cede_kernels_learn(struct kernels *k, const struct lease_kernel *f, const struct cede_shape *s,
                         const struct gpu_profile *p);
 
-/* Share of a GPU's warps, in millionths, that `blocks` (0: all that fit) take. */
+/* Share of a GPU, in millionths, that `blocks` (0: all that fit) take: of its warps, its registers
+ * or its shared memory, whichever is scarcest. */
 uint32_t cede_profile_share(const struct gpu_profile *p, unsigned blocks);
 
 #endif

@@ -8,6 +8,9 @@
 #include "libcede/pool.h"
 
 #define ONLY 0x10000 /* CEDE_ONLY_DEVICE() */
+#define MEMORY_FRESH_NS                                                                            \
+    NSEC_PER_MSEC /* free memory that was read within this is not read again                       \
+                   */
 
 /* ---- occupancy ------------------------------------------------------------------------------- */
 
@@ -17,15 +20,17 @@ static int lease_measure(struct cede_pool *p, const char *kernel, const struct c
                          struct lease_ask *a)
 {
     struct gpu_profile profile;
+    a->occupancy = LEASE_UNKNOWN;
     if (!kernel)
         return 0;
     const struct lease_kernel *f = cede_kernels_find(p->kernels, kernel);
     if (!f)
         return -ENOENT;
     a->key = cede_kernels_key(f, s);
-    a->occupancy = f->share;
-    if (!f->function)
+    if (!f->function) {
+        a->occupancy = f->share;
         return 0;
+    }
     if (!s->threads)
         return -EINVAL;
     if (!p->gpus)
@@ -82,10 +87,39 @@ static void lease_poll(struct cede_pool *p, uint64_t now_ns)
     p->polling = false;
 }
 
-/* When a waiting thread has to look again, if no other wakes it. */
-static uint64_t lease_wake_ns(const struct cede_pool *p, uint64_t until_ns)
+/* Asks how much memory is free, if that was not asked within age_ns; gives up the lock for each
+ * call. Where the driver does not tell, the former figure stays. */
+static void lease_read_memory(struct cede_pool *p, uint64_t now_ns, uint64_t age_ns)
 {
-    uint64_t wake_ns = min_u64(min_u64(until_ns, p->poll_ns), FAR_NS);
+    if (!p->gpus || p->reading || now_ns < saturating_add(p->memory_ns, age_ns))
+        return;
+    p->reading = true;
+    p->memory_ns = now_ns;
+    for (unsigned d = 0; d < p->config.devices && p->open; d++) {
+        uint64_t bytes = 0;
+        cede_pool_step_out(p);
+        int r = cede_gpus_free(p->gpus, d, &bytes);
+        cede_pool_step_in(p);
+        if (!p->open)
+            return;
+        if (!r)
+            cede_leases_set_memory(p->leases, d, bytes, cede_gpus_memory(p->gpus, d));
+    }
+    p->reading = false;
+}
+
+static uint64_t lease_memory_age_ns(const struct cede_pool *p)
+{
+    return (uint64_t)p->config.utilization_polling_ms * NSEC_PER_MSEC;
+}
+
+/* When a waiting thread has to look again, if no other wakes it. */
+static uint64_t lease_wake_ns(const struct cede_pool *p, const struct lease_waiter *w,
+                              uint64_t until_ns)
+{
+    uint64_t wake_ns = min_u64(min_u64(min_u64(until_ns, p->poll_ns), w->urgent_ns), FAR_NS);
+    if (w->memory && p->gpus) /* other programs may give some back */
+        wake_ns = min_u64(wake_ns, saturating_add(p->memory_ns, lease_memory_age_ns(p)));
     if (p->config.streams && p->config.streams < p->config.max_concurrent_streams)
         wake_ns = min_u64(wake_ns, cede_leases_next_ns(p->leases)); /* a timeout for the stream */
     return wake_ns;
@@ -99,17 +133,22 @@ static int lease_stopped(const struct lease_owner *o)
 static int lease_wait(struct cede_pool *p, struct lease_waiter *w, uint64_t id, uint64_t until_ns)
 {
     cede_clock_cond_init(&w->cond);
+    w->urgent_ns = cede_leases_urgent_ns(p->leases, id);
     p->holders[lease_slot(id)].waiter = w;
     p->inside++;
     for (;;) {
         uint64_t now_ns = cede_clock_now_ns();
         lease_poll(p, now_ns); /* meanwhile the lease may start, and the pool or the owner end */
+        if (w->memory && p->open)
+            lease_read_memory(p, now_ns, lease_memory_age_ns(p));
         if (!p->open || w->done || lease_stopped(w->owner))
             break;
         lease_run_events(p, now_ns);
         if (w->done)
             break;
-        struct timespec t = cede_clock_timespec(lease_wake_ns(p, until_ns));
+        if (w->urgent_ns <= now_ns)
+            w->urgent_ns = TIME_NEVER;
+        struct timespec t = cede_clock_timespec(lease_wake_ns(p, w, until_ns));
         pthread_cond_timedwait(&w->cond, &p->lock, &t);
     }
     int r = !p->open ? -ESHUTDOWN : w->done && w->event.hold ? -ETIMEDOUT : 0;
@@ -133,6 +172,8 @@ static int lease_end(struct cede_pool *p, uint64_t id)
     struct holder *h = &p->holders[lease_slot(id)];
     if (h->stream)
         pool_idle(p, h->device, h->level)[p->devices[h->device].idle[h->level]++] = h->stream;
+    if (h->reported)
+        cede_request_end(p->config.cede, &h->request);
     *h = (struct holder){0};
     p->held--;
     lease_run_events(p, now_ns);
@@ -171,25 +212,57 @@ static int lease_equip(struct cede_pool *p, const struct lease_event *e,
     return r;
 }
 
+/* Reports a lease with a deadline, so that the daemon knows when the process has to have the GPU.
+ * In the caller's memory: a request is in no list, so its holder may have a copy. */
+static int lease_report(struct cede_pool *p, const struct cede_shape *s, struct holder *h)
+{
+    cede_handle *c = p->config.cede;
+    if (!c || !s->due_us)
+        return 0;
+    cede_pool_step_out(p); /* once a second this looks for the daemon */
+    cede_request_begin(c, &h->request, CEDE_JOB, 0, s->due_us);
+    cede_pool_step_in(p);
+    h->reported = true;
+    return p->open ? 0 : -ESHUTDOWN;
+}
+
+/* The GPU that a thread had last of a pool: its caches, and what the program keeps for the thread,
+ * are there. Small and initial-exec, so that a library that is opened at run time has it without
+ * calls of the dynamic linker. Of two pools that fall on one place the later stays. */
+#define LAST_POOLS 4U
+static _Thread_local struct {
+    uint64_t pool; /* a lease's opaque[0] */
+    uint32_t device;
+} lease_last[LAST_POOLS] __attribute__((tls_model("initial-exec")));
+
 static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, int device,
                          const char *kernel, const struct cede_shape *s, int64_t timeout_us,
                          struct cede_lease *out)
 {
+    const uint64_t pool = p->generation * CEDE_POOLS_MAX + (uint64_t)(p - cede_pool_table);
+    const uint64_t at = pool % LAST_POOLS;
     struct lease_ask a = {.preferred = device < 0 ? SLOT_NONE : (uint32_t)device & (ONLY - 1),
                           .only = device >= 0 && (device & ONLY),
+                          .last = lease_last[at].pool == pool ? lease_last[at].device : SLOT_NONE,
                           .priority = s->priority,
                           .memory_bytes = s->memory_bytes};
-    struct lease_waiter w = {.owner = owner};
+    struct lease_waiter w = {.owner = owner, .memory = s->memory_bytes != 0};
+    struct holder mine = {0};
     if (device < CEDE_ANY_DEVICE || device >= 2 * ONLY ||
         (device >= 0 && a.preferred >= p->config.devices))
         return -EINVAL;
     int r = lease_measure(p, kernel, s, &a);
-    if (r)
-        return r;
+    if (!r)
+        r = lease_report(p, s, &mine);
     uint64_t now_ns = cede_clock_now_ns();
-    lease_poll(p, now_ns);
-    if (!p->open)
-        return -ESHUTDOWN;
+    if (!r)
+        lease_poll(p, now_ns);
+    if (!r && p->open && w.memory)
+        lease_read_memory(p, now_ns, MEMORY_FRESH_NS);
+    if (!r && !p->open)
+        r = -ESHUTDOWN;
+    if (r)
+        goto out;
     a.deadline_ns = s->due_us ? time_after(now_ns, s->due_us, NSEC_PER_USEC) : TIME_NEVER;
     a.until_ns = timeout_us < 0 ? time_after(now_ns, p->config.block_timeout_ms, NSEC_PER_MSEC)
                                 : time_after(now_ns, (uint64_t)timeout_us, NSEC_PER_USEC);
@@ -200,13 +273,21 @@ static int lease_acquire(struct cede_pool *p, const struct lease_owner *owner, i
         r = lease_wait(p, &w, w.event.id, a.until_ns);
     if (!r)
         r = lease_equip(p, &w.event, owner, s->priority);
-    if (!r)
-        *out = (struct cede_lease){
-            .stream = p->holders[lease_slot(w.event.id)].stream,
-            .device = (int)w.event.device,
-            .urgent = w.event.urgent,
-            .opaque = {p->generation * CEDE_POOLS_MAX + (uint64_t)(p - cede_pool_table),
-                       w.event.id}};
+    if (r)
+        goto out;
+    struct holder *h = &p->holders[lease_slot(w.event.id)];
+    h->reported = mine.reported;
+    h->request = mine.request;
+    lease_last[at].pool = pool;
+    lease_last[at].device = w.event.device;
+    *out = (struct cede_lease){.stream = h->stream,
+                               .device = (int)w.event.device,
+                               .urgent = w.event.urgent,
+                               .opaque = {pool, w.event.id}};
+    return 0;
+out:
+    if (mine.reported)
+        cede_request_end(p->config.cede, &mine.request);
     return r;
 }
 
@@ -238,17 +319,38 @@ CEDE_API int cede_try_acquire(struct cede_pool *p, int device, const char *kerne
 
 /* ---- releasing ------------------------------------------------------------------------------- */
 
+/* The lease's pool, with its lock held, if it is open still. NULL: it is not. */
+static struct cede_pool *lease_pool(const struct cede_lease *lease)
+{
+    struct cede_pool *p = &cede_pool_table[lease->opaque[0] % CEDE_POOLS_MAX];
+    if (cede_pool_enter(p) < 0)
+        return NULL;
+    if (p->generation == lease->opaque[0] / CEDE_POOLS_MAX)
+        return p;
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
 CEDE_API int cede_release(const struct cede_lease *lease)
 {
     if (!lease || !lease->opaque[0])
         return -EINVAL;
-    struct cede_pool *p = &cede_pool_table[lease->opaque[0] % CEDE_POOLS_MAX];
-    if (cede_pool_enter(p) < 0)
+    struct cede_pool *p = lease_pool(lease);
+    if (!p)
         return -ESTALE;
-    int r = p->generation == lease->opaque[0] / CEDE_POOLS_MAX ? lease_end(p, lease->opaque[1])
-                                                               : -ESTALE;
+    int r = lease_end(p, lease->opaque[1]);
     pthread_mutex_unlock(&p->lock);
     return r;
+}
+
+CEDE_API int cede_lease_wanted(const struct cede_lease *lease)
+{
+    struct cede_pool *p = lease && lease->opaque[0] ? lease_pool(lease) : NULL;
+    if (!p)
+        return 0;
+    bool wanted = cede_leases_displaced(p->leases, lease->opaque[1]);
+    pthread_mutex_unlock(&p->lock);
+    return wanted;
 }
 
 void cede_lease_release_all(const struct lease_owner *owner)

@@ -21,14 +21,16 @@ CEDE_API void cede_pool_defaults(struct cede_pool_config *c)
         .size = sizeof(*c),
         .capacity = 1024,
         .max_concurrent_streams = 16,
-        .target_utilization = 80,
+        .target_utilization = 100,
         .utilization_polling_ms = 200,
         .block_timeout_ms = 5000,
         .stream_timeout_ms = 1000,
         .age_ms = 1000,
-        .max_total_occupancy = 0.9,
+        .max_total_occupancy = 2,
+        .unknown_occupancy = 0.25,
         .memory_reserve_fraction = 0.1,
         .urgent_threshold_ns = 1000000,
+        .displace = 2,
     };
 }
 
@@ -48,7 +50,8 @@ static void pool_empty(struct cede_pool *p)
     p->idle = NULL;
     p->kernels = NULL;
     p->held = 0;
-    p->polling = false;
+    p->polling = p->reading = false;
+    p->memory_ns = 0;
     p->error.text[0] = '\0';
 }
 
@@ -81,14 +84,14 @@ static int pool_fill(struct cede_pool *p)
         return r;
     p->devices = calloc(c->devices, sizeof(*p->devices));
     p->holders = calloc(c->capacity, sizeof(*p->holders));
-    p->idle = calloc((size_t)c->devices * POOL_LEVELS, c->max_concurrent_streams * sizeof(void *));
+    p->idle = calloc((size_t)c->devices * POOL_LEVELS, pool_streams(c) * sizeof(void *));
     p->kernels = calloc(1, sizeof(*p->kernels));
     if (!p->devices || !p->holders || !p->idle || !p->kernels)
         return -ENOMEM;
     for (unsigned d = 0; d < c->devices; d++) {
         p->devices[d].utilization = -1;
-        if (p->gpus)
-            cede_leases_set_memory(p->leases, d, cede_gpus_memory(p->gpus, d));
+        uint64_t bytes = p->gpus ? cede_gpus_memory(p->gpus, d) : 0;
+        cede_leases_set_memory(p->leases, d, bytes, bytes);
     }
     p->poll_ns = p->gpus && c->target_utilization < 100 ? 0 : FAR_NS;
     return 0;
@@ -178,6 +181,10 @@ CEDE_API int cede_pool_close(struct cede_pool *p)
     }
     while (p->inside)
         pthread_cond_wait(&p->left, &p->lock);
+    for (uint32_t i = 0; i < p->config.capacity; i++) {
+        if (p->holders[i].reported)
+            cede_request_end(p->config.cede, &p->holders[i].request);
+    }
     pthread_mutex_unlock(&p->lock);
     for (unsigned i = 0; p->gpus && i < p->config.devices * POOL_LEVELS; i++) {
         uint32_t device = i / POOL_LEVELS, level = i % POOL_LEVELS;
@@ -240,6 +247,7 @@ CEDE_API int cede_pool_get_statistics(struct cede_pool *p, int device,
         .started = v.started,
         .timed_out = v.timed_out,
         .stolen = v.stolen,
+        .displaced = v.displaced,
         .busy_us = v.busy_ns / NSEC_PER_USEC,
     };
     _Static_assert(sizeof(out->error) == sizeof(p->error.text), "one length");

@@ -24,6 +24,8 @@ struct lease_waiter {
     pthread_cond_t cond;
     const struct lease_owner *owner; /* or NULL */
     struct lease_event event;
+    uint64_t urgent_ns; /* when it becomes urgent */
+    bool memory;        /* it needs some */
     bool done;
 };
 
@@ -35,6 +37,8 @@ struct holder {
     void *stream;
     uint32_t device;
     uint32_t level;
+    bool reported; /* as a request, to config.cede */
+    struct cede_request request;
 };
 
 struct pool_gpu {
@@ -58,13 +62,21 @@ struct cede_pool {
     unsigned held;    /* leases that have started */
     uint64_t poll_ns; /* when utilization is looked at next; FAR_NS: never */
     bool polling;
+    uint64_t memory_ns;     /* when free memory was read last */
+    bool reading;           /* it */
     struct gpu_error error; /* the latest */
 };
+
+/* Leases that are active on a device at most: those that displace are beyond the limit. */
+static inline size_t pool_streams(const struct cede_pool_config *c)
+{
+    return (size_t)c->max_concurrent_streams + c->displace;
+}
 
 /* The idle streams of a device at a level. */
 static inline void **pool_idle(const struct cede_pool *p, uint32_t device, uint32_t level)
 {
-    return p->idle + ((size_t)device * POOL_LEVELS + level) * p->config.max_concurrent_streams;
+    return p->idle + ((size_t)device * POOL_LEVELS + level) * pool_streams(&p->config);
 }
 
 extern struct cede_pool cede_pool_table[CEDE_POOLS_MAX];

@@ -1,48 +1,18 @@
-/* libcede: the request queue; see cede/queue.h. Locks, clock and memory around the pure part, which
- * decides everything: order, admission and batches (pure/requests.h), run times
- * (pure/run_times.h). One lock; the only system calls under it are the clock's and those of waking
- * threads. */
+/* libcede: the request queue; see cede/queue.h, queue_impl.h. Locks, clock, leases and memory
+ * around the pure part, which decides everything: order, admission and batches (pure/requests.h),
+ * run times (pure/run_times.h). One lock; the only system calls under it are the clock's and those
+ * of waking threads. */
 #include "cede/queue.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "lib/estimate.h"
 #include "libcede/api.h"
 #include "libcede/clock.h"
-#include "libcede/pure/requests.h"
-#include "libcede/pure/run_times.h"
+#include "libcede/queue_impl.h"
 
-struct queue_model {
-    unsigned batch_max;
-    uint64_t wait_ns, expected_ns;
-};
-
-struct queue_lane {
-    pthread_cond_t changed;
-    unsigned waiters;
-    uint64_t batch; /* id of the one that runs; 0: none */
-    uint64_t start_ns;
-};
-
-struct cede_queue {
-    pthread_mutex_t lock;
-    pthread_cond_t left; /* no thread waits any more */
-    struct cede_queue_config config;
-    struct requests *requests;
-    struct run_times *times;
-    struct estimate latency;
-    struct cede_request *reported; /* to the daemon, by the lower half of the ticket */
-    uint32_t nreported;            /* 0: requests are not reported */
-    struct queue_lane *lanes;
-    struct queue_model models[CEDE_QUEUE_MODELS + 1]; /* the last: of all other models */
-    uint64_t batches;                                 /* so far */
-    unsigned inside;                                  /* threads in cede_queue_next() */
-    bool shut;
-    struct cede_queue_statistics s;
-    struct request out[CEDE_QUEUE_BATCH_MAX];
-};
+#define BATCHES_DEFAULT 8U /* at a time, with a pool */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -66,9 +36,11 @@ static int queue_set_models(struct cede_queue *q, unsigned first, unsigned last,
     if (batch_max < 1 || batch_max > CEDE_QUEUE_BATCH_MAX || wait_us >= FAR_US || expected_us < 1 ||
         expected_us >= FAR_US)
         return -EINVAL;
-    for (unsigned i = first; i <= last; i++)
-        q->models[i] =
-            (struct queue_model){batch_max, wait_us * NSEC_PER_USEC, expected_us * NSEC_PER_USEC};
+    for (struct queue_model *m = &q->models[first]; m <= &q->models[last]; m++) {
+        m->batch_max = batch_max;
+        m->wait_ns = wait_us * NSEC_PER_USEC;
+        m->expected_ns = expected_us * NSEC_PER_USEC;
+    }
     return 0;
 }
 
@@ -77,24 +49,36 @@ static void queue_free(struct cede_queue *q)
     cede_requests_free(q->requests);
     free(q->times);
     free(q->reported);
-    free(q->lanes);
+    free(q->devices);
+    free(q->slots);
     free(q);
 }
 
-static int queue_set_up(struct cede_queue *q, const struct cede_queue_config *c)
+static int queue_owner_stopped(const struct lease_owner *o)
 {
-    q->config = *c;
+    return atomic_load(&((const struct queue_device *)o)->stop);
+}
+
+static int queue_set_up(struct cede_queue *q)
+{
+    struct cede_queue_config *c = &q->config;
+    struct cede_pool_statistics s;
+    c->batches = c->batches ? c->batches : c->pool ? BATCHES_DEFAULT : 1;
     int r =
         queue_set_models(q, 0, CEDE_QUEUE_MODELS, c->batch_max, c->batch_wait_us, c->expected_us);
     if (r == 0)
         r = cede_requests_new(c, REQUESTS_PREFER_NS, &q->requests);
+    if (r == 0 && c->pool &&
+        cede_pool_get_statistics(c->pool, (int)c->devices - 1, &s, sizeof(s)) < 0)
+        r = -EINVAL;
     if (r)
         return r;
     q->nreported = c->cede ? cede_requests_places(q->requests) : 0;
     q->times = cede_run_times_new(c->quantile);
-    q->lanes = calloc(c->devices, sizeof(*q->lanes));
+    q->devices = calloc(c->devices, sizeof(*q->devices));
+    q->slots = calloc((size_t)c->devices * c->batches, sizeof(*q->slots));
     q->reported = calloc(q->nreported + 1, sizeof(*q->reported));
-    return q->times && q->lanes && q->reported ? 0 : -ENOMEM;
+    return q->times && q->devices && q->slots && q->reported ? 0 : -ENOMEM;
 }
 
 CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede_queue **out)
@@ -110,15 +94,19 @@ CEDE_API int cede_queue_open(const struct cede_queue_config *config, struct cede
     struct cede_queue *q = calloc(1, sizeof(*q));
     if (!q)
         return -ENOMEM;
-    int r = queue_set_up(q, &c);
+    q->config = c;
+    int r = queue_set_up(q);
     if (r) {
         queue_free(q);
         return r;
     }
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->left, NULL);
-    for (unsigned i = 0; i < c.devices; i++)
-        cede_clock_cond_init(&q->lanes[i].changed);
+    for (unsigned i = 0; i < c.devices; i++) {
+        q->devices[i].owner =
+            (struct lease_owner){.deadline_ns = TIME_NEVER, .stopped = queue_owner_stopped};
+        cede_clock_cond_init(&q->devices[i].changed);
+    }
     *out = q;
     return 0;
 }
@@ -132,6 +120,21 @@ CEDE_API int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned
     int r = queue_set_models(q, model, model, batch_max, batch_wait_us, expected_us);
     pthread_mutex_unlock(&q->lock);
     return r;
+}
+
+CEDE_API int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
+                                  const struct cede_shape *shape)
+{
+    size_t n = kernel ? strlen(kernel) : 0;
+    if (!q || !q->config.pool || model >= CEDE_QUEUE_MODELS || n >= sizeof(q->models[0].kernel) ||
+        (kernel && !n))
+        return -EINVAL;
+    pthread_mutex_lock(&q->lock);
+    struct queue_model *m = &q->models[model];
+    memcpy(m->kernel, kernel ? kernel : "", n + 1);
+    m->shape = shape ? *shape : (struct cede_shape){0};
+    pthread_mutex_unlock(&q->lock);
+    return 0;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -149,32 +152,23 @@ CEDE_API const char *cede_queue_text(enum cede_queue_answer a)
     return (unsigned)a < ARRAY_SIZE(texts) ? texts[a] : "unknown";
 }
 
-static void queue_report_end(struct cede_queue *q, uint64_t ticket)
+/* The thread that waits for a lease asks again, for the batch that is first now. */
+static void queue_overtake(struct cede_queue *q, uint32_t device, int priority)
 {
-    if (q->nreported)
-        cede_request_end(q->config.cede, &q->reported[(uint32_t)ticket]);
-}
-
-/* Wakes a thread that waits for this device; if there is none, or the device runs something, one
- * for a free device, which may take the request from this one's queue. */
-static void queue_wake(struct cede_queue *q, uint32_t device)
-{
-    if (!q->lanes[device].waiters || q->lanes[device].batch) {
-        for (uint32_t i = 0; i < q->config.devices; i++) {
-            if (q->lanes[i].waiters && !q->lanes[i].batch)
-                device = i;
-        }
-    }
-    if (q->lanes[device].waiters)
-        pthread_cond_signal(&q->lanes[device].changed);
+    struct queue_device *d = &q->devices[device];
+    if (!d->asking || priority <= d->priority)
+        return;
+    atomic_store(&d->stop, -EAGAIN);
+    cede_lease_wake_owners();
 }
 
 static int queue_submit(struct cede_queue *q, const struct cede_queue_request *in,
                         struct cede_queue_ticket *ticket, uint64_t now)
 {
-    struct queue_model m = q->models[in->model < CEDE_QUEUE_MODELS ? in->model : CEDE_QUEUE_MODELS];
+    const struct queue_model *m = queue_model(q, in->model);
     uint64_t key = cede_run_times_key(in->model, in->shape);
-    struct run_time time = cede_run_times_get(q->times, key, m.expected_ns);
+    struct run_time time =
+        cede_run_time_shared(cede_run_times_get(q->times, key, m->expected_ns), queue_share(q));
     struct request r = {.arrival_ns = now,
                         .deadline_ns = in->deadline_us
                                            ? time_after(now, in->deadline_us, NSEC_PER_USEC)
@@ -184,10 +178,10 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
                         .class = (enum job_class)in->cls,
                         .preferred = in->prefer ? in->prefer - 1 : SLOT_NONE,
                         .model = in->model,
-                        .batch_max = m.batch_max,
+                        .batch_max = m->batch_max,
                         .shape = in->shape,
                         .each_ns = time.each_ns,
-                        .wait_ns = m.wait_ns,
+                        .wait_ns = m->wait_ns,
                         .user = in->user};
     int code = cede_requests_submit(q->requests, &r, now, ticket);
     q->s.full += ticket->answer == CEDE_QUEUE_FULL;
@@ -201,7 +195,8 @@ static int queue_submit(struct cede_queue *q, const struct cede_queue_request *i
                            r.deadline_ns == TIME_NEVER ? 0 : in->deadline_us);
     q->s.submitted++;
     q->s.waiting++;
-    queue_wake(q, ticket->device);
+    cede_queue_wake(q, ticket->device);
+    queue_overtake(q, ticket->device, queue_priority(r.class, ticket->urgent));
     return 0;
 }
 
@@ -239,125 +234,17 @@ CEDE_API int cede_queue_cancel(struct cede_queue *q, uint64_t ticket)
     return r;
 }
 
-/* ---- batches --------------------------------------------------------------------------------- */
-
-static void queue_start(struct cede_queue *q, uint32_t device, uint32_t n, uint64_t now,
-                        struct cede_queue_batch *b)
-{
-    struct queue_lane *l = &q->lanes[device];
-    const struct request *first = &q->out[0];
-    uint64_t run_ns = first->run_ns + (n - 1) * first->each_ns;
-    b->urgent = 0;
-    b->model = first->model;
-    b->shape = first->shape;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct request *w = &q->out[i];
-        b->ticket[i] = w->id;
-        b->user[i] = w->user;
-        b->urgent |= w->deadline_ns != TIME_NEVER &&
-                     now + run_ns + q->config.urgent_us * NSEC_PER_USEC > w->deadline_ns;
-    }
-    b->id = l->batch = ++q->batches;
-    b->device = device;
-    b->n = n;
-    b->expected_us = run_ns / NSEC_PER_USEC;
-    l->start_ns = now;
-    q->s.waiting -= n;
-    q->s.running += n;
-    q->s.batches++;
-}
-
-static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now,
-                          struct cede_queue_batch *b, uint64_t *wake_ns)
-{
-    uint32_t n = CEDE_QUEUE_BATCH_MAX;
-    if (q->shut)
-        return -ESHUTDOWN;
-    *wake_ns = TIME_NEVER;
-    int r = cede_requests_next_batch(q->requests, device, now, q->out, &n, wake_ns);
-    if (r == 0)
-        queue_start(q, device, n, now, b);
-    return r;
-}
-
-CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
-                             struct cede_queue_batch *b)
-{
-    if (!q || !b || device >= q->config.devices)
-        return -EINVAL;
-    pthread_mutex_lock(&q->lock);
-    struct queue_lane *l = &q->lanes[device];
-    uint64_t now = cede_clock_now_ns(), wake_ns;
-    uint64_t end = time_after(now, timeout_us, NSEC_PER_USEC);
-    int r;
-    b->n = 0;
-    q->inside++;
-    while ((r = queue_try_next(q, device, now, b, &wake_ns)) == -EAGAIN || r == -EBUSY) {
-        if (now >= end) {
-            b->retry_us = wake_ns == TIME_NEVER
-                              ? UINT64_MAX
-                              : (wake_ns - now + NSEC_PER_USEC - 1) / NSEC_PER_USEC;
-            r = timeout_us ? -ETIMEDOUT : -EAGAIN;
-            break;
-        }
-        uint64_t until = min_u64(wake_ns, end);
-        struct timespec t = cede_clock_timespec(until);
-        l->waiters++;
-        if (until == TIME_NEVER)
-            pthread_cond_wait(&l->changed, &q->lock);
-        else
-            pthread_cond_timedwait(&l->changed, &q->lock, &t);
-        l->waiters--;
-        now = cede_clock_now_ns();
-    }
-    if (--q->inside == 0 && q->shut)
-        pthread_cond_broadcast(&q->left);
-    pthread_mutex_unlock(&q->lock);
-    return r;
-}
-
-static void queue_end_batch(struct cede_queue *q, unsigned device, uint64_t now, bool failed)
-{
-    struct queue_lane *l = &q->lanes[device];
-    struct request w;
-    uint32_t n = 0;
-    for (; cede_requests_end(q->requests, device, &w); n++) {
-        queue_report_end(q, w.id);
-        q->s.running--;
-        q->s.failed += failed;
-        if (failed)
-            continue;
-        q->s.ended++;
-        q->s.late += now > w.deadline_ns;
-        cede_estimate_add(&q->latency, now - w.arrival_ns);
-    }
-    q->s.busy_us += (now - l->start_ns) / NSEC_PER_USEC;
-    if (!failed)
-        cede_run_times_learn(q->times, cede_run_times_key(w.model, w.shape), n, now - l->start_ns);
-    l->batch = 0;
-    if (l->waiters)
-        pthread_cond_signal(&l->changed);
-}
-
-CEDE_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *b, int failed)
-{
-    if (!q || !b)
-        return -EINVAL;
-    pthread_mutex_lock(&q->lock);
-    bool runs = b->id && b->device < q->config.devices && q->lanes[b->device].batch == b->id;
-    if (runs)
-        queue_end_batch(q, b->device, cede_clock_now_ns(), failed != 0);
-    pthread_mutex_unlock(&q->lock);
-    return runs ? 0 : -ENOENT;
-}
-
 /* ---- ending ---------------------------------------------------------------------------------- */
 
 static void queue_shut(struct cede_queue *q)
 {
     q->shut = true;
-    for (unsigned i = 0; i < q->config.devices; i++)
-        pthread_cond_broadcast(&q->lanes[i].changed);
+    for (unsigned i = 0; i < q->config.devices; i++) {
+        atomic_store(&q->devices[i].stop, -ESHUTDOWN);
+        pthread_cond_broadcast(&q->devices[i].changed);
+    }
+    if (q->config.pool)
+        cede_lease_wake_owners();
 }
 
 CEDE_API void cede_queue_shutdown(struct cede_queue *q)
@@ -398,8 +285,11 @@ CEDE_API void cede_queue_close(struct cede_queue *q)
     for (uint32_t i = 0; i < q->nreported; i++)
         queue_report_end(q, i); /* without effect on those that have ended */
     pthread_mutex_unlock(&q->lock);
-    for (unsigned i = 0; i < q->config.devices; i++)
-        pthread_cond_destroy(&q->lanes[i].changed);
+    for (unsigned i = 0; i < q->config.devices; i++) {
+        if (q->config.pool)
+            cede_lease_release_all(&q->devices[i].owner);
+        pthread_cond_destroy(&q->devices[i].changed);
+    }
     pthread_cond_destroy(&q->left);
     pthread_mutex_destroy(&q->lock);
     queue_free(q);

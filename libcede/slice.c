@@ -11,7 +11,8 @@
 #include "libcede/pure/slice_size.h"
 #include "libcede/slice_gpu.h"
 
-#define HOLD_NS NSEC_PER_MSEC /* between two looks while a job of a higher class waits */
+#define HOLD_NS       NSEC_PER_MSEC /* between two looks while a job of a higher class waits */
+#define HOLD_LEASE_NS (50 * NSEC_PER_USEC) /* while a lease displaces: those are short */
 
 #define RING (CEDE_SLICE_DEPTH_MAX + 1U) /* those that run, and the one before them */
 
@@ -29,6 +30,7 @@ struct slice_run {
     void *stream;
     uint64_t deadline_ns, saved_ns; /* saved_ns: when it was saved last */
     uint64_t wanted_ns;             /* since when a job of a higher class waits; 0: none does */
+    uint64_t displaced_ns;          /* since when a lease displaces this one; 0: none does */
     uint64_t launched;              /* elements */
     uint64_t first, next;           /* slices that run: numbers from first to next - 1 */
     uint64_t gpu_ns, idle_ns;
@@ -161,6 +163,21 @@ static int slice_finish(struct slice_run *s)
 
 enum { GO_ON = 0, HOLD = 1 }; /* or a negative errno: stop */
 
+/* Whether a lease displaces the run's. Nothing has to be given back for that, so a run that has
+ * waited for as long as it may does not stop: it has a slice in between. */
+static bool slice_displaced(struct slice_run *s, uint64_t now)
+{
+    if (!cede_lease_wanted(s->config->lease)) {
+        s->displaced_ns = 0;
+        return false;
+    }
+    s->displaced_ns = s->displaced_ns ? s->displaced_ns : now;
+    if (now < time_after(s->displaced_ns, s->config->patience_us, NSEC_PER_USEC))
+        return true;
+    s->displaced_ns = 0;
+    return false;
+}
+
 /* Whether a slice may begin. */
 static int slice_look(struct slice_run *s)
 {
@@ -171,14 +188,14 @@ static int slice_look(struct slice_run *s)
         snprintf(error, room, "the scope is cancelled: call again with another to go on");
         return -ECANCELED;
     }
-    uint64_t now = s->deadline_ns != TIME_NEVER || c->cede ? cede_clock_now_ns() : 0;
+    uint64_t now = s->deadline_ns != TIME_NEVER || c->cede || c->lease ? cede_clock_now_ns() : 0;
     if (now >= s->deadline_ns) {
         snprintf(error, room, "the deadline has passed: call again to go on");
         return -ETIMEDOUT;
     }
     if (!cede_wanted(c->cede)) {
         s->wanted_ns = 0;
-        return GO_ON;
+        return slice_displaced(s, now) ? HOLD : GO_ON;
     }
     s->wanted_ns = s->wanted_ns ? s->wanted_ns : now;
     if (now < time_after(s->wanted_ns, c->patience_us, NSEC_PER_USEC))
@@ -246,7 +263,7 @@ static int slice_loop(struct slice_run *s)
             if (over || r < 0)
                 return r < 0 ? r : why;
         } else if (why == HOLD) {
-            cede_clock_sleep_ns(HOLD_NS);
+            cede_clock_sleep_ns(s->wanted_ns ? HOLD_NS : HOLD_LEASE_NS);
         }
     }
 }

@@ -49,7 +49,7 @@ def _load():
             ("set_laxity", [p, stream, u64]), ("set_priority", [p, stream, i]),
             ("request_begin", [p, request, stream, u64, u64]), ("request_queued", [p, request]),
             ("request_end", [p, request]), ("lead_cuda", [p, u64]),
-            ("wanted", [p]), ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
+            ("wanted", [p]), ("share", [p]), ("get_statistics", [p, ctypes.POINTER(Statistics), ctypes.c_size_t])):
         f = getattr(lib, "cede_" + name)
         f.argtypes, f.restype = args, i
     lib.cede_close.argtypes, lib.cede_close.restype = [p], None
@@ -164,6 +164,11 @@ class Client:
         """Whether a job of a higher class waits until this one gives way; cede(3) says when. Never waits."""
         return bool(_lib and self._c and _lib.cede_wanted(self._c))
 
+    def share(self):
+        """The share of the GPU, up to 1, that this process can expect while other programs use it; see
+        cede_share(3). 1 if that is not known. Never waits."""
+        return _lib.cede_share(self._c) / 1000 if _lib and self._c else 1.0
+
     def statistics(self):
         """Zeros without the library."""
         s = Statistics()
@@ -188,6 +193,10 @@ class Lease(ctypes.Structure):
     """Room on a GPU: .device, and .stream for torch.cuda.ExternalStream(); None without a GPU."""
     _fields_ = [("stream", ctypes.c_void_p), ("device", ctypes.c_int), ("urgent", ctypes.c_int),
                 ("opaque", ctypes.c_uint64 * 2)]
+
+    def wanted(self):
+        """Whether an urgent lease displaces others on this one's GPU: hold the next kernels back until it does not."""
+        return bool(_lib and any(self.opaque) and _lib.cede_lease_wanted(ctypes.byref(self)))
 
     @contextlib.contextmanager
     def torch(self):
@@ -218,8 +227,9 @@ class _PoolConfig(ctypes.Structure):
         "flags", "devices", "capacity", "max_concurrent_streams", "streams", "target_utilization",
         "utilization_polling_ms", "block_timeout_ms", "stream_timeout_ms", "age_ms")] + [
             (n, ctypes.c_double) for n in (
-                "max_total_occupancy", "memory_reserve_fraction", "max_slowdown")] + [
-                    ("urgent_threshold_ns", ctypes.c_uint64)]
+                "max_total_occupancy", "unknown_occupancy", "memory_reserve_fraction", "max_slowdown")] + [
+                    ("urgent_threshold_ns", ctypes.c_uint64), ("displace", ctypes.c_uint),
+                    ("reserved", ctypes.c_uint), ("cede", ctypes.c_void_p)]
 
 
 class PoolStatistics(ctypes.Structure):
@@ -228,7 +238,8 @@ class PoolStatistics(ctypes.Structure):
                 ("active", ctypes.c_uint), ("waiting", ctypes.c_uint), ("limit", ctypes.c_uint),
                 ("occupancy", ctypes.c_double), ("started", ctypes.c_uint64),
                 ("timed_out", ctypes.c_uint64), ("stolen", ctypes.c_uint64),
-                ("busy_us", ctypes.c_uint64), ("error", ctypes.c_char * 128)]
+                ("displaced", ctypes.c_uint64), ("busy_us", ctypes.c_uint64),
+                ("reserved", ctypes.c_uint64 * 4), ("error", ctypes.c_char * 128)]
 
     __repr__ = Statistics.__repr__
 
@@ -305,8 +316,8 @@ class _Held:
 
 
 class Pool:
-    """Leases for the threads of this program; cede_acquire(3) describes the settings. Without the
-    library no lease ever waits.
+    """Leases for the threads of this program; cede_acquire(3) describes the settings. client: a Client
+    that leases with a deadline are reported to as requests. Without the library no lease ever waits.
 
         pool = cede.Pool(max_concurrent_streams=4)
         with pool.acquire(device=0) as lease:
@@ -317,11 +328,12 @@ class Pool:
     its place in the queue until then; the lease is released as it comes.
     """
 
-    def __init__(self, **settings):
+    def __init__(self, client=None, **settings):
         self._p = ctypes.c_void_p()
+        self._client = client and client._c  # has to outlive the pool
         config = _PoolConfig()
         for name in settings:
-            if name == "size" or name not in dict(_PoolConfig._fields_):
+            if name in ("size", "reserved", "cede") or name not in dict(_PoolConfig._fields_):
                 raise ValueError("no such setting: " + name)
         if not _lib:
             return
@@ -336,6 +348,7 @@ class Pool:
         _lib.cede_pool_defaults(ctypes.byref(config))
         for name, value in settings.items():
             setattr(config, name, value)
+        config.cede = self._client
         _check(_lib.cede_pool_open(ctypes.byref(config), ctypes.byref(self._p)))
 
     def occupancy(self, kernel, share):
@@ -387,4 +400,4 @@ class Pool:
         """Closes the pool, which ends all its leases."""
         if _lib and self._p:
             _lib.cede_pool_close(self._p)
-        self._p = None
+        self._p = self._client = None

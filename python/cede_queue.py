@@ -31,9 +31,9 @@ _u64, _uint, _p = ctypes.c_uint64, ctypes.c_uint, ctypes.c_void_p
 
 class _Config(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("policy", ctypes.c_int), ("k", _uint), ("devices", _uint),
-                ("capacity", _uint), ("admit", ctypes.c_int), ("urgent_us", _u64),
+                ("batches", _uint), ("capacity", _uint), ("admit", ctypes.c_int), ("urgent_us", _u64),
                 ("quantile", ctypes.c_double), ("batch_max", _uint), ("batch_wait_us", _u64),
-                ("expected_us", _u64), ("cede", _p)]
+                ("expected_us", _u64), ("cede", _p), ("pool", _p)]
 
 
 class _Request(ctypes.Structure):
@@ -48,7 +48,8 @@ class _Ticket(ctypes.Structure):
 class _Batch(ctypes.Structure):
     _fields_ = [("id", _u64), ("shape", _u64), ("model", ctypes.c_uint32), ("device", ctypes.c_uint32),
                 ("n", ctypes.c_uint32), ("urgent", ctypes.c_int), ("expected_us", _u64),
-                ("retry_us", _u64), ("ticket", _u64 * BATCH_MAX), ("user", _p * BATCH_MAX)]
+                ("retry_us", _u64), ("ticket", _u64 * BATCH_MAX), ("user", _p * BATCH_MAX),
+                ("lease", cede.Lease)]
 
 
 class Statistics(ctypes.Structure):
@@ -65,6 +66,7 @@ def _load():
     pointer = ctypes.POINTER
     for name, args in (
             ("open", [pointer(_Config), pointer(_p)]), ("set_model", [_p, _uint, _uint, _u64, _u64]),
+            ("set_lease", [_p, _uint, ctypes.c_char_p, pointer(cede._Shape)]),
             ("submit", [_p, pointer(_Request), pointer(_Ticket)]),
             ("next", [_p, _uint, _u64, pointer(_Batch)]),
             ("done", [_p, pointer(_Batch), ctypes.c_int]), ("cancel", [_p, _u64]),
@@ -104,19 +106,27 @@ def _check(result):
 
 
 class Batch:
-    """Requests to run together now: `items` as they were submitted, all of `model` and `shape`."""
+    """Requests to run together now: `items` as they were submitted, all of `model` and `shape`. `lease`: with a pool,
+    the cede.Lease to run them on, until done(); else None."""
 
     def __init__(self, raw, items):
         self._raw, self.items = raw, items
         self.model, self.shape, self.device = raw.model, raw.shape, raw.device
         self.urgent, self.expected_us = bool(raw.urgent), raw.expected_us
+        self.lease = raw.lease if any(raw.lease.opaque) else None
 
 
 class Queue:
     """Settings: the fields of struct cede_queue_config by name. client: a cede.Client on which requests are
-    reported. The queue holds a reference to each submitted item until it comes out."""
+    reported. pool: a cede.Pool, of which each batch has a lease:
 
-    def __init__(self, client=None, **settings):
+        for batch in queue.batches(device=0):      # in as many threads as batches are to run at a time
+            with batch.lease.torch():
+                model(batch.items)
+
+    The queue holds a reference to each submitted item until it comes out."""
+
+    def __init__(self, client=None, pool=None, **settings):
         if _lib is None:
             raise OSError(errno.ENOENT, "libcede with cede_queue_open() was not found: set CEDE_LIBRARY")
         config = _Config()
@@ -128,6 +138,9 @@ class Queue:
         self._client = client and client._c  # has to outlive the queue, also if the client is closed
         if self._client:
             config.cede = self._client
+        self._pool = pool  # likewise, until close()
+        if pool:
+            config.pool = pool._p
         self._q = _p()
         self._lock, self._items, self._last = threading.Lock(), {}, 0
         _check(_lib.cede_queue_open(ctypes.byref(config), ctypes.byref(self._q)))
@@ -135,6 +148,12 @@ class Queue:
     def set_model(self, model, batch_max=32, batch_wait_us=10000, expected_us=1000):
         """Settings of one model."""
         _check(_lib.cede_queue_set_model(self._q, model, batch_max, batch_wait_us, expected_us))
+
+    def set_lease(self, model, kernel=None, **shape):
+        """What leases for batches of one model are asked for: a kernel's name, known to the pool, and what one
+        request takes; see cede_queue_set_lease(3)."""
+        _check(_lib.cede_queue_set_lease(self._q, model, kernel.encode() if kernel else None,
+                                         ctypes.byref(cede._Shape(**shape))))
 
     def submit(self, item, model=0, shape=0, cls=cede.NORMAL, deadline_us=0, after_us=0, prefer=0):
         """Returns a ticket for cancel(). Raises Refused or Closed."""

@@ -38,7 +38,7 @@ _SAVE = ctypes.CFUNCTYPE(_int, _p, _u64)
 class _Config(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("flags", _uint), ("depth", _uint), ("target_us", _u64), ("count", _u64),
                 ("multiple", _u64), ("checkpoint_us", _u64), ("timeout_us", ctypes.c_int64), ("scope", _p),
-                ("cede", _p), ("patience_us", _u64), ("stream", _p), ("arg", _p), ("launch", _LAUNCH), ("save", _SAVE)]
+                ("cede", _p), ("patience_us", _u64), ("lease", _p), ("stream", _p), ("arg", _p), ("launch", _LAUNCH), ("save", _SAVE)]
 
 
 class Progress(ctypes.Structure):
@@ -83,9 +83,10 @@ def _error(result, text):
     return ValueError(text) if result == -errno.EINVAL else OSError(-result, text)
 
 
-def run(progress, count, launch, save=None, *, client=None, stream=None, gpu=True, **settings):
+def run(progress, count, launch, save=None, *, client=None, lease=None, stream=None, gpu=True, **settings):
     """Runs elements progress.done to count - 1. True: all are done, and saved. False: a job of a higher class waits, or
     the deadline (timeout_us) has passed; what was done is saved, and the next call goes on. OSError: the driver failed.
+    lease: a cede.Lease that the run holds; no slice begins while an urgent lease displaces it.
     An exception in launch() or save() ends the run, and comes out of it. settings: depth, target_us, multiple,
     checkpoint_us, patience_us, timeout_us."""
     _need()
@@ -109,6 +110,9 @@ def run(progress, count, launch, save=None, *, client=None, stream=None, gpu=Tru
     config.flags, config.count, config.stream = 0 if gpu else 1, count, stream
     handle = client and client._c  # has to outlive the run
     config.cede = handle
+    config.lease = ctypes.cast(ctypes.pointer(lease), _p) if lease is not None else None
+    if lease is not None and stream is None:
+        config.stream = lease.stream
     config.launch = _LAUNCH(lambda _, first, n, on: call(launch, first, n, on))
     if save:
         config.save = _SAVE(lambda _, done: call(save, done))

@@ -1,7 +1,7 @@
 """Pairs of the programs of speeds.py under a ceded of its own, in turns and in a pool: how fast each of a pair
 goes by its own count, relative to alone, what `cede ps` says of it (SPEED), whether the pool lets them run
-together or in turns, and what ceded takes of a core. One that was better off with turns is started again: it
-should stay out of the pool. For an NVIDIA GPU from Hopper on that nobody else uses, root, and PyTorch.
+together or in turns, and what ceded takes of a core. Pairs that took turns within the pool are started again: one of
+each should stay out of the pool. For an NVIDIA GPU from Hopper on that nobody else uses, root, and PyTorch.
 
 usage: pools.py CEDE FILE [SECONDS [KIND+KIND...]]     writes FILE after so many seconds at most (default 400);
                                                        these pairs instead of ten
@@ -23,7 +23,7 @@ PAIRS = (
     ("transformer_training", "decoding"), ("small_inference", "transformer_training"),
     ("stencil_fp64", "decoding"), ("small_inference", "stencil_fp64"),
 )
-START_S, ALONE_S, TURNS_S, DECIDE_S, POOL_S, LOOK_S = 150, 2, 4, 10, 6, 1
+START_S, ALONE_S, TURNS_S, DECIDE_S, POOL_S, LOOK_S, AGAIN_S = 150, 2, 4, 10, 6, 1, 30
 KINDS = []  # of the pairs
 
 
@@ -179,9 +179,9 @@ def main():
             for jobs in modes.values():
                 jobs.verb("pause", range(len(KINDS)))
             core = quiet(ceded.pid, modes["pool"])
-            alone, pairs = measure(ceded.pid, modes, chosen, end - 50)
-            lost = [p for p in pairs if p["takes_turns"]]
-            started_again = again(modes["pool"], alone["pool"], lost[0]) if lost else None
+            alone, pairs = measure(ceded.pid, modes, chosen, end - 4 * AGAIN_S)
+            started_again = [again(modes["pool"], alone["pool"], p) for p in pairs
+                             if p["takes_turns"] and time.monotonic() < end - AGAIN_S]
             counters = speeds.Counters()
             gpu, driver = counters.text("nvmlDeviceGetName"), counters.text("nvmlSystemGetDriverVersion")
         finally:

@@ -1,8 +1,9 @@
-"""A training of two PyTorch processes leaves the GPU's memory by itself when a server needs it, and comes
-back when that ends; then batch jobs that do not fit together wait in line instead of running out of memory.
-With a ceded of its own. For an NVIDIA GPU that nobody else uses, root, PyTorch, and host memory for what leaves.
+"""A PyTorch training and an idle inference server leave the GPU's memory by themselves when a server of class latency
+needs it, and come back when that ends; a training of two processes, which this driver may not be able to bring back, is
+refused, and the server waits until it ends. Batch jobs that do not fit together wait in line instead of running out of
+memory. With a ceded of its own. For an NVIDIA GPU that nobody else uses, root, PyTorch, and host memory for what leaves.
 
-usage: swapping.py CEDE FILE        prints what it saw, and writes it to FILE
+usage: swapping.py CEDE FILE [PART...]   prints what it saw, and writes it to FILE: queue, swap, refused, or all
        swapping.py --train N        one of the training's processes: N iterations, and a digest of its weights
        swapping.py --serve GIB      the server: holds so much, and serves a request every 20 ms, until SIGTERM
        swapping.py --hold GIB       one of the jobs in line: holds so much for 3 s
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 
-ITERATIONS, LINE = 50, 5
+ITERATIONS, LINE, IDLE_GIB = 350, 5, 24
 BEGAN = time.monotonic()
 HERE = os.path.abspath(__file__)
 
@@ -101,40 +102,67 @@ def python(*args):
     return [sys.executable, HERE, *args]
 
 
+def serve_latency(cede, folder, name, need):
+    """A latency job that needs so many GiB; when it was asked for."""
+    return time.monotonic(), start([cede, "run", "-c", "latency", "-n", name, "--memory", f"{need}G", "--",
+                                    *python("--serve", str(need - 4))], f"{folder}/{name}")
+
+
+def await_requests(path, n, *programs):
+    return until(lambda: len(lines(path)) > n or any(p.poll() is not None for p in programs), 100)
+
+
 def swap(cede, folder):
-    """The training alone, and with a server that comes and goes."""
+    """A training alone; then with a server that was there before, while another comes and goes."""
     ref = f"{folder}/ref"
-    if start(python("--train", str(ITERATIONS)), ref).wait(200):
+    if start(python("--train", str(ITERATIONS)), ref).wait(120):
         raise RuntimeError("the training alone failed")
     stage("a training alone has ended")
-    out = [f"{folder}/a", f"{folder}/b"]
-    two = " & ".join(" ".join(python("--train", str(ITERATIONS))) + f" >{p}" for p in out) + " & wait"
-    training = start([cede, "run", "-q", "-c", "batch", "-n", "training", "--", "sh", "-c", two], f"{folder}/sh")
-    until(lambda: all(len(lines(p)) > 3 for p in out), 120)
-    held = job(cede, "training").get("memory_bytes")
-    need = (gpu_bytes() - held) // (1 << 30) + 8  # more than is free, by so much
-    stage(f"the training holds {held / (1 << 30):.1f} GiB; a server comes that needs {need}")
-    asked = time.monotonic()
-    server = start([cede, "run", "-c", "latency", "-n", "server", "--memory", f"{need}G", "--",
-                    *python("--serve", str(need - 4))], f"{folder}/serve")
-    ready = until(lambda: len(lines(f"{folder}/serve")) > 1 or server.poll() is not None, 75)
+    out, idle_out, serving = f"{folder}/a", f"{folder}/idle", f"{folder}/server"
+    training = start([cede, "run", "-q", "-c", "batch", "-n", "training", "--", *python("--train", str(ITERATIONS))], out)
+    idle = start([cede, "run", "-q", "-c", "batch", "-n", "idle", "--", *python("--serve", str(IDLE_GIB))], idle_out)
+    until(lambda: len(lines(out)) > 3 and len(lines(idle_out)) > 3, 60)
+    time.sleep(6)  # swap_start
+    held = [job(cede, name).get("memory_bytes") for name in ("training", "idle")]
+    need = (gpu_bytes() - min(held) // 2) // (1 << 30)  # neither may stay
+    stage(f"they hold {[round(h / (1 << 30), 1) for h in held]} GiB; a server comes that needs {need}")
+    asked, server = serve_latency(cede, folder, "server", need)
+    ready = await_requests(serving, 1, server)
     stage("it serves")
-    away = job(cede, "training")
-    stood = [len(lines(p)) for p in out]
+    away = [job(cede, name) for name in ("training", "idle")]
+    stood = [len(lines(p)) for p in (out, idle_out)]
     time.sleep(5)
-    moved = [len(lines(p)) for p in out] != stood
+    moved = [len(lines(p)) for p in (out, idle_out)] != stood
     server.terminate()
-    ended = server.wait(60)
-    left = time.monotonic()
-    back = until(lambda: any(len(lines(p)) > n for p, n in zip(out, stood)), 60)
-    stage("the training is back")
-    status = training.wait(200)
-    late = sorted(x for line in lines(f"{folder}/serve") for x in line.get("latencies_us", ()))
-    return {"training_held_bytes": held, "server_ready_s": round(ready - asked, 2), "state_meanwhile": away.get("state"),
-            "swapped_bytes": away.get("swapped_bytes"), "moved_meanwhile": moved, "server_status": ended,
-            "requests": len(late), "p50_us": round(late[len(late) // 2]), "p99_us": round(late[len(late) * 99 // 100]),
-            "back_s": round(back - left, 2), "training_status": status,
-            "iterations": [n + 10 for n in stood], "same_weights": digests(out) == 2 * digests([ref]) and len(digests([ref])) == 1}
+    ended, left = server.wait(60), time.monotonic()
+    back = [until(lambda p=p, n=n: len(lines(p)) > n, 60) for p, n in zip((out, idle_out), stood)]
+    stage("both are back")
+    status = training.wait(120)
+    idle.terminate()
+    late = sorted(x for line in lines(serving) for x in line.get("latencies_us", ()))
+    same = digests([out]) == digests([ref]) and len(digests([ref])) == 1
+    return {"held_bytes": held, "needed_bytes": need << 30, "server_ready_s": round(ready - asked, 2),
+            "states_meanwhile": [a.get("state") for a in away], "swapped_bytes": [a.get("swapped_bytes") for a in away],
+            "moved_meanwhile": moved, "server_status": ended, "requests": len(late), "p50_us": round(late[len(late) // 2]),
+            "p99_us": round(late[len(late) * 99 // 100]), "back_s": [round(b - left, 2) for b in back],
+            "training_status": status, "idle_status": idle.wait(60), "iterations_when_away": stood[0] + 10,
+            "same_weights": same}
+
+
+def refused(cede, folder):
+    """A job of two processes is not swapped; the server waits until it has ended."""
+    out = [f"{folder}/r0", f"{folder}/r1"]
+    two = " & ".join(" ".join(python("--train", "150")) + f" >{p}" for p in out) + " & wait"
+    training = start([cede, "run", "-q", "-c", "batch", "-n", "two", "--", "sh", "-c", two], f"{folder}/sh")
+    until(lambda: all(len(lines(p)) > 3 for p in out), 60)
+    time.sleep(6)
+    held = job(cede, "two").get("memory_bytes")
+    asked, server = serve_latency(cede, folder, "waits", (gpu_bytes() - held) // (1 << 30) + 4)
+    status, ended = training.wait(120), time.monotonic()
+    ready = await_requests(f"{folder}/waits", 1, server)
+    server.terminate()
+    return {"held_bytes": held, "waited_while_it_ran_s": round(ended - asked, 2), "then_s": round(ready - ended, 2),
+            "training_status": status, "server_status": server.wait(60), "equal": len(set(digests(out))) == 1}
 
 
 def queue(cede, folder):
@@ -155,7 +183,7 @@ def queue(cede, folder):
             "seconds": round(time.monotonic() - began, 1), "said": said}
 
 
-def measure(cede, path):
+def measure(cede, path, parts):
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["CEDE_DIR"] = f"{folder}/cede"
         with open(f"{folder}/cede.conf", "w", encoding="utf-8") as f:
@@ -164,13 +192,13 @@ def measure(cede, path):
         try:
             time.sleep(2)
             result = {"date": time.strftime("%Y-%m-%d")}
-            for part in (queue, swap):
+            for part in parts:
                 try:
                     result[part.__name__] = part(cede, folder)
                 except (RuntimeError, subprocess.SubprocessError, IndexError) as e:
                     result[part.__name__] = {"failed": str(e)}
                     subprocess.run(f"{cede} ps; {cede} ps --json; nvidia-smi; head -c 2000 {folder}/*.err; "
-                                   f"tail -n 3 {folder}/a {folder}/b {folder}/serve", shell=True, check=False)
+                                   f"tail -n 3 {folder}/a {folder}/idle {folder}/server", shell=True, check=False)
         finally:
             ceded.terminate()
             ceded.wait(60)
@@ -181,11 +209,12 @@ def measure(cede, path):
 
 
 def main():
+    parts = {"queue": queue, "swap": swap, "refused": refused}
     steps = {"--train": train, "--serve": serve, "--hold": in_line}
     if len(sys.argv) == 3 and sys.argv[1] in steps:
         steps[sys.argv[1]](int(sys.argv[2]))
-    elif len(sys.argv) == 3 and not sys.argv[1].startswith("-"):
-        measure(os.path.abspath(sys.argv[1]), sys.argv[2])
+    elif len(sys.argv) >= 3 and not sys.argv[1].startswith("-") and set(sys.argv[3:]) <= set(parts):
+        measure(os.path.abspath(sys.argv[1]), sys.argv[2], [parts[name] for name in sys.argv[3:] or parts])
     else:
         sys.exit(__doc__)
 

@@ -93,7 +93,9 @@ class Service:
         except OSError as e:
             print(f"class not set: {e.strerror}: start this with cede run, or as root",
                   file=sys.stderr)
-        self.queue = cede_queue.Queue(policy=getattr(cede_queue, args.policy.upper()),
+        # One thread runs the models, so the other limits of a pool do not matter here.
+        self.pool = cede.Pool(devices=1, flags=0 if args.model == "bert" else 1, target_utilization=100)
+        self.queue = cede_queue.Queue(pool=self.pool, policy=getattr(cede_queue, args.policy.upper()),
                                       admit=args.admit)
         self.models = []
         for i, name in enumerate(self.names):
@@ -119,8 +121,9 @@ class Service:
                 for item in items:
                     item.hint.queued()
             try:
-                rows = iter(self.models[batch.model].run([r for i in batch.items for r in i.rows],
-                                                         queued))
+                with batch.lease.torch():
+                    rows = iter(self.models[batch.model].run([r for i in batch.items for r in i.rows],
+                                                             queued))
                 answers = [[next(rows) for _ in i.rows] for i in batch.items]
             except Exception as e:  # the clients get an error, and the next batch may work
                 answers = [None] * len(batch.items)
@@ -146,6 +149,7 @@ class Service:
             item.over.set()
         self.thread.join()
         self.queue.close()
+        self.pool.close()
         self.client.close()
 
 

@@ -117,6 +117,14 @@ int cede_lead_cuda(cede_handle *c, uint64_t keep_us);
  * first call makes the daemon look, so its answer is 0. */
 int cede_wanted(cede_handle *c);
 
+/* How much of the GPU this process can expect now, in thousandths, 1 to CEDE_SHARE_WHOLE: all of it
+ * but for what jobs of higher classes used in the last second, shared with jobs of the same class
+ * by weight, where these use their part. Of several GPUs that it uses, the least. The daemon looks
+ * about once a second from the first call on; CEDE_SHARE_WHOLE until it has, without a daemon, and
+ * where c is NULL. Never waits. */
+#define CEDE_SHARE_WHOLE 1000
+int cede_share(cede_handle *c);
+
 struct cede_statistics {
     uint64_t begun, ended;   /* requests */
     uint64_t with_deadline;  /* of those that ended */

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cede/cede.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -37,15 +39,21 @@ struct cede_pool_config {
     unsigned capacity;               /* 1024 leases, held and waiting; at most 65536 */
     unsigned max_concurrent_streams; /* 16 leases per GPU */
     unsigned streams;                /* per GPU; 0: max_concurrent_streams */
-    unsigned target_utilization;     /* 80 percent; 100: not checked */
+    unsigned target_utilization;     /* 100 percent: not checked */
     unsigned utilization_polling_ms; /* 200 */
     unsigned block_timeout_ms;       /* 5000: CEDE_DEFAULT_TIMEOUT */
     unsigned stream_timeout_ms;      /* 1000 */
     unsigned age_ms;                 /* 1000: a lease that has waited this long is first */
-    double max_total_occupancy;      /* 0.9 of a GPU's warps */
+    double max_total_occupancy;      /* 2 GPUs full of work: one runs, one is queued; at most 64 */
+    double unknown_occupancy;        /* 0.25 of a GPU: of a lease whose kernel is not known, until
+                                        the mean of those that are is known; 0: always 0 */
     double memory_reserve_fraction;  /* 0.1 of a GPU's memory */
     double max_slowdown;             /* 0: max_concurrent_streams does not adapt */
     uint64_t urgent_threshold_ns;    /* 1000000 */
+    unsigned displace;               /* 2 urgent leases per GPU start beyond the limits; 0: none */
+    unsigned reserved;
+    cede_handle *cede; /* NULL; else leases with a deadline are reported as requests; has to outlive
+                          the pool */
 };
 
 /* c must not be NULL. */
@@ -77,7 +85,8 @@ struct cede_shape {
     int priority; /* the highest starts first; 1 to 5 also give a stream of that priority */
     uint64_t memory_bytes; /* GPU memory that it takes in addition */
     uint64_t due_us; /* from now; 0: no deadline. The lease is urgent while its slack, the time left
-                        minus the time that such leases took, is below urgent_threshold_ns */
+                        minus the time that such leases took, is below urgent_threshold_ns; then it
+                        may displace others */
 };
 
 struct cede_lease {
@@ -92,13 +101,13 @@ struct cede_lease {
 #define CEDE_DEFAULT_TIMEOUT INT64_C(-1)     /* block_timeout_ms */
 #define CEDE_NO_TIMEOUT      INT64_MAX
 
-/* Waits for at most timeout_us for room on a GPU. kernel: a registered name, or NULL for occupancy
- * 0. The caller then makes the device's primary context current, puts its work into out->stream,
- * waits for it, and releases the lease. *out is written on success only.
- * -EAGAIN: it would have to wait, and timeout_us is 0. -EINVAL: out is NULL, no such device, or a
- * shape without threads. -EIO: the driver made no stream or computed no occupancy;
- * cede_pool_get_statistics() has its message. -ENOENT: no such kernel. -ENOSPC: `capacity` is
- * reached. -ESHUTDOWN: the pool is not open, or was closed meanwhile. -ETIMEDOUT. */
+/* Waits for at most timeout_us for room on a GPU. kernel: a registered name, or NULL for one that
+ * is not known. The caller then makes the device's primary context current, puts its work into
+ * out->stream, waits for it, and releases the lease. *out is written on success only. -EAGAIN: it
+ * would have to wait, and timeout_us is 0. -EINVAL: out is NULL, no such device, or a shape without
+ * threads. -EIO: the driver made no stream or computed no occupancy; cede_pool_get_statistics() has
+ * its message. -ENOENT: no such kernel. -ENOSPC: `capacity` is reached. -ESHUTDOWN: the pool is not
+ * open, or was closed meanwhile. -ETIMEDOUT. */
 int cede_acquire(struct cede_pool *p, int device, const char *kernel,
                  const struct cede_shape *shape, int64_t timeout_us, struct cede_lease *out);
 
@@ -111,6 +120,11 @@ int cede_try_acquire(struct cede_pool *p, int device, const char *kernel,
  * pool is closed. */
 int cede_release(const struct cede_lease *lease);
 
+/* 1: an urgent lease displaces others on the GPU of this one, which it is not itself. A long
+ * computation then holds its next kernels back until this is 0 (cede/slice.h does so between
+ * slices). 0: none does, or the lease has ended. Never waits. */
+int cede_lease_wanted(const struct cede_lease *lease);
+
 struct cede_pool_statistics {
     unsigned devices;            /* of the pool */
     int has_gpu;                 /* 0: streams are NULL */
@@ -120,8 +134,10 @@ struct cede_pool_statistics {
     double occupancy;            /* of the active leases */
     uint64_t started, timed_out; /* leases since the pool was opened */
     uint64_t stolen;             /* of those started: had waited for another device */
+    uint64_t displaced;          /* of those started: were urgent, and beyond the limits */
     uint64_t busy_us;            /* time with an active lease */
-    char error[128];             /* the driver's latest error; "": none */
+    uint64_t reserved[4];
+    char error[128]; /* the driver's latest error; "": none */
 };
 
 /* Figures of one device. size: sizeof(*out). -EINVAL: no such device, or this library does not know

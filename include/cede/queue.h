@@ -2,8 +2,9 @@
  * on which device and in what batch, and refuses at once a request that would be late; the program
  * runs them. See cede_queue_open(3); the policies are in docs/queue.md.
  *
- * Needs neither a daemon nor a GPU: a device is anything that runs one batch at a time. A queue has
- * no thread, and allocates nothing after cede_queue_open().
+ * Needs neither a daemon nor a GPU: a device is anything that runs batches. With a pool of
+ * cede/lease.h each batch comes with a lease of a GPU, and several run on one GPU at a time while
+ * the pool has room. A queue has no thread, and allocates nothing after cede_queue_open().
  *
  * Thread-safe: all functions may be called from several threads at once, except cede_queue_close(),
  * which no other call but cede_queue_next() may overlap. No function may be called from a signal
@@ -13,6 +14,7 @@
 #define CEDE_QUEUE_H
 
 #include "cede/cede.h"
+#include "cede/lease.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,9 +22,10 @@ extern "C" {
 
 struct cede_queue;
 
-#define CEDE_QUEUE_BATCH_MAX 128
-#define CEDE_QUEUE_MODELS    64 /* with settings of their own */
-#define CEDE_FOREVER         UINT64_MAX
+#define CEDE_QUEUE_BATCH_MAX   128
+#define CEDE_QUEUE_MODELS      64 /* with settings of their own */
+#define CEDE_QUEUE_BATCHES_MAX 16 /* at a time, per device */
+#define CEDE_FOREVER           UINT64_MAX
 
 enum cede_queue_policy {
     CEDE_FIFO,
@@ -37,6 +40,7 @@ struct cede_queue_config {
     enum cede_queue_policy policy; /* CEDE_EDF */
     unsigned k;                    /* 16: search depth of CEDE_EDF; 1: plain EDF */
     unsigned devices;              /* 1; at most 64 */
+    unsigned batches;              /* 0: 1 batch at a time per device, with a pool 8 */
     unsigned capacity;             /* 1024 waiting requests; at most 1048576 */
     int admit;                     /* 0; 1: refuse requests that would be late or make one late */
     uint64_t urgent_us;            /* 1000: a request with less slack is urgent, and is not held */
@@ -46,19 +50,30 @@ struct cede_queue_config {
     uint64_t batch_wait_us; /* 10000: a request is held at most this long for others to join */
     uint64_t expected_us;   /* 1000: run time of one request, until some were seen */
     cede_handle *cede;      /* NULL; else requests are reported on this handle, which has to outlive
-                               the queue */
+                               the queue. Admission then knows how much of the GPU other programs
+                               leave (cede_share()) */
+    struct cede_pool *pool; /* NULL; else each batch has a lease of this pool, whose devices are the
+                               queue's, and which has to outlive the queue */
 };
 /* config must not be NULL. */
 void cede_queue_defaults(struct cede_queue_config *config);
 
-/* config: NULL for the defaults. On failure *out is NULL. -EINVAL: a setting out of range, or out
- * is NULL. -ENOMEM. */
+/* config: NULL for the defaults. On failure *out is NULL. -EINVAL: a setting out of range, the pool
+ * has fewer devices or is closed, or out is NULL. -ENOMEM. */
 int cede_queue_open(const struct cede_queue_config *config, struct cede_queue **out);
 
 /* Settings of one model, 0 to CEDE_QUEUE_MODELS - 1. Waiting requests keep the settings that they
  * were submitted with. -EINVAL: out of range. */
 int cede_queue_set_model(struct cede_queue *q, unsigned model, unsigned batch_max,
                          uint64_t batch_wait_us, uint64_t expected_us);
+
+/* What the leases for batches of one model are asked for: a kernel registered with the pool, and
+ * the shape of one request, of which `blocks` and `memory_bytes` count once for each request of a
+ * batch (priority and due_us are the queue's). kernel, shape: NULL for none, as by default: then
+ * only the number of leases is limited. -EINVAL: out of range, a name longer than 63 bytes, or
+ * there is no pool. */
+int cede_queue_set_lease(struct cede_queue *q, unsigned model, const char *kernel,
+                         const struct cede_shape *shape);
 
 struct cede_queue_request {
     uint32_t model; /* only requests of one model and shape share a batch */
@@ -104,15 +119,21 @@ struct cede_queue_batch {
         retry_us; /* with -EAGAIN and -ETIMEDOUT: until when to ask again, if none is submitted */
     uint64_t ticket[CEDE_QUEUE_BATCH_MAX]; /* the first n are set */
     void *user[CEDE_QUEUE_BATCH_MAX];
+    struct cede_lease lease; /* with a pool: cede_queue_done() releases it; else all 0 */
 };
 
-/* The batch that a device is to run now. Waits until the device is free and there is one, for at
- * most timeout_us (0: not at all; CEDE_FOREVER). -EAGAIN: none now, with a timeout of 0. -EINVAL:
- * no such device. -ESHUTDOWN. -ETIMEDOUT. */
+/* The batch that a device is to run now. Waits until there is one and the device may run it, for at
+ * most timeout_us (0: not at all; CEDE_FOREVER): with a pool, until it has a lease on this device.
+ * The lease's stream has a priority by the best class in the batch, and the highest if the batch is
+ * urgent. Until the lease is there the requests wait in the queue, and others may still join or
+ * overtake them. Several threads may ask for one device: each gets a batch, up to `batches`.
+ * -EAGAIN: none now, with a timeout of 0. -EINVAL: no such device. -ENOENT, -ENOSPC, -EIO: as
+ * cede_acquire(); the requests wait on. -ESHUTDOWN: this queue, or the pool is closed.
+ * -ETIMEDOUT. */
 int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
                     struct cede_queue_batch *batch);
 
-/* The batch has ended, and its device is free. The run time since cede_queue_next() is learned,
+/* The batch has ended; its lease is released. The run time since cede_queue_next() is learned,
  * unless `failed` is set. -ENOENT: that batch does not run. */
 int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *batch, int failed);
 

@@ -113,6 +113,10 @@ template <class T> class batch
     {
         return iterator(b_.user + b_.n);
     }
+    void *stream() const noexcept /* of its lease, until done(); null without a pool or a GPU */
+    {
+        return b_.lease.stream;
+    }
     const ::cede_queue_batch &info() const noexcept /* its model, shape, device and so on */
     {
         return b_;
@@ -157,6 +161,14 @@ template <class T> class queue
     {
         return detail::code(::cede_queue_set_model(
             q_.get(), model, batch_max, detail::span_us(batch_wait), detail::span_us(expected)));
+    }
+
+    /* What leases for batches of a model are asked for. EINVAL: out of range, or there is no pool.
+     */
+    std::error_code set_lease(unsigned model, const char *kernel,
+                              const ::cede_shape &one = {}) noexcept
+    {
+        return detail::code(::cede_queue_set_lease(q_.get(), model, kernel, &one));
     }
 
     /* Throws `refused`, or `error` (EINVAL, ESHUTDOWN). */

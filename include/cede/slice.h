@@ -14,6 +14,7 @@
 #define CEDE_SLICE_H
 
 #include "cede/cede.h"
+#include "cede/lease.h"
 #include "cede/scope.h"
 
 #ifdef __cplusplus
@@ -42,8 +43,10 @@ struct cede_slice_config {
     struct cede_scope *scope; /* NULL; else no slice begins once it is cancelled */
     cede_handle *cede;        /* NULL; else no slice begins while cede_wanted() */
     uint64_t patience_us;     /* 100000: if that lasts so long, the run stops; UINT64_MAX: never */
-    void *stream;             /* NULL: a CUDA stream of the run's own */
-    void *arg;                /* for the functions below */
+    const struct cede_lease *lease; /* NULL; else no slice begins while cede_lease_wanted(), for at
+                                       most patience_us before the next */
+    void *stream;                   /* NULL: a CUDA stream of the run's own */
+    void *arg;                      /* for the functions below */
 
     /* Puts elements first to first + count - 1 into the stream, in order after the slices before,
      * and does not wait. Negative: nothing was put there, and the run stops with that. */

@@ -74,12 +74,25 @@ struct hints_page *cede_hints_set_page(struct cede_hints *h, struct hints_page *
     return old;
 }
 
+static void hints_look(struct cede_hints *h, uint32_t at)
+{
+    if (h->looks & at)
+        return;
+    h->looks |= at;
+    hints_publish(h);
+}
+
+uint32_t cede_hints_share(struct cede_hints *h, uint64_t now_ns)
+{
+    hints_look(h, HINTS_LOOKS_SHARE);
+    return h->page
+               ? hints_share_of(atomic_load_explicit(&h->page->share, memory_order_relaxed), now_ns)
+               : HINTS_SHARE_WHOLE;
+}
+
 bool cede_hints_wanted(struct cede_hints *h)
 {
-    if (!h->looks) {
-        h->looks = true;
-        hints_publish(h);
-    }
+    hints_look(h, HINTS_LOOKS_WANTED);
     return h->page && atomic_load_explicit(&h->page->wanted, memory_order_relaxed);
 }
 

@@ -34,7 +34,7 @@ struct due_request {
 struct cede_hints {
     struct hints_page *page; /* NULL: no daemon reads */
     uint64_t generation; /* one more in a forked child: requests of the parent are not its own */
-    bool looks;          /* the program has called cede_wanted() */
+    uint32_t looks;      /* HINTS_LOOKS_...: the program has called cede_wanted(), cede_share() */
     uint64_t begun, ended, due, met, max_ns;
     struct due_request open[HINTS_OPEN_MAX];
     uint32_t open_end; /* all places from here on are free */
@@ -71,6 +71,7 @@ bool cede_hints_end(struct cede_hints *h, const struct hint_request *r, uint64_t
 
 /* What the daemon says on the page. */
 bool cede_hints_wanted(struct cede_hints *h);
+uint32_t cede_hints_share(struct cede_hints *h, uint64_t now_ns);
 
 struct cede_statistics cede_hints_statistics(const struct cede_hints *h);
 

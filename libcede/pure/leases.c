@@ -12,6 +12,10 @@
 #define DEVICES_MAX 4096U
 #define KEYS_MAX    64U
 #define BESTS       1024U
+/* Occupancy adds up to more than one GPU: kernels that do not fit are queued behind those that run,
+ * so that the GPU is not idle from the end of one lease to the first kernel of the next. */
+#define OCCUPANCY_MAX 64
+#define KNOWN_MAX     1024U /* leases that the mean is of: halved then, so that it follows */
 
 enum lease_state { SLOT_FREE, SLOT_WAITS, SLOT_STARTED };
 
@@ -21,6 +25,7 @@ struct lease_entry {
     uint32_t device;                                /* it runs on it, or waits in its queue */
     TAILQ_ENTRY(lease_entry) link;                  /* in the queue, or among the free slots */
     enum lease_state state;
+    bool displaces, known; /* known: its occupancy is no estimate */
 };
 TAILQ_HEAD(lease_queue, lease_entry);
 
@@ -30,7 +35,9 @@ struct lease_gpu {
     uint64_t lacks_id, lacks_until_ns; /* the first lease, if only a stream is missing, and when it
                                           times out; else 0, TIME_NEVER */
     uint32_t utilization;
-    uint64_t memory_bytes, busy_since_ns;
+    uint64_t memory_bytes; /* in all; 0: not known */
+    uint64_t spare_bytes;  /* what would be free if no lease had started */
+    uint64_t busy_since_ns;
     uint32_t round;  /* leases that ended in this round */
     double slowdown; /* sum over the round */
     bool reached;    /* its limit, in this round */
@@ -44,23 +51,26 @@ struct lease_best {
 
 struct leases {
     struct cede_pool_config c;
-    uint32_t max_occupancy; /* millionths */
+    uint64_t max_occupancy;          /* millionths */
+    uint64_t known, known_occupancy; /* leases with an occupancy, and the sum of these */
     struct lease_best bests[BESTS];
     struct lease_gpu *gpus;
     struct lease_entry *slots;
     struct lease_queue unused;
     struct estimates *times;
     uint32_t waiting;
-    uint64_t generation;
+    uint64_t generation, stepped_ns; /* stepped_ns: of the latest step */
 };
 
 static bool leases_config_valid(const struct cede_pool_config *c)
 {
     return c->devices >= 1 && c->devices <= DEVICES_MAX && c->capacity >= 1 &&
            c->capacity <= LEASE_CAPACITY_MAX && c->max_concurrent_streams >= 1 &&
-           c->max_total_occupancy >= 0 && c->max_total_occupancy <= 1 &&
-           c->target_utilization <= 100 && c->memory_reserve_fraction >= 0 &&
-           c->memory_reserve_fraction < 1 && c->urgent_threshold_ns <= FAR_NS &&
+           c->max_total_occupancy >= 0 && c->max_total_occupancy <= OCCUPANCY_MAX &&
+           c->unknown_occupancy >= 0 && c->unknown_occupancy <= 1 &&
+           c->displace <= LEASE_CAPACITY_MAX && c->target_utilization <= 100 &&
+           c->memory_reserve_fraction >= 0 && c->memory_reserve_fraction < 1 &&
+           c->urgent_threshold_ns <= FAR_NS &&
            (c->max_slowdown == 0 || (c->max_slowdown >= 1 && c->max_slowdown <= 1e6));
 }
 
@@ -74,7 +84,7 @@ int cede_leases_new(const struct cede_pool_config *c, struct leases **out)
         return -ENOMEM;
     l->c = *c;
     l->c.streams = c->streams ? c->streams : c->max_concurrent_streams;
-    l->max_occupancy = (uint32_t)(c->max_total_occupancy * LEASE_WHOLE + 0.5);
+    l->max_occupancy = (uint64_t)(c->max_total_occupancy * LEASE_WHOLE + 0.5);
     l->gpus = calloc(c->devices, sizeof(*l->gpus));
     l->slots = calloc(c->capacity, sizeof(*l->slots));
     if (!l->gpus || !l->slots || cede_estimates_new(KEYS_MAX, &l->times) < 0) {
@@ -108,20 +118,32 @@ void cede_leases_free(struct leases *l)
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
+/* Whether a GPU has memory for a lease: beside the reserve, unless it runs alone. One that is
+ * larger than the GPU starts alone, and the driver will refuse it. */
+static bool leases_memory_fits(const struct leases *l, const struct lease_gpu *g,
+                               const struct lease_ask *a)
+{
+    uint64_t reserve = (uint64_t)((double)g->memory_bytes * l->c.memory_reserve_fraction);
+    if (!g->memory_bytes || !a->memory_bytes)
+        return true;
+    if (!g->v.active)
+        return a->memory_bytes <= g->spare_bytes || a->memory_bytes > g->memory_bytes;
+    return a->memory_bytes <=
+           saturating_sub(g->spare_bytes, saturating_add(g->v.memory_bytes, reserve));
+}
+
 /* What keeps a lease from starting on g, whatever waits in the queue. */
 static enum lease_hold leases_hold(const struct leases *l, const struct lease_gpu *g,
                                    const struct lease_ask *a)
 {
-    uint64_t usable = (uint64_t)((double)g->memory_bytes * (1 - l->c.memory_reserve_fraction));
+    if (!leases_memory_fits(l, g, a))
+        return HOLD_MEMORY;
     if (!g->v.active)
         return HOLD_NONE;
     if (g->v.active >= g->v.limit)
         return HOLD_COUNT;
     if (g->v.occupancy + (uint64_t)a->occupancy > l->max_occupancy)
         return HOLD_OCCUPANCY;
-    if (g->memory_bytes && a->memory_bytes &&
-        (g->v.memory_bytes > usable || a->memory_bytes > usable - g->v.memory_bytes))
-        return HOLD_MEMORY;
     if (g->utilization <= 100 && g->utilization > l->c.target_utilization)
         return HOLD_UTILIZATION;
     if (g->v.active >= l->c.streams)
@@ -154,22 +176,41 @@ static bool leases_before(const struct leases *l, const struct lease_entry *a,
     return a->arrival_ns != b->arrival_ns ? a->arrival_ns < b->arrival_ns : a->id < b->id;
 }
 
-static struct lease_entry *leases_head(const struct leases *l, const struct lease_gpu *g,
-                                       uint64_t now_ns)
+static struct lease_entry *leases_first(const struct leases *l, const struct lease_gpu *g, bool dry,
+                                        uint64_t now_ns)
 {
-    struct lease_entry *best = TAILQ_FIRST(&g->queue);
-    for (struct lease_entry *s = best; s; s = TAILQ_NEXT(s, link)) {
-        if (leases_before(l, s, best, now_ns))
+    struct lease_entry *best = NULL;
+    for (struct lease_entry *s = TAILQ_FIRST(&g->queue); s; s = TAILQ_NEXT(s, link)) {
+        if (!(dry && s->ask.memory_bytes) && (!best || leases_before(l, s, best, now_ns)))
             best = s;
     }
     return best;
+}
+
+/* The first of a queue; if that lacks memory, and dry, the first that needs none, or NULL. */
+static struct lease_entry *leases_head(const struct leases *l, const struct lease_gpu *g, bool dry,
+                                       uint64_t now_ns)
+{
+    struct lease_entry *s = leases_first(l, g, false, now_ns);
+    return s && dry && !leases_memory_fits(l, g, &s->ask) ? leases_first(l, g, true, now_ns) : s;
+}
+
+/* A lease may start beyond the limits, but not with memory that an earlier one waits for. */
+static bool leases_displaces(const struct leases *l, const struct lease_gpu *g,
+                             const struct lease_entry *s, uint64_t now_ns)
+{
+    const struct lease_entry *h = s->ask.memory_bytes ? leases_first(l, g, false, now_ns) : NULL;
+    if (h && h != s && leases_before(l, h, s, now_ns) && !leases_memory_fits(l, g, &h->ask))
+        return false;
+    return g->v.displacing < l->c.displace && leases_urgent(l, s, now_ns) &&
+           leases_memory_fits(l, g, &s->ask);
 }
 
 /* What keeps s, which is in no queue yet, from starting there now. */
 static enum lease_hold leases_hold_now(const struct leases *l, const struct lease_gpu *g,
                                        const struct lease_entry *s, uint64_t now_ns)
 {
-    const struct lease_entry *h = leases_head(l, g, now_ns);
+    const struct lease_entry *h = leases_head(l, g, !s->ask.memory_bytes, now_ns);
     return h && leases_before(l, h, s, now_ns) ? HOLD_QUEUE : leases_hold(l, g, &s->ask);
 }
 
@@ -205,9 +246,33 @@ static void leases_free_slot(struct leases *l, struct lease_entry *s)
     TAILQ_INSERT_HEAD(&l->unused, s, link);
 }
 
-static void leases_start(struct leases *l, struct lease_entry *s, uint32_t device, uint64_t now_ns)
+/* The occupancy of a lease whose kernel is not known is the mean of those that are. */
+static uint32_t leases_unknown(const struct leases *l)
+{
+    if (l->c.unknown_occupancy > 0 && l->known)
+        return (uint32_t)(l->known_occupancy / l->known);
+    return (uint32_t)(l->c.unknown_occupancy * LEASE_WHOLE + 0.5);
+}
+
+static void leases_know(struct leases *l, uint32_t occupancy)
+{
+    if (l->known >= KNOWN_MAX) {
+        l->known /= 2;
+        l->known_occupancy /= 2;
+    }
+    l->known++;
+    l->known_occupancy += occupancy;
+}
+
+static void leases_start(struct leases *l, struct lease_entry *s, uint32_t device, bool displaces,
+                         uint64_t now_ns)
 {
     struct lease_gpu *g = &l->gpus[device];
+    s->displaces = displaces;
+    g->v.displacing += displaces;
+    g->v.displaced += displaces;
+    if (s->known)
+        leases_know(l, s->ask.occupancy);
     if (s->state == SLOT_WAITS) {
         g->v.stolen += s->device != device;
         leases_dequeue(l, s);
@@ -250,7 +315,8 @@ static void leases_adapt(struct leases *l, struct lease_gpu *g, const struct lea
 
 static int leases_check(const struct leases *l, const struct lease_ask *a)
 {
-    if (a->occupancy > LEASE_WHOLE || (a->preferred != SLOT_NONE && a->preferred >= l->c.devices) ||
+    if ((a->occupancy > LEASE_WHOLE && a->occupancy != LEASE_UNKNOWN) ||
+        (a->preferred != SLOT_NONE && a->preferred >= l->c.devices) ||
         (a->only && a->preferred == SLOT_NONE) || a->memory_bytes > UINT64_MAX / l->c.capacity)
         return -EINVAL;
     return TAILQ_EMPTY(&l->unused) ? -ENOSPC : 0;
@@ -260,12 +326,14 @@ static int leases_check(const struct leases *l, const struct lease_ask *a)
 static uint32_t leases_place(const struct leases *l, const struct lease_entry *s, uint64_t now_ns,
                              enum lease_hold *why)
 {
-    uint32_t least = s->ask.preferred == SLOT_NONE ? 0 : s->ask.preferred, can = SLOT_NONE;
+    uint32_t last = s->ask.last < l->c.devices ? s->ask.last : 0, can = SLOT_NONE;
+    uint32_t least = s->ask.preferred == SLOT_NONE ? last : s->ask.preferred;
     *why =
         s->ask.preferred == SLOT_NONE ? HOLD_QUEUE : leases_hold_now(l, &l->gpus[least], s, now_ns);
     if (*why == HOLD_NONE || s->ask.only)
         return least;
-    for (uint32_t d = 0; d < l->c.devices; d++) {
+    for (uint32_t i = 0; i < l->c.devices; i++) {
+        uint32_t d = (last + i) % l->c.devices;
         const struct lease_gpu *g = &l->gpus[d];
         if (leases_less_loaded(g, &l->gpus[least]))
             least = d;
@@ -286,6 +354,9 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
         return r;
     struct lease_entry *s = TAILQ_FIRST(&l->unused);
     s->ask = *a;
+    s->known = a->occupancy != LEASE_UNKNOWN;
+    if (!s->known)
+        s->ask.occupancy = leases_unknown(l);
     s->id = ++l->generation * LEASE_CAPACITY_MAX + lease_slot(s->id);
     s->arrival_ns = now_ns;
     s->latest_ns =
@@ -293,6 +364,9 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
             ? TIME_NEVER
             : saturating_sub(a->deadline_ns, cede_estimates_get(l->times, a->key, 0.99, 0));
     uint32_t device = leases_place(l, s, now_ns, &out->hold);
+    bool displaces = out->hold != HOLD_NONE && leases_displaces(l, &l->gpus[device], s, now_ns);
+    if (displaces)
+        out->hold = HOLD_NONE;
     if (out->hold != HOLD_NONE && a->until_ns <= now_ns)
         return -EAGAIN;
     TAILQ_REMOVE(&l->unused, s, link);
@@ -300,14 +374,14 @@ int cede_leases_ask(struct leases *l, const struct lease_ask *a, uint64_t now_ns
     out->device = device;
     out->urgent = leases_urgent(l, s, now_ns);
     if (out->hold == HOLD_NONE) {
-        leases_start(l, s, device, now_ns);
+        leases_start(l, s, device, displaces, now_ns);
         return 0;
     }
     leases_enqueue(l, s, device);
     return -EINPROGRESS;
 }
 
-static struct lease_entry *leases_find(struct leases *l, uint64_t id, enum lease_state state)
+static struct lease_entry *leases_find(const struct leases *l, uint64_t id, enum lease_state state)
 {
     uint32_t i = lease_slot(id);
     if (i >= l->c.capacity || l->slots[i].id != id || l->slots[i].state != state)
@@ -323,12 +397,13 @@ int cede_leases_release(struct leases *l, uint64_t id, uint64_t now_ns)
     struct lease_gpu *g = &l->gpus[s->device];
     uint64_t took_ns = saturating_sub(now_ns, s->started_ns);
     g->v.active--;
+    g->v.displacing -= s->displaces;
     g->v.occupancy -= s->ask.occupancy;
     g->v.memory_bytes -= s->ask.memory_bytes;
     if (!g->v.active)
         g->v.busy_ns += saturating_sub(now_ns, g->busy_since_ns);
     if (s->ask.key) {
-        if (l->c.max_slowdown > 0)
+        if (l->c.max_slowdown > 0 && !s->displaces) /* the limit is not that one's */
             leases_adapt(l, g, s, took_ns);
         cede_estimates_add(l->times, s->ask.key, took_ns);
     }
@@ -384,11 +459,26 @@ static bool leases_expire(struct leases *l, uint64_t limit_ns, struct lease_even
     return false;
 }
 
+/* The first lease of a queue that may displace. */
+static struct lease_entry *leases_displacer(const struct leases *l, const struct lease_gpu *g,
+                                            uint64_t now_ns)
+{
+    struct lease_entry *best = NULL;
+    if (g->v.displacing >= l->c.displace)
+        return NULL;
+    for (struct lease_entry *s = TAILQ_FIRST(&g->queue); s; s = TAILQ_NEXT(s, link)) {
+        if (leases_displaces(l, g, s, now_ns) && (!best || leases_before(l, s, best, now_ns)))
+            best = s;
+    }
+    return best;
+}
+
 static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_event *out)
 {
     for (uint32_t d = 0; d < l->c.devices; d++) {
         struct lease_gpu *g = &l->gpus[d];
-        struct lease_entry *s = leases_head(l, g, now_ns);
+        struct lease_entry *s = leases_head(l, g, true, now_ns);
+        bool displaces = false;
         enum lease_hold why = s ? leases_hold(l, g, &s->ask) : HOLD_NONE;
         if (!s || why != HOLD_STREAM) {
             g->lacks_id = 0;
@@ -397,12 +487,14 @@ static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_eve
             g->lacks_id = s->id;
             g->lacks_until_ns = now_ns + l->c.stream_timeout_ms * NSEC_PER_MSEC;
         }
-        if (!s)
+        if (TAILQ_EMPTY(&g->queue))
             s = leases_steal(l, g, now_ns);
-        if (s && why == HOLD_NONE) {
+        else if ((displaces = !s || why != HOLD_NONE))
+            s = leases_displacer(l, g, now_ns);
+        if (s) {
             *out = (struct lease_event){
                 .id = s->id, .device = d, .urgent = leases_urgent(l, s, now_ns)};
-            leases_start(l, s, d, now_ns);
+            leases_start(l, s, d, displaces, now_ns);
             return true;
         }
     }
@@ -411,6 +503,7 @@ static bool leases_start_one(struct leases *l, uint64_t now_ns, struct lease_eve
 
 bool cede_leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out)
 {
+    l->stepped_ns = now_ns;
     if (!l->waiting)
         return false;
     return (now_ns && leases_expire(l, now_ns - 1, out)) || leases_start_one(l, now_ns, out) ||
@@ -425,6 +518,8 @@ uint64_t cede_leases_next_ns(const struct leases *l)
         for (const struct lease_entry *s = TAILQ_FIRST(&g->queue); s; s = TAILQ_NEXT(s, link)) {
             next = min_u64(s->ask.until_ns, next);
             next = s->id == g->lacks_id ? min_u64(g->lacks_until_ns, next) : next;
+            uint64_t urgent_ns = cede_leases_urgent_ns(l, s->id);
+            next = urgent_ns > l->stepped_ns ? min_u64(urgent_ns, next) : next;
         }
     }
     return next;
@@ -436,10 +531,33 @@ void cede_leases_set_utilization(struct leases *l, uint32_t device, uint32_t per
         l->gpus[device].utilization = percent;
 }
 
-void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t total_bytes)
+/* What would be free without leases is at least what is free now, if none of them has allocated
+ * anything, and at most that and all that they are to take. Between the two the former figure
+ * stands, so that neither a lease's memory counts twice once it is allocated, nor what others took
+ * or gave back meanwhile is missed. */
+void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t free_bytes,
+                            uint64_t total_bytes)
 {
-    if (device < l->c.devices)
-        l->gpus[device].memory_bytes = total_bytes;
+    if (device >= l->c.devices)
+        return;
+    struct lease_gpu *g = &l->gpus[device];
+    uint64_t most = saturating_add(free_bytes, g->v.memory_bytes);
+    g->spare_bytes = max_u64(free_bytes, min_u64(g->memory_bytes ? g->spare_bytes : most, most));
+    g->memory_bytes = total_bytes;
+}
+
+uint64_t cede_leases_urgent_ns(const struct leases *l, uint64_t id)
+{
+    const struct lease_entry *s = leases_find(l, id, SLOT_WAITS);
+    if (!s || s->latest_ns == TIME_NEVER || !l->c.displace)
+        return TIME_NEVER;
+    return saturating_add(saturating_sub(s->latest_ns, l->c.urgent_threshold_ns), 1);
+}
+
+bool cede_leases_displaced(const struct leases *l, uint64_t id)
+{
+    const struct lease_entry *s = leases_find(l, id, SLOT_STARTED);
+    return s && !s->displaces && l->gpus[s->device].v.displacing;
 }
 
 struct lease_view cede_leases_view(const struct leases *l, uint32_t device, uint64_t now_ns)

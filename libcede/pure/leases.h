@@ -4,15 +4,20 @@
  *
  * A GPU's limits say whether one more lease may start there: the number of started leases,
  * their occupancy, their memory, the GPU's utilization, free streams. On a GPU without leases
- * none applies, so that a lease larger than a limit runs alone.
+ * none applies but what memory is free, so that a lease larger than a limit runs alone.
  *
  * A lease starts on its preferred GPU if it can at once, else on the least loaded GPU that lets it,
  * else it waits in the queue of the least loaded one. The first lease of a queue keeps all behind
  * it from that GPU until it fits, so that small leases do not overtake a large one for ever. First
  * are leases that have waited for age_ms, by arrival; then urgent ones (deadline - now - estimate <
- * urgent_threshold_ns); then by priority, then by arrival. A GPU with an empty queue takes the
- * first lease of the other queues that fits. Requests (requests.h) are a different question: they
- * are ordered by time, and one batch runs on a device at a time.
+ * urgent_threshold_ns); then by priority, then by arrival. Leases without memory pass a first
+ * lease that only memory keeps waiting, as they take nothing that it waits for. A GPU with an empty
+ * queue takes the first lease of the other queues that fits. Where loads are equal, a lease
+ * goes to the GPU that its thread had last.
+ *
+ * An urgent lease that would have to wait displaces: it starts beyond all limits but that of
+ * memory, up to `displace` such leases per GPU at a time. Requests (requests.h) are a different
+ * question: they are ordered by time, and one batch runs on a device at a time.
  *
  * Not thread-safe. Times are nanoseconds of any monotonic clock. */
 #ifndef CEDE_LIBCEDE_PURE_LEASES_H
@@ -26,15 +31,17 @@
 #include "lib/terms.h"
 
 #define LEASE_CAPACITY_MAX 65536U
-#define LEASE_WHOLE        1000000U /* occupancy in millionths of the GPU's warps */
+#define LEASE_WHOLE        1000000U /* occupancy in millionths of a GPU */
+#define LEASE_UNKNOWN      UINT32_MAX
 
 struct lease_ask {
     uint64_t key;          /* kernel and shape, for estimates; 0: not known */
     uint64_t memory_bytes; /* that it takes in addition */
     uint64_t deadline_ns;  /* TIME_NEVER: none */
     uint64_t until_ns;     /* when it times out; not later than now: it does not wait */
-    uint32_t occupancy;    /* millionths */
+    uint32_t occupancy;    /* millionths; LEASE_UNKNOWN: estimated */
     uint32_t preferred;    /* device; SLOT_NONE: any */
+    uint32_t last;         /* device that its thread had last; SLOT_NONE: none */
     int32_t priority;      /* the highest is first */
     bool only;             /* on no other than the preferred device */
 };
@@ -79,11 +86,18 @@ int cede_leases_cancel(struct leases *l, uint64_t id);
 bool cede_leases_step(struct leases *l, uint64_t now_ns, struct lease_event *out);
 /* When an event may come without a call. TIME_NEVER: never. */
 uint64_t cede_leases_next_ns(const struct leases *l);
+/* When a waiting lease becomes urgent. TIME_NEVER: never, or it is no reason to start. */
+uint64_t cede_leases_urgent_ns(const struct leases *l, uint64_t id);
+/* Whether leases displace others on a GPU of which `id` is none. */
+bool cede_leases_displaced(const struct leases *l, uint64_t id);
 
 /* A GPU's utilization; above 100: not known, and no limit. */
 void cede_leases_set_utilization(struct leases *l, uint32_t device, uint32_t percent);
-/* 0: not known, and no limit. */
-void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t total_bytes);
+/* What is free on a GPU now, of how much. total_bytes 0: not known, and no limit. How much of it
+ * the started leases have allocated yet is not known: something between nothing and all that they
+ * were to take. */
+void cede_leases_set_memory(struct leases *l, uint32_t device, uint64_t free_bytes,
+                            uint64_t total_bytes);
 
 /* A lease's own place in 0..capacity-1 until it ends, for what the caller keeps with it. */
 static inline uint32_t lease_slot(uint64_t id)
@@ -93,10 +107,11 @@ static inline uint32_t lease_slot(uint64_t id)
 
 struct lease_view {
     uint32_t active, waiting, limit;
-    uint32_t occupancy; /* of the started leases */
+    uint32_t displacing; /* of the started leases */
+    uint32_t occupancy;  /* of the started leases */
     uint64_t memory_bytes;
-    uint64_t started, stolen, timed_out; /* since cede_leases_new() */
-    uint64_t busy_ns;                    /* time with a started lease */
+    uint64_t started, stolen, displaced, timed_out; /* since cede_leases_new() */
+    uint64_t busy_ns;                               /* time with a started lease */
 };
 /* device has to exist. */
 struct lease_view cede_leases_view(const struct leases *l, uint32_t device, uint64_t now_ns);

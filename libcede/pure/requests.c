@@ -7,6 +7,7 @@
 #include <sys/queue.h>
 
 #include "libcede/pure/batcher.h"
+#include "libcede/pure/request_plan.h"
 #include "libcede/pure/times.h"
 
 #define DEVICES_MAX  64U
@@ -29,10 +30,17 @@ struct node {
 };
 TAILQ_HEAD(node_list, node);
 
+/* A batch that runs on a device. */
+struct slot {
+    struct node_list batch; /* empty: the slot is free */
+    uint64_t end_ns;        /* by the estimates */
+};
+
 struct device {
     struct node_list queue; /* in the policy's order */
-    struct node_list batch; /* that runs; empty: the device is free */
-    uint64_t end_ns;        /* of the running batch, by the estimates */
+    struct slot *slots;     /* c.batches */
+    uint32_t running;       /* batches */
+    uint32_t lanes;         /* batches at a time to plan with, 1 to c.batches */
     uint64_t queued_ns;     /* estimates of the waiting requests, summed up */
 };
 
@@ -40,7 +48,8 @@ struct requests {
     struct cede_queue_config c;
     uint64_t prefer_ns, urgent_ns;
     struct device *devices;
-    struct node *nodes; /* `capacity` for those that wait, and a batch for each device */
+    struct slot *slots; /* of all devices */
+    struct node *nodes; /* `capacity` for those that wait, and a batch for each slot */
     uint32_t nnodes, waiting;
     struct node_list unused;
     uint64_t mark;     /* of the batch considered last */
@@ -52,7 +61,7 @@ int cede_requests_new(const struct cede_queue_config *c, uint64_t prefer_ns, str
     *out = NULL;
     if (c->devices < 1 || c->devices > DEVICES_MAX || c->capacity < 1 ||
         c->capacity > CAPACITY_MAX || c->k < 1 || (unsigned)c->policy > CEDE_LAXITY ||
-        c->urgent_us >= FAR_US)
+        c->urgent_us >= FAR_US || c->batches < 1 || c->batches > CEDE_QUEUE_BATCHES_MAX)
         return -EINVAL;
     struct requests *r = calloc(1, sizeof(*r));
     if (!r)
@@ -60,17 +69,21 @@ int cede_requests_new(const struct cede_queue_config *c, uint64_t prefer_ns, str
     r->c = *c;
     r->prefer_ns = prefer_ns;
     r->urgent_ns = c->urgent_us * NSEC_PER_USEC;
-    r->nnodes = c->capacity + c->devices * BATCH_MAX;
+    r->nnodes = c->capacity + c->devices * c->batches * BATCH_MAX;
     r->devices = calloc(c->devices, sizeof(*r->devices));
+    r->slots = calloc((size_t)c->devices * c->batches, sizeof(*r->slots));
     r->nodes = calloc(r->nnodes, sizeof(*r->nodes));
-    if (!r->devices || !r->nodes) {
+    if (!r->devices || !r->slots || !r->nodes) {
         cede_requests_free(r);
         return -ENOMEM;
     }
     for (uint32_t d = 0; d < c->devices; d++) {
+        r->devices[d].slots = &r->slots[d * c->batches];
+        r->devices[d].lanes = 1;
         TAILQ_INIT(&r->devices[d].queue);
-        TAILQ_INIT(&r->devices[d].batch);
     }
+    for (uint32_t i = 0; i < c->devices * c->batches; i++)
+        TAILQ_INIT(&r->slots[i].batch);
     TAILQ_INIT(&r->unused);
     for (uint32_t i = 0; i < r->nnodes; i++) {
         r->nodes[i].q.id = 1ULL << 32 | i;
@@ -85,6 +98,7 @@ void cede_requests_free(struct requests *r)
     if (!r)
         return;
     free(r->devices);
+    free(r->slots);
     free(r->nodes);
     free(r);
 }
@@ -95,32 +109,6 @@ uint32_t cede_requests_places(const struct requests *r)
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
-
-/* The latest start that meets the deadline; the laxity is the time until then. */
-static uint64_t requests_latest_start(const struct request *q)
-{
-    return q->deadline_ns == TIME_NEVER
-               ? TIME_NEVER
-               : saturating_sub(q->deadline_ns, saturating_add(q->run_ns, q->after_ns));
-}
-
-/* a runs before b. Equal requests keep the order in which they were submitted. */
-static bool requests_before(enum cede_queue_policy policy, const struct request *a,
-                            const struct request *b)
-{
-    if ((policy == CEDE_PRIORITY || policy == CEDE_LAXITY) && a->class != b->class)
-        return a->class < b->class;
-    if (policy == CEDE_EDF && a->deadline_ns != b->deadline_ns)
-        return a->deadline_ns < b->deadline_ns;
-    if (policy == CEDE_LAXITY && requests_latest_start(a) != requests_latest_start(b))
-        return requests_latest_start(a) < requests_latest_start(b);
-    return a->arrival_ns < b->arrival_ns;
-}
-
-static bool requests_same_kind(const struct request *a, const struct request *b)
-{
-    return a->model == b->model && a->shape == b->shape;
-}
 
 /* The request that runs next, of a queue that is not empty.
  *
@@ -141,8 +129,8 @@ static struct node *requests_choose(const struct requests *r, const struct devic
         const struct request *q = &at->q;
         uint64_t end = saturating_add(now_ns, q->run_ns);
         if (r->c.policy == CEDE_LAXITY) {
-            best = requests_latest_start(q) < least ? at : best;
-            least = min_u64(requests_latest_start(q), least);
+            best = request_latest_start(q) < least ? at : best;
+            least = min_u64(request_latest_start(q), least);
         } else if (seen++ == r->c.k) {
             break;
         } else if (end <= q->deadline_ns) {
@@ -153,61 +141,33 @@ static struct node *requests_choose(const struct requests *r, const struct devic
     return best;
 }
 
-/* ---- plans ----------------------------------------------------------------------------------- */
-
-/* A walk through a queue: when each request would end if all ran in this order from a time on.
- * Neighbours of one kind share a batch while that makes none of them late. */
-struct requests_plan {
-    const struct request *first; /* of the current batch; NULL: there is none yet */
-    uint32_t n;                  /* its size */
-    uint64_t end_ns;             /* of the current batch */
-    uint64_t due_ns;             /* earliest deadline that it meets */
-    uint64_t slack_ns;           /* by which all may begin later without missing a deadline more */
-};
-
-static struct requests_plan requests_plan(uint64_t from_ns)
+/* A plan for d, of at least min_lanes; those without a running batch are free now. */
+static void requests_plan(struct request_plan *p, const struct requests *r, const struct device *d,
+                          uint32_t min_lanes, uint64_t now_ns)
 {
-    return (struct requests_plan){.end_ns = from_ns, .due_ns = TIME_NEVER, .slack_ns = TIME_NEVER};
-}
-
-static uint64_t requests_plan_slack(const struct requests_plan *p)
-{
-    return p->due_ns == TIME_NEVER ? p->slack_ns
-                                   : min_u64(p->slack_ns, saturating_sub(p->due_ns, p->end_ns));
-}
-
-/* Adds the next request. True: it meets its deadline, whatever is added later. */
-static bool requests_plan_step(struct requests_plan *p, const struct request *q)
-{
-    uint64_t longer = saturating_add(p->end_ns, q->each_ns);
-    if (p->first && p->n < p->first->batch_max && requests_same_kind(q, p->first) &&
-        longer <= p->due_ns) {
-        p->n++;
-        p->end_ns = longer;
-    } else {
-        p->slack_ns = requests_plan_slack(p);
-        p->end_ns = saturating_add(p->end_ns, q->run_ns);
-        p->due_ns = TIME_NEVER;
-        p->first = q;
-        p->n = 1;
+    uint32_t left = d->running;
+    request_plan_begin(p);
+    for (uint32_t i = 0; left && i < r->c.batches; i++) {
+        if (TAILQ_EMPTY(&d->slots[i].batch))
+            continue;
+        request_plan_lane(p, max_u64(now_ns, d->slots[i].end_ns));
+        left--;
     }
-    bool met = p->end_ns <= q->deadline_ns;
-    if (met)
-        p->due_ns = min_u64(p->due_ns, q->deadline_ns);
-    return met;
+    while (p->lanes < d->lanes || p->lanes < min_lanes)
+        request_plan_lane(p, now_ns);
 }
 
 /* ---- admission and placement ----------------------------------------------------------------- */
 
-static uint64_t requests_free_ns(const struct device *d, uint64_t now_ns)
-{
-    return TAILQ_EMPTY(&d->batch) ? now_ns : max_u64(now_ns, d->end_ns);
-}
-
 uint64_t cede_requests_backlog_ns(const struct requests *r, uint32_t device, uint64_t now_ns)
 {
     const struct device *d = &r->devices[device];
-    return saturating_add(d->queued_ns, saturating_sub(requests_free_ns(d, now_ns), now_ns));
+    uint64_t left = d->queued_ns;
+    for (uint32_t i = 0; d->running && i < r->c.batches; i++) {
+        if (!TAILQ_EMPTY(&d->slots[i].batch))
+            left = saturating_add(left, saturating_sub(d->slots[i].end_ns, now_ns));
+    }
+    return left / d->lanes;
 }
 
 static uint32_t requests_place(const struct requests *r, const struct request *q, uint64_t now_ns)
@@ -231,20 +191,22 @@ static enum cede_queue_answer requests_fits(const struct requests *r, uint32_t d
                                             const struct request *q, uint64_t now_ns)
 {
     const struct device *d = &r->devices[device];
-    struct requests_plan without = requests_plan(requests_free_ns(d, now_ns)), with = without;
+    struct request_plan without, with;
     bool in = false;
+    requests_plan(&without, r, d, 1, now_ns);
+    requests_plan(&with, r, d, 1, now_ns);
     for (const struct node *n = TAILQ_FIRST(&d->queue); n; n = TAILQ_NEXT(n, link)) {
         const struct request *w = &n->q;
-        if (!in && requests_before(r->c.policy, q, w)) {
+        if (!in && request_before(r->c.policy, q, w)) {
             in = true;
-            if (!requests_plan_step(&with, q))
+            if (!cede_request_plan_step(&with, q))
                 return CEDE_QUEUE_BEHIND;
         }
-        bool met = requests_plan_step(&without, w);
-        if (!requests_plan_step(&with, w) && met)
+        bool met = cede_request_plan_step(&without, w);
+        if (!cede_request_plan_step(&with, w) && met)
             return CEDE_QUEUE_OTHERS;
     }
-    return !in && !requests_plan_step(&with, q) ? CEDE_QUEUE_BEHIND : CEDE_QUEUE_WAITS;
+    return !in && !cede_request_plan_step(&with, q) ? CEDE_QUEUE_BEHIND : CEDE_QUEUE_WAITS;
 }
 
 static enum cede_queue_answer requests_check(const struct requests *r, const struct request *q,
@@ -267,6 +229,18 @@ static enum cede_queue_answer requests_check(const struct requests *r, const str
     return a;
 }
 
+/* Puts a request into its device's queue, before that node; NULL: at the end. */
+static void requests_link(struct requests *r, struct node *n, struct node *before)
+{
+    n->state = REQUEST_WAITS;
+    if (before)
+        TAILQ_INSERT_BEFORE(before, n, link);
+    else
+        TAILQ_INSERT_TAIL(&n->device->queue, n, link);
+    n->device->queued_ns = saturating_add(n->device->queued_ns, n->q.run_ns);
+    r->waiting++;
+}
+
 int cede_requests_submit(struct requests *r, const struct request *q, uint64_t now_ns,
                          struct cede_queue_ticket *out)
 {
@@ -274,32 +248,30 @@ int cede_requests_submit(struct requests *r, const struct request *q, uint64_t n
         (q->preferred != SLOT_NONE && q->preferred >= r->c.devices))
         return -EINVAL;
     *out = (struct cede_queue_ticket){.device = SLOT_NONE,
-                                      .urgent = requests_latest_start(q) <
+                                      .urgent = request_latest_start(q) <
                                                 saturating_add(now_ns, r->urgent_ns)};
     uint32_t device = 0;
     out->answer = requests_check(r, q, now_ns, &device);
     if (out->answer != CEDE_QUEUE_WAITS)
         return -EBUSY;
     struct device *d = &r->devices[device];
-    struct node *n = TAILQ_FIRST(&r->unused), *after = TAILQ_LAST(&d->queue, node_list);
+    struct node *n = TAILQ_FIRST(&r->unused);
     TAILQ_REMOVE(&r->unused, n, link);
     out->id = n->q.id;
     out->device = device;
     n->q = *q;
     n->q.id = out->id;
-    n->state = REQUEST_WAITS;
     n->device = d;
-    if (!after || !requests_before(r->c.policy, q, &after->q)) {
-        TAILQ_INSERT_TAIL(&d->queue, n, link);
-    } else {
+    struct node *after = TAILQ_LAST(&d->queue, node_list);
+    if (after && request_before(r->c.policy, q, &after->q)) {
         after = TAILQ_FIRST(&d->queue);
-        while (!requests_before(r->c.policy, q, &after->q))
+        while (!request_before(r->c.policy, q, &after->q))
             after = TAILQ_NEXT(after, link);
-        TAILQ_INSERT_BEFORE(after, n, link);
+    } else {
+        after = NULL;
     }
-    d->queued_ns = saturating_add(d->queued_ns, q->run_ns);
-    r->waiting++;
-    if (TAILQ_EMPTY(&d->batch) && TAILQ_FIRST(&d->queue) == n)
+    requests_link(r, n, after);
+    if (d->running < d->lanes && TAILQ_FIRST(&d->queue) == n)
         out->answer = CEDE_QUEUE_RUNS;
     return 0;
 }
@@ -347,38 +319,70 @@ bool cede_requests_reclaim(struct requests *r, struct request *out)
     return false;
 }
 
-bool cede_requests_end(struct requests *r, uint32_t device, struct request *out)
+/* The lateness by the estimates is remembered: up by 1/16 of the difference, down by 1/2048, which
+ * is about its 99th percentile. */
+static void requests_remember_late(struct requests *r, uint64_t late_ns)
 {
-    struct node_list *batch = &r->devices[device].batch;
-    struct node *n = TAILQ_FIRST(batch);
+    if (late_ns > r->worst_ns)
+        r->worst_ns += (late_ns - r->worst_ns + 15) / 16;
+    else
+        r->worst_ns -= r->worst_ns / 2048;
+}
+
+bool cede_requests_end(struct requests *r, uint32_t slot, struct request *out)
+{
+    struct slot *s = &r->slots[slot];
+    struct node *n = TAILQ_FIRST(&s->batch);
     if (!n)
         return false;
-    TAILQ_REMOVE(batch, n, link);
+    TAILQ_REMOVE(&s->batch, n, link);
     *out = requests_forget(r, n);
+    requests_remember_late(r, saturating_sub(s->end_ns, out->deadline_ns));
+    r->devices[slot / r->c.batches].running -= TAILQ_EMPTY(&s->batch);
     return true;
+}
+
+void cede_requests_put_back(struct requests *r, uint32_t slot)
+{
+    struct slot *s = &r->slots[slot];
+    struct node *n;
+    r->devices[slot / r->c.batches].running -= !TAILQ_EMPTY(&s->batch);
+    while ((n = TAILQ_LAST(&s->batch, node_list))) {
+        struct node *before = TAILQ_FIRST(&n->device->queue);
+        while (before && request_before(r->c.policy, &before->q, &n->q))
+            before = TAILQ_NEXT(before, link);
+        TAILQ_REMOVE(&s->batch, n, link);
+        requests_link(r, n, before);
+    }
+}
+
+void cede_requests_no_room(struct requests *r, uint32_t device)
+{
+    struct device *d = &r->devices[device];
+    d->lanes = d->running > 1 ? d->running : 1;
 }
 
 /* ---- batches: combines the policy's order with the batcher's decision ------------------------ */
 
 /* Waiting requests that could run together; the policy's choice is nodes[0]. */
 struct party {
+    const struct device *on, *from; /* that is to run them, and in whose queue they wait */
     uint32_t n, max;
     struct node *nodes[BATCH_MAX];
     struct batch_request reqs[BATCH_MAX]; /* in order of deadline */
     uint32_t order[BATCH_MAX];            /* their places in nodes */
 };
 
-static void party_gather(const struct device *from, struct node *first, uint32_t room,
-                         struct party *p)
+static void party_gather(struct party *p, struct node *first, uint32_t room)
 {
     struct node *n = first;
     p->max = (uint32_t)clamp_u64(first->q.batch_max, 1, room);
     p->n = 0;
     do { /* from the policy's choice to the end, then those before it */
-        if (requests_same_kind(&n->q, &first->q))
+        if (request_same_kind(&n->q, &first->q))
             p->nodes[p->n++] = n;
         n = TAILQ_NEXT(n, link);
-        n = n ? n : TAILQ_FIRST(&from->queue);
+        n = n ? n : TAILQ_FIRST(&p->from->queue);
     } while (n != first && p->n < p->max);
     for (uint32_t i = 0; i < p->n; i++) {
         const struct request *w = &p->nodes[i]->q;
@@ -412,37 +416,56 @@ static uint64_t party_end_ns(const struct party *p, uint32_t n, uint64_t now_ns)
 
 /* Running the marked requests, n of them, now makes another late that meets its deadline in queue
  * order. */
-static bool party_harms(const struct requests *r, const struct device *from, const struct party *p,
-                        uint32_t n, uint64_t now_ns)
+static bool party_harms(const struct requests *r, const struct party *p, uint32_t n,
+                        uint64_t now_ns)
 {
-    struct requests_plan before = requests_plan(now_ns),
-                         after = requests_plan(party_end_ns(p, n, now_ns));
+    struct request_plan before, after;
     uint32_t look = LOOK;
-    for (const struct node *w = TAILQ_FIRST(&from->queue); w && look--; w = TAILQ_NEXT(w, link)) {
-        bool met = requests_plan_step(&before, &w->q);
-        if (w->mark != r->mark && !requests_plan_step(&after, &w->q) && met)
+    requests_plan(&before, r, p->on, p->on->running + 1, now_ns);
+    requests_plan(&after, r, p->on, p->on->running + 1, now_ns);
+    after.end_ns[p->on->running] = party_end_ns(p, n, now_ns);
+    for (const struct node *w = TAILQ_FIRST(&p->from->queue); w && look--;
+         w = TAILQ_NEXT(w, link)) {
+        bool met = cede_request_plan_step(&before, &w->q);
+        if (w->mark != r->mark && !cede_request_plan_step(&after, &w->q) && met)
             return true;
     }
     return false;
 }
 
-static uint64_t party_slack_ns(const struct device *from, uint64_t now_ns)
+/* *late: requests that miss their deadline in queue order. */
+static uint64_t party_slack_ns(const struct requests *r, const struct party *p, uint64_t now_ns,
+                               uint32_t *late)
 {
-    struct requests_plan p = requests_plan(now_ns);
+    struct request_plan plan;
     uint32_t look = LOOK;
-    for (const struct node *n = TAILQ_FIRST(&from->queue); n && look--; n = TAILQ_NEXT(n, link))
-        requests_plan_step(&p, &n->q);
-    return requests_plan_slack(&p);
+    *late = 0;
+    requests_plan(&plan, r, p->on, p->on->running + 1, now_ns);
+    for (const struct node *n = TAILQ_FIRST(&p->from->queue); n && look--; n = TAILQ_NEXT(n, link))
+        *late += !cede_request_plan_step(&plan, &n->q);
+    return cede_request_plan_slack(&plan);
+}
+
+/* More requests wait than fit into a batch, and some will be late. The whole party then runs: a
+ * smaller batch would meet its first deadline, but as requests get to the head when their slack is
+ * gone, one small batch would follow the other, and keep up a backlog that full ones work off. */
+static bool party_overload(const struct requests *r, const struct party *p, uint64_t now_ns)
+{
+    uint32_t late = 0;
+    if (p->max > 1 && p->n == p->max)
+        party_slack_ns(r, p, now_ns, &late);
+    return late > 0;
 }
 
 /* How many of the first requests run together in the plan of the queue, which harms none. */
-static uint32_t party_in_order(const struct party *p, uint64_t now_ns)
+static uint32_t party_in_order(const struct requests *r, const struct party *p, uint64_t now_ns)
 {
-    struct requests_plan plan = requests_plan(now_ns);
+    struct request_plan plan;
     uint32_t n = 0;
+    requests_plan(&plan, r, p->on, p->on->running + 1, now_ns);
     for (const struct node *w = p->nodes[0]; w && n < p->n && p->nodes[n] == w && plan.n == n;
          w = TAILQ_NEXT(w, link)) {
-        requests_plan_step(&plan, &w->q);
+        cede_request_plan_step(&plan, &w->q);
         n += plan.n == n + 1;
     }
     return n;
@@ -451,8 +474,8 @@ static uint32_t party_in_order(const struct party *p, uint64_t now_ns)
 /* How many of the party start now, and marks them; 0: none, and until when it may wait. others:
  * kinds that come before it are held, so it may overtake them only if that makes none of them
  * late. */
-static uint32_t party_decide(struct requests *r, const struct device *from, const struct party *p,
-                             bool others, uint64_t now_ns, uint64_t *until_ns)
+static uint32_t party_decide(struct requests *r, const struct party *p, bool others,
+                             uint64_t now_ns, uint64_t *until_ns)
 {
     const struct request *q = &p->nodes[0]->q;
     uint32_t pick[BATCH_MAX];
@@ -461,52 +484,55 @@ static uint32_t party_decide(struct requests *r, const struct device *from, cons
     *until_ns = TIME_NEVER;
     struct batch_choice c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
     if (c.n == 0) {
-        uint64_t slack = saturating_sub(party_slack_ns(from, now_ns), r->urgent_ns);
+        uint32_t late;
+        uint64_t slack = saturating_sub(party_slack_ns(r, p, now_ns, &late), r->urgent_ns);
         *until_ns = min_u64(saturating_add(now_ns, slack), c.wake_ns);
         if (*until_ns > now_ns)
             return 0;
         b.max = p->n; /* full: it starts */
         c = cede_batch_decide(&b, p->reqs, p->n, now_ns, pick);
     }
+    if (!others && party_overload(r, p, now_ns)) {
+        for (uint32_t i = 0; i < p->n; i++)
+            pick[i] = i;
+        party_mark(r, p, pick, p->n);
+        return p->n;
+    }
     /* The largest batch that makes no other request late. The policy's choice alone runs whatever
      * the effect, unless it overtakes. */
     for (uint32_t n = c.n; n; n--) {
         party_mark(r, p, pick, n);
-        if ((c.n == 1 && !others) || !party_harms(r, from, p, n, now_ns))
+        if ((c.n == 1 && !others) || !party_harms(r, p, n, now_ns))
             return n;
     }
     if (others)
         return 0;
-    if (p->nodes[0] != TAILQ_FIRST(&from->queue)) {
+    if (p->nodes[0] != TAILQ_FIRST(&p->from->queue)) {
         party_mark(r, p, pick, c.n);
         return c.n;
     }
-    uint32_t n = party_in_order(p, now_ns);
+    uint32_t n = party_in_order(r, p, now_ns);
     r->mark++;
     for (uint32_t i = 0; i < n; i++)
         p->nodes[i]->mark = r->mark;
     return n;
 }
 
-/* Starts the marked requests, n of them. The lateness with which they begin is remembered: up by
- * 1/16 of the difference, down by 1/2048, which is about its 99th percentile. */
-static void party_start(struct requests *r, struct device *d, const struct party *p, uint32_t n,
-                        uint64_t now_ns, struct request *out)
+/* Starts the marked requests, n of them, in that slot. */
+static void party_start(struct requests *r, struct device *d, struct slot *s, const struct party *p,
+                        uint32_t n, uint64_t now_ns, struct request *out)
 {
-    d->end_ns = party_end_ns(p, n, now_ns);
+    s->end_ns = party_end_ns(p, n, now_ns);
+    d->running++;
+    d->lanes = d->running > d->lanes ? d->running : d->lanes;
     for (uint32_t k = 0; k < p->n; k++) {
         struct node *node = p->nodes[k];
         if (node->mark != r->mark)
             continue;
         requests_unlink(r, node);
         node->state = REQUEST_RUNS;
-        TAILQ_INSERT_TAIL(&d->batch, node, link);
+        TAILQ_INSERT_TAIL(&s->batch, node, link);
         *out++ = node->q;
-        uint64_t late = saturating_sub(d->end_ns, node->q.deadline_ns);
-        if (late > r->worst_ns)
-            r->worst_ns += (late - r->worst_ns + 15) / 16;
-        else
-            r->worst_ns -= r->worst_ns / 2048;
     }
 }
 
@@ -529,7 +555,7 @@ static struct node *requests_other_kind(const struct device *from, struct node *
 {
     for (struct node *n = TAILQ_FIRST(&from->queue); n; n = TAILQ_NEXT(n, link)) {
         uint32_t k = 0;
-        while (k < nheld && !requests_same_kind(&n->q, &held[k]->q))
+        while (k < nheld && !request_same_kind(&n->q, &held[k]->q))
             k++;
         if (k == nheld)
             return n;
@@ -538,7 +564,7 @@ static struct node *requests_other_kind(const struct device *from, struct node *
 }
 
 int cede_requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns,
-                             struct request *out, uint32_t *n, uint64_t *wake_ns)
+                             struct request *out, uint32_t *n, uint32_t *slot, uint64_t *wake_ns)
 {
     uint32_t nheld = 0, room = *n < BATCH_MAX ? *n : BATCH_MAX;
     struct node *held[KINDS];
@@ -548,15 +574,19 @@ int cede_requests_next_batch(struct requests *r, uint32_t device, uint64_t now_n
     if (device >= r->c.devices || !room)
         return -EINVAL;
     struct device *d = &r->devices[device], *from = requests_source(r, d);
-    if (!TAILQ_EMPTY(&d->batch))
+    if (d->running == r->c.batches)
         return -EBUSY;
+    for (*slot = device * r->c.batches; !TAILQ_EMPTY(&r->slots[*slot].batch);)
+        ++*slot;
+    p.on = d;
+    p.from = from;
     struct node *first = from ? requests_choose(r, from, now_ns) : NULL;
     while (first && nheld < KINDS) {
         uint64_t until;
-        party_gather(from, first, room, &p);
-        *n = party_decide(r, from, &p, nheld > 0, now_ns, &until);
+        party_gather(&p, first, room);
+        *n = party_decide(r, &p, nheld > 0, now_ns, &until);
         if (*n) {
-            party_start(r, d, &p, *n, now_ns, out);
+            party_start(r, d, &r->slots[*slot], &p, *n, now_ns, out);
             return 0;
         }
         *wake_ns = min_u64(until, *wake_ns);

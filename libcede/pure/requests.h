@@ -2,9 +2,11 @@
  * would be late. Deterministic: no clock, no system call, no allocation after cede_requests_new().
  * It starts nothing: the caller asks when a device is free and reports when a batch has ended.
  *
- * A device runs one request, or one batch, at a time and to its end. A request waits in the queue
- * of one device: the preferred one while that has little more to do than the least loaded, else the
- * least loaded. A device whose queue is empty takes from the longest queue of the others.
+ * A device runs one batch at a time and to its end, or up to c.batches at a time, each in a slot.
+ * Plans assume as many at a time as have run together since the device last had no room for one
+ * more. A request waits in the queue
+ * of one device: the preferred one while that has little more to do than the least loaded, else
+ * the least loaded. A device whose queue is empty takes from the longest queue of the others.
  *
  * Not thread-safe. Times are nanoseconds of any monotonic clock. */
 #ifndef CEDE_LIBCEDE_PURE_REQUESTS_H
@@ -37,8 +39,8 @@ struct request {
 
 struct requests;
 
-/* c: policy, devices, capacity, k, admit, urgent_us. prefer_ns: REQUESTS_PREFER_NS. 0, -ENOMEM, or
- * -EINVAL (one of these is out of range). */
+/* c: policy, devices, batches, capacity, k, admit, urgent_us. prefer_ns: REQUESTS_PREFER_NS. 0,
+ * -ENOMEM, or -EINVAL (one of these is out of range). */
 int cede_requests_new(const struct cede_queue_config *c, uint64_t prefer_ns, struct requests **out);
 void cede_requests_free(struct requests *r);
 
@@ -52,13 +54,17 @@ int cede_requests_submit(struct requests *r, const struct request *q, uint64_t n
  * request is the policy's choice, the rest the batcher's (batcher.h); a smaller batch is taken
  * where a larger one would make another request late. Requests are held on a free device only while
  * no other kind can run without harm, and no later than urgent_us before one would be late by it.
- * 0, -EBUSY; -EAGAIN: *wake_ns is when to ask again if nothing arrives (TIME_NEVER: none waits);
- * -EINVAL: no such device, or no room. */
+ * 0: it is in *slot, from device * c.batches on; -EBUSY: no slot is free; -EAGAIN: *wake_ns is when
+ * to ask again if nothing arrives (TIME_NEVER: none waits); -EINVAL: no such device, or no room. */
 int cede_requests_next_batch(struct requests *r, uint32_t device, uint64_t now_ns,
-                             struct request *out, uint32_t *n, uint64_t *wake_ns);
-/* Forgets one request of the batch that has ended. False: there is none left, and the device is
+                             struct request *out, uint32_t *n, uint32_t *slot, uint64_t *wake_ns);
+/* Forgets one request of the batch that has ended. False: there is none left, and the slot is
  * free. To be called until then. */
-bool cede_requests_end(struct requests *r, uint32_t device, struct request *out);
+bool cede_requests_end(struct requests *r, uint32_t slot, struct request *out);
+/* The batch does not start after all: its requests wait again, where they waited. */
+void cede_requests_put_back(struct requests *r, uint32_t slot);
+/* The device has no room for more batches than run there now. */
+void cede_requests_no_room(struct requests *r, uint32_t device);
 /* Forgets a waiting request. 0, -EBUSY (it runs) or -ENOENT. */
 int cede_requests_cancel(struct requests *r, uint64_t id);
 /* Forgets any waiting request. False: none waits. */

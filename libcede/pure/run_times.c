@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "cede/cede.h"
 #include "lib/estimate.h"
 #include "libcede/pure/times.h"
 
@@ -86,6 +87,15 @@ static struct run_kind *run_times_kind(struct run_times *t, uint64_t key, uint64
 struct run_time cede_run_times_get(struct run_times *t, uint64_t key, uint64_t expected_ns)
 {
     return run_times_kind(t, key, expected_ns)->line;
+}
+
+struct run_time cede_run_time_shared(struct run_time t, unsigned share)
+{
+    if (share >= CEDE_SHARE_WHOLE)
+        return t;
+    double longer = (double)CEDE_SHARE_WHOLE / (share ? share : 1);
+    return (struct run_time){min_u64((uint64_t)((double)t.run_ns * longer), FAR_NS),
+                             min_u64((uint64_t)((double)t.each_ns * longer), FAR_NS)};
 }
 
 void cede_run_times_learn(struct run_times *t, uint64_t key, uint32_t n, uint64_t ran_ns)

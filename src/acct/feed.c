@@ -13,6 +13,7 @@
 #include "acct/database.h"
 #include "acct/keeper.h"
 #include "control/server.h"
+#include "lib/cgroup.h"
 #include "lib/log.h"
 #include "lib/paths.h"
 #include "recovery/swapper.h"
@@ -301,29 +302,6 @@ static void feed_row(struct acct *a, struct acct_job *x, const struct job_view *
     x->class = v->job.class;
 }
 
-static void read_workload(pid_t pid, struct workload *out)
-{
-    char text[8192], *rest = text, *line;
-    *out = (struct workload){.slurm_job = 0};
-    if (proc_read(pid, "cgroup", text, sizeof(text)) < 0)
-        return;
-    /* "4:pids:/path": in version 1 not all hierarchies have all groups. */
-    while ((line = strsep(&rest, "\n"))) {
-        const char *path = strchr(line, '/');
-        struct workload w;
-        if (!path)
-            continue;
-        workload_read(path, &w);
-        if (!out->container[0])
-            memcpy(out->container, w.container, sizeof(w.container));
-        if (!out->pod[0])
-            memcpy(out->pod, w.pod, sizeof(w.pod));
-        if (!out->unit[0])
-            memcpy(out->unit, w.unit, sizeof(w.unit));
-        out->slurm_job = out->slurm_job ? out->slurm_job : w.slurm_job;
-    }
-}
-
 static void job_begins(struct acct *a, uint32_t slot, const struct job_view *v)
 {
     struct acct_job *x = calloc(1, sizeof(*x));
@@ -337,7 +315,7 @@ static void job_begins(struct acct *a, uint32_t slot, const struct job_view *v)
     x->number = v->number;
     x->begin_s = now_s();
     x->class = v->job.class;
-    read_workload(v->job.root.pid, &x->workload);
+    cgroup_workload(v->job.root.pid, false, &x->workload);
 }
 
 void acct_job_changed(void *arg, uint32_t job, const struct job_view *v, bool ends)

@@ -25,6 +25,7 @@ int top_main(int argc, char **argv);
 int acct_main(int argc, char **argv);
 int metrics_main(int argc, char **argv);
 int policy_main(int argc, char **argv);
+int rules_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
 int demo_main(int argc, char **argv);
 int profile_main(int argc, char **argv);

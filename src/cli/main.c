@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "daemon/ceded.h"
 #include "device/soft/server.h"
+#include "identify/identify.h"
 #include "lib/version.h"
 #include "load/load.h"
 #include "pool/pool.h"
@@ -29,6 +30,7 @@ static const struct {
     {"cede-restore", NULL, restore_main, NULL},
     {"cede-swap", NULL, swap_main, NULL},
     {"cede-acct", NULL, acct_keeper_main, NULL},
+    {"cede-identify", NULL, identify_main, NULL},
     {"cede-pool", NULL, pool_keeper_main, NULL},
 };
 
@@ -49,6 +51,7 @@ static const struct {
     {"trace", trace_main, "write what happens on the GPUs to a file, for ui.perfetto.dev"},
     {"acct", acct_main, "show what jobs had of GPUs in the last hours or months"},
     {"metrics", metrics_main, "print or serve what ceded counts, for Prometheus"},
+    {"rules", rules_main, "list the rules, or say which one matches a process and why"},
     {"policy", policy_main, "show or change the scheduling policy"},
     {"profile", profile_main, "show what a program's kernels use, from a profiler"},
     {"advise", advise_main, "predict which programs fit together on a GPU"},

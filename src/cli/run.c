@@ -19,6 +19,7 @@
 #include "cli/gates.h"
 #include "cli/place.h"
 #include "cli/room.h"
+#include "cli/run_words.h"
 #include "cli/transient.h"
 #include "cli/unmanaged.h"
 #include "device/registry.h"
@@ -77,6 +78,10 @@ static const char help[] =
     "      --gpu-device D   auto, nvidia, amd, soft, ...: device of the scheduler that is started\n"
     "                       if none runs\n"
     "  -h, --help           this text\n"
+    "\n"
+    "CEDE_CLASS, CEDE_WEIGHT, CEDE_NAME and CEDE_POOL=1 in the environment stand for -c, -w, -n "
+    "and\n"
+    "--pool where these are not given; they only lower: not to latency, nor above weight 100.\n"
     "\n"
     "The exit status is the command's; 1 if cede refused, 2 for wrong usage, 126 and 127 if the\n"
     "command cannot be executed or found. If no scheduler can be had the command runs anyway, and\n"
@@ -181,6 +186,7 @@ static int run_parse(int argc, char **argv, struct options *o)
     struct request *r = &o->request;
     *r = (struct request){.op = OP_ADD, .run = true, .pid = getpid(), .has_class = true};
     r->class = CLASS_NORMAL;
+    run_words(r);
     const struct option_row options[] = {
         {"class", 'c', .read = request_text, .to = r},
         {"weight", 'w', .read = request_text, .to = r},
@@ -205,6 +211,7 @@ static int run_parse(int argc, char **argv, struct options *o)
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
     if (status == OPTIONS_GO_ON)
         status = parse_checked(optind < argc ? argv[optind] : NULL, r);
+    o->pool |= r->class == CLASS_BATCH && r->preempt != PREEMPT_BLOCK && run_words_pool();
     return status == OPTIONS_GO_ON ? run_check_pool(o) : status;
 }
 

@@ -7,63 +7,13 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <ini.h>
-#include <pwd.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <syslog.h>
 
+#include "control/config_impl.h"
 #include "control/proto.h"
 #include "device/registry.h"
-
-enum section { S_NONE, S_DAEMON, S_POLICY, S_RULE, S_ACCOUNT };
-
-struct parser {
-    const char *file;
-    const char *text, *end; /* what is not read yet */
-    struct config c;
-    struct rule *rule; /* of this section; the last of c */
-    enum section section;
-    int line, section_line;
-    int rule_line[CONFIG_RULES_MAX];
-    int param_line[PARAMS_COUNT]; /* where each was set; 0: nowhere */
-    uint32_t keys;                /* given in this section */
-    bool seen[S_RULE];            /* sections that may be there once */
-    int r;                        /* first error */
-    struct error *err;
-};
-
-/* A key and what reads its value into its place. */
-struct key {
-    const char *name;
-    int (*read)(struct parser *p, const struct key *k, const char *value);
-    size_t at, size; /* in struct config, or in struct rule in sections of rules and accounts */
-    const char *const *words; /* of size `nwords`, by the value of each; some are NULL */
-    size_t nwords;
-};
-
-/* Reports an error with its line; only the first one is kept. Returns 0, inih's failure. */
-static int complain_at(struct parser *p, int line, int code, const char *fmt, ...)
-    PRINTF_LIKE(4, 5);
-
-static int complain_at(struct parser *p, int line, int code, const char *fmt, ...)
-{
-    if (p->r == 0) {
-        char text[384];
-        va_list ap;
-        va_start(ap, fmt);
-        vsnprintf(text, sizeof(text), fmt, ap);
-        va_end(ap);
-        p->r = error_set(p->err, code, "%s:%d: %s", p->file, line, text);
-    }
-    return 0;
-}
-#define complain(p, ...) complain_at(p, (p)->line, -EINVAL, __VA_ARGS__)
-
-static void *config_place(struct parser *p, const struct key *k)
-{
-    return (char *)(p->section >= S_RULE ? (void *)p->rule : &p->c) + k->at;
-}
 
 static int config_text(struct parser *p, const struct key *k, const char *value)
 {
@@ -183,60 +133,8 @@ static void check_params(struct parser *p)
             line = p->param_line[i] > line ? p->param_line[i] : line;
     }
     char range[PARAM_RANGE];
-    complain_at(p, line, -EINVAL, "%s is out of range: %s is allowed", what->name,
-                param_range(what, range));
-}
-
-/* Accounts may have jobs on the same GPU. */
-static void check_floors(struct parser *p)
-{
-    uint32_t sum = 0;
-    for (size_t i = 0; i < p->c.nrules && p->r == 0; i++) {
-        const struct rule *r = &p->c.rules[i];
-        sum += r->account ? r->request.gpu_min : 0;
-        if (sum > 100)
-            complain_at(p, p->rule_line[i], -EINVAL,
-                        "account %s: with its gpu_min of %u%% accounts are promised %u%% of a GPU",
-                        r->title, r->request.gpu_min, sum);
-    }
-}
-
-/* [rule NAME] */
-
-static int read_uid(struct parser *p, const struct key *k, const char *value)
-{
-    struct rule *r = p->rule;
-    uint64_t v = 0;
-    const struct passwd *pw = NULL;
-    bool number = parse_u64(value, 0, UINT32_MAX - 1, &v) == 0;
-    if (!number && *value)
-        pw = getpwnam(value);
-    if (!number && !pw)
-        return complain(p, "uid: '%.64s' is neither a user's number nor a user's name here", value);
-    r->has_uid = true;
-    r->uid = pw ? pw->pw_uid : (uid_t)v;
-    return 1;
-}
-
-static int read_container(struct parser *p, const struct key *k, const char *value)
-{
-    if (rule_is_container_id(value) && strlen(value) < RULE_CONTAINER_DIGITS)
-        return complain(p, "container: at least %d digits of the id are needed, or a pattern",
-                        RULE_CONTAINER_DIGITS);
-    return config_text(p, k, value);
-}
-
-/* What a rule asks for its jobs, as `cede run` would. */
-static int read_request(struct parser *p, const struct key *k, const char *value)
-{
-    struct error e = {""};
-    struct request *r = &p->rule->request;
-    if (request_text(r, k->name, value, &e) < 0)
-        return complain(p, "%s", e.text);
-    if ((r->has_deadline && !r->deadline_us) || (r->has_laxity && !r->laxity_us))
-        return complain(p, "%s: 0 is not allowed; without a %s leave the key out", k->name,
-                        k->name);
-    return 1;
+    config_complain(p, line, -EINVAL, "%s is out of range: %s is allowed", what->name,
+                    param_range(what, range));
 }
 
 /* Sections */
@@ -250,6 +148,7 @@ static const char *const modes[] = {
 static const char *const others[] = {
     [CLASS_NORMAL] = "normal", [CLASS_BATCH] = "batch", [OTHERS_LEAVE] = "leave"};
 
+static const char *const environments[] = {"ignore", "lower"};
 static const char *const yes_no[] = {"no", "yes"};
 static const char *const pools[] = {[POOL_OF_NONE] = "off", [POOL_OF_BATCH] = "batch"};
 
@@ -262,33 +161,12 @@ static const struct key daemon_keys[] = {
     {"swap_start", .read = read_start, AT(config, swap.start_us)},
     {"memory_reserve", .read = read_bytes, AT(config, swap.reserve_bytes)},
     {"others", .read = read_word, AT(config, others), WORDS(others)},
+    {"environment", .read = read_word, AT(config, environment), WORDS(environments)},
     {"pool", .read = read_word, AT(config, pool), WORDS(pools)},
     {"accounts", .read = read_word, AT(config, accounts), WORDS(yes_no)},
     {"accounts_keep", .read = read_days, AT(config, keep_days)},
 };
 static const struct key policy_key = {"name", .read = read_policy, AT(config, policy)};
-static const struct key rule_keys[] = {
-    {"uid", .read = read_uid},
-    {"exe", .read = config_text, AT(rule, exe)},
-    {"cgroup", .read = config_text, AT(rule, cgroup)},
-    {"container", .read = read_container, AT(rule, container)},
-    {"class", .read = read_request},
-    {"weight", .read = read_request},
-    {"budget", .read = read_request},
-    {"gpu_min", .read = read_request},
-    {"gpu_max", .read = read_request},
-    {"deadline", .read = read_request},
-    {"laxity", .read = read_request},
-    {"name", .read = read_request},
-};
-static const struct key account_keys[] = {
-    {"uid", .read = read_uid},
-    {"cgroup", .read = config_text, AT(rule, cgroup)},
-    {"container", .read = read_container, AT(rule, container)},
-    {"weight", .read = read_request},
-    {"gpu_min", .read = read_request},
-    {"gpu_max", .read = read_request},
-};
 #undef AT
 
 /* The i-th key of a section, and of [policy] the parameter that it is. NULL: past the last. */
@@ -298,10 +176,8 @@ static const char *key_at(enum section s, unsigned i, const struct key **k, cons
     *f = NULL;
     if (s == S_DAEMON && i < ARRAY_SIZE(daemon_keys))
         *k = &daemon_keys[i];
-    if (s == S_RULE && i < ARRAY_SIZE(rule_keys))
-        *k = &rule_keys[i];
-    if (s == S_ACCOUNT && i < ARRAY_SIZE(account_keys))
-        *k = &account_keys[i];
+    if (s >= S_RULE)
+        *k = config_rule_key(s, i);
     if (s == S_POLICY && i == 0)
         *k = &policy_key;
     else if (s == S_POLICY)
@@ -328,73 +204,12 @@ static int on_key(void *user, const char *section, const char *key, const char *
             list_add(known, sizeof(known), name);
             continue;
         }
-        if (p->keys & (1U << i))
+        if (p->keys & (1U << i) && !(k && k->several))
             return complain(p, "%s is given twice in this section", key);
         p->keys |= 1U << i;
         return k ? k->read(p, k, value) : read_param(p, f, value);
     }
     return complain(p, "unknown key '%.64s'; allowed here: %s", key, known);
-}
-
-static void end_section(struct parser *p)
-{
-    const struct rule *r = p->rule;
-    struct error e = {""};
-    uint32_t budget_us;
-    if (p->section < S_RULE || p->r < 0)
-        return;
-    const char *what = p->section == S_RULE ? "rule" : "account";
-    if (!r->has_uid && !r->exe[0] && !r->cgroup[0] && !r->container[0])
-        error_set(&e, 0, "it matches nothing: give it uid, %scgroup or container",
-                  r->account ? "" : "exe, ");
-    else if (request_limits(r->request.gpu_min, r->request.gpu_max, &e) < 0)
-        ;
-    else if (!r->account && !r->request.has_class)
-        error_set(&e, 0, "it has no class: latency, normal or batch");
-    else if (!r->account && request_budget(&r->request, r->request.class, 0, &budget_us, &e) == 0)
-        request_deadline(&r->request, r->request.class, &e);
-    if (e.text[0])
-        complain_at(p, p->section_line, -EINVAL, "%s %s: %s", what, r->title, e.text);
-}
-
-static bool new_rule(struct parser *p, const struct rule *rule)
-{
-    struct rule *v = reallocarray(p->c.rules, p->c.nrules + 1, sizeof(*v));
-    if (!v) {
-        complain_at(p, p->line, -ENOMEM, "no memory for rules");
-        return false;
-    }
-    p->c.rules = v;
-    p->rule = &v[p->c.nrules++];
-    *p->rule = *rule;
-    return true;
-}
-
-/* `others` amounts to a last rule that asks for nothing. */
-static void rule_of_others(struct parser *p)
-{
-    const struct rule all = {.request = {.has_class = true, .class = (enum job_class)p->c.others}};
-    if (p->r == 0 && p->c.others != OTHERS_LEAVE)
-        new_rule(p, &all);
-}
-
-static int begin_rule(struct parser *p, const char *title, bool account)
-{
-    const char *what = account ? "account" : "rule";
-    int most = account ? ACCOUNT_NAME_MAX - 1 : JOB_NAME_MAX - 1;
-    if (!*title || strlen(title) > (size_t)most || (account && !proto_name_ok(title)))
-        return complain(p, "the line is [%s NAME], with a name of 1 to %d bytes%s", what, most,
-                        account ? " that a job could have" : "");
-    for (size_t i = 0; i < p->c.nrules; i++) {
-        if (p->c.rules[i].account == account && strcmp(p->c.rules[i].title, title) == 0)
-            return complain(p, "%s %s is there already, at line %d", what, title, p->rule_line[i]);
-    }
-    if (p->c.nrules == CONFIG_RULES_MAX)
-        return complain(p, "more than %d rules and accounts", CONFIG_RULES_MAX);
-    struct rule r = {.account = account};
-    snprintf(r.title, sizeof(r.title), "%s", title);
-    p->rule_line[p->c.nrules] = p->line;
-    return new_rule(p, &r);
 }
 
 /* line: "[...", terminated; changed in place and left a header that inih accepts. */
@@ -404,7 +219,7 @@ static int begin_section(struct parser *p, char *line)
     char *close = strchr(line, ']');
     if (!close || close[1 + strspn(close + 1, " \t\r\n")])
         return complain(p, "a section's line is [NAME] and nothing else");
-    end_section(p);
+    config_rule_end(p);
     p->section = S_NONE;
     p->section_line = p->line;
     p->keys = 0;
@@ -425,7 +240,7 @@ static int begin_section(struct parser *p, char *line)
     size_t word = strcspn(name, " \t");
     bool account = word == 7 && strncmp(name, "account", word) == 0;
     if (account || (word == 4 && strncmp(name, "rule", word) == 0)) {
-        if (!begin_rule(p, name + word + strspn(name + word, " \t"), account))
+        if (!config_rule_begin(p, name + word + strspn(name + word, " \t"), account))
             return 0;
         p->section = account ? S_ACCOUNT : S_RULE;
         return 1;
@@ -483,6 +298,7 @@ void config_default(struct config *c)
         .log_level = LOG_INFO,
         .policy = "laxity",
         .others = OTHERS_LEAVE,
+        .environment = true,
         .accounts = true,
         .keep_days = KEEP_DAYS,
         .swap.start_us = STARTING_MAX_NS / NSEC_PER_USEC,
@@ -514,14 +330,13 @@ int config_parse(const char *file, const char *text, size_t n, struct config *ou
 
     int bad = ini_parse_stream(next_line, p, on_key, p);
     if (bad > 0)
-        complain_at(p, bad, -EINVAL,
-                    "this line is neither key = value, nor [section], nor # comment");
+        config_complain(p, bad, -EINVAL,
+                        "this line is neither key = value, nor [section], nor # comment");
     else if (bad < 0)
-        complain_at(p, p->line, -ENOMEM, "no memory to read it");
-    end_section(p);
+        config_complain(p, p->line, -ENOMEM, "no memory to read it");
+    config_rule_end(p);
     check_params(p);
-    check_floors(p);
-    rule_of_others(p);
+    config_rules_check(p);
     int r = p->r;
     if (r < 0)
         config_free(&p->c);

@@ -32,6 +32,7 @@ struct config {
     struct sched_params params;
     int accounts; /* of GPU time are kept; for so long: */
     uint32_t keep_days;
+    int environment;    /* CEDE_CLASS in a program's environment counts */
     int pool;           /* enum pool_of */
     int others;         /* the class of what no rule matches; OTHERS_LEAVE: that becomes no job */
     struct rule *rules; /* and accounts; with the one that `others` amounts to as the last */

@@ -1,5 +1,5 @@
 /* See hints.h. The pages are sealed in size, so reading them never faults; what they hold may
- * change while it is read, so each word is read once and bounded. One word is only written. */
+ * change while it is read, so each word is read once and bounded. Two words are only written. */
 #include "control/hints.h"
 
 #include <errno.h>
@@ -14,10 +14,9 @@
 #define COUNT_MAX (1ULL << 53) /* exact in JSON, and a sum of all pages fits */
 #define SAMPLES   4            /* the rate is that of the last 3 to 4 s */
 #define ASSIGN_NS (500 * NSEC_PER_MSEC)
-/* How often deadlines are looked for: of programs that report some, and of those that may begin to.
- * Deadlines are of a second or so, and may be seen that late. */
-#define REPORT_NS     (20 * NSEC_PER_MSEC)
+/* How often deadlines are looked for that programs may begin to report. */
 #define REPORT_OFF_NS (200 * NSEC_PER_MSEC)
+#define SHARE_NS      NSEC_PER_SEC
 #define ROOM_NS       (5 * NSEC_PER_SEC) /* a program that waits asks again every second */
 
 struct sample {
@@ -41,8 +40,8 @@ struct page {
 
 struct hints {
     unsigned n;
-    uint64_t assigned_ns;
-    struct engine *asked; /* for room by some page; NULL: not yet */
+    uint64_t assigned_ns, share_ns; /* when shares are told next */
+    struct engine *asked;           /* for room by some page; NULL: not yet */
     void (*closed)(void *arg, uint64_t job, const struct hints_sums *sums);
     void *closed_arg;
     struct page pages[HINTS_PAGES_MAX];
@@ -306,24 +305,50 @@ uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns)
     if (!any)
         return h && h->n ? now_ns + REPORT_OFF_NS : TIME_NEVER;
     hints_assign(h, e, now_ns);
+    uint64_t again_ns = REPORT_OFF_NS;
     for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
         const struct page *p = &h->pages[i];
         unsigned k = 0;
+        if (!p->job || !has_deadlines(p))
+            continue;
         while (k < i && (h->pages[k].job != p->job || !has_deadlines(&h->pages[k])))
             k++;
-        if (!p->job || k < i || !has_deadlines(p))
+        if (k < i)
             continue;
         uint32_t slot = engine_job_by_number(e, p->job);
         struct report t = report_of(h, p->job, now_ns);
         if (slot != SLOT_NONE)
-            engine_report(e, slot, &t);
+            again_ns = min_u64(again_ns, engine_report(e, slot, &t));
     }
-    return now_ns + REPORT_NS;
+    return now_ns + again_ns;
 }
 
-static bool looks(const struct page *p)
+static bool looks(const struct page *p, uint32_t at)
 {
-    return p->shared && atomic_load_explicit(&p->shared->looks, memory_order_relaxed);
+    return p->shared && (atomic_load_explicit(&p->shared->looks, memory_order_relaxed) & at);
+}
+
+uint64_t hints_tell_share(struct hints *h, struct engine *e, uint64_t now_ns)
+{
+    bool any = false;
+    if (!h || !h->n)
+        return TIME_NEVER;
+    if (now_ns < h->share_ns)
+        return h->share_ns;
+    h->share_ns = now_ns + SHARE_NS;
+    hints_assign(h, e, now_ns);
+    for (unsigned i = 0; i < HINTS_PAGES_MAX; i++) {
+        struct page *p = &h->pages[i];
+        if (!looks(p, HINTS_LOOKS_SHARE))
+            continue;
+        uint32_t share = p->job ? engine_job_share(e, p->slot, p->proc.pid) : 0;
+        atomic_store_explicit(&p->shared->share, share ? hints_share_word(now_ns, share) : 0,
+                              memory_order_relaxed);
+        any = true;
+    }
+    if (any)
+        engine_watch(e);
+    return h->share_ns;
 }
 
 void hints_tell_wanted(struct hints *h, struct engine *e, uint64_t now_ns)
@@ -332,7 +357,7 @@ void hints_tell_wanted(struct hints *h, struct engine *e, uint64_t now_ns)
     bool any = false;
     for (unsigned i = 0; h && h->n && i < HINTS_PAGES_MAX; i++) {
         struct page *p = &h->pages[i];
-        if (!looks(p))
+        if (!looks(p, HINTS_LOOKS_WANTED))
             continue;
         if (!any) {
             hints_assign(h, e, now_ns);

@@ -45,6 +45,10 @@ uint64_t hints_report(struct hints *h, struct engine *e, uint64_t now_ns);
  */
 void hints_tell_wanted(struct hints *h, struct engine *e, uint64_t now_ns);
 
+/* About once a second: says to programs that look how much of the GPU they can expect. Returns when
+ * to do so again, TIME_NEVER while none looks. h: may be NULL. */
+uint64_t hints_tell_share(struct hints *h, struct engine *e, uint64_t now_ns);
+
 /* Requests that have ended since the last call, of all programs; the first call, or one that comes
  * after more than HINTS_DONE requests of a program, has not all. fn NULL: skips them. */
 struct hints_request {

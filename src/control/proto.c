@@ -23,7 +23,9 @@ enum field_kind {
     KIND_NAME,
     KIND_VISIBLE,
     KIND_BOOL,
-    KIND_PARAMS
+    KIND_PARAMS,
+    KIND_CGROUP,
+    KIND_FACTS
 };
 
 /* Fields of requests besides v and op, in the order in which messages name them. */
@@ -50,6 +52,8 @@ enum {
     F_AFTER,
     F_BRIEF,
     F_PARAMS,
+    F_CGROUP,
+    F_FACTS,
     FIELDS
 };
 
@@ -103,6 +107,8 @@ static const struct field fields[FIELDS] = {
     [F_AFTER] = {"after", NUMBER(KIND_INT, number, 0, INT64_MAX)},
     [F_BRIEF] = {"brief", KIND_BOOL, AT(brief)},
     [F_PARAMS] = {"params", .kind = KIND_PARAMS},
+    [F_CGROUP] = {"cgroup", .kind = KIND_CGROUP},
+    [F_FACTS] = {"facts", .kind = KIND_FACTS},
 };
 
 #define BIT(f) (1U << (f))
@@ -130,6 +136,8 @@ static const struct {
     [OP_HINTS] = {"hints", 0, 0},
     [OP_ROOM] = {"room", BIT(F_MEMORY) | BIT(F_NAME), 0},
     [OP_TRACE] = {"trace", 0, 0},
+    [OP_RULES] = {"rules", BIT(F_PID) | BIT(F_AFTER), 0},
+    [OP_IDENTITY] = {"identity", BIT(F_CGROUP) | BIT(F_FACTS), BIT(F_CGROUP)},
 };
 
 /* A number into its place, of 32 or 64 bits. */
@@ -336,6 +344,22 @@ static int get_params(const json_t *v, struct request *out, struct error *err)
     return 0;
 }
 
+static int get_cgroup(const json_t *v, struct request *out, struct error *err)
+{
+    const char *text = json_string_value(v);
+    size_t n = text ? strlen(text) : 0;
+    while (n && text[n - 1] == '/') /* the kernel writes none at the end */
+        n--;
+    if (!n || text[0] != '/' || n >= sizeof(out->cgroup) || !text_plain(text) ||
+        strstr(text, "/.."))
+        return error_set(err, -EINVAL,
+                         "cgroup: a path below / of less than %d bytes is needed, as in "
+                         "/proc/PID/cgroup",
+                         IDENTITY_CGROUP);
+    snprintf(out->cgroup, sizeof(out->cgroup), "%.*s", (int)n, text);
+    return 0;
+}
+
 static int get_field(const struct field *f, const json_t *v, struct request *out, struct error *err)
 {
     switch (f->kind) {
@@ -359,6 +383,10 @@ static int get_field(const struct field *f, const json_t *v, struct request *out
             return error_set(err, -EINVAL, "%s: true or false is needed", f->name);
         *(bool *)((char *)out + f->at) = json_is_true(v);
         return 0;
+    case KIND_CGROUP:
+        return get_cgroup(v, out, err);
+    case KIND_FACTS:
+        return identities_parse(v, out->facts, &out->nfacts, err);
     default:
         return get_params(v, out, err);
     }
@@ -411,7 +439,9 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
 {
     if (ops[r->op].needed & ~seen)
         return error_set(err, -EINVAL, "%s: field %s is missing", ops[r->op].name,
-                         ops[r->op].needed & BIT(F_PID) ? "pid" : "target");
+                         ops[r->op].needed & BIT(F_PID)      ? "pid"
+                         : ops[r->op].needed & BIT(F_CGROUP) ? "cgroup"
+                                                             : "target");
     if (r->op == OP_SET && !(seen & CHANGES))
         return error_set(err, -EINVAL,
                          "set: class, weight, budget_us, gpu_min, gpu_max, preempt, min_speed or "
@@ -526,6 +556,10 @@ static json_t *field_json(const struct field *f, const struct request *r)
         return r->has_visible ? json_text(r->visible) : NULL;
     case KIND_BOOL:
         return *(const bool *)((const char *)r + f->at) ? json_true() : NULL;
+    case KIND_CGROUP:
+        return r->cgroup[0] ? json_text(r->cgroup) : NULL;
+    case KIND_FACTS:
+        return r->nfacts ? identities_json((struct pairs){r->facts, r->nfacts}) : NULL;
     default:
         return r->params ? params_json(r) : NULL;
     }

@@ -21,6 +21,11 @@
  *   free on that GPU (its UUID; without: the only one) for this process's job, which has to be of
  *   class latency; for 5 s, or until the connection ends. Without memory_bytes: no longer
  * - trace: {}: what happens, from now on
+ * - rules: {"pid":N?, "after":N?}: the rules with numbers above N, as many as fit, and what they
+ * say of a process
+ * - identity: {"cgroup":S, "facts":{"pod":S?, "namespace":S?, "container_name":S?, "image":S?,
+ *   "priority_class":S?, "partition":S?, "qos":S?, "label:KEY":S?, ...}?}: what an administrator's
+ *   agent knows of a control group; without facts that is forgotten
  *
  * Reply:    {"v":1, "ok":true, ...} or {"v":1, "ok":false, "errno":E, "error":"for a person"}
  * - add, set, pause, resume, swap-out, swap-in: {"job":{...}, "note":S?}; of add with run also what
@@ -34,12 +39,19 @@
  * - policy: {"policy":S, "policies":[{"name":, "summary":}], "params":{KEY:X, ...}}
  * - hints: {"hints":N, "pid":N}, and the page's descriptor: lib/hints_proto.h of version N; pid
  *   is the asking process as the daemon sees it
+ * - rules: {"rules":[{"number":, "kind":"rule|account", "name":, "conditions":[{"key":, "name":S?
+ * (of a variable or label), "wanted":S, and of a process "seen":S, "holds":bool|null (not known
+ * yet)}], "class":?, "weight":?, "warning":S? (why it never matches), "matches":bool|null?}],
+ *   "environment":bool, "others":S|null, "more":bool}, and of a process "pid", "pending":bool (ask
+ *   again), "outcome":{"by":"rule|environment|others|nothing", "rule":S?, "class":?, "weight":?,
+ *   "name":S?, "note":S?}?, "job":N?
+ * - identity: {}
  * - room: {}
  * - trace: {"trace":N}, and then, unasked, messages as lib/trace_proto.h of version N has them
  *
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
  *   "laxity_us":?, "preempt":"block"?, "preempt_active":bool? (is it so now?), "pid":, "uid":,
- *   "source":"run|pid|rule",
+ *   "source":"run|pid|rule|environment",
  *   "state":"running|waiting|throttled|paused|stopped|queued|starting|swapping-out|
  *   swapped|swapping-in",
  *   "processes":,
@@ -63,6 +75,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "control/identities.h"
 #include "engine/engine.h"
 #include "lib/util.h"
 #include "recovery/journal.h"
@@ -83,7 +96,9 @@ enum proto_op {
     OP_SWAP_IN,
     OP_HINTS,
     OP_ROOM,
-    OP_TRACE
+    OP_TRACE,
+    OP_RULES,
+    OP_IDENTITY
 };
 
 struct request {
@@ -103,11 +118,14 @@ struct request {
     uint32_t gpus; /* of add: how many are to be chosen; 0: none, the program does */
     bool has_gpu, has_visible;
     char visible[VISIBLE_MAX];
-    uint64_t program;        /* of add: a number made of its arguments; 0: not said */
-    pid_t pid;               /* of add, or of target when it is a pid; 0: none */
-    uint64_t number;         /* of target "#12", or of "after" */
-    char name[JOB_NAME_MAX]; /* of add, target or policy; "" none */
-    bool has_owner;          /* of target: the name is that user's; else the caller's first */
+    uint64_t program;             /* of add: a number made of its arguments; 0: not said */
+    pid_t pid;                    /* of add, or of target when it is a pid; 0: none */
+    uint64_t number;              /* of target "#12", or of "after" */
+    char name[JOB_NAME_MAX];      /* of add, target or policy; "" none */
+    char cgroup[IDENTITY_CGROUP]; /* of identity; with these, as pairs: */
+    char facts[IDENTITY_FACTS];
+    uint32_t nfacts;
+    bool has_owner; /* of target: the name is that user's; else the caller's first */
     uid_t owner;
     uint32_t params; /* of policy: bit i says that param_at(i) shall be param[i] */
     double param[PARAMS_COUNT];

@@ -55,12 +55,16 @@ int rights_check(const struct caller *who, const struct request *want,
                  const struct subject *subject, struct error *err)
 {
     if (who->admin || want->op == OP_PS || want->op == OP_HINTS || want->op == OP_ROOM ||
-        want->op == OP_TRACE || (want->op == OP_POLICY && !want->name[0] && !want->params))
+        want->op == OP_TRACE || want->op == OP_RULES ||
+        (want->op == OP_POLICY && !want->name[0] && !want->params))
         return 0;
     if (want->op == OP_POLICY)
         return error_set(err, -EPERM,
                          "only root and the administrators' group may change the policy; you may "
                          "look at it");
+    if (want->op == OP_IDENTITY)
+        return error_set(err, -EPERM,
+                         "only root and the administrators' group may say what a control group is");
     if (subject->owner != who->uid)
         return error_set(err, -EPERM,
                          "this belongs to uid %u: you may steer only your own programs (uid %u)",

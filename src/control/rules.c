@@ -1,75 +1,16 @@
 /* See rules.h. */
 #include "control/rules.h"
 
-#include <fnmatch.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "control/classify.h"
+#include "control/facts.h"
+#include "control/lookups.h"
 #include "control/proto.h"
-#include "lib/procfs.h"
-
-#define HEX "0123456789abcdef"
-/* Runtimes give ids of 64 digits, and shorter words of hexadecimal digits happen in other names. */
-#define ID_DIGITS_MIN 32
-
-bool rule_is_container_id(const char *s)
-{
-    return *s && strspn(s, HEX) == strlen(s);
-}
-
-static bool container_matches(const char *want, const char *cgroup)
-{
-    bool is_id = rule_is_container_id(want);
-    size_t n = strlen(want);
-    for (const char *p = cgroup; *p;) {
-        if (is_id) {
-            size_t run = strspn(p, HEX);
-            if (run >= ID_DIGITS_MIN && run >= n && strncmp(p, want, n) == 0)
-                return true;
-            p += run ? run : strcspn(p, HEX);
-            continue;
-        }
-        p += strspn(p, "/");
-        size_t len = strcspn(p, "/");
-        char part[256]; /* longest name of a cgroup: 255 */
-        if (len > 0 && len < sizeof(part)) {
-            memcpy(part, p, len);
-            part[len] = '\0';
-            if (fnmatch(want, part, 0) == 0)
-                return true;
-        }
-        p += len;
-    }
-    return false;
-}
-
-static bool exe_matches(const char *pattern, const char *exe)
-{
-    const char *last = strrchr(exe, '/');
-    if (last && !strchr(pattern, '/'))
-        exe = last + 1;
-    return *exe && fnmatch(pattern, exe, 0) == 0;
-}
-
-bool rule_matches(const struct rule *r, const struct rule_facts *f)
-{
-    if (r->has_uid && r->uid != f->uid)
-        return false;
-    if (r->exe[0] && !exe_matches(r->exe, f->exe))
-        return false;
-    if (r->cgroup[0] && (!f->cgroup[0] || fnmatch(r->cgroup, f->cgroup, 0) != 0))
-        return false;
-    return !r->container[0] || container_matches(r->container, f->cgroup);
-}
-
-const struct rule *rules_find(const struct rule_list *l, const struct rule_facts *f)
-{
-    for (size_t i = 0; i < l->n; i++) {
-        if (!l->rules[i].account && rule_matches(&l->rules[i], f))
-            return &l->rules[i];
-    }
-    return NULL;
-}
+#include "lib/log.h"
+#include "lib/text.h"
 
 void rules_job_name(char name[static JOB_NAME_MAX], const char *comm, pid_t pid)
 {
@@ -94,26 +35,11 @@ struct job_spec request_spec(const struct request *r, const char *comm, pid_t pi
     return spec;
 }
 
-/* Of a process, with room for its texts. */
-struct facts {
-    struct rule_facts of;
-    char exe[4096], cgroup[4096];
-};
-
-static int facts_read(pid_t pid, struct facts *f)
-{
-    f->of = (struct rule_facts){.exe = f->exe, .cgroup = f->cgroup};
-    /* These leave an empty text when they fail. */
-    (void)proc_exe(pid, f->exe, sizeof(f->exe));
-    (void)proc_cgroup(pid, f->cgroup, sizeof(f->cgroup));
-    return proc_owner(pid, &f->of.uid);
-}
-
 static void set_account(const struct rule_list *l, const struct rule_facts *f, pid_t pid,
                         struct job_spec *spec)
 {
     size_t i = 0;
-    while (i < l->n && !(l->rules[i].account && rule_matches(&l->rules[i], f)))
+    while (i < l->n && !(l->rules[i].account && rule_matches(&l->rules[i], f) == VERDICT_YES))
         i++;
     snprintf(spec->account, sizeof(spec->account), "%s", i < l->n ? l->rules[i].title : "");
     spec->account_uid = l->people ? account_of(l->people, spec->uid, pid) : spec->uid;
@@ -124,27 +50,46 @@ void rules_account(const struct rule_list *l, pid_t pid, struct job_spec *spec)
     static const struct rule_list none = {.rules = NULL};
     struct facts f;
     spec->account_uid = spec->uid;
-    if (facts_read(pid, &f) == 0)
-        set_account(l ? l : &none, &f.of, pid, spec);
+    l = l ? l : &none;
+    if (facts_read(l, pid, &f) == 0)
+        set_account(l, &f.of, pid, spec);
 }
 
-bool rules_fn(void *arg, pid_t pid, struct job_spec *spec)
+int rules_fn(void *arg, pid_t pid, struct job_spec *spec)
 {
+    static const enum job_source sources[] = {
+        [BY_RULE] = JOB_RULE, [BY_OTHERS] = JOB_RULE, [BY_ENVIRONMENT] = JOB_ENVIRONMENT};
     const struct rule_list *l = arg;
-    if (l->n == 0)
-        return false;
-    struct proc_stat st;
+    struct outcome o;
     struct facts f;
-    if (proc_stat_read(pid, &st) < 0 || facts_read(pid, &f) < 0)
-        return false;
-    const struct rule *r = rules_find(l, &f.of);
-    if (!r)
-        return false;
-    *spec = request_spec(&r->request, st.comm, pid, true);
-    spec->source = JOB_RULE;
+    if (l->lookups && lookups_waits(l->lookups, pid, monotonic_ns()))
+        return -EAGAIN;
+    int r = l->n == 0 && !l->environment ? -ESRCH : facts_read(l, pid, &f);
+    if (r < 0)
+        return proc_unsure(r) ? r : 0;
+    f.of.pending = l->lookups != NULL;
+    classify(l, &f.of, &o);
+    if (o.pending) {
+        f.of.pending = false;
+        facts_ask(l, &f, monotonic_ns());
+        classify(l, &f.of, &o);
+    }
+    if (o.pending)
+        return -EAGAIN;
+    if (o.note[0]) {
+        char comm[sizeof(f.comm)];
+        memcpy(comm, f.comm, sizeof(comm));
+        text_show(comm);
+        log_user(f.of.uid, LOG_WARNING, "process %d of uid %u (%s): %s", (int)pid, f.of.uid, comm,
+                 o.note);
+    }
+    if (o.by == BY_NONE)
+        return 0;
+    *spec = request_spec(&o.request, f.comm, pid, o.by != BY_ENVIRONMENT);
+    spec->source = sources[o.by];
     spec->uid = f.of.uid;
     set_account(l, &f.of, pid, spec);
-    return true;
+    return 1;
 }
 
 void rules_name_accounts(const struct rule_list *l, struct engine *e)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "control/replies.h"
-#include "control/rules.h"
+#include "control/rules_reply.h"
 #include "control/visible.h"
 #include "lib/hints_proto.h"
 #include "lib/json_text.h"
@@ -120,7 +120,10 @@ static int find_target(struct verb *v, const struct engine *e)
         if (code < 0)
             return code;
         if (t->slot == SLOT_NONE)
-            t->slot = engine_job_of(e, r->pid);
+            code = engine_job_find(e, r->pid, &t->slot);
+        if (code < 0)
+            return error_set(err, code, "cannot look at process %d: %s", (int)r->pid,
+                             strerror(-code));
     } else if (r->number) {
         t->slot = engine_job_by_number(e, r->number);
         if (t->slot == SLOT_NONE)
@@ -363,7 +366,7 @@ static int translate(struct verb *v)
                            asked, strerror(-code));
 }
 
-/* Whose job a process is in, for ps; none is no fault. */
+/* Whose job a process is in; none is no fault. */
 static int find_asked(struct verb *v, const struct engine *e)
 {
     struct target *t = &v->target;
@@ -453,9 +456,12 @@ static int verb_run(struct command *c, struct engine *e)
         return v->parsed;
     switch (v->request.op) {
     case OP_PS:
+    case OP_RULES:
         return v->request.pid ? find_asked(v, e) : 0;
     case OP_POLICY:
         return set_policy(v, e);
+    case OP_IDENTITY:
+        return rules_identify(verbs->rules, e, &v->who, &v->request, &v->error);
     case OP_HINTS:
         return verbs->hints ? hints_open(verbs->hints, &v->who, &v->fd, &v->error)
                             : error_set(&v->error, -ENOTSUP, "this daemon accepts no hints");
@@ -533,6 +539,9 @@ static json_t *reply_of(struct verb *v, struct engine *e)
                          HINTS_VERSION, "pid", (int)v->who.pid);
     case OP_ROOM:
         return json_pack("{s:i, s:b}", "v", PROTO_VERSION, "ok", 1);
+    case OP_RULES:
+    case OP_IDENTITY:
+        return rules_reply(v->verbs->rules, e, &v->who, r, &v->command.code, &v->error);
     case OP_TRACE:
         log_user(v->who.account, LOG_INFO, "uid %u (pid %d): traces", v->who.uid, (int)v->who.pid);
         return json_pack("{s:i, s:b, s:i}", "v", PROTO_VERSION, "ok", 1, "trace", TRACE_VERSION);

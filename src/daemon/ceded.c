@@ -17,6 +17,7 @@
 #include "acct/feed.h"
 #include "control/server.h"
 #include "daemon/directory.h"
+#include "daemon/identifier.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
 #include "daemon/reader.h"
@@ -42,7 +43,7 @@ struct daemon {
     char dir[108], socket[128];
     struct config config;
     struct accounts people;
-    struct rule_list rules; /* of config; where the engine's rule_fn looks */
+    struct rule_list rules; /* where the engine's rule_fn looks */
 
     struct journal *journal;
     struct device_driver *driver;
@@ -54,6 +55,7 @@ struct daemon {
     struct inherited inherited;
     struct standby restorer;
     struct acct *acct; /* NULL: no accounts */
+    struct identifier identifier;
 
     uv_loop_t loop;
     bool loop_open;
@@ -125,6 +127,7 @@ static void daemon_tick(struct daemon *d)
     uint64_t now = monotonic_ns(), next = hints_report(hints, d->engine, now);
     next = min_u64(next, engine_tick(d->engine, now));
     hints_tell_wanted(hints, d->engine, now);
+    next = min_u64(next, hints_tell_share(hints, d->engine, now));
     d->wake_ns = min_u64(next, traces_update(d->verbs.traces, d->engine, hints, monotonic_ns()));
     d->acct_ns = d->acct ? acct_tick(d->acct, d->engine, now) : TIME_NEVER;
     heartbeat(d);
@@ -212,12 +215,12 @@ static void daemon_stop(struct daemon *d)
         uv_stop(&d->loop);
 }
 
-static void use_config(struct daemon *d)
+/* Of a late answer the program's class was decided on without it. */
+static void on_identity(void *arg, bool late)
 {
-    /* A transient daemon serves those who started it, and looks for nobody else's programs. */
-    d->rules = (struct rule_list){d->config.rules, d->opt.transient ? 0 : d->config.nrules,
-                                  &d->people, d->config.pool == POOL_OF_BATCH};
-    log_set_level(d->config.log_level);
+    struct daemon *d = arg;
+    engine_look_for_jobs(d->engine, late);
+    daemon_tick(d);
 }
 
 static void apply_config(struct daemon *d, const struct config *c)
@@ -227,7 +230,8 @@ static void apply_config(struct daemon *d, const struct config *c)
         log_say(LOG_WARNING, "device, soft_socket and accounts are used at the next start");
     struct config old = d->config;
     d->config = *c;
-    use_config(d);
+    log_set_level(c->log_level);
+    identifier_use(&d->identifier, &d->rules, &d->config, &d->people);
     rules_name_accounts(&d->rules, d->engine);
     config_free(&old);
     server_set_group(d->server, c->admin_gid);
@@ -301,6 +305,7 @@ static void on_signal(uv_signal_t *s, int number)
         standby_replace(&d->restorer, monotonic_ns());
         if (d->acct)
             acct_reap(d->acct, monotonic_ns());
+        identifier_reap(&d->identifier);
         daemon_tick(d);
         break;
     default:
@@ -422,6 +427,9 @@ static int start_up(struct daemon *d, struct error *err)
     if (r < 0)
         return r;
     d->acct = start_accounts(d);
+    if (!d->opt.transient)
+        identifier_init(&d->identifier, &d->loop, on_identity, d);
+    identifier_use(&d->identifier, &d->rules, &d->config, &d->people);
     struct engine_options o = {
         .loop = &d->loop,
         .params = d->config.params,
@@ -466,6 +474,7 @@ static int shut_down(struct daemon *d)
     standby_leave(&d->restorer, failed == 0 && d->journal && !swapper_anything(d->journal) &&
                                     !(journal_incomplete(d->journal) & JOURNAL_SWAPS_MISSING));
     acct_free(d->acct);
+    identifier_free(&d->identifier);
     if (failed)
         log_say(LOG_ERR,
                 "%u channel groups could not be given back what they had; the restorer goes on "
@@ -567,7 +576,7 @@ int ceded_main(int argc, char **argv)
     }
     process_inherit(&d->inherited);
     if (read_config(d, &err) == 0) {
-        use_config(d);
+        log_set_level(d->config.log_level);
         process_become_daemon();
         r = daemon_run(d);
         if (d->again)

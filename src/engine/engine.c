@@ -29,9 +29,10 @@ static int engine_take_back(struct engine *e, bool stays)
         if (r == -ESRCH)
             journal_put_job(m->journal, i, NULL);
     }
-    swap_take_back(m);
-    survey_begin(&e->survey, m, stays);
-    return 0;
+    int r = swap_take_back(m);
+    if (r == 0)
+        survey_begin(&e->survey, m, stays);
+    return r;
 }
 
 static int engine_set_up(struct engine *e, const struct engine_options *o)
@@ -119,6 +120,8 @@ unsigned engine_free(struct engine *e, bool restore)
     return failed;
 }
 
+#define LOOK_SOON_NS (20 * NSEC_PER_MSEC) /* of several reasons to look, one look */
+
 /* ---- what commands do ---- */
 
 /* j NULL: it is not a job yet. */
@@ -180,9 +183,9 @@ int engine_set_deadline(struct engine *e, uint32_t job, uint32_t deadline_us, ui
     return deadlines_set(&e->model, job, deadline_us, laxity_us, may_promote);
 }
 
-void engine_report(struct engine *e, uint32_t job, const struct report *r)
+uint64_t engine_report(struct engine *e, uint32_t job, const struct report *r)
 {
-    deadlines_report(&e->model, job, r);
+    return deadlines_report(&e->model, job, r);
 }
 
 int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)
@@ -199,12 +202,21 @@ int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by)
     return 0;
 }
 
+int engine_look(struct engine *e, uint32_t job, struct error *err)
+{
+    int r = discovery_run(&e->discovery, &e->model), scanned = scans_job(&e->model, job);
+    r = r < 0 ? r : scanned;
+    return r < 0 ? error_set(err, r,
+                             "not all of its processes can be looked at now (%s), and what is not "
+                             "known would be left behind: try again",
+                             strerror(-r))
+                 : 0;
+}
+
 int engine_swap_out(struct engine *e, uint32_t job, uid_t by, struct error *err)
 {
-    /* What it has now: processes that are not known would be left behind. */
-    discovery_run(&e->discovery, &e->model);
-    scans_job(&e->model, job);
-    return swap_out(&e->swaps, &e->model, job, true, by, err);
+    int r = engine_look(e, job, err);
+    return r < 0 ? r : swap_out(&e->swaps, &e->model, job, true, by, err);
 }
 
 int engine_swap_in(struct engine *e, uint32_t job)
@@ -289,6 +301,13 @@ int engine_set_params(struct engine *e, const struct sched_params *params)
     model_unmanaged_forget(&e->model); /* the rules may have changed too */
     e->model.dirty = true;
     return sched_set_params(e->model.sched, params);
+}
+
+void engine_look_for_jobs(struct engine *e, bool anew)
+{
+    if (anew)
+        model_unmanaged_forget(&e->model);
+    e->discovery.at = min_u64(e->discovery.at, e->model.now + LOOK_SOON_NS);
 }
 
 void engine_set_swap(struct engine *e, const struct swap_options *o)

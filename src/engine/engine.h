@@ -84,7 +84,8 @@ void engine_account_set(struct engine *e, const char *name, const struct job_ter
  * find out. may_promote: it may join the latency class for that. -ENOMEM. */
 int engine_set_deadline(struct engine *e, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
                         bool may_promote);
-void engine_report(struct engine *e, uint32_t job, const struct report *r);
+/* See deadlines_report(). */
+uint64_t engine_report(struct engine *e, uint32_t job, const struct report *r);
 int engine_pause(struct engine *e, uint32_t job, bool paused, uid_t by);
 /* Off the GPU's memory and back, in the course of seconds to minutes: job_view.swap shows how far
  * it is, and job_view.swap_error why it did not go. A job that does not leave runs on; one that
@@ -120,6 +121,8 @@ void engine_release(struct engine *e, uint32_t job);
 /* 0 or -EINVAL: no such policy; out of range. */
 int engine_set_policy(struct engine *e, const char *name);
 int engine_set_params(struct engine *e, const struct sched_params *params);
+/* Programs in no job are looked at soon. anew: also those that no rule took before. */
+void engine_look_for_jobs(struct engine *e, bool anew);
 void engine_set_swap(struct engine *e, const struct swap_options *o);
 
 /* ---- for a verb that ends when it has done its work ---- */
@@ -132,9 +135,11 @@ bool engine_searching(const struct engine *e);
 
 /* ---- looking ---- */
 
-/* See model_job_with(), model_job_of(), model_job_by_number(). */
+/* See model_job_with(), model_job_of() (engine_job_find()), model_job_by_number(). Of none as far
+ * as can be told: engine_job_of(). */
 uint32_t engine_job_with(const struct engine *e, pid_t pid);
 uint32_t engine_job_of(const struct engine *e, pid_t pid);
+int engine_job_find(const struct engine *e, pid_t pid, uint32_t *job);
 uint32_t engine_job_by_number(const struct engine *e, uint64_t number);
 /* See speeds_lose(). */
 bool engine_loses_in_space(const struct engine *e, uint32_t slot);
@@ -212,6 +217,11 @@ struct room_wanted engine_room_wanted(const struct engine *e);
 /* A job of a higher class waits until this one gives way: on a device that cannot preempt it in the
  * middle of its work, or for its memory. */
 bool engine_job_wanted(const struct engine *e, uint32_t job, const struct room_wanted *w);
+/* The share of a GPU, in thousandths from 1, that this process of a job can expect now: what jobs
+ * of higher classes leave, by their use in the last second; of that what jobs of its own class
+ * leave, and at least its part by accounts and weights; within its limits. Of the GPUs that it
+ * uses, the least. 0: not known, as nothing was looked at lately (engine_watch()). */
+uint32_t engine_job_share(const struct engine *e, uint32_t job, pid_t pid);
 /* Next GPU process that no job owns, as it was seen last; as engine_next_job(). */
 bool engine_next_unmanaged(const struct engine *e, uint32_t *cursor, struct unmanaged *out);
 /* Views are as of this time, though no tick comes any more. */

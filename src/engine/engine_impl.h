@@ -31,4 +31,7 @@ struct engine {
     struct command *first, *last; /* that wait */
 };
 
+/* Looks at what a job has on its GPUs now. An error: perhaps not all is known of it. */
+int engine_look(struct engine *e, uint32_t job, struct error *err);
+
 #endif

@@ -142,7 +142,7 @@ static bool take_managed(const struct survey *s, struct model *m, const struct p
 {
     if (!p->scan_every || p->searching)
         return false;
-    if (m->jobs[p->job].is_client && !m->jobs[p->job].rec.paused)
+    if (m->jobs[p->job].is_client && !model_job_off(&m->jobs[p->job]))
         continue_client(p->id);
     for_each_group_of (m, p, i) {
         struct channel_group *g = &m->groups[i];

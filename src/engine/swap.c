@@ -47,7 +47,10 @@ static const enum swap_phase swap_next[][SWAP_EVENTS] = {
 
 static void swap_enter(struct model *m, uint32_t job, enum swap_phase phase)
 {
+    const bool off = model_job_off(&m->jobs[job]);
     m->jobs[job].swap.phase = phase;
+    if (model_job_off(&m->jobs[job]) != off) /* what is found of it meanwhile may not run, either */
+        model_unit_changed(m, job);
     PROBE(swap, m->jobs[job].rec.number, phase);
 }
 
@@ -383,7 +386,7 @@ static uint64_t swap_retry_in(const struct swaps *x, struct model *m, uint32_t j
     if (m->now < s->retry_at)
         return s->retry_at;
     if (s->phase == SWAP_MOVING && !moves_still(m, job))
-        s->phase = swap_next[s->phase][KILLED];
+        swap_enter(m, job, swap_next[s->phase][KILLED]);
     if (s->phase == SWAP_MOVING || swap_moving(m) != SLOT_NONE)
         return s->retry_at = m->now + OTHERS_NS;
     /* What may be half-way comes in all the same. */
@@ -419,52 +422,59 @@ uint64_t swap_due(struct swaps *x, struct model *m)
 /* ---- taking over, leaving ---- */
 
 /* The job of a record, or a new one if that has gone. */
-static uint32_t job_of_record(struct model *m, const struct journal_swap *rec)
+static int job_of_record(struct model *m, const struct journal_swap *rec, uint32_t *job)
 {
     struct job_spec spec = {.terms = {.class = CLASS_NORMAL, .weight = WEIGHT_DEFAULT},
                             .source = JOB_PID,
                             .name = "swapped"};
-    uint32_t job = model_job_of(m, rec->proc.pid);
-    if (job != SLOT_NONE || proc_owner(rec->proc.pid, &spec.uid) < 0)
-        return job;
+    int r = model_job_of(m, rec->proc.pid, job);
+    if (r < 0 || *job != SLOT_NONE)
+        return r;
+    r = proc_owner(rec->proc.pid, &spec.uid);
     spec.account_uid = spec.uid;
-    return model_job_add(m, rec->proc, &spec, &job, NULL) < 0 ? SLOT_NONE : job;
+    return r < 0 ? r : model_job_add(m, rec->proc, &spec, job, NULL);
 }
 
-/* Its job is out, with that process: on record in `slot`. False: it has ended just now. */
-static bool enter_record(struct model *m, uint32_t slot, struct journal_swap rec)
+/* Its job is out, with that process: on record in `slot`. -ESRCH: it has ended just now. */
+static int enter_record(struct model *m, uint32_t slot, struct journal_swap rec)
 {
-    uint32_t job = job_of_record(m, &rec);
-    if (job == SLOT_NONE || (model_process_find(m, rec.proc.pid) == SLOT_NONE &&
-                             model_process_add(m, rec.proc, job) < 0))
-        return false;
+    uint32_t job;
+    int r = job_of_record(m, &rec, &job);
+    if (r == 0 && model_process_find(m, rec.proc.pid) == SLOT_NONE)
+        r = model_process_add(m, rec.proc, job);
+    if (r < 0)
+        return r;
     rec.job = job;
     journal_put_swap(m->journal, slot, &rec);
     m->processes[model_process_find(m, rec.proc.pid)].scan_at = TIME_NEVER;
     struct job_swap *s = &m->jobs[job].swap;
     if (s->phase < swapper_phase(&rec)) /* of several processes */
-        s->phase = swapper_phase(&rec);
+        swap_enter(m, job, swapper_phase(&rec));
     s->since_ns = m->now;
     s->by_user = rec.by_user;
     s->uid = rec.uid;
     for (unsigned g = 0; g < DEVICE_GPUS_MAX; g++)
         s->bytes[g] += rec.bytes[g];
-    return true;
+    return 0;
 }
 
-void swap_take_back(struct model *m)
+int swap_take_back(struct model *m)
 {
     const struct journal_swap *found;
     for (uint32_t i = 0; (found = journal_swap_of(m->journal, SLOT_NONE, &i)); i++) {
-        if (!proc_alive(found->proc) || !enter_record(m, i, *found))
+        int r = proc_alive(found->proc) ? enter_record(m, i, *found) : -ESRCH;
+        if (r < 0 && r != -ESRCH)
+            return r;
+        if (r == -ESRCH)
             journal_put_swap(m->journal, i, NULL);
     }
+    return 0;
 }
 
 int swap_adopt(struct model *m, struct proc_id id, bool must, uint32_t *job, struct error *err)
 {
     uint32_t slot = journal_swap_slot(m->journal, id), p = model_process_find(m, id.pid);
-    *job = model_job_of(m, id.pid);
+    int r = model_job_of(m, id.pid, job);
     if (!m->driver->ops->swap_step)
         return error_set(err, -ENOTSUP, "the driver for %s GPUs cannot swap", m->driver->ops->name);
     const bool has_groups = p != SLOT_NONE && m->processes[p].first_group != SLOT_NONE;
@@ -475,16 +485,21 @@ int swap_adopt(struct model *m, struct proc_id id, bool must, uint32_t *job, str
                          (unsigned long long)m->jobs[*job].rec.number);
     if (slot == SLOT_NONE)
         return error_set(err, -ENOSPC, "too many processes are swapped out (%u)", JOURNAL_SWAPS);
+    if (r == 0)
+        r = enter_record(m, slot, (struct journal_swap){.proc = id});
+    if (r == -ESRCH)
+        return error_set(err, r, "process %d has just ended", (int)id.pid);
+    if (r < 0)
+        return error_set(err, r, "process %d cannot be looked at now: %s", (int)id.pid,
+                         strerror(-r));
     if (has_groups) /* of before it went, or while it is locked */
         apply_detach(m, p);
-    if (!enter_record(m, slot, (struct journal_swap){.proc = id}))
-        return error_set(err, -ESRCH, "process %d has just ended", (int)id.pid);
     *job = journal_swap(m->journal, slot)->job;
     struct job_swap *s = &m->jobs[*job].swap;
     s->retry_at = 0;
     s->code = 0;
     s->guessed = true;
-    s->phase = must ? SWAP_STRANDED : SWAP_ASKED;
+    swap_enter(m, *job, must ? SWAP_STRANDED : SWAP_ASKED);
     return 0;
 }
 

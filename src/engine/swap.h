@@ -37,8 +37,8 @@ uint32_t swap_moving(const struct model *m); /* SLOT_NONE: no job */
 void swap_process_gone(struct model *m, struct proc_id id);
 /* Takes swappers' answers, and begins what is due; returns when to ask again. */
 uint64_t swap_due(struct swaps *x, struct model *m);
-/* The records of an earlier holder. */
-void swap_take_back(struct model *m);
+/* The records of an earlier holder. An error: one cannot be taken over now; it stays on record. */
+int swap_take_back(struct model *m);
 /* restore: brings back all jobs that are out, and waits for it. */
 void swap_leave(struct model *m, bool restore);
 /* "", "swapping-out", "swapped" or "swapping-in". */

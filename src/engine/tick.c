@@ -121,9 +121,9 @@ static uint64_t tick_move(struct engine *e)
         return next;
     struct job *j = &m->jobs[what.job];
     if (what.out) { /* all of it, with what began just now */
-        discovery_run(&e->discovery, m);
-        scans_job(m, what.job);
-        r = swap_out(&e->swaps, m, what.job, false, 0, &err);
+        r = engine_look(e, what.job, &err);
+        if (r == 0)
+            r = swap_out(&e->swaps, m, what.job, false, 0, &err);
     } else {
         swap_in(m, what.job);
     }

@@ -12,7 +12,14 @@ uint32_t engine_job_with(const struct engine *e, pid_t pid)
 
 uint32_t engine_job_of(const struct engine *e, pid_t pid)
 {
-    return model_job_of(&e->model, pid);
+    uint32_t job;
+    (void)model_job_of(&e->model, pid, &job);
+    return job;
+}
+
+int engine_job_find(const struct engine *e, pid_t pid, uint32_t *job)
+{
+    return model_job_of(&e->model, pid, job);
 }
 
 uint32_t engine_job_by_number(const struct engine *e, uint64_t number)

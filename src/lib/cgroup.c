@@ -1,6 +1,7 @@
 /* See cgroup.h. */
 #include "lib/cgroup.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdio.h>
@@ -25,16 +26,18 @@ static const struct hierarchy {
     {"/sys/fs/cgroup/pids", "pids", CGROUP_SUPER_MAGIC},
 };
 
-/* Where the process's group is in the file system; false: in the root, or not to be seen from our
- * namespace ("/.."). */
-static bool group_directory(pid_t pid, const struct hierarchy *h, char *out, size_t size)
+/* Where the process's group is in the file system: 1; 0: in the root, or not to be seen from our
+ * namespace ("/.."). An error if that cannot be told now. */
+static int group_directory(pid_t pid, const struct hierarchy *h, char *out, size_t size)
 {
     char text[16384], *line, *rest = text;
     const size_t len = strlen(h->controller);
     struct statfs fs;
-    if (statfs(h->at, &fs) < 0 || (unsigned long)fs.f_type != h->magic ||
-        proc_read(pid, "cgroup", text, sizeof(text)) < 0)
-        return false;
+    if (statfs(h->at, &fs) < 0 || (unsigned long)fs.f_type != h->magic)
+        return 0;
+    int r = (int)proc_read(pid, "cgroup", text, sizeof(text));
+    if (r < 0)
+        return proc_unsure(r) ? r : 0;
     /* "4:pids:/path" */
     while ((line = strsep(&rest, "\n"))) {
         const char *name = strchr(line, ':');
@@ -42,23 +45,23 @@ static bool group_directory(pid_t pid, const struct hierarchy *h, char *out, siz
             continue;
         const char *path = name + len + 2;
         if (path[0] != '/' || !path[1] || strncmp(path, "/..", 3) == 0)
-            return false;
+            return 0;
         return (size_t)snprintf(out, size, "%s%s", h->at, path) < size;
     }
-    return false;
+    return 0;
 }
 
-unsigned cgroup_levels(pid_t pid, uint32_t hierarchy, uint64_t ids[CGROUP_LEVELS_MAX])
+int cgroup_levels(pid_t pid, uint32_t hierarchy, uint64_t ids[CGROUP_LEVELS_MAX])
 {
     const struct hierarchy *h = &hierarchies[hierarchy - 1];
     char path[4096 + 32];
     struct stat st;
-    unsigned n = 0;
-    if (!group_directory(pid, h, path, sizeof(path)))
-        return 0;
-    for (; strcmp(path, h->at) != 0 && n < CGROUP_LEVELS_MAX; *strrchr(path, '/') = '\0') {
+    int n = 0, r = group_directory(pid, h, path, sizeof(path));
+    if (r <= 0)
+        return r;
+    for (; strcmp(path, h->at) != 0 && n < (int)CGROUP_LEVELS_MAX; *strrchr(path, '/') = '\0') {
         if (stat(path, &st) < 0)
-            return 0;
+            return proc_unsure(-errno) ? -errno : 0;
         ids[n++] = st.st_ino;
     }
     return n;
@@ -103,7 +106,7 @@ bool cgroup_own(pid_t root, struct cgroup *out)
     for (uint32_t i = 0; i < CGROUP_HIERARCHIES; i++) {
         char path[4096 + 32];
         struct stat st;
-        if (!group_directory(root, &hierarchies[i], path, sizeof(path)) ||
+        if (group_directory(root, &hierarchies[i], path, sizeof(path)) <= 0 ||
             !owns_group(root, path) || stat(path, &st) < 0)
             continue;
         *out = (struct cgroup){.hierarchy = i + 1, .id = st.st_ino};
@@ -136,11 +139,67 @@ bool cgroup_populated(struct cgroup g)
     return events ? strstr(text, "populated 1") != NULL : n > 0;
 }
 
+/* Cuts a path of the hierarchy `controllers` ("", "pids", "cpu,cpuacct", "name=systemd") behind the
+ * last name that only root gives: whoever may write to a directory names what is in it. */
+static void cut_to_root(const char *controllers, char *path)
+{
+    static const char *const version2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    char at[4096 + 320];
+    struct stat st;
+    const char *name = strncmp(controllers, "name=", 5) == 0 ? controllers + 5 : controllers;
+    size_t base = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(version2) && !*controllers && !base; i++) {
+        struct statfs fs;
+        if (statfs(version2[i], &fs) == 0 && (unsigned long)fs.f_type == CGROUP2_SUPER_MAGIC)
+            base = (size_t)snprintf(at, sizeof(at), "%s", version2[i]);
+    }
+    if (*controllers)
+        base = (size_t)snprintf(at, sizeof(at), "/sys/fs/cgroup/%.255s", name);
+    if (!base || base + strlen(path) >= sizeof(at) || strstr(path, "/..")) {
+        *path = '\0';
+        return;
+    }
+    for (char *p = path; *p; p += 1 + strcspn(p + 1, "/")) {
+        snprintf(at + base, sizeof(at) - base, "%.*s", (int)(p - path), path);
+        if (stat(at, &st) < 0 || (st.st_uid != 0 && st.st_uid != geteuid()) || st.st_mode & 022) {
+            *p = '\0';
+            return;
+        }
+    }
+}
+
+void cgroup_workload(pid_t pid, bool named_by_root, struct workload *out)
+{
+    char text[8192], *rest = text, *line;
+    *out = (struct workload){.slurm_job = 0};
+    if (proc_read(pid, "cgroup", text, sizeof(text)) < 0)
+        return;
+    /* "4:pids:/path": in version 1 not all hierarchies have all groups. */
+    while ((line = strsep(&rest, "\n"))) {
+        char *controllers = strchr(line, ':'), *path = strchr(line, '/');
+        struct workload w;
+        if (!controllers || !path || path <= controllers + 1)
+            continue;
+        if (named_by_root) {
+            path[-1] = '\0';
+            cut_to_root(controllers + 1, path);
+        }
+        workload_read(path, &w);
+        if (!out->container[0])
+            memcpy(out->container, w.container, sizeof(w.container));
+        if (!out->pod[0])
+            memcpy(out->pod, w.pod, sizeof(w.pod));
+        if (!out->unit[0])
+            memcpy(out->unit, w.unit, sizeof(w.unit));
+        out->slurm_job = out->slurm_job ? out->slurm_job : w.slurm_job;
+    }
+}
+
 void cgroup_leave(const char *name)
 {
     for (size_t i = 0; i < CGROUP_HIERARCHIES; i++) {
         char path[4096 + 32], beside[4096 + 96];
-        if (!group_directory(getpid(), &hierarchies[i], path, sizeof(path)))
+        if (group_directory(getpid(), &hierarchies[i], path, sizeof(path)) <= 0)
             continue;
         *strrchr(path, '/') = '\0';
         snprintf(beside, sizeof(beside), "%s/%s", path, name);

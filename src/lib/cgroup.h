@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "lib/workload.h"
+
 /* The kernel gives a number to one group of a hierarchy for as long as the machine is up, whatever
  * its path becomes. */
 struct cgroup {
@@ -24,8 +26,8 @@ static inline bool cgroup_same(struct cgroup a, struct cgroup b)
 }
 
 /* The groups that the process is in, innermost first, without the root of the hierarchy: how many
- * of the innermost CGROUP_LEVELS_MAX. */
-unsigned cgroup_levels(pid_t pid, uint32_t hierarchy, uint64_t ids[CGROUP_LEVELS_MAX]);
+ * of the innermost CGROUP_LEVELS_MAX. An error if that cannot be told now (proc_unsure()). */
+int cgroup_levels(pid_t pid, uint32_t hierarchy, uint64_t ids[CGROUP_LEVELS_MAX]);
 
 /* Finds one that has this process and its descendants in it and nobody else, neither the caller nor
  * groups below. False: there is none, or more than 512 are in it. */
@@ -34,6 +36,11 @@ bool cgroup_own(pid_t root, struct cgroup *out);
 /* Whether living processes are in it or, in version 2, below it. The caller has to have
  * CAP_DAC_READ_SEARCH; false for who has not. */
 bool cgroup_populated(struct cgroup g);
+
+/* What the paths of a process's groups say it is, those of all hierarchies. named_by_root: of names
+ * only those that nobody but root, or this process's user, could give: a group of whose owner that
+ * is not known says nothing. */
+void cgroup_workload(pid_t pid, bool named_by_root, struct workload *out);
 
 /* Moves this process out of its group to the one called `name` beside that, which is made if need
  * be; where it may not, it stays. */

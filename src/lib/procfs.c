@@ -105,6 +105,51 @@ int proc_owner(pid_t pid, uid_t *uid)
     return 0;
 }
 
+int proc_credentials(pid_t pid, uid_t *uid, gid_t *groups, size_t max)
+{
+    char buf[8192];
+    size_t n = 0;
+    ssize_t got = proc_read(pid, "status", buf, sizeof(buf));
+    if (got < 0)
+        return (int)got;
+    const char *line = strstr(buf, "\nUid:"), *gid = strstr(buf, "\nGid:");
+    unsigned v;
+    if (!line || sscanf(line + 5, " %u", uid) != 1 || !gid || sscanf(gid + 5, " %u", &v) != 1)
+        return -EIO;
+    if (n < max)
+        groups[n++] = v;
+    /* A number that the buffer cut is not one of them. */
+    const char *p = strstr(buf, "\nGroups:");
+    int used = 0;
+    for (p = p ? p + strlen("\nGroups:") : ""; n < max && sscanf(p, "%*[ \t]%u%n", &v, &used) == 1;
+         p += used) {
+        if (!p[used])
+            break;
+        groups[n++] = v;
+    }
+    return (int)n;
+}
+
+int proc_image_read(struct proc_id id, struct proc_image *out)
+{
+    char buf[1024], name[32];
+    snprintf(name, sizeof(name), "task/%d/stat", (int)id.pid);
+    ssize_t n = proc_read(id.pid, name, buf, sizeof(buf));
+    if (n < 0)
+        return (int)n;
+    const char *end = strrchr(buf, ')');
+    unsigned long long start, code, code_end, stack;
+    if (!end || sscanf(end + 1,
+                       " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*u "
+                       "%*d %llu %*u %*d %*u %llu %llu %llu",
+                       &start, &code, &code_end, &stack) != 4)
+        return -EIO;
+    if (start != id.start_ticks)
+        return -ESRCH;
+    *out = (struct proc_image){code, code_end, stack};
+    return 0;
+}
+
 bool proc_ended(const struct proc_stat *st)
 {
     return (st->state == 'Z' || st->state == 'X') && st->threads <= 1;

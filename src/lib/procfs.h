@@ -3,6 +3,7 @@
 #ifndef CEDE_LIB_PROCFS_H
 #define CEDE_LIB_PROCFS_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,14 @@ struct proc_stat {
     bool kernel; /* a thread of the kernel's */
 };
 
+/* Whether a look at a process failed for a reason that says nothing about it (-EMFILE, -ENOMEM):
+ * then it is to be looked at again. */
+static inline bool proc_unsure(int r)
+{
+    return r < 0 && r != -ESRCH && r != -ENOENT && r != -EACCES && r != -EPERM &&
+           r != -ENAMETOOLONG;
+}
+
 /* The file NAME of a process, as far as one read(2) gives it; always terminated. Bytes read or
  * -errno, with ENOENT told as ESRCH. */
 ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size);
@@ -35,6 +44,21 @@ int proc_stat_read(pid_t pid, struct proc_stat *out);
 /* The user whose process it is: the real one, as kill(2) asks for. The effective one is another's
  * for who runs a set-user-ID program, and for root's programs that do something as a user. */
 int proc_owner(pid_t pid, uid_t *uid);
+/* The same user, and the groups that it is in: the real one first, as many as there is room for.
+ * How many, or -errno. */
+int proc_credentials(pid_t pid, uid_t *uid, gid_t *groups, size_t max);
+
+/* What tells the program that a process runs from those that it ran before: exec(2) changes the
+ * addresses. Asks for neither the lock of its address space nor its file system. */
+struct proc_image {
+    uint64_t code, code_end, stack;
+};
+int proc_image_read(struct proc_id id, struct proc_image *out);
+static inline bool proc_image_same(struct proc_image a, struct proc_image b)
+{
+    return a.code == b.code && a.code_end == b.code_end && a.stack == b.stack;
+}
+
 /* The random name of this boot, 36 characters. 0, or -errno with nothing in it. */
 int proc_boot_id(char buf[static 37]);
 uint64_t proc_ticks_now(void); /* a process that starts now has this start_ticks, or a later one */

@@ -110,8 +110,8 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
     return 0;
 }
 
-static uint32_t job_of_group(const struct model *m, struct cgroup group,
-                             const struct proc_stat *st);
+static uint32_t job_of_group(const struct model *m, struct cgroup group, const struct proc_stat *st,
+                             int *unsure);
 
 /* It has a control group of its own. One that had it before has nobody else left in it. */
 static void job_take_group(struct model *m, uint32_t job)
@@ -119,7 +119,7 @@ static void job_take_group(struct model *m, uint32_t job)
     struct cgroup group;
     if (!cgroup_own(m->jobs[job].rec.root.pid, &group))
         return;
-    uint32_t old = job_of_group(m, group, NULL);
+    uint32_t old = job_of_group(m, group, NULL, NULL);
     if (old != SLOT_NONE) {
         m->jobs[old].rec.cgroup = (struct cgroup){0};
         model_job_changed(m, &m->jobs[old]);
@@ -209,20 +209,31 @@ uint32_t model_job_with(const struct model *m, pid_t pid)
     return job != SLOT_NONE && pidfd_alive(m->jobs[job].root_pidfd) ? job : SLOT_NONE;
 }
 
+/* Keeps the reason why it cannot be told which job a process belongs to. */
+static void job_unsure(int *unsure, int r)
+{
+    if (proc_unsure(r))
+        *unsure = r;
+}
+
 /* Of another user's programs none is taken without being a descendant: who may signal a job may not
  * signal those. */
-static bool job_may_take(const struct job *j, const struct proc_stat *st)
+static bool job_may_take(const struct job *j, const struct proc_stat *st, int *unsure)
 {
     uid_t owner;
-    return st->id.start_ticks >= j->rec.root.start_ticks && proc_owner(st->id.pid, &owner) == 0 &&
-           owner == j->rec.owner;
+    if (st->id.start_ticks < j->rec.root.start_ticks)
+        return false;
+    int r = proc_owner(st->id.pid, &owner);
+    job_unsure(unsure, r);
+    return r == 0 && owner == j->rec.owner;
 }
 
 /* The job that has that group and may take this process (NULL: whatever it may take). */
-static uint32_t job_of_group(const struct model *m, struct cgroup group, const struct proc_stat *st)
+static uint32_t job_of_group(const struct model *m, struct cgroup group, const struct proc_stat *st,
+                             int *unsure)
 {
     for_each_job (m, j) {
-        if (cgroup_same(j->rec.cgroup, group) && (!st || job_may_take(j, st)))
+        if (cgroup_same(j->rec.cgroup, group) && (!st || job_may_take(j, st, unsure)))
             return model_job_slot(m, j);
     }
     return SLOT_NONE;
@@ -230,16 +241,17 @@ static uint32_t job_of_group(const struct model *m, struct cgroup group, const s
 
 /* The innermost group counts. Whoever can join one, by writing to its cgroup.procs, gives no more
  * than its own processes to the job. */
-static uint32_t job_by_cgroup(const struct model *m, const struct proc_stat *st)
+static uint32_t job_by_cgroup(const struct model *m, const struct proc_stat *st, int *unsure)
 {
     uint64_t ids[CGROUP_LEVELS_MAX];
     uint32_t wanted = 0; /* hierarchies, a bit mask */
     for_each_job (m, j)
         wanted |= 1U << j->rec.cgroup.hierarchy;
     for (uint32_t h = 1; h <= CGROUP_HIERARCHIES; h++) {
-        unsigned n = wanted & 1U << h ? cgroup_levels(st->id.pid, h, ids) : 0;
-        for (unsigned i = 0; i < n; i++) {
-            uint32_t job = job_of_group(m, (struct cgroup){h, ids[i]}, st);
+        int n = wanted & 1U << h ? cgroup_levels(st->id.pid, h, ids) : 0;
+        job_unsure(unsure, n);
+        for (int i = 0; i < n; i++) {
+            uint32_t job = job_of_group(m, (struct cgroup){h, ids[i]}, st, unsure);
             if (job != SLOT_NONE)
                 return job;
         }
@@ -249,7 +261,7 @@ static uint32_t job_by_cgroup(const struct model *m, const struct proc_stat *st)
 
 /* A process group or session has its leader's number, which is given to no other process while it
  * has members. A daemon's child keeps both when its parents have gone. */
-static uint32_t job_by_leader(const struct model *m, const struct proc_stat *st)
+static uint32_t job_by_leader(const struct model *m, const struct proc_stat *st, int *unsure)
 {
     uint32_t found = SLOT_NONE;
     for_each_job (m, j) {
@@ -257,40 +269,49 @@ static uint32_t job_by_leader(const struct model *m, const struct proc_stat *st)
         if (st->group != root.pid && st->session != root.pid)
             continue;
         struct proc_stat now; /* the number may have passed on */
-        if (proc_stat_read(root.pid, &now) == 0 && !proc_same(now.id, root))
+        int r = proc_stat_read(root.pid, &now);
+        job_unsure(unsure, r);
+        if (r == 0 && !proc_same(now.id, root))
             continue;
-        if (job_may_take(j, st) && (found == SLOT_NONE || st->group == root.pid))
+        if (job_may_take(j, st, unsure) && (found == SLOT_NONE || st->group == root.pid))
             found = model_job_slot(m, j);
     }
     return found;
 }
 
-static uint32_t job_by_ancestors(const struct model *m, struct proc_stat st)
+static uint32_t job_by_ancestors(const struct model *m, struct proc_stat st, int *unsure)
 {
     for (int depth = 0; st.ppid > 1 && depth < PROC_LEVELS_MAX && !proc_is_keeper(&st); depth++) {
         uint32_t job = model_job_with(m, st.ppid);
         if (job != SLOT_NONE)
             return job;
-        if (proc_stat_parent(&st) < 0)
+        int r = proc_stat_parent(&st);
+        job_unsure(unsure, r);
+        if (r < 0)
             break;
     }
     return SLOT_NONE;
 }
 
-uint32_t model_job_of(const struct model *m, pid_t pid)
+int model_job_of(const struct model *m, pid_t pid, uint32_t *job)
 {
-    uint32_t job = model_job_with(m, pid);
     struct proc_stat st;
-    if (job != SLOT_NONE || proc_stat_read(pid, &st) < 0)
-        return job;
-    job = job_by_ancestors(m, st);
-    job = job != SLOT_NONE ? job : job_by_leader(m, &st);
-    uint32_t group = job_by_cgroup(m, &st);
+    *job = model_job_with(m, pid);
+    if (*job != SLOT_NONE)
+        return 0;
+    int r = proc_stat_read(pid, &st), unsure = 0;
+    if (r < 0)
+        return proc_unsure(r) ? r : 0;
+    uint32_t near = job_by_ancestors(m, st, &unsure);
+    near = near != SLOT_NONE ? near : job_by_leader(m, &st, &unsure);
+    uint32_t group = job_by_cgroup(m, &st, &unsure);
+    if (unsure < 0)
+        return unsure;
     /* Of two jobs one has begun within the other: that is the younger one, and the nearer. */
-    if (job == SLOT_NONE || (group != SLOT_NONE && m->jobs[group].rec.root.start_ticks >
-                                                       m->jobs[job].rec.root.start_ticks))
-        return group;
-    return job;
+    const bool younger = near != SLOT_NONE && group != SLOT_NONE &&
+                         m->jobs[group].rec.root.start_ticks > m->jobs[near].rec.root.start_ticks;
+    *job = near == SLOT_NONE || younger ? group : near;
+    return 0;
 }
 
 uint32_t model_job_by_number(const struct model *m, uint64_t number)

@@ -221,6 +221,7 @@ struct unmanaged {
     char comm[32];  /* its own to choose: any bytes */
     bool seen;      /* by the driver's last list */
     bool looked;    /* whether a rule takes it; asked once */
+    bool pending;   /* that cannot be told yet */
     bool detached;  /* by a person: no rule takes it again */
     bool scheduler; /* a process that schedules: no program, and no rule takes it */
     bool serves;    /* an MPS server: it runs nothing of its own */
@@ -358,14 +359,20 @@ static inline bool model_job_waits(const struct job *j)
 {
     return j->rec.memory_bytes && j->rec.room == ROOM_AWAITED;
 }
+/* Whether no process of it may run: it is paused, or its memory is away. */
+static inline bool model_job_off(const struct job *j)
+{
+    const enum swap_phase phase = j->swap.phase;
+    return j->rec.paused || phase == SWAP_AWAY || phase == SWAP_ASKED || phase == SWAP_STRANDED;
+}
 /* Its processes are looked at as if they were new. */
 void model_job_rescan(struct model *m, uint32_t job);
 
 /* The job that this living process is known to be in; the one that it belongs to, by what is known,
  * by its ancestors now, or by the root that leads or has led its process group or session; or by
- * its control group. */
+ * its control group. An error if something could not be read (proc_unsure()): it may be in one. */
 uint32_t model_job_with(const struct model *m, pid_t pid);
-uint32_t model_job_of(const struct model *m, pid_t pid);
+int model_job_of(const struct model *m, pid_t pid, uint32_t *job);
 uint32_t model_job_by_number(const struct model *m, uint64_t number);
 unsigned model_jobs(const struct model *m); /* how many */
 /* Whether a user, by the account, has as many jobs as users may have, or as may wait for room. */

@@ -42,7 +42,7 @@ static struct job_terms unit_terms(const struct model *m, uint32_t job)
     struct job_terms t = job_terms(&m->jobs[job].rec);
     bool any = false;
     for_each_job (m, j) {
-        if (j->unit != unit || j->rec.paused)
+        if (j->unit != unit || model_job_off(j))
             continue;
         t = any ? best_of(t, job_terms(&j->rec)) : job_terms(&j->rec);
         any = true;
@@ -63,7 +63,7 @@ void model_unit_changed(struct model *m, uint32_t job)
     j->unit_class = terms.class;
     model_emit(m, model_terms_event(EV_JOB_CHANGE, job, &terms));
     model_emit(m, (struct sched_event){
-                      .type = EV_JOB_PAUSE, .job = job, .on = j->rec.paused && !j->is_client});
+                      .type = EV_JOB_PAUSE, .job = job, .on = model_job_off(j) && !j->is_client});
 }
 
 /* ---- which jobs are one ---- */

@@ -27,7 +27,7 @@
  * has started without; then nothing is kept for it unless it is a latency job. */
 enum job_room { ROOM_AWAITED, ROOM_KEPT, ROOM_NONE };
 
-enum job_source { JOB_RUN, JOB_PID, JOB_RULE };
+enum job_source { JOB_RUN, JOB_PID, JOB_RULE, JOB_ENVIRONMENT };
 
 struct journal_job {
     struct proc_id root; /* pid 0: free record */

@@ -239,10 +239,10 @@ static bool boost_begin(const struct sched_params *p, struct policy_device *dev,
     for_each_member (dev, m) {
         m->class = m->own_class;
         m->due.urgent = false;
-        m->watched =
-            !m->paused && (m->stray || (m->due.expects && m->idle && use != DEADLINES_IGNORED &&
-                                        p->deadline_share > 0));
-        b->known |= m->due.deadline_ns != TIME_NEVER;
+        m->watched = !m->paused &&
+                     (m->stray || (m->own_class != CLASS_LATENCY && m->due.expects && m->idle &&
+                                   use != DEADLINES_IGNORED && p->deadline_share > 0));
+        b->known |= m->own_class != CLASS_LATENCY && m->due.deadline_ns != TIME_NEVER;
         if (m->paused)
             continue;
         b->top = m->own_class < b->top ? m->own_class : b->top;

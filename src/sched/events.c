@@ -54,6 +54,8 @@ static void member_unlink(struct sched *c, uint32_t device, uint32_t job)
     rotation_leave(dev, m);
     if (dev->boost.job == job)
         dev->boost.job = SLOT_NONE;
+    if (dev->order.leader == job)
+        dev->order.leader = SLOT_NONE;
     m->used = false;
     dev->gangs -= m->gang > 0;
     m->gang = 0;
@@ -186,7 +188,8 @@ static void deadline(struct sched *c, const struct sched_event *ev)
         m->due = *due;
         m->due.urgent_for = was.urgent_for;
         m->due.promoted_for = was.promoted_for;
-        if (c->devices[d].gated) /* there it says so itself */
+        /* There it says so itself; a latency job is never suspended for its peers. */
+        if (c->devices[d].gated || m->own_class == CLASS_LATENCY)
             continue;
         if (due->expects && due->deadline_ns == TIME_NEVER)
             m->idle = m->idle_here = true; /* it is seen if it goes on */

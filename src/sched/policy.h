@@ -10,6 +10,7 @@
 #include "sched/budget.h"
 #include "sched/rotation.h"
 #include "sched/sched.h"
+#include "sched/slack.h"
 #include "sched/throttle.h"
 
 /* A job on a device. What each decision reads of all members comes first, within 64 bytes. */
@@ -35,6 +36,7 @@ struct member {
     bool runnable;
     bool serialize_contexts; /* of its computing groups only one runs, the others are suspended */
     uint32_t timeslice_us;
+    uint32_t compute_us; /* of groups that compute, if it is another; 0: it is not */
 
     /* turns had so far, in ns divided by weight (times WEIGHT_DEFAULT), and when the last one
      * ended: see rotation.h. A gang's vtime is the same on all its devices. */
@@ -42,6 +44,7 @@ struct member {
 
     struct member_limits limit;
     struct member_due due;
+    struct member_slack slack;
     uint32_t budget_us;
     uint32_t gang_first; /* the first device of the gang */
     uint32_t turn_group; /* the computing group that runs; SLOT_NONE: the next after the last */
@@ -73,6 +76,7 @@ struct policy_device {
 
     struct rotation rotation;
     struct boost boost;
+    struct slack_order order;
     struct throttle throttle;
     struct budget budget;
     struct observed seen;

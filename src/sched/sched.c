@@ -71,6 +71,7 @@ int sched_new(const struct sched_limits *limits, const struct sched_params *para
         dev->first = dev->last = SLOT_NONE;
         rotation_init(&dev->rotation, i);
         boost_init(&dev->boost);
+        dev->order.leader = SLOT_NONE;
     }
     for (uint32_t i = 0; i < limits->accounts; i++)
         c->accounts[i].weight = WEIGHT_DEFAULT;
@@ -164,7 +165,7 @@ static void decide_device(const struct sched *c, struct policy_device *dev, uint
     dev->rotation.from = CLASS_COUNT;
     dev->rotation.blocked = dev->throttle.may = false;
     for_each_member (dev, m)
-        m->serialize_contexts = false;
+        m->serialize_contexts = false, m->compute_us = 0;
     if (dev->gated && c->policy->turns)
         policy_gated(&c->params, dev, now_ns);
     else
@@ -196,8 +197,10 @@ static struct sched_setting setting(const struct sched *c, const struct member *
 {
     bool waits = m->serialize_contexts && c->groups[g].computes && g != m->turn_group;
     bool apart = c->params.copies_apart && m->serialize_contexts && !c->groups[g].computes;
+    bool other = m->compute_us && (c->groups[g].computes || !m->ncompute);
+    uint32_t us = other ? m->compute_us : m->timeslice_us;
     return (struct sched_setting){.group = g,
-                                  .timeslice_us = apart ? 0 : m->timeslice_us,
+                                  .timeslice_us = apart ? 0 : us,
                                   .runnable = apart ? !m->paused : m->runnable && !waits};
 }
 
@@ -234,6 +237,11 @@ static void emit(struct sched *c)
     }
 }
 
+bool sched_orders(const struct sched *c)
+{
+    return c->policy->deadlines != DEADLINES_IGNORED && c->params.deadline_share > 0;
+}
+
 void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
 {
     struct machine mc = sched_machine(c, now_ns);
@@ -255,6 +263,7 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan)
         limits_end(&mc);
     }
     c->had_several = mc.several;
+    slack_decide(&mc, sched_orders(c));
     for (uint32_t d = 0; d < mc.n; d++)
         decide_device(c, &mc.devices[d], now_ns);
     if (c->policy->turns)
@@ -279,7 +288,8 @@ bool sched_wants_activity(const struct sched *c, uint32_t device)
         upper |= m->own_class == CLASS_LATENCY && !m->paused;
         budget |= m->own_class == CLASS_LATENCY && m->budget_us && !m->paused;
         lower |= m->own_class != CLASS_LATENCY && !m->paused;
-        deadline |= m->due.expects || m->due.deadline_ns != TIME_NEVER;
+        deadline |=
+            m->own_class != CLASS_LATENCY && (m->due.expects || m->due.deadline_ns != TIME_NEVER);
     }
     return lower && (budget || (upper && deadline));
 }
@@ -306,8 +316,9 @@ bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bo
 bool sched_member_boosted(const struct sched *c, uint32_t job, uint32_t device, bool *promoted)
 {
     *promoted = false;
-    if (job >= c->limits.jobs || device >= c->limits.devices || c->devices[device].boost.job != job)
+    if (job >= c->limits.jobs || device >= c->limits.devices)
         return false;
-    *promoted = c->devices[device].boost.promoted;
-    return true;
+    const struct policy_device *dev = &c->devices[device];
+    *promoted = dev->boost.job == job && dev->boost.promoted;
+    return dev->boost.job == job || dev->order.leader == job;
 }

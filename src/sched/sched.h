@@ -163,6 +163,9 @@ void sched_decide(struct sched *c, uint64_t now_ns, struct sched_plan *plan);
  * job and a budget or a deadline. */
 bool sched_wants_activity(const struct sched *c, uint32_t device);
 
+/* Whether the policy orders latency jobs by what is due for them. */
+bool sched_orders(const struct sched *c);
+
 /* Whether lower jobs would be throttled there, as decided last, if latency jobs had most of the
  * device; and whether they are. */
 bool sched_may_throttle(const struct sched *c, uint32_t device);
@@ -175,6 +178,7 @@ bool sched_member_state(const struct sched *c, uint32_t job, uint32_t device, bo
     X(ABSENT, "absent", "nothing of it is there")                                                  \
     X(ALONE, "alone", "no other job wants it")                                                     \
     X(FIRST, "first", "its class comes before those of all others")                                \
+    X(SLACK, "slack", "the order of jobs of its class follows their slack") /* other: who leads */ \
     X(SLICES, "slices", "it shares by weight with others, in timeslices of the hardware")          \
     X(TURN, "turn", "it has its turn")                                                             \
     X(WATCHED, "watched", "it was not seen working: it may begin at any time")                     \
@@ -205,7 +209,8 @@ struct sched_reason sched_explain(const struct sched *c, uint32_t job, uint32_t 
 /* Whether it has to wait there while a job of a higher class works, now or as soon as it wants to.
  */
 bool sched_member_outranked(const struct sched *c, uint32_t job, uint32_t device);
-/* Whether the job is boosted there, for its deadline, and whether it joined the latency class. */
+/* Whether the job is boosted there, for its deadline, or leads latency jobs, and whether it joined
+ * the latency class. */
 bool sched_member_boosted(const struct sched *c, uint32_t job, uint32_t device, bool *promoted);
 
 #endif

@@ -55,8 +55,12 @@ static void why_runs(const struct sched *c, const struct policy_device *dev, con
         out->why = WHY_ALONE;
     else if (c->policy->turns && dev->rotation.holder == m->job)
         out->why = WHY_TURN;
+    else if (m->slack.role != SLACK_NONE && dev->order.leader != SLOT_NONE)
+        out->why = WHY_SLACK;
     else
         out->why = peers ? WHY_SLICES : WHY_FIRST;
+    if (out->why == WHY_SLACK && dev->order.leader != m->job)
+        out->other = dev->order.leader;
     out->until_ns = out->why == WHY_TURN ? turn_end(c, dev) : TIME_NEVER;
 }
 

@@ -3,6 +3,7 @@
 #include "sim/sim.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #define QUEUED      2U         /* kernels a saturating job keeps in the queue */
 #define QUIET_NS    300000000U /* without work, although it could: idle */
 #define RANKS       (SIM_JOBS_MAX * SIM_GPUS_MAX)
+#define OPEN_MAX    64U /* requests in flight of an open loop; more do not come */
 
 struct rank {
     bool present, suspended, ran; /* ran: it could, since the last look */
@@ -26,9 +28,12 @@ struct rank {
 
 struct state {
     bool present, paused, gone;
-    uint64_t due_ns, issued_ns;
+    uint64_t due_ns;
     uint64_t busy_at_issue;
-    bool waits; /* a request is on its way */
+    bool waits; /* a request is on its way; of an open loop: OPEN_MAX are */
+    uint64_t open_ns[OPEN_MAX], first_open, nopen; /* when they were issued */
+    uint64_t random;
+    bool news; /* since the scheduler was told */
     uint64_t busy_at_settle, busy_at_pause;
     uint64_t useful_ns, useful_at_settle; /* work done, without spinning */
     uint64_t resumed_ns; /* when the first rank was, of a turn that is just beginning */
@@ -52,6 +57,7 @@ struct sim {
     uint32_t n, ngpus, ndeciders;
     uint64_t now, call_at; /* call_at: the daemon is in a call until then */
     uint64_t look_at;      /* when it asks next who got the GPU */
+    uint64_t report_at;
     struct {
         enum softgpu_call call;
         uint32_t rank, us;
@@ -157,22 +163,64 @@ static void keep_busy(struct sim *m, uint32_t j)
 static void tell_deadline(struct sim *m, uint32_t j)
 {
     const struct sim_job *job = &m->s->jobs[j];
-    const struct state *st = &m->st[j];
-    uint64_t used = busy(m, j) - st->busy_at_issue;
+    struct state *st = &m->st[j];
+    uint64_t used = job->class == CLASS_LATENCY ? 0 : busy(m, j) - st->busy_at_issue;
+    uint64_t issued = st->open_ns[st->first_open % OPEN_MAX];
+    st->news = false;
     if (job->due_ns)
         event(m, (struct sched_event){.type = EV_DEADLINE,
                                       .job = j,
-                                      .deadline_ns =
-                                          st->waits ? st->issued_ns + job->due_ns : TIME_NEVER,
+                                      .deadline_ns = st->nopen ? issued + job->due_ns : TIME_NEVER,
                                       .left_ns = used < job->kernel_ns ? job->kernel_ns - used : 0,
                                       .may_promote = job->may_promote,
                                       .on = true});
+}
+
+static void sim_changed(struct sim *m, uint32_t j)
+{
+    if (m->s->report_ns)
+        m->st[j].news = true;
+    else
+        tell_deadline(m, j);
+}
+
+/* What has changed since the last time. */
+static void report(struct sim *m)
+{
+    for (uint32_t j = 0; j < m->n; j++) {
+        if (m->st[j].present && m->st[j].news)
+            tell_deadline(m, j);
+    }
+    m->report_at = m->now + m->s->report_ns;
+}
+
+/* The time to the next request of an open loop. */
+static uint64_t sim_gap(const struct sim_job *job, struct state *st)
+{
+    if (!job->seed)
+        return job->period_ns;
+    st->random = st->random * 6364136223846793005U + 1442695040888963407U;
+    double uniform = (double)(st->random >> 11) / 9007199254740992.0;
+    return (uint64_t)(-log1p(-uniform) * (double)job->period_ns) + 1;
+}
+
+static void sim_issue(struct sim *m, uint32_t j)
+{
+    const struct sim_job *job = &m->s->jobs[j];
+    struct state *st = &m->st[j];
+    st->open_ns[(st->first_open + st->nopen++) % OPEN_MAX] = m->now;
+    st->waits = !job->open_loop || st->nopen == OPEN_MAX;
+    st->due_ns += sim_gap(job, st) * (job->slow_ns && m->now >= job->slow_ns ? 100 : 1);
+    st->busy_at_issue = busy(m, j);
+    for_each_rank_of(m, j, g) submit(m, j, g);
+    sim_changed(m, j);
 }
 
 static void come(struct sim *m, uint32_t j)
 {
     const struct sim_job *job = &m->s->jobs[j];
     m->st[j].present = true;
+    m->st[j].random = job->seed;
     event(m, (struct sched_event){.type = EV_JOB_ADD,
                                   .job = j,
                                   .class = job->class,
@@ -222,14 +270,8 @@ static uint64_t lives(struct sim *m)
         }
         if (!job->period_ns)
             keep_busy(m, j);
-        while (job->period_ns && !st->waits && m->now >= st->due_ns) {
-            st->waits = !job->open_loop;
-            st->issued_ns = m->now;
-            st->due_ns += job->period_ns * (job->slow_ns && m->now >= job->slow_ns ? 100 : 1);
-            st->busy_at_issue = busy(m, j);
-            for_each_rank_of(m, j, g) submit(m, j, g);
-            tell_deadline(m, j);
-        }
+        while (job->period_ns && !st->waits && m->now >= st->due_ns)
+            sim_issue(m, j);
         uint64_t at[] = {job->leave_ns,  job->pause_ns,
                          job->resume_ns, job->idle_ns,
                          job->busy_ns,   job->period_ns && !st->waits ? st->due_ns : 0};
@@ -254,7 +296,9 @@ static void completed(struct sim *m, uint32_t g, const struct softgpu_completion
     if (g != (uint32_t)__builtin_ctz(sim_gpus_of(m, j)))
         return;
     st->waits = false;
-    tell_deadline(m, j);
+    st->first_open++;
+    st->nopen--;
+    sim_changed(m, j);
     uint64_t took = done->end_ns - done->submit_ns;
     if (done->submit_ns < m->s->settle_ns)
         return;
@@ -413,8 +457,12 @@ static struct decider *due(struct sim *m)
 
 static uint64_t next_event(struct sim *m, uint64_t next)
 {
-    uint64_t at[] = {fabric_next_event_ns(&m->f), m->call_at, m->look_at, m->s->settle_ns,
-                     m->s->duration_ns};
+    uint64_t at[] = {fabric_next_event_ns(&m->f),
+                     m->call_at,
+                     m->look_at,
+                     m->s->settle_ns,
+                     m->s->duration_ns,
+                     m->s->report_ns ? m->report_at : SOFTGPU_NEVER};
     for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
         next = at[i] > m->now && at[i] < next ? at[i] : next;
     for (uint32_t d = 0; d < m->ndeciders && m->now >= m->call_at; d++) {
@@ -439,6 +487,8 @@ static void run(struct sim *m, const struct softgpu_params *p)
         }
         if (m->now >= m->look_at)
             look(m);
+        if (m->s->report_ns && m->now >= m->report_at)
+            report(m);
         struct decider *d = !calling && m->now >= m->call_at ? due(m) : NULL;
         if (d) {
             decide(m, d);
@@ -486,6 +536,10 @@ static void sim_report(struct sim *m)
     for (uint32_t j = 0; j < m->n; j++) {
         uint32_t n = m->out->job[j].requests;
         double *samples = m->st[j].samples;
+        const struct state *st = &m->st[j];
+        for (uint64_t i = 0; i < st->nopen && m->s->jobs[j].due_ns; i++)
+            m->out->job[j].late +=
+                st->open_ns[(st->first_open + i) % OPEN_MAX] + m->s->jobs[j].due_ns < m->now;
         m->out->job[j].timeslice_us =
             rank_of(m, j, (uint32_t)__builtin_ctz(sim_gpus_of(m, j)))->timeslice_us;
         if (!n)

@@ -13,18 +13,21 @@
 
 struct sim_job {
     enum job_class class;
-    uint32_t weight;              /* 0: default */
-    uint32_t budget_us;           /* of a latency job */
-    uint64_t kernel_ns;           /* 0: no job here, and none behind */
-    uint64_t period_ns;           /* a request every (closed loop); 0: kernels back to back */
-    bool open_loop;               /* requests come when they are due, whatever still waits */
-    uint64_t slow_ns;             /* from then on a request every 100 periods; 0: never */
+    uint32_t weight;    /* 0: default */
+    uint32_t budget_us; /* of a latency job */
+    uint64_t kernel_ns; /* 0: no job here, and none behind */
+    uint64_t period_ns; /* a request every (closed loop); 0: kernels back to back */
+    bool open_loop;     /* requests come when they are due, whatever still waits */
+    uint64_t seed;    /* of an open loop: they come at random (Poisson), period_ns apart on average;
+                         0: regularly */
+    uint64_t slow_ns; /* from then on a request every 100 periods; 0: never */
     uint64_t pause_ns, resume_ns; /* paused between them; pause_ns 0: never */
     uint64_t leave_ns;            /* 0: stays */
     uint64_t come_ns;             /* 0: is there from the beginning */
     uint64_t idle_ns, busy_ns; /* kernels back to back, but none between them; idle_ns 0: always */
     /* Of a job with a period: when a request is due after it was issued, which the scheduler is
-     * told, with the GPU time that it still needs. 0: nobody says so. */
+     * told of the oldest, with the GPU time that it still needs (of a latency job, with what it
+     * needs in all). 0: nobody says so. */
     uint64_t due_ns;
     bool may_promote;
     /* A gang: on which GPUs it has a rank (bit map; 0: on the first one, and no gang), each of
@@ -39,6 +42,7 @@ struct sim_scenario {
     double floor;
     bool blind;                      /* nobody tells the scheduler who got the GPU how often */
     bool demand;                     /* it is told which jobs work */
+    uint64_t report_ns;              /* it is told what is due so often; 0: at once */
     uint32_t gpus;                   /* 0: one */
     bool apart;                      /* each GPU is decided by itself, as if there were no others */
     uint64_t duration_ns, settle_ns; /* what happens before settle_ns is not counted */

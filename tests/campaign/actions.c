@@ -119,6 +119,7 @@ static void reload(void)
         "floor = 0.3\n[account all]\nuid = 0-4294967294\ngpu_max = 50%",
         "floor = 0.3\n[account all]\nuid = 0-4294967294\ngpu_min = 20%\nweight = 30",
         "floor = 0.3\n[rule loads]\nexe = cede\nclass = batch\ngpu_max = 30%",
+        "floor = 0.3\n[rule words]\narguments = *load*\nenvironment = PATH\nclass = batch",
     };
     size_t k = draw(ARRAY_SIZE(what));
     configure(20, what[k]);
@@ -150,7 +151,8 @@ static void kill_swapper(void)
 
 static void stop_for_a_moment(void)
 {
-    pid_t pid = draw(2) ? c.ceded : helper("cede-restore");
+    static const char *const helpers[] = {"cede-restore", "cede-restore", "cede-identify"};
+    pid_t pid = draw(2) ? c.ceded : helper(helpers[draw(ARRAY_SIZE(helpers))]);
     if (!pid)
         return;
     kill(pid, SIGSTOP);

@@ -122,7 +122,7 @@ bool answers(void)
 
 static void faults(uint32_t per_million)
 {
-    atomic_store(&c.faults->seed, c.seed * 1000003 + c.step);
+    atomic_store(&c.faults->seed, c.seed * 1000003 + c.step % ROUND_STEPS); /* as --seed alone */
     atomic_store(&c.faults->kinds, draw(3) ? UINT32_MAX : 1U << draw(FAULT_COUNT));
     atomic_store(&c.faults->per_million, per_million);
 }

@@ -13,7 +13,7 @@ import time
 import unittest
 
 CEDE, SOURCE = sys.argv.pop(1), sys.argv.pop(1)
-VERBS = "run set pause resume swap-out swap-in ps top why trace acct metrics policy profile advise doctor demo".split()
+VERBS = "run set pause resume swap-out swap-in ps top why trace acct metrics rules policy profile advise doctor demo".split()
 PAGES = {"bench": "cede-bench.1", "load": "cede-load.1", "softgpu": "cede-softgpu.1",
          "daemon": "ceded.8"}
 NO_MATTER = {"--help", "--version", "--epochs",  # of an example, and of a profiler:
@@ -191,8 +191,12 @@ class Words(unittest.TestCase):
             "A job in top": packed("cli/top_json.c", "top_job_json"),
             "A program in top": packed("cli/top_json.c", "top_nobody_json"),
             "A process of others": packed("cli/look.c", "other"),
+            "CEDE RULES": packed("control/rules_reply.c", "rules_reply") | packed("control/rules_reply.c", "rules_test"),
+            "A rule": packed("control/rules_reply.c", "rule_json"),
+            "A condition": packed("control/rules_reply.c", "condition_json"),
+            "An outcome": packed("control/rules_reply.c", "outcome_json"),
         }
-        of_messages = {"v", "ok", "more", "job_of"}  # cut off by client_ps()
+        of_messages = {"v", "ok", "more", "pending", "job_of"}  # cut off by client_ps() and rules_main()
         for title, fields in objects.items():
             self.assertEqual(fields_on(page, title), fields - of_messages, title)
         states = packed_words("control/replies.c", "job_state") | {"swapping-out", "swapped", "swapping-in"}

@@ -140,6 +140,12 @@ uint32_t engine_job_of(const struct engine *m, pid_t pid)
     return engine_job_with(m, pid);
 }
 
+int engine_job_find(const struct engine *m, pid_t pid, uint32_t *job)
+{
+    *job = engine_job_with(m, pid);
+    return 0;
+}
+
 uint32_t engine_job_by_number(const struct engine *m, uint64_t number)
 {
     fake_lookups++;
@@ -214,9 +220,15 @@ bool engine_job_wanted(const struct engine *m, uint32_t job, const struct room_w
     return w->class[0] < m->jobs[job].job.class;
 }
 
-void engine_report(struct engine *m, uint32_t job, const struct report *t)
+uint32_t engine_job_share(const struct engine *m, uint32_t job, pid_t pid)
+{
+    return m->jobs[job].job.root.pid == pid ? m->share : 0;
+}
+
+uint64_t engine_report(struct engine *m, uint32_t job, const struct report *t)
 {
     m->told[job] = *t;
+    return m->report_again_ns;
 }
 
 void engine_room(struct engine *m, uint32_t job, unsigned gpu, uint64_t bytes, uint64_t until_ns)
@@ -301,6 +313,7 @@ int engine_job_status(const struct engine *m, uint32_t job, struct error *err)
 
 void engine_watch(struct engine *m)
 {
+    m->watched++;
 }
 
 bool engine_next_job(const struct engine *m, uint32_t *cursor, struct job_view *out)
@@ -361,4 +374,9 @@ void engine_totals(const struct engine *m, uint64_t out[3])
 struct device_driver *engine_driver(const struct engine *m)
 {
     return &fake_driver;
+}
+
+void engine_look_for_jobs(struct engine *m, bool anew)
+{
+    m->looks += anew;
 }

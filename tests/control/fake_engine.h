@@ -9,11 +9,14 @@
 
 struct engine {
     unsigned naccounts;
-    char account[ACCOUNT_NAME_MAX];                        /* the last one named */
-    struct job_view jobs[FAKE_JOBS];                       /* number 0: free */
-    struct report told[FAKE_JOBS];                         /* what each said last */
+    char account[ACCOUNT_NAME_MAX];  /* the last one named */
+    struct job_view jobs[FAKE_JOBS]; /* number 0: free */
+    struct report told[FAKE_JOBS];   /* what each said last */
+    uint32_t share;                  /* what engine_job_share() answers */
+    unsigned watched;                /* calls of engine_watch() */
+    uint64_t report_again_ns;        /* and when it is asked again */
+    uint8_t room_class;              /* the first GPU's, for engine_room_wanted() */
     uint64_t room[FAKE_JOBS][2], room_until[FAKE_JOBS][2]; /* that each waits for */
-    uint8_t room_class; /* the first GPU's, for engine_room_wanted() */
     uint32_t end;
     uint64_t next_number;
     char policy[32];
@@ -28,6 +31,7 @@ struct engine {
     struct command *first;
     struct unmanaged unmanaged[100];
     uint32_t nunmanaged;
+    unsigned looks; /* how often all were looked at anew */
 };
 
 struct engine *fake_engine_new(void);

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "control/classify.h"
 #include "control/config.h"
 
 static void reads_every_key(void **state)
@@ -69,16 +70,16 @@ static void reads_every_key(void **state)
     assert_int_equal(c.params.probe_us, 10000);
     assert_int_equal(c.nrules, 3); /* others is the last */
     assert_string_equal(c.rules[0].title, "first");
-    assert_true(c.rules[0].has_uid);
-    assert_int_equal(c.rules[0].uid, 0);
-    assert_string_equal(c.rules[0].exe, "python3*");
+    assert_int_equal(c.rules[0].n, 2);
+    assert_true(c.rules[0].conditions[0].kind == COND_UID && !c.rules[0].conditions[0].id);
+    assert_string_equal(c.rules[0].conditions[1].pattern, "python3*");
     assert_int_equal(c.rules[0].request.class, CLASS_BATCH);
     assert_int_equal(c.rules[0].request.weight, 10);
     assert_string_equal(c.rules[0].request.name, "training");
     assert_string_equal(c.rules[1].title, "second one");
-    assert_false(c.rules[1].has_uid);
-    assert_string_equal(c.rules[1].cgroup, "/user.slice/*");
-    assert_string_equal(c.rules[1].container, "0123abcd");
+    assert_string_equal(c.rules[1].conditions[0].pattern, "/user.slice/*");
+    assert_int_equal(c.rules[1].conditions[1].kind, COND_CONTAINER);
+    assert_string_equal(c.rules[1].conditions[1].pattern, "0123abcd");
     assert_int_equal(c.rules[1].request.class, CLASS_LATENCY);
     assert_false(c.rules[1].request.has_weight);
     config_free(&c);
@@ -98,6 +99,61 @@ static void accounts(void **state)
     assert_int_equal(c.keep_days, 400);
 }
 
+/* Keys with a name of their own, which may be given several times, and names that nobody has. */
+static void conditions_of_a_rule(void **state)
+{
+    static const char text[] = "[rule a]\n"
+                               "label:app.kubernetes.io/name = web-*\n"
+                               "label = tier\n"
+                               "environment = CEDE_JOB = a=b\n"
+                               "environment = EMPTY=\n"
+                               "group = no-such-group-here\n"
+                               "slurm_job = 7?\n"
+                               "class = environment\n";
+    static const struct condition want[] = {
+        {.kind = COND_LABEL, .key = "app.kubernetes.io/name", .pattern = "web-*"},
+        {.kind = COND_LABEL, .key = "tier", .pattern = "*"},
+        {.kind = COND_ENVIRONMENT, .key = "CEDE_JOB", .pattern = "a=b"},
+        {.kind = COND_ENVIRONMENT, .key = "EMPTY", .pattern = ""},
+        {.kind = COND_GROUP, .nobody = true, .pattern = "no-such-group-here"},
+        {.kind = COND_SLURM_JOB, .pattern = "7?"}};
+    struct config c;
+    struct error err = {""};
+    if (config_parse("f", text, sizeof(text) - 1, &c, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(c.rules[0].n, ARRAY_SIZE(want));
+    assert_true(c.rules[0].class_said && c.environment);
+    for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
+        const struct condition *k = &c.rules[0].conditions[i];
+        assert_int_equal(k->kind, want[i].kind);
+        assert_int_equal(k->nobody, want[i].nobody);
+        assert_string_equal(k->key, want[i].key);
+        assert_string_equal(k->pattern, want[i].pattern);
+    }
+    config_free(&c);
+}
+
+/* More names of variables than one question to cede-identify has room for. */
+static void limits_variables(void **state)
+{
+    char text[32768];
+    struct config c;
+    struct error err = {""};
+    for (int rules = 8; rules <= 16; rules += 8) {
+        size_t n = 0;
+        for (int i = 0; i < rules; i++) {
+            n += (size_t)sprintf(text + n, "[rule %d]\nclass = batch\n", i);
+            for (int k = 0; k < 8; k++)
+                n += (size_t)sprintf(text + n, "environment = V%060d%d=x\n", i, k);
+        }
+        int r = config_parse("f", text, n, &c, &err);
+        assert_int_equal(r, rules == 8 ? 0 : -EINVAL);
+        if (r == 0)
+            config_free(&c);
+    }
+    assert_non_null(strstr(err.text, "too many variables"));
+}
+
 /* The class of a program of uid 7, which a rule takes, or of another; -1: it is left alone. */
 static int class_of_others(const char *text, bool rule_takes_it)
 {
@@ -107,9 +163,10 @@ static int class_of_others(const char *text, bool rule_takes_it)
         fail_msg("%s: %s", text, err.text);
     const struct rule_list l = {.rules = c.rules, .n = c.nrules};
     const struct rule_facts f = {.uid = rule_takes_it ? 7 : 8, .exe = "", .cgroup = ""};
-    const struct rule *r = rules_find(&l, &f);
-    int class = r ? (int)r->request.class : -1;
-    assert_false(r && r->request.has_weight);
+    struct outcome o;
+    classify(&l, &f, &o);
+    int class = o.by != BY_NONE ? (int)o.request.class : -1;
+    assert_false(o.request.has_weight);
     config_free(&c);
     return class;
 }
@@ -192,13 +249,21 @@ static const struct {
     {"[policy]\ntimeslice_max_us = 500000\n", 2, {"timeslice_alone_us", "timeslice_max_us"}},
     {"[policy]\nrotation_us = 1\n", 2, {"rotation_us", "10000 to 60000000"}},
     {"[policy]\nprobe_us = 300000\n", 2, {"probe_us", "rotation_us"}},
-    {R "class = batch\n", 1, {"matches nothing", "uid, exe, cgroup or container"}},
+    {R "class = batch\n", 1, {"matches nothing", "uid, exe, pod, unit, cgroup or container"}},
     {R "uid = 5\n[daemon]\n", 1, {"no class", "batch"}},
     {R, 1, {"matches nothing", ""}},
     {R "uid = 1\nclass = batch\n" R, 4, {"there already", "line 1"}},
     {"[rule]\n", 1, {"[rule NAME]", ""}},
     {"[rule  ]\n", 1, {"[rule NAME]", ""}},
-    {R "uid = no-such-user-here\n", 2, {"no-such-user-here", "user's number"}},
+    {"[account a]\nuid = no-such-user-here\n", 2, {"no-such-user-here", "neither a number"}},
+    {R "group = 99999999999\n", 2, {"group: '99999999999'", "neither a number"}},
+    {R "environment =\n", 2, {"environment", "NAME=PATTERN"}},
+    {R "environment = =x\n", 2, {"environment", "NAME=PATTERN"}},
+    {R "label = = x\n", 2, {"label", "NAME=PATTERN"}},
+    {R "unit = a\nunit = b\n", 3, {"unit is given twice", ""}},
+    {R "uid = 0\nclass = environment\nbudget = 2ms\n", 1, {"rule a", "excludes budget"}},
+    {"[daemon]\nenvironment = raise\n", 2, {"'raise'", "ignore, lower"}},
+    {"[account a]\nimage = x\n", 2, {"unknown key 'image'", "slurm_job"}},
     {R "uid = -1\n", 2, {"'-1'", ""}},
     {R "uid = 4294967295\n", 2, {"4294967295", ""}},
     {R "exe =\n", 2, {"exe", "1 to"}},
@@ -221,7 +286,7 @@ static const struct {
     {R "gpu_min = 130%\n", 2, {"gpu_min", "1% to 100%"}},
     {R "gpu_max = half\n", 2, {"gpu_max", "1% to 100%"}},
     {"[account a]\nuid = 1\ngpu_min = 60%\ngpu_max = 50%\n", 1, {"account a", "more than gpu-max"}},
-    {"[account a]\nweight = 5\n", 1, {"matches nothing", "give it uid, cgroup or container"}},
+    {"[account a]\nweight = 5\n", 1, {"matches nothing", "give it uid, unit, cgroup or container"}},
     {"[account a]\nuid = 1\nclass = batch\n", 3, {"unknown key", "gpu_max"}},
     {"[account a]\nuid = 1\n[account a]\n", 3, {"account a is there already", "line 1"}},
     {"[account #1]\n", 1, {"[account NAME]", "a job could have"}},
@@ -320,6 +385,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_key),
         cmocka_unit_test(accounts),
+        cmocka_unit_test(conditions_of_a_rule),
+        cmocka_unit_test(limits_variables),
         cmocka_unit_test(others_is_a_last_rule),
         cmocka_unit_test(empty_gives_the_defaults),
         cmocka_unit_test(tells_mistakes_with_their_line),

@@ -49,7 +49,8 @@ static void deadlines(void **state)
         q->deadline_us = 3000000;
         q->need_us = 2000000;
         q->priority = 5;
-        hints_report(h, m, now);
+        m->report_again_ns = 2000000;
+        assert_int_equal(hints_report(h, m, now), now + 2000000);
         const struct report *t = &m->told[job];
         assert_int_equal(t->priority, 5);
         assert_int_equal(t->ended, 10);
@@ -222,6 +223,51 @@ static void wanted(void **state)
     free(m);
 }
 
+/* Programs that look have the share of their process about once a second; others' pages stay. */
+static void shares(void **state)
+{
+    (void)state;
+    struct error err = {""};
+    struct engine *m = fake_engine_new();
+    struct hints *h = hints_new();
+    uint64_t now = monotonic_ns();
+    int fd[2];
+    struct hints_page *p[2];
+    fake_engine_put(m, getpid(), 0, CLASS_BATCH, 100, "me");
+    m->share = 600;
+    assert_int_equal(hints_tell_share(NULL, m, now), TIME_NEVER);
+    assert_int_equal(hints_tell_share(h, m, now), TIME_NEVER);
+    for (unsigned i = 0; i < 2; i++) {
+        struct caller who = {
+            .uid = getuid(), .pid = getpid(), .connection = i + 1, .since_ticks = proc_ticks_now()};
+        assert_int_equal(hints_open(h, &who, &fd[i], &err), 0);
+        p[i] = mmap(NULL, HINTS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd[i], 0);
+        assert_true(p[i] != MAP_FAILED);
+    }
+    p[0]->looks = HINTS_LOOKS_WANTED;
+    assert_true(hints_tell_share(h, m, now) > now);
+    assert_int_equal(m->watched, 0); /* none looks: nothing is asked of the driver */
+    p[1]->looks = UINT32_MAX;
+    uint64_t next = now + NSEC_PER_SEC;
+    p[1]->share = UINT64_MAX;
+    assert_true(hints_tell_share(h, m, now + 1) == next);
+    assert_true(p[1]->share == UINT64_MAX); /* not yet */
+    assert_true(hints_tell_share(h, m, next) == next + NSEC_PER_SEC);
+    assert_int_equal(hints_share_of(p[1]->share, next), 600);
+    assert_int_equal(p[1]->share & 0xffff, 600);
+    assert_int_equal(p[0]->share, 0);
+    assert_int_equal(m->watched, 1);
+    m->share = 0; /* not known any more */
+    hints_tell_share(h, m, next + NSEC_PER_SEC);
+    assert_int_equal(p[1]->share, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        munmap(p[i], HINTS_PAGE);
+        close(fd[i]);
+    }
+    hints_free(h);
+    free(m);
+}
+
 struct taken {
     unsigned n;
     uint64_t job;
@@ -353,6 +399,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(deadlines),
                                        cmocka_unit_test(wanted),
+                                       cmocka_unit_test(shares),
                                        cmocka_unit_test(stopped_programs_are_not_late),
                                        cmocka_unit_test(pid_of_another),
                                        cmocka_unit_test(pages_of_users),

@@ -100,6 +100,29 @@ static void accepts_gpus(void **state)
     assert_int_equal(r.gpus, 1);
 }
 
+static void accepts_identities(void **state)
+{
+    struct request r, again;
+    struct error err = {""};
+    assert_int_equal(parse("{\"v\":1,\"op\":\"identity\",\"cgroup\":\"/a/b/\",\"facts\":"
+                           "{\"pod\":\"x\",\"label:a\":\"\"}}",
+                           &r, &err),
+                     0);
+    assert_string_equal(r.cgroup, "/a/b"); /* as the kernel writes it */
+    const struct pairs facts = {r.facts, r.nfacts};
+    assert_string_equal(pairs_get(facts, "pod"), "x");
+    assert_string_equal(pairs_get(facts, "label:a"), "");
+    char *text = proto_format(&r);
+    assert_int_equal(parse(text, &again, &err), 0);
+    free(text);
+    assert_int_equal(again.nfacts, r.nfacts);
+    assert_string_equal(again.cgroup, r.cgroup);
+    assert_int_equal(parse("{\"v\":1,\"op\":\"identity\",\"cgroup\":\"/a\"}", &r, &err), 0);
+    assert_int_equal(r.nfacts, 0);
+    assert_int_equal(parse("{\"v\":1,\"op\":\"rules\",\"pid\":7,\"after\":3}", &r, &err), 0);
+    assert_true(r.op == OP_RULES && r.pid == 7 && r.number == 3);
+}
+
 #define LONG_8(x) x x x x x x x x
 #define LONG      LONG_8(LONG_8("GPU-01234567890,")) /* 1024 bytes */
 
@@ -125,6 +148,15 @@ static const struct {
     {"{\"v\":1,\"op\":\"\\u001b[2J\"}", -EINVAL, "'?[2J'"},
     {"{\"v\":1,\"op\":\"ps\",\"x\":1}", -EINVAL, "'x': ps takes pid, after"},
     {"{\"v\":1,\"op\":\"pause\",\"target\":1,\"weight\":5}", -EINVAL, "unknown field 'weight'"},
+    {"{\"v\":1,\"op\":\"rules\",\"target\":1}", -EINVAL, "unknown field 'target'"},
+    {"{\"v\":1,\"op\":\"identity\"}", -EINVAL, "cgroup is missing"},
+    {"{\"v\":1,\"op\":\"identity\",\"cgroup\":\"a\"}", -EINVAL, "a path below /"},
+    {"{\"v\":1,\"op\":\"identity\",\"cgroup\":\"//\"}", -EINVAL, "a path below /"},
+    {"{\"v\":1,\"op\":\"identity\",\"cgroup\":\"/\"}", -EINVAL, "a path below /"},
+    {"{\"v\":1,\"op\":\"identity\",\"cgroup\":\"/a/../b\"}", -EINVAL, "a path below /"},
+    {"{\"v\":1,\"op\":\"identity\",\"cgroup\":\"/a\\n\"}", -EINVAL, "a path below /"},
+    {"{\"v\":1,\"op\":\"identity\",\"cgroup\":\"/a\",\"facts\":{\"x\":\"y\"}}", -EINVAL,
+     "not one of pod"},
     {"{\"v\":1,\"op\":\"add\"}", -EINVAL, "pid is missing"},
     {"{\"v\":1,\"op\":\"pause\"}", -EINVAL, "target is missing"},
     {"{\"v\":1,\"op\":\"swap-in\"}", -EINVAL, "target is missing"},
@@ -509,11 +541,17 @@ static void shows_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(accepts_each_operation), cmocka_unit_test(accepts_gpus),
-        cmocka_unit_test(refuses_with_a_reason),  cmocka_unit_test(refuses_size_and_depth),
-        cmocka_unit_test(knows_good_names),       cmocka_unit_test(what_is_written_can_be_read),
-        cmocka_unit_test(brief_is_a_part),        cmocka_unit_test(shows_a_job),
-        cmocka_unit_test(shows_sums_and_reasons), cmocka_unit_test(shows_memory),
+        cmocka_unit_test(accepts_each_operation),
+        cmocka_unit_test(accepts_gpus),
+        cmocka_unit_test(accepts_identities),
+        cmocka_unit_test(refuses_with_a_reason),
+        cmocka_unit_test(refuses_size_and_depth),
+        cmocka_unit_test(knows_good_names),
+        cmocka_unit_test(what_is_written_can_be_read),
+        cmocka_unit_test(brief_is_a_part),
+        cmocka_unit_test(shows_a_job),
+        cmocka_unit_test(shows_sums_and_reasons),
+        cmocka_unit_test(shows_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
 
+#include "control/classify.h"
 #include "control/config.h"
 #include "control/rights.h"
 #include "control/rules.h"
@@ -22,64 +24,173 @@
 static const char docker[] = "/system.slice/docker-" ID ".scope";
 static const char kube[] = "/kubepods.slice/kubepods-pod12.slice/cri-containerd-" ID ".scope";
 
+#define COND(k, p)                                                                                 \
+    {                                                                                              \
+        .kind = (k), .pattern = (p)                                                                \
+    }
+#define RULE(...)                                                                                  \
+    {                                                                                              \
+        .n = ARRAY_SIZE(((struct condition[]){__VA_ARGS__})), .conditions = { __VA_ARGS__ }        \
+    }
+/* The same as members. */
+#define RULE_OF(...)                                                                               \
+    .n = ARRAY_SIZE(((struct condition[]){__VA_ARGS__})), .conditions = {__VA_ARGS__}
+#define UID(u)                                                                                     \
+    {                                                                                              \
+        .kind = COND_UID, .id = (u)                                                                \
+    }
+#define KEYED(k, name, p)                                                                          \
+    {                                                                                              \
+        .kind = (k), .key = (name), .pattern = (p)                                                 \
+    }
+#define TEXTS(s)                                                                                   \
+    {                                                                                              \
+        s, sizeof(s)                                                                               \
+    }
+
+#define F(u, e, c, ...)                                                                            \
+    {                                                                                              \
+        .uid = (u), .exe = (e), .cgroup = (c), ##__VA_ARGS__                                       \
+    }
+static const gid_t no_group = 0;
+static const gid_t some_groups[] = {100, 44};
+static const struct workload in_docker = {.container = ID};
+static const struct workload in_pod = {.container = ID, .pod = "12-34"};
+static const struct workload in_slurm = {.slurm_job = 77, .unit = "slurmstepd.scope"};
+#define OF_TRAIN                                                                                   \
+    TEXTS("pod\0train-7\0namespace\0research\0priority_class\0low\0label:app\0web\0"               \
+          "label:empty\0\0partition\0gpu\0qos\0long")
+#define WORDS                                                                                      \
+    TEXTS("arguments\0python3 train.py --lr 1\0environment:A\0b=c\0environment:E\0\0"              \
+          "container_name\0web\0image\0docker.io/library/nginx:1\0namespace\0prod")
+
 static const struct {
     struct rule rule;
     struct rule_facts facts;
-    bool matches;
+    enum verdict verdict;
 } table[] = {
-    {{.has_uid = true, .uid = 7}, {7, "", ""}, true},
-    {{.has_uid = true, .uid = 7}, {8, "", ""}, false},
-    {{.has_uid = true, .uid = 0}, {0, "", ""}, true},
+    {RULE(UID(7)), F(7, "", ""), VERDICT_YES},
+    {RULE(UID(7)), F(8, "", ""), VERDICT_NO},
+    {RULE(UID(0)), F(0, "", ""), VERDICT_YES},
+    {RULE({.kind = COND_UID, .id = 0, .nobody = true}), F(0, "", ""), VERDICT_NO},
 
-    {{.exe = "/usr/bin/python3*"}, {0, "/usr/bin/python3.11", ""}, true},
-    {{.exe = "python3*"}, {0, "/usr/bin/python3.11", ""}, true},
-    {{.exe = "bin/python3*"}, {0, "/usr/bin/python3.11", ""}, false},
-    {{.exe = "/opt/*"}, {0, "/opt/a/b/train", ""}, true},
-    {{.exe = "*"}, {0, "", ""}, false}, /* not known: a kernel thread, or gone */
+    {RULE({.kind = COND_GROUP, .id = 44}), F(0, "", "", .groups = some_groups, .ngroups = 2),
+     VERDICT_YES},
+    {RULE({.kind = COND_GROUP, .id = 45}), F(0, "", "", .groups = some_groups, .ngroups = 2),
+     VERDICT_NO},
+    {RULE({.kind = COND_GROUP, .id = 0, .nobody = true}),
+     F(0, "", "", .groups = &no_group, .ngroups = 1), VERDICT_NO},
 
-    {{.cgroup = "/user.slice/*"}, {0, "", "/user.slice/user-1000.slice/x.scope"}, true},
-    {{.cgroup = "user.slice"}, {0, "", "/user.slice"}, false},
-    {{.cgroup = "*"}, {0, "", ""}, false},
+    {RULE(COND(COND_EXE, "/usr/bin/python3*")), F(0, "/usr/bin/python3.11", ""), VERDICT_YES},
+    {RULE(COND(COND_EXE, "python3*")), F(0, "/usr/bin/python3.11", ""), VERDICT_YES},
+    {RULE(COND(COND_EXE, "bin/python3*")), F(0, "/usr/bin/python3.11", ""), VERDICT_NO},
+    {RULE(COND(COND_EXE, "/opt/*")), F(0, "/opt/a/b/train", ""), VERDICT_YES},
+    {RULE(COND(COND_EXE, "*")), F(0, "", ""), VERDICT_NO}, /* not known: a kernel thread, or gone */
 
-    {{.container = "01234567"}, {0, "", docker}, true},
-    {{.container = ID}, {0, "", kube}, true},
-    {{.container = "12345678"}, {0, "", docker}, false},        /* not its start */
-    {{.container = "abcdef01"}, {0, "", "/abcdef01/x"}, false}, /* too short for an id */
-    {{.container = ID "0"}, {0, "", docker}, false},
-    {{.container = "docker-*"}, {0, "", docker}, true},
-    {{.container = "docker-*"}, {0, "", kube}, false},
-    {{.container = "lxc.payload.web"}, {0, "", "/lxc.payload.web/init"}, true},
-    {{.container = "*"}, {0, "", ""}, false},
+    {RULE(COND(COND_CGROUP, "/user.slice/*")), F(0, "", "/user.slice/u/x.scope"), VERDICT_YES},
+    {RULE(COND(COND_CGROUP, "user.slice")), F(0, "", "/user.slice"), VERDICT_NO},
+    {RULE(COND(COND_CGROUP, "*")), F(0, "", ""), VERDICT_NO},
 
-    {{.has_uid = true, .uid = 7, .exe = "train"}, {7, "/home/x/train", ""}, true},
-    {{.has_uid = true, .uid = 7, .exe = "train"}, {7, "/home/x/serve", ""}, false},
-    {{.has_uid = true, .uid = 7, .exe = "train"}, {8, "/home/x/train", ""}, false},
+    {RULE(COND(COND_CONTAINER, "01234567")), F(0, "", docker), VERDICT_YES},
+    {RULE(COND(COND_CONTAINER, ID)), F(0, "", kube), VERDICT_YES},
+    {RULE(COND(COND_CONTAINER, "12345678")), F(0, "", docker), VERDICT_NO}, /* not its start */
+    {RULE(COND(COND_CONTAINER, "abcdef01")), F(0, "", "/abcdef01/x"), VERDICT_NO}, /* too short */
+    {RULE(COND(COND_CONTAINER, ID "0")), F(0, "", docker), VERDICT_NO},
+    {RULE(COND(COND_CONTAINER, "docker-*")), F(0, "", docker), VERDICT_YES},
+    {RULE(COND(COND_CONTAINER, "docker-*")), F(0, "", kube), VERDICT_NO},
+    {RULE(COND(COND_CONTAINER, "lxc.payload.web")), F(0, "", "/lxc.payload.web/init"), VERDICT_YES},
+    {RULE(COND(COND_CONTAINER, "*")), F(0, "", ""), VERDICT_NO},
+
+    {RULE(UID(7), COND(COND_EXE, "train")), F(7, "/home/x/train", ""), VERDICT_YES},
+    {RULE(UID(7), COND(COND_EXE, "train")), F(7, "/home/x/serve", ""), VERDICT_NO},
+    {RULE(UID(7), COND(COND_EXE, "train")), F(8, "/home/x/train", ""), VERDICT_NO},
+
+    {RULE(COND(COND_UNIT, "slurm*")), F(0, "", "", .workload = &in_slurm), VERDICT_YES},
+    {RULE(COND(COND_UNIT, "*")), F(0, "", "", .workload = &in_docker), VERDICT_NO},
+    {RULE(COND(COND_UNIT, "*")), F(0, "", ""), VERDICT_NO},
+    {RULE(COND(COND_SLURM_JOB, "77")), F(0, "", "", .workload = &in_slurm), VERDICT_YES},
+    {RULE(COND(COND_SLURM_JOB, "*")), F(0, "", "", .workload = &in_slurm), VERDICT_YES},
+    {RULE(COND(COND_SLURM_JOB, "7")), F(0, "", "", .workload = &in_slurm), VERDICT_NO},
+    {RULE(COND(COND_SLURM_JOB, "*")), F(0, "", "", .workload = &in_docker), VERDICT_NO},
+
+    /* What an agent told is there at once, and comes before what is read. */
+    {RULE(COND(COND_POD, "train-*")), F(0, "", "", .told = OF_TRAIN, .pending = true), VERDICT_YES},
+    {RULE(COND(COND_POD, "12-*")), F(0, "", "", .workload = &in_pod), VERDICT_YES}, /* its uid */
+    {RULE(COND(COND_NAMESPACE, "research")), F(0, "", "", .told = OF_TRAIN, .read = WORDS),
+     VERDICT_YES},
+    {RULE(COND(COND_PRIORITY_CLASS, "low")), F(0, "", "", .told = OF_TRAIN), VERDICT_YES},
+    {RULE(COND(COND_PRIORITY_CLASS, "*")), F(0, "", "", .pending = true), VERDICT_NO},
+    {RULE(COND(COND_PARTITION, "g?u")), F(0, "", "", .told = OF_TRAIN), VERDICT_YES},
+    {RULE(COND(COND_QOS, "short")), F(0, "", "", .told = OF_TRAIN), VERDICT_NO},
+    {RULE(KEYED(COND_LABEL, "app", "w*")), F(0, "", "", .told = OF_TRAIN), VERDICT_YES},
+    {RULE(KEYED(COND_LABEL, "empty", "*")), F(0, "", "", .told = OF_TRAIN), VERDICT_YES},
+    {RULE(KEYED(COND_LABEL, "none", "*")), F(0, "", "", .told = OF_TRAIN), VERDICT_NO},
+
+    /* What is read comes later, and of a container only what is in one. */
+    {RULE(COND(COND_ARGUMENTS, "*train.py*")), F(0, "", "", .read = WORDS), VERDICT_YES},
+    {RULE(COND(COND_ARGUMENTS, "*train.py*")), F(0, "", "", .pending = true), VERDICT_PENDING},
+    {RULE(COND(COND_ARGUMENTS, "*")), F(0, "", ""), VERDICT_NO},
+    {RULE(UID(1), COND(COND_ARGUMENTS, "*")), F(0, "", "", .pending = true), VERDICT_NO},
+    {RULE(COND(COND_ARGUMENTS, "*"), UID(1)), F(0, "", "", .pending = true), VERDICT_NO},
+    {RULE(KEYED(COND_ENVIRONMENT, "A", "b=?")), F(0, "", "", .read = WORDS), VERDICT_YES},
+    {RULE(KEYED(COND_ENVIRONMENT, "E", "*")), F(0, "", "", .read = WORDS), VERDICT_YES},
+    {RULE(KEYED(COND_ENVIRONMENT, "B", "*")), F(0, "", "", .read = WORDS), VERDICT_NO},
+    {RULE(COND(COND_IMAGE, "*/nginx:*")), F(0, "", "", .workload = &in_docker, .read = WORDS),
+     VERDICT_YES},
+    {RULE(COND(COND_IMAGE, "*/nginx:*")), F(0, "", "", .read = WORDS), VERDICT_NO},
+    {RULE(COND(COND_CONTAINER_NAME, "web")), F(0, "", "", .workload = &in_docker, .read = WORDS),
+     VERDICT_YES},
+    {RULE(COND(COND_CONTAINER_NAME, "web")), F(0, "", "", .workload = &in_docker, .pending = true),
+     VERDICT_PENDING},
+    {RULE(COND(COND_CONTAINER_NAME, "web")), F(0, "", "", .pending = true), VERDICT_NO},
+    {RULE(COND(COND_POD, "x")), F(0, "", "", .workload = &in_pod, .pending = true),
+     VERDICT_PENDING},
 };
 
 static void matching(void **state)
 {
     for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
-        if (rule_matches(&table[i].rule, &table[i].facts) != table[i].matches)
-            fail_msg("row %zu: exe '%s' cgroup '%s'", i, table[i].facts.exe, table[i].facts.cgroup);
+        if (rule_matches(&table[i].rule, &table[i].facts) != table[i].verdict)
+            fail_msg("row %zu: %s = '%s'", i,
+                     condition_name((enum condition_kind)table[i].rule.conditions[0].kind),
+                     table[i].rule.conditions[0].pattern);
     }
 }
 
+/* Of what each rule of the list says, the first that takes a process counts; behind one that cannot
+ * be told yet none does. */
 static void the_first_wins(void **state)
 {
     const struct rule rules[] = {
-        {.has_uid = true, .uid = 5}, {.exe = "*"}, {.has_uid = true, .uid = 6}};
+        {.title = "five", RULE_OF(UID(5))},
+        {.title = "any", RULE_OF(COND(COND_EXE, "*"))},
+        {.title = "words", RULE_OF(COND(COND_ARGUMENTS, "x"))},
+        {.title = "six", RULE_OF(UID(6))},
+    };
     const struct rule_list l = {.rules = rules, .n = ARRAY_SIZE(rules)};
-    assert_ptr_equal(rules_find(&l, &(struct rule_facts){5, "/a", ""}), &rules[0]);
-    assert_ptr_equal(rules_find(&l, &(struct rule_facts){6, "/a", ""}), &rules[1]);
-    assert_ptr_equal(rules_find(&l, &(struct rule_facts){6, "", ""}), &rules[2]);
-    assert_null(rules_find(&l, &(struct rule_facts){7, "", ""}));
+    static const struct {
+        struct rule_facts f;
+        int found; /* -1: none; -2: not known yet */
+    } rows[] = {{F(5, "/a", ""), 0},
+                {F(6, "/a", ""), 1},
+                {F(6, "", ""), 3},
+                {F(7, "", ""), -1},
+                {F(6, "", "", .pending = true), -2},
+                {F(5, "", "", .pending = true), 0}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct outcome o;
+        classify(&l, &rows[i].f, &o);
+        assert_int_equal(o.pending, rows[i].found == -2);
+        assert_int_equal(o.by, rows[i].found >= 0 ? BY_RULE : BY_NONE);
+        if (rows[i].found >= 0)
+            assert_ptr_equal(o.rule, &rules[rows[i].found]);
+    }
 }
 
 static void of_a_real_process(void **state)
 {
-    struct rule r = {.has_uid = true,
-                     .uid = geteuid(),
-                     .exe = "test_rules",
+    struct rule r = {.title = "r",
+                     RULE_OF(UID(geteuid()), COND(COND_EXE, "test_rules")),
                      .request = {.has_class = true,
                                  .class = CLASS_BATCH,
                                  .has_weight = true,
@@ -87,7 +198,7 @@ static void of_a_real_process(void **state)
                                  .name = "self"}};
     struct rule_list l = {.rules = &r, .n = 1};
     struct job_spec spec;
-    assert_true(rules_fn(&l, getpid(), &spec));
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
     assert_int_equal(spec.terms.class, CLASS_BATCH);
     assert_int_equal(spec.terms.weight, 9);
     assert_int_equal(spec.source, JOB_RULE);
@@ -95,20 +206,19 @@ static void of_a_real_process(void **state)
     assert_string_equal(spec.name, "self");
     assert_false(spec.may_promote); /* without a deadline there is nothing to rise for */
     r.request.deadline_us = 3000000;
-    assert_true(rules_fn(&l, getpid(), &spec));
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
     assert_true(spec.may_promote && spec.deadline_us == 3000000);
     r.request.name[0] = '\0';
-    assert_true(rules_fn(&l, getpid(), &spec));
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
     assert_string_equal(spec.name, "test_rules");
     assert_string_equal(spec.account, "");
     assert_int_equal(spec.account_uid, geteuid());
-    const struct rule two[] = {
-        r,
-        {.account = true, .title = "others", .has_uid = true, .uid = geteuid() + 1},
-        {.account = true, .title = "mine", .has_uid = true, .uid = geteuid()},
-        {.account = true, .title = "later", .has_uid = true, .uid = geteuid()}};
+    const struct rule two[] = {r,
+                               {.account = true, .title = "others", RULE_OF(UID(geteuid() + 1))},
+                               {.account = true, .title = "mine", RULE_OF(UID(geteuid()))},
+                               {.account = true, .title = "later", RULE_OF(UID(geteuid()))}};
     struct rule_list all = {.rules = two, .n = ARRAY_SIZE(two)};
-    assert_true(rules_fn(&all, getpid(), &spec));
+    assert_int_equal(rules_fn(&all, getpid(), &spec), 1);
     assert_string_equal(spec.account, "mine");
     spec.account[0] = '\0';
     rules_account(&all, getpid(), &spec);
@@ -121,10 +231,28 @@ static void of_a_real_process(void **state)
     rules_name_accounts(&all, e);
     assert_int_equal(e->naccounts, 0);
     free(e);
-    r.uid++;
-    assert_false(rules_fn(&l, getpid(), &spec));
+    r.conditions[0].id++;
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 0);
     l.n = 0;
-    assert_false(rules_fn(&l, getpid(), &spec));
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 0);
+}
+
+/* Without descriptors nothing is known of a process, and that is not that no rule takes it. */
+static void of_a_process_that_cannot_be_read(void **state)
+{
+    struct rule r = {
+        .title = "r", RULE_OF(COND(COND_EXE, "test_rules")), .request = {.has_class = true}};
+    struct rule_list l = {.rules = &r, .n = 1};
+    struct rlimit all, none;
+    struct job_spec spec;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    none = all;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int code = rules_fn(&l, getpid(), &spec);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    assert_int_equal(code, -EMFILE);
+    assert_int_equal(rules_fn(&l, getpid(), &spec), 1);
 }
 
 /* Nobody has another user's rules, or rights over another user's program, by running a program with
@@ -137,8 +265,8 @@ static void of_two_users(void **state)
     if (geteuid() != 0)
         skip();
     const struct rule rules[] = {
-        {.has_uid = true, .uid = 0, .request = {.has_class = true, .class = CLASS_LATENCY}},
-        {.has_uid = true, .uid = NOBODY, .request = {.has_class = true, .class = CLASS_BATCH}}};
+        {.title = "a", RULE_OF(UID(0)), .request = {.has_class = true, .class = CLASS_LATENCY}},
+        {.title = "b", RULE_OF(UID(NOBODY)), .request = {.has_class = true, .class = CLASS_BATCH}}};
     struct rule_list l = {.rules = rules, .n = ARRAY_SIZE(rules)};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         int ready[2];
@@ -155,7 +283,7 @@ static void of_two_users(void **state)
         (void)!read(ready[0], &c, 1);
         struct job_spec spec = {.uid = 12345};
         uid_t owner = 12345;
-        bool found = rules_fn(&l, pid, &spec) && proc_owner(pid, &owner) == 0;
+        bool found = rules_fn(&l, pid, &spec) == 1 && proc_owner(pid, &owner) == 0;
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         close(ready[0]);
@@ -246,6 +374,8 @@ static const struct {
     {{.op = OP_PS}, {.owner = 0}, true},
     {{.op = OP_POLICY}, {.owner = 0}, true},
     {{.op = OP_POLICY, .name = "shares"}, {.owner = ME}, false},
+    {{.op = OP_RULES}, {.owner = 0}, true},
+    {{.op = OP_IDENTITY, .cgroup = "/a"}, {.owner = ME}, false},
 
     {{.op = OP_PAUSE}, {.owner = OTHER}, false},
     {{.op = OP_RESUME}, {.owner = OTHER, .managed = true, .paused = true, .paused_by = ME}, false},
@@ -352,13 +482,10 @@ static void users(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matching),
-        cmocka_unit_test(the_first_wins),
-        cmocka_unit_test(of_a_real_process),
-        cmocka_unit_test(of_two_users),
-        cmocka_unit_test(names_for_jobs),
-        cmocka_unit_test(administrators),
-        cmocka_unit_test(users),
+        cmocka_unit_test(matching),          cmocka_unit_test(the_first_wins),
+        cmocka_unit_test(of_a_real_process), cmocka_unit_test(of_a_process_that_cannot_be_read),
+        cmocka_unit_test(of_two_users),      cmocka_unit_test(names_for_jobs),
+        cmocka_unit_test(administrators),    cmocka_unit_test(users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,8 @@ struct fake_process {
 
 struct fake_rm {
     uint64_t now_ns;
-    uint32_t counter; /* clients ever allocated */
+    uint64_t gpu_clock_ns; /* the GPU's clock, minus now_ns; 0: it cannot be read */
+    uint32_t counter;      /* clients ever allocated */
     int next_file, next_fd;
     struct fake_client *clients;
     size_t nclients;

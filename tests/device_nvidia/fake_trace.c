@@ -70,6 +70,8 @@ uint32_t fake_trace_control(struct fake_trace *t, const struct rm_ioctl_control 
         if (b->buffer != t->buffer || !b->all_users)
             return 0x1F;
         t->bound = true;
+    } else if (a->cmd == 0x20800403 && a->object == t->subdevice && fake_machine->gpu_clock_ns) {
+        ((struct rm_gpu_time *)params)->ns = fake_machine->now_ns + fake_machine->gpu_clock_ns;
     } else if (a->cmd == 0x90CD0101 && a->object == t->buffer) {
         const struct rm_enable_events *e = params;
         t->enabled = e->enable && e->flags == RM_EVENTS_KEEP_OLDEST;

@@ -517,6 +517,39 @@ static void test_switches(void **state)
     end(&m);
 }
 
+/* Records that took 7 ms to come are of when they happened if the GPU's clock can be read. A clock
+ * by which they come before they happen, or that far too late, is another one. */
+static void test_clock(void **state)
+{
+    const struct {
+        int64_t reads_ns; /* more than the clock of the records; INT64_MAX: it cannot be read */
+        uint64_t late_ns; /* of what is shown */
+    } table[] = {
+        {0, 0},
+        {INT64_MAX, 7 * MS},
+        {-1000 * (int64_t)MS, 7 * MS},
+        {1000 * (int64_t)MS, 7 * MS},
+        {-2 * (int64_t)MS, 2 * MS},
+    };
+    const uint64_t clock = 5000 * NSEC_PER_SEC;
+    for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+        struct machine m;
+        struct switch_list s = {0};
+        begin(&m, 2, 1);
+        m.rm.now_ns += NSEC_PER_SEC;
+        switches_are(&m, &s, 0);
+        if (table[i].reads_ns != INT64_MAX)
+            m.rm.gpu_clock_ns = clock + (uint64_t)table[i].reads_ns;
+        const uint64_t happened = m.rm.now_ns;
+        fake_switch(&m.rm, 1, RM_SWITCH_START, (uint32_t)m.a->id.pid, clock + happened);
+        m.rm.now_ns += 7 * MS;
+        switches_are(&m, &s, 1);
+        assert_int_equal(s.v[0].ns, happened + table[i].late_ns);
+        switch_list_free(&s);
+        end(&m);
+    }
+}
+
 /* Ends at once when nobody wants switches any more, unless activity() is asked for; and that tells
  * nothing of a time in which nobody asked for it. */
 static void test_switches_end(void **state)
@@ -561,7 +594,7 @@ int main(void)
         cmocka_unit_test(test_slow_reader),  cmocka_unit_test(test_gone),
         cmocka_unit_test(test_refused),      cmocka_unit_test(test_namespace),
         cmocka_unit_test(test_two_readers),  cmocka_unit_test(test_switches),
-        cmocka_unit_test(test_switches_end),
+        cmocka_unit_test(test_switches_end), cmocka_unit_test(test_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,6 +141,23 @@ int e2e_end(void **state)
     return harness_end(state);
 }
 
+int e2e_at_once(const struct CMUnitTest *tests, size_t n)
+{
+    pid_t pids[16];
+    int failed = 0, status;
+    assert_in_range(n, 1, ARRAY_SIZE(pids));
+    fflush(NULL);
+    for (size_t i = 0; i < n; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0)
+            exit(_cmocka_run_group_tests(tests[i].name, &tests[i], 1, NULL, NULL) != 0);
+    }
+    for (size_t i = 0; i < n; i++)
+        failed += waitpid(pids[i], &status, 0) != pids[i] || status != 0;
+    return failed;
+}
+
 pid_t gpu_pid(void)
 {
     return gpu;

@@ -43,6 +43,9 @@ extern struct result result;
 int e2e_begin(void **state);
 int e2e_end(void **state);
 #define e2e(t) cmocka_unit_test_setup_teardown(t, e2e_begin, e2e_end)
+/* In place of cmocka_run_group_tests(), where tests mostly wait: each in a process of its own, all
+ * at the same time. Returns how many failed. */
+int e2e_at_once(const struct CMUnitTest *tests, size_t n);
 pid_t gpu_pid(void);
 /* One with so much memory, in place of the one that is there. */
 void small_gpu(const char *bytes);

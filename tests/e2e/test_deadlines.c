@@ -1,5 +1,6 @@
 /* A job that is due beside one that is not, and a latency job above both: with `cede set
- * --deadline` on an unmodified program, and with libcede in one. Asserts orderings of times of the
+ * --deadline` on an unmodified program, and with libcede in one. And two latency jobs with
+ * libcede. Asserts orderings of times of the
  * device. */
 #include <signal.h>
 #include <stdlib.h>
@@ -91,8 +92,57 @@ static void told_by_libcede(void **state)
     beside(true);
 }
 
+/* ---- two latency jobs ---- */
+
+#define LIGHT_DUE_US 100000.0
+
+/* Of what comes from here on, how many of so many are late. */
+static unsigned count_late(const char *file, double due_us, size_t n)
+{
+    double v[512];
+    unsigned late = 0;
+    size_t from = latencies(file, v, 512) + 2; /* two may have begun before */
+    assert_true(EVENTUALLY(latencies(file, v, 512) >= from + n));
+    for (size_t i = from; i < from + n; i++)
+        late += v[i] > due_us;
+    return late;
+}
+
+/* Requests of 60 ms, which are late when they share the GPU with one of 400 ms, and in time before
+ * it. */
+static void ordered_by_slack(void **state)
+{
+    (void)state;
+    configure(200, "");
+    struct ceded d = ceded_start();
+    pid_t pids[2];
+    pids[0] = LOAD("heavy", "latency", "--kernel-us", "4000", "--kernels", "100", "--period-us",
+                   "910000", "--open", "--report", "20", "--deadline-us", "880000");
+    pids[1] = LOAD("light", "latency", "--kernel-us", "4000", "--kernels", "15", "--period-us",
+                   "190000", "--open", "--report", "20", "--deadline-us", "100000");
+    CEDE("set", pid_text(pids[0]), "-c", "latency");
+    CEDE("set", pid_text(pids[1]), "-c", "latency");
+    double v[512];
+    /* What they need has been learned. */
+    size_t learned = latencies("heavy.out", v, 512) + 4;
+    assert_true(EVENTUALLY(latencies("heavy.out", v, 512) >= learned));
+    unsigned slack = count_late("light.out", LIGHT_DUE_US, 30);
+    CEDE("policy", "priority");
+    unsigned weight = count_late("light.out", LIGHT_DUE_US, 30);
+    size_t n = latencies("heavy.out", v, 512);
+    printf("late of 30: %u by slack, %u by weight; slowest of the heavy ones %.0f ms\n", slack,
+           weight, most_of(v, 0, n) / 1e3);
+    assert_true(weight >= 5 && 2 * slack < weight);
+    for (int i = 0; i < 2; i++)
+        kill(pids[i], SIGTERM);
+    for (int i = 0; i < 2; i++)
+        await_child(pids[i]);
+    ceded_stop(&d);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {e2e(set_from_outside), e2e(told_by_libcede)};
+    const struct CMUnitTest tests[] = {e2e(set_from_outside), e2e(told_by_libcede),
+                                       e2e(ordered_by_slack)};
     return cmocka_run_group_tests_name("deadlines", tests, NULL, NULL);
 }

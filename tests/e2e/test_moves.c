@@ -219,5 +219,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {e2e(whole_job), e2e(one_cannot), e2e(killed_at_any_step),
                                        e2e(not_while_one_starts)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return e2e_at_once(tests, ARRAY_SIZE(tests));
 }

@@ -389,5 +389,5 @@ int main(void)
                                        e2e(control_group_of_the_first),
                                        e2e(directory_of_another),
                                        e2e(each_user_has_its_own)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return e2e_at_once(tests, ARRAY_SIZE(tests));
 }

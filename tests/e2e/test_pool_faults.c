@@ -199,5 +199,5 @@ int main(void)
                                        e2e(keeper_without_descriptors),
                                        e2e(logs_are_bounded),
                                        e2e(fault_of_a_client)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return e2e_at_once(tests, ARRAY_SIZE(tests));
 }

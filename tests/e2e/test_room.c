@@ -253,5 +253,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         e2e(one_after_the_other), e2e(reserved),     e2e(in_line),     e2e(interrupted),
         e2e(daemon_killed),       e2e(journal_lost), e2e(daemon_gone), e2e(more_than_it_said)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return e2e_at_once(tests, ARRAY_SIZE(tests));
 }

@@ -296,5 +296,5 @@ int main(void)
     const struct CMUnitTest tests[] = {e2e(room_for_another), e2e(automatic),
                                        e2e(refused),          e2e(both_killed_meanwhile),
                                        e2e(killed_in_a_move), e2e(swapper_that_hangs)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return e2e_at_once(tests, ARRAY_SIZE(tests));
 }

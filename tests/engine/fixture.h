@@ -28,6 +28,7 @@ struct fixture {
     pid_t children[64];
     struct swap_options swap;
     rule_fn rule; /* instead of the one that takes a pid */
+    void *rule_arg;
     bool once;
     const char *experience;
     void (*job_changed)(void *arg, uint32_t job, const struct job_view *v, bool ends);
@@ -35,7 +36,7 @@ struct fixture {
     unsigned n;
 };
 
-HELPER bool rule(void *arg, pid_t pid, struct job_spec *spec)
+HELPER int rule(void *arg, pid_t pid, struct job_spec *spec)
 {
     const pid_t *match = arg;
     if (pid != *match)
@@ -54,7 +55,7 @@ HELPER void start(struct fixture *f, const char *policy, pid_t *rule_pid)
                                .rule = f->rule    ? f->rule
                                        : rule_pid ? rule
                                                   : NULL,
-                               .rule_arg = rule_pid,
+                               .rule_arg = f->rule_arg ? f->rule_arg : rule_pid,
                                .once = f->once,
                                .experience = f->experience,
                                .job_changed = f->job_changed,

@@ -5,7 +5,7 @@
 
 enum { CROWD = USER_JOBS_MAX + 20 };
 
-static bool anybody(void *arg, pid_t pid, struct job_spec *spec)
+static int anybody(void *arg, pid_t pid, struct job_spec *spec)
 {
     const pid_t *other = arg;
     const bool is_other = pid == *other; /* a person has many uids */

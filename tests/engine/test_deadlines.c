@@ -200,12 +200,102 @@ static void test_watched_in_every_context(void **state)
     assert_true(ran > 100);
 }
 
+/* A request of each of the first two that reports: due after so long; 0: it has none. When the next
+ * look is wanted. */
+static uint64_t begin(struct fixture *f, const pid_t p[3], const uint64_t due_ms[2],
+                      const uint64_t *served)
+{
+    uint64_t again = 0;
+    for (int k = 0; k < 2; k++) {
+        struct report t = {
+            .now_ns = f->now, .ended = *served, .deadline_ns = f->now + due_ms[k] * NSEC_PER_MSEC};
+        if (due_ms[k])
+            again = engine_report(f->m, slot_of(f, p[k]), &t);
+    }
+    ticks(f, 20);
+    return again;
+}
+
+/* One every 90 ms. */
+static void serve(struct fixture *f, const pid_t p[3], unsigned n, const uint64_t due_ms[2],
+                  uint64_t *served)
+{
+    for (unsigned i = 0; i < n; i++) {
+        begin(f, p, due_ms, served);
+        ++*served;
+        for (int k = 0; k < 2; k++) {
+            struct report t = {.now_ns = f->now, .ended = *served};
+            if (due_ms[k])
+                engine_report(f->m, slot_of(f, p[k]), &t);
+        }
+        ticks(f, 70);
+    }
+}
+
+static void make_latency(struct fixture *f, pid_t pid)
+{
+    struct error err = {""};
+    assert_int_equal(engine_change(f->m, slot_of(f, pid),
+                                   &(struct job_terms){.class = CLASS_LATENCY, .weight = 100},
+                                   &err),
+                     0);
+}
+
+/* Each takes 27 ms of the GPU, as activity() shows: the one that has less time leads. */
+static void test_latency_jobs(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p[3];
+    uint64_t served = 1;
+    struct job_view v;
+    pair(f, p);
+    make_latency(f, p[SPEECH]);
+    end(f, p[TRAINING]); /* with it there would be another reason to look */
+    ticks(f, 3000);
+    /* One alone: no look at who works is wanted for it, nor any order. */
+    const uint64_t alone[] = {40, 0}, first[] = {40, 80}, second[] = {80, 40},
+                   enough[] = {200, 200};
+    unsigned calls = f->d.activity_calls;
+    serve(f, p, 30, alone, &served);
+    assert_int_equal(begin(f, p, alone, &served), 20 * NSEC_PER_MSEC);
+    assert_true(f->d.activity_calls <= calls + 4);
+    assert_int_equal(on(f, p[FRAMES])->timeslice_us, 4000);
+
+    serve(f, p, 60, first, &served);
+    assert_int_equal(begin(f, p, first, &served), 2 * NSEC_PER_MSEC);
+    uint32_t cursor = slot_of(f, p[FRAMES]);
+    assert_true(engine_next_job(f->m, &cursor, &v));
+    assert_true(v.due && v.due_first && !v.due_promoted);
+    assert_in_range(v.due_needs_ns, 24 * NSEC_PER_MSEC, 31 * NSEC_PER_MSEC);
+    assert_int_equal(on(f, p[FRAMES])->timeslice_us, 1000000);
+    assert_int_equal(on(f, p[SPEECH])->timeslice_us, 1);
+    ++served;
+    begin(f, p, second, &served);
+    assert_int_equal(on(f, p[FRAMES])->timeslice_us, 1);
+    assert_int_equal(on(f, p[SPEECH])->timeslice_us, 1000000);
+    calls = f->d.timeslice_calls;
+    serve(f, p, 10, second, &served);
+    assert_int_equal(f->d.timeslice_calls, calls);
+    /* Both have time for both, by weight as well. */
+    serve(f, p, 2, enough, &served);
+    assert_int_equal(on(f, p[FRAMES])->timeslice_us, 4000);
+    assert_int_equal(on(f, p[SPEECH])->timeslice_us, 4000);
+    begin(f, p, second, &served);
+    assert_int_equal(on(f, p[SPEECH])->timeslice_us, 1000000);
+    ++served;
+    assert_int_equal(engine_set_policy(f->m, "priority"), 0);
+    ticks(f, 20);
+    assert_int_equal(begin(f, p, second, &served), 20 * NSEC_PER_MSEC);
+    assert_int_equal(on(f, p[SPEECH])->timeslice_us, 4000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {T(test_told),
                                        T(test_silence),
                                        T(test_who_may_promote),
                                        T(test_who_may_promote_by_whom),
+                                       T(test_latency_jobs),
                                        T(test_nonsense),
                                        T(test_set_stays),
                                        T(test_watched_in_every_context)};

@@ -122,13 +122,116 @@ static void test_detached_stays_so(void **state)
     assert_int_equal(engine_job_with(f->m, other), SLOT_NONE);
 }
 
-static bool takes_all(void *arg, pid_t pid, struct job_spec *spec)
+static int takes_all(void *arg, pid_t pid, struct job_spec *spec)
 {
     (void)arg;
     (void)pid;
     *spec = (struct job_spec){
         .terms = {.class = CLASS_BATCH, .weight = 50}, .source = JOB_RULE, .name = "r"};
-    return true;
+    return 1;
+}
+
+/* How often it was asked about each of two programs: about the first that is not known at once. */
+struct slow_rule {
+    pid_t later;
+    unsigned asked_later, asked;
+    bool slow;
+};
+
+static int takes_slowly(void *arg, pid_t pid, struct job_spec *spec)
+{
+    struct slow_rule *s = arg;
+    const uint64_t until = monotonic_ns() + 6 * NSEC_PER_MSEC;
+    while (s->slow && monotonic_ns() < until)
+        ;
+    s->asked += pid != s->later;
+    if (pid == s->later && s->asked_later++ < 3)
+        return -EAGAIN;
+    return takes_all(NULL, pid, spec);
+}
+
+/* What is not known yet is asked again, while the program is left alone; one that is left alone for
+ * good is asked about once. */
+static void test_rule_answers_later(void **state)
+{
+    struct fixture *f = *state;
+    struct slow_rule s = {.later = child(f)};
+    mock_context(&f->d, s.later, 0, 0);
+    f->rule = takes_slowly;
+    f->rule_arg = &s;
+    start(f, "priority", NULL);
+    tick(f);
+    assert_int_equal(s.asked_later, 1);
+    assert_true(listed(f, s.later));
+    ticks(f, 900);
+    assert_int_equal(s.asked_later, 1); /* not before the next look, */
+    engine_look_for_jobs(f->m, false);
+    ticks(f, 30);
+    assert_int_equal(s.asked_later, 2); /* for which an answer asks */
+    assert_int_equal(engine_job_with(f->m, s.later), SLOT_NONE);
+    ticks(f, 3000);
+    assert_int_equal(s.asked_later, 4); /* and no more */
+    assert_int_not_equal(engine_job_with(f->m, s.later), SLOT_NONE);
+    assert_false(listed(f, s.later));
+}
+
+/* What a program shall be is known later than what its child shall be: it is the job all the same.
+ */
+static void test_child_waits_for_its_parent(void **state)
+{
+    struct fixture *f = *state;
+    int fds[2];
+    pid_t parent, v;
+    assert_int_equal(pipe(fds), 0);
+    if ((parent = fork()) == 0) {
+        v = fork();
+        if (v != 0 && write(fds[1], &v, sizeof(v)) < 0)
+            _exit(1);
+        wait_to_die();
+    }
+    f->children[f->n++] = parent;
+    assert_int_equal(read(fds[0], &v, sizeof(v)), sizeof(v));
+    close(fds[0]);
+    close(fds[1]);
+    struct slow_rule s = {.later = parent};
+    mock_context(&f->d, v, 0, 0);
+    mock_context(&f->d, parent, 0, 0);
+    f->rule = takes_slowly;
+    f->rule_arg = &s;
+    start(f, "priority", NULL);
+    tick(f);
+    assert_int_equal(s.asked, 1);
+    assert_int_equal(engine_job_with(f->m, v), SLOT_NONE);
+    ticks(f, 5000);
+    assert_int_not_equal(engine_job_with(f->m, v), SLOT_NONE);
+    assert_int_equal(engine_job_with(f->m, v), engine_job_with(f->m, parent));
+}
+
+/* Rules that take long take all jobs' time: one program a look then, each in its turn. */
+static void test_rules_take_their_time(void **state)
+{
+    struct fixture *f = *state;
+    struct slow_rule s = {.slow = true};
+    pid_t v[4];
+    for (size_t i = 0; i < ARRAY_SIZE(v); i++) {
+        v[i] = child(f);
+        mock_context(&f->d, v[i], 0, 0);
+    }
+    f->rule = takes_slowly;
+    f->rule_arg = &s;
+    start(f, "priority", NULL);
+    unsigned jobs = 0;
+    for (unsigned n = 1; n <= 2; n++) { /* a tick may look twice: there is a new job */
+        tick(f);
+        jobs = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(v); i++)
+            jobs += engine_job_with(f->m, v[i]) != SLOT_NONE;
+        assert_true(jobs > 0 && jobs == s.asked && jobs <= 2 * n);
+    }
+    ticks(f, 1000);
+    for (size_t i = 0; i < ARRAY_SIZE(v); i++)
+        assert_int_not_equal(engine_job_with(f->m, v[i]), SLOT_NONE);
+    assert_int_equal(s.asked, ARRAY_SIZE(v));
 }
 
 /* A program that is called `name`, by an executable of another name. */
@@ -238,9 +341,15 @@ static void test_pool_is_in_no_job(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_is_known_with_its_gpus),  T(test_usage_is_asked_now_and_then),
-        T(test_becomes_a_job),           T(test_detached_stays_so),
-        T(test_schedulers_are_left_out), T(test_pool_is_in_no_job),
+        T(test_is_known_with_its_gpus),
+        T(test_usage_is_asked_now_and_then),
+        T(test_becomes_a_job),
+        T(test_detached_stays_so),
+        T(test_schedulers_are_left_out),
+        T(test_pool_is_in_no_job),
+        T(test_rule_answers_later),
+        T(test_rules_take_their_time),
+        T(test_child_waits_for_its_parent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(!a.has_class || (unsigned)a.class < CLASS_COUNT);
     require((unsigned)a.preempt < PREEMPT_COUNT && a.min_speed < 100);
     require(!a.name[0] || proto_name_ok(a.name));
-    if (a.op != OP_PS && a.op != OP_POLICY && a.op != OP_HINTS && a.op != OP_TRACE)
+    if (a.op == OP_IDENTITY)
+        require(a.cgroup[0] == '/' && pairs_valid((struct pairs){a.facts, a.nfacts}));
+    else if (a.op != OP_PS && a.op != OP_POLICY && a.op != OP_HINTS && a.op != OP_TRACE &&
+             a.op != OP_RULES)
         require(a.pid || a.number || a.name[0]);
 
     char *text = proto_format(&a);
@@ -41,6 +44,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             a.release == b.release && a.run == b.run && a.has_preempt == b.has_preempt &&
             a.preempt == b.preempt && a.has_min_speed == b.has_min_speed &&
             a.min_speed == b.min_speed);
+    require(strcmp(a.cgroup, b.cgroup) == 0 && a.nfacts == b.nfacts &&
+            memcmp(a.facts, b.facts, a.nfacts) == 0);
     free(text);
     return 0;
 }

@@ -20,15 +20,17 @@ static void defaults_are_what_they_are_said_to_be(void **state)
     struct cede_pool_config c;
     cede_pool_defaults(&c);
     assert_int_equal(c.max_concurrent_streams, 16);
-    assert_true(c.max_total_occupancy == 0.9);
-    assert_int_equal(c.target_utilization, 80);
+    assert_true(c.max_total_occupancy == 2);
+    assert_true(c.unknown_occupancy == 0.25);
+    assert_int_equal(c.target_utilization, 100);
+    assert_int_equal(c.displace, 2);
     assert_int_equal(c.utilization_polling_ms, 200);
     assert_int_equal(c.block_timeout_ms, 5000);
     assert_int_equal(c.stream_timeout_ms, 1000);
     assert_true(c.memory_reserve_fraction == 0.1);
     assert_int_equal(c.urgent_threshold_ns, 1000000);
     struct cede_pool *p;
-    c.max_total_occupancy = 1.5;
+    c.max_total_occupancy = 64.5;
     assert_int_equal(cede_pool_open(&c, &p), -EINVAL);
     assert_null(p);
     cede_pool_defaults(&c);
@@ -122,6 +124,69 @@ static void it_waits_no_longer_than_told(void **state)
     assert_int_equal(pool_stats(p, 0).timed_out, 3);
     assert_int_equal(pool_stats(p, 0).waiting, 0);
     assert_int_equal(cede_pool_close(p), 0);
+}
+
+/* A waiting lease displaces once its slack is gone, though nothing else happens then; those that it
+ * displaces see that until it ends. */
+static void a_waiting_lease_displaces_in_time(void **state)
+{
+    struct cede_pool_config c = no_gpu(1, 1);
+    struct cede_shape due = {.due_us = 20000};
+    struct cede_lease a, b, none = {.device = 0};
+    c.displace = 1;
+    struct cede_pool *p = open_configured(&c);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
+    assert_int_equal(cede_lease_wanted(&a), 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), -EAGAIN); /* it has time yet */
+    assert_int_equal(cede_acquire(p, 0, NULL, &due, 60 * S, &b), 0);
+    assert_true(b.urgent);
+    assert_int_equal(pool_stats(p, 0).displaced, 1);
+    assert_int_equal(pool_stats(p, 0).active, 2);
+    assert_int_equal(cede_lease_wanted(&a), 1);
+    assert_int_equal(cede_lease_wanted(&b), 0);
+    assert_int_equal(cede_lease_wanted(NULL), 0);
+    assert_int_equal(cede_lease_wanted(&none), 0);
+    assert_int_equal(cede_release(&b), 0);
+    assert_int_equal(cede_lease_wanted(&a), 0);
+    due.due_us = 1;
+    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &b), 0); /* a try displaces too */
+    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &none), -EAGAIN);
+    assert_int_equal(cede_pool_close(p), 0);
+    assert_int_equal(cede_lease_wanted(&a), 0);
+}
+
+static struct cede_statistics requests(cede_handle *c)
+{
+    struct cede_statistics s;
+    assert_int_equal(cede_get_statistics(c, &s, sizeof(s)), 0);
+    return s;
+}
+
+/* With a handle leases with a deadline are requests, from asking to release, however they end. */
+static void leases_with_a_deadline_are_reported(void **state)
+{
+    struct cede_pool_config c = no_gpu(1, 1);
+    struct cede_shape due = {.due_us = 60 * S};
+    struct cede_lease a, b;
+    assert_int_equal(cede_connect(&c.cede), 0);
+    struct cede_pool *p = open_configured(&c);
+    assert_int_equal(cede_acquire(p, 0, NULL, NULL, 0, &a), 0);
+    assert_int_equal(requests(c.cede).begun, 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, &due, 1000, &b), -ETIMEDOUT);
+    assert_int_equal(requests(c.cede).begun, 1);
+    assert_int_equal(requests(c.cede).ended, 1);
+    assert_int_equal(cede_release(&a), 0);
+    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &a), 0);
+    assert_int_equal(requests(c.cede).begun, 2);
+    assert_int_equal(requests(c.cede).ended, 1);
+    assert_int_equal(cede_release(&a), 0);
+    assert_int_equal(requests(c.cede).ended, 2);
+    assert_int_equal(requests(c.cede).with_deadline, 2);
+    assert_int_equal(cede_acquire(p, 0, NULL, &due, 0, &a), 0);
+    assert_int_equal(cede_pool_close(p), 0);
+    assert_int_equal(requests(c.cede).begun, 3);
+    assert_int_equal(requests(c.cede).ended, 3);
+    cede_close(c.cede);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -243,6 +308,8 @@ int main(void)
         cmocka_unit_test(a_lease_ends_once),
         cmocka_unit_test(bad_arguments_are_refused),
         cmocka_unit_test(it_waits_no_longer_than_told),
+        cmocka_unit_test(a_waiting_lease_displaces_in_time),
+        cmocka_unit_test(leases_with_a_deadline_are_reported),
         cmocka_unit_test(never_more_than_the_limit_and_none_lost),
         cmocka_unit_test(of_many_releases_one_counts),
         cmocka_unit_test(closing_ends_waiting),

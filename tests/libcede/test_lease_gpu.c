@@ -24,6 +24,7 @@ static struct cede_pool *open_pool(unsigned target_utilization)
 {
     struct cede_pool_config c;
     cede_pool_defaults(&c);
+    c.max_total_occupancy = 0.9;
     c.target_utilization = target_utilization;
     c.utilization_polling_ms = 1;
     return open_configured(&c);
@@ -126,6 +127,132 @@ static void memory_counts(void **state)
     close_pool(p);
 }
 
+/* What another program has, or gives back while a lease waits, counts. */
+static void *gives_back(void *arg)
+{
+    usleep(20000);
+    cuda->free_bytes = 900;
+    return NULL;
+}
+
+static void memory_of_other_programs_counts(void **state)
+{
+    struct cede_pool *p = open_pool(100); /* polls each ms */
+    struct cede_shape some = {.memory_bytes = 300};
+    struct cede_lease a, b;
+    pthread_t t;
+    cuda->free_bytes = 350;
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, &a), 0);
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, &b), -EAGAIN);
+    assert_int_equal(cede_release(&a), 0);
+    cuda->free_bytes = 200; /* not even alone */
+    usleep(2000);
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, &a), -EAGAIN);
+    pthread_create(&t, NULL, gives_back, NULL);
+    assert_int_equal(cede_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &some, CEDE_NO_TIMEOUT, &a), 0);
+    pthread_join(t, NULL);
+    cuda->free_bytes = 1000;
+    close_pool(p);
+}
+
+/* Registers and static shared memory are the kernel's own; the scarcest counts. */
+static void registers_and_shared_memory_count(void **state)
+{
+    struct cede_pool *p = open_pool(100);
+    struct cede_shape s = {.threads = 256};
+    struct cede_lease a;
+    cuda->registers = 128; /* 2 blocks of 32768: all */
+    assert_int_equal(cede_pool_kernel(p, "registers", (void *)2), 0);
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), "registers", &s, &a), 0);
+    assert_true(pool_stats(p, 0).occupancy == 1);
+    cuda->registers = 16;
+    cuda->static_bytes =
+        23976; /* and 1024 that the driver takes: 25000 of 100000, by blocks of 128 */
+    assert_int_equal(cede_pool_kernel(p, "shared", (void *)3), 0);
+    assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(1), "shared", &s, &a), 0);
+    assert_true(pool_stats(p, 1).occupancy > 0.75 && pool_stats(p, 1).occupancy < 0.76);
+    cuda->static_bytes = 0;
+    close_pool(p);
+}
+
+static void *prefers_the_first(void *pool)
+{
+    struct cede_lease l;
+    int r = cede_acquire(pool, 0, NULL, NULL, CEDE_NO_TIMEOUT, &l);
+    intptr_t device = l.device;
+    return (void *)(r ? (intptr_t)r : cede_release(&l) ? -1 : device);
+}
+
+/* A lease that waits for the first of two GPUs has the second as soon as that is free, with a
+ * stream there. */
+static void work_is_stolen_by_the_gpu_that_is_free(void **state)
+{
+    struct cede_pool_config c;
+    cede_pool_defaults(&c);
+    c.max_concurrent_streams = 1;
+    struct cede_pool *p = open_configured(&c);
+    struct cede_lease a, b;
+    pthread_t t;
+    void *device;
+    assert_int_equal(cede_try_acquire(p, 0, NULL, NULL, &a), 0);
+    assert_int_equal(cede_try_acquire(p, 1, NULL, NULL, &b), 0);
+    pthread_create(&t, NULL, prefers_the_first, p);
+    while (pool_stats(p, 0).waiting + pool_stats(p, 1).waiting == 0)
+        usleep(1000);
+    unsigned waits_for = pool_stats(p, 1).waiting; /* loads are equal */
+    assert_int_equal(cede_release(waits_for ? &a : &b), 0);
+    pthread_join(t, &device);
+    assert_int_equal((intptr_t)device, waits_for ? 0 : 1);
+    assert_int_equal(pool_stats(p, 0).stolen + pool_stats(p, 1).stolen, 1);
+    assert_int_equal(pool_stats(p, (int)(intptr_t)device).stolen, 1);
+    close_pool(p);
+}
+
+static void *has_the_second_twice(void *pool)
+{
+    struct cede_lease l, first;
+    if (cede_acquire(pool, 1, NULL, NULL, 0, &l) || cede_release(&l) ||
+        cede_acquire(pool, CEDE_ANY_DEVICE, NULL, NULL, 0, &l) || l.device != 1 ||
+        cede_acquire(pool, CEDE_ANY_DEVICE, NULL, NULL, 0, &first) || first.device != 0)
+        return (void *)1; /* the last: the loads are not equal */
+    return cede_release(&l) || cede_release(&first) ? (void *)1 : NULL;
+}
+
+static void a_thread_has_its_gpu_again(void **state)
+{
+    struct cede_pool *p = open_pool(100);
+    struct cede_lease a;
+    pthread_t t;
+    assert_int_equal(pthread_create(&t, NULL, has_the_second_twice, p), 0);
+    assert_int_equal(join_threads(&t, 1, 0), 1);
+    assert_int_equal(cede_try_acquire(p, CEDE_ANY_DEVICE, NULL, NULL, &a), 0);
+    assert_int_equal(a.device, 0); /* the other thread's is not this one's */
+    close_pool(p);
+}
+
+/* All 16 and 2 more: their streams are given back, too. */
+static void displacing_leases_have_streams(void **state)
+{
+    struct cede_pool_config c;
+    cede_pool_defaults(&c);
+    c.max_concurrent_streams = 2;
+    c.unknown_occupancy = 0;
+    struct cede_pool *p = open_configured(&c);
+    struct cede_shape due = {.due_us = 1};
+    struct cede_lease l[5];
+    for (int twice = 0; twice < 2; twice++) {
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &due, &l[i]), 0);
+        assert_int_equal(cuda->last_priority, -5);
+        assert_int_equal(cede_try_acquire(p, CEDE_ONLY_DEVICE(0), NULL, &due, &l[4]), -EAGAIN);
+        assert_int_equal(pool_stats(p, 0).displaced, 2 + 2 * twice);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(cede_release(&l[i]), 0);
+    }
+    assert_int_equal(cuda->streams, 4);
+    close_pool(p);
+}
+
 static void without_a_stream_there_is_no_lease(void **state)
 {
     struct cede_pool *p = open_pool(100);
@@ -218,12 +345,18 @@ int main(void)
         cmocka_unit_test(streams_are_kept_and_have_priorities),
         cmocka_unit_test(occupancy_is_asked_once_and_counts),
         cmocka_unit_test(memory_counts),
+        cmocka_unit_test(memory_of_other_programs_counts),
+        cmocka_unit_test(registers_and_shared_memory_count),
+        cmocka_unit_test(work_is_stolen_by_the_gpu_that_is_free),
+        cmocka_unit_test(a_thread_has_its_gpu_again),
+        cmocka_unit_test(displacing_leases_have_streams),
         cmocka_unit_test(without_a_stream_there_is_no_lease),
         cmocka_unit_test(utilization_is_looked_at),
         cmocka_unit_test(as_many_devices_as_there_are),
         cmocka_unit_test(a_child_inherits_nothing),
     };
     cuda = find("libcuda.so.1", "fake_cuda");
+    cuda->free_bytes = 1000;
     nvml = find("libnvidia-ml.so.1", "fake_nvml");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

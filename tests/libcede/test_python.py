@@ -50,7 +50,7 @@ print(c.statistics().ended)
 
 LEASES = """
 import threading, cede
-p = cede.Pool(flags=1, max_concurrent_streams=2)
+p = cede.Pool(flags=1, max_concurrent_streams=2, max_total_occupancy=0.9)
 p.occupancy("gemm", 0.5)
 with p.acquire(kernel="gemm", threads=256) as lease:
     print(lease.device, lease.stream)

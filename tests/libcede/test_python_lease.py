@@ -31,6 +31,21 @@ class Leases(unittest.TestCase):
                 await asyncio.sleep(0.001)
         return wait()
 
+    def test_urgent_ones_displace(self):
+        with cede.Client() as client:
+            pool = cede.Pool(client, flags=1, max_concurrent_streams=1)
+            self.addCleanup(pool.close)
+            with pool.acquire() as first:
+                self.assertFalse(first.wanted())
+                with pool.acquire(due_us=1, timeout_us=0) as urgent:
+                    self.assertTrue(first.wanted())
+                    self.assertFalse(urgent.wanted())
+                    self.assertEqual((urgent.urgent, pool.statistics().displaced), (1, 1))
+                self.assertFalse(first.wanted())
+            self.assertEqual((client.statistics().begun, client.statistics().ended), (1, 1))
+        with self.assertRaises(ValueError):
+            cede.Pool(cede=1)
+
     def test_try_acquire(self):
         held = self.pool.try_acquire(0)
         self.assertEqual(self.active(), 1)

@@ -26,7 +26,7 @@ static struct {
     unsigned marks, open;
     int fail_open, fail_mark, fail_wait; /* the n-th from now; 0: none */
     bool cancelled;
-    uint64_t wanted_from_ns, wanted_to_ns;
+    uint64_t wanted_from_ns, wanted_to_ns, displaced_from_ns, displaced_to_ns;
 } gpu;
 
 uint64_t cede_clock_now_ns(void)
@@ -47,6 +47,11 @@ int cede_scope_cancelled(const struct cede_scope *s)
 int cede_wanted(struct cede *c)
 {
     return c && gpu.now_ns >= gpu.wanted_from_ns && gpu.now_ns < gpu.wanted_to_ns;
+}
+
+int cede_lease_wanted(const struct cede_lease *l)
+{
+    return l && gpu.now_ns >= gpu.displaced_from_ns && gpu.now_ns < gpu.displaced_to_ns;
 }
 
 static int timers_open(unsigned marks, void **stream, struct slice_gpu **out, struct gpu_error *e)
@@ -271,6 +276,35 @@ static void holds(void **unused)
     }
 }
 
+/* While a lease displaces the run's no slice begins but one per patience; nothing is saved for it,
+ * and the run goes on at once when it is over. */
+static void gives_way_to_leases(void **unused)
+{
+    (void)unused;
+    for (int patient = 0; patient < 2; patient++) {
+        const struct cede_lease mine = {.device = 0};
+        struct program p = {.each_ns = 100}, without = p;
+        struct cede_slice_progress at = {.done = 0};
+        struct cede_slice_config c = config_of(&p, 20000000);
+        c.checkpoint_us = 0;
+        c.lease = &mine;
+        c.patience_us = patient ? UINT64_MAX : 10000;
+        gpu.displaced_from_ns = gpu.now_ns + NSEC_PER_SEC;
+        gpu.displaced_to_ns = gpu.displaced_from_ns + 100 * NSEC_PER_MSEC;
+        uint64_t began = gpu.now_ns;
+        assert_int_equal(cede_slice_run(&c, &at), 0);
+        assert_int_equal(p.saves, 1);
+        uint64_t waited = gpu.now_ns - began - gpu.worked_ns;
+        assert_in_range(waited, (patient ? 98 : 89) * NSEC_PER_MSEC, 101 * NSEC_PER_MSEC);
+        c = config_of(&without, 20000000);
+        c.checkpoint_us = 0;
+        gpu.displaced_to_ns = UINT64_MAX; /* another's lease */
+        began = gpu.now_ns;
+        assert_int_equal(cede_slice_run(&c, &(struct cede_slice_progress){.done = 0}), 0);
+        assert_true(gpu.now_ns - began < gpu.worked_ns + NSEC_PER_MSEC);
+    }
+}
+
 /* Every 10 s unless said otherwise; as often as it wants without standing still. */
 static void checkpoints(void **unused)
 {
@@ -440,9 +474,11 @@ static void driver_fails(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs),        cmocka_unit_test(stops),        cmocka_unit_test(holds),
-        cmocka_unit_test(checkpoints), cmocka_unit_test(refuses),      cmocka_unit_test(extremes),
-        cmocka_unit_test(clock_jumps), cmocka_unit_test(driver_fails),
+        cmocka_unit_test(runs),         cmocka_unit_test(stops),
+        cmocka_unit_test(holds),        cmocka_unit_test(gives_way_to_leases),
+        cmocka_unit_test(checkpoints),  cmocka_unit_test(refuses),
+        cmocka_unit_test(extremes),     cmocka_unit_test(clock_jumps),
+        cmocka_unit_test(driver_fails),
     };
     return cmocka_run_group_tests_name("slice", tests, NULL, NULL);
 }

@@ -235,6 +235,37 @@ static void requests_for_a_trace(void **state)
     assert_int_equal(page.ndone, n);
 }
 
+/* The daemon's word counts while it is fresh and makes sense; the program only says that it looks.
+ */
+static void share(void **state)
+{
+    struct cede *c = *state;
+    assert_int_equal(cede_share(NULL), CEDE_SHARE_WHOLE);
+    assert_int_equal(cede_share(c), CEDE_SHARE_WHOLE);
+    assert_int_equal(page.looks, HINTS_LOOKS_SHARE);
+    assert_int_equal(page.share, 0);
+    cede_wanted(c);
+    assert_int_equal(page.looks, HINTS_LOOKS_SHARE | HINTS_LOOKS_WANTED);
+    for (uint32_t s = 1; s <= CEDE_SHARE_WHOLE; s += 333) {
+        page.share = hints_share_word(now, s);
+        assert_int_equal(cede_share(c), s);
+    }
+    page.share = hints_share_word(now, 250);
+    now += HINTS_SHARE_NS;
+    assert_int_equal(cede_share(c), 250);
+    now += MS;
+    assert_int_equal(cede_share(c), CEDE_SHARE_WHOLE);
+    const uint64_t nonsense[] = {hints_share_word(now, 0), hints_share_word(now, 1001), UINT64_MAX,
+                                 hints_share_word(now + 10 * MS, 250), 250};
+    for (unsigned i = 0; i < ARRAY_SIZE(nonsense); i++) {
+        page.share = nonsense[i];
+        assert_int_equal(cede_share(c), CEDE_SHARE_WHOLE);
+    }
+    page.share = hints_share_word(now, 250);
+    cede_hints_set_page(&c->hints, NULL);
+    assert_int_equal(cede_share(c), CEDE_SHARE_WHOLE);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
@@ -246,6 +277,7 @@ int main(void)
         T(misuse),
         cmocka_unit_test(without_a_handle),
         T(requests_for_a_trace),
+        T(share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,7 +110,7 @@ static void reload(void **state)
     assert_true(policy_is("priority"));
     answer();
     assert_true(EVENTUALLY(policy_is("shares")));
-    assert_true(EVENTUALLY(children_of(d.pid, NULL, 0) == 1)); /* the restorer */
+    assert_true(EVENTUALLY(children_of(d.pid, NULL, 0) == 2)); /* restorer, cede-identify */
 
     /* Rubbish leaves what is in force. */
     configure(20, "rubbish\n");

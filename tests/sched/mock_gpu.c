@@ -15,6 +15,7 @@
 #define DEMAND_EVERY_NS 500000000ULL
 #define TELL_EVERY_NS   100000000ULL
 #define FRAME_S         0.1
+#define STARVES         0.01 /* of the time: less is as good as none */
 
 struct state {
     bool present, paused, runnable, was_runnable, worked, limited;
@@ -22,7 +23,7 @@ struct state {
     double backlog; /* seconds of GPU work it waits for */
     double got;
     double begun_s, next_s; /* requests; begun_s < 0: none is open */
-    double waits_s;
+    double waits_s, starves_s;
     double step, frame; /* had in this step, and in this frame */
     uint32_t frames;
 };
@@ -74,7 +75,7 @@ static bool requests(struct sched *c, const struct mock_job *j, struct state *x,
 
 /* Round-robin: in proportion to the slices, what one leaves goes to the others. What is left. */
 static double share_out(const struct mock_scenario *s, struct state *st, uint32_t n, double dt,
-                        bool had[static MOCK_JOBS], double *upper_s)
+                        double *upper_s)
 {
     double left = dt;
     for (uint32_t i = 0; i < n; i++)
@@ -91,7 +92,7 @@ static double share_out(const struct mock_scenario *s, struct state *st, uint32_
             double x = left * st[i].slice_us / sum;
             x = x < st[i].backlog ? x : st[i].backlog;
             st[i].backlog -= x;
-            st[i].worked = had[i] = true;
+            st[i].worked = true;
             *upper_s += s->jobs[i].class == CLASS_LATENCY ? x : 0;
             given += x;
             st[i].step += x;
@@ -120,6 +121,17 @@ static void count(struct state *st, struct mock_result *r, uint32_t n, double t,
     }
 }
 
+static void count_waits(struct state *st, struct mock_result *r, uint32_t n, const bool *wanted,
+                        double dt)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        st[i].waits_s = wanted[i] && st[i].step <= 0 ? st[i].waits_s + dt : 0;
+        st[i].starves_s = wanted[i] && st[i].step < dt * STARVES ? st[i].starves_s + dt : 0;
+        r->wait_s[i] = fmax(r->wait_s[i], st[i].waits_s);
+        r->starved_s[i] = fmax(r->starved_s[i], st[i].starves_s);
+    }
+}
+
 static void mock_accounts(struct sched *c, const struct mock_scenario *s)
 {
     for (uint32_t i = 0; i < sizeof(s->account) / sizeof(s->account[0]); i++) {
@@ -138,7 +150,7 @@ static void assert_explained(const struct sched *c, uint32_t job, const struct s
 {
     struct sched_reason r = sched_explain(c, job, 0);
     const bool runs = r.why == WHY_ALONE || r.why == WHY_FIRST || r.why == WHY_SLICES ||
-                      r.why == WHY_TURN || r.why == WHY_WATCHED;
+                      r.why == WHY_SLACK || r.why == WHY_TURN || r.why == WHY_WATCHED;
     assert_int_equal(r.why == WHY_ABSENT, !x->present);
     if (!x->present)
         return;
@@ -156,7 +168,9 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
     params_default(&params);
     params.floor = s->floor;
     params.urgent_us = s->urgent_s > 0 ? (uint32_t)(s->urgent_s * 1e6) : params.urgent_us;
-    params.deadline_share = s->deadline_share > 0 ? s->deadline_share : params.deadline_share;
+    params.deadline_share = s->deadline_share > 0   ? s->deadline_share
+                            : s->deadline_share < 0 ? 0
+                                                    : params.deadline_share;
     assert_int_equal(
         sched_new(&(struct sched_limits){1, MOCK_JOBS, MOCK_JOBS, MOCK_JOBS}, &params, &c), 0);
     if (s->policy)
@@ -281,7 +295,7 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
                 st[i].backlog = 0.05;
         }
         uint32_t lower = 0;
-        bool wanted[MOCK_JOBS] = {false}, had[MOCK_JOBS] = {false};
+        bool wanted[MOCK_JOBS] = {false};
         for (uint32_t i = 0; i < njobs; i++)
             wanted[i] = st[i].present && !st[i].paused && st[i].backlog > 1e-12;
         bool has_work = false;
@@ -291,12 +305,8 @@ void mock_run(const struct mock_scenario *s, struct mock_result *r)
             st[i].was_runnable |= st[i].present && st[i].runnable;
         }
         r->overlaps += lower > 1;
-        double left = share_out(s, st, njobs, dt, had, &upper_s);
-        for (uint32_t i = 0; i < njobs; i++) {
-            st[i].waits_s = wanted[i] && !had[i] ? st[i].waits_s + dt : 0;
-            if (st[i].waits_s > r->wait_s[i])
-                r->wait_s[i] = st[i].waits_s;
-        }
+        double left = share_out(s, st, njobs, dt, &upper_s);
+        count_waits(st, r, njobs, wanted, dt);
         if (t >= s->measure_from_s) {
             count(st, r, njobs, t, dt);
             measured += dt;

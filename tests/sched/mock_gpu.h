@@ -37,7 +37,7 @@ struct mock_scenario {
     double measure_from_s;           /* shares are counted from here on */
     bool usage;                      /* the driver tells who works (EV_DEMAND every 0.5 s) */
     bool saturated;                  /* somebody can always run: no time may be lost */
-    double urgent_s, deadline_share; /* 0: default */
+    double urgent_s, deadline_share; /* 0: default; deadline_share < 0: 0 */
     struct {
         uint32_t weight; /* 0: default */
         double min, max;
@@ -51,6 +51,7 @@ struct mock_result {
     uint32_t requests[MOCK_JOBS], late[MOCK_JOBS];
     double slowest_s[MOCK_JOBS]; /* request */
     double wait_s[MOCK_JOBS];    /* longest time without any GPU time while there was work */
+    double starved_s[MOCK_JOBS]; /* the same, with less than 1 % of it */
     double lost;                 /* share of time the GPU idled although some job had work */
     uint64_t overlaps;           /* ms with two jobs below the top class at work beside it */
     uint64_t turns;              /* changes of the runnable set */

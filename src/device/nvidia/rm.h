@@ -172,6 +172,9 @@ struct rm_enable_events {
 struct rm_update_get {
     uint32_t records, vardata;
 };
+struct rm_gpu_time {
+    uint64_t ns; /* of the clock that records have */
+};
 
 /*   name                 control      parameters                 bytes   on, what for */
 #define RM_CONTROLS(X)                                                                             \
@@ -187,6 +190,7 @@ struct rm_update_get {
     X(RM_GPU_PCI, 0x0000021BU, struct rm_pci_info, 12)            /* client: place of an id */     \
     /* On objects of our own client: the trace of context switches. */                             \
     X(RM_BIND_SWITCHES, 0x20801238U, struct rm_bind_switches, 24) /* subdevice */                  \
+    X(RM_GPU_TIME, 0x20800403U, struct rm_gpu_time, 8)            /* subdevice */                  \
     X(RM_ENABLE_EVENTS, 0x90CD0101U, struct rm_enable_events, 8)  /* event buffer */               \
     X(RM_UPDATE_GET, 0x90CD0102U, struct rm_update_get, 8)        /* event buffer */
 

@@ -265,7 +265,8 @@ static int switch_take(struct nv_trace *t, struct nv_trace_gpu *g, const struct 
                                                                : GPU_UNKNOWN;
     if (!t->keeps_switches)
         return 0;
-    uint64_t ns = r->type == RM_RECORD_SWITCH ? r->ns + (uint64_t)g->offset_ns : g->switched_ns;
+    uint64_t ns = r->type == RM_RECORD_SWITCH ? r->ns + (uint64_t)nv_clock_offset_ns(&g->clock)
+                                              : g->switched_ns;
     if (t->switches.n >= NV_SWITCHES_MAX) { /* all are lost: whoever reads is late by seconds */
         t->switches.n = 0;
         for (unsigned i = 0; i < DEVICE_GPUS_MAX; i++)
@@ -277,15 +278,44 @@ static int switch_take(struct nv_trace *t, struct nv_trace_gpu *g, const struct 
     return lost < 0 ? lost : switch_keep(t, g, ns, pid);
 }
 
-static void switch_clock(struct nv_trace_gpu *g, uint32_t put, uint64_t now)
+int64_t nv_clock_offset_ns(const struct nv_clock *c)
+{
+    int64_t late = (int64_t)((uint64_t)c->arrived_ns - (uint64_t)c->read_ns);
+    bool fits = c->call_ns && late >= -(int64_t)c->call_ns && late < (int64_t)NV_CLOCK_ARRIVES_NS;
+    return fits ? c->read_ns : c->arrived_ns;
+}
+
+/* The shortest of three calls counts: longer ones were interrupted, one cannot say where. */
+static void clock_read(const struct nv_trace *t, struct nv_trace_gpu *g)
+{
+    struct nv_clock *c = &g->clock;
+    uint64_t begin = t->io->now_ns();
+    if (c->asked_ns && begin < c->asked_ns + NV_CLOCK_EACH_NS)
+        return;
+    c->asked_ns = begin;
+    c->call_ns = 0;
+    for (int i = 0; i < 3; i++) {
+        struct rm_gpu_time gpu = {0};
+        if (trace_control(t, g, SUBDEVICE, RM_GPU_TIME, &gpu, NULL) < 0 || !gpu.ns)
+            return;
+        uint64_t end = t->io->now_ns(), took = max_u64(end - begin, 1);
+        if (!c->call_ns || took < c->call_ns) {
+            c->call_ns = took;
+            c->read_ns = (int64_t)(begin + took / 2 - gpu.ns);
+        }
+        begin = end;
+    }
+}
+
+static void clock_arrival(struct nv_trace_gpu *g, uint32_t put, uint64_t now)
 {
     const volatile struct rm_switch_record *last =
         &g->records[(put + NV_TRACE_RECORDS - 1) % NV_TRACE_RECORDS];
     int64_t offset = (int64_t)(now - last->ns);
-    if (last->type != RM_RECORD_SWITCH || (g->offset_known && offset >= g->offset_ns))
+    if (last->type != RM_RECORD_SWITCH || (g->clock.arrived && offset >= g->clock.arrived_ns))
         return;
-    g->offset_known = true;
-    g->offset_ns = offset;
+    g->clock.arrived = true;
+    g->clock.arrived_ns = offset;
 }
 
 /* 0; -EIO: the driver no longer knows the buffer (the GPU was reset); -ENOMEM. */
@@ -304,7 +334,9 @@ static int take_new(struct nv_trace *t, struct nv_trace_gpu *g)
         }
         return r;
     }
-    switch_clock(g, put, now);
+    clock_arrival(g, put, now);
+    if (t->keeps_switches)
+        clock_read(t, g);
     for (; g->get != put && r == 0; g->get = (g->get + 1) % NV_TRACE_RECORDS) {
         struct rm_switch_record record;
         memcpy(&record, (const void *)(uintptr_t)&g->records[g->get], sizeof(record));

@@ -39,6 +39,21 @@ void nv_engine_free(struct nv_engine *e);
 #define NV_TRACE_IDLE_NS  (5 * NSEC_PER_SEC)
 #define NV_TRACE_RETRY_NS (10 * NSEC_PER_SEC)
 
+/* From the GPU's clock to ours. The driver reads the GPU's clock for us, which is exact to half of
+ * the time of that call; where it does not, the quickest record shows the difference, and is late
+ * by as long as that took to arrive. */
+struct nv_clock {
+    uint64_t asked_ns, call_ns; /* the clock was read then, in a call of this length; 0: not */
+    int64_t read_ns;            /* difference by the clock */
+    bool arrived;               /* a record has, and */
+    int64_t arrived_ns;         /* difference by the quickest */
+};
+/* What to add to a time of the GPU. */
+int64_t nv_clock_offset_ns(const struct nv_clock *c);
+#define NV_CLOCK_EACH_NS (1 * NSEC_PER_SEC) /* the clock is read so often: they drift apart */
+/* No record takes longer. A difference by the clock that says so is of another clock. */
+#define NV_CLOCK_ARRIVES_NS (200 * NSEC_PER_MSEC)
+
 struct nv_trace_gpu {
     uint32_t client; /* 0: not started; owns the objects below */
     uint64_t retry_at, asked_ns;
@@ -49,11 +64,8 @@ struct nv_trace_gpu {
     uint64_t read_ns; /* counted up to here */
     uint64_t asked_activity_ns;
     struct nv_engine engine;
-    /* Of switches. The GPU's clock plus offset_ns is ours, as far as the quickest record shows, and
-     * is late by as long as that took. */
-    bool offset_known;
-    int64_t offset_ns;
-    uint64_t switched_ns; /* the last, by our clock: of */
+    struct nv_clock clock; /* of switches */
+    uint64_t switched_ns;  /* the last, by our clock: of */
     int32_t switched_pid;
     uint32_t losses; /* as in engine, then */
 };

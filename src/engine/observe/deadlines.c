@@ -6,7 +6,11 @@
  * What a request still needs is what those before it took, at a high quantile (lib/estimate.h),
  * less what it has had; or what the job was said to need (deadline less laxity). Everything a
  * program tells is a number within bounds here; what it can gain by it is bounded in the scheduler.
- */
+ *
+ * Of latency jobs only what programs report counts, and only where two of them report on one GPU
+ * (sched/slack.h). Their requests are shorter than the time in which activity() shows what they
+ * took, so the need is learned as the mean of some time, and what one has had is the scheduler's to
+ * estimate. */
 #include "engine/observe/deadlines.h"
 
 #include <errno.h>
@@ -22,6 +26,12 @@
 #define NOTIFY_NS (100 * NSEC_PER_MSEC)
 #define SILENT_NS NSEC_PER_SEC /* after that a program that told of requests is gone */
 #define FAR_NS    (3600 * NSEC_PER_SEC)
+/* Requests of a latency job are counted for LEARN_NS at least, and LEARN_N of them (at first
+ * LEARN_1), as one more or less is seen at the ends of that. */
+#define LEARN_NS NSEC_PER_SEC
+#define LEARN_N  8
+#define LEARN_1  3
+#define LAST_NS  (2 * SEEN_NS) /* until work is seen of requests that are counted */
 
 struct job_due {
     struct estimate need; /* GPU time of the requests so far */
@@ -36,6 +46,9 @@ struct job_due {
     uint64_t ended_n, learn_at; /* of requests that ended: what they took is not all seen yet */
     uint64_t notify_at;
     bool united;             /* the job was, at the last notice */
+    bool ordered;            /* a latency job, and not the only one that reports on a GPU */
+    bool fast;               /* and there one has requests that are worth an order */
+    bool settles;            /* what was counted so far is of before */
     struct sched_event last; /* told to the scheduler */
 };
 
@@ -46,12 +59,18 @@ static struct job_due *due_of(struct job *j)
     return j->due;
 }
 
+static bool is_latency(const struct job *j)
+{
+    return j->rec.class == CLASS_LATENCY;
+}
+
 static uint64_t deadlines_left(const struct job *j, const struct job_due *d)
 {
-    uint64_t said = d->said_ns, used = j->gpu_ns - d->mark_ns;
+    uint64_t said = d->said_ns, used = is_latency(j) ? 0 : j->gpu_ns - d->mark_ns;
     if (!said && j->rec.laxity_us && j->rec.deadline_us > j->rec.laxity_us)
         said = (j->rec.deadline_us - j->rec.laxity_us) * NSEC_PER_USEC;
-    uint64_t need = said ? said : cede_estimate_get(&d->need, QUANTILE, TIME_NEVER);
+    double q = is_latency(j) ? 0.5 : QUANTILE; /* of means */
+    uint64_t need = said ? said : cede_estimate_get(&d->need, q, TIME_NEVER);
     if (need == TIME_NEVER)
         return TIME_NEVER;
     /* One that takes longer than others is not done because they were. */
@@ -63,7 +82,8 @@ static void deadlines_notify(struct model *m, uint32_t job)
 {
     struct job *j = &m->jobs[job];
     struct job_due *d = j->due;
-    const bool open = d->open && !j->united;
+    const bool counts = !j->united && (!is_latency(j) || (d->ordered && d->reported));
+    const bool open = d->open && counts;
     struct sched_event ev = {.type = EV_DEADLINE,
                              .job = job,
                              .deadline_ns = open ? d->deadline_ns : TIME_NEVER,
@@ -71,7 +91,7 @@ static void deadlines_notify(struct model *m, uint32_t job)
                              .priority = open && d->reported ? d->priority : 0,
                              /* Whoever set the job's did not set these. */
                              .may_promote = d->reported ? d->program_root : j->rec.may_promote,
-                             .on = !j->united && (d->reported || j->rec.deadline_us)};
+                             .on = counts && (d->reported || j->rec.deadline_us)};
     d->united = j->united;
     bool begins = ev.deadline_ns != TIME_NEVER && ev.deadline_ns != d->last.deadline_ns;
     bool same = d->last.type == EV_DEADLINE && ev.deadline_ns == d->last.deadline_ns &&
@@ -82,7 +102,7 @@ static void deadlines_notify(struct model *m, uint32_t job)
         return;
     bool ends = ev.on && ev.deadline_ns == TIME_NEVER;
     for (unsigned g = 0; g < m->ngpus; g++) {
-        if (m->gpus[g].caps & GPU_CAP_GATE || !(begins || ends))
+        if (m->gpus[g].caps & GPU_CAP_GATE || is_latency(j) || !(begins || ends))
             continue;
         j->on[g].idle = ends; /* as the scheduler takes it */
         j->on[g].quiet_ns = 0;
@@ -100,13 +120,30 @@ static void deadlines_learn(struct job *j)
     d->ended_n = 0;
 }
 
+/* So many as ended took what was seen meanwhile. */
+static void deadlines_count(const struct model *m, struct job *j)
+{
+    struct job_due *d = j->due;
+    bool enough = d->settles || d->ended_n >= (d->need.n ? LEARN_N : LEARN_1);
+    if (m->now < d->learn_at || !enough)
+        return;
+    if (!d->settles)
+        deadlines_learn(j);
+    d->ended_n = 0;
+    d->settles = false;
+    d->mark_ns = j->gpu_ns;
+    d->learn_at = m->now + LEARN_NS;
+}
+
 static void deadlines_begin(struct job *j, uint64_t deadline_ns, uint64_t said_ns, uint64_t had_ns)
 {
     struct job_due *d = j->due;
-    deadlines_learn(j);
     d->open = true;
     d->deadline_ns = deadline_ns;
     d->said_ns = said_ns;
+    if (is_latency(j))
+        return;
+    deadlines_learn(j);
     d->mark_ns = j->gpu_ns - min_u64(j->gpu_ns, had_ns);
 }
 
@@ -114,17 +151,22 @@ static void deadlines_begin(struct job *j, uint64_t deadline_ns, uint64_t said_n
 static void deadlines_end(struct job *j, uint64_t n, uint64_t learn_at)
 {
     struct job_due *d = j->due;
-    d->ended_n = d->open ? n : 0;
-    d->learn_at = learn_at;
+    bool open = d->open;
     d->open = false;
+    if (is_latency(j)) {
+        d->ended_n += n;
+        return;
+    }
+    d->ended_n = open ? n : 0;
+    d->learn_at = learn_at;
 }
 
-void deadlines_report(struct model *m, uint32_t job, const struct report *t)
+uint64_t deadlines_report(struct model *m, uint32_t job, const struct report *t)
 {
     struct job *j = &m->jobs[job];
-    struct job_due *d = j->rec.class == CLASS_LATENCY ? NULL : due_of(j);
-    if (!d) /* a latency job goes before the others anyway */
-        return;
+    struct job_due *d = due_of(j);
+    if (!d)
+        return REPORT_NS;
     if (!d->reported) { /* whatever was open was a guess */
         d->open = false;
         d->ended = t->ended;
@@ -144,6 +186,7 @@ void deadlines_report(struct model *m, uint32_t job, const struct report *t)
         d->deadline_ns = t->deadline_ns;
     d->ended = t->ended;
     d->notify_at = 0; /* at the next turn */
+    return is_latency(j) && d->fast ? ORDER_NS : REPORT_NS;
 }
 
 int deadlines_set(struct model *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
@@ -192,9 +235,11 @@ void deadlines_observe(struct model *m)
             continue;
         uint64_t had = seen_working(m, j);
         j->gpu_ns += had;
-        if (m->now >= j->due->learn_at)
+        if (is_latency(j))
+            deadlines_count(m, j);
+        else if (m->now >= j->due->learn_at)
             deadlines_learn(j);
-        if (j->due->reported || !j->rec.deadline_us)
+        if (is_latency(j) || j->due->reported || !j->rec.deadline_us)
             continue;
         if (!j->due->open && had)
             deadlines_begin(j, m->now - SEEN_NS + j->rec.deadline_us * NSEC_PER_USEC, 0, had);
@@ -207,9 +252,49 @@ void deadlines_observe(struct model *m)
     }
 }
 
+/* On which GPUs a job is that reports: bit map. */
+static uint32_t reports_on(const struct model *m, const struct job *j)
+{
+    bool runnable;
+    uint32_t gpus = 0;
+    if (!is_latency(j) || !j->due || !j->due->reported || !sched_orders(m->sched))
+        return 0;
+    for (unsigned g = 0; g < m->ngpus; g++)
+        gpus |= (uint32_t)sched_member_state(m->sched, j->unit, g, &runnable) << g;
+    return gpus;
+}
+
+/* Which latency jobs have peers that report as well. */
+static void deadlines_peers(struct model *m)
+{
+    const uint64_t slice_ns = sched_current_params(m->sched)->timeslice_latency_us * NSEC_PER_USEC;
+    uint32_t one = 0, two = 0, fast = 0;
+    for_each_job (m, j) {
+        uint32_t gpus = reports_on(m, j);
+        two |= one & gpus;
+        one |= gpus;
+        if (gpus && deadlines_left(j, j->due) != TIME_NEVER && deadlines_left(j, j->due) > slice_ns)
+            fast |= gpus;
+    }
+    for_each_job (m, j) {
+        if (!j->due)
+            continue;
+        uint32_t gpus = one ? reports_on(m, j) : 0;
+        if ((gpus & two) && !j->due->ordered) {
+            j->due->settles = true;
+            j->due->learn_at = m->now + LAST_NS;
+        }
+        if (!(gpus & two) != !j->due->ordered)
+            j->due->notify_at = 0;
+        j->due->ordered = gpus & two;
+        j->due->fast = gpus & two & fast;
+    }
+}
+
 uint64_t deadlines_due(struct model *m)
 {
     uint64_t next = TIME_NEVER;
+    deadlines_peers(m);
     for_each_job (m, j) {
         if (j->rec.deadline_us)
             due_of(j); /* of an earlier daemon, or by a rule */
@@ -229,7 +314,7 @@ uint64_t deadlines_due(struct model *m)
 bool deadlines_wanted(const struct model *m)
 {
     for_each_job (m, j) {
-        if (j->due && (j->rec.deadline_us || j->due->reported))
+        if (j->due && (is_latency(j) ? j->due->ordered : j->rec.deadline_us || j->due->reported))
             return true;
     }
     return false;

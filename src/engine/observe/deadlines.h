@@ -4,6 +4,9 @@
 
 #include "model/model.h"
 
+#define REPORT_NS (20 * NSEC_PER_MSEC) /* deadlines are of a second or so */
+#define ORDER_NS  (2 * NSEC_PER_MSEC)  /* where latency jobs are ordered, whose deadlines are not */
+
 /* What a job's programs report of their requests, again and again (after 1 s of silence they are
  * taken to be gone). Numbers of strangers: nothing is believed that costs others more than the
  * scheduler allows. */
@@ -15,7 +18,8 @@ struct report {
     int priority;         /* among those that are due; higher: sooner */
     bool root;            /* all of the programs are an administrator's */
 };
-void deadlines_report(struct model *m, uint32_t job, const struct report *r);
+/* Returns how long until the next report. */
+uint64_t deadlines_report(struct model *m, uint32_t job, const struct report *r);
 /* See engine_set_deadline(). */
 int deadlines_set(struct model *m, uint32_t job, uint32_t deadline_us, uint32_t laxity_us,
                   bool may_promote);

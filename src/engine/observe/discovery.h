@@ -5,18 +5,23 @@
 
 #include "model/model.h"
 
-/* What a GPU process that no job owns shall be; false: it is left alone. */
-typedef bool (*rule_fn)(void *arg, pid_t pid, struct job_spec *spec);
+/* What a GPU process that no job owns shall be: 1; 0: it is left alone; an error: that cannot be
+ * told now, and is asked again at the next look, until which it is left alone. -EAGAIN: that is
+ * being found out. */
+typedef int (*rule_fn)(void *arg, pid_t pid, struct job_spec *spec);
 
 struct discovery {
     rule_fn rule; /* NULL: none */
     void *rule_arg;
     uint64_t at;
     size_t from;      /* which program in no job is the first to be looked at */
+    bool left;        /* for want of time there are programs that rules did not look at, */
+    size_t first;     /* and of those that they shall, by age, this is the next time's first */
     bool device_lost; /* reported once, not every second */
 };
 
-void discovery_run(struct discovery *d, struct model *m);
+/* 0, or why a process may have been missed: the next look will show it. */
+int discovery_run(struct discovery *d, struct model *m);
 /* Runs it if it is due; returns when the next is. */
 uint64_t discovery_due(struct discovery *d, struct model *m);
 

@@ -62,7 +62,7 @@ static void plan_next(struct model *m, struct process *p, bool changed, uint64_t
         p->scan_at = max_u64(p->scan_at, m->now + took * SLOW_PART * slow_ones(m));
 }
 
-static void scan(struct model *m, uint32_t slot)
+static int scan(struct model *m, uint32_t slot)
 {
     struct process *p = &m->processes[slot];
     uint64_t started = monotonic_ns();
@@ -77,14 +77,19 @@ static void scan(struct model *m, uint32_t slot)
     plan_next(m, p, changed, monotonic_ns() - started);
     if (r == -ESRCH && !proc_alive(p->id))
         model_process_remove(m, slot, false);
+    return r;
 }
 
-void scans_job(struct model *m, uint32_t job)
+int scans_job(struct model *m, uint32_t job)
 {
+    int unknown = 0;
     for (uint32_t p = m->jobs[job].first_process, next; p != SLOT_NONE; p = next) {
         next = m->processes[p].job_next;
-        scan(m, p);
+        int r = scan(m, p);
+        if (r < 0 && r != -ESRCH && m->processes[p].first_group == SLOT_NONE)
+            unknown = r;
     }
+    return unknown;
 }
 
 uint64_t scans_due(struct scans *s, struct model *m)

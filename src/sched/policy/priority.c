@@ -18,8 +18,8 @@
  * Where latency jobs leave next to nothing, in gaps so short that switching back costs them more
  * than `top_loss`, the jobs below run only part of the time (throttle.h).
  *
- * Not good for several latency jobs that saturate the GPU together: they share by weight and no
- * deadline of theirs is looked at. */
+ * Several latency jobs share by weight; under "laxity" and "edf" those with requests that are due
+ * are in order of their slack where that makes a difference (slack.h). */
 #include "sched/policy.h"
 
 /* So much shorter is the slice of a limited job that goes on after its window. */
@@ -61,6 +61,8 @@ static void top_slices(const struct sched_params *p, struct policy_device *dev, 
         if (m->limit.in_gaps && m->timeslice_us > p->timeslice_share_us / IN_GAPS)
             m->timeslice_us = p->timeslice_share_us / IN_GAPS;
     }
+    if (top == CLASS_LATENCY)
+        slack_slices(p, dev, lower);
 }
 
 void policy_priority_decide(const struct sched_params *p, struct policy_device *dev,

@@ -39,7 +39,7 @@ enum {
     CAPTURE_UNSUPPORTED = 900
 };
 
-struct fake_cuda fake_cuda = {.free_bytes = 1 << 20};
+struct fake_cuda fake_cuda = {.free_bytes = 1 << 20, .registers = 16};
 char fake_contexts[2];
 static _Thread_local void *stack[8];
 static _Thread_local int depth;
@@ -88,7 +88,13 @@ CALL(cuDriverGetVersion, int *version)
 
 CALL(cuDeviceGetAttribute, int *v, int attribute, int d)
 {
-    *v = attribute == 16 ? 4 : attribute == 89 ? !fake_cuda.unmanaged : 1024;
+    *v = attribute == 16    ? 4      /* SMs */
+         : attribute == 75  ? 9      /* compute capability */
+         : attribute == 81  ? 100000 /* shared memory of an SM */
+         : attribute == 82  ? 65536  /* registers of an SM */
+         : attribute == 89  ? !fake_cuda.unmanaged
+         : attribute == 106 ? 32 /* blocks of an SM */
+                            : 1024;
     return d == 40 || d == 41 ? OK : BAD_VALUE;
 }
 
@@ -101,6 +107,12 @@ CALL(cuDeviceTotalMem_v2, size_t *bytes, int d)
 CALL(cuDeviceGetPCIBusId, char *s, int len, int d)
 {
     snprintf(s, (size_t)len, "0000:%02x:00.0", d);
+    return OK;
+}
+
+CALL(cuFuncGetAttribute, int *v, int attribute, void *f)
+{
+    *v = attribute == 4 ? fake_cuda.registers : attribute == 1 ? fake_cuda.static_bytes : 0;
     return OK;
 }
 

@@ -19,13 +19,15 @@ struct fake_cuda {
     void *current; /* of every thread that has pushed none */
     atomic_int streams, streams_made, contexts, modules, pinned, pushed, events, memory;
     atomic_int occupancy_asked, last_priority, fail_streams;
-    atomic_int bad;         /* calls that a real driver would refuse or die of */
-    atomic_int busy;        /* nothing that is launched ends */
-    atomic_int fail_launch; /* the n-th from now; 0: none */
-    atomic_int fail_make;   /* the n-th event or memory from now; 0: none */
-    atomic_int unmanaged;   /* no concurrent managed access */
-    atomic_int fail_work;   /* the n-th event that is waited for or asked for; 0: none */
-    unsigned n;             /* launches */
+    atomic_int bad;                    /* calls that a real driver would refuse or die of */
+    atomic_int busy;                   /* nothing that is launched ends */
+    atomic_int fail_launch;            /* the n-th from now; 0: none */
+    atomic_int fail_make;              /* the n-th event or memory from now; 0: none */
+    atomic_int fail_work;              /* the n-th event that is waited for or asked for; 0: none */
+    atomic_int memory_asked, free_now; /* of each GPU's 1000 bytes */
+    atomic_int registers, static_bytes; /* of every kernel */
+    atomic_int unmanaged;               /* no concurrent managed access */
+    unsigned n;                         /* launches */
     struct fake_launch launch[256];
     /* fake_graph.c: what there is now, and what was done */
     atomic_int allocated, graphs, execs, begun, instantiated, uploads, graph_launches, added;

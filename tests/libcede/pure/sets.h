@@ -11,8 +11,12 @@
 
 static inline struct cede_queue_config with_policy(enum cede_queue_policy policy, uint32_t capacity)
 {
-    return (struct cede_queue_config){
-        .policy = policy, .k = 16, .devices = 1, .capacity = capacity, .urgent_us = 1000};
+    return (struct cede_queue_config){.policy = policy,
+                                      .k = 16,
+                                      .devices = 1,
+                                      .batches = 1,
+                                      .capacity = capacity,
+                                      .urgent_us = 1000};
 }
 
 static inline struct requests *make_requests(const struct cede_queue_config *c)
@@ -45,8 +49,9 @@ static inline int next_one(struct requests *r, uint32_t device, uint64_t now_ns,
                            struct request *out)
 {
     uint32_t n = 1;
+    uint32_t slot;
     uint64_t wake_ns;
-    return cede_requests_next_batch(r, device, now_ns, out, &n, &wake_ns);
+    return cede_requests_next_batch(r, device, now_ns, out, &n, &slot, &wake_ns);
 }
 
 static inline int by_arrival(const void *a, const void *b)

@@ -1,81 +1,15 @@
 /* Leases in virtual time: random asks from seeds against a model of the limits, order, timeouts,
  * balance of several GPUs, and the limit that follows the GPU. */
-#include "libcede/pure/leases.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "lease_asks.h"
 
 #include "../../random.h"
 
-#define MS    1000000ULL
 #define SETS  200U
 #define ASKS  300U
-#define SLOTS 64U
-
-static struct cede_pool_config params(void)
-{
-    return (struct cede_pool_config){.devices = 1,
-                                     .capacity = SLOTS,
-                                     .max_concurrent_streams = 16,
-                                     .target_utilization = 80,
-                                     .stream_timeout_ms = 1000,
-                                     .age_ms = 1000,
-                                     .max_total_occupancy = 0.9,
-                                     .memory_reserve_fraction = 0.1,
-                                     .urgent_threshold_ns = MS};
-}
-
-static struct leases *make(struct cede_pool_config p)
-{
-    struct leases *l = NULL;
-    assert_int_equal(cede_leases_new(&p, &l), 0);
-    return l;
-}
-
-static struct lease_ask ask(uint32_t occupancy_percent)
-{
-    return (struct lease_ask){.occupancy = occupancy_percent * (LEASE_WHOLE / 100),
-                              .preferred = SLOT_NONE,
-                              .deadline_ns = TIME_NEVER,
-                              .until_ns = TIME_NEVER};
-}
-
-static uint64_t started(struct leases *l, struct lease_ask a, uint64_t now, uint32_t device)
-{
-    struct lease_event e;
-    assert_int_equal(cede_leases_ask(l, &a, now, &e), 0);
-    assert_int_equal(e.device, device);
-    return e.id;
-}
-
-static uint64_t waits(struct leases *l, struct lease_ask a, uint64_t now, enum lease_hold why)
-{
-    struct lease_event e;
-    assert_int_equal(cede_leases_ask(l, &a, now, &e), -EINPROGRESS);
-    assert_int_equal(e.hold, why);
-    return e.id;
-}
-
-/* The next event is this one. */
-static void happens(struct leases *l, uint64_t now, uint64_t id, enum lease_hold hold)
-{
-    struct lease_event e;
-    assert_true(cede_leases_step(l, now, &e));
-    assert_int_equal(e.id, id);
-    assert_int_equal(e.hold, hold);
-}
-
-static void nothing_happens(struct leases *l, uint64_t now)
-{
-    struct lease_event e;
-    assert_false(cede_leases_step(l, now, &e));
-}
+#define SLOTS LEASE_SLOTS
 
 /* ---- random asks against a model of the limits ----------------------------------------------- */
 
@@ -187,7 +121,7 @@ static void limits_hold_and_nothing_is_lost(void **s)
         struct leases *l = make(p);
         uint64_t memory = rnd(2) ? 1000 : 0, t = 0;
         for (uint32_t d = 0; d < p.devices; d++)
-            cede_leases_set_memory(l, d, memory);
+            cede_leases_set_memory(l, d, memory, memory);
         for (uint32_t i = 0; i < ASKS; i++) {
             struct lease_ask a = ask((uint32_t)rnd(101));
             a.preferred = rnd(2) ? (uint32_t)rnd(p.devices) : SLOT_NONE;
@@ -402,7 +336,7 @@ static void bad_asks_are_refused(void **s)
     bad[0].devices = 0;
     bad[1].capacity = LEASE_CAPACITY_MAX + 1;
     bad[2].max_concurrent_streams = 0;
-    bad[3].max_total_occupancy = 1.001;
+    bad[3].max_total_occupancy = 64.001;
     bad[4].max_slowdown = 0.5;
     bad[5].memory_reserve_fraction = 1;
     for (int i = 0; i < 6; i++)

@@ -9,13 +9,15 @@
 #include <cmocka.h>
 
 #include "../../random.h"
+#include "libcede/pure/run_times.h"
 #include "sets.h"
 
 #define MS   1000000ULL
 #define MAX  400U
+#define LONG 2000U /* requests of the longest set */
 #define SETS 150U
 
-static struct request set[MAX];
+static struct request set[LONG];
 
 struct outcome {
     uint32_t ran, late, refused, batches;
@@ -30,7 +32,7 @@ static struct outcome run(const struct cede_queue_config *p, uint32_t n)
     struct outcome o = {0};
     struct requests *r = make_requests(p);
     for (uint32_t i = 0, guard = 0;; guard++) {
-        assert_true(guard < 20 * MAX); /* it never spins without getting on */
+        assert_true(guard < 20 * LONG); /* it never spins without getting on */
         uint64_t now = i < n ? set[i].arrival_ns : TIME_NEVER;
         for (uint32_t d = 0; d < p->devices; d++) {
             uint64_t t = runs[d] ? end[d] : wake[d];
@@ -51,10 +53,10 @@ static struct outcome run(const struct cede_queue_config *p, uint32_t n)
         for (; i < n && set[i].arrival_ns == now; i++)
             o.refused += submit(r, set[i], now).device == SLOT_NONE;
         for (uint32_t d = 0; d < p->devices; d++) {
-            uint32_t room = CEDE_QUEUE_BATCH_MAX;
+            uint32_t room = CEDE_QUEUE_BATCH_MAX, slot;
             if (runs[d])
                 continue;
-            int e = cede_requests_next_batch(r, d, now, out[d], &room, &wake[d]);
+            int e = cede_requests_next_batch(r, d, now, out[d], &room, &slot, &wake[d]);
             assert_true(e == 0 ? room > 0 : e == -EAGAIN && wake[d] > now);
             if (e)
                 continue;
@@ -140,6 +142,29 @@ static void overload_is_worked_off_in_batches(void **s)
     }
 }
 
+/* A burst, then 80 % of what full batches can do: the backlog is worked off, and what comes later
+ * is met. Batches that each meet the first deadline alone would be too small for that. */
+static void a_backlog_does_not_last(void **s)
+{
+    struct cede_queue_config p = with_policy(CEDE_EDF, LONG);
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < LONG; i++) {
+        bool soon = rnd(4) == 0;
+        at += i < 250 ? 0 : 155 * MS / 1000 + rnd(400 * MS / 1000);
+        set[i] = (struct request){.arrival_ns = at,
+                                  .deadline_ns = at + (soon ? 14 : 46) * MS,
+                                  .run_ns = 23 * MS / 10,
+                                  .each_ns = 15 * MS / 100,
+                                  .batch_max = 16,
+                                  .wait_ns = 5 * MS,
+                                  .preferred = SLOT_NONE};
+    }
+    struct outcome o = run(&p, LONG);
+    printf("%u of %u late\n", o.late, o.ran);
+    assert_int_equal(o.ran, LONG);
+    assert_true(o.late < 800);
+}
+
 static struct request of(uint64_t kind, uint64_t at, uint64_t due, uint64_t run_ns)
 {
     return (struct request){.arrival_ns = at,
@@ -172,8 +197,9 @@ struct next {
 
 static int next_batch(struct requests *r, uint64_t now, struct next *b)
 {
+    uint32_t slot;
     b->n = 8;
-    return cede_requests_next_batch(r, 0, now, b->out, &b->n, &b->wake);
+    return cede_requests_next_batch(r, 0, now, b->out, &b->n, &slot, &b->wake);
 }
 
 static void one_is_held_until_its_slack_is_gone(void **s)
@@ -252,6 +278,86 @@ static void a_batch_leaves_others_their_time(void **s)
     cede_requests_free(r);
 }
 
+/* Two batches at a time: a request that is late behind one is in time on a second lane, as soon as
+ * two have run together, and until the device had no room for the second. */
+static void lanes(void **s)
+{
+    struct cede_queue_config p = with_policy(CEDE_EDF, MAX);
+    struct request out, q = {.deadline_ns = 15 * MS, .run_ns = 10 * MS, .preferred = SLOT_NONE};
+    uint32_t slot[3], n = 1;
+    uint64_t wake;
+    p.admit = 1;
+    p.batches = 2;
+    struct requests *r = make_requests(&p);
+    q.deadline_ns = 40 * MS;
+    for (unsigned i = 0; i < 2; i++) {
+        submit(r, q, 0);
+        assert_int_equal(cede_requests_next_batch(r, 0, 0, &out, &n, &slot[i], &wake), 0);
+    }
+    assert_true(slot[0] == 0 && slot[1] == 1);
+    assert_int_equal(cede_requests_next_batch(r, 0, 0, &out, &n, &slot[2], &wake), -EBUSY);
+    n = 1;
+    /* Both lanes are free at 10, again at 20, at 30: two more are in time by 20, a third is not. */
+    q.deadline_ns = 20 * MS;
+    assert_int_equal(submit(r, q, 0).answer, CEDE_QUEUE_WAITS);
+    assert_int_equal(submit(r, q, 0).answer, CEDE_QUEUE_WAITS);
+    assert_int_equal(submit(r, q, 0).answer, CEDE_QUEUE_BEHIND);
+    assert_true(cede_requests_backlog_ns(r, 0, 0) == 20 * MS);
+    assert_int_equal(end_batch(r, 1), 1);
+    cede_requests_no_room(r, 0);
+    q.deadline_ns = 39 * MS; /* one lane: 10, 20, 30, 40 */
+    assert_int_equal(submit(r, q, 0).answer, CEDE_QUEUE_BEHIND);
+    q.deadline_ns = 40 * MS;
+    assert_int_equal(submit(r, q, 0).answer, CEDE_QUEUE_WAITS);
+    cede_requests_free(r);
+}
+
+/* A batch that gets no lease waits as before: in its order, and as part of what is to do. */
+static void put_back(void **s)
+{
+    struct requests *r = fresh(MS / 1000);
+    struct next a, b;
+    for (uint64_t i = 0; i < 4; i++) /* by deadline: 2, 3, 0, 1 */
+        add(r, of(1, i, (i < 2 ? 30 : 20) * MS, MS));
+    uint64_t backlog = cede_requests_backlog_ns(r, 0, 3);
+    assert_int_equal(next_batch(r, 20 * MS, &a), 0);
+    assert_true(a.n > 1);
+    cede_requests_put_back(r, 0);
+    assert_true(cede_requests_backlog_ns(r, 0, 3) == backlog);
+    assert_int_equal(next_batch(r, 20 * MS, &b), 0);
+    assert_int_equal(a.n, b.n);
+    for (uint32_t i = 0; i < a.n; i++)
+        assert_true(a.out[i].id == b.out[i].id);
+    cede_requests_put_back(r, 0);
+    assert_int_equal(cede_requests_cancel(r, a.out[0].id), 0);
+    assert_false(cede_requests_end(r, 0, &a.out[0]));
+    cede_requests_free(r);
+}
+
+/* Other programs take half of the GPU: what is in time alone is refused, as it would be late. */
+static void a_smaller_share(void **s)
+{
+    struct cede_queue_config p = with_policy(CEDE_EDF, MAX);
+    const struct run_time solo = {10 * MS, 2 * MS};
+    p.admit = 1;
+    struct requests *r = make_requests(&p);
+    for (unsigned share = CEDE_SHARE_WHOLE; share >= 250; share /= 2) {
+        struct run_time t = cede_run_time_shared(solo, share);
+        assert_true(t.run_ns == solo.run_ns * CEDE_SHARE_WHOLE / share);
+        assert_true(t.each_ns == solo.each_ns * CEDE_SHARE_WHOLE / share);
+        struct request q = {.deadline_ns = 20 * MS,
+                            .run_ns = t.run_ns,
+                            .preferred = SLOT_NONE,
+                            .each_ns = t.each_ns};
+        enum cede_queue_answer a = submit(r, q, 0).answer;
+        assert_int_equal(a, share == 1000  ? CEDE_QUEUE_RUNS
+                            : share == 500 ? CEDE_QUEUE_BEHIND
+                                           : CEDE_QUEUE_ALONE);
+    }
+    assert_true(cede_run_time_shared(solo, 0).run_ns >= 1000 * solo.run_ns);
+    cede_requests_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +367,10 @@ int main(void)
         cmocka_unit_test(held_groups_leave_each_other_time),
         cmocka_unit_test(a_free_device_takes_what_does_no_harm),
         cmocka_unit_test(a_batch_leaves_others_their_time),
+        cmocka_unit_test(a_backlog_does_not_last),
+        cmocka_unit_test(lanes),
+        cmocka_unit_test(put_back),
+        cmocka_unit_test(a_smaller_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

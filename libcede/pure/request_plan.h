@@ -1,0 +1,65 @@
+/* The order of requests, and a walk through a queue of them: when each would end if all ran in this
+ * order from now on, each batch on the lane that is free first. Neighbours of one kind share a
+ * batch while that makes none of them late. In a fixed order no batch begins later because another
+ * one ends sooner (sorted, the times at which the lanes become free only fall), so a plan that
+ * holds by the estimates holds where batches take less. */
+#ifndef CEDE_LIBCEDE_PURE_REQUEST_PLAN_H
+#define CEDE_LIBCEDE_PURE_REQUEST_PLAN_H
+
+#include "libcede/pure/requests.h"
+#include "libcede/pure/times.h"
+
+struct request_plan {
+    const struct request *first; /* of the current batch; NULL: there is none yet */
+    uint32_t n;                  /* its size */
+    uint32_t lane;               /* where it runs */
+    uint64_t due_ns;             /* earliest deadline that it meets */
+    uint64_t slack_ns;           /* by which all may begin later without missing a deadline more */
+    uint32_t lanes;
+    uint64_t end_ns[CEDE_QUEUE_BATCHES_MAX]; /* of each lane's last batch */
+};
+
+static inline bool request_same_kind(const struct request *a, const struct request *b)
+{
+    return a->model == b->model && a->shape == b->shape;
+}
+
+/* The latest start that meets the deadline; the laxity is the time until then. */
+static inline uint64_t request_latest_start(const struct request *q)
+{
+    return q->deadline_ns == TIME_NEVER
+               ? TIME_NEVER
+               : saturating_sub(q->deadline_ns, saturating_add(q->run_ns, q->after_ns));
+}
+
+/* a runs before b. Equal requests keep the order in which they were submitted. */
+static inline bool request_before(enum cede_queue_policy policy, const struct request *a,
+                                  const struct request *b)
+{
+    if ((policy == CEDE_PRIORITY || policy == CEDE_LAXITY) && a->class != b->class)
+        return a->class < b->class;
+    if (policy == CEDE_EDF && a->deadline_ns != b->deadline_ns)
+        return a->deadline_ns < b->deadline_ns;
+    if (policy == CEDE_LAXITY && request_latest_start(a) != request_latest_start(b))
+        return request_latest_start(a) < request_latest_start(b);
+    return a->arrival_ns < b->arrival_ns;
+}
+
+static inline void request_plan_begin(struct request_plan *p)
+{
+    p->first = NULL;
+    p->n = p->lane = p->lanes = 0;
+    p->due_ns = p->slack_ns = TIME_NEVER;
+}
+
+/* One more lane, which is free from then on; at most CEDE_QUEUE_BATCHES_MAX. */
+static inline void request_plan_lane(struct request_plan *p, uint64_t free_ns)
+{
+    p->end_ns[p->lanes++] = free_ns;
+}
+
+/* Adds the next request. True: it meets its deadline, whatever is added later. */
+bool cede_request_plan_step(struct request_plan *p, const struct request *q);
+uint64_t cede_request_plan_slack(const struct request_plan *p);
+
+#endif

@@ -1,0 +1,269 @@
+/* libcede: the batches of a queue and their leases; see cede/queue.h, queue_impl.h. */
+#include <errno.h>
+#include <string.h>
+
+#include "libcede/api.h"
+#include "libcede/clock.h"
+#include "libcede/queue_impl.h"
+
+#define POLL_NS NSEC_PER_MSEC /* until a caller that does not wait asks for room again */
+
+static bool queue_free_for_one(const struct cede_queue *q, uint32_t device)
+{
+    const struct queue_device *d = &q->devices[device];
+    return d->waiters && d->running < q->config.batches && !d->asking;
+}
+
+void cede_queue_wake(struct cede_queue *q, uint32_t device)
+{
+    for (uint32_t i = 0; !queue_free_for_one(q, device) && i < q->config.devices; i++) {
+        if (queue_free_for_one(q, i))
+            device = i;
+    }
+    if (q->devices[device].waiters)
+        pthread_cond_signal(&q->devices[device].changed);
+}
+
+/* ---- batches --------------------------------------------------------------------------------- */
+
+/* The batch that the pure part has started, as the caller sees it. */
+static void queue_describe(const struct cede_queue *q, uint32_t device, uint32_t n, uint64_t now,
+                           struct cede_queue_batch *b, struct cede_shape *shape)
+{
+    const struct request *first = &q->out[0];
+    const struct queue_model *m = queue_model(q, first->model);
+    uint64_t run_ns = first->run_ns + (n - 1) * first->each_ns, due_ns = TIME_NEVER;
+    enum job_class class = CLASS_BATCH;
+    b->model = first->model;
+    b->shape = first->shape;
+    b->device = device;
+    b->n = n;
+    b->expected_us = run_ns / NSEC_PER_USEC;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct request *w = &q->out[i];
+        b->ticket[i] = w->id;
+        b->user[i] = w->user;
+        due_ns = min_u64(w->deadline_ns, due_ns);
+        class = w->class < class ? w->class : class;
+    }
+    b->urgent = due_ns != TIME_NEVER && now + run_ns + q->config.urgent_us * NSEC_PER_USEC > due_ns;
+    *shape = m->shape;
+    shape->blocks = (unsigned)min_u64((uint64_t)shape->blocks * n, UINT32_MAX);
+    if (__builtin_mul_overflow(shape->memory_bytes, n, &shape->memory_bytes))
+        shape->memory_bytes = UINT64_MAX;
+    shape->priority = queue_priority(class, b->urgent);
+    shape->due_us =
+        due_ns == TIME_NEVER ? 0 : max_u64(saturating_sub(due_ns, now) / NSEC_PER_USEC, 1);
+}
+
+/* cede_acquire() without the queue's lock, for a device of this queue. */
+static int queue_acquire(struct cede_queue *q, const struct cede_queue_batch *b,
+                         const struct cede_shape *shape, int64_t timeout_us,
+                         struct cede_lease *lease)
+{
+    struct queue_device *d = &q->devices[b->device];
+    char kernel[sizeof(q->models[0].kernel)];
+    memcpy(kernel, queue_model(q, b->model)->kernel, sizeof(kernel));
+    d->priority = shape->priority;
+    pthread_mutex_unlock(&q->lock);
+    int r = cede_lease_acquire(q->config.pool, &d->owner, CEDE_ONLY_DEVICE((int)b->device),
+                               kernel[0] ? kernel : NULL, shape, timeout_us, lease);
+    pthread_mutex_lock(&q->lock);
+    return r;
+}
+
+/* Puts the batch in that slot back, and waits for a lease such as it needs. -EAGAIN: look again. */
+static int queue_wait_lease(struct cede_queue *q, struct cede_queue_batch *b, uint32_t slot,
+                            const struct cede_shape *shape, uint64_t end_ns,
+                            struct cede_lease *lease)
+{
+    uint64_t now = cede_clock_now_ns();
+    cede_requests_put_back(q->requests, slot);
+    cede_requests_no_room(q->requests, b->device);
+    if (now >= end_ns)
+        return -EAGAIN;
+    cede_queue_wake(q, b->device); /* a free device may take it */
+    uint64_t left_us = (end_ns - now + NSEC_PER_USEC - 1) / NSEC_PER_USEC;
+    int64_t timeout_us = left_us < FAR_US ? (int64_t)left_us : CEDE_NO_TIMEOUT;
+    int r = queue_acquire(q, b, shape, timeout_us, lease);
+    return r == -ETIMEDOUT ? -EAGAIN : r; /* or for want of a stream: it asks again */
+}
+
+/* The batch to run, with a lease for it. A lease that came for one batch serves for another of no
+ * higher priority. *again: the lease was waited for in vain. */
+static int queue_lease(struct cede_queue *q, struct cede_queue_batch *b, uint32_t device,
+                       uint32_t *slot, uint64_t end_ns, struct cede_lease *lease, bool *again,
+                       uint64_t *wake_ns)
+{
+    int r, have = 0;
+    for (;;) {
+        struct cede_shape shape;
+        uint64_t now = cede_clock_now_ns();
+        uint32_t n = CEDE_QUEUE_BATCH_MAX;
+        if (!q->shut)
+            atomic_store(&q->devices[device].stop, 0);
+        r = q->shut ? -ESHUTDOWN
+                    : cede_requests_next_batch(q->requests, device, now, q->out, &n, slot, wake_ns);
+        if (r)
+            break;
+        queue_describe(q, device, n, now, b, &shape);
+        if (lease->opaque[0] && shape.priority <= have)
+            return 0;
+        if (lease->opaque[0])
+            cede_release(lease);
+        *lease = (struct cede_lease){0};
+        have = shape.priority;
+        r = queue_acquire(q, b, &shape, 0, lease);
+        if (r == 0)
+            return 0;
+        if (r != -EAGAIN) {
+            cede_requests_put_back(q->requests, *slot);
+            break;
+        }
+        r = queue_wait_lease(q, b, *slot, &shape, end_ns, lease);
+        if (r) {
+            now = cede_clock_now_ns();
+            *wake_ns = now < end_ns ? now : now + POLL_NS;
+            *again = true;
+            break;
+        }
+    }
+    if (lease->opaque[0])
+        cede_release(lease);
+    return r;
+}
+
+static void queue_start(struct cede_queue *q, uint32_t slot, uint64_t now,
+                        struct cede_queue_batch *b, const struct cede_lease *lease)
+{
+    b->id = ++q->batches;
+    b->lease = *lease;
+    q->slots[slot] =
+        (struct queue_slot){.id = b->id, .start_ns = now, .share = queue_share(q), .lease = *lease};
+    q->devices[b->device].running++;
+    q->s.waiting -= b->n;
+    q->s.running += b->n;
+    q->s.batches++;
+}
+
+static int queue_try_next(struct cede_queue *q, unsigned device, uint64_t now, uint64_t end_ns,
+                          struct cede_queue_batch *b, uint64_t *wake_ns)
+{
+    struct queue_device *d = &q->devices[device];
+    struct cede_lease lease = {0};
+    struct cede_shape unused;
+    uint32_t n = CEDE_QUEUE_BATCH_MAX, slot;
+    bool again = false;
+    int r;
+    *wake_ns = TIME_NEVER;
+    if (q->shut)
+        return -ESHUTDOWN;
+    if (d->asking)
+        return -EBUSY;
+    if (q->config.pool) {
+        d->asking = true;
+        r = queue_lease(q, b, device, &slot, end_ns, &lease, &again, wake_ns);
+        d->asking = false;
+        now = cede_clock_now_ns();
+    } else {
+        r = cede_requests_next_batch(q->requests, device, now, q->out, &n, &slot, wake_ns);
+        if (r == 0)
+            queue_describe(q, device, n, now, b, &unused);
+    }
+    if (r == 0)
+        queue_start(q, slot, now, b, &lease);
+    if (d->waiters && q->config.batches > 1 && (again || (r != -EAGAIN && r != -EBUSY)))
+        pthread_cond_signal(&d->changed); /* another thread may have the next one */
+    return r;
+}
+
+CEDE_API int cede_queue_next(struct cede_queue *q, unsigned device, uint64_t timeout_us,
+                             struct cede_queue_batch *b)
+{
+    if (!q || !b || device >= q->config.devices)
+        return -EINVAL;
+    pthread_mutex_lock(&q->lock);
+    struct queue_device *d = &q->devices[device];
+    uint64_t now = cede_clock_now_ns(), wake_ns;
+    uint64_t end = time_after(now, timeout_us, NSEC_PER_USEC);
+    int r;
+    q->inside++;
+    while ((r = queue_try_next(q, device, now, end, b, &wake_ns)) == -EAGAIN || r == -EBUSY) {
+        now = cede_clock_now_ns();
+        if (now >= end) {
+            b->retry_us = wake_ns == TIME_NEVER
+                              ? UINT64_MAX
+                              : (saturating_sub(wake_ns, now) + NSEC_PER_USEC - 1) / NSEC_PER_USEC;
+            r = timeout_us ? -ETIMEDOUT : -EAGAIN;
+            break;
+        }
+        uint64_t until = min_u64(wake_ns, end);
+        struct timespec t = cede_clock_timespec(until);
+        d->waiters++;
+        if (until == TIME_NEVER)
+            pthread_cond_wait(&d->changed, &q->lock);
+        else
+            pthread_cond_timedwait(&d->changed, &q->lock, &t);
+        d->waiters--;
+        now = cede_clock_now_ns();
+    }
+    if (r)
+        b->n = 0;
+    if (--q->inside == 0 && q->shut)
+        pthread_cond_broadcast(&q->left);
+    pthread_mutex_unlock(&q->lock);
+    return r;
+}
+
+/* The run time with the GPU to itself, by the larger of the shares at its start and now: rather too
+ * long than too short. */
+static uint64_t queue_solo_ns(const struct cede_queue *q, const struct queue_slot *t, uint64_t now)
+{
+    unsigned now_share = queue_share(q), share = t->share > now_share ? t->share : now_share;
+    return (uint64_t)((double)(now - t->start_ns) * share / CEDE_SHARE_WHOLE);
+}
+
+static void queue_end_batch(struct cede_queue *q, uint32_t slot, uint64_t now, bool failed)
+{
+    struct queue_slot *t = &q->slots[slot];
+    struct queue_device *d = &q->devices[slot / q->config.batches];
+    struct request w;
+    uint32_t n = 0;
+    for (; cede_requests_end(q->requests, slot, &w); n++) {
+        queue_report_end(q, w.id);
+        q->s.running--;
+        q->s.failed += failed;
+        if (failed)
+            continue;
+        q->s.ended++;
+        q->s.late += now > w.deadline_ns;
+        cede_estimate_add(&q->latency, now - w.arrival_ns);
+    }
+    q->s.busy_us += (now - t->start_ns) / NSEC_PER_USEC;
+    if (!failed)
+        cede_run_times_learn(q->times, cede_run_times_key(w.model, w.shape), n,
+                             queue_solo_ns(q, t, now));
+    if (t->lease.opaque[0])
+        cede_release(&t->lease);
+    t->id = 0;
+    d->running--;
+    if (d->waiters)
+        pthread_cond_signal(&d->changed);
+}
+
+CEDE_API int cede_queue_done(struct cede_queue *q, const struct cede_queue_batch *b, int failed)
+{
+    if (!q || !b)
+        return -EINVAL;
+    int r = -ENOENT;
+    pthread_mutex_lock(&q->lock);
+    uint32_t slots = b->id && b->device < q->config.devices ? q->config.batches : 0;
+    for (uint32_t i = b->device * slots; i < (b->device + 1) * slots; i++) {
+        if (q->slots[i].id != b->id)
+            continue;
+        queue_end_batch(q, i, cede_clock_now_ns(), failed != 0);
+        r = 0;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return r;
+}

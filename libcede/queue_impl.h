@@ -1,0 +1,91 @@
+/* Inside libcede: the request queue, shared by
+ *   queue.c        opening, requests, ending
+ *   queue_batch.c  batches and their leases
+ * The lock of struct cede_queue is held in all functions. Order of locks: a queue's, then a
+ * pool's. */
+#ifndef CEDE_LIBCEDE_QUEUE_IMPL_H
+#define CEDE_LIBCEDE_QUEUE_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cede/queue.h"
+#include "lib/estimate.h"
+#include "libcede/owner.h"
+#include "libcede/pure/requests.h"
+#include "libcede/pure/run_times.h"
+
+#define PRIORITY_URGENT 5 /* the highest of cede_shape.priority that a stream has */
+
+struct queue_model {
+    unsigned batch_max;
+    uint64_t wait_ns, expected_ns;
+    char kernel[64]; /* "": none */
+    struct cede_shape shape;
+};
+
+/* A batch that runs; in the slot of the pure part. */
+struct queue_slot {
+    uint64_t id; /* 0: none */
+    uint64_t start_ns;
+    unsigned share; /* cede_share() when it started */
+    struct cede_lease lease;
+};
+
+/* One thread of a device at a time asks for a lease; the others wait for it to have one. So a lease
+ * goes to the batch that is first when the lease is there. */
+struct queue_device {
+    struct lease_owner owner; /* of the device's leases; first */
+    atomic_int stop;          /* why that thread is to stop waiting; 0: it is not */
+    pthread_cond_t changed;
+    unsigned waiters, running; /* threads that wait for `changed`; batches */
+    bool asking;
+    int priority; /* of the lease that it asks for */
+};
+
+struct cede_queue {
+    pthread_mutex_t lock;
+    pthread_cond_t left; /* no thread waits any more */
+    struct cede_queue_config config;
+    struct requests *requests;
+    struct run_times *times;
+    struct estimate latency;
+    struct cede_request *reported; /* to the daemon, by the lower half of the ticket */
+    uint32_t nreported;            /* 0: requests are not reported */
+    struct queue_device *devices;
+    struct queue_slot *slots;                         /* config.batches for each device */
+    struct queue_model models[CEDE_QUEUE_MODELS + 1]; /* the last: of all other models */
+    uint64_t batches;                                 /* so far */
+    unsigned inside;                                  /* threads in cede_queue_next() */
+    bool shut;
+    struct cede_queue_statistics s;
+    struct request out[CEDE_QUEUE_BATCH_MAX];
+};
+
+static inline const struct queue_model *queue_model(const struct cede_queue *q, uint32_t model)
+{
+    return &q->models[model < CEDE_QUEUE_MODELS ? model : CEDE_QUEUE_MODELS];
+}
+
+/* Of the GPU's time, in thousandths, what other programs leave to this one. */
+static inline unsigned queue_share(const struct cede_queue *q)
+{
+    return (unsigned)cede_share(q->config.cede);
+}
+
+static inline void queue_report_end(struct cede_queue *q, uint64_t ticket)
+{
+    if (q->nreported)
+        cede_request_end(q->config.cede, &q->reported[(uint32_t)ticket]);
+}
+
+static inline int queue_priority(enum job_class class, bool urgent)
+{
+    return urgent ? PRIORITY_URGENT : (int)CLASS_BATCH - (int)class;
+}
+
+/* Wakes a thread that waits for this device; if there is none, or the device takes none now, one
+ * for a free device, which may take the request from this one's queue. */
+void cede_queue_wake(struct cede_queue *q, uint32_t device);
+
+#endif

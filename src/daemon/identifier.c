@@ -1,0 +1,154 @@
+/* See identifier.h. */
+#include "daemon/identifier.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "control/classify.h"
+#include "control/rule_lint.h"
+#include "lib/log.h"
+#include "recovery/swapper.h"
+
+#define START_AGAIN_NS NSEC_PER_SEC
+
+_Noreturn static void exec_identifier(int link)
+{
+    standby_fork();
+    int l = fcntl(link, F_DUPFD, IDENTIFY_LINK_FD + 1);
+    if (dup2(l, IDENTIFY_LINK_FD) < 0)
+        _exit(127);
+    close_range(IDENTIFY_LINK_FD + 1, ~0U, 0); /* the journal's lock among them */
+    execl("/proc/self/exe", "cede-identify", (char *)NULL);
+    _exit(127);
+}
+
+static void identifier_free_poll(uv_handle_t *h)
+{
+    free(h);
+}
+
+static void unlink_it(struct identifier *x)
+{
+    if (!x->poll)
+        return;
+    uv_close((uv_handle_t *)x->poll, identifier_free_poll);
+    close(x->link);
+    x->poll = NULL;
+    x->link = -1;
+}
+
+static void on_identified(uv_poll_t *p, int status, int events)
+{
+    static struct identify_answer a;
+    struct identifier *x = p->data;
+    bool any = false, late = false;
+    for (unsigned i = 0; i < LOOKUPS_SENT; i++) {
+        ssize_t n = recv(x->link, &a, sizeof(a), MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+            uv_poll_stop(p); /* it has ended, which SIGCHLD says */
+        if (n <= 0)
+            break;
+        late |= lookups_take(x->lookups, &a, (size_t)n, monotonic_ns());
+        any = true;
+    }
+    if (any)
+        x->answered(x->arg, late);
+}
+
+static int identifier_start(struct identifier *x)
+{
+    int fds[2];
+    if (monotonic_ns() < x->start_at)
+        return -EAGAIN;
+    x->start_at = monotonic_ns() + START_AGAIN_NS;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+        return -errno;
+    uv_poll_t *p = calloc(1, sizeof(*p));
+    int r = p ? uv_poll_init(x->loop, p, fds[0]) : -ENOMEM;
+    if (r < 0) {
+        free(p);
+        close(fds[0]);
+        close(fds[1]);
+        return r;
+    }
+    p->data = x;
+    x->poll = p;
+    x->link = fds[0];
+    pid_t pid = fork();
+    r = pid < 0 ? -errno : 0;
+    if (pid == 0)
+        exec_identifier(fds[1]);
+    close(fds[1]);
+    if (r == 0) {
+        x->pid = pid;
+        r = uv_poll_start(p, UV_READABLE, on_identified);
+    } else {
+        unlink_it(x);
+    }
+    return r;
+}
+
+static int identifier_send(void *arg, const void *message, size_t n)
+{
+    struct identifier *x = arg;
+    int r = x->pid ? 0 : identifier_start(x);
+    if (r < 0 && r != -EAGAIN)
+        log_say(LOG_WARNING,
+                "cannot start cede-identify, without which CEDE_CLASS and some rules have no "
+                "effect: %s",
+                strerror(-r));
+    if (r < 0)
+        return r;
+    return send(x->link, message, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n ? 0 : -EAGAIN;
+}
+
+void identifier_init(struct identifier *x, uv_loop_t *loop, void (*answered)(void *arg, bool late),
+                     void *arg)
+{
+    *x = (struct identifier){.loop = loop, .link = -1, .answered = answered, .arg = arg};
+    x->lookups = lookups_new(identifier_send, x);
+    x->identities = identities_new();
+}
+
+void identifier_use(struct identifier *x, struct rule_list *l, const struct config *c,
+                    struct accounts *people)
+{
+    char wanted[IDENTIFY_WANTED];
+    *l = (struct rule_list){.rules = c->rules,
+                            .n = x->loop ? c->nrules : 0,
+                            .people = people,
+                            .pool_batch = c->pool == POOL_OF_BATCH,
+                            .environment = x->loop && c->environment,
+                            .identities = x->identities,
+                            .lookups = x->lookups};
+    rules_warn(l);
+    if (x->lookups)
+        lookups_want(x->lookups, (struct pairs){wanted, classify_wants(l, wanted, sizeof(wanted))});
+}
+
+void identifier_reap(struct identifier *x)
+{
+    int status;
+    if (!x->pid || waitpid(x->pid, &status, WNOHANG) != x->pid)
+        return;
+    log_say(LOG_WARNING,
+            "cede-identify (pid %d), which reads what programs say of themselves, has ended; "
+            "another follows",
+            (int)x->pid);
+    unlink_it(x);
+    x->pid = 0;
+    lookups_again(x->lookups);
+}
+
+void identifier_free(struct identifier *x)
+{
+    unlink_it(x);
+    lookups_free(x->lookups);
+    identities_free(x->identities);
+    x->lookups = NULL;
+    x->identities = NULL;
+}

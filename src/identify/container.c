@@ -1,0 +1,144 @@
+/* What container runtimes wrote down about a container: see identify.h. The files are root's; what
+ * stands in them came from users, and may be anything.
+ *
+ * containerd   /run/containerd/io.containerd.runtime.v2.task/NAMESPACE/ID/config.json
+ * CRI-O        /run/containers/storage/overlay-containers/ID/userdata/config.json
+ * Podman       /var/lib/containers/storage/overlay-containers/containers.json
+ * Docker       /var/lib/docker/containers/ID/config.v2.json */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "identify/identify.h"
+#include "lib/json_text.h"
+#include "lib/util.h"
+
+#define FILE_MAX                                                                                   \
+    (1U << 20) /* JSON in memory is forty times that, and what is larger is ignored                \
+                */
+#define LIST_MAX 65536U
+
+/* Once, if it is wanted. */
+static void put_fact(const char *name, const char *value, struct pairs wanted,
+                     struct identify_answer *out)
+{
+    size_t n = out->n;
+    if (!value || !*value || strlen(value) > 1023 || !pairs_get(wanted, name) ||
+        pairs_get((struct pairs){out->text, out->n}, name))
+        return;
+    (void)pairs_put(out->text, sizeof(out->text), &n, name, value);
+    out->n = (uint32_t)n;
+}
+
+static json_t *container_json(const char *text, size_t n)
+{
+    return json_loadb(text, n, 0, NULL);
+}
+
+void container_oci(const char *text, size_t n, struct pairs wanted, struct identify_answer *out)
+{
+    static const struct {
+        const char *annotation, *fact;
+    } known[] = {
+        {"io.kubernetes.cri.sandbox-name", "pod"},
+        {"io.kubernetes.cri.sandbox-namespace", "namespace"},
+        {"io.kubernetes.cri.container-name", "container_name"},
+        {"io.kubernetes.cri.image-name", "image"},
+        {"io.kubernetes.pod.name", "pod"}, /* CRI-O */
+        {"io.kubernetes.pod.namespace", "namespace"},
+        {"io.kubernetes.container.name", "container_name"},
+        {"io.kubernetes.cri-o.ImageName", "image"},
+        {"nerdctl/name", "container_name"},
+    };
+    json_t *o = container_json(text, n);
+    const json_t *annotations = json_object_get(o, "annotations");
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+        put_fact(known[i].fact, json_get_text(annotations, known[i].annotation), wanted, out);
+    json_decref(o);
+}
+
+void container_docker(const char *text, size_t n, struct pairs wanted, struct identify_answer *out)
+{
+    json_t *o = container_json(text, n);
+    const char *name = json_get_text(o, "Name"); /* "/web" */
+    put_fact("container_name", name && *name == '/' ? name + 1 : name, wanted, out);
+    put_fact("image", json_get_text(json_object_get(o, "Config"), "Image"), wanted, out);
+    json_decref(o);
+}
+
+void container_list(const char *text, size_t n, const char *id, struct pairs wanted,
+                    struct identify_answer *out)
+{
+    json_t *all = container_json(text, n), *entry;
+    for (size_t i = 0; i < min_u64(json_array_size(all), LIST_MAX); i++) {
+        entry = json_array_get(all, i);
+        const char *this = json_get_text(entry, "id"), *more = json_get_text(entry, "metadata");
+        if (!this || strcmp(this, id) != 0)
+            continue;
+        put_fact("container_name",
+                 json_string_value(json_array_get(json_object_get(entry, "names"), 0)), wanted,
+                 out);
+        json_t *m = more ? container_json(more, strlen(more)) : NULL; /* JSON in a string */
+        put_fact("container_name", json_get_text(m, "name"), wanted, out);
+        put_fact("image", json_get_text(m, "image-name"), wanted, out);
+        json_decref(m);
+        break;
+    }
+    json_decref(all);
+}
+
+/* The whole file, if only root can have written it; malloc'd. NULL. */
+static char *container_file(const char *root, const char *path, size_t *n)
+{
+    char name[512];
+    struct stat st;
+    if ((size_t)snprintf(name, sizeof(name), "%s%s", root, path) >= sizeof(name))
+        return NULL;
+    _cleanup_close_ int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_mode & 022 ||
+        (st.st_uid != 0 && st.st_uid != geteuid()) || st.st_size <= 0 || st.st_size > FILE_MAX)
+        return NULL;
+    char *text = malloc((size_t)st.st_size);
+    if (text && read_full(fd, text, (size_t)st.st_size) == 0) {
+        *n = (size_t)st.st_size;
+        return text;
+    }
+    free(text);
+    return NULL;
+}
+
+void container_read(const char *root, const char *id, struct pairs wanted,
+                    struct identify_answer *out)
+{
+    static const struct {
+        const char *before, *after;
+        void (*parse)(const char *text, size_t n, struct pairs wanted, struct identify_answer *out);
+    } of_one[] = {
+        {"/run/containerd/io.containerd.runtime.v2.task/k8s.io/", "/config.json", container_oci},
+        {"/run/containerd/io.containerd.runtime.v2.task/default/", "/config.json", container_oci},
+        {"/run/containers/storage/overlay-containers/", "/userdata/config.json", container_oci},
+        {"/var/lib/containers/storage/overlay-containers/", "/userdata/config.json", container_oci},
+        {"/var/lib/docker/containers/", "/config.v2.json", container_docker},
+    };
+    static const char *const lists[] = {
+        "/var/lib/containers/storage/overlay-containers/containers.json",
+        "/run/containers/storage/overlay-containers/volatile-containers.json",
+        "/var/lib/containers/storage/overlay-containers/volatile-containers.json"};
+    char path[256];
+    size_t n = 0;
+    if (strspn(id, "0123456789abcdef") != strlen(id) || !*id)
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(of_one); i++) {
+        snprintf(path, sizeof(path), "%s%.64s%s", of_one[i].before, id, of_one[i].after);
+        _cleanup_free_ char *text = container_file(root, path, &n);
+        if (text)
+            of_one[i].parse(text, n, wanted, out);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+        _cleanup_free_ char *text = container_file(root, lists[i], &n);
+        if (text)
+            container_list(text, n, id, wanted, out);
+    }
+}

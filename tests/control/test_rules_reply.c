@@ -1,0 +1,133 @@
+/* What `cede rules` is answered: all rules in pages that fit into a message, of a process what
+ * holds and what does not, and nothing of another user's process. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "control/config.h"
+#include "control/rules_reply.h"
+#include "fake_engine.h"
+#include "lib/json_text.h"
+
+static const struct caller root = {.uid = 0, .admin = true};
+
+static json_t *answer(const struct rule_list *l, const struct caller *who, pid_t pid,
+                      uint64_t after, int want)
+{
+    const struct request r = {.op = OP_RULES, .pid = pid, .number = after};
+    struct error err = {""};
+    struct engine *e = fake_engine_new();
+    int code = 1;
+    json_t *o = rules_reply(l, e, who, &r, &code, &err);
+    free(e);
+    if (code != want)
+        fail_msg("%d, not %d: %s", code, want, err.text);
+    assert_int_equal(!o, want < 0);
+    return o;
+}
+
+static void all_rules_in_pages(void **state)
+{
+    static struct rule v[CONFIG_RULES_MAX + 1];
+    const struct rule_list l = {.rules = v, .n = CONFIG_RULES_MAX + 1};
+    unsigned pages = 0, rules = 0;
+    for (unsigned i = 0; i < CONFIG_RULES_MAX; i++) {
+        snprintf(v[i].title, sizeof(v[i].title), "rule %u", i);
+        v[i].account = i % 5 == 0;
+        v[i].request.class = CLASS_BATCH;
+        v[i].n = RULE_CONDITIONS_MAX;
+        for (unsigned k = 0; k < RULE_CONDITIONS_MAX; k++) {
+            v[i].conditions[k].kind = COND_LABEL;
+            snprintf(v[i].conditions[k].key, RULE_KEY_MAX, "%090u", i * 100 + k);
+            memset(v[i].conditions[k].pattern, '"', 90);
+        }
+    }
+    v[CONFIG_RULES_MAX].request.class = CLASS_NORMAL; /* `others` */
+    for (uint64_t after = 0, more = 1; more; pages++) {
+        json_t *o = answer(&l, &root, getpid(), after, 0), *x;
+        assert_true(json_dumpb(o, NULL, 0, JSON_COMPACT) <= PROTO_MESSAGE_MAX);
+        size_t i;
+        json_array_foreach(json_object_get(o, "rules"), i, x)
+        {
+            assert_int_equal(json_get_int(x, "number"), ++rules);
+            assert_true(json_is_false(json_object_get(x, "matches")));
+        }
+        after = rules;
+        more = json_get_true(o, "more");
+        assert_string_equal(json_get_text(o, "others"), "normal");
+        json_decref(o);
+    }
+    assert_int_equal(rules, CONFIG_RULES_MAX);
+    assert_true(pages > 5);
+}
+
+static void of_a_process(void **state)
+{
+    const struct rule rules[] = {
+        {.title = "a",
+         .n = 2,
+         .conditions = {{.kind = COND_UID, .id = geteuid(), .pattern = "me"},
+                        {.kind = COND_EXE, .pattern = "no*"}}},
+        {.title = "b",
+         .request.class = CLASS_BATCH,
+         .request.has_weight = true,
+         .request.weight = 7,
+         .n = 1,
+         .conditions = {{.kind = COND_EXE, .pattern = "test_rules_re*"}}}};
+    const struct rule_list l = {.rules = rules, .n = 2, .environment = true};
+    const struct caller me = {.uid = geteuid()}, other = {.uid = geteuid() + 1};
+    json_t *o = answer(&l, &me, getpid(), 0, 0);
+    const json_t *a = json_array_get(json_object_get(o, "rules"), 0),
+                 *conditions = json_object_get(a, "conditions"),
+                 *outcome = json_object_get(o, "outcome");
+    assert_true(json_is_false(json_object_get(a, "matches")));
+    assert_true(json_get_true(json_array_get(conditions, 0), "holds"));
+    assert_true(json_is_false(json_object_get(json_array_get(conditions, 1), "holds")));
+    assert_string_equal(json_get_text(json_array_get(conditions, 1), "seen"), "test_rules_reply");
+    assert_string_equal(json_get_text(outcome, "by"), "rule");
+    assert_string_equal(json_get_text(outcome, "rule"), "b");
+    assert_int_equal(json_get_int(outcome, "weight"), 7);
+    json_decref(o);
+    (void)answer(&l, &other, getpid(), 0, -EPERM);
+    (void)answer(&l, &me, INT32_MAX, 0, -ESRCH);
+    /* All users may see the rules, and a daemon without rules says so. */
+    o = answer(&l, &other, 0, 0, 0);
+    assert_null(json_object_get(json_array_get(json_object_get(o, "rules"), 0), "matches"));
+    json_decref(o);
+    o = answer(NULL, &me, getpid(), 0, 0);
+    assert_int_equal(json_array_size(json_object_get(o, "rules")), 0);
+    assert_string_equal(json_get_text(json_object_get(o, "outcome"), "by"), "nothing");
+    json_decref(o);
+}
+
+static void identities(void **state)
+{
+    struct identities *t = identities_new();
+    const struct rule_list l = {.identities = t}, none = {.rules = NULL};
+    struct request r = {.op = OP_IDENTITY, .cgroup = "/a", .facts = "pod\0x", .nfacts = 6};
+    const struct caller user = {.uid = 1000};
+    struct engine *e = fake_engine_new();
+    struct error err = {""};
+    assert_int_equal(rules_identify(&l, e, &user, &r, &err), -EPERM);
+    assert_int_equal(e->looks, 0);
+    assert_null(identities_find(t, "0::/a").text);
+    assert_int_equal(rules_identify(&l, e, &root, &r, &err), 0);
+    assert_int_equal(e->looks, 1);
+    assert_string_equal(pairs_get(identities_find(t, "0::/a"), "pod"), "x");
+    assert_int_equal(rules_identify(&none, e, &root, &r, &err), -ENOTSUP);
+    free(e);
+    identities_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_rules_in_pages),
+                                       cmocka_unit_test(of_a_process),
+                                       cmocka_unit_test(identities)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,101 @@
+/* What two latency jobs leave each other, as admission sees it: a queue in one of them refuses what
+ * it cannot meet while the other works, and accepts it before and after. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "cede/queue.h"
+#include "fixture.h"
+
+/* Ten times per second: the share, and the answer to a request of 10 ms that is due in 15. */
+static void serve(int out)
+{
+    struct cede_queue_config config;
+    struct cede_queue *q;
+    cede_handle *c;
+    cede_queue_defaults(&config);
+    if (cede_connect(&c))
+        _exit(1);
+    config.admit = 1;
+    config.expected_us = 10000;
+    config.cede = c;
+    if (cede_queue_open(&config, &q))
+        _exit(1);
+    for (;; nap_ms(100)) {
+        const struct cede_queue_request r = {.cls = CEDE_LATENCY, .deadline_us = 15000};
+        struct cede_queue_ticket t;
+        int share = cede_share(c);
+        cede_queue_submit(q, &r, &t);
+        if (t.id)
+            cede_queue_cancel(q, t.id);
+        if (dprintf(out, "%d %d\n", share, (int)t.answer) < 0)
+            _exit(1);
+    }
+}
+
+/* The job: this process, and a load that has a tenth of the GPU. */
+static pid_t server_start(void)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/server.out", harness_dir());
+    int out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(out >= 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        SPAWN("small", "cede", "load", "latency", "--device", "soft", "--name", "small",
+              "--kernel-us", "1000", "--period-us", "10000");
+        serve(out);
+    }
+    close(out);
+    return pid;
+}
+
+/* The last whole line. */
+static bool last(int *share, int *answer)
+{
+    char *text = strdup(contents("server.out")), *end = text ? strrchr(text, '\n') : NULL;
+    bool is = false;
+    if (end) {
+        *end = '\0';
+        char *line = strrchr(text, '\n');
+        is = sscanf(line ? line + 1 : text, "%d %d", share, answer) == 2;
+    }
+    free(text);
+    return is;
+}
+
+static void two_latency_jobs(void **state)
+{
+    int share = 0, answer = -1;
+    configure(200, "");
+    struct ceded d = ceded_start();
+    pid_t server = server_start();
+    assert_true(EVENTUALLY(last(&share, &answer) && answer == CEDE_QUEUE_RUNS));
+    CEDE("set", pid_text(server), "-c", "latency");
+    pid_t other = LOAD("other", "latency", "--kernel-us", "4000", "--period-us", "5000");
+    CEDE("set", pid_text(other), "-c", "latency");
+    assert_true(EVENTUALLY(last(&share, &answer) && answer == CEDE_QUEUE_ALONE));
+    printf("beside another latency job: %d of 1000\n", share);
+    assert_true(share < 667);
+    assert_true(EVENTUALLY(last(&share, &answer) && share >= 480)); /* at least its half */
+    json_decref(load_end("other", other));
+    assert_true(EVENTUALLY(last(&share, &answer) && answer == CEDE_QUEUE_RUNS && share > 950));
+    ceded_kill(&d); /* what it said last grows old */
+    assert_true(EVENTUALLY(last(&share, &answer) && share == CEDE_SHARE_WHOLE));
+    pid_t small[8];
+    for (size_t n = children_of(server, small, 8); n; n--)
+        kill(small[n - 1], SIGKILL);
+    kill(server, SIGKILL);
+    await_child(server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {e2e(two_latency_jobs)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,250 @@
+/* Looks at processes that fail, as on a machine that has run out of descriptors: what cannot be
+ * told now is asked again, and until then no process is taken for one that it is not. And a process
+ * that is found while its job is swapped out. */
+#include "swapping.h"
+
+/* ---- opens that fail ---- */
+
+static struct {
+    char of[32];    /* files below this */
+    unsigned after; /* so many that succeed, */
+    unsigned times; /* and then so many that do not */
+} fault;
+
+int __real_open64(const char *path, int flags, ...);
+int __wrap_open64(const char *path, int flags, ...);
+
+int __wrap_open64(const char *path, int flags, ...)
+{
+    va_list ap;
+    va_start(ap, flags);
+    unsigned mode = flags & O_CREAT ? va_arg(ap, unsigned) : 0;
+    va_end(ap);
+    if (fault.times && strncmp(path, fault.of, strlen(fault.of)) == 0) {
+        fault.times -= fault.after == 0;
+        if (fault.after == 0) {
+            errno = EMFILE;
+            return -1;
+        }
+        fault.after--;
+    }
+    return __real_open64(path, flags, mode);
+}
+
+static void fail_looks_at(pid_t pid, unsigned after, unsigned times)
+{
+    snprintf(fault.of, sizeof(fault.of), "/proc/%d/", (int)pid);
+    fault.after = after;
+    fault.times = times;
+}
+
+static int looks_setup(void **state)
+{
+    fault.times = 0;
+    return setup(state);
+}
+
+/* ---- tests ---- */
+
+/* A second process of a job begins with the GPU. Whichever look at it fails, it is found to be the
+ * job's: a pause is of both. */
+static void test_child_of_a_job(void **state)
+{
+    struct fixture *f = *state;
+    unsigned after = 0;
+    start(f, "priority", NULL);
+    for (bool failed = true; failed; after++) {
+        pid_t both[2];
+        assert_in_range(after, 0, 20);
+        parent_and_child(f, both);
+        mock_context(&f->d, both[0], 0, 1);
+        uint32_t job = add(f, both[0], CLASS_NORMAL);
+        ticks(f, 100);
+        mock_context(&f->d, both[1], 0, 1);
+        fail_looks_at(both[1], after, 1);
+        ticks(f, 3000);
+        failed = fault.times == 0;
+        fault.times = 0;
+        assert_int_equal(engine_pause(f->m, job, true, 0), 0);
+        ticks(f, 100);
+        if (!on(f, both[0])->suspended || !on(f, both[1])->suspended)
+            fail_msg("the child runs, look %u of it failed", after + 1);
+    }
+    assert_in_range(after, 4, 20); /* its number, its parent, its owner, ... */
+}
+
+static int fails_once(void *arg, pid_t pid, struct job_spec *spec)
+{
+    int *left = arg;
+    (void)pid;
+    *spec = (struct job_spec){.terms = {.class = CLASS_BATCH, .weight = 50}, .source = JOB_RULE};
+    return (*left)-- > 0 ? -EMFILE : 1;
+}
+
+static void test_rule(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p = child(f);
+    int left = 1;
+    f->rule = fails_once;
+    mock_context(&f->d, p, 0, 1);
+    start(f, "priority", &left);
+    ticks(f, 10);
+    assert_int_equal(left, 0);
+    assert_int_equal(engine_job_of(f->m, p), SLOT_NONE);
+    ticks(f, 2000);
+    assert_int_not_equal(engine_job_of(f->m, p), SLOT_NONE);
+}
+
+/* A program and its child match a rule: they are one job, whichever is listed first. */
+static void test_rule_takes_the_older(void **state)
+{
+    struct fixture *f = *state;
+    int left = 0;
+    f->rule = fails_once;
+    start(f, "priority", &left);
+    for (int first = 0; first < 2; first++) {
+        pid_t both[2];
+        parent_and_child(f, both);
+        mock_context(&f->d, both[first], 0, 1);
+        mock_context(&f->d, both[!first], 0, 1);
+        ticks(f, 2000);
+        uint32_t job = engine_job_of(f->m, both[0]);
+        assert_int_not_equal(job, SLOT_NONE);
+        assert_int_equal(engine_job_of(f->m, both[1]), job);
+        assert_int_equal(view(f, job).job.root.pid, both[0]);
+    }
+}
+
+/* A person took it out of its job: a failed look does not make it one for rules again. */
+static void test_detached_stays(void **state)
+{
+    struct fixture *f = *state;
+    pid_t p = child(f);
+    mock_context(&f->d, p, 0, 1);
+    start(f, "priority", &p);
+    ticks(f, 2000);
+    engine_release(f->m, engine_job_of(f->m, p));
+    ticks(f, 2000);
+    assert_int_equal(engine_job_of(f->m, p), SLOT_NONE);
+    for (unsigned after = 0; after < 5; after++) {
+        fail_looks_at(p, after, 1);
+        ticks(f, 3000);
+        assert_int_equal(engine_job_of(f->m, p), SLOT_NONE);
+    }
+}
+
+/* No process of a job is left on the GPU because it could not be looked at. */
+static void test_nothing_left_behind(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    pid_t both[2];
+    parent_and_child(f, both);
+    swap_start(f);
+    mock_context(&f->d, both[0], 0, 1);
+    uint32_t job = add(f, both[0], CLASS_NORMAL);
+    ticks(f, 100);
+    mock_context(&f->d, both[1], 0, 1);
+    on(f, both[0])->memory_bytes = on(f, both[1])->memory_bytes = GIB;
+    fail_looks_at(both[1], 0, 1000);
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), -EMFILE);
+    assert_non_null(strstr(err.text, "left behind"));
+    fault.times = 0;
+    f->d.fail_scan = EMFILE;
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), -EMFILE);
+    f->d.fail_scan = 0;
+    assert_true(is(f, job, ""));
+    assert_int_equal(engine_swap_out(f->m, job, 0, &err), 0);
+    assert_true(EVENTUALLY(ordered(f, "out", -1))); /* both */
+    write_answer(f, 0);
+    stop(f, false);
+}
+
+/* A process that a swapped job begins with the GPU does not run before the job is back. */
+static void test_found_while_away(void **state)
+{
+    struct fixture *f = *state;
+    pid_t both[2];
+    parent_and_child(f, both);
+    swap_start(f);
+    mock_context(&f->d, both[0], 0, 1);
+    on(f, both[0])->memory_bytes = GIB;
+    uint32_t job = add(f, both[0], CLASS_NORMAL);
+    ticks(f, 100);
+    leave(f, job, both[0]);
+    mock_context(&f->d, both[1], 0, 1);
+    ticks(f, 3000);
+    assert_true(on(f, both[1])->suspended);
+
+    crash(f); /* nor under the next one */
+    mock_compute(&f->d, both[1], 0)->suspended = 0;
+    start(f, "priority", NULL);
+    ticks(f, 3000);
+    assert_true(is(f, job, "swapped"));
+    assert_true(on(f, both[1])->suspended);
+    assert_int_equal(engine_swap_in(f->m, job), 0);
+    come(f, job, both[0]);
+    ticks(f, 3000);
+    assert_int_equal(suspended_groups(f), 0);
+    stop(f, true);
+}
+
+/* The record of a process that is out is not dropped because the process cannot be looked at. */
+static void test_record_is_taken_over(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    pid_t both[2];
+    parent_and_child(f, both);
+    swap_start(f);
+    mock_context(&f->d, both[1], 0, 1);
+    on(f, both[1])->memory_bytes = GIB;
+    uint32_t job = add(f, both[0], CLASS_NORMAL);
+    ticks(f, 100);
+    leave(f, job, both[1]);
+    crash(f);
+
+    struct engine_options o = {.loop = &f->loop, .policy = "priority", .swap = f->swap};
+    params_default(&o.params);
+    unsigned after = 0;
+    for (int r = -EMFILE; r < 0; after++) {
+        assert_in_range(after, 0, 20);
+        assert_int_equal(journal_open(f->dir, 0, &f->j, &err), 0);
+        fail_looks_at(both[1], after, 1);
+        r = engine_new(&f->d.base, f->j, &o, &f->m, &err);
+        const bool failed = fault.times == 0;
+        fault.times = 0;
+        assert_non_null(record(f));
+        if (r == 0 && failed) /* whether it lives cannot be told, and need not: it is not dropped */
+            r = -EAGAIN;
+        if (r < 0 && f->m)
+            engine_free(f->m, false);
+        if (r < 0) {
+            journal_close(f->j);
+            f->m = NULL;
+        }
+    }
+    assert_in_range(after, 3, 20);
+    assert_true(is(f, job, "swapped"));
+    assert_int_equal(engine_swap_in(f->m, job), 0);
+    come(f, job, both[1]);
+    stop(f, true);
+}
+
+#undef T
+#define T(name) cmocka_unit_test_setup_teardown(name, looks_setup, teardown)
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    if (strcmp(argv[0], "cede-swap") == 0)
+        return fake_swapper();
+    const struct CMUnitTest tests[] = {
+        T(test_child_of_a_job),       T(test_rule),
+        T(test_rule_takes_the_older), T(test_detached_stays),
+        T(test_nothing_left_behind),  T(test_found_while_away),
+        T(test_record_is_taken_over),
+    };
+    return cmocka_run_group_tests_name("engine_looks", tests, NULL, NULL);
+}
