@@ -8,7 +8,7 @@ configure = [ -e $(1)/build.ninja ] || { log=$$(mktemp) && \
     { meson setup $(1) --prefix=$(PREFIX) $(2) >$$log 2>&1 || { cat $$log; rm -f $$log; exit 1; }; } \
     && rm -f $$log; }
 
-.PHONY: help demo check build test static install format clean
+.PHONY: help demo check build test static deb tarball install format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,8 @@ help:
 	@echo "make build     build only: build/src/cli/cede"
 	@echo "make test      build and run the tests once, without the rest of check"
 	@echo "make static    one binary that needs only libc: build-static/src/cli/cede"
+	@echo "make deb       Debian packages, in build-deb/"
+	@echo "make tarball   the static binary with install.sh, in build-tarball/"
 	@echo "make install   install what is built (PREFIX=$(PREFIX), DESTDIR=$(DESTDIR))"
 	@echo "make format    clang-format the tree in place"
 	@echo "make clean     remove what was built"
@@ -48,6 +50,14 @@ static:
 	@scripts/only-libc build-static/src/cli/cede
 	@ls -l build-static/src/cli/cede
 
+deb:
+	@scripts/deps deb
+	@scripts/deb
+
+tarball:
+	@scripts/deps demo
+	@scripts/tarball
+
 install: build
 	@meson configure build -Dprefix=$(PREFIX)
 	@ninja -C build --quiet >/dev/null
@@ -58,4 +68,4 @@ format:
 	@find src libcede include tests bench -name '*.[ch]' -exec clang-format -i {} +
 
 clean:
-	rm -rf build build-static build-check
+	rm -rf build build-static build-check build-deb build-tarball

@@ -359,6 +359,8 @@ static bool same_key(enum acct_by by, const struct acct_row *a, const struct acc
         return strcmp(a->workload.unit, b->workload.unit) == 0;
     case ACCT_BY_POD:
         return strcmp(a->workload.pod, b->workload.pod) == 0;
+    case ACCT_BY_SLURM:
+        return a->workload.slurm_job == b->workload.slurm_job;
     default:
         return false;
     }
@@ -382,11 +384,9 @@ static void row_add(struct acct_row *sum, const struct acct_row *r)
     sum->start_ticks = r->start_ticks;
 }
 
-static const char *const by_columns[ACCT_BY_COUNT] = {[ACCT_BY_USER] = "uid, ",
-                                                      [ACCT_BY_NAME] = "name, ",
-                                                      [ACCT_BY_CLASS] = "class, ",
-                                                      [ACCT_BY_UNIT] = "unit, ",
-                                                      [ACCT_BY_POD] = "pod, "};
+static const char *const by_columns[ACCT_BY_COUNT] = {
+    [ACCT_BY_USER] = "uid, ",  [ACCT_BY_NAME] = "name, ", [ACCT_BY_CLASS] = "class, ",
+    [ACCT_BY_UNIT] = "unit, ", [ACCT_BY_POD] = "pod, ",   [ACCT_BY_SLURM] = "slurm_job, "};
 
 static int query_prepare(struct acct_db *db, const struct acct_query *q, uint32_t only,
                          sqlite3_stmt **out)

@@ -316,6 +316,9 @@ static void job_begins(struct acct *a, uint32_t slot, const struct job_view *v)
     x->begin_s = now_s();
     x->class = v->job.class;
     cgroup_workload(v->job.root.pid, false, &x->workload);
+    unsigned long long slurm_job; /* Slurm without control groups, or of version 1 */
+    if (v->job.source == JOB_SLURM && sscanf(v->job.name, SLURM_JOB_NAME "%llu", &slurm_job) == 1)
+        x->workload.slurm_job = slurm_job;
 }
 
 void acct_job_changed(void *arg, uint32_t job, const struct job_view *v, bool ends)

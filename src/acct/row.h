@@ -75,6 +75,7 @@ enum acct_by {
     ACCT_BY_CLASS,
     ACCT_BY_UNIT,
     ACCT_BY_POD,
+    ACCT_BY_SLURM,
     ACCT_BY_COUNT
 };
 

@@ -33,8 +33,8 @@ static const char help[] =
     "  -u, --user USER       of one user, by name or number\n"
     "  -n, --name NAME       of this name\n"
     "      --class CLASS     of this class: latency, normal, batch\n"
-    "      --sum-by WHAT     one line for each user, name, class, unit or pod; none: the rows as\n"
-    "                        they are kept, of an hour at most\n"
+    "      --sum-by WHAT     one line for each user, name, class, unit, pod or slurmjob;\n"
+    "                        none: the rows as they are kept, of an hour at most\n"
     "  -o, --format FIELDS   these fields, with commas between; FIELD%N: N columns wide\n"
     "  -P, --parsable2       with | between fields\n"
     "      --json            {\"jobs\": [...]} or {\"sums\": [...]}, with all fields\n"
@@ -202,7 +202,8 @@ static int read_by(void *to, const char *name, const char *text, struct error *e
 {
     const enum acct_by by = acct_by_named(text);
     if (by == ACCT_BY_COUNT || by == ACCT_BY_JOB)
-        return error_set(err, -EINVAL, "'%.40s' is none of user, name, class, unit, pod and none",
+        return error_set(err, -EINVAL,
+                         "'%.40s' is none of user, name, class, unit, pod, slurmjob and none",
                          text);
     *(uint32_t *)to = by;
     return 0;

@@ -58,7 +58,7 @@ static const struct acct_field fields[] = {
     {"Unit", "unit", TEXT, ALSO(UNIT), ROW(workload.unit)},
     {"Container", "container", TEXT, JOBS, ROW(workload.container)},
     {"Pod", "pod", TEXT, ALSO(POD), ROW(workload.pod)},
-    {"SlurmJob", "slurm_job", COUNT, JOBS, ROW(workload.slurm_job)},
+    {"SlurmJob", "slurm_job", COUNT, ALSO(SLURM), ROW(workload.slurm_job)},
 };
 
 static const struct {
@@ -71,6 +71,8 @@ static const struct {
     [ACCT_BY_CLASS] = {"class", "Class,Jobs,Elapsed,GPUTime,Exact,Waited,Suspended,Preempted"},
     [ACCT_BY_UNIT] = {"unit", "Unit,Jobs,Elapsed,GPUTime,Exact,Waited,Suspended,Preempted"},
     [ACCT_BY_POD] = {"pod", "Pod,Jobs,Elapsed,GPUTime,Exact,Waited,Suspended,Preempted"},
+    [ACCT_BY_SLURM] = {"slurmjob",
+                       "SlurmJob,Jobs,Elapsed,GPUTime,Exact,Waited,Suspended,Preempted"},
 };
 
 enum acct_by acct_by_named(const char *word)

@@ -32,6 +32,7 @@ int profile_main(int argc, char **argv);
 int advise_main(int argc, char **argv);
 int why_main(int argc, char **argv);
 int trace_main(int argc, char **argv);
+int kube_agent_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 
 /* "cede: ...\n" on standard error, in one write. */

@@ -10,18 +10,18 @@
 #include "cli/client.h"
 #include "cli/doctor.h"
 #include "cli/gates.h"
+#include "cli/report.h"
 #include "cli/unmanaged.h"
 #include "device/registry.h"
+#include "testbed/known.h"
 #include "testbed/machine.h"
-
-#define DRIVER_TESTED "580." /* releases that the controls were measured on */
 
 enum level { OK, WARN, FAIL };
 static const char *const levels[] = {"ok", "warn", "fail"};
 
 struct doctor {
     const char *device;
-    bool json, soft, amd, failed;
+    bool json, soft, amd, report, failed;
     json_t *checks;
 };
 
@@ -38,6 +38,10 @@ static void finding(struct doctor *d, enum level level, const char *name, const 
     va_end(ap);
     if (level == FAIL)
         d->failed = true;
+    if (d->report && !report_may_show(name)) {
+        snprintf(found, sizeof(found), "not shown in a report");
+        fix = "";
+    }
     json_array_append_new(d->checks, json_pack("{s:s, s:s, s:s, s:s}", "name", name, "status",
                                                levels[level], "found", found, "mend", fix));
     if (d->json)
@@ -122,6 +126,22 @@ static void check_files(struct doctor *d)
         finding(d, OK, "devices", "", "%s and %s are there and open to you", files[0], files[1]);
 }
 
+static void check_evidence(struct doctor *d, const char *version)
+{
+    static const char *const says[] = {
+        [EVIDENCE_NONE] = "neither its source was read nor was it run",
+        [EVIDENCE_READ] = "its source has the controls; it was not run on this GPU",
+        [EVIDENCE_RUN] = "measured on this GPU",
+    };
+    char chip[64] = "", again[32];
+    struct error err = {""};
+    machine_describe(d->device, chip, sizeof(chip), again, sizeof(again), &err);
+    enum evidence e = known_driver(version, chip);
+    finding(d, e == EVIDENCE_RUN ? OK : WARN, "driver",
+            e == EVIDENCE_RUN ? "" : "the measurement below shows whether the controls work here",
+            "the driver is %s: %s", version, says[e]);
+}
+
 static void check_driver(struct doctor *d)
 {
     char version[32];
@@ -131,11 +151,8 @@ static void check_driver(struct doctor *d)
                 "no NVIDIA driver is loaded");
     else if (r < 0)
         finding(d, WARN, "driver", "", "cannot read /proc/driver/nvidia/version: %s", strerror(-r));
-    else if (strncmp(version, DRIVER_TESTED, strlen(DRIVER_TESTED)) != 0)
-        finding(d, WARN, "driver", "the measurement below shows whether the controls work here",
-                "the driver is %s; cede was tested with %sx", version, DRIVER_TESTED);
     else
-        finding(d, OK, "driver", "", "the driver is %s", version);
+        check_evidence(d, version);
 }
 
 static void check_nvml(struct doctor *d)
@@ -214,8 +231,9 @@ static bool doctor_gpus(struct doctor *d)
         char sms[32] = "";
         if (g.sms)
             snprintf(sms, sizeof(sms), ", %u SMs", g.sms);
-        finding(d, OK, "gpu", "", "%u: %s %s%s%s%s", i, g.name[0] ? g.name : "(name unknown)",
-                g.uuid, g.bus_id[0] ? " at " : "", g.bus_id, sms);
+        finding(d, OK, "gpu", "", "%u: %s%s%s%s%s%s", i, g.name[0] ? g.name : "(name unknown)",
+                d->report ? "" : " ", d->report ? "" : g.uuid,
+                g.bus_id[0] && !d->report ? " at " : "", d->report ? "" : g.bus_id, sms);
     }
     device_close(driver);
     if (n == 0)
@@ -333,7 +351,8 @@ static void report_measured(struct doctor *d, const struct measured *m)
                 m->latency.effective ? "effective" : "no effect", m->latency.default_p99_us,
                 m->latency.smallest_p99_us);
     if (m->preempt.done && m->preempt.error.text[0])
-        finding(d, WARN, "preempt", "do not use --preempt block here", "%s", m->preempt.error.text);
+        finding(d, WARN, "preempt", "do not use --preempt block here", "%s",
+                d->report ? "not shown in a report" : m->preempt.error.text);
     else if (m->preempt.done)
         finding(d, OK, "preempt", "",
                 "p99 is %.0f us where the batch program, of short blocks, yields at their ends",
@@ -341,7 +360,8 @@ static void report_measured(struct doctor *d, const struct measured *m)
     const char *late =
         "nothing has to be done: cede notices some seconds later that a job has stopped working";
     if (m->activity.done && m->activity.error.text[0])
-        finding(d, WARN, "activity", late, "%s", m->activity.error.text);
+        finding(d, WARN, "activity", late, "%s",
+                d->report ? "not shown in a report" : m->activity.error.text);
     else if (m->activity.done)
         finding(d, m->activity.effective ? OK : WARN, "activity", m->activity.effective ? "" : late,
                 "the driver's trace shows %.0f of %.0f requests/s", m->activity.seen,
@@ -414,6 +434,9 @@ static const char *const usage =
     "\n"
     "  --device DEVICE   auto (default), nvidia, amd (nothing is measured), or soft: a\n"
     "                    software GPU that is started for this\n"
+    "  --report          what a bug report needs: versions, checks and measurements, without names "
+    "of\n"
+    "                    users, hosts and programs, UUIDs and paths\n"
     "  --json            one object with all checks and measurements\n"
     "\n"
     "Exit status: 0 if all that is needed is there and takes effect, else 1.\n";
@@ -421,8 +444,8 @@ static const char *const usage =
 /* OPTIONS_GO_ON, or the exit status. */
 static int doctor_parse(int argc, char **argv, struct doctor *d)
 {
-    const struct option_row options[] = {{"device", .text = &d->device},
-                                         {"json", .flag = &d->json}};
+    const struct option_row options[] = {
+        {"device", .text = &d->device}, {"report", .flag = &d->report}, {"json", .flag = &d->json}};
     const struct command_line line = {.program = "cede doctor", .help = usage};
     int status = options_read(argc, argv, &line, options, ARRAY_SIZE(options));
     if (status != OPTIONS_GO_ON)
@@ -447,11 +470,17 @@ int doctor_main(int argc, char **argv)
     if (status != OPTIONS_GO_ON)
         return status;
     d.checks = json_array();
-    json_t *measured;
+    json_t *measured, *report = d.report ? report_machine() : NULL;
+    if (report && !d.json)
+        report_print(report);
     int sig = examine(&d, &measured);
     if (d.json) {
         json_t *o = json_pack("{s:b, s:s, s:o, s:o}", "ok", !d.failed, "device", d.device, "checks",
                               d.checks, "measured", measured ? measured : json_object());
+        if (d.report) /* texts of errors may name files */
+            report_clean(measured);
+        if (o && report)
+            json_object_set(o, "report", report);
         if (!o || json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6)) < 0)
             cli_error("doctor: cannot print the result");
         putchar('\n');
@@ -462,5 +491,6 @@ int doctor_main(int argc, char **argv)
         json_decref(d.checks);
         json_decref(measured);
     }
+    json_decref(report);
     return sig ? 128 + sig : d.failed ? CLI_FAILED : CLI_OK;
 }

@@ -38,7 +38,8 @@ int gates_list_add(const char *variable, const char *separators, const char *lib
     return setenv(variable, list, 1) < 0 ? -ENOMEM : 0;
 }
 
-/* In the build folder of this program, else where it was installed. */
+/* In the build folder of this program, else beside it, where data/install.sh put it, else where it
+ * was installed. */
 static bool gates_find(const char *folder, const char *name, char path[static GATES_PATH])
 {
     char exe[GATES_PATH - 64];
@@ -48,6 +49,9 @@ static bool gates_find(const char *folder, const char *name, char path[static GA
     if (slash) {
         *slash = '\0';
         snprintf(path, GATES_PATH, "%s/../gate/%s/%s", exe, folder, name);
+        if (access(path, R_OK) == 0)
+            return true;
+        snprintf(path, GATES_PATH, "%s/../lib/cede/%s", exe, name);
         if (access(path, R_OK) == 0)
             return true;
     }

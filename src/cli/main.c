@@ -53,6 +53,7 @@ static const struct {
     {"metrics", metrics_main, "print or serve what ceded counts, for Prometheus"},
     {"rules", rules_main, "list the rules, or say which one matches a process and why"},
     {"policy", policy_main, "show or change the scheduling policy"},
+    {"kube-agent", kube_agent_main, "report the pods of this node to ceded"},
     {"profile", profile_main, "show what a program's kernels use, from a profiler"},
     {"advise", advise_main, "predict which programs fit together on a GPU"},
     {"doctor", doctor_main, "check what this machine allows, and measure it"},

@@ -477,7 +477,7 @@ static int run_pool(const struct options *o, const struct enrolled *e, struct po
             o->request.name);
         return 0;
     }
-    int r = e->pool_possible ? pool_join(pool, o->sm_percent, &err)
+    int r = e->pool_possible ? pool_join(pool, o->sm_percent, NULL, &err)
                              : error_set(&err, -ENOTSUP,
                                          "the GPU is in MIG mode, reserved for one process "
                                          "(compute mode), or of another kind");

@@ -10,6 +10,8 @@
 #define WEIGHT_VARIABLE "environment:CEDE_WEIGHT"
 #define NAME_VARIABLE   "environment:CEDE_NAME"
 #define POOL_VARIABLE   "environment:CEDE_POOL"
+#define POD_LABEL       "label:cede.io/"
+#define NO_POOL         "a program that has opened the GPU cannot enter a pool: start it by `cede run`"
 
 enum verdict rule_matches(const struct rule *r, const struct rule_facts *f)
 {
@@ -68,8 +70,7 @@ static void said_more(struct outcome *o, const struct rule_facts *f, bool may_ra
         add_note(o, "CEDE_NAME", name, "no name for a job");
     }
     if (pairs_get(f->read, POOL_VARIABLE))
-        add_note(o, "CEDE_POOL", pairs_get(f->read, POOL_VARIABLE),
-                 "a program that has opened the GPU cannot enter a pool: start it by `cede run`");
+        add_note(o, "CEDE_POOL", pairs_get(f->read, POOL_VARIABLE), NO_POOL);
 }
 
 static void by_environment(struct outcome *o, const struct rule_facts *f)
@@ -93,7 +94,78 @@ static void by_environment(struct outcome *o, const struct rule_facts *f)
     said_more(o, f, false);
 }
 
-void classify(const struct rule_list *l, const struct rule_facts *f, struct outcome *out)
+static void pod_lowers_class(struct outcome *o, const char *text)
+{
+    struct request *r = &o->request;
+    enum job_class class;
+    if (job_class_parse(text, &class) < 0) {
+        add_note(o, "cede.io/class", text, "neither latency, normal nor batch");
+        return;
+    }
+    const enum job_class now = r->has_class ? r->class : CLASS_NORMAL;
+    if (class < now)
+        add_note(o, "cede.io/class", text, "a pod only lowers; a rule in cede.conf may raise");
+    if (class <= now)
+        return;
+    r->has_class = true;
+    r->class = class;
+    r->budget_us = 0; /* of latency jobs only */
+    r->has_budget = false;
+}
+
+/* now: what it is without the pod's word; 0: no limit. False: it stays. */
+static bool pod_lowers(struct outcome *o, const char *name, const char *text, uint64_t max,
+                       uint32_t now, uint32_t *to)
+{
+    uint64_t v;
+    if (parse_u64(text, 1, max, &v) < 0) {
+        add_note(o, name, text, "out of range");
+        return false;
+    }
+    if (now && v > now)
+        add_note(o, name, text, "a pod only lowers; a rule in cede.conf may raise");
+    if (now && v >= now)
+        return false;
+    *to = (uint32_t)v;
+    return true;
+}
+
+/* Annotations and labels of its pod are the word of whoever made the pod: they take from what it is
+ * already, or give what CEDE_CLASS may. */
+static void by_pod(const struct rule_list *l, struct outcome *o, const struct rule_facts *f)
+{
+    const char *class = pairs_get(f->told, POD_LABEL "class");
+    const char *weight = pairs_get(f->told, POD_LABEL "weight");
+    const char *max = pairs_get(f->told, POD_LABEL "gpu-max");
+    const char *min = pairs_get(f->told, POD_LABEL "gpu-min");
+    const char *pool = pairs_get(f->told, POD_LABEL "pool");
+    struct request *r = &o->request;
+    enum job_class said;
+    if (o->by == BY_NONE) {
+        if (!class || !l->environment || job_class_parse(class, &said) < 0)
+            return;
+        o->by = BY_ENVIRONMENT;
+        *r = (struct request){.has_class = true, .class = CLASS_NORMAL};
+    }
+    if (class)
+        pod_lowers_class(o, class);
+    if (weight && pod_lowers(o, "cede.io/weight", weight, WEIGHT_MAX,
+                             r->has_weight ? r->weight : WEIGHT_DEFAULT, &r->weight))
+        r->has_weight = true;
+    if (max && pod_lowers(o, "cede.io/gpu-max", max, 100, r->gpu_max, &r->gpu_max))
+        r->has_gpu_max = true;
+    if (r->has_gpu_max && r->gpu_min > r->gpu_max)
+        r->gpu_min = r->gpu_max;
+    if (min && !r->gpu_min)
+        add_note(o, "cede.io/gpu-min", min, "a floor is taken from others: a rule may give it");
+    else if (min)
+        (void)pod_lowers(o, "cede.io/gpu-min", min, 100, r->gpu_min, &r->gpu_min);
+    if (pool)
+        add_note(o, "cede.io/pool", pool, NO_POOL);
+}
+
+static void classify_apart(const struct rule_list *l, const struct rule_facts *f,
+                           struct outcome *out)
 {
     const struct rule *others = NULL;
     *out = (struct outcome){.by = BY_NONE};
@@ -131,6 +203,13 @@ void classify(const struct rule_list *l, const struct rule_facts *f, struct outc
         if (l->environment)
             said_more(out, f, false);
     }
+}
+
+void classify(const struct rule_list *l, const struct rule_facts *f, struct outcome *out)
+{
+    classify_apart(l, f, out);
+    if (!out->pending)
+        by_pod(l, out, f);
 }
 
 size_t classify_wants(const struct rule_list *l, char *buf, size_t size)

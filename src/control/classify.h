@@ -2,7 +2,8 @@
  * put into its environment; else what `others` says. Pure.
  *
  * CEDE_CLASS, CEDE_WEIGHT and CEDE_NAME are the user's word, and the program can write there at any
- * time: they give what any user may have for the asking, no more. */
+ * time: they give what any user may have for the asking, no more. Labels of a pod that begin with
+ * cede.io/ then lower that. */
 #ifndef CEDE_CONTROL_CLASSIFY_H
 #define CEDE_CONTROL_CLASSIFY_H
 

@@ -49,6 +49,7 @@ enum {
     F_GPUS,
     F_VISIBLE,
     F_PROGRAM,
+    F_SLURM_JOB,
     F_AFTER,
     F_BRIEF,
     F_PARAMS,
@@ -104,6 +105,7 @@ static const struct field fields[FIELDS] = {
                 .allowed = "a number of GPUs from 1 to 16, or auto"},
     [F_VISIBLE] = {"visible", KIND_VISIBLE, HAS(has_visible)},
     [F_PROGRAM] = {"program", NUMBER(KIND_INT, program, 1, INT64_MAX)},
+    [F_SLURM_JOB] = {"slurm_job", NUMBER(KIND_INT, slurm_job, 1, UINT32_MAX)},
     [F_AFTER] = {"after", NUMBER(KIND_INT, number, 0, INT64_MAX)},
     [F_BRIEF] = {"brief", KIND_BOOL, AT(brief)},
     [F_PARAMS] = {"params", .kind = KIND_PARAMS},
@@ -124,7 +126,7 @@ static const struct {
 } ops[] = {
     [OP_ADD] = {"add",
                 BIT(F_PID) | CHANGES | BIT(F_NAME) | BIT(F_RUN) | BIT(F_STARTED) | BIT(F_MEMORY) |
-                    BIT(F_GPU) | BIT(F_GPUS) | BIT(F_VISIBLE) | BIT(F_PROGRAM),
+                    BIT(F_GPU) | BIT(F_GPUS) | BIT(F_VISIBLE) | BIT(F_PROGRAM) | BIT(F_SLURM_JOB),
                 BIT(F_PID)},
     [OP_SET] = {"set", BIT(F_TARGET) | CHANGES, BIT(F_TARGET)},
     [OP_PAUSE] = {"pause", BY_NAME},
@@ -451,6 +453,8 @@ static int check_request(const struct request *r, unsigned seen, struct error *e
         return code;
     if (((seen & BIT(F_GPU)) || r->started) && !r->memory_bytes)
         return error_set(err, -EINVAL, "add: gpu and started need memory_bytes");
+    if (r->slurm_job && (r->name[0] || r->gpus || r->memory_bytes))
+        return error_set(err, -EINVAL, "add: slurm_job takes no name, no gpus and no memory_bytes");
     if (r->release && (r->has_weight || r->has_budget || r->has_deadline || r->has_gpu_min ||
                        r->has_gpu_max || r->has_preempt || r->has_min_speed))
         return error_set(err, -EINVAL,

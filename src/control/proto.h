@@ -4,10 +4,11 @@
  * with its user's number before it where it is another's: "1000/train".
  * - add: {"pid":N, "class":C?, "weight":W?, "budget_us":B?, "name":S?, "run":true?,
  *   "deadline_us":D?, "laxity_us":L?, "memory_bytes":N?, "gpu":N?, "started":true?, "program":N?,
- *   "preempt":P?, "gpus":N?, "visible":S?}: adopt a process
+ *   "preempt":P?, "gpus":N?, "visible":S?, "slurm_job":N?}: adopt a process
  * tree; it may say how much of a GPU it is going to take, and "started":true that its program
  * starts whether or not that is free; gpus: how many are to be chosen for it, of those that visible
- * (its CUDA_VISIBLE_DEVICES) lists
+ * (its CUDA_VISIBLE_DEVICES) lists; slurm_job, from administrators only: a process of that Slurm
+ * job, whose processes are one job here
  * - set: {"target":T, "class":C?, "weight":W?, "budget_us":B?, "deadline_us":D?, "laxity_us":L?,
  *   "preempt":"block|instruction"?}; class "none" detaches the job; a pid in no job is adopted
  * - pause, resume: {"target":T}
@@ -51,7 +52,7 @@
  *
  * A job: {"number":, "name":, "class":, "weight":, "budget_us":, "deadline_us":?,
  *   "laxity_us":?, "preempt":"block"?, "preempt_active":bool? (is it so now?), "pid":, "uid":,
- *   "source":"run|pid|rule|environment",
+ *   "source":"run|pid|rule|environment|slurm",
  *   "state":"running|waiting|throttled|paused|stopped|queued|starting|swapping-out|
  *   swapped|swapping-in",
  *   "processes":,
@@ -118,6 +119,7 @@ struct request {
     uint32_t gpus; /* of add: how many are to be chosen; 0: none, the program does */
     bool has_gpu, has_visible;
     char visible[VISIBLE_MAX];
+    uint64_t slurm_job;           /* of add: it is a process of that one; 0: of none */
     uint64_t program;             /* of add: a number made of its arguments; 0: not said */
     pid_t pid;                    /* of add, or of target when it is a pid; 0: none */
     uint64_t number;              /* of target "#12", or of "after" */

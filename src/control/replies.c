@@ -132,7 +132,8 @@ json_t *job_json(const struct job_view *v)
     static const char *const sources[] = {[JOB_RUN] = "run",
                                           [JOB_PID] = "pid",
                                           [JOB_RULE] = "rule",
-                                          [JOB_ENVIRONMENT] = "environment"};
+                                          [JOB_ENVIRONMENT] = "environment",
+                                          [JOB_SLURM] = "slurm"};
     json_t *gpus = json_array(), *levels = json_array();
     unsigned least = 0;
     for (uint32_t i = 0; i < 32; i++) {

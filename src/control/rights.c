@@ -51,20 +51,27 @@ static int check_limits(const struct request *want, const struct subject *subjec
     return 0;
 }
 
+/* What only shows something, or is about the asking process itself. */
+static bool anybody_may(const struct request *want)
+{
+    return want->op == OP_PS || want->op == OP_HINTS || want->op == OP_ROOM ||
+           want->op == OP_TRACE || want->op == OP_RULES ||
+           (want->op == OP_POLICY && !want->name[0] && !want->params);
+}
+
 int rights_check(const struct caller *who, const struct request *want,
                  const struct subject *subject, struct error *err)
 {
-    if (who->admin || want->op == OP_PS || want->op == OP_HINTS || want->op == OP_ROOM ||
-        want->op == OP_TRACE || want->op == OP_RULES ||
-        (want->op == OP_POLICY && !want->name[0] && !want->params))
+    if (who->admin || anybody_may(want))
         return 0;
     if (want->op == OP_POLICY)
         return error_set(err, -EPERM,
                          "only root and the administrators' group may change the policy; you may "
                          "look at it");
-    if (want->op == OP_IDENTITY)
+    if (want->op == OP_IDENTITY || want->slurm_job)
         return error_set(err, -EPERM,
-                         "only root and the administrators' group may say what a control group is");
+                         "only root and the administrators' group may say what a control group is, "
+                         "or belongs to a Slurm job");
     if (subject->owner != who->uid)
         return error_set(err, -EPERM,
                          "this belongs to uid %u: you may steer only your own programs (uid %u)",

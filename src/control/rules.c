@@ -28,8 +28,12 @@ struct job_spec request_spec(const struct request *r, const char *comm, pid_t pi
         .laxity_us = r->laxity_us,
         .may_promote = admin && r->deadline_us,
     };
+    spec.slurm_job = r->slurm_job;
     if (r->name[0])
         snprintf(spec.name, sizeof(spec.name), "%s", r->name);
+    else if (r->slurm_job)
+        snprintf(spec.name, sizeof(spec.name), SLURM_JOB_NAME "%llu",
+                 (unsigned long long)r->slurm_job);
     else
         rules_job_name(spec.name, comm, pid);
     return spec;

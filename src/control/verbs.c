@@ -6,6 +6,7 @@
 
 #include "control/replies.h"
 #include "control/rules_reply.h"
+#include "control/verbs_target.h"
 #include "control/visible.h"
 #include "lib/hints_proto.h"
 #include "lib/json_text.h"
@@ -13,131 +14,6 @@
 #include "lib/procfs.h"
 #include "lib/schedulers.h"
 #include "lib/trace_proto.h"
-
-/* ---- what a request is about ---- */
-
-/* Who owned exactly this process: the same start time before and after. */
-static int identify(pid_t pid, struct target *t, struct error *err)
-{
-    struct proc_stat before, after = {.kernel = false};
-    if (pid == 1)
-        return error_set(err, -EINVAL,
-                         "process 1 is the ancestor of all processes and cannot be a job");
-    int r = proc_stat_read(pid, &before);
-    if (r == 0)
-        r = proc_owner(pid, &t->proc_uid);
-    if (r == 0)
-        r = proc_stat_read(pid, &after);
-    if (r == 0 && (before.id.start_ticks != after.id.start_ticks || proc_ended(&after)))
-        r = -ESRCH;
-    if (r < 0)
-        return error_set(
-            err, r, r == -ESRCH ? "there is no process %d" : "cannot look at process %d", (int)pid);
-    if (after.kernel)
-        return error_set(err, -EINVAL, "process %d is a thread of the kernel's", (int)pid);
-    if (proc_is_scheduler(&after, t->proc_uid))
-        return error_set(err, -EINVAL, "process %d (%s) schedules programs, and is none itself",
-                         (int)pid, after.comm);
-    t->proc = after.id;
-    snprintf(t->comm, sizeof(t->comm), "%s", after.comm);
-    return 0;
-}
-
-/* The jobs of a name: of the user that is meant, and of others. */
-struct named {
-    unsigned own, others;
-    uint32_t own_slot, other_slot;
-    uid_t other;  /* of one of them */
-    bool several; /* others are not one user's */
-    char own_list[128], other_list[400];
-};
-
-static struct named find_named(const struct engine *e, const char *name, uid_t user)
-{
-    struct named n = {.own = 0};
-    struct job_view v;
-    for (uint32_t cursor = 0; engine_next_job(e, &cursor, &v);) {
-        char text[JOB_NAME_MAX + 48];
-        if (strcmp(v.job.name, name) != 0)
-            continue;
-        if (v.job.uid == user) {
-            n.own_slot = cursor - 1;
-            snprintf(text, sizeof(text), "#%llu", (unsigned long long)v.number);
-            if (n.own++ < 5)
-                list_add(n.own_list, sizeof(n.own_list), text);
-            continue;
-        }
-        n.several |= n.others && v.job.uid != n.other;
-        n.other = v.job.uid;
-        n.other_slot = cursor - 1;
-        snprintf(text, sizeof(text), "%u/%s (#%llu)", v.job.uid, name,
-                 (unsigned long long)v.number);
-        if (n.others++ < 4)
-            list_add(n.other_list, sizeof(n.other_list), text);
-    }
-    return n;
-}
-
-/* Names are users': one that others have too never stands between a user and a job. */
-static int find_by_name(struct verb *v, const struct engine *e, uint32_t *slot)
-{
-    const struct request *r = &v->request;
-    const uid_t user = r->has_owner ? r->owner : v->who.uid;
-    const struct named n = find_named(e, r->name, user);
-    if (n.own > 1)
-        return error_set(&v->error, -ENOTUNIQ,
-                         "%u jobs of user %u are named %s: name one by its number (%s%s)", n.own,
-                         user, r->name, n.own_list, n.own > 5 ? ", ..." : "");
-    *slot = n.own ? n.own_slot : n.other_slot;
-    if (n.own) {
-        if (n.others && !r->has_owner && v->who.admin)
-            snprintf(v->note, sizeof(v->note), "others have jobs of this name, too: %s%s",
-                     n.other_list, n.others > 4 ? ", ..." : "");
-        return 0;
-    }
-    if (r->has_owner)
-        return error_set(&v->error, -ESRCH, "user %u has no job named %s; `cede ps` lists them",
-                         user, r->name);
-    if (n.others > 1)
-        return error_set(&v->error, -ENOTUNIQ, "%u jobs%s are named %s: name one as %s%s", n.others,
-                         n.several ? " of several users" : "", r->name, n.other_list,
-                         n.others > 4 ? ", ..." : "");
-    return n.others ? 0
-                    : error_set(&v->error, -ESRCH, "there is no job named %s; `cede ps` lists them",
-                                r->name);
-}
-
-static int find_target(struct verb *v, const struct engine *e)
-{
-    const struct request *r = &v->request;
-    struct target *t = &v->target;
-    struct error *err = &v->error;
-    *t = (struct target){.slot = SLOT_NONE};
-    if (r->pid) {
-        /* A job's own process needs no looking up, which takes a tenth of what a pause does. */
-        t->slot = r->op == OP_ADD ? SLOT_NONE : engine_job_with(e, r->pid);
-        int code = t->slot == SLOT_NONE ? identify(r->pid, t, err) : 0;
-        if (code < 0)
-            return code;
-        if (t->slot == SLOT_NONE)
-            code = engine_job_find(e, r->pid, &t->slot);
-        if (code < 0)
-            return error_set(err, code, "cannot look at process %d: %s", (int)r->pid,
-                             strerror(-code));
-    } else if (r->number) {
-        t->slot = engine_job_by_number(e, r->number);
-        if (t->slot == SLOT_NONE)
-            return error_set(err, -ESRCH, "there is no job #%llu; `cede ps` lists them",
-                             (unsigned long long)r->number);
-    } else {
-        int code = find_by_name(v, e, &t->slot);
-        if (code < 0)
-            return code;
-    }
-    if (t->slot != SLOT_NONE && !engine_view(e, t->slot, &t->view))
-        return error_set(err, -ESRCH, "the job has just ended");
-    return 0;
-}
 
 /* ---- what it changes ---- */
 
@@ -202,7 +78,7 @@ static int verb_adopt(struct verb *v, struct engine *e)
     const struct request *r = &v->request;
     struct target *t = &v->target;
     struct job_spec spec = request_spec(r, t->comm, t->proc.pid, v->who.admin);
-    spec.source = r->run ? JOB_RUN : JOB_PID;
+    spec.source = r->slurm_job ? JOB_SLURM : r->run ? JOB_RUN : JOB_PID;
     spec.uid = t->proc_uid;
     spec.program = r->program;
     if (!v->who.admin && engine_user_full(e, v->who.account))
@@ -344,7 +220,7 @@ static int free_left_behind(struct verb *v, struct engine *e, bool managed)
     }
     if (r->op != OP_SWAP_IN || !r->pid || v->verbs->once || (managed && t->view.swap[0]))
         return -EEXIST;
-    int code = identify(r->pid, &process, &v->error);
+    int code = target_identify(r->pid, &process, &v->error);
     if (code == 0)
         code = engine_swap_in_process(e, process.proc, &t->slot, &v->error);
     if (code == 0 && !engine_view(e, t->slot, &t->view))
@@ -383,7 +259,7 @@ static int steer(struct verb *v, struct engine *e)
     struct target *t = &v->target;
     int code = translate(v);
     if (code == 0)
-        code = find_target(v, e);
+        code = target_find(v, e);
     bool managed = code == 0 && t->slot != SLOT_NONE;
     if (code == 0)
         code = verb_check(v, managed);

@@ -134,9 +134,22 @@ static int preempt_check(const struct model *m, const struct job *j, struct erro
     return why ? error_set(err, -ENOTSUP, "preemption at block ends: %s", why) : 0;
 }
 
+/* The last step that begins decides for all. */
+static int engine_join(struct engine *e, struct proc_id proc, const struct job_spec *spec,
+                       uint32_t job, struct error *err)
+{
+    int r = engine_change(e, job, &spec->terms, err);
+    return r < 0 ? r : model_job_join(&e->model, job, proc, err);
+}
+
 int engine_add(struct engine *e, struct proc_id root, const struct job_spec *spec, uint32_t *job,
                struct error *err)
 {
+    const uint32_t known = spec->slurm_job ? model_job_of_slurm(&e->model, spec) : SLOT_NONE;
+    if (known != SLOT_NONE) {
+        *job = known;
+        return engine_join(e, root, spec, known, err);
+    }
     int r = model_floors_check(&e->model, SLOT_NONE, spec->account, spec->account_uid, &spec->terms,
                                err);
     if (r == 0 && spec->terms.preempt)

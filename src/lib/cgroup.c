@@ -115,6 +115,25 @@ bool cgroup_own(pid_t root, struct cgroup *out)
     return false;
 }
 
+bool cgroup_above(pid_t pid, const char *name, struct cgroup *out)
+{
+    for (uint32_t i = 0; i < CGROUP_HIERARCHIES; i++) {
+        const struct hierarchy *h = &hierarchies[i];
+        char path[4096 + 32];
+        struct stat st;
+        if (!group_directory(pid, h, path, sizeof(path)))
+            continue;
+        for (char *last; strcmp(path, h->at) != 0; *last = '\0') {
+            last = strrchr(path, '/');
+            if (strcmp(last + 1, name) != 0 || stat(path, &st) < 0)
+                continue;
+            *out = (struct cgroup){.hierarchy = i + 1, .id = st.st_ino};
+            return true;
+        }
+    }
+    return false;
+}
+
 bool cgroup_populated(struct cgroup g)
 {
     union {

@@ -33,6 +33,9 @@ int cgroup_levels(pid_t pid, uint32_t hierarchy, uint64_t ids[CGROUP_LEVELS_MAX]
  * groups below. False: there is none, or more than 512 are in it. */
 bool cgroup_own(pid_t root, struct cgroup *out);
 
+/* Finds the innermost of that name that the process is in or below. */
+bool cgroup_above(pid_t pid, const char *name, struct cgroup *out);
+
 /* Whether living processes are in it or, in version 2, below it. The caller has to have
  * CAP_DAC_READ_SEARCH; false for who has not. */
 bool cgroup_populated(struct cgroup g);

@@ -113,11 +113,15 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
 static uint32_t job_of_group(const struct model *m, struct cgroup group, const struct proc_stat *st,
                              int *unsure);
 
-/* It has a control group of its own. One that had it before has nobody else left in it. */
-static void job_take_group(struct model *m, uint32_t job)
+/* It has a control group of its own, or the one that Slurm has made for all steps. A job that had
+ * it before has nobody else left in it. */
+static void job_take_group(struct model *m, uint32_t job, uint64_t slurm_job)
 {
+    const pid_t root = m->jobs[job].rec.root.pid;
     struct cgroup group;
-    if (!cgroup_own(m->jobs[job].rec.root.pid, &group))
+    char name[32];
+    snprintf(name, sizeof(name), "job_%llu", (unsigned long long)slurm_job);
+    if (!(slurm_job && cgroup_above(root, name, &group)) && !cgroup_own(root, &group))
         return;
     uint32_t old = job_of_group(m, group, NULL, NULL);
     if (old != SLOT_NONE) {
@@ -127,6 +131,43 @@ static void job_take_group(struct model *m, uint32_t job)
     }
     m->jobs[job].rec.cgroup = group;
     model_job_changed(m, &m->jobs[job]);
+}
+
+/* A process that is known as part of another job leaves that. */
+static int job_part(struct model *m, pid_t pid, struct error *err)
+{
+    const uint32_t p = model_process_find(m, pid);
+    if (p == SLOT_NONE)
+        return 0;
+    const uint32_t old = m->processes[p].job;
+    if (m->jobs[old].swap.phase != SWAP_HERE)
+        return error_set(err, -EBUSY, "job #%llu, which it is part of, is swapped out",
+                         (unsigned long long)m->jobs[old].rec.number);
+    model_process_remove(m, p, true);
+    model_job_drop_if_over(m, old);
+    return 0;
+}
+
+uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec)
+{
+    for_each_job (m, j) {
+        if (j->rec.source == JOB_SLURM && j->rec.uid == spec->uid &&
+            strcmp(j->rec.name, spec->name) == 0)
+            return model_job_slot(m, j);
+    }
+    return SLOT_NONE;
+}
+
+int model_job_join(struct model *m, uint32_t job, struct proc_id proc, struct error *err)
+{
+    if (model_job_with(m, proc.pid) == job)
+        return 0;
+    int r = job_part(m, proc.pid, err);
+    if (r == 0 && (r = model_process_add(m, proc, job)) < 0)
+        error_set(err, r, "process %d cannot join job #%llu: %s", (int)proc.pid,
+                  (unsigned long long)m->jobs[job].rec.number, strerror(-r));
+    m->discover_now = true;
+    return r;
 }
 
 int model_job_add(struct model *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
@@ -168,24 +209,17 @@ int model_job_add(struct model *m, struct proc_id root, const struct job_spec *s
     uid_t owner = spec->uid;
     (void)proc_owner(root.pid, &owner);
     rec.owner = owner;
-    /* A process that is known as part of another job becomes the root of its own. */
-    uint32_t p = model_process_find(m, root.pid);
-    if (p != SLOT_NONE) {
-        uint32_t old = m->processes[p].job;
-        if (m->jobs[old].swap.phase != SWAP_HERE)
-            return error_set(err, -EBUSY, "job #%llu, which it is part of, is swapped out",
-                             (unsigned long long)m->jobs[old].rec.number);
-        model_process_remove(m, p, true);
-        model_job_drop_if_over(m, old);
-    }
-    int r = model_job_enter(m, slot, &rec);
+    int r = job_part(m, root.pid, err);
+    if (r < 0)
+        return r;
+    r = model_job_enter(m, slot, &rec);
     if (r < 0)
         return error_set(err, r, "%d: %s", root.pid,
                          r == -ESRCH                    ? "no such process"
                          : r == -ENOENT || r == -EINVAL ? "a thread: give the pid of its process"
                                                         : strerror(-r));
     m->jobs[slot].program = spec->program;
-    job_take_group(m, slot);
+    job_take_group(m, slot, spec->slurm_job);
     *job = slot;
     return 0;
 }

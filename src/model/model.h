@@ -52,7 +52,8 @@ struct job_spec {
     char name[JOB_NAME_MAX];
     char account[ACCOUNT_NAME_MAX]; /* "": that of a user: */
     uid_t account_uid;
-    uint64_t program; /* a number made of the arguments; 0: not known */
+    uint64_t program;   /* a number made of the arguments; 0: not known */
+    uint64_t slurm_job; /* of source JOB_SLURM */
 };
 
 struct process {
@@ -326,6 +327,10 @@ int model_job_enter(struct model *m, uint32_t slot, const struct journal_job *re
  * -ESRCH, -EEXIST (already a root: *job says whose), -EBUSY, -ENOSPC. */
 int model_job_add(struct model *m, struct proc_id root, const struct job_spec *spec, uint32_t *job,
                   struct error *err);
+/* The one that has the user's processes of that Slurm job; SLOT_NONE: there is none yet. */
+uint32_t model_job_of_slurm(const struct model *m, const struct job_spec *spec);
+/* One more process, with its descendants, beside the root. -ESRCH, -EBUSY, -ENOSPC. */
+int model_job_join(struct model *m, uint32_t job, struct proc_id proc, struct error *err);
 /* Its groups have to be as their program left them. */
 void model_job_remove(struct model *m, uint32_t job);
 /* Its end is not waited for any more. */

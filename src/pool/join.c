@@ -101,7 +101,7 @@ static int lock_until(int fd, int how, uint64_t until_ns)
 
 /* A child of nobody: in a session of its own, and no part of the job that this process may be the
  * root of. */
-static void become_keeper(const char *dir, int keeper, int ready)
+static void become_keeper(const char *dir, const char *cede, int keeper, int ready)
 {
     char lock[16], answer[16];
     if (fork() != 0 || setsid() < 0)
@@ -112,12 +112,13 @@ static void become_keeper(const char *dir, int keeper, int ready)
     fcntl(ready, F_SETFD, 0);
     snprintf(lock, sizeof(lock), "%d", keeper);
     snprintf(answer, sizeof(answer), "%d", ready);
-    execl("/proc/self/exe", "cede-pool", dir, lock, answer, (char *)NULL);
+    execl(cede, "cede-pool", dir, lock, answer, (char *)NULL);
     _exit(127);
 }
 
 /* 0 once the control daemon answers; else what the keeper says. */
-static int start_keeper(const char *dir, int keeper, uint64_t until_ns, struct error *err)
+static int start_keeper(const char *dir, const char *cede, int keeper, uint64_t until_ns,
+                        struct error *err)
 {
     char text[300];
     int fds[2];
@@ -126,7 +127,7 @@ static int start_keeper(const char *dir, int keeper, uint64_t until_ns, struct e
     _cleanup_close_ int ready = fds[0];
     pid_t child = fork();
     if (child == 0)
-        become_keeper(dir, keeper, fds[1]);
+        become_keeper(dir, cede, keeper, fds[1]);
     close(fds[1]);
     if (child < 0)
         return error_set(err, -errno, "cannot start the pool's keeper: %s", strerror(errno));
@@ -145,7 +146,7 @@ static int start_keeper(const char *dir, int keeper, uint64_t until_ns, struct e
 }
 
 /* Until there is a keeper with a control daemon that lives. */
-static int pool_start(struct pool *p, uint64_t until_ns, struct error *err)
+static int pool_start(struct pool *p, const char *cede, uint64_t until_ns, struct error *err)
 {
     for (;;) {
         struct proc_id control;
@@ -154,7 +155,7 @@ static int pool_start(struct pool *p, uint64_t until_ns, struct error *err)
         if (keeper < 0)
             return error_set(err, keeper, "cannot open %s/keeper: %s", p->dir, strerror(-keeper));
         if (flock(keeper, LOCK_EX | LOCK_NB) == 0)
-            return start_keeper(p->dir, keeper, until_ns, err);
+            return start_keeper(p->dir, cede, keeper, until_ns, err);
         if (pool_control(p->dir, &control, &ending) && !ending && pool_answers(p->dir))
             return 0;
         /* It is about to notice. */
@@ -164,7 +165,7 @@ static int pool_start(struct pool *p, uint64_t until_ns, struct error *err)
     }
 }
 
-int pool_join(struct pool *p, unsigned sm_percent, struct error *err)
+int pool_join(struct pool *p, unsigned sm_percent, const char *cede, struct error *err)
 {
     char percent[8], control[POOL_PROGRAM];
     const char *other = getenv("CUDA_MPS_PIPE_DIRECTORY");
@@ -186,7 +187,7 @@ int pool_join(struct pool *p, unsigned sm_percent, struct error *err)
     r = r < 0 ? r : lock_until(users, LOCK_SH, until_ns);
     if (r < 0)
         return error_set(err, r, "%s is being ended: %s", p->dir, strerror(-r));
-    r = pool_start(p, until_ns, err);
+    r = pool_start(p, cede ? cede : "/proc/self/exe", until_ns, err);
     if (r < 0)
         return r;
     p->faults_end = pool_size(p->dir, "faults");

@@ -30,11 +30,11 @@ struct pool {
 
 /* Makes this process a user of its pool, which is started if need be, and puts what leads programs
  * there into the environment. sm_percent: of the GPU's multiprocessors that such a program may use
- * at most; 0: all. Waits for at most POOL_WAIT_S.
- * -ENOENT: no control daemon in $PATH; -EEXIST: the environment names another MPS; -ETIMEDOUT,
- * -EIO: it does not start; -ENAMETOOLONG, ... */
+ * at most; 0: all. cede: the executable that the keeper is; NULL: this process's. Waits for at most
+ * POOL_WAIT_S. -ENOENT: no control daemon in $PATH; -EEXIST: the environment names another MPS;
+ * -ETIMEDOUT, -EIO: it does not start; -ENAMETOOLONG, ... */
 #define POOL_WAIT_S 20
-int pool_join(struct pool *p, unsigned sm_percent, struct error *err);
+int pool_join(struct pool *p, unsigned sm_percent, const char *cede, struct error *err);
 /* In the child that is about to execute the program, which keeps the pool for as long as it lives,
  * whatever becomes of its runner. */
 void pool_enter(const struct pool *p);

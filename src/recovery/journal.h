@@ -27,7 +27,10 @@
  * has started without; then nothing is kept for it unless it is a latency job. */
 enum job_room { ROOM_AWAITED, ROOM_KEPT, ROOM_NONE };
 
-enum job_source { JOB_RUN, JOB_PID, JOB_RULE, JOB_ENVIRONMENT };
+enum job_source { JOB_RUN, JOB_PID, JOB_RULE, JOB_ENVIRONMENT, JOB_SLURM };
+
+/* Of the name of a job of source JOB_SLURM, before the number. */
+#define SLURM_JOB_NAME "slurm-"
 
 struct journal_job {
     struct proc_id root; /* pid 0: free record */

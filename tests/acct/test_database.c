@@ -85,6 +85,7 @@ static struct acct_row row(uint64_t number, uint64_t piece, int64_t begin_s, int
                          .end_s = end_s,
                          .uid = 1000 + number % 2,
                          .class = (uint32_t)number % 3,
+                         .workload.slurm_job = number % 3,
                          .gpus = 1};
     for (size_t i = 0; i < ACCT_SUMS_COUNT; i++)
         r.sums[i] = gpu + i;
@@ -159,7 +160,8 @@ static void sums(void **state)
         size_t n;
         uint64_t jobs, rows;
     } kinds[] = {{ACCT_BY_JOB, 6, 1, 3},   {ACCT_BY_ROW, 18, 1, 1}, {ACCT_BY_USER, 2, 3, 9},
-                 {ACCT_BY_CLASS, 3, 2, 6}, {ACCT_BY_UNIT, 2, 3, 9}, {ACCT_BY_POD, 1, 6, 18}};
+                 {ACCT_BY_CLASS, 3, 2, 6}, {ACCT_BY_UNIT, 2, 3, 9}, {ACCT_BY_POD, 1, 6, 18},
+                 {ACCT_BY_SLURM, 3, 2, 6}};
     struct acct_db *db = open_db();
     fill(db);
     fill(db); /* takes its own place */

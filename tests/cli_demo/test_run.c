@@ -221,6 +221,41 @@ static void doctor_measures(void **state)
     json_decref(o);
 }
 
+/* What has free text is not shown, nor what names this machine or one GPU. */
+static void doctor_reports_without_private_data(void **state)
+{
+    char host[256] = "", *text;
+    json_t *o = run_json(
+        *state, (const char *[]){"doctor", "--device", "soft", "--report", "--json", NULL}, 0);
+    json_t *report = json_object_get(o, "report"), *c;
+    static const char *const keys[] = {"cede",   "kernel",         "distribution", "ptrace_scope",
+                                       "cgroup", "cap_sys_ptrace", "libcuda",      "nvidia"};
+    size_t i, daemon = 0, gpus = 0;
+    for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        assert_non_null(json_string_value(json_object_get(report, keys[i])));
+    json_array_foreach(json_object_get(o, "checks"), i, c)
+    {
+        const char *name = json_string_value(json_object_get(c, "name"));
+        const char *found = json_string_value(json_object_get(c, "found"));
+        gpus += strcmp(name, "gpu") == 0;
+        if (strcmp(name, "daemon") == 0) {
+            daemon++;
+            assert_string_equal(found, "not shown in a report");
+        }
+        if (strcmp(name, "suspend") == 0)
+            assert_non_null(strstr(found, "effective"));
+    }
+    assert_true(daemon && gpus && flag(json_object_get(o, "measured"), "suspend", "effective"));
+    text = json_dumps(o, 0);
+    assert_null(strstr(text, "GPU-"));
+    assert_null(strstr(text, "/home/"));
+    assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
+    if (strlen(host) > 5)
+        assert_null(strstr(text, host));
+    free(text);
+    json_decref(o);
+}
+
 /* Where there is no GPU: what is missing and the mend, status 1. */
 static void doctor_says_what_is_missing(void **state)
 {
@@ -342,6 +377,7 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest doctor[] = {
         cmocka_unit_test_prestate(doctor_measures, &r),
+        cmocka_unit_test_prestate(doctor_reports_without_private_data, &r),
         cmocka_unit_test_prestate(doctor_says_what_is_missing, &r),
     };
     const struct CMUnitTest faults[] = {

@@ -447,6 +447,75 @@ static void environment(void **state)
     }
 }
 
+/* Of a latency rule with a weight of 200 and limits, of others = batch, and of no rule. */
+static const struct rule pod_rules[] = {{.title = "serving",
+                                         .request = {.has_class = true,
+                                                     .class = CLASS_LATENCY,
+                                                     .has_weight = true,
+                                                     .weight = 200,
+                                                     .has_budget = true,
+                                                     .budget_us = 500,
+                                                     .has_gpu_min = true,
+                                                     .gpu_min = 40,
+                                                     .has_gpu_max = true,
+                                                     .gpu_max = 80},
+                                         .n = 1,
+                                         .conditions = {USER(5)}},
+                                        {.request = {.has_class = true, .class = CLASS_BATCH}}};
+static const struct {
+    uid_t uid;
+    unsigned rules;
+    const char *key, *value;
+    enum outcome_by by;
+    enum job_class class;
+    uint32_t weight, gpu_min, gpu_max;
+    const char *note;
+} pod_words[] = {
+    {5, 2, "class", "batch", BY_RULE, CLASS_BATCH, 200, 40, 80, ""},
+    {5, 2, "class", "latency", BY_RULE, CLASS_LATENCY, 200, 40, 80, ""},
+    {5, 2, "class", "best", BY_RULE, CLASS_LATENCY, 200, 40, 80, "neither latency"},
+    {5, 2, "weight", "7", BY_RULE, CLASS_LATENCY, 7, 40, 80, ""},
+    {5, 2, "weight", "201", BY_RULE, CLASS_LATENCY, 200, 40, 80, "only lowers"},
+    {5, 2, "weight", "-1", BY_RULE, CLASS_LATENCY, 200, 40, 80, "out of range"},
+    {5, 2, "gpu-max", "81", BY_RULE, CLASS_LATENCY, 200, 40, 80, "only lowers"},
+    {5, 2, "gpu-max", "30", BY_RULE, CLASS_LATENCY, 200, 30, 30, ""},
+    {5, 2, "gpu-min", "20", BY_RULE, CLASS_LATENCY, 200, 20, 80, ""},
+    {5, 2, "gpu-min", "50", BY_RULE, CLASS_LATENCY, 200, 40, 80, "only lowers"},
+    {5, 2, "pool", "1", BY_RULE, CLASS_LATENCY, 200, 40, 80, "cannot enter a pool"},
+    {1, 2, "class", "normal", BY_OTHERS, CLASS_BATCH, 0, 0, 0, "only lowers"},
+    {1, 2, "gpu-min", "20", BY_OTHERS, CLASS_BATCH, 0, 0, 0, "taken from others"},
+    {1, 2, "gpu-max", "20", BY_OTHERS, CLASS_BATCH, 0, 0, 20, ""},
+    {1, 0, "class", "batch", BY_ENVIRONMENT, CLASS_BATCH, 0, 0, 0, ""},
+    {1, 0, "class", "latency", BY_ENVIRONMENT, CLASS_NORMAL, 0, 0, 0, "only lowers"},
+    {1, 0, "class", "best", BY_NONE, 0, 0, 0, 0, ""},
+    {1, 0, "weight", "7", BY_NONE, 0, 0, 0, 0, ""},
+};
+
+static void pods_only_lower(void **state)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(pod_words); i++) {
+        char text[128], key[64];
+        size_t n = 0;
+        snprintf(key, sizeof(key), "label:cede.io/%s", pod_words[i].key);
+        assert_int_equal(pairs_put(text, sizeof(text), &n, key, pod_words[i].value), 0);
+        struct rule_list l = {.rules = pod_rules, .n = pod_words[i].rules, .environment = true};
+        struct rule_facts f = {.uid = pod_words[i].uid, .exe = "", .cgroup = "", .told = {text, n}};
+        struct outcome o;
+        classify(&l, &f, &o);
+        const struct request *r = &o.request;
+        if (o.by != pod_words[i].by || (o.by != BY_NONE && r->class != pod_words[i].class) ||
+            r->weight != pod_words[i].weight || r->gpu_min != pod_words[i].gpu_min ||
+            r->gpu_max != pod_words[i].gpu_max || !o.note[0] != !pod_words[i].note[0] ||
+            !strstr(o.note, pod_words[i].note))
+            fail_msg("row %zu: by %d, class %d, weight %u, %u to %u, note '%s'", i, o.by, r->class,
+                     r->weight, r->gpu_min, r->gpu_max, o.note);
+        assert_int_equal(r->budget_us, o.by == BY_RULE && r->class == CLASS_LATENCY ? 500 : 0);
+        l.environment = false; /* then a pod makes no job of its programs */
+        classify(&l, &f, &o);
+        assert_int_equal(o.by, pod_words[i].rules ? pod_words[i].by : BY_NONE);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,7 +523,7 @@ int main(void)
         cmocka_unit_test(users_apart),        cmocka_unit_test(helper_ends),
         cmocka_unit_test(answers_make_room),  cmocka_unit_test(innermost_group),
         cmocka_unit_test(facts_of_a_message), cmocka_unit_test(rules_that_never_match),
-        cmocka_unit_test(environment),
+        cmocka_unit_test(environment),        cmocka_unit_test(pods_only_lower),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

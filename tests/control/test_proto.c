@@ -163,6 +163,8 @@ static const struct {
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"class\":\"latency\",\"memory_bytes\":0}", -EINVAL,
      "memory_bytes: a whole number from 1"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":0}", -EINVAL, "gpu and started need memory_bytes"},
+    {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"slurm_job\":7,\"name\":\"a\"}", -EINVAL,
+     "slurm_job takes no name"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"started\":true}", -EINVAL, "need memory_bytes"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpu\":16}", -EINVAL, "gpu: a whole number from 0 to 15"},
     {"{\"v\":1,\"op\":\"add\",\"pid\":1,\"gpus\":0}", -EINVAL, "gpus: a whole number from 1 to 16"},

@@ -447,6 +447,8 @@ static const struct {
     {{.op = OP_SET, .has_preempt = true, .preempt = PREEMPT_BLOCK}, {.owner = OTHER}, false},
     {{.op = OP_ADD, .has_preempt = true, .preempt = PREEMPT_BLOCK}, {.owner = OTHER}, false},
 
+    {{.op = OP_ADD, .slurm_job = 7}, NO_JOB, false},
+
     {{.op = OP_PAUSE}, NO_JOB, true},
     {{.op = OP_PAUSE}, JOB(CLASS_BATCH, 1), true},
     {{.op = OP_RESUME}, JOB(CLASS_BATCH, 1), true}, /* runs: nothing to do */

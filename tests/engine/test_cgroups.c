@@ -247,6 +247,35 @@ static void group_passes_to_the_one_who_is_left(void **state)
     assert_int_equal(engine_job_of(f->m, child_in(f, "")), job);
 }
 
+/* Slurm's groups of a job have those of its steps below. */
+static void slurm_jobs_group_is_for_all_steps(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {""};
+    struct proc_stat st;
+    uint32_t job;
+    assert_true(group_make("/job_77") && group_make("/job_77/step_0") &&
+                group_make("/job_77/step_1") && group_make("/job_7"));
+    pid_t root = child_in(f, "/job_77/step_0"), step = child_in(f, "/job_77/step_1"),
+          another = child_in(f, "/job_7");
+    start(f, "priority", NULL);
+    struct job_spec spec = {.terms = {.class = CLASS_BATCH, .weight = WEIGHT_DEFAULT},
+                            .source = JOB_SLURM,
+                            .name = SLURM_JOB_NAME "77",
+                            .slurm_job = 77};
+    assert_int_equal(proc_stat_read(root, &st), 0);
+    assert_int_equal(engine_add(f->m, st.id, &spec, &job, &err), 0);
+    assert_int_equal(engine_job_of(f->m, step), job);
+    assert_int_equal(engine_job_of(f->m, another), SLOT_NONE);
+    end(f, another);
+    end(f, step);
+    end(f, root);
+    static const char *const made[] = {"/job_77/step_0", "/job_77/step_1", "/job_77", "/job_7"};
+    for (size_t i = 0; i < ARRAY_SIZE(made); i++)
+        for (int k = 0; k < 1000 && rmdir(group_path(made[i])) < 0; k++)
+            usleep(1000);
+}
+
 #define G(name) cmocka_unit_test_setup_teardown(name, groups_begin, groups_end)
 
 int main(void)
@@ -262,6 +291,7 @@ int main(void)
         G(job_lasts_as_long_as_its_group),
         G(job_without_a_group_ends_with_its_root),
         G(group_passes_to_the_one_who_is_left),
+        G(slurm_jobs_group_is_for_all_steps),
     };
     int failed = 0, tried = 0;
     test_pid = getpid();

@@ -1,6 +1,6 @@
-/* A program that needs more of a GPU's memory while it runs: says its pid, "asked" when the daemon has taken
- * its request, and "granted", or why not, when its wait is over; then does nothing until it is
- * killed. usage: program BYTES SECONDS */
+/* A program that needs more of a GPU's memory while it runs: says its pid, "asked" when the daemon
+ * has taken its request, and "granted", or why not, when its wait is over; then does nothing until
+ * it is killed. usage: program BYTES SECONDS */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,0 +1,130 @@
+/* See verbs_target.h. */
+#include "control/verbs_target.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "lib/procfs.h"
+#include "lib/schedulers.h"
+
+int target_identify(pid_t pid, struct target *t, struct error *err)
+{
+    struct proc_stat before, after = {.kernel = false};
+    if (pid == 1)
+        return error_set(err, -EINVAL,
+                         "process 1 is the ancestor of all processes and cannot be a job");
+    int r = proc_stat_read(pid, &before);
+    if (r == 0)
+        r = proc_owner(pid, &t->proc_uid);
+    if (r == 0)
+        r = proc_stat_read(pid, &after);
+    if (r == 0 && (before.id.start_ticks != after.id.start_ticks || proc_ended(&after)))
+        r = -ESRCH;
+    if (r < 0)
+        return error_set(
+            err, r, r == -ESRCH ? "there is no process %d" : "cannot look at process %d", (int)pid);
+    if (after.kernel)
+        return error_set(err, -EINVAL, "process %d is a thread of the kernel's", (int)pid);
+    if (proc_is_scheduler(&after, t->proc_uid))
+        return error_set(err, -EINVAL, "process %d (%s) schedules programs, and is none itself",
+                         (int)pid, after.comm);
+    t->proc = after.id;
+    snprintf(t->comm, sizeof(t->comm), "%s", after.comm);
+    return 0;
+}
+
+/* The jobs of a name: of the user that is meant, and of others. */
+struct named {
+    unsigned own, others;
+    uint32_t own_slot, other_slot;
+    uid_t other;  /* of one of them */
+    bool several; /* others are not one user's */
+    char own_list[128], other_list[400];
+};
+
+static struct named find_named(const struct engine *e, const char *name, uid_t user)
+{
+    struct named n = {.own = 0};
+    struct job_view v;
+    for (uint32_t cursor = 0; engine_next_job(e, &cursor, &v);) {
+        char text[JOB_NAME_MAX + 48];
+        if (strcmp(v.job.name, name) != 0)
+            continue;
+        if (v.job.uid == user) {
+            n.own_slot = cursor - 1;
+            snprintf(text, sizeof(text), "#%llu", (unsigned long long)v.number);
+            if (n.own++ < 5)
+                list_add(n.own_list, sizeof(n.own_list), text);
+            continue;
+        }
+        n.several |= n.others && v.job.uid != n.other;
+        n.other = v.job.uid;
+        n.other_slot = cursor - 1;
+        snprintf(text, sizeof(text), "%u/%s (#%llu)", v.job.uid, name,
+                 (unsigned long long)v.number);
+        if (n.others++ < 4)
+            list_add(n.other_list, sizeof(n.other_list), text);
+    }
+    return n;
+}
+
+/* Names are users': one that others have too never stands between a user and a job. */
+static int find_by_name(struct verb *v, const struct engine *e, uint32_t *slot)
+{
+    const struct request *r = &v->request;
+    const uid_t user = r->has_owner ? r->owner : v->who.uid;
+    const struct named n = find_named(e, r->name, user);
+    if (n.own > 1)
+        return error_set(&v->error, -ENOTUNIQ,
+                         "%u jobs of user %u are named %s: name one by its number (%s%s)", n.own,
+                         user, r->name, n.own_list, n.own > 5 ? ", ..." : "");
+    *slot = n.own ? n.own_slot : n.other_slot;
+    if (n.own) {
+        if (n.others && !r->has_owner && v->who.admin)
+            snprintf(v->note, sizeof(v->note), "others have jobs of this name, too: %s%s",
+                     n.other_list, n.others > 4 ? ", ..." : "");
+        return 0;
+    }
+    if (r->has_owner)
+        return error_set(&v->error, -ESRCH, "user %u has no job named %s; `cede ps` lists them",
+                         user, r->name);
+    if (n.others > 1)
+        return error_set(&v->error, -ENOTUNIQ, "%u jobs%s are named %s: name one as %s%s", n.others,
+                         n.several ? " of several users" : "", r->name, n.other_list,
+                         n.others > 4 ? ", ..." : "");
+    return n.others ? 0
+                    : error_set(&v->error, -ESRCH, "there is no job named %s; `cede ps` lists them",
+                                r->name);
+}
+
+int target_find(struct verb *v, const struct engine *e)
+{
+    const struct request *r = &v->request;
+    struct target *t = &v->target;
+    struct error *err = &v->error;
+    *t = (struct target){.slot = SLOT_NONE};
+    if (r->pid) {
+        /* A job's own process needs no looking up, which takes a tenth of what a pause does. */
+        t->slot = r->op == OP_ADD ? SLOT_NONE : engine_job_with(e, r->pid);
+        int code = t->slot == SLOT_NONE ? target_identify(r->pid, t, err) : 0;
+        if (code < 0)
+            return code;
+        if (t->slot == SLOT_NONE)
+            code = engine_job_find(e, r->pid, &t->slot);
+        if (code < 0)
+            return error_set(err, code, "cannot look at process %d: %s", (int)r->pid,
+                             strerror(-code));
+    } else if (r->number) {
+        t->slot = engine_job_by_number(e, r->number);
+        if (t->slot == SLOT_NONE)
+            return error_set(err, -ESRCH, "there is no job #%llu; `cede ps` lists them",
+                             (unsigned long long)r->number);
+    } else {
+        int code = find_by_name(v, e, &t->slot);
+        if (code < 0)
+            return code;
+    }
+    if (t->slot != SLOT_NONE && !engine_view(e, t->slot, &t->view))
+        return error_set(err, -ESRCH, "the job has just ended");
+    return 0;
+}

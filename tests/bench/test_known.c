@@ -1,0 +1,42 @@
+/* What cede claims to know of a driver: never a run on a chip that was not measured. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lib/util.h"
+#include "testbed/known.h"
+
+static void table(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *version, *chip;
+        enum evidence e;
+    } t[] = {
+        {"580.159.04", "NVIDIA H200", EVIDENCE_RUN},
+        {"580.159.04", "NVIDIA A100", EVIDENCE_READ},
+        {"580.159.04", NULL, EVIDENCE_READ},
+        {"580.159.04", "", EVIDENCE_READ},
+        {"515.76", "NVIDIA H200", EVIDENCE_READ},
+        {"595.45", "NVIDIA H200", EVIDENCE_READ},
+        {"514.1", "NVIDIA H200", EVIDENCE_NONE},
+        {"596.1", "NVIDIA H200", EVIDENCE_NONE},
+        {"5800.1", "NVIDIA H200", EVIDENCE_NONE},
+        {"", "NVIDIA H200", EVIDENCE_NONE},
+        {"unknown", "NVIDIA H200", EVIDENCE_NONE},
+        {"580", "NVIDIA H200", EVIDENCE_NONE},
+        {"-580.1", "NVIDIA H200", EVIDENCE_NONE},
+        {"99999999999999999999999.1", NULL, EVIDENCE_NONE},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(t); i++)
+        assert_int_equal(known_driver(t[i].version, t[i].chip), t[i].e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(table)};
+    return cmocka_run_group_tests_name("known", tests, NULL, NULL);
+}
