@@ -22,6 +22,7 @@
 #include "cede/cede.h"
 #include "cede/error.hpp"
 #include "cede/lease.hpp"
+#include "cede/memory.hpp"
 #include "cede/queue.hpp"
 #include "cede/scope.hpp"
 

@@ -54,7 +54,7 @@ struct cede_memory_config {
     void *arg;
     /* In a latency job: while a thread waits, the daemon is asked to make room by swapping batch
      * jobs out. It has to stay open as long as the handle. NULL: not asked. */
-    struct cede *daemon;
+    cede_handle *daemon;
 };
 
 /* c must not be NULL. */

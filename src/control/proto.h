@@ -19,8 +19,8 @@
  *   All of it is done, or nothing
  * - hints: {}: a page to report requests: libcede
  * - room: {"memory_bytes":N?, "name":S?}: after hints, on the same connection: so much is to be
- * free on that GPU (its UUID; without: the only one) for this process's job, which has to be of
- * class latency; for 5 s, or until the connection ends. Without memory_bytes: no longer
+ *   free on that GPU (its UUID; without: the only one) for this process's job, which has to be of
+ *   class latency; for 5 s, or until the connection ends. Without memory_bytes: no longer
  * - trace: {}: what happens, from now on
  * - rules: {"pid":N?, "after":N?}: the rules with numbers above N, as many as fit, and what they
  * say of a process

@@ -48,6 +48,15 @@ static void accepts_each_operation(void **state)
     assert_int_equal(r.op, OP_RESUME);
     assert_string_equal(r.name, "train");
 
+    assert_int_equal(
+        parse("{\"v\":1,\"op\":\"room\",\"memory_bytes\":5,\"name\":\"GPU-1\"}", &r, &err), 0);
+    assert_int_equal(r.op, OP_ROOM);
+    assert_int_equal(r.memory_bytes, 5);
+    assert_string_equal(r.name, "GPU-1");
+    assert_int_equal(parse("{\"v\":1,\"op\":\"room\"}", &r, &err), 0); /* no longer */
+    assert_int_equal(r.memory_bytes, 0);
+    assert_int_equal(parse("{\"v\":1,\"op\":\"room\",\"pid\":3}", &r, &err), -EINVAL);
+
     assert_int_equal(parse("{\"v\":1,\"op\":\"swap-out\",\"target\":\"#7\"}", &r, &err), 0);
     assert_int_equal(r.op, OP_SWAP_OUT);
     assert_int_equal(r.number, 7);

@@ -10,6 +10,8 @@
 #define GPU_BYTES "3221225472"
 #define TWO_GIB   "2147483648"
 
+static unsigned runs; /* of the program; each has an output of its own */
+
 static struct ceded wait_begin(pid_t *a)
 {
     small_gpu(GPU_BYTES);
@@ -22,24 +24,33 @@ static struct ceded wait_begin(pid_t *a)
 
 static pid_t program(const char *class, const char *seconds)
 {
-    char path[512];
+    char path[512], name[16];
     snprintf(path, sizeof(path), "LD_LIBRARY_PATH=%s", getenv("CEDE_ROOM_CUDA"));
-    return SPAWN("lat", "cede", "run", "-q", "-c", class, "-n", "lat", "--", "env", path,
+    runs++;
+    snprintf(name, sizeof(name), "lat%u", runs);
+    return SPAWN(name, "cede", "run", "-q", "-c", class, "-n", "lat", "--", "env", path,
                  getenv("CEDE_ROOM_PROGRAM"), TWO_GIB, seconds);
+}
+
+static const char *output(void)
+{
+    char name[16];
+    snprintf(name, sizeof(name), "lat%u.out", runs);
+    return contents(name);
 }
 
 /* The program itself, which cede run then sees. */
 static void kill_program(pid_t runner)
 {
     int pid = 0;
-    assert_int_equal(sscanf(contents("lat.out"), "pid %d", &pid), 1);
+    assert_int_equal(sscanf(output(), "pid %d", &pid), 1);
     kill(pid, SIGKILL);
     assert_int_equal(await_child(runner), 1000 + SIGKILL);
 }
 
 static bool said(const char *word)
 {
-    return strstr(contents("lat.out"), word);
+    return strstr(output(), word);
 }
 
 /* Nobody keeps it out, and all its work is right. */

@@ -143,6 +143,38 @@ static void a_lease_may_outlive_its_pool()
     fails(std::errc::invalid_argument, "was moved from", [&] { p->occupancy("x", 0.5); });
 }
 
+static void memory_is_given_back()
+{
+    cede::memory_config c, bad;
+    c.flags = CEDE_MEMORY_NO_GPU;
+    c.total_bytes = 1000;
+    bad.reserve_fraction = 2;
+    fails(std::errc::invalid_argument, "a setting is out of range", [&] { cede::memory m(bad); });
+    cede::reservation late;
+    {
+        cede::memory m(c);
+        CHECK(m.can_allocate(900) && !m.can_allocate(901) && m.pressure() == CEDE_PRESSURE_LOW);
+        try {
+            cede::reservation r = m.reserve(800, 0us);
+            CHECK(r && r.bytes() == 800 && m.statistics()->promised_bytes == 800);
+            CHECK(!m.try_reserve(200) && m.pressure() == CEDE_PRESSURE_HIGH);
+            fails(std::errc::not_enough_memory, "cede_memory_reserve: GPU 0: there is room for",
+                  [&] { m.reserve(200, 0us); });
+            cede::reservation moved = std::move(r);
+            CHECK(!r && moved);
+            throw 1;
+        } catch (int) {
+        }
+        CHECK(m.can_allocate(900));
+        fails(std::errc::no_such_device, "cede_memory_allocate", [&] { m.allocate(10); });
+        late = m.reserve(100);
+        cede::memory other = std::move(m);
+        CHECK(!m.can_allocate(1) && other.can_allocate(800));
+    }
+    CHECK(late.release().value() == ESTALE && late.release().value() == EINVAL);
+    CHECK(!cede::allocation());
+}
+
 static void errors_say_what_was_wrong()
 {
     cede::pool_config many = small_pool(1), none;
@@ -352,6 +384,7 @@ int main()
 {
     requests_end_with_their_block();
     leases_are_given_back_on_exceptions();
+    memory_is_given_back();
     a_lease_may_outlive_its_pool();
     errors_say_what_was_wrong();
     a_scope_waits_for_its_tasks();

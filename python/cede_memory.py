@@ -1,0 +1,120 @@
+"""A GPU's memory of libcede for Python, by ctypes: wait for room instead of failing for want of it.
+
+    import cede_memory
+    memory = cede_memory.Memory()               # device=0, reserve_fraction=0.1, ...
+    with memory.reserve(20 << 30, timeout_us=60 * 10**6):
+        model = load()                          # PyTorch's own allocator takes the memory
+    if not memory.can_allocate(2 << 30):
+        torch.cuda.empty_cache()
+
+PyTorch allocates by itself, so room is reserved for it: the reservation keeps the program's other threads from it, and
+ends when the memory is taken. Only threads that use the same Memory wait for each other; what others allocate counts.
+client: a cede.Client of a latency job, for which the daemon then makes room. Without the library every reservation is
+granted. MemoryError says how much there is and which processes have it. cede_memory_open(3) describes everything.
+"""
+import contextlib
+import ctypes
+import errno
+import os
+
+import cede
+
+LOW, HIGH, CRITICAL = 0, 1, 2
+
+_u64, _uint, _int, _p = ctypes.c_uint64, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p
+_PRESSURE = ctypes.CFUNCTYPE(None, _p, _int)
+
+
+class _Config(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("flags", _uint), ("device", _int), ("capacity", _uint),
+                ("block_timeout_ms", _uint), ("polling_ms", _uint), ("total_bytes", _u64), ("reserve_bytes", _u64),
+                ("reserve_fraction", ctypes.c_double), ("high", ctypes.c_double), ("critical", ctypes.c_double),
+                ("on_pressure", _PRESSURE), ("arg", _p), ("daemon", _p)]
+
+
+class _Reservation(ctypes.Structure):
+    _fields_ = [("bytes", _u64), ("opaque", _u64 * 2)]
+
+
+class Statistics(ctypes.Structure):
+    """cede_memory_open(3) describes them; texts are bytes."""
+    _fields_ = [("has_gpu", _int), ("pressure", _int), ("waiting", _uint), ("reservations", _uint),
+                ("allocations", _uint), ("reserved0", _uint)] + [(name, _u64) for name in (
+                    "total_bytes", "free_bytes", "reserve_bytes", "promised_bytes", "allocated_bytes",
+                    "available_bytes", "granted", "timed_out", "waited", "longest_wait_us", "daemon_asked",
+                    "prefetched_ranges", "prefetched_bytes", "skipped_ranges")] + [
+                        ("skipped", ctypes.c_char * 128), ("error", ctypes.c_char * 128)]
+
+
+class Memory:
+    """Room on one GPU. on_pressure: called with LOW, HIGH or CRITICAL, by the thread that noticed the change."""
+
+    def __init__(self, client=None, on_pressure=None, **settings):
+        self._m, self._client = _p(), client  # has to outlive this
+        config, lib = _Config(), cede._lib
+        for name in settings:
+            if name in ("size", "arg", "daemon") or name not in dict(_Config._fields_):
+                raise ValueError("no such setting: " + name)
+        self._lib = lib
+        if not lib:
+            return
+        lib.cede_memory_reserve.argtypes = [_p, _u64, ctypes.c_int64, ctypes.POINTER(_Reservation)]
+        lib.cede_memory_can_allocate.argtypes = [_p, _u64]
+        lib.cede_memory_pressure.argtypes = lib.cede_memory_close.argtypes = [_p]
+        lib.cede_memory_text.argtypes = [_p, ctypes.c_char_p, ctypes.c_size_t]
+        lib.cede_memory_get_statistics.argtypes = [_p, ctypes.POINTER(Statistics), ctypes.c_size_t]
+        lib.cede_memory_defaults(ctypes.byref(config))
+        for name, value in settings.items():
+            setattr(config, name, value)
+        if on_pressure:
+            self._call = _PRESSURE(lambda _, now: on_pressure(now))  # kept as long as this
+            config.on_pressure = self._call
+        config.daemon = client._c if client else None
+        self._check(lib.cede_memory_open(ctypes.byref(config), ctypes.byref(self._m)))
+
+    def _check(self, r):
+        if r == -errno.ENOMEM:
+            raise MemoryError(self.text() if self._m else os.strerror(errno.ENOMEM))
+        if r < 0:
+            raise OSError(-r, os.strerror(-r))
+        return r
+
+    def can_allocate(self, size):
+        """Whether there is room for so many bytes now."""
+        return not self._lib or self._check(self._lib.cede_memory_can_allocate(self._m, size)) == 1
+
+    @contextlib.contextmanager
+    def reserve(self, size, timeout_us=-1):
+        """Waits for room, in order of arrival; keeps it until the end of the block. MemoryError."""
+        r = _Reservation()
+        if self._lib:
+            self._check(self._lib.cede_memory_reserve(self._m, size, timeout_us, ctypes.byref(r)))
+        try:
+            yield
+        finally:
+            if self._lib:
+                self._lib.cede_memory_release(ctypes.byref(r))
+
+    def pressure(self):
+        """LOW, HIGH or CRITICAL."""
+        return self._check(self._lib.cede_memory_pressure(self._m)) if self._lib else LOW
+
+    def text(self):
+        """How much there is and which processes have it."""
+        text = ctypes.create_string_buffer(4096)
+        if self._lib:
+            self._lib.cede_memory_text(self._m, text, len(text))
+        return text.value.decode(errors="replace")
+
+    def statistics(self):
+        """Zeros without the library."""
+        s = Statistics()
+        if self._lib:
+            self._check(self._lib.cede_memory_get_statistics(self._m, ctypes.byref(s), ctypes.sizeof(s)))
+        return s
+
+    def close(self):
+        """Ends waits with OSError. Not to be used afterwards."""
+        if self._lib and self._m:
+            self._lib.cede_memory_close(self._m)
+            self._m = _p()
