@@ -76,7 +76,12 @@ static void accepts_each_operation(void **state)
     assert_int_equal(parse("{\"v\":1,\"op\":\"swap-in\",\"target\":3}", &r, &err), 0);
     assert_int_equal(r.op, OP_SWAP_IN);
     assert_int_equal(r.pid, 3);
+}
 
+static void accepts_looks_and_policies(void **state)
+{
+    struct request r;
+    struct error err = {""};
     assert_int_equal(parse("{\"v\":1,\"op\":\"ps\"}", &r, &err), 0);
     assert_int_equal(r.number, 0);
     assert_int_equal(parse("{\"v\":1,\"op\":\"ps\",\"after\":5}", &r, &err), 0);
@@ -552,17 +557,12 @@ static void shows_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(accepts_each_operation),
-        cmocka_unit_test(accepts_gpus),
-        cmocka_unit_test(accepts_identities),
-        cmocka_unit_test(refuses_with_a_reason),
-        cmocka_unit_test(refuses_size_and_depth),
-        cmocka_unit_test(knows_good_names),
-        cmocka_unit_test(what_is_written_can_be_read),
-        cmocka_unit_test(brief_is_a_part),
-        cmocka_unit_test(shows_a_job),
-        cmocka_unit_test(shows_sums_and_reasons),
-        cmocka_unit_test(shows_memory),
+        cmocka_unit_test(accepts_each_operation), cmocka_unit_test(accepts_looks_and_policies),
+        cmocka_unit_test(accepts_gpus),           cmocka_unit_test(accepts_identities),
+        cmocka_unit_test(refuses_with_a_reason),  cmocka_unit_test(refuses_size_and_depth),
+        cmocka_unit_test(knows_good_names),       cmocka_unit_test(what_is_written_can_be_read),
+        cmocka_unit_test(brief_is_a_part),        cmocka_unit_test(shows_a_job),
+        cmocka_unit_test(shows_sums_and_reasons), cmocka_unit_test(shows_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
