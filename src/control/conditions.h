@@ -2,7 +2,7 @@
  *
  * Facts come from three places, and differ in what they are worth: what the kernel says of the
  * process; what root's agents told of its control group, and runtimes wrote down; and what the
- * program says of itself (arguments, environment), which is nobody's word but its user's. */
+ * program says of itself (arguments, environment), which only its user vouches for. */
 #ifndef CEDE_CONTROL_CONDITIONS_H
 #define CEDE_CONTROL_CONDITIONS_H
 

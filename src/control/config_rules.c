@@ -6,7 +6,7 @@
 
 #include "control/config_impl.h"
 
-/* Of the names that are wanted, those of CEDE_CLASS and its like come in addition (classify.h). */
+/* Of the names that are wanted, CEDE_CLASS and the other words come in addition (classify.h). */
 #define VARIABLES_BYTES 7168
 
 /* Accounts may have jobs on the same GPU. */
