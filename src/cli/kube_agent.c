@@ -239,7 +239,8 @@ static int agent_page(struct agent *a, struct error *err)
     snprintf(a->version, sizeof(a->version), "%s", version ? version : "");
     snprintf(a->next, sizeof(a->next), "%s", more && strlen(more) < sizeof(a->next) ? more : "");
     if (more && strlen(more) >= sizeof(a->next))
-        r = error_set(err, -EPROTO, "%s: the rest of a list has too long a name", a->api.base);
+        r = error_set(err, -EPROTO, "%s: the token for the next page of a list is too long",
+                      a->api.base);
     json_decref(o);
     return r;
 }

@@ -1,7 +1,7 @@
 /* What cede-identify is asked about processes, and what it has answered. Bounded, also for each
- * user: a user whose programs hold up the answers holds up those of that user only. Who waits for
- * an answer asks again: nothing here blocks, and what is not answered in LOOKUP_MAX_NS is done
- * without. Not thread-safe. No I/O but by `send`. */
+ * user: programs that delay their own answers delay only those of the same user. Nothing here
+ * blocks: the caller asks again for an answer that is not there yet, and goes on without one after
+ * LOOKUP_MAX_NS. Not thread-safe. No I/O but by `send`. */
 #ifndef CEDE_CONTROL_LOOKUPS_H
 #define CEDE_CONTROL_LOOKUPS_H
 
