@@ -10,6 +10,7 @@
 #include <string>
 #include <system_error>
 #include <type_traits>
+#include <utility>
 
 #include "cede/cede.h"
 #include "cede/lease.h"
@@ -122,6 +123,45 @@ template <class T, auto Close> struct closer {
     {
         static_cast<void>(Close(p));
     }
+};
+
+/* A struct of libcede's that is given back once, and is empty if its opaque[0] is 0. */
+template <class T, auto Release> class held
+{
+  public:
+    held() noexcept = default; /* empty */
+    held(held &&other) noexcept : raw_(std::exchange(other.raw_, T{}))
+    {
+    }
+    held &operator=(held &&other) noexcept
+    {
+        if (this != &other) {
+            static_cast<void>(release());
+            raw_ = std::exchange(other.raw_, T{});
+        }
+        return *this;
+    }
+    ~held()
+    {
+        static_cast<void>(release());
+    }
+    /* EINVAL: it is empty. ESTALE: what it was of is closed. */
+    std::error_code release() noexcept
+    {
+        T raw = std::exchange(raw_, T{});
+        return code(Release(&raw));
+    }
+    explicit operator bool() const noexcept
+    {
+        return raw_.opaque[0] != 0;
+    }
+    const T *handle() const noexcept /* for settings; valid while this stays in place */
+    {
+        return &raw_;
+    }
+
+  protected:
+    T raw_{};
 };
 
 } // namespace detail
