@@ -6,6 +6,7 @@
 #include <chrono>
 #include <climits>
 #include <cstdint>
+#include <exception>
 #include <new>
 #include <string>
 #include <system_error>
@@ -162,6 +163,63 @@ template <class T, auto Release> class held
 
   protected:
     T raw_{};
+};
+
+/* Around a call of libcede that calls functions of the program in the same thread: no exception of
+ * theirs crosses C code. The first one is kept. */
+class calls
+{
+  public:
+    calls() noexcept : outer_(std::exchange(innermost, this))
+    {
+    }
+    calls(const calls &) = delete;
+    calls &operator=(const calls &) = delete;
+    ~calls()
+    {
+        innermost = outer_;
+    }
+    const std::exception_ptr &thrown() const noexcept
+    {
+        return thrown_;
+    }
+    /* Throws what a function threw. */
+    void check() const
+    {
+        if (thrown_)
+            std::rethrow_exception(thrown_);
+    }
+    /* In the function that C calls: its result, or what f throws as one. */
+    template <class F> static int run(F &&f) noexcept
+    {
+        try {
+            return f();
+        } catch (...) {
+            int r = current_errno();
+            if (innermost && !innermost->thrown_) {
+                innermost->thrown_ = std::current_exception();
+                innermost->result_ = r;
+            }
+            return r;
+        }
+    }
+    int result() const noexcept /* the same as a result; 0: nothing was thrown */
+    {
+        return result_;
+    }
+    static void forget() noexcept
+    {
+        if (innermost) {
+            innermost->thrown_ = nullptr;
+            innermost->result_ = 0;
+        }
+    }
+
+  private:
+    inline static thread_local calls *innermost = nullptr;
+    calls *outer_;
+    std::exception_ptr thrown_;
+    int result_ = 0;
 };
 
 } // namespace detail

@@ -155,6 +155,12 @@ class memory
             return std::nullopt;
         return l;
     }
+    /* What leases of this kernel and shape are expected to allocate; 0: not known. */
+    std::uint64_t need(const char *kernel, const shape &s = {}) const noexcept
+    {
+        const ::cede_shape c = pool::raw(s);
+        return ::cede_memory_need(m_.get(), kernel, &c);
+    }
     enum ::cede_pressure pressure() const noexcept
     {
         int r = ::cede_memory_pressure(m_.get());

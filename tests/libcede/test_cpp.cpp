@@ -58,6 +58,7 @@ static void requests_end_with_their_block()
     fails(std::errc::invalid_argument, "the weight is not 1 to 10000", [&] { c.set_weight(0); });
     fails(std::errc::invalid_argument, "no such class", [&] { c.set_class(cede::job_class(77)); });
     CHECK(!c.try_set_class(cede::job_class::batch) && !c.connected() && !c.wanted());
+    CHECK(c.share() == 1);
     cede::client d = std::move(c);
     CHECK(d.statistics().ended == 3 && c.handle() == nullptr && c.statistics().ended == 0);
     {
@@ -184,7 +185,7 @@ static void a_lease_has_its_memory()
           [&] { m.acquire(p, nullptr, {}, std::vector<cede_range>(65)); });
     cede::memory other = std::move(m);
     fails(std::errc::invalid_argument, "the memory was moved from", [&] { m.acquire(p); });
-    CHECK(other.try_acquire(p));
+    CHECK(other.try_acquire(p) && other.need(nullptr) == 0);
 }
 
 static void an_urgent_lease_displaces()
