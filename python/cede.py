@@ -19,7 +19,7 @@ import os
 import threading
 
 LATENCY, NORMAL, BATCH = 0, 1, 2
-JOB = ctypes.c_size_t(-1).value  # all streams; else a stream's handle, as torch's stream.cuda_stream
+JOB = ctypes.c_size_t(-1).value  # all streams; else a stream of PyTorch, or a handle
 
 
 class _Request(ctypes.Structure):
@@ -131,19 +131,19 @@ class Client:
 
     def set_deadline(self, deadline_us, stream=JOB):
         """Default deadline, from request start; 0: none."""
-        self._call("set_deadline", stream, deadline_us)
+        self._call("set_deadline", _stream_handle(stream), deadline_us)
 
     def set_laxity(self, laxity_us, stream=JOB):
         """The deadline minus the GPU time that a request needs; 0: cede learns the GPU time."""
-        self._call("set_laxity", stream, laxity_us)
+        self._call("set_laxity", _stream_handle(stream), laxity_us)
 
     def set_priority(self, priority, stream=JOB):
         """Among jobs with requests due the highest runs first; above 0 for root only."""
-        self._call("set_priority", stream, priority)
+        self._call("set_priority", _stream_handle(stream), priority)
 
     def request(self, expected_us=0, deadline_us=0, stream=JOB):
         """`with client.request(...):` around the work of one request."""
-        return Request(self, stream, expected_us, deadline_us)
+        return Request(self, _stream_handle(stream), expected_us, deadline_us)
 
     def lead_cuda(self, keep_us=0):
         """Lets the GPU switch to this program while a request prepares. To be called with the CUDA context

@@ -12,6 +12,7 @@
 /* The stand-in's, and its errors. */
 extern "C" int cuCtxPushCurrent_v2(void *context);
 extern "C" int cuStreamCreate(void **stream, unsigned flags);
+extern "C" int cuStreamDestroy_v2(void *stream);
 extern "C" int cuStreamSynchronize(void *stream);
 extern "C" int cuMemAllocAsync(unsigned long long *p, std::size_t bytes, void *stream);
 extern "C" char fake_contexts[2];
@@ -144,6 +145,18 @@ static void checkpoints_are_whole()
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
+struct own_stream {
+    void *handle = nullptr;
+    own_stream()
+    {
+        CHECK(cuStreamCreate(&handle, 1) == 0);
+    }
+    ~own_stream()
+    {
+        CHECK(cuStreamDestroy_v2(handle) == 0);
+    }
+};
+
 static int queue_node(void *stream)
 {
     unsigned long long p;
@@ -152,9 +165,9 @@ static int queue_node(void *stream)
 
 static void a_step_becomes_graphs()
 {
-    void *stream = nullptr;
+    own_stream own;
+    void *stream = own.handle;
     unsigned calls = 0, last = 0;
-    CHECK(cuStreamCreate(&stream, 1) == 0);
     cede::graph_config c, bad;
     c.max_batch = 4;
     bad.warmups = 1001;
@@ -193,9 +206,9 @@ static void a_step_becomes_graphs()
 
 static void what_a_step_throws_comes_out()
 {
-    void *stream = nullptr;
+    own_stream own;
+    void *stream = own.handle;
     int what = 0;
-    CHECK(cuStreamCreate(&stream, 1) == 0);
     cede::graph_cache g(stream, [&](void *s, unsigned) {
         if (what)
             throw what;

@@ -238,6 +238,13 @@ class Streams(unittest.TestCase):
         self.torch.main = self.torch.ExternalStream(0)
         self.assertEqual([cede._stream_handle(s) for s in (None, 7, self.torch.ExternalStream(9), cede.CURRENT)],
                          [None, 7, 9, 1])
+        with cede.Client() as client:
+            side = self.torch.ExternalStream(9)
+            client.set_deadline(3600 * 10**6, stream=side)
+            for stream in (side, cede.JOB):
+                with client.request(stream=stream):
+                    pass
+            self.assertEqual((client.statistics().ended, client.statistics().with_deadline), (2, 1))
 
 
 unittest.main()
