@@ -99,7 +99,7 @@ class Scope:
             cede._check(result)
 
     def cancelled(self):
-        """Whether tasks are to return: one failed, the deadline has passed, or this scope or its parent was cancelled."""
+        """Whether tasks are to return: one failed, the deadline has passed, or it or its parent was cancelled."""
         return bool(_lib.cede_scope_cancelled(self._s))
 
     def cancel(self):
