@@ -238,6 +238,21 @@ static void of_runtimes(void **state)
         snprintf(name, sizeof(name), "%s%s", root, rows[i].path);
         unlink(name);
     }
+    /* Stores elsewhere, where the runtimes' own configuration says so. */
+    put_file("/etc/docker/daemon.json", "{\"data-root\":\"/data/docker\"}", 0644);
+    put_file("/data/docker/containers/" ID "/config.v2.json", "{\"Name\":\"/moved\"}", 0600);
+    put_file("/etc/containers/storage.conf",
+             "[storage]\n# graphroot = \"/no\"\n  graphroot = \"/data/podman\" # here\n", 0644);
+    put_file("/data/podman/overlay-containers/containers.json", PODMAN, 0600);
+    a.n = 0;
+    container_read(root, ID, WANTED, &a);
+    assert_string_equal(got("container_name"), "moved");
+    assert_string_equal(got("image"), "quay.io/x/train:2");
+    put_file("/etc/docker/daemon.json", "{\"data-root\":\"/data/docker\"}", 0666);
+    put_file("/etc/containers/storage.conf", "graphroot", 0644);
+    a.n = 0;
+    container_read(root, ID, WANTED, &a);
+    assert_int_equal(a.n, 0);
     /* A link, another container, an id that is a path, and what nobody wants. */
     put_file("/elsewhere", KUBE, 0644);
     char from[256], to[256];
