@@ -363,9 +363,9 @@ static bool admit(struct listener *l, int fd, const struct ucred *cred, uid_t ac
     struct pidns ns = {.level = 0};
     bool admin = !l->guests && peer_is_admin(fd, cred, s->admin_gid),
          flood = quota_exceeded(s, account, admin, FLOOD_NS);
-    const char *why = flood                                       ? NULL
-                      : l->guests && pidns_of(cred->pid, &ns) < 0 ? "you have ended"
-                                                                  : no_room(s, account, admin);
+    const char *why = flood                                        ? NULL
+                      : l->guests && peer_pidns(fd, cred, &ns) < 0 ? "you have ended"
+                                                                   : no_room(s, account, admin);
     struct client *c = flood || why ? NULL : calloc(1, sizeof(*c));
     if (flood)
         (void)reply(fd, s->flood_text, -1);

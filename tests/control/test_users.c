@@ -459,6 +459,18 @@ static void guests(void **state)
     assert_int_equal(code(ask(e, fd, VERB("resume", ""))), EPERM);
     assert_int_equal(code(ask(e, outside, VERB("set", ",\"class\":\"latency\""))), 0);
 #undef VERB
+    /* One that has ended has no namespace any more, and its number may be another's. */
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+    int left = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(connect(left, (struct sockaddr *)&a, sizeof(a)) < 0);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(code(reply(e, left)), EUSERS);
+    assert_hung_up(e, left);
     close(fd);
     close(outside);
     stop_server(e);
