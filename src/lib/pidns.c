@@ -49,7 +49,7 @@ int pidns_of(pid_t pid, struct pidns *out)
 pid_t pidns_number(struct pidns ns, pid_t pid)
 {
     int v[PID_LEVELS];
-    uint64_t id;
+    uint64_t id = 0;
     if (ns.level <= 1)
         return pid;
     return numbers(pid, v) == ns.level && namespace_id(pid, &id) == 0 && id == ns.id
