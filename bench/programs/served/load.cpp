@@ -2,8 +2,8 @@
  *
  *     server SECONDS MODE:LOAD...        e.g. server 6 plain:0.8 cede:0.8
  *
- * Load 1 is what the GPU can do in full batches, a quarter of it for `small`. Arrivals are random and
- * the same in all modes. Bulk work comes on top. */
+ * Load 1 is what the GPU can do in full batches, a quarter of it for `small`. Arrivals are random
+ * and the same in all modes. Bulk work comes on top. */
 #include "load.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ static microseconds measured(work_kind kind, unsigned n, void *stream)
     for (int i = 0; i < 12; i++) {
         auto before = std::chrono::steady_clock::now();
         work_run(kind, n, stream);
-        times.push_back(std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now() -
-                                                                 before));
+        times.push_back(
+            std::chrono::duration_cast<microseconds>(std::chrono::steady_clock::now() - before));
     }
     std::sort(times.begin() + 3, times.end()); /* the first ones are for warming up */
     return times[7];
@@ -90,11 +90,12 @@ static void serve(run &r, double seconds)
         serve_plain(r);
     else
         throw std::runtime_error("no such mode: " + r.mode);
-    std::printf("{\"mode\": \"%s\", \"load\": %g, \"seconds\": %g, \"bulk\": %u, \"displaced\": %llu, "
-                "\"timed_out\": %llu",
-                r.mode.c_str(), r.load, seconds, r.bulk.load(),
-                static_cast<unsigned long long>(r.pool.displaced),
-                static_cast<unsigned long long>(r.pool.timed_out));
+    std::printf(
+        "{\"mode\": \"%s\", \"load\": %g, \"seconds\": %g, \"bulk\": %u, \"displaced\": %llu, "
+        "\"timed_out\": %llu",
+        r.mode.c_str(), r.load, seconds, r.bulk.load(),
+        static_cast<unsigned long long>(r.pool.displaced),
+        static_cast<unsigned long long>(r.pool.timed_out));
     for (unsigned m = 0; m < MODELS; m++)
         report_model(r, m);
     std::printf("}\n");

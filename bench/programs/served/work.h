@@ -14,8 +14,8 @@ enum work_kind {
 void work_open();
 /* Of the calling thread's device. priority: 0, or below 0 for a better one, as in CUDA. */
 void *work_stream(int priority);
-/* Runs one batch of n requests on a stream of work_stream() or of a lease, and waits for its end and
- * for nothing else. Throws std::runtime_error. */
+/* Runs one batch of n requests on a stream of work_stream() or of a lease, and waits for its end
+ * and for nothing else. Throws std::runtime_error. */
 void work_run(enum work_kind kind, unsigned n, void *stream);
 
 #endif
