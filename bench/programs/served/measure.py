@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,14 +50,26 @@ class Commands:
             return None
 
 
+def cublas(folder):
+    """Options for nvcc: the toolkit's, or the one that PyTorch brought along."""
+    nvcc = shutil.which("nvcc")
+    if nvcc and (pathlib.Path(nvcc).resolve().parents[1] / "include/cublas_v2.h").exists():
+        return ["-lcublas"]
+    for header in (h for p in sys.path for h in pathlib.Path(p).glob("nvidia/*/include/cublas_v2.h")):
+        for library in header.parents[1].glob("lib/libcublas.so.*"):
+            (folder / "libcublas.so").symlink_to(library)
+            return ["-isystem", header.parent, "-lcublas", "-Xlinker", "-rpath", "-Xlinker", library.parent]
+    return ["-lcublas"]
+
+
 def build(commands, libcede, folder, sleep):
-    out = folder / "server"
+    out, top = folder / "server", HERE.parents[2]
     for name in ("libcede.so", "libcede.so.0"):
         (folder / name).symlink_to(libcede)
-    work = ["work_sleep.cpp", "-lpthread"] if sleep else ["work_cuda.cu", "-arch=native", "-lcublas"]
-    commands.run(["c++" if sleep else "nvcc", "-O2", "-std=c++17", "-I", HERE.parents[2] / "include", HERE / "server.cpp",
-                  HERE / "load.cpp", HERE / work[0], "-L", folder, "-lcede", "-Xlinker", "-rpath", "-Xlinker", folder,
-                  *work[1:], "-o", out], 60)
+    compiler = ["c++", HERE / "work_sleep.cpp", "-pthread"] if sleep else \
+        ["nvcc", HERE / "work_cuda.cu", "-arch=native", *cublas(folder)]
+    commands.run([*compiler, HERE / "server.cpp", HERE / "load.cpp", "-O2", "-std=c++17", "-I", top / "include",
+                  "-L", folder, "-lcede", "-Xlinker", "-rpath", "-Xlinker", folder, "-o", out], 60)
     return out
 
 

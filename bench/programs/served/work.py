@@ -45,18 +45,18 @@ class Torch:
 
     def _capture(self, kind, n, rows, stream):
         torch, (each, products) = self.torch, self.shapes[kind]
-        a, b = (r[:n * each] for r in rows)
+        x, *ys = (r[:n * each] for r in rows)
 
-        def model(x, y):
-            for i in range(products):
-                torch.mm(x, self.weights[i % 8], out=y)
-                x, y = y, x
+        def model():
+            torch.mm(x, self.weights[0], out=ys[0])
+            for i in range(1, products):
+                torch.mm(ys[(i - 1) % 2], self.weights[i % 8], out=ys[i % 2])
         with torch.cuda.stream(stream):
-            model(a, b)
+            model()
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            model(a, b)
+            model()
         return graph
 
     @functools.cache
@@ -65,7 +65,7 @@ class Torch:
         the priority of the stream that captured it."""
         torch = self.torch
         stream = torch.cuda.Stream(priority=-3 if kind == SMALL else 0)
-        rows = [torch.randn(self.most_rows, self.width, **self.settings) for _ in range(2)]
+        rows = [torch.randn(self.most_rows, self.width, **self.settings) for _ in range(3)]
         torch.cuda.synchronize()
         graphs = {n: self._capture(kind, n, rows, stream) for n in range(1, most + 1)}
         return lambda n: graphs[n].replay()

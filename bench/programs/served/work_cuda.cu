@@ -46,18 +46,20 @@ static __half *filled(size_t n, float most)
 /* A thread's. */
 struct activations {
     cublasHandle_t blas = nullptr;
-    __half *rows[2];
+    __half *input, *rows[2];
 
     activations()
     {
         check(cudaSetDevice(0), "cudaSetDevice");
         check(cublasCreate(&blas), "cublasCreate");
+        input = filled((size_t)most_rows * width, 1);
         for (__half *&r : rows)
             r = filled((size_t)most_rows * width, 1);
     }
     ~activations()
     {
         cublasDestroy(blas);
+        cudaFree(input);
         cudaFree(rows[0]);
         cudaFree(rows[1]);
     }
@@ -87,8 +89,9 @@ void work_run(enum work_kind kind, unsigned n, void *stream)
     for (int i = 0; i < shapes[kind].products; i++)
         check(cublasGemmEx(a.blas, CUBLAS_OP_N, CUBLAS_OP_N, width, rows, width, &one,
                            weight + (size_t)(i % weights) * width * width, CUDA_R_16F, width,
-                           a.rows[i % 2], CUDA_R_16F, width, &none, a.rows[(i + 1) % 2], CUDA_R_16F,
-                           width, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                           i ? a.rows[i % 2] : a.input, CUDA_R_16F, width, &none,
+                           a.rows[(i + 1) % 2], CUDA_R_16F, width, CUBLAS_COMPUTE_32F,
+                           CUBLAS_GEMM_DEFAULT),
               "cublasGemmEx");
     check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "cudaStreamSynchronize");
 }
