@@ -12,7 +12,7 @@
 #include <stdexcept>
 
 const model models[MODELS] = {
-    {"small", 10ms, 8, 0.25, 1ms, cede::job_class::latency, 0.25},
+    {"small", 10ms, 8, 0.25, 2ms, cede::job_class::latency, 0.25},
     {"large", 100ms, 8, 0.75, 15ms, cede::job_class::normal, 1},
 };
 

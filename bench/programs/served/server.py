@@ -20,7 +20,7 @@ from load import Model, Run, measure
 from work import BULK, LARGE, SMALL, Sleep, Torch
 
 MODELS = [
-    Model(SMALL, "small", 10000, 0.25, batch_wait_us=1000, cls=cede.LATENCY, occupancy=0.25),
+    Model(SMALL, "small", 10000, 0.25, batch_wait_us=2000, cls=cede.LATENCY, occupancy=0.25),
     Model(LARGE, "large", 100000, 0.75, batch_wait_us=15000, cls=cede.NORMAL, occupancy=1),
 ]
 
