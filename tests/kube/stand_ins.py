@@ -1,5 +1,6 @@
 """What the tests of `cede kube-agent` have in common: stand-ins for API server, kubelet and ceded."""
 import contextlib
+import glob
 import http.server
 import json
 import os
@@ -19,6 +20,9 @@ import uuid
 CEDE = sys.argv.pop(1)
 WAIT_S = 60  # only a test that fails takes so long
 TOKEN = "a-token"
+HIERARCHIES = "/sys/fs/cgroup/pids", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup"
+HIGH = "[rule high]\nnamespace = prod\npriority_class = high\nclass = latency\n"
+LOW = "[rule low]\nnamespace = prod\npriority_class = low\nclass = batch\nweight = 50\n"
 
 
 def eventually(what, message):
@@ -228,3 +232,68 @@ class Base(unittest.TestCase):
         for p in pods:
             self.api.pods[uid(p)] = p
         return pods
+
+
+class WithCeded(Base):
+    """With ceded, the software GPU and control groups made as the kubelet makes them."""
+    def setUp(self):
+        super().setUp()
+        self.root = "/cede-test-" + os.path.basename(self.dir)
+        self.ceded_processes = []
+        self.addCleanup(self.remove_groups)
+
+    def remove_groups(self):
+        for at in ["/sys/fs/cgroup", *glob.glob("/sys/fs/cgroup/*")]:
+            for folder, _, _ in os.walk(at + self.root, topdown=False):
+                os.rmdir(folder)
+
+    def make_group(self, path):
+        """A control group of version 1 or 2 below the test's own."""
+        for at in HIERARCHIES:
+            with contextlib.suppress(OSError):
+                os.makedirs(at + self.root + path, exist_ok=True)
+                if os.path.exists(at + self.root + path + "/cgroup.procs"):
+                    return at + self.root + path
+        return self.skipTest("no control group can be made here")
+
+    def cede(self, *args):
+        return subprocess.run([CEDE, *args], env=self.env, text=True, stdout=subprocess.PIPE, check=False,
+                              stderr=subprocess.STDOUT, timeout=WAIT_S).stdout
+
+    def begin(self, *args, **env):
+        c = subprocess.Popen([CEDE, *args], env=dict(self.env, **env), stdout=subprocess.DEVNULL, stderr=self.said)
+        self.addCleanup(c.wait, WAIT_S)
+        self.addCleanup(c.terminate)
+        return c
+
+    def begin_ceded(self, config):
+        with open(self.path("conf"), "w", encoding="utf8") as f:
+            f.write(config)
+        if not os.path.exists(self.path("gpu")):
+            self.begin("softgpu")
+            eventually(lambda: os.path.exists(self.path("gpu")), "no software GPU")
+        self.ceded_processes.append(self.begin("daemon", "--config", self.path("conf"), "--device", "soft"))
+        eventually(lambda: "no daemon" not in self.cede("policy"), "no ceded")
+
+    def begin_program(self, path, **env):
+        """A GPU program in that control group."""
+        program = self.begin("load", "batch", "--device", "soft", "--memory", "100M", **env)
+        with open(self.make_group(path) + "/cgroup.procs", "w", encoding="utf8") as f:
+            f.write(str(program.pid))
+        return program
+
+    def start_agent(self):
+        return self.start("--cgroup-root", self.root)
+
+    def job(self, program):
+        jobs = json.loads(self.cede("ps", "--json"))["jobs"]
+        return next((j for j in jobs if j["pid"] == program.pid), {})
+
+    def is_job(self, program, **want):
+        return all(self.job(program).get(k) == v for k, v in want.items())
+
+    def becomes(self, program, **want):
+        eventually(lambda: self.is_job(program, **want), f"it does not become {want}")
+
+    def outcome(self, program):
+        return json.loads(self.cede("rules", "test", "--json", str(program.pid)))["outcome"]
