@@ -3,9 +3,14 @@
 
 #include <string.h>
 
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 static size_t skip_space(struct span s, size_t i)
 {
-    while (i < s.n && memchr(" \t\r\n", s.at[i], 4))
+    while (i < s.n && is_space(s.at[i]))
         i++;
     return i;
 }
@@ -40,7 +45,7 @@ static size_t skip_value(struct span s, size_t i)
         } else if (depth && (c == '}' || c == ']')) {
             if (--depth == 0)
                 return i + 1;
-        } else if (!depth && memchr(",:}] \t\r\n", c, 8)) {
+        } else if (!depth && (c == ',' || c == ':' || c == '}' || c == ']' || is_space(c))) {
             return i > first ? i : 0;
         }
     }

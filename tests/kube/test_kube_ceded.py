@@ -21,6 +21,17 @@ class Pods(WithCeded):
         eventually(lambda: self.outcome(program)["by"] == "nothing", "the pod is not withdrawn")
         self.assertTrue(self.is_job(program, **{"class": "batch", "weight": 7}))  # a job keeps what it has
 
+    def test_patterns(self):
+        """What pods are called is compared with patterns, and is none."""
+        self.begin_ceded(LOW)
+        pods = [pod(f"p{i}", namespace=n) for i, n in enumerate(("*", "pro?", "prod\n", "prod\0", "[p]rod", "prod"))]
+        programs = [self.begin_program(group(p)) for p in pods]
+        for p in pods:
+            self.api.change("ADDED", p)
+        self.start_agent()
+        self.becomes(programs[-1], **{"class": "batch"})
+        self.assertEqual([x.pid for x in programs if self.job(x)], [programs[-1].pid])
+
     # -- facts that come later than the job ----------------------------------------------------
 
     def test_facts_come_later(self):
