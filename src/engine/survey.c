@@ -165,6 +165,12 @@ int survey_free(struct survey *s, struct model *m, struct proc_id id, struct err
 {
     const uint64_t started = monotonic_ns();
     struct suspect x = {.id = id};
+    if (m->held)
+        return error_set(
+            err, -EAGAIN,
+            "process %d is not resumed while the GPU's driver is checked: try again in "
+            "some seconds",
+            (int)id.pid);
     while (!free_step(s, m, &x)) {
         if (monotonic_ns() - started > ASKED_NS) {
             survey_add(s, id);
@@ -242,6 +248,8 @@ uint64_t survey_due(struct survey *s, struct model *m)
     if (m->now >= s->list_at)
         list_processes(s, m);
     uint64_t again = min_u64(s->search_at, s->list_at);
+    if (m->held)
+        return again;
     if (!s->n && (s->lost || !(journal_incomplete(m->journal) & JOURNAL_GROUPS_MISSING)))
         return again;
     if (m->now < s->at)
@@ -291,6 +299,7 @@ void survey_take(struct survey *s, struct model *m)
 void survey_end(struct survey *s, struct model *m, bool restore)
 {
     const uint64_t started = monotonic_ns();
+    restore &= !m->held;
     while (restore && s->n && monotonic_ns() - started < LEAVING_NS) {
         if (free_step(s, m, &s->v[0]))
             suspect_remove(s, 0);
