@@ -84,7 +84,8 @@ static bool free_groups(const struct survey *s, const struct model *m,
         const struct device_group *g = &found->v[k];
         if (g->gpu >= m->ngpus)
             continue;
-        for (unsigned n = 0; n < RESUMES; n++)
+        const bool may = !(m->withheld[g->gpu].caps & GPU_CAP_SUSPEND);
+        for (unsigned n = 0; n < RESUMES && may; n++)
             ok &= !may_recover(d->ops->set_running(d, &g, 1, true, NULL));
         uint64_t us = survey_timeslice(s, m, g);
         if (us != g->timeslice_us && (m->gpus[g->gpu].caps & GPU_CAP_TIMESLICE))

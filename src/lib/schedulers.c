@@ -33,8 +33,8 @@ static bool is_mps_control(pid_t pid)
 
 bool proc_is_scheduler(const struct proc_stat *st, uid_t uid)
 {
-    static const char *const ours[] = {"ceded", "cede-restore", "cede-swap", "cede-acct",
-                                       "cede-identify"};
+    static const char *const ours[] = {"ceded",     "cede-restore",  "cede-swap",
+                                       "cede-acct", "cede-identify", "cede-check"};
     bool named = false;
     for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
         named |= strcmp(st->comm, ours[i]) == 0;
