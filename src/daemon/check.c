@@ -261,7 +261,7 @@ static void check_next(struct check *c)
 /* ---- beginning and end ---- */
 
 /* Whether the driver of GPUs of one kind has to be checked. What is kept of it is used at once. */
-static bool is_due(struct check *c, unsigned gpu, uint32_t gpus, enum driver_check mode)
+static bool check_is_due(struct check *c, unsigned gpu, uint32_t gpus, enum driver_check mode)
 {
     const struct gpu_info *g = &c->info[gpu];
     if (mode != DRIVER_CHECK_AUTO)
@@ -305,7 +305,7 @@ void check_begin(struct check *c, uv_loop_t *loop, struct engine *e, const struc
         const unsigned gpu = (unsigned)__builtin_ctz(all);
         const uint32_t gpus = same_kind(c, gpu, all);
         all &= ~gpus;
-        if (!is_due(c, gpu, gpus, o->mode))
+        if (!check_is_due(c, gpu, gpus, o->mode))
             continue;
         say_begins(c, gpu);
         check_withhold(c, gpus, WITHHELD, "its driver is being checked");

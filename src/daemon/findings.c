@@ -14,7 +14,7 @@
 #include "lib/version.h"
 
 #define FINDINGS_SIZE_MAX 16384
-#define FINDINGS_MAX      32 /* the newest */
+#define FINDINGS_MAX      16 /* the newest */
 
 static const struct {
     uint32_t cap;
