@@ -8,7 +8,7 @@
 
 #include "cli/cli.h"
 #include "cli/doctor.h"
-#include "device/registry.h"
+#include "testbed/machine.h"
 
 #define CHECK_LIMIT_S 60 /* ceded does not wait so long; this is for when it is gone */
 
@@ -17,10 +17,13 @@ static const char *unmeasurable(const char *device)
 {
     if (strcmp(device, "nvidia") != 0)
         return strcmp(device, "soft") == 0 ? NULL : "there is no program for it to measure with";
+    struct machine_nvml n;
     void *cuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (cuda)
-        dlclose(cuda);
-    return cuda ? NULL : "libcuda.so.1 was not found, so no program can use the GPU from here";
+    if (!cuda)
+        return "libcuda.so.1 was not found, so no program can use the GPU from here";
+    dlclose(cuda);
+    machine_ask_nvml(&n);
+    return n.exclusive ? "a GPU's compute mode lets one program in, and two are needed" : NULL;
 }
 
 static void check_words(const struct measured *m, char *buf, size_t size)
@@ -64,6 +67,8 @@ int check_main(int argc, char **argv)
     alarm(CHECK_LIMIT_S);
     if (uuid[0])
         setenv("CUDA_VISIBLE_DEVICES", uuid, 1);
+    /* Clients of one MPS server would share one timeslice. */
+    setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
     if (cannot) {
         o = json_pack("{s:s}", "unmeasurable", cannot);
     } else {

@@ -360,8 +360,10 @@ int measure_controls(struct testbed *s, const char *device, const char *uuid, st
     int r = device_open(device, NULL, &x.driver, err);
     if (r < 0)
         return r;
-    for (unsigned i = 0; r == 0 && strcmp(info.uuid, uuid) != 0; i++)
-        r = x.driver->ops->info(x.driver, i, &info);
+    unsigned i = 0;
+    do
+        r = x.driver->ops->info(x.driver, i++, &info);
+    while (r == 0 && uuid[0] && strcmp(info.uuid, uuid) != 0);
     r = r < 0 ? error_set(err, r, "there is no GPU %s", uuid)
               : measure_two(&x, info.caps, out, err);
     device_close(x.driver);

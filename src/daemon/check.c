@@ -88,7 +88,8 @@ static struct finding about(const struct check *c, unsigned gpu)
 {
     struct finding f = {.off = 0};
     snprintf(f.driver, sizeof(f.driver), "%s", c->info[gpu].driver);
-    snprintf(f.chip, sizeof(f.chip), "%s", c->info[gpu].name);
+    snprintf(f.chip, sizeof(f.chip), "%s",
+             c->info[gpu].name[0] ? c->info[gpu].name : "a GPU of unknown model");
     return f;
 }
 
@@ -280,9 +281,9 @@ static void say_begins(const struct check *c, unsigned gpu)
     static const char *const says[] = {[EVIDENCE_NONE] = "it is not known",
                                        [EVIDENCE_READ] = "its source was read, but it was not run",
                                        [EVIDENCE_RUN] = "driver_check is always"};
-    const struct gpu_info *g = &c->info[gpu];
-    log_say(LOG_INFO, "driver %s on %s is checked before any program is steered: %s", g->driver,
-            g->name, says[known_driver(g->driver, g->name)]);
+    const struct finding f = about(c, gpu);
+    log_say(LOG_INFO, "driver %s on %s is checked before any program is steered: %s", f.driver,
+            f.chip, says[known_driver(f.driver, f.chip)]);
 }
 
 void check_begin(struct check *c, uv_loop_t *loop, struct engine *e, const struct check_options *o)

@@ -107,10 +107,12 @@ static void nothing_is_left(const struct under_way *u, bool directory)
 static void works(void **state)
 {
     (void)state;
+    struct under_way u;
+    char pid[16];
     gpu_with("999.1", NULL, "1");
     pid_t v[2] = {LOAD("lat", "latency"), LOAD("batch", "batch")};
     struct ceded d = ceded_start();
-    await_check(&d);
+    u = await_check(&d);
     CEDE("set", pid_text(v[0]), "-c", "latency");
     CEDE("set", pid_text(v[1]), "-c", "batch");
     RUN(&result, "cede", "pause", pid_text(v[1]));
@@ -119,6 +121,10 @@ static void works(void **state)
     CEDE("ps");
     assert_non_null(strstr(result.err, "note: off on GPU 0: timeslice, suspend, swap, preempt (its "
                                        "driver is being checked); `cede doctor` measures them"));
+    assert_null(strstr(result.err, "not scheduled")); /* the check's programs are no one's to set */
+    CEDE("ps", "-a");
+    snprintf(pid, sizeof(pid), " %d ", (int)u.programs[0]);
+    assert_null(strstr(result.out, pid));
     assert_true(all_slices_default(v, 2) || said(WORKS));
     await_said(WORKS);
     assert_true(EVENTUALLY(slice_of(v[1]) == 1));
