@@ -92,6 +92,17 @@ static struct under_way await_check(const struct ceded *d)
     return u;
 }
 
+static bool is_asked_to_end(pid_t pid)
+{
+    char path[32], line[128];
+    unsigned long long pending = 0;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    _cleanup_fclose_ FILE *f = fopen(path, "re");
+    while (f && !pending && fgets(line, sizeof(line), f))
+        (void)sscanf(line, "ShdPnd: %llx", &pending);
+    return pending >> (SIGTERM - 1) & 1;
+}
+
 static void nothing_is_left(const struct under_way *u, bool directory)
 {
     assert_true(EVENTUALLY(has_ended(u->check)));
@@ -215,7 +226,10 @@ static void killed(void **state)
     gpu_with("999.1", NULL, "1");
     struct ceded d = ceded_start();
     struct under_way u = await_check(&d);
+    kill(u.check, SIGSTOP);
     ceded_kill(&d);
+    assert_true(EVENTUALLY(is_asked_to_end(u.check))); /* rather than ending later by itself */
+    kill(u.check, SIGCONT);
     nothing_is_left(&u, true);
 
     d = ceded_start();
