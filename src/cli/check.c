@@ -48,9 +48,13 @@ static json_t *check_result(const struct measured *m)
 {
     char why[200];
     check_words(m, why, sizeof(why));
-    return json_pack("{s:b, s:b, s:b, s:s}", "timeslice", m->timeslices.effective, "suspend",
-                     m->suspend.stops && m->suspend.resumes, "preempt",
-                     m->preempt.done && !m->preempt.error.text[0], "why", why);
+    return json_pack("{s:b, s:b, s:b, s:s, s:f, s:f, s:f}", "timeslice", m->timeslices.effective,
+                     "suspend", m->suspend.stops && m->suspend.resumes, "preempt",
+                     m->preempt.done && !m->preempt.error.text[0], "why", why,
+                     /* for those who look at it */
+                     "timeslice_factor", m->timeslices.got, "work_while_suspended_us",
+                     m->suspend.work_us, "resumed_of_before",
+                     m->timeslices.b > 0 ? m->suspend.rate_after / m->timeslices.b : 0);
 }
 
 int check_main(int argc, char **argv)

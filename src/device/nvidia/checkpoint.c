@@ -182,9 +182,10 @@ void nv_driver_release(char *buf, size_t size)
 {
     char line[64] = "";
     _cleanup_fclose_ FILE *f = fopen("/sys/module/nvidia/version", "re");
-    bool known = f && fgets(line, sizeof(line), f) && line[0] >= '0' && line[0] <= '9';
+    if (f && !fgets(line, sizeof(line), f))
+        line[0] = '\0';
     line[strspn(line, ".0123456789")] = '\0';
-    snprintf(buf, size, "%s", known ? line : "unknown");
+    snprintf(buf, size, "%s", line[0] ? line : "unknown");
 }
 
 /* The first number, 580 of 580.159.04; 0: not known. */
