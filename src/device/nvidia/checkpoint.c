@@ -16,6 +16,7 @@
 #include "device/nvidia/nvidia.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 #include "lib/symbols.h"
@@ -180,10 +181,10 @@ static bool proc_file_has(pid_t pid, const char *file, const char *text)
 
 void nv_driver_release(char *buf, size_t size)
 {
-    char line[64] = "";
-    _cleanup_fclose_ FILE *f = fopen("/sys/module/nvidia/version", "re");
-    if (f && !fgets(line, sizeof(line), f))
-        line[0] = '\0';
+    char line[64];
+    _cleanup_close_ int fd = open("/sys/module/nvidia/version", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, line, sizeof(line) - 1) : 0;
+    line[n > 0 ? n : 0] = '\0';
     line[strspn(line, ".0123456789")] = '\0';
     snprintf(buf, size, "%s", line[0] ? line : "unknown");
 }
