@@ -19,7 +19,7 @@
 
 #define CHECKED  (GPU_CAP_TIMESLICE | GPU_CAP_SUSPEND | GPU_CAP_PREEMPT)
 #define WITHHELD (CHECKED | GPU_CAP_SWAP)
-#define LIMIT_MS 30000  /* less than 10 s on an idle H200 */
+#define LIMIT_MS 30000  /* doctor's whole measurement takes less than 10 s on an H200 */
 #define LEAVE_MS 3000   /* for ending its programs when it is asked to */
 #define KILL_MS  1000   /* then it is not waited for any longer */
 #define AGAIN_MS 600000 /* after one without a result */
