@@ -136,6 +136,7 @@ static void works(void **state)
     pid_t v[2] = {LOAD("lat", "latency"), LOAD("batch", "batch")};
     struct ceded d = ceded_start();
     u = await_check(&d);
+    close(u.dir_fd);
     CEDE("set", pid_text(v[0]), "-c", "latency");
     CEDE("set", pid_text(v[1]), "-c", "batch");
     RUN(&result, "cede", "pause", pid_text(v[1]));
@@ -165,8 +166,10 @@ static void works(void **state)
 
     configure(20, ALWAYS);
     d = ceded_start();
-    assert_true(EVENTUALLY(said(BEGINS) == 2));
+    u = await_check(&d);
+    assert_int_equal(said(BEGINS), 2);
     ceded_stop(&d);
+    nothing_is_left(&u, true);
     json_decref(load_end("lat", v[0]));
     json_decref(load_end("batch", v[1]));
 }
