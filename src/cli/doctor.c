@@ -278,7 +278,7 @@ static void check_off(struct doctor *d, const json_t *reply)
         char off[96];
         const char *why = json_get_text(gpu, "off_why");
         if (notes_off_words(gpu, off, sizeof(off)))
-            finding(d, WARN, "ceded's check",
+            finding(d, WARN, "check",
                     "if they take effect below: remove drivers.json from ceded's state directory "
                     "and restart it",
                     "ceded does not use %s on GPU %zu%s%s", off, i, d->report || !why ? "" : ": ",
