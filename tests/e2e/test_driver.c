@@ -192,6 +192,11 @@ static void without_suspension(void **state)
                                        "program worked on"));
     CEDE("ps");
     assert_non_null(strstr(result.err, "off on GPU 0, 1: suspend (a suspended program worked on)"));
+    RUN(&result, "cede", "doctor", "--device", "soft");
+    assert_non_null(strstr(result.out, "warn  check        ceded does not use suspend on GPU 0: a "
+                                       "suspended program worked on\n"));
+    RUN(&result, "cede", "doctor", "--device", "soft", "--report");
+    assert_non_null(strstr(result.out, "ceded does not use suspend on GPU 1\n"));
     ceded_kill(&d);
     d = ceded_start();
     assert_true(EVENTUALLY(slice_of(v[1]) == 1)); /* the finding is in force at once */
