@@ -1,7 +1,6 @@
 /* cede-check: ceded's check of a driver that is not known (daemon/check.h), as `cede doctor`
  * measures, on two small programs of its own. Changes nothing else, and ends within CHECK_LIMIT_S
  * however it goes: its programs die with it. Prints one line of JSON. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
@@ -18,10 +17,8 @@ static const char *unmeasurable(const char *device)
     if (strcmp(device, "nvidia") != 0)
         return strcmp(device, "soft") == 0 ? NULL : "there is no program for it to measure with";
     struct machine_nvml n;
-    void *cuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (!cuda)
+    if (!machine_has_library("libcuda.so.1"))
         return "libcuda.so.1 was not found, so no program can use the GPU from here";
-    dlclose(cuda);
     machine_ask_nvml(&n);
     return n.exclusive ? "a GPU's compute mode lets one program in, and two are needed" : NULL;
 }

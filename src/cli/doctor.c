@@ -290,8 +290,6 @@ static void check_off(struct doctor *d, const json_t *reply)
 static void check_unmanaged(struct doctor *d, const json_t *reply, const struct error *err)
 {
     struct unmanaged_words w;
-    if (reply)
-        check_off(d, reply);
     if (!reply)
         finding(d, WARN, "unmanaged", "", "it is not known which GPU programs are in no job: %s",
                 err->text);
@@ -344,6 +342,7 @@ static void check_daemon(struct doctor *d)
         else
             finding(d, OK, "daemon", "", "ceded runs (pid %d, uid %u)", (int)c.daemon_pid,
                     (unsigned)c.daemon_uid);
+        check_off(d, reply);
         check_unmanaged(d, reply, &err);
         json_decref(reply);
         client_close(&c);

@@ -1,14 +1,12 @@
 /* See report.h. */
 #include "cli/report.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "lib/json_text.h"
-#include "lib/procfs.h"
 #include "lib/util.h"
 #include "lib/version.h"
 #include "testbed/machine.h"
@@ -60,10 +58,7 @@ static void report_modes(char *mig, char *compute, size_t size)
 
 static const char *report_library(const char *name)
 {
-    void *lib = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-    if (lib)
-        dlclose(lib);
-    return lib ? "found" : "not found";
+    return machine_has_library(name) ? "found" : "not found";
 }
 
 json_t *report_machine(void)
@@ -89,7 +84,7 @@ json_t *report_machine(void)
         {"kernel", u.release},
         {"machine", u.machine},
         {"distribution", distribution},
-        {"container", proc_sees_all() ? "no" : "yes: a separate pid namespace"},
+        {"container", machine_container() ? machine_container() : "no"},
         {"nvidia", driver},
         {"nvidia_modules", strcmp(driver, "none") == 0 ? "none"
                            : machine_modules_open()    ? "open"
